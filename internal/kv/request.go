@@ -143,6 +143,21 @@ type TxnRequest struct {
 	Steps *Steps
 }
 
+// ReadOnly reports whether a transaction has nothing but ranges in either branch, and whether all of
+// them are serializable. One without operations is both, as in etcd.
+func (t *TxnRequest) ReadOnly() (reads, serializable bool) {
+	serializable = true
+	for _, ops := range [...][]Op{t.Success, t.Failure} {
+		for i := range ops {
+			if ops[i].Range == nil {
+				return false, false
+			}
+			serializable = serializable && ops[i].Range.Serializable
+		}
+	}
+	return true, serializable
+}
+
 // CompactRequest removes the versions of keys that only revisions below Revision can see.
 type CompactRequest struct {
 	Revision int64

@@ -6,10 +6,11 @@ var consensus = []Mistake{
 		{"internal/member/raftnode/forward.go", "st.RaftState != raft.StateLeader || st.HardState.GetTerm() != m.GetLogTerm()", "st.RaftState != raft.StateLeader"},
 	}},
 	{Name: "lost-vote", Promise: "a member votes once in a term", Needs: "power failure of the voters", Edits: []Edit{
-		{"internal/member/raftnode/append.go", "must = must || next.GetTerm() != a.hard.GetTerm() || next.GetVote() != a.hard.GetVote()", "must = must || false"},
+		{"internal/member/raftnode/append.go", "must = next.GetTerm() != a.hard.GetTerm() || next.GetVote() != a.hard.GetVote()", "must = false"},
 	}},
 	{Name: "early-response", Profile: "acks", Promise: "a member acknowledges entries after it has synced them", Needs: "power failures, slow disks", Edits: []Edit{
 		{"internal/member/raftnode/append.go", "\tif err := a.write(a.batches); err != nil {", "\ta.n.send(a.remote)\n\ta.remote = a.remote[:0]\n\tif err := a.write(a.batches); err != nil {"},
+		{"internal/member/raftnode/append.go", "\tif len(a.batches) > 0 {\n", "\ta.n.send(a.remote)\n\ta.remote = a.remote[:0]\n\tif len(a.batches) > 0 {\n"},
 	}},
 	{Name: "early-requeue", Promise: "a proposal is made again only when the log cannot have it any more", Needs: "elections", Edits: []Edit{
 		{"internal/member/replica/proposal/queue.go", "case g.term == 0 || g.term >= term:", "case g.term == 0:"},

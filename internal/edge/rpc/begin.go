@@ -24,7 +24,7 @@ type Starter interface {
 	// Get reads one key. The result must not be kept.
 	Get(context.Context, *kv.RangeRequest) (res *kv.RangeResult, ok bool)
 	// StartGet, StartPut, StartDelete, StartTxn and StartGrant start a request; Results returns its result, with the tag. That of a get
-	// may be that it is declined, and must not be kept.
+	// may be that it is declined, and must not be kept. Unproposed must follow.
 	StartGet(r *kv.RangeRequest, tag any) (started bool)
 	StartPut(ctx context.Context, r *kv.PutRequest, tag any) (started bool)
 	StartDelete(ctx context.Context, r *kv.DeleteRangeRequest, tag any) (started bool)
@@ -32,9 +32,16 @@ type Starter interface {
 	StartGrant(ctx context.Context, r kv.LeaseGrantRequest, tag any) (started bool)
 	// Renew renews a lease, and returns its TTL.
 	Renew(id int64) (ttl int64, ok bool)
+	// Unproposed reports whether Propose must be called now, which lets requests be proposed that were started. alone reports that the caller has nothing else to do: then it may get the results
+	// of a few requests at once.
+	Unproposed() bool
+	Propose(dst []kv.Outcome, alone bool) []kv.Outcome
 	// Results waits for results and appends all that there are to dst, or none if stop is closed. It may be called
 	// concurrently.
 	Results(dst []kv.Outcome, stop <-chan struct{}) []kv.Outcome
+	// Apply is Results for a few requests that are under way alone, which the member serves on the goroutine of the caller. Results returns
+	// the others.
+	Apply(dst []kv.Outcome, stop <-chan struct{}) []kv.Outcome
 }
 
 // express adds to a unary method how it is served without a handler: begin answers or starts a call, finish makes the answer
@@ -94,6 +101,15 @@ func (l *leaseServer) beginGrant(ctx context.Context, r *wire.LeaseGrantRequest,
 
 // begin is Server.serveUnary for calls that need no handler.
 func (s *Server) begin(ctx context.Context, m *method, req any, p transport.Pending) (resp any, how transport.Begun) {
+	last := p.Last()
+	if resp, how = s.start(ctx, m, req, p); how == transport.Started && s.svc.cfg.Starter.Unproposed() {
+		s.propose(last)
+	}
+	return resp, how
+}
+
+// start answers or starts a call.
+func (s *Server) start(ctx context.Context, m *method, req any, p transport.Pending) (resp any, how transport.Begun) {
 	svc := s.svc
 	if svc.logAll || svc.enabled() || m.rule.need != decided || svc.cfg.Member.IsLearner() {
 		return nil, transport.Declined
@@ -156,32 +172,52 @@ const startedBatch = 256
 // mostKept is the largest list of results that is kept for the next ones.
 const mostKept = 4096
 
-// finishStarted answers calls that were started, until stop is closed.
-func (s *Server) finishStarted(stop <-chan struct{}) {
-	var answers transport.Answers
-	var list []kv.Outcome
+// finisher answers calls that were started.
+type finisher struct {
+	answers transport.Answers
+	list    []kv.Outcome
+}
+
+// finishStarted answers calls that were started, with the results of a method of Starter, until stop is closed.
+func (s *Server) finishStarted(results func([]kv.Outcome, <-chan struct{}) []kv.Outcome, stop <-chan struct{}) {
+	var f finisher
 	for {
-		if list = s.svc.cfg.Starter.Results(list[:0], stop); len(list) == 0 {
+		if f.list = results(f.list, stop); len(f.list) == 0 {
 			return
 		}
-		now := time.Now()
-		for i := range list {
-			p := list[i].Tag.(transport.Pending)
-			if list[i].Declined {
-				p.Handle()
-				continue
-			}
-			resp, err := s.finish(p, &list[i], now)
-			answers.Add(p, resp, err)
-			if i%startedBatch == startedBatch-1 {
-				answers.Flush()
-			}
+		s.answer(&f)
+	}
+}
+
+// propose lets the member propose what this goroutine has started, and answers what has a result at once. alone reports that the
+// goroutine has nothing else to do.
+func (s *Server) propose(alone bool) {
+	f := s.finishers.Get().(*finisher)
+	if f.list = s.svc.cfg.Starter.Propose(f.list, alone); len(f.list) > 0 {
+		s.answer(f)
+	}
+	s.finishers.Put(f)
+}
+
+// answer answers the calls of the list, and empties it.
+func (s *Server) answer(f *finisher) {
+	now := time.Now()
+	for i := range f.list {
+		p := f.list[i].Tag.(transport.Pending)
+		if f.list[i].Declined {
+			p.Handle()
+			continue
 		}
-		answers.Flush()
-		clear(list)
-		if cap(list) > mostKept {
-			list = nil // a member without a leader fails all requests at once
+		resp, err := s.finish(p, &f.list[i], now)
+		f.answers.Add(p, resp, err)
+		if i%startedBatch == startedBatch-1 {
+			f.answers.Flush()
 		}
+	}
+	f.answers.Flush()
+	clear(f.list)
+	if f.list = f.list[:0]; cap(f.list) > mostKept {
+		f.list = nil // a member without a leader fails all requests at once
 	}
 }
 
@@ -211,16 +247,17 @@ func (s *Server) finish(p transport.Pending, o *kv.Outcome, now time.Time) (resp
 	return m.finish(ctx, req, o)
 }
 
-// finishers returns how many goroutines answer calls that were started.
-func finishers() int { return min(max(runtime.GOMAXPROCS(0)/2, 1), 4) }
+// numFinishers returns how many goroutines answer calls that were started.
+func numFinishers() int { return min(max(runtime.GOMAXPROCS(0)/2, 1), 4) }
 
 // runFinishers answers calls that were started until the returned function is called.
 func (s *Server) runFinishers() (end func()) {
 	stop := make(chan struct{})
 	var running sync.WaitGroup
-	for range finishers() {
-		running.Go(func() { s.finishStarted(stop) })
+	for range numFinishers() {
+		running.Go(func() { s.finishStarted(s.svc.cfg.Starter.Results, stop) })
 	}
+	running.Go(func() { s.finishStarted(s.svc.cfg.Starter.Apply, stop) })
 	return sync.OnceFunc(func() {
 		close(stop)
 		running.Wait()

@@ -105,6 +105,15 @@ func (f *fakeStarter) Renew(id int64) (int64, bool) {
 	return ttl, err == nil
 }
 
+func (f *fakeStarter) Unproposed() bool { return false }
+
+func (f *fakeStarter) Propose(dst []kv.Outcome, _ bool) []kv.Outcome { return dst }
+
+func (f *fakeStarter) Apply(dst []kv.Outcome, stop <-chan struct{}) []kv.Outcome {
+	<-stop
+	return dst
+}
+
 func (f *fakeStarter) Results(dst []kv.Outcome, stop <-chan struct{}) []kv.Outcome {
 	select {
 	case o := <-f.results:

@@ -31,7 +31,9 @@ type Server struct {
 
 	stop     func() // ends the goroutines that watch for a leader and for changes of users
 	finished func() // ends the goroutines that answer calls that were started; nil without a Starter
-	watching sync.WaitGroup
+	// finishers are for propose.
+	finishers sync.Pool
+	watching  sync.WaitGroup
 }
 
 // method is a method that is served, with its counters and its rule.
@@ -55,6 +57,7 @@ func NewServer(c Config) (*Server, error) {
 		methods: map[string]*method{},
 		codec:   transport.NewCodec(c.Logger, c.Metrics.bytesReceived, c.Metrics.bytesSent),
 	}
+	s.finishers.New = func() any { return new(finisher) }
 	s.svc.watchStreams.init()
 	s.svc.ready = watch.NewReady()
 	s.inProcess = newInProcess(s)

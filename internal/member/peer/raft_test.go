@@ -33,6 +33,7 @@ func (p *proposals) Next(uint64) []byte {
 }
 
 func (p *proposals) Outstanding(uint64) int { return 0 }
+func (p *proposals) Few() bool              { return true }
 
 func (p *proposals) Dropped() {}
 

@@ -12,7 +12,7 @@ import (
 	"vigil/internal/store/wal"
 )
 
-// appender is the append goroutine.
+// appender writes to the log, on the append goroutine or in appendClaimed. It belongs to the one that has taken messages from the queue.
 //
 // A hard state that differs from the one before only in its commit index is not worth a write: a
 // restart raises the commit index to the state machine's position anyway, and raft finds out the
@@ -27,7 +27,10 @@ type appender struct {
 	installs []*raftpb.Snapshot
 	local    []*raftpb.Message
 	remote   []*raftpb.Message
+	failed   bool // nothing more is written
 }
+
+func (a *appender) init(n *Node, hard *raftpb.HardState) { a.n, a.hard = n, hard }
 
 func (a *appender) run() {
 	var msgs []*raftpb.Message
@@ -36,15 +39,20 @@ func (a *appender) run() {
 		if msgs == nil {
 			break
 		}
-		switch err := a.append(msgs); {
-		case errors.Is(err, ErrStopped):
-			return
-		case err != nil:
-			a.n.fail(fmt.Errorf("raft log: %w", err))
+		if a.append(msgs) {
+			a.n.wake()
+		}
+		if a.failed {
 			return
 		}
 	}
-	if a.dirty {
+	for _, m := range a.n.appends.rest() {
+		if len(m.GetEntries()) > 0 || len(m.GetResponses()) > 0 {
+			break
+		}
+		a.note(m)
+	}
+	if a.dirty && !a.failed {
 		// Not synced: it saves a little work after the restart and nothing depends on it.
 		if err := a.n.cfg.Log.Append(wal.Batch{HardState: a.hard}); err != nil {
 			a.n.cfg.Logger.Warn("the last commit index was not written", "error", err)
@@ -52,8 +60,64 @@ func (a *appender) run() {
 	}
 }
 
-// append writes a group and releases its responses.
-func (a *appender) append(msgs []*raftpb.Message) error {
+// appendClaimed writes the messages of the queue if they are small, on the goroutine of the caller, which has claimed the queue. It returns what is to be
+// applied then, unless another goroutine applies. A write that fails is left to the append goroutine, which may wait.
+func (a *appender) appendClaimed() (run []*raftpb.Message) {
+	n := a.n
+	msgs := n.appends.takeClaimed()
+	if len(msgs) == 0 || a.failed {
+		n.appends.done()
+		return nil
+	}
+	hard, dirty := a.hard, a.dirty
+	a.collect(msgs)
+	if len(a.batches) > 0 {
+		if err := n.cfg.Log.Append(a.batches...); err != nil {
+			a.hard, a.dirty = hard, dirty
+			n.appends.putBack()
+			n.appends.done()
+			return nil
+		}
+	}
+	local := a.release()
+	n.appends.done()
+	if !local {
+		return nil
+	}
+	mine := n.applies.claim()
+	n.turns.now()
+	if !mine {
+		return nil
+	}
+	return n.applies.takeClaimedOrEnd()
+}
+
+// append writes a group and releases its responses. local reports that raft has some of them: a turn must follow. An error ends the node.
+func (a *appender) append(msgs []*raftpb.Message) (local bool) {
+	a.collect(msgs)
+	if err := a.write(a.batches); err != nil {
+		a.failed = true
+		if !errors.Is(err, ErrStopped) {
+			a.n.fail(fmt.Errorf("raft log: %w", err))
+		}
+		return false
+	}
+	return a.release()
+}
+
+// note notes the hard state of a message, and reports whether it has a new term or vote.
+func (a *appender) note(m *raftpb.Message) (must bool) {
+	if m.Commit == nil {
+		return false
+	}
+	next := &raftpb.HardState{Term: m.Term, Vote: m.Vote, Commit: m.Commit}
+	must = next.GetTerm() != a.hard.GetTerm() || next.GetVote() != a.hard.GetVote()
+	a.hard, a.dirty = next, true
+	return must
+}
+
+// collect sorts what messages ask for.
+func (a *appender) collect(msgs []*raftpb.Message) {
 	a.batches, a.local, a.remote, a.installs = a.batches[:0], a.local[:0], a.remote[:0], a.installs[:0]
 	for _, m := range msgs {
 		var start *wal.Start
@@ -61,12 +125,7 @@ func (a *appender) append(msgs []*raftpb.Message) error {
 			start = &wal.Start{Index: s.GetMetadata().GetIndex(), Term: s.GetMetadata().GetTerm()}
 			a.installs = append(a.installs, s)
 		}
-		must := len(m.GetEntries()) > 0 || start != nil
-		if m.Commit != nil {
-			next := &raftpb.HardState{Term: m.Term, Vote: m.Vote, Commit: m.Commit}
-			must = must || next.GetTerm() != a.hard.GetTerm() || next.GetVote() != a.hard.GetVote()
-			a.hard, a.dirty = next, true
-		}
+		must := a.note(m) || len(m.GetEntries()) > 0 || start != nil
 		if must {
 			a.batches = append(a.batches, wal.Batch{Snapshot: start, Entries: m.GetEntries(), HardState: a.takeHard(), Sync: true})
 		}
@@ -78,9 +137,10 @@ func (a *appender) append(msgs []*raftpb.Message) error {
 			}
 		}
 	}
-	if err := a.write(a.batches); err != nil {
-		return err
-	}
+}
+
+// release sends the responses to what was written, and reports whether raft has got some.
+func (a *appender) release() (local bool) {
 	clear(a.batches)
 	// The log begins after the snapshot from now on: a restart installs it if this process does
 	// not get that far. It is queued after what is still to be applied, before raft learns of it, and
@@ -91,10 +151,9 @@ func (a *appender) append(msgs []*raftpb.Message) error {
 	}
 	if len(a.local) > 0 {
 		a.n.inbox.put(a.local...)
-		a.n.wake()
 	}
 	a.n.send(a.remote)
-	return nil
+	return len(a.local) > 0
 }
 
 // write writes batches as groups of at most MaxGroup bytes of entries, or one entry. What is appended has no

@@ -11,7 +11,7 @@ import (
 	"vigil/internal/store/wal"
 )
 
-// Log is the raft log on disk. Append has one caller; everything else is called concurrently.
+// Log is the raft log on disk. Append has one caller at a time; everything else is called concurrently.
 type Log interface {
 	HardState() *raftpb.HardState
 	FirstIndex() (uint64, error)
@@ -26,13 +26,15 @@ type Log interface {
 	Append(batches ...wal.Batch) error
 }
 
-// Proposals is where the node takes its proposals from, on the raft goroutine.
+// Proposals is where the node takes its proposals from, in a turn.
 type Proposals interface {
 	// Next returns what to propose next in a term, nil if there is nothing. The node is done with the
 	// bytes when it calls Next again, or Dropped.
 	Next(term uint64) []byte
 	// Dropped reports that the group that Next returned last was not proposed and never will be.
 	Dropped()
+	// Few reports whether so few requests of this member are under way that each is served best by one goroutine.
+	Few() bool
 	// Outstanding returns how many proposals that Next handed out for a term have no outcome yet.
 	Outstanding(term uint64) int
 }
@@ -46,7 +48,7 @@ type Transport interface {
 // Snapshots brings other members up to date whose next entries are not in the log any more.
 type Snapshots interface {
 	// Position returns the index of the state machine. Send sends the state at that index or a later
-	// one. It is called on the raft goroutine and must not block.
+	// one. It is called in a turn and must not block.
 	Position() uint64
 	// Send takes a MsgSnap to another member. It does not block: the state is sent in the background
 	// with its actual position, and Node.ReportSnapshot reports the outcome once.

@@ -3,24 +3,27 @@
 //
 // # Goroutines
 //
-// The raft goroutine is the only one that touches the RawNode. In a turn of its loop it steps
-// received messages, takes new proposals, requests read indexes, and carries out the Ready of raft.
-// It does no I/O and never blocks on anything but new work.
+// The RawNode is touched in turns only, one at a time. A turn steps received messages, takes new proposals, requests
+// read indexes, and carries out the Ready of raft. It does no I/O and does not block. The raft goroutine
+// does a turn when it is woken and at each tick; for a single request the goroutine of the caller does it.
 //
 // The fetch goroutine reads the entries that the Log does not have in memory, for members that lag and for
 // applying. The raft goroutine makes raft ask again when they are there.
 //
-// The append goroutine is the only one that writes the Log. It takes all queued appends,
+// The append goroutine writes the Log. It takes all queued appends,
 // writes them as one group with at most one sync, or as several if they have more than MaxGroup bytes
 // of entries, and only then releases their responses, in order.
 //
 // Entries to apply wait in a queue that Committed takes from. The queue is bounded by raft itself,
 // which keeps at most MaxApplying bytes of entries handed out and not yet acknowledged by Applied.
 //
+// A small append that waits alone may be written by a caller of Single instead, who also gets
+// what is to be applied then. So each queue has two takers; a taker keeps the other one out until it is done.
+//
 // # What a caller must do
 //
 //  1. Call Committed in a loop from one goroutine, apply its entries in order, and return
-//     the run with Applied. The state machine's position advances with every entry, empty ones and
+//     the run with Applied. For a run of Single, call its Done after that. The state machine's position advances with every entry, empty ones and
 //     configuration changes included.
 //  2. A message of Committed that carries a snapshot has no entries: replace the state machine by the
 //     one that was kept for InstallSnapshot, and continue after the snapshot's position.

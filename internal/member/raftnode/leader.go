@@ -14,7 +14,7 @@ type Progress struct {
 	Active bool
 }
 
-// ask runs a function on the raft goroutine, which must not block.
+// ask runs a function in a turn, which must not block.
 func (n *Node) ask(f func(*raft.RawNode)) error {
 	done := make(chan struct{})
 	n.inbox.call(call{report: func(rn *raft.RawNode) {

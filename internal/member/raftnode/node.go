@@ -25,11 +25,16 @@ type Node struct {
 	appends queue // from the raft goroutine to the append goroutine
 	applies queue // from the raft goroutine to the caller of Committed
 	inbox   inbox // from everyone to the raft goroutine
-	reads   reads
-	fetcher fetcher
+
+	appender appender
+	reads    reads
+	fetcher  fetcher
 
 	// woken wakes the raft goroutine. It has room for one.
 	woken chan struct{}
+	turns turns
+	// Single serves single requests.
+	Single Single
 
 	stop   chan struct{} // closed by Stop
 	begin  sync.Once
@@ -42,7 +47,7 @@ type Node struct {
 	}
 	wg sync.WaitGroup
 
-	// What the raft goroutine publishes for others. led are lead and term as they belong together.
+	// What turns publish for others. led are lead and term as they belong together.
 	led       atomic.Pointer[leading]
 	lead      atomic.Uint64
 	term      atomic.Uint64
@@ -74,13 +79,15 @@ type Node struct {
 // leading is a member that leads in a term, or in which none is known to lead.
 type leading struct{ lead, term uint64 }
 
-// raftState is owned by the raft goroutine.
+// raftState is guarded by turns.mu.
 type raftState struct {
 	node    *raft.RawNode
 	storage *storage
 	state   raft.StateType
 	// single is whether this member is the only voter, voter whether it is one.
 	single, voter bool
+	// vote is that of the newest hard state.
+	vote uint64
 	// last is the last index of the log, proposed counts what is not in it yet.
 	last, proposed uint64
 	// begin is the index of the entry that begins this member's term as leader.
@@ -126,8 +133,8 @@ func New(cfg Config) (*Node, error) {
 		dead:   make(chan struct{}),
 		failed: make(chan struct{}),
 	}
-	n.appends.init()
-	n.applies.init()
+	n.appends.init(cfg.Proposals.Few)
+	n.applies.init(cfg.Proposals.Few)
 	n.reads.init()
 	n.fetcher.init(&n.cfg)
 	n.raft.early.init()
@@ -164,7 +171,9 @@ func New(cfg Config) (*Node, error) {
 		Commit: new(max(hard.GetCommit(), cfg.Applied)),
 	}
 	n.raft.storage = &storage{log: cfg.Log, hard: hard, conf: cfg.ConfState, snapshots: cfg.Snapshots, fetcher: &n.fetcher}
-	n.raft.last = last
+	n.appender.init(n, hard)
+	n.turns.n, n.Single.n = n, n
+	n.raft.last, n.raft.vote = last, hard.GetVote()
 	n.configured(cfg.ConfState)
 	n.term.Store(hard.GetTerm())
 	n.led.Store(&leading{term: hard.GetTerm()})
@@ -208,8 +217,7 @@ func (n *Node) Start() {
 		}()
 		go func() {
 			defer n.wg.Done()
-			a := &appender{n: n, hard: n.raft.storage.hard}
-			a.run()
+			n.appender.run()
 		}()
 		go func() {
 			defer n.wg.Done()
@@ -295,7 +303,7 @@ func (n *Node) Committed(dst []*raftpb.Message) []*raftpb.Message {
 	return n.applies.take(dst)
 }
 
-// Applied acknowledges what Committed returned. Raft needs to know in good time and not at once:
+// Applied acknowledges what Committed or Single returned. Raft needs to know in good time and not at once:
 // the raft goroutine is woken if much is outstanding, otherwise it learns at its next turn.
 //
 // The bytes are counted before they are acknowledged. So unacked is never less than what raft does not know yet,

@@ -9,6 +9,7 @@ import (
 	"math"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -27,7 +28,8 @@ type memLog struct {
 		start  wal.Start
 		ents   []*raftpb.Entry
 		groups [][]wal.Batch
-		err    error // of the next Append
+		err    error // of each Append
+		once   error // of the next Append
 		read   error // of the next Entries
 	}
 	gate chan struct{} // if not nil, an Append waits for a value or its close
@@ -134,6 +136,10 @@ func (l *memLog) Append(batches ...wal.Batch) error {
 	time.Sleep(l.delay)
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	if err := l.mu.once; err != nil {
+		l.mu.once = nil
+		return err
+	}
 	if l.mu.err != nil {
 		return l.mu.err
 	}
@@ -174,6 +180,13 @@ func (l *memLog) fail(write, read error) {
 	l.mu.err, l.mu.read = write, read
 }
 
+// failOnce lets the next append fail.
+func (l *memLog) failOnce(err error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.mu.once = err
+}
+
 // source is a Proposals that reuses one buffer, to show that the node keeps none.
 type source struct {
 	mu struct {
@@ -181,10 +194,13 @@ type source struct {
 		waiting [][]byte
 		dropped int
 	}
-	buf []byte
+	buf  []byte
+	many atomic.Bool // requests are under way, so the goroutines of the node work concurrently
 }
 
 func (s *source) Outstanding(uint64) int { return 0 }
+
+func (s *source) Few() bool { return !s.many.Load() }
 
 func (s *source) Next(uint64) []byte {
 	s.mu.Lock()
@@ -217,8 +233,9 @@ type member struct {
 	source *source
 	done   chan struct{}
 	// gate has room for one: what is in it keeps runs from being applied.
-	gate chan struct{}
-	mu   struct {
+	gate     chan struct{}
+	proposed int
+	mu       struct {
 		sync.Mutex
 		applied []string
 		index   uint64
@@ -229,55 +246,88 @@ type member struct {
 	moved sync.Cond
 }
 
+// propose proposes, in each of the ways in turn.
 func (m *member) propose(data string) {
 	m.source.put(data)
-	m.Wake()
+	if m.source.many.Load() {
+		m.Wake()
+		return
+	}
+	switch m.proposed++; m.proposed % 3 {
+	case 0:
+		m.Wake()
+	case 1:
+		m.Single.Propose()
+	case 2:
+		go func() {
+			if run := m.Single.Commit(); len(run) > 0 {
+				m.carryOut(run)
+				m.Single.Done()
+			}
+		}()
+	}
 }
 
 func (m *member) apply() {
+	var small sync.WaitGroup
+	small.Go(func() {
+		for {
+			run := m.Single.Committed(nil)
+			if run == nil {
+				return
+			}
+			m.carryOut(run)
+			m.Single.Done()
+		}
+	})
 	defer close(m.done)
+	defer small.Wait()
 	var run []*raftpb.Message
 	for {
-		if run = m.Committed(run); run == nil {
+		if run = m.Committed(run); run == nil || !m.carryOut(run) {
 			return
 		}
-		m.gate <- struct{}{}
-		<-m.gate
-		for _, msg := range run {
-			if s := msg.GetSnapshot(); s != nil {
-				m.mu.Lock()
-				if s.GetMetadata().GetIndex() <= m.mu.index {
-					panic(fmt.Sprintf("a snapshot at %d after entry %d", s.GetMetadata().GetIndex(), m.mu.index))
-				}
-				m.mu.index, m.mu.applied = s.GetMetadata().GetIndex(), m.mu.aside
-				m.mu.installs++
-				m.mu.Unlock()
-				m.moved.Broadcast()
-			}
-			for _, e := range msg.GetEntries() {
-				if e.GetType() == raftpb.EntryConfChangeV2 {
-					var cc raftpb.ConfChangeV2
-					if err := unmarshal(e.GetData(), &cc); err != nil {
-						panic(err)
-					}
-					if err := m.ApplyConfChange(e.GetIndex(), &cc); err != nil {
-						return
-					}
-				}
-				m.mu.Lock()
-				if e.GetIndex() != m.mu.index+1 {
-					panic(fmt.Sprintf("entry %d was applied after %d", e.GetIndex(), m.mu.index))
-				}
-				m.mu.index = e.GetIndex()
-				if e.GetType() == raftpb.EntryNormal && len(e.GetData()) > 0 {
-					m.mu.applied = append(m.mu.applied, string(e.GetData()))
-				}
-				m.mu.Unlock()
-				m.moved.Broadcast()
-			}
-		}
-		m.Applied(run)
 	}
+}
+
+func (m *member) carryOut(run []*raftpb.Message) bool {
+	m.gate <- struct{}{}
+	<-m.gate
+	for _, msg := range run {
+		if s := msg.GetSnapshot(); s != nil {
+			m.mu.Lock()
+			if s.GetMetadata().GetIndex() <= m.mu.index {
+				panic(fmt.Sprintf("a snapshot at %d after entry %d", s.GetMetadata().GetIndex(), m.mu.index))
+			}
+			m.mu.index, m.mu.applied = s.GetMetadata().GetIndex(), m.mu.aside
+			m.mu.installs++
+			m.mu.Unlock()
+			m.moved.Broadcast()
+		}
+		for _, e := range msg.GetEntries() {
+			if e.GetType() == raftpb.EntryConfChangeV2 {
+				var cc raftpb.ConfChangeV2
+				if err := unmarshal(e.GetData(), &cc); err != nil {
+					panic(err)
+				}
+				if err := m.ApplyConfChange(e.GetIndex(), &cc); err != nil {
+					return false
+				}
+			}
+			m.mu.Lock()
+			if e.GetIndex() != m.mu.index+1 {
+				panic(fmt.Sprintf("entry %d was applied after %d", e.GetIndex(), m.mu.index))
+			}
+			m.mu.index = e.GetIndex()
+			if e.GetType() == raftpb.EntryNormal && len(e.GetData()) > 0 {
+				m.mu.applied = append(m.mu.applied, string(e.GetData()))
+			}
+			m.mu.Unlock()
+			m.moved.Broadcast()
+		}
+	}
+	m.Applied(run)
+	return true
 }
 
 // holdApplying keeps runs that are handed out from now on from being applied.
@@ -373,6 +423,7 @@ func TestNothingIsCommittedBeforeItsSync(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		log := newMemLog(wal.Start{Index: 1, Term: 1})
 		m := startMember(t, log, func(c *Config) { c.MaxInFlight = 3 })
+		m.source.many.Store(true)
 		synctest.Wait()
 		before := len(log.groups())
 		log.gate = make(chan struct{})

@@ -16,35 +16,20 @@ import (
 func (n *Node) run() {
 	defer n.appends.close()
 	defer n.fetcher.close()
-	defer func() {
-		if p := recover(); p != nil {
-			n.fail(n.panicked(p))
-		}
-		n.alone.Store(false)
-	}()
+	defer n.turns.end()
+	early := n.raft.early.timer.C
 	if !n.beQuiet() {
 		return
 	}
-	if n.raft.single {
-		// There is no other member to wait for.
-		if err := n.raft.node.Campaign(); err != nil {
-			n.cfg.Logger.Debug("campaign", "error", err)
-		}
-		n.raft.moved = true
-	}
+	n.turns.do(n.turns.begin)
 	for {
-		n.turn()
 		select {
 		case <-n.woken:
-		case <-n.raft.early.timer.C:
+			n.turns.do(nil)
+		case <-early:
+			n.turns.do(nil)
 		case <-n.cfg.Ticks:
-			n.punctual(time.Now())
-			n.raft.node.Tick()
-			n.raft.moved = true
-			n.raft.ticks++
-			n.raft.forward.tick(n)
-			n.retire()
-			n.fetcher.tick(n.cfg.ElectionTicks)
+			n.turns.do(n.turns.tick)
 		case <-n.stop:
 			return
 		case <-n.failed:
@@ -65,7 +50,7 @@ func (n *Node) punctual(now time.Time) {
 	r.ticked = now
 }
 
-// turn does everything there is to do.
+// turn does everything there is to do. turns.mu is held.
 func (n *Node) turn() {
 	r := &n.raft
 	r.cause = CauseTimeout
@@ -211,7 +196,10 @@ func (n *Node) carryOut() {
 
 func (n *Node) handle(rd raft.Ready) {
 	r := &n.raft
+	commitOnly := rd.HardState != nil && rd.HardState.GetTerm() == n.term.Load() && rd.HardState.GetVote() == r.vote &&
+		len(rd.Entries) == 0 && raft.IsEmptySnap(rd.Snapshot)
 	if rd.HardState != nil {
+		r.vote = rd.HardState.GetVote()
 		n.term.Store(rd.HardState.GetTerm())
 		n.committed.Store(rd.HardState.GetCommit())
 	}
@@ -247,6 +235,8 @@ func (n *Node) handle(rd raft.Ready) {
 	r.out = r.out[:0]
 	for _, m := range rd.Messages {
 		switch {
+		case m.GetTo() == raft.LocalAppendThread && commitOnly && len(m.GetResponses()) == 0:
+			n.appends.putQuiet(m) // the appender writes it with the next entries
 		case m.GetTo() == raft.LocalAppendThread:
 			n.appends.put(m)
 		case m.GetTo() == raft.LocalApplyThread:

@@ -7,7 +7,7 @@ import (
 	"go.etcd.io/raft/v3/raftpb"
 )
 
-// storage shows the Log to raft. It is owned by the raft goroutine.
+// storage shows the Log to raft. It is used in turns only.
 type storage struct {
 	log  Log
 	hard *raftpb.HardState

@@ -17,7 +17,7 @@ import (
 	"vigil/internal/store/mvcc"
 )
 
-// applier is the apply goroutine.
+// applier applies entries, on the apply goroutine or in applySmall. It belongs to the one that has taken a run from the node.
 //
 // Entries that are queued together share one batch of the store, up to MaxBatchBytes: one write to the file and one view
 // for readers instead of many. That costs no request time: the entries are committed, and applying the rest of the batch
@@ -42,6 +42,11 @@ type applier struct {
 	claimed *proposal.Group
 	// began is when the request under way began.
 	began time.Time
+	// started are requests that were started and have their results, which are not delivered.
+	started []*proposal.Started
+	lent    bool // applySmall is at work
+	hasty   bool // a commit fails where it would wait for room
+	failed  bool // nothing more is applied
 	// tokens are those that the batch has issued.
 	tokens []fsm.Token
 	// removal is the goroutine that closes and removes a store that a snapshot replaced.
@@ -93,30 +98,67 @@ func (a *applier) run() {
 	defer close(a.done)
 	var run []*raftpb.Message
 	for {
-		if run = a.r.node.Committed(run); run == nil {
+		if run = a.r.node.Committed(run); run == nil || a.failed || !a.acknowledge(run, a.apply(run)) {
 			return
 		}
-		if err := a.apply(run); err != nil {
-			// It is unknown whether these took effect.
-			for _, g := range append(a.groups, a.confs...) {
-				g.Fail(kv.ErrStopped)
-			}
-			if a.claimed != nil {
-				a.claimed.Fail(kv.ErrStopped)
-			}
-			if !errors.Is(err, errStopped) {
-				a.r.fail(err)
-			}
-			return
-		}
-		a.r.node.Applied(run)
-		// Only now, because raft refuses the next one until it knows that this one is applied.
-		for i, g := range a.confs {
-			g.Resolve()
-			a.confs[i] = nil
-		}
-		a.confs = a.confs[:0]
 	}
+}
+
+// applySmall applies what the node has lent, and appends the results of requests that were started to dst.
+func (a *applier) applySmall(run []*raftpb.Message, dst []*proposal.Started) []*proposal.Started {
+	if a.failed {
+		a.r.node.Single.Done()
+		return dst
+	}
+	own := a.started
+	a.started, a.lent = dst, true
+	err := a.apply(run)
+	dst, a.started, a.lent = a.started, own, false
+	if kv.Shortage(err) {
+		// The caller does not wait for room.
+		go func() {
+			defer a.r.node.Single.Done()
+			a.acknowledge(run, a.commit())
+		}()
+		return dst
+	}
+	defer a.r.node.Single.Done()
+	a.acknowledge(run, err)
+	return dst
+}
+
+// deliver passes on the results of requests that were started, unless applySmall returns them.
+func (a *applier) deliver() {
+	if !a.lent {
+		a.started = a.r.queue.Deliver(a.started)
+	}
+}
+
+// acknowledge ends a run, with the error of applying it. It returns false if the member has failed or was stopped: then nothing more is
+// applied.
+func (a *applier) acknowledge(run []*raftpb.Message, err error) bool {
+	if err != nil {
+		a.failed = true
+		// It is unknown whether these took effect.
+		for _, g := range append(a.groups, a.confs...) {
+			g.Fail(kv.ErrStopped)
+		}
+		if a.claimed != nil {
+			a.claimed.Fail(kv.ErrStopped)
+		}
+		if !errors.Is(err, errStopped) {
+			a.r.fail(err)
+		}
+		return false
+	}
+	a.r.node.Applied(run)
+	// Only now, because raft refuses the next one until it knows that this one is applied.
+	for i, g := range a.confs {
+		a.started = g.Resolve(a.started)
+		a.confs[i] = nil
+	}
+	a.confs = a.confs[:0]
+	return true
 }
 
 // errStopped: the member was stopped while apply waited for something.
@@ -150,6 +192,8 @@ func (a *applier) apply(run []*raftpb.Message) error {
 			}
 		}
 	}
+	a.hasty = a.lent
+	defer func() { a.hasty = false }()
 	return a.commit()
 }
 
@@ -236,7 +280,8 @@ func (a *applier) commitPart() error {
 		return err
 	}
 	if g := a.claimed; g != nil {
-		g.Resolve()
+		a.started = g.Resolve(a.started)
+		a.deliver()
 	}
 	return nil
 }
@@ -278,16 +323,17 @@ func (a *applier) commitBatch() error {
 	r.applied.Store(a.at.Index)
 	r.waits.Advance(a.at.Index)
 	for i, g := range a.groups {
-		g.Resolve()
+		a.started = g.Resolve(a.started)
 		r.queue.Release(g)
 		a.groups[i] = nil
 	}
+	a.deliver()
 	if len(a.groups) > 0 && r.node.Among() && r.queue.HasNext() {
 		// There is room in flight again.
 		r.node.Wake()
 	}
 	a.groups = a.groups[:0]
-	r.trail.add(a.at.Index, a.requests, int64(a.bytes))
+	r.trail.Add(a.at.Index, a.requests, int64(a.bytes))
 	r.proposals.applied.Add(a.requests)
 	a.requests, a.bytes = 0, 0
 	return nil
@@ -301,7 +347,7 @@ const noSpaceRetry = 200 * time.Millisecond
 func (a *applier) commitStore() (mvcc.Published, error) {
 	for waited := false; ; waited = true {
 		pub, err := a.machine.Commit(a.at)
-		if !kv.Shortage(err) {
+		if !kv.Shortage(err) || a.hasty {
 			return pub, err
 		}
 		if !waited {

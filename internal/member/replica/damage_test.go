@@ -322,7 +322,7 @@ func replayed(t *testing.T, mem vfs.FS, want *holding) error {
 		return err
 	}
 	defer r.Stop(context.Background())
-	r.Start()
+	begin(r)
 	select {
 	case <-r.Ready():
 	case err := <-r.Failed():

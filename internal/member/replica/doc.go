@@ -7,7 +7,8 @@
 // raft goroutine takes the group when there is room in flight: at once if nothing is under way, so that a
 // lone request does not wait, and otherwise together with all requests that came meanwhile. The
 // append goroutine makes it durable. The apply goroutine carries it out: for each run of committed
-// entries fsm.Apply, one Commit, then Publish, then the waiters.
+// entries fsm.Apply, one Commit, then Publish, then the waiters. A request that is alone under way is served by one
+// goroutine instead, which the services lend (Starter.Apply), or by that of its caller (Starter.Propose).
 //
 // # A read
 //
@@ -17,7 +18,7 @@
 // # Goroutines
 //
 //	raft, append   of raftnode
-//	apply          sole user of the state machine
+//	apply          uses the state machine, unless Starter does
 //	keeper         request timeouts, failures of the parts
 //	lessor         proposes lease revocations and checkpoints while this member leads (package lessor)
 //	auditor        compares the data of members while this member leads (package audit)

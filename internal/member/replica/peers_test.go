@@ -78,7 +78,7 @@ func TestSnapshotOverTheNetwork(t *testing.T) {
 		}
 		served := make(chan struct{})
 		go func() { tr.Serve(l); close(served) }()
-		r.Start()
+		begin(r)
 		stop := func() {
 			tr.Close()
 			r.Stop(context.Background())

@@ -38,7 +38,7 @@ type Replica struct {
 	queue   *proposal.Queue
 	applier applier
 	waits   position.Waits
-	trail   trail
+	trail   *position.Trail
 	space   space
 	// audit compares this member with others.
 	audit *audit.Auditor
@@ -200,7 +200,7 @@ func (r *Replica) assemble(d *Data) (err error) {
 	r.applier.init(r, machine)
 	r.sender.SetRaft(r.node)
 	r.receiver = transfer.NewReceiver(snapshots, r.node)
-	r.trail.init(at.Index, c)
+	r.trail = position.NewTrail(at.Index, c.CatchUpBytes/16, position.TrailBounds{Requests: c.SnapshotCount, Bytes: c.SnapshotBytes})
 	return nil
 }
 

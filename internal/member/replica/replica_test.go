@@ -43,13 +43,23 @@ func config(fs vfs.FS) Config {
 }
 
 // start opens and starts a member and waits until it is ready. The test stops it if need be.
+// begin starts a member with a goroutine like that of the services, which serves single requests.
+func begin(r *Replica) {
+	r.Start()
+	go func() {
+		for run := r.node.Single.Committed(nil); run != nil; run = r.node.Single.Committed(nil) {
+			r.queue.Deliver(r.applier.applySmall(run, nil))
+		}
+	}()
+}
+
 func start(t testing.TB, c Config) *Replica {
 	t.Helper()
 	r, err := Open(c)
 	if err != nil {
 		t.Fatal(err)
 	}
-	r.Start()
+	begin(r)
 	select {
 	case <-r.Ready():
 	case err := <-r.Failed():
@@ -249,7 +259,7 @@ func TestReadOnlyTxn(t *testing.T) {
 		{"nested", kv.TxnRequest{Success: []kv.Op{{Txn: &kv.TxnRequest{Success: []kv.Op{rng(true)}}}}}, false, false},
 		{"an empty operation", kv.TxnRequest{Success: []kv.Op{{}}}, false, false},
 	} {
-		if reads, serializable := readOnly(&c.req); reads != c.reads || serializable != c.serializable {
+		if reads, serializable := c.req.ReadOnly(); reads != c.reads || serializable != c.serializable {
 			t.Errorf("%s: reads %v, serializable %v", c.name, reads, serializable)
 		}
 	}

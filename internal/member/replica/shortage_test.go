@@ -47,7 +47,7 @@ func (l *errnoLife) open() error {
 	if err != nil {
 		return fmt.Errorf("open: %w", err)
 	}
-	l.r.Start()
+	begin(l.r)
 	select {
 	case <-l.r.Ready():
 		return nil
@@ -159,7 +159,7 @@ func (l *errnoLife) left(disk vfs.FS) error {
 		return err
 	}
 	defer r.Stop(context.Background())
-	r.Start()
+	begin(r)
 	select {
 	case <-r.Ready():
 	case err := <-r.Failed():

@@ -4,7 +4,10 @@ import (
 	"context"
 	"errors"
 	"math/rand/v2"
+	"sync"
 	"time"
+
+	"go.etcd.io/raft/v3/raftpb"
 
 	"vigil/internal/kv"
 	"vigil/internal/member/replica/gets"
@@ -16,8 +19,9 @@ import (
 // Starter serves requests on goroutines that must not wait. Its methods decline what might wait, and what is rejected: then
 // nothing was done, and the method of Replica or Leases with the same purpose is called.
 type Starter struct {
-	r    *Replica
-	gets *gets.Gets
+	r     *Replica
+	gets  *gets.Gets
+	lists sync.Pool // of *[]*proposal.Started
 }
 
 func newStarter(r *Replica) *Starter {
@@ -38,7 +42,7 @@ func (s *Starter) StartDelete(ctx context.Context, req *kv.DeleteRangeRequest, t
 
 // StartTxn is StartPut for a transaction that writes.
 func (s *Starter) StartTxn(ctx context.Context, req *kv.TxnRequest, tag any) (started bool) {
-	if reads, _ := readOnly(req); reads {
+	if reads, _ := req.ReadOnly(); reads {
 		return false
 	}
 	return s.start(ctx, fsm.Request{Txn: req}, tag)
@@ -80,11 +84,7 @@ func (s *Starter) start(ctx context.Context, req fsm.Request, tag any) (started 
 		r.node.Status().Committed > r.applied.Load()+r.cfg.MaxApplyLag:
 		return false
 	}
-	wake, err := r.queue.Start(ctx, req, req.Cost(), tag, time.Now())
-	if wake {
-		r.node.Wake()
-	}
-	return err == nil
+	return r.queue.Start(ctx, req, req.Cost(), tag, time.Now()) == nil
 }
 
 // Results waits for results of requests that were started, and appends them to dst: all that there are, so that those of one
@@ -96,15 +96,70 @@ func (s *Starter) Results(dst []kv.Outcome, stop <-chan struct{}) []kv.Outcome {
 		if len(list) == 0 {
 			return dst
 		}
-		now := time.Now()
-		for _, p := range list {
-			dst = s.finish(dst, p, now)
-		}
-		r.queue.Recycle(list)
-		if len(dst) > n {
+		if dst = s.finishAll(dst, list); len(dst) > n {
 			return dst
 		}
 	}
+}
+
+// Apply is Results for a few requests that are under way alone: it writes them to the log and applies them on the goroutine of the caller.
+// That saves waking a goroutine for each step.
+func (s *Starter) Apply(dst []kv.Outcome, stop <-chan struct{}) []kv.Outcome {
+	for n := len(dst); ; {
+		run := s.r.node.Single.Committed(stop)
+		if run == nil {
+			return dst
+		}
+		if dst = s.apply(dst, run); len(dst) > n {
+			return dst
+		}
+	}
+}
+
+// quickSync is the time that a sync of the log usually takes at most while goroutines wait for it that must not wait for anything else: it
+// takes them about as long to wake another one.
+const quickSync = 50 * time.Microsecond
+
+// Unproposed reports whether Propose must be called now. It is called after each request that was started.
+func (s *Starter) Unproposed() bool { return s.r.queue.TakeUnproposed() }
+
+// Propose lets requests be proposed that were started. alone reports that the caller has nothing else to do. Then a single request is
+// written to the log and applied on its goroutine, if the log is quick, and its result is appended to dst.
+func (s *Starter) Propose(dst []kv.Outcome, alone bool) []kv.Outcome {
+	r := s.r
+	switch usual := r.raftLog.UsualSync(); {
+	case r.queue.Pending() > 1:
+		r.node.Wake()
+	case !alone || usual == 0 || usual > quickSync:
+		r.node.Single.Propose()
+	default:
+		if run := r.node.Single.Commit(); len(run) > 0 {
+			dst = s.apply(dst, run)
+		}
+	}
+	return dst
+}
+
+// apply applies what the node has lent, and appends the results.
+func (s *Starter) apply(dst []kv.Outcome, run []*raftpb.Message) []kv.Outcome {
+	list, _ := s.lists.Get().(*[]*proposal.Started)
+	if list == nil {
+		list = new([]*proposal.Started)
+	}
+	*list = s.r.applier.applySmall(run, (*list)[:0])
+	dst = s.finishAll(dst, *list)
+	s.lists.Put(list)
+	return dst
+}
+
+// finishAll appends results.
+func (s *Starter) finishAll(dst []kv.Outcome, list []*proposal.Started) []kv.Outcome {
+	now := time.Now()
+	for _, p := range list {
+		dst = s.finish(dst, p, now)
+	}
+	s.r.queue.Recycle(list)
+	return dst
 }
 
 // finish appends the result of a request, unless that is repeated.
@@ -122,6 +177,9 @@ func (s *Starter) finish(dst []kv.Outcome, p *proposal.Started, now time.Time) [
 		if g.choose && errors.Is(out.Err, kv.ErrLeaseExists) {
 			g.ID = 0
 			if s.startGrant(context.Background(), g) {
+				if s.Unproposed() {
+					s.r.node.Wake()
+				}
 				return dst
 			}
 		}

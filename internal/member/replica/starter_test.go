@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -14,13 +15,29 @@ import (
 	"vigil/internal/vfs/memfs"
 )
 
-// outcomes receives n results of requests that were started.
+// outcomes lets the requests be proposed that were started, and receives n results, like the services: in both ways at the same time.
 func outcomes(t *testing.T, r *Replica, n int) map[any]kv.Outcome {
 	t.Helper()
+	lists, stop := make(chan []kv.Outcome, n), make(chan struct{})
+	var receivers sync.WaitGroup
+	for _, results := range []func([]kv.Outcome, <-chan struct{}) []kv.Outcome{r.Starter.Results, r.Starter.Apply} {
+		receivers.Go(func() {
+			for list := results(nil, stop); len(list) > 0; list = results(nil, stop) {
+				lists <- list
+			}
+		})
+	}
+	defer receivers.Wait()
+	defer close(stop)
+	if r.Starter.Unproposed() {
+		lists <- r.Starter.Propose(nil, true)
+	}
 	out := map[any]kv.Outcome{}
 	for len(out) < n {
-		list := r.Starter.Results(nil, t.Context().Done())
-		if len(list) == 0 {
+		var list []kv.Outcome
+		select {
+		case list = <-lists:
+		case <-t.Context().Done():
 			t.Fatalf("%d of %d results", len(out), n)
 		}
 		for _, o := range list {
@@ -246,4 +263,57 @@ func TestStartedGetsEnd(t *testing.T) {
 	if lead.Starter.StartGet(&kv.RangeRequest{Key: []byte("k")}, n) {
 		t.Error("a member that was stopped starts a get")
 	}
+}
+
+// TestProposeAlone: a single request is served on the goroutine of its caller if that has nothing else to do and the log is quick, and the
+// caller does not wait for a slow log.
+func TestProposeAlone(t *testing.T) {
+	var slow, held atomic.Bool
+	release := make(chan struct{})
+	r := start(t, config(faultfs.New(memfs.New(), func(op faultfs.Op, name string) faultfs.Fault {
+		if op == faultfs.OpSync && strings.HasPrefix(name, "data/wal/") {
+			if slow.Load() {
+				time.Sleep(10 * quickSync) // what a disk takes
+			}
+			if held.Load() {
+				<-release
+			}
+		}
+		return faultfs.None
+	})))
+	put := func(tag int) {
+		t.Helper()
+		if !r.Starter.StartPut(t.Context(), &kv.PutRequest{Key: fmt.Appendf(nil, "k%d", tag)}, tag) || !r.Starter.Unproposed() {
+			t.Fatal("declined")
+		}
+	}
+	await(t, "a result on the goroutine of the caller", func() bool {
+		put(1)
+		list := r.Starter.Propose(nil, true)
+		if len(list) == 0 { // another entry was on its way, or the machine is slow
+			r.Starter.Results(nil, t.Context().Done())
+			return false
+		}
+		if len(list) != 1 || list[0].Tag != 1 || list[0].Err != nil || list[0].Put.Revision != r.Status().Revision {
+			t.Fatalf("results %+v", list)
+		}
+		return true
+	})
+	put(2)
+	if list := r.Starter.Propose(nil, false); len(list) != 0 {
+		t.Errorf("a busy caller has results %+v", list)
+	}
+	outcomes(t, r, 1)
+
+	slow.Store(true)
+	for r.raftLog.UsualSync() <= quickSync {
+		mustPut(t, r, "k", "v")
+	}
+	held.Store(true)
+	put(3)
+	if list := r.Starter.Propose(nil, true); len(list) != 0 {
+		t.Errorf("results %+v without a sync", list)
+	}
+	close(release)
+	outcomes(t, r, 1)
 }

@@ -33,7 +33,7 @@ func (r *Replica) DeleteRange(ctx context.Context, req *kv.DeleteRangeRequest) (
 // Txn runs a transaction. One that only reads does not go through the log; it is linearizable
 // unless all its ranges are serializable. Errors: those of mvcc, and as Put or Range.
 func (r *Replica) Txn(ctx context.Context, req *kv.TxnRequest) (*kv.TxnResult, error) {
-	reads, serializable := readOnly(req)
+	reads, serializable := req.ReadOnly()
 	if !reads {
 		res, err := r.Propose(ctx, &fsm.Request{Txn: req})
 		return res.Txn, err
@@ -81,21 +81,6 @@ func (r *Replica) setAttributes(ctx context.Context) error {
 	_, err := r.Propose(ctx, &fsm.Request{Attributes: &cluster.Member{
 		ID: r.memberID, Name: r.cfg.Name, ClientURLs: r.cfg.ClientURLs, Level: fsm.Level}})
 	return err
-}
-
-// readOnly says whether a transaction has nothing but ranges in either branch, and whether all of
-// them are serializable. One without operations is both, as in etcd.
-func readOnly(req *kv.TxnRequest) (reads, serializable bool) {
-	serializable = true
-	for _, ops := range [...][]kv.Op{req.Success, req.Failure} {
-		for i := range ops {
-			if ops[i].Range == nil {
-				return false, false
-			}
-			serializable = serializable && ops[i].Range.Serializable
-		}
-	}
-	return true, serializable
 }
 
 // Propose proposes a request and waits for its result. Errors: as Put.

@@ -33,7 +33,21 @@ type stats struct {
 	write, sync                        *histogram.Histogram
 	written, rolled, recycled, removed atomic.Uint64
 	diskReads                          atomic.Uint64
+	// usualSync is about how long the last syncs took in nanoseconds, 0 before the first one.
+	usualSync atomic.Int64
 }
+
+// noteSync adds a sync to the usual time: an eighth of it is the last sync, so a single slow one counts for some dozens.
+func (s *stats) noteSync(took time.Duration) {
+	usual, last := s.usualSync.Load(), max(int64(took), 1)
+	if usual == 0 {
+		usual = last
+	}
+	s.usualSync.Store(usual + (last-usual)/8)
+}
+
+// UsualSync returns about how long Append takes to make entries durable, 0 if that is not known.
+func (w *WAL) UsualSync() time.Duration { return time.Duration(w.stats.usualSync.Load()) }
 
 func (s *stats) init() {
 	s.write, s.sync = histogram.New(latencyFirst, latencyBounds), histogram.New(latencyFirst, latencyBounds)

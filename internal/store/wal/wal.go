@@ -356,7 +356,9 @@ func (w *WAL) sync() error {
 	}
 	begin := time.Now()
 	err := w.wr.active.file.Sync()
-	w.stats.sync.Observe(time.Since(begin))
+	took := time.Since(begin)
+	w.stats.sync.Observe(took)
+	w.stats.noteSync(took)
 	if err != nil {
 		w.wr.err = fmt.Errorf("wal: sync: %w", err)
 	}

@@ -29,7 +29,7 @@
 //
 // next is the first revision that a watcher has not seen. published is the newest revision given to Publish, claimed the
 // newest one that the matcher has taken, and matched the newest one that it has distributed: matched <= claimed <=
-// published.
+// published. While there are no streams, only published moves, and Publish wakes no goroutine; the first stream begins at published.
 //
 //	W1. Order. The responses of a watcher are queued in the order of revisions, because at any time
 //	    exactly one goroutine may queue events for it: the matcher if it is live, the worker that

@@ -49,8 +49,9 @@ type Hub struct {
 
 		// live holds the live watchers. Only the matcher replaces it. gone are the watchers that were canceled while the
 		// matcher delivered to it.
-		live             *group
-		gone             []*watcher
+		live *group
+		gone []*watcher
+		// claimed and matched are out of date while there are no streams.
 		claimed, matched int64
 
 		pending []*Stream // streams with pending watchers, in turn
@@ -98,6 +99,14 @@ func (h *Hub) Reset(rev int64) { h.ring.reset(rev) }
 
 // revision returns the newest revision that a client may know of. For a moment it is above the published one.
 func (h *Hub) revision() int64 { return max(h.src.Revision(), h.ring.published.Load()) }
+
+// distributed returns the newest revision that every live watcher has, if it needs it. mu is held.
+func (h *Hub) distributed() int64 {
+	if len(h.mu.streams) == 0 {
+		return h.ring.published.Load()
+	}
+	return h.mu.matched
+}
 
 // Close ends all streams and waits for the hub's goroutines, and so for calls of the source.
 func (h *Hub) Close() {

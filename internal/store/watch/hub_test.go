@@ -433,3 +433,60 @@ func TestSmallShareOfBatch(t *testing.T) {
 		t.Error("one event of a few is copied")
 	}
 }
+
+// TestNoStreams: while there are no streams, events are neither kept nor delivered, and the first stream gets all that it asks for.
+func TestNoStreams(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		src := newMemSource()
+		h := New(src, Options{})
+		defer h.Close()
+		put := func() {
+			rev, events := src.commit(op{key: "k"})
+			h.Publish(rev, events)
+		}
+		idle := func(when string, published int64) {
+			t.Helper()
+			synctest.Wait()
+			m := h.Metrics()
+			if m.RingBytes != 0 || m.Published != published || m.Matched != published || m.Lag != 0 {
+				t.Errorf("%s: %+v, want revision %d", when, m, published)
+			}
+			if n := len(h.ring.kick); n != 0 {
+				t.Errorf("%s: the matcher is woken", when)
+			}
+		}
+		put() // revision 2
+		put()
+		idle("without a stream", 3)
+		for range 3 {
+			s := h.NewStream(StreamInfo{})
+			rev := src.Revision()
+			s.Create(CreateRequest{Key: []byte("k"), StartRev: 2})
+			s.Create(CreateRequest{Key: []byte("k")})
+			s.Create(CreateRequest{Key: []byte("k"), StartRev: rev + 2})
+			put()
+			put()
+			synctest.Wait()
+			checkValid(t, h)
+			next := map[int64]int64{0: 2, 1: rev + 1, 2: rev + 2}
+			end := rev + 2
+			for next[0] <= end || next[1] <= end || next[2] <= end {
+				rs, err := s.Next(t.Context(), nil)
+				if err != nil {
+					t.Fatal(err)
+				}
+				for _, r := range rs {
+					for _, e := range r.Events {
+						if got := decode(t, e).Kv.ModRevision; got != next[r.WatchID] {
+							t.Fatalf("watcher %d got revision %d, want %d", r.WatchID, got, next[r.WatchID])
+						}
+						next[r.WatchID]++
+					}
+				}
+			}
+			s.Close()
+			put()
+			idle("after a stream", end+1)
+		}
+	})
+}

@@ -44,6 +44,9 @@ func (h *Hub) match() {
 func (h *Hub) distribute(d *deliverer, e entry) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
+	if e.last <= h.mu.matched {
+		return // from before the first stream: no watcher needs it
+	}
 	if e.gap {
 		h.skipTo(e.last)
 		h.answerProgressRequests()
@@ -75,7 +78,7 @@ func (h *Hub) distribute(d *deliverer, e entry) {
 			b.end()
 		}
 	}
-	h.mu.matched = e.last
+	h.mu.matched = max(h.mu.matched, e.last) // it is greater if all streams were closed meanwhile, and another one opened
 	h.answerProgressRequests()
 }
 

@@ -52,9 +52,9 @@ func (h *Hub) Metrics() Metrics {
 		CatchUpBytesTotal:  h.counts.catchUpBytes.Load(),
 	}
 	h.mu.Lock()
-	m.Streams, m.Watchers, m.Matched = len(h.mu.streams), h.mu.watchers, h.mu.matched
+	m.Streams, m.Watchers, m.Matched = len(h.mu.streams), h.mu.watchers, h.distributed()
 	m.Scans = len(h.mu.scans) + len(h.mu.reading)
-	lowest := h.mu.matched + 1
+	lowest := m.Matched + 1
 	streams := make([]*Stream, 0, len(h.mu.streams))
 	for _, s := range h.mu.streams {
 		streams = append(streams, s)

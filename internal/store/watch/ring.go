@@ -32,6 +32,8 @@ type ring struct {
 		head      int
 		bytes     int64
 		overflows int64
+		// followed: there are streams. Otherwise revisions are counted, and the matcher is not woken.
+		followed bool
 	}
 }
 
@@ -55,6 +57,11 @@ func (r *ring) publish(rev int64, events []kv.Event) {
 		r.mu.Unlock()
 		return
 	}
+	if !r.mu.followed {
+		r.published.Store(rev)
+		r.mu.Unlock()
+		return
+	}
 	switch {
 	case r.mu.bytes+e.bytes > r.limit:
 		r.mu.overflows++
@@ -71,6 +78,14 @@ func (r *ring) publish(rev int64, events []kv.Event) {
 	if much {
 		signal(r.urgent)
 	}
+}
+
+// follow sets whether publish keeps events, and returns the newest revision that was published before.
+func (r *ring) follow(followed bool) (published int64) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.mu.followed = followed
+	return r.published.Load()
 }
 
 // reset drops all entries and continues after rev.

@@ -63,7 +63,7 @@ type WatcherStats struct {
 // hub's lock for one stream at a time, so the streams are of slightly different moments.
 func (h *Hub) Stats() Stats {
 	h.mu.Lock()
-	st := Stats{Revision: h.ring.published.Load(), Matched: h.mu.matched}
+	st := Stats{Revision: h.ring.published.Load(), Matched: h.distributed()}
 	streams := make([]*Stream, 0, len(h.mu.streams))
 	for _, s := range h.mu.streams {
 		streams = append(streams, s)

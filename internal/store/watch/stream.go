@@ -93,6 +93,10 @@ func (h *Hub) NewStream(info StreamInfo) *Stream {
 		s.closed, s.mu.closed = true, true
 		return s
 	}
+	if len(h.mu.streams) == 0 {
+		h.mu.matched = h.ring.follow(true)
+		h.mu.claimed = h.mu.matched
+	}
 	h.mu.streams[s.id] = s
 	return s
 }
@@ -327,6 +331,9 @@ func (s *Stream) Close() {
 	}
 	s.watchers = watcherSet{}
 	s.mu.Unlock()
+	if len(h.mu.streams) == 0 {
+		h.ring.follow(false)
+	}
 	h.mu.Unlock()
 	if done != nil {
 		close(done)

@@ -47,6 +47,9 @@ func (p Pending) Method() *Method { return p.c.method }
 // Arrived is when the request was complete.
 func (p Pending) Arrived() time.Time { return epoch.Add(p.c.arrived) }
 
+// Last reports whether nothing after the request was read from the connection. Only Method.Begin may call it.
+func (p Pending) Last() bool { return p.c.NothingRead() }
+
 // Handle runs the handler of a call that was started, unless the call or the server has ended: its answer does not come by Answers.
 func (p Pending) Handle() {
 	s := p.c.conn.server

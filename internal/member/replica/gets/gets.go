@@ -60,14 +60,8 @@ func (g *Gets) Add(req *kv.RangeRequest, tag any, now time.Time) (started bool) 
 	return true
 }
 
-// mostKept is the largest list of reads whose memory is kept.
-const mostKept = 4096
-
 // take returns the reads that wait. list is used again.
 func (g *Gets) take(list []*proposal.Started) []*proposal.Started {
-	if cap(list) > mostKept {
-		list = nil
-	}
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	list, g.mu.waiting = g.mu.waiting, list[:0]
@@ -82,8 +76,7 @@ func (g *Gets) Run(ctx context.Context) {
 	var list []*proposal.Started
 	for {
 		if list = g.take(list); len(list) > 0 {
-			g.deliver(list, g.o.Ready(ctx, list[0].At))
-			clear(list)
+			list = g.deliver(list, g.o.Ready(ctx, list[0].At))
 			continue
 		}
 		select {
@@ -98,9 +91,10 @@ func (g *Gets) Run(ctx context.Context) {
 	}
 }
 
-func (g *Gets) deliver(list []*proposal.Started, err error) {
+// deliver gives reads their result, and returns the list without them.
+func (g *Gets) deliver(list []*proposal.Started, err error) []*proposal.Started {
 	for _, p := range list {
 		p.Result.Err = err
 	}
-	g.o.Queue.Deliver(list)
+	return g.o.Queue.Deliver(list)
 }

@@ -23,7 +23,7 @@ type Group struct {
 	conf bool
 
 	q *Queue
-	// started is the memory of Resolve and Fail.
+	// started is the memory of Fail.
 	started []*Started
 }
 
@@ -62,20 +62,23 @@ func (g *Group) Fail(err error) {
 			g.resolve(w, fsm.Result{Err: err})
 		}
 	}
-	g.deliver()
+	g.deliverFailed()
 }
 
-// Resolve gives the waiters of g the available results, after these have been applied. A resolved waiter may serve another
-// request by now, so it is removed from g.
-func (g *Group) Resolve() {
+// Resolve gives the waiters of g the available results, after these have been applied, and appends the requests that were started to
+// dst: the caller passes them to Deliver, or on. A resolved waiter may serve another request by now, so it is removed from g.
+func (g *Group) Resolve(dst []*Started) []*Started {
 	g.marks.applied = time.Since(g.marks.Begun)
 	for k, w := range g.waiters[:min(len(g.waiters), len(g.results))] {
-		if w != nil {
-			g.resolve(w, g.results[k])
-			g.waiters[k], g.results[k] = nil, fsm.Result{}
+		if w == nil {
+			continue
 		}
+		if s := w.resolve(g.results[k], g.marks); s != nil {
+			dst = append(dst, s)
+		}
+		g.waiters[k], g.results[k] = nil, fsm.Result{}
 	}
-	g.deliver()
+	return dst
 }
 
 func (g *Group) resolve(w *Waiter, res fsm.Result) {
@@ -84,11 +87,9 @@ func (g *Group) resolve(w *Waiter, res fsm.Result) {
 	}
 }
 
-// deliver passes on the results of started requests.
-func (g *Group) deliver() {
-	g.q.deliver(g.started)
-	clear(g.started)
-	g.started = g.started[:0]
+// deliverFailed passes on the requests that were started and have failed.
+func (g *Group) deliverFailed() {
+	g.started = g.q.Deliver(g.started)
 }
 
 // Milestones are when a group began, and how long after that it reached its stages; 0 for stages it has not reached.

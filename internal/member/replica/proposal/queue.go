@@ -28,7 +28,7 @@ type Options struct {
 
 // Space reports whether there is room for requests that add to the store.
 type Space interface {
-	// Shortage returns why nothing can be added to the store, nil if there is room. The raft goroutine calls it: it does no
+	// Shortage returns why nothing can be added to the store, nil if there is room. It is called in a turn of raft: it does no
 	// I/O.
 	Shortage() error
 	// Admit returns why n bytes cannot be added to the store. n is what all requests under way would add.
@@ -67,12 +67,15 @@ type Queue struct {
 		// idle, if set, is closed when no request is under way.
 		idle chan struct{}
 	}
-	// offered is the group that Next returned last. Owned by the raft goroutine.
+	// offered is the group that Next returned last. Owned by the turn of raft.
 	offered *Group
 
 	failed atomic.Uint64 // requests without a result
 	// applying is how much the requests that apply has claimed and not committed add to the store.
 	applying atomic.Int64
+
+	// unproposed is set when Start has begun a group, until TakeUnproposed.
+	unproposed atomic.Bool
 
 	results results
 	waiters sync.Pool // of *Waiter
@@ -173,7 +176,7 @@ func (q *Queue) sealFilling() {
 	}
 }
 
-// Next takes the oldest group for the raft goroutine.
+// Next takes the oldest group for raft.
 func (q *Queue) Next(term uint64) []byte {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -230,7 +233,7 @@ func (q *Queue) rejectGrowing(err error) {
 		q.mu.bytes += int64(len(rest.buf) - fsm.HeaderSize)
 		q.mu.count += len(rest.waiters)
 		q.forget(g)
-		g.deliver()
+		g.deliverFailed()
 		*g = *rest
 		return len(g.waiters) == 0
 	})
@@ -455,6 +458,12 @@ func (q *Queue) Pending() int {
 	defer q.mu.Unlock()
 	return q.mu.count
 }
+
+// few is the number of requests under way up to which waking goroutines costs more than doing the steps of a write in turn.
+const few = 2
+
+// Few reports whether few requests are under way.
+func (q *Queue) Few() bool { return q.Pending() <= few }
 
 // Failed returns the number of requests that got no result.
 func (q *Queue) Failed() uint64 { return q.failed.Load() }

@@ -97,7 +97,7 @@ func TestResultsOfBurst(t *testing.T) {
 	q := New(Options{Member: 1, MaxGroupBytes: 1 << 20, MaxGroupRequests: 1000, MaxPendingBytes: 1 << 30, MaxRequestBytes: 1 << 20, Space: &disk{}})
 	const requests = 3 * mostKept
 	for i := range requests {
-		if _, err := q.Start(t.Context(), fsm.Request{Put: &kv.PutRequest{Key: []byte("k")}}, 1, i, time.Now()); err != nil {
+		if err := q.Start(t.Context(), fsm.Request{Put: &kv.PutRequest{Key: []byte("k")}}, 1, i, time.Now()); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -118,7 +118,7 @@ func TestFreeGroups(t *testing.T) {
 	// serve adds a request, and proposes its group.
 	serve := func(size int) *Group {
 		t.Helper()
-		if _, err := q.Start(t.Context(), fsm.Request{Put: &kv.PutRequest{Key: []byte("k"), Value: make([]byte, size)}}, 1, nil, time.Now()); err != nil {
+		if err := q.Start(t.Context(), fsm.Request{Put: &kv.PutRequest{Key: []byte("k"), Value: make([]byte, size)}}, 1, nil, time.Now()); err != nil {
 			t.Fatal(err)
 		}
 		b := q.Next(1)
@@ -130,7 +130,7 @@ func TestFreeGroups(t *testing.T) {
 	}
 	end := func(g *Group) {
 		g.AddResult(fsm.Result{Put: &kv.PutResult{}})
-		g.Resolve()
+		q.Deliver(g.Resolve(nil))
 		q.Release(g)
 		q.Recycle(q.Results(nil, nil))
 	}

@@ -22,16 +22,22 @@ type results struct {
 const mostKept = 4096
 
 // Start is Add for a request whose result Results returns, with the tag. at is when it arrived. The queue keeps what the
-// request refers to until then.
-func (q *Queue) Start(ctx context.Context, r fsm.Request, cost int64, tag any, at time.Time) (wake bool, err error) {
+// request refers to until then. TakeUnproposed must follow.
+func (q *Queue) Start(ctx context.Context, r fsm.Request, cost int64, tag any, at time.Time) error {
 	w := q.waiters.Get().(*Waiter)
 	w.own = Started{Request: r, Tag: tag, At: at, w: w}
 	w.started = &w.own
-	if wake, err = q.add(ctx, &w.own.Request, w, cost); err != nil {
+	first, err := q.add(ctx, &w.own.Request, w, cost)
+	if err != nil {
 		q.recycle(w)
+	} else if first {
+		q.unproposed.Store(true)
 	}
-	return wake, err
+	return err
 }
+
+// TakeUnproposed reports whether a request was started that the raft goroutine may not know of, to one caller: that wakes it.
+func (q *Queue) TakeUnproposed() bool { return q.unproposed.Load() && q.unproposed.Swap(false) }
 
 // StartRead returns a read, which is no proposal and has no result before Deliver. at is when it arrived.
 func (q *Queue) StartRead(req *kv.RangeRequest, tag any, at time.Time) *Started {
@@ -40,13 +46,11 @@ func (q *Queue) StartRead(req *kv.RangeRequest, tag any, at time.Time) *Started 
 	return &w.own
 }
 
-// Deliver passes reads to Results.
-func (q *Queue) Deliver(list []*Started) { q.deliver(list) }
-
-// deliver passes results to Results. Those of a commit come together, so that their receiver is woken once.
-func (q *Queue) deliver(list []*Started) {
+// Deliver passes results to Results, and returns the list without them. Those of a commit come together, so that their receiver is woken
+// once.
+func (q *Queue) Deliver(list []*Started) []*Started {
 	if len(list) == 0 {
-		return
+		return list
 	}
 	q.results.mu.Lock()
 	q.results.mu.list = append(q.results.mu.list, list...)
@@ -55,6 +59,10 @@ func (q *Queue) deliver(list []*Started) {
 	case q.results.ready <- struct{}{}:
 	default:
 	}
+	if clear(list); cap(list) > mostKept {
+		return nil
+	}
+	return list[:0]
 }
 
 // Results waits for results of started requests and appends all that there are to dst, unless stop is closed before. They

@@ -11,6 +11,9 @@ import (
 // Conn returns the connection of the stream.
 func (s *Stream) Conn() *Conn { return s.c }
 
+// NothingRead reports whether nothing was read from the connection that is not processed yet. The reader of the connection calls it.
+func (s *Stream) NothingRead() bool { return s.c.in.r == s.c.in.w }
+
 // AnswerLater is Answer without the write: that is done by the reader before it reads again, or by Flush.
 func (s *Stream) AnswerLater(header *Header, head [headSize]byte, data mem.BufferSlice, trailer *Header) bool {
 	c := s.c
