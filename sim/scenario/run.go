@@ -70,6 +70,10 @@ type run struct {
 	leads        string // the id of the member that was elected last
 	// elected is called when a member becomes the leader, if it is not nil.
 	elected func(*world.Machine)
+	// follows is called when a member has learned of another one that leads, if it is not nil.
+	follows func(*world.Machine)
+	// wrote is called when a write was acknowledged, if it is not nil.
+	wrote func()
 	// sending is called when a member begins to send a snapshot, if it is not nil.
 	sending func(from, to *world.Machine)
 	// received is called when a member has received a snapshot, if it is not nil.
@@ -79,10 +83,16 @@ type run struct {
 	operators int            // that were started
 	changing  *world.Machine // the operator that changes the members
 	joined    *world.Machine // the newest member
-	moved     bool           // a member has another address than at first
-	settled   bool           // the members at the end are known
-	rescued   bool           // a cluster was made of one member after the end
-	learners  []span
+	// newest is the operation with the newest revision so far. lost is set when the store went back behind it: nothing that follows tells
+	// more, and members whose logs contradict each other may exchange messages without a pause.
+	newest check.Op
+	lost   bool
+	// bitsFlipped is set when bits have flipped under files.
+	bitsFlipped bool
+	moved       bool // a member has another address than at first
+	settled     bool // the members at the end are known
+	rescued     bool // a cluster was made of one member after the end
+	learners    []span
 
 	v         check.Violations
 	ops       []check.Op
@@ -139,12 +149,12 @@ func Run(g *world.Guest, p Plan, trace io.Writer) Result {
 	}
 	err := r.world.Run(stop+catchUp, func() bool {
 		noticed()
-		return r.complete()
+		return r.lost || r.complete()
 	})
 	switch {
 	case err != nil:
 		r.v.Add("%v", err)
-	case !r.complete():
+	case !r.lost && !r.complete():
 		r.v.Add("%v after the last fault has ended: %s", p.recovery()+catchUp, r.missing())
 	}
 	if len(r.v) == 0 {
@@ -271,6 +281,9 @@ var (
 	known = regexp.MustCompile(`^member ([0-9a-f]+) of cluster [0-9a-f]+ has been started before`)
 )
 
+// corrupt is the error of the API for damaged data.
+const corrupt = "etcdserver: corrupt cluster"
+
 // printed follows the log of the members.
 func (r *run) printed(m *world.Machine, line []byte) {
 	if s := ready.FindSubmatch(line); s != nil {
@@ -278,10 +291,17 @@ func (r *run) printed(m *world.Machine, line []byte) {
 	}
 	if s := elected.FindSubmatch(line); s != nil {
 		r.leads = string(s[1])
-		if r.ids[r.leads] == m && r.elected != nil {
+		switch leads := r.ids[r.leads] == m; {
+		case leads && r.elected != nil:
 			r.world.After(0, func() {
 				if r.elected != nil {
 					r.elected(m)
+				}
+			})
+		case !leads && r.follows != nil:
+			r.world.After(0, func() {
+				if r.follows != nil {
+					r.follows(m)
 				}
 			})
 		}
@@ -399,7 +419,10 @@ func (r *run) reported(_ *world.Machine, b []byte) {
 	case p.Compact != 0:
 		r.compacted = max(r.compacted, p.Compact)
 	case p.Failed != "":
-		r.v.Add("%s", p.Failed)
+		// A member does not serve its damaged data.
+		if !r.bitsFlipped || !strings.Contains(p.Failed, corrupt) {
+			r.v.Add("%s", p.Failed)
+		}
 	case p.Hash != nil:
 		r.hashes = append(r.hashes, *p.Hash)
 	case p.Probed != 0:
@@ -430,6 +453,18 @@ func (r *run) addOp(o check.Op) {
 		}
 	}
 	r.ops = append(r.ops, o)
+	if o.Outcome == check.Acked && o.Linearizable() {
+		if o.Rev < r.newest.Rev && o.Call > r.newest.Ret {
+			r.lost = true
+			r.v.Add("stale: revision %d was known at %v, by %v: %v", r.newest.Rev, r.newest.Ret, &r.newest, &o)
+		}
+		if o.Rev > r.newest.Rev {
+			r.newest = o
+		}
+	}
+	if o.Outcome == check.Acked && o.Wrote() && r.wrote != nil {
+		r.wrote()
+	}
 }
 
 // judge checks everything that was recorded.
