@@ -4,7 +4,7 @@ package watch
 // them at once, without a look at the single watchers.
 //
 // A target has cohorts when its watchers have not changed between two batches and at least half of them share a stream with another
-// one. Whoever changes the watchers of a target drops its cohorts.
+// one. A change of the watchers of a target drops its cohorts.
 type cohort struct {
 	stream   *Stream
 	flags    flags // those in cohortFlags

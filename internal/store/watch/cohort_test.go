@@ -221,7 +221,7 @@ func TestCohortNoRoom(t *testing.T) {
 	})
 }
 
-// TestCohortOversized: watchers that others of their stream wait for get the event with their cohorts, and then nobody waits any more.
+// TestCohortOversized: watchers that others of their stream wait for get the event with their cohorts, and then none waits any more.
 func TestCohortOversized(t *testing.T) {
 	withFlock(t, 2, Options{}, func(f *flock) {
 		for range 2 {
