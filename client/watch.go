@@ -89,6 +89,7 @@ type Watcher struct {
 		header  Header
 		known   bool // header is set: it was created once
 		renewed int  // attempts after a refusal
+		damaged int  // members without an event, because of damaged data
 		ended   bool
 		err     error       // why, nil if it was closed
 		trouble error       // why it is not connected
@@ -311,6 +312,7 @@ func (w *Watcher) take(r *watchResponse, waits bool) bool {
 			w.c.ns.stripOne(events[i].PrevKV)
 		}
 	}
+	w.mu.damaged = 0
 	if in.Add(events, size, r.fragment) {
 		signal(w.ready)
 	}

@@ -464,6 +464,47 @@ func TestWatchClosed(t *testing.T) {
 	}
 }
 
+// TestWatchLeavesDamage: a watch continues at another member when its member has damaged data. It ends when each member has.
+func TestWatchLeavesDamage(t *testing.T) {
+	var first atomic.Pointer[fake]
+	serve := func(f *fake) func(*fakeStream) error {
+		return func(s *fakeStream) error {
+			r := s.creates(1)[0]
+			id := r.GetWatchId()
+			answers := []*pb.WatchResponse{{WatchId: id, Created: true, Header: at(10)}, {WatchId: id, Events: []*mvccpb.Event{event("k", 2)}},
+				{WatchId: id, Canceled: true, CancelReason: "etcdserver: corrupt cluster"}}
+			if !first.CompareAndSwap(nil, f) {
+				if first.Load() == f || r.GetStartRevision() != 3 {
+					t.Errorf("at the member with damaged data %t, from revision %d", first.Load() == f, r.GetStartRevision())
+				}
+				answers[1], answers = &pb.WatchResponse{WatchId: id, Events: []*mvccpb.Event{event("k", 3)}}, answers[:2]
+			}
+			if err := s.send(answers...); err != nil {
+				return err
+			}
+			return s.hold()
+		}
+	}
+	a, b := &fake{}, &fake{}
+	a.watch, b.watch = serve(a), serve(b)
+	start(t, a)
+	start(t, b)
+	w := to(t, a, b).Watch(limited(t), "k", client.FromRevision(2))
+	want(t, w, "k@2", "k@3")
+	w.Close()
+
+	only := start(t, &fake{watch: func(s *fakeStream) error {
+		id := s.creates(1)[0].GetWatchId()
+		if err := s.send(&pb.WatchResponse{WatchId: id, Created: true}, &pb.WatchResponse{WatchId: id, Canceled: true, CancelReason: "etcdserver: corrupt cluster"}); err != nil {
+			return err
+		}
+		return s.hold()
+	}})
+	if got, err := read(to(t, only).Watch(limited(t), "k"), 1); len(got) != 0 || !errors.Is(err, client.ErrCorrupt) {
+		t.Errorf("with damaged data everywhere: %v, %v", got, err)
+	}
+}
+
 // TestWatchToken: a stream or a watcher whose token is refused continues with another token, and ends if all are refused.
 func TestWatchToken(t *testing.T) {
 	for _, whole := range []bool{true, false} {

@@ -139,12 +139,20 @@ func (s *watchStream) handleCanceled(e *watchSession, w *Watcher, r *watchRespon
 	case v.Renew && s.r.core.tokens.Renewable() && w.retry():
 		e.expired = true
 		return errToken
-	case v.Again:
+	case v.Again && (!errors.Is(err.kind, ErrCorrupt) || w.leaveDamage()):
 		return again
 	default:
 		w.finish(err)
 	}
 	return nil
+}
+
+// leaveDamage reports whether to look for another member, because data of this one are damaged that the watcher needs.
+func (w *Watcher) leaveDamage() bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.mu.damaged++
+	return !w.mu.ended && w.mu.damaged <= 3
 }
 
 // retry reports whether to request a refused watcher again: a few times.

@@ -13,8 +13,9 @@ const (
 	ReasonEmptyRange  = "mvcc: watcher range is empty"
 	ReasonDuplicateID = "mvcc: duplicate watch ID provided on the WatchStream"
 	ReasonCompacted   = "etcdserver: mvcc: required revision has been compacted"
-	// ReasonHistory: the watcher's events could not be read. The log has the error.
-	ReasonHistory = "watch: history cannot be read"
+	// ReasonHistory: the watcher's events could not be read, as with calls to a member whose data are damaged: other members may have
+	// them. The log has the error.
+	ReasonHistory = "etcdserver: corrupt cluster"
 	// ReasonTooMany, ReasonTooLarge: see Options.StreamWatchers. The limit and what to do follow.
 	ReasonTooMany  = "watch: too many watchers on the stream"
 	ReasonTooLarge = "watch: the watchers of the stream take too much memory"
