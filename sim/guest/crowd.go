@@ -16,7 +16,8 @@ import (
 
 // crowd has a few hundred watchers on two streams, which are quiet most of the time. Those of the first stream watch one
 // key, so that the matcher pauses after each of its changes: progress is requested in these pauses. Those of the second one
-// have a range each, so that some large changes fill the queue while the client does not read; what they need then may be compacted.
+// have a range each, and by turns former values or none: responses to neighbors share no memory, so that some large changes fill the
+// queue while the client does not read; what they need then may be compacted.
 func crowd(c *setup.Client, rng *rand.Rand) error {
 	if !c.Last {
 		return nil // one crowd is enough, and costs much
@@ -26,8 +27,8 @@ func crowd(c *setup.Client, rng *rand.Rand) error {
 	for n := range 180 + rng.IntN(120) {
 		one.add(&observer{Watcher: setup.Watcher{From: "c/one", To: "c/one\x00", Filter: check.Filter{NoPrev: true}}, next: 2, notify: n == 0})
 	}
-	for n := range 70 + rng.IntN(30) {
-		many.add(&observer{Watcher: setup.Watcher{From: fmt.Sprintf("c/m%03d", n), To: "c/n", Filter: check.Filter{NoPrev: n >= 30}}, next: 2, notify: n == 0})
+	for n := range 40 + rng.IntN(20) {
+		many.add(&observer{Watcher: setup.Watcher{From: fmt.Sprintf("c/m%03d", n), To: "c/n", Filter: check.Filter{NoPrev: n%2 == 1}}, next: 2, notify: n%8 == 0})
 	}
 	go one.run()
 	go many.run()
@@ -40,7 +41,7 @@ func crowd(c *setup.Client, rng *rand.Rand) error {
 			time.Sleep(time.Duration(rng.IntN(320)) * time.Millisecond)
 		case n < 4: // a slow reader
 			many.sleep(time.Duration(500+rng.IntN(3500)) * time.Millisecond)
-			for range 4 + rng.IntN(3) {
+			for range 5 + rng.IntN(4) {
 				w.put("c/mm", 12_000+rng.IntN(12_000))
 				time.Sleep(time.Duration(rng.IntN(200)) * time.Millisecond)
 				many.requestProgress()

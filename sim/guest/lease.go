@@ -187,9 +187,9 @@ func (w *leaseWorker) keepAlive(id int64) (gone bool) {
 	}).Gone
 }
 
-// renewLate renews a lease once or several times around its end.
+// renewLate renews a lease once or several times around its end, which is between those by the call and by the answer.
 func (w *leaseWorker) renewLate(granted *check.LeaseOp) (gone bool) {
-	end := granted.Call + granted.TTL
+	end := granted.TTL + []time.Duration{granted.Call, granted.Ret}[w.rng.IntN(2)]
 	for range 1 + w.rng.IntN(3) {
 		early := time.Duration(w.rng.Int64N(int64(granted.TTL)))
 		if w.rng.IntN(2) == 0 {

@@ -5,7 +5,7 @@ var lease = []Mistake{
 	{Name: "short-extension", Promise: "a new leader extends a lease by its TTL", Needs: "leases, faults of leaders", Edits: []Edit{
 		{"internal/state/lease/timers.go", "t.add(l, now+seconds(l.Left())+extra, now)", "t.add(l, now+extra, now)"},
 	}},
-	{Name: "deposed-timers", Profile: "leases", Promise: "a deposed leader ends no lease", Needs: "leases, faults of leaders", Edits: []Edit{
+	{Name: "deposed-timers", Profile: "deposed", Promise: "a deposed leader ends no lease", Needs: "leases, faults of leaders", Edits: []Edit{
 		{"internal/member/replica/lessor/expire.go", "if l.o.Raft.LeadTerm() != l.mu.term {", "if false {"},
 		{"internal/member/replica/lessor/lessor.go", "\tdefault:\n\t\tl.stopCounting()\n", "\tdefault:\n"},
 		{"internal/state/fsm/refuse.go", " || r.LeaseExpire != nil && r.LeaseExpire.Term != term", ""},
@@ -16,7 +16,7 @@ var lease = []Mistake{
 	{Name: "follower-keepalive", Promise: "the leader renews a lease", Needs: "leases", Edits: []Edit{
 		{"internal/member/replica/lessor/answer.go", "a, err = l.askLeader(limited, leader, op, id)", "rec, ok := l.o.Pipeline.LeaseState().Lookup(id)\n\t\t\tif a, err = (Answer{TTL: rec.TTL, Granted: rec.TTL}), nil; !ok || op != Renew {\n\t\t\t\ta, err = l.askLeader(limited, leader, op, id)\n\t\t\t}"},
 	}},
-	{Name: "renewed-while-ending", Profile: "leases", Promise: "a lease that is about to be revoked is not renewed", Needs: "leases", Edits: []Edit{
+	{Name: "renewed-while-ending", Profile: "renewals", Promise: "a lease that is about to be revoked is not renewed", Needs: "leases", Edits: []Edit{
 		{"internal/state/lease/timers.go", "if x == nil || x.ending {", "if x == nil {"},
 		{"internal/member/replica/lessor/answer.go", "case ending:", "case ending && op != Renew:"},
 	}},

@@ -5,7 +5,7 @@ var member = []Mistake{
 	{Name: "learner-answers", Profile: "members", Promise: "a learner answers only serializable reads and what concerns itself", Needs: "learners", Edits: []Edit{
 		{"internal/edge/rpc/admit.go", "if !forLearner && s.cfg.Member.IsLearner() {", "if !forLearner && s.cfg.Member.IsLearner() && s.cfg.Member.Leader() == 0 {"},
 	}},
-	{Name: "removed-unnoticed", Profile: "members", Promise: "a removed member ends, also if it was away during its removal", Needs: "removals, partitions", Edits: []Edit{
+	{Name: "removed-unnoticed", Profile: "removals", Promise: "a removed member ends, also if it was away during its removal", Needs: "removals, partitions", Edits: []Edit{
 		{"internal/member/peer/accept.go", "case t.mu.removed[h.from]:", "case false:"},
 	}},
 	{Name: "removed-stays", Profile: "members", Promise: "a removed member ends", Needs: "removals", Edits: []Edit{
@@ -43,10 +43,11 @@ var member = []Mistake{
 		{"internal/member/replica/apply.go", "a.at = history.Applied{Term: e.GetTerm(), Index: e.GetIndex()}", "a.at = history.Applied{Term: e.GetTerm(), Index: e.GetIndex() + e.GetIndex()%50/49}"},
 	}},
 	{Name: "damage-served", Profile: "damage", Promise: "damaged data are never served", Needs: "bit flips, snapshots", Edits: []Edit{
-		{"internal/store/history/segfile/records.go", "if err == nil && (n != size || !format.CheckRecord(dst[from:])) {", "if err == nil && n != size {"},
+		{"internal/store/history/segfile/file.go", "if format.RecordSize(head) != size || !format.CheckParts(head, out[end-n:end]) {", "if format.RecordSize(head) != size {"},
 	}},
 	{Name: "damage-unchecked", Profile: "damage", Promise: "damage is found when a member starts", Needs: "bit flips", Edits: []Edit{
 		{"internal/store/history/growing/load.go", "if err != nil || !h.Check(b, w.seg.Head.Sum) {", "if err != nil {"},
+		{"internal/store/history/format/batch.go", "if !CheckRecord(b[off : off+size]) {", "if off+size > len(b) {"},
 	}},
 	{Name: "backup-forgets", Profile: "alarms", Promise: "a backup has every key of its revision", Needs: "backups, compactions", Edits: []Edit{
 		{"internal/store/mvcc/export.go", "keep := !tombstone && states.isState(key, rev, e.Compact)", "keep := !tombstone && states.isState(key, rev, e.Compact) && rev.Main > e.Compact/2"},

@@ -90,11 +90,42 @@ func killElected(r *run, _ Fault, rng *rand.Rand) func() {
 // delayFollower lets a follower learn late what the others know, while its own messages are fast: what it proposes and answers is
 // based on a former state.
 func delayFollower(r *run, f Fault, rng *rand.Rand) func() {
-	m := r.member(f.A)
+	return r.delay(r.follower(f.A), time.Duration(100+rng.IntN(400))*time.Millisecond)
+}
+
+// restartLateFollower kills a late follower again and again while its first proposals are under way: the next process makes its own
+// before it has received what the log holds of theirs.
+func restartLateFollower(r *run, f Fault, rng *rand.Rand) func() {
+	m, late := r.follower(f.A), time.Duration(200+rng.IntN(300))*time.Millisecond
+	fast, over := r.delay(m, late), false
+	var next func()
+	next = func() {
+		if over {
+			return
+		}
+		r.stop(m, m.Kill)
+		r.restart(m)
+		r.world.After(2*late+time.Duration(rng.Int64N(int64(4*late))), next)
+	}
+	next()
+	return func() {
+		over = true
+		fast()
+		r.restart(m)
+	}
+}
+
+// follower returns the member with a number, or the next one if that leads.
+func (r *run) follower(n int) *world.Machine {
+	m := r.member(n)
 	if m == r.leader() {
 		m = r.members[(slices.Index(r.members, m)+1)%len(r.members)]
 	}
-	delay := time.Duration(100+rng.IntN(400)) * time.Millisecond
+	return m
+}
+
+// delay adds a delay to what others send to a member, and returns a function that undoes it.
+func (r *run) delay(m *world.Machine, delay time.Duration) func() {
 	var undo []func()
 	for _, o := range r.members {
 		if o != m {

@@ -100,7 +100,9 @@ var faults = map[string]fault{
 	"member moved":                changeMembers(setup.Move),
 	"member removed while away":   removeAway,
 	"snapshot interrupted":        interruptSnapshot,
-	"bit flips":                   flipBits,
+	"bit flips":                   flipBits(flips{times: 1, restarts: 2}),
+	"bit flips under records":     flipBits(flips{ext: ".seg", times: 16}),
+	"bit flips before a start":    flipBits(flips{ext: ".log", times: 1, restarts: 4}),
 	"hits at the end of leases":   hitExpiry,
 	"leader transfers":            func(r *run, f Fault, rng *rand.Rand) func() { return transferLeaders(r, f, rng, rng.IntN(2) == 0) },
 	"power failure during syncs":  failSyncing,
@@ -112,6 +114,7 @@ var faults = map[string]fault{
 	"failures during joins":       func(r *run, f Fault, rng *rand.Rand) func() { return failStarting(r, f, rng, true, true) },
 	"installations interrupted":   hitInstallations,
 	"late follower":               delayFollower,
+	"restarts of a late follower": restartLateFollower,
 	"quick transfers":             func(r *run, f Fault, rng *rand.Rand) func() { return transferLeaders(r, f, rng, true) },
 	"kills after elections":       killElected,
 	"failed syncs, then no power": failSyncsThenPower,
@@ -126,6 +129,9 @@ var faults = map[string]fault{
 	},
 	"slow disk": func(r *run, f Fault, rng *rand.Rand) func() {
 		return r.disk(r.member(f.A), world.DiskFaults{Slow: time.Duration(1+rng.IntN(3000)) * time.Millisecond})
+	},
+	"slow disks": func(r *run, _ Fault, rng *rand.Rand) func() {
+		return r.slowDisks(world.DiskFaults{Slow: time.Duration(200+rng.IntN(1800)) * time.Millisecond})
 	},
 	"full disk": fillDisk,
 	"full disk of the history": func(r *run, f Fault, _ *rand.Rand) func() {

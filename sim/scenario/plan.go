@@ -202,6 +202,8 @@ func half(rng *rand.Rand, all []string) []string {
 // least is how long a fault takes at least that does nothing in a shorter time.
 var least = map[string]time.Duration{
 	"bit flips":                   3 * time.Second,
+	"bit flips under records":     4 * time.Second,
+	"bit flips before a start":    5 * time.Second,
 	"snapshot interrupted":        8 * time.Second,
 	"leader transfers":            4 * electionTimeout,
 	"hits at the end of leases":   12 * time.Second,
@@ -211,6 +213,9 @@ var least = map[string]time.Duration{
 	"failures during joins":       6 * electionTimeout,
 	"installations interrupted":   10 * time.Second,
 	"late follower":               2 * time.Second,
+	"restarts of a late follower": 8 * time.Second,
+	"slow disks":                  4 * time.Second,
+	"member removed while away":   8 * time.Second,
 	"power failures one by one":   8 * time.Second,
 	"quick transfers":             4 * electionTimeout,
 	"full disk of the history":    time.Second,

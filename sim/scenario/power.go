@@ -8,32 +8,57 @@ import (
 	"vigil/sim/world"
 )
 
-// failSyncing lets all members lose power while their disks are slow: much of what they wrote is not synced. The leader
-// starts last, so that the others may elect a leader without it.
-func failSyncing(r *run, f Fault, rng *rand.Rand) func() {
-	healthy := r.slowDisks(world.DiskFaults{Slow: time.Duration(100+rng.IntN(900)) * time.Millisecond})
-	if rng.IntN(2) == 0 {
-		// What the leader has synced the others have only written.
-		r.leader().SetDiskFaults(world.DiskFaults{})
+// failSyncing lets all members lose power while their disks are slow, again and again, just after a write was acknowledged: much of
+// what they wrote is not synced. The leader is back only when the others have elected one of them, and have lost what it alone has.
+func failSyncing(r *run, _ Fault, rng *rand.Rand) func() {
+	over, round, healthy := false, 0, func() {}
+	var begin func()
+	// again restarts the former leader and begins the next round, once.
+	again := func(n int, old *world.Machine) {
+		if over || n != round {
+			return
+		}
+		round++
+		r.elected = nil
+		r.restart(old)
+		r.world.After(time.Duration(rng.Int64N(int64(500*time.Millisecond))), begin)
 	}
-	over := false
-	r.world.After(f.For/3, func() {
+	fail := func() {
 		if over {
 			return
 		}
-		leader := r.leader()
+		old, n := r.leader(), round
 		healthy()
 		for _, m := range r.members {
 			r.stop(m, m.PowerOff)
 		}
 		for _, m := range r.members {
-			if m != leader {
+			if m != old {
 				r.world.After(time.Duration(rng.Int64N(int64(100*time.Millisecond))), func() { r.restart(m) })
 			}
 		}
-	})
+		r.elected = func(*world.Machine) { again(n, old) }
+		r.world.After(7*electionTimeout, func() { again(n, old) })
+	}
+	begin = func() {
+		if over {
+			return
+		}
+		healthy = r.slowDisks(world.DiskFaults{Slow: time.Duration(100+rng.IntN(900)) * time.Millisecond})
+		if rng.IntN(3) > 0 {
+			// What the leader has synced the others have only written.
+			r.leader().SetDiskFaults(world.DiskFaults{})
+		}
+		r.world.After(500*time.Millisecond+time.Duration(rng.Int64N(int64(time.Second))), func() {
+			r.wrote = func() {
+				r.wrote = nil
+				r.world.After(time.Duration(rng.Int64N(int64(10*time.Millisecond))), fail)
+			}
+		})
+	}
+	begin()
 	return func() {
-		over = true
+		over, r.elected, r.wrote = true, nil, nil
 		healthy()
 		for _, m := range r.members {
 			r.restart(m)
@@ -41,18 +66,26 @@ func failSyncing(r *run, f Fault, rng *rand.Rand) func() {
 	}
 }
 
-// failInTurn lets one member after the other lose power while its disk is slow, each for a moment, so that others write on.
+// failInTurn lets one follower after the other lose power while a sync of its disk is under way, each for a moment, so that the others
+// write on.
 func failInTurn(r *run, _ Fault, rng *rand.Rand) func() {
-	over, healthy := false, r.slowDisks(world.DiskFaults{Slow: time.Duration(50+rng.IntN(150)) * time.Millisecond})
+	over, healthy := false, func() {}
 	var next func()
 	next = func() {
 		if over {
 			return
 		}
-		m := r.members[rng.IntN(len(r.members))]
-		r.stop(m, m.PowerOff)
-		r.world.After(50*time.Millisecond, func() { r.restart(m) })
-		r.world.After(time.Duration(500+rng.IntN(1000))*time.Millisecond, next)
+		m := r.follower(rng.IntN(len(r.members)))
+		healthy = r.disk(m, world.DiskFaults{Slow: 2 * time.Second})
+		r.world.After(time.Duration(100+rng.IntN(400))*time.Millisecond, func() {
+			if over {
+				return
+			}
+			healthy()
+			r.stop(m, m.PowerOff)
+			r.world.After(50*time.Millisecond, func() { r.restart(m) })
+			r.world.After(time.Duration(400+rng.IntN(600))*time.Millisecond, next)
+		})
 	}
 	next()
 	return func() {

@@ -43,6 +43,17 @@ var profiles = []profile{
 	{name: "leases", aim: "the time of leases and their keys", faulty: 45 * time.Second, pace: 4 * time.Second,
 		faults: []string{"hits at the end of leases", "hits at the end of leases", "pause", "isolation from members", "clock jump", "clock rate", "kill", "slow disk", "leader transfers"},
 		work:   []string{"leases"}, shape: shapeLeases},
+	{name: "renewals", aim: "keep-alives of leases that are about to end", faulty: 50 * time.Second, pace: 4 * time.Second,
+		faults: []string{"slow disks"}, work: []string{"leases"},
+		shape: func(p *Plan, _ *rand.Rand) {
+			p.Clients, p.Workers, p.Watchers, p.Think = 3, 1, 1, 2*time.Second
+			p.lastFirst()
+		}},
+	{name: "deposed", aim: "leases that are renewed while leadership moves", faulty: 50 * time.Second, pace: 4 * time.Second,
+		faults: []string{"leader transfers", "leader transfers", "isolation from members"}, work: []string{"leases"},
+		shape: func(p *Plan, _ *rand.Rand) {
+			p.Clients, p.Workers, p.Watchers, p.Think = 3, 1, 1, 2*time.Second
+		}},
 	{name: "locks", aim: "locks and elections", faulty: 40 * time.Second, pace: 4 * time.Second,
 		faults: []string{"kill", "broken connections", "pause", "isolation", "leader transfers", "hits at the end of leases"}, work: []string{"locks"}},
 	{name: "users", aim: "permissions", faulty: 30 * time.Second, pace: 3 * time.Second,
@@ -75,19 +86,28 @@ var profiles = []profile{
 		faults: []string{"power failures one by one"},
 		shape: func(p *Plan, _ *rand.Rand) {
 			p.Workers, p.Think, p.SnapshotCount, p.Large = 9, 400*time.Millisecond, 10, true
+			p.lastFirst()
 		}},
-	{name: "acks", aim: "acknowledgements of what is not synced", faulty: 50 * time.Second, pace: 8 * time.Second,
+	{name: "acks", aim: "acknowledgements of what is not synced", faulty: 50 * time.Second, pace: 4 * time.Second,
 		faults: []string{"power failure during syncs"},
-		shape:  func(p *Plan, _ *rand.Rand) { p.Workers, p.Watchers, p.Think = 9, 1, 400*time.Millisecond }},
+		shape: func(p *Plan, _ *rand.Rand) {
+			p.Workers, p.Watchers, p.Think = 9, 1, 400*time.Millisecond
+			p.lastFirst()
+		}},
 	{name: "syncs", aim: "syncs that fail", faulty: 40 * time.Second, pace: 4 * time.Second,
 		faults: []string{"failed syncs, then no power", "failed syncs, then no power", "failing syncs", "power failure of all"},
-		shape:  func(p *Plan, _ *rand.Rand) { p.Think = 400 * time.Millisecond }},
+		shape: func(p *Plan, _ *rand.Rand) {
+			p.Workers, p.Think, p.Large = 9, 400*time.Millisecond, true // a page that is written again is whole
+		}},
 	{name: "restarts", aim: "restarts in quick succession", faulty: 30 * time.Second, pace: 2 * time.Second,
 		faults: []string{"kill", "kill of all", "kill of all", "kills after elections", "slow disk", "leader transfers"},
 		shape:  shapeRestarts},
-	{name: "begins", aim: "proposals of the first moments of a term", faulty: 45 * time.Second, pace: 9 * time.Second,
-		faults: []string{"kills after elections"},
-		shape:  func(p *Plan, _ *rand.Rand) { p.Workers, p.Watchers, p.Think = 14, 1, 300*time.Millisecond }},
+	{name: "begins", aim: "proposals of the first moments of a process", faulty: 40 * time.Second, pace: 4 * time.Second,
+		faults: []string{"restarts of a late follower"},
+		shape: func(p *Plan, _ *rand.Rand) {
+			p.Workers, p.Watchers, p.Think = 14, 1, 300*time.Millisecond
+			p.lastFirst()
+		}},
 	{name: "starts", aim: "failures during starts", faulty: 50 * time.Second, pace: 7 * time.Second,
 		faults: []string{"failures during starts"},
 		shape:  func(p *Plan, _ *rand.Rand) { p.LaxReconfig, p.Think = true, 2*time.Second }},
@@ -97,6 +117,8 @@ var profiles = []profile{
 	{name: "members", aim: "changes of the members", faulty: 45 * time.Second, pace: 4 * time.Second,
 		faults: []string{"member added", "member added as a learner", "member added as a learner", "member removed", "member removed", "member replaced", "member removed while away", "kill", "kill of all", "isolation from members"},
 		work:   []string{"bare", "comparison", "pages"}, shape: shapeMembers},
+	{name: "removals", aim: "members that are removed while they cannot be reached", faulty: 50 * time.Second, pace: 6 * time.Second,
+		faults: []string{"member removed while away"}, shape: shapeMembers},
 	{name: "moves", aim: "members that get another address", faulty: 30 * time.Second, pace: 5 * time.Second,
 		faults: []string{"member moved", "member moved", "kill", "isolation from members"}, shape: shapeMembers},
 	{name: "snapshots", aim: "snapshots to members that lag", faulty: 45 * time.Second, pace: 4 * time.Second,
@@ -109,7 +131,7 @@ var profiles = []profile{
 		faults: []string{"installations interrupted"},
 		shape:  func(p *Plan, _ *rand.Rand) { p.SnapshotCount, p.Think = 3, 800*time.Millisecond }},
 	{name: "damage", aim: "bits that flip under files", faulty: 40 * time.Second, pace: 6 * time.Second,
-		faults: []string{"bit flips", "bit flips", "kill", "isolation from members"}, work: []string{"comparison", "pages"},
+		faults: []string{"bit flips", "bit flips under records", "bit flips before a start", "bit flips before a start", "kill"}, work: []string{"comparison", "pages"},
 		shape: func(p *Plan, rng *rand.Rand) {
 			p.SnapshotCount, p.Places = uint64(5+rng.IntN(30)), p.Members+2
 			p.ScrubPause, p.CompareInterval = 10*time.Second, 5*time.Second
@@ -126,6 +148,14 @@ var profiles = []profile{
 		shape: func(p *Plan, _ *rand.Rand) {
 			p.Workers, p.Watchers, p.Think, p.Calm = 2, 2, 60*time.Second, true
 		}},
+}
+
+// lastFirst leaves only the first fault, which lasts until all faults end.
+func (p *Plan) lastFirst() {
+	p.Faults = p.Faults[:min(1, len(p.Faults))]
+	for n := range p.Faults {
+		p.Faults[n].For = p.Faulty - p.Faults[n].At
+	}
 }
 
 // shapeLeases lets pauses of leaders last until another leader has ended leases, and all disks be slow at once: then the end of

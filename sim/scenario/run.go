@@ -70,6 +70,8 @@ type run struct {
 	leads        string // the id of the member that was elected last
 	// elected is called when a member becomes the leader, if it is not nil.
 	elected func(*world.Machine)
+	// wrote is called when a write was acknowledged, if it is not nil.
+	wrote func()
 	// sending is called when a member begins to send a snapshot, if it is not nil.
 	sending func(from, to *world.Machine)
 	// received is called when a member has received a snapshot, if it is not nil.
@@ -430,6 +432,9 @@ func (r *run) addOp(o check.Op) {
 		}
 	}
 	r.ops = append(r.ops, o)
+	if o.Outcome == check.Acked && o.Wrote() && r.wrote != nil {
+		r.wrote()
+	}
 }
 
 // judge checks everything that was recorded.

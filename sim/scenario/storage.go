@@ -1,6 +1,7 @@
 package scenario
 
 import (
+	"math"
 	"math/rand/v2"
 	"slices"
 	"strings"
@@ -10,30 +11,44 @@ import (
 	"vigil/sim/world"
 )
 
-// flipBits flips bits under the files of one member, in half of the cases before it starts again. Damaged data must never be
+// flips is how bits flip: under files of which kind, how many times more than a few, and in how many of four cases the member
+// starts again then.
+type flips struct {
+	ext             string
+	times, restarts int
+}
+
+// flipBits returns the fault that flips bits under the files of one member. Damaged data must never be
 // served; the member may raise an alarm, end by itself, or not start. At the end of the fault it is replaced by one with an
 // empty disk. Only one member at a time is damaged: the others have everything.
-func flipBits(r *run, f Fault, rng *rand.Rand) func() {
-	p := r.place(r.member(f.A))
-	if r.changing != nil || r.flipped() != nil || !r.canLose(p) {
-		r.world.Note(nil, "no bit flips while the members change, or without a majority of others")
-		return func() {}
-	}
-	flips := 1 + rng.IntN(4)
-	if rng.IntN(2) == 0 {
-		flips *= 8
-	}
-	for range flips {
-		p.Flip(rng, spareBytes)
-	}
-	p.flipped, p.over = true, false
-	if rng.IntN(2) == 0 {
-		r.stop(p.Machine, []func(){p.Kill, p.PowerOff}[rng.IntN(2)])
-		r.world.After(time.Second, func() { r.restart(p.Machine) })
-	}
-	return func() {
-		p.over = true
-		r.replaceFlipped()
+func flipBits(how flips) fault {
+	return func(r *run, f Fault, rng *rand.Rand) func() {
+		p := r.place(r.member(f.A))
+		if r.changing != nil || r.flipped() != nil || !r.canLose(p) {
+			r.world.Note(nil, "no bit flips while the members change, or without a majority of others")
+			return func() {}
+		}
+		n := how.times * (1 + rng.IntN(4))
+		if rng.IntN(2) == 0 {
+			n *= 8
+		}
+		for range n {
+			p.Flip(rng, func(name string) int64 {
+				if !strings.HasSuffix(name, how.ext) {
+					return math.MaxInt64
+				}
+				return spareBytes(name)
+			})
+		}
+		p.flipped, p.over = true, false
+		if rng.IntN(4) < how.restarts {
+			r.stop(p.Machine, []func(){p.Kill, p.PowerOff}[rng.IntN(2)])
+			r.world.After(time.Second, func() { r.restart(p.Machine) })
+		}
+		return func() {
+			p.over = true
+			r.replaceFlipped()
+		}
 	}
 }
 
