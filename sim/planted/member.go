@@ -47,7 +47,9 @@ var member = []Mistake{
 	}},
 	{Name: "damage-unchecked", Profile: "damage", Promise: "damage is found when a member starts", Needs: "bit flips", Edits: []Edit{
 		{"internal/store/history/growing/load.go", "if err != nil || !h.Check(b, w.seg.Head.Sum) {", "if err != nil {"},
+		// Each record has a checksum too, and a member compares its data with others before it serves.
 		{"internal/store/history/format/batch.go", "if !CheckRecord(b[off : off+size]) {", "if off+size > len(b) {"},
+		{"internal/member/replica/audit/initial.go", "if others == 0 || a.o.Calls == nil", "if others >= 0 || a.o.Calls == nil"},
 	}},
 	{Name: "backup-forgets", Profile: "alarms", Promise: "a backup has every key of its revision", Needs: "backups, compactions", Edits: []Edit{
 		{"internal/store/mvcc/export.go", "keep := !tombstone && states.isState(key, rev, e.Compact)", "keep := !tombstone && states.isState(key, rev, e.Compact) && rev.Main > e.Compact/2"},

@@ -50,6 +50,12 @@ func TestProfiles(t *testing.T) {
 			}
 		}
 	}
+	// Faults that repeat by themselves are alone, and last as long as faults begin.
+	for _, name := range []string{"torn", "acks", "begins", "renewals"} {
+		if p, err := ProfilePlan(name, 5, 0); err != nil || len(p.Faults) != 1 || p.Faults[0].At+p.Faults[0].For != p.Faulty {
+			t.Errorf("%s has the faults %v until %v, %v", name, p.Faults, p.Faulty, err)
+		}
+	}
 	if p, err := ProfilePlan(Mixed, 3, 3*time.Minute); err != nil || !reflect.DeepEqual(p, NewPlan(3)) {
 		t.Errorf("the mixed profile is not that of seeds: %+v, %v", p, err)
 	}
