@@ -45,11 +45,11 @@ func failSyncing(r *run, _ Fault, rng *rand.Rand) func() {
 			return
 		}
 		healthy = r.slowDisks(world.DiskFaults{Slow: time.Duration(100+rng.IntN(900)) * time.Millisecond})
-		if rng.IntN(3) > 0 {
+		if rng.IntN(4) > 0 {
 			// What the leader has synced the others have only written.
 			r.leader().SetDiskFaults(world.DiskFaults{})
 		}
-		r.world.After(500*time.Millisecond+time.Duration(rng.Int64N(int64(time.Second))), func() {
+		r.world.After(300*time.Millisecond+time.Duration(rng.Int64N(int64(600*time.Millisecond))), func() {
 			r.wrote = func() {
 				r.wrote = nil
 				r.world.After(time.Duration(rng.Int64N(int64(10*time.Millisecond))), fail)

@@ -88,7 +88,7 @@ var profiles = []profile{
 			p.Workers, p.Think, p.SnapshotCount, p.Large = 9, 400*time.Millisecond, 10, true
 			p.lastFirst()
 		}},
-	{name: "acks", aim: "acknowledgements of what is not synced", faulty: 50 * time.Second, pace: 4 * time.Second,
+	{name: "acks", aim: "acknowledgements of what is not synced", faulty: time.Minute, pace: 4 * time.Second,
 		faults: []string{"power failure during syncs"},
 		shape: func(p *Plan, _ *rand.Rand) {
 			p.Workers, p.Watchers, p.Think = 9, 1, 400*time.Millisecond
