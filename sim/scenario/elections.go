@@ -93,23 +93,27 @@ func delayFollower(r *run, f Fault, rng *rand.Rand) func() {
 	return r.delay(r.follower(f.A), time.Duration(100+rng.IntN(400))*time.Millisecond)
 }
 
-// restartLateFollower kills a late follower again and again while its first proposals are under way: the next process makes its own
-// before it has received what the log holds of theirs.
+// restartLateFollower kills a late follower again and again, each time soon after it knows the leader, while its first proposals are under
+// way: the next process makes its own before it has received what the log holds of theirs.
 func restartLateFollower(r *run, f Fault, rng *rand.Rand) func() {
 	m, late := r.follower(f.A), time.Duration(200+rng.IntN(300))*time.Millisecond
 	fast, over := r.delay(m, late), false
-	var next func()
-	next = func() {
-		if over {
-			return
+	kill := func() {
+		if !over {
+			r.stop(m, m.Kill)
+			r.restart(m)
 		}
-		r.stop(m, m.Kill)
-		r.restart(m)
-		r.world.After(2*late+time.Duration(rng.Int64N(int64(4*late))), next)
 	}
-	next()
+	killed := 0
+	r.follows = func(o *world.Machine) {
+		if o == m && m.Starts() != killed {
+			killed = m.Starts()
+			r.world.After(20*time.Millisecond+time.Duration(rng.Int64N(int64(late))), kill)
+		}
+	}
+	kill()
 	return func() {
-		over = true
+		over, r.follows = true, nil
 		fast()
 		r.restart(m)
 	}

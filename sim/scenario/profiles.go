@@ -103,9 +103,9 @@ var profiles = []profile{
 		faults: []string{"kill", "kill of all", "kill of all", "kills after elections", "slow disk", "leader transfers"},
 		shape:  shapeRestarts},
 	{name: "begins", aim: "proposals of the first moments of a process", faulty: 40 * time.Second, pace: 4 * time.Second,
-		faults: []string{"restarts of a late follower"},
+		faults: []string{"restarts of a late follower"}, work: []string{"bare"}, // which waits at a member without a leader
 		shape: func(p *Plan, _ *rand.Rand) {
-			p.Workers, p.Watchers, p.Think = 14, 1, 300*time.Millisecond
+			p.Clients, p.Workers, p.Watchers, p.Think = 6, 1, 1, 300*time.Millisecond
 			p.lastFirst()
 		}},
 	{name: "starts", aim: "failures during starts", faulty: 50 * time.Second, pace: 7 * time.Second,

@@ -70,6 +70,8 @@ type run struct {
 	leads        string // the id of the member that was elected last
 	// elected is called when a member becomes the leader, if it is not nil.
 	elected func(*world.Machine)
+	// follows is called when a member has learned of another one that leads, if it is not nil.
+	follows func(*world.Machine)
 	// wrote is called when a write was acknowledged, if it is not nil.
 	wrote func()
 	// sending is called when a member begins to send a snapshot, if it is not nil.
@@ -280,10 +282,17 @@ func (r *run) printed(m *world.Machine, line []byte) {
 	}
 	if s := elected.FindSubmatch(line); s != nil {
 		r.leads = string(s[1])
-		if r.ids[r.leads] == m && r.elected != nil {
+		switch leads := r.ids[r.leads] == m; {
+		case leads && r.elected != nil:
 			r.world.After(0, func() {
 				if r.elected != nil {
 					r.elected(m)
+				}
+			})
+		case !leads && r.follows != nil:
+			r.world.After(0, func() {
+				if r.follows != nil {
+					r.follows(m)
 				}
 			})
 		}
