@@ -295,8 +295,6 @@ func (s *stream) canceled(o *observer, r *etcdserverpb.WatchResponse) error {
 			s.create(o)
 			return nil
 		}
-	case r.CancelReason == rpctypes.ErrorDesc(rpctypes.ErrGRPCCorrupt):
-		return status.Error(codes.Unavailable, r.CancelReason) // the member has damaged data; others have them
 	case !s.ending[r.WatchId]:
 		return violationf("watcher %d was canceled: %v", r.WatchId, r)
 	}

@@ -133,7 +133,7 @@ func (w *watcher) report(m check.Message) {
 	w.w.Messages++
 }
 
-// passing reports whether an error is that of a member that stops, has restarted, has no leader or does not serve its damaged data.
+// passing reports whether an error is that of a member that stops, has restarted or has no leader.
 func passing(err error) bool {
-	return client.Temporary(err) || errors.Is(err, client.ErrUnreachable) || errors.Is(err, client.ErrLearnerUnsupported) || errors.Is(err, client.ErrCorrupt) || errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled)
+	return client.Temporary(err) || errors.Is(err, client.ErrUnreachable) || errors.Is(err, client.ErrLearnerUnsupported) || errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled)
 }

@@ -102,7 +102,7 @@ var faults = map[string]fault{
 	"snapshot interrupted":        interruptSnapshot,
 	"bit flips":                   flipBits(flips{times: 1, restarts: 2}),
 	"bit flips under records":     flipBits(flips{ext: ".seg", times: 16}),
-	"bit flips before a start":    flipBits(flips{ext: ".log", times: 1, restarts: 4}),
+	"bit flips before a start":    flipBits(flips{ext: ".log", least: 4 << 10, times: 1, restarts: 4}),
 	"hits at the end of leases":   hitExpiry,
 	"leader transfers":            func(r *run, f Fault, rng *rand.Rand) func() { return transferLeaders(r, f, rng, rng.IntN(2) == 0) },
 	"power failure during syncs":  failSyncing,

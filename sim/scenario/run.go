@@ -83,10 +83,12 @@ type run struct {
 	operators int            // that were started
 	changing  *world.Machine // the operator that changes the members
 	joined    *world.Machine // the newest member
-	moved     bool           // a member has another address than at first
-	settled   bool           // the members at the end are known
-	rescued   bool           // a cluster was made of one member after the end
-	learners  []span
+	// bitsFlipped is set when bits have flipped under files.
+	bitsFlipped bool
+	moved       bool // a member has another address than at first
+	settled     bool // the members at the end are known
+	rescued     bool // a cluster was made of one member after the end
+	learners    []span
 
 	v         check.Violations
 	ops       []check.Op
@@ -275,6 +277,9 @@ var (
 	known = regexp.MustCompile(`^member ([0-9a-f]+) of cluster [0-9a-f]+ has been started before`)
 )
 
+// corrupt is the error of the API for damaged data.
+const corrupt = "etcdserver: corrupt cluster"
+
 // printed follows the log of the members.
 func (r *run) printed(m *world.Machine, line []byte) {
 	if s := ready.FindSubmatch(line); s != nil {
@@ -410,7 +415,10 @@ func (r *run) reported(_ *world.Machine, b []byte) {
 	case p.Compact != 0:
 		r.compacted = max(r.compacted, p.Compact)
 	case p.Failed != "":
-		r.v.Add("%s", p.Failed)
+		// A member does not serve its damaged data.
+		if !r.bitsFlipped || !strings.Contains(p.Failed, corrupt) {
+			r.v.Add("%s", p.Failed)
+		}
 	case p.Hash != nil:
 		r.hashes = append(r.hashes, *p.Hash)
 	case p.Probed != 0:

@@ -11,10 +11,11 @@ import (
 	"vigil/sim/world"
 )
 
-// flips is how bits flip: under files of which kind, how many times more than a few, and in how many of four cases the member
-// starts again then.
+// flips is how bits flip: under files of which kind, which are longer than least and undamaged at their end so far, how many times more
+// than a few, and in how many of four cases the member starts again then.
 type flips struct {
 	ext             string
+	least           int64
 	times, restarts int
 }
 
@@ -37,10 +38,10 @@ func flipBits(how flips) fault {
 				if !strings.HasSuffix(name, how.ext) {
 					return math.MaxInt64
 				}
-				return spareBytes(name)
+				return max(spareBytes(name), how.least)
 			})
 		}
-		p.flipped, p.over = true, false
+		p.flipped, p.over, r.bitsFlipped = true, false, true
 		if rng.IntN(4) < how.restarts {
 			r.stop(p.Machine, []func(){p.Kill, p.PowerOff}[rng.IntN(2)])
 			r.world.After(time.Second, func() { r.restart(p.Machine) })

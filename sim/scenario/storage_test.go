@@ -88,3 +88,17 @@ func TestCanLose(t *testing.T) {
 		}
 	}
 }
+
+// TestCorrupt: the error of damaged data is allowed when bits have flipped, and no other one.
+func TestCorrupt(t *testing.T) {
+	for _, c := range []struct {
+		flipped bool
+		failed  string
+		want    int
+	}{{true, "page at member 2: " + corrupt, 0}, {false, "page at member 2: " + corrupt, 1}, {true, "page at member 2: internal error", 1}} {
+		r := &run{bitsFlipped: c.flipped}
+		if r.reported(nil, []byte(encode(setup.Report{Failed: c.failed}))); len(r.v) != c.want {
+			t.Errorf("%+v: %v", c, r.v)
+		}
+	}
+}
