@@ -127,7 +127,7 @@ func (s *watchStream) handleCanceled(e *watchSession, w *Watcher, r *watchRespon
 		w.finish(&CompactedError{Revision: r.compact})
 	case !created && strings.Contains(r.reason, "duplicate watch ID"):
 		// Request it with another id.
-		if w.retry() {
+		if w.retry(&w.mu.renewed) {
 			s.mu.Lock()
 			if s.mu.list[w] {
 				s.create(w)
@@ -136,10 +136,10 @@ func (s *watchStream) handleCanceled(e *watchSession, w *Watcher, r *watchRespon
 			return nil
 		}
 		w.finish(err)
-	case v.Renew && s.r.core.tokens.Renewable() && w.retry():
+	case v.Renew && s.r.core.tokens.Renewable() && w.retry(&w.mu.renewed):
 		e.expired = true
 		return errToken
-	case v.Again && (!errors.Is(err.kind, ErrCorrupt) || w.leaveDamage()):
+	case v.Again && (!errors.Is(err.kind, ErrCorrupt) || w.retry(&w.mu.damaged)):
 		return again
 	default:
 		w.finish(err)
@@ -147,18 +147,10 @@ func (s *watchStream) handleCanceled(e *watchSession, w *Watcher, r *watchRespon
 	return nil
 }
 
-// leaveDamage reports whether to look for another member, because data of this one are damaged that the watcher needs.
-func (w *Watcher) leaveDamage() bool {
+// retry reports whether to request a watcher again that was refused, or that needs damaged data: a few times. count counts them.
+func (w *Watcher) retry(count *int) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.mu.damaged++
-	return !w.mu.ended && w.mu.damaged <= 3
-}
-
-// retry reports whether to request a refused watcher again: a few times.
-func (w *Watcher) retry() bool {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.mu.renewed++
-	return !w.mu.ended && w.mu.renewed <= 3
+	*count++
+	return !w.mu.ended && *count <= 3
 }
