@@ -45,7 +45,7 @@ var member = []Mistake{
 	{Name: "damage-served", Profile: "damage", Promise: "damaged data are never served", Needs: "bit flips, snapshots", Edits: []Edit{
 		{"internal/store/history/segfile/file.go", "if format.RecordSize(head) != size || !format.CheckParts(head, out[end-n:end]) {", "if format.RecordSize(head) != size {"},
 	}},
-	{Name: "damage-unchecked", Profile: "damage", Promise: "damage is found when a member starts", Needs: "bit flips", Edits: []Edit{
+	{Name: "damage-unchecked", Profile: "growing", Promise: "damage is found when a member starts", Needs: "bit flips", Edits: []Edit{
 		{"internal/store/history/growing/load.go", "if err != nil || !h.Check(b, w.seg.Head.Sum) {", "if err != nil {"},
 		// Each record has a checksum too, and a member compares its data with others before it serves.
 		{"internal/store/history/format/batch.go", "if !CheckRecord(b[off : off+size]) {", "if off+size > len(b) {"},

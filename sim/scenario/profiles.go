@@ -137,6 +137,12 @@ var profiles = []profile{
 			p.ScrubPause, p.CompareInterval = 10*time.Second, 5*time.Second
 			p.Workers, p.Think, p.Large = 6, 500*time.Millisecond, true // some segments of the history are sealed
 		}},
+	{name: "growing", aim: "bits that flip under the growing segment of the history before a start", faulty: 40 * time.Second, pace: 7 * time.Second,
+		faults: []string{"bit flips before a start"},
+		shape: func(p *Plan, _ *rand.Rand) {
+			p.SegmentBytes, p.HistoryBytes, p.SnapshotCount, p.Places = 128<<10, 4<<20, 20, p.Members+2
+			p.CompareInterval, p.Workers, p.Think, p.Large = 20*time.Second, 6, 500*time.Millisecond, true
+		}},
 	{name: "forwards", aim: "forwarded proposals that arrive late", faulty: 40 * time.Second, pace: 5 * time.Second,
 		faults: []string{"quick transfers"},
 		shape:  func(p *Plan, _ *rand.Rand) { p.Workers, p.Watchers, p.Think = 14, 1, 250*time.Millisecond }},
