@@ -83,6 +83,10 @@ type run struct {
 	operators int            // that were started
 	changing  *world.Machine // the operator that changes the members
 	joined    *world.Machine // the newest member
+	// newest is the operation with the newest revision so far. lost is set when the store went back behind it: nothing that follows tells
+	// more, and members whose logs contradict each other may exchange messages without a pause.
+	newest check.Op
+	lost   bool
 	// bitsFlipped is set when bits have flipped under files.
 	bitsFlipped bool
 	moved       bool // a member has another address than at first
@@ -145,12 +149,12 @@ func Run(g *world.Guest, p Plan, trace io.Writer) Result {
 	}
 	err := r.world.Run(stop+catchUp, func() bool {
 		noticed()
-		return r.complete()
+		return r.lost || r.complete()
 	})
 	switch {
 	case err != nil:
 		r.v.Add("%v", err)
-	case !r.complete():
+	case !r.lost && !r.complete():
 		r.v.Add("%v after the last fault has ended: %s", p.recovery()+catchUp, r.missing())
 	}
 	if len(r.v) == 0 {
@@ -449,6 +453,15 @@ func (r *run) addOp(o check.Op) {
 		}
 	}
 	r.ops = append(r.ops, o)
+	if o.Outcome == check.Acked && o.Linearizable() {
+		if o.Rev < r.newest.Rev && o.Call > r.newest.Ret {
+			r.lost = true
+			r.v.Add("stale: revision %d was known at %v, by %v: %v", r.newest.Rev, r.newest.Ret, &r.newest, &o)
+		}
+		if o.Rev > r.newest.Rev {
+			r.newest = o
+		}
+	}
 	if o.Outcome == check.Acked && o.Wrote() && r.wrote != nil {
 		r.wrote()
 	}

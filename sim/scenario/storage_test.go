@@ -102,3 +102,25 @@ func TestCorrupt(t *testing.T) {
 		}
 	}
 }
+
+// TestLost: the run ends when an operation has an older revision than one that returned before its call.
+func TestLost(t *testing.T) {
+	at := func(s int) time.Duration { return time.Duration(s) * time.Second }
+	first := check.Op{Member: -1, Kind: check.Put, Outcome: check.Acked, Call: at(1), Ret: at(2), Rev: 7}
+	for _, c := range []struct {
+		next check.Op
+		want bool
+	}{
+		{check.Op{Member: -1, Kind: check.Get, Outcome: check.Acked, Call: at(3), Ret: at(4), Rev: 6}, true},
+		{check.Op{Member: -1, Kind: check.Get, Outcome: check.Acked, Call: at(1), Ret: at(4), Rev: 6}, false},
+		{check.Op{Member: -1, Kind: check.Get, Outcome: check.Acked, Call: at(3), Ret: at(4), Rev: 7}, false},
+		{check.Op{Member: -1, Kind: check.Local, Outcome: check.Acked, Call: at(3), Ret: at(4), Rev: 6}, false},
+		{check.Op{Member: -1, Kind: check.Get, Outcome: check.Unknown, Call: at(3), Ret: at(4)}, false},
+	} {
+		r := &run{world: world.New(&world.Guest{}, 1, nil)}
+		r.addOp(first)
+		if r.addOp(c.next); r.lost != c.want || len(r.v) > 0 != c.want {
+			t.Errorf("%v: lost %t, %v", &c.next, r.lost, r.v)
+		}
+	}
+}
