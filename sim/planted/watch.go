@@ -18,7 +18,7 @@ var watch = []Mistake{
 		{"internal/store/watch/catchup.go", "return w.next < compacted }", "return w.next < 0 }"},
 	}},
 	{Name: "tick-while-behind", Profile: "watch", Promise: "a watcher that is behind has no progress", Needs: "crowd", Edits: []Edit{
-		{"internal/store/watch/progress.go", "if w.quiet && w.group == h.mu.live && w.start <= rev && w.next <= rev+1 {", "if w.quiet && w.start <= rev {"},
+		{"internal/store/watch/progress.go", "if w.isQuiet() && w.group == h.mu.live && w.start <= rev && w.next <= rev+1 {", "if w.isQuiet() && w.start <= rev {"},
 	}},
 	{Name: "progress-while-behind", Profile: "watch", Promise: "a stream with a watcher behind has no progress", Needs: "crowd", Edits: []Edit{
 		{"internal/store/watch/progress.go", "if s.closed || s.active == 0 || s.behind > 0 {", "if s.closed || s.active == 0 {"},
@@ -31,7 +31,7 @@ var watch = []Mistake{
 		{"internal/store/watch/deliver.go", "d.hub.src.Get(e.Key, e.Rev.Main-1)", "d.hub.src.Get(e.Key, e.Rev.Main-2)"},
 	}},
 	{Name: "lost-fragment", Profile: "api", Promise: "the fragments of a revision are all of it", Needs: "watch options", Edits: []Edit{
-		{"internal/store/watch/queue.go", "\t\ts.put(r, w.id)\n\t\tevents = events[n:]", "\t\tif r.more {\n\t\t\ts.put(r, w.id)\n\t\t}\n\t\tevents = events[n:]"},
+		{"internal/store/watch/queue.go", "\t\ts.put(r)\n\t\tevents = events[n:]", "\t\tif r.more {\n\t\t\ts.put(r)\n\t\t}\n\t\tevents = events[n:]"},
 	}},
 	{Name: "split-revision", Profile: "api", Promise: "the events of a revision are in one message", Edits: []Edit{
 		{"internal/store/watch/batch.go", "for end < len(v.events) && v.rev(end) == rev {", "for end == k {"},
