@@ -90,7 +90,8 @@ type Config struct {
 	// default 16 MiB. One entry is always handed out.
 	MaxApplying uint64
 	// MaxUncommitted bounds the entries a leader has proposed and not yet committed, in bytes;
-	// default 64 MiB. Proposals beyond are dropped.
+	// default 64 MiB. Proposals beyond are dropped. It also bounds what another member has been sent and has not acknowledged,
+	// which that member keeps in memory while its disk is slow; one message may exceed it.
 	MaxUncommitted uint64
 	// MaxGroup bounds the entries that are appended to the log at once, in bytes; default 64 MiB. One
 	// entry is always appended.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"log/slog"
 	"math/rand/v2"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -59,6 +60,54 @@ func TestAdvanceElection(t *testing.T) {
 		time.Sleep(5 * time.Second)
 		if st := members[0].Status(); st.Term != before || st.Lead != 2 {
 			t.Errorf("with a leader, the clock jumped: %+v", st)
+		}
+	})
+}
+
+// A member whose disk is slow acknowledges nothing for a while: what it is sent meanwhile, and keeps in memory, is bounded.
+func TestUnacknowledgedBytes(t *testing.T) {
+	const most, message = 64 << 10, 4 << 10
+	synctest.Test(t, func(t *testing.T) {
+		net, members := threeMembers(t, func(c *Config) { c.MaxUncommitted, c.MaxMessage = most, message })
+		if did, err := members[0].AdvanceElection(20); err != nil || !did {
+			t.Fatal(did, err)
+		}
+		lead := members[0]
+		data := strings.Repeat("x", 1<<10)
+		put := func(n int) {
+			for range n {
+				before := lead.index()
+				lead.propose(data)
+				time.Sleep(100 * time.Millisecond)
+				if lead.index() == before {
+					t.Fatal("nothing was applied")
+				}
+			}
+		}
+		time.Sleep(time.Second)
+		put(3)
+		sent := 0
+		net.mu.Lock()
+		net.mu.drop = func(m *raftpb.Message) bool {
+			if m.GetTo() == 3 {
+				for _, e := range m.GetEntries() {
+					sent += len(e.GetData())
+				}
+			}
+			return m.GetFrom() == 3 && m.GetType() == raftpb.MsgAppResp
+		}
+		net.mu.Unlock()
+		put(200)
+		net.mu.Lock()
+		got := sent
+		net.mu.drop = nil
+		net.mu.Unlock()
+		if got < most/2 || got > most+message {
+			t.Errorf("%d bytes were sent without an acknowledgement, want about %d", got, most)
+		}
+		time.Sleep(5 * time.Second)
+		if a, b := lead.index(), members[2].index(); a != b {
+			t.Errorf("the member does not catch up: %d of %d", b, a)
 		}
 	})
 }

@@ -199,6 +199,7 @@ func (n *Node) open() (err error) {
 		MaxCommittedSizePerReady:  n.cfg.MaxApplying,
 		MaxUncommittedEntriesSize: n.cfg.MaxUncommitted,
 		MaxInflightMsgs:           512,
+		MaxInflightBytes:          max(n.cfg.MaxUncommitted, n.cfg.MaxMessage),
 		CheckQuorum:               true,
 		PreVote:                   !n.cfg.NoPreVote,
 		Logger:                    logger{n.cfg.Logger},
