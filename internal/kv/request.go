@@ -145,9 +145,9 @@ type TxnRequest struct {
 
 // ReadOnly reports whether a transaction has nothing but ranges in either branch, and whether all of
 // them are serializable. One without operations is both, as in etcd.
-func (t *TxnRequest) ReadOnly() (reads, serializable bool) {
+func (r *TxnRequest) ReadOnly() (reads, serializable bool) {
 	serializable = true
-	for _, ops := range [...][]Op{t.Success, t.Failure} {
+	for _, ops := range [...][]Op{r.Success, r.Failure} {
 		for i := range ops {
 			if ops[i].Range == nil {
 				return false, false
