@@ -3,6 +3,7 @@ package transport
 import (
 	"bytes"
 	"context"
+	"fmt"
 	"io"
 	"log/slog"
 	"net"
@@ -274,6 +275,24 @@ func TestShortRejections(t *testing.T) {
 			t.Errorf("%s %s: answered with %d bytes\n%s", r.path, r.fields[0], len(got), got[:min(len(got), 200)])
 		}
 	}
+}
+
+// TestLongTimeout: a timeout that is longer than a time can be is as good as none, and does not become one in the past.
+func TestLongTimeout(t *testing.T) {
+	onBoth(t, func(t *testing.T, own bool) {
+		_, addr := startServer(t, own, func(o *Options) {
+			o.Services[0].Methods = append(o.Services[0].Methods, unaryMethod("Rest", func(ctx context.Context, _ string) (string, error) {
+				d, ok := ctx.Deadline()
+				return fmt.Sprintf("%v, after a century: %v", ok, time.Until(d) > 100*365*24*time.Hour), ctx.Err()
+			}))
+		})
+		for _, timeout := range []string{"99999999H", "2562047H"} {
+			r := request{path: "Rest", fields: []string{"grpc-timeout", timeout}, body: one("")}
+			if got := r.exchange(t, addr); !strings.Contains(got, fmt.Sprintf("%x", "true, after a century: true")) {
+				t.Errorf("timeout %s: answered with\n%s", timeout, got)
+			}
+		}
+	})
 }
 
 // TestLate: a call whose deadline passes gets the status for that, before and after its first answer, and nothing from its handler

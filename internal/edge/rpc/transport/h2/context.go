@@ -2,6 +2,7 @@ package h2
 
 import (
 	"context"
+	"math"
 	"sync"
 	"time"
 )
@@ -107,7 +108,8 @@ func (s *Stream) AfterFunc(f func()) (stop func() bool) {
 // wait to be sent. Only Start may call it.
 func (s *Stream) SetDeadline(d time.Duration, late func() (trailer, whole *Header)) {
 	s.ctx.late = late
-	s.ctx.deadline = time.Since(epoch) + d
+	now := time.Since(epoch)
+	s.ctx.deadline = now + min(d, math.MaxInt64-now) // d may be the longest duration
 	s.ctx.lock.Lock()
 	defer s.ctx.lock.Unlock()
 	if s.ctx.ended == notEnded { // otherwise nothing would stop the timer, which keeps the memory of the stream
