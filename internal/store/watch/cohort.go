@@ -4,7 +4,7 @@ package watch
 // them at once, without a look at the single watchers.
 //
 // A target has cohorts when its watchers have not changed between two batches and at least half of them share a stream with another
-// one. A change of the watchers of a target drops its cohorts.
+// one, of the first ones if they are many. A change of the watchers of a target drops its cohorts.
 type cohort struct {
 	stream   *Stream
 	flags    flags // those in cohortFlags
@@ -35,36 +35,47 @@ func (t *target) begin() bool {
 	return settled && t.cohorts == nil && !t.alone && len(t.watchers) > 1
 }
 
-// divide divides the watchers of t into cohorts if that is worth it. The caller owns the group of t, and holds no Stream.mu.
-func (t *target) divide() {
+// sample is how many watchers of a target show whether it is worth to divide all.
+const sample = 1024
+
+// divide divides the watchers of t into cohorts if that is worth it. The caller owns the group of t, and holds no Stream.mu. pause is
+// called again and again: watchers may join meanwhile, and then there are no cohorts yet.
+func (t *target) divide(pause func()) {
 	type kind struct {
 		stream *Stream
 		flags  flags
 	}
 	places := map[kind]int{}
-	for _, w := range t.watchers {
+	watchers := t.watchers // without those that join
+	for i, w := range watchers {
+		pause()
 		places[kind{w.stream, w.flags & cohortFlags}]++
+		if n := i + 1; (n == sample || n == len(watchers)) && len(places) > n/2 {
+			t.alone = t.settled
+			return
+		}
 	}
-	if len(places) > len(t.watchers)/2 {
-		t.alone = true
-		return
-	}
-	t.cohorts = make([]*cohort, 0, len(places))
-	all := make([]*watcher, len(t.watchers))
-	for _, w := range t.watchers {
+	cohorts := make([]*cohort, 0, len(places))
+	all := make([]*watcher, len(watchers))
+	for _, w := range watchers {
+		pause()
 		k := kind{w.stream, w.flags & cohortFlags}
 		n := places[k]
 		if n > 0 { // the first one
-			t.cohorts = append(t.cohorts, &cohort{stream: w.stream, flags: k.flags, watchers: all[:0:n]})
+			cohorts = append(cohorts, &cohort{stream: w.stream, flags: k.flags, watchers: all[:0:n]})
 			all = all[n:]
-			n = -len(t.cohorts)
+			n = -len(cohorts)
 			places[k] = n
 		}
-		c := t.cohorts[-n-1]
+		c := cohorts[-n-1]
 		c.watchers = append(c.watchers, w)
 	}
-	for _, c := range t.cohorts {
+	for _, c := range cohorts {
+		pause()
 		c.prepare()
+	}
+	if t.settled {
+		t.cohorts = cohorts
 	}
 }
 

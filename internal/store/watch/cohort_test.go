@@ -353,10 +353,55 @@ func TestCohortsApart(t *testing.T) {
 	}
 	for range 3 {
 		if tg.begin() {
-			tg.divide()
+			tg.divide(func() {})
 		}
 	}
 	if tg.cohorts != nil || !tg.alone || tg.begin() {
 		t.Errorf("cohorts %v, alone %v", tg.cohorts, tg.alone)
+	}
+}
+
+// crowd returns a settled target of n watchers, so many on each stream.
+func crowd(n, each int) *target {
+	t := &target{settled: true}
+	var s *Stream
+	for i := range n {
+		if i%each == 0 {
+			s = &Stream{}
+		}
+		t.watchers = append(t.watchers, &watcher{stream: s, id: int64(i % each), target: t})
+	}
+	return t
+}
+
+// TestDivide: dividing many watchers lets others take the hub's lock often. If most have their stream for themselves, that is seen soon.
+// A watcher that joins meanwhile is in no cohort that lacks it.
+func TestDivide(t *testing.T) {
+	const n = 20 * sample
+	for _, c := range []struct {
+		each, join, cohorts, pauses int
+		alone                       bool
+	}{
+		{each: 1, pauses: sample, alone: true},
+		{each: 2, cohorts: n / 2, pauses: 2*n + n/2},
+		{each: n, cohorts: 1, pauses: 2*n + 1},
+		{each: n, join: 1, pauses: 2*n + 1},
+		{each: n, join: n + n/2, pauses: 2*n + 1},
+		{each: n, join: 2*n + 1, pauses: 2*n + 1},
+		{each: 1, join: sample, pauses: sample},
+	} {
+		tg, pauses := crowd(n, c.each), 0
+		tg.divide(func() {
+			if pauses++; pauses == c.join {
+				tg.watchers = append(tg.watchers, &watcher{stream: tg.watchers[0].stream, id: n, target: tg})
+				tg.undivide()
+			}
+		})
+		if len(tg.cohorts) != c.cohorts || pauses != c.pauses || tg.alone != c.alone || tg.settled == (c.join > 0) {
+			t.Errorf("%+v: %d cohorts, %d pauses, alone: %v, settled: %v", c, len(tg.cohorts), pauses, tg.alone, tg.settled)
+		}
+		if err := tg.validCohorts(); err != nil {
+			t.Errorf("%+v: %v", c, err)
+		}
 	}
 }

@@ -132,17 +132,18 @@ func (d *deliverer) deliverTo(t *target, b *batch, live bool) {
 	for i := range d.variants {
 		d.variants[i].built = false
 	}
-	if t.begin() {
-		d.release()
-		t.divide()
-	}
-	cohorts, visits := t.cohorts, 0 // a watcher that joins drops those of t
+	visits := 0
 	pause := func() {
 		if visits++; live && visits%d.hub.opt.slice == 0 {
 			d.release()
 			d.hub.yieldLock()
 		}
 	}
+	if t.begin() {
+		d.release()
+		t.divide(pause)
+	}
+	cohorts := t.cohorts // a watcher that joins drops those of t
 	for k, more := 0, 1; k < more; k++ {
 		for _, c := range cohorts {
 			pause()
