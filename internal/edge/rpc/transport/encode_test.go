@@ -67,35 +67,46 @@ func TestBufferPool(t *testing.T) {
 	p.Put(new([]byte))
 }
 
+// someResponses returns responses for several watchers, some of them with large events.
+func someResponses(r *rand.Rand) (list []wire.WatchResponse) {
+	for range 1 + r.IntN(5) {
+		events := make([][]byte, r.IntN(3))
+		for i := range events {
+			events[i] = make([]byte, r.IntN(300))
+			if r.IntN(20) == 0 {
+				events[i] = make([]byte, shareFrom+r.IntN(100))
+			}
+		}
+		for range 1 + r.IntN(20) {
+			m := wire.WatchResponse{Header: kv.Header{ClusterID: 1, MemberID: 2, Revision: int64(r.IntN(2)) * 1000, Term: 3},
+				WatchID: r.Int64N(1<<r.IntN(63)) - 1, Created: r.IntN(50) == 0, Events: events}
+			for range r.IntN(20) {
+				m.Also = append(m.Also, r.Int64N(1<<r.IntN(63))-1)
+			}
+			list = append(list, m)
+		}
+	}
+	return list
+}
+
+// framed returns the responses as single messages with their heads, and the number of these.
+func framed(list []wire.WatchResponse) (b []byte, messages int) {
+	for _, m := range list {
+		for i := range m.Count() {
+			one := m.One(i)
+			b = one.AppendTo(appendMessageHead(b, one.Size()))
+			messages++
+		}
+	}
+	return b, messages
+}
+
 // TestFrameWatch: responses for several watchers have the same bytes as one for each of them.
 func TestFrameWatch(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 2))
 	for range 200 {
-		var list []wire.WatchResponse
-		var want []byte
-		messages := 0
-		for range 1 + r.IntN(5) {
-			events := make([][]byte, r.IntN(3))
-			for i := range events {
-				events[i] = make([]byte, r.IntN(300))
-				if r.IntN(20) == 0 {
-					events[i] = make([]byte, shareFrom+r.IntN(100))
-				}
-			}
-			for range 1 + r.IntN(20) {
-				m := wire.WatchResponse{Header: kv.Header{ClusterID: 1, MemberID: 2, Revision: int64(r.IntN(2)) * 1000, Term: 3},
-					WatchID: r.Int64N(1<<r.IntN(63)) - 1, Created: r.IntN(50) == 0, Events: events}
-				for range r.IntN(20) {
-					m.Also = append(m.Also, r.Int64N(1<<r.IntN(63))-1)
-				}
-				list = append(list, m)
-				for i := range m.Count() {
-					one := m.One(i)
-					want = one.AppendTo(appendMessageHead(want, one.Size()))
-					messages++
-				}
-			}
-		}
+		list := someResponses(r)
+		want, messages := framed(list)
 		out, n, err := frameWatch(list)
 		if err != nil {
 			t.Fatal(err)

@@ -41,12 +41,13 @@ func (e *WatchEncoder) frame(list []wire.WatchResponse) (data mem.BufferSlice, b
 func (e *WatchEncoder) keep(list []wire.WatchResponse, data mem.BufferSlice, bytes int) {
 	e.data.Free()
 	clear(e.last)
-	e.last, e.data = e.last[:0], nil
+	clear(e.data)
+	e.last, e.data = e.last[:0], e.data[:0]
 	if bytes > maxPooled || !sameResponse(list[0], list[0]) {
 		return
 	}
 	data.Ref()
-	e.last, e.data, e.bytes = append(e.last, list...), slices.Clone(data), bytes
+	e.last, e.data, e.bytes = append(e.last, list...), append(e.data, data...), bytes
 }
 
 // sameResponse reports whether two responses with events have the same encodings.

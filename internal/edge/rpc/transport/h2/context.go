@@ -109,7 +109,9 @@ func (s *Stream) AfterFunc(f func()) (stop func() bool) {
 func (s *Stream) SetDeadline(d time.Duration, late func() (trailer, whole *Header)) {
 	s.ctx.late = late
 	now := time.Since(epoch)
-	s.ctx.deadline = now + min(d, math.MaxInt64-now) // d may be the longest duration
+	if s.ctx.deadline = now + d; s.ctx.deadline < now { // d may be the longest duration
+		s.ctx.deadline = math.MaxInt64
+	}
 	s.ctx.lock.Lock()
 	defer s.ctx.lock.Unlock()
 	if s.ctx.ended == notEnded { // otherwise nothing would stop the timer, which keeps the memory of the stream
