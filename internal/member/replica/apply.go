@@ -43,10 +43,12 @@ type applier struct {
 	// began is when the request under way began.
 	began time.Time
 	// started are requests that were started and have their results, which are not delivered.
-	started []*proposal.Started
-	lent    bool // applySmall is at work
-	hasty   bool // a commit fails where it would wait for room
-	failed  bool // nothing more is applied
+	started    []*proposal.Started
+	lent       bool // applySmall is at work
+	hasty      bool // a commit is postponed where it would wait for room
+	postponed  bool // the last commit lacked room, and is to be done again
+	restricted bool // the users of the batch decide reads, and that is not announced
+	failed     bool // nothing more is applied
 	// tokens are those that the batch has issued.
 	tokens []fsm.Token
 	// removal is the goroutine that closes and removes a store that a snapshot replaced.
@@ -114,8 +116,7 @@ func (a *applier) applySmall(run []*raftpb.Message, dst []*proposal.Started) []*
 	a.started, a.lent = dst, true
 	err := a.apply(run)
 	dst, a.started, a.lent = a.started, own, false
-	if kv.Shortage(err) {
-		// The caller does not wait for room.
+	if a.postponed { // the caller does not wait for room
 		go func() {
 			defer a.r.node.Single.Done()
 			a.acknowledge(run, a.commit())
@@ -289,7 +290,7 @@ func (a *applier) commitPart() error {
 func (a *applier) commitBatch() error {
 	r, began := a.r, time.Now()
 	users := a.machine.Auth()
-	usersChanged := r.Access.Restrict(users)
+	a.restricted = r.Access.Restrict(users) || a.restricted
 	pub, err := a.commitStore()
 	if err != nil {
 		return err
@@ -317,7 +318,8 @@ func (a *applier) commitBatch() error {
 		r.Access.AddToken(t.Token, t.Seen)
 	}
 	a.tokens = a.tokens[:0]
-	if usersChanged {
+	if a.restricted {
+		a.restricted = false
 		r.Access.Announce(users)
 	}
 	r.applied.Store(a.at.Index)
@@ -347,7 +349,7 @@ const noSpaceRetry = 200 * time.Millisecond
 func (a *applier) commitStore() (mvcc.Published, error) {
 	for waited := false; ; waited = true {
 		pub, err := a.machine.Commit(a.at)
-		if !kv.Shortage(err) || a.hasty {
+		if a.postponed = a.hasty && kv.Shortage(err); a.postponed || !kv.Shortage(err) {
 			return pub, err
 		}
 		if !waited {

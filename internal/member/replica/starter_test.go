@@ -7,6 +7,7 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"testing"
 	"time"
 
@@ -316,4 +317,32 @@ func TestProposeAlone(t *testing.T) {
 	}
 	close(release)
 	outcomes(t, r, 1)
+}
+
+// TestPostponedAuth: a change of users whose commit lacks room for a moment is announced as any other one.
+func TestPostponedAuth(t *testing.T) {
+	var lacks atomic.Bool
+	c := config(faultfs.New(memfs.New(), func(op faultfs.Op, name string) faultfs.Fault {
+		if op == faultfs.OpWrite && strings.HasPrefix(name, "data/history/") && lacks.CompareAndSwap(true, false) {
+			return faultfs.Errno(syscall.ENOSPC)
+		}
+		return faultfs.None
+	}))
+	r := start(t, c)
+	for i := range 5 {
+		changed := r.Access.AuthChanged()
+		lacks.Store(true)
+		changeAuth(t, r, t.Context(), kv.AuthRequest{Op: kv.RoleAdd, Role: fmt.Sprintf("r%d", i)})
+		if lacks.Load() {
+			t.Fatal("nothing was written")
+		}
+		await(t, "the change is announced", func() bool {
+			select {
+			case <-changed:
+				return true
+			default:
+				return false
+			}
+		})
+	}
 }
