@@ -61,7 +61,7 @@ var member = []Mistake{
 		{"internal/state/fsm/refuse.go", "noSpace = noSpace || a.Type == kv.AlarmNoSpace", "noSpace = noSpace || a.Type == kv.AlarmNoSpace && a.MemberID == proposer"},
 	}},
 	{Name: "forced-with-others", Profile: "alarms", Promise: "--force-new-cluster leaves one member", Needs: "a rescue at the end", Edits: []Edit{
-		{"internal/member/replica/force.go", "next, ok := ms.nextForced()\n\t\tif !ok {", "next, ok := ms.nextForced()\n\t\tif ms.forcing.Load() || !ok {"},
+		{"internal/member/replica/members.go", "next, ok := ms.nextForced()\n\t\tif !ok {", "next, ok := ms.nextForced()\n\t\tif ms.forcing.Load() || !ok {"},
 	}},
 	{Name: "permission-before-log", Profile: "users", Promise: "a write needs the permission at its place in the log", Needs: "users", Edits: []Edit{
 		{"internal/state/fsm/refuse.go", "r, m.auth.keys); err != nil {", "r, m.auth.keys); err != nil && r.Kind() == KindAuth {"},

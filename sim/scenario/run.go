@@ -83,7 +83,7 @@ type run struct {
 	operators int            // that were started
 	changing  *world.Machine // the operator that changes the members
 	joined    *world.Machine // the newest member
-	// newest is the operation with the newest revision so far. lost is set when the store went back behind it: nothing that follows tells
+	// newest is the operation with the newest revision so far. lost is set when the store went back behind it: what follows shows nothing
 	// more, and members whose logs contradict each other may exchange messages without a pause.
 	newest check.Op
 	lost   bool

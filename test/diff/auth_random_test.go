@@ -50,7 +50,7 @@ func TestAuthManagementRandom(t *testing.T) {
 		case 2:
 			return &pb.AuthUserDeleteRequest{Name: user()}
 		case 3:
-			// Not root's: then nobody could log in as root.
+			// Not root's: then no user could log in as root.
 			return &pb.AuthUserChangePasswordRequest{Name: one("u", "v", "w", ""), Password: password(), HashedPassword: hashed()}
 		case 4, 5:
 			return &pb.AuthUserGrantRoleRequest{User: user(), Role: role()}

@@ -32,8 +32,8 @@ type Starter interface {
 	StartGrant(ctx context.Context, r kv.LeaseGrantRequest, tag any) (started bool)
 	// Renew renews a lease, and returns its TTL.
 	Renew(id int64) (ttl int64, ok bool)
-	// Unproposed reports whether Propose must be called now, which lets requests be proposed that were started. alone reports that the caller has nothing else to do: then it may get the results
-	// of a few requests at once.
+	// Unproposed reports whether Propose must be called now, which lets requests be proposed that were started. alone reports that the
+	// caller has nothing else to do: then it may get the results of a few requests at once.
 	Unproposed() bool
 	Propose(dst []kv.Outcome, alone bool) []kv.Outcome
 	// Results waits for results and appends all that there are to dst, or none if stop is closed. It may be called

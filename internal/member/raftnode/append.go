@@ -60,8 +60,8 @@ func (a *appender) run() {
 	}
 }
 
-// appendClaimed writes the messages of the queue if they are small, on the goroutine of the caller, which has claimed the queue. It returns what is to be
-// applied then, unless another goroutine applies. A write that fails is left to the append goroutine, which may wait.
+// appendClaimed writes the messages of the queue if they are small, on the goroutine of the caller, which has claimed the queue. It
+// returns what is to be applied then, unless another goroutine applies. A write that fails is left to the append goroutine, which may wait.
 func (a *appender) appendClaimed() (run []*raftpb.Message) {
 	n := a.n
 	msgs := n.appends.takeClaimed()

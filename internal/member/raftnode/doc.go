@@ -23,8 +23,8 @@
 // # What a caller must do
 //
 //  1. Call Committed in a loop from one goroutine, apply its entries in order, and return
-//     the run with Applied. For a run of Single, call its Done after that. The state machine's position advances with every entry, empty ones and
-//     configuration changes included.
+//     the run with Applied. For a run of Single, call its Done after that. The state machine's position advances with
+//     every entry, empty ones and configuration changes included.
 //  2. A message of Committed that carries a snapshot has no entries: replace the state machine by the
 //     one that was kept for InstallSnapshot, and continue after the snapshot's position.
 //  3. For a configuration change, call ApplyConfChange before Applied of the run that holds it.

@@ -37,16 +37,15 @@ type applier struct {
 	term uint64
 	// confs are the groups of configuration changes in the run under way.
 	confs []*proposal.Group
-	// claimed is the group of the entry under way, if its waiters are here. It is among groups or confs
+	// open is the entry under way, claimed its group, if its waiters are here. That is among groups or confs
 	// once all of the entry is carried out.
+	open    *fsm.Entry
 	claimed *proposal.Group
 	// began is when the request under way began.
 	began time.Time
 	// started are requests that were started and have their results, which are not delivered.
 	started    []*proposal.Started
-	lent       bool // applySmall is at work
-	hasty      bool // a commit is postponed where it would wait for room
-	postponed  bool // the last commit lacked room, and is to be done again
+	lent       bool // applySmall is at work: apply leaves what takes long
 	restricted bool // the users of the batch decide reads, and that is not announced
 	failed     bool // nothing more is applied
 	// tokens are those that the batch has issued.
@@ -100,13 +99,14 @@ func (a *applier) run() {
 	defer close(a.done)
 	var run []*raftpb.Message
 	for {
-		if run = a.r.node.Committed(run); run == nil || a.failed || !a.acknowledge(run, a.apply(run)) {
+		if run = a.r.node.Committed(run); run == nil || a.failed || !a.acknowledge(run, a.apply(run, 0)) {
 			return
 		}
 	}
 }
 
-// applySmall applies what the node has lent, and appends the results of requests that were started to dst.
+// applySmall applies what the node has lent, and appends the results of requests that were started to dst. Its caller waits neither for
+// room on the disk nor for an entry that takes several batches: another goroutine continues.
 func (a *applier) applySmall(run []*raftpb.Message, dst []*proposal.Started) []*proposal.Started {
 	if a.failed {
 		a.r.node.Single.Done()
@@ -114,12 +114,12 @@ func (a *applier) applySmall(run []*raftpb.Message, dst []*proposal.Started) []*
 	}
 	own := a.started
 	a.started, a.lent = dst, true
-	err := a.apply(run)
+	err := a.apply(run, 0)
 	dst, a.started, a.lent = a.started, own, false
-	if a.postponed { // the caller does not wait for room
+	if errors.Is(err, errLeft) {
 		go func() {
 			defer a.r.node.Single.Done()
-			a.acknowledge(run, a.commit())
+			a.acknowledge(run, a.apply(run, a.at.Index))
 		}()
 		return dst
 	}
@@ -159,14 +159,15 @@ func (a *applier) acknowledge(run []*raftpb.Message, err error) bool {
 		a.confs[i] = nil
 	}
 	a.confs = a.confs[:0]
+	a.deliver()
 	return true
 }
 
-// errStopped: the member was stopped while apply waited for something.
-var errStopped = errors.New("stopped")
+// errStopped: the member was stopped while apply waited for something. errLeft: apply was lent, and left something.
+var errStopped, errLeft = errors.New("stopped"), errors.New("left to another goroutine")
 
-// apply carries out a run of committed entries.
-func (a *applier) apply(run []*raftpb.Message) error {
+// apply carries out a run of committed entries. After errLeft it is called again: then those up to left are carried out already.
+func (a *applier) apply(run []*raftpb.Message, left uint64) error {
 	for _, m := range run {
 		if s := m.GetSnapshot(); s != nil {
 			if err := a.commit(); err != nil {
@@ -177,7 +178,10 @@ func (a *applier) apply(run []*raftpb.Message) error {
 			}
 		}
 		for _, e := range m.GetEntries() {
-			if a.bytes > 0 && a.bytes+len(e.GetData()) > a.r.cfg.MaxBatchBytes {
+			if e.GetIndex() <= left {
+				continue
+			}
+			if a.open == nil && a.bytes > 0 && a.bytes+len(e.GetData()) > a.r.cfg.MaxBatchBytes {
 				// On a full disk a large batch may not fit into a segment.
 				if err := a.commit(); err != nil {
 					return err
@@ -193,12 +197,11 @@ func (a *applier) apply(run []*raftpb.Message) error {
 			}
 		}
 	}
-	a.hasty = a.lent
-	defer func() { a.hasty = false }()
 	return a.commit()
 }
 
-func (a *applier) entry(e *raftpb.Entry) error {
+// begin opens an entry.
+func (a *applier) begin(e *raftpb.Entry) (err error) {
 	if e.GetIndex() <= a.r.applied.Load() {
 		return fmt.Errorf("replica: entry %d to apply, and %d is applied", e.GetIndex(), a.r.applied.Load())
 	}
@@ -209,13 +212,26 @@ func (a *applier) entry(e *raftpb.Entry) error {
 		}
 	}
 	a.began = time.Now()
-	open, err := a.machine.Open(e)
+	if a.open, err = a.machine.Open(e); err != nil {
+		return err
+	}
+	if a.claimed = a.claim(a.open.Header()); a.claimed == nil {
+		a.open.DiscardResults()
+	}
+	return nil
+}
+
+// entry carries out an entry, or the rest of the one that was left at the end of a batch.
+func (a *applier) entry(e *raftpb.Entry) (err error) {
+	if a.open == nil {
+		err = a.begin(e)
+	} else {
+		err = a.commitPart()
+	}
 	if err != nil {
 		return err
 	}
-	if a.claimed = a.claim(open.Header()); a.claimed == nil {
-		open.DiscardResults()
-	}
+	open := a.open
 	var conf *raftpb.ConfChangeV2
 	out, err := open.Next()
 	for ; err == nil && out != nil; out, err = open.Next() {
@@ -234,7 +250,7 @@ func (a *applier) entry(e *raftpb.Entry) error {
 	default:
 		a.groups = append(a.groups, g)
 	}
-	a.claimed = nil
+	a.open, a.claimed = nil, nil
 	if conf != nil {
 		if a.r.Members.forcing.Load() {
 			conf = nothingFor(a.r.memberID)
@@ -251,7 +267,10 @@ func (a *applier) entry(e *raftpb.Entry) error {
 
 // take takes what one step of an entry has come to, and commits the batch if it is full.
 func (a *applier) take(out *fsm.Outcome) error {
-	if out.BatchFull {
+	switch {
+	case out.BatchFull && a.lent:
+		return errLeft
+	case out.BatchFull:
 		return a.commitPart()
 	}
 	if out.Request != nil {
@@ -349,8 +368,11 @@ const noSpaceRetry = 200 * time.Millisecond
 func (a *applier) commitStore() (mvcc.Published, error) {
 	for waited := false; ; waited = true {
 		pub, err := a.machine.Commit(a.at)
-		if a.postponed = a.hasty && kv.Shortage(err); a.postponed || !kv.Shortage(err) {
+		switch {
+		case !kv.Shortage(err):
 			return pub, err
+		case a.lent:
+			return pub, errLeft
 		}
 		if !waited {
 			a.r.cfg.Logger.Warn("applying waits for room", slog.Any("error", err))

@@ -346,3 +346,51 @@ func TestPostponedAuth(t *testing.T) {
 		})
 	}
 }
+
+// TestLongWorkIsLeft: a deletion that takes several batches, on a disk without room, does not hold the goroutine that has started it. The
+// member goes on when there is room, and can be stopped before.
+func TestLongWorkIsLeft(t *testing.T) {
+	for _, stops := range []bool{false, true} {
+		var full atomic.Bool
+		c := config(faultfs.New(memfs.New(), func(op faultfs.Op, name string) faultfs.Fault {
+			if full.Load() && op == faultfs.OpWrite && strings.HasPrefix(name, "data/history/") {
+				return faultfs.Errno(syscall.ENOSPC)
+			}
+			return faultfs.None
+		}))
+		c.MaxBatchBytes = 4 << 10
+		r := start(t, c)
+		const keys = 500
+		for i := range keys {
+			mustPut(t, r, fmt.Sprintf("k%0100d", i), "v")
+		}
+		full.Store(true)
+		all := kv.DeleteRangeRequest{Key: []byte("k"), End: []byte("l")}
+		if !r.Starter.StartDelete(t.Context(), &all, 1) || !r.Starter.Unproposed() {
+			t.Fatal("declined")
+		}
+		proposed := make(chan []kv.Outcome)
+		go func() { proposed <- r.Starter.Propose(nil, true) }()
+		select {
+		case list := <-proposed:
+			if len(list) != 0 {
+				t.Fatalf("results %+v on a full disk", list)
+			}
+		case <-time.After(patience):
+			t.Fatal("the caller waits for room")
+		}
+		if stops {
+			if err := r.Stop(t.Context()); err != nil {
+				t.Error(err)
+			}
+			continue
+		}
+		full.Store(false)
+		if o := outcomes(t, r, 1)[1]; o.Err != nil || o.DeleteRange.Deleted != keys {
+			t.Errorf("outcome %+v", o)
+		}
+		if res, err := r.Range(t.Context(), &kv.RangeRequest{Key: all.Key, End: all.End, CountOnly: true}); err != nil || res.Count != 0 {
+			t.Errorf("%+v keys are left: %v", res, err)
+		}
+	}
+}

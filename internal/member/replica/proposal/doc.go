@@ -4,7 +4,8 @@
 // A caller adds its request to the group that is being filled (Queue.Add) and waits (Queue.Wait). The raft goroutine takes
 // the oldest group (Next). The apply goroutine claims the group of an entry by its sequence (Claim), adds the results, and
 // resolves the waiters. A request of a caller that cannot wait is added by Start, and its result comes from Results, as do reads that
-// are made ready elsewhere (StartRead, Deliver). The caller asks then whether it must be proposed (TakeUnproposed). Groups without a result in time are removed (Expire), and the caller fails them.
+// are made ready elsewhere (StartRead, Deliver). The caller asks then whether it must be proposed (TakeUnproposed). Groups without a
+// result in time are removed (Expire), and the caller fails them.
 //
 // # Invariants
 //
