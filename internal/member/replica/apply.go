@@ -112,10 +112,9 @@ func (a *applier) applySmall(run []*raftpb.Message, dst []*proposal.Started) []*
 		a.r.node.Single.Done()
 		return dst
 	}
-	own := a.started
-	a.started, a.lent = dst, true
+	a.started, dst, a.lent = dst, a.started, true
 	err := a.apply(run, 0)
-	dst, a.started, a.lent = a.started, own, false
+	a.started, dst, a.lent = dst, a.started, false
 	if errors.Is(err, errLeft) {
 		go func() {
 			defer a.r.node.Single.Done()
@@ -168,6 +167,11 @@ var errStopped, errLeft = errors.New("stopped"), errors.New("left to another gor
 
 // apply carries out a run of committed entries. After errLeft it is called again: then those up to left are carried out already.
 func (a *applier) apply(run []*raftpb.Message, left uint64) error {
+	if left > 0 && a.open == nil { // nothing is added to a batch that lacks room
+		if err := a.commit(); err != nil {
+			return err
+		}
+	}
 	for _, m := range run {
 		if s := m.GetSnapshot(); s != nil {
 			if err := a.commit(); err != nil {

@@ -11,7 +11,10 @@ import (
 	"testing"
 	"time"
 
+	"go.etcd.io/raft/v3/raftpb"
+
 	"vigil/internal/kv"
+	"vigil/internal/state/fsm"
 	"vigil/internal/vfs/faultfs"
 	"vigil/internal/vfs/memfs"
 )
@@ -392,5 +395,55 @@ func TestLongWorkIsLeft(t *testing.T) {
 		if res, err := r.Range(t.Context(), &kv.RangeRequest{Key: all.Key, End: all.End, CountOnly: true}); err != nil || res.Count != 0 {
 			t.Errorf("%+v keys are left: %v", res, err)
 		}
+	}
+}
+
+// TestFailedBatchDoesNotGrow: if the commit after an entry of a run lacks room, that is repeated before the next entry is added.
+func TestFailedBatchDoesNotGrow(t *testing.T) {
+	disk := memfs.New()
+	var lacks atomic.Bool
+	var writes atomic.Int64 // that succeed since then
+	c := config(faultfs.New(disk, func(op faultfs.Op, name string) faultfs.Fault {
+		if op != faultfs.OpWrite || !strings.HasPrefix(name, "data/history/") {
+			return faultfs.None
+		}
+		if lacks.CompareAndSwap(true, false) {
+			writes.Store(0)
+			return faultfs.Errno(syscall.ENOSPC)
+		}
+		writes.Add(1)
+		return faultfs.None
+	}))
+	r := start(t, c)
+	for i := range 200 {
+		mustPut(t, r, fmt.Sprintf("k%0100d", i), "v")
+	}
+	if err := r.Stop(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	c.MaxBatchBytes = 16 << 10 // less than the deletion writes, which is not divided
+	r, err := Open(c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Stop(context.Background())
+	at := r.applier.at
+	run := []*raftpb.Message{{}}
+	for i, req := range []fsm.Request{
+		{DeleteRange: &kv.DeleteRangeRequest{Key: []byte("k"), End: []byte("l")}},
+		{Put: &kv.PutRequest{Key: []byte("last"), Value: []byte("v")}},
+	} {
+		group, err := fsm.AppendRequest(fsm.AppendHeader(nil), &req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		fsm.PutHeader(group, fsm.GroupHeader{Proposer: 99, Sequence: uint64(1 + i), Count: 1})
+		run[0].Entries = append(run[0].Entries, &raftpb.Entry{Term: new(at.Term), Index: new(at.Index + 1 + uint64(i)), Data: group})
+	}
+	lacks.Store(true)
+	r.applier.applySmall(run, nil)
+	await(t, "both entries are applied", func() bool { return r.applied.Load() == at.Index+2 })
+	if n := writes.Load(); n != 2 {
+		t.Errorf("%d batches were written, want one of each entry", n)
 	}
 }
