@@ -8,7 +8,7 @@ import (
 )
 
 // scanBytes is how much of a segment is read at a time.
-const scanBytes = 1 << 20
+const scanBytes = 128 << 10
 
 // scanner reads the groups of a segment from front to back. It holds one window of the file in
 // memory, as large as the largest group but at least scanBytes, if the file is.
