@@ -146,16 +146,16 @@ func (v *variant) rev(k int) int64 {
 	return v.batch.events[i].Rev.Main
 }
 
-// build selects the events of the batch that fall into t and pass the filters in f. It resets v.
-func (v *variant) build(b *batch, t *target, f flags, o *Options) {
+// build selects the events of the batch among h that pass the filters in f. It resets v.
+func (v *variant) build(b *batch, h *hits, f flags, o *Options) {
 	*v = variant{built: true, batch: b, chunks: v.chunks[:0]}
 	from := b.plain
 	if f&prevKV != 0 {
 		from = b.prev
 	}
-	n, dels := t.n, t.n-t.puts
+	n, dels := h.n, h.n-h.puts
 	if f&noPut != 0 {
-		n -= t.puts
+		n -= h.puts
 	}
 	if f&noDelete != 0 {
 		n -= dels
@@ -163,12 +163,12 @@ func (v *variant) build(b *batch, t *target, f flags, o *Options) {
 	if n <= 0 {
 		return
 	}
-	if n == t.n && t.picks == nil && shares(n, len(b.events)) {
-		v.first, v.events = t.first, from[t.first:t.first+n:t.first+n]
+	if n == h.n && h.picks == nil && shares(n, len(b.events)) {
+		v.first, v.events = h.first, from[h.first:h.first+n:h.first+n]
 	} else {
 		v.events, v.picks = make([][]byte, 0, n), make([]int32, 0, n)
-		for k := range t.n {
-			i := t.pick(k)
+		for k := range h.n {
+			i := h.pick(k)
 			if b.events[i].Delete && f&noDelete != 0 || !b.events[i].Delete && f&noPut != 0 {
 				continue
 			}

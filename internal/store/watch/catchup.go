@@ -251,7 +251,7 @@ func (d *deliverer) deliverRead(g *group, last, newest int64, events []kv.Event)
 	}
 	d.hub.counts.catchUpBytes.Add(bytes)
 	d.hub.counts.catchUpEvents.Add(int64(len(b.events)))
-	if len(d.touched) == 0 {
+	if len(d.hits) == 0 {
 		b.end()
 		return bytes
 	}

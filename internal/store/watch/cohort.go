@@ -25,6 +25,17 @@ type sums struct {
 	active        bool // since the last tick
 }
 
+// division is the watchers of a target as cohorts.
+type division struct{ cohorts []*cohort }
+
+// cohorts returns the cohorts of t, nil if each watcher is delivered to by itself.
+func (t *target) cohorts() []*cohort {
+	if t.division == nil {
+		return nil
+	}
+	return t.division.cohorts
+}
+
 // cohortFlags are the flags that decide which responses a watcher gets.
 const cohortFlags = variantFlags | fragment
 
@@ -32,7 +43,7 @@ const cohortFlags = variantFlags | fragment
 func (t *target) begin() bool {
 	settled := t.settled
 	t.settled = true
-	return settled && t.cohorts == nil && !t.alone && len(t.watchers) > 1
+	return settled && t.division == nil && !t.alone && len(t.watchers) > 1
 }
 
 // sample is how many watchers of a target show whether it is worth to divide all.
@@ -75,7 +86,7 @@ func (t *target) divide(pause func()) {
 		c.prepare()
 	}
 	if t.settled {
-		t.cohorts = cohorts
+		t.division = &division{cohorts}
 	}
 }
 
@@ -123,4 +134,4 @@ func (w *watcher) counted() (events, bytes int64) {
 func (w *watcher) isQuiet() bool { return w.quiet && (w.sums == nil || !w.sums.active) }
 
 // undivide drops the cohorts of t because its watchers change. The caller owns the group of t.
-func (t *target) undivide() { t.cohorts, t.settled, t.alone = nil, false, false }
+func (t *target) undivide() { t.division, t.settled, t.alone = nil, false, false }

@@ -79,7 +79,7 @@ func (f *flock) divided(cohorts int) {
 	f.t.Helper()
 	f.hub.mu.Lock()
 	defer f.hub.mu.Unlock()
-	if n := len(f.hub.mu.live.exact["k"].cohorts); n != cohorts {
+	if n := len(f.hub.mu.live.exact["k"].cohorts()); n != cohorts {
 		f.t.Errorf("%d cohorts, want %d", n, cohorts)
 	}
 }
@@ -356,8 +356,8 @@ func TestCohortsApart(t *testing.T) {
 			tg.divide(func() {})
 		}
 	}
-	if tg.cohorts != nil || !tg.alone || tg.begin() {
-		t.Errorf("cohorts %v, alone %v", tg.cohorts, tg.alone)
+	if tg.division != nil || !tg.alone || tg.begin() {
+		t.Errorf("cohorts %v, alone %v", tg.cohorts(), tg.alone)
 	}
 }
 
@@ -397,8 +397,8 @@ func TestDivide(t *testing.T) {
 				tg.undivide()
 			}
 		})
-		if len(tg.cohorts) != c.cohorts || pauses != c.pauses || tg.alone != c.alone || tg.settled == (c.join > 0) {
-			t.Errorf("%+v: %d cohorts, %d pauses, alone: %v, settled: %v", c, len(tg.cohorts), pauses, tg.alone, tg.settled)
+		if len(tg.cohorts()) != c.cohorts || pauses != c.pauses || tg.alone != c.alone || tg.settled == (c.join > 0) {
+			t.Errorf("%+v: %d cohorts, %d pauses, alone: %v, settled: %v", c, len(tg.cohorts()), pauses, tg.alone, tg.settled)
 		}
 		if err := tg.validCohorts(); err != nil {
 			t.Errorf("%+v: %v", c, err)

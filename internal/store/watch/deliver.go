@@ -11,7 +11,7 @@ type deliverer struct {
 	hub      *Hub
 	batch    batch
 	events   kv.EventBuffer // of a worker
-	touched  []*target      // targets that events of the batch fall into
+	hits     []hits         // events of the batch, by the targets that they fall into
 	found    []*target
 	variants [variantFlags + 1]variant
 	own      []chunk
@@ -39,10 +39,11 @@ func (d *deliverer) find(g *group, b *batch, i int) {
 	e := &b.events[i]
 	d.found = g.lookup(e.Key, d.found[:0])
 	for _, t := range d.found {
-		if t.n == 0 {
-			d.touched = append(d.touched, t)
+		if t.hit == 0 {
+			d.hits = append(d.hits, hits{target: t})
+			t.hit = int32(len(d.hits))
 		}
-		t.hit(int32(i), !e.Delete)
+		d.hits[t.hit-1].add(int32(i), !e.Delete)
 		if t.plain > 0 || e.Create {
 			b.want[i] |= wantPlain
 		}
@@ -56,7 +57,7 @@ func (d *deliverer) find(g *group, b *batch, i int) {
 func (d *deliverer) encode(b *batch) {
 	b.plain = make([][]byte, len(b.events))
 	var a arena
-	if len(d.touched) == 1 && len(b.events) > 1 {
+	if len(d.hits) == 1 && len(b.events) > 1 {
 		a.size = arenaBlock
 	}
 	for i, want := range b.want {
@@ -100,13 +101,13 @@ func (d *deliverer) encode(b *batch) {
 	}
 }
 
-// deliver queues the encoded batch for the watchers of the touched targets. For live ones Hub.mu is held, and released
+// deliver queues the encoded batch for the watchers of the targets that it hits. For live ones Hub.mu is held, and released
 // from time to time.
 func (d *deliverer) deliver(b *batch, live bool) {
 	before := d.queued
-	for _, t := range d.touched {
-		d.deliverTo(t, b, live)
-		t.clear()
+	for i := range d.hits {
+		d.deliverTo(&d.hits[i], b, live)
+		d.hits[i].target.hit = 0
 		if live && d.queued-before >= d.hub.opt.slice {
 			before = d.queued
 			d.release()
@@ -114,8 +115,8 @@ func (d *deliverer) deliver(b *batch, live bool) {
 		}
 	}
 	d.release()
-	clear(d.touched)
-	d.touched = d.touched[:0]
+	clear(d.hits)
+	d.hits = reuse(d.hits, keepPeak)
 	for i := range d.variants {
 		v := &d.variants[i]
 		clear(v.chunks[:cap(v.chunks)])
@@ -128,7 +129,8 @@ func (d *deliverer) deliver(b *batch, live bool) {
 // deliverTo queues the batch for the watchers of one target. It does so chunk by chunk rather than watcher by watcher, so
 // that watchers of one stream share a run. The group is running: while Hub.mu is released, watchers may join the target,
 // but they have next > b.last (W2), and none leaves it.
-func (d *deliverer) deliverTo(t *target, b *batch, live bool) {
+func (d *deliverer) deliverTo(h *hits, b *batch, live bool) {
+	t := h.target
 	for i := range d.variants {
 		d.variants[i].built = false
 	}
@@ -143,11 +145,11 @@ func (d *deliverer) deliverTo(t *target, b *batch, live bool) {
 		d.release()
 		t.divide(pause)
 	}
-	cohorts := t.cohorts // a watcher that joins drops those of t
+	cohorts := t.cohorts() // a watcher that joins drops those of t
 	for k, more := 0, 1; k < more; k++ {
 		for _, c := range cohorts {
 			pause()
-			v := d.variant(b, t, c.flags)
+			v := d.variant(b, h, c.flags)
 			if c.single = c.single && k > 0 || !d.deliverCohort(c, v, k); c.single {
 				for _, w := range c.watchers {
 					pause()
@@ -159,7 +161,7 @@ func (d *deliverer) deliverTo(t *target, b *batch, live bool) {
 		for i := 0; cohorts == nil && i < len(t.watchers); i++ {
 			pause()
 			if w := t.watchers[i]; w.next <= b.last {
-				v := d.variant(b, t, w.flags)
+				v := d.variant(b, h, w.flags)
 				d.deliverOne(w, v, b, k)
 				more = max(more, len(v.chunks))
 			}
@@ -167,11 +169,11 @@ func (d *deliverer) deliverTo(t *target, b *batch, live bool) {
 	}
 }
 
-// variant returns the events of the batch for watchers of the target with these flags.
-func (d *deliverer) variant(b *batch, t *target, f flags) *variant {
+// variant returns the events of the batch for watchers of a target with these flags.
+func (d *deliverer) variant(b *batch, h *hits, f flags) *variant {
 	v := &d.variants[f&variantFlags]
 	if !v.built {
-		v.build(b, t, f, &d.hub.opt)
+		v.build(b, h, f, &d.hub.opt)
 	}
 	return v
 }

@@ -30,18 +30,24 @@ const keepPeak = 1024
 
 func newGroup() *group { return &group{exact: map[string]*target{}} }
 
-// target is the watchers of a group that have the same range.
+// target is the watchers of a group that have the same range. Most have one watcher; keep it small.
 type target struct {
 	watchers []*watcher
-	// cohorts are the watchers by stream; nil if each is delivered to by itself. settled: the watchers have not changed since
-	// the last batch. alone: most of them have their stream for themselves.
-	cohorts        []*cohort
-	settled, alone bool
+	// division is the watchers by stream; nil if each is delivered to by itself.
+	division *division
 	// The number of watchers without prev_kv, and with prev_kv for puts and for deletions.
 	plain, prevPut, prevDelete int32
+	// hit is 1 plus the place of the target in deliverer.hits, 0 if no event of the current batch falls into the range. Owned by the
+	// matcher or worker that owns the group.
+	hit int32
+	// settled: the watchers have not changed since the last batch. alone: most of them have their stream for themselves.
+	settled, alone bool
+}
 
-	// The n events of the current batch that fall into the range: consecutive from first on, or those in picks if that
-	// is not nil. Owned by the matcher or worker that owns the group.
+// hits are the n events of a batch that fall into the range of a target, of which some are puts: consecutive from first on, or those
+// in picks if that is not nil.
+type hits struct {
+	target         *target
 	first, n, puts int32
 	picks          []int32
 }
@@ -124,34 +130,30 @@ func (g *group) lookup(key []byte, dst []*target) []*target {
 	return g.ranges.Stab(key, dst)
 }
 
-// hit records that event i of the batch falls into the range.
-func (t *target) hit(i int32, put bool) {
+// add records that event i of the batch falls into the range.
+func (h *hits) add(i int32, put bool) {
 	switch {
-	case t.n == 0:
-		t.first = i
-	case t.picks != nil:
-		t.picks = append(t.picks, i)
-	case t.first+t.n != i:
-		t.picks = make([]int32, 0, 2*t.n+2)
-		for k := range t.n {
-			t.picks = append(t.picks, t.first+k)
+	case h.n == 0:
+		h.first = i
+	case h.picks != nil:
+		h.picks = append(h.picks, i)
+	case h.first+h.n != i:
+		h.picks = make([]int32, 0, 2*h.n+2)
+		for k := range h.n {
+			h.picks = append(h.picks, h.first+k)
 		}
-		t.picks = append(t.picks, i)
+		h.picks = append(h.picks, i)
 	}
-	t.n++
+	h.n++
 	if put {
-		t.puts++
+		h.puts++
 	}
 }
 
 // pick returns the index in the batch of the k-th event that fell into the range.
-func (t *target) pick(k int32) int32 {
-	if t.picks != nil {
-		return t.picks[k]
+func (h *hits) pick(k int32) int32 {
+	if h.picks != nil {
+		return h.picks[k]
 	}
-	return t.first + k
-}
-
-func (t *target) clear() {
-	t.first, t.n, t.puts, t.picks = 0, 0, 0, nil
+	return h.first + k
 }

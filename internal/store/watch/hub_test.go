@@ -421,14 +421,14 @@ func TestSmallShareOfBatch(t *testing.T) {
 	d.encode(b)
 	for key, shared := range map[string]bool{"a": false, "rare": false} { // "a" has a hole, so it is a copy, too
 		var v variant
-		v.build(b, g.exact[key], 0, &d.hub.opt)
+		v.build(b, &d.hits[g.exact[key].hit-1], 0, &d.hub.opt)
 		if got := &v.events[0] == &b.plain[v.rev(0)-2]; got != shared {
 			t.Errorf("the events of %s share the batch's slice: %v", key, got)
 		}
 	}
 	var v variant
 	few := batch{last: b.last, events: b.events[:10], plain: b.plain[:10]}
-	v.build(&few, &target{first: 3, n: 1, puts: 1}, 0, &d.hub.opt)
+	v.build(&few, &hits{first: 3, n: 1, puts: 1}, 0, &d.hub.opt)
 	if &v.events[0] != &few.plain[3] {
 		t.Error("one event of a few is copied")
 	}

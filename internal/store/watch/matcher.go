@@ -63,7 +63,7 @@ func (h *Hub) distribute(d *deliverer, e entry) {
 				h.yieldLock()
 			}
 		}
-		if len(d.touched) > 0 {
+		if len(d.hits) > 0 {
 			// While the lock is not held, watchers may be created and canceled. New ones have next > claimed (W2), so
 			// they are skipped below. g stays the live group.
 			h.mu.Unlock()

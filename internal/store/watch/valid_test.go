@@ -118,11 +118,11 @@ func (s *Stream) valid() error {
 }
 
 func (t *target) validCohorts() error {
-	if t.cohorts == nil {
+	if t.division == nil {
 		return nil
 	}
 	seen := map[*watcher]bool{}
-	for _, c := range t.cohorts {
+	for _, c := range t.cohorts() {
 		if len(c.also) != len(c.watchers)-1 {
 			return fmt.Errorf("a cohort of %d watchers has %d further ids", len(c.watchers), len(c.also))
 		}
@@ -154,8 +154,8 @@ func (g *group) valid() error {
 		targets[w.target]++
 	}
 	for t, n := range targets {
-		if len(t.watchers) != n || t.n != 0 || t.picks != nil {
-			return fmt.Errorf("a target has %d watchers of %d, and %d events", len(t.watchers), n, t.n)
+		if len(t.watchers) != n || t.hit != 0 {
+			return fmt.Errorf("a target has %d watchers of %d, and is hit %d of the batch", len(t.watchers), n, t.hit)
 		}
 		if err := t.validCohorts(); err != nil {
 			return err
