@@ -196,7 +196,9 @@ type clientConn struct {
 	client Client
 	peer   *peer.Peer
 	values context.Context
-	last   lastMetadata // owned by the reader
+	// Owned by the reader.
+	last  lastMetadata
+	brief [32]byte // a message that is answered at once
 }
 
 // Values implements h2.Handler.
