@@ -405,6 +405,10 @@ func TestRepeatedHeader(t *testing.T) {
 	answer(11, post, http, older)
 	answer(11, post, http, older)
 	answer(22, same...)
+	answer(22, path("/22")...) // enters it again
+	answer(22, path("/22")...)
+	answer(22, post, http, older)
+	answer(11, post, http, 0x80|65)
 	// Trailers between them.
 	for range 2 {
 		must(t, c.WriteHeaders(http2.HeadersFrameParam{StreamID: id, EndHeaders: true, BlockFragment: same}))
