@@ -112,7 +112,7 @@ func (c *call) beginMessage(n int) {
 		return
 	}
 	in.want, in.data = int(length), nil
-	if in.want <= n && in.want <= len(c.conn.brief) && c.session != nil && c.answersNow() {
+	if in.want <= n && in.want <= len(c.conn.brief) && c.session != nil && c.session.answersNow(in) {
 		in.data = c.conn.brief[:0] // endMessage is called before the next message of the connection
 	}
 	c.Expect(in.want - n)

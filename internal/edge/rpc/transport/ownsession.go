@@ -166,7 +166,7 @@ func (c *call) receiveAll() {
 // the client does not take the answers, it does nothing and returns false.
 func (c *call) answerNow(m inMessage) bool {
 	s := c.session
-	if m.flag != 0 || len(m.data) > maxBegin || c.Err() != nil || !c.answersNow() {
+	if m.flag != 0 || len(m.data) > maxBegin || c.Err() != nil || !s.answersNow(&c.in) {
 		return false
 	}
 	if s.behind {
@@ -198,8 +198,8 @@ func (c *call) answerNow(m inMessage) bool {
 }
 
 // answersNow reports whether the session may answer the next message on the goroutine of the reader.
-func (c *call) answersNow() bool {
-	return !c.in.receiving.Load() && c.session.prompt // if it is not receiving, the session is open, and only the reader can change that
+func (s *session) answersNow(in *inbox) bool {
+	return !in.receiving.Load() && s.prompt // if it is not receiving, the session is open, and only the reader can change that
 }
 
 // errAnswer ends a session with an answer that cannot be sent without a wait.

@@ -32,8 +32,8 @@ type requestHead struct {
 	begun    bool // and a request had them
 }
 
-// keep notes that the fields are those of a block, if that refers to the table of the decoder only, so that it has not changed that:
-// each byte is a field, as in almost all requests of a client after its first ones.
+// keep notes that the fields are those of a block, if each of its bytes is a field of the decoder's table: such a block does not change
+// the table, and clients whose requests have the same header send it with all requests after the first ones.
 func (h *requestHead) keep(block []byte) {
 	if len(block) > len(h.block) || h.large {
 		return
@@ -173,24 +173,24 @@ func (c *Conn) readHeaders(fh http2.FrameHeader) error {
 		return errLargeHeaders
 	}
 	if c.head.repeated = c.head.kept(block); !c.head.repeated {
-		if err := c.decompress(block); err != nil {
+		if err := c.head.decompress(c.decoder, block, c.o.MaxHeaderBytes); err != nil {
 			return err
 		}
 	}
 	return c.onHeaders(fh.StreamID, ended, self)
 }
 
-// decompress decompresses the header of a request.
-func (c *Conn) decompress(block []byte) error {
-	c.head.reset(c.o.MaxHeaderBytes)
-	c.decoder.SetEmitEnabled(true)
-	if _, err := c.decoder.Write(block); err != nil {
+// decompress takes the fields of a block from a decoder that passes them to add.
+func (h *requestHead) decompress(d *hpack.Decoder, block []byte, most uint32) error {
+	h.reset(most)
+	d.SetEmitEnabled(true)
+	if _, err := d.Write(block); err != nil {
 		return connError{http2.ErrCodeCompression, "invalid headers"}
 	}
-	if err := c.decoder.Close(); err != nil {
+	if err := d.Close(); err != nil {
 		return connError{http2.ErrCodeCompression, "truncated headers"}
 	}
-	c.head.keep(block)
+	h.keep(block)
 	return nil
 }
 
