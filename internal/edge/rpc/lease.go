@@ -95,23 +95,22 @@ func (l *leaseServer) LeaseLeases(ctx context.Context, _ *etcdserverpb.LeaseLeas
 }
 
 // leaseSession is a stream of keep-alives. It answers one request after another.
-type leaseSession struct {
-	promptSession
-	answer wire.LeaseResponse // the last one of Answer, owned by its caller
-}
+type leaseSession struct{ promptSession }
 
 // begin implements served.
 func (l *leaseSession) begin() error { return nil }
 
 // Answer implements transport.PromptSession.
-func (l *leaseSession) Answer(message any) (answer any, ok bool) {
-	if l.svc.cfg.Starter == nil {
-		return nil, false
+func (l *leaseSession) Answer(message, to []byte) (_ []byte, ok bool) {
+	var r wire.LeaseKeepAliveRequest
+	if l.svc.cfg.Starter == nil || r.Decode(message) != nil {
+		return to, false
 	}
-	r := message.(*wire.LeaseKeepAliveRequest)
-	l.answer = wire.LeaseResponse{ID: r.ID, Header: l.svc.cfg.Member.Header()} // the head first, as in Receive
-	l.answer.TTL, ok = l.svc.cfg.Starter.Renew(r.ID)
-	return &l.answer, ok
+	answer := wire.LeaseResponse{ID: r.ID, Header: l.svc.cfg.Member.Header()} // the head first, as in Receive
+	if answer.TTL, ok = l.svc.cfg.Starter.Renew(r.ID); !ok {
+		return to, false
+	}
+	return answer.AppendTo(to), true
 }
 
 // Receive implements transport.Session.

@@ -95,13 +95,13 @@ type promptSession struct{ session }
 func (ps *promptSession) outer() transport.Session { return ps }
 
 // Answer implements transport.PromptSession.
-func (ps *promptSession) Answer(message any) (answer any, ok bool) {
+func (ps *promptSession) Answer(message, to []byte) (_ []byte, ok bool) {
 	defer ps.recovered()
-	if answer, ok = ps.inner.(transport.PromptSession).Answer(message); ok {
+	if to, ok = ps.inner.(transport.PromptSession).Answer(message, to); ok {
 		ps.m.received.Inc()
 		ps.m.sent.Inc()
 	}
-	return answer, ok
+	return to, ok
 }
 
 // finish notes the end of the stream.

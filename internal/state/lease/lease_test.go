@@ -10,6 +10,7 @@ import (
 	"strings"
 	"testing"
 	"time"
+	"unsafe"
 
 	"vigil/internal/kv"
 )
@@ -196,6 +197,7 @@ type mark struct {
 	lease    Lease
 	deadline time.Duration
 	ending   bool
+	marked   bool
 	retry    time.Duration
 }
 
@@ -221,8 +223,12 @@ func TestTimersAgainstModel(t *testing.T) {
 			tm.Remove(id)
 			delete(model, id)
 		case n < 60:
-			ok := tm.Renew(id, now)
-			if want := m != nil && !m.ending; ok != want {
+			if m != nil && m.marked && rng.IntN(2) == 0 {
+				tm.Unmark(tm.Marked(id))
+				m.marked = false
+			}
+			ttl, ok := tm.Renew(id, now)
+			if want := m != nil && !m.ending && !m.marked; ok != want || ok && ttl != m.lease.TTL {
 				t.Fatalf("seed %d, step %d: renewing %+v: %v", seed, i, m, ok)
 			}
 			if ok {
@@ -239,6 +245,7 @@ func TestTimersAgainstModel(t *testing.T) {
 			for _, m := range model {
 				m.lease.Remaining = rng.Int64N(m.lease.TTL + 1)
 				m.deadline, m.ending, m.retry = now+seconds(m.lease.Left())+time.Second, false, 0
+				m.marked = m.lease.Remaining > 0
 				all = append(all, m.lease)
 				lastMark[m.lease.ID] = now
 			}
@@ -260,7 +267,7 @@ func TestTimersAgainstModel(t *testing.T) {
 			if m.lease.LeaseRef != c.LeaseRef || c.Remaining != min(int64(left), m.lease.TTL) || now-lastMark[c.ID] < interval {
 				t.Fatalf("seed %d, step %d at %v: checkpoint %+v of %+v, the last at %v", seed, i, now, c, m, lastMark[c.ID])
 			}
-			lastMark[c.ID] = now
+			lastMark[c.ID], m.marked = now, true
 			if _, n := tm.Marked(c.ID); n == 0 {
 				t.Fatalf("seed %d, step %d: not marked", seed, i)
 			}
@@ -279,7 +286,7 @@ func TestTimersAgainstModel(t *testing.T) {
 			t.Fatalf("seed %d, step %d: %d timers, want %d", seed, i, tm.Len(), len(model))
 		}
 		for k, x := range tm.heap {
-			if x.at != k || k > 0 && tm.heap[(k-1)/2].due > x.due {
+			if int(x.at) != k || k > 0 && tm.heap[(k-1)/2].due > x.due {
 				t.Fatalf("seed %d, step %d: no heap at %d", seed, i, k)
 			}
 		}
@@ -353,5 +360,11 @@ func BenchmarkMemory(b *testing.B) {
 			s.Attach([]byte(strings.Repeat("k", 30)+fmt.Sprint(l.ID)), 0, l.ID)
 		}
 		Fill(5*time.Minute, s.All(), 0, 0)
+	}
+}
+
+func TestTimerSize(t *testing.T) {
+	if n := unsafe.Sizeof(timer{}); n > 64 {
+		t.Errorf("a timer has %d bytes: more than a line of the cache", n)
 	}
 }

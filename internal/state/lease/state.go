@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 
 	"vigil/internal/kv"
 )
@@ -79,7 +80,7 @@ type Transition struct {
 	Ended bool
 }
 
-// State holds all leases with their keys. One goroutine changes it; Lookup, Keys, Each, All and Len are for any goroutine.
+// State holds all leases with their keys. One goroutine changes it; Removals, Lookup, Keys, Each, All and Len are for any goroutine.
 type State struct {
 	mu struct {
 		sync.RWMutex
@@ -88,6 +89,8 @@ type State struct {
 		// attached when the id is granted, like after a restart.
 		orphans map[int64]*entry
 	}
+	// removals counts the leases that have ended.
+	removals atomic.Uint64
 	// transitions are those since the last TakeTransitions. Owned by the goroutine that changes the state.
 	transitions []Transition
 }
@@ -155,6 +158,7 @@ func (s *State) Remove(id int64) {
 	defer s.mu.Unlock()
 	if e := s.mu.leases[id]; e != nil {
 		delete(s.mu.leases, id)
+		s.removals.Add(1)
 		s.transitions = append(s.transitions, Transition{Lease: e.Lease, Ended: true})
 	}
 }
@@ -219,6 +223,9 @@ func (s *State) TakeTransitions() []Transition {
 	s.transitions = s.transitions[:0]
 	return c
 }
+
+// Removals counts the leases that have ended: while the number stays the same, no lease ends.
+func (s *State) Removals() uint64 { return s.removals.Load() }
 
 // Lookup returns a lease.
 func (s *State) Lookup(id int64) (Lease, bool) {

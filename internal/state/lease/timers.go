@@ -19,6 +19,7 @@ type Timers struct {
 	interval time.Duration
 }
 
+// timer fills one line of a processor's cache: leases are renewed in any order.
 type timer struct {
 	ref kv.LeaseRef
 	ttl time.Duration
@@ -26,7 +27,7 @@ type timer struct {
 	deadline, check time.Duration
 	// due is the order in the heap: at or before both. at is the position in the heap, -1 for none.
 	due time.Duration
-	at  int
+	at  int32
 	// ending is set once the lease was reported as due.
 	ending bool
 	// mark counts the checkpoints that may be stored for the lease, 0 if there is none.
@@ -57,7 +58,7 @@ func seconds(ttl int64) time.Duration { return time.Duration(ttl) * time.Second 
 
 // add appends a timer to the heap without sorting it in.
 func (t *Timers) add(l *Lease, deadline, now time.Duration) *timer {
-	x := &timer{ref: l.LeaseRef, ttl: seconds(l.TTL), deadline: deadline, at: len(t.heap)}
+	x := &timer{ref: l.LeaseRef, ttl: seconds(l.TTL), deadline: deadline, at: int32(len(t.heap))}
 	if l.Remaining > 0 {
 		x.mark = 1
 	}
@@ -80,7 +81,7 @@ func (t *Timers) schedule(x *timer, now time.Duration) time.Duration {
 // Add adds a granted lease.
 func (t *Timers) Add(l Lease, now time.Duration) {
 	t.Remove(l.ID)
-	t.up(t.add(&l, now+seconds(l.TTL), now).at)
+	t.up(int(t.add(&l, now+seconds(l.TTL), now).at))
 }
 
 // Remove removes a lease.
@@ -118,15 +119,16 @@ func (t *Timers) Unmark(r kv.LeaseRef, mark uint64) {
 	}
 }
 
-// Renew gives a lease its whole TTL again. It returns false if the lease does not exist or was reported as due.
-func (t *Timers) Renew(id int64, now time.Duration) bool {
+// Renew gives a lease its whole TTL again, and returns that in seconds. It does nothing and returns false if the lease does not exist,
+// was reported as due, or has a mark.
+func (t *Timers) Renew(id int64, now time.Duration) (ttl int64, ok bool) {
 	x := t.timers[id]
-	if x == nil || x.ending {
-		return false
+	if x == nil || x.ending || x.mark != 0 {
+		return 0, false
 	}
 	x.deadline = max(x.deadline, now+x.ttl)
 	t.schedule(x, now)
-	return true
+	return int64(x.ttl / time.Second), true
 }
 
 // maxSteps is the limit for the leases that one call of Due examines.
@@ -174,17 +176,17 @@ func (t *Timers) Retry(r kv.LeaseRef, at time.Duration, known bool) {
 	}
 	x.due, x.ending = at, !known
 	if x.at < 0 {
-		x.at = len(t.heap)
+		x.at = int32(len(t.heap))
 		t.heap = append(t.heap, x)
 	}
-	t.up(x.at)
+	t.up(int(x.at))
 }
 
 // The heap. Every timer holds its position in it.
 
 func (t *Timers) set(i int, x *timer) {
 	t.heap[i] = x
-	x.at = i
+	x.at = int32(i)
 }
 
 func (t *Timers) up(i int) {
@@ -221,7 +223,7 @@ func (t *Timers) down(i int) {
 
 // pull removes a timer from the heap, if it is there.
 func (t *Timers) pull(x *timer) {
-	i, last := x.at, len(t.heap)-1
+	i, last := int(x.at), len(t.heap)-1
 	if i < 0 {
 		return
 	}
@@ -232,6 +234,6 @@ func (t *Timers) pull(x *timer) {
 	if moved != x {
 		t.set(i, moved)
 		t.down(i)
-		t.up(moved.at)
+		t.up(int(moved.at))
 	}
 }

@@ -19,7 +19,12 @@ import (
 // stream.
 type call struct {
 	h2.Stream
-	conn *clientConn
+	conn       *clientConn
+	session    *session // nil without one
+	headerSent bool     // owned by the goroutine that sends
+	hasTimeout bool
+
+	in inbox
 
 	// From the header; not changed after Begin.
 	method   *Method
@@ -27,20 +32,14 @@ type call struct {
 	special  *special   // nil for most calls
 	rejected *rejection // nil unless it is rejected
 
-	in inbox
-
 	// Owned by the goroutine that sends.
 	out *outMetadata // nil if the handler sends none
-
-	session *session // nil without one
 
 	// Of a call that begin has got.
 	request any
 	arrived time.Duration // after epoch
 
-	timeout    time.Duration // from the header
-	hasTimeout bool
-	headerSent bool // owned by the goroutine that sends
+	timeout time.Duration // from the header, if hasTimeout
 }
 
 // epoch is the time that call.arrived counts from.

@@ -125,6 +125,9 @@ func (c *Codec) decode(data []byte, v any) (err error) {
 // took counts the bytes of a message that decode has decoded.
 func (c *Codec) took(data []byte) { c.received.Add(float64(len(data))) }
 
+// gave counts the bytes of a message that was encoded elsewhere.
+func (c *Codec) gave(n int) { c.sent.Add(float64(n)) }
+
 // recovered is deferred: it turns a panic into an error.
 func (c *Codec) recovered(what string, v any, err *error) {
 	if p := recover(); p != nil {

@@ -1,9 +1,11 @@
 package transport
 
 import (
+	"bytes"
 	"encoding/binary"
 	"io"
 	"sync"
+	"sync/atomic"
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/mem"
@@ -24,6 +26,9 @@ type inbox struct {
 	want   int   // bytes of the message
 	data   []byte
 
+	// receiving: a worker passes the messages to a Session, or the last one was passed. The reader sets it; a worker ends it under mu.
+	receiving atomic.Bool
+
 	first [1]inMessage // room for a list of one
 
 	mu struct {
@@ -31,8 +36,6 @@ type inbox struct {
 		list  []inMessage
 		ended error         // after the last message; nil before the end
 		wake  chan struct{} // receives after a change; nil if nothing waits
-		// receiving: a worker passes the messages to a Session, or the last one was passed.
-		receiving bool
 	}
 }
 
@@ -109,6 +112,9 @@ func (c *call) beginMessage(n int) {
 		return
 	}
 	in.want, in.data = int(length), nil
+	if in.want <= n && in.want <= len(c.conn.brief) && c.session != nil && c.session.answersNow(in) {
+		in.data = c.conn.brief[:0] // endMessage is called before the next message of the connection
+	}
 	c.Expect(in.want - n)
 }
 
@@ -118,8 +124,13 @@ func (c *call) endMessage() {
 	m := inMessage{flag: in.head[0], data: in.data}
 	in.nhead, in.data = 0, nil
 	in.count = min(in.count+1, 2)
-	if c.session != nil && c.answerNow(m) {
-		return
+	if c.session != nil {
+		if c.answerNow(m) {
+			return
+		}
+		if cap(m.data) == len(c.conn.brief) {
+			m.data = bytes.Clone(m.data) // it may be in brief
+		}
 	}
 	in.mu.Lock()
 	if m.occupies = len(in.mu.list) >= freeMessages; m.occupies {

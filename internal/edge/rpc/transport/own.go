@@ -196,7 +196,10 @@ type clientConn struct {
 	client Client
 	peer   *peer.Peer
 	values context.Context
-	last   lastMetadata // owned by the reader
+	// Owned by the reader.
+	last  lastMetadata
+	again *Method  // of the last request, if a repeated one needs nothing but that and the same metadata
+	brief [32]byte // a message that is answered at once
 }
 
 // Values implements h2.Handler.
@@ -206,7 +209,14 @@ func (c *clientConn) Values() context.Context { return c.values }
 func (c *clientConn) Begin(r *h2.Request) h2.Exchange {
 	x := calls.Get().(*call)
 	x.conn = c
+	if r.Repeated && c.again != nil {
+		x.method, x.metadata = c.again, c.last.received
+		return x
+	}
 	x.readHeader(r)
+	if c.again = nil; x.rejected == nil && x.special == nil && !x.hasTimeout && x.metadata == c.last.received {
+		c.again = x.method
+	}
 	return x
 }
 

@@ -1,6 +1,7 @@
 package transport
 
 import (
+	"encoding/binary"
 	"io"
 	"sync"
 	"sync/atomic"
@@ -40,9 +41,7 @@ func (c *call) runSession() {
 	}
 	c.session = &session{}
 	c.session.refs.Store(1) // for Close
-	c.in.mu.Lock()
-	c.in.mu.receiving = true
-	c.in.mu.Unlock()
+	c.in.receiving.Store(true)
 	c.conn.server.handlers.Add(1) // for Close
 	c.refer()
 	c.Notify()
@@ -141,7 +140,7 @@ func (c *call) receiveAll() {
 	for c.Err() == nil {
 		c.in.mu.Lock()
 		if len(c.in.mu.list) == 0 && c.in.mu.ended == nil {
-			c.in.mu.receiving = false // the next message runs it again
+			c.in.receiving.Store(false) // the next message runs it again
 			c.in.mu.Unlock()
 			return
 		}
@@ -167,47 +166,44 @@ func (c *call) receiveAll() {
 // the client does not take the answers, it does nothing and returns false.
 func (c *call) answerNow(m inMessage) bool {
 	s := c.session
-	if m.flag != 0 || len(m.data) > maxBegin || c.Err() != nil {
-		return false
-	}
-	c.in.mu.Lock()
-	receiving := c.in.mu.receiving // if not, the session is open, and only the reader can change that
-	c.in.mu.Unlock()
-	if receiving || !s.prompt {
+	if m.flag != 0 || len(m.data) > maxBegin || c.Err() != nil || !s.answersNow(&c.in) {
 		return false
 	}
 	if s.behind {
 		s.behind = false // a worker waits if too much is queued
 		return false
 	}
-	message := c.method.NewRequest()
-	if c.conn.server.o.Codec.decode(m.data, message) != nil {
-		return false // Receive finds the mistake again, and reports it
-	}
-	answer, ok := s.mu.Session.(PromptSession).Answer(message) // not changed any more
+	buf := prompts.Get().(*[]byte)
+	defer prompts.Put(buf)
+	b, ok := s.mu.Session.(PromptSession).Answer(m.data, appendMessageHead((*buf)[:0], 0)) // not changed any more
 	if !ok {
 		return false
 	}
 	c.conn.server.o.Codec.took(m.data)
 	c.Taken(messageHead + len(m.data))
-	buf := prompts.Get().(*[]byte)
-	b, ok := c.conn.server.o.Codec.appendSmall((*buf)[:0], answer, maxPrompt)
-	if ok {
-		var header *h2.Header
-		if !c.headerSent {
-			header, c.headerSent = c.header(), true
-		}
-		s.behind = c.SendSoon(header, b)
-		*buf = b
-	} else {
+	n := len(b) - messageHead
+	if n > maxPrompt {
 		c.End(errAnswer)
+		return true
 	}
-	prompts.Put(buf)
+	*buf = b
+	binary.BigEndian.PutUint32(b[1:], uint32(n))
+	c.conn.server.o.Codec.gave(n)
+	var header *h2.Header
+	if !c.headerSent {
+		header, c.headerSent = c.header(), true
+	}
+	s.behind = c.SendSoon(header, b)
 	return true
 }
 
+// answersNow reports whether the session may answer the next message on the goroutine of the reader.
+func (s *session) answersNow(in *inbox) bool {
+	return !in.receiving.Load() && s.prompt // if it is not receiving, the session is open, and only the reader can change that
+}
+
 // errAnswer ends a session with an answer that cannot be sent without a wait.
-var errAnswer = status.Error(codes.Internal, "vigil: an answer cannot be encoded, or is not small")
+var errAnswer = status.Error(codes.Internal, "vigil: an answer is not small")
 
 // received passes messages on, if no worker does so. The reader calls it after it has added one.
 func (c *call) wakeReceiver() {
@@ -215,8 +211,7 @@ func (c *call) wakeReceiver() {
 		return
 	}
 	c.in.mu.Lock()
-	idle := !c.in.mu.receiving
-	c.in.mu.receiving = true
+	idle := !c.in.receiving.Swap(true)
 	c.in.mu.Unlock()
 	if idle {
 		c.refer()

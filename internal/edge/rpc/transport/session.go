@@ -28,10 +28,10 @@ type Session interface {
 // PromptSession is a Session that answers some messages without a wait.
 type PromptSession interface {
 	Session
-	// Answer may be called instead of Receive, by the goroutine that reads the connection. It must not wait, and not read files. It returns
-	// the answer, of a few hundred bytes at most, which must not change before the next call; or false, if nothing was done: then
-	// Receive is called.
-	Answer(message any) (answer any, ok bool)
+	// Answer may be called instead of Receive, by the goroutine that reads the connection, with an encoded message, which it must not
+	// keep. It must not wait, and not read files. It appends the encoded answer, of a few hundred bytes at most; or returns false, if
+	// nothing was done, as for a message that cannot be decoded: then Receive is called.
+	Answer(message, to []byte) (_ []byte, ok bool)
 }
 
 // Peer is the client of a Session. Its methods may be called concurrently, but a session sends either in Receive or in Fill.

@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"runtime"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -352,16 +353,16 @@ type promptTalk struct {
 	answered atomic.Int32
 }
 
-func (s *promptTalk) Answer(m any) (any, bool) {
-	text := m.(*wrapperspb.StringValue).Value
-	if !strings.HasPrefix(text, "now") {
-		return nil, false
+func (s *promptTalk) Answer(message, to []byte) ([]byte, bool) {
+	var m wrapperspb.StringValue
+	if proto.Unmarshal(message, &m) != nil || !strings.HasPrefix(m.Value, "now") {
+		return to, false
 	}
 	s.answered.Add(1)
-	if text == "now large" {
-		return wrapperspb.String(strings.Repeat("x", maxPrompt)), true
+	if m.Value == "now large" {
+		return append(to, make([]byte, maxPrompt+1)...), true
 	}
-	return m, true
+	return append(to, message...), true
 }
 
 // TestPromptSession: messages that are answered without a wait, and others, are answered in order; those of a client that does not
@@ -460,6 +461,46 @@ func TestPromptSession(t *testing.T) {
 		if reason := receiveWithin(t, x.closed); status.Code(reason) != codes.Internal {
 			t.Errorf("closed because of %v", reason)
 		}
+	})
+}
+
+// TestBriefMessages: messages that a session declines to answer at once stay as they are, whatever else arrives on the connection.
+func TestBriefMessages(t *testing.T) {
+	onBoth(t, func(t *testing.T, own bool) {
+		_, addr := startServer(t, own, func(o *Options) {
+			o.Services = append(o.Services, Service{"test.Prompt", []Method{{Name: "Echo", ClientStreams: true, ServerStreams: true,
+				NewRequest: func() any { return new(wrapperspb.StringValue) },
+				Open: func(p Peer) (Session, error) {
+					return &promptTalk{talk: talk{peer: p, closed: make(chan error, 10)}}, nil
+				}}}})
+		})
+		cc, err := grpc.NewClient(addr, grpc.WithTransportCredentials(insecure.NewCredentials()))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer cc.Close()
+		var running sync.WaitGroup
+		for i := range 8 {
+			s, err := cc.NewStream(t.Context(), &grpc.StreamDesc{ClientStreams: true, ServerStreams: true}, "/test.Prompt/Echo")
+			if err != nil {
+				t.Fatal(err)
+			}
+			running.Go(func() {
+				for k := range 500 {
+					want := fmt.Sprintf("%s %d %d", []string{"now", "later"}[i%2], i, k)
+					var m wrapperspb.StringValue
+					if err := s.SendMsg(wrapperspb.String(want)); err != nil {
+						t.Error(err)
+						return
+					}
+					if err := s.RecvMsg(&m); err != nil || m.Value != want {
+						t.Errorf("%q, %v, want %q", m.Value, err, want)
+						return
+					}
+				}
+			})
+		}
+		running.Wait()
 	})
 }
 

@@ -100,14 +100,16 @@ func (l *Lessor) RenewNow(id int64) (ttl int64, ok bool) {
 	if !alone && (l.now() >= l.mu.confirmedUntil || l.o.Raft.Status().HandedOver == l.mu.term) {
 		return 0, false
 	}
-	if _, mark := l.mu.timers.Marked(id); mark != 0 || !l.mu.timers.Renew(id, l.now()) {
-		return 0, false
+	// Leases that have ended since Follow, at a revision that may be readable already, still have timers.
+	if state := l.o.Pipeline.LeaseState(); state.Removals() != l.mu.removals {
+		if _, ok := state.Lookup(id); !ok {
+			return 0, false
+		}
 	}
-	rec, ok := l.o.Pipeline.LeaseState().Lookup(id)
-	if ok {
+	if ttl, ok = l.mu.timers.Renew(id, l.now()); ok {
 		l.renewed.Add(1)
 	}
-	return rec.TTL, ok
+	return ttl, ok
 }
 
 // answerAsLeader answers a question as the leader. kv.ErrNotLeader: this member does not lead, or cannot answer yet.

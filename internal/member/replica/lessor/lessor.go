@@ -70,6 +70,8 @@ type Lessor struct {
 		// term is the one in which timers count, 0 while they do not.
 		term   uint64
 		timers *lease.Timers
+		// removals is the number of removals that timers know of.
+		removals uint64
 		// demoted is closed when the term of counting ends.
 		demoted chan struct{}
 		// settled is closed, and replaced, when the revocation of expired leases has succeeded or failed.
@@ -135,6 +137,7 @@ func (l *Lessor) Follow(state *lease.State, entryTerm uint64) {
 	term := l.o.Raft.LeadTerm()
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	l.mu.removals = state.Removals()
 	switch {
 	case l.mu.term != 0 && l.mu.term == term:
 		now := l.now()

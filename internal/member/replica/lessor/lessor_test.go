@@ -224,6 +224,26 @@ func TestCallsAreChecked(t *testing.T) {
 	}
 }
 
+// A lease that has ended in the state is not renewed, although its timer is removed later: the revision of its end may be readable.
+func TestRenewBeforeFollow(t *testing.T) {
+	l, f := start(t, false)
+	f.grant(t, 1, 50)
+	f.grant(t, 2, 60)
+	renew := func(id, want int64) {
+		t.Helper()
+		if ttl, ok := l.RenewNow(id); ttl != want || ok != (want > 0) {
+			t.Errorf("lease %d renewed: %d, %v, want %d", id, ttl, ok, want)
+		}
+	}
+	renew(1, 50)
+	f.leases.Remove(1)
+	renew(1, 0)
+	renew(2, 60)
+	l.Follow(f.leases, term)
+	renew(1, 0)
+	renew(2, 60)
+}
+
 // A confirmation that this member leads is used for no longer than no other member can be elected.
 func TestConfirmationEndsBeforeAnElection(t *testing.T) {
 	l, f := start(t, false)

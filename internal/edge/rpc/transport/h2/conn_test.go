@@ -378,3 +378,50 @@ func TestRandom(t *testing.T) {
 		})
 	}
 }
+
+// TestRepeatedHeader: a header of the same bytes as the one before has the same fields, unless the table has changed between them.
+func TestRepeatedHeader(t *testing.T) {
+	c := connect(t, Options{})
+	id := uint32(1)
+	answer := func(size int, block ...byte) {
+		t.Helper()
+		must(t, c.WriteHeaders(http2.HeadersFrameParam{StreamID: id, EndHeaders: true, EndStream: true, BlockFragment: block}))
+		if n := c.awaitEnd(id) - headSize; n != size {
+			t.Errorf("request %d got %d bytes, want %d", id, n, size)
+		}
+		id += 2
+	}
+	const post, http, newest, older = 0x83, 0x86, 0x80 | 62, 0x80 | 63
+	path := func(p string) []byte { return append([]byte{post, http, 0x44, byte(len(p))}, p...) } // enters the table
+	same := []byte{post, http, newest}
+	answer(11, path("/11")...)
+	for range 3 {
+		answer(11, same...)
+	}
+	answer(22, path("/22")...)
+	for range 3 {
+		answer(22, same...)
+	}
+	answer(11, post, http, older)
+	answer(11, post, http, older)
+	answer(22, same...)
+	answer(22, path("/22")...) // enters it again
+	answer(22, path("/22")...)
+	answer(22, post, http, older)
+	answer(11, post, http, 0x80|65)
+	// Trailers between them.
+	for range 2 {
+		must(t, c.WriteHeaders(http2.HeadersFrameParam{StreamID: id, EndHeaders: true, BlockFragment: same}))
+		must(t, c.WriteHeaders(http2.HeadersFrameParam{StreamID: id, EndHeaders: true, EndStream: true, BlockFragment: []byte{0x80 | 19}}))
+		c.awaitEnd(id)
+		id += 2
+	}
+	answer(22, same...)
+	answer(22, same...)
+	// The table is emptied.
+	answer(33, append([]byte{0x20}, path("/33")...)...)
+	must(t, c.WriteHeaders(http2.HeadersFrameParam{StreamID: id, EndHeaders: true, EndStream: true, BlockFragment: same}))
+	if code, _ := c.goAway(); code != http2.ErrCodeCompression {
+		t.Errorf("ended with %v", code)
+	}
+}

@@ -4,11 +4,18 @@ import (
 	"context"
 	"math"
 	"sync"
+	"sync/atomic"
 	"time"
 )
 
 // contextState is a Stream as a context. It has a channel and a timer only if they are used, which most requests do not.
 type contextState struct {
+	ended atomic.Uint32 // an ending; changed under lock only
+	// lent says that somebody may use the context after the end: who waits for it, or has a function to be run.
+	lent bool
+	// notified says that the exchange is notified as a Filler.
+	notified bool
+
 	deadline time.Duration                   // after epoch, 0 without one; not changed after Start
 	late     func() (trailer, whole *Header) // for the end at the deadline; nil for a reset
 
@@ -16,15 +23,10 @@ type contextState struct {
 	done  chan struct{}
 	timer *time.Timer
 	after map[*func()]struct{} // nil after the end
-	ended ending
-	// lent says that somebody may use the context after the end: who waits for it, or has a function to be run.
-	lent bool
-	// notified says that the exchange is notified as a Filler.
-	notified bool
 }
 
 // ending is how a context has ended.
-type ending uint8
+type ending uint32
 
 const (
 	notEnded ending = iota
@@ -41,6 +43,8 @@ func (e ending) err() error {
 	}
 	return nil
 }
+
+func (c *contextState) ending() ending { return ending(c.ended.Load()) }
 
 var closedChannel = func() chan struct{} {
 	ch := make(chan struct{})
@@ -62,7 +66,7 @@ func (s *Stream) Done() <-chan struct{} {
 	defer s.ctx.lock.Unlock()
 	s.ctx.lent = true
 	if s.ctx.done == nil {
-		if s.ctx.ended != notEnded {
+		if s.ctx.ending() != notEnded {
 			s.ctx.done = closedChannel
 		} else {
 			s.ctx.done = make(chan struct{})
@@ -73,9 +77,12 @@ func (s *Stream) Done() <-chan struct{} {
 
 // Err implements context.Context.
 func (s *Stream) Err() error {
-	s.ctx.lock.Lock()
+	if s.ctx.ending() == notEnded {
+		return nil
+	}
+	s.ctx.lock.Lock() // so that Done is closed
 	defer s.ctx.lock.Unlock()
-	return s.ctx.ended.err()
+	return s.ctx.ending().err()
 }
 
 // Value implements context.Context.
@@ -87,7 +94,7 @@ func (s *Stream) AfterFunc(f func()) (stop func() bool) {
 	s.ctx.lock.Lock()
 	defer s.ctx.lock.Unlock()
 	s.ctx.lent = true
-	if s.ctx.ended != notEnded {
+	if s.ctx.ending() != notEnded {
 		go f()
 		return func() bool { return false }
 	}
@@ -114,7 +121,7 @@ func (s *Stream) SetDeadline(d time.Duration, late func() (trailer, whole *Heade
 	}
 	s.ctx.lock.Lock()
 	defer s.ctx.lock.Unlock()
-	if s.ctx.ended == notEnded { // otherwise nothing would stop the timer, which keeps the memory of the stream
+	if s.ctx.ending() == notEnded { // otherwise nothing would stop the timer, which keeps the memory of the stream
 		s.ctx.timer = time.AfterFunc(d, s.expire)
 	}
 }
@@ -124,10 +131,10 @@ func (s *Stream) SetDeadline(d time.Duration, late func() (trailer, whole *Heade
 func (s *Stream) endContext(how ending) (free bool) {
 	s.ctx.lock.Lock()
 	defer s.ctx.lock.Unlock()
-	if s.ctx.ended != notEnded {
+	if s.ctx.ending() != notEnded {
 		return false
 	}
-	s.ctx.ended = how
+	s.ctx.ended.Store(uint32(how))
 	free = !s.ctx.lent && !s.ctx.notified
 	if s.ctx.done != nil {
 		close(s.ctx.done)

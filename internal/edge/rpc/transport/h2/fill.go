@@ -11,7 +11,7 @@ func (s *Stream) Notify() {
 	s.ctx.lock.Lock()
 	defer s.ctx.lock.Unlock()
 	s.ctx.notified = true
-	if s.ctx.ended != notEnded {
+	if s.ctx.ending() != notEnded {
 		s.c.o.Workers.Run(s.x.(Filler).Ended)
 	}
 }

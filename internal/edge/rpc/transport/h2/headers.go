@@ -23,6 +23,38 @@ type requestHead struct {
 
 	method, path, scheme string
 	length               int64 // content-length, -1 without
+
+	// block is the compressed header that the fields belong to, if the same bytes mean the same fields again; nblock is its length, 0
+	// without one.
+	block    [32]byte
+	nblock   uint8
+	repeated bool // the fields are those of the block before
+	begun    bool // and a request had them
+}
+
+// keep notes that the fields are those of a block, if each of its bytes is a field of the decoder's table: such a block does not change
+// the table, and clients whose requests have the same header send it with all requests after the first ones.
+func (h *requestHead) keep(block []byte) {
+	if len(block) > len(h.block) || h.large {
+		return
+	}
+	for _, b := range block {
+		if b <= indexed || b == indexed|longIndex {
+			return
+		}
+	}
+	h.nblock = uint8(copy(h.block[:], block))
+}
+
+// Bytes of compressed headers (RFC 7541, section 6.1): a field of the table, and an index that continues in the next byte.
+const (
+	indexed   = 0x80
+	longIndex = 0x7f
+)
+
+// kept reports whether the fields are those of a block.
+func (h *requestHead) kept(block []byte) bool {
+	return h.nblock > 0 && string(block) == string(h.block[:h.nblock])
 }
 
 func (h *requestHead) reset(most uint32) {
@@ -30,14 +62,18 @@ func (h *requestHead) reset(most uint32) {
 	*h = requestHead{fields: h.fields[:0], left: int(most), length: -1, stop: h.stop}
 }
 
-// forget releases the fields, of which a connection without further requests has no need.
+// forget releases the fields, of which a connection without further requests has no need. Those of a block are in the table anyway.
 func (h *requestHead) forget() {
+	h.request = Request{}
+	if h.nblock > 0 {
+		return
+	}
 	if cap(h.fields) > 64 {
 		h.fields = nil
 	}
 	clear(h.fields)
 	h.fields = h.fields[:0]
-	h.method, h.path, h.scheme, h.request = "", "", "", Request{}
+	h.method, h.path, h.scheme = "", "", ""
 }
 
 // maxFields is how many fields a header may have. A byte may mean a field, which takes more memory than HTTP/2 counts for it.
@@ -136,15 +172,26 @@ func (c *Conn) readHeaders(fh http2.FrameHeader) error {
 	if len(block) > int(c.o.MaxHeaderBytes) {
 		return errLargeHeaders
 	}
-	c.head.reset(c.o.MaxHeaderBytes)
-	c.decoder.SetEmitEnabled(true)
-	if _, err := c.decoder.Write(block); err != nil {
-		return connError{http2.ErrCodeCompression, "invalid headers"}
-	}
-	if err := c.decoder.Close(); err != nil {
-		return connError{http2.ErrCodeCompression, "truncated headers"}
+	if c.head.repeated = c.head.kept(block); !c.head.repeated {
+		if err := c.head.decompress(c.decoder, block, c.o.MaxHeaderBytes); err != nil {
+			return err
+		}
 	}
 	return c.onHeaders(fh.StreamID, ended, self)
+}
+
+// decompress takes the fields of a block from a decoder that passes them to add.
+func (h *requestHead) decompress(d *hpack.Decoder, block []byte, most uint32) error {
+	h.reset(most)
+	d.SetEmitEnabled(true)
+	if _, err := d.Write(block); err != nil {
+		return connError{http2.ErrCodeCompression, "invalid headers"}
+	}
+	if err := d.Close(); err != nil {
+		return connError{http2.ErrCodeCompression, "truncated headers"}
+	}
+	h.keep(block)
+	return nil
 }
 
 // errLargeHeaders ends a connection whose client sends too large headers, compressed.
@@ -262,7 +309,8 @@ func (c *Conn) onTrailers(s *Stream, ended bool) error {
 // begin begins a request.
 func (c *Conn) begin(id uint32, ended bool) {
 	h := &c.head
-	h.request = Request{Method: h.method, Path: h.path, Fields: h.fields, Ended: ended}
+	h.request = Request{Method: h.method, Path: h.path, Fields: h.fields, Ended: ended, Repeated: h.repeated && h.begun}
+	h.begun = true
 	x := c.handler.Begin(&h.request)
 	s := x.Base()
 	s.c, s.id, s.x, s.due, s.clientEnded = c, id, x, h.length, ended

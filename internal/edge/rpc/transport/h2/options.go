@@ -55,6 +55,7 @@ type Request struct {
 	Method, Path string
 	Fields       []hpack.HeaderField // all, in order, those with a colon first
 	Ended        bool                // there is no body
+	Repeated     bool                // all but Ended is as in the request before
 }
 
 // Exchange is a request and its answer. The reader of the connection calls its methods.

@@ -198,13 +198,13 @@ func (c *Conn) readData(fh http2.FrameHeader) error {
 	}
 	c.mu.Lock()
 	s := c.mu.streams[fh.StreamID]
-	last := c.mu.lastID
-	byClient, recent := c.mu.recent.find(fh.StreamID)
-	byClient = byClient && recent
-	if s != nil && s.clientEnded {
+	last, byClient := c.mu.lastID, false
+	switch {
+	case s == nil:
+		byClient, _ = c.mu.recent.find(fh.StreamID)
+	case s.clientEnded:
 		s, byClient = nil, true // it may be answered, and serve another request, as soon as c.mu is free
-	}
-	if s != nil {
+	default:
 		s.charge(int64(size))
 	}
 	if c.recv < connWindow/2 {

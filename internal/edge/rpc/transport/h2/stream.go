@@ -11,10 +11,13 @@ import (
 // Stream is one request and its answer. A user embeds it in its Exchange. Its methods may be called concurrently, but answers
 // of one stream are sent one after another.
 //
-// A client may have very many streams that do nothing: it is kept small.
+// A client may have very many streams that do nothing: it is kept small. What every message needs is close together.
 type Stream struct {
 	c *Conn
 	x Exchange // that embeds the stream
+
+	id       uint32
+	headCost int32 // what is charged until a handler runs; 0 from then on; owned by the reader
 
 	// ctx is the Stream as a context.
 	ctx contextState
@@ -29,12 +32,18 @@ type Stream struct {
 	due int64 // bytes of the body that follow by content-length; negative if unknown
 
 	// Guarded by c.mu.
-	out struct {
+	expected    bool // the stream has waited for a promise
+	clientEnded bool // the body is complete
+	finished    bool // Finish was called, or the deadline has passed: nothing more is sent
+	expired     bool // the latter
+	closed      bool // the stream does not exist any more
+	held        bool // a handler uses it
+	out         struct {
 		window  int64 // how many bytes may be sent
 		header  *Header
+		bytes   int // in queue
 		queue   []message
 		first   [1]message // room for a queue of one
-		bytes   int        // in queue
 		trailer *Header
 		room    chan struct{} // receives when there is room for more; nil if no sender waits
 		prev    *Stream       // in the list
@@ -45,17 +54,8 @@ type Stream struct {
 		filling bool // in Conn.mu.fills
 		full    bool // Queue has reported that there is no room
 	}
-	promised    int64 // the stream's part of the promised bytes of the connection
-	expects     int64 // how many more bytes of a long message wait to be promised, 0 if the stream does not wait
-	expected    bool  // the stream has waited for that
-	clientEnded bool  // the body is complete
-	finished    bool  // Finish was called, or the deadline has passed: nothing more is sent
-	expired     bool  // the latter
-	closed      bool  // the stream does not exist any more
-	held        bool  // a handler uses it
-
-	id       uint32
-	headCost int32 // what is charged until a handler runs; 0 from then on; owned by the reader
+	promised int64 // the stream's part of the promised bytes of the connection
+	expects  int64 // how many more bytes of a long message wait to be promised, 0 if the stream does not wait
 }
 
 // message is a part of a body: a few bytes, and buffers.
