@@ -139,7 +139,8 @@ func (s *Server) start(ctx context.Context, m *method, req any, p transport.Pend
 		m.received.Inc()
 	}
 	if how == transport.Answered {
-		s.noteEnd(ctx, m, req, resp, p.Arrived(), time.Now(), nil)
+		arrived := p.Arrived()
+		s.noteEnd(ctx, m, req, resp, arrived, time.Since(arrived), nil) // which costs half of time.Now
 	}
 	return resp, how
 }
@@ -154,8 +155,7 @@ func (s *service) callsOf(ctx context.Context) (calls prometheus.Counter, ok boo
 }
 
 // noteEnd counts the end of a call, and logs a slow one.
-func (s *Server) noteEnd(ctx context.Context, m *method, req, resp any, start, end time.Time, err error) {
-	took := end.Sub(start)
+func (s *Server) noteEnd(ctx context.Context, m *method, req, resp any, start time.Time, took time.Duration, err error) {
 	m.ended(status.Code(err), took.Seconds())
 	if err == nil {
 		m.sent.Inc()
@@ -239,7 +239,7 @@ func (s *Server) finish(p transport.Pending, o *kv.Outcome, now time.Time) (resp
 		if end == nil && ctx.Err() != nil {
 			end = apierror.Status(ctx.Err()) // the client does not wait any more
 		}
-		s.noteEnd(ctx, m, req, resp, p.Arrived(), now, end)
+		s.noteEnd(ctx, m, req, resp, p.Arrived(), now.Sub(p.Arrived()), end)
 	}()
 	if o.Err != nil {
 		return nil, apierror.Status(o.Err)
