@@ -17,7 +17,7 @@ var lease = []Mistake{
 		{"internal/member/replica/lessor/answer.go", "a, err = l.askLeader(limited, leader, op, id)", "rec, ok := l.o.Pipeline.LeaseState().Lookup(id)\n\t\t\tif a, err = (Answer{TTL: rec.TTL, Granted: rec.TTL}), nil; !ok || op != Renew {\n\t\t\t\ta, err = l.askLeader(limited, leader, op, id)\n\t\t\t}"},
 	}},
 	{Name: "renewed-while-ending", Profile: "renewals", Promise: "a lease that is about to be revoked is not renewed", Needs: "leases", Edits: []Edit{
-		{"internal/state/lease/timers.go", "if x == nil || x.ending {", "if x == nil {"},
+		{"internal/state/lease/timers.go", "if x == nil || x.ending || x.mark != 0 {", "if x == nil || x.mark != 0 {"},
 		{"internal/member/replica/lessor/answer.go", "case ending:", "case ending && op != Renew:"},
 	}},
 	{Name: "wall-clock-leases", Promise: "the wall clock does not matter for leases", Needs: "leases, clock jump", Edits: []Edit{
