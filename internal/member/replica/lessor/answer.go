@@ -101,10 +101,8 @@ func (l *Lessor) RenewNow(id int64) (ttl int64, ok bool) {
 		return 0, false
 	}
 	// Leases that have ended since Follow, at a revision that may be readable already, still have timers.
-	if state := l.o.Pipeline.LeaseState(); state.Removals() != l.mu.removals {
-		if _, ok := state.Lookup(id); !ok {
-			return 0, false
-		}
+	if l.o.Pipeline.LeaseState().Removals() != l.mu.removals {
+		return 0, false
 	}
 	if ttl, ok = l.mu.timers.Renew(id, l.now()); ok {
 		l.renewed.Add(1)

@@ -224,7 +224,8 @@ func TestCallsAreChecked(t *testing.T) {
 	}
 }
 
-// A lease that has ended in the state is not renewed, although its timer is removed later: the revision of its end may be readable.
+// A lease that has ended in the state is not renewed by its timer, which is removed later: the revision of its end may be readable. Nor
+// is one whose id is granted again meanwhile.
 func TestRenewBeforeFollow(t *testing.T) {
 	l, f := start(t, false)
 	f.grant(t, 1, 50)
@@ -238,10 +239,16 @@ func TestRenewBeforeFollow(t *testing.T) {
 	renew(1, 50)
 	f.leases.Remove(1)
 	renew(1, 0)
-	renew(2, 60)
 	l.Follow(f.leases, term)
 	renew(1, 0)
 	renew(2, 60)
+	f.leases.Remove(2)
+	if _, err := f.leases.Grant(kv.LeaseGrantRequest{ID: 2, TTL: 90}, 9); err != nil {
+		t.Fatal(err)
+	}
+	renew(2, 0)
+	l.Follow(f.leases, term)
+	renew(2, 90)
 }
 
 // A confirmation that this member leads is used for no longer than no other member can be elected.
