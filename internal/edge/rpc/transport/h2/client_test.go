@@ -83,7 +83,7 @@ func (p *page) Receive(r io.Reader, n int) error {
 	if p.path != "keep" {
 		p.Taken(n)
 	}
-	if p.path == "soon" && n > 0 { // each part is answered
+	if p.path == "soon" && n > 0 && err == nil { // each part is answered
 		var header *Header
 		if p.body.Len() == n {
 			header = okHeader
