@@ -955,8 +955,8 @@ func TestNothingIsReplaced(t *testing.T) {
 		f.mu.Unlock()
 		w.put("last", "x")
 		w.awaitArchived(w.members[0], time.Minute)
-		if b.again == 0 || len(b.objects) < 50 {
-			t.Errorf("%d objects, %d were put again: the test shows nothing", len(b.objects), b.again)
+		if objects, again := b.counts(); again == 0 || objects < 50 {
+			t.Errorf("%d objects, %d were put again: the test shows nothing", objects, again)
 		}
 		w.verify(b, 3)
 	})
@@ -984,6 +984,13 @@ func (l *locked) Put(ctx context.Context, key string, data []byte) error {
 	}
 	l.objects[key] = bytes.Clone(data)
 	return l.Bucket.Put(ctx, key, data)
+}
+
+// counts returns the number of objects, and how many were put when they were there already.
+func (l *locked) counts() (objects, again int) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return len(l.objects), l.again
 }
 
 func (l *locked) Delete(_ context.Context, key string) error {
@@ -1035,7 +1042,7 @@ func TestOldPartsAreSentAgain(t *testing.T) {
 			}
 			oldest := base.Time
 			for _, p := range base.Parts {
-				if at := d.at[p.Name]; at.Before(oldest) {
+				if at := d.written(p.Name); at.Before(oldest) {
 					oldest = at
 				}
 			}
@@ -1070,6 +1077,12 @@ func (d *dated) Put(ctx context.Context, key string, data []byte) error {
 		d.at[key] = time.Now()
 	}
 	return err
+}
+
+func (d *dated) written(key string) time.Time {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.at[key]
 }
 
 func (d *dated) List(ctx context.Context, prefix, after string, limit int) ([]bucket.Object, error) {

@@ -544,18 +544,18 @@ type faulty struct {
 	before, after func(n int, op, key string) error
 }
 
-func (f *faulty) around(op, key string, run func() error) error {
+func (f *faulty) around(op, key string, run func(bucket.Bucket) error) error {
 	f.mu.Lock()
 	f.ops++
 	n := f.ops
-	before, after := f.before, f.after
+	b, before, after := f.Bucket, f.before, f.after
 	f.mu.Unlock()
 	if before != nil {
 		if err := before(n, op, key); err != nil {
 			return err
 		}
 	}
-	if err := run(); err != nil {
+	if err := run(b); err != nil {
 		return err
 	}
 	if after != nil {
@@ -565,16 +565,16 @@ func (f *faulty) around(op, key string, run func() error) error {
 }
 
 func (f *faulty) Put(ctx context.Context, key string, data []byte) error {
-	return f.around("put", key, func() error { return f.Bucket.Put(ctx, key, data) })
+	return f.around("put", key, func(b bucket.Bucket) error { return b.Put(ctx, key, data) })
 }
 
 func (f *faulty) Get(ctx context.Context, key string, offset int64) (r io.ReadCloser, err error) {
-	err = f.around("get", key, func() (err error) { r, err = f.Bucket.Get(ctx, key, offset); return err })
+	err = f.around("get", key, func(b bucket.Bucket) (err error) { r, err = b.Get(ctx, key, offset); return err })
 	return r, err
 }
 
 func (f *faulty) List(ctx context.Context, prefix, after string, limit int) (list []bucket.Object, err error) {
-	err = f.around("list", prefix, func() (err error) { list, err = f.Bucket.List(ctx, prefix, after, limit); return err })
+	err = f.around("list", prefix, func(b bucket.Bucket) (err error) { list, err = b.List(ctx, prefix, after, limit); return err })
 	return list, err
 }
 
