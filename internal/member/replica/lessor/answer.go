@@ -181,8 +181,8 @@ func (l *Lessor) tryAnswer(op Op, id int64, term uint64, asked time.Time) (s ste
 	switch {
 	case !ok || rec.ID == 0:
 		return s, kv.ErrLeaseNotFound
-	case t.Sub(asked) >= l.o.ElectionTimeout:
-		// The confirmation is too old to promise anything.
+	case t.Sub(asked) >= l.o.ElectionTimeout, rec.LeaseRef != s.ref:
+		// The confirmation is too old to promise anything, or the timers have an earlier life of the lease.
 		s.stale = true
 	case op == TimeLeft:
 		s.answer.TTL = int64((deadline - now) / time.Second)

@@ -259,6 +259,27 @@ func TestRenewBeforeFollow(t *testing.T) {
 	renew(2, 90)
 }
 
+// An answer is of one life of a lease, also if the id is granted again and the timers do not have that yet.
+func TestAnswerOfOneLife(t *testing.T) {
+	for _, op := range []Op{Renew, TimeLeft} {
+		l, f := start(t, false)
+		f.grant(t, 1, 600)
+		f.leases.Remove(1)
+		if _, err := f.leases.Grant(kv.LeaseGrantRequest{ID: 1, TTL: 10}, 9); err != nil {
+			t.Fatal(err)
+		}
+		calls := 0
+		f.linearize = func() {
+			if calls++; calls == 2 {
+				l.Follow(f.leases, term)
+			}
+		}
+		if a, err := l.Ask(t.Context(), op, 1); err != nil || a.TTL > 10 || a.Granted != 10 {
+			t.Errorf("question %d: %+v, %v", op, a, err)
+		}
+	}
+}
+
 // A confirmation that this member leads is used for no longer than no other member can be elected.
 func TestConfirmationEndsBeforeAnElection(t *testing.T) {
 	l, f := start(t, false)
