@@ -50,12 +50,12 @@ const (
 // TestGoldenDataDirs starts a member on a copy of every data directory that is stored, with all formats
 // in the versions of its time. It must have every key, and after a few writes and a restart still.
 //
-// To add the present versions run it with -write-golden, which writes testdata/datadir-v1 anew; those of
+// To add the present versions run it with -write-golden, which writes testdata/datadir-v2 anew; those of
 // older versions must never change.
 func TestGoldenDataDirs(t *testing.T) {
 	if *writeGolden {
 		for _, how := range []string{goldenClosed, goldenKilled} {
-			storeGolden(t, filepath.Join("testdata", "datadir-v1", how), how == goldenKilled)
+			storeGolden(t, filepath.Join("testdata", "datadir-v2", how), how == goldenKilled)
 		}
 	}
 	dirs, err := filepath.Glob("testdata/datadir-v*/*")

@@ -21,7 +21,7 @@ var lease = []Mistake{
 		{"internal/member/replica/lessor/answer.go", "case ending:", "case ending && op != Renew:"},
 	}},
 	{Name: "wall-clock-leases", Promise: "the wall clock does not matter for leases", Needs: "leases, clock jump", Edits: []Edit{
-		{"internal/member/replica/lessor/lessor.go", "l.mu.clock, l.mu.last = l.now(), time.Now()", "l.mu.clock, l.mu.last = l.now(), time.Now().Round(0)"},
+		{"internal/member/replica/lessor/lessor.go", "l.mu.clock, l.mu.last = l.at(t), t", "l.mu.clock, l.mu.last = l.at(t), t.Round(0)"},
 	}},
 	{Name: "snapshot-without-leases", Profile: "snapshots", Promise: "a member that installs a snapshot knows all leases", Needs: "leases, faults that make a member lag", Edits: []Edit{
 		{"internal/member/replica/install.go", "a.adopt(machine)\n", "for _, l := range machine.Leases().All() {\n\t\tmachine.Leases().Remove(l.ID)\n\t}\n\ta.adopt(machine)\n"},

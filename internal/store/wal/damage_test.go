@@ -225,7 +225,7 @@ func FuzzOpen(f *testing.F) {
 				}
 				rest = rest[n:]
 			}
-			sealGroup(group, groupSeed(testID, 1), headerSize, count, headerSize)
+			sealGroup(group, groupSeed(testID, 1, 0), headerSize, count, headerSize)
 			file = append(h.encode(), group...)
 		}
 		d := &damage{files: map[uint64][]byte{1: file}}

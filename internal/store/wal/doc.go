@@ -14,7 +14,7 @@
 //  3. Nothing is written to a segment before its header is durable, and no header before everything
 //     in the segment before it is. So only the tail of the last segment can be torn.
 //  4. A record counts only at the offset and in the segment it was written for: what an earlier use
-//     of a file left never does.
+//     of a file left never does, whatever clients have written there.
 //  5. A bad record below a place known to be synced is corruption, reported with file and offset.
 //     Only a bad record above it is a torn tail, and is cut.
 //  6. Segments leave the directory oldest first, each durably before the next, and only when a later

@@ -359,9 +359,9 @@ func TestTruncateWaitsForSync(t *testing.T) {
 // A group that lies at another place than it was written for is none.
 func TestMisplacedGroup(t *testing.T) {
 	b := appendHardState(make([]byte, groupHeaderSize), hardState{1, 2, 3})
-	sealGroup(b, groupSeed(testID, 1), headerSize, 1, headerSize)
+	sealGroup(b, groupSeed(testID, 1, 0), headerSize, 1, headerSize)
 	valid := func(owner Identity, id uint64, off int64) bool {
-		seed := groupSeed(owner, id)
+		seed := groupSeed(owner, id, 0)
 		g, ok := parseGroupHeader(b, seed, off, 1<<20)
 		return ok && groupCRC(b, seed, off) == g.crc
 	}
@@ -373,9 +373,9 @@ func TestMisplacedGroup(t *testing.T) {
 	}
 	// Nor is it if the magic were right by chance.
 	for id := uint64(2); id < 1000; id++ {
-		seed := groupSeed(testID, id)
+		seed := groupSeed(testID, id, 0)
 		le.PutUint32(b[4:], groupMagic(seed))
-		if valid(testID, id, headerSize) || groupMagic(seed) == groupMagic(groupSeed(testID, 1)) {
+		if valid(testID, id, headerSize) || groupMagic(seed) == groupMagic(groupSeed(testID, 1, 0)) {
 			t.Fatalf("valid in segment %d too", id)
 		}
 	}

@@ -1,6 +1,7 @@
 package wal
 
 import (
+	"crypto/rand"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -12,7 +13,7 @@ import (
 
 // Version is the version of the format that this package writes, and the newest it reads. A version is
 // that of one segment: segments of all versions from oldestVersion on may follow each other.
-const Version = 1
+const Version = 2
 
 const oldestVersion = 1
 
@@ -58,6 +59,8 @@ type segmentHeader struct {
 	prevEnd int64
 	// hard is the hard state when the segment began.
 	hard hardState
+	// salt is random, and that of the log; 0 in version 1.
+	salt uint64
 }
 
 // hardState is a raftpb.HardState without pointers. The zero value means none.
@@ -70,7 +73,7 @@ func (h *segmentHeader) encode() []byte {
 	copy(b, headerMagic)
 	le.PutUint32(b[8:], h.version)
 	for i, v := range []uint64{h.id, h.owner.ClusterID, h.owner.MemberID, h.start.Index, h.start.Term,
-		uint64(h.prevEnd), h.hard.term, h.hard.vote, h.hard.commit} {
+		uint64(h.prevEnd), h.hard.term, h.hard.vote, h.hard.commit, h.salt} {
 		le.PutUint64(b[16+8*i:], v)
 	}
 	le.PutUint32(b[12:], headerCRC(b))
@@ -102,6 +105,7 @@ func decodeHeader(b []byte) (segmentHeader, error) {
 	h.start = Start{u(3), u(4)}
 	h.prevEnd = int64(u(5))
 	h.hard = hardState{u(6), u(7), u(8)}
+	h.salt = u(9) // zeros in version 1
 	return h, nil
 }
 
@@ -115,13 +119,24 @@ func readable() string {
 
 // groupSeed is what the checksums of the groups of a segment begin with. Segment ids are never used
 // twice in a log, and seeds of ids that differ only in their lower half always differ, so what an
-// earlier use of the file left never has a right checksum.
-func groupSeed(owner Identity, id uint64) uint32 {
-	var b [24]byte
-	le.PutUint64(b[0:], owner.ClusterID)
-	le.PutUint64(b[8:], owner.MemberID)
-	le.PutUint64(b[16:], id)
-	return crc32.Checksum(b[:], castagnoli)
+// earlier use of the file left never has a right checksum. Clients know the owner and may guess the id,
+// but not the salt: no value that they write passes for a group.
+func groupSeed(owner Identity, id, salt uint64) uint32 {
+	b := make([]byte, 0, 32)
+	for _, v := range [...]uint64{owner.ClusterID, owner.MemberID, id} {
+		b = le.AppendUint64(b, v)
+	}
+	if salt != 0 {
+		b = le.AppendUint64(b, salt)
+	}
+	return crc32.Checksum(b, castagnoli)
+}
+
+// newSalt returns a random salt.
+func newSalt() uint64 {
+	var b [8]byte
+	_, _ = rand.Read(b[:]) // documented never to fail
+	return le.Uint64(b[:]) | 1
 }
 
 // groupMagic marks where a group of this segment may begin. It is no linear function of the seed,

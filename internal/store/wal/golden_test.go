@@ -2,6 +2,7 @@ package wal
 
 import (
 	"flag"
+	"fmt"
 	"os"
 	"path/filepath"
 	"testing"
@@ -31,12 +32,12 @@ func goldenLog(t *testing.T, o Options) *tracked {
 
 // A log that each released version of the format wrote opens, holds what was written and takes more.
 func TestGoldenLogs(t *testing.T) {
-	const dir = "testdata/v1"
 	mem := memfs.New()
 	l := goldenLog(t, testOptions(mem))
 	must(t, l.w.Close())
 	want := l.states[len(l.states)-1]
 	if *writeGolden {
+		dir := fmt.Sprintf("testdata/v%d", Version)
 		must(t, os.MkdirAll(dir, 0o755))
 		ids, err := segmentIDs(mem, testDir)
 		must(t, err)
@@ -44,22 +45,25 @@ func TestGoldenLogs(t *testing.T) {
 			must(t, os.WriteFile(filepath.Join(dir, segmentName(id)), readBlock(t, mem, id, 0, minSegmentBytes), 0o644))
 		}
 	}
-	d := &damage{files: map[uint64][]byte{}}
-	names, err := os.ReadDir(dir)
-	must(t, err)
-	for _, n := range names {
-		id, ok := parseName(n.Name())
-		if !ok {
-			t.Fatalf("%s is not the name of a segment", n.Name())
+	for version := oldestVersion; version <= Version; version++ {
+		dir := fmt.Sprintf("testdata/v%d", version)
+		d := &damage{files: map[uint64][]byte{}}
+		names, err := os.ReadDir(dir)
+		must(t, err)
+		for _, n := range names {
+			id, ok := parseName(n.Name())
+			if !ok {
+				t.Fatalf("%s is not the name of a segment", n.Name())
+			}
+			if d.files[id], err = os.ReadFile(filepath.Join(dir, n.Name())); err != nil {
+				t.Fatal(err)
+			}
 		}
-		if d.files[id], err = os.ReadFile(filepath.Join(dir, n.Name())); err != nil {
-			t.Fatal(err)
-		}
+		o := testOptions(d.write(t))
+		w := reopen(t, o)
+		must(t, want.matches(w))
+		must(t, w.Append(Batch{Entries: entries(56, 6, 40, 300), Sync: true}))
+		must(t, w.Close())
+		must(t, want.with([]Batch{{Entries: entries(56, 6, 40, 300)}}).matches(reopen(t, o)))
 	}
-	o := testOptions(d.write(t))
-	w := reopen(t, o)
-	must(t, want.matches(w))
-	must(t, w.Append(Batch{Entries: entries(56, 6, 40, 300), Sync: true}))
-	must(t, w.Close())
-	must(t, want.with([]Batch{{Entries: entries(56, 6, 40, 300)}}).matches(reopen(t, o)))
 }

@@ -161,9 +161,6 @@ func (in *Inspection) headers() error {
 		}
 	}
 	o.ID = in.ID
-	for _, s := range p.files {
-		s.seed = groupSeed(in.ID, s.id)
-	}
 	return nil
 }
 

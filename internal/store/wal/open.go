@@ -73,7 +73,7 @@ func createFirst(o *Options, start Start) error {
 	if err != nil {
 		return err
 	}
-	h := segmentHeader{version: Version, id: 1, owner: o.ID, start: start}
+	h := segmentHeader{version: Version, id: 1, owner: o.ID, start: start, salt: newSalt()}
 	err = file.Preallocate(o.leastSegment())
 	if err == nil {
 		_, err = file.WriteAt(h.encode(), 0)
@@ -185,7 +185,7 @@ func (p *opening) list() error {
 }
 
 // readHeader returns the header of a file and whether it is that of this segment, of this version.
-// It learns the size of the file. block is memory for one header.
+// It learns the size of the file and the seed of its groups. block is memory for one header.
 func (s *segment) readHeader(block []byte) (h segmentHeader, valid bool, err error) {
 	if s.size, err = s.file.Size(); err != nil || s.size < headerSize {
 		return h, false, err
@@ -200,7 +200,16 @@ func (s *segment) readHeader(block []byte) (h segmentHeader, valid bool, err err
 	case err != nil:
 		return h, false, fmt.Errorf("%s: %w", s.path, err)
 	}
+	s.seed = groupSeed(h.owner, h.id, h.salt)
 	return h, true, nil
+}
+
+// salt returns that of the log, 0 if it has none.
+func (p *opening) salt() uint64 {
+	if p.last < 0 {
+		return 0
+	}
+	return p.heads[p.last].salt
 }
 
 // classify distinguishes segments from spares and checks that the segments make a chain.
@@ -218,6 +227,7 @@ func (p *opening) place(i int) error {
 	s := p.files[i]
 	if i > p.last && i > 0 {
 		// Groups are written only after a durable header.
+		s.seed = groupSeed(p.w.o.ID, s.id, p.salt())
 		if _, _, ok, err := p.scan.begin(s).group(headerSize); err != nil {
 			return err
 		} else if ok {
@@ -322,6 +332,9 @@ func (p *opening) replayLast() error {
 		return fmt.Errorf("%s: %w", s.path, err)
 	}
 	w.wr.active, w.wr.off, w.wr.synced = s, off, off
+	if w.wr.salt = p.salt(); w.wr.salt == 0 {
+		w.wr.salt = newSalt()
+	}
 	w.left.Store(s.size - off)
 	if w.o.NoSync {
 		w.wr.synced = headerSize

@@ -34,16 +34,16 @@ type segment struct {
 	id   uint64
 	path string
 	file vfs.File
-	seed uint32
 
-	// size is the size of the file, owned by the appender.
+	// seed is that of the groups, once there is a header, and size that of the file. Both are owned by the appender.
+	seed uint32
 	size int64
 	// refs counts the log and the reads that are under way. The last one to go closes the file.
 	refs atomic.Int32
 }
 
 func newSegment(o *Options, id uint64, file vfs.File, size int64) *segment {
-	s := &segment{id: id, path: segmentPath(o.Dir, id), file: file, seed: groupSeed(o.ID, id), size: size}
+	s := &segment{id: id, path: segmentPath(o.Dir, id), file: file, size: size}
 	s.refs.Store(1)
 	return s
 }

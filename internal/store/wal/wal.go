@@ -25,10 +25,11 @@ type WAL struct {
 	wr struct {
 		sync.Mutex
 		active *segment
-		off    int64 // where the next group is written
-		synced int64 // below this the active segment is durable
-		clean  bool  // the last group only records that all before it is durable
-		asked  bool  // a spare has been asked for since this segment was begun
+		off    int64  // where the next group is written
+		synced int64  // below this the active segment is durable
+		salt   uint64 // of the segments that are begun
+		clean  bool   // the last group only records that all before it is durable
+		asked  bool   // a spare has been asked for since this segment was begun
 		buf    []byte
 		locs   []loc // of the entries in buf, in order
 		err    error // set when the log accepts nothing more
@@ -262,8 +263,9 @@ func (w *WAL) roll() error {
 	}
 	w.mu.RLock()
 	h := segmentHeader{version: Version, id: next.id, owner: w.o.ID, start: Start{w.last(), w.lastTerm()},
-		prevEnd: w.wr.off, hard: w.mu.hard}
+		prevEnd: w.wr.off, hard: w.mu.hard, salt: w.wr.salt}
 	w.mu.RUnlock()
+	next.seed = groupSeed(h.owner, h.id, h.salt)
 	if err := w.writeHeader(next, &h); err != nil {
 		return err
 	}

@@ -1,5 +1,7 @@
 package watch
 
+import "slices"
+
 // cohort is those watchers of a target that belong to one stream and get the same responses. The events of a batch are queued for all of
 // them at once, without a look at the single watchers.
 //
@@ -11,7 +13,7 @@ type cohort struct {
 	watchers []*watcher
 	also     []int64 // the ids of watchers[1:]; shared by runs, so it never changes
 	next     int64   // the greatest next of the watchers
-	// ended is Stream.mu.ended when all watchers were alive.
+	// ended is Stream.mu.ended when dropEnded looked.
 	ended uint64
 	// single: the rest of this batch is delivered to each watcher by itself. Owned by the goroutine that delivers.
 	single bool
@@ -49,18 +51,29 @@ func (t *target) begin() bool {
 // sample is how many watchers of a target show whether it is worth to divide all.
 const sample = 1024
 
-// divide divides the watchers of t into cohorts if that is worth it. The caller owns the group of t, and holds no Stream.mu. pause is
-// called again and again: watchers may join meanwhile, and then there are no cohorts yet.
-func (t *target) divide(pause func()) {
+// divide divides the watchers of t into cohorts if that is worth it. Those that start after the revision last are apart: they would keep
+// the others from having their events queued together. The caller owns the group of t, and holds no Stream.mu. pause is called again and
+// again: watchers may join meanwhile, and then there are no cohorts yet.
+func (t *target) divide(last int64, pause func()) {
 	type kind struct {
 		stream *Stream
 		flags  flags
 	}
-	places := map[kind]int{}
+	// part returns whether w is in the first or the second cohort of its kind.
+	part := func(w *watcher) int {
+		if w.next > last {
+			return 1
+		}
+		return 0
+	}
+	places := map[kind][2]int{}
 	watchers := t.watchers // without those that join
 	for i, w := range watchers {
 		pause()
-		places[kind{w.stream, w.flags & cohortFlags}]++
+		k := kind{w.stream, w.flags & cohortFlags}
+		n := places[k]
+		n[part(w)]++
+		places[k] = n
 		if n := i + 1; (n == sample || n == len(watchers)) && len(places) > n/2 {
 			t.alone = t.settled
 			return
@@ -70,15 +83,15 @@ func (t *target) divide(pause func()) {
 	all := make([]*watcher, len(watchers))
 	for _, w := range watchers {
 		pause()
-		k := kind{w.stream, w.flags & cohortFlags}
+		k, i := kind{w.stream, w.flags & cohortFlags}, part(w)
 		n := places[k]
-		if n > 0 { // the first one
-			cohorts = append(cohorts, &cohort{stream: w.stream, flags: k.flags, watchers: all[:0:n]})
-			all = all[n:]
-			n = -len(cohorts)
+		if n[i] > 0 { // the first one
+			cohorts = append(cohorts, &cohort{stream: w.stream, flags: k.flags, watchers: all[:0:n[i]]})
+			all = all[n[i]:]
+			n[i] = -len(cohorts)
 			places[k] = n
 		}
-		c := cohorts[-n-1]
+		c := cohorts[-n[i]-1]
 		c.watchers = append(c.watchers, w)
 	}
 	for _, c := range cohorts {
@@ -93,33 +106,39 @@ func (t *target) divide(pause func()) {
 // prepare completes a cohort that has its watchers.
 func (c *cohort) prepare() {
 	c.sums = &sums{}
-	c.also = make([]int64, len(c.watchers)-1)
 	c.stream.mu.Lock()
 	defer c.stream.mu.Unlock()
+	for _, w := range c.watchers {
+		w.events, w.bytes = w.counted()
+		w.quiet = w.isQuiet()
+		w.sums = c.sums
+	}
+	c.list()
+	c.ended = c.stream.mu.ended - 1 // dropEnded looks
+}
+
+// list sets what is known of the watchers together.
+func (c *cohort) list() {
+	c.also, c.next = make([]int64, max(len(c.watchers)-1, 0)), 0
 	for i, w := range c.watchers {
 		if i > 0 {
 			c.also[i-1] = w.id
 		}
 		c.next = max(c.next, w.next)
-		w.events, w.bytes = w.counted()
-		w.quiet = w.isQuiet()
-		w.sums = c.sums
 	}
-	c.ended = c.stream.mu.ended - 1 // alive looks
 }
 
-// alive reports whether no watcher has ended. The mu of the stream is held.
-func (c *cohort) alive() bool {
-	if c.ended == c.stream.mu.ended {
-		return true
-	}
-	for _, w := range c.watchers {
-		if w.dead {
-			return false
+// dropEnded drops the watchers that have ended: they may stay in the group for long. It reports whether others are left. The mu of the
+// stream is held.
+func (c *cohort) dropEnded() bool {
+	if c.ended != c.stream.mu.ended {
+		c.ended = c.stream.mu.ended
+		all := len(c.watchers)
+		if c.watchers = slices.DeleteFunc(c.watchers, func(w *watcher) bool { return w.dead }); len(c.watchers) < all {
+			c.list()
 		}
 	}
-	c.ended = c.stream.mu.ended
-	return true
+	return len(c.watchers) > 0
 }
 
 // counted returns what was queued for the watcher since its creation. Stream.mu is held.

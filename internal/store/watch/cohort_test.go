@@ -2,6 +2,7 @@ package watch
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"testing"
@@ -140,7 +141,7 @@ func TestCohortKinds(t *testing.T) {
 	})
 }
 
-// TestCohortFuture: a watcher of a later revision is in a cohort with the others, and gets nothing before it.
+// TestCohortFuture: a watcher of a later revision gets nothing before it, and the events of the others are queued for them together meanwhile.
 func TestCohortFuture(t *testing.T) {
 	withFlock(t, 2, Options{}, func(f *flock) {
 		f.s.Create(CreateRequest{Key: []byte("k"), StartRev: f.src.Revision() + 4})
@@ -149,9 +150,70 @@ func TestCohortFuture(t *testing.T) {
 			f.put()
 			f.want(f.ids(1), 0, 1)
 		}
-		f.divided(1)
-		f.put()
-		f.want(f.ids(1), 0, 1, 2)
+		f.divided(2)
+		f.single(f.hub.mu.live, 0, 1)
+		for range 2 {
+			f.put()
+			f.want(f.ids(1), 0, 1, 2)
+		}
+		f.single(f.hub.mu.live, 0, 0)
+	})
+}
+
+// single requires that the last batch was delivered to so many watchers of the key by themselves in each cohort.
+func (f *flock) single(g *group, want ...int) {
+	f.t.Helper()
+	f.hub.mu.Lock()
+	defer f.hub.mu.Unlock()
+	var got []int
+	for _, c := range g.exact["k"].cohorts() {
+		n := 0
+		if c.single {
+			n = len(c.watchers)
+		}
+		got = append(got, n)
+	}
+	if !slices.Equal(got, want) {
+		f.t.Errorf("delivered to %v watchers by themselves, want %v", got, want)
+	}
+}
+
+// TestCohortCancelInScan: watchers that are canceled while a scan reads history, also the one that starts last, leave the others together.
+func TestCohortCancelInScan(t *testing.T) {
+	withFlock(t, 0, Options{CatchUpBytes: 1}, func(f *flock) {
+		for range 9 {
+			f.src.commit(op{key: "k", value: "v"})
+		}
+		f.hub.Publish(f.src.Revision(), nil)
+		synctest.Wait()
+		reads := 0
+		f.src.mu.onRead = func() {
+			f.src.mu.Unlock()
+			defer f.src.mu.Lock()
+			switch reads++; reads {
+			case 5:
+				f.s.Cancel(1)
+				f.s.Cancel(4)
+			case 9:
+				f.hub.mu.Lock()
+				g := f.hub.mu.reading[0]
+				f.hub.mu.Unlock()
+				f.single(g, 0, 0)
+			}
+		}
+		for _, start := range []int64{2, 2, 2, 8, 10} {
+			f.s.Create(CreateRequest{Key: []byte("k"), StartRev: start})
+		}
+		synctest.Wait()
+		events := map[int64]int{}
+		for _, r := range f.take() {
+			for _, one := range r.each(nil) {
+				events[one.WatchID] += len(one.Events)
+			}
+		}
+		if want := map[int64]int{0: 9, 1: 4, 2: 9, 3: 3, 4: 0}; reads < 9 || !maps.Equal(events, want) {
+			t.Errorf("%d reads, events %v, want %v", reads, events, want)
+		}
 	})
 }
 
@@ -353,7 +415,7 @@ func TestCohortsApart(t *testing.T) {
 	}
 	for range 3 {
 		if tg.begin() {
-			tg.divide(func() {})
+			tg.divide(0, func() {})
 		}
 	}
 	if tg.division != nil || !tg.alone || tg.begin() {
@@ -391,7 +453,7 @@ func TestDivide(t *testing.T) {
 		{each: 1, join: sample, pauses: sample},
 	} {
 		tg, pauses := crowd(n, c.each), 0
-		tg.divide(func() {
+		tg.divide(0, func() {
 			if pauses++; pauses == c.join {
 				tg.watchers = append(tg.watchers, &watcher{stream: tg.watchers[0].stream, id: n, target: tg})
 				tg.undivide()

@@ -143,7 +143,7 @@ func (d *deliverer) deliverTo(h *hits, b *batch, live bool) {
 	}
 	if t.begin() {
 		d.release()
-		t.divide(pause)
+		t.divide(b.last, pause)
 	}
 	cohorts := t.cohorts() // a watcher that joins drops those of t
 	for k, more := 0, 1; k < more; k++ {
@@ -201,17 +201,17 @@ func (d *deliverer) deliverCohort(c *cohort, v *variant, k int) bool {
 	switch {
 	case len(v.events) == 0:
 		return true
-	case v.failed || c.next > v.rev(0):
+	case v.failed:
 		return false
 	case k >= len(v.chunks):
 		return true
 	}
 	s, chunk := c.stream, &v.chunks[k]
 	d.fill(s)
-	if s.mu.closed {
+	if s.mu.closed || !c.dropEnded() {
 		return true
 	}
-	if !c.alive() || s.mu.oversized > 0 || c.flags&fragment != 0 && s.splits(chunk) {
+	if c.next > v.rev(0) || s.mu.oversized > 0 || c.flags&fragment != 0 && s.splits(chunk) {
 		return false
 	}
 	if _, ok := s.putEvents(c.watchers[0], c.also, chunk); !ok {

@@ -97,14 +97,15 @@ func (l *Lessor) RenewNow(id int64) (ttl int64, ok bool) {
 	if l.mu.term == 0 || l.mu.term != l.o.Raft.LeadTerm() {
 		return 0, false
 	}
-	if !alone && (l.now() >= l.mu.confirmedUntil || l.o.Raft.Status().HandedOver == l.mu.term) {
+	now := time.Now()
+	if !alone && (!now.Before(l.mu.confirmedUntil) || l.o.Raft.Status().HandedOver == l.mu.term) {
 		return 0, false
 	}
 	// Leases that have ended since Follow, at a revision that may be readable already, still have timers.
 	if l.o.Pipeline.LeaseState().Removals() != l.mu.removals {
 		return 0, false
 	}
-	if ttl, ok = l.mu.timers.Renew(id, l.now()); ok {
+	if ttl, ok = l.mu.timers.Renew(id, l.at(now)); ok {
 		l.renewed.Add(1)
 	}
 	return ttl, ok
@@ -114,8 +115,9 @@ func (l *Lessor) RenewNow(id int64) (ttl int64, ok bool) {
 func (l *Lessor) answerAsLeader(ctx context.Context, op Op, id int64) (Answer, error) {
 	for {
 		l.mu.Lock()
-		term, asked := l.mu.term, l.now()
+		term := l.mu.term
 		l.mu.Unlock()
+		asked := time.Now()
 		if term == 0 {
 			return Answer{}, kv.ErrNotLeader
 		}
@@ -160,14 +162,17 @@ type step struct {
 }
 
 // tryAnswer answers by the timers. A quorum has confirmed after asked that this member led in term.
-func (l *Lessor) tryAnswer(op Op, id int64, term uint64, asked time.Duration) (s step, err error) {
+func (l *Lessor) tryAnswer(op Op, id int64, term uint64, asked time.Time) (s step, err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.mu.term != term || l.o.Raft.LeadTerm() != term {
 		return s, kv.ErrNotLeader
 	}
-	now := l.now()
-	l.mu.confirmedUntil = max(l.mu.confirmedUntil, asked+raftnode.QuietTime(l.o.TickInterval))
+	t := time.Now()
+	now := l.at(t)
+	if until := asked.Add(raftnode.QuietTime(l.o.TickInterval)); until.After(l.mu.confirmedUntil) {
+		l.mu.confirmedUntil = until
+	}
 	rec, _ := l.o.Pipeline.LeaseState().Lookup(id)
 	deadline, ending, ok := l.mu.timers.Get(id)
 	s.ref, s.mark = l.mu.timers.Marked(id)
@@ -176,8 +181,8 @@ func (l *Lessor) tryAnswer(op Op, id int64, term uint64, asked time.Duration) (s
 	switch {
 	case !ok || rec.ID == 0:
 		return s, kv.ErrLeaseNotFound
-	case now-asked >= l.o.ElectionTimeout:
-		// The confirmation is too old to promise anything.
+	case t.Sub(asked) >= l.o.ElectionTimeout, rec.LeaseRef != s.ref:
+		// The confirmation is too old to promise anything, or the timers have an earlier life of the lease.
 		s.stale = true
 	case op == TimeLeft:
 		s.answer.TTL = int64((deadline - now) / time.Second)

@@ -78,8 +78,8 @@ type Lessor struct {
 		settled chan struct{}
 		// confirmedUntil is until when this member need not ask a quorum whether it still leads: raftnode.QuietTime after
 		// the start of the last confirmation. No other member is elected that soon, unless this member has asked it to take
-		// over.
-		confirmedUntil time.Duration
+		// over. Others elect also in time that does not count here.
+		confirmedUntil time.Time
 		// clock is the time counted until last.
 		clock time.Duration
 		last  time.Time
@@ -98,20 +98,24 @@ func New(o Options) *Lessor {
 
 // now returns the counted time. At most one election timeout counts between two ticks: if more has passed, this process
 // was suspended and clients could not keep their leases alive. mu is held.
-func (l *Lessor) now() time.Duration {
-	return l.mu.clock + min(time.Since(l.mu.last), l.o.ElectionTimeout)
+func (l *Lessor) now() time.Duration { return l.at(time.Now()) }
+
+// at returns the time that is counted at t, which is not before the last tick. mu is held.
+func (l *Lessor) at(t time.Time) time.Duration {
+	return l.mu.clock + min(t.Sub(l.mu.last), l.o.ElectionTimeout)
 }
 
 // tick advances the clock. mu is held.
 func (l *Lessor) tick() time.Duration {
-	l.mu.clock, l.mu.last = l.now(), time.Now()
+	t := time.Now()
+	l.mu.clock, l.mu.last = l.at(t), t
 	return l.mu.clock
 }
 
 // stopCounting ends the term of counting. mu is held.
 func (l *Lessor) stopCounting() {
 	if l.mu.term != 0 {
-		l.mu.term, l.mu.timers, l.mu.confirmedUntil = 0, nil, 0
+		l.mu.term, l.mu.timers, l.mu.confirmedUntil = 0, nil, time.Time{}
 		close(l.mu.demoted)
 	}
 }

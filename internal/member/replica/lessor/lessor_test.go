@@ -7,6 +7,7 @@ import (
 	"slices"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"vigil/internal/kv"
@@ -27,12 +28,19 @@ type fake struct {
 	alone bool
 	// handed is the term in which another member was asked to take over.
 	handed uint64
+	// linearize, if set, runs in Linearize.
+	linearize func()
 }
 
-func (f *fake) LeaseState() *lease.State            { return f.leases }
-func (f *fake) Applied() uint64                     { f.mu.Lock(); defer f.mu.Unlock(); return f.index }
-func (f *fake) Linearize(ctx context.Context) error { return ctx.Err() }
-func (f *fake) TimeoutCause(time.Time) error        { return kv.ErrTimeout }
+func (f *fake) LeaseState() *lease.State     { return f.leases }
+func (f *fake) Applied() uint64              { f.mu.Lock(); defer f.mu.Unlock(); return f.index }
+func (f *fake) TimeoutCause(time.Time) error { return kv.ErrTimeout }
+func (f *fake) Linearize(ctx context.Context) error {
+	if f.linearize != nil {
+		f.linearize()
+	}
+	return ctx.Err()
+}
 func (f *fake) Status() raftnode.Status {
 	return raftnode.Status{Lead: 1, Term: term, HandedOver: f.handed}
 }
@@ -251,6 +259,27 @@ func TestRenewBeforeFollow(t *testing.T) {
 	renew(2, 90)
 }
 
+// An answer is of one life of a lease, also if the id is granted again and the timers do not have that yet.
+func TestAnswerOfOneLife(t *testing.T) {
+	for _, op := range []Op{Renew, TimeLeft} {
+		l, f := start(t, false)
+		f.grant(t, 1, 600)
+		f.leases.Remove(1)
+		if _, err := f.leases.Grant(kv.LeaseGrantRequest{ID: 1, TTL: 10}, 9); err != nil {
+			t.Fatal(err)
+		}
+		calls := 0
+		f.linearize = func() {
+			if calls++; calls == 2 {
+				l.Follow(f.leases, term)
+			}
+		}
+		if a, err := l.Ask(t.Context(), op, 1); err != nil || a.TTL > 10 || a.Granted != 10 {
+			t.Errorf("question %d: %+v, %v", op, a, err)
+		}
+	}
+}
+
 // A confirmation that this member leads is used for no longer than no other member can be elected.
 func TestConfirmationEndsBeforeAnElection(t *testing.T) {
 	l, f := start(t, false)
@@ -260,15 +289,45 @@ func TestConfirmationEndsBeforeAnElection(t *testing.T) {
 		t.Fatal(err)
 	}
 	l.mu.Lock()
-	now, until := l.now(), l.mu.confirmedUntil
+	left := time.Until(l.mu.confirmedUntil)
+	l.mu.confirmedUntil = l.mu.confirmedUntil.Add(-raftnode.QuietTime(l.o.TickInterval))
 	l.mu.Unlock()
-	if until == 0 || until-now > raftnode.QuietTime(l.o.TickInterval) {
-		t.Errorf("confirmed for %v, a leader may be replaced after %v of silence", until-now, raftnode.QuietTime(l.o.TickInterval))
+	if left > raftnode.QuietTime(l.o.TickInterval) {
+		t.Errorf("confirmed for %v, a leader may be replaced after %v of silence", left, raftnode.QuietTime(l.o.TickInterval))
 	}
-	l.advance(raftnode.QuietTime(l.o.TickInterval))
 	if _, ok := l.RenewNow(1); ok {
 		t.Error("renewed without a confirmation")
 	}
+}
+
+// Time in which nothing was counted, because the process was suspended or short of processors, makes a confirmation older as any time.
+func TestConfirmationAgesWithoutTicks(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l, f := start(t, false)
+		f.grant(t, 1, 50)
+		f.alone = false
+		time.Sleep(2 * l.o.ElectionTimeout)
+		if _, err := l.Ask(t.Context(), Renew, 1); err != nil {
+			t.Fatal(err)
+		}
+		if _, ok := l.RenewNow(1); !ok {
+			t.Error("the confirmation is not used")
+		}
+		time.Sleep(raftnode.QuietTime(l.o.TickInterval))
+		if _, ok := l.RenewNow(1); ok {
+			t.Error("renewed without a confirmation")
+		}
+		time.Sleep(l.o.TickInterval)
+		calls := 0
+		f.linearize = func() {
+			if calls++; calls == 1 {
+				time.Sleep(l.o.ElectionTimeout)
+			}
+		}
+		if _, err := l.Ask(t.Context(), Renew, 1); err != nil || calls != 2 {
+			t.Errorf("renewed after %d confirmations, the first an election timeout ago: %v", calls, err)
+		}
+	})
 }
 
 // A confirmation is not used once another member was asked to take over: it may lead by now, and may have revoked the lease.
@@ -280,7 +339,7 @@ func TestConfirmationEndsWithHandOver(t *testing.T) {
 		t.Fatal(err)
 	}
 	l.mu.Lock()
-	l.mu.confirmedUntil = l.now() + time.Hour
+	l.mu.confirmedUntil = time.Now().Add(time.Hour)
 	l.mu.Unlock()
 	if _, ok := l.RenewNow(1); !ok {
 		t.Error("the confirmation is not used")

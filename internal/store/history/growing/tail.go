@@ -13,6 +13,9 @@ func (s *Segment) ExamineTail() error {
 	step := max(min(1<<20, s.Alloc-int64(s.End)), 1)
 	zero := make([]byte, step)
 	buf := make([]byte, step+format.BatchHeaderSize)
+	// Batches do not overlap. Values that clients have filled with headers of long batches would be read again and again. The rest then
+	// passes for a torn tail. If it is none, the raft log begins after the end of the history, and the member does not start.
+	left := 4 * (s.Alloc - int64(s.End))
 	for off := int64(s.End); off < s.Alloc; off += step {
 		b := buf[:min(int64(len(buf)), s.Alloc-off)]
 		if err := segfile.ReadFull(s.File, s.Path, b, off); err != nil {
@@ -23,7 +26,7 @@ func (s *Segment) ExamineTail() error {
 			continue
 		}
 		s.dirty = off + int64(len(bytes.TrimRight(own, "\x00")))
-		for at := 0; ; {
+		for at := 0; left > 0; {
 			i := bytes.Index(b[at:], []byte(format.BatchMagic))
 			if i < 0 {
 				break
@@ -33,11 +36,11 @@ func (s *Segment) ExamineTail() error {
 			if from < 0 || int64(from) >= step || (off+int64(from))%8 != 0 {
 				continue
 			}
-			found, err := s.proof(b[from:], off+int64(from))
+			found, n, err := s.proof(b[from:], off+int64(from))
 			if err != nil {
 				return err
 			}
-			if found {
+			if left -= n; found {
 				return format.Corrupt(s.Path, int64(s.End), "there is no good batch, but the one at offset %d says that this had been synced", off+int64(from))
 			}
 		}
@@ -46,17 +49,17 @@ func (s *Segment) ExamineTail() error {
 }
 
 // proof reports whether b, bytes of the file at off, begins with the header of a good batch that records
-// a sync beyond the end of the segment.
-func (s *Segment) proof(b []byte, off int64) (bool, error) {
+// a sync beyond the end of the segment, and how many bytes it has read.
+func (s *Segment) proof(b []byte, off int64) (found bool, read int64, err error) {
 	h, ok := format.DecodeBatchHeader(b, s.Alloc-off)
 	if !ok || h.Synced <= s.End {
-		return false, nil
+		return false, 0, nil
 	}
 	batch := make([]byte, h.Length)
 	if err := segfile.ReadFull(s.File, s.Path, batch, off); err != nil {
-		return false, err
+		return false, 0, err
 	}
-	return h.Check(batch, s.Head.Sum), nil
+	return h.Check(batch, s.Head.Sum), int64(h.Length), nil
 }
 
 // Torn returns the number of bytes that ExamineTail found from the end of the batches up to the last one that is not zero.
