@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/binary"
 	"fmt"
+	"io"
 	"maps"
 	"math/rand/v2"
 	"slices"
@@ -24,10 +25,12 @@ type sentCall struct {
 	ended  bool
 }
 
-// sentCalls are the calls of a client, by stream. Each header is decompressed.
+// sentCalls are the calls of a client, by stream. Each header is decompressed. The last frame may be incomplete: zeros follow.
 func sentCalls(data []byte) map[uint32]*sentCall {
 	out := map[uint32]*sentCall{}
-	r := http2.NewFramer(nil, bytes.NewReader(data))
+	const most = 16 << 10
+	r := http2.NewFramer(nil, io.MultiReader(bytes.NewReader(data), bytes.NewReader(make([]byte, most))))
+	r.SetMaxReadFrameSize(most)
 	r.ReadMetaHeaders = hpack.NewDecoder(4096, nil)
 	for {
 		frame, err := r.ReadFrame()
