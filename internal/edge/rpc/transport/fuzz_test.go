@@ -5,9 +5,9 @@ import (
 	"context"
 	"io"
 	"log/slog"
+	"math/rand/v2"
 	"net"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -46,7 +46,7 @@ func (*sentConn) RemoteAddr() net.Addr             { return &net.TCPAddr{IP: net
 func (*sentConn) LocalAddr() net.Addr              { return &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1), Port: 2} }
 
 // FuzzServer: whatever a client sends, the connection ends, all handlers and sessions have ended with it, and each call has at most one
-// answer, which begins with a status of HTTP and ends with one of gRPC.
+// answer, which begins with a status of HTTP and ends with one of gRPC. Each has the header and the messages that were sent.
 func FuzzServer(f *testing.F) {
 	add := func(list ...request) {
 		var b, block bytes.Buffer
@@ -75,69 +75,52 @@ func FuzzServer(f *testing.F) {
 	talk := request{fields: []string{":path", "/test.Talks/Echo"}, body: [][]byte{message("a"), message("b"), message("end")}}
 	filled := request{fields: []string{":path", "/test.Talks/Talk"}, body: [][]byte{message("50"), message("hold")}}
 	add(talk, filled, requests[0], talk)
-	f.Fuzz(func(t *testing.T, piece uint8, data []byte) {
-		nc := &sentConn{in: bytes.NewReader(append([]byte(http2.ClientPreface), data...)), piece: max(int(piece)*64, 1)}
-		opened := &talkEnds{}
-		o := Options{Services: append(testServices(), fuzzTalks(opened)), Codec: NewCodec(slog.New(slog.DiscardHandler), new(noCounter), new(noCounter)), MaxMessageBytes: maxTestMessage, MaxConcurrentStreams: 50, KeepAliveMinTime: 1, Own: true}
-		s := newOwnServer(o)
-		s.serveConn(nc)
-		s.handlers.Wait()
-		ctx, cancel := context.WithCancel(t.Context())
-		cancel()
-		s.Stop(ctx)
-		for _, e := range opened.list {
-			if n := e.closes.Load(); n != 1 {
-				t.Errorf("a session was closed %d times", n)
-			}
-		}
-		checkAnswers(t, nc.out.Bytes())
-	})
-}
-
-// talkEnd is a session that answers each message, and counts how often it is closed.
-type talkEnd struct {
-	peer   Peer
-	closes atomic.Int32
-}
-
-func (s *talkEnd) Receive(m any) {
-	if s.peer.SendMsg(m) != nil {
-		s.peer.End(nil)
+	for seed := range uint64(5) {
+		f.Add(uint8(255), randomCalls(rand.New(rand.NewPCG(seed, 2))))
 	}
+	f.Fuzz(func(t *testing.T, piece uint8, data []byte) { serveSent(t, piece, data) })
 }
-func (s *talkEnd) EndReceive() { s.peer.End(nil) }
-func (s *talkEnd) Fill(int)    {}
-func (s *talkEnd) Close(error) { s.closes.Add(1) }
+
+// serveSent serves what a client sends after the preface, in pieces, and checks what FuzzServer says.
+func serveSent(t *testing.T, piece uint8, data []byte) *checks {
+	nc := &sentConn{in: bytes.NewReader(append([]byte(http2.ClientPreface), data...)), piece: max(int(piece)*64, 1)}
+	k := &checks{t: t, sent: sentCalls(data)}
+	o := Options{Services: k.services(), Codec: NewCodec(slog.New(slog.DiscardHandler), new(noCounter), new(noCounter)), MaxMessageBytes: maxTestMessage, MaxConcurrentStreams: 50, KeepAliveMinTime: 1, Own: true}
+	s := newOwnServer(o)
+	s.serveConn(nc)
+	s.handlers.Wait()
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	s.Stop(ctx)
+	for _, e := range k.opened.list {
+		if n := e.closes.Load(); n != 1 {
+			t.Errorf("a session was closed %d times", n)
+		}
+	}
+	for id, body := range checkAnswers(t, nc.out.Bytes()) {
+		c := k.sent[id]
+		if path := c.field(":path"); path == "/test.Talks/Echo" && c.field("grpc-encoding") == "" && !bytes.HasPrefix(c.body, body) {
+			t.Errorf("call %d was answered with % x, sent was % x", id, body, c.body)
+		}
+	}
+	return k
+}
 
 type talkEnds struct {
 	mu   sync.Mutex
 	list []*talkEnd
 }
 
-func fuzzTalks(opened *talkEnds) Service {
-	talks := talkService(nil, nil)
-	for i := range talks.Methods {
-		talks.Methods[i].Open = func(p Peer) (Session, error) {
-			s := &talkEnd{peer: p}
-			opened.mu.Lock()
-			opened.list = append(opened.list, s)
-			opened.mu.Unlock()
-			return s, nil
-		}
-	}
-	return talks
-}
-
-// checkAnswers checks what a server has sent, up to the last whole frame.
-func checkAnswers(t *testing.T, out []byte) {
+// checkAnswers checks what a server has sent, up to the last whole frame, and returns the bodies of its answers.
+func checkAnswers(t *testing.T, out []byte) map[uint32][]byte {
 	r := http2.NewFramer(nil, bytes.NewReader(out))
 	r.ReadMetaHeaders = hpack.NewDecoder(4096, nil)
-	begun, ended := map[uint32]bool{}, map[uint32]bool{}
+	bodies, begun, ended := map[uint32][]byte{}, map[uint32]bool{}, map[uint32]bool{}
 	for {
 		f, err := r.ReadFrame()
 		switch {
 		case err == io.EOF, err == io.ErrUnexpectedEOF: // closed during a write
-			return
+			return bodies
 		case err != nil:
 			t.Fatalf("the server has sent %v (%v)", err, r.ErrorDetail())
 		}
@@ -147,6 +130,7 @@ func checkAnswers(t *testing.T, out []byte) {
 			if !begun[id] || ended[id] {
 				t.Fatalf("data outside of an answer on stream %d", id)
 			}
+			bodies[id] = append(bodies[id], f.Data()...)
 		case *http2.MetaHeadersFrame:
 			grpcStatus := false
 			for _, h := range f.RegularFields() {

@@ -425,3 +425,15 @@ func TestRepeatedHeader(t *testing.T) {
 		t.Errorf("ended with %v", code)
 	}
 }
+
+// TestTableSizeTwice: a client may change the size of its table twice between two headers. The decoder of golang.org/x/net, which clients
+// in Go have, accepts a second change in a header only if the table is empty.
+func TestTableSizeTwice(t *testing.T) {
+	c := connect(t, Options{})
+	for id := uint32(1); id < 20; id += 2 {
+		must(t, c.open(id, "prompt", true))
+		c.awaitEnd(id)
+		size := func(n uint32) http2.Setting { return http2.Setting{ID: http2.SettingHeaderTableSize, Val: n} }
+		must(t, c.WriteSettings(size(200+id), size(4096)))
+	}
+}

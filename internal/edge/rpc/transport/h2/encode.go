@@ -46,9 +46,10 @@ func appendSettings(b []byte, list ...http2.Setting) []byte {
 // headerEncoder compresses headers. Common ones become one byte a field: only they are in the table, so that the bytes stay
 // valid as long as no other one is new.
 type headerEncoder struct {
-	enc   *hpack.Encoder
-	buf   bytes.Buffer
-	known []knownHeader
+	enc     *hpack.Encoder
+	buf     bytes.Buffer
+	known   []knownHeader
+	resized bool // the next block begins with the size of the table
 }
 
 // knownHeader is a common header whose bytes do not change the table.
@@ -68,6 +69,10 @@ func newHeaderEncoder() *headerEncoder {
 
 // setTableSize limits the table to what the client allows. Its default is also the most that is used.
 func (e *headerEncoder) setTableSize(n uint32) {
+	if e.resized { // the block will have two sizes, and hpack.Decoder accepts the second one of an empty table only
+		e.enc.SetMaxDynamicTableSize(0)
+	}
+	e.resized = true
 	e.enc.SetMaxDynamicTableSize(min(n, 4096))
 	e.known = e.known[:0]
 }
@@ -80,6 +85,7 @@ func (e *headerEncoder) encode(h *Header) []byte {
 		}
 	}
 	e.buf.Reset()
+	e.resized = false
 	for _, f := range h.Fields {
 		f.Sensitive = !h.Common // in no table
 		_ = e.enc.WriteField(f) // a buffer does not fail

@@ -3,6 +3,7 @@ package h2
 import (
 	"bytes"
 	"io"
+	"math/rand/v2"
 	"net"
 	"sync"
 	"testing"
@@ -149,31 +150,41 @@ func fuzzSeeds() map[string][]byte {
 	return out
 }
 
-// FuzzConn: whatever a client sends, the connection ends, nothing is left, and what the server has sent are valid frames.
+// FuzzConn: whatever a client sends, the connection ends, nothing is left, handlers have got the headers that were sent, and what the
+// server has sent are valid frames.
 func FuzzConn(f *testing.F) {
 	for _, b := range fuzzSeeds() {
 		f.Add(uint8(255), b)
 		f.Add(uint8(1), b)
 	}
-	f.Fuzz(func(t *testing.T, piece uint8, data []byte) {
-		nc := &memConn{in: bytes.NewReader(append([]byte(http2.ClientPreface), data...)), piece: max(int(piece)*64, 1)}
-		h := &mixed{site: &site{t: t}}
-		c := New(nc, Options{Workers: testWorkers, MaxHeaderBytes: 16 << 10, MaxConcurrentStreams: 50, MaxUnreadBytes: 1 << 20})
-		_ = c.Serve(h)
-		h.waiting.Wait()
-		eventually(t, "all buffers are freed", func() bool { return h.pool.used.Load() == 0 })
-		for _, s := range h.made {
-			if s.ctx.notified {
-				eventually(t, "the end is noted", func() bool { return s.ended.Load() == 1 })
-			}
+	for seed := range uint64(5) {
+		f.Add(uint8(255), randomHeads(rand.New(rand.NewPCG(seed, 2))))
+	}
+	f.Fuzz(func(t *testing.T, piece uint8, data []byte) { serveBytes(t, piece, data) })
+}
+
+// serveBytes serves what a client sends after the preface, in pieces, and checks what FuzzConn says.
+func serveBytes(t *testing.T, piece uint8, data []byte) *notedHeads {
+	nc := &memConn{in: bytes.NewReader(append([]byte(http2.ClientPreface), data...)), piece: max(int(piece)*64, 1)}
+	h := &mixed{site: &site{t: t}}
+	n := &notedHeads{Handler: h}
+	c := New(nc, Options{Workers: testWorkers, MaxHeaderBytes: 16 << 10, MaxConcurrentStreams: 50, MaxUnreadBytes: 1 << 20})
+	_ = c.Serve(n)
+	h.waiting.Wait()
+	eventually(t, "all buffers are freed", func() bool { return h.pool.used.Load() == 0 })
+	for _, s := range h.made {
+		if s.ctx.notified {
+			eventually(t, "the end is noted", func() bool { return s.ended.Load() == 1 })
 		}
-		eventually(t, "nothing is left", func() bool {
-			c.mu.Lock()
-			defer c.mu.Unlock()
-			return len(c.mu.streams) == 0 && c.mu.abandoned == 0 && c.unread.Load() == 0 && c.mu.promised == 0 && !c.mu.writing
-		})
-		checkOutput(t, nc.out.Bytes())
+	}
+	eventually(t, "nothing is left", func() bool {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		return len(c.mu.streams) == 0 && c.mu.abandoned == 0 && c.unread.Load() == 0 && c.mu.promised == 0 && !c.mu.writing
 	})
+	checkOutput(t, nc.out.Bytes())
+	n.check(t, data)
+	return n
 }
 
 // checkOutput checks that a server has sent whole valid frames, up to the last one.

@@ -50,7 +50,8 @@ type Handler interface {
 	Begin(*Request) Exchange
 }
 
-// Request is the head of a request. It is valid until Begin returns; the texts in it stay valid.
+// Request is the head of a request. It is valid until Begin returns; the texts in it stay valid. It must not be changed: the next request may
+// have the same fields.
 type Request struct {
 	Method, Path string
 	Fields       []hpack.HeaderField // all, in order, those with a colon first
