@@ -36,6 +36,8 @@ func (h *held) Publish(rev int64, events []kv.Event) {
 	h.to.Publish(rev, events)
 }
 
+func (h *held) Withhold() { h.to.Withhold() }
+
 // release lets everything go from now on.
 func (h *held) release() {
 	h.on.Store(false)
