@@ -204,8 +204,9 @@ func (s *watchStream) connect(a *attempts) (answered bool, on map[*Watcher]bool,
 		return false, nil, err
 	}
 	if s.c.pin == nil {
+		at := a.At
 		defer a.OnLeave(func() {
-			if !a.At.Listed() || s.members() > 1 {
+			if !at.Listed() || s.members() > 1 {
 				cancel(errLeft)
 			}
 		})()

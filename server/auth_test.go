@@ -201,6 +201,41 @@ func TestWatchEndsWithItsRight(t *testing.T) {
 	other.event("x")
 }
 
+// An event of a write after the change that took the right away reaches no watcher, however many there are to check.
+func TestNoEventAfterTheRightIsGone(t *testing.T) {
+	v := newVault(t, Config{})
+	alice, root := v.as("alice"), v.as("root")
+	const streams, each = 4, 500
+	var list []*watching
+	for range streams {
+		w := v.watch(alice)
+		list = append(list, w)
+		for id := range int64(each) {
+			w.create(createKey("a", "b", id+1))
+			w.made(id + 1)
+		}
+	}
+	if _, err := pb.NewAuthClient(v.cc).UserRevokeRole(root, &pb.AuthUserRevokeRoleRequest{Name: "alice", Role: "r"}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := pb.NewKVClient(v.cc).Put(root, &pb.PutRequest{Key: []byte("a1")}); err != nil {
+		t.Fatal(err)
+	}
+	leaked := 0
+	for _, w := range list {
+		for canceled := 0; canceled < each; {
+			r := w.recv()
+			leaked += len(r.Events)
+			if r.Canceled {
+				canceled++
+			}
+		}
+	}
+	if leaked > 0 {
+		t.Errorf("%d of %d watchers received an event of a write after their user had lost the right", leaked, streams*each)
+	}
+}
+
 // Who watches without a token is cut off when auth is enabled.
 func TestWatchWhenAuthIsEnabled(t *testing.T) {
 	v := &vault{t: t}

@@ -26,6 +26,7 @@ func (m *Member) openServices() error {
 		Times:                m.replica.Times,
 		Starter:              m.replica.Starter,
 		Auth:                 m.replica.Access,
+		WatchHub:             m.replica.Hub(),
 		CertificateUsers:     m.cfg.ClientTLS.ClientCertAuth,
 		NewWatchStream:       m.newWatchStream,
 		Ranges:               m.ranges,

@@ -22,11 +22,11 @@ func (m *Member) newWatchStream(info watch.StreamInfo) rpc.WatchStream {
 // refusedStream ends at once.
 type refusedStream struct{}
 
-func (refusedStream) Create(watch.CreateRequest) {}
-func (refusedStream) Cancel(int64)               {}
-func (refusedStream) Progress()                  {}
-func (refusedStream) Refuse(string)              {}
-func (refusedStream) Close()                     {}
+func (refusedStream) Create(watch.CreateRequest) bool { return true }
+func (refusedStream) Cancel(int64)                    {}
+func (refusedStream) Progress()                       {}
+func (refusedStream) Refuse(string)                   {}
+func (refusedStream) Close()                          {}
 func (refusedStream) Revoke(func(key, end []byte) string) {
 }
 func (refusedStream) NotifyReady(to *watch.Ready, owner any) { to.Add(owner) }

@@ -2,7 +2,9 @@ package pool
 
 import (
 	"context"
+	"maps"
 	"net"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -235,12 +237,14 @@ func (m *Member) setRefused(why *refused) {
 func (m *Member) Leaves() uint64 { return m.leaves.Load() }
 
 // OnLeave calls f when streams should leave the member: it turns sick, is no longer among the endpoints, or the preferred
-// one is back. It calls f at once if that happened since Leaves returned leaves. The function it returns ends that.
+// one is back. It calls f at once if that happened since Leaves returned leaves. The function it returns ends that, except for a
+// call of f that has begun. No lock is held while f is called.
 func (m *Member) OnLeave(leaves uint64, f func()) (forget func()) {
 	m.mu.Lock()
-	defer m.mu.Unlock()
 	m.mu.leave[&f] = struct{}{}
-	if !m.listed.Load() || m.leaves.Load() != leaves {
+	late := !m.listed.Load() || m.leaves.Load() != leaves
+	m.mu.Unlock()
+	if late {
 		f()
 	}
 	return func() {
@@ -253,9 +257,10 @@ func (m *Member) OnLeave(leaves uint64, f func()) (forget func()) {
 // notifyLeave asks all streams to leave.
 func (m *Member) notifyLeave() {
 	m.mu.Lock()
-	defer m.mu.Unlock()
 	m.leaves.Add(1)
-	for f := range m.mu.leave {
+	all := slices.Collect(maps.Keys(m.mu.leave))
+	m.mu.Unlock()
+	for _, f := range all {
 		(*f)()
 	}
 }

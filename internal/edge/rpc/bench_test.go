@@ -94,10 +94,10 @@ func (t *ticking) tick() {
 	to.Add(owners...)
 }
 
-func (s *tickStream) Create(watch.CreateRequest) {}
-func (s *tickStream) Cancel(int64)               {}
-func (s *tickStream) Progress()                  {}
-func (s *tickStream) Refuse(string)              {}
+func (s *tickStream) Create(watch.CreateRequest) bool { return true }
+func (s *tickStream) Cancel(int64)                    {}
+func (s *tickStream) Progress()                       {}
+func (s *tickStream) Refuse(string)                   {}
 func (s *tickStream) Revoke(func(key, end []byte) string) {
 }
 func (s *tickStream) Close() {}

@@ -28,8 +28,9 @@ type KV interface {
 // WatchStream is the hub's side of one watch stream. Either Next or Take is called, by one goroutine at a time; Create, Cancel
 // and Progress by another; Close once, by any. After Close the others may still be called, and must do nothing.
 type WatchStream interface {
-	// Create, Cancel and Progress do not fail: Next returns their responses, in order.
-	Create(watch.CreateRequest)
+	// Create, Cancel and Progress do not fail: Next returns their responses, in order. Create has none, and returns false, if
+	// Hub.Withheld has changed since the request.
+	Create(watch.CreateRequest) bool
 	Cancel(id int64)
 	Progress()
 	// Refuse answers a rejected create with the reason. It is called by the goroutine that calls Create.
@@ -44,6 +45,14 @@ type WatchStream interface {
 	// Take appends what is ready to dst, up to about most bytes, without waiting.
 	Take(dst []watch.Response, most int64) ([]watch.Response, error)
 	Close()
+}
+
+// WatchHub keeps back events of watchers after each change of users or roles, while auth is enabled.
+type WatchHub interface {
+	// Withheld returns how often that was.
+	Withheld() int64
+	// Release delivers what is kept back because of the first n changes: the watchers were checked after them.
+	Release(n int64)
 }
 
 // Member is the state of the member itself. All methods except Members and Reclaim return at once.
@@ -127,6 +136,8 @@ type Config struct {
 	Starter Starter
 	// Auth may be nil; then there are no users, and everyone may do everything.
 	Auth Auth
+	// WatchHub is required with Auth.
+	WatchHub WatchHub
 	// CertificateUsers makes the common name of a client's certificate its user, if the call has no token.
 	CertificateUsers bool
 	// NewWatchStream makes the hub's side of a new watch stream. One whose Next and Take return
@@ -195,6 +206,9 @@ func (c *Config) Validate() error {
 	}
 	if c.Alarms == nil {
 		errs = append(errs, errors.New("Alarms is missing"))
+	}
+	if c.Auth != nil && c.WatchHub == nil {
+		errs = append(errs, errors.New("WatchHub is missing"))
 	}
 	if c.NewWatchStream == nil {
 		errs = append(errs, errors.New("NewWatchStream is missing"))

@@ -279,6 +279,10 @@ func (h *fakeHub) NewStream(info watch.StreamInfo) WatchStream {
 	return s
 }
 
+// Nothing is kept back.
+func (h *fakeHub) Withheld() int64 { return 0 }
+func (h *fakeHub) Release(int64)   {}
+
 // fakeStream is one: what the client asks comes out of in, what is put into out goes to the client.
 type fakeStream struct {
 	info   watch.StreamInfo
@@ -290,11 +294,12 @@ type fakeStream struct {
 	panics atomic.Bool // Create panics
 }
 
-func (s *fakeStream) Create(r watch.CreateRequest) {
+func (s *fakeStream) Create(r watch.CreateRequest) bool {
 	if s.panics.Load() {
 		panic("the hub is broken")
 	}
 	s.in <- r
+	return true
 }
 func (s *fakeStream) Cancel(id int64)      { s.in <- id }
 func (s *fakeStream) Progress()            { s.in <- "progress" }
@@ -398,7 +403,7 @@ func start(t testing.TB, change func(*Config)) *fixture {
 	f := &fixture{kv: newFakeKV(), hub: &fakeHub{streams: make(chan *fakeStream, 1000)}, log: &logBuffer{}}
 	f.member = &fakeMember{kv: f.kv}
 	f.member.leader.Store(0xa1)
-	c := Config{KV: f.kv, Member: f.member, Alarms: f.member, Hasher: fakeHasher{}, NewWatchStream: f.hub.NewStream, ElectionTimeout: time.Second, Logger: slog.New(slog.NewTextHandler(f.log, nil))}
+	c := Config{KV: f.kv, Member: f.member, Alarms: f.member, Hasher: fakeHasher{}, NewWatchStream: f.hub.NewStream, WatchHub: f.hub, ElectionTimeout: time.Second, Logger: slog.New(slog.NewTextHandler(f.log, nil))}
 	c.Transport = testTransport
 	if change != nil {
 		change(&c)

@@ -3,6 +3,7 @@ package rpc
 import (
 	"context"
 	"sync"
+	"time"
 
 	"google.golang.org/grpc/health"
 	"google.golang.org/grpc/health/grpc_health_v1"
@@ -80,4 +81,31 @@ func (h *healthService) service() serviceDef {
 			return h.Watch(r, transport.AsGenerated[grpc_health_v1.HealthCheckRequest, grpc_health_v1.HealthCheckResponse](ss))
 		}),
 	}}
+}
+
+// patience is the number of election timeouts without a leader after which streams that need one are ended. New calls are
+// rejected at once, but opening a stream again costs much more.
+const patience = 3
+
+// watchLeader looks for a leader ten times in an election timeout until stop is closed, and updates the health
+// services each time.
+func (s *service) watchLeader(stop <-chan struct{}, update func()) {
+	tick := time.NewTicker(max(s.cfg.ElectionTimeout/10, time.Millisecond))
+	defer tick.Stop()
+	has := s.cfg.Member.Leader() != 0
+	lost := time.Now()
+	for {
+		select {
+		case <-stop:
+			return
+		case <-tick.C:
+		}
+		if now := s.cfg.Member.Leader() != 0; now != has {
+			has, lost = now, time.Now()
+		}
+		update()
+		if !has && time.Since(lost) >= patience*s.cfg.ElectionTimeout {
+			s.streams.EndLeaderless()
+		}
+	}
 }

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"vigil/internal/edge/rpc/apierror"
+	"vigil/internal/edge/rpc/streams"
 	"vigil/internal/edge/rpc/times"
 	"vigil/internal/edge/rpc/transport"
 	"vigil/internal/edge/rpc/validate"
@@ -20,7 +21,7 @@ import (
 type service struct {
 	cfg     Config
 	log     *slog.Logger
-	streams *streams
+	streams streams.Set
 	// snapshotPatience is how long sending snapshotPiece bytes of a snapshot may take.
 	snapshotPatience time.Duration
 	// snapshotYield is the same while other clients wait for a snapshot.

@@ -60,7 +60,7 @@ func (s lockStore) Header(revision int64) *etcdserverpb.ResponseHeader {
 
 // Wait implements locks.Store. The call ends with the server, like streams.
 func (s lockStore) Wait(ctx context.Context) (_ context.Context, leave func(), err error) {
-	return s.svc.streams.join(ctx, requiresLeader(ctx))
+	return s.svc.streams.Join(ctx, requiresLeader(ctx))
 }
 
 // Follow implements locks.Store.

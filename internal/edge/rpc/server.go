@@ -52,7 +52,7 @@ func NewServer(c Config) (*Server, error) {
 	}
 	c = c.WithDefaults()
 	s := &Server{
-		svc: &service{cfg: c, log: c.Logger, streams: newStreams(), sendPatience: defaultPatience, snapshotPatience: snapshotPatience, snapshotYield: snapshotYield,
+		svc: &service{cfg: c, log: c.Logger, sendPatience: defaultPatience, snapshotPatience: snapshotPatience, snapshotYield: snapshotYield,
 			slow: throttle.New(slowLines), ended: throttle.New(1), logAll: c.Logger.Enabled(context.Background(), slog.LevelDebug)},
 		methods: map[string]*method{},
 		codec:   transport.NewCodec(c.Logger, c.Metrics.bytesReceived, c.Metrics.bytesSent),
@@ -138,7 +138,7 @@ func (s *Server) serve(d serviceDef) transport.Service {
 func (s *Server) Serve(l net.Listener) error { return s.transport.Serve(l) }
 
 // EndStreams ends all open streams with the status of an error of kv.
-func (s *Server) EndStreams(err error) { s.svc.streams.end(apierror.Status(err)) }
+func (s *Server) EndStreams(err error) { s.svc.streams.End(apierror.Status(err)) }
 
 // Stop rejects new connections and calls, ends the streams and waits for the unary calls, until ctx ends; then
 // it cancels them and waits for their handlers.
@@ -149,7 +149,7 @@ func (s *Server) Stop(ctx context.Context) {
 	var calls sync.WaitGroup
 	calls.Go(func() { s.inProcess.shutDown(ctx) })
 	calls.Go(func() { s.transport.Stop(ctx) })
-	s.svc.streams.stop()
+	s.svc.streams.Stop()
 	calls.Wait()
 	if s.finished != nil {
 		s.finished()
@@ -216,7 +216,7 @@ func (s *Server) serveStream(m *method, ss transport.Stream) (err error) {
 	if err != nil {
 		return err
 	}
-	ctx, leave, err := s.svc.streams.join(ss.Context(), needsLeader)
+	ctx, leave, err := s.svc.streams.Join(ss.Context(), needsLeader)
 	if err != nil {
 		return err
 	}

@@ -6,6 +6,7 @@ import (
 
 	"google.golang.org/grpc/status"
 
+	"vigil/internal/edge/rpc/streams"
 	"vigil/internal/edge/rpc/transport"
 )
 
@@ -18,7 +19,7 @@ type session struct {
 	m       *method
 	ctx     context.Context // of the peer, with credentials
 	started time.Duration   // after epoch
-	open    stream
+	open    streams.Stream
 	traced  func(error) // nil without a verbose log
 }
 
@@ -71,8 +72,8 @@ func (s *Server) openSession(m *method, p transport.Peer) (_ transport.Session, 
 	if err != nil {
 		return nil, err
 	}
-	ss.open = stream{ender: p, needsLeader: needsLeader}
-	if err := s.svc.streams.add(&ss.open); err != nil {
+	ss.open = streams.Stream{Ender: p, NeedsLeader: needsLeader}
+	if err := s.svc.streams.Add(&ss.open); err != nil {
 		return nil, err
 	}
 	ss.ctx = p.Context()
@@ -106,7 +107,7 @@ func (ps *promptSession) Answer(message, to []byte) (_ []byte, ok bool) {
 
 // finish notes the end of the stream.
 func (ss *session) finish(err error) {
-	ss.svc.streams.remove(&ss.open)
+	ss.svc.streams.Remove(&ss.open)
 	ss.m.ended(status.Code(err), (time.Since(epoch) - ss.started).Seconds())
 	if ss.traced != nil {
 		ss.traced(err)

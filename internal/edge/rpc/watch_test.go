@@ -248,9 +248,7 @@ func TestWatchEnds(t *testing.T) {
 	})
 	eventually(t, "the goroutines of the streams are gone", func() bool { return runtime.NumGoroutine() <= before+2 })
 	eventually(t, "no stream is known any more", func() bool {
-		f.svc.streams.mu.Lock()
-		defer f.svc.streams.mu.Unlock()
-		return f.svc.streams.mu.first == nil
+		return f.svc.streams.Empty()
 	})
 }
 

@@ -51,34 +51,31 @@ func (st *authorizedStream) Close() {
 }
 
 // Create implements WatchStream. It rejects a watcher of a range that the client may not read.
-func (st *authorizedStream) Create(r watch.CreateRequest) {
+func (st *authorizedStream) Create(r watch.CreateRequest) bool {
 	if st.svc.cfg.Auth == nil || r.StartRev < 0 {
-		st.WatchStream.Create(r) // rejects a negative revision
-		return
+		return st.WatchStream.Create(r) // rejects a negative revision
 	}
-	// A change from now on is checked after the watcher exists: reviewAll may have reviewed this stream before.
-	changed := st.svc.cfg.Auth.AuthChanged()
-	if reason := st.denial(r.Key, r.End); reason != "" {
-		st.Refuse(reason)
-		return
-	}
-	st.WatchStream.Create(r)
-	select {
-	case <-changed:
-		st.review()
-	default:
+	for {
+		r.Withheld = st.svc.cfg.WatchHub.Withheld()
+		if reason := st.denial(st.ctx, r.Key, r.End); reason != "" {
+			st.Refuse(reason)
+			return true
+		}
+		if st.WatchStream.Create(r) {
+			return true
+		}
 	}
 }
 
-// denial returns the reason why the client may not watch a range, empty if it may.
-func (st *authorizedStream) denial(key, end []byte) string {
+// denial returns the reason why the client may not watch a range, empty if it may. ctx has the credentials of the client.
+func (st *authorizedStream) denial(ctx context.Context, key, end []byte) string {
 	if !st.svc.enabled() {
 		return ""
 	}
 	if len(key) == 0 {
 		key = []byte{0}
 	}
-	switch err := st.svc.cfg.Auth.MayWatch(st.ctx, key, end); {
+	switch err := st.svc.cfg.Auth.MayWatch(ctx, key, end); {
 	case err == nil:
 		return ""
 	case errors.Is(err, kv.ErrInvalidAuthToken), errors.Is(err, kv.ErrAuthOldRevision), errors.Is(err, kv.ErrUserEmpty):
@@ -88,26 +85,33 @@ func (st *authorizedStream) denial(key, end []byte) string {
 	}
 }
 
-// review cancels the watchers of ranges that the client may not read any more.
-func (st *authorizedStream) review() {
+// review cancels the watchers of ranges that the client may not read any more. What it waits for ends with ctx.
+func (st *authorizedStream) review(ctx context.Context) {
 	if st.svc.enabled() {
-		st.Revoke(st.denial)
+		ctx = kv.WithCredentials(ctx, kv.CredentialsOf(st.ctx))
+		st.Revoke(func(key, end []byte) string { return st.denial(ctx, key, end) })
 	}
 }
 
-// reviewAll reviews every stream whenever users or roles have changed, until stop is closed.
+// reviewAll reviews every stream whenever users or roles have changed, until stop is closed. After that the hub delivers events
+// that are newer than the change.
 func (s *service) reviewAll(stop <-chan struct{}) {
 	for {
 		changed := s.cfg.Auth.AuthChanged()
+		withheld := s.cfg.WatchHub.Withheld()
 		s.watchStreams.mu.Lock()
 		open := make([]*authorizedStream, 0, len(s.watchStreams.mu.open))
 		for st := range s.watchStreams.mu.open {
 			open = append(open, st)
 		}
 		s.watchStreams.mu.Unlock()
+		// A token that this member does not know yet may have to wait for a leader, and events must not wait as long.
+		ctx, cancel := context.WithTimeout(context.Background(), patience*s.cfg.ElectionTimeout)
 		for _, st := range open {
-			st.review()
+			st.review(ctx)
 		}
+		cancel()
+		s.cfg.WatchHub.Release(withheld)
 		select {
 		case <-changed:
 		case <-stop:

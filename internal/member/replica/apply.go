@@ -57,6 +57,7 @@ type applier struct {
 // publisher is where events go: the hub.
 type publisher interface {
 	Publish(rev int64, events []kv.Event)
+	Withhold()
 }
 
 func (a *applier) init(r *Replica, m *fsm.Machine) {
@@ -321,6 +322,10 @@ func (a *applier) commitBatch() error {
 	r.timings.CountCommit(time.Since(began))
 	if a.claimed == nil {
 		r.queue.NoteCommitted()
+	}
+	if a.restricted && users.Enabled() {
+		// Watchers of users who have lost a right must not get these events, and it is the service that checks the rights.
+		a.hub.Withhold()
 	}
 	if len(pub.Events) > 0 {
 		a.hub.Publish(pub.Revision, pub.Events)

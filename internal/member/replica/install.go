@@ -53,6 +53,9 @@ func (a *applier) install(s *raftpb.Snapshot) error {
 	r.current.Store(h)
 	close(old.replaced)
 	if usersChanged {
+		if machine.Auth().Enabled() {
+			a.hub.Withhold()
+		}
 		r.Access.Announce(machine.Auth())
 	}
 	r.Members.state.Store(machine.Members())

@@ -774,3 +774,35 @@ func TestWatcherOvertakenByASnapshot(t *testing.T) {
 	}
 	g.caughtUp(r)
 }
+
+// Users and roles that come with a snapshot are a change too: what it has brought waits until the watchers were reviewed.
+func TestSnapshotWithUsersWithholdsEvents(t *testing.T) {
+	g := startGroup(t, func(_ int, c *Config) { c.BcryptCost = 4 })
+	g.put("k", nil)
+	r := g.other()
+	g.caughtUp(r)
+	s := r.Hub().NewStream(watch.StreamInfo{})
+	defer s.Close()
+	s.Create(watch.CreateRequest{Key: []byte{0}, End: []byte{0}, StartRev: 2})
+	g.lag(r, 50)
+	lead := g.leader()
+	secure(t, lead)
+	res, err := lead.Put(withToken(t, login(t, lead, "root")), &kv.PutRequest{Key: []byte("k")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	g.net.setCut(r.memberID, false)
+	await(t, "the snapshot", func() bool { return r.Status().Revision == res.Revision && r.Access.AuthEnabled() })
+	if n := r.Metrics().Received.Installed; n != 1 {
+		t.Errorf("%d snapshots were installed", n)
+	}
+	holds := r.Hub().Withheld()
+	if matched := r.Hub().Metrics().Matched; holds == 0 || matched >= res.Revision {
+		t.Errorf("withheld %d times, watchers have revision %d of %d", holds, matched, res.Revision)
+	}
+	await(t, "the watchers", func() bool {
+		r.Hub().Release(r.Hub().Withheld())
+		m := r.Hub().Metrics()
+		return m.Matched == res.Revision && m.Behind == 0
+	})
+}

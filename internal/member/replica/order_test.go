@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"strconv"
 	"sync"
 	"sync/atomic"
@@ -17,6 +18,8 @@ import (
 
 	"vigil/internal/kv"
 	"vigil/internal/state/cluster"
+	"vigil/internal/state/fsm"
+	"vigil/internal/store/watch"
 	"vigil/internal/vfs/memfs"
 )
 
@@ -26,6 +29,7 @@ type held struct {
 	on    atomic.Bool
 	begun chan int64
 	let   chan struct{}
+	calls []string // owned by the apply goroutine
 }
 
 func (h *held) Publish(rev int64, events []kv.Event) {
@@ -33,7 +37,13 @@ func (h *held) Publish(rev int64, events []kv.Event) {
 		h.begun <- rev
 		<-h.let
 	}
+	h.calls = append(h.calls, fmt.Sprint("publish ", rev))
 	h.to.Publish(rev, events)
+}
+
+func (h *held) Withhold() {
+	h.calls = append(h.calls, "withhold")
+	h.to.Withhold()
 }
 
 // release lets everything go from now on.
@@ -120,6 +130,71 @@ func TestCommitThenPublishThenResolve(t *testing.T) {
 		}
 		if err := <-read; err != nil {
 			t.Error(err)
+		}
+	})
+}
+
+// Events of the batch that takes a right away reach no watcher before the watchers were reviewed. The batch has the end of a lease, which
+// the member proposes in its own name: a put by a user would be rejected, because users and roles have changed.
+func TestEventsAfterALostRightAreWithheld(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r, h := startHeld(t, func(c *Config) { c.BcryptCost = 4 })
+		defer r.Stop(context.Background())
+		secure(t, r)
+		root := withToken(t, login(t, r, "root"))
+		if _, err := r.Leases.GrantLease(root, kv.LeaseGrantRequest{ID: 7, TTL: 1000}); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := r.Put(root, &kv.PutRequest{Key: []byte("k"), Lease: 7}); err != nil {
+			t.Fatal(err)
+		}
+		l, _ := r.LeaseState().Lookup(7)
+		s := r.Hub().NewStream(watch.StreamInfo{})
+		defer s.Close()
+		s.NotifyReady(watch.NewReady(), nil)
+		s.Create(watch.CreateRequest{Key: []byte("k"), Withheld: r.Hub().Withheld()})
+		events := func() (n int) {
+			t.Helper()
+			synctest.Wait()
+			list, err := s.Take(nil, 1<<20)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, r := range list {
+				n += len(r.Events)
+			}
+			return n
+		}
+		h.on.Store(true)
+		first := goPut(root, r, "other")
+		rev := <-h.begun
+		change, second := make(chan error, 1), make(chan error, 1)
+		go func() {
+			_, err := r.Access.ChangeAuth(root, &kv.AuthRequest{Op: kv.UserRevokeRole, User: "alice", Role: "r"})
+			change <- err
+		}()
+		synctest.Wait()
+		go func() {
+			_, err := r.Propose(t.Context(), &fsm.Request{LeaseExpire: &kv.LeaseExpireRequest{Term: r.Header().Term, Leases: []kv.LeaseRef{l.LeaseRef}}})
+			second <- err
+		}()
+		synctest.Wait()
+		h.calls = nil
+		h.release()
+		for _, done := range []chan error{first, change, second} {
+			if err := <-done; err != nil {
+				t.Fatal(err)
+			}
+		}
+		if n := events(); n != 0 {
+			t.Errorf("%d events before the review", n)
+		}
+		if want := []string{fmt.Sprint("publish ", rev), "withhold", fmt.Sprint("publish ", rev+1)}; !slices.Equal(h.calls, want) {
+			t.Errorf("apply called %q, want %q", h.calls, want)
+		}
+		r.Hub().Release(r.Hub().Withheld())
+		if n := events(); n != 1 {
+			t.Errorf("%d events after the review, want that of the end of the lease", n)
 		}
 	})
 }

@@ -15,7 +15,7 @@ import (
 // Range reads keys. Errors: those of mvcc.Store.Range; kv.ErrTimeout, kv.ErrTimeoutWaitApplied,
 // kv.ErrStopped and that of ctx; kv.ErrCorrupt also while the member is not trusted, see Untrusted.
 func (r *Replica) Range(ctx context.Context, req *kv.RangeRequest) (*kv.RangeResult, error) {
-	err := r.trust.check()
+	err := r.trust.Check()
 	if err != nil {
 		return nil, err
 	}

@@ -42,7 +42,7 @@ type Replica struct {
 	space   space
 	// audit compares this member with others.
 	audit *audit.Auditor
-	trust trust
+	trust audit.Trust
 	// proposals counts applied requests.
 	proposals proposals
 	timings   *timing.Recorder
@@ -120,7 +120,6 @@ func (r *Replica) assemble(d *Data) (err error) {
 	if err != nil {
 		return fmt.Errorf("replica: %w", err)
 	}
-	r.trust.init()
 	r.Alarms, r.Source = &Alarms{r: r}, Source{r}
 	r.Alarms.publish(machine.Alarms())
 	r.API.publish(machine.Versions())

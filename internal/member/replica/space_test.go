@@ -197,7 +197,6 @@ func TestAlarmClearedElsewhere(t *testing.T) {
 
 func TestAlarmDue(t *testing.T) {
 	r := &Replica{memberID: 3}
-	r.trust.init()
 	r.Alarms, r.Members, r.space.r = &Alarms{r: r}, newMembers(r), r
 	r.Members.state.Store(&cluster.State{})
 	own, other := kv.Alarm{MemberID: 3, Type: kv.AlarmNoSpace}, kv.Alarm{MemberID: 2, Type: kv.AlarmNoSpace}

@@ -200,7 +200,7 @@ func peek(r *Replica, req *kv.RangeRequest) (res *kv.RangeResult, ok bool) {
 // get is Get with the function that reads.
 func (s *Starter) get(ctx context.Context, req *kv.RangeRequest, read func(*Replica, *kv.RangeRequest) (*kv.RangeResult, bool)) (res *kv.RangeResult, ok bool) {
 	r := s.r
-	if len(req.End) > 0 || r.Access.AuthEnabled() || r.trust.check() != nil {
+	if len(req.End) > 0 || r.Access.AuthEnabled() || r.trust.Check() != nil {
 		return nil, false
 	}
 	select {
@@ -228,7 +228,7 @@ func (s *Starter) get(ctx context.Context, req *kv.RangeRequest, read func(*Repl
 func (s *Starter) StartGet(req *kv.RangeRequest, tag any) (started bool) {
 	r := s.r
 	if req.Serializable || len(req.End) > 0 || req.Revision > 0 || req.CountOnly || req.KeysOnly || req.Filters() ||
-		r.Access.AuthEnabled() || r.trust.check() != nil || r.node.Status().Lead == 0 {
+		r.Access.AuthEnabled() || r.trust.Check() != nil || r.node.Status().Lead == 0 {
 		return false
 	}
 	if index, alone := r.node.TryReadIndex(); alone && r.applied.Load() >= index {
@@ -255,7 +255,7 @@ func (s *Starter) finishGet(p *proposal.Started) kv.Outcome {
 	read := timing.Read{Start: p.At, Ready: time.Since(p.At)}
 	if out.Err == nil {
 		var ok bool
-		if out.Range, ok = peek(r, p.Read); !ok || r.Access.AuthEnabled() || r.trust.check() != nil {
+		if out.Range, ok = peek(r, p.Read); !ok || r.Access.AuthEnabled() || r.trust.Check() != nil {
 			return kv.Outcome{Tag: p.Tag, Declined: true}
 		}
 	}

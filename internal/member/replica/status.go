@@ -78,6 +78,10 @@ func (r *Replica) Header() kv.Header {
 // Membership returns the membership as of the applied position.
 func (r *Replica) Membership() *cluster.State { return r.Members.state.Load() }
 
+// Untrusted reports whether this member must not serve because its data differ from those of the others, and returns a
+// channel that is closed when that changes.
+func (r *Replica) Untrusted() (bool, <-chan struct{}) { return r.trust.Lost() }
+
 // Hub returns where watchers are served. It is closed by Stop.
 func (r *Replica) Hub() *watch.Hub { return r.hub }
 

@@ -38,7 +38,7 @@ func (r *Replica) Txn(ctx context.Context, req *kv.TxnRequest) (*kv.TxnResult, e
 		res, err := r.Propose(ctx, &fsm.Request{Txn: req})
 		return res.Txn, err
 	}
-	err := r.trust.check()
+	err := r.trust.Check()
 	if err != nil {
 		return nil, err
 	}

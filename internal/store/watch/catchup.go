@@ -186,7 +186,7 @@ func (h *Hub) runTurn(d *deliverer, g *group) {
 	var read int64
 	d.bytes, d.only, d.onlyBytes = 0, g.only, 0
 	newest := h.revision()
-	if to := h.ring.published.Load(); pos <= to {
+	if to := h.ring.deliverable(); pos <= to {
 		events, next, err := h.src.EventsIn(&d.events, pos, to, h.batchBytes(len(g.members)))
 		switch {
 		case err != nil:

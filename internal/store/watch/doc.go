@@ -21,8 +21,9 @@
 //     Stream.Close.
 //   - Call Create, Cancel, Refuse and Progress of one stream from one goroutine: their order is the order of the
 //     answers. They wait while very many answers are unsent.
-//   - Call Revoke from any goroutine when the rights of a client have changed. The caller must not decide on a create of
-//     the same stream at the same time.
+//   - When rights of clients have changed, call Withhold before the events are published that came after the change. Then read Withheld,
+//     call Revoke for all streams, from any goroutine, and Release with what Withheld has returned. The caller of Create reads
+//     Withheld before it checks the right to the range, and does both again if Create returns false.
 //   - Treat the bytes of Response.Events as immutable; streams share them.
 //
 // # Invariants
@@ -59,6 +60,8 @@
 //	    revision: it never skips revisions silently.
 //	W10. Fairness. The scans that serve only one stream have together no more turns, by their cost,
 //	    than any other scan. Of equal ones the scan that has waited longest is next.
+//	W11. Rights. An event that was published after Withhold is queued only after Release: for watchers that Revoke has left, and
+//	    for those whose right was checked after Withhold.
 //
 // # Locks
 //

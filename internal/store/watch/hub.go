@@ -93,6 +93,16 @@ func New(src Source, o Options) *Hub {
 // published one is ignored.
 func (h *Hub) Publish(rev int64, events []kv.Event) { h.ring.publish(rev, events) }
 
+// Withhold keeps back the events of what is published from now on, because the rights of clients have changed: their watchers must be
+// reviewed first, and then Release is called. Publish and Withhold are called by one goroutine.
+func (h *Hub) Withhold() { h.ring.withhold() }
+
+// Withheld returns how often Withhold was called.
+func (h *Hub) Withheld() int64 { return h.ring.holdCount() }
+
+// Release delivers the events that were kept back only by the first n calls of Withhold.
+func (h *Hub) Release(n int64) { h.ring.release(n) }
+
 // Reset reports that the source was replaced by one at rev whose changes were not published, for instance because a
 // snapshot was installed. Every live watcher turns behind at its next revision.
 func (h *Hub) Reset(rev int64) { h.ring.reset(rev) }

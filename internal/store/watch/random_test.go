@@ -83,12 +83,13 @@ func randomRun(t *testing.T, seed uint64, total *tally) {
 	h := New(src, o)
 	defer h.Close()
 	var wrote atomic.Bool
+	var held atomic.Pointer[hold]
 	var wg sync.WaitGroup
 	for i := range between(rng, 1, 8) {
-		c := &client{t: t, rng: rand.New(rand.NewPCG(seed, uint64(i)+1)), src: src, hub: h, wrote: &wrote, total: total}
+		c := &client{t: t, rng: rand.New(rand.NewPCG(seed, uint64(i)+1)), src: src, hub: h, wrote: &wrote, held: &held, total: total}
 		wg.Go(c.run)
 	}
-	writeRandom(rng, src, h)
+	writeRandom(rng, src, h, &held)
 	wrote.Store(true)
 	wg.Wait()
 	synctest.Wait()
@@ -102,8 +103,14 @@ func randomRun(t *testing.T, seed uint64, total *tally) {
 }
 
 // writeRandom commits and publishes like the apply goroutine: several revisions at once, and sometimes it skips some, as
-// after a snapshot.
-func writeRandom(rng *rand.Rand, src *memSource, h *Hub) {
+// after a snapshot. held is the hold that is not released.
+func writeRandom(rng *rand.Rand, src *memSource, h *Hub, held *atomic.Pointer[hold]) {
+	published := int64(1)
+	release := func() {
+		held.Store(nil)
+		h.Release(h.Withheld())
+	}
+	defer release()
 	for range between(rng, 50, 400) {
 		var events []kv.Event
 		var rev int64
@@ -134,6 +141,14 @@ func writeRandom(rng *rand.Rand, src *memSource, h *Hub) {
 			r, ev := src.commit(ops...)
 			rev, events = r, append(events, ev...)
 		}
+		switch {
+		case held.Load() == nil && rng.IntN(15) == 0:
+			h.Withhold()
+			held.Store(&hold{h.Withheld(), published})
+		case held.Load() != nil && rng.IntN(4) == 0:
+			release()
+		}
+		published = max(published, rev)
 		if snapshot {
 			h.Reset(rev)
 		} else {
@@ -156,6 +171,7 @@ type client struct {
 	src   *memSource
 	hub   *Hub
 	wrote *atomic.Bool
+	held  *atomic.Pointer[hold]
 	total *tally
 
 	stream   *Stream
@@ -325,7 +341,9 @@ func (c *client) create(r CreateRequest) {
 		c.taken[r.ID] = true
 	}
 	c.asked = append(c.asked, w)
-	c.stream.Create(r)
+	for done := false; !done; done = c.stream.Create(w.req) {
+		w.req.Withheld = c.hub.Withheld()
+	}
 }
 
 func (c *client) cancelOne() {
@@ -466,8 +484,12 @@ func (c *client) handle(r Response) {
 		delete(c.watches, r.WatchID)
 		return
 	}
+	held := c.held.Load()
 	for _, e := range r.Events {
 		w.pieces = append(w.pieces, decode(c.t, e))
+		if rev := w.pieces[len(w.pieces)-1].Kv.ModRevision; held != nil && w.req.Withheld < held.number && rev > held.rev {
+			fail("an event that is kept back")
+		}
 	}
 	if r.Fragment {
 		c.total.fragments.Add(1)

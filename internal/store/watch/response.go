@@ -45,6 +45,8 @@ type CreateRequest struct {
 	ProgressNotify bool
 	// Fragment allows to split the events of one revision over several responses.
 	Fragment bool
+	// Withheld is what Hub.Withheld returned before the right of the client was checked.
+	Withheld int64
 }
 
 // Response is one message to the client.

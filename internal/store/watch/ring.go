@@ -1,6 +1,8 @@
 package watch
 
 import (
+	"math"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"unsafe"
@@ -17,6 +19,9 @@ type entry struct {
 	gap bool
 }
 
+// hold keeps back the revisions after the one that was the newest published when it began.
+type hold struct{ number, rev int64 }
+
 // ring passes published events to the matcher. It is bounded in bytes. When it is full, all entries are replaced by a
 // gap.
 type ring struct {
@@ -32,6 +37,9 @@ type ring struct {
 		head      int
 		bytes     int64
 		overflows int64
+		// holds are the calls of withhold that were not released, oldest first; withheld counts all calls.
+		holds    []hold
+		withheld int64
 		// followed: there are streams. Otherwise revisions are counted, and the matcher is not woken.
 		followed bool
 	}
@@ -80,11 +88,12 @@ func (r *ring) publish(rev int64, events []kv.Event) {
 	}
 }
 
-// follow sets whether publish keeps events, and returns the newest revision that was published before.
+// follow sets whether publish keeps events, and returns the newest revision that was published before. Holds end: no watcher
+// is older.
 func (r *ring) follow(followed bool) (published int64) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.mu.followed = followed
+	r.mu.followed, r.mu.holds = followed, nil
 	return r.published.Load()
 }
 
@@ -95,6 +104,46 @@ func (r *ring) reset(rev int64) {
 	r.published.Store(rev)
 	r.mu.Unlock()
 	signal(r.kick)
+}
+
+// withhold keeps back what is published from now on, until release.
+func (r *ring) withhold() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.mu.withheld++
+	if r.mu.followed {
+		r.mu.holds = append(r.mu.holds, hold{r.mu.withheld, r.published.Load()})
+	}
+}
+
+// holdCount returns how often withhold was called.
+func (r *ring) holdCount() int64 {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.mu.withheld
+}
+
+// release ends the first n holds.
+func (r *ring) release(n int64) {
+	r.mu.Lock()
+	r.mu.holds = slices.DeleteFunc(r.mu.holds, func(h hold) bool { return h.number <= n })
+	r.mu.Unlock()
+	signal(r.kick)
+}
+
+// deliverable returns the newest revision that watchers may get.
+func (r *ring) deliverable() int64 {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return min(r.published.Load(), r.end())
+}
+
+// end returns the revision up to which nothing is kept back. mu is held.
+func (r *ring) end() int64 {
+	if len(r.mu.holds) == 0 {
+		return math.MaxInt64
+	}
+	return r.mu.holds[0].rev
 }
 
 // signal puts a token into c unless it is full.
@@ -124,33 +173,34 @@ func (r *ring) append(e entry) {
 }
 
 // take removes the oldest entry, and following ones as long as all have at most maxBytes together. They become one entry,
-// whose events are in buf. more reports whether entries are left.
+// whose events are in buf. more reports whether entries are left. Entries that are kept back count as not there.
 func (r *ring) take(buf *[]kv.Event, maxBytes int64) (e entry, ok, more bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.mu.head == len(r.mu.entries) {
+	end := r.end()
+	next := func() bool { return r.mu.head < len(r.mu.entries) && r.mu.entries[r.mu.head].last <= end }
+	if !next() {
 		return entry{}, false, false
 	}
 	e = r.pop()
-	for taken := 1; !e.gap && r.mu.head < len(r.mu.entries); taken++ {
-		next := &r.mu.entries[r.mu.head]
-		if e.bytes+next.bytes > maxBytes {
+	for taken := 1; !e.gap && next(); taken++ {
+		following := &r.mu.entries[r.mu.head]
+		if e.bytes+following.bytes > maxBytes {
 			break
 		}
 		if taken == 1 {
 			*buf = append((*buf)[:0], e.events...)
 		}
-		*buf = append(*buf, next.events...)
+		*buf = append(*buf, following.events...)
 		e.events = *buf
-		e.bytes += next.bytes
-		e.last = next.last
+		e.bytes += following.bytes
+		e.last = following.last
 		r.pop()
 	}
-	more = r.mu.head < len(r.mu.entries)
-	if !more {
+	if r.mu.head == len(r.mu.entries) {
 		r.mu.entries, r.mu.head = r.mu.entries[:0], 0
 	}
-	return e, true, more
+	return e, true, next()
 }
 
 // pop removes the oldest entry; there is one. mu is held.

@@ -23,8 +23,9 @@ import (
 //	hub [stream-bytes=N] [ring-bytes=N] ...            a new hub
 //	txn                                               each line "put K V" or "del K"; V may be N*c
 //	hold, release                                     keep what is committed from being published
+//	withhold | release holds=N                        keep events from watchers, as Withhold and Release do
 //	compact REV | reset REV | fail on|off
-//	create stream=S key=K [end=E] [start=R] [id=N] [prev] [noput] [nodelete] [notify] [fragment]
+//	create stream=S key=K [end=E] [start=R] [id=N] [prev] [noput] [nodelete] [notify] [fragment] [withheld=N]
 //	cancel stream=S id=N | progress stream=S | refuse stream=S reason=R | close stream=S
 //	next stream=S [once]                              what the client reads now
 //	advance D                                         let time pass
@@ -115,7 +116,15 @@ func (sc *scenario) run(t *testing.T, d *datadriven.TestData) string {
 		return fmt.Sprintf("revision %d", rev)
 	case "hold":
 		sc.held = true
+	case "withhold":
+		sc.hub.Withhold()
+		return fmt.Sprint("withheld ", sc.hub.Withheld())
 	case "release":
+		var holds int64
+		if d.MaybeScanArgs(t, "holds", &holds) {
+			sc.hub.Release(holds)
+			break
+		}
 		sc.hub.Publish(sc.keptRev, sc.kept)
 		sc.held, sc.kept = false, nil
 	case "compact":
@@ -143,7 +152,10 @@ func (sc *scenario) run(t *testing.T, d *datadriven.TestData) string {
 		d.MaybeScanArgs(t, "id", &r.ID)
 		r.NoPut, r.NoDelete, r.PrevKV = d.HasArg("noput"), d.HasArg("nodelete"), d.HasArg("prev")
 		r.ProgressNotify, r.Fragment = d.HasArg("notify"), d.HasArg("fragment")
-		stream().Create(r)
+		d.MaybeScanArgs(t, "withheld", &r.Withheld)
+		if !stream().Create(r) {
+			return "rights have changed"
+		}
 	case "cancel":
 		var id int64
 		d.ScanArgs(t, "id", &id)

@@ -129,27 +129,37 @@ func (s *Stream) refuse(reason string) {
 
 // Create adds a watcher. The outcome is a response: created, or created and canceled with
 // InvalidID and a reason; a watcher that starts below the compact revision is created and then
-// canceled.
-func (s *Stream) Create(r CreateRequest) {
+// canceled. Without an outcome it returns false: rights have changed since r.Withheld was read.
+func (s *Stream) Create(r CreateRequest) bool {
 	s.awaitRoom()
 	h := s.hub
 	if r.StartRev < 0 {
 		s.refuse(ReasonCompacted)
-		return
+		return true
 	}
 	w := &watcher{stream: s, id: r.ID, start: r.StartRev, created: time.Now().UnixNano(), quiet: true, flags: r.flags()}
 	w.key, w.end = r.span()
 	if w.end != "" && w.key >= w.end {
 		s.refuse(ReasonEmptyRange)
-		return
+		return true
 	}
 	compacted := h.src.CompactRevision()
 
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if s.closed {
-		return
+	// A Withhold from now on is followed by a review that finds the watcher.
+	if r.Withheld < h.ring.holdCount() {
+		return s.closed
 	}
+	if !s.closed {
+		s.create(w, compacted)
+	}
+	return true
+}
+
+// create adds a watcher, whose id is 0 if the hub chooses it. Hub.mu is held.
+func (s *Stream) create(w *watcher, compacted int64) {
+	h := s.hub
 	if s.watchers.len() >= h.opt.StreamWatchers {
 		s.refuse(fmt.Sprintf("%s (limit %d): cancel some or open another stream", ReasonTooMany, h.opt.StreamWatchers))
 		return
@@ -158,13 +168,13 @@ func (s *Stream) Create(r CreateRequest) {
 		s.refuse(fmt.Sprintf("%s (limit %d bytes): cancel some or open another stream", ReasonTooLarge, h.opt.StreamWatcherBytes))
 		return
 	}
-	if r.ID == 0 {
+	if w.id == 0 {
 		for s.watchers.get(s.nextID) != nil {
 			s.nextID++
 		}
 		w.id = s.nextID
 		s.nextID++
-	} else if s.watchers.get(r.ID) != nil {
+	} else if s.watchers.get(w.id) != nil {
 		s.refuse(ReasonDuplicateID)
 		return
 	}

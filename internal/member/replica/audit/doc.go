@@ -1,5 +1,5 @@
 // Package audit compares the data of members: all of them while this member leads, and this member with the others
-// before it serves.
+// before it serves. It also holds whether this member may serve (Trust).
 //
 // Members compare hashes of their stores at one revision and one compact revision. A majority of all voters with equal
 // hashes decides; a member that differs from it gets the alarm CORRUPT and stops serving. Without a majority only an

@@ -1,4 +1,4 @@
-package rpc
+package streams
 
 import (
 	"errors"
@@ -16,27 +16,27 @@ func (n *noted) End(err error) { n.by = err }
 // TestStreams adds and removes streams in random orders: those that are open, and no others, are ended.
 func TestStreams(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 2))
-	s := newStreams()
-	open := map[*stream]bool{}
+	s := &Set{}
+	open := map[*Stream]bool{}
 	for range 2000 {
-		st := &stream{ender: &noted{}, needsLeader: rng.IntN(2) == 0}
-		s.remove(st) // was not added
-		if err := s.add(st); err != nil {
+		st := &Stream{Ender: &noted{}, NeedsLeader: rng.IntN(2) == 0}
+		s.Remove(st) // was not added
+		if err := s.Add(st); err != nil {
 			t.Fatal(err)
 		}
 		open[st] = true
 		for st := range open {
 			if rng.IntN(20) == 0 {
-				s.remove(st)
-				s.remove(st)
+				s.Remove(st)
+				s.Remove(st)
 				delete(open, st)
 				if st.prev != nil || st.next != nil {
 					t.Fatal("a stream that was removed keeps others in memory")
 				}
-				if err := s.add(st); err == nil && rng.IntN(2) == 0 { // again
+				if err := s.Add(st); err == nil && rng.IntN(2) == 0 { // again
 					open[st] = true
 				} else {
-					s.remove(st)
+					s.Remove(st)
 				}
 			}
 		}
@@ -50,29 +50,29 @@ func TestStreams(t *testing.T) {
 			t.Fatalf("%d streams are in the list, %d are open", n, len(open))
 		}
 	}
-	check := func(want func(*stream) error) {
+	check := func(want func(*Stream) error) {
 		t.Helper()
 		for st := range open {
-			n := st.ender.(*noted)
+			n := st.Ender.(*noted)
 			if n.by != want(st) {
 				t.Fatalf("a stream was ended by %v, want %v", n.by, want(st))
 			}
 			n.by = nil
 		}
 	}
-	s.leaderless()
-	check(func(st *stream) error {
-		if st.needsLeader {
+	s.EndLeaderless()
+	check(func(st *Stream) error {
+		if st.NeedsLeader {
 			return rpctypes.ErrGRPCNoLeader
 		}
 		return nil
 	})
 	failed := errors.New("failed")
-	s.end(failed)
-	check(func(*stream) error { return failed })
-	s.stop()
-	check(func(*stream) error { return rpctypes.ErrGRPCStopped })
-	if err := s.add(&stream{ender: &noted{}}); err != rpctypes.ErrGRPCStopped {
+	s.End(failed)
+	check(func(*Stream) error { return failed })
+	s.Stop()
+	check(func(*Stream) error { return rpctypes.ErrGRPCStopped })
+	if err := s.Add(&Stream{Ender: &noted{}}); err != rpctypes.ErrGRPCStopped {
 		t.Errorf("adding to a server that has stopped: %v", err)
 	}
 }
