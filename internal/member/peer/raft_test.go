@@ -35,7 +35,8 @@ func (p *proposals) Next(uint64) []byte {
 func (p *proposals) Outstanding(uint64) int { return 0 }
 func (p *proposals) Few() bool              { return true }
 
-func (p *proposals) Dropped() {}
+func (p *proposals) Dropped()       {}
+func (p *proposals) Refused([]byte) {}
 
 // replicaOf is a node with its log, on a transport.
 type replicaOf struct {
