@@ -43,7 +43,7 @@ func (n *Node) takeForwarded(m *raftpb.Message) {
 		size += uint64(len(e.GetData()))
 	}
 	if held := len(n.raft.held); held > 0 && n.raft.heldBytes+size > n.cfg.MaxUncommitted || held >= maxPeerMessages {
-		n.refuse(m)
+		n.send([]*raftpb.Message{refusal(m, n.cfg.ID)})
 		return
 	}
 	n.raft.held = append(n.raft.held, m)
@@ -53,17 +53,17 @@ func (n *Node) takeForwarded(m *raftpb.Message) {
 // refusedHead is how much of a refused proposal is sent back: it begins with a number of its own.
 const refusedHead = 64
 
-// refuse answers a proposal that is not taken and never will be: no other leader has its term. A member of an older version takes
-// the answer for a proposal of a term that it does not lead, and waits until its requests expire, as it does if the answer is lost.
-// So does the proposer of a configuration change.
-func (n *Node) refuse(m *raftpb.Message) {
-	answer := &raftpb.Message{Type: raftpb.MsgProp.Enum(), From: new(n.cfg.ID), To: new(m.GetFrom()), LogTerm: new(m.GetLogTerm()), Reject: new(true)}
+// refusal is the answer to a proposal that the leader does not take. It never will be taken: no other leader has its term. A member
+// of an older version takes the answer for a proposal of a term that it does not lead, and waits until its requests expire, as it does
+// if the answer is lost. So does the proposer of a configuration change.
+func refusal(m *raftpb.Message, leader uint64) *raftpb.Message {
+	answer := &raftpb.Message{Type: raftpb.MsgProp.Enum(), From: new(leader), To: new(m.GetFrom()), LogTerm: new(m.GetLogTerm()), Reject: new(true)}
 	for _, e := range m.GetEntries() {
 		if data := e.GetData(); !isConfChange(e) {
 			answer.Entries = append(answer.Entries, &raftpb.Entry{Data: data[:min(len(data), refusedHead)]})
 		}
 	}
-	n.send([]*raftpb.Message{answer})
+	return answer
 }
 
 func isConfChange(e *raftpb.Entry) bool { return e.GetType() != raftpb.EntryNormal }
