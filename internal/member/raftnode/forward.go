@@ -1,6 +1,7 @@
 package raftnode
 
 import (
+	"bytes"
 	"errors"
 	"slices"
 
@@ -60,7 +61,8 @@ func refusal(m *raftpb.Message, leader uint64) *raftpb.Message {
 	answer := &raftpb.Message{Type: raftpb.MsgProp.Enum(), From: new(leader), To: new(m.GetFrom()), LogTerm: new(m.GetLogTerm()), Reject: new(true)}
 	for _, e := range m.GetEntries() {
 		if data := e.GetData(); !isConfChange(e) {
-			answer.Entries = append(answer.Entries, &raftpb.Entry{Data: data[:min(len(data), refusedHead)]})
+			// A copy, or the answer would keep all of the proposal in memory until it is sent.
+			answer.Entries = append(answer.Entries, &raftpb.Entry{Data: bytes.Clone(data[:min(len(data), refusedHead)])})
 		}
 	}
 	return answer

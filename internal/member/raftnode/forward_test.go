@@ -92,6 +92,9 @@ func TestProposalsWithoutRoomAreNotTriedInEachTurn(t *testing.T) {
 			}
 			for _, e := range v.GetEntries() {
 				refused = append(refused, string(e.GetData()))
+				if n := cap(e.GetData()); n > refusedHead {
+					t.Errorf("the refusal keeps %d bytes", n)
+				}
 			}
 		}
 		if want := []string{"wide", "in", "long" + strings.Repeat("x", refusedHead-4)}; !slices.Equal(refused, want) {
