@@ -66,10 +66,7 @@ func (c consoleCalls) sample() (*console.Sample, error) {
 		return nil, err
 	}
 	s.Version = Version
-	s.Settings = map[string]string{
-		"heartbeat-interval": fmt.Sprint(c.m.cfg.HeartbeatInterval.Milliseconds()), "election-timeout": fmt.Sprint(c.m.cfg.ElectionTimeout.Milliseconds()),
-		"unsafe-no-fsync": fmt.Sprint(c.m.cfg.UnsafeNoSync), "pre-vote": fmt.Sprint(!c.m.cfg.NoPreVote),
-	}
+	s.Settings = c.m.settings()
 	return s, nil
 }
 

@@ -148,8 +148,20 @@ func TestOnePort(t *testing.T) {
 	if _, body := get(t, "http://"+addr+"/debug/watch"); !strings.Contains(body, "prev_kv") {
 		t.Errorf("/debug/watch as text: %s", body)
 	}
-	if code, _ := get(t, "http://"+addr+"/debug/pprof/cmdline"); code != 200 {
-		t.Errorf("/debug/pprof: %d", code)
+	if code, body := get(t, "http://"+addr+"/debug/vars"); code != 200 || !strings.Contains(body, `"memstats": {`) || !strings.Contains(body, `"pre-vote":"true"`) {
+		t.Errorf("/debug/vars: %d %s", code, body)
+	}
+	// The command line can hold a password.
+	for _, path := range []string{"/debug/vars", "/debug/pprof/cmdline"} {
+		code, body := get(t, "http://"+addr+path)
+		if code != 200 {
+			t.Errorf("%s: %d", path, code)
+		}
+		for _, arg := range os.Args[1:] {
+			if strings.Contains(body, arg) {
+				t.Errorf("%s shows %s", path, arg)
+			}
+		}
 	}
 }
 

@@ -96,7 +96,15 @@ func (w *web) stop(ctx context.Context) {
 	}
 }
 
-// vars returns the variables of /debug/vars, by etcd's names.
+// settings returns the values of the flags that doctor and the console check.
+func (m *Member) settings() map[string]string {
+	return map[string]string{
+		"heartbeat-interval": fmt.Sprint(m.cfg.HeartbeatInterval.Milliseconds()), "election-timeout": fmt.Sprint(m.cfg.ElectionTimeout.Milliseconds()),
+		"unsafe-no-fsync": fmt.Sprint(m.cfg.UnsafeNoSync), "pre-vote": fmt.Sprint(!m.cfg.NoPreVote),
+	}
+}
+
+// vars returns the variables of /debug/vars, by etcd's names but for settings.
 func (m *Member) vars() map[string]any {
 	s := m.replica.Status()
 	role := "StateFollower"
@@ -110,7 +118,8 @@ func (m *Member) vars() map[string]any {
 		Lead    string `json:"lead"`
 		State   string `json:"raftState"`
 		Applied uint64 `json:"applied"`
-	}{fmt.Sprintf("%x", s.MemberID), s.Term, s.RaftIndex, fmt.Sprintf("%x", s.Leader), role, s.Applied}}
+	}{fmt.Sprintf("%x", s.MemberID), s.Term, s.RaftIndex, fmt.Sprintf("%x", s.Leader), role, s.Applied},
+		"settings": m.settings()}
 	if limit, ok := openFileLimit(); ok {
 		out["file_descriptor_limit"] = limit
 	}

@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 
 	"vigil/internal/bucket"
@@ -141,5 +142,100 @@ func crashAtEach(t *testing.T, ctx context.Context, fault faultfs.Fault, content
 			}
 			return
 		}
+	}
+}
+
+// What a killed writer has not synced survives a crash once the next process has found it.
+func TestDirectoryFindsUnsynced(t *testing.T) {
+	ctx := context.Background()
+	content := strings.Repeat("x", 5000)
+	keys := []string{"identity", "log/1", "log/2", "part/a/1"}
+	finds := map[string]func(b bucket.Bucket) (found []string){
+		"get": func(b bucket.Bucket) (found []string) {
+			for _, key := range keys {
+				if got, err := bucket.ReadAll(ctx, b, key, bucket.MaxObject); err == nil && string(got) == content {
+					found = append(found, key)
+				} else if !errors.Is(err, bucket.ErrNotFound) {
+					t.Fatal(key, len(got), err)
+				}
+			}
+			return found
+		},
+		"list": func(b bucket.Bucket) (found []string) {
+			for o, err := range bucket.All(ctx, b, "", "") {
+				if err != nil {
+					t.Fatal(err)
+				}
+				found = append(found, o.Key)
+			}
+			return found
+		},
+		"list of a prefix": func(b bucket.Bucket) (found []string) {
+			for _, prefix := range []string{"log/", "part/a/"} {
+				for o, err := range bucket.All(ctx, b, prefix, "") {
+					if err != nil {
+						t.Fatal(err)
+					}
+					found = append(found, o.Key)
+				}
+			}
+			return found
+		},
+	}
+	for name, find := range finds {
+		t.Run(name, func(t *testing.T) {
+			for at, more := int64(1), true; more; at++ {
+				for seed := range uint64(8) {
+					mem := memfs.New()
+					death := faultfs.NewWindow(at, 1<<40, syscall.EIO, nil)
+					if b, err := bucket.NewDirectory(faultfs.New(mem, death.Decide), "/archive", true); err == nil {
+						for _, key := range keys {
+							_ = b.Put(ctx, key, []byte(content)) // the process may have died
+						}
+					}
+					more = death.Hit() != ""
+					mem = mem.Kill()
+					b, err := bucket.NewDirectory(mem, "/archive", false)
+					if errors.Is(err, bucket.ErrNotFound) {
+						continue
+					} else if err != nil {
+						t.Fatal(err)
+					}
+					found := find(b)
+					if b, err = bucket.NewDirectory(mem.Crash(rand.New(rand.NewPCG(seed, uint64(at)))), "/archive", false); err != nil {
+						t.Fatal(err)
+					}
+					for _, key := range found {
+						if got, err := bucket.ReadAll(ctx, b, key, bucket.MaxObject); err != nil || string(got) != content {
+							t.Fatalf("died at operation %d, seed %d: %s was found, and is %d bytes: %v", at, seed, key, len(got), err)
+						}
+					}
+				}
+			}
+		})
+	}
+}
+
+// An archive can be read on a file system that cannot be written to.
+func TestDirectoryReadOnly(t *testing.T) {
+	mem := memfs.New()
+	b, err := bucket.NewDirectory(mem, "/archive", true)
+	if err == nil {
+		err = b.Put(t.Context(), "log/1", []byte("content"))
+	}
+	if err == nil {
+		b, err = bucket.NewDirectory(vfs.ReadOnly(mem), "/archive", false)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got, err := bucket.ReadAll(t.Context(), b, "log/1", 10); err != nil || string(got) != "content" {
+		t.Errorf("%q, %v", got, err)
+	}
+	if list, err := b.List(t.Context(), "log/", "", 10); err != nil || len(list) != 1 {
+		t.Errorf("%v, %v", list, err)
+	}
+	if err := b.Put(t.Context(), "log/2", nil); err == nil {
+		t.Error("an object was written")
 	}
 }

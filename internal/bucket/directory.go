@@ -13,6 +13,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"syscall"
 
 	"vigil/internal/vfs"
 )
@@ -21,7 +22,7 @@ import (
 const temporary = ".put-"
 
 // directory is a Bucket of files. An object is written under another name, synced, and linked to its name, which fails if that
-// exists.
+// exists. A folder is durable before there is a file in it.
 type directory struct {
 	fs  vfs.FS
 	dir string
@@ -138,16 +139,29 @@ func checkPut(ctx context.Context, key string, size int) error {
 	return ctx.Err()
 }
 
+// syncFound makes the names durable that were found in a directory: their writer may have died before it did. The content of an
+// object is synced before it has its name. Where nothing can be written, nothing needs it.
+func (d *directory) syncFound(dir string) error {
+	if err := d.fs.SyncDir(dir); !errors.Is(err, syscall.EROFS) {
+		return err
+	}
+	return nil
+}
+
 // Get implements Bucket.
 func (d *directory) Get(ctx context.Context, key string, offset int64) (io.ReadCloser, error) {
 	if err := checkKey(ctx, key); err != nil {
 		return nil, err
 	}
-	f, err := d.fs.Open(d.path(key))
+	name := d.path(key)
+	f, err := d.fs.Open(name)
 	if err != nil {
 		return nil, d.wrap("get", key, err)
 	}
 	size, err := f.Size()
+	if err == nil {
+		err = d.syncFound(filepath.Dir(name))
+	}
 	if err != nil {
 		return nil, d.wrap("get", key, errors.Join(err, f.Close()))
 	}
@@ -214,6 +228,12 @@ func (w *dirWalk) folder(folder string) error {
 		return err
 	}
 	names = slices.DeleteFunc(names, func(n string) bool { return !w.matches(folder + n) })
+	if len(names) == 0 {
+		return nil
+	}
+	if err := w.d.syncFound(w.d.path(folder)); err != nil {
+		return err
+	}
 	if err := w.order(folder, names); err != nil {
 		return err
 	}

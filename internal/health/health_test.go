@@ -267,7 +267,7 @@ func TestUnchecked(t *testing.T) {
 		{"certificates", "", "open none.pem", func(e *Examination) {
 			e.Files = []File{{Name: "none.pem", Err: &refusal{"open none.pem: no such file"}}}
 		}},
-		{"settings", "b", "its command line cannot be read", func(e *Examination) { e.Flags[1] = nil }},
+		{"settings", "b", "its settings cannot be read", func(e *Examination) { e.Flags[1] = nil }},
 		{"quorum", "", "the members are not known", func(e *Examination) { e.Members, e.ListErr = nil, &refusal{"no"} }},
 	} {
 		d := diagnose(t, c.change)

@@ -121,7 +121,7 @@ func (e *Examination) checkSettings(r *report) {
 			r.skip(name, "its metrics cannot be read")
 		}
 		if e.Flags[i] == nil {
-			r.skip(name, "its command line cannot be read")
+			r.skip(name, "its settings cannot be read")
 		}
 		if open, most := x.Value(OpenFiles), x.Value(MaxFiles); most > 0 && 100*open > e.Limits.OpenFiles*most {
 			r.find(Warning, name, fmt.Sprintf("%.0f of %.0f files are open; connections count as files", open, most), "raise LimitNOFILE of its service", "docs/operations/observe.md#vigilfiledescriptors")

@@ -37,7 +37,7 @@ var operationReadings = []reading[*operations]{
 		func(o *operations) float64 { return float64(o.counts.Puts) }),
 	counter("etcd_mvcc_delete_total", "Range deletions, including those in transactions.",
 		func(o *operations) float64 { return float64(o.counts.Deletes) }),
-	counter("etcd_mvcc_range_total", "Ranges, including those in transactions.",
+	counter("etcd_mvcc_range_total", "Ranges, including those in transactions, at the member that answers; not comparisons and previous pairs, which etcd counts too.",
 		func(o *operations) float64 { return float64(o.counts.Ranges) }),
 	counter("etcd_mvcc_txn_total", "Transactions of more than one operation.",
 		func(o *operations) float64 { return float64(o.counts.Txns) }),

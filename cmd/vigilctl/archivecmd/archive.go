@@ -37,8 +37,14 @@ func (s *source) add(c *cobra.Command) {
 	c.Flags().StringVar(&s.program, "bucket-program", "", "the program vigil-bucket; default: next to vigilctl, then in PATH")
 }
 
-// open opens the archive at a URL and runs a command with it.
-func (s *source) open(c *cobra.Command, address string, run func(*archive.Archive) error) error {
+// read opens the archive at a URL and runs a command with it that only reads. So a directory on a damaged disk is not synced, which
+// could fail.
+func (s *source) read(c *cobra.Command, address string, run func(*archive.Archive) error) error {
+	return s.open(c, address, vfs.ReadOnly(vfs.OS()), run)
+}
+
+// open opens the archive at a URL, on a file system if it is a directory, and runs a command with it.
+func (s *source) open(c *cobra.Command, address string, fsys vfs.FS, run func(*archive.Archive) error) error {
 	var keys []io.Reader
 	for _, name := range s.keys {
 		f, err := os.Open(name)
@@ -48,7 +54,7 @@ func (s *source) open(c *cobra.Command, address string, run func(*archive.Archiv
 		defer f.Close()
 		keys = append(keys, f)
 	}
-	b, err := bucket.Open(c.Context(), address, bucket.Options{Program: s.program})
+	b, err := bucket.Open(c.Context(), address, bucket.Options{FS: fsys, Program: s.program})
 	if err != nil {
 		return exit.With(exit.Failure, err)
 	}
@@ -92,7 +98,7 @@ func List() *cobra.Command {
 		Example: "  vigilctl archive list file:///srv/archive\n  vigilctl archive list 's3://backups?prefix=prod/' -w json",
 		Args:    command.ExactlyOne("archive list"),
 		RunE: func(c *cobra.Command, args []string) error {
-			return s.open(c, args[0], func(a *archive.Archive) error { return list(c, a, out) })
+			return s.read(c, args[0], func(a *archive.Archive) error { return list(c, a, out) })
 		},
 	}
 	s.add(c)
@@ -172,7 +178,7 @@ func Verify() *cobra.Command {
 		Example: "  vigilctl archive verify file:///srv/archive\n  vigilctl archive verify 's3://backups?prefix=prod/' --sample --identity key.txt",
 		Args:    command.ExactlyOne("archive verify"),
 		RunE: func(c *cobra.Command, args []string) error {
-			return s.open(c, args[0], func(a *archive.Archive) error { return verify(c, a, sample, out) })
+			return s.read(c, args[0], func(a *archive.Archive) error { return verify(c, a, sample, out) })
 		},
 	}
 	s.add(c)

@@ -15,6 +15,7 @@ import (
 	"vigil/cmd/vigilctl/show"
 	"vigil/internal/amount"
 	"vigil/internal/offline/archive"
+	"vigil/internal/vfs"
 )
 
 const pruneHelp = `Remove the objects of an archive that no rule keeps.
@@ -50,7 +51,7 @@ func Prune() *cobra.Command {
 			if err := rules.Validate(); err != nil {
 				return exit.Usage("%v", err)
 			}
-			return s.open(c, args[0], func(a *archive.Archive) error { return prune(c, a, rules, dry, out) })
+			return s.open(c, args[0], vfs.OS(), func(a *archive.Archive) error { return prune(c, a, rules, dry, out) })
 		},
 	}
 	s.add(c)

@@ -121,13 +121,13 @@ func Restore(env *cli.Env) *cobra.Command {
 				return err
 			}
 			if c.Flags().Changed("prefix") {
-				return s.open(c, args[0], func(a *archive.Archive) error { return k.restore(c, a, &t) })
+				return s.read(c, args[0], func(a *archive.Archive) error { return k.restore(c, a, &t) })
 			}
 			f.Options.MarkCompacted = f.Options.BumpRevision > 0
 			if err := f.Resolve(); err != nil {
 				return err
 			}
-			return s.open(c, args[0], func(a *archive.Archive) error { return restoreState(c, a, &t, &f) })
+			return s.read(c, args[0], func(a *archive.Archive) error { return restoreState(c, a, &t, &f) })
 		},
 	}
 	s.add(c)

@@ -162,12 +162,3 @@ func TestReduced(t *testing.T) {
 		t.Errorf("%T is not the whole error", err)
 	}
 }
-
-func TestFlagsOf(t *testing.T) {
-	if flags := flagsOf([]string{"vigil", "--unsafe-no-fsync", "-election-timeout", "500", "--name=a"}); flags["election-timeout"] != "500" || flags["name"] != "a" || len(flags) != 3 {
-		t.Errorf("%v", flags)
-	}
-	if flagsOf(nil) != nil {
-		t.Error("a command line that is not known has flags")
-	}
-}

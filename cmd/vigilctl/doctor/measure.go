@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"math"
 	"os"
-	"strings"
 	"time"
 
 	"vigil/cmd/vigilctl/probe"
@@ -27,8 +26,7 @@ func queryMembers(ctx context.Context, l *survey.Survey, e *health.Examination) 
 			e.Clocks[i] = &c
 		}
 		e.Expiries[i], e.CertErrs[i] = m.CertificateExpiry(ctx)
-		line, _ := m.CommandLine(ctx) // nil says enough
-		e.Flags[i] = flagsOf(line)
+		e.Flags[i], _ = m.Settings(ctx) // nil says enough
 	})
 	for _, name := range []string{l.Env.Config.TLSFiles.Cert, l.Env.Config.TLSFiles.CA} {
 		if name != "" {
@@ -109,24 +107,4 @@ func firstExpiry(name string) (end time.Time, err error) {
 		err = fmt.Errorf("%s: no certificate", name)
 	}
 	return end, err
-}
-
-// flagsOf returns the flags of a command line, nil if it is not known.
-func flagsOf(line []string) map[string]string {
-	if line == nil {
-		return nil
-	}
-	flags := map[string]string{}
-	for i, s := range line {
-		name, ok := strings.CutPrefix(s, "-")
-		if !ok || i == 0 {
-			continue
-		}
-		name, value, given := strings.Cut(strings.TrimPrefix(name, "-"), "=")
-		if !given && i+1 < len(line) && !strings.HasPrefix(line[i+1], "-") {
-			value = line[i+1]
-		}
-		flags[name] = value
-	}
-	return flags
 }

@@ -197,11 +197,36 @@ func firstExpiry(chain []*x509.Certificate) (end time.Time) {
 	return end
 }
 
-// CommandLine returns the command line of the member's process.
-func (m *Member) CommandLine(ctx context.Context) ([]string, error) {
+// Settings returns values of flags, by name without dashes; nil if they are not known. Of etcd they are those of the command line, so
+// that what a file or the environment sets is missing.
+func (m *Member) Settings(ctx context.Context) (map[string]string, error) {
 	var vars struct {
-		Line []string `json:"cmdline"`
+		Settings map[string]string `json:"settings"`
+		Line     []string          `json:"cmdline"`
 	}
 	err := m.get(ctx, "/debug/vars", func(r *http.Response) error { return json.NewDecoder(r.Body).Decode(&vars) })
-	return vars.Line, err
+	if vars.Settings != nil {
+		return vars.Settings, err
+	}
+	return flagsOf(vars.Line), err
+}
+
+// flagsOf returns the flags of a command line, nil if it is not known.
+func flagsOf(line []string) map[string]string {
+	if line == nil {
+		return nil
+	}
+	flags := map[string]string{}
+	for i, s := range line {
+		name, ok := strings.CutPrefix(s, "-")
+		if !ok || i == 0 {
+			continue
+		}
+		name, value, given := strings.Cut(strings.TrimPrefix(name, "-"), "=")
+		if !given && i+1 < len(line) && !strings.HasPrefix(line[i+1], "-") {
+			value = line[i+1]
+		}
+		flags[name] = value
+	}
+	return flags
 }

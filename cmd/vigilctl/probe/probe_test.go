@@ -39,6 +39,8 @@ func TestPages(t *testing.T) {
 			w.Write([]byte(`{"revision":7,"watchers":[{"client":"c","key":"\"a\"","lag_revisions":3}]}`))
 		case "/version":
 			w.Write([]byte(`{}`))
+		case "/debug/vars":
+			w.Write([]byte(`{"cmdline":["etcd","--pre-vote"],"settings":{"pre-vote":"false"}}`))
 		case "/metrics":
 			http.Error(w, "no", http.StatusForbidden)
 		default:
@@ -59,6 +61,9 @@ func TestPages(t *testing.T) {
 	if c, err := m.Clock(ctx); err != nil || c.Least > 0 || c.Most < 0 {
 		t.Errorf("clock: %+v %v", c, err)
 	}
+	if settings, err := m.Settings(ctx); err != nil || len(settings) != 1 || settings["pre-vote"] != "false" {
+		t.Errorf("settings: %v %v", settings, err)
+	}
 	if end, err := m.CertificateExpiry(ctx); err != nil || !end.Equal(srv.Certificate().NotAfter) {
 		t.Errorf("certificate: %v %v", end, err)
 	}
@@ -66,5 +71,14 @@ func TestPages(t *testing.T) {
 	defer plain.Close()
 	if _, err := New(plain.URL, "", nil, time.Minute).Watchers(ctx); err != ErrNotFound {
 		t.Errorf("no page: %v", err)
+	}
+}
+
+func TestFlagsOf(t *testing.T) {
+	if flags := flagsOf([]string{"vigil", "--unsafe-no-fsync", "-election-timeout", "500", "--name=a"}); flags["election-timeout"] != "500" || flags["name"] != "a" || len(flags) != 3 {
+		t.Errorf("%v", flags)
+	}
+	if flagsOf(nil) != nil {
+		t.Error("a command line that is not known has flags")
 	}
 }

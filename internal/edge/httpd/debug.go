@@ -7,15 +7,22 @@ import (
 	"maps"
 	"net/http"
 	"net/http/pprof"
+	"os"
+	"path/filepath"
 	"slices"
 
 	"golang.org/x/net/trace"
 )
 
-// vars writes the variables of the process, as package expvar does, and those of the member.
+// vars writes the variables of the process, as package expvar does, and those of the member. The command line is left out: it can
+// hold a password or a token, and everybody may read this page.
 func (h *handler) vars(w http.ResponseWriter, _ *http.Request) {
 	list := map[string]string{}
-	expvar.Do(func(v expvar.KeyValue) { list[v.Key] = v.Value.String() })
+	expvar.Do(func(v expvar.KeyValue) {
+		if v.Key != "cmdline" {
+			list[v.Key] = v.Value.String()
+		}
+	})
 	for name, v := range h.Vars() {
 		b, err := json.Marshal(v)
 		if err != nil {
@@ -34,7 +41,11 @@ func (h *handler) vars(w http.ResponseWriter, _ *http.Request) {
 
 func installProfiles(mux *http.ServeMux) {
 	mux.HandleFunc("/debug/pprof/", pprof.Index)
-	mux.HandleFunc("/debug/pprof/cmdline", pprof.Cmdline)
+	// The name of the program, without its arguments.
+	mux.HandleFunc("/debug/pprof/cmdline", func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "text/plain; charset=utf-8")
+		fmt.Fprint(w, filepath.Base(os.Args[0]))
+	})
 	mux.HandleFunc("/debug/pprof/profile", pprof.Profile)
 	mux.HandleFunc("/debug/pprof/symbol", pprof.Symbol)
 	mux.HandleFunc("/debug/pprof/trace", pprof.Trace)

@@ -258,6 +258,64 @@ func TestHangingBases(t *testing.T) {
 	})
 }
 
+// TestHangingBasesAndEntries: next to two writes of base states, two of entries never return, and leave one operation at a time. Another
+// session begins all the same.
+func TestHangingBasesAndEntries(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w, b := newWorld(t, 1), newBucket(t)
+		defer w.close()
+		release := make(chan struct{})
+		defer close(release)
+		// left are the writes that still hang.
+		left := map[string]int{}
+		f := &faulty{Bucket: b}
+		f.before = func(_ int, op, key string) error {
+			prefix, _, _ := strings.Cut(key, "/")
+			f.mu.Lock()
+			hangs := op == "put" && left[prefix+"/"] > 0
+			if hangs {
+				left[prefix+"/"]--
+			}
+			f.mu.Unlock()
+			if hangs {
+				<-release
+				return nil
+			}
+			time.Sleep(100 * time.Millisecond)
+			return nil
+		}
+		m := w.members[0]
+		m.begin(f, small)
+		w.put("first", "x")
+		w.awaitArchived(m, time.Minute)
+		w.awaitBase(b, 1, time.Minute)
+		hang := func(prefix string, n int) {
+			f.mu.Lock()
+			left[prefix] = n
+			f.mu.Unlock()
+			for all := m.a.guard.hanging() + n; m.a.guard.hanging() < all; {
+				w.put("k", "v")
+				time.Sleep(10 * time.Second)
+			}
+		}
+		hang(archive.PartPrefix, maxBases)
+		hang(archive.LogPrefix, maxRunning-1-maxBases)
+		w.awaitArchived(m, time.Minute)
+		for range 2 {
+			// The appointment lapses.
+			w.mu.Lock()
+			w.leader = 0
+			w.mu.Unlock()
+			time.Sleep(2 * appointment)
+			w.mu.Lock()
+			w.leader = m.id
+			w.mu.Unlock()
+			w.put("last", "x")
+			w.awaitArchived(m, time.Minute)
+		}
+	})
+}
+
 // TestSuccessor ends the member that archives, again and again: another one goes on without a gap.
 func TestSuccessor(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -20,7 +20,7 @@
 //  4. A gap is followed by a base at or after its end.
 //  5. Nothing is written to a bucket before its identity names this cluster.
 //  6. The manifest of a base is written after all of its parts.
-//  7. Nothing here is waited for by a request. An operation on the bucket that does not return is left alone, at most three of them,
+//  7. Nothing here is waited for by a request. An operation on the bucket that does not return is left alone, at most five of them,
 //     and Run returns within a few seconds after its context has ended.
 //  8. Memory is bounded: a log object of about 8 MiB, a part of about 32 MiB, before compression, and what a hanging operation has.
 package archiver

@@ -24,7 +24,9 @@ const (
 	// opGrace is how long an operation may take to return after its context has ended.
 	opGrace = 500 * time.Millisecond
 	// maxRunning is how many operations are in progress: three while a session begins, then one of the entries, and maxBases of bases,
-	// which is one, and another while it hangs. Those that hang count, and each keeps one object in memory.
+	// which is one, and another while it hangs. Those that hang count, and each keeps one object in memory. An operation waits
+	// for its turn as long as fewer than all hang, so that a session begins with one at a time if need be. The last one is
+	// none of a base.
 	maxRunning = 3 + maxBases
 	maxBases   = 2
 )
@@ -40,11 +42,20 @@ func forBases(ctx context.Context) context.Context { return context.WithValue(ct
 type guard struct {
 	mu struct {
 		sync.Mutex
-		running, hanging int
-		bases            int // of running
+		running, hanging count
+		// changed, if set, is closed when one of them changes.
+		changed chan struct{}
 		// short is the limit of operations on one object, 0 for shortTimeout.
 		short time.Duration
 	}
+}
+
+// count is a number of operations, and how many of them are of bases.
+type count struct{ all, bases int }
+
+func (c *count) add(n, bases int) {
+	c.all += n
+	c.bases += n * bases
 }
 
 // limit returns the limit of time of an operation on one object with a number of bytes.
@@ -73,8 +84,8 @@ func (g *guard) do(ctx context.Context, limit time.Duration, f func(ctx context.
 	if ctx.Value(basesKey{}) != nil {
 		bases = 1
 	}
-	if !g.begin(bases) {
-		return errHanging
+	if err := g.begin(ctx, bases); err != nil {
+		return err
 	}
 	begun := time.Now()
 	limited, cancel := context.WithTimeout(ctx, limit)
@@ -82,7 +93,7 @@ func (g *guard) do(ctx context.Context, limit time.Duration, f func(ctx context.
 	done := make(chan error, 1)
 	go func() {
 		err := f(limited)
-		g.end(bases)
+		g.note(&g.mu.running, -1, bases)
 		done <- err
 	}()
 	select {
@@ -103,10 +114,10 @@ func (g *guard) do(ctx context.Context, limit time.Duration, f func(ctx context.
 		return timed(ctx, limited, limit, err)
 	case <-grace.C:
 	}
-	g.noteHanging(1)
+	g.note(&g.mu.hanging, 1, bases)
 	go func() {
 		<-done
-		g.noteHanging(-1)
+		g.note(&g.mu.hanging, -1, bases)
 	}()
 	if err := ctx.Err(); err != nil {
 		return err
@@ -122,35 +133,53 @@ func timed(ctx, limited context.Context, limit time.Duration, err error) error {
 	return err
 }
 
-// begin counts an operation, bases is 1 if it is one of a base; false if there are too many.
-func (g *guard) begin(bases int) bool {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	if g.mu.running >= maxRunning || bases > 0 && g.mu.bases >= maxBases {
-		return false
+// begin counts an operation, bases is 1 if it is one of a base. It waits for others to end, unless too many hang.
+func (g *guard) begin(ctx context.Context, bases int) error {
+	for {
+		changed, err := g.tryBegin(bases)
+		if changed == nil {
+			return err
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
 	}
-	g.mu.running++
-	g.mu.bases += bases
-	return true
 }
 
-// end ends what begin has counted.
-func (g *guard) end(bases int) {
+// tryBegin counts an operation, or returns why not, or what to wait for.
+func (g *guard) tryBegin(bases int) (changed <-chan struct{}, err error) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	g.mu.running--
-	g.mu.bases -= bases
+	full := func(c count) bool { return c.all >= maxRunning-bases || bases > 0 && c.bases >= maxBases }
+	switch {
+	case !full(g.mu.running):
+		g.mu.running.add(1, bases)
+		return nil, nil
+	case full(g.mu.hanging):
+		return nil, errHanging
+	}
+	if g.mu.changed == nil {
+		g.mu.changed = make(chan struct{})
+	}
+	return g.mu.changed, nil
 }
 
-func (g *guard) noteHanging(n int) {
+// note adds n operations to a count.
+func (g *guard) note(c *count, n, bases int) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	g.mu.hanging += n
+	c.add(n, bases)
+	if g.mu.changed != nil {
+		close(g.mu.changed)
+		g.mu.changed = nil
+	}
 }
 
 // hanging returns how many operations hang.
 func (g *guard) hanging() int {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	return g.mu.hanging
+	return g.mu.hanging.all
 }

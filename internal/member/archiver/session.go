@@ -428,12 +428,14 @@ func (s *session) noteSent(index uint64) {
 
 // put writes an object, again and again until it is there, this member is not appointed any more, or ctx ends.
 func (s *session) put(ctx context.Context, in activity, name string, data []byte) error {
-	for b := (backoff{}); ; {
-		// A process that was stopped for a time has an old view of the archive.
-		if !s.a.appointed() {
-			return errNotAppointed
-		}
-		err := s.a.guard.do(ctx, s.a.guard.limit(len(data)), func(ctx context.Context) error { return s.b.Put(ctx, name, data) })
+	for b := (backoff{}); s.a.appointed(); {
+		err := s.a.guard.do(ctx, s.a.guard.limit(len(data)), func(ctx context.Context) error {
+			// A process that was stopped for a time, or has waited for other operations, has an old view of the archive.
+			if !s.a.appointed() {
+				return errNotAppointed
+			}
+			return s.b.Put(ctx, name, data)
+		})
 		switch {
 		case err == nil || errors.Is(err, bucket.ErrExists):
 			// The name is that of the content, or random: what exists is this object, of an attempt without an answer.
@@ -445,12 +447,15 @@ func (s *session) put(ctx context.Context, in activity, name string, data []byte
 			return nil
 		case ctx.Err() != nil:
 			return ctx.Err()
+		case errors.Is(err, errNotAppointed):
+			return err
 		}
 		s.a.noteFailure(in, "writing "+name, err)
 		if !wait(ctx, b.next()) {
 			return ctx.Err()
 		}
 	}
+	return errNotAppointed
 }
 
 func hexText(id uint64) string { return strconv.FormatUint(id, 16) }

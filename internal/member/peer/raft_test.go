@@ -19,6 +19,7 @@ import (
 type proposals struct {
 	mu      sync.Mutex
 	waiting [][]byte
+	refused []uint64 // numbers
 }
 
 func (p *proposals) Next(uint64) []byte {
@@ -36,6 +37,12 @@ func (p *proposals) Outstanding(uint64) int { return 0 }
 func (p *proposals) Few() bool              { return true }
 
 func (p *proposals) Dropped() {}
+
+func (p *proposals) Refused(head []byte) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.refused = append(p.refused, binary.BigEndian.Uint64(head))
+}
 
 // replicaOf is a node with its log, on a transport.
 type replicaOf struct {
@@ -62,7 +69,8 @@ func startReplica(t *testing.T, m *member) *replicaOf {
 	r := &replicaOf{member: m}
 	tick := time.NewTicker(20 * time.Millisecond)
 	r.node, err = raftnode.New(raftnode.Config{ID: m.id, Log: log, ConfState: &raftpb.ConfState{Voters: []uint64{1, 2, 3}},
-		Applied: 1, Ticks: tick.C, Proposals: &r.props, Transport: m.Transport, MaxInFlight: 8, MaxMessage: 64 << 10})
+		Applied: 1, Ticks: tick.C, Proposals: &r.props, Transport: m.Transport, MaxInFlight: 8, MaxMessage: 64 << 10,
+		MaxUncommitted: 32 << 10})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -116,7 +124,7 @@ func (r *replicaOf) propose(n uint64, size int) {
 
 // Three members with real logs over real connections, each through a proxy that resets, delays and
 // swallows. Whatever is committed is applied by all in the same order and once, and when the faults
-// are over all catch up.
+// are over all catch up. What a leader has refused is never applied.
 func TestRaftOverFaultyConnections(t *testing.T) {
 	seed := uint64(time.Now().UnixNano())
 	t.Logf("seed %d", seed)
@@ -199,5 +207,15 @@ func TestRaftOverFaultyConnections(t *testing.T) {
 	if n := len(slices.Compact(once)); n != len(want) {
 		t.Errorf("%d of %d were applied more than once", len(want)-n, len(want))
 	}
-	t.Logf("%d proposed, %d applied", number, len(want))
+	refused := 0
+	for _, r := range all {
+		r.props.mu.Lock()
+		for _, n := range r.props.refused {
+			if refused++; slices.Contains(want, n) {
+				t.Errorf("proposal %d was refused and applied", n)
+			}
+		}
+		r.props.mu.Unlock()
+	}
+	t.Logf("%d proposed, %d applied, %d refused", number, len(want), refused)
 }

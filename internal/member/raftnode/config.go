@@ -33,6 +33,8 @@ type Proposals interface {
 	Next(term uint64) []byte
 	// Dropped reports that the group that Next returned last was not proposed and never will be.
 	Dropped()
+	// Refused reports the same of a proposal that Next returned for a leader, of which it gets the first bytes.
+	Refused(head []byte)
 	// Few reports whether so few requests of this member are under way that each is served best by one goroutine.
 	Few() bool
 	// Outstanding returns how many proposals that Next handed out for a term have no outcome yet.
@@ -40,7 +42,7 @@ type Proposals interface {
 }
 
 // Transport carries messages to other members. Send does not block: what cannot be sent is dropped,
-// raft sends it again. It is called from two goroutines.
+// raft sends it again. A message arrives once at most. Send is called from two goroutines.
 type Transport interface {
 	Send(msgs []*raftpb.Message)
 }
@@ -90,8 +92,9 @@ type Config struct {
 	// default 16 MiB. One entry is always handed out.
 	MaxApplying uint64
 	// MaxUncommitted bounds the entries a leader has proposed and not yet committed, in bytes;
-	// default 64 MiB. Proposals beyond are dropped. It also bounds what another member has been sent and has not acknowledged,
-	// which that member keeps in memory while its disk is slow; one message may exceed it.
+	// default 64 MiB. Proposals beyond are dropped, but those of other members wait, up to as many bytes
+	// again. It also bounds what another member has been sent and has not acknowledged, which that member
+	// keeps in memory while its disk is slow; one message may exceed it.
 	MaxUncommitted uint64
 	// MaxGroup bounds the entries that are appended to the log at once, in bytes; default 64 MiB. One
 	// entry is always appended.

@@ -1,6 +1,7 @@
 package raftnode
 
 import (
+	"bytes"
 	"errors"
 	"slices"
 
@@ -15,8 +16,14 @@ import (
 // stamp marks a proposal for the leader of the present term.
 func (n *Node) stamp(m *raftpb.Message) { m.LogTerm = new(n.term.Load()) }
 
-// takeForwarded steps a proposal of another member.
+// takeForwarded steps a proposal of another member, or takes the leader's refusal of an own one.
 func (n *Node) takeForwarded(m *raftpb.Message) {
+	if m.GetReject() {
+		for _, e := range m.GetEntries() {
+			n.cfg.Proposals.Refused(e.GetData())
+		}
+		return
+	}
 	st := n.raft.node.BasicStatus()
 	if st.RaftState != raft.StateLeader || st.HardState.GetTerm() != m.GetLogTerm() {
 		n.cfg.Logger.Debug("proposal for another term dropped", "from", m.GetFrom(), "term", m.GetLogTerm())
@@ -32,9 +39,33 @@ func (n *Node) takeForwarded(m *raftpb.Message) {
 	}
 	// Leadership is being handed over, too much is uncommitted, or a configuration change is under way.
 	// All of it ends.
-	if len(n.raft.held) < maxPeerMessages {
-		n.raft.held = append(n.raft.held, m)
+	size := uint64(0)
+	for _, e := range m.GetEntries() {
+		size += uint64(len(e.GetData()))
 	}
+	if held := len(n.raft.held); held > 0 && n.raft.heldBytes+size > n.cfg.MaxUncommitted || held >= maxPeerMessages {
+		n.send([]*raftpb.Message{refusal(m, n.cfg.ID)})
+		return
+	}
+	n.raft.held = append(n.raft.held, m)
+	n.raft.heldBytes += size
+}
+
+// refusedHead is how much of a refused proposal is sent back: it begins with a number of its own.
+const refusedHead = 64
+
+// refusal is the answer to a proposal that the leader does not take. It never will be taken: no other leader has its term. A member
+// of an older version takes the answer for a proposal of a term that it does not lead, and waits until its requests expire, as it does
+// if the answer is lost. So does the proposer of a configuration change.
+func refusal(m *raftpb.Message, leader uint64) *raftpb.Message {
+	answer := &raftpb.Message{Type: raftpb.MsgProp.Enum(), From: new(leader), To: new(m.GetFrom()), LogTerm: new(m.GetLogTerm()), Reject: new(true)}
+	for _, e := range m.GetEntries() {
+		if data := e.GetData(); !isConfChange(e) {
+			// A copy, or the answer would keep all of the proposal in memory until it is sent.
+			answer.Entries = append(answer.Entries, &raftpb.Entry{Data: bytes.Clone(data[:min(len(data), refusedHead)])})
+		}
+	}
+	return answer
 }
 
 func isConfChange(e *raftpb.Entry) bool { return e.GetType() != raftpb.EntryNormal }
@@ -63,7 +94,7 @@ func (n *Node) retryHeld() {
 	}
 	n.raft.heldAt = now
 	list := n.raft.held
-	n.raft.held = nil
+	n.raft.held, n.raft.heldBytes = nil, 0
 	for _, m := range list {
 		n.takeForwarded(m)
 	}

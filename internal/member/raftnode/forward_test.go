@@ -3,6 +3,8 @@ package raftnode
 import (
 	"context"
 	"log/slog"
+	"slices"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -46,7 +48,7 @@ func TestFirstElectionIsBehindTheBeginning(t *testing.T) {
 }
 
 // A proposal of another member that there is no room for is tried again when there may be, and not in each turn:
-// raft logs a warning each time.
+// raft logs a warning each time. As many bytes wait as may be uncommitted, and others are refused.
 func TestProposalsWithoutRoomAreNotTriedInEachTurn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		out, lines := &sent{}, &countingLog{}
@@ -78,9 +80,25 @@ func TestProposalsWithoutRoomAreNotTriedInEachTurn(t *testing.T) {
 		synctest.Wait()
 		acknowledge()
 		synctest.Wait()
-		for range 3 {
+		for _, data := range []string{"12345678", "1234", "56789", "wide", "in", "long" + strings.Repeat("x", refusedHead)} {
 			m.Step(&raftpb.Message{Type: raftpb.MsgProp.Enum(), From: new(uint64(2)), To: new(uint64(1)), LogTerm: &term,
-				Entries: []*raftpb.Entry{{Data: []byte("12345678")}}})
+				Entries: []*raftpb.Entry{{Data: []byte(data)}}})
+		}
+		synctest.Wait()
+		var refused []string
+		for _, v := range out.of(raftpb.MsgProp) {
+			if v.GetTo() != 2 || v.GetFrom() != 1 || v.GetLogTerm() != term || !v.GetReject() {
+				t.Errorf("answer %v", v)
+			}
+			for _, e := range v.GetEntries() {
+				refused = append(refused, string(e.GetData()))
+				if n := cap(e.GetData()); n > refusedHead {
+					t.Errorf("the refusal keeps %d bytes", n)
+				}
+			}
+		}
+		if want := []string{"wide", "in", "long" + strings.Repeat("x", refusedHead-4)}; !slices.Equal(refused, want) {
+			t.Errorf("refused %q, want %q", refused, want)
 		}
 		for range 1000 {
 			m.Step(answer(&raftpb.Message{Term: &term}, raftpb.MsgHeartbeatResp))
@@ -95,6 +113,22 @@ func TestProposalsWithoutRoomAreNotTriedInEachTurn(t *testing.T) {
 		}
 		if got := m.applied(); len(got) != 3 {
 			t.Errorf("applied %q: what was held is lost", got)
+		}
+	})
+}
+
+// A refusal of the leader reaches the proposals, whatever this member is now.
+func TestRefusedProposalIsReported(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := startMember(t, newMemLog(wal.Start{Index: 1, Term: 1}), nil)
+		synctest.Wait()
+		m.Step(&raftpb.Message{Type: raftpb.MsgProp.Enum(), From: new(uint64(2)), To: new(uint64(1)), LogTerm: new(m.Status().Term), Reject: new(true),
+			Entries: []*raftpb.Entry{{Data: []byte("head")}}})
+		synctest.Wait()
+		m.source.mu.Lock()
+		defer m.source.mu.Unlock()
+		if got := m.source.mu.refused; !slices.Equal(got, []string{"head"}) || len(m.applied()) != 0 {
+			t.Errorf("refused %q, applied %q", got, m.applied())
 		}
 	})
 }

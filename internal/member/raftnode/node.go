@@ -106,8 +106,9 @@ type raftState struct {
 	// confStepped is set while one is on its way into the log.
 	lastConf    uint64
 	confStepped bool
-	// held are proposals of other members that could not be taken at once.
-	held []*raftpb.Message
+	// held are proposals of other members that could not be taken at once, and heldBytes is their size.
+	held      []*raftpb.Message
+	heldBytes uint64
 	// heldAt is the room there was when they were tried last.
 	heldAt room
 	early  early

@@ -193,6 +193,7 @@ type source struct {
 		sync.Mutex
 		waiting [][]byte
 		dropped int
+		refused []string
 	}
 	buf  []byte
 	many atomic.Bool // requests are under way, so the goroutines of the node work concurrently
@@ -218,6 +219,12 @@ func (s *source) Dropped() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.mu.dropped++
+}
+
+func (s *source) Refused(head []byte) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.mu.refused = append(s.mu.refused, string(head))
 }
 
 func (s *source) put(data string) {

@@ -1,9 +1,11 @@
 package replica
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
+	"runtime/debug"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -320,6 +322,70 @@ func TestProposeAlone(t *testing.T) {
 	}
 	close(release)
 	outcomes(t, r, 1)
+}
+
+// TestProposeAloneOnHangingLog: a log that hangs after quick syncs holds up one caller. Requests of others do not wait, and that of the
+// caller has its timeout.
+func TestProposeAloneOnHangingLog(t *testing.T) {
+	var hangs atomic.Bool
+	hanging, release := make(chan struct{}), make(chan struct{})
+	c := config(faultfs.New(memfs.New(), func(op faultfs.Op, name string) faultfs.Fault {
+		if op == faultfs.OpSync && strings.HasPrefix(name, "data/wal/") && hangs.Load() && bytes.Contains(debug.Stack(), []byte("(*Starter).Propose")) {
+			hangs.Store(false)
+			close(hanging)
+			<-release
+		}
+		return faultfs.None
+	}))
+	c.RequestTimeout = 500 * time.Millisecond
+	r := start(t, c)
+	put := func(tag int) {
+		t.Helper()
+		if !r.Starter.StartPut(t.Context(), &kv.PutRequest{Key: []byte("k")}, tag) || !r.Starter.Unproposed() {
+			t.Fatal("declined")
+		}
+	}
+	done := make(chan []kv.Outcome)
+	hangs.Store(true)
+	await(t, "a log that hangs for the caller", func() bool {
+		put(1)
+		go func() { done <- r.Starter.Propose(nil, true) }()
+		select {
+		case list := <-done: // another entry was on its way, or the machine is slow
+			if len(list) == 0 {
+				outcomes(t, r, 1)
+			}
+			return false
+		case <-hanging:
+			return true
+		}
+	})
+	defer func() {
+		close(release)
+		<-done
+	}()
+	if res, ok := r.Starter.Get(t.Context(), &kv.RangeRequest{Key: []byte("k")}); !ok {
+		t.Errorf("a get: %+v", res)
+	}
+	put(2)
+	if list := r.Starter.Propose(nil, true); len(list) > 0 {
+		t.Errorf("results %+v", list)
+	}
+	for tag, o := range outcomes(t, r, 2) {
+		if !errors.Is(o.Err, kv.ErrTimeout) {
+			t.Errorf("put %v: %+v", tag, o)
+		}
+	}
+	// With no other request under way it does not wait either.
+	put(3)
+	if list := r.Starter.Propose(nil, true); len(list) > 0 {
+		t.Errorf("results %+v", list)
+	}
+	select {
+	case list := <-done:
+		t.Errorf("the first caller is back, with %+v", list)
+	default:
+	}
 }
 
 // TestPostponedAuth: a change of users whose commit lacks room for a moment is announced as any other one.

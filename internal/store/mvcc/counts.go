@@ -33,7 +33,7 @@ func (s *Store) newRests() *pace.Rests {
 // Counts are what a store has done since it was opened.
 type Counts struct {
 	// Ranges, Puts and Deletes count operations, those in transactions among them; Txns the
-	// transactions of more than one operation.
+	// transactions of more than one operation. Ranges whose results are discarded do not count.
 	Ranges, Puts, Deletes, Txns uint64
 	// PutBytes are the keys and values put.
 	PutBytes uint64

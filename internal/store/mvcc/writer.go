@@ -222,7 +222,9 @@ func (w *Writer) view() view {
 func (w *Writer) next() kv.Rev { return kv.Rev{Main: w.rev + 1, Sub: w.subs} }
 
 func (w *Writer) rangeKeys(r *kv.RangeRequest) (*kv.RangeResult, error) {
-	w.tally.ranges++
+	if !w.discard { // otherwise it counts at the member that answers
+		w.tally.ranges++
+	}
 	sc := getScratch()
 	defer sc.free()
 	sc.view = w.view()

@@ -1,6 +1,7 @@
 package proposal
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"crypto/rand"
@@ -240,8 +241,30 @@ func (q *Queue) rejectGrowing(err error) {
 }
 
 // Dropped fails the group that Next returned last. It has no effect and never will.
-func (q *Queue) Dropped() {
-	if g := q.Claim(q.offered.seq); g != nil {
+func (q *Queue) Dropped() { q.drop(q.offered.seq) }
+
+// Refused fails a pending group that begins with some bytes: its header, which no other group has, and more. It has no effect
+// and never will.
+func (q *Queue) Refused(head []byte) {
+	if len(head) < fsm.HeaderSize {
+		return
+	}
+	q.mu.Lock()
+	var refused *Group
+	for _, g := range q.mu.pending {
+		if !g.conf && bytes.HasPrefix(g.buf, head) {
+			refused = g
+		}
+	}
+	q.mu.Unlock()
+	if refused != nil {
+		q.drop(refused.seq)
+	}
+}
+
+// drop fails a pending group that has no effect.
+func (q *Queue) drop(seq uint64) {
+	if g := q.Claim(seq); g != nil {
 		q.applying.Add(-g.cost)
 		q.failed.Add(uint64(len(g.waiters)))
 		g.Fail(kv.ErrTooManyRequests)

@@ -1,6 +1,7 @@
 package proposal
 
 import (
+	"bytes"
 	"errors"
 	"testing"
 	"time"
@@ -89,6 +90,49 @@ func TestNoSpaceBeforeFullQueue(t *testing.T) {
 	}
 	if _, _, err := q.Add(t.Context(), del, del.Cost()); err != kv.ErrTooManyRequests {
 		t.Errorf("a deletion: %v", err)
+	}
+}
+
+// A group that the leader has refused fails, and no other one; a refusal of one that is proposed again is about the time before.
+func TestQueueRefused(t *testing.T) {
+	q := New(Options{Member: 1, MaxGroupBytes: 1 << 20, MaxGroupRequests: 1, MaxPendingBytes: 1 << 20, MaxRequestBytes: 1 << 20, Space: &disk{}})
+	var waiters []*Waiter
+	for range 3 {
+		w, _, err := q.Add(t.Context(), &fsm.Request{Put: &kv.PutRequest{Key: []byte("k"), Value: make([]byte, 100)}}, 100)
+		if err != nil {
+			t.Fatal(err)
+		}
+		waiters = append(waiters, w)
+	}
+	if _, err := q.Register(); err != nil {
+		t.Fatal(err)
+	}
+	head := func() []byte { return bytes.Clone(q.Next(1)[:fsm.HeaderSize+8]) }
+	_, second, third := head(), head(), head()
+	for _, b := range [][]byte{nil, second[:fsm.HeaderSize-1], bytes.Repeat([]byte{0}, fsm.HeaderSize), second, second} {
+		q.Refused(b)
+	}
+	for i, w := range waiters {
+		select {
+		case <-w.done:
+			if err := w.take().Err; i != 1 || err != kv.ErrTooManyRequests {
+				t.Errorf("request %d: %v", i, err)
+			}
+		default:
+			if i == 1 {
+				t.Error("the refused request waits")
+			}
+		}
+	}
+	if n := q.Outstanding(1); n != 2 || q.mu.cost != 200 || q.applying.Load() != 0 {
+		t.Errorf("%d groups of %d bytes are outstanding, %d being applied; want 2 of 200, and 0", n, q.mu.cost, q.applying.Load())
+	}
+	q.Requeue(2)
+	q.Refused(third)
+	again := [2][]byte{q.Next(2), q.Next(2)}
+	q.Refused(third)
+	if n := q.Outstanding(2); n != 2 || again[1] == nil {
+		t.Errorf("%d groups are outstanding", n)
 	}
 }
 
