@@ -71,7 +71,8 @@ func (s *service) beginRange(ctx context.Context, r *wire.RangeRequest, p transp
 	if !ok {
 		return nil, started(s.cfg.Starter.StartGet(&r.RangeRequest, p))
 	}
-	return &wire.RangeResponse{Header: s.header(res.Revision), Result: res}, transport.Answered
+	r.Answer = wire.RangeResponse{Header: s.header(res.Revision), Result: res}
+	return &r.Answer, transport.Answered
 }
 
 func (s *service) beginPut(ctx context.Context, r *wire.PutRequest, p transport.Pending) (any, transport.Begun) {

@@ -2,6 +2,7 @@ package rpc
 
 import (
 	"context"
+	"sync"
 
 	"go.etcd.io/etcd/api/v3/etcdserverpb"
 
@@ -25,6 +26,7 @@ type endpoint struct {
 	clientStreams, serverStreams bool
 
 	newRequest func() any
+	free       func(request any) // of transport.Method; nil if requests are not used again
 	unary      func(ctx context.Context, request any) (response any, err error)
 	stream     func(*serverStream) error
 	session    func() served
@@ -72,6 +74,9 @@ func serverStreaming[Request any](name string, serve func(*Request, *serverStrea
 	}}
 }
 
+// rangeRequests are requests of gets that were answered at once.
+var rangeRequests = sync.Pool{New: func() any { return new(wire.RangeRequest) }}
+
 // services are the services of the API.
 func (s *service) services() []serviceDef {
 	m, c, l, a := &maintenance{svc: s}, &clusterServer{svc: s}, &leaseServer{svc: s}, &authServer{svc: s}
@@ -88,6 +93,11 @@ func (s *service) services() []serviceDef {
 			return &wire.RangeResponse{Header: s.header(o.Range.Revision), Result: o.Range}, nil
 		})
 		rangeMethod.mayDecline = true
+		rangeMethod.newRequest = func() any { return rangeRequests.Get() }
+		rangeMethod.free = func(r any) {
+			*r.(*wire.RangeRequest) = wire.RangeRequest{}
+			rangeRequests.Put(r)
+		}
 		put = express(put, s.beginPut, func(ctx context.Context, _ *wire.PutRequest, o *kv.Outcome) (any, error) {
 			return s.putAnswer(ctx, o.Put)
 		})

@@ -3,7 +3,11 @@ package wire
 import "vigil/internal/kv"
 
 // RangeRequest is etcdserverpb.RangeRequest.
-type RangeRequest struct{ kv.RangeRequest }
+type RangeRequest struct {
+	kv.RangeRequest
+	// Answer is memory for the answer to a get.
+	Answer RangeResponse
+}
 
 // PutRequest is etcdserverpb.PutRequest.
 type PutRequest struct {
