@@ -2,7 +2,6 @@ package rpc
 
 import (
 	"context"
-	"sync"
 
 	"go.etcd.io/etcd/api/v3/etcdserverpb"
 
@@ -74,9 +73,6 @@ func serverStreaming[Request any](name string, serve func(*Request, *serverStrea
 	}}
 }
 
-// rangeRequests are requests of gets that were answered at once.
-var rangeRequests = sync.Pool{New: func() any { return new(wire.RangeRequest) }}
-
 // services are the services of the API.
 func (s *service) services() []serviceDef {
 	m, c, l, a := &maintenance{svc: s}, &clusterServer{svc: s}, &leaseServer{svc: s}, &authServer{svc: s}
@@ -93,11 +89,8 @@ func (s *service) services() []serviceDef {
 			return &wire.RangeResponse{Header: s.header(o.Range.Revision), Result: o.Range}, nil
 		})
 		rangeMethod.mayDecline = true
-		rangeMethod.newRequest = func() any { return rangeRequests.Get() }
-		rangeMethod.free = func(r any) {
-			*r.(*wire.RangeRequest) = wire.RangeRequest{}
-			rangeRequests.Put(r)
-		}
+		rangeMethod.newRequest = func() any { return wire.NewRangeRequest() }
+		rangeMethod.free = func(r any) { r.(*wire.RangeRequest).Free() }
 		put = express(put, s.beginPut, func(ctx context.Context, _ *wire.PutRequest, o *kv.Outcome) (any, error) {
 			return s.putAnswer(ctx, o.Put)
 		})

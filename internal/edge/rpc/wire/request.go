@@ -5,8 +5,7 @@ import "vigil/internal/kv"
 // RangeRequest is etcdserverpb.RangeRequest.
 type RangeRequest struct {
 	kv.RangeRequest
-	// Answer is memory for the answer to a get.
-	Answer RangeResponse
+	get *GetAnswer // nil if there is none
 }
 
 // PutRequest is etcdserverpb.PutRequest.
