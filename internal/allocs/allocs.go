@@ -22,14 +22,14 @@ type Row struct {
 var Table = []Row{
 	// Whole calls at a member, from the first byte of the request to the last one of the answer. Of writes that come together, a part
 	// is that of their groups, whose number depends on the machine.
-	{"server: get", 12, 0.5},
-	{"server: serializable get", 12, 0.5},
+	{"server: get", 8, 0.5},
+	{"server: serializable get", 8, 0.5},
 	{"server: range of 500 keys", 57.6, 1.5},
 	{"server: put", 13.2, 0.75},
 	{"server: put alone", 70, 4},
 	{"server: transaction", 20.5, 1},
 	{"server: deletion", 14.2, 1},
-	{"server: lease grant", 22.8, 1},
+	{"server: lease grant", 14.8, 1},
 	{"server: keep-alive", 0, 0.5},
 
 	// The functions at the top of the profiles of puts, gets, ranges and events.

@@ -74,6 +74,18 @@ type RangeResult struct {
 	More bool
 }
 
+// GetResult is memory for the result of a range of one key.
+type GetResult struct {
+	RangeResult
+	end [1]int
+}
+
+// SetRecord sets the only record.
+func (g *GetResult) SetRecord(b []byte) {
+	g.Count, g.end[0] = 1, len(b)
+	g.KVs = Records{Buf: b[:len(b):len(b)], Ends: g.end[:]}
+}
+
 // Abandon leaves the memory of a result that is dropped to its lender.
 func (r *RangeResult) Abandon() {
 	if r.KVs.Long != nil {

@@ -21,8 +21,8 @@ import (
 // Starter is the part of the member that serves requests on goroutines that must not wait. Its methods decline what might
 // wait, and what is rejected: nothing was done then, and the request goes to KV or Leases.
 type Starter interface {
-	// Get reads one key. The result must not be kept.
-	Get(context.Context, *kv.RangeRequest) (res *kv.RangeResult, ok bool)
+	// Get reads one key into res, which must not be kept. The request began at start.
+	Get(ctx context.Context, r *kv.RangeRequest, res *kv.GetResult, start time.Time) (ok bool)
 	// StartGet, StartPut, StartDelete, StartTxn and StartGrant start a request; Results returns its result, with the tag. That of a get
 	// may be that it is declined, and must not be kept. Unproposed must follow.
 	StartGet(r *kv.RangeRequest, tag any) (started bool)
@@ -67,11 +67,13 @@ func (s *service) beginRange(ctx context.Context, r *wire.RangeRequest, p transp
 	if validate.Range(&r.RangeRequest) != nil || times.Given(transport.Metadata(ctx)) {
 		return nil, transport.Declined
 	}
-	res, ok := s.cfg.Starter.Get(ctx, &r.RangeRequest)
-	if !ok {
+	a := r.MakeAnswer()
+	if !s.cfg.Starter.Get(ctx, &r.RangeRequest, &a.Memory, p.Arrived()) {
+		r.DropAnswer()
 		return nil, started(s.cfg.Starter.StartGet(&r.RangeRequest, p))
 	}
-	return &wire.RangeResponse{Header: s.header(res.Revision), Result: res}, transport.Answered
+	a.Header, a.Result = s.header(a.Memory.Revision), &a.Memory.RangeResult
+	return &a.RangeResponse, transport.Answered
 }
 
 func (s *service) beginPut(ctx context.Context, r *wire.PutRequest, p transport.Pending) (any, transport.Begun) {

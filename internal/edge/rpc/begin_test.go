@@ -7,6 +7,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"go.etcd.io/etcd/api/v3/etcdserverpb"
@@ -32,16 +33,19 @@ func newFakeStarter(store KV) *fakeStarter {
 // declines reports whether a request is declined: every third one.
 func (f *fakeStarter) declines() bool { return f.n.Add(1)%3 == 0 }
 
-func (f *fakeStarter) Get(ctx context.Context, r *kv.RangeRequest) (*kv.RangeResult, bool) {
+func (f *fakeStarter) Get(ctx context.Context, r *kv.RangeRequest, into *kv.GetResult, _ time.Time) bool {
 	if f.broken.Load() {
 		panic("broken get")
 	}
 	fake, ok := f.kv.(*fakeKV)
 	if !ok || f.declines() || len(r.End) > 0 || fake.hook.Load() != nil {
-		return nil, false
+		return false
 	}
 	res, err := fake.Range(ctx, r)
-	return res, err == nil
+	if err == nil {
+		into.RangeResult = *res
+	}
+	return err == nil
 }
 
 func (f *fakeStarter) start(tag any, call func() kv.Outcome) bool {

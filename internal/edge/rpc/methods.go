@@ -25,6 +25,7 @@ type endpoint struct {
 	clientStreams, serverStreams bool
 
 	newRequest func() any
+	free       func(request any) // of transport.Method; nil if requests are not used again
 	unary      func(ctx context.Context, request any) (response any, err error)
 	stream     func(*serverStream) error
 	session    func() served
@@ -88,6 +89,8 @@ func (s *service) services() []serviceDef {
 			return &wire.RangeResponse{Header: s.header(o.Range.Revision), Result: o.Range}, nil
 		})
 		rangeMethod.mayDecline = true
+		rangeMethod.newRequest = func() any { return wire.NewRangeRequest() }
+		rangeMethod.free = func(r any) { r.(*wire.RangeRequest).Free() }
 		put = express(put, s.beginPut, func(ctx context.Context, _ *wire.PutRequest, o *kv.Outcome) (any, error) {
 			return s.putAnswer(ctx, o.Put)
 		})

@@ -113,7 +113,7 @@ func (s *Server) serve(d serviceDef) transport.Service {
 			strings.HasPrefix(d.name, "grpc."):
 			m.forLearner = true
 		}
-		m.served = transport.Method{Name: e.name, ClientStreams: e.clientStreams, ServerStreams: e.serverStreams, NewRequest: e.newRequest, Tag: m}
+		m.served = transport.Method{Name: e.name, ClientStreams: e.clientStreams, ServerStreams: e.serverStreams, NewRequest: e.newRequest, Free: e.free, Tag: m}
 		if e.begin != nil {
 			m.served.Begin = func(ctx context.Context, request any, p transport.Pending) (any, transport.Begun) {
 				return s.begin(ctx, m, request, p)

@@ -222,19 +222,20 @@ func TestNoReadOfWhatCameAfterAuth(t *testing.T) {
 			if reads++; reads == 1 {
 				enable()
 			}
-			res, _ := peek(r, key)
-			return res, nil
+			var res kv.GetResult
+			peek(r, key, &res)
+			return &res.RangeResult, nil
 		})
 	if !errors.Is(err, kv.ErrUserEmpty) || res != nil || reads != 1 {
 		t.Errorf("after %d reads: %v, %v", reads, res, err)
 	}
 	changeAuth(t, r, root, kv.AuthRequest{Op: kv.AuthDisable})
-	res, ok := r.Starter.get(t.Context(), key, func(r *Replica, req *kv.RangeRequest) (*kv.RangeResult, bool) {
+	var got kv.GetResult
+	if r.Starter.get(t.Context(), key, &got, time.Now(), func(r *Replica, req *kv.RangeRequest, res *kv.GetResult) bool {
 		enable()
-		return peek(r, req)
-	})
-	if ok {
-		t.Errorf("a get without a handler: %v", res)
+		return peek(r, req, res)
+	}) {
+		t.Errorf("a get without a handler: %v", got)
 	}
 }
 

@@ -187,40 +187,39 @@ func (s *Starter) finish(dst []kv.Outcome, p *proposal.Started, now time.Time) [
 	return append(dst, out)
 }
 
-// Get reads one key at the newest revision, if its value is in memory, or in the cache of the file system, and small.
-func (s *Starter) Get(ctx context.Context, req *kv.RangeRequest) (res *kv.RangeResult, ok bool) {
-	return s.get(ctx, req, peek)
+// Get reads one key at the newest revision into res, if its value is small and in memory, or in the cache of the file system.
+func (s *Starter) Get(ctx context.Context, req *kv.RangeRequest, res *kv.GetResult, start time.Time) (ok bool) {
+	return s.get(ctx, req, res, start, peek)
 }
 
 // peek reads one key from the present store.
-func peek(r *Replica, req *kv.RangeRequest) (res *kv.RangeResult, ok bool) {
-	return r.handle().store.Peek(req)
+func peek(r *Replica, req *kv.RangeRequest, res *kv.GetResult) (ok bool) {
+	return r.handle().store.Peek(req, res)
 }
 
 // get is Get with the function that reads.
-func (s *Starter) get(ctx context.Context, req *kv.RangeRequest, read func(*Replica, *kv.RangeRequest) (*kv.RangeResult, bool)) (res *kv.RangeResult, ok bool) {
+func (s *Starter) get(ctx context.Context, req *kv.RangeRequest, res *kv.GetResult, start time.Time, read func(*Replica, *kv.RangeRequest, *kv.GetResult) bool) (ok bool) {
 	r := s.r
 	if len(req.End) > 0 || r.Access.AuthEnabled() || r.trust.Check() != nil {
-		return nil, false
+		return false
 	}
 	select {
 	case <-r.stopping:
-		return nil, false
+		return false
 	default:
 	}
-	took := timing.Read{Start: time.Now()}
 	if !req.Serializable {
 		if index, ok := r.node.TryReadIndex(); !ok || r.applied.Load() < index {
-			return nil, false
+			return false
 		}
 	}
-	if res, ok = read(r, req); !ok || r.Access.AuthEnabled() { // the data may be newer than the first look at auth
-		return nil, false
+	if !read(r, req, res) || r.Access.AuthEnabled() { // the data may be newer than the first look at auth
+		return false
 	}
-	took.Took = time.Since(took.Start)
-	r.timings.CountScan(took.Took, nil)
-	r.timings.CountRange(ctx, req, res, took, nil)
-	return res, true
+	took := time.Since(start)
+	r.timings.CountScan(took, nil)
+	r.timings.CountRange(ctx, req, &res.RangeResult, timing.Read{Start: start, Took: took}, nil)
+	return true
 }
 
 // StartGet starts a linearizable read of one key at the newest revision, where this member has to ask others first. Results returns its
@@ -254,10 +253,11 @@ func (s *Starter) finishGet(p *proposal.Started) kv.Outcome {
 	r, out := s.r, kv.Outcome{Tag: p.Tag, Err: p.Result.Err}
 	read := timing.Read{Start: p.At, Ready: time.Since(p.At)}
 	if out.Err == nil {
-		var ok bool
-		if out.Range, ok = peek(r, p.Read); !ok || r.Access.AuthEnabled() || r.trust.Check() != nil {
+		res := &kv.GetResult{}
+		if !peek(r, p.Read, res) || r.Access.AuthEnabled() || r.trust.Check() != nil {
 			return kv.Outcome{Tag: p.Tag, Declined: true}
 		}
+		out.Range = &res.RangeResult
 	}
 	read.Took = time.Since(p.At)
 	r.timings.CountScan(read.Took-read.Ready, out.Err)

@@ -121,7 +121,8 @@ func TestDeclined(t *testing.T) {
 	gone, cancel := context.WithCancel(ctx)
 	cancel()
 	put := &kv.PutRequest{Key: []byte("k")}
-	get := func(req kv.RangeRequest) bool { _, ok := r.Starter.Get(ctx, &req); return ok }
+	var res kv.GetResult
+	get := func(req kv.RangeRequest) bool { return r.Starter.Get(ctx, &req, &res, time.Now()) }
 	for what, served := range map[string]bool{
 		"a large put":            r.Starter.StartPut(ctx, &kv.PutRequest{Key: []byte("k"), Value: make([]byte, 1000)}, 1),
 		"a canceled put":         r.Starter.StartPut(gone, put, 1),
@@ -136,7 +137,7 @@ func TestDeclined(t *testing.T) {
 		}
 	}
 	for _, serializable := range []bool{true, false} {
-		if res, ok := r.Starter.Get(ctx, &kv.RangeRequest{Key: []byte("k"), Serializable: serializable}); !ok || res.Count != 1 || res.Revision != 3 {
+		if ok := get(kv.RangeRequest{Key: []byte("k"), Serializable: serializable}); !ok || res.Count != 1 || res.Revision != 3 {
 			t.Errorf("get: %+v, %v", res, ok)
 		}
 	}

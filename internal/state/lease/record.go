@@ -22,13 +22,15 @@ func (l *Lease) Record() (key, value []byte) {
 	if l.Since != l.Granted {
 		version = recordSinceIndex
 	}
-	value = binary.AppendVarint([]byte{version}, l.TTL)
-	value = binary.AppendVarint(value, l.Remaining)
-	value = binary.AppendUvarint(value, l.Granted)
+	b := binary.BigEndian.AppendUint64(make([]byte, 0, 8+1+4*binary.MaxVarintLen64), uint64(l.ID))
+	b = append(b, version)
+	b = binary.AppendVarint(b, l.TTL)
+	b = binary.AppendVarint(b, l.Remaining)
+	b = binary.AppendUvarint(b, l.Granted)
 	if version == recordSinceIndex {
-		value = binary.AppendUvarint(value, l.Since)
+		b = binary.AppendUvarint(b, l.Since)
 	}
-	return Key(l.ID), value
+	return b[:8:8], b[8:]
 }
 
 // Key returns the key of the record of a lease.

@@ -27,9 +27,8 @@ func (l *Lease) Left() int64 {
 	return cmp.Or(l.Remaining, l.TTL)
 }
 
-// entry is a lease with its keys: in many if it is not nil, otherwise in few. Most leases have few keys.
-type entry struct {
-	Lease
+// attached holds the keys of a lease, at least one: in many if it is not nil, otherwise in few. Most leases have few keys.
+type attached struct {
 	few  []string
 	many map[string]struct{}
 }
@@ -37,41 +36,41 @@ type entry struct {
 // fewKeys is the largest number of keys in a list.
 const fewKeys = 16
 
-func (e *entry) attach(key string) {
+func (a *attached) attach(key string) {
 	switch {
-	case e.many != nil:
-		e.many[key] = struct{}{}
-	case slices.Contains(e.few, key):
-	case len(e.few) < fewKeys:
-		e.few = append(e.few, key)
+	case a.many != nil:
+		a.many[key] = struct{}{}
+	case slices.Contains(a.few, key):
+	case len(a.few) < fewKeys:
+		a.few = append(a.few, key)
 	default:
-		e.many = map[string]struct{}{key: {}}
-		for _, k := range e.few {
-			e.many[k] = struct{}{}
+		a.many = map[string]struct{}{key: {}}
+		for _, k := range a.few {
+			a.many[k] = struct{}{}
 		}
-		e.few = nil
+		a.few = nil
 	}
 }
 
-func (e *entry) detach(key string) {
-	if e.many != nil {
-		delete(e.many, key)
+func (a *attached) detach(key string) {
+	if a.many != nil {
+		delete(a.many, key)
 		return
 	}
-	if i := slices.Index(e.few, key); i >= 0 {
-		last := len(e.few) - 1
-		e.few[i], e.few[last] = e.few[last], ""
-		e.few = e.few[:last]
+	if i := slices.Index(a.few, key); i >= 0 {
+		last := len(a.few) - 1
+		a.few[i], a.few[last] = a.few[last], ""
+		a.few = a.few[:last]
 	}
 }
 
-func (e *entry) count() int { return len(e.few) + len(e.many) }
+func (a *attached) count() int { return len(a.few) + len(a.many) }
 
-func (e *entry) keys() []string {
-	if e.many != nil {
-		return slices.Sorted(maps.Keys(e.many))
+func (a *attached) keys() []string {
+	if a.many != nil {
+		return slices.Sorted(maps.Keys(a.many))
 	}
-	return slices.Sorted(slices.Values(e.few))
+	return slices.Sorted(slices.Values(a.few))
 }
 
 // Transition is a lease that was granted or has ended.
@@ -84,10 +83,11 @@ type Transition struct {
 type State struct {
 	mu struct {
 		sync.RWMutex
-		leases map[int64]*entry
-		// orphans are keys with a lease that does not exist, by its id. A backup of etcd can contain such keys. They are
-		// attached when the id is granted, like after a restart.
-		orphans map[int64]*entry
+		// leases are without pointers, so that the garbage collector does not visit them.
+		leases map[int64]Lease
+		// keys are the attached keys by the id of the lease. Keys may have a lease that does not exist: a backup of etcd
+		// can contain such keys. They are attached when the id is granted, like after a restart.
+		keys map[int64]*attached
 	}
 	// removals counts the leases that have ended.
 	removals atomic.Uint64
@@ -98,30 +98,15 @@ type State struct {
 // New returns a state without leases.
 func New() *State {
 	s := &State{}
-	s.mu.leases, s.mu.orphans = map[int64]*entry{}, map[int64]*entry{}
+	s.mu.leases, s.mu.keys = map[int64]Lease{}, map[int64]*attached{}
 	return s
 }
 
-// Load adds a lease that was stored.
+// Load adds a lease that was stored, or replaces it.
 func (s *State) Load(l Lease) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	e := s.mu.orphans[l.ID]
-	if e == nil {
-		e = &entry{}
-	}
-	e.Lease = l
-	delete(s.mu.orphans, l.ID)
-	s.mu.leases[l.ID] = e
-}
-
-// of returns the entry of an id, which may be one of orphans; nil if there is neither a lease nor a key with the id.
-// mu is held.
-func (s *State) of(id int64) *entry {
-	if e := s.mu.leases[id]; e != nil {
-		return e
-	}
-	return s.mu.orphans[id]
+	s.mu.leases[l.ID] = l
 }
 
 // Grant adds a lease. Errors: kv.ErrLeaseNotFound for the id 0, kv.ErrLeaseTTLTooLarge, kv.ErrLeaseExists.
@@ -148,18 +133,19 @@ func (s *State) Exists(id int64) bool {
 
 // Has reports whether the life r of a lease exists. It is for the goroutine that changes the state.
 func (s *State) Has(r kv.LeaseRef) bool {
-	e := s.mu.leases[r.ID]
-	return e != nil && e.LeaseRef == r
+	l, ok := s.mu.leases[r.ID]
+	return ok && l.LeaseRef == r
 }
 
 // Remove removes a lease and its attachments.
 func (s *State) Remove(id int64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if e := s.mu.leases[id]; e != nil {
+	if l, ok := s.mu.leases[id]; ok {
 		delete(s.mu.leases, id)
+		delete(s.mu.keys, id)
 		s.removals.Add(1)
-		s.transitions = append(s.transitions, Transition{Lease: e.Lease, Ended: true})
+		s.transitions = append(s.transitions, Transition{Lease: l, Ended: true})
 	}
 }
 
@@ -167,23 +153,21 @@ func (s *State) Remove(id int64) {
 // that does not exist any more, of more than its TTL, or of the time before the last checkpoint with the whole TTL
 // changes nothing.
 func (s *State) Checkpoint(c kv.LeaseCheckpoint, index uint64) (Lease, bool) {
-	e := s.mu.leases[c.ID]
-	if e == nil || e.LeaseRef != c.LeaseRef || c.Remaining < 0 || c.Remaining > e.TTL {
+	l, ok := s.mu.leases[c.ID]
+	if !ok || l.LeaseRef != c.LeaseRef || c.Remaining < 0 || c.Remaining > l.TTL {
 		return Lease{}, false
 	}
-	next := e.Lease
+	next := l
 	if c.Remaining == 0 {
 		next.Since = index
-	} else if c.Since != e.Since {
+	} else if c.Since != l.Since {
 		return Lease{}, false
 	}
 	next.Remaining = c.Remaining
-	if next == e.Lease {
+	if next == l {
 		return Lease{}, false
 	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	e.Lease = next
+	s.Load(next)
 	return next, true
 }
 
@@ -191,15 +175,25 @@ func (s *State) Checkpoint(c kv.LeaseCheckpoint, index uint64) (Lease, bool) {
 func (s *State) Attach(key []byte, from, to int64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if e := s.of(from); e != nil {
+	if e := s.mu.keys[from]; e != nil {
 		e.detach(string(key))
-		if s.mu.orphans[from] == e && e.count() == 0 {
-			delete(s.mu.orphans, from)
+		if e.count() == 0 {
+			delete(s.mu.keys, from)
 		}
 	}
-	if e := s.mu.leases[to]; e != nil {
-		e.attach(string(key))
+	if _, ok := s.mu.leases[to]; ok {
+		s.attach(string(key), to)
 	}
+}
+
+// attach attaches a key to a lease. mu is held.
+func (s *State) attach(key string, to int64) {
+	e := s.mu.keys[to]
+	if e == nil {
+		e = &attached{}
+		s.mu.keys[to] = e
+	}
+	e.attach(key)
 }
 
 // AttachAll attaches the keys of the key space when the state is loaded.
@@ -207,12 +201,7 @@ func (s *State) AttachAll(keys func(yield func(key string, lease int64) bool)) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for key, id := range keys {
-		e := s.of(id)
-		if e == nil {
-			e = &entry{}
-			s.mu.orphans[id] = e
-		}
-		e.attach(strings.Clone(key))
+		s.attach(strings.Clone(key), id)
 	}
 }
 
@@ -231,17 +220,23 @@ func (s *State) Removals() uint64 { return s.removals.Load() }
 func (s *State) Lookup(id int64) (Lease, bool) {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
-	if e := s.mu.leases[id]; e != nil {
-		return e.Lease, true
-	}
-	return Lease{}, false
+	l, ok := s.mu.leases[id]
+	return l, ok
 }
 
-// Keys returns the keys of a lease in order, nil if there is none.
+// of returns the keys of a lease, nil if there are none. mu is held.
+func (s *State) of(id int64) *attached {
+	if _, ok := s.mu.leases[id]; ok {
+		return s.mu.keys[id]
+	}
+	return nil
+}
+
+// Keys returns the keys of a lease in order, nil if there are none.
 func (s *State) Keys(id int64) []string {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
-	if e := s.mu.leases[id]; e != nil {
+	if e := s.of(id); e != nil {
 		return e.keys()
 	}
 	return nil
@@ -252,7 +247,7 @@ func (s *State) Each(id int64) iter.Seq[string] {
 	return func(yield func(string) bool) {
 		s.mu.RLock()
 		defer s.mu.RUnlock()
-		e := s.mu.leases[id]
+		e := s.of(id)
 		if e == nil {
 			return
 		}
@@ -273,7 +268,7 @@ func (s *State) Each(id int64) iter.Seq[string] {
 func (s *State) Attached(id int64) int {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
-	if e := s.mu.leases[id]; e != nil {
+	if e := s.of(id); e != nil {
 		return e.count()
 	}
 	return 0
@@ -283,8 +278,8 @@ func (s *State) Attached(id int64) int {
 func (s *State) All() []Lease {
 	s.mu.RLock()
 	out := make([]Lease, 0, len(s.mu.leases))
-	for _, e := range s.mu.leases {
-		out = append(out, e.Lease)
+	for _, l := range s.mu.leases {
+		out = append(out, l)
 	}
 	s.mu.RUnlock()
 	slices.SortFunc(out, func(a, b Lease) int { return cmp.Compare(a.ID, b.ID) })

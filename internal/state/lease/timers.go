@@ -12,9 +12,13 @@ import (
 // They are a heap by the time at which a lease is due. A keep-alive only changes the deadline of a lease; the lease keeps
 // its position in the heap, which may be too early, until it reaches the top. So a renewal costs only a lookup, and each
 // lease is moved about once in its TTL, even if it is renewed often.
+//
+// Nothing here has pointers to a timer: the garbage collector does not visit them.
 type Timers struct {
-	timers map[int64]*timer
-	heap   []*timer
+	// timers are the places of the leases' timers in pool, by id. heap has such places too.
+	timers map[int64]place
+	pool   pool
+	heap   []place
 	// interval is the time between checkpoints of a lease.
 	interval time.Duration
 }
@@ -36,13 +40,13 @@ type timer struct {
 
 // NewTimers returns timers without leases. interval is the time between checkpoints of a lease; 0 means no checkpoints.
 func NewTimers(interval time.Duration) *Timers {
-	return &Timers{timers: map[int64]*timer{}, interval: interval}
+	return &Timers{timers: map[int64]place{}, interval: interval}
 }
 
 // Fill returns timers of leases, each with its remaining TTL and extra.
 func Fill(interval time.Duration, leases []Lease, now, extra time.Duration) *Timers {
 	t := NewTimers(interval)
-	t.heap = make([]*timer, 0, len(leases))
+	t.heap = make([]place, 0, len(leases))
 	for i := range leases {
 		l := &leases[i]
 		t.add(l, now+seconds(l.Left())+extra, now)
@@ -57,15 +61,24 @@ func Fill(interval time.Duration, leases []Lease, now, extra time.Duration) *Tim
 func seconds(ttl int64) time.Duration { return time.Duration(ttl) * time.Second }
 
 // add appends a timer to the heap without sorting it in.
-func (t *Timers) add(l *Lease, deadline, now time.Duration) *timer {
-	x := &timer{ref: l.LeaseRef, ttl: seconds(l.TTL), deadline: deadline, at: int32(len(t.heap))}
+func (t *Timers) add(l *Lease, deadline, now time.Duration) {
+	p := t.pool.take()
+	x := t.pool.at(p)
+	*x = timer{ref: l.LeaseRef, ttl: seconds(l.TTL), deadline: deadline, at: int32(len(t.heap))}
 	if l.Remaining > 0 {
 		x.mark = 1
 	}
 	x.due = t.schedule(x, now)
-	t.timers[l.ID] = x
-	t.heap = append(t.heap, x)
-	return x
+	t.timers[l.ID] = p
+	t.heap = append(t.heap, p)
+}
+
+// of returns the timer of a lease, nil if there is none. It is valid until the next call of add or Remove.
+func (t *Timers) of(id int64) *timer {
+	if p, ok := t.timers[id]; ok {
+		return t.pool.at(p)
+	}
+	return nil
 }
 
 // schedule sets the time of the next checkpoint of a lease, and returns when the lease is due.
@@ -81,14 +94,16 @@ func (t *Timers) schedule(x *timer, now time.Duration) time.Duration {
 // Add adds a granted lease.
 func (t *Timers) Add(l Lease, now time.Duration) {
 	t.Remove(l.ID)
-	t.up(int(t.add(&l, now+seconds(l.TTL), now).at))
+	t.add(&l, now+seconds(l.TTL), now)
+	t.up(len(t.heap) - 1)
 }
 
 // Remove removes a lease.
 func (t *Timers) Remove(id int64) {
-	if x := t.timers[id]; x != nil {
-		t.pull(x)
+	if p, ok := t.timers[id]; ok {
+		t.pull(t.pool.at(p))
 		delete(t.timers, id)
+		t.pool.free(p)
 	}
 }
 
@@ -97,7 +112,7 @@ func (t *Timers) Len() int { return len(t.timers) }
 
 // Get returns when a lease expires and whether it was reported as due; ok is false if there is no such lease.
 func (t *Timers) Get(id int64) (deadline time.Duration, ending, ok bool) {
-	if x := t.timers[id]; x != nil {
+	if x := t.of(id); x != nil {
 		return x.deadline, x.ending, true
 	}
 	return 0, false, false
@@ -106,7 +121,7 @@ func (t *Timers) Get(id int64) (deadline time.Duration, ending, ok bool) {
 // Marked returns the life of a lease and its mark. It is 0 if no checkpoint is stored for the lease; otherwise a keep-alive
 // must replace the checkpoint.
 func (t *Timers) Marked(id int64) (kv.LeaseRef, uint64) {
-	if x := t.timers[id]; x != nil {
+	if x := t.of(id); x != nil {
 		return x.ref, x.mark
 	}
 	return kv.LeaseRef{}, 0
@@ -114,7 +129,7 @@ func (t *Timers) Marked(id int64) (kv.LeaseRef, uint64) {
 
 // Unmark notes that the checkpoints of a lease up to its mark were replaced.
 func (t *Timers) Unmark(r kv.LeaseRef, mark uint64) {
-	if x := t.timers[r.ID]; x != nil && x.ref == r && x.mark == mark {
+	if x := t.of(r.ID); x != nil && x.ref == r && x.mark == mark {
 		x.mark = 0
 	}
 }
@@ -122,7 +137,7 @@ func (t *Timers) Unmark(r kv.LeaseRef, mark uint64) {
 // Renew gives a lease its whole TTL again, and returns that in seconds. It does nothing and returns false if the lease does not exist,
 // was reported as due, or has a mark.
 func (t *Timers) Renew(id int64, now time.Duration) (ttl int64, ok bool) {
-	x := t.timers[id]
+	x := t.of(id)
 	if x == nil || x.ending || x.mark != 0 {
 		return 0, false
 	}
@@ -138,10 +153,13 @@ const maxSteps = 4096
 // already.
 func (t *Timers) Due(now time.Duration, enough func(kv.LeaseRef) bool) (ended []kv.LeaseRef, checkpoints []kv.LeaseCheckpoint, more bool) {
 	for range maxSteps {
-		if len(t.heap) == 0 || t.heap[0].due > now {
+		if len(t.heap) == 0 {
 			return ended, checkpoints, false
 		}
-		x := t.heap[0]
+		x := t.pool.at(t.heap[0])
+		if x.due > now {
+			return ended, checkpoints, false
+		}
 		switch {
 		case x.deadline <= now:
 			t.pull(x)
@@ -170,55 +188,58 @@ func (t *Timers) Due(now time.Duration, enough func(kv.LeaseRef) bool) (ended []
 // Retry lets a lease that was reported as due and has not ended be reported again at a time. If known is set, no earlier
 // request can end it any more, and it can be renewed meanwhile.
 func (t *Timers) Retry(r kv.LeaseRef, at time.Duration, known bool) {
-	x := t.timers[r.ID]
+	x := t.of(r.ID)
 	if x == nil || x.ref != r || !x.ending {
 		return
 	}
 	x.due, x.ending = at, !known
 	if x.at < 0 {
 		x.at = int32(len(t.heap))
-		t.heap = append(t.heap, x)
+		t.heap = append(t.heap, t.timers[r.ID])
 	}
 	t.up(int(x.at))
 }
 
 // The heap. Every timer holds its position in it.
 
-func (t *Timers) set(i int, x *timer) {
-	t.heap[i] = x
-	x.at = int32(i)
+// due returns when the lease at a position is due.
+func (t *Timers) due(i int) time.Duration { return t.pool.at(t.heap[i]).due }
+
+func (t *Timers) set(i int, p place) {
+	t.heap[i] = p
+	t.pool.at(p).at = int32(i)
 }
 
 func (t *Timers) up(i int) {
-	x := t.heap[i]
+	p, due := t.heap[i], t.due(i)
 	for i > 0 {
 		parent := (i - 1) / 2
-		if t.heap[parent].due <= x.due {
+		if t.due(parent) <= due {
 			break
 		}
 		t.set(i, t.heap[parent])
 		i = parent
 	}
-	t.set(i, x)
+	t.set(i, p)
 }
 
 func (t *Timers) down(i int) {
-	x := t.heap[i]
+	p, due := t.heap[i], t.due(i)
 	for {
 		child := 2*i + 1
 		if child >= len(t.heap) {
 			break
 		}
-		if child+1 < len(t.heap) && t.heap[child+1].due < t.heap[child].due {
+		if child+1 < len(t.heap) && t.due(child+1) < t.due(child) {
 			child++
 		}
-		if x.due <= t.heap[child].due {
+		if due <= t.due(child) {
 			break
 		}
 		t.set(i, t.heap[child])
 		i = child
 	}
-	t.set(i, x)
+	t.set(i, p)
 }
 
 // pull removes a timer from the heap, if it is there.
@@ -228,12 +249,11 @@ func (t *Timers) pull(x *timer) {
 		return
 	}
 	moved := t.heap[last]
-	t.heap[last] = nil
 	t.heap = t.heap[:last]
 	x.at = -1
-	if moved != x {
+	if i != last {
 		t.set(i, moved)
 		t.down(i)
-		t.up(int(moved.at))
+		t.up(int(t.pool.at(moved).at))
 	}
 }

@@ -65,7 +65,7 @@ func (w *rewriting) decideMetas(older []*segment) error {
 	}
 	w.metas = map[metaRecord]bool{}
 	for name, f := range latest {
-		newest, ok := w.r.cat.metas.Newest(name)
+		newest, ok := w.r.cat.metas.Newest(f.meta.Bucket, f.meta.Key)
 		switch {
 		case ok && newest > w.last.LastID:
 		case f.meta.Deleted:

@@ -113,7 +113,7 @@ func newLog(o Options) *Log {
 	}
 	l.rec = &reclaimer{core: c, reclaimState: rec, cat: cat, alloc: l.alloc, seal: l.seal}
 	l.w.pend.Sorted = true
-	l.w.metas = metas.State{}
+	l.w.metas = metas.NewState()
 	return l
 }
 
@@ -212,4 +212,4 @@ func (l *Log) Meta(bucket byte) iter.Seq2[[]byte, []byte] { return l.w.metas.Buc
 func (l *Log) AllMeta() []Meta { return l.w.metas.All() }
 
 // CommittedMeta is AllMeta without what the current batch does.
-func (l *Log) CommittedMeta() []Meta { return l.w.metas.Before(l.w.before) }
+func (l *Log) CommittedMeta() []Meta { return l.w.metas.Committed() }

@@ -129,9 +129,10 @@ func (r *recovery) addSealed(f segfile.Name) error {
 	return s.EachMeta(func(_ uint32, m Meta) { r.addMeta(f.Last, m) })
 }
 
-// addMeta adds a meta record of segment id. It keeps m.
+// addMeta adds a meta record of segment id.
 func (r *recovery) addMeta(id uint64, m Meta) {
 	r.l.w.metas.Apply(m)
+	r.l.w.metas.Commit()
 	r.l.cat.metas.Note(id, &m)
 }
 

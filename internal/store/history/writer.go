@@ -2,7 +2,6 @@ package history
 
 import (
 	"fmt"
-	"slices"
 	"vigil/internal/kv"
 	"vigil/internal/store/history/format"
 	"vigil/internal/store/history/growing"
@@ -31,9 +30,8 @@ type writer struct {
 	pendLoc []uint32       // the meta records of the current batch, likewise
 	last    kv.Rev         // the newest record, the current batch included
 	applied Applied
-	metas   metas.State
-	before  []Meta // what the meta records of the current batch replace, in their order
-	view    View   // what WriterView returns
+	metas   *metas.State
+	view    View // what WriterView returns
 }
 
 // openSegment is a segment that is not sealed. The writer owns it until it hands it to the sealer
@@ -136,9 +134,6 @@ func (l *Log) AppendMeta(m Meta) error {
 	}
 	format.PutRecordHeader(b, k, kv.Rev{})
 	w.pendLoc = append(w.pendLoc, uint32(w.pos-len(b)-w.start))
-	// The state outlives the chunk, so it gets its own copy.
-	m.Value = slices.Clone(m.Value)
-	w.before = append(w.before, w.metas.Current(m.Bucket, m.Key))
 	w.metas.Apply(m)
 	return nil
 }
@@ -248,8 +243,7 @@ func (l *Log) write(a Applied) error {
 func (w *writer) drop() {
 	w.pos, w.began = w.start, false
 	w.pend.Sparse, w.pendLoc = reuse(w.pend.Sparse), reuse(w.pendLoc)
-	clear(w.before)
-	w.before = reuse(w.before)
+	w.metas.Commit()
 }
 
 // reuse empties s, and drops its memory if it is large.

@@ -5,31 +5,26 @@ import "vigil/internal/kv"
 // maxPeek is the size in bytes of the largest record that Peek returns.
 const maxPeek = 16 << 10
 
-// Peek is Range for one key at the newest revision, if that waits for no disk and needs little memory; ok is false otherwise. The
+// Peek is Range for one key at the newest revision, if that waits for no disk and needs little memory; it returns false otherwise. The
 // result refers to the memory of the log: it must not be changed, and not be kept for long.
-func (s *Store) Peek(r *kv.RangeRequest) (res *kv.RangeResult, ok bool) {
+func (s *Store) Peek(r *kv.RangeRequest, res *kv.GetResult) (ok bool) {
 	from, _, single := bounds(r.Key, r.End)
 	if !single || r.Revision > 0 || r.CountOnly || r.KeysOnly || r.Filters() {
-		return nil, false
+		return false
 	}
 	for {
 		v := s.read()
-		one := &struct {
-			kv.RangeResult
-			ends [1]int
-		}{RangeResult: kv.RangeResult{Revision: v.rev}}
-		res := &one.RangeResult
+		*res = kv.GetResult{RangeResult: kv.RangeResult{Revision: v.rev}}
 		if at, ok := v.find(from, v.rev); ok {
 			b := v.hist.Peek(at.Rev, maxPeek)
 			if b == nil || len(b) > maxPeek {
-				return nil, false
+				return false
 			}
-			res.Count, res.KVs.Buf, one.ends[0] = 1, b[:len(b):len(b)], len(b)
-			res.KVs.Ends = one.ends[:]
+			res.SetRecord(b)
 		}
 		if s.overtaken(v.rev, 0) == nil {
 			s.counts.ranges.Add(1)
-			return res, true
+			return true
 		}
 	}
 }

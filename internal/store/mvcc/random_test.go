@@ -358,8 +358,9 @@ func reads(t *testing.T, g gen, b *bed, m *model) {
 	same(t, fmt.Sprintf("read-only txn %+v", r), got, err, want, wantErr)
 
 	peek := &kv.RangeRequest{Key: g.key()}
-	if res, ok := b.Peek(peek); ok {
-		got, err := plainRange(res)
+	var peeked kv.GetResult
+	if b.Peek(peek, &peeked) {
+		got, err := plainRange(&peeked.RangeResult)
 		want, wantErr := m.rangeAt(peek, m.rev)
 		same(t, fmt.Sprintf("peek %q", peek.Key), got, err, want, wantErr)
 	}

@@ -92,23 +92,32 @@ func (c *call) begin() bool {
 	response, how := c.method.Begin(c, request, Pending{c})
 	switch how {
 	case Answered:
-		c.answerLater(response, nil)
+		method, conn := c.method, c.conn
+		if c.answerLater(response, nil) && method.Free != nil {
+			method.Free(request)
+			if cap(m.data) <= maxSpare {
+				conn.spare = m.data[:0]
+			}
+		}
 	case Declined:
 		return false
 	}
 	return true // a call that was started belongs to those who answer it
 }
 
-// answerLater answers the call, or ends it with an error, without writing that.
-func (c *call) answerLater(response any, err error) {
-	if err == nil && c.answerPrompt(response) {
-		return
+// answerLater answers the call, or ends it with an error, without writing that. over reports that nothing refers to the call, its request
+// and its answer any more: the call must not be used.
+func (c *call) answerLater(response any, err error) (over bool) {
+	if err == nil {
+		if answered, over := c.answerPrompt(response); answered {
+			return over
+		}
 	}
 	if err == nil {
 		head, data, failed := c.encode(response)
 		if failed == nil {
 			c.AnswerLater(c.header(), head, data, trailerOK)
-			return
+			return false
 		}
 		err = failed
 	}
@@ -116,7 +125,11 @@ func (c *call) answerLater(response any, err error) {
 		err = status.FromContextError(err).Err()
 	}
 	c.FinishLater(c.trailer(err))
+	return false
 }
+
+// maxSpare is the largest memory of a message that a connection keeps for the next one.
+const maxSpare = 1 << 10
 
 // maxPrompt is the largest message of an answer whose frames are made at once.
 const maxPrompt = 1 << 10
@@ -124,21 +137,21 @@ const maxPrompt = 1 << 10
 // prompts are buffers for such messages.
 var prompts = sync.Pool{New: func() any { return new(make([]byte, 0, messageHead+maxPrompt)) }}
 
-// answerPrompt answers the call if the message is small.
-func (c *call) answerPrompt(response any) bool {
+// answerPrompt answers the call if the message is small. over is that of answerLater.
+func (c *call) answerPrompt(response any) (ok, over bool) {
 	if c.conn.server.o.Stats != nil || !c.sendsPlain() {
-		return false
+		return false, false
 	}
 	buf := prompts.Get().(*[]byte)
 	m, ok := c.conn.server.o.Codec.appendSmall((*buf)[:0], response, maxPrompt)
 	if ok {
-		if c.AnswerPrompt(c.header(), m, trailerOK) {
+		if over = c.AnswerPrompt(c.header(), m, trailerOK); over {
 			c.recycle()
 		}
 		*buf = m
 	}
 	prompts.Put(buf)
-	return ok
+	return ok, over
 }
 
 // calls are calls without a stream. Most are short: to use their memory again saves the garbage collector most of its work.

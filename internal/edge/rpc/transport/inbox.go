@@ -112,6 +112,9 @@ func (c *call) beginMessage(n int) {
 		return
 	}
 	in.want, in.data = int(length), nil
+	if c.session == nil && in.want <= cap(c.conn.spare) {
+		in.data, c.conn.spare = c.conn.spare, nil
+	}
 	if in.want <= n && in.want <= len(c.conn.brief) && c.session != nil && c.session.answersNow(in) {
 		in.data = c.conn.brief[:0] // endMessage is called before the next message of the connection
 	}

@@ -20,6 +20,9 @@ type Method struct {
 
 	// NewRequest makes the message that a unary request, or a message for a Session, is decoded into.
 	NewRequest func() any
+	// Free, if set, gets a request that Begin has answered, after the encoding of the answer: NewRequest may return it again.
+	// Neither Begin nor the answer may have kept it or what it refers to.
+	Free func(request any)
 	// Unary answers a request. The message that it returns is encoded as Codec does.
 	Unary func(ctx context.Context, request any) (response any, err error)
 	// Begin, if set, may be called before Unary, by the goroutine that reads the connection. It must not wait, and not read

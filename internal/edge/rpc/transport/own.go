@@ -200,6 +200,7 @@ type clientConn struct {
 	last  lastMetadata
 	again *Method  // of the last request, if a repeated one needs nothing but that and the same metadata
 	brief [32]byte // a message that is answered at once
+	spare []byte   // memory for the next message of a call with one request; nil if there is none
 }
 
 // Values implements h2.Handler.

@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strconv"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -205,8 +206,19 @@ func TestRecycledCalls(t *testing.T) {
 		}
 	}
 	unary := func(ctx context.Context, r any) (any, error) { return r, nil }
+	// Requests are used again, and what is free has no meaning.
+	words, freed := sync.Pool{New: newWord}, atomic.Int64{}
+	free := func(r any) {
+		w := r.(*word)
+		for i := range w.b {
+			w.b[i] = 0xee
+		}
+		w.b = nil
+		freed.Add(1)
+		words.Put(w)
+	}
 	method := func(name string, how func() Begun) Method {
-		return Method{Name: name, NewRequest: newWord, Unary: unary, Begin: begin(how)}
+		return Method{Name: name, NewRequest: words.Get, Free: free, Unary: unary, Begin: begin(how)}
 	}
 	_, addr := startServer(t, true, func(o *Options) {
 		o.Services[0].Methods = append(o.Services[0].Methods,
@@ -253,4 +265,7 @@ func TestRecycledCalls(t *testing.T) {
 	clients.Wait()
 	close(stop)
 	answering.Wait()
+	if freed.Load() == 0 {
+		t.Error("no request was freed")
+	}
 }

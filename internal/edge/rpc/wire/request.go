@@ -3,7 +3,10 @@ package wire
 import "vigil/internal/kv"
 
 // RangeRequest is etcdserverpb.RangeRequest.
-type RangeRequest struct{ kv.RangeRequest }
+type RangeRequest struct {
+	kv.RangeRequest
+	get *GetAnswer // nil if there is none
+}
 
 // PutRequest is etcdserverpb.PutRequest.
 type PutRequest struct {
