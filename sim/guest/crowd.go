@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"go.etcd.io/etcd/api/v3/etcdserverpb"
+	"google.golang.org/grpc"
 
 	"vigil/sim/check"
 	"vigil/sim/scenario/setup"
@@ -73,6 +74,7 @@ func crowd(c *setup.Client, rng *rand.Rand) error {
 type crowdWriter struct {
 	c    *setup.Client
 	rng  *rand.Rand
+	conn *grpc.ClientConn
 	kv   etcdserverpb.KVClient
 	made int
 }
@@ -94,7 +96,10 @@ func (w *crowdWriter) put(key string, size int) {
 		if err != nil {
 			return
 		}
-		w.kv = etcdserverpb.NewKVClient(conn)
+		if w.conn != nil {
+			w.conn.Close() // it would connect again and again
+		}
+		w.conn, w.kv = conn, etcdserverpb.NewKVClient(conn)
 	}
 	w.made++
 	ctx, cancel := context.WithTimeout(context.Background(), opTimeout)

@@ -86,17 +86,24 @@ func (d *disk) files(dir string) (out []string) {
 	return out
 }
 
-// used returns how many bytes a file has without the zeros at its end.
+// used returns how many bytes a file has without the zeros at its end, which may be most of it.
 func (d *disk) used(name string) int64 {
 	f, err := d.fs.Open(name)
 	if err != nil {
 		return 0
 	}
 	defer f.Close()
-	size, _ := f.Size()
-	b := make([]byte, size)
-	_, _ = f.ReadAt(b, 0)
-	return int64(len(bytes.TrimRight(b, "\x00")))
+	end, _ := f.Size()
+	b := make([]byte, 64<<10)
+	for end > 0 {
+		at := max(end-int64(len(b)), 0)
+		n, _ := f.ReadAt(b[:end-at], at)
+		if n = len(bytes.TrimRight(b[:n], "\x00")); n > 0 {
+			return at + int64(n)
+		}
+		end = at
+	}
+	return 0
 }
 
 // openFile is a descriptor of a file or of a lock.

@@ -1,6 +1,7 @@
 package world
 
 import (
+	"fmt"
 	"net/netip"
 	"slices"
 	"testing"
@@ -262,5 +263,28 @@ func TestHash(t *testing.T) {
 	one := run(1, "text")
 	if run(1, "text") != one || run(2, "text") == one || run(1, "Text") == one {
 		t.Errorf("hashes: %s, %s, %s, %s", one, run(1, "text"), run(2, "text"), run(1, "Text"))
+	}
+}
+
+// TestUsed: the zeros at the end of a file do not count, however many there are.
+func TestUsed(t *testing.T) {
+	_, a, _ := pair(t, 1)
+	for n, c := range []struct{ size, last, want int64 }{{0, -1, 0}, {10, -1, 0}, {10, 3, 4}, {10, 9, 10}, {300 << 10, -1, 0}, {300 << 10, 0, 1}, {300 << 10, 44<<10 - 1, 44 << 10}, {300 << 10, 44 << 10, 44<<10 + 1}, {300 << 10, 300<<10 - 1, 300 << 10}} {
+		name := fmt.Sprint("/f", n)
+		f, err := a.m.disk.fs.Create(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := f.Truncate(c.size); err != nil {
+			t.Fatal(err)
+		}
+		if c.last >= 0 {
+			if _, err := f.WriteAt([]byte{1}, c.last); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if got := a.m.disk.used(name); got != c.want {
+			t.Errorf("%d bytes with the last one at %d: got %d", c.size, c.last, got)
+		}
 	}
 }

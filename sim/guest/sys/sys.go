@@ -37,6 +37,15 @@ func mrandinit(m unsafe.Pointer)
 //go:linkname bootstrapRand runtime.bootstrapRand
 func bootstrapRand() uint64
 
+// startStack is the stack with which a goroutine begins. The runtime learns a size only from collections, of which a process has
+// few: from 2 KiB, most stacks grow several times.
+const startStack = 8 << 10
+
+//go:linkname startingStackSize runtime.startingStackSize
+var startingStackSize uint32
+
+func init() { startingStackSize = startStack }
+
 // Reseed gives the runtime random numbers of this process. All processes start with the memory of one, so that they would draw
 // the same numbers otherwise.
 func Reseed() {
