@@ -14,7 +14,7 @@ func memoryScenarios() []Scenario {
 		"afterwards", Run: memorySteps}}
 }
 
-// memorySteps measures the memory in four steps, each as long as a measured part.
+// memorySteps measures the memory in four steps. Each is as long as a measured part, but the last one: it lasts until the memory stands still.
 func memorySteps(ctx context.Context, e *Env) ([]Figure, error) {
 	if err := e.start(ctx); err != nil {
 		return nil, err
@@ -55,9 +55,36 @@ func memorySteps(ctx context.Context, e *Env) ([]Figure, error) {
 		}
 		f = append(f, figure(step.name+", end", m.usage.Memory.Anon), figure(step.name+", peak", m.usage.PeakAnon))
 	}
-	after, err := rest()
+	after, took, err := e.rested(ctx)
 	if err != nil {
 		return nil, err
 	}
-	return append(f, figure("at rest after the load", after.Anon)), nil
+	return append(f, figure("at rest after the load", after.Anon),
+		Figure{Name: "time after the load until that is reached", Unit: "s", Value: took.Seconds(), Better: Lower}), nil
+}
+
+// rested waits until the anonymous memory of an idle server stands still, and returns how long the server has changed it. Servers
+// return memory some seconds after work is over, and a part of it at a time.
+func (e *Env) rested(ctx context.Context) (m proc.Memory, took time.Duration, err error) {
+	const still, most = 6 * time.Second, time.Minute
+	tick := time.NewTicker(100 * time.Millisecond)
+	defer tick.Stop()
+	began := time.Now()
+	for reference := int64(0); ; {
+		if m, err = proc.ReadMemory(e.server.PID); err != nil {
+			return m, 0, err
+		}
+		since := time.Since(began)
+		if d := m.Anon - reference; d > mib || d < -mib {
+			reference, took = m.Anon, since
+		}
+		if since-took >= still || since >= most {
+			return m, took, nil
+		}
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return m, 0, ctx.Err()
+		}
+	}
 }

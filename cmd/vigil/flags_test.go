@@ -6,6 +6,7 @@ import (
 	"flag"
 	"math"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -157,6 +158,18 @@ func TestHeadroom(t *testing.T) {
 	}
 	if !over(mb/4, 8*mb) || over(mb, 8*mb) {
 		t.Error("work is over when a quarter of the headroom was not used")
+	}
+}
+
+// TestFreeMemory: at rest nothing is kept for work, either.
+func TestFreeMemory(t *testing.T) {
+	var pool sync.Pool
+	for range 10 { // the first one is for the same processor only
+		pool.Put(new([1 << 10]byte))
+	}
+	freeMemory()
+	if pool.Get() != nil {
+		t.Error("a pool keeps memory")
 	}
 }
 

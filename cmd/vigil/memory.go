@@ -150,7 +150,7 @@ func (h *headroom) set(want int) {
 
 // rest returns memory to the system when work is over: the next collection may be minutes away then.
 func (h *headroom) rest() {
-	r := rest{free: debug.FreeOSMemory}
+	r := rest{free: freeMemory}
 	before := readHeap() // the start is work, too
 	for range time.Tick(restInterval) {
 		now := readHeap()
@@ -160,6 +160,13 @@ func (h *headroom) rest() {
 		}
 		before = now
 	}
+}
+
+// freeMemory collects garbage and returns free memory to the system. What a sync.Pool keeps, such as the memory of large answers, survives
+// one collection after its last use.
+func freeMemory() {
+	runtime.GC()
+	debug.FreeOSMemory()
 }
 
 // rest decides when memory is returned.

@@ -15,18 +15,26 @@ import (
 const gatewayKey = "grpcgateway-accept"
 
 // withCredentials returns a context with the credentials of a call: its token, or else the certificate of its connection
-// if certificates name users. The gateway's connection is not the client's.
+// if certificates name users. The gateway's connection is not the client's. A call without credentials needs no new context: a client may
+// have very many streams. It never has those of the context that it was made with.
 func (s *service) withCredentials(ctx context.Context) context.Context {
-	ctx, c := kv.WithNewCredentials(ctx)
 	v := metadata.ValueFromIncomingContext(ctx, rpctypes.TokenFieldNameGRPC)
 	if len(v) == 0 {
 		v = metadata.ValueFromIncomingContext(ctx, rpctypes.TokenFieldNameSwagger)
 	}
-	switch {
-	case len(v) > 0:
+	var name string
+	certified := false
+	if len(v) == 0 && s.cfg.CertificateUsers && len(metadata.ValueFromIncomingContext(ctx, gatewayKey)) == 0 {
+		name, certified = commonName(ctx)
+	}
+	if len(v) == 0 && !certified && kv.CredentialsOf(ctx) == nil {
+		return ctx
+	}
+	ctx, c := kv.WithNewCredentials(ctx)
+	if len(v) > 0 {
 		c.Token, c.HasToken = strings.TrimPrefix(v[0], "Bearer "), true
-	case s.cfg.CertificateUsers && len(metadata.ValueFromIncomingContext(ctx, gatewayKey)) == 0:
-		c.CommonName, c.HasCertificate = commonName(ctx)
+	} else {
+		c.CommonName, c.HasCertificate = name, certified
 	}
 	return ctx
 }
