@@ -365,8 +365,8 @@ func TestProposeAloneOnHangingLog(t *testing.T) {
 		close(release)
 		<-done
 	}()
-	if res, ok := r.Starter.Get(t.Context(), &kv.RangeRequest{Key: []byte("k")}); !ok {
-		t.Errorf("a get: %+v", res)
+	if !r.Starter.Get(t.Context(), &kv.RangeRequest{Key: []byte("k")}, &kv.GetResult{}, time.Now()) {
+		t.Error("a get was declined")
 	}
 	put(2)
 	if list := r.Starter.Propose(nil, true); len(list) > 0 {
