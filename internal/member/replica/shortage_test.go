@@ -67,12 +67,12 @@ func (l *errnoLife) patiently(step func() error) error {
 		case err == nil, errors.Is(err, kv.ErrCompacted):
 			return nil
 		case errors.Is(err, kv.ErrStopped):
-			select {
+			select { // requests are rejected before the reason is known
 			case l.died = <-l.r.Failed():
 				return fmt.Errorf("the member failed: %w", l.died)
-			default:
+			case <-time.After(time.Minute):
+				return err
 			}
-			return err
 		case !kv.Shortage(err) && !errors.Is(err, kv.ErrTimeout) && !errors.Is(err, errUnreadable) && !errors.Is(err, l.errno):
 			return err
 		case time.Since(begin) > 5*time.Minute:

@@ -37,11 +37,11 @@ type ring struct {
 		head      int
 		bytes     int64
 		overflows int64
+		// followed: there are streams. Otherwise revisions are counted, and the matcher is not woken.
+		followed bool
 		// holds are the calls of withhold that were not released, oldest first; withheld counts all calls.
 		holds    []hold
 		withheld int64
-		// followed: there are streams. Otherwise revisions are counted, and the matcher is not woken.
-		followed bool
 	}
 }
 
