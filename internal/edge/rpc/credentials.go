@@ -22,11 +22,7 @@ func (s *service) withCredentials(ctx context.Context) context.Context {
 	if len(v) == 0 {
 		v = metadata.ValueFromIncomingContext(ctx, rpctypes.TokenFieldNameSwagger)
 	}
-	var name string
-	certified := false
-	if len(v) == 0 && s.cfg.CertificateUsers && len(metadata.ValueFromIncomingContext(ctx, gatewayKey)) == 0 {
-		name, certified = commonName(ctx)
-	}
+	name, certified := s.commonName(ctx)
 	if len(v) == 0 && !certified && kv.CredentialsOf(ctx) == nil {
 		return ctx
 	}
@@ -40,10 +36,11 @@ func (s *service) withCredentials(ctx context.Context) context.Context {
 }
 
 // commonName returns the common name of the certificate with which a client has opened its connection, if
-// that was verified.
-func commonName(ctx context.Context) (name string, ok bool) {
+// certificates name users and that one was verified.
+func (s *service) commonName(ctx context.Context) (name string, ok bool) {
 	st := transport.TLS(ctx)
-	if st == nil || len(st.VerifiedChains) == 0 || len(st.VerifiedChains[0]) == 0 {
+	if !s.cfg.CertificateUsers || len(metadata.ValueFromIncomingContext(ctx, gatewayKey)) > 0 ||
+		st == nil || len(st.VerifiedChains) == 0 || len(st.VerifiedChains[0]) == 0 {
 		return "", false
 	}
 	return st.VerifiedChains[0][0].Subject.CommonName, true

@@ -186,7 +186,7 @@ func TestIdleMemory(t *testing.T) {
 		what          string
 		bytes, atMost int64
 	}{
-		{"connection", (idle - before + idleStacks - beforeStacks) / conns, 9000},
+		{"connection", (idle - before + idleStacks - beforeStacks) / conns, 9500}, // stacks are taken from the system in pieces of 32 KiB
 		{"stream with a watcher", (some - idle) / (conns * streams), 2000},
 		{"watcher", (full - some) / (conns * 10 * per), 380},
 		{"stream of keep-alives", (keeping - full) / (conns * streams), 900},
