@@ -285,8 +285,8 @@ func TestTimersAgainstModel(t *testing.T) {
 		if tm.Len() != len(model) {
 			t.Fatalf("seed %d, step %d: %d timers, want %d", seed, i, tm.Len(), len(model))
 		}
-		for k, p := range tm.heap {
-			if int(tm.pool.at(p).at) != k || k > 0 && tm.due((k-1)/2) > tm.due(k) {
+		for k, x := range tm.heap {
+			if tm.pool.at(x.timer).at != k || k > 0 && tm.heap[(k-1)/2].due > x.due {
 				t.Fatalf("seed %d, step %d: no heap at %d", seed, i, k)
 			}
 		}

@@ -1,7 +1,7 @@
 package lease
 
 // place is the place of a timer in a pool.
-type place int32
+type place uint32
 
 // blockTimers is the number of timers in a block of a pool.
 const blockTimers = 1 << 9

@@ -15,10 +15,10 @@ import (
 //
 // Nothing here has pointers to a timer: the garbage collector does not visit them.
 type Timers struct {
-	// timers are the places of the leases' timers in pool, by id. heap has such places too.
+	// timers are the places of the leases' timers in pool, by id.
 	timers map[int64]place
 	pool   pool
-	heap   []place
+	heap   []item
 	// interval is the time between checkpoints of a lease.
 	interval time.Duration
 }
@@ -29,13 +29,18 @@ type timer struct {
 	ttl time.Duration
 	// deadline is when the lease expires, check when its next checkpoint is due, 0 for never.
 	deadline, check time.Duration
-	// due is the order in the heap: at or before both. at is the position in the heap, -1 for none.
-	due time.Duration
-	at  int32
+	// at is the position in the heap, -1 for none.
+	at int
 	// ending is set once the lease was reported as due.
 	ending bool
 	// mark counts the checkpoints that may be stored for the lease, 0 if there is none.
 	mark uint64
+}
+
+// item is a timer in the heap. due is the order: at or before the deadline and the next checkpoint.
+type item struct {
+	due   time.Duration
+	timer place
 }
 
 // NewTimers returns timers without leases. interval is the time between checkpoints of a lease; 0 means no checkpoints.
@@ -46,7 +51,7 @@ func NewTimers(interval time.Duration) *Timers {
 // Fill returns timers of leases, each with its remaining TTL and extra.
 func Fill(interval time.Duration, leases []Lease, now, extra time.Duration) *Timers {
 	t := NewTimers(interval)
-	t.heap = make([]place, 0, len(leases))
+	t.heap = make([]item, 0, len(leases))
 	for i := range leases {
 		l := &leases[i]
 		t.add(l, now+seconds(l.Left())+extra, now)
@@ -64,13 +69,12 @@ func seconds(ttl int64) time.Duration { return time.Duration(ttl) * time.Second 
 func (t *Timers) add(l *Lease, deadline, now time.Duration) {
 	p := t.pool.take()
 	x := t.pool.at(p)
-	*x = timer{ref: l.LeaseRef, ttl: seconds(l.TTL), deadline: deadline, at: int32(len(t.heap))}
+	*x = timer{ref: l.LeaseRef, ttl: seconds(l.TTL), deadline: deadline, at: len(t.heap)}
 	if l.Remaining > 0 {
 		x.mark = 1
 	}
-	x.due = t.schedule(x, now)
 	t.timers[l.ID] = p
-	t.heap = append(t.heap, p)
+	t.heap = append(t.heap, item{t.schedule(x, now), p})
 }
 
 // of returns the timer of a lease, nil if there is none. It is valid until the next call of add or Remove.
@@ -153,13 +157,11 @@ const maxSteps = 4096
 // already.
 func (t *Timers) Due(now time.Duration, enough func(kv.LeaseRef) bool) (ended []kv.LeaseRef, checkpoints []kv.LeaseCheckpoint, more bool) {
 	for range maxSteps {
-		if len(t.heap) == 0 {
+		if len(t.heap) == 0 || t.heap[0].due > now {
 			return ended, checkpoints, false
 		}
-		x := t.pool.at(t.heap[0])
-		if x.due > now {
-			return ended, checkpoints, false
-		}
+		top := &t.heap[0]
+		x := t.pool.at(top.timer)
 		switch {
 		case x.deadline <= now:
 			t.pull(x)
@@ -173,11 +175,11 @@ func (t *Timers) Due(now time.Duration, enough func(kv.LeaseRef) bool) (ended []
 			checkpoints = append(checkpoints, kv.LeaseCheckpoint{LeaseRef: x.ref,
 				Remaining: min(int64((x.deadline-now+time.Second-1)/time.Second), int64(x.ttl/time.Second))})
 			x.mark++
-			x.due = t.schedule(x, now)
+			top.due = t.schedule(x, now)
 		default:
-			x.due = x.deadline
+			top.due = x.deadline
 			if x.check != 0 {
-				x.due = min(x.due, x.check)
+				top.due = min(top.due, x.check)
 			}
 		}
 		t.down(0)
@@ -192,59 +194,55 @@ func (t *Timers) Retry(r kv.LeaseRef, at time.Duration, known bool) {
 	if x == nil || x.ref != r || !x.ending {
 		return
 	}
-	x.due, x.ending = at, !known
-	if x.at < 0 {
-		x.at = int32(len(t.heap))
-		t.heap = append(t.heap, t.timers[r.ID])
-	}
-	t.up(int(x.at))
+	x.ending = !known
+	t.pull(x)
+	x.at = len(t.heap)
+	t.heap = append(t.heap, item{at, t.timers[r.ID]})
+	t.up(x.at)
 }
 
 // The heap. Every timer holds its position in it.
 
-// due returns when the lease at a position is due.
-func (t *Timers) due(i int) time.Duration { return t.pool.at(t.heap[i]).due }
-
-func (t *Timers) set(i int, p place) {
-	t.heap[i] = p
-	t.pool.at(p).at = int32(i)
+func (t *Timers) set(i int, x item) {
+	t.heap[i] = x
+	t.pool.at(x.timer).at = i
 }
 
 func (t *Timers) up(i int) {
-	p, due := t.heap[i], t.due(i)
+	x := t.heap[i]
 	for i > 0 {
 		parent := (i - 1) / 2
-		if t.due(parent) <= due {
+		if t.heap[parent].due <= x.due {
 			break
 		}
 		t.set(i, t.heap[parent])
 		i = parent
 	}
-	t.set(i, p)
+	t.set(i, x)
 }
 
 func (t *Timers) down(i int) {
-	p, due := t.heap[i], t.due(i)
+	x := t.heap[i]
 	for {
 		child := 2*i + 1
 		if child >= len(t.heap) {
 			break
 		}
-		if child+1 < len(t.heap) && t.due(child+1) < t.due(child) {
+		if child+1 < len(t.heap) && t.heap[child+1].due < t.heap[child].due {
 			child++
 		}
-		if due <= t.due(child) {
+		if x.due <= t.heap[child].due {
 			break
 		}
 		t.set(i, t.heap[child])
 		i = child
 	}
-	t.set(i, p)
+	t.set(i, x)
 }
 
 // pull removes a timer from the heap, if it is there.
 func (t *Timers) pull(x *timer) {
-	i, last := int(x.at), len(t.heap)-1
+	i, last := x.at, len(t.heap)-1
 	if i < 0 {
 		return
 	}
@@ -254,6 +252,6 @@ func (t *Timers) pull(x *timer) {
 	if i != last {
 		t.set(i, moved)
 		t.down(i)
-		t.up(int(t.pool.at(moved).at))
+		t.up(t.pool.at(moved.timer).at)
 	}
 }

@@ -94,12 +94,29 @@ func (s *State) all(out []format.Meta, id byte) []format.Meta {
 }
 
 // Bucket yields the keys and values of a bucket, sorted by key.
-func (s *State) Bucket(bucket byte) iter.Seq2[[]byte, []byte] {
+func (s *State) Bucket(id byte) iter.Seq2[[]byte, []byte] {
 	return func(yield func(key, value []byte) bool) {
-		records := s.all(nil, bucket)
-		slices.SortFunc(records, func(a, b format.Meta) int { return bytes.Compare(a.Key, b.Key) })
-		for i := range records {
-			if !yield(records[i].Key, records[i].Value) {
+		b := s.buckets[id]
+		if b == nil {
+			return
+		}
+		var p pieces
+		keys := make([][]byte, 0, len(b.small)+len(b.large))
+		for k := range b.small {
+			keys = append(keys, p.copy(k.bytes()))
+		}
+		for k := range b.large {
+			keys = append(keys, []byte(k))
+		}
+		slices.SortFunc(keys, bytes.Compare)
+		for _, k := range keys {
+			value := b.large[string(k)]
+			if name, ok := shortKey(k); ok {
+				if v, ok := b.small[name]; ok {
+					value = p.copy(v.bytes())
+				}
+			}
+			if !yield(k, value) {
 				return
 			}
 		}
