@@ -121,5 +121,9 @@ func TestBadHeaderAfterVersion1(t *testing.T) {
 			}
 			t.Fatalf("bit %d of the header is flipped: %v", bit, err)
 		}
+		var ce *CorruptError
+		if _, files := inspect(t, mem, InspectOptions{}); !errors.As(files[id].Err, &ce) || ce.Offset != int64(bit/8) {
+			t.Fatalf("bit %d of the header is flipped, and the inspection says %v", bit, files[id].Err)
+		}
 	}
 }
