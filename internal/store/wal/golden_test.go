@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"vigil/internal/kv"
+	"vigil/internal/vfs/faultfs"
 	"vigil/internal/vfs/memfs"
 )
 
@@ -87,6 +88,47 @@ func TestCrashesOfUpgrade(t *testing.T) {
 		c := &crasher{T: t, rng: rand.New(rand.NewPCG(seed, 2)), mem: d.write(t), created: true, term: 6, states: slices.Clone(old.states)}
 		for range 4 {
 			c.run()
+		}
+	}
+}
+
+// Each operation of the file system on the way from version 1 to the present one fails in turn, in each way. What was acknowledged is there
+// afterwards.
+func TestEveryFaultOfUpgrade(t *testing.T) {
+	old := goldenLog(t, testOptions(memfs.New()))
+	d := goldenFiles(t, oldestVersion)
+	life := func(l *tracked, o Options) error {
+		err := l.open(o)
+		for i := 0; err == nil && i < 12; i++ {
+			last := l.states[len(l.states)-1].last()
+			if err = l.append(Batch{Entries: entries(last+1, 7, 3, 600), Sync: i%3 > 0}); err == nil && i%5 == 4 {
+				err = l.truncate(last)
+			}
+		}
+		return err
+	}
+	for _, fault := range []faultfs.Fault{faultfs.Fail, faultfs.FailPersisted, faultfs.ShortWrite, faultfs.FailLost} {
+		for n, fired := int64(1), true; fired; n++ {
+			mem := d.write(t)
+			fired = false
+			nth := faultfs.Nth(n, fault, nil)
+			var what string
+			l := &tracked{created: true, states: slices.Clone(old.states)}
+			err := life(l, testOptions(faultfs.New(mem, func(op faultfs.Op, name string) faultfs.Fault {
+				f := nth(op, name)
+				if f == faultfs.None {
+					return f
+				}
+				fired, what = true, fmt.Sprintf("operation %d, %v of %s, with fault %v", n, op, name, fault)
+				if fault == faultfs.FailLost && op != faultfs.OpSync {
+					return faultfs.None
+				}
+				return f
+			})))
+			if err != nil && !errors.Is(err, faultfs.ErrInjected) {
+				t.Fatalf("%s: %v", what, err)
+			}
+			afterwards(t, what, mem, l)
 		}
 	}
 }
