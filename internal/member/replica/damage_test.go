@@ -1,6 +1,7 @@
 package replica
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -411,6 +412,10 @@ func TestWrongFiles(t *testing.T) {
 				c := files.clone()
 				c[n] = c[n][:at]
 				try("cut", fmt.Sprintf("%s cut to %d of %d bytes", n, at, size), c)
+				// Here nothing proves that the end was not torn.
+				c = files.clone()
+				c[n] = append(bytes.Clone(files[n][:at]), make([]byte, size-at)...)
+				try("zeroed", fmt.Sprintf("%s zeroed from %d of %d bytes", n, at, size), c)
 			}
 		}
 		c := files.clone()

@@ -105,9 +105,12 @@ func decodeHeader(b []byte) (segmentHeader, error) {
 	h.start = Start{u(3), u(4)}
 	h.prevEnd = int64(u(5))
 	h.hard = hardState{u(6), u(7), u(8)}
-	h.salt = u(9) // zeros in version 1
+	h.salt = headerSalt(b)
 	return h, nil
 }
+
+// headerSalt returns the salt in a header, which may be damaged; it is 0 in version 1.
+func headerSalt(b []byte) uint64 { return le.Uint64(b[16+8*9:]) }
 
 // readable names the versions that this program reads.
 func readable() string {

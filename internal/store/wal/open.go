@@ -185,7 +185,7 @@ func (p *opening) list() error {
 }
 
 // readHeader returns the header of a file and whether it is that of this segment, of this version.
-// It learns the size of the file and the seed of its groups. block is memory for one header.
+// It learns the size of the file and the seed of its groups. Of another header only the salt is returned. block is memory for one header.
 func (s *segment) readHeader(block []byte) (h segmentHeader, valid bool, err error) {
 	if s.size, err = s.file.Size(); err != nil || s.size < headerSize {
 		return h, false, err
@@ -196,7 +196,7 @@ func (s *segment) readHeader(block []byte) (h segmentHeader, valid bool, err err
 	h, err = decodeHeader(block)
 	switch valid = err != errNoHeader && h.id == s.id; {
 	case !valid:
-		return h, false, nil
+		return segmentHeader{salt: headerSalt(block)}, false, nil
 	case err != nil:
 		return h, false, fmt.Errorf("%s: %w", s.path, err)
 	}
@@ -226,14 +226,7 @@ func (p *opening) classify() error {
 func (p *opening) place(i int) error {
 	s := p.files[i]
 	if i > p.last && i > 0 {
-		// Groups are written only after a durable header.
-		s.seed = groupSeed(p.w.o.ID, s.id, p.salt())
-		if _, _, ok, err := p.scan.begin(s).group(headerSize); err != nil {
-			return err
-		} else if ok {
-			return s.corrupt(0, "the header is bad, and records follow it")
-		}
-		return nil
+		return p.placeSpare(i)
 	}
 	if !p.valid[i] {
 		return s.corrupt(0, "the header is bad")
@@ -248,6 +241,25 @@ func (p *opening) place(i int) error {
 	}
 	if off := p.heads[i].prevEnd; i > 0 && (off < headerSize || off > p.files[i-1].size || off%groupAlign != 0) {
 		return s.corrupt(0, "it says that the segment before it ends at %d", off)
+	}
+	return nil
+}
+
+// placeSpare checks that a file without a header of its own has no groups of its own: they are written only after a durable header.
+func (p *opening) placeSpare(i int) error {
+	s := p.files[i]
+	salts := []uint64{p.salt()}
+	if salts[0] == 0 {
+		// The first segment after version 1 has another salt. Unless the damage is there, its header still has it.
+		salts = append(salts, p.heads[i].salt)
+	}
+	for _, salt := range salts {
+		s.seed = groupSeed(p.w.o.ID, s.id, salt)
+		if _, _, ok, err := p.scan.begin(s).group(headerSize); err != nil {
+			return err
+		} else if ok {
+			return s.corrupt(0, "the header is bad, and records follow it")
+		}
 	}
 	return nil
 }

@@ -91,7 +91,7 @@ func (l *laterCalls) answer(stop <-chan struct{}) {
 	}
 }
 
-// rude is a client that resets some of its streams, gives some a short deadline, and sends data after the end of some.
+// rude is a client that resets some of its streams, gives some a short deadline, sends data after the end of some, and others in parts.
 type rude struct {
 	t  *testing.T
 	nc net.Conn
@@ -104,6 +104,8 @@ const rudeCalls = 4000
 func (c *rude) send(first uint64) error {
 	var buf bytes.Buffer
 	enc := hpack.NewEncoder(&buf)
+	var unfinished uint32
+	var rest []byte
 	for i := range uint64(rudeCalls) {
 		id, stream := first+i, uint32(2*i+1)
 		fields := [][2]string{{":method", "POST"}, {":scheme", "http"}, {":path", "/" + testService + "/" + []string{"Now", "Soon", "Any"}[id%3]},
@@ -123,11 +125,20 @@ func (c *rude) send(first uint64) error {
 		if err := c.fr.WriteHeaders(http2.HeadersFrameParam{StreamID: stream, BlockFragment: buf.Bytes(), EndHeaders: true}); err != nil {
 			return err
 		}
-		if err := c.fr.WriteData(stream, true, frame(0, wordOf(id))); err != nil {
+		if message := frame(0, wordOf(id)); i+1 < rudeCalls && (id%11 == 6 || id%11 == 8) {
+			unfinished, rest = stream, message[messageHead+3:]
+			if err := c.fr.WriteData(stream, false, message[:messageHead+3]); err != nil {
+				return err
+			}
+		} else if err := c.fr.WriteData(stream, true, message); err != nil {
 			return err
 		}
 		var err error
 		switch id % 11 {
+		case 7: // the message of the call before arrives in two parts, and that of this call between them
+			err = c.fr.WriteData(unfinished, true, rest)
+		case 9: // the message of the call before stays unfinished
+			err = c.fr.WriteRSTStream(unfinished, http2.ErrCodeCancel)
 		case 2:
 			err = c.fr.WriteRSTStream(stream, http2.ErrCodeCancel)
 		case 3:
@@ -147,7 +158,7 @@ func (c *rude) receive(first uint64) error {
 	missing := map[uint32]bool{}
 	for i := range uint64(rudeCalls) {
 		switch (first + i) % 11 {
-		case 1, 2, 3:
+		case 1, 2, 3, 8:
 		default:
 			missing[uint32(2*i+1)] = true
 		}

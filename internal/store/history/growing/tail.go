@@ -14,7 +14,8 @@ func (s *Segment) ExamineTail() error {
 	zero := make([]byte, step)
 	buf := make([]byte, step+format.BatchHeaderSize)
 	// Batches do not overlap. Values that clients have filled with headers of long batches would be read again and again. The rest then
-	// passes for a torn tail. If it is none, the raft log begins after the end of the history, and the member does not start.
+	// passes for a torn tail. If it is none, the raft log has what is missing, or begins after the end of the history: then the member
+	// does not start.
 	left := 4 * (s.Alloc - int64(s.End))
 	for off := int64(s.End); off < s.Alloc; off += step {
 		b := buf[:min(int64(len(buf)), s.Alloc-off)]
