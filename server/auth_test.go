@@ -1,6 +1,7 @@
 package server
 
 import (
+	"cmp"
 	"context"
 	"crypto/ecdsa"
 	"crypto/ed25519"
@@ -234,6 +235,68 @@ func TestNoEventAfterTheRightIsGone(t *testing.T) {
 	if leaked > 0 {
 		t.Errorf("%d of %d watchers received an event of a write after their user had lost the right", leaked, streams*each)
 	}
+}
+
+// While users and roles change all the time, watchers whose users keep their rights receive all events, and new ones begin.
+func TestWatchersDuringManyChangesOfRights(t *testing.T) {
+	v := newVault(t, Config{})
+	alice, root := v.as("alice"), v.as("root")
+	stop, changed := make(chan struct{}), make(chan error)
+	defer func() {
+		close(stop)
+		if err := <-changed; err != nil {
+			t.Error(err)
+		}
+	}()
+	before := v.m.replica.Hub().Withheld()
+	go func() {
+		auth := pb.NewAuthClient(v.cc)
+		for {
+			select {
+			case <-stop:
+				changed <- nil
+				return
+			default:
+			}
+			_, err := auth.RoleAdd(root, &pb.AuthRoleAddRequest{Name: "other"})
+			if err == nil {
+				_, err = auth.RoleDelete(root, &pb.AuthRoleDeleteRequest{Role: "other"})
+			}
+			if err != nil {
+				changed <- err
+				<-stop
+				return
+			}
+		}
+	}()
+	live := v.watch(alice)
+	live.create(createKey("a", "b", 1))
+	live.made(1)
+	var first int64
+	for n := range int64(30) {
+		for {
+			res, err := pb.NewKVClient(v.cc).Put(root, &pb.PutRequest{Key: []byte("a1")})
+			if err == nil {
+				first = cmp.Or(first, res.Header.Revision)
+				break
+			}
+			fails(t, "a put", err, oldRevision) // the rights have changed on its way
+		}
+		live.event("a1")
+		ctx, end := context.WithCancel(alice)
+		past := v.watch(ctx)
+		past.create(&pb.WatchCreateRequest{Key: []byte("a"), RangeEnd: []byte("b"), WatchId: 1, StartRevision: first})
+		past.made(1)
+		for got := int64(0); got <= n; {
+			r := past.recv()
+			if r.Canceled {
+				t.Fatal(r)
+			}
+			got += int64(len(r.Events))
+		}
+		end()
+	}
+	t.Logf("%d changes", v.m.replica.Hub().Withheld()-before)
 }
 
 // Who watches without a token is cut off when auth is enabled.

@@ -103,14 +103,24 @@ func randomRun(t *testing.T, seed uint64, total *tally) {
 }
 
 // writeRandom commits and publishes like the apply goroutine: several revisions at once, and sometimes it skips some, as
-// after a snapshot. held is the hold that is not released.
+// after a snapshot. held is the oldest hold that is not released.
 func writeRandom(rng *rand.Rand, src *memSource, h *Hub, held *atomic.Pointer[hold]) {
 	published := int64(1)
-	release := func() {
-		held.Store(nil)
-		h.Release(h.Withheld())
+	var holds []hold
+	release := func(n int) {
+		number := holds[n-1].number
+		if holds = holds[n:]; len(holds) > 0 {
+			held.Store(&holds[0])
+		} else {
+			held.Store(nil)
+		}
+		h.Release(number)
 	}
-	defer release()
+	defer func() {
+		if len(holds) > 0 {
+			release(len(holds))
+		}
+	}()
 	for range between(rng, 50, 400) {
 		var events []kv.Event
 		var rev int64
@@ -142,11 +152,12 @@ func writeRandom(rng *rand.Rand, src *memSource, h *Hub, held *atomic.Pointer[ho
 			rev, events = r, append(events, ev...)
 		}
 		switch {
-		case held.Load() == nil && rng.IntN(15) == 0:
+		case rng.IntN(15) == 0:
 			h.Withhold()
-			held.Store(&hold{h.Withheld(), published})
-		case held.Load() != nil && rng.IntN(4) == 0:
-			release()
+			holds = append(holds, hold{h.Withheld(), published})
+			held.Store(&holds[0])
+		case len(holds) > 0 && rng.IntN(6) == 0:
+			release(1 + rng.IntN(len(holds)))
 		}
 		published = max(published, rev)
 		if snapshot {

@@ -42,6 +42,8 @@ type ring struct {
 		// holds are the calls of withhold that were not released, oldest first; withheld counts all calls.
 		holds    []hold
 		withheld int64
+		// skipped is the revision up to which a gap was taken whose rest is kept back.
+		skipped int64
 	}
 }
 
@@ -180,6 +182,11 @@ func (r *ring) take(buf *[]kv.Event, maxBytes int64) (e entry, ok, more bool) {
 	end := r.end()
 	next := func() bool { return r.mu.head < len(r.mu.entries) && r.mu.entries[r.mu.head].last <= end }
 	if !next() {
+		// A gap that begins before what is kept back is taken up to there.
+		if r.mu.head < len(r.mu.entries) && r.mu.entries[r.mu.head].gap && r.mu.skipped < end {
+			r.mu.skipped = end
+			return entry{last: end, gap: true}, true, false
+		}
 		return entry{}, false, false
 	}
 	e = r.pop()

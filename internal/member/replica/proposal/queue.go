@@ -264,8 +264,10 @@ func (q *Queue) Refused(head []byte) {
 
 // drop fails a pending group that has no effect.
 func (q *Queue) drop(seq uint64) {
-	if g := q.Claim(seq); g != nil {
-		q.applying.Add(-g.cost)
+	q.mu.Lock()
+	g := q.takePending(seq)
+	q.mu.Unlock()
+	if g != nil {
 		q.failed.Add(uint64(len(g.waiters)))
 		g.Fail(kv.ErrTooManyRequests)
 	}
@@ -276,9 +278,17 @@ func (q *Queue) drop(seq uint64) {
 func (q *Queue) Claim(seq uint64) *Group {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	g := q.mu.pending[seq]
+	g := q.takePending(seq)
 	if g != nil {
 		q.applying.Add(g.cost)
+	}
+	return g
+}
+
+// takePending removes a pending group, nil if there is none. mu is held.
+func (q *Queue) takePending(seq uint64) *Group {
+	g := q.mu.pending[seq]
+	if g != nil {
 		q.removePending(g)
 		q.forget(g)
 	}

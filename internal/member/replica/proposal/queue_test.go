@@ -3,6 +3,7 @@ package proposal
 import (
 	"bytes"
 	"errors"
+	"sync"
 	"testing"
 	"time"
 
@@ -133,6 +134,39 @@ func TestQueueRefused(t *testing.T) {
 	q.Refused(third)
 	if n := q.Outstanding(2); n != 2 || again[1] == nil {
 		t.Errorf("%d groups are outstanding", n)
+	}
+}
+
+// A refused group never counts as being applied: a batch that is committed just then would take it out of the count a second time.
+func TestRefusedIsNotApplied(t *testing.T) {
+	q := New(Options{Member: 1, MaxGroupBytes: 1 << 20, MaxGroupRequests: 1, MaxPendingBytes: 1 << 20, MaxRequestBytes: 1 << 20, Space: &disk{}})
+	stop := make(chan struct{})
+	var apply sync.WaitGroup
+	apply.Go(func() {
+		for {
+			select {
+			case <-stop:
+				return
+			default:
+			}
+			if n := q.Applying(); n != 0 {
+				t.Errorf("%d bytes are being applied", n)
+				return
+			}
+			q.NoteCommitted()
+		}
+	})
+	defer apply.Wait()
+	defer close(stop)
+	for range 5_000 {
+		w, _, err := q.Add(t.Context(), &fsm.Request{Put: &kv.PutRequest{Key: []byte("k")}}, 100)
+		if err != nil {
+			t.Fatal(err)
+		}
+		q.Refused(q.Next(1))
+		if res, _, _ := q.Wait(t.Context(), w); res.Err != kv.ErrTooManyRequests {
+			t.Fatal(res.Err)
+		}
 	}
 }
 
