@@ -1,4 +1,4 @@
-import { useEffect, useState } from "preact/hooks";
+import { useEffect, useLayoutEffect, useState } from "preact/hooks";
 import { get } from "./api";
 import { Bytes, etcdctl, fromAddress, fromBase64, plain } from "./bytes";
 import { Busy, Copy, count, date, ErrorBox, go, Key, link, moment, number, point, revisionOf, Route, size, Text, time, When } from "./ui";
@@ -96,9 +96,10 @@ function Timeline({ params }: { params: URLSearchParams }) {
     }
     work(false);
   };
+  // At once: an effect after the picture could replace what was typed since then.
+  useLayoutEffect(() => edit({ from, to, prefix }), [from, to, prefix]);
   useEffect(() => {
     const a = new AbortController();
-    edit({ from, to, prefix });
     set(null);
     fail(null);
     (async () => {

@@ -1,4 +1,4 @@
-import { useEffect, useRef, useState } from "preact/hooks";
+import { useEffect, useLayoutEffect, useRef, useState } from "preact/hooks";
 import { download, get, lines, post } from "./api";
 import { asText, Bytes, empty, etcdctl, fromAddress, fromBase64, fromText, plain, same, toBase64 } from "./bytes";
 import { Busy, Confirm, Copy, count, date, Dialog, ErrorBox, go, Key, link, moment, number, parseTime, point, revisionOf, Route, size, Text, useLoad, When } from "./ui";
@@ -81,7 +81,8 @@ export function Keys({ route, session }: { route: Route; session: Session }) {
 function AsOf({ past, to }: { past: { rev: string; at: string; pending: boolean; error: unknown }; to: (when: { rev?: string; at?: string }) => string }) {
   const { rev, at } = past, now = at || rev;
   const [value, set] = useState(now);
-  useEffect(() => set(at && parseTime(at) !== null ? date(parseTime(at)!) : now), [now]);
+  // At once: an effect after the picture could replace what was typed since then.
+  useLayoutEffect(() => set(at && parseTime(at) !== null ? date(parseTime(at)!) : now), [now]);
   const submit = (e: Event) => {
     e.preventDefault();
     const p = point(value);

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/chromedp/cdproto/emulation"
+	"github.com/chromedp/chromedp"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"google.golang.org/grpc/metadata"
 	"vigil/test/proc"
@@ -178,4 +179,33 @@ func TestUnknownTimes(t *testing.T) {
 		b.until(fmt.Sprintf(`document.querySelector("main tbody tr")?.children[4].innerText === %q`, x.shows))
 	}
 	b.check()
+}
+
+// TestTypedAtOnce types into the fields for the past as soon as they exist, as on a slow machine: what is typed stays.
+func TestTypedAtOnce(t *testing.T) {
+	chromium(t)
+	m := proc.Start(t, proc.Config{Program: proc.Vigil, Memory: true})
+	c := connect(t, m, "")
+	put(t, c, "config/app", "one")
+	put(t, c, "config/app", "two")
+	b := newBrowser(t, "http://"+m.Addr())
+	for _, v := range []struct{ view, field, text, shown string }{
+		{"history", "from a revision or time", "2", "Changes by revision"},
+		{"keys", "as of a revision or time", "2", "config/"},
+	} {
+		b.open("members")
+		b.shows("m1")
+		field := fmt.Sprintf("document.querySelector('input[aria-label=%q]')", v.field)
+		eval[chromedp.Void](b, fmt.Sprintf(`void (new MutationObserver((_, o) => {
+			const e = %s;
+			if (!e) return;
+			o.disconnect();
+			e.value = %q;
+			e.dispatchEvent(new Event("input", {bubbles: true}));
+		}).observe(document.body, {childList: true, subtree: true}), location.hash = "#/%s")`, field, v.text, v.view))
+		b.shows(v.shown) // effects have run: they ask for it
+		if got := eval[string](b, field+".value"); got != v.text {
+			t.Errorf("%s: %q is left of %q", v.view, got, v.text)
+		}
+	}
 }
