@@ -11,7 +11,7 @@
 //  1. Put never replaces an object: of two callers with one key, one receives ErrExists.
 //  2. An object has all of its bytes or does not exist.
 //  3. When Put returns nil, the object survives a crash. So does one that Get or List returned, or for which Put returned ErrExists,
-//     whoever wrote it; a directory that cannot be written to is read as it is.
+//     of any process; a directory that cannot be written to is read as it is.
 //  4. An answer takes memory for what the caller asked for: Get is a stream, List has a limit.
 //  5. No error and no log line holds a credential: texts of the program are cut to one line of limited length, and a URL is
 //     shown without its user and its parameters.

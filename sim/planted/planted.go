@@ -62,8 +62,7 @@ func read(root, file string) (string, error) {
 	return string(b), err
 }
 
-// Overlay writes the overlay of a build with changed files to a directory, and returns its file. Names are absolute, or relative to
-// root.
+// Overlay writes the overlay of a build with changed files to a directory, and returns its file.
 func Overlay(root, dir string, files map[string]string) (string, error) {
 	root, err := filepath.Abs(root)
 	if err != nil {
@@ -71,14 +70,11 @@ func Overlay(root, dir string, files map[string]string) (string, error) {
 	}
 	replaced := map[string]string{}
 	for file, code := range files {
-		if !filepath.IsAbs(file) {
-			file = filepath.Join(root, file)
-		}
-		changed := filepath.Join(dir, strings.ReplaceAll(file, string(filepath.Separator), "_"))
+		changed := filepath.Join(dir, strings.ReplaceAll(file, "/", "_"))
 		if err := os.WriteFile(changed, []byte(code), 0o600); err != nil {
 			return "", err
 		}
-		replaced[file] = changed
+		replaced[filepath.Join(root, file)] = changed
 	}
 	b, err := json.Marshal(map[string]map[string]string{"Replace": replaced})
 	if err != nil {

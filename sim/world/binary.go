@@ -4,14 +4,12 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
-	"regexp"
 )
 
 // Numbers of sections of a WebAssembly program.
 const (
 	sectionGlobal    = 6
 	sectionExport    = 7
-	sectionCode      = 10
 	sectionData      = 11
 	sectionDataCount = 12
 )
@@ -73,8 +71,6 @@ func parseProgram(code []byte) (*program, error) {
 				return nil, errProgram
 			}
 			continue
-		case sectionCode:
-			body = s.functions()
 		case sectionDataCount:
 			continue
 		}
@@ -89,44 +85,6 @@ func parseProgram(code []byte) (*program, error) {
 		return nil, errProgram
 	}
 	return p, nil
-}
-
-// dispatch is the beginning of a function as Go's compiler makes it: a table of jumps to the places at which the function may
-// continue, by its argument, the first of which is its beginning.
-var dispatch = regexp.MustCompile(`(?s)^\x23\x00\x21\x01[\x02\x03]\x40(?:[\x02\x03]\x40)*\x20\x00\x0e`)
-
-// begins jumps to the beginning of a function if its argument is 0: local.get 0, i32.eqz, br_if 0.
-var begins = []byte{0x20, 0x00, 0x45, 0x0d, 0x00}
-
-// functions returns the section of the code, with a direct jump to the beginning of each function. Almost all calls begin there, and
-// an indirect jump through the table costs more.
-func (r *reader) functions() []byte {
-	n := r.uint()
-	out := binary.AppendUvarint(nil, n)
-	for ; n > 0 && !r.failed; n-- {
-		f := r.bytes(r.uint())
-		code := &reader{b: f}
-		for locals := code.uint(); locals > 0 && !code.failed; locals-- {
-			code.uint()
-			code.byte()
-		}
-		locals := f[:len(f)-len(code.b)]
-		head := dispatch.Find(code.b)
-		if head != nil {
-			table := &reader{b: code.b[len(head):]}
-			if table.uint(); table.uint() != 0 || table.failed {
-				head = nil // an empty table, or another first place
-			}
-		}
-		if head == nil {
-			out = append(binary.AppendUvarint(out, uint64(len(f))), f...)
-			continue
-		}
-		get := len(head) - len("\x20\x00\x0e") // where the argument is read for the table
-		out = binary.AppendUvarint(out, uint64(len(f)+len(begins)))
-		out = append(append(append(append(out, locals...), head[:get]...), begins...), code.b[get:]...)
-	}
-	return out
 }
 
 // reader reads the parts of a program. It remembers whether one was cut off.

@@ -48,7 +48,7 @@ func TestAuthManagementRandom(t *testing.T) {
 		case 0, 1:
 			name := user()
 			if name == "root" {
-				// With another password, or none, nobody could log in as root once auth is enabled, and the rest would be rejected.
+				// With another password, or none, logins as root would fail once auth is enabled, and the rest would be rejected.
 				return &pb.AuthUserAddRequest{Name: name, Password: "x"}
 			}
 			return &pb.AuthUserAddRequest{Name: name, Password: password(), HashedPassword: hashed(), Options: options()}

@@ -96,11 +96,6 @@ func writeOverlay(ctx context.Context, dir string, changed map[string]string) (s
 	if err != nil {
 		return "", err
 	}
-	atomics, err := inlineAtomics(ctx)
-	if err != nil {
-		return "", err
-	}
-	maps.Copy(files, atomics)
 	maps.Copy(files, changed)
 	return planted.Overlay(root, dir, files)
 }
