@@ -6,6 +6,7 @@ import (
 	"errors"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"strings"
 	"syscall"
 	"testing"
@@ -28,7 +29,10 @@ type Spec struct {
 	User *syscall.Credential
 }
 
-// Run runs a command, which must exit within the timeout.
+// patience is for etcdctl, which gives up an authentication after 5 s, though a busy machine needs longer.
+var patience = []string{"ETCDCTL_DIAL_TIMEOUT=30s", "ETCDCTL_COMMAND_TIMEOUT=30s"}
+
+// Run runs a command, which must exit within the timeout. The stock etcdctl is more patient than by default.
 func Run(t testing.TB, timeout time.Duration, s Spec) Result {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), timeout)
@@ -36,7 +40,11 @@ func Run(t testing.TB, timeout time.Duration, s Spec) Result {
 	cmd := exec.CommandContext(ctx, s.Name, s.Args...)
 	var stdout, stderr bytes.Buffer
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = strings.NewReader(s.Stdin), &stdout, &stderr
-	cmd.Env = append(os.Environ(), s.Env...)
+	cmd.Env = os.Environ()
+	if filepath.Base(s.Name) == string(Etcdctl) {
+		cmd.Env = append(cmd.Env, patience...)
+	}
+	cmd.Env = append(cmd.Env, s.Env...)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL, Credential: s.User}
 	err := cmd.Run()
 	if ctx.Err() != nil {
