@@ -8,6 +8,9 @@ var member = []Mistake{
 	{Name: "removed-unnoticed", Profile: "removals", Promise: "a removed member ends, also if it was away during its removal", Needs: "removals, partitions", Edits: []Edit{
 		{"internal/member/peer/accept.go", "case t.mu.removed[h.from]:", "case false:"},
 	}},
+	{Name: "busy-redial", Profile: "restarts", Promise: "a member pauses before it dials another one again", Needs: "members that cannot be reached", Edits: []Edit{
+		{"internal/member/peer/send.go", "\t\tp.pause(&delay)\n", "\t\tdelay = 0\n\t\t_ = delay\n"},
+	}},
 	{Name: "removed-stays", Profile: "members", Promise: "a removed member ends", Needs: "removals", Edits: []Edit{
 		{"server/peers.go", "\tm.fail(ErrRemoved)\n", ""},
 	}},

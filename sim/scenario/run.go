@@ -163,6 +163,7 @@ func Run(g *world.Guest, p Plan, trace io.Writer) Result {
 	if len(r.v) == 0 && p.Rescue {
 		r.rescue()
 	}
+	r.checkWork()
 	r.judge()
 	noticed()
 	out.Violations, out.Simulated, out.Switches = r.v, r.world.Now(), r.world.Switches()

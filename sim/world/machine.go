@@ -21,6 +21,7 @@ type Machine struct {
 	paused  bool
 	clock   clock
 	disk    disk
+	load    workload
 }
 
 // Machine adds a machine to the world.

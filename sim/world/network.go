@@ -152,6 +152,7 @@ type endpoint struct {
 
 // dial opens a connection.
 func (n *network) dial(p *Process, to netip.AddrPort) *endpoint {
+	p.m.load.add(n.w.now, Work{Dials: 1})
 	n.ports++
 	e := &endpoint{n: n, p: p, m: p.m, to: n.machine(to.Addr()), local: netip.AddrPortFrom(p.m.Addr, 20000+n.ports%40000), remote: to}
 	n.add(e)

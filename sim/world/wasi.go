@@ -161,6 +161,7 @@ func (p *Process) print(b []byte) {
 		if n < 0 {
 			return
 		}
+		p.m.load.add(p.m.w.now, Work{Lines: 1})
 		p.m.w.Note(p.m, "| %s", p.line[:n])
 		if p.m.w.Printed != nil {
 			p.m.w.Printed(p.m, p.line[:n])

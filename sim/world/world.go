@@ -143,6 +143,7 @@ func (w *World) runOne() {
 
 func (w *World) resume(p *Process) {
 	w.switches++
+	p.m.load.add(w.now, Work{Runs: 1})
 	p.resume()
 	w.trace.mix('s', uint64(p.id), uint64(w.now))
 	if p.exited && !p.dead {

@@ -66,6 +66,22 @@ func TestEvents(t *testing.T) {
 	}
 }
 
+// TestMost: work is counted for each second.
+func TestMost(t *testing.T) {
+	w, a, b := pair(t, 2)
+	for _, n := range []int{2, 5, 3} {
+		for range n {
+			w.network.dial(a, netip.AddrPortFrom(b.m.Addr, 80))
+		}
+		a.print([]byte("line\nnext\n"))
+		w.After(time.Second, func() {})
+		pass(w, time.Second)
+	}
+	if got, want := a.m.Most(), (Work{Dials: 5, Lines: 2}); got != want {
+		t.Errorf("%+v, want %+v", got, want)
+	}
+}
+
 // TestOrder: data arrives in order, although each segment has a delay of its own.
 func TestOrder(t *testing.T) {
 	w, a, b := pair(t, 2)
