@@ -2,6 +2,8 @@ package main
 
 import (
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
 	"fmt"
 	"io/fs"
 	"maps"
@@ -83,7 +85,51 @@ func loadGuest(ctx context.Context, file string, changed map[string]string) (*wo
 			return nil, fmt.Errorf("build the program of the processes, in the module vigil/sim: %w", err)
 		}
 	}
-	return world.Load(ctx, file, cache)
+	g, err := world.Load(ctx, file, cache)
+	if err != nil {
+		return nil, err
+	}
+	return g, addHost(ctx, g)
+}
+
+// addHost makes the version of the code depend on what runs the program too: plans, faults, disks, the network, and the checks.
+func addHost(ctx context.Context, g *world.Guest) error {
+	files, err := hostFiles(ctx)
+	if err != nil {
+		return err
+	}
+	sum := sha256.New()
+	fmt.Fprintln(sum, g.Version)
+	for _, file := range files {
+		code, err := os.ReadFile(file)
+		if err != nil {
+			return err
+		}
+		fmt.Fprintf(sum, "%s %d\n", filepath.Base(file), len(code))
+		sum.Write(code)
+	}
+	g.Version = hex.EncodeToString(sum.Sum(nil)[:4])
+	return nil
+}
+
+// hostFiles returns the files of the modules vigil and vigil/sim of which this program is made.
+func hostFiles(ctx context.Context) (files []string, err error) {
+	list := exec.CommandContext(ctx, "go", "list", "-deps", "-f", "{{with .Module}}{{.Path}}{{end}}\t{{.Dir}}\t{{join .GoFiles \"\t\"}}", "vigil/sim/cmd/simulate")
+	list.Stderr = os.Stderr
+	out, err := list.Output()
+	if err != nil {
+		return nil, fmt.Errorf("list the code of the simulation, from the module vigil/sim: %w", err)
+	}
+	for line := range strings.Lines(string(out)) {
+		p := strings.Split(strings.TrimSuffix(line, "\n"), "\t")
+		if p[0] != "vigil" && p[0] != "vigil/sim" {
+			continue
+		}
+		for _, name := range p[2:] {
+			files = append(files, filepath.Join(p[1], name))
+		}
+	}
+	return files, nil
 }
 
 // writeOverlay writes the overlay of the build to a directory, and returns its file.

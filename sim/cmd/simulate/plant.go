@@ -130,10 +130,12 @@ func (o *options) find(g *world.Guest, m planted.Mistake, first uint64, f *findi
 	}
 	for n := 0; (plans != nil && n < len(plans) || plans == nil && n < int(o.seeds)) && !f.Found; n++ {
 		var p scenario.Plan
+		again := "-corpus " + o.corpus
 		if plans != nil {
 			p = plans[n]
 		} else {
-			profile := cmp.Or(o.profile, m.Profile)
+			profile := cmp.Or(o.profile, m.Profile, scenario.Mixed)
+			again = fmt.Sprintf("-seed %d -profile %s", first+uint64(n), profile)
 			var err error
 			if p, err = scenario.ProfilePlan(profile, first+uint64(n), 0); err != nil {
 				f.Violation = err.Error()
@@ -151,7 +153,7 @@ func (o *options) find(g *world.Guest, m planted.Mistake, first uint64, f *findi
 		f.Seeds++
 		f.Simulated += r.Simulated
 		if len(r.Violations) > 0 {
-			if !o.control.clean(p) {
+			if !o.control.clean(p, again) {
 				f.Unusable++
 				continue
 			}
