@@ -50,5 +50,6 @@
 // a heartbeat, a vote or an acknowledgment waits for at most one fragment of 64 KiB. Raft allows
 // any order of messages; these two never depend on each other, since a heartbeat carries no commit
 // index above what its receiver has acknowledged. MsgApps must keep their order among themselves, or
-// the receiver would reject early ones and raft would fall back to probing.
+// the receiver would reject early ones and raft would fall back to probing. A MsgApp that brings all that
+// the newest waiting one brings takes its place.
 package peer

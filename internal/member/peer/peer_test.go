@@ -383,6 +383,51 @@ func TestQueueIsBounded(t *testing.T) {
 	}
 }
 
+// A leader probes a member that answers many heartbeats at once with the same entries many times. They wait once, in
+// the newest form, and another message is never taken for one of them.
+func TestRepeatedProbesWaitOnce(t *testing.T) {
+	a, b := pair(t, func(o *Options) { o.DeadAfter = patience })
+	b.sink.gate = make(chan struct{})
+	open := sync.OnceFunc(func() { close(b.sink.gate) })
+	defer open()
+	up(t, a, b)
+	probe := func(index, commit uint64, entries int) *raftpb.Message {
+		m := app(a.id, b.id, index, 100<<10)
+		for len(m.Entries) < entries {
+			m.Entries = append(m.Entries, m.Entries[0])
+		}
+		m.Commit = &commit
+		return m
+	}
+	// The stream takes what fits into its buffers, and waits.
+	first := uint64(1)
+	for ; a.about(b.id).QueuedBytes < 4<<20; first++ {
+		a.send(probe(first, 1, 1))
+	}
+	for i := uint64(1); i <= 1000; i++ {
+		a.send(probe(first, i, 1+int(i/500)))
+	}
+	if s := a.about(b.id); s.QueuedBytes > 6<<20 {
+		t.Errorf("%d bytes and %d messages wait", s.QueuedBytes, s.QueuedMessages)
+	}
+	a.send(probe(first, 1001, 1), probe(first+1, 1002, 1))
+	open()
+	until(t, "all have arrived", func() bool {
+		got := b.sink.indexes(raftpb.MsgApp)
+		return len(got) > 0 && got[len(got)-1] == first+1
+	})
+	var commits []uint64
+	for _, m := range b.sink.all() {
+		if m.GetType() == raftpb.MsgApp && m.GetIndex() == first {
+			commits = append(commits, m.GetCommit())
+		}
+	}
+	if n := len(commits); n < 2 || n > 4 || commits[n-1] != 1001 || commits[n-2] != 1000 {
+		t.Errorf("probes with the commit indexes %v arrived", commits)
+	}
+	until(t, "nothing waits", func() bool { s := a.about(b.id); return s.QueuedMessages == 0 && s.QueuedBytes == 0 })
+}
+
 // A message that is too large for the wire is dropped and named, and later ones arrive.
 func TestTooLargeMessageIsDropped(t *testing.T) {
 	a, b := pair(t, func(o *Options) { o.MaxMessageBytes = 100 << 10 })

@@ -50,6 +50,11 @@ func (q *queue) put(m *raftpb.Message) (dropped int, lost bool) {
 		return 1, log
 	case log:
 		n := size(m)
+		if last := q.lastLog(); repeats(m, last) && q.mu.bytes+n-size(last) <= q.maxBytes {
+			q.mu.bytes += n - size(last)
+			q.mu.log[len(q.mu.log)-1] = m
+			return 0, false
+		}
 		// One message always fits, whatever its size.
 		if q.mu.count > 0 && q.mu.bytes+n > q.maxBytes || q.mu.count >= q.maxMessages {
 			return 1, true
@@ -71,6 +76,23 @@ func (q *queue) put(m *raftpb.Message) (dropped int, lost bool) {
 	default:
 	}
 	return dropped, false
+}
+
+// lastLog returns the newest message of the log lane that was not taken, nil if there is none.
+func (q *queue) lastLog() *raftpb.Message {
+	if n := len(q.mu.log); n > 0 {
+		return q.mu.log[n-1]
+	}
+	return nil
+}
+
+// repeats reports whether m has all that a waiting message has, which then need not be sent. A leader that probes
+// a member sends the same entries again for each answer to a heartbeat, and a member that stood still answers many
+// heartbeats at once, one for each read of its clients.
+func repeats(m, waiting *raftpb.Message) bool {
+	return waiting != nil && m.GetType() == raftpb.MsgApp && waiting.GetType() == raftpb.MsgApp &&
+		m.GetTerm() == waiting.GetTerm() && m.GetIndex() == waiting.GetIndex() && m.GetLogTerm() == waiting.GetLogTerm() &&
+		len(m.GetEntries()) >= len(waiting.GetEntries())
 }
 
 // takeControl swaps the control lane for an empty slice.
