@@ -433,6 +433,42 @@ func TestProgress(t *testing.T) {
 	}
 }
 
+// TestProgressBeforeCreation: the answer to an older request for progress may arrive after a watcher from the past was created. It
+// must not stand for the events that this one has yet to receive.
+func TestProgressBeforeCreation(t *testing.T) {
+	var streams atomic.Int64
+	f := start(t, &fake{watch: func(s *fakeStream) error {
+		if streams.Add(1) > 1 {
+			for _, r := range s.creates(2) {
+				if err := s.send(&pb.WatchResponse{WatchId: r.GetWatchId(), Created: true, Header: at(10)},
+					&pb.WatchResponse{WatchId: r.GetWatchId(), Header: at(10), Events: []*mvccpb.Event{event("from", r.GetStartRevision())}}); err != nil {
+					return err
+				}
+			}
+			return s.hold()
+		}
+		now := s.creates(1)[0].GetWatchId()
+		if err := s.send(&pb.WatchResponse{WatchId: now, Created: true, Header: at(10)}); err != nil {
+			return err
+		}
+		past := s.creates(1)[0].GetWatchId()
+		if err := s.send(&pb.WatchResponse{WatchId: past, Created: true, Header: at(10)}, &pb.WatchResponse{WatchId: -1, Header: at(10)}); err != nil {
+			return err
+		}
+		return unavailable("before the events")
+	}})
+	c := to(t, f)
+	now := c.Watch(limited(t), "now", client.WithProgress())
+	defer now.Close()
+	if _, err := now.Created(limited(t)); err != nil {
+		t.Fatal(err)
+	}
+	now.RequestProgress()
+	past := c.Watch(limited(t), "past", client.FromRevision(3))
+	defer past.Close()
+	want(t, past, "from@3")
+}
+
 // TestWatchClosed: a watcher leaves its stream for any reason of its end, and no goroutine remains.
 func TestWatchClosed(t *testing.T) {
 	gone := make(chan struct{})

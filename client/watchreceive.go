@@ -73,10 +73,10 @@ func (s *watchStream) deliver(ctx context.Context, e *watchSession, w *Watcher, 
 	}
 }
 
-// handleProgress reports progress of the whole stream to all created watchers.
+// handleProgress reports progress of the whole stream to its watchers.
 func (s *watchStream) handleProgress(e *watchSession, rev int64) {
 	s.mu.Lock()
-	list := e.Created()
+	list := e.Progress(rev)
 	s.mu.Unlock()
 	for _, w := range list {
 		w.reached(rev)
@@ -91,7 +91,7 @@ func (s *watchStream) handleCreated(e *watchSession, r *watchResponse) error {
 	if r.canceled {
 		e.Refuse(*r)
 	} else {
-		w, began, known = e.Accept(r.id)
+		w, began, known = e.Accept(r.id, r.header.Revision)
 	}
 	refused := e.TakeRefused()
 	s.mu.Unlock()

@@ -16,14 +16,24 @@ import (
 
 // Session holds the requests of one stream. W identifies a watcher, R is a refusal.
 type Session[W comparable, R any] struct {
-	last     int64       // the last id given
-	watchers map[int64]W // created, or to be created
+	last     int64                // the last id given
+	watchers map[int64]*member[W] // created, or to be created
 	ids      map[W]int64
 	wait     []int64 // ids without an answer, in the order of the requests
 	refusals []*refusal[R]
 	out      []*wire.WatchRequest
+	// asked and told count the requests for progress and their answers. A server may leave a request without an answer.
+	asked, told int64
 	// Wake holds an element when there are requests to send.
 	Wake chan struct{}
+}
+
+// member is a watcher of the stream.
+type member[W any] struct {
+	watcher W
+	start   int64 // the revision from which it was requested; 0 if none
+	created int64 // that of the store when it was created
+	asked   int64 // how often progress had been requested then
 }
 
 // refusal is one of which the request is not certain.
@@ -40,14 +50,14 @@ type Refused[W comparable, R any] struct {
 
 // New returns a session without watchers.
 func New[W comparable, R any]() *Session[W, R] {
-	return &Session[W, R]{watchers: map[int64]W{}, ids: map[W]int64{}, Wake: make(chan struct{}, 1)}
+	return &Session[W, R]{watchers: map[int64]*member[W]{}, ids: map[W]int64{}, Wake: make(chan struct{}, 1)}
 }
 
 // Create requests a watcher. It sets the id of the request.
 func (s *Session[W, R]) Create(w W, r *wire.WatchCreate) {
 	s.last++
 	r.ID = s.last
-	s.watchers[r.ID], s.ids[w] = w, r.ID
+	s.watchers[r.ID], s.ids[w] = &member[W]{watcher: w, start: r.Start}, r.ID
 	s.wait = append(s.wait, r.ID)
 	s.send(&wire.WatchRequest{Create: r})
 }
@@ -60,8 +70,29 @@ func (s *Session[W, R]) Cancel(w W) {
 	}
 }
 
-// RequestProgress requests the progress of the stream.
-func (s *Session[W, R]) RequestProgress() { s.send(&wire.WatchRequest{}) }
+// RequestProgress requests the progress of the stream. A request that has not been sent yet also answers later ones.
+func (s *Session[W, R]) RequestProgress() {
+	if n := len(s.out); n > 0 && s.out[n-1].Progress() {
+		return
+	}
+	s.asked++
+	s.send(&wire.WatchRequest{})
+}
+
+// Progress handles an answer to a request for progress: all created watchers of the stream have received their events up to
+// a revision of the store. It returns the watchers of which that is certain. The answer may be older than the
+// creation of a watcher that was answered before it, in which case that watcher may still lack events up to the revision of
+// the store at its creation.
+func (s *Session[W, R]) Progress(rev int64) (list []W) {
+	s.told++
+	for id, m := range s.watchers {
+		late := rev > m.created || s.told > m.asked // the answer, or its request, is younger than the watcher
+		if fresh := m.start == 0 || m.start > m.created; (late || fresh) && !slices.Contains(s.wait, id) {
+			list = append(list, m.watcher)
+		}
+	}
+	return list
+}
 
 func (s *Session[W, R]) send(r *wire.WatchRequest) {
 	s.out = append(s.out, r)
@@ -80,45 +111,44 @@ func (s *Session[W, R]) TakeRequests() []*wire.WatchRequest {
 
 // Watcher returns the watcher of an id. There is none after it was canceled.
 func (s *Session[W, R]) Watcher(id int64) (w W, ok bool) {
-	w, ok = s.watchers[id]
-	return w, ok
-}
-
-// Created returns the created watchers.
-func (s *Session[W, R]) Created() (list []W) {
-	for id, w := range s.watchers {
-		if !slices.Contains(s.wait, id) {
-			list = append(list, w)
-		}
+	m, ok := s.watchers[id]
+	if ok {
+		w = m.watcher
 	}
-	return list
+	return w, ok
 }
 
 // Remove removes the watcher of an id and returns it.
 func (s *Session[W, R]) Remove(id int64) (w W, ok bool) {
-	if w, ok = s.watchers[id]; ok {
+	m, ok := s.watchers[id]
+	if ok {
+		w = m.watcher
 		delete(s.watchers, id)
 		delete(s.ids, w)
 	}
 	return w, ok
 }
 
-// Accept handles the answer that a watcher was created, and returns the watcher: ok is false if it was canceled before.
-// known is false if no request is open that the answer may belong to.
-func (s *Session[W, R]) Accept(id int64) (w W, ok, known bool) {
+// Accept handles the answer that a watcher was created when the store was at a revision, and returns the watcher: ok is
+// false if it was canceled before. known is false if no request is open that the answer may belong to.
+func (s *Session[W, R]) Accept(id, rev int64) (w W, ok, known bool) {
 	at := slices.Index(s.wait, id)
 	if _, taken := s.watchers[id]; at < 0 && !taken && len(s.wait) > 0 {
 		// The server assigns its own ids, and answers in order.
 		at = 0
+		own := s.watchers[s.wait[0]]
 		if w, ok := s.Remove(s.wait[0]); ok {
-			s.watchers[id], s.ids[w] = w, id
+			s.watchers[id], s.ids[w] = own, id
 		}
 	}
 	if at < 0 {
 		return w, false, false
 	}
-	w, ok = s.watchers[id]
 	s.answered(s.wait[at])
+	m, ok := s.watchers[id]
+	if ok {
+		m.created, m.asked, w = rev, s.asked, m.watcher
+	}
 	return w, ok, true
 }
 

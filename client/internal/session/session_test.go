@@ -17,7 +17,7 @@ func open(watchers ...string) *Session[string, string] {
 
 func accept(t *testing.T, s *Session[string, string], id int64, want string) {
 	t.Helper()
-	if w, ok, known := s.Accept(id); w != want || ok != (want != "") || !known {
+	if w, ok, known := s.Accept(id, 10); w != want || ok != (want != "") || !known {
 		t.Errorf("accepting %d gave %q, %v, %v, want %q", id, w, ok, known, want)
 	}
 }
@@ -34,7 +34,7 @@ func TestRefusalInAnyOrder(t *testing.T) {
 	if r := s.TakeRefused(); !slices.Equal(r, []Refused[string, string]{{"b", "no"}}) {
 		t.Errorf("refused: %v", r)
 	}
-	if list := s.Created(); len(list) != 2 {
+	if list := s.Progress(11); len(list) != 2 {
 		t.Errorf("created: %v", list)
 	}
 }
@@ -54,7 +54,7 @@ func TestCanceledAndUnknown(t *testing.T) {
 	s := open("a")
 	s.Cancel("a")
 	accept(t, s, 1, "")
-	if _, _, known := s.Accept(1); known {
+	if _, _, known := s.Accept(1, 10); known {
 		t.Error("a second answer to one request is accepted")
 	}
 	requests := s.TakeRequests()
@@ -70,5 +70,55 @@ func TestIDsOfTheServer(t *testing.T) {
 	accept(t, s, 71, "b")
 	if w, ok := s.Watcher(71); w != "b" || !ok {
 		t.Errorf("the watcher of 71 is %q, %v", w, ok)
+	}
+}
+
+// An answer about progress counts for a watcher from the past only if it is certainly younger than the watcher.
+func TestProgressOfOlderRequest(t *testing.T) {
+	s := New[string, string]()
+	progress := func(rev int64, want ...string) {
+		t.Helper()
+		got := s.Progress(rev)
+		slices.Sort(got)
+		if !slices.Equal(got, want) {
+			t.Errorf("progress at %d is that of %v, want %v", rev, got, want)
+		}
+	}
+	s.RequestProgress()
+	s.Create("past", &wire.WatchCreate{Start: 3})
+	s.Create("future", &wire.WatchCreate{Start: 11})
+	s.Create("now", &wire.WatchCreate{})
+	accept(t, s, 1, "past")
+	accept(t, s, 2, "future")
+	progress(10, "future") // now has no answer
+	accept(t, s, 3, "now")
+	progress(10, "future", "now", "past") // a second answer is one to a request that came after all of them
+	s = New[string, string]()
+	s.RequestProgress()
+	s.Create("past", &wire.WatchCreate{Start: 3})
+	accept(t, s, 1, "past")
+	s.RequestProgress()
+	progress(10)
+	progress(10, "past")
+	s.Create("later", &wire.WatchCreate{Start: 3})
+	accept(t, s, 2, "later")
+	s.RequestProgress() // the server may have left out an answer, then this one is the third
+	progress(11, "later", "past")
+}
+
+// Requests for progress that wait to be sent are one request.
+func TestProgressRequestsAreBounded(t *testing.T) {
+	s := open("a")
+	for range 1000 {
+		s.RequestProgress()
+	}
+	s.Create("b", &wire.WatchCreate{})
+	s.RequestProgress() // b is not created before the first
+	if n := len(s.TakeRequests()); n != 4 {
+		t.Errorf("%d requests wait, want 4", n)
+	}
+	s.RequestProgress()
+	if n := len(s.TakeRequests()); n != 1 {
+		t.Errorf("%d requests wait, want 1", n)
 	}
 }

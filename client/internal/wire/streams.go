@@ -10,6 +10,9 @@ type WatchRequest struct {
 	Cancel int64 // a watch id
 }
 
+// Progress reports whether it is the request for the progress of the stream.
+func (r *WatchRequest) Progress() bool { return r.Create == nil && r.Cancel == 0 }
+
 // WatchCreate is etcdserverpb.WatchCreateRequest. It always asks for fragments.
 type WatchCreate struct {
 	Key, End        string
