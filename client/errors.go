@@ -10,6 +10,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"vigil/client/internal/pool"
+	"vigil/client/internal/wire"
 )
 
 // Errors of the client itself, for errors.Is.
@@ -21,7 +22,7 @@ var (
 	// ErrUncertain: a write was sent and no answer received, so it may have been applied or may still be. The client
 	// does not send it again. To find out, read the key, or write with a condition.
 	ErrUncertain = errors.New("outcome unknown: the write may have been applied")
-	// ErrClusterChanged: a watch continued at a member of another cluster.
+	// ErrClusterChanged: a watch or a listing continued at a member of another cluster.
 	ErrClusterChanged = errors.New("this is another cluster than before")
 	// ErrRolledBack: the store's revision is lower than that of events that a watch has already seen, for instance after
 	// a restore of an older snapshot.
@@ -192,6 +193,8 @@ func explain(ctx context.Context, op, key, member string, err error) *Error {
 	case e.kind != nil && ended != nil && (e.Code == codes.Canceled || e.Code == codes.DeadlineExceeded):
 		e.kind = errors.Join(ended, e.kind)
 	case e.kind != nil:
+	case e.Code == codes.Internal && strings.HasSuffix(e.Text, wire.ErrMalformed.Error()):
+		e.kind = wire.ErrMalformed // gRPC keeps the text of the codec only
 	case errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded):
 		e.kind, e.Text = err, err.Error()
 	case ended != nil && (e.Code == codes.Canceled || e.Code == codes.DeadlineExceeded):

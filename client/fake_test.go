@@ -32,6 +32,7 @@ type fake struct {
 	login func(*pb.AuthenticateRequest) (*pb.AuthenticateResponse, error)
 	list  func(*pb.RangeRequest, pb.KV_RangeStreamServer) error
 	keep  func(pb.Lease_LeaseKeepAliveServer) error
+	grant func(*pb.LeaseGrantRequest) (*pb.LeaseGrantResponse, error)
 	// health is registered if it is set.
 	health *health.Server
 	// raw answers calls by their names instead, on the stream that every call is.
@@ -41,6 +42,10 @@ type fake struct {
 func (f *fake) RangeStream(r *pb.RangeRequest, s pb.KV_RangeStreamServer) error { return f.list(r, s) }
 
 func (f *fake) LeaseKeepAlive(s pb.Lease_LeaseKeepAliveServer) error { return f.keep(s) }
+
+func (f *fake) LeaseGrant(_ context.Context, r *pb.LeaseGrantRequest) (*pb.LeaseGrantResponse, error) {
+	return f.grant(r)
+}
 
 func (f *fake) Put(ctx context.Context, r *pb.PutRequest) (*pb.PutResponse, error) {
 	return f.put(ctx, r)

@@ -2,10 +2,13 @@ package client
 
 import (
 	"context"
+	"fmt"
 	"time"
 
 	"go.etcd.io/etcd/api/v3/etcdserverpb"
 	"google.golang.org/grpc/codes"
+
+	"vigil/client/internal/wire"
 )
 
 // LeaseID identifies a lease. 0 means none.
@@ -44,7 +47,10 @@ func WithLeaseID(id LeaseID) GrantOption {
 // Grant creates a lease that lives for ttl, rounded up to seconds, or longer with keep-alives, which package lease sends.
 // After an error that matches ErrUncertain the lease may exist; it expires.
 func (c *Client) Grant(ctx context.Context, ttl time.Duration, opts ...GrantOption) (*GrantResponse, error) {
-	r := &etcdserverpb.LeaseGrantRequest{TTL: int64((ttl + time.Second - 1) / time.Second)}
+	r := &etcdserverpb.LeaseGrantRequest{TTL: int64(ttl / time.Second)}
+	if ttl%time.Second > 0 {
+		r.TTL++
+	}
 	for _, o := range opts {
 		o.applyGrant(r)
 	}
@@ -52,12 +58,15 @@ func (c *Client) Grant(ctx context.Context, ttl time.Duration, opts ...GrantOpti
 	if err != nil {
 		return nil, err
 	}
+	if resp.TTL <= 0 {
+		return nil, &Error{Op: grantMethod.op, Text: fmt.Sprintf("the member granted a lease of %d seconds", resp.TTL), Code: codes.Internal, kind: wire.ErrMalformed}
+	}
 	return &GrantResponse{Header: header(resp.Header), ID: LeaseID(resp.ID), TTL: seconds(resp.TTL)}, nil
 }
 
 func seconds(n int64) time.Duration {
 	const most = int64(1<<63-1) / int64(time.Second)
-	return time.Duration(min(n, most)) * time.Second
+	return time.Duration(max(-most, min(n, most))) * time.Second
 }
 
 // Revoke ends a lease and deletes its keys. It fails with ErrLeaseNotFound if there is none.

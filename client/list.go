@@ -2,6 +2,7 @@ package client
 
 import (
 	"context"
+	"fmt"
 	"io"
 	"iter"
 
@@ -121,6 +122,9 @@ func (l *Listing) next(yield func(KeyValue, error) bool) (more bool, err error) 
 	if err != nil {
 		return false, err
 	}
+	if err := l.check(&resp.Header); err != nil {
+		return false, err
+	}
 	if l.header == (Header{}) {
 		l.header, l.count = resp.Header, resp.Count
 		if l.r.Revision == 0 {
@@ -129,6 +133,14 @@ func (l *Listing) next(yield func(KeyValue, error) bool) (more bool, err error) 
 	}
 	l.page = nextPage(resp.KVs)
 	return l.yieldPiece(resp, yield) && resp.More && len(resp.KVs) > 0 && cut, nil
+}
+
+// check ends a listing that was continued at a member of another cluster. h may be empty after the first answer.
+func (l *Listing) check(h *Header) error {
+	if first := l.header.ClusterID; first != 0 && h.ClusterID != 0 && h.ClusterID != first {
+		return fmt.Errorf("listing of cluster %x at a member of cluster %x: %w", first, h.ClusterID, ErrClusterChanged)
+	}
+	return nil
 }
 
 // nextPage returns how many keys like these a page of pageBytes has.
@@ -163,6 +175,9 @@ func (l *Listing) stream(yield func(KeyValue, error) bool) (more, streams bool, 
 				break
 			}
 			a.Answered()
+			if err = l.check(&chunk.Header); err != nil {
+				break
+			}
 			if !l.yieldPiece(&chunk.GetResponse, yield) {
 				return true, nil
 			}

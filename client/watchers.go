@@ -185,11 +185,11 @@ func (r *watchers) close() {
 
 // checkRollback ends the watcher if the store has lost revisions, and not only the member lags. It reads a watched key
 // linearizably, for which the watcher's permission suffices. It retries until there is an answer, because the watcher
-// would miss the events of revisions that are assigned again.
+// would miss the events of revisions that are assigned again; if there can be none, the watcher ends.
 func (r *watchers) checkRollback(w *Watcher) {
-	ctx, cancel := context.WithCancel(r.core.ctx)
+	ctx, cancel := context.WithCancel(w.ctx) // with its metadata
 	defer cancel()
-	stop := context.AfterFunc(w.ctx, cancel)
+	stop := context.AfterFunc(r.core.ctx, cancel)
 	defer stop()
 	defer w.checked()
 	any := &Client{core: r.core}
@@ -216,6 +216,7 @@ func (r *watchers) checkRollback(w *Watcher) {
 		}
 		r.core.cfg.Logger.Warn("cannot check whether the store was rolled back", "seen", seen, "error", err)
 		if !Temporary(err) {
+			w.finish(fmt.Errorf("it is not known whether the store was rolled back: %w", err))
 			return
 		}
 		select {

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"math/rand/v2"
+	"slices"
 	"sync"
 	"time"
 
@@ -33,9 +34,15 @@ type Keeper struct {
 type stream struct {
 	calls  *client.KeepAlives
 	cancel context.CancelFunc
-	out    []client.LeaseID
-	sent   []client.LeaseID // without an answer yet, in the order of their answers
-	wake   chan struct{}    // holds an element when out is not empty
+	out    []request
+	sent   []request     // without an answer yet, in the order of their answers
+	wake   chan struct{} // holds an element when out is not empty
+}
+
+// request is a keep-alive of a stream, and when it was requested.
+type request struct {
+	id client.LeaseID
+	at time.Time
 }
 
 // NewKeeper returns a keeper. Close must be called; it does not close the client.
@@ -244,7 +251,7 @@ var errSilent = errors.New("the member does not answer keep-alives")
 func (k *Keeper) requestKeepAlive(x *stream, l *Lease, now time.Time) {
 	l.asked = now
 	l.due = now.Add(l.ttl / 3)
-	x.out = append(x.out, l.id)
+	x.out = append(x.out, request{l.id, now})
 	signal(x.wake)
 }
 
@@ -319,7 +326,7 @@ func (k *Keeper) isolate(x *stream, why error) {
 	if len(x.sent) == 0 {
 		return
 	}
-	if l := k.mu.leases[x.sent[0]]; l != nil {
+	if l := k.mu.leases[x.sent[0].id]; l != nil {
 		now := time.Now()
 		l.alone, l.trouble, l.asked, l.due = true, why, time.Time{}, now
 		k.reschedule(l)
@@ -350,11 +357,11 @@ func (k *Keeper) sendQueued(ctx context.Context, x *stream) {
 		out := x.out
 		x.out = nil
 		k.mu.Unlock()
-		for _, id := range out {
+		for _, r := range out {
 			k.mu.Lock()
-			x.sent = append(x.sent, id)
+			x.sent = append(x.sent, r)
 			k.mu.Unlock()
-			if x.calls.Send(id) != nil {
+			if x.calls.Send(r.id) != nil {
 				return // Recv returns why
 			}
 		}
@@ -366,15 +373,19 @@ func (k *Keeper) sendQueued(ctx context.Context, x *stream) {
 	}
 }
 
-// handleAnswer handles an answer. The time of the lease counts from when the keep-alive was requested.
+// handleAnswer handles an answer. The time of the lease counts from when that keep-alive was requested, which is not the
+// last one if the lease was confirmed otherwise meanwhile.
 func (k *Keeper) handleAnswer(x *stream, a client.KeepAlive) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	if len(x.sent) > 0 && x.sent[0] == a.ID {
-		x.sent = x.sent[1:]
+	n := slices.IndexFunc(x.sent, func(r request) bool { return r.id == a.ID })
+	if n < 0 {
+		return // nobody asked
 	}
+	at := x.sent[n].at
+	x.sent = slices.Delete(x.sent, n, n+1)
 	l := k.mu.leases[a.ID]
-	if l == nil || l.asked.IsZero() || l.alone {
+	if l == nil || l.alone {
 		return
 	}
 	k.mu.trouble = nil
@@ -382,7 +393,11 @@ func (k *Keeper) handleAnswer(x *stream, a client.KeepAlive) {
 		k.loseLocked(l, ErrGone)
 		return
 	}
-	l.confirm(a.TTL, l.asked)
+	if asked := l.asked; at.After(l.confirmed) {
+		if l.confirm(a.TTL, at); asked.After(at) {
+			l.asked = asked // the answer to the last one is yet to come
+		}
+	}
 	k.reschedule(l)
 }
 
