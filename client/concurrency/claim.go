@@ -23,6 +23,11 @@ type claim struct {
 	over   context.Context // ends when the claim is or may be lost, or is given up
 	cancel context.CancelCauseFunc
 	done   sync.WaitGroup
+
+	leaving struct {
+		sync.Mutex
+		gone bool // the key was deleted, and may be that of another claim
+	}
 }
 
 // errReleased ends a claim that its owner gives up.
@@ -64,8 +69,8 @@ func (q *claim) create(ctx context.Context, value []byte) error {
 			return nil
 		}
 		kv := r.Responses[0].Get.KV()
-		if kv.Lease != q.s.Lease() {
-			return fmt.Errorf("%q exists already, with another lease", q.key)
+		if kv.Lease != q.s.Lease() || !q.unknown {
+			return fmt.Errorf("%q exists already, and is not of this session", q.key)
 		}
 		q.rev = kv.CreateRevision
 		return nil
@@ -166,11 +171,17 @@ func causeOf(ctx context.Context, err error) error {
 	return err
 }
 
-// leave gives up the claim and deletes its key. If it was lost before, the error matches ErrLost.
+// leave gives up the claim and deletes its key, once. If it was lost before, the error matches ErrLost.
 func (q *claim) leave(ctx context.Context) error {
 	q.cancel(errReleased)
 	q.done.Wait()
-	err := q.remove(ctx)
+	q.leaving.Lock()
+	defer q.leaving.Unlock()
+	var err error
+	if !q.leaving.gone {
+		err = q.remove(ctx)
+		q.leaving.gone = err == nil
+	}
 	if cause := context.Cause(q.over); err == nil && errors.Is(cause, ErrLost) {
 		return cause
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"sync"
 	"time"
 
@@ -19,6 +20,8 @@ type Session struct {
 	c      *client.Client
 	lease  *lease.Lease
 	keeper *lease.Keeper // nil if the caller owns it
+	// own distinguishes the keys of a session from those of other sessions of its lease. It is empty if there are none.
+	own string
 
 	mu struct {
 		sync.Mutex
@@ -35,13 +38,14 @@ func NewSession(ctx context.Context, c *client.Client, ttl time.Duration) (*Sess
 		return nil, err
 	}
 	s := SessionOf(c, l)
-	s.keeper = k
+	s.keeper, s.own = k, ""
 	return s, nil
 }
 
-// SessionOf creates a session from a lease that a Keeper keeps alive, for programs with many sessions.
+// SessionOf creates a session from a lease that a Keeper keeps alive, for programs with many sessions. Sessions of one lease
+// are as different as those of several: they wait for each other's locks, and lose them together.
 func SessionOf(c *client.Client, l *lease.Lease) *Session {
-	s := &Session{c: c, lease: l}
+	s := &Session{c: c, lease: l, own: fmt.Sprintf("-%016x", rand.Uint64())}
 	s.mu.keys = map[string]struct{}{}
 	return s
 }
@@ -93,7 +97,7 @@ func until(ctx context.Context, ch <-chan struct{}, why func() error) (context.C
 func (s *Session) key(name string) (key string, free func()) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	first := fmt.Sprintf("%s/%x", name, int64(s.Lease()))
+	first := fmt.Sprintf("%s/%x%s", name, int64(s.Lease()), s.own)
 	key = first
 	for n := 1; ; n++ {
 		if _, used := s.mu.keys[key]; !used {
