@@ -350,6 +350,60 @@ func TestBadObjects(t *testing.T) {
 	}
 }
 
+// Without the identity any object that is whole says whether the archive is encrypted, however many others are damaged or foreign.
+func TestLostIdentity(t *testing.T) {
+	key := newKey(t)
+	n, fsys := newNode(t, 12, key.Recipient().String())
+	busy(n, 3)
+	other, _ := newNode(t, 13)
+	other.base(false)
+	replace := func(name string, data []byte) {
+		n.must(fsys.Remove("/bucket/" + name))
+		n.put(name, data)
+	}
+	foreign, err := bucket.ReadAll(context.Background(), other.b, other.bases[0].Parts[0].Name, archive.MaxObject)
+	n.must(err)
+	n.must(fsys.Remove("/bucket/" + archive.IdentityName))
+	if v := verify(t, n.open(key.String()), false); len(v.Damages) != 1 || v.Damages[0].Name != archive.IdentityName {
+		t.Fatalf("%+v", v.Damages)
+	}
+	var names []string
+	for _, name := range n.objects() {
+		if archive.IsPartName(name) {
+			names = append(names, name)
+		}
+	}
+	for _, name := range n.objects() {
+		if _, _, ok := archive.ParseLogName(name); ok {
+			names = append(names, name)
+		}
+	}
+	for i, name := range names[:len(names)-1] {
+		switch i % 3 {
+		case 0:
+			replace(name, nil)
+		case 1:
+			replace(name, make([]byte, 1000))
+		case 2:
+			replace(name, foreign)
+		}
+		if a := n.open(key.String()); len(a.Identity.Recipients) == 0 {
+			t.Fatalf("%d of %d objects are damaged: the archive counts as not encrypted", i+1, len(names))
+		}
+	}
+}
+
+// An identity of another size than one can have is damaged, too.
+func TestLargeIdentity(t *testing.T) {
+	n, fsys := newNode(t, 12)
+	busy(n, 1)
+	n.must(fsys.Remove("/bucket/" + archive.IdentityName))
+	n.put(archive.IdentityName, make([]byte, archive.MaxJSON+1))
+	if v := verify(t, n.open(), false); len(v.Damages) != 1 || v.Damages[0].Name != archive.IdentityName {
+		t.Fatalf("%+v", v.Damages)
+	}
+}
+
 // A part that is missing is named by a sample too, although the state that needs it is not rebuilt.
 func TestSampleNamesMissingParts(t *testing.T) {
 	n, fsys := newNode(t, 14)
