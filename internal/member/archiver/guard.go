@@ -18,7 +18,7 @@ const (
 	opTimeout = 30 * time.Second
 	// shortTimeout limits operations on one object while the bucket answers in much less: a request on a connection that is dead
 	// gets no answer, and its repetition opens another one. Each that took too long doubles the limit, up to opTimeout.
-	// bucket.SlowestRate adds time for the bytes of an object.
+	// bytesTime is added for the bytes of an object.
 	shortTimeout = 5 * time.Second
 	// patience is the ratio of the limit to the time that the last operation took.
 	patience = 4
@@ -63,8 +63,11 @@ func (c *count) add(n, bases int) {
 func (g *guard) limit(bytes int) time.Duration {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	return max(g.mu.short, shortTimeout) + time.Duration(bytes)*time.Second/bucket.SlowestRate
+	return max(g.mu.short, shortTimeout) + bytesTime(bytes)
 }
+
+// bytesTime returns the time that a number of bytes may take.
+func bytesTime(n int) time.Duration { return time.Duration(n) * time.Second / bucket.SlowestRate }
 
 // adapt takes into account what an operation took, or that its time was over.
 func (g *guard) adapt(took time.Duration, over bool) {
