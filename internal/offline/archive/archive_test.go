@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"filippo.io/age"
+	"go.etcd.io/raft/v3/raftpb"
 
 	"vigil/internal/bucket"
 	"vigil/internal/kv"
@@ -448,6 +449,82 @@ func TestWrongState(t *testing.T) {
 			_, res, err := n.open().Restore(context.Background(), Target{}, restoreOptions(memfs.New(), "d"))
 			if err != nil || res.Base != n.last.Name() || len(res.Damages) != 1 || res.Damages[0].Name != b.Name() {
 				t.Errorf("%s: %+v, %v", what, res, err)
+			}
+		}
+	}
+}
+
+// An object whose checksums match and whose content cannot be applied is damaged, too: it is named, and others are used.
+func TestBadContent(t *testing.T) {
+	bad := []byte("\xffgarbage")
+	for what, spoil := range map[string]func(n *node) string{
+		"entry": func(n *node) string {
+			w := n.seal.NewLog()
+			n.must(w.Add(&raftpb.Entry{Index: new(n.index + 1), Term: &n.term, Data: bad}))
+			o, err := w.Seal(archive.LogInfo{Sender: 8, Before: n.sent, After: n.sent, FirstTime: n.now, LastTime: n.now})
+			n.must(err)
+			n.put(o.Name, o.Data)
+			return o.Name
+		},
+		"record": func(n *node) string {
+			w := n.seal.NewRecords()
+			n.must(w.Add(kv.Rev{Main: n.last.Revision}, false, bad))
+			p, o, err := w.Seal(0, n.last.Revision)
+			n.must(err)
+			n.put(o.Name, o.Data)
+			n.apply()
+			n.send()
+			b := n.last
+			b.Index = n.index
+			b.Parts = append([]archive.Part{p}, b.PartsOf(archive.MetaPart)...)
+			data, err := b.Encode()
+			n.must(err)
+			n.put(b.Name(), data)
+			return o.Name
+		},
+		"order of live records": func(n *node) string {
+			b := n.last
+			b.Parts = b.PartsOf(archive.RecordsPart)
+			b.Compact = b.Revision
+			name := ""
+			for range 2 {
+				w := n.seal.NewLive()
+				n.must(w.Add(kv.Rev{Main: 2}))
+				p, o, err := w.Seal(b.Compact)
+				n.must(err)
+				n.put(o.Name, o.Data)
+				b.Parts = append(b.Parts, p)
+				name = o.Name
+			}
+			n.apply()
+			n.send()
+			b.Index = n.index
+			b.Parts = append(b.Parts, n.last.PartsOf(archive.MetaPart)...)
+			data, err := b.Encode()
+			n.must(err)
+			n.put(b.Name(), data)
+			return name
+		},
+	} {
+		n, _ := newNode(t, 16)
+		n.work(20)
+		n.base(false)
+		n.work(10)
+		n.send()
+		name := spoil(n)
+		fsys := memfs.New()
+		n.must(fsys.MkdirAll("v"))
+		v, err := n.open().Verify(context.Background(), VerifyOptions{FS: fsys, Dir: "v"})
+		if err != nil || len(v.Damages) != 1 || v.Damages[0].Name != name {
+			t.Errorf("%s: verify: %+v, %v; want %s", what, v.Damages, err, name)
+		}
+		for _, target := range []Target{{}, {Revision: n.store.Revision()}, {Time: n.now.Add(-time.Second)}} {
+			_, res, err := n.open().Restore(context.Background(), target, restoreOptions(memfs.New(), "d"))
+			if target.Time.IsZero() && (err != nil || res.Base != n.last.Name() || res.Revision != n.store.Revision()) {
+				t.Errorf("%s: %v: %+v, %v", what, target, res, err)
+			}
+			if err != nil && !strings.Contains(err.Error(), "is after the end") {
+				t.Errorf("%s: %v: %v", what, target, err)
 			}
 		}
 	}

@@ -312,12 +312,15 @@ func eachTimes(e *raftpb.Entry, visit func(*kv.TimeRequest)) error {
 	}
 	var d fsm.Decoder
 	if _, err := d.Reset(e.GetData()); err != nil {
-		return err
+		return fmt.Errorf("%w: entry %d: %w", archive.ErrDamaged, e.GetIndex(), err)
 	}
 	for {
 		req, err := d.Next()
-		if err != nil || req == nil {
-			return err
+		if err != nil {
+			return fmt.Errorf("%w: entry %d: %w", archive.ErrDamaged, e.GetIndex(), err)
+		}
+		if req == nil {
+			return nil
 		}
 		if req.Time != nil && req.Time.Term == e.GetTerm() {
 			visit(req.Time)
