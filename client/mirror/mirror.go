@@ -266,7 +266,7 @@ func (m *Mirror[T]) watch(ctx context.Context) error {
 	m.mu.Lock()
 	m.mu.watcher = w
 	m.mu.Unlock()
-	stop := m.requestProgress(w)
+	stop := m.requestProgress(ctx, w)
 	defer func() {
 		m.mu.Lock()
 		m.mu.watcher = nil
@@ -330,25 +330,53 @@ func (m *Mirror[T]) checkStore(ctx context.Context, w *client.Watcher) error {
 	return nil
 }
 
-// requestProgress requests the progress of the watch from time to time.
-func (m *Mirror[T]) requestProgress(w *client.Watcher) (stop func()) {
+// requestProgress requests the progress of the watch from time to time. A server does not answer while its store has nothing after the
+// revision from which it was asked to watch, for instance that of the list: then a read shows that the view is current.
+func (m *Mirror[T]) requestProgress(ctx context.Context, w *client.Watcher) (stop func()) {
 	if m.cfg.Fresh < 0 {
 		return func() {}
 	}
+	ctx, cancel := context.WithCancel(ctx)
+	store := m.store
 	var asker sync.WaitGroup
 	asker.Go(func() {
 		tick := time.NewTicker(m.cfg.Fresh)
 		defer tick.Stop()
-		for {
+		for last := time.Now(); ; {
 			w.RequestProgress()
 			select {
 			case <-tick.C:
 			case <-w.Done():
 				return
 			}
+			// The answer to the request before has had the time of a tick.
+			if m.Status().Current.Before(last) {
+				m.confirm(ctx, store)
+			}
+			last = time.Now()
 		}
 	})
-	return asker.Wait
+	return func() {
+		cancel()
+		asker.Wait()
+	}
+}
+
+// confirm notes that the view is current if the store has its revision.
+func (m *Mirror[T]) confirm(ctx context.Context, store uint64) {
+	// Without a leader the read would delay the next request.
+	ctx, cancel := context.WithTimeout(ctx, max(m.cfg.Fresh, time.Second))
+	defer cancel()
+	begun := time.Now()
+	r, err := m.cfg.Client.Get(ctx, m.cfg.Key, m.cfg.Range, client.WithCountOnly())
+	if err != nil || r.Header.ClusterID != store {
+		return // the watch finds out why
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if s := &m.mu.status; m.view.Load().revision == r.Header.Revision && s.Current.Before(begun) {
+		s.Current = begun
+	}
 }
 
 func (m *Mirror[T]) decodeItem(kv client.KeyValue) *Item[T] {

@@ -297,3 +297,35 @@ func TestClosedClient(t *testing.T) {
 		m.Close()
 	}
 }
+
+// Nothing is written to the store: the mirror knows all the same that it is current.
+func TestCurrentAtRest(t *testing.T) {
+	c := connect(t)
+	put(t, c, "a", "1")
+	changes := make(chan struct{}, 1)
+	m := start(t, mirror.Config[int]{Client: c, Decode: number, Fresh: 50 * time.Millisecond, OnChange: func(mirror.Change[int]) { changes <- struct{}{} }})
+	if _, err := m.Wait(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	listed := m.Status().Current
+	for end := time.Now().Add(20 * time.Second); !m.Status().Current.After(listed.Add(time.Second)); time.Sleep(10 * time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatalf("not known to be current since the list: %+v", m.Status())
+		}
+	}
+	if len(changes) != 1 {
+		t.Error("no change of the list")
+	}
+	<-changes
+	// The event of the revision of the list is no change.
+	put(t, c, "a", "2")
+	<-changes
+	if it, ok := m.View().Get("a"); !ok || it.Value != 2 || m.Status().Lists != 1 {
+		t.Errorf("%+v, %+v", it, m.Status())
+	}
+	select {
+	case <-changes:
+		t.Error("a change twice")
+	default:
+	}
+}

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"vigil/internal/bucket"
 	"vigil/internal/bucket/buckettest"
@@ -237,5 +238,40 @@ func TestDirectoryReadOnly(t *testing.T) {
 	}
 	if err := b.Put(t.Context(), "log/2", nil); err == nil {
 		t.Error("an object was written")
+	}
+}
+
+// Files that a crash has left are removed when the next object is written into their folder, but none that may be in progress.
+func TestDirectoryLeftovers(t *testing.T) {
+	dir := t.TempDir()
+	b, err := bucket.NewDirectory(vfs.OS(), dir, false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Mkdir(filepath.Join(dir, "part"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	old, young, object := filepath.Join(dir, "part", ".put-OLD"), filepath.Join(dir, "part", ".put-YOUNG"), filepath.Join(dir, "part", "object")
+	foreign := filepath.Join(dir, "part", ".other")
+	now := time.Now()
+	for name, age := range map[string]time.Duration{old: 25 * time.Hour, foreign: 25 * time.Hour, young: 23 * time.Hour, object: 25 * time.Hour} {
+		if err := errors.Join(os.WriteFile(name, []byte("x"), 0o600), os.Chtimes(name, now, now.Add(-age))); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := b.Put(context.Background(), "part/a", []byte("x")); err != nil {
+		t.Fatal(err)
+	}
+	for name, want := range map[string]bool{old: false, foreign: true, young: true, object: true} {
+		if _, err := os.Stat(name); err == nil != want {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	// A folder is listed once a day.
+	if err := errors.Join(os.WriteFile(old, nil, 0o600), os.Chtimes(old, now, now.Add(-25*time.Hour)), b.Put(context.Background(), "part/b", nil)); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := os.Stat(old); err != nil {
+		t.Error(err)
 	}
 }

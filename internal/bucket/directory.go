@@ -14,12 +14,17 @@ import (
 	"strings"
 	"sync"
 	"syscall"
+	"time"
 
 	"vigil/internal/vfs"
 )
 
-// temporary is how the names of objects begin that are being written. A crash leaves them, and they count as no objects.
-const temporary = ".put-"
+const (
+	// temporary is how the names of objects begin that are being written. A crash leaves them, and they count as no objects.
+	temporary = ".put-"
+	// leftoverAge is the age at which such a file is one that a crash has left.
+	leftoverAge = 24 * time.Hour
+)
 
 // directory is a Bucket of files. An object is written under another name, synced, and linked to its name, which fails if that
 // exists. A folder is durable before there is a file in it.
@@ -31,13 +36,15 @@ type directory struct {
 		sync.Mutex
 		// made are the directories that exist for certain.
 		made map[string]bool
+		// swept is when leftovers were last looked for in a directory.
+		swept map[string]time.Time
 	}
 }
 
 // NewDirectory returns the bucket of a directory. It is created if create is set and it does not exist.
 func NewDirectory(fsys vfs.FS, dir string, create bool) (Bucket, error) {
 	d := &directory{fs: fsys, dir: filepath.Clean(dir)}
-	d.mu.made = map[string]bool{}
+	d.mu.made, d.mu.swept = map[string]bool{}, map[string]time.Time{}
 	st, err := fsys.Stat(d.dir)
 	switch {
 	case errors.Is(err, fs.ErrNotExist) && create:
@@ -126,7 +133,39 @@ func (d *directory) Put(ctx context.Context, key string, data []byte) error {
 		// Also if the object exists: its writer may not have synced its name yet.
 		err = errors.Join(err, d.fs.SyncDir(dir))
 	}
+	if err == nil {
+		d.sweep(ctx, dir, name)
+	}
 	return d.wrap("put", key, err)
+}
+
+// sweep removes the files that crashes have left in a directory, of any process, once in leftoverAge. Ages are by the clock of the
+// directory: latest was written just now. What cannot be removed remains for the next time.
+func (d *directory) sweep(ctx context.Context, dir, latest string) {
+	d.mu.Lock()
+	last, done := d.mu.swept[dir]
+	done = done && time.Since(last) < leftoverAge
+	if !done {
+		d.mu.swept[dir] = time.Now()
+	}
+	d.mu.Unlock()
+	if done {
+		return
+	}
+	now, err := d.fs.Stat(latest)
+	if err != nil {
+		return
+	}
+	names, _ := d.fs.List(dir)
+	for _, n := range names {
+		if !strings.HasPrefix(n, temporary) || ctx.Err() != nil {
+			continue
+		}
+		left := filepath.Join(dir, n)
+		if st, err := d.fs.Stat(left); err == nil && now.ModTime().Sub(st.ModTime()) >= leftoverAge {
+			_ = d.fs.Remove(left)
+		}
+	}
 }
 
 func checkPut(ctx context.Context, key string, size int) error {

@@ -31,13 +31,18 @@ const (
 	Trailer = "Vigil-Error"
 	// startTimeout limits the time until then.
 	startTimeout = 30 * time.Second
-	// callTimeout limits a call, and the time without any byte of an object that is read.
+	// callTimeout limits a call, and the time without any byte of an object that is read. A Put has more time, by SlowestRate: the
+	// program takes the object at once, and answers when the storage has it.
 	callTimeout = 2 * time.Minute
 	// minPause and maxPause limit the time between two starts of a program that ends by itself.
 	minPause, maxPause = time.Second, 30 * time.Second
 	// maxError is the longest text of an error that is read, maxList the longest answer to a list.
 	maxError, maxList = 1 << 10, 64 << 20
 )
+
+// SlowestRate is how many bytes of an object a bucket should take in a second: whoever limits the time of a Put adds the time that
+// the object takes at this rate.
+const SlowestRate = 64 << 10
 
 // Statuses are the HTTP statuses that the program answers for the errors of this package.
 var Statuses = []struct {
@@ -198,12 +203,9 @@ func (p *program) start(ctx context.Context) (_ *child, err error) {
 	select {
 	case line := <-first:
 		if line == Ready && writeErr == nil {
-			c.client = &http.Client{Transport: &http.Transport{
-				DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
-					return (&net.Dialer{}).DialContext(ctx, "unix", socket)
-				},
-				MaxIdleConnsPerHost: 32, DisableCompression: true, ResponseHeaderTimeout: callTimeout,
-			}}
+			c.client = newClient(func(ctx context.Context, _, _ string) (net.Conn, error) {
+				return (&net.Dialer{}).DialContext(ctx, "unix", socket)
+			})
 			return c, nil
 		}
 		err = fmt.Errorf("%s: %s", programName, cmp.Or(line, c.stderr.String(), "it has ended"))
@@ -214,6 +216,11 @@ func (p *program) start(ctx context.Context) (_ *child, err error) {
 	}
 	c.end()
 	return nil, errors.Join(err, os.RemoveAll(dir))
+}
+
+// newClient returns a client whose calls limit their time themselves.
+func newClient(dial func(ctx context.Context, network, address string) (net.Conn, error)) *http.Client {
+	return &http.Client{Transport: &http.Transport{DialContext: dial, MaxIdleConnsPerHost: 32, DisableCompression: true}}
 }
 
 // end ends a process: by the end of its input, and by a signal if that does not suffice.
@@ -252,7 +259,8 @@ func (p *program) call(ctx context.Context, method, path string, query url.Value
 		return nil, fmt.Errorf("bucket: %s %s: %w", strings.ToLower(method), path, err)
 	}
 	inner, cancel := context.WithCancelCause(ctx)
-	late := time.AfterFunc(callTimeout, func() { cancel(fmt.Errorf("%w: no answer after %v", ErrUnavailable, callTimeout)) })
+	limit := callTimeout + time.Duration(len(body))*time.Second/SlowestRate
+	late := time.AfterFunc(limit, func() { cancel(fmt.Errorf("%w: no answer after %v", ErrUnavailable, limit)) })
 	a := &answer{cancel: cancel, late: late, ctx: inner}
 	u := url.URL{Scheme: "http", Host: "bucket", Path: path, RawQuery: query.Encode()}
 	req, err := http.NewRequestWithContext(inner, method, u.String(), bytes.NewReader(body))

@@ -23,7 +23,8 @@ const (
 	baseAttempts = 5
 	// littleWritten is the size of log objects below which nothing counts as written if the revision is the same.
 	littleWritten = 1 << 20
-	// baseGiveUp is for how long a base waits for a bucket that fails. While it waits, files of the history are kept.
+	// baseGiveUp is for how long a base waits for a bucket that fails, on top of the time for the bytes of a part. While it waits, files
+	// of the history are kept.
 	baseGiveUp = 5 * time.Minute
 )
 
@@ -405,11 +406,12 @@ func (w *baseWriter) sealMeta(m *archive.MetaWriter) error {
 
 // put writes a part. It gives up after some time, because the export holds files.
 func (w *baseWriter) put(object *archive.Sealed) error {
-	ctx, cancel := context.WithTimeout(w.ctx, baseGiveUp)
+	limit := baseGiveUp + bytesTime(len(object.Data))
+	ctx, cancel := context.WithTimeout(w.ctx, limit)
 	defer cancel()
 	err := w.s.put(ctx, basing, object.Name, object.Data)
 	if err != nil && w.ctx.Err() == nil && ctx.Err() != nil {
-		return fmt.Errorf("%w: part %s was not written within %v", bucket.ErrUnavailable, object.Name, baseGiveUp)
+		return fmt.Errorf("%w: part %s was not written within %v", bucket.ErrUnavailable, object.Name, limit)
 	}
 	return err
 }

@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"sync"
 	"time"
+
+	"vigil/internal/bucket"
 )
 
 // errHanging: operations on the bucket do not return although their time is over, so that no other one is begun.
@@ -15,10 +17,9 @@ const (
 	// opTimeout limits an operation.
 	opTimeout = 30 * time.Second
 	// shortTimeout limits operations on one object while the bucket answers in much less: a request on a connection that is dead
-	// gets no answer, and its repetition opens another one. Each that took too long doubles the limit, up to opTimeout. slowestRate
-	// adds the time that the bytes of an object take at this rate.
+	// gets no answer, and its repetition opens another one. Each that took too long doubles the limit, up to opTimeout.
+	// bytesTime is added for the bytes of an object.
 	shortTimeout = 5 * time.Second
-	slowestRate  = 64 << 10
 	// patience is the ratio of the limit to the time that the last operation took.
 	patience = 4
 	// opGrace is how long an operation may take to return after its context has ended.
@@ -62,8 +63,11 @@ func (c *count) add(n, bases int) {
 func (g *guard) limit(bytes int) time.Duration {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	return max(g.mu.short, shortTimeout) + time.Duration(bytes)*time.Second/slowestRate
+	return max(g.mu.short, shortTimeout) + bytesTime(bytes)
 }
+
+// bytesTime returns the time that a number of bytes may take.
+func bytesTime(n int) time.Duration { return time.Duration(n) * time.Second / bucket.SlowestRate }
 
 // adapt takes into account what an operation took, or that its time was over.
 func (g *guard) adapt(took time.Duration, over bool) {

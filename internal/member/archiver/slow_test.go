@@ -1,7 +1,9 @@
 package archiver
 
 import (
+	"context"
 	"errors"
+	"fmt"
 	"math/rand/v2"
 	"sync/atomic"
 	"testing"
@@ -9,6 +11,8 @@ import (
 	"time"
 
 	"go.etcd.io/raft/v3/raftpb"
+
+	"vigil/internal/bucket"
 )
 
 // TestSlowBucket: each request takes up to two seconds. An entry waits for the request before and its own while one member archives; when
@@ -90,6 +94,38 @@ func TestDeadConnection(t *testing.T) {
 			t.Errorf("%+v", st)
 		}
 		w.verify(b, 1)
+	})
+}
+
+// slowLink is a bucket that takes a number of bytes in a second.
+type slowLink struct {
+	bucket.Bucket
+	rate int
+}
+
+func (s slowLink) Put(ctx context.Context, key string, data []byte) error {
+	select {
+	case <-time.After(time.Duration(len(data)) * time.Second / time.Duration(s.rate)):
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	return s.Bucket.Put(ctx, key, data)
+}
+
+// TestSlowLink: a base gets through a link that is as slow as a bucket may be, although its parts take minutes.
+func TestSlowLink(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w, b := newWorld(t, 1), newBucket(t)
+		defer w.close()
+		value := make([]byte, 1<<20)
+		random := rand.NewChaCha8([32]byte{})
+		for i := range 33 {
+			_, _ = random.Read(value)
+			w.put(fmt.Sprint(i), string(value))
+		}
+		m := w.members[0]
+		m.begin(slowLink{b, bucket.SlowestRate}, func(o *Options) { o.BaseInterval = time.Hour })
+		w.awaitBase(b, w.last(), 20*time.Minute)
 	})
 }
 

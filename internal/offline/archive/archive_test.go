@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"filippo.io/age"
+	"go.etcd.io/raft/v3/raftpb"
 
 	"vigil/internal/bucket"
 	"vigil/internal/kv"
@@ -350,6 +351,60 @@ func TestBadObjects(t *testing.T) {
 	}
 }
 
+// Without the identity any object that is whole says whether the archive is encrypted, however many others are damaged or foreign.
+func TestLostIdentity(t *testing.T) {
+	key := newKey(t)
+	n, fsys := newNode(t, 12, key.Recipient().String())
+	busy(n, 3)
+	other, _ := newNode(t, 13)
+	other.base(false)
+	replace := func(name string, data []byte) {
+		n.must(fsys.Remove("/bucket/" + name))
+		n.put(name, data)
+	}
+	foreign, err := bucket.ReadAll(context.Background(), other.b, other.bases[0].Parts[0].Name, archive.MaxObject)
+	n.must(err)
+	n.must(fsys.Remove("/bucket/" + archive.IdentityName))
+	if v := verify(t, n.open(key.String()), false); len(v.Damages) != 1 || v.Damages[0].Name != archive.IdentityName {
+		t.Fatalf("%+v", v.Damages)
+	}
+	var names []string
+	for _, name := range n.objects() {
+		if archive.IsPartName(name) {
+			names = append(names, name)
+		}
+	}
+	for _, name := range n.objects() {
+		if _, _, ok := archive.ParseLogName(name); ok {
+			names = append(names, name)
+		}
+	}
+	for i, name := range names[:len(names)-1] {
+		switch i % 3 {
+		case 0:
+			replace(name, nil)
+		case 1:
+			replace(name, make([]byte, 1000))
+		case 2:
+			replace(name, foreign)
+		}
+		if a := n.open(key.String()); len(a.Identity.Recipients) == 0 {
+			t.Fatalf("%d of %d objects are damaged: the archive counts as not encrypted", i+1, len(names))
+		}
+	}
+}
+
+// An identity of another size than one can have is damaged, too.
+func TestLargeIdentity(t *testing.T) {
+	n, fsys := newNode(t, 12)
+	busy(n, 1)
+	n.must(fsys.Remove("/bucket/" + archive.IdentityName))
+	n.put(archive.IdentityName, make([]byte, archive.MaxJSON+1))
+	if v := verify(t, n.open(), false); len(v.Damages) != 1 || v.Damages[0].Name != archive.IdentityName {
+		t.Fatalf("%+v", v.Damages)
+	}
+}
+
 // A part that is missing is named by a sample too, although the state that needs it is not rebuilt.
 func TestSampleNamesMissingParts(t *testing.T) {
 	n, fsys := newNode(t, 14)
@@ -394,6 +449,82 @@ func TestWrongState(t *testing.T) {
 			_, res, err := n.open().Restore(context.Background(), Target{}, restoreOptions(memfs.New(), "d"))
 			if err != nil || res.Base != n.last.Name() || len(res.Damages) != 1 || res.Damages[0].Name != b.Name() {
 				t.Errorf("%s: %+v, %v", what, res, err)
+			}
+		}
+	}
+}
+
+// An object whose checksums match and whose content cannot be applied is damaged, too: it is named, and others are used.
+func TestBadContent(t *testing.T) {
+	bad := []byte("\xffgarbage")
+	for what, spoil := range map[string]func(n *node) string{
+		"entry": func(n *node) string {
+			w := n.seal.NewLog()
+			n.must(w.Add(&raftpb.Entry{Index: new(n.index + 1), Term: &n.term, Data: bad}))
+			o, err := w.Seal(archive.LogInfo{Sender: 8, Before: n.sent, After: n.sent, FirstTime: n.now, LastTime: n.now})
+			n.must(err)
+			n.put(o.Name, o.Data)
+			return o.Name
+		},
+		"record": func(n *node) string {
+			w := n.seal.NewRecords()
+			n.must(w.Add(kv.Rev{Main: n.last.Revision}, false, bad))
+			p, o, err := w.Seal(0, n.last.Revision)
+			n.must(err)
+			n.put(o.Name, o.Data)
+			n.apply()
+			n.send()
+			b := n.last
+			b.Index = n.index
+			b.Parts = append([]archive.Part{p}, b.PartsOf(archive.MetaPart)...)
+			data, err := b.Encode()
+			n.must(err)
+			n.put(b.Name(), data)
+			return o.Name
+		},
+		"order of live records": func(n *node) string {
+			b := n.last
+			b.Parts = b.PartsOf(archive.RecordsPart)
+			b.Compact = b.Revision
+			name := ""
+			for range 2 {
+				w := n.seal.NewLive()
+				n.must(w.Add(kv.Rev{Main: 2}))
+				p, o, err := w.Seal(b.Compact)
+				n.must(err)
+				n.put(o.Name, o.Data)
+				b.Parts = append(b.Parts, p)
+				name = o.Name
+			}
+			n.apply()
+			n.send()
+			b.Index = n.index
+			b.Parts = append(b.Parts, n.last.PartsOf(archive.MetaPart)...)
+			data, err := b.Encode()
+			n.must(err)
+			n.put(b.Name(), data)
+			return name
+		},
+	} {
+		n, _ := newNode(t, 16)
+		n.work(20)
+		n.base(false)
+		n.work(10)
+		n.send()
+		name := spoil(n)
+		fsys := memfs.New()
+		n.must(fsys.MkdirAll("v"))
+		v, err := n.open().Verify(context.Background(), VerifyOptions{FS: fsys, Dir: "v"})
+		if err != nil || len(v.Damages) != 1 || v.Damages[0].Name != name {
+			t.Errorf("%s: verify: %+v, %v; want %s", what, v.Damages, err, name)
+		}
+		for _, target := range []Target{{}, {Revision: n.store.Revision()}, {Time: n.now.Add(-time.Second)}} {
+			_, res, err := n.open().Restore(context.Background(), target, restoreOptions(memfs.New(), "d"))
+			if target.Time.IsZero() && (err != nil || res.Base != n.last.Name() || res.Revision != n.store.Revision()) {
+				t.Errorf("%s: %v: %+v, %v", what, target, res, err)
+			}
+			if err != nil && !strings.Contains(err.Error(), "is after the end") {
+				t.Errorf("%s: %v: %v", what, target, err)
 			}
 		}
 	}

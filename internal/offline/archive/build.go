@@ -210,7 +210,7 @@ func (b *build) liveRevs(yield func(kv.Rev, error) bool) {
 	err := b.a.eachPart(b.ctx, b.manifest, archive.LivePart, func(o *archive.Object) error {
 		err := o.Live(func(rev kv.Rev) error {
 			if !last.Less(rev) {
-				return errors.New("live parts are not in order")
+				return fmt.Errorf("%w: live parts are not in order", archive.ErrDamaged)
 			}
 			last = rev
 			if !yield(rev, nil) {

@@ -5,6 +5,7 @@ import (
 	"errors"
 
 	"vigil/internal/bucket"
+	"vigil/internal/offline/restore"
 	"vigil/internal/store/archive"
 )
 
@@ -117,9 +118,10 @@ func (a *Archive) eachPart(ctx context.Context, base *archive.Base, kind string,
 	})
 }
 
-// content returns the error of reading the content of an object: what is wrong with it is remembered.
+// content returns the error of reading and using the content of an object: what is wrong with it is remembered.
 func (a *Archive) content(name string, err error) error {
-	if err != nil && unusable(err) {
+	var bad *restore.ContentError
+	if err != nil && (unusable(err) || errors.As(err, &bad)) {
 		return a.note(name, err)
 	}
 	return err

@@ -5,12 +5,14 @@ import (
 	"errors"
 	"fmt"
 	"runtime"
+	"strings"
 	"testing"
 	"time"
 
 	"vigil/internal/kv"
 	"vigil/internal/state/fsm"
 	"vigil/internal/store/archive"
+	"vigil/internal/vfs/memfs"
 )
 
 // A base of a member whose clock is behind is not taken for a state of a time before it was made.
@@ -131,5 +133,28 @@ func TestLiveTakesNoMemory(t *testing.T) {
 	}
 	if more, err := live.left(); !more || err != nil {
 		t.Errorf("nothing is left: %v", err)
+	}
+}
+
+// The meta records of a base are in memory at once, so their size is limited before they are read.
+func TestLargeMeta(t *testing.T) {
+	n, _ := newNode(t, 17)
+	n.work(5)
+	n.base(false)
+	b := n.last
+	meta := b.PartsOf(archive.MetaPart)[0]
+	meta.Content = archive.MaxContent
+	b.Parts = append(b.PartsOf(archive.RecordsPart), meta, meta)
+	n.now = n.now.Add(time.Minute)
+	n.apply()
+	n.send()
+	b.Index, b.Time = n.index, n.now
+	data, err := b.Encode()
+	n.must(err)
+	n.put(b.Name(), data)
+	a := n.open()
+	_, res, err := a.Restore(context.Background(), Target{Time: n.now}, restoreOptions(memfs.New(), "d"))
+	if len(res.Damages) != 1 || res.Damages[0].Name != b.Name() || !strings.Contains(res.Damages[0].Reason, "meta records") {
+		t.Errorf("%+v, %v", res.Damages, err)
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -109,14 +110,13 @@ func (a *Archive) identify(ctx context.Context, found bool) error {
 	reason := "it is missing"
 	if found {
 		data, err := bucket.ReadAll(ctx, a.b, archive.IdentityName, archive.MaxJSON)
-		if err != nil {
-			return fmt.Errorf("%s: %w", a.where, err)
+		if err == nil {
+			a.Identity, err = archive.DecodeIdentity(data)
 		}
-		a.Identity, err = archive.DecodeIdentity(data)
 		if err == nil {
 			return nil
 		}
-		if errors.Is(err, archive.ErrVersion) {
+		if !unusable(err) || errors.Is(err, archive.ErrVersion) {
 			return fmt.Errorf("%s: %w", a.where, err)
 		}
 		reason = err.Error()
@@ -147,15 +147,33 @@ func (a *Archive) identify(ctx context.Context, found bool) error {
 	case id == nil:
 		return fmt.Errorf("%s: %s: %s, and there is no manifest that says which archive it is", a.where, archive.IdentityName, reason)
 	}
-	for name := range a.Parts {
-		if h, err := a.header(ctx, name); err == nil && h.Encrypted {
-			id.Recipients = []string{"unknown"}
-		}
-		break
+	encrypted, err := a.encrypted(ctx, id)
+	if err != nil {
+		return fmt.Errorf("%s: %w", a.where, err)
+	}
+	if encrypted {
+		id.Recipients = []string{"unknown"}
 	}
 	a.Identity = *id
 	a.damaged[archive.IdentityName] = reason
 	return nil
+}
+
+// encrypted reports whether the objects of an archive are encrypted, by the first one with a good header.
+func (a *Archive) encrypted(ctx context.Context, id *archive.Identity) (bool, error) {
+	names := slices.Sorted(maps.Keys(a.Parts))
+	for _, o := range a.Logs {
+		names = append(names, o.Object.Key)
+	}
+	for _, name := range names {
+		switch h, err := a.header(ctx, name); {
+		case err != nil && !unusable(err):
+			return false, err
+		case err == nil && h.Archive == id.Archive && h.Cluster == uint64(id.Cluster):
+			return h.Encrypted, nil
+		}
+	}
+	return false, nil
 }
 
 // header returns the unchecked header of an object.

@@ -239,6 +239,14 @@ func (a *Archive) planTime(ctx context.Context, t Target) (*build, error) {
 
 // timesOf returns the times of revisions in the state of a base.
 func (a *Archive) timesOf(ctx context.Context, m *archive.Base) (*timeline.State, error) {
+	size := int64(0)
+	for _, p := range m.PartsOf(archive.MetaPart) {
+		size += p.Content
+	}
+	// A state with more cannot be restored: its meta records are one batch.
+	if size > history.MaxBatchBytes {
+		return nil, a.note(m.Name(), fmt.Errorf("%w: %d bytes of meta records, the most is %d", archive.ErrDamaged, size, history.MaxBatchBytes))
+	}
 	var list []history.Meta
 	err := a.eachPart(ctx, m, archive.MetaPart, func(o *archive.Object) error {
 		return a.content(o.Name(), o.Meta(func(x history.Meta) error {
@@ -312,12 +320,15 @@ func eachTimes(e *raftpb.Entry, visit func(*kv.TimeRequest)) error {
 	}
 	var d fsm.Decoder
 	if _, err := d.Reset(e.GetData()); err != nil {
-		return err
+		return fmt.Errorf("%w: entry %d: %w", archive.ErrDamaged, e.GetIndex(), err)
 	}
 	for {
 		req, err := d.Next()
-		if err != nil || req == nil {
-			return err
+		if err != nil {
+			return fmt.Errorf("%w: entry %d: %w", archive.ErrDamaged, e.GetIndex(), err)
+		}
+		if req == nil {
+			return nil
 		}
 		if req.Time != nil && req.Time.Term == e.GetTerm() {
 			visit(req.Time)

@@ -30,6 +30,18 @@ type State interface {
 	Build(r *Rebuild) error
 }
 
+// ContentError is an error of what a backup contains. Others are errors of the store that is built, and of the system.
+type ContentError struct{ err error }
+
+func (e *ContentError) Error() string { return e.err.Error() }
+
+// Unwrap returns the error in it.
+func (e *ContentError) Unwrap() error { return e.err }
+
+func badContent(format string, args ...any) error {
+	return &ContentError{fmt.Errorf(format, args...)}
+}
+
 // loader adds records to a new store.
 type loader struct {
 	log     *history.Log
@@ -41,10 +53,10 @@ type loader struct {
 // record adds a record of the backup.
 func (l *loader) record(rev kv.Rev, tombstone bool, data []byte) error {
 	if rev.Main > maxRevision {
-		return fmt.Errorf("revision %d is more than %d", rev.Main, int64(maxRevision))
+		return badContent("revision %d is more than %d", rev.Main, int64(maxRevision))
 	}
 	if err := mvcc.CheckRecord(rev, tombstone, data); err != nil {
-		return err
+		return &ContentError{err}
 	}
 	if _, err := l.log.AppendKV(rev, tombstone, data); err != nil {
 		return err
@@ -102,16 +114,19 @@ func (r *Rebuild) Start(at history.Applied) (err error) {
 // requests of the entry before it are applied.
 func (r *Rebuild) Apply(e *raftpb.Entry, until int64) (reached bool, err error) {
 	if e.GetIndex() != r.applied.Index+1 || e.GetTerm() < r.applied.Term {
-		return false, fmt.Errorf("entry %d of term %d follows entry %d of term %d", e.GetIndex(), e.GetTerm(), r.applied.Index, r.applied.Term)
+		return false, badContent("entry %d of term %d follows entry %d of term %d", e.GetIndex(), e.GetTerm(), r.applied.Index, r.applied.Term)
 	}
 	reached, err = apply(r.m, e, func(*fsm.Outcome) bool { return until > 0 && r.m.Revision() >= until })
+	if errors.Is(err, fsm.ErrFormat) || errors.Is(err, kv.ErrCorrupt) {
+		return false, &ContentError{err}
+	}
 	if err != nil {
 		return false, err
 	}
 	r.applied = history.Applied{Term: e.GetTerm(), Index: e.GetIndex()}
 	r.entries++
 	if r.m.Revision() > maxRevision {
-		return false, fmt.Errorf("revision %d is more than %d", r.m.Revision(), int64(maxRevision))
+		return false, badContent("revision %d is more than %d", r.m.Revision(), int64(maxRevision))
 	}
 	if r.entries%replayBatch == 0 || r.m.Pending() >= fsm.DefaultBatchBytes || reached {
 		return reached, r.Commit()

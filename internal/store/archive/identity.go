@@ -151,10 +151,38 @@ func marshal(v any) ([]byte, error) {
 	return b.Bytes(), nil
 }
 
+// leastElement is the least number of bytes that an element of a list of an object takes: a member without a name.
+const leastElement = 48
+
+// crowded reports whether the lists of an object have so many elements that they cannot be those of encodeJSON: decoded, each takes
+// more than a hundred bytes of memory, even if it is empty.
+func crowded(b []byte) bool {
+	elements, depth, text := 0, 0, false
+	for i := 0; i < len(b); i++ {
+		switch c := b[i]; {
+		case text && c == '\\':
+			i++
+		case c == '"':
+			text = !text
+		case text:
+		case c == '{' || c == '[':
+			depth++
+		case c == '}' || c == ']':
+			depth--
+		case c == ',' && depth == 2:
+			elements++
+		}
+	}
+	return elements*leastElement > len(b)
+}
+
 // decodeJSON decodes an object into v, and accepts only the bytes that encodeJSON returns for it.
 func decodeJSON(b []byte, v any, checksum *string, version *int) error {
 	if len(b) > MaxJSON {
 		return damaged("%d bytes, the most is %d", len(b), MaxJSON)
+	}
+	if crowded(b) {
+		return damaged("its lists have more elements than bytes for them")
 	}
 	if err := json.Unmarshal(b, v); err != nil {
 		return damaged("%v", err)

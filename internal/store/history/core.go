@@ -29,8 +29,8 @@ type syncError struct{ err error }
 func (e *syncError) Error() string { return e.err.Error() }
 func (e *syncError) Unwrap() error { return e.err }
 
-// final reports whether err ends the log: a failed sync, or damage. Any other error of an operation on files changes
-// nothing.
+// final reports whether err ends the log: a failed sync, or damage, which is an I/O error too: after that of a rename it is
+// unknown which of the names is on disk. Any other error of an operation on files changes nothing.
 func final(err error) bool {
 	var failed *syncError
 	return errors.As(err, &failed) || vfs.CauseOf(err) == vfs.Damage
@@ -90,6 +90,14 @@ func (c *core) fail(err error) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.failLocked(err)
+}
+
+// failFinal ends the log if err is final. It returns err.
+func (c *core) failFinal(err error) error {
+	if final(err) {
+		_ = c.fail(err)
+	}
+	return err
 }
 
 func (c *core) failLocked(err error) error {

@@ -7,11 +7,14 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"vigil/internal/kv"
+	"vigil/internal/store/history/format"
 	"vigil/internal/vfs"
 	"vigil/internal/vfs/faultfs"
 	"vigil/internal/vfs/memfs"
@@ -350,6 +353,55 @@ func TestReclaimFaults(t *testing.T) {
 				}
 				break
 			}
+		}
+	}
+}
+
+// After an I/O error of a rename it is unknown which of the two names is on disk: the log ends, as after a failed sync.
+func TestFailedRenameEndsTheLog(t *testing.T) {
+	for _, fault := range []faultfs.Fault{faultfs.Fail, faultfs.FailPersisted} {
+		disk := memfs.New()
+		renames := atomic.Int32{}
+		o := testOptions(faultfs.New(disk, func(op faultfs.Op, name string) faultfs.Fault {
+			if op == faultfs.OpRename && strings.HasSuffix(name, format.SealedSuffix+format.TempSuffix) && renames.Add(1) == 1 {
+				return fault
+			}
+			return faultfs.None
+		}))
+		l, m := create(t, o)
+		dead := compactSome(t, l, m)
+		if _, err := l.Sync(); err != nil {
+			t.Fatal(err)
+		}
+		if err := l.Dead(dead); err != nil {
+			t.Fatal(err)
+		}
+		l.Reclaim()
+		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+		err := l.WaitReclaimed(ctx)
+		cancel()
+		if !errors.Is(err, faultfs.ErrInjected) {
+			t.Fatalf("%v: %v", fault, err)
+		}
+		if !errors.Is(l.Err(), faultfs.ErrInjected) {
+			t.Errorf("%v: the log goes on", fault)
+		}
+		if _, err := l.Sync(); !errors.Is(err, faultfs.ErrInjected) {
+			t.Errorf("%v: Sync after it: %v", fault, err)
+		}
+		if err := verifyLeft(l, m); err != nil {
+			t.Fatalf("%v: %v", fault, err)
+		}
+		_ = l.Close()
+		if n := renames.Load(); n != 1 {
+			t.Errorf("%v: %d rewrites", fault, n)
+		}
+		o.FS = disk
+		if l, err = Open(o); err != nil {
+			t.Fatalf("%v: %v", fault, err)
+		}
+		if err := errors.Join(verifyLeft(l, m), l.Close()); err != nil {
+			t.Fatalf("%v: %v", fault, err)
 		}
 	}
 }

@@ -22,7 +22,7 @@ func (w *rewriting) replace(foot *format.Footer) (*segment, error) {
 	}
 	if err == nil {
 		if err = r.o.FS.Rename(seg.Path, path); err != nil {
-			err = fmt.Errorf("history: %w", err)
+			err = r.failFinal(fmt.Errorf("history: %w", err))
 			file.Release()
 		}
 	}
@@ -32,10 +32,7 @@ func (w *rewriting) replace(foot *format.Footer) (*segment, error) {
 	}
 	if err := w.syncName(); err != nil {
 		file.Release()
-		if final(err) {
-			err = r.fail(err) // it is unknown which of them a crash would leave
-		}
-		return nil, err
+		return nil, r.failFinal(err) // it is unknown which of them a crash would leave
 	}
 	merged := &segment{id: foot.FirstID, first: foot.First, last: w.run[len(w.run)-1].last}
 	merged.size.Store(foot.FileSize())

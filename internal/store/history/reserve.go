@@ -49,10 +49,8 @@ func (a *allocator) takeReserve(path string) (vfs.File, int64, error) {
 	a.mu.Unlock()
 	if err != nil {
 		_ = file.Close()
+		err = a.failFinal(fmt.Errorf("history: take the reserve: %w", err))
 		a.refillReserve()
-		if err = fmt.Errorf("history: take the reserve: %w", err); final(err) {
-			err = a.fail(err)
-		}
 		return nil, 0, err
 	}
 	return file, size, nil

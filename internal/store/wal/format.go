@@ -105,12 +105,9 @@ func decodeHeader(b []byte) (segmentHeader, error) {
 	h.start = Start{u(3), u(4)}
 	h.prevEnd = int64(u(5))
 	h.hard = hardState{u(6), u(7), u(8)}
-	h.salt = headerSalt(b)
+	h.salt = u(9)
 	return h, nil
 }
-
-// headerSalt returns the salt in a header, which may be damaged; it is 0 in version 1.
-func headerSalt(b []byte) uint64 { return le.Uint64(b[16+8*9:]) }
 
 // readable names the versions that this program reads.
 func readable() string {
@@ -145,6 +142,9 @@ func newSalt() uint64 {
 // groupMagic marks where a group of this segment may begin. It is no linear function of the seed,
 // which would cancel out in the checksum that begins with the seed and covers the magic.
 func groupMagic(seed uint32) uint32 { return seed * 0x9e3779b1 }
+
+// magicSeed returns the seed of a magic.
+func magicSeed(magic uint32) uint32 { return magic * 0x0e8b2f51 }
 
 // groupHeader precedes the items of a group.
 type groupHeader struct {

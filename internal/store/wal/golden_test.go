@@ -133,7 +133,7 @@ func TestEveryFaultOfUpgrade(t *testing.T) {
 	}
 }
 
-// A bad header of the first segment after those of version 1 is recognized by its groups, by the salt in the bad header.
+// A bad header of the first segment after those of version 1 is recognized by its groups, wherever the damage is.
 func TestBadHeaderAfterVersion1(t *testing.T) {
 	mem := goldenFiles(t, oldestVersion).write(t)
 	w := reopen(t, testOptions(mem))
@@ -150,7 +150,7 @@ func TestBadHeaderAfterVersion1(t *testing.T) {
 	f, err := mem.OpenWrite(segmentPath(testDir, id))
 	must(t, err)
 	for bit := range 8 * headerSize {
-		if at := bit / 8; at >= 88 && at < 96 || at >= 96 && bit%101 != 0 {
+		if bit/8 >= 96 && bit%101 != 0 {
 			continue
 		}
 		b := slices.Clone(good)
@@ -166,6 +166,19 @@ func TestBadHeaderAfterVersion1(t *testing.T) {
 		var ce *CorruptError
 		if _, files := inspect(t, mem, InspectOptions{}); !errors.As(files[id].Err, &ce) || ce.Offset != int64(bit/8) {
 			t.Fatalf("bit %d of the header is flipped, and the inspection says %v", bit, files[id].Err)
+		}
+	}
+	_, err = f.WriteAt(make([]byte, headerSize), 0)
+	must(t, err)
+	if _, err := Open(testOptions(mem)); !errors.Is(err, kv.ErrCorrupt) {
+		t.Fatalf("the header is lost: %v", err)
+	}
+}
+
+func TestMagicSeed(t *testing.T) {
+	for _, seed := range []uint32{0, 1, 0x80000000, 0xdeadbeef, 1<<32 - 1} {
+		if got := magicSeed(groupMagic(seed)); got != seed {
+			t.Errorf("%x, not %x", got, seed)
 		}
 	}
 }

@@ -185,7 +185,7 @@ func (p *opening) list() error {
 }
 
 // readHeader returns the header of a file and whether it is that of this segment, of this version.
-// It learns the size of the file and the seed of its groups. Of another header only the salt is returned. block is memory for one header.
+// It learns the size of the file and the seed of its groups. block is memory for one header.
 func (s *segment) readHeader(block []byte) (h segmentHeader, valid bool, err error) {
 	if s.size, err = s.file.Size(); err != nil || s.size < headerSize {
 		return h, false, err
@@ -196,7 +196,7 @@ func (s *segment) readHeader(block []byte) (h segmentHeader, valid bool, err err
 	h, err = decodeHeader(block)
 	switch valid = err != errNoHeader && h.id == s.id; {
 	case !valid:
-		return segmentHeader{salt: headerSalt(block)}, false, nil
+		return segmentHeader{}, false, nil
 	case err != nil:
 		return h, false, fmt.Errorf("%s: %w", s.path, err)
 	}
@@ -248,20 +248,41 @@ func (p *opening) place(i int) error {
 // placeSpare checks that a file without a header of its own has no groups of its own: they are written only after a durable header.
 func (p *opening) placeSpare(i int) error {
 	s := p.files[i]
-	salts := []uint64{p.salt()}
-	if salts[0] == 0 {
-		// The first segment after version 1 has another salt. Unless the damage is there, its header still has it.
-		salts = append(salts, p.heads[i].salt)
+	s.seed = groupSeed(p.w.o.ID, s.id, p.salt())
+	_, _, own, err := p.scan.begin(s).group(headerSize)
+	if err == nil && !own && p.salt() == 0 {
+		own, err = p.salted(s)
 	}
-	for _, salt := range salts {
-		s.seed = groupSeed(p.w.o.ID, s.id, salt)
-		if _, _, ok, err := p.scan.begin(s).group(headerSize); err != nil {
-			return err
-		} else if ok {
-			return s.corrupt(0, "the header is bad, and records follow it")
+	if err == nil && own {
+		err = s.corrupt(0, "the header is bad, and records follow it")
+	}
+	return err
+}
+
+// recycledWithin is how many ids a spare's name may be after that of the segment that it was: more than a log has segments.
+const recycledWithin = 1 << 20
+
+// salted reports whether the first group of a file has a salt that is not known. The first segment after version 1 has one, in its
+// header only; the segments before it, of which a spare was made, have none. The seed follows from the magic of a group.
+func (p *opening) salted(s *segment) (bool, error) {
+	sc := p.scan.begin(s)
+	if s.size < headerSize+groupHeaderSize {
+		return false, nil
+	}
+	b, err := sc.window(headerSize, groupHeaderSize)
+	if err != nil {
+		return false, err
+	}
+	sc.seed = magicSeed(le.Uint32(b[4:]))
+	if _, _, ok, err := sc.group(headerSize); err != nil || !ok {
+		return false, err
+	}
+	for id := s.id; id > s.id-min(s.id, recycledWithin); id-- {
+		if groupSeed(p.w.o.ID, id, 0) == sc.seed {
+			return false, nil
 		}
 	}
-	return nil
+	return true, nil
 }
 
 // replaySealed reads a segment that has a successor: it was durable up to the end that the successor

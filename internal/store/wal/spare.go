@@ -2,6 +2,7 @@ package wal
 
 import (
 	"errors"
+	"fmt"
 	"io/fs"
 	"sync"
 	"sync/atomic"
@@ -23,6 +24,9 @@ type spares struct {
 	// ready is len(mu.files) and first the size of the first of them, 0 if there is none, for readers that must
 	// not wait for a disk.
 	ready, first atomic.Int64
+	// failed is the first error after which it is unknown which names and bytes are on disk: of a sync, or an EIO of a change
+	// of a name. The next sync may succeed all the same. So nothing is done with names any more, and the log ends.
+	failed atomic.Pointer[error]
 
 	// mu is held across the I/O that makes a spare, so that ids are given out in order.
 	mu struct {
@@ -60,8 +64,25 @@ func (p *spares) prepare() error {
 	return p.make()
 }
 
+// fail keeps the error of a step after which it is unknown what is on disk, and returns it.
+func (p *spares) fail(err error) error {
+	p.failed.CompareAndSwap(nil, &err)
+	return err
+}
+
+// err returns the error that ended the log here, nil if there is none.
+func (p *spares) err() error {
+	if err := p.failed.Load(); err != nil {
+		return fmt.Errorf("wal: the files of the log: %w", *err)
+	}
+	return nil
+}
+
 // make creates the file of id next. mu is held.
 func (p *spares) make() (err error) {
+	if err := p.err(); err != nil {
+		return err
+	}
 	if p.mu.renaming != nil {
 		return p.syncNamesLocked()
 	}
@@ -96,9 +117,9 @@ func (p *spares) prepareFile(file vfs.File, size int64) error {
 		return nil
 	}
 	if err := file.Sync(); err != nil {
-		return err
+		return p.fail(err)
 	}
-	return p.o.FS.SyncDir(p.o.Dir)
+	return p.syncDir()
 }
 
 // fit chooses the size of the spares to be made: enough for segmentTime at the rate of the last segment, which
@@ -124,18 +145,26 @@ func (p *spares) recycle(s *segment, keep bool) (bool, error) {
 	defer p.mu.Unlock()
 	if !keep || len(p.mu.files) >= maxSpares {
 		if err := p.o.FS.Remove(s.path); err != nil {
-			return false, err
+			return false, p.unchanged(err)
 		}
 		p.mu.changed = true
 		_ = s.release() // no read uses what is closed there
 		return false, nil
 	}
 	if err := p.o.FS.Rename(s.path, segmentPath(p.o.Dir, p.mu.next)); err != nil {
-		return false, err
+		return false, p.unchanged(err)
 	}
 	p.mu.renaming, p.mu.changed = newSegment(p.o, p.mu.next, s.file, s.size), true
 	p.mu.next++
 	return true, nil
+}
+
+// unchanged returns the error of a change of a name. It left the name as it was, unless the disk has failed.
+func (p *spares) unchanged(err error) error {
+	if vfs.CauseOf(err) == vfs.Damage {
+		return p.fail(err)
+	}
+	return err
 }
 
 // syncNames makes the names of the directory durable if some have changed.
@@ -147,8 +176,8 @@ func (p *spares) syncNames() error {
 
 // syncNamesLocked is syncNames. mu is held.
 func (p *spares) syncNamesLocked() error {
-	if !p.mu.changed {
-		return nil
+	if err := p.err(); err != nil || !p.mu.changed {
+		return err
 	}
 	if err := p.syncDir(); err != nil {
 		return err
@@ -166,10 +195,13 @@ func (p *spares) syncDir() error {
 		return nil
 	}
 	err := p.o.FS.SyncDir(p.o.Dir)
-	if vfs.CauseOf(err) == vfs.Exhausted {
+	switch {
+	case err == nil:
+		return nil
+	case vfs.CauseOf(err) == vfs.Exhausted:
 		return vfs.MarkShortage(err) // the directory could not even be opened
 	}
-	return err
+	return p.fail(err)
 }
 
 // keep replaces the spares that are ready. mu is held.

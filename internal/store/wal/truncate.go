@@ -4,7 +4,6 @@ import (
 	"fmt"
 
 	"vigil/internal/kv"
-	"vigil/internal/vfs"
 )
 
 // TruncateBefore gives up the entries below index, which must be at most LastIndex+1; the term of
@@ -13,8 +12,8 @@ import (
 //
 // Entries given up may be there again after the log was opened anew. A segment that cannot be taken away
 // yet stays for the next call. The error is that of an index that is wrong, of a log that is closed, or of a
-// directory whose names could not be made durable: then files stay where they are until the log is opened
-// again, and every later call returns the same error.
+// directory whose names are unknown, because a change or a sync of them failed: then files stay where they are until the log is
+// opened again, and every later call, of Append too, returns an error.
 func (w *WAL) TruncateBefore(index uint64) error {
 	w.truncating.Lock()
 	defer w.truncating.Unlock()
@@ -57,7 +56,7 @@ func (w *WAL) takeOldest() (bool, error) {
 	if err != nil {
 		w.relinkOldest(seg)
 		err = fmt.Errorf("wal: taking %s out of the log: %w", seg.path, err)
-		if vfs.CauseOf(err) == vfs.Damage {
+		if w.spares.err() != nil {
 			w.truncating.err = err
 		}
 		return false, err

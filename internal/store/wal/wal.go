@@ -103,11 +103,14 @@ type loc struct {
 //
 // An error wrapping ErrInvalid means that the batches contradict the log. A kv.Shortage means that there
 // was no space, file descriptor or memory for them. After either, and after any error of allocating a
-// segment, the log is as before and may be used on. After any other error it is unknown what is on disk,
-// and every later call returns the same error. Calls are carried out one at a time.
+// segment but that of a sync, the log is as before and may be used on. After any other error, also one that the
+// background or TruncateBefore has met, it is unknown what is on disk, and every later call returns the same error. Calls are carried out one at a time.
 func (w *WAL) Append(batches ...Batch) error {
 	w.wr.Lock()
 	defer w.wr.Unlock()
+	if w.wr.err == nil {
+		w.wr.err = w.spares.err()
+	}
 	if w.wr.err != nil {
 		return w.wr.err
 	}
@@ -436,6 +439,8 @@ func (w *WAL) PrepareSpare() error {
 		if w.short.Swap(nil) != nil {
 			w.o.Logger.Info("preallocated a segment of the raft log again: accepting writes")
 		}
+	case w.spares.err() != nil:
+		w.o.Logger.Error("cannot prepare a segment of the raft log: the log accepts nothing more", "error", err.Error())
 	case kv.Shortage(vfs.MarkShortage(err)):
 		err = vfs.MarkShortage(fmt.Errorf("wal: prepare a segment: %w", err))
 		w.short.Store(&err)
