@@ -11,6 +11,7 @@
 //
 //  1. A request gets one answer: its result, or an error.
 //  2. A group is proposed again only after an entry of a later term was applied and the group was not.
-//  3. The encodings of requests under way have at most MaxPendingBytes.
-//  4. The memory of a group is used again only after its result: raft may still read the bytes of a group that expired.
+//  3. Groups take effect in the order in which they were begun: one that is lost is proposed before later ones, or fails.
+//  4. The encodings of requests under way have at most MaxPendingBytes.
+//  5. The memory of a group is used again only after its result: raft may still read the bytes of a group that expired.
 package proposal

@@ -53,8 +53,10 @@ type Queue struct {
 		// term is the newest one in which a group was proposed. out is the number of pending groups that Next returned in it.
 		term uint64
 		out  int
-		// applied is the newest term of which an entry was applied.
-		applied uint64
+		// older is the number of pending groups that Next returned in earlier terms: it is not known yet whether they are lost.
+		older int
+		// applied is the newest term of which an entry was applied, claimed the sequence of the newest group that was applied.
+		applied, claimed uint64
 		// count is the number of requests under way.
 		count int
 		// usual is about the size of the last groups that were taken: the next one will be about as large.
@@ -177,10 +179,18 @@ func (q *Queue) sealFilling() {
 	}
 }
 
-// Next takes the oldest group for raft.
+// Next takes the oldest group for raft. There is none while groups of earlier terms have no outcome, up to the first entry of the term
+// that is applied: those that are lost must be proposed before later ones.
 func (q *Queue) Next(term uint64) []byte {
 	q.mu.Lock()
 	defer q.mu.Unlock()
+	if q.mu.term != term {
+		q.mu.older += q.mu.out
+		q.mu.term, q.mu.out = term, 0
+	}
+	if q.offered = nil; q.mu.older > 0 && q.mu.applied < term {
+		return nil
+	}
 	if err := q.o.Space.Shortage(); err != nil {
 		q.rejectGrowing(err)
 	}
@@ -199,9 +209,6 @@ func (q *Queue) Next(term uint64) []byte {
 	q.mu.seq++
 	g.seq, g.term = q.mu.seq, term
 	g.marks.proposed = time.Since(g.marks.Begun)
-	if q.mu.term != term {
-		q.mu.term, q.mu.out = term, 0
-	}
 	q.mu.out++
 	q.mu.pending[g.seq] = g
 	q.mu.usual = max(min(len(g.buf), keepGroup), q.mu.usual-q.mu.usual/8)
@@ -281,6 +288,9 @@ func (q *Queue) Claim(seq uint64) *Group {
 	g := q.takePending(seq)
 	if g != nil {
 		q.applying.Add(g.cost)
+		if !g.conf {
+			q.mu.claimed = seq
+		}
 	}
 	return g
 }
@@ -298,8 +308,12 @@ func (q *Queue) takePending(seq uint64) *Group {
 // removePending removes a group from the pending ones. mu is held.
 func (q *Queue) removePending(g *Group) {
 	delete(q.mu.pending, g.seq)
-	if !g.conf && g.term == q.mu.term {
+	switch {
+	case g.conf:
+	case g.term == q.mu.term:
 		q.mu.out--
+	default:
+		q.mu.older--
 	}
 }
 
@@ -314,9 +328,11 @@ func (q *Queue) Outstanding(term uint64) int {
 }
 
 // Requeue is called when the first entry of a term is applied. A group that was proposed in an earlier term and is not
-// applied by now never will be: it is proposed again, before later groups. It reports whether there was one.
-func (q *Queue) Requeue(term uint64) (again bool) {
-	var lost []*Group
+// applied by now never will be: it is proposed again, before later groups. If a later one is applied already, because this one
+// was lost on its way to a leader that got that one, it fails: a caller that has given up a request and made another one must not see the
+// first take effect after the second. Requeue reports whether there are groups to propose.
+func (q *Queue) Requeue(term uint64) (more bool) {
+	var lost, late []*Group
 	q.mu.Lock()
 	q.mu.applied = term
 	var back []*Group
@@ -327,6 +343,11 @@ func (q *Queue) Requeue(term uint64) (again bool) {
 			q.removePending(g)
 			q.forget(g)
 			lost = append(lost, g)
+		case int64(g.seq-q.mu.claimed) < 0 && q.mu.claimed != 0:
+			q.removePending(g)
+			q.forget(g)
+			q.failed.Add(uint64(len(g.waiters)))
+			late = append(late, g)
 		default:
 			q.removePending(g)
 			g.term = 0
@@ -335,11 +356,15 @@ func (q *Queue) Requeue(term uint64) (again bool) {
 	}
 	slices.SortFunc(back, func(a, b *Group) int { return cmp.Compare(int64(a.seq-b.seq), 0) })
 	q.mu.full = append(back, q.mu.full...)
+	more = q.mu.filling != nil || len(q.mu.full) > 0
 	q.mu.Unlock()
 	for _, g := range lost {
 		g.Fail(ErrLost)
 	}
-	return len(back) > 0
+	for _, g := range late {
+		g.Fail(kv.ErrLeaderChanged)
+	}
+	return more
 }
 
 // HasNext reports whether there are groups to propose.
