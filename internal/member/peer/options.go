@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"net"
 	"net/url"
+	"slices"
 	"time"
 )
 
@@ -26,7 +27,8 @@ type Options struct {
 	MemberID  uint64
 	// Version is the version of this program, at most 64 bytes; other members see it.
 	Version string
-	// PeerURLs are the URLs that others are to dial, until SetMembers changes them.
+	// PeerURLs are the URLs that others are to dial, until SetMembers changes them. As in SetMembers, those that cannot be dialed are
+	// left out, with a line in the log: the membership has them already.
 	PeerURLs []string
 
 	// ServerTLS is called for each connection that ServeTLS accepts, ClientTLS for each that is
@@ -115,9 +117,6 @@ func (o *Options) Validate() error {
 	need(c.MemberID != 0, "MemberID is 0")
 	need(len(c.Version) <= maxVersion, "Version has %d bytes, the most is %d", len(c.Version), maxVersion)
 	need(c.LocalAddr == "" || net.ParseIP(c.LocalAddr) != nil, "LocalAddr %q is no IP address", c.LocalAddr)
-	if err := checkURLs(c.PeerURLs); err != nil {
-		errs = append(errs, fmt.Errorf("peer: PeerURLs: %w", err))
-	}
 	for _, d := range []struct {
 		name  string
 		value time.Duration
@@ -153,6 +152,21 @@ func checkURLs(urls []string) error {
 		}
 	}
 	return nil
+}
+
+// setSelfLocked takes the URLs of this member for the handshake, in which others refuse those that cannot be dialed. mu is held.
+func (t *Transport) setSelfLocked(urls []string) {
+	if slices.Equal(urls, t.mu.selfGiven) {
+		return
+	}
+	t.mu.selfGiven, t.mu.self = slices.Clone(urls), nil
+	for _, u := range urls {
+		if _, err := parseURL(u); err != nil {
+			t.o.Logger.Warn("others cannot dial a peer URL of this member; correct it with member update", hexID("member-id", t.o.MemberID), slog.Any("error", err))
+			continue
+		}
+		t.mu.self = append(t.mu.self, u)
+	}
 }
 
 // target is a parsed peer URL.

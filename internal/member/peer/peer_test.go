@@ -534,3 +534,17 @@ type bulkFunc func(ctx context.Context, from uint64, meta []byte, r io.ReadClose
 func (f bulkFunc) ReceiveBulk(ctx context.Context, from uint64, meta []byte, r io.ReadCloser) error {
 	return f(ctx, from, meta, r)
 }
+
+// A member whose URLs in the membership cannot be dialed starts, and tells others the rest: the membership has them already.
+func TestUndialableURLsOfSelf(t *testing.T) {
+	a := newMember(t, 0xa, func(o *Options) { o.PeerURLs = append([]string{"ftp://x"}, o.PeerURLs...) })
+	b := newMember(t, 0xb)
+	for _, m := range []*member{a, b} {
+		m.SetMembers(1, []Member{{ID: a.id, URLs: []string{"http://:1", a.url}}, {ID: b.id, URLs: []string{"http://h:1/p", b.url}}}, nil)
+		m.start(t)
+	}
+	up(t, a, b)
+	if len(a.logs.lines("others cannot dial a peer URL", "ftp://x")) != 1 || len(a.logs.lines("others cannot dial a peer URL", "http://:1")) != 1 {
+		t.Error("no line about a URL")
+	}
+}

@@ -84,7 +84,7 @@ type Transport struct {
 	mu struct {
 		sync.Mutex
 		started, closed bool
-		self            []string // what others are to dial
+		selfGiven, self []string // the URLs of this member, and those of them that others can dial
 		index           uint64   // of the membership
 		members         map[uint64]*remote
 		removed         map[uint64]bool
@@ -139,7 +139,7 @@ func New(o Options) (*Transport, error) {
 	o.setDefaults()
 	t := &Transport{o: o, http: portmux.NewListener(peerPort{}), removed: make(chan struct{})}
 	t.ctx, t.cancel = context.WithCancel(context.Background())
-	t.mu.self = slices.Clone(o.PeerURLs)
+	t.setSelfLocked(o.PeerURLs)
 	t.mu.members = map[uint64]*remote{}
 	t.mu.removed = map[uint64]bool{}
 	t.mu.closers = map[io.Closer]struct{}{}
@@ -181,7 +181,7 @@ func (t *Transport) SetMembers(index uint64, members []Member, removed []uint64)
 	keep := map[uint64]bool{}
 	for _, m := range members {
 		if m.ID == t.o.MemberID {
-			t.mu.self = slices.Clone(m.URLs)
+			t.setSelfLocked(m.URLs)
 			continue
 		}
 		keep[m.ID] = true
