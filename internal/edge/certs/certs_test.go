@@ -46,7 +46,7 @@ func TestSelfSignedIsReused(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "fixtures")
 	made := func(validity time.Duration) *x509.Certificate {
 		t.Helper()
-		s, err := openSelfSigned(dir, []string{"127.0.0.1", "localhost"}, validity)
+		s, _, err := openSelfSigned(dir, []string{"127.0.0.1", "localhost"}, validity)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -105,7 +105,7 @@ func TestReloadByFile(t *testing.T) {
 		return file
 	}
 	made := func() *selfSigned {
-		s, err := openSelfSigned(filepath.Join(dir, "none"), []string{"localhost"}, time.Hour)
+		s, _, err := openSelfSigned(filepath.Join(dir, "none"), []string{"localhost"}, time.Hour)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -178,7 +178,7 @@ func TestWarningWithoutAuthority(t *testing.T) {
 func TestExpiries(t *testing.T) {
 	dir := t.TempDir()
 	made := func(validity time.Duration) *selfSigned {
-		s, err := openSelfSigned(filepath.Join(dir, "none"), []string{"localhost"}, validity)
+		s, _, err := openSelfSigned(filepath.Join(dir, "none"), []string{"localhost"}, validity)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -1,6 +1,7 @@
 package certs
 
 import (
+	"bytes"
 	"crypto/tls"
 	"crypto/x509"
 	"encoding/pem"
@@ -123,15 +124,20 @@ func loadRevoked(into *map[string]bool, file string) error {
 		}
 		return nil
 	}
-	block, rest := pem.Decode(b)
-	if block == nil {
+	begun := bytes.Count(b, []byte("-----BEGIN "))
+	if begun == 0 {
 		err = add(b)
 	}
-	for ; block != nil && err == nil; block, rest = pem.Decode(rest) {
+	lists := 0
+	for block, rest := pem.Decode(b); block != nil && err == nil; block, rest = pem.Decode(rest) {
 		err = add(block.Bytes)
+		lists++
 	}
 	if err != nil {
 		return err
+	}
+	if lists != begun { // pem.Decode leaves out what is incomplete
+		return fmt.Errorf("%s holds %d lists of revoked certificates, of which %d are complete", file, begun, lists)
 	}
 	*into = revoked
 	return nil

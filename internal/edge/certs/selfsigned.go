@@ -24,23 +24,33 @@ type selfSigned struct {
 	cert, key         []byte // PEM, if not saved yet
 }
 
-// openSelfSigned finds a valid certificate in a directory, or generates one without writing it.
-func openSelfSigned(dir string, hosts []string, validity time.Duration) (*selfSigned, error) {
-	s := &selfSigned{certFile: filepath.Join(dir, "cert.pem"), keyFile: filepath.Join(dir, "key.pem")}
+// openSelfSigned finds a valid certificate in a directory, or generates one without writing it. Files that a crash has left without
+// their content, or of which only one was renewed, count as none: they were generated, too. damage says what is wrong with them.
+func openSelfSigned(dir string, hosts []string, validity time.Duration) (s *selfSigned, damage, err error) {
+	s = &selfSigned{certFile: filepath.Join(dir, "cert.pem"), keyFile: filepath.Join(dir, "key.pem")}
 	pair, err := tls.LoadX509KeyPair(s.certFile, s.keyFile)
+	unread := &fs.PathError{}
 	switch {
 	case err == nil && time.Now().Before(pair.Leaf.NotAfter):
-		return s, nil
+		return s, nil, nil
+	case errors.As(err, &unread) && !errors.Is(err, fs.ErrNotExist):
+		return nil, nil, fmt.Errorf("%s: %w", s.certFile, err)
 	case err != nil && !errors.Is(err, fs.ErrNotExist):
-		return nil, fmt.Errorf("%s: %w", s.certFile, err)
+		damage = fmt.Errorf("%s and %s: %w", s.certFile, s.keyFile, err)
 	}
+	s.cert, s.key, err = generate(hosts, validity)
+	return s, damage, err
+}
+
+// generate makes a certificate and its key, in PEM.
+func generate(hosts []string, validity time.Duration) (cert, secret []byte, err error) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	serial, err := rand.Int(rand.Reader, new(big.Int).Lsh(big.NewInt(1), 127))
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	t := &x509.Certificate{
 		SerialNumber: serial, Subject: pkix.Name{Organization: []string{"vigil"}},
@@ -58,15 +68,13 @@ func openSelfSigned(dir string, hosts []string, validity time.Duration) (*selfSi
 	}
 	der, err := x509.CreateCertificate(rand.Reader, t, t, &key.PublicKey, key)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	secret, err := x509.MarshalPKCS8PrivateKey(key)
+	secret, err = x509.MarshalPKCS8PrivateKey(key)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	s.cert = pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})
-	s.key = pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: secret})
-	return s, nil
+	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}), pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: secret}), nil
 }
 
 // load returns the certificate and its key.
@@ -85,6 +93,6 @@ func (s *selfSigned) save() error {
 	if err := os.MkdirAll(filepath.Dir(s.certFile), 0o700); err != nil {
 		return err
 	}
-	// The certificate last: openSelfSigned takes a missing one as none.
+	// A crash in between leaves files that do not match: see openSelfSigned.
 	return errors.Join(os.WriteFile(s.keyFile, s.key, 0o600), os.WriteFile(s.certFile, s.cert, 0o600))
 }

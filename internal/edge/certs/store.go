@@ -53,9 +53,12 @@ func Open(c Config) (*Store, error) {
 	case c.Auto && c.CertFile != "":
 		c.Logger.Warn("a certificate is configured: no self-signed one is generated", "flag", prefix+"auto-tls")
 	case c.Auto:
-		var err error
-		if s.auto, err = openSelfSigned(filepath.Join(c.DataDir, "fixtures", c.Kind.String()), hostNames(c.URLs), c.SelfSignedValidity); err != nil {
+		auto, damage, err := openSelfSigned(filepath.Join(c.DataDir, "fixtures", c.Kind.String()), hostNames(c.URLs), c.SelfSignedValidity)
+		if err != nil {
 			return nil, fmt.Errorf("--%sauto-tls: %w", prefix, err)
+		}
+		if s.auto = auto; damage != nil {
+			c.Logger.Warn("the self-signed certificate cannot be used: another one is generated", "flag", prefix+"auto-tls", "error", damage)
 		}
 	}
 	if c.ClientCertAuth && c.TrustedCAFile == "" && c.Serves() {

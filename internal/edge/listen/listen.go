@@ -78,9 +78,14 @@ func removeStaleSocket(path string) error {
 		return errors.New("the file exists and is not a socket")
 	}
 	c, err := net.Dial("unix", path)
-	if err == nil {
+	switch {
+	case err == nil:
 		c.Close()
 		return syscall.EADDRINUSE
+	case errors.Is(err, syscall.ECONNREFUSED):
+		return os.Remove(path)
+	case errors.Is(err, syscall.EAGAIN): // too many wait for its listener
+		return syscall.EADDRINUSE
 	}
-	return os.Remove(path)
+	return fmt.Errorf("it is not known whether a program uses the socket: %w", err)
 }
