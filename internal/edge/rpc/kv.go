@@ -35,6 +35,8 @@ type service struct {
 	slow *throttle.Throttle
 	// ended rate-limits the lines about connections that the transport has ended.
 	ended *throttle.Throttle
+	// running ends when Stop waits for nothing any more.
+	running context.Context
 	// logAll is set if every unary call is logged.
 	logAll bool
 }

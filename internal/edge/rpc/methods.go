@@ -124,7 +124,7 @@ func (s *service) services() []serviceDef {
 		}},
 	}
 	if s.cfg.Leases != nil {
-		lk := locks.New(lockStore{s}, kv.RequestTimeout(s.cfg.ElectionTimeout), s.log)
+		lk := locks.New(s.running, lockStore{s}, kv.RequestTimeout(s.cfg.ElectionTimeout), s.log)
 		list = append(list, serviceDef{etcdserverpb.Lease_ServiceDesc.ServiceName, []endpoint{
 			grant, unary("LeaseRevoke", l.LeaseRevoke),
 			{name: "LeaseKeepAlive", clientStreams: true, serverStreams: true,

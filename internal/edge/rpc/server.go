@@ -30,6 +30,7 @@ type Server struct {
 	inProcess *InProcess
 
 	stop     func() // ends the goroutines that watch for a leader and for changes of users
+	cut      func() // ends what handlers do after their calls
 	finished func() // ends the goroutines that answer calls that were started; nil without a Starter
 	// finishers are for propose.
 	finishers sync.Pool
@@ -57,6 +58,7 @@ func NewServer(c Config) (*Server, error) {
 		methods: map[string]*method{},
 		codec:   transport.NewCodec(c.Logger, c.Metrics.bytesReceived, c.Metrics.bytesSent),
 	}
+	s.svc.running, s.cut = context.WithCancel(context.Background())
 	s.finishers.New = func() any { return new(finisher) }
 	s.svc.watchStreams.init()
 	s.svc.ready = watch.NewReady()
@@ -143,6 +145,8 @@ func (s *Server) EndStreams(err error) { s.svc.streams.End(apierror.Status(err))
 // Stop rejects new connections and calls, ends the streams and waits for the unary calls, until ctx ends; then
 // it cancels them and waits for their handlers.
 func (s *Server) Stop(ctx context.Context) {
+	defer s.cut()
+	defer context.AfterFunc(ctx, s.cut)()
 	s.stop()
 	s.watching.Wait()
 	s.health.Shutdown()

@@ -6,6 +6,8 @@ import (
 	"sync"
 
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 
 	"vigil/internal/edge/rpc/apierror"
 	"vigil/internal/kv"
@@ -75,11 +77,18 @@ func (st *authorizedStream) denial(ctx context.Context, key, end []byte) string 
 	if len(key) == 0 {
 		key = []byte{0}
 	}
-	switch err := st.svc.cfg.Auth.MayWatch(ctx, key, end); {
-	case err == nil:
+	err := st.svc.cfg.Auth.MayWatch(ctx, key, end)
+	if err == nil {
 		return ""
+	}
+	answer := apierror.Status(err)
+	switch code := status.Code(answer); {
+	case code == codes.Unavailable:
+		return answer.Error() // it is not known, and another member may know
+	case code == codes.Canceled, code == codes.DeadlineExceeded:
+		return rpctypes.ErrGRPCNoLeader.Error() // its token was not resolved in time
 	case errors.Is(err, kv.ErrInvalidAuthToken), errors.Is(err, kv.ErrAuthOldRevision), errors.Is(err, kv.ErrUserEmpty):
-		return apierror.Status(err).Error()
+		return answer.Error()
 	default:
 		return rpctypes.ErrGRPCPermissionDenied.Error()
 	}
@@ -96,6 +105,11 @@ func (st *authorizedStream) review(ctx context.Context) {
 // reviewAll reviews every stream whenever users or roles have changed, until stop is closed. After that the hub delivers events
 // that are newer than the change.
 func (s *service) reviewAll(stop <-chan struct{}) {
+	during, end := context.WithCancel(context.Background())
+	go func() {
+		<-stop
+		end()
+	}()
 	for {
 		changed := s.cfg.Auth.AuthChanged()
 		withheld := s.cfg.WatchHub.Withheld()
@@ -106,7 +120,7 @@ func (s *service) reviewAll(stop <-chan struct{}) {
 		}
 		s.watchStreams.mu.Unlock()
 		// A token that this member does not know yet may have to wait for a leader, and events must not wait as long.
-		ctx, cancel := context.WithTimeout(context.Background(), patience*s.cfg.ElectionTimeout)
+		ctx, cancel := context.WithTimeout(during, patience*s.cfg.ElectionTimeout)
 		for _, st := range open {
 			st.review(ctx)
 		}

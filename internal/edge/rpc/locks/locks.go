@@ -49,12 +49,14 @@ type Services struct {
 	store Store
 	// cleanup bounds the removal of a key whose client is gone.
 	cleanup time.Duration
+	// running ends when the server does not wait for such removals any more.
+	running context.Context
 	log     *slog.Logger
 }
 
-// New returns the services.
-func New(store Store, cleanup time.Duration, log *slog.Logger) *Services {
-	return &Services{store, cleanup, log}
+// New returns the services. They remove the key of a client that is gone for up to cleanup, and not after the end of running.
+func New(running context.Context, store Store, cleanup time.Duration, log *slog.Logger) *Services {
+	return &Services{store, cleanup, running, log}
 }
 
 // Calls are the methods of a service by name.

@@ -54,6 +54,7 @@ func (s *Services) remove(ctx context.Context, c *waiter) (revision int64, err e
 func (s *Services) abandon(ctx context.Context, c *waiter) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.cleanup)
 	defer cancel()
+	defer context.AfterFunc(s.running, cancel)()
 	if _, err := s.remove(ctx, c); err != nil {
 		s.log.Warn("failed to delete the key of a waiter whose call has ended", "key", string(c.key), "error", err)
 	}
