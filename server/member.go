@@ -21,7 +21,7 @@ type memberView struct {
 
 func (v *memberView) Header() kv.Header                 { return v.replica.Header() }
 func (v *memberView) Reclaim(ctx context.Context) error { return v.replica.Reclaim(ctx) }
-func (v *memberView) Leader() uint64                    { return v.replica.Status().Leader }
+func (v *memberView) Leader() uint64                    { return v.replica.Leadership.Leader() }
 
 // IsLearner implements rpc.Member. It is asked for each call.
 func (v *memberView) IsLearner() bool {

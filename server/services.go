@@ -37,6 +37,7 @@ func (m *Member) openServices() error {
 		MaxConcurrentStreams: m.cfg.MaxConcurrentStreams,
 		Transport:            m.cfg.ExperimentalTransport,
 		ElectionTimeout:      m.cfg.ElectionTimeout,
+		Ticking:              m.replica.Ticking,
 		KeepAliveMinTime:     m.cfg.KeepAliveMinTime,
 		KeepAliveInterval:    m.cfg.KeepAliveInterval,
 		KeepAliveTimeout:     m.cfg.KeepAliveTimeout,

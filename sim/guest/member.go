@@ -25,7 +25,7 @@ func runMember(c setup.Member) error {
 		ListenPeerURLs: c.ListenPeerURLs, InitialAdvertisePeerURLs: []string{c.PeerURL},
 		InitialCluster: c.InitialCluster, InitialClusterState: c.InitialClusterState,
 		SnapshotCount: c.SnapshotCount, SnapshotCatchUpEntries: c.CatchUpEntries,
-		HeartbeatInterval: time.Duration(c.ElectionTimeout / 10), ElectionTimeout: time.Duration(c.ElectionTimeout),
+		HeartbeatInterval: time.Duration(c.HeartbeatInterval), ElectionTimeout: time.Duration(c.ElectionTimeout),
 		WatchProgressInterval: time.Duration(c.ProgressInterval), QuotaBackendBytes: c.QuotaBytes, LaxReconfig: c.LaxReconfig, ForceNewCluster: c.ForceNewCluster,
 		ScrubPause: time.Duration(c.ScrubPause), CorruptCheckInterval: time.Duration(c.CompareInterval), CompactHashCheckInterval: time.Duration(c.CompareInterval),
 		Auth:            server.Auth{BcryptCost: 4}, // the least

@@ -5,6 +5,7 @@
 package scenario
 
 import (
+	"cmp"
 	"fmt"
 	"math/rand/v2"
 	"slices"
@@ -46,6 +47,8 @@ type Plan struct {
 	Rescue bool `json:",omitempty"`
 	// Calm lets members and watchers do less by themselves: heartbeats and notifications of progress are rare.
 	Calm bool `json:",omitempty"`
+	// Heartbeats is how many heartbeats fit into an election timeout; 0 for those of the program.
+	Heartbeats int `json:",omitempty"`
 	// Large lets many values have tens of kilobytes: what is written spans sectors, and the raft log several segments.
 	Large bool `json:",omitempty"`
 	// Wave and Lull follow each other, if Lull is not 0, while faults begin: in a lull no fault begins, and clients do little.
@@ -134,6 +137,9 @@ func LongPlan(seed uint64, faulty time.Duration) Plan {
 	p.Lull = time.Duration(10+rng.IntN(40)) * time.Second
 	p.SegmentBytes = segmentBytes(some, 64<<10<<(2*rng.IntN(3)))
 	p.drawFaults(rng, some, time.Duration(1+rng.IntN(5))*time.Second)
+	if rng.IntN(3) > 0 {
+		p.Heartbeats = fewHeartbeats
+	}
 	return p
 }
 
@@ -178,6 +184,12 @@ func (p *Plan) election() time.Duration {
 	}
 	return electionTimeout
 }
+
+// fewHeartbeats is the least number of heartbeats in an election timeout that members accept: each costs processor time.
+const fewHeartbeats = 5
+
+// heartbeats is the number of heartbeats in an election timeout.
+func (p *Plan) heartbeats() int { return cmp.Or(p.Heartbeats, 10) }
 
 // recovery is how long the clients work after the last fault has ended.
 func (p *Plan) recovery() time.Duration { return 10*time.Second + 5*p.election() }

@@ -152,7 +152,7 @@ var profiles = []profile{
 	{name: "quiet", aim: "hours of a cluster with little to do", faulty: time.Hour, pace: 4 * time.Minute,
 		faults: []string{"kill", "power failure", "pause", "isolation", "slow links", "broken connections", "clock rate", "clock jump", "slow disk"},
 		shape: func(p *Plan, _ *rand.Rand) {
-			p.Workers, p.Watchers, p.Think, p.Calm = 2, 2, 60*time.Second, true
+			p.Workers, p.Watchers, p.Think, p.Calm, p.Heartbeats = 2, 2, 60*time.Second, true, fewHeartbeats
 		}},
 }
 

@@ -22,7 +22,7 @@ import (
 )
 
 const (
-	// electionTimeout is that of the members, with ten heartbeats in it, calmElectionTimeout that of a calm plan.
+	// electionTimeout is that of the members, calmElectionTimeout that of a calm plan.
 	electionTimeout, calmElectionTimeout = time.Second, 5 * time.Second
 	// catchUp bounds the time in which the members and watchers must have everything after the work has ended.
 	catchUp = 60 * time.Second
@@ -234,7 +234,7 @@ func (r *run) restart(m *world.Machine) {
 	m.Start("member", encode(setup.Member{Name: m.Name, StopAddress: stopAddress(m), ClientURL: "http://" + endpoint(m), PeerURL: listen[0], ListenPeerURLs: listen,
 		InitialCluster: initial, InitialClusterState: state,
 		SnapshotCount: r.plan.SnapshotCount, CatchUpEntries: 10, ProgressInterval: int64(r.plan.progress()), LaxReconfig: r.plan.LaxReconfig, ForceNewCluster: p.forced,
-		ElectionTimeout: int64(r.plan.election()), QuotaBytes: r.plan.QuotaBytes, ScrubPause: int64(r.plan.ScrubPause), CompareInterval: int64(r.plan.CompareInterval), SegmentBytes: r.plan.SegmentBytes, HistoryBytes: cmp.Or(r.plan.HistoryBytes, r.plan.SegmentBytes)}))
+		ElectionTimeout: int64(r.plan.election()), HeartbeatInterval: int64(r.plan.election()) / int64(r.plan.heartbeats()), QuotaBytes: r.plan.QuotaBytes, ScrubPause: int64(r.plan.ScrubPause), CompareInterval: int64(r.plan.CompareInterval), SegmentBytes: r.plan.SegmentBytes, HistoryBytes: cmp.Or(r.plan.HistoryBytes, r.plan.SegmentBytes)}))
 	if r.starting != nil {
 		r.starting(m)
 	}

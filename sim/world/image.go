@@ -44,7 +44,7 @@ func (i *image) make(ctx context.Context, g *Guest) error {
 	m := w.Machine("image", netip.AddrFrom4([4]byte{10, 255, 255, 255}))
 	p := &Process{m: m, rng: rand.New(rand.NewPCG(0, 0)), fds: map[int32]object{}, next: 10, frozen: true, block: func(struct{}) bool { return false }}
 	ctx = context.WithValue(ctx, processKey{}, p)
-	mod, err := g.instantiate(experimental.WithMemoryAllocator(ctx, experimental.MemoryAllocatorFunc(reserve)))
+	mod, err := g.instantiate(experimental.WithMemoryAllocator(ctx, experimental.MemoryAllocatorFunc(func(_, limit uint64) experimental.LinearMemory { return reserve(limit, nil) })))
 	if err != nil {
 		return err
 	}
@@ -112,10 +112,4 @@ func (g *Guest) begin(ctx context.Context) error {
 }
 
 // reserve makes the memory of a process, which begins with the image.
-func (i *image) reserve(size, limit uint64) experimental.LinearMemory {
-	r := reserve(size, limit).(reservation)
-	for _, p := range i.parts {
-		copy(r[p.at:], p.bytes)
-	}
-	return r
-}
+func (i *image) reserve(_, limit uint64) experimental.LinearMemory { return reserve(limit, i.parts) }

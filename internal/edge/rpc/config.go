@@ -168,6 +168,8 @@ type Config struct {
 	// ElectionTimeout is the election timeout of the member. It is required.
 	// Streams that require a leader end when there has been none for three times as long.
 	ElectionTimeout time.Duration
+	// Ticking is when the clock of raft began, so that a member at rest is woken once for the ticks of both. Default: now.
+	Ticking time.Time
 	// WarnUnary is how long a unary call may take before a line about it is logged, default 300 ms;
 	// negative means never.
 	WarnUnary time.Duration
@@ -232,6 +234,7 @@ func (c *Config) Validate() error {
 func (c Config) WithDefaults() Config {
 	set(&c.MaxRequestBytes, kv.DefaultMaxRequestBytes)
 	set(&c.MaxTxnOps, 128)
+	set(&c.Ticking, time.Now())
 	set(&c.Transport, TransportOwn)
 	set(&c.MaxConcurrentStreams, math.MaxUint32)
 	set(&c.WarnUnary, 300*time.Millisecond)

@@ -90,15 +90,18 @@ const patience = 3
 // watchLeader looks for a leader ten times in an election timeout until stop is closed, and updates the health
 // services each time.
 func (s *service) watchLeader(stop <-chan struct{}, update func()) {
-	tick := time.NewTicker(max(s.cfg.ElectionTimeout/10, time.Millisecond))
-	defer tick.Stop()
+	interval := max(s.cfg.ElectionTimeout/10, time.Millisecond)
+	next := func() time.Duration { return interval - time.Since(s.cfg.Ticking)%interval }
+	timer := time.NewTimer(next())
+	defer timer.Stop()
 	has := s.cfg.Member.Leader() != 0
 	lost := time.Now()
 	for {
 		select {
 		case <-stop:
 			return
-		case <-tick.C:
+		case <-timer.C:
+			timer.Reset(next())
 		}
 		if now := s.cfg.Member.Leader() != 0; now != has {
 			has, lost = now, time.Now()

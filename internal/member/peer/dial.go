@@ -22,9 +22,11 @@ func (t *Transport) dialMember(ctx context.Context, p *remote, k kind) (*link, e
 	t.mu.Lock()
 	h := t.helloLocked(k, p.id)
 	t.mu.Unlock()
+	d := t.o.dialer(k)
+	d.limits.since = t.began
 	var errs []error
 	for i, u := range urls {
-		l, err := t.o.dialer(k).dial(ctx, u, &h, &p.stats.sentBytes, &p.stats.receivedBytes)
+		l, err := d.dial(ctx, u, &h, &p.stats.sentBytes, &p.stats.receivedBytes)
 		if err == nil {
 			if i > 0 {
 				p.mu.Lock()

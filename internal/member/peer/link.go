@@ -18,6 +18,8 @@ type link struct {
 	other  identity
 	limits linkLimits
 	began  time.Time
+	// due is when the next sign of life must be sent.
+	due *time.Timer
 	// sent and received count bytes; they belong to the peer, or are discarded.
 	sent, received *atomic.Uint64
 
@@ -43,6 +45,8 @@ type linkLimits struct {
 	// dead and write are how long a read or a write may take before the link ends.
 	dead, write time.Duration
 	ping        time.Duration
+	// since is the beginning of the intervals in which all links of a member ping: their pings are sent together.
+	since time.Time
 }
 
 // idleReader sets the deadline of each read, once the handshake is over.
@@ -84,6 +88,7 @@ func (g *greeted) open(other identity, limits linkLimits, limit int, sent, recei
 	}
 	g.idle.dead, g.idle.n = limits.dead, received
 	l := &link{conn: g.conn, in: frames{r: g.br, limit: limit}, other: other, limits: limits, began: time.Now(), sent: sent, received: received}
+	l.due = time.NewTimer(limits.ping)
 	l.down.done = make(chan struct{})
 	return l, nil
 }
@@ -166,21 +171,23 @@ func (l *link) reason() error {
 }
 
 // pulse gives signs of life until the link or ctx ends. Those of the side that dialed ask for an
-// answer, which measures the round trip.
+// answer, which measures the round trip. The other side adds nothing to its answers as long as pings arrive.
 func (l *link) pulse(ctx context.Context, t frameType) {
-	tick := time.NewTicker(l.limits.ping)
-	defer tick.Stop()
+	defer l.due.Stop()
 	var payload []byte
 	for {
+		next := l.untilAnswered()
 		if t == framePing {
+			next = l.limits.ping - time.Since(l.limits.since)%l.limits.ping
 			payload = le.AppendUint64(payload[:0], uint64(time.Since(l.began)))
 		}
+		l.due.Reset(next)
 		if err := l.sendFrame(t, payload); err != nil {
 			l.end(err)
 			return
 		}
 		select {
-		case <-tick.C:
+		case <-l.due.C:
 		case <-l.down.done:
 			return
 		case <-ctx.Done():
@@ -189,12 +196,16 @@ func (l *link) pulse(ctx context.Context, t frameType) {
 	}
 }
 
+// untilAnswered is how long a side that answers pings waits for the next one before it gives a sign of life by itself.
+func (l *link) untilAnswered() time.Duration { return l.limits.ping + l.limits.ping/4 }
+
 // common deals with frames that every stream has. It returns false for all others.
 func (l *link) common(t frameType, payload []byte, rtt *roundTrips) (bool, error) {
 	switch t {
 	case frameAlive:
 		return true, nil
 	case framePing:
+		l.due.Reset(l.untilAnswered())
 		return true, l.sendFrame(framePong, payload)
 	case framePong:
 		if len(payload) != 8 {

@@ -49,9 +49,10 @@ type Options struct {
 	// DialTimeout bounds making a connection, default 3 s; HandshakeTimeout the time after it until the
 	// stream is open, TLS included, default 5 s.
 	DialTimeout, HandshakeTimeout time.Duration
-	// PingInterval is how often each side of a stream sends a heartbeat, default 1 s. DeadAfter
-	// is how long it may be silent, or a write may take, before the stream is closed; default 4 s,
-	// at least two PingIntervals.
+	// PingInterval is how often the side of a stream that dialed sends a heartbeat, which the other one answers, default
+	// 1 s. If none arrives, the other side sends heartbeats by itself, every 1 1/4 PingIntervals. DeadAfter
+	// is how long a side may be silent, or a write may take, before the stream is closed; default 4 s, at
+	// least two PingIntervals.
 	PingInterval, DeadAfter time.Duration
 	// BackoffMin and BackoffMax bound the wait before a member is dialed again, default 100 ms and
 	// 5 s. It doubles with each failure, is shortened at random by up to half, and ends early when

@@ -69,6 +69,7 @@ const maxLearned = 16
 // Transport is one member's end of all its streams.
 type Transport struct {
 	o         Options
+	began     time.Time
 	ctx       context.Context // ends with Close
 	cancel    context.CancelFunc
 	wg        sync.WaitGroup
@@ -137,7 +138,7 @@ func New(o Options) (*Transport, error) {
 		return nil, err
 	}
 	o.setDefaults()
-	t := &Transport{o: o, http: portmux.NewListener(peerPort{}), removed: make(chan struct{})}
+	t := &Transport{o: o, began: time.Now(), http: portmux.NewListener(peerPort{}), removed: make(chan struct{})}
 	t.ctx, t.cancel = context.WithCancel(context.Background())
 	t.setSelfLocked(o.PeerURLs)
 	t.mu.members = map[uint64]*remote{}

@@ -15,8 +15,7 @@ import (
 // keep is the keeper goroutine: it fails what has waited too long, and the member when one of its
 // parts has failed.
 func (r *Replica) keep(ctx context.Context) {
-	tick := time.NewTicker(r.cfg.TickInterval)
-	defer tick.Stop()
+	defer r.rounds.Stop()
 	for {
 		log := r.handle().log
 		select {
@@ -33,7 +32,7 @@ func (r *Replica) keep(ctx context.Context) {
 			return
 		case err := <-log.Damage():
 			_ = r.space.noteDamage(err)
-		case now := <-tick.C:
+		case now := <-r.rounds.C:
 			before := now.Add(-r.cfg.RequestTimeout)
 			for _, g := range r.queue.Expire(before) {
 				g.Fail(r.expired(g))

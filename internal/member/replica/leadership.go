@@ -11,6 +11,9 @@ import (
 // Leadership moves the leadership of the cluster between members.
 type Leadership struct{ r *Replica }
 
+// Leader returns the id of the leader, 0 if none is known. It costs less than Status.
+func (l *Leadership) Leader() uint64 { return l.r.node.Status().Lead }
+
 // MoveLeader hands leadership over to a voter and waits until it leads. Errors: kv.ErrNotLeader,
 // kv.ErrBadTransferee, kv.ErrTransferTimeout, kv.ErrStopped.
 func (l *Leadership) MoveLeader(ctx context.Context, to uint64) error {

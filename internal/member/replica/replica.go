@@ -86,7 +86,9 @@ type Replica struct {
 	cancel     context.CancelFunc // ends the duties
 	background sync.WaitGroup     // the duties
 	errands    errands
-	ticker     *time.Ticker
+	// ticker is the clock of raft, rounds that of the keeper. They have begun at Ticking.
+	ticker, rounds *time.Ticker
+	Ticking        time.Time
 }
 
 // New makes a member of its data. Start lets it take part in the cluster. network reaches the other members; nil only if there
@@ -134,7 +136,9 @@ func (r *Replica) assemble(d *Data) (err error) {
 		MaxRequestBytes:  c.MaxRequestBytes,
 		Space:            &r.space,
 	})
-	r.ticker = time.NewTicker(c.TickInterval)
+	// The tickers of a member begin together, also that of the lessor, so that a member at rest is woken once for all of them.
+	r.Ticking = time.Now()
+	r.ticker, r.rounds = time.NewTicker(c.TickInterval), time.NewTicker(c.TickInterval)
 	snapshots := r.transferOptions()
 	r.sender = transfer.NewSender(snapshots)
 	r.node, err = raftnode.New(raftnode.Config{

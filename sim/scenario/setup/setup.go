@@ -15,7 +15,8 @@ type Member struct {
 	InitialCluster, InitialClusterState string
 	SnapshotCount, CatchUpEntries       uint64
 	QuotaBytes                          int64
-	ProgressInterval, ElectionTimeout   int64 // in nanoseconds
+	// These are in nanoseconds.
+	ProgressInterval, ElectionTimeout, HeartbeatInterval int64
 	// StopAddress is where it listens for the request to stop.
 	StopAddress string
 	// LaxReconfig lets the members change while some of them cannot be reached.

@@ -31,8 +31,7 @@ type due struct {
 
 // Run proposes lease revocations and remaining-TTL checkpoints until ctx ends or the member stops.
 func (l *Lessor) Run(ctx context.Context) {
-	tick := time.NewTicker(l.o.TickInterval)
-	defer tick.Stop()
+	defer l.ticker.Stop()
 	rested := time.NewTimer(0)
 	defer rested.Stop()
 	busy := make(chan time.Duration, 1)
@@ -45,7 +44,7 @@ func (l *Lessor) Run(ctx context.Context) {
 			return
 		case <-l.o.Stopping:
 			return
-		case <-tick.C:
+		case <-l.ticker.C:
 		case took := <-busy:
 			rested.Reset(max(took, minExpireRest))
 		case <-rested.C:

@@ -64,8 +64,9 @@ type Options struct {
 // may have promised: it promises a TTL only within an election timeout of having been confirmed as the leader, and this
 // leader was elected after that.
 type Lessor struct {
-	o  Options
-	mu struct {
+	o      Options
+	ticker *time.Ticker // owned by Run
+	mu     struct {
 		sync.Mutex
 		// term is the one in which timers count, 0 while they do not.
 		term   uint64
@@ -90,7 +91,7 @@ type Lessor struct {
 
 // New returns a Lessor. Run makes it count.
 func New(o Options) *Lessor {
-	l := &Lessor{o: o}
+	l := &Lessor{o: o, ticker: time.NewTicker(o.TickInterval)}
 	l.mu.last = time.Now()
 	l.mu.settled = make(chan struct{})
 	return l
