@@ -24,6 +24,8 @@ type web struct {
 	peer   *http.Server // HTTP on the peer listeners
 	// console is nil if it is switched off.
 	console *console.Console
+	// gateway is nil if it is switched off.
+	gateway *gateway.Gateway
 }
 
 // bodyFactor is the ratio of the largest JSON body to the largest message: base64 makes four bytes of three, and names and escapes
@@ -73,10 +75,11 @@ func (m *Member) openWeb(view *memberView, registry *prometheus.Registry) error 
 // of a request identifies a user.
 func (m *Member) openGateway() (http.Handler, error) {
 	services := m.rpc.InProcess()
-	h, err := gateway.Handler(gateway.Config{Conn: gateway.NewConn(services), MaxBodyBytes: bodyFactor * int64(rpc.MaxMessageBytes(m.cfg.MaxRequestBytes))})
+	h, err := gateway.New(gateway.Config{Conn: gateway.NewConn(services), MaxBodyBytes: bodyFactor * int64(rpc.MaxMessageBytes(m.cfg.MaxRequestBytes))})
 	if err != nil {
 		return nil, err
 	}
+	m.web.gateway = h
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		ctx, cancel := context.WithCancel(r.Context())
 		defer cancel()
@@ -88,6 +91,9 @@ func (m *Member) openGateway() (http.Handler, error) {
 func (w *web) stop(ctx context.Context) {
 	if w.console != nil {
 		w.console.Close()
+	}
+	if w.gateway != nil {
+		w.gateway.Close()
 	}
 	for _, s := range []*http.Server{w.client, w.admin, w.peer} {
 		if s != nil && s.Shutdown(ctx) != nil {

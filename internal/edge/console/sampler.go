@@ -110,6 +110,13 @@ func (s *sampler) round() {
 	s.mu.Unlock()
 	ctx, cancel := context.WithTimeout(context.Background(), sampleInterval)
 	defer cancel()
+	go func() {
+		select {
+		case <-s.stopped:
+			cancel() // close waits for the round
+		case <-ctx.Done():
+		}
+	}()
 	type answer struct {
 		id uint64
 		*reading

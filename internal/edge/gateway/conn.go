@@ -84,14 +84,22 @@ func (c conn) decodeAnswer(ctx context.Context, data mem.BufferSlice, into any) 
 	return release, nil
 }
 
-// NewStream implements grpc.ClientConnInterface.
+// NewStream implements grpc.ClientConnInterface. Like on a connection, RecvMsg returns the error of a call that cannot be opened, so that
+// it is written as a message of the stream, like etcd does.
 func (c conn) NewStream(ctx context.Context, desc *grpc.StreamDesc, method string, _ ...grpc.CallOption) (grpc.ClientStream, error) {
 	s, err := c.services.Open(ctx, method)
 	if err != nil {
-		return nil, err
+		s = refused{err}
 	}
 	return &stream{conn: c, local: s, ctx: ctx, single: !desc.ClientStreams, release: func() {}}, nil
 }
+
+// refused is a stream that could not be opened.
+type refused struct{ err error }
+
+func (r refused) Send([]byte) error                 { return io.EOF }
+func (r refused) CloseSend()                        {}
+func (r refused) Receive() (mem.BufferSlice, error) { return nil, r.err }
 
 // stream implements grpc.ClientStream. One goroutine at a time receives.
 type stream struct {
@@ -100,8 +108,9 @@ type stream struct {
 	ctx   context.Context
 	// single is set if the client sends one message.
 	single bool
-	// first is an answer that Header has received, if waits is set. headed is set after the first answer.
+	// first is an answer that Header has received, or firstErr the end, if waits is set. headed is set after the first answer.
 	first         mem.BufferSlice
+	firstErr      error
 	waits, headed bool
 	release       func() // releases the memory of the last answer
 }
@@ -112,14 +121,11 @@ func (st *stream) Context() context.Context { return st.ctx }
 // Header implements grpc.ClientStream. There is one as soon as there is an answer.
 func (st *stream) Header() (metadata.MD, error) {
 	if !st.headed {
-		data, err := st.local.Receive()
-		if err == io.EOF {
-			return nil, nil
-		}
-		if err != nil {
-			return nil, err
-		}
-		st.first, st.waits, st.headed = data, true, true
+		st.first, st.firstErr = st.local.Receive()
+		st.waits, st.headed = true, true
+	}
+	if st.firstErr != nil {
+		return nil, nil // RecvMsg returns it
 	}
 	return answerHeader(), nil
 }
@@ -144,15 +150,16 @@ func (st *stream) SendMsg(m any) error {
 }
 
 // RecvMsg implements grpc.ClientStream.
-func (st *stream) RecvMsg(m any) (err error) {
+func (st *stream) RecvMsg(m any) error {
 	st.release() // the last answer is sent
-	data := st.first
+	data, err := st.first, st.firstErr
 	if !st.waits {
-		if data, err = st.local.Receive(); err != nil {
-			return err
-		}
+		data, err = st.local.Receive()
 	}
 	st.first, st.waits, st.headed = nil, false, true
+	if err != nil {
+		return err
+	}
 	st.release, err = st.conn.decodeAnswer(st.ctx, data, m)
 	return err
 }

@@ -16,7 +16,7 @@ import (
 )
 
 // register serves the methods of a service without generated handlers, at the paths in their descriptors.
-func (g *gateway) register(sd protoreflect.ServiceDescriptor) error {
+func (g *Gateway) register(sd protoreflect.ServiceDescriptor) error {
 	for i := range sd.Methods().Len() {
 		d := sd.Methods().Get(i)
 		rule, _ := proto.GetExtension(d.Options(), annotations.E_Http).(*annotations.HttpRule)
@@ -32,7 +32,7 @@ func (g *gateway) register(sd protoreflect.ServiceDescriptor) error {
 }
 
 type method struct {
-	g          *gateway
+	g          *Gateway
 	d          protoreflect.MethodDescriptor
 	path, full string
 }

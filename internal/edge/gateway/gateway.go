@@ -19,6 +19,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"sync"
 
 	"github.com/grpc-ecosystem/grpc-gateway/v2/runtime"
 	"go.etcd.io/etcd/api/v3/etcdserverpb"
@@ -64,19 +65,30 @@ var marshaler runtime.Marshaler = &runtime.HTTPBodyMarshaler{Marshaler: &bounded
 	UnmarshalOptions: protojson.UnmarshalOptions{DiscardUnknown: true},
 }}}
 
-type gateway struct {
+// Gateway serves the paths below Prefix. It also speaks WebSocket on them; see websocket.go.
+type Gateway struct {
 	Config
 	mux *runtime.ServeMux
 	// outbound encodes answers that do not come from the mux.
 	outbound runtime.Marshaler
+	// open ends with Close.
+	open  context.Context
+	close func()
+
+	sockets struct {
+		sync.Mutex
+		closed bool
+		all    sync.WaitGroup
+	}
 }
 
-// Handler serves the paths below Prefix. It also speaks WebSocket on them; see websocket.go.
-func Handler(c Config) (http.Handler, error) {
+// New returns a gateway. Close must be called.
+func New(c Config) (*Gateway, error) {
 	if err := c.Validate(); err != nil {
 		return nil, fmt.Errorf("gateway: %w", err)
 	}
-	g := &gateway{Config: c, outbound: marshaler, mux: runtime.NewServeMux(runtime.WithMarshalerOption(runtime.MIMEWildcard, marshaler))}
+	g := &Gateway{Config: c, outbound: marshaler, mux: runtime.NewServeMux(runtime.WithMarshalerOption(runtime.MIMEWildcard, marshaler))}
+	g.open, g.close = context.WithCancel(context.Background())
 	ctx := context.Background() // not used by the handlers below
 	for _, err := range []error{
 		gw.RegisterKVHandlerClient(ctx, g.mux, etcdserverpb.NewKVClient(c.Conn)),
@@ -96,8 +108,28 @@ func Handler(c Config) (http.Handler, error) {
 	return g, nil
 }
 
+// Close ends all WebSockets, of which an http.Server knows nothing, and waits for their calls. There are none after it.
+func (g *Gateway) Close() {
+	g.sockets.Lock()
+	g.sockets.closed = true
+	g.sockets.Unlock()
+	g.close()
+	g.sockets.all.Wait()
+}
+
+// addSocket counts a WebSocket until sockets.all.Done. It returns false after Close.
+func (g *Gateway) addSocket() bool {
+	g.sockets.Lock()
+	defer g.sockets.Unlock()
+	if g.sockets.closed {
+		return false
+	}
+	g.sockets.all.Add(1)
+	return true
+}
+
 // ServeHTTP implements http.Handler.
-func (g *gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+func (g *Gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if wantsWebSocket(r) {
 		g.serveWebSocket(w, r)
 		return

@@ -35,7 +35,7 @@ func (s services) NewStream(context.Context, *grpc.StreamDesc, string, ...grpc.C
 
 func handler(t *testing.T, s services) http.Handler {
 	t.Helper()
-	h, err := Handler(Config{Conn: s, MaxBodyBytes: 100})
+	h, err := New(Config{Conn: s, MaxBodyBytes: 100})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -43,7 +43,7 @@ func handler(t *testing.T, s services) http.Handler {
 }
 
 func TestConfig(t *testing.T) {
-	_, err := Handler(Config{})
+	_, err := New(Config{})
 	for _, field := range []string{"Conn", "MaxBodyBytes"} {
 		if err == nil || !strings.Contains(err.Error(), field) {
 			t.Errorf("%s is not in %v", field, err)

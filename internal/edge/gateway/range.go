@@ -28,7 +28,7 @@ const (
 
 // serveRange is the handler that is generated for other methods, but it leaves a large answer in its lent memory and
 // returns that as it is sent.
-func (g *gateway) serveRange(w http.ResponseWriter, r *http.Request, _ map[string]string) {
+func (g *Gateway) serveRange(w http.ResponseWriter, r *http.Request, _ map[string]string) {
 	ctx, cancel := context.WithCancel(r.Context())
 	defer cancel()
 	inbound, outbound := runtime.MarshalerForRequest(g.mux, r)

@@ -21,7 +21,12 @@ func wantsWebSocket(r *http.Request) bool {
 		httpguts.HeaderValuesContainsToken(r.Header["Upgrade"], "websocket")
 }
 
-func (g *gateway) serveWebSocket(w http.ResponseWriter, r *http.Request) {
+func (g *Gateway) serveWebSocket(w http.ResponseWriter, r *http.Request) {
+	if !g.addSocket() {
+		http.Error(w, "the member stops", http.StatusServiceUnavailable)
+		return
+	}
+	defer g.sockets.all.Done()
 	ctx, cancel := context.WithCancel(r.Context())
 	defer cancel()
 	h := &hijacking{ResponseWriter: w, ctx: ctx}
@@ -36,13 +41,16 @@ func (g *gateway) serveWebSocket(w http.ResponseWriter, r *http.Request) {
 		},
 		Handler: func(ws *websocket.Conn) {
 			defer h.sock.end()
+			defer context.AfterFunc(g.open, func() {
+				h.sock.Close() // ends the reading of the client's messages, and so the call
+			})()
 			g.converse(ctx, cancel, ws, h.sock, r)
 		},
 	}.ServeHTTP(h, r)
 }
 
 // converse serves a WebSocket until the call ends or the client disconnects, which cancels ctx.
-func (g *gateway) converse(ctx context.Context, cancel func(), ws *websocket.Conn, sock *socket, r *http.Request) {
+func (g *Gateway) converse(ctx context.Context, cancel func(), ws *websocket.Conn, sock *socket, r *http.Request) {
 	in, out := io.Pipe()
 	defer in.Close()
 	post, err := http.NewRequestWithContext(ctx, http.MethodPost, r.URL.String(), in)
