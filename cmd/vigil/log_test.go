@@ -30,3 +30,14 @@ func TestLibraryLines(t *testing.T) {
 		t.Errorf("%.500s", b)
 	}
 }
+
+// What others have given reaches a terminal without characters or bytes that it acts on.
+func TestPrintable(t *testing.T) {
+	for s, want := range map[string]string{
+		"plain ü": "plain ü", "a\x1b[2Jb": `"a\x1b[2Jb"`, "\x9b2J": `"\x9b2J"`, "\xff": `"\xff"`, "two\nlines": `"two\nlines"`, "\u202e": `"\u202e"`,
+	} {
+		if got := printable(s); got != want {
+			t.Errorf("%q: %s, want %s", s, got, want)
+		}
+	}
+}

@@ -58,6 +58,9 @@ func TestSafeText(t *testing.T) {
 		if got := string(SafeText([]byte(text))); got != want {
 			t.Errorf("%q: %q, want %q", text, got, want)
 		}
+		if got, want := Safe(text), strings.NewReplacer("\n", "\ufffd", "\t", "\ufffd").Replace(want); got != want {
+			t.Errorf("%q in a cell: %q, want %q", text, got, want)
+		}
 	}
 	var b bytes.Buffer
 	if w := Guard(&b); w != &b {

@@ -125,9 +125,10 @@ func Cut(s string, width int) string {
 	return runewidth.Truncate(s, width, "…")
 }
 
-// Safe replaces the characters that Steers reports by U+FFFD.
+// Safe replaces the characters that Steers reports, and bytes that are no UTF-8, by U+FFFD: a terminal of one byte a character may
+// act on these.
 func Safe(s string) string {
-	if strings.IndexFunc(s, Steers) < 0 {
+	if strings.IndexFunc(s, Steers) < 0 && utf8.ValidString(s) {
 		return s
 	}
 	return strings.Map(func(r rune) rune {
