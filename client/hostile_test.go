@@ -37,7 +37,7 @@ func TestMalformedWatch(t *testing.T) {
 	}
 }
 
-// TestUncheckedRollback: a watch ends if nobody may say whether the store was rolled back.
+// TestUncheckedRollback: a watch ends if it is refused to say whether the store was rolled back.
 func TestUncheckedRollback(t *testing.T) {
 	var streams atomic.Int64
 	f := start(t, &fake{

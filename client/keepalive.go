@@ -85,7 +85,7 @@ func (k *KeepAlives) Recv() (KeepAlive, error) {
 		}
 		return KeepAlive{}, e
 	}
-	return KeepAlive{Header: k.resp.header, ID: k.resp.id, TTL: seconds(k.resp.ttl)}, nil
+	return KeepAlive{Header: k.resp.header, ID: k.resp.id, TTL: wire.Seconds(k.resp.ttl)}, nil
 }
 
 // streamError returns why a lasting stream has ended, if gRPC does not.
@@ -121,5 +121,5 @@ func (a *attempts) keepAliveOnce(ctx context.Context, id LeaseID) (sent bool, tt
 	if err := s.RecvMsg(&resp); err != nil {
 		return true, 0, streamError(ctx, err)
 	}
-	return true, seconds(resp.ttl), nil
+	return true, wire.Seconds(resp.ttl), nil
 }

@@ -61,12 +61,7 @@ func (c *Client) Grant(ctx context.Context, ttl time.Duration, opts ...GrantOpti
 	if resp.TTL <= 0 {
 		return nil, &Error{Op: grantMethod.op, Text: fmt.Sprintf("the member granted a lease of %d seconds", resp.TTL), Code: codes.Internal, kind: wire.ErrMalformed}
 	}
-	return &GrantResponse{Header: header(resp.Header), ID: LeaseID(resp.ID), TTL: seconds(resp.TTL)}, nil
-}
-
-func seconds(n int64) time.Duration {
-	const most = int64(1<<63-1) / int64(time.Second)
-	return time.Duration(max(-most, min(n, most))) * time.Second
+	return &GrantResponse{Header: header(resp.Header), ID: LeaseID(resp.ID), TTL: wire.Seconds(resp.TTL)}, nil
 }
 
 // Revoke ends a lease and deletes its keys. It fails with ErrLeaseNotFound if there is none.
@@ -92,7 +87,7 @@ func (c *Client) TimeToLive(ctx context.Context, id LeaseID, keys bool) (*TimeTo
 	if err != nil {
 		return nil, err
 	}
-	out := &TimeToLiveResponse{Header: header(resp.Header), ID: LeaseID(resp.ID), Remaining: seconds(resp.TTL), Granted: seconds(resp.GrantedTTL)}
+	out := &TimeToLiveResponse{Header: header(resp.Header), ID: LeaseID(resp.ID), Remaining: wire.Seconds(resp.TTL), Granted: wire.Seconds(resp.GrantedTTL)}
 	for _, k := range resp.Keys {
 		out.Keys = append(out.Keys, c.ns.stripIfThere(k))
 	}

@@ -4,14 +4,13 @@ import (
 	"cmp"
 	"context"
 	"fmt"
-	"slices"
-	"strings"
 	"sync"
 	"time"
 
 	"google.golang.org/grpc/metadata"
 
 	"vigil/client/internal/attempt"
+	"vigil/client/internal/session"
 )
 
 // watchers holds the watchers of a client and their streams.
@@ -58,7 +57,11 @@ func (r *watchers) place(w *Watcher, alone bool) {
 	}
 	r.mu.all[w] = struct{}{}
 	md, _ := metadata.FromOutgoingContext(w.ctx)
-	key := streamKey(w.c, md)
+	member := ""
+	if w.c.pin != nil {
+		member = w.c.pin.Name()
+	}
+	key := session.Key(member, md)
 	s := r.mu.shared[key]
 	if alone || s == nil {
 		s = newWatchStream(r, w.c, md, alone)
@@ -70,22 +73,6 @@ func (r *watchers) place(w *Watcher, alone bool) {
 	}
 	w.stream = s
 	s.add(w)
-}
-
-func streamKey(c *Client, md metadata.MD) string {
-	var b strings.Builder
-	if c.pin != nil {
-		fmt.Fprintf(&b, "%q", c.pin.Name())
-	}
-	names := make([]string, 0, len(md))
-	for name := range md {
-		names = append(names, name)
-	}
-	slices.Sort(names)
-	for _, name := range names {
-		fmt.Fprintf(&b, " %q=%q", name, md[name])
-	}
-	return b.String()
 }
 
 // leave removes a watcher that has ended from its stream.

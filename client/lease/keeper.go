@@ -380,7 +380,7 @@ func (k *Keeper) handleAnswer(x *stream, a client.KeepAlive) {
 	defer k.mu.Unlock()
 	n := slices.IndexFunc(x.sent, func(r request) bool { return r.id == a.ID })
 	if n < 0 {
-		return // nobody asked
+		return // to no request
 	}
 	at := x.sent[n].at
 	x.sent = slices.Delete(x.sent, n, n+1)

@@ -22,8 +22,8 @@ type Session[W comparable, R any] struct {
 	wait     []int64 // ids without an answer, in the order of the requests
 	refusals []*refusal[R]
 	out      []*wire.WatchRequest
-	// asked and told count the requests for progress and their answers. A server may leave a request without an answer.
-	asked, told int64
+	// asked and answers count the requests for progress and their answers. A server may leave a request without an answer.
+	asked, answers int64
 	// Wake holds an element when there are requests to send.
 	Wake chan struct{}
 }
@@ -84,9 +84,9 @@ func (s *Session[W, R]) RequestProgress() {
 // creation of a watcher that was answered before it, in which case that watcher may still lack events up to the revision of
 // the store at its creation.
 func (s *Session[W, R]) Progress(rev int64) (list []W) {
-	s.told++
+	s.answers++
 	for id, m := range s.watchers {
-		late := rev > m.created || s.told > m.asked // the answer, or its request, is younger than the watcher
+		late := rev > m.created || s.answers > m.asked // the answer, or its request, is younger than the watcher
 		if fresh := m.start == 0 || m.start > m.created; (late || fresh) && !slices.Contains(s.wait, id) {
 			list = append(list, m.watcher)
 		}

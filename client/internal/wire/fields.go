@@ -3,6 +3,7 @@ package wire
 import (
 	"encoding/binary"
 	"errors"
+	"time"
 	"unsafe"
 )
 
@@ -118,4 +119,10 @@ func Count(b []byte, num int) (n int) {
 		}
 	}
 	return n
+}
+
+// Seconds returns a time of the API, which is in seconds. Times that a Duration does not hold are the longest that it does.
+func Seconds(n int64) time.Duration {
+	const most = int64(1<<63-1) / int64(time.Second)
+	return time.Duration(max(-most, min(n, most))) * time.Second
 }

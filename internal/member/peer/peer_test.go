@@ -535,7 +535,7 @@ func (f bulkFunc) ReceiveBulk(ctx context.Context, from uint64, meta []byte, r i
 	return f(ctx, from, meta, r)
 }
 
-// A member whose URLs in the membership cannot be dialed starts, and tells others the rest: the membership has them already.
+// A member whose URLs in the membership cannot be dialed starts, and advertises the rest: the membership has them already.
 func TestUndialableURLsOfSelf(t *testing.T) {
 	a := newMember(t, 0xa, func(o *Options) { o.PeerURLs = append([]string{"ftp://x"}, o.PeerURLs...) })
 	b := newMember(t, 0xb)
