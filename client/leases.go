@@ -47,10 +47,7 @@ func WithLeaseID(id LeaseID) GrantOption {
 // Grant creates a lease that lives for ttl, rounded up to seconds, or longer with keep-alives, which package lease sends.
 // After an error that matches ErrUncertain the lease may exist; it expires.
 func (c *Client) Grant(ctx context.Context, ttl time.Duration, opts ...GrantOption) (*GrantResponse, error) {
-	r := &etcdserverpb.LeaseGrantRequest{TTL: int64(ttl / time.Second)}
-	if ttl%time.Second > 0 {
-		r.TTL++
-	}
+	r := &etcdserverpb.LeaseGrantRequest{TTL: wire.SecondsOf(ttl)}
 	for _, o := range opts {
 		o.applyGrant(r)
 	}

@@ -137,10 +137,10 @@ func (l *Listing) next(yield func(KeyValue, error) bool) (more bool, err error) 
 
 // check ends a listing that was continued at a member of another cluster. h may be empty after the first answer.
 func (l *Listing) check(h *Header) error {
-	if first := l.header.ClusterID; first != 0 && h.ClusterID != 0 && h.ClusterID != first {
-		return fmt.Errorf("listing of cluster %x at a member of cluster %x: %w", first, h.ClusterID, ErrClusterChanged)
+	if first := l.header.ClusterID; first == 0 || h.ClusterID == 0 || h.ClusterID == first {
+		return nil
 	}
-	return nil
+	return fmt.Errorf("listing of cluster %x at a member of cluster %x: %w", l.header.ClusterID, h.ClusterID, ErrClusterChanged)
 }
 
 // nextPage returns how many keys like these a page of pageBytes has.

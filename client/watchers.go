@@ -57,11 +57,7 @@ func (r *watchers) place(w *Watcher, alone bool) {
 	}
 	r.mu.all[w] = struct{}{}
 	md, _ := metadata.FromOutgoingContext(w.ctx)
-	member := ""
-	if w.c.pin != nil {
-		member = w.c.pin.Name()
-	}
-	key := session.Key(member, md)
+	key := session.Key(w.c.pin.Name(), md)
 	s := r.mu.shared[key]
 	if alone || s == nil {
 		s = newWatchStream(r, w.c, md, alone)

@@ -108,8 +108,13 @@ func newMember(p *Pool, e Endpoint) (*Member, error) {
 	return m, nil
 }
 
-// Name returns the endpoint.
-func (m *Member) Name() string { return m.name }
+// Name returns the endpoint, empty if m is nil.
+func (m *Member) Name() string {
+	if m == nil {
+		return ""
+	}
+	return m.name
+}
 
 // Conn returns the connection. A caller of Pick uses it until Release.
 func (m *Member) Conn() *grpc.ClientConn { return m.conn }

@@ -121,6 +121,15 @@ func Count(b []byte, num int) (n int) {
 	return n
 }
 
+// SecondsOf returns a time in seconds, rounded up.
+func SecondsOf(d time.Duration) int64 {
+	n := int64(d / time.Second)
+	if d%time.Second > 0 {
+		n++
+	}
+	return n
+}
+
 // Seconds returns a time of the API, which is in seconds. Times that a Duration does not hold are the longest that it does.
 func Seconds(n int64) time.Duration {
 	const most = int64(1<<63-1) / int64(time.Second)
