@@ -67,15 +67,21 @@ func (s *watchStream) add(w *Watcher) {
 	}
 }
 
-// remove removes a watcher and reports whether it was the last.
+// remove removes a watcher and reports whether it was the last. The watcher receives nothing more from the stream, of which
+// messages can still arrive: it may be on another one already.
 func (s *watchStream) remove(w *Watcher) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	delete(s.mu.list, w)
-	if s.mu.session != nil && len(s.mu.list) > 0 {
-		s.mu.session.Cancel(w)
+	last := len(s.mu.list) == 0
+	switch e := s.mu.session; {
+	case e == nil:
+	case last: // the end of the stream cancels it
+		e.Forget(w)
+	default:
+		e.Cancel(w)
 	}
-	return len(s.mu.list) == 0
+	return last
 }
 
 func (s *watchStream) watchers() []*Watcher {
