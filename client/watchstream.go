@@ -119,13 +119,18 @@ func (s *watchStream) serve() (fate func(*Watcher)) {
 	a := s.c.attempts(&watchMethod, "")
 	leaderless := 0
 	for failures := 0; ; {
+		began := time.Now()
 		answered, on, err := s.connect(&a)
 		if s.ctx.Err() != nil {
 			return func(w *Watcher) { w.finish(ErrClosed) }
 		}
 		if answered {
-			failures, leaderless = 0, 0
+			leaderless = 0
 			a.Answered()
+		}
+		// Answers are no reason to connect at once: a server may end each stream after the first.
+		if answered && time.Since(began) >= time.Second {
+			failures = 0
 		}
 		failures++
 		e := a.explain(s.ctx, err)
