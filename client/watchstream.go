@@ -218,7 +218,7 @@ func (s *watchStream) connect(a *attempts) (answered bool, on map[*Watcher]bool,
 		at := a.At
 		defer a.OnLeave(func() {
 			if !at.Listed() || s.members() > 1 {
-				cancel(errLeft)
+				cancel(attempt.ErrLeft)
 			}
 		})()
 	}
@@ -235,7 +235,7 @@ func (s *watchStream) connect(a *attempts) (answered bool, on map[*Watcher]bool,
 	if e.expired {
 		s.r.core.tokens.Reject(a.Credential)
 	}
-	err = streamError(ctx, err)
+	err = attempt.StreamError(ctx, err)
 	s.mu.Lock()
 	s.mu.session, on = nil, maps.Clone(s.mu.list)
 	s.mu.Unlock()
