@@ -2,14 +2,12 @@ package client
 
 import (
 	"context"
-	"io"
 	"sync"
 	"time"
 
 	"google.golang.org/grpc"
-	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/status"
 
+	"vigil/client/internal/attempt"
 	"vigil/client/internal/wire"
 )
 
@@ -47,7 +45,7 @@ func (c *Client) OpenKeepAlives(ctx context.Context) (*KeepAlives, error) {
 		at := k.at.At
 		forget := k.at.OnLeave(func() {
 			if c.pin == nil && (!at.Listed() || c.core.pool.Size() > 1) {
-				cancel(errLeft)
+				cancel(attempt.ErrLeft)
 			}
 		})
 		k.release = sync.OnceFunc(func() {
@@ -76,7 +74,7 @@ func (k *KeepAlives) Send(id LeaseID) error {
 // whether another stream may succeed.
 func (k *KeepAlives) Recv() (KeepAlive, error) {
 	if err := k.stream.RecvMsg(&k.resp); err != nil {
-		e := k.at.explain(k.ctx, streamError(k.own, err))
+		e := k.at.explain(k.ctx, attempt.StreamError(k.own, err))
 		k.release()
 		v := judge(e, &keepMethod, false)
 		k.at.Mark(v, e)
@@ -87,24 +85,6 @@ func (k *KeepAlives) Recv() (KeepAlive, error) {
 	}
 	return KeepAlive{Header: k.resp.header, ID: k.resp.id, TTL: wire.Seconds(k.resp.ttl)}, nil
 }
-
-// streamError returns why a lasting stream has ended, if gRPC does not.
-func streamError(ctx context.Context, err error) error {
-	switch {
-	case context.Cause(ctx) == errLeft:
-		return errLeft
-	case err == io.EOF:
-		return errEnded
-	}
-	return err
-}
-
-var (
-	// errLeft ends a stream whose member turned sick, is no longer among the endpoints, or is not preferred.
-	errLeft = status.Error(codes.Unavailable, "the client left the member")
-	// errEnded means that the member ended the stream without a reason.
-	errEnded = status.Error(codes.Unavailable, "the member ended the stream")
-)
 
 // Leave reports that the member does not answer, so that the client avoids it for a while.
 func (k *KeepAlives) Leave(why error) { k.at.At.Suspect(why) }
@@ -119,7 +99,7 @@ func (a *attempts) keepAliveOnce(ctx context.Context, id LeaseID) (sent bool, tt
 	}
 	var resp leaseResponse
 	if err := s.RecvMsg(&resp); err != nil {
-		return true, 0, streamError(ctx, err)
+		return true, 0, attempt.StreamError(ctx, err)
 	}
 	return true, wire.Seconds(resp.ttl), nil
 }

@@ -50,27 +50,29 @@ func (s *watchStream) handle(ctx context.Context, e *watchSession, r *watchRespo
 		case len(r.events) == 0 && !r.fragment:
 			w.reached(r.header.Revision)
 		default:
-			s.deliver(ctx, e, w, r)
+			return s.deliver(ctx, e, w, r)
 		}
 	}
 	return nil
 }
 
-// deliver delivers events to a watcher, or sets it aside if it has no room.
-func (s *watchStream) deliver(ctx context.Context, e *watchSession, w *Watcher, r *watchResponse) {
+// deliver delivers events to a watcher, or sets it aside if it has no room. An error ends the session: after the end of its
+// context gRPC still returns messages that arrived before, and those must not follow events that were not delivered.
+func (s *watchStream) deliver(ctx context.Context, e *watchSession, w *Watcher, r *watchResponse) error {
 	for !w.take(r, s.alone) {
 		if !s.alone {
 			s.r.setAside(w, e.at.Name())
-			return
+			return nil
 		}
 		select {
 		case <-w.room:
 		case <-w.done:
-			return
+			return nil
 		case <-ctx.Done():
-			return
+			return ctx.Err()
 		}
 	}
+	return nil
 }
 
 // handleProgress reports progress of the whole stream to its watchers.

@@ -67,15 +67,21 @@ func (s *watchStream) add(w *Watcher) {
 	}
 }
 
-// remove removes a watcher and reports whether it was the last.
+// remove removes a watcher and reports whether it was the last. The watcher receives nothing more from the stream, of which
+// messages can still arrive: it may be on another one already.
 func (s *watchStream) remove(w *Watcher) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	delete(s.mu.list, w)
-	if s.mu.session != nil && len(s.mu.list) > 0 {
-		s.mu.session.Cancel(w)
+	last := len(s.mu.list) == 0
+	switch e := s.mu.session; {
+	case e == nil:
+	case last: // the end of the stream cancels it
+		e.Forget(w)
+	default:
+		e.Cancel(w)
 	}
-	return len(s.mu.list) == 0
+	return last
 }
 
 func (s *watchStream) watchers() []*Watcher {
@@ -113,13 +119,18 @@ func (s *watchStream) serve() (fate func(*Watcher)) {
 	a := s.c.attempts(&watchMethod, "")
 	leaderless := 0
 	for failures := 0; ; {
+		began := time.Now()
 		answered, on, err := s.connect(&a)
 		if s.ctx.Err() != nil {
 			return func(w *Watcher) { w.finish(ErrClosed) }
 		}
 		if answered {
-			failures, leaderless = 0, 0
+			leaderless = 0
 			a.Answered()
+		}
+		// Answers are no reason to connect at once: a server may end each stream after the first.
+		if answered && time.Since(began) >= time.Second {
+			failures = 0
 		}
 		failures++
 		e := a.explain(s.ctx, err)
@@ -207,7 +218,7 @@ func (s *watchStream) connect(a *attempts) (answered bool, on map[*Watcher]bool,
 		at := a.At
 		defer a.OnLeave(func() {
 			if !at.Listed() || s.members() > 1 {
-				cancel(errLeft)
+				cancel(attempt.ErrLeft)
 			}
 		})()
 	}
@@ -224,7 +235,7 @@ func (s *watchStream) connect(a *attempts) (answered bool, on map[*Watcher]bool,
 	if e.expired {
 		s.r.core.tokens.Reject(a.Credential)
 	}
-	err = streamError(ctx, err)
+	err = attempt.StreamError(ctx, err)
 	s.mu.Lock()
 	s.mu.session, on = nil, maps.Clone(s.mu.list)
 	s.mu.Unlock()

@@ -45,3 +45,33 @@ func TestLateAnswer(t *testing.T) {
 	}
 	answer("to the last one", after(11))
 }
+
+// TestAnswerToFormerLease: the answer to a keep-alive of a lease that has ended says nothing about a later one with its id.
+func TestAnswerToFormerLease(t *testing.T) {
+	k := &Keeper{wake: make(chan struct{}, 1), need: make(chan struct{}, 1)}
+	k.mu.leases = map[client.LeaseID]*Lease{}
+	x := &stream{wake: make(chan struct{}, 1), cancel: func() {}}
+	k.mu.stream = x
+	began := time.Now()
+	former, err := k.addLease(1, 9*time.Second, began)
+	if err != nil {
+		t.Fatal(err)
+	}
+	k.requestKeepAlive(x, former, began.Add(3*time.Second))
+	x.sent, x.out = x.out, nil
+	former.Release()
+	later, err := k.addLease(1, 9*time.Second, began.Add(4*time.Second))
+	if err != nil {
+		t.Fatal(err)
+	}
+	k.handleAnswer(x, client.KeepAlive{ID: 1})
+	if later.err != nil || len(x.sent) != 0 {
+		t.Errorf("%v, %d requests wait", later.err, len(x.sent))
+	}
+	k.requestKeepAlive(x, later, began.Add(7*time.Second))
+	x.sent, x.out = x.out, nil
+	k.isolate(x, ErrGone)
+	if !later.alone {
+		t.Error("the lease that ended the stream is not isolated")
+	}
+}

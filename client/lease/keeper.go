@@ -39,9 +39,9 @@ type stream struct {
 	wake   chan struct{} // holds an element when out is not empty
 }
 
-// request is a keep-alive of a stream, and when it was requested.
+// request is a keep-alive of a stream, and when it was requested. A later lease may have the same id.
 type request struct {
-	id client.LeaseID
+	l  *Lease
 	at time.Time
 }
 
@@ -251,7 +251,7 @@ var errSilent = errors.New("the member does not answer keep-alives")
 func (k *Keeper) requestKeepAlive(x *stream, l *Lease, now time.Time) {
 	l.asked = now
 	l.due = now.Add(l.ttl / 3)
-	x.out = append(x.out, request{l.id, now})
+	x.out = append(x.out, request{l, now})
 	signal(x.wake)
 }
 
@@ -326,7 +326,7 @@ func (k *Keeper) isolate(x *stream, why error) {
 	if len(x.sent) == 0 {
 		return
 	}
-	if l := k.mu.leases[x.sent[0].id]; l != nil {
+	if l := x.sent[0].l; l.err == nil {
 		now := time.Now()
 		l.alone, l.trouble, l.asked, l.due = true, why, time.Time{}, now
 		k.reschedule(l)
@@ -361,7 +361,7 @@ func (k *Keeper) sendQueued(ctx context.Context, x *stream) {
 			k.mu.Lock()
 			x.sent = append(x.sent, r)
 			k.mu.Unlock()
-			if x.calls.Send(r.id) != nil {
+			if x.calls.Send(r.l.id) != nil {
 				return // Recv returns why
 			}
 		}
@@ -378,14 +378,13 @@ func (k *Keeper) sendQueued(ctx context.Context, x *stream) {
 func (k *Keeper) handleAnswer(x *stream, a client.KeepAlive) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	n := slices.IndexFunc(x.sent, func(r request) bool { return r.id == a.ID })
+	n := slices.IndexFunc(x.sent, func(r request) bool { return r.l.id == a.ID })
 	if n < 0 {
 		return // to no request
 	}
-	at := x.sent[n].at
+	l, at := x.sent[n].l, x.sent[n].at
 	x.sent = slices.Delete(x.sent, n, n+1)
-	l := k.mu.leases[a.ID]
-	if l == nil || l.alone {
+	if l.err != nil || l.alone {
 		return
 	}
 	k.mu.trouble = nil

@@ -55,19 +55,38 @@ func New[W comparable, R any]() *Session[W, R] {
 
 // Create requests a watcher. It sets the id of the request.
 func (s *Session[W, R]) Create(w W, r *wire.WatchCreate) {
-	s.last++
+	for s.last++; ; s.last++ {
+		if _, taken := s.watchers[s.last]; !taken { // by the server
+			break
+		}
+	}
 	r.ID = s.last
 	s.watchers[r.ID], s.ids[w] = &member[W]{watcher: w, start: r.Start}, r.ID
 	s.wait = append(s.wait, r.ID)
 	s.send(&wire.WatchRequest{Create: r})
 }
 
-// Cancel requests the end of a watcher, if it was requested.
+// Cancel removes a watcher. It requests its end if the watcher was requested, and otherwise withdraws that request.
 func (s *Session[W, R]) Cancel(w W) {
-	if id := s.ids[w]; id != 0 {
-		s.Remove(id)
-		s.send(&wire.WatchRequest{Cancel: id})
+	id, ok := s.Forget(w)
+	if !ok {
+		return
 	}
+	n := len(s.out)
+	s.out = slices.DeleteFunc(s.out, func(r *wire.WatchRequest) bool { return r.Create != nil && r.Create.ID == id })
+	if len(s.out) < n {
+		s.answered(id) // it has none to wait for
+		return
+	}
+	s.send(&wire.WatchRequest{Cancel: &id})
+}
+
+// Forget removes a watcher and returns its id, if there is one.
+func (s *Session[W, R]) Forget(w W) (id int64, ok bool) {
+	if id, ok = s.ids[w]; ok {
+		s.Remove(id)
+	}
+	return id, ok
 }
 
 // RequestProgress requests the progress of the stream. A request that has not been sent yet also answers later ones.

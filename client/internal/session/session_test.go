@@ -52,14 +52,52 @@ func TestRefusalsInOrder(t *testing.T) {
 // A watcher that was canceled before its answer has no receiver; an answer without a request is reported.
 func TestCanceledAndUnknown(t *testing.T) {
 	s := open("a")
+	requests := s.TakeRequests()
 	s.Cancel("a")
 	accept(t, s, 1, "")
 	if _, _, known := s.Accept(1, 10); known {
 		t.Error("a second answer to one request is accepted")
 	}
-	requests := s.TakeRequests()
-	if len(requests) != 2 || requests[0].Create.ID != 1 || requests[1].Cancel != 1 {
+	requests = append(requests, s.TakeRequests()...)
+	if len(requests) != 2 || requests[0].Create.ID != 1 || *requests[1].Cancel != 1 {
 		t.Errorf("%d requests", len(requests))
+	}
+}
+
+// A watcher that is canceled before its request was sent is not requested, so the requests that wait are bounded.
+func TestCanceledBeforeSent(t *testing.T) {
+	s := open("a")
+	for range 1000 {
+		s.Create("b", &wire.WatchCreate{Key: "b"})
+		s.Cancel("b")
+	}
+	s.Create("c", &wire.WatchCreate{Key: "c"})
+	s.Refuse("no")
+	requests := s.TakeRequests()
+	if len(requests) != 2 || requests[0].Create.Key != "a" || requests[1].Create.Key != "c" {
+		t.Errorf("%d requests wait, want 2", len(requests))
+	}
+	accept(t, s, requests[0].Create.ID, "a")
+	if r := s.TakeRefused(); !slices.Equal(r, []Refused[string, string]{{"c", "no"}}) {
+		t.Errorf("refused: %v", r)
+	}
+}
+
+// A server may assign the id 0.
+func TestCancelOfZero(t *testing.T) {
+	s := open("a", "b")
+	s.TakeRequests()
+	accept(t, s, 0, "a")
+	s.Cancel("a")
+	if w, ok := s.Watcher(0); ok {
+		t.Errorf("the id 0 is still that of %q", w)
+	}
+	if r := s.TakeRequests(); len(r) != 1 || r[0].Progress() || *r[0].Cancel != 0 {
+		t.Errorf("requests: %v", r)
+	}
+	s.Cancel("none")
+	if r := s.TakeRequests(); len(r) != 0 {
+		t.Errorf("requests: %v", r)
 	}
 }
 
@@ -70,6 +108,12 @@ func TestIDsOfTheServer(t *testing.T) {
 	accept(t, s, 71, "b")
 	if w, ok := s.Watcher(71); w != "b" || !ok {
 		t.Errorf("the watcher of 71 is %q, %v", w, ok)
+	}
+	s = open("a")
+	accept(t, s, 2, "a")
+	s.Create("b", &wire.WatchCreate{}) // with another id
+	if w, ok := s.Watcher(2); w != "a" || !ok {
+		t.Errorf("the watcher of 2 is %q, %v", w, ok)
 	}
 }
 

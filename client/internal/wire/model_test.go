@@ -89,8 +89,8 @@ func (g gen) txn(depth int) (*TxnRequest, *pb.TxnRequest) {
 func (g gen) watch() (*WatchRequest, *pb.WatchRequest) {
 	switch g.IntN(3) {
 	case 0:
-		id := 1 + g.Int64N(1000)
-		return &WatchRequest{Cancel: id}, &pb.WatchRequest{RequestUnion: &pb.WatchRequest_CancelRequest{CancelRequest: &pb.WatchCancelRequest{WatchId: id}}}
+		id := g.Int64N(1000)
+		return &WatchRequest{Cancel: &id}, &pb.WatchRequest{RequestUnion: &pb.WatchRequest_CancelRequest{CancelRequest: &pb.WatchCancelRequest{WatchId: id}}}
 	case 1:
 		return &WatchRequest{}, &pb.WatchRequest{RequestUnion: &pb.WatchRequest_ProgressRequest{ProgressRequest: &pb.WatchProgressRequest{}}}
 	}

@@ -2,16 +2,16 @@ package wire
 
 import "google.golang.org/grpc/mem"
 
-// WatchRequest is etcdserverpb.WatchRequest: a create if Create is set, a cancel if Cancel is not 0, otherwise a request
+// WatchRequest is etcdserverpb.WatchRequest: a create if Create is set, a cancel if Cancel is, otherwise a request
 // for progress.
 type WatchRequest struct {
 	Attempt
 	Create *WatchCreate
-	Cancel int64 // a watch id
+	Cancel *int64 // a watch id
 }
 
 // Progress reports whether it is the request for the progress of the stream.
-func (r *WatchRequest) Progress() bool { return r.Create == nil && r.Cancel == 0 }
+func (r *WatchRequest) Progress() bool { return r.Create == nil && r.Cancel == nil }
 
 // WatchCreate is etcdserverpb.WatchCreateRequest. It always asks for fragments.
 type WatchCreate struct {
@@ -38,9 +38,9 @@ func (r *WatchRequest) append(b []byte) []byte {
 	case r.Create != nil:
 		b, at = beginMessage(b, 1)
 		return endMessage(r.Create.append(b), at)
-	case r.Cancel != 0:
+	case r.Cancel != nil:
 		b, at = beginMessage(b, 2)
-		return endMessage(appendInt(b, 1, r.Cancel), at)
+		return endMessage(appendInt(b, 1, *r.Cancel), at)
 	default:
 		b, at = beginMessage(b, 3)
 		return endMessage(b, at)
