@@ -155,18 +155,30 @@ func checkURLs(urls []string) error {
 	return nil
 }
 
-// setSelfLocked takes the URLs of this member for the handshake, in which others refuse those that cannot be dialed. mu is held.
+// setSelfLocked takes the URLs of this member for the handshake, which others refuse if they cannot dial one of them, or it breaks a limit
+// of the handshake: the membership may have come with an initial cluster or a snapshot, which have other limits. mu is held.
 func (t *Transport) setSelfLocked(urls []string) {
 	if slices.Equal(urls, t.mu.selfGiven) {
 		return
 	}
 	t.mu.selfGiven, t.mu.self = slices.Clone(urls), nil
 	for _, u := range urls {
-		if _, err := parseURL(u); err != nil {
-			t.o.Logger.Warn("others cannot dial a peer URL of this member; correct it with member update", hexID("member-id", t.o.MemberID), slog.Any("error", err))
-			continue
+		what := "others cannot dial a peer URL of this member; correct it with member update"
+		_, err := parseURL(u)
+		switch {
+		case err != nil:
+		case printable([]byte(u)) != u:
+			what, err = "the handshake cannot have a peer URL of this member; correct it with member update", fmt.Errorf("URL %q: not in ASCII", u)
+		default:
+			t.mu.self = append(t.mu.self, u)
 		}
-		t.mu.self = append(t.mu.self, u)
+		if err != nil {
+			t.o.Logger.Warn(what, hexID("member-id", t.o.MemberID), slog.Any("error", err))
+		}
+	}
+	if n := len(t.mu.self); n > maxURLs {
+		t.mu.self = t.mu.self[:maxURLs]
+		t.o.Logger.Warn("the handshake cannot have every peer URL of this member", hexID("member-id", t.o.MemberID), slog.Int("urls", n), slog.Int("most", maxURLs))
 	}
 }
 

@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"net"
 	"runtime"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -546,5 +547,27 @@ func TestUndialableURLsOfSelf(t *testing.T) {
 	up(t, a, b)
 	if len(a.logs.lines("others cannot dial a peer URL", "ftp://x")) != 1 || len(a.logs.lines("others cannot dial a peer URL", "http://:1")) != 1 {
 		t.Error("no line about a URL")
+	}
+}
+
+// URLs that the handshake does not carry are left out of it, too: the membership may be older than its limits, or come from elsewhere.
+func TestURLsOfSelfBeyondTheHandshake(t *testing.T) {
+	for name, extra := range map[string][]string{
+		"not in ASCII": {"http://h\u00f6st:2380"},
+		"too long":     {"http://h:1/" + strings.Repeat("x", maxURL)},
+		"too many":     slices.Repeat([]string{"http://127.0.0.1:1"}, 300),
+	} {
+		t.Run(name, func(t *testing.T) {
+			a := newMember(t, 0xa, func(o *Options) { o.PeerURLs = append(o.PeerURLs, extra...) })
+			b := newMember(t, 0xb)
+			for _, m := range []*member{a, b} {
+				m.SetMembers(1, []Member{{ID: a.id, URLs: append([]string{a.url}, extra...)}, {ID: b.id, URLs: []string{b.url}}}, nil)
+				m.start(t)
+			}
+			up(t, a, b)
+			if len(a.logs.lines("peer URL of this member")) != 1 {
+				t.Error("no line about the URLs")
+			}
+		})
 	}
 }

@@ -42,7 +42,7 @@ func TestFullDiskUnderBurst(t *testing.T) {
 				mustPut(t, r, fmt.Sprint("old", i), "v")
 			}
 			await(t, "what is allocated ahead", func() bool {
-				return allocated(r) && r.space.room(0) == nil
+				return allocated(r) && r.space.Shortage() == nil
 			})
 			disk.SetFree(0)
 			value := make([]byte, size)

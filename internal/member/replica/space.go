@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"vigil/internal/kv"
+	"vigil/internal/member/replica/freespace"
+	"vigil/internal/member/replica/proposal"
 	"vigil/internal/store/history"
 	"vigil/internal/vfs"
 )
@@ -38,6 +40,8 @@ type space struct {
 	crossing atomic.Int64
 	// refusal is there while requests that were refused for it wait for the space monitor to raise the alarm.
 	refusal atomic.Pointer[refusal]
+	// gauge measures what is free on the disks of both logs.
+	gauge *freespace.Gauge
 	// wake wakes the space monitor. It has room for one.
 	wake chan struct{}
 	// damage has room for one: data on disk that cannot be read. Further damage that is found while
@@ -56,6 +60,7 @@ type refusal struct{ done chan struct{} }
 
 func (sp *space) init(r *Replica) {
 	sp.r = r
+	sp.gauge = freespace.New(r.cfg.FS, r.cfg.HistoryDir, r.cfg.WALDir)
 	sp.wake = make(chan struct{}, 1)
 	sp.damage = make(chan error, 1)
 	sp.trim.Store(math.MaxInt64)
@@ -69,7 +74,9 @@ func (sp *space) sampleSpace() {
 		due = sp.alarmDue(sp.sampleSize(log).live, false) != nil
 	}
 	// Asking makes the store try again to allocate.
-	_ = log.Room()
+	if sp.room(0, nil) == proposal.ErrUnmeasured {
+		sp.gauge.Start() // for diskFull
+	}
 	if sp.r.raftLog.Room() != nil || due {
 		sp.wakeMonitor()
 	}
@@ -175,16 +182,25 @@ func (sp *space) awaitAlarm(ctx context.Context) {
 
 // room returns why there is no room for n bytes that add to the store, with all that is under way: kv.ErrNoSpace for
 // want of space, kv.ErrTooManyRequests for want of file descriptors or memory, nil while there is room. What is
-// kept for requests that give space back does not count.
-func (sp *space) room(n int64) error {
+// kept for requests that give space back does not count. free is what is free on the disks, nil if it is not known: if room depends
+// on it, the error is proposal.ErrUnmeasured.
+func (sp *space) room(n int64, free []int64) error {
 	if err := sp.Shortage(); err != nil {
 		return err
 	}
-	log := sp.r.handle().log
-	if sp.r.cfg.fits(sp.r.cfg.HistoryDir, n, log) && sp.r.cfg.fits(sp.r.cfg.WALDir, n, sp.r.raftLog) {
-		return nil
+	for i, log := range [...]interface{ Allocated() (bytes, kept int64) }{sp.r.handle().log, sp.r.raftLog} {
+		// What fits into what a log has allocated leaves what is kept of it. More than that depends on a disk that has several
+		// times as much free: what is taken on must be applied, and it is not known yet whether the log can allocate it. Both
+		// logs may be on that disk, and batches leave gaps at the ends of segments.
+		switch bytes, kept := log.Allocated(); {
+		case n+kept <= bytes:
+		case free == nil:
+			return proposal.ErrUnmeasured
+		case 4*n+16*kept > free[i]:
+			return kv.ErrNoSpace
+		}
 	}
-	return kv.ErrNoSpace
+	return nil
 }
 
 // Shortage returns why a log cannot allocate, as room does. It implements proposal.Space: it asks no file system, so the raft
@@ -193,24 +209,28 @@ func (sp *space) Shortage() error {
 	return firstShortage(sp.r.handle().log.Room(), sp.r.raftLog.Room())
 }
 
-// fits reports whether n bytes fit into what a log has allocated, so that what is kept of it stays. More than that
-// depends on a disk that has several times as much free: what is taken on must be applied, and it is not known yet
-// whether the log can allocate it. Both logs may be on that disk, and batches leave gaps at the ends of segments.
-func (c *Config) fits(dir string, n int64, log interface{ Allocated() (bytes, kept int64) }) bool {
-	bytes, kept := log.Allocated()
-	if n+kept <= bytes {
-		return true
-	}
-	free, err := c.FS.Free(dir)
-	return err != nil || 4*n+16*kept <= free
-}
-
 // Admit implements proposal.Space. Errors: errQuota, and those of room.
-func (sp *space) Admit(n int64) error {
+func (sp *space) Admit(n int64, free []int64) error {
 	if !sp.quotaHolds(n) {
 		return errQuota
 	}
-	return sp.room(n + sp.r.queue.Applying())
+	return sp.room(n+sp.r.queue.Applying(), free)
+}
+
+// Measure implements proposal.Space. It waits no longer than a request for its result.
+func (sp *space) Measure(ctx context.Context) ([]int64, error) {
+	begun := time.Now()
+	ctx, cancel := context.WithTimeout(ctx, sp.r.cfg.RequestTimeout)
+	defer cancel()
+	m := sp.gauge.Start()
+	select {
+	case <-m.Done():
+		return m.Free(), nil
+	case <-sp.r.stopping:
+		return nil, kv.ErrStopped
+	case <-ctx.Done():
+		return nil, sp.r.ctxError(ctx.Err(), begun)
+	}
 }
 
 // roomToFree is room for requests that give space back.
@@ -218,8 +238,8 @@ func (sp *space) roomToFree() error {
 	return firstShortage(sp.r.handle().log.RoomToFree(), sp.r.raftLog.RoomToFree())
 }
 
-// diskFull says that there is no room for want of space.
-func (sp *space) diskFull() bool { return errors.Is(sp.room(0), kv.ErrNoSpace) }
+// diskFull says that there is no room for want of space, by the last measurement.
+func (sp *space) diskFull() bool { return errors.Is(sp.room(0, sp.gauge.Last()), kv.ErrNoSpace) }
 
 // firstShortage returns what requests are refused with for the first shortage among errs. Another error of
 // an allocation ahead refuses nothing: it is tried again.

@@ -80,7 +80,7 @@ func (s *Starter) startGrant(ctx context.Context, g *grant) (started bool) {
 func (s *Starter) start(ctx context.Context, req fsm.Request, tag any) (started bool) {
 	r := s.r
 	switch {
-	case r.Access.AuthEnabled(), len(r.Alarms.Active()) > 0, r.space.room(0) != nil,
+	case r.Access.AuthEnabled(), len(r.Alarms.Active()) > 0, r.space.Shortage() != nil,
 		r.node.Status().Committed > r.applied.Load()+r.cfg.MaxApplyLag:
 		return false
 	}

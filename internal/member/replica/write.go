@@ -135,7 +135,7 @@ func (r *Replica) admit(ctx context.Context, req *fsm.Request) error {
 			return kv.ErrNoSpace
 		}
 	}
-	short := r.space.room(0)
+	short := r.space.Shortage()
 	if short == nil || req.Grows() {
 		return short
 	}

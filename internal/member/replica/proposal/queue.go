@@ -6,6 +6,7 @@ import (
 	"context"
 	"crypto/rand"
 	"encoding/binary"
+	"errors"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -27,13 +28,19 @@ type Options struct {
 	Space           Space
 }
 
+// ErrUnmeasured is Space's error if it must ask the disk.
+var ErrUnmeasured = errors.New("proposal: free space is not known")
+
 // Space reports whether there is room for requests that add to the store.
 type Space interface {
 	// Shortage returns why nothing can be added to the store, nil if there is room. It is called in a turn of raft: it does no
 	// I/O.
 	Shortage() error
-	// Admit returns why n bytes cannot be added to the store. n is what all requests under way would add.
-	Admit(n int64) error
+	// Admit returns why n bytes cannot be added to the store. n is what all requests under way would add. It does no I/O: raft and
+	// apply wait for it. If it depends on what is free on the disk and free is nil, its error is ErrUnmeasured.
+	Admit(n int64, free []int64) error
+	// Measure asks the disk what is free, for Admit. It may take as long as ctx.
+	Measure(ctx context.Context) (free []int64, err error)
 }
 
 // Queue collects requests into groups, and finds the group of an outcome again. It implements raftnode.Proposals.
@@ -102,14 +109,20 @@ func New(o Options) *Queue {
 // kv.ErrRequestTooLarge, kv.ErrTooManyRequests, those of Space, and those of the encoding.
 func (q *Queue) Add(ctx context.Context, r *fsm.Request, cost int64) (w *Waiter, wake bool, err error) {
 	w = q.waiters.Get().(*Waiter)
-	if wake, err = q.add(ctx, r, w, cost); err != nil {
+	if wake, err = q.add(ctx, r, w, cost, nil); err == ErrUnmeasured {
+		var free []int64
+		if free, err = q.o.Space.Measure(ctx); err == nil {
+			wake, err = q.add(ctx, r, w, cost, free)
+		}
+	}
+	if err != nil {
 		q.waiters.Put(w)
 		return nil, false, err
 	}
 	return w, wake, nil
 }
 
-func (q *Queue) add(ctx context.Context, r *fsm.Request, w *Waiter, cost int64) (wake bool, err error) {
+func (q *Queue) add(ctx context.Context, r *fsm.Request, w *Waiter, cost int64, free []int64) (wake bool, err error) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if q.mu.err != nil {
@@ -135,7 +148,7 @@ func (q *Queue) add(ctx context.Context, r *fsm.Request, w *Waiter, cost int64) 
 	}
 	// Space before the length of the queue, like etcd: a client that retries does not learn otherwise that it must free space.
 	if err == nil && cost > 0 {
-		err = q.o.Space.Admit(q.mu.cost + cost)
+		err = q.o.Space.Admit(q.mu.cost+cost, free)
 	}
 	if err == nil && q.mu.bytes+int64(size) > q.o.MaxPendingBytes {
 		err = kv.ErrTooManyRequests

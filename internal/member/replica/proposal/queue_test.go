@@ -2,6 +2,7 @@ package proposal
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"sync"
 	"testing"
@@ -14,8 +15,9 @@ import (
 // disk is a Space that admits everything until it has a shortage or refuses.
 type disk struct{ shortage, refusal error }
 
-func (d *disk) Shortage() error   { return d.shortage }
-func (d *disk) Admit(int64) error { return d.refusal }
+func (d *disk) Shortage() error                          { return d.shortage }
+func (d *disk) Admit(int64, []int64) error               { return d.refusal }
+func (d *disk) Measure(context.Context) ([]int64, error) { return nil, nil }
 
 // Requests that were added while there was room are not proposed when there is none: those that add to the store get the
 // reason, and the others are proposed.

@@ -22,12 +22,12 @@ type results struct {
 const mostKept = 4096
 
 // Start is Add for a request whose result Results returns, with the tag. at is when it arrived. The queue keeps what the
-// request refers to until then. TakeUnproposed must follow.
+// request refers to until then. TakeUnproposed must follow. It waits for no disk: it fails with ErrUnmeasured instead.
 func (q *Queue) Start(ctx context.Context, r fsm.Request, cost int64, tag any, at time.Time) error {
 	w := q.waiters.Get().(*Waiter)
 	w.own = Started{Request: r, Tag: tag, At: at, w: w}
 	w.started = &w.own
-	first, err := q.add(ctx, &w.own.Request, w, cost)
+	first, err := q.add(ctx, &w.own.Request, w, cost, nil)
 	if err != nil {
 		q.recycle(w)
 	} else if first {

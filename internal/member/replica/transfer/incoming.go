@@ -56,7 +56,12 @@ func (in *incoming) add(it *stream.Item) error {
 	if _, err := in.log.AppendKV(it.Rev, it.Tombstone, it.Data); err != nil {
 		return badStream("%v", err)
 	}
-	if in.pending += len(it.Data) + 64; in.pending < batchBytes {
+	return in.count(len(it.Data))
+}
+
+// count counts a record of n bytes, and ends a batch that is large enough: the store is not read before it is whole. mu is held.
+func (in *incoming) count(n int) error {
+	if in.pending += n + 64; in.pending < batchBytes {
 		return nil
 	}
 	in.pending = 0
@@ -86,10 +91,8 @@ func (in *incoming) finish(member uint64) error {
 	if rev := max(in.log.WriterView().Last(), compact, 1); rev != in.h.Revision {
 		return badStream("it ends at revision %d, announced %d", rev, in.h.Revision)
 	}
-	for _, m := range in.metaChanges() {
-		if err := in.log.AppendMeta(m); err != nil {
-			return err
-		}
+	if err := in.appendMeta(); err != nil {
+		return err
 	}
 	if err := in.log.Commit(in.h.At); err != nil {
 		return err
@@ -108,6 +111,19 @@ func (in *incoming) finish(member uint64) error {
 	}
 	in.dir = ready
 	return in.place.SyncParent()
+}
+
+// appendMeta brings the meta records to those of the snapshot. All together may be too large for a batch. mu is held.
+func (in *incoming) appendMeta() error {
+	for _, m := range in.metaChanges() {
+		if err := in.log.AppendMeta(m); err != nil {
+			return err
+		}
+		if err := in.count(len(m.Key) + len(m.Value)); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // metaChanges returns the changes that turn the present meta records into those of the snapshot, in order.
