@@ -4,10 +4,12 @@ import (
 	"context"
 	"errors"
 	"io"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"go.etcd.io/etcd/api/v3/etcdserverpb"
@@ -154,4 +156,48 @@ func TestErrorsBeforeAnswers(t *testing.T) {
 			}
 		}
 	}
+}
+
+// pipes is a listener of connections without buffers.
+type pipes struct {
+	accept chan net.Conn
+	closed chan struct{}
+}
+
+func (p pipes) Accept() (net.Conn, error) {
+	select {
+	case c := <-p.accept:
+		return c, nil
+	case <-p.closed:
+		return nil, net.ErrClosed
+	}
+}
+func (p pipes) Close() error   { close(p.closed); return nil }
+func (p pipes) Addr() net.Addr { return &net.UnixAddr{} }
+
+// TestCloseEndsHandshake: a client that does not read the answer to its handshake delays Close no longer than others do.
+func TestCloseEndsHandshake(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g, err := New(Config{Conn: streams{}, MaxBodyBytes: 100})
+		if err != nil {
+			t.Fatal(err)
+		}
+		p := pipes{make(chan net.Conn), make(chan struct{})}
+		s := &http.Server{Handler: g}
+		go s.Serve(p)
+		defer s.Close()
+		ours, theirs := net.Pipe()
+		defer ours.Close()
+		p.accept <- theirs
+		if _, err := io.WriteString(ours, "GET /v3/watch HTTP/1.1\r\nHost: a\r\nConnection: Upgrade\r\nUpgrade: websocket\r\nOrigin: http://a\r\n"+
+			"Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==\r\n\r\n"); err != nil {
+			t.Fatal(err)
+		}
+		synctest.Wait()
+		begun := time.Now()
+		g.Close()
+		if took := time.Since(begun); took > 0 {
+			t.Errorf("Close took %v", took)
+		}
+	})
 }

@@ -42,6 +42,9 @@ type hijacking struct {
 	http.ResponseWriter
 	ctx  context.Context // that ends the writes
 	sock *socket         // nil before
+	// gateway closes the connection when it ends, which ends the reading of the client's messages, and so the call. release prevents that.
+	gateway context.Context
+	release func() bool
 }
 
 // Hijack implements http.Hijacker.
@@ -52,6 +55,7 @@ func (h *hijacking) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 	}
 	h.sock = &socket{Conn: c}
 	h.sock.begin(h.ctx, c.SetWriteDeadline)
+	h.release = context.AfterFunc(h.gateway, func() { c.Close() })
 	return h.sock, bufio.NewReadWriter(rw.Reader, bufio.NewWriter(h.sock)), nil
 }
 

@@ -29,7 +29,8 @@ func (g *Gateway) serveWebSocket(w http.ResponseWriter, r *http.Request) {
 	defer g.sockets.all.Done()
 	ctx, cancel := context.WithCancel(r.Context())
 	defer cancel()
-	h := &hijacking{ResponseWriter: w, ctx: ctx}
+	h := &hijacking{ResponseWriter: w, ctx: ctx, gateway: g.open, release: func() bool { return true }}
+	defer func() { h.release() }()
 	websocket.Server{
 		// Origins are checked by package httpd, and rights by the token.
 		Handshake: func(c *websocket.Config, r *http.Request) error {
@@ -41,9 +42,6 @@ func (g *Gateway) serveWebSocket(w http.ResponseWriter, r *http.Request) {
 		},
 		Handler: func(ws *websocket.Conn) {
 			defer h.sock.end()
-			defer context.AfterFunc(g.open, func() {
-				h.sock.Close() // ends the reading of the client's messages, and so the call
-			})()
 			g.converse(ctx, cancel, ws, h.sock, r)
 		},
 	}.ServeHTTP(h, r)
