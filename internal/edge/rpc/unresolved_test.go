@@ -7,6 +7,7 @@ import (
 	"sync/atomic"
 	"testing"
 
+	"go.etcd.io/etcd/api/v3/etcdserverpb"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
@@ -127,4 +128,31 @@ func TestReviewWithoutAnswerEndsStream(t *testing.T) {
 		}
 		hub.Close()
 	}
+}
+
+// What handlers do after their calls ends when Stop waits for nothing any more, because Stop waits for the handlers.
+func TestStopEndsWhatFollowsCalls(t *testing.T) {
+	f := start(t, nil)
+	entered := make(chan struct{})
+	hook := func(context.Context) error {
+		close(entered)
+		<-f.svc.running.Done()
+		return kv.ErrStopped
+	}
+	f.kv.hook.Store(&hook)
+	answered := make(chan error, 1)
+	go func() {
+		_, err := f.KV.Compact(t.Context(), &etcdserverpb.CompactionRequest{Revision: 1})
+		answered <- err
+	}()
+	within(t, entered)
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	stopped := make(chan struct{})
+	go func() {
+		defer close(stopped)
+		f.Stop(ctx)
+	}()
+	within(t, stopped)
+	within(t, answered)
 }
