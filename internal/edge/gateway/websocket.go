@@ -50,7 +50,7 @@ func (g *Gateway) serveWebSocket(w http.ResponseWriter, r *http.Request) {
 // converse serves a WebSocket until the call ends or the client disconnects, which cancels ctx.
 func (g *Gateway) converse(ctx context.Context, cancel func(), ws *websocket.Conn, sock *socket, r *http.Request) {
 	in, out := io.Pipe()
-	defer in.Close()
+	defer out.Close() // for both ends. The library would log another error than the end of the messages
 	post, err := http.NewRequestWithContext(ctx, http.MethodPost, r.URL.String(), in)
 	if err != nil {
 		return
@@ -67,6 +67,9 @@ func (g *Gateway) converse(ctx context.Context, cancel func(), ws *websocket.Con
 	go func() {
 		// The handler ends with the client, which would not read its answers.
 		_, err := io.Copy(out, ws)
+		if g.open.Err() != nil {
+			err = nil // the member stops
+		}
 		out.CloseWithError(err) // io.EOF if err is nil
 		cancel()
 	}()
