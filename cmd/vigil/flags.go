@@ -5,6 +5,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+	"unicode"
+	"unicode/utf8"
 
 	"vigil/server"
 )
@@ -229,7 +231,18 @@ func scrubRate(p *int64) *option {
 	return o
 }
 
-// oneLine returns the text of an error on one line.
+// oneLine returns the text of an error on one line. Of what others have given, characters and bytes that a terminal acts on are escaped.
 func oneLine(err error) string {
-	return strings.ReplaceAll(err.Error(), "\n", "; ")
+	var b strings.Builder
+	for text := strings.ReplaceAll(err.Error(), "\n", "; "); text != ""; {
+		r, n := utf8.DecodeRuneInString(text)
+		if r == utf8.RuneError && n == 1 || !unicode.IsPrint(r) {
+			q := strconv.Quote(text[:n])
+			b.WriteString(q[1 : len(q)-1])
+		} else {
+			b.WriteString(text[:n])
+		}
+		text = text[n:]
+	}
+	return b.String()
 }

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"strings"
@@ -28,6 +29,17 @@ func TestLibraryLines(t *testing.T) {
 	}
 	if !strings.Contains(string(b), `"error":"Failed to decode request: text 7: of a client"`) {
 		t.Errorf("%.500s", b)
+	}
+}
+
+// An error keeps its readable characters, and a terminal acts on none of it.
+func TestOneLine(t *testing.T) {
+	for text, want := range map[string]string{
+		"one\ntwo": "one; two", `--name "ü" \ 日本`: `--name "ü" \ 日本`, "a\x1b[2Jb": `a\x1b[2Jb`, "\x9b2J\xff": `\x9b2J\xff`, "\u009b\r": `\u009b\r`, "\u202e\t": `\u202e\t`,
+	} {
+		if got := oneLine(errors.New(text)); got != want {
+			t.Errorf("%q: %s, want %s", text, got, want)
+		}
 	}
 }
 

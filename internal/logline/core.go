@@ -1,8 +1,12 @@
 package logline
 
 import (
+	"fmt"
 	"strings"
 	"sync"
+	"unicode"
+	"unicode/utf16"
+	"unicode/utf8"
 
 	"go.uber.org/zap/buffer"
 	"go.uber.org/zap/zapcore"
@@ -76,10 +80,35 @@ func (c core) Write(e zapcore.Entry, fields []zapcore.Field) error {
 // Sync implements zapcore.Core.
 func (c core) Sync() error { return nil }
 
-var (
-	buffers  = buffer.NewPool()
-	lineEnds = strings.NewReplacer("\n", `\n`, "\r", `\r`)
-)
+var buffers = buffer.NewPool()
+
+// printable returns s with escapes for what a terminal acts on, control and format characters and bytes that are no UTF-8. What is JSON
+// stays the same JSON.
+func printable(s string) string {
+	if utf8.ValidString(s) && !strings.ContainsFunc(s, func(r rune) bool { return !unicode.IsPrint(r) }) {
+		return s
+	}
+	var b strings.Builder
+	for s != "" {
+		r, n := utf8.DecodeRuneInString(s)
+		switch {
+		case r == utf8.RuneError && n == 1:
+			fmt.Fprintf(&b, `\x%02x`, s[0])
+		case unicode.IsPrint(r):
+			b.WriteString(s[:n])
+		case r == '\n':
+			b.WriteString(`\n`)
+		case r == '\r':
+			b.WriteString(`\r`)
+		default:
+			for _, u := range utf16.Encode([]rune{r}) {
+				fmt.Fprintf(&b, `\u%04x`, u)
+			}
+		}
+		s = s[n:]
+	}
+	return b.String()
+}
 
 // consoleLine returns the line for people: the parts and the fields, separated by tabs.
 func consoleLine(e zapcore.Entry, fields *buffer.Buffer) *buffer.Buffer {
@@ -92,12 +121,11 @@ func consoleLine(e zapcore.Entry, fields *buffer.Buffer) *buffer.Buffer {
 	if e.Caller.Defined {
 		line.AppendString(e.Caller.TrimmedPath() + "\t")
 	}
-	line.AppendString(lineEnds.Replace(e.Message))
-	if s := fields.String(); s != "{}\n" {
-		line.AppendString("\t" + s)
-	} else {
-		line.AppendByte('\n')
+	line.AppendString(printable(e.Message))
+	if s := strings.TrimSuffix(fields.String(), "\n"); s != "{}" {
+		line.AppendString("\t" + printable(s))
 	}
+	line.AppendByte('\n')
 	fields.Free()
 	return line
 }

@@ -15,6 +15,8 @@ import (
 	"testing"
 	"testing/slogtest"
 	"time"
+	"unicode"
+	"unicode/utf8"
 
 	"go.uber.org/zap/zapcore"
 )
@@ -252,4 +254,25 @@ func FuzzString(f *testing.F) {
 			t.Errorf("%q came out as %q", value, m["msg"])
 		}
 	})
+}
+
+// TestConsoleIsSafe: no terminal acts on what a line for people says, and its fields stay JSON.
+func TestConsoleIsSafe(t *testing.T) {
+	const hostile = "\x1b[2J\u009b2J\x7f\x9b\r\u202e\u2028\U000e0041ü"
+	h, out := testHandler(true)
+	slog.New(h).Warn("a client said "+hostile, "error", errors.New(hostile), hostile, json.RawMessage(`"\u009b"`))
+	line := strings.TrimSuffix(out.String(), "\n")
+	for _, r := range line {
+		if r != '\t' && !unicode.IsPrint(r) || r == utf8.RuneError {
+			t.Errorf("%q in %q", r, line)
+		}
+	}
+	_, fields, _ := strings.Cut(line, "\t{")
+	var got map[string]string
+	if err := json.Unmarshal([]byte("{"+fields), &got); err != nil {
+		t.Fatalf("%v: %s", err, fields)
+	}
+	if want := strings.ToValidUTF8(hostile, "\ufffd"); got["error"] != want || got[want] != "\u009b" {
+		t.Errorf("%q", got)
+	}
 }

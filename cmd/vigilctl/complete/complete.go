@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 	"time"
+	"unicode/utf8"
 
 	"github.com/spf13/cobra"
 
@@ -23,7 +24,7 @@ const Timeout = 2 * time.Second
 // maxKeys limits the keys that are read for one completion.
 const maxKeys = 500
 
-// source returns what may follow the part of a word.
+// source returns what may follow the part of a word, each with a tab and a description if there is one.
 type source func(ctx context.Context, c *client.Client, word string) ([]string, error)
 
 // arguments has the sources of the arguments of each command; the last one holds for all further arguments.
@@ -75,9 +76,8 @@ func ask(env *cli.Env, from source, word string) ([]string, cobra.ShellCompDirec
 	var list []string
 	more := false
 	for _, f := range found {
-		// A shell would take a blank for the end of the word, and a terminal may act on the others.
-		if text, _, _ := strings.Cut(f, "\t"); strings.HasPrefix(text, word) && !strings.ContainsFunc(text, func(r rune) bool { return r == ' ' || screen.Steers(r) }) {
-			list = append(list, screen.SafeLine(0, text)+f[len(text):])
+		if text, _, _ := strings.Cut(f, "\t"); strings.HasPrefix(text, word) {
+			list = append(list, f)
 			more = more || strings.HasSuffix(text, "/")
 		}
 	}
@@ -109,7 +109,15 @@ func keys(ctx context.Context, c *client.Client, word string) ([]string, error) 
 			list = append(list, key)
 		}
 	}
-	return slices.Compact(list), nil
+	return complete(slices.Compact(list)), nil
+}
+
+// complete returns those of the names that a shell can complete. It would take a blank for the end of the word and a tab for the beginning
+// of a description, a terminal may act on other characters, and bytes that are no UTF-8 cannot be typed.
+func complete(names []string) []string {
+	return slices.DeleteFunc(names, func(name string) bool {
+		return !utf8.ValidString(name) || strings.ContainsFunc(name, func(r rune) bool { return r == ' ' || screen.Steers(r) })
+	})
 }
 
 func members(ctx context.Context, c *client.Client, _ string) ([]string, error) {
@@ -126,12 +134,12 @@ func members(ctx context.Context, c *client.Client, _ string) ([]string, error) 
 
 func users(ctx context.Context, c *client.Client, _ string) ([]string, error) {
 	r, err := c.UserList(ctx)
-	return r.GetUsers(), err
+	return complete(r.GetUsers()), err
 }
 
 func roles(ctx context.Context, c *client.Client, _ string) ([]string, error) {
 	r, err := c.RoleList(ctx)
-	return r.GetRoles(), err
+	return complete(r.GetRoles()), err
 }
 
 func leases(ctx context.Context, c *client.Client, _ string) ([]string, error) {

@@ -198,7 +198,7 @@ func (t *topView) view(c *choice, last *reading, width int, p screen.Paint) []st
 func drawMember(r, old *health.Round, i int, last *reading, width int, p screen.Paint) []string {
 	x, before := &r.Readings[i], r.Before(old, i)
 	m := summarizeMember(r, i, before)
-	lines := screen.Flow(width, p.In(screen.Bold, screen.Safe(cmp.Or(m.Name, m.Endpoint))), screen.Safe(m.Endpoint), m.Role, m.Version, "Esc goes back")
+	lines := screen.Flow(width, p.In(screen.Bold, screen.Safe(cmp.Or(m.Name, m.Endpoint))), screen.Safe(m.Endpoint), m.Role, screen.Safe(m.Version), "Esc goes back")
 	if m.Error != "" {
 		lines = append(lines, p.In(screen.Bad, screen.SafeLine(width, m.Error)))
 	}

@@ -280,7 +280,7 @@ func drawChosen(r, old *health.Round, width int, p screen.Paint, c *choice) []st
 	s := summarize(r, old)
 	leader := "no leader"
 	if s.Leader != "" {
-		leader = "leader " + s.Leader
+		leader = "leader " + screen.Safe(s.Leader)
 	}
 	var puts, ranges, txns, events float64
 	rates := false

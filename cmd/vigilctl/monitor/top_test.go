@@ -6,9 +6,11 @@ import (
 	"strings"
 	"testing"
 	"time"
+	"unicode/utf8"
 
 	"go.etcd.io/etcd/api/v3/etcdserverpb"
 
+	"vigil/cmd/vigilctl/probe"
 	"vigil/cmd/vigilctl/screen"
 	"vigil/internal/health"
 )
@@ -117,6 +119,39 @@ func TestChoice(t *testing.T) {
 	for _, k := range []screen.Key{"q", screen.Break} {
 		if !c.press(k, nil) {
 			t.Errorf("%s does not quit", k)
+		}
+	}
+}
+
+// TestTopIsSafe: a member chooses its name and version, and a terminal acts on none of their characters.
+func TestTopIsSafe(t *testing.T) {
+	const hostile = "\x1b[2J\u009b2J\xff\r\n\u202e"
+	old, now := twoRounds(t)
+	for _, r := range []*health.Round{old, now} {
+		for _, m := range r.Members {
+			m.Name = hostile
+		}
+		for i := range r.Readings {
+			if s := r.Readings[i].Status; s != nil {
+				s.Version, s.Errors = hostile, []string{hostile}
+			}
+		}
+		r.Readings[2].StatusErr, r.ListErr = errors.New(hostile), errors.New(hostile)
+	}
+	endpoint := now.Readings[0].Endpoint
+	failed := &reading{of: endpoint, err: errors.New(hostile)}
+	watched := &reading{of: endpoint, watchers: &watcherList{Matching: 1, Failed: []failedMember{{Member: hostile, Reason: hostile}},
+		Watchers: []watched{{Member: hostile, Watcher: probe.Watcher{Key: hostile, End: hostile, State: hostile, Client: hostile, User: hostile, Options: []string{hostile}}}}}}
+	for name, lines := range map[string][]string{
+		"all":      drawChosen(now, old, 0, screen.Paint{}, nil),
+		"chosen":   drawChosen(now, old, 80, screen.Paint{}, &choice{selected: endpoint}),
+		"one":      drawMember(now, old, 0, failed, 80, screen.Paint{}),
+		"watchers": drawMember(now, old, 0, watched, 0, screen.Paint{}),
+	} {
+		for _, l := range lines {
+			if !utf8.ValidString(l) || strings.ContainsFunc(l, screen.Steers) {
+				t.Errorf("%s: %q", name, l)
+			}
 		}
 	}
 }

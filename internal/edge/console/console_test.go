@@ -172,6 +172,23 @@ func TestEndOf(t *testing.T) {
 	}
 }
 
+// TestCloseEndsRound: the end of the console does not wait for members that do not answer.
+func TestCloseEndsRound(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &sampler{stopped: make(chan struct{}), read: func(ctx context.Context, id uint64) *reading {
+			<-ctx.Done()
+			return readingOf(t, id, 1, "")
+		}}
+		defer s.join([]uint64{1, 2})()
+		synctest.Wait() // the round has begun
+		begun := time.Now()
+		s.close()
+		if took := time.Since(begun); took > 0 {
+			t.Errorf("the end took %v", took)
+		}
+	})
+}
+
 // TestSampler: members are measured only while there is a reader and shortly after, by one goroutine for all readers.
 func TestSampler(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

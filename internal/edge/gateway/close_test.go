@@ -1,19 +1,30 @@
 package gateway
 
 import (
+	"bufio"
 	"context"
+	"crypto/ed25519"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
 	"errors"
 	"io"
+	"math/big"
+	"net"
 	"net/http"
 	"net/http/httptest"
+	"os"
 	"strings"
+	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"go.etcd.io/etcd/api/v3/etcdserverpb"
 	"golang.org/x/net/websocket"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/grpclog"
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
@@ -154,4 +165,115 @@ func TestErrorsBeforeAnswers(t *testing.T) {
 			}
 		}
 	}
+}
+
+// pipes is a listener of connections without buffers.
+type pipes struct {
+	accept chan net.Conn
+	closed chan struct{}
+}
+
+func (p pipes) Accept() (net.Conn, error) {
+	select {
+	case c := <-p.accept:
+		return c, nil
+	case <-p.closed:
+		return nil, net.ErrClosed
+	}
+}
+func (p pipes) Close() error   { close(p.closed); return nil }
+func (p pipes) Addr() net.Addr { return &net.UnixAddr{} }
+
+// libraryLines are the errors that the library of the gateway logs.
+var libraryLines lockedText
+
+type lockedText struct {
+	mu   sync.Mutex
+	text strings.Builder
+}
+
+func (l *lockedText) Write(b []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.Write(b)
+}
+
+// take returns the lines so far, and forgets them.
+func (l *lockedText) take() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	defer l.text.Reset()
+	return l.text.String()
+}
+
+func TestMain(m *testing.M) {
+	grpclog.SetLoggerV2(grpclog.NewLoggerV2(io.Discard, io.Discard, &libraryLines))
+	os.Exit(m.Run())
+}
+
+// selfSigned returns a certificate for tests.
+func selfSigned(t *testing.T) tls.Certificate {
+	_, key, err := ed25519.GenerateKey(rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	template := &x509.Certificate{SerialNumber: big.NewInt(1)}
+	der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key}
+}
+
+// TestCloseDoesNotWaitForReaders: clients that do not read the answer to their handshake, or the end of TLS, do not delay Close.
+func TestCloseDoesNotWaitForReaders(t *testing.T) {
+	t.Run("handshake", func(t *testing.T) { closeUnread(t, nil) })
+	t.Run("TLS", func(t *testing.T) {
+		closeUnread(t, &tls.Config{Certificates: []tls.Certificate{selfSigned(t)}, SessionTicketsDisabled: true})
+	})
+}
+
+// closeUnread opens a WebSocket, of which it reads no more than the answer to the handshake, and that only with TLS.
+func closeUnread(t *testing.T, secure *tls.Config) {
+	libraryLines.take()
+	synctest.Test(t, func(t *testing.T) {
+		g, err := New(Config{Conn: streams{}, MaxBodyBytes: 100})
+		if err != nil {
+			t.Fatal(err)
+		}
+		p := pipes{make(chan net.Conn), make(chan struct{})}
+		s := &http.Server{Handler: g}
+		go s.Serve(p)
+		defer s.Close()
+		ours, theirs := net.Pipe()
+		defer ours.Close()
+		if secure == nil {
+			p.accept <- theirs
+		} else {
+			p.accept <- tls.Server(theirs, secure)
+			ours = tls.Client(ours, &tls.Config{InsecureSkipVerify: true})
+		}
+		if _, err := io.WriteString(ours, "GET /v3/watch HTTP/1.1\r\nHost: a\r\nConnection: Upgrade\r\nUpgrade: websocket\r\nOrigin: http://a\r\n"+
+			"Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==\r\n\r\n"); err != nil {
+			t.Fatal(err)
+		}
+		if secure != nil {
+			if _, err := http.ReadResponse(bufio.NewReader(ours), nil); err != nil {
+				t.Fatal(err)
+			}
+		}
+		synctest.Wait()
+		begun := time.Now()
+		g.Close()
+		if took := time.Since(begun); took > 0 {
+			t.Errorf("Close took %v", took)
+		}
+		synctest.Wait()
+		today := time.Now().Format("2006/01/02") // by the clock of this test, which sets its lines apart from those of others
+		for line := range strings.Lines(libraryLines.take()) {
+			if strings.HasPrefix(line, today) {
+				t.Errorf("the library logs %s", line)
+			}
+		}
+	})
 }

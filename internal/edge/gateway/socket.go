@@ -42,6 +42,9 @@ type hijacking struct {
 	http.ResponseWriter
 	ctx  context.Context // that ends the writes
 	sock *socket         // nil before
+	// The end of gateway closes the connection, which ends the reading of the client's messages, and so the call. release prevents that.
+	gateway context.Context
+	release func() bool
 }
 
 // Hijack implements http.Hijacker.
@@ -52,7 +55,19 @@ func (h *hijacking) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 	}
 	h.sock = &socket{Conn: c}
 	h.sock.begin(h.ctx, c.SetWriteDeadline)
+	h.release = context.AfterFunc(h.gateway, func() {
+		h.sock.cut() // no errors of writes, which would be logged
+		closeSocket(c)
+	})
 	return h.sock, bufio.NewReadWriter(rw.Reader, bufio.NewWriter(h.sock)), nil
+}
+
+// closeSocket closes the socket of a connection. Only that: TLS would send its end first, for which it would wait if the client does not read.
+func closeSocket(c net.Conn) {
+	for inner, ok := c.(interface{ NetConn() net.Conn }); ok; inner, ok = c.(interface{ NetConn() net.Conn }) {
+		c = inner.NetConn()
+	}
+	c.Close()
 }
 
 // lines sends each line of an answer as a message, in frames of up to frameSize bytes.

@@ -29,7 +29,8 @@ func (g *Gateway) serveWebSocket(w http.ResponseWriter, r *http.Request) {
 	defer g.sockets.all.Done()
 	ctx, cancel := context.WithCancel(r.Context())
 	defer cancel()
-	h := &hijacking{ResponseWriter: w, ctx: ctx}
+	h := &hijacking{ResponseWriter: w, ctx: ctx, gateway: g.open, release: func() bool { return true }}
+	defer func() { h.release() }()
 	websocket.Server{
 		// Origins are checked by package httpd, and rights by the token.
 		Handshake: func(c *websocket.Config, r *http.Request) error {
@@ -41,9 +42,6 @@ func (g *Gateway) serveWebSocket(w http.ResponseWriter, r *http.Request) {
 		},
 		Handler: func(ws *websocket.Conn) {
 			defer h.sock.end()
-			defer context.AfterFunc(g.open, func() {
-				h.sock.Close() // ends the reading of the client's messages, and so the call
-			})()
 			g.converse(ctx, cancel, ws, h.sock, r)
 		},
 	}.ServeHTTP(h, r)
@@ -52,7 +50,7 @@ func (g *Gateway) serveWebSocket(w http.ResponseWriter, r *http.Request) {
 // converse serves a WebSocket until the call ends or the client disconnects, which cancels ctx.
 func (g *Gateway) converse(ctx context.Context, cancel func(), ws *websocket.Conn, sock *socket, r *http.Request) {
 	in, out := io.Pipe()
-	defer in.Close()
+	defer out.Close() // for both ends. The library would log another error than the end of the messages
 	post, err := http.NewRequestWithContext(ctx, http.MethodPost, r.URL.String(), in)
 	if err != nil {
 		return
@@ -69,6 +67,9 @@ func (g *Gateway) converse(ctx context.Context, cancel func(), ws *websocket.Con
 	go func() {
 		// The handler ends with the client, which would not read its answers.
 		_, err := io.Copy(out, ws)
+		if g.open.Err() != nil {
+			err = nil // the member stops
+		}
 		out.CloseWithError(err) // io.EOF if err is nil
 		cancel()
 	}()

@@ -5,7 +5,6 @@ import (
 	"errors"
 
 	"go.etcd.io/etcd/api/v3/etcdserverpb"
-	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
@@ -73,7 +72,7 @@ func (s lockStore) Follow(ctx context.Context, r watch.CreateRequest, next func(
 	for {
 		var err error
 		if batch, err = hub.Next(ctx, batch[:0]); errors.Is(err, watch.ErrClosed) {
-			return rpctypes.ErrGRPCStopped
+			return hub.ended()
 		} else if err != nil {
 			return transport.EndStatus(ctx, apierror.Status(err))
 		}

@@ -100,7 +100,7 @@ func (w *watchSession) fill(f *filling, room int) bool {
 	f.batch = batch
 	switch {
 	case errors.Is(err, watch.ErrClosed):
-		w.End(rpctypes.ErrGRPCStopped) // unless the stream has ended before
+		w.End(w.hub.ended()) // unless the stream has ended before
 		return false
 	case errors.Is(err, kv.ErrCorrupt):
 		w.End(rpctypes.ErrGRPCCorrupt)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"sync"
+	"sync/atomic"
 
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	"google.golang.org/grpc/codes"
@@ -29,6 +30,8 @@ type authorizedStream struct {
 	WatchStream
 	svc *service
 	ctx context.Context
+	// unknown is why a review has closed the hub's side: whether the client has its rights is not known.
+	unknown atomic.Pointer[error]
 }
 
 // open opens the hub's side of a stream for the client of a call.
@@ -59,7 +62,7 @@ func (st *authorizedStream) Create(r watch.CreateRequest) bool {
 	}
 	for {
 		r.Withheld = st.svc.cfg.WatchHub.Withheld()
-		if reason := st.denial(st.ctx, r.Key, r.End); reason != "" {
+		if reason, _ := st.denial(st.ctx, r.Key, r.End); reason != "" {
 			st.Refuse(reason)
 			return true
 		}
@@ -69,37 +72,62 @@ func (st *authorizedStream) Create(r watch.CreateRequest) bool {
 	}
 }
 
-// denial returns the reason why the client may not watch a range, empty if it may. ctx has the credentials of the client.
-func (st *authorizedStream) denial(ctx context.Context, key, end []byte) string {
+// denial returns the reason why the client may not watch a range, empty if it may. unknown is the reason as the status of a stream if
+// another member may know better. ctx has the credentials of the client.
+func (st *authorizedStream) denial(ctx context.Context, key, end []byte) (reason string, unknown error) {
 	if !st.svc.enabled() {
-		return ""
+		return "", nil
 	}
 	if len(key) == 0 {
 		key = []byte{0}
 	}
 	err := st.svc.cfg.Auth.MayWatch(ctx, key, end)
 	if err == nil {
-		return ""
+		return "", nil
 	}
 	answer := apierror.Status(err)
 	switch code := status.Code(answer); {
 	case code == codes.Unavailable:
-		return answer.Error() // it is not known, and another member may know
+		return answer.Error(), answer
 	case code == codes.Canceled, code == codes.DeadlineExceeded:
-		return rpctypes.ErrGRPCNoLeader.Error() // its token was not resolved in time
+		return rpctypes.ErrGRPCNoLeader.Error(), rpctypes.ErrGRPCNoLeader // its token was not resolved in time
 	case errors.Is(err, kv.ErrInvalidAuthToken), errors.Is(err, kv.ErrAuthOldRevision), errors.Is(err, kv.ErrUserEmpty):
-		return answer.Error()
+		return answer.Error(), nil
 	default:
-		return rpctypes.ErrGRPCPermissionDenied.Error()
+		return rpctypes.ErrGRPCPermissionDenied.Error(), nil
 	}
 }
 
-// review cancels the watchers of ranges that the client may not read any more. What it waits for ends with ctx.
+// review cancels the watchers of ranges that the client may not read any more. What it waits for ends with ctx. If the client's rights
+// are not known, the whole stream ends: the client continues at another member, whereas the end of a watcher is final for etcd's.
 func (st *authorizedStream) review(ctx context.Context) {
-	if st.svc.enabled() {
-		ctx = kv.WithCredentials(ctx, kv.CredentialsOf(st.ctx))
-		st.Revoke(func(key, end []byte) string { return st.denial(ctx, key, end) })
+	if !st.svc.enabled() {
+		return
 	}
+	ctx = kv.WithCredentials(ctx, kv.CredentialsOf(st.ctx))
+	var unknown error
+	st.Revoke(func(key, end []byte) string {
+		if unknown != nil {
+			return ""
+		}
+		var reason string
+		if reason, unknown = st.denial(ctx, key, end); unknown != nil {
+			return ""
+		}
+		return reason
+	})
+	if unknown != nil {
+		st.unknown.Store(&unknown)
+		st.WatchStream.Close()
+	}
+}
+
+// ended returns the status of the stream after the hub's side was closed.
+func (st *authorizedStream) ended() error {
+	if unknown := st.unknown.Load(); unknown != nil {
+		return *unknown
+	}
+	return rpctypes.ErrGRPCStopped
 }
 
 // reviewAll reviews every stream whenever users or roles have changed, until stop is closed. After that the hub delivers events
