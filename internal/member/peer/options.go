@@ -163,18 +163,15 @@ func (t *Transport) setSelfLocked(urls []string) {
 	}
 	t.mu.selfGiven, t.mu.self = slices.Clone(urls), nil
 	for _, u := range urls {
-		what := "others cannot dial a peer URL of this member; correct it with member update"
 		_, err := parseURL(u)
-		switch {
-		case err != nil:
-		case printable([]byte(u)) != u:
-			what, err = "the handshake cannot have a peer URL of this member; correct it with member update", fmt.Errorf("URL %q: not in ASCII", u)
-		default:
-			t.mu.self = append(t.mu.self, u)
+		if err == nil && printable([]byte(u)) != u {
+			err = fmt.Errorf("URL %q: not in ASCII", u)
 		}
 		if err != nil {
-			t.o.Logger.Warn(what, hexID("member-id", t.o.MemberID), slog.Any("error", err))
+			t.o.Logger.Warn("others cannot dial a peer URL of this member; correct it with member update", hexID("member-id", t.o.MemberID), slog.Any("error", err))
+			continue
 		}
+		t.mu.self = append(t.mu.self, u)
 	}
 	if n := len(t.mu.self); n > maxURLs {
 		t.mu.self = t.mu.self[:maxURLs]
