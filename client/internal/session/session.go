@@ -76,6 +76,7 @@ func (s *Session[W, R]) Cancel(w W) {
 	s.out = slices.DeleteFunc(s.out, func(r *wire.WatchRequest) bool { return r.Create != nil && r.Create.ID == id })
 	if len(s.out) < n {
 		s.answered(id) // it has none to wait for
+		s.mergeProgress()
 		return
 	}
 	s.send(&wire.WatchRequest{Cancel: &id})
@@ -96,6 +97,14 @@ func (s *Session[W, R]) RequestProgress() {
 	}
 	s.asked++
 	s.send(&wire.WatchRequest{})
+}
+
+// mergeProgress makes one request of those for progress that wait next to each other, after the request between them was
+// withdrawn.
+func (s *Session[W, R]) mergeProgress() {
+	n := len(s.out)
+	s.out = slices.CompactFunc(s.out, func(a, b *wire.WatchRequest) bool { return a.Progress() && b.Progress() })
+	s.asked -= int64(n - len(s.out))
 }
 
 // Progress handles an answer to a request for progress: all created watchers of the stream have received their events up to

@@ -166,3 +166,26 @@ func TestProgressRequestsAreBounded(t *testing.T) {
 		t.Errorf("%d requests wait, want 1", n)
 	}
 }
+
+// Requests for progress are one, too, after the request for a watcher between them was withdrawn.
+func TestProgressRequestsAroundWithdrawnWatchers(t *testing.T) {
+	s := open("a")
+	s.TakeRequests()
+	for range 1000 {
+		s.RequestProgress()
+		s.Create("b", &wire.WatchCreate{Key: "b"})
+		s.RequestProgress()
+		s.Cancel("b")
+	}
+	if n := len(s.TakeRequests()); n != 1 {
+		t.Errorf("%d requests wait, want 1", n)
+	}
+	// The merged requests have no answers to wait for.
+	s.Create("past", &wire.WatchCreate{Key: "past", Start: 3})
+	accept(t, s, 1, "a")
+	accept(t, s, s.last, "past")
+	s.RequestProgress()
+	if s.Progress(10); !slices.Contains(s.Progress(10), "past") {
+		t.Error("the answer to the second request sent is not progress of a watcher created before it")
+	}
+}
