@@ -46,6 +46,9 @@ type watchState struct {
 	sent    bool // the current stream has the request
 	created bool // some stream has created the watch
 	over    bool
+	// store is the revision of the store when the watch was created. Progress of the stream is that of the watch only
+	// above it: an answer to an older request may follow the creation.
+	store int64
 }
 
 func newWatchStream(env *cli.Env) *watchStream {
@@ -239,6 +242,9 @@ func (w *watchStream) handle(ctx context.Context, r *etcdserverpb.WatchResponse)
 				if err := w.print(ctx, one, r); err != nil {
 					return err
 				}
+				if rev := r.GetHeader().GetRevision(); rev > one.store {
+					one.resumeAt(rev + 1)
+				}
 			}
 		}
 		return nil
@@ -256,16 +262,29 @@ func (w *watchStream) handle(ctx context.Context, r *etcdserverpb.WatchResponse)
 		return w.cancel(ctx, one, r)
 	}
 	if r.GetCreated() {
-		one.created = true
+		one.created, one.store = true, r.GetHeader().GetRevision()
 		if one.create.StartRevision == 0 {
 			one.create.StartRevision = r.GetHeader().GetRevision() + 1
 		}
 		return nil
 	}
-	return w.print(ctx, one, r)
+	if err := w.print(ctx, one, r); err != nil {
+		return err
+	}
+	next := r.GetHeader().GetRevision() + 1
+	if n := len(r.GetEvents()); n > 0 {
+		next = r.GetEvents()[n-1].GetKv().GetModRevision() + 1
+	}
+	one.resumeAt(next)
+	return nil
 }
 
-// print prints events or progress of a watch, and sets the revision to resume at.
+// resumeAt moves the revision to resume at forward.
+func (one *watchState) resumeAt(rev int64) {
+	one.create.StartRevision = max(one.create.StartRevision, rev)
+}
+
+// print prints events or progress of a watch.
 func (w *watchStream) print(ctx context.Context, one *watchState, r *etcdserverpb.WatchResponse) error {
 	if err := printWatch(ctx, w.env, r, one.command); err != nil {
 		var e *exit.Error
@@ -274,11 +293,6 @@ func (w *watchStream) print(ctx context.Context, one *watchState, r *etcdserverp
 		}
 		return fmt.Errorf("%w: %w", errPrint, err)
 	}
-	next := r.GetHeader().GetRevision() + 1
-	if n := len(r.GetEvents()); n > 0 {
-		next = r.GetEvents()[n-1].GetKv().GetModRevision() + 1
-	}
-	one.create.StartRevision = max(one.create.StartRevision, next)
 	return nil
 }
 
