@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"strconv"
+	"time"
 )
 
 // numberError returns what is wrong with a text that is no number of the kind.
@@ -27,6 +28,12 @@ const (
 func Whole(s string) (int64, error) {
 	n, err := strconv.ParseInt(s, 10, 64)
 	return n, numberError(err, wholeNumber)
+}
+
+// Seconds returns a number of seconds as a duration: the longest one, of 292 years, for a number that is larger. No lease lives as long.
+func Seconds(n int64) time.Duration {
+	const most = int64(1<<63-1) / int64(time.Second)
+	return time.Duration(max(-most, min(n, most))) * time.Second
 }
 
 // Hex parses the ID of a lease, in hexadecimal.

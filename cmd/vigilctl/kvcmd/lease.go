@@ -198,8 +198,8 @@ func renewUntilEnd(env *cli.Env, s cli.Session, id int64) error {
 			if err := env.Print(show.KeepAlive(r)); err != nil {
 				return err
 			}
-			until = sent.Add(time.Duration(r.GetTTL()) * time.Second)
-			wait = max(time.Duration(r.GetTTL())*time.Second/3, renewPause)
+			ttl := command.Seconds(r.GetTTL())
+			until, wait = sent.Add(ttl), max(ttl/3, renewPause)
 		}
 		select {
 		case <-time.After(wait):

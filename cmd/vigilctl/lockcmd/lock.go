@@ -19,6 +19,7 @@ import (
 	"vigil/client"
 	"vigil/client/concurrency"
 	"vigil/cmd/vigilctl/cli"
+	"vigil/cmd/vigilctl/command"
 	"vigil/cmd/vigilctl/exit"
 	"vigil/cmd/vigilctl/show"
 )
@@ -33,7 +34,7 @@ A holder that fails to renew the lock for --ttl seconds loses it.`
 
 // Lock returns the command lock.
 func Lock(env *cli.Env) *cobra.Command {
-	var ttl int
+	var ttl int64
 	c := &cobra.Command{
 		Use:     "lock <lockname> [exec-command arg1 arg2 ...]",
 		Short:   "Hold a lock, for instance while a command runs",
@@ -43,10 +44,10 @@ func Lock(env *cli.Env) *cobra.Command {
 			if len(args) == 0 {
 				return exit.Usage("lock takes a lock name argument and an optional command to execute")
 			}
-			return env.RunUntilInterrupted(c, func(s cli.Session) error { return hold(env, s, args[0], args[1:], time.Duration(ttl)*time.Second) })
+			return env.RunUntilInterrupted(c, func(s cli.Session) error { return hold(env, s, args[0], args[1:], command.Seconds(ttl)) })
 		},
 	}
-	c.Flags().IntVar(&ttl, "ttl", 10, "`SECONDS` without a renewal after which the lock is lost")
+	c.Flags().Int64Var(&ttl, "ttl", 10, "`SECONDS` without a renewal after which the lock is lost")
 	return c
 }
 

@@ -8,13 +8,13 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"time"
 
 	"github.com/spf13/cobra"
 
 	"vigil/client"
 	"vigil/client/lease"
 	"vigil/cmd/vigilctl/cli"
+	"vigil/cmd/vigilctl/command"
 	"vigil/cmd/vigilctl/dumpfile"
 	"vigil/cmd/vigilctl/exit"
 	"vigil/cmd/vigilctl/keytext"
@@ -238,7 +238,7 @@ func (l *load) grantLease(ctx context.Context, c *client.Client, d *dumpfile.Lea
 		if !errors.Is(err, client.ErrLeaseNotFound) {
 			return err
 		}
-		_, err = l.keeper.Grant(ctx, time.Duration(d.TTL)*time.Second, client.WithLeaseID(id))
+		_, err = l.keeper.Grant(ctx, command.Seconds(d.TTL), client.WithLeaseID(id))
 		switch {
 		case err == nil:
 			l.done.leases++
