@@ -40,7 +40,7 @@ var member = []Mistake{
 		{"internal/member/replica/space.go", "case raised && (quota <= 0 || live < full/100*clearPercent):", "case raised && full < 0:"},
 	}},
 	{Name: "watch-kept", Promise: "a watch ends when its user loses the permission", Needs: "users", Edits: []Edit{
-		{"internal/edge/rpc/watchauth.go", "return st.denial(ctx, key, end) })", "return \"\" })"},
+		{"internal/edge/rpc/watchauth.go", "if reason, unknown = st.denial(ctx, key, end); unknown != nil {", "if unknown != nil {"},
 	}},
 	{Name: "position-ahead", Profile: "restarts", Promise: "data and their position in the raft log are on disk together", Needs: "restarts", Edits: []Edit{
 		{"internal/member/replica/apply.go", "a.at = history.Applied{Term: e.GetTerm(), Index: e.GetIndex()}", "a.at = history.Applied{Term: e.GetTerm(), Index: e.GetIndex() + e.GetIndex()%50/49}"},
