@@ -62,7 +62,7 @@ const (
 	DowngradeBegin VersionOp = iota + 1
 	// DowngradeEnd clears Target.
 	DowngradeEnd
-	// VersionSet sets Cluster.
+	// VersionSet sets Cluster, if Next still allows it.
 	VersionSet
 )
 

@@ -49,6 +49,9 @@ const LevelVersions uint64 = 2
 // LevelTimes is the first level at which the times of revisions are recorded.
 const LevelTimes uint64 = 3
 
+// LevelVersionSetChecked is the first level at which kv.VersionSet is checked when it is applied: members of an older version do not.
+const LevelVersionSetChecked uint64 = 3
+
 // Request is one request of a group: exactly one of the pointers is set.
 type Request struct {
 	// Identity is the user of the request; zero for none.

@@ -68,7 +68,10 @@ func (m *Machine) changeVersion(c kv.VersionChange) error {
 		}
 		next.Target = kv.Version{}
 	case kv.VersionSet:
-		next.Cluster = c.Version
+		// Its proposer may not have known changes that are before it in the log. It has no effect then, and the leader looks again.
+		if next.Next(c.Version) == c.Version || m.members.Level() < LevelVersionSetChecked {
+			next.Cluster = c.Version
+		}
 	}
 	if next == m.versions {
 		return nil

@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"vigil/internal/kv"
+	"vigil/internal/state/cluster"
 	"vigil/internal/store/history"
 )
 
@@ -46,6 +47,39 @@ func TestVersions(t *testing.T) {
 	b.reopen()
 	if after := b.m.Versions(); after != before {
 		t.Errorf("after reopening: %v, before: %v", after, before)
+	}
+}
+
+// A leader proposes the level that the cluster should speak by what it has applied. Changes of the target may be in the log before that.
+func TestLateVersionSet(t *testing.T) {
+	v := func(minor uint32) kv.Version { return kv.Version{Major: 3, Minor: minor} }
+	type change = kv.VersionChange
+	cancelled := []change{{Op: kv.DowngradeBegin, Version: v(6)}, {Op: kv.DowngradeEnd}, {Op: kv.VersionSet, Version: v(6)}}
+	again := []change{{Op: kv.DowngradeBegin, Version: v(6)}, {Op: kv.VersionSet, Version: v(6)}, {Op: kv.DowngradeEnd},
+		{Op: kv.DowngradeBegin, Version: v(5)}, {Op: kv.VersionSet, Version: v(7)}}
+	for _, c := range []struct {
+		level   uint64
+		changes []change
+		want    kv.Versions
+	}{
+		{Level, cancelled, kv.Versions{Cluster: v(7)}},
+		{Level, again, kv.Versions{Cluster: v(6), Target: v(5)}},
+		{Level, append(again[:3:3], change{Op: kv.VersionSet, Version: v(7)}), kv.Versions{Cluster: v(7)}},
+		{Level, []change{{Op: kv.VersionSet, Version: v(8)}, {Op: kv.VersionSet, Version: v(7)}}, kv.Versions{Cluster: v(8)}},
+		// Members of an older version apply them.
+		{LevelVersions, cancelled, kv.Versions{Cluster: v(6)}},
+		{LevelVersions, again, kv.Versions{Cluster: v(7), Target: v(5)}},
+	} {
+		b := newBox(t)
+		b.request(1, &Request{Attributes: &cluster.Member{ID: b.m.Members().IDs()[0], Name: "a", ClientURLs: []string{"http://c:1"}, Level: c.level}})
+		for _, change := range c.changes {
+			if res := b.request(1, &Request{Version: &change}); res.Err != nil {
+				t.Error(res.Err)
+			}
+		}
+		if got := b.m.Versions(); got != c.want {
+			t.Errorf("%v at level %d: %v, want %v", c.changes, c.level, got, c.want)
+		}
 	}
 }
 
