@@ -10,7 +10,7 @@ var lease = []Mistake{
 		{"internal/member/replica/lessor/lessor.go", "\tdefault:\n\t\tl.stopCounting()\n", "\tdefault:\n"},
 		{"internal/state/fsm/refuse.go", " || r.LeaseExpire != nil && r.LeaseExpire.Term != term", ""},
 	}},
-	{Name: "unconfirmed-keepalive", Profile: "leases", Promise: "a leader promises a TTL only after a quorum has confirmed it", Needs: "leases, isolation from members", Edits: []Edit{
+	{Name: "unconfirmed-keepalive", Profile: "promises", Promise: "a leader promises a TTL only after a quorum has confirmed it", Needs: "leases, isolation from members", Edits: []Edit{
 		{"internal/member/replica/lessor/answer.go", "if err := l.o.Pipeline.Linearize(ctx); err != nil {\n\t\t\treturn Answer{}, err\n\t\t}\n\t\ts, err", "s, err"},
 	}},
 	{Name: "follower-keepalive", Promise: "the leader renews a lease", Needs: "leases", Edits: []Edit{

@@ -54,6 +54,8 @@ var profiles = []profile{
 		shape: func(p *Plan, _ *rand.Rand) {
 			p.Clients, p.Workers, p.Watchers, p.Think = 3, 1, 1, 2*time.Second
 		}},
+	{name: "promises", aim: "keep-alives at a leader that stood still while another one was elected, and has not noticed it", faulty: 50 * time.Second, pace: 5 * time.Second,
+		faults: []string{"pause"}, work: []string{"leases"}, shape: shapePromises},
 	{name: "locks", aim: "locks and elections", faulty: 40 * time.Second, pace: 4 * time.Second,
 		faults: []string{"kill", "broken connections", "pause", "isolation", "leader transfers", "hits at the end of leases"}, work: []string{"locks"}},
 	{name: "users", aim: "permissions", faulty: 30 * time.Second, pace: 3 * time.Second,
@@ -182,6 +184,19 @@ func shapeLeases(p *Plan, rng *rand.Rand) {
 				p.Faults = append(p.Faults, f)
 			}
 		}
+	}
+	slices.SortStableFunc(p.Faults, func(a, b Fault) int { return int(a.At - b.At) })
+}
+
+// shapePromises lets leaders stand still until another one is elected, and learn only seconds later that they are deposed.
+func shapePromises(p *Plan, rng *rand.Rand) {
+	p.Clients, p.Workers, p.Watchers, p.Think = 6, 1, 1, 2*time.Second
+	for n := range p.Faults {
+		f := &p.Faults[n]
+		f.A, f.For = theLeader, 2*time.Second+time.Duration(rng.Int64N(int64(1500*time.Millisecond)))
+		cut := *f
+		cut.Kind, cut.For = "isolation from members", f.For+2*time.Second
+		p.Faults = append(p.Faults, cut)
 	}
 	slices.SortStableFunc(p.Faults, func(a, b Fault) int { return int(a.At - b.At) })
 }
