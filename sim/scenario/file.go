@@ -5,11 +5,15 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"slices"
 
 	"vigil/sim/scenario/setup"
 )
+
+// mostPlaces is the number of machines for members that have an address.
+const mostPlaces = 100
 
 // Case is a plan in a file. It stays the same when seeds give other plans.
 type Case struct {
@@ -32,6 +36,9 @@ func ReadCase(file string) (c Case, err error) {
 	d.DisallowUnknownFields()
 	if err := d.Decode(&c); err != nil {
 		return c, fmt.Errorf("%s: %w", file, err)
+	}
+	if _, err := d.Token(); err != io.EOF {
+		return c, fmt.Errorf("%s: there is something after the plan", file)
 	}
 	if err := c.Plan.validate(); err != nil {
 		return c, fmt.Errorf("%s: %w", file, err)
@@ -57,6 +64,18 @@ func (p *Plan) validate() error {
 	}
 	if p.Clients < 1 || p.Workers < 1 || p.Think <= 0 {
 		bad("%d processes of %d clients that pause for up to %v: need at least one, and a pause", p.Clients, p.Workers, p.Think)
+	}
+	if p.Places > mostPlaces {
+		bad("%d places: at most %d", p.Places, mostPlaces)
+	}
+	if p.Watchers < 0 || p.Faulty <= 0 {
+		bad("%d watchers, faults for %v: need a time, and no less than 0 watchers", p.Watchers, p.Faulty)
+	}
+	if p.Heartbeats != 0 && p.Heartbeats < fewHeartbeats {
+		bad("%d heartbeats in an election timeout: members need at least %d", p.Heartbeats, fewHeartbeats)
+	}
+	if p.QuotaBytes < 0 || p.ScrubPause < 0 || p.CompareInterval < 0 {
+		bad("a quota of %d bytes, pauses of %v and %v: none may be negative", p.QuotaBytes, p.ScrubPause, p.CompareInterval)
 	}
 	if p.Wave < 0 || p.Lull < 0 || p.Lull > 0 && p.Wave == 0 {
 		bad("waves of %v and lulls of %v: lulls need waves between them", p.Wave, p.Lull)

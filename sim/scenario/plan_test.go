@@ -1,6 +1,7 @@
 package scenario
 
 import (
+	"os"
 	"path/filepath"
 	"reflect"
 	"slices"
@@ -103,14 +104,20 @@ func TestCase(t *testing.T) {
 		t.Errorf("%+v, %v", got, err)
 	}
 	c.Plan.Faults = []Fault{{Kind: "rain", A: 9}}
-	c.Plan.Workers = 0
+	c.Plan.Workers, c.Plan.Watchers, c.Plan.Heartbeats, c.Plan.QuotaBytes, c.Plan.Places = 0, -1, 2, -1, 1000
 	if err := c.Write(file); err != nil {
 		t.Fatal(err)
 	}
 	_, err := ReadCase(file)
-	for _, want := range []string{`"rain"`, "target", "clients"} {
+	for _, want := range []string{`"rain"`, "target", "clients", "watchers", "heartbeats", "quota", "places"} {
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("no word about %s: %v", want, err)
 		}
+	}
+	if err := os.WriteFile(file, []byte("{} {}"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := ReadCase(file); err == nil || !strings.Contains(err.Error(), "after the plan") {
+		t.Errorf("two plans in a file: %v", err)
 	}
 }

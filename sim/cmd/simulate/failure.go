@@ -110,5 +110,9 @@ func shrink(g *world.Guest, f *failure) {
 		fmt.Fprintln(os.Stderr, err)
 		return
 	}
+	if f.job.mistake != "" {
+		fmt.Printf("again: simulate -corpus . -planted %s\n", f.job.mistake)
+		return
+	}
 	fmt.Printf("again: simulate -plan %s\n", file)
 }

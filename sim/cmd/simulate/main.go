@@ -7,6 +7,7 @@ import (
 	"errors"
 	"flag"
 	"fmt"
+	"math"
 	"os"
 	"runtime/debug"
 	"runtime/pprof"
@@ -96,6 +97,7 @@ func (o *options) check(rest []string) (first uint64, version string, err error)
 	number, version, at := strings.Cut(o.seed, "@")
 	first, err = strconv.ParseUint(number, 10, 64)
 	bad(err != nil || at && version == "", "-seed %q is not a number, or a number@version", o.seed)
+	bad(err == nil && first > math.MaxUint64-o.seeds, "-seed %d: there are no %d seeds from it on, the last one is %d", first, o.seeds, uint64(math.MaxUint64-1))
 	bad(len(rest) > 0, "%q is not expected, only options are", rest)
 	bad(o.seeds == 0 || o.parallel < 1 || o.replays < 1, "-seeds, -parallel and -replays must be at least 1")
 	bad(!(o.hours >= 0), "-hours must not be negative")
@@ -113,11 +115,31 @@ func (o *options) check(rest []string) (first uint64, version string, err error)
 		}
 	}
 	bad(sources > 1, "only one of -plan, -corpus and -hours can be given")
-	bad(sources > 0 && version != "", "-seed %s has no use with -plan, -corpus or -hours", o.seed)
+	bad((sources > 0 || o.planted != "") && version != "", "-seed %s has no use with -plan, -corpus, -hours or -planted", o.seed)
+	bad(o.planted != "" && (o.log != "" || o.replays > 1), "-log and -replays are not for -planted")
 	bad(o.planted != "" && (o.plan != "" || o.hours > 0), "-planted takes seeds or -corpus")
 	bad(o.trace != "" && (o.seeds > 1 || o.hours > 0 || o.corpus != ""), "-trace is for one seed or plan")
+	bad(o.trace != "" && o.trace == o.log, "-trace and -log are one file")
+	for _, f := range []struct{ name, file string }{{"-log", o.log}, {"-trace", strings.TrimPrefix(o.trace, "-")}} {
+		if err := writable(f.file); err != nil {
+			errs = append(errs, fmt.Errorf("%s cannot be written: %w", f.name, err))
+		}
+	}
 	bad(o.format != "text" && o.format != "md" && o.format != "json", "-format %q is not text, md or json", o.format)
 	return first, version, errors.Join(errs...)
+}
+
+// writable returns why a file, if there is a name, cannot be written. Nothing is lost of one that exists. A run of hours must not end with
+// that.
+func writable(file string) error {
+	if file == "" {
+		return nil
+	}
+	f, err := os.OpenFile(file, os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o644)
+	if err != nil {
+		return err
+	}
+	return f.Close()
 }
 
 // checkVersion rejects a seed of another version of the code, for which it has no meaning.

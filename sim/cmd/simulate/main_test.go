@@ -14,6 +14,7 @@ import (
 
 // TestOptions: wrong options are rejected before anything is built.
 func TestOptions(t *testing.T) {
+	dir := t.TempDir()
 	for want, change := range map[string]func(o *options){
 		"":                 func(o *options) {},
 		"-seed \"x\"":      func(o *options) { o.seed = "x" },
@@ -29,6 +30,13 @@ func TestOptions(t *testing.T) {
 		"-trace":           func(o *options) { o.seeds, o.trace = 2, "-" },
 		"-format \"x\"":    func(o *options) { o.format = "x" },
 		"-planted takes":   func(o *options) { o.planted, o.plan = "no-sync", "p" },
+		"seeds from it on": func(o *options) { o.seed, o.seeds = "5", 1<<64-1 },
+		"from it on":       func(o *options) { o.seed = "18446744073709551615" },
+		"-hours or -plant": func(o *options) { o.seed, o.planted = "1@2", "no-sync" },
+		"not for -planted": func(o *options) { o.planted, o.log = "no-sync", filepath.Join(dir, "log") },
+		"-log cannot be":   func(o *options) { o.log = filepath.Join(dir, "none", "log") },
+		"-trace cannot be": func(o *options) { o.trace = filepath.Join(dir, "none", "trace") },
+		"are one file":     func(o *options) { o.log, o.trace = filepath.Join(dir, "x"), filepath.Join(dir, "x") },
 		"is not expected":  nil,
 		"seed 7@0bad is n": func(o *options) { o.seed = "7@0bad" },
 	} {
@@ -70,7 +78,8 @@ func TestFailure(t *testing.T) {
 	for violation, want := range map[string]string{
 		"m0 ended by itself at 3s: exit": "end of a process",
 		"the first write to the members after the faults had ended at 25s was acknowledged at 0s": "no recovery",
-		"the count is wrong": "check",
+		"failed without a fault: client 3": "no recovery",
+		"the count is wrong":               "check",
 	} {
 		if by, _ := plainest(check.Violations{violation}); by != want {
 			t.Errorf("%q is found by %q, want %q", violation, by, want)

@@ -173,7 +173,8 @@ func plainest(all check.Violations) (by, violation string) {
 		switch {
 		case strings.Contains(v, "ended by itself"), strings.Contains(v, ": panic:"), strings.Contains(v, ": fatal error:"):
 			by, violation = "end of a process", v
-		case strings.Contains(v, "after the last fault has ended"), strings.Contains(v, "after the faults had ended"):
+		case strings.Contains(v, "after the last fault has ended"), strings.Contains(v, "after the faults had ended"),
+			strings.Contains(v, " without a fault"):
 			if by == "check" {
 				by, violation = "no recovery", v
 			}

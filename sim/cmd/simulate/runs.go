@@ -192,6 +192,7 @@ func (o *options) runJob(g *world.Guest, j job) (fail *failure, simulated time.D
 		}
 		if n > 0 && r.Hash != hash {
 			fmt.Printf("%s: replay %d has the hash %s, not %s\n", j.name, n+1, r.Hash, hash)
+			j.again += fmt.Sprintf(" -replays %d", o.replays)
 			return &failure{job: j, kind: "the hash of a replay differs"}, simulated
 		}
 		hash = r.Hash
