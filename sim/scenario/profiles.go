@@ -20,8 +20,9 @@ type profile struct {
 	pace time.Duration
 	// faulty is how long faults begin, if the caller does not say it.
 	faulty time.Duration
-	// shape changes a drawn plan, unless it is nil.
+	// shape changes a drawn plan, unless it is nil. It adds faults of the kinds of added.
 	shape func(p *Plan, rng *rand.Rand)
+	added []string
 }
 
 // Mixed is the profile of NewPlan, with all faults and work.
@@ -55,7 +56,7 @@ var profiles = []profile{
 			p.Clients, p.Workers, p.Watchers, p.Think = 3, 1, 1, 2*time.Second
 		}},
 	{name: "promises", aim: "keep-alives at a leader that stood still while another one was elected, and has not noticed it", faulty: 50 * time.Second, pace: 5 * time.Second,
-		faults: []string{"pause"}, work: []string{"leases"}, shape: shapePromises},
+		faults: []string{"pause"}, work: []string{"leases"}, shape: shapePromises, added: []string{"isolation from members"}},
 	{name: "locks", aim: "locks and elections", faulty: 40 * time.Second, pace: 4 * time.Second,
 		faults: []string{"kill", "broken connections", "pause", "isolation", "leader transfers", "hits at the end of leases"}, work: []string{"locks"}},
 	{name: "users", aim: "permissions", faulty: 30 * time.Second, pace: 3 * time.Second,
