@@ -16,11 +16,22 @@ func (o *AlarmOp) String() string {
 	return fmt.Sprintf("alarm raised: called %v returned %v, not after revision %d, cleared after %v", o.Call, o.Ret, o.Rev, o.Cleared)
 }
 
-// CheckAlarms checks that no write which needs space was made while an alarm NOSPACE was active: a revision that the first
+// CheckAlarms checks that no write which needs space, nor a lease, was made while an alarm NOSPACE was active: a revision that the first
 // watcher received meanwhile may be older, an operation that was called and acknowledged meanwhile is not. Neither is one that was
 // called before, if its revision is later than the alarm.
-func CheckAlarms(ops []Op, alarms []AlarmOp) Violations {
+func CheckAlarms(ops []Op, leases []LeaseOp, alarms []AlarmOp) Violations {
 	var v Violations
+	for n := range leases {
+		o := &leases[n]
+		if o.Outcome != Acked || o.Gone || o.Kind != Grant && o.Kind != Attach {
+			continue
+		}
+		for i := range alarms {
+			if a := &alarms[i]; (a.Ret < o.Call || a.Rev < o.Rev) && o.Ret < a.Cleared {
+				v.Add("a lease took space in spite of an alarm: %v: %v", a, o)
+			}
+		}
+	}
 	for n := range ops {
 		o := &ops[n]
 		if o.Outcome != Acked || !o.Wrote() || o.Kind == Del {

@@ -26,7 +26,26 @@ func TestCheckAlarms(t *testing.T) {
 	} {
 		o := put
 		c.change(&o)
-		if v := CheckAlarms([]Op{o}, active); len(v) != c.bad {
+		if v := CheckAlarms([]Op{o}, nil, active); len(v) != c.bad {
+			t.Errorf("%s: %q", c.name, v)
+		}
+	}
+	lease := LeaseOp{Kind: Grant, Outcome: Acked, Call: 2500 * time.Millisecond, Ret: 3 * time.Second}
+	for _, c := range []struct {
+		name   string
+		change func(*LeaseOp)
+		bad    int
+	}{
+		{"a lease", func(*LeaseOp) {}, 1},
+		{"a key of a lease", func(o *LeaseOp) { o.Kind, o.Rev = Attach, 9 }, 1},
+		{"a lease that is gone", func(o *LeaseOp) { o.Kind, o.Gone = Attach, true }, 0},
+		{"a keep-alive", func(o *LeaseOp) { o.Kind = KeepAlive }, 0},
+		{"a rejected lease", func(o *LeaseOp) { o.Outcome = Refused }, 0},
+		{"answered after it was cleared", func(o *LeaseOp) { o.Ret = 5 * time.Second }, 0},
+	} {
+		o := lease
+		c.change(&o)
+		if v := CheckAlarms(nil, []LeaseOp{o}, active); len(v) != c.bad {
 			t.Errorf("%s: %q", c.name, v)
 		}
 	}

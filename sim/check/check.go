@@ -1,6 +1,7 @@
 package check
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -18,7 +19,8 @@ func (v *Violations) Add(format string, args ...any) {
 
 // Check compares the answers to clients with the history, which must be complete:
 //
-//  1. revisions follow each other, and versions and creation revisions are those of the events before;
+//  1. revisions follow each other, and versions and creation revisions are those of the events before; each key changes once in a
+//     revision, and the writes of listed keys happen once;
 //  2. an acknowledged write is the change at its revision, and each change belongs to exactly one operation;
 //  3. a read, also that of a transaction whose condition failed, returned the state at its revision;
 //  4. revisions agree with the clock: an operation that was called after another one returned, or after an event
@@ -39,6 +41,7 @@ func Check(h *History, ops []Op, patience time.Duration) Violations {
 
 func checkHistory(v *Violations, h *History) {
 	now := map[string]Item{}
+	listed := map[string]int64{} // the revisions of the values of listed keys
 	for k, i := range h.Start {
 		now[k] = i
 	}
@@ -47,9 +50,11 @@ func checkHistory(v *Violations, h *History) {
 		if len(r.Events) == 0 {
 			v.Add("nothing happened at revision %d", rev)
 		}
-		for _, e := range r.Events {
+		for i, e := range r.Events {
 			before, was := now[e.Key]
 			switch {
+			case slices.ContainsFunc(r.Events[:i], func(o Event) bool { return o.Key == e.Key }):
+				v.Add("revision %d changes a key twice: %v", rev, r.Events)
 			case e.Mod != rev:
 				v.Add("an event of revision %d says %d: %v", rev, e.Mod, e)
 			case e.Deleted && (!was || e.Version != 0):
@@ -60,9 +65,16 @@ func checkHistory(v *Violations, h *History) {
 			}
 			if e.Deleted {
 				delete(now, e.Key)
-			} else {
-				now[e.Key] = e.Item
+				continue
 			}
+			now[e.Key] = e.Item
+			if !strings.HasPrefix(e.Key, PagePrefix) {
+				continue
+			}
+			if listed[e.Value] != 0 {
+				v.Add("revisions %d and %d are the same write: %v", listed[e.Value], rev, e)
+			}
+			listed[e.Value] = rev
 		}
 	}
 }
@@ -161,6 +173,9 @@ func checkReads(v *Violations, t *timeline, ops []Op) {
 		case o.Kind == Page && o.Page.Rev != 0:
 			rev = o.Page.Rev
 		}
+		if rev > o.Rev {
+			v.Add("it has a revision that the member did not have: %v", o)
+		}
 		if o.Wrote() {
 			rev-- // what a write found was there before it
 		}
@@ -218,7 +233,7 @@ func checkOrder(v *Violations, h *History, ops []Op, revs []int64) {
 		by  *Op
 	}
 	var known []moment
-	called := map[int64]*Op{}
+	called := map[int64]*Op{} // the write of each revision, later: the one up to it that was called last
 	for n := range ops {
 		o := &ops[n]
 		if o.Outcome == Acked && o.Kind != Pinned {
@@ -229,7 +244,11 @@ func checkOrder(v *Violations, h *History, ops []Op, revs []int64) {
 		}
 	}
 	for n, r := range h.Revs {
-		known = append(known, moment{r.Seen, h.Base + 1 + int64(n), nil})
+		rev := h.Base + 1 + int64(n)
+		known = append(known, moment{r.Seen, rev, nil})
+		if before := called[rev-1]; before != nil && (called[rev] == nil || before.Call > called[rev].Call) {
+			called[rev] = before
+		}
 	}
 	slices.SortFunc(known, func(a, b moment) int { return int(a.at - b.at) })
 	order := make([]int, len(ops))
@@ -260,27 +279,50 @@ func checkOrder(v *Violations, h *History, ops []Op, revs []int64) {
 			v.Add("stale: revision %d was known at %v, by %s: %v", floor.rev, floor.at, by, o)
 		}
 		if w := called[rev]; w != nil && o.Outcome == Acked && w.Call > o.Ret {
-			v.Add("it saw revision %d before that was asked for by %v: %v", rev, w, o)
+			v.Add("it saw revision %d before one up to it was asked for by %v: %v", rev, w, o)
 		}
 	}
 }
 
-// CheckLocal checks serializable reads: the revision of one run of a member never decreases. check compares
-// their results.
+// CheckLocal checks serializable reads: the revision of one run of a member never decreases, and is not below that of an answer of
+// this run to any client. check compares their results.
 func CheckLocal(ops []Op) Violations {
 	var v Violations
 	type process struct{ member, run, client int }
-	newest := map[process]*Op{}
+	answers := map[process][]*Op{}
+	var processes []process // in order of their first calls
 	for n := range ops {
 		o := &ops[n]
-		if o.Outcome != Acked || !o.local() {
+		if o.Outcome != Acked {
 			continue
 		}
-		p := process{o.Member, o.Run, o.Client}
-		if before := newest[p]; before != nil && before.Ret < o.Call && o.Rev < before.Rev {
-			v.Add("member %d went back: %v after %v", o.Member, o, before)
+		p := process{member: o.Member, run: o.Run}
+		if o.Member < 0 {
+			if !o.local() {
+				continue // of any member
+			}
+			p.client = o.Client
 		}
-		newest[p] = o
+		if answers[p] == nil {
+			processes = append(processes, p)
+		}
+		answers[p] = append(answers[p], o)
+	}
+	for _, p := range processes {
+		all := answers[p]
+		byRet := slices.SortedStableFunc(slices.Values(all), func(a, b *Op) int { return cmp.Compare(a.Ret, b.Ret) })
+		slices.SortStableFunc(all, func(a, b *Op) int { return cmp.Compare(a.Call, b.Call) })
+		var newest *Op
+		for _, o := range all {
+			for ; len(byRet) > 0 && byRet[0].Ret < o.Call; byRet = byRet[1:] {
+				if newest == nil || byRet[0].Rev > newest.Rev {
+					newest = byRet[0]
+				}
+			}
+			if newest != nil && o.Rev < newest.Rev && (o.local() || o.Kind == Pinned) {
+				v.Add("member %d went back: %v after %v", p.member, o, newest)
+			}
+		}
 	}
 	return v
 }

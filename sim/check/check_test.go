@@ -17,6 +17,8 @@ type sim struct {
 	h    *History
 	ops  []Op
 	w    Record
+	// compactions are those that clients requested.
+	compactions Compactions
 }
 
 var keys = []string{"k/a", "k/b", "k/c", "k/d", "k/e", "k/f"}
@@ -123,7 +125,7 @@ func (s *sim) next(key, value string, rev int64) Item {
 func (s *sim) check() Violations {
 	v := Check(s.h, s.ops, time.Minute)
 	v = append(v, CheckLocal(s.ops)...)
-	return append(v, CheckWatch(s.h, s.h.Timeline(), &s.w, 0)...)
+	return append(v, CheckWatch(s.h, s.h.Timeline(), &s.w, s.compactions)...)
 }
 
 // op returns a random operation that a condition holds for.
@@ -204,7 +206,7 @@ func TestTampered(t *testing.T) {
 			o.Rev -= 12
 			o.Found = t.one(o.Key, o.Rev)
 		}},
-		{"a read of the future", "before that was asked for", func(s *sim) {
+		{"a read of the future", "was asked for by", func(s *sim) {
 			o := s.op(func(o *Op) bool { return o.Outcome == Acked && o.Kind == Scan && o.Rev < s.h.Last()-10 })
 			o.Rev += 8
 			o.Found = s.h.Timeline().states(o.Rev)
@@ -235,6 +237,35 @@ func TestTampered(t *testing.T) {
 			}
 			o := all[len(all)-1]
 			o.Rev = all[0].Rev - 1
+		}},
+		{"a member that goes back for another client", "went back", func(s *sim) {
+			o := s.op(func(o *Op) bool { return o.Kind == Local && o.Outcome == Acked && o.Client == 1 && o.Rev > s.h.Base+30 })
+			o.Rev -= 25
+			o.Found = s.h.Timeline().states(o.Rev)
+		}},
+		{"a revision that the member did not have", "did not have", func(s *sim) {
+			o := s.op(func(o *Op) bool { return o.Kind == Pinned && o.Outcome == Acked && o.Expect > s.h.Base })
+			o.Rev = o.Expect - 1
+		}},
+		{"a key twice in a revision", "changes a key twice", func(s *sim) {
+			o := s.op(func(o *Op) bool { return o.Kind == Put && o.Outcome == Acked })
+			r := s.h.at(o.Rev)
+			again := r.Events[0]
+			again.Version++
+			r.Events = append(r.Events, again)
+		}},
+		{"no former value before a compaction", "before", func(s *sim) {
+			n := s.message(1)
+			for s.w.Messages[n].Before[0] == nil {
+				n = s.message(1)
+			}
+			s.w.Messages[n].Before[0] = nil
+			s.compactions = Compactions{{At: s.w.Messages[n].At + 1, Rev: s.h.Last()}}
+		}},
+		{"a compaction that was requested later", "not requested", func(s *sim) {
+			m := Message{At: s.w.Messages[5].At, Rev: 400, Compacted: true}
+			s.w.Messages = slices.Insert(s.w.Messages, 5, m)
+			s.compactions = Compactions{{At: m.At + 1, Rev: 500}}
 		}},
 		{"a missing event", "not reliable", func(s *sim) {
 			n := s.message(1)
@@ -307,10 +338,10 @@ func TestUncertainty(t *testing.T) {
 		t.Error(strings.Join(v, "\n"))
 	}
 	w := Record{Name: "w", Next: 2, Messages: []Message{{Rev: 3, Compacted: true}, {Events: h.Revs[1].Events, Before: []*Item{nil}}}}
-	if v := CheckWatch(h, h.Timeline(), &w, 3); len(v) > 0 {
+	if v := CheckWatch(h, h.Timeline(), &w, Compactions{{Rev: 3}}); len(v) > 0 {
 		t.Error(strings.Join(v, "\n"))
 	}
-	if v := CheckWatch(h, h.Timeline(), &w, 2); len(v) == 0 {
+	if v := CheckWatch(h, h.Timeline(), &w, Compactions{{Rev: 2}}); len(v) == 0 {
 		t.Error("a compaction that was not requested was accepted")
 	}
 }
@@ -340,9 +371,28 @@ func TestWatchOptions(t *testing.T) {
 		{"a former value of another revision", "before", Record{Next: 4, Messages: []Message{one(del, &a1)}}},
 		{"the past of a watch from the future", "not ordered", Record{Next: 3, Messages: []Message{one(put1, nil), one(put2, &a1), one(del, &a2)}}},
 	} {
-		got := strings.Join(CheckWatch(h, h.Timeline(), &test.w, 0), "\n")
+		got := strings.Join(CheckWatch(h, h.Timeline(), &test.w, nil), "\n")
 		if test.want == "" && got != "" || !strings.Contains(got, test.want) {
 			t.Errorf("%s: want %q, got %q", test.name, test.want, got)
 		}
+	}
+}
+
+// TestNotice: what an answer named existed then, and so did all before it.
+func TestNotice(t *testing.T) {
+	h := &History{Base: 1, Revs: []Revision{{Seen: 10}, {Seen: 50}, {Seen: 40}, {Seen: 60}}}
+	h.Notice([]Moment{{At: 45, Rev: 5}, {At: 30, Rev: 3}, {At: 5, Rev: 1}, {At: 70, Rev: 5}, {At: 39, Rev: 9}})
+	for n, want := range []time.Duration{10, 30, 39, 39} {
+		if got := h.Revs[n].Seen; got != want {
+			t.Errorf("revision %d was there at %d, want %d", n+2, got, want)
+		}
+	}
+}
+
+// TestListedTwice: a write of a listed key happens once.
+func TestListedTwice(t *testing.T) {
+	h := &History{Base: 1, Revs: []Revision{{1, []Event{{Item: Item{"p/a", "0-1", 2, 2, 1}}}}, {2, []Event{{Item: Item{"p/a", "0-1", 2, 3, 2}}}}}}
+	if v := strings.Join(Check(h, nil, time.Minute), "\n"); !strings.Contains(v, "are the same write") {
+		t.Error(v)
 	}
 }

@@ -1,8 +1,10 @@
 package check
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
+	"math"
 	"slices"
 	"sync"
 	"time"
@@ -63,6 +65,26 @@ func (h *History) add(rev int64, seen time.Duration, events []Event) error {
 		}
 	}
 	return nil
+}
+
+// Moment is that a revision was known to exist at a time: an answer or a notification named it.
+type Moment struct {
+	At  time.Duration
+	Rev int64
+}
+
+// Notice makes the times at which revisions were seen first as early as some moments show: a revision exists before a later one. A
+// watcher may see it much later.
+func (h *History) Notice(moments []Moment) {
+	slices.SortFunc(moments, func(a, b Moment) int { return cmp.Compare(b.Rev, a.Rev) })
+	first := time.Duration(math.MaxInt64)
+	for n := len(h.Revs) - 1; n >= 0; n-- {
+		for ; len(moments) > 0 && moments[0].Rev > h.Base+int64(n); moments = moments[1:] {
+			first = min(first, moments[0].At)
+		}
+		first = min(first, h.Revs[n].Seen)
+		h.Revs[n].Seen = first
+	}
 }
 
 // timeline returns the state at any revision of a history.

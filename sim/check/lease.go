@@ -103,7 +103,8 @@ type keysAt struct {
 //  1. a lease does not end before the TTL since its grant and each acknowledged keep-alive was sent has passed, by the
 //     fastest clock of the members, unless it was revoked; it ends soon after it;
 //  2. the end of a lease deletes all its keys, and no others, in one revision; a lease that has ended does not exist again;
-//  3. answers about its TTL and its keys, and the lists of all members, agree with that.
+//  3. an acknowledged key is in the history once, and one that was rejected is not;
+//  4. answers about its TTL and its keys, and the lists of all members, agree with that.
 func CheckLeases(h *History, ops []LeaseOp, terms LeaseTerms) Violations {
 	var v Violations
 	leases := map[int64]*lease{}
@@ -118,6 +119,7 @@ func CheckLeases(h *History, ops []LeaseOp, terms LeaseTerms) Violations {
 		}
 	}
 	known := moments(ops)
+	checkAttached(&v, h, ops)
 	followKeys(&v, h, leases, &terms)
 	for _, id := range slices.Sorted(maps.Keys(leases)) {
 		l := leases[id]
@@ -142,6 +144,27 @@ func CheckLeases(h *History, ops []LeaseOp, terms LeaseTerms) Violations {
 		}
 	}
 	return v
+}
+
+// checkAttached checks that no put of a key took effect twice, or although it was rejected.
+func checkAttached(v *Violations, h *History, ops []LeaseOp) {
+	at := map[string]int64{}
+	for _, r := range h.Revs {
+		for _, e := range r.Events {
+			if e.Deleted || !strings.HasPrefix(e.Key, LeasePrefix) {
+				continue
+			}
+			if at[e.Value] != 0 {
+				v.Add("lease %x: a key was put twice, at revisions %d and %d: %v", leaseOf(e.Value), at[e.Value], e.Mod, e)
+			}
+			at[e.Value] = e.Mod
+		}
+	}
+	for n := range ops {
+		if o := &ops[n]; o.Kind == Attach && at[o.Value] != 0 && (o.Outcome == Refused || o.Gone) {
+			v.Add("lease %x: a rejected key was put at revision %d: %v", o.Lease, at[o.Value], o)
+		}
+	}
 }
 
 // learn adds a call to what is known.
@@ -254,6 +277,9 @@ func followKeys(v *Violations, h *History, leases map[int64]*lease, terms *Lease
 		if ended == nil {
 			continue
 		}
+		if slices.ContainsFunc(r.Events, func(e Event) bool { return !e.Deleted || !strings.HasPrefix(e.Key, LeasePrefix) }) {
+			v.Add("revision %d deletes keys of lease %x, and changes others: %v", rev, ended.id, r.Events)
+		}
 		if len(ended.keys) > 0 {
 			v.Add("revision %d deletes only a part of the keys of lease %x, without %v: %v", rev, ended.id, slices.Sorted(maps.Keys(ended.keys)), r.Events)
 		}
@@ -273,7 +299,8 @@ func (l *lease) checkAlive(v *Violations, h *History, o *LeaseOp, known []keysTi
 	if l.ended != 0 && l.seen < o.Call && o.Kind != Revoke {
 		v.Add("lease %x exists after revision %d, which deleted its keys and was received at %v: %v", l.id, l.ended, l.seen, o)
 	}
-	if last := max(terms.Stable, l.lastSign.Ret) + l.ttl + terms.Election + terms.Late; o.Call > last {
+	last := max(terms.Stable, l.lastSign.Ret) + l.ttl + terms.Election + terms.Late
+	if o.Call > last {
 		v.Add("lease %x did not end by %v, after the last renewal %v: %v", l.id, last, l.lastSign, o)
 	}
 	switch o.Kind {
@@ -290,12 +317,16 @@ func (l *lease) checkAlive(v *Violations, h *History, o *LeaseOp, known []keysTi
 			v.Add("lease %x: its keys %v outlive its revocation: %v", l.id, keys, o)
 		}
 	case TimeLeft:
-		l.checkTime(v, o, terms)
+		l.checkTime(v, o, last, terms)
 		l.checkKeys(v, o, known)
 	}
 }
 
-func (l *lease) checkTime(v *Violations, o *LeaseOp, terms *LeaseTerms) {
+// checkTime checks the TTL and the time left of a lease that ends at last.
+func (l *lease) checkTime(v *Violations, o *LeaseOp, last time.Duration, terms *LeaseTerms) {
+	if o.Call+o.Left > last {
+		v.Add("lease %x has too much time, it ends by %v, after the last renewal %v: %v", l.id, last, l.lastSign, o)
+	}
 	if o.TTL != l.ttl || o.Left > l.ttl+terms.Election {
 		v.Add("lease %x has too much time, it was granted for %v: %v", l.id, l.ttl, o)
 	}
@@ -330,7 +361,7 @@ func checkList(v *Violations, leases map[int64]*lease, o *LeaseOp, terms *LeaseT
 	for _, id := range slices.Sorted(maps.Keys(leases)) {
 		l := leases[id]
 		switch listed := slices.Contains(o.Leases, id); {
-		case listed && (l.gone != nil && l.gone.Ret < o.Call || l.revoked != nil && l.revoked.Outcome == Acked && l.revoked.Ret < o.Call):
+		case listed && (l.gone != nil && l.gone.Ret < o.Call || l.ended != 0 && l.seen < o.Call || l.revoked != nil && l.revoked.Outcome == Acked && l.revoked.Ret < o.Call):
 			v.Add("lease %x had ended, but a member lists it: %v", id, o)
 		case !listed && l.granted.Ret < o.Call && (l.revoked == nil || l.revoked.Call > o.Ret):
 			if p := l.promised(o.Ret, terms); p != nil {

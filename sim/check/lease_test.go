@@ -134,6 +134,22 @@ func TestLeases(t *testing.T) {
 		{"old keys", "neither then nor later", func(r *leaseRecord) { r.op(TimeLeft, 1, 1).Keys = []string{"lease/a", "lease/b", "lease/c"} }},
 		{"a list without a lease", "does not list it", func(r *leaseRecord) { r.op(List, 0, 1).Leases = nil }},
 		{"a list with an old lease", "a member lists it", func(r *leaseRecord) { r.op(List, 0, 1).Leases = []int64{2, 3} }},
+		{"a key that is put twice", "put twice", func(r *leaseRecord) {
+			e := r.h.at(5).Events[0]
+			e.Mod, e.Version = 6, 3
+			r.h.at(6).Events[0].Mod, r.h.at(6).Events[1].Mod, r.h.at(7).Events[0].Mod = 7, 7, 8
+			r.h.Revs = slices.Insert(r.h.Revs, 4, Revision{7 * s, []Event{e}})
+		}},
+		{"a rejected key", "rejected key", func(r *leaseRecord) { r.op(Attach, 1, 1).Outcome = Refused }},
+		{"a key of a lease that is gone", "rejected key", func(r *leaseRecord) { r.op(Attach, 2, 0).Gone = true }},
+		{"an end with another change", "changes others", func(r *leaseRecord) {
+			r.h.at(7).Events = append(r.h.at(7).Events, Event{Item: Item{"k/a", "x", 7, 7, 1}})
+		}},
+		{"a list with a lease whose keys are deleted", "a member lists it", func(r *leaseRecord) {
+			r.op(TimeLeft, 1, 2).Outcome = Unknown
+			r.op(List, 0, 1).Leases = []int64{1, 3}
+		}},
+		{"time that does not pass", "too much time", func(r *leaseRecord) { r.op(TimeLeft, 1, 1).Left = 5*s + s/2 }},
 		{"an unknown revocation", "", func(r *leaseRecord) {
 			r.h.at(6).Seen = 10 * s
 			r.ops = append(r.ops, LeaseOp{Kind: Revoke, Lease: 1, Call: 9 * s, Ret: 30 * s, Outcome: Unknown})

@@ -4,7 +4,11 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
+	"strconv"
 )
+
+// PagePrefix is that of the keys that are listed in pages. No two puts of them have the same value.
+const PagePrefix = "p/"
 
 // Order is what the answer to a list is sorted by.
 type Order string
@@ -39,7 +43,10 @@ func (l *Listing) String() string {
 	if l == nil {
 		return ""
 	}
-	return fmt.Sprintf(" %+v", *l)
+	type fields Listing
+	quoted := fields(*l)
+	quoted.From, quoted.To = strconv.Quote(l.From), strconv.Quote(l.To) // a page begins after the zero byte
+	return fmt.Sprintf(" %+v", quoted)
 }
 
 // compare compares two keys in the order of the answer, without regard to direction.

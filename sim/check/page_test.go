@@ -78,11 +78,13 @@ func TestPageOrder(t *testing.T) {
 		return Op{Kind: Page, Outcome: Acked, Rev: rev, Call: at(call), Ret: at(call + 1), Found: []Item{i},
 			Page: &Listing{From: "p/", To: "p0", Serializable: serializable, Count: 1}}
 	}
+	elsewhere := func(o Op) Op { o.Member = 1; return o }
 	for _, test := range []struct {
 		name, want string
 		ops        []Op
 	}{
-		{"in order", "", []Op{list(false, 2, 12), list(false, 3, 30), list(true, 2, 40)}},
+		{"in order", "", []Op{list(false, 2, 12), list(false, 3, 30), elsewhere(list(true, 2, 40))}},
+		{"older than an answer of the member", "went back", []Op{list(false, 3, 30), list(true, 2, 40)}},
 		{"stale", "stale", []Op{list(false, 2, 30)}},
 		{"back", "went back", []Op{list(true, 3, 30), list(true, 2, 40)}},
 	} {

@@ -2,6 +2,7 @@ package check
 
 import (
 	"fmt"
+	"slices"
 	"time"
 )
 
@@ -34,13 +35,16 @@ func (a *Access) String() string {
 
 // CheckPermits checks that no user did what it had no permission for, and that none was refused what it had permission for.
 // A write of unknown outcome happened before a watcher received it. A write that was called while there was a permission must not
-// happen when there is none any more: its revision shows that.
+// happen when there is none any more: its revision shows that. An acknowledged write is in the history, and each write at most once.
 func CheckPermits(h *History, all []Access, spans []PermitSpan) Violations {
 	var v Violations
 	seen, revs := map[string]time.Duration{}, map[string]int64{}
 	for _, r := range h.Revs {
 		for _, e := range r.Events {
 			if !e.Deleted {
+				if revs[e.Value] != 0 && slices.ContainsFunc(all, func(a Access) bool { return a.Value != "" && a.Value == e.Value }) {
+					v.Add("revisions %d and %d are the same write of a user: %v", revs[e.Value], e.Mod, e)
+				}
 				seen[e.Value], revs[e.Value] = r.Seen, e.Mod
 			}
 		}
@@ -56,6 +60,9 @@ func CheckPermits(h *History, all []Access, spans []PermitSpan) Violations {
 		rev := int64(0)
 		if happened {
 			rev = revs[a.Value]
+		}
+		if a.Outcome == Acked && a.Value != "" && !happened {
+			v.Add("an acknowledged write of a user is lost: %v", a)
 		}
 		if a.Outcome == Refused && happened {
 			v.Add("a write was made that was refused for want of permission: %v", a)

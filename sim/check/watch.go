@@ -48,8 +48,8 @@ func (r *Record) wants(e Event) bool {
 // CheckWatch compares the messages to a watcher with the complete history: the events are those of the
 // history and of the watched keys that pass its filter, in its order, once each and without a gap, those of a revision in one
 // message, also across connections; none is below the revision from which it watches; and after a progress notification no event up to its revision
-// follows. Compacted is the highest requested compaction.
-func CheckWatch(h *History, t *timeline, r *Record, compacted int64) Violations {
+// follows. What a watcher misses by a compaction was requested to be compacted before.
+func CheckWatch(h *History, t *timeline, r *Record, compactions Compactions) Violations {
 	var v Violations
 	var want []Event
 	for n := range h.Revs {
@@ -67,7 +67,7 @@ func CheckWatch(h *History, t *timeline, r *Record, compacted int64) Violations 
 	for _, m := range r.Messages {
 		switch {
 		case m.Compacted:
-			if m.Rev > compacted {
+			if m.Rev > compactions.highest(m.At) {
 				v.Add("%s: it received at %v that %d is compacted, which was not requested", r.Name, m.At, m.Rev)
 			}
 			if m.Rev <= progress {
@@ -104,7 +104,7 @@ func CheckWatch(h *History, t *timeline, r *Record, compacted int64) Violations 
 			if n < len(m.Before) {
 				before = m.Before[n]
 			}
-			checkBefore(&v, t, r, e, before, compacted)
+			checkBefore(&v, t, r, e, before, compactions.highest(m.At))
 		}
 		last := m.Events[len(m.Events)-1].Mod
 		if next < len(want) && want[next].Mod == last {

@@ -170,6 +170,7 @@ func (r *run) member(n int) *world.Machine {
 func (r *run) stop(m *world.Machine, kill func()) {
 	if m.Running() {
 		kill()
+		r.disturb()
 	}
 }
 

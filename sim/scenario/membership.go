@@ -129,6 +129,7 @@ func (r *run) startChange(c setup.Change) {
 	c.Users = r.plan.users()
 	r.changing = r.operator()
 	r.changing.Start("change", encode(c))
+	r.disturb()
 }
 
 // operator returns a new machine for an operator.
@@ -141,6 +142,7 @@ func (r *run) operator() *world.Machine {
 // changed handles the end of an operator that changed the membership. After the faults all learners are promoted.
 func (r *run) changed() {
 	r.changing = nil
+	r.disturb()
 	if !r.replaceFlipped() && r.over && !r.settled {
 		r.settle()
 	}

@@ -93,20 +93,23 @@ type run struct {
 	settled     bool // the members at the end are known
 	rescued     bool // a cluster was made of one member after the end
 	learners    []span
+	calm        calm
+	busy        []int // how often processes were run in each second
 
-	v         check.Violations
-	ops       []check.Op
-	all       check.SharedHistory
-	watchers  map[string]*check.SharedRecord
-	numbered  map[int]*check.SharedRecord // watchers by their number, if they have one
-	late      []*check.SharedRecord       // watchers that may lack something of the complete history; nil before it is complete
-	compacted int64
-	final     int64
-	probed    time.Duration // when a write without the library succeeded first after the faults
-	working   int           // processes of clients whose work has not ended
-	closing   bool          // processes are requested to stop
-	hashes    []setup.Hash
-	statuses  []setup.Status
+	v        check.Violations
+	ops      []check.Op
+	all      check.SharedHistory
+	watchers map[string]*check.SharedRecord
+	numbered map[int]*check.SharedRecord // watchers by their number, if they have one
+	late     []*check.SharedRecord       // watchers that may lack something of the complete history; nil before it is complete
+	// compactions are those that were requested.
+	compactions check.Compactions
+	final       int64
+	probed      time.Duration // when a write without the library succeeded first after the faults
+	working     int           // processes of clients whose work has not ended
+	closing     bool          // processes are requested to stop
+	hashes      []setup.Hash
+	statuses    []setup.Status
 	// only is the only endpoint of a watcher that has one, by its name.
 	only   map[string]string
 	events int
@@ -141,6 +144,7 @@ func Run(g *world.Guest, p Plan, trace io.Writer) Result {
 		r.world.At(f.At, func() { r.inject(f) })
 	}
 	r.world.At(p.Faulty, r.heal)
+	r.watchWork(stop + catchUp)
 	out := Result{Plan: p}
 	noticed := func() {
 		if len(r.v) > 0 && out.Line == 0 {
@@ -157,6 +161,7 @@ func Run(g *world.Guest, p Plan, trace io.Writer) Result {
 	case !r.lost && !r.complete():
 		r.v.Add("%v after the last fault has ended: %s", p.recovery()+catchUp, r.missing())
 	}
+	r.disturb()
 	if len(r.v) == 0 {
 		r.stopAll()
 	}
@@ -164,6 +169,7 @@ func Run(g *world.Guest, p Plan, trace io.Writer) Result {
 		r.rescue()
 	}
 	r.checkWork()
+	r.checkIdle()
 	r.judge()
 	noticed()
 	out.Violations, out.Simulated, out.Switches = r.v, r.world.Now(), r.world.Switches()
@@ -180,14 +186,18 @@ func Run(g *world.Guest, p Plan, trace io.Writer) Result {
 // inject begins a fault and plans its end.
 func (r *run) inject(f Fault) {
 	r.world.Note(nil, "fault: %v", f)
+	r.calm.active++
 	end := faults[f.Kind](r, f, rand.New(rand.NewPCG(f.Seed, 2)))
 	ended := false
 	once := func() {
 		if !ended {
 			ended = true
 			end()
+			r.calm.active--
+			r.disturb()
 		}
 	}
+	r.disturb()
 	r.ends = append(r.ends, once)
 	r.world.After(f.For, once)
 }
@@ -235,6 +245,7 @@ func (r *run) restart(m *world.Machine) {
 		InitialCluster: initial, InitialClusterState: state,
 		SnapshotCount: r.plan.SnapshotCount, CatchUpEntries: 10, ProgressInterval: int64(r.plan.progress()), LaxReconfig: r.plan.LaxReconfig, ForceNewCluster: p.forced,
 		ElectionTimeout: int64(r.plan.election()), HeartbeatInterval: int64(r.plan.election()) / int64(r.plan.heartbeats()), QuotaBytes: r.plan.QuotaBytes, ScrubPause: int64(r.plan.ScrubPause), CompareInterval: int64(r.plan.CompareInterval), SegmentBytes: r.plan.SegmentBytes, HistoryBytes: cmp.Or(r.plan.HistoryBytes, r.plan.SegmentBytes)}))
+	r.disturb()
 	if r.starting != nil {
 		r.starting(m)
 	}
@@ -357,6 +368,9 @@ func (r *run) leader() *world.Machine {
 // exited handles a process that ended by itself.
 func (r *run) exited(m *world.Machine, err error) {
 	p := r.place(m)
+	if p != nil {
+		r.disturb()
+	}
 	switch {
 	case err == nil && (r.closing || m.Name == probeName):
 		return
@@ -418,7 +432,7 @@ func (r *run) reported(_ *world.Machine, b []byte) {
 	case p.Canceled != 0:
 		r.numbered[p.Canceled].R.Partial = true
 	case p.Compact != 0:
-		r.compacted = max(r.compacted, p.Compact)
+		r.compactions = append(r.compactions, check.Compaction{At: r.world.Now(), Rev: p.Compact})
 	case p.Failed != "":
 		// A member does not serve its damaged data.
 		if !r.bitsFlipped || !strings.Contains(p.Failed, corrupt) {
@@ -475,14 +489,17 @@ func (r *run) judge() {
 	if r.final != 0 && h.Last() > r.final {
 		h = r.all.Take(r.final)
 	}
+	h.Notice(r.moments())
 	r.v = append(r.v, check.Check(h, r.ops, searching)...)
 	r.v = append(r.v, check.CheckLocal(r.ops)...)
+	r.judgeErrors()
 	r.judgeWork(h)
+	r.judgeCalm(h)
 	t := h.Timeline()
 	for _, name := range slices.Sorted(maps.Keys(r.watchers)) {
 		record := r.watchers[name].Take(h.Last())
 		record.Partial = record.Partial || r.final == 0 || r.left(name)
-		r.v = append(r.v, check.CheckWatch(h, t, &record, r.compacted)...)
+		r.v = append(r.v, check.CheckWatch(h, t, &record, r.compactions)...)
 	}
 	r.checkEqual()
 	r.checkLearners()

@@ -7,9 +7,13 @@ import (
 	"strings"
 	"time"
 
+	"vigil/sim/check"
 	"vigil/sim/scenario/setup"
 	"vigil/sim/world"
 )
+
+// patientCompaction is longer than a client waits for the outcome of a compaction.
+const patientCompaction = 4 * time.Second
 
 // flips is how bits flip: under files of which kind, which are longer than least and undamaged at their end so far, how many times more
 // than a few, and in how many of four cases the member starts again then.
@@ -125,8 +129,14 @@ func (r *run) replaceFlipped() bool {
 }
 
 // checkEqual checks that members with the same revision and compact revision have the same hash, and that members which have
-// applied the same index say the same about the cluster.
+// applied the same index say the same about the cluster. At the end all have compacted the same.
 func (r *run) checkEqual() {
+	final := slices.DeleteFunc(slices.Clone(r.hashes), func(h setup.Hash) bool { return h.Rev != r.final || !r.compactedBefore(r.final) })
+	for _, h := range final[min(1, len(final)):] {
+		if h.Compact != final[0].Compact {
+			r.v.Add("members have compacted differently at the end: %+v and %+v", final[0], h)
+		}
+	}
 	for n, h := range r.hashes {
 		for _, o := range r.hashes[:n] {
 			if h.Rev == o.Rev && h.Compact == o.Compact && h.Hash != o.Hash {
@@ -141,4 +151,15 @@ func (r *run) checkEqual() {
 			}
 		}
 	}
+}
+
+// compactedBefore reports whether all compactions had an outcome before the write of a revision was called.
+func (r *run) compactedBefore(rev int64) bool {
+	for n := range r.ops {
+		if o := &r.ops[n]; o.Outcome == check.Acked && o.Wrote() && o.Rev == rev {
+			last := len(r.compactions) - 1
+			return last < 0 || r.compactions[last].At+patientCompaction < o.Call
+		}
+	}
+	return false
 }

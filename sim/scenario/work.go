@@ -36,6 +36,7 @@ func (w *work) cut(end time.Duration) {
 	}
 	w.leases = slices.DeleteFunc(w.leases, func(o check.LeaseOp) bool { return o.Kind != check.Revoke && o.Ret >= end })
 	w.locks = slices.DeleteFunc(w.locks, func(o check.LockOp) bool { return o.Ret >= end })
+	w.accesses = slices.DeleteFunc(w.accesses, func(o check.Access) bool { return o.Ret >= end })
 }
 
 // judgeWork checks it, up to the last write: other processes may still work then.
@@ -49,7 +50,23 @@ func (r *run) judgeWork(h *check.History) {
 	r.v = append(r.v, check.CheckLocks(h, r.work.locks)...)
 	r.v = append(r.v, check.CheckPermits(h, r.work.accesses, r.work.permits)...)
 	r.v = append(r.v, check.CheckSights(r.work.sights, r.work.permits, r.plan.stable())...)
-	r.v = append(r.v, check.CheckAlarms(r.ops, r.work.alarms)...)
+	r.v = append(r.v, check.CheckAlarms(r.ops, r.work.leases, r.work.alarms)...)
+}
+
+// judgeErrors checks the errors of operations.
+func (r *run) judgeErrors() {
+	var causes [][]string
+	if r.plan.full() {
+		causes = append(causes, check.FullDisks)
+	}
+	if r.bitsFlipped {
+		causes = append(causes, check.DamagedFiles)
+	}
+	if r.plan.users() {
+		causes = append(causes, check.UserTokens)
+	}
+	r.v = append(r.v, check.CheckErrors(r.ops, causes...)...)
+	r.v = append(r.v, check.CheckRevisions(r.ops, r.compactions)...)
 }
 
 // setRate makes the clock of a machine run faster or slower, and records the fastest clock.
@@ -72,6 +89,5 @@ func (r *run) setRate(m *world.Machine, ppm int64) {
 	r.work.clocks = append(r.work.clocks, fastest)
 }
 
-// stable is the time after which a write must succeed when the last fault has ended: an election, and some more time for a member
-// that starts now, or a connection that was silent.
-func (p *Plan) stable() time.Duration { return p.Faulty + 3*p.election() + 5*time.Second }
+// stable is the time after which a write must succeed when the last fault has ended.
+func (p *Plan) stable() time.Duration { return p.Faulty + p.settling() }

@@ -280,7 +280,7 @@ func (r *run) check(h *check.History, ops []check.Op) check.Violations {
 				r.counts["notifications of progress and compaction"]++
 			}
 		}
-		v = append(v, check.CheckWatch(h, t, &records[n], r.compacted.Load())...)
+		v = append(v, check.CheckWatch(h, t, &records[n], check.Compactions{{Rev: r.compacted.Load()}})...)
 	}
 	r.failed.Lock()
 	defer r.failed.Unlock()

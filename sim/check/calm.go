@@ -1,0 +1,127 @@
+package check
+
+import (
+	"slices"
+	"strings"
+	"time"
+)
+
+// Span is a time without disturbances: no fault is active, no member starts, stops or changes, and the last of that was long enough
+// ago for the members to have a leader and for clients to have connections.
+type Span struct {
+	From, To time.Duration
+	// Members are the slots of the members, which all run and vote.
+	Members map[int]bool
+}
+
+// Prompt is what members and clients promise while nothing disturbs them.
+type Prompt struct {
+	// Spans are in order of time.
+	Spans []Span
+	// Answer bounds the time of an operation, Delay that of what is known at one member and not received from another one.
+	Answer, Delay time.Duration
+	// Silence bounds the time without a message to a watcher with progress notifications.
+	Silence time.Duration
+	// Full is set if writes may be refused for want of space.
+	Full bool
+}
+
+// span returns the span that has a whole time, or nil.
+func (p *Prompt) span(from, to time.Duration) *Span {
+	for n := range p.Spans {
+		if s := &p.Spans[n]; s.From <= from && to <= s.To {
+			return s
+		}
+	}
+	return nil
+}
+
+// CheckAnswers checks that operations succeed soon while nothing disturbs the cluster, and that members and mirrors do not lag: what
+// they show has all that was known some time before.
+func CheckAnswers(ops []Op, p *Prompt) Violations {
+	var v Violations
+	known := newFloor(ops)
+	for n := range ops {
+		o := &ops[n]
+		s := p.span(o.Call, o.Call)
+		if s == nil || o.Member >= 0 && !s.Members[o.Member] {
+			continue
+		}
+		took := o.Ret - o.Call
+		switch {
+		case o.Outcome == Acked && took > p.Answer && o.Call+p.Answer <= s.To:
+			v.Add("slow without a fault, it took %v: %v", took, o)
+		case o.Outcome != Acked && min(o.Ret, o.Call+p.Answer) <= s.To && !p.excuses(o, took):
+			v.Add("failed without a fault: %v", o)
+		}
+		if o.Outcome != Acked || !o.local() || o.Page != nil && o.Page.Rev != 0 {
+			continue
+		}
+		if floor := known.before(o.Call - p.Delay); o.Rev < floor {
+			v.Add("it lags without a fault, revision %d was known %v before: %v", floor, p.Delay, o)
+		}
+	}
+	return v
+}
+
+// excuses reports whether the error of an operation needs no fault: the client gave it up early, asked for too much, or for a revision
+// that a member does not have; see CheckRevisions for these.
+func (p *Prompt) excuses(o *Op, took time.Duration) bool {
+	for _, text := range []string{"context canceled", "context deadline exceeded"} {
+		if took < p.Answer && strings.Contains(o.Err, text) {
+			return true
+		}
+	}
+	return o.tooLarge() || strings.Contains(o.Err, compactedText) || strings.Contains(o.Err, futureText) || p.Full && strings.Contains(o.Err, noSpaceText)
+}
+
+// CheckDelivery checks that a watcher with progress notifications, at one member or at any if that is -1, receives events soon while
+// nothing disturbs the cluster, and is never silent for long.
+func CheckDelivery(h *History, r *Record, member int, p *Prompt) Violations {
+	var v Violations
+	if r.Skipped() {
+		return v
+	}
+	judged := func(s *Span) bool { return s != nil && (member < 0 || s.Members[member]) }
+	next := 0 // of the messages, whose revisions are in order
+	for n := range h.Revs {
+		seen, rev := h.Revs[n].Seen, h.Base+1+int64(n)
+		if !slices.ContainsFunc(h.Revs[n].Events, r.wants) || !judged(p.span(seen, seen+p.Delay)) {
+			continue
+		}
+		for next < len(r.Messages) && r.Messages[next].Last() < rev {
+			next++
+		}
+		if next == len(r.Messages) || r.Messages[next].At > seen+p.Delay {
+			v.Add("%s: late without a fault: revision %d, which was there at %v, was not received in %v", r.Name, rev, seen, p.Delay)
+			break
+		}
+	}
+	for n := range p.Spans {
+		s := &p.Spans[n]
+		if !judged(s) {
+			continue
+		}
+		before := s.From
+		for i := 0; before < s.To; i++ {
+			at := s.To
+			if i < len(r.Messages) {
+				at = min(at, r.Messages[i].At)
+			}
+			if at-before > p.Silence {
+				v.Add("%s: silent without a fault from %v to %v", r.Name, before, at)
+				return v
+			}
+			before = max(before, at)
+		}
+	}
+	return v
+}
+
+// Last returns the revision up to which a message brings a watcher.
+func (m *Message) Last() int64 {
+	if len(m.Events) > 0 {
+		return m.Events[len(m.Events)-1].Mod
+	}
+	return m.Rev
+}

@@ -1,0 +1,96 @@
+package check
+
+import (
+	"slices"
+	"strings"
+	"testing"
+	"time"
+)
+
+const sec = time.Second
+
+func promptFrom(from, to time.Duration) *Prompt {
+	return &Prompt{Spans: []Span{{From: from, To: to, Members: map[int]bool{0: true, 1: true}}}, Answer: sec, Delay: 2 * sec, Silence: 10 * sec}
+}
+
+// TestAnswers: failures, slow answers and members that lag are violations if nothing disturbs the cluster.
+func TestAnswers(t *testing.T) {
+	put := Op{Kind: Put, Member: -1, Outcome: Acked, Call: 11 * sec, Ret: 11*sec + 1, Rev: 7}
+	for _, c := range []struct {
+		name, want string
+		o          Op
+	}{
+		{"a failure", "failed", Op{Outcome: Unknown, Err: "etcdserver: request timed out"}},
+		{"a timeout", "failed", Op{Outcome: Unknown, Ret: 23 * sec, Err: "context deadline exceeded"}},
+		{"a rejected write", "failed", Op{Outcome: Refused, Err: noSpaceText}},
+		{"a failure that ends after a fault has begun", "failed", Op{Call: 37 * sec, Ret: 41 * sec, Outcome: Unknown, Err: "context deadline exceeded"}},
+		{"a failure in a fault", "", Op{Call: 41 * sec, Ret: 42 * sec, Outcome: Unknown, Err: "etcdserver: request timed out"}},
+		{"a failure when a fault begins", "", Op{Call: 39*sec + 1, Ret: 42 * sec, Outcome: Unknown, Err: "etcdserver: request timed out"}},
+		{"a failure of no member", "", Op{Member: 2, Outcome: Unknown, Err: "no member can be reached"}},
+		{"a client that gives up early", "", Op{Outcome: Unknown, Err: "context canceled"}},
+		{"a compacted revision", "", Op{Kind: Pinned, Outcome: Refused, Err: compactedText}},
+		{"two large values", "", Op{Kind: Pair, Outcome: Refused, Err: tooLargeText}},
+		{"a large value", "failed", Op{Kind: Put, Outcome: Refused, Err: tooLargeText}},
+		{"a slow answer", "slow", Op{Outcome: Acked, Ret: 22 * sec, Rev: 7}},
+		{"a slow answer when a fault begins", "", Op{Outcome: Acked, Call: 39*sec + 1, Ret: 42 * sec, Rev: 7}},
+		{"a member that lags", "lags", Op{Kind: Local, Member: 1, Outcome: Acked, Rev: 6}},
+		{"a member that lags for a moment", "", Op{Kind: Local, Member: 1, Outcome: Acked, Call: 12 * sec, Rev: 6}},
+		{"a mirror that lags", "lags", Op{Kind: Mirror, Outcome: Acked, Rev: 6}},
+		{"a serializable page that lags", "lags", Op{Kind: Page, Page: &Listing{Serializable: true}, Outcome: Acked, Rev: 6}},
+		{"a former page", "", Op{Kind: Page, Page: &Listing{Serializable: true, Rev: 3}, Outcome: Acked, Rev: 6}},
+		{"a member that has everything", "", Op{Kind: Local, Member: 1, Outcome: Acked, Rev: 7}},
+		{"a member that lags in a fault", "", Op{Kind: Local, Member: 1, Outcome: Acked, Call: 41 * sec, Rev: 6}},
+	} {
+		if c.o.Kind == "" {
+			c.o.Kind = Put
+		}
+		if c.o.Call == 0 {
+			c.o.Call = 20 * sec
+		}
+		c.o.Ret = max(c.o.Ret, c.o.Call+sec/2)
+		got := strings.Join(CheckAnswers([]Op{put, c.o}, promptFrom(10*sec, 40*sec)), "\n")
+		if c.want == "" && got != "" || !strings.Contains(got, c.want) {
+			t.Errorf("%s: want %q, got %q", c.name, c.want, got)
+		}
+	}
+	p := promptFrom(10*sec, 40*sec)
+	p.Full = true
+	if v := CheckAnswers([]Op{{Kind: Put, Call: 20 * sec, Ret: 21 * sec, Outcome: Refused, Err: noSpaceText}}, p); len(v) > 0 {
+		t.Error(v)
+	}
+}
+
+// TestDelivery: events that arrive late and watchers that are silent are violations if nothing disturbs the cluster.
+func TestDelivery(t *testing.T) {
+	h := &History{Base: 1, Revs: []Revision{
+		{5 * sec, []Event{{Item: Item{"k/a", "1", 2, 2, 1}}}},
+		{20 * sec, []Event{{Item: Item{"k/a", "2", 2, 3, 2}}}},
+		{30 * sec, []Event{{Item: Item{"k/b", "3", 4, 4, 1}}}},
+	}}
+	event := func(at time.Duration, n int) Message { return Message{At: at, Events: h.Revs[n].Events} }
+	progress := func(at time.Duration, rev int64) Message { return Message{At: at, Rev: rev} }
+	for _, c := range []struct {
+		name, want string
+		member     int
+		r          Record
+	}{
+		{"in time", "", 0, Record{Next: 2, Messages: []Message{event(9*sec, 0), progress(19*sec, 2), event(21*sec, 1), event(30*sec, 2), progress(39*sec, 4)}}},
+		{"late", "late", 0, Record{Next: 2, Messages: []Message{event(9*sec, 0), progress(19*sec, 2), event(23*sec, 1), event(30*sec, 2), progress(39*sec, 4)}}},
+		{"late, with the next event", "late", 0, Record{Next: 2, Messages: []Message{event(9*sec, 0), progress(19*sec, 2), progress(22*sec, 2), event(30*sec, 1), event(30*sec, 2)}}},
+		{"never", "late", 0, Record{Next: 2, Messages: []Message{event(9*sec, 0), progress(19*sec, 2), event(21*sec, 1), progress(29*sec, 3), progress(39*sec, 3)}}},
+		{"late elsewhere", "", 3, Record{Next: 2, Messages: []Message{event(23*sec, 0), event(23*sec, 1)}}},
+		{"other keys", "", -1, Record{Next: 2, From: "k/b", To: "k/c", Messages: []Message{progress(19*sec, 2), progress(28*sec, 3), event(30*sec, 2), progress(39*sec, 4)}}},
+		{"silent", "silent", -1, Record{Next: 2, From: "k/b", To: "k/c", Messages: []Message{progress(9*sec, 2), progress(15*sec, 2), event(30*sec, 2)}}},
+		{"silent at the end", "silent", -1, Record{Next: 2, From: "k/c", To: "k/d", Messages: []Message{progress(15*sec, 2), progress(24*sec, 3), progress(29*sec, 3)}}},
+		{"without a message", "silent", -1, Record{Next: 2, From: "k/c", To: "k/d"}},
+		{"after a compaction", "", -1, Record{Next: 2, Messages: []Message{{At: 9 * sec, Rev: 3, Compacted: true}}}},
+	} {
+		got := strings.Join(CheckDelivery(h, &c.r, c.member, promptFrom(10*sec, 40*sec)), "\n")
+		if c.want == "" && got != "" || !strings.Contains(got, c.want) {
+			t.Errorf("%s: want %q, got %q", c.name, c.want, got)
+		}
+	}
+	if p := promptFrom(10*sec, 40*sec); p.span(39*sec, 41*sec) != nil || !slices.Equal([]bool{p.span(10*sec, 40*sec) == nil, p.span(9*sec, 9*sec) == nil}, []bool{false, true}) {
+		t.Error("a time is in the wrong span")
+	}
+}

@@ -1,0 +1,147 @@
+package scenario
+
+import (
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"vigil/sim/check"
+	"vigil/sim/scenario/setup"
+)
+
+const (
+	// longestAnswer bounds the time of an operation, and longestDelay that in which a member, a mirror or a watcher receives what is known,
+	// while nothing disturbs the cluster.
+	longestAnswer, longestDelay = time.Second, 2 * time.Second
+	// spareSilence is how much longer than two intervals of progress notifications a watcher may be silent then: some watchers end their
+	// watch and begin another one every few seconds.
+	spareSilence = 8 * time.Second
+)
+
+// calm follows when nothing disturbs the cluster.
+type calm struct {
+	active int           // faults
+	since  time.Duration // of the last disturbance
+	// members are their slots if nothing has disturbed them since, otherwise nil.
+	members map[int]bool
+	spans   []check.Span
+}
+
+// disturb notes that something changes which may disturb the cluster: a fault begins or ends, a process of a member starts or ends, or an
+// operator begins or ends to change the members. It is called after the change.
+func (r *run) disturb() {
+	c, now := &r.calm, r.world.Now()
+	if from := c.since + r.plan.settling(); c.members != nil && from < now {
+		c.spans = append(c.spans, check.Span{From: from, To: now, Members: c.members})
+	}
+	c.since, c.members = now, r.undisturbed()
+}
+
+// undisturbed returns the slots of the members, or nil if they are disturbed now or do not all run and vote.
+func (r *run) undisturbed() map[int]bool {
+	if r.calm.active > 0 || r.changing != nil || r.flipped() != nil {
+		return nil
+	}
+	slots := map[int]bool{}
+	for n, p := range r.places {
+		if !slices.Contains(r.members, p.Machine) {
+			continue
+		}
+		if !p.Running() || p.learner > 0 {
+			return nil
+		}
+		slots[n] = true
+	}
+	return slots
+}
+
+// settling is how long it takes after a disturbance until a write must succeed: an election, and some more time for a member that starts
+// then, or a connection that was silent.
+func (p *Plan) settling() time.Duration { return 3*p.election() + 5*time.Second }
+
+// full reports whether writes may be refused for want of space.
+func (p *Plan) full() bool {
+	return slices.ContainsFunc(p.Faults, func(f Fault) bool { return strings.HasPrefix(f.Kind, "full disk") }) ||
+		slices.Contains(p.Work, setup.Quota) || slices.Contains(p.Work, "alarms")
+}
+
+// judgeCalm checks that the cluster works as well as it can while nothing disturbs it.
+func (r *run) judgeCalm(h *check.History) {
+	p := &check.Prompt{Spans: r.calm.spans, Answer: longestAnswer, Delay: longestDelay, Silence: 2*r.plan.progress() + spareSilence, Full: r.plan.full()}
+	r.v = append(r.v, check.CheckAnswers(r.ops, p)...)
+	bare := map[*check.SharedRecord]bool{} // which may not read for some time
+	for _, w := range r.numbered {
+		bare[w] = true
+	}
+	for _, name := range slices.Sorted(maps.Keys(r.watchers)) {
+		w := r.watchers[name]
+		if bare[w] {
+			continue
+		}
+		member := slices.IndexFunc(r.places, func(p *place) bool { return endpoint(p.Machine) == r.only[name] })
+		r.v = append(r.v, check.CheckDelivery(h, &w.R, member, p)...)
+	}
+}
+
+// moments returns when revisions were known to exist, by answers and by what watchers received.
+func (r *run) moments() (out []check.Moment) {
+	add := func(at time.Duration, rev int64) { out = append(out, check.Moment{At: at, Rev: rev}) }
+	for n := range r.ops {
+		if o := &r.ops[n]; o.Outcome == check.Acked {
+			add(o.Ret, o.Rev)
+		}
+	}
+	for n := range r.work.leases {
+		if o := &r.work.leases[n]; o.Outcome == check.Acked {
+			add(o.Ret, o.Rev)
+		}
+	}
+	for n := range r.work.locks {
+		if o := &r.work.locks[n]; o.Outcome == check.Acked {
+			add(o.Ret, max(o.Rev, o.Fence))
+		}
+	}
+	for _, w := range r.watchers {
+		for _, m := range w.R.Messages {
+			if !m.Compacted {
+				add(m.At, m.Last())
+			}
+		}
+	}
+	return out
+}
+
+// idleRuns is far above how often all processes are run in a second while nothing disturbs the cluster; see checkIdle.
+const idleRuns = 2_500
+
+// watchWork counts how often processes are run in each second, until a time.
+func (r *run) watchWork(until time.Duration) {
+	before := r.world.Switches()
+	var next func()
+	next = func() {
+		n := r.world.Switches()
+		r.busy = append(r.busy, int(n-before))
+		if before = n; r.world.Now() < until {
+			r.world.After(time.Second, next)
+		}
+	}
+	r.world.After(time.Second, next)
+}
+
+// checkIdle checks that no second without a disturbance has much more work than its operations and heartbeats need: members that exchange
+// messages without a pause, and without progress, harm nobody else.
+func (r *run) checkIdle() {
+	for n, runs := range r.busy {
+		from := time.Duration(n) * time.Second
+		if runs <= idleRuns {
+			continue
+		}
+		for _, s := range r.calm.spans {
+			if s.From <= from && from+time.Second <= s.To {
+				r.v.Add("busy without a fault: processes were run %d times in the second from %v on; at most %d are expected", runs, from, idleRuns)
+				return
+			}
+		}
+	}
+}
