@@ -48,16 +48,20 @@ func TestCalm(t *testing.T) {
 	}
 }
 
-// TestIdle: many runs of processes in a second are a violation while nothing disturbs the cluster.
+// TestIdle: many runs of processes for some seconds are a violation while nothing disturbs the cluster.
 func TestIdle(t *testing.T) {
+	p := Plan{Places: 3}
+	many := p.idleRuns() + 1
 	for _, c := range []struct {
-		second, runs int
-		want         bool
-	}{{2, idleRuns + 1, true}, {2, idleRuns, false}, {0, idleRuns + 1, false}, {3, idleRuns + 1, false}} {
-		r := &run{busy: make([]int, 5), calm: calm{spans: []check.Span{{From: time.Second, To: 3500 * time.Millisecond}}}}
-		r.busy[c.second] = c.runs
+		from, seconds, runs int
+		want                bool
+	}{{2, idleTime, many, true}, {2, idleTime, many - 1, false}, {2, idleTime - 1, many, false}, {0, idleTime, many, false}, {5, idleTime, many, false}} {
+		r := &run{plan: p, busy: make([]int, 12), calm: calm{spans: []check.Span{{From: time.Second, To: 9500 * time.Millisecond}}}}
+		for n := range c.seconds {
+			r.busy[c.from+n] = c.runs
+		}
 		if r.checkIdle(); len(r.v) > 0 != c.want {
-			t.Errorf("%d runs in second %d: %v", c.runs, c.second, r.v)
+			t.Errorf("%d runs a second for %d seconds from %d on: %v", c.runs, c.seconds, c.from, r.v)
 		}
 	}
 }
