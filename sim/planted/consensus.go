@@ -25,6 +25,9 @@ var consensus = []Mistake{
 		{"internal/member/replica/apply.go", "m.SetBatchBytes(partFactor * int64(a.r.cfg.MaxBatchBytes))", "m.SetBatchBytes(1)"},
 		{"internal/state/fsm/entry.go", "return &e.outcome, e.m.storeProgress()", "return &e.outcome, nil"},
 	}},
+	{Name: "repeated-probes", Profile: "probes", Promise: "a leader that probes a member keeps the same entries for it once", Past: true, Needs: "pauses, slow links", Edits: []Edit{
+		{"internal/member/peer/queue.go", "if last := q.lastLog(); repeats(m, last) && q.mu.bytes+n-size(last) <= q.maxBytes {", "if last := q.lastLog(); q.mu.bytes < 0 {"},
+	}},
 	{Name: "early-applied", Profile: "stalls", Promise: "a position counts as applied when its state can be read", Needs: "full disks", Edits: []Edit{
 		{"internal/member/replica/apply.go", "\tusers := a.machine.Auth()\n", "\tr.applied.Store(a.at.Index)\n\tr.waits.Advance(a.at.Index)\n\tusers := a.machine.Auth()\n"},
 	}},

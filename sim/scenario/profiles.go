@@ -149,6 +149,8 @@ var profiles = []profile{
 	{name: "forwards", aim: "forwarded proposals that arrive late", faulty: 40 * time.Second, pace: 5 * time.Second,
 		faults: []string{"quick transfers"},
 		shape:  func(p *Plan, _ *rand.Rand) { p.Workers, p.Watchers, p.Think = 14, 1, 250*time.Millisecond }},
+	{name: "probes", aim: "large entries for members that stood still, and whose links are slow", faulty: 40 * time.Second, pace: 4 * time.Second,
+		faults: []string{"pause"}, work: []string{"queues"}, added: []string{"slow links"}, shape: shapeProbes},
 	{name: "elections", aim: "votes, forwarded proposals, deposed leaders", faulty: 40 * time.Second, pace: 3 * time.Second,
 		faults: []string{"leader transfers", "leader transfers", "power failure of the voters", "pause", "isolation", "partial partition", "one-way partition"},
 		shape:  func(p *Plan, _ *rand.Rand) { p.Workers, p.Think = 9, 400*time.Millisecond }},
@@ -198,6 +200,22 @@ func shapePromises(p *Plan, rng *rand.Rand) {
 		cut := *f
 		cut.Kind, cut.For = "isolation from members", f.For+2*time.Second
 		p.Faults = append(p.Faults, cut)
+	}
+	slices.SortStableFunc(p.Faults, func(a, b Fault) int { return int(a.At - b.At) })
+}
+
+// shapeProbes lets members stand still until others probe them, while many reads make heartbeats that they answer all at once then, over
+// slow links.
+func shapeProbes(p *Plan, rng *rand.Rand) {
+	p.Workers, p.Watchers, p.Think, p.Large = 14, 1, 250*time.Millisecond, true
+	p.SegmentBytes = 0 // a member that has all entries in its log sends no snapshot
+	p.SnapshotCount = 10_000
+	for n := range p.Faults {
+		f := &p.Faults[n]
+		f.A, f.For = n%p.Members, 2*time.Second+time.Duration(rng.Int64N(int64(time.Second)))
+		slow := *f
+		slow.Kind, slow.For = "slow links", f.For+10*time.Second
+		p.Faults = append(p.Faults, slow)
 	}
 	slices.SortStableFunc(p.Faults, func(a, b Fault) int { return int(a.At - b.At) })
 }
