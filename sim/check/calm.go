@@ -76,7 +76,7 @@ func (p *Prompt) excuses(o *Op, took time.Duration) bool {
 }
 
 // CheckDelivery checks that a watcher with progress notifications, at one member or at any if that is -1, receives events soon while
-// nothing disturbs the cluster, and is never silent for long.
+// nothing disturbs the cluster, and is never silent for long while there are revisions after those that it knows.
 func CheckDelivery(h *History, r *Record, member int, p *Prompt) Violations {
 	var v Violations
 	if r.Skipped() {
@@ -102,17 +102,20 @@ func CheckDelivery(h *History, r *Record, member int, p *Prompt) Violations {
 		if !judged(s) {
 			continue
 		}
-		before := s.From
+		before, has := s.From, r.Next-1
 		for i := 0; before < s.To; i++ {
 			at := s.To
 			if i < len(r.Messages) {
 				at = min(at, r.Messages[i].At)
 			}
-			if at-before > p.Silence {
-				v.Add("%s: silent without a fault from %v to %v", r.Name, before, at)
+			// A watch that begins after the newest revision has no notification before that revision is there.
+			if news := h.at(has + 1); news != nil && at-max(before, news.Seen) > p.Silence {
+				v.Add("%s: silent without a fault from %v to %v, after revision %d", r.Name, max(before, news.Seen), at, has)
 				return v
 			}
-			before = max(before, at)
+			if before = max(before, at); i < len(r.Messages) {
+				has = max(has, r.Messages[i].Last())
+			}
 		}
 	}
 	return v

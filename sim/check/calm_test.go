@@ -10,7 +10,7 @@ import (
 const sec = time.Second
 
 func promptFrom(from, to time.Duration) *Prompt {
-	return &Prompt{Spans: []Span{{From: from, To: to, Members: map[int]bool{0: true, 1: true}}}, Answer: sec, Delay: 2 * sec, Silence: 10 * sec}
+	return &Prompt{Spans: []Span{{From: from, To: to, Members: map[int]bool{0: true, 1: true}}}, Answer: sec, Delay: 2 * sec, Silence: 9 * sec}
 }
 
 // TestAnswers: failures, slow answers and members that lag are violations if nothing disturbs the cluster.
@@ -82,6 +82,8 @@ func TestDelivery(t *testing.T) {
 		{"other keys", "", -1, Record{Next: 2, From: "k/b", To: "k/c", Messages: []Message{progress(19*sec, 2), progress(28*sec, 3), event(30*sec, 2), progress(39*sec, 4)}}},
 		{"silent", "silent", -1, Record{Next: 2, From: "k/b", To: "k/c", Messages: []Message{progress(9*sec, 2), progress(15*sec, 2), event(30*sec, 2)}}},
 		{"silent at the end", "silent", -1, Record{Next: 2, From: "k/c", To: "k/d", Messages: []Message{progress(15*sec, 2), progress(24*sec, 3), progress(29*sec, 3)}}},
+		{"silent without news", "", -1, Record{Next: 2, Messages: []Message{event(9*sec, 0), progress(15*sec, 2), event(21*sec, 1), event(30*sec, 2)}}},
+		{"from a future revision", "", -1, Record{Next: 5}},
 		{"without a message", "silent", -1, Record{Next: 2, From: "k/c", To: "k/d"}},
 		{"after a compaction", "", -1, Record{Next: 2, Messages: []Message{{At: 9 * sec, Rev: 3, Compacted: true}}}},
 	} {
