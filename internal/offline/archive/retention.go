@@ -113,7 +113,12 @@ type choice struct {
 // choose applies the rules to the bases. newest is the newest one that can be restored.
 func (a *Archive) choose(r Rules, now time.Time, newest int) choice {
 	c := choice{reasons: map[int][]string{}, from: newest}
-	age := func(i int) time.Duration { return now.Sub(a.Bases[i].Object.Modified) }
+	// A base is not older than one before it: the clock of the bucket was behind when it was written.
+	written := make([]time.Time, len(a.Bases))
+	for i, o := range a.Bases {
+		written[i] = later(written[max(i-1, 0)], o.Object.Modified)
+	}
+	age := func(i int) time.Duration { return now.Sub(written[i]) }
 	c.reasons[newest] = append(c.reasons[newest], "newest")
 	if r.All > 0 {
 		// The entries of the period begin at the newest complete base at or before its beginning; without one at the first base.

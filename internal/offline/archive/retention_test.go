@@ -241,3 +241,21 @@ func TestPruneLeavesNewParts(t *testing.T) {
 		}
 	}
 }
+
+// A base that was written while the clock of the bucket was behind makes nothing before it old.
+func TestPruneClockBehind(t *testing.T) {
+	n, b := longArchive(t, 45, 2)
+	b.times[n.bases[12].Name()] = time.Unix(0, 0)
+	b.times[n.bases[13].Name()] = time.Unix(100, 0)
+	p, err := n.open().PlanPrune(t.Context(), Rules{All: 7 * day}, n.now)
+	n.must(err)
+	if len(p.Remove) > 0 {
+		t.Errorf("would remove %d objects that are younger than two days", len(p.Remove))
+	}
+	// It is a state of the period before which it was written.
+	p, err = n.open().PlanPrune(t.Context(), Rules{Hourly: 7 * day}, n.now)
+	n.must(err)
+	if !slices.ContainsFunc(p.Keep, func(k Kept) bool { return k.Name == n.bases[13].Name() }) {
+		t.Errorf("%s is not kept", n.bases[13].Name())
+	}
+}
