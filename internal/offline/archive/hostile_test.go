@@ -1,10 +1,14 @@
 package archive
 
 import (
+	"bytes"
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"runtime"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -157,4 +161,33 @@ func TestLargeMeta(t *testing.T) {
 	if len(res.Damages) != 1 || res.Damages[0].Name != b.Name() || !strings.Contains(res.Damages[0].Reason, "meta records") {
 		t.Errorf("%+v, %v", res.Damages, err)
 	}
+}
+
+// What a manifest says is not for the terminal to act on.
+func TestHostileManifest(t *testing.T) {
+	n, _ := newNode(t, 44)
+	n.work(5)
+	n.base(false)
+	b := n.last
+	n.apply()
+	n.send()
+	b.Index = n.index
+	data, err := b.Encode()
+	n.must(err)
+	data = encodeAgain(t, []byte(strings.Replace(string(data), `"kind": "meta"`, `"kind": "records"`, 1)))
+	data = encodeAgain(t, []byte(strings.Replace(string(data), b.Parts[0].Name, "part/\\u001b[2J\u009b2J\\n\u202e", 1)))
+	n.put(b.Name(), data)
+	r := restoreTo(t, n.open(), Target{})
+	if len(r.res.Damages) != 1 || r.res.Damages[0].Name != b.Name() || strings.ContainsAny(r.res.Damages[0].String(), "\x1b\u009b\n\u202e") {
+		t.Errorf("%q", r.res.Damages)
+	}
+}
+
+// encodeAgain returns a manifest with the checksum of its content.
+func encodeAgain(t *testing.T, data []byte) []byte {
+	t.Helper()
+	at := bytes.Index(data, []byte(`"checksum": "`)) + len(`"checksum": "`)
+	plain := slices.Concat(data[:at], data[at+64:])
+	sum := sha256.Sum256(plain)
+	return slices.Concat(data[:at], []byte(hex.EncodeToString(sum[:])), data[at+64:])
 }

@@ -8,8 +8,10 @@ import (
 	"io"
 	"maps"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
+	"unicode"
 
 	"vigil/internal/bucket"
 	"vigil/internal/store/archive"
@@ -207,9 +209,23 @@ func (a *Archive) Damages() []Damage {
 
 // note remembers what is wrong with an object. It returns the error.
 func (a *Archive) note(name string, err error) error {
-	reason := strings.TrimPrefix(err.Error(), name+": ")
+	reason := printable(strings.TrimPrefix(err.Error(), name+": "))
 	a.damaged[name] = reason
 	return &damageError{Damage{name, reason}}
+}
+
+// printable returns s with escapes for what a terminal acts on: an object may say anything.
+func printable(s string) string {
+	var b strings.Builder
+	for _, r := range s {
+		if unicode.IsPrint(r) {
+			b.WriteRune(r)
+		} else {
+			q := strconv.QuoteRune(r)
+			b.WriteString(q[1 : len(q)-1])
+		}
+	}
+	return b.String()
 }
 
 // unusable reports whether an error says that an object cannot be used, and not that it could not be read now.
