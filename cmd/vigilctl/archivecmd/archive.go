@@ -161,7 +161,8 @@ Each damage is printed on a line of its own. GAP is a range of entries that no o
 has: the bucket was away for longer than members keep them, or a prune has removed
 them. States in a gap cannot be restored; those after it can.
 
-Without --identity only checksums of an encrypted archive are compared.
+Without --identity only checksums of an encrypted archive are compared, and gaps are
+found by the names of its objects.
 
 Exit codes: 0 nothing is damaged, 1 damage, or the newest entries cannot be restored,
 2 the verification could not be completed, 128 bad arguments.`
@@ -202,7 +203,7 @@ func verify(c *cobra.Command, a *archive.Archive, sample bool, out *facts.Format
 	switch {
 	case err != nil:
 		return exit.With(incomplete, err)
-	case len(v.Damages) > 0 || !v.Encrypted && v.Index < v.Newest:
+	case len(v.Damages) > 0 || v.Index < v.Newest:
 		return exit.Silent(exit.Failure)
 	}
 	return nil
@@ -227,7 +228,8 @@ func printVerdict(w io.Writer, a *archive.Archive, v *archive.Verdict, out *fact
 		verdict = fmt.Sprintf("%d damaged", n)
 	}
 	if v.Encrypted {
-		_, err := fmt.Fprintf(w, "archive %s: %d objects, %s: %s; only checksums were compared, because no identity fits\n", a.Identity.Archive, v.Objects, amount.Bytes(v.Bytes), verdict)
+		_, err := fmt.Fprintf(w, "archive %s: %d objects, %s; up to index %d: %s; only checksums were compared, because no identity fits\n",
+			a.Identity.Archive, v.Objects, amount.Bytes(v.Bytes), v.Index, verdict)
 		return err
 	}
 	_, err := fmt.Fprintf(w, "archive %s: %d objects, %s; %d states rebuilt, %d of them also by entries; up to revision %d, index %d: %s\n",

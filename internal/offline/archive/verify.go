@@ -49,7 +49,8 @@ type Verdict struct {
 	Rebuilt  int   `json:"rebuiltStates"`
 	Replayed int   `json:"replayedStates"`
 	Entries  int64 `json:"entries"`
-	// Index and Revision are those of the newest state.
+	// Index and Revision are those of the newest state. Without a key the revision is not known, and the index follows from the names of
+	// the objects.
 	Index    uint64 `json:"index"`
 	Revision int64  `json:"revision"`
 	// Newest is the newest index that an object has: states above Index cannot be restored.
@@ -114,9 +115,38 @@ func (v *verifier) run() error {
 		return err
 	}
 	if v.locked {
-		return nil
+		return v.names()
 	}
 	return v.states()
+}
+
+// names finds the gaps by the names of the objects, for an archive whose content cannot be read.
+func (v *verifier) names() error {
+	if len(v.a.Bases) == 0 {
+		return v.a.noBase()
+	}
+	end := uint64(0) // of the entries after the base before
+	gap := func(until uint64) {
+		if end > 0 && end < until {
+			v.v.Gaps = append(v.v.Gaps, Gap{end + 1, until})
+		}
+	}
+	for _, o := range v.a.Bases {
+		m, err := v.a.Manifest(v.ctx, o)
+		if skip, err := v.skip(err); skip {
+			continue
+		} else if err != nil {
+			return err
+		}
+		if !v.a.complete(m) {
+			continue
+		}
+		gap(o.Index)
+		_, end = v.a.chain(o.Index + 1)
+	}
+	gap(v.a.newest())
+	v.v.Index = end
+	return nil
 }
 
 // skip reports whether an error is damage, which is noted.
