@@ -67,7 +67,7 @@ func (a *Archive) newBuild(ctx context.Context, base *BaseObject, end uint64, un
 func (b *build) Identity() []uint64 {
 	id := b.a.Identity.Archive
 	out := []uint64{binary.BigEndian.Uint64(id[:]), binary.BigEndian.Uint64(id[8:])}
-	if b.until > 0 {
+	if b.until > b.manifest.Revision {
 		return append(out, 1, uint64(b.until))
 	}
 	return append(out, 2, b.end)
@@ -103,7 +103,7 @@ func (b *build) Build(r *restore.Rebuild) error {
 	return nil
 }
 
-// reachError: the archive ends before the target.
+// reachError: the archive ends before the target. The revision is 0 if it is not known.
 type reachError struct {
 	target   string
 	index    uint64
@@ -111,7 +111,11 @@ type reachError struct {
 }
 
 func (e *reachError) Error() string {
-	return fmt.Sprintf("%s cannot be restored: the archive reaches index %d, which is revision %d", e.target, e.index, e.revision)
+	text := fmt.Sprintf("%s cannot be restored: the archive reaches index %d", e.target, e.index)
+	if e.revision > 0 {
+		text += fmt.Sprintf(", which is revision %d", e.revision)
+	}
+	return text
 }
 
 // load adds the base state, and starts it.
@@ -231,7 +235,12 @@ func (b *build) replay(r *restore.Rebuild, logs []LogObject, end uint64) (reache
 	errReached := errors.New("reached")
 	err = b.a.eachLog(b.ctx, logs, func(_ LogObject, o *archive.Object) error {
 		err := o.Entries(func(e *raftpb.Entry) error {
-			if e.GetIndex() <= r.Applied().Index || e.GetIndex() > end {
+			switch at := r.Applied(); {
+			case e.GetIndex() == at.Index && e.GetTerm() != at.Term:
+				// With equal terms all entries before are equal too.
+				return fmt.Errorf("%w: entry %d has term %d, and term %d in what was applied before: they are of two histories",
+					archive.ErrForeign, at.Index, e.GetTerm(), at.Term)
+			case e.GetIndex() <= at.Index || e.GetIndex() > end:
 				return nil
 			}
 			done, err := r.Apply(e, b.until)

@@ -98,10 +98,9 @@ func (n *node) put(name string, data []byte) {
 	n.must(n.b.Put(context.Background(), name, data))
 }
 
-// apply applies an entry with requests, and queues it.
-func (n *node) apply(list ...*fsm.Request) {
+// entry returns an entry with requests at the present index.
+func entry(n *node, list ...*fsm.Request) *raftpb.Entry {
 	n.t.Helper()
-	n.index++
 	group := fsm.AppendHeader(nil)
 	for _, r := range list {
 		var err error
@@ -109,10 +108,17 @@ func (n *node) apply(list ...*fsm.Request) {
 		n.must(err)
 	}
 	fsm.PutHeader(group, fsm.GroupHeader{Proposer: 1, Sequence: n.index, Count: len(list)})
-	e := &raftpb.Entry{Index: new(n.index), Term: new(n.term), Type: raftpb.EntryNormal.Enum(), Data: group}
 	if len(list) == 0 {
-		e.Data = nil
+		group = nil
 	}
+	return &raftpb.Entry{Index: new(n.index), Term: new(n.term), Type: raftpb.EntryNormal.Enum(), Data: group}
+}
+
+// apply applies an entry with requests, and queues it.
+func (n *node) apply(list ...*fsm.Request) {
+	n.t.Helper()
+	n.index++
+	e := entry(n, list...)
 	open, err := n.m.Open(e)
 	n.must(err)
 	for {

@@ -143,6 +143,9 @@ func (a *Archive) plan(ctx context.Context, t Target) (*build, error) {
 		return a.planTime(ctx, t)
 	}
 	oldest := ""
+	// exact is the first base with the revision of the target. Entries after it may have made its state another one than that right after
+	// the revision was made, so it is used only if no entries give that.
+	var exact *BaseObject
 	for i := len(a.Bases) - 1; i >= 0; i-- {
 		o := a.Bases[i]
 		if t.Index > 0 && o.Index > t.Index {
@@ -161,6 +164,14 @@ func (a *Archive) plan(ctx context.Context, t Target) (*build, error) {
 			continue
 		case a.damagedPart(m):
 			continue
+		case m.Revision == t.Revision:
+			exact = o
+			continue
+		}
+		if exact != nil {
+			if _, reach := a.chain(o.Index + 1); reach < exact.Index {
+				break
+			}
 		}
 		end := a.newest()
 		if t.Index > 0 {
@@ -168,11 +179,13 @@ func (a *Archive) plan(ctx context.Context, t Target) (*build, error) {
 		}
 		b, err := a.newBuild(ctx, o, end, t.Revision)
 		if err == nil && b.end < t.Index {
-			err = &reachError{target: t.String(), index: b.end, revision: m.Revision}
+			err = &reachError{target: t.String(), index: b.end}
 		}
 		return b, err
 	}
 	switch {
+	case exact != nil:
+		return a.newBuild(ctx, exact, exact.Index, t.Revision)
 	case len(a.Bases) == 0:
 		return nil, errors.New("there is no base state, so nothing can be restored yet")
 	case oldest != "":

@@ -1,0 +1,106 @@
+package archive
+
+import (
+	"context"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+
+	"vigil/internal/kv"
+	"vigil/internal/state/fsm"
+	"vigil/internal/store/archive"
+	"vigil/internal/vfs/memfs"
+)
+
+// A revision is one state: two members that restore it are of one cluster only if they have the same, also if a base was archived
+// between the two restores, after entries that made no revision.
+func TestRevisionIsOneState(t *testing.T) {
+	n, fsys := newNode(t, 40)
+	n.work(5)
+	earlier := n.base(false)
+	n.apply(&fsm.Request{Put: putRequest("a")})
+	rev := n.store.Revision()
+	log := n.send()
+	first := restoreTo(t, n.open(), Target{Revision: rev})
+	n.apply(&fsm.Request{Auth: &kv.AuthRequest{Op: kv.UserAdd, User: "later", NoPassword: true}})
+	n.base(false)
+	second := restoreTo(t, n.open(), Target{Revision: rev})
+	if first.sum.ClusterID == second.sum.ClusterID && first.sum.Users != second.sum.Users {
+		t.Errorf("one cluster with two states: %d and %d users", first.sum.Users, second.sum.Users)
+	}
+	if second.sum.Users != first.sum.Users {
+		t.Errorf("%d users, %d right after the revision was made", second.sum.Users, first.sum.Users)
+	}
+	// If only the later base has the revision, its state is another one, of another cluster.
+	n.must(fsys.Remove("/bucket/" + log))
+	third := restoreTo(t, n.open(), Target{Revision: rev})
+	if third.store.Revision() == 0 || third.res.Base == earlier.Name() || third.sum.ClusterID == first.sum.ClusterID {
+		t.Errorf("%+v is of cluster %x as is %+v", third.res, third.sum.ClusterID, first.res)
+	}
+}
+
+// otherHistory is a copy of an archive's cluster that went another way after some entries: as one that was made a cluster of its own
+// from the disk of a member, and archived into the same bucket. It returns the name of a log object with its entries.
+func otherHistory(n *node, entries int) string {
+	n.t.Helper()
+	w := n.seal.NewLog()
+	from := n.index - uint64(entries) + 1
+	o := *n
+	o.index, o.term = from-1, n.term+5
+	for range entries + 3 {
+		o.index++
+		n.must(w.Add(entry(&o, &fsm.Request{Put: putRequest("other")})))
+	}
+	s, err := w.Seal(archive.LogInfo{Sender: 9, Before: 1, After: n.store.Revision() + 100, FirstTime: n.now, LastTime: n.now})
+	n.must(err)
+	n.put(s.Name, s.Data)
+	return s.Name
+}
+
+// Entries of another history are not applied to a state: two entries of one index have one term.
+func TestOtherHistory(t *testing.T) {
+	for what, base := range map[string]bool{"after entries": false, "after a base": true} {
+		n, _ := newNode(t, 41)
+		n.work(5)
+		n.base(false)
+		n.work(10)
+		n.send()
+		if base {
+			n.base(false)
+		}
+		name := otherHistory(n, 4)
+		a := n.open()
+		r := restoreTo(t, a, Target{})
+		if r.store.Revision() != n.store.Revision() || r.hash(t) != hashAt(t, n.store, compactRevision(n.store)) {
+			t.Errorf("%s: revision %d of a mixture, the cluster had %d", what, r.store.Revision(), n.store.Revision())
+		}
+		if !slices.ContainsFunc(r.res.Damages, func(d Damage) bool { return d.Name == name && strings.Contains(d.Reason, "term") }) || len(r.res.Missing) == 0 {
+			t.Errorf("%s: nobody is told: %+v", what, r.res)
+		}
+		if v := verify(t, n.open(), false); !slices.ContainsFunc(v.Damages, func(d Damage) bool { return d.Name == name }) {
+			t.Errorf("%s: verify: %+v", what, v)
+		}
+		_, res, err := n.open().Restore(context.Background(), Target{Revision: n.store.Revision() + 2}, restoreOptions(memfs.New(), "d"))
+		if err == nil {
+			t.Errorf("%s: a revision of the mixture: %+v", what, res)
+		}
+	}
+}
+
+// An error about a target says nothing wrong about the archive's end.
+func TestEndOfArchive(t *testing.T) {
+	n, _ := newNode(t, 43)
+	n.work(5)
+	b := n.base(false)
+	for range 5 {
+		n.apply(&fsm.Request{Put: putRequest("a")})
+	}
+	n.send()
+	_, _, err := n.open().Restore(context.Background(), Target{Index: n.index + 1}, restoreOptions(memfs.New(), "d"))
+	if err == nil || strings.Contains(err.Error(), "revision") && !strings.Contains(err.Error(), "revision "+itoa(n.store.Revision())) {
+		t.Errorf("%v; the base has revision %d, the last entry %d", err, b.Revision, n.store.Revision())
+	}
+}
+
+func itoa(n int64) string { return strconv.FormatInt(n, 10) }
