@@ -2,7 +2,7 @@
 // speaks the etcd v3 API. Run it with --help for its flags.
 //
 // Exit codes: 0 after a clean stop by SIGTERM or SIGINT, or by removal from the cluster, 1 if the member could not start or had to
-// stop, 2 for a mistake in the command line.
+// stop, or if a second signal ended it, 2 for a mistake in the command line.
 package main
 
 import (
@@ -12,9 +12,7 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
-	"os/signal"
 	"runtime"
-	"syscall"
 	"time"
 
 	"github.com/coreos/go-systemd/v22/daemon"
@@ -64,6 +62,9 @@ func run(args []string) int {
 
 // runMember runs a member until a signal or an error, and returns the exit code.
 func runMember(o *options) int {
+	// Signals are received before the start, so that an early signal stops the member too.
+	stop, hurry := onSignals()
+	outliveReaders()
 	var people *terminalLog
 	if o.forPeople(os.Stderr) {
 		people = newTerminalLog(os.Stderr)
@@ -86,15 +87,8 @@ func runMember(o *options) int {
 		}
 	}
 
-	// Signals are received before the start, so that an early signal stops the member too.
-	signals := make(chan os.Signal, 2)
-	signal.Notify(signals, syscall.SIGTERM, syscall.SIGINT)
-	defer signal.Stop(signals)
-
-	starting, started := signal.NotifyContext(context.Background(), syscall.SIGTERM, syscall.SIGINT)
-	m, err := server.StartContext(starting, o.config)
-	started()
-	if err != nil && starting.Err() != nil && errors.Is(err, context.Canceled) {
+	m, err := server.StartContext(stop, o.config)
+	if err != nil && stop.Err() != nil && errors.Is(err, context.Canceled) {
 		log.Info("stopped while the member was starting")
 		return 0
 	}
@@ -110,16 +104,12 @@ func runMember(o *options) int {
 	if people != nil {
 		go o.printReady(notifying, m, people)
 	}
-	code := waitForStop(m, signals, log)
+	code := waitForStop(m, stop, log)
 	stopNotifying()
 	notify(log, daemon.SdNotifyStopping)
-	ctx, cancel := context.WithTimeout(context.Background(), stopTimeout)
+	// A second signal ends the wait for pending requests.
+	ctx, cancel := context.WithTimeout(hurry, stopTimeout)
 	defer cancel()
-	go func() {
-		// A second signal ends the wait for pending requests.
-		<-signals
-		cancel()
-	}()
 	if err := m.Close(ctx); err != nil {
 		log.Error("the stop was not clean; no acknowledged write is lost", "error", err)
 		return 1
@@ -129,9 +119,11 @@ func runMember(o *options) int {
 }
 
 // waitForStop waits for a signal or a failure of the member, and returns the exit code.
-func waitForStop(m *server.Member, signals <-chan os.Signal, log *slog.Logger) int {
+func waitForStop(m *server.Member, stop context.Context, log *slog.Logger) int {
 	select {
-	case s := <-signals:
+	case <-stop.Done():
+		var s signalError
+		errors.As(context.Cause(stop), &s)
 		log.Info("stopping", "signal", s.String())
 	case err := <-m.Failed():
 		if errors.Is(err, server.ErrRemoved) {
