@@ -2,9 +2,11 @@ package main
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
+	"regexp"
 	"strconv"
 	"strings"
 	"text/tabwriter"
@@ -46,12 +48,29 @@ func (o *options) attrs() slog.Attr {
 }
 
 // visible returns the value, masked if it is secret.
-func (o *option) visible() string {
-	value := o.get()
+func (o *option) visible() string { return o.show(o.get()) }
+
+// show returns what may be shown of a value of the option.
+func (o *option) show(value string) string {
 	if o.secret && value != "" {
 		return masked
 	}
-	return value
+	return users.ReplaceAllString(value, "://"+masked+"@")
+}
+
+// users are the users with their passwords in URLs.
+var users = regexp.MustCompile(`://[^/?#,\s]*@`)
+
+// withoutUsers makes an option reject a URL with a user.
+func withoutUsers(o *option, instead string) *option {
+	set := o.set
+	o.set = func(s string) error {
+		if users.MatchString(s) {
+			return errors.New("a user or a password does not belong into the URL: " + instead)
+		}
+		return set(s)
+	}
+	return o
 }
 
 // typed returns the value for the log: booleans and whole numbers by their types, all others as text.
@@ -156,7 +175,7 @@ func (o *options) writeYAML(w io.Writer) error {
 			return
 		}
 		var line strings.Builder
-		if opt.secret && opt.get() != "" {
+		if opt.visible() != opt.get() {
 			line.WriteString("# ")
 		}
 		line.WriteString(opt.name + ": ")

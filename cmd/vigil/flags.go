@@ -132,7 +132,7 @@ func clusterFlags(c *server.Config) []*option {
 		nonEmpty(str(&c.InitialClusterToken, "initial-cluster-token", "TOKEN", "distinguishes clusters with equal URLs")),
 		showDefault("the listen URLs", urls(&c.AdvertiseClientURLs, "advertise-client-urls", "URLs at which clients reach this member")),
 		str(&d.Token, "discovery-token", "TOKEN", "token of a new cluster whose members find each other in a registry, which is another cluster"),
-		list(&d.Endpoints, "discovery-endpoints", "HOST:PORT,...", "addresses of the registry"),
+		withoutUsers(list(&d.Endpoints, "discovery-endpoints", "HOST:PORT,...", "addresses of the registry"), "set --discovery-user"),
 		duration(&d.DialTimeout, "discovery-dial-timeout", "timeout of a connection to the registry"),
 		duration(&d.RequestTimeout, "discovery-request-timeout", "timeout of a request to the registry"),
 		duration(&d.KeepAliveTime, "discovery-keepalive-time", "interval of pings to the registry"),
@@ -203,7 +203,8 @@ func featureFlags(o *options) []*option {
 
 func archiveFlags(a *server.Archive) []*option {
 	return []*option{
-		str(&a.URL, "archive", "URL", "bucket of the continuous archive: file:///DIR, or what vigil-bucket accepts such as s3://BUCKET?region=REGION; the same for all members (not in etcd)"),
+		withoutUsers(str(&a.URL, "archive", "URL", "bucket of the continuous archive: file:///DIR, or what vigil-bucket accepts such as s3://BUCKET?region=REGION; the same for all members (not in etcd)"),
+			"set the environment variables of the cloud's programs"),
 		list(&a.Recipients, "archive-recipient", "KEY,...", "public keys of age to which the archive is encrypted (not in etcd)"),
 		duration(&a.Interval, "archive-interval", "interval at which new entries are sent to the archive (not in etcd)"),
 		signed(&a.MaxLagBytes, "archive-max-lag-bytes", "BYTES", "limit of the raft log that is kept for the archive beyond what the member keeps anyway; 0 for the default (not in etcd)"),

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"flag"
+	"log/slog"
 	"math"
 	"strings"
 	"sync"
@@ -197,4 +198,43 @@ func TestRest(t *testing.T) {
 			last = time.Now()
 		}
 	})
+}
+
+// TestUsersInURLs: no password in a URL is printed or logged, in whichever setting it is, and where it would be logged later it is
+// rejected.
+func TestUsersInURLs(t *testing.T) {
+	values := map[string]string{
+		"archive": "s3://b?endpoint=https://key:sesame@h:1&region=x", "discovery-endpoints": "h:1,https://root:sesame@h:1",
+		"distributed-tracing-address": "http://root:sesame@h:1", "listen-client-urls": "http://root:sesame@127.0.0.1:1", "cors": "https://root:sesame@h",
+		"initial-cluster": "default=http://root:sesame@h:1", "discovery-srv": "https://root:se@same@h", "metrics": "http://root:sesame@h",
+		"advertise-client-urls": "http://a:1,http://root:sesame@h:1",
+	}
+	for name, value := range values {
+		o, err := parse([]string{"--" + name + "=" + value}, nil)
+		if err != nil && strings.Contains(err.Error(), "same") {
+			t.Errorf("--%s: %v", name, err)
+		}
+		var out bytes.Buffer
+		for _, format := range []string{"simple", "json", "yaml"} {
+			if err := o.printEffective(&out, format); err != nil {
+				t.Fatal(err)
+			}
+		}
+		o.logConfiguration(slog.New(slog.NewJSONHandler(&out, nil)))
+		if strings.Contains(out.String(), "same") {
+			t.Errorf("--%s=%s is printed", name, value)
+		}
+	}
+	for _, name := range []string{"archive", "discovery-endpoints"} {
+		if _, err := parse([]string{"--" + name + "=" + values[name], "--discovery-token=t"}, nil); err == nil || !strings.Contains(err.Error(), "--"+name+"=") {
+			t.Errorf("--%s: %v", name, err)
+		}
+	}
+	// Other characters of the kind are no passwords.
+	for name, value := range map[string]string{"archive": "gs://b?access_id=svc@project.example&prefix=a@b/", "discovery-srv": "a@b"} {
+		o, err := parse([]string{"--" + name + "=" + value}, nil)
+		if got := find(t, o, name).Value; got != value {
+			t.Errorf("--%s is shown as %s (%v)", name, got, err)
+		}
+	}
 }

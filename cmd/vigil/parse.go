@@ -7,6 +7,7 @@ import (
 	"maps"
 	"os"
 	"slices"
+	"strconv"
 	"strings"
 
 	"vigil/internal/spelling"
@@ -85,9 +86,9 @@ func (p *parser) set(o *option, values []string, from origin) {
 		value = strings.Join(values, ",")
 	}
 	if err := o.set(value); err != nil {
-		shown := fmt.Sprintf("%q", value)
-		if o.secret {
-			shown = masked
+		shown := o.show(value)
+		if shown != masked {
+			shown = strconv.Quote(shown)
 		}
 		where := "--" + o.name + "=" + shown
 		switch from.kind {
