@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"log/slog"
 	"strconv"
+	"unicode"
+	"unicode/utf16"
 	"unicode/utf8"
 )
 
@@ -51,6 +53,8 @@ func fitting(s string, limit int) (end, written int) {
 			size = len(`\n`)
 		case r < ' ', r == utf8.RuneError && n == 1:
 			size = len(`\u0000`)
+		case !unicode.IsPrint(r):
+			size = len(`\u0000`) * utf16.RuneLen(r)
 		}
 		if written+size > limit {
 			break

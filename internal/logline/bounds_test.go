@@ -20,6 +20,8 @@ func TestBoundedLine(t *testing.T) {
 		"escaped": strings.Repeat("\x00", 256<<10),
 		"runes":   strings.Repeat("€", 64<<10),
 		"invalid": strings.Repeat("\xff", 64<<10),
+		"delete":  strings.Repeat("\x7f", 64<<10),
+		"format":  strings.Repeat("\U000e0041", 64<<10),
 		"quotes":  strings.Repeat(`"\`, 64<<10),
 		"lines":   strings.Repeat("\n", 64<<10),
 	}

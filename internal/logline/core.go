@@ -1,6 +1,7 @@
 package logline
 
 import (
+	"bytes"
 	"fmt"
 	"strings"
 	"sync"
@@ -67,6 +68,8 @@ func (c core) Write(e zapcore.Entry, fields []zapcore.Field) error {
 	}
 	if c.console {
 		line = consoleLine(e, line)
+	} else {
+		line = safeLine(line)
 	}
 	c.out.Lock()
 	for _, o := range c.out.list {
@@ -108,6 +111,19 @@ func printable(s string) string {
 		s = s[n:]
 	}
 	return b.String()
+}
+
+// safeLine returns the line of JSON in which a terminal acts on nothing.
+func safeLine(line *buffer.Buffer) *buffer.Buffer {
+	content := bytes.TrimSuffix(line.Bytes(), []byte{'\n'})
+	if !bytes.ContainsFunc(content, func(r rune) bool { return !unicode.IsPrint(r) }) {
+		return line
+	}
+	safe := buffers.Get()
+	safe.AppendString(printable(string(content)))
+	safe.AppendByte('\n')
+	line.Free()
+	return safe
 }
 
 // consoleLine returns the line for people: the parts and the fields, separated by tabs.

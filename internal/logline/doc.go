@@ -7,8 +7,10 @@
 //		log, err := logline.Open(logline.Config{Outputs: []string{"stderr", "/var/log/vigil.log"}})
 //		slog.New(log.Handler())
 //
-//	 1. A record is one Write of one whole line to each output; lines do not mix.
+//	 1. A record is one Write of one whole line to each output; lines do not mix, also if only a part of one could be written.
 //	 2. A record below the level allocates nothing.
 //	 3. An output that cannot be written to loses its lines and blocks nothing.
-//	 4. After Reopen, lines go to the files that have the names now: rotation by another program works.
+//	 4. A terminal acts on no byte of a line.
+//	 5. Lines that are left out are counted in the next line of their place or, if there is none, in a line of their own.
+//	 6. After Reopen, lines go to the files that have the names now: rotation by another program works.
 package logline

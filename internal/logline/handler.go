@@ -12,12 +12,14 @@ import (
 // bounded.
 type handler struct {
 	zap   slog.Handler
+	root  slog.Handler // without attributes and groups, for lines about other lines
 	level slog.Level
 	sites *sites
 }
 
 func newHandler(level slog.Level, console bool, out *outputs, s *sites) *handler {
-	return &handler{zapslog.NewHandler(newCore(console, out), zapslog.WithCaller(true), zapslog.AddStacktraceAt(noStacktrace)), level, s}
+	zap := zapslog.NewHandler(newCore(console, out), zapslog.WithCaller(true), zapslog.AddStacktraceAt(noStacktrace))
+	return &handler{zap, zap, level, s}
 }
 
 // noStacktrace is above every level.
@@ -33,6 +35,9 @@ func (h *handler) Handle(ctx context.Context, r slog.Record) error {
 		var ok bool
 		if dropped, ok = h.sites.take(&r); !ok {
 			return nil
+		}
+		for _, quiet := range h.sites.quiet() {
+			_ = h.root.Handle(ctx, quiet)
 		}
 	}
 	message, fields := newBound(r.Level), newBound(r.Level)

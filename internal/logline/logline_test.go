@@ -109,7 +109,7 @@ func TestConsole(t *testing.T) {
 
 // Below the level nothing is done, and a line costs no memory that is not used again.
 func TestAllocations(t *testing.T) {
-	h := newHandler(slog.LevelInfo, false, &outputs{list: []output{stream{io.Discard}}}, nil)
+	h := newHandler(slog.LevelInfo, false, &outputs{list: []output{&stream{Writer: io.Discard}}}, nil)
 	log := slog.New(h)
 	if n := testing.AllocsPerRun(100, func() { log.Debug("x") }); n != 0 {
 		t.Errorf("%v allocations for nothing", n)

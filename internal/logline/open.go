@@ -5,13 +5,11 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"log/slog"
 	"os"
 	"slices"
 
 	"github.com/coreos/go-systemd/v22/journal"
-	"go.uber.org/zap/zapcore"
 	"gopkg.in/natefinch/lumberjack.v2"
 )
 
@@ -114,9 +112,9 @@ func Open(c Config) (*Log, error) {
 func open(out string, r *Rotation) (output, error) {
 	switch out {
 	case Stderr:
-		return stream{os.Stderr}, nil
+		return &stream{Writer: os.Stderr}, nil
 	case Stdout:
-		return stream{os.Stdout}, nil
+		return &stream{Writer: os.Stdout}, nil
 	case Journal:
 		if !journal.Enabled() {
 			return nil, errors.New("there is no journal to write to")
@@ -124,15 +122,12 @@ func open(out string, r *Rotation) (output, error) {
 		return toJournal{}, nil
 	}
 	// An error is reported at the start and not at the first line.
-	f := &file{path: out}
-	if err := f.reopen(); err != nil || r == nil {
-		return f, err
+	f := reopener(&file{path: out})
+	if r != nil {
+		f = &rotated{Logger: lumberjack.Logger{Filename: out, MaxSize: r.MaxSize, MaxAge: r.MaxAge, MaxBackups: r.MaxBackups,
+			LocalTime: r.LocalTime, Compress: r.Compress}}
 	}
-	if err := f.close(); err != nil {
-		return nil, err
-	}
-	return &rotated{lumberjack.Logger{Filename: out, MaxSize: r.MaxSize, MaxAge: r.MaxAge, MaxBackups: r.MaxBackups,
-		LocalTime: r.LocalTime, Compress: r.Compress}}, nil
+	return f, f.reopen()
 }
 
 // Handler returns the handler that writes records as lines.
@@ -159,56 +154,4 @@ func (l *Log) Close() error {
 		errs = append(errs, f.close())
 	}
 	return errors.Join(errs...)
-}
-
-// stream is an output that is always open.
-type stream struct{ io.Writer }
-
-func (s stream) write(_ zapcore.Level, line []byte) { _, _ = s.Write(line) }
-
-// file is a file to append to. The lock of the outputs guards it.
-type file struct {
-	path string
-	f    *os.File
-}
-
-func (f *file) write(_ zapcore.Level, line []byte) { _, _ = f.f.Write(line) }
-
-func (f *file) reopen() error {
-	n, err := os.OpenFile(f.path, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
-	if err != nil {
-		return err
-	}
-	if f.f != nil {
-		f.f.Close()
-	}
-	f.f = n
-	return nil
-}
-
-func (f *file) close() error { return f.f.Close() }
-
-// rotated is a file that is replaced when it is large or old.
-type rotated struct{ lumberjack.Logger }
-
-func (r *rotated) write(_ zapcore.Level, line []byte) { _, _ = r.Write(line) }
-
-// reopen closes the file; the next line opens it.
-func (r *rotated) reopen() error { return r.Logger.Close() }
-func (r *rotated) close() error  { return r.Logger.Close() }
-
-// toJournal is systemd's journal. The severity is a field next to the line.
-type toJournal struct{}
-
-func (toJournal) write(level zapcore.Level, line []byte) {
-	priority := journal.PriErr
-	switch {
-	case level < zapcore.InfoLevel:
-		priority = journal.PriDebug
-	case level < zapcore.WarnLevel:
-		priority = journal.PriInfo
-	case level < zapcore.ErrorLevel:
-		priority = journal.PriWarning
-	}
-	_ = journal.Send(string(bytes.TrimSuffix(line, []byte{'\n'})), priority, map[string]string{"SYSLOG_IDENTIFIER": "vigil"})
 }

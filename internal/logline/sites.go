@@ -27,7 +27,8 @@ type site struct {
 type credit struct {
 	lines   float64
 	at      time.Time
-	dropped uint64 // since the last logged line
+	dropped uint64     // since the last logged line
+	level   slog.Level // the highest of those
 }
 
 // sites limits the number of lines of each place in the code: clients can cause lines, and the disk of the log is finite.
@@ -38,6 +39,9 @@ type sites struct {
 		sync.Mutex
 		credits map[site]*credit
 		swept   time.Time
+		// dropping is the number of sites with dropped lines; looked is when they were last looked at.
+		dropping int
+		looked   time.Time
 	}
 }
 
@@ -69,12 +73,51 @@ func (s *sites) take(r *slog.Record) (dropped uint64, ok bool) {
 	c.lines = min(c.lines+max(now.Sub(c.at).Seconds(), 0)*MaxRate, MaxBurst)
 	c.at = now
 	if c.lines < 1 {
-		c.dropped++
+		if c.dropped++; c.dropped == 1 {
+			s.mu.dropping++
+			c.level = r.Level
+		}
+		c.level = max(c.level, r.Level)
 		return 0, false
 	}
 	c.lines--
+	return s.reported(c), true
+}
+
+// reported returns the number of dropped lines of a site, which the next line reports. mu is held.
+func (s *sites) reported(c *credit) (dropped uint64) {
+	if c.dropped > 0 {
+		s.mu.dropping--
+	}
 	dropped, c.dropped = c.dropped, 0
-	return dropped, true
+	return dropped
+}
+
+// fullCredit is the time after which a site has its whole credit again.
+const fullCredit = MaxBurst / MaxRate * time.Second
+
+// quiet returns records for the sites that have dropped lines and logged none since: no line of theirs would report it.
+func (s *sites) quiet() (list []slog.Record) {
+	now := s.now()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if d := now.Sub(s.mu.looked); s.mu.dropping == 0 || d >= 0 && d < time.Second {
+		return nil
+	}
+	s.mu.looked = now
+	for at, c := range s.mu.credits {
+		if c.dropped == 0 || now.Sub(c.at) < fullCredit {
+			continue
+		}
+		text := at.text
+		if text == "" {
+			text = "many places"
+		}
+		r := slog.NewRecord(now, c.level, "lines were left out", at.pc)
+		r.AddAttrs(slog.String("of", text), slog.Uint64("lines-left-out", s.reported(c)))
+		list = append(list, r)
+	}
+	return list
 }
 
 // sweep removes the sites with a full credit again, at most once a second. mu is held.
@@ -84,7 +127,7 @@ func (s *sites) sweep(now time.Time) {
 	}
 	s.mu.swept = now
 	for at, c := range s.mu.credits {
-		if c.dropped == 0 && now.Sub(c.at) >= MaxBurst/MaxRate*time.Second {
+		if c.dropped == 0 && now.Sub(c.at) >= fullCredit {
 			delete(s.mu.credits, at)
 		}
 	}
