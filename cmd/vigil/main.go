@@ -13,10 +13,12 @@ import (
 	"log/slog"
 	"os"
 	"runtime"
+	"slices"
 	"time"
 
 	"github.com/coreos/go-systemd/v22/daemon"
 
+	"vigil/internal/logline"
 	"vigil/server"
 )
 
@@ -83,7 +85,7 @@ func runMember(o *options) int {
 	o.logConfiguration(log)
 	if o.memoryLock {
 		if err := lockMemory(); err != nil {
-			return failure(fmt.Errorf("--memory-mlock: %w", err))
+			return o.notStarted(log, fmt.Errorf("--memory-mlock: %w", err))
 		}
 	}
 
@@ -92,12 +94,8 @@ func runMember(o *options) int {
 		log.Info("stopped while the member was starting")
 		return 0
 	}
-	var wrong *server.ConfigError
-	switch {
-	case errors.As(err, &wrong):
-		return mistake(err)
-	case err != nil:
-		return failure(err)
+	if err != nil {
+		return o.notStarted(log, err)
 	}
 	notifying, stopNotifying := context.WithCancel(context.Background())
 	go notifySystemd(notifying, m, log)
@@ -135,6 +133,18 @@ func waitForStop(m *server.Member, stop context.Context, log *slog.Logger) int {
 		return 1
 	}
 	return 0
+}
+
+// notStarted reports why the member does not start, and returns the exit code. A log elsewhere has the reason, too.
+func (o *options) notStarted(log *slog.Logger, err error) int {
+	if slices.ContainsFunc(o.log.outputs, func(out string) bool { return out != logline.Default && out != logline.Stderr }) {
+		log.Error("the member does not start", "error", err)
+	}
+	var wrong *server.ConfigError
+	if errors.As(err, &wrong) {
+		return mistake(err)
+	}
+	return failure(err)
 }
 
 // mistake reports an error in the configuration, failure any other error. They return the exit code.

@@ -94,3 +94,28 @@ func TestSecondSignalAtStart(t *testing.T) {
 		t.Errorf("%v, want exit code 1", err)
 	}
 }
+
+// Why a member does not start is in its log, too, if that is a file.
+func TestFailureIsLogged(t *testing.T) {
+	for name, args := range map[string][]string{
+		"not a directory":      {"--data-dir", os.Args[0]},
+		"/does/not/exist":      {"--listen-client-urls=https://127.0.0.1:0", "--cert-file=/does/not/exist", "--key-file=/does/not/exist"},
+		"no network interface": {"--listen-client-urls=http://192.0.2.1:1"},
+	} {
+		file := filepath.Join(t.TempDir(), "log")
+		c := process(t, append(args, "--log-outputs", file)...)
+		var printed strings.Builder
+		c.Stderr = &printed
+		if err := c.Run(); err == nil {
+			t.Fatalf("%q has started", args)
+		}
+		b, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		reason := strings.TrimSpace(strings.TrimPrefix(printed.String(), "vigil: "))
+		if text := string(b); !strings.Contains(reason, name) || !strings.Contains(text, `"level":"error"`) || !strings.Contains(text, strings.ReplaceAll(reason, `"`, `\"`)) {
+			t.Errorf("%s: printed %q, logged %s", name, reason, text[strings.LastIndex(strings.TrimSpace(text), "\n")+1:])
+		}
+	}
+}
