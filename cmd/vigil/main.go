@@ -65,10 +65,11 @@ func run(args []string) int {
 // runMember runs a member until a signal or an error, and returns the exit code.
 func runMember(o *options) int {
 	// Signals are received before the start, so that an early signal stops the member too.
-	stop, hurry := onSignals()
+	inTerminal := o.forPeople(os.Stderr)
+	stop, hurry := onSignals(inTerminal)
 	outliveReaders()
 	var people *terminalLog
-	if o.forPeople(os.Stderr) {
+	if inTerminal {
 		people = newTerminalLog(os.Stderr)
 		o.printStart(people)
 	}
@@ -76,7 +77,9 @@ func runMember(o *options) int {
 	if err != nil {
 		return mistake(err)
 	}
-	reopenOnHangup(out, log)
+	if !inTerminal {
+		reopenOnHangup(out, log)
+	}
 	o.config.Logger = log
 	if !o.config.EnablePprof && !log.Enabled(context.Background(), slog.LevelDebug) {
 		runtime.MemProfileRate = 0 // there is no way to read the profile, whose tables take more than a megabyte

@@ -27,7 +27,7 @@ func process(t *testing.T, args ...string) *exec.Cmd {
 	if err != nil {
 		t.Fatal(err)
 	}
-	c := exec.Command(program, append([]string{"--data-dir", filepath.Join(t.TempDir(), "data"), "--log-format=json",
+	c := exec.Command(program, append([]string{"--data-dir", filepath.Join(t.TempDir(), "data"),
 		"--listen-client-urls=http://127.0.0.1:0", "--listen-peer-urls=http://127.0.0.1:0"}, args...)...)
 	c.Env = append(os.Environ(), asVigil+"=1")
 	t.Cleanup(func() {
@@ -54,7 +54,7 @@ func TestLogWithoutReader(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	c := process(t)
+	c := process(t, "--log-format=json")
 	c.Stderr = write
 	if err := c.Start(); err != nil {
 		t.Fatal(err)

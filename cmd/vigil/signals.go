@@ -21,15 +21,22 @@ func (e signalError) Error() string { return fmt.Sprintf("signal %s", e.Signal) 
 func (e signalError) Unwrap() error { return context.Canceled }
 
 // onSignals returns two contexts: the first signal to stop ends stop, and the second one hurry. The process exits exitTimeout after the
-// second one, whatever it waits for: a disk may hang, and so may the reader of the log.
-func onSignals() (stop, hurry context.Context) {
+// second one, whatever it waits for: a disk may hang, and so may the reader of the log. The end of the terminal stops a member in one.
+func onSignals(inTerminal bool) (stop, hurry context.Context) {
 	stop, stopNow := context.WithCancelCause(context.Background())
 	hurry, hurryUp := context.WithCancelCause(context.Background())
 	received := make(chan os.Signal, 2)
 	signal.Notify(received, syscall.SIGTERM, syscall.SIGINT)
+	if inTerminal && !signal.Ignored(syscall.SIGHUP) { // nohup
+		signal.Notify(received, syscall.SIGHUP)
+	}
 	go func() {
 		stopNow(signalError{<-received})
-		hurryUp(signalError{<-received})
+		again := <-received
+		for again == syscall.SIGHUP { // of the terminal and of its shell
+			again = <-received
+		}
+		hurryUp(signalError{again})
 		time.Sleep(exitTimeout)
 		os.Exit(1)
 	}()

@@ -1,0 +1,55 @@
+package main
+
+import (
+	"bufio"
+	"fmt"
+	"os"
+	"strings"
+	"syscall"
+	"testing"
+
+	"golang.org/x/sys/unix"
+)
+
+// terminal returns both ends of a new terminal.
+func terminal(t *testing.T) (screen, end *os.File) {
+	t.Helper()
+	screen, err := os.OpenFile("/dev/ptmx", os.O_RDWR, 0)
+	if err != nil {
+		t.Skip(err)
+	}
+	if err := unix.IoctlSetPointerInt(int(screen.Fd()), unix.TIOCSPTLCK, 0); err != nil {
+		t.Skip(err)
+	}
+	number, err := unix.IoctlGetInt(int(screen.Fd()), unix.TIOCGPTN)
+	if err != nil {
+		t.Skip(err)
+	}
+	end, err = os.OpenFile(fmt.Sprintf("/dev/pts/%d", number), os.O_RDWR|unix.O_NOCTTY, 0)
+	if err != nil {
+		t.Skip(err)
+	}
+	return screen, end
+}
+
+// A member in a terminal ends with it.
+func TestTerminalCloses(t *testing.T) {
+	screen, end := terminal(t)
+	c := process(t)
+	c.Stdin, c.Stdout, c.Stderr = end, end, end
+	c.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Setctty: true}
+	if err := c.Start(); err != nil {
+		t.Fatal(err)
+	}
+	end.Close()
+	lines := bufio.NewScanner(screen)
+	for lines.Scan() && !strings.Contains(lines.Text(), "ready") {
+	}
+	if err := lines.Err(); err != nil {
+		t.Fatal(err)
+	}
+	screen.Close()
+	if err := c.Wait(); err != nil {
+		t.Errorf("%v, want exit code 0", err)
+	}
+}
