@@ -48,7 +48,7 @@ func signals(t *testing.T, c *exec.Cmd, list ...os.Signal) {
 	}
 }
 
-// A member whose log nobody reads any more goes on, and stops as ever.
+// A member whose log has no reader any more goes on, and stops as ever.
 func TestLogWithoutReader(t *testing.T) {
 	read, write, err := os.Pipe()
 	if err != nil {

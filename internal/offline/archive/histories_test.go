@@ -76,7 +76,7 @@ func TestOtherHistory(t *testing.T) {
 			t.Errorf("%s: revision %d of a mixture, the cluster had %d", what, r.store.Revision(), n.store.Revision())
 		}
 		if !slices.ContainsFunc(r.res.Damages, func(d Damage) bool { return d.Name == name && strings.Contains(d.Reason, "term") }) || len(r.res.Missing) == 0 {
-			t.Errorf("%s: nobody is told: %+v", what, r.res)
+			t.Errorf("%s: not reported: %+v", what, r.res)
 		}
 		if v := verify(t, n.open(), false); !slices.ContainsFunc(v.Damages, func(d Damage) bool { return d.Name == name }) {
 			t.Errorf("%s: verify: %+v", what, v)
@@ -104,3 +104,39 @@ func TestEndOfArchive(t *testing.T) {
 }
 
 func itoa(n int64) string { return strconv.FormatInt(n, 10) }
+
+// A verification notices another history also where a restore does not use its objects, or uses no others.
+func TestVerifyHistories(t *testing.T) {
+	n, _ := newNode(t, 46)
+	n.work(5)
+	n.base(false)
+	n.work(6)
+	n.mark()
+	first := n.send()
+	if v := verify(t, n.open(), false); len(v.Damages) > 0 {
+		t.Fatalf("%+v", v)
+	}
+	from, last, _ := archive.ParseLogName(first)
+	shadows := otherHistory(n, int(last-from)+1) // begins where the first does, and is longer
+	v := verify(t, n.open(), false)
+	if len(v.Damages) == 0 || !strings.Contains(v.Damages[0].Reason, "two histories") ||
+		!strings.Contains(v.Damages[0].String(), shadows) || !strings.Contains(v.Damages[0].String(), first) {
+		t.Errorf("%s and %s: %+v", first, shadows, v.Damages)
+	}
+	// A base of a cluster that began again with lower terms.
+	n, _ = newNode(t, 47)
+	n.work(5)
+	n.base(false)
+	n.work(6)
+	n.send()
+	b := n.last
+	b.Index, b.Term = n.index+100, 1
+	data, err := b.Encode()
+	n.must(err)
+	n.put(b.Name(), data)
+	for _, sample := range []bool{false, true} {
+		if v := verify(t, n.open(), sample); len(v.Damages) != 1 || v.Damages[0].Name != b.Name() || !strings.Contains(v.Damages[0].Reason, "two histories") {
+			t.Errorf("%+v", v.Damages)
+		}
+	}
+}

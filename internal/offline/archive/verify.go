@@ -74,6 +74,7 @@ type verifier struct {
 
 	done, total int64
 	locked      bool // objects are encrypted and no key fits
+	terms       []termAt
 	dirs        int
 }
 
@@ -99,6 +100,7 @@ func (v *verifier) run() error {
 		} else if err != nil {
 			return err
 		}
+		v.terms = append(v.terms, termAt{m.Index, m.Term, o.Object.Key})
 		for i := range m.Parts {
 			listed[m.Parts[i].Name] = &m.Parts[i]
 			if _, ok := v.a.Parts[m.Parts[i].Name]; !ok {
@@ -114,10 +116,14 @@ func (v *verifier) run() error {
 	if err := v.objects(listed); err != nil {
 		return err
 	}
+	check := v.states
 	if v.locked {
-		return v.names()
+		check = v.names
 	}
-	return v.states()
+	err := check()
+	// Last: which of two histories is the right one is not known, so that the states are those that a restore gives.
+	v.a.compareTerms(v.terms)
+	return err
 }
 
 // names finds the gaps by the names of the objects, for an archive whose content cannot be read.
@@ -193,6 +199,9 @@ func (v *verifier) objects(listed map[string]*archive.Part) error {
 			o, err = v.a.reader.Open(f.name, f.data)
 		}
 		if err == nil {
+			if h := &o.Header; h.Kind == archive.KindLog {
+				v.terms = append(v.terms, termAt{h.First, h.FirstTerm, f.name}, termAt{h.Last, h.LastTerm, f.name})
+			}
 			err = drain(o)
 		}
 		switch {
