@@ -5,7 +5,7 @@ var consensus = []Mistake{
 	{Name: "late-forward", Profile: "forwards", Promise: "a forwarded proposal is applied once", Needs: "leader transfers", Edits: []Edit{
 		{"internal/member/raftnode/forward.go", "st.RaftState != raft.StateLeader || st.HardState.GetTerm() != m.GetLogTerm()", "st.RaftState != raft.StateLeader"},
 	}},
-	{Name: "lost-vote", Promise: "a member votes once in a term", Needs: "power failure of the voters", Edits: []Edit{
+	{Name: "lost-vote", Profile: "votes", Promise: "a member votes once in a term", Needs: "power failure of the voters", Edits: []Edit{
 		{"internal/member/raftnode/append.go", "must = next.GetTerm() != a.hard.GetTerm() || next.GetVote() != a.hard.GetVote()", "must = false"},
 	}},
 	{Name: "early-response", Profile: "acks", Promise: "a member acknowledges entries after it has synced them", Needs: "power failures, slow disks", Edits: []Edit{

@@ -154,6 +154,9 @@ var profiles = []profile{
 	{name: "elections", aim: "votes, forwarded proposals, deposed leaders", faulty: 40 * time.Second, pace: 3 * time.Second,
 		faults: []string{"leader transfers", "leader transfers", "power failure of the voters", "pause", "isolation", "partial partition", "one-way partition"},
 		shape:  func(p *Plan, _ *rand.Rand) { p.Workers, p.Think = 9, 400*time.Millisecond }},
+	{name: "votes", aim: "votes of members that lose power just after them", faulty: time.Minute, pace: 5 * time.Second,
+		faults: []string{"power failure of the voters"},
+		shape:  func(p *Plan, _ *rand.Rand) { p.Workers, p.Watchers, p.Think = 14, 1, 250*time.Millisecond }},
 	{name: "quiet", aim: "hours of a cluster with little to do", faulty: time.Hour, pace: 4 * time.Minute,
 		faults: []string{"kill", "power failure", "pause", "isolation", "slow links", "broken connections", "clock rate", "clock jump", "slow disk"},
 		shape: func(p *Plan, _ *rand.Rand) {
