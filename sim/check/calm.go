@@ -64,6 +64,9 @@ func CheckAnswers(ops []Op, p *Prompt) Violations {
 	return v
 }
 
+// brokenText is in the error of a connection whose other side does not know it any more. Without a use, nothing tells the client so before.
+const brokenText = "Connection reset by peer"
+
 // excuses reports whether the error of an operation needs no fault: the client gave it up early, asked for too much, or for a revision
 // that a member does not have; see CheckRevisions for these.
 func (p *Prompt) excuses(o *Op, took time.Duration) bool {
@@ -71,6 +74,9 @@ func (p *Prompt) excuses(o *Op, took time.Duration) bool {
 		if took < p.Answer && strings.Contains(o.Err, text) {
 			return true
 		}
+	}
+	if strings.Contains(o.Err, brokenText) {
+		return true // during a fault, while the client had no use for the connection
 	}
 	return o.tooLarge() || strings.Contains(o.Err, compactedText) || strings.Contains(o.Err, futureText) || p.Full && strings.Contains(o.Err, noSpaceText)
 }
