@@ -3,7 +3,7 @@
 // Exit codes are those of etcdctl, and one more: 0 if all is well, 1 if the command found or met a failure or the command line has an
 // unknown flag or command, 2 if no connection can be configured, 3 for invalid input, 4 for an unsupported value of a
 // flag, 5 if the command was interrupted or something is unhealthy, 6 if keys were left because they have changed, 128 for bad
-// arguments.
+// arguments. If no program reads the output any more, SIGPIPE ends it.
 package main
 
 import (
@@ -39,26 +39,39 @@ import (
 )
 
 func main() {
+	if !signal.Ignored(syscall.SIGPIPE) {
+		signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE) // a write to a closed pipe is an error, after which commands clean up
+	}
 	ctx, stop := signal.NotifyContext(context.Background(), cli.Signals(os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)...)
 	context.AfterFunc(ctx, stop) // a second signal ends the program at once
 	code := run(ctx, os.Args[1:], os.Stdin, os.Stdout, os.Stderr)
 	stop()
+	if code == exit.ClosedPipe {
+		signal.Reset(syscall.SIGPIPE)
+		_, _ = os.Stdout.WriteString("\n") // nothing reads it: the signal ends the program
+	}
 	os.Exit(code)
 }
 
-// run executes a command line and returns the exit code.
-func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.Writer) int {
+// run executes a command line and returns the exit code. The command ends with the context, and when its output cannot be written.
+func run(interrupt context.Context, args []string, stdin io.Reader, stdout, stderr io.Writer) int {
 	stderr = screen.Guard(stderr)
 	env := &cli.Env{Stdin: stdin, Stdout: cli.NewOutput(stdout), Stderr: stderr}
+	ctx, cancel := env.Stdout.Context(interrupt)
+	defer cancel()
 	root := newRoot(env)
 	root.SetArgs(args)
 	setPrefixMatching(root, args)
 	err := root.ExecuteContext(ctx)
-	if err == nil {
-		err = env.Stdout.Err()
+	failed := env.Stdout.Err()
+	if failed != nil && (err == nil || interrupt.Err() == nil) {
+		err = failed // any other error follows from it
 	}
-	if ctx.Err() != nil {
+	switch {
+	case interrupt.Err() != nil:
 		err = interrupted(err)
+	case errors.Is(failed, syscall.EPIPE) && !signal.Ignored(syscall.SIGPIPE):
+		err = exit.Silent(exit.ClosedPipe)
 	}
 	printError(stderr, err)
 	return exit.Code(err)

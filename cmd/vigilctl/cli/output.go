@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -20,10 +21,26 @@ type Output struct {
 	text   io.Writer // to, guarded if it is a terminal
 	plain  bool
 	failed atomic.Pointer[error]
+	lost   chan struct{} // closed with the first error
 }
 
 // NewOutput returns an Output that writes to w.
-func NewOutput(w io.Writer) *Output { return &Output{to: w, text: screen.Guard(w)} }
+func NewOutput(w io.Writer) *Output {
+	return &Output{to: w, text: screen.Guard(w), lost: make(chan struct{})}
+}
+
+// Context returns a context that also ends with the first error of a write: a command ends and cleans up, as after an interrupt.
+func (o *Output) Context(ctx context.Context) (context.Context, context.CancelFunc) {
+	ctx, cancel := context.WithCancel(ctx)
+	go func() {
+		select {
+		case <-o.lost:
+			cancel()
+		case <-ctx.Done():
+		}
+	}()
+	return ctx, cancel
+}
 
 // Capture returns an Output with the width and the colors of this one that writes to w.
 func (o *Output) Capture(w io.Writer) *Output {
@@ -46,8 +63,8 @@ func (o *Output) Write(b []byte) (int, error) { return o.write(o.text, b) }
 
 func (o *Output) write(to io.Writer, b []byte) (int, error) {
 	n, err := to.Write(b)
-	if err != nil {
-		o.failed.CompareAndSwap(nil, &err)
+	if err != nil && o.failed.CompareAndSwap(nil, &err) {
+		close(o.lost)
 	}
 	return n, err
 }

@@ -1,4 +1,4 @@
-// Package exit has errors that carry the exit code of the program. All codes but Conflict are those of etcdctl.
+// Package exit has errors that carry the exit code of the program. All codes but Conflict and ClosedPipe are those of etcdctl.
 package exit
 
 import (
@@ -13,7 +13,8 @@ const (
 	InvalidInput  = 3
 	BadFeature    = 4
 	Interrupted   = 5
-	Conflict      = 6 // not of etcdctl: keys have changed that were to be written
+	Conflict      = 6   // not of etcdctl: keys have changed that were to be written
+	ClosedPipe    = 141 // not of etcdctl: no program reads the output any more. A shell shows this code for SIGPIPE
 	BadArgs       = 128
 )
 
