@@ -8,6 +8,8 @@ import (
 	"testing"
 	"time"
 
+	clientv3 "go.etcd.io/etcd/client/v3"
+
 	"vigil/test/proc"
 )
 
@@ -51,5 +53,61 @@ func TestInterrupted(t *testing.T) {
 	}
 	if left, err := filepath.Glob(dir + "/*"); err != nil || len(left) > 0 {
 		t.Errorf("they left %q, %v", left, err)
+	}
+}
+
+// TestInterruptedHolder interrupts a lock that is held, one that is waited for and a leadership while the member does not answer: the
+// program ends after the time of a short command, not after that of the lease.
+func TestInterruptedHolder(t *testing.T) {
+	t.Parallel()
+	s := proc.Start(t, proc.Config{Program: proc.Vigil, Memory: true})
+	var list []*exec.Cmd
+	for _, line := range []string{"lock held --ttl=3600", "lock held --ttl=3600", "elect led me", "lock child --ttl=3600 -- sh -c"} {
+		args := strings.Fields(line)
+		if args[len(args)-1] == "-c" {
+			args = append(args, "echo begun; trap 'exit 0' TERM; while :; do sleep 0.05; done")
+		}
+		var out proc.Log
+		c := exec.Command(proc.Path(t, proc.Vigilctl), append([]string{"--dial-timeout=1s", "--command-timeout=1s", "--endpoints=" + s.Addr()}, args...)...)
+		c.Stdout, c.SysProcAttr = &out, &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+		if err := c.Start(); err != nil {
+			t.Fatal(err)
+		}
+		if list = append(list, c); len(list) == 2 { // it waits, and prints nothing
+			ctx, client := proc.Context(t), s.Client()
+			for end := time.Now().Add(untilTimeout); ; {
+				r, err := client.Get(ctx, "held/", clientv3.WithPrefix(), clientv3.WithCountOnly())
+				if err != nil {
+					t.Fatal(err)
+				}
+				if r.Count == 2 {
+					break
+				}
+				if time.Now().After(end) {
+					t.Fatal("the second lock is not waited for")
+				}
+			}
+			continue
+		}
+		select {
+		case <-out.Lines(1):
+		case <-time.After(untilTimeout):
+			t.Fatalf("%s prints nothing", line)
+		}
+	}
+	s.Pause()
+	defer s.Resume()
+	for _, c := range list {
+		if err := c.Process.Signal(syscall.SIGTERM); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, c := range list {
+		kill := time.AfterFunc(untilTimeout, func() { _ = c.Process.Kill() })
+		_ = c.Wait() // the exit code is looked at
+		kill.Stop()
+		if code := c.ProcessState.ExitCode(); code != 5 {
+			t.Errorf("%q: %d", c.Args, code)
+		}
 	}
 }

@@ -174,7 +174,7 @@ const renewPause = 500 * time.Millisecond
 // renewUntilEnd renews a lease until it ends.
 func renewUntilEnd(env *cli.Env, s cli.Session, id int64) error {
 	// The first answer gives the TTL; until then the limit is that of finding a member.
-	until := time.Now().Add(env.CommandTimeout + env.Config.DialTimeout)
+	until, renewed := time.Now().Add(env.Timeout()), false
 	for {
 		one := s
 		ctx, cancel := context.WithDeadline(s.Ctx, until)
@@ -188,6 +188,8 @@ func renewUntilEnd(env *cli.Env, s cli.Session, id int64) error {
 			return exit.Silent(exit.Interrupted)
 		case err != nil && cli.Permanent(err):
 			return asBadConnection(err)
+		case err != nil && time.Now().After(until) && !renewed:
+			return asBadConnection(err) // nothing is known of the lease
 		case err != nil && time.Now().After(until):
 			return leaseEnded(env, id)
 		case err != nil:
@@ -198,6 +200,7 @@ func renewUntilEnd(env *cli.Env, s cli.Session, id int64) error {
 			if err := env.Print(show.KeepAlive(r)); err != nil {
 				return err
 			}
+			renewed = true
 			ttl := command.Seconds(r.GetTTL())
 			until, wait = sent.Add(ttl), max(ttl/3, renewPause)
 		}

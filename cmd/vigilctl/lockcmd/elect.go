@@ -1,7 +1,6 @@
 package lockcmd
 
 import (
-	"context"
 	"fmt"
 	"time"
 
@@ -69,14 +68,16 @@ func campaign(env *cli.Env, s cli.Session, name, proposal string) error {
 		return err
 	}
 	defer closeSession(se)
-	leadership, err := concurrency.NewElection(s.Client, name).Campaign(s.Ctx, se, []byte(proposal))
+	leadership, err := limited(s.Ctx, env.Timeout(), func() (*concurrency.Leadership, error) {
+		return concurrency.NewElection(s.Client, name).Campaign(s.Ctx, se, []byte(proposal))
+	})
 	if err != nil {
 		return err
 	}
 	if err = printKey(env, s, leadership.Key(), 0); err == nil {
 		err = await(s.Ctx, &leadership.Held, "elect: session expired")
 	}
-	if lost := leadership.Resign(context.Background()); err == nil {
+	if lost := release(env, &leadership.Held); err == nil {
 		err = lost
 	}
 	return err

@@ -30,7 +30,8 @@ exit with its exit code. The command has ETCD_LOCK_KEY and ETCD_LOCK_REV in its 
 latter is higher for every later holder, and the protected resource should reject a lower one than it
 has seen. SIGTERM, SIGHUP and SIGINT are passed on to the command (SIGHUP not under nohup).
 
-A holder that fails to renew the lock for --ttl seconds loses it.`
+A holder that fails to renew the lock for --ttl seconds loses it. The command receives SIGTERM then, and
+the exit code is not 0.`
 
 // Lock returns the command lock.
 func Lock(env *cli.Env) *cobra.Command {
@@ -58,7 +59,7 @@ func hold(env *cli.Env, s cli.Session, name string, command []string, ttl time.D
 		return err
 	}
 	defer closeSession(se)
-	held, err := concurrency.NewMutex(se, name).Lock(s.Ctx)
+	held, err := limited(s.Ctx, env.Timeout(), func() (*concurrency.Held, error) { return concurrency.NewMutex(se, name).Lock(s.Ctx) })
 	if err != nil {
 		return err
 	}
@@ -67,24 +68,27 @@ func hold(env *cli.Env, s cli.Session, name string, command []string, ttl time.D
 	} else if err = printKey(env, s, held.Key(), 0); err == nil {
 		err = await(s.Ctx, held, "session expired")
 	}
-	if lost := held.Unlock(context.Background()); err == nil {
+	if lost := release(env, held); err == nil {
 		err = lost
 	}
 	return err
 }
 
 // runLocked runs a command; the error has its exit code. It passes SIGTERM, SIGHUP and SIGINT on to the command: the
-// lock is held until the command ends.
+// lock is held until the command ends. If the lock is lost before, the command receives SIGTERM.
 func runLocked(ctx context.Context, env *cli.Env, held *concurrency.Held, command []string) error {
 	cmd := exec.Command(command[0], command[1:]...)
 	// The last value of a variable counts: this lock's, not that of a lock around it.
 	cmd.Env = append(os.Environ(), "ETCD_LOCK_KEY="+held.Key(), fmt.Sprintf("ETCD_LOCK_REV=%d", held.Fence()))
 	cmd.Stdout, cmd.Stderr = env.Stdout.Unwrap(), env.RawStderr()
-	signals := make(chan os.Signal, 1)
+	signals := make(chan os.Signal, 8)
 	signal.Notify(signals, cli.Signals(syscall.SIGTERM, syscall.SIGHUP, os.Interrupt)...)
 	defer signal.Stop(signals)
 	if ctx.Err() != nil {
 		return ctx.Err() // interrupted before the signals were sent to this function
+	}
+	if err := held.Err(); err != nil {
+		return err
 	}
 	if err := cmd.Start(); err != nil {
 		return err
@@ -92,6 +96,7 @@ func runLocked(ctx context.Context, env *cli.Env, held *concurrency.Held, comman
 	ended := make(chan error, 1)
 	go func() { ended <- cmd.Wait() }()
 	var err error
+	lost := held.Lost()
 	for running := true; running; {
 		select {
 		case err = <-ended:
@@ -101,10 +106,11 @@ func runLocked(ctx context.Context, env *cli.Env, held *concurrency.Held, comman
 			if s != os.Interrupt || !term.IsTerminal(int(os.Stdin.Fd())) {
 				_ = cmd.Process.Signal(s) // it may have ended
 			}
+		case <-lost:
+			lost = nil
+			fmt.Fprintf(env.Stderr, "the lock is lost while the command runs, which receives SIGTERM: %v\n", held.Err())
+			_ = cmd.Process.Signal(syscall.SIGTERM) // it may have ended
 		}
-	}
-	if lost := held.Err(); lost != nil {
-		fmt.Fprintf(env.Stderr, "warning: the lock was not held all the time that the command ran: %v\n", lost)
 	}
 	var status *exec.ExitError
 	if !errors.As(err, &status) {
@@ -124,6 +130,40 @@ func await(ctx context.Context, held *concurrency.Held, lost string) error {
 		return nil
 	case <-held.Lost():
 		return fmt.Errorf("%s: %w", lost, held.Err())
+	}
+}
+
+// release gives up a lock or leadership. If no member answers, its key remains until the lease ends.
+func release(env *cli.Env, held *concurrency.Held) error {
+	ended, cancel := context.WithCancel(context.Background())
+	cancel()
+	_, err := limited(ended, env.Timeout(), func() (struct{}, error) { return struct{}{}, held.Unlock(context.Background()) })
+	return err
+}
+
+// limited returns what f returns, or an error if f takes longer than limit after the end of the context: the library tries to delete
+// a key for as long as its lease lives.
+func limited[T any](ctx context.Context, limit time.Duration, f func() (T, error)) (T, error) {
+	type result struct {
+		v   T
+		err error
+	}
+	done := make(chan result, 1)
+	go func() {
+		v, err := f()
+		done <- result{v, err}
+	}()
+	select {
+	case r := <-done:
+		return r.v, r.err
+	case <-ctx.Done():
+	}
+	select {
+	case r := <-done:
+		return r.v, r.err
+	case <-time.After(limit):
+		var none T
+		return none, fmt.Errorf("no member has deleted the key in %v: it remains until its lease ends", limit)
 	}
 }
 
