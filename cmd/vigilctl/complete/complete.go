@@ -101,8 +101,12 @@ func keys(ctx context.Context, c *client.Client, word string) ([]string, error) 
 	}
 	var list []string
 	for _, kv := range r.KVs {
+		rest, ok := strings.CutPrefix(kv.Key, word)
+		if !ok {
+			continue // not what was asked for
+		}
 		key := kv.Key
-		if i := strings.IndexByte(key[len(word):], '/'); i >= 0 {
+		if i := strings.IndexByte(rest, '/'); i >= 0 {
 			key = key[:len(word)+i+1]
 		}
 		if len(list) == 0 || list[len(list)-1] != key {

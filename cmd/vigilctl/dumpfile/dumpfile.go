@@ -127,8 +127,14 @@ func (d *Writer) Lease(l Lease) error {
 	return d.line(l)
 }
 
+// ErrOrder reports keys that are not in ascending order. No reader would accept them.
+var ErrOrder = errors.New("the key is not after the previous key")
+
 // Key writes the line of a key.
 func (d *Writer) Key(kv client.KeyValue) error {
+	if kv.Key == "" || d.keys > 0 && kv.Key <= d.last {
+		return fmt.Errorf("%w: %q follows %q", ErrOrder, kv.Key, d.last)
+	}
 	d.keys++
 	d.last = kv.Key
 	return d.line(Key{keytext.JSON(kv.Key), keytext.JSON(kv.Value), keytext.MetadataOf(kv)})

@@ -3,6 +3,7 @@ package dumpfile
 import (
 	"bytes"
 	"errors"
+	"io"
 	"strings"
 	"testing"
 
@@ -119,4 +120,19 @@ func FuzzDump(f *testing.F) {
 			t.Fatal(err)
 		}
 	})
+}
+
+// TestWriterRejects: keys that no reader would accept are not written.
+func TestWriterRejects(t *testing.T) {
+	for _, keys := range [][]string{{""}, {"a", "a"}, {"b", "a"}} {
+		w, err := NewWriter(io.Discard, NewHeader(1, 9, int64(len(keys)), ""))
+		for _, k := range keys {
+			if err == nil {
+				err = w.Key(client.KeyValue{Key: k})
+			}
+		}
+		if err == nil || !strings.Contains(err.Error(), "not after") {
+			t.Errorf("%q: %v", keys, err)
+		}
+	}
 }

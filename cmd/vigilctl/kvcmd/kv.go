@@ -175,9 +175,12 @@ func rangeStream(s cli.Session, r *etcdserverpb.RangeRequest) (*etcdserverpb.Ran
 		if err != nil {
 			return nil, err
 		}
-		kvs := append(whole.Kvs, piece.GetRangeResponse().GetKvs()...)
-		whole = piece.GetRangeResponse() // the last part has header, more and count
-		whole.Kvs = kvs
+		part := piece.GetRangeResponse()
+		if part == nil {
+			return nil, errors.New("the member has sent a piece of an answer without content")
+		}
+		part.Kvs = append(whole.GetKvs(), part.GetKvs()...)
+		whole = part // the last part has header, more and count
 	}
 }
 

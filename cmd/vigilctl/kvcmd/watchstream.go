@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -83,32 +84,51 @@ func (w *watchStream) signal() {
 // errWatchOver reports that the server canceled the watch.
 var errWatchOver = exit.With(exit.Interrupted, errors.New("watch is canceled by the server"))
 
-// retryPause is the time before another member is tried.
-const retryPause = 200 * time.Millisecond
+// retryPause is the time before another member is tried. It doubles with each stream that breaks soon, up to maxPause.
+const (
+	retryPause = 200 * time.Millisecond
+	maxPause   = 3 * time.Second
+)
 
 // run watches until an interrupt or a permanent error.
 func (w *watchStream) run(ctx context.Context) error {
 	reached := false
-	for {
+	for pause := retryPause; ; pause = min(2*pause, maxPause) {
+		began := time.Now()
 		err := w.runStream(ctx, &reached)
+		if time.Since(began) > maxPause {
+			pause = retryPause
+		}
 		var e *exit.Error
 		switch {
 		case errors.As(err, &e):
 			return err
 		case ctx.Err() != nil:
 			return exit.Silent(exit.Interrupted)
-		case !reached || cli.Permanent(err) || errors.Is(err, errPrint):
+		case !reached || cli.Permanent(err) || unusable(err) || errors.Is(err, errPrint):
 			return cli.CallError(err)
 		}
 		fmt.Fprintf(w.env.Stderr, "the watch was interrupted and continues: %v\n", cli.CallError(err))
 		select {
-		case <-time.After(retryPause):
+		case <-time.After(pause):
 		case <-ctx.Done():
 		}
 	}
 }
 
 var errPrint = errors.New("cannot print")
+
+// unusable reports whether a stream has ended with an answer that this program cannot read: it is malformed, or too large. The next
+// stream would have it again.
+func unusable(err error) bool {
+	switch st := status.Convert(err); st.Code() {
+	case codes.Internal:
+		return strings.Contains(st.Message(), "unmarshal")
+	case codes.ResourceExhausted:
+		return !strings.HasPrefix(st.Message(), "etcdserver:")
+	}
+	return false
+}
 
 // runStream watches on one stream. A new client authenticates anew for each stream. reached becomes true with the first
 // answer.

@@ -48,7 +48,7 @@ func Dump(env *cli.Env) *cobra.Command {
 		Long:    dumpHelp,
 		Example: dumpExample,
 		RunE: func(c *cobra.Command, args []string) error {
-			if len(args) == 0 {
+			if len(args) == 0 || args[len(args)-1] == "" {
 				return exit.Usage("dump needs the file to write; see vigilctl dump --help")
 			}
 			if d.rev < 0 {
@@ -251,7 +251,9 @@ func (d *dump) write(ctx context.Context, c *client.Client, w *dumpfile.Writer, 
 					return err
 				}
 			}
-			if err := w.Key(kv); err != nil {
+			if err := w.Key(kv); errors.Is(err, dumpfile.ErrOrder) {
+				return fmt.Errorf("%w: %w", errIncomplete, err)
+			} else if err != nil {
 				return err
 			}
 			p.Set(w.Keys())
