@@ -142,10 +142,14 @@ func (m *merge) commit(ctx context.Context, batch []*write) error {
 			return nil
 		case err == nil:
 			// If an attempt with an unknown outcome was applied, the keys are as they should be.
-			batch, err = m.undecided(ctx, batch, r)
-			if err != nil {
+			rest, err := m.undecided(ctx, batch, r)
+			switch {
+			case err != nil:
 				return err
+			case len(rest) == len(batch):
+				return fmt.Errorf("the member has refused changes of %s and the keys after it, of which none has changed", keytext.Quote(batch[0].key))
 			}
+			batch = rest
 			continue
 		case len(batch) > 1 && (errors.Is(err, client.ErrTooManyOps) || errors.Is(err, client.ErrRequestTooLarge)):
 			half := len(batch) / 2
@@ -172,8 +176,12 @@ func (m *merge) commit(ctx context.Context, batch []*write) error {
 
 // undecided returns the changes of keys that have not changed. It counts and prints the others: some are as they should be.
 func (m *merge) undecided(ctx context.Context, batch []*write, r *client.TxnResponse) (rest []*write, err error) {
+	found, err := cli.Gets(r, len(batch))
+	if err != nil {
+		return nil, err
+	}
 	for i, w := range batch {
-		now := r.Responses[i].Get.KV()
+		now := found[i]
 		mod := int64(0)
 		if now != nil {
 			mod = now.ModRevision

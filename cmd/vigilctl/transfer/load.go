@@ -103,7 +103,7 @@ func (l *load) run(ctx context.Context, c *client.Client) error {
 	l.ended = map[client.LeaseID]bool{}
 	l.keeper = lease.NewKeeper(c)
 	defer l.keeper.Close()
-	r := l.env.Stdin
+	r := l.env.Input(ctx)
 	if l.path != "-" {
 		f, err := os.Open(l.path)
 		if err != nil {
@@ -289,8 +289,12 @@ func (l *load) putBatch(ctx context.Context, c *client.Client, keys []dumpfile.K
 
 // decide compares keys with the existing ones. It returns the operations, and the conditions that no key has changed.
 func (l *load) decide(keys []dumpfile.Key, r *client.TxnResponse) (n loadCounts, conditions []client.Cmp, then []client.Op, err error) {
+	found, err := cli.Gets(r, len(keys))
+	if err != nil {
+		return n, nil, nil, err
+	}
 	for i, k := range keys {
-		existing := r.Responses[i].Get.KV()
+		existing := found[i]
 		if existing == nil {
 			conditions = append(conditions, client.Missing(string(k.Key)))
 			then = append(then, putOf(&k))
