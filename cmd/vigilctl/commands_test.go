@@ -35,6 +35,8 @@ func TestEnvironment(t *testing.T) {
 		{"ETCDCTL_USER=x", "--user is given and ETCDCTL_USER is set, too", []string{"get", "k", "--user=y"}},
 		{"VIGILCTL_USER=", "--user is given and VIGILCTL_USER is set, too", []string{"get", "k", "--user=y"}},
 		{"ETCDCTL_HEX=maybe", "ETCDCTL_HEX", []string{"get", "k"}},
+		{"ETCDCTL_WRITE_OUT=protobuf", "ETCDCTL_WRITE_OUT", []string{"snapshot", "status", "none"}},
+		{"ETCDCTL_WRITE_OUT=json", "--write-out is given and ETCDCTL_WRITE_OUT is set, too", []string{"snapshot", "status", "none", "-w", "json"}},
 	} {
 		t.Run(c.env, func(t *testing.T) {
 			name, value, _ := strings.Cut(c.env, "=")
@@ -43,6 +45,14 @@ func TestEnvironment(t *testing.T) {
 				t.Errorf("%d %s", code, text)
 			}
 		})
+	}
+}
+
+// TestEnvironmentOfFiles: commands that read files have --write-out of their own, and its variable.
+func TestEnvironmentOfFiles(t *testing.T) {
+	t.Setenv("VIGILCTL_WRITE_OUT", "json")
+	if code, out, text := vigilctl("snapshot", "status", backupFile(t)); code != 0 || !strings.HasPrefix(out, "{") || text != "" {
+		t.Errorf("%d %s%s", code, out, text)
 	}
 }
 

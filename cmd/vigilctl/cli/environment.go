@@ -64,7 +64,7 @@ func (e *Env) Prepare(c *cobra.Command, _ []string) error {
 // setFromEnvironment sets each flag that is not given by its environment variable: --endpoints by VIGILCTL_ENDPOINTS or
 // ETCDCTL_ENDPOINTS. Giving both a flag and its variable is an error.
 func (e *Env) setFromEnvironment(c *cobra.Command) error {
-	flags := c.InheritedFlags()
+	flags := c.Flags()
 	var wrong error
 	known := map[string]bool{}
 	for _, prefix := range prefixes {
@@ -72,7 +72,8 @@ func (e *Env) setFromEnvironment(c *cobra.Command) error {
 			known[prefix+name] = true
 		}
 	}
-	flags.VisitAll(func(f *pflag.Flag) {
+	c.Root().PersistentFlags().VisitAll(func(f *pflag.Flag) {
+		f = flags.Lookup(f.Name) // that of the command, if it has one of this name
 		given, set := f.Changed, false
 		for _, prefix := range prefixes {
 			name := variable(prefix, f.Name)
