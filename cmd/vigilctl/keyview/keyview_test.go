@@ -25,6 +25,9 @@ func TestDifference(t *testing.T) {
 		{"spec:\n  replicas: 1\n  image: x\n", "spec:\n  image: x\n  replicas: 3\n", "~ spec.replicas: 3, was 1"},
 		{`[1]`, `{"a":1}`, "- [1]\n+ {\"a\":1}"},
 		{`{"a":"x"}`, `{"a":"\u009b1m\u001b"}`, "~ a: \"\ufffd1m\\u001b\", was \"x\""},
+		{"a: 1\n---\nb: 1\n", "a: 1\n---\nb: 2\n", "@@ -1,3 +1,3 @@\n a: 1\n ---\n-b: 1\n+b: 2"},
+		{`[100000000000000000001]`, `[100000000000000000002]`, "- [100000000000000000001]\n+ [100000000000000000002]"},
+		{`[0.5]`, `[0.25]`, "~ [0]: 0.25, was 0.5"},
 		{"text", "\x1b[2J", "  4 bytes, were 4; from byte 0 on:\n- 74657874\n+ 1b5b324a"},
 	} {
 		if got := difference([]byte(c.old), []byte(c.new)); got != c.want {

@@ -1,8 +1,10 @@
 package keyview
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
+	"io"
 	"maps"
 	"reflect"
 	"slices"
@@ -25,10 +27,15 @@ func structures(old, new []byte) (a, b any, ok bool) {
 	return a, b, a != nil && reflect.TypeOf(a) == reflect.TypeOf(b)
 }
 
-// structure returns a value as a map or a list, nil if it is neither.
+// structure returns a value as a map or a list, nil if it is neither, or if two that are equal could be of different values.
 func structure(value []byte) any {
+	var doc, second yaml.Node
+	in := yaml.NewDecoder(bytes.NewReader(value)) // JSON is YAML
+	if in.Decode(&doc) != nil || in.Decode(&second) != io.EOF || !exact(&doc) {
+		return nil
+	}
 	var v any
-	if yaml.Unmarshal(value, &v) != nil { // JSON is YAML
+	if doc.Decode(&v) != nil {
 		return nil
 	}
 	switch v.(type) {
@@ -36,6 +43,15 @@ func structure(value []byte) any {
 		return v
 	}
 	return nil
+}
+
+// exact reports whether no number has more digits than a float distinguishes.
+func exact(n *yaml.Node) bool {
+	const digits = 15
+	if n.Kind == yaml.ScalarNode && n.ShortTag() == "!!float" && len(n.Value) > digits {
+		return false
+	}
+	return !slices.ContainsFunc(n.Content, func(c *yaml.Node) bool { return !exact(c) })
 }
 
 // compareStructures returns a line for each part that differs: + added, - removed, ~ changed.
