@@ -55,13 +55,17 @@ func checkPerf(ctx context.Context, env *cli.Env, f loadFlags, work workload) er
 	began := time.Now()
 	o := l.run(ctx, func() { bar.Set(int64(time.Since(began) / time.Second)) })
 	bar.End()
-	if err := l.clean(ctx, env.Stdout); err != nil {
-		fmt.Fprintf(env.Stdout, "FAIL: Cleanup failed during key deletion: ERROR(%v)\n", err)
+	uncleaned := l.clean(ctx, env.Stdout)
+	if uncleaned != nil {
+		fmt.Fprintf(env.Stdout, "FAIL: Cleanup failed during key deletion: ERROR(%v)\n", uncleaned)
 	}
-	if ctx.Err() != nil {
+	switch {
+	case ctx.Err() != nil && uncleaned != nil:
+		return exit.With(exit.Interrupted, fmt.Errorf("interrupted; keys with the prefix %q may remain", f.prefix))
+	case ctx.Err() != nil:
 		return errInterrupted
 	}
-	if !o.verdict(env.Stdout, work.rate) {
+	if ok := o.verdict(env.Stdout, work.rate); !ok || uncleaned != nil {
 		fmt.Fprintln(env.Stdout, "FAIL")
 		return exit.Silent(exit.Failure)
 	}

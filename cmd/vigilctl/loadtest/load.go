@@ -97,7 +97,7 @@ func newLoader(ctx context.Context, env *cli.Env, f loadFlags, work workload) (*
 		}
 		l.clients = append(l.clients, c)
 	}
-	ctx, cancel := context.WithTimeout(ctx, env.CommandTimeout+env.Config.DialTimeout)
+	ctx, cancel := context.WithTimeout(ctx, env.Timeout())
 	defer cancel()
 	n, err := l.clients[0].Count(ctx, f.prefix, client.WithPrefix())
 	if err == nil && n > 0 {
@@ -169,7 +169,7 @@ func (l *loader) run(ctx context.Context, progress func()) *outcome {
 				binary.PutVarint(key, rand.Int64())
 				sent := time.Now()
 				// A write in progress at the end of the load completes.
-				_, err := c.Put(context.WithoutCancel(ctx), l.f.prefix+string(key), value)
+				err := l.put(context.WithoutCancel(ctx), c, l.f.prefix+string(key), value)
 				took := time.Since(sent)
 				mu.Lock()
 				if err != nil {
@@ -185,6 +185,14 @@ func (l *loader) run(ctx context.Context, progress func()) *outcome {
 	all.Wait()
 	o.took = time.Since(began)
 	return o
+}
+
+// put writes a key.
+func (l *loader) put(ctx context.Context, c *client.Client, key string, value []byte) error {
+	ctx, cancel := context.WithTimeout(ctx, l.env.Timeout())
+	defer cancel()
+	_, err := c.Put(ctx, key, value)
+	return err
 }
 
 // burst is how much time a delayed load may catch up at once.
