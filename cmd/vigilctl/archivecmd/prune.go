@@ -107,8 +107,12 @@ func printPrune(w io.Writer, p *archive.PrunePlan, done archive.Pruned, dry bool
 	}
 	fmt.Fprintf(w, "every state from index %d on is kept; ages count from %s\n", p.From, p.Now.UTC().Format(time.RFC3339))
 	verb, n := "removed", done.Removed
-	if dry {
+	switch {
+	case dry:
 		verb, n = "would remove", len(p.Remove)
+	case n < len(p.Remove):
+		_, err := fmt.Fprintf(w, "removed %d of the %d objects that no rule keeps\n", n, len(p.Remove))
+		return err
 	}
 	_, err := fmt.Fprintf(w, "%s %d objects of %d, %s of %s\n", verb, n, len(p.Remove)+p.KeptObjects, amount.Bytes(p.Bytes), amount.Bytes(p.Bytes+p.KeptBytes))
 	return err

@@ -115,6 +115,13 @@ func (t *topView) interact(ctx context.Context, s *screen.Screen, keys <-chan sc
 	var last reading
 	answers := make(chan reading, 1)
 	reading := false
+	ctx, cancel := context.WithCancel(ctx)
+	defer func() {
+		cancel()
+		if reading {
+			<-answers // it uses the connections, which are closed next
+		}
+	}()
 	look := func() {
 		if reading {
 			return // the members have not yet answered

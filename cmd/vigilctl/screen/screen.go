@@ -26,7 +26,7 @@ const (
 // Size returns the columns and lines of a terminal; ok is false if w is not a terminal. A writer that wraps another one
 // returns it from a method Unwrap.
 func Size(w io.Writer) (columns, lines int, ok bool) {
-	if o, wraps := w.(interface{ Unwrap() io.Writer }); wraps {
+	for o, wraps := w.(interface{ Unwrap() io.Writer }); wraps; o, wraps = w.(interface{ Unwrap() io.Writer }) {
 		w = o.Unwrap()
 	}
 	f, isFile := w.(*os.File)

@@ -2,7 +2,10 @@ package screen
 
 import (
 	"bytes"
+	"io"
+	"os"
 	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/mattn/go-runewidth"
@@ -88,3 +91,19 @@ func TestScreen(t *testing.T) {
 		t.Errorf("%q", got)
 	}
 }
+
+// TestSizeOfWrapped: the size of a terminal is found below any number of writers.
+func TestSizeOfWrapped(t *testing.T) {
+	tty, err := os.OpenFile("/dev/ptmx", os.O_RDWR|syscall.O_NOCTTY, 0)
+	if err != nil {
+		t.Skip(err)
+	}
+	defer tty.Close()
+	if _, _, ok := Size(wrapped{wrapped{tty}}); !ok {
+		t.Error("a terminal below two writers is not found")
+	}
+}
+
+type wrapped struct{ io.Writer }
+
+func (w wrapped) Unwrap() io.Writer { return w.Writer }
