@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"os/signal"
 	"strings"
 	"syscall"
 	"testing"
@@ -34,6 +35,9 @@ func TestOutputFails(t *testing.T) {
 			{syscall.ENOSPC, exit.Failure, "Error: standard output: no space left on device\n"},
 			{syscall.EPIPE, exit.ClosedPipe, ""},
 		} {
+			if x.err == syscall.EPIPE && signal.Ignored(syscall.SIGPIPE) {
+				continue // as of this process' parent: it is an error like any other
+			}
 			ctx, cancel := context.WithTimeout(t.Context(), time.Minute) // ends what would go on for ever
 			var text strings.Builder
 			if code := run(ctx, append(args, "--endpoints="+at), strings.NewReader(""), broken{x.err}, &text); code != x.code || text.String() != x.text {

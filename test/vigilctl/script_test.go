@@ -22,7 +22,7 @@ const untilTimeout = time.Minute
 // TestMain gives signals that this process ignores a handler: the programs would inherit that they are ignored, which they are
 // under nohup and in the background of a script. A signal with a handler has its default meaning for them.
 func TestMain(m *testing.M) {
-	for _, s := range []os.Signal{syscall.SIGHUP, syscall.SIGINT, syscall.SIGQUIT} {
+	for _, s := range []os.Signal{syscall.SIGHUP, syscall.SIGINT, syscall.SIGQUIT, syscall.SIGPIPE} {
 		if signal.Ignored(s) {
 			signal.Notify(make(chan os.Signal, 1), s)
 		}
