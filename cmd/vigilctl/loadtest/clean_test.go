@@ -9,7 +9,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/spf13/pflag"
+	"github.com/spf13/cobra"
 	"google.golang.org/grpc"
 
 	"vigil/cmd/vigilctl/cli"
@@ -26,7 +26,7 @@ func TestKeysRemain(t *testing.T) {
 		var deletions atomic.Int64
 		var out strings.Builder
 		env := &cli.Env{Stdout: cli.NewOutput(&out), Stderr: io.Discard}
-		env.AddFlags(pflag.NewFlagSet("", pflag.ContinueOnError))
+		env.AddFlags((&cobra.Command{}).Flags())
 		env.Endpoints = []string{at}
 		env.Config.DialOptions = []grpc.DialOption{grpc.WithUnaryInterceptor(
 			func(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn, invoke grpc.UnaryInvoker, opts ...grpc.CallOption) error {
