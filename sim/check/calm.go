@@ -64,7 +64,7 @@ func CheckAnswers(ops []Op, p *Prompt) Violations {
 	return v
 }
 
-// brokenText is in the error of a connection whose other side does not know it any more. Without a use, nothing tells the client so before.
+// brokenText is in the error of a connection whose other side does not know it any more. A client that does not use it has no error before.
 const brokenText = "Connection reset by peer"
 
 // excuses reports whether the error of an operation needs no fault: the client gave it up early, asked for too much, or for a revision

@@ -65,7 +65,7 @@ func TestInterruptedHolder(t *testing.T) {
 	for _, line := range []string{"lock held --ttl=3600", "lock held --ttl=3600", "elect led me", "lock child --ttl=3600 -- sh -c"} {
 		args := strings.Fields(line)
 		if args[len(args)-1] == "-c" {
-			args = append(args, "echo begun; trap 'exit 0' TERM; while :; do sleep 0.05; done")
+			args = append(args, "trap 'exit 0' TERM; echo begun; while :; do sleep 0.05; done")
 		}
 		var out proc.Log
 		c := exec.Command(proc.Path(t, proc.Vigilctl), append([]string{"--dial-timeout=1s", "--command-timeout=1s", "--endpoints=" + s.Addr()}, args...)...)

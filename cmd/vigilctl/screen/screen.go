@@ -70,11 +70,12 @@ func Open(w io.Writer) (*Screen, error) {
 	return &Screen{w}, err
 }
 
-// Draw replaces the picture. Lines that do not fit are omitted.
+// Draw replaces the picture. Lines that do not fit are omitted, but not the last one, which often sums up the others.
 func (s *Screen) Draw(lines []string) error {
 	_, height, ok := Size(s.w)
-	if ok && len(lines) > height {
-		lines = append(lines[:height-1:height-1], fmt.Sprintf("… %d more lines", len(lines)-height+1))
+	if most := max(height, 2); ok && len(lines) > most {
+		omitted := fmt.Sprintf("… %d more lines", len(lines)-most+1)
+		lines = append(lines[:most-2:most-2], omitted, lines[len(lines)-1])
 	}
 	// One write, so that no partial picture is visible.
 	_, err := io.WriteString(s.w, "\x1b[H"+strings.Join(lines, "\x1b[K\r\n")+"\x1b[K\x1b[J")
