@@ -116,9 +116,9 @@ func (r *run) moments() (out []check.Moment) {
 const idleTime = 5 // seconds
 
 // idleRuns is above how often all processes are run in a second then. Measured were up to 1,300 in a mixed plan of three members with a crowd
-// of watchers, 1,600 in a second with a quota, and 3,000 while two members, whose logs contradicted each other, exchanged messages without
-// a pause.
-func (p *Plan) idleRuns() int { return 1400 + 200*p.Places }
+// of watchers, 1,600 in a second with a quota, 2,800 with five members and much work, and 3,000 to 6,000 while two members, whose logs
+// contradicted each other, exchanged messages without a pause.
+func (p *Plan) idleRuns() int { return 3000 + 400*p.Places }
 
 // watchWork counts how often processes are run in each second, until a time.
 func (r *run) watchWork(until time.Duration) {
