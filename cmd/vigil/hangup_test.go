@@ -4,9 +4,11 @@ import (
 	"bufio"
 	"fmt"
 	"os"
+	"os/signal"
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -34,6 +36,10 @@ func terminal(t *testing.T) (screen, end *os.File) {
 
 // A member in a terminal ends with it.
 func TestTerminalCloses(t *testing.T) {
+	// Under nohup a child would ignore the signal, too.
+	hangups := make(chan os.Signal, 1)
+	signal.Notify(hangups, syscall.SIGHUP)
+	defer signal.Stop(hangups)
 	screen, end := terminal(t)
 	c := process(t)
 	c.Stdin, c.Stdout, c.Stderr = end, end, end
@@ -49,6 +55,7 @@ func TestTerminalCloses(t *testing.T) {
 		t.Fatal(err)
 	}
 	screen.Close()
+	defer time.AfterFunc(time.Minute, func() { _ = c.Process.Kill() }).Stop()
 	if err := c.Wait(); err != nil {
 		t.Errorf("%v, want exit code 0", err)
 	}

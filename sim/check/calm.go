@@ -64,8 +64,9 @@ func CheckAnswers(ops []Op, p *Prompt) Violations {
 	return v
 }
 
-// brokenText is in the error of a connection whose other side does not know it any more. A client that does not use it has no error before.
-const brokenText = "Connection reset by peer"
+// staleTexts are in errors of a fault that is over: of a connection whose other side does not know it any more, which a client notices
+// when it uses it, and of a member that did not listen yet when the client tried it last.
+var staleTexts = []string{"Connection reset by peer", "Connection refused"}
 
 // excuses reports whether the error of an operation needs no fault: the client gave it up early, asked for too much, or for a revision
 // that a member does not have; see CheckRevisions for these.
@@ -75,8 +76,8 @@ func (p *Prompt) excuses(o *Op, took time.Duration) bool {
 			return true
 		}
 	}
-	if strings.Contains(o.Err, brokenText) {
-		return true // during a fault, while the client had no use for the connection
+	if slices.ContainsFunc(staleTexts, func(text string) bool { return strings.Contains(o.Err, text) }) {
+		return true
 	}
 	return o.tooLarge() || strings.Contains(o.Err, compactedText) || strings.Contains(o.Err, futureText) || p.Full && strings.Contains(o.Err, noSpaceText)
 }

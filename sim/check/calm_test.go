@@ -28,7 +28,7 @@ func TestAnswers(t *testing.T) {
 		{"a failure when a fault begins", "", Op{Call: 39*sec + 1, Ret: 42 * sec, Outcome: Unknown, Err: "etcdserver: request timed out"}},
 		{"a failure of no member", "", Op{Member: 2, Outcome: Unknown, Err: "no member can be reached"}},
 		{"a client that gives up early", "", Op{Outcome: Unknown, Err: "context canceled"}},
-		{"a connection that broke before", "", Op{Outcome: Unknown, Err: "read tcp: " + brokenText}},
+		{"a connection that broke before", "", Op{Outcome: Unknown, Err: "read tcp: " + staleTexts[0]}},
 		{"a compacted revision", "", Op{Kind: Pinned, Outcome: Refused, Err: compactedText}},
 		{"two large values", "", Op{Kind: Pair, Outcome: Refused, Err: tooLargeText}},
 		{"a large value", "failed", Op{Kind: Put, Outcome: Refused, Err: tooLargeText}},

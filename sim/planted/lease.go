@@ -20,7 +20,7 @@ var lease = []Mistake{
 		{"internal/state/lease/timers.go", "if x == nil || x.ending || x.mark != 0 {", "if x == nil || x.mark != 0 {"},
 		{"internal/member/replica/lessor/answer.go", "case ending:", "case ending && op != Renew:"},
 	}},
-	{Name: "wall-clock-leases", Promise: "the wall clock does not matter for leases", Needs: "leases, clock jump", Edits: []Edit{
+	{Name: "wall-clock-leases", Profile: "leases", Promise: "the wall clock does not matter for leases", Needs: "leases, clock jump", Edits: []Edit{
 		{"internal/member/replica/lessor/lessor.go", "l.mu.clock, l.mu.last = l.at(t), t", "l.mu.clock, l.mu.last = l.at(t), t.Round(0)"},
 	}},
 	{Name: "snapshot-without-leases", Profile: "snapshots", Promise: "a member that installs a snapshot knows all leases", Needs: "leases, faults that make a member lag", Edits: []Edit{

@@ -5,7 +5,7 @@ var reads = []Mistake{
 	{Name: "local-read", Promise: "a linearizable read sees all earlier writes", Edits: []Edit{
 		{"internal/member/raftnode/reads.go", "if !n.alone.Load() {", "if n.committed.Load() == 0 {"},
 	}},
-	{Name: "lease-read", Promise: "a leader answers no read before others confirm that it leads", Needs: "pauses of the leader", Edits: []Edit{
+	{Name: "lease-read", Profile: "promises", Promise: "a leader answers no read before others confirm that it leads", Needs: "pauses of the leader", Edits: []Edit{
 		{"internal/member/raftnode/node.go", "MaxInflightMsgs:           512,", "MaxInflightMsgs:           512,\n\t\tReadOnlyOption:            raft.ReadOnlyLeaseBased,"},
 	}},
 	{Name: "late-reader", Profile: "reads", Promise: "readers share only a read index that is requested after they came", Edits: []Edit{
