@@ -41,8 +41,14 @@ func (p *Prompt) span(from, to time.Duration) *Span {
 func CheckAnswers(ops []Op, p *Prompt) Violations {
 	var v Violations
 	known := newFloor(ops)
+	type user struct{ client, member int }
+	answered := map[user]time.Duration{} // the last time
 	for n := range ops {
 		o := &ops[n]
+		last, before := answered[user{o.Client, o.Member}]
+		if o.Outcome == Acked {
+			answered[user{o.Client, o.Member}] = o.Ret
+		}
 		s := p.span(o.Call, o.Call)
 		if s == nil || o.Member >= 0 && !s.Members[o.Member] {
 			continue
@@ -51,7 +57,7 @@ func CheckAnswers(ops []Op, p *Prompt) Violations {
 		switch {
 		case o.Outcome == Acked && took > p.Answer && o.Call+p.Answer <= s.To:
 			v.Add("slow without a fault, it took %v: %v", took, o)
-		case o.Outcome != Acked && min(o.Ret, o.Call+p.Answer) <= s.To && !p.excuses(o, took):
+		case o.Outcome != Acked && min(o.Ret, o.Call+p.Answer) <= s.To && !p.excuses(o, took) && (before && last >= s.From || !o.stale()):
 			v.Add("failed without a fault: %v", o)
 		}
 		if o.Outcome != Acked || !o.local() || o.Page != nil && o.Page.Rev != 0 {
@@ -65,8 +71,13 @@ func CheckAnswers(ops []Op, p *Prompt) Violations {
 }
 
 // staleTexts are in errors of a fault that is over: of a connection whose other side does not know it any more, which a client notices
-// when it uses it, and of a member that did not listen yet when the client tried it last.
+// when it uses it; and of an attempt to connect that a power failure has cut, which lasts for 10 s.
 var staleTexts = []string{"Connection reset by peer", "Connection refused"}
+
+// stale reports whether a fault that is over may have left an error to a client that has had no answer since.
+func (o *Op) stale() bool {
+	return slices.ContainsFunc(staleTexts, func(text string) bool { return strings.Contains(o.Err, text) })
+}
 
 // excuses reports whether the error of an operation needs no fault: the client gave it up early, asked for too much, or for a revision
 // that a member does not have; see CheckRevisions for these.
@@ -75,9 +86,6 @@ func (p *Prompt) excuses(o *Op, took time.Duration) bool {
 		if took < p.Answer && strings.Contains(o.Err, text) {
 			return true
 		}
-	}
-	if slices.ContainsFunc(staleTexts, func(text string) bool { return strings.Contains(o.Err, text) }) {
-		return true
 	}
 	return o.tooLarge() || strings.Contains(o.Err, compactedText) || strings.Contains(o.Err, futureText) || p.Full && strings.Contains(o.Err, noSpaceText)
 }

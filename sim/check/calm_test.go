@@ -54,6 +54,11 @@ func TestAnswers(t *testing.T) {
 			t.Errorf("%s: want %q, got %q", c.name, c.want, got)
 		}
 	}
+	stale := Op{Kind: Put, Call: 20 * sec, Ret: 20*sec + 1, Outcome: Unknown, Err: "read tcp: " + staleTexts[0]}
+	answered := Op{Kind: Put, Call: 19 * sec, Ret: 19*sec + 1, Outcome: Acked, Rev: 8}
+	if v := CheckAnswers([]Op{answered, stale}, promptFrom(10*sec, 40*sec)); len(v) != 1 {
+		t.Errorf("a connection that broke after an answer: %q", v)
+	}
 	p := promptFrom(10*sec, 40*sec)
 	p.Full = true
 	if v := CheckAnswers([]Op{{Kind: Put, Call: 20 * sec, Ret: 21 * sec, Outcome: Refused, Err: noSpaceText}}, p); len(v) > 0 {

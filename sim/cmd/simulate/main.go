@@ -120,7 +120,10 @@ func (o *options) check(rest []string) (first uint64, version string, err error)
 	bad(o.planted != "" && (o.plan != "" || o.hours > 0), "-planted takes seeds or -corpus")
 	bad(o.trace != "" && (o.seeds > 1 || o.hours > 0 || o.corpus != ""), "-trace is for one seed or plan")
 	bad(o.trace != "" && o.trace == o.log, "-trace and -log are one file")
-	for _, f := range []struct{ name, file string }{{"-log", o.log}, {"-trace", strings.TrimPrefix(o.trace, "-")}} {
+	for _, f := range []struct{ name, file string }{{"-log", o.log}, {"-trace", o.trace}} {
+		if f.file == "-" {
+			continue // the standard output
+		}
 		if err := writable(f.file); err != nil {
 			errs = append(errs, fmt.Errorf("%s cannot be written: %w", f.name, err))
 		}
