@@ -20,6 +20,8 @@ type Prompt struct {
 	Spans []Span
 	// Answer bounds the time of an operation, Delay that of what is known at one member and not received from another one.
 	Answer, Delay time.Duration
+	// Reconnect bounds the time for which a fault that is over may leave a client without a connection.
+	Reconnect time.Duration
 	// Silence bounds the time without a message to a watcher with progress notifications.
 	Silence time.Duration
 	// Full is set if writes may be refused for want of space.
@@ -37,7 +39,8 @@ func (p *Prompt) span(from, to time.Duration) *Span {
 }
 
 // CheckAnswers checks that operations succeed soon while nothing disturbs the cluster, and that members and mirrors do not lag: what
-// they show has all that was known some time before.
+// they show has all that was known some time before. Operations are judged from the first answer of the member to the client on: a
+// connection that has broken during a fault is noticed when it is used.
 func CheckAnswers(ops []Op, p *Prompt) Violations {
 	var v Violations
 	known := newFloor(ops)
@@ -45,19 +48,21 @@ func CheckAnswers(ops []Op, p *Prompt) Violations {
 	answered := map[user]time.Duration{} // the last time
 	for n := range ops {
 		o := &ops[n]
-		last, before := answered[user{o.Client, o.Member}]
+		u := user{o.Client, o.Member}
+		last, before := answered[u]
 		if o.Outcome == Acked {
-			answered[user{o.Client, o.Member}] = o.Ret
+			answered[u] = o.Ret
 		}
 		s := p.span(o.Call, o.Call)
 		if s == nil || o.Member >= 0 && !s.Members[o.Member] {
 			continue
 		}
-		took := o.Ret - o.Call
+		took, connected := o.Ret-o.Call, before && last >= s.From
 		switch {
+		case !connected:
 		case o.Outcome == Acked && took > p.Answer && o.Call+p.Answer <= s.To:
 			v.Add("slow without a fault, it took %v: %v", took, o)
-		case o.Outcome != Acked && min(o.Ret, o.Call+p.Answer) <= s.To && !p.excuses(o, took) && (before && last >= s.From || !o.stale()):
+		case o.Outcome != Acked && min(o.Ret, o.Call+p.Answer) <= s.To && !p.excuses(o, took):
 			v.Add("failed without a fault: %v", o)
 		}
 		if o.Outcome != Acked || !o.local() || o.Page != nil && o.Page.Rev != 0 {
@@ -68,15 +73,6 @@ func CheckAnswers(ops []Op, p *Prompt) Violations {
 		}
 	}
 	return v
-}
-
-// staleTexts are in errors of a fault that is over: of a connection whose other side does not know it any more, which a client notices
-// when it uses it; and of an attempt to connect that a power failure has cut, which lasts for 10 s.
-var staleTexts = []string{"Connection reset by peer", "Connection refused"}
-
-// stale reports whether a fault that is over may have left an error to a client that has had no answer since.
-func (o *Op) stale() bool {
-	return slices.ContainsFunc(staleTexts, func(text string) bool { return strings.Contains(o.Err, text) })
 }
 
 // excuses reports whether the error of an operation needs no fault: the client gave it up early, asked for too much, or for a revision
@@ -98,10 +94,18 @@ func CheckDelivery(h *History, r *Record, member int, p *Prompt) Violations {
 		return v
 	}
 	judged := func(s *Span) bool { return s != nil && (member < 0 || s.Members[member]) }
+	connected := func(s *Span) time.Duration {
+		i := slices.IndexFunc(r.Messages, func(m Message) bool { return m.At >= s.From })
+		if i < 0 {
+			return s.From + p.Reconnect
+		}
+		return min(r.Messages[i].At, s.From+p.Reconnect)
+	}
 	next := 0 // of the messages, whose revisions are in order
 	for n := range h.Revs {
 		seen, rev := h.Revs[n].Seen, h.Base+1+int64(n)
-		if !slices.ContainsFunc(h.Revs[n].Events, r.wants) || !judged(p.span(seen, seen+p.Delay)) {
+		s := p.span(seen, seen+p.Delay)
+		if !slices.ContainsFunc(h.Revs[n].Events, r.wants) || !judged(s) || seen < connected(s) {
 			continue
 		}
 		for next < len(r.Messages) && r.Messages[next].Last() < rev {
@@ -117,7 +121,7 @@ func CheckDelivery(h *History, r *Record, member int, p *Prompt) Violations {
 		if !judged(s) {
 			continue
 		}
-		before, has := s.From, r.Next-1
+		before, has := connected(s), r.Next-1
 		for i := 0; before < s.To; i++ {
 			at := s.To
 			if i < len(r.Messages) {

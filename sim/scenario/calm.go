@@ -14,6 +14,9 @@ const (
 	// longestAnswer bounds the time of an operation, and longestDelay that in which a member, a mirror or a watcher receives what is known,
 	// while nothing disturbs the cluster.
 	longestAnswer, longestDelay = time.Second, 2 * time.Second
+	// longestReconnect is how long a fault that is over may leave a client without a connection: an attempt to connect that a power failure
+	// has cut takes 10 s, and the pause after it up to 3.6 s.
+	longestReconnect = 14 * time.Second
 	// spareSilence is how much longer than two intervals of progress notifications a watcher may be silent then: some watchers end their
 	// watch and begin another one every few seconds.
 	spareSilence = 8 * time.Second
@@ -68,7 +71,7 @@ func (p *Plan) full() bool {
 
 // judgeCalm checks that the cluster works as well as it can while nothing disturbs it.
 func (r *run) judgeCalm(h *check.History) {
-	p := &check.Prompt{Spans: r.calm.spans, Answer: longestAnswer, Delay: longestDelay, Silence: 2*r.plan.progress() + spareSilence, Full: r.plan.full()}
+	p := &check.Prompt{Spans: r.calm.spans, Answer: longestAnswer, Delay: longestDelay, Reconnect: longestReconnect, Silence: 2*r.plan.progress() + spareSilence, Full: r.plan.full()}
 	r.v = append(r.v, check.CheckAnswers(r.ops, p)...)
 	bare := map[*check.SharedRecord]bool{} // which may not read for some time
 	for _, w := range r.numbered {
