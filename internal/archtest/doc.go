@@ -3,8 +3,6 @@
 //  1. A package imports only what the tables of ARCHITECTURE.md allow. A package that is not in the table fails the
 //     test, so a new folder is a decision; each forbidden import is reported with the reason.
 //  2. Imports between wings run one way.
-//  3. Types, packages and functions stay below limits of size, except for named exceptions.
-//  4. Every line of the member's log passes through internal/logline and begins with constant text.
-//  5. Comments and documents avoid words that hide the subject of a sentence.
-//  6. Paths in documents exist, and CHANGELOG.md has the version of the programs.
+//  3. Every line of the member's log passes through internal/logline and begins with constant text.
+//  4. Paths in documents exist, and CHANGELOG.md has the version of the programs.
 package archtest
