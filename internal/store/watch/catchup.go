@@ -220,6 +220,7 @@ func (h *Hub) runTurn(d *deliverer, g *group) {
 		w.next = max(w.next, g.pos)
 		h.mu.live.add(w) // W2
 		w.stream.behind--
+		h.leaveLive(w)
 	}
 	g.running = false
 	h.mu.reading = slices.DeleteFunc(h.mu.reading, func(o *group) bool { return o == g })

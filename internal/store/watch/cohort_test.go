@@ -283,8 +283,8 @@ func TestCohortNoRoom(t *testing.T) {
 	})
 }
 
-// TestCohortOversized: watchers that others of their stream wait for get the event with their cohorts, and then none waits any more.
-func TestCohortOversized(t *testing.T) {
+// TestCohortMembers: the members of a round get the event with their cohorts, and then none waits any more.
+func TestCohortMembers(t *testing.T) {
 	withFlock(t, 2, Options{}, func(f *flock) {
 		for range 2 {
 			f.s.Create(CreateRequest{Key: []byte("k"), Fragment: true})
@@ -295,16 +295,18 @@ func TestCohortOversized(t *testing.T) {
 		f.take()
 		f.hub.mu.Lock()
 		f.s.mu.Lock()
-		f.s.markOversized(f.s.watchers.get(0))
-		f.s.markOversized(f.s.watchers.get(3))
+		for _, id := range []int64{0, 3} {
+			f.s.watchers.get(id).member = true
+			f.s.mu.members++
+		}
 		f.s.mu.Unlock()
 		f.hub.mu.Unlock()
 		f.put()
 		f.want(f.ids(1), 0, 1, 2, 3)
 		f.s.mu.Lock()
 		defer f.s.mu.Unlock()
-		if f.s.mu.oversized != 0 {
-			t.Errorf("watchers wait for %d others that got the event", f.s.mu.oversized)
+		if f.s.mu.members != 0 {
+			t.Errorf("watchers wait for %d others that got the event", f.s.mu.members)
 		}
 	})
 }

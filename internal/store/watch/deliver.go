@@ -211,7 +211,7 @@ func (d *deliverer) deliverCohort(c *cohort, v *variant, k int) bool {
 	if s.mu.closed || !c.dropEnded() {
 		return true
 	}
-	if c.next > v.rev(0) || s.mu.oversized > 0 || c.flags&fragment != 0 && s.splits(chunk) {
+	if c.next > v.rev(0) || s.crammed() || c.flags&fragment != 0 && s.splits(chunk) {
 		return false
 	}
 	if _, ok := s.putEvents(c.watchers[0], c.also, chunk); !ok {
@@ -332,42 +332,6 @@ func (h *Hub) parkStalled(d *deliverer, g *group) {
 		d.failed[i] = nil
 	}
 	d.failed = d.failed[:0]
-}
-
-// park parks a watcher until its stream has room for need bytes. mu is held.
-//
-// W7 holds because the watcher had no room: either the queue is not empty, and Next checks resumeAt again, or another
-// watcher is oversized.
-func (h *Hub) park(w *watcher, need int64) {
-	s := w.stream
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	limit := max(h.limit(), 0)
-	at := min(limit/2, limit-need)
-	if at < 0 {
-		s.markOversized(w)
-	}
-	at = max(at, 0)
-	if s.mu.queued <= at && s.admits(w) {
-		h.addPending(w) // the sender was faster
-		return
-	}
-	s.parked.add(w, inParked)
-	if s.mu.resumeAt < 0 || at < s.mu.resumeAt {
-		s.mu.resumeAt = at
-	}
-}
-
-// resumeParked gives the parked watchers of a stream to the workers.
-func (h *Hub) resumeParked(s *Stream) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	for len(s.parked) > 0 {
-		w := s.parked[len(s.parked)-1]
-		s.parked.remove(w)
-		h.addPending(w)
-	}
-	s.parked.trim()
 }
 
 // cancel ends a watcher by the hub's decision; its id stays known until the client cancels it. mu

@@ -52,7 +52,8 @@
 //	    holds for every watcher of the stream, and R is no older than what could be read when it was
 //	    asked for.
 //	W7. No stuck stream. If watchers wait for room in a stream's queue, then its sender has responses
-//	    to send, and its next call of Next or Take lets the watchers continue.
+//	    to send, or catch-up workers have watchers of its round (rounds.go). When these have been served, the
+//	    sender's next call of Next or Take lets the others continue.
 //	W8. Bounds. What the queue of a stream holds is at most its budget, or one response (a revision
 //	    larger than the budget goes alone). What all queues hold together stays below the member's
 //	    budget, give or take one response a stream. The ring holds at most its budget, or nothing.
@@ -62,6 +63,9 @@
 //	    than any other scan. Of equal ones the scan that has waited longest is next.
 //	W11. Rights. An event that was published after Withhold is queued only after Release: for watchers that Revoke has left, and
 //	    for those whose right was checked after Withhold.
+//	W12. Every watcher is served. A watcher that had no room gets its next response after at most two
+//	    rounds of its stream, in which each watcher that waits is served once, whatever the
+//	    other watchers of the stream have to deliver, and even if the client never drains the queue.
 //
 // # Locks
 //

@@ -59,8 +59,8 @@ func (h *Hub) Metrics() Metrics {
 	for _, s := range h.mu.streams {
 		streams = append(streams, s)
 		m.Behind += s.behind
-		m.Parked += len(s.parked)
-		lowest = s.parked.lowest(s.pending.lowest(lowest))
+		m.Parked += len(s.parked) + len(s.retrying)
+		lowest = s.retrying.lowest(s.parked.lowest(s.pending.lowest(lowest)))
 	}
 	for _, list := range [][]*group{h.mu.scans, h.mu.reading} {
 		for _, g := range list {

@@ -71,15 +71,15 @@ func (s *Stream) putEvents(w *watcher, also []int64, c *chunk) (need int64, ok b
 			(w.flags&fragment == 0 || !s.splits(c)) {
 			t.also = append(append(t.also, w.id), also...)
 			s.charge(idSize * int64(1+len(also)))
-			s.unmarkOversized(w)
+			s.leaveRound(w)
 			return 0, true
 		}
 	}
 	need = runSize + idSize + c.bytes + sliceSize*int64(len(c.events))
-	if !s.fits(need) || !s.admits(w) {
+	if !s.hasRoom(w, need) {
 		return need, false
 	}
-	s.unmarkOversized(w)
+	s.leaveRound(w)
 	r := run{id: w.id, also: also, rev: c.rev, events: c.events, bytes: c.bytes + headerSize, charge: need - idSize}
 	if w.flags&fragment == 0 || !s.splits(c) {
 		s.put(r)
@@ -107,7 +107,7 @@ func (s *Stream) splits(c *chunk) bool {
 // putProgress appends a progress notification, or drops it if there is no room. mu is held.
 func (s *Stream) putProgress(id, rev int64) {
 	r := run{id: id, rev: rev, bytes: headerSize, charge: runSize}
-	if s.mu.oversized == 0 && s.fits(r.charge+idSize) {
+	if !s.crammed() && s.fits(r.charge+idSize) {
 		s.put(r)
 		s.wakeSender()
 		s.hub.counts.progress.Add(1)
@@ -187,10 +187,7 @@ func (s *Stream) next(dst []Response, most int64, together bool) (_ []Response, 
 	s.mu.gone = false
 	s.charge(-s.mu.inflight)
 	s.mu.inflight = 0
-	resume := s.mu.resumeAt >= 0 && s.mu.queued <= s.mu.resumeAt
-	if resume {
-		s.mu.resumeAt = -1
-	}
+	resume := s.resumes()
 	n := len(dst)
 	if s.mu.closed {
 		err = ErrClosed
@@ -201,7 +198,11 @@ func (s *Stream) next(dst []Response, most int64, together bool) (_ []Response, 
 	waiting = s.mu.waiting
 	s.mu.Unlock()
 	if resume {
-		s.hub.resumeParked(s)
+		s.hub.mu.Lock()
+		s.mu.Lock()
+		s.hub.resume(s)
+		s.mu.Unlock()
+		s.hub.mu.Unlock()
 	}
 	return dst, waiting, err
 }

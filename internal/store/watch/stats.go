@@ -127,7 +127,7 @@ func (s *Stream) stats() (StreamStats, bool) {
 		}
 		ws.Key, ws.End = w.asked()
 		switch {
-		case w.place == inParked:
+		case w.place == inParked || w.place == inRetrying:
 			ws.State = Stalled
 		case w.group == h.mu.live:
 			ws.State = Live

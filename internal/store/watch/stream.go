@@ -28,7 +28,8 @@ type Stream struct {
 	queued  bool
 	closed  bool
 	pending list
-	parked  list
+	// parked are watchers that wait for room, retrying those of a round: see rounds.go.
+	parked, retrying list
 	// turns is the cost of catch-up in the scans that serve only this stream.
 	turns turns
 	// asks is the number of progress requests that wait until matched reaches askRev. tickDue: a tick of the progress
@@ -46,20 +47,22 @@ type Stream struct {
 
 	mu struct {
 		sync.Mutex
-		runs      []run // runs[runHead:] are queued
-		runHead   int
-		queued    int64  // bytes in the queue and in flight
-		inflight  int64  // bytes that Next returned last
-		answers   int    // created and canceled responses queued
-		resumeAt  int64  // watchers are parked until queued falls to this value; -1 if none are
-		oversized int    // watchers with the mark of oversized.go
-		ended     uint64 // watchers that have ended
-		waiting   bool   // the sender waits in Next, or Take has returned nothing
-		gone      bool   // Next failed and was not called again
-		closed    bool
-		room      room   // answers were taken, or none will be taken
-		ready     *Ready // reports the stream as owner when there are responses for Take; nil with Next
-		owner     any
+		runs     []run // runs[runHead:] are queued
+		runHead  int
+		queued   int64  // bytes in the queue and in flight
+		inflight int64  // bytes that Next returned last
+		answers  int    // created and canceled responses queued
+		resumeAt int64  // parked watchers wait until queued falls to this value; -1 if none are parked
+		level    int64  // while there are members: up to where others may fill the queue
+		members  int    // watchers of the round, see rounds.go
+		retry    bool   // members are parked in retrying
+		ended    uint64 // watchers that have ended
+		waiting  bool   // the sender waits in Next, or Take has returned nothing
+		gone     bool   // Next failed and was not called again
+		closed   bool
+		room     room   // answers were taken, or none will be taken
+		ready    *Ready // reports the stream as owner when there are responses for Take; nil with Next
+		owner    any
 	}
 }
 
@@ -255,7 +258,7 @@ func (s *Stream) Cancel(id int64) {
 }
 
 // endWatcher removes a watcher from its group or list. Both locks are held. Unless the stream ends, the caller queues an
-// answer, which W7 needs if the watcher was oversized.
+// answer, which W7 needs if the watcher was the last of a round.
 func (h *Hub) endWatcher(w *watcher) {
 	if w.dead {
 		return
@@ -272,7 +275,7 @@ func (h *Hub) endWatcher(w *watcher) {
 	if w.flags&notify != 0 {
 		s.notifies--
 	}
-	s.unmarkOversized(w)
+	s.leaveRound(w)
 	switch w.place {
 	case inGroup:
 		if g := w.group; g.running {
@@ -285,9 +288,8 @@ func (h *Hub) endWatcher(w *watcher) {
 		}
 	case inPending:
 		s.pending.remove(w)
-	case inParked:
-		s.parked.remove(w)
-		s.parked.trim()
+	case inParked, inRetrying:
+		s.removeParked(w)
 	}
 }
 

@@ -55,7 +55,7 @@ func (h *Hub) valid() error {
 }
 
 func (s *Stream) valid() error {
-	active, behind, notifies, oversized := 0, 0, 0, 0
+	active, behind, notifies, members := 0, 0, 0, 0
 	size, most := int64(0), int64(0)
 	for w := range s.watchers.all() {
 		id := w.id
@@ -74,8 +74,8 @@ func (s *Stream) valid() error {
 		if w.flags&notify != 0 {
 			notifies++
 		}
-		if w.oversized {
-			oversized++
+		if w.member {
+			members++
 		}
 		if s.queued || len(s.pending) > 0 {
 			return fmt.Errorf("%d watchers are pending", len(s.pending))
@@ -85,7 +85,7 @@ func (s *Stream) valid() error {
 		}
 		switch {
 		case w.place == inGroup && w.group == s.hub.mu.live:
-		case w.place == inParked && s.parked[w.slot] == w:
+		case w.place == inParked && s.parked[w.slot] == w && !w.member, w.place == inRetrying && s.retrying[w.slot] == w && w.member:
 			behind++
 		default:
 			return fmt.Errorf("watcher %d is in place %d", id, w.place)
@@ -97,12 +97,12 @@ func (s *Stream) valid() error {
 	if size != s.held {
 		return fmt.Errorf("watchers of %d bytes, counted %d", size, s.held)
 	}
-	if active != s.active || behind != s.behind || notifies != int(s.notifies) || oversized != s.mu.oversized || behind != len(s.parked) {
-		return fmt.Errorf("has %d active, %d behind, %d with progress, %d oversized, %d parked; counted %d, %d, %d, %d",
-			active, behind, notifies, oversized, len(s.parked), s.active, s.behind, s.notifies, s.mu.oversized)
+	if active != s.active || behind != s.behind || notifies != int(s.notifies) || members != s.mu.members || behind != len(s.parked)+len(s.retrying) {
+		return fmt.Errorf("has %d active, %d behind, %d with progress, %d members of the round, %d parked; counted %d, %d, %d, %d",
+			active, behind, notifies, members, len(s.parked)+len(s.retrying), s.active, s.behind, s.notifies, s.mu.members)
 	}
-	if behind > 0 && (s.mu.queued == 0 || s.mu.resumeAt < 0) {
-		return fmt.Errorf("W7: %d watchers parked, %d bytes queued, resume at %d", behind, s.mu.queued, s.mu.resumeAt)
+	if behind > 0 && s.mu.queued == 0 || len(s.parked) > 0 != (s.mu.resumeAt >= 0) || len(s.retrying) > 0 != s.mu.retry || members != len(s.retrying) {
+		return fmt.Errorf("W7: %d watchers parked, %d bytes queued, resume at %d; %d members, %d of them parked", behind, s.mu.queued, s.mu.resumeAt, members, len(s.retrying))
 	}
 	held, answers := s.mu.inflight, 0
 	for _, r := range s.mu.runs[s.mu.runHead:] {

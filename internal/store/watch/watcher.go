@@ -19,10 +19,11 @@ const (
 type place uint8
 
 const (
-	nowhere   place = iota // canceled
-	inGroup                // watcher.group: live, or behind with a scan
-	inPending              // Stream.pending: behind, waiting for a worker
-	inParked               // Stream.parked: behind, waiting for room in the queue
+	nowhere    place = iota // canceled
+	inGroup                 // watcher.group: live, or behind with a scan
+	inPending               // Stream.pending: behind, waiting for a worker
+	inParked                // Stream.parked: behind, waiting for room in the queue
+	inRetrying              // Stream.retrying: the same, a member of the round
 )
 
 // watcher is one watcher. A stream may have very many; keep it small. What a delivery uses comes first: it is in one line of the
@@ -34,8 +35,8 @@ type watcher struct {
 	flags  flags
 
 	// Guarded by Stream.mu.
-	quiet     bool // no event since the last progress tick
-	oversized bool // see oversized.go
+	quiet  bool // no event since the last progress tick
+	member bool // of the stream's round, see rounds.go
 
 	// dead is set once, under both locks, and read under either: nothing may be queued any more.
 	dead bool
@@ -51,7 +52,7 @@ type watcher struct {
 	sums          *sums // of the last cohort, nil if there was none
 
 	// Guarded by Hub.mu.
-	slot     int32 // in group.members, Stream.pending or Stream.parked
+	slot     int32 // in group.members, or in one of the lists of Stream
 	inTarget int32 // in target.watchers
 	group    *group
 	target   *target
