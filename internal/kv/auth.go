@@ -94,9 +94,14 @@ const (
 	RoleDelete
 	RoleGrantPermission
 	RoleRevokePermission
+	// TokensEnd ends tokens that were not used for their time to live. The leader proposes it.
+	TokensEnd
 )
 
-// AuthRequest changes users and roles, or issues a token. It never holds a password.
+// LastAuthOp is the kind with the largest number.
+const LastAuthOp = TokensEnd
+
+// AuthRequest changes users and roles, issues a token, or ends tokens. It never holds a password or a token.
 type AuthRequest struct {
 	Op AuthOp
 	// User and Role are the names in the request; not every kind has both.
@@ -107,17 +112,21 @@ type AuthRequest struct {
 	NoPassword bool
 	// Permission is granted by RoleGrantPermission; RoleRevokePermission uses only its range.
 	Permission Permission
-	// Token is the first part of the token that Authenticate issues, Revision the auth revision at
+	// TokenHash is the hash of the secret part of the token that Authenticate issues, Revision the auth revision at
 	// which the password was checked.
-	Token    string
-	Revision uint64
+	TokenHash string
+	Revision  uint64
+	// Index, of TokensEnd: the tokens that entries up to this one have issued end on members where they were not used.
+	Index uint64
 }
 
 // AuthResult answers an AuthRequest.
 type AuthResult struct {
 	// Revision is the newest revision of the store, which the request does not change.
 	Revision int64
-	// Token is the token that Authenticate has issued.
+	// Index is the position in the log at which Authenticate has issued a token, and Token the token. Only the member that
+	// the client asked knows the token.
+	Index uint64
 	Token string
 }
 

@@ -50,6 +50,8 @@ type applier struct {
 	failed     bool // nothing more is applied
 	// tokens are those that the batch has issued.
 	tokens []fsm.Token
+	// tokensEnd is the index up to which the batch ends unused tokens, 0 if it does not.
+	tokensEnd uint64
 	// removal is the goroutine that closes and removes a store that a snapshot replaced.
 	removal sync.WaitGroup
 }
@@ -287,6 +289,7 @@ func (a *applier) take(out *fsm.Outcome) error {
 	if out.Token != nil {
 		a.tokens = append(a.tokens, *out.Token)
 	}
+	a.tokensEnd = max(a.tokensEnd, out.TokensEnd)
 	return nil
 }
 
@@ -343,9 +346,13 @@ func (a *applier) commitBatch() error {
 	r.Times.Follow(a.machine.Times())
 	r.lessor.Follow(a.machine.Leases(), a.at.Term)
 	for _, t := range a.tokens {
-		r.Access.AddToken(t.Token, t.Seen)
+		r.Access.AddToken(t)
 	}
 	a.tokens = a.tokens[:0]
+	if a.tokensEnd > 0 {
+		r.Access.EndTokens(a.tokensEnd)
+		a.tokensEnd = 0
+	}
 	if a.restricted {
 		a.restricted = false
 		r.Access.Announce(users)

@@ -48,7 +48,7 @@ func (a *applier) install(s *raftpb.Snapshot) error {
 	// for the position.
 	a.adopt(machine)
 	a.at, a.term = at, max(a.term, at.Term)
-	a.tokens = a.tokens[:0]
+	a.tokens, a.tokensEnd = a.tokens[:0], 0
 	usersChanged := r.Access.Restrict(machine.Auth())
 	r.current.Store(h)
 	close(old.replaced)

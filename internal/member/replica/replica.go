@@ -118,7 +118,20 @@ func (r *Replica) assemble(d *Data) (err error) {
 	r.current.Store(d.handle)
 	r.Members, r.API, r.Leadership = newMembers(r), &APILevel{r: r}, &Leadership{r}
 	r.Members.state.Store(machine.Members())
-	r.Access, err = access.New(access.Options{Pipeline: r, State: machine.Auth(), JWT: c.JWT, TokenTTL: c.TokenTTL, BcryptCost: c.BcryptCost, Logger: c.Logger})
+	last, err := r.raftLog.LastIndex()
+	if err != nil {
+		return fmt.Errorf("replica: %w", err)
+	}
+	r.Access, err = access.New(access.Options{
+		Pipeline:       r,
+		State:          machine.Auth(),
+		JWT:            c.JWT,
+		TokenTTL:       c.TokenTTL,
+		LogIndex:       last,
+		BcryptCost:     c.BcryptCost,
+		RequestTimeout: c.RequestTimeout,
+		Logger:         c.Logger,
+	})
 	if err != nil {
 		return fmt.Errorf("replica: %w", err)
 	}
@@ -224,6 +237,9 @@ func (r *Replica) Start() {
 // duties lists the background work. It starts after the apply goroutine, and ends after it.
 func (r *Replica) duties() []func(context.Context) {
 	list := []func(context.Context){r.keep, r.truncate, r.publish, r.space.monitor, r.lessor.Run, r.API.follow, r.Starter.gets.Run}
+	if r.cfg.JWT == nil {
+		list = append(list, r.Access.Run)
+	}
 	if r.cfg.TimeInterval > 0 {
 		list = append(list, r.Times.Run)
 	}

@@ -8,6 +8,7 @@ import (
 	"vigil/internal/member/raftnode"
 	"vigil/internal/member/replica/timing"
 	"vigil/internal/member/replica/transfer"
+	"vigil/internal/state/auth/token"
 	"vigil/internal/state/cluster"
 	"vigil/internal/store/history"
 	"vigil/internal/store/mvcc"
@@ -65,6 +66,9 @@ func (r *Replica) Status() Status {
 // Applied returns the position whose results can be read.
 func (r *Replica) Applied() uint64 { return r.applied.Load() }
 
+// LeadTerm returns the term in which this member leads, 0 if it does not lead.
+func (r *Replica) LeadTerm() uint64 { return r.node.LeadTerm() }
+
 // Header says who answers now. It does not allocate.
 func (r *Replica) Header() kv.Header {
 	return kv.Header{
@@ -95,8 +99,9 @@ type Metrics struct {
 	// Committed and Applied are the positions of the log; Requests counts the requests that were
 	// applied since the start, Pending those under way, Failed those that got no outcome.
 	Committed, Applied, Requests, Pending, Failed uint64
-	// AuthRevision is that of users and roles.
+	// AuthRevision is that of users and roles, Tokens are counts of the simple tokens.
 	AuthRevision uint64
+	Tokens       token.Stats
 	// LeaderChanges counts how often a leader became known, LateHeartbeats how often this member, leading,
 	// sent heartbeats too far apart.
 	LeaderChanges, LateHeartbeats uint64
@@ -129,6 +134,7 @@ func (r *Replica) Metrics() Metrics {
 		Pending:       uint64(r.queue.Pending()),
 		Failed:        r.queue.Failed(),
 		AuthRevision:  r.Access.Revision(),
+		Tokens:        r.Access.Tokens(),
 		LeaderChanges: st.LeaderChanges, LateHeartbeats: r.node.LateHeartbeats(),
 		Elections:   r.node.Elections(),
 		Scrubbed:    r.space.scrubbed.Load(),

@@ -53,9 +53,11 @@ type authority struct {
 	keys auth.Keys
 }
 
-// Token is an issued token and its user.
+// Token is an issued token and its user. A member that gets the token from a client finds the secret by its hash.
 type Token struct {
-	Token string
+	// Hash is the hash of its secret, Index the position in the log at which it was issued.
+	Hash  string
+	Index uint64
 	kv.Seen
 }
 
@@ -78,34 +80,43 @@ func (a *authority) load(log *history.Log) (err error) {
 // Auth returns users and roles, the open batch included. It is immutable.
 func (m *Machine) Auth() *auth.State { return m.auth.state }
 
-func (m *Machine) changeAuth(r *kv.AuthRequest) (*kv.AuthResult, *Token, error) {
+func (m *Machine) changeAuth(r *kv.AuthRequest, out *Outcome) (*kv.AuthResult, error) {
 	res := &kv.AuthResult{Revision: m.store.Revision()}
-	if r.Op == kv.Authenticate {
+	switch r.Op {
+	case kv.Authenticate:
 		if err := m.auth.state.CheckAuthenticate(r); err != nil {
-			return nil, nil, err
+			return nil, err
 		}
-		// The index makes it unique, and a member knows from it up to which entry it must apply to accept the token.
-		res.Token = fmt.Sprintf("%s.%d", r.Token, m.leases.at.Index)
+		// A member knows from the index up to which entry it must apply to accept the token.
+		res.Index = m.leases.at.Index
 		seen, _ := m.auth.state.TokenHolder(r.User)
-		return res, &Token{Token: res.Token, Seen: seen}, nil
+		out.Token = &Token{Hash: r.TokenHash, Index: res.Index, Seen: seen}
+		return res, nil
+	case kv.TokensEnd:
+		out.TokensEnd = r.Index // tokens are not part of this state
+		return res, nil
 	}
 	next, records, err := m.auth.state.Change(r)
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
 	if err := m.store.SetMeta(authMeta(records)...); err != nil {
-		return nil, nil, err
+		return nil, err
 	}
 	m.auth.state = next
-	return res, nil, nil
+	return res, nil
 }
 
 func appendAuth(b []byte, r *kv.AuthRequest) []byte {
 	b = append(b, byte(r.Op), flag(flagNoPassword, r.NoPassword))
-	for _, s := range [...]string{r.User, r.Role, r.Hash, r.Token} {
+	for _, s := range [...]string{r.User, r.Role, r.Hash, r.TokenHash} {
 		b = appendBytes(b, s)
 	}
-	b = binary.AppendUvarint(b, r.Revision)
+	number := r.Revision
+	if r.Op == kv.TokensEnd {
+		number = r.Index
+	}
+	b = binary.AppendUvarint(b, number)
 	b = binary.AppendVarint(b, int64(r.Permission.Type))
 	b = appendBytes(b, r.Permission.Key)
 	return appendBytes(b, r.Permission.End)
@@ -113,9 +124,12 @@ func appendAuth(b []byte, r *kv.AuthRequest) []byte {
 
 func (d *Decoder) readAuth() {
 	d.auth = kv.AuthRequest{Op: kv.AuthOp(d.byte()), NoPassword: d.flags(flagNoPassword) != 0,
-		User: string(d.bytes()), Role: string(d.bytes()), Hash: string(d.bytes()), Token: string(d.bytes()), Revision: d.uvarint(),
+		User: string(d.bytes()), Role: string(d.bytes()), Hash: string(d.bytes()), TokenHash: string(d.bytes()), Revision: d.uvarint(),
 		Permission: kv.Permission{Type: kv.PermissionType(d.enum()), Key: d.bytes(), End: d.bytes()}}
-	if d.auth.Op < kv.AuthEnable || d.auth.Op > kv.RoleRevokePermission {
+	if d.auth.Op == kv.TokensEnd {
+		d.auth.Index, d.auth.Revision = d.auth.Revision, 0
+	}
+	if d.auth.Op < kv.AuthEnable || d.auth.Op > kv.LastAuthOp {
 		d.fail()
 	}
 	d.req.Auth = &d.auth

@@ -128,10 +128,10 @@ func TestTokensAreIssued(t *testing.T) {
 	b := secured(t)
 	rev := b.m.Auth().Revision()
 	ask := func(user string, rev uint64) *Request {
-		return change(kv.AuthRequest{Op: kv.Authenticate, User: user, Token: "abc", Revision: rev})
+		return change(kv.AuthRequest{Op: kv.Authenticate, User: user, TokenHash: "abc", Revision: rev})
 	}
 	out := b.entry(raftpb.EntryNormal, group(t, GroupHeader{}, ask("alice", rev), ask("alice", rev-1), ask("bob", rev)), false)
-	if len(out.Tokens) != 1 || out.Tokens[0].Token != "abc.3" || !b.m.Auth().SameUser(out.Tokens[0].Seen) || out.Results[0].Auth.Token != "abc.3" {
+	if len(out.Tokens) != 1 || out.Tokens[0].Hash != "abc" || out.Tokens[0].Index != 3 || !b.m.Auth().SameUser(out.Tokens[0].Seen) || out.Results[0].Auth.Index != 3 {
 		t.Errorf("tokens %+v", out.Tokens)
 	}
 	if !errors.Is(out.Results[1].Err, kv.ErrAuthOldRevision) || !errors.Is(out.Results[2].Err, kv.ErrAuthFailed) {
@@ -139,6 +139,10 @@ func TestTokensAreIssued(t *testing.T) {
 	}
 	if out := b.entry(raftpb.EntryNormal, group(t, GroupHeader{}, put("k", "v")), true); len(out.Tokens) != 0 {
 		t.Errorf("tokens of another entry: %+v", out.Tokens)
+	}
+	end := change(kv.AuthRequest{Op: kv.TokensEnd, Index: 3})
+	if out := b.entry(raftpb.EntryNormal, group(t, GroupHeader{}, end), true); out.TokensEnd != 3 || out.Results[0].Err != nil {
+		t.Errorf("the end of tokens, which the leader proposes without an identity: %+v", out)
 	}
 }
 

@@ -37,8 +37,8 @@ import (
 //	alarm    flags u8: 1 clear | type varint | member id uvarint
 //	version  op u8: 1 begin a downgrade, 2 end it, 3 set the version | major uvarint | minor uvarint
 //	time     flags u8: 1 back | term uvarint | n uvarint, n times time varint | revision varint
-//	auth     op u8 | flags u8: 1 no password | user bytes | role bytes | hash bytes | token bytes |
-//	         revision uvarint | permission type varint | key bytes | end bytes
+//	auth     op u8 | flags u8: 1 no password | user bytes | role bytes | hash bytes | token hash bytes |
+//	         revision uvarint, or index uvarint of tokens that end | permission type varint | key bytes | end bytes
 const (
 	magic0, magic1 = 'V', 'G'
 	version        = 1

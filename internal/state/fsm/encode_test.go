@@ -91,7 +91,8 @@ func TestGolden(t *testing.T) {
 		"adduser": {Identity: auth.Identity{User: "root", Revision: 7}, Auth: &kv.AuthRequest{Op: kv.UserAdd, User: "alice", Hash: "JDJh", NoPassword: true}},
 		"permit": {Auth: &kv.AuthRequest{Op: kv.RoleGrantPermission, Role: "r", Permission: kv.Permission{
 			Type: kv.PermitReadWrite, Key: []byte("a"), End: []byte("b")}}},
-		"token": {Auth: &kv.AuthRequest{Op: kv.Authenticate, User: "alice", Token: "abcdefgh", Revision: 300}},
+		"token": {Auth: &kv.AuthRequest{Op: kv.Authenticate, User: "alice", TokenHash: "abcdefgh", Revision: 300}},
+		"tokensend": {Auth: &kv.AuthRequest{Op: kv.TokensEnd, Index: 300}},
 		"txn": {Txn: &kv.TxnRequest{
 			Compare: []kv.Compare{
 				{Key: []byte("k"), Target: kv.CompareMod, Result: kv.Equal, Number: 5},
@@ -311,9 +312,12 @@ func (g generator) request() *Request {
 	case 11:
 		r.Version = &kv.VersionChange{Op: kv.VersionOp(1 + g.IntN(3)), Version: kv.Version{Major: g.Uint32(), Minor: uint32(g.IntN(9))}}
 	case 10:
-		r.Auth = &kv.AuthRequest{Op: kv.AuthOp(1 + g.IntN(int(kv.RoleRevokePermission))), User: string(g.bytes()), Role: string(g.bytes()),
-			Hash: string(g.bytes()), NoPassword: g.bool(), Token: string(g.bytes()), Revision: g.Uint64(),
+		r.Auth = &kv.AuthRequest{Op: kv.AuthOp(1 + g.IntN(int(kv.LastAuthOp))), User: string(g.bytes()), Role: string(g.bytes()),
+			Hash: string(g.bytes()), NoPassword: g.bool(), TokenHash: string(g.bytes()), Revision: g.Uint64(),
 			Permission: kv.Permission{Type: kv.PermissionType(int32(g.Uint32())), Key: g.bytes(), End: g.bytes()}}
+		if r.Auth.Op == kv.TokensEnd {
+			r.Auth.Index, r.Auth.Revision = r.Auth.Revision, 0
+		}
 	case 6, 7, 8, 9:
 		g.lease(r)
 	case 0:

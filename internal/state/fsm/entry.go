@@ -54,6 +54,8 @@ type Outcome struct {
 	ConfChange *raftpb.ConfChangeV2
 	// Token, if set, was issued by the request. Every member must accept it.
 	Token *Token
+	// TokensEnd, if not 0, is the index up to which tokens end that a member has not been sent.
+	TokensEnd uint64
 }
 
 // Result is the result of one request: Err, or the field of the kind of the request. A successful request for

@@ -90,7 +90,7 @@ func everyKind() (all []string) {
 		}
 		switch k {
 		case KindAuth:
-			for op := kv.AuthEnable; op <= kv.RoleRevokePermission; op++ {
+			for op := kv.AuthEnable; op <= kv.LastAuthOp; op++ {
 				all = append(all, fmt.Sprintf("auth %d", op))
 			}
 		case KindVersion:
@@ -202,6 +202,9 @@ func digest(s string) string {
 func describeResults(out outcome) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%+v %v %+v\n", out.Header, out.ConfChange != nil, out.Tokens)
+	if out.TokensEnd > 0 {
+		fmt.Fprintf(&b, "tokens end up to %d\n", out.TokensEnd)
+	}
 	for _, r := range out.Results {
 		err := r.Err
 		r.Err = nil
@@ -397,9 +400,9 @@ func recordLog(t *testing.T) []byte {
 		change(kv.AuthRequest{Op: kv.UserAdd, User: "alice"}), change(kv.AuthRequest{Op: kv.UserAdd, User: "bob", NoPassword: true}), change(kv.AuthRequest{Op: kv.UserAdd}), change(kv.AuthRequest{Op: kv.RoleAdd, Role: "r"}), change(kv.AuthRequest{Op: kv.RoleAdd, Role: "r"}),
 		change(kv.AuthRequest{Op: kv.RoleGrantPermission, Role: "r", Permission: perm}), change(kv.AuthRequest{Op: kv.UserGrantRole, User: "alice", Role: "r"}), change(kv.AuthRequest{Op: kv.UserGrantRole, User: "alice", Role: "none"}), change(kv.AuthRequest{Op: kv.AuthEnable}))
 	token := func(user string, rev uint64) *Request {
-		return change(kv.AuthRequest{Op: kv.Authenticate, User: user, Token: "abcdefgh", Revision: rev})
+		return change(kv.AuthRequest{Op: kv.Authenticate, User: user, TokenHash: strings.Repeat("h", 32), Revision: rev})
 	}
-	r.group(token("alice", rev()), token("alice", rev()-1), token("bob", rev()), token("eve", rev()))
+	r.group(token("alice", rev()), token("alice", rev()-1), token("bob", rev()), token("eve", rev()), change(kv.AuthRequest{Op: kv.TokensEnd, Index: r.index}))
 	as := func(user string, req *Request) *Request { return by(user, rev(), req) }
 	r.group(put("a1", "nobody"), as("alice", put("a1", "v")), as("alice", put("b1", "v")), as("root", put("b1", "v")), by("alice", 1, put("a1", "old")), by("alice", rev()-1, put("a1", "old")), as("eve", put("a1", "v")), as("alice", &Request{Txn: &kv.TxnRequest{Failure: []kv.Op{{Put: &kv.PutRequest{Key: []byte("b1")}}}}}),
 		as("alice", &Request{DeleteRange: &kv.DeleteRangeRequest{Key: []byte("a"), End: []byte{0}}}), grant(20, 60), as("root", attach("z", 20)), as("alice", attach("a1", 20)), as("alice", revoke(20)), as("alice", change(kv.AuthRequest{Op: kv.AuthDisable})), as("root", change(kv.AuthRequest{Op: kv.UserDelete, User: "root"})))

@@ -135,7 +135,7 @@ func (m *Machine) apply(r *Request, out *Outcome) (more bool) {
 	case KindTime:
 		res.Err = m.addTimes(r.Time)
 	case KindAuth:
-		res.Auth, out.Token, res.Err = m.changeAuth(r.Auth)
+		res.Auth, res.Err = m.changeAuth(r.Auth, out)
 	}
 	m.leases.follow(m.store)
 	return more

@@ -40,6 +40,7 @@ type outcome struct {
 	Results    []Result
 	ConfChange *raftpb.ConfChangeV2
 	Tokens     []Token
+	TokensEnd  uint64
 	// More is set if the rest of the entry belongs to the next batch.
 	More bool
 }
@@ -129,6 +130,7 @@ func (b *box) apply(e *raftpb.Entry, wanted bool) (out outcome, err error) {
 		if step.Token != nil {
 			out.Tokens = append(out.Tokens, *step.Token)
 		}
+		out.TokensEnd = max(out.TokensEnd, step.TokensEnd)
 	}
 }
 

@@ -49,6 +49,9 @@ const LevelVersions uint64 = 2
 // LevelTimes is the first level at which the times of revisions are recorded.
 const LevelTimes uint64 = 3
 
+// LevelTokensEnd is the first level at which the leader ends tokens.
+const LevelTokensEnd uint64 = 3
+
 // LevelVersionSetChecked is the first level at which kv.VersionSet is checked when it is applied: members of an older version do not.
 const LevelVersionSetChecked uint64 = 3
 
@@ -117,7 +120,8 @@ func (r *Request) NeedsIdentity() bool {
 	case KindPut, KindDeleteRange, KindTxn, KindLeaseRevoke:
 		return true
 	case KindAuth:
-		return r.Auth.Op != kv.Authenticate // its password was verified
+		// Of Authenticate the password was verified; TokensEnd is of the leader.
+		return r.Auth.Op != kv.Authenticate && r.Auth.Op != kv.TokensEnd
 	}
 	return false
 }

@@ -43,6 +43,8 @@ type Pipeline interface {
 	Linearize(context.Context) error
 	// Propose proposes a request and waits for its result.
 	Propose(context.Context, *fsm.Request) (fsm.Result, error)
+	// LeadTerm returns the term in which this member leads, 0 if it does not lead.
+	LeadTerm() uint64
 	// LeaseState and Membership return the leases and the members as of the applied position.
 	LeaseState() *lease.State
 	Membership() *cluster.State
@@ -56,6 +58,10 @@ type Options struct {
 	// JWT is nil if tokens are simple ones, which are valid for TokenTTL after their last use.
 	JWT      JWT
 	TokenTTL time.Duration
+	// LogIndex is the last index of the member's log at its start.
+	LogIndex uint64
+	// RequestTimeout limits how long a request of the member itself waits for its result.
+	RequestTimeout time.Duration
 	// BcryptCost is the cost of hashing a password.
 	BcryptCost int
 	Logger     *slog.Logger
@@ -63,8 +69,9 @@ type Options struct {
 
 // Control is the access control of one member.
 type Control struct {
-	pipe   Pipeline
-	logger *slog.Logger
+	pipe    Pipeline
+	timeout time.Duration
+	logger  *slog.Logger
 	// state decides reads. It is never older than the data that can be read.
 	state atomic.Pointer[auth.State]
 	// tokens are the simple ones, jwt is nil if there are no others.
@@ -80,7 +87,7 @@ type Control struct {
 
 // New returns a Control.
 func New(o Options) (c *Control, err error) {
-	c = &Control{pipe: o.Pipeline, logger: o.Logger, tokens: token.NewSimple(o.TokenTTL), jwt: o.JWT}
+	c = &Control{pipe: o.Pipeline, timeout: o.RequestTimeout, logger: o.Logger, tokens: token.NewSimple(o.TokenTTL, o.LogIndex), jwt: o.JWT}
 	c.mu.changed = make(chan struct{})
 	c.state.Store(o.State)
 	c.passwords, err = password.NewPool(o.BcryptCost)
@@ -101,9 +108,6 @@ func (c *Control) Announce(state *auth.State) {
 	close(c.mu.changed)
 	c.mu.changed = make(chan struct{})
 }
-
-// AddToken makes a simple token valid.
-func (c *Control) AddToken(token string, seen kv.Seen) { c.tokens.Add(token, seen) }
 
 // Revision returns the revision of users and roles.
 func (c *Control) Revision() uint64 { return c.state.Load().Revision() }

@@ -61,16 +61,20 @@ func (c *Control) identifyToken(ctx context.Context, cred *kv.Credentials) (who 
 		seen, _ = state.TokenHolder(id.User)
 		fresh = id.Revision == state.Revision()
 	} else {
-		index, ok := token.Position(cred.Token)
+		id, ok := token.Parse(cred.Token)
 		if ok {
-			ok, err = c.reaches(ctx, index)
+			ok, err = c.reaches(ctx, id.Index)
+		}
+		if ok && c.tokens.IsUnused(id) {
+			// If this member lags, the end of the token may be among what it has not applied yet.
+			err = c.pipe.Linearize(ctx)
 		}
 		if err != nil {
 			return who, err
 		}
 		state := c.state.Load()
 		if ok {
-			seen, ok = c.tokens.Use(cred.Token)
+			seen, ok = c.tokens.Use(id)
 		}
 		if !ok || !state.SameUser(seen) {
 			return who, kv.ErrInvalidAuthToken

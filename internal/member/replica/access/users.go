@@ -46,7 +46,12 @@ func (c *Control) Authenticate(ctx context.Context, user, pass string) (*kv.Auth
 			}
 			return &kv.AuthResult{Revision: c.pipe.Header().Revision, Token: t}, nil
 		}
-		res, err := c.pipe.Propose(ctx, &fsm.Request{Auth: &kv.AuthRequest{Op: kv.Authenticate, User: user, Token: token.NewPrefix(), Revision: state.Revision()}})
+		// The log is readable to whoever has a disk, an archive or a backup of it, so the secret stays here.
+		secret := token.NewSecret()
+		res, err := c.pipe.Propose(ctx, &fsm.Request{Auth: &kv.AuthRequest{Op: kv.Authenticate, User: user, TokenHash: token.Hash(secret), Revision: state.Revision()}})
+		if err == nil {
+			res.Auth.Token = token.Format(secret, res.Auth.Index)
+		}
 		if err == nil || !errors.Is(err, kv.ErrAuthOldRevision) {
 			return res.Auth, err
 		}

@@ -27,7 +27,7 @@ const (
 	// authOps and the classes after it are the changes of users and roles, by their number.
 	authOps
 
-	classes = authOps + class(kv.RoleRevokePermission) + 1
+	classes = authOps + class(kv.LastAuthOp) + 1
 )
 
 // classNames are the labels in etcd's metrics. etcd revokes leases that expire.
@@ -48,6 +48,7 @@ var classNames = [classes]string{
 	authOps + class(kv.RoleDelete):           "AuthRoleDelete",
 	authOps + class(kv.RoleGrantPermission):  "AuthRoleGrantPermission",
 	authOps + class(kv.RoleRevokePermission): "AuthRoleRevokePermission",
+	authOps + class(kv.TokensEnd):            "TokensEnd",
 }
 
 var classOfKind = [...]class{

@@ -16,7 +16,7 @@ func TestClasses(t *testing.T) {
 		{LeaseGrant: &kv.LeaseGrantRequest{}}, {LeaseRevoke: &kv.LeaseRevokeRequest{}}, {LeaseCheckpoint: &kv.LeaseCheckpointRequest{}},
 		{LeaseExpire: &kv.LeaseExpireRequest{}}, {Attributes: &cluster.Member{}}, {Alarm: &kv.AlarmChange{}},
 	}
-	for op := kv.AuthEnable; op <= kv.RoleRevokePermission; op++ {
+	for op := kv.AuthEnable; op <= kv.LastAuthOp; op++ {
 		requests = append(requests, fsm.Request{Auth: &kv.AuthRequest{Op: op}})
 	}
 	seen := map[string]bool{"Unknown": true, "ReadonlyTxn": true, "Range": true, "": true}
@@ -38,7 +38,7 @@ func TestClasses(t *testing.T) {
 func TestDescribe(t *testing.T) {
 	for _, r := range []fsm.Request{
 		{Put: &kv.PutRequest{Key: []byte("k"), Value: []byte("hunter2")}},
-		{Auth: &kv.AuthRequest{Op: kv.UserAdd, User: "u", Hash: "hunter2", Token: "hunter2"}},
+		{Auth: &kv.AuthRequest{Op: kv.UserAdd, User: "u", Hash: "hunter2", TokenHash: "hunter2"}},
 		{LeaseGrant: &kv.LeaseGrantRequest{}},
 	} {
 		if d := describe(&r); d == "" || strings.Contains(d, "hunter2") {

@@ -1,0 +1,51 @@
+package access
+
+import (
+	"context"
+	"log/slog"
+	"time"
+
+	"vigil/internal/kv"
+	"vigil/internal/state/auth/token"
+	"vigil/internal/state/fsm"
+)
+
+// maxTokenRound is the longest pause between two rounds of Run.
+const maxTokenRound = 10 * time.Second
+
+// AddToken makes a simple token valid. The apply goroutine calls it.
+func (c *Control) AddToken(t fsm.Token) {
+	c.tokens.Add(token.ID{Hash: t.Hash, Index: t.Index}, t.Seen)
+}
+
+// EndTokens ends tokens that entries up to an index have issued, and that were not used here. The apply goroutine calls it.
+func (c *Control) EndTokens(index uint64) { c.tokens.End(index) }
+
+// Tokens returns counts of the simple tokens.
+func (c *Control) Tokens() token.Stats { return c.tokens.Stats() }
+
+// Run removes expired simple tokens, and proposes their end to the other members while this one leads, until ctx ends.
+func (c *Control) Run(ctx context.Context) {
+	tick := time.NewTicker(min(c.tokens.Period(), maxTokenRound))
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		}
+		c.tokens.Sweep()
+		if index, ok := c.tokens.Expired(); ok && c.pipe.LeadTerm() != 0 && c.pipe.Membership().Level() >= fsm.LevelTokensEnd {
+			c.proposeEnd(ctx, index)
+		}
+	}
+}
+
+func (c *Control) proposeEnd(ctx context.Context, index uint64) {
+	ctx, cancel := context.WithTimeout(ctx, c.timeout)
+	defer cancel()
+	if _, err := c.pipe.Propose(ctx, &fsm.Request{Auth: &kv.AuthRequest{Op: kv.TokensEnd, Index: index}}); err != nil {
+		// The next round tries again.
+		c.logger.Debug("end of tokens not proposed", slog.Any("error", err))
+	}
+}
