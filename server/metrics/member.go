@@ -53,6 +53,10 @@ var memberReadings = []reading[*memberState]{
 		func(s *memberState) float64 { return float64(s.Requests) }),
 	gauge("etcd_debugging_auth_revision", "Revision of users and roles.",
 		func(s *memberState) float64 { return float64(s.AuthRevision) }),
+	gauge("vigil_auth_simple_tokens", "Simple tokens that the member keeps.",
+		func(s *memberState) float64 { return float64(s.Tokens.Tokens) }),
+	counter("vigil_auth_simple_tokens_evicted_total", "Simple tokens that ended because there were too many, of their user or in total.",
+		func(s *memberState) float64 { return float64(s.Tokens.Evicted) }),
 
 	gauge("etcd_server_quota_backend_bytes", "Live bytes at which puts are rejected.",
 		func(s *memberState) float64 { return float64(s.quota) }),

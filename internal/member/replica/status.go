@@ -6,9 +6,9 @@ import (
 
 	"vigil/internal/kv"
 	"vigil/internal/member/raftnode"
+	"vigil/internal/member/replica/access"
 	"vigil/internal/member/replica/timing"
 	"vigil/internal/member/replica/transfer"
-	"vigil/internal/state/auth/token"
 	"vigil/internal/state/cluster"
 	"vigil/internal/store/history"
 	"vigil/internal/store/mvcc"
@@ -101,7 +101,7 @@ type Metrics struct {
 	Committed, Applied, Requests, Pending, Failed uint64
 	// AuthRevision is that of users and roles, Tokens are counts of the simple tokens.
 	AuthRevision uint64
-	Tokens       token.Stats
+	Tokens       access.TokenStats
 	// LeaderChanges counts how often a leader became known, LateHeartbeats how often this member, leading,
 	// sent heartbeats too far apart.
 	LeaderChanges, LateHeartbeats uint64

@@ -21,8 +21,11 @@ func (c *Control) AddToken(t fsm.Token) {
 // EndTokens ends tokens that entries up to an index have issued, and that were not used here. The apply goroutine calls it.
 func (c *Control) EndTokens(index uint64) { c.tokens.End(index) }
 
+// TokenStats are counts of the simple tokens of a member.
+type TokenStats = token.Stats
+
 // Tokens returns counts of the simple tokens.
-func (c *Control) Tokens() token.Stats { return c.tokens.Stats() }
+func (c *Control) Tokens() TokenStats { return c.tokens.Stats() }
 
 // Run removes expired simple tokens, and proposes their end to the other members while this one leads, until ctx ends.
 func (c *Control) Run(ctx context.Context) {
