@@ -91,7 +91,7 @@ func TestGolden(t *testing.T) {
 		"adduser": {Identity: auth.Identity{User: "root", Revision: 7}, Auth: &kv.AuthRequest{Op: kv.UserAdd, User: "alice", Hash: "JDJh", NoPassword: true}},
 		"permit": {Auth: &kv.AuthRequest{Op: kv.RoleGrantPermission, Role: "r", Permission: kv.Permission{
 			Type: kv.PermitReadWrite, Key: []byte("a"), End: []byte("b")}}},
-		"token": {Auth: &kv.AuthRequest{Op: kv.Authenticate, User: "alice", TokenHash: "abcdefgh", Revision: 300}},
+		"token":     {Auth: &kv.AuthRequest{Op: kv.Authenticate, User: "alice", TokenHash: "abcdefgh", Revision: 300}},
 		"tokensend": {Auth: &kv.AuthRequest{Op: kv.TokensEnd, Index: 300}},
 		"txn": {Txn: &kv.TxnRequest{
 			Compare: []kv.Compare{
