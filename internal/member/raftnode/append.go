@@ -141,6 +141,7 @@ func (a *appender) collect(msgs []*raftpb.Message) {
 
 // release sends the responses to what was written, and reports whether raft has got some.
 func (a *appender) release() (local bool) {
+	a.n.appended.Add(1)
 	clear(a.batches)
 	// The log begins after the snapshot from now on: a restart installs it if this process does
 	// not get that far. It is queued after what is still to be applied, before raft learns of it, and
@@ -233,6 +234,7 @@ func (a *appender) writeGroup(batches []wal.Batch, divisible bool) error {
 		err := a.n.cfg.Log.Append(batches...)
 		switch {
 		case err == nil:
+			a.n.appended.Add(1)
 			if try > 1 {
 				a.n.cfg.Logger.Info("the raft log takes entries again")
 			}

@@ -29,7 +29,8 @@
 //     one that was kept for InstallSnapshot, and continue after the snapshot's position.
 //  3. For a configuration change, call ApplyConfChange before Applied of the run that holds it.
 //  4. Let the log give up no entry after Acknowledged.
-//  5. When Failed is closed, stop the member: the node does nothing more. A failed write or sync
+//  5. Call Advance during a run that takes long, whenever a part of it is applied.
+//  6. When Failed is closed, stop the member: the node does nothing more. A failed write or sync
 //     is never repeated.
 //
 // # Snapshots
@@ -55,4 +56,6 @@
 //     entries that were handed out before raft accepted it, and before all that follow it.
 //  7. A leader is replaced, unless it hands over, no earlier than QuietTime after a quorum has answered it, also if it is reported
 //     as absent.
+//  8. A leader that, for an election timeout, completes no append or applies nothing while a voter that is fit is ahead of it in that
+//     hands leadership over, or falls silent, if the others are a majority without it. A disk that only is slow moves no leadership.
 package raftnode

@@ -18,15 +18,23 @@ import (
 
 // threeMembers runs three members with a network that loses nothing, in a bubble of synctest.
 func threeMembers(t *testing.T, edit func(*Config)) (*network, []*member) {
+	return someMembers(t, 3, edit)
+}
+
+func someMembers(t *testing.T, n uint64, edit func(*Config)) (*network, []*member) {
+	var voters []uint64
+	for id := range n {
+		voters = append(voters, id+1)
+	}
 	net := &network{}
 	net.mu.rng = rand.New(rand.NewPCG(1, 2))
 	net.mu.nodes = map[uint64]*Node{}
 	net.mu.side = map[uint64]int{}
 	var members []*member
-	for id := uint64(1); id <= 3; id++ {
+	for _, id := range voters {
 		m := startMember(t, newMemLog(wal.Start{Index: 1, Term: 1}), func(c *Config) {
 			c.ID = id
-			c.ConfState = &raftpb.ConfState{Voters: []uint64{1, 2, 3}}
+			c.ConfState = &raftpb.ConfState{Voters: voters}
 			c.Transport = port{net, id}
 			edit(c)
 		})

@@ -69,6 +69,9 @@ type Node struct {
 	among atomic.Bool
 	// unacked counts the bytes that were applied since the raft goroutine was last woken for it.
 	unacked atomic.Uint64
+	// appended and advanced count the steps of the stages, current is the time that Current returns, in unix nanoseconds.
+	appended, advanced atomic.Uint64
+	current            atomic.Int64
 	// eager is set while raft has handed out fewer entries than there are: it hands out no more before these
 	// are acknowledged.
 	eager atomic.Bool
@@ -112,6 +115,8 @@ type raftState struct {
 	// heldAt is the room there was when they were tried last.
 	heldAt room
 	early  early
+	// progress is whether this member does its work.
+	progress progress
 	// cause is why raft begins an election, if it does in this turn.
 	cause Cause
 	// moved is set when raft may have something to do.
@@ -180,6 +185,7 @@ func New(cfg Config) (*Node, error) {
 	n.led.Store(&leading{term: hard.GetTerm()})
 	n.committed.Store(hard.GetCommit())
 	n.acknowledged.Store(cfg.Applied)
+	n.current.Store(time.Now().UnixNano())
 	return n, n.open()
 }
 
@@ -319,6 +325,7 @@ func (n *Node) Applied(run []*raftpb.Message) {
 			urgent = urgent || e.GetType() != raftpb.EntryNormal
 		}
 	}
+	n.Advance()
 	much := n.unacked.Add(size) >= n.cfg.MaxApplying/4
 	for _, m := range run {
 		n.inbox.put(m.GetResponses()...)

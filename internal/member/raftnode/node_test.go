@@ -40,6 +40,19 @@ type memLog struct {
 	disk      chan struct{}
 	// delay is how long an Append takes.
 	delay time.Duration
+	// pace is how long an Append takes from now on, hung, if not nil, what it waits for until that is closed.
+	pace atomic.Int64
+	hung atomic.Pointer[chan struct{}]
+}
+
+// hang lets appends wait, those under way excepted, until the returned function is called.
+func (l *memLog) hang() (resume func()) {
+	c := make(chan struct{})
+	l.hung.Store(&c)
+	return func() {
+		l.hung.Store(nil)
+		close(c)
+	}
 }
 
 func newMemLog(start wal.Start) *memLog {
@@ -133,7 +146,10 @@ func (l *memLog) Append(batches ...wal.Batch) error {
 	if l.gate != nil {
 		<-l.gate
 	}
-	time.Sleep(l.delay)
+	if c := l.hung.Load(); c != nil {
+		<-*c
+	}
+	time.Sleep(l.delay + time.Duration(l.pace.Load()))
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if err := l.mu.once; err != nil {

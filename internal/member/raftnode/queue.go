@@ -96,6 +96,13 @@ func (q *queue) take(dst []*raftpb.Message) []*raftpb.Message {
 	return got
 }
 
+// busy reports whether something waits for a taker, or a taker is not done with it.
+func (q *queue) busy() bool {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return q.mu.taken != free || len(q.mu.msgs) > q.mu.quiet
+}
+
 // rest returns the messages in it after close.
 func (q *queue) rest() []*raftpb.Message {
 	q.mu.Lock()

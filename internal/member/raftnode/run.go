@@ -71,7 +71,14 @@ func (n *Node) turn() {
 				continue // who asks will ask again
 			}
 		case raftpb.MsgTimeoutNow:
+			if r.progress.stalled {
+				continue // it would be a leader that is stalled
+			}
 			r.cause = CauseTransfer
+		case raftpb.MsgHeartbeatResp:
+			if r.state == raft.StateLeader {
+				r.progress.takeReport(m)
+			}
 		}
 		// A message that raft refuses is one that came too late or from a stranger.
 		if err := r.node.Step(m); err != nil {
@@ -249,10 +256,13 @@ func (n *Node) handle(rd raft.Ready) {
 				n.stamp(m)
 			case raftpb.MsgTimeoutNow:
 				n.handedOver.Store(m.GetTerm())
+			case raftpb.MsgHeartbeatResp:
+				r.progress.stamp(m)
 			}
 			r.out = append(r.out, m)
 		}
 	}
+	r.out = n.mute(r.out)
 	n.send(r.out)
 	clear(r.out)
 }

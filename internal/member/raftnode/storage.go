@@ -25,6 +25,22 @@ type storage struct {
 	err error
 }
 
+// majority reports whether members could decide without all others.
+func (s *storage) majority(members map[uint64]bool) bool {
+	for _, voters := range [][]uint64{s.conf.GetVoters(), s.conf.GetVotersOutgoing()} {
+		n := 0
+		for _, id := range voters {
+			if members[id] {
+				n++
+			}
+		}
+		if len(voters) > 0 && n <= len(voters)/2 {
+			return false
+		}
+	}
+	return true
+}
+
 func (s *storage) InitialState() (*raftpb.HardState, *raftpb.ConfState, error) {
 	return s.hard, s.conf, nil
 }

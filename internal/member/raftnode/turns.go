@@ -63,8 +63,9 @@ func (t *turns) begin() {
 
 // tick lets raft's clock advance. mu is held.
 func (t *turns) tick() {
-	n := t.n
-	n.punctual(time.Now())
+	n, now := t.n, time.Now()
+	n.punctual(now)
+	n.watchProgress(now)
 	n.raft.node.Tick()
 	n.raft.moved = true
 	n.raft.ticks++

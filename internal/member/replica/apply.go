@@ -280,6 +280,7 @@ func (a *applier) take(out *fsm.Outcome) error {
 	case out.BatchFull:
 		return a.commitPart()
 	}
+	a.r.node.Advance()
 	if out.Request != nil {
 		a.observe(out.Request, &out.Result)
 	}
@@ -323,6 +324,7 @@ func (a *applier) commitBatch() error {
 		return err
 	}
 	r.timings.CountCommit(time.Since(began))
+	r.node.Advance()
 	if a.claimed == nil {
 		r.queue.NoteCommitted()
 	}

@@ -32,12 +32,14 @@ func (l *Lessor) Ask(ctx context.Context, op Op, id int64) (Answer, error) {
 		var a Answer
 		err := kv.ErrNotLeader
 		leader := l.o.Raft.Status().Lead
+		attempt, end := l.whileLeads(limited, leader)
 		switch {
 		case leader == l.o.MemberID:
-			a, err = l.answerAsLeader(limited, op, id)
+			a, err = l.answerAsLeader(attempt, op, id)
 		case leader != 0 && l.o.Calls != nil:
-			a, err = l.askLeader(limited, leader, op, id)
+			a, err = l.askLeader(attempt, leader, op, id)
 		}
+		end()
 		if err == nil || errors.Is(err, kv.ErrLeaseNotFound) || errors.Is(err, kv.ErrStopped) || limited.Err() == nil && rejected(err) {
 			return a, err
 		}
@@ -54,6 +56,25 @@ func (l *Lessor) Ask(ctx context.Context, op Op, id int64) (Answer, error) {
 			return Answer{}, l.o.Pipeline.TimeoutCause(begun)
 		}
 	}
+}
+
+// whileLeads returns a context that also ends when this member does not take another one for the leader any more. A leader whose disk
+// hangs does not answer, and a question to it must not last longer than its leadership. end releases the context.
+func (l *Lessor) whileLeads(ctx context.Context, leader uint64) (_ context.Context, end context.CancelFunc) {
+	ctx, cancel := context.WithCancel(ctx)
+	go func() {
+		defer cancel()
+		tick := time.NewTicker(l.o.TickInterval)
+		defer tick.Stop()
+		for l.o.Raft.Status().Lead == leader {
+			select {
+			case <-tick.C:
+			case <-ctx.Done():
+				return
+			}
+		}
+	}()
+	return ctx, cancel
 }
 
 func (l *Lessor) askLeader(ctx context.Context, leader uint64, op Op, id int64) (Answer, error) {

@@ -9,5 +9,6 @@
 //  1. A lease does not expire before the TTL that any leader has promised is over.
 //  2. A TTL is promised only after a quorum has confirmed that this member leads, at most one tick ago.
 //  3. What is proposed names its term and has no effect in another one.
-//  4. Time in which this process was suspended does not count.
+//  4. Time in which this process was suspended, or did not get on with what is committed, does not count, but for an election timeout.
+//  5. A question is not waited for longer than the member that it was put to leads.
 package lessor

@@ -70,7 +70,7 @@ func (l *Lessor) Run(ctx context.Context) {
 func (l *Lessor) takeDue(take bool) (d due) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	now := l.tick()
+	now, runs := l.tick()
 	if l.mu.term == 0 {
 		return d
 	}
@@ -78,7 +78,7 @@ func (l *Lessor) takeDue(take bool) (d due) {
 		l.stopCounting()
 		return d
 	}
-	if !take {
+	if !take || !runs {
 		return d
 	}
 	d.term = l.mu.term

@@ -36,6 +36,8 @@ type Raft interface {
 	LeadTerm() uint64
 	// TryReadIndex returns the commit index if this member leads without other voters.
 	TryReadIndex() (index uint64, ok bool)
+	// Current returns the time at which the member last got on with its work, or had none.
+	Current() time.Time
 }
 
 // Options configure a Lessor. All fields but Calls are required.
@@ -106,12 +108,20 @@ func (l *Lessor) at(t time.Time) time.Duration {
 	return l.mu.clock + min(t.Sub(l.mu.last), l.o.ElectionTimeout)
 }
 
-// tick advances the clock. mu is held.
-func (l *Lessor) tick() time.Duration {
+// tick advances the clock, and returns false while it stands still: keep-alives need what is committed to be applied here, and revoking
+// does not, so no lease ends for a time in which this member does not get on with that. When it does, at most one election timeout of
+// that time counts. mu is held.
+func (l *Lessor) tick() (now time.Duration, runs bool) {
 	t := time.Now()
+	if t.Sub(l.o.Raft.Current()) > stillTicks*l.o.TickInterval {
+		return 0, false
+	}
 	l.mu.clock, l.mu.last = l.at(t), t
-	return l.mu.clock
+	return l.mu.clock, true
 }
+
+// stillTicks is how many ticks a member may not have got on with its work before no time counts.
+const stillTicks = 2
 
 // stopCounting ends the term of counting. mu is held.
 func (l *Lessor) stopCounting() {

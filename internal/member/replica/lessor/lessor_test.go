@@ -1,11 +1,13 @@
 package lessor
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"log/slog"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -27,9 +29,14 @@ type fake struct {
 	// alone is set if renewals need no confirmation.
 	alone bool
 	// handed is the term in which another member was asked to take over.
-	handed uint64
+	handed atomic.Uint64
+	// lead is the leader if it is not this member; stalled is since when this one does not get on with its work.
+	lead    atomic.Uint64
+	stalled atomic.Pointer[time.Time]
 	// linearize, if set, runs in Linearize.
 	linearize func()
+	// wait makes Linearize wait for the end of its context.
+	wait atomic.Bool
 }
 
 func (f *fake) LeaseState() *lease.State     { return f.leases }
@@ -39,10 +46,19 @@ func (f *fake) Linearize(ctx context.Context) error {
 	if f.linearize != nil {
 		f.linearize()
 	}
+	if f.wait.Load() {
+		<-ctx.Done()
+	}
 	return ctx.Err()
 }
 func (f *fake) Status() raftnode.Status {
-	return raftnode.Status{Lead: 1, Term: term, HandedOver: f.handed}
+	return raftnode.Status{Lead: cmp.Or(f.lead.Load(), 1), Term: term, HandedOver: f.handed.Load()}
+}
+func (f *fake) Current() time.Time {
+	if since := f.stalled.Load(); since != nil {
+		return *since
+	}
+	return time.Now()
 }
 func (f *fake) LeadTerm() uint64                      { return term }
 func (f *fake) TryReadIndex() (index uint64, ok bool) { return 0, f.alone }
@@ -344,11 +360,90 @@ func TestConfirmationEndsWithHandOver(t *testing.T) {
 	if _, ok := l.RenewNow(1); !ok {
 		t.Error("the confirmation is not used")
 	}
-	f.handed = term
+	f.handed.Store(term)
 	if _, ok := l.RenewNow(1); ok {
 		t.Error("renewed without a confirmation after another member was asked to take over")
 	}
 	if _, err := l.Ask(t.Context(), Renew, 1); err != nil {
 		t.Error(err)
+	}
+}
+
+// No lease ends while this member does not get on with what keep-alives wait for. Little of that time counts afterwards.
+func TestNoTimeWhileStalled(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l, f := start(t, true)
+		f.grant(t, 1, 1)
+		f.grant(t, 2, 10)
+		time.Sleep(500 * time.Millisecond)
+		f.stalled.Store(new(time.Now()))
+		time.Sleep(30 * time.Second)
+		if !f.has(1) || !f.has(2) {
+			t.Error("a lease has ended during a stall")
+		}
+		f.stalled.Store(nil)
+		time.Sleep(300 * time.Millisecond)
+		if !f.has(1) {
+			t.Error("a lease has ended early after a stall")
+		}
+		time.Sleep(500 * time.Millisecond)
+		if f.has(1) {
+			t.Error("a lease has not ended after a stall")
+		}
+		if a, err := l.Ask(t.Context(), TimeLeft, 2); err != nil || a.TTL < 8 {
+			t.Errorf("after a stall: %+v, %v", a, err)
+		}
+	})
+}
+
+func (f *fake) has(id int64) bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	_, ok := f.leases.Lookup(id)
+	return ok
+}
+
+// hanging is a member whose calls are not answered.
+type hanging struct{ asked atomic.Uint64 }
+
+func (h *hanging) Call(ctx context.Context, _ uint64, _ uint8, _ []byte) ([]byte, error) {
+	h.asked.Add(1)
+	<-ctx.Done()
+	return nil, ctx.Err()
+}
+
+// A question to a leader that does not answer ends with its leadership, whether that is another member or this one.
+func TestQuestionEndsWithLeadership(t *testing.T) {
+	for _, local := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			l, f := start(t, false)
+			f.grant(t, 1, 50)
+			h := &hanging{}
+			l.o.Calls, f.alone = h, false
+			next := uint64(1)
+			if local {
+				next = 2
+				f.linearize = func() { h.asked.Add(1) }
+				f.wait.Store(true)
+			} else {
+				f.lead.Store(2)
+			}
+			begun := time.Now()
+			var moves sync.WaitGroup
+			moves.Go(func() {
+				time.Sleep(time.Second)
+				f.lead.Store(next)
+				time.Sleep(time.Second)
+				f.lead.Store(0)
+				f.wait.Store(false)
+			})
+			defer moves.Wait()
+			if a, err := l.Ask(t.Context(), Renew, 1); err != nil || a.TTL != 50 || h.asked.Load() < 1 {
+				t.Errorf("%+v, %v, after %d questions", a, err, h.asked.Load())
+			}
+			if took := time.Since(begun); took > 2100*time.Millisecond {
+				t.Errorf("it took %v", took)
+			}
+		})
 	}
 }

@@ -1,0 +1,205 @@
+package raftnode
+
+import (
+	"log/slog"
+	"slices"
+	"time"
+
+	"go.etcd.io/raft/v3"
+	"go.etcd.io/raft/v3/raftpb"
+)
+
+// stage watches one stage of the member's pipeline. It counts in ticks: a process that was suspended gets none, and its disk is not slow.
+type stage struct {
+	steps uint64 // at the last tick
+	// still counts the ticks in a row in which there was work of which no step ended, overtaken, at a leader, those in which another
+	// member was ahead at that.
+	still, overtaken int
+}
+
+// observe takes the state of the stage at a tick: whether work waits or is under way, and how many steps have ended so far.
+func (s *stage) observe(work bool, steps uint64) {
+	if work && steps == s.steps {
+		s.still++
+	} else {
+		s.still, s.overtaken = 0, 0
+	}
+	s.steps = steps
+}
+
+// compare takes whether another member is ahead in the stage, at the tick that was observed last.
+func (s *stage) compare(ahead bool) {
+	if ahead && s.still > 0 {
+		s.overtaken++
+	} else {
+		s.overtaken = 0
+	}
+}
+
+// The stages.
+const (
+	appending = iota
+	applying
+	stages
+)
+
+// progress is whether this member does its work: see DESIGN.md. It is guarded by turns.mu.
+type progress struct {
+	stages [stages]stage
+	// applied is the index that was applied at the last tick.
+	applied uint64
+	// stalled is set while a stage has stood still for an election timeout.
+	stalled bool
+	// unfit counts the ticks down for which this member is not asked to lead: it has stalled lately.
+	unfit int
+	// elections counts those that this member has begun since it is stalled.
+	elections int
+	relief    relief
+}
+
+// relief is what a leader knows about members that could lead better. It is empty at other members.
+type relief struct {
+	reports map[uint64]report
+	// ticks counts the ticks of the leader: a member that has not reported for half an election timeout may be gone.
+	ticks int
+	// asked is set when another member was asked to take over, silent when that was in vain: then nothing is sent any more.
+	asked, silent bool
+}
+
+// report is what another member has said of itself in its last answer to a heartbeat.
+type report struct {
+	applied uint64
+	unfit   bool
+	tick    int
+}
+
+// unfitTimeouts is for how many election timeouts a member that has stalled is not asked to lead. Where all disks need longer than an
+// election timeout for a sync, each member is ahead of the others for a moment again and again, and leadership must not follow that.
+const unfitTimeouts = 5
+
+// stamp adds a report about this member to an answer to a heartbeat, in fields that raft leaves alone there. An older member does not
+// report: it looks like one that has applied nothing.
+func (p *progress) stamp(m *raftpb.Message) { m.Index, m.Reject = new(p.applied), new(p.unfit > 0) }
+
+// takeReport takes the report of another member. This member leads.
+func (p *progress) takeReport(m *raftpb.Message) {
+	if p.relief.reports == nil {
+		p.relief.reports = map[uint64]report{}
+	}
+	p.relief.reports[m.GetFrom()] = report{m.GetIndex(), m.GetReject(), p.relief.ticks}
+}
+
+// Current returns the time of the last tick at which no work of this member waited for its disk, or to be applied, or at which a step
+// of it had ended since the tick before. If turns take long there are no ticks, so it also stands still then.
+func (n *Node) Current() time.Time { return time.Unix(0, n.current.Load()) }
+
+// Advance reports that the caller of Committed has got on with what it was given, so that a long run is not taken for one that stands
+// still.
+func (n *Node) Advance() { n.advanced.Add(1) }
+
+// watchProgress looks at a tick whether this member does its work, and hands leadership over if others do it better. turns.mu is held.
+func (n *Node) watchProgress(now time.Time) {
+	r, st := &n.raft, n.raft.node.BasicStatus()
+	p := &r.progress
+	p.applied = st.Applied
+	p.stages[appending].observe(n.appends.busy(), n.appended.Load())
+	p.stages[applying].observe(st.Applied < st.HardState.GetCommit() || n.applies.busy(), n.advanced.Load())
+	still := max(p.stages[appending].still, p.stages[applying].still)
+	if still == 0 {
+		n.current.Store(now.UnixNano())
+	}
+	if stalled := still >= n.cfg.ElectionTicks; stalled != p.stalled {
+		p.stalled, p.elections = stalled, 0
+		log := n.cfg.Logger.With(slog.Uint64("applied", st.Applied), slog.Uint64("committed", st.HardState.GetCommit()))
+		switch {
+		case !stalled:
+			log.Info("this member gets on with its work again")
+		case p.stages[appending].still == still:
+			log.Warn("the raft log has taken nothing for an election timeout: the disk hangs, is full or is too slow")
+		default:
+			log.Warn("nothing was applied for an election timeout: the disk of the history hangs or is full, or a request takes long")
+		}
+	}
+	if p.unfit = max(p.unfit-1, 0); p.stalled {
+		p.unfit = unfitTimeouts * n.cfg.ElectionTicks
+	}
+	if r.state != raft.StateLeader {
+		p.relief = relief{}
+		return
+	}
+	n.relieve(still)
+}
+
+// relieve hands leadership over after an election timeout in which a stage stood still here, while another member was ahead in it. What
+// takes all members as long, such as a large request or disks that all are slow, is no reason. A stage stands still for so many ticks.
+func (n *Node) relieve(still int) {
+	r, p := &n.raft, &n.raft.progress
+	f := &p.relief
+	f.ticks++
+	if still == 0 {
+		f.asked = false
+		return
+	}
+	all := n.progress(r.node)
+	own := all[n.cfg.ID].Match
+	var best [stages]uint64 // the members with the longest logs of those that are ahead
+	able := map[uint64]bool{}
+	for id, o := range all {
+		said, ok := f.reports[id]
+		if !ok || o.Learner || said.unfit || f.ticks-said.tick > n.cfg.ElectionTicks/2 {
+			continue
+		}
+		able[id] = true
+		for s, ahead := range [stages]bool{appending: o.Match > own, applying: said.applied > p.applied} {
+			if b := best[s]; ahead && (b == raft.None || o.Match > all[b].Match || o.Match == all[b].Match && id < b) {
+				best[s] = id
+			}
+		}
+	}
+	to := uint64(raft.None)
+	for s := range p.stages {
+		if p.stages[s].compare(best[s] != raft.None); p.stages[s].overtaken >= n.cfg.ElectionTicks {
+			to = best[s]
+		}
+	}
+	if to == raft.None || n.handingOver() || f.silent || !r.storage.majority(able) {
+		return
+	}
+	log := n.cfg.Logger.With(slog.Uint64("term", n.term.Load()), idAttr("to", to))
+	if f.asked {
+		f.silent = true
+		log.Warn("leadership was not taken over: this member is silent, so that another one is elected")
+		return
+	}
+	f.asked, r.transferring, r.moved = true, true, true
+	r.node.TransferLeader(to)
+	log.Warn("handing leadership over: others do what this member has not done for an election timeout")
+}
+
+// mayAsk reports whether this member may ask for votes in an election that it begins. One that is stalled would be a leader that is
+// stalled. It asks in one of some elections, because it may be the only one that can win. Without pre-votes an election has ended the
+// term already.
+func (p *progress) mayAsk() bool {
+	if !p.stalled {
+		return true
+	}
+	p.elections++
+	return p.elections%stalledElections == 0
+}
+
+// stalledElections is the number of elections that a stalled member begins for one in which it asks for votes.
+const stalledElections = 5
+
+// mute removes what a stalled member does not send: requests for votes, and as a leader whom nobody relieves, everything.
+func (n *Node) mute(msgs []*raftpb.Message) []*raftpb.Message {
+	p := &n.raft.progress
+	if p.relief.silent {
+		clear(msgs)
+		return msgs[:0]
+	}
+	asks := func(m *raftpb.Message) bool { return m.GetType() == raftpb.MsgPreVote }
+	if p.stalled && slices.ContainsFunc(msgs, asks) && !p.mayAsk() {
+		return slices.DeleteFunc(msgs, asks)
+	}
+	return msgs
+}
