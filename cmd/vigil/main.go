@@ -70,13 +70,16 @@ func runMember(o *options) int {
 	outliveReaders()
 	var people *terminalLog
 	if inTerminal {
-		people = newTerminalLog(os.Stderr)
+		screen := logline.NewWriter(os.Stderr)
+		defer screen.Flush()
+		people = newTerminalLog(screen)
 		o.printStart(people)
 	}
 	out, log, err := openLog(&o.log, people)
 	if err != nil {
 		return mistake(err)
 	}
+	defer out.Close()
 	if !inTerminal {
 		reopenOnHangup(out, log)
 	}
@@ -88,7 +91,7 @@ func runMember(o *options) int {
 	o.logConfiguration(log)
 	if o.memoryLock {
 		if err := lockMemory(); err != nil {
-			return o.notStarted(log, fmt.Errorf("--memory-mlock: %w", err))
+			return o.notStarted(out, log, fmt.Errorf("--memory-mlock: %w", err))
 		}
 	}
 
@@ -98,7 +101,7 @@ func runMember(o *options) int {
 		return 0
 	}
 	if err != nil {
-		return o.notStarted(log, err)
+		return o.notStarted(out, log, err)
 	}
 	notifying, stopNotifying := context.WithCancel(context.Background())
 	go notifySystemd(notifying, m, log)
@@ -139,10 +142,11 @@ func waitForStop(m *server.Member, stop context.Context, log *slog.Logger) int {
 }
 
 // notStarted reports why the member does not start, and returns the exit code. A log elsewhere has the reason, too.
-func (o *options) notStarted(log *slog.Logger, err error) int {
+func (o *options) notStarted(out *logline.Log, log *slog.Logger, err error) int {
 	if slices.ContainsFunc(o.log.outputs, func(out string) bool { return out != logline.Default && out != logline.Stderr }) {
 		log.Error("the member does not start", "error", err)
 	}
+	_ = out.Flush() // the reason is the last line
 	var wrong *server.ConfigError
 	if errors.As(err, &wrong) {
 		return mistake(err)

@@ -5,10 +5,12 @@ import (
 	"fmt"
 	"strings"
 	"sync"
+	"time"
 	"unicode"
 	"unicode/utf16"
 	"unicode/utf8"
 
+	"go.uber.org/zap"
 	"go.uber.org/zap/buffer"
 	"go.uber.org/zap/zapcore"
 )
@@ -78,6 +80,19 @@ func (c core) Write(e zapcore.Entry, fields []zapcore.Field) error {
 	c.out.Unlock()
 	line.Free()
 	return nil
+}
+
+// lostLines returns the line about lines that an output did not take.
+func (c core) lostLines(n uint64) []byte {
+	e := zapcore.Entry{Level: zapcore.WarnLevel, Time: time.Now(), Message: "lines were left out"}
+	line, err := c.EncodeEntry(e, []zapcore.Field{zap.String("of", "this output, which did not take them in time"), zap.Uint64("lines-left-out", n)})
+	if err != nil {
+		return nil
+	}
+	if c.console {
+		line = consoleLine(e, line)
+	}
+	return line.Bytes()
 }
 
 // Sync implements zapcore.Core.

@@ -9,8 +9,9 @@
 //
 //	 1. A record is one Write of one whole line to each output; lines do not mix, also if only a part of one could be written.
 //	 2. A record below the level allocates nothing.
-//	 3. An output that cannot be written to loses its lines and blocks nothing.
+//	 3. An output that cannot be written to, or is not read, loses lines above MaxQueued, and blocks nobody who logs and no other output.
 //	 4. A terminal acts on no byte of a line.
-//	 5. Lines that are left out are counted in the next line of their place or, if there is none, in a line of their own.
+//	 5. Lines that are left out are counted in the next line of their place or, if there is none, in a line of their own. An output says
+//	    itself how many lines it has lost.
 //	 6. After Reopen, lines go to the files that have the names now: rotation by another program works.
 package logline

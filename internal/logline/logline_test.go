@@ -208,7 +208,7 @@ func TestRotation(t *testing.T) {
 		t.Fatal(err)
 	}
 	for i := range 8 {
-		l.out.list[0].write(zapcore.InfoLevel, fmt.Appendf(nil, "{\"msg\":\"%d\",\"fill\":\"%s\"}\n", i, strings.Repeat("x", 600<<10)))
+		l.queues[0].out.write(zapcore.InfoLevel, fmt.Appendf(nil, "{\"msg\":\"%d\",\"fill\":\"%s\"}\n", i, strings.Repeat("x", 600<<10)))
 		if i == 4 {
 			if err := l.Reopen(); err != nil {
 				t.Fatal(err)

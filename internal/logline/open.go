@@ -72,7 +72,7 @@ func (c *Config) Files() (paths []string) {
 type Log struct {
 	handler *handler
 	out     outputs
-	files   []reopener
+	queues  []*queue
 }
 
 // reopener is an output that is a file.
@@ -100,10 +100,8 @@ func Open(c Config) (*Log, error) {
 		if err != nil {
 			return nil, errors.Join(fmt.Errorf("log output %s: %w", out, err), l.Close())
 		}
-		l.out.list = append(l.out.list, s)
-		if f, ok := s.(reopener); ok {
-			l.files = append(l.files, f)
-		}
+		q := newQueue(s, newCore(c.Console, nil).lostLines)
+		l.out.list, l.queues = append(l.out.list, q), append(l.queues, q)
 	}
 	l.handler = newHandler(c.Level, c.Console, &l.out, newSites())
 	return l, nil
@@ -136,22 +134,27 @@ func (l *Log) Handler() slog.Handler { return l.handler }
 // Reopen opens the files again by their names, after another program has moved them. If a file cannot be opened, its lines
 // continue to go to the old file.
 func (l *Log) Reopen() error {
-	l.out.Lock()
-	defer l.out.Unlock()
 	var errs []error
-	for _, f := range l.files {
-		errs = append(errs, f.reopen())
+	for _, q := range l.queues {
+		errs = append(errs, q.reopen())
 	}
 	return errors.Join(errs...)
 }
 
-// Close closes the files. Later lines to them are lost.
-func (l *Log) Close() error {
-	l.out.Lock()
-	defer l.out.Unlock()
+// Flush waits until all lines are written, for a second for each output at most.
+func (l *Log) Flush() error {
 	var errs []error
-	for _, f := range l.files {
-		errs = append(errs, f.close())
+	for _, q := range l.queues {
+		errs = append(errs, q.flush())
+	}
+	return errors.Join(errs...)
+}
+
+// Close writes the lines that wait, as Flush, and closes the files. Later lines are lost.
+func (l *Log) Close() error {
+	var errs []error
+	for _, q := range l.queues {
+		errs = append(errs, q.close())
 	}
 	return errors.Join(errs...)
 }

@@ -32,7 +32,7 @@ type stream struct {
 
 func (s *stream) write(_ zapcore.Level, line []byte) { _, _ = s.writeLine(s.Writer, line) }
 
-// file is a file to append to. The lock of the outputs guards it.
+// file is a file to append to.
 type file struct {
 	writer
 	path string

@@ -1,6 +1,7 @@
 package logline
 
 import (
+	"bufio"
 	"bytes"
 	"encoding/json"
 	"errors"
@@ -95,7 +96,7 @@ func TestRotationFails(t *testing.T) {
 		t.Fatal(err)
 	}
 	for i := range 4 {
-		l.out.list[0].write(zapcore.InfoLevel, fmt.Appendf(nil, "{\"msg\":\"%d\",\"fill\":\"%s\"}\n", i, strings.Repeat("x", 600<<10)))
+		l.queues[0].out.write(zapcore.InfoLevel, fmt.Appendf(nil, "{\"msg\":\"%d\",\"fill\":\"%s\"}\n", i, strings.Repeat("x", 600<<10)))
 	}
 	if got := messages(t, path); got != "0 1 2 3" {
 		t.Errorf("the file has %s", got)
@@ -159,5 +160,72 @@ func TestJSONIsSafe(t *testing.T) {
 	}
 	if want := strings.ToValidUTF8(hostile, "\ufffd"); got["error"] != want || got[want] != "\u009b" || got["msg"] != "a client said "+want {
 		t.Errorf("%q", got)
+	}
+}
+
+// A reader that reads nothing blocks nobody who logs, and no other output. When it reads again it gets the lines that were kept, and
+// the number of the others.
+func TestUnreadPipe(t *testing.T) {
+	r, w, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer w.Close()
+	other := &lines{}
+	l := &Log{}
+	for _, out := range []output{&stream{Writer: w}, other} {
+		q := newQueue(out, newCore(false, nil).lostLines)
+		l.out.list, l.queues = append(l.out.list, q), append(l.queues, q)
+	}
+	log := slog.New(newHandler(slog.LevelInfo, false, &l.out, nil))
+	text := strings.Repeat("x", 900)
+	const n = 2 * MaxQueued / 900
+	for i := range n {
+		log.Info("line", "n", i, "text", text)
+		if i%100 == 0 {
+			if err := l.queues[1].flush(); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	if err := l.queues[1].flush(); err != nil || strings.Count(other.String(), "\n") != n {
+		t.Fatalf("the other output has %d lines of %d: %v", strings.Count(other.String(), "\n"), n, err)
+	}
+	q := l.queues[0]
+	if q.flush() == nil {
+		t.Error("all lines were written to a pipe that nobody reads")
+	}
+	q.mu.Lock()
+	if q.mu.bytes > MaxQueued {
+		t.Errorf("%d bytes wait", q.mu.bytes)
+	}
+	q.mu.Unlock()
+	read, lost := 0, 0
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		for s := bufio.NewScanner(r); s.Scan(); {
+			var m struct {
+				Msg  string
+				Lost int `json:"lines-left-out"`
+			}
+			if err := json.Unmarshal(s.Bytes(), &m); err != nil {
+				t.Errorf("%v: %s", err, s.Bytes())
+			}
+			if read++; m.Msg != "line" {
+				read--
+				lost += m.Lost
+			}
+			if read+lost == n {
+				return
+			}
+		}
+	}()
+	<-done
+	if lost == 0 || read+lost != n {
+		t.Errorf("%d lines were read and %d lost, of %d", read, lost, n)
+	}
+	if err := l.Close(); err != nil {
+		t.Error(err)
 	}
 }
