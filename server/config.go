@@ -53,7 +53,7 @@ type Config struct {
 	ForceNewCluster bool
 	// LaxReconfig disables the checks that a membership change keeps the quorum.
 	LaxReconfig bool
-	// MaxLearners limits the number of learners.
+	// MaxLearners limits the number of learners; a negative number allows none.
 	MaxLearners int
 	// InitialClusterToken distinguishes clusters with equal URLs.
 	InitialClusterToken string

@@ -64,6 +64,10 @@ func (c *Config) setMemberDefaults() {
 	or(&c.InitialClusterToken, "etcd-cluster")
 }
 
+// minProgressInterval is the shortest WatchProgressInterval; a shorter one counts as this. A notification costs each idle watcher a
+// message.
+const minProgressInterval = 100 * time.Millisecond
+
 // setReplicaDefaults sets what the replica and its parts use.
 func (c *Config) setReplicaDefaults() {
 	r := replica.Config{}.WithDefaults()
@@ -88,6 +92,7 @@ func (c *Config) setReplicaDefaults() {
 	or(&c.MaxRangeBytesInFlight, ration.DefaultLimit)
 	w := watch.Options{}.EnsureDefaults()
 	or(&c.WatchProgressInterval, w.ProgressInterval)
+	c.WatchProgressInterval = max(c.WatchProgressInterval, minProgressInterval)
 	or(&c.MaxWatchersPerStream, w.StreamWatchers)
 	or(&c.AutoCompactionMode, string(compactor.DefaultMode))
 	or(&c.AutoCompactionRetention, compactor.DefaultRetention)

@@ -3,6 +3,7 @@ package server
 import (
 	"errors"
 	"fmt"
+	"log/slog"
 	"strings"
 	"time"
 
@@ -17,17 +18,24 @@ type Auth struct {
 	// unused simple token is valid.
 	Token    string
 	TokenTTL time.Duration
-	// BcryptCost is the cost of hashing a password. Each step doubles the time.
+	// BcryptCost is the cost of hashing a password, 4 to 31; outside of these the default. Each step doubles the time.
 	BcryptCost int
+}
+
+// bcryptCost returns the cost in effect. Like etcd, a member starts with an invalid one and uses the default.
+func (a Auth) bcryptCost(log *slog.Logger) int {
+	if a.BcryptCost >= password.MinCost && a.BcryptCost <= password.MaxCost {
+		return a.BcryptCost
+	}
+	log.Warn("use default bcrypt cost instead of the invalid given cost", "min-cost", password.MinCost, "max-cost", password.MaxCost,
+		"default-cost", password.DefaultCost, "given-cost", a.BcryptCost)
+	return password.DefaultCost
 }
 
 func (a Auth) validate() error {
 	var errs []error
 	if kind, _, _ := strings.Cut(a.Token, ","); kind != token.KindSimple && kind != token.KindJWT {
 		errs = append(errs, fmt.Errorf(`--auth-token: %q is neither "simple" nor "jwt,NAME=VALUE,..."`, a.Token))
-	}
-	if a.BcryptCost < password.MinCost || a.BcryptCost > password.MaxCost {
-		errs = append(errs, fmt.Errorf("--bcrypt-cost: %d is outside %d to %d", a.BcryptCost, password.MinCost, password.MaxCost))
 	}
 	return errors.Join(errs...)
 }
@@ -39,7 +47,7 @@ type Tracing struct {
 }
 
 func (t *Tracing) validate() error {
-	if t.SamplingRate < 0 || t.SamplingRate > 1_000_000 {
+	if t.Enabled && (t.SamplingRate < 0 || t.SamplingRate > 1_000_000) {
 		return fmt.Errorf("--distributed-tracing-sampling-rate: %d is outside 0 to 1000000", t.SamplingRate)
 	}
 	return nil

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 	"time"
+	"unicode/utf8"
 
 	"vigil/internal/edge/console"
 	"vigil/internal/edge/listen"
@@ -77,6 +78,9 @@ func (c Config) Validate() error {
 			bad("--initial-advertise-peer-urls: %w", err)
 		}
 	}
+	if !utf8.ValidString(c.Name) {
+		bad("--name: %q is not UTF-8, so other members and clients could not read it", c.Name)
+	}
 	if c.InitialCluster != "" || !c.Discovery.Wanted() {
 		if _, err := c.initialMembers(); err != nil {
 			bad("--initial-cluster: %w", err)
@@ -85,9 +89,6 @@ func (c Config) Validate() error {
 	errs = append(errs, c.validateTLS(), c.validateDiscovery(), c.Auth.validate(), c.Tracing.validate(), c.Archive.validate())
 	if _, err := compactor.Parse(c.AutoCompactionMode, c.AutoCompactionRetention); err != nil {
 		bad("--auto-compaction-mode, --auto-compaction-retention: %w", err)
-	}
-	if c.MaxLearners < 1 {
-		bad("--max-learners: %d is less than 1", c.MaxLearners)
 	}
 	if c.ForceNewCluster && c.InitialClusterState == "existing" {
 		bad("--force-new-cluster: not allowed with --initial-cluster-state=existing: it uses existing data")
@@ -121,9 +122,6 @@ func (c Config) Validate() error {
 	}
 	if c.MaxWatchersPerStream < 1 {
 		bad("--max-watchers-per-stream: %d is below 1", c.MaxWatchersPerStream)
-	}
-	if d := c.WatchProgressInterval; d < 100*time.Millisecond {
-		bad("--watch-progress-notify-interval: %v is below 100ms", d)
 	}
 	if c.ScrubPause < 0 {
 		bad("--scrub-pause: %v is negative", c.ScrubPause)

@@ -4,18 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net"
-	"net/url"
 	"slices"
 	"strings"
-	"time"
 
 	"vigil/internal/member/discovery"
 	"vigil/internal/state/cluster"
 )
-
-// resolveTimeout bounds finding out whether two lists of URLs lead to the same addresses.
-const resolveTimeout = 30 * time.Second
 
 func (c *Config) validateDiscovery() error {
 	ways := 0
@@ -90,14 +84,13 @@ func (c *Config) checkOwn(ctx context.Context, members []cluster.Member) error {
 		return configError(fmt.Errorf("--initial-cluster: no member is named %q (--name) in %q", c.Name, c.InitialCluster))
 	}
 	listed, advertised := members[i].PeerURLs, slices.Sorted(slices.Values(c.InitialAdvertisePeerURLs))
-	if c.InitialClusterState == "existing" || slices.Equal(listed, advertised) {
+	if c.InitialClusterState == "existing" {
 		return nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, resolveTimeout)
 	defer cancel()
-	a, err := resolve(ctx, listed)
-	b, berr := resolve(ctx, advertised)
-	if err = errors.Join(err, berr); err == nil && slices.Equal(a, b) {
+	same, err := sameURLs(ctx, listed, advertised, c.Logger)
+	if same {
 		return nil
 	}
 	mismatch := fmt.Errorf("--initial-cluster: has %s for %q, but --initial-advertise-peer-urls has %s",
@@ -106,25 +99,4 @@ func (c *Config) checkOwn(ctx context.Context, members []cluster.Member) error {
 		return fmt.Errorf("%w (%w)", mismatch, err) // names that cannot be resolved may be resolved later
 	}
 	return configError(mismatch)
-}
-
-// resolve replaces the host of each URL by its first address.
-func resolve(ctx context.Context, urls []string) ([]string, error) {
-	var out []string
-	for _, s := range urls {
-		u, err := url.Parse(s)
-		if err != nil {
-			return nil, err
-		}
-		if host := u.Hostname(); host != "" && u.Port() != "" {
-			ip, err := discovery.Address(ctx, net.DefaultResolver, host)
-			if err != nil {
-				return nil, err
-			}
-			s = u.Scheme + "://" + net.JoinHostPort(ip, u.Port())
-		}
-		out = append(out, s)
-	}
-	slices.Sort(out)
-	return out, nil
 }

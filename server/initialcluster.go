@@ -13,8 +13,15 @@ import (
 func (c Config) initialMembers() (members []cluster.Member, err error) {
 	owner := map[string]string{}
 	for _, part := range strings.Split(c.InitialCluster, ",") {
-		name, u, ok := strings.Cut(strings.TrimSpace(part), "=")
-		if !ok || name == "" {
+		if strings.TrimSpace(part) == "" {
+			continue // a comma at the end
+		}
+		name, u, ok := strings.Cut(part, "=")
+		// Spaces may follow a comma. A member whose name has them gives its own name in the same way.
+		if name != c.Name {
+			name = strings.TrimSpace(name)
+		}
+		if u = strings.TrimSpace(u); !ok || name == "" {
 			return nil, fmt.Errorf("%q is not of the form NAME=URL", part)
 		}
 		if err := listen.CheckURL(u); err != nil {
@@ -30,6 +37,9 @@ func (c Config) initialMembers() (members []cluster.Member, err error) {
 			members = append(members, cluster.Member{Name: name})
 		}
 		members[i].PeerURLs = append(members[i].PeerURLs, u)
+	}
+	if len(members) == 0 {
+		return nil, fmt.Errorf("%q names no member: want NAME=URL,...", c.InitialCluster)
 	}
 	for i := range members {
 		slices.Sort(members[i].PeerURLs)

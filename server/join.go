@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"net"
 	"path/filepath"
 	"slices"
@@ -31,6 +32,10 @@ const (
 	// closedRounds is how often the others are asked before a connection that each time is closed without an answer counts
 	// as absence.
 	closedRounds = 3
+	// waitInterval is between two looks whether the other members still belong to another cluster, waitLogInterval between two lines
+	// about it.
+	waitInterval    = time.Second
+	waitLogInterval = 10 * time.Second
 	// freshTimeout bounds how long the member that is asked waits to know the newest.
 	freshTimeout = 1500 * time.Millisecond
 	// askNow is the payload of calls.Membership by a member of a new cluster, whose members may all be waiting for each
@@ -192,7 +197,9 @@ func (m *Member) origin(ctx context.Context) (members []cluster.Member, join *re
 	case !left.None():
 		return nil, nil, nil
 	case c.ForceNewCluster:
-		return nil, nil, fmt.Errorf("--force-new-cluster: %s has no data to keep; check --data-dir", c.DataDir)
+		m.log.Warn("--force-new-cluster has no effect: the data directory has no data to keep; if it should have, stop this member and check --data-dir",
+			"data-dir", c.DataDir)
+		c.ForceNewCluster = false
 	}
 	members, before, err := m.find(ctx)
 	switch {
@@ -208,17 +215,40 @@ func (m *Member) origin(ctx context.Context) (members []cluster.Member, join *re
 }
 
 // notYetStarted refuses to make a member again that the cluster knows as started: its data is lost, and
-// with it its vote and what it acknowledged. That comes first: such a member must not be restored from a backup either. It
-// refuses to begin a cluster whose members belong to another one.
+// with it its vote and what it acknowledged. While a member of --initial-cluster belongs to another cluster, it waits: the members of
+// a cluster may be replaced in place by those of a new one, one after the other.
 func (m *Member) notYetStarted(ctx context.Context, members []cluster.Member) error {
 	all, err := cluster.Initial(m.cfg.InitialClusterToken, members)
 	if err != nil {
 		return fmt.Errorf("--initial-cluster: %w", err)
 	}
-	id, known, err := m.askCluster(ctx, members, askNow)
-	if err != nil {
-		return nil // no member answers yet
+	begins := cluster.ID(all.IDs())
+	for logged := (time.Time{}); ; {
+		id, known, err := m.askCluster(ctx, members, askNow)
+		if err != nil {
+			return ctx.Err() // no member answers yet
+		}
+		if err := m.notStartedAs(all, known); err != nil || id == begins {
+			return err
+		}
+		if time.Since(logged) >= waitLogInterval {
+			logged = time.Now()
+			m.log.Warn("waiting before the start: a member of --initial-cluster belongs to another cluster; "+
+				"if that cluster was restored from a backup, stop this member and restore it from the same backup, with the same --initial-cluster and --initial-cluster-token; "+
+				"if this member is new to it, stop this member, add it with `etcdctl member add` and start it with --initial-cluster-state=existing; "+
+				"if that cluster is to be replaced, stop the rest of its members and empty their data directories",
+				hexID("other-cluster-id", id), hexID("cluster-id", begins), "data-dir", m.cfg.DataDir)
+		}
+		select {
+		case <-time.After(waitInterval):
+		case <-ctx.Done():
+			return ctx.Err()
+		}
 	}
+}
+
+// notStartedAs refuses to make the member of this name again if a cluster knows it as started or removed.
+func (m *Member) notStartedAs(all, known *cluster.State) error {
 	for _, x := range all.Members() {
 		if x.Name != m.cfg.Name {
 			continue
@@ -231,12 +261,11 @@ func (m *Member) notYetStarted(ctx context.Context, members []cluster.Member) er
 			return fmt.Errorf("member %x has already been bootstrapped, and was removed from the cluster: run %s and start it with --initial-cluster-state=existing", x.ID, m.add(x))
 		}
 	}
-	if begins := cluster.ID(all.IDs()); id != begins {
-		return fmt.Errorf("a member of --initial-cluster belongs to cluster %x, and %s has no data and would begin cluster %x: check --data-dir and --initial-cluster-token; if that cluster was restored from a backup, restore this member from the same backup, with the same --initial-cluster and --initial-cluster-token; if this member is new to it, add it with `etcdctl member add` and start it with --initial-cluster-state=existing",
-			id, m.cfg.DataDir, begins)
-	}
 	return nil
 }
+
+// hexID is an attribute of the log.
+func hexID(key string, id uint64) slog.Attr { return slog.String(key, fmt.Sprintf("%x", id)) }
 
 // notStartedSince refuses to start a member out of a backup that its cluster, made of the same backup, knows as started: it
 // has voted and acknowledged in that cluster, of which the backup knows nothing.
@@ -303,27 +332,17 @@ func (m *Member) join(ctx context.Context, members []cluster.Member) (*replica.J
 		for _, k := range known.Members() {
 			list = append(list, fmt.Sprintf("%x=%s", k.ID, strings.Join(k.PeerURLs, ",")))
 		}
-		return fmt.Errorf("--initial-cluster does not match cluster %x, whose members are %s: %s", id, strings.Join(list, " "), fmt.Sprintf(format, args...))
+		return fmt.Errorf("--initial-cluster does not match cluster %x, whose members are %s: %w", id, strings.Join(list, " "), fmt.Errorf(format, args...))
 	}
 	if a, b := len(known.Members()), len(members); a != b {
 		return nil, wrong("member count is unequal: it has %d members and --initial-cluster names %d", a, b)
 	}
-	var self cluster.Member
-	for _, k := range known.Members() {
-		i := slices.IndexFunc(members, func(x cluster.Member) bool { return slices.Equal(x.PeerURLs, k.PeerURLs) })
-		if i < 0 {
-			return nil, wrong("no match found for existing member %x", k.ID)
-		}
-		if members[i].Name == m.cfg.Name {
-			self = k
-		}
-		if k.Name != "" && k.Name != members[i].Name && m.cfg.Discovery.SRV == "" {
-			return nil, wrong("member %x is called %q and not %q", k.ID, k.Name, members[i].Name)
-		}
+	// Names are not compared: a member that has not published its own may be listed under any.
+	listed, err := matchMembers(ctx, known.Members(), members, m.log)
+	if err != nil {
+		return nil, wrong("%w", err)
 	}
-	if self.ID == 0 {
-		return nil, wrong("it has no member at the URLs of %q; add it first", m.cfg.Name)
-	}
+	self := known.Members()[slices.Index(listed, m.cfg.Name)]
 	if len(self.ClientURLs) > 0 {
 		return nil, fmt.Errorf("member %x of cluster %x has been started before and %s has no data: check --data-dir, or %s", self.ID, id, m.cfg.DataDir, m.replace(self))
 	}

@@ -44,7 +44,7 @@ func (m *Member) replicaConfig() replica.Config {
 		LaxReconfig:     c.LaxReconfig,
 		MaxLearners:     c.MaxLearners,
 		TokenTTL:        c.Auth.TokenTTL,
-		BcryptCost:      c.Auth.BcryptCost,
+		BcryptCost:      c.Auth.bcryptCost(m.log),
 
 		Logger: c.Logger,
 		NoSync: c.UnsafeNoSync,

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"maps"
+	"math"
 	"os"
 	"slices"
 	"strconv"
@@ -76,6 +77,7 @@ func readYAML(path string) (*yaml.Node, error) {
 	if err != nil {
 		return nil, err
 	}
+	b = bytes.TrimPrefix(b, []byte("\ufeff"))
 	var doc, more yaml.Node
 	documents := yaml.NewDecoder(bytes.NewReader(b))
 	err = documents.Decode(&doc)
@@ -91,17 +93,67 @@ func readYAML(path string) (*yaml.Node, error) {
 	if len(doc.Content) == 0 || doc.Content[0].Tag == "!!null" {
 		return nil, nil
 	}
-	if root := doc.Content[0]; root.Kind == yaml.MappingNode {
+	root := doc.Content[0]
+	if err := resolveAliases(path, root); err != nil {
+		return nil, err
+	}
+	if root.Kind == yaml.MappingNode {
 		return root, nil
 	}
 	return nil, fmt.Errorf("%s:%d: want keys and values", path, doc.Content[0].Line)
+}
+
+// resolveAliases puts the value of an anchor where an alias refers to it, and the keys of a merged mapping where they are not set.
+// Nothing below an alias is visited again, so that aliases of aliases cannot multiply the work.
+func resolveAliases(path string, n *yaml.Node) error {
+	for i, child := range n.Content {
+		if child.Kind == yaml.AliasNode {
+			target := child.Alias
+			n.Content[i] = &yaml.Node{Kind: target.Kind, Tag: target.Tag, Value: target.Value, Style: target.Style, Content: target.Content, Line: child.Line}
+			continue // an anchor comes before its aliases, so its own value is resolved
+		}
+		if err := resolveAliases(path, child); err != nil {
+			return err
+		}
+	}
+	if n.Kind == yaml.MappingNode {
+		return mergeKeys(path, n)
+	}
+	return nil
+}
+
+// mergeKeys replaces << by the keys of its mapping that are not set.
+func mergeKeys(path string, n *yaml.Node) error {
+	set := map[string]bool{}
+	for i := 0; i+1 < len(n.Content); i += 2 {
+		set[n.Content[i].Value] = true
+	}
+	for i := 0; i+1 < len(n.Content); i += 2 {
+		key, merged := n.Content[i], n.Content[i+1]
+		if key.Tag != "!!merge" {
+			continue
+		}
+		if merged.Kind != yaml.MappingNode {
+			return fmt.Errorf("%s:%d: <<: want keys and values", path, key.Line)
+		}
+		var rest []*yaml.Node
+		for j := 0; j+1 < len(merged.Content); j += 2 {
+			if !set[merged.Content[j].Value] {
+				rest = append(rest, merged.Content[j], merged.Content[j+1])
+			}
+		}
+		n.Content = slices.Concat(n.Content[:i], rest, n.Content[i+2:])
+		i += len(rest) - 2
+	}
+	return nil
 }
 
 // mapping sets the options with a value in a mapping. names has the flag of each key; it is nil for the whole file.
 func (p *parser) mapping(path string, m *yaml.Node, names map[string]string) {
 	seen := map[string]int{}
 	for i := 0; i+1 < len(m.Content); i += 2 {
-		key, value := m.Content[i].Value, m.Content[i+1]
+		// Like etcd, whose decoder ignores the letter case of keys.
+		key, value := strings.ToLower(m.Content[i].Value), m.Content[i+1]
 		where := fmt.Sprintf("%s:%d", path, m.Content[i].Line)
 		if first := seen[key]; first > 0 {
 			p.fail(fmt.Errorf("%s: %s is set already in line %d", where, key, first))
@@ -164,6 +216,9 @@ func scalar(o *option, v *yaml.Node) (string, error) {
 		}
 		if _, err := strconv.ParseInt(v.Value, 10, 64); err == nil && o.nanoseconds {
 			return v.Value + "ns", nil
+		}
+		if f := 0.0; v.Tag == "!!float" && o.isNumber && v.Decode(&f) == nil && f == math.Trunc(f) && math.Abs(f) < 1<<53 {
+			return strconv.FormatFloat(f, 'f', 0, 64), nil // 1e3 is a whole number
 		}
 		return v.Value, nil
 	case yaml.SequenceNode:

@@ -187,7 +187,7 @@ func TestFileMistakes(t *testing.T) {
 func TestAllMistakesAtOnce(t *testing.T) {
 	path := writeConfig(t, "colour: red\n")
 	_, err := parse([]string{"--config-file", path, "--max-txn-ops=x", "--listen-client-urls=ftp://a", "--tls-min-version=TLS1.1", "--cert-file=c",
-		"--election-timeout=10", "--discovery-password=secret", "--bcrypt-cost=40", "--auto-compaction-retention=soon", "--speed=fast", "walk"},
+		"--election-timeout=10", "--discovery-password=secret", "--bcrypt-cost=high", "--auto-compaction-retention=soon", "--speed=fast", "walk"},
 		[]string{"ETCD_QUOTA_BACKEND_BYTES=lots"})
 	if err == nil {
 		t.Fatal("no error")

@@ -48,9 +48,9 @@ func newOptions() *options {
 		{"Clustering", clusterFlags(c)},
 		{"Security", securityFlags(c)},
 		{"Auth", []*option{
-			nonEmpty(str(&c.Auth.Token, "auth-token", "KIND", `kind of user tokens: "simple", or "jwt" with its options: jwt,pub-key=FILE,priv-key=FILE,sign-method=METHOD,ttl=DURATION`)),
-			number(&c.Auth.BcryptCost, "bcrypt-cost", "cost of hashing a password, 4 to 31; each step doubles the time"),
-			wholeUnits(time.Second, &c.Auth.TokenTTL, "auth-token-ttl", "SECONDS", "how long an unused simple token is valid", 1<<31),
+			orPreset("simple", str(&c.Auth.Token, "auth-token", "KIND", `kind of user tokens: "simple", or "jwt" with its options: jwt,pub-key=FILE,priv-key=FILE,sign-method=METHOD,ttl=DURATION`)),
+			numberFrom(0, &c.Auth.BcryptCost, "bcrypt-cost", "cost of hashing a password, 4 to 31; each step doubles the time"),
+			wholeUnits(time.Second, &c.Auth.TokenTTL, "auth-token-ttl", "SECONDS", "how long an unused simple token is valid; 0 for the default", 0, 1<<31),
 		}},
 		{"Profiling and Monitoring", monitoringFlags(c)},
 		{"Logging", loggingFlags(o)},
@@ -59,7 +59,7 @@ func newOptions() *options {
 			str(&c.Tracing.Address, "distributed-tracing-address", "HOST:PORT", "address of the collector of spans"),
 			str(&c.Tracing.ServiceName, "distributed-tracing-service-name", "NAME", "name of the service in spans, the same for all members"),
 			str(&c.Tracing.InstanceID, "distributed-tracing-instance-id", "ID", "name of this member in spans, different for each member"),
-			numberFrom(0, &c.Tracing.SamplingRate, "distributed-tracing-sampling-rate", "number of traces in a million that are exported, of those without a client's trace"),
+			signed(&c.Tracing.SamplingRate, "distributed-tracing-sampling-rate", "N", "number of traces in a million that are exported, of those without a client's trace"),
 		}},
 		{"Features", featureFlags(o)},
 		{"Archive", archiveFlags(&c.Archive)},
@@ -89,11 +89,11 @@ func memberFlags(o *options) []*option {
 		showDefault("DATA-DIR/wal", str(&c.WALDir, "wal-dir", "DIR", "directory of the raft log, for instance on a separate disk")),
 		numberFrom(0, &c.SnapshotCount, "snapshot-count", "number of applied requests after which the raft log is truncated"),
 		numberFrom(0, &c.SnapshotCatchUpEntries, "snapshot-catchup-entries", "number of raft entries kept for slow members when the raft log is truncated"),
-		wholeUnits(time.Millisecond, &c.HeartbeatInterval, "heartbeat-interval", "MS", "time between heartbeats of a leader, in milliseconds", 1<<32),
-		wholeUnits(time.Millisecond, &c.ElectionTimeout, "election-timeout", "MS", "time that a follower waits for a leader, in milliseconds; at least 5 heartbeats", 1<<32),
+		wholeUnits(time.Millisecond, &c.HeartbeatInterval, "heartbeat-interval", "MS", "time between heartbeats of a leader, in milliseconds", 1, 1<<32),
+		wholeUnits(time.Millisecond, &c.ElectionTimeout, "election-timeout", "MS", "time that a follower waits for a leader, in milliseconds; at least 5 heartbeats", 1, 1<<32),
 		inverted(&c.NoInitialElectionTickAdvance, "initial-election-tick-advance", "start the first election early if other members are reachable and there is no leader"),
-		nonEmpty(urls(&c.ListenPeerURLs, "listen-peer-urls", "URLs to serve other members on: http://IP:PORT, https://IP:PORT, unix://PATH or unixs://PATH")),
-		nonEmpty(urls(&c.ListenClientURLs, "listen-client-urls", "URLs to serve clients on: gRPC, and HTTP unless --listen-client-http-urls is set")),
+		urls(&c.ListenPeerURLs, "listen-peer-urls", "URLs to serve other members on: http://IP:PORT, https://IP:PORT, unix://PATH or unixs://PATH"),
+		urls(&c.ListenClientURLs, "listen-client-urls", "URLs to serve clients on: gRPC, and HTTP unless --listen-client-http-urls is set"),
 		urls(&c.ListenClientHTTPURLs, "listen-client-http-urls", "URLs to serve clients on with HTTP only"),
 		unused("number", "max-snapshots", "5", "there are no snapshot files"),
 		unused("number", "max-wals", "5", "the raft log keeps the files that it needs, and recycles the others"),
@@ -101,14 +101,14 @@ func memberFlags(o *options) []*option {
 		signed(&c.QuotaBackendBytes, "quota-backend-bytes", "BYTES", "size of live data at which puts are rejected; 0 for the default, negative for no quota"),
 		unused("TYPE", "backend-bbolt-freelist-type", "map", "the store has no free list"),
 		unused("duration", "backend-batch-interval", "0s", "the raft log makes an acknowledged write durable, and the store needs no commits"),
-		unused("number", "backend-batch-limit", "0", "the store needs no commits"),
-		number(&c.MaxTxnOps, "max-txn-ops", "limit of operations in one transaction"),
+		unused("signed", "backend-batch-limit", "0", "the store needs no commits"),
+		numberFrom(0, &c.MaxTxnOps, "max-txn-ops", "limit of operations in one transaction; 0 for the default"),
 		number(&c.MaxRequestBytes, "max-request-bytes", "limit of the size of a request, in bytes"),
 		number(&c.MaxRangeBytesInFlight, "max-range-bytes-in-flight", "limit of memory for large results of concurrent reads, in bytes (not in etcd)"),
 		numberFrom(0, &c.MaxConcurrentStreams, "max-concurrent-streams", "limit of open gRPC streams of a connection"),
-		durationOrNever(&c.KeepAliveMinTime, "grpc-keepalive-min-time", "shortest time allowed between two pings of a client"+whenIdle),
-		durationOrNever(&c.KeepAliveInterval, "grpc-keepalive-interval", "interval of pings to an idle client"+whenIdle),
-		durationOrNever(&c.KeepAliveTimeout, "grpc-keepalive-timeout", "time to wait for the answer to a ping"+whenIdle),
+		durationOrNever(anyDuration, &c.KeepAliveMinTime, "grpc-keepalive-min-time", "shortest time allowed between two pings of a client"+whenIdle),
+		durationOrNever(anyDuration, &c.KeepAliveInterval, "grpc-keepalive-interval", "interval of pings to an idle client"+whenIdle),
+		durationOrNever(anyDuration, &c.KeepAliveTimeout, "grpc-keepalive-timeout", "time to wait for the answer to a ping"+whenIdle),
 		boolean(&c.SocketReusePort, "socket-reuse-port", "allow other programs to listen on the same ports (SO_REUSEPORT)"),
 		boolean(&c.SocketReuseAddress, "socket-reuse-address", "listen on a port that still has old connections (SO_REUSEADDR)"),
 		oneOf(&c.Console, "console", "web interface under /console/: auto (on loopback, and everywhere while auth is enabled), on or off", "auto", "on", "off"),
@@ -129,14 +129,14 @@ func clusterFlags(c *server.Config) []*option {
 		nonEmpty(urls(&c.InitialAdvertisePeerURLs, "initial-advertise-peer-urls", "URLs at which other members reach this member; part of the member's ID")),
 		showDefault("this member", str(&c.InitialCluster, "initial-cluster", "NAME=URL,...", "all members of the cluster; used only if DATA-DIR is new")),
 		oneOf(&c.InitialClusterState, "initial-cluster-state", `"new", or "existing" for a member that was added to a cluster; used only if DATA-DIR is new`, "new", "existing"),
-		nonEmpty(str(&c.InitialClusterToken, "initial-cluster-token", "TOKEN", "distinguishes clusters with equal URLs")),
+		str(&c.InitialClusterToken, "initial-cluster-token", "TOKEN", "distinguishes clusters with equal URLs"),
 		showDefault("the listen URLs", urls(&c.AdvertiseClientURLs, "advertise-client-urls", "URLs at which clients reach this member")),
 		str(&d.Token, "discovery-token", "TOKEN", "token of a new cluster whose members find each other in a registry, which is another cluster"),
 		withoutUsers(list(&d.Endpoints, "discovery-endpoints", "HOST:PORT,...", "addresses of the registry"), "set --discovery-user"),
-		duration(&d.DialTimeout, "discovery-dial-timeout", "timeout of a connection to the registry"),
-		duration(&d.RequestTimeout, "discovery-request-timeout", "timeout of a request to the registry"),
-		duration(&d.KeepAliveTime, "discovery-keepalive-time", "interval of pings to the registry"),
-		duration(&d.KeepAliveTimeout, "discovery-keepalive-timeout", "time to wait for the answer to a ping"),
+		durationOrDefault(&d.DialTimeout, "discovery-dial-timeout", "timeout of a connection to the registry"),
+		durationOrDefault(&d.RequestTimeout, "discovery-request-timeout", "timeout of a request to the registry"),
+		durationOrDefault(&d.KeepAliveTime, "discovery-keepalive-time", "interval of pings to the registry"),
+		durationOrDefault(&d.KeepAliveTimeout, "discovery-keepalive-timeout", "time to wait for the answer to a ping"),
 		insecure,
 		boolean(&d.InsecureSkipVerify, "discovery-insecure-skip-tls-verify", "accept every certificate of the registry"),
 		file(&d.CertFile, "discovery-cert", "client certificate for the registry"),
@@ -157,7 +157,7 @@ func clusterFlags(c *server.Config) []*option {
 		inverted(&c.NoPreVote, "pre-vote", "hold an election only if it can be won, so that a member that was disconnected does not depose a leader"),
 		str(&c.AutoCompactionRetention, "auto-compaction-retention", "N", "history that automatic compaction keeps: hours or a duration, or a number of revisions; 0 for no automatic compaction"),
 		oneOf(&c.AutoCompactionMode, "auto-compaction-mode", `"periodic" keeps a period of history, "revision" a number of revisions`, "periodic", "revision"),
-		unused("STAGE", "v2-deprecation", "write-only", "there is no v2 store"),
+		v2Deprecation(),
 	}
 }
 
@@ -166,9 +166,7 @@ func monitoringFlags(c *server.Config) []*option {
 		boolean(&c.EnablePprof, "enable-pprof", "serve profiles under /debug/pprof on the client port"),
 		{name: "metrics", value: "LEVEL", help: `"extensive" exports durations of gRPC calls too`,
 			set: func(s string) error {
-				if s != "basic" && s != "extensive" {
-					return errors.New("want basic or extensive")
-				}
+				// Like etcd, which takes any other word for basic.
 				c.ExtensiveMetrics = s == "extensive"
 				return nil
 			},
@@ -185,15 +183,15 @@ func monitoringFlags(c *server.Config) []*option {
 func featureFlags(o *options) []*option {
 	c := &o.config
 	return []*option{
-		durationOrNever(&c.CorruptCheckInterval, "corrupt-check-time", "interval at which the leader compares the data of all members; 0 for never"),
+		durationOrNever(0, &c.CorruptCheckInterval, "corrupt-check-time", "interval at which the leader compares the data of all members; 0 for never"),
 		duration(&c.CompactHashCheckInterval, "compact-hash-check-time", "interval at which the leader compares the hashes of compactions"),
-		unused("number", "compaction-batch-limit", "1000", "compaction works in slices of limited duration"),
+		unused("signed", "compaction-batch-limit", "1000", "compaction works in slices of limited duration"),
 		unused("duration", "compaction-sleep-interval", "0s", "compaction works in slices of limited duration"),
 		durationOrDefault(&c.WatchProgressInterval, "watch-progress-notify-interval", "time after which an idle watcher that requested progress notifications receives one"),
 		number(&c.MaxWatchersPerStream, "max-watchers-per-stream", "limit of watchers on one stream (not in etcd)"),
 		durationOrDefault(&c.WarnApplyDuration, "warning-apply-duration", "time to apply a request after which the request is logged"),
 		unused("number", "bootstrap-defrag-threshold-megabytes", "0", "space is reclaimed all the time"),
-		number(&c.MaxLearners, "max-learners", "limit of learners in the cluster"),
+		maxLearners(&c.MaxLearners),
 		unused("duration", "downgrade-check-time", "5s", "no periodic check is needed"),
 		scrubRate(&c.ScrubBytesPerSecond),
 		duration(&c.ScrubPause, "scrub-pause", "pause between two rounds of the scrubber (not in etcd)"),
@@ -213,6 +211,34 @@ func archiveFlags(a *server.Archive) []*option {
 		duration(&a.FullInterval, "archive-full-interval", "age from which on no new base state lists an object: what it has is sent again (not in etcd)"),
 		showDefault("vigil-bucket", file(&a.Program, "archive-program", "program for buckets other than directories (not in etcd)")),
 	}
+}
+
+// v2Deprecation accepts the stages that etcd has left.
+func v2Deprecation() *option {
+	stage := "write-only"
+	o := oneOf(&stage, "v2-deprecation", "", "write-only", "write-only-drop-data", "gone")
+	o.value, o.noEffect = "STAGE", "there is no v2 store"
+	return o
+}
+
+// maxLearners is 0 for none. Config has a negative number for that.
+func maxLearners(p *int) *option {
+	o := numberFrom(0, p, "max-learners", "limit of learners in the cluster; 0 for none")
+	set, get := o.set, o.get
+	o.set = func(s string) error {
+		err := set(s)
+		if err == nil && *p == 0 {
+			*p = -1
+		}
+		return err
+	}
+	o.get = func() string {
+		if *p < 0 {
+			return "0"
+		}
+		return get()
+	}
+	return o
 }
 
 // scrubRate is 0 for never. Config has a negative number for that.

@@ -24,7 +24,7 @@ func securityFlags(c *server.Config) []*option {
 		list(&peer.AllowedCN, "peer-cert-allowed-cn", "CN,...", "allowed common names in certificates of connecting members"),
 		list(&peer.AllowedHostname, "peer-cert-allowed-hostname", "HOST,...", "allowed host names in certificates of connecting members"),
 		boolean(&peer.Auto, "peer-auto-tls", "encrypt with a certificate generated at the first start, if none is given, and accept every certificate"),
-		wholeUnits(year, &c.SelfSignedValidity, "self-signed-cert-validity", "YEARS", "years that a generated certificate is valid", 255),
+		wholeUnits(year, &c.SelfSignedValidity, "self-signed-cert-validity", "YEARS", "years that a generated certificate is valid", 1, 255),
 		file(&peer.CRLFile, "peer-crl-file", "list of revoked certificates"),
 		boolean(&peer.SkipClientSAN, "peer-skip-client-san-verification", "do not compare the addresses in a member's certificate with its address"),
 		list(&c.CipherSuites, "cipher-suites", "NAME,...", "cipher suites of TLS 1.2, by their IANA names; empty for the default choice of Go"),

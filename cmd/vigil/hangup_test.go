@@ -34,7 +34,8 @@ func terminal(t *testing.T) (screen, end *os.File) {
 	return screen, end
 }
 
-// A member in a terminal ends with it.
+// A member in a terminal ends with it. Before that it prints the messages that programs wait for, to the letter: a terminal may be that
+// of a container or a test.
 func TestTerminalCloses(t *testing.T) {
 	// Under nohup a child would ignore the signal, too.
 	hangups := make(chan os.Signal, 1)
@@ -49,10 +50,15 @@ func TestTerminalCloses(t *testing.T) {
 	}
 	end.Close()
 	lines := bufio.NewScanner(screen)
-	for lines.Scan() && !strings.Contains(lines.Text(), "ready") {
+	serving := false
+	for lines.Scan() && !strings.Contains(lines.Text(), "ready to serve client requests") {
+		serving = serving || strings.Contains(lines.Text(), "serving client traffic insecurely")
 	}
 	if err := lines.Err(); err != nil {
 		t.Fatal(err)
+	}
+	if !serving {
+		t.Error("no line about the traffic of clients before the one that the member is ready")
 	}
 	screen.Close()
 	defer time.AfterFunc(time.Minute, func() { _ = c.Process.Kill() }).Stop()

@@ -42,22 +42,36 @@ func loggingFlags(o *options) []*option {
 				return nil
 			}},
 		nonEmpty(list(&l.outputs, "log-outputs", "OUT,...", "stderr (default), stdout, systemd/journal, or paths of files to append to, which SIGHUP reopens")),
-		oneOf(&l.level, "log-level", "least severity that is logged: debug, info, warn, error, panic or fatal", levels...),
-		oneOf(&l.format, "log-format", "json, or console in columns; without it and the other flags of the log, a terminal gets a few lines for people", "json", "console"),
+		logLevel(&l.level),
+		orPreset("json", oneOf(&l.format, "log-format", "json, or console in columns; without it and the other flags of the log, a terminal gets a few lines for people", "json", "console")),
 		boolean(&l.rotate, "enable-log-rotation", "replace the log file by a new one when it is large or old"),
-		str(&l.rotation, "log-rotation-config-json", "JSON", "limits of a log file: maxsize in megabytes, maxage in days, maxbackups in files (0 for no limit); localtime, compress"),
+		orPreset(defaultRotation, str(&l.rotation, "log-rotation-config-json", "JSON", "limits of a log file: maxsize in megabytes, maxage in days, maxbackups in files (0 for no limit); localtime, compress")),
 		durationOrDefault(&o.config.WarnUnaryDuration, "warning-unary-request-duration", "duration of a unary call after which the call is logged"),
 	}
+}
+
+// logLevel accepts a level in any letter case, and warning for warn, as etcd does.
+func logLevel(p *string) *option {
+	o := orPreset("info", oneOf(p, "log-level", "least severity that is logged: debug, info, warn, error, panic or fatal", levels...))
+	set := o.set
+	o.set = func(s string) error {
+		if s = strings.ToLower(s); s == "warning" {
+			s = "warn"
+		}
+		return set(s)
+	}
+	return o
 }
 
 // config converts the flags.
 func (l *logging) config() (logline.Config, error) {
 	c := logline.Config{Level: slogLevels[l.level], Console: l.format == "console", Outputs: l.outputs}
-	r, err := logline.ParseRotation(l.rotation)
-	if err != nil {
-		err = fmt.Errorf("--log-rotation-config-json: %w", err)
-	}
+	var err error
 	if l.rotate {
+		var r logline.Rotation
+		if r, err = logline.ParseRotation(l.rotation); err != nil {
+			err = fmt.Errorf("--log-rotation-config-json: %w", err)
+		}
 		c.Rotation = &r
 		if n := len(c.Files()); n != 1 {
 			err = errors.Join(err, fmt.Errorf("--enable-log-rotation needs exactly one file among --log-outputs, which has %d", n))

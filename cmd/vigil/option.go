@@ -79,6 +79,18 @@ func str(p *string, name, value, help string) *option {
 	return bind(p, name, value, help, func(s string) (string, error) { return s, nil }, text)
 }
 
+// orPreset makes an empty value mean the default.
+func orPreset(preset string, o *option) *option {
+	set := o.set
+	o.set = func(s string) error {
+		if s == "" {
+			s = preset
+		}
+		return set(s)
+	}
+	return o
+}
+
 // file is a str that names a file or directory.
 func file(p *string, name, help string) *option { return str(p, name, "FILE", help) }
 
@@ -157,18 +169,26 @@ func duration(p *time.Duration, name, help string) *option {
 	return durationFrom(p, name, help, 1, "want a duration above 0 such as 5s or 1m30s")
 }
 
-// durationOrDefault is a duration of which 0 means the default.
+// durationOrDefault is a duration of which 0 and less mean the default.
 func durationOrDefault(p *time.Duration, name, help string) *option {
-	return durationFrom(p, name, help, 0, "want a duration such as 5s or 1m30s, or 0 for the default")
+	o := durationFrom(p, name, help, anyDuration, "want a duration such as 5s or 1m30s, or 0 for the default")
+	set := o.set
+	o.set = func(s string) error {
+		err := set(s)
+		*p = max(*p, 0)
+		return err
+	}
+	return o
 }
 
-// durationOrNever is a duration of which 0 means never. The field has a negative duration for that.
-func durationOrNever(p *time.Duration, name, help string) *option {
-	o := durationFrom(p, name, help, 0, "want a duration such as 5s or 1m30s, or 0")
+// durationOrNever is a duration of which 0 means never, and less than 0 too unless least is 0. The field has a negative duration for
+// that.
+func durationOrNever(least time.Duration, p *time.Duration, name, help string) *option {
+	o := durationFrom(p, name, help, least, "want a duration such as 5s or 1m30s, or 0")
 	set, get := o.set, o.get
 	o.set = func(s string) error {
 		err := set(s)
-		if err == nil && *p == 0 {
+		if err == nil && *p <= 0 {
 			*p = -1
 		}
 		return err
@@ -181,6 +201,9 @@ func durationOrNever(p *time.Duration, name, help string) *option {
 	}
 	return o
 }
+
+// anyDuration is the least duration.
+const anyDuration = time.Duration(math.MinInt64)
 
 func durationFrom(p *time.Duration, name, help string, least time.Duration, want string) *option {
 	o := bind(p, name, "DURATION", help, func(s string) (time.Duration, error) {
@@ -195,11 +218,11 @@ func durationFrom(p *time.Duration, name, help string, least time.Duration, want
 }
 
 // wholeUnits is a duration that the flag gives as a whole number of units.
-func wholeUnits(unit time.Duration, p *time.Duration, name, value, help string, most uint64) *option {
+func wholeUnits(unit time.Duration, p *time.Duration, name, value, help string, least, most uint64) *option {
 	o := bind(p, name, value, help, func(s string) (time.Duration, error) {
 		v, err := strconv.ParseUint(s, 0, 64)
-		if err != nil || v == 0 || v > most {
-			return 0, fmt.Errorf("want a whole number of %s from 1 to %d", unitNames[unit], most)
+		if err != nil || v < least || v > most {
+			return 0, fmt.Errorf("want a whole number of %s from %d to %d", unitNames[unit], least, most)
 		}
 		return time.Duration(v) * unit, nil
 	}, func(d time.Duration) string { return strconv.FormatInt(int64(d/unit), 10) })
@@ -218,8 +241,11 @@ func number[T int | int64 | uint32 | uint64](p *T, name, help string) *option {
 
 func numberFrom[T int | int64 | uint32 | uint64](least uint64, p *T, name, help string) *option {
 	most := uint64(math.MaxInt64)
-	if _, small := any(*p).(uint32); small {
+	switch any(*p).(type) {
+	case uint32:
 		most = math.MaxUint32
+	case uint64:
+		most = math.MaxUint64
 	}
 	o := bind(p, name, "N", help, func(s string) (T, error) {
 		v, err := strconv.ParseUint(s, 0, 64)
@@ -233,26 +259,28 @@ func numberFrom[T int | int64 | uint32 | uint64](least uint64, p *T, name, help 
 }
 
 // signed is a whole number that may be negative.
-func signed(p *int64, name, value, help string) *option {
-	o := bind(p, name, value, help, func(s string) (int64, error) {
+func signed[T int | int64](p *T, name, value, help string) *option {
+	o := bind(p, name, value, help, func(s string) (T, error) {
 		v, err := strconv.ParseInt(s, 0, 64)
 		if err != nil {
 			return 0, errors.New("want a whole number")
 		}
-		return v, nil
-	}, func(v int64) string { return strconv.FormatInt(v, 10) })
+		return T(v), nil
+	}, func(v T) string { return strconv.FormatInt(int64(v), 10) })
 	o.isNumber = true
 	return o
 }
 
-// unused is a flag that changes nothing. Its value is checked and shown.
+// unused is a flag that changes nothing. Its value is checked as etcd does, and shown.
 func unused(kind, name, preset, reason string) *option {
 	var o *option
 	switch kind {
 	case "duration":
-		o = durationFrom(new(time.Duration), name, "", 0, "want a duration such as 5s or 1m30s")
+		o = durationFrom(new(time.Duration), name, "", anyDuration, "want a duration such as 5s or 1m30s")
 	case "number":
 		o = numberFrom(0, new(uint64), name, "")
+	case "signed":
+		o = signed(new(int64), name, "N", "")
 	default:
 		o = str(new(string), name, kind, "")
 	}

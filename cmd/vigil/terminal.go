@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -39,7 +40,8 @@ const (
 	bad    = "31;1"
 )
 
-// terminalLog is a log for people: warnings, errors and the stop in words. All else is in the lines for programs.
+// terminalLog is a log for people: warnings, errors and the stop in words, and the messages that programs wait for. All else is in the
+// lines for programs. A terminal does not mean that somebody reads it: containers and test harnesses have one, too.
 type terminalLog struct {
 	shared *terminalState
 	attrs  []slog.Attr
@@ -73,6 +75,15 @@ func (s *terminalState) in(style, text string) string {
 // stops are the messages at info that people see: the answers to Ctrl-C.
 var stops = map[string]bool{"stopping": true, "stopped": true, "stopped while the member was starting": true}
 
+// awaited are the beginnings of the messages that programs wait for in a log (docs/operations/logging.md), besides the one that
+// printReady prints.
+var awaited = []string{"serving client traffic", "raft leader changed", "finished scheduled compaction", "finished compaction hash check",
+	"starting auto ", "completed auto ", "failed auto ", "rejected connection on "}
+
+func isAwaited(message string) bool {
+	return slices.ContainsFunc(awaited, func(beginning string) bool { return strings.HasPrefix(message, beginning) })
+}
+
 // Enabled implements slog.Handler.
 func (t *terminalLog) Enabled(_ context.Context, l slog.Level) bool { return l >= slog.LevelInfo }
 
@@ -87,12 +98,12 @@ func (t *terminalLog) WithGroup(string) slog.Handler { return t }
 // Handle implements slog.Handler.
 func (t *terminalLog) Handle(_ context.Context, r slog.Record) error {
 	s := t.shared
-	if r.Level < slog.LevelWarn && !stops[r.Message] {
+	if r.Level < slog.LevelWarn && !stops[r.Message] && !isAwaited(r.Message) {
 		return nil
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if last, ok := s.mu.last[r.Message]; ok && r.Time.Sub(last) < repeatPause {
+	if last, ok := s.mu.last[r.Message]; ok && !isAwaited(r.Message) && r.Time.Sub(last) < repeatPause {
 		return nil
 	}
 	if len(s.mu.last) > 1000 {
@@ -164,5 +175,5 @@ func (o *options) printReady(ctx context.Context, m *server.Member, t *terminalL
 	if urls := o.config.AdvertiseClientURLs; len(urls) > 0 && !strings.HasSuffix(urls[0], "://localhost:2379") {
 		endpoints = " --endpoints " + urls[0]
 	}
-	fmt.Fprintf(s.w, "%s  Ctrl-C stops it\n  try      vigilctl%s put greeting hello\n", s.in(good, "ready"), printable(endpoints))
+	fmt.Fprintf(s.w, "%s; Ctrl-C stops it\n  try      vigilctl%s put greeting hello\n", s.in(good, "ready to serve client requests"), printable(endpoints))
 }

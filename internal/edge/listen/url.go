@@ -39,8 +39,8 @@ func parseURL(s string) (u *url.URL, host, port string, err error) {
 	if u.User != nil {
 		return nil, "", "", fmt.Errorf("%q must not have a user (@)", u.Redacted())
 	}
-	if u.Path != "" && u.Path != "/" {
-		return nil, "", "", fmt.Errorf("%q must not have a path", s)
+	if u.Path != "" {
+		return nil, "", "", fmt.Errorf("%q must not have a path: end it after the port", s)
 	}
 	host, port, err = net.SplitHostPort(u.Host)
 	if err != nil || port == "" {

@@ -69,9 +69,10 @@ func Parse(mode, retention string) (Policy, error) {
 		}
 		p.Period = time.Duration(n) * time.Hour
 	default:
-		if p.Period, err = time.ParseDuration(retention); err != nil || p.Period < 0 {
+		if p.Period, err = time.ParseDuration(retention); err != nil {
 			return Policy{}, fmt.Errorf("retention %q is neither a number of hours nor a duration such as 90m", retention)
 		}
+		p.Period = max(p.Period, 0) // like etcd, which does not compact then
 		if p.Period > 0 && p.Period < minPeriod {
 			return Policy{}, fmt.Errorf("retention %v is less than %v", p.Period, time.Duration(minPeriod))
 		}

@@ -83,7 +83,6 @@ func (c Config) Validate() error {
 		}
 	}
 	bad((c.Token != "") != (len(c.Endpoints) > 0), "both --discovery-token and --discovery-endpoints must be set")
-	bad(c.SRVName != "" && c.SRV == "", "--discovery-srv-name needs --discovery-srv")
 	for _, e := range c.Endpoints {
 		bad(strings.TrimSpace(e) == "", "--discovery-endpoints must not contain empty endpoints")
 	}

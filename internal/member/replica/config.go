@@ -142,7 +142,7 @@ type Config struct {
 	// ForceNewCluster makes this member the only one of its cluster, with all the data it has.
 	ForceNewCluster bool
 	// LaxReconfig leaves out the checks that a change of the membership keeps a quorum of members
-	// that are there. MaxLearners bounds the learners; by default 1.
+	// that are there. MaxLearners bounds the learners; by default 1, and a negative number allows none.
 	LaxReconfig bool
 	MaxLearners int
 	// JWT signs and verifies tokens; nil if they are simple ones, which are valid for TokenTTL after their

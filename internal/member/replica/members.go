@@ -198,6 +198,9 @@ func (ms *Members) limited(c cluster.Change) cluster.Change {
 // finds other mistakes: the membership here may be old.
 func (ms *Members) precheck(c cluster.Change) error {
 	members := ms.state.Load()
+	if c.Op == cluster.Add && c.Member.Learner && ms.r.cfg.MaxLearners < 0 {
+		return kv.ErrTooManyLearners
+	}
 	if c.Strict && !members.EnoughNamed(c) {
 		return ms.logRejected(opNames[c.Op], c.Member.ID, kv.ErrNotEnoughStarted)
 	}
