@@ -16,7 +16,7 @@ func (c compactable) Revision() int64 { return c.Header().Revision }
 
 // Compact implements compactor.Store.
 func (c compactable) Compact(ctx context.Context, rev int64) error {
-	_, err := c.Replica.Compact(ctx, &kv.CompactRequest{Revision: rev})
+	_, err := c.Replica.Compact(kv.AsMember(ctx), &kv.CompactRequest{Revision: rev})
 	return err
 }
 

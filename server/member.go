@@ -51,7 +51,7 @@ func (v *memberView) Alarms() []string {
 
 // Read reads a key, which need not exist, for the health checks.
 func (v *memberView) Read(ctx context.Context, serializable bool) error {
-	ctx = kv.WithCredentials(ctx, &kv.Credentials{Member: true})
+	ctx = kv.AsMember(ctx)
 	_, err := v.replica.Range(ctx, &kv.RangeRequest{Key: []byte("health"), CountOnly: true, Serializable: serializable})
 	if err != nil {
 		return errors.New(apierror.Text(err))

@@ -104,11 +104,7 @@ func (c peerCalls) ServeCall(ctx context.Context, from peer.Caller, kind uint8, 
 	case calls.Hashes:
 		return c.m.replica.AnswerHash(ctx, payload)
 	case calls.Promote:
-		if len(payload) != 8 {
-			return nil, &peer.Error{Code: peer.CodeMalformed, Text: fmt.Sprintf("promotion of an id of %d bytes", len(payload))}
-		}
-		_, err := c.m.replica.Members.PromoteMember(ctx, le.Uint64(payload))
-		return encodeRefusal(err), nil
+		return encodeRefusal(c.m.replica.Members.ServePromotion(ctx, payload)), nil
 	case calls.Archive:
 		return c.m.answerArchive(payload)
 	case calls.Sample:
@@ -126,7 +122,8 @@ func (c peerCalls) ServeCall(ctx context.Context, from peer.Caller, kind uint8, 
 // refusals are the errors of a promotion that keep their identity on the way. Their places are part of
 // the protocol.
 var refusals = [...]error{1: kv.ErrNotLeader, 2: kv.ErrMemberNotFound, 3: kv.ErrNotLearner, 4: kv.ErrLearnerNotReady,
-	5: kv.ErrNotEnoughStarted, 6: kv.ErrUnhealthy, 7: kv.ErrTimeout, 8: kv.ErrTimeoutLeaderFailure, 9: kv.ErrTimeoutConnectionLost, 10: kv.ErrStopped}
+	5: kv.ErrNotEnoughStarted, 6: kv.ErrUnhealthy, 7: kv.ErrTimeout, 8: kv.ErrTimeoutLeaderFailure, 9: kv.ErrTimeoutConnectionLost, 10: kv.ErrStopped,
+	11: kv.ErrUserEmpty, 12: kv.ErrUserNotFound, 13: kv.ErrAuthOldRevision, 14: kv.ErrPermissionDenied}
 
 // encodeRefusal is the number of a refusal, 0 for none, or 255 and a text.
 func encodeRefusal(err error) []byte {
@@ -168,9 +165,11 @@ func (m *Member) promote(ctx context.Context, id uint64) ([]cluster.Member, erro
 			return members, err
 		}
 		if leader := m.replica.Status().Leader; leader != 0 {
-			var answer []byte
-			answer, err = m.transport.Call(ctx, leader, calls.Promote, le.AppendUint64(nil, id))
-			if err == nil {
+			var question, answer []byte
+			if question, err = m.replica.Members.EncodePromotion(ctx, id); err != nil {
+				return nil, err
+			}
+			if answer, err = m.transport.Call(ctx, leader, calls.Promote, question); err == nil {
 				err = decodeRefusal(answer)
 				if err == nil {
 					// What this member answers must be as new.

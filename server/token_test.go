@@ -16,6 +16,7 @@ import (
 	"google.golang.org/grpc/reflection/grpc_reflection_v1"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/encoding/protojson"
+	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/reflect/protoreflect"
 	"google.golang.org/protobuf/types/dynamicpb"
 
@@ -91,12 +92,19 @@ func (v *vault) methods() []protoreflect.MethodDescriptor {
 // call calls a method and returns its error, or why it ended the watcher that was asked for.
 func (v *vault) call(ctx context.Context, m protoreflect.MethodDescriptor) error {
 	full := "/" + string(m.Parent().FullName()) + "/" + string(m.Name())
-	in, out := dynamicpb.NewMessage(m.Input()), dynamicpb.NewMessage(m.Output())
+	in := dynamicpb.NewMessage(m.Input())
 	if body := validRequests[full]; body != "" {
 		if err := protojson.Unmarshal([]byte(body), in); err != nil {
 			v.t.Fatalf("%s: %v", full, err)
 		}
 	}
+	return v.callWith(ctx, m, in)
+}
+
+// callWith is call with a request.
+func (v *vault) callWith(ctx context.Context, m protoreflect.MethodDescriptor, in proto.Message) error {
+	full := "/" + string(m.Parent().FullName()) + "/" + string(m.Name())
+	out := dynamicpb.NewMessage(m.Output())
 	s, err := v.cc.NewStream(ctx, &grpc.StreamDesc{ServerStreams: m.IsStreamingServer(), ClientStreams: m.IsStreamingClient()}, full)
 	if err == nil {
 		err = s.SendMsg(in)

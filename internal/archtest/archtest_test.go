@@ -139,7 +139,7 @@ var table = map[string]rule{
 	"internal/offline/snapshot/boltfile": {why: "pages, keys and values: snapshot interprets them"},
 	"internal/offline/snapshot": {inside: []string{"internal/kv", "internal/state/cluster", "internal/state/lease", "internal/state/auth", "internal/offline/snapshot/boltfile"}, outside: []string{raftLib, apiLib, pbLib},
 		why: "a file format: it does not depend on the source and the destination of a state"},
-	"internal/member/replica/lessor": {inside: []string{"internal/kv", "internal/state/lease", "internal/state/fsm", "internal/member/calls", "internal/member/raftnode"},
+	"internal/member/replica/lessor": {inside: []string{"internal/kv", "internal/state/auth", "internal/state/cluster", "internal/state/lease", "internal/state/fsm", "internal/member/calls", "internal/member/raftnode"},
 		why: "the leader's clock: it proposes through an interface of its own and knows nothing of the replica"},
 	"internal/member/replica/timekeeper": {inside: []string{"internal/kv", "internal/state/cluster", "internal/state/fsm", "internal/state/timeline"},
 		why: "the leader's clock of revisions: it proposes through an interface of its own and knows nothing of the replica"},

@@ -11,7 +11,8 @@ type Credentials struct {
 	// HasCertificate is set.
 	Token, CommonName        string
 	HasToken, HasCertificate bool
-	// Member is set for requests of a member to itself. It may read everything.
+	// Member is set for requests that the member makes by itself. They may read everything and propose what root may, but no change
+	// of keys.
 	Member bool
 
 	// Seen is the user that the token identified, nil before that. A call may take longer than a token is valid; it
@@ -32,6 +33,11 @@ type credentialsKey struct{}
 // WithCredentials returns a context for a call with these credentials.
 func WithCredentials(ctx context.Context, c *Credentials) context.Context {
 	return context.WithValue(ctx, credentialsKey{}, c)
+}
+
+// AsMember returns a context for requests that the member makes by itself.
+func AsMember(ctx context.Context) context.Context {
+	return WithCredentials(ctx, &Credentials{Member: true})
 }
 
 // WithNewCredentials is WithCredentials for new credentials, which it returns: both are one object.

@@ -20,8 +20,10 @@ type Auth interface {
 	AuthChanged() <-chan struct{}
 	// User returns the name of the user who makes a call, empty if it is not known.
 	User(context.Context) string
-	// RequireUser rejects callers that are not identified, RequireAdmin callers without the role root,
-	// MayWatch callers that may not read a range now.
+	// CheckUser rejects callers that are not identified, MayWatch callers that may not read a range now, both by what this member
+	// knows. RequireUser rejects callers that are not identified, RequireAdmin callers without the role root, by what any member
+	// knew at the time of the call.
+	CheckUser(context.Context) error
 	RequireUser(context.Context) error
 	RequireAdmin(context.Context) error
 	MayWatch(ctx context.Context, key, end []byte) error

@@ -20,12 +20,16 @@ const (
 	_ need = iota
 	// open: every client may call it, with any token or none.
 	open
-	// decided: the member decides about each part of the request.
+	// decided: the member decides about each part of the request. What is proposed is decided when it is applied, what is read by
+	// the rights at the position that is read.
 	decided
-	// anyUser: every identified user may call it.
+	// anyUser: every identified user may call it. rootOnly: users with the role root may call it. The member confirms first that it
+	// knows the rights that any member knows.
 	anyUser
-	// rootOnly: users with the role root may call it.
 	rootOnly
+	// userHere: every identified user may call it, as far as this member knows. The answer describes this member, and is as old as
+	// the rights; a member that hangs must answer it.
+	userHere
 )
 
 // access is the rule of one method.
@@ -44,7 +48,7 @@ var rules = map[string]access{
 	etcdserverpb.KV_Put_FullMethodName:         {need: decided},
 	etcdserverpb.KV_DeleteRange_FullMethodName: {need: decided},
 	etcdserverpb.KV_Txn_FullMethodName:         {need: decided},
-	etcdserverpb.KV_Compact_FullMethodName:     {need: rootOnly},
+	etcdserverpb.KV_Compact_FullMethodName:     {need: decided},
 
 	etcdserverpb.Watch_Watch_FullMethodName: {need: decided},
 
@@ -60,9 +64,14 @@ var rules = map[string]access{
 		}
 		return nil
 	}},
-	etcdserverpb.Cluster_MemberRemove_FullMethodName:  {need: rootOnly},
-	etcdserverpb.Cluster_MemberUpdate_FullMethodName:  {need: rootOnly},
-	etcdserverpb.Cluster_MemberList_FullMethodName:    {need: anyUser},
+	etcdserverpb.Cluster_MemberRemove_FullMethodName: {need: rootOnly},
+	etcdserverpb.Cluster_MemberUpdate_FullMethodName: {need: rootOnly},
+	etcdserverpb.Cluster_MemberList_FullMethodName: {of: func(r any) need {
+		if r.(*etcdserverpb.MemberListRequest).Linearizable {
+			return anyUser
+		}
+		return userHere
+	}},
 	etcdserverpb.Cluster_MemberPromote_FullMethodName: {need: rootOnly},
 
 	etcdserverpb.Maintenance_Alarm_FullMethodName: {of: func(r any) need {
@@ -71,7 +80,7 @@ var rules = map[string]access{
 		}
 		return rootOnly
 	}},
-	etcdserverpb.Maintenance_Status_FullMethodName:     {need: anyUser},
+	etcdserverpb.Maintenance_Status_FullMethodName:     {need: userHere},
 	etcdserverpb.Maintenance_Defragment_FullMethodName: {need: rootOnly},
 	etcdserverpb.Maintenance_Hash_FullMethodName:       {need: rootOnly},
 	etcdserverpb.Maintenance_HashKV_FullMethodName:     {need: rootOnly},
@@ -117,7 +126,7 @@ var rules = map[string]access{
 	"/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo": {need: open},
 }
 
-// enabled reports whether calls need credentials.
+// enabled reports whether calls need credentials, as far as this member knows.
 func (s *service) enabled() bool { return s.cfg.Auth != nil && s.cfg.Auth.AuthEnabled() }
 
 // authorize checks the rule of a method. request is nil for a stream, whose
@@ -126,10 +135,10 @@ func (s *service) authorize(ctx context.Context, rule *access, request any) erro
 	if rule.need == 0 && rule.of == nil {
 		return rpctypes.ErrGRPCPermissionDenied
 	}
-	if !s.enabled() {
+	if s.cfg.Auth == nil {
 		return nil
 	}
-	if rule.valid != nil {
+	if rule.valid != nil && s.enabled() {
 		if err := rule.valid(request); err != nil {
 			return err
 		}
@@ -141,6 +150,8 @@ func (s *service) authorize(ctx context.Context, rule *access, request any) erro
 	switch n {
 	case open, decided:
 		return nil
+	case userHere:
+		return apierror.Status(s.cfg.Auth.CheckUser(ctx))
 	case anyUser:
 		return apierror.Status(s.cfg.Auth.RequireUser(ctx))
 	case rootOnly:

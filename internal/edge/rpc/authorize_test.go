@@ -21,6 +21,7 @@ type nobodyKnown struct{ Auth }
 func (nobodyKnown) AuthEnabled() bool                              { return true }
 func (nobodyKnown) AuthChanged() <-chan struct{}                   { return nil }
 func (nobodyKnown) User(context.Context) string                    { return "" }
+func (nobodyKnown) CheckUser(context.Context) error                { return kv.ErrUserEmpty }
 func (nobodyKnown) RequireUser(context.Context) error              { return kv.ErrUserEmpty }
 func (nobodyKnown) RequireAdmin(context.Context) error             { return kv.ErrUserEmpty }
 func (nobodyKnown) MayWatch(context.Context, []byte, []byte) error { return kv.ErrUserEmpty }

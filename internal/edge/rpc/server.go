@@ -189,7 +189,8 @@ func (s *Server) serveUnary(ctx context.Context, m *method, req any) (resp any, 
 	if _, err := s.svc.admit(ctx, s.svc.cfg.Metrics.unary, forLearner); err != nil {
 		return nil, err
 	}
-	if s.svc.enabled() {
+	if s.svc.cfg.Auth != nil {
+		// Auth may be enabled before the call ends, or this member may not know yet that it is.
 		ctx = s.svc.withCredentials(ctx)
 	}
 	if err := s.svc.authorize(ctx, &m.rule, req); err != nil {

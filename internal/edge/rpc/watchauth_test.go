@@ -39,6 +39,7 @@ func (a *gatedAuth) announce() {
 func (a *gatedAuth) AuthEnabled() bool                 { return true }
 func (a *gatedAuth) AuthChanged() <-chan struct{}      { return *a.changed.Load() }
 func (a *gatedAuth) User(context.Context) string       { return "alice" }
+func (a *gatedAuth) CheckUser(context.Context) error   { return nil }
 func (a *gatedAuth) RequireUser(context.Context) error { return nil }
 func (a *gatedAuth) MayWatch(context.Context, []byte, []byte) error {
 	allowed := a.allowed.Load()

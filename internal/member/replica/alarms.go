@@ -58,7 +58,7 @@ func (a *Alarms) ChangeAlarm(ctx context.Context, c kv.AlarmChange) (*kv.Alarm, 
 
 // Propose changes an alarm on behalf of this member, logs that with attrs, and reports whether it was applied.
 func (a *Alarms) Propose(ctx context.Context, c *kv.AlarmChange, attrs ...any) bool {
-	ctx, cancel := context.WithTimeout(ctx, a.r.cfg.RequestTimeout)
+	ctx, cancel := context.WithTimeout(kv.AsMember(ctx), a.r.cfg.RequestTimeout)
 	defer cancel()
 	_, err := a.ChangeAlarm(ctx, *c)
 	attrs = append(attrs, slog.String("alarm", c.Alarm.Type.String()))

@@ -18,9 +18,6 @@ type Leases struct{ r *Replica }
 
 // GrantLease grants a lease; for the id 0 it chooses one. Errors: kv.ErrLeaseExists, kv.ErrLeaseTTLTooLarge, and as Put.
 func (l *Leases) GrantLease(ctx context.Context, req kv.LeaseGrantRequest) (kv.LeaseResult, error) {
-	if err := l.r.Access.RequireUser(ctx); err != nil {
-		return kv.LeaseResult{}, err
-	}
 	choose := req.ID == 0
 	req.TTL = max(req.TTL, l.r.lessor.MinTTL())
 	for {
@@ -41,9 +38,6 @@ func (l *Leases) GrantLease(ctx context.Context, req kv.LeaseGrantRequest) (kv.L
 
 // RevokeLease revokes a lease and deletes its keys, in one revision. Errors: kv.ErrLeaseNotFound, and as Put.
 func (l *Leases) RevokeLease(ctx context.Context, id int64) (kv.LeaseResult, error) {
-	if err := l.r.Access.RequireUser(ctx); err != nil {
-		return kv.LeaseResult{}, err
-	}
 	res, err := l.r.Propose(ctx, &fsm.Request{LeaseRevoke: &kv.LeaseRevokeRequest{ID: id}})
 	if err != nil {
 		return kv.LeaseResult{}, err
@@ -51,34 +45,44 @@ func (l *Leases) RevokeLease(ctx context.Context, id int64) (kv.LeaseResult, err
 	return *res.Lease, nil
 }
 
-// KeepAlive renews a lease, and returns its TTL in seconds. Errors: kv.ErrLeaseNotFound,
-// kv.ErrNoLeader, and as Range.
-func (l *Leases) KeepAlive(ctx context.Context, id int64) (int64, error) {
-	if l.r.Access.AuthEnabled() {
-		err := l.r.Access.Check(ctx, func(s *auth.State, who auth.Identity) error {
-			return s.CheckWriteLease(who, id, l.r.LeaseState().Each)
-		})
+// ask asks the leader about a lease in the name of the caller, which the leader judges: this member may lag.
+func (l *Leases) ask(ctx context.Context, op lessor.Op, id int64) (lessor.Answer, error) {
+	for who, err := l.r.Access.Identity(ctx); ; {
 		if err != nil {
-			return 0, err
+			return lessor.Answer{}, err
+		}
+		var a lessor.Answer
+		if a, err = l.r.lessor.Ask(ctx, who, op, id); !errors.Is(err, kv.ErrAuthOldRevision) && !errors.Is(err, kv.ErrUserEmpty) {
+			return a, err
+		}
+		// The leader knows a change of users or roles, or that auth is enabled, and this member may not have known it.
+		old, refusal := who, err
+		if err = l.r.Linearize(ctx); err == nil {
+			who, err = l.r.Access.Identity(ctx)
+		}
+		if err == nil && who == old {
+			return a, refusal
 		}
 	}
-	a, err := l.r.lessor.Ask(ctx, lessor.Renew, id)
+}
+
+// KeepAlive renews a lease, and returns its TTL in seconds. Errors: kv.ErrLeaseNotFound,
+// kv.ErrNoLeader, those of auth.State.CheckEndLease, kv.ErrInvalidAuthToken, and as Range.
+func (l *Leases) KeepAlive(ctx context.Context, id int64) (int64, error) {
+	a, err := l.ask(ctx, lessor.Renew, id)
 	return a.TTL, err
 }
 
-// TimeToLive returns the remaining TTL of a lease, and the keys that are attached to it if keys is set. Errors: as
-// KeepAlive.
+// TimeToLive returns the remaining TTL of a lease, and the keys that are attached to it if keys is set. Errors: those of
+// auth.State.CheckReadLease, and as KeepAlive.
 func (l *Leases) TimeToLive(ctx context.Context, id int64, keys bool) (kv.LeaseStatus, error) {
-	if err := l.r.Access.RequireUser(ctx); err != nil {
-		return kv.LeaseStatus{}, err
-	}
-	a, err := l.r.lessor.Ask(ctx, lessor.TimeLeft, id)
+	a, err := l.ask(ctx, lessor.TimeLeft, id)
 	if err != nil {
 		return kv.LeaseStatus{}, err
 	}
 	s := kv.LeaseStatus{ID: id, TTL: a.TTL, Granted: a.Granted}
 	if keys {
-		// This member has the keys when it has applied what the leader had applied.
+		// This member has the keys, and the right to see them, when it has applied what the leader had applied.
 		if l.r.applied.Load() < a.Index {
 			if err := l.r.WaitApplied(ctx, a.Index); err != nil {
 				return s, err
@@ -96,9 +100,11 @@ func (l *Leases) TimeToLive(ctx context.Context, id int64, keys bool) (kv.LeaseS
 }
 
 // LeaseIDs returns the ids of all leases, on the leader sorted by expiry. The caller must be allowed to read the keys of
-// all of them. Errors: those of
-// auth.State.CheckReadLease, kv.ErrInvalidAuthToken, and as Range.
+// all of them. Errors: those of auth.State.CheckReadLease, kv.ErrInvalidAuthToken, and as Range.
 func (l *Leases) LeaseIDs(ctx context.Context) ([]int64, error) {
+	if err := l.r.Access.Confirm(ctx); err != nil {
+		return nil, err
+	}
 	leases := l.r.LeaseState()
 	all := leases.All()
 	err := l.r.Access.Check(ctx, func(s *auth.State, who auth.Identity) error {

@@ -2,6 +2,7 @@ package replica
 
 import (
 	"context"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -15,6 +16,7 @@ import (
 	"vigil/internal/kv"
 	"vigil/internal/member/raftnode"
 	"vigil/internal/member/replica/proposal"
+	"vigil/internal/state/auth"
 	"vigil/internal/state/cluster"
 	"vigil/internal/state/fsm"
 )
@@ -97,10 +99,14 @@ func (ms *Members) connected(members []cluster.Member, since time.Time) (n int) 
 }
 
 // AddMember adds a member that is reached at peer URLs, a learner if asked for, and returns it with all
-// members. Errors: kv.ErrMemberExists, kv.ErrPeerURLExists, kv.ErrTooManyLearners, kv.ErrNotEnoughStarted,
+// members. Errors of this and of all changes of the membership: those of access.Control.Admin, and those of a write. Others: kv.ErrMemberExists, kv.ErrPeerURLExists, kv.ErrTooManyLearners, kv.ErrNotEnoughStarted,
 // kv.ErrUnhealthy, and as Put.
 func (ms *Members) AddMember(ctx context.Context, peerURLs []string, learner bool) (cluster.Member, []cluster.Member, error) {
 	m := cluster.Member{PeerURLs: slices.Sorted(slices.Values(peerURLs)), Learner: learner}
+	who, err := ms.r.Access.Admin(ctx)
+	if err != nil {
+		return m, nil, err
+	}
 	members := ms.state.Load()
 	for added := time.Now().Unix(); ; added++ {
 		// A member that was added and removed within a second had the same id.
@@ -116,13 +122,17 @@ func (ms *Members) AddMember(ctx context.Context, peerURLs []string, learner boo
 		// The new member counts as not connected.
 		return m, nil, ms.logRejected("add", m.ID, kv.ErrUnhealthy)
 	}
-	all, err := ms.reconfigure(ctx, change)
+	all, err := ms.reconfigure(ctx, change, who)
 	return m, all, err
 }
 
 // RemoveMember removes a member and returns the others. Errors: kv.ErrMemberNotFound,
 // kv.ErrNotEnoughStarted, kv.ErrUnhealthy, and as Put.
 func (ms *Members) RemoveMember(ctx context.Context, id uint64) ([]cluster.Member, error) {
+	who, err := ms.r.Access.Admin(ctx)
+	if err != nil {
+		return nil, err
+	}
 	members := ms.state.Load()
 	m, known := members.Member(id)
 	change := ms.limited(cluster.Change{Op: cluster.Remove, Member: cluster.Member{ID: id}})
@@ -145,19 +155,69 @@ func (ms *Members) RemoveMember(ctx context.Context, id uint64) ([]cluster.Membe
 			ms.r.Leadership.takeOver(ctx)
 		}
 	}
-	return ms.reconfigure(ctx, change)
+	return ms.reconfigure(ctx, change, who)
 }
 
 // UpdateMember replaces the peer URLs of a member and returns all members. Errors: kv.ErrMemberNotFound,
 // kv.ErrPeerURLExists, and as Put.
 func (ms *Members) UpdateMember(ctx context.Context, id uint64, peerURLs []string) ([]cluster.Member, error) {
-	return ms.reconfigure(ctx, cluster.Change{Op: cluster.Update, Member: cluster.Member{ID: id, PeerURLs: slices.Sorted(slices.Values(peerURLs))}})
+	who, err := ms.r.Access.Admin(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return ms.reconfigure(ctx, cluster.Change{Op: cluster.Update, Member: cluster.Member{ID: id, PeerURLs: slices.Sorted(slices.Values(peerURLs))}}, who)
 }
 
 // PromoteMember makes a voter of a learner that is in sync, and returns all members. Only the leader
 // knows that: others return kv.ErrNotLeader. Other errors: kv.ErrMemberNotFound, kv.ErrNotLearner,
 // kv.ErrLearnerNotReady, kv.ErrNotEnoughStarted, and as Put.
 func (ms *Members) PromoteMember(ctx context.Context, id uint64) ([]cluster.Member, error) {
+	who, err := ms.r.Access.Admin(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return ms.promote(ctx, id, who)
+}
+
+// ServePromotion answers another member, whose client wants a learner promoted (calls.Promote): PromoteMember in the name of that
+// client. The payload is made by EncodePromotion.
+func (ms *Members) ServePromotion(ctx context.Context, payload []byte) error {
+	id, who, err := decodePromotion(payload)
+	if err != nil {
+		return err
+	}
+	_, err = ms.promote(ctx, id, who)
+	return err
+}
+
+// EncodePromotion returns the payload of a call for ServePromotion in the name of the caller: the id of the learner as u64, little
+// endian, and the identity, which older members do not know.
+func (ms *Members) EncodePromotion(ctx context.Context, id uint64) ([]byte, error) {
+	who, err := ms.r.Access.Admin(ctx)
+	if err != nil {
+		return nil, err
+	}
+	b := binary.LittleEndian.AppendUint64(nil, id)
+	if ms.state.Load().Level() < fsm.LevelRights {
+		return b, nil
+	}
+	return fsm.AppendIdentity(b, who), nil
+}
+
+func decodePromotion(payload []byte) (id uint64, who auth.Identity, err error) {
+	if len(payload) < 8 {
+		return 0, who, fmt.Errorf("replica: malformed call for a promotion of %d bytes", len(payload))
+	}
+	id = binary.LittleEndian.Uint64(payload)
+	if payload = payload[8:]; len(payload) > 0 {
+		if who, payload, err = fsm.ParseIdentity(payload); err == nil && len(payload) > 0 {
+			err = fmt.Errorf("replica: a call for a promotion has %d bytes too many", len(payload))
+		}
+	}
+	return id, who, err
+}
+
+func (ms *Members) promote(ctx context.Context, id uint64, who auth.Identity) ([]cluster.Member, error) {
 	progress, err := ms.r.node.Progress()
 	if err != nil {
 		return nil, kv.ErrStopped
@@ -182,7 +242,7 @@ func (ms *Members) PromoteMember(ctx context.Context, id uint64) ([]cluster.Memb
 	if err := ms.precheck(change); err != nil {
 		return nil, err
 	}
-	return ms.reconfigure(ctx, change)
+	return ms.reconfigure(ctx, change, who)
 }
 
 // limited returns a change with the limits of this member, which apply checks again.
@@ -243,9 +303,9 @@ func membershipError(err error) error {
 	return err
 }
 
-// reconfigure proposes a change of the membership and waits for its result. This member has one change under way at a time;
+// reconfigure proposes a change of the membership in the name of who and waits for its result. This member has one change under way at a time;
 // if two members propose one each, raft may drop one, which then times out.
-func (ms *Members) reconfigure(ctx context.Context, c cluster.Change) ([]cluster.Member, error) {
+func (ms *Members) reconfigure(ctx context.Context, c cluster.Change, who auth.Identity) ([]cluster.Member, error) {
 	begun := time.Now()
 	ctx, cancel := context.WithTimeout(ctx, ms.r.cfg.RequestTimeout)
 	defer cancel()
@@ -258,7 +318,7 @@ func (ms *Members) reconfigure(ctx context.Context, c cluster.Change) ([]cluster
 		return nil, kv.ErrStopped
 	}
 	for {
-		res, err := ms.proposeChange(ctx, c)
+		res, err := ms.proposeChange(ctx, c, who)
 		switch {
 		case errors.Is(err, raftnode.ErrStopped):
 			return nil, kv.ErrStopped
@@ -290,13 +350,13 @@ func (ms *Members) reconfigure(ctx context.Context, c cluster.Change) ([]cluster
 var opNames = map[cluster.ChangeOp]string{cluster.Add: "add", cluster.Remove: "remove", cluster.Update: "update", cluster.Promote: "promote"}
 
 // proposeChange proposes a change once.
-func (ms *Members) proposeChange(ctx context.Context, c cluster.Change) (fsm.Result, error) {
+func (ms *Members) proposeChange(ctx context.Context, c cluster.Change, who auth.Identity) (fsm.Result, error) {
 	change, err := ms.r.queue.Register()
 	if err != nil {
 		return fsm.Result{}, err
 	}
 	var cc *raftpb.ConfChangeV2
-	if cc, err = fsm.ConfChange(change.Header, c); err == nil {
+	if cc, err = fsm.ConfChange(change.Header, c, who); err == nil {
 		var term uint64
 		if term, err = ms.r.node.ProposeConfChange(cc); err == nil {
 			change.NoteProposed(term)
@@ -344,7 +404,11 @@ func (ms *Members) beAlone(ctx context.Context) error {
 			ms.forcing.Store(false)
 			return nil
 		}
-		if _, err := ms.reconfigure(ctx, next); err != nil {
+		who, err := ms.r.Access.Identity(kv.AsMember(ctx))
+		if err != nil {
+			return err
+		}
+		if _, err := ms.reconfigure(ctx, next, who); err != nil {
 			return err
 		}
 		ms.r.cfg.Logger.Warn("forced a change of the membership", slog.String("change", opNames[next.Op]), hexID("member-id", next.Member.ID))

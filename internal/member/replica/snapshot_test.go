@@ -14,6 +14,7 @@ import (
 
 	"vigil/internal/kv"
 	"vigil/internal/member/replica/transfer"
+	"vigil/internal/state/auth"
 	"vigil/internal/state/cluster"
 	"vigil/internal/state/fsm"
 	"vigil/internal/store/history"
@@ -156,7 +157,7 @@ func TestEmptyMemberJoins(t *testing.T) {
 	}
 	lead := g.leader()
 	m := cluster.Member{ID: 0x4444, PeerURLs: []string{"http://127.0.0.1:20004"}}
-	cc, err := fsm.ConfChange(fsm.GroupHeader{Proposer: lead.memberID, Sequence: 1}, cluster.Change{Op: cluster.Add, Member: m})
+	cc, err := fsm.ConfChange(fsm.GroupHeader{Proposer: lead.memberID, Sequence: 1}, cluster.Change{Op: cluster.Add, Member: m}, auth.Identity{})
 	if err != nil {
 		t.Fatal(err)
 	}

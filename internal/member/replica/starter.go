@@ -13,6 +13,7 @@ import (
 	"vigil/internal/member/replica/gets"
 	"vigil/internal/member/replica/proposal"
 	"vigil/internal/member/replica/timing"
+	"vigil/internal/state/auth"
 	"vigil/internal/state/fsm"
 )
 
@@ -60,7 +61,7 @@ func (s *Starter) Renew(id int64) (ttl int64, ok bool) {
 	if s.r.Access.AuthEnabled() {
 		return 0, false
 	}
-	return s.r.lessor.RenewNow(id)
+	return s.r.lessor.RenewNow(auth.Identity{}, id)
 }
 
 // grant is the tag of a lease that was started: if its id was chosen here and is in use, another is chosen.

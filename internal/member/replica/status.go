@@ -9,6 +9,7 @@ import (
 	"vigil/internal/member/replica/access"
 	"vigil/internal/member/replica/timing"
 	"vigil/internal/member/replica/transfer"
+	"vigil/internal/state/auth"
 	"vigil/internal/state/cluster"
 	"vigil/internal/store/history"
 	"vigil/internal/store/mvcc"
@@ -69,6 +70,14 @@ func (r *Replica) Applied() uint64 { return r.applied.Load() }
 // LeadTerm returns the term in which this member leads, 0 if it does not lead.
 func (r *Replica) LeadTerm() uint64 { return r.node.LeadTerm() }
 
+// Forsaken reports whether the cluster has had no leader for so long that none is about to be elected, as far as this member knows,
+// and the member has applied all that it knows to be committed.
+func (r *Replica) Forsaken() bool {
+	st := r.node.Status()
+	return st.Lead == 0 && !st.LeadLost.IsZero() && time.Since(st.LeadLost) > time.Duration(r.cfg.ElectionTicks)*r.cfg.TickInterval &&
+		r.applied.Load() >= st.Committed
+}
+
 // Header says who answers now. It does not allocate.
 func (r *Replica) Header() kv.Header {
 	return kv.Header{
@@ -81,6 +90,9 @@ func (r *Replica) Header() kv.Header {
 
 // Membership returns the membership as of the applied position.
 func (r *Replica) Membership() *cluster.State { return r.Members.state.Load() }
+
+// AuthState returns users and roles as of the applied position.
+func (r *Replica) AuthState() *auth.State { return r.Access.AuthState() }
 
 // Untrusted reports whether this member must not serve because its data differ from those of the others, and returns a
 // channel that is closed when that changes.

@@ -7,12 +7,15 @@ import (
 	"vigil/internal/kv"
 )
 
-// Identity is the user of a request. The zero value is none.
+// Identity is in whose name a request is made. The zero value is nobody.
 type Identity struct {
 	// User is the name of the user, which may not exist.
 	User string
 	// Revision is the auth revision at which the user was identified.
 	Revision uint64
+	// Member is set for a request that a member of the cluster makes by itself. It has no user. It may do what requires the role root,
+	// and has no right to keys.
+	Member bool
 }
 
 // Keys returns the keys that are attached to a lease, in any order; none if there is no such lease.
@@ -21,7 +24,7 @@ type Keys func(lease int64) iter.Seq[string]
 // CheckAdmin returns why an identity may not do what requires the role root. Errors: kv.ErrUserEmpty,
 // kv.ErrUserNotFound, kv.ErrAuthOldRevision, kv.ErrPermissionDenied.
 func (s *State) CheckAdmin(id Identity) error {
-	if !s.enabled {
+	if !s.enabled || id.Member {
 		return nil
 	}
 	a := s.users[id.User]
@@ -34,6 +37,21 @@ func (s *State) CheckAdmin(id Identity) error {
 		return kv.ErrAuthOldRevision
 	case !a.root:
 		return kv.ErrPermissionDenied
+	}
+	return nil
+}
+
+// CheckUser returns why an identity may not do what every user may. As in etcd, a certificate may name a user that does not
+// exist; such an identity is valid until users or roles change. Errors: kv.ErrUserEmpty, kv.ErrAuthOldRevision.
+func (s *State) CheckUser(id Identity) error {
+	if !s.enabled || id.Member {
+		return nil
+	}
+	switch known := s.users[id.User] != nil; {
+	case id.Revision == 0:
+		return kv.ErrUserEmpty
+	case known && !s.IsCurrent(id), !known && id.Revision < s.revision:
+		return kv.ErrAuthOldRevision
 	}
 	return nil
 }
@@ -131,8 +149,16 @@ func (s *State) op(id Identity, op *kv.Op, keys Keys) error {
 	return nil // an operation that does nothing
 }
 
-// CheckWriteLease returns why an identity may not revoke a lease or keep it alive: it must be allowed to write every
-// attached key. Errors: as CheckRead.
+// CheckEndLease returns why an identity may not revoke a lease or keep it alive. Errors: those of CheckUser and CheckWriteLease.
+func (s *State) CheckEndLease(id Identity, lease int64, keys Keys) error {
+	if err := s.CheckUser(id); err != nil {
+		return err
+	}
+	return s.CheckWriteLease(id, lease, keys)
+}
+
+// CheckWriteLease returns why an identity may not attach a key to a lease: it must be allowed to write every attached key.
+// Errors: as CheckRead.
 func (s *State) CheckWriteLease(id Identity, lease int64, keys Keys) error {
 	return s.lease(id, lease, keys, s.CheckWrite)
 }

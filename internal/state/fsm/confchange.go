@@ -9,20 +9,23 @@ import (
 	"go.etcd.io/raft/v3/tracker"
 	"google.golang.org/protobuf/proto"
 
+	"vigil/internal/state/auth"
 	"vigil/internal/state/cluster"
 )
 
 // A configuration change is an entry of its own type in raft. Its context is the change of the membership: the header of
 // a group of one, then op u8, member id u64, member record. If op has the bit opLimits, the limits of the proposer are
-// before the record: strict u8, most learners u32. Numbers are big endian.
+// before the record: strict u8, most learners u32. Numbers are big endian. If op has the bit opIdentity, the identity of the
+// proposer is before the record as AppendIdentity writes it.
 const (
 	opLimits       = 0x80
+	opIdentity     = 0x40
 	confLimitsSize = 1 + 4
 )
 
-// ConfChange returns the configuration change for c, which is one of Add, Remove, Update and Promote. h identifies it
-// like a group, so that its proposer finds the outcome.
-func ConfChange(h GroupHeader, c cluster.Change) (*raftpb.ConfChangeV2, error) {
+// ConfChange returns the configuration change for c, which is one of Add, Remove, Update and Promote, and is made in the name of
+// who. h identifies it like a group, so that its proposer finds the outcome.
+func ConfChange(h GroupHeader, c cluster.Change, who auth.Identity) (*raftpb.ConfChangeV2, error) {
 	var typ raftpb.ConfChangeType
 	switch c.Op {
 	case cluster.Add:
@@ -45,6 +48,9 @@ func ConfChange(h GroupHeader, c cluster.Change) (*raftpb.ConfChangeV2, error) {
 	if c.Strict || c.MaxLearners > 0 {
 		op |= opLimits
 	}
+	if who != (auth.Identity{}) {
+		op |= opIdentity
+	}
 	ctx = append(ctx, op)
 	ctx = append(ctx, cluster.Record{ID: c.Member.ID}.Key()...)
 	if op&opLimits != 0 {
@@ -54,6 +60,9 @@ func ConfChange(h GroupHeader, c cluster.Change) (*raftpb.ConfChangeV2, error) {
 		}
 		ctx = append(ctx, strict)
 		ctx = binary.BigEndian.AppendUint32(ctx, c.MaxLearners)
+	}
+	if op&opIdentity != 0 {
+		ctx = AppendIdentity(ctx, who)
 	}
 	ctx = append(ctx, cluster.EncodeMember(c.Member)...)
 	PutHeader(ctx, h)
@@ -72,18 +81,18 @@ func (e *Entry) openConfChange() (err error) {
 	if len(e.conf.GetContext()) == 0 {
 		return nil // raft's own, to leave a joint configuration
 	}
-	if e.header, e.change, err = parseConfChange(e.conf.GetContext()); err != nil {
+	if e.header, e.change, e.who, err = parseConfChange(e.conf.GetContext()); err != nil {
 		return err
 	}
-	want, err := ConfChange(e.header, e.change)
+	want, err := ConfChange(e.header, e.change, e.who)
 	if err != nil || !proto.Equal(want, e.conf) {
 		return fmt.Errorf("%w: a configuration change that does not match its context", ErrFormat)
 	}
 	return nil
 }
 
-// applyConfChange applies a configuration change. A change that the membership or raft's configuration rejects is not
-// passed to raft, which would panic on some changes.
+// applyConfChange applies a configuration change. A change that its proposer may not make, or that the membership or raft's
+// configuration rejects, is not passed to raft, which would panic on some changes: for raft the entry is an empty one.
 func (e *Entry) applyConfChange() (*Outcome, error) {
 	m := e.m
 	conf, refusal := nextConf(m.conf, e.conf)
@@ -95,6 +104,9 @@ func (e *Entry) applyConfChange() (*Outcome, error) {
 		next, rec, err := m.members.Change(e.change)
 		if err == nil {
 			err = refusal
+		}
+		if denied := m.refusedChange(e.who); denied != nil {
+			err = denied
 		}
 		if err != nil {
 			e.outcome = Outcome{Result: Result{Err: err}}
@@ -132,28 +144,33 @@ func nextConf(conf *raftpb.ConfState, cc *raftpb.ConfChangeV2) (*raftpb.ConfStat
 	return changer.Tracker.ConfState(), nil
 }
 
-func parseConfChange(ctx []byte) (GroupHeader, cluster.Change, error) {
+func parseConfChange(ctx []byte) (h GroupHeader, c cluster.Change, who auth.Identity, err error) {
 	bad := fmt.Errorf("%w: context of a configuration change", ErrFormat)
-	h, err := ParseHeader(ctx)
-	if err != nil {
-		return h, cluster.Change{}, err
+	if h, err = ParseHeader(ctx); err != nil {
+		return h, c, who, err
 	}
 	if h.Count != 1 || len(ctx) < HeaderSize+1+8 {
-		return h, cluster.Change{}, bad
+		return h, c, who, bad
 	}
 	ctx = ctx[HeaderSize:]
-	c := cluster.Change{Op: cluster.ChangeOp(ctx[0] &^ opLimits)}
-	limits, id := ctx[0]&opLimits != 0, binary.BigEndian.Uint64(ctx[1:])
+	op := ctx[0]
+	c.Op = cluster.ChangeOp(op &^ (opLimits | opIdentity))
+	id := binary.BigEndian.Uint64(ctx[1:])
 	ctx = ctx[1+8:]
-	if limits {
+	if op&opLimits != 0 {
 		if len(ctx) < confLimitsSize || ctx[0] > 1 {
-			return h, cluster.Change{}, bad
+			return h, c, who, bad
 		}
 		c.Strict, c.MaxLearners = ctx[0] == 1, binary.BigEndian.Uint32(ctx[1:])
 		ctx = ctx[confLimitsSize:]
 	}
-	if c.Member, err = cluster.DecodeMember(id, ctx); err != nil {
-		return h, cluster.Change{}, bad
+	if op&opIdentity != 0 {
+		if who, ctx, err = ParseIdentity(ctx); err != nil {
+			return h, c, who, bad
+		}
 	}
-	return h, c, nil
+	if c.Member, err = cluster.DecodeMember(id, ctx); err != nil {
+		return h, c, who, bad
+	}
+	return h, c, who, nil
 }

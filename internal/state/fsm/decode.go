@@ -5,7 +5,6 @@ import (
 	"fmt"
 
 	"vigil/internal/kv"
-	"vigil/internal/state/auth"
 	"vigil/internal/state/cluster"
 )
 
@@ -71,14 +70,9 @@ func (d *Decoder) Next() (*Request, error) {
 	kind, flags := Kind(d.b[4]), d.b[5]
 	d.b = d.b[requestHead : 4+n]
 	d.req = Request{}
-	if flags&^flagIdentity != 0 {
-		return nil, fmt.Errorf("%w: request flags %x", ErrFormat, flags)
-	}
-	if flags&flagIdentity != 0 {
-		d.req.Identity = auth.Identity{User: string(d.bytes()), Revision: d.uvarint()}
-		if d.req.Identity == (auth.Identity{}) {
-			return nil, fmt.Errorf("%w: empty identity", ErrFormat)
-		}
+	var err error
+	if d.req.Identity, err = d.readIdentity(flags); err != nil {
+		return nil, err
 	}
 	switch kind {
 	case KindPut:

@@ -7,7 +7,6 @@ import (
 	"math"
 
 	"vigil/internal/kv"
-	"vigil/internal/state/auth"
 	"vigil/internal/state/cluster"
 )
 
@@ -18,7 +17,7 @@ import (
 //	group    magic "VG" | version u8 = 1 | reserved u8 = 0 | count u32
 //	         proposer u64 | sequence u64
 //	         count requests
-//	request  length u32 of what follows | kind u8 | flags u8: 1 identity
+//	request  length u32 of what follows | kind u8 | flags u8: 1 user, 2 a member makes the request
 //	         [ user bytes | auth revision uvarint ]
 //	         body
 //	put      flags u8: 1 prev_kv, 2 ignore_value, 4 ignore_lease | lease varint | key bytes | value bytes
@@ -55,7 +54,8 @@ const (
 )
 
 const (
-	flagIdentity = 1 << 0
+	flagUser   = 1 << 0
+	flagMember = 1 << 1
 
 	flagPrevKV      = 1 << 0
 	flagIgnoreValue = 1 << 1
@@ -98,11 +98,8 @@ func AppendRequest(dst []byte, r *Request) ([]byte, error) {
 	start := len(dst)
 	kind := r.Kind()
 	b := append(dst, 0, 0, 0, 0, byte(kind), 0)
-	if r.Identity != (auth.Identity{}) {
-		b[start+5] = flagIdentity
-		b = appendBytes(b, r.Identity.User)
-		b = binary.AppendUvarint(b, r.Identity.Revision)
-	}
+	b[start+5] = identityFlags(r.Identity)
+	b = appendUser(b, r.Identity)
 	switch kind {
 	case KindPut:
 		b = appendPut(b, r.Put)

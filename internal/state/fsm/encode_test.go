@@ -75,6 +75,7 @@ func TestGolden(t *testing.T) {
 		"delete":   {DeleteRange: &kv.DeleteRangeRequest{Key: []byte("a"), End: []byte("b"), PrevKV: true}},
 		"compact":  {Compact: &kv.CompactRequest{Revision: 300, Physical: true}},
 		"identity": {Identity: auth.Identity{User: "root", Revision: 7}, Put: &kv.PutRequest{Key: []byte("k")}},
+		"member":   {Identity: auth.Identity{Member: true}, Compact: &kv.CompactRequest{Revision: 300}},
 		"alarm":    {Alarm: &kv.AlarmChange{Alarm: kv.Alarm{MemberID: 0x8e9e05c52164694d, Type: kv.AlarmNoSpace}}},
 		"disarm":   {Alarm: &kv.AlarmChange{Alarm: kv.Alarm{MemberID: 1, Type: kv.AlarmCorrupt}, Clear: true}},
 		"down":     {Version: &kv.VersionChange{Op: kv.DowngradeBegin, Version: kv.Version{Major: 3, Minor: 6}}},
@@ -189,7 +190,9 @@ func TestDecoderRefuses(t *testing.T) {
 		"count huge":     func(b []byte) []byte { b[7] = 0xff; return b },
 		"length":         func(b []byte) []byte { b[HeaderSize]++; return b },
 		"kind":           func(b []byte) []byte { b[HeaderSize+4] = 63; return b },
-		"flags":          func(b []byte) []byte { b[HeaderSize+5] = 2; return b },
+		"flags":          func(b []byte) []byte { b[HeaderSize+5] = 4; return b },
+		"two identities": func(b []byte) []byte { b[HeaderSize+5] = 3; return b },
+		"no identity":    func(b []byte) []byte { b[HeaderSize+5] = 1; return b },
 		"put flags":      func(b []byte) []byte { b[HeaderSize+6] = 8; return b },
 		"trailing":       func(b []byte) []byte { return append(b, 0) },
 		"empty":          func(b []byte) []byte { return nil },
@@ -300,8 +303,11 @@ func (g generator) ops(depth int) []kv.Op {
 
 func (g generator) request() *Request {
 	r := &Request{}
-	if g.bool() {
+	switch g.IntN(4) {
+	case 0:
 		r.Identity = auth.Identity{User: string(g.bytes()), Revision: g.Uint64N(1 << 40)}
+	case 1:
+		r.Identity.Member = true
 	}
 	switch g.IntN(13) {
 	case 12:

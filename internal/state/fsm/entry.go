@@ -7,6 +7,7 @@ import (
 	"go.etcd.io/raft/v3/raftpb"
 
 	"vigil/internal/kv"
+	"vigil/internal/state/auth"
 	"vigil/internal/state/cluster"
 	"vigil/internal/store/history"
 	"vigil/internal/store/mvcc"
@@ -22,6 +23,8 @@ type Entry struct {
 	// conf and change are a configuration change, for raft and for the membership.
 	conf   *raftpb.ConfChangeV2
 	change cluster.Change
+	// who has proposed the configuration change.
+	who auth.Identity
 	// request is the next request, nil if it is not decoded yet.
 	request *Request
 	// fresh is set while the batch contains no request of this entry.

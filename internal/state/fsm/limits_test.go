@@ -10,6 +10,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"vigil/internal/kv"
+	"vigil/internal/state/auth"
 	"vigil/internal/state/cluster"
 	"vigil/internal/store/mvcc"
 )
@@ -203,7 +204,7 @@ func TestMemberURLLimits(t *testing.T) {
 		{urls(1, cluster.MaxPeerURLBytes), false}, {urls(1, cluster.MaxPeerURLBytes+1), true},
 	} {
 		m := cluster.Member{ID: uint64(100 + i), PeerURLs: c.urls, Learner: true}
-		cc, err := ConfChange(GroupHeader{Proposer: 7, Sequence: uint64(i)}, cluster.Change{Op: cluster.Add, Member: m})
+		cc, err := ConfChange(GroupHeader{Proposer: 7, Sequence: uint64(i)}, cluster.Change{Op: cluster.Add, Member: m}, auth.Identity{})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -217,7 +218,7 @@ func TestMemberURLLimits(t *testing.T) {
 		}
 		b.commit()
 		if !c.refused {
-			cc, err := ConfChange(GroupHeader{Proposer: 7}, cluster.Change{Op: cluster.Remove, Member: m})
+			cc, err := ConfChange(GroupHeader{Proposer: 7}, cluster.Change{Op: cluster.Remove, Member: m}, auth.Identity{})
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -17,6 +17,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"vigil/internal/kv"
+	"vigil/internal/state/auth"
 	"vigil/internal/state/cluster"
 	"vigil/internal/store/history"
 	"vigil/internal/vfs/memfs"
@@ -180,7 +181,7 @@ func note(seen map[string]bool, typ raftpb.EntryType, data []byte, out outcome) 
 	if typ == raftpb.EntryConfChangeV2 {
 		var cc raftpb.ConfChangeV2
 		if proto.Unmarshal(data, &cc) == nil && out.ConfChange != nil {
-			if _, c, err := parseConfChange(cc.GetContext()); err == nil {
+			if _, c, _, err := parseConfChange(cc.GetContext()); err == nil {
 				seen[fmt.Sprintf("membership %d", c.Op)] = true
 			}
 		}
@@ -248,7 +249,7 @@ func (r *recorder) group(reqs ...*Request) {
 }
 
 func (r *recorder) change(c cluster.Change) {
-	cc, err := ConfChange(GroupHeader{Proposer: 7, Sequence: r.index}, c)
+	cc, err := ConfChange(GroupHeader{Proposer: 7, Sequence: r.index}, c, auth.Identity{})
 	if err != nil {
 		r.t.Fatal(err)
 	}

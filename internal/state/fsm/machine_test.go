@@ -12,6 +12,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"vigil/internal/kv"
+	"vigil/internal/state/auth"
 	"vigil/internal/state/cluster"
 	"vigil/internal/store/history"
 	"vigil/internal/store/mvcc"
@@ -226,7 +227,7 @@ func TestConfChanges(t *testing.T) {
 	b := newBox(t)
 	change := func(c cluster.Change) (outcome, *raftpb.ConfChangeV2) {
 		t.Helper()
-		cc, err := ConfChange(GroupHeader{Proposer: 1, Sequence: 2}, c)
+		cc, err := ConfChange(GroupHeader{Proposer: 1, Sequence: 2}, c, auth.Identity{})
 		if err != nil {
 			t.Fatal(err)
 		}

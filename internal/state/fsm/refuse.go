@@ -15,14 +15,16 @@ import (
 //	alarm, version                         Machine.changeAlarm, changeVersion
 //	times of revisions                     timeline.State.Add
 //	users and roles, tokens                auth.State.Change, auth.State.CheckAuthenticate
-//	membership                             cluster.State.Change, and raft's configuration by nextConf
+//
+// A change of the membership is an entry of its own: refusedChange judges its identity, then cluster.State.Change and, for raft's
+// configuration, nextConf.
 func (m *Machine) refusal(proposer uint64, r *Request) error {
 	if len(m.alarms) > 0 {
 		if err := refusedByAlarm(m.alarms, proposer, r); err != nil {
 			return err
 		}
 	}
-	if err := Authorize(m.auth.state, r.Identity, r, m.auth.keys); err != nil {
+	if err := m.authorize(r); err != nil {
 		return err
 	}
 	// Requests of a leader are valid only in its term.
@@ -54,10 +56,36 @@ func refusedByAlarm(alarms []kv.Alarm, proposer uint64, r *Request) error {
 	return nil
 }
 
-// Authorize returns why an identity may not make a request. Requests of members, and requests without keys that are for
-// root or for every user, were checked before they were proposed if necessary.
+// authorize returns why the identity of a request may not make it. Members of an older version do not judge all requests: with
+// them in the cluster, this member does not either.
+func (m *Machine) authorize(r *Request) error {
+	switch {
+	case !m.auth.state.Enabled(), m.members.Level() < LevelRights && !r.alwaysJudged():
+		return nil
+	}
+	return Authorize(m.auth.state, r.Identity, r, m.auth.keys)
+}
+
+// alwaysJudged reports whether r is judged below LevelRights too.
+func (r *Request) alwaysJudged() bool {
+	switch r.Kind() {
+	case KindCompact, KindLeaseGrant, KindAlarm, KindVersion:
+		return false
+	}
+	return true
+}
+
+// refusedChange returns why a change of the membership is not allowed to its proposer.
+func (m *Machine) refusedChange(who auth.Identity) error {
+	if m.members.Level() < LevelRights {
+		return nil
+	}
+	return m.auth.state.CheckAdmin(who)
+}
+
+// Authorize returns why an identity may not make a request. It knows every kind: what it does not know is denied.
 func Authorize(s *auth.State, id auth.Identity, r *Request, keys auth.Keys) error {
-	if !s.Enabled() {
+	if !s.Enabled() || !r.NeedsIdentity() {
 		return nil
 	}
 	switch r.Kind() {
@@ -67,18 +95,12 @@ func Authorize(s *auth.State, id auth.Identity, r *Request, keys auth.Keys) erro
 		return s.CheckDeleteRange(id, r.DeleteRange)
 	case KindTxn:
 		return s.CheckTxn(id, r.Txn, keys)
+	case KindLeaseGrant:
+		return s.CheckUser(id)
 	case KindLeaseRevoke:
-		if id == (auth.Identity{}) {
-			return kv.ErrUserEmpty
-		}
-		return s.CheckWriteLease(id, r.LeaseRevoke.ID, keys)
-	case KindAuth:
-		if r.NeedsIdentity() {
-			return s.CheckAdmin(id)
-		}
-		return nil
-	case KindCompact, KindLeaseGrant, KindLeaseCheckpoint, KindLeaseExpire, KindAttributes, KindAlarm, KindVersion, KindTime:
-		return nil
+		return s.CheckEndLease(id, r.LeaseRevoke.ID, keys)
+	case KindCompact, KindAlarm, KindVersion, KindAuth:
+		return s.CheckAdmin(id)
 	}
 	return kv.ErrPermissionDenied
 }

@@ -38,7 +38,7 @@ const (
 
 // Level identifies the kinds and fields of requests that this program knows. It increases by one with each version that
 // adds some; these are proposed only when cluster.State.Level has reached it, so that members can be upgraded one by one.
-const Level uint64 = 3
+const Level uint64 = 4
 
 // LevelAuth is the first level with users and roles.
 const LevelAuth uint64 = 2
@@ -55,9 +55,14 @@ const LevelTokensEnd uint64 = 3
 // LevelVersionSetChecked is the first level at which kv.VersionSet is checked when it is applied: members of an older version do not.
 const LevelVersionSetChecked uint64 = 3
 
+// LevelRights is the first level at which every request that a client can cause is judged when it is applied, by the identity
+// in it: compactions, leases, alarms, downgrades and changes of the membership too. Members of an older version propose these
+// without an identity.
+const LevelRights uint64 = 4
+
 // Request is one request of a group: exactly one of the pointers is set.
 type Request struct {
-	// Identity is the user of the request; zero for none.
+	// Identity is in whose name the request is made; zero for nobody.
 	Identity    auth.Identity
 	Put         *kv.PutRequest
 	DeleteRange *kv.DeleteRangeRequest
@@ -114,16 +119,19 @@ func (r *Request) Kind() Kind {
 	return 0
 }
 
-// NeedsIdentity reports whether apply uses the identity of r.
+// NeedsIdentity reports whether apply judges r by its identity. The others are those that no client can cause, which members
+// propose by themselves, and tokens.
 func (r *Request) NeedsIdentity() bool {
 	switch r.Kind() {
-	case KindPut, KindDeleteRange, KindTxn, KindLeaseRevoke:
-		return true
+	case KindLeaseCheckpoint, KindLeaseExpire, KindAttributes, KindTime:
+		return false
+	case KindVersion:
+		return r.Version.Op != kv.VersionSet
 	case KindAuth:
 		// Of Authenticate the password was verified; TokensEnd is of the leader.
 		return r.Auth.Op != kv.Authenticate && r.Auth.Op != kv.TokensEnd
 	}
-	return false
+	return true
 }
 
 // GroupHeader is the header of a group.

@@ -8,8 +8,12 @@
 //  1. While auth is enabled no read is answered by permissions that are older than the data: Restrict is called before the
 //     batch that changed them can be read, and Read fails if they changed during the read. A read during which auth is enabled
 //     is repeated with it.
-//  2. A request is proposed only if this member, after it has caught up, would not reject it. Apply decides again.
-//  3. A password takes as long to compare for an unknown user as for a known one.
+//  2. A request is proposed in the name of its caller, and only if this member, after it has caught up, would not reject it.
+//     Apply decides again.
+//  3. A call that is not proposed is decided after this member has applied all changes of rights that any member had applied when
+//     the call began. Two kinds of calls are decided by what is applied here, as in etcd: those whose answer is as old as the
+//     rights (serializable reads, watchers, the status of this member), and those for which Confirm finds no leader to ask.
+//  4. A password takes as long to compare for an unknown user as for a known one.
 package access
 
 import (
@@ -41,6 +45,9 @@ type Pipeline interface {
 	Applied() uint64
 	// Linearize waits until the member has applied everything that any member had applied at the time of the call.
 	Linearize(context.Context) error
+	// Forsaken reports whether the cluster has had no leader for so long that none is about to be elected, as far as this member
+	// knows, and the member has applied all that it knows to be committed.
+	Forsaken() bool
 	// Propose proposes a request and waits for its result.
 	Propose(context.Context, *fsm.Request) (fsm.Result, error)
 	// LeadTerm returns the term in which this member leads, 0 if it does not lead.
@@ -122,6 +129,19 @@ func (c *Control) AuthChanged() <-chan struct{} {
 	return c.mu.changed
 }
 
+// Confirm waits until this member knows the rights that any member knew at the time of the call. Without a leader that cannot be
+// known: then the rights here count, as in etcd, so that the last member of a cluster can be backed up. Errors: those of Linearize.
+func (c *Control) Confirm(ctx context.Context) error {
+	if c.pipe.Forsaken() {
+		return nil
+	}
+	err := c.pipe.Linearize(ctx)
+	if err != nil && ctx.Err() == nil && c.pipe.Forsaken() {
+		return nil
+	}
+	return err
+}
+
 // Check checks a rule for the caller, by what is applied here. Errors: those of the rule, kv.ErrUserEmpty,
 // kv.ErrInvalidAuthToken, and those of Linearize.
 func (c *Control) Check(ctx context.Context, rule func(*auth.State, auth.Identity) error) error {
@@ -139,22 +159,64 @@ func (c *Control) check(ctx context.Context, rule func(*auth.State, caller) erro
 		return nil
 	}
 	who, err := c.identify(ctx)
-	if err != nil || who.member {
+	if err != nil || who.Member {
 		return err
 	}
 	return rule(state, who)
 }
 
-// RequireUser returns an error if the caller is not an identified user. Errors: as Check.
-func (c *Control) RequireUser(ctx context.Context) error {
+// CheckUser returns an error if the caller is not an identified user, by what is applied here. Errors: as Check.
+func (c *Control) CheckUser(ctx context.Context) error {
 	return c.Check(ctx, func(*auth.State, auth.Identity) error { return nil })
 }
 
-// RequireAdmin returns an error if the caller does not have the role root. Errors: those of auth.State.CheckAdmin,
-// kv.ErrInvalidAuthToken, and those of Linearize.
-func (c *Control) RequireAdmin(ctx context.Context) error {
-	return c.check(ctx, func(s *auth.State, who caller) error { return s.CheckAdmin(who.Identity) })
+// RequireUser is CheckUser after Confirm.
+func (c *Control) RequireUser(ctx context.Context) error {
+	if err := c.Confirm(ctx); err != nil {
+		return err
+	}
+	return c.CheckUser(ctx)
 }
+
+// RequireAdmin returns an error if the caller does not have the role root. Errors: those of auth.State.CheckAdmin,
+// kv.ErrInvalidAuthToken, and those of Confirm.
+func (c *Control) RequireAdmin(ctx context.Context) error {
+	_, err := c.Admin(ctx)
+	return err
+}
+
+// Admin is RequireAdmin, and returns the identity of the caller, nobody if auth is disabled.
+func (c *Control) Admin(ctx context.Context) (auth.Identity, error) {
+	if err := c.Confirm(ctx); err != nil {
+		return auth.Identity{}, err
+	}
+	return c.named(ctx, (*auth.State).CheckAdmin)
+}
+
+// Identity returns the identity of the caller, nobody if auth is disabled here. Errors: kv.ErrInvalidAuthToken, and those of
+// Linearize.
+func (c *Control) Identity(ctx context.Context) (auth.Identity, error) {
+	return c.named(ctx, func(*auth.State, auth.Identity) error { return nil })
+}
+
+// named returns the identity of the caller, nobody if auth is disabled here, if a rule allows it.
+func (c *Control) named(ctx context.Context, rule func(*auth.State, auth.Identity) error) (auth.Identity, error) {
+	state := c.state.Load()
+	if !state.Enabled() {
+		return auth.Identity{}, nil
+	}
+	who, err := c.identify(ctx)
+	if err != nil {
+		return auth.Identity{}, err
+	}
+	if who.Member && c.pipe.Membership().Level() < fsm.LevelRights {
+		return auth.Identity{}, nil // older members do not know it
+	}
+	return who.Identity, rule(state, who.Identity)
+}
+
+// AuthState returns users and roles as far as this member may show data.
+func (c *Control) AuthState() *auth.State { return c.state.Load() }
 
 // MayWatch returns an error if the caller that opened a stream may not watch [key, end) now. Errors: those of
 // auth.State.CheckRead, kv.ErrInvalidAuthToken, and those of Linearize.
@@ -179,7 +241,7 @@ func Read[T interface{ Abandon() }](ctx context.Context, c *Control, allowed fun
 	if err != nil {
 		return res, err
 	}
-	if who.member {
+	if who.Member {
 		return read()
 	}
 	if err := allowed(state, who.Identity); err != nil {
@@ -209,13 +271,7 @@ func (c *Control) Proposer(ctx context.Context, req *fsm.Request) (auth.Identity
 }
 
 func (c *Control) mayPropose(ctx context.Context, req *fsm.Request) (auth.Identity, error) {
-	state := c.state.Load()
-	if !state.Enabled() {
-		return auth.Identity{}, nil
-	}
-	who, err := c.identify(ctx)
-	if err != nil {
-		return auth.Identity{}, err
-	}
-	return who.Identity, fsm.Authorize(state, who.Identity, req, c.pipe.LeaseState().Each)
+	return c.named(ctx, func(s *auth.State, id auth.Identity) error {
+		return fsm.Authorize(s, id, req, c.pipe.LeaseState().Each)
+	})
 }

@@ -11,8 +11,8 @@ import (
 // caller is the client of a call, by its credentials.
 type caller struct {
 	auth.Identity
-	// known: the credentials identify a user. member: the caller is this member itself.
-	known, member bool
+	// known: the credentials identify a user, or the caller is this member itself.
+	known bool
 }
 
 // identify evaluates the credentials of a call. Errors: kv.ErrInvalidAuthToken, and those of Linearize.
@@ -22,7 +22,7 @@ func (c *Control) identify(ctx context.Context) (who caller, err error) {
 	case cred == nil:
 		return who, nil
 	case cred.Member:
-		return caller{known: true, member: true}, nil
+		return caller{Identity: auth.Identity{Member: true}, known: true}, nil
 	case cred.HasToken:
 		return c.identifyToken(ctx, cred)
 	case cred.HasCertificate:

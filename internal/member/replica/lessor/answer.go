@@ -8,15 +8,16 @@ import (
 	"vigil/internal/kv"
 	"vigil/internal/member/calls"
 	"vigil/internal/member/raftnode"
+	"vigil/internal/state/auth"
 	"vigil/internal/state/fsm"
 )
 
-// Ask asks the leader about a lease, and repeats that until there is an answer. The leader may be this member. Errors:
-// kv.ErrLeaseNotFound, kv.ErrNoLeader, kv.ErrStopped, that of ctx, those of a rejected request and of
+// Ask asks the leader about a lease in the name of who, and repeats that until there is an answer. The leader may be this member. It
+// decides whether who may ask. Errors: kv.ErrLeaseNotFound, those of auth.State.CheckEndLease, kv.ErrNoLeader, kv.ErrStopped, that of ctx, those of a rejected request and of
 // Pipeline.TimeoutCause.
-func (l *Lessor) Ask(ctx context.Context, op Op, id int64) (Answer, error) {
+func (l *Lessor) Ask(ctx context.Context, who auth.Identity, op Op, id int64) (Answer, error) {
 	if op == Renew {
-		if ttl, ok := l.RenewNow(id); ok {
+		if ttl, ok := l.RenewNow(who, id); ok {
 			return Answer{TTL: ttl}, nil
 		}
 	}
@@ -35,12 +36,12 @@ func (l *Lessor) Ask(ctx context.Context, op Op, id int64) (Answer, error) {
 		attempt, end := l.whileLeads(limited, leader)
 		switch {
 		case leader == l.o.MemberID:
-			a, err = l.answerAsLeader(attempt, op, id)
+			a, err = l.answerAsLeader(attempt, who, op, id)
 		case leader != 0 && l.o.Calls != nil:
-			a, err = l.askLeader(attempt, leader, op, id)
+			a, err = l.askLeader(attempt, leader, who, op, id)
 		}
 		end()
-		if err == nil || errors.Is(err, kv.ErrLeaseNotFound) || errors.Is(err, kv.ErrStopped) || limited.Err() == nil && rejected(err) {
+		if err == nil || errors.Is(err, kv.ErrLeaseNotFound) || errors.Is(err, kv.ErrStopped) || denied(err) || limited.Err() == nil && rejected(err) {
 			return a, err
 		}
 		select {
@@ -77,8 +78,12 @@ func (l *Lessor) whileLeads(ctx context.Context, leader uint64) (_ context.Conte
 	return ctx, cancel
 }
 
-func (l *Lessor) askLeader(ctx context.Context, leader uint64, op Op, id int64) (Answer, error) {
-	b, err := l.o.Calls.Call(ctx, leader, calls.Lease, encodeCall(op, id))
+func (l *Lessor) askLeader(ctx context.Context, leader uint64, who auth.Identity, op Op, id int64) (Answer, error) {
+	question := encodeCall(op, id)
+	if who != (auth.Identity{}) && l.o.Pipeline.Membership().Level() >= fsm.LevelRights {
+		question = fsm.AppendIdentity(question, who)
+	}
+	b, err := l.o.Calls.Call(ctx, leader, calls.Lease, question)
 	if err != nil {
 		return Answer{}, err
 	}
@@ -87,30 +92,30 @@ func (l *Lessor) askLeader(ctx context.Context, leader uint64, op Op, id int64) 
 
 // ServeCall answers another member that takes this one for the leader (calls.Lease).
 func (l *Lessor) ServeCall(ctx context.Context, payload []byte) ([]byte, error) {
-	op, id, err := decodeCall(payload)
+	who, op, id, err := decodeCall(payload)
 	if err != nil {
 		return nil, err
 	}
 	var a Answer
 	done := false
 	if op == Renew {
-		a.TTL, done = l.RenewNow(id)
+		a.TTL, done = l.RenewNow(who, id)
 	}
 	if !done {
-		a, err = l.answerAsLeader(ctx, op, id)
+		a, err = l.answerAsLeader(ctx, who, op, id)
 	}
 	return encodeAnswer(a, err), nil
 }
 
 // RenewNow renews a lease if that needs neither a call nor a wait: this member leads alone, or a quorum has confirmed
 // just before that it leads, and it has applied everything that is committed.
-func (l *Lessor) RenewNow(id int64) (ttl int64, ok bool) {
+func (l *Lessor) RenewNow(who auth.Identity, id int64) (ttl int64, ok bool) {
 	index, alone := l.o.Raft.TryReadIndex()
 	if !alone {
 		// No member can have applied, and reported to a client, more than the leader knows to be committed.
 		index = l.o.Raft.Status().Committed
 	}
-	if l.o.Pipeline.Applied() < index {
+	if l.o.Pipeline.Applied() < index || l.judge(who, Renew, id) != nil {
 		return 0, false
 	}
 	l.mu.Lock()
@@ -132,8 +137,21 @@ func (l *Lessor) RenewNow(id int64) (ttl int64, ok bool) {
 	return ttl, ok
 }
 
+// judge returns why who may not ask, by what is applied here: for the leader, which has confirmed that it leads, that is what the
+// cluster knows. Members of an older version judge their clients by themselves, and do not say who asks.
+func (l *Lessor) judge(who auth.Identity, op Op, id int64) error {
+	state := l.o.Pipeline.AuthState()
+	switch {
+	case !state.Enabled(), l.o.Pipeline.Membership().Level() < fsm.LevelRights:
+		return nil
+	case op == Renew:
+		return state.CheckEndLease(who, id, l.o.Pipeline.LeaseState().Each)
+	}
+	return state.CheckUser(who)
+}
+
 // answerAsLeader answers a question as the leader. kv.ErrNotLeader: this member does not lead, or cannot answer yet.
-func (l *Lessor) answerAsLeader(ctx context.Context, op Op, id int64) (Answer, error) {
+func (l *Lessor) answerAsLeader(ctx context.Context, who auth.Identity, op Op, id int64) (Answer, error) {
 	for {
 		l.mu.Lock()
 		term := l.mu.term
@@ -145,6 +163,9 @@ func (l *Lessor) answerAsLeader(ctx context.Context, op Op, id int64) (Answer, e
 		// A quorum has to confirm that this member leads, and every lease that was granted before has to be applied. If
 		// another member has become the leader, this member learns it here.
 		if err := l.o.Pipeline.Linearize(ctx); err != nil {
+			return Answer{}, err
+		}
+		if err := l.judge(who, op, id); err != nil {
 			return Answer{}, err
 		}
 		s, err := l.tryAnswer(op, id, term, asked)

@@ -11,14 +11,18 @@ import (
 
 	"vigil/internal/member/calls"
 	"vigil/internal/member/raftnode"
+	"vigil/internal/state/auth"
+	"vigil/internal/state/cluster"
 	"vigil/internal/state/fsm"
 	"vigil/internal/state/lease"
 )
 
 // Pipeline is the pipeline of the member that the leases belong to.
 type Pipeline interface {
-	// LeaseState returns the leases as of the applied position.
+	// LeaseState, Membership and AuthState return the leases, the members, and users and roles as of the applied position.
 	LeaseState() *lease.State
+	Membership() *cluster.State
+	AuthState() *auth.State
 	// Applied returns the applied position.
 	Applied() uint64
 	// Linearize waits until the member has applied everything that any member had applied at the time of the call.

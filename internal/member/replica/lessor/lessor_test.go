@@ -14,6 +14,8 @@ import (
 
 	"vigil/internal/kv"
 	"vigil/internal/member/raftnode"
+	"vigil/internal/state/auth"
+	"vigil/internal/state/cluster"
 	"vigil/internal/state/fsm"
 	"vigil/internal/state/lease"
 )
@@ -25,7 +27,10 @@ type fake struct {
 	mu     sync.Mutex
 	l      *Lessor
 	leases *lease.State
-	index  uint64
+	// members and users are those as of the applied position.
+	members *cluster.State
+	users   *auth.State
+	index   uint64
 	// alone is set if renewals need no confirmation.
 	alone bool
 	// handed is the term in which another member was asked to take over.
@@ -40,6 +45,8 @@ type fake struct {
 }
 
 func (f *fake) LeaseState() *lease.State     { return f.leases }
+func (f *fake) Membership() *cluster.State   { return f.members }
+func (f *fake) AuthState() *auth.State       { return f.users }
 func (f *fake) Applied() uint64              { f.mu.Lock(); defer f.mu.Unlock(); return f.index }
 func (f *fake) TimeoutCause(time.Time) error { return kv.ErrTimeout }
 func (f *fake) Linearize(ctx context.Context) error {
@@ -98,7 +105,7 @@ func (f *fake) grant(t *testing.T, id, ttl int64) {
 
 // start returns a lessor whose clock runs if run is set.
 func start(t *testing.T, run bool) (*Lessor, *fake) {
-	f := &fake{leases: lease.New(), alone: true}
+	f := &fake{leases: lease.New(), members: &cluster.State{}, users: auth.New(), alone: true}
 	f.l = New(Options{MemberID: 1, Pipeline: f, Raft: f, Stopping: make(chan struct{}), TickInterval: 5 * time.Millisecond,
 		ElectionTimeout: 50 * time.Millisecond, CheckpointInterval: time.Hour, RequestTimeout: 10 * time.Second,
 		Logger: slog.New(slog.DiscardHandler)})
@@ -146,7 +153,7 @@ func TestCheckpointAfterKeepAlive(t *testing.T) {
 	if len(late.checkpoints) != 1 || len(late.expired) != 0 {
 		t.Fatalf("due: %+v", late)
 	}
-	if a, err := l.Ask(t.Context(), Renew, 1); err != nil || a.TTL != ttl {
+	if a, err := l.Ask(t.Context(), auth.Identity{}, Renew, 1); err != nil || a.TTL != ttl {
 		t.Fatalf("keep-alive: %+v, %v", a, err)
 	}
 	l.proposeDue(t.Context(), &late)
@@ -169,7 +176,7 @@ func TestPauseDoesNotCount(t *testing.T) {
 	l.mu.last = l.mu.last.Add(-time.Hour)
 	l.mu.Unlock()
 	l.awaitTicks(3)
-	if a, err := l.Ask(t.Context(), TimeLeft, 1); err != nil || a.TTL < 45 {
+	if a, err := l.Ask(t.Context(), auth.Identity{}, TimeLeft, 1); err != nil || a.TTL < 45 {
 		t.Errorf("after a pause: %+v, %v", a, err)
 	}
 }
@@ -191,7 +198,7 @@ func TestKeepAliveWaitsForExpiry(t *testing.T) {
 		}
 		got := make(chan answer, 1)
 		go func() {
-			a, err := l.Ask(t.Context(), Renew, id)
+			a, err := l.Ask(t.Context(), auth.Identity{}, Renew, id)
 			got <- answer{a, err}
 		}()
 		l.awaitTicks(5)
@@ -230,7 +237,8 @@ func TestCallsAreChecked(t *testing.T) {
 	l, f := start(t, false)
 	f.grant(t, 1, 50)
 	good := encodeCall(Renew, 1)
-	for name, b := range map[string][]byte{"empty": nil, "short": good[:8], "long": append(slices.Clone(good), 0), "unknown": encodeCall(9, 1)} {
+	for name, b := range map[string][]byte{"empty": nil, "short": good[:8], "long": append(slices.Clone(good), 0, 0), "half an identity": append(slices.Clone(good), 1, 5, 'a'),
+		"two identities": append(slices.Clone(good), 3), "unknown": encodeCall(9, 1)} {
 		if answer, err := l.ServeCall(t.Context(), b); err == nil {
 			t.Errorf("%s: %x", name, answer)
 		}
@@ -256,7 +264,7 @@ func TestRenewBeforeFollow(t *testing.T) {
 	f.grant(t, 2, 60)
 	renew := func(id, want int64) {
 		t.Helper()
-		if ttl, ok := l.RenewNow(id); ttl != want || ok != (want > 0) {
+		if ttl, ok := l.RenewNow(auth.Identity{}, id); ttl != want || ok != (want > 0) {
 			t.Errorf("lease %d renewed: %d, %v, want %d", id, ttl, ok, want)
 		}
 	}
@@ -290,7 +298,7 @@ func TestAnswerOfOneLife(t *testing.T) {
 				l.Follow(f.leases, term)
 			}
 		}
-		if a, err := l.Ask(t.Context(), op, 1); err != nil || a.TTL > 10 || a.Granted != 10 {
+		if a, err := l.Ask(t.Context(), auth.Identity{}, op, 1); err != nil || a.TTL > 10 || a.Granted != 10 {
 			t.Errorf("question %d: %+v, %v", op, a, err)
 		}
 	}
@@ -301,7 +309,7 @@ func TestConfirmationEndsBeforeAnElection(t *testing.T) {
 	l, f := start(t, false)
 	f.grant(t, 1, 50)
 	f.alone = false
-	if _, err := l.Ask(t.Context(), Renew, 1); err != nil {
+	if _, err := l.Ask(t.Context(), auth.Identity{}, Renew, 1); err != nil {
 		t.Fatal(err)
 	}
 	l.mu.Lock()
@@ -311,7 +319,7 @@ func TestConfirmationEndsBeforeAnElection(t *testing.T) {
 	if left > raftnode.QuietTime(l.o.TickInterval) {
 		t.Errorf("confirmed for %v, a leader may be replaced after %v of silence", left, raftnode.QuietTime(l.o.TickInterval))
 	}
-	if _, ok := l.RenewNow(1); ok {
+	if _, ok := l.RenewNow(auth.Identity{}, 1); ok {
 		t.Error("renewed without a confirmation")
 	}
 }
@@ -323,14 +331,14 @@ func TestConfirmationAgesWithoutTicks(t *testing.T) {
 		f.grant(t, 1, 50)
 		f.alone = false
 		time.Sleep(2 * l.o.ElectionTimeout)
-		if _, err := l.Ask(t.Context(), Renew, 1); err != nil {
+		if _, err := l.Ask(t.Context(), auth.Identity{}, Renew, 1); err != nil {
 			t.Fatal(err)
 		}
-		if _, ok := l.RenewNow(1); !ok {
+		if _, ok := l.RenewNow(auth.Identity{}, 1); !ok {
 			t.Error("the confirmation is not used")
 		}
 		time.Sleep(raftnode.QuietTime(l.o.TickInterval))
-		if _, ok := l.RenewNow(1); ok {
+		if _, ok := l.RenewNow(auth.Identity{}, 1); ok {
 			t.Error("renewed without a confirmation")
 		}
 		time.Sleep(l.o.TickInterval)
@@ -340,7 +348,7 @@ func TestConfirmationAgesWithoutTicks(t *testing.T) {
 				time.Sleep(l.o.ElectionTimeout)
 			}
 		}
-		if _, err := l.Ask(t.Context(), Renew, 1); err != nil || calls != 2 {
+		if _, err := l.Ask(t.Context(), auth.Identity{}, Renew, 1); err != nil || calls != 2 {
 			t.Errorf("renewed after %d confirmations, the first an election timeout ago: %v", calls, err)
 		}
 	})
@@ -351,20 +359,20 @@ func TestConfirmationEndsWithHandOver(t *testing.T) {
 	l, f := start(t, false)
 	f.grant(t, 1, 50)
 	f.alone = false
-	if _, err := l.Ask(t.Context(), Renew, 1); err != nil {
+	if _, err := l.Ask(t.Context(), auth.Identity{}, Renew, 1); err != nil {
 		t.Fatal(err)
 	}
 	l.mu.Lock()
 	l.mu.confirmedUntil = time.Now().Add(time.Hour)
 	l.mu.Unlock()
-	if _, ok := l.RenewNow(1); !ok {
+	if _, ok := l.RenewNow(auth.Identity{}, 1); !ok {
 		t.Error("the confirmation is not used")
 	}
 	f.handed.Store(term)
-	if _, ok := l.RenewNow(1); ok {
+	if _, ok := l.RenewNow(auth.Identity{}, 1); ok {
 		t.Error("renewed without a confirmation after another member was asked to take over")
 	}
-	if _, err := l.Ask(t.Context(), Renew, 1); err != nil {
+	if _, err := l.Ask(t.Context(), auth.Identity{}, Renew, 1); err != nil {
 		t.Error(err)
 	}
 }
@@ -390,7 +398,7 @@ func TestNoTimeWhileStalled(t *testing.T) {
 		if f.has(1) {
 			t.Error("a lease has not ended after a stall")
 		}
-		if a, err := l.Ask(t.Context(), TimeLeft, 2); err != nil || a.TTL < 8 {
+		if a, err := l.Ask(t.Context(), auth.Identity{}, TimeLeft, 2); err != nil || a.TTL < 8 {
 			t.Errorf("after a stall: %+v, %v", a, err)
 		}
 	})

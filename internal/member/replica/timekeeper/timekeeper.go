@@ -32,8 +32,8 @@ type Raft interface {
 
 // Access identifies clients.
 type Access interface {
-	// RequireUser returns the error of a client that is not a user, while authentication is enabled.
-	RequireUser(context.Context) error
+	// CheckUser returns the error of a client that is not a user, while authentication is enabled as far as this member knows.
+	CheckUser(context.Context) error
 }
 
 // Options configure a Timekeeper. All fields are required.
@@ -128,12 +128,14 @@ func (t *Timekeeper) Spans(ctx context.Context, revisions []int64) ([]kv.TimeSpa
 	return out, nil
 }
 
+// readable waits until the times may be read, and returns why the caller may not read them.
 func (t *Timekeeper) readable(ctx context.Context, serializable bool) error {
-	if err := t.o.Access.RequireUser(ctx); err != nil {
+	err := ctx.Err()
+	if !serializable {
+		err = t.o.Pipeline.Linearize(ctx)
+	}
+	if err != nil {
 		return err
 	}
-	if serializable {
-		return ctx.Err()
-	}
-	return t.o.Pipeline.Linearize(ctx)
+	return t.o.Access.CheckUser(ctx)
 }

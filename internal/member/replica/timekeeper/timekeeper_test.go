@@ -76,7 +76,7 @@ func (m *member) compactRevision() int64 {
 	return m.compact
 }
 
-func (m *member) RequireUser(context.Context) error { return nil }
+func (m *member) CheckUser(context.Context) error { return nil }
 
 func (m *member) Propose(_ context.Context, r *fsm.Request) (fsm.Result, error) {
 	m.mu.Lock()
