@@ -446,7 +446,7 @@ func TestQuestionEndsWithLeadership(t *testing.T) {
 				f.wait.Store(false)
 			})
 			defer moves.Wait()
-			if a, err := l.Ask(t.Context(), Renew, 1); err != nil || a.TTL != 50 || h.asked.Load() < 1 {
+			if a, err := l.Ask(t.Context(), auth.Identity{}, Renew, 1); err != nil || a.TTL != 50 || h.asked.Load() < 1 {
 				t.Errorf("%+v, %v, after %d questions", a, err, h.asked.Load())
 			}
 			if took := time.Since(begun); took > 2100*time.Millisecond {
