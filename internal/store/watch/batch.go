@@ -18,6 +18,12 @@ type batch struct {
 	// plain and prev are the encoded events, without and with prev_kv; nil where not needed. An
 	// event without a prev_kv has the same bytes in both.
 	plain, prev [][]byte
+	// arena is the size of the blocks that hold most of the encoded events; 0 if each has memory of its own.
+	arena int
+	// owned is the last copy of a part of plain or prev: targets often have the same events, and then share runs.
+	owned struct {
+		part, copy [][]byte
+	}
 }
 
 type want uint8
@@ -41,22 +47,26 @@ func (b *batch) begin(last int64, events []kv.Event) {
 // end releases everything but a little memory for the next batch.
 func (b *batch) end() { *b = batch{want: reuse(b.want, 4096)} }
 
-// arena allocates memory for encoded events. Events that all go to the same watchers share blocks. Otherwise each event
-// has memory of its own, so that a queue keeps nothing alive that it is not charged for.
+// arena allocates memory for encoded events of one batch that mostly go to the same watchers. Its blocks are no larger than needed.
 type arena struct {
 	block []byte
-	size  int // of a block; 0 gives each event its own
+	left  int // bytes that will be allocated yet
+	total int // of all blocks
 }
 
-const arenaBlock = 64 << 10
+// arenaBlock is the size of a block. Events of more than a quarter of it have memory of their own.
+const arenaBlock = 16 << 10
 
+// alloc returns memory for n bytes. An arena without bytes left gives each event its own.
 func (a *arena) alloc(n int) []byte {
-	if n > a.size/4 {
+	if n > a.left || n > arenaBlock/4 {
 		return make([]byte, 0, n)
 	}
 	if cap(a.block)-len(a.block) < n {
-		a.block = make([]byte, 0, a.size)
+		a.block = make([]byte, 0, min(a.left, arenaBlock))
+		a.total += cap(a.block)
 	}
+	a.left -= n
 	at := len(a.block)
 	a.block = a.block[:at+n]
 	return a.block[at : at : at+n]
@@ -65,20 +75,20 @@ func (a *arena) alloc(n int) []byte {
 // largeEvent is the size from which memory is not cleared before it is filled.
 const largeEvent = 32 << 10
 
-// encode returns the encoded mvccpb.Event of e; prev is an encoded mvccpb.KeyValue or nil.
-func (a *arena) encode(e *kv.Event, prev []byte) []byte {
+// encode returns the encoded mvccpb.Event of e, in memory of a or of its own; prev is an encoded mvccpb.KeyValue or nil.
+func encode(e *kv.Event, prev []byte, a *arena) []byte {
 	const fieldType, fieldKV, fieldPrev = 1 << 3, 2<<3 | 2, 3<<3 | 2
-	n := 1 + uvarintLen(len(e.KV)) + len(e.KV)
-	if e.Delete {
-		n += 2
-	}
+	n := encodedSize(e)
 	if prev != nil {
 		n += 1 + uvarintLen(len(prev)) + len(prev)
 	}
 	var b []byte
-	if n < largeEvent {
+	switch {
+	case n < largeEvent && a != nil:
 		b = a.alloc(n)
-	} else {
+	case n < largeEvent:
+		b = make([]byte, 0, n)
+	default:
 		var room [2 + 2*(1+binary.MaxVarintLen64)]byte
 		b = room[:0]
 	}
@@ -103,6 +113,15 @@ func (a *arena) encode(e *kv.Event, prev []byte) []byte {
 	return b
 }
 
+// encodedSize is the size of the encoded mvccpb.Event of e without a previous value.
+func encodedSize(e *kv.Event) int {
+	n := 1 + uvarintLen(len(e.KV)) + len(e.KV)
+	if e.Delete {
+		n += 2
+	}
+	return n
+}
+
 func uvarintLen(n int) int {
 	l := 1
 	for ; n >= 0x80; n >>= 7 {
@@ -124,13 +143,33 @@ type variant struct {
 	built  bool
 	failed bool // an event lacks its encoding
 	batch  *batch
+	// events are the encoded events: all of the batch, or those at picks, in memory that is reused.
 	events [][]byte
 	first  int32   // batch index of events[0], if picks is nil
 	picks  []int32 // batch indexes of events
 	chunks []chunk
+	// rest are the chunks for watchers that have seen the events before the restAt-th.
+	rest   []chunk
+	restAt int
+
+	// Memory of events and picks.
+	pointers [][]byte
+	indexes  []int32
 }
 
-// chunk holds the part of a variant that one response carries: whole revisions.
+// end releases everything but a little memory for the next batch.
+func (v *variant) end() {
+	clear(v.chunks[:cap(v.chunks)])
+	clear(v.rest[:cap(v.rest)])
+	clear(v.pointers[:cap(v.pointers)])
+	*v = variant{
+		chunks: reuse(v.chunks, keepPeak), rest: reuse(v.rest, keepPeak),
+		pointers: reuse(v.pointers, keepPeak), indexes: reuse(v.indexes, keepPeak),
+	}
+}
+
+// chunk holds the part of a variant that one response carries: whole revisions. It keeps no memory alive but its own events, up to
+// about twice their size: a queue may hold it for long, and is charged for nothing else.
 type chunk struct {
 	events [][]byte
 	bytes  int64 // on the wire, without the header
@@ -148,7 +187,7 @@ func (v *variant) rev(k int) int64 {
 
 // build selects the events of the batch among h that pass the filters in f. It resets v.
 func (v *variant) build(b *batch, h *hits, f flags, o *Options) {
-	*v = variant{built: true, batch: b, chunks: v.chunks[:0]}
+	*v = variant{built: true, batch: b, chunks: v.chunks[:0], rest: v.rest[:0], pointers: v.pointers[:0], indexes: v.indexes[:0]}
 	from := b.plain
 	if f&prevKV != 0 {
 		from = b.prev
@@ -163,17 +202,17 @@ func (v *variant) build(b *batch, h *hits, f flags, o *Options) {
 	if n <= 0 {
 		return
 	}
-	if n == h.n && h.picks == nil && shares(n, len(b.events)) {
+	if n == h.n && h.picks == nil {
 		v.first, v.events = h.first, from[h.first:h.first+n:h.first+n]
 	} else {
-		v.events, v.picks = make([][]byte, 0, n), make([]int32, 0, n)
 		for k := range h.n {
 			i := h.pick(k)
 			if b.events[i].Delete && f&noDelete != 0 || !b.events[i].Delete && f&noPut != 0 {
 				continue
 			}
-			v.events, v.picks = append(v.events, from[i]), append(v.picks, i)
+			v.pointers, v.indexes = append(v.pointers, from[i]), append(v.indexes, i)
 		}
+		v.events, v.picks = v.pointers, v.indexes
 	}
 	for _, e := range v.events {
 		if e == nil {
@@ -183,9 +222,6 @@ func (v *variant) build(b *batch, h *hits, f flags, o *Options) {
 	}
 	v.chunks = v.split(0, o, v.chunks)
 }
-
-// shares reports whether n of all events may be a slice of the batch's array, which the slice keeps alive.
-func shares(n int32, all int) bool { return all <= 16 || int(n) >= all/4 }
 
 // split appends to dst the chunks of the events from the k-th on.
 func (v *variant) split(k int, o *Options, dst []chunk) []chunk {
@@ -198,7 +234,7 @@ func (v *variant) split(k int, o *Options, dst []chunk) []chunk {
 			end++
 		}
 		if k > from && (c.bytes+bytes > o.ResponseBytes || revs >= o.ResponseRevisions) {
-			c.events, c.rev = v.events[from:k:k], max(rev-1, v.batch.head)
+			c.events, c.rev = v.own(from, k, c.bytes), max(rev-1, v.batch.head)
 			dst = append(dst, c)
 			c, from, revs = chunk{}, k, 0
 		}
@@ -210,13 +246,52 @@ func (v *variant) split(k int, o *Options, dst []chunk) []chunk {
 		k = end
 	}
 	if k > from {
-		c.events, c.rev = v.events[from:k:k], max(v.batch.last, v.batch.head)
+		c.events, c.rev = v.own(from, k, c.bytes), max(v.batch.last, v.batch.head)
 		dst = append(dst, c)
 	}
 	return dst
 }
 
-// after returns the number of events before revision next.
-func (v *variant) after(next int64) int {
-	return sort.Search(len(v.events), func(k int) bool { return v.rev(k) >= next })
+// own returns the events from..to, of the given size on the wire, as a slice that keeps no others alive: of the batch's array only if
+// these are all events of it, and of the arena's blocks only if they are a large part of what they keep.
+func (v *variant) own(from, to int, bytes int64) [][]byte {
+	part := v.events[from:to:to]
+	if v.picks == nil && len(part) == len(v.batch.events) {
+		return part
+	}
+	last := &v.batch.owned
+	if len(last.part) == len(part) && &last.part[0] == &part[0] && v.picks == nil {
+		return last.copy
+	}
+	events := append(make([][]byte, 0, len(part)), part...)
+	if v.picks == nil {
+		last.part, last.copy = part, events
+	}
+	kept := int64(v.batch.arena)
+	if v.picks == nil {
+		kept = min(kept, bytes+2*arenaBlock) // consecutive events are in consecutive blocks
+	}
+	if kept <= 2*bytes {
+		return events
+	}
+	size := 0
+	for _, e := range events {
+		size += len(e)
+	}
+	block := make([]byte, 0, size)
+	for i, e := range events {
+		at := len(block)
+		block = append(block, e...)
+		events[i] = block[at:len(block):len(block)]
+	}
+	return events
+}
+
+// after returns the chunks of the events from revision next on.
+func (v *variant) after(next int64, o *Options) []chunk {
+	k := sort.Search(len(v.events), func(k int) bool { return v.rev(k) >= next })
+	if k != v.restAt || k == 0 {
+		v.rest, v.restAt = v.split(k, o, v.rest[:0]), k
+	}
+	return v.rest
 }

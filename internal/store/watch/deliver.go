@@ -14,7 +14,6 @@ type deliverer struct {
 	hits     []hits         // events of the batch, by the targets that they fall into
 	found    []*target
 	variants [variantFlags + 1]variant
-	own      []chunk
 	stalls   []stall
 	failed   []*watcher
 	cur      *Stream   // its mu is held
@@ -58,7 +57,11 @@ func (d *deliverer) encode(b *batch) {
 	b.plain = make([][]byte, len(b.events))
 	var a arena
 	if len(d.hits) == 1 && len(b.events) > 1 {
-		a.size = arenaBlock
+		for i, want := range b.want {
+			if n := encodedSize(&b.events[i]); want&wantPlain != 0 && n <= arenaBlock/4 {
+				a.left += n
+			}
+		}
 	}
 	for i, want := range b.want {
 		if want == 0 {
@@ -66,7 +69,7 @@ func (d *deliverer) encode(b *batch) {
 		}
 		e := &b.events[i]
 		if want&wantPlain != 0 {
-			b.plain[i] = a.encode(e, nil)
+			b.plain[i] = encode(e, nil, &a)
 		}
 		if want&wantPrev == 0 {
 			continue
@@ -89,16 +92,17 @@ func (d *deliverer) encode(b *batch) {
 		}
 		switch {
 		case prev != nil:
-			b.prev[i] = a.encode(e, prev)
+			b.prev[i] = encode(e, prev, nil)
 		case b.plain[i] != nil:
 			b.prev[i] = b.plain[i]
 		default:
-			b.prev[i] = a.encode(e, nil)
+			b.prev[i] = encode(e, nil, nil)
 		}
 	}
 	if b.prev == nil {
 		b.prev = b.plain
 	}
+	b.arena = a.total
 }
 
 // deliver queues the encoded batch for the watchers of the targets that it hits. For live ones Hub.mu is held, and released
@@ -118,11 +122,8 @@ func (d *deliverer) deliver(b *batch, live bool) {
 	clear(d.hits)
 	d.hits = reuse(d.hits, keepPeak)
 	for i := range d.variants {
-		v := &d.variants[i]
-		clear(v.chunks[:cap(v.chunks)])
-		*v = variant{chunks: v.chunks[:0]}
+		d.variants[i].end()
 	}
-	clear(d.own[:cap(d.own)])
 	b.end()
 }
 
@@ -226,10 +227,10 @@ func (d *deliverer) deliverCohort(c *cohort, v *variant, k int) bool {
 
 // deliverRest queues the part of the variant that w has not seen.
 func (d *deliverer) deliverRest(w *watcher, v *variant) {
-	d.own = v.split(v.after(w.next), &d.hub.opt, d.own[:0])
-	for i := range d.own {
+	rest := v.after(w.next, &d.hub.opt)
+	for i := range rest {
 		if !w.stalled {
-			d.push(w, &d.own[i])
+			d.push(w, &rest[i])
 		}
 	}
 }

@@ -55,8 +55,8 @@ func TestEncoding(t *testing.T) {
 			want.PrevKv = pair()
 			prev, _ = proto.Marshal(want.PrevKv)
 		}
-		a := arena{size: rng.IntN(2) * arenaBlock}
-		encoded := a.encode(&e, prev)
+		a := arena{left: rng.IntN(2) * encodedSize(&e)}
+		encoded := encode(&e, prev, &a)
 		if got := decode(t, encoded); !proto.Equal(got, want) {
 			t.Fatalf("got %v, want %v", got, want)
 		}
@@ -419,18 +419,24 @@ func TestSmallShareOfBatch(t *testing.T) {
 		d.find(g, b, i)
 	}
 	d.encode(b)
-	for key, shared := range map[string]bool{"a": false, "rare": false} { // "a" has a hole, so it is a copy, too
+	for _, key := range []string{"a", "rare"} {
 		var v variant
 		v.build(b, &d.hits[g.exact[key].hit-1], 0, &d.hub.opt)
-		if got := &v.events[0] == &b.plain[v.rev(0)-2]; got != shared {
-			t.Errorf("the events of %s share the batch's slice: %v", key, got)
+		for _, c := range v.chunks {
+			if len(c.events) != cap(c.events) || &c.events[0] == &b.plain[v.rev(0)-2] {
+				t.Errorf("the events of %s share the batch's slice", key)
+			}
 		}
 	}
-	var v variant
-	few := batch{last: b.last, events: b.events[:10], plain: b.plain[:10]}
-	v.build(&few, &hits{first: 3, n: 1, puts: 1}, 0, &d.hub.opt)
-	if &v.events[0] != &few.plain[3] {
-		t.Error("one event of a few is copied")
+	few := batch{last: b.last, events: b.events[:10], plain: b.plain[:10:10]}
+	part := hits{first: 3, n: 2, puts: 2}
+	var v, w variant
+	v.build(&few, &part, 0, &d.hub.opt)
+	if w.build(&few, &part, 0, &d.hub.opt); &v.chunks[0].events[0] == &few.plain[3] || &w.chunks[0].events[0] != &v.chunks[0].events[0] {
+		t.Error("two targets with the same part of a batch have no copy in common")
+	}
+	if v.build(&few, &hits{n: 10, puts: 10}, 0, &d.hub.opt); &v.chunks[0].events[0] != &few.plain[0] {
+		t.Error("a whole batch is copied")
 	}
 }
 

@@ -2,6 +2,7 @@ package watch
 
 import (
 	"context"
+	"slices"
 	"unsafe"
 )
 
@@ -91,7 +92,7 @@ func (s *Stream) putEvents(w *watcher, also []int64, c *chunk) (need int64, ok b
 			bytes += wireSize(events[n])
 			n++
 		}
-		r.events, r.bytes, r.more = events[:n:n], bytes, n < len(events)
+		r.events, r.bytes, r.more = slices.Clone(events[:n]), bytes, n < len(events) // a part would keep all alive
 		r.charge = runSize + bytes + sliceSize*int64(n)
 		s.put(r)
 		events = events[n:]
