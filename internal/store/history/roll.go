@@ -8,8 +8,8 @@ import (
 )
 
 // RollWanted reports whether the open segment wastes so much space that it should be sealed, and perhaps rewritten:
-// dead records, and space that was allocated at a higher rate. With any set, it reports whether it has a dead
-// record.
+// dead records, and space that was allocated at a higher rate; or because of a batch that is larger than a segment, which
+// is in memory until then. With any set, it reports whether it has a dead record.
 func (l *Log) RollWanted(any bool) bool {
 	size := l.cat.segmentSize()
 	_, live := l.cat.size()
@@ -21,8 +21,11 @@ func (l *Log) RollWanted(any bool) bool {
 	if alloc, err := v.open.File.Size(); err == nil {
 		waste += max(alloc-int64(v.end)-size, 0)
 	}
-	return any && dead > 0 || waste > live/16 && waste > l.o.SegmentBytes/64
+	return int64(v.end) > l.o.SegmentBytes || any && dead > 0 || waste > live/16 && waste > l.o.SegmentBytes/64
 }
+
+// Oversized reports whether the open segment has a batch that is larger than a segment. It is for the writer.
+func (l *Log) Oversized() bool { return int64(l.w.seg.End) > l.o.SegmentBytes }
 
 // WaitNext waits for the next segment, of the size that suits the present rate, and returns true; or false if there will
 // be none soon.

@@ -40,6 +40,9 @@ func (v *View) again(try int, err error) bool {
 // Last returns the main revision of the newest record, 0 if no record was ever written.
 func (v *View) Last() int64 { return v.last.Main }
 
+// SameSegment reports whether v and o have the same open segment. A view keeps that segment in memory, also when it is sealed.
+func (v *View) SameSegment(o *View) bool { return v.open == o.open }
+
 // LastRev returns the revision of the newest record. The sub revision is not known, and 0, if the record itself was reclaimed.
 func (v *View) LastRev() kv.Rev { return v.last }
 

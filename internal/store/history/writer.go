@@ -1,7 +1,9 @@
 package history
 
 import (
+	"bytes"
 	"fmt"
+	"slices"
 	"vigil/internal/kv"
 	"vigil/internal/store/history/format"
 	"vigil/internal/store/history/growing"
@@ -9,8 +11,12 @@ import (
 	"vigil/internal/vfs"
 )
 
-// growBytes is the size of a batch above which its buffer does not double any more when it grows.
-const growBytes = 64 << 20
+const (
+	// growBytes is the size of a batch above which its buffer does not double any more when it grows.
+	growBytes = 64 << 20
+	// keptBuffer is the size up to which a buffer is kept for the batches that follow.
+	keptBuffer = 8 << 20
+)
 
 // writer is the state of the writer goroutine.
 type writer struct {
@@ -220,6 +226,7 @@ func (l *Log) write(a Applied) error {
 	}
 	w.applied = a
 	w.start += n
+	w.dropLargeBuffer()
 	l.cat.appended.Add(int64(n))
 	metas := w.pendLoc
 	w.drop()
@@ -239,9 +246,27 @@ func (l *Log) write(a Applied) error {
 	return nil
 }
 
+// dropLargeBuffer drops the buffer of a batch that was just added to the open segment if it is large: otherwise the batches that follow,
+// in segments to come, would keep it alive. The segment gets a copy of its part if much of the buffer is empty.
+func (w *writer) dropLargeBuffer() {
+	if len(w.buf) <= keptBuffer {
+		return
+	}
+	m := &w.seg.Memory
+	last := &m.Chunks[len(m.Chunks)-1]
+	if rest := len(w.buf) - w.start; rest > len(w.buf)/4 {
+		chunks := slices.Clone(m.Chunks) // views have the others
+		chunks[len(chunks)-1].Buf = bytes.Clone(last.Buf[:len(last.Buf)-rest])
+		m.Chunks = chunks
+	}
+	w.buf, w.start, w.pos, w.inSeg = nil, 0, 0, false
+}
+
 // drop empties the current batch. What it did to last and metas stays.
 func (w *writer) drop() {
 	w.pos, w.began = w.start, false
+	w.view = View{}
+	clear(w.pend.Chunks)
 	w.pend.Sparse, w.pendLoc = reuse(w.pend.Sparse), reuse(w.pendLoc)
 	w.metas.Commit()
 }

@@ -214,7 +214,12 @@ func (s *Store) roll(any bool) {
 	for s.log.RollWanted(any) && s.log.WaitNext() && s.acquire() {
 		rolled, err, waits := false, error(nil), s.writer.open
 		if !waits {
-			rolled, err = s.log.Roll()
+			if rolled, err = s.log.Roll(); rolled {
+				// The view before has the memory of the segment that is sealed.
+				snap := *s.snap.Load()
+				snap.hist = s.log.View()
+				s.snap.Store(&snap)
+			}
 		}
 		<-s.lock
 		if rolled || waits || err != nil {

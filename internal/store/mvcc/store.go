@@ -149,7 +149,7 @@ func Open(log *history.Log, o Options) (*Store, error) {
 	}
 	rev := max(view.Last(), compact, 1)
 	s.trees.Limit = max(o.Pins, 0)
-	s.writer = &Writer{s: s, log: log, index: x, rev: rev, live: live, compact: compact, largest: largest}
+	s.writer = &Writer{s: s, log: log, index: x, rev: rev, live: live, compact: compact, largest: largest, chunk: eventsChunk}
 	s.writer.meter.Limits = o.Limits.WithDefaults()
 	s.snap.Store(&snapshot{tree: x.Tree.Snapshot(), hist: view, rev: rev, live: live, compact: compact})
 	s.hashes.init()

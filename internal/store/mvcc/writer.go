@@ -37,6 +37,9 @@ type Writer struct {
 	// begin at first.
 	events []kv.Event
 	first  int
+	// shared is the size of the batches that have events in that memory, which keeps them alive. chunk is the number of events that
+	// the next piece is taken for, at least.
+	shared, chunk int
 	// usual is about the number of events of the last batches.
 	usual  int
 	leased []LeaseChange
@@ -76,10 +79,12 @@ type Published struct {
 	Compacted int64
 }
 
-// eventsChunk is the number of events that memory is taken for at once, at least; mostUsual the most before a batch has that many.
 const (
+	// eventsChunk is the number of small events that memory is taken for at once; mostUsual the most before a batch has that many.
 	eventsChunk = 128
 	mostUsual   = 4096
+	// mostShared is the size of the batches whose events may share memory, give or take one batch.
+	mostShared = 64 << 10
 )
 
 // Revision returns the newest revision, that of the open batch included.
@@ -103,6 +108,7 @@ func (w *Writer) Commit(a history.Applied) (Published, error) {
 	if err := w.beginRequest(); err != nil {
 		return Published{}, err
 	}
+	batch := w.log.Pending()
 	if err := w.log.Commit(a); kv.Shortage(err) {
 		// The trimmer, which makes room, and copies must be able to continue.
 		w.unlock()
@@ -118,7 +124,7 @@ func (w *Writer) Commit(a history.Applied) (Published, error) {
 		w.s.hashes.enqueue(w.compactions)
 		w.compactions = w.compactions[:0]
 	}
-	if w.rev != old.rev || w.compact != old.compact || w.stale || old.tree.Table() != w.index.Pool.Table() {
+	if w.rev != old.rev || w.compact != old.compact || w.stale || old.tree.Table() != w.index.Pool.Table() || !old.hist.SameSegment(w.log.View()) {
 		w.s.snap.Store(&snapshot{
 			tree: w.index.Tree.Snapshot(), hist: w.log.View(),
 			rev: w.rev, live: w.live, compact: w.compact, changes: w.changes,
@@ -127,15 +133,16 @@ func (w *Writer) Commit(a history.Applied) (Published, error) {
 	w.leased = w.leased[:0]
 	w.usual = max(len(p.Events), w.usual-w.usual/8)
 	w.first = len(w.events)
-	if cap(w.events) > 8*eventsChunk {
-		// Batches to come shall not hold on to those of a large one.
-		w.events, w.first = nil, 0
+	if w.shared += batch; w.shared > mostShared {
+		// The writer, and who has the events of a small batch, shall not keep the records of others alive.
+		w.chunk = min(w.chunk, len(w.events)+1)
+		w.events, w.leased, w.first, w.shared = nil, nil, 0, 0
 	}
 	w.open, w.stale = false, false
 	w.shedTables(true)
 	crowded := w.index.Pool.Wanted()
 	w.unlock()
-	if w.compact != old.compact || crowded {
+	if w.compact != old.compact || crowded || w.log.Oversized() {
 		w.s.trim.wake()
 	}
 	if w.compact != old.compact || w.changes>>12 != old.changes>>12 {
@@ -240,9 +247,10 @@ func (w *Writer) rangeKeys(r *kv.RangeRequest) (*kv.RangeResult, error) {
 func (w *Writer) publish(ev kv.Event, from, to int64) {
 	if len(w.events) == cap(w.events) {
 		batch := w.events[w.first:]
-		w.events = make([]kv.Event, len(batch), max(eventsChunk, 2*len(batch), min(w.usual, mostUsual)))
+		w.events = make([]kv.Event, len(batch), max(w.chunk, 2*len(batch), min(w.usual, mostUsual)))
+		w.chunk = min(eventsChunk, 2*w.chunk)
 		copy(w.events, batch)
-		w.first = 0
+		w.first, w.shared = 0, 0
 	}
 	w.events = append(w.events, ev)
 	if from != to {

@@ -55,7 +55,7 @@ type arena struct {
 }
 
 // arenaBlock is the size of a block. Events of more than a quarter of it have memory of their own.
-const arenaBlock = 16 << 10
+const arenaBlock = 32 << 10
 
 // alloc returns memory for n bytes. An arena without bytes left gives each event its own.
 func (a *arena) alloc(n int) []byte {

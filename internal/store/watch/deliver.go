@@ -122,7 +122,9 @@ func (d *deliverer) deliver(b *batch, live bool) {
 	clear(d.hits)
 	d.hits = reuse(d.hits, keepPeak)
 	for i := range d.variants {
-		d.variants[i].end()
+		if v := &d.variants[i]; v.batch != nil { // otherwise it was not built
+			v.end()
+		}
 	}
 	b.end()
 }
