@@ -9,8 +9,6 @@ import (
 
 	"vigil/internal/bucket"
 	"vigil/internal/member/archiver"
-	"vigil/internal/member/calls"
-	"vigil/internal/member/peer"
 	"vigil/internal/member/replica"
 	"vigil/internal/state/cluster"
 	"vigil/internal/store/archive"
@@ -89,9 +87,9 @@ type archiveSource struct {
 func (s archiveSource) Store() *mvcc.Store      { return s.r.Store() }
 func (s archiveSource) Members() *cluster.State { return s.r.Membership() }
 
-// archiving is the archiver of a member with an archive; its fields are nil without.
+// archiving is the member's archiver. A member without an archive has one too, which appoints others while the member leads.
 type archiving struct {
-	hold     *archiver.Hold
+	hold     *archiver.Hold // nil without an archive
 	archiver *archiver.Archiver
 	cancel   context.CancelFunc
 	done     chan struct{}
@@ -99,29 +97,33 @@ type archiving struct {
 
 // openArchive makes the archiver.
 func (m *Member) openArchive() (err error) {
-	c := &m.cfg.Archive
-	if c.URL == "" {
-		return nil
-	}
-	h := m.replica.Header()
-	m.archive.archiver, err = archiver.New(archiver.Options{
+	c, h := &m.cfg.Archive, m.replica.Header()
+	o := archiver.Options{
 		ClusterID: h.ClusterID, MemberID: h.MemberID,
 		Source: archiveSource{m.replica.Source, m.replica}, Calls: m.transport, Hold: m.archive.hold,
-		Open: func(ctx context.Context) (bucket.Bucket, error) {
-			return bucket.Open(ctx, c.URL, bucket.Options{Program: c.Program, Logger: m.log})
-		},
-		Address: bucket.Show(c.URL), Recipients: c.Recipients,
+		Address: bucket.Show(c.URL), Place: c.URL, Recipients: c.Recipients,
 		Interval: c.Interval, BaseInterval: c.BaseInterval, BaseBytes: c.BaseBytes, FullInterval: c.FullInterval,
 		Logger: m.log,
-	})
+	}
+	if c.URL != "" {
+		o.Open = func(ctx context.Context) (bucket.Bucket, error) {
+			return bucket.Open(ctx, c.URL, bucket.Options{Program: c.Program, Logger: m.log})
+		}
+	}
+	m.archive.archiver, err = archiver.New(o)
 	return err
+}
+
+// archiverWithBucket returns the archiver of a member with an archive, nil without.
+func (m *Member) archiverWithBucket() *archiver.Archiver {
+	if m.cfg.Archive.URL == "" {
+		return nil
+	}
+	return m.archive.archiver
 }
 
 // startArchive begins to archive.
 func (m *Member) startArchive() {
-	if m.archive.archiver == nil {
-		return
-	}
 	ctx, cancel := context.WithCancel(context.Background())
 	m.archive.cancel, m.archive.done = cancel, make(chan struct{})
 	go func() {
@@ -136,12 +138,4 @@ func (m *Member) stopArchive() {
 		m.archive.cancel()
 		<-m.archive.done
 	}
-}
-
-// answerArchive answers the leader's order about the archive.
-func (m *Member) answerArchive(payload []byte) ([]byte, error) {
-	if m.archive.archiver == nil {
-		return nil, &peer.Error{Code: peer.CodeUnsupported, Text: fmt.Sprintf("call of kind %d: this member has no --archive", calls.Archive)}
-	}
-	return m.archive.archiver.Handle(payload)
 }

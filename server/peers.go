@@ -106,7 +106,7 @@ func (c peerCalls) ServeCall(ctx context.Context, from peer.Caller, kind uint8, 
 	case calls.Promote:
 		return encodeRefusal(c.m.replica.Members.ServePromotion(ctx, payload)), nil
 	case calls.Archive:
-		return c.m.answerArchive(payload)
+		return c.m.archive.archiver.Handle(payload)
 	case calls.Sample:
 		return consoleCalls(c).answerSample()
 	case calls.Watchers:

@@ -49,7 +49,7 @@ func (m *Member) openServices() error {
 		return err
 	}
 	registry, err := metrics.NewRegistry(metrics.Sources{Replica: m.replica, Ranges: m.ranges, QuotaBytes: m.cfg.QuotaBackendBytes, Features: m.cfg.features(),
-		Archiver:     m.archive.archiver,
+		Archiver:     m.archiverWithBucket(),
 		Certificates: []metrics.Certificates{{Kind: certs.Clients, Store: m.clientTLS}, {Kind: certs.Peers, Store: m.peerTLS}}},
 		rpcMetrics, hashes, peer.NewCollector(m.transport), m.promotions.ok, m.promotions.failed)
 	if err != nil {

@@ -41,7 +41,7 @@ func (m *Member) openWeb(view *memberView, registry *prometheus.Registry) error 
 		CertNamesUsers: func() bool { return m.cfg.ClientTLS.ClientCertAuth && m.replica.Access.AuthEnabled() },
 		CheckTimeout:   kv.RequestTimeout(m.cfg.ElectionTimeout),
 	}
-	if a := m.archive.archiver; a != nil {
+	if a := m.archiverWithBucket(); a != nil {
 		c.Archive = m.forRoot(httpd.JSONHandler(func() any { return a.Status() }))
 	}
 	verbose := m.log.Enabled(context.Background(), slog.LevelDebug)

@@ -25,7 +25,7 @@ func (e *Examination) checkArchive(r *report) {
 		lag, ok := x.Metrics.Value(ArchiveLag)
 		switch {
 		case !ok:
-			r.find(Warning, name, "it has no archive, and other members have one: nothing is archived while it leads", "start it with the --archive of the others", "")
+			r.find(Warning, name, "it has no archive, and other members have one: it cannot take their place", "start it with the --archive of the others", "")
 		case x.Value(ArchiveRefused) > 0:
 			r.find(Critical, name, "it does not write to its archive: the bucket is not one of this cluster, or has another encryption", "vigilctl archive status shows the reason; name another bucket or prefix in --archive", "docs/operations/observe.md#vigilarchiverefused")
 		case e.Leader() == x.ID() && lag >= e.Limits.ArchiveLag.Seconds():

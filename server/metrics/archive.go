@@ -16,7 +16,7 @@ func newArchiveCollector(a *archiver.Archiver) *table[archiver.Status] {
 			func(s stats) float64 {
 				return boolValue(s.State == archiver.Starting || s.State == archiver.Archiving || s.State == archiver.Failing)
 			}),
-		gauge("vigil_archive_refused", "Whether this member has refused the bucket: it belongs to another cluster, or has another encryption.",
+		gauge("vigil_archive_refused", "Whether this member has refused the bucket: it belongs to another cluster or another history, is missing, or has another encryption.",
 			func(s stats) float64 { return boolValue(s.State == archiver.Refused) }),
 		gauge("vigil_archive_failing_seconds", "For how long all operations of this member on the bucket have failed, 0 if the last one succeeded.",
 			func(s stats) float64 { return s.FailingSeconds }),

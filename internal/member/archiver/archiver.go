@@ -29,7 +29,8 @@ type Archiver struct {
 		identity *archive.Identity
 		refused  error
 		vacant   bool
-		// foreign is when a session has refused the history in the archive, zero if none has. Only a session can accept it again.
+		// foreign is when a session has refused the history in the archive, zero if none has. Only a session can accept it again, for
+		// instance after the bucket was replaced: while the objects and the lineage are what they are, the outcome is the same.
 		foreign time.Time
 
 		// order is the newest order, orders the number of those that appoint this member, until when the appointment ends.
@@ -37,9 +38,11 @@ type Archiver struct {
 		orders uint64
 		until  time.Time
 
-		marks    marks
-		archived mark // the time is not used
-		known    bool
+		marks marks
+		// archived is up to where the archive archivedIn has what it needs, if known is set. Its time is not used.
+		archived   mark
+		archivedIn archive.ID
+		known      bool
 
 		failures [works]failure
 
@@ -70,7 +73,11 @@ func New(o Options) (*Archiver, error) {
 // Run works until ctx ends. It returns within a few seconds after that, whatever the bucket does.
 func (a *Archiver) Run(ctx context.Context) {
 	var wg sync.WaitGroup
-	for _, run := range []func(context.Context){a.sample, a.lead, a.watchBucket, a.work} {
+	duties := []func(context.Context){a.lead}
+	if a.o.Open != nil {
+		duties = append(duties, a.sample, a.watchBucket, a.work)
+	}
+	for _, run := range duties {
 		wg.Go(func() { run(ctx) })
 	}
 	wg.Wait()
@@ -117,12 +124,12 @@ func (a *Archiver) accept(o order) report {
 		a.mu.order = o
 		// An order that names another member, or none yet, does not end the appointment at once: this member goes on while its
 		// successor finds out what is there.
-		if o.appointee == a.o.MemberID {
+		if o.appointee == a.o.MemberID && a.o.Open != nil {
 			a.mu.orders++
 			a.mu.until = time.Now().Add(appointment)
 		}
 		if o.archived > 0 {
-			a.noteArchivedLocked(o.archived)
+			a.noteArchivedLocked(o.id, o.archived)
 		}
 		select {
 		case a.changed <- struct{}{}:
@@ -136,10 +143,13 @@ func (a *Archiver) reportLocked() report {
 	now := time.Now()
 	at, _ := a.o.Source.Position()
 	r := report{
-		appointed: now.Before(a.mu.until), ready: a.readyLocked(now),
+		has: a.o.Open != nil, appointed: now.Before(a.mu.until), ready: a.readyLocked(now),
 		vacant: a.mu.identity == nil && a.mu.vacant,
 		first:  a.o.Source.FirstIndex(), applied: at.Index,
-		archived: a.mu.archived.index, revision: a.mu.archived.revision, known: a.mu.known,
+		id: a.mu.archivedIn, archived: a.mu.archived.index, revision: a.mu.archived.revision, known: a.mu.known,
+	}
+	if a.mu.refused != nil {
+		r.text = oneLine(a.mu.refused.Error())
 	}
 	if f := a.failingLocked(); f != nil {
 		r.failing, r.text = now.Sub(f.since), f.text
@@ -155,15 +165,22 @@ func (a *Archiver) readyLocked(now time.Time) bool {
 	return a.mu.identity != nil || a.mu.vacant
 }
 
-// noteArchivedLocked notes that the archive needs nothing up to an index.
-func (a *Archiver) noteArchivedLocked(index uint64) {
+// noteArchivedLocked notes that an archive needs nothing up to an index. While --archive is changed member by member, others may speak of
+// another archive than this member's.
+func (a *Archiver) noteArchivedLocked(id archive.ID, index uint64) {
+	if a.mu.identity != nil && a.mu.identity.Archive != id {
+		return
+	}
 	a.o.Hold.noteArchived(index)
-	if a.mu.known && index <= a.mu.archived.index {
+	same := a.mu.known && a.mu.archivedIn == id
+	if same && index <= a.mu.archived.index {
 		return
 	}
 	m, _ := a.mu.marks.below(index)
-	a.mu.archived = mark{index: index, revision: max(m.revision, a.mu.archived.revision)}
-	a.mu.known = true
+	if same {
+		m.revision = max(m.revision, a.mu.archived.revision)
+	}
+	a.mu.archived, a.mu.archivedIn, a.mu.known = mark{index: index, revision: m.revision}, id, true
 }
 
 // Handle answers a call of the leader (calls.Archive). Errors: a malformed call.
@@ -231,6 +248,7 @@ type activity int
 const (
 	sending activity = iota
 	basing
+	appointing // on the leader
 	works
 )
 
@@ -252,7 +270,9 @@ func (a *Archiver) failingLocked() (worst *failure) {
 
 // noteFailure notes an error of the archive, and logs it if it is new.
 func (a *Archiver) noteFailure(in activity, what string, err error) {
-	a.counters.failures.Add(1)
+	if in != appointing { // that is no operation on the bucket
+		a.counters.failures.Add(1)
+	}
 	text := oneLine(fmt.Sprintf("%s: %v", what, err))
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -274,6 +294,13 @@ func (a *Archiver) noteSuccess(in activity) {
 	if since := a.mu.failures[in].since; !since.IsZero() {
 		a.o.Logger.Info("the archive works again", slog.String("archive", a.o.Address), slog.Duration("after", time.Since(since)))
 	}
+	a.mu.failures[in] = failure{}
+}
+
+// noteIdle notes that this member does not try an activity any more.
+func (a *Archiver) noteIdle(in activity) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
 	a.mu.failures[in] = failure{}
 }
 

@@ -19,6 +19,7 @@ import (
 	"vigil/internal/bucket"
 	"vigil/internal/kv"
 	"vigil/internal/state/fsm"
+	"vigil/internal/state/lineage"
 	"vigil/internal/store/archive"
 	"vigil/internal/vfs"
 	"vigil/internal/vfs/faultfs"
@@ -527,15 +528,15 @@ func TestForeignBucket(t *testing.T) {
 	}
 	for name, prepare := range map[string]func(t *testing.T, b bucket.Bucket) func(*Options){
 		"another cluster": func(t *testing.T, b bucket.Bucket) func(*Options) {
-			write(t, b, archive.NewIdentity(clusterID+1, time.Now(), nil))
+			write(t, b, archive.NewIdentity(clusterID+1, archive.ID{1}, time.Now(), nil))
 			return small
 		},
 		"encrypted": func(t *testing.T, b bucket.Bucket) func(*Options) {
-			write(t, b, archive.NewIdentity(clusterID, time.Now(), []string{recipient}))
+			write(t, b, archive.NewIdentity(clusterID, archive.ID{1}, time.Now(), []string{recipient}))
 			return small
 		},
 		"not encrypted": func(t *testing.T, b bucket.Bucket) func(*Options) {
-			write(t, b, archive.NewIdentity(clusterID, time.Now(), nil))
+			write(t, b, archive.NewIdentity(clusterID, archive.ID{1}, time.Now(), nil))
 			return func(o *Options) { small(o); o.Recipients = []string{recipient} }
 		},
 		"another history": func(t *testing.T, b bucket.Bucket) func(*Options) {
@@ -556,6 +557,7 @@ func TestForeignBucket(t *testing.T) {
 				options := prepare(t, f)
 				w := newWorld(t, 1)
 				defer w.close()
+				w.do(fsm.Request{Claim: &lineage.Claim{Term: w.term, ID: lineage.ID{1}}})
 				f.before = func(_ int, op, key string) error {
 					if op == "put" {
 						t.Errorf("%s was written", key)
@@ -805,7 +807,6 @@ func TestNothingOldIsLost(t *testing.T) {
 		}
 		age := newAges(w, b, 20*time.Millisecond)
 		w.put("k", "v")
-		age.committed()
 		w.awaitArchived(w.members[0], 10*time.Second)
 		age.write(3 * time.Second)
 		if age.worst > 1200*time.Millisecond {

@@ -81,6 +81,8 @@ func (s *session) baseDue(now time.Time) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	switch {
+	case !s.a.claimed(at.Term):
+		return false
 	case s.mu.base == nil || s.mu.need > s.mu.base.Index:
 		return at.Index >= s.mu.need
 	case s.mu.sent < s.mu.base.Index:
@@ -157,6 +159,10 @@ func (s *session) writeBase(ctx context.Context, before *archive.Base) (*archive
 	defer s.keepOffMemory(export)()
 	if before != nil && (before.Revision > export.Revision || before.Index > export.Applied.Index) {
 		return nil, fmt.Errorf("the state is at index %d and revision %d, and the newest base at %d and %d", export.Applied.Index, export.Revision, before.Index, before.Revision)
+	}
+	// The lineage is read after the state was cut.
+	if base.Claim = s.a.newestClaim(); uint64(base.Claim.Term) < export.Applied.Term {
+		return nil, fmt.Errorf("the state has an entry of term %d, which its leader has not claimed yet", export.Applied.Term)
 	}
 	base.Index, base.Term, base.Revision, base.Compact = export.Applied.Index, export.Applied.Term, export.Revision, export.Compact
 	if base.Hash, err = store.HashAt(ctx, base.Revision, base.Compact); err != nil {

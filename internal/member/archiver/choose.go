@@ -9,8 +9,12 @@ const (
 	// orderInterval is how often the leader says who archives, and appointment for how long that holds. A member that has ended is
 	// found within orderInterval, one that does not answer after answerWithin.
 	orderInterval = 250 * time.Millisecond
-	answerWithin  = 1500 * time.Millisecond
-	appointment   = 5 * time.Second
+	// askInterval is how often a leader without an archive asks whether a member has one. unableAfter is how long all members of a new
+	// leader may take to reach the archive before it says that none can.
+	askInterval  = 2 * time.Second
+	unableAfter  = 15 * time.Second
+	answerWithin = 1500 * time.Millisecond
+	appointment  = 5 * time.Second
 	// hearAllWithin is for how long a new leader waits for the first answers of all voters.
 	hearAllWithin = 2 * time.Second
 	// heardWithin is how old a report may be of a member that is appointed.
@@ -69,10 +73,10 @@ func (c *candidates) choose(now time.Time) uint64 {
 			able = append(able, id)
 		}
 	}
-	// A member with an empty bucket begins an archive. If others have reached the archive, or there is one, it has another bucket
-	// than they, such as a directory whose file system is not mounted.
+	// A member with an empty bucket begins an archive. If others have reached the archive, it has another bucket than they, such as
+	// during a change of --archive.
 	found := func(id uint64) bool { return !c.reports[id].vacant }
-	if c.archived > 0 || slices.ContainsFunc(able, found) {
+	if slices.ContainsFunc(able, found) {
 		able = slices.DeleteFunc(able, func(id uint64) bool { return !found(id) })
 	}
 	if len(able) == 0 {

@@ -3,6 +3,8 @@ package archiver
 import (
 	"testing"
 	"time"
+
+	"vigil/internal/store/archive"
 )
 
 func TestChoose(t *testing.T) {
@@ -38,7 +40,7 @@ func TestChoose(t *testing.T) {
 			failed: map[uint64]time.Time{1: now, 2: now.Add(-2 * time.Minute), 3: now.Add(-time.Minute)}}, 2},
 		"one with an empty bucket": {candidates{reports: map[uint64]heard{1: ok(5), 2: ok(5, vacant), 3: ok(5)}, current: 2}, 3},
 		"only empty buckets":       {candidates{reports: map[uint64]heard{1: ok(5, vacant), 2: ok(5, vacant), 3: ok(5, vacant)}}, 2},
-		"the archive is elsewhere": {candidates{reports: map[uint64]heard{2: ok(5, vacant)}, archived: 10, known: true}, 0},
+		"a new place":              {candidates{reports: map[uint64]heard{2: ok(5, vacant)}, archived: 10, known: true}, 2},
 		"alone":                    {candidates{reports: map[uint64]heard{1: ok(5)}, voters: []uint64{1}}, 1},
 		"no able":                  {candidates{reports: map[uint64]heard{}}, 0},
 	} {
@@ -77,8 +79,8 @@ func TestHold(t *testing.T) {
 }
 
 func FuzzWire(f *testing.F) {
-	o := order{1, 2, 3, 4}
-	r := report{appointed: true, known: true, first: 1, applied: 2, archived: 3, revision: 4, failing: time.Second, text: "no"}
+	o := order{1, 2, 3, archive.ID{4}}
+	r := report{has: true, id: archive.ID{5}, appointed: true, known: true, first: 1, applied: 2, archived: 3, revision: 4, failing: time.Second, text: "no"}
 	f.Add(o.encode())
 	f.Add(r.encode())
 	f.Fuzz(func(t *testing.T, b []byte) {

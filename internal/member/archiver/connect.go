@@ -8,17 +8,24 @@ import (
 	"time"
 
 	"vigil/internal/bucket"
+	"vigil/internal/state/lineage"
 	"vigil/internal/store/archive"
 )
 
-// errRefused: the bucket is not one that this cluster may write to.
-var errRefused = errors.New("the archive is refused")
+var (
+	// errRefused: the bucket is not one that this cluster may write to.
+	errRefused = errors.New("the archive is refused")
+	// errUnclaimed: this member does not know yet which incarnation of the cluster it is of.
+	errUnclaimed = errors.New("no leader has claimed its term yet")
+)
 
 const (
 	// lookInterval is how often a member without an identity looks for it, and refusedInterval how often it looks whether a
 	// bucket that it has refused is another one now.
 	lookInterval    = 2 * time.Second
 	refusedInterval = 30 * time.Second
+	// claimInterval is how often it is looked whether a claim has arrived.
+	claimInterval = 50 * time.Millisecond
 )
 
 // watchBucket reads the identity of the archive, so that a wrong bucket is reported at the start and by every member.
@@ -29,6 +36,12 @@ func (a *Archiver) watchBucket(ctx context.Context) {
 		switch {
 		case ctx.Err() != nil:
 			return
+		case errors.Is(err, errUnclaimed):
+			for pause = 0; a.incarnation() == (archive.ID{}); {
+				if !wait(ctx, claimInterval) {
+					return
+				}
+			}
 		case errors.Is(err, errRefused):
 			pause = refusedInterval
 		case err != nil:
@@ -40,6 +53,12 @@ func (a *Archiver) watchBucket(ctx context.Context) {
 			return
 		}
 	}
+}
+
+// incarnation returns that of the cluster, the zero value while this member does not know it.
+func (a *Archiver) incarnation() archive.ID {
+	s, _ := a.o.Source.Lineage()
+	return archive.ID(s.Incarnation())
 }
 
 func (a *Archiver) hasIdentity() bool {
@@ -122,6 +141,11 @@ func (a *Archiver) readIdentity(ctx context.Context) (*archive.Identity, error) 
 		// An unmounted directory, for instance: a second archive must not begin there.
 		return nil, fmt.Errorf("its identity %s has vanished: %w", archive.IdentityName, err)
 	case errors.Is(err, bucket.ErrNotFound):
+		if begun, ok := a.begun(); ok {
+			err = fmt.Errorf("%w: archive %s of this cluster was begun here, and there is none now: is the file system mounted, and is it the right bucket? To begin another archive, use another prefix or directory", errRefused, begun)
+			a.refuse(err, time.Time{})
+			return nil, err
+		}
 		a.noteVacant()
 		return nil, nil
 	case err != nil:
@@ -131,6 +155,9 @@ func (a *Archiver) readIdentity(ctx context.Context) (*archive.Identity, error) 
 	if err == nil {
 		err = a.checkIdentity(&id, known)
 	}
+	if errors.Is(err, errUnclaimed) {
+		return nil, err
+	}
 	if err != nil {
 		err = fmt.Errorf("%w: %w", errRefused, err)
 		a.refuse(err, time.Time{})
@@ -139,6 +166,9 @@ func (a *Archiver) readIdentity(ctx context.Context) (*archive.Identity, error) 
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.mu.identity, a.mu.vacant = &id, false
+	if a.mu.archivedIn != id.Archive {
+		a.mu.known, a.mu.archived = false, mark{}
+	}
 	if a.mu.foreign.IsZero() {
 		a.mu.refused = nil
 		a.o.Hold.setOff(false)
@@ -151,11 +181,67 @@ func (a *Archiver) checkIdentity(id, known *archive.Identity) error {
 	if uint64(id.Cluster) != a.o.ClusterID {
 		return fmt.Errorf("it belongs to cluster %s, and this is cluster %x: use another bucket or prefix", id.Cluster, a.o.ClusterID)
 	}
+	switch own := a.incarnation(); {
+	case own == archive.ID{}:
+		return errUnclaimed
+	case own != id.Incarnation:
+		return fmt.Errorf("it belongs to incarnation %s of cluster %x, and this is incarnation %s: the cluster was restored, started without its data, or forced to be one of a single member; use another bucket or prefix, and keep this one to restore from", id.Incarnation, a.o.ClusterID, own)
+	}
+	if begun, ok := a.begun(); ok && begun != id.Archive {
+		return fmt.Errorf("it is archive %s, and this cluster has begun archive %s here: use another bucket or prefix", id.Archive, begun)
+	}
 	if known != nil && known.Archive != id.Archive {
-		return fmt.Errorf("it is archive %s, and was archive %s before: restart the member if the bucket was replaced on purpose", id.Archive, known.Archive)
+		return fmt.Errorf("it is archive %s, and was archive %s before: use another bucket or prefix", id.Archive, known.Archive)
 	}
 	_, err := archive.NewSealer(*id, a.o.Recipients)
 	return err
+}
+
+// begun returns the archive that the cluster has begun at this address.
+func (a *Archiver) begun() (archive.ID, bool) {
+	s, _ := a.o.Source.Lineage()
+	id, ok := s.Archive(a.o.Place)
+	return archive.ID(id), ok
+}
+
+// noteBegun makes the cluster remember that this archive is at this address.
+func (a *Archiver) noteBegun(ctx context.Context, id *archive.Identity) error {
+	if err := a.proposeBegun(ctx, id.Archive); err != nil {
+		return err
+	}
+	if begun, ok := a.begun(); !ok || begun != id.Archive {
+		return fmt.Errorf("archive %s was noted at this address, not %s", begun, id.Archive)
+	}
+	return nil
+}
+
+// proposeBegun notes an archive. The zero value notes none: after that this member knows what was noted before the call.
+func (a *Archiver) proposeBegun(ctx context.Context, id archive.ID) error {
+	if begun, ok := a.begun(); ok && begun == id {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, opTimeout)
+	defer cancel()
+	if err := a.o.Source.NoteArchive(ctx, a.o.Place, lineage.ID(id)); err != nil {
+		return fmt.Errorf("noting where the archive is: %w", err)
+	}
+	return nil
+}
+
+// awaitClaim waits until this member has applied the claim of the leader that appoints it.
+func (a *Archiver) awaitClaim(ctx context.Context) error {
+	for a.appointed() {
+		a.mu.Lock()
+		term := a.mu.order.term
+		a.mu.Unlock()
+		if a.claimed(term) {
+			return nil
+		}
+		if !wait(ctx, claimInterval) {
+			return ctx.Err()
+		}
+	}
+	return errNotAppointed
 }
 
 // noteVacant notes that the bucket has no archive yet.
@@ -190,6 +276,9 @@ func (a *Archiver) acceptHistory() {
 func (a *Archiver) connect(ctx context.Context) (_ bucket.Bucket, _ *archive.Identity, checked func() error, _ error) {
 	checked = func() error { return nil }
 	b, err := a.openBucket(ctx)
+	if err == nil {
+		err = a.awaitClaim(ctx)
+	}
 	if err != nil {
 		return nil, nil, nil, err
 	}
@@ -206,7 +295,14 @@ func (a *Archiver) connect(ctx context.Context) (_ bucket.Bucket, _ *archive.Ide
 	if id != nil {
 		return b, id, checked, nil
 	}
-	first := archive.NewIdentity(a.o.ClusterID, time.Now(), a.o.Recipients)
+	// Another member may have begun one here a moment ago.
+	if err := a.proposeBegun(ctx, archive.ID{}); err != nil {
+		return nil, nil, nil, err
+	}
+	if _, ok := a.begun(); ok {
+		return nil, nil, nil, fmt.Errorf("another member has begun the archive")
+	}
+	first := archive.NewIdentity(a.o.ClusterID, a.incarnation(), time.Now(), a.o.Recipients)
 	data, err := first.Encode()
 	if err != nil {
 		return nil, nil, nil, err

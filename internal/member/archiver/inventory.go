@@ -39,14 +39,6 @@ type inventory struct {
 	bytes int64
 }
 
-// end returns the highest index that the archive has.
-func (inv *inventory) end() uint64 {
-	if inv.base == nil {
-		return inv.cover.end()
-	}
-	return max(inv.cover.end(), inv.base.Index)
-}
-
 // newestLooked is how many of the newest log objects are looked at, should some be damaged.
 const newestLooked = 4
 

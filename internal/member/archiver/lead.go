@@ -2,6 +2,8 @@ package archiver
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"log/slog"
 	"slices"
 	"sync"
@@ -30,6 +32,8 @@ type leader struct {
 		appointed time.Time
 		// outage: the bucket is away for all members.
 		outage bool
+		// warned: the log says that this member has no archive and others have one.
+		warned bool
 	}
 }
 
@@ -50,32 +54,87 @@ func (a *Archiver) lead(ctx context.Context) {
 	var calls sync.WaitGroup
 	defer calls.Wait()
 	for {
-		if term, committed := a.o.Source.Leading(); term == 0 {
+		pause := orderInterval
+		if term := a.o.Source.Leading(); term == 0 {
 			a.leader.mu.Lock()
 			if a.leader.mu.term != 0 {
 				a.leader.resetLocked(0)
 			}
 			a.leader.mu.Unlock()
-		} else if committed > 0 {
-			a.round(ctx, &calls, term, committed)
+			a.noteIdle(appointing)
+			if a.o.Open == nil {
+				pause = askInterval
+			}
+		} else if !a.wanted(term) {
+			// Nobody has an archive, as far as this member knows.
+			pause = askInterval
+			a.round(ctx, &calls, order{term: term})
+		} else if a.claim(ctx, term) {
+			a.round(ctx, &calls, a.nextOrder(term))
 		}
 		select {
 		case <-a.leader.again:
-		case <-time.After(orderInterval):
+		case <-time.After(pause):
 		case <-ctx.Done():
 			return
 		}
 	}
 }
 
-// round gives an order to every member.
-func (a *Archiver) round(ctx context.Context, wg *sync.WaitGroup, term, committed uint64) {
-	o := order{term: term, committed: committed, appointee: a.appoint(term)}
-	a.mu.Lock()
-	if a.mu.known {
-		o.archived = a.mu.archived.index
+// wanted reports whether a member has an archive.
+func (a *Archiver) wanted(term uint64) bool {
+	l := &a.leader
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.mu.term != term {
+		l.resetLocked(term)
 	}
-	a.mu.Unlock()
+	if a.o.Open != nil {
+		return true
+	}
+	for _, r := range l.mu.reports {
+		if r.has {
+			if !l.mu.warned {
+				a.o.Logger.Warn("this member has no --archive and others have one: it appoints them while it leads, and archives nothing itself; give all members the same --archive")
+			}
+			l.mu.warned = true
+			return true
+		}
+	}
+	return false
+}
+
+// claim claims the term, and reports whether that is applied: before, no entry of the term can be told from that of another history.
+func (a *Archiver) claim(ctx context.Context, term uint64) bool {
+	if s, _ := a.o.Source.Lineage(); s.Newest().Term == term {
+		return true
+	}
+	limited, cancel := context.WithTimeout(ctx, opTimeout)
+	defer cancel()
+	err := a.o.Source.Claim(limited, term)
+	if s, _ := a.o.Source.Lineage(); s.Newest().Term == term {
+		return true
+	}
+	if err != nil && ctx.Err() == nil && a.o.Source.Leading() == term {
+		a.noteFailure(appointing, "claiming the term", err)
+	}
+	return false
+}
+
+// nextOrder makes an order.
+func (a *Archiver) nextOrder(term uint64) order {
+	o := order{term: term, appointee: a.appoint(term)}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.mu.known {
+		o.archived, o.id = a.mu.archived.index, a.mu.archivedIn
+	}
+	return o
+}
+
+// round gives an order to every member.
+func (a *Archiver) round(ctx context.Context, wg *sync.WaitGroup, o order) {
+	term := o.term
 	a.hear(term, a.o.MemberID, a.accept(o))
 	if a.o.Calls == nil {
 		return
@@ -173,9 +232,37 @@ func (a *Archiver) hear(term, id uint64, r report) {
 	l.mu.Unlock()
 	if current && r.known && r.appointed {
 		a.mu.Lock()
-		a.noteArchivedLocked(r.archived)
+		a.noteArchivedLocked(r.id, r.archived)
 		a.mu.Unlock()
 	}
+}
+
+// noteChoice notes that no member can archive, and why, once all had the time to find out.
+func (a *Archiver) noteChoice(c *candidates, next uint64, leading time.Duration) {
+	switch {
+	case next != 0:
+		a.noteSuccess(appointing)
+		return
+	case leading < unableAfter:
+		return
+	}
+	text := "no member can archive"
+	for _, id := range c.voters {
+		r, ok := c.reports[id]
+		why := "it has not answered"
+		switch {
+		case ok && !r.has:
+			why = "it has no --archive"
+		case ok && r.text != "":
+			why = r.text
+		case ok && r.ready:
+			why = "it lags"
+		case ok:
+			why = "it has not reached the archive"
+		}
+		text += fmt.Sprintf("; member %x: %s", id, why)
+	}
+	a.noteFailure(appointing, "choosing", errors.New(text))
 }
 
 // appoint returns the member that is to archive.
@@ -211,7 +298,9 @@ func (a *Archiver) appoint(term uint64) uint64 {
 		l.mu.outage = false
 		clear(l.mu.failed)
 	}
-	if next := c.choose(now); next != l.mu.appointee {
+	next := c.choose(now)
+	a.noteChoice(&c, next, now.Sub(l.mu.since))
+	if next != l.mu.appointee {
 		a.o.Logger.Info("appointed a member to archive", slog.String("member-id", hexText(next)), slog.String("before", hexText(l.mu.appointee)))
 		l.mu.appointee, l.mu.appointed = next, now
 	}

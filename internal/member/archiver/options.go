@@ -12,6 +12,7 @@ import (
 	"vigil/internal/bucket"
 	"vigil/internal/member/calls"
 	"vigil/internal/state/cluster"
+	"vigil/internal/state/lineage"
 	"vigil/internal/store/archive"
 	"vigil/internal/store/history"
 	"vigil/internal/store/mvcc"
@@ -19,14 +20,17 @@ import (
 
 // Source is the member whose entries and states are archived.
 type Source interface {
-	// Leading returns the term in which this member leads, 0 if it does not lead, and an index that is committed: at or above
-	// all that was committed in earlier terms, or 0 while that is not known.
-	Leading() (term, committed uint64)
+	// Leading returns the term in which this member leads, 0 if it does not lead.
+	Leading() (term uint64)
+	// Lineage returns the claims of terms and the archives of the cluster, and a position at or before that of this state. Claim claims
+	// the term in which this member leads, NoteArchive notes that an archive was begun at an address; both return once that is applied.
+	Lineage() (s *lineage.State, applied uint64)
+	Claim(ctx context.Context, term uint64) error
+	NoteArchive(ctx context.Context, address string, id lineage.ID) error
 	// Position returns the position that the newest commit of the store has left, and the newest revision then.
 	Position() (history.Applied, int64)
-	// FirstIndex returns the index of the first entry in the raft log, Term the term of an entry if the log knows it.
+	// FirstIndex returns the index of the first entry in the raft log.
 	FirstIndex() uint64
-	Term(index uint64) (uint64, bool)
 	// Entries returns entries from first on and at most up to last, at least one. They must not be changed.
 	Entries(first, last, maxBytes uint64) ([]*raftpb.Entry, error)
 	// Store returns the present store, which a snapshot may replace.
@@ -41,13 +45,15 @@ type Options struct {
 	Source              Source
 	// Calls reaches the other members; nil if there never are any.
 	Calls calls.Caller
-	// Open opens the bucket. Its errors must hold no secret.
+	// Open opens the bucket. Its errors must hold no secret. Without it the member has no archive; while it leads it appoints others that
+	// have one.
 	Open func(context.Context) (bucket.Bucket, error)
-	// Address is the bucket as it is shown.
-	Address string
+	// Address is the bucket as it is shown. Place is the whole address, by which the cluster remembers where it has begun archives; by
+	// default Address.
+	Address, Place string
 	// Recipients are the public keys to which objects are encrypted; none for no encryption.
 	Recipients []string
-	// Hold is what limits the truncation of the raft log.
+	// Hold is what limits the truncation of the raft log; nil without an archive.
 	Hold *Hold
 
 	// Interval is how often entries are sent, if there are any; by default 1 s.
@@ -76,12 +82,16 @@ const (
 )
 
 func (o Options) withDefaults() Options {
+	or(&o.Place, o.Address)
 	or(&o.Interval, DefaultInterval)
 	or(&o.BaseInterval, DefaultBaseInterval)
 	or(&o.BaseBytes, DefaultBaseBytes)
 	or(&o.FullInterval, DefaultFullInterval)
 	or(&o.partBytes, archive.PartBytes)
 	or(&o.logBytes, archive.LogBytes)
+	if o.Hold == nil {
+		o.Hold = NewHold(0)
+	}
 	or(&o.Logger, slog.New(slog.DiscardHandler))
 	return o
 }
@@ -102,7 +112,7 @@ func (o *Options) Validate() error {
 		}
 	}
 	require(o.ClusterID != 0 && o.MemberID != 0, "no cluster or member")
-	require(o.Source != nil && o.Open != nil && o.Hold != nil, "Source, Open or Hold is missing")
+	require(o.Source != nil && (o.Hold != nil || o.Open == nil), "Source or Hold is missing")
 	require(o.Interval >= 0 && o.BaseInterval >= 0 && o.BaseBytes >= 0 && o.FullInterval >= 0, "negative interval or size")
 	if err := archive.CheckRecipients(o.Recipients); err != nil {
 		errs = append(errs, fmt.Errorf("archiver: %w", err))

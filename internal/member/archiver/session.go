@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"strconv"
 	"sync"
 	"time"
@@ -13,6 +14,7 @@ import (
 	"go.etcd.io/raft/v3/raftpb"
 
 	"vigil/internal/bucket"
+	"vigil/internal/state/lineage"
 	"vigil/internal/store/archive"
 )
 
@@ -105,6 +107,9 @@ func (s *session) take(ctx context.Context, checked func() error) error {
 	// first, and send.
 	s.a.mu.Lock()
 	archived := s.a.mu.archived.index
+	if s.a.mu.archivedIn != s.id.Archive {
+		archived = 0 // of another archive
+	}
 	s.a.mu.Unlock()
 	n, err := s.listNames(ctx, archived)
 	if err := errors.Join(checked(), err); err != nil {
@@ -117,11 +122,14 @@ func (s *session) take(ctx context.Context, checked func() error) error {
 	if err := errors.Join(read(), err); err != nil {
 		return err
 	}
-	if err := s.awaitCommitted(ctx, inv.end()); err != nil {
+	if len(n.newest) > 0 && newest == nil {
+		return errors.New("none of its newest log objects can be read, so it is not known whether they are of this cluster's history: see vigilctl archive verify, and remove what is damaged")
+	}
+	if err := s.judge(ctx, inv.base, newest); err != nil {
 		return err
 	}
-	if err := s.checkTerms(inv.base, newest); err != nil {
-		return s.refuse(err)
+	if err := s.a.noteBegun(ctx, s.id); err != nil {
+		return err
 	}
 	s.a.acceptHistory()
 	s.cover = inv.cover
@@ -222,45 +230,62 @@ func (s *session) refuse(err error) error {
 // on the way, and the leader may have begun the one after it meanwhile.
 const ordersToTrust = 3
 
-// awaitCommitted waits until this member has applied what the archive has. It refuses the archive if the cluster has not committed
-// that much: what a sender has applied was committed before, so another cluster of the same id has written it, such as the one that
-// this cluster was restored from. The archive was listed before the call.
-func (s *session) awaitCommitted(ctx context.Context, end uint64) error {
-	for n := 0; ; n++ {
-		if at, _ := s.a.o.Source.Position(); at.Index >= end {
-			return nil
+// origin names the history of an object: it has the entries of its claim's history up to last.
+type origin struct {
+	name  string
+	last  uint64
+	claim archive.Claim
+}
+
+// judge waits until this member knows whether the archive is one of this cluster's history, which it is if this history has the same
+// entries up to the ends of the newest base and of the newest log object. It refuses the archive if it is not. The outcome follows from
+// the objects and from the claims in the store, so it stays what it is however far the log goes on and is shortened. The archive was
+// listed before the call.
+func (s *session) judge(ctx context.Context, base *archive.Base, newest *archive.Header) error {
+	var objects []origin
+	if base != nil {
+		objects = append(objects, origin{fmt.Sprintf("the state after entry %d", base.Index), base.Index, base.Claim})
+	}
+	if newest != nil {
+		objects = append(objects, origin{fmt.Sprintf("the entries %d to %d", newest.First, newest.Last), newest.Last, newest.Claim})
+	}
+	for _, o := range objects {
+		if err := s.judgeObject(ctx, o); err != nil {
+			return err
 		}
-		o, err := s.nextOrder(ctx)
+	}
+	return nil
+}
+
+func (s *session) judgeObject(ctx context.Context, o origin) error {
+	for n := 0; ; n++ {
+		own, applied := s.a.o.Source.Lineage()
+		switch own.Judge(lineage.Mark{Term: uint64(o.claim.Term), ID: lineage.ID(o.claim.ID)}, o.last, applied) {
+		case lineage.Same:
+			return nil
+		case lineage.Foreign:
+			return s.refuse(fmt.Errorf("it has %s, by a leader of term %d (%s), and this cluster has had another leader then or left that term before",
+				o.name, o.claim.Term, o.claim.ID))
+		}
+		order, err := s.nextOrder(ctx)
 		if err != nil {
 			return err
 		}
-		if end > o.committed && n+1 >= ordersToTrust {
-			return s.refuse(fmt.Errorf("it has entries up to index %d, and this cluster has committed up to %d", end, o.committed))
+		if uint64(o.claim.Term) > order.term && n+1 >= ordersToTrust {
+			return s.refuse(fmt.Errorf("it has %s, by a leader of term %d, and this cluster is in term %d", o.name, o.claim.Term, order.term))
 		}
 	}
 }
 
-// checkTerms returns an error if the archive has another entry than this member at the index of its newest base or of its newest
-// entry: entries of one index and term are the same, and so are all before. That is so after a member with an older log was forced
-// to be a cluster of its own, and after a disk was set back.
-func (s *session) checkTerms(base *archive.Base, newest *archive.Header) error {
-	src := s.a.o.Source
-	differs := func(what string, index, term uint64) error {
-		if own, ok := src.Term(index); ok && own != term {
-			return fmt.Errorf("it has %s %d of term %d, where this cluster has term %d", what, index, term, own)
-		}
-		return nil
-	}
-	if base != nil {
-		if err := differs("the state after entry", base.Index, base.Term); err != nil {
-			return err
-		}
-	}
-	if newest == nil {
-		return nil
-	}
-	return errors.Join(differs("entry", newest.First, newest.FirstTerm), differs("entry", newest.Last, newest.LastTerm))
+// newestClaim returns the newest claim that this member has applied.
+func (a *Archiver) newestClaim() archive.Claim {
+	s, _ := a.o.Source.Lineage()
+	m := s.Newest()
+	return archive.Claim{Term: archive.Hex64(m.Term), ID: archive.ID(m.ID)}
 }
+
+// claimed reports whether entries of a term may be sent: its leader or a later one has made a claim.
+func (a *Archiver) claimed(term uint64) bool { return uint64(a.newestClaim().Term) >= term }
 
 // ordersBeforeLoss is how many orders, of four seconds, appoint this member again before entries that its log has no more are given
 // up: in this time the leader appoints a member whose log has them, if there is one.
@@ -281,6 +306,7 @@ func (s *session) pass(ctx context.Context) (more bool, err error) {
 	if from > m.index {
 		return false, nil
 	}
+	claim := s.a.newestClaim()
 	ents, err := src.Entries(from, min(to, m.index), uint64(s.a.o.logBytes))
 	switch {
 	case errors.Is(err, raft.ErrCompacted) || errors.Is(err, raft.ErrUnavailable):
@@ -291,7 +317,13 @@ func (s *session) pass(ctx context.Context) (more bool, err error) {
 	case len(ents) == 0 || ents[0].GetIndex() != from:
 		return false, fmt.Errorf("archiver: the raft log gives no entry %d", from)
 	}
-	object, err := s.sealEntries(ents, m)
+	// Of a term that no leader has claimed yet, an entry cannot be told from that of another history.
+	if n := slices.IndexFunc(ents, func(e *raftpb.Entry) bool { return e.GetTerm() > uint64(claim.Term) }); n >= 0 {
+		if ents = ents[:n]; n == 0 {
+			return false, nil
+		}
+	}
+	object, err := s.sealEntries(ents, m, claim)
 	if err != nil {
 		return false, err
 	}
@@ -311,10 +343,10 @@ func (s *session) pass(ctx context.Context) (more bool, err error) {
 }
 
 // sealEntries makes a log object of the first entries. It ends with a moment whose revision is known, if there is one.
-func (s *session) sealEntries(ents []*raftpb.Entry, now mark) (*archive.Sealed, error) {
+func (s *session) sealEntries(ents []*raftpb.Entry, now mark, claim archive.Claim) (*archive.Sealed, error) {
 	a := s.a
 	first, last := ents[0].GetIndex(), ents[len(ents)-1].GetIndex()
-	info := archive.LogInfo{Sender: a.o.MemberID, After: now.revision, FirstTime: now.at, LastTime: now.at}
+	info := archive.LogInfo{Sender: a.o.MemberID, After: now.revision, FirstTime: now.at, LastTime: now.at, Claim: claim}
 	s.mu.Lock()
 	if b := s.mu.base; b != nil && b.Index < first {
 		info.Before = b.Revision
@@ -423,7 +455,7 @@ func (s *session) noteSent(index uint64) {
 	s.mu.Unlock()
 	s.a.mu.Lock()
 	defer s.a.mu.Unlock()
-	s.a.noteArchivedLocked(index)
+	s.a.noteArchivedLocked(s.id.Archive, index)
 }
 
 // put writes an object, again and again until it is there, this member is not appointed any more, or ctx ends.

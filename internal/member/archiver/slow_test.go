@@ -32,7 +32,6 @@ func TestSlowBucket(t *testing.T) {
 		}
 		age := newAges(w, b, 100*time.Millisecond)
 		w.put("first", "x")
-		age.committed()
 		w.awaitArchived(w.members[0], time.Minute)
 		w.awaitBase(b, 1, time.Minute)
 		age.write(time.Minute)
@@ -75,7 +74,6 @@ func TestDeadConnection(t *testing.T) {
 		m.begin(f, func(o *Options) { o.BaseInterval = time.Hour })
 		age := newAges(w, b, 100*time.Millisecond)
 		w.put("first", "x")
-		age.committed()
 		w.awaitArchived(m, time.Minute)
 		for range 5 {
 			age.worst = 0
@@ -159,7 +157,6 @@ func TestPauseAfterOutage(t *testing.T) {
 		m.begin(f, func(o *Options) { o.BaseInterval, o.Source = time.Hour, failingSource{m, &fails} })
 		age := newAges(w, b, 100*time.Millisecond)
 		w.put("first", "x")
-		age.committed()
 		time.Sleep(time.Minute)
 		away.Store(false)
 		w.awaitArchived(m, 2*maxPause)

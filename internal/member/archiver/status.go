@@ -81,7 +81,7 @@ const (
 // Status returns the present state.
 func (a *Archiver) Status() Status {
 	at, revision := a.o.Source.Position()
-	term, _ := a.o.Source.Leading()
+	term := a.o.Source.Leading()
 	now := time.Now()
 	a.mu.Lock()
 	defer a.mu.Unlock()

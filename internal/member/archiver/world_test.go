@@ -4,10 +4,11 @@ import (
 	"bytes"
 	"cmp"
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"io"
-	"math/rand/v2"
+	mathrand "math/rand/v2"
 	"slices"
 	"sync"
 	"testing"
@@ -20,6 +21,7 @@ import (
 	"vigil/internal/kv"
 	"vigil/internal/state/cluster"
 	"vigil/internal/state/fsm"
+	"vigil/internal/state/lineage"
 	"vigil/internal/store/archive"
 	"vigil/internal/store/history"
 	"vigil/internal/store/mvcc"
@@ -30,14 +32,17 @@ const clusterID = 0xc1
 
 // world is a cluster without raft: entries that are committed at once, and members that apply them.
 type world struct {
-	t       *testing.T
-	mu      sync.Mutex
-	entries []*raftpb.Entry // of index 2 on
-	term    uint64
-	leader  uint64
-	members []*member
-	away    map[uint64]bool // members that calls do not reach
-	id      uint64
+	t *testing.T
+	// proposing is held while an entry is made and applied.
+	proposing sync.Mutex
+	mu        sync.Mutex
+	entries   []*raftpb.Entry // of index 2 on
+	at        []time.Time     // when they were committed
+	term      uint64
+	leader    uint64
+	members   []*member
+	away      map[uint64]bool // members that calls do not reach
+	id        uint64
 }
 
 // member is a Source: a store on a disk in memory, and a part of the log.
@@ -101,19 +106,23 @@ func (w *world) close() {
 // do commits a request as an entry, and all members apply it.
 func (w *world) do(r fsm.Request) {
 	w.t.Helper()
-	w.id++
 	group, err := fsm.AppendRequest(fsm.AppendHeader(nil), &r)
 	if err != nil {
 		w.t.Fatal(err)
 	}
+	w.mu.Lock()
+	w.id++
 	fsm.PutHeader(group, fsm.GroupHeader{Proposer: 1, Sequence: w.id, Count: 1})
+	w.mu.Unlock()
 	w.commit(group)
 }
 
 func (w *world) commit(data []byte) {
+	w.proposing.Lock()
+	defer w.proposing.Unlock()
 	w.mu.Lock()
 	e := &raftpb.Entry{Index: new(uint64(len(w.entries)) + 2), Term: new(w.term), Type: raftpb.EntryNormal.Enum(), Data: data}
-	w.entries = append(w.entries, e)
+	w.entries, w.at = append(w.entries, e), append(w.at, time.Now())
 	w.mu.Unlock()
 	for _, m := range w.members {
 		m.apply(w.t, e)
@@ -161,13 +170,31 @@ func (w *world) last() uint64 {
 }
 
 // Leading, Position and so on implement Source.
-func (m *member) Leading() (term, committed uint64) {
+func (m *member) Leading() (term uint64) {
 	m.w.mu.Lock()
 	defer m.w.mu.Unlock()
 	if m.w.leader != m.id {
-		return 0, 0
+		return 0
 	}
-	return m.w.term, uint64(len(m.w.entries)) + 1
+	return m.w.term
+}
+
+func (m *member) Lineage() (*lineage.State, uint64) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.m.Lineage(), m.log.View().Applied().Index
+}
+
+func (m *member) Claim(_ context.Context, term uint64) error {
+	c := lineage.Claim{Term: term}
+	_, _ = rand.Read(c.ID[:])
+	m.w.do(fsm.Request{Claim: &c})
+	return nil
+}
+
+func (m *member) NoteArchive(_ context.Context, address string, id lineage.ID) error {
+	m.w.do(fsm.Request{Archive: &lineage.Archive{Place: lineage.PlaceOf(address), ID: id}})
+	return nil
 }
 
 func (m *member) Position() (history.Applied, int64) {
@@ -185,15 +212,6 @@ func (m *member) truncate(first uint64) {
 	m.w.mu.Lock()
 	defer m.w.mu.Unlock()
 	m.first = first
-}
-
-func (m *member) Term(index uint64) (uint64, bool) {
-	m.w.mu.Lock()
-	defer m.w.mu.Unlock()
-	if index < m.first || index > uint64(len(m.w.entries))+1 {
-		return 0, false
-	}
-	return m.w.entries[index-2].GetTerm(), true
 }
 
 func (m *member) Entries(first, last, maxBytes uint64) ([]*raftpb.Entry, error) {
@@ -509,7 +527,7 @@ func (w *world) awaitBase(b bucket.Bucket, index uint64, within time.Duration) {
 }
 
 // random commits random requests.
-func (w *world) random(r *rand.Rand, n int) {
+func (w *world) random(r *mathrand.Rand, n int) {
 	for range n {
 		key := fmt.Sprint("key", r.IntN(40))
 		switch r.IntN(12) {
@@ -611,9 +629,8 @@ func (s *stalling) Get(ctx context.Context, key string, offset int64) (io.ReadCl
 
 // ages measures for how long there are entries that no object has.
 type ages struct {
-	w  *world
-	b  bucket.Bucket
-	at []time.Time // when entry 2+i was committed
+	w *world
+	b bucket.Bucket
 	// every is how often an entry is written.
 	every time.Duration
 	// worst is the longest time so far. The test sets it to 0 at will.
@@ -624,15 +641,11 @@ func newAges(w *world, b bucket.Bucket, every time.Duration) *ages {
 	return &ages{w: w, b: b, every: every}
 }
 
-// committed notes that an entry was committed now.
-func (a *ages) committed() { a.at = append(a.at, time.Now()) }
-
 // write writes for a time.
 func (a *ages) write(d time.Duration) {
 	a.w.t.Helper()
 	for end := time.Now().Add(d); time.Now().Before(end); time.Sleep(a.every) {
 		a.w.put("k", "v")
-		a.committed()
 		a.worst = max(a.worst, a.oldest())
 	}
 }
@@ -656,7 +669,9 @@ func (a *ages) oldest() time.Duration {
 	if missing > a.w.last() {
 		return 0
 	}
-	return time.Since(a.at[missing-2])
+	a.w.mu.Lock()
+	defer a.w.mu.Unlock()
+	return time.Since(a.w.at[missing-2])
 }
 
 // archiving returns the member that archives.

@@ -346,6 +346,7 @@ func (a *applier) commitBatch() error {
 		r.API.publish(v)
 	}
 	r.Times.Follow(a.machine.Times())
+	r.lineage.Store(a.machine.Lineage())
 	r.lessor.Follow(a.machine.Leases(), a.at.Term)
 	for _, t := range a.tokens {
 		r.Access.AddToken(t)

@@ -63,6 +63,7 @@ func (a *applier) install(s *raftpb.Snapshot) error {
 	r.Alarms.publish(machine.Alarms())
 	r.API.publish(machine.Versions())
 	r.Times.Follow(machine.Times())
+	r.lineage.Store(machine.Lineage())
 	r.hub.Reset(h.store.Revision())
 	r.applied.Store(at.Index)
 	r.waits.Advance(at.Index)

@@ -379,7 +379,7 @@ func hexID(key string, id uint64) slog.Attr { return slog.String(key, fmt.Sprint
 // so that it can commit everything its log holds: some of it may have been acknowledged, and none of it is
 // known to be lost. Configuration changes among that change the membership and not raft. Then it promotes
 // itself if it had no vote, and removes the others, by ordinary entries: with them the store has the new
-// configuration, and later starts need no force.
+// configuration, and later starts need no force. Before that it begins a new incarnation: the others may go on.
 
 // confState is raft's configuration to begin with.
 func (ms *Members) confState(stored *raftpb.ConfState) *raftpb.ConfState {
@@ -398,6 +398,11 @@ func nothingFor(member uint64) *raftpb.ConfChangeV2 {
 
 // beAlone makes the membership what raft's configuration was forced to be.
 func (ms *Members) beAlone(ctx context.Context) error {
+	if _, ok := ms.nextForced(); ok {
+		if err := ms.r.beginIncarnation(ctx); err != nil {
+			return err
+		}
+	}
 	for {
 		next, ok := ms.nextForced()
 		if !ok {

@@ -19,6 +19,7 @@ import (
 	"vigil/internal/member/replica/timekeeper"
 	"vigil/internal/member/replica/timing"
 	"vigil/internal/member/replica/transfer"
+	"vigil/internal/state/lineage"
 	"vigil/internal/store/wal"
 	"vigil/internal/store/watch"
 )
@@ -71,6 +72,8 @@ type Replica struct {
 	Times *timekeeper.Timekeeper
 	// Source is what an archive is made of.
 	Source Source
+	// lineage are the claims of terms as of the applied position. Stored by the apply goroutine, before applied.
+	lineage atomic.Pointer[lineage.State]
 	// applied is the position whose results can be read and are published.
 	applied atomic.Uint64
 
@@ -196,6 +199,7 @@ func (r *Replica) assemble(d *Data) (err error) {
 		Stopping:        r.stopping,
 		Logger:          c.Logger,
 	}, machine.Times())
+	r.lineage.Store(machine.Lineage())
 	r.Leases, r.Starter = &Leases{r}, newStarter(r)
 	r.audit = audit.New(audit.Options{
 		MemberID:            r.memberID,

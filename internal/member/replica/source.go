@@ -1,8 +1,15 @@
 package replica
 
 import (
+	"context"
+	"crypto/rand"
+	"fmt"
+
 	"go.etcd.io/raft/v3/raftpb"
 
+	"vigil/internal/kv"
+	"vigil/internal/state/fsm"
+	"vigil/internal/state/lineage"
 	"vigil/internal/store/history"
 )
 
@@ -16,17 +23,53 @@ type LogHold interface {
 // Source is what a log archive is made of: the applied entries. It may be used until Stop.
 type Source struct{ r *Replica }
 
-// Leading returns the term in which this member leads, 0 if it does not lead, and an index that is committed. If this member leads,
-// the index is at or above all that was committed in earlier terms, or 0 as long as that is not known.
-func (s Source) Leading() (term, committed uint64) {
-	st := s.r.node.Status()
-	if st.Lead != s.r.memberID {
-		return 0, 0
+// Leading returns the term in which this member leads, 0 if it does not lead. A member that is becoming the only one of its cluster does
+// not count as its leader until it has begun a new incarnation.
+func (s Source) Leading() uint64 {
+	if s.r.Members.forcing.Load() {
+		return 0
 	}
-	if t, err := s.r.raftLog.Term(st.Committed); err != nil || t != st.Term {
-		return st.Term, 0
+	return s.r.node.LeadTerm()
+}
+
+// Lineage returns the claims of terms, and a position at or before that of these claims.
+func (s Source) Lineage() (*lineage.State, uint64) {
+	applied := s.r.applied.Load()
+	return s.r.lineage.Load(), applied
+}
+
+// Claim claims the term in which this member leads. It returns once that is applied. Errors: those of Propose; kv.ErrVersionUnknown while
+// there is a member that does not know claims.
+func (s Source) Claim(ctx context.Context, term uint64) error {
+	return s.r.claim(ctx, lineage.Claim{Term: term})
+}
+
+// NoteArchive notes that the cluster has begun an archive at an address. Errors: as Claim.
+func (s Source) NoteArchive(ctx context.Context, address string, id lineage.ID) error {
+	return s.r.proposeClaim(ctx, &fsm.Request{Archive: &lineage.Archive{Place: lineage.PlaceOf(address), ID: id}})
+}
+
+// claim claims a term with a new id.
+func (r *Replica) claim(ctx context.Context, c lineage.Claim) error {
+	_, _ = rand.Read(c.ID[:])
+	return r.proposeClaim(ctx, &fsm.Request{Claim: &c})
+}
+
+func (r *Replica) proposeClaim(ctx context.Context, req *fsm.Request) error {
+	if r.Members.state.Load().Level() < fsm.LevelClaims {
+		return fmt.Errorf("a member of the cluster runs a version that does not know claims of terms: %w", kv.ErrVersionUnknown)
 	}
-	return st.Term, st.Committed
+	_, err := r.Propose(ctx, req)
+	return err
+}
+
+// beginIncarnation ends the history that others may continue, if there are claims of it. It is called before the membership is changed by
+// force.
+func (r *Replica) beginIncarnation(ctx context.Context) error {
+	if r.lineage.Load().Newest() == (lineage.Mark{}) {
+		return nil
+	}
+	return r.claim(ctx, lineage.Claim{Term: r.node.LeadTerm(), Restart: true})
 }
 
 // Position returns the position that the newest commit of the store left, and the newest revision then.
@@ -46,12 +89,6 @@ func (s Source) Position() (history.Applied, int64) {
 func (s Source) FirstIndex() uint64 {
 	first, _ := s.r.raftLog.FirstIndex()
 	return first
-}
-
-// Term returns the term of an entry, false if the log does not know it.
-func (s Source) Term(index uint64) (uint64, bool) {
-	t, err := s.r.raftLog.Term(index)
-	return t, err == nil
 }
 
 // Entries returns entries from first on and at most up to last, at least one and as many as encode to at most maxBytes. The

@@ -461,7 +461,7 @@ func TestBadContent(t *testing.T) {
 		"entry": func(n *node) string {
 			w := n.seal.NewLog()
 			n.must(w.Add(&raftpb.Entry{Index: new(n.index + 1), Term: &n.term, Data: bad}))
-			o, err := w.Seal(archive.LogInfo{Sender: 8, Before: n.sent, After: n.sent, FirstTime: n.now, LastTime: n.now})
+			o, err := w.Seal(archive.LogInfo{Sender: 8, Before: n.sent, After: n.sent, FirstTime: n.now, LastTime: n.now, Claim: n.claim()})
 			n.must(err)
 			n.put(o.Name, o.Data)
 			return o.Name

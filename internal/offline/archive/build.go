@@ -234,6 +234,11 @@ func (b *build) liveRevs(yield func(kv.Rev, error) bool) {
 func (b *build) replay(r *restore.Rebuild, logs []LogObject, end uint64) (reached bool, err error) {
 	errReached := errors.New("reached")
 	err = b.a.eachLog(b.ctx, logs, func(_ LogObject, o *archive.Object) error {
+		// What was applied tells whether the object follows it. Entries of later terms are judged by the objects after this one.
+		at := r.Applied().Index
+		if err := foreign(r.Lineage(), o.Header.Claim, min(at, o.Header.Last), at); err != nil {
+			return b.a.content(o.Name(), err)
+		}
 		err := o.Entries(func(e *raftpb.Entry) error {
 			switch at := r.Applied(); {
 			case e.GetIndex() == at.Index && e.GetTerm() != at.Term:

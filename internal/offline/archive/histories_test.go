@@ -52,7 +52,7 @@ func otherHistory(n *node, entries int) string {
 		o.index++
 		n.must(w.Add(entry(&o, &fsm.Request{Put: putRequest("other")})))
 	}
-	s, err := w.Seal(archive.LogInfo{Sender: 9, Before: 1, After: n.store.Revision() + 100, FirstTime: n.now, LastTime: n.now})
+	s, err := w.Seal(archive.LogInfo{Sender: 9, Before: 1, After: n.store.Revision() + 100, FirstTime: n.now, LastTime: n.now, Claim: o.claim()})
 	n.must(err)
 	n.put(s.Name, s.Data)
 	return s.Name

@@ -77,7 +77,7 @@ func newNodeIn(t testing.TB, seed uint64, b bucket.Bucket, segmentBytes int64, r
 		n.store.Close()
 		_ = n.log.Close()
 	})
-	n.id = archive.NewIdentity(7, n.now, recipients)
+	n.id = archive.NewIdentity(7, archive.ID{1}, n.now, recipients)
 	data, err := n.id.Encode()
 	n.must(err)
 	n.put(archive.IdentityName, data)
@@ -96,6 +96,11 @@ func (n *node) must(err error) {
 func (n *node) put(name string, data []byte) {
 	n.t.Helper()
 	n.must(n.b.Put(context.Background(), name, data))
+}
+
+// claim is what objects have of the node's term.
+func (n *node) claim() archive.Claim {
+	return archive.Claim{Term: archive.Hex64(n.term), ID: archive.ID{byte(n.term)}}
 }
 
 // entry returns an entry with requests at the present index.
@@ -208,7 +213,7 @@ func (n *node) send() string {
 	if n.sentTime.IsZero() {
 		n.sentTime = n.now
 	}
-	o, err := w.Seal(archive.LogInfo{Sender: 8, Before: n.sent, After: n.store.Revision(), FirstTime: n.sentTime, LastTime: n.now})
+	o, err := w.Seal(archive.LogInfo{Sender: 8, Before: n.sent, After: n.store.Revision(), FirstTime: n.sentTime, LastTime: n.now, Claim: n.claim()})
 	n.must(err)
 	n.put(o.Name, o.Data)
 	n.queue, n.sent, n.sentTime = nil, n.store.Revision(), n.now
@@ -222,6 +227,7 @@ func (n *node) base(incremental bool) archive.Base {
 	ctx := context.Background()
 	after := int64(0)
 	b := archive.NewBase(&n.id)
+	b.Claim = n.claim()
 	if incremental {
 		b.Parts = append(b.Parts, n.last.PartsOf(archive.RecordsPart)...)
 		if len(b.Parts) > 0 {

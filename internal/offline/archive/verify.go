@@ -100,7 +100,7 @@ func (v *verifier) run() error {
 		} else if err != nil {
 			return err
 		}
-		v.terms = append(v.terms, termAt{m.Index, m.Term, o.Object.Key})
+		v.terms = append(v.terms, termAt{m.Index, m.Term, m.Claim, o.Object.Key})
 		for i := range m.Parts {
 			listed[m.Parts[i].Name] = &m.Parts[i]
 			if _, ok := v.a.Parts[m.Parts[i].Name]; !ok {
@@ -200,7 +200,7 @@ func (v *verifier) objects(listed map[string]*archive.Part) error {
 		}
 		if err == nil {
 			if h := &o.Header; h.Kind == archive.KindLog {
-				v.terms = append(v.terms, termAt{h.First, h.FirstTerm, f.name}, termAt{h.Last, h.LastTerm, f.name})
+				v.terms = append(v.terms, termAt{h.First, h.FirstTerm, h.Claim, f.name}, termAt{h.Last, h.LastTerm, h.Claim, f.name})
 			}
 			err = drain(o)
 		}

@@ -12,6 +12,7 @@ import (
 	"vigil/internal/offline/datadir"
 	"vigil/internal/state/cluster"
 	"vigil/internal/state/fsm"
+	"vigil/internal/state/lineage"
 	"vigil/internal/store/history"
 	"vigil/internal/store/mvcc"
 	"vigil/internal/vfs"
@@ -142,6 +143,9 @@ func (r *Rebuild) Commit() error {
 
 // Applied returns the position of the last entry.
 func (r *Rebuild) Applied() history.Applied { return r.applied }
+
+// Lineage returns the claims of terms.
+func (r *Rebuild) Lineage() *lineage.State { return r.m.Lineage() }
 
 // Revision returns the newest revision.
 func (r *Rebuild) Revision() int64 { return r.m.Revision() }

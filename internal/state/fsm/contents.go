@@ -10,6 +10,7 @@ import (
 	"vigil/internal/state/auth"
 	"vigil/internal/state/cluster"
 	"vigil/internal/state/lease"
+	"vigil/internal/state/lineage"
 	"vigil/internal/state/timeline"
 	"vigil/internal/store/history"
 )
@@ -22,6 +23,8 @@ type Contents struct {
 	Leases  []lease.Lease // in the order of the meta records
 	Auth    *auth.State
 	Times   *timeline.State // nil for none
+	// Lineage are the claims of terms. Records leaves them out: what is made of a state is another history.
+	Lineage *lineage.State
 }
 
 // ReadContents returns the contents of the meta records of a store, which may be from another member: it fails where New
@@ -29,6 +32,7 @@ type Contents struct {
 func ReadContents(meta []history.Meta) (*Contents, error) {
 	c := &Contents{Members: &cluster.State{}}
 	var times []timeline.Record
+	var claims []lineage.Record
 	for _, m := range meta {
 		var err error
 		switch {
@@ -48,6 +52,8 @@ func ReadContents(meta []history.Meta) (*Contents, error) {
 			c.Leases = append(c.Leases, l)
 		case m.Bucket == timeBucket:
 			times = append(times, timeline.Record{Key: m.Key, Value: m.Value, Deleted: m.Deleted})
+		case m.Bucket == lineageBucket:
+			claims = append(claims, lineage.Record{Key: m.Key, Value: m.Value, Deleted: m.Deleted})
 		}
 		if err != nil {
 			return nil, fmt.Errorf("fsm: %w: %w", kv.ErrCorrupt, err)
@@ -61,6 +67,9 @@ func ReadContents(meta []history.Meta) (*Contents, error) {
 	if c.Times, err = timeline.Load(times); err != nil {
 		return nil, fmt.Errorf("fsm: %w", err)
 	}
+	if c.Lineage, err = lineage.Load(claims); err != nil {
+		return nil, fmt.Errorf("fsm: %w: %w", kv.ErrCorrupt, err)
+	}
 	c.Auth, err = ReadAuth(meta)
 	return c, err
 }
@@ -70,7 +79,7 @@ func ClearedAlarm(a kv.Alarm) history.Meta {
 	return alarmRecord(kv.AlarmChange{Alarm: a, Clear: true})
 }
 
-// Records returns the meta records of c.
+// Records returns the meta records of c but those of Lineage.
 func (c *Contents) Records() []history.Meta {
 	out := InitialRecords(c.Members, c.Conf)
 	for _, a := range c.Alarms {

@@ -6,6 +6,7 @@ import (
 
 	"vigil/internal/kv"
 	"vigil/internal/state/cluster"
+	"vigil/internal/state/lineage"
 )
 
 // Decoder decodes the requests of a group one by one. Every byte slice of a request aliases the group, and the decoder
@@ -32,6 +33,8 @@ type Decoder struct {
 	auth       kv.AuthRequest
 	leases     leaseRequests
 	times      kv.TimeRequest
+	claim      lineage.Claim
+	archive    lineage.Archive
 }
 
 // Reset begins a group and returns its header.
@@ -103,6 +106,10 @@ func (d *Decoder) Next() (*Request, error) {
 		d.readVersionChange()
 	case KindTime:
 		d.readTimes()
+	case KindClaim:
+		d.readClaim()
+	case KindArchive:
+		d.readArchive()
 	case KindAuth:
 		d.readAuth()
 	default:

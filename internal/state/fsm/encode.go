@@ -128,6 +128,10 @@ func AppendRequest(dst []byte, r *Request) ([]byte, error) {
 		b = appendVersionChange(b, r.Version)
 	case KindTime:
 		b = appendTimes(b, r.Time)
+	case KindClaim:
+		b = appendClaim(b, r.Claim)
+	case KindArchive:
+		b = append(append(b, r.Archive.Place[:]...), r.Archive.ID[:]...)
 	case KindAuth:
 		b = appendAuth(b, r.Auth)
 	default:

@@ -16,6 +16,7 @@ import (
 	"vigil/internal/kv"
 	"vigil/internal/state/auth"
 	"vigil/internal/state/cluster"
+	"vigil/internal/state/lineage"
 )
 
 // group encodes requests the way a proposer does.
@@ -82,6 +83,9 @@ func TestGolden(t *testing.T) {
 		"marks": {Time: &kv.TimeRequest{Term: 3, Marks: []kv.TimeMark{
 			{Time: 1_795_514_520_000, Revision: 300}, {Time: 1_795_514_521_000, Revision: 412}}}},
 		"back":   {Time: &kv.TimeRequest{Term: 3, Back: true, Marks: []kv.TimeMark{{Time: 1_795_514_520_000, Revision: 412}}}},
+		"claim":  {Claim: &lineage.Claim{Term: 3, ID: lineage.ID{0: 1, 15: 0xff}}},
+		"begin":  {Claim: &lineage.Claim{Term: 300, ID: lineage.ID{7}, Restart: true}},
+		"place":  {Archive: &lineage.Archive{Place: lineage.PlaceOf("file:///srv/archive"), ID: lineage.ID{9}}},
 		"stay":   {Version: &kv.VersionChange{Op: kv.DowngradeEnd}},
 		"attrs":  {Attributes: &cluster.Member{ID: 0x8e9e05c52164694d, Name: "default", ClientURLs: []string{"http://localhost:2379"}}},
 		"grant":  {LeaseGrant: &kv.LeaseGrantRequest{ID: 0x694d7693d0d6a8b0, TTL: 60}},
@@ -309,7 +313,14 @@ func (g generator) request() *Request {
 	case 1:
 		r.Identity.Member = true
 	}
-	switch g.IntN(13) {
+	switch g.IntN(15) {
+	case 14:
+		r.Archive = &lineage.Archive{Place: lineage.PlaceOf(string(g.bytes())), ID: lineage.ID{byte(g.Uint32())}}
+	case 13:
+		r.Claim = &lineage.Claim{Term: g.Uint64N(4), Restart: g.bool()}
+		for i := range r.Claim.ID {
+			r.Claim.ID[i] = byte(g.Uint32())
+		}
 	case 12:
 		r.Time = &kv.TimeRequest{Term: g.Uint64N(4), Back: g.bool()}
 		for range g.IntN(4) {

@@ -62,7 +62,7 @@ type Outcome struct {
 }
 
 // Result is the result of one request: Err, or the field of the kind of the request. A successful request for
-// attributes, a version or times has none, and so has a request for an alarm that changes nothing.
+// attributes, a version, times, a claim or an archive has none, and so has a request for an alarm that changes nothing.
 type Result struct {
 	Put         *kv.PutResult
 	DeleteRange *kv.DeleteRangeResult
@@ -81,8 +81,9 @@ func (m *Machine) Open(entry *raftpb.Entry) (*Entry, error) {
 	*e = Entry{m: m, entry: entry, fresh: true}
 	m.leases.at = history.Applied{Term: entry.GetTerm(), Index: entry.GetIndex()}
 	m.store.Discard(false)
-	var err error
+	err := m.followLineage(entry.GetTerm(), entry.GetIndex())
 	switch {
+	case err != nil:
 	case entry.GetType() == raftpb.EntryConfChangeV2:
 		err = e.openConfChange()
 	case entry.GetType() != raftpb.EntryNormal:

@@ -10,6 +10,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -19,6 +20,7 @@ import (
 	"vigil/internal/kv"
 	"vigil/internal/state/auth"
 	"vigil/internal/state/cluster"
+	"vigil/internal/state/lineage"
 	"vigil/internal/store/history"
 	"vigil/internal/vfs/memfs"
 )
@@ -150,6 +152,11 @@ func replayLog(t *testing.T, name, text string, reopen int, seen map[string]bool
 		case "entry":
 			n++
 			typ, data := raftpb.EntryType(raftpb.EntryType_value[f[1]]), unhex(f[3])
+			if term, err := strconv.ParseUint(f[2], 10, 64); err != nil || term == 0 {
+				t.Fatalf("%s: line %d: term %q", name, i+1, f[2])
+			} else {
+				b.later = term - 1
+			}
 			out := b.entry(typ, data, true)
 			results = digest(describeResults(out))
 			note(seen, typ, data, out)
@@ -234,7 +241,7 @@ type recorder struct {
 func (r *recorder) about(text string) { fmt.Fprintf(&r.out, "\n# %s\n", text) }
 
 func (r *recorder) add(typ raftpb.EntryType, data []byte) {
-	fmt.Fprintf(&r.out, "entry %s 1 %x\n", typ, data)
+	fmt.Fprintf(&r.out, "entry %s %d %x\n", typ, 1+r.later, data)
 	out := r.entry(typ, data, true)
 	if out.ConfChange != nil {
 		fmt.Fprintf(&r.out, "conf %x\n", cluster.EncodeConfState(r.m.ConfState()))
@@ -379,7 +386,7 @@ func recordLog(t *testing.T) []byte {
 			switch {
 			case req.Compact != nil:
 				req.Compact.Revision = r.m.store.Revision() - g.Int64N(20)
-			case req.Auth != nil || req.Version != nil || req.Time != nil:
+			case req.Auth != nil || req.Version != nil || req.Time != nil || req.Claim != nil || req.Archive != nil:
 				continue // by hand
 			case req.Attributes != nil:
 				req.Attributes.ID = ids[0]
@@ -412,5 +419,26 @@ func recordLog(t *testing.T) []byte {
 		{Op: kv.RoleGrantPermission, Role: "r", Permission: kv.Permission{Key: []byte("b"), End: []byte("a")}}, {Op: kv.AuthDisable}, {Op: kv.AuthDisable}} {
 		r.group(as("root", change(req)), as("alice", put("a2", "v")))
 	}
+
+	r.about("claims of terms")
+	claim := func(term uint64, id byte, restart bool) *Request {
+		return &Request{Claim: &lineage.Claim{Term: term, ID: lineage.ID{id}, Restart: restart}}
+	}
+	archive := func(id byte) *Request {
+		return &Request{Archive: &lineage.Archive{Place: lineage.PlaceOf("file:///a"), ID: lineage.ID{id}}}
+	}
+	r.group(claim(2, 1, false), claim(1, 0, false), archive(1))
+	r.group(claim(1, 1, false), claim(1, 2, false))
+	r.group(archive(0), archive(1), archive(2))
+	for r.later < 4 {
+		r.later++
+		r.add(raftpb.EntryNormal, nil)
+		if r.later != 2 { // a term without a claim
+			r.group(put("claimed", "v"), claim(r.later, 9, false), claim(1+r.later, byte(10+r.later), false), claim(1+r.later, 99, false))
+		}
+	}
+	r.group(claim(1+r.later, 50, true), claim(1+r.later, 51, false))
+	r.later++
+	r.group(claim(1+r.later, 60, false))
 	return r.out.Bytes()
 }

@@ -7,6 +7,7 @@ import (
 
 	"vigil/internal/kv"
 	"vigil/internal/state/cluster"
+	"vigil/internal/state/lineage"
 	"vigil/internal/state/timeline"
 	"vigil/internal/store/history"
 	"vigil/internal/store/mvcc"
@@ -45,6 +46,7 @@ type Machine struct {
 	leases   leases
 	auth     authority
 	times    *timeline.State // replaced, never modified
+	lineage  *lineage.State  // replaced, never modified
 
 	dec   Decoder
 	entry Entry
@@ -85,6 +87,9 @@ func New(log *history.Log, store *mvcc.Store) (*Machine, error) {
 	}
 	if err := m.loadTimes(log); err != nil {
 		return nil, fmt.Errorf("fsm: %w", err)
+	}
+	if err := m.loadLineage(log); err != nil {
+		return nil, fmt.Errorf("fsm: %w: %w", kv.ErrCorrupt, err)
 	}
 	if err := m.auth.load(log); err != nil {
 		return nil, err
@@ -134,6 +139,10 @@ func (m *Machine) apply(r *Request, out *Outcome) (more bool) {
 		res.Err = m.changeVersion(*r.Version)
 	case KindTime:
 		res.Err = m.addTimes(r.Time)
+	case KindClaim:
+		res.Err = m.addClaim(*r.Claim)
+	case KindArchive:
+		res.Err = m.addArchive(*r.Archive)
 	case KindAuth:
 		res.Auth, res.Err = m.changeAuth(r.Auth, out)
 	}

@@ -27,6 +27,7 @@ type box struct {
 	store *mvcc.Store
 	m     *Machine
 	index uint64
+	later uint64 // the term of the next entries is 1 more than this
 
 	limits mvcc.Limits
 
@@ -95,7 +96,7 @@ func (b *box) reopen() {
 func (b *box) entry(typ raftpb.EntryType, data []byte, wanted bool) outcome {
 	b.t.Helper()
 	b.index++
-	out, err := b.apply(&raftpb.Entry{Type: typ.Enum(), Term: new(uint64(1)), Index: new(b.index), Data: data}, wanted)
+	out, err := b.apply(&raftpb.Entry{Type: typ.Enum(), Term: new(1 + b.later), Index: new(b.index), Data: data}, wanted)
 	if err != nil {
 		b.t.Fatal(err)
 	}
@@ -137,7 +138,7 @@ func (b *box) apply(e *raftpb.Entry, wanted bool) (out outcome, err error) {
 
 func (b *box) commit() mvcc.Published {
 	b.t.Helper()
-	p, err := b.m.Commit(history.Applied{Term: 1, Index: b.index})
+	p, err := b.m.Commit(history.Applied{Term: 1 + b.later, Index: b.index})
 	if err != nil {
 		b.t.Fatal(err)
 	}
@@ -148,7 +149,7 @@ func (b *box) commit() mvcc.Published {
 func (b *box) dump() string {
 	var out bytes.Buffer
 	fmt.Fprintln(&out, "applied", b.log.Applied(), "revision", b.store.Revision(), "compact", b.store.CompactRevision())
-	for _, bucket := range []byte{memberBucket, raftBucket, alarmBucket, versionBucket, leaseBucket, authBucket, userBucket, roleBucket, mvcc.MetaBucket} {
+	for _, bucket := range []byte{memberBucket, raftBucket, alarmBucket, versionBucket, leaseBucket, authBucket, userBucket, roleBucket, lineageBucket, mvcc.MetaBucket} {
 		for k, v := range b.log.Meta(bucket) {
 			fmt.Fprintf(&out, "%c %x %x\n", bucket, k, v)
 		}

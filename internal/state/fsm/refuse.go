@@ -14,6 +14,7 @@ import (
 //	grant of a lease                       lease.State.Grant
 //	alarm, version                         Machine.changeAlarm, changeVersion
 //	times of revisions                     timeline.State.Add
+//	claims of terms, archives              lineage.State.Claim, Begin
 //	users and roles, tokens                auth.State.Change, auth.State.CheckAuthenticate
 //
 // A change of the membership is an entry of its own: refusedChange judges its identity, then cluster.State.Change and, for raft's
@@ -30,7 +31,7 @@ func (m *Machine) refusal(proposer uint64, r *Request) error {
 	// Requests of a leader are valid only in its term.
 	term := m.leases.at.Term
 	if r.LeaseCheckpoint != nil && r.LeaseCheckpoint.Term != term || r.LeaseExpire != nil && r.LeaseExpire.Term != term ||
-		r.Time != nil && r.Time.Term != term {
+		r.Time != nil && r.Time.Term != term || r.Claim != nil && r.Claim.Term != term {
 		return kv.ErrLeaderChanged
 	}
 	return nil

@@ -4,6 +4,7 @@ import (
 	"vigil/internal/kv"
 	"vigil/internal/state/auth"
 	"vigil/internal/state/cluster"
+	"vigil/internal/state/lineage"
 )
 
 // Kind is the kind of a request. The numbers are part of the log's format and never reused.
@@ -30,7 +31,11 @@ const (
 	KindVersion Kind = 34
 	// KindTime requires LevelTimes.
 	KindTime Kind = 35
-	// 36 to 63 are reserved for the cluster.
+	// KindClaim requires LevelClaims.
+	KindClaim Kind = 36
+	// KindArchive requires LevelClaims.
+	KindArchive Kind = 37
+	// 38 to 63 are reserved for the cluster.
 
 	// KindAuth requires LevelAuth.
 	KindAuth Kind = 64
@@ -60,6 +65,9 @@ const LevelVersionSetChecked uint64 = 3
 // without an identity.
 const LevelRights uint64 = 4
 
+// LevelClaims is the first level at which leaders claim their terms, and archives are noted.
+const LevelClaims uint64 = 4
+
 // Request is one request of a group: exactly one of the pointers is set.
 type Request struct {
 	// Identity is in whose name the request is made; zero for nobody.
@@ -82,6 +90,10 @@ type Request struct {
 	Version *kv.VersionChange
 	// Time adds to the times of revisions. The leader of its term proposes it.
 	Time *kv.TimeRequest
+	// Claim claims the term of the leader that proposes it.
+	Claim *lineage.Claim
+	// Archive notes that the cluster has begun an archive.
+	Archive *lineage.Archive
 	// Auth changes users and roles, or issues a token.
 	Auth *kv.AuthRequest
 }
@@ -113,6 +125,10 @@ func (r *Request) Kind() Kind {
 		return KindVersion
 	case r.Time != nil:
 		return KindTime
+	case r.Claim != nil:
+		return KindClaim
+	case r.Archive != nil:
+		return KindArchive
 	case r.Auth != nil:
 		return KindAuth
 	}
@@ -123,7 +139,7 @@ func (r *Request) Kind() Kind {
 // propose by themselves, and tokens.
 func (r *Request) NeedsIdentity() bool {
 	switch r.Kind() {
-	case KindLeaseCheckpoint, KindLeaseExpire, KindAttributes, KindTime:
+	case KindLeaseCheckpoint, KindLeaseExpire, KindAttributes, KindTime, KindClaim, KindArchive:
 		return false
 	case KindVersion:
 		return r.Version.Op != kv.VersionSet

@@ -39,7 +39,7 @@ func TestEveryRequestIsJudged(t *testing.T) {
 	b := secured(t)
 	b.publish(Level)
 	rev := b.m.Auth().Revision()
-	members := []string{"LeaseCheckpoint", "LeaseExpire", "Attributes", "Time"}
+	members := []string{"LeaseCheckpoint", "LeaseExpire", "Attributes", "Time", "Claim", "Archive"}
 	// root: only the role root may do it. Others are for every user.
 	samples := map[string]struct {
 		request func() *Request

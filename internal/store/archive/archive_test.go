@@ -33,7 +33,7 @@ func newSample(t testing.TB, key *age.X25519Identity) *sample {
 	if key != nil {
 		recipients = []string{key.Recipient().String()}
 	}
-	s := &sample{id: NewIdentity(0xc1, time.Unix(1, 0), recipients), objects: map[string][]byte{}}
+	s := &sample{id: NewIdentity(0xc1, ID{7}, time.Unix(1, 0), recipients), objects: map[string][]byte{}}
 	data, err := s.id.Encode()
 	s.put(t, IdentityName, data, err)
 	if s.id, err = DecodeIdentity(data); err != nil {
@@ -50,6 +50,7 @@ func newSample(t testing.TB, key *age.X25519Identity) *sample {
 		t.Fatal(err)
 	}
 	s.base = NewBase(&s.id)
+	s.base.Claim = Claim{2, ID{7}}
 	s.base.Index, s.base.Term, s.base.Revision, s.base.Compact, s.base.Hash, s.base.Time = 7, 2, 6, 4, 99, time.Unix(2, 0)
 	part := func(p Part, o *Sealed, err error) {
 		s.put(t, p.Name, o.Data, err)
@@ -92,7 +93,7 @@ func newSample(t testing.TB, key *age.X25519Identity) *sample {
 			t.Fatal(err)
 		}
 	}
-	o, err := log.Seal(LogInfo{Sender: 5, Before: 6, After: 8, FirstTime: time.UnixMilli(3), LastTime: time.UnixMilli(4)})
+	o, err := log.Seal(LogInfo{Sender: 5, Before: 6, After: 8, FirstTime: time.UnixMilli(3), LastTime: time.UnixMilli(4), Claim: Claim{3, ID{8}}})
 	s.put(t, o.Name, o.Data, err)
 	return s
 }

@@ -59,6 +59,8 @@ type Base struct {
 	Cluster Hex64  `json:"cluster"`
 	Index   uint64 `json:"index"`
 	Term    uint64 `json:"term"`
+	// Claim is the newest claim that the sender had applied when the state was cut, or a later one.
+	Claim Claim `json:"claim"`
 	// Revision and Compact are the newest and the compact revision, -1 for none.
 	Revision int64 `json:"revision"`
 	Compact  int64 `json:"compact"`
@@ -146,6 +148,8 @@ func (b *Base) check() error {
 		return errors.New("the id of the archive or of the cluster is missing")
 	case b.Index == 0 || b.Term == 0:
 		return fmt.Errorf("index %d, term %d", b.Index, b.Term)
+	case !b.Claim.covers(b.Term):
+		return fmt.Errorf("term %d, and a claim of term %d", b.Term, b.Claim.Term)
 	case b.Revision < 1 || b.Compact < -1 || b.Compact > b.Revision:
 		return fmt.Errorf("revision %d, compacted at %d", b.Revision, b.Compact)
 	case len(b.Parts) > maxParts:

@@ -13,7 +13,7 @@ import (
 const (
 	magic = "VARC"
 	// HeaderSize is the size of the header of an object that is not in JSON.
-	HeaderSize = 164
+	HeaderSize = 188
 	// MaxObject is the most bytes that an object has, MaxContent the most that its content has before compression.
 	MaxObject  = 1 << 30
 	MaxContent = 1 << 30
@@ -76,6 +76,8 @@ type Header struct {
 	Items uint64
 	// Content is the size of the content before compression, Body that of what follows the header.
 	Content, Body int64
+	// Claim is the newest claim that the sender of a log object had applied when it made the object. It is zero in a part.
+	Claim Claim
 	// Sum is the SHA-256 of the body.
 	Sum [32]byte
 }
@@ -98,6 +100,7 @@ func (h *Header) put(b []byte) {
 		uint64(h.FirstTime), uint64(h.LastTime), h.Sender, h.Items, uint64(h.Content), uint64(h.Body)} {
 		b = le.AppendUint64(b, v)
 	}
+	b = append(le.AppendUint64(b, uint64(h.Claim.Term)), h.Claim.ID[:]...)
 	b = append(b, h.Sum[:]...)
 	le.AppendUint32(b, crc32.Checksum(b, castagnoli))
 }
@@ -121,7 +124,8 @@ func parseHeader(b []byte) (h Header, err error) {
 	h.First, h.Last, h.FirstTerm, h.LastTerm = v(0), v(1), v(2), v(3)
 	h.Before, h.After, h.FirstTime, h.LastTime = int64(v(4)), int64(v(5)), int64(v(6)), int64(v(7))
 	h.Sender, h.Items, h.Content, h.Body = v(8), v(9), int64(v(10)), int64(v(11))
-	h.Sum = [32]byte(b[128:160])
+	h.Claim = Claim{Hex64(v(12)), ID(b[136:152])}
+	h.Sum = [32]byte(b[152:184])
 	return h, h.check()
 }
 
@@ -134,7 +138,7 @@ func (h *Header) check() error {
 	switch h.Kind {
 	case KindLog:
 		bad = bad || h.First == 0 || h.Last < h.First || h.Items != h.Last-h.First+1 || h.FirstTerm == 0 || h.LastTerm < h.FirstTerm ||
-			h.Before < 0 || h.After < h.Before
+			h.Before < 0 || h.After < h.Before || !h.Claim.covers(h.LastTerm)
 	case KindRecords:
 		bad = bad || h.Last < h.First
 	case KindLive, KindMeta:

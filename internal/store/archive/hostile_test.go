@@ -12,7 +12,7 @@ import (
 
 // Decoding takes memory in proportion to the bytes of an object: a part of two bytes would take more than a hundred.
 func TestManifestTakesMemoryByBytes(t *testing.T) {
-	id := NewIdentity(7, time.UnixMilli(1), nil)
+	id := NewIdentity(7, ID{1}, time.UnixMilli(1), nil)
 	for what, list := range map[string]string{"parts": "{},", "members": "{},", "nested": "[{}],", "nothing": "null,"} {
 		key := what
 		if what == "nested" || what == "nothing" {
@@ -35,9 +35,9 @@ func TestManifestTakesMemoryByBytes(t *testing.T) {
 
 // The smallest elements of lists are accepted.
 func TestSmallestElements(t *testing.T) {
-	id := NewIdentity(7, time.UnixMilli(1), nil)
+	id := NewIdentity(7, ID{1}, time.UnixMilli(1), nil)
 	b := NewBase(&id)
-	b.Index, b.Term, b.Revision = 1, 1, 1
+	b.Index, b.Term, b.Revision, b.Claim = 1, 1, 1, Claim{1, ID{1}}
 	b.Members = make([]Member, 10_000)
 	sum := sha256.Sum256(nil)
 	b.Parts = []Part{{Name: partName(sum), Kind: RecordsPart, Size: HeaderSize, SHA256: hex.EncodeToString(sum[:]), Through: 1}}

@@ -77,14 +77,26 @@ func (id *ID) UnmarshalText(b []byte) error {
 	return nil
 }
 
+// Claim names the history that an object is of: a leader has claimed its term with a random id (package lineage). It stands for one history
+// up to the entries of its term.
+type Claim struct {
+	Term Hex64 `json:"term"`
+	ID   ID    `json:"id"`
+}
+
+// covers reports whether a claim says which entry of a term is meant.
+func (c Claim) covers(term uint64) bool { return c.ID != ID{} && uint64(c.Term) >= term }
+
 // Identity is the first object of an archive. It is written when the bucket has none; of two writers one has ErrExists and reads
 // the other's.
 type Identity struct {
-	Format  string    `json:"format"` // identityFormat
-	Version int       `json:"version"`
-	Archive ID        `json:"archive"`
-	Cluster Hex64     `json:"cluster"`
-	Created time.Time `json:"created"`
+	Format  string `json:"format"` // identityFormat
+	Version int    `json:"version"`
+	Archive ID     `json:"archive"`
+	Cluster Hex64  `json:"cluster"`
+	// Incarnation is that of the cluster: one that was restored, wiped or forced to be another cluster has the same id and another one.
+	Incarnation ID        `json:"incarnation"`
+	Created     time.Time `json:"created"`
 	// Recipients are the public keys of age to which all objects but those in JSON are encrypted; none for no encryption.
 	Recipients []string `json:"recipients,omitempty"`
 	Checksum   string   `json:"checksum"`
@@ -93,8 +105,8 @@ type Identity struct {
 const identityFormat = "vigil archive"
 
 // NewIdentity returns the identity of a new archive.
-func NewIdentity(cluster uint64, created time.Time, recipients []string) Identity {
-	return Identity{Format: identityFormat, Version: Version, Archive: NewID(), Cluster: Hex64(cluster), Created: created.UTC().Truncate(time.Millisecond), Recipients: recipients}
+func NewIdentity(cluster uint64, incarnation ID, created time.Time, recipients []string) Identity {
+	return Identity{Format: identityFormat, Version: Version, Archive: NewID(), Cluster: Hex64(cluster), Incarnation: incarnation, Created: created.UTC().Truncate(time.Millisecond), Recipients: recipients}
 }
 
 // Encode returns the bytes of the object.
@@ -121,8 +133,8 @@ func (d *Identity) check() error {
 	switch {
 	case d.Format != identityFormat:
 		return fmt.Errorf("format %q", d.Format)
-	case d.Archive == ID{} || d.Cluster == 0:
-		return errors.New("the id of the archive or of the cluster is missing")
+	case d.Archive == ID{} || d.Cluster == 0 || d.Incarnation == ID{}:
+		return errors.New("the id of the archive, of the cluster or of its incarnation is missing")
 	}
 	_, err := parseRecipients(d.Recipients)
 	return err

@@ -276,6 +276,8 @@ type LogInfo struct {
 	Before, After int64
 	// FirstTime and LastTime are when the sender applied the first and the last entry.
 	FirstTime, LastTime time.Time
+	// Claim is the newest claim that the sender has applied, of the term of the last entry or a later one.
+	Claim Claim
 }
 
 const (
@@ -313,10 +315,13 @@ func (l *LogWriter) Last() uint64 { return l.at }
 
 // Seal ends the object, which has at least one entry, and gives it a new name.
 func (l *LogWriter) Seal(i LogInfo) (*Sealed, error) {
+	if !i.Claim.covers(l.term) {
+		return nil, fmt.Errorf("archive: entry %d of term %d is not covered by the claim of term %d", l.at, l.term, i.Claim.Term)
+	}
 	b := le.AppendUint64(append(l.w.piece, itemEnd), l.w.items)
 	_ = l.w.write(le.AppendUint32(b, crc32.Update(l.sum, castagnoli, b)))
 	o, err := l.w.seal(Header{Kind: KindLog, First: l.firstIndex, Last: l.at, FirstTerm: l.firstTerm, LastTerm: l.term,
-		Before: i.Before, After: i.After, FirstTime: i.FirstTime.UnixMilli(), LastTime: i.LastTime.UnixMilli(), Sender: i.Sender})
+		Before: i.Before, After: i.After, FirstTime: i.FirstTime.UnixMilli(), LastTime: i.LastTime.UnixMilli(), Sender: i.Sender, Claim: i.Claim})
 	if err != nil {
 		return nil, err
 	}

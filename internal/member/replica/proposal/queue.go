@@ -178,7 +178,7 @@ func (q *Queue) add(ctx context.Context, r *fsm.Request, w *Waiter, cost int64, 
 // with any limit for clients.
 func fromClient(r *fsm.Request) bool {
 	switch r.Kind() {
-	case fsm.KindLeaseExpire, fsm.KindLeaseCheckpoint, fsm.KindAttributes, fsm.KindAlarm, fsm.KindVersion, fsm.KindTime:
+	case fsm.KindLeaseExpire, fsm.KindLeaseCheckpoint, fsm.KindAttributes, fsm.KindAlarm, fsm.KindVersion, fsm.KindTime, fsm.KindClaim, fsm.KindArchive:
 		return false
 	}
 	return true
