@@ -1,7 +1,7 @@
 // Package archiver sends a cluster's committed entries and base states to its archive, from one member at a time. DESIGN.md has the
 // states and the reasons; docs/formats/archive.md has the objects.
 //
-// Every member with an archive runs an Archiver. The one of the leader appoints a member four times a second, which archives for 5 s
+// Every member runs an Archiver. The one of the leader appoints a member with an archive four times a second, which archives for 5 s
 // from then on, and says to all what is archived already, so that each keeps the entries of its raft log that are not.
 //
 // # What a caller must do
@@ -18,7 +18,8 @@
 //     continues with the first index that is missing and that its log has. Objects of two senders overlap and never contradict
 //     each other.
 //  4. A gap is followed by a base at or after its end.
-//  5. Nothing is written to a bucket before its identity names this cluster.
+//  5. Nothing is written to a bucket before its identity names this incarnation of this cluster, and nothing but the identity before its newest
+//     objects were found to be of this history. An archive that is not stays refused.
 //  6. The manifest of a base is written after all of its parts.
 //  7. Nothing here is waited for by a request. An operation on the bucket that does not return is left alone, at most five of them,
 //     and Run returns within a few seconds after its context has ended.
