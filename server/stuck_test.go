@@ -46,6 +46,7 @@ var ownPosition = map[string]string{
 type stuckCluster struct {
 	t       *testing.T
 	members [3]*Member
+	logs    [3]lockedText
 	stuck   int
 	gate    chan struct{} // apply of the stuck member continues when it is closed
 	hangs   sync.Once
@@ -53,6 +54,24 @@ type stuckCluster struct {
 		sync.Mutex
 		hung bool
 	}
+}
+
+// lockedText is a text that goroutines append to.
+type lockedText struct {
+	mu   sync.Mutex
+	text strings.Builder
+}
+
+func (l *lockedText) Write(b []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.Write(b)
+}
+
+func (l *lockedText) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.String()
 }
 
 func (c *stuckCluster) isHung() bool {
@@ -74,7 +93,7 @@ func newStuckCluster(t *testing.T) *stuckCluster {
 			Name: fmt.Sprintf("m%d", i), DataDir: filepath.Join(dir, fmt.Sprintf("m%d.etcd", i)),
 			ListenClientURLs: []string{"http://127.0.0.1:0"}, AdvertiseClientURLs: []string{DefaultClientURL},
 			ListenPeerURLs: []string{urls[i]}, InitialAdvertisePeerURLs: []string{urls[i]}, InitialCluster: strings.Join(list, ","),
-			UnsafeNoSync: true, LaxReconfig: true, Logger: slog.New(slog.DiscardHandler), Auth: Auth{BcryptCost: 4},
+			UnsafeNoSync: true, LaxReconfig: true, Logger: slog.New(slog.NewTextHandler(&c.logs[i], nil)), Auth: Auth{BcryptCost: 4},
 			FS: faultfs.New(vfs.OS(), func(op faultfs.Op, name string) faultfs.Fault {
 				if op == faultfs.OpWrite && strings.Contains(name, "/history/") && c.isHung() && i == c.stuck {
 					<-c.gate
@@ -473,5 +492,38 @@ func testStuckMember(t *testing.T, leads, enabled bool) {
 	}
 	if at := c.summary(stuck, root); at != before {
 		t.Errorf("the member that was stuck has:\n%s\nthe others before:\n%s", at, before)
+	}
+}
+
+// TestAuthLogOfEveryMember: every member logs the changes of users and roles when it applies them. A rejected token is logged where it was
+// sent, ten times a second at most.
+func TestAuthLogOfEveryMember(t *testing.T) {
+	t.Parallel()
+	c := newStuckCluster(t)
+	v := c.client(0)
+	v.fill()
+	for i := range c.members {
+		c.await("all changes are in the log of each member", func() bool { return strings.Contains(c.logs[i].String(), `msg="enabled authentication"`) })
+		for _, text := range []string{`msg="added a user" user-name=alice`, `msg="created a role" role-name=r`, `permission-name=READWRITE key=a range-end=b`, `user-name=root user-roles=[root] added-role-name=root`} {
+			if n := strings.Count(c.logs[i].String(), text); n != 1 {
+				t.Errorf("member %d has logged %d times %s:\n%s", i, n, text, c.logs[i].String())
+			}
+		}
+	}
+	const calls = 200
+	rejected := metadata.AppendToOutgoingContext(timeout(t), "token", "no-such-token.1")
+	began := time.Now()
+	for range calls {
+		_, err := pb.NewKVClient(v.cc).Put(rejected, &pb.PutRequest{Key: []byte("a")})
+		fails(t, "a put with an invalid token", err, invalidToken)
+	}
+	n := strings.Count(c.logs[0].String(), `msg="invalid auth token"`)
+	if most := 10 * (2 + int(time.Since(began).Seconds())); n == 0 || n > most || strings.Contains(c.logs[0].String(), "no-such-token") {
+		t.Errorf("%d lines about %d calls with an invalid token", n, calls)
+	}
+	for _, i := range []int{1, 2} {
+		if strings.Contains(c.logs[i].String(), "invalid auth token") {
+			t.Errorf("member %d has logged a token that was sent to another one", i)
+		}
 	}
 }

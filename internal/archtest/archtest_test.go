@@ -148,7 +148,7 @@ var table = map[string]rule{
 		why: "it compares stores and proposes alarms through interfaces of its own and knows nothing of the replica"},
 	"internal/member/replica/transfer": {inside: []string{"internal/kv", "internal/vfs", "internal/offline/datadir", "internal/store/wal", "internal/store/history", "internal/store/stream", "internal/store/mvcc", "internal/state/fsm", "internal/member/calls", "internal/member/raftnode"},
 		outside: []string{raftLib}, why: "it moves a state between members through interfaces of its own and knows nothing of the replica"},
-	"internal/member/replica/access": {inside: []string{"internal/kv", "internal/state/auth", "internal/state/auth/password", "internal/state/auth/token", "internal/state/cluster", "internal/state/fsm", "internal/state/lease"},
+	"internal/member/replica/access": {inside: []string{"internal/kv", "internal/state/auth", "internal/state/auth/password", "internal/state/auth/token", "internal/state/cluster", "internal/state/fsm", "internal/state/lease", "internal/throttle"},
 		why: "it proposes changes of users and roles through an interface of its own and knows nothing of the replica"},
 	"internal/member/replica/proposal": {inside: []string{"internal/kv", "internal/state/fsm"},
 		why: "it holds requests until their result: raft takes groups from it, apply brings results, and it knows neither"},

@@ -70,6 +70,19 @@ const (
 	PermitReadWrite
 )
 
+// String returns the name of the API, empty if it has none.
+func (t PermissionType) String() string {
+	switch t {
+	case PermitRead:
+		return "READ"
+	case PermitWrite:
+		return "WRITE"
+	case PermitReadWrite:
+		return "READWRITE"
+	}
+	return ""
+}
+
 // Permission allows something on the keys of [Key, End); the range is read as in RangeRequest.
 type Permission struct {
 	Type     PermissionType

@@ -18,6 +18,8 @@ type Credentials struct {
 	// Seen is the user that the token identified, nil before that. A call may take longer than a token is valid; it
 	// continues while its user stays the same.
 	Seen atomic.Pointer[Seen]
+	// Rejected is set when it was logged that the token is invalid.
+	Rejected atomic.Bool
 }
 
 // Seen is a user at the time when it sent a token. It is not the same user any more after its password was changed, it

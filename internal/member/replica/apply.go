@@ -12,6 +12,7 @@ import (
 
 	"vigil/internal/kv"
 	"vigil/internal/member/replica/proposal"
+	"vigil/internal/state/auth"
 	"vigil/internal/state/fsm"
 	"vigil/internal/store/history"
 	"vigil/internal/store/mvcc"
@@ -50,6 +51,8 @@ type applier struct {
 	failed     bool // nothing more is applied
 	// tokens are those that the batch has issued.
 	tokens []fsm.Token
+	// users are those of the state machine after the last request about them.
+	users *auth.State
 	// tokensEnd is the index up to which the batch ends unused tokens, 0 if it does not.
 	tokensEnd uint64
 	// removal is the goroutine that closes and removes a store that a snapshot replaced.
@@ -72,6 +75,7 @@ func (a *applier) init(r *Replica, m *fsm.Machine) {
 // adopt takes up a state machine.
 func (a *applier) adopt(m *fsm.Machine) {
 	a.machine = m
+	a.users = m.Auth()
 	m.SetBatchBytes(partFactor * int64(a.r.cfg.MaxBatchBytes))
 }
 
@@ -283,6 +287,11 @@ func (a *applier) take(out *fsm.Outcome) error {
 	a.r.node.Advance()
 	if out.Request != nil {
 		a.observe(out.Request, &out.Result)
+		if r := out.Request.Auth; r != nil {
+			before := a.users
+			a.users = a.machine.Auth()
+			a.r.Access.LogChange(before, a.users, r, out.Result.Err)
+		}
 	}
 	if a.claimed != nil {
 		a.claimed.AddResult(out.Result)

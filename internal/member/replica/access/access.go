@@ -30,6 +30,7 @@ import (
 	"vigil/internal/state/cluster"
 	"vigil/internal/state/fsm"
 	"vigil/internal/state/lease"
+	"vigil/internal/throttle"
 )
 
 // JWT issues and verifies signed tokens.
@@ -85,6 +86,8 @@ type Control struct {
 	tokens    *token.Simple
 	jwt       JWT
 	passwords *password.Pool
+	// rejected limits the lines about rejected tokens.
+	rejected *throttle.Throttle
 
 	mu struct {
 		sync.Mutex
@@ -94,7 +97,7 @@ type Control struct {
 
 // New returns a Control.
 func New(o Options) (c *Control, err error) {
-	c = &Control{pipe: o.Pipeline, timeout: o.RequestTimeout, logger: o.Logger, tokens: token.NewSimple(o.TokenTTL, o.LogIndex), jwt: o.JWT}
+	c = &Control{pipe: o.Pipeline, timeout: o.RequestTimeout, logger: o.Logger, tokens: token.NewSimple(o.TokenTTL, o.LogIndex), jwt: o.JWT, rejected: throttle.New(rejectedLines)}
 	c.mu.changed = make(chan struct{})
 	c.state.Store(o.State)
 	c.passwords, err = password.NewPool(o.BcryptCost)

@@ -2,6 +2,7 @@ package access
 
 import (
 	"context"
+	"errors"
 
 	"vigil/internal/kv"
 	"vigil/internal/state/auth"
@@ -24,7 +25,11 @@ func (c *Control) identify(ctx context.Context) (who caller, err error) {
 	case cred.Member:
 		return caller{Identity: auth.Identity{Member: true}, known: true}, nil
 	case cred.HasToken:
-		return c.identifyToken(ctx, cred)
+		who, err = c.identifyToken(ctx, cred)
+		if errors.Is(err, kv.ErrInvalidAuthToken) {
+			c.logRejected(cred)
+		}
+		return who, err
 	case cred.HasCertificate:
 		who.User, who.Revision, who.known = cred.CommonName, c.state.Load().Revision(), true
 	}
