@@ -72,6 +72,46 @@ func TestKV(t *testing.T) {
 	}
 }
 
+// An empty key is rejected in each operation and each call, with a namespace too, where the server would get the namespace as the key.
+func TestEmptyKeys(t *testing.T) {
+	c, ctx := connect(t), t.Context()
+	for name, c := range map[string]*client.Client{"without a namespace": c, "with a namespace": c.In("ns/")} {
+		for what, op := range map[string]client.Op{
+			"get": client.OpGet(""), "put": client.OpPut("", []byte("v")), "delete": client.OpDelete(""),
+			"nested put":     client.OpTxn(nil, []client.Op{client.OpTxn(nil, nil, []client.Op{client.OpPut("", nil)})}, nil),
+			"nested compare": client.OpTxn([]client.Cmp{client.Exists("")}, nil, nil),
+		} {
+			if _, err := c.Txn(ctx).Then(client.OpGet("a"), op).Commit(); !errors.Is(err, client.ErrEmptyKey) {
+				t.Errorf("%s, %s: %v", name, what, err)
+			}
+			if _, err := c.Txn(ctx).Else(op).Commit(); !errors.Is(err, client.ErrEmptyKey) {
+				t.Errorf("%s, %s otherwise: %v", name, what, err)
+			}
+		}
+		if _, err := c.Txn(ctx).If(client.Missing("")).Then(client.OpGet("a")).Commit(); !errors.Is(err, client.ErrEmptyKey) {
+			t.Errorf("%s, compare: %v", name, err)
+		}
+		for what, call := range map[string]func() error{
+			"get":    func() error { _, err := c.Get(ctx, ""); return err },
+			"put":    func() error { _, err := c.Put(ctx, "", nil); return err },
+			"delete": func() error { _, err := c.Delete(ctx, ""); return err },
+			"list": func() (err error) {
+				for _, err = range c.List(ctx, "").All() {
+				}
+				return err
+			},
+		} {
+			if err := call(); !errors.Is(err, client.ErrEmptyKey) {
+				t.Errorf("%s, %s: %v", name, what, err)
+			}
+		}
+		// All keys are a range.
+		if _, err := c.Txn(ctx).If(client.Version("", client.WithPrefix()).Greater(-1)).Then(client.OpGet("", client.WithPrefix()), client.OpDelete("", client.WithFromKey())).Commit(); err != nil {
+			t.Errorf("%s, all keys: %v", name, err)
+		}
+	}
+}
+
 func TestTxn(t *testing.T) {
 	c, ctx := connect(t), t.Context()
 	create := func() *client.Txn {

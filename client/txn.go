@@ -3,6 +3,7 @@ package client
 import (
 	"context"
 
+	"vigil/client/internal/namespace"
 	"vigil/client/internal/wire"
 )
 
@@ -163,6 +164,9 @@ func (t *Txn) Commit() (*TxnResponse, error) {
 	m := &txnMethod
 	if r.ReadOnly() {
 		m = &readTxnMethod
+	}
+	if c.ns.Prefix != "" && namespace.EmptyKey(&t.r) {
+		return nil, emptyKey(m)
 	}
 	resp, err := call[TxnResponse](t.ctx, c, m, "", r)
 	if err != nil {

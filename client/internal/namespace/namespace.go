@@ -51,6 +51,25 @@ func (p Prefix) PlaceTxn(t *wire.TxnRequest) *wire.TxnRequest {
 	return out
 }
 
+// EmptyKey reports whether a transaction has an empty key, of which Place would make a valid one.
+func EmptyKey(t *wire.TxnRequest) bool {
+	empty := func(key, end string) bool { return key == "" && end == "" }
+	for _, c := range t.Compare {
+		if empty(c.Key, c.End) {
+			return true
+		}
+	}
+	for _, list := range [][]wire.Op{t.Success, t.Failure} {
+		for _, op := range list {
+			if op.Get != nil && empty(op.Get.Key, op.Get.End) || op.Put != nil && op.Put.Key == "" ||
+				op.Delete != nil && empty(op.Delete.Key, op.Delete.End) || op.Txn != nil && EmptyKey(op.Txn) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
 func (p Prefix) placeOps(list []wire.Op) []wire.Op {
 	out := make([]wire.Op, len(list))
 	for i, op := range list {
