@@ -29,7 +29,7 @@ export function RangeText({ p }: { p: Permission }) {
   return <span><Key value={from} /> – <Key value={end} /></span>;
 }
 
-const right = (p: Permission) => (p.read && p.write ? "read, write" : p.read ? "read" : "write");
+const right = (p: Permission) => (p.read && p.write ? "read, write" : p.read ? "read" : p.write ? "write" : "nothing (a permission of an unknown type)");
 
 export function AccessView({ session, route }: { session: Session; route: Route }) {
   const { data, error, reload } = useLoad<Access>("access", {});

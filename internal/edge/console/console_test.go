@@ -20,6 +20,7 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"go.etcd.io/etcd/api/v3/authpb"
 	"go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/mvccpb"
 	"google.golang.org/grpc"
@@ -160,6 +161,17 @@ func TestPatterns(t *testing.T) {
 	for _, wrong := range []string{"[", "a**[", strings.Repeat("a", 1001)} {
 		if _, err := matcher(wrong); err == nil {
 			t.Errorf("the pattern %.20q is accepted", wrong)
+		}
+	}
+}
+
+// A permission of a type that this program does not know allows nothing, and is not shown as one that does.
+func TestPermissionsAsShown(t *testing.T) {
+	left := room(1 << 20)
+	for typ, want := range map[authpb.Permission_Type][2]bool{authpb.READ: {true, false}, authpb.WRITE: {false, true}, authpb.READWRITE: {true, true}, 3: {}, -1: {}} {
+		got := left.permissions([]*authpb.Permission{{PermType: typ, Key: []byte("k")}})
+		if len(got) != 1 || [2]bool{got[0].Read, got[0].Write} != want {
+			t.Errorf("a permission of type %d: %+v", typ, got)
 		}
 	}
 }

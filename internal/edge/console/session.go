@@ -87,7 +87,8 @@ func (r *room) permissions(list []*authpb.Permission) []permission {
 		if !r.take(len(p.Key) + len(p.RangeEnd) + 50) { // with the names of the fields
 			break
 		}
-		out = append(out, permission{p.Key, p.RangeEnd, p.PermType != authpb.WRITE, p.PermType != authpb.READ})
+		both := p.PermType == authpb.READWRITE // a type that is not known allows nothing
+		out = append(out, permission{p.Key, p.RangeEnd, both || p.PermType == authpb.READ, both || p.PermType == authpb.WRITE})
 	}
 	return out
 }
