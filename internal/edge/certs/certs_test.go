@@ -2,6 +2,7 @@ package certs
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/tls"
 	"crypto/x509"
@@ -12,6 +13,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 )
@@ -148,6 +150,39 @@ func TestReloadByFile(t *testing.T) {
 	if _, err := Open(Config{Options: Options{TrustedCAFile: filepath.Join(dir, "missing")}, Logger: logger}); err == nil {
 		t.Error("a missing file at the start")
 	}
+}
+
+// A file that could not be read is read again without another change: what the member has missed may be a revocation.
+func TestFailedReadIsRepeated(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "crl")
+	if err := os.WriteFile(file, []byte("one"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	var failure error
+	var seen string
+	s := source{files: []string{file}, load: func() error {
+		b, err := os.ReadFile(file)
+		if failure == nil && err == nil {
+			seen = string(b)
+		}
+		return cmp.Or(failure, err)
+	}}
+	refresh := func(want bool, wantErr error, content string) {
+		t.Helper()
+		if fresh, err := s.refresh(); fresh != want || err != wantErr || seen != content {
+			t.Errorf("read again: %t, %v, with %q; want %t, %v, %q", fresh, err, seen, want, wantErr, content)
+		}
+	}
+	refresh(true, nil, "one")
+	if err := os.WriteFile(file, []byte("the second"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	failure = syscall.EMFILE
+	refresh(false, failure, "one")
+	refresh(false, failure, "one")
+	failure = nil
+	refresh(true, nil, "the second")
+	refresh(false, nil, "the second")
 }
 
 // TestWarningWithoutAuthority: client certificates without an authority file are logged, since the authorities of the

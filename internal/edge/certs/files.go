@@ -23,8 +23,7 @@ type loaded struct {
 type source struct {
 	files []string
 	load  func() error
-	tried bool    // load was called
-	stamp []stamp // of the files before the last call of load
+	stamp []stamp // of the files before the last call of load that has succeeded; nil before that
 }
 
 // stamp changes when a file is replaced or written to.
@@ -45,19 +44,20 @@ func stampOf(file string) stamp {
 	return s
 }
 
-// refresh loads the files if they have changed, and reports whether it did.
+// refresh loads the files if they have changed, and reports whether it did. After a failure it tries again, whether they change or not:
+// the cause may have passed, and what they hold may be that a certificate was revoked.
 func (f *source) refresh() (bool, error) {
 	now := make([]stamp, len(f.files))
 	for i, name := range f.files {
 		now[i] = stampOf(name)
 	}
-	if f.tried && slices.Equal(now, f.stamp) {
+	if f.stamp != nil && slices.Equal(now, f.stamp) {
 		return false, nil
 	}
-	f.tried, f.stamp = true, now
 	if err := f.load(); err != nil {
 		return false, err
 	}
+	f.stamp = now
 	return true, nil
 }
 

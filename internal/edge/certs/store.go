@@ -42,6 +42,7 @@ type Store struct {
 		sources        []*source
 		loaded         loaded
 		serverC, dialC *tls.Config
+		reported       string // the error that was logged last, empty after a success
 	}
 }
 
@@ -95,8 +96,8 @@ func (s *Store) SaveSelfSigned() error {
 	return nil
 }
 
-// refresh reads changed files. A file that cannot be read keeps its previous content and is tried again after its
-// next change.
+// refresh reads changed files. A file that cannot be read keeps its previous content and is tried again at the
+// next connection.
 func (s *Store) refresh() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -120,11 +121,16 @@ func (s *Store) Server() *tls.Config { c, _ := s.current(); return c }
 func (s *Store) Client() *tls.Config { _, c := s.current(); return c }
 
 func (s *Store) current() (server, client *tls.Config) {
-	if err := s.refresh(); err != nil {
-		s.c.Logger.Warn("files of certificates cannot be read again: their previous content stays in use", "error", err)
-	}
+	err := s.refresh()
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	switch {
+	case err == nil:
+		s.mu.reported = ""
+	case s.mu.reported != err.Error(): // each connection tries again
+		s.mu.reported = err.Error()
+		s.c.Logger.Warn("files of certificates cannot be read again: their previous content stays in use", "error", err)
+	}
 	return s.mu.serverC, s.mu.dialC
 }
 
