@@ -69,5 +69,6 @@ func (g *Gauge) Last() []int64 {
 // Done is closed when the measurement is over.
 func (m *Measurement) Done() <-chan struct{} { return m.done }
 
-// Free returns, after Done, the bytes that are free for each directory. A directory whose file system returned an error counts as empty.
+// Free returns, after Done, the bytes that are free for each directory. A directory whose file system returned an error
+// counts as one with room without end: nothing is rejected because of a number that is not known.
 func (m *Measurement) Free() []int64 { return m.free }
