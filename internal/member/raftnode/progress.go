@@ -68,25 +68,28 @@ type relief struct {
 
 // report is what another member has said of itself in its last answer to a heartbeat.
 type report struct {
-	applied uint64
-	unfit   bool
-	tick    int
+	applied        uint64
+	stalled, unfit bool
+	tick           int
 }
 
 // unfitTimeouts is for how many election timeouts a member that has stalled is not asked to lead. Where all disks need longer than an
-// election timeout for a sync, each member is ahead of the others for a moment again and again, and leadership must not follow that.
-const unfitTimeouts = 5
+// election timeout for a sync, each member is ahead of the others for a moment again and again, and leadership must not follow that: such
+// a member is not stalled for one election timeout after each sync.
+const unfitTimeouts = 2
 
 // stamp adds a report about this member to an answer to a heartbeat, in fields that raft leaves alone there. An older member does not
 // report: it looks like one that has applied nothing.
-func (p *progress) stamp(m *raftpb.Message) { m.Index, m.Reject = new(p.applied), new(p.unfit > 0) }
+func (p *progress) stamp(m *raftpb.Message) {
+	m.Index, m.Reject, m.RejectHint = new(p.applied), new(p.stalled), new(uint64(p.unfit))
+}
 
 // takeReport takes the report of another member. This member leads.
 func (p *progress) takeReport(m *raftpb.Message) {
 	if p.relief.reports == nil {
 		p.relief.reports = map[uint64]report{}
 	}
-	p.relief.reports[m.GetFrom()] = report{m.GetIndex(), m.GetReject(), p.relief.ticks}
+	p.relief.reports[m.GetFrom()] = report{m.GetIndex(), m.GetReject(), m.GetRejectHint() > 0, p.relief.ticks}
 }
 
 // Current returns the time of the last tick at which no work of this member waited for its disk, or to be applied, or at which a step
@@ -146,12 +149,12 @@ func (n *Node) relieve(still int) {
 	able := map[uint64]bool{}
 	for id, o := range all {
 		said, ok := f.reports[id]
-		if !ok || o.Learner || said.unfit || f.ticks-said.tick > n.cfg.ElectionTicks/2 {
+		if !ok || o.Learner || said.stalled || f.ticks-said.tick > n.cfg.ElectionTicks/2 {
 			continue
 		}
 		able[id] = true
 		for s, ahead := range [stages]bool{appending: o.Match > own, applying: said.applied > p.applied} {
-			if b := best[s]; ahead && (b == raft.None || o.Match > all[b].Match || o.Match == all[b].Match && id < b) {
+			if b := best[s]; ahead && !said.unfit && (b == raft.None || o.Match > all[b].Match || o.Match == all[b].Match && id < b) {
 				best[s] = id
 			}
 		}

@@ -237,3 +237,23 @@ func TestStalledMemberDoesNotCampaign(t *testing.T) {
 		resume()
 	})
 }
+
+// A member that has stood still lately is not asked to lead, but counts for the majority of the others.
+func TestSecondStall(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		_, members := threeMembers(t, func(*Config) {})
+		first := leaderOf(t, members, 0, 5*time.Second)
+		resume := ended(t, first.log.hang())
+		first.propose("first")
+		second := leaderOf(t, members, first.cfg.ID, 2*electionTimeout)
+		second.propose("second")
+		time.Sleep(3 * time.Second)
+		resume()
+		time.Sleep(500 * time.Millisecond)
+		ended(t, second.log.hang())
+		second.propose("third")
+		if third := leaderOf(t, members, second.cfg.ID, 2*electionTimeout); third == first {
+			t.Error("the member that has just stood still leads")
+		}
+	})
+}
