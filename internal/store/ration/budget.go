@@ -13,7 +13,7 @@ const (
 	// FreeSize is the size in bytes up to which an answer is not counted and never waits. A client may run any
 	// number of calls, so it is not much more than the memory of a call without its answer.
 	FreeSize = 64 << 10
-	// Of the limit, one reservePart is for answers of up to one smallPart.
+	// Of the limit, one reservePart is for answers of up to one smallPart. The rest is the main part.
 	reservePart = 8
 	smallPart   = 64
 	// MinLimit is the least limit of a Budget, in bytes.
@@ -34,6 +34,8 @@ type Budget struct {
 		holders map[any]int64 // the part of held of each holder
 		queue   []*Loan       // waiting loans, by ticket
 		pressed bool          // one of them waits for memory of other holders
+		// first is the first waiting loan of each holder whose share does not allow it. Used by admitWaiting.
+		first   map[any]*Loan
 		tickets uint64
 		waits   uint64
 		waited  time.Duration
@@ -48,7 +50,7 @@ func New(limit int64) (*Budget, error) {
 		return nil, fmt.Errorf("ration: a limit of %d bytes is less than %d", limit, MinLimit)
 	}
 	b := &Budget{limit: limit}
-	b.mu.holders = map[any]int64{}
+	b.mu.holders, b.mu.first = map[any]int64{}, map[any]*Loan{}
 	b.pool.New = func() any {
 		p := make([]byte, PieceSize)
 		return &p
@@ -120,28 +122,46 @@ func (b *Budget) adjust(l *Loan, n int64) {
 // small reports whether a loan of n bytes may use the reserve.
 func (b *Budget) small(n int64) bool { return n <= b.limit/smallPart }
 
-// withinShares reports whether the shares of a loan's holders allow it n bytes in total: each holder may hold its
-// share, or one loan of any size.
+// exceeds reports whether the share of a holder of l does not allow the loan n bytes in total: a holder may hold its share, or one loan of
+// any size.
+func (b *Budget) exceeds(l *Loan, h Holder, n int64) bool {
+	held := b.mu.holders[h.Key] - l.reserved
+	return held > 0 && held+n > b.limit/h.Part
+}
+
+// withinShares reports whether the shares of a loan's holders allow it n bytes in total.
 func (b *Budget) withinShares(l *Loan, n int64) bool {
 	for _, h := range l.holders {
-		if held := b.mu.holders[h.Key]; held > l.reserved && held-l.reserved+n > b.limit/h.Part {
+		if b.exceeds(l, h, n) {
 			return false
 		}
 	}
 	return true
 }
 
-// hasRoom reports whether a loan may have n bytes in total. If others wait, a small loan may use the reserve
-// only. The caller holds mu.
-func (b *Budget) hasRoom(l *Loan, n int64, others bool) bool {
-	held := b.mu.held - l.reserved
-	switch {
-	case b.small(n) && others:
-		return held+n <= b.limit && b.mu.small+n <= b.limit/reservePart
-	case b.small(n):
-		return held+n <= b.limit
+// others returns how much is held without l, and which part of it is small loans in the reserve. What is left of it is in the main part.
+// The caller holds mu.
+func (b *Budget) others(l *Loan) (held, reserve int64) {
+	held, reserve = b.mu.held-l.reserved, b.mu.small
+	if b.small(l.reserved) {
+		reserve -= l.reserved
 	}
-	return !others && held+n <= b.limit-b.limit/reservePart
+	return held, min(reserve, b.limit/reservePart)
+}
+
+// hasRoom reports whether a loan may have n bytes in total. Small loans fill the reserve, and the main part if no earlier loan
+// waits. So a large one that waits does not wait for those that come later. Alone in the main part, it may have any size. The caller
+// holds mu.
+func (b *Budget) hasRoom(l *Loan, n int64, waits bool) bool {
+	held, reserve := b.others(l)
+	kept := b.limit / reservePart
+	switch {
+	case b.small(n):
+		return reserve+n <= kept || !waits && held+n <= b.limit
+	case waits:
+		return false
+	}
+	return held-reserve+n <= b.limit-kept || held == reserve
 }
 
 // release returns n bytes of a loan and admits waiting loans. The caller holds mu.
@@ -156,25 +176,48 @@ func (b *Budget) release(l *Loan, n int64) {
 // until it can have all of the limit. The caller holds mu.
 func (b *Budget) admitWaiting() {
 	b.mu.pressed = false
+	clear(b.mu.first)
+	smallWaits := false
 	for i := 0; i < len(b.mu.queue); {
 		l := b.mu.queue[i]
 		n := min(l.want, b.limit)
-		alone := b.mu.held == 0 && !b.mu.pressed
-		if !alone {
-			if !b.withinShares(l, n) {
-				i++ // it waits for its own holders
-				continue
-			}
-			if !b.hasRoom(l, n, b.mu.pressed) {
-				b.mu.pressed = true
-				i++
-				continue
+		if b.waitsForHolders(l, n) {
+			i++
+			continue
+		}
+		small := b.small(n)
+		if small && smallWaits || !b.hasRoom(l, n, b.mu.pressed) {
+			b.mu.pressed, smallWaits = true, smallWaits || small
+			i++
+			continue
+		}
+		for _, h := range l.holders {
+			if f := b.mu.first[h.Key]; f != nil {
+				f.passed += n
 			}
 		}
 		b.adjust(l, n)
 		b.mu.queue = slices.Delete(b.mu.queue, i, i+1)
 		close(l.turn)
 	}
+}
+
+// waitsForHolders reports whether a waiting loan has to wait for memory of its own holders: because of a share, or because an earlier loan
+// waits for that and later ones were served with as much as the share meanwhile. The caller is admitWaiting.
+func (b *Budget) waitsForHolders(l *Loan, n int64) (waits bool) {
+	for _, h := range l.holders {
+		f := b.mu.first[h.Key]
+		switch {
+		case f != nil && f.passed >= b.limit/h.Part:
+			waits = true
+		case b.exceeds(l, h, n):
+			waits = true
+			if f == nil {
+				b.mu.first[h.Key] = l
+			}
+		}
+	}
+	return waits
 }
 
 // enqueue inserts l into the queue by its ticket. The caller holds mu.

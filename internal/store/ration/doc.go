@@ -16,11 +16,13 @@
 // # Invariants
 //
 //  1. A waiting loan holds nothing, so no two loans can wait for each other.
-//  2. The held memory is at most the limit, unless a single loan holds all of it or Force was used, and then
-//     at most twice that.
-//  3. Waiting loans are served in the order in which they first waited, and no new loan overtakes them, with two
-//     exceptions: an eighth of the limit is kept for answers of up to a 64th of it, which do not wait for
-//     larger ones; and a loan that waits because its own holders have their share delays no other loan.
+//  2. The held memory is at most the limit, unless a single large loan holds all of it, and then an eighth of the limit more, or
+//     Force was used, and then at most twice the limit.
+//  3. Every waiting loan is served, whatever comes later. Waiting loans are served in the order in which they first waited, and no new
+//     loan overtakes them, with two exceptions. An eighth of the limit is kept for small answers, of up to a 64th of it, which do
+//     not wait for larger ones: of these only what is above the eighth is in the way. And a loan that waits because its own
+//     holders have their share delays no other holder's loan; later loans of the same holder overtake it until they sum up to
+//     the share, and then wait.
 //  4. A holder has at most its part of the limit, unless it holds a single loan or Force was used.
 //  5. A loan that was finished and returned, or abandoned, leaves nothing counted.
 package ration

@@ -27,7 +27,8 @@ type Loan struct {
 	// Guarded by b.mu.
 	ticket   uint64
 	reserved int64
-	over     bool // abandoned
+	passed   int64 // bytes of later loans that were served while this one waited for the same holder
+	over     bool  // abandoned
 }
 
 // Borrow starts the loan of an answer for the holders in ctx.
@@ -124,10 +125,10 @@ func (l *Loan) reserve(n int64) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	switch {
-	case b.mu.held == l.reserved && (l.reserved > 0 || len(b.mu.queue) == 0):
-		// The only loan: it may exceed the limit.
 	case l.reserved == 0 && len(b.mu.queue) > 0:
 		return false // others wait already
+	case b.mu.held == l.reserved:
+		// The only loan.
 	case !b.withinShares(l, n) || !b.hasRoom(l, n, false):
 		return false
 	}

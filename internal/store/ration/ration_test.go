@@ -457,3 +457,100 @@ func TestShare(t *testing.T) {
 		}
 	})
 }
+
+// TestEveryLoanIsServed: while other answers come without end, of the same holders and of others, each answer is served after a bounded
+// number of them: large and small ones, and those that are larger than the limit or than the share of their holder.
+func TestEveryLoanIsServed(t *testing.T) {
+	const (
+		limit = 64 << 20
+		most  = 600 // answers that began later and were served before
+	)
+	for _, c := range []struct {
+		name          string
+		holder        string // of the answer that waits; the others have "a" and "b"
+		bytes         int64
+		others, large int64 // sizes of the others, of which some are large
+		kept          int64 // size of another one, which is there all the time
+	}{
+		{"above the share of its holder", "a", 20 << 20, 300 << 10, 2 << 20, 0},
+		{"just within the share of its holder", "a", 15 << 20, 900 << 10, 2 << 20, 0},
+		{"larger than what small answers leave", "c", 58 << 20, 300 << 10, 0, 0},
+		{"larger than the limit", "c", 100 << 20, 900 << 10, 0, 0},
+		{"larger than the limit, between large ones", "c", 100 << 20, 900 << 10, 8 << 20, 0},
+		{"large, between large ones", "c", 40 << 20, 900 << 10, 8 << 20, 0},
+		{"large, beside one that stays", "c", 50 << 20, 900 << 10, 0, 5 << 20},
+		{"small, between smaller ones", "c", 1 << 20, 100 << 10, 30 << 20, 0},
+		{"small, of a holder of smaller ones", "a", 1 << 20, 100 << 10, 0, 0},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				b := newBudget(t, limit)
+				ctx, stop := context.WithCancel(t.Context())
+				var wg sync.WaitGroup
+				var began, served atomic.Int64
+				// Some hundred answers are always in progress.
+				workers := int(limit/4/c.others) * 2
+				for i := range workers {
+					rng := rand.New(rand.NewPCG(1, uint64(i)))
+					who := holder{[]string{"a", "b"}[i%2], 4}
+					if c.holder == "c" {
+						who = holder{fmt.Sprint(i), 4}
+					}
+					wg.Go(func() {
+						for ctx.Err() == nil {
+							n := c.others
+							if c.large > 0 && i%8 == 7 {
+								n = c.large
+							}
+							began.Add(1)
+							l, err := b.Take(WithHolders(ctx, who), n)
+							if err != nil {
+								return
+							}
+							served.Add(1)
+							time.Sleep(time.Duration(500+rng.IntN(1000)) * time.Microsecond) // it is sent
+							l.Abandon()
+						}
+					})
+				}
+				if c.kept > 0 {
+					l, err := b.Force(ctx, c.kept)
+					if err != nil {
+						t.Fatal(err)
+					}
+					defer l.Abandon()
+				}
+				time.Sleep(20 * time.Millisecond)
+				done := make(chan struct{})
+				before := served.Load()
+				wg.Go(func() {
+					l := b.Borrow(WithHolders(ctx, holder{c.holder, 4}))
+					for l.Charge(c.bytes, c.bytes) == ErrFull {
+						if l.Wait(ctx) != nil {
+							return
+						}
+					}
+					l.Abandon()
+					close(done)
+				})
+				for limit, tick := before+most+int64(workers), time.NewTicker(time.Millisecond); ; {
+					select {
+					case <-done:
+						t.Logf("served after %d others of %d", served.Load()-before, workers)
+					case <-tick.C:
+						if served.Load() < limit {
+							continue
+						}
+						t.Errorf("%d answers were served while one of %d bytes waits: %+v", served.Load()-before, c.bytes, b.Stats())
+					}
+					break
+				}
+				stop()
+				wg.Wait()
+				if s := b.Stats(); s.Held != c.kept || s.Waiting != 0 {
+					t.Errorf("at the end: %+v", s)
+				}
+			})
+		})
+	}
+}
