@@ -140,9 +140,9 @@ func (w *Writer) Commit(a history.Applied) (Published, error) {
 	}
 	w.open, w.stale = false, false
 	w.shedTables(true)
-	crowded := w.index.Pool.Wanted()
+	work := w.index.Pool.Wanted() || w.log.Oversized() // for the trimmer
 	w.unlock()
-	if w.compact != old.compact || crowded || w.log.Oversized() {
+	if w.compact != old.compact || work {
 		w.s.trim.wake()
 	}
 	if w.compact != old.compact || w.changes>>12 != old.changes>>12 {
