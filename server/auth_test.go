@@ -48,7 +48,7 @@ type vault struct {
 
 func newVault(t *testing.T, c Config) *vault {
 	t.Helper()
-	c.Auth.BcryptCost = 4
+	c.Auth.BcryptCost = max(c.Auth.BcryptCost, 4)
 	v := &vault{t: t}
 	v.m, v.addr = member(t, c)
 	v.cc = dial(t, v.addr)

@@ -83,7 +83,7 @@ func (m *Member) openGateway() (http.Handler, error) {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		ctx, cancel := context.WithCancel(r.Context())
 		defer cancel()
-		h.ServeHTTP(w, r.WithContext(services.WithReader(ctx, cancel)))
+		h.ServeHTTP(w, r.WithContext(services.WithReader(ctx, r.RemoteAddr, cancel)))
 	}), nil
 }
 

@@ -28,7 +28,8 @@ type Auth interface {
 	RequireAdmin(context.Context) error
 	MayWatch(ctx context.Context, key, end []byte) error
 
-	// Authenticate issues a token for a password.
+	// Authenticate issues a token for a password. The contexts of Authenticate and HashPassword have the origin of the call
+	// (kv.OriginOf): checks of passwords wait for each other.
 	Authenticate(ctx context.Context, user, password string) (*kv.AuthResult, error)
 	// HashPassword returns the hash of a new password.
 	HashPassword(ctx context.Context, password string) (string, error)
@@ -86,7 +87,7 @@ func (a *authServer) AuthStatus(ctx context.Context, _ *etcdserverpb.AuthStatusR
 func (a *authServer) Authenticate(ctx context.Context, r *etcdserverpb.AuthenticateRequest) (*etcdserverpb.AuthenticateResponse, error) {
 	password := r.Password
 	r.Password = ""
-	res, err := a.svc.cfg.Auth.Authenticate(ctx, r.Name, password)
+	res, err := a.svc.cfg.Auth.Authenticate(withOrigin(ctx), r.Name, password)
 	if err != nil {
 		return nil, apierror.Status(err)
 	}
@@ -100,7 +101,7 @@ func (a *authServer) UserAdd(ctx context.Context, r *etcdserverpb.AuthUserAddReq
 	req := kv.AuthRequest{Op: kv.UserAdd, User: r.Name, NoPassword: r.Options.GetNoPassword()}
 	if !req.NoPassword {
 		var err error
-		if req.Hash, err = a.svc.cfg.Auth.HashPassword(ctx, r.Password); err != nil {
+		if req.Hash, err = a.svc.cfg.Auth.HashPassword(withOrigin(ctx), r.Password); err != nil {
 			return nil, apierror.Status(err)
 		}
 	}
@@ -117,7 +118,7 @@ func (a *authServer) UserChangePassword(ctx context.Context, r *etcdserverpb.Aut
 	req := kv.AuthRequest{Op: kv.UserChangePassword, User: r.Name, Hash: r.HashedPassword}
 	if r.Password != "" {
 		var err error
-		if req.Hash, err = a.svc.cfg.Auth.HashPassword(ctx, r.Password); err != nil {
+		if req.Hash, err = a.svc.cfg.Auth.HashPassword(withOrigin(ctx), r.Password); err != nil {
 			return nil, apierror.Status(err)
 		}
 		r.Password = ""

@@ -2,6 +2,7 @@ package rpc
 
 import (
 	"context"
+	"net/netip"
 	"strings"
 
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
@@ -44,4 +45,25 @@ func (s *service) commonName(ctx context.Context) (name string, ok bool) {
 		return "", false
 	}
 	return st.VerifiedChains[0][0].Subject.CommonName, true
+}
+
+// withOrigin returns a context with the origin of a call: the address of the client and its connection. A client has a whole
+// network of 64 bits of IPv6.
+func withOrigin(ctx context.Context) context.Context {
+	addr := transport.Remote(ctx)
+	if r, ok := ctx.Value(readerKey{}).(reader); ok && r.origin != "" {
+		addr = r.origin
+	}
+	from := kv.Origin{Host: addr, Connection: addr}
+	if a, err := netip.ParseAddrPort(addr); err == nil {
+		host := a.Addr().Unmap().WithZone("")
+		if host.Is6() {
+			from.Host, _ = host.Prefix(64)
+		} else {
+			from.Host = host
+		}
+	} else if c := transport.ClientOf(ctx); c != nil {
+		from.Connection = c // on this machine, where addresses do not differ
+	}
+	return kv.WithOrigin(ctx, from)
 }

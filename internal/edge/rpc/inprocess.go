@@ -52,18 +52,19 @@ type reader struct {
 	client *transport.Client
 	addr   net.Addr
 	tls    *tls.ConnectionState // of the connection that identifies the caller; nil if none does
+	origin string               // address of the client, if addr is not
 }
 
-// WithReader returns a context for calls whose answers are sent on to a reader. cut is called if the reader does not take a
+// WithReader returns a context for calls whose answers are sent on to a reader at the address remote. cut is called if the reader does not take a
 // large answer while others wait for its memory.
-func (p *InProcess) WithReader(ctx context.Context, cut func()) context.Context {
-	return context.WithValue(ctx, readerKey{}, reader{transport.NewReader(cut), gatewayAddr{}, nil})
+func (p *InProcess) WithReader(ctx context.Context, remote string, cut func()) context.Context {
+	return context.WithValue(ctx, readerKey{}, reader{client: transport.NewReader(cut), addr: gatewayAddr{}, origin: remote})
 }
 
 // WithConnection is WithReader for calls with the identity of a connection: a verified certificate of state names the user, as on
 // a connection of gRPC. addr is the address of the caller in logs and lists of watchers; state is nil without TLS.
 func (p *InProcess) WithConnection(ctx context.Context, addr net.Addr, state *tls.ConnectionState, cut func()) context.Context {
-	return context.WithValue(ctx, readerKey{}, reader{transport.NewReader(cut), addr, state})
+	return context.WithValue(ctx, readerKey{}, reader{client: transport.NewReader(cut), addr: addr, tls: state})
 }
 
 // Call makes a unary call. take gets the encoded answer before the call ends, and must free its buffers; the memory of a

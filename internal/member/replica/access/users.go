@@ -28,7 +28,7 @@ func (c *Control) Authenticate(ctx context.Context, user, pass string) (*kv.Auth
 			err = kv.ErrNoPasswordUser
 		default:
 			// An unknown user has no hash; comparing that takes as long.
-			err = c.passwords.Compare(ctx, u.Hash, pass)
+			err = c.passwords.Compare(ctx, user, u.Hash, pass)
 		}
 		if errors.Is(err, kv.ErrAuthFailed) || errors.Is(err, kv.ErrNoPasswordUser) {
 			c.logger.Warn("invalid authentication was requested", slog.String("user", user), slog.Any("error", err))
@@ -65,7 +65,7 @@ func (c *Control) HashPassword(ctx context.Context, pass string) (string, error)
 	if err := c.RequireAdmin(ctx); err != nil {
 		return "", err
 	}
-	return c.passwords.Hash(ctx, pass)
+	return c.passwords.Hash(ctx, c.User(ctx), pass)
 }
 
 // ChangeAuth changes users or roles. Errors: those of auth.State.Change and CheckAdmin, kv.ErrNotCapable, and as

@@ -1,5 +1,6 @@
 // Package password hashes passwords and compares them with their hashes, with bcrypt. That takes tens of milliseconds of
-// processor time on purpose; so only a few run concurrently, and other requests keep processors.
+// processor time on purpose; so only a few run concurrently, and other requests keep processors. The others wait, and take turns
+// by their hosts, connections and user names: no client can lock out the logins of others.
 package password
 
 import (
@@ -31,9 +32,8 @@ const (
 type Pool struct {
 	cost int
 	// dummy is a hash of no password, which takes as long to compare as a hash of this pool.
-	dummy   []byte
-	running chan struct{}
-	waiting chan struct{}
+	dummy []byte
+	queue *queue
 }
 
 // NewPool returns a pool that hashes with a cost, 0 for the default. It hashes concurrently on all processors but one, at
@@ -45,30 +45,14 @@ func NewPool(cost int) (*Pool, error) {
 	}
 	// 22 digits of salt and 31 of a hash that no password has, in bcrypt's alphabet.
 	dummy := fmt.Appendf(nil, "$2a$%02d$%s", cost, strings.Repeat(".", 53))
-	return &Pool{cost: cost, dummy: dummy, running: make(chan struct{}, max(runtime.GOMAXPROCS(0)-1, 1)), waiting: make(chan struct{}, maxWaiting)}, nil
+	return &Pool{cost: cost, dummy: dummy, queue: newQueue(max(runtime.GOMAXPROCS(0)-1, 1), maxWaiting)}, nil
 }
 
-// run calls f after the calls before it. Errors: kv.ErrTooManyRequests, those of ctx, and f's.
-func (p *Pool) run(ctx context.Context, f func() error) error {
-	select {
-	case p.waiting <- struct{}{}:
-		defer func() { <-p.waiting }()
-	default:
-		return kv.ErrTooManyRequests
-	}
-	select {
-	case p.running <- struct{}{}:
-		defer func() { <-p.running }()
-		return f()
-	case <-ctx.Done():
-		return ctx.Err()
-	}
-}
-
-// Hash returns the hash of a password in base64. A password of more than 72 bytes is an error.
-func (p *Pool) Hash(ctx context.Context, password string) (string, error) {
+// Hash returns the hash of a password in base64, for a user who sets it. A password of more than 72 bytes is an error. The
+// context has the origin of the call (kv.OriginOf). Errors: kv.ErrTooManyRequests, bcrypt's, and those of ctx.
+func (p *Pool) Hash(ctx context.Context, user, password string) (string, error) {
 	var out string
-	err := p.run(ctx, func() error {
+	err := p.queue.run(ctx, user, func() error {
 		h, err := bcrypt.GenerateFromPassword([]byte(password), p.cost)
 		out = base64.StdEncoding.EncodeToString(h)
 		return err
@@ -79,13 +63,14 @@ func (p *Pool) Hash(ctx context.Context, password string) (string, error) {
 	return out, nil
 }
 
-// Compare returns kv.ErrAuthFailed if the hash is not of the password. Without a hash, or with a malformed hash, it takes
+// Compare returns kv.ErrAuthFailed if the hash, of the user with a name, is not of the password. The context has the origin of
+// the call. Further errors: kv.ErrTooManyRequests, and those of ctx. Without a hash, or with a malformed hash, it takes
 // as long as with a valid one, so that the time does not show which users exist.
-func (p *Pool) Compare(ctx context.Context, hash []byte, password string) error {
+func (p *Pool) Compare(ctx context.Context, user string, hash []byte, password string) error {
 	if _, err := bcrypt.Cost(hash); err != nil {
 		hash = p.dummy
 	}
-	return p.run(ctx, func() error {
+	return p.queue.run(ctx, user, func() error {
 		if bcrypt.CompareHashAndPassword(hash, []byte(password)) != nil {
 			return kv.ErrAuthFailed
 		}

@@ -1,12 +1,10 @@
 package password
 
 import (
-	"context"
 	"encoding/base64"
 	"errors"
 	"strings"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"golang.org/x/crypto/bcrypt"
@@ -20,7 +18,7 @@ func TestHashAndCompare(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, password := range []string{"", "secret", strings.Repeat("x", 70)} {
-		text, err := p.Hash(t.Context(), password)
+		text, err := p.Hash(t.Context(), "u", password)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -31,21 +29,21 @@ func TestHashAndCompare(t *testing.T) {
 		if cost, err := bcrypt.Cost(hash); cost != MinCost {
 			t.Errorf("cost %d, %v", cost, err)
 		}
-		if err := p.Compare(t.Context(), hash, password); err != nil {
+		if err := p.Compare(t.Context(), "u", hash, password); err != nil {
 			t.Errorf("%q: %v", password, err)
 		}
 		for _, other := range []string{"Secret", password + "x"} {
-			if err := p.Compare(t.Context(), hash, other); !errors.Is(err, kv.ErrAuthFailed) {
+			if err := p.Compare(t.Context(), "u", hash, other); !errors.Is(err, kv.ErrAuthFailed) {
 				t.Errorf("%q for %q: %v", other, password, err)
 			}
 		}
 	}
 	// bcrypt looks at 72 bytes. A longer password cannot be set.
-	if _, err := p.Hash(t.Context(), strings.Repeat("x", 73)); !errors.Is(err, bcrypt.ErrPasswordTooLong) {
+	if _, err := p.Hash(t.Context(), "u", strings.Repeat("x", 73)); !errors.Is(err, bcrypt.ErrPasswordTooLong) {
 		t.Errorf("73 bytes: %v", err)
 	}
 	for _, hash := range [][]byte{nil, {}, []byte("no hash"), []byte("$2a$31$")} {
-		if err := p.Compare(t.Context(), hash, ""); !errors.Is(err, kv.ErrAuthFailed) {
+		if err := p.Compare(t.Context(), "u", hash, ""); !errors.Is(err, kv.ErrAuthFailed) {
 			t.Errorf("hash %q: %v", hash, err)
 		}
 	}
@@ -62,7 +60,7 @@ func TestNoHashTakesAsLong(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	text, err := p.Hash(t.Context(), "secret")
+	text, err := p.Hash(t.Context(), "u", "secret")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -74,7 +72,7 @@ func TestNoHashTakesAsLong(t *testing.T) {
 		best := time.Hour
 		for _, password := range []string{"wrong", "", "x"} {
 			began := time.Now()
-			if err := p.Compare(t.Context(), hash, password); !errors.Is(err, kv.ErrAuthFailed) {
+			if err := p.Compare(t.Context(), "u", hash, password); !errors.Is(err, kv.ErrAuthFailed) {
 				t.Errorf("hash %q: %v", hash, err)
 			}
 			best = min(best, time.Since(began))
@@ -88,50 +86,4 @@ func TestNoHashTakesAsLong(t *testing.T) {
 			t.Errorf("hash %q: %v, and with a hash %v", hash, took, known)
 		}
 	}
-}
-
-// As many run as there is room for; the others wait in turn, leave when their time is over, or are refused.
-func TestPoolIsBounded(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		p, err := NewPool(MinCost)
-		if err != nil {
-			t.Fatal(err)
-		}
-		release := make(chan struct{})
-		running := make(chan struct{}, maxWaiting)
-		n := cap(p.running)
-		results := make(chan error, maxWaiting)
-		work := func() error {
-			running <- struct{}{}
-			<-release
-			return nil
-		}
-		for range maxWaiting {
-			go func() { results <- p.run(t.Context(), work) }()
-		}
-		synctest.Wait()
-		if len(running) != n {
-			t.Errorf("%d run, want %d", len(running), n)
-		}
-		if err := p.run(t.Context(), work); !errors.Is(err, kv.ErrTooManyRequests) {
-			t.Errorf("one too many: %v", err)
-		}
-		close(release)
-		for range maxWaiting {
-			if err := <-results; err != nil {
-				t.Error(err)
-			}
-		}
-		hold := make(chan struct{})
-		for range n {
-			go p.run(t.Context(), func() error { <-hold; return nil })
-		}
-		synctest.Wait()
-		ctx, cancel := context.WithCancel(t.Context())
-		cancel()
-		if err := p.run(ctx, func() error { return nil }); !errors.Is(err, context.Canceled) {
-			t.Errorf("one that left: %v", err)
-		}
-		close(hold)
-	})
 }
