@@ -3,6 +3,7 @@ package server
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"math/rand/v2"
@@ -62,6 +63,36 @@ func (c *trio) start(i int) *Member {
 	}
 	c.t.Cleanup(func() { stop(c.t, m) })
 	return m
+}
+
+// waitingLog ends a start that waits for another cluster, and keeps why it waits.
+type waitingLog struct {
+	slog.Handler
+	end    context.CancelFunc
+	reason atomic.Pointer[string]
+}
+
+func (l *waitingLog) Enabled(context.Context, slog.Level) bool { return true }
+func (l *waitingLog) WithAttrs([]slog.Attr) slog.Handler       { return l }
+
+func (l *waitingLog) Handle(_ context.Context, r slog.Record) error {
+	if strings.HasPrefix(r.Message, "waiting before the start") {
+		l.reason.Store(&r.Message)
+		l.end()
+	}
+	return nil
+}
+
+// startOrReason starts a member. If it does not begin with what it has, the error is why: it was refused, or waits.
+func startOrReason(c Config) (*Member, error) {
+	ctx, cancel := context.WithCancel(context.Background())
+	log := &waitingLog{Handler: slog.DiscardHandler, end: cancel}
+	c.Logger = slog.New(log)
+	m, err := StartContext(ctx, c)
+	if reason := log.reason.Load(); err != nil && reason != nil {
+		err = errors.New(*reason)
+	}
+	return m, err
 }
 
 // restore builds the data directory of a member out of a backup.
@@ -189,7 +220,7 @@ func TestInterruptedRestore(t *testing.T) {
 			if !was && err != nil {
 				t.Fatal(err)
 			}
-			m, err := Start(c.config(2, after))
+			m, err := startOrReason(c.config(2, after))
 			switch {
 			case err != nil:
 				refused++
