@@ -110,7 +110,7 @@ func TestAgreedNumbers(t *testing.T) {
 		t.Fatal(err)
 	}
 	found := declared(t)
-	if found["state/fsm.Level"] != strconv.FormatUint(Level, 10) || found["store/mvcc/mvcc.MaxVisitedKeys"] == "" || len(found) < 200 {
+	if found["state/fsm.Level"] != strconv.FormatUint(Level, 10) || found["store/mvcc/meter.MaxVisitedKeys"] == "" || len(found) < 200 {
 		t.Fatalf("only %d constants were found", len(found))
 	}
 	listed := map[string]bool{}
