@@ -231,8 +231,8 @@ func (m *Member) watchRemoval(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		}
-	case <-m.transport.Removed():
-		m.replica.Members.NoteRemoved()
+	case by := <-m.transport.Removed():
+		m.replica.Members.NoteRemoved(by)
 	case <-ctx.Done():
 		return
 	}

@@ -17,7 +17,7 @@
 //     Start.
 //  2. Serve (or ServeTLS, ServeConn) the listeners of the peer URLs. Method HTTP returns a
 //     listener for the requests in HTTP/1 there.
-//  3. When Removed is closed, stop the member: another member reports its removal.
+//  3. When Removed receives something, stop the member: another member reports its removal.
 //  4. Close when raft has ended.
 //
 // All methods are safe for concurrent use.

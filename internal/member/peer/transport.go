@@ -76,7 +76,7 @@ type Transport struct {
 	receivers Receivers // set by Start, read only after it
 	log       lines
 	http      *portmux.Listener
-	removed   chan struct{} // closed by wasRemoved
+	removed   chan uint64 // gets who reports the removal of this member
 	removal   sync.Once
 	pending   pending
 	refused   [CodeClosing + 1]atomic.Uint64 // connections refused, by code
@@ -138,7 +138,7 @@ func New(o Options) (*Transport, error) {
 		return nil, err
 	}
 	o.setDefaults()
-	t := &Transport{o: o, began: time.Now(), http: portmux.NewListener(peerPort{}), removed: make(chan struct{})}
+	t := &Transport{o: o, began: time.Now(), http: portmux.NewListener(peerPort{}), removed: make(chan uint64, maxReports)}
 	t.ctx, t.cancel = context.WithCancel(context.Background())
 	t.setSelfLocked(o.PeerURLs)
 	t.mu.members = map[uint64]*remote{}
@@ -320,14 +320,20 @@ func (t *Transport) remote(id uint64) *remote {
 	return t.mu.members[id]
 }
 
-// Removed is closed when another member reports that this one was removed from the cluster.
-func (t *Transport) Removed() <-chan struct{} { return t.removed }
+// maxReports bounds the reports that wait. A member repeats its report at each dial.
+const maxReports = 8
+
+// Removed receives the id of each member that reports that this one was removed from the cluster, also repeatedly.
+func (t *Transport) Removed() <-chan uint64 { return t.removed }
 
 func (t *Transport) wasRemoved(by uint64, e *Error) {
 	t.removal.Do(func() {
 		t.o.Logger.Error("this member was removed from the cluster", hexID("local-member-id", t.o.MemberID), hexID("remote-peer-id", by), slog.Any("error", e))
-		close(t.removed)
 	})
+	select {
+	case t.removed <- by:
+	default:
+	}
 }
 
 // Close ends all streams and listeners and waits for their goroutines, calls of the receivers and of

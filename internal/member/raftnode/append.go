@@ -22,6 +22,8 @@ type appender struct {
 	// hard is the newest hard state, dirty whether the log has not seen it.
 	hard  *raftpb.HardState
 	dirty bool
+	// durable is the commit index of the newest hard state that is in the log once what was collected is.
+	durable uint64
 
 	batches  []wal.Batch
 	installs []*raftpb.Snapshot
@@ -69,11 +71,11 @@ func (a *appender) appendClaimed() (run []*raftpb.Message) {
 		n.appends.done()
 		return nil
 	}
-	hard, dirty := a.hard, a.dirty
+	hard, dirty, durable := a.hard, a.dirty, a.durable
 	a.collect(msgs)
 	if len(a.batches) > 0 {
 		if err := n.cfg.Log.Append(a.batches...); err != nil {
-			a.hard, a.dirty = hard, dirty
+			a.hard, a.dirty, a.durable = hard, dirty, durable
 			n.appends.putBack()
 			n.appends.done()
 			return nil
@@ -137,12 +139,24 @@ func (a *appender) collect(msgs []*raftpb.Message) {
 			}
 		}
 	}
+	a.collectSettling()
+}
+
+// collectSettling lets a commit index be written that must be settled, if nothing that was collected has it.
+func (a *appender) collectSettling() {
+	if commit := a.hard.GetCommit(); commit > a.durable && a.n.settled.due(commit) {
+		a.batches = append(a.batches, wal.Batch{HardState: a.hard, Sync: true})
+		a.dirty, a.durable = false, commit
+	}
 }
 
 // release sends the responses to what was written, and reports whether raft has got some.
 func (a *appender) release() (local bool) {
 	a.n.appended.Add(1)
 	clear(a.batches)
+	if a.n.settled.note(a.durable) {
+		a.n.wake()
+	}
 	// The log begins after the snapshot from now on: a restart installs it if this process does
 	// not get that far. It is queued after what is still to be applied, before raft learns of it, and
 	// so before all later entries.
@@ -258,6 +272,6 @@ func (a *appender) takeHard() *raftpb.HardState {
 	if !a.dirty {
 		return nil
 	}
-	a.dirty = false
+	a.dirty, a.durable = false, a.hard.GetCommit()
 	return a.hard
 }

@@ -54,7 +54,8 @@
 //  5. An entry is handed out for applying after it is durable here.
 //  6. A snapshot is handed out for applying after the log's beginning after it is durable, after all
 //     entries that were handed out before raft accepted it, and before all that follow it.
-//  7. A leader is replaced, unless it hands over, no earlier than QuietTime after a quorum has answered it, also if it is reported
+//  7. A configuration change has no effect here, and no message says that it is committed, before the log on disk holds its commit.
+//  8. A leader is replaced, unless it hands over, no earlier than QuietTime after a quorum has answered it, also if it is reported
 //     as absent.
 //  8. A leader that, for an election timeout, completes no append or applies nothing while a voter that is fit is ahead of it in that
 //     hands leadership over, or falls silent, if the others are a majority without it. A disk that only is slow moves no leadership.

@@ -29,6 +29,7 @@ type Node struct {
 	appender appender
 	reads    reads
 	fetcher  fetcher
+	settled  settled
 
 	// woken wakes the raft goroutine. It has room for one.
 	woken chan struct{}
@@ -109,6 +110,10 @@ type raftState struct {
 	// confStepped is set while one is on its way into the log.
 	lastConf    uint64
 	confStepped bool
+	// confs are the configuration changes in the log whose commit is not settled, in order. withheld is set while others were not
+	// told that one of them is committed: see settle.go.
+	confs    []uint64
+	withheld bool
 	// held are proposals of other members that could not be taken at once, and heldBytes is their size.
 	held      []*raftpb.Message
 	heldBytes uint64
@@ -143,6 +148,7 @@ func New(cfg Config) (*Node, error) {
 	n.applies.init(cfg.Proposals.Few)
 	n.reads.init()
 	n.fetcher.init(&n.cfg)
+	n.settled.init()
 	n.raft.early.init()
 
 	hard := cfg.Log.HardState()
@@ -175,6 +181,9 @@ func New(cfg Config) (*Node, error) {
 		Term:   new(max(hard.GetTerm(), lastTerm)),
 		Vote:   new(hard.GetVote()),
 		Commit: new(max(hard.GetCommit(), cfg.Applied)),
+	}
+	if err := n.raft.findConfs(cfg.Log, cfg.Applied, last); err != nil {
+		return nil, fmt.Errorf("raft log: %w", err)
 	}
 	n.raft.storage = &storage{log: cfg.Log, hard: hard, conf: cfg.ConfState, snapshots: cfg.Snapshots, fetcher: &n.fetcher}
 	n.appender.init(n, hard)
@@ -342,8 +351,11 @@ func (n *Node) Acknowledged() uint64 { return n.acknowledged.Load() }
 
 // ApplyConfChange hands raft the configuration change of the entry at index. Raft must not have one that
 // removes the last voter. If raft has accepted a snapshot at index or later, its configuration is newer and
-// stays.
+// stays. It takes effect when its commit is settled, which may take a sync of the log.
 func (n *Node) ApplyConfChange(index uint64, cc raftpb.ConfChangeI) error {
+	if err := n.awaitSettled(index); err != nil {
+		return err
+	}
 	c := call{cc: cc, index: index, done: make(chan struct{})}
 	n.inbox.call(c)
 	n.wake()

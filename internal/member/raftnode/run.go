@@ -91,6 +91,7 @@ func (n *Node) turn() {
 	if heard {
 		r.early.heard = time.Now()
 	}
+	n.takeSettled()
 	for _, id := range n.inbox.takeLost() {
 		r.moved = true
 		r.node.ReportUnreachable(id)
@@ -225,6 +226,7 @@ func (n *Node) handle(rd raft.Ready) {
 			r.lastConf = e.GetIndex()
 		}
 	}
+	r.noteConfs(rd.Entries)
 	if len(rd.Entries) > 0 {
 		r.last = rd.Entries[len(rd.Entries)-1].GetIndex()
 		r.proposed = 0
@@ -259,9 +261,11 @@ func (n *Node) handle(rd raft.Ready) {
 			case raftpb.MsgHeartbeatResp:
 				r.progress.stamp(m)
 			}
+			r.withhold(m)
 			r.out = append(r.out, m)
 		}
 	}
+	n.settleCommitted()
 	r.out = n.mute(r.out)
 	n.send(r.out)
 	clear(r.out)

@@ -47,10 +47,15 @@ func newMembers(r *Replica) *Members {
 // anything.
 func (ms *Members) Removed() <-chan struct{} { return ms.removed }
 
-// NoteRemoved notes that other members report the removal of this one. This member may never apply it: they send it nothing
-// any more.
-func (ms *Members) NoteRemoved() {
+// NoteRemoved notes that another member reports the removal of this one, and reports whether that settles it. This member may never
+// apply it: they send it nothing any more. The word of a learner does not settle it while this member leads: the learner knows it from
+// this member, and the voters that are left may still need this one to find out.
+func (ms *Members) NoteRemoved(by uint64) bool {
+	if m, ok := ms.state.Load().Member(by); ok && m.Learner && ms.r.node.LeadTerm() != 0 {
+		return false
+	}
 	ms.reportOnce.Do(func() { close(ms.reported) })
+	return true
 }
 
 // List returns the members, sorted by id. The result must not be modified. Errors: as Range.
@@ -366,11 +371,22 @@ func (ms *Members) proposeChange(ctx context.Context, c cluster.Change, who auth
 		change.Withdraw()
 		return fsm.Result{}, err
 	}
-	var removed <-chan struct{}
-	if c.Op == cluster.Remove && c.Member.ID == ms.r.memberID {
-		removed = ms.reported
+	if c.Op != cluster.Remove || c.Member.ID != ms.r.memberID {
+		return change.Wait(ctx, nil)
 	}
-	return change.Wait(ctx, removed)
+	led := ms.r.node.LeadTerm() != 0
+	res, err := change.Wait(ctx, ms.reported)
+	if err == nil && res.Err == nil && (led || ms.r.node.LeadTerm() != 0) {
+		// This member is the one that found the removal committed. The others must know it before they can do without this member.
+		select {
+		case <-ms.reported:
+		case <-ctx.Done():
+			err = ctx.Err()
+		case <-ms.r.stopping:
+			err = raftnode.ErrStopped
+		}
+	}
+	return res, err
 }
 
 func hexID(key string, id uint64) slog.Attr { return slog.String(key, fmt.Sprintf("%x", id)) }

@@ -163,12 +163,13 @@ func changesFromAll(t *testing.T, lax bool) {
 				case <-stop.Done():
 					return
 				}
-				told := slices.ContainsFunc(g.list, func(o *Replica) bool { return o != r && o.Members.state.Load().Removed(r.memberID) })
+				told := slices.ContainsFunc(g.list, func(o *Replica) bool {
+					return o != r && o.Members.state.Load().Removed(r.memberID) && r.Members.NoteRemoved(o.memberID)
+				})
 				if known.IsZero() && r.Members.state.Load().Removed(r.memberID) {
 					known = time.Now()
 				}
 				if told || !known.IsZero() && time.Since(known) > 10*time.Second {
-					r.Members.NoteRemoved()
 					g.net.setCut(r.memberID, true)
 					return
 				}

@@ -1,0 +1,160 @@
+package raftnode
+
+import (
+	"slices"
+	"sync"
+
+	"go.etcd.io/raft/v3"
+	"go.etcd.io/raft/v3/raftpb"
+	"go.etcd.io/raft/v3/tracker"
+)
+
+// A commit index is not worth a write: a restart finds out again what is committed. The exception is the commit of a configuration
+// change. A member that forgets it asks for the votes of members that were removed, which never answer. So that fact is settled first:
+// the log on disk holds a commit index at or after the change. Only then the change takes effect here, and others hear of it.
+
+// settled says how far commits of configuration changes are settled.
+type settled struct {
+	mu struct {
+		sync.Mutex
+		// wanted is the newest commit index that must be settled, done the one that is.
+		wanted, done uint64
+		// changed is closed when done changes.
+		changed chan struct{}
+	}
+}
+
+func (s *settled) init() { s.mu.changed = make(chan struct{}) }
+
+// want notes that a commit index must be settled. It reports whether it is not.
+func (s *settled) want(index uint64) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.mu.wanted = max(s.mu.wanted, index)
+	return s.mu.done < index
+}
+
+// due reports whether a commit index at or before one that the log has now must be settled.
+func (s *settled) due(commit uint64) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.mu.done < s.mu.wanted && s.mu.wanted <= commit
+}
+
+// note notes that the log on disk holds a commit index. It reports whether somebody waits for that.
+func (s *settled) note(commit uint64) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if commit <= s.mu.done {
+		return false
+	}
+	news := s.mu.done < s.mu.wanted
+	s.mu.done = commit
+	close(s.mu.changed)
+	s.mu.changed = make(chan struct{})
+	return news
+}
+
+// upTo returns the commit index that is settled, and what is closed when it changes.
+func (s *settled) upTo() (uint64, <-chan struct{}) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.mu.done, s.mu.changed
+}
+
+// settle lets the appender make a commit index durable that it has, or gets before what is queued now.
+func (n *Node) settle(index uint64) {
+	if n.settled.want(index) {
+		n.appends.put(&raftpb.Message{Type: raftpb.MsgStorageAppend.Enum(), To: new(raft.LocalAppendThread)})
+	}
+}
+
+// awaitSettled waits until the commit of a configuration change is settled.
+func (n *Node) awaitSettled(index uint64) error {
+	n.settle(index)
+	for {
+		done, changed := n.settled.upTo()
+		if done >= index {
+			return nil
+		}
+		select {
+		case <-changed:
+		case <-n.dead:
+			return ErrStopped
+		}
+	}
+}
+
+// noteConfs notes the configuration changes among entries that replace what the log has from there on.
+func (r *raftState) noteConfs(ents []*raftpb.Entry) {
+	if len(ents) == 0 {
+		return
+	}
+	first := ents[0].GetIndex()
+	r.confs = slices.DeleteFunc(r.confs, func(i uint64) bool { return i >= first })
+	for _, e := range ents {
+		if isConfChange(e) {
+			r.confs = append(r.confs, e.GetIndex())
+		}
+	}
+}
+
+// findConfs finds the configuration changes in the log after an index. They are few, and so are the entries.
+func (r *raftState) findConfs(log Log, after, last uint64) error {
+	for next := after + 1; next <= last; {
+		ents, err := log.Outline(next, last+1)
+		if err != nil {
+			return err
+		}
+		r.noteConfs(ents)
+		next += uint64(len(ents))
+	}
+	return nil
+}
+
+// settleCommitted lets the commit of a configuration change be settled that raft has found committed.
+func (n *Node) settleCommitted() {
+	newest := uint64(0)
+	for _, i := range n.raft.confs {
+		if i <= n.committed.Load() {
+			newest = i
+		}
+	}
+	if newest > 0 {
+		n.settle(newest)
+	}
+}
+
+// withhold lowers the commit index of a message so that it says nothing of a configuration change that is not settled.
+func (r *raftState) withhold(m *raftpb.Message) {
+	if len(r.confs) > 0 && m.GetCommit() >= r.confs[0] {
+		m.Commit = new(r.confs[0] - 1)
+		r.withheld = true
+	}
+}
+
+// takeSettled forgets configuration changes whose commit is settled, and tells others what was withheld from them: also those that the
+// change removes, which hear nothing more after it has taken effect.
+func (n *Node) takeSettled() {
+	r := &n.raft
+	if len(r.confs) == 0 {
+		return
+	}
+	done, _ := n.settled.upTo()
+	r.confs = slices.DeleteFunc(r.confs, func(i uint64) bool { return i <= done })
+	if !r.withheld || len(r.confs) > 0 && r.confs[0] <= n.committed.Load() {
+		return
+	}
+	r.withheld = false
+	if r.state != raft.StateLeader {
+		return
+	}
+	var out []*raftpb.Message
+	r.node.WithProgress(func(id uint64, _ raft.ProgressType, pr tracker.Progress) {
+		if id != n.cfg.ID {
+			out = append(out, &raftpb.Message{Type: raftpb.MsgHeartbeat.Enum(), From: new(n.cfg.ID), To: new(id), Term: new(n.term.Load()),
+				Commit: new(min(pr.Match, n.committed.Load()))})
+		}
+	})
+	n.send(n.mute(out))
+}
