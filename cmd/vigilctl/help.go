@@ -7,6 +7,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"vigil/cmd/vigilctl/complete"
 	"vigil/internal/kv"
 	"vigil/internal/release"
 )
@@ -77,19 +78,14 @@ func completionCommand() *cobra.Command {
 		Long:                  completionHelp,
 		Example:               "  source <(vigilctl completion bash)",
 		DisableFlagsInUseLine: true,
-		ValidArgs:             []string{"bash", "zsh", "fish", "powershell"},
+		ValidArgs:             complete.Shells,
 		Args:                  cobra.MatchAll(cobra.ExactArgs(1), cobra.OnlyValidArgs),
 		RunE: func(c *cobra.Command, args []string) error {
-			root, out := c.Root(), c.OutOrStdout()
-			switch args[0] {
-			case "bash":
-				return root.GenBashCompletionV2(out, true)
-			case "zsh":
-				return root.GenZshCompletion(out)
-			case "fish":
-				return root.GenFishCompletion(out, true)
+			script, err := complete.Script(args[0])
+			if err == nil {
+				_, err = c.OutOrStdout().Write(script)
 			}
-			return root.GenPowerShellCompletionWithDesc(out)
+			return err
 		},
 	}
 }

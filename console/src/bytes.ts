@@ -86,12 +86,13 @@ export const visible = (s: string, most = 80): string => parts(cut(s, most)).joi
 // typeable reports whether a reader can type a name that is shown.
 export const typeable = (s: string): boolean => s.length > 0 && s.length <= 60 && !hidden.test(s) && s.trim() === s;
 
-// quoted returns bytes as a word for a shell.
+// quoted returns bytes as a word for a shell. No shell takes anything of it for a command: a quote or a backslash is never inside of single
+// quotes, where shells differ. bash, zsh and BusyBox know the form for bytes that are no text; others read another key.
 export function quoted(b: Bytes): string {
   const text = asText(b);
-  if (text !== null && !hidden.test(text)) return /^[\w./:@%+=-]+$/.test(text) ? text : "'" + text.replaceAll("'", "'\\''") + "'";
+  if (text !== null && !hidden.test(text)) return /^[\w./][\w./:@%+=-]*$/.test(text) ? text : "'" + text.replaceAll(/['\\]/g, (c) => `'"${c === "'" ? c : "\\\\"}"'`) + "'";
   let out = "$'";
-  for (const x of b) out += x < 32 || x > 126 ? "\\x" + x.toString(16).padStart(2, "0") : x === 39 || x === 92 ? "\\" + String.fromCharCode(x) : String.fromCharCode(x);
+  for (const x of b) out += x < 32 || x > 126 || x === 39 || x === 92 ? "\\x" + x.toString(16).padStart(2, "0") : String.fromCharCode(x);
   return out + "'";
 }
 

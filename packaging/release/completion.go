@@ -42,15 +42,13 @@ func completeVigil(help string) map[string][]byte {
 		"bash": []byte(`# completion of vigil for bash
 _vigil() {
 	local current=${COMP_WORDS[COMP_CWORD]}
+	COMPREPLY=()
 	case $current in
 	-*) COMPREPLY=($(compgen -W "` + strings.TrimSpace(names.String()) + `" -- "$current")) ;;
-	*)
-		COMPREPLY=($(compgen -f -- "$current"))
-		[ "$COMP_CWORD" != 1 ] || COMPREPLY+=($(compgen -W config -- "$current"))
-		;;
+	*) [ "$COMP_CWORD" != 1 ] || COMPREPLY=($(compgen -W config -- "$current")) ;;
 	esac
 }
-complete -o filenames -F _vigil vigil
+complete -o default -F _vigil vigil
 `),
 		"fish": []byte("# completion of vigil for fish\ncomplete -c vigil -n __fish_is_first_arg -a config -d 'print the effective configuration'\n" + fish.String()),
 		"zsh":  []byte("#compdef vigil\n_arguments" + zsh.String() + " \\\n  '1::command:(config)'\n"),

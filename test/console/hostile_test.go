@@ -3,6 +3,9 @@ package console
 import (
 	"encoding/base64"
 	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -175,13 +178,19 @@ func TestHostileNames(t *testing.T) {
 }
 
 // TestCopiedCommands: what "Copy as etcdctl" copies reads the key and nothing else, whatever the key is: keys that look like flags, and
-// keys with characters of a shell.
+// keys with characters of a shell. No shell that the command may be pasted into runs anything else.
 func TestCopiedCommands(t *testing.T) {
 	chromium(t)
 	m := proc.Start(t, proc.Config{Program: proc.Vigil, Memory: true})
 	c := connect(t, m, "")
+	bin := t.TempDir()
+	program := fmt.Sprintf("#!/bin/sh\nexec %s --endpoints %s \"$@\"\n", proc.Path(t, proc.Vigilctl), m.Addr())
+	if err := os.WriteFile(filepath.Join(bin, "etcdctl"), []byte(program), 0o755); err != nil {
+		t.Fatal(err)
+	}
 	b := newBrowser(t, "http://"+m.Addr())
-	for i, key := range []string{"plain/key", "--endpoints=http://127.0.0.1:1", "-w=json", "a b'c$(touch harmed)`touch harmed`;touch harmed", "\xff\n'\\end", "bidi\u202ex", "--"} {
+	for i, key := range []string{"plain/key", "--endpoints=http://127.0.0.1:1", "-w=json", "a b'c$(touch harmed)`touch harmed`;touch harmed", "\xff\n'\\end", "bidi\u202ex", "--",
+		`\'; touch harmed #`, `\\'; touch harmed #`, `'; touch harmed #`, "\x01'; touch harmed; '", "\x01\\'; touch harmed #", "=ls", "%1", "~", "a!b", `"$(touch harmed)"`} {
 		value := fmt.Sprint("the value ", i)
 		rev := put(t, c, key, value)
 		for _, past := range []string{"", fmt.Sprintf("&rev=%d", rev)} {
@@ -195,10 +204,21 @@ func TestCopiedCommands(t *testing.T) {
 			eval[any](b, `[...document.querySelector("section.detail").querySelectorAll("button")].find((e) => e.innerText === "Copy as etcdctl").click(), 0`)
 			b.until("window.copied")
 			command := eval[string](b, "window.copied")
-			dir := t.TempDir()
-			script := fmt.Sprintf(`etcdctl() { %s --endpoints %s "$@"; }; cd %s; %s; ls`, proc.Path(t, proc.Vigilctl), m.Addr(), dir, command)
-			if r := proc.Run(t, patience, proc.Spec{Name: "bash", Args: []string{"-c", script}}); r.Code != 0 || r.Stdout != key+"\n"+value+"\n" {
-				t.Errorf("%q: %s: %+v", key, command, r)
+			for _, shell := range []string{"bash", "zsh", "sh", "fish"} {
+				if _, err := exec.LookPath(shell); err != nil {
+					t.Logf("%s is not installed", shell)
+					continue
+				}
+				dir := t.TempDir()
+				r := proc.Run(t, patience, proc.Spec{Name: shell, Args: []string{"-c", "cd " + dir + "\n" + command}, Env: []string{"PATH=" + bin + ":" + os.Getenv("PATH"), "HOME=" + dir}})
+				// POSIX and fish have no form for bytes that are no text.
+				knows := shell == "bash" || shell == "zsh" || !strings.Contains(command, "$'")
+				if read := r.Code == 0 && r.Stdout == key+"\n"+value+"\n"; knows && !read {
+					t.Errorf("%s: %q: %s: %+v", shell, key, command, r)
+				}
+				if _, err := os.Stat(filepath.Join(dir, "harmed")); err == nil {
+					t.Errorf("%s: %q: %s has run another command", shell, key, command)
+				}
 			}
 		}
 	}

@@ -47,8 +47,15 @@ func onTerminal(t *testing.T, columns, lines uint16, env []string, args ...strin
 // start runs a program on a terminal.
 func start(t *testing.T, program proc.Program, columns, lines uint16, env []string, args ...string) *terminal {
 	t.Helper()
-	x := &terminal{cmd: exec.Command(proc.Path(t, program), args...), ended: make(chan struct{})}
-	x.cmd.Env = append(append(os.Environ(), "TERM=xterm", "NO_COLOR="), env...)
+	cmd := exec.Command(proc.Path(t, program), args...)
+	cmd.Env = append(append(os.Environ(), "TERM=xterm", "NO_COLOR="), env...)
+	return startOnTerminal(t, cmd, columns, lines)
+}
+
+// startOnTerminal runs a command on a terminal.
+func startOnTerminal(t *testing.T, cmd *exec.Cmd, columns, lines uint16) *terminal {
+	t.Helper()
+	x := &terminal{cmd: cmd, ended: make(chan struct{})}
 	f, err := pty.StartWithSize(x.cmd, &pty.Winsize{Rows: lines, Cols: columns})
 	if err != nil {
 		t.Fatal(err)

@@ -26,7 +26,7 @@ func (x *terminal) await(t *testing.T) {
 // outputs get the same bytes.
 func TestControlCharacters(t *testing.T) {
 	t.Parallel()
-	s := proc.Start(t, proc.Config{Program: proc.Vigil, Memory: true, Args: []string{"--bcrypt-cost=4"}})
+	s := proc.Start(t, proc.Config{Program: proc.Vigil, Memory: true, Name: "member\x1b]0;title\a", Args: []string{"--bcrypt-cost=4"}})
 	env := []string{"VIGILCTL_ENDPOINTS=" + s.Addr()}
 	ctx, c := proc.Context(t), s.Client()
 	const key, value, name = "evil\x1b]0;title\a", "\x1b[2J\u009b1m\x9b1m\r\b\u202ewhite", "role\x1b[31m"
@@ -43,11 +43,13 @@ func TestControlCharacters(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
+	c.Watch(ctx, key)
 	for _, line := range []string{
 		"get --prefix evil", "get --prefix evil -w fields", "get --prefix evil -w json", "get --prefix evil -w yaml", "get --prefix evil -w protobuf",
 		"history --prefix evil --full", "history --prefix evil -w json", "diff evil --from 2 --values", "tree", "tree -w yaml", "dump evil -",
 		"role list", "role get " + name, "user list", "user get " + name, "user get " + name + " --detail", "user get nobody\x1b[2J",
 		fmt.Sprintf("lease timetolive %x --keys", lease.ID), fmt.Sprintf("lease timetolive %x --keys -w json", lease.ID),
+		"watchers --no-color", "watchers -w yaml", "member list", "member list -w table", "member list -w fields", "endpoint status -w table", "doctor --no-color", "alarm list -w table -w json",
 		"put evil\x1b[2J\u009b --lease=1 x", "nonsense\x1b[2J", "check nodir\x1b[2J",
 	} {
 		on := onTerminal(t, 80, 24, append(env, "TERM=xterm"), strings.Fields(line)...)
@@ -56,6 +58,11 @@ func TestControlCharacters(t *testing.T) {
 		if out == "" || strings.ContainsAny(out, "\x1b\a\b\u009b\u202e") || strings.Contains(out, "\x9b1m") && !strings.Contains(out, "\u009b") {
 			t.Errorf("%q: %q", line, out)
 		}
+	}
+	// Pictures steer the terminal, but not with what others have stored.
+	top := onTerminal(t, 80, 24, env, "top")
+	if out := top.picture(t, "leader member"); strings.ContainsAny(out, "\a\b\u009b\u202e") || strings.Contains(top.output(), "\x1b]") {
+		t.Errorf("top: %q", top.output())
 	}
 	watch := onTerminal(t, 80, 24, env, "watch", "--prefix", "evil", "--rev", "2")
 	for end := time.Now().Add(untilTimeout); !strings.Contains(watch.output(), "white"); time.Sleep(10 * time.Millisecond) {

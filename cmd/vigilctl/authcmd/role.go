@@ -117,12 +117,6 @@ func roleGrant(env *cli.Env) *cobra.Command {
 				return show.Done(r, "Role %s updated", args[0]), err
 			})
 		},
-		ValidArgsFunction: func(_ *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
-			if len(args) == 1 {
-				return []string{"read", "write", "readwrite"}, cobra.ShellCompDirectiveNoFileComp
-			}
-			return nil, cobra.ShellCompDirectiveNoFileComp
-		},
 	}
 	keys.addFlags(c)
 	return c

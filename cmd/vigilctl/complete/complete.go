@@ -1,15 +1,20 @@
 // Package complete lets a shell complete arguments with what the cluster has: keys, members, users, roles and leases. A cluster
 // that does not answer within Timeout, or asks for a password, completes nothing.
+//
+//  1. Other users choose the names that the cluster has, and the shell belongs to an administrator. No name is offered that is anything
+//     but one plain word in a shell, whatever its source: shells insert the beginning that several names have in common without quotes.
+//  2. The scripts for the shells evaluate no text.
 package complete
 
 import (
 	"context"
+	"embed"
 	"fmt"
 	"io"
 	"slices"
 	"strings"
 	"time"
-	"unicode/utf8"
+	"unicode"
 
 	"github.com/spf13/cobra"
 
@@ -24,7 +29,21 @@ const Timeout = 2 * time.Second
 // maxKeys limits the keys that are read for one completion.
 const maxKeys = 500
 
-// source returns what may follow the part of a word, each with a tab and a description if there is one.
+// Shells are the shells that there are scripts for.
+var Shells = []string{"bash", "zsh", "fish", "powershell"}
+
+//go:embed scripts
+var scripts embed.FS
+
+// Script returns the script that makes one of the Shells complete the command lines of vigilctl.
+func Script(shell string) ([]byte, error) {
+	if shell == "powershell" {
+		shell = "ps1"
+	}
+	return scripts.ReadFile("scripts/vigilctl." + shell)
+}
+
+// source returns what may follow the part of a word, each with a tab and a description if there is one. ask decides what is offered.
 type source func(ctx context.Context, c *client.Client, word string) ([]string, error)
 
 // arguments has the sources of the arguments of each command; the last one holds for all further arguments.
@@ -76,10 +95,15 @@ func ask(env *cli.Env, from source, word string) ([]string, cobra.ShellCompDirec
 	var list []string
 	more := false
 	for _, f := range found {
-		if text, _, _ := strings.Cut(f, "\t"); strings.HasPrefix(text, word) {
-			list = append(list, f)
-			more = more || strings.HasSuffix(text, "/")
+		text, about, described := strings.Cut(f, "\t")
+		if !strings.HasPrefix(text, word) || !plain(text) {
+			continue
 		}
+		more = more || strings.HasSuffix(text, "/")
+		if described {
+			text += "\t" + screen.SafeLine(0, about)
+		}
+		list = append(list, text)
 	}
 	if more {
 		return list, cobra.ShellCompDirectiveNoFileComp | cobra.ShellCompDirectiveNoSpace
@@ -113,15 +137,21 @@ func keys(ctx context.Context, c *client.Client, word string) ([]string, error) 
 			list = append(list, key)
 		}
 	}
-	return complete(slices.Compact(list)), nil
+	return slices.Compact(list), nil
 }
 
-// complete returns those of the names that a shell can complete. It would take a blank for the end of the word and a tab for the beginning
-// of a description, a terminal may act on other characters, and bytes that are no UTF-8 cannot be typed.
-func complete(names []string) []string {
-	return slices.DeleteFunc(names, func(name string) bool {
-		return !utf8.ValidString(name) || strings.ContainsFunc(name, func(r rune) bool { return r == ' ' || screen.Steers(r) })
-	})
+// plain reports whether every shell takes a name as one word that stands for itself, wherever an argument may be: it has letters, digits and
+// few other characters, and does not begin like a flag, a job or an expansion.
+func plain(name string) bool {
+	for i, r := range name {
+		switch {
+		case unicode.IsLetter(r), unicode.IsDigit(r), strings.ContainsRune("/._", r):
+		case i > 0 && (unicode.IsMark(r) || strings.ContainsRune("-:@%+=", r)):
+		default:
+			return false
+		}
+	}
+	return name != ""
 }
 
 func members(ctx context.Context, c *client.Client, _ string) ([]string, error) {
@@ -131,19 +161,19 @@ func members(ctx context.Context, c *client.Client, _ string) ([]string, error) 
 	}
 	var list []string
 	for _, m := range r.GetMembers() {
-		list = append(list, fmt.Sprintf("%x\t%s", m.GetID(), screen.SafeLine(0, strings.ReplaceAll(m.GetName(), "\t", " "))))
+		list = append(list, fmt.Sprintf("%x\t%s", m.GetID(), m.GetName()))
 	}
 	return list, nil
 }
 
 func users(ctx context.Context, c *client.Client, _ string) ([]string, error) {
 	r, err := c.UserList(ctx)
-	return complete(r.GetUsers()), err
+	return r.GetUsers(), err
 }
 
 func roles(ctx context.Context, c *client.Client, _ string) ([]string, error) {
 	r, err := c.RoleList(ctx)
-	return complete(r.GetRoles()), err
+	return r.GetRoles(), err
 }
 
 func leases(ctx context.Context, c *client.Client, _ string) ([]string, error) {
