@@ -50,6 +50,10 @@ func TestPeerTLS(t *testing.T) {
 		// A certificate that belongs to another address, for dialing.
 		ca.Issue("away", func(c *x509.Certificate) { c.IPAddresses = []net.IP{net.IPv4(192, 0, 2, 1)} })
 		refused([]string{"--peer-client-cert-file=" + ca.File("away.pem"), "--peer-client-key-file=" + ca.File("away-key.pem")}, "", "bad certificate")
+		// A listener with a name that is not allowed: the others do not dial it. Its own connections have an allowed name.
+		ca.Issue("stranger", nil)
+		refused(append(flags(ca, "stranger"), "--peer-client-cert-file="+ca.File("member.pem"), "--peer-client-key-file="+ca.File("member-key.pem")),
+			`common name \"stranger\" is not allowed`, "bad certificate")
 		ca.Revoke("crl.der", somebody)
 		// The others have shown a line like it within the minute.
 		refused(flags(ca, "somebody"), "", "bad certificate")

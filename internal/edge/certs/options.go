@@ -17,7 +17,7 @@ type Options struct {
 	// ClientCertAuth requires a certificate from every client.
 	ClientCertAuth bool
 	// AllowedCN and AllowedHostname, if set, list the common names and host names of which a client
-	// certificate must have one.
+	// certificate must have one, and the certificate of a member that is dialed.
 	AllowedCN, AllowedHostname []string
 	// ServerName is the name that the certificate of a dialed server must be valid for. The default is the
 	// host of its URL.

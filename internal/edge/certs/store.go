@@ -141,6 +141,9 @@ func (s *Store) dialConfig() *tls.Config {
 	t.RootCAs = s.mu.loaded.pool
 	// A self-signed certificate cannot be verified.
 	t.InsecureSkipVerify = s.auto != nil && s.c.TrustedCAFile == ""
+	if s.c.Kind == Peers {
+		t.VerifyConnection = s.c.checkServerCert
+	}
 	for _, pair := range []*tls.Certificate{s.mu.loaded.clientPair, s.mu.loaded.pair} {
 		if pair != nil {
 			t.Certificates = []tls.Certificate{*pair}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/tls"
 	"crypto/x509"
+	"errors"
 	"fmt"
 	"net"
 	"slices"
@@ -20,12 +21,33 @@ func (o *Options) checkClientCert(st tls.ConnectionState, revoked map[string]boo
 			return fmt.Errorf("certificate %x of %q was revoked", cert.SerialNumber, cert.Subject.CommonName)
 		}
 	}
-	cert := st.PeerCertificates[0]
+	if err := o.checkNames(st.PeerCertificates[0]); err != nil {
+		return fmt.Errorf("client certificate authentication failed: %w", err)
+	}
+	return nil
+}
+
+// checkServerCert decides about the certificate of a member that was dialed, after crypto/tls has found it valid.
+func (o *Options) checkServerCert(st tls.ConnectionState) error {
+	switch {
+	case len(o.AllowedCN) == 0 && len(o.AllowedHostname) == 0:
+		return nil
+	case len(st.VerifiedChains) == 0:
+		return errors.New("member certificate authentication failed: names are to be compared, and no authority vouches for those of this certificate")
+	}
+	if err := o.checkNames(st.PeerCertificates[0]); err != nil {
+		return fmt.Errorf("member certificate authentication failed: %w", err)
+	}
+	return nil
+}
+
+// checkNames compares the names in a certificate with the allowed ones.
+func (o *Options) checkNames(cert *x509.Certificate) error {
 	switch {
 	case len(o.AllowedCN) > 0 && !slices.Contains(o.AllowedCN, cert.Subject.CommonName):
-		return fmt.Errorf("client certificate authentication failed: common name %q is not allowed", cert.Subject.CommonName)
+		return fmt.Errorf("common name %q is not allowed", cert.Subject.CommonName)
 	case len(o.AllowedHostname) > 0 && !slices.ContainsFunc(o.AllowedHostname, func(h string) bool { return cert.VerifyHostname(h) == nil }):
-		return fmt.Errorf("client certificate authentication failed: the certificate of %q has none of the allowed names", cert.Subject.CommonName)
+		return fmt.Errorf("the certificate of %q has none of the allowed names", cert.Subject.CommonName)
 	}
 	return nil
 }
