@@ -317,6 +317,11 @@ func TestSignedTokens(t *testing.T) {
 	if _, err := r.Range(withToken(t, fmt.Sprintf("alice.%d", alice.Since)), &kv.RangeRequest{Key: []byte("k")}); !errors.Is(err, kv.ErrAuthOldRevision) {
 		t.Errorf("a read with a token of an old revision: %v", err)
 	}
+	for token, want := range map[string]error{fmt.Sprintf("alice.%d", now): nil, fmt.Sprintf("alice.%d", alice.Since): kv.ErrAuthOldRevision} {
+		if _, err := r.Txn(withToken(t, token), &kv.TxnRequest{}); !errors.Is(err, want) {
+			t.Errorf("an empty transaction with token %s: %v, want %v", token, err, want)
+		}
+	}
 }
 
 // Logging in as a user who does not exist takes as long as with a wrong password.

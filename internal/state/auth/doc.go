@@ -22,7 +22,8 @@
 //  4. While auth is enabled there is a user root with the role root.
 //  5. One state has one set of records: loaded records are stored as the same bytes.
 //
-// The rules, their order and the errors are those of etcd 3.7, with two differences: a request of a user who may not
-// change users is rejected before its new password is examined; and permissions for one key keep the order in which they
-// were granted, which etcd changes if a role has more than twelve.
+// The rules, their order and the errors are those of etcd 3.7, with three differences: a request of a user who may not
+// change users is rejected before its new password is examined; permissions for one key keep the order in which they
+// were granted, which etcd changes if a role has more than twelve; and an inverted range, which has no keys, is allowed if its first key
+// is, where etcd denies some by the shape of its tree of permissions.
 package auth

@@ -253,8 +253,8 @@ func Read[T interface{ Abandon() }](ctx context.Context, c *Control, allowed fun
 	if res, err = read(); err != nil {
 		return res, err
 	}
-	if state.Revision() != c.Revision() {
-		// The data may be newer than the right to read them.
+	if now := c.Revision(); state.Revision() != now || who.Revision != 0 && who.Revision != now {
+		// The data may be newer than the right to read them. A token of an older revision is rejected even if nothing was read.
 		res.Abandon()
 		return *new(T), kv.ErrAuthOldRevision
 	}
