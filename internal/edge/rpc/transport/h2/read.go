@@ -263,7 +263,7 @@ func (c *Conn) readBody(s *Stream, fh http2.FrameHeader, last uint32, byClient b
 	if s.recv.Add(-int64(fh.Length)) < 0 {
 		return reject(http2.StreamError{StreamID: s.id, Code: http2.ErrCodeFlowControl})
 	}
-	s.Taken(int(fh.Length) - size)
+	s.returnPadding(int64(int(fh.Length)-size), fh.Flags.Has(http2.FlagDataEndStream))
 	if s.due >= 0 {
 		if s.due < int64(size) {
 			return reject(http2.StreamError{StreamID: s.id, Code: http2.ErrCodeProtocol})

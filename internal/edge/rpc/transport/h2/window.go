@@ -110,6 +110,26 @@ func (s *Stream) Taken(n int) {
 	}
 }
 
+// returnPadding lets the client send as many bytes as the padding of a frame had, unless that was the last one. It does so at once: what
+// Expect has granted is enough for the message only, and a client that keeps to its window could not send the rest. The reader calls it,
+// and the update is written before it reads again.
+func (s *Stream) returnPadding(n int64, last bool) {
+	if n == 0 {
+		return
+	}
+	s.discharge(n)
+	if last {
+		return
+	}
+	c := s.c
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if !s.closed && !c.mu.lost && !c.mu.fatal {
+		s.recv.Add(n)
+		c.mu.control = appendWindowUpdate(c.mu.control, s.id, uint32(n))
+	}
+}
+
 // takeUp subtracts up to n from a number that must not become negative, and returns how much.
 func takeUp(from *atomic.Int64, n int64) int64 {
 	for {
