@@ -81,7 +81,7 @@ func (l *clientListener) limit(limits *listen.Limits) *portmux.Limit {
 
 // openMux opens the multiplexer that separates the protocols of the listener.
 func (l *clientListener) openMux(store *certs.Store, log *slog.Logger) (err error) {
-	o := portmux.Options{Logger: log, SplitHTTP2: l.grpc && l.http}
+	o := portmux.Options{Logger: log}
 	if l.secure {
 		o.TLS, o.RefusePlain = store.Server, !l.plain
 	}

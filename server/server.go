@@ -237,6 +237,7 @@ func (m *Member) close(ctx context.Context) error {
 			errs = append(errs, ignoreClosed(l.mux.Drain(ctx)))
 		}
 	}
+	m.web.endStreams()
 	if m.rpc != nil {
 		m.rpc.Stop(ctx)
 	}

@@ -44,6 +44,7 @@ func (m *Member) openServices() error {
 		WarnUnary:            m.cfg.WarnUnaryDuration,
 		Stats:                m.callStats(),
 		CallMade:             portmux.CallMade,
+		HTTP:                 m.httpBesideGRPC(),
 	})
 	if err != nil {
 		return err

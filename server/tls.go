@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"vigil/internal/edge/certs"
+	"vigil/internal/edge/rpc"
 )
 
 // TLS names the certificate files of one kind of connection.
@@ -12,7 +13,8 @@ type TLS = certs.Options
 
 // tlsSettings returns the settings of all TLS connections.
 func (c *Config) tlsSettings() certs.Settings {
-	return certs.Settings{MinVersion: c.TLSMinVersion, MaxVersion: c.TLSMaxVersion, CipherSuites: c.CipherSuites}
+	return certs.Settings{MinVersion: c.TLSMinVersion, MaxVersion: c.TLSMaxVersion, CipherSuites: c.CipherSuites,
+		PreferHTTP1: c.ExperimentalTransport == rpc.TransportGRPC}
 }
 
 // validateTLS reports mistakes in certificates, versions and cipher suites.

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
-	"math"
 	"net/http"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -64,11 +63,22 @@ func (m *Member) openWeb(view *memberView, registry *prometheus.Registry) error 
 		return err
 	}
 	m.web.client = httpd.Server(h.Client, portmux.CallMade, m.log)
-	// The default of net/http is 250, its maximum MaxInt32.
-	m.web.client.HTTP2.MaxConcurrentStreams = int(min(m.cfg.MaxConcurrentStreams, math.MaxInt32))
+	m.web.client.HTTP2.MaxConcurrentStreams = int(min(m.cfg.MaxConcurrentStreams, httpStreams))
 	m.web.admin = httpd.Server(h.Metrics, portmux.CallMade, m.log)
 	m.web.peer = httpd.Server(h.Peer, portmux.CallMade, m.log)
 	return nil
+}
+
+// httpStreams is how many requests a connection of HTTP/2 may have at once on listeners of HTTP only.
+const httpStreams = 250
+
+// httpBesideGRPC returns the handler of requests that are not gRPC on connections of gRPC, nil if HTTP has listeners of its own.
+func (m *Member) httpBesideGRPC() http.Handler {
+	if len(m.cfg.ListenClientHTTPURLs) > 0 {
+		return nil
+	}
+	// The handler is a client of the services, so it is made after them and before they are served.
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { m.web.client.Handler.ServeHTTP(w, r) })
 }
 
 // openGateway makes the gateway, which calls the services without a transport. There is no TLS in between, so that only the token
@@ -87,11 +97,15 @@ func (m *Member) openGateway() (http.Handler, error) {
 	}), nil
 }
 
-// stop stops the servers.
-func (w *web) stop(ctx context.Context) {
+// endStreams ends the streams of the console, which would last, and are served by the server of gRPC too.
+func (w *web) endStreams() {
 	if w.console != nil {
 		w.console.Close()
 	}
+}
+
+// stop stops the servers.
+func (w *web) stop(ctx context.Context) {
 	if w.gateway != nil {
 		w.gateway.Close()
 	}

@@ -68,7 +68,7 @@ func TestLimit(t *testing.T) {
 	_, calling := connect()
 	_, wrapped := other()
 	CallMade(calling)
-	CallMade(&secured{&prefixed{Conn: &unacknowledged{Conn: wrapped}}})
+	CallMade(&secured{&prefixed{Conn: &prefixed{Conn: wrapped}}})
 	// None is closed for another at once.
 	since := func(at time.Time) {
 		l.mu.Lock()

@@ -1,14 +1,13 @@
-// Package portmux serves gRPC, HTTP/2 and HTTP/1, with TLS and without, on one listener. It routes a connection by its
-// first bytes: a TLS handshake, the preface that every HTTP/2 client sends first, or anything else; with
-// Options.SplitHTTP2 also by the first request.
+// Package portmux serves HTTP/2 and HTTP/1, with TLS and without, on one listener. It routes a connection by its
+// first bytes: a TLS handshake, the preface that every HTTP/2 client sends first, or anything else.
 //
 //  1. No byte is lost: the server that accepts a connection reads it from its first byte after the TLS handshake.
 //  2. A connection that is not routed within Options.Timeout is closed; so is the oldest unrouted connection, its TLS
 //     handshake included, when there are more than Options.MaxPending. Unrouted connections delay no others.
 //  3. TLS on a listener without it, or plain text on a listener that requires TLS, closes the connection at its first
 //     byte and is logged, at most 10 lines a second.
-//  4. Drain accepts no new connections and loses no request: a connection to which bytes were written is handed over,
-//     so that its server can close it gracefully.
+//  4. Drain accepts no new connections and loses no request: a connection whose protocol is known is handed over, so that its
+//     server can close it gracefully.
 //  5. After Close has returned, no goroutine of this package is left, and every connection that was not handed over is
 //     closed.
 //
@@ -41,10 +40,7 @@ type Options struct {
 	// without TLS.
 	TLS         func() *tls.Config
 	RefusePlain bool
-	// SplitHTTP2 routes HTTP/2 connections whose first request is not gRPC like HTTP/1. A connection without a
-	// request is routed as gRPC.
-	SplitHTTP2 bool
-	Logger     *slog.Logger
+	Logger      *slog.Logger
 }
 
 // Validate reports every invalid field.
@@ -73,9 +69,7 @@ type Mux struct {
 
 	mu struct {
 		sync.Mutex
-		pending *list.List // of net.Conn, the oldest first
-		// known are the HTTP/2 connections without a request so far.
-		known    map[net.Conn]struct{}
+		pending  *list.List // of net.Conn, the oldest first
 		draining bool
 		closed   bool
 	}
@@ -96,7 +90,7 @@ func New(l net.Listener, o Options) (*Mux, error) {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}
 	m := &Mux{o: o, root: l, http1: NewListener(l.Addr()), http2: NewListener(l.Addr()), done: make(chan struct{})}
-	m.mu.pending, m.mu.known = list.New(), map[net.Conn]struct{}{}
+	m.mu.pending = list.New()
 	return m, nil
 }
 
@@ -148,9 +142,6 @@ func (m *Mux) Drain(ctx context.Context) error {
 	for e := m.mu.pending.Front(); e != nil; e = e.Next() {
 		e.Value.(net.Conn).SetReadDeadline(now.Add(drainTime))
 	}
-	for c := range m.mu.known {
-		c.SetReadDeadline(now)
-	}
 	m.mu.Unlock()
 	err := m.root.Close()
 	done := make(chan struct{})
@@ -165,8 +156,11 @@ func (m *Mux) Drain(ctx context.Context) error {
 	return err
 }
 
-// refuseTime is how long a connection is read that no server accepts.
-const refuseTime = 50 * time.Millisecond
+// refuseTime and refuseBytes bound how long a connection is read that no server accepts.
+const (
+	refuseTime  = 50 * time.Millisecond
+	refuseBytes = 64 << 10
+)
 
 // refuse ends the output of a connection and reads what the client has sent: closing it with unread bytes would reset it, and
 // the client would not see its end.
@@ -183,15 +177,16 @@ func (c *prefixed) refuse() {
 		}
 		nc = inner.NetConn()
 	}
-	_, _ = io.CopyN(io.Discard, c.Conn, maxBeforeRequest)
+	_, _ = io.CopyN(io.Discard, c.Conn, refuseBytes)
 }
 
-// limit sets how long a connection may take for its next step: d, or rest while the Mux drains.
-func (m *Mux) limit(conn net.Conn, d, rest time.Duration) error {
+// limit sets how long routing a connection may take: less while the Mux drains.
+func (m *Mux) limit(conn net.Conn) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
+	d := m.o.Timeout
 	if m.mu.draining {
-		d = min(d, rest)
+		d = min(d, drainTime)
 	}
 	return conn.SetDeadline(time.Now().Add(d))
 }
@@ -205,9 +200,6 @@ func (m *Mux) Close() error {
 	}
 	for e := m.mu.pending.Front(); e != nil; e = e.Next() {
 		e.Value.(net.Conn).Close()
-	}
-	for c := range m.mu.known {
-		c.Close()
 	}
 	drained := m.mu.draining
 	m.mu.Unlock()
@@ -243,13 +235,9 @@ func (m *Mux) begin(conn net.Conn) bool {
 	e := m.mu.pending.PushBack(conn)
 	m.wg.Go(func() {
 		c, to, err := m.route(conn)
-		if err == nil && to == m.http2 && m.o.SplitHTTP2 {
-			to, err = m.split(conn, e, c)
-		}
 		// Before it is handed over: from then on its server closes it.
 		m.mu.Lock()
 		m.mu.pending.Remove(e) // does nothing if it was evicted
-		delete(m.mu.known, conn)
 		m.mu.Unlock()
 		if err == nil {
 			err = conn.SetDeadline(time.Time{})

@@ -25,7 +25,7 @@ var (
 
 // route reads from a connection until its protocol is known.
 func (m *Mux) route(conn net.Conn) (*prefixed, *Listener, error) {
-	if err := m.limit(conn, m.o.Timeout, drainTime); err != nil {
+	if err := m.limit(conn); err != nil {
 		return nil, nil, err
 	}
 	c := &prefixed{Conn: conn, first: make([]byte, 0, len(preface))}

@@ -23,6 +23,7 @@ type frames struct {
 	enc   *hpack.Encoder
 	ended chan http2.ErrCode // receives how the server has ended the connection; closed at its end
 	acked chan struct{}      // receives when the server has answered a ping
+	side  *side              // what its requests are; nil for gRPC
 }
 
 func dialFrames(t *testing.T, s *proc.Server, read bool, settings ...http2.Setting) (*frames, error) {
@@ -31,12 +32,17 @@ func dialFrames(t *testing.T, s *proc.Server, read bool, settings ...http2.Setti
 		return nil, err
 	}
 	t.Cleanup(func() { nc.Close() })
-	c := &frames{Framer: http2.NewFramer(nc, nc), nc: nc, ended: make(chan http2.ErrCode, 10), acked: make(chan struct{}, 1)}
-	c.AllowIllegalWrites = true
-	c.enc = hpack.NewEncoder(&c.block)
 	if err := nc.SetDeadline(time.Now().Add(time.Minute)); err != nil {
 		return nil, err
 	}
+	return newFrames(nc, read, settings...)
+}
+
+// newFrames begins HTTP/2 on a connection.
+func newFrames(nc net.Conn, read bool, settings ...http2.Setting) (*frames, error) {
+	c := &frames{Framer: http2.NewFramer(nc, nc), nc: nc, ended: make(chan http2.ErrCode, 10), acked: make(chan struct{}, 1)}
+	c.AllowIllegalWrites = true
+	c.enc = hpack.NewEncoder(&c.block)
 	if _, err := io.WriteString(nc, http2.ClientPreface); err != nil {
 		return nil, err
 	}
@@ -65,7 +71,11 @@ func dialFrames(t *testing.T, s *proc.Server, read bool, settings ...http2.Setti
 // fields compresses a header of a call, and further fields.
 func (c *frames) fields(method string, more ...string) []byte {
 	c.block.Reset()
-	list := append([]string{":method", "POST", ":scheme", "http", ":path", method, ":authority", "x", "content-type", "application/grpc", "te", "trailers"}, more...)
+	kind := "application/grpc"
+	if c.side != nil {
+		method, kind = c.side.path, c.side.kind
+	}
+	list := append([]string{":method", "POST", ":scheme", "http", ":path", method, ":authority", "x", "content-type", kind, "te", "trailers"}, more...)
 	for i := 0; i < len(list); i += 2 {
 		_ = c.enc.WriteField(hpack.HeaderField{Name: list[i], Value: list[i+1]}) // a buffer does not fail
 	}
@@ -101,17 +111,59 @@ const (
 	watchMethod = "/etcdserverpb.Watch/Watch"
 )
 
+// flood is a way to send frames without effect.
+type flood struct {
+	name string
+	send func(c *frames, i uint32) error
+}
+
 // TestFrames: clients that send frames without effect as fast as they can lose their connection, again and again for two seconds. The
 // server's cost is that of the frames it accepts.
 func TestFrames(t *testing.T) {
+	for _, row := range floods() {
+		t.Run(row.name, func(t *testing.T) {
+			attack{
+				do: func(t *testing.T, s *proc.Server) error {
+					conns, sent := 0, 0
+					for end := time.Now().Add(2 * time.Second); time.Now().Before(end); conns++ {
+						c, err := dialFrames(t, s, true, http2.Setting{ID: http2.SettingInitialWindowSize, Val: 0})
+						if err != nil {
+							return err
+						}
+						late := false
+						for i := uint32(0); row.send(c, i) == nil && !late; i++ {
+							sent++
+							late = i%100 == 99 && time.Now().After(end)
+						}
+						if late { // on a machine that is busy, the flood may be none
+							c.nc.Close()
+							continue
+						}
+						code := http2.ErrCode(0xff)
+						for got := range c.ended {
+							code = got
+						}
+						// The reason is lost if the server has closed the connection while frames were on the way.
+						if code != http2.ErrCodeEnhanceYourCalm && code != 0xff {
+							return fmt.Errorf("ended with %v", code)
+						}
+						c.nc.Close()
+					}
+					t.Logf("%d frames on %d connections", sent, conns)
+					return nil
+				},
+				most: figures{memory: 150 * mib, log: 256 << 10, files: 20, worst: 2e9, processor: 20 * time.Second},
+			}.run(t)
+		})
+	}
+}
+
+func floods() []flood {
 	settings := make([]http2.Setting, 2000)
 	for i := range settings {
 		settings[i] = http2.Setting{ID: []http2.SettingID{http2.SettingHeaderTableSize, http2.SettingInitialWindowSize}[i%2], Val: uint32(i)}
 	}
-	for _, row := range []struct {
-		name string
-		send func(c *frames, i uint32) error
-	}{
+	return []flood{
 		{"rapid reset, CVE-2023-44487", func(c *frames, i uint32) error {
 			return errors.Join(c.call(2*i+1, watchMethod, false), c.WriteRSTStream(2*i+1, http2.ErrCodeCancel))
 		}},
@@ -160,41 +212,6 @@ func TestFrames(t *testing.T) {
 			return c.WriteHeaders(http2.HeadersFrameParam{StreamID: 2*i + 1, EndHeaders: true, BlockFragment: c.fields(rangeMethod, "Upper", "case")})
 		}},
 		{"unknown frames", func(c *frames, _ uint32) error { return c.WriteRawFrame(0x77, 0, 0, nil) }},
-	} {
-		t.Run(row.name, func(t *testing.T) {
-			attack{
-				do: func(t *testing.T, s *proc.Server) error {
-					conns, sent := 0, 0
-					for end := time.Now().Add(2 * time.Second); time.Now().Before(end); conns++ {
-						c, err := dialFrames(t, s, true, http2.Setting{ID: http2.SettingInitialWindowSize, Val: 0})
-						if err != nil {
-							return err
-						}
-						late := false
-						for i := uint32(0); row.send(c, i) == nil && !late; i++ {
-							sent++
-							late = i%100 == 99 && time.Now().After(end)
-						}
-						if late { // on a machine that is busy, the flood may be none
-							c.nc.Close()
-							continue
-						}
-						code := http2.ErrCode(0xff)
-						for got := range c.ended {
-							code = got
-						}
-						// The reason is lost if the server has closed the connection while frames were on the way.
-						if code != http2.ErrCodeEnhanceYourCalm && code != 0xff {
-							return fmt.Errorf("ended with %v", code)
-						}
-						c.nc.Close()
-					}
-					t.Logf("%d frames on %d connections", sent, conns)
-					return nil
-				},
-				most: figures{memory: 150 * mib, log: 256 << 10, files: 20, worst: 2e9, processor: 20 * time.Second},
-			}.run(t)
-		})
 	}
 }
 

@@ -9,6 +9,8 @@
 //     such checks, and neither the gateway nor debugging.
 //  5. A page is sent within a minute after the time of its health checks, or its connection is closed. Profiles and the
 //     gateway, whose answers may be streams, have no such bound.
+//  6. A client that does not read holds a bounded amount of memory: pages are made a few at a time, those that wait for their clients
+//     have at most maxPageBytes together, and there are at most maxRequests requests at once, half of them from one address.
 package httpd
 
 import (
@@ -140,19 +142,20 @@ func New(c Config) (*Handlers, error) {
 		h.install(mux, "livez", h.serializableRead())
 		h.install(mux, "readyz", h.noAlarm("data_corruption", "CORRUPT"), h.serializableRead(), h.linearizableRead(), h.nonLearner())
 	}
-	show := promhttp.InstrumentMetricHandler(c.Registry, promhttp.HandlerFor(c.Registry, promhttp.HandlerOpts{}))
+	made := newPages(maxPageBytes)
+	show := made.shared(promhttp.InstrumentMetricHandler(c.Registry, promhttp.HandlerFor(c.Registry, promhttp.HandlerOpts{})))
 	for _, mux := range []*http.ServeMux{simple, metrics} {
 		mux.Handle("/metrics", show)
 	}
 	for _, mux := range []*http.ServeMux{simple, peer} {
 		mux.HandleFunc("/version", onlyGet(h.version))
 	}
-	simple.HandleFunc("/debug/vars", onlyGet(h.vars))
+	simple.Handle("/debug/vars", made.handler(onlyGet(h.vars)))
 	if c.Watchers != nil {
-		simple.Handle("/debug/watch", c.Watchers)
+		simple.Handle("/debug/watch", made.handler(c.Watchers))
 	}
 	if c.Archive != nil {
-		simple.Handle("/debug/archive", c.Archive)
+		simple.Handle("/debug/archive", made.handler(c.Archive))
 	}
 	if c.Profiles {
 		installProfiles(client)
@@ -166,7 +169,8 @@ func New(c Config) (*Handlers, error) {
 	if c.Gateway != nil {
 		client.Handle(gatewayPrefix, c.Gateway)
 	}
-	return &Handlers{Client: &access{&h.Config, client}, Metrics: page(metrics), Peer: page(peer)}, nil
+	all := func(next http.Handler) http.Handler { return newRequests(maxRequests, next) }
+	return &Handlers{Client: all(&access{&h.Config, client}), Metrics: all(page(metrics)), Peer: all(page(peer))}, nil
 }
 
 // pageTimeout is how long receiving an ignored body, or sending a page may take.

@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"math"
 	"net"
+	"net/http"
 	"time"
 
 	"vigil/internal/edge/rpc/times"
@@ -155,6 +156,8 @@ type Config struct {
 	// CallMade, if set, receives each connection on which a client makes a call, once.
 	CallMade func(net.Conn)
 
+	// HTTP serves requests that are not gRPC on connections of HTTP/2; nil rejects them, and so does TransportGRPC.
+	HTTP http.Handler
 	// Transport is the server of gRPC: TransportOwn, the default, or TransportGRPC.
 	Transport string
 

@@ -88,6 +88,8 @@ func NewServer(c Config) (*Server, error) {
 		CallMade:             c.CallMade,
 		ConnEnded:            s.svc.logEnded,
 		Own:                  c.Transport == TransportOwn,
+		HTTP:                 c.HTTP,
+		Logger:               c.Logger,
 	})
 
 	if c.Starter != nil {

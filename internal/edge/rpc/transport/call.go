@@ -88,6 +88,8 @@ type rejection struct {
 	http   int  // the status, 0 for 200
 	noType bool // the client is none of gRPC: its request has no content type
 	asText bool // it gets the reason as text
+	// foreign: the request is none of gRPC, by its content type.
+	foreign bool
 }
 
 // noType reports whether the client is none of gRPC.

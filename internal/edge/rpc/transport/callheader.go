@@ -77,6 +77,7 @@ func (c *call) readHeader(r *h2.Request) {
 		reject(400, status.Errorf(codes.Internal, "num values of :authority: %v, num values of host: %v, both must only have 1 value as per HTTP/2 spec", authority, hosts))
 	case !valid:
 		reject(415, status.Errorf(codes.InvalidArgument, "invalid gRPC request content-type %q", short(kind)))
+		c.rejected.foreign = !strings.HasPrefix(kind, contentType)
 		c.rejected.noType = kind == ""
 		c.rejected.asText = kind == "" && r.Method == "GET"
 	case bad != nil:

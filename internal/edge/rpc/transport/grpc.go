@@ -2,8 +2,10 @@ package transport
 
 import (
 	"context"
+	"log/slog"
 	"math"
 	"net"
+	"net/http"
 	"time"
 
 	"google.golang.org/grpc"
@@ -42,6 +44,10 @@ type Options struct {
 	ConnEnded func(client net.Addr, reason error)
 	// Own selects the server of this module instead of that of grpc-go.
 	Own bool
+	// HTTP serves requests that are not gRPC, if it is set. grpc-go's server rejects them.
+	HTTP http.Handler
+	// Logger is required with HTTP.
+	Logger *slog.Logger
 }
 
 // Server serves methods over HTTP/2. Its methods are safe for concurrent use.

@@ -13,6 +13,7 @@ import (
 	"google.golang.org/grpc/peer"
 
 	"vigil/internal/edge/rpc/transport/h2"
+	"vigil/internal/edge/rpc/transport/h2http"
 )
 
 // ownServer serves methods over HTTP/2 with package h2. DESIGN.md of that package has the reasons.
@@ -127,6 +128,12 @@ func (s *ownServer) serveConn(nc net.Conn) {
 	}
 	h.peer, h.values = p, peer.NewContext(context.Background(), p)
 	h.last.base = h.values
+	if s.o.HTTP != nil {
+		h.web = &h2http.Conn{Handler: s.o.HTTP, Logger: s.o.Logger, Remote: nc.RemoteAddr().String(), Local: nc.LocalAddr(), Run: h.runWeb}
+		if t, ok := nc.(secured); ok {
+			h.web.TLS = t.TLSState()
+		}
+	}
 	s.mu.Lock()
 	s.mu.conns[c] = struct{}{}
 	stopped, cut := s.mu.stopped, s.mu.cut
@@ -196,6 +203,7 @@ type clientConn struct {
 	client Client
 	peer   *peer.Peer
 	values context.Context
+	web    *h2http.Conn // serves requests that are not gRPC; nil if they are rejected
 	// Owned by the reader.
 	last  lastMetadata
 	again *Method  // of the last request, if a repeated one needs nothing but that and the same metadata
@@ -215,10 +223,26 @@ func (c *clientConn) Begin(r *h2.Request) h2.Exchange {
 		return x
 	}
 	x.readHeader(r)
+	if c.web != nil && x.rejected != nil && x.rejected.foreign {
+		c.again = nil
+		x.recycle()
+		return c.web.Begin(r)
+	}
 	if c.again = nil; x.rejected == nil && x.special == nil && !x.hasTimeout && x.metadata == c.last.received {
 		c.again = x.method
 	}
 	return x
+}
+
+// runWeb runs the handler of a request that is not gRPC.
+func (c *clientConn) runWeb(f func()) {
+	s := c.server
+	c.client.noteCall()
+	s.handlers.Add(1)
+	s.conns.Workers.Run(func() {
+		defer s.handlers.Done()
+		f()
+	})
 }
 
 // unknown returns the text for a path without a method.

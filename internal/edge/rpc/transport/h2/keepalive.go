@@ -69,7 +69,12 @@ const (
 type pingPolicy struct {
 	strikes int
 	last    time.Time
+	any     bool // only guard bounds them
 }
+
+// AllowPings lets the client ping as often as it likes, which is bounded like other frames without effect: the policy is one of gRPC,
+// and browsers and proxies do not know it. The reader of the connection calls it.
+func (s *Stream) AllowPings() { s.c.pings.any = true }
 
 // tooMany counts a ping and reports whether it is one too many. answered says that something was sent since the last one,
 // busy that there are requests.
@@ -80,7 +85,7 @@ func (p *pingPolicy) tooMany(now time.Time, answered, busy bool, least time.Dura
 		least = idlePingTime
 	}
 	switch {
-	case answered:
+	case answered || p.any:
 		p.strikes = 0
 	case since < least:
 		p.strikes++

@@ -53,6 +53,7 @@ type Stream struct {
 		begun   bool // a header was queued
 		filling bool // in Conn.mu.fills
 		full    bool // Queue has reported that there is no room
+		little  bool // a sender waits beyond bodyQuota, not sendQuota
 	}
 	promised int64 // the stream's part of the promised bytes of the connection
 	expects  int64 // how many more bytes of a long message wait to be promised, 0 if the stream does not wait
@@ -71,6 +72,16 @@ const headSize = 5
 
 // sendQuota is how many bytes of a stream may be queued. A sender waits while there are more.
 const sendQuota = 64 << 10
+
+// bodyQuota is the same for bodies without messages.
+const bodyQuota = 16 << 10
+
+func (s *Stream) quota() int {
+	if s.out.little {
+		return bodyQuota
+	}
+	return sendQuota
+}
 
 // ErrEnded is the error of sending on a stream that has ended, for which its context has a reason.
 var ErrEnded = errors.New("the stream has ended")
@@ -111,9 +122,20 @@ func (s *Stream) Attend() bool {
 // queued before. more says that another part follows at once, which goes into the same write. The buffers belong to the
 // connection from now on.
 func (s *Stream) Send(header *Header, head [headSize]byte, data mem.BufferSlice, more bool) error {
+	return s.send(header, message{head: head, nhead: headSize, data: data}, headSize+data.Len(), false, more)
+}
+
+// SendBody is Send for a part of a body that has no messages. It waits while bodyQuota is queued. A stream uses one of the two.
+func (s *Stream) SendBody(header *Header, data mem.BufferSlice, more bool) error {
+	return s.send(header, message{data: data}, data.Len(), true, more)
+}
+
+// send queues a message of n bytes.
+func (s *Stream) send(header *Header, m message, n int, little, more bool) error {
 	c := s.c
 	c.mu.Lock()
-	for s.out.bytes >= sendQuota && !s.closed && !s.finished {
+	s.out.little = little
+	for s.out.bytes >= s.quota() && !s.closed && !s.finished {
 		c.handOver()
 		if s.out.room == nil {
 			s.out.room = make(chan struct{}, 1)
@@ -128,11 +150,11 @@ func (s *Stream) Send(header *Header, head [headSize]byte, data mem.BufferSlice,
 	}
 	if s.closed || s.finished {
 		c.mu.Unlock()
-		data.Free()
+		m.data.Free()
 		return ErrEnded
 	}
-	much := data.Len() >= maxFrame
-	s.enqueue(header, message{head: head, nhead: headSize, data: data}, headSize+data.Len())
+	much := m.data.Len() >= maxFrame
+	s.enqueue(header, m, n)
 	c.ready(s)
 	switch {
 	case more:
@@ -171,7 +193,7 @@ func (s *Stream) enqueue(header *Header, m message, n int) {
 }
 
 // Finish ends the answer with a trailer, or with whole, which is the header too, if nothing was sent before: it may be called
-// during Send. It ends the context. If the client has not ended its body, the stream is reset without an error after the
+// during Send. Without a trailer an empty frame is the end. It ends the context. If the client has not ended its body, the stream is reset without an error after the
 // trailer. It reports whether the stream still existed.
 func (s *Stream) Finish(trailer, whole *Header) bool {
 	c := s.c

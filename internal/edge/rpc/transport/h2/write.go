@@ -242,7 +242,11 @@ func (c *Conn) emit(b *batch, s *Stream) {
 		}
 	}
 	if s.finished {
-		b.own = c.appendHeaders(b.own, s.id, s.out.trailer, true)
+		if s.out.trailer == nil {
+			b.own = appendFrame(b.own, 0, http2.FrameData, http2.FlagDataEndStream, s.id)
+		} else {
+			b.own = c.appendHeaders(b.own, s.id, s.out.trailer, true)
+		}
 		if !s.clientEnded {
 			b.own = appendReset(b.own, s.id, http2.ErrCodeNo)
 		}
@@ -254,7 +258,7 @@ func (c *Conn) emit(b *batch, s *Stream) {
 
 // tooLarge reports whether the client accepts no such header. c.mu is held.
 func (c *Conn) tooLarge(h *Header) bool {
-	if c.mu.mostHead >= 1<<31 { // as usual
+	if h == nil || c.mu.mostHead >= 1<<31 { // the latter as usual
 		return false
 	}
 	n := int64(0)
@@ -305,7 +309,7 @@ func (c *Conn) emitData(b *batch, s *Stream, n int) {
 			}
 		}
 	}
-	if s.out.room != nil && s.out.bytes < sendQuota {
+	if s.out.room != nil && s.out.bytes < s.quota() {
 		select {
 		case s.out.room <- struct{}{}:
 		default:

@@ -1,0 +1,219 @@
+package httpd
+
+import (
+	"bytes"
+	"container/list"
+	"maps"
+	"net/http"
+	"runtime"
+	"sync"
+	"time"
+)
+
+// maxPageBytes bounds the pages that clients have not read yet. A page of the metrics has about 100 KiB.
+const maxPageBytes = 32 << 20
+
+// pages makes pages in memory, a few at a time, and sends them. What a page is made of may take many times its size, and a client that does
+// not read it must not hold that. Pages that wait for their clients are bounded together: beyond that, the connections of those that
+// have waited longest are closed.
+type pages struct {
+	most int64
+
+	mu struct {
+		sync.Mutex
+		bytes   int64
+		waiting *list.List // of *madePage with readers, the oldest first
+	}
+}
+
+// madePage is a page. It is not changed after it is made.
+type madePage struct {
+	header http.Header
+	code   int
+	body   bytes.Buffer
+
+	// Guarded by pages.mu.
+	readers map[*http.ResponseController]struct{}
+	place   *list.Element // in pages.mu.waiting; nil without readers, or after their connections were closed
+}
+
+func newPages(most int64) *pages {
+	p := &pages{most: most}
+	p.mu.waiting = list.New()
+	return p
+}
+
+// handler returns a handler that makes the pages of next, as many at once as there are processors.
+func (p *pages) handler(next http.Handler) http.Handler {
+	m := newMaker(next)
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if page := m.make(r); page != nil {
+			p.send(w, page)
+		}
+	})
+}
+
+// shared is handler for pages that are the same for everybody: requests that wait get one page, which is made after all of them
+// have arrived.
+func (p *pages) shared(next http.Handler) http.Handler {
+	m := newMaker(next)
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if page := m.join(r); page != nil {
+			p.send(w, page)
+		}
+	})
+}
+
+// send sends a page. The client may read it as slowly as it likes, until there are too many bytes of others.
+func (p *pages) send(w http.ResponseWriter, page *madePage) {
+	control := http.NewResponseController(w)
+	p.begin(page, control)
+	defer p.end(page, control)
+	maps.Copy(w.Header(), page.header)
+	if page.code != 0 {
+		w.WriteHeader(page.code)
+	}
+	w.Write(page.body.Bytes()) // fails if the client does not read it
+}
+
+// begin counts a page, and closes the connections of others if there are too many bytes.
+func (p *pages) begin(page *madePage, control *http.ResponseController) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if page.place == nil {
+		n := int64(page.body.Len())
+		for p.mu.bytes+n > p.most && p.mu.waiting.Len() > 0 {
+			oldest := p.mu.waiting.Front().Value.(*madePage)
+			p.forget(oldest)
+			for c := range oldest.readers {
+				_ = c.SetWriteDeadline(time.Unix(1, 0)) // not every writer has a connection
+			}
+		}
+		p.mu.bytes += n
+		page.place = p.mu.waiting.PushBack(page)
+	}
+	if page.readers == nil {
+		page.readers = map[*http.ResponseController]struct{}{}
+	}
+	page.readers[control] = struct{}{}
+}
+
+// end notes that a page was sent, or its client is gone. The connection is not touched any more.
+func (p *pages) end(page *madePage, control *http.ResponseController) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if delete(page.readers, control); len(page.readers) == 0 {
+		p.forget(page)
+	}
+}
+
+// forget does not count a page any more. mu is held.
+func (p *pages) forget(page *madePage) {
+	if page.place != nil {
+		p.mu.waiting.Remove(page.place)
+		page.place = nil
+		p.mu.bytes -= int64(page.body.Len())
+	}
+}
+
+// maker makes the pages of a handler.
+type maker struct {
+	next   http.Handler
+	places chan struct{} // one for each page that is being made
+
+	mu struct {
+		sync.Mutex
+		pending map[pageKey]*pendingPage // that nobody makes yet
+	}
+}
+
+// pageKey is what a shared page depends on.
+type pageKey struct{ method, url, accept, encoding string }
+
+// pendingPage is a page that will be made.
+type pendingPage struct {
+	done chan struct{} // closed when there is the page, or the request that would make it is over
+	page *madePage     // nil then
+}
+
+func newMaker(next http.Handler) *maker {
+	m := &maker{next: next, places: make(chan struct{}, max(2, runtime.GOMAXPROCS(0)))}
+	m.mu.pending = map[pageKey]*pendingPage{}
+	return m
+}
+
+// make makes the page of a request. It returns nil if that is over.
+func (m *maker) make(r *http.Request) *madePage {
+	select {
+	case m.places <- struct{}{}:
+	case <-r.Context().Done():
+		return nil
+	}
+	return m.makeNow(r)
+}
+
+// makeNow makes the page of a request that has a place.
+func (m *maker) makeNow(r *http.Request) *madePage {
+	defer func() { <-m.places }()
+	page := &madePage{header: http.Header{}}
+	m.next.ServeHTTP((*pageWriter)(page), r)
+	return page
+}
+
+// join returns a page that is made after the call. Several requests share it.
+func (m *maker) join(r *http.Request) *madePage {
+	key := pageKey{r.Method, r.URL.String(), r.Header.Get("Accept"), r.Header.Get("Accept-Encoding")}
+	for r.Context().Err() == nil {
+		m.mu.Lock()
+		p := m.mu.pending[key]
+		if p == nil {
+			p = &pendingPage{done: make(chan struct{})}
+			m.mu.pending[key] = p
+			m.mu.Unlock()
+			m.lead(r, key, p)
+			return p.page
+		}
+		m.mu.Unlock()
+		select {
+		case <-p.done:
+			if p.page != nil {
+				return p.page
+			}
+		case <-r.Context().Done():
+		}
+	}
+	return nil
+}
+
+// lead makes a page for the requests that wait for it until it is begun.
+func (m *maker) lead(r *http.Request, key pageKey, p *pendingPage) {
+	defer close(p.done)
+	begun := func() {
+		m.mu.Lock()
+		delete(m.mu.pending, key)
+		m.mu.Unlock()
+	}
+	select {
+	case m.places <- struct{}{}:
+		begun()
+		p.page = m.makeNow(r)
+	case <-r.Context().Done():
+		begun()
+	}
+}
+
+// pageWriter collects a page.
+type pageWriter madePage
+
+// Header implements http.ResponseWriter.
+func (w *pageWriter) Header() http.Header { return w.header }
+
+// WriteHeader implements http.ResponseWriter.
+func (w *pageWriter) WriteHeader(code int) {
+	if w.code == 0 {
+		w.code = code
+	}
+}
+
+// Write implements http.ResponseWriter.
+func (w *pageWriter) Write(b []byte) (int, error) { return w.body.Write(b) }

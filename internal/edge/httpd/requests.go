@@ -1,0 +1,83 @@
+package httpd
+
+import (
+	"fmt"
+	"net/http"
+	"net/netip"
+	"sync"
+)
+
+// maxRequests is how many requests there may be at once, of all clients and on all connections.
+const maxRequests = 16 << 10
+
+// requests bounds the requests at once. A client, known by its address, may have as many as are left: so one alone can have half of them,
+// and there is room for others whatever the first ones do.
+type requests struct {
+	most int
+	next http.Handler
+
+	mu struct {
+		sync.Mutex
+		all int
+		of  map[string]int // by host; none has 0
+	}
+}
+
+func newRequests(most int, next http.Handler) *requests {
+	q := &requests{most: most, next: next}
+	q.mu.of = map[string]int{}
+	return q
+}
+
+// ServeHTTP implements http.Handler.
+func (q *requests) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	host := hostOf(r.RemoteAddr)
+	if n, ok := q.begin(host); !ok {
+		bound(w, r)
+		w.Header().Set("Retry-After", "1")
+		http.Error(w, fmt.Sprintf("%d requests from this address are not finished, and the member serves %d at once: end some, such as watches, and try again",
+			n, q.most), http.StatusServiceUnavailable)
+		return
+	}
+	defer q.end(host)
+	q.next.ServeHTTP(w, r)
+}
+
+// hostOf returns the address of a client without the port. Addresses of IPv6 count as their network, of which a client may have all.
+func hostOf(remote string) string {
+	addr, err := netip.ParseAddrPort(remote)
+	if err != nil {
+		return remote // of a socket without addresses
+	}
+	bits := 64
+	if addr.Addr().Unmap().Is4() {
+		bits = 32
+	}
+	network, err := addr.Addr().Unmap().Prefix(bits)
+	if err != nil {
+		return remote
+	}
+	return network.String()
+}
+
+// begin counts a request. It returns how many there are of the host already.
+func (q *requests) begin(host string) (before int, ok bool) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	before = q.mu.of[host]
+	if before >= q.most-q.mu.all {
+		return before, false
+	}
+	q.mu.all++
+	q.mu.of[host]++
+	return before, true
+}
+
+func (q *requests) end(host string) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.mu.all--
+	if q.mu.of[host]--; q.mu.of[host] == 0 {
+		delete(q.mu.of, host)
+	}
+}

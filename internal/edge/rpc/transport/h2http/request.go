@@ -1,0 +1,269 @@
+package h2http
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/url"
+	"runtime/debug"
+	"strings"
+	"sync"
+
+	"golang.org/x/net/http2"
+
+	"vigil/internal/edge/rpc/transport/h2"
+)
+
+const (
+	// requestCost is about what a request may occupy: the goroutine of its handler, what is queued of the answer, and its writer.
+	requestCost = 64 << 10
+	// bodyAhead is up to how many bytes of a body a client may send before the handler reads them, if it has said how many there are.
+	bodyAhead = 1 << 20
+)
+
+// Conn is what the requests of a connection have in common.
+type Conn struct {
+	Handler http.Handler
+	Logger  *slog.Logger
+	Remote  string // the address of the client
+	Local   net.Addr
+	TLS     *tls.ConnectionState // nil without TLS
+	// Run runs the handler of a request on a goroutine.
+	Run func(func())
+}
+
+// Begin returns the exchange for a request, which is valid during the call only.
+func (c *Conn) Begin(r *h2.Request) h2.Exchange {
+	x := &exchange{conn: c}
+	x.body.x = x
+	x.request, x.invalid = c.request(r)
+	if r.Ended {
+		x.request.Body = http.NoBody
+	} else {
+		x.request.Body = &x.body
+	}
+	return x
+}
+
+// request returns the request without a body. It can be used with an error, too, which is the client's fault.
+func (c *Conn) request(r *h2.Request) (*http.Request, error) {
+	out := &http.Request{Method: r.Method, RequestURI: r.Path, Proto: "HTTP/2.0", ProtoMajor: 2, Header: make(http.Header, len(r.Fields)),
+		ContentLength: -1, RemoteAddr: c.Remote, TLS: c.TLS}
+	if r.Ended {
+		out.ContentLength = 0
+	}
+	var cookies []string
+	for i := range r.Fields {
+		switch f := &r.Fields[i]; {
+		case f.Name == ":authority":
+			out.Host = f.Value
+		case f.Name[0] == ':':
+		case f.Name == "host":
+			if out.Host == "" {
+				out.Host = f.Value
+			}
+		case f.Name == "cookie":
+			cookies = append(cookies, f.Value)
+		case f.Name == "content-length":
+			var n int64
+			if _, err := fmt.Sscan(f.Value, &n); err == nil { // package h2 has checked it
+				out.ContentLength = n
+			}
+			out.Header.Set("Content-Length", f.Value)
+		default:
+			out.Header.Add(f.Name, f.Value)
+		}
+	}
+	if len(cookies) > 0 {
+		out.Header.Set("Cookie", strings.Join(cookies, "; "))
+	}
+	u, err := url.ParseRequestURI(r.Path)
+	switch {
+	case r.Method == http.MethodConnect:
+		err = errors.New("CONNECT is not supported")
+	case r.Path == "*" && r.Method == http.MethodOptions:
+		u, err = &url.URL{Path: "*"}, nil
+	}
+	if err != nil {
+		u = &url.URL{}
+	}
+	out.URL = u
+	return out, err
+}
+
+// exchange is a request and its answer.
+type exchange struct {
+	h2.Stream
+	conn    *Conn
+	request *http.Request
+	invalid error // why it is not valid
+	body    body
+}
+
+// Base implements h2.Exchange.
+func (x *exchange) Base() *h2.Stream { return &x.Stream }
+
+// Start implements h2.Exchange.
+func (x *exchange) Start() {
+	if !x.Hold() {
+		return
+	}
+	x.AllowPings()
+	x.Occupy(requestCost)
+	if n := x.request.ContentLength; n > 0 && x.invalid == nil {
+		x.Expect(int(min(n, bodyAhead)))
+	}
+	if strings.EqualFold(x.request.Header.Get("Expect"), "100-continue") {
+		x.SendHeader(continueHeader)
+	}
+	x.conn.Run(x.serve)
+}
+
+// serve runs the handler.
+func (x *exchange) serve() {
+	w := newWriter(x)
+	ok := false
+	defer func() {
+		if ok {
+			w.finish()
+		} else {
+			w.abort(recover())
+		}
+	}()
+	if x.invalid != nil {
+		http.Error(w, x.invalid.Error(), http.StatusBadRequest)
+	} else {
+		x.conn.Handler.ServeHTTP(w, x.request.WithContext(context.WithValue(x, http.LocalAddrContextKey, x.conn.Local)))
+	}
+	ok = true
+}
+
+// abort resets the stream of a handler that has panicked.
+func (w *writer) abort(p any) {
+	w.end()
+	x := w.x
+	x.Reset(http2.ErrCodeInternal)
+	x.Finish(nil, nil) // the stream is not held any more
+	if p != nil && p != http.ErrAbortHandler {
+		x.conn.Logger.Error("panic while serving an HTTP request", "remote-addr", x.conn.Remote, "method", x.request.Method, "path", x.request.URL.Path,
+			"panic", fmt.Sprint(p), "stack", string(debug.Stack()))
+	}
+}
+
+// Receive implements h2.Exchange.
+func (x *exchange) Receive(r io.Reader, n int) error { return x.body.receive(r, n) }
+
+// EndReceive implements h2.Exchange.
+func (x *exchange) EndReceive() { x.body.fail(io.EOF) }
+
+// body is the body of a request. The reader of the connection fills it, and the handler empties it.
+type body struct {
+	x *exchange
+
+	mu struct {
+		sync.Mutex
+		buf    []byte // from off on not read
+		off    int
+		err    error         // after the bytes; nil before the end
+		wake   chan struct{} // receives after a change; nil if nothing waits
+		closed bool          // nothing is read any more
+	}
+}
+
+// errClosed is the error of reading after Close.
+var errClosed = errors.New("http: read on a closed body")
+
+// receive takes n bytes. They are as many as the window of the stream allows, and count until Taken is called.
+func (b *body) receive(r io.Reader, n int) error {
+	part := make([]byte, n) // a frame at most
+	if _, err := io.ReadFull(r, part); err != nil {
+		return err
+	}
+	b.mu.Lock()
+	if b.mu.closed {
+		b.mu.Unlock()
+		b.x.Taken(n)
+		return nil
+	}
+	defer b.mu.Unlock()
+	if b.mu.off > 0 && len(b.mu.buf)+n > cap(b.mu.buf) {
+		b.mu.buf = b.mu.buf[:copy(b.mu.buf, b.mu.buf[b.mu.off:])]
+		b.mu.off = 0
+	}
+	b.mu.buf = append(b.mu.buf, part...)
+	b.notify()
+	return nil
+}
+
+// fail notes the end of the body, unless it has ended.
+func (b *body) fail(err error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.mu.err == nil {
+		b.mu.err = err
+		b.notify()
+	}
+}
+
+// notify wakes a reader. mu is held.
+func (b *body) notify() {
+	if b.mu.wake != nil {
+		select {
+		case b.mu.wake <- struct{}{}:
+		default:
+		}
+	}
+}
+
+// Read implements io.Reader.
+func (b *body) Read(p []byte) (int, error) {
+	if len(p) == 0 {
+		return 0, nil
+	}
+	b.mu.Lock()
+	for {
+		if b.mu.closed {
+			b.mu.Unlock()
+			return 0, errClosed
+		}
+		if n := copy(p, b.mu.buf[b.mu.off:]); n > 0 {
+			if b.mu.off += n; b.mu.off == len(b.mu.buf) {
+				b.mu.buf, b.mu.off = nil, 0
+			}
+			b.mu.Unlock()
+			b.x.Taken(n)
+			return n, nil
+		}
+		if err := b.mu.err; err != nil {
+			b.mu.Unlock()
+			return 0, err
+		}
+		if b.mu.wake == nil {
+			b.mu.wake = make(chan struct{}, 1)
+		}
+		wake := b.mu.wake
+		b.mu.Unlock()
+		select {
+		case <-wake:
+		case <-b.x.Done():
+			b.fail(b.x.Err())
+		}
+		b.mu.Lock()
+	}
+}
+
+// Close implements io.Closer.
+func (b *body) Close() error {
+	b.mu.Lock()
+	n := len(b.mu.buf) - b.mu.off
+	b.mu.closed, b.mu.buf, b.mu.off = true, nil, 0
+	b.notify()
+	b.mu.Unlock()
+	b.x.Taken(n)
+	return nil
+}

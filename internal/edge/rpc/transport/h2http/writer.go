@@ -1,0 +1,234 @@
+package h2http
+
+import (
+	"bytes"
+	"net/http"
+	"os"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"golang.org/x/net/http/httpguts"
+	"golang.org/x/net/http2"
+	"golang.org/x/net/http2/hpack"
+	"google.golang.org/grpc/mem"
+
+	"vigil/internal/edge/rpc/transport/h2"
+)
+
+const (
+	// buffered is how many bytes of an answer are collected before they are sent.
+	buffered = 4 << 10
+	// piece is the most that is queued at once.
+	piece = 16 << 10
+)
+
+var continueHeader = &h2.Header{Fields: []hpack.HeaderField{{Name: ":status", Value: "100"}}}
+
+// writer is the http.ResponseWriter of a request. Its deadlines may be set by any goroutine, the rest is for the handler's.
+type writer struct {
+	x      *exchange
+	header http.Header
+	code   int        // 0 before WriteHeader
+	fields *h2.Header // the header, after WriteHeader, that was not sent
+	length int64      // content-length that the handler has set, -1 without
+	wrote  int64
+	buf    []byte
+
+	mu struct {
+		sync.Mutex
+		over        bool // the handler has returned
+		read, write *time.Timer
+	}
+}
+
+func newWriter(x *exchange) *writer { return &writer{x: x, header: http.Header{}, length: -1} }
+
+// Header implements http.ResponseWriter.
+func (w *writer) Header() http.Header { return w.header }
+
+// WriteHeader implements http.ResponseWriter. Only final statuses are sent.
+func (w *writer) WriteHeader(code int) {
+	if w.code != 0 || code < 200 {
+		return
+	}
+	w.code = code
+	w.fields = &h2.Header{Fields: []hpack.HeaderField{{Name: ":status", Value: strconv.Itoa(code)}}}
+	for name, values := range w.header {
+		name = strings.ToLower(name)
+		switch name {
+		case "connection", "keep-alive", "proxy-connection", "transfer-encoding", "upgrade", "trailer":
+			continue // HTTP/2 has no such fields
+		case "content-length":
+			n, err := strconv.ParseInt(w.header.Get(name), 10, 64)
+			if err != nil || n < 0 {
+				continue
+			}
+			w.length = n
+		}
+		if !httpguts.ValidHeaderFieldName(name) {
+			continue
+		}
+		for _, v := range values {
+			if httpguts.ValidHeaderFieldValue(v) {
+				w.add(name, v)
+			}
+		}
+	}
+	if w.header.Get("Date") == "" {
+		w.add("date", time.Now().UTC().Format(http.TimeFormat))
+	}
+}
+
+func (w *writer) add(name, value string) {
+	w.fields.Fields = append(w.fields.Fields, hpack.HeaderField{Name: name, Value: value})
+}
+
+// hasBody reports whether the answer may have a body.
+func (w *writer) hasBody() bool {
+	return w.code != http.StatusNoContent && w.code != http.StatusNotModified
+}
+
+// Write implements http.ResponseWriter.
+func (w *writer) Write(b []byte) (int, error) {
+	if w.code == 0 {
+		w.WriteHeader(http.StatusOK)
+	}
+	switch {
+	case !w.hasBody():
+		return 0, http.ErrBodyNotAllowed
+	case w.length >= 0 && w.wrote+int64(len(b)) > w.length:
+		return 0, http.ErrContentLength
+	}
+	if w.wrote == 0 && len(b) > 0 {
+		w.sniff(b)
+	}
+	w.wrote += int64(len(b))
+	if w.x.request.Method == http.MethodHead {
+		return len(b), nil
+	}
+	all := len(b)
+	if len(w.buf)+len(b) <= buffered {
+		w.buf = append(w.buf, b...)
+		return all, nil
+	}
+	for len(b) > 0 {
+		n := min(len(b), piece-len(w.buf))
+		w.buf = append(w.buf, b[:n]...)
+		b = b[n:]
+		if len(w.buf) == piece || len(b) == 0 {
+			if err := w.send(len(b) > 0); err != nil {
+				return all - len(b) - n, err
+			}
+		}
+	}
+	return all, nil
+}
+
+// sniff sets the content type by the first bytes, as net/http does.
+func (w *writer) sniff(b []byte) {
+	if w.fields == nil || w.header.Get("Content-Encoding") != "" {
+		return
+	}
+	if _, ok := w.header["Content-Type"]; !ok {
+		w.add("content-type", http.DetectContentType(b))
+	}
+}
+
+// send sends what is collected, after the header.
+func (w *writer) send(more bool) error {
+	header := w.fields
+	w.fields = nil
+	data := mem.BufferSlice{mem.SliceBuffer(bytes.Clone(w.buf))}
+	w.buf = w.buf[:0]
+	if err := w.x.SendBody(header, data, more); err != nil {
+		if e := w.x.Err(); e != nil {
+			return e
+		}
+		return err
+	}
+	return nil
+}
+
+// FlushError sends what was written. http.ResponseController calls it.
+func (w *writer) FlushError() error {
+	if w.code == 0 {
+		w.WriteHeader(http.StatusOK)
+	}
+	if w.fields == nil && len(w.buf) == 0 {
+		return w.x.Err()
+	}
+	return w.send(false)
+}
+
+// Flush implements http.Flusher.
+func (w *writer) Flush() { _ = w.FlushError() } // a later write returns the error
+
+// finish sends the rest of the answer.
+func (w *writer) finish() {
+	if w.code == 0 {
+		w.WriteHeader(http.StatusOK)
+	}
+	x := w.x
+	if w.fields != nil {
+		if w.length < 0 && w.hasBody() && (w.x.request.Method != http.MethodHead || w.wrote > 0) {
+			w.add("content-length", strconv.FormatInt(w.wrote, 10))
+		}
+		if len(w.buf) == 0 {
+			w.end()
+			x.Finish(w.fields, w.fields)
+			return
+		}
+	}
+	if len(w.buf) > 0 {
+		_ = w.send(true) // the stream has ended then
+	}
+	w.end()
+	x.Finish(nil, nil)
+}
+
+// end notes that the handler has returned.
+func (w *writer) end() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.mu.over = true
+	for _, t := range []*time.Timer{w.mu.read, w.mu.write} {
+		if t != nil {
+			t.Stop()
+		}
+	}
+	_ = w.x.body.Close()
+}
+
+// SetReadDeadline bounds the time of reading the body. http.ResponseController calls it.
+func (w *writer) SetReadDeadline(t time.Time) error {
+	w.setDeadline(&w.mu.read, t, func() { w.x.body.fail(os.ErrDeadlineExceeded) })
+	return nil
+}
+
+// SetWriteDeadline bounds the time of the answer: it ends by a reset then. http.ResponseController calls it.
+func (w *writer) SetWriteDeadline(t time.Time) error {
+	w.setDeadline(&w.mu.write, t, func() { w.x.Reset(http2.ErrCodeInternal) })
+	return nil
+}
+
+// setDeadline lets f run at a time, or never if that is zero, instead of what was to run before.
+func (w *writer) setDeadline(timer **time.Timer, t time.Time, f func()) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if *timer != nil {
+		(*timer).Stop()
+		*timer = nil
+	}
+	switch d := time.Until(t); {
+	case w.mu.over || t.IsZero():
+	case d <= 0:
+		f()
+	default:
+		*timer = time.AfterFunc(d, f)
+	}
+}
+
+// EnableFullDuplex does nothing: HTTP/2 has both directions at any time. http.ResponseController calls it.
+func (w *writer) EnableFullDuplex() error { return nil }
