@@ -93,11 +93,8 @@ func (a *attempts) failed(ctx context.Context, err error, sent bool) error {
 	if core.ctx.Err() != nil {
 		return e
 	}
-	if v.Renew {
-		if !a.Renew() {
-			return e
-		}
-	} else if !v.Again || e.Uncertain || a.Count >= core.cfg.MaxAttempts {
+	switch {
+	case v.Renew && !a.Renew(v), !v.Renew && !v.Again, v.Again && (e.Uncertain || a.Count >= core.cfg.MaxAttempts):
 		return e
 	}
 	if ctx.Err() == nil {

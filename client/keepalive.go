@@ -79,7 +79,7 @@ func (k *KeepAlives) Recv() (KeepAlive, error) {
 		v := judge(e, &keepMethod, false)
 		k.at.Mark(v, e)
 		if v.Renew {
-			k.at.Renew() // the next stream gets another token
+			k.at.Renew(v) // the next stream gets another token
 		}
 		return KeepAlive{}, e
 	}

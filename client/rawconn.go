@@ -70,6 +70,6 @@ func (a *rawAttempts) Ended(ctx context.Context, err error) {
 	v := judge(e, a.m, true)
 	a.Mark(v, e)
 	if v.Renew {
-		a.Renew() // the next stream gets another token
+		a.Renew(v) // the next stream gets another token
 	}
 }

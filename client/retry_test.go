@@ -392,3 +392,72 @@ func TestBadConfig(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// TestOldRevision: the server rejects a call without effect because users or roles have changed meanwhile. It is repeated, also a
+// write and with a certificate, which has no token to renew.
+func TestOldRevision(t *testing.T) {
+	var calls, watches, tokens atomic.Int64
+	old := func() error {
+		if calls.Add(1)%3 != 0 {
+			return rpctypes.ErrGRPCAuthOldRevision
+		}
+		return nil
+	}
+	f := start(t, &fake{
+		get: func(context.Context, *pb.RangeRequest) (*pb.RangeResponse, error) {
+			return &pb.RangeResponse{Header: at(2)}, old()
+		},
+		put: func(context.Context, *pb.PutRequest) (*pb.PutResponse, error) {
+			return &pb.PutResponse{Header: at(2)}, old()
+		},
+		watch: func(s *fakeStream) error {
+			for {
+				r := s.creates(1)[0]
+				if r == nil {
+					return nil
+				}
+				replies := []*pb.WatchResponse{{WatchId: r.WatchId, Created: true}, {WatchId: r.WatchId, Header: at(2)}}
+				if watches.Add(1)%3 != 0 {
+					replies = []*pb.WatchResponse{{WatchId: r.WatchId, Created: true, Canceled: true, CancelReason: rpctypes.ErrGRPCAuthOldRevision.Error()}}
+				}
+				if err := s.send(replies...); err != nil {
+					return err
+				}
+			}
+		},
+	})
+	source := func(context.Context) (client.Token, error) {
+		tokens.Add(1)
+		return client.Token{Value: "t"}, nil
+	}
+	for name, c := range map[string]*client.Client{
+		"a certificate": open(t, client.Config{Endpoints: []string{f.addr}}),
+		"a token":       open(t, client.Config{Endpoints: []string{f.addr}, Token: source}),
+	} {
+		before := tokens.Load()
+		if _, err := c.Get(t.Context(), "k"); err != nil {
+			t.Errorf("a get with %s: %v", name, err)
+		}
+		if _, err := c.Put(t.Context(), "k", nil); err != nil {
+			t.Errorf("a put with %s: %v", name, err)
+		}
+		for _, err := range c.Watch(limited(t), "k", client.WithProgress()).Batches() {
+			if err != nil {
+				t.Errorf("a watch with %s: %v", name, err)
+			}
+			break
+		}
+		if n := tokens.Load() - before; n != 0 && name == "a certificate" || n < 4 && name == "a token" {
+			t.Errorf("%s: %d tokens were requested", name, n)
+		}
+	}
+	// It does not go on for ever.
+	never := start(t, &fake{get: func(context.Context, *pb.RangeRequest) (*pb.RangeResponse, error) {
+		return nil, rpctypes.ErrGRPCAuthOldRevision
+	}})
+	for _, c := range []*client.Client{open(t, client.Config{Endpoints: []string{never.addr}, MaxAttempts: 3}), open(t, client.Config{Endpoints: []string{never.addr}, MaxAttempts: 3, Token: source})} {
+		if _, err := c.Get(t.Context(), "k"); !errors.Is(err, client.ErrAuthOldRevision) {
+			t.Errorf("a server that always refuses: %v", err)
+		}
+	}
+}

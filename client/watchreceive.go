@@ -138,10 +138,10 @@ func (s *watchStream) handleCanceled(e *watchSession, w *Watcher, r *watchRespon
 			return nil
 		}
 		w.finish(err)
-	case v.Renew && s.r.core.tokens.Renewable() && w.retry(&w.mu.renewed):
+	case v.Renew && (v.Again || s.r.core.tokens.Renewable()) && w.retry(&w.mu.renewed):
 		e.expired = true
 		return errToken
-	case v.Again && (!errors.Is(err.kind, ErrCorrupt) || w.retry(&w.mu.damaged)):
+	case v.Again && !v.Renew && (!errors.Is(err.kind, ErrCorrupt) || w.retry(&w.mu.damaged)):
 		return again
 	default:
 		w.finish(err)

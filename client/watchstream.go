@@ -141,7 +141,7 @@ func (s *watchStream) serve() (fate func(*Watcher)) {
 		}
 		v := judge(e, &watchMethod, false)
 		if v.Renew {
-			v.Again = a.Renew()
+			v.Again = a.Renew(v)
 		}
 		switch {
 		case e.Code == codes.ResourceExhausted && e.kind == nil && len(on) > 1:

@@ -98,9 +98,17 @@ func (s *State) Mark(v Verdict, err error) {
 	}
 }
 
-// Renew drops a token that was refused and reports whether another may help.
-func (s *State) Renew() bool {
+// Renew drops a token that was refused and reports whether another attempt may help. With a verdict Again it may help without
+// another token: a certificate has none.
+func (s *State) Renew(v Verdict) bool {
+	if v.Again && s.Given == nil {
+		s.Tokens.Reject(s.Credential)
+		return true
+	}
 	s.renews++
+	if v.Again {
+		return s.renews <= maxRenewals
+	}
 	return s.Given == nil && s.renews <= maxRenewals && s.Tokens.Reject(s.Credential)
 }
 

@@ -24,7 +24,7 @@ type Verdict struct {
 	Again     bool // another attempt may help
 	Elsewhere bool // preferably at another member
 	Sick      bool // the member should be avoided for a while
-	Renew     bool // another attempt needs another token
+	Renew     bool // another attempt needs another token; with Again, only if the token is older than a change of users
 	Unknown   bool // a write may have been applied
 }
 
@@ -44,8 +44,10 @@ func Judge(f Failure) Verdict {
 }
 
 var (
-	leave   = Verdict{Again: true, Elsewhere: true, Sick: true}
-	renew   = Verdict{Renew: true}
+	leave = Verdict{Again: true, Elsewhere: true, Sick: true}
+	renew = Verdict{Renew: true}
+	// old: users or roles have changed since the call was identified. The member has done nothing.
+	old     = Verdict{Again: true, Renew: true}
 	repeat  = Verdict{Again: true, Elsewhere: true, Unknown: true}
 	unknown = Verdict{Unknown: true}
 )
@@ -60,7 +62,7 @@ var byText = map[string]Verdict{
 	rpctypes.ErrorDesc(rpctypes.ErrGRPCCorrupt): leave,
 
 	rpctypes.ErrorDesc(rpctypes.ErrGRPCInvalidAuthToken): renew,
-	rpctypes.ErrorDesc(rpctypes.ErrGRPCAuthOldRevision):  renew,
+	rpctypes.ErrorDesc(rpctypes.ErrGRPCAuthOldRevision):  old,
 	rpctypes.ErrorDesc(rpctypes.ErrGRPCUserEmpty):        renew,
 
 	rpctypes.ErrorDesc(rpctypes.ErrGRPCStopped):                    repeat,
