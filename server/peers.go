@@ -34,16 +34,6 @@ func (n network) SetMembers(index uint64, members *cluster.State) {
 	n.Transport.SetMembers(index, list, members.RemovedIDs())
 }
 
-// ConnectedSince implements replica.Network.
-func (n network) ConnectedSince(id uint64) time.Time {
-	for _, s := range n.Status() {
-		if s.ID == id {
-			return s.Connected
-		}
-	}
-	return time.Time{}
-}
-
 // peerLocalAddr returns the local IP address of connections to other members, empty for the choice of the system.
 func (c *Config) peerLocalAddr() string {
 	if !c.SetMemberLocalAddr {
@@ -220,23 +210,38 @@ func (m *Member) servePeers() error {
 	return m.transport.Start(peer.Receivers{Raft: m.replica, Calls: peerCalls{m}, Bulk: m.replica})
 }
 
-// watchRemoval ends the member a while after it was removed, which it learns by itself or from others.
+// leaveAfter is how long a member that has applied its removal serves clients if no other member reports the removal. As etcd.
+const leaveAfter = time.Second
+
+// watchRemoval ends the member after it was removed, which it learns by itself or from others. Others report the removal as soon as they
+// have applied it, and do not need this member any more then.
 func (m *Member) watchRemoval(ctx context.Context) {
-	select {
-	case <-m.replica.Members.Removed():
-		// The client that asked for it gets the answer, and the others hear that it is committed. A leader
-		// hands over, which it tries again after an election timeout, and may have to vote.
+	members, id := m.replica.Members, m.replica.Header().MemberID
+	applied := members.Removed()
+	var leave, last, poll <-chan time.Time
+	for ended := false; !ended; {
 		select {
-		case <-time.After(m.cfg.ElectionTimeout * 5 / 2):
+		case by := <-m.transport.Removed():
+			ended = members.NoteRemoved(by)
+		case <-applied:
+			// A leader hands over, which it tries again after an election timeout, and may have to vote.
+			applied, leave, last = nil, time.After(leaveAfter), time.After(leaveAfter+m.cfg.ElectionTimeout*5/2)
+		case <-leave:
+			// What the others have decided since is unknown here.
+			members.Leave()
+			ticker := time.NewTicker(m.cfg.HeartbeatInterval)
+			defer ticker.Stop()
+			leave, poll = nil, ticker.C
+			ended = m.replica.Status().Leader != id
+		case <-poll:
+			ended = m.replica.Status().Leader != id
+		case <-last:
+			ended = true
 		case <-ctx.Done():
 			return
 		}
-	case by := <-m.transport.Removed():
-		m.replica.Members.NoteRemoved(by)
-	case <-ctx.Done():
-		return
 	}
-	m.log.Warn("this member was removed from the cluster: stopping", "local-member-id", fmt.Sprintf("%x", m.replica.Header().MemberID))
+	m.log.Warn("this member was removed from the cluster: stopping", "local-member-id", fmt.Sprintf("%x", id))
 	m.fail(ErrRemoved)
 }
 

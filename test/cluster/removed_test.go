@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"testing"
+	"time"
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
@@ -47,4 +48,41 @@ func TestWritesAtARemovedLeader(t *testing.T) {
 	}
 	g.drop(lead)
 	g.put(other, "k", "v2")
+}
+
+// TestARemovedMemberStopsServing: a member that was removed stops within a moment, however long the election timeout is: what it serves
+// without asking others grows old. Also the leader, and a member that was cut off from the others when it was removed.
+func TestARemovedMemberStopsServing(t *testing.T) {
+	t.Parallel()
+	// With a timeout of 10 s it served for 25 s.
+	const most = 5 * time.Second
+	for _, role := range []string{"follower", "leader"} {
+		t.Run(role, func(t *testing.T) {
+			t.Parallel()
+			g := start(t, 3, steady, "--heartbeat-interval=1000")
+			lead := g.leader()
+			gone := lead
+			if role == "follower" {
+				gone = g.others(lead)[0]
+			}
+			by := g.others(gone)[0]
+			id := gone.id(g)
+			g.healthy(func() error {
+				_, err := by.client.MemberRemove(proc.Context(t), id)
+				return err
+			})
+			removed := time.Now()
+			if !gone.ExitsWithin(patience) {
+				t.Fatal("it still runs")
+			}
+			if took := time.Since(removed); took > most {
+				t.Errorf("it served for %v after its removal, at most %v is allowed", took, most)
+			} else {
+				t.Logf("stopped after %v", took)
+			}
+			gone.Wait()
+			g.drop(gone)
+			g.put(by, "k", "v")
+		})
+	}
 }

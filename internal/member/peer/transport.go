@@ -323,6 +323,17 @@ func (t *Transport) remote(id uint64) *remote {
 // maxReports bounds the reports that wait. A member repeats its report at each dial.
 const maxReports = 8
 
+// ConnectedSince returns since when messages can be sent to a member, zero if they cannot.
+func (t *Transport) ConnectedSince(id uint64) time.Time {
+	p := t.remote(id)
+	if p == nil {
+		return time.Time{}
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.mu.since
+}
+
 // Removed receives the id of each member that reports that this one was removed from the cluster, also repeatedly.
 func (t *Transport) Removed() <-chan uint64 { return t.removed }
 

@@ -57,6 +57,16 @@ func (p port) Send(msgs []*raftpb.Message) {
 	}
 }
 
+// ConnectedSince implements Transport: streams end with a partition.
+func (p port) ConnectedSince(id uint64) time.Time {
+	p.net.mu.Lock()
+	defer p.net.mu.Unlock()
+	if p.net.mu.nodes[id] == nil || p.net.mu.side[p.from] != p.net.mu.side[id] {
+		return time.Time{}
+	}
+	return time.Unix(1, 0)
+}
+
 // Three members, a network that loses, delays and splits. Every member applies the same sequence,
 // no proposal is applied twice, and a read index is never below what had been applied anywhere
 // when it was asked for.

@@ -45,6 +45,9 @@ type Proposals interface {
 // raft sends it again. A message arrives once at most. Send is called from two goroutines.
 type Transport interface {
 	Send(msgs []*raftpb.Message)
+	// ConnectedSince returns since when messages can be sent to a member, zero if they cannot. It does not block, and may be called in
+	// a turn.
+	ConnectedSince(id uint64) time.Time
 }
 
 // Snapshots brings other members up to date whose next entries are not in the log any more.

@@ -341,6 +341,8 @@ type sender func(msgs []*raftpb.Message)
 
 func (s sender) Send(msgs []*raftpb.Message) { s(msgs) }
 
+func (s sender) ConnectedSince(uint64) time.Time { return time.Unix(1, 0) }
+
 // A leader that has asked another member to take over knows that it may be replaced, as long as its term lasts: that member may get
 // the request late.
 func TestLeaderKnowsThatItHandedOver(t *testing.T) {

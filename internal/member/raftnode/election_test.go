@@ -2,6 +2,7 @@ package raftnode
 
 import (
 	"context"
+	"fmt"
 	"log/slog"
 	"math/rand/v2"
 	"strings"
@@ -70,6 +71,47 @@ func TestAdvanceElection(t *testing.T) {
 			t.Errorf("with a leader, the clock jumped: %+v", st)
 		}
 	})
+}
+
+// A leader that stops hands over to a member that is there: one whose process has ended, or that does not answer, was active for raft
+// until an election timeout is over.
+func TestLeadershipGoesToAMemberThatIsThere(t *testing.T) {
+	// Raft looks once in an election timeout, which is a second, whom it has heard of.
+	for _, gone := range []string{"its streams have ended", "it does not answer"} {
+		for at := 2 * time.Second; at < 3*time.Second; at += 100 * time.Millisecond {
+			t.Run(fmt.Sprint(gone, at), func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					net, members := threeMembers(t, func(*Config) {})
+					if did, err := members[2].AdvanceElection(20); err != nil || !did {
+						t.Fatal(did, err)
+					}
+					time.Sleep(at)
+					lead := members[2]
+					if lead.LeadTerm() == 0 {
+						t.Fatal("member 3 does not lead")
+					}
+					// Members 1 and 2 have the same log, so that the ids decide.
+					net.mu.Lock()
+					if gone == "it does not answer" {
+						net.mu.drop = func(m *raftpb.Message) bool { return m.GetTo() == 1 || m.GetFrom() == 1 }
+					} else {
+						net.mu.side[1] = 1
+					}
+					net.mu.Unlock()
+					if gone == "it does not answer" {
+						time.Sleep(500 * time.Millisecond) // half an election timeout
+					}
+					if to, err := lead.TransferLeader(0); err != nil || to != 2 {
+						t.Fatalf("handed over to %d, %v, want 2", to, err)
+					}
+					time.Sleep(200 * time.Millisecond)
+					if st := lead.Status(); st.Lead != 2 {
+						t.Errorf("%+v, want 2 to lead", st)
+					}
+				})
+			})
+		}
+	}
 }
 
 // A member whose disk is slow acknowledges nothing for a while: what it is sent meanwhile, and keeps in memory, is bounded.

@@ -28,6 +28,8 @@ func (s *sent) Send(msgs []*raftpb.Message) {
 	s.msgs = append(s.msgs, msgs...)
 }
 
+func (s *sent) ConnectedSince(uint64) time.Time { return time.Unix(1, 0) }
+
 func (s *sent) take() []*raftpb.Message {
 	s.mu.Lock()
 	defer s.mu.Unlock()

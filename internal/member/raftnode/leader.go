@@ -10,8 +10,10 @@ type Progress struct {
 	// Match is the last index of the member's log that is known to be the leader's.
 	Match   uint64
 	Learner bool
-	// Active is set if it was heard of since about an election timeout.
+	// Active is set if messages can be sent to it, and it was heard of since about an election timeout.
 	Active bool
+	// Heard is set if it has answered one of the last heartbeats, as it does without delay.
+	Heard bool
 }
 
 // ask runs a function in a turn, which must not block.
@@ -44,9 +46,21 @@ func (n *Node) Progress() (map[uint64]Progress, error) {
 func (n *Node) progress(rn *raft.RawNode) map[uint64]Progress {
 	out := map[uint64]Progress{}
 	rn.WithProgress(func(id uint64, typ raft.ProgressType, pr tracker.Progress) {
-		out[id] = Progress{Match: pr.Match, Learner: typ == raft.ProgressTypeLearner, Active: pr.RecentActive || id == n.cfg.ID}
+		// Raft forgets what it has heard at the end of each election timeout.
+		heard := n.raft.progress.heardOf(id, heardHeartbeats*n.cfg.HeartbeatTicks)
+		active := id == n.cfg.ID || n.connectedTo(id) && (heard || pr.RecentActive)
+		out[id] = Progress{Match: pr.Match, Learner: typ == raft.ProgressTypeLearner, Active: active, Heard: heard}
 	})
 	return out
+}
+
+// heardHeartbeats is how many heartbeats a member that works may leave unanswered: the answer to the last one is on its way.
+const heardHeartbeats = 3
+
+// connectedTo reports whether messages can be sent to a member. Raft itself takes one for active until an election timeout has ended in
+// which nothing was heard of it.
+func (n *Node) connectedTo(id uint64) bool {
+	return n.cfg.Transport != nil && !n.cfg.Transport.ConnectedSince(id).IsZero()
 }
 
 // TransferLeader begins to hand leadership over to a voter, 0 for the one that is farthest, if this
@@ -62,14 +76,15 @@ func (n *Node) TransferLeader(to uint64) (chosen uint64, err error) {
 	return chosen, err
 }
 
-// transfer begins to hand leadership over. This member leads.
+// transfer begins to hand leadership over. This member leads. A member that does not answer is the last choice: it may be stopped, or
+// behind a cable that was pulled.
 func (n *Node) transfer(rn *raft.RawNode, to uint64) (chosen uint64) {
-	var best uint64
+	var best Progress
 	for id, p := range n.progress(rn) {
 		switch {
 		case p.Learner || id == n.cfg.ID || to != 0 && id != to || to == 0 && !p.Active:
-		case chosen == 0 || p.Match > best || p.Match == best && id < chosen:
-			chosen, best = id, p.Match
+		case chosen == 0 || p.Heard && !best.Heard || p.Heard == best.Heard && (p.Match > best.Match || p.Match == best.Match && id < chosen):
+			chosen, best = id, p
 		}
 	}
 	if chosen != 0 {

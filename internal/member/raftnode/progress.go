@@ -92,6 +92,12 @@ func (p *progress) takeReport(m *raftpb.Message) {
 	p.relief.reports[m.GetFrom()] = report{m.GetIndex(), m.GetReject(), m.GetRejectHint() > 0, p.relief.ticks}
 }
 
+// heardOf reports whether a member has answered a heartbeat in a number of ticks. This member leads.
+func (p *progress) heardOf(id uint64, ticks int) bool {
+	said, ok := p.relief.reports[id]
+	return ok && p.relief.ticks-said.tick <= ticks
+}
+
 // Current returns the time of the last tick at which no work of this member waited for its disk, or to be applied, or at which a step
 // of it had ended since the tick before. If turns take long there are no ticks, so it also stands still then.
 func (n *Node) Current() time.Time { return time.Unix(0, n.current.Load()) }

@@ -269,8 +269,6 @@ type Network interface {
 	transfer.Network
 	// SetMembers sets the membership as of a position of the log, at the start and after changes. It does not block.
 	SetMembers(index uint64, members *cluster.State)
-	// ConnectedSince returns since when messages can be sent to a member, zero if they cannot. It does not block.
-	ConnectedSince(id uint64) time.Time
 }
 
 // raftTransport returns the network for raft, nil if there is none.

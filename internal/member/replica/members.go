@@ -58,6 +58,13 @@ func (ms *Members) NoteRemoved(by uint64) bool {
 	return true
 }
 
+// Leave rejects the requests of clients and ends those that wait, because this member was removed: they get no outcome here any more. It
+// goes on with its part in raft, which the others may need.
+func (ms *Members) Leave() {
+	ms.r.refuse()
+	ms.r.queue.Abandon(kv.ErrStopped)
+}
+
 // List returns the members, sorted by id. The result must not be modified. Errors: as Range.
 func (ms *Members) List(ctx context.Context, linearizable bool) ([]cluster.Member, error) {
 	if _, err := ms.r.readable(ctx, !linearizable); err != nil {

@@ -17,7 +17,6 @@ import (
 type streams struct{ *peer.Transport }
 
 func (streams) SetMembers(uint64, *cluster.State) {}
-func (streams) ConnectedSince(uint64) time.Time   { return time.Unix(1, 0) }
 
 // offers answers the calls of other members.
 type offers struct{ r *Replica }
