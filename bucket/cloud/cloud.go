@@ -3,24 +3,21 @@ package cloud
 
 import (
 	"bytes"
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"io"
-	"net/http"
 	"net/url"
 	"strings"
+	"time"
 
 	gcs "cloud.google.com/go/storage"
-	"github.com/Azure/azure-sdk-for-go/sdk/azcore"
 	"github.com/aws/aws-sdk-go-v2/service/s3"
+	"github.com/aws/aws-sdk-go-v2/service/s3/types"
 	"gocloud.dev/blob"
 	_ "gocloud.dev/blob/azureblob" // azblob://
 	_ "gocloud.dev/blob/gcsblob"   // gs://
 	_ "gocloud.dev/blob/s3blob"    // s3://
-	"gocloud.dev/gcerrors"
-	"google.golang.org/api/googleapi"
 
 	"vigil/internal/bucket"
 )
@@ -71,63 +68,8 @@ func received(address string) (string, error) {
 // New returns the bucket of a blob.Bucket, which it closes.
 func New(b *blob.Bucket) bucket.Bucket { return &cloudBucket{b} }
 
-// locks are in the texts of errors about objects that must not be deleted.
-var locks = []string{"ObjectLocked", "WORM", "retentionPolicyNotMet", "retention policy", "BlobImmutableDueToPolicy", "object lock", "under active Event-Based hold"}
-
-// wrap returns an error of the library as one of package bucket.
-func wrap(err error) error {
-	if err == nil || errors.Is(err, io.EOF) {
-		return err
-	}
-	kind := error(nil)
-	if code := status(err); code == http.StatusUnauthorized || code == http.StatusForbidden {
-		// gocloud.dev takes what Google forbids for an object that does not exist.
-		kind = bucket.ErrDenied
-	}
-	switch gcerrors.Code(err) {
-	case gcerrors.NotFound:
-		kind = cmp.Or(kind, bucket.ErrNotFound)
-	case gcerrors.AlreadyExists, gcerrors.FailedPrecondition:
-		kind = bucket.ErrExists
-	case gcerrors.PermissionDenied:
-		kind = bucket.ErrDenied
-	}
-	text := err.Error()
-	for _, l := range locks {
-		if strings.Contains(text, l) {
-			kind = bucket.ErrLocked
-		}
-	}
-	for code, k := range map[string]error{"AccessDenied": bucket.ErrDenied, "PreconditionFailed": bucket.ErrExists, "ConditionalRequestConflict": bucket.ErrExists,
-		"NoSuchBucket": bucket.ErrNotFound, "InvalidAccessKeyId": bucket.ErrDenied, "SignatureDoesNotMatch": bucket.ErrDenied,
-		"XAdminUserNotFound": bucket.ErrDenied} {
-		if kind == nil && strings.Contains(text, code) {
-			kind = k
-		}
-	}
-	if kind == nil {
-		return err
-	}
-	return fmt.Errorf("%w: %w", kind, err)
-}
-
-// status returns the HTTP status of the answer that an error describes, 0 if there was none.
-func status(err error) int {
-	var google *googleapi.Error
-	var azure *azcore.ResponseError
-	var amazon interface{ HTTPStatusCode() int }
-	switch {
-	case errors.As(err, &google):
-		return google.Code
-	case errors.As(err, &azure):
-		return azure.StatusCode
-	case errors.As(err, &amazon):
-		return amazon.HTTPStatusCode()
-	}
-	return 0
-}
-
-// Put implements bucket.Bucket.
+// Put implements bucket.Bucket. Nothing counts as stored but what the storage has confirmed: the answer that an object exists, or one that may
+// mean so, is looked up, and it is no answer if nothing is found.
 func (c *cloudBucket) Put(ctx context.Context, key string, data []byte) error {
 	// The object is one request, which has the condition. S3 receives one of 16 MiB or more as an upload of one part, whose end has it.
 	err := c.b.Upload(ctx, key, bytes.NewReader(data), &blob.WriterOptions{IfNotExist: true, BufferSize: len(data) + 1, ContentType: "application/octet-stream",
@@ -139,12 +81,27 @@ func (c *cloudBucket) Put(ctx context.Context, key string, data []byte) error {
 			}
 			return nil
 		}})
-	if err = wrap(err); errors.Is(err, bucket.ErrLocked) {
-		// The storage looks at the lock before the condition: there is an object.
-		return fmt.Errorf("%w: %v", bucket.ErrExists, err)
+	if err == nil {
+		return nil
 	}
-	return err
+	wrapped, r := wrap(err), read(err)
+	if errors.Is(wrapped, bucket.ErrLocked) {
+		wrapped = hide(err) // what is not there cannot be locked
+	}
+	if !r.refusesWrite() {
+		return wrapped
+	}
+	if _, lookErr := c.b.Attributes(ctx, key); lookErr != nil {
+		if errors.Is(wrap(lookErr), bucket.ErrNotFound) {
+			return wrapped
+		}
+		return fmt.Errorf("%w; and it is not known whether the object exists: %w", wrapped, hide(lookErr))
+	}
+	return fmt.Errorf("%w: %w", bucket.ErrExists, hide(err))
 }
+
+// hide returns an error with the text of another one and without its kind.
+func hide(err error) error { return errors.New(err.Error()) }
 
 // Get implements bucket.Bucket.
 func (c *cloudBucket) Get(ctx context.Context, key string, offset int64) (io.ReadCloser, error) {
@@ -207,7 +164,26 @@ func startAfter(as func(any) bool, prefix, after string) {
 
 // Delete implements bucket.Bucket.
 func (c *cloudBucket) Delete(ctx context.Context, key string) error {
-	return wrap(c.b.Delete(ctx, key))
+	err := c.b.Delete(ctx, key)
+	if err == nil {
+		return nil
+	}
+	// S3 has no code for a lock.
+	if r := read(err); r.service == amazon && r.refusesWrite() && c.locked(ctx, key) {
+		return fmt.Errorf("%w: %w", bucket.ErrLocked, hide(err))
+	}
+	return wrap(err)
+}
+
+// locked reports whether an object in S3 is locked.
+func (c *cloudBucket) locked(ctx context.Context, key string) bool {
+	a, err := c.b.Attributes(ctx, key)
+	var head s3.HeadObjectOutput
+	if err != nil || !a.As(&head) {
+		return false
+	}
+	retained := head.ObjectLockRetainUntilDate != nil && head.ObjectLockRetainUntilDate.After(time.Now())
+	return retained || head.ObjectLockLegalHoldStatus == types.ObjectLockLegalHoldStatusOn
 }
 
 // Close implements bucket.Bucket.

@@ -8,7 +8,9 @@
 //
 // # Invariants
 //
-//  1. Put never replaces an object: of two callers with one key, one receives ErrExists.
+//  1. Put never replaces an object: of two callers with one key, one receives ErrExists. Nothing counts as there but what was confirmed:
+//     an answer of a storage that may mean so is looked up. ErrNotFound is a storage's answer, too, and never the lack of one. What an
+//     answer means follows from its codes and never from its text, which has names that users have chosen.
 //  2. An object has all of its bytes or does not exist.
 //  3. When Put returns nil, the object survives a crash. So does one that Get or List returned, or for which Put returned ErrExists,
 //     of any process; a directory that cannot be written to is read as it is.
