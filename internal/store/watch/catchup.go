@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"math"
 	"runtime"
 	"slices"
 	"time"
@@ -173,7 +174,7 @@ func (h *Hub) mergeScans(g *group) *group {
 			from.remove(w)
 			into.add(w)
 		}
-		into.pos = pos
+		into.pos, into.left = pos, true
 		g = into
 	}
 	return g
@@ -207,6 +208,7 @@ func (h *Hub) runTurn(d *deliverer, g *group) {
 		h.failScan(g, failure)
 	}
 	h.dropCanceled(g)
+	h.skipUnwanted(g)
 	for range handOver {
 		if g.pos <= h.mu.claimed || len(g.members) == 0 {
 			break
@@ -274,6 +276,32 @@ func (h *Hub) dropCanceled(g *group) {
 		} else {
 			i++
 		}
+	}
+}
+
+// skipUnwanted raises the position of a scan to the first revision that a member wants, if others have gone: scans at very different
+// positions may have been merged. It looks at the members until it finds one that is served, and at as many as there may be only once
+// in some turns. mu is held, and released from time to time; g is running.
+func (h *Hub) skipUnwanted(g *group) {
+	g.unchecked++
+	if !g.left || g.unchecked < len(g.members)/handOver {
+		return
+	}
+	g.left, g.unchecked = false, 0
+	first := int64(math.MaxInt64)
+	for i, w := range g.members {
+		if (i+1)%h.opt.slice == 0 {
+			h.yieldLock()
+		}
+		if w.dead {
+			continue
+		}
+		if first = min(first, w.next); first <= g.pos {
+			return
+		}
+	}
+	if first < math.MaxInt64 {
+		g.pos = first
 	}
 }
 

@@ -2,6 +2,8 @@ package watch
 
 import (
 	"fmt"
+	"runtime"
+	"sync"
 	"sync/atomic"
 	"testing"
 
@@ -101,4 +103,86 @@ func TestCatchUpIsFairToStreams(t *testing.T) {
 			many.Close()
 		})
 	}
+}
+
+// TestScanSkipsForGoneWatchers: a scan that watchers at very different positions share does not read for those that are gone. It goes on
+// where the first of the others starts.
+func TestScanSkipsForGoneWatchers(t *testing.T) {
+	const revisions, late, batch = 6_000, 5_900, 2_048
+	for _, c := range []struct {
+		name string
+		old  int // watchers that start early, and go
+		keep int // watchers that start late
+		end  func(s *Stream)
+	}{
+		{"one of two is canceled", 1, 1, func(s *Stream) { s.Cancel(1) }},
+		{"the stream of one is closed", 1, 1, (*Stream).Close},
+		{"the stream of many is closed", 60, 1, (*Stream).Close},
+		{"one of very many is canceled", 1, 3 * handOver, func(s *Stream) { s.Cancel(1) }},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			src := &scannedSource{memSource: newMemSource()}
+			for i := range revisions {
+				src.commit(op{key: "k", value: fmt.Sprintf("%050d", i)})
+			}
+			h := New(src, Options{CatchUpWorkers: 1, CatchUpBytes: batch, CatchUpNear: 1, CatchUpScans: 1, slice: 16})
+			defer h.Close()
+			var gone *Stream
+			merged, reads := false, 0
+			src.onScan = func(from int64) { // called by the one worker
+				if merged && from < late {
+					reads++
+				}
+				h.mu.Lock()
+				ready := !merged && len(h.mu.reading) == 1 && len(h.mu.reading[0].members) == c.old+c.keep
+				h.mu.Unlock()
+				if ready {
+					merged = true
+					c.end(gone)
+				}
+			}
+			src.hold.Lock() // no scan before all watchers are there
+			gone = h.NewStream(StreamInfo{})
+			for i := range int64(c.old) {
+				gone.Create(CreateRequest{ID: i + 1, Key: []byte("none"), StartRev: 2})
+			}
+			var streams []*Stream
+			for i := range c.keep {
+				if i%fewBehind == 0 { // more of one stream would have scans of their own
+					streams = append(streams, h.NewStream(StreamInfo{}))
+				}
+				streams[len(streams)-1].Create(CreateRequest{Key: []byte("none"), StartRev: late})
+			}
+			src.hold.Unlock()
+			last := streams[len(streams)-1]
+			for live := false; !live; {
+				h.mu.Lock()
+				live = last.behind == 0
+				h.mu.Unlock()
+				runtime.Gosched()
+			}
+			if !merged {
+				t.Fatal("the watchers never shared a scan")
+			}
+			alone := (late * 60) / batch
+			t.Logf("%d reads for nobody, %d without the jump", reads, alone)
+			if most := 3 + (c.old+c.keep)/handOver; reads > most {
+				t.Errorf("%d reads before the first revision that anybody wants, want %d at most", reads, most)
+			}
+		})
+	}
+}
+
+// scannedSource reports the positions of its reads.
+type scannedSource struct {
+	*memSource
+	hold   sync.Mutex
+	onScan func(from int64)
+}
+
+func (s *scannedSource) EventsIn(buf *kv.EventBuffer, from, to int64, maxBytes int) ([]kv.Event, int64, error) {
+	s.hold.Lock()
+	s.onScan(from)
+	s.hold.Unlock()
+	return s.memSource.EventsIn(buf, from, to, maxBytes)
 }

@@ -23,6 +23,10 @@ type group struct {
 	// Guarded by Hub.mu.
 	running bool
 	dead    int // members canceled while running
+	// left: a member of the scan has gone, or others have joined, since it was last known that a member wants the revision at pos;
+	// unchecked is the number of turns since the last look.
+	left      bool
+	unchecked int
 }
 
 // keepPeak is the size up to which an empty map is kept for reuse.
@@ -79,6 +83,7 @@ func (g *group) find(w *watcher) *target {
 }
 
 func (g *group) remove(w *watcher) {
+	g.left = true
 	t := w.target
 	last := t.watchers[len(t.watchers)-1]
 	t.watchers[w.inTarget], last.inTarget = last, w.inTarget

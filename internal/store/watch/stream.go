@@ -280,6 +280,7 @@ func (h *Hub) endWatcher(w *watcher) {
 	case inGroup:
 		if g := w.group; g.running {
 			g.dead++
+			g.left = true
 			if g == h.mu.live {
 				h.mu.gone = append(h.mu.gone, w)
 			}
