@@ -185,9 +185,9 @@ func (g *gather) fetch(ctx context.Context, hist *history.View, revs []kv.Rev) e
 		if err := ctx.Err(); err != nil {
 			return err
 		}
-		if g.long == nil && to.Len() > 0 {
-			// The first records may be no picture of the others: never more than twice what is there.
-			to.Buf = slices.Grow(to.Buf, min(len(revs)*len(to.Buf)/to.Len()*9/8, len(to.Buf)))
+		if g.long == nil && to.Len() > 0 && cap(to.Buf)-len(to.Buf) < max(need, min(tempSize, len(to.Buf))) {
+			// The first records may be no picture of the others: never more than four times what is there.
+			to.Buf = slices.Grow(to.Buf, max(need, min(len(revs)*len(to.Buf)/to.Len()*9/8, 3*len(to.Buf))))
 		}
 	}
 	return nil
