@@ -13,6 +13,8 @@ var (
 	ErrFutureRev = errors.New("required revision is a future revision")
 	// ErrLeaseNotFound: a put names a lease that does not exist.
 	ErrLeaseNotFound = errors.New("requested lease not found")
+	// ErrEmptyKey: a request names no key.
+	ErrEmptyKey = errors.New("key is not provided")
 	// ErrKeyNotFound: a put with IgnoreValue or IgnoreLease of a key that does not exist.
 	ErrKeyNotFound = errors.New("key not found")
 	// ErrNoSpace: the store has no room for writes.

@@ -143,6 +143,25 @@ type TxnRequest struct {
 	Steps *Steps
 }
 
+// HasEmptyKey reports whether a compare or an operation of a transaction, at any depth, names no key.
+func (r *TxnRequest) HasEmptyKey() bool {
+	for i := range r.Compare {
+		if len(r.Compare[i].Key) == 0 {
+			return true
+		}
+	}
+	for _, ops := range [...][]Op{r.Success, r.Failure} {
+		for i := range ops {
+			op := &ops[i]
+			if op.Range != nil && len(op.Range.Key) == 0 || op.Put != nil && len(op.Put.Key) == 0 || op.Delete != nil && len(op.Delete.Key) == 0 ||
+				op.Txn != nil && op.Txn.HasEmptyKey() {
+				return true
+			}
+		}
+	}
+	return false
+}
+
 // ReadOnly reports whether a transaction has nothing but ranges in either branch, and whether all of
 // them are serializable. One without operations is both, as in etcd.
 func (r *TxnRequest) ReadOnly() (reads, serializable bool) {

@@ -11,8 +11,8 @@ import (
 	"vigil/internal/state/fsm"
 )
 
-// Rejected are requests of the raft log of an etcd member that exceed a limit which etcd does not have: etcd has applied
-// them and acknowledged them to clients. Requests that etcd rejects too are not among them.
+// Rejected are requests of the raft log of an etcd member that are rejected for a reason which etcd does not have, such as a limit: etcd has
+// applied them and acknowledged them to clients. Requests that etcd rejects too are not among them.
 type Rejected struct {
 	// Kind is the kind of the requests, Reason the limit.
 	Kind, Reason string
@@ -31,7 +31,7 @@ func isOwnLimit(err error) bool {
 	return errors.As(err, &limit) || errors.Is(err, kv.ErrNameTooLong) || errors.Is(err, kv.ErrAuthRecordTooLarge)
 }
 
-// reject counts a request that was rejected for an own limit.
+// reject counts a request that was rejected for an own reason.
 func (r *replayer) reject(index uint64, req *fsm.Request, err error) {
 	kind, reason := kindName(req.Kind()), err.Error()
 	i := slices.IndexFunc(r.rejected, func(x Rejected) bool { return x.Kind == kind && x.Reason == reason })

@@ -87,13 +87,17 @@ func (r *replayer) entry(e *raftpb.Entry) error {
 	if e.GetType() != raftpb.EntryNormal || len(e.GetData()) == 0 {
 		return nil // a change of the old membership
 	}
-	var in etcdserverpb.InternalRaftRequest
-	if proto.Unmarshal(e.GetData(), &in) != nil {
-		return nil // a request of API version 2, by which members of etcd 3.4 and 3.5 publish their URLs
+	in, err := decodeEntry(e.GetData())
+	if err != nil || in == nil {
+		return err
 	}
-	req, err := r.request(&in)
+	req, err := r.request(in)
 	if err != nil || req == nil {
 		return err
+	}
+	if err := req.CheckKeys(); err != nil {
+		r.reject(e.GetIndex(), req, err)
+		return nil
 	}
 	group, err := fsm.AppendRequest(fsm.AppendHeader(nil), req)
 	if err != nil {

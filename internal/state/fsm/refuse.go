@@ -6,7 +6,7 @@ import (
 )
 
 // refusal returns the error of a request that is rejected before its data are read: an active alarm forbids it, its
-// identity is not authorized, or a leader of another term has proposed it. It depends on the state and the entry only.
+// identity is not authorized, it names an empty key, or a leader of another term has proposed it. It depends on the state and the entry only.
 //
 // After that the owner of the data rejects what is invalid, before it changes anything:
 //
@@ -28,11 +28,25 @@ func (m *Machine) refusal(proposer uint64, r *Request) error {
 	if err := m.authorize(r); err != nil {
 		return err
 	}
+	if m.members.Level() >= LevelRights {
+		if err := r.CheckKeys(); err != nil {
+			return err
+		}
+	}
 	// Requests of a leader are valid only in its term.
 	term := m.leases.at.Term
 	if r.LeaseCheckpoint != nil && r.LeaseCheckpoint.Term != term || r.LeaseExpire != nil && r.LeaseExpire.Term != term ||
 		r.Time != nil && r.Time.Term != term || r.Claim != nil && r.Claim.Term != term {
 		return kv.ErrLeaderChanged
+	}
+	return nil
+}
+
+// CheckKeys returns kv.ErrEmptyKey if r names no key where it must name one. Package rpc rejects such a request before it is proposed; this is
+// for those that come another way, such as from a raft log of etcd.
+func (r *Request) CheckKeys() error {
+	if r.Put != nil && len(r.Put.Key) == 0 || r.DeleteRange != nil && len(r.DeleteRange.Key) == 0 || r.Txn != nil && r.Txn.HasEmptyKey() {
+		return kv.ErrEmptyKey
 	}
 	return nil
 }

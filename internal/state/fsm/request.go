@@ -62,7 +62,7 @@ const LevelVersionSetChecked uint64 = 3
 
 // LevelRights is the first level at which every request that a client can cause is judged when it is applied, by the identity
 // in it: compactions, leases, alarms, downgrades and changes of the membership too. Members of an older version propose these
-// without an identity.
+// without an identity. It is also the first level at which a request without a key is rejected when it is applied.
 const LevelRights uint64 = 4
 
 // LevelClaims is the first level at which leaders claim their terms, and archives are noted.

@@ -22,6 +22,7 @@ var table = [...]struct{ from, to error }{
 	{kv.ErrLeaseNotFound, rpctypes.ErrGRPCLeaseNotFound},
 	{kv.ErrLeaseExists, rpctypes.ErrGRPCLeaseExist},
 	{kv.ErrLeaseTTLTooLarge, rpctypes.ErrGRPCLeaseTTLTooLarge},
+	{kv.ErrEmptyKey, rpctypes.ErrGRPCEmptyKey},
 	{kv.ErrKeyNotFound, rpctypes.ErrGRPCKeyNotFound},
 	{kv.ErrNoSpace, rpctypes.ErrGRPCNoSpace},
 	{kv.ErrTooManyRequests, rpctypes.ErrGRPCRequestTooManyRequests},
