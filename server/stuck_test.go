@@ -286,6 +286,16 @@ func (c *stuckCluster) trials(v *vault, requests map[string]string, token string
 	if paths < 45 {
 		c.t.Fatalf("only %d paths of the JSON gateway", paths)
 	}
+	out = append(out, trial{"HTTP /debug/watch", func(ctx context.Context) error {
+		r, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+v.addr+"/debug/watch?format=json", nil)
+		if err != nil {
+			return err
+		}
+		if token != "" {
+			r.Header.Set("Authorization", token)
+		}
+		return refusal(r)
+	}})
 	return append(out, c.consoleTrials(v, token)...)
 }
 
@@ -525,5 +535,51 @@ func TestAuthLogOfEveryMember(t *testing.T) {
 		if strings.Contains(c.logs[i].String(), "invalid auth token") {
 			t.Errorf("member %d has logged a token that was sent to another one", i)
 		}
+	}
+}
+
+// TestLastMemberCanBeBackedUp: when the other members are gone, nobody can say what rights there are now, and the last member decides by
+// what it knows, as in etcd: root can take a backup, others cannot.
+func TestLastMemberCanBeBackedUp(t *testing.T) {
+	t.Parallel()
+	c := newStuckCluster(t)
+	v := c.client(0)
+	v.fill()
+	root, alice := v.token("root", "root"), v.token("alice", "alice")
+	// The tokens are used: only the leader ends them.
+	as := func(token string) context.Context {
+		return metadata.AppendToOutgoingContext(timeout(t), "token", token)
+	}
+	for _, token := range []string{root, alice} {
+		if _, err := pb.NewMaintenanceClient(v.cc).Status(as(token), &pb.StatusRequest{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, m := range c.members[1:] {
+		stop(t, m)
+	}
+	c.await("there is no leader for an election timeout", v.m.replica.Forsaken)
+	snapshot := func(token string) error {
+		s, err := pb.NewMaintenanceClient(v.cc).Snapshot(as(token), &pb.SnapshotRequest{})
+		for err == nil {
+			_, err = s.Recv()
+		}
+		if errors.Is(err, io.EOF) {
+			return nil
+		}
+		return err
+	}
+	if err := snapshot(root); err != nil {
+		t.Errorf("a backup by root: %v", err)
+	}
+	fails(t, "a backup by alice", snapshot(alice), denied)
+	fails(t, "a backup by nobody", snapshot(""), invalidToken)
+	if _, err := pb.NewMaintenanceClient(v.cc).HashKV(as(root), &pb.HashKVRequest{}); err != nil {
+		t.Errorf("a hash for root: %v", err)
+	}
+	ctx, cancel := context.WithTimeout(as(root), time.Second)
+	defer cancel()
+	if _, err := pb.NewClusterClient(v.cc).MemberRemove(ctx, &pb.MemberRemoveRequest{ID: c.members[1].replica.Header().MemberID}); err == nil {
+		t.Error("a member was removed without a majority")
 	}
 }

@@ -1,6 +1,7 @@
 package replica
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -9,6 +10,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"go.etcd.io/raft/v3/raftpb"
 
 	"vigil/internal/kv"
 	"vigil/internal/member/replica/access"
@@ -82,6 +85,39 @@ func TestAuthNeedsAllMembers(t *testing.T) {
 		t.Fatal(err)
 	}
 	changeAuth(t, r, t.Context(), kv.AuthRequest{Op: kv.RoleAdd, Role: "r"})
+}
+
+// A change of the membership names its user only when every member knows that it may: an older one could not apply it.
+func TestChangesNameTheirUserWhenAllKnow(t *testing.T) {
+	c := config(memfs.New())
+	c.BcryptCost, c.MaxLearners = 4, 9
+	r := start(t, c)
+	secure(t, r)
+	root := withToken(t, login(t, r, "root"))
+	attributes := &cluster.Member{ID: r.memberID, Name: "default", ClientURLs: r.cfg.ClientURLs}
+	for i, level := range []uint64{fsm.LevelRights - 1, fsm.LevelRights} {
+		attributes.Level = level
+		if _, err := r.Propose(t.Context(), &fsm.Request{Attributes: attributes}); err != nil {
+			t.Fatal(err)
+		}
+		if _, _, err := r.Members.AddMember(root, []string{fmt.Sprintf("http://b:%d", i+1)}, true); err != nil {
+			t.Fatal(err)
+		}
+		last, err := r.raftLog.LastIndex()
+		if err != nil {
+			t.Fatal(err)
+		}
+		entries, err := r.raftLog.Entries(last, last+1, 1<<20)
+		if err != nil || entries[0].GetType() != raftpb.EntryConfChangeV2 {
+			t.Fatalf("the last entry: %v, %v", entries, err)
+		}
+		if named := bytes.Contains(entries[0].GetData(), []byte("root")); named != (level == fsm.LevelRights) {
+			t.Errorf("at level %d the change names its user: %t", level, named)
+		}
+	}
+	if _, _, err := r.Members.AddMember(withToken(t, login(t, r, "alice")), []string{"http://c:1"}, true); !errors.Is(err, kv.ErrPermissionDenied) {
+		t.Errorf("a change by a user without the right: %v", err)
+	}
 }
 
 func TestTokens(t *testing.T) {

@@ -363,6 +363,9 @@ var opNames = map[cluster.ChangeOp]string{cluster.Add: "add", cluster.Remove: "r
 
 // proposeChange proposes a change once.
 func (ms *Members) proposeChange(ctx context.Context, c cluster.Change, who auth.Identity) (fsm.Result, error) {
+	if ms.state.Load().Level() < fsm.LevelRights {
+		who = auth.Identity{} // older members do not know such a change, and judge none
+	}
 	change, err := ms.r.queue.Register()
 	if err != nil {
 		return fsm.Result{}, err
