@@ -172,13 +172,17 @@ func (s *segment) get(a *segfile.Access, w *segfile.Want, dst []byte) (out []byt
 	if src.mem != nil {
 		return appendWithin(src.mem.Data(w.Rev), w, dst)
 	}
+	if a.Resident {
+		if i, ok := src.file.Locate(w.Rev, w.Room); ok {
+			return src.file.Get(i, w, dst)
+		}
+		return dst, 0, nil
+	}
 	switch i, err := src.file.Find(w.Rev); {
 	case err != nil:
 		return dst, 0, err
 	case i < 0:
 		return dst, 0, ErrNotFound
-	case a.Resident && !src.file.Resident(i, w.Room):
-		return dst, 0, nil
 	default:
 		return src.file.Get(i, w, dst)
 	}

@@ -210,6 +210,44 @@ type FileTable struct {
 	Sparse  []byte // 16 bytes each
 	records int
 	Sorted  bool
+	// fences are the revisions of the records fenced apart in a sparse table, in memory; see Fence.
+	fences []kv.Rev
+}
+
+// fenced is the number of records from one fence to the next: a page of them.
+const fenced = 4096 / 16
+
+// Fence keeps some revisions of a sparse table in memory, for Locate.
+func (t *FileTable) Fence() {
+	for i := 0; t.Sorted && i < t.records; i += fenced {
+		t.fences = append(t.fences, t.Rev(i))
+	}
+}
+
+// Locate is Find that first asks resident for every part of the table that it reads, and that Offset reads for the record and those next to
+// it: n bytes at off. ok is false if that says no, or if there is no record.
+func (t *FileTable) Locate(rev kv.Rev, resident func(off, n int) bool) (i int, ok bool) {
+	if t.Sorted {
+		after := sort.Search(len(t.fences), func(k int) bool { return rev.Less(t.fences[k]) })
+		from := max((after-1)*fenced-1, 0)
+		part := min(after*fenced+1, t.records) - from
+		if after == 0 || !resident(16*from, 16*part) {
+			return 0, false
+		}
+		i = from + sort.Search(part, func(k int) bool { return !t.Rev(from + k).Less(rev) })
+		return i, i < from+part && t.Rev(i) == rev
+	}
+	main, n := rev.Main-t.first, int64(len(t.Mains)/4)
+	if main < 0 || main >= n || !resident(int(4*main), int(4*min(2, n-main))) {
+		return 0, false
+	}
+	from, to := t.span(rev.Main)
+	if rev.Sub < 0 || rev.Sub >= int64(to-from) {
+		return 0, false
+	}
+	i = from + int(rev.Sub)
+	first := max(i-1, 0)
+	return i, resident(len(t.Mains)+4*first, 4*(min(i+2, t.records)-first))
 }
 
 // Len returns the number of records.

@@ -84,3 +84,65 @@ func TestTable(t *testing.T) {
 		}
 	}
 }
+
+// TestLocate: Locate finds what Find finds, asks for every byte of the table that this needs, and for no more than a page or two, and
+// finds nothing if one of the parts is not in memory.
+func TestLocate(t *testing.T) {
+	for seed := range uint64(30) {
+		rng := rand.New(rand.NewPCG(seed, 5))
+		var tab Table
+		rev, sparse := kv.Rev{Main: 1 + rng.Int64N(100)}, rng.IntN(2) == 0
+		first := rev
+		n := 1 + rng.IntN(3000)
+		for i := range n {
+			tab.Append(rev, uint32(10*i))
+			switch {
+			case sparse && i == 0:
+				rev.Main += 2 * maxGap
+			case rng.IntN(3) == 0:
+				rev.Sub++
+			default:
+				rev = kv.Rev{Main: rev.Main + 1 + rng.Int64N(3)}
+			}
+		}
+		f := Footer{Sparse: tab.Sorted, Records: uint32(n), Mains: uint32(len(tab.Mains)), First: first}
+		encoded := tab.Encode(nil)
+		file, _ := f.Tables(encoded)
+		file.Fence()
+		for range 500 {
+			at := kv.Rev{Main: first.Main - 2 + rng.Int64N(rev.Main-first.Main+5), Sub: rng.Int64N(4) - 1}
+			asked := map[int]bool{}
+			parts := 0
+			i, ok := file.Locate(at, func(off, n int) bool {
+				if parts++; off < 0 || n <= 0 || n > 4096+2*16 || off+n > len(encoded) {
+					t.Fatalf("seed %d: asked for %d bytes at %d of %d", seed, n, off, len(encoded))
+				}
+				for k := range n {
+					asked[off+k] = true
+				}
+				return true
+			})
+			want := file.Find(at)
+			if ok != (want >= 0) || ok && i != want {
+				t.Fatalf("seed %d: revision %v is record %d, %v, want %d", seed, at, i, ok, want)
+			}
+			// Without what was asked for, another table gives the same.
+			other := make([]byte, len(encoded))
+			for k := range asked {
+				other[k] = encoded[k]
+			}
+			part, _ := f.Tables(other)
+			part.fences = file.fences
+			if j, found := part.Locate(at, func(int, int) bool { return true }); found != ok || ok && (j != i || part.Offset(j) != file.Offset(i) ||
+				i > 0 && part.Offset(i-1) != file.Offset(i-1) || i+1 < n && part.Offset(i+1) != file.Offset(i+1)) {
+				t.Fatalf("seed %d: revision %v is record %d, %v, by what was asked for, want %d", seed, at, j, found, i)
+			}
+			for no := range parts {
+				k := 0
+				if _, ok := file.Locate(at, func(int, int) bool { k++; return k != no+1 }); ok {
+					t.Fatalf("seed %d: revision %v was found although part %d of the table is not in memory", seed, at, no)
+				}
+			}
+		}
+	}
+}

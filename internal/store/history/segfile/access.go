@@ -15,7 +15,7 @@ var ErrClosed = errors.New("history: closed")
 // Access is a period of reading mapped memory by one goroutine: Begin, then To for each file, and End in a deferred
 // function with the result of recover.
 type Access struct {
-	Resident bool // what is not in memory is not read; pages of the offset tables are
+	Resident bool // what is not known to be in memory is not read
 
 	src      *File // the file that is read
 	borrowed bool  // src is not to be released

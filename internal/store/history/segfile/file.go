@@ -20,6 +20,7 @@ type File struct {
 	mapping vfs.Mapping
 	data    []byte   // the mapping's bytes; nil if there is no mapping, then file is read
 	file    vfs.File // nil if there is a mapping
+	seen    seen     // of tables in the mapping
 	refs    atomic.Int64
 }
 
@@ -96,6 +97,10 @@ func (s *File) openTables() (err error) {
 		return err
 	}
 	s.table, s.metas = s.foot.Tables(s.tables)
+	if s.mapping != nil {
+		s.table.Fence()
+		s.seen.init(from, n)
+	}
 	return nil
 }
 
@@ -149,15 +154,6 @@ func (s *File) read(off int64, n int, scratch []byte) ([]byte, error) {
 		scratch = make([]byte, n)
 	}
 	return scratch[:n], ReadFull(s.file, s.path, scratch[:n], off)
-}
-
-// Resident reports whether record i is known to be in memory and to take at most about room bytes.
-func (s *File) Resident(i, room int) bool {
-	if s.mapping == nil {
-		return false
-	}
-	span, err := s.Span(i)
-	return err == nil && span-format.RecordHeaderSize <= int64(room) && s.mapping.Resident(int64(s.table.Offset(i)), span)
 }
 
 // Get appends the data of record i as it is wanted. If there is no room for it, it returns the size of the data as need instead.
