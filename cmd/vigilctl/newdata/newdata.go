@@ -116,6 +116,13 @@ func (f *Flags) Advise(w io.Writer, r *restore.Summary) {
 	for _, m := range r.Members {
 		fmt.Fprintf(w, "added member %x (%s) to cluster %x: %s\n", m.ID, m.Name, r.ClusterID, strings.Join(m.PeerURLs, ","))
 	}
+	for _, p := range r.Positions {
+		chosen := ""
+		if len(r.Positions) > 1 && p.Source == r.Source {
+			chosen = "; it is the newest, and is restored"
+		}
+		fmt.Fprintf(w, "note: the raft log of %s%s\n", p, chosen)
+	}
 	if r.Replayed > 0 {
 		fmt.Fprintf(w, "note: %d entries of the raft log had not reached the database and were applied, up to index %d\n", r.Replayed, r.Index)
 	}

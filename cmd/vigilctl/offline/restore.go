@@ -22,6 +22,11 @@ SOURCE is a file that snapshot save has written, of this program or of etcd 3.4 
 that are only in its raft log are restored too. Every revision in the backup is
 kept, with leases, users and roles; the members are those of --initial-cluster.
 
+Of an etcd cluster of several members give the directories of all that can be
+read, or of more than half: the one whose raft log ends with the highest term, and
+with the highest index of that term, is restored. It has everything that was
+acknowledged; a directory with a higher revision may lack it.
+
 A cluster of several members is restored by running this once for each of them,
 with the same SOURCE, --initial-cluster and --initial-cluster-token, and with its
 own --name and --initial-advertise-peer-urls. Then start them.
@@ -43,20 +48,29 @@ const snapshotRestoreExample = `  vigilctl snapshot restore backup.db --data-dir
       --initial-cluster m1=http://10.0.0.1:2380,m2=http://10.0.0.2:2380,m3=http://10.0.0.3:2380 \
       --initial-cluster-token restored-1 --initial-advertise-peer-urls http://10.0.0.1:2380 \
       --bump-revision 1000000000 --mark-compacted
-  vigilctl snapshot restore /var/lib/etcd --name m1 --data-dir /var/lib/vigil`
+  vigilctl snapshot restore /var/lib/etcd --name m1 --data-dir /var/lib/vigil
+  vigilctl snapshot restore etcd-1 etcd-2 etcd-3 --name m1 --data-dir /var/lib/vigil`
 
 // SnapshotRestore returns the command snapshot restore.
 func SnapshotRestore() *cobra.Command {
 	var f newdata.Flags
 	var mmap uint64
 	c := &cobra.Command{
-		Use:     "restore SOURCE --data-dir DIR",
+		Use:     "restore SOURCE... --data-dir DIR",
 		Short:   "Build a data directory out of a backup or of an etcd member's data",
 		Long:    snapshotRestoreHelp,
 		Example: snapshotRestoreExample,
-		Args:    command.ExactlyOne("snapshot restore"),
+		Args: func(c *cobra.Command, args []string) error {
+			if len(args) > 1 {
+				return nil
+			}
+			return command.ExactlyOne("snapshot restore")(c, args)
+		},
 		RunE: func(c *cobra.Command, args []string) error {
 			f.Options.Source = filepath.Clean(args[0])
+			for _, other := range args[1:] {
+				f.Options.Others = append(f.Options.Others, filepath.Clean(other))
+			}
 			return runRestore(c, &f)
 		},
 	}

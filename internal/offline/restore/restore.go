@@ -32,6 +32,8 @@ type Options struct {
 	// Source is a file, the data directory of an etcd member, or a checkpoint. SourceWAL is the raft log of the etcd
 	// member, if it is not in Source.
 	Source, SourceWAL string
+	// Others are the data directories of other members of the same etcd cluster. The newest of all is restored.
+	Others []string
 	// SkipHash accepts a file without the hash that a member appends.
 	SkipHash bool
 	// SkipRejected restores the data directory of an etcd member without the requests in its raft log that exceed a limit
@@ -65,6 +67,9 @@ type Summary struct {
 	ClusterID, MemberID uint64
 	// Members are the members of the new cluster, with their ids.
 	Members []cluster.Member
+	// Source is the backup that was restored. Positions are the ends of the raft logs of the etcd members whose directories were given.
+	Source    string
+	Positions []Position
 	// Index is the position of the raft log at which the backup was made.
 	Index uint64
 	// Revision is the newest revision now, Compact the compact revision, -1 for none.
@@ -143,11 +148,22 @@ func (b *builder) build() error {
 	if b.o.State != nil {
 		return b.buildState()
 	}
+	if len(b.o.Others) > 0 {
+		list, best, err := newest(b.ctx, b.o)
+		if err != nil {
+			return err
+		}
+		b.o.Source, b.res.Positions = list[best].Source, list
+	}
 	src, err := open(b.ctx, b.o)
 	if err != nil {
 		return err
 	}
 	defer src.close()
+	b.res.Source = b.o.Source
+	if src.last.Source != "" && b.res.Positions == nil {
+		b.res.Positions = []Position{src.last}
+	}
 	b.res.ClusterID = b.clusterID(src)
 	if err := b.create(src.size); err != nil {
 		return err

@@ -33,6 +33,8 @@ type source struct {
 	entries []*raftpb.Entry
 	// torn is the number of bytes of an incomplete entry at the end of the raft log.
 	torn int64
+	// last is the end of the raft log, of the directory of an etcd member.
+	last Position
 }
 
 // open opens a backup, and checks everything but the records.
@@ -141,6 +143,10 @@ func openEtcd(ctx context.Context, o *Options) (*source, error) {
 		return nil, err
 	}
 	s.entries, s.torn = log.Entries, log.Torn
+	s.last = Position{Source: o.Source, ClusterID: log.ClusterID, Term: log.LastTerm, Index: log.LastIndex}
+	if log.LastIndex == 0 {
+		s.last.Term, s.last.Index = s.db.Contents.Term, s.db.Contents.Index
+	}
 	return s, nil
 }
 

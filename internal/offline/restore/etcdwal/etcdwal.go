@@ -55,6 +55,10 @@ type Log struct {
 	Entries []*raftpb.Entry
 	// Torn is the number of bytes of an incomplete record at the end.
 	Torn int64
+	// LastTerm and LastIndex are the position of the last entry, or of an accepted snapshot that replaces it. They are 0 if the log has neither.
+	LastTerm, LastIndex uint64
+	// ClusterID is the cluster of the member.
+	ClusterID uint64
 }
 
 // reader reads a log.
@@ -127,7 +131,7 @@ func choose(fsys vfs.FS, dir string, after uint64) ([]string, error) {
 			continue // a file that is preallocated or was moved aside
 		}
 		switch {
-		case index <= after+1:
+		case index <= after, index == after+1 && len(files) == 0: // it, or the file before it, has the last entry
 			files = files[:0]
 		case len(files) == 0:
 			return nil, fmt.Errorf("%w: %s: the first file begins at index %d and the database ends at %d: the entries in between are missing", ErrCorrupt, dir, index, after)
@@ -223,7 +227,8 @@ func (r *reader) record(b []byte, believe, begins bool) error {
 		if err := proto.Unmarshal(data, &e); err != nil {
 			return err
 		}
-		if r.last = e.GetIndex(); r.snapshots {
+		r.last, r.log.LastTerm, r.log.LastIndex = e.GetIndex(), e.GetTerm(), e.GetIndex()
+		if r.snapshots {
 			return nil
 		}
 		return r.entry(&e, len(data))
@@ -238,13 +243,18 @@ func (r *reader) record(b []byte, believe, begins bool) error {
 		r.committed = st.GetCommit()
 		return nil
 	case typeSnapshot:
-		index, err := snapshotIndex(data)
-		if index > r.last { // otherwise the member has created it itself
-			r.accepted = append(r.accepted, index)
+		x, err := numbers(data, snapshotIndex, snapshotTerm)
+		if x[0] > r.last { // otherwise the member has created it itself
+			r.accepted = append(r.accepted, x[0])
+		}
+		if x[0] >= r.log.LastIndex {
+			r.log.LastTerm, r.log.LastIndex = x[1], x[0]
 		}
 		return err
 	case typeMetadata:
-		return nil
+		x, err := numbers(data, metadataCluster)
+		r.log.ClusterID = x[0]
+		return err
 	}
 	return fmt.Errorf("a record of the unknown type %d", typ)
 }

@@ -35,7 +35,7 @@ func (l *log) cut(index uint64) *log {
 	crc := l.crc
 	l.record(typeCRC, nil)
 	l.crc = crc
-	l.record(typeMetadata, []byte("metadata"))
+	l.record(typeMetadata, []byte{8, 1, 16, 9}) // member 1 of cluster 9
 	return l
 }
 
@@ -324,4 +324,18 @@ func FuzzRead(f *testing.F) {
 			}
 		}
 	})
+}
+
+// TestLast: the last entry is known, also if the database has it and the last file has none.
+func TestLast(t *testing.T) {
+	for _, after := range []uint64{0, 3, 4, 6, 7, 8} {
+		var l log
+		l.cut(0).entries(t, 2, 1, 4)
+		l.cut(5).entries(t, 2, 5, 9).entries(t, 3, 6, 8)
+		l.cut(9)
+		got, err := read(t, l.bytes(), 4096, after)
+		if err != nil || got.LastTerm != 3 || got.LastIndex != 8 || got.ClusterID != 9 {
+			t.Errorf("after %d: %+v, %v", after, got, err)
+		}
+	}
 }

@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"io"
+	"slices"
 
 	"google.golang.org/protobuf/encoding/protowire"
 )
@@ -44,20 +45,28 @@ func lengths(head []byte) (size, pad int64) {
 	return int64(field &^ (0xff << 56)), pad
 }
 
-// snapshotIndex returns the index of a snapshot record, field 1.
-func snapshotIndex(b []byte) (index uint64, err error) {
+// The fields of the data of a snapshot's record, and of the metadata.
+const (
+	snapshotIndex   = 1
+	snapshotTerm    = 2
+	metadataCluster = 2
+)
+
+// numbers returns the values of fields of a message that are numbers, 0 for those that it does not have.
+func numbers(b []byte, fields ...protowire.Number) ([]uint64, error) {
+	out := make([]uint64, len(fields))
 	for len(b) > 0 {
 		num, wire, n := protowire.ConsumeField(b)
 		if n < 0 {
-			return 0, errRecord
+			return out, errRecord
 		}
-		if num == 1 && wire == protowire.VarintType {
+		if i := slices.Index(fields, num); i >= 0 && wire == protowire.VarintType {
 			_, _, k := protowire.ConsumeTag(b)
-			index, _ = protowire.ConsumeVarint(b[k:])
+			out[i], _ = protowire.ConsumeVarint(b[k:])
 		}
 		b = b[n:]
 	}
-	return index, nil
+	return out, nil
 }
 
 // The fields of a record.
