@@ -168,10 +168,6 @@ var answers = map[string]http.HandlerFunc{
 		fmt.Fprintln(w, r.Method, r.URL, r.RequestURI, r.Proto, r.Host != "", r.ContentLength, host, addr != nil, r.TLS, fields, r.Cookies())
 	},
 	"/panic": func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) },
-	"/panic-later": func(w http.ResponseWriter, _ *http.Request) {
-		w.(http.Flusher).Flush()
-		panic("a mistake")
-	},
 	"/late-write": func(w http.ResponseWriter, r *http.Request) {
 		must(http.NewResponseController(w).SetWriteDeadline(time.Now().Add(-time.Second)))
 		<-r.Context().Done()
@@ -314,6 +310,31 @@ func TestSameAnswers(t *testing.T) {
 		if got[0] != got[1] {
 			t.Errorf("the request is\n%s, with net/http\n%s", got[0], got[1])
 		}
+	}
+}
+
+// TestPanic: a handler that panics resets its stream, also after the beginning of its answer, and the connection goes on.
+func TestPanic(t *testing.T) {
+	begun := make(chan struct{})
+	m := http.NewServeMux()
+	m.HandleFunc("/panic", func(w http.ResponseWriter, _ *http.Request) {
+		w.(http.Flusher).Flush()
+		<-begun
+		panic("a mistake")
+	})
+	m.HandleFunc("/", func(http.ResponseWriter, *http.Request) {})
+	base, client := "http://"+serveOwn(t, m, h2.Options{}), newClient(t)
+	res, err := client.Get(base + "/panic")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer res.Body.Close()
+	close(begun)
+	if _, err := io.ReadAll(res.Body); err == nil || !strings.Contains(err.Error(), "INTERNAL_ERROR") {
+		t.Errorf("the answer has ended with %v", err)
+	}
+	if res, err := client.Get(base); err != nil || res.StatusCode != 200 {
+		t.Errorf("after a panic: %v, %v", res, err)
 	}
 }
 
