@@ -63,7 +63,7 @@ func sides(t *testing.T) (config proc.Config, list []side) {
 		}
 		l.Close()
 	}
-	config.Args = []string{"--auto-tls", "--listen-client-urls=http://" + addrs[0] + ",https://" + addrs[1], "--advertise-client-urls=http://" + addrs[0],
+	config.Args = []string{"--auto-tls", fmt.Sprint("--max-range-bytes-in-flight=", 64*mib), "--listen-client-urls=http://" + addrs[0] + ",https://" + addrs[1], "--advertise-client-urls=http://" + addrs[0],
 		"--listen-metrics-urls=http://" + addrs[2]}
 	const grpc, json = "application/grpc", "application/json"
 	return config, []side{

@@ -8,7 +8,7 @@ import (
 )
 
 // maxRequests is how many requests there may be at once, of all clients and on all connections.
-const maxRequests = 16 << 10
+const maxRequests = 8 << 10
 
 // requests bounds the requests at once. A client, known by its address, may have as many as are left: so one alone can have half of them,
 // and there is room for others whatever the first ones do.

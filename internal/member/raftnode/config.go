@@ -95,8 +95,8 @@ type Config struct {
 	// default 16 MiB. One entry is always handed out.
 	MaxApplying uint64
 	// MaxUncommitted bounds the entries a leader has proposed and not yet committed, in bytes;
-	// default 64 MiB. Proposals beyond are dropped, but those of other members wait, up to as many bytes
-	// again. It also bounds what another member has been sent and has not acknowledged, which that member
+	// default 64 MiB. Proposals beyond wait, those of other members up to as many bytes again. One that is larger waits
+	// until nothing is uncommitted, which may be never: it should be twice the largest. It also bounds what another member has been sent and has not acknowledged, which that member
 	// keeps in memory while its disk is slow; one message may exceed it.
 	MaxUncommitted uint64
 	// MaxGroup bounds the entries that are appended to the log at once, in bytes; default 64 MiB. One

@@ -43,12 +43,33 @@ func (n *Node) takeForwarded(m *raftpb.Message) {
 	for _, e := range m.GetEntries() {
 		size += uint64(len(e.GetData()))
 	}
-	if held := len(n.raft.held); held > 0 && n.raft.heldBytes+size > n.cfg.MaxUncommitted || held >= maxPeerMessages {
+	own := m.GetFrom() == n.cfg.ID // of which there is one at most
+	if held := len(n.raft.held); !own && (held > 0 && n.raft.heldBytes+size > n.cfg.MaxUncommitted || held >= maxPeerMessages) {
 		n.send([]*raftpb.Message{refusal(m, n.cfg.ID)})
 		return
 	}
+	n.hold(m, size)
+}
+
+// hold keeps a proposal until there is room for it.
+func (n *Node) hold(m *raftpb.Message, size uint64) {
 	n.raft.held = append(n.raft.held, m)
 	n.raft.heldBytes += size
+	n.holding.Store(true)
+	n.wake() // entries may have been acknowledged just before
+}
+
+// holdOwn keeps a proposal of the leader itself until there is room: too much is uncommitted. It would fail otherwise, with all requests in
+// it, because of one large request before.
+func (n *Node) holdOwn(data []byte) {
+	m := &raftpb.Message{Type: raftpb.MsgProp.Enum(), From: new(n.cfg.ID), To: new(n.cfg.ID), Entries: []*raftpb.Entry{{Data: bytes.Clone(data)}}}
+	n.stamp(m)
+	n.hold(m, uint64(len(data)))
+}
+
+// holdsOwn reports whether a proposal of the leader itself waits for room.
+func (n *Node) holdsOwn() bool {
+	return slices.ContainsFunc(n.raft.held, func(m *raftpb.Message) bool { return m.GetFrom() == n.cfg.ID })
 }
 
 // refusedHead is how much of a refused proposal is sent back: it begins with a number of its own.
@@ -95,6 +116,7 @@ func (n *Node) retryHeld() {
 	n.raft.heldAt = now
 	list := n.raft.held
 	n.raft.held, n.raft.heldBytes = nil, 0
+	n.holding.Store(false)
 	for _, m := range list {
 		n.takeForwarded(m)
 	}

@@ -76,6 +76,8 @@ type Node struct {
 	// eager is set while raft has handed out fewer entries than there are: it hands out no more before these
 	// are acknowledged.
 	eager atomic.Bool
+	// holding is set while proposals are held, which may have room when entries are acknowledged.
+	holding atomic.Bool
 
 	raft raftState
 }
@@ -114,7 +116,7 @@ type raftState struct {
 	// told that one of them is committed: see settle.go.
 	confs    []uint64
 	withheld bool
-	// held are proposals of other members that could not be taken at once, and heldBytes is their size.
+	// held are proposals of other members that could not be taken at once, and one of this member at most; heldBytes is their size.
 	held      []*raftpb.Message
 	heldBytes uint64
 	// heldAt is the room there was when they were tried last.
@@ -339,7 +341,7 @@ func (n *Node) Applied(run []*raftpb.Message) {
 	for _, m := range run {
 		n.inbox.put(m.GetResponses()...)
 	}
-	if much || urgent || n.eager.Load() {
+	if much || urgent || n.eager.Load() || n.holding.Load() {
 		n.unacked.Store(0)
 		n.wake()
 	}

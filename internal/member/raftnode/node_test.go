@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"log/slog"
 	"math"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -663,22 +664,28 @@ func TestConfChangeReachesRaftBeforeItIsAcknowledged(t *testing.T) {
 	})
 }
 
-func TestProposalsBeyondTheUncommittedBoundAreDropped(t *testing.T) {
+// Proposals of the leader that exceed the bound of what is uncommitted wait, in order, and none fails.
+func TestProposalsBeyondTheUncommittedBoundWait(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		log := newMemLog(wal.Start{Index: 1, Term: 1})
 		m := startMember(t, log, func(c *Config) { c.MaxInFlight, c.MaxUncommitted = 100, 10 })
 		synctest.Wait()
 		log.gate = make(chan struct{})
-		m.propose("12345678")
-		m.propose("12345678")
+		want := []string{"12345678", "87654321", "larger than the bound", "1", "2", "3", "987654321", "4"}
+		for _, data := range want {
+			m.propose(data)
+		}
 		synctest.Wait()
+		if got := m.applied(); len(got) != 0 {
+			t.Errorf("applied %q before the log has it", got)
+		}
 		close(log.gate)
 		synctest.Wait()
 		m.source.mu.Lock()
 		dropped := m.source.mu.dropped
 		m.source.mu.Unlock()
-		if got := m.applied(); len(got) != 1 || dropped != 1 {
-			t.Errorf("applied %q, dropped %d", got, dropped)
+		if got := m.applied(); !slices.Equal(got, want) || dropped != 0 {
+			t.Errorf("applied %q, want %q; %d were dropped", got, want, dropped)
 		}
 	})
 }

@@ -1,6 +1,7 @@
 package raftnode
 
 import (
+	"errors"
 	"fmt"
 	"log/slog"
 	"math"
@@ -163,6 +164,9 @@ func (n *Node) propose() (any bool) {
 		if (!leading || r.last+r.proposed-n.committed.Load() >= uint64(n.cfg.MaxInFlight)) && (r.single || !r.forward.room(n, term)) {
 			return any
 		}
+		if leading && n.holdsOwn() {
+			return any // later ones wait behind it
+		}
 		data := n.cfg.Proposals.Next(term)
 		if data == nil {
 			return any
@@ -172,6 +176,10 @@ func (n *Node) propose() (any bool) {
 			data = append([]byte(nil), data...)
 		}
 		if err := r.node.Propose(data); err != nil {
+			if leading && errors.Is(err, raft.ErrProposalDropped) {
+				n.holdOwn(data)
+				return any
+			}
 			n.cfg.Logger.Debug("proposal dropped", "error", err)
 			n.cfg.Proposals.Dropped()
 			return any

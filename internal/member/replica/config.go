@@ -66,8 +66,8 @@ type Config struct {
 	MaxGroupBytes int
 	// MaxGroupRequests is the number of requests at which a group takes no more; by default 4096.
 	MaxGroupRequests int
-	// MaxPendingBytes bounds the requests that wait for their outcome, encoded; by default 64 MiB, or two
-	// of the largest requests.
+	// MaxPendingBytes bounds the requests that wait for their outcome, encoded; by default 64 MiB and two
+	// of the largest requests. Large requests leave a part of it for others.
 	MaxPendingBytes int64
 	// MaxInFlight bounds the groups that are proposed and not committed; by default 2. Requests
 	// beyond wait and become one larger group.
@@ -180,7 +180,7 @@ func (c Config) WithDefaults() Config {
 	or(&c.MaxRequestBytes, kv.DefaultMaxRequestBytes)
 	or(&c.MaxGroupBytes, 1<<20)
 	or(&c.MaxGroupRequests, 4096)
-	or(&c.MaxPendingBytes, max(64<<20, 2*int64(c.MaxRequestBytes)))
+	or(&c.MaxPendingBytes, c.twoLargest())
 	or(&c.MaxInFlight, raftnode.DefaultMaxInFlight)
 	or(&c.MaxApplyLag, 5000)
 	or(&c.MaxBatchBytes, 1<<20)
@@ -205,6 +205,9 @@ func (c Config) WithDefaults() Config {
 	or(&c.Watch.Logger, c.Logger)
 	return c
 }
+
+// twoLargest is the size of two of the largest requests next to which there is room for others.
+func (c *Config) twoLargest() int64 { return 64<<20 + 2*int64(c.MaxRequestBytes) }
 
 func or[T comparable](field *T, value T) {
 	var zero T

@@ -158,19 +158,20 @@ func (r *Replica) assemble(d *Data) (err error) {
 	snapshots := r.transferOptions()
 	r.sender = transfer.NewSender(snapshots)
 	r.node, err = raftnode.New(raftnode.Config{
-		ID:            r.memberID,
-		Log:           r.raftLog,
-		ConfState:     r.Members.confState(machine.ConfState()),
-		Applied:       at.Index,
-		Ticks:         r.ticker.C,
-		TickInterval:  c.TickInterval,
-		ElectionTicks: c.ElectionTicks,
-		NoPreVote:     c.NoPreVote,
-		Proposals:     r.queue,
-		Transport:     r.raftTransport(),
-		Snapshots:     r.snapshots(),
-		Logger:        c.Logger,
-		MaxInFlight:   c.MaxInFlight,
+		ID:             r.memberID,
+		Log:            r.raftLog,
+		ConfState:      r.Members.confState(machine.ConfState()),
+		Applied:        at.Index,
+		Ticks:          r.ticker.C,
+		TickInterval:   c.TickInterval,
+		ElectionTicks:  c.ElectionTicks,
+		NoPreVote:      c.NoPreVote,
+		Proposals:      r.queue,
+		Transport:      r.raftTransport(),
+		Snapshots:      r.snapshots(),
+		Logger:         c.Logger,
+		MaxInFlight:    c.MaxInFlight,
+		MaxUncommitted: uint64(c.twoLargest()),
 	})
 	if err != nil {
 		r.ticker.Stop()

@@ -36,9 +36,14 @@ type ownServer struct {
 	}
 }
 
+// minUnread is what a connection may occupy without a handler's consent, in bytes, if messages are small.
+const minUnread = 128 << 20
+
 func newOwnServer(o Options) *ownServer {
 	s := &ownServer{o: o, methods: map[string]*Method{}, services: map[string]bool{}}
 	s.conns = h2.Options{MaxConcurrentStreams: o.MaxConcurrentStreams, HandshakeTimeout: connectionTimeout, Workers: h2.NewWorkers(streamWorkers)}
+	// A connection can send two of the largest messages, and others next to them.
+	s.conns.MaxUnreadBytes = max(minUnread, 2*int64(o.MaxMessageBytes)+minUnread/2)
 	s.conns.PingMinTime = max(o.KeepAliveMinTime, 0)
 	if o.KeepAliveInterval > 0 && o.KeepAliveTimeout > 0 {
 		s.conns.PingInterval, s.conns.PingTimeout = o.KeepAliveInterval, o.KeepAliveTimeout

@@ -22,7 +22,8 @@ type Options struct {
 	Member uint64
 	// MaxGroupBytes and MaxGroupRequests are the size at which a group is full.
 	MaxGroupBytes, MaxGroupRequests int
-	// MaxPendingBytes bounds the encodings of all requests under way, MaxRequestBytes that of one.
+	// MaxPendingBytes bounds the encodings of all requests under way, MaxRequestBytes that of one. A tenth of the former is
+	// for requests that are not larger than MaxGroupBytes.
 	MaxPendingBytes int64
 	MaxRequestBytes int
 	Space           Space
@@ -150,7 +151,11 @@ func (q *Queue) add(ctx context.Context, r *fsm.Request, w *Waiter, cost int64, 
 	if err == nil && cost > 0 {
 		err = q.o.Space.Admit(q.mu.cost+cost, free)
 	}
-	if err == nil && q.mu.bytes+int64(size) > q.o.MaxPendingBytes {
+	most := q.o.MaxPendingBytes
+	if size > q.o.MaxGroupBytes {
+		most -= q.o.MaxPendingBytes / spareForSmall
+	}
+	if err == nil && q.mu.bytes+int64(size) > most {
 		err = kv.ErrTooManyRequests
 	}
 	if err != nil {
@@ -173,6 +178,9 @@ func (q *Queue) add(ctx context.Context, r *fsm.Request, w *Waiter, cost int64, 
 	}
 	return wake, nil
 }
+
+// spareForSmall is the part of Options.MaxPendingBytes that requests which are larger than a group leave for others.
+const spareForSmall = 10
 
 // fromClient reports whether r is the request of a client. Requests of members have bounds of their own, and are accepted
 // with any limit for clients.

@@ -96,6 +96,31 @@ func TestNoSpaceBeforeFullQueue(t *testing.T) {
 	}
 }
 
+// Large requests leave room for small ones.
+func TestQueueRoomForSmall(t *testing.T) {
+	q := New(Options{Member: 1, MaxGroupBytes: 1 << 10, MaxGroupRequests: 1, MaxPendingBytes: 100 << 10, MaxRequestBytes: 1 << 20, Space: &disk{}})
+	add := func(size int) error {
+		_, _, err := q.Add(t.Context(), &fsm.Request{Put: &kv.PutRequest{Key: []byte("k"), Value: make([]byte, size)}}, 0)
+		return err
+	}
+	for n := 0; ; n++ {
+		if err := add(2 << 10); err == kv.ErrTooManyRequests && n > 0 {
+			break
+		} else if err != nil {
+			t.Fatal(err)
+		}
+	}
+	small := 0
+	for ; add(512) == nil; small++ {
+	}
+	if small < 10 {
+		t.Errorf("%d small requests were accepted next to large ones", small)
+	}
+	if q.mu.bytes > q.o.MaxPendingBytes {
+		t.Errorf("%d bytes are under way, more than %d", q.mu.bytes, q.o.MaxPendingBytes)
+	}
+}
+
 // A group that the leader has refused fails, and no other one; a refusal of one that is proposed again is about the time before.
 func TestQueueRefused(t *testing.T) {
 	q := New(Options{Member: 1, MaxGroupBytes: 1 << 20, MaxGroupRequests: 1, MaxPendingBytes: 1 << 20, MaxRequestBytes: 1 << 20, Space: &disk{}})

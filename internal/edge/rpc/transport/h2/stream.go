@@ -73,8 +73,8 @@ const headSize = 5
 // sendQuota is how many bytes of a stream may be queued. A sender waits while there are more.
 const sendQuota = 64 << 10
 
-// bodyQuota is the same for bodies without messages.
-const bodyQuota = 16 << 10
+// bodyQuota is the same for bodies without messages: the next part is queued when the one before is on its way.
+const bodyQuota = 1
 
 func (s *Stream) quota() int {
 	if s.out.little {

@@ -2,7 +2,7 @@
 //
 //  1. The handler runs on a goroutine of its own, from the header on. A body is buffered as far as the window of its stream
 //     allows, and the client may send more when the handler has read that.
-//  2. An answer is sent piece by piece. The handler waits in Write while the client does not take what was written: at most 32 KiB
+//  2. An answer is sent piece by piece. The handler waits in Write while the client does not take what was written: at most 8 KiB
 //     are kept for it.
 //  3. A request counts with requestCost among the memory of its connection that h2 bounds, so that a client which does not read
 //     its answers has a bounded number of handlers (h2.Options.MaxUnreadBytes).

@@ -20,8 +20,8 @@ import (
 const (
 	// buffered is how many bytes of an answer are collected before they are sent.
 	buffered = 4 << 10
-	// piece is the most that is queued at once.
-	piece = 16 << 10
+	// piece is the most that is queued at once. Thousands of answers may wait for one client.
+	piece = 4 << 10
 )
 
 var continueHeader = &h2.Header{Fields: []hpack.HeaderField{{Name: ":status", Value: "100"}}}
