@@ -175,15 +175,49 @@ func (c *cloudBucket) Delete(ctx context.Context, key string) error {
 	return wrap(err)
 }
 
-// locked reports whether an object in S3 is locked.
+// locked reports whether an object in S3 is locked, as far as the caller may know that: the answer to a deletion has the same code as that of
+// a missing right.
 func (c *cloudBucket) locked(ctx context.Context, key string) bool {
-	a, err := c.b.Attributes(ctx, key)
-	var head s3.HeadObjectOutput
-	if err != nil || !a.As(&head) {
+	var client *s3.Client
+	if !c.b.As(&client) {
 		return false
 	}
-	retained := head.ObjectLockRetainUntilDate != nil && head.ObjectLockRetainUntilDate.After(time.Now())
-	return retained || head.ObjectLockLegalHoldStatus == types.ObjectLockLegalHoldStatusOn
+	// The library knows the names of the bucket and of the object.
+	var object s3.GetObjectInput
+	r, err := c.b.NewRangeReader(ctx, key, 0, 1, &blob.ReaderOptions{BeforeRead: func(as func(any) bool) error {
+		var p *s3.GetObjectInput
+		if as(&p) {
+			object = *p
+		}
+		return nil
+	}})
+	if err != nil {
+		return false
+	}
+	written := r.ModTime()
+	_ = r.Close()
+	hold, err := client.GetObjectLegalHold(ctx, &s3.GetObjectLegalHoldInput{Bucket: object.Bucket, Key: object.Key})
+	if err == nil && hold.LegalHold != nil && hold.LegalHold.Status == types.ObjectLockLegalHoldStatusOn {
+		return true
+	}
+	kept, err := client.GetObjectRetention(ctx, &s3.GetObjectRetentionInput{Bucket: object.Bucket, Key: object.Key})
+	if err == nil && kept.Retention != nil && kept.Retention.RetainUntilDate != nil && kept.Retention.RetainUntilDate.After(time.Now()) {
+		return true
+	}
+	// S3 writes the default of the bucket to each object; others look at it when an object is deleted.
+	rules, err := client.GetObjectLockConfiguration(ctx, &s3.GetObjectLockConfigurationInput{Bucket: object.Bucket})
+	if err != nil || rules.ObjectLockConfiguration == nil || rules.ObjectLockConfiguration.Rule == nil || rules.ObjectLockConfiguration.Rule.DefaultRetention == nil {
+		return false
+	}
+	days, years := rules.ObjectLockConfiguration.Rule.DefaultRetention.Days, rules.ObjectLockConfiguration.Rule.DefaultRetention.Years
+	until := written
+	if days != nil {
+		until = until.AddDate(0, 0, int(*days))
+	}
+	if years != nil {
+		until = until.AddDate(int(*years), 0, 0)
+	}
+	return until.After(time.Now())
 }
 
 // Close implements bucket.Bucket.

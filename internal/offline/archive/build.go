@@ -164,6 +164,18 @@ func (b *build) load(r *restore.Rebuild) error {
 		return b.a.note(b.base.Object.Key, fmt.Errorf("%w: its parts have revision %d, compacted at %d; the manifest has %d and %d",
 			archive.ErrDamaged, rev, compact, b.manifest.Revision, b.manifest.Compact))
 	}
+	return b.compareHash(r, "its parts have")
+}
+
+// compareHash compares the hash of a state with the one that the cluster had noted in the manifest.
+func (b *build) compareHash(r *restore.Rebuild, how string) error {
+	hash, err := r.Store().HashAt(b.ctx, b.manifest.Revision, b.manifest.Compact)
+	if err != nil {
+		return err
+	}
+	if hash != b.manifest.Hash {
+		return b.a.note(b.base.Object.Key, fmt.Errorf("%w: %s the hash %d at revision %d, the cluster had %d", archive.ErrDamaged, how, hash, b.manifest.Revision, b.manifest.Hash))
+	}
 	return nil
 }
 

@@ -140,3 +140,51 @@ func TestVerifyHistories(t *testing.T) {
 		}
 	}
 }
+
+// The end of many leases is one request with a revision for each lease, or more for a lease with many keys: a target between two of them is that
+// revision, with the keys and leases of it, and no later one.
+func TestRevisionWithinRequest(t *testing.T) {
+	n, _ := newNode(t, 48)
+	n.work(3)
+	n.base(false)
+	const leases = 6
+	var ends kv.LeaseExpireRequest
+	ends.Term = n.term
+	for i := range int64(leases) {
+		id := 1000 + i
+		n.apply(&fsm.Request{LeaseGrant: &kv.LeaseGrantRequest{ID: id, TTL: 100}})
+		ends.Leases = append(ends.Leases, kv.LeaseRef{ID: id, Granted: n.index})
+		n.apply(&fsm.Request{Put: &kv.PutRequest{Key: []byte("leased" + itoa(i)), Value: []byte("v"), Lease: id}})
+	}
+	first := n.store.Revision()
+	n.apply(&fsm.Request{LeaseExpire: &ends}, &fsm.Request{Put: putRequest("after")})
+	n.send()
+	if last := n.store.Revision(); last != first+leases+1 {
+		t.Fatalf("revision %d after %d", last, first)
+	}
+	for rev := first; rev <= first+leases+1; rev++ {
+		past, err := n.open().OpenPast(t.Context(), Target{Revision: rev}, memfs.New(), "d", nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		keys := 0
+		for k, err := range past.Keys(t.Context(), "leased", "leasee") {
+			if err != nil {
+				t.Fatal(err)
+			}
+			if _, ok := past.Lease(k.Lease); !ok {
+				t.Errorf("revision %d: %s has no lease", rev, k.Key)
+			}
+			keys++
+		}
+		if want := int(max(leases-(rev-first), 0)); past.Revision != rev || keys != want {
+			t.Errorf("revision %d: %d with %d keys, want %d", rev, past.Revision, keys, want)
+		}
+		if err := past.Close(); err != nil {
+			t.Fatal(err)
+		}
+		if r := restoreTo(t, n.open(), Target{Revision: rev}); r.store.Revision() != rev || r.sum.Leases != int(max(leases-(rev-first), 0)) {
+			t.Errorf("revision %d: restored %d with %d leases", rev, r.store.Revision(), r.sum.Leases)
+		}
+	}
+}

@@ -111,13 +111,20 @@ func (r *Rebuild) Start(at history.Applied) (err error) {
 	return err
 }
 
-// Apply applies the next entry. With until above 0 it stops after the request that has made this revision, and returns true; the
-// requests of the entry before it are applied.
+// Apply applies the next entry. With until above 0 it stops when this revision was made, and returns true: what of the entry came before is
+// applied, and nothing after it.
 func (r *Rebuild) Apply(e *raftpb.Entry, until int64) (reached bool, err error) {
 	if e.GetIndex() != r.applied.Index+1 || e.GetTerm() < r.applied.Term {
 		return false, badContent("entry %d of term %d follows entry %d of term %d", e.GetIndex(), e.GetTerm(), r.applied.Index, r.applied.Term)
 	}
+	if until > 0 && makesSeveral(e) {
+		r.m.SetBatchBytes(0) // a batch ends after each revision
+		defer r.m.SetBatchBytes(fsm.DefaultBatchBytes)
+	}
 	reached, err = apply(r.m, e, func(*fsm.Outcome) bool { return until > 0 && r.m.Revision() >= until })
+	if err == nil && reached && r.m.Revision() > until {
+		err = fmt.Errorf("revision %d cannot be restored: entry %d makes it together with revision %d", until, e.GetIndex(), r.m.Revision())
+	}
 	if errors.Is(err, fsm.ErrFormat) || errors.Is(err, kv.ErrCorrupt) {
 		return false, &ContentError{err}
 	}
@@ -133,6 +140,27 @@ func (r *Rebuild) Apply(e *raftpb.Entry, until int64) (reached bool, err error) 
 		return reached, r.Commit()
 	}
 	return reached, nil
+}
+
+// makesSeveral reports whether a request of an entry may make several revisions: the end of leases does, one for each, or more for a
+// lease with many keys.
+func makesSeveral(e *raftpb.Entry) bool {
+	var d fsm.Decoder
+	if e.GetType() != raftpb.EntryNormal || len(e.GetData()) == 0 {
+		return false
+	}
+	if _, err := d.Reset(e.GetData()); err != nil {
+		return false // applying it returns the error
+	}
+	for {
+		req, err := d.Next()
+		if err != nil || req == nil {
+			return false
+		}
+		if req.LeaseExpire != nil || req.LeaseRevoke != nil {
+			return true
+		}
+	}
 }
 
 // Commit makes what was applied readable.

@@ -120,7 +120,8 @@ func (r *replayer) entry(e *raftpb.Entry) error {
 	return nil
 }
 
-// apply applies an entry. visit is called after each request; if it returns true, the rest of the entry is not applied.
+// apply applies an entry. visit is called after each request, and with nil when a batch ends in the middle of a request or between two;
+// if it returns true, the rest of the entry is not applied.
 func apply(m *fsm.Machine, e *raftpb.Entry, visit func(*fsm.Outcome) (stop bool)) (stopped bool, err error) {
 	open, err := m.Open(e)
 	if err != nil {
@@ -135,6 +136,9 @@ func apply(m *fsm.Machine, e *raftpb.Entry, visit func(*fsm.Outcome) (stop bool)
 		case out.BatchFull:
 			if _, err := m.Commit(history.Applied{}); err != nil {
 				return false, err
+			}
+			if visit(nil) {
+				return true, nil
 			}
 		case visit(out):
 			return true, nil
