@@ -106,6 +106,17 @@ var faults = []fault{
 		r.cut(r.follower(), !hears, hears, link.Rule{Stall: true})
 		r.hold(4 * time.Second)
 	}},
+	{"a follower that no other can connect to", true, func(r *run) {
+		s := r.follower()
+		for _, o := range r.others(s) {
+			r.net.Set(o.node, s.node, link.Rule{NoDial: true})
+			r.net.Reset(o.node, s.node)
+		}
+		r.kill(s)
+		r.progress(20)
+		r.launch(s)
+		r.serving(s)
+	}},
 	{"one link is cut", false, func(r *run) {
 		a := r.leader()
 		b := r.others(a)[0]

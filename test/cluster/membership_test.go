@@ -323,3 +323,46 @@ func TestReplacedInPlace(t *testing.T) {
 		t.Errorf("%v, %v: the new cluster has a key of the old one", r, err)
 	}
 }
+
+// TestAMemberWithAWrongAddress: a member whose advertised peer URL leads nowhere serves, follows and leads: it connects to the others,
+// and they use that. Its log says what is wrong.
+func TestAMemberWithAWrongAddress(t *testing.T) {
+	t.Parallel()
+	g := &group{t: t}
+	for i := range 3 {
+		g.list = append(g.list, g.configure(fmt.Sprintf("m%d", i+1)))
+	}
+	odd := g.list[2]
+	listens := odd.peerURL
+	odd.peerURL = fmt.Sprintf("http://127.0.0.1:%d", proc.FreePort(t))
+	odd.cfg.Args = append([]string{"--listen-peer-urls=" + listens, "--initial-advertise-peer-urls=" + odd.peerURL}, odd.cfg.Args...)
+	for _, m := range g.list {
+		m.cfg.InitialCluster = g.initialCluster()
+		m.Server = proc.New(t, m.cfg)
+		m.Launch()
+	}
+	for _, m := range g.list {
+		g.serving(m)
+	}
+	g.put(odd, "a", "1")
+	g.logged(odd, "a member cannot connect to a peer URL of this member")
+	lead := g.leader()
+	if lead != odd {
+		if _, err := lead.client.MoveLeader(proc.Context(t), odd.id(g)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	g.put(odd, "b", "2")
+	for _, m := range g.others(odd) {
+		// A lease is renewed by a call to the leader.
+		grant, err := m.client.Grant(proc.Context(t), 60)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := m.client.KeepAliveOnce(proc.Context(t), grant.ID); err != nil {
+			t.Fatal(err)
+		}
+	}
+	g.agree()
+	g.logged(odd, "no member has connected to a peer URL of this member")
+}

@@ -18,6 +18,9 @@ type Rule struct {
 	// Stall delivers nothing, new connections and the ends of old ones included. Proxies hold it back, a
 	// switch drops it.
 	Stall bool
+	// NoDial lets no new connection be made in this direction, as a firewall does that works one way. Bytes pass on those that the
+	// other node has made, and on those that there are.
+	NoDial bool
 
 	// The others are for the packets of a switch.
 
@@ -220,6 +223,9 @@ func (n *Network) serve(in *net.TCPConn, to, target string) {
 	case <-n.closed:
 		return
 	default:
+	}
+	if r, _ := n.rule(way{c.from, to}); r.NoDial {
+		return
 	}
 	// Connecting takes one packet in each direction.
 	now := time.Now()

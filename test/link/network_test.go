@@ -87,6 +87,13 @@ func TestRules(t *testing.T) {
 	n.Set("b", "c", Rule{Stall: true})
 	turn(t, c)
 
+	// A way in which no connection can be made carries the bytes of those that there are.
+	n.Set("a", "b", Rule{NoDial: true})
+	turn(t, c)
+	if _, err := io.ReadFull(dial(t, addr), make([]byte, 1)); err == nil {
+		t.Error("a connection was made")
+	}
+
 	n.Set("a", "b", Rule{Rate: 1000})
 	began := time.Now()
 	if _, err := c.Write(make([]byte, 200)); err != nil {

@@ -12,6 +12,7 @@ const (
 	finFlag    = 1
 	synFlag    = 2
 	rstFlag    = 4
+	ackFlag    = 16
 	timeToLive = 64
 )
 
@@ -36,6 +37,12 @@ func (s segment) targetPort() uint16 { return binary.BigEndian.Uint16(s[2:]) }
 func (s segment) seq() uint32        { return binary.BigEndian.Uint32(s[4:]) }
 func (s segment) ack() uint32        { return binary.BigEndian.Uint32(s[8:]) }
 func (s segment) has(flag byte) bool { return s[13]&flag != 0 }
+
+// dials reports whether the packet begins a connection.
+func (p packet) dials() bool {
+	s := p.segment()
+	return s != nil && s.has(synFlag) && !s.has(ackFlag)
+}
 
 // flow is a TCP connection, in the direction of a packet.
 type flow struct {

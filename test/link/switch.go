@@ -248,7 +248,7 @@ func (w *Switch) decide(from, to *port, p packet) (answers []packet, delays []ti
 	k := way{from.name, to.name}
 	r := w.mu.rules[k]
 	switch {
-	case w.mu.off[from.name] != nil || w.mu.off[to.name] != nil, r.Stall,
+	case r.NoDial && p.dials(), w.mu.off[from.name] != nil || w.mu.off[to.name] != nil, r.Stall,
 		r.Largest > 0 && len(p) > r.Largest, rand.Float64() < r.Loss:
 		w.mu.lost++
 		return nil, nil

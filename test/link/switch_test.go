@@ -97,6 +97,12 @@ func TestSwitchReturnsErrors(t *testing.T) {
 	}
 	w.Heal()
 	c := connected(t, w, addr)
+	w.Set("a", "b", Rule{NoDial: true})
+	turn(t, c)
+	if _, err := reach(t, w, addr, time.Second); err == nil {
+		t.Error("a connection was made in a way in which none can be made")
+	}
+	w.Heal()
 	w.Disable("a")
 	if _, err := reach(t, w, addr, 5*time.Second); !errors.Is(err, syscall.ENETUNREACH) {
 		t.Errorf("an interface that is disabled: %v", err)

@@ -106,6 +106,10 @@ func (t *Transport) handle(conn net.Conn, place *list.Element) {
 		t.reject(g, hello{}, err)
 		return
 	}
+	if h.flags&flagReversed != 0 {
+		t.welcome(g, h, func() { t.pending.remove(place) })
+		return
+	}
 	if h.kind == kindCall {
 		t.admitCall(g, h, place)
 		return
@@ -129,6 +133,7 @@ func (t *Transport) handle(conn net.Conn, place *list.Element) {
 		return
 	}
 	t.pending.remove(place)
+	t.visits.Add(1)
 	t.attend(p, in, l, h.kind)
 }
 
@@ -169,18 +174,28 @@ func (t *Transport) hear(conn net.Conn) (*greeted, hello, error) {
 	return g, h, err
 }
 
-// accept answers that the stream may begin.
+// accept answers that the stream may begin, which the other side sends on.
 func (t *Transport) accept(g *greeted, h hello, s *stats) (*link, error) {
+	limits, limit := t.o.acceptLimits(h.kind)
+	return t.reply(g, h, limits, limit, s)
+}
+
+// acceptLimits are the limits of the side of a stream that the other one sends on.
+func (o *Options) acceptLimits(k kind) (linkLimits, int) {
+	limit := o.MaxMessageBytes
+	if k != kindMessages {
+		limit = o.MaxCallBytes + requestHeader
+	}
+	return linkLimits{dead: o.DeadAfter, write: o.DeadAfter, ping: o.PingInterval}, limit
+}
+
+// reply answers that the stream may begin.
+func (t *Transport) reply(g *greeted, h hello, limits linkLimits, limit int, s *stats) (*link, error) {
 	r := reply{protocol: min(h.maxProtocol, maxProtocol), cluster: t.o.ClusterID, member: t.o.MemberID, version: t.o.Version}
 	if _, err := g.conn.Write(r.encode()); err != nil {
 		return nil, err
 	}
 	portmux.CallMade(g.conn)
-	limit := t.o.MaxMessageBytes
-	if h.kind != kindMessages {
-		limit = t.o.MaxCallBytes + requestHeader
-	}
-	limits := linkLimits{dead: t.o.DeadAfter, write: t.o.DeadAfter, ping: t.o.PingInterval}
 	return g.open(identity{h.cluster, h.from, h.version}, limits, limit, &s.sentBytes, &s.receivedBytes)
 }
 
@@ -230,10 +245,22 @@ func (t *Transport) checkLocked(h *hello) *Error {
 		return refuse(CodeMember, "it has the id of this member, %x", h.from)
 	case t.mu.removed[h.from]:
 		return refuse(CodeRemoved, "member %x was removed from the cluster", h.from)
-	case (h.kind == kindCalls || h.kind == kindCall) && t.receivers.Calls == nil, h.kind == kindBulk && t.receivers.Bulk == nil:
+	case h.flags&flagReversed != 0: // this member is the one that sends on it
+	case !t.serves(h.kind):
 		return refuse(CodeUnsupported, "stream of %v", h.kind)
 	}
 	return nil
+}
+
+// serves reports whether there is a receiver for streams of a kind.
+func (t *Transport) serves(k kind) bool {
+	switch k {
+	case kindCalls, kindCall:
+		return t.receivers.Calls != nil
+	case kindBulk:
+		return t.receivers.Bulk != nil
+	}
+	return true
 }
 
 // admit decides whether a member may open a stream. One that knows a newer membership than this
@@ -257,9 +284,6 @@ func (t *Transport) admit(h *hello) (*remote, *Error) {
 		p.mu.Lock()
 		p.mu.learned, p.mu.learnedAt = h.urls, h.index
 		p.mu.Unlock()
-	}
-	if h.kind == kindMessages {
-		p.kick()
 	}
 	return p, nil
 }
@@ -295,9 +319,10 @@ func (p *remote) enter(k kind, in *inbound, conn net.Conn, patience time.Duratio
 		}
 		l := old.link
 		p.mu.Unlock()
-		if l != nil {
+		switch {
+		case l != nil:
 			l.end(refuse(CodeReplaced, "a newer stream of %v", k))
-		} else {
+		default:
 			old.conn.Close()
 		}
 		select {
@@ -324,6 +349,9 @@ func (t *Transport) attend(p *remote, in *inbound, l *link, k kind) {
 	in.link = l
 	p.mu.version = l.other.version
 	p.mu.Unlock()
+	if k == kindMessages {
+		p.kick() // it is there, and can be invited
+	}
 	var wg sync.WaitGroup
 	wg.Go(func() { l.pulse(p.ctx, frameAlive) })
 	var err error

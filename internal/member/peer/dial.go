@@ -13,7 +13,7 @@ import (
 
 var errHandshakeTLS = errors.New("TLS handshake")
 
-// dialMember opens a stream to a member: at the URL that worked last, or else at any other.
+// dialMember opens a stream to a member: at the URL that worked last, or else at any other, or by inviting the member.
 func (t *Transport) dialMember(ctx context.Context, p *remote, k kind) (*link, error) {
 	urls := p.urls()
 	if len(urls) == 0 {
@@ -37,7 +37,11 @@ func (t *Transport) dialMember(ctx context.Context, p *remote, k kind) (*link, e
 		}
 		errs = append(errs, err)
 	}
-	return nil, errors.Join(errs...)
+	err := errors.Join(errs...)
+	if l := p.invite(ctx, k, err); l != nil {
+		return l, nil
+	}
+	return nil, err
 }
 
 // helloLocked returns the hello of this member.
@@ -64,6 +68,8 @@ type dialer struct {
 	timeout, handshake time.Duration
 	limits             linkLimits
 	limit              int
+	// ready, if set, is called before the hello is sent.
+	ready func(net.Conn) error
 }
 
 func (d *dialer) dial(ctx context.Context, url string, h *hello, sent, received *atomic.Uint64) (*link, error) {
@@ -144,6 +150,11 @@ func (d *dialer) greet(ctx context.Context, conn net.Conn, to target, h *hello, 
 			return nil, err
 		}
 		conn = c
+	}
+	if d.ready != nil {
+		if err := d.ready(conn); err != nil {
+			return nil, err
+		}
 	}
 	if _, err := conn.Write(h.encode()); err != nil {
 		return nil, err

@@ -4,7 +4,7 @@
 //
 // # Streams
 //
-// The sender dials. For each other member a Transport keeps one stream for raft
+// The sender dials, or if it cannot, lets the other member dial. For each other member a Transport keeps one stream for raft
 // messages open, dials one for calls when the first call is made, and one for each bulk transfer. A
 // stream carries messages in one direction, and in the other acknowledgments, answers and heartbeats.
 // Every stream begins with a handshake in which both sides identify each other, and the dialed side

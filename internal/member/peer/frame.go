@@ -22,7 +22,8 @@ const (
 	frameData     frameType = 10 // some of its bytes
 	frameEnd      frameType = 11 // its length and checksum
 	frameResult   frameType = 12 // what the receiver made of it: code, text
-	lastFrame               = frameResult
+	frameInvite   frameType = 13 // asks the receiver to connect for a stream of the sender
+	lastFrame               = frameInvite
 )
 
 const (

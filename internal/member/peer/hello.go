@@ -62,6 +62,9 @@ type hello struct {
 	index   uint64
 	version string
 	urls    []string
+	flags   uint8
+	// invitation is the one that a reversed stream answers.
+	invitation uint64
 }
 
 // reply is what the other side answers.
@@ -75,7 +78,7 @@ type reply struct {
 }
 
 func (h *hello) encode() []byte {
-	b := []byte{h.minProtocol, h.maxProtocol, byte(h.kind), 0}
+	b := []byte{h.minProtocol, h.maxProtocol, byte(h.kind), h.flags}
 	for _, v := range [...]uint64{h.cluster, h.from, h.to, h.index} {
 		b = le.AppendUint64(b, v)
 	}
@@ -85,6 +88,9 @@ func (h *hello) encode() []byte {
 	for _, u := range h.urls {
 		b = le.AppendUint16(b, uint16(len(u)))
 		b = append(b, u...)
+	}
+	if h.flags&flagReversed != 0 {
+		b = le.AppendUint64(b, h.invitation)
 	}
 	return seal(b)
 }
@@ -227,7 +233,7 @@ func decodeHello(b []byte) (hello, error) {
 		return h, nil
 	}
 	h.kind = kind(f.u8())
-	f.u8()
+	h.flags = f.u8()
 	h.cluster, h.from, h.to, h.index = f.u64(), f.u64(), f.u64(), f.u64()
 	h.version = f.text(int(f.u8()), maxVersion)
 	n := int(f.u8())
@@ -236,6 +242,9 @@ func decodeHello(b []byte) (hello, error) {
 	}
 	for i := 0; i < n && !f.bad; i++ {
 		h.urls = append(h.urls, f.text(int(f.u16()), maxURL))
+	}
+	if h.flags&flagReversed != 0 {
+		h.invitation = f.u64()
 	}
 	if f.bad {
 		return hello{}, refuse(CodeMalformed, "handshake with broken fields")

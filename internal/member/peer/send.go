@@ -112,6 +112,12 @@ func (p *remote) listen(l *link) error {
 		if err != nil {
 			return err
 		}
+		if t == frameInvite {
+			if err := p.invitedBy(payload); err != nil {
+				return err
+			}
+			continue
+		}
 		known, err := l.common(t, payload, &p.stats.rtt)
 		if err != nil {
 			return err

@@ -80,6 +80,7 @@ type Transport struct {
 	removal   sync.Once
 	pending   pending
 	refused   [CodeClosing + 1]atomic.Uint64 // connections refused, by code
+	visits    atomic.Uint64                  // streams that other members have opened by their own choice
 	strangers stats                          // what belongs to no member
 
 	mu struct {
@@ -122,6 +123,11 @@ type remote struct {
 		version string // of the member's program, as last received
 		sending bool   // a bulk transfer to it is under way
 		absence absence
+		// awaited are the connections that the member was invited to make, invited counts invitations; answering is set for a kind
+		// while this member connects because the other one has invited it.
+		awaited   [lastKind + 1]*awaited
+		invited   uint64
+		answering [lastKind + 1]bool
 	}
 }
 
@@ -163,6 +169,7 @@ func (t *Transport) Start(r Receivers) error {
 	for _, p := range t.mu.members {
 		t.wg.Go(p.run)
 	}
+	t.wg.Go(t.watchReach)
 	return nil
 }
 
