@@ -583,3 +583,49 @@ func TestLastMemberCanBeBackedUp(t *testing.T) {
 		t.Error("a member was removed without a majority")
 	}
 }
+
+// TestStuckMemberWithoutLeader: a member that has not applied what it knows to be committed does not decide by itself either.
+func TestStuckMemberWithoutLeader(t *testing.T) {
+	t.Parallel()
+	c := newStuckCluster(t)
+	i := (c.leader() + 1) % 3
+	stuck, healthy := c.client(i), c.client((i+1)%3)
+	healthy.fill()
+	root := healthy.as("root")
+	admin := pb.NewAuthClient(healthy.cc)
+	if _, err := admin.UserAdd(root, &pb.AuthUserAddRequest{Name: "bob", Password: "bob"}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := admin.UserGrantRole(root, &pb.AuthUserGrantRoleRequest{User: "bob", Role: "root"}); err != nil {
+		t.Fatal(err)
+	}
+	bob := metadata.AppendToOutgoingContext(timeout(t), "token", stuck.token("bob", "bob"))
+	hash := func(ctx context.Context) error {
+		_, err := pb.NewMaintenanceClient(stuck.cc).HashKV(ctx, &pb.HashKVRequest{})
+		return err
+	}
+	if err := hash(bob); err != nil {
+		t.Fatal(err)
+	}
+	c.hang(root, i)
+	if _, err := admin.UserDelete(root, &pb.AuthUserDeleteRequest{Name: "bob"}); err != nil {
+		t.Fatal(err)
+	}
+	for j, m := range c.members {
+		if j != i {
+			stop(t, m)
+		}
+	}
+	c.await("there is no leader for an election timeout", func() bool {
+		lost := stuck.m.replica.Status().LeaderLost
+		return !lost.IsZero() && time.Since(lost) > 2*stuck.m.cfg.ElectionTimeout
+	})
+	ctx, cancel := context.WithTimeout(bob, time.Second)
+	defer cancel()
+	if err := hash(ctx); err == nil {
+		t.Error("a member that has not applied everything has decided by itself")
+	}
+	c.release()
+	c.await("the member has applied everything", stuck.m.replica.Forsaken)
+	fails(t, "a hash for a user who was deleted", hash(bob), invalidToken)
+}

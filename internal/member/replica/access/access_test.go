@@ -1,0 +1,58 @@
+package access
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"testing"
+
+	"vigil/internal/kv"
+	"vigil/internal/state/auth"
+)
+
+// pipe is the pipeline of a member that may have no leader.
+type pipe struct {
+	Pipeline
+	forsaken   []bool // what Forsaken returns, one after the other
+	linearize  error
+	linearized int
+}
+
+func (p *pipe) Forsaken() bool {
+	now := p.forsaken[0]
+	p.forsaken = p.forsaken[1:]
+	return now
+}
+
+func (p *pipe) Linearize(ctx context.Context) error {
+	p.linearized++
+	return errors.Join(ctx.Err(), p.linearize)
+}
+
+// A call that is not proposed is decided by rights that this member has confirmed, or by its own if there is nobody to ask.
+func TestConfirm(t *testing.T) {
+	ended, cancel := context.WithCancel(t.Context())
+	cancel()
+	for name, c := range map[string]struct {
+		ctx        context.Context
+		forsaken   []bool
+		linearize  error
+		linearized int
+		want       error
+	}{
+		"a leader confirms":                           {t.Context(), []bool{false}, nil, 1, nil},
+		"there is no leader for long":                 {t.Context(), []bool{true}, kv.ErrTimeout, 0, nil},
+		"a leader does not confirm":                   {t.Context(), []bool{false, false}, kv.ErrTimeout, 1, kv.ErrTimeout},
+		"the leader is lost meanwhile":                {t.Context(), []bool{false, true}, kv.ErrTimeout, 1, nil},
+		"the client has left, and the leader is lost": {ended, []bool{false, true}, nil, 1, context.Canceled},
+	} {
+		p := &pipe{forsaken: c.forsaken, linearize: c.linearize}
+		a, err := New(Options{Pipeline: p, State: auth.New(), BcryptCost: 4, Logger: slog.New(slog.DiscardHandler)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := a.RequireAdmin(c.ctx); !errors.Is(err, c.want) || p.linearized != c.linearized {
+			t.Errorf("%s: %v after %d questions, want %v after %d", name, err, p.linearized, c.want, c.linearized)
+		}
+	}
+}
