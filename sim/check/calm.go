@@ -1,6 +1,8 @@
 package check
 
 import (
+	"cmp"
+	"fmt"
 	"slices"
 	"strings"
 	"time"
@@ -10,8 +12,18 @@ import (
 // ago for the members to have a leader and for clients to have connections.
 type Span struct {
 	From, To time.Duration
-	// Members are the slots of the members, which all run and vote.
+	// Members are the slots of the members, which all run and vote. If it is Partial, one is left out, because its disk hangs: clients
+	// that choose among all may be at that one.
 	Members map[int]bool
+	Partial bool
+}
+
+// judges reports whether what clients of a member observe is judged, -1 for those that choose among all.
+func (s *Span) judges(member int) bool {
+	if member < 0 {
+		return !s.Partial
+	}
+	return s.Members[member]
 }
 
 // Prompt is what members and clients promise while nothing disturbs them.
@@ -54,7 +66,7 @@ func CheckAnswers(ops []Op, p *Prompt) Violations {
 			answered[u] = o.Ret
 		}
 		s := p.span(o.Call, o.Call)
-		if s == nil || o.Member >= 0 && !s.Members[o.Member] {
+		if s == nil || !s.judges(o.Member) {
 			continue
 		}
 		took, connected := o.Ret-o.Call, before && last >= s.From
@@ -75,6 +87,18 @@ func CheckAnswers(ops []Op, p *Prompt) Violations {
 	return v
 }
 
+// CheckLeaseAnswers checks the same of calls about leases, by clients that use one member only.
+func CheckLeaseAnswers(leases []LeaseOp, p *Prompt) Violations {
+	var ops []Op
+	for n := range leases {
+		if o := &leases[n]; o.At > 0 {
+			ops = append(ops, Op{Client: o.Client, Member: o.At - 1, Kind: o.Kind, Key: fmt.Sprintf("%x", o.Lease), Call: o.Call, Ret: o.Ret, Outcome: o.Outcome, Err: o.Err})
+		}
+	}
+	slices.SortStableFunc(ops, func(a, b Op) int { return cmp.Compare(a.Call, b.Call) })
+	return CheckAnswers(ops, p)
+}
+
 // excuses reports whether the error of an operation needs no fault: the client gave it up early, asked for too much, or for a revision
 // that a member does not have; see CheckRevisions for these.
 func (p *Prompt) excuses(o *Op, took time.Duration) bool {
@@ -93,7 +117,7 @@ func CheckDelivery(h *History, r *Record, member int, p *Prompt) Violations {
 	if r.Skipped() {
 		return v
 	}
-	judged := func(s *Span) bool { return s != nil && (member < 0 || s.Members[member]) }
+	judged := func(s *Span) bool { return s != nil && s.judges(member) }
 	connected := func(s *Span) time.Duration {
 		i := slices.IndexFunc(r.Messages, func(m Message) bool { return m.At >= s.From })
 		if i < 0 {

@@ -102,3 +102,31 @@ func TestDelivery(t *testing.T) {
 		t.Error("a time is in the wrong span")
 	}
 }
+
+// TestPartialSpan: while the disk of one member hangs, the others are judged, and neither that one nor clients that choose among all.
+func TestPartialSpan(t *testing.T) {
+	p := promptFrom(10*sec, 40*sec)
+	p.Spans[0].Partial = true
+	ops := func(member int) []Op {
+		return []Op{{Kind: Put, Member: member, Outcome: Acked, Call: 11 * sec, Ret: 11*sec + 1, Rev: 7}, {Kind: Put, Member: member, Call: 20 * sec, Ret: 23 * sec, Outcome: Unknown, Err: "etcdserver: request timed out"}}
+	}
+	for member, want := range map[int]int{-1: 0, 0: 1, 1: 1, 2: 0} {
+		if v := CheckAnswers(ops(member), p); len(v) != want {
+			t.Errorf("member %d: %q", member, v)
+		}
+		var leases []LeaseOp
+		for _, o := range ops(member) {
+			leases = append(leases, LeaseOp{Kind: KeepAlive, At: member + 1, Call: o.Call, Ret: o.Ret, Outcome: o.Outcome, Err: o.Err})
+		}
+		if v := CheckLeaseAnswers(leases, p); len(v) != want {
+			t.Errorf("leases at member %d: %q", member, v)
+		}
+	}
+	h := &History{Base: 1, Revs: []Revision{{20 * sec, []Event{{Item: Item{"k/a", "1", 2, 2, 1}}}}}}
+	r := Record{Next: 2, Messages: []Message{{At: 19 * sec, Rev: 1}, {At: 30 * sec, Events: h.Revs[0].Events}}}
+	for member, want := range map[int]bool{-1: false, 0: true, 2: false} {
+		if v := CheckDelivery(h, &r, member, p); len(v) > 0 != want {
+			t.Errorf("a watcher at member %d: %q", member, v)
+		}
+	}
+}

@@ -25,8 +25,10 @@ const (
 
 // LeaseOp is a call about a lease. That of a keep-alive begins when the first attempt was sent.
 type LeaseOp struct {
-	Kind       Kind
-	Lease      int64
+	Kind  Kind
+	Lease int64
+	// Client is the one that made the call, and At the slot of the only member that it uses, counted from 1, or 0.
+	Client, At int
 	Key, Value string
 	Call, Ret  time.Duration
 	Outcome    outcome

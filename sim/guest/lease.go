@@ -32,6 +32,7 @@ type leaseWorker struct {
 	rng    *rand.Rand
 	id     int
 	group  int // of those that share keys
+	at     int // the slot of the only member that it uses, counted from 1, or 0
 	values int
 	// giveUp is when it waits no longer for the end of a lease.
 	giveUp int64
@@ -44,7 +45,8 @@ func leases(c *setup.Client, rng *rand.Rand) error {
 		w := &leaseWorker{rng: rand.New(rand.NewPCG(rng.Uint64(), 0)), id: c.First + n, group: c.First, giveUp: math.MaxInt64}
 		endpoints := c.Endpoints
 		if n%2 == 1 {
-			endpoints = endpoints[w.rng.IntN(len(endpoints)):][:1]
+			w.at = 1 + w.rng.IntN(len(endpoints))
+			endpoints = endpoints[w.at-1:][:1]
 			// The only member that it knows may have been removed. The last lease ends before this otherwise.
 			w.giveUp = c.Stop + int64(20*time.Second)
 		}
@@ -118,7 +120,7 @@ func (w *leaseWorker) pause(longest time.Duration) {
 
 // call makes a call about a lease and reports it.
 func (w *leaseWorker) call(kind check.Kind, id int64, do func(context.Context, *check.LeaseOp) error) *check.LeaseOp {
-	o := &check.LeaseOp{Kind: kind, Lease: id, Call: now()}
+	o := &check.LeaseOp{Kind: kind, Lease: id, Client: w.id, At: w.at, Call: now()}
 	makeCall(o, do)
 	return o
 }

@@ -11,10 +11,10 @@ var lease = []Mistake{
 		{"internal/state/fsm/refuse.go", " || r.LeaseExpire != nil && r.LeaseExpire.Term != term", ""},
 	}},
 	{Name: "unconfirmed-keepalive", Profile: "promises", Promise: "a leader promises a TTL only after a quorum has confirmed it", Needs: "leases, isolation from members", Edits: []Edit{
-		{"internal/member/replica/lessor/answer.go", "if err := l.o.Pipeline.Linearize(ctx); err != nil {\n\t\t\treturn Answer{}, err\n\t\t}\n\t\ts, err", "s, err"},
+		{"internal/member/replica/lessor/answer.go", "if err := l.o.Pipeline.Linearize(ctx); err != nil {\n\t\t\treturn Answer{}, err\n\t\t}\n\t\tif err := l.judge", "if err := l.judge"},
 	}},
 	{Name: "follower-keepalive", Promise: "the leader renews a lease", Needs: "leases", Edits: []Edit{
-		{"internal/member/replica/lessor/answer.go", "a, err = l.askLeader(limited, leader, op, id)", "rec, ok := l.o.Pipeline.LeaseState().Lookup(id)\n\t\t\tif a, err = (Answer{TTL: rec.TTL, Granted: rec.TTL}), nil; !ok || op != Renew {\n\t\t\t\ta, err = l.askLeader(limited, leader, op, id)\n\t\t\t}"},
+		{"internal/member/replica/lessor/answer.go", "a, err = l.askLeader(attempt, leader, who, op, id)", "rec, ok := l.o.Pipeline.LeaseState().Lookup(id)\n\t\t\tif a, err = (Answer{TTL: rec.TTL, Granted: rec.TTL}), nil; !ok || op != Renew {\n\t\t\t\ta, err = l.askLeader(attempt, leader, who, op, id)\n\t\t\t}"},
 	}},
 	{Name: "renewed-while-ending", Profile: "renewals", Promise: "a lease that is about to be revoked is not renewed", Needs: "leases", Edits: []Edit{
 		{"internal/state/lease/timers.go", "if x == nil || x.ending || x.mark != 0 {", "if x == nil || x.mark != 0 {"},

@@ -67,7 +67,7 @@ var member = []Mistake{
 		{"internal/member/replica/members.go", "next, ok := ms.nextForced()\n\t\tif !ok {", "next, ok := ms.nextForced()\n\t\tif ms.forcing.Load() || !ok {"},
 	}},
 	{Name: "permission-before-log", Profile: "users", Promise: "a write needs the permission at its place in the log", Needs: "users", Edits: []Edit{
-		{"internal/state/fsm/refuse.go", "r, m.auth.keys); err != nil {", "r, m.auth.keys); err != nil && r.Kind() == KindAuth {"},
+		{"internal/state/fsm/refuse.go", "return Authorize(m.auth.state, r.Identity, r, m.auth.keys)", "if r.Kind() != KindAuth {\n\t\treturn nil\n\t}\n\treturn Authorize(m.auth.state, r.Identity, r, m.auth.keys)"},
 	}},
 	{Name: "permission-kept", Profile: "users", Promise: "a permission that a role has lost is no permission of its users", Needs: "users", Edits: []Edit{
 		{"internal/state/auth/state.go", "s.users[key] = s.account(a.User)", "s.users[key] = &account{User: a.User, root: a.root, read: append(a.read, s.account(a.User).read...), write: append(a.write, s.account(a.User).write...)}"},

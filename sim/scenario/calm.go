@@ -8,6 +8,7 @@ import (
 
 	"vigil/sim/check"
 	"vigil/sim/scenario/setup"
+	"vigil/sim/world"
 )
 
 const (
@@ -25,7 +26,7 @@ const (
 // calm follows when nothing disturbs the cluster.
 type calm struct {
 	active int           // faults
-	since  time.Duration // of the last disturbance
+	from   time.Duration // when the cluster has settled after the last disturbance
 	// members are their slots if nothing has disturbed them since, otherwise nil.
 	members map[int]bool
 	spans   []check.Span
@@ -35,15 +36,37 @@ type calm struct {
 // operator begins or ends to change the members. It is called after the change.
 func (r *run) disturb() {
 	c, now := &r.calm, r.world.Now()
-	if from := c.since + r.plan.settling(); c.members != nil && from < now {
-		c.spans = append(c.spans, check.Span{From: from, To: now, Members: c.members})
+	if c.members != nil && c.from < now {
+		c.spans = append(c.spans, check.Span{From: c.from, To: now, Members: c.members, Partial: len(c.members) < len(r.members)})
 	}
-	c.since, c.members = now, r.undisturbed()
+	settled := c.members != nil && c.from <= now
+	c.members = r.undisturbed()
+	if c.from = now + r.plan.settling(); settled && r.hanging() != nil {
+		// The others have another leader soon.
+		c.from = now + 2*r.plan.election()
+	}
 }
 
-// undisturbed returns the slots of the members, or nil if they are disturbed now or do not all run and vote.
+// hanging returns the only member a part of whose disk hangs, if that is all that disturbs the cluster.
+func (r *run) hanging() (one *world.Machine) {
+	n := 0
+	for _, m := range r.members {
+		if r.hung[m] > 0 {
+			one = m
+		}
+		n += r.hung[m]
+	}
+	if n != 1 || r.calm.active != 1 || len(r.members) < 3 {
+		return nil
+	}
+	return one
+}
+
+// undisturbed returns the slots of the members, or nil if they are disturbed now or do not all run and vote. A member whose disk hangs
+// is left out: it may not answer, but the others must.
 func (r *run) undisturbed() map[int]bool {
-	if r.calm.active > 0 || r.changing != nil || r.flipped() != nil {
+	hangs := r.hanging()
+	if r.calm.active > 0 && hangs == nil || r.changing != nil || r.flipped() != nil {
 		return nil
 	}
 	slots := map[int]bool{}
@@ -54,7 +77,9 @@ func (r *run) undisturbed() map[int]bool {
 		if !p.Running() || p.learner > 0 {
 			return nil
 		}
-		slots[n] = true
+		if p.Machine != hangs {
+			slots[n] = true
+		}
 	}
 	return slots
 }
@@ -73,6 +98,7 @@ func (p *Plan) full() bool {
 func (r *run) judgeCalm(h *check.History) {
 	p := &check.Prompt{Spans: r.calm.spans, Answer: longestAnswer, Delay: longestDelay, Reconnect: longestReconnect, Silence: 2*r.plan.progress() + spareSilence, Full: r.plan.full()}
 	r.v = append(r.v, check.CheckAnswers(r.ops, p)...)
+	r.v = append(r.v, check.CheckLeaseAnswers(r.work.leases, p)...)
 	bare := map[*check.SharedRecord]bool{} // which may not read for some time
 	for _, w := range r.numbered {
 		bare[w] = true

@@ -48,6 +48,38 @@ func TestCalm(t *testing.T) {
 	}
 }
 
+// TestHanging: while a part of the disk of one member hangs, the others are judged from two election timeouts on, if nothing else
+// disturbs the cluster.
+func TestHanging(t *testing.T) {
+	r := &run{world: world.New(&world.Guest{}, 1, nil), plan: Plan{Faulty: time.Minute}, hung: map[*world.Machine]int{}}
+	for range 3 {
+		r.places = append(r.places, &place{Machine: &world.Machine{}})
+		r.members = append(r.members, r.places[len(r.places)-1].Machine)
+	}
+	one := r.members[1]
+	r.calm.active, r.hung[one] = 1, 1
+	if r.hanging() != one {
+		t.Error("the member is not known")
+	}
+	r.calm.active = 2
+	if r.hanging() != nil {
+		t.Error("another fault is excused as well")
+	}
+	r.calm.active, r.hung[r.members[0]] = 2, 1
+	if r.hanging() != nil {
+		t.Error("two members hang, and the third is judged")
+	}
+	r.hung = map[*world.Machine]int{one: 1}
+	r.calm.active, r.calm.members = 1, map[int]bool{}
+	if r.disturb(); r.calm.from != 2*r.plan.election() {
+		t.Errorf("judged from %v on", r.calm.from)
+	}
+	r.calm.members = nil // something else was under way before
+	if r.disturb(); r.calm.from != r.plan.settling() {
+		t.Errorf("judged from %v on, after another fault", r.calm.from)
+	}
+}
+
 // TestIdle: many runs of processes for some seconds are a violation while nothing disturbs the cluster.
 func TestIdle(t *testing.T) {
 	p := Plan{Places: 3}

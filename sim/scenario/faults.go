@@ -133,7 +133,14 @@ var faults = map[string]fault{
 	"slow disks": func(r *run, _ Fault, rng *rand.Rand) func() {
 		return r.slowDisks(world.DiskFaults{Slow: time.Duration(200+rng.IntN(1800)) * time.Millisecond})
 	},
-	"full disk": fillDisk,
+	"writes of the log hang":     hangDisk("writes of the log hang"),
+	"syncs of the log hang":      hangDisk("syncs of the log hang"),
+	"writes of the history hang": hangDisk("writes of the history hang"),
+	"syncs of the history hang":  hangDisk("syncs of the history hang"),
+	"changes of names hang":      hangDisk("changes of names hang"),
+	"reads hang":                 hangDisk("reads hang"),
+	"the disk hangs":             hangDisk("the disk hangs"),
+	"full disk":                  fillDisk,
 	"full disk of the history": func(r *run, f Fault, _ *rand.Rand) func() {
 		return r.disk(r.member(f.A), world.DiskFaults{Full: true, Roomy: walDir})
 	},

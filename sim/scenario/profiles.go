@@ -73,6 +73,8 @@ var profiles = []profile{
 	{name: "stalls", aim: "what is committed and cannot be applied", faulty: 40 * time.Second, pace: 2 * time.Second,
 		faults: []string{"full disk of the history"},
 		shape:  func(p *Plan, _ *rand.Rand) { p.Workers, p.Watchers, p.Think = 14, 1, 500*time.Millisecond }},
+	{name: "hangs", aim: "parts of the disk of a member that hang for 30 s: the others have service, leases and watches", faulty: 140 * time.Second, pace: 30 * time.Second,
+		faults: hangNames(), work: []string{"leases"}, shape: shapeHangs},
 	{name: "power", aim: "what power failures leave of the log and the history", faulty: 30 * time.Second, pace: 2 * time.Second,
 		faults: []string{"power failure", "power failure of all", "power failure of all", "power failure during syncs", "power failure during syncs", "slow disk", "kill of all"},
 		shape: func(p *Plan, rng *rand.Rand) {

@@ -64,10 +64,12 @@ type run struct {
 	// full disks let the start of a member fail; one that serves must go on. serves are those that have started.
 	full, serves map[*world.Machine]bool
 	cuts         map[[2]*world.Machine]int
-	ends         []func() // of the faults that have begun
-	over         bool     // no fault begins any more
-	ids          map[string]*world.Machine
-	leads        string // the id of the member that was elected last
+	// hung counts the faults that let a part of the disk of a member hang.
+	hung  map[*world.Machine]int
+	ends  []func() // of the faults that have begun
+	over  bool     // no fault begins any more
+	ids   map[string]*world.Machine
+	leads string // the id of the member that was elected last
 	// elected is called when a member becomes the leader, if it is not nil.
 	elected func(*world.Machine)
 	// follows is called when a member has learned of another one that leads, if it is not nil.
@@ -119,7 +121,7 @@ type run struct {
 // Run carries out a plan. A non-nil trace receives a line for each event.
 func Run(g *world.Guest, p Plan, trace io.Writer) Result {
 	r := &run{plan: p, world: world.New(g, p.Seed, trace), starts: map[*world.Machine][]time.Duration{}, damaged: map[*world.Machine]bool{}, full: map[*world.Machine]bool{}, serves: map[*world.Machine]bool{},
-		cuts: map[[2]*world.Machine]int{}, ids: map[string]*world.Machine{}, watchers: map[string]*check.SharedRecord{}, numbered: map[int]*check.SharedRecord{}, only: map[string]string{}}
+		cuts: map[[2]*world.Machine]int{}, hung: map[*world.Machine]int{}, ids: map[string]*world.Machine{}, watchers: map[string]*check.SharedRecord{}, numbered: map[int]*check.SharedRecord{}, only: map[string]string{}}
 	r.all.H = &check.History{Base: 1, Start: map[string]check.Item{}}
 	defer r.world.Close()
 	r.world.Reported, r.world.Exited, r.world.Printed = r.reported, r.exited, r.printed

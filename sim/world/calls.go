@@ -122,6 +122,13 @@ var ownImports = map[string]hostCall{
 			s[0] = result(code(err))
 		}
 	},
+	"disk_hangs": func(p *Process, mem api.Memory, s []uint64) {
+		if name := text(mem, s[1], s[2]); p.m.disk.hangs(uint32(s[0]), name) {
+			s[0] = 1
+		} else {
+			s[0] = 0
+		}
+	},
 	"disk_delay": func(p *Process, _ api.Memory, s []uint64) {
 		s[0] = uint64(p.m.disk.delay())
 	},

@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"math/rand/v2"
 	"path"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -34,13 +35,27 @@ type DiskFaults struct {
 	// Full rejects everything that needs space, in files whose names do not begin with Roomy if that is not empty.
 	Full  bool
 	Roomy string
+	// Hang lets operations wait until the faults change.
+	Hang Hang
 	// SyncFails is the probability that a sync fails, having done its work or not.
 	SyncFails float64
 }
 
+// Hang is what hangs of a disk: the operations Ops (see package abi) on files and directories whose names begin with Prefix.
+type Hang struct {
+	Ops    []uint32
+	Prefix string
+}
+
+// hangs reports whether an operation waits.
+func (d *disk) hangs(op uint32, name string) bool {
+	h := &d.faults.Hang
+	return slices.Contains(h.Ops, op) && strings.HasPrefix(name, h.Prefix)
+}
+
 // SetDiskFaults changes the faults of the disk.
 func (m *Machine) SetDiskFaults(f DiskFaults) {
-	m.w.Note(m, "disk: syncs take up to %v, full %t but for %q, syncs fail %.2f", f.Slow, f.Full, f.Roomy, f.SyncFails)
+	m.w.Note(m, "disk: syncs take up to %v, full %t but for %q, syncs fail %.2f, %v hang below %q", f.Slow, f.Full, f.Roomy, f.SyncFails, f.Hang.Ops, f.Hang.Prefix)
 	m.disk.faults = f
 }
 

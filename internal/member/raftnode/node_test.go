@@ -259,7 +259,9 @@ type member struct {
 	// gate has room for one: what is in it keeps runs from being applied.
 	gate     chan struct{}
 	proposed int
-	mu       struct {
+	// pace is how long an entry takes to be applied.
+	pace atomic.Int64
+	mu   struct {
 		sync.Mutex
 		applied []string
 		index   uint64
@@ -329,6 +331,10 @@ func (m *member) carryOut(run []*raftpb.Message) bool {
 			m.moved.Broadcast()
 		}
 		for _, e := range msg.GetEntries() {
+			if pace := time.Duration(m.pace.Load()); pace > 0 {
+				time.Sleep(pace)
+				m.Advance()
+			}
 			if e.GetType() == raftpb.EntryConfChangeV2 {
 				var cc raftpb.ConfChangeV2
 				if err := unmarshal(e.GetData(), &cc); err != nil {

@@ -50,7 +50,10 @@ type progress struct {
 	applied uint64
 	// stalled is set while a stage has stood still for an election timeout.
 	stalled bool
-	// unfit counts the ticks down for which this member is not asked to lead: it has stalled lately.
+	// commits are the commit indexes of the last ticks, lateTimeouts election timeouts of them, from the next one on.
+	commits []uint64
+	next    int
+	// unfit counts the ticks down for which this member is not asked to lead: it was stalled or late lately.
 	unfit int
 	// elections counts those that this member has begun since it is stalled.
 	elections int
@@ -68,9 +71,10 @@ type relief struct {
 
 // report is what another member has said of itself in its last answer to a heartbeat.
 type report struct {
-	applied        uint64
-	stalled, unfit bool
-	tick           int
+	applied uint64
+	// hung is set if it cannot write, not even a vote.
+	hung, unfit bool
+	tick        int
 }
 
 // unfitTimeouts is for how many election timeouts a member that has stalled is not asked to lead. Where all disks need longer than an
@@ -81,7 +85,22 @@ const unfitTimeouts = 2
 // stamp adds a report about this member to an answer to a heartbeat, in fields that raft leaves alone there. An older member does not
 // report: it looks like one that has applied nothing.
 func (p *progress) stamp(m *raftpb.Message) {
-	m.Index, m.Reject, m.RejectHint = new(p.applied), new(p.stalled), new(uint64(p.unfit))
+	hung := p.stalled && p.stages[appending].still > 0
+	m.Index, m.Reject, m.RejectHint = new(p.applied), new(hung), new(uint64(p.unfit))
+}
+
+// lateTimeouts is how many election timeouts after its commit an entry must be applied here. A disk that syncs in a little less than an
+// election timeout needs almost two for an entry that arrives during a sync. One that does less than it gets needs ever more.
+const lateTimeouts = 2
+
+// due takes the commit index of a tick, and returns that of lateTimeouts election timeouts ago, which must be applied by now.
+func (p *progress) due(commit uint64, ticks int) (index uint64) {
+	if p.commits == nil {
+		p.commits = make([]uint64, lateTimeouts*ticks)
+	}
+	index, p.commits[p.next] = p.commits[p.next], commit
+	p.next = (p.next + 1) % len(p.commits)
+	return index
 }
 
 // takeReport takes the report of another member. This member leads.
@@ -114,7 +133,9 @@ func (n *Node) watchProgress(now time.Time) {
 	p.stages[appending].observe(n.appends.busy(), n.appended.Load())
 	p.stages[applying].observe(st.Applied < st.HardState.GetCommit() || n.applies.busy(), n.advanced.Load())
 	still := max(p.stages[appending].still, p.stages[applying].still)
-	if still == 0 {
+	due := p.due(st.HardState.GetCommit(), n.cfg.ElectionTicks)
+	late := due > st.Applied
+	if still == 0 && !late {
 		n.current.Store(now.UnixNano())
 	}
 	if stalled := still >= n.cfg.ElectionTicks; stalled != p.stalled {
@@ -129,23 +150,24 @@ func (n *Node) watchProgress(now time.Time) {
 			log.Warn("nothing was applied for an election timeout: the disk of the history hangs or is full, or a request takes long")
 		}
 	}
-	if p.unfit = max(p.unfit-1, 0); p.stalled {
+	if p.unfit = max(p.unfit-1, 0); p.stalled || late {
 		p.unfit = unfitTimeouts * n.cfg.ElectionTicks
 	}
 	if r.state != raft.StateLeader {
 		p.relief = relief{}
 		return
 	}
-	n.relieve(still)
+	n.relieve(still, due)
 }
 
 // relieve hands leadership over after an election timeout in which a stage stood still here, while another member was ahead in it. What
-// takes all members as long, such as a large request or disks that all are slow, is no reason. A stage stands still for so many ticks.
-func (n *Node) relieve(still int) {
+// takes all members as long, such as a large request or disks that all are slow, is no reason. It does so as well if what is due is not
+// applied here and another member has applied it. A stage stands still for so many ticks.
+func (n *Node) relieve(still int, due uint64) {
 	r, p := &n.raft, &n.raft.progress
-	f := &p.relief
+	f, late := &p.relief, due > p.applied
 	f.ticks++
-	if still == 0 {
+	if still == 0 && !late {
 		f.asked = false
 		return
 	}
@@ -155,7 +177,7 @@ func (n *Node) relieve(still int) {
 	able := map[uint64]bool{}
 	for id, o := range all {
 		said, ok := f.reports[id]
-		if !ok || o.Learner || said.stalled || f.ticks-said.tick > n.cfg.ElectionTicks/2 {
+		if !ok || o.Learner || said.hung || f.ticks-said.tick > n.cfg.ElectionTicks/2 {
 			continue
 		}
 		able[id] = true
@@ -171,6 +193,9 @@ func (n *Node) relieve(still int) {
 			to = best[s]
 		}
 	}
+	if late && f.reports[best[applying]].applied >= due {
+		to = best[applying]
+	}
 	if to == raft.None || n.handingOver() || f.silent || !r.storage.majority(able) {
 		return
 	}
@@ -182,7 +207,7 @@ func (n *Node) relieve(still int) {
 	}
 	f.asked, r.transferring, r.moved = true, true, true
 	r.node.TransferLeader(to)
-	log.Warn("handing leadership over: others do what this member has not done for an election timeout")
+	log.Warn("handing leadership over: others do what this member has not done in time", slog.Uint64("applied", p.applied), slog.Uint64("due", due))
 }
 
 // mayAsk reports whether this member may ask for votes in an election that it begins. One that is stalled would be a leader that is

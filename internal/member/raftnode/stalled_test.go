@@ -89,7 +89,7 @@ func TestStalledLeaderIsReplaced(t *testing.T) {
 				// Nor does it win an election while others can.
 				next.Stop()
 				rest := slices.DeleteFunc(members, func(m *member) bool { return m == next })
-				third := leaderOf(t, rest, before.Lead, 5*electionTimeout)
+				third := leaderOf(t, rest, before.Lead, 20*electionTimeout)
 				resume()
 				time.Sleep(5 * time.Second)
 				if a, b := lead.index(), third.index(); a != b {
@@ -255,5 +255,24 @@ func TestSecondStall(t *testing.T) {
 		if third := leaderOf(t, members, second.cfg.ID, 2*electionTimeout); third == first {
 			t.Error("the member that has just stood still leads")
 		}
+	})
+}
+
+// A leader that gets on, and does less than it gets, loses its leadership to a member that does all of it.
+func TestLateLeaderIsReplaced(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		_, members := threeMembers(t, func(*Config) {})
+		lead := leaderOf(t, members, 0, 5*time.Second)
+		before, began := lead.Status(), time.Now()
+		lead.pace.Store(int64(300 * time.Millisecond))
+		for range 80 { // 4 seconds
+			lead.propose("x")
+			time.Sleep(50 * time.Millisecond)
+		}
+		next := leaderOf(t, members, before.Lead, electionTimeout)
+		if since := next.Status().LeadSince.Sub(began); since > 4*electionTimeout {
+			t.Errorf("another leader after %v", since)
+		}
+		lead.pace.Store(0)
 	})
 }

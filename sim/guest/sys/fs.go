@@ -33,10 +33,25 @@ func hostWrite(fd int32, p unsafe.Pointer, n uint32, off int64) int64
 //go:wasmimport vigil disk_delay
 func hostDelay() int64
 
+//go:wasmimport vigil disk_hangs
+func hostHangs(op uint32, p unsafe.Pointer, n uint32) uint32
+
+// hangPause is how often an operation that hangs is tried again.
+const hangPause = 20 * time.Millisecond
+
+// await waits while an operation hangs. Only the goroutine that does it waits.
+func await(op uint32, name string) {
+	p, n := textOf(name)
+	for hostHangs(op, p, n) != 0 {
+		time.Sleep(hangPause)
+	}
+}
+
 // Disk is the simulated disk of this machine.
 type Disk struct{}
 
 func call(op uint32, verb, name, other string, out []byte) (int64, error) {
+	await(op, name)
 	a, an := textOf(name)
 	b, bn := textOf(other)
 	p, n := bytesOf(out)
@@ -168,6 +183,7 @@ type file struct {
 func (f *file) Name() string { return f.name }
 
 func (f *file) ReadAt(b []byte, off int64) (int, error) {
+	await(abi.Read, f.name)
 	for n := 0; ; {
 		p, rest := bytesOf(b[n:])
 		if rest == 0 {
@@ -182,6 +198,7 @@ func (f *file) ReadAt(b []byte, off int64) (int, error) {
 }
 
 func (f *file) WriteAt(b []byte, off int64) (int, error) {
+	await(abi.Write, f.name)
 	p, n := bytesOf(b)
 	r := hostWrite(f.fd, p, n, off)
 	if r < 0 {
@@ -194,6 +211,7 @@ func (f *file) WriteAt(b []byte, off int64) (int, error) {
 }
 
 func (f *file) do(op uint32, verb string, arg int64) error {
+	await(op, f.name)
 	return failure(hostFile(op, f.fd, arg), verb, f.name)
 }
 

@@ -25,6 +25,8 @@ const (
 	Preallocate
 	Truncate
 	Size
+	Read
+	Write
 )
 
 // Results that are no system error: vfs.ErrLocked and io.EOF.
