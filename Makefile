@@ -4,13 +4,14 @@ GO       ?= go
 FUZZTIME ?= 1m
 VIGIL_SOAK ?= 30m
 HOURS    ?= 1
+VIGIL_HANGS ?= 10
 
 .DEFAULT_GOAL := build
 
 help: ## these targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-24s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-.PHONY: archive-bench archive-test help build test race processes transports lint fuzz bench check crash damage soak simulate replays planted kubernetes helm-test kubernetes-integration node-client clean cluster site lint-console
+.PHONY: archive-bench archive-test hangs help build test race processes transports lint fuzz bench check crash damage soak simulate replays planted kubernetes helm-test kubernetes-integration node-client clean cluster site lint-console
 
 build: ## bin/vigil
 	$(GO) build -o bin/ ./cmd/...
@@ -80,6 +81,9 @@ archive-test: ## 2,000 writes a second for ten minutes to three members that arc
 
 soak: ## three members under every fault in turn, with clients whose records are checked, for VIGIL_SOAK; root gives each member a network namespace, VIGIL_NETNS=1 demands that
 	cd test && VIGIL_SOAK=$(VIGIL_SOAK) $(GO) test -count 1 -timeout 0 -run Soak -v ./chaos
+
+hangs: ## disks of a leader that hang, are slow and full, VIGIL_HANGS times each, of a stock etcd and of Vigil: time to a new leader, keep-alives lost, leases ended; half an hour, needs root
+	VIGIL_HANGS=$(VIGIL_HANGS) $(GO) -C test test -count 1 -timeout 0 -run 'Compare$$' -v ./hang
 
 simulate: ## fresh seeds of clusters in a simulated world, for HOURS
 	cd sim && $(GO) run ./cmd/simulate -hours $(HOURS)

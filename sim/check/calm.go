@@ -16,6 +16,22 @@ type Span struct {
 	// that choose among all may be at that one.
 	Members map[int]bool
 	Partial bool
+	// Change bounds the time from the moment at which the disk begins to hold up the member, which is any one, until the others go on.
+	Change time.Duration
+}
+
+// onset is when the member that is left out of a span began to hold up the others, by the first operation that took long.
+type onset map[*Span]time.Duration
+
+// excuses reports whether an operation in a span took long, or failed, because of that.
+func (f onset) excuses(s *Span, o *Op, p *Prompt) bool {
+	if !s.Partial {
+		return false
+	}
+	if _, ok := f[s]; !ok {
+		f[s] = o.Call
+	}
+	return o.Ret <= f[s]+s.Change+p.Answer
 }
 
 // judges reports whether what clients of a member observe is judged, -1 for those that choose among all.
@@ -58,6 +74,7 @@ func CheckAnswers(ops []Op, p *Prompt) Violations {
 	known := newFloor(ops)
 	type user struct{ client, member int }
 	answered := map[user]time.Duration{} // the last time
+	held := onset{}
 	for n := range ops {
 		o := &ops[n]
 		u := user{o.Client, o.Member}
@@ -72,9 +89,9 @@ func CheckAnswers(ops []Op, p *Prompt) Violations {
 		took, connected := o.Ret-o.Call, before && last >= s.From
 		switch {
 		case !connected:
-		case o.Outcome == Acked && took > p.Answer && o.Call+p.Answer <= s.To:
+		case o.Outcome == Acked && took > p.Answer && o.Call+p.Answer <= s.To && !held.excuses(s, o, p):
 			v.Add("slow without a fault, it took %v: %v", took, o)
-		case o.Outcome != Acked && min(o.Ret, o.Call+p.Answer) <= s.To && !p.excuses(o, took):
+		case o.Outcome != Acked && min(o.Ret, o.Call+p.Answer) <= s.To && !p.excuses(o, took) && !held.excuses(s, o, p):
 			v.Add("failed without a fault: %v", o)
 		}
 		if o.Outcome != Acked || !o.local() || o.Page != nil && o.Page.Rev != 0 {

@@ -106,9 +106,20 @@ func TestDelivery(t *testing.T) {
 // TestPartialSpan: while the disk of one member hangs, the others are judged, and neither that one nor clients that choose among all.
 func TestPartialSpan(t *testing.T) {
 	p := promptFrom(10*sec, 40*sec)
-	p.Spans[0].Partial = true
+	p.Spans[0].Partial, p.Spans[0].Change = true, 2*sec
+	// What begins to hang at 20 s may hold up the others for 2 s, once.
+	slow := func(from, to time.Duration) Op { return Op{Kind: Put, Outcome: Acked, Call: from, Ret: to, Rev: 8} }
+	before := Op{Kind: Put, Outcome: Acked, Call: 11 * sec, Ret: 11*sec + 1, Rev: 7}
+	for n, c := range []struct {
+		ops  []Op
+		want int
+	}{{[]Op{before, slow(20*sec, 22*sec), slow(21*sec, 23*sec)}, 0}, {[]Op{before, slow(20*sec, 24*sec)}, 1}, {[]Op{before, slow(20*sec, 22*sec), slow(25*sec, 27*sec)}, 1}} {
+		if v := CheckAnswers(c.ops, p); len(v) != c.want {
+			t.Errorf("slow operations %d: %q", n, v)
+		}
+	}
 	ops := func(member int) []Op {
-		return []Op{{Kind: Put, Member: member, Outcome: Acked, Call: 11 * sec, Ret: 11*sec + 1, Rev: 7}, {Kind: Put, Member: member, Call: 20 * sec, Ret: 23 * sec, Outcome: Unknown, Err: "etcdserver: request timed out"}}
+		return []Op{{Kind: Put, Member: member, Outcome: Acked, Call: 11 * sec, Ret: 11*sec + 1, Rev: 7}, {Kind: Put, Member: member, Call: 20 * sec, Ret: 24 * sec, Outcome: Unknown, Err: "etcdserver: request timed out"}}
 	}
 	for member, want := range map[int]int{-1: 0, 0: 1, 1: 1, 2: 0} {
 		if v := CheckAnswers(ops(member), p); len(v) != want {

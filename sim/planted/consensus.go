@@ -3,7 +3,7 @@ package planted
 // consensus are mistakes of the log's replication, of proposals and of elections.
 var consensus = []Mistake{
 	{Name: "hung-leader", Profile: "hangs", Promise: "a leader that does not append or apply within an election timeout is replaced", Needs: "a disk that hangs", Past: true, Edits: []Edit{
-		{"internal/member/raftnode/progress.go", "\tn.relieve(still)\n", "\t_ = still\n"},
+		{"internal/member/raftnode/progress.go", "\tn.relieve(still, due)\n", "\t_ = due\n"},
 	}},
 	{Name: "late-forward", Profile: "forwards", Promise: "a forwarded proposal is applied once", Needs: "leader transfers", Edits: []Edit{
 		{"internal/member/raftnode/forward.go", "st.RaftState != raft.StateLeader || st.HardState.GetTerm() != m.GetLogTerm()", "st.RaftState != raft.StateLeader"},

@@ -37,7 +37,7 @@ type calm struct {
 func (r *run) disturb() {
 	c, now := &r.calm, r.world.Now()
 	if c.members != nil && c.from < now {
-		c.spans = append(c.spans, check.Span{From: c.from, To: now, Members: c.members, Partial: len(c.members) < len(r.members)})
+		c.spans = append(c.spans, check.Span{From: c.from, To: now, Members: c.members, Partial: len(c.members) < len(r.members), Change: 2 * r.plan.election()})
 	}
 	settled := c.members != nil && c.from <= now
 	c.members = r.undisturbed()
