@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"slices"
 	"sync"
 	"time"
@@ -140,7 +141,9 @@ func (a *Archiver) round(ctx context.Context, wg *sync.WaitGroup, o order) {
 		return
 	}
 	payload := o.encode()
-	for _, m := range a.o.Source.Members().Members() {
+	members := a.o.Source.Members()
+	a.leader.retain(term, members.IDs())
+	for _, m := range members.Members() {
 		if m.ID == a.o.MemberID || !a.leader.begin(term, m.ID) {
 			continue
 		}
@@ -159,6 +162,17 @@ func (a *Archiver) round(ctx context.Context, wg *sync.WaitGroup, o order) {
 			}
 		})
 	}
+}
+
+// retain forgets what was heard of members that were removed.
+func (l *leader) retain(term uint64, members []uint64) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.mu.term != term {
+		return
+	}
+	maps.DeleteFunc(l.mu.reports, func(id uint64, _ heard) bool { return !slices.Contains(members, id) })
+	maps.DeleteFunc(l.mu.silent, func(id uint64, _ bool) bool { return !slices.Contains(members, id) })
 }
 
 // begin notes that a member is asked; false if it is already.

@@ -56,12 +56,24 @@ func (m *Machine) loadAlarms(log *history.Log) error {
 	return nil
 }
 
+// clearAlarms clears the alarms of a member that is removed: nobody else knows when their cause is gone.
+func (m *Machine) clearAlarms(member uint64) error {
+	for _, a := range m.alarms {
+		if a.MemberID == member {
+			if _, err := m.changeAlarm(kv.AlarmChange{Alarm: a, Clear: true}); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
 // changeAlarm raises or clears an alarm. It returns the alarm if it was raised and is active, or was active before it was
-// cleared.
+// cleared. An alarm of a member that was removed is not raised.
 func (m *Machine) changeAlarm(c kv.AlarmChange) (*kv.Alarm, error) {
 	i, active := slices.BinarySearchFunc(m.alarms, c.Alarm, kv.Alarm.Compare)
 	switch {
-	case c.Alarm.Type == kv.AlarmNone, c.Clear && !active:
+	case c.Alarm.Type == kv.AlarmNone, c.Clear && !active, !c.Clear && m.members.Removed(c.Alarm.MemberID):
 		return nil, nil
 	case !c.Clear && active:
 		return &c.Alarm, nil

@@ -115,6 +115,12 @@ func (e *Entry) applyConfChange() (*Outcome, error) {
 		if err := m.setMembers(next, rec); err != nil {
 			return nil, err
 		}
+		if e.change.Op == cluster.Remove {
+			// Nothing else that is replicated names a member.
+			if err := m.clearAlarms(e.change.Member.ID); err != nil {
+				return nil, err
+			}
+		}
 	}
 	e.outcome = Outcome{ConfChange: e.conf}
 	return &e.outcome, m.setConf(conf)

@@ -167,8 +167,8 @@ func list(found []finding) string {
 	return strings.Join(parts, ", ")
 }
 
-// clearStale clears the alarms about differences that no longer exist: the one without a member, and those of removed
-// members. The alarm of a present member may be about its disk, and stays.
+// clearStale clears the alarms about differences that no longer exist: the one without a member, and those of ids that no member has.
+// The alarm of a present member may be about its disk, and stays.
 func (a *Auditor) clearStale(ctx context.Context, members []uint64) {
 	for _, alarm := range a.o.Alarms.Active() {
 		if alarm.Type == kv.AlarmCorrupt && !slices.Contains(members, alarm.MemberID) {
