@@ -29,9 +29,6 @@ func (allLeases) Exists(int64) bool { return true }
 // TestBaseline: after each large operation the memory of the store is back at the baseline: what the open segment may have in memory, and
 // what the index needs for the keys.
 func TestBaseline(t *testing.T) {
-	if testing.Short() {
-		t.Skip("writes a gigabyte")
-	}
 	const (
 		segment = 4 << 20
 		large   = 96 << 20
