@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"log/slog"
 	"net"
 	"net/http"
@@ -19,12 +20,16 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"syscall"
 	"time"
 )
 
 const (
 	// programName is the name of the program.
 	programName = "vigil-bucket"
+	socketName  = "socket"
+	// DirPrefix is how the name of the private directory of the socket begins.
+	DirPrefix = programName + "-"
 	// Ready is the first line that the program prints when it serves.
 	Ready = "ready"
 	// Trailer is the HTTP trailer in which the program names the error that has ended an object before its end.
@@ -172,13 +177,39 @@ func (p *program) watch(c *child, began time.Time) {
 	p.log.Warn("the program for the archive's bucket has ended; the next call starts it again", slog.String("program", p.path), slog.Any("error", p.mu.err))
 }
 
+// leftAge is the age at which a directory without a process that listens in it is one that was left: a process begins to listen within
+// startTimeout.
+const leftAge = 2 * startTimeout
+
+// sweep removes the directories of processes that were killed together with the program that had started them. Those of others, which
+// cannot be removed, stay.
+func sweep() {
+	dirs, _ := filepath.Glob(filepath.Join(os.TempDir(), DirPrefix+"*"))
+	for _, dir := range dirs {
+		st, err := os.Lstat(dir)
+		if err != nil || !st.IsDir() || time.Since(st.ModTime()) < leftAge {
+			continue
+		}
+		socket := filepath.Join(dir, socketName)
+		c, err := net.DialTimeout("unix", socket, time.Second)
+		switch {
+		case err == nil:
+			_ = c.Close()
+		case errors.Is(err, syscall.ECONNREFUSED), errors.Is(err, fs.ErrNotExist):
+			_ = os.Remove(socket)
+			_ = os.Remove(dir) // if there is nothing else in it
+		}
+	}
+}
+
 // start starts a process and waits until it serves.
 func (p *program) start(ctx context.Context) (_ *child, err error) {
-	dir, err := os.MkdirTemp("", programName+"-")
+	sweep()
+	dir, err := os.MkdirTemp("", DirPrefix)
 	if err != nil {
 		return nil, err
 	}
-	socket := filepath.Join(dir, "socket")
+	socket := filepath.Join(dir, socketName)
 	c := &child{cmd: exec.Command(p.path, "--socket", socket), dir: dir, stderr: &lastLine{}, ended: make(chan struct{})}
 	c.cmd.Stderr = c.stderr
 	c.cmd.WaitDelay = time.Second

@@ -1,6 +1,7 @@
 package bucket_test
 
 import (
+	"bufio"
 	"bytes"
 	"context"
 	"errors"
@@ -8,7 +9,9 @@ import (
 	"io"
 	"io/fs"
 	"log/slog"
+	"net"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -28,9 +31,28 @@ import (
 // asProgram makes the test's own program the program vigil-bucket, which serves the directory in the path of the URL.
 const asProgram = "BUCKET_TEST_PROGRAM"
 
+// asUser makes it a program that uses the bucket of a directory, until it is killed.
+const asUser = "BUCKET_TEST_USER"
+
+func use(dir string) {
+	own, err := os.Executable()
+	if err == nil {
+		_ = os.Unsetenv(asUser)
+		var b bucket.Bucket
+		if b, err = bucket.Open(context.Background(), "test://"+dir, bucket.Options{Program: own}); err == nil {
+			err = b.Put(context.Background(), "a", nil)
+		}
+	}
+	fmt.Println(err)
+	select {}
+}
+
 func TestMain(m *testing.M) {
 	if os.Getenv(asProgram) == "" {
 		os.Exit(m.Run())
+	}
+	if dir := os.Getenv(asUser); dir != "" {
+		use(dir)
 	}
 	if os.Getenv(asProgram) == "broken" {
 		fmt.Fprintln(os.Stderr, "cannot start")
@@ -227,4 +249,96 @@ func (s *syncBuffer) String() string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.b.String()
+}
+
+// left returns the private directories that there are.
+func left(t *testing.T) []string {
+	t.Helper()
+	dirs, err := filepath.Glob(filepath.Join(os.Getenv("TMPDIR"), bucket.DirPrefix+"*"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return dirs
+}
+
+// TestKilledUser: if the process that has started the program is killed, the program ends and removes the directory of its socket.
+func TestKilledUser(t *testing.T) {
+	own, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("TMPDIR", t.TempDir())
+	user := exec.Command(own)
+	user.Env = append(os.Environ(), asProgram+"=1", asUser+"="+t.TempDir())
+	out, err := user.StdoutPipe()
+	if err == nil {
+		err = user.Start()
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	if line, _ := bufio.NewReader(out).ReadString('\n'); line != "<nil>\n" {
+		t.Fatal(line)
+	}
+	if dirs := left(t); len(dirs) != 1 {
+		t.Fatal(dirs)
+	}
+	if err := user.Process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	_ = user.Wait()
+	for end := time.Now().Add(time.Minute); len(left(t)) > 0; time.Sleep(5 * time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatalf("%q are left", left(t))
+		}
+	}
+}
+
+// TestLeftDirectories: the start of a program removes the directories of programs that were killed, and no others.
+func TestLeftDirectories(t *testing.T) {
+	b := program(t, t.TempDir(), "", io.Discard)
+	make := func(name string, age time.Duration, prepare func(dir string)) string {
+		dir := filepath.Join(os.Getenv("TMPDIR"), bucket.DirPrefix+name)
+		err := os.Mkdir(dir, 0o700)
+		if err == nil && prepare != nil {
+			prepare(dir)
+		}
+		at := time.Now().Add(-age)
+		if err = errors.Join(err, os.Chtimes(dir, at, at)); err != nil {
+			t.Fatal(err)
+		}
+		return dir
+	}
+	listen := func(dir string) *net.UnixListener {
+		l, err := net.ListenUnix("unix", &net.UnixAddr{Name: filepath.Join(dir, "socket"), Net: "unix"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		l.SetUnlinkOnClose(false)
+		return l
+	}
+	dead := func(dir string) { _ = listen(dir).Close() }
+	gone := []string{make("dead", time.Hour, dead), make("empty", time.Hour, nil)}
+	kept := []string{make("young", 0, dead), make("alive", time.Hour, func(dir string) {
+		l := listen(dir)
+		t.Cleanup(func() { _ = l.Close() })
+	}), make("other", time.Hour, func(dir string) {
+		if err := os.WriteFile(filepath.Join(dir, "file"), nil, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	})}
+	if err := b.Put(context.Background(), "a", nil); err != nil {
+		t.Fatal(err)
+	}
+	for _, dir := range gone {
+		if _, err := os.Stat(dir); !errors.Is(err, fs.ErrNotExist) {
+			t.Errorf("%s: %v", dir, err)
+		}
+	}
+	for _, dir := range kept {
+		if _, err := os.Stat(dir); err != nil {
+			t.Error(err)
+		}
+		_ = os.RemoveAll(dir)
+	}
 }

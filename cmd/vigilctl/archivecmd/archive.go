@@ -162,7 +162,7 @@ has: the bucket was away for longer than members keep them, or a prune has remov
 them. States in a gap cannot be restored; those after it can.
 
 Without --identity only checksums of an encrypted archive are compared, and gaps are
-found by the names of its objects.
+found by the names of its objects. With --identity the keys must fit all objects.
 
 Exit codes: 0 nothing is damaged, 1 damage, or the newest entries cannot be restored,
 2 the verification could not be completed, 128 bad arguments.`

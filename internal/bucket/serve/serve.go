@@ -16,6 +16,7 @@ import (
 	"net"
 	"net/http"
 	"os"
+	"path/filepath"
 	"regexp"
 	"strconv"
 	"strings"
@@ -166,6 +167,10 @@ func Main(ctx context.Context, socket string, in io.Reader, out io.Writer, open 
 	l, err := net.Listen("unix", socket)
 	if err != nil {
 		return err
+	}
+	// The process that has made the directory of the socket may have been killed. The socket goes with the listener.
+	if dir := filepath.Dir(socket); strings.HasPrefix(filepath.Base(dir), bucket.DirPrefix) {
+		defer os.Remove(dir)
 	}
 	defer l.Close()
 	go func() {

@@ -86,10 +86,11 @@ func (b *Backup) finish(ctx context.Context, l *snapshot.Layout, storage, cluste
 	if err != nil {
 		return err
 	}
+	// Alarms are of the members: what is restored, here or by etcd, has others, and would refuse writes for a reason that is gone.
 	b.plan, err = l.Finish(ctx, &snapshot.Contents{
 		Index: b.export.Applied.Index, Term: b.export.Applied.Term, Compact: b.export.Compact,
 		StorageVersion: storage, ClusterVersion: cluster,
-		Conf: c.Conf, Members: c.Members, Alarms: c.Alarms, Leases: c.Leases, Auth: c.Auth,
+		Conf: c.Conf, Members: c.Members, Leases: c.Leases, Auth: c.Auth,
 	})
 	b.export.Meta = nil
 	return err

@@ -140,3 +140,22 @@ func TestBackupOfLongNames(t *testing.T) {
 		t.Errorf("%d users and %d roles in %d bytes", len(state.Auth.Users()), len(state.Auth.Roles()), b.Size())
 	}
 }
+
+// TestBackupHasNoAlarms: a backup leaves out the alarms of the members, so that a cluster of etcd that is restored from it accepts writes.
+func TestBackupHasNoAlarms(t *testing.T) {
+	r := start(t, tinyConfig(memfs.New()))
+	mustPut(t, r, "a", "b")
+	for _, typ := range []kv.AlarmType{kv.AlarmNoSpace, kv.AlarmCorrupt} {
+		if _, err := r.Alarms.ChangeAlarm(t.Context(), kv.AlarmChange{Alarm: kv.Alarm{MemberID: 77, Type: typ}}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	b, err := r.Backup(t.Context(), "3.7.0", "3.7.0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer b.Close()
+	if st, values := readBackup(t, b); len(st.Alarms) > 0 || len(values) != 1 {
+		t.Errorf("%d records and the alarms %+v", len(values), st.Alarms)
+	}
+}

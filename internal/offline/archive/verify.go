@@ -73,9 +73,12 @@ type verifier struct {
 	v   Verdict
 
 	done, total int64
-	locked      bool // objects are encrypted and no key fits
-	terms       []termAt
-	dirs        int
+	// locked: objects are encrypted and no key fits; unread is how many, and unreadable the first one by name.
+	locked     bool
+	unread     int
+	unreadable string
+	terms      []termAt
+	dirs       int
 }
 
 // Verify reads the objects of the archive and checks each, rebuilds its states, and compares their hashes with those of the
@@ -121,6 +124,10 @@ func (v *verifier) run() error {
 		check = v.names
 	}
 	err := check()
+	if err == nil && v.locked && v.a.reader.HasKeys() {
+		err = fmt.Errorf("%s: %d of %d objects are %w, the first is %s: only checksums were compared; --identity needs the private keys of all recipients that the archive has had",
+			v.a.where, v.unread, v.v.Objects, archive.ErrKey, v.unreadable)
+	}
 	// Last: which of two histories is the right one is not known, so that the states are those that a restore gives.
 	v.a.compareTerms(v.terms)
 	return err
@@ -207,6 +214,9 @@ func (v *verifier) objects(listed map[string]*archive.Part) error {
 		switch {
 		case errors.Is(err, archive.ErrKey):
 			v.locked = true
+			if v.unread++; v.unreadable == "" || f.name < v.unreadable {
+				v.unreadable = f.name
+			}
 		case err != nil && unusable(err):
 			_ = v.a.note(f.name, err)
 		case err != nil:

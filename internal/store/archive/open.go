@@ -47,6 +47,9 @@ func (r *Reader) AddKeys(file io.Reader) error {
 	return nil
 }
 
+// HasKeys reports whether private keys were added.
+func (r *Reader) HasKeys() bool { return len(r.keys) > 0 }
+
 // Header decodes the first HeaderSize bytes of an object, whose body is not checked then.
 func (r *Reader) Header(name string, b []byte) (Header, error) {
 	h, err := parseHeader(b)
