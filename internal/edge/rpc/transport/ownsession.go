@@ -44,7 +44,7 @@ func (c *call) runSession() {
 	c.in.receiving.Store(true)
 	c.conn.server.handlers.Add(1) // for Close
 	c.refer()
-	c.Notify()
+	c.Notify(!c.sendsPlain() || c.conn.server.o.Stats != nil) // compression, and reports, take time
 	c.conn.server.conns.Workers.Run(c.openSession)
 	c.conn.server.conns.Workers.Yield()
 }

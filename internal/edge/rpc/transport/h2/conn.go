@@ -87,6 +87,8 @@ type Conn struct {
 		fills     []*Stream // streams that may have output to be queued; there is a writer, or will be
 		filled    int       // bytes that they have queued
 		waking    bool      // WakeAll is about to start a writer
+		costly    bool      // Fill of a stream takes much time
+		dropping  int       // calls of dropStreams
 		window    int64     // how many bytes may be sent on all streams
 		initial   int64     // the window of a new stream
 		writing   bool      // there is a writer
@@ -177,7 +179,7 @@ func (c *Conn) Serve(h Handler) error {
 	c.close(err)
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	for c.mu.writing { // it fails now, and refers to buffers until then
+	for c.mu.writing || c.mu.dropping > 0 { // the former fails now, and refers to buffers until then
 		c.mu.changed.Wait()
 	}
 	return c.mu.err
@@ -197,13 +199,14 @@ func (c *Conn) close(err error) {
 	if c.mu.err == nil {
 		c.mu.err = err // otherwise the connection was about to end for another reason
 	}
-	c.dropStreams()
 	c.mu.keep.stop()
 	if c.mu.drain != nil {
 		c.mu.drain.Stop()
 	}
 	c.mu.changed.Broadcast()
+	dropped := c.takeStreams()
 	c.mu.Unlock()
+	c.dropStreams(dropped)
 	// The socket first: TLS would wait for a client that does not read, to send it an alert.
 	socket := c.nc
 	for inner, ok := socket.(interface{ NetConn() net.Conn }); ok; inner, ok = socket.(interface{ NetConn() net.Conn }) {
@@ -213,11 +216,43 @@ func (c *Conn) close(err error) {
 	c.nc.Close()
 }
 
-// dropStreams removes all streams. c.mu is held.
-func (c *Conn) dropStreams() {
-	for _, s := range c.mu.streams {
+// dropAtOnce is how many streams are removed before the lock of the connection is released for a moment. Goroutines that work for all
+// clients take it, and a connection may have very many streams.
+const dropAtOnce = 64
+
+// takeStreams takes all streams, for dropStreams, which must follow. c.mu is held.
+func (c *Conn) takeStreams() map[uint32]*Stream {
+	taken := c.mu.streams
+	c.mu.streams, c.mu.crowd = map[uint32]*Stream{}, 0
+	c.mu.dropping++
+	return taken
+}
+
+// dropStreams removes streams, and ends their contexts. Exchanges are notified one after the other: a goroutine for each would keep others
+// from running.
+func (c *Conn) dropStreams(taken map[uint32]*Stream) {
+	var notified []*Stream
+	n := 0
+	c.mu.Lock()
+	for _, s := range taken {
 		c.remove(s)
-		s.endContext(byCancel)
+		if _, notify := s.endQuietly(byCancel); notify {
+			notified = append(notified, s)
+		}
+		if n++; n%dropAtOnce == 0 {
+			c.mu.Unlock()
+			c.mu.Lock()
+		}
+	}
+	c.mu.dropping--
+	c.mu.changed.Broadcast()
+	c.mu.Unlock()
+	if len(notified) > 0 {
+		c.o.Workers.Run(func() {
+			for _, s := range notified {
+				s.x.(Filler).Ended()
+			}
+		})
 	}
 }
 
@@ -284,15 +319,20 @@ func (c *Conn) resetLocked(s *Stream, code http2.ErrCode) {
 // fail ends the connection with an error, of which the client is notified. The reader calls it, and reads on for a moment.
 func (c *Conn) fail(code http2.ErrCode, text string) error {
 	c.mu.Lock()
-	defer c.mu.Unlock()
 	if c.mu.lost || c.mu.fatal {
+		defer c.mu.Unlock()
 		return c.mu.err
 	}
-	c.mu.fatal, c.mu.err = true, &EndedError{code, text}
+	err := &EndedError{code, text}
+	c.mu.fatal, c.mu.err = true, err
 	c.mu.control = appendGoAway(c.mu.control, c.mu.accepted, code, text)
-	c.dropStreams()
+	dropped := c.takeStreams()
+	c.mu.Unlock()
+	c.dropStreams(dropped)
+	c.mu.Lock()
+	defer c.mu.Unlock()
 	c.handOver()
-	return c.mu.err
+	return err
 }
 
 // EndedError is the error of a connection that was ended because of what the client has done.

@@ -129,10 +129,19 @@ func (s *Stream) SetDeadline(d time.Duration, late func() (trailer, whole *Heade
 // endContext ends the context, once. Conn.mu need not be held. free reports that the context will not be used any more by those who
 // were notified of its end.
 func (s *Stream) endContext(how ending) (free bool) {
+	free, notify := s.endQuietly(how)
+	if notify {
+		s.c.o.Workers.Run(s.x.(Filler).Ended)
+	}
+	return free
+}
+
+// endQuietly is endContext, but the caller must notify the exchange if notify is set.
+func (s *Stream) endQuietly(how ending) (free, notify bool) {
 	s.ctx.lock.Lock()
 	defer s.ctx.lock.Unlock()
 	if s.ctx.ending() != notEnded {
-		return false
+		return false, false
 	}
 	s.ctx.ended.Store(uint32(how))
 	free = !s.ctx.lent && !s.ctx.notified
@@ -146,10 +155,7 @@ func (s *Stream) endContext(how ending) (free bool) {
 		go (*f)()
 	}
 	s.ctx.after = nil
-	if s.ctx.notified {
-		s.c.o.Workers.Run(s.x.(Filler).Ended)
-	}
-	return free
+	return free, s.ctx.notified
 }
 
 var _ context.Context = (*Stream)(nil)

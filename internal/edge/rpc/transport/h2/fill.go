@@ -6,8 +6,14 @@ import (
 	"google.golang.org/grpc/mem"
 )
 
-// Notify lets the exchange be notified, which must be a Filler. The reader of the connection calls it, after Hold.
-func (s *Stream) Notify() {
+// Notify lets the exchange be notified, which must be a Filler. costly says that its Fill takes much time. The reader of the connection
+// calls it, after Hold.
+func (s *Stream) Notify(costly bool) {
+	if costly {
+		s.c.mu.Lock()
+		s.c.mu.costly = true
+		s.c.mu.Unlock()
+	}
 	s.ctx.lock.Lock()
 	defer s.ctx.lock.Unlock()
 	s.ctx.notified = true
@@ -20,21 +26,33 @@ func (s *Stream) Notify() {
 const chunkConns = 8
 
 // WakeAll calls Fill of streams, so that the output of all streams of a connection is in one write. It waits for no client: what a
-// socket does not take at once, a worker writes. Waking a worker costs about as much as a write, so the caller, and each worker if
-// there are many connections, writes to several, one after the other. The caller holds no lock that Fill takes.
+// socket does not take at once, a worker writes, and a worker does all of it for connections whose lock is taken, or with a stream whose
+// Fill is costly. Waking a worker costs about as much as a write, so the caller, and each worker if there are many connections,
+// writes to several others, one after the other. The caller holds no lock that Fill takes.
 func WakeAll(streams []*Stream) {
 	var conns []*Conn
+	var busy map[*Conn][]*Stream
 	for _, s := range streams {
 		c := s.c
-		c.mu.Lock()
-		if !s.closed && !s.finished && !s.out.full && !c.mu.lost {
-			c.listFill(s)
-			if !c.mu.writing && !c.mu.waking {
+		if !c.mu.TryLock() {
+			if busy == nil {
+				busy = map[*Conn][]*Stream{}
+			}
+			busy[c] = append(busy[c], s)
+			continue
+		}
+		if c.listWoken(s) && !c.mu.writing && !c.mu.waking {
+			if c.mu.costly {
+				c.handOver()
+			} else {
 				c.mu.waking = true
 				conns = append(conns, c)
 			}
 		}
 		c.mu.Unlock()
+	}
+	for c, list := range busy {
+		c.o.Workers.Run(func() { c.wakeWaiting(list) })
 	}
 	for writers := min(runtime.GOMAXPROCS(0), (len(conns)+chunkConns-1)/chunkConns); writers > 1; writers-- {
 		n := len(conns) / writers
@@ -45,13 +63,46 @@ func WakeAll(streams []*Stream) {
 	writeWoken(conns)
 }
 
+// listWoken lists a stream that was woken, if it may have output. c.mu is held, and the caller sees to it that there is a writer.
+func (c *Conn) listWoken(s *Stream) bool {
+	if s.closed || s.finished || s.out.full || c.mu.lost {
+		return false
+	}
+	c.listFill(s)
+	return true
+}
+
+// wakeWaiting wakes streams of a connection, for whose lock it waits.
+func (c *Conn) wakeWaiting(list []*Stream) {
+	c.mu.Lock()
+	for _, s := range list {
+		c.listWoken(s)
+	}
+	c.writeReady(turnsOfOwner)
+}
+
 // writeWoken writes to connections that WakeAll has chosen, a few batches to each; a worker writes further ones.
 func writeWoken(conns []*Conn) {
 	for _, c := range conns {
-		c.mu.Lock()
+		if !c.mu.TryLock() {
+			c.o.Workers.Run(c.writeChosen)
+			continue
+		}
 		c.mu.waking = false
+		if c.mu.costly { // since it was chosen
+			c.handOver()
+			c.mu.Unlock()
+			continue
+		}
 		c.writeReady(turnsOfOwner)
 	}
+}
+
+// writeChosen writes to a connection that WakeAll has chosen, for whose lock it waits.
+func (c *Conn) writeChosen() {
+	c.mu.Lock()
+	c.mu.waking = false
+	c.writeReady(turnsOfOwner)
 }
 
 // Wake is WakeAll for one stream.

@@ -27,7 +27,7 @@ type source struct {
 func (s *source) Base() *Stream { return &s.Stream }
 func (s *source) Start() {
 	if s.Hold() {
-		s.Notify()
+		s.Notify(false)
 	}
 	if s.begin != nil {
 		s.begin <- s

@@ -62,7 +62,7 @@ type spring struct {
 func (s *spring) Base() *Stream { return &s.Stream }
 func (s *spring) Start() {
 	if s.Hold() {
-		s.Notify()
+		s.Notify(false)
 	}
 }
 func (s *spring) Receive(r io.Reader, n int) error { return discard(r, n) }

@@ -140,6 +140,11 @@ func (s *Stream) FinishLater(trailer, whole *Header) bool {
 // Flush writes what is ready, without waiting for the client.
 func (c *Conn) Flush() {
 	c.mu.Lock()
+	if c.mu.costly && len(c.mu.fills) > 0 {
+		c.handOver() // the caller works for other clients too
+		c.mu.Unlock()
+		return
+	}
 	c.writeReady(turnsOfOwner)
 }
 
