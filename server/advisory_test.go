@@ -3,18 +3,10 @@ package server
 import (
 	"bytes"
 	"context"
-	"io/fs"
-	"log/slog"
-	"os"
-	"path/filepath"
-	"strings"
 	"sync"
 	"testing"
-	"time"
 
-	"go.etcd.io/etcd/api/v3/authpb"
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
-	"google.golang.org/grpc/metadata"
 )
 
 // What went wrong in etcd over the years, each as a test of its own. The matrix of all calls is compared with a
@@ -209,59 +201,4 @@ func (b *lockedBuffer) Write(p []byte) (int, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return b.buf.Write(p)
-}
-
-// Passwords and tokens were in logs at level debug, in slow request lines, and in the raft log.
-func TestAdvisorySecretsAreNotWritten(t *testing.T) {
-	var out lockedBuffer
-	dir := filepath.Join(t.TempDir(), "m.etcd")
-	m, err := Start(Config{DataDir: dir, ListenClientURLs: []string{"http://127.0.0.1:0"}, AdvertiseClientURLs: []string{DefaultClientURL},
-		ListenPeerURLs: []string{"http://127.0.0.1:0"}, Auth: Auth{BcryptCost: 4}, WarnUnaryDuration: time.Nanosecond, WarnApplyDuration: time.Nanosecond,
-		Logger: slog.New(slog.NewJSONHandler(&out, &slog.HandlerOptions{Level: slog.LevelDebug}))})
-	if err != nil {
-		t.Fatal(err)
-	}
-	<-m.replica.Ready()
-	v := &vault{t: t, m: m, addr: m.ClientAddrs()[0].String()}
-	v.cc = dial(t, v.addr)
-	v.fill()
-	admin := pb.NewAuthClient(v.cc)
-	root := v.as("root")
-	const password, hidden, wrong = "pa55w0rd-of-eve", "pa55w0rd-of-unknown", "pa55w0rd-that-is-wrong"
-	if _, err := admin.UserAdd(root, &pb.AuthUserAddRequest{Name: "eve", Password: password}); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := admin.UserAdd(root, &pb.AuthUserAddRequest{Name: "cert", Password: hidden, Options: &authpb.UserAddOptions{NoPassword: true}}); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := admin.UserChangePassword(root, &pb.AuthUserChangePasswordRequest{Name: "eve", Password: password + "2"}); err != nil {
-		t.Fatal(err)
-	}
-	_, _ = admin.Authenticate(timeout(t), &pb.AuthenticateRequest{Name: "eve", Password: wrong})
-	token := v.token("eve", password+"2")
-	for _, t := range []string{token, "bad" + token} {
-		_, _ = pb.NewKVClient(v.cc).Range(metadata.AppendToOutgoingContext(root, "token", t), &pb.RangeRequest{Key: []byte("x")})
-	}
-	stop(t, m)
-	secrets := []string{password, hidden, wrong, token}
-	for _, s := range secrets {
-		if strings.Contains(out.buf.String(), s) {
-			t.Errorf("the log has %q", s)
-		}
-	}
-	err = filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
-		if err != nil || d.IsDir() {
-			return err
-		}
-		b, err := os.ReadFile(path)
-		for _, s := range secrets[:3] {
-			if bytes.Contains(b, []byte(s)) {
-				t.Errorf("%s has %q", path, s)
-			}
-		}
-		return err
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
 }

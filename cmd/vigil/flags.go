@@ -56,7 +56,7 @@ func newOptions() *options {
 		{"Logging", loggingFlags(o)},
 		{"Distributed tracing", []*option{
 			boolean(&c.Tracing.Enabled, "enable-distributed-tracing", "export spans by OpenTelemetry's protocol"),
-			str(&c.Tracing.Address, "distributed-tracing-address", "HOST:PORT", "address of the collector of spans"),
+			withoutUsers(str(&c.Tracing.Address, "distributed-tracing-address", "HOST:PORT", "address of the collector of spans"), "the collector is not sent one"),
 			str(&c.Tracing.ServiceName, "distributed-tracing-service-name", "NAME", "name of the service in spans, the same for all members"),
 			str(&c.Tracing.InstanceID, "distributed-tracing-instance-id", "ID", "name of this member in spans, different for each member"),
 			signed(&c.Tracing.SamplingRate, "distributed-tracing-sampling-rate", "N", "number of traces in a million that are exported, of those without a client's trace"),

@@ -64,6 +64,10 @@ func Parse(s string) (Endpoint, error) {
 		}
 		return e, nil
 	}
+	if i := strings.LastIndexByte(e.address, '@'); i >= 0 {
+		// It may be a password, and errors are logged.
+		return e, invalid("endpoint %q: a user or a password does not belong into it; set the user and the password of the client", "..."+e.address[i:])
+	}
 	host, port, err := net.SplitHostPort(e.address)
 	if err != nil {
 		return e, invalid("endpoint %q: %v; want host:port", s, err)

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"maps"
 	"os"
+	"regexp"
 	"slices"
 	"strings"
 
@@ -55,11 +56,15 @@ func (e *Env) Prepare(c *cobra.Command, _ []string) error {
 			if v != "" && slices.Contains([]string{"user", "password", "auth-jwt-token"}, f.Name) {
 				v = "(not shown)"
 			}
+			v = users.ReplaceAllString(v, "...@")
 			fmt.Fprintf(e.Stderr, "%s=%s\n", variable("VIGILCTL_", f.Name), v)
 		})
 	}
 	return nil
 }
+
+// users are users and passwords in URLs. They do not belong there, but who writes one does not want to see it in a log.
+var users = regexp.MustCompile(`[^/,\s\[]*@`)
 
 // setFromEnvironment sets each flag that is not given by its environment variable: --endpoints by VIGILCTL_ENDPOINTS or
 // ETCDCTL_ENDPOINTS. Giving both a flag and its variable is an error.
