@@ -5,7 +5,7 @@ import "net/http"
 // buffered is how many bytes of an answer the server buffers until the handler returns.
 const buffered = 4 << 10
 
-// answer writes an answer piece by piece, each with a deadline. It ends with the request's context.
+// answer writes an answer piece by piece, or message by message, each with a deadline. It ends with the request's context.
 type answer struct {
 	http.ResponseWriter
 	pace
@@ -22,9 +22,14 @@ func newAnswer(w http.ResponseWriter, r *http.Request) *answer {
 // Unwrap is for http.ResponseController.
 func (a *answer) Unwrap() http.ResponseWriter { return a.ResponseWriter }
 
-// Write implements http.ResponseWriter.
+// Write implements http.ResponseWriter. The library writes each message of a stream at once, and the server sends what is written at once as one
+// chunk, as etcd does: there are clients that take a chunk for a message. Other answers are written in pieces.
 func (a *answer) Write(b []byte) (n int, err error) {
-	n, err = a.write(b, a.ResponseWriter.Write)
+	size := writeSize
+	if a.Header().Get("Transfer-Encoding") != "" { // by the library, of the answers of streams
+		size = max(size, len(b))
+	}
+	n, err = a.write(b, size, a.ResponseWriter.Write)
 	a.sent += n
 	return n, err
 }
@@ -32,7 +37,7 @@ func (a *answer) Write(b []byte) (n int, err error) {
 // Flush implements http.Flusher.
 func (a *answer) Flush() {
 	defer a.unlimit()
-	if a.limit() {
+	if a.limit(0) {
 		_ = a.control.Flush()
 	}
 }

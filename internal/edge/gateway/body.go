@@ -25,6 +25,8 @@ type body struct {
 	endless bool
 	single  bool // ends after a message although the client's side stays open
 	decoded bool // a message
+	// unread, if set, is called once nothing reads the body any more: after the message of a single one, and after an error.
+	unread func()
 
 	mu struct {
 		sync.Mutex
@@ -129,6 +131,9 @@ func (m *bounded) NewDecoder(r io.Reader) runtime.Decoder {
 		b.left = b.limit
 		err = dec.Decode(v)
 		b.decoded = true
+		if b.unread != nil && (b.single || err != nil) {
+			b.unread()
+		}
 		return err
 	})
 }

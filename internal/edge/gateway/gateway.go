@@ -12,6 +12,9 @@
 //  3. A call ends with the request that it was made for.
 //  4. A range of more than streamFrom bytes is never in memory as JSON. It is written from the lent memory, over a
 //     WebSocket in frames of frameSize bytes. A client that reads nothing of an answer for writeTimeout is disconnected.
+//  5. A message of a stream is one HTTP chunk, whatever its size, as etcd sends it; its line feed is another one if it is long. A client has
+//     writeTimeout for it, and a second for each writeSize bytes. A message of a WebSocket has the frames of socket.go.
+//  6. The end of a client is noticed whatever it has sent that the call does not read, and ends the call.
 package gateway
 
 import (

@@ -7,7 +7,7 @@ import (
 )
 
 const (
-	// writeTimeout is how long writing writeSize bytes of an answer may take.
+	// writeTimeout is how long writing less than writeSize bytes of an answer may take.
 	writeTimeout = 30 * time.Second
 	writeSize    = 64 << 10
 )
@@ -38,14 +38,15 @@ func (p *pace) cut() {
 	}
 }
 
-// limit sets the deadline of the next piece. It returns false after the end. A writer without deadlines has no connection.
-func (p *pace) limit() bool {
+// limit sets the deadline of the next n bytes: writeTimeout, and a second for each further writeSize bytes. It returns false after the end. A
+// writer without deadlines has no connection.
+func (p *pace) limit(n int) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.mu.over {
 		return false
 	}
-	_ = p.deadline(time.Now().Add(writeTimeout))
+	_ = p.deadline(time.Now().Add(writeTimeout + time.Duration(n/writeSize)*time.Second))
 	return true
 }
 
@@ -58,14 +59,15 @@ func (p *pace) unlimit() {
 	}
 }
 
-// write writes piece by piece. After the context has ended it drops bytes without an error, which would be logged.
-func (p *pace) write(b []byte, piece func([]byte) (int, error)) (n int, err error) {
+// write writes pieces of up to size bytes. After the context has ended it drops bytes without an error, which would be logged.
+func (p *pace) write(b []byte, size int, piece func([]byte) (int, error)) (n int, err error) {
 	defer p.unlimit()
 	for {
-		if !p.limit() {
+		next := b[:min(len(b), size)]
+		if !p.limit(len(next)) {
 			return n + len(b), nil
 		}
-		k, err := piece(b[:min(len(b), writeSize)])
+		k, err := piece(next)
 		n += k
 		if b = b[k:]; err != nil || len(b) == 0 {
 			return n, err

@@ -34,7 +34,7 @@ type socket struct {
 func (s *socket) Write(b []byte) (int, error) {
 	s.writing.Lock()
 	defer s.writing.Unlock()
-	return s.write(b, s.Conn.Write)
+	return s.write(b, writeSize, s.Conn.Write)
 }
 
 // hijacking is a ResponseWriter whose connection is a socket once it is hijacked.

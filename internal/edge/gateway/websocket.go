@@ -2,6 +2,7 @@ package gateway
 
 import (
 	"context"
+	"errors"
 	"io"
 	"net/http"
 	"strings"
@@ -65,8 +66,12 @@ func (g *Gateway) converse(ctx context.Context, cancel func(), ws *websocket.Con
 		post.Header.Set("Authorization", token)
 	}
 	go func() {
-		// The handler ends with the client, which would not read its answers.
+		// The handler ends with the client, which would not read its answers. So the client's messages are read up to the end also when
+		// nothing wants them any more: only who reads notices the end.
 		_, err := io.Copy(out, ws)
+		if errors.Is(err, io.ErrClosedPipe) {
+			_, err = io.Copy(io.Discard, ws)
+		}
 		if g.open.Err() != nil {
 			err = nil // the member stops
 		}
@@ -75,7 +80,7 @@ func (g *Gateway) converse(ctx context.Context, cancel func(), ws *websocket.Con
 	}()
 	lines := &lines{sock: sock, header: http.Header{}}
 	b := newBody(lines, post, g.MaxBodyBytes)
-	b.endless, b.single = true, !streaming[post.URL.Path]
+	b.endless, b.single, b.unread = true, !streaming[post.URL.Path], func() { in.Close() }
 	post.Body = b
 	g.mux.ServeHTTP(lines, post)
 	_ = lines.end() // an error means that the client is gone
