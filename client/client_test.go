@@ -75,7 +75,7 @@ func TestKV(t *testing.T) {
 // An empty key is rejected in each operation and each call, with a namespace too, where the server would get the namespace as the key.
 func TestEmptyKeys(t *testing.T) {
 	c, ctx := connect(t), t.Context()
-	for name, c := range map[string]*client.Client{"without a namespace": c, "with a namespace": c.In("ns/")} {
+	for name, c := range map[string]*client.Client{"in a namespace": c, "in a namespace of that": c.In("ns/")} {
 		for what, op := range map[string]client.Op{
 			"get": client.OpGet(""), "put": client.OpPut("", []byte("v")), "delete": client.OpDelete(""),
 			"nested put":     client.OpTxn(nil, []client.Op{client.OpTxn(nil, nil, []client.Op{client.OpPut("", nil)})}, nil),
