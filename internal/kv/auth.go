@@ -11,6 +11,9 @@ const (
 	MaxNameBytes = 32768
 	// MaxAuthRecordBytes is the limit for the record of one user or one role, which each change writes again.
 	MaxAuthRecordBytes = 16 << 20
+	// MaxUsers and MaxRoles are the limits for users and for roles. All of them are in memory, and each change copies the list.
+	MaxUsers = 1 << 16
+	MaxRoles = 1 << 16
 )
 
 // The errors of authentication and authorization.
@@ -56,6 +59,10 @@ var (
 	// ErrAuthRecordTooLarge: the roles of a user or the permissions of a role would take more than
 	// MaxAuthRecordBytes.
 	ErrAuthRecordTooLarge = fmt.Errorf("the roles of the user or the permissions of the role take more than the limit of %d bytes; use several roles", MaxAuthRecordBytes)
+	// ErrTooManyUsers: another user would be one more than MaxUsers.
+	ErrTooManyUsers = fmt.Errorf("the limit for users is %d: delete some that are not used any more", MaxUsers)
+	// ErrTooManyRoles: another role would be one more than MaxRoles.
+	ErrTooManyRoles = fmt.Errorf("the limit for roles is %d: delete some that are not used any more", MaxRoles)
 	// ErrNotCapable: not all members know this kind of request yet.
 	ErrNotCapable = errors.New("not capable")
 )

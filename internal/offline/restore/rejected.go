@@ -28,7 +28,8 @@ func (r Rejected) String() string {
 // isOwnLimit reports whether a request was rejected for a limit that etcd does not have.
 func isOwnLimit(err error) bool {
 	var limit *kv.LimitError
-	return errors.As(err, &limit) || errors.Is(err, kv.ErrNameTooLong) || errors.Is(err, kv.ErrAuthRecordTooLarge)
+	return errors.As(err, &limit) || errors.Is(err, kv.ErrNameTooLong) || errors.Is(err, kv.ErrAuthRecordTooLarge) ||
+		errors.Is(err, kv.ErrTooManyUsers) || errors.Is(err, kv.ErrTooManyRoles)
 }
 
 // reject counts a request that was rejected for an own reason.

@@ -79,6 +79,8 @@ func (c *change) make(r *kv.AuthRequest) error {
 			return kv.ErrNameTooLong
 		case c.roles[r.Role] != nil:
 			return kv.ErrRoleExists
+		case len(c.roles) >= kv.MaxRoles:
+			return kv.ErrTooManyRoles
 		}
 		c.putRole(Role{Name: r.Role})
 		return nil
@@ -134,6 +136,8 @@ func (c *change) addUser(r *kv.AuthRequest) (err error) {
 		return kv.ErrNameTooLong
 	case c.users[r.User] != nil:
 		return kv.ErrUserExists
+	case len(c.users) >= kv.MaxUsers:
+		return kv.ErrTooManyUsers
 	case !r.NoPassword:
 		if u.Hash, err = hash(r); err != nil {
 			return err

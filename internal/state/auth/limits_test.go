@@ -2,6 +2,7 @@ package auth
 
 import (
 	"errors"
+	"fmt"
 	"strings"
 	"testing"
 
@@ -49,4 +50,34 @@ func TestLimits(t *testing.T) {
 	}
 	// What is full can be reduced.
 	mustChange(t, s, kv.AuthRequest{Op: kv.RoleRevokePermission, Role: long, Permission: kv.Permission{Key: key(0)}})
+}
+
+// There are at most MaxUsers users and MaxRoles roles. A store that has more, from a backup, can be used and reduced.
+func TestNumberOfUsersAndRoles(t *testing.T) {
+	for _, more := range []int{0, 5} {
+		var users []User
+		var roles []Role
+		for i := range kv.MaxUsers + more - 1 {
+			users = append(users, User{Name: fmt.Sprint("u", i)})
+		}
+		for i := range kv.MaxRoles + more - 1 {
+			roles = append(roles, Role{Name: fmt.Sprint("r", i)})
+		}
+		s, err := Restore(false, 1, users, roles)
+		if err != nil {
+			t.Fatal(err)
+		}
+		add := []kv.AuthRequest{{Op: kv.UserAdd, User: "new", NoPassword: true}, {Op: kv.RoleAdd, Role: "new"}}
+		if more == 0 {
+			s = mustChange(t, s, add...)
+		}
+		for i, want := range []error{kv.ErrTooManyUsers, kv.ErrTooManyRoles} {
+			r := add[i]
+			r.User, r.Role = r.User+"er", r.Role+"er"
+			if next, records, err := s.Change(&r); !errors.Is(err, want) || next != s || records != nil {
+				t.Errorf("op %d with %d users and %d roles: %v", r.Op, len(s.users), len(s.roles), err)
+			}
+		}
+		mustChange(t, s, kv.AuthRequest{Op: kv.UserDelete, User: "u0"}, kv.AuthRequest{Op: kv.RoleDelete, Role: "r0"})
+	}
 }

@@ -68,6 +68,8 @@ var table = [...]struct{ from, to error }{
 	{kv.ErrNotCapable, rpctypes.ErrGRPCNotCapable},
 	{kv.ErrNameTooLong, status.Error(codes.InvalidArgument, "vigil: "+kv.ErrNameTooLong.Error())},
 	{kv.ErrAuthRecordTooLarge, status.Error(codes.ResourceExhausted, "vigil: "+kv.ErrAuthRecordTooLarge.Error())},
+	{kv.ErrTooManyUsers, status.Error(codes.ResourceExhausted, "vigil: "+kv.ErrTooManyUsers.Error())},
+	{kv.ErrTooManyRoles, status.Error(codes.ResourceExhausted, "vigil: "+kv.ErrTooManyRoles.Error())},
 	// Not in etcd's table of statuses either.
 	{kv.ErrNoPasswordUser, status.Error(codes.Unknown, "auth: authentication failed, password was given for no password user")},
 	{kv.ErrDowngradeTarget, rpctypes.ErrGRPCInvalidDowngradeTargetVersion},
