@@ -41,7 +41,7 @@ const (
 	MaxArchives = 256
 )
 
-// ErrTooManyArchives: the limit for archives is reached.
+// ErrTooManyArchives reports that the limit for archives is reached.
 var ErrTooManyArchives = fmt.Errorf("lineage: this cluster has begun %d archives, which is the most", MaxArchives)
 
 // ID is a random number that identifies a claim.
