@@ -17,7 +17,7 @@ import (
 )
 
 // diskBytes is the size of a file system.
-const diskBytes = 1 << 30
+const diskBytes = 2 << 30
 
 // The requests of ioctl that freeze and thaw a file system: what writes to it waits in between.
 const fiFreeze, fiThaw = 0xc0045877, 0xc0045878

@@ -112,7 +112,7 @@ func TestCompare(t *testing.T) {
 		{"hung", 100, func(d *disk) func() { d.freeze(); return d.thaw }},
 		{"slow, 250 ms", 100, func(d *disk) func() { return d.slow(250 * time.Millisecond) }},
 		{"slow, 2 s", 100, func(d *disk) func() { return d.slow(2 * time.Second) }},
-		{"full", 128 << 10, (*disk).fill},
+		{"full", 256 << 10, (*disk).fill},
 	}
 	var table strings.Builder
 	fmt.Fprintf(&table, "\n| fault of the leader's disk, %d times %v each | program | new leader after | changes | longest time without a put | without a keep-alive | keep-alives lost | kept leases ended | other leases ended in time | late by at most | process ended |\n|---|---|---|---|---|---|---|---|---|---|---|\n", rounds, lasts)
