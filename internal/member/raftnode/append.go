@@ -74,7 +74,7 @@ func (a *appender) appendClaimed() (run []*raftpb.Message) {
 	hard, dirty, durable := a.hard, a.dirty, a.durable
 	a.collect(msgs)
 	if len(a.batches) > 0 {
-		if err := n.cfg.Log.Append(a.batches...); err != nil {
+		if err := a.put(a.batches); err != nil {
 			a.hard, a.dirty, a.durable = hard, dirty, durable
 			n.appends.putBack()
 			n.appends.done()
@@ -92,6 +92,15 @@ func (a *appender) appendClaimed() (run []*raftpb.Message) {
 		return nil
 	}
 	return n.applies.takeClaimedOrEnd()
+}
+
+// put appends batches to the log, and measures how long that takes.
+func (a *appender) put(batches []wal.Batch) error {
+	begun := time.Now()
+	err := a.n.cfg.Log.Append(batches...)
+	took, before := time.Since(begun), time.Duration(a.n.writeTime.Load())
+	a.n.writeTime.Store(int64(max(took, before-before/8)))
+	return err
 }
 
 // append writes a group and releases its responses. local reports that raft has some of them: a turn must follow. An error ends the node.
@@ -245,7 +254,7 @@ const (
 // the log, a kv.Shortage for a group that is to be divided.
 func (a *appender) writeGroup(batches []wal.Batch, divisible bool) error {
 	for try := 1; ; try++ {
-		err := a.n.cfg.Log.Append(batches...)
+		err := a.put(batches)
 		switch {
 		case err == nil:
 			a.n.appended.Add(1)

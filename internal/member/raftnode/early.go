@@ -46,8 +46,11 @@ type early struct {
 	until time.Time
 	// next is when the next one begins.
 	next time.Time
-	// term is the newest one in which next was put off because of an election that is under way.
-	term uint64
+	// term is the newest one in which next was put off because of an election that is under way, terms how many there were.
+	term  uint64
+	terms int
+	// contested is the newest term in which another member has denied this one its vote.
+	contested uint64
 	// timer wakes the raft goroutine.
 	timer *time.Timer
 }
@@ -57,6 +60,14 @@ func (e *early) init() {
 	e.timer = time.NewTimer(time.Hour)
 	e.timer.Stop()
 }
+
+const (
+	// voteWrites is how many writes to the log an election takes at most: votes are synced before they are sent, first that of the
+	// member that asks, then those of the others, which may be writing when they are asked.
+	voteWrites = 3
+	// earlyTerms is the number of terms in which elections are early. The last one has the time that raft gives an election.
+	earlyTerms = 3
+)
 
 // Cause is why a member began an election.
 type Cause uint8
@@ -138,15 +149,24 @@ func (n *Node) electEarly() {
 		}
 		e.gone = lead
 		e.until = now.Add(time.Duration(n.cfg.ElectionTicks) * n.cfg.TickInterval)
-		e.next, e.term = now.Add(n.turnOf(lead)), term
+		e.next, e.term, e.terms = now.Add(n.turnOf(lead)), term, 0
 	case now.After(e.until) || !r.voter:
 		e.until = time.Time{}
 		return
 	case lead != raft.None:
 		return // it may lose an election that began before it was known
 	case term != e.term && r.state != raft.StatePreCandidate:
-		// An election is under way, this member's or another's. Votes are synced before they are sent.
-		e.term, e.next = term, now.Add(n.cfg.pause(4))
+		// An election is under way, this member's or another's.
+		if e.term, e.terms = term, e.terms+1; e.terms > earlyTerms {
+			e.until = time.Time{}
+			return
+		}
+		e.next = now.Add(n.cfg.pause(4) + voteWrites*time.Duration(n.writeTime.Load()))
+	case !now.Before(e.next) && e.terms > 0 && e.contested != term:
+		// Nothing says that the election under way is lost: votes may take long on the disks of others, which this member cannot
+		// measure, and a new term would make them vain.
+		e.until = time.Time{}
+		return
 	case !now.Before(e.next):
 		r.moved, r.cause = true, CauseAbsent
 		if err := r.node.Campaign(); err != nil {

@@ -407,3 +407,43 @@ func TestAnotherMemberThatIsBackDoesNotDelay(t *testing.T) {
 		})
 	}
 }
+
+// Where disks are slow, an election before the election timeout does not take longer than one after it: the members let it end. A vote
+// is synced before it is sent, so it takes two syncs.
+func TestEarlyElectionsOnSlowDisks(t *testing.T) {
+	const seeds = 12
+	ms := time.Millisecond
+	for _, disks := range [][]time.Duration{
+		{250 * ms, 250 * ms, 250 * ms}, {500 * ms, 500 * ms, 500 * ms}, {900 * ms, 900 * ms, 900 * ms}, {0, 250 * ms, 250 * ms},
+		{0, 0, 500 * ms}, {100 * ms, 250 * ms, 500 * ms}, {250 * ms, 250 * ms, 250 * ms, 250 * ms, 250 * ms}, {0, 0, 250 * ms, 500 * ms, 500 * ms},
+	} {
+		t.Run(fmt.Sprint(disks), func(t *testing.T) {
+			var sum [2]time.Duration
+			var longest [2]time.Duration
+			for early := range sum {
+				for seed := range uint64(seeds) {
+					synctest.Test(t, func(t *testing.T) {
+						ids := []uint64{1, 2, 3, 4, 5}[:len(disks)]
+						c := startCluster(t, seed, len(disks), voters(ids...), func(cfg *Config) {
+							// Ids and disks are not always in the same order.
+							cfg.Log.(*memLog).delay = disks[(cfg.ID+seed)%uint64(len(disks))]
+						})
+						time.Sleep(5*time.Second + time.Duration(c.rng.Int64N(int64(testTick))))
+						if early == 1 {
+							c.kill(c.leader(), 5*ms)
+						} else {
+							c.cut(c.leader(), true)
+						}
+						took := c.awaitLeader()
+						sum[early] += took
+						longest[early] = max(longest[early], took)
+					})
+				}
+			}
+			t.Logf("early %v, at most %v; otherwise %v, at most %v", sum[1]/seeds, longest[1], sum[0]/seeds, longest[0])
+			if sum[1] >= sum[0] || longest[1] > longest[0] {
+				t.Errorf("early elections take %v, at most %v; without them %v, at most %v", sum[1]/seeds, longest[1], sum[0]/seeds, longest[0])
+			}
+		})
+	}
+}

@@ -61,6 +61,8 @@ type Node struct {
 	leaders   atomic.Uint64
 	elections [causes]atomic.Uint64
 	late      atomic.Uint64 // heartbeats
+	// writeTime is about the longest that one of the last writes to the log has taken, in nanoseconds.
+	writeTime atomic.Int64
 	// handedOver is the last term in which this member has asked another one to take over.
 	handedOver atomic.Uint64
 	// alone is set while this member is leader, the only voter, and has committed an entry of

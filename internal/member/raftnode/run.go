@@ -76,6 +76,10 @@ func (n *Node) turn() {
 				continue // it would be a leader that is stalled
 			}
 			r.cause = CauseTransfer
+		case raftpb.MsgVoteResp:
+			if m.GetReject() {
+				r.early.contested = m.GetTerm()
+			}
 		case raftpb.MsgHeartbeatResp:
 			if r.state == raft.StateLeader {
 				r.progress.takeReport(m)
