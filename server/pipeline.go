@@ -35,6 +35,7 @@ func (m *Member) replicaConfig() replica.Config {
 		NoteSteps:         max(c.WarnUnaryDuration/2, 1),
 		SnapshotCount:     c.SnapshotCount,
 		CatchUpEntries:    c.SnapshotCatchUpEntries,
+		MaxCatchUpBytes:   c.MaxCatchUpBytes,
 		QuotaBytes:        max(c.QuotaBackendBytes, 0),
 		Store:             mvcc.Options{Ranges: m.ranges},
 		Watch: watch.Options{ProgressInterval: c.WatchProgressInterval, FragmentBytes: int64(rpc.MaxMessageBytes(c.MaxRequestBytes)),

@@ -89,6 +89,7 @@ func memberFlags(o *options) []*option {
 		showDefault("DATA-DIR/wal", str(&c.WALDir, "wal-dir", "DIR", "directory of the raft log, for instance on a separate disk")),
 		numberFrom(0, &c.SnapshotCount, "snapshot-count", "number of applied requests after which the raft log is truncated"),
 		numberFrom(0, &c.SnapshotCatchUpEntries, "snapshot-catchup-entries", "number of raft entries kept for slow members when the raft log is truncated"),
+		numberFrom(0, &c.MaxCatchUpBytes, "max-catchup-bytes", "size up to which the raft log is kept for members that lag; 0 for a quarter of the free disk (not in etcd)"),
 		wholeUnits(time.Millisecond, &c.HeartbeatInterval, "heartbeat-interval", "MS", "time between heartbeats of a leader, in milliseconds", 1, 1<<32),
 		wholeUnits(time.Millisecond, &c.ElectionTimeout, "election-timeout", "MS", "time that a follower waits for a leader, in milliseconds; at least 5 heartbeats", 1, 1<<32),
 		inverted(&c.NoInitialElectionTickAdvance, "initial-election-tick-advance", "start the first election early if other members are reachable and there is no leader"),

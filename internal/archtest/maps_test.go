@@ -33,6 +33,8 @@ var bounds = map[string]string{
 	"member/replica.Metrics.Elections":        "few: the causes of elections",
 	"member/replica/transfer.Sender.mu.to":    "few: members",
 	"member/replica/transfer.Sender.mu.after": "few: members",
+	"member/replica/transfer.Sender.mu.sent":  "few: members",
+	"member/replica/transfer.Log.Progress":    "few: members",
 	// Of connections and calls.
 	"edge/rpc.healthService.mu.last":              "few: the services",
 	"edge/rpc.snapshotsSent.mu.senders":           "member/replica.maxBackups",

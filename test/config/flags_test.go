@@ -59,6 +59,7 @@ var added = map[string]string{
 	"version":                   "likewise",
 	"max-range-bytes-in-flight": "bounds the memory of large reads",
 	"max-watchers-per-stream":   "bounds what a client may ask for",
+	"max-catchup-bytes":         "bounds the raft log that is kept for members that lag",
 	"scrub-bytes-per-second":    "reads stored data to find damage",
 	"scrub-pause":               "likewise",
 	"console":                   "etcd has no web interface",

@@ -115,10 +115,9 @@ type Config struct {
 	SnapshotBytesPerSecond int64
 	// MaxSnapshots is how many snapshots are sent at once, by default 2. Members beyond wait.
 	MaxSnapshots int
-	// SnapshotLogBytes is how large the raft log may grow while it is kept for members that a
-	// snapshot is sent to, by default 512 MiB: with the entries after the snapshot they need no
-	// other.
-	SnapshotLogBytes int64
+	// MaxCatchUpBytes is how large the raft log may grow while it is kept for members that lag, or that a snapshot is sent to: with the
+	// entries that they lack they need no snapshot, or no other. 0 is a quarter of what is free on its disk, at most 64 GiB.
+	MaxCatchUpBytes int64
 	// SnapshotOfferTimeout bounds how long the leader looks for what a receiver has, which is about the
 	// time to read both stores, and how long the receiver keeps for it what it has; by default 5 minutes.
 	SnapshotOfferTimeout time.Duration
@@ -189,7 +188,6 @@ func (c Config) WithDefaults() Config {
 	or(&c.CatchUpEntries, 5000)
 	or(&c.CatchUpBytes, 64<<20)
 	or(&c.MaxSnapshots, 2)
-	or(&c.SnapshotLogBytes, 512<<20)
 	or(&c.SnapshotOfferTimeout, 5*time.Minute)
 	or(&c.ScrubPause, time.Hour)
 	or(&c.LeaseCheckpointInterval, 5*time.Minute)

@@ -25,7 +25,6 @@ func (r *Replica) transferOptions() transfer.Options {
 		Stopping:       r.stopping,
 		MaxSending:     c.MaxSnapshots,
 		BytesPerSecond: c.SnapshotBytesPerSecond,
-		MaxLogBytes:    c.SnapshotLogBytes,
 		OfferTimeout:   c.SnapshotOfferTimeout,
 		Logger:         c.Logger,
 	}

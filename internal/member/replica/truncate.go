@@ -5,7 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"math"
 
+	"vigil/internal/member/replica/transfer"
 	"vigil/internal/store/history"
 )
 
@@ -44,7 +46,12 @@ func (r *Replica) shorten(full bool) error {
 		entries, bytes = 0, 0
 	}
 	// Raft learns later than the store that entries are applied, and reads them until then.
-	cut := min(r.node.Acknowledged(), r.sender.LimitTruncation(r.trail.Keep(synced.Index, entries, bytes), r.raftLog.Bytes()))
+	cut := min(r.node.Acknowledged(), r.trail.Keep(synced.Index, entries, bytes))
+	if bytes > 0 {
+		if cut, err = r.keepForOthers(cut); err != nil {
+			return err
+		}
+	}
 	if r.cfg.Hold != nil && !full {
 		cut = r.cfg.Hold.LimitTruncation(r.Source.FirstIndex(), cut, r.raftLog.Bytes()-r.cfg.CatchUpBytes-r.cfg.SnapshotBytes)
 	}
@@ -56,4 +63,46 @@ func (r *Replica) shorten(full bool) error {
 	}
 	r.cfg.Logger.Debug("raft log shortened", slog.Uint64("synced", synced.Index), slog.Uint64("first", cut+1))
 	return nil
+}
+
+const (
+	// catchUpShare is the part of the room on the disk of the raft log that it may take for members that lag, and mostCatchUp the most
+	// that it takes by itself.
+	catchUpShare = 4
+	mostCatchUp  = 64 << 30
+	// unmeasuredCatchUp is the bound while it is not known what is free.
+	unmeasuredCatchUp = 512 << 20
+)
+
+// keepForOthers returns the index up to which the raft log may be truncated, at most cut, so that members that lag get what they lack
+// from it.
+func (r *Replica) keepForOthers(cut uint64) (uint64, error) {
+	if r.network == nil {
+		return cut, nil
+	}
+	progress, err := r.node.Progress()
+	if err != nil {
+		return 0, nil // the member stops
+	}
+	delete(progress, r.memberID)
+	first, err := r.raftLog.FirstIndex()
+	if err != nil {
+		return 0, fmt.Errorf("replica: %w", err)
+	}
+	size := r.raftLog.Bytes()
+	return r.sender.LimitTruncation(cut, transfer.Log{First: first, Bytes: size, Most: r.maxCatchUp(size), Progress: progress}), nil
+}
+
+// maxCatchUp returns how large a raft log of a size may be for members that lag.
+func (r *Replica) maxCatchUp(size int64) int64 {
+	if most := r.cfg.MaxCatchUpBytes; most > 0 {
+		return most
+	}
+	// The next measurement is for the next time.
+	r.space.gauge.Start()
+	free := r.space.gauge.Last()
+	if len(free) < 2 || free[1] == math.MaxInt64 {
+		return unmeasuredCatchUp
+	}
+	return min((free[1]+size)/catchUpShare, mostCatchUp)
 }

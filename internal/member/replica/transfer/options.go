@@ -55,8 +55,6 @@ type Options struct {
 	MaxSending int
 	// BytesPerSecond limits the rate of each snapshot; 0 means no limit.
 	BytesPerSecond int64
-	// MaxLogBytes is how large the raft log may grow while entries are kept for receivers.
-	MaxLogBytes int64
 	// OfferTimeout limits how long the sender looks for what a receiver has, and how long the receiver keeps it.
 	OfferTimeout time.Duration
 	Logger       *slog.Logger

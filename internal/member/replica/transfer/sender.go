@@ -40,6 +40,10 @@ type Sender struct {
 		closed bool
 		// to are the members that a snapshot is sent to, with the position that it was cut at, 0 before it was cut.
 		to map[uint64]uint64
+		// sent are the members that were sent a snapshot, and may not have installed it.
+		sent map[uint64]hold
+		// exhausted is set while the log is too large to be kept for members that lag.
+		exhausted bool
 		// after is when the next attempt may begin, for members that the last one failed for.
 		after map[uint64]time.Time
 	}
@@ -53,7 +57,7 @@ type Sender struct {
 // NewSender returns a Sender. SetRaft completes it.
 func NewSender(o Options) *Sender {
 	s := &Sender{o: o}
-	s.mu.to, s.mu.after = map[uint64]uint64{}, map[uint64]time.Time{}
+	s.mu.to, s.mu.sent, s.mu.after = map[uint64]uint64{}, map[uint64]hold{}, map[uint64]time.Time{}
 	s.ctx, s.cancel = context.WithCancel(context.Background())
 	return s
 }
@@ -76,9 +80,12 @@ func (s *Sender) begin(to uint64, run func(ctx context.Context) error) bool {
 		err := run(s.ctx)
 		s.mu.Lock()
 		defer s.mu.Unlock()
+		now := time.Now()
+		if at := s.mu.to[to]; err == nil && at > 0 {
+			s.mu.sent[to] = hold{at, now}
+		}
 		delete(s.mu.to, to)
 		if err != nil {
-			now := time.Now()
 			s.mu.after[to] = now.Add(min(max(now.Sub(began), minPause), maxPause))
 		}
 	})
@@ -90,22 +97,6 @@ func (s *Sender) noteCut(to, index uint64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.mu.to[to] = index
-}
-
-// LimitTruncation returns the index up to which the raft log may be truncated, at most cut: entries after a snapshot that
-// is being sent are kept, as long as the log has no more than the allowed bytes.
-func (s *Sender) LimitTruncation(cut uint64, logBytes int64) uint64 {
-	if logBytes > s.o.MaxLogBytes {
-		return cut
-	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for _, index := range s.mu.to {
-		if index > 0 {
-			cut = min(cut, index)
-		}
-	}
-	return cut
 }
 
 // Close ends all transfers and waits for them.
