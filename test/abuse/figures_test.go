@@ -90,7 +90,7 @@ func (a attack) on(t *testing.T, p proc.Program) (figures, error) {
 		// It knows no flags of ours.
 		var args []string
 		for _, arg := range c.Args {
-			if !strings.HasPrefix(arg, "--max-range-bytes-in-flight") {
+			if !strings.HasPrefix(arg, "--max-range-bytes-in-flight") && !strings.HasPrefix(arg, "--experimental-transport") {
 				args = append(args, arg)
 			}
 		}
