@@ -58,6 +58,8 @@ type Options struct {
 	// 5 s. It doubles with each failure, is shortened at random by up to half, and ends early when
 	// that member dials this one.
 	BackoffMin, BackoffMax time.Duration
+	// ReachAfter is how long after its start a member says in the log that no other one has connected to it, default 10 s.
+	ReachAfter time.Duration
 	// BulkStall is how long a bulk transfer may make no progress, default 1 min. Time that the
 	// source or the receiver takes counts.
 	BulkStall time.Duration
@@ -85,6 +87,7 @@ func (o *Options) setDefaults() {
 	def(&o.DeadAfter, 4*time.Second)
 	def(&o.BackoffMin, 100*time.Millisecond)
 	def(&o.BackoffMax, 5*time.Second)
+	def(&o.ReachAfter, 10*time.Second)
 	def(&o.BulkStall, time.Minute)
 	def(&o.MaxPending, 128)
 	def(&o.MaxQueueBytes, 32<<20)
@@ -123,7 +126,7 @@ func (o *Options) Validate() error {
 		value time.Duration
 	}{
 		{"DialTimeout", c.DialTimeout}, {"HandshakeTimeout", c.HandshakeTimeout}, {"PingInterval", c.PingInterval},
-		{"BackoffMin", c.BackoffMin}, {"BulkStall", c.BulkStall},
+		{"BackoffMin", c.BackoffMin}, {"ReachAfter", c.ReachAfter}, {"BulkStall", c.BulkStall},
 	} {
 		need(d.value > 0, "%s is %v", d.name, d.value)
 	}

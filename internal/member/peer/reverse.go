@@ -205,12 +205,9 @@ func (t *Transport) dialReversed(p *remote, i invitation) {
 		hexID("remote-peer-id", p.id), slog.String("stream", i.kind.String()), slog.Any("error", errors.Join(errs...)))
 }
 
-// reachAfter is how long after its start a member says that no other one has connected to it.
-var reachAfter = 10 * time.Second
-
 // watchReach says in the log when no other member has connected to this one a while after its start.
 func (t *Transport) watchReach() {
-	timer := time.NewTimer(reachAfter)
+	timer := time.NewTimer(t.o.ReachAfter)
 	defer timer.Stop()
 	select {
 	case <-timer.C:
@@ -222,6 +219,6 @@ func (t *Transport) watchReach() {
 	t.mu.Unlock()
 	if others > 0 && t.visits.Load() == 0 {
 		t.o.Logger.Warn("no member has connected to a peer URL of this member: they do not run, or cannot reach it; check --initial-advertise-peer-urls, firewalls and certificates",
-			slog.String("advertised-peer-urls", urls), slog.Int("other-members", others), slog.String("after", fmt.Sprint(reachAfter)))
+			slog.String("advertised-peer-urls", urls), slog.Int("other-members", others), slog.String("after", fmt.Sprint(t.o.ReachAfter)))
 	}
 }

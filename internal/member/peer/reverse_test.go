@@ -101,10 +101,7 @@ func TestInvitations(t *testing.T) {
 
 // A member that no other one has connected to says so.
 func TestAMemberThatNobodyReachesSaysSo(t *testing.T) {
-	old := reachAfter
-	reachAfter = 20 * time.Millisecond
-	defer func() { reachAfter = old }()
-	_, b, _ := oneWay(t)
+	_, b, _ := oneWay(t, func(o *Options) { o.ReachAfter = 20 * time.Millisecond })
 	until(t, "b says that no member has connected to it", func() bool {
 		return len(b.logs.lines("no member has connected to a peer URL of this member")) == 1
 	})
