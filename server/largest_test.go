@@ -114,6 +114,10 @@ func TestLargestRequests(t *testing.T) {
 		_, addr := member(t, Config{UnsafeNoSync: true})
 		tryLargest(t, kv.DefaultMaxRequestBytes, addr, entrances(t, "", addr))
 	})
+	t.Run("20 MiB", func(t *testing.T) {
+		_, addr := member(t, Config{UnsafeNoSync: true, MaxRequestBytes: 20 << 20})
+		tryLargest(t, 20<<20, addr, entrances(t, "", addr))
+	})
 	t.Run("150 MiB", func(t *testing.T) {
 		if testing.Short() {
 			t.Skip("it takes 2 GiB of memory")
