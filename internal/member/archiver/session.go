@@ -264,7 +264,7 @@ func (s *session) judgeObject(ctx context.Context, o origin) error {
 		case lineage.Same:
 			return nil
 		case lineage.Foreign:
-			return s.refuse(fmt.Errorf("it has %s, by a leader of term %d (%s), and this cluster has had another leader then or left that term before",
+			return s.refuse(fmt.Errorf("it has %s, by a leader of term %d (%s), and this cluster had another leader in that term, or left it before",
 				o.name, o.claim.Term, o.claim.ID))
 		}
 		order, err := s.nextOrder(ctx)

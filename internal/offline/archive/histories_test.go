@@ -9,6 +9,7 @@ import (
 
 	"vigil/internal/kv"
 	"vigil/internal/state/fsm"
+	"vigil/internal/state/lineage"
 	"vigil/internal/store/archive"
 	"vigil/internal/vfs/memfs"
 )
@@ -185,6 +186,42 @@ func TestRevisionWithinRequest(t *testing.T) {
 		}
 		if r := restoreTo(t, n.open(), Target{Revision: rev}); r.store.Revision() != rev || r.sum.Leases != int(max(leases-(rev-first), 0)) {
 			t.Errorf("revision %d: restored %d with %d leases", rev, r.store.Revision(), r.sum.Leases)
+		}
+	}
+}
+
+// An object with entries of another leader of the same term is not applied, although terms and indexes go on: its claim is another one.
+func TestOtherClaim(t *testing.T) {
+	for what, claims := range map[string]bool{"the entries have the claim": true, "only objects have claims": false} {
+		n, _ := newNode(t, 50)
+		n.work(3)
+		if claims {
+			n.apply(&fsm.Request{Claim: &lineage.Claim{Term: n.term, ID: lineage.ID(n.claim().ID)}})
+		}
+		n.base(false)
+		n.work(5)
+		n.mark()
+		n.send()
+		o := *n
+		w := n.seal.NewLog()
+		for range 3 {
+			o.index++
+			n.must(w.Add(entry(&o, &fsm.Request{Put: putRequest("other")})))
+		}
+		s, err := w.Seal(archive.LogInfo{Sender: 9, Before: n.store.Revision(), After: n.store.Revision() + 3, FirstTime: n.now, LastTime: n.now,
+			Claim: archive.Claim{Term: archive.Hex64(n.term), ID: archive.ID{99}}})
+		n.must(err)
+		n.put(s.Name, s.Data)
+		v := verify(t, n.open(), false)
+		// Which of two is the right one is known if the entries say so.
+		if len(v.Damages) != 1 || claims && v.Damages[0].Name != s.Name || !strings.Contains(v.Damages[0].Reason, "two histories") {
+			t.Errorf("%s: %+v", what, v.Damages)
+		}
+		if !claims {
+			continue
+		}
+		if r := restoreTo(t, n.open(), Target{}); r.store.Revision() != n.store.Revision() || r.hash(t) != hashAt(t, n.store, compactRevision(n.store)) {
+			t.Errorf("%s: restored revision %d, the cluster had %d", what, r.store.Revision(), n.store.Revision())
 		}
 	}
 }
