@@ -34,8 +34,8 @@ func TestEnvironment(t *testing.T) {
 	}{
 		{"ETCDCTL_USER=x", "--user is given and ETCDCTL_USER is set, too", []string{"get", "k", "--user=y"}},
 		{"VIGILCTL_USER=", "--user is given and VIGILCTL_USER is set, too", []string{"get", "k", "--user=y"}},
-		{"ETCDCTL_HEX=maybe", "ETCDCTL_HEX", []string{"get", "k"}},
-		{"ETCDCTL_WRITE_OUT=protobuf", "ETCDCTL_WRITE_OUT", []string{"snapshot", "status", "none"}},
+		{"VIGILCTL_HEX=maybe", "VIGILCTL_HEX", []string{"get", "k"}},
+		{"VIGILCTL_WRITE_OUT=protobuf", "VIGILCTL_WRITE_OUT", []string{"snapshot", "status", "none"}},
 		{"ETCDCTL_WRITE_OUT=json", "--write-out is given and ETCDCTL_WRITE_OUT is set, too", []string{"snapshot", "status", "none", "-w", "json"}},
 	} {
 		t.Run(c.env, func(t *testing.T) {
@@ -43,6 +43,33 @@ func TestEnvironment(t *testing.T) {
 			t.Setenv(name, value)
 			if code, _, text := vigilctl(c.args...); code != exit.Failure || !strings.Contains(text, c.text) || strings.Count(text, "\n") != 1 {
 				t.Errorf("%d %s", code, text)
+			}
+		})
+	}
+}
+
+// TestWrongEnvironment: a wrong value of a variable of etcdctl is ignored, like by etcdctl, and the flag has its default.
+func TestWrongEnvironment(t *testing.T) {
+	for _, env := range []string{"ETCDCTL_DIAL_TIMEOUT=3", "ETCDCTL_COMMAND_TIMEOUT=soon", "ETCDCTL_HEX=maybe", "ETCDCTL_MAX_RECV_BYTES=much"} {
+		t.Run(env, func(t *testing.T) {
+			name, value, _ := strings.Cut(env, "=")
+			t.Setenv(name, value)
+			var text strings.Builder
+			e := &cli.Env{Stdin: strings.NewReader(""), Stdout: cli.NewOutput(os.Stdout), Stderr: &text}
+			root := newRoot(e)
+			get, _, err := root.Find([]string{"get"})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := get.ParseFlags(nil); err != nil {
+				t.Fatal(err)
+			}
+			if err := e.Prepare(get, nil); err != nil || strings.Count(text.String(), "\n") != 1 || !strings.Contains(text.String(), "warning: "+name+": ") {
+				t.Errorf("%v: %s", err, text.String())
+			}
+			flag := get.Flag(strings.ToLower(strings.ReplaceAll(strings.TrimPrefix(name, "ETCDCTL_"), "_", "-")))
+			if flag.Value.String() != flag.DefValue {
+				t.Errorf("--%s is %s, want %s", flag.Name, flag.Value, flag.DefValue)
 			}
 		})
 	}

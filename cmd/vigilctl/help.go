@@ -16,7 +16,9 @@ func versionCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:     "version",
 		Example: "  vigilctl version",
-		Short:   "Print the compatible version of etcdctl, the version of the API, and its own version",
+		// It has no connection: nothing is wrong with the flags for one.
+		PersistentPreRunE: func(*cobra.Command, []string) error { return nil },
+		Short:             "Print the compatible version of etcdctl, the version of the API, and its own version",
 		RunE: func(c *cobra.Command, _ []string) error {
 			_, err := fmt.Fprintf(c.OutOrStdout(), "etcdctl version: %s\nAPI version: %s\nvigilctl version: %s\n", release.APIVersion, kv.APIVersion, release.Version)
 			return err

@@ -45,7 +45,7 @@ func TestControlCharacters(t *testing.T) {
 	}
 	c.Watch(ctx, key)
 	for _, line := range []string{
-		"get --prefix evil", "get --prefix evil -w fields", "get --prefix evil -w json", "get --prefix evil -w yaml", "get --prefix evil -w protobuf",
+		"get --prefix evil", "get --prefix evil -w fields", "get --prefix evil -w json", "get --prefix evil -w yaml",
 		"history --prefix evil --full", "history --prefix evil -w json", "diff evil --from 2 --values", "tree", "tree -w yaml", "dump evil -",
 		"role list", "role get " + name, "user list", "user get " + name, "user get " + name + " --detail", "user get nobody\x1b[2J",
 		fmt.Sprintf("lease timetolive %x --keys", lease.ID), fmt.Sprintf("lease timetolive %x --keys -w json", lease.ID),
@@ -77,6 +77,25 @@ func TestControlCharacters(t *testing.T) {
 	r := proc.Run(t, untilTimeout, proc.Spec{Name: proc.Path(t, proc.Vigilctl), Args: []string{"get", "--prefix", "evil"}, Env: env})
 	if want := key + "\n" + value + "\n"; r.Stdout != want {
 		t.Errorf("%q, want %q", r.Stdout, want)
+	}
+}
+
+// TestProtobufOnTerminal: a message of protobuf is the same bytes on a terminal, as those of etcdctl: replacing some would make another
+// message of it.
+func TestProtobufOnTerminal(t *testing.T) {
+	t.Parallel()
+	s := proc.Start(t, proc.Config{Program: proc.Etcd, Memory: true})
+	if _, err := s.Client().Put(proc.Context(t), "k", "\x1b[1m\xff\x80value"); err != nil {
+		t.Fatal(err)
+	}
+	out := map[proc.Program]string{}
+	for _, program := range []proc.Program{proc.Etcdctl, proc.Vigilctl} {
+		on := start(t, program, 80, 24, []string{"ETCDCTL_ENDPOINTS=" + s.Addr()}, "get", "k", "-w", "protobuf")
+		on.await(t)
+		out[program] = on.output()
+	}
+	if out[proc.Vigilctl] == "" || out[proc.Vigilctl] != out[proc.Etcdctl] {
+		t.Errorf("%q, etcdctl prints %q", out[proc.Vigilctl], out[proc.Etcdctl])
 	}
 }
 

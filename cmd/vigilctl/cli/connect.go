@@ -25,11 +25,43 @@ func (e *Env) Open(ctx context.Context) (*client.Client, error) {
 	if err := e.configure(ctx); err != nil {
 		return nil, err
 	}
-	c, err := client.New(e.Config)
-	if err != nil {
+	cfg := e.reachable()
+	c, err := client.New(cfg)
+	switch {
+	case err != nil && len(cfg.Endpoints) > 0 && usable(cfg.Endpoints[0]) != nil:
+		return nil, exit.With(exit.Failure, err) // like etcdctl, which finds no member there
+	case err != nil:
 		return nil, exit.With(exit.BadConnection, err)
 	}
 	return c, nil
+}
+
+// reachable returns the configuration without the endpoints that cannot be those of a member, such as dns:///HOST, if there are others: to
+// etcdctl each of these is a member that it cannot reach.
+func (e *Env) reachable() client.Config {
+	cfg := e.Config
+	cfg.Endpoints = nil
+	var wrong []error
+	for _, ep := range e.Config.Endpoints {
+		if err := usable(ep); err != nil {
+			wrong = append(wrong, err)
+			continue
+		}
+		cfg.Endpoints = append(cfg.Endpoints, ep)
+	}
+	if len(cfg.Endpoints) == 0 {
+		return e.Config
+	}
+	for _, err := range wrong {
+		fmt.Fprintf(e.Stderr, "warning: %v; it is left out\n", err)
+	}
+	return cfg
+}
+
+// usable returns why an endpoint cannot be that of a member.
+func usable(endpoint string) error {
+	probe := client.Config{Endpoints: []string{endpoint}}
+	return probe.Validate()
 }
 
 // Connect is like Open, and authenticates if there is a password: a wrong password has an exit code of its own.
@@ -42,7 +74,7 @@ func (e *Env) Connect(ctx context.Context) (*client.Client, error) {
 	}
 	ctx, cancel := context.WithTimeout(ctx, e.Timeout())
 	defer cancel()
-	c, err := client.Connect(ctx, e.Config)
+	c, err := client.Connect(ctx, e.reachable())
 	if err != nil {
 		if e, ok := errors.AsType[*client.Error](err); ok {
 			err = e.GRPCStatus().Err()

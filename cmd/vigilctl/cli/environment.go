@@ -67,7 +67,7 @@ func (e *Env) Prepare(c *cobra.Command, _ []string) error {
 var users = regexp.MustCompile(`[^/,\s\[]*@`)
 
 // setFromEnvironment sets each flag that is not given by its environment variable: --endpoints by VIGILCTL_ENDPOINTS or
-// ETCDCTL_ENDPOINTS. Giving both a flag and its variable is an error.
+// ETCDCTL_ENDPOINTS. Giving both a flag and its variable is an error, and so is a wrong value of a variable that etcdctl does not have.
 func (e *Env) setFromEnvironment(c *cobra.Command) error {
 	flags := c.Flags()
 	var wrong error
@@ -89,9 +89,18 @@ func (e *Env) setFromEnvironment(c *cobra.Command) error {
 				wrong = fmt.Errorf("--%s is given and %s is set, too: leave one of them out", f.Name, name)
 			case v != "" && !set && wrong == nil:
 				set = true
-				if err := flags.Set(f.Name, v); err != nil {
-					wrong = fmt.Errorf("%s: %w", name, command.FlagError(c, err))
+				err := flags.Set(f.Name, v)
+				if err == nil {
+					break
 				}
+				err = fmt.Errorf("%s: %w", name, command.FlagError(c, err))
+				if prefix == prefixes[0] {
+					wrong = err
+					break
+				}
+				// etcdctl ignores the mistake, so scripts may have it.
+				_ = f.Value.Set(f.DefValue) // a value of a wrong form may have become 0
+				fmt.Fprintf(e.Stderr, "warning: %v; it is ignored\n", err)
 			}
 		}
 	})

@@ -107,7 +107,11 @@ func (e *Env) Printer(allowed ...show.Format) (*show.Printer, error) {
 	if len(allowed) > 0 && !slices.Contains(allowed, f) {
 		return nil, exit.With(exit.BadFeature, &show.UnsupportedError{Format: f})
 	}
-	return &show.Printer{Out: e.Stdout, Format: f, Hex: e.hex}, nil
+	out := io.Writer(e.Stdout)
+	if f == show.Protobuf {
+		out = e.Stdout.Drawing() // bytes, which are another message if some are replaced
+	}
+	return &show.Printer{Out: out, Format: f, Hex: e.hex}, nil
 }
 
 // Print prints an answer.

@@ -75,7 +75,7 @@ func forEach(env *cli.Env, c *cobra.Command, cluster bool, run func(endpoint str
 func runAt(env *cli.Env, c *cobra.Command, cl *client.Client, ep string, run func(endpoint string, s cli.Session) error) error {
 	one, err := cl.At(ep)
 	if err != nil {
-		return exit.With(exit.BadConnection, err)
+		return exit.With(exit.Failure, err)
 	}
 	ctx, cancel := context.WithTimeout(c.Context(), env.Timeout())
 	defer cancel()

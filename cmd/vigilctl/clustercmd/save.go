@@ -35,7 +35,7 @@ func SnapshotSave(env *cli.Env) *cobra.Command {
 		Args:    command.ExactlyOne("snapshot save"),
 		RunE: func(c *cobra.Command, args []string) error {
 			if err := outfile.Check(args[0]); err != nil {
-				return exit.With(exit.Failure, err)
+				return exit.With(exit.Interrupted, err)
 			}
 			if len(env.Endpoints) != 1 {
 				return exit.Usage("snapshot must be requested to one selected node, not multiple %v", env.Endpoints)
@@ -50,11 +50,11 @@ func SnapshotSave(env *cli.Env) *cobra.Command {
 	}
 }
 
-// save copies a snapshot into a file.
+// save copies a snapshot into a file. The exit code of every failure is that of an interruption, as of etcdctl.
 func save(c *cobra.Command, cl *client.Client, path string, quiet bool) error {
 	s, err := cl.Snapshot(c.Context())
 	if err != nil {
-		return exit.With(exit.Failure, cli.CallError(interrupted(c, err)))
+		return exit.With(exit.Interrupted, cli.CallError(interrupted(c, err)))
 	}
 	defer s.Close()
 	p := progress.NewBytes(c.ErrOrStderr(), quiet)
@@ -65,7 +65,7 @@ func save(c *cobra.Command, cl *client.Client, path string, quiet bool) error {
 	})
 	p.End()
 	if err != nil {
-		return exit.With(exit.Failure, cli.CallError(interrupted(c, err)))
+		return exit.With(exit.Interrupted, cli.CallError(interrupted(c, err)))
 	}
 	fmt.Fprintf(c.OutOrStdout(), "Snapshot saved at %s\n", path)
 	if s.Version != "" {

@@ -202,7 +202,7 @@ const putArgs = "put command needs 1 argument and input from stdin or 2 argument
 // request returns the request that flags and arguments describe. in has the value if the arguments do not.
 func (f *putFlags) request(args []string, in io.Reader) (*etcdserverpb.PutRequest, error) {
 	switch {
-	case len(args) == 0 || len(args) > 2:
+	case len(args) == 0: // further ones than the value are ignored, as by etcdctl
 		return nil, exit.Usage(putArgs)
 	case f.ignoreValue && len(args) > 1:
 		return nil, exit.Usage("put command needs only 1 argument when 'ignore-value' is set")
@@ -214,7 +214,7 @@ func (f *putFlags) request(args []string, in io.Reader) (*etcdserverpb.PutReques
 	r := &etcdserverpb.PutRequest{Key: []byte(args[0]), Lease: lease, PrevKv: f.prevKV, IgnoreValue: f.ignoreValue, IgnoreLease: f.ignoreLease}
 	switch {
 	case f.ignoreValue:
-	case len(args) == 2:
+	case len(args) > 1:
 		r.Value = []byte(args[1])
 	default:
 		if r.Value, err = io.ReadAll(in); errors.Is(err, cli.ErrInterrupted) {

@@ -84,8 +84,11 @@ func (f *watchFlags) request(args []string, dash int) (watchRequest, error) {
 	case key != "":
 		args = []string{key}
 	}
+	if len(args) > 2 {
+		args = args[:1] // etcdctl ignores all others then
+	}
 	switch {
-	case len(args) == 0 || len(args) > 2:
+	case len(args) == 0:
 		return r, errWatchArgs
 	case len(args) == 2 && f.prefix:
 		return r, exit.Usage("`range_end` and `--prefix` are mutually exclusive")

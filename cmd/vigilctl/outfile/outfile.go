@@ -12,12 +12,13 @@ import (
 	"syscall"
 )
 
-// Check reports whether a new file can get the name path: no file has it, or a regular file, which the new one
+// Check reports whether a new file can get the name path: no file of an existing directory has it, or a regular file, which the new one
 // replaces. A symbolic link, a directory or a device is rejected: the user hardly means to replace it.
 func Check(path string) error {
 	st, err := os.Lstat(path)
 	if errors.Is(err, fs.ErrNotExist) {
-		return nil
+		_, err = os.Stat(filepath.Dir(path))
+		return err
 	}
 	if err == nil && !st.Mode().IsRegular() {
 		err = &fs.PathError{Op: "write", Path: path, Err: fmt.Errorf("it is %s: name a regular file, or one that does not exist", kindOf(st.Mode()))}
