@@ -293,11 +293,13 @@ type Stats struct {
 	Tokens int
 	// Evicted is the number of tokens that ended because there were too many.
 	Evicted uint64
+	// Ended is the index in the log up to which tokens have ended that were not used.
+	Ended uint64
 }
 
 // Stats returns the present counts.
 func (s *Simple) Stats() Stats {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return Stats{Tokens: s.mu.all.n, Evicted: s.mu.evicted}
+	return Stats{Tokens: s.mu.all.n, Evicted: s.mu.evicted, Ended: s.mu.unused}
 }
