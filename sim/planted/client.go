@@ -10,7 +10,7 @@ var client = []Mistake{
 		{"client/internal/inbox/inbox.go", "b.revision(&events[0]) <= b.seen {", "b.revision(&events[0]) < b.seen {"},
 	}},
 	{Name: "client-retries", Promise: "the library sends no write again whose outcome is unknown", Edits: []Edit{
-		{"client/attempt.go", "!v.Again || e.Uncertain || a.Count >= core.cfg.MaxAttempts", "!v.Again || a.Count >= core.cfg.MaxAttempts"},
+		{"client/attempt.go", "v.Again && (e.Uncertain || a.Count >= core.cfg.MaxAttempts)", "v.Again && a.Count >= core.cfg.MaxAttempts"},
 	}},
 	{Name: "client-certain", Promise: "an error that the library calls certain had no effect", Edits: []Edit{
 		{"client/internal/attempt/verdict.go", "case codes.DeadlineExceeded, codes.Unknown, codes.Aborted, codes.DataLoss:\n\t\treturn Verdict{Unknown: f.Sent}", "case codes.DeadlineExceeded, codes.Unknown, codes.Aborted, codes.DataLoss:\n\t\treturn Verdict{}"},
