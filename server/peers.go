@@ -213,36 +213,54 @@ func (m *Member) servePeers() error {
 // leaveAfter is how long a member that has applied its removal serves clients if no other member reports the removal. As etcd.
 const leaveAfter = time.Second
 
-// watchRemoval ends the member after it was removed, which it learns by itself or from others. Others report the removal as soon as they
-// have applied it, and do not need this member any more then.
+// removal is what a member learns about its removal, and does then.
+type removal interface {
+	// Removed is closed when the member has applied its removal.
+	Removed() <-chan struct{}
+	// NoteRemoved notes that another member reports it, and reports whether that settles it.
+	NoteRemoved(by uint64) bool
+	// Leave ends the service for clients.
+	Leave()
+}
+
+// watchRemoval ends the member after it was removed.
 func (m *Member) watchRemoval(ctx context.Context) {
-	members, id := m.replica.Members, m.replica.Header().MemberID
-	applied := members.Removed()
+	id := m.replica.Header().MemberID
+	leads := func() bool { return m.replica.Status().Leader == id }
+	if awaitRemoval(ctx, m.replica.Members, m.transport.Removed(), leads, m.cfg.HeartbeatInterval, m.cfg.ElectionTimeout) {
+		m.log.Warn("this member was removed from the cluster: stopping", "local-member-id", fmt.Sprintf("%x", id))
+		m.fail(ErrRemoved)
+	}
+}
+
+// awaitRemoval waits until a member was removed and is to stop, false if ctx ends before. It learns of its removal by itself or from
+// others, which report it as soon as they have applied it, and do not need this member any more then.
+func awaitRemoval(ctx context.Context, r removal, reports <-chan uint64, leads func() bool, heartbeat, election time.Duration) bool {
+	applied := r.Removed()
 	var leave, last, poll <-chan time.Time
 	for ended := false; !ended; {
 		select {
-		case by := <-m.transport.Removed():
-			ended = members.NoteRemoved(by)
+		case by := <-reports:
+			ended = r.NoteRemoved(by)
 		case <-applied:
 			// A leader hands over, which it tries again after an election timeout, and may have to vote.
-			applied, leave, last = nil, time.After(leaveAfter), time.After(leaveAfter+m.cfg.ElectionTimeout*5/2)
+			applied, leave, last = nil, time.After(leaveAfter), time.After(leaveAfter+election*5/2)
 		case <-leave:
 			// What the others have decided since is unknown here.
-			members.Leave()
-			ticker := time.NewTicker(m.cfg.HeartbeatInterval)
+			r.Leave()
+			ticker := time.NewTicker(heartbeat)
 			defer ticker.Stop()
 			leave, poll = nil, ticker.C
-			ended = m.replica.Status().Leader != id
+			ended = !leads()
 		case <-poll:
-			ended = m.replica.Status().Leader != id
+			ended = !leads()
 		case <-last:
 			ended = true
 		case <-ctx.Done():
-			return
+			return false
 		}
 	}
-	m.log.Warn("this member was removed from the cluster: stopping", "local-member-id", fmt.Sprintf("%x", id))
-	m.fail(ErrRemoved)
+	return true
 }
 
 // ErrRemoved is what Failed receives when the member was removed from its cluster.
