@@ -213,19 +213,28 @@ func endpointHashKV(env *cli.Env, cluster *bool) *cobra.Command {
 
 // collect queries all endpoints and returns the last error.
 func collect[T any](env *cli.Env, c *cobra.Command, cluster bool, what string, list *[]T, ask func(ep string, s cli.Session) (T, error)) error {
+	cl, err := env.Connect(c.Context())
+	if err != nil {
+		return err
+	}
+	defer cl.Close()
+	targets, err := targets(env, c, cl, cluster)
+	if err != nil {
+		return err
+	}
 	var last error
-	err := forEach(env, c, cluster, func(ep string, s cli.Session) error {
-		v, err := ask(ep, s)
+	for _, ep := range targets {
+		err := runAt(env, c, cl, ep, func(ep string, s cli.Session) error {
+			v, err := ask(ep, s)
+			if err == nil {
+				*list = append(*list, v)
+			}
+			return err
+		})
 		if err != nil {
 			last = cli.CallError(err)
 			fmt.Fprintf(env.Stderr, "Failed to get the %s of endpoint %s (%v)\n", what, ep, last)
-			return nil
 		}
-		*list = append(*list, v)
-		return nil
-	})
-	if err != nil {
-		return exit.With(exit.Code(err), err)
 	}
 	return last
 }
