@@ -10,5 +10,5 @@
 //  5. A handler that panics resets its stream.
 //
 // The writer has the methods that http.ResponseController uses for flushing and deadlines. A write deadline that has passed resets the
-// stream, as in net/http. Trailers, pushes and hijacking are not supported.
+// stream, as in net/http, also after the handler has returned: with a deadline, its goroutine waits until all is sent. Trailers, pushes and hijacking are not supported.
 package h2http

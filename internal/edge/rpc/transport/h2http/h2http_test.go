@@ -583,3 +583,46 @@ func TestRandomClient(t *testing.T) {
 		}
 	}
 }
+
+// TestContentLength: the length of a body is decimal, however many zeros precede it.
+func TestContentLength(t *testing.T) {
+	got := make(chan string, 1)
+	c := dialRaw(t, serveOwn(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		b, err := io.ReadAll(r.Body)
+		got <- fmt.Sprint(r.ContentLength, len(b), err)
+	}), h2.Options{}))
+	for i, length := range []string{"10", "010", "0010", "09"} {
+		n := map[string]int{"09": 9}[length]
+		if n == 0 {
+			n = 10
+		}
+		id := uint32(2*i + 1)
+		c.request(id, false, ":method", "POST", ":scheme", "http", ":path", "/", ":authority", "x", "content-length", length)
+		must(c.WriteData(id, true, make([]byte, n)))
+		if got, want := <-got, fmt.Sprint(n, n, nil); got != want {
+			t.Errorf("content-length %q: %s, want %s", length, got, want)
+		}
+	}
+}
+
+// TestWriteDeadlineOfTheEnd: a write deadline bounds the rest of an answer too, which is sent after the handler has returned.
+func TestWriteDeadlineOfTheEnd(t *testing.T) {
+	for _, size := range []int{1, piece, piece + 1, 2 * piece} {
+		c := dialRaw(t, serveOwn(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			must(http.NewResponseController(w).SetWriteDeadline(time.Now().Add(50 * time.Millisecond)))
+			w.Write(make([]byte, size))
+		}), h2.Options{}), http2.Setting{ID: http2.SettingInitialWindowSize, Val: 0})
+		must(c.nc.SetDeadline(time.Now().Add(5 * time.Second)))
+		c.request(1, true, get("/")...)
+		for {
+			f, err := c.ReadFrame()
+			if err != nil {
+				t.Errorf("%d bytes: not reset: %v", size, err)
+				break
+			}
+			if f, ok := f.(*http2.RSTStreamFrame); ok && f.StreamID == 1 {
+				break
+			}
+		}
+	}
+}

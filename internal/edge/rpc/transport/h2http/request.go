@@ -11,6 +11,7 @@ import (
 	"net/http"
 	"net/url"
 	"runtime/debug"
+	"strconv"
 	"strings"
 	"sync"
 
@@ -70,8 +71,7 @@ func (c *Conn) request(r *h2.Request) (*http.Request, error) {
 		case f.Name == "cookie":
 			cookies = append(cookies, f.Value)
 		case f.Name == "content-length":
-			var n int64
-			if _, err := fmt.Sscan(f.Value, &n); err == nil { // package h2 has checked it
+			if n, err := strconv.ParseInt(f.Value, 10, 64); err == nil { // package h2 has checked it
 				out.ContentLength = n
 			}
 			out.Header.Set("Content-Length", f.Value)

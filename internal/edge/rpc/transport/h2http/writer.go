@@ -181,11 +181,22 @@ func (w *writer) finish() {
 			return
 		}
 	}
+	timed := w.timed()
 	if len(w.buf) > 0 {
-		_ = w.send(true) // the stream has ended then
+		_ = w.send(!timed) // fails if the stream has ended
+	}
+	if timed {
+		_ = x.SendBody(nil, nil, true) // waits until the client takes the part before
 	}
 	w.end()
 	x.Finish(nil, nil)
+}
+
+// timed reports whether the time of the answer is bounded.
+func (w *writer) timed() bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.mu.write != nil
 }
 
 // end notes that the handler has returned.
