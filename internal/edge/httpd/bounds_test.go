@@ -13,6 +13,8 @@ import (
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
 )
 
 // stalledWriter is the connection of a client that does not read: a write waits for its deadline.
@@ -209,5 +211,40 @@ func TestRequests(t *testing.T) {
 	running.Wait()
 	if q.mu.all != 0 || len(q.mu.of) != 0 {
 		t.Errorf("%d requests are left, of %v", q.mu.all, q.mu.of)
+	}
+}
+
+// TestStreamsLeaveRoom: a proxy whose clients have as many streams as one address may have can still probe the member, and an operator
+// next to it sees its pages.
+func TestStreamsLeaveRoom(t *testing.T) {
+	release, entered := make(chan struct{}), make(chan struct{})
+	h, err := New(Config{Health: &fakeMember{leader: 1}, Registry: prometheus.NewRegistry(), CheckTimeout: time.Minute,
+		Versions: func() Versions { return Versions{} },
+		Gateway: http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
+			entered <- struct{}{}
+			<-release
+		})})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ask := func(path string) int {
+		w := httptest.NewRecorder()
+		h.Client.ServeHTTP(w, httptest.NewRequest("GET", path, nil)) // all of one address
+		return w.Code
+	}
+	var running sync.WaitGroup
+	defer running.Wait()
+	defer close(release)
+	for range maxRequests / 2 {
+		running.Go(func() { ask("/v3/watch") })
+		<-entered
+	}
+	if code := ask("/v3/watch"); code != http.StatusServiceUnavailable {
+		t.Errorf("one stream more: %d", code)
+	}
+	for _, path := range []string{"/health", "/livez", "/readyz", "/readyz/linearizable_read", "/metrics", "/version", "/debug/vars"} {
+		if code := ask(path); code != http.StatusOK {
+			t.Errorf("%s: %d next to as many streams as an address may have", path, code)
+		}
 	}
 }

@@ -10,7 +10,8 @@
 //  5. A page is sent within a minute after the time of its health checks, or its connection is closed. Profiles and the
 //     gateway, whose answers may be streams, have no such bound.
 //  6. A client that does not read holds a bounded amount of memory: pages are made a few at a time, those that wait for their clients
-//     have at most maxPageBytes together, and there are at most maxRequests requests at once, half of them from one address.
+//     have at most maxPageBytes together, and there is a bounded number of requests at once, half of them from one address. Health
+//     checks, pages, and requests that may last have bounds of their own.
 package httpd
 
 import (
@@ -169,8 +170,7 @@ func New(c Config) (*Handlers, error) {
 	if c.Gateway != nil {
 		client.Handle(gatewayPrefix, c.Gateway)
 	}
-	all := func(next http.Handler) http.Handler { return newRequests(maxRequests, next) }
-	return &Handlers{Client: all(&access{&h.Config, client}), Metrics: all(page(metrics)), Peer: all(page(peer))}, nil
+	return &Handlers{Client: boundRequests(&access{&h.Config, client}), Metrics: boundRequests(page(metrics)), Peer: boundRequests(page(peer))}, nil
 }
 
 // pageTimeout is how long receiving an ignored body, or sending a page may take.

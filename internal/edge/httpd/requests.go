@@ -4,11 +4,38 @@ import (
 	"fmt"
 	"net/http"
 	"net/netip"
+	"slices"
+	"strings"
 	"sync"
 )
 
-// maxRequests is how many requests there may be at once, of all clients and on all connections.
-const maxRequests = 8 << 10
+// How many requests there may be at once, of all clients and on all connections: those that may last, which are of the gateway and the
+// console, health checks, and other pages. Streams must not keep a probe or an operator from the member, which may have the address of
+// very many clients: that of a proxy.
+const (
+	maxRequests = 8 << 10
+	maxChecks   = 1 << 10
+	maxPages    = 1 << 10
+)
+
+// boundRequests bounds the requests at once, each kind on its own.
+func boundRequests(next http.Handler) http.Handler {
+	lasting, checks, others := newRequests(maxRequests, next), newRequests(maxChecks, next), newRequests(maxPages, next)
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		kind := others
+		switch path := r.URL.Path; {
+		case beginsWith(path, gatewayPrefix, oldGatewayPrefix, consolePrefix):
+			kind = lasting
+		case beginsWith(path, "/health", "/livez", "/readyz"):
+			kind = checks
+		}
+		kind.ServeHTTP(w, r)
+	})
+}
+
+func beginsWith(path string, prefixes ...string) bool {
+	return slices.ContainsFunc(prefixes, func(p string) bool { return strings.HasPrefix(path, p) })
+}
 
 // requests bounds the requests at once. A client, known by its address, may have as many as are left: so one alone can have half of them,
 // and there is room for others whatever the first ones do.
