@@ -248,3 +248,30 @@ func TestStatusOfOneTerm(t *testing.T) {
 		}
 	})
 }
+
+// What is asked of a leader ends with its leadership, at each member when it knows.
+func TestLeadershipEnds(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		net, members := threeMembers(t, func(*Config) {})
+		time.Sleep(5 * time.Second)
+		lead := members[0].Status().Lead
+		for i, m := range members {
+			if id, while := m.Leader(); id != lead || while.Err() != nil {
+				t.Errorf("member %d: %d leads, want %d, %v", i+1, id, lead, while.Err())
+			}
+		}
+		cut := members[lead%3]
+		_, while := cut.Leader()
+		_, others := members[lead-1].Leader()
+		net.mu.Lock()
+		net.mu.side[lead%3+1] = 1
+		net.mu.Unlock()
+		time.Sleep(10 * time.Second)
+		if id, now := cut.Leader(); id != 0 || now.Err() != nil || while.Err() == nil {
+			t.Errorf("cut off: %d leads, %v, before %v", id, now.Err(), while.Err())
+		}
+		if others.Err() != nil {
+			t.Error("the leadership has ended where the leader is known")
+		}
+	})
+}

@@ -1,6 +1,7 @@
 package raftnode
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"runtime/debug"
@@ -84,8 +85,17 @@ type Node struct {
 	raft raftState
 }
 
-// leading is a member that leads in a term, or in which none is known to lead.
-type leading struct{ lead, term uint64 }
+// leading is a member that leads in a term, or in which none is known to lead. while lasts as long as this one knows no newer.
+type leading struct {
+	lead, term uint64
+	while      context.Context
+	end        context.CancelFunc
+}
+
+func newLeading(lead, term uint64) *leading {
+	while, end := context.WithCancel(context.Background())
+	return &leading{lead, term, while, end}
+}
 
 // raftState is guarded by turns.mu.
 type raftState struct {
@@ -195,7 +205,7 @@ func New(cfg Config) (*Node, error) {
 	n.raft.last, n.raft.vote = last, hard.GetVote()
 	n.configured(cfg.ConfState)
 	n.term.Store(hard.GetTerm())
-	n.led.Store(&leading{term: hard.GetTerm()})
+	n.led.Store(newLeading(raft.None, hard.GetTerm()))
 	n.committed.Store(hard.GetCommit())
 	n.acknowledged.Store(cfg.Applied)
 	n.current.Store(time.Now().UnixNano())
@@ -397,6 +407,12 @@ type Status struct {
 	// HandedOver is the last term in which this member, leading, has asked another one to take over, 0 if there is none. That member
 	// may be elected at any later time, since others vote for it though they hear of this leader.
 	HandedOver uint64
+}
+
+// Leader returns the leader as Status does, and a context that ends when another one leads, in another term, or none is known.
+func (n *Node) Leader() (lead uint64, while context.Context) {
+	led := n.led.Load()
+	return led.lead, led.while
 }
 
 // LeadTerm returns the term in which this member leads, 0 if it does not lead.

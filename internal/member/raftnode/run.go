@@ -246,8 +246,9 @@ func (n *Node) handle(rd raft.Ready) {
 	if rd.SoftState != nil {
 		n.changed(rd)
 	}
-	if now := (leading{n.lead.Load(), n.term.Load()}); now != *n.led.Load() {
-		n.led.Store(&now)
+	if was, lead, term := n.led.Load(), n.lead.Load(), n.term.Load(); lead != was.lead || term != was.term {
+		n.led.Store(newLeading(lead, term))
+		go was.end() // of as many questions as there are
 	}
 	n.publish()
 	for _, rs := range rd.ReadStates {

@@ -120,6 +120,38 @@ func TestChangesNameTheirUserWhenAllKnow(t *testing.T) {
 	}
 }
 
+// With members of an older version, whose leader does not judge who asks about a lease, each member judges its clients by itself.
+func TestLeasesAreJudgedInEveryVersion(t *testing.T) {
+	r := secured(t)
+	root := withToken(t, login(t, r, "root"))
+	lease, err := r.Leases.GrantLease(root, kv.LeaseGrantRequest{TTL: 60})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := r.Put(root, &kv.PutRequest{Key: []byte("secret"), Lease: lease.ID}); err != nil {
+		t.Fatal(err)
+	}
+	for _, level := range []uint64{fsm.LevelRights - 1, fsm.LevelRights} {
+		if _, err := r.Propose(t.Context(), &fsm.Request{Attributes: &cluster.Member{ID: r.memberID, Name: "default", ClientURLs: r.cfg.ClientURLs, Level: level}}); err != nil {
+			t.Fatal(err)
+		}
+		for name, c := range map[string]struct {
+			ctx  context.Context
+			want [2]error // of a keep-alive, and of a question
+		}{
+			"root":   {root, [2]error{}},
+			"alice":  {withToken(t, login(t, r, "alice")), [2]error{kv.ErrPermissionDenied, nil}},
+			"nobody": {t.Context(), [2]error{kv.ErrUserEmpty, kv.ErrUserEmpty}},
+		} {
+			_, renew := r.Leases.KeepAlive(c.ctx, lease.ID)
+			_, left := r.Leases.TimeToLive(c.ctx, lease.ID, false)
+			if got := [2]error{renew, left}; got != c.want {
+				t.Errorf("level %d, %s: %v, want %v", level, name, got, c.want)
+			}
+		}
+	}
+}
+
 func TestTokens(t *testing.T) {
 	r := secured(t)
 	get := func(ctx context.Context) error {

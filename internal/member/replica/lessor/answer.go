@@ -13,9 +13,14 @@ import (
 )
 
 // Ask asks the leader about a lease in the name of who, and repeats that until there is an answer. The leader may be this member. It
-// decides whether who may ask. Errors: kv.ErrLeaseNotFound, those of auth.State.CheckEndLease, kv.ErrNoLeader, kv.ErrStopped, that of ctx, those of a rejected request and of
+// decides whether who may ask; with members of an older version, which do not, this one does. Errors: kv.ErrLeaseNotFound, those of auth.State.CheckEndLease, kv.ErrNoLeader, kv.ErrStopped, that of ctx, those of a rejected request and of
 // Pipeline.TimeoutCause.
 func (l *Lessor) Ask(ctx context.Context, who auth.Identity, op Op, id int64) (Answer, error) {
+	if !l.leaderJudges() {
+		if err := l.rule(who, op, id); err != nil {
+			return Answer{}, err
+		}
+	}
 	if op == Renew {
 		if ttl, ok := l.RenewNow(who, id); ok {
 			return Answer{TTL: ttl}, nil
@@ -32,14 +37,17 @@ func (l *Lessor) Ask(ctx context.Context, who auth.Identity, op Op, id int64) (A
 		}
 		var a Answer
 		err := kv.ErrNotLeader
-		leader := l.o.Raft.Status().Lead
-		attempt, end := l.whileLeads(limited, leader)
+		// A leader whose disk hangs does not answer, and a question to it must not last longer than its leadership.
+		leader, while := l.o.Raft.Leader()
+		attempt, end := context.WithCancel(limited)
+		free := context.AfterFunc(while, end)
 		switch {
 		case leader == l.o.MemberID:
 			a, err = l.answerAsLeader(attempt, who, op, id)
 		case leader != 0 && l.o.Calls != nil:
 			a, err = l.askLeader(attempt, leader, who, op, id)
 		}
+		free()
 		end()
 		if err == nil || errors.Is(err, kv.ErrLeaseNotFound) || errors.Is(err, kv.ErrStopped) || denied(err) || limited.Err() == nil && rejected(err) {
 			return a, err
@@ -59,28 +67,9 @@ func (l *Lessor) Ask(ctx context.Context, who auth.Identity, op Op, id int64) (A
 	}
 }
 
-// whileLeads returns a context that also ends when this member does not take another one for the leader any more. A leader whose disk
-// hangs does not answer, and a question to it must not last longer than its leadership. end releases the context.
-func (l *Lessor) whileLeads(ctx context.Context, leader uint64) (_ context.Context, end context.CancelFunc) {
-	ctx, cancel := context.WithCancel(ctx)
-	go func() {
-		defer cancel()
-		tick := time.NewTicker(l.o.TickInterval)
-		defer tick.Stop()
-		for l.o.Raft.Status().Lead == leader {
-			select {
-			case <-tick.C:
-			case <-ctx.Done():
-				return
-			}
-		}
-	}()
-	return ctx, cancel
-}
-
 func (l *Lessor) askLeader(ctx context.Context, leader uint64, who auth.Identity, op Op, id int64) (Answer, error) {
 	question := encodeCall(op, id)
-	if who != (auth.Identity{}) && l.o.Pipeline.Membership().Level() >= fsm.LevelRights {
+	if who != (auth.Identity{}) && l.leaderJudges() {
 		question = fsm.AppendIdentity(question, who)
 	}
 	b, err := l.o.Calls.Call(ctx, leader, calls.Lease, question)
@@ -137,12 +126,24 @@ func (l *Lessor) RenewNow(who auth.Identity, id int64) (ttl int64, ok bool) {
 	return ttl, ok
 }
 
-// judge returns why who may not ask, by what is applied here: for the leader, which has confirmed that it leads, that is what the
-// cluster knows. Members of an older version judge their clients by themselves, and do not say who asks.
+// leaderJudges reports whether the leader judges who asks. Members of an older version judge their clients by themselves, and do not say
+// who asks.
+func (l *Lessor) leaderJudges() bool { return l.o.Pipeline.Membership().Level() >= fsm.LevelRights }
+
+// judge returns why who may not ask this member as the leader.
 func (l *Lessor) judge(who auth.Identity, op Op, id int64) error {
+	if !l.leaderJudges() {
+		return nil
+	}
+	return l.rule(who, op, id)
+}
+
+// rule returns why who may not ask, by what is applied here: for the leader, which has confirmed that it leads, that is what the cluster
+// knows.
+func (l *Lessor) rule(who auth.Identity, op Op, id int64) error {
 	state := l.o.Pipeline.AuthState()
 	switch {
-	case !state.Enabled(), l.o.Pipeline.Membership().Level() < fsm.LevelRights:
+	case !state.Enabled():
 		return nil
 	case op == Renew:
 		return state.CheckEndLease(who, id, l.o.Pipeline.LeaseState().Each)

@@ -36,6 +36,8 @@ type Pipeline interface {
 // Raft is the member's raft node.
 type Raft interface {
 	Status() raftnode.Status
+	// Leader returns the leader, and a context that lasts as long as it leads as far as this member knows.
+	Leader() (lead uint64, while context.Context)
 	// LeadTerm returns the term in which this member leads, 0 if it does not lead.
 	LeadTerm() uint64
 	// TryReadIndex returns the commit index if this member leads without other voters.

@@ -1,10 +1,10 @@
 package lessor
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"log/slog"
+	"runtime"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -35,13 +35,32 @@ type fake struct {
 	alone bool
 	// handed is the term in which another member was asked to take over.
 	handed atomic.Uint64
-	// lead is the leader if it is not this member; stalled is since when this one does not get on with its work.
-	lead    atomic.Uint64
+	// led is the leader; stalled is since when this one does not get on with its work.
+	led     atomic.Pointer[leading]
 	stalled atomic.Pointer[time.Time]
 	// linearize, if set, runs in Linearize.
 	linearize func()
 	// wait makes Linearize wait for the end of its context.
 	wait atomic.Bool
+}
+
+type leading struct {
+	lead  uint64
+	while context.Context
+	end   context.CancelFunc
+}
+
+// lead makes a member the leader.
+func (f *fake) lead(id uint64) {
+	while, end := context.WithCancel(context.Background())
+	if was := f.led.Swap(&leading{id, while, end}); was != nil {
+		was.end()
+	}
+}
+
+func (f *fake) Leader() (uint64, context.Context) {
+	led := f.led.Load()
+	return led.lead, led.while
 }
 
 func (f *fake) LeaseState() *lease.State     { return f.leases }
@@ -59,7 +78,7 @@ func (f *fake) Linearize(ctx context.Context) error {
 	return ctx.Err()
 }
 func (f *fake) Status() raftnode.Status {
-	return raftnode.Status{Lead: cmp.Or(f.lead.Load(), 1), Term: term, HandedOver: f.handed.Load()}
+	return raftnode.Status{Lead: f.led.Load().lead, Term: term, HandedOver: f.handed.Load()}
 }
 func (f *fake) Current() time.Time {
 	if since := f.stalled.Load(); since != nil {
@@ -106,6 +125,7 @@ func (f *fake) grant(t *testing.T, id, ttl int64) {
 // start returns a lessor whose clock runs if run is set.
 func start(t *testing.T, run bool) (*Lessor, *fake) {
 	f := &fake{leases: lease.New(), members: &cluster.State{}, users: auth.New(), alone: true}
+	f.lead(1)
 	f.l = New(Options{MemberID: 1, Pipeline: f, Raft: f, Stopping: make(chan struct{}), TickInterval: 5 * time.Millisecond,
 		ElectionTimeout: 50 * time.Millisecond, CheckpointInterval: time.Hour, RequestTimeout: 10 * time.Second,
 		Logger: slog.New(slog.DiscardHandler)})
@@ -434,15 +454,15 @@ func TestQuestionEndsWithLeadership(t *testing.T) {
 				f.linearize = func() { h.asked.Add(1) }
 				f.wait.Store(true)
 			} else {
-				f.lead.Store(2)
+				f.lead(2)
 			}
 			begun := time.Now()
 			var moves sync.WaitGroup
 			moves.Go(func() {
 				time.Sleep(time.Second)
-				f.lead.Store(next)
+				f.lead(next)
 				time.Sleep(time.Second)
-				f.lead.Store(0)
+				f.lead(1)
 				f.wait.Store(false)
 			})
 			defer moves.Wait()
@@ -454,4 +474,31 @@ func TestQuestionEndsWithLeadership(t *testing.T) {
 			}
 		})
 	}
+}
+
+// A question takes no goroutine beside that of the client.
+func TestQuestionsTakeNoGoroutines(t *testing.T) {
+	const clients = 100
+	l, f := start(t, false)
+	h := &hanging{}
+	l.o.Calls = h
+	f.lead(2)
+	before := runtime.NumGoroutine()
+	ctx, cancel := context.WithCancel(t.Context())
+	var wg sync.WaitGroup
+	for range clients {
+		wg.Go(func() {
+			if _, err := l.Ask(ctx, auth.Identity{}, TimeLeft, 1); !errors.Is(err, context.Canceled) {
+				t.Errorf("a canceled question: %v", err)
+			}
+		})
+	}
+	for h.asked.Load() < clients {
+		time.Sleep(time.Millisecond)
+	}
+	if n := runtime.NumGoroutine() - before; n > clients+clients/10 {
+		t.Errorf("%d goroutines for %d questions", n, clients)
+	}
+	cancel()
+	wg.Wait()
 }
