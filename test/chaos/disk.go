@@ -1,7 +1,6 @@
 package chaos
 
 import (
-	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -14,6 +13,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"vigil/test/freeze"
 	"vigil/test/proc"
 )
 
@@ -22,6 +22,8 @@ const (
 	diskBytes = 512 << 20
 	// mountSource and the number of the process are the source of its mounts.
 	mountSource = "vigil-chaos-"
+	// imageSuffix follows it in the name of a file that has a file system.
+	imageSuffix = ".image"
 )
 
 // unmountDead removes the file systems of runs that were killed.
@@ -33,13 +35,20 @@ func unmountDead(t *testing.T) {
 	}
 	for line := range strings.Lines(string(b)) {
 		field := strings.Fields(line)
-		pid, ours := strings.CutPrefix(field[0], mountSource)
+		source := field[0]
+		if device, ok := strings.CutPrefix(source, "/dev/"); ok {
+			// Of a loop device it is the file behind it.
+			file, _ := os.ReadFile("/sys/block/" + device + "/loop/backing_file")
+			source = strings.TrimSuffix(filepath.Base(strings.TrimSpace(string(file))), imageSuffix)
+		}
+		pid, ours := strings.CutPrefix(source, mountSource)
 		if !ours {
 			continue
 		}
 		if _, err := os.Stat(filepath.Join("/proc", pid)); err == nil {
 			continue
 		}
+		_ = freeze.ThawAt(field[1])
 		// Another run may remove them concurrently.
 		if err := unix.Unmount(field[1], unix.MNT_DETACH); err == nil {
 			t.Logf("removed the file system %s of a run that was killed", field[1])
@@ -48,13 +57,24 @@ func unmountDead(t *testing.T) {
 	}
 }
 
-// mount gives the members in a slot a small file system of their own, if this process may.
+// mount gives the members in a slot a small file system of their own, if this process may: one that can hang, or else one in memory.
 func (g *group) mount(s *slot) {
 	dir := filepath.Join(g.dir, s.node)
 	if err := os.Mkdir(dir, 0o700); err != nil {
 		g.t.Fatal(err)
 	}
-	if err := unix.Mount(mountSource+strconv.Itoa(os.Getpid()), dir, "tmpfs", 0, fmt.Sprintf("size=%d", diskBytes)); err != nil {
+	source := mountSource + strconv.Itoa(os.Getpid())
+	home := filepath.Join(g.dir, s.node+".disk")
+	if err := os.Mkdir(home, 0o700); err != nil {
+		g.t.Fatal(err)
+	}
+	var err error
+	if s.disk, err = freeze.Mount(g.t, filepath.Join(home, source+imageSuffix), dir, diskBytes); err == nil {
+		s.mounted = true
+		return
+	}
+	g.t.Logf("no disk will hang: %v", err)
+	if err := unix.Mount(source, dir, "tmpfs", 0, fmt.Sprintf("size=%d", diskBytes)); err != nil {
 		g.t.Logf("no disk will be full, mounting needs root: %v", err)
 		return
 	}
@@ -73,26 +93,27 @@ func fullDisk(r *run) {
 		r.skipped = true // a stock etcd stops, and keeps its alarm
 		return
 	}
-	name := filepath.Join(r.dir, s.node, "foreign")
-	f, err := os.Create(name)
-	if err != nil {
-		r.t.Fatal(err)
-	}
-	for size, piece := int64(0), int64(diskBytes); piece >= 4096; {
-		switch err := unix.Fallocate(int(f.Fd()), 0, size, piece); {
-		case err == nil:
-			size += piece
-		case errors.Is(err, unix.ENOSPC):
-			piece /= 2
-		case !errors.Is(err, unix.EINTR):
-			r.t.Fatal(err)
-		}
-	}
+	room := freeze.Fill(r.t, filepath.Join(r.dir, s.node, "foreign"))
 	r.hold(5 * time.Second)
-	if err := errors.Join(f.Close(), os.Remove(name)); err != nil {
-		r.t.Fatal(err)
-	}
+	room()
 	// Its alarm is cleared with the cause.
+	r.recover()
+}
+
+// hungDisk lets the disk of a member hang for some seconds, in a soak for up to half a minute. The others go on without it.
+func hungDisk(r *run, s *slot) {
+	if s.disk == nil {
+		r.skipped = true
+		return
+	}
+	began, longest := r.clock(), 5*time.Second
+	if r.soak {
+		longest = 30 * time.Second
+	}
+	s.disk.Freeze()
+	defer s.disk.Thaw() // also if the test fails: nobody could end the member
+	r.recover()
+	r.hold(time.Second + time.Duration(r.rng.Int64N(int64(longest-time.Second))) - (r.clock() - began))
 	r.recover()
 }
 

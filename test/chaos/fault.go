@@ -152,6 +152,8 @@ var faults = []fault{
 	}},
 	{"a slow disk", false, slowDisk},
 	{"a full disk", false, fullDisk},
+	{"the leader's disk hangs", true, func(r *run) { hungDisk(r, r.leader()) }},
+	{"a follower's disk hangs", false, func(r *run) { hungDisk(r, r.follower()) }},
 	{"rolling restart", true, func(r *run) {
 		for _, s := range r.slots {
 			r.stop(s)

@@ -17,6 +17,7 @@ import (
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
+	"vigil/test/freeze"
 	"vigil/test/link"
 	"vigil/test/proc"
 )
@@ -43,6 +44,8 @@ type slot struct {
 	up     bool
 	// mounted is set if the slot has a file system of its own.
 	mounted bool
+	// disk is that file system if it can hang, or nil.
+	disk *freeze.Disk
 	// voter is set while clients are to ask the member.
 	voter atomic.Bool
 }

@@ -48,7 +48,7 @@ func start(t testing.TB, program proc.Program, args func(n int) []string) *group
 		d := newDisk(t)
 		s := proc.New(t, proc.Config{Program: program, Name: fmt.Sprintf("m%d", n), DataDir: filepath.Join(d.dir, "data"), PeerPort: peers[n],
 			InitialCluster: strings.Join(list, ","), Args: args(n)})
-		t.Cleanup(d.thaw) // a process that waits for the disk cannot be killed
+		t.Cleanup(d.Thaw) // a process that waits for the disk cannot be killed
 		s.Launch()
 		g.members = append(g.members, &member{Server: s, disk: d})
 	}

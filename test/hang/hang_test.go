@@ -34,8 +34,8 @@ func TestHungLeader(t *testing.T) {
 	for round := range 2 {
 		lead, others := g.leader()
 		f := g.watchFault(lead, others, 100, 5*election, func() func() {
-			lead.disk.freeze()
-			return lead.disk.thaw
+			lead.disk.Freeze()
+			return lead.disk.Thaw
 		})
 		t.Logf("%+v", f)
 		if f.newLeader == 0 || f.newLeader > 2*election || f.outage > 2*election || f.ended > 0 || f.changes != 1 {
@@ -52,7 +52,7 @@ func TestSlowLeader(t *testing.T) {
 	}
 	g := start(t, proc.Vigil, quiet)
 	lead, others := g.leader()
-	f := g.watchFault(lead, others, 100, 3*election, func() func() { return lead.disk.slow(250 * time.Millisecond) })
+	f := g.watchFault(lead, others, 100, 3*election, func() func() { return lead.disk.Slow(250 * time.Millisecond) })
 	t.Logf("%+v", f)
 	if f.newLeader != 0 || f.lost > 0 || f.ended > 0 {
 		t.Errorf("%+v", f)
@@ -109,9 +109,9 @@ func TestCompare(t *testing.T) {
 		valueBytes int
 		begin      func(*disk) func()
 	}{
-		{"hung", 100, func(d *disk) func() { d.freeze(); return d.thaw }},
-		{"slow, 250 ms", 100, func(d *disk) func() { return d.slow(250 * time.Millisecond) }},
-		{"slow, 2 s", 100, func(d *disk) func() { return d.slow(2 * time.Second) }},
+		{"hung", 100, func(d *disk) func() { d.Freeze(); return d.Thaw }},
+		{"slow, 250 ms", 100, func(d *disk) func() { return d.Slow(250 * time.Millisecond) }},
+		{"slow, 2 s", 100, func(d *disk) func() { return d.Slow(2 * time.Second) }},
 		{"full", 256 << 10, (*disk).fill},
 	}
 	var table strings.Builder
