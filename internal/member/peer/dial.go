@@ -28,18 +28,28 @@ func (t *Transport) dialMember(ctx context.Context, p *remote, k kind) (*link, e
 	for i, u := range urls {
 		l, err := d.dial(ctx, u, &h, &p.stats.sentBytes, &p.stats.receivedBytes)
 		if err == nil {
-			if i > 0 {
-				p.mu.Lock()
-				p.mu.good += i
-				p.mu.Unlock()
-			}
+			p.mu.Lock()
+			p.mu.good += i
+			p.mu.undialed = time.Time{}
+			p.mu.Unlock()
 			return l, nil
 		}
 		errs = append(errs, err)
 	}
 	err := errors.Join(errs...)
-	if l := p.invite(ctx, k, err); l != nil {
-		return l, nil
+	p.mu.Lock()
+	now := time.Now()
+	if reached(err) {
+		p.mu.undialed = time.Time{}
+	} else if p.mu.undialed.IsZero() {
+		p.mu.undialed = now
+	}
+	since := p.mu.undialed
+	p.mu.Unlock()
+	if !since.IsZero() && now.Sub(since) >= lastingFailure*t.o.BackoffMin {
+		if l := p.invite(ctx, k, err); l != nil {
+			return l, nil
+		}
 	}
 	return nil, err
 }

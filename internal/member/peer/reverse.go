@@ -48,18 +48,19 @@ type awaited struct {
 	done chan struct{} // closed when nobody waits for it any more
 }
 
+// lastingFailure times BackoffMin is how long dials must have failed before the member is invited: 1 s. A connection that was reset is
+// no reason.
+const lastingFailure = 10
+
 // reached reports whether the error of a dial is the answer of the member that was meant.
 func reached(err error) bool {
 	e := (*Error)(nil)
 	return errors.As(err, &e) && e.remote && e.Code != CodeCluster && e.Code != CodeMember
 }
 
-// invite lets a member that cannot be dialed make the connection. It returns nil if the member has no stream open to this one, does
-// not come, or was reached.
+// invite lets a member that cannot be dialed make the connection. It returns nil if the member has no stream open to this one, or does
+// not come.
 func (p *remote) invite(ctx context.Context, k kind, why error) *link {
-	if reached(why) {
-		return nil
-	}
 	w := &awaited{got: make(chan *link), done: make(chan struct{})}
 	p.mu.Lock()
 	var via *link

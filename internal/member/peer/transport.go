@@ -123,6 +123,8 @@ type remote struct {
 		version string // of the member's program, as last received
 		sending bool   // a bulk transfer to it is under way
 		absence absence
+		// undialed is since when the member does not answer dials, whatever it was invited to.
+		undialed time.Time
 		// awaited are the connections that the member was invited to make, invited counts invitations; answering is set for a kind
 		// while this member connects because the other one has invited it.
 		awaited   [lastKind + 1]*awaited
