@@ -112,10 +112,12 @@ func (e *Entry) applyConfChange() (*Outcome, error) {
 			e.outcome = Outcome{Result: Result{Err: err}}
 			return &e.outcome, nil
 		}
+		// The member that is removed counts for the level: others of its version apply this, too.
+		clears := e.change.Op == cluster.Remove && m.members.Level() >= LevelAlarmsEnd
 		if err := m.setMembers(next, rec); err != nil {
 			return nil, err
 		}
-		if e.change.Op == cluster.Remove {
+		if clears {
 			// Nothing else that is replicated names a member.
 			if err := m.clearAlarms(e.change.Member.ID); err != nil {
 				return nil, err

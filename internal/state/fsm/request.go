@@ -68,6 +68,9 @@ const LevelRights uint64 = 4
 // LevelClaims is the first level at which leaders claim their terms, and archives are noted.
 const LevelClaims uint64 = 4
 
+// LevelAlarmsEnd is the first level at which the removal of a member clears its alarms.
+const LevelAlarmsEnd uint64 = 4
+
 // Request is one request of a group: exactly one of the pointers is set.
 type Request struct {
 	// Identity is in whose name the request is made; zero for nobody.
