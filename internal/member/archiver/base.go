@@ -78,6 +78,7 @@ func (s *session) makeBases(ctx context.Context) {
 // baseDue reports whether a base is to be made now.
 func (s *session) baseDue(now time.Time) bool {
 	at, revision := s.a.o.Source.Position()
+	claims, _ := s.a.o.Source.Lineage()
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	switch {
@@ -88,6 +89,9 @@ func (s *session) baseDue(now time.Time) bool {
 	case s.mu.sent < s.mu.base.Index:
 		// See basesLookedAt.
 		return false
+	case claims.Fading(uint64(s.mu.base.Claim.Term)):
+		// Also if nothing was written: the archive is judged by the claim of its newest base.
+		return true
 	}
 	age := now.Sub(s.mu.baseAt)
 	written := revision > s.mu.base.Revision || s.mu.bytes >= littleWritten

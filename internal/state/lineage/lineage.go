@@ -98,6 +98,13 @@ func (s *State) Newest() Mark {
 	return s.terms[len(s.terms)-1].Mark
 }
 
+// Fading reports whether so many claims are newer than a term that its own is, or will be, forgotten before long. What has it should be
+// replaced by something that has the newest claim: Judge finds that Foreign whose claim is forgotten.
+func (s *State) Fading(number uint64) bool {
+	i, _ := s.find(number + 1)
+	return len(s.terms)-i >= MaxTerms/2
+}
+
 // Archive returns the archive that was begun at an address, false for none.
 func (s *State) Archive(address string) (ID, bool) {
 	i, found := s.place(PlaceOf(address))
