@@ -27,7 +27,7 @@ func old(t *testing.T, fsys vfs.FS, name string, cluster, term uint64, puts int)
 	number := func(b []byte, field protowire.Number, v uint64) []byte {
 		return protowire.AppendVarint(protowire.AppendTag(b, field, protowire.VarintType), v)
 	}
-	records := []any{4, []byte(nil), 1, number(number(nil, 1, 7), 2, cluster), 5, number(number(nil, 1, 40), 2, 3)}
+	records := []any{4, []byte(nil), 1, number(number(nil, 1, 7), 2, cluster), 3, number(number(nil, 1, 3), 3, 40), 5, number(number(nil, 1, 40), 2, 3)}
 	requests := []*etcdserverpb.InternalRaftRequest{
 		{Header: &etcdserverpb.RequestHeader{Username: "root", AuthRevision: 9}, AuthDisable: &etcdserverpb.AuthDisableRequest{}},
 		{Alarm: &etcdserverpb.AlarmRequest{Action: etcdserverpb.AlarmRequest_DEACTIVATE, MemberID: 5, Alarm: etcdserverpb.AlarmType_NOSPACE}},
@@ -90,5 +90,38 @@ func TestNewest(t *testing.T) {
 		if _, err := Run(t.Context(), o); err == nil || !strings.Contains(err.Error(), text) {
 			t.Errorf("%q: %v, want %q", sources, err, text)
 		}
+	}
+}
+
+// TestNewestUncommittedSnapshot: a member that ended between the arrival of a snapshot and the commit index that belongs to it has not what
+// the snapshot has, whatever its raft log says of it. Another one that has more is restored.
+func TestNewestUncommittedSnapshot(t *testing.T) {
+	fsys := memfs.New()
+	old(t, fsys, "more", 9, 4, 5)
+	for _, dir := range []string{"interrupted/member/snap", "interrupted/member/wal"} {
+		if err := fsys.MkdirAll(dir); err != nil {
+			t.Fatal(err)
+		}
+	}
+	db := backup(t)
+	place(t, fsys, "interrupted/member/snap/db", db[:len(db)-sha256.Size])
+	number := func(b []byte, field protowire.Number, v uint64) []byte {
+		return protowire.AppendVarint(protowire.AppendTag(b, field, protowire.VarintType), v)
+	}
+	state, err := proto.Marshal(&raftpb.HardState{Term: new(uint64(4)), Commit: new(uint64(41))})
+	if err != nil {
+		t.Fatal(err)
+	}
+	entry, err := proto.Marshal(&raftpb.Entry{Term: new(uint64(4)), Index: new(uint64(41))})
+	if err != nil {
+		t.Fatal(err)
+	}
+	place(t, fsys, "interrupted/member/wal/0000000000000000-0000000000000000.wal", raftLog(4, []byte(nil), 1, number(number(nil, 1, 7), 2, 9),
+		2, entry, 3, state, 5, number(number(nil, 1, 60), 2, 4)))
+	o := options(fsys)
+	o.Source, o.Others = "interrupted", []string{"more"}
+	res, err := Run(t.Context(), o)
+	if err != nil || res.Source != "more" || res.Index != 47 {
+		t.Errorf("%+v, %v", res, err)
 	}
 }

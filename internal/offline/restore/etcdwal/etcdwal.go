@@ -65,7 +65,7 @@ type Log struct {
 type reader struct {
 	// snapshots: only the indexes of snapshots and the commit index are read, not entries.
 	snapshots bool
-	accepted  []uint64
+	noted     []snapshot
 	committed uint64
 	last      uint64 // the index of the last entry
 
@@ -77,6 +77,12 @@ type reader struct {
 	crc   uint32
 }
 
+// snapshot is a snapshot of which the log has a record. It is part of the state once it is committed.
+type snapshot struct {
+	index, term uint64
+	received    bool // otherwise the member has created it itself
+}
+
 // Accepted returns the index of the newest snapshot that the member has received and accepted, 0 if it is not above after.
 // A database with a lower index is old: the snapshot was to replace it.
 func Accepted(fsys vfs.FS, dir string, after uint64) (uint64, error) {
@@ -85,10 +91,9 @@ func Accepted(fsys vfs.FS, dir string, after uint64) (uint64, error) {
 		return 0, err
 	}
 	newest := uint64(0)
-	for _, index := range r.accepted {
-		// An uncommitted snapshot was never part of the state.
-		if index > after && index <= r.committed {
-			newest = max(newest, index)
+	for _, s := range r.noted {
+		if s.received && s.index > after && s.index <= r.committed {
+			newest = max(newest, s.index)
 		}
 	}
 	return newest, nil
@@ -113,6 +118,11 @@ func Read(fsys vfs.FS, dir string, after uint64) (*Log, error) {
 	}
 	if r.first > after+1 {
 		return nil, fmt.Errorf("%w: %s: it begins at index %d and the database ends at %d: the entries in between are missing", ErrCorrupt, dir, r.first, after)
+	}
+	for _, s := range r.noted {
+		if s.index >= r.log.LastIndex && s.index <= r.committed {
+			r.log.LastTerm, r.log.LastIndex = s.term, s.index
+		}
 	}
 	return &r.log, nil
 }
@@ -233,9 +243,6 @@ func (r *reader) record(b []byte, believe, begins bool) error {
 		}
 		return r.entry(&e, len(data))
 	case typeState:
-		if !r.snapshots {
-			return nil
-		}
 		var st raftpb.HardState
 		if err := proto.Unmarshal(data, &st); err != nil {
 			return err
@@ -244,12 +251,7 @@ func (r *reader) record(b []byte, believe, begins bool) error {
 		return nil
 	case typeSnapshot:
 		x, err := numbers(data, snapshotIndex, snapshotTerm)
-		if x[0] > r.last { // otherwise the member has created it itself
-			r.accepted = append(r.accepted, x[0])
-		}
-		if x[0] >= r.log.LastIndex {
-			r.log.LastTerm, r.log.LastIndex = x[1], x[0]
-		}
+		r.noted = append(r.noted, snapshot{x[0], x[1], x[0] > r.last})
 		return err
 	case typeMetadata:
 		x, err := numbers(data, metadataCluster)

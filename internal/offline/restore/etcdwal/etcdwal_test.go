@@ -73,7 +73,7 @@ func (l *log) entries(t testing.TB, term, from, to uint64) *log {
 	t.Helper()
 	for i := from; i <= to; i++ {
 		l.entry(t, term, i)
-		l.record(typeState, []byte("state"))
+		l.record(typeState, []byte{8, 1, 24, 1}) // term 1, commit index 1
 	}
 	return l
 }
