@@ -125,9 +125,10 @@ type raftState struct {
 	lastConf    uint64
 	confStepped bool
 	// confs are the configuration changes in the log whose commit is not settled, in order. withheld is set while others were not
-	// told that one of them is committed: see settle.go.
+	// told that one of them is committed, settling is the newest that the log was asked to settle: see settle.go.
 	confs    []uint64
 	withheld bool
+	settling uint64
 	// held are proposals of other members that could not be taken at once, and one of this member at most; heldBytes is their size.
 	held      []*raftpb.Message
 	heldBytes uint64

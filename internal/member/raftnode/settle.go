@@ -120,7 +120,8 @@ func (n *Node) settleCommitted() {
 			newest = i
 		}
 	}
-	if newest > 0 {
+	if newest > n.raft.settling { // once: while the log takes nothing, each message would wait for it
+		n.raft.settling = newest
 		n.settle(newest)
 	}
 }

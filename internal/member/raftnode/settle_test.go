@@ -172,3 +172,38 @@ func TestApplyConfChangeEndsWithTheNode(t *testing.T) {
 		}
 	})
 }
+
+// While the log of a follower takes nothing, what waits for it does not grow with the messages that arrive, because the commit of a
+// configuration change is not settled.
+func TestSettlingPilesUpNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		log := newMemLog(wal.Start{Index: 1, Term: 1})
+		m := startMember(t, log, func(c *Config) {
+			c.ConfState = &raftpb.ConfState{Voters: []uint64{1, 2, 3}}
+			c.Transport = &sent{}
+		})
+		time.Sleep(100 * time.Millisecond)
+		message := func(typ raftpb.MessageType, entries []*raftpb.Entry, commit uint64) {
+			m.Step(&raftpb.Message{Type: typ.Enum(), From: new(uint64(3)), To: new(uint64(1)), Term: new(uint64(2)), Index: new(uint64(1)),
+				LogTerm: new(uint64(1)), Entries: entries, Commit: new(commit)})
+			synctest.Wait()
+		}
+		message(raftpb.MsgHeartbeat, nil, 1)
+		resume := ended(t, log.hang())
+		entries := removalEntry(t)
+		entries[0].Term = new(uint64(2))
+		message(raftpb.MsgApp, entries, 1)
+		for range 100 {
+			message(raftpb.MsgHeartbeat, nil, 2)
+			time.Sleep(50 * time.Millisecond)
+		}
+		if waiting := len(m.appends.rest()); m.Status().Committed != 2 || waiting > 5 {
+			t.Errorf("commit %d, and %d messages wait for the log", m.Status().Committed, waiting)
+		}
+		resume()
+		synctest.Wait()
+		if got := log.durableCommit(); got != 2 {
+			t.Errorf("commit %d is settled, want 2", got)
+		}
+	})
+}
