@@ -389,3 +389,27 @@ func TestNobodyCanArchive(t *testing.T) {
 		}
 	})
 }
+
+// TestForcedWhileArchiving: a session that has begun ends when the incarnation does: a member that is being forced to be a cluster of its own
+// may still be appointed by a leader of the old one.
+func TestForcedWhileArchiving(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		seen := &writer{Bucket: newBucket(t)}
+		w := newWorld(t, 1)
+		defer w.close()
+		w.members[0].begin(seen, small)
+		w.put("a", "b")
+		w.awaitArchived(w.members[0], time.Minute)
+		w.elect()
+		w.do(fsm.Request{Claim: &lineage.Claim{Term: w.term, ID: lineage.ID{1}, Restart: true}})
+		synctest.Wait()
+		before := len(seen.written())
+		for range 10 {
+			w.put("a", "c")
+			time.Sleep(10 * time.Second)
+		}
+		if st := w.members[0].a.Status(); st.State != Refused || !strings.Contains(st.Error, "incarnation") || len(seen.written()) > before {
+			t.Errorf("wrote %q; %+v", seen.written()[before:], st)
+		}
+	})
+}

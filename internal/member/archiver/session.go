@@ -226,6 +226,9 @@ func (s *session) refuse(err error) error {
 	return err
 }
 
+// errReplaced ends a session. The next one refuses the archive.
+var errReplaced = errors.New("this cluster has begun another incarnation")
+
 // ordersToTrust is how many orders show that one of them was made after something else had ended: the first to arrive may have been
 // on the way, and the leader may have begun the one after it meanwhile.
 const ordersToTrust = 3
@@ -463,8 +466,11 @@ func (s *session) put(ctx context.Context, in activity, name string, data []byte
 	for b := (backoff{}); s.a.appointed(); {
 		err := s.a.guard.do(ctx, s.a.guard.limit(len(data)), func(ctx context.Context) error {
 			// A process that was stopped for a time, or has waited for other operations, has an old view of the archive.
-			if !s.a.appointed() {
+			switch {
+			case !s.a.appointed():
 				return errNotAppointed
+			case s.a.incarnation() != s.id.Incarnation:
+				return errReplaced
 			}
 			return s.b.Put(ctx, name, data)
 		})
@@ -479,7 +485,7 @@ func (s *session) put(ctx context.Context, in activity, name string, data []byte
 			return nil
 		case ctx.Err() != nil:
 			return ctx.Err()
-		case errors.Is(err, errNotAppointed):
+		case errors.Is(err, errNotAppointed), errors.Is(err, errReplaced):
 			return err
 		}
 		s.a.noteFailure(in, "writing "+name, err)
