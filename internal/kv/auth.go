@@ -9,6 +9,9 @@ const (
 	// MaxNameBytes is the limit for the name of a user or a role. It is the longest key of a backup in etcd's format,
 	// so etcd has no longer names either.
 	MaxNameBytes = 32768
+	// MaxPasswordBytes is the limit for a password that a client authenticates with. Bcrypt looks at 72 bytes only, and a longer one
+	// cannot be set; but old versions of etcd have taken longer ones.
+	MaxPasswordBytes = 4096
 	// MaxAuthRecordBytes is the limit for the record of one user or one role, which each change writes again.
 	MaxAuthRecordBytes = 16 << 20
 	// MaxUsers and MaxRoles are the limits for users and for roles. All of them are in memory, and each change copies the list.

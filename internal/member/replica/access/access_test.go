@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"strings"
 	"testing"
 
 	"vigil/internal/kv"
@@ -53,6 +54,27 @@ func TestConfirm(t *testing.T) {
 		}
 		if err := a.RequireAdmin(c.ctx); !errors.Is(err, c.want) || p.linearized != c.linearized {
 			t.Errorf("%s: %v after %d questions, want %v after %d", name, err, p.linearized, c.want, c.linearized)
+		}
+	}
+}
+
+// A password that is checked waits for its turn. Nobody, known or not, can make it hold more memory than a name and a password can have.
+func TestLongLoginsDoNotWait(t *testing.T) {
+	root, err := auth.Restore(true, 1, []auth.User{{Name: "root", Roles: []string{"root"}}}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	a, err := New(Options{Pipeline: &pipe{}, State: root, BcryptCost: 4, Logger: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	a.passwords = nil // a call that waits for it panics
+	for name, c := range map[string][2]string{
+		"name":     {strings.Repeat("n", kv.MaxNameBytes+1), "p"},
+		"password": {"root", strings.Repeat("p", kv.MaxPasswordBytes+1)},
+	} {
+		if _, err := a.Authenticate(t.Context(), c[0], c[1]); !errors.Is(err, kv.ErrAuthFailed) {
+			t.Errorf("a long %s: %v", name, err)
 		}
 	}
 }

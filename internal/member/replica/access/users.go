@@ -26,6 +26,9 @@ func (c *Control) Authenticate(ctx context.Context, user, pass string) (*kv.Auth
 			return nil, kv.ErrAuthNotEnabled
 		case ok && u.NoPassword:
 			err = kv.ErrNoPasswordUser
+		case len(user) > kv.MaxNameBytes, len(pass) > kv.MaxPasswordBytes:
+			// The memory of calls that wait is bounded.
+			err = kv.ErrAuthFailed
 		default:
 			// An unknown user has no hash; comparing that takes as long.
 			err = c.passwords.Compare(ctx, user, u.Hash, pass)
