@@ -14,6 +14,7 @@ type connKey struct{}
 
 // connection is the part of a connection that handlers use.
 type connection struct {
+	conn     net.Conn
 	tls      *tls.ConnectionState // nil without a handshake
 	callMade func()
 }
@@ -21,7 +22,7 @@ type connection struct {
 // noteConn returns a ConnContext function that adds the connection to the context of its requests.
 func noteConn(callMade func(net.Conn)) func(context.Context, net.Conn) context.Context {
 	return func(ctx context.Context, c net.Conn) context.Context {
-		known := &connection{callMade: sync.OnceFunc(func() { callMade(c) })}
+		known := &connection{conn: c, callMade: sync.OnceFunc(func() { callMade(c) })}
 		if s, ok := c.(interface{ TLSState() *tls.ConnectionState }); ok {
 			known.tls = s.TLSState()
 		}

@@ -12,6 +12,7 @@
 //  6. A client that does not read holds a bounded amount of memory: pages are made a few at a time, those that wait for their clients
 //     have at most maxPageBytes together, and there is a bounded number of requests at once, half of them from one address. Health
 //     checks, pages, and requests that may last have bounds of their own.
+//  7. On Linux, a request that lasts ends soon after its client has closed the connection, whatever that has sent.
 package httpd
 
 import (

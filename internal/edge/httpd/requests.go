@@ -20,7 +20,7 @@ const (
 
 // boundRequests bounds the requests at once, each kind on its own.
 func boundRequests(next http.Handler) http.Handler {
-	lasting, checks, others := newRequests(maxRequests, next), newRequests(maxChecks, next), newRequests(maxPages, next)
+	lasting, checks, others := newRequests(maxRequests, endWithClient(next, goneTime)), newRequests(maxChecks, next), newRequests(maxPages, next)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		kind := others
 		switch path := r.URL.Path; {

@@ -1,0 +1,8 @@
+//go:build !linux
+
+package httpd
+
+import "net"
+
+// ended would report whether the client has closed its side of a connection.
+func ended(net.Conn) bool { return false }
