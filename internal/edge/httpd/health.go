@@ -108,10 +108,11 @@ func (h *handler) nonLearner() check {
 func (h *handler) install(mux *http.ServeMux, kind string, checks ...check) {
 	mux.HandleFunc("/"+kind, onlyGet(func(w http.ResponseWriter, r *http.Request) {
 		exclude := r.URL.Query()["exclude"]
-		for _, name := range exclude {
-			if name != "" && !slices.ContainsFunc(checks, func(c check) bool { return c.name == name }) {
-				h.Logger.Warn("some health checks cannot be excluded", "missing-health-checks", name)
-			}
+		missing := slices.DeleteFunc(slices.Clone(exclude), func(name string) bool {
+			return name == "" || slices.ContainsFunc(checks, func(c check) bool { return c.name == name })
+		})
+		if len(missing) > 0 {
+			h.Logger.Warn("some health checks cannot be excluded", "missing-health-checks", strings.Join(missing, ", "))
 		}
 		h.run(w, r, kind, slices.DeleteFunc(slices.Clone(checks), func(c check) bool { return slices.Contains(exclude, c.name) }))
 	}))

@@ -1,6 +1,7 @@
 package httpd
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"io"
@@ -221,5 +222,19 @@ func TestWebSocketOrigins(t *testing.T) {
 	(&access{&Config{CORS: []string{"http://good.example"}}, next}).ServeHTTP(w, r)
 	if w.Code != 200 || w.Header().Get("Access-Control-Allow-Origin") != "" {
 		t.Errorf("a plain request of another origin: %d, %v", w.Code, w.Header())
+	}
+}
+
+// TestExcludedLines: a request writes one line about the checks that it names wrongly, however many there are.
+func TestExcludedLines(t *testing.T) {
+	var log bytes.Buffer
+	h, err := New(Config{Health: &fakeMember{leader: 1}, Registry: prometheus.NewRegistry(), CheckTimeout: time.Minute,
+		Versions: func() Versions { return Versions{} }, Logger: slog.New(slog.NewTextHandler(&log, nil))})
+	if err != nil {
+		t.Fatal(err)
+	}
+	do(h.Client, "GET", "/livez?exclude=first"+strings.Repeat("&exclude=x", 5000))
+	if n := strings.Count(log.String(), "\n"); n != 1 || !strings.Contains(log.String(), "first, x") {
+		t.Errorf("%d lines: %.300s", n, log.String())
 	}
 }
