@@ -70,7 +70,7 @@ var homes = map[string]home{
 // ofServer are the flags whose values the server and the program use themselves.
 var ofServer = map[string]bool{"name": true, "data-dir": true, "wal-dir": true, "listen-peer-urls": true, "listen-client-urls": true,
 	"initial-advertise-peer-urls": true, "advertise-client-urls": true, "initial-cluster": true, "initial-cluster-state": true,
-	"initial-cluster-token": true, "feature-gates": true, "metrics": true, "distributed-tracing-sampling-rate": true,
+	"initial-cluster-token": true, "max-catchup-bytes": true, "feature-gates": true, "metrics": true, "distributed-tracing-sampling-rate": true,
 	"log-outputs": true, "log-level": true, "log-format": true, "log-rotation-config-json": true}
 
 // TestDefaultsHaveOneHome changes every default where it is, and expects the new value in the effective configuration and in the
