@@ -47,6 +47,10 @@ var memberReadings = []reading[*memberState]{
 
 	counter("etcd_server_heartbeat_send_failures_total", "Heartbeats that this member sent too late as the leader.",
 		func(s *memberState) float64 { return float64(s.LateHeartbeats) }),
+	gauge("vigil_member_stalled", "Whether nothing was written to the raft log, or applied, for an election timeout though there was something.",
+		func(s *memberState) float64 { return boolValue(s.Stalled) }),
+	counter("vigil_leader_handovers_total", "Times this member has handed leadership over because others did what it had not done in time.",
+		func(s *memberState) float64 { return float64(s.Relieved) }),
 	gauge("etcd_server_snapshot_apply_in_progress_total", "Whether the member is replacing its store with a snapshot.",
 		func(s *memberState) float64 { return boolValue(s.Received.Installing) }),
 	counter("vigil_requests_applied_total", "Requests applied since the start; a raft entry contains one or several.",

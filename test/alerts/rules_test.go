@@ -40,6 +40,7 @@ const healthy = `
 	etcd_server_quota_backend_bytes{a} 1000SPAN
 	etcd_mvcc_db_total_size_in_use_in_bytes{a} 500SPAN
 	vigil_disk_full{a} 0SPAN
+	vigil_member_stalled{a} 0SPAN
 	vigil_history_rewrite_failures_total{a} 1SPAN
 	vigil_damage_found_total{a} 0SPAN
 	vigil_consistency_differences_total{a} 0SPAN
@@ -84,6 +85,7 @@ var cases = []struct {
 		scene{lines: "process_start_time_seconds{a} 1700000000x20 1800001300 1800001400 1800001500x40"}, nil},
 	{"VigilNoLeader", scene{lines: "etcd_server_has_leader{b} 1x20 0SPAN"}, scene{lines: "etcd_server_has_leader{b} 1x20 0 1SPAN"}, nil},
 	{"VigilLeaderChanges", scene{lines: "etcd_server_leader_changes_seen_total{a} 1x20 2+1SPAN"}, scene{lines: "etcd_server_leader_changes_seen_total{a} 1x20 2 3 4SPAN"}, nil},
+	{"VigilMemberStalled", scene{lines: "vigil_member_stalled{b} 0x20 1SPAN"}, scene{lines: "vigil_member_stalled{b} 0x20 1 0SPAN"}, nil},
 	{"VigilRequestsFail", scene{lines: `grpc_server_handled_total{a, grpc_method="Put", grpc_code="Unavailable"} 0+100SPAN`},
 		scene{lines: `grpc_server_handled_total{a, grpc_method="Put", grpc_code="NotFound"} 0+100SPAN`}, nil},
 	{"VigilSlowRequests", scene{lines: `etcd_server_request_duration_seconds_bucket{a, type="Range", success="true", le="0.512"} 0+10SPAN

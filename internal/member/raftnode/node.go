@@ -76,6 +76,9 @@ type Node struct {
 	// appended and advanced count the steps of the stages, current is the time that Current returns, in unix nanoseconds.
 	appended, advanced atomic.Uint64
 	current            atomic.Int64
+	// stalled is raft.progress.stalled, relieved counts the times this member, leading, has handed over because others did its work.
+	stalled  atomic.Bool
+	relieved atomic.Uint64
 	// eager is set while raft has handed out fewer entries than there are: it hands out no more before these
 	// are acknowledged.
 	eager atomic.Bool

@@ -121,6 +121,12 @@ func (p *progress) heardOf(id uint64, ticks int) bool {
 // of it had ended since the tick before. If turns take long there are no ticks, so it also stands still then.
 func (n *Node) Current() time.Time { return time.Unix(0, n.current.Load()) }
 
+// Stalled reports whether nothing was written to the log of this member, or applied, for an election timeout, though there was something.
+func (n *Node) Stalled() bool { return n.stalled.Load() }
+
+// Relieved returns how often this member, leading, has handed leadership over because others did what it had not done in time.
+func (n *Node) Relieved() uint64 { return n.relieved.Load() }
+
 // Advance reports that the caller of Committed has got on with what it was given, so that a long run is not taken for one that stands
 // still.
 func (n *Node) Advance() { n.advanced.Add(1) }
@@ -140,6 +146,7 @@ func (n *Node) watchProgress(now time.Time) {
 	}
 	if stalled := still >= n.cfg.ElectionTicks; stalled != p.stalled {
 		p.stalled, p.elections = stalled, 0
+		n.stalled.Store(stalled)
 		log := n.cfg.Logger.With(slog.Uint64("applied", st.Applied), slog.Uint64("committed", st.HardState.GetCommit()))
 		switch {
 		case !stalled:
@@ -207,6 +214,7 @@ func (n *Node) relieve(still int, due uint64) {
 	}
 	f.asked, r.transferring, r.moved = true, true, true
 	r.node.TransferLeader(to)
+	n.relieved.Add(1)
 	log.Warn("handing leadership over: others do what this member has not done in time", slog.Uint64("applied", p.applied), slog.Uint64("due", due))
 }
 

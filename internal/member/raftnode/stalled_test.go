@@ -76,6 +76,9 @@ func TestStalledLeaderIsReplaced(t *testing.T) {
 				lead.propose("first")
 				next := leaderOf(t, members, before.Lead, 2*electionTimeout)
 				t.Logf("another leader after %v", time.Since(began))
+				if lead.Relieved() != 1 || next.Relieved() != 0 {
+					t.Errorf("the old leader was relieved %d times, the new one %d times", lead.Relieved(), next.Relieved())
+				}
 				for i := range 300 { // 30 seconds
 					next.propose(fmt.Sprint(i))
 					time.Sleep(100 * time.Millisecond)
@@ -92,6 +95,9 @@ func TestStalledLeaderIsReplaced(t *testing.T) {
 				third := leaderOf(t, rest, before.Lead, 20*electionTimeout)
 				resume()
 				time.Sleep(5 * time.Second)
+				if lead.Stalled() || third.Stalled() {
+					t.Error("a member that works is called stalled")
+				}
 				if a, b := lead.index(), third.index(); a != b {
 					t.Errorf("it has applied %d of %d", a, b)
 				}
@@ -196,8 +202,8 @@ func TestStalledSingleVoterLeads(t *testing.T) {
 		if st := m.Status(); st.Lead != 1 {
 			t.Errorf("%+v", st)
 		}
-		if m.Current().After(time.Now().Add(-29 * time.Second)) {
-			t.Error("time goes on while it stands still")
+		if m.Current().After(time.Now().Add(-29*time.Second)) || !m.Stalled() {
+			t.Errorf("time goes on while it stands still, or it is not called stalled: %v", m.Stalled())
 		}
 		resume()
 		time.Sleep(time.Second)

@@ -119,6 +119,9 @@ type Metrics struct {
 	LeaderChanges, LateHeartbeats uint64
 	// Elections counts the elections that this member has begun, by cause.
 	Elections map[raftnode.Cause]uint64
+	// Stalled and Relieved are those of raftnode.Node.
+	Stalled  bool
+	Relieved uint64
 	// Scrubbed are the bytes that the scrubber read, ScrubRounds how often it read everything;
 	// Damaged counts how often it or a read met data that cannot be read.
 	Scrubbed, ScrubRounds, Damaged uint64
@@ -149,6 +152,8 @@ func (r *Replica) Metrics() Metrics {
 		Tokens:        r.Access.Tokens(),
 		LeaderChanges: st.LeaderChanges, LateHeartbeats: r.node.LateHeartbeats(),
 		Elections:   r.node.Elections(),
+		Stalled:     r.node.Stalled(),
+		Relieved:    r.node.Relieved(),
 		Scrubbed:    r.space.scrubbed.Load(),
 		ScrubRounds: r.space.rounds.Load(),
 		Damaged:     r.space.damaged.Load(),
