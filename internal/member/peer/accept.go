@@ -196,7 +196,7 @@ func (t *Transport) reply(g *greeted, h hello, limits linkLimits, limit int, s *
 		return nil, err
 	}
 	portmux.CallMade(g.conn)
-	return g.open(identity{h.cluster, h.from, h.version}, limits, limit, &s.sentBytes, &s.receivedBytes)
+	return g.open(identity{h.cluster, h.from, h.version, h.flags&flagComes != 0}, limits, limit, &s.sentBytes, &s.receivedBytes)
 }
 
 // reject reports to both sides why a connection is refused, and closes it.

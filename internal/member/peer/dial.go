@@ -57,7 +57,7 @@ func (t *Transport) dialMember(ctx context.Context, p *remote, k kind) (*link, e
 // helloLocked returns the hello of this member.
 func (t *Transport) helloLocked(k kind, to uint64) hello {
 	return hello{minProtocol: minProtocol, maxProtocol: maxProtocol, kind: k, cluster: t.o.ClusterID, from: t.o.MemberID,
-		to: to, index: t.mu.index, version: t.o.Version, urls: t.mu.self}
+		to: to, index: t.mu.index, version: t.o.Version, urls: t.mu.self, flags: flagComes}
 }
 
 func (o *Options) dialer(k kind) *dialer {
@@ -181,7 +181,7 @@ func (d *dialer) greet(ctx context.Context, conn net.Conn, to target, h *hello, 
 	if err := d.check(h, &r); err != nil {
 		return nil, err
 	}
-	return g.open(identity{r.cluster, r.member, r.version}, d.limits, d.limit, sent, received)
+	return g.open(identity{r.cluster, r.member, r.version, h.flags&flagReversed != 0}, d.limits, d.limit, sent, received)
 }
 
 func (d *dialer) secure(ctx context.Context, conn net.Conn, to target) (net.Conn, error) {

@@ -39,6 +39,7 @@ type link struct {
 type identity struct {
 	cluster, member uint64
 	version         string
+	comes           bool // it takes invitations
 }
 
 type linkLimits struct {

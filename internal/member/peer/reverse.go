@@ -14,8 +14,13 @@ import (
 // to connect to that one. So the sender invites it, on the stream of messages that it has opened, to make the connection. After the
 // handshake of such a connection the sides have changed places: the stream is what it would be if the sender had made it.
 
-// flagReversed in a hello: the stream belongs to the side that was dialed.
-const flagReversed = 1
+// Flags in a hello.
+const (
+	// flagReversed: the stream belongs to the side that was dialed.
+	flagReversed = 1
+	// flagComes: the sender takes invitations. A member of an older version ends the stream with one.
+	flagComes = 2
+)
 
 // invitation asks a member to connect for a stream of a kind. It is the payload of frameInvite:
 //
@@ -64,7 +69,7 @@ func (p *remote) invite(ctx context.Context, k kind, why error) *link {
 	w := &awaited{got: make(chan *link), done: make(chan struct{})}
 	p.mu.Lock()
 	var via *link
-	if in := p.mu.in[kindMessages]; in != nil {
+	if in := p.mu.in[kindMessages]; in != nil && in.link != nil && in.link.other.comes {
 		via = in.link
 	}
 	if via == nil || p.mu.awaited[k] != nil {
@@ -172,7 +177,7 @@ func (t *Transport) dialReversed(p *remote, i invitation) {
 	t.mu.Lock()
 	h := t.helloLocked(i.kind, p.id)
 	t.mu.Unlock()
-	h.flags, h.invitation = flagReversed, i.id
+	h.flags, h.invitation = h.flags|flagReversed, i.id
 	d := t.o.dialer(i.kind)
 	d.limits, d.limit = t.o.acceptLimits(i.kind)
 	var errs []error

@@ -3,7 +3,9 @@ package peer
 import (
 	"bytes"
 	"context"
+	"io"
 	"net"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -106,4 +108,37 @@ func TestAMemberThatNobodyReachesSaysSo(t *testing.T) {
 		return len(b.logs.lines("no member has connected to a peer URL of this member")) == 1
 	})
 	b.Close()
+}
+
+// A member of an older version, which knows no invitations and ends a stream with one, is not invited.
+func TestAnOlderMemberIsNotInvited(t *testing.T) {
+	a := newMember(t, 0xa)
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	nowhere := "http://" + l.Addr().String()
+	l.Close()
+	a.SetMembers(1, []Member{{a.id, []string{a.url}}, {0xb, []string{nowhere}}}, nil)
+	a.start(t)
+	h := hello{minProtocol: minProtocol, maxProtocol: maxProtocol, kind: kindMessages, cluster: a.o.ClusterID, from: 0xb, to: a.id, index: 1,
+		version: "1", urls: []string{nowhere}}
+	d := a.o.dialer(kindMessages)
+	var sent, received atomic.Uint64
+	older, err := d.dial(t.Context(), a.url, &h, &sent, &received)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer older.end(io.EOF)
+	signs := 0
+	for signs < 5 { // of life: a dials and fails meanwhile
+		typ, _, err := older.in.next()
+		if err != nil || typ != frameAlive {
+			t.Fatalf("frame of type %d, %v", typ, err)
+		}
+		signs++
+	}
+	if len(a.logs.lines("failed to connect to peer", "connection refused")) != 1 {
+		t.Error("it did not try to connect")
+	}
 }
