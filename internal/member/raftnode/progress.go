@@ -53,6 +53,8 @@ type progress struct {
 	// commits are the commit indexes of the last ticks, lateTimeouts election timeouts of them, from the next one on.
 	commits []uint64
 	next    int
+	// mark is an index that was committed while this member was late, 0 if it is not: its time goes on when that is applied.
+	mark uint64
 	// unfit counts the ticks down for which this member is not asked to lead: it was stalled or late lately.
 	unfit int
 	// elections counts those that this member has begun since it is stalled.
@@ -118,7 +120,9 @@ func (p *progress) heardOf(id uint64, ticks int) bool {
 }
 
 // Current returns the time of the last tick at which no work of this member waited for its disk, or to be applied, or at which a step
-// of it had ended since the tick before. If turns take long there are no ticks, so it also stands still then.
+// of it had ended since the tick before. Of a member that applies late it is the time of the last tick at which it had applied what was
+// committed when it was taken before: it goes on, because leases that nobody renews must end, but not at every tick, because few renewals
+// get through. If turns take long there are no ticks, so it also stands still then.
 func (n *Node) Current() time.Time { return time.Unix(0, n.current.Load()) }
 
 // Stalled reports whether nothing was written to the log of this member, or applied, for an election timeout, though there was something.
@@ -141,7 +145,14 @@ func (n *Node) watchProgress(now time.Time) {
 	still := max(p.stages[appending].still, p.stages[applying].still)
 	due := p.due(st.HardState.GetCommit(), n.cfg.ElectionTicks)
 	late := due > st.Applied
-	if still == 0 && !late {
+	switch {
+	case !late:
+		p.mark = 0
+	case p.mark == 0:
+		p.mark = st.HardState.GetCommit()
+	}
+	if still == 0 && p.mark <= st.Applied {
+		p.mark = 0
 		n.current.Store(now.UnixNano())
 	}
 	if stalled := still >= n.cfg.ElectionTicks; stalled != p.stalled {

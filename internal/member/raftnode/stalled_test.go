@@ -282,3 +282,30 @@ func TestLateLeaderIsReplaced(t *testing.T) {
 		lead.pace.Store(0)
 	})
 }
+
+// The time of a leader that gets on, and always applies late, goes on, if slowly: a lease that nobody renews must end, also where all members are
+// overloaded for as long as they run.
+func TestTimeOfAnOverloadedLeader(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		_, members := threeMembers(t, func(*Config) {})
+		lead := leaderOf(t, members, 0, 5*time.Second)
+		for _, m := range members {
+			m.source.many.Store(true)
+			m.pace.Store(int64(300 * time.Millisecond))
+		}
+		late := time.Duration(0)
+		for range 1200 { // a minute
+			if lead.Status().Committed < lead.index()+10 {
+				lead.propose("x")
+			}
+			time.Sleep(50 * time.Millisecond)
+			late = max(late, time.Since(lead.Current()))
+		}
+		if late < 2*electionTimeout || late > 10*time.Second {
+			t.Errorf("the time stood still for %v", late)
+		}
+		for _, m := range members {
+			m.pace.Store(0)
+		}
+	})
+}
