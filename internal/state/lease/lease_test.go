@@ -168,6 +168,9 @@ func TestStateAgainstModel(t *testing.T) {
 			if got := s.Keys(id); !slices.Equal(got, want) || s.Attached(id) != len(want) {
 				t.Fatalf("seed %d, step %d: keys of %d are %q, want %q", seed, i, id, got, want)
 			}
+			if got := slices.Sorted(s.Each(id)); !slices.Equal(got, want) {
+				t.Fatalf("seed %d, step %d: each of the keys of %d: %q, want %q", seed, i, id, got, want)
+			}
 		}
 	}
 	again := New()
@@ -366,5 +369,47 @@ func BenchmarkMemory(b *testing.B) {
 func TestTimerSize(t *testing.T) {
 	if n := unsafe.Sizeof(timer{}); n > 64 {
 		t.Errorf("a timer has %d bytes: more than a line of the cache", n)
+	}
+}
+
+// TestEachAndChanges changes the state while the keys of a lease are visited, which a client may let take long.
+func TestEachAndChanges(t *testing.T) {
+	const keys = 5000
+	s := New()
+	for id := range int64(2) {
+		if _, err := s.Grant(kv.LeaseGrantRequest{ID: id + 1, TTL: 60}, 1); err != nil {
+			t.Fatal(err)
+		}
+	}
+	name := func(i int) []byte { return fmt.Appendf(nil, "%05d", i) }
+	for i := range keys {
+		s.Attach(name(i), 0, 1)
+	}
+	rng := rand.New(rand.NewPCG(1, 2))
+	attached, left := map[string]bool{}, map[string]bool{}
+	visits := 0
+	for k := range s.Each(1) {
+		attached[k] = true
+		if visits++; visits%2 != 0 {
+			continue
+		}
+		changed := make(chan struct{})
+		go func() {
+			defer close(changed)
+			gone := name(rng.IntN(keys))
+			left[string(gone)] = true
+			s.Attach(gone, 1, 2)
+			s.Attach(name(keys+visits), 0, 1)
+		}()
+		select {
+		case <-changed:
+		case <-time.After(10 * time.Second):
+			t.Fatal("the state cannot be changed while the keys of a lease are visited")
+		}
+	}
+	for i := range keys {
+		if k := string(name(i)); !attached[k] && !left[k] {
+			t.Errorf("key %s was attached all the time, and was not visited", k)
+		}
 	}
 }

@@ -3,7 +3,7 @@ package lease
 import (
 	"cmp"
 	"iter"
-	"maps"
+	"math"
 	"slices"
 	"strings"
 	"sync"
@@ -27,50 +27,56 @@ func (l *Lease) Left() int64 {
 	return cmp.Or(l.Remaining, l.TTL)
 }
 
-// attached holds the keys of a lease, at least one: in many if it is not nil, otherwise in few. Most leases have few keys.
+// attached holds the keys of a lease, at least one, in any order. Most leases have few keys.
 type attached struct {
-	few  []string
-	many map[string]struct{}
+	keys []string
+	// places are the places of the keys in the list; nil while they are few.
+	places map[string]int32
 }
 
-// fewKeys is the largest number of keys in a list.
+// fewKeys is the largest number of keys that are searched for in the list.
 const fewKeys = 16
 
+// place returns where a key is, -1 if it is not attached.
+func (a *attached) place(key string) int {
+	if a.places == nil {
+		return slices.Index(a.keys, key)
+	}
+	if i, ok := a.places[key]; ok {
+		return int(i)
+	}
+	return -1
+}
+
 func (a *attached) attach(key string) {
+	if a.place(key) >= 0 {
+		return
+	}
+	a.keys = append(a.keys, key)
 	switch {
-	case a.many != nil:
-		a.many[key] = struct{}{}
-	case slices.Contains(a.few, key):
-	case len(a.few) < fewKeys:
-		a.few = append(a.few, key)
-	default:
-		a.many = map[string]struct{}{key: {}}
-		for _, k := range a.few {
-			a.many[k] = struct{}{}
+	case a.places != nil:
+		a.places[key] = int32(len(a.keys) - 1)
+	case len(a.keys) > fewKeys:
+		a.places = make(map[string]int32, 2*fewKeys)
+		for i, k := range a.keys {
+			a.places[k] = int32(i)
 		}
-		a.few = nil
 	}
 }
 
 func (a *attached) detach(key string) {
-	if a.many != nil {
-		delete(a.many, key)
+	i := a.place(key)
+	if i < 0 {
 		return
 	}
-	if i := slices.Index(a.few, key); i >= 0 {
-		last := len(a.few) - 1
-		a.few[i], a.few[last] = a.few[last], ""
-		a.few = a.few[:last]
+	last := len(a.keys) - 1
+	moved := a.keys[last]
+	a.keys[i], a.keys[last] = moved, ""
+	a.keys = a.keys[:last]
+	if a.places != nil {
+		a.places[moved] = int32(i)
+		delete(a.places, key)
 	}
-}
-
-func (a *attached) count() int { return len(a.few) + len(a.many) }
-
-func (a *attached) keys() []string {
-	if a.many != nil {
-		return slices.Sorted(maps.Keys(a.many))
-	}
-	return slices.Sorted(slices.Values(a.few))
 }
 
 // Transition is a lease that was granted or has ended.
@@ -177,7 +183,7 @@ func (s *State) Attach(key []byte, from, to int64) {
 	defer s.mu.Unlock()
 	if e := s.mu.keys[from]; e != nil {
 		e.detach(string(key))
-		if e.count() == 0 {
+		if len(e.keys) == 0 {
 			delete(s.mu.keys, from)
 		}
 	}
@@ -234,34 +240,52 @@ func (s *State) of(id int64) *attached {
 
 // Keys returns the keys of a lease in order, nil if there are none.
 func (s *State) Keys(id int64) []string {
+	keys := s.list(id)
+	slices.Sort(keys) // may take a second, in which the state changes
+	return keys
+}
+
+// list returns the keys of a lease in any order, nil if there are none.
+func (s *State) list(id int64) []string {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
 	if e := s.of(id); e != nil {
-		return e.keys()
+		return slices.Clone(e.keys)
 	}
 	return nil
 }
 
-// Each returns the keys of a lease in any order, which costs less than Keys. The state must not be changed meanwhile.
+// someKeys is how many keys Each takes at a time.
+const someKeys = 256
+
+// Each returns the keys of a lease in any order, which costs less than Keys. The state may be changed meanwhile: it returns every key that
+// is attached all the time, maybe twice.
 func (s *State) Each(id int64) iter.Seq[string] {
 	return func(yield func(string) bool) {
-		s.mu.RLock()
-		defer s.mu.RUnlock()
-		e := s.of(id)
-		if e == nil {
-			return
-		}
-		for _, k := range e.few {
-			if !yield(k) {
-				return
-			}
-		}
-		for k := range e.many {
-			if !yield(k) {
-				return
+		// From the last one to the first: a key that is detached makes way for the last one, which was returned, or is still to come.
+		var some []string
+		for end := math.MaxInt; end > 0; {
+			some, end = s.before(id, end, some[:0])
+			for _, k := range some {
+				if !yield(k) {
+					return
+				}
 			}
 		}
 	}
+}
+
+// before appends some keys of a lease before a place to dst, and returns the place of the first one, 0 if there are none.
+func (s *State) before(id int64, end int, dst []string) ([]string, int) {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	e := s.of(id)
+	if e == nil {
+		return dst, 0
+	}
+	end = min(end, len(e.keys))
+	first := max(end-someKeys, 0)
+	return append(dst, e.keys[first:end]...), first
 }
 
 // Attached returns how many keys a lease has.
@@ -269,7 +293,7 @@ func (s *State) Attached(id int64) int {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
 	if e := s.of(id); e != nil {
-		return e.count()
+		return len(e.keys)
 	}
 	return 0
 }
