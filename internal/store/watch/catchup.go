@@ -264,12 +264,15 @@ func (d *deliverer) deliverRead(g *group, last, newest int64, events []kv.Event)
 	return bytes
 }
 
-// dropCanceled removes the canceled watchers from a scan if they are many. mu is held.
+// dropCanceled removes the canceled watchers from a scan if they are many. mu is held, and released from time to time; g is running.
 func (h *Hub) dropCanceled(g *group) {
 	if g.dead*2 < len(g.members) {
 		return
 	}
-	for i := 0; i < len(g.members) && g.dead > 0; {
+	for i, looks := 0, 1; i < len(g.members) && g.dead > 0; looks++ {
+		if looks%h.opt.slice == 0 {
+			h.yieldLock()
+		}
 		if w := g.members[i]; w.dead {
 			g.remove(w) // puts another in its slot
 			g.dead--
@@ -324,10 +327,14 @@ func (h *Hub) failScan(g *group, err error) {
 	g.pos = compacted
 }
 
-// cancelAll cancels the members for which which returns true, and returns their number. mu is held.
+// cancelAll cancels the members for which which returns true, and returns their number. mu is held, and released from time to time; g is
+// running.
 func (h *Hub) cancelAll(g *group, which func(*watcher) bool, r Response) int {
 	n := 0
-	for i := 0; i < len(g.members); {
+	for i, looks := 0, 1; i < len(g.members); looks++ {
+		if looks%h.opt.slice == 0 {
+			h.yieldLock()
+		}
 		w := g.members[i]
 		if w.dead || !which(w) {
 			i++

@@ -145,3 +145,88 @@ func TestCancelWhileDelivering(t *testing.T) {
 		}
 	}
 }
+
+// TestFutureWatchers: a client may let watchers in the future come and go as often as it likes. They take no memory, and a request for
+// progress no look at all of its watchers.
+func TestFutureWatchers(t *testing.T) {
+	const later = 1 << 40
+	h := New(newMemSource(), Options{PendingAnswers: 1 << 20})
+	defer h.Close()
+	s := h.NewStream(StreamInfo{})
+	s.Create(CreateRequest{Key: []byte("k")})
+	for id := int64(1); id < 1000; id++ { // each ends after the next one was created
+		s.Create(CreateRequest{Key: []byte("k"), StartRev: later, ID: id})
+		if id > 1 {
+			s.Cancel(id - 1)
+		}
+		if n := len(s.future); n > 20 {
+			t.Fatalf("%d watchers in the future are known, and %d are active", n, s.active)
+		}
+	}
+	progress := func() (n int) {
+		s.Progress()
+		for _, r := range queued(t, s) {
+			if r.WatchID == InvalidID && !r.Created {
+				n++
+			}
+		}
+		return n
+	}
+	if n := progress(); n != 0 {
+		t.Errorf("%d notifications while a watcher is in the future", n)
+	}
+	s.Cancel(999)
+	if n := progress(); n != 1 {
+		t.Errorf("%d notifications after the watcher in the future has ended", n)
+	}
+	if len(s.future) != 0 {
+		t.Errorf("%d watchers in the future are left", len(s.future))
+	}
+}
+
+// queued returns what is queued for a stream.
+func queued(t *testing.T, s *Stream) (all []Response) {
+	for {
+		rs, waiting, err := s.next(nil, s.hub.opt.NextBytes, false)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if all = append(all, rs...); waiting {
+			return all
+		}
+	}
+}
+
+// TestCancelAllYields: a scan that cannot be read ends all its watchers. Others get the hub's lock meanwhile.
+func TestCancelAllYields(t *testing.T) {
+	const watchers = 200_000
+	h := New(newMemSource(), Options{PendingAnswers: 2 * watchers})
+	defer h.Close()
+	s := h.NewStream(StreamInfo{})
+	for range watchers {
+		s.Create(CreateRequest{Key: []byte("k")})
+	}
+	h.mu.Lock()
+	g := h.mu.live // becomes a scan that a worker runs
+	h.mu.live, s.behind, g.running = newGroup(), watchers, true
+	left := make(chan int)
+	started := make(chan struct{})
+	go func() {
+		close(started)
+		h.mu.Lock()
+		defer h.mu.Unlock()
+		left <- s.active
+	}()
+	<-started
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		h.cancelAll(g, func(*watcher) bool { return true }, Response{CompactRevision: 1})
+		g.running = false
+		h.mu.Unlock()
+	}()
+	if n := <-left; n == 0 {
+		t.Error("nobody got the lock before all watchers were canceled")
+	}
+	<-done
+}

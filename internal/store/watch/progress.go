@@ -3,6 +3,7 @@ package watch
 import (
 	"container/heap"
 	"math/rand/v2"
+	"slices"
 	"time"
 )
 
@@ -46,19 +47,8 @@ func (h *Hub) answerProgress(s *Stream, n int) {
 		return
 	}
 	rev := h.mu.matched
-	if s.maxStart > rev {
-		if !s.maxGone {
-			return
-		}
-		s.maxStart, s.maxGone = 0, false
-		for w := range s.watchers.all() {
-			if !w.dead {
-				s.maxStart = max(s.maxStart, w.start)
-			}
-		}
-		if s.maxStart > rev {
-			return
-		}
+	if s.startsAfter(rev) {
+		return
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -67,6 +57,28 @@ func (h *Hub) answerProgress(s *Stream, n int) {
 			s.putProgress(InvalidID, rev)
 		}
 	}
+}
+
+// addFuture adds a watcher that starts in the future. It forgets those that have ended when they are most. Hub.mu is held.
+func (s *Stream) addFuture(w *watcher) {
+	if len(s.future) >= 2*s.active+fewWatchers {
+		s.future = slices.DeleteFunc(s.future, func(w *watcher) bool { return w.dead })
+	}
+	s.future = append(s.future, w)
+}
+
+// startsAfter reports whether an active watcher starts after a revision, at which all others have begun for good. A watcher costs one look
+// in all: a client may ask at any time. Hub.mu is held.
+func (s *Stream) startsAfter(rev int64) bool {
+	for n := len(s.future); n > 0; n-- {
+		if w := s.future[n-1]; !w.dead && w.start > rev {
+			return true
+		}
+		s.future[n-1] = nil
+		s.future = s.future[:n-1]
+	}
+	s.future = nil
+	return false
 }
 
 // tick notifies the watchers of a stream that had no event since the last tick. The matcher is between batches. mu is

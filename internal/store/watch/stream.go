@@ -20,10 +20,11 @@ type Stream struct {
 	watchers watcherSet // with those that the hub canceled, until the client cancels them
 	held     int64      // approximate memory of watchers
 	nextID   int64
-	active   int   // watchers that are not canceled
-	behind   int   // active watchers that are not live
-	maxStart int64 // no active watcher starts later
-	maxGone  bool  // the watcher that starts at maxStart may have ended
+	active   int // watchers that are not canceled
+	behind   int // active watchers that are not live
+	// future are the watchers that started later than what was distributed. Those that have begun since, or have ended, leave it when
+	// somebody asks.
+	future []*watcher
 	// pending are watchers that wait for a scan; queued: the stream is in Hub.mu.pending.
 	queued  bool
 	closed  bool
@@ -192,7 +193,9 @@ func (s *Stream) create(w *watcher, compacted int64) {
 		return
 	}
 	s.active++
-	s.maxStart = max(s.maxStart, w.start)
+	if w.start > h.mu.matched {
+		s.addFuture(w)
+	}
 	h.mu.watchers++
 	if w.flags&notify != 0 {
 		h.startTicks(s)
@@ -267,7 +270,6 @@ func (h *Hub) endWatcher(w *watcher) {
 	s := w.stream
 	s.mu.ended++
 	s.active--
-	s.maxGone = s.maxGone || w.start == s.maxStart
 	h.mu.watchers--
 	if w.group != h.mu.live {
 		s.behind--
@@ -342,7 +344,7 @@ func (s *Stream) Close() {
 			s.mu.Lock()
 		}
 	}
-	s.watchers = watcherSet{}
+	s.watchers, s.future = watcherSet{}, nil
 	s.mu.Unlock()
 	if len(h.mu.streams) == 0 {
 		h.ring.follow(false)

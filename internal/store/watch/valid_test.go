@@ -2,6 +2,7 @@ package watch
 
 import (
 	"fmt"
+	"slices"
 	"testing"
 )
 
@@ -56,7 +57,7 @@ func (h *Hub) valid() error {
 
 func (s *Stream) valid() error {
 	active, behind, notifies, members := 0, 0, 0, 0
-	size, most := int64(0), int64(0)
+	size := int64(0)
 	for w := range s.watchers.all() {
 		id := w.id
 		size += w.size()
@@ -70,7 +71,9 @@ func (s *Stream) valid() error {
 			continue
 		}
 		active++
-		most = max(most, w.start)
+		if w.start > s.hub.mu.matched && !slices.Contains(s.future, w) {
+			return fmt.Errorf("watcher %d starts in the future, at %d", id, w.start)
+		}
 		if w.flags&notify != 0 {
 			notifies++
 		}
@@ -90,9 +93,6 @@ func (s *Stream) valid() error {
 		default:
 			return fmt.Errorf("watcher %d is in place %d", id, w.place)
 		}
-	}
-	if s.maxStart != most && !(s.maxGone && s.maxStart > most) {
-		return fmt.Errorf("the latest start is %d, counted %d", most, s.maxStart)
 	}
 	if size != s.held {
 		return fmt.Errorf("watchers of %d bytes, counted %d", size, s.held)
