@@ -178,20 +178,31 @@ func (l *Lessor) Follow(state *lease.State, entryTerm uint64) {
 	}
 }
 
+// sortAtOnce is how many leases SortByExpiry looks up before others may take the lock, for which apply waits.
+const sortAtOnce = 256
+
 // SortByExpiry sorts leases by the time they expire, if this member counts it.
 func (l *Lessor) SortByExpiry(leases []lease.Lease) {
 	ends := make(map[int64]time.Duration, len(leases))
-	l.mu.Lock()
-	timers := l.mu.timers
-	if timers != nil {
-		for i := range leases {
-			ends[leases[i].ID], _, _ = timers.Get(leases[i].ID)
+	for some := range slices.Chunk(leases, sortAtOnce) {
+		if !l.lookUpEnds(some, ends) {
+			return
 		}
 	}
-	l.mu.Unlock()
-	if timers != nil {
-		slices.SortStableFunc(leases, func(a, b lease.Lease) int { return cmp.Compare(ends[a.ID], ends[b.ID]) })
+	slices.SortStableFunc(leases, func(a, b lease.Lease) int { return cmp.Compare(ends[a.ID], ends[b.ID]) })
+}
+
+// lookUpEnds adds to ends when leases expire. It returns false if this member does not count.
+func (l *Lessor) lookUpEnds(leases []lease.Lease, ends map[int64]time.Duration) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.mu.timers == nil {
+		return false
 	}
+	for i := range leases {
+		ends[leases[i].ID], _, _ = l.mu.timers.Get(leases[i].ID)
+	}
+	return true
 }
 
 // MinTTL returns the smallest TTL that is granted, in seconds: a lease must outlive an election.
