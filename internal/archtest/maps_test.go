@@ -26,7 +26,7 @@ var bounds = map[string]string{
 	"state/auth/password.queue.mu.lines":       "state/auth/password.maxWaiting (a line without calls is not there)",
 	"state/lease.State.mu.leases":              "--quota-backend-bytes: a grant counts as state/fsm.recordBytes",
 	"state/lease.State.mu.keys":                "--quota-backend-bytes: a key counts as a put",
-	"state/lease.attached.many":                "--quota-backend-bytes: a key counts as a put",
+	"state/lease.attached.places":              "--quota-backend-bytes: a key counts as a put",
 	"state/lease.Timers.timers":                "--quota-backend-bytes: those of leases",
 	"member/replica/proposal.Queue.mu.pending": "member/replica/proposal.MaxPendingBytes",
 	// Of members and their parts.
