@@ -4,6 +4,7 @@ import (
 	"strings"
 	"testing"
 	"testing/synctest"
+	"time"
 )
 
 // TestStreamWatchers: there is a limit to the watchers of a stream and to their memory. Rejected ones
@@ -229,4 +230,33 @@ func TestCancelAllYields(t *testing.T) {
 		t.Error("nobody got the lock before all watchers were canceled")
 	}
 	<-done
+}
+
+// TestTickInParts: a tick of a client with many watchers looks at a part of them while it has the hub's lock, and at all in the end.
+func TestTickInParts(t *testing.T) {
+	const watchers, part = 1000, 10
+	h := New(newMemSource(), Options{ProgressInterval: time.Hour, slice: part})
+	defer h.Close()
+	s := h.NewStream(StreamInfo{})
+	for range watchers {
+		s.Create(CreateRequest{Key: []byte("k"), ProgressNotify: true})
+	}
+	queued(t, s)
+	notified := map[int64]int{}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for more := true; more; {
+		more = h.tick(s)
+		n := 0
+		for _, r := range queued(t, s) {
+			notified[r.WatchID]++
+			n++
+		}
+		if n > part {
+			t.Fatalf("%d watchers in one part of a tick, want at most %d", n, part)
+		}
+	}
+	if len(notified) != watchers || notified[0] != 1 {
+		t.Errorf("%d watchers were notified, the first one %d times", len(notified), notified[0])
+	}
 }

@@ -21,7 +21,11 @@ func (h *Hub) answerProgressRequests() {
 	for _, s := range h.mu.requests {
 		if s.tickDue {
 			s.tickDue = false
-			h.tick(s)
+			if h.tick(s) && s.tickSlot >= 0 { // the rest is not the matcher's work
+				s.tickAt = 0
+				heap.Fix(&h.mu.ticks, int(s.tickSlot))
+				signal(h.tickKick)
+			}
 		}
 		if s.asks > 0 && s.askRev > h.mu.matched {
 			rest = append(rest, s)
@@ -81,16 +85,34 @@ func (s *Stream) startsAfter(rev int64) bool {
 	return false
 }
 
-// tick notifies the watchers of a stream that had no event since the last tick. The matcher is between batches. mu is
-// held.
-func (h *Hub) tick(s *Stream) {
-	if s.closed {
-		return
+// ticking is a tick of the progress interval under way: next counts the visits of two rounds to all watchers.
+type ticking struct {
+	all  []*watcher
+	next int
+}
+
+// tick notifies the watchers of a stream that had no event since the last tick. It looks at a part of them: if it returns true, it must be
+// called again. The matcher is between batches. mu is held.
+func (h *Hub) tick(s *Stream) (more bool) {
+	if s.closed || s.notifies == 0 {
+		s.ticking = nil
+		return false
 	}
-	rev := h.mu.matched
+	if s.ticking == nil {
+		s.ticking = &ticking{all: slices.AppendSeq(make([]*watcher, 0, s.watchers.len()), s.watchers.all())}
+	}
+	t, rev := s.ticking, h.mu.matched
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for w := range s.watchers.all() {
+	for end := min(t.next+h.opt.slice, 2*len(t.all)); t.next < end; t.next++ {
+		if t.next >= len(t.all) {
+			// What several watchers have in common is changed when all of them were looked at.
+			if w := t.all[t.next-len(t.all)]; w.sums != nil {
+				w.sums.active = false
+			}
+			continue
+		}
+		w := t.all[t.next]
 		if w.dead || w.flags&notify == 0 {
 			continue
 		}
@@ -99,11 +121,11 @@ func (h *Hub) tick(s *Stream) {
 		}
 		w.quiet = true
 	}
-	for w := range s.watchers.all() {
-		if w.sums != nil {
-			w.sums.active = false // it is that of several watchers
-		}
+	if t.next < 2*len(t.all) {
+		return true
 	}
+	s.ticking = nil
+	return false
 }
 
 // startTicks starts the stream's progress interval for one more watcher. mu is held.
@@ -118,15 +140,13 @@ func (h *Hub) startTicks(s *Stream) {
 	s.tickAt = time.Since(h.began) + s.interval
 	heap.Push(&h.mu.ticks, s)
 	if s.tickSlot == 0 {
-		select {
-		case h.tickKick <- struct{}{}:
-		default:
-		}
+		signal(h.tickKick)
 	}
 }
 
 // stopTicks ends the stream's progress interval. mu is held.
 func (h *Hub) stopTicks(s *Stream) {
+	s.ticking = nil
 	if s.tickSlot >= 0 {
 		heap.Remove(&h.mu.ticks, int(s.tickSlot))
 	}
@@ -164,13 +184,16 @@ func (h *Hub) runTicks() time.Duration {
 		if s.notifies == 0 {
 			h.stopTicks(s)
 		} else {
-			s.tickAt = now + s.interval
-			heap.Fix(&h.mu.ticks, 0)
+			more := false
 			if h.mu.matched == h.ring.published.Load() {
-				h.tick(s)
+				more = h.tick(s)
 			} else {
 				s.tickDue = true
 				h.queueProgress(s)
+			}
+			if !more {
+				s.tickAt = now + s.interval
+				heap.Fix(&h.mu.ticks, 0)
 			}
 		}
 		h.mu.Unlock()

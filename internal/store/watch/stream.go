@@ -45,6 +45,7 @@ type Stream struct {
 	tickAt   time.Duration
 	notifies int32
 	tickSlot int32
+	ticking  *ticking // nil between two ticks
 
 	mu struct {
 		sync.Mutex
