@@ -59,6 +59,7 @@ func (s *session) makeBases(ctx context.Context) {
 				}
 			case ctx.Err() != nil || errors.Is(err, errNotAppointed):
 				return
+			case errors.Is(err, errBaseBefore):
 			default:
 				s.a.noteFailure(basing, "making a base", err)
 				if !wait(ctx, b.next()) {
@@ -86,9 +87,8 @@ func (s *session) baseDue(now time.Time) bool {
 		return false
 	case s.mu.base == nil || s.mu.need > s.mu.base.Index:
 		return at.Index >= s.mu.need
-	case s.mu.sent < s.mu.base.Index:
-		// See basesLookedAt.
-		return false
+	case s.mu.sent < max(s.mu.base.Index, s.mu.others):
+		return false // see basesLookedAt
 	case claims.Fading(uint64(s.mu.base.Claim.Term)):
 		// Also if nothing was written: the archive is judged by the claim of its newest base.
 		return true
@@ -98,12 +98,38 @@ func (s *session) baseDue(now time.Time) bool {
 	return written && age >= baseShare*s.mu.cost && (age >= s.a.o.BaseInterval || s.mu.bytes >= s.a.o.BaseBytes)
 }
 
+// errBaseBefore: another sender has made a base, or this one has without knowing it, and the archive lacks entries up to that.
+var errBaseBefore = errors.New("a base that was made before comes first")
+
+// follows returns errBaseBefore unless the archive has the entries up to every base in the bucket, except where none can be sent any more.
+func (s *session) follows(ctx context.Context) error {
+	newest := uint64(0)
+	err := s.each(ctx, archive.BasePrefix, "", func(o bucket.Object) {
+		if index, _, ok := archive.ParseBaseName(o.Key); ok {
+			newest = max(newest, index)
+		}
+	})
+	if err != nil {
+		return err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.mu.others = newest
+	if s.mu.base == nil || s.mu.need > s.mu.base.Index || s.mu.sent >= newest {
+		return nil
+	}
+	return errBaseBefore
+}
+
 // makeBase makes a base of the present state.
 func (s *session) makeBase(ctx context.Context) error {
 	began := time.Now()
 	s.mu.Lock()
 	before := s.mu.base
 	s.mu.Unlock()
+	if err := s.follows(ctx); err != nil {
+		return err
+	}
 	var base *archive.Base
 	for attempt := 1; ; attempt++ {
 		var err error
@@ -180,6 +206,9 @@ func (s *session) writeBase(ctx context.Context, before *archive.Base) (*archive
 		return nil, err
 	}
 	if err := w.writeMeta(export.Meta); err != nil {
+		return nil, err
+	}
+	if err := s.follows(ctx); err != nil { // others may have been faster
 		return nil, err
 	}
 	return s.putManifest(ctx, &base)

@@ -55,10 +55,10 @@ func (n *names) noteNewest(name string, last uint64) {
 	}
 }
 
-// basesLookedAt is how many of the newest bases are looked at. A new base is made only when the archive has the entries up to the
-// one before, so that no entry before the third newest is missing that could still be sent; and no log object is as long as the
-// way from the fourth to the third.
-const basesLookedAt = 4
+// basesLookedAt is how many of the newest bases are looked at. A new base is made only when the archive has the entries up to all before
+// it, except for those that other senders make at the same moment, at most one each. So no entry before the second of these bases is
+// missing that could still be sent, with up to six senders at a time; and no log object is as long as the way from the first to the second.
+const basesLookedAt = 8
 
 // listNames reads the names in the bucket. Of the log objects it lists those that reach beyond the index archived, or with 0 all that
 // the bases say nothing of. Each request takes time in which nothing is sent, so it makes both lists at once if it can.

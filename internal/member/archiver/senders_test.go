@@ -4,10 +4,13 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"vigil/internal/store/archive"
 )
 
 // TestSendersAtOnce: members that cannot always be reached, and whose ways to the bucket are slow and fail, archive in turns and two at
@@ -72,4 +75,42 @@ func sendAtOnce(t *testing.T) {
 		}
 	}
 	w.verify(b, 2)
+}
+
+// TestBaseAfterOthers: no base is made before the archive has the entries up to one that another sender has made.
+func TestBaseAfterOthers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w, b := newWorld(t, 1), newBucket(t)
+		defer w.close()
+		var away atomic.Bool
+		m := w.members[0]
+		m.begin(&faulty{Bucket: b, before: func(_ int, op, key string) error {
+			if away.Load() && op == "put" && strings.HasPrefix(key, archive.LogPrefix) {
+				return errors.New("away")
+			}
+			return nil
+		}}, small)
+		w.put("a", "b")
+		w.awaitArchived(m, time.Minute)
+		w.awaitBase(b, 1, time.Minute)
+		away.Store(true)
+		for range 20 {
+			w.put("a", "c")
+		}
+		other := w.last()
+		if err := b.Put(t.Context(), fmt.Sprintf("%s%016x-%016x.json", archive.BasePrefix, other, 2), []byte("another sender's")); err != nil {
+			t.Fatal(err)
+		}
+		before := m.a.Status().Counters.Bases
+		for range 20 {
+			time.Sleep(time.Minute)
+			w.put("a", "d")
+		}
+		if n := m.a.Status().Counters.Bases - before; n > 0 {
+			t.Errorf("%d bases were made", n)
+		}
+		away.Store(false)
+		w.awaitArchived(m, time.Minute)
+		w.awaitBase(b, other+1, 5*time.Minute)
+	})
 }

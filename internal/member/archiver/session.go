@@ -45,6 +45,8 @@ type session struct {
 		// base is the newest base, nil without one, and since when it is.
 		base   *archive.Base
 		baseAt time.Time
+		// others is the index of the newest base that was in the bucket when one was last to be made.
+		others uint64
 		// need is an index: a base at or after it is needed at once.
 		need uint64
 		// bytes is the size of the log objects after the base.
