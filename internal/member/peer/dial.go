@@ -37,6 +37,9 @@ func (t *Transport) dialMember(ctx context.Context, p *remote, k kind) (*link, e
 		errs = append(errs, err)
 	}
 	err := errors.Join(errs...)
+	if ctx.Err() != nil {
+		return nil, err // the caller gave up, which says nothing about the member
+	}
 	p.mu.Lock()
 	now := time.Now()
 	if reached(err) {
@@ -47,6 +50,7 @@ func (t *Transport) dialMember(ctx context.Context, p *remote, k kind) (*link, e
 	since := p.mu.undialed
 	p.mu.Unlock()
 	if !since.IsZero() && now.Sub(since) >= lastingFailure*t.o.BackoffMin {
+		p.failed(err) // also if the member comes, and the dial has not failed in the end
 		if l := p.invite(ctx, k, err); l != nil {
 			return l, nil
 		}

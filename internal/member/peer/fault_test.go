@@ -230,6 +230,9 @@ func TestOlderStreamEndsFirst(t *testing.T) {
 // Many goroutines send while connections break and members change; the race detector watches.
 func TestEverythingAtOnce(t *testing.T) {
 	a, b, p := throughProxy(t)
+	// A member that was invited, because dials failed for a while, connects through the other one.
+	q := newProxy(t, a.url)
+	b.SetMembers(2, []Member{{a.id, []string{q.url}}}, nil)
 	up(t, a, b)
 	stop := make(chan struct{})
 	var wg sync.WaitGroup
@@ -250,12 +253,17 @@ func TestEverythingAtOnce(t *testing.T) {
 	again(func(i uint64) { a.SetMembers(i, []Member{{b.id, []string{p.url}}}, nil); time.Sleep(time.Millisecond) })
 	again(func(uint64) { a.Status(); b.Refused(); time.Sleep(time.Millisecond) })
 	for range 20 {
-		before := p.conns()
+		before, connects := p.conns(), a.about(b.id).Connects
 		p.reset()
-		until(t, "a new connection", func() bool { return p.conns() > before })
+		q.reset()
+		until(t, "a new connection", func() bool { return p.conns() > before || a.about(b.id).Connects > connects })
 	}
 	close(stop)
 	wg.Wait()
+	until(t, "a message arrives", func() bool {
+		a.send(msg(raftpb.MsgVote, a.id, b.id, 1))
+		return len(b.sink.indexes(raftpb.MsgVote)) > 0
+	})
 	if !ascending(b.sink.indexes(raftpb.MsgApp)) || !ascending(b.sink.indexes(raftpb.MsgHeartbeat)) {
 		t.Error("out of order or repeated")
 	}

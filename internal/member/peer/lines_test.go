@@ -2,6 +2,8 @@ package peer
 
 import (
 	"context"
+	"crypto/tls"
+	"crypto/x509"
 	"errors"
 	"fmt"
 	"io"
@@ -19,7 +21,12 @@ func TestFailureClasses(t *testing.T) {
 		dial(os.NewSyscallError("connect", syscall.ECONNREFUSED)),
 		dial(os.NewSyscallError("read", syscall.ECONNRESET)),
 		dial(context.DeadlineExceeded),
-		fmt.Errorf("%w: %w", errHandshakeTLS, errors.New("unknown certificate authority")),
+		fmt.Errorf("%w: %w", errHandshakeTLS, errors.New("common name \"a\" is not allowed")),
+		fmt.Errorf("%w: %w", errHandshakeTLS, &tls.CertificateVerificationError{Err: x509.UnknownAuthorityError{}}),
+		fmt.Errorf("%w: %w", errHandshakeTLS, &tls.CertificateVerificationError{Err: x509.HostnameError{Certificate: &x509.Certificate{}, Host: "a"}}),
+		fmt.Errorf("%w: %w", errHandshakeTLS, &tls.CertificateVerificationError{Err: x509.CertificateInvalidError{Reason: x509.Expired}}),
+		fmt.Errorf("%w: %w", errHandshakeTLS, &net.OpError{Op: "remote error", Err: tls.AlertError(42)}),
+		fmt.Errorf("%w: %w", errHandshakeTLS, &net.OpError{Op: "remote error", Err: tls.AlertError(48)}),
 		fmt.Errorf("%w: %w", errHandshakeTLS, io.EOF),
 		refuse(CodeCluster, "wrong cluster"),
 		errors.New("no such host"),

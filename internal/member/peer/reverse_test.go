@@ -49,8 +49,12 @@ func TestAMemberThatCanOnlyConnect(t *testing.T) {
 	}
 	up(t, a, b)
 	send(20)
+	failures := len(a.logs.lines("failed to connect to peer", "connection refused"))
 	if out, err := a.Call(t.Context(), b.id, 1, []byte("x")); err != nil || string(out) != "a/1/x" {
 		t.Errorf("call: %q, %v", out, err)
+	}
+	if len(a.logs.lines("failed to connect to peer", "connection refused")) == failures {
+		t.Error("a does not say that the dial failed, for which b was invited")
 	}
 	data := noise(5 << 20)
 	if err := a.SendBulk(t.Context(), b.id, []byte("meta"), bytes.NewReader(data)); err != nil {

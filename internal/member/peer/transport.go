@@ -2,6 +2,7 @@ package peer
 
 import (
 	"context"
+	"crypto/x509"
 	"errors"
 	"fmt"
 	"io"
@@ -469,7 +470,28 @@ func failureClass(err error) string {
 	case errors.As(err, &timeout) && timeout.Timeout():
 		return "timeout"
 	case errors.Is(err, errHandshakeTLS):
-		return "TLS"
+		return "TLS" + certificateFailure(err)
 	}
 	return "other"
+}
+
+// certificateFailure distinguishes the failures of TLS handshakes. What the other side puts in a certificate is no part of it.
+func certificateFailure(err error) string {
+	var (
+		alert   *net.OpError
+		unknown x509.UnknownAuthorityError
+		name    x509.HostnameError
+		invalid x509.CertificateInvalidError
+	)
+	switch {
+	case errors.As(err, &alert) && alert.Op == "remote error":
+		return " alert: " + alert.Err.Error()
+	case errors.As(err, &unknown):
+		return " authority"
+	case errors.As(err, &name):
+		return " name"
+	case errors.As(err, &invalid):
+		return fmt.Sprintf(" invalid: %d", invalid.Reason)
+	}
+	return ""
 }
