@@ -230,9 +230,11 @@ func TestOlderStreamEndsFirst(t *testing.T) {
 // Many goroutines send while connections break and members change; the race detector watches.
 func TestEverythingAtOnce(t *testing.T) {
 	a, b, p := throughProxy(t)
-	// A member that was invited, because dials failed for a while, connects through the other one.
+	// A member that was invited, because dials failed for a while, connects through the other one. No other way is advertised.
 	q := newProxy(t, a.url)
-	b.SetMembers(2, []Member{{a.id, []string{q.url}}}, nil)
+	members := []Member{{a.id, []string{q.url}}, {b.id, []string{p.url}}}
+	a.SetMembers(1, members, nil)
+	b.SetMembers(1, members, nil)
 	up(t, a, b)
 	stop := make(chan struct{})
 	var wg sync.WaitGroup
@@ -250,7 +252,7 @@ func TestEverythingAtOnce(t *testing.T) {
 	}
 	again(func(i uint64) { a.send(app(a.id, b.id, i, int(i%100_000))); time.Sleep(100 * time.Microsecond) })
 	again(func(i uint64) { a.send(msg(raftpb.MsgHeartbeat, a.id, b.id, i)); time.Sleep(100 * time.Microsecond) })
-	again(func(i uint64) { a.SetMembers(i, []Member{{b.id, []string{p.url}}}, nil); time.Sleep(time.Millisecond) })
+	again(func(i uint64) { a.SetMembers(i, members, nil); time.Sleep(time.Millisecond) })
 	again(func(uint64) { a.Status(); b.Refused(); time.Sleep(time.Millisecond) })
 	for range 20 {
 		before, connects := p.conns(), a.about(b.id).Connects
