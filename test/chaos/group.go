@@ -304,6 +304,9 @@ func (g *group) ask(what string, do func(context.Context, *clientv3.Client) erro
 // remove removes a member; it may be down.
 func (g *group) remove(s *slot) {
 	g.t.Helper()
+	// Members reject the removal of a connected one unless the others have been connected for some seconds.
+	g.calm.Store(true)
+	defer g.calm.Store(false)
 	id := s.id
 	g.slots = g.others(s)
 	g.ask("removing "+s.name(), func(ctx context.Context, c *clientv3.Client) error {
