@@ -146,3 +146,20 @@ func TestAnOlderMemberIsNotInvited(t *testing.T) {
 		t.Error("it did not try to connect")
 	}
 }
+
+// A dial that its caller gives up is no sign that a member cannot be dialed.
+func TestADialThatIsGivenUp(t *testing.T) {
+	a, b := pair(t)
+	up(t, a, b)
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	p := a.remote(b.id)
+	if _, err := a.dialMember(ctx, p, kindBulk); err == nil {
+		t.Fatal("a dial that was given up made a connection")
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if !p.mu.undialed.IsZero() {
+		t.Error("it counts as a failure")
+	}
+}
