@@ -70,7 +70,7 @@ type Config struct {
 	// SnapshotCatchUpEntries is the number of entries kept for slow members.
 	SnapshotCatchUpEntries uint64
 	// MaxCatchUpBytes is the size up to which the raft log is kept for members that lag; 0 for a quarter of what is free on its disk, at
-	// most 64 GiB.
+	// most 16 GiB.
 	MaxCatchUpBytes int64
 
 	// QuotaBackendBytes is the size of live data at which puts are rejected; negative means no quota.

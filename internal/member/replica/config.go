@@ -116,7 +116,7 @@ type Config struct {
 	// MaxSnapshots is how many snapshots are sent at once, by default 2. Members beyond wait.
 	MaxSnapshots int
 	// MaxCatchUpBytes is how large the raft log may grow while it is kept for members that lag, or that a snapshot is sent to: with the
-	// entries that they lack they need no snapshot, or no other. 0 is a quarter of what is free on its disk, at most 64 GiB.
+	// entries that they lack they need no snapshot, or no other. 0 is a quarter of what is free on its disk, at most 16 GiB.
 	MaxCatchUpBytes int64
 	// SnapshotOfferTimeout bounds how long the leader looks for what a receiver has, which is about the
 	// time to read both stores, and how long the receiver keeps for it what it has; by default 5 minutes.

@@ -69,7 +69,7 @@ const (
 	// catchUpShare is the part of the room on the disk of the raft log that it may take for members that lag, and mostCatchUp the most
 	// that it takes by itself.
 	catchUpShare = 4
-	mostCatchUp  = 64 << 30
+	mostCatchUp  = 16 << 30
 	// unmeasuredCatchUp is the bound while it is not known what is free.
 	unmeasuredCatchUp = 512 << 20
 )
