@@ -48,6 +48,14 @@ func (f figures) within(t *testing.T, most figures) {
 	}
 }
 
+// spell returns how long something is repeated, which is less in the short form.
+func spell(d time.Duration) time.Duration {
+	if testing.Short() {
+		return d / 4
+	}
+	return d
+}
+
 // attack is what is done to a server.
 type attack struct {
 	config proc.Config

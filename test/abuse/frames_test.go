@@ -117,7 +117,7 @@ type flood struct {
 	send func(c *frames, i uint32) error
 }
 
-// TestFrames: clients that send frames without effect as fast as they can lose their connection, again and again for two seconds. The
+// TestFrames: clients that send frames without effect as fast as they can lose their connection, again and again for a time. The
 // server's cost is that of the frames it accepts.
 func TestFrames(t *testing.T) {
 	for _, row := range floods() {
@@ -125,7 +125,7 @@ func TestFrames(t *testing.T) {
 			attack{
 				do: func(t *testing.T, s *proc.Server) error {
 					conns, sent := 0, 0
-					for end := time.Now().Add(2 * time.Second); time.Now().Before(end); conns++ {
+					for end := time.Now().Add(spell(2 * time.Second)); time.Now().Before(end); conns++ {
 						c, err := dialFrames(t, s, true, http2.Setting{ID: http2.SettingInitialWindowSize, Val: 0})
 						if err != nil {
 							return err

@@ -89,6 +89,50 @@ func TestPages(t *testing.T) {
 	}
 }
 
+// TestUnreadPagesLeaveRoom: clients that read no page, however many, keep nobody from a page, also if they share the page that waits, and
+// have the address of those that read.
+func TestUnreadPagesLeaveRoom(t *testing.T) {
+	p := newPages(1 << 20)
+	shared := &madePage{header: http.Header{}}
+	shared.body.WriteByte('x')
+	h := boundRequests(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		page := shared
+		if r.URL.Path != "/metrics" {
+			page = &madePage{header: http.Header{}}
+			page.body.WriteByte('y')
+		}
+		p.send(w, page)
+	}))
+	var running sync.WaitGroup
+	var writers []*stalledWriter
+	for i := range maxPages {
+		w := newStalledWriter()
+		writers = append(writers, w)
+		ended := make(chan struct{})
+		running.Go(func() {
+			defer close(ended)
+			h.ServeHTTP(w, httptest.NewRequest("GET", []string{"/metrics", "/debug/vars"}[i%2], nil))
+		})
+		select {
+		case <-w.writing:
+		case <-ended:
+		}
+		if rec := httptest.NewRecorder(); i%100 == 99 {
+			h.ServeHTTP(rec, httptest.NewRequest("GET", "/metrics", nil))
+			if rec.Code != http.StatusOK {
+				t.Fatalf("next to %d requests for pages that nobody reads: %d %s", i+1, rec.Code, rec.Body)
+			}
+		}
+	}
+	for _, w := range writers {
+		w.SetWriteDeadline(time.Unix(1, 0))
+	}
+	running.Wait()
+	if p.mu.bytes != 0 || p.mu.unread != 0 || p.mu.waiting.Len() != 0 {
+		t.Errorf("%d bytes and %d requests of %d pages are left", p.mu.bytes, p.mu.unread, p.mu.waiting.Len())
+	}
+}
+
 // waitingContext counts the calls that wait for its end.
 type waitingContext struct {
 	context.Context

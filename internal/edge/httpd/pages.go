@@ -13,15 +13,20 @@ import (
 // maxPageBytes bounds the pages that clients have not read yet. A page of the metrics has about 100 KiB.
 const maxPageBytes = 32 << 20
 
+// maxUnread bounds the requests whose pages wait for their clients. It is well below what one address may have of maxPages, so that those
+// who do not read keep nobody from a page.
+const maxUnread = maxPages / 8
+
 // pages makes pages in memory, a few at a time, and sends them. What a page is made of may take many times its size, and a client that does
-// not read it must not hold that. Pages that wait for their clients are bounded together: beyond that, the connections of those that
-// have waited longest are closed.
+// not read it must not hold that. Pages that wait for their clients are bounded together, and so are the requests for them: beyond that,
+// the connections of those that have waited longest are closed.
 type pages struct {
 	most int64
 
 	mu struct {
 		sync.Mutex
 		bytes   int64
+		unread  int        // requests, of the pages in waiting
 		waiting *list.List // of *madePage with readers, the oldest first
 	}
 }
@@ -76,18 +81,17 @@ func (p *pages) send(w http.ResponseWriter, page *madePage) {
 	w.Write(page.body.Bytes()) // fails if the client does not read it
 }
 
-// begin counts a page, and closes the connections of others if there are too many bytes.
+// begin counts a page, and closes the connections of others if there are too many bytes or requests.
 func (p *pages) begin(page *madePage, control *http.ResponseController) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	for p.mu.unread >= maxUnread {
+		p.cutOldest()
+	}
 	if page.place == nil {
 		n := int64(page.body.Len())
 		for p.mu.bytes+n > p.most && p.mu.waiting.Len() > 0 {
-			oldest := p.mu.waiting.Front().Value.(*madePage)
-			p.forget(oldest)
-			for c := range oldest.readers {
-				_ = c.SetWriteDeadline(time.Unix(1, 0)) // not every writer has a connection
-			}
+			p.cutOldest()
 		}
 		p.mu.bytes += n
 		page.place = p.mu.waiting.PushBack(page)
@@ -96,13 +100,29 @@ func (p *pages) begin(page *madePage, control *http.ResponseController) {
 		page.readers = map[*http.ResponseController]struct{}{}
 	}
 	page.readers[control] = struct{}{}
+	p.mu.unread++
+}
+
+// cutOldest closes the connections of those who read the page that has waited longest. mu is held.
+func (p *pages) cutOldest() {
+	oldest := p.mu.waiting.Front().Value.(*madePage)
+	for c := range oldest.readers {
+		_ = c.SetWriteDeadline(time.Unix(1, 0)) // not every writer has a connection
+	}
+	p.mu.unread -= len(oldest.readers)
+	clear(oldest.readers)
+	p.forget(oldest)
 }
 
 // end notes that a page was sent, or its client is gone. The connection is not touched any more.
 func (p *pages) end(page *madePage, control *http.ResponseController) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if delete(page.readers, control); len(page.readers) == 0 {
+	if _, ok := page.readers[control]; ok {
+		delete(page.readers, control)
+		p.mu.unread--
+	}
+	if len(page.readers) == 0 {
 		p.forget(page)
 	}
 }

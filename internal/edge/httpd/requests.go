@@ -15,7 +15,7 @@ import (
 const (
 	maxRequests = 8 << 10
 	maxChecks   = 1 << 10
-	maxPages    = 1 << 10
+	maxPages    = 8 << 10
 )
 
 // boundRequests bounds the requests at once, each kind on its own.

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"golang.org/x/net/http2"
+	"golang.org/x/net/http2/hpack"
 )
 
 // strictClient sends no byte that the windows of its streams and of the connection do not allow, in frames of random size with
@@ -15,7 +16,7 @@ type strictClient struct {
 	*http2.Framer
 	t      *testing.T
 	rand   *rand.Rand
-	frames chan http2.Frame
+	frames chan strictFrame
 	window int // of the connection
 	first  int // the window of a new stream
 	open   map[uint32]*strictCall
@@ -33,7 +34,7 @@ type strictCall struct {
 }
 
 func newStrictClient(t *testing.T, addr string, seed uint64, padded float64) *strictClient {
-	c := &strictClient{Framer: rawFrames(t, addr), t: t, rand: rand.New(rand.NewPCG(seed, 0)), frames: make(chan http2.Frame), window: 65535, first: 65535,
+	c := &strictClient{Framer: rawFrames(t, addr), t: t, rand: rand.New(rand.NewPCG(seed, 0)), frames: make(chan strictFrame), window: 65535, first: 65535,
 		open: map[uint32]*strictCall{}, next: 1, padded: padded}
 	c.must(c.WriteSettings(http2.Setting{ID: http2.SettingInitialWindowSize, Val: 1 << 20}))
 	c.must(c.WriteWindowUpdate(0, 1<<30))
@@ -46,14 +47,8 @@ func newStrictClient(t *testing.T, addr string, seed uint64, padded float64) *st
 			if err != nil {
 				return
 			}
-			switch d := f.(type) {
-			case *http2.DataFrame: // its bytes are valid until the next frame
-				f = &strictData{d.FrameHeader, len(d.Data())}
-			case *http2.SettingsFrame:
-				f = copySettings(d)
-			}
 			select {
-			case c.frames <- f:
+			case c.frames <- copied(f):
 			case <-done:
 				return
 			}
@@ -62,21 +57,33 @@ func newStrictClient(t *testing.T, addr string, seed uint64, padded float64) *st
 	return c
 }
 
-// strictData is a DATA frame without its bytes, strictSettings the settings that matter.
-type strictData struct {
+// strictFrame is what matters of a frame, which is itself valid only until the next is read.
+type strictFrame struct {
 	http2.FrameHeader
-	n int
+	data      int // bytes
+	increment int // of a window
+	window    int // of SETTINGS; -1 without
+	fields    []hpack.HeaderField
+	code      http2.ErrCode
 }
 
-type strictSettings struct {
-	http2.FrameHeader
-	window int // -1 without
-}
-
-func copySettings(f *http2.SettingsFrame) http2.Frame {
-	s := &strictSettings{f.FrameHeader, -1}
-	if v, ok := f.Value(http2.SettingInitialWindowSize); ok {
-		s.window = int(v)
+func copied(f http2.Frame) strictFrame {
+	s := strictFrame{FrameHeader: f.Header(), window: -1}
+	switch f := f.(type) {
+	case *http2.DataFrame:
+		s.data = len(f.Data())
+	case *http2.SettingsFrame:
+		if v, ok := f.Value(http2.SettingInitialWindowSize); ok {
+			s.window = int(v)
+		}
+	case *http2.WindowUpdateFrame:
+		s.increment = int(f.Increment)
+	case *http2.MetaHeadersFrame:
+		s.fields = f.Fields
+	case *http2.GoAwayFrame:
+		s.code = f.ErrCode
+	case *http2.RSTStreamFrame:
+		s.code = f.ErrCode
 	}
 	return s
 }
@@ -175,11 +182,10 @@ func (c *strictClient) state() (out string) {
 	return out
 }
 
-func (c *strictClient) received(f http2.Frame) {
-	id := f.Header().StreamID
-	s := c.open[id]
-	switch f := f.(type) {
-	case *strictSettings:
+func (c *strictClient) received(f strictFrame) {
+	s := c.open[f.StreamID]
+	switch f.Type {
+	case http2.FrameSettings:
 		if f.window >= 0 {
 			for _, s := range c.open {
 				s.window += f.window - c.first
@@ -189,29 +195,29 @@ func (c *strictClient) received(f http2.Frame) {
 		if !f.Flags.Has(http2.FlagSettingsAck) {
 			c.must(c.WriteSettingsAck())
 		}
-	case *http2.WindowUpdateFrame:
-		if id == 0 {
-			c.window += int(f.Increment)
+	case http2.FrameWindowUpdate:
+		if f.StreamID == 0 {
+			c.window += f.increment
 		} else if s != nil {
-			s.window += int(f.Increment)
+			s.window += f.increment
 		}
-	case *strictData:
-		s.got += f.n
-		if f.n > 0 {
-			c.must(c.WriteWindowUpdate(id, uint32(f.n)))
+	case http2.FrameData:
+		s.got += f.data
+		if f.data > 0 {
+			c.must(c.WriteWindowUpdate(f.StreamID, uint32(f.data)))
 		}
-	case *http2.MetaHeadersFrame:
-		if f.StreamEnded() {
+	case http2.FrameHeaders:
+		if f.Flags.Has(http2.FlagHeadersEndStream) {
 			if s.want >= 0 && s.got != s.want {
-				c.t.Errorf("call %d of %s: %d bytes, want %d: %v", id, s.path, s.got, s.want, f.Fields)
+				c.t.Errorf("call %d of %s: %d bytes, want %d: %v", f.StreamID, s.path, s.got, s.want, f.fields)
 			}
-			delete(c.open, id)
+			delete(c.open, f.StreamID)
 		}
-	case *http2.GoAwayFrame:
-		c.t.Fatalf("GOAWAY %v %s", f.ErrCode, f.DebugData())
-	case *http2.RSTStreamFrame:
+	case http2.FrameGoAway:
+		c.t.Fatalf("GOAWAY %v", f.code)
+	case http2.FrameRSTStream:
 		if s != nil {
-			c.t.Fatalf("call %d of %s was reset: %v", id, s.path, f.ErrCode)
+			c.t.Fatalf("call %d of %s was reset: %v", f.StreamID, s.path, f.code)
 		}
 	}
 }
@@ -219,16 +225,20 @@ func (c *strictClient) received(f http2.Frame) {
 // TestStrictWindows: whatever the size of messages, frames and padding, a client that keeps to the windows can send all of its
 // messages, and gets all answers.
 func TestStrictWindows(t *testing.T) {
+	conns, most := uint64(5), 60
+	if testing.Short() {
+		conns, most = 2, 40
+	}
 	onBoth(t, func(t *testing.T, own bool) {
 		for _, padded := range []float64{0, 0.3, 1} {
 			t.Run(fmt.Sprint("padded ", padded), func(t *testing.T) {
 				_, addr := startServer(t, own, nil)
 				seed := rand.Uint64()
 				t.Log("seed", seed)
-				for i := range uint64(5) { // connections
+				for i := range conns {
 					c := newStrictClient(t, addr, seed+i, padded)
-					for calls := 0; calls < 60 || len(c.open) > 0; {
-						if calls < 60 && len(c.open) < 6 {
+					for calls := 0; calls < most || len(c.open) > 0; {
+						if calls < most && len(c.open) < 6 {
 							c.call()
 							calls++
 						}
