@@ -198,8 +198,8 @@ func TestUnreadAnswers(t *testing.T) {
 					}
 					return nil
 				},
-				// Ranges have their own memory.
-				most: figures{memory: 250*mib + 64*mib, log: 512 << 10, files: 1100, worst: 3e9},
+				// Ranges have their own memory, and here each that waits has the JSON of one record too, 4/3 of it.
+				most: figures{memory: 250*mib + 64*mib + 64*mib*4/3, log: 512 << 10, files: 1100, worst: 3e9},
 				own:  true,
 			}.run(t)
 		})

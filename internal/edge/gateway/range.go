@@ -107,6 +107,9 @@ func translateRange(ctx context.Context, w *bufio.Writer, src *mem.Reader, m run
 		if err != nil {
 			return err
 		}
+		if cap(scratch) > writeSize {
+			scratch = nil // the client may read slowly, and must not hold the record twice
+		}
 		_, err = w.Write(b)
 		return err
 	}
