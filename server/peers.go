@@ -66,6 +66,9 @@ func (m *Member) openTransport(data *replica.Data) error {
 		// A message has an entry at least, and one of the largest request may be alone in it. Other members
 		// may allow larger requests than this one.
 		MaxMessageBytes: fsm.MaxRequestBytes + 8<<20,
+		// Proposals that are forwarded to the leader are not repeated in its term, so the queue takes as many bytes of them as
+		// there may be: small ones, and two of the largest.
+		MaxQueueBytes: 64<<20 + 2*m.cfg.MaxRequestBytes,
 	}
 	if m.cfg.PeerTLS.Serves() {
 		o.ServerTLS = m.peerTLS.Server

@@ -18,8 +18,8 @@ import (
 )
 
 // queueLimits bound what a member may hold, by metric, for each other member where it has one. One crowd is read slowly, so one
-// stream may have a full queue of 4 MiB; the other streams have little. The queue for another member takes 32 MiB and one more
-// message; with members that accept requests of 128 KiB and clients that wait for answers, nothing comes near that or near the
+// stream may have a full queue of 4 MiB; the other streams have little. The queue for another member takes 64 MiB and more;
+// with members that accept requests of 128 KiB and clients that wait for answers, nothing comes near that or near the
 // memory for results.
 var queueLimits = map[string]float64{
 	"vigil_watch_queued_bytes":       6 << 20,
