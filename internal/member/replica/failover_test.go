@@ -129,6 +129,20 @@ func TestElectionsWhileTheLogIsCut(t *testing.T) {
 	}
 }
 
+// With a negative limit no learner is added, and a voter is.
+func TestNoLearners(t *testing.T) {
+	g := startGroup(t, func(_ int, c *Config) {
+		c.ElectionTicks, c.MaxLearners, c.LaxReconfig = 100, -1, true
+	})
+	r := g.other()
+	if _, _, err := r.Members.AddMember(t.Context(), []string{"http://127.0.0.1:20004"}, true); err != kv.ErrTooManyLearners {
+		t.Errorf("a learner: %v, want %v", err, kv.ErrTooManyLearners)
+	}
+	if _, all, err := r.Members.AddMember(t.Context(), []string{"http://127.0.0.1:20005"}, false); err != nil || len(all) != 4 {
+		t.Errorf("a voter: %v, %v", all, err)
+	}
+}
+
 func TestMembershipChanges(t *testing.T) {
 	g := startGroup(t, func(_ int, c *Config) { // no election disturbs it
 		c.ElectionTicks = 100
