@@ -393,7 +393,7 @@ func TestBadConfig(t *testing.T) {
 	}
 }
 
-// TestOldRevision: the server rejects a call without effect because users or roles have changed meanwhile. It is repeated, also a
+// TestOldRevision: the server rejects a call without effect because users or roles have changed during it. It is repeated, also a
 // write and with a certificate, which has no token to renew.
 func TestOldRevision(t *testing.T) {
 	var calls, watches, tokens atomic.Int64

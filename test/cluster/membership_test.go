@@ -274,7 +274,7 @@ func TestJoinByMeaning(t *testing.T) {
 	at := g.list[0]
 	host := strings.TrimPrefix(at.peerURL, "http://127.0.0.1")
 	for i, listed := range []string{
-		"8e9e05c52164694d=" + at.peerURL, // the hex id in place of a name
+		"8e9e05c52164694d=" + at.peerURL, // the hex id instead of a name
 		"m1=http://localhost" + host,
 		"m1=HTTP://LOCALHOST" + host,
 	} {

@@ -30,7 +30,7 @@ import (
 
 const patience = 60 * time.Second
 
-// user is the name of a user. It is no secret: it must be found where the secrets are looked for.
+// user is the name of a user. It is not a secret: it must be found where the secrets are looked for.
 const user = "eve-whose-name-is-known"
 
 // word returns a password that occurs nowhere else.

@@ -147,7 +147,7 @@ func TestAnOlderMemberIsNotInvited(t *testing.T) {
 	}
 }
 
-// A dial that its caller gives up is no sign that a member cannot be dialed.
+// A dial that its caller gives up does not mean that a member cannot be dialed.
 func TestADialThatIsGivenUp(t *testing.T) {
 	a, b := pair(t)
 	up(t, a, b)

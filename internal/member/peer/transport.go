@@ -475,7 +475,7 @@ func failureClass(err error) string {
 	return "other"
 }
 
-// certificateFailure distinguishes the failures of TLS handshakes. What the other side puts in a certificate is no part of it.
+// certificateFailure distinguishes the failures of TLS handshakes. It does not depend on what the other side puts in a certificate.
 func certificateFailure(err error) string {
 	var (
 		alert   *net.OpError

@@ -179,7 +179,7 @@ func (n *Node) watchProgress(now time.Time) {
 }
 
 // relieve hands leadership over after an election timeout in which a stage stood still here, while another member was ahead in it. What
-// takes all members as long, such as a large request or disks that all are slow, is no reason. It does so as well if what is due is not
+// takes all members as long, such as a large request or disks that all are slow, does not count. It does so as well if what is due is not
 // applied here and another member has applied it. A stage stands still for so many ticks.
 func (n *Node) relieve(still int, due uint64) {
 	r, p := &n.raft, &n.raft.progress

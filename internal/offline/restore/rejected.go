@@ -32,7 +32,7 @@ func isOwnLimit(err error) bool {
 		errors.Is(err, kv.ErrTooManyUsers) || errors.Is(err, kv.ErrTooManyRoles)
 }
 
-// reject counts a request that was rejected for an own reason.
+// reject counts a request that was rejected for one of its own reasons.
 func (r *replayer) reject(index uint64, req *fsm.Request, err error) {
 	kind, reason := kindName(req.Kind()), err.Error()
 	i := slices.IndexFunc(r.rejected, func(x Rejected) bool { return x.Kind == kind && x.Reason == reason })

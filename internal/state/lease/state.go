@@ -258,7 +258,7 @@ func (s *State) list(id int64) []string {
 // someKeys is how many keys Each takes at a time.
 const someKeys = 256
 
-// Each returns the keys of a lease in any order, which costs less than Keys. The state may be changed meanwhile: it returns every key that
+// Each returns the keys of a lease in any order, which costs less than Keys. The state may change during the call: it returns every key that
 // is attached all the time, maybe twice.
 func (s *State) Each(id int64) iter.Seq[string] {
 	return func(yield func(string) bool) {

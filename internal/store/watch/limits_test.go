@@ -198,7 +198,7 @@ func queued(t *testing.T, s *Stream) (all []Response) {
 	}
 }
 
-// TestCancelAllYields: a scan that cannot be read ends all its watchers. Others get the hub's lock meanwhile.
+// TestCancelAllYields: a scan that cannot be read ends all its watchers. Others get the hub's lock in between.
 func TestCancelAllYields(t *testing.T) {
 	const watchers = 200_000
 	h := New(newMemSource(), Options{PendingAnswers: 2 * watchers})

@@ -115,7 +115,7 @@ func TestDropAtOnce(t *testing.T) {
 	}
 }
 
-// endsInSteps ends a connection and reports whether somebody else had its lock meanwhile.
+// endsInSteps ends a connection and reports whether somebody else had its lock during that time.
 func endsInSteps(t *testing.T, how string) bool {
 	const streams = 20 * dropAtOnce
 	h := &endings{}
