@@ -4,7 +4,9 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"net"
 	"net/url"
+	"strconv"
 
 	"vigil/internal/edge/console"
 	"vigil/internal/edge/gateway"
@@ -24,6 +26,47 @@ func (m *Member) openConsole() (*console.Console, error) {
 		Self:   console.Identity{Cluster: h.ClusterID, Member: h.MemberID, Name: m.cfg.Name, Version: Version},
 		Sample: consoleCalls{m}.sampleOf, Compare: consoleCalls{m}.comparisonOf, Hosts: m.cfg.consoleHosts(), MaxRequestBytes: m.cfg.MaxRequestBytes,
 	})
+}
+
+// ConsoleURL returns the address of the console for a browser, as soon as the member serves: on this machine if only its own connections
+// see the console, and otherwise the one that clients are told. It is empty if the console is off, or served at no address of TCP.
+func (m *Member) ConsoleURL() string {
+	everywhere := m.cfg.Console == console.On || m.cfg.Console == console.Auto && m.replica.Access.AuthEnabled()
+	if !everywhere && m.cfg.Console != console.Auto {
+		return ""
+	}
+	for _, l := range m.listeners {
+		at, ok := l.listener.Addr().(*net.TCPAddr)
+		if !ok || !l.http {
+			continue
+		}
+		host := l.host
+		switch ip := net.ParseIP(host); {
+		case ip.IsUnspecified():
+			host = "127.0.0.1"
+			if told := m.cfg.advertisedHost(at.Port); everywhere && told != "" {
+				host = told
+			}
+		case !at.IP.IsLoopback() && !everywhere:
+			continue
+		}
+		scheme := "http"
+		if l.secure {
+			scheme = "https"
+		}
+		return scheme + "://" + net.JoinHostPort(host, strconv.Itoa(at.Port)) + console.Prefix
+	}
+	return ""
+}
+
+// advertisedHost returns the host of the first URL of this port that clients are told and can dial, empty if there is none.
+func (c *Config) advertisedHost(port int) string {
+	for _, s := range c.AdvertiseClientURLs {
+		if u, err := url.Parse(s); err == nil && u.Port() == strconv.Itoa(port) && !net.ParseIP(u.Hostname()).IsUnspecified() {
+			return u.Hostname()
+		}
+	}
+	return ""
 }
 
 // consoleHosts returns the names that the console accepts in requests without TLS: those in the URLs of the member, and those listed for

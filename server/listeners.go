@@ -18,6 +18,7 @@ import (
 type clientListener struct {
 	listener net.Listener
 	mux      *portmux.Mux // owns listener if it is not nil
+	host     string       // of its first URL, as written there
 	// plain is set for http:// and unix:// URLs of the address, secure for https:// and unixs:// URLs.
 	plain, secure bool
 	// grpc and http are the served protocols. A listener with metrics serves only metrics and health.
@@ -50,6 +51,9 @@ func (c *Config) openClientListeners() ([]*clientListener, error) {
 					return listeners, err
 				}
 				l = &clientListener{listener: opened, grpc: group.as.grpc, http: group.as.http, metrics: group.as.metrics}
+				if parsed, err := url.Parse(u); err == nil {
+					l.host = parsed.Hostname()
+				}
 				known[network+addr] = l
 				listeners = append(listeners, l)
 			} else if l.grpc != group.as.grpc || l.metrics != group.as.metrics {

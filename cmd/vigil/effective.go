@@ -92,9 +92,10 @@ func (o *option) typed() any {
 	return value
 }
 
-// logConfiguration logs the effective configuration, and all settings without effect.
+// logConfiguration logs all settings without effect, and the effective configuration for those who look for a cause. Everybody else asks
+// for it: vigil config.
 func (o *options) logConfiguration(log *slog.Logger) {
-	log.Info("effective configuration", o.attrs())
+	log.Debug("effective configuration", o.attrs())
 	o.each(func(opt *option) {
 		if opt.noEffect != "" && opt.origin.kind != "" {
 			log.Info("flag has no effect", "flag", opt.name, "from", opt.origin.String(), "reason", opt.noEffect)

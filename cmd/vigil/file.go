@@ -194,7 +194,7 @@ func (p *parser) keys(names map[string]string) []string {
 	if names != nil {
 		return slices.Sorted(maps.Keys(names))
 	}
-	list := slices.DeleteFunc(p.names(), func(name string) bool { return name == "config-file" || name == "version" })
+	list := slices.DeleteFunc(p.o.names(), func(name string) bool { return name == "config-file" || name == "version" })
 	for _, group := range slices.Sorted(maps.Keys(groupKeys)) {
 		if !strings.Contains(group, ".") {
 			list = append(list, group)

@@ -1,8 +1,11 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"io"
+	"slices"
+	"strings"
 )
 
 // usage writes the help text.
@@ -13,17 +16,19 @@ func usage(w io.Writer) {
   vigil config [flags]    print the effective configuration of these flags, the environment and the
                           configuration file, with the origin of each value; -w yaml and -w json
   vigil version           print versions
-  vigil help              print this text
+  vigil help [flag ...]   print this text, or what these flags do
 
 Start a member with its data in ./default.etcd, serving clients on 127.0.0.1:2379:
 
   vigil
 
-Try it from another terminal with any etcd client:
+Try it from another terminal, with vigilctl or any other client of etcd:
 
-  etcdctl put greeting hello
-  etcdctl get greeting
-  etcdctl watch greeting --rev=1
+  vigilctl put greeting hello
+  vigilctl get greeting
+  vigilctl watch greeting --rev=1
+
+A browser on the same machine shows the console at http://localhost:2379/console/.
 
 Each flag can also be set by an environment variable, such as ETCD_DATA_DIR for --data-dir, and in the
 configuration file given by --config-file, such as data-dir: DIR. The command line overrides the environment,
@@ -35,20 +40,56 @@ without a value is true.
 	for _, sec := range o.sections {
 		fmt.Fprintf(w, "\n%s:\n", sec.title)
 		for _, f := range sec.flags {
-			head := "  --" + f.name
-			if f.value != "" {
-				head += " " + f.value
-			}
-			if d := f.preset(); d != "" {
-				head += " (default " + d + ")"
-			}
-			help := f.help
-			if f.noEffect != "" {
-				help = "accepted without effect: " + f.noEffect
-			}
-			fmt.Fprintf(w, "%s\n        %s\n", head, help)
+			f.describe(w)
 		}
 	}
+}
+
+// describe writes the help of one flag.
+func (o *option) describe(w io.Writer) {
+	head := "  --" + o.name
+	if o.value != "" {
+		head += " " + o.value
+	}
+	if d := o.preset(); d != "" {
+		head += " (default " + d + ")"
+	}
+	text := o.help
+	if o.noEffect != "" {
+		text = "accepted without effect: " + o.noEffect
+	}
+	fmt.Fprintf(w, "%s\n        %s\n", head, text)
+}
+
+// help writes the help of the named flags, or the whole text if there are none, or only commands. The error names every word that is
+// neither.
+func help(w io.Writer, words []string) error {
+	o := newOptions()
+	o.config = o.config.WithDefaults()
+	var errs []error
+	var named []*option
+	for _, word := range words {
+		name := strings.TrimLeft(word, "-")
+		at := len(named)
+		o.each(func(f *option) {
+			if f.name == name {
+				named = append(named, f)
+			}
+		})
+		if at == len(named) && !slices.Contains(commands, word) {
+			errs = append(errs, fmt.Errorf("there is no flag or command %q%s", word, suggestWord(word, o.names())))
+		}
+	}
+	switch {
+	case len(errs) > 0:
+		return fmt.Errorf("%w (%w)", errors.Join(errs...), errUsage)
+	case len(named) == 0:
+		usage(w)
+	}
+	for _, f := range named {
+		f.describe(w)
+	}
+	return nil
 }
 
 // preset returns the default that --help shows.

@@ -12,13 +12,16 @@ import (
 // has sent.
 func TestLibraryLines(t *testing.T) {
 	file := t.TempDir() + "/log"
-	_, log, err := openLog(&logging{outputs: []string{file}, level: "info", rotation: defaultRotation}, nil)
+	out, log, err := openLog(&logging{outputs: []string{file}, level: "info", rotation: defaultRotation}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
 	lines := libraryLines{log}
 	for i := range 1000 {
 		lines.Write(fmt.Appendf(nil, "2026/11/22 10:%02d:%02d ERROR: Failed to decode request: text %d: of a client\n", i/60, i%60, i))
+	}
+	if err := out.Flush(); err != nil {
+		t.Fatal(err)
 	}
 	b, err := os.ReadFile(file)
 	if err != nil {

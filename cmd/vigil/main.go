@@ -31,12 +31,21 @@ func main() {
 }
 
 func run(args []string) int {
-	// The other programs of the kind have flags for these, and so has this one.
-	if len(args) > 0 && (args[0] == "help" || args[0] == "version") {
-		args = append([]string{"--" + args[0]}, args[1:]...)
-	}
-	show, format := len(args) > 0 && args[0] == "config", ""
-	if show {
+	var show bool
+	var format string
+	switch command := append(args, "")[0]; command {
+	case "help":
+		if err := help(os.Stdout, args[1:]); err != nil {
+			return mistake(err)
+		}
+		return 0
+	case "version":
+		if len(args) > 1 {
+			return mistake(fmt.Errorf("vigil version takes no arguments, and got %q (%w)", args[1:], errUsage))
+		}
+		args = []string{"--version"}
+	case "config":
+		show = true
 		var err error
 		if format, args, err = splitFormat(args[1:]); err != nil {
 			return mistake(err)

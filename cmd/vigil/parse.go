@@ -108,13 +108,23 @@ func (p *parser) set(o *option, values []string, from origin) {
 func (p *parser) arguments(args []string) (map[string][]string, error) {
 	given := map[string][]string{}
 	var errs []error
+	boolean := "" // the flag before, if it is one without a value
 	for len(args) > 0 {
-		arg := args[0]
-		args = args[1:]
+		arg, alone := args[0], boolean
+		args, boolean = args[1:], ""
 		name, value, has := strings.Cut(strings.TrimPrefix(strings.TrimPrefix(arg, "-"), "-"), "=")
 		switch {
+		case alone != "" && isBoolean(arg):
+			errs = append(errs, fmt.Errorf("%q is not a flag; did you mean --%s=%s?", arg, alone, arg))
+			continue
 		case !strings.HasPrefix(arg, "-") || name == "":
-			errs = append(errs, fmt.Errorf("%q is not a flag%s", arg, p.meantCommand(arg)))
+			errs = append(errs, fmt.Errorf("%q is not a flag%s", arg, suggestWord(arg, p.o.names())))
+			if slices.Contains(clientCommands, arg) {
+				return given, errors.Join(errs...) // the rest is for vigilctl
+			}
+			if strings.TrimLeft(arg, dashes) != arg && !has {
+				args = skipValue(args)
+			}
 			continue
 		case name == "help" || name == "h":
 			return nil, flag.ErrHelp
@@ -125,17 +135,19 @@ func (p *parser) arguments(args []string) (map[string][]string, error) {
 			p.o.goneFlags = append(p.o.goneFlags, name)
 			continue
 		case o == nil:
-			errs = append(errs, fmt.Errorf("there is no flag --%s%s", name, didYouMean("--", spelling.Nearest(name, p.names()))))
-			// The next word is probably its value.
-			if !has && len(args) > 0 && !strings.HasPrefix(args[0], "-") {
-				args = args[1:]
+			errs = append(errs, fmt.Errorf("there is no flag --%s%s", name, suggestFlag(name, p.o.names())))
+			if !has {
+				args = skipValue(args)
 			}
 			continue
 		case has:
 		case o.isBool:
-			value = "true"
+			value, boolean = "true", name
 		case len(args) == 0:
 			errs = append(errs, fmt.Errorf("flag --%s needs an argument", name))
+			continue
+		case p.isFlag(args[0]):
+			errs = append(errs, fmt.Errorf("flag --%s needs an argument, and %s is a flag; if it is the argument, write --%[1]s=%[2]s", name, args[0]))
 			continue
 		default:
 			value, args = args[0], args[1:]
@@ -145,22 +157,64 @@ func (p *parser) arguments(args []string) (map[string][]string, error) {
 	return given, errors.Join(errs...)
 }
 
+// skipValue leaves out the first word, which is probably the value of a flag that does not exist, unless it is a flag itself.
+func skipValue(args []string) []string {
+	if len(args) > 0 && !strings.HasPrefix(args[0], "-") {
+		return args[1:]
+	}
+	return args
+}
+
+// isFlag reports whether a word is a flag with two dashes and without a value.
+func (p *parser) isFlag(word string) bool {
+	name, ok := strings.CutPrefix(word, "--")
+	return ok && p.byName[name] != nil
+}
+
+func isBoolean(word string) bool {
+	_, err := strconv.ParseBool(word)
+	return err == nil
+}
+
 // names returns the names of all flags.
-func (p *parser) names() (list []string) {
-	p.o.each(func(o *option) { list = append(list, o.name) })
+func (o *options) names() (list []string) {
+	o.each(func(opt *option) { list = append(list, opt.name) })
 	return list
 }
 
 // commands are the words that may be the first on the command line.
 var commands = []string{"config", "help", "version"}
 
-// meantCommand suggests a command for a word that is none, and a flag for a word without its dashes.
-func (p *parser) meantCommand(word string) string {
+// clientCommands are commands of vigilctl, which somebody may give to this program. startWords are those for what it does without a
+// command.
+var (
+	clientCommands = []string{"alarm", "archive", "auth", "check", "compaction", "completion", "defrag", "del", "diff", "doctor", "downgrade",
+		"dump", "elect", "endpoint", "get", "hashkv", "history", "lease", "load", "lock", "make-mirror", "member", "move-leader", "options", "put",
+		"role", "snapshot", "top", "tree", "txn", "user", "watch", "watchers"}
+	startWords = []string{"start", "run", "serve", "server"}
+)
+
+// suggestWord suggests what a word that is neither a flag nor a command was meant to be.
+func suggestWord(word string, flags []string) string {
+	switch {
+	case slices.Contains(clientCommands, word):
+		return didYouMean("vigilctl ", word)
+	case slices.Contains(startWords, word):
+		return "; vigil without a command runs a member"
+	}
 	if c := spelling.Nearest(word, commands); c != "" {
 		return didYouMean("vigil ", c)
 	}
-	name, _, _ := strings.Cut(word, "=")
-	return didYouMean("--", spelling.Nearest(name, p.names()))
+	return suggestFlag(word, flags)
+}
+
+// dashes are those of texts, which programs for texts make of two hyphens.
+const dashes = "\u2010\u2011\u2012\u2013\u2014\u2212"
+
+// suggestFlag suggests the flag of a word, whose dashes may be missing or those of a text.
+func suggestFlag(word string, flags []string) string {
+	name, _, _ := strings.Cut(strings.TrimLeft(word, "-"+dashes), "=")
+	return didYouMean("--", spelling.Nearest(strings.ToLower(name), flags))
 }
 
 // didYouMean returns a suggestion, nothing if there is no word.

@@ -175,5 +175,9 @@ func (o *options) printReady(ctx context.Context, m *server.Member, t *terminalL
 	if urls := o.config.AdvertiseClientURLs; len(urls) > 0 && !strings.HasSuffix(urls[0], "://localhost:2379") {
 		endpoints = " --endpoints " + urls[0]
 	}
-	fmt.Fprintf(s.w, "%s; Ctrl-C stops it\n  try      vigilctl%s put greeting hello\n", s.in(good, "ready to serve client requests"), printable(endpoints))
+	fmt.Fprintf(s.w, "%s; Ctrl-C stops it\n", s.in(good, "ready to serve client requests"))
+	if u := m.ConsoleURL(); u != "" {
+		fmt.Fprintf(s.w, "  console  %s\n", printable(u))
+	}
+	fmt.Fprintf(s.w, "  try      vigilctl%s put greeting hello\n", printable(endpoints))
 }

@@ -237,12 +237,21 @@ func TestConfigCommand(t *testing.T) {
 	}
 }
 
-// TestNotes: the log has the configuration, the flags without an effect, and no secret.
+// TestNotes: the log has the flags without an effect, the configuration at debug level only, and no secret.
 func TestNotes(t *testing.T) {
-	s := proc.Start(t, proc.Config{Program: proc.Vigil, Memory: true, Args: []string{"--max-wals=9", "--feature-gates=PriorityRequest=true", "--discovery-password=swordfish"},
-		Env: []string{"ETCD_NOTHING=1"}})
+	args := []string{"--max-wals=9", "--feature-gates=PriorityRequest=true", "--discovery-password=swordfish"}
+	s := proc.Start(t, proc.Config{Program: proc.Vigil, Memory: true, Args: args, Env: []string{"ETCD_NOTHING=1"}})
 	log := s.Log().String()
-	for _, want := range []string{`"msg":"effective configuration"`, `"flag":"max-wals"`, `"feature-gate":"PriorityRequest"`, `"variable":"ETCD_NOTHING"`, "serving client traffic"} {
+	for line := range strings.Lines(log) {
+		if len(line) > 1000 || strings.Contains(line, "effective configuration") {
+			t.Errorf("a wall of a line: %s", line)
+		}
+	}
+	s.Stop()
+	s.SetArgs(append(args, "--log-level=debug")...)
+	s.Restart()
+	log = s.Log().String()
+	for _, want := range []string{`"level":"debug"`, `"msg":"effective configuration"`, `"flag":"max-wals"`, `"feature-gate":"PriorityRequest"`, `"variable":"ETCD_NOTHING"`, "serving client traffic"} {
 		if !strings.Contains(log, want) {
 			t.Errorf("no %s in\n%s", want, log)
 		}

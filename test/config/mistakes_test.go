@@ -3,6 +3,7 @@ package config
 import (
 	"fmt"
 	"os"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -41,4 +42,23 @@ func TestMistakes(t *testing.T) {
 		}
 		return out.String()
 	})
+}
+
+// TestClientCommands: a command of vigilctl that is given to vigil leads to vigilctl.
+func TestClientCommands(t *testing.T) {
+	help := proc.Run(t, time.Minute, proc.Spec{Name: proc.Path(t, proc.Vigilctl), Args: []string{"--help"}})
+	commands := regexp.MustCompile(`(?m)^  ([a-z-]+) +[A-Z]`).FindAllStringSubmatch(help.Stdout, -1)
+	if len(commands) < 20 {
+		t.Fatalf("the help of vigilctl has %d commands:\n%s", len(commands), help.Stdout)
+	}
+	for _, c := range commands {
+		switch name := c[1]; name {
+		case "help", "version": // of both programs
+		default:
+			r := proc.Run(t, time.Minute, proc.Spec{Name: proc.Path(t, proc.Vigil), Args: []string{name, "--prefix", "x"}})
+			if want := "did you mean vigilctl " + name + "?"; r.Code != 2 || !strings.Contains(r.Stderr, want) {
+				t.Errorf("vigil %s: exit code %d, no %q in %s", name, r.Code, want, r.Stderr)
+			}
+		}
+	}
 }

@@ -1,7 +1,11 @@
 package vigilctl
 
 import (
+	"crypto/tls"
 	"fmt"
+	"io"
+	"net/http"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -248,9 +252,65 @@ func TestFirstScreen(t *testing.T) {
 		t.Errorf("%q", out)
 	}
 	// No terminal: lines for programs.
-	r := proc.Run(t, untilTimeout, proc.Spec{Name: proc.Path(t, proc.Vigil), Args: []string{"--data-dir=/proc/x"}})
-	if !strings.HasPrefix(r.Stderr, `{"level":"info"`) {
+	r := proc.Run(t, untilTimeout, proc.Spec{Name: proc.Path(t, proc.Vigil), Args: []string{"--data-dir=/proc/x", "--log-level=debug"}})
+	if !strings.HasPrefix(r.Stderr, `{"level":"debug"`) {
 		t.Errorf("%q", r.Stderr)
+	}
+}
+
+// TestConsoleAddress: on a terminal a member prints the address of the console, and a browser on this machine gets its page there.
+func TestConsoleAddress(t *testing.T) {
+	t.Parallel()
+	browser := http.Client{Timeout: untilTimeout, Transport: &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}}}
+	for _, c := range []struct {
+		listen, want string // PORT is the port; an empty want is no address
+		args         []string
+	}{
+		{"http://127.0.0.1:PORT", "http://127.0.0.1:PORT/console/", nil},
+		{"http://localhost:PORT", "http://localhost:PORT/console/", nil},
+		{"http://0.0.0.0:PORT", "http://127.0.0.1:PORT/console/", nil},
+		{"http://[::]:PORT", "http://127.0.0.1:PORT/console/", nil},
+		{"https://127.0.0.1:PORT", "https://127.0.0.1:PORT/console/", []string{"--auto-tls"}},
+		{"https://0.0.0.0:PORT", "https://127.0.0.1:PORT/console/", []string{"--auto-tls"}},
+		{"http://0.0.0.0:PORT", "http://localhost:PORT/console/", []string{"--console=on", "--advertise-client-urls=http://localhost:PORT"}},
+		{"http://0.0.0.0:PORT", "http://127.0.0.1:PORT/console/", []string{"--console=on", "--advertise-client-urls=http://0.0.0.0:PORT"}},
+		{"http://127.0.0.1:PORT", "", []string{"--console=off"}},
+		{"unix://DIR/socket", "", []string{"--advertise-client-urls=http://127.0.0.1:PORT"}},
+	} {
+		t.Run(strings.Join(append(c.args, c.listen), " "), func(t *testing.T) {
+			t.Parallel()
+			fill := strings.NewReplacer("PORT", strconv.Itoa(proc.FreePort(t)), "DIR", t.TempDir())
+			peer := fmt.Sprintf("http://127.0.0.1:%d", proc.FreePort(t))
+			args := []string{"--data-dir=" + t.TempDir() + "/data", "--listen-client-urls=" + fill.Replace(c.listen), "--listen-peer-urls=" + peer,
+				"--initial-advertise-peer-urls=" + peer, "--unsafe-no-fsync"}
+			for _, a := range c.args {
+				args = append(args, fill.Replace(a))
+			}
+			on := start(t, proc.Vigil, 120, 24, []string{"NO_COLOR=1"}, args...)
+			for end := time.Now().Add(untilTimeout); !strings.Contains(on.output(), "put greeting hello"); time.Sleep(10 * time.Millisecond) {
+				if time.Now().After(end) {
+					t.Fatalf("it is not ready: %q", on.output())
+				}
+			}
+			if c.want == "" {
+				if strings.Contains(on.output(), "  console ") {
+					t.Errorf("an address: %q", on.output())
+				}
+				return
+			}
+			want := fill.Replace(c.want)
+			if !strings.Contains(on.output(), "  console  "+want+"\r\n") {
+				t.Fatalf("no %q in %q", want, on.output())
+			}
+			r, err := browser.Get(want)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer r.Body.Close()
+			if page, err := io.ReadAll(r.Body); err != nil || r.StatusCode != http.StatusOK || !strings.Contains(string(page), "<title>Vigil</title>") {
+				t.Errorf("%s: %s %v %.200s", want, r.Status, err, page)
+			}
+		})
 	}
 }
 
