@@ -3,6 +3,8 @@ package vigilctl
 import (
 	"crypto/x509"
 	"fmt"
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"strings"
@@ -155,6 +157,15 @@ func TestTLSReasons(t *testing.T) {
 			t.Errorf("%q: %d\n%s\nwant\n"+c.want, c.args, r.Code, r.Stderr, port)
 		}
 	}
+	stockPort := proc.FreePort(t)
+	stock := fmt.Sprintf("https://127.0.0.1:%d", stockPort)
+	proc.Start(t, proc.Config{Program: proc.Etcd, ClientPort: stockPort, Args: []string{"--listen-client-urls=" + stock, "--advertise-client-urls=" + stock,
+		"--cert-file=" + ca.File("server.pem"), "--key-file=" + ca.File("server-key.pem"), "--trusted-ca-file=" + ca.File("authority.pem"), "--client-cert-auth"}})
+	for want, args := range map[string][]string{speaksTLS: {fmt.Sprintf("--endpoints=127.0.0.1:%d", stockPort)}, demands: append(trusted, "--endpoints="+stock)} {
+		if r := ctl(args...); r.Code != 1 || r.Stderr != fmt.Sprintf(want, stockPort) {
+			t.Errorf("%q: %d\n%s\nwant\n"+want, args, r.Code, r.Stderr, stockPort)
+		}
+	}
 	want := "Error: no member can be reached; " + plain.Addr() + ": the port speaks no TLS: write http://, without certificates\n"
 	for _, args := range [][]string{{"--endpoints=https://" + plain.Addr()}, append([]string{"--endpoints=" + plain.Addr()}, trusted...)} {
 		if r := ctl(args...); r.Code != 1 || r.Stderr != want {
@@ -163,6 +174,40 @@ func TestTLSReasons(t *testing.T) {
 	}
 	if r := ctl(append(append(trusted, at(ca, "client.pem", "client-key.pem")...), "--endpoints="+url)...); r.Code != 0 {
 		t.Errorf("%d\n%s", r.Code, r.Stderr)
+	}
+}
+
+// TestFrozen: what commands say of a member that accepts connections and does not answer is true, for less and for more time than
+// an attempt to connect takes.
+func TestFrozen(t *testing.T) {
+	t.Parallel()
+	s := proc.Start(t, proc.Config{Program: proc.Vigil, Memory: true})
+	s.Pause()
+	const says = "accepts the connection and does not answer: check whether its process hangs or is stopped"
+	for _, c := range [][]string{
+		{"put", "k", "v"}, {"put", "k", "v", "--dial-timeout=13s"}, {"top", "--once"}, {"top", "--once", "--interval=12s"}, {"endpoint", "status"}, {"doctor"},
+	} {
+		t.Run(strings.Join(c, " "), func(t *testing.T) {
+			t.Parallel()
+			r := proc.Run(t, untilTimeout, proc.Spec{Name: proc.Path(t, proc.Vigilctl), Args: append(c, "--endpoints="+s.Addr())})
+			if out := strings.Join(strings.Fields(r.Stdout+r.Stderr), " "); r.Code != 1 || !strings.Contains(out, says) || strings.Contains(out, "TLS") {
+				t.Errorf("%d %s%s", r.Code, r.Stdout, r.Stderr)
+			}
+		})
+	}
+}
+
+// TestProxyAnswers: an error of a proxy is not the member's.
+func TestProxyAnswers(t *testing.T) {
+	t.Parallel()
+	proxy := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusBadGateway) }))
+	proxy.Config.Protocols = new(http.Protocols)
+	proxy.Config.Protocols.SetUnencryptedHTTP2(true)
+	proxy.Start()
+	t.Cleanup(proxy.Close)
+	r := proc.Run(t, untilTimeout, proc.Spec{Name: proc.Path(t, proc.Vigilctl), Args: []string{"get", "k", "--endpoints=" + proxy.Listener.Addr().String()}})
+	if r.Code != 1 || !strings.Contains(r.Stderr, "502 (Bad Gateway)") || !strings.HasSuffix(r.Stderr, ": no member answers so: check the address, and the proxy on the way\n") {
+		t.Errorf("%d %s", r.Code, r.Stderr)
 	}
 }
 

@@ -37,8 +37,7 @@ func (m *Member) tend(ctx context.Context) {
 	}
 }
 
-// connectError returns why the connection could not be made, which gRPC reports to calls only. unclear reports that the
-// member has ended it without a reason.
+// connectError returns why the connection could not be made, which gRPC reports to calls only. unclear is that of reason.
 func (m *Member) connectError(ctx context.Context) (why error, unclear bool) {
 	ctx, cancel := context.WithTimeout(ctx, time.Second)
 	defer cancel()
@@ -46,10 +45,7 @@ func (m *Member) connectError(ctx context.Context) (why error, unclear bool) {
 	if status.Code(err) != codes.Unavailable {
 		return m.lastError(), false // the state has changed meanwhile
 	}
-	text := status.Convert(err).Message()
-	why = reason(text, m.pool.cfg.Secure, m.pool.cfg.Secure && m.pool.cfg.Demanded())
-	_, known := why.(*refused)
-	return why, !known && ended(text)
+	return reason(status.Convert(err).Message(), m.pool.cfg.Secure, m.pool.cfg.Secure && m.pool.cfg.Demanded())
 }
 
 // watchReady follows the member's health while it is connected and wanted. It returns when the connection is lost.

@@ -28,20 +28,7 @@ const (
 // clientPreface is what a client of HTTP/2 sends first: the preface, and a frame SETTINGS that is empty.
 const clientPreface = "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\x00\x00\x00\x04\x00\x00\x00\x00\x00"
 
-// ended reports whether the text of gRPC says that the member has ended a new connection, or has not answered in TLS.
-func ended(text string) bool {
-	if strings.Contains(text, "while dialing") {
-		return false
-	}
-	for _, s := range []string{"EOF", "connection reset", "broken pipe", "connection was aborted", "first record does not look like a TLS"} {
-		if strings.Contains(text, s) {
-			return true
-		}
-	}
-	return false
-}
-
-// inspect looks for a reason that stays why the member ends connections. It connects once more, because the end of a connection
+// inspect looks for a reason that stays why the member ends connections or answers something else. It connects once more, because the end of a connection
 // does not say why, and can overtake the member's reason; only an answer of the member is a proof. It ends when gRPC has connected
 // meanwhile. A member that has been connected is not inspected, and none if options of the caller may make the connections.
 func (m *Member) inspect(ctx context.Context) {
@@ -82,9 +69,10 @@ func (m *Member) inspectSecure(ctx context.Context) *refused {
 	case err == nil:
 		return nil
 	case strings.Contains(err.Error(), alert):
-		r, _ := reason(err.Error(), true, false).(*refused)
+		why, _ := reason(err.Error(), true, false)
+		r, _ := why.(*refused)
 		return r
-	case ended(err.Error()) && m.answersPlain(ctx):
+	case m.answersPlain(ctx):
 		return &refused{speaksPlain}
 	}
 	return nil

@@ -2,6 +2,7 @@ package pool
 
 import (
 	"context"
+	"errors"
 	"maps"
 	"net"
 	"slices"
@@ -64,6 +65,7 @@ type Member struct {
 	leaves   atomic.Uint64 // how often streams were asked to leave
 	met      atomic.Bool   // it has been connected
 	noStream atomic.Bool
+	accepted atomic.Int64 // when the newest connection was accepted, in nanoseconds since 1970; 0 until then
 	mu       struct {
 		sync.Mutex
 		err    error
@@ -82,7 +84,12 @@ func newMember(p *Pool, e Endpoint) (*Member, error) {
 		grpc.WithTransportCredentials(cfg.Credentials),
 		grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) {
 			var d net.Dialer
-			return d.DialContext(ctx, e.network, e.address)
+			m.accepted.Store(0)
+			conn, err := d.DialContext(ctx, e.network, e.address)
+			if err == nil {
+				m.accepted.Store(time.Now().UnixNano())
+			}
+			return conn, err
 		}),
 		grpc.WithAuthority(e.authority(cfg.ServerName)),
 		grpc.WithDefaultCallOptions(grpc.ForceCodecV2(cfg.Codec), grpc.MaxCallSendMsgSize(cfg.MaxSendBytes), grpc.MaxCallRecvMsgSize(cfg.MaxReceiveBytes)),
@@ -200,6 +207,24 @@ func (m *Member) lastError() error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return m.mu.err
+}
+
+// silentAfter is how long an accepted connection may be without an answer until it is the reason why a member cannot be reached.
+const silentAfter = time.Second
+
+// missing returns why the member cannot be reached.
+func (m *Member) missing() error {
+	err := m.lastError()
+	if accepted := m.accepted.Load(); State(m.state.Load()) == Connecting && accepted > 0 && (err == nil || time.Since(time.Unix(0, accepted)) >= silentAfter) {
+		return errors.New(silent)
+	}
+	switch {
+	case err != nil:
+		return err
+	case len(m.pool.cfg.DialOptions) > 0: // the caller's dialer may have connected
+		return errors.New("no answer yet")
+	}
+	return errors.New(noReply)
 }
 
 // refused reports whether the member has never been connected, and refused a connection for a reason that stays. After a

@@ -2,7 +2,6 @@ package pool
 
 import (
 	"context"
-	"errors"
 	"slices"
 	"time"
 )
@@ -22,11 +21,7 @@ func (e *Unreachable) Error() string { return "no member can be reached" }
 func unreachable(list []*Member) error {
 	e := &Unreachable{}
 	for _, m := range list {
-		err := m.lastError()
-		if err == nil {
-			err = errors.New("no answer yet")
-		}
-		e.Endpoints, e.Errors = append(e.Endpoints, m.name), append(e.Errors, err)
+		e.Endpoints, e.Errors = append(e.Endpoints, m.name), append(e.Errors, m.missing())
 	}
 	return e
 }

@@ -2,6 +2,7 @@ package pool
 
 import (
 	"errors"
+	"slices"
 	"strings"
 )
 
@@ -32,9 +33,23 @@ var lasting = []struct{ text, means string }{
 	{"x509: cannot validate certificate for ", ""},
 }
 
-// reason returns why a connection could not be made, of gRPC's text.
-func reason(text string, secure, demanded bool) error {
-	dialing, handshake, preface := strings.Contains(text, "while dialing"), strings.Contains(text, "handshake failed"), strings.Contains(text, "reading server preface")
+// Reasons that may pass: what was seen, and where to look. inspect may find more.
+const (
+	noReply    = "no reply to the attempt to connect: check the address, that its machine runs, and firewalls on the way"
+	silent     = "accepts the connection and does not answer: check whether its process hangs or is stopped, its log, and proxies on the way"
+	notHTTP2   = "answers, but not in HTTP/2: check that the address is the client port of a member"
+	onlyHTTP1  = "answers in HTTP/1 only, as members do not: check the address, and that a proxy on the way passes HTTP/2"
+	notTLS     = "answers, but not in TLS: check the address; a member without TLS wants http://"
+	closes     = "closes the connection without an answer: check its log, and that the address is the client port of a member"
+	closesTLS  = "closes the connection during the TLS handshake: check its log, and that the address is the client port of a member"
+	closesLate = "closes the connection after the TLS handshake: check its log, and that the address is the client port of a member"
+	closesBare = "asks for a client certificate, gets none, and closes the connection: check its log, and whether it demands one"
+)
+
+// reason returns why a connection could not be made, of gRPC's text. unclear reports that the member may have a reason that
+// gRPC did not see.
+func reason(text string, secure, demanded bool) (why error, unclear bool) {
+	dialing, handshake := strings.Contains(text, "while dialing"), strings.Contains(text, "handshake failed")
 	for _, n := range noise {
 		text = strings.ReplaceAll(text, n, "")
 	}
@@ -48,19 +63,35 @@ func reason(text string, secure, demanded bool) error {
 			if l.means != "" {
 				text = l.means
 			}
-			return &refused{text}
+			return &refused{text}, false
 		}
 	}
-	if demanded && !dialing && !handshake {
-		// The end of the connection has overtaken the member's alert.
-		return &refused{lasting[0].means}
-	}
-	closed := strings.HasSuffix(text, "EOF") || strings.Contains(text, "connection reset") || strings.Contains(text, "broken pipe")
+	timeout := containsAny(text, "i/o timeout", "deadline exceeded", "use of closed network connection")
 	switch {
-	case !secure && preface:
-		text += " (does the member want TLS? then write https://)"
-	case secure && handshake && (closed || strings.Contains(text, "first record does not look like a TLS")):
-		text += " (does the member speak TLS? if not, write http:// and leave TLS out)"
+	case dialing && timeout:
+		return errors.New(noReply), false
+	case dialing && !strings.Contains(text, "connection reset"): // which a connection may be before connect returns
+		return errors.New(text), false
+	case timeout: // gRPC closes the connection when the time of the attempt is over
+		return errors.New(silent), false
+	case strings.Contains(text, "first record does not look like a TLS"):
+		return errors.New(notTLS), true
+	case strings.Contains(text, "looked like an HTTP/1.1 header"):
+		return errors.New(onlyHTTP1), true
+	case strings.Contains(text, "frame too large"):
+		return errors.New(notHTTP2), true
+	case !containsAny(text, "EOF", "connection reset", "broken pipe", "connection was aborted"):
+		return errors.New(text), false
+	case !secure, dialing:
+		return errors.New(closes), true
+	case handshake:
+		return errors.New(closesTLS), true
+	case demanded:
+		return errors.New(closesBare), true
 	}
-	return errors.New(text)
+	return errors.New(closesLate), true
+}
+
+func containsAny(text string, parts ...string) bool {
+	return slices.ContainsFunc(parts, func(p string) bool { return strings.Contains(text, p) })
 }

@@ -81,7 +81,11 @@ func CallError(err error) error {
 	if err == nil || errors.As(err, &e) {
 		return err
 	}
-	err = callError(err)
+	return Advise(callError(err))
+}
+
+// Advise adds to an error which flags or steps may help.
+func Advise(err error) error {
 	for _, a := range advice {
 		if strings.Contains(err.Error(), a.text) {
 			return &advisedError{err, a.flags}
@@ -98,6 +102,7 @@ var advice = []struct{ text, flags string }{
 	{"the client's certificate has expired", "give --cert and --key of a newer one"},
 	{"the member rejects the client's certificate", "give --cert and --key of one for clients that the member allows; its log has the reason"},
 	{"the client's certificate is revoked", "give --cert and --key of another one"},
+	{"unexpected HTTP status code received from server", "no member answers so: check the address, and the proxy on the way"},
 }
 
 // advisedError is an error with the flags that may help.

@@ -187,11 +187,13 @@ func (s *Survey) status(ctx context.Context, m *probe.Member) (*etcdserverpb.Sta
 	return at.Status(ctx)
 }
 
-// ErrorLine returns an error on one line, reduced to the first cause.
+// ErrorLine returns an error on one line, reduced to the first cause, with the flags that may help.
 func ErrorLine(err error) string {
 	var u *client.UnreachableError
 	if errors.As(err, &u) && len(u.Errors) > 0 && u.Errors[0] != nil {
-		err = u.Errors[0]
+		err = cli.Advise(u.Errors[0])
+	} else if errors.Is(err, context.DeadlineExceeded) {
+		return "no answer in time"
 	}
 	return strings.Join(strings.Fields(err.Error()), " ")
 }
