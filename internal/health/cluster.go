@@ -126,6 +126,8 @@ func (e *Examination) checkLeader(r *report) {
 		switch {
 		case e.Foreign(x):
 			r.find(Critical, e.NameOf(x), fmt.Sprintf("belongs to another cluster: %x and not %x", x.Status.Header.ClusterId, e.ClusterID), nextForeign, "docs/operations/backup.md#restore-a-cluster")
+		case e.Stranger(x):
+			r.find(Critical, e.NameOf(x), "is not a member of the cluster, and runs: it was removed while it could not be told, and answers with old data", "stop it. To have it back: add it again, with an empty data directory", "docs/operations/cluster.md#shrink-and-replace-a-member")
 		case x.Status.Leader == 0:
 			lost = true
 			r.find(Critical, e.NameOf(x), NoLeader("has no leader", x.Status)+": it accepts no writes", "check that a majority of members runs, and that they can reach each other on their peer ports", "")

@@ -137,6 +137,10 @@ etcd_disk_wal_fsync_duration_seconds_count 2000
 		{"quorum", Critical, "2 of 3 voting members answer", func(e *Examination) { // as after a restore of two of three
 			e.Readings[1].Status.Header.ClusterId, e.Readings[1].Status.Header.MemberId, e.Readings[1].Advertised = 5, 7, 2
 		}},
+		{"leader", Critical, "10.0.0.3:2379: is not a member of the cluster", func(e *Examination) { // removed while it was cut off
+			e.Members = e.Members[:2]
+			e.Readings[2].Status.Leader = 0
+		}},
 		{"reachable", Critical, "c: has never reached the cluster", func(e *Examination) { only(e, 2); e.Members[2].ClientURLs = nil }},
 		{"alarms", Critical, ": alarm CORRUPT", func(e *Examination) { e.Alarms = []*etcdserverpb.AlarmMember{{Alarm: etcdserverpb.AlarmType_CORRUPT}} }},
 		{"alarms", Critical, "alarm NOSPACE", func(e *Examination) {
@@ -175,6 +179,7 @@ etcd_disk_wal_fsync_duration_seconds_count 2000
 			e.Readings[0].Status.RaftIndex = 9980 + 10
 			e.Readings[1].Status.RaftAppliedIndex = 990
 		}},
+		{"lag", Critical, "b: does none of its work", func(e *Examination) { e.Readings[1].Metrics = metrics(t, healthy+"vigil_member_stalled 1\n") }},
 		{"lag", Note, "is a learner", func(e *Examination) { e.Readings[2].Status.IsLearner = true }},
 		{"disk", Warning, "writing the raft log to the disk takes 63ms", func(e *Examination) { e.Readings[1].Metrics = metrics(t, slowDisk) }},
 		{"disk", Critical, "takes 466ms or more in one of 10 cases", func(e *Examination) { // few, and nearly all are slow

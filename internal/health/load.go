@@ -53,6 +53,9 @@ func (e *Examination) checkLag(r *report) {
 		if x.Status == nil || e.Foreign(x) {
 			continue
 		}
+		if x.Stands() {
+			r.find(Critical, e.NameOf(x), "does none of its work: for an election timeout nothing was written to its raft log, or applied", "its log says which part stands still. Look at its disk (dmesg, iostat -x 1): if it hangs and does not recover, stop the member", "docs/operations/observe.md#vigilmemberstalled")
+		}
 		n, ok := e.Lag(x)
 		if ok && i < len(e.Data) && e.Data[i].Later != nil {
 			// What it has not applied meanwhile, of what the leader had then: no difference of the times of two answers.

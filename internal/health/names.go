@@ -29,6 +29,7 @@ const (
 	StartTime         = "process_start_time_seconds"
 	LargestWatcherLag = "vigil_watch_largest_lag_revisions"
 	DiskFull          = "vigil_disk_full"
+	Stalled           = "vigil_member_stalled"
 	DamageFound       = "vigil_damage_found_total"
 	StalledWatchers   = "vigil_watch_stalled_watchers"
 	Differences       = "vigil_consistency_differences_total"

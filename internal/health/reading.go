@@ -26,6 +26,10 @@ func (x *Reading) ID() uint64 { return x.Status.GetHeader().GetMemberId() }
 // DiskFull reports whether the member rejects puts because its disk is full. etcd has no such state.
 func (x *Reading) DiskFull() bool { return x.Value(DiskFull) != 0 }
 
+// Stands reports whether nothing was written to the member's raft log, or applied, for an election timeout though there was something,
+// for another reason than a full disk. etcd has no such state.
+func (x *Reading) Stands() bool { return x.Value(Stalled) != 0 && !x.DiskFull() }
+
 // Value returns a metric, 0 if the member does not have it.
 func (x *Reading) Value(name string) float64 {
 	v, _ := x.Metrics.Value(name)

@@ -53,7 +53,7 @@ func (r *Round) Name(id uint64) string {
 // NameOf returns the name of the member of a reading, or its endpoint if it is not known.
 func (r *Round) NameOf(x *Reading) string {
 	id := cmp.Or(x.ID(), x.Advertised)
-	if r.Foreign(x) {
+	if r.Foreign(x) || r.Stranger(x) {
 		id = x.Advertised // its own ID is not in the list
 	}
 	if id != 0 {
@@ -81,6 +81,13 @@ func (r *Round) Lag(x *Reading) (entries int64, ok bool) {
 // Foreign reports whether a member belongs to another cluster than the one whose members are known.
 func (r *Round) Foreign(x *Reading) bool {
 	return x.Status != nil && r.ClusterID != 0 && x.Status.GetHeader().GetClusterId() != r.ClusterID
+}
+
+// Stranger reports whether a member of the cluster is not in the list of its members, and knows no leader: it was removed while it
+// could not be told. One with a leader has just been added.
+func (r *Round) Stranger(x *Reading) bool {
+	return x.Status != nil && x.Status.Leader == 0 && !r.Foreign(x) && len(r.Members) > 0 &&
+		!slices.ContainsFunc(r.Members, func(m *etcdserverpb.Member) bool { return m.ID == x.ID() })
 }
 
 // Revision returns the newest revision in the headers of all answers.
