@@ -11,7 +11,7 @@ VIGIL_HANGS ?= 10
 help: ## these targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-24s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-.PHONY: archive-bench archive-test hangs help build test race processes transports lint fuzz bench check crash damage soak simulate replays planted kubernetes helm-test kubernetes-integration node-client clean cluster site lint-console
+.PHONY: archive-bench archive-test hangs help build test race processes transports lint fuzz bench check crash damage soak simulate replays planted kubernetes helm-test kubernetes-integration node-client clean cluster lint-console
 
 build: ## bin/vigil
 	$(GO) build -o bin/ ./cmd/...
@@ -32,7 +32,7 @@ transports: ## the tests of clients on grpc-go's server, which --experimental-tr
 
 lint: ## formatting, vet, staticcheck
 	@test -z "$$(gofmt -l .)" || { gofmt -l .; exit 1; }
-	for m in . client sim test test/proc test/alerts test/helm test/site test/interop bench test/kubernetes/embedded console test/console; do (cd $$m && $(GO) vet ./... && $(GO) run honnef.co/go/tools/cmd/staticcheck@v0.8.2 ./...) || exit 1; done
+	for m in . client sim test test/proc test/alerts test/helm test/interop bench test/kubernetes/embedded console test/console; do (cd $$m && $(GO) vet ./... && $(GO) run honnef.co/go/tools/cmd/staticcheck@v0.8.2 ./...) || exit 1; done
 
 check: ## everything that CI runs
 	./check
@@ -143,9 +143,6 @@ bench: ## Vigil compared with etcd; bench/README.md explains the result
 
 cluster: build ## three members on loopback until Ctrl-C, and how to kill and restart each; data in ./cluster.data
 	scripts/cluster.sh
-
-site: ## all pages as HTML in bin/site
-	$(GO) -C test/site run . -out $(CURDIR)/bin/site
 
 clean: ## removes bin
 	rm -rf bin

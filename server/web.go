@@ -8,9 +8,11 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"vigil/docs"
 	"vigil/internal/edge/console"
 	"vigil/internal/edge/gateway"
 	"vigil/internal/edge/httpd"
+	"vigil/internal/edge/manual"
 	"vigil/internal/edge/rpc"
 	"vigil/internal/kv"
 	"vigil/internal/portmux"
@@ -56,7 +58,7 @@ func (m *Member) openWeb(view *memberView, registry *prometheus.Registry) error 
 		if m.web.console, err = m.openConsole(); err != nil {
 			return err
 		}
-		c.Console = m.web.console
+		c.Console, c.Manual = m.web.console, manual.Handler(docs.Files)
 	}
 	h, err := httpd.New(c)
 	if err != nil {

@@ -10,6 +10,8 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"os"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -235,6 +237,48 @@ func TestSplitHTTP(t *testing.T) {
 	}
 	if _, err := pb.NewKVClient(dial(t, addr)).Range(timeout(t), &pb.RangeRequest{Key: []byte("k")}); err != nil {
 		t.Error(err)
+	}
+}
+
+// TestRunbooksAreServed follows the link of each alert, after the change that monitoring.md asks for.
+func TestRunbooksAreServed(t *testing.T) {
+	m, addr := member(t, Config{UnsafeNoSync: true, ListenMetricsURLs: []string{"http://127.0.0.3:0"}})
+	<-m.Serving()
+	rules, err := os.ReadFile("../packaging/monitoring/rules.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	links := regexp.MustCompile(`(?m)runbook_url: https://vigil.example/(\S+)#(\S+)$`).FindAllStringSubmatch(string(rules), -1)
+	if len(links) < 40 {
+		t.Fatalf("%d links", len(links))
+	}
+	bases := []string{"http://" + addr}
+	for _, l := range m.listeners {
+		if l.metrics {
+			bases = append(bases, "http://"+l.listener.Addr().String())
+		}
+	}
+	if len(bases) != 2 {
+		t.Fatal(bases)
+	}
+	for _, base := range bases {
+		pages := map[string]string{}
+		for _, l := range links {
+			if pages[l[1]] == "" {
+				code, body := get(t, base+"/console/"+l[1])
+				if code != http.StatusOK {
+					t.Fatalf("%s: %d %s", l[0], code, body)
+				}
+				pages[l[1]] = body
+			}
+			if !strings.Contains(pages[l[1]], ` id="`+l[2]+`"`) {
+				t.Errorf("%s: no such section", l[0])
+			}
+		}
+	}
+	_, off := member(t, Config{UnsafeNoSync: true, Console: "off"})
+	if code, _ := get(t, "http://"+off+"/console/docs/"); code != http.StatusNotFound {
+		t.Errorf("the pages without the console: %d", code)
 	}
 }
 

@@ -106,7 +106,7 @@ func (r *release) pages(below string) ([]file, error) {
 	var out []file
 	for _, tree := range []string{"docs", "packaging/monitoring"} {
 		err := fs.WalkDir(os.DirFS(r.source.root), tree, func(name string, d fs.DirEntry, err error) error {
-			if err != nil || d.IsDir() {
+			if err != nil || d.IsDir() || path.Ext(name) == ".go" {
 				return err
 			}
 			body, err := r.source.read(name)

@@ -172,7 +172,7 @@ func TestOperator(t *testing.T) {
 	}
 	c = exec.Command("sh", "-c", "sed "+sed[1]+" rules.yaml")
 	c.Dir = folder
-	if out, err = c.Output(); err != nil || strings.Contains(string(out), pages+"docs") || !strings.Contains(string(out), "/blob/main/docs/operations/observe.md#vigildamage") {
+	if out, err = c.Output(); err != nil || strings.Contains(string(out), pages+"docs") || !strings.Contains(string(out), "/console/docs/operations/observe.md#vigildamage") {
 		t.Errorf("%v: the address is still there", err)
 	}
 	var monitor struct {

@@ -63,6 +63,8 @@ type Config struct {
 
 	// Console serves everything below /console/; nil if it is switched off. It checks hosts and origins itself, too.
 	Console http.Handler
+	// Manual serves everything below /console/docs/, on the metrics listeners too; nil if there is none.
+	Manual http.Handler
 	// Gateway serves everything below /v3/; nil if there is none.
 	Gateway http.Handler
 	// CertNamesUsers reports whether the common name of a client certificate names a user. The gateway ignores it, so
@@ -107,17 +109,18 @@ func (c *Config) Validate() error {
 	return errors.Join(errs...)
 }
 
-// gatewayPrefix is the path of Config.Gateway, consolePrefix that of Config.Console.
+// Paths of handlers in Config.
 const (
 	gatewayPrefix = "/v3/"
 	consolePrefix = "/console/"
+	manualPrefix  = "/console/docs/"
 )
 
 // Handlers are the handlers of the three kinds of listeners of a member.
 type Handlers struct {
 	// Client serves everything.
 	Client http.Handler
-	// Metrics serves the health paths and /metrics.
+	// Metrics serves the health paths, /metrics and the manual.
 	Metrics http.Handler
 	// Peer serves the health paths, /version and /members.
 	Peer http.Handler
@@ -148,6 +151,11 @@ func New(c Config) (*Handlers, error) {
 	show := made.shared(promhttp.InstrumentMetricHandler(c.Registry, promhttp.HandlerFor(c.Registry, promhttp.HandlerOpts{})))
 	for _, mux := range []*http.ServeMux{simple, metrics} {
 		mux.Handle("/metrics", show)
+	}
+	if c.Manual != nil {
+		manual := page(made.shared(c.Manual))
+		client.Handle(manualPrefix, manual)
+		metrics.Handle(manualPrefix, manual)
 	}
 	for _, mux := range []*http.ServeMux{simple, peer} {
 		mux.HandleFunc("/version", onlyGet(h.version))
