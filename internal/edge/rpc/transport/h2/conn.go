@@ -5,6 +5,7 @@ import (
 	"crypto/tls"
 	"math"
 	"net"
+	"runtime"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -241,6 +242,7 @@ func (c *Conn) dropStreams(taken map[uint32]*Stream) {
 		}
 		if n++; n%dropAtOnce == 0 {
 			c.mu.Unlock()
+			runtime.Gosched() // or those who wait would rarely get the lock before it is taken again
 			c.mu.Lock()
 		}
 	}
