@@ -224,6 +224,7 @@ var table = map[string]rule{
 	"client/internal/namespace":  {inside: []string{"client/internal/wire"}, why: "a function of requests"},
 	"client/internal/reload":     {outside: []string{grpcLib}, why: "files and crypto/tls"},
 	"client/internal/servertest": {why: "it runs the server as a process, so that the client's module needs nothing of it"},
+	"scripts/measure":            {why: "it reads sources as text and types, and uses none"},
 	"examples/follow":            {inside: []string{"client", "client/mirror"}, why: "an example is a program of a user"},
 	"server/servertest":          {inside: []string{"server"}, why: "a server for the tests of packages that depend on none"},
 	"cmd/vigil":                  {inside: []string{"server", "internal/logline", "internal/spelling"}, outside: []string{yamlLib, sysLib, systemdLib, grpcLib, "golang.org/x/term"}, why: "flags, environment and file into server.Config, run, exit"},

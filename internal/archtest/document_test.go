@@ -19,7 +19,7 @@ var described = map[string]string{
 
 // undocumented are packages that have no row: an example, and what only tests use.
 var undocumented = []string{
-	"examples/follow", "internal/archtest", "internal/bucket/buckettest", "internal/vfs/faultfs", "internal/vfs/memfs", "internal/vfs/vfstest",
+	"examples/follow", "scripts/measure", "internal/archtest", "internal/bucket/buckettest", "internal/vfs/faultfs", "internal/vfs/memfs", "internal/vfs/vfstest",
 }
 
 var (

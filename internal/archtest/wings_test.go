@@ -8,7 +8,7 @@ import (
 
 // wings lists the parts of the tree from the top down: a package imports its own wing and later ones, as far as the
 // import table allows. The last one holds the small packages that every wing may use.
-var wings = []string{"cmd", "examples", "server", "client", "internal/member", "internal/offline", "internal/edge", "internal/state", "internal/store", "internal", "docs"}
+var wings = []string{"cmd", "examples", "scripts", "server", "client", "internal/member", "internal/offline", "internal/edge", "internal/state", "internal/store", "internal", "docs"}
 
 // maxArrows limits the number of pairs of wings of which one imports the other.
 const maxArrows = 33
