@@ -11,7 +11,7 @@ VIGIL_HANGS ?= 10
 help: ## these targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-24s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-.PHONY: archive-bench archive-test hangs help build test race processes transports lint fuzz bench check crash damage soak simulate replays planted kubernetes helm-test kubernetes-integration node-client clean cluster lint-console
+.PHONY: archive-bench archive-test hangs sicknesses help build test race processes transports lint fuzz bench check crash damage soak simulate replays planted kubernetes helm-test kubernetes-integration node-client clean cluster lint-console
 
 build: ## bin/vigil
 	$(GO) build -o bin/ ./cmd/...
@@ -84,6 +84,9 @@ soak: ## three members under every fault in turn, with clients whose records are
 
 hangs: ## disks of a leader that hang, are slow and full, VIGIL_HANGS times each, of a stock etcd and of Vigil: time to a new leader, keep-alives lost, leases ended; half an hour, needs root
 	VIGIL_HANGS=$(VIGIL_HANGS) $(GO) -C test test -count 1 -timeout 0 -run 'Compare$$' -v ./hang
+
+sicknesses: ## some thirty sicknesses of a cluster, and docs/operations/sickness.md with what each view says of them; minutes, needs root
+	$(GO) -C test test -count 1 -timeout 30m -parallel 4 -run Sicknesses -v ./sick -rewrite
 
 simulate: ## fresh seeds of clusters in a simulated world, for HOURS
 	cd sim && $(GO) run ./cmd/simulate -hours $(HOURS)

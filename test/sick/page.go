@@ -1,0 +1,172 @@
+package sick
+
+import (
+	"cmp"
+	"fmt"
+	"regexp"
+	"slices"
+	"strings"
+	"sync"
+)
+
+// pagePath is the page that has the table.
+const pagePath = "../../docs/operations/sickness.md"
+
+// viewNames are the views in the order of the table.
+var viewNames = [4]string{"doctor", "top", "console", "log"}
+
+// words are what a view must say, and what it must not: each is in one entry. Parts with "…" between them follow each other there.
+type words struct{ has, not []string }
+
+// says returns words that a view must say.
+func says(has ...string) words { return words{has: has} }
+
+// never adds words that a view must not say.
+func (w words) never(not ...string) words {
+	w.not = append(w.not, not...)
+	return w
+}
+
+// wrong returns what a view does not say although it must, or says although it must not; empty if it is right.
+func (w words) wrong(v view) string {
+	for _, word := range w.has {
+		if !slices.ContainsFunc(v, func(entry string) bool { return contains(entry, word) }) {
+			return fmt.Sprintf("does not say %q", word)
+		}
+	}
+	for _, word := range w.not {
+		for _, entry := range v {
+			if contains(entry, word) {
+				return fmt.Sprintf("says %q: %s", word, entry)
+			}
+		}
+	}
+	return ""
+}
+
+// contains reports whether an entry has the parts of a word, one after the other.
+func contains(entry, word string) bool {
+	for part := range strings.SplitSeq(word, "…") {
+		_, rest, ok := strings.Cut(entry, part)
+		if !ok {
+			return false
+		}
+		entry = rest
+	}
+	return true
+}
+
+// pick returns the entries of a view that have the words: for each word the last one.
+func (w words) pick(v view) (out view) {
+	var at []int
+	for _, word := range w.has {
+		for i := len(v) - 1; i >= 0; i-- {
+			if contains(v[i], word) {
+				if !slices.Contains(at, i) {
+					at = append(at, i)
+				}
+				break
+			}
+		}
+	}
+	slices.Sort(at)
+	for _, i := range at {
+		out = append(out, v[i])
+	}
+	return out
+}
+
+// varies is what differs between two runs.
+var varies = []struct {
+	pattern *regexp.Regexp
+	text    string
+}{
+	{regexp.MustCompile(`\b[0-9a-f]{14,16}\b`), "ID"},
+	{regexp.MustCompile(`127\.0\.0\.1:\d{4,5}\b`), "ADDRESS"},
+	{regexp.MustCompile(`\d{4}-\d\d-\d\dT[\d:.]+(Z|[+-]\d\d:?\d\d)`), "TIME"},
+	{regexp.MustCompile(`\d{4}-\d\d-\d\d`), "DATE"},
+	{regexp.MustCompile(`/(tmp|dev/shm)/[^/\s"]*(/[^/\s"]+)?/(m\d|volume|bucket|\d+|00\d)`), "/var/lib/$3"},
+	{regexp.MustCompile(`\b\d\d:\d\d:\d\d\b`), "TIME"},
+	{regexp.MustCompile(`\b\d+(\.\d+)?(µs|ms|s|m|h)(\d+(\.\d+)?(m|s))*\b`), "N$2"},
+	{regexp.MustCompile(`\b\d{3,}\b`), "N"},
+}
+
+// constant returns a view without what varies.
+func (g *group) constant(v view) (out view) {
+	for _, entry := range v {
+		entry = strings.ReplaceAll(entry, `\u003e`, ">")
+		// Addresses are as in other pages, and dots of theirs are no decimal points.
+		for n, m := range g.list {
+			for port, addresses := range map[string][]string{"2379": {m.shown, m.Addr()}, "2380": {m.peerURL[strings.Index(m.peerURL, "//")+2:], m.PeerAddr()}} {
+				for _, a := range addresses {
+					entry = strings.ReplaceAll(entry, a, fmt.Sprintf("\x00%c%s\x00", 'a'+n, port[3:]))
+				}
+			}
+		}
+		entry = strings.ReplaceAll(entry, g.dir, "/var/lib")
+		for _, x := range varies {
+			entry = x.pattern.ReplaceAllString(entry, x.text)
+		}
+		for n := range g.list {
+			for digit, port := range map[string]string{"9": "2379", "0": "2380"} {
+				entry = strings.ReplaceAll(entry, fmt.Sprintf("\x00%c%s\x00", 'a'+n, digit), fmt.Sprintf("10.0.0.%d:%s", n+1, port))
+			}
+		}
+		if !slices.Contains(out, entry) {
+			out = append(out, entry)
+		}
+	}
+	return out
+}
+
+// page collects what the views say.
+type page struct {
+	mu   sync.Mutex
+	seen map[string][4]string
+}
+
+func (p *page) add(s sickness, seen [4]view) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	var row [4]string
+	for i, v := range seen {
+		cells := make([]string, len(v))
+		for n, entry := range v {
+			cells[n] = cell(entry)
+		}
+		row[i] = cmp.Or(strings.Join(cells, "<br>"), "-")
+	}
+	p.seen[s.name] = row
+}
+
+// cell returns an entry as a part of a cell of Markdown.
+func cell(entry string) string {
+	return strings.NewReplacer("|", `\|`, "<", "&lt;", ">", "&gt;", "*", `\*`, "_", `\_`).Replace(entry)
+}
+
+const pageHead = `# Sicknesses of a cluster, and what each view says
+
+A test makes clusters of real members sick and reads what ` + "`vigilctl doctor`, `vigilctl top`" + `, the overview of the console and the log of
+a member say. This is what they said, without their lines about what is well. Numbers, times and addresses are replaced. To learn more about a finding, see
+[doctor.md](doctor.md); to find a text, see [troubleshooting.md](troubleshooting.md).
+
+`
+
+const pageTable = `| sickness | truth | vigilctl doctor | vigilctl top | console | log |
+|---|---|---|---|---|---|
+`
+
+// render returns the page.
+func (p *page) render() string {
+	var b strings.Builder
+	b.WriteString(pageHead + pageTable)
+	for _, s := range table {
+		row := p.seen[s.name]
+		fmt.Fprintf(&b, "| %s | %s |", s.name, s.truth)
+		for _, text := range row {
+			fmt.Fprintf(&b, " %s |", text)
+		}
+		b.WriteString("\n")
+	}
+	return b.String()
+}
