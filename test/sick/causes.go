@@ -283,6 +283,7 @@ func (g *group) slowWrites(m *member) (n int) {
 func removeUnreachable(g *group) {
 	g.lead(g.m(1))
 	id := g.id(g.m(3))
+	g.asked = []string{g.m(3).shown} // whose list of members is old
 	for _, name := range []string{"m1", "m2"} {
 		g.net.Set(name, "m3", link.Rule{Stall: true})
 		g.net.Set("m3", name, link.Rule{Stall: true})

@@ -12,7 +12,7 @@ import (
 // Read asks all members.
 func (s *Survey) Read(ctx context.Context) *health.Round {
 	r := &health.Round{At: time.Now(), Readings: make([]health.Reading, len(s.Members))}
-	listed := make(chan struct{})
+	listed, by := make(chan struct{}), uint64(0)
 	go func() {
 		defer close(listed)
 		ctx, cancel := context.WithTimeout(ctx, s.Env.Timeout())
@@ -24,7 +24,7 @@ func (s *Survey) Read(ctx context.Context) *health.Round {
 			return
 		}
 		slices.SortFunc(m.Members, byName)
-		r.Members, r.ClusterID = m.Members, m.Header.GetClusterId()
+		r.Members, r.ClusterID, by = m.Members, m.Header.GetClusterId(), m.Header.GetMemberId()
 		if a, err := s.Client.Alarms(ctx); err != nil {
 			r.ListErr = err
 		} else {
@@ -39,10 +39,37 @@ func (s *Survey) Read(ctx context.Context) *health.Round {
 		r.Readings[i] = x
 	})
 	<-listed
+	s.relist(ctx, r, by)
 	for i := range r.Readings {
 		if m := advertises(r.Members, r.Readings[i].Endpoint); m != nil {
 			r.Readings[i].Advertised = m.ID
 		}
 	}
 	return r
+}
+
+// relist asks another member for the list of members if it came from one without a leader, and that other one has a leader: a member that
+// is cut off does not know what has changed, not even that it was removed.
+func (s *Survey) relist(ctx context.Context, r *health.Round, by uint64) {
+	var better string
+	for i := range r.Readings {
+		switch x := &r.Readings[i]; {
+		case x.Status == nil || r.Foreign(x):
+		case x.Status.Leader == 0:
+		case x.ID() == by:
+			return
+		default:
+			better = x.Endpoint
+		}
+	}
+	at, err := s.Client.At(better)
+	if better == "" || err != nil {
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, s.Env.Timeout())
+	defer cancel()
+	if m, err := at.MemberListSerializable(ctx); err == nil && m.Header.GetClusterId() == r.ClusterID {
+		slices.SortFunc(m.Members, byName)
+		r.Members = m.Members
+	}
 }
