@@ -318,11 +318,11 @@ func (m *Member) add(x cluster.Member) string {
 // join finds out from the members of the initial cluster which cluster this member was added to.
 func (m *Member) join(ctx context.Context, members []cluster.Member) (*replica.Joining, error) {
 	if len(members) < 2 {
-		return nil, errors.New("--initial-cluster-state=existing: --initial-cluster names no other member to join")
+		return nil, configError(errors.New("--initial-cluster-state=existing: --initial-cluster names no other member to join: list all members of the cluster there, this one included"))
 	}
 	id, known, err := m.askCluster(ctx, members)
 	if err != nil {
-		return nil, fmt.Errorf("cannot fetch cluster info from peer urls: could not retrieve cluster information from the given URLs: %w", err)
+		return nil, fmt.Errorf("cannot fetch cluster info from peer urls: could not retrieve cluster information from the given URLs: %w: start the other members, or correct their URLs in --initial-cluster; for a new cluster leave out --initial-cluster-state=existing", err)
 	}
 	if level := known.Level(); level > fsm.Level {
 		return nil, fmt.Errorf("cluster %x uses requests of level %d and this version of the program knows %d: run the version that its members run", id, level, fsm.Level)
@@ -332,7 +332,7 @@ func (m *Member) join(ctx context.Context, members []cluster.Member) (*replica.J
 		for _, k := range known.Members() {
 			list = append(list, fmt.Sprintf("%x=%s", k.ID, strings.Join(k.PeerURLs, ",")))
 		}
-		return fmt.Errorf("--initial-cluster does not match cluster %x, whose members are %s: %w", id, strings.Join(list, " "), fmt.Errorf(format, args...))
+		return fmt.Errorf("--initial-cluster does not match cluster %x, whose members are %s: %w: list in --initial-cluster what vigilctl member list shows, after vigilctl member add for a member that is not there", id, strings.Join(list, " "), fmt.Errorf(format, args...))
 	}
 	if a, b := len(known.Members()), len(members); a != b {
 		return nil, wrong("member count is unequal: it has %d members and --initial-cluster names %d", a, b)

@@ -32,12 +32,13 @@ func (c *Config) openClientListeners() ([]*clientListener, error) {
 	known := map[string]*clientListener{}
 	split := len(c.ListenClientHTTPURLs) > 0
 	for _, group := range []struct {
+		flag string
 		urls []string
 		as   clientListener
 	}{
-		{c.ListenClientURLs, clientListener{grpc: true, http: !split}},
-		{c.ListenClientHTTPURLs, clientListener{http: true}},
-		{c.ListenMetricsURLs, clientListener{metrics: true}},
+		{"--listen-client-urls", c.ListenClientURLs, clientListener{grpc: true, http: !split}},
+		{"--listen-client-http-urls", c.ListenClientHTTPURLs, clientListener{http: true}},
+		{"--listen-metrics-urls", c.ListenMetricsURLs, clientListener{metrics: true}},
 	} {
 		for _, u := range group.urls {
 			network, addr, secure, err := listen.Address(u)
@@ -46,7 +47,7 @@ func (c *Config) openClientListeners() ([]*clientListener, error) {
 			}
 			l := known[network+addr]
 			if l == nil {
-				opened, err := c.listen(u)
+				opened, err := c.listen(group.flag, u)
 				if err != nil {
 					return listeners, err
 				}
@@ -66,9 +67,9 @@ func (c *Config) openClientListeners() ([]*clientListener, error) {
 	return listeners, nil
 }
 
-// listen opens a listener for a URL.
-func (c *Config) listen(u string) (net.Listener, error) {
-	o := listen.Options{ReuseAddress: c.SocketReuseAddress, ReusePort: c.SocketReusePort}
+// listen opens a listener for a URL of a flag.
+func (c *Config) listen(flag, u string) (net.Listener, error) {
+	o := listen.Options{Flag: flag, ReuseAddress: c.SocketReuseAddress, ReusePort: c.SocketReusePort}
 	if c.Network != nil {
 		o.Listen = c.Network.Listen
 	}

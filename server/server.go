@@ -87,7 +87,7 @@ func StartContext(ctx context.Context, c Config) (*Member, error) {
 	if err := m.start(ctx); err != nil {
 		ctx, cancel := context.WithCancel(context.Background())
 		cancel()
-		return nil, errors.Join(err, m.Close(ctx))
+		return nil, errors.Join(WithNextStep(err), m.Close(ctx))
 	}
 	return m, nil
 }
@@ -111,7 +111,7 @@ func (m *Member) start(ctx context.Context) (err error) {
 		return err
 	}
 	for _, u := range m.cfg.ListenPeerURLs {
-		l, err := m.cfg.listen(u)
+		l, err := m.cfg.listen("--listen-peer-urls", u)
 		if err != nil {
 			return err
 		}

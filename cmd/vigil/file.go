@@ -15,6 +15,7 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"vigil/internal/spelling"
+	"vigil/server"
 )
 
 // maxConfigFile bounds a configuration file, in bytes.
@@ -56,7 +57,7 @@ var oldKeys = []string{"discovery", "discovery-fallback", "discovery-proxy", "en
 func (p *parser) file(path string) {
 	root, err := readYAML(path)
 	if err != nil {
-		p.fail(fmt.Errorf("--config-file: %w", err))
+		p.fail(fmt.Errorf("--config-file: %w", server.WithNextStep(err)))
 		return
 	}
 	if root != nil {

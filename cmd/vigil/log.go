@@ -13,6 +13,7 @@ import (
 	"google.golang.org/grpc/grpclog"
 
 	"vigil/internal/logline"
+	"vigil/server"
 )
 
 // logging is the configuration of the log.
@@ -94,7 +95,7 @@ func openLog(l *logging, people *terminalLog) (*logline.Log, *slog.Logger, error
 	}
 	out, err := logline.Open(c)
 	if err != nil {
-		return nil, nil, fmt.Errorf("--log-outputs: %w", err)
+		return nil, nil, fmt.Errorf("--log-outputs: %w", server.WithNextStep(err))
 	}
 	log := slog.New(out.Handler())
 	if people != nil {

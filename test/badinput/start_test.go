@@ -355,14 +355,7 @@ func TestReadOnly(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			binary := filepath.Join(root, "vigil")
-			b, err := os.ReadFile(proc.Path(t, proc.Vigil))
-			if err != nil {
-				t.Fatal(err)
-			}
-			if err := os.WriteFile(binary, b, 0o755); err != nil {
-				t.Fatal(err)
-			}
+			binary := copyProgram(t, root)
 			err = filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
 				if err == nil && d.IsDir() {
 					return os.Chmod(path, 0o555)

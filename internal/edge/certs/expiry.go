@@ -37,6 +37,17 @@ func (s *Store) Expiries() (list []Expiry) {
 	return list
 }
 
+// fileOf returns the file whose content has a use.
+func (o *Options) fileOf(use string) string {
+	switch use {
+	case "client":
+		return o.ClientCertFile
+	case "authority":
+		return o.TrustedCAFile
+	}
+	return o.CertFile
+}
+
 // firstExpiry returns when the first certificate of a chain expires.
 func firstExpiry(pair *tls.Certificate) (end time.Time) {
 	for _, der := range pair.Certificate {

@@ -88,7 +88,7 @@ func (l *loaded) sources(o *Options, auto *selfSigned) (list []*source) {
 func loadPair(into **tls.Certificate, cert, key string) error {
 	pair, err := tls.LoadX509KeyPair(cert, key)
 	if err != nil {
-		return fmt.Errorf("%s and %s: %w", cert, key, err)
+		return fmt.Errorf("%s and %s: %w%s", cert, key, err, explainPair(cert, key))
 	}
 	*into = &pair
 	return nil
@@ -101,7 +101,7 @@ func loadPool(into **x509.CertPool, end *time.Time, file string) error {
 	}
 	pool := x509.NewCertPool()
 	if !pool.AppendCertsFromPEM(b) {
-		return fmt.Errorf("%s holds no certificate", file)
+		return fmt.Errorf("%s holds no certificate: %s", file, noPEM(file, "certificate", b))
 	}
 	*into, *end = pool, lastExpiry(b)
 	return nil
@@ -117,7 +117,7 @@ func loadRevoked(into *map[string]bool, file string) error {
 	add := func(der []byte) error {
 		list, err := x509.ParseRevocationList(der)
 		if err != nil {
-			return fmt.Errorf("%s holds no list of revoked certificates: %w", file, err)
+			return fmt.Errorf("%s holds no list of revoked certificates: %w: name a list in PEM or DER, as openssl ca -gencrl writes it", file, err)
 		}
 		for _, e := range list.RevokedCertificateEntries {
 			revoked[e.SerialNumber.String()] = true
@@ -137,7 +137,7 @@ func loadRevoked(into *map[string]bool, file string) error {
 		return err
 	}
 	if lists != begun { // pem.Decode leaves out what is incomplete
-		return fmt.Errorf("%s holds %d lists of revoked certificates, of which %d are complete", file, begun, lists)
+		return fmt.Errorf("%s holds %d lists of revoked certificates, of which %d are complete: copy the file again", file, begun, lists)
 	}
 	*into = revoked
 	return nil

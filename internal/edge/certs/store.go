@@ -77,6 +77,12 @@ func Open(c Config) (*Store, error) {
 	if err := s.refresh(); err != nil {
 		return nil, fmt.Errorf("certificates of %ss: %w", c.Kind, err)
 	}
+	for _, e := range s.Expiries() {
+		if e.End.Before(time.Now()) {
+			c.Logger.Warn("a certificate has expired, so that the other side refuses the connection: replace its file, which is read again",
+				"kind", c.Kind.String(), "use", e.Use, "file", s.c.fileOf(e.Use), "expired", e.End)
+		}
+	}
 	for _, u := range c.URLs {
 		if c.CertFile != "" && (strings.HasPrefix(u, "http://") || strings.HasPrefix(u, "unix://")) {
 			c.Logger.Warn("certificates are configured, but this URL does not use them", "kind", c.Kind.String(), "url", u)

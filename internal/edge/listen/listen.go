@@ -8,11 +8,16 @@ import (
 	"io/fs"
 	"net"
 	"os"
+	"path/filepath"
 	"syscall"
+
+	"vigil/internal/holder"
 )
 
 // Options are options of TCP sockets.
 type Options struct {
+	// Flag is the flag that has the URL, for errors.
+	Flag                    string
 	ReuseAddress, ReusePort bool
 	// Listen opens the socket, without the options above. Default the network of the machine.
 	Listen func(ctx context.Context, network, address string) (net.Listener, error)
@@ -26,7 +31,7 @@ func Open(u string, o Options) (net.Listener, error) {
 	}
 	if network == "unix" {
 		if err := removeStaleSocket(addr); err != nil {
-			return nil, fmt.Errorf("listen on %s: %w", u, err)
+			return nil, fmt.Errorf("listen on %s: %w", u, o.explain(err, network, addr))
 		}
 	}
 	open := o.Listen
@@ -35,16 +40,9 @@ func Open(u string, o Options) (net.Listener, error) {
 	}
 	l, err := open(context.Background(), network, addr)
 	if err != nil {
-		return nil, fmt.Errorf("listen on %s: %w", u, explain(err))
+		return nil, fmt.Errorf("listen on %s: %w", u, o.explain(err, network, addr))
 	}
 	return l, nil
-}
-
-// reasons are the errors of systems that a text for people replaces.
-var reasons = map[error]string{
-	syscall.EADDRINUSE:    "the address is in use by another program",
-	syscall.EADDRNOTAVAIL: "no network interface of this machine has the address",
-	syscall.EACCES:        "permission denied: a port below 1024 needs the capability CAP_NET_BIND_SERVICE, a socket the right to write its directory",
 }
 
 // reason is an error whose text says what it means.
@@ -56,13 +54,40 @@ type reason struct {
 func (r *reason) Error() string { return r.text }
 func (r *reason) Unwrap() error { return r.error }
 
-func explain(err error) error {
-	for known, text := range reasons {
-		if errors.Is(err, known) {
-			return &reason{err, text}
-		}
+// mostSocketPath is the most bytes of the path of a Unix socket.
+const mostSocketPath = 107
+
+// errNoSocket reports that a file is in the place of a socket.
+var errNoSocket = errors.New("the file exists and is not a socket")
+
+// explain says in an error of the system what it means, and what to do.
+func (o *Options) explain(err error, network, addr string) error {
+	flag := o.Flag
+	if flag == "" {
+		flag = "the URL"
 	}
-	return err
+	text := ""
+	switch {
+	case errors.Is(err, syscall.EADDRINUSE):
+		by := holder.OfAddress(network, addr)
+		if by != "" {
+			by = " (" + by + ")"
+		}
+		text = fmt.Sprintf("the address is in use by another program%s: stop that, or choose another address for %s", by, flag)
+	case errors.Is(err, syscall.EADDRNOTAVAIL):
+		text = fmt.Sprintf("no network interface of this machine has the address: choose one of this machine for %s, or 0.0.0.0 for all; if the network was not up yet, start the member after it", flag)
+	case errors.Is(err, syscall.EACCES):
+		text = "permission denied: a port below 1024 needs the capability CAP_NET_BIND_SERVICE, a socket the right to write its directory"
+	case errors.Is(err, errNoSocket):
+		text = fmt.Sprintf("%v: remove it, or choose another path for %s", err, flag)
+	case network == "unix" && errors.Is(err, syscall.EINVAL) && len(addr) > mostSocketPath:
+		text = fmt.Sprintf("the path of the socket has %d bytes and the most is %d: choose a shorter one for %s", len(addr), mostSocketPath, flag)
+	case network == "unix" && errors.Is(err, fs.ErrNotExist):
+		text = fmt.Sprintf("there is no directory for the socket: create %s, or choose another path for %s", filepath.Dir(addr), flag)
+	default:
+		return err
+	}
+	return &reason{err, text}
 }
 
 // removeStaleSocket removes a socket file without a listener, which remains after a process was killed.
@@ -75,7 +100,7 @@ func removeStaleSocket(path string) error {
 		return err
 	}
 	if info.Mode()&fs.ModeSocket == 0 {
-		return errors.New("the file exists and is not a socket")
+		return errNoSocket
 	}
 	c, err := net.Dial("unix", path)
 	switch {

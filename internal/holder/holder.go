@@ -1,0 +1,74 @@
+// Package holder finds the process that holds an address or the lock of a file, for the error of another that wants it. It only reads
+// what the kernel shows, and knows nothing where the kernel shows nothing: on other systems than Linux, of processes of other users
+// and in other namespaces.
+package holder
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+)
+
+// describe returns the name and the number of a process.
+func describe(pid int) string {
+	name, err := os.ReadFile(fmt.Sprintf("/proc/%d/comm", pid))
+	if err != nil {
+		return fmt.Sprintf("process %d", pid)
+	}
+	return fmt.Sprintf("%s, process %d", strings.TrimSpace(string(name)), pid)
+}
+
+// OfAddress returns the name and the number of the process that listens on an address of TCP or on the file of a Unix socket, empty if
+// it is not known.
+func OfAddress(network, address string) string {
+	inode := ""
+	if network == "unix" {
+		inode = unixInode(address)
+	} else {
+		inode = tcpInode(address)
+	}
+	if inode == "" {
+		return ""
+	}
+	want := "socket:[" + inode + "]"
+	descriptors, _ := filepath.Glob("/proc/[0-9]*/fd/*")
+	for _, d := range descriptors {
+		if to, err := os.Readlink(d); err != nil || to != want {
+			continue
+		}
+		var pid int
+		if _, err := fmt.Sscanf(d, "/proc/%d/", &pid); err == nil {
+			return describe(pid)
+		}
+	}
+	return ""
+}
+
+// OfLock returns the name and the number of the process that has locked a file, empty if it is not known.
+func OfLock(file string) string {
+	info, err := os.Stat(file)
+	if err != nil {
+		return ""
+	}
+	inode, ok := inodeOf(info)
+	if !ok {
+		return ""
+	}
+	locks, err := os.ReadFile("/proc/locks")
+	if err != nil {
+		return ""
+	}
+	for line := range strings.Lines(string(locks)) {
+		// 1: FLOCK  ADVISORY  WRITE 4711 08:01:262145 0 EOF
+		f := strings.Fields(line)
+		if len(f) < 6 || f[1] != "FLOCK" || !strings.HasSuffix(f[5], ":"+inode) {
+			continue
+		}
+		var pid int
+		if _, err := fmt.Sscan(f[4], &pid); err == nil && pid > 0 {
+			return describe(pid)
+		}
+	}
+	return ""
+}

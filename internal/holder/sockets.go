@@ -1,0 +1,70 @@
+package holder
+
+import (
+	"encoding/hex"
+	"net/netip"
+	"os"
+	"slices"
+	"strings"
+)
+
+// tcpInode returns the inode of the socket that listens on an address, or on all addresses with its port.
+func tcpInode(address string) string {
+	want, err := netip.ParseAddrPort(address)
+	if err != nil {
+		return ""
+	}
+	for _, table := range []string{"/proc/net/tcp", "/proc/net/tcp6"} {
+		b, err := os.ReadFile(table)
+		if err != nil {
+			continue
+		}
+		for line := range strings.Lines(string(b)) {
+			// 0: 0100007F:094B 00000000:0000 0A 00000000:00000000 00:00000000 00000000 0 0 12345 ...
+			f := strings.Fields(line)
+			const listening = "0A"
+			if len(f) < 10 || f[3] != listening {
+				continue
+			}
+			have, ok := parseAddress(f[1])
+			if ok && have.Port() == want.Port() && (have.Addr() == want.Addr().Unmap() || have.Addr().IsUnspecified() || want.Addr().IsUnspecified()) {
+				return f[9]
+			}
+		}
+	}
+	return ""
+}
+
+// parseAddress reads an address as the kernel prints it: each word of 32 bits in the order of the bytes of the processor, which is
+// taken for little-endian, and the port.
+func parseAddress(s string) (netip.AddrPort, bool) {
+	host, port, _ := strings.Cut(s, ":")
+	ip, err := hex.DecodeString(host)
+	if err != nil || len(ip)%4 != 0 {
+		return netip.AddrPort{}, false
+	}
+	for word := range slices.Chunk(ip, 4) {
+		slices.Reverse(word)
+	}
+	addr, ok := netip.AddrFromSlice(ip)
+	number, err := hex.DecodeString(port)
+	if !ok || err != nil || len(number) != 2 {
+		return netip.AddrPort{}, false
+	}
+	return netip.AddrPortFrom(addr.Unmap(), uint16(number[0])<<8|uint16(number[1])), true
+}
+
+// unixInode returns the inode of the socket with a path.
+func unixInode(path string) string {
+	b, err := os.ReadFile("/proc/net/unix")
+	if err != nil {
+		return ""
+	}
+	for line := range strings.Lines(string(b)) {
+		// 0000000000000000: 00000002 00000000 00010000 0001 01 12345 /run/socket
+		if f := strings.Fields(line); len(f) >= 8 && f[7] == path {
+			return f[6]
+		}
+	}
+	return ""
+}

@@ -1,0 +1,120 @@
+package server
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"os/user"
+	"path/filepath"
+	"syscall"
+
+	"vigil/internal/kv"
+	"vigil/internal/member/discovery"
+	"vigil/internal/store/history"
+	"vigil/internal/store/wal"
+	"vigil/internal/vfs"
+)
+
+// stepped is an error of a start with what to do about it.
+type stepped struct {
+	error
+	step string
+}
+
+// Error implements error.
+func (e *stepped) Error() string { return e.error.Error() + ": " + e.step }
+
+// Unwrap returns the error.
+func (e *stepped) Unwrap() error { return e.error }
+
+// WithNextStep adds what to do to an error of a start that has its cause outside of the program: in files, their rights, and the limits of
+// the system. Other errors say themselves what to do.
+func WithNextStep(err error) error {
+	var known *stepped
+	if err == nil || errors.As(err, &known) {
+		return err
+	}
+	if step := nextStep(err); step != "" {
+		return &stepped{err, step}
+	}
+	return err
+}
+
+func nextStep(err error) string {
+	switch {
+	case errors.Is(err, ErrRemoved):
+		return "to add it again, empty --data-dir and --wal-dir, run vigilctl member add, and start it with --initial-cluster-state=existing"
+	case errors.Is(err, history.ErrVersion), errors.Is(err, wal.ErrVersion):
+		return "run the version of vigil that wrote it, or a newer one; nothing was changed"
+	case errors.Is(err, history.ErrIdentity), errors.Is(err, wal.ErrIdentity):
+		return "give this member the --data-dir and the --wal-dir that belong together; nothing was changed"
+	case errors.Is(err, discovery.ErrSizeNotFound), errors.Is(err, discovery.ErrBadSize):
+		return "put the number of members at /_etcd/registry/TOKEN/_config/size in the cluster of --discovery-endpoints"
+	case errors.Is(err, discovery.ErrFull):
+		return "add this member to the running cluster (vigilctl member add), or use another --discovery-token for another cluster"
+	}
+	if errors.Is(err, kv.ErrCorrupt) || vfs.Unreadable(err) {
+		return "keep the directory, and see the damage with vigilctl check; if other members have the data, replace this one, otherwise restore a backup (docs/operations/checking.md)"
+	}
+	switch vfs.CauseOf(err) {
+	case vfs.NoSpace:
+		return "free space on the file system of --data-dir and --wal-dir (df shows it), or move them to a larger one"
+	case vfs.Exhausted:
+		return "allow the process more open files or memory: ulimit -n, or LimitNOFILE= and MemoryMax= in its unit" + fileLimit()
+	}
+	var path *fs.PathError
+	if errors.As(err, &path) {
+		return fileStep(path)
+	}
+	return ""
+}
+
+func fileLimit() string {
+	if n, ok := openFileLimit(); ok {
+		return fmt.Sprintf("; it may have %d files open", n)
+	}
+	return ""
+}
+
+// fileStep says what to do about a file or directory that cannot be used.
+func fileStep(e *fs.PathError) string {
+	switch {
+	case errors.Is(e, fs.ErrNotExist):
+		step := "create it, or correct the path"
+		if e.Op == "mkdir" {
+			step = "choose a directory in which directories can be made"
+		}
+		return step + relativeTo(e.Path)
+	case errors.Is(e, syscall.EROFS):
+		return "mount it writable (after an error of the disk, the log of the kernel says why it is not), or choose another path"
+	case errors.Is(e, fs.ErrPermission):
+		return fmt.Sprintf("let %s use it (chown, chmod), or run vigil as the user that may", processUser())
+	case errors.Is(e, syscall.ENOTDIR):
+		return "a part of the path is a file: correct the path" + relativeTo(e.Path)
+	case errors.Is(e, syscall.EISDIR):
+		return "name a file in it"
+	case errors.Is(e, syscall.ENAMETOOLONG), errors.Is(e, syscall.ELOOP):
+		return "choose another path"
+	case errors.Is(e, syscall.EIO):
+		return "the disk has failed: see the log of the kernel, and docs/operations/disks.md"
+	}
+	return ""
+}
+
+// relativeTo says where a relative path begins.
+func relativeTo(path string) string {
+	dir, err := os.Getwd()
+	if err != nil || filepath.IsAbs(path) {
+		return ""
+	}
+	return ", which begins in " + dir
+}
+
+func processUser() string {
+	id := os.Geteuid()
+	if u, err := user.LookupId(fmt.Sprint(id)); err == nil {
+		return fmt.Sprintf("user %s (%d)", u.Username, id)
+	}
+	return fmt.Sprintf("user %d", id)
+}
