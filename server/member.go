@@ -3,6 +3,7 @@ package server
 import (
 	"context"
 	"errors"
+	"time"
 
 	"vigil/internal/edge/httpd"
 	"vigil/internal/edge/rpc"
@@ -49,8 +50,20 @@ func (v *memberView) Alarms() []string {
 	return names
 }
 
-// Read reads a key, which need not exist, for the health checks.
+// waitsTooLong is how long the member may wait for disk space before the health checks report it as the reason, without a read: one
+// that would wait until its time is up.
+const waitsTooLong = time.Second
+
+// Read reads a key, which need not exist, for the health checks. A member that waits for disk space is not read linearizably.
 func (v *memberView) Read(ctx context.Context, serializable bool) error {
+	if s := v.replica.Status(); !serializable {
+		for _, since := range []time.Time{s.ApplyWaits, s.LogWaits} {
+			if !since.IsZero() && time.Since(since) > waitsTooLong {
+				st := v.Status()
+				return errors.New(st.DiskText())
+			}
+		}
+	}
 	ctx = kv.AsMember(ctx)
 	_, err := v.replica.Range(ctx, &kv.RangeRequest{Key: []byte("health"), CountOnly: true, Serializable: serializable})
 	if err != nil {
@@ -71,6 +84,8 @@ func (v *memberView) Status() rpc.Status {
 		RaftIndex:        s.RaftIndex,
 		RaftAppliedIndex: s.Applied,
 		DiskFull:         s.DiskFull,
+		ApplyWaits:       !s.ApplyWaits.IsZero(),
+		LogWaits:         !s.LogWaits.IsZero(),
 		LeaderLost:       s.LeaderLost,
 	}
 }

@@ -151,7 +151,14 @@ etcd_disk_wal_fsync_duration_seconds_count 2000
 			e.Readings[0].Status.Errors = []string{"etcdserver: no leader", (&etcdserverpb.AlarmMember{MemberID: 2, Alarm: etcdserverpb.AlarmType_CORRUPT}).String()}
 		}},
 		{"full", Critical, "b: its disk is full", func(e *Examination) { e.Readings[1].Metrics = metrics(t, healthy+"vigil_disk_full 1\n") }},
-		{"damage", Critical, "b: 3 damaged records", func(e *Examination) { e.Readings[1].Metrics = metrics(t, healthy+"vigil_damage_found_total 3\n") }},
+		{"full", Critical, "b: its disk is full, and 7 committed entries wait", func(e *Examination) {
+			e.Readings[1].Status.RaftIndex, e.Readings[1].Status.RaftAppliedIndex = 107, 100
+			e.Readings[1].Metrics = metrics(t, healthy+"vigil_disk_full 1\nvigil_apply_waits_for_space 1\n")
+		}},
+		{"full", Critical, "b: its disk is full, and its raft log takes no entries", func(e *Examination) {
+			e.Readings[1].Metrics = metrics(t, healthy+"vigil_disk_full 1\nvigil_raft_log_waits_for_space 1\n")
+		}},
+		{"damage", Critical, "b: damaged data were found at 3 places", func(e *Examination) { e.Readings[1].Metrics = metrics(t, healthy+"vigil_damage_found_total 3\n") }},
 		{"damage", Critical, "a: it found 2 times", func(e *Examination) {
 			e.Readings[0].Metrics = metrics(t, healthy+"vigil_consistency_differences_total 2\n")
 		}},

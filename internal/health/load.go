@@ -10,16 +10,44 @@ import (
 // checkFull finds disks that are full. The quota is another limit, and raises an alarm.
 func (e *Examination) checkFull(r *report) {
 	e.measured(r, func(x *Reading, name string) {
-		if x.DiskFull() {
-			r.find(Critical, name, "its disk is full: it rejects puts; reads, deletions and compactions proceed", "free space on the volume of its data directory, or enlarge it; or delete keys and: vigilctl compaction REVISION. It accepts puts again within a second, without a restart", "")
+		switch what, waits := x.DiskFull(); {
+		case waits:
+			next := "remove files that are not of the member, or enlarge the volume: it goes on within a second, without a restart. Deleting keys and compacting do not help, because they wait too"
+			if e.spareable(x) {
+				next += ". The other members serve without it: it may be stopped, and its data directory moved to a larger disk"
+			}
+			r.find(Critical, name, what, next, "docs/operations/disks.md#committed-entries-wait")
+		case what != "":
+			r.find(Critical, name, what, "free space on the volume of its data directory, or enlarge it; or delete keys and: vigilctl compaction REVISION. It accepts puts again within a second, without a restart", "")
 		}
 	})
+}
+
+// spareable reports whether the voters that work without a member are a majority.
+func (e *Examination) spareable(x *Reading) bool {
+	voters, others := 0, 0
+	for _, m := range e.Members {
+		if m.IsLearner {
+			continue
+		}
+		voters++
+		if o := e.reading(m); o != nil && o != x && o.Status.GetLeader() != 0 && !e.Foreign(o) {
+			if _, waits := o.DiskFull(); !waits {
+				others++
+			}
+		}
+	}
+	return others > voters/2
 }
 
 func (e *Examination) checkDamage(r *report) {
 	e.measured(r, func(x *Reading, name string) {
 		if n := x.Value(DamageFound); n > 0 {
-			r.find(Critical, name, fmt.Sprintf("%.0f damaged records were found on its disk since it started", n), "its log names file and offset. Check a copy of the directory: vigilctl check DIRECTORY; then replace the member and its disk", "")
+			what := "damaged data were found at one place on its disk since it started"
+			if n > 1 {
+				what = fmt.Sprintf("damaged data were found at %.0f places on its disk since it started", n)
+			}
+			r.find(Critical, name, what, "its log names file and offset. Check a copy of the directory: vigilctl check DIRECTORY; then replace the member and its disk", "")
 		}
 		if n := x.Value(Differences); n > 0 {
 			r.find(Critical, name, fmt.Sprintf("it found %.0f times, as the leader, that members have different data", n), nextDiffers, "docs/operations/corruption.md")

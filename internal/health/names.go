@@ -30,6 +30,8 @@ const (
 	LargestWatcherLag = "vigil_watch_largest_lag_revisions"
 	DiskFull          = "vigil_disk_full"
 	Stalled           = "vigil_member_stalled"
+	ApplyWaits        = "vigil_apply_waits_for_space"
+	RaftLogWaits      = "vigil_raft_log_waits_for_space"
 	DamageFound       = "vigil_damage_found_total"
 	StalledWatchers   = "vigil_watch_stalled_watchers"
 	Differences       = "vigil_consistency_differences_total"

@@ -1,6 +1,7 @@
 package health
 
 import (
+	"fmt"
 	"time"
 
 	"go.etcd.io/etcd/api/v3/etcdserverpb"
@@ -23,12 +24,28 @@ type Reading struct {
 // ID returns the member's ID, 0 if it did not answer.
 func (x *Reading) ID() uint64 { return x.Status.GetHeader().GetMemberId() }
 
-// DiskFull reports whether the member rejects puts because its disk is full. etcd has no such state.
-func (x *Reading) DiskFull() bool { return x.Value(DiskFull) != 0 }
+// DiskFull returns what the member cannot do because its disk is full, empty if it is not; waits is set if it does nothing that a
+// majority must agree on. etcd has no such state.
+func (x *Reading) DiskFull() (what string, waits bool) {
+	n := x.Status.GetRaftIndex() - min(x.Status.GetRaftAppliedIndex(), x.Status.GetRaftIndex())
+	switch {
+	case x.Value(RaftLogWaits) != 0 && x.Value(ApplyWaits) != 0 && n > 0:
+		return fmt.Sprintf("its disk is full, %d committed entries wait, and its raft log takes no others: it acknowledges nothing, no deletions and compactions either", n), true
+	case x.Value(RaftLogWaits) != 0:
+		return "its disk is full, and its raft log takes no entries: it acknowledges nothing, no deletions and compactions either", true
+	case x.Value(ApplyWaits) != 0 && n > 0:
+		return fmt.Sprintf("its disk is full, and %d committed entries wait: deletions, compactions and linearizable reads fail too", n), true
+	case x.Value(ApplyWaits) != 0:
+		return "its disk is full, and it applies nothing: deletions, compactions and linearizable reads fail too", true
+	case x.Value(DiskFull) != 0:
+		return "its disk is full: it rejects puts; reads, deletions and compactions proceed", false
+	}
+	return "", false
+}
 
 // Stands reports whether nothing was written to the member's raft log, or applied, for an election timeout though there was something,
 // for another reason than a full disk. etcd has no such state.
-func (x *Reading) Stands() bool { return x.Value(Stalled) != 0 && !x.DiskFull() }
+func (x *Reading) Stands() bool { return x.Value(Stalled) != 0 && x.Value(DiskFull) == 0 }
 
 // Value returns a metric, 0 if the member does not have it.
 func (x *Reading) Value(name string) float64 {

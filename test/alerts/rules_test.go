@@ -40,6 +40,8 @@ const healthy = `
 	etcd_server_quota_backend_bytes{a} 1000SPAN
 	etcd_mvcc_db_total_size_in_use_in_bytes{a} 500SPAN
 	vigil_disk_full{a} 0SPAN
+	vigil_apply_waits_for_space{a} 0SPAN
+	vigil_raft_log_waits_for_space{a} 0SPAN
 	vigil_member_stalled{a} 0SPAN
 	vigil_history_rewrite_failures_total{a} 1SPAN
 	vigil_damage_found_total{a} 0SPAN
@@ -114,6 +116,7 @@ var cases = []struct {
 	{"VigilQuotaNear", scene{lines: "etcd_mvcc_db_total_size_in_use_in_bytes{a} 850SPAN"}, scene{lines: "etcd_mvcc_db_total_size_in_use_in_bytes{a} 790SPAN"}, nil},
 	{"VigilQuotaAlmostUsed", scene{lines: "etcd_mvcc_db_total_size_in_use_in_bytes{a} 960SPAN"}, scene{lines: "etcd_mvcc_db_total_size_in_use_in_bytes{a} 960SPAN\netcd_server_quota_backend_bytes{a} 0SPAN"}, nil},
 	{"VigilDiskFull", scene{lines: "vigil_disk_full{a} 0x39 1SPAN"}, scene{lines: "vigil_disk_full{a} 1x20 0SPAN"}, nil},
+	{"VigilDiskFullEntriesWait", scene{lines: "vigil_apply_waits_for_space{a} 0x30 1SPAN"}, scene{lines: "vigil_apply_waits_for_space{a} 1x20 0SPAN"}, nil},
 	{"VigilReclaimFails", scene{lines: "vigil_history_rewrite_failures_total{a} 0+1SPAN"}, scene{lines: "vigil_history_rewrite_failures_total{a} 0x30 1 2SPAN"}, nil},
 	{"VigilDamage", scene{lines: "vigil_damage_found_total{a} 0x30 1SPAN"}, scene{lines: "vigil_damage_found_total{a} 0x10 1SPAN", minutes: 90}, nil},
 	{"VigilMembersDiffer", scene{lines: "vigil_consistency_differences_total{a} 0x30 1SPAN"}, scene{lines: "vigil_consistency_differences_total{a} 0x10 1SPAN", minutes: 90}, nil},

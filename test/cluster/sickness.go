@@ -29,7 +29,7 @@ var varies = []struct {
 	{regexp.MustCompile(`leader m\d`), "leader LEADER"},
 	{regexp.MustCompile(`revision \d+`), "revision N"},
 	{regexp.MustCompile(`hash \d+\sand\snot\s\d+`), "hash N and not N"},
-	{regexp.MustCompile(`\d+ damaged records`), "N damaged records"},
+	{regexp.MustCompile(`at (one place|\d+ places)`), "at N places"},
 	{regexp.MustCompile(`\d+ (writes of the raft log|commits|applied writes|round trips)`), "N $1"},
 	{regexp.MustCompile(`takes [\d.]+(µs|ms|s) or more`), "takes TIME or more"},
 	{regexp.MustCompile(`by [\d.]+s or more`), "by TIME or more"},

@@ -93,11 +93,11 @@ func TestDamage(t *testing.T) {
 			}
 		},
 	} {
-		t.Run(name, func(t *testing.T) { damaged(t, damage) })
+		t.Run(name, func(t *testing.T) { damaged(t, name, damage) })
 	}
 }
 
-func damaged(t *testing.T, damage func(*testing.T, string)) {
+func damaged(t *testing.T, name string, damage func(*testing.T, string)) {
 	s := proc.Start(t, proc.Config{Memory: true, Args: []string{"--scrub-pause=10ms", "--scrub-bytes-per-second=1000000000"}})
 	c := dial(t, s)
 	ctx, cancel := context.WithTimeout(t.Context(), within)
@@ -155,11 +155,17 @@ func damaged(t *testing.T, damage func(*testing.T, string)) {
 			t.Fatalf("key %d: %v", i, err)
 		}
 	}
+	if _, body := get(t, s, "/metrics"); name == "a flipped byte" && !strings.Contains(body, "\nvigil_damage_found_total 1\n") {
+		t.Error("one damaged record does not count once")
+	}
 	if bad == 0 || bad == keys {
 		t.Errorf("%d of %d keys cannot be read", bad, keys)
 	}
 	if _, err := c.Get(ctx, "k", clientv3.WithPrefix()); !errors.Is(err, rpctypes.ErrCorrupt) {
 		t.Errorf("a range over all: %v", err)
+	}
+	for range 10 { // the same damage again and again
+		_, _ = c.Get(ctx, "k", clientv3.WithPrefix())
 	}
 	if _, err := c.Put(ctx, "k", "v"); !errors.Is(err, rpctypes.ErrCorrupt) {
 		t.Errorf("a put: %v", err)

@@ -161,12 +161,20 @@ func (e *Env) explainNoSpace(ctx context.Context, cl *client.Client, err error) 
 	return &noSpaceError{err, append(reasons, "next: vigilctl doctor")}
 }
 
+// diskFull returns what a member cannot do because its disk is full, "" if it is not.
+func diskFull(r *etcdserverpb.StatusResponse) string {
+	for _, text := range r.GetErrors() {
+		if text, ok := strings.CutPrefix(text, "vigil: "); ok && strings.HasPrefix(text, "the disk is full") {
+			return text
+		}
+	}
+	return ""
+}
+
 // noSpaceReason returns why a member rejects puts, "" if that is not known.
 func noSpaceReason(r *etcdserverpb.StatusResponse) string {
-	for _, text := range r.GetErrors() {
-		if strings.HasPrefix(text, "vigil: the disk is full") {
-			return "the disk is full: free space on the volume of the data directory, or enlarge it; puts are accepted again within a second"
-		}
+	if full := diskFull(r); full != "" {
+		return full + ". Free space on the volume of the data directory, or enlarge it: the member goes on within a second"
 	}
 	if r.GetDbSizeQuota() > 0 && slices.ContainsFunc(r.GetErrors(), func(s string) bool { return strings.Contains(s, "NOSPACE") }) {
 		return fmt.Sprintf("the quota of %d bytes is used up (the alarm NOSPACE is raised): delete keys, run compaction, then alarm disarm; or start the members with a larger --quota-backend-bytes", r.GetDbSizeQuota())
@@ -197,6 +205,9 @@ func stateOf(ctx context.Context, cl *client.Client, endpoint string) string {
 	text := fmt.Sprintf("answers, and knows the leader %x", r.Leader)
 	if n := r.RaftIndex - r.RaftAppliedIndex; r.RaftIndex > r.RaftAppliedIndex {
 		text += fmt.Sprintf("; %d entries are to be applied", n)
+	}
+	if full := diskFull(r); full != "" {
+		text += "; " + full
 	}
 	return text
 }

@@ -16,7 +16,7 @@ func TestNoSpaceReason(t *testing.T) {
 		status *etcdserverpb.StatusResponse
 		want   string
 	}{
-		{&etcdserverpb.StatusResponse{Errors: []string{"vigil: the disk is full: puts are rejected until it has free space"}, DbSizeQuota: 9}, "the disk is full: free space"},
+		{&etcdserverpb.StatusResponse{Errors: []string{"vigil: the disk is full: puts are rejected until it has free space"}, DbSizeQuota: 9}, "the disk is full: puts are rejected until it has free space. Free space"},
 		{&etcdserverpb.StatusResponse{Errors: []string{"memberID:1 alarm:NOSPACE "}, DbSizeQuota: 9}, "the quota of 9 bytes is used up"},
 		{&etcdserverpb.StatusResponse{Errors: []string{"memberID:1 alarm:CORRUPT "}, DbSizeQuota: 9}, ""},
 		{&etcdserverpb.StatusResponse{}, ""},

@@ -194,10 +194,10 @@ func summarizeMember(r *health.Round, i int, old *health.Reading) topMember {
 		m.Error = "metrics: " + survey.ErrorLine(x.MetricsErr)
 	case r.Stranger(x):
 		m.Error = "it was removed from the cluster, and runs"
-	case x.Stands():
-		m.Error = "it does none of its work: its disk hangs, or a request takes very long"
-	case x.DiskFull():
-		m.Error = "its disk is full: it rejects puts"
+	default:
+		if m.Error, _ = x.DiskFull(); m.Error == "" && x.Stands() {
+			m.Error = "it does none of its work: its disk hangs, or a request takes very long"
+		}
 	}
 	if id := cmp.Or(x.ID(), x.Advertised); id != 0 {
 		m.Name, m.ID = r.Name(id), fmt.Sprintf("%x", id)

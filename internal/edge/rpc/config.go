@@ -85,6 +85,8 @@ type Status struct {
 	Alarms []kv.Alarm
 	// DiskFull is set while puts are rejected because the disk of this member is full.
 	DiskFull bool
+	// ApplyWaits is set while committed entries cannot be applied because of that, LogWaits while the raft log takes no entries.
+	ApplyWaits, LogWaits bool
 	// LeaderLost is when the member lost its last leader, the zero time if it knows one, or never did.
 	LeaderLost time.Time
 }

@@ -2,6 +2,7 @@ package rpc
 
 import (
 	"context"
+	"fmt"
 	"time"
 
 	"go.etcd.io/etcd/api/v3/etcdserverpb"
@@ -53,14 +54,29 @@ func (s *service) status() *etcdserverpb.StatusResponse {
 	for _, a := range st.Alarms {
 		res.Errors = append(res.Errors, alarmPB(a).String())
 	}
-	if st.DiskFull {
-		res.Errors = append(res.Errors, DiskFullText)
+	if text := st.DiskText(); text != "" {
+		res.Errors = append(res.Errors, text)
 	}
 	return res
 }
 
-// DiskFullText is the error in the status of a member that rejects puts because its disk is full. etcd has no such error.
-const DiskFullText = "vigil: the disk is full: puts are rejected until it has free space"
+// diskFullText begins the error in the status of a member whose disk is full. etcd has no such error.
+const diskFullText = "vigil: the disk is full: "
+
+// DiskText returns what a member cannot do because its disk is full, "" if it is not.
+func (st *Status) DiskText() string {
+	switch n := st.RaftIndex - min(st.RaftAppliedIndex, st.RaftIndex); {
+	case st.LogWaits && st.ApplyWaits:
+		return fmt.Sprintf(diskFullText+"%d committed entries wait, the raft log takes no others, and nothing is acknowledged until it has free space", n)
+	case st.LogWaits:
+		return diskFullText + "the raft log takes no entries, and nothing is acknowledged until it has free space"
+	case st.ApplyWaits:
+		return fmt.Sprintf(diskFullText+"%d committed entries wait, and nothing is applied until it has free space", n)
+	case st.DiskFull:
+		return diskFullText + "puts are rejected until it has free space"
+	}
+	return ""
+}
 
 // NoLeaderText and a duration are an error in the status of a member without a leader, next to etcd's.
 const NoLeaderText = "vigil: there has been no leader for "

@@ -324,7 +324,7 @@ func TestMaintenanceAndCluster(t *testing.T) {
 	if st, err = f.Maintenance.Status(t.Context(), &etcdserverpb.StatusRequest{}); err != nil {
 		t.Fatal(err)
 	}
-	want.Errors = append(want.Errors, DiskFullText)
+	want.Errors = append(want.Errors, "vigil: the disk is full: puts are rejected until it has free space")
 	wantEqual(t, st, want)
 
 	list, err := f.Cluster.MemberList(t.Context(), &etcdserverpb.MemberListRequest{Linearizable: true})

@@ -37,7 +37,7 @@ func (a *Alarms) publish(list []kv.Alarm) {
 	a.active.Store(&list)
 	named := a.Raised(kv.Alarm{MemberID: a.r.memberID, Type: kv.AlarmCorrupt})
 	// A member that is alone differs from no other.
-	a.r.trust.SetNamed(named && !a.r.Members.Alone(), a.r.space.damaged.Load() > 0)
+	a.r.trust.SetNamed(named && !a.r.Members.Alone(), a.r.space.damaged.count() > 0)
 }
 
 // Alarms returns the active alarms of all members, sorted by type and member, as of a moment after the call began. The

@@ -3,7 +3,6 @@ package replica
 import (
 	"errors"
 	"fmt"
-	"log/slog"
 	"slices"
 	"sync"
 	"time"
@@ -394,17 +393,16 @@ const noSpaceRetry = 200 * time.Millisecond
 // commitStore commits the batch. Committed entries must be applied: if the disk is full, or there are no file descriptors,
 // it waits. New writes are rejected meanwhile.
 func (a *applier) commitStore() (mvcc.Published, error) {
-	for waited := false; ; waited = true {
+	for {
 		pub, err := a.machine.Commit(a.at)
 		switch {
 		case !kv.Shortage(err):
+			a.r.space.endWait()
 			return pub, err
 		case a.lent:
 			return pub, errLeft
 		}
-		if !waited {
-			a.r.cfg.Logger.Warn("applying waits for room", slog.Any("error", err))
-		}
+		a.r.space.beginWait(err)
 		a.expire(time.Now().Add(-a.r.cfg.RequestTimeout))
 		select {
 		case <-time.After(noSpaceRetry):

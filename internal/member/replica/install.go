@@ -87,7 +87,8 @@ func (a *applier) install(s *raftpb.Snapshot) error {
 // space, file descriptors or memory are short. Its error is errStopped, or final.
 func (a *applier) moveIn(at history.Applied) (*history.Log, error) {
 	r, place := a.r, a.r.cfg.place()
-	for waited := false; ; waited = true {
+	defer r.space.endWait()
+	for {
 		err := place.Swap(at)
 		if err == nil {
 			var log *history.Log
@@ -99,9 +100,7 @@ func (a *applier) moveIn(at history.Applied) (*history.Log, error) {
 		if !kv.Shortage(vfs.MarkShortage(err)) {
 			return nil, err
 		}
-		if !waited {
-			r.cfg.Logger.Warn("installing a snapshot waits for what the system lacks", slog.Any("error", err))
-		}
+		r.space.beginWait(fmt.Errorf("installing a snapshot: %w", vfs.MarkShortage(err)))
 		select {
 		case <-time.After(noSpaceRetry):
 		case <-r.stopping:

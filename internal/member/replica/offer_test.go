@@ -246,9 +246,11 @@ func TestReadsNoteDamageAndHideFiles(t *testing.T) {
 			},
 			"a backup under way": func() error { return backup.Write(io.Discard) },
 		} {
-			before := r.Metrics().Damaged
+			r.space.damaged.mu.Lock()
+			r.space.damaged.mu.list = nil // the same place counts once
+			r.space.damaged.mu.Unlock()
 			err := read()
-			switch found := r.Metrics().Damaged > before; {
+			switch found := r.Metrics().Damaged > 0; {
 			case err == nil:
 				t.Errorf("%s: no error", name)
 			case strings.Contains(err.Error(), "history/"):

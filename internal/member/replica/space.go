@@ -40,6 +40,8 @@ type space struct {
 	crossing atomic.Int64
 	// refusal is there while requests that were refused for it wait for the space monitor to raise the alarm.
 	refusal atomic.Pointer[refusal]
+	// waiting is there while entries that are committed cannot be applied for want of a resource.
+	waiting atomic.Pointer[shortWait]
 	// gauge measures what is free on the disks of both logs.
 	gauge *freespace.Gauge
 	// wake wakes the space monitor. It has room for one.
@@ -47,7 +49,7 @@ type space struct {
 	// damage has room for one: data on disk that cannot be read. Further damage that is found while
 	// one waits is counted and in the log, and raises the same alarm.
 	damage  chan error
-	damaged atomic.Uint64
+	damaged damagePlaces
 	logged  atomic.Int64 // when damage that a read met was last logged, unix nanoseconds
 	// unread is when it was last logged that a segment could not be read, likewise.
 	unread atomic.Int64
@@ -241,6 +243,46 @@ func (sp *space) roomToFree() error {
 // diskFull says that there is no room for want of space, by the last measurement.
 func (sp *space) diskFull() bool { return errors.Is(sp.room(0, sp.gauge.Last()), kv.ErrNoSpace) }
 
+// shortWait is that of a goroutine for what the system lacks.
+type shortWait struct {
+	since time.Time
+	err   error
+}
+
+// beginWait notes that committed entries cannot be applied for want of a resource. It is for the apply goroutine, like endWait.
+func (sp *space) beginWait(err error) {
+	if sp.waiting.Load() != nil {
+		return
+	}
+	sp.waiting.Store(&shortWait{time.Now(), err})
+	next := "free it: what waits goes on by itself"
+	if errors.Is(err, kv.ErrNoSpace) {
+		next = "remove files that are not of this member, or enlarge the volume: deletions and compactions wait too"
+	}
+	sp.r.cfg.Logger.Warn("nothing is applied: committed entries wait for what the system lacks", slog.Uint64("applied", sp.r.applied.Load()), slog.Uint64("committed", sp.r.node.Status().Committed),
+		slog.Any("error", err), slog.String("next", next))
+}
+
+// endWait notes that entries are applied again.
+func (sp *space) endWait() {
+	if w := sp.waiting.Swap(nil); w != nil {
+		sp.r.cfg.Logger.Info("committed entries are applied again", slog.Duration("waited", time.Since(w.since)),
+			slog.Uint64("committed", sp.r.node.Status().Committed))
+	}
+}
+
+// waits returns since when committed entries wait for disk space before they can be applied, and since when the raft log refuses
+// entries for want of it; zero if they do not.
+func (sp *space) waits() (apply, log time.Time) {
+	if w := sp.waiting.Load(); w != nil && errors.Is(w.err, kv.ErrNoSpace) {
+		apply = w.since
+	}
+	if since, err := sp.r.raftLog.Starved(); errors.Is(err, kv.ErrNoSpace) {
+		log = since
+	}
+	return apply, log
+}
+
 // firstShortage returns what requests are refused with for the first shortage among errs. Another error of
 // an allocation ahead refuses nothing: it is tried again.
 func firstShortage(errs ...error) error {
@@ -354,7 +396,7 @@ func (sp *space) noteDamage(err error) error {
 	if !vfs.Unreadable(err) {
 		return err
 	}
-	sp.damaged.Add(1)
+	sp.damaged.add(err)
 	// A client may ask for the same again and again.
 	if due(&sp.logged) {
 		sp.logDamage(err)
@@ -416,7 +458,7 @@ func (sp *space) scrub(ctx context.Context) {
 		if res.File != "" {
 			sp.scrubbed.Add(uint64(res.Bytes))
 			if res.Damage != nil {
-				sp.damaged.Add(1)
+				sp.damaged.add(res.Damage)
 				sp.logDamage(res.Damage)
 				sp.raiseDamage(res.Damage)
 			}

@@ -34,6 +34,9 @@ type Status struct {
 	CompactRevision      int64
 	// DiskFull is set while puts are refused for want of space on the disk.
 	DiskFull bool
+	// ApplyWaits is since when committed entries cannot be applied for want of it, LogWaits since when the raft log takes no entries
+	// for want of it. The zero time if they do.
+	ApplyWaits, LogWaits time.Time
 	// LeaderLost is when the last leader was lost, the zero time if one is known, or never was.
 	LeaderLost time.Time
 }
@@ -46,6 +49,7 @@ func (r *Replica) Status() Status {
 	size, live := h.log.Size()
 	self, _ := r.Members.state.Load().Member(r.memberID)
 	compact := h.store.CompactRevision()
+	applyWaits, logWaits := r.space.waits()
 	return Status{
 		ClusterID:       r.clusterID,
 		MemberID:        r.memberID,
@@ -59,7 +63,9 @@ func (r *Replica) Status() Status {
 		LogSize:         r.raftLog.Bytes(),
 		Revision:        h.store.Revision(),
 		CompactRevision: compact,
-		DiskFull:        r.space.diskFull(),
+		DiskFull:        r.space.diskFull() || !applyWaits.IsZero() || !logWaits.IsZero(),
+		ApplyWaits:      applyWaits,
+		LogWaits:        logWaits,
 		LeaderLost:      st.LeadLost,
 	}
 }
@@ -123,7 +129,7 @@ type Metrics struct {
 	Stalled  bool
 	Relieved uint64
 	// Scrubbed are the bytes that the scrubber read, ScrubRounds how often it read everything;
-	// Damaged counts how often it or a read met data that cannot be read.
+	// Damaged counts the places on disk where it or a read met data that cannot be read, at most mostDamage.
 	Scrubbed, ScrubRounds, Damaged uint64
 	// Comparisons counts how often this member, leading, has compared the data of all; Differences how
 	// often it found some that differ.
@@ -156,7 +162,7 @@ func (r *Replica) Metrics() Metrics {
 		Relieved:    r.node.Relieved(),
 		Scrubbed:    r.space.scrubbed.Load(),
 		ScrubRounds: r.space.rounds.Load(),
-		Damaged:     r.space.damaged.Load(),
+		Damaged:     uint64(r.space.damaged.count()),
 		Comparisons: r.audit.Stats().Rounds,
 		Differences: r.audit.Stats().Differences,
 		Sent:        r.sender.Stats(),

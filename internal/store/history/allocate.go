@@ -32,6 +32,8 @@ type allocator struct {
 	wanted, waited bool
 	err            error // why the last attempt failed
 	triedAt        time.Time
+	// lacking is set from an attempt that failed to one that succeeds; the writer clears err to ask for another attempt.
+	lacking bool
 }
 
 func (a *allocator) run() {
@@ -44,9 +46,9 @@ func (a *allocator) run() {
 		if a.aliveLocked() != nil {
 			return
 		}
-		known := a.err != nil
+		known := a.lacking
 		err := a.allocateLocked()
-		a.wanted, a.err, a.triedAt = false, err, time.Now()
+		a.wanted, a.err, a.triedAt, a.lacking = false, err, time.Now(), err != nil
 		switch {
 		case kv.Shortage(err) && !known:
 			a.o.Logger.Warn("cannot preallocate a history segment: rejecting writes until disk space is available", "error", err.Error())

@@ -66,8 +66,8 @@ type WAL struct {
 	// segment has room for.
 	short atomic.Pointer[error]
 	left  atomic.Int64
-	// starved is set while the last group was refused for want of a resource.
-	starved atomic.Bool
+	// starved is since when groups are refused for want of a resource, in unix nanoseconds; 0 if the last one was not.
+	starved atomic.Int64
 	// run starts the step that makes a spare. Tests put a synchronous one in its place.
 	run   func(step func())
 	stats stats
@@ -126,15 +126,13 @@ func (w *WAL) Append(batches ...Batch) error {
 	}
 	size := groupSize(p.length)
 	if err := w.makeRoom(size); err != nil {
-		w.starved.Store(kv.Shortage(err))
-		return err
+		return w.noteStarved(err)
 	}
 	w.encode(batches, p)
 	if err := w.write(size); err != nil {
-		w.starved.Store(kv.Shortage(err))
-		return err
+		return w.noteStarved(err)
 	}
-	w.starved.Store(false)
+	w.starved.Store(0)
 	if p.sync {
 		if err := w.sync(); err != nil {
 			return err
@@ -316,6 +314,22 @@ func (w *WAL) refused(err error) error {
 	return err
 }
 
+// noteStarved notes since when groups are refused for want of a resource. It returns err.
+func (w *WAL) noteStarved(err error) error {
+	if kv.Shortage(err) {
+		w.starved.CompareAndSwap(0, time.Now().UnixNano())
+	}
+	return err
+}
+
+// Starved returns since when groups are refused for want of a resource, and the error of Room; nil if the last group was written.
+func (w *WAL) Starved() (since time.Time, err error) {
+	if ns := w.starved.Load(); ns != 0 {
+		since, err = time.Unix(0, ns), w.Room()
+	}
+	return since, err
+}
+
 // encode lays the group out in the buffer, zeros up to the end of the page included.
 func (w *WAL) encode(batches []Batch, p plan) {
 	b := slices.Grow(w.wr.buf[:0], groupHeaderSize+p.length+writeAlign)[:groupHeaderSize]
@@ -477,7 +491,7 @@ func (w *WAL) Allocated() (bytes, kept int64) {
 func (w *WAL) RoomToFree() error {
 	err := w.Room()
 	bytes, kept := w.Allocated()
-	if err != nil && !w.starved.Load() && bytes >= kept/2 {
+	if err != nil && w.starved.Load() == 0 && bytes >= kept/2 {
 		return nil
 	}
 	return err

@@ -1,0 +1,38 @@
+package replica
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"syscall"
+	"testing"
+
+	"vigil/internal/store/history"
+)
+
+// TestDamagePlaces: damage counts once, however often it is met, and the list of places is bounded.
+func TestDamagePlaces(t *testing.T) {
+	var d damagePlaces
+	at := func(file string, offset int64) error {
+		return fmt.Errorf("a read: %w", &history.CorruptError{File: file, Offset: offset})
+	}
+	disk := &fs.PathError{Op: "read", Path: "c", Err: syscall.EIO}
+	for i, c := range []struct {
+		err error
+		new bool
+	}{
+		{at("a", 1<<20), true}, {at("a", 1<<20), false}, {at("a", 1<<20+88), false}, {at("a", 1<<20-88), false},
+		{at("a", 2<<20), true}, {at("b", 1<<20), true}, {disk, true}, {fmt.Errorf("again: %w", disk), false},
+		{errors.New("something else"), true}, {errors.New("something else"), false},
+	} {
+		if got := d.add(c.err); got != c.new {
+			t.Errorf("%d: %v is new: %v", i, c.err, got)
+		}
+	}
+	for i := range int64(2 * mostDamage) {
+		d.add(at("d", i*sameDamage))
+	}
+	if n := d.count(); n != mostDamage {
+		t.Errorf("%d places are kept", n)
+	}
+}
