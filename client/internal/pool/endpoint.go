@@ -45,7 +45,7 @@ func Parse(s string) (Endpoint, error) {
 		}
 	}
 	e := Endpoint{network: "tcp", address: strings.TrimSuffix(rest, "/")}
-	switch kind {
+	switch strings.ToLower(kind) {
 	case "":
 	case "http":
 		e.Scheme = SchemePlain
@@ -68,18 +68,47 @@ func Parse(s string) (Endpoint, error) {
 		// It may be a password, and errors are logged.
 		return e, invalid("endpoint %q: a user or a password does not belong into it; set the user and the password of the client", "..."+e.address[i:])
 	}
+	if strings.ContainsAny(e.address, " ;") {
+		return e, invalid("endpoint %q: several endpoints are separated by commas", s)
+	}
 	host, port, err := net.SplitHostPort(e.address)
 	if err != nil {
-		return e, invalid("endpoint %q: %v; want host:port", s, err)
+		return e, invalid("endpoint %q: %v; want host:port%s", s, err, example(kind, e.address))
 	}
 	if port == "" {
 		return e, invalid("endpoint %q has no port", s)
+	}
+	if strings.Contains(host, "/") {
+		return e, invalid("endpoint %q: %q is not a host; want host:port, or a URL such as http://HOST:PORT", s, host)
+	}
+	if n, path, has := strings.Cut(port, "/"); has {
+		return e, invalid("endpoint %q: a path does not belong into it: leave /%s out, after the port %s", s, path, n)
 	}
 	if _, err := net.LookupPort("tcp", port); err != nil {
 		return e, invalid("endpoint %q: %q is no port", s, port)
 	}
 	e.host = host
 	return e, nil
+}
+
+// defaultPort is where members serve clients unless they are told otherwise.
+const defaultPort = "2379"
+
+// example returns how an endpoint without a port may be meant, "" for any other.
+func example(kind, address string) string {
+	if kind != "" {
+		kind += "://"
+	}
+	bare := strings.Trim(address, "[]")
+	switch {
+	case strings.Contains(bare, "/"):
+		return ", or a URL such as http://HOST:PORT"
+	case bare == "":
+		return ""
+	case net.ParseIP(bare) != nil, !strings.Contains(bare, ":"):
+		return ", such as " + kind + net.JoinHostPort(bare, defaultPort)
+	}
+	return ""
 }
 
 // ParseAll parses endpoints that are known to be valid.
