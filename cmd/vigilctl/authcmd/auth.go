@@ -23,7 +23,7 @@ func Auth(env *cli.Env) *cobra.Command {
 		authSubcommand(env, "enable", "Turn authentication on", enable),
 		authSubcommand(env, "disable", "Turn authentication off", func(s cli.Session) (show.Answer, error) {
 			_, err := etcdserverpb.NewAuthClient(s.Conn).AuthDisable(s.Ctx, &etcdserverpb.AuthDisableRequest{})
-			return message("Authentication Disabled"), err
+			return show.Message("Authentication Disabled"), err
 		}),
 		authSubcommand(env, "status", "Print whether authentication is on", func(s cli.Session) (show.Answer, error) {
 			r, err := etcdserverpb.NewAuthClient(s.Conn).AuthStatus(s.Ctx, &etcdserverpb.AuthStatusRequest{})
@@ -40,11 +40,6 @@ func authSubcommand(env *cli.Env, name, short string, run func(s cli.Session) (s
 	}}
 }
 
-// message returns an answer that is the same text in every format.
-func message(text string) show.Answer {
-	return show.Answer{Always: func(p *show.Printer) { p.Printf("%s\n", text) }}
-}
-
 // enable turns authentication on. It creates the role root and grants it to the user root if it is missing.
 func enable(s cli.Session) (show.Answer, error) {
 	api := etcdserverpb.NewAuthClient(s.Conn)
@@ -57,5 +52,5 @@ func enable(s cli.Session) (show.Answer, error) {
 			_, err = api.AuthEnable(s.Ctx, &etcdserverpb.AuthEnableRequest{})
 		}
 	}
-	return message("Authentication Enabled"), err
+	return show.Message("Authentication Enabled"), err
 }

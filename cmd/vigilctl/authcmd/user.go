@@ -62,12 +62,18 @@ func userAdd(env *cli.Env) *cobra.Command {
 		Long:    userAddHelp,
 		Example: userAddExample,
 		RunE: func(c *cobra.Command, args []string) error {
-			if len(args) != 1 {
+			switch {
+			case len(args) == 2:
+				return exit.Usage("user add command requires user name as its argument; give a password as %s:PASSWORD, or with --new-user-password", args[0])
+			case len(args) != 1:
 				return exit.Usage("user add command requires user name as its argument")
 			}
 			r := &etcdserverpb.AuthUserAddRequest{Name: args[0], Options: &authpb.UserAddOptions{NoPassword: none}}
 			switch name, password, both := strings.Cut(args[0], ":"); {
 			case none:
+				if given != "" {
+					env.Note("--no-password is given too: --new-user-password is not used")
+				}
 			case given != "":
 				r.Password = given
 			case both && name == "":
@@ -76,7 +82,8 @@ func userAdd(env *cli.Env) *cobra.Command {
 				r.Name, r.Password = name, password
 			default:
 				var err error
-				if r.Password, err = newPassword(c.Context(), env, args[0], interactive); err != nil {
+				otherwise := fmt.Sprintf("give it on standard input with --interactive=false, or as %s:PASSWORD or --new-user-password; or give --no-password", args[0])
+				if r.Password, err = newPassword(c.Context(), env, args[0], interactive, otherwise); err != nil {
 					return err
 				}
 			}
@@ -92,8 +99,8 @@ func userAdd(env *cli.Env) *cobra.Command {
 	return c
 }
 
-// newPassword asks for a password twice, or reads a word from standard input.
-func newPassword(ctx context.Context, env *cli.Env, user string, interactive bool) (string, error) {
+// newPassword asks for a password twice, or reads a word from standard input. otherwise says how to give the password without a terminal.
+func newPassword(ctx context.Context, env *cli.Env, user string, interactive bool, otherwise string) (string, error) {
 	if !interactive {
 		// Without a word the member decides about an empty password.
 		var word string
@@ -101,16 +108,19 @@ func newPassword(ctx context.Context, env *cli.Env, user string, interactive boo
 		if ctx.Err() != nil {
 			return "", cli.ErrInterrupted
 		}
+		if word == "" {
+			env.Note("standard input has no word: the password of %s is empty", user)
+		}
 		return word, nil
 	}
-	first, err := env.AskPassword(ctx, fmt.Sprintf("Password of %s: ", user))
+	first, err := env.AskPassword(ctx, fmt.Sprintf("Password of %s: ", user), otherwise)
 	if err != nil {
 		return "", askError(err)
 	}
 	if first == "" {
 		return "", exit.Usage("empty password")
 	}
-	second, err := env.AskPassword(ctx, fmt.Sprintf("Type password of %s again for confirmation: ", user))
+	second, err := env.AskPassword(ctx, fmt.Sprintf("Type password of %s again for confirmation: ", user), otherwise)
 	if err != nil {
 		return "", askError(err)
 	}
@@ -174,7 +184,7 @@ func userPassword(env *cli.Env) *cobra.Command {
 			if len(args) != 1 {
 				return exit.Usage("user passwd command requires user name as its argument")
 			}
-			password, err := newPassword(c.Context(), env, args[0], interactive)
+			password, err := newPassword(c.Context(), env, args[0], interactive, "give it on standard input with --interactive=false")
 			if err != nil {
 				return err
 			}

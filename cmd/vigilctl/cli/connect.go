@@ -104,7 +104,7 @@ func (e *Env) configure(ctx context.Context) error {
 	}
 	if e.Token != "" {
 		e.Config.Token = func(context.Context) (client.Token, error) { return client.Token{Value: e.Token}, nil }
-	} else if err := e.Identify(ctx, &e.Config, e.user, e.password, "Password: "); err != nil {
+	} else if err := e.Identify(ctx, &e.Config, e.user, e.password, "--", "Password: "); err != nil {
 		return err
 	}
 	e.configured = true
@@ -141,9 +141,13 @@ func (e *Env) setEndpoints(ctx context.Context) error {
 	return nil
 }
 
-// Identify sets the user, NAME or NAME:PASSWORD, and the password. Without a password it asks for one.
-func (e *Env) Identify(ctx context.Context, cfg *client.Config, user, password, prompt string) error {
+// Identify sets the user, NAME or NAME:PASSWORD, and the password. Without a password it asks for one. flagPrefix begins the names of
+// the flags in errors.
+func (e *Env) Identify(ctx context.Context, cfg *client.Config, user, password, flagPrefix, prompt string) error {
 	if user == "" {
+		if password != "" {
+			e.Note("%spassword is given without %suser, and not used", flagPrefix, flagPrefix)
+		}
 		return nil
 	}
 	cfg.Username, cfg.Password = user, password
@@ -151,11 +155,14 @@ func (e *Env) Identify(ctx context.Context, cfg *client.Config, user, password, 
 		return nil
 	}
 	if name, rest, ok := strings.Cut(user, ":"); ok {
+		if name == "" {
+			return exit.With(exit.BadConnection, fmt.Errorf("%suser has no name before the colon: want NAME or NAME:PASSWORD", flagPrefix))
+		}
 		cfg.Username, cfg.Password = name, rest
 		return nil
 	}
 	var err error
-	if cfg.Password, err = e.AskPassword(ctx, prompt); err != nil {
+	if cfg.Password, err = e.AskPassword(ctx, prompt, fmt.Sprintf("give %spassword or %suser %s:PASSWORD", flagPrefix, flagPrefix, user)); err != nil {
 		return exit.With(exit.Failure, err)
 	}
 	return nil
@@ -166,7 +173,7 @@ func (e *Env) Identify(ctx context.Context, cfg *client.Config, user, password, 
 func Secure(cfg *client.Config, insecure bool, flagPrefix string, stderr io.Writer) error {
 	all := func(prefixes ...string) bool {
 		for _, ep := range cfg.Endpoints {
-			if !slices.ContainsFunc(prefixes, func(p string) bool { return strings.HasPrefix(ep, p) }) {
+			if !slices.ContainsFunc(prefixes, func(p string) bool { return strings.HasPrefix(strings.ToLower(ep), p) }) {
 				return false
 			}
 		}

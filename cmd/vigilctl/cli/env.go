@@ -35,6 +35,8 @@ type Env struct {
 	user, password           string
 	srvDomain, srvName       string
 	configured               bool // Config is complete
+	// given has the environment variables of the flags that were set by one.
+	given map[string]string
 }
 
 // RawStderr is standard error for other programs.

@@ -53,7 +53,7 @@ func (e *Env) Prepare(c *cobra.Command, _ []string) error {
 	if e.debug {
 		c.InheritedFlags().VisitAll(func(f *pflag.Flag) {
 			v := f.Value.String()
-			if v != "" && slices.Contains([]string{"user", "password", "auth-jwt-token"}, f.Name) {
+			if v != "" && slices.Contains(secrets, f.Name) {
 				v = "(not shown)"
 			}
 			v = users.ReplaceAllString(v, "...@")
@@ -71,6 +71,7 @@ var users = regexp.MustCompile(`[^/,\s\[]*@`)
 func (e *Env) setFromEnvironment(c *cobra.Command) error {
 	flags := c.Flags()
 	var wrong error
+	e.given = map[string]string{}
 	known := map[string]bool{}
 	for _, prefix := range prefixes {
 		for _, name := range notFlags {
@@ -91,6 +92,7 @@ func (e *Env) setFromEnvironment(c *cobra.Command) error {
 				set = true
 				err := flags.Set(f.Name, v)
 				if err == nil {
+					e.given[f.Name] = name
 					break
 				}
 				err = fmt.Errorf("%s: %w", name, command.FlagError(c, err))

@@ -43,11 +43,21 @@ func (i interruptible) Read(b []byte) (int, error) {
 	}
 }
 
-// AskPassword reads a password from the terminal without an echo.
-func (e *Env) AskPassword(ctx context.Context, prompt string) (string, error) {
+// terminalInput returns standard input if it is a terminal, nil otherwise.
+func (e *Env) terminalInput() *os.File {
 	f, ok := e.Stdin.(*os.File)
 	if !ok || !term.IsTerminal(int(f.Fd())) {
-		return "", errors.New("a password is needed, and standard input is no terminal: give --password or --user NAME:PASSWORD")
+		return nil
+	}
+	return f
+}
+
+// AskPassword reads a password from the terminal without an echo. Without a terminal the error ends with otherwise: how to give the
+// password.
+func (e *Env) AskPassword(ctx context.Context, prompt, otherwise string) (string, error) {
+	f := e.terminalInput()
+	if f == nil {
+		return "", fmt.Errorf("a password is needed, and standard input is not a terminal: %s", otherwise)
 	}
 	state, err := term.GetState(int(f.Fd()))
 	if err != nil {

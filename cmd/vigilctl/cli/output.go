@@ -105,7 +105,11 @@ func (e *Env) Printer(allowed ...show.Format) (*show.Printer, error) {
 	}
 	f := show.Format(e.Format)
 	if len(allowed) > 0 && !slices.Contains(allowed, f) {
-		return nil, exit.With(exit.BadFeature, &show.UnsupportedError{Format: f})
+		var names []string
+		for _, a := range allowed {
+			names = append(names, string(a))
+		}
+		return nil, exit.With(exit.BadFeature, fmt.Errorf("%w: --write-out takes %s here", &show.UnsupportedError{Format: f}, strings.Join(names, ", ")))
 	}
 	out := io.Writer(e.Stdout)
 	if f == show.Protobuf {

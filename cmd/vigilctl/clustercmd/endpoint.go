@@ -169,7 +169,7 @@ func printHealth(env *cli.Env, list []show.Health) error {
 }
 
 const statusHelp = `Print version, size, role in the cluster and alarms of each endpoint. With -w simple there is a line
-for each; -w table has the names of the columns.`
+for each; -w table has the names of the columns, and on a terminal those of the members.`
 
 func endpointStatus(env *cli.Env, cluster *bool) *cobra.Command {
 	return &cobra.Command{
@@ -179,11 +179,15 @@ func endpointStatus(env *cli.Env, cluster *bool) *cobra.Command {
 		Example: "  vigilctl endpoint status --cluster -w table",
 		RunE: func(c *cobra.Command, _ []string) error {
 			var list []show.Status
+			var names map[uint64]string // for a person: etcdctl prints none
 			err := collect(env, c, *cluster, "status", &list, func(ep string, s cli.Session) (show.Status, error) {
 				r, err := etcdserverpb.NewMaintenanceClient(s.Conn).Status(s.Ctx, &etcdserverpb.StatusRequest{})
+				if err == nil && len(names) == 0 && env.Format == string(show.Table) && env.Watched() {
+					names = memberNames(s)
+				}
 				return show.Status{Endpoint: ep, Status: r}, err
 			})
-			return printThen(env, show.EndpointStatus(list), withoutText(err))
+			return printThen(env, show.EndpointStatus(list, names), withoutText(err))
 		},
 	}
 }

@@ -32,26 +32,37 @@ func alarmSubcommand(env *cli.Env, name, short string) *cobra.Command {
 			return env.Call(c, func(s cli.Session) (show.Answer, error) {
 				api := etcdserverpb.NewMaintenanceClient(s.Conn)
 				r, err := api.Alarm(s.Ctx, &etcdserverpb.AlarmRequest{Action: etcdserverpb.AlarmRequest_GET})
-				if err != nil || name == "list" {
-					return show.Alarms(r), err
+				if err == nil && name == "disarm" {
+					r, err = disarm(s, api, r)
 				}
-				return disarm(s, api, r)
+				if err != nil {
+					return show.Answer{}, err
+				}
+				return show.Alarms(r, alarmNames(env, s, r)), nil
 			})
 		},
 	}
 }
 
+// alarmNames returns the names of the members, for a table and for a person.
+func alarmNames(env *cli.Env, s cli.Session, r *etcdserverpb.AlarmResponse) map[uint64]string {
+	if len(r.GetAlarms()) == 0 || env.Format != string(show.Table) && !env.Watched() {
+		return nil
+	}
+	return memberNames(s)
+}
+
 // disarm disarms alarms one by one: the API has no request for all.
-func disarm(s cli.Session, api etcdserverpb.MaintenanceClient, raised *etcdserverpb.AlarmResponse) (show.Answer, error) {
+func disarm(s cli.Session, api etcdserverpb.MaintenanceClient, raised *etcdserverpb.AlarmResponse) (*etcdserverpb.AlarmResponse, error) {
 	all := &etcdserverpb.AlarmResponse{}
 	for _, m := range raised.GetAlarms() {
 		r, err := api.Alarm(s.Ctx, &etcdserverpb.AlarmRequest{Action: etcdserverpb.AlarmRequest_DEACTIVATE, MemberID: m.GetMemberID(), Alarm: m.GetAlarm()})
 		if err != nil {
-			return show.Answer{}, err
+			return nil, err
 		}
 		all.Alarms = append(all.Alarms, r.GetAlarms()...)
 	}
-	return show.Alarms(all), nil
+	return all, nil
 }
 
 const defragHelp = `Free the disk space of compacted revisions. Members of Vigil free it by themselves, a little at a time;
@@ -95,44 +106,73 @@ leader must be among --endpoints: only it can transfer leadership.`
 // MoveLeader returns the command move-leader.
 func MoveLeader(env *cli.Env) *cobra.Command {
 	return &cobra.Command{
-		Use:     "move-leader <transferee-member-id>",
+		Use:     "move-leader <transferee-member-id or name>",
 		Short:   "Make another member the leader",
 		Long:    moveLeaderHelp,
-		Example: "  vigilctl move-leader 8e9e05c52164694d --endpoints 10.0.0.1:2379,10.0.0.2:2379,10.0.0.3:2379",
+		Example: "  vigilctl move-leader m2 --endpoints 10.0.0.1:2379,10.0.0.2:2379,10.0.0.3:2379",
 		RunE: func(c *cobra.Command, args []string) error {
-			if len(args) != 1 {
+			switch {
+			case len(args) == 0 || args[0] == "":
 				return exit.Usage("move-leader command needs 1 argument")
-			}
-			to, err := command.UnsignedHex(args[0])
-			if err != nil {
-				return exit.Usage("bad member ID arg (%w), expecting ID in Hex", err)
+			case len(args) > 1:
+				return exit.Usage("move-leader command needs 1 argument, the ID or the name of the new leader, not %d", len(args))
 			}
 			var answer *show.Answer
-			err = forEach(env, c, false, func(_ string, s cli.Session) error {
+			var leader uint64
+			var leaderAt string
+			err := forEach(env, c, false, func(_ string, s cli.Session) error {
 				if answer != nil {
 					return nil
 				}
 				api := etcdserverpb.NewMaintenanceClient(s.Conn)
 				st, err := api.Status(s.Ctx, &etcdserverpb.StatusRequest{})
-				if err != nil || st.GetHeader().GetMemberId() != st.GetLeader() {
+				if err != nil {
 					return err
 				}
-				r, err := api.MoveLeader(s.Ctx, &etcdserverpb.MoveLeaderRequest{TargetID: to})
+				if leader = st.GetLeader(); st.GetHeader().GetMemberId() != leader {
+					leaderAt = urlOf(s, leader)
+					return nil
+				}
+				to, err := chooseMember(s, args[0])
+				if err != nil {
+					return err
+				}
+				r, err := api.MoveLeader(s.Ctx, &etcdserverpb.MoveLeaderRequest{TargetID: to.id})
 				if err == nil {
-					moved := show.MoveLeader(st.GetLeader(), to, r)
+					from := ""
+					if to.name != "" {
+						from = memberNames(s)[leader]
+					}
+					moved := show.MoveLeader(leader, to.id, from, to.name, r)
 					answer = &moved
 				}
-				return err
+				return to.explainUnknown(err)
 			})
 			switch {
 			case err != nil:
 				return err
+			case answer == nil && leaderAt != "":
+				return exit.Usage("no leader endpoint given at %v\n  the leader is %x at %s\n  next: %s", env.Endpoints, leader, leaderAt, env.CommandAt(c, args, leaderAt))
 			case answer == nil:
 				return exit.Usage("no leader endpoint given at %v", env.Endpoints)
 			}
 			return env.Print(*answer)
 		},
 	}
+}
+
+// urlOf returns the first client URL of a member, "" if it is not known.
+func urlOf(s cli.Session, id uint64) string {
+	r, err := etcdserverpb.NewClusterClient(s.Conn).MemberList(s.Ctx, &etcdserverpb.MemberListRequest{})
+	if err != nil {
+		return ""
+	}
+	for _, m := range r.GetMembers() {
+		if m.GetID() == id && len(m.GetClientURLs()) > 0 {
+			return m.GetClientURLs()[0]
+		}
+	}
+	return ""
 }
 
 // Downgrade returns the command downgrade with its subcommands.

@@ -2,6 +2,7 @@ package clustercmd
 
 import (
 	"fmt"
+	"net/url"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -14,7 +15,12 @@ import (
 	"vigil/cmd/vigilctl/show"
 )
 
-const memberHelp = `List and change the members of the cluster. IDs of members are hexadecimal; list prints them.
+const memberRemoveHelp = `Remove a member. Its data cannot join again: a new member with an empty directory can.
+
+On a terminal the command asks first if the other members that answer would not be a majority.`
+
+const memberHelp = `List and change the members of the cluster. A member is named by its name or by its ID, which is
+hexadecimal; list prints both. An ID wins over a name that is the same text.
 
 Add a member here first, and then start it with the settings that add prints. Adding it as a learner
 is safer: it receives the data before it votes, and promote makes it a voter.`
@@ -37,19 +43,19 @@ func memberAdd(env *cli.Env) *cobra.Command {
 				return exit.Usage("member name not provided")
 			}
 			if len(args) > 1 {
-				text := "too many arguments"
-				for _, s := range args {
-					if strings.HasPrefix(strings.ToLower(s), "http") {
-						text += ", did you mean --peer-urls=" + s
-					}
-				}
-				return exit.Usage("%s", text)
+				return exit.Usage("too many arguments%s", suggestPeerURLs(args))
 			}
 			if urls == "" {
-				return exit.Usage("member peer urls not provided")
+				return exit.Usage("member peer urls not provided: give --peer-urls")
+			}
+			if err := checkPeerURLs(urls); err != nil {
+				return err
 			}
 			return env.Call(c, func(s cli.Session) (show.Answer, error) {
 				r, err := etcdserverpb.NewClusterClient(s.Conn).MemberAdd(s.Ctx, &etcdserverpb.MemberAddRequest{PeerURLs: strings.Split(urls, ","), IsLearner: learner})
+				if err == nil {
+					noteSameName(env, r, args[0])
+				}
 				return show.MemberAdd(r, args[0], urls), err
 			})
 		},
@@ -59,67 +65,128 @@ func memberAdd(env *cli.Env) *cobra.Command {
 	return c
 }
 
-// memberArg parses the only argument, the ID of a member.
-func memberArg(args []string) (uint64, error) {
-	if len(args) != 1 {
-		return 0, exit.Usage("member ID is not provided")
+// noteSameName warns of a new member with the name of another one: it cannot start with the settings that are printed.
+func noteSameName(env *cli.Env, r *etcdserverpb.MemberAddResponse, name string) {
+	for _, m := range r.GetMembers() {
+		if m.GetName() == name && m.GetID() != r.GetMember().GetID() {
+			env.Note("another member has the name %q, too: remove %x again, and choose another name", name, r.GetMember().GetID())
+		}
 	}
-	id, err := command.UnsignedHex(args[0])
-	if err != nil {
-		return 0, exit.Usage("bad member ID arg (%w), expecting ID in Hex", err)
-	}
-	return id, nil
 }
 
-// memberIDCommand returns a command whose only argument is the ID of a member.
-func memberIDCommand(env *cli.Env, use, short, example string, call func(s cli.Session, id uint64) (show.Answer, error)) *cobra.Command {
+// memberArg returns the only argument, the ID or the name of a member.
+func memberArg(args []string) (string, error) {
+	switch {
+	case len(args) == 0 || args[0] == "":
+		return "", exit.Usage("member ID is not provided")
+	case len(args) > 1:
+		return "", exit.Usage("member ID is not provided: want one ID or name, not %d arguments", len(args))
+	}
+	return args[0], nil
+}
+
+// memberCommand returns a command whose only argument is the ID or the name of a member.
+func memberCommand(env *cli.Env, use, short, example string, call func(s cli.Session, m *chosen) (show.Answer, error)) *cobra.Command {
 	return &cobra.Command{Use: use, Short: short, Example: example, RunE: func(c *cobra.Command, args []string) error {
-		id, err := memberArg(args)
+		arg, err := memberArg(args)
 		if err != nil {
 			return err
 		}
-		return env.Call(c, func(s cli.Session) (show.Answer, error) { return call(s, id) })
+		return env.Call(c, func(s cli.Session) (show.Answer, error) { return callChosen(s, arg, call) })
 	}}
 }
 
+// callChosen makes a call about the member that an argument names.
+func callChosen(s cli.Session, arg string, call func(s cli.Session, m *chosen) (show.Answer, error)) (show.Answer, error) {
+	m, err := chooseMember(s, arg)
+	if err != nil {
+		return show.Answer{}, err
+	}
+	answer, err := call(s, &m)
+	return answer, m.explainUnknown(err)
+}
+
 func memberRemove(env *cli.Env) *cobra.Command {
-	return memberIDCommand(env, "remove <memberID>", "Remove a member", "  vigilctl member remove 8e9e05c52164694d",
-		func(s cli.Session, id uint64) (show.Answer, error) {
-			r, err := etcdserverpb.NewClusterClient(s.Conn).MemberRemove(s.Ctx, &etcdserverpb.MemberRemoveRequest{ID: id})
-			return show.MemberRemove(id, r), err
-		})
+	var yes cli.Yes
+	c := &cobra.Command{
+		Use:     "remove <memberID or name>",
+		Short:   "Remove a member",
+		Long:    memberRemoveHelp,
+		Example: "  vigilctl member remove m3\n  vigilctl member remove 8e9e05c52164694d",
+		RunE: func(c *cobra.Command, args []string) error {
+			arg, err := memberArg(args)
+			if err != nil {
+				return err
+			}
+			return env.CallAsking(c, yes, "nothing was removed", func(s cli.Session) (string, error) { return removalQuestion(env, s, arg) },
+				func(s cli.Session) (show.Answer, error) {
+					return callChosen(s, arg, func(s cli.Session, m *chosen) (show.Answer, error) {
+						r, err := etcdserverpb.NewClusterClient(s.Conn).MemberRemove(s.Ctx, &etcdserverpb.MemberRemoveRequest{ID: m.id})
+						return show.MemberRemove(m.id, m.name, r), err
+					})
+				})
+		},
+	}
+	yes.AddFlag(c)
+	return c
 }
 
 func memberPromote(env *cli.Env) *cobra.Command {
-	return memberIDCommand(env, "promote <memberID>", "Make a learner a voter", "  vigilctl member promote 8e9e05c52164694d",
-		func(s cli.Session, id uint64) (show.Answer, error) {
-			r, err := etcdserverpb.NewClusterClient(s.Conn).MemberPromote(s.Ctx, &etcdserverpb.MemberPromoteRequest{ID: id})
-			return show.MemberPromote(id, r), err
+	return memberCommand(env, "promote <memberID or name>", "Make a learner a voter", "  vigilctl member promote m4\n  vigilctl member promote 8e9e05c52164694d",
+		func(s cli.Session, m *chosen) (show.Answer, error) {
+			r, err := etcdserverpb.NewClusterClient(s.Conn).MemberPromote(s.Ctx, &etcdserverpb.MemberPromoteRequest{ID: m.id})
+			return show.MemberPromote(m.id, m.name, r), err
 		})
 }
 
 func memberUpdate(env *cli.Env) *cobra.Command {
 	var urls string
-	c := &cobra.Command{
-		Use:     "update <memberID> [options]",
-		Short:   "Change a member's peer URLs",
-		Example: "  vigilctl member update 8e9e05c52164694d --peer-urls http://10.0.0.9:2380",
-		RunE: func(c *cobra.Command, args []string) error {
-			id, err := memberArg(args)
-			if err != nil {
-				return err
-			}
-			if urls == "" {
-				return exit.Usage("member peer urls not provided")
-			}
-			return env.Call(c, func(s cli.Session) (show.Answer, error) {
-				r, err := etcdserverpb.NewClusterClient(s.Conn).MemberUpdate(s.Ctx, &etcdserverpb.MemberUpdateRequest{ID: id, PeerURLs: strings.Split(urls, ",")})
-				return show.MemberUpdate(id, r), err
-			})
-		},
-	}
+	c := memberCommand(env, "update <memberID or name> [options]", "Change a member's peer URLs", "  vigilctl member update m3 --peer-urls http://10.0.0.9:2380",
+		func(s cli.Session, m *chosen) (show.Answer, error) {
+			r, err := etcdserverpb.NewClusterClient(s.Conn).MemberUpdate(s.Ctx, &etcdserverpb.MemberUpdateRequest{ID: m.id, PeerURLs: strings.Split(urls, ",")})
+			return show.MemberUpdate(m.id, m.name, r), err
+		})
 	c.Flags().StringVar(&urls, "peer-urls", "", "the peer URLs of the member, `URL,...`")
+	run := c.RunE
+	c.RunE = func(c *cobra.Command, args []string) error {
+		switch _, err := memberArg(args); {
+		case err != nil:
+			return exit.Usage("%w%s", err, suggestPeerURLs(args))
+		case urls == "":
+			return exit.Usage("member peer urls not provided: give --peer-urls")
+		}
+		if err := checkPeerURLs(urls); err != nil {
+			return err
+		}
+		return run(c, args)
+	}
 	return c
+}
+
+// suggestPeerURLs returns which flag somebody has left out who gives URLs as arguments.
+func suggestPeerURLs(args []string) (text string) {
+	for _, s := range args {
+		if strings.HasPrefix(strings.ToLower(s), "http") {
+			text += ", did you mean --peer-urls=" + s
+		}
+	}
+	return text
+}
+
+// checkPeerURLs returns what is wrong with peer URLs: the cluster does not name the URL that it rejects.
+func checkPeerURLs(list string) error {
+	for s := range strings.SplitSeq(list, ",") {
+		u, err := url.Parse(strings.TrimSpace(s))
+		switch {
+		case err != nil || u.Scheme != "http" && u.Scheme != "https" && u.Scheme != "unix" && u.Scheme != "unixs":
+			return fmt.Errorf("URL scheme must be http, https, unix, or unixs: %s: want --peer-urls http://HOST:PORT", s)
+		case strings.HasPrefix(u.Scheme, "http") && (u.Hostname() == "" || u.Port() == ""):
+			return fmt.Errorf(`URL address does not have the form "host:port": %s`, s)
+		case strings.HasPrefix(u.Scheme, "http") && u.Path != "":
+			return fmt.Errorf("URL must not contain a path: %s", s)
+		}
+	}
+	return nil
 }
 
 func memberList(env *cli.Env) *cobra.Command {

@@ -4,12 +4,15 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
+	"sync"
 
 	"github.com/spf13/cobra"
 
+	"go.etcd.io/etcd/api/v3/etcdserverpb"
+
 	"vigil/client"
 	"vigil/cmd/vigilctl/cli"
-	"vigil/cmd/vigilctl/command"
 	"vigil/cmd/vigilctl/exit"
 	"vigil/cmd/vigilctl/outfile"
 	"vigil/cmd/vigilctl/progress"
@@ -23,22 +26,32 @@ that they have.
 
 The file is in etcd's format: vigilctl and etcdutl check and restore it. It gets
 its name when it is whole, matches the checksum that the member sends, and is on
-disk. It contains all data; only its owner can read it.`
+disk. It contains all data; only its owner can read it.
+
+Name one member. With several endpoints the command says what each of them is, and the
+command line for the one to choose: a follower that has applied everything spares the
+leader the work.`
 
 // SnapshotSave returns the command snapshot save.
 func SnapshotSave(env *cli.Env) *cobra.Command {
-	return &cobra.Command{
+	var yes cli.Yes
+	c := &cobra.Command{
 		Use:     "save FILE",
 		Short:   "Copy the state of one member into a file",
 		Long:    snapshotSaveHelp,
 		Example: "  vigilctl snapshot save backup.db --endpoints 10.0.0.1:2379",
-		Args:    command.ExactlyOne("snapshot save"),
 		RunE: func(c *cobra.Command, args []string) error {
+			if len(args) != 1 {
+				return exit.Usage("snapshot save expects one argument <filename>, not %d; see vigilctl snapshot save --help", len(args))
+			}
 			if err := outfile.Check(args[0]); err != nil {
 				return exit.With(exit.Interrupted, err)
 			}
 			if len(env.Endpoints) != 1 {
-				return exit.Usage("snapshot must be requested to one selected node, not multiple %v", env.Endpoints)
+				return exit.With(exit.Interrupted, oneMember(env, c, args))
+			}
+			if err := env.ConfirmReplacing(c.Context(), yes, args[0], "nothing was saved"); err != nil {
+				return err
 			}
 			cl, err := env.Connect(c.Context())
 			if err != nil {
@@ -48,6 +61,78 @@ func SnapshotSave(env *cli.Env) *cobra.Command {
 			return save(c, cl, args[0], env.Format == string(show.JSON))
 		},
 	}
+	yes.AddFlag(c)
+	return c
+}
+
+// oneMember returns the error of a snapshot of several members, with what each of them is, and the command line for the best: a member
+// that has applied everything, rather a follower than the leader, which has enough to do.
+func oneMember(env *cli.Env, c *cobra.Command, args []string) error {
+	err := fmt.Errorf("snapshot must be requested to one selected node, not multiple %v", env.Endpoints)
+	cl, cerr := env.Connect(c.Context())
+	if cerr != nil {
+		if len(env.Endpoints) == 0 {
+			return cerr
+		}
+		return fmt.Errorf("%w\n  next: %s", err, env.CommandAt(c, args, env.Endpoints[0]))
+	}
+	defer cl.Close()
+	ctx, cancel := context.WithTimeout(c.Context(), answerTimeout)
+	defer cancel()
+	status := make([]*etcdserverpb.StatusResponse, len(env.Config.Endpoints))
+	var all sync.WaitGroup
+	for i, at := range env.Config.Endpoints {
+		all.Go(func() {
+			if one, err := cl.At(at); err == nil {
+				status[i], _ = one.Status(ctx) // nil without an answer
+			}
+		})
+	}
+	all.Wait()
+	names := map[uint64]string{}
+	if r, err := cl.MemberListSerializable(ctx); err == nil {
+		for _, m := range r.GetMembers() {
+			names[m.GetID()] = m.GetName()
+		}
+	}
+	var text strings.Builder
+	best, most := env.Config.Endpoints[0], -1
+	for i, at := range env.Config.Endpoints {
+		what, worth := snapshotWorth(status[i], names)
+		fmt.Fprintf(&text, "\n  %s: %s", at, what)
+		if worth > most {
+			best, most = at, worth
+		}
+	}
+	return fmt.Errorf("%w%s\n  next: %s", err, text.String(), env.CommandAt(c, args, best))
+}
+
+// snapshotWorth returns what a member is, and how good a snapshot of it would be.
+func snapshotWorth(r *etcdserverpb.StatusResponse, names map[uint64]string) (what string, worth int) {
+	if r == nil {
+		return "no answer", 0
+	}
+	what = fmt.Sprintf("%x", r.GetHeader().GetMemberId())
+	if name := names[r.GetHeader().GetMemberId()]; name != "" {
+		what = fmt.Sprintf("%s (%s)", name, what)
+	}
+	behind := r.GetRaftIndex() > r.GetRaftAppliedIndex()
+	switch {
+	case r.GetIsLearner():
+		what, worth = what+", a learner", 2
+	case r.GetLeader() == 0:
+		what, worth = what+", knows no leader", 1
+	case r.GetLeader() == r.GetHeader().GetMemberId():
+		what, worth = what+", the leader", 3
+	case behind:
+		what, worth = what+", a follower", 2
+	default:
+		what, worth = what+", a follower", 4
+	}
+	if what += fmt.Sprintf(", at revision %d", r.GetHeader().GetRevision()); behind {
+		what += fmt.Sprintf("; %d entries are to be applied", r.GetRaftIndex()-r.GetRaftAppliedIndex())
+	}
+	return what, worth
 }
 
 // save copies a snapshot into a file. The exit code of every failure is that of an interruption, as of etcdctl.

@@ -48,7 +48,7 @@ type source func(ctx context.Context, c *client.Client, word string) ([]string, 
 
 // arguments has the sources of the arguments of each command; the last one holds for all further arguments.
 var arguments = map[string][]source{
-	"get": {keys, keys}, "put": {keys, none}, "del": {keys, keys}, "watch": {keys, keys}, "history": {keys, none}, "tree": {keys, none}, "diff": {keys, none}, "watchers": {keys, none},
+	"get": {keys, keys}, "put": {keys, none}, "del": {keys, keys}, "watch": {keys, keys}, "history": {keys, none}, "tree": {keys, none}, "ls": {keys, none}, "diff": {keys, none}, "watchers": {keys, none},
 	"member remove": {members, none}, "member update": {members, none}, "member promote": {members, none}, "move-leader": {members, none},
 	"user get": {users, none}, "user delete": {users, none}, "user passwd": {users, none}, "user grant-role": {users, roles, none}, "user revoke-role": {users, roles, none},
 	"role get": {roles, none}, "role delete": {roles, none}, "role grant-permission": {roles, words("read", "write", "readwrite"), keys}, "role revoke-permission": {roles, keys, keys},
@@ -154,16 +154,28 @@ func plain(name string) bool {
 	return name != ""
 }
 
-func members(ctx context.Context, c *client.Client, _ string) ([]string, error) {
+// members returns the names of members, and the IDs for a word that can begin one, or where the name does not do.
+func members(ctx context.Context, c *client.Client, word string) ([]string, error) {
 	r, err := c.MemberList(ctx)
 	if err != nil {
 		return nil, err
 	}
-	var list []string
+	named := map[string]int{}
 	for _, m := range r.GetMembers() {
-		list = append(list, fmt.Sprintf("%x\t%s", m.GetID(), m.GetName()))
+		named[m.GetName()]++
 	}
-	return list, nil
+	var names, ids []string
+	for _, m := range r.GetMembers() {
+		id := fmt.Sprintf("%x", m.GetID())
+		unique := named[m.GetName()] == 1 && plain(m.GetName())
+		if unique {
+			names = append(names, m.GetName()+"\t"+id)
+		}
+		if word != "" || !unique {
+			ids = append(ids, id+"\t"+m.GetName())
+		}
+	}
+	return append(names, ids...), nil
 }
 
 func users(ctx context.Context, c *client.Client, _ string) ([]string, error) {

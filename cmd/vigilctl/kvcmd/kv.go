@@ -10,6 +10,7 @@ import (
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
+	"google.golang.org/grpc/status"
 
 	"go.etcd.io/etcd/api/v3/etcdserverpb"
 
@@ -70,15 +71,15 @@ func (f *getFlags) request(args []string) (*etcdserverpb.RangeRequest, error) {
 		return nil, err
 	}
 	if f.consistency != "l" && f.consistency != "s" {
-		return nil, exit.With(exit.BadFeature, fmt.Errorf("unknown consistency flag %q", f.consistency))
+		return nil, exit.With(exit.BadFeature, fmt.Errorf("unknown consistency flag %q: l and s are known", f.consistency))
 	}
 	r.Serializable = f.consistency == "s"
 	var known bool
 	if r.SortOrder, known = sortOrders[strings.ToUpper(f.order)]; !known {
-		return nil, exit.With(exit.BadFeature, fmt.Errorf("bad sort order %v", f.order))
+		return nil, exit.With(exit.BadFeature, fmt.Errorf("bad sort order %v: --order takes ASCEND or DESCEND", f.order))
 	}
 	if r.SortTarget, known = sortFields[strings.ToUpper(f.sortBy)]; !known {
-		return nil, exit.With(exit.BadFeature, fmt.Errorf("bad sort target %v", f.sortBy))
+		return nil, exit.With(exit.BadFeature, fmt.Errorf("bad sort target %v: --sort-by takes CREATE, KEY, MODIFY, VALUE or VERSION", f.sortBy))
 	}
 	if r.SortTarget == etcdserverpb.RangeRequest_KEY && r.SortOrder == etcdserverpb.RangeRequest_ASCEND {
 		r.SortOrder = etcdserverpb.RangeRequest_NONE // the default order
@@ -136,6 +137,8 @@ func Get(env *cli.Env) *cobra.Command {
 			case f.valueOnly && env.Format != string(show.Simple):
 				return exit.Usage("print-value-only is only for `--write-out=simple`")
 			}
+			noteNegative(env, "--limit", f.limit, "all keys are printed")
+			noteNegative(env, "--rev", f.rev, "the newest revision is read")
 			return env.Call(c, func(s cli.Session) (show.Answer, error) {
 				if at.Given() {
 					if r.Revision, err = at.Revision(s.Ctx, s.Client); err != nil {
@@ -158,6 +161,13 @@ func Get(env *cli.Env) *cobra.Command {
 		command.CompleteFlag(c, name, words)
 	}
 	return c
+}
+
+// noteNegative tells a person that a negative number has no effect, as with etcdctl.
+func noteNegative(env *cli.Env, flag string, n int64, instead string) {
+	if n < 0 {
+		env.Note("%s %d is below 0: %s", flag, n, instead)
+	}
 }
 
 // rangeStream receives an answer as a stream and joins its parts.
@@ -230,7 +240,7 @@ func (f *putFlags) request(args []string, in io.Reader) (*etcdserverpb.PutReques
 func leaseID(s string) (int64, error) {
 	id, err := command.Hex(s)
 	if err != nil {
-		return 0, exit.Usage("bad lease ID (%w), expecting ID in Hex", err)
+		return 0, exit.Usage("bad lease ID (%w), expecting ID in Hex%s", err, inHex(s))
 	}
 	return id, nil
 }
@@ -285,12 +295,23 @@ func (f *delFlags) request(args []string) (*etcdserverpb.DeleteRangeRequest, err
 // rangePause is how long del waits before it deletes a range without --range.
 const rangePause = 2 * time.Second
 
+// deletesAll reports whether the request is about all keys.
+func deletesAll(r *etcdserverpb.DeleteRangeRequest) bool {
+	return string(r.Key) == "\x00" && string(r.RangeEnd) == "\x00"
+}
+
+const delHelp = `Delete a key or a range of keys.
+
+On a terminal the command asks before it deletes all keys: with --prefix "" or --from-key "".`
+
 // Del returns the command del.
 func Del(env *cli.Env) *cobra.Command {
 	var f delFlags
+	var yes cli.Yes
 	c := &cobra.Command{
 		Use:     "del [options] <key> [range_end]",
 		Short:   "Delete a key or a range of keys",
+		Long:    delHelp,
 		Example: "  vigilctl del greeting\n  vigilctl del --prefix services/old/ --prev-kv",
 		RunE: func(c *cobra.Command, args []string) error {
 			r, err := f.request(args)
@@ -306,22 +327,66 @@ func Del(env *cli.Env) *cobra.Command {
 					return exit.With(exit.Interrupted, errors.New("interrupted; nothing was deleted"))
 				}
 			}
-			return env.Call(c, func(s cli.Session) (show.Answer, error) {
+			question := func(s cli.Session) (string, error) {
+				if !deletesAll(r) {
+					return "", nil
+				}
+				return deletionQuestion(s, r)
+			}
+			return env.CallAsking(c, yes, "nothing was deleted", question, func(s cli.Session) (show.Answer, error) {
 				resp, err := etcdserverpb.NewKVClient(s.Conn).DeleteRange(s.Ctx, r)
 				return show.Delete(resp), err
 			})
 		},
 	}
 	f.addFlags(c.Flags())
+	yes.AddFlag(c)
 	return c
+}
+
+// deletionQuestion returns the question before a range is deleted, with the number of its keys if the user may read them.
+func deletionQuestion(s cli.Session, r *etcdserverpb.DeleteRangeRequest) (string, error) {
+	n, err := etcdserverpb.NewKVClient(s.Conn).Range(s.Ctx, &etcdserverpb.RangeRequest{Key: r.Key, RangeEnd: r.RangeEnd, CountOnly: true})
+	switch {
+	case err != nil && status.Convert(err).Message() == client.ErrPermissionDenied.Error():
+		return "This deletes all keys of the cluster. Delete them?", nil
+	case err != nil:
+		return "", err
+	case n.GetCount() == 0:
+		return "", nil
+	case n.GetCount() == 1:
+		return "This deletes the only key of the cluster. Delete it?", nil
+	}
+	return fmt.Sprintf("This deletes all %d keys of the cluster. Delete them?", n.GetCount()), nil
+}
+
+const compactionHelp = `Discard superseded revisions before a revision: values that were replaced or deleted before it can no
+longer be read, and watches cannot start there.
+
+On a terminal the command asks before it discards all of them: when REVISION is the newest.`
+
+// compactionQuestion returns the question before a compaction at the newest revision, "" before any other.
+func compactionQuestion(s cli.Session, rev int64) (string, error) {
+	now, err := etcdserverpb.NewKVClient(s.Conn).Range(s.Ctx, &etcdserverpb.RangeRequest{Key: []byte{0}, CountOnly: true})
+	switch {
+	case err != nil && status.Convert(err).Message() == client.ErrPermissionDenied.Error():
+		return "", nil // whoever may not read a key is hardly root, who alone may compact
+	case err != nil:
+		return "", err
+	case rev != now.GetHeader().GetRevision():
+		return "", nil
+	}
+	return fmt.Sprintf("Revision %d is the newest: this discards every older value of every key. Discard them?", rev), nil
 }
 
 // Compaction returns the command compaction.
 func Compaction(env *cli.Env) *cobra.Command {
 	var physical bool
+	var yes cli.Yes
 	c := &cobra.Command{
 		Use:     "compaction [options] <revision>",
 		Short:   "Discard superseded revisions before a revision",
+		Long:    compactionHelp,
 		Example: "  vigilctl compaction 4200 --physical",
 		RunE: func(c *cobra.Command, args []string) error {
 			if len(args) != 1 {
@@ -331,15 +396,14 @@ func Compaction(env *cli.Env) *cobra.Command {
 			if err != nil {
 				return exit.With(exit.Failure, fmt.Errorf("bad revision: %w", err))
 			}
-			return env.Run(c, func(s cli.Session) error {
-				if _, err := etcdserverpb.NewKVClient(s.Conn).Compact(s.Ctx, &etcdserverpb.CompactionRequest{Revision: rev, Physical: physical}); err != nil {
-					return cli.AtRevision(err, "", rev)
-				}
-				fmt.Fprintln(env.Stdout, "compacted revision", rev)
-				return nil
-			})
+			return env.CallAsking(c, yes, "nothing was discarded", func(s cli.Session) (string, error) { return compactionQuestion(s, rev) },
+				func(s cli.Session) (show.Answer, error) {
+					_, err := etcdserverpb.NewKVClient(s.Conn).Compact(s.Ctx, &etcdserverpb.CompactionRequest{Revision: rev, Physical: physical})
+					return show.Message(fmt.Sprintf("compacted revision %d", rev)), cli.AtRevision(err, "", rev)
+				})
 		},
 	}
 	c.Flags().BoolVar(&physical, "physical", false, "wait until the space has been freed")
+	yes.AddFlag(c)
 	return c
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -36,6 +37,9 @@ func leaseGrant(env *cli.Env) *cobra.Command {
 			}
 			ttl, err := command.Whole(args[0])
 			if err != nil {
+				if d, derr := time.ParseDuration(args[0]); derr == nil && d >= time.Second {
+					return exit.Usage("bad TTL (%w): a TTL is a number of seconds, such as %d", err, int64(d/time.Second))
+				}
 				return exit.Usage("bad TTL (%w)", err)
 			}
 			return env.Call(c, func(s cli.Session) (show.Answer, error) {
@@ -49,25 +53,56 @@ func leaseGrant(env *cli.Env) *cobra.Command {
 	}
 }
 
+const leaseRevokeHelp = `Revoke a lease and delete its keys. On a terminal the command asks first if these are more than 100.`
+
+// manyKeys is how many keys of a lease somebody may not expect.
+const manyKeys = 100
+
+// revocationQuestion returns the question before a lease with many keys is revoked, "" for any other.
+func revocationQuestion(s cli.Session, id int64) (string, error) {
+	r, err := etcdserverpb.NewLeaseClient(s.Conn).LeaseTimeToLive(s.Ctx, &etcdserverpb.LeaseTimeToLiveRequest{ID: id, Keys: true})
+	if err != nil || len(r.GetKeys()) <= manyKeys {
+		return "", nil // what is wrong is reported by the revocation
+	}
+	return fmt.Sprintf("This deletes the %d keys of lease %016x. Delete them?", len(r.GetKeys()), id), nil
+}
+
 func leaseRevoke(env *cli.Env) *cobra.Command {
-	return &cobra.Command{
+	var yes cli.Yes
+	c := &cobra.Command{
 		Use:     "revoke <leaseID>",
 		Short:   "Revoke a lease and delete its keys",
+		Long:    leaseRevokeHelp,
 		Example: "  vigilctl lease revoke 694d81417acd4754",
 		RunE: func(c *cobra.Command, args []string) error {
 			id, err := leaseArg("revoke command needs 1 argument", args)
 			if err != nil {
 				return err
 			}
-			return env.Call(c, func(s cli.Session) (show.Answer, error) {
-				r, err := etcdserverpb.NewLeaseClient(s.Conn).LeaseRevoke(s.Ctx, &etcdserverpb.LeaseRevokeRequest{ID: id})
-				if err != nil {
-					err = fmt.Errorf("failed to revoke lease (%w)", cli.CallError(err))
-				}
-				return show.Revoke(id, r), err
-			})
+			return env.CallAsking(c, yes, "nothing was revoked", func(s cli.Session) (string, error) { return revocationQuestion(s, id) },
+				func(s cli.Session) (show.Answer, error) {
+					r, err := etcdserverpb.NewLeaseClient(s.Conn).LeaseRevoke(s.Ctx, &etcdserverpb.LeaseRevokeRequest{ID: id})
+					if err != nil {
+						err = fmt.Errorf("failed to revoke lease (%w)", cli.CallError(err))
+					}
+					return show.Revoke(id, r), err
+				})
 		},
 	}
+	yes.AddFlag(c)
+	return c
+}
+
+// inHex returns how to write an ID that is written like a number of a program, or in decimal as -w json prints it; "" for any other.
+func inHex(id string) string {
+	digits, prefixed := strings.CutPrefix(strings.ToLower(id), "0x")
+	if _, err := command.Hex(digits); prefixed && err == nil {
+		return "; without 0x: " + digits
+	}
+	if n, err := command.Whole(id); err == nil && n > 0 {
+		return fmt.Sprintf("; in decimal it is the ID %016x", n)
+	}
+	return ""
 }
 
 func leaseTimeToLive(env *cli.Env) *cobra.Command {
@@ -142,7 +177,7 @@ func leaseArg(want string, args []string) (int64, error) {
 	}
 	id, err := command.Hex(args[0])
 	if err != nil {
-		return 0, exit.Usage("bad lease ID arg (%w), expecting ID in Hex", err)
+		return 0, exit.Usage("bad lease ID arg (%w), expecting ID in Hex%s", err, inHex(args[0]))
 	}
 	return id, nil
 }

@@ -3,6 +3,7 @@ package offline
 import (
 	"context"
 	"errors"
+	"os"
 	"path/filepath"
 
 	"github.com/spf13/cobra"
@@ -67,6 +68,9 @@ func SnapshotRestore() *cobra.Command {
 			return command.ExactlyOne("snapshot restore")(c, args)
 		},
 		RunE: func(c *cobra.Command, args []string) error {
+			if err := checkSources(args); err != nil {
+				return err
+			}
 			f.Options.Source = filepath.Clean(args[0])
 			for _, other := range args[1:] {
 				f.Options.Others = append(f.Options.Others, filepath.Clean(other))
@@ -82,6 +86,25 @@ func SnapshotRestore() *cobra.Command {
 	flags.BoolVar(&o.MarkCompacted, "mark-compacted", false, "compact everything up to the raised revision (required if --bump-revision > 0, disallowed otherwise)")
 	flags.Uint64Var(&mmap, "initial-memory-map-size", 0, "accepted for compatibility and without effect: the file is not mapped")
 	return c
+}
+
+// checkSources returns an error for a file and something else, which is probably the directory to build.
+func checkSources(args []string) error {
+	if len(args) != 2 {
+		return nil
+	}
+	for i, a := range args {
+		other := args[1-i]
+		if isRegular(a) && !isRegular(other) {
+			return exit.Usage("of several sources each is the data directory of an etcd member, and %s is a file; the directory to build is a flag: vigilctl snapshot restore %s --data-dir %s", a, a, other)
+		}
+	}
+	return nil
+}
+
+func isRegular(path string) bool {
+	st, err := os.Stat(path)
+	return err == nil && st.Mode().IsRegular()
 }
 
 func runRestore(c *cobra.Command, f *newdata.Flags) error {

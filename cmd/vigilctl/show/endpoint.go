@@ -49,8 +49,8 @@ type Status struct {
 var statusHeading = []string{"endpoint", "ID", "version", "storage version", "db size", "in use", "percentage not in use", "quota", "is leader",
 	"is learner", "raft term", "raft index", "raft applied index", "errors", "downgrade target version", "downgrade enabled"}
 
-// EndpointStatus is the status of endpoints.
-func EndpointStatus(list []Status) Answer {
+// EndpointStatus is the status of endpoints. A table has those names of members that are known.
+func EndpointStatus(list []Status, names map[uint64]string) Answer {
 	var rows [][]string
 	for _, e := range list {
 		r := e.Status
@@ -60,7 +60,12 @@ func EndpointStatus(list []Status) Answer {
 			fmt.Sprint(r.GetRaftAppliedIndex()), strings.Join(r.GetErrors(), ", "), r.GetDowngradeInfo().GetTargetVersion(), fmt.Sprint(r.GetDowngradeInfo().GetEnabled())})
 	}
 	return Answer{Value: list, Simple: lines(rows),
-		Table: func() ([]string, [][]string) { return statusHeading, rows },
+		Table: func() ([]string, [][]string) {
+			for i, e := range list {
+				rows[i][1] += parenthesized(names[e.Status.GetHeader().GetMemberId()])
+			}
+			return statusHeading, rows
+		},
 		Fields: func(p *Printer) {
 			for _, e := range list {
 				r := e.Status

@@ -71,24 +71,34 @@ func MemberAdd(r *etcdserverpb.MemberAddResponse, name, peerURLs string) Answer 
 	}}
 }
 
-// MemberRemove is the answer of removing a member.
-func MemberRemove(id uint64, r *etcdserverpb.MemberRemoveResponse) Answer {
-	return memberDone(r, r.GetHeader(), r.GetMembers(), id, "removed from")
+// MemberRemove is the answer of removing a member. Its name is printed if it is not empty, as by those that follow.
+func MemberRemove(id uint64, name string, r *etcdserverpb.MemberRemoveResponse) Answer {
+	return memberDone(r, r.GetHeader(), r.GetMembers(), id, name, "removed from")
 }
 
 // MemberUpdate is the answer of changing a member's peer URLs.
-func MemberUpdate(id uint64, r *etcdserverpb.MemberUpdateResponse) Answer {
-	return memberDone(r, r.GetHeader(), r.GetMembers(), id, "updated in")
+func MemberUpdate(id uint64, name string, r *etcdserverpb.MemberUpdateResponse) Answer {
+	return memberDone(r, r.GetHeader(), r.GetMembers(), id, name, "updated in")
 }
 
 // MemberPromote is the answer of promoting a learner.
-func MemberPromote(id uint64, r *etcdserverpb.MemberPromoteResponse) Answer {
-	return memberDone(r, r.GetHeader(), r.GetMembers(), id, "promoted in")
+func MemberPromote(id uint64, name string, r *etcdserverpb.MemberPromoteResponse) Answer {
+	return memberDone(r, r.GetHeader(), r.GetMembers(), id, name, "promoted in")
 }
 
-func memberDone(r any, h *etcdserverpb.ResponseHeader, members []*etcdserverpb.Member, id uint64, done string) Answer {
+func memberDone(r any, h *etcdserverpb.ResponseHeader, members []*etcdserverpb.Member, id uint64, name, done string) Answer {
 	return Answer{Value: r, Hexadecimal: hexadecimal(h, members),
-		Simple: func(p *Printer) { p.Printf("Member %16x %s cluster %16x\n", id, done, h.GetClusterId()) }}
+		Simple: func(p *Printer) {
+			p.Printf("Member %16x%s %s cluster %16x\n", id, parenthesized(name), done, h.GetClusterId())
+		}}
+}
+
+// parenthesized returns a name as what follows an ID, "" without a name.
+func parenthesized(name string) string {
+	if name == "" {
+		return ""
+	}
+	return " (" + name + ")"
 }
 
 // MemberList is the list of members.
@@ -132,9 +142,11 @@ func lines(rows [][]string) func(*Printer) {
 	}
 }
 
-// MoveLeader is the answer of transferring leadership.
-func MoveLeader(from, to uint64, r *etcdserverpb.MoveLeaderResponse) Answer {
-	return Answer{Value: r, Simple: func(p *Printer) { p.Printf("Leadership transferred from %x to %x\n", from, to) }}
+// MoveLeader is the answer of transferring leadership. A name that is not empty is printed.
+func MoveLeader(from, to uint64, fromName, toName string, r *etcdserverpb.MoveLeaderResponse) Answer {
+	return Answer{Value: r, Simple: func(p *Printer) {
+		p.Printf("Leadership transferred from %x%s to %x%s\n", from, parenthesized(fromName), to, parenthesized(toName))
+	}}
 }
 
 // Downgrade is the answer of a downgrade request; done is validate, enable or cancel.
@@ -142,9 +154,15 @@ func Downgrade(done string, r *etcdserverpb.DowngradeResponse) Answer {
 	return Answer{Value: r, Simple: func(p *Printer) { p.Printf("Downgrade %s success, cluster version %s\n", done, r.GetVersion()) }}
 }
 
-// Alarms is a list of alarms.
-func Alarms(r *etcdserverpb.AlarmResponse) Answer {
+// Alarms is a list of alarms. Members are printed with those names that are known: etcd's command line prints none.
+func Alarms(r *etcdserverpb.AlarmResponse, names map[uint64]string) Answer {
 	return Answer{Value: r,
+		Table: func() (heading []string, rows [][]string) {
+			for _, a := range r.GetAlarms() {
+				rows = append(rows, []string{hex64(a.GetMemberID()), names[a.GetMemberID()], a.GetAlarm().String()})
+			}
+			return []string{"member ID", "name", "alarm"}, rows
+		},
 		Simple: func(p *Printer) {
 			for _, a := range r.GetAlarms() {
 				// Like the text format of the message, without zero fields.
@@ -154,6 +172,9 @@ func Alarms(r *etcdserverpb.AlarmResponse) Answer {
 				}
 				if a.GetAlarm() != etcdserverpb.AlarmType_NONE {
 					words = append(words, "alarm:"+a.GetAlarm().String())
+				}
+				if name := names[a.GetMemberID()]; name != "" {
+					words = append(words, fmt.Sprintf("(%s, %x)", name, a.GetMemberID()))
 				}
 				p.Printf("%s\n", strings.Join(words, " "))
 			}

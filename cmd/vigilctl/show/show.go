@@ -55,6 +55,11 @@ type Answer struct {
 	Table func() (heading []string, rows [][]string)
 }
 
+// Message is an answer that is the same line in every format.
+func Message(text string) Answer {
+	return Answer{Always: func(p *Printer) { p.Printf("%s\n", text) }}
+}
+
 // Printer prints answers.
 type Printer struct {
 	Out    io.Writer

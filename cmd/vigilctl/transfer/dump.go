@@ -42,14 +42,15 @@ const dumpExample = `  vigilctl dump config/ services/ backup.jsonl
 // Dump returns the command dump.
 func Dump(env *cli.Env) *cobra.Command {
 	d := dump{env: env}
+	var yes cli.Yes
 	c := &cobra.Command{
 		Use:     "dump [options] [prefix...] <file>",
 		Short:   "Write keys with their leases into a file of JSON lines",
 		Long:    dumpHelp,
 		Example: dumpExample,
 		RunE: func(c *cobra.Command, args []string) error {
-			if len(args) == 0 || args[len(args)-1] == "" {
-				return exit.Usage("dump needs the file to write; see vigilctl dump --help")
+			if err := checkOrder(args); err != nil {
+				return err
 			}
 			if d.rev < 0 {
 				return exit.Usage("--rev %d: a revision is above 0", d.rev)
@@ -59,11 +60,45 @@ func Dump(env *cli.Env) *cobra.Command {
 			}
 			d.path = args[len(args)-1]
 			d.prefixes = removeNested(args[:len(args)-1])
+			if err := env.ConfirmReplacing(c.Context(), yes, d.path, "nothing was written"); err != nil {
+				return err
+			}
 			return env.RunLong(c, d.run)
 		},
 	}
 	c.Flags().Int64Var(&d.rev, "rev", 0, "the revision to write; 0 is the current one")
+	yes.AddFlag(c)
 	return c
+}
+
+// checkOrder returns what is wrong with the arguments of dump: prefixes, and the file after them. A last argument that may be a file and a
+// prefix is judged by the keys that there are.
+func checkOrder(args []string) error {
+	if len(args) == 0 {
+		return exit.Usage("dump needs the file to write; see vigilctl dump --help")
+	}
+	last := args[len(args)-1]
+	st, err := os.Stat(last)
+	isFile := last != "" && !strings.HasSuffix(last, "/") && (err != nil || !st.IsDir())
+	i := slices.IndexFunc(args[:len(args)-1], looksLikeFile)
+	switch {
+	case i >= 0 && (!isFile || args[i] == "-"):
+		order := slices.Concat(args[:i], args[i+1:], args[i:i+1])
+		return exit.Usage("the file of dump comes after the prefixes, and %q is not one: vigilctl dump %s", last, cli.QuoteWords(order...))
+	case isFile:
+		return nil
+	case last == "":
+		return exit.Usage("dump needs the file to write after the prefixes; see vigilctl dump --help")
+	}
+	return exit.Usage("dump needs the file to write after the prefixes, and %q is a directory or a prefix: vigilctl dump %s FILE", last, cli.QuoteWords(args...))
+}
+
+// looksLikeFile reports whether an argument is rather a file than a prefix of keys.
+func looksLikeFile(arg string) bool {
+	if st, err := os.Stat(arg); err == nil && st.Mode().IsRegular() {
+		return true
+	}
+	return arg == "-" || slices.Contains([]string{".json", ".jsonl", ".dump", ".txt"}, filepath.Ext(arg))
 }
 
 // removeNested sorts prefixes and removes those that begin with another one. Without a prefix it returns the empty one,
@@ -99,6 +134,11 @@ func (d *dump) run(ctx context.Context, c *client.Client) error {
 	header, err := d.newHeader(ctx, c)
 	if err != nil {
 		return err
+	}
+	if header.Keys == 0 && len(d.prefixes) == 1 && d.prefixes[0] != "" && d.path != "-" {
+		if err := d.checkSwapped(ctx, c, header.Revision); err != nil {
+			return err
+		}
 	}
 	if d.path == "-" {
 		w, err := dumpfile.NewWriter(d.env.Stdout, header)
@@ -144,6 +184,16 @@ func (d *dump) run(ctx context.Context, c *client.Client) error {
 	}
 	fmt.Fprintf(d.env.Stdout, "%s: %s and %s of revision %d\n", d.path, amount.Count(int(w.Keys()), "key"), amount.Count(int(w.Leases()), "lease"), header.Revision)
 	return nil
+}
+
+// checkSwapped returns an error if no key begins with the prefix, but keys begin with the name of the file.
+func (d *dump) checkSwapped(ctx context.Context, c *client.Client, rev int64) error {
+	r, err := c.Get(ctx, d.path, client.WithPrefix(), client.WithCountOnly(), client.WithRevision(rev))
+	if err != nil || r.Count == 0 {
+		return nil
+	}
+	return exit.Usage("no key begins with %q, but %s with %q: the file comes last: vigilctl dump %s",
+		d.prefixes[0], amount.Count(int(r.Count), "key"), d.path, cli.QuoteWords(d.path, d.prefixes[0]))
 }
 
 // newHeader reads the revision and the number of keys from the cluster.

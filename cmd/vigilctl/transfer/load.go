@@ -56,8 +56,10 @@ func Load(env *cli.Env) *cobra.Command {
 		Example: loadExample,
 		RunE: func(c *cobra.Command, args []string) error {
 			switch {
-			case len(args) != 1:
-				return exit.Usage("load takes one file, not %d arguments", len(args))
+			case len(args) == 0:
+				return exit.Usage("load takes one file, not 0 arguments: the name of a file that dump has written, or - for standard input")
+			case len(args) > 1:
+				return exit.Usage("load takes one file, not %d arguments: it puts all keys of the file; dump PREFIX FILE chooses keys", len(args))
 			case l.ifMissing && l.overwrite:
 				return exit.Usage("--if-missing and --overwrite cannot be used together")
 			}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -82,6 +83,8 @@ func MakeMirror(env *cli.Env) *cobra.Command {
 		Example: mirrorExample,
 		RunE: func(c *cobra.Command, args []string) error {
 			switch {
+			case len(args) == 2:
+				return exit.Usage("make-mirror takes one destination argument, HOST:PORT or a URL; a prefix is a flag: vigilctl make-mirror %s", mirrorOf(args))
 			case len(args) != 1:
 				return exit.Usage("make-mirror takes one destination argument")
 			case m.noDestPrefix && m.destPrefix != "":
@@ -99,6 +102,9 @@ func MakeMirror(env *cli.Env) *cobra.Command {
 				}
 				defer to.Close()
 				m.from, m.to = s.Client, to
+				if err := m.checkLoop(); err != nil {
+					return err
+				}
 				return m.runAndReport(s.Ctx, env.Stdout)
 			})
 		},
@@ -118,6 +124,34 @@ func MakeMirror(env *cli.Env) *cobra.Command {
 	return c
 }
 
+// isEndpoint reports whether a text can be the address of a member.
+func isEndpoint(s string) bool {
+	cfg := client.Config{Endpoints: []string{s}}
+	return cfg.Validate() == nil
+}
+
+// checkLoop returns an error if the mirror would copy its own writes, for ever.
+func (m *mirror) checkLoop() error {
+	if !strings.HasPrefix(m.destPrefix, m.prefix) {
+		return nil
+	}
+	for _, at := range m.to.Endpoints() {
+		if slices.Contains(m.from.Endpoints(), at) {
+			return exit.Usage("the destination %s is a member of the source, and the keys would be copied to what is copied: name another cluster, or a --dest-prefix that does not begin with --prefix", at)
+		}
+	}
+	return nil
+}
+
+// mirrorOf returns the arguments for a destination and a prefix, in whichever order they were given.
+func mirrorOf(args []string) string {
+	to, prefix := args[0], args[1]
+	if !isEndpoint(to) && isEndpoint(prefix) {
+		to, prefix = prefix, to
+	}
+	return cli.QuoteWords(to, "--prefix="+prefix)
+}
+
 // destination returns a client of the cluster that receives the copy.
 func destination(ctx context.Context, env *cli.Env, cfg client.Config, endpoints []string, insecure bool, user, password string) (*client.Client, error) {
 	cfg.Endpoints, cfg.DialTimeout, cfg.Logger = endpoints, env.Config.DialTimeout, env.Config.Logger
@@ -126,7 +160,7 @@ func destination(ctx context.Context, env *cli.Env, cfg client.Config, endpoints
 	if err := cli.Secure(&cfg, insecure, "--dest-", env.Stderr); err != nil {
 		return nil, err
 	}
-	if err := env.Identify(ctx, &cfg, user, password, "Destination Password: "); err != nil {
+	if err := env.Identify(ctx, &cfg, user, password, "--dest-", "Destination Password: "); err != nil {
 		return nil, err
 	}
 	c, err := client.New(cfg)

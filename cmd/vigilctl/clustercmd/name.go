@@ -1,0 +1,162 @@
+package clustercmd
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"go.etcd.io/etcd/api/v3/etcdserverpb"
+
+	"vigil/cmd/vigilctl/cli"
+	"vigil/cmd/vigilctl/command"
+	"vigil/cmd/vigilctl/exit"
+)
+
+// chosen is the member that an argument names.
+type chosen struct {
+	id   uint64
+	name string // if the argument is the name, which etcdctl does not know
+	// unknown is what to add to an answer that there is no such member.
+	unknown string
+}
+
+// chooseMember returns the member with an ID or a name. An ID wins over a name that is the same text. An ID that no member has is left
+// to the cluster to reject.
+func chooseMember(s cli.Session, arg string) (chosen, error) {
+	id, wrong := command.UnsignedHex(arg)
+	r, err := etcdserverpb.NewClusterClient(s.Conn).MemberList(s.Ctx, &etcdserverpb.MemberListRequest{Linearizable: true})
+	if err != nil {
+		if wrong == nil {
+			return chosen{id: id}, nil
+		}
+		return chosen{}, err
+	}
+	var named []string
+	for _, m := range r.GetMembers() {
+		if wrong == nil && m.GetID() == id {
+			return chosen{id: id}, nil
+		}
+	}
+	found, decimal := chosen{}, ""
+	for _, m := range r.GetMembers() {
+		if strconv.FormatUint(m.GetID(), 10) == arg {
+			decimal = fmt.Sprintf("%s is the decimal ID of %s; ", arg, describe(m))
+		}
+		if m.GetName() == arg && arg != "" {
+			named = append(named, describe(m))
+			found = chosen{id: m.GetID(), name: arg}
+		}
+	}
+	switch {
+	case len(named) == 1:
+		return found, nil
+	case len(named) > 1:
+		return chosen{}, exit.Usage("%d members have the name %q: %s; give the ID of one", len(named), arg, strings.Join(named, ", "))
+	case wrong == nil:
+		return chosen{id: id, unknown: decimal + "the members are " + describeAll(r.GetMembers())}, nil
+	}
+	return chosen{}, exit.Usage("bad member ID arg (want a hexadecimal number or the name of a member, not %q), expecting ID in Hex; %sthe members are %s", arg, decimal, describeAll(r.GetMembers()))
+}
+
+// describe returns the name and the ID of a member. One that has not started has no name yet.
+func describe(m *etcdserverpb.Member) string {
+	if m.GetName() == "" {
+		return fmt.Sprintf("%x (not started, %s)", m.GetID(), strings.Join(m.GetPeerURLs(), ","))
+	}
+	return fmt.Sprintf("%s (%x)", m.GetName(), m.GetID())
+}
+
+func describeAll(members []*etcdserverpb.Member) string {
+	var list []string
+	for _, m := range members {
+		list = append(list, describe(m))
+	}
+	return strings.Join(list, ", ")
+}
+
+// explainUnknown adds the members that there are to the error of a call about one that does not exist.
+func (m *chosen) explainUnknown(err error) error {
+	if err == nil || m.unknown == "" {
+		return err
+	}
+	return fmt.Errorf("%w\n  no member has the ID %x: %s", cli.CallError(err), m.id, m.unknown)
+}
+
+// memberNames returns the names of the members by their IDs, as far as one member knows them. They decorate an answer for a person:
+// without them it is complete.
+func memberNames(s cli.Session) map[uint64]string {
+	names := map[uint64]string{}
+	r, err := etcdserverpb.NewClusterClient(s.Conn).MemberList(s.Ctx, &etcdserverpb.MemberListRequest{})
+	if err != nil {
+		return names
+	}
+	for _, m := range r.GetMembers() {
+		names[m.GetID()] = m.GetName()
+	}
+	return names
+}
+
+// answerTimeout limits the question whether a member is alive.
+const answerTimeout = 2 * time.Second
+
+// removalQuestion returns the question before the removal of a member, "" if the other voting members that answer are a majority.
+func removalQuestion(env *cli.Env, s cli.Session, arg string) (string, error) {
+	target, err := chooseMember(s, arg)
+	if err != nil {
+		return "", err
+	}
+	r, err := etcdserverpb.NewClusterClient(s.Conn).MemberList(s.Ctx, &etcdserverpb.MemberListRequest{Linearizable: true})
+	if err != nil {
+		return "", err
+	}
+	var others []*etcdserverpb.Member
+	voter, called := false, ""
+	for _, m := range r.GetMembers() {
+		switch {
+		case m.GetID() == target.id:
+			voter, called = !m.GetIsLearner(), describe(m)
+		case !m.GetIsLearner():
+			others = append(others, m)
+		}
+	}
+	if !voter {
+		return "", nil
+	}
+	if len(others) == 0 {
+		return called + " is the only voting member: without it the cluster ends. Remove it?", nil
+	}
+	alive := countAnswering(s, others)
+	if alive > len(others)/2 {
+		return "", nil
+	}
+	return fmt.Sprintf("Without %s there are %d voting members, of which %d %s: no majority, and nothing is served until there is one. Remove it?",
+		called, len(others), alive, map[bool]string{true: "answers", false: "answer"}[alive == 1]), nil
+}
+
+// countAnswering returns how many of the members answer.
+func countAnswering(s cli.Session, members []*etcdserverpb.Member) int {
+	ctx, cancel := context.WithTimeout(s.Ctx, answerTimeout)
+	defer cancel()
+	var alive atomic.Int64
+	var all sync.WaitGroup
+	for _, m := range members {
+		all.Go(func() {
+			for _, at := range m.GetClientURLs() {
+				one, err := s.Client.At(at)
+				if err == nil {
+					_, err = one.Status(ctx)
+				}
+				if err == nil {
+					alive.Add(1)
+					return
+				}
+			}
+		})
+	}
+	all.Wait()
+	return int(alive.Load())
+}
