@@ -2,11 +2,14 @@ package main
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"vigil/cmd/vigilctl/cli"
+	"vigil/cmd/vigilctl/command"
 	"vigil/cmd/vigilctl/complete"
 	"vigil/internal/kv"
 	"vigil/internal/release"
@@ -23,6 +26,91 @@ func versionCommand() *cobra.Command {
 			_, err := fmt.Fprintf(c.OutOrStdout(), "etcdctl version: %s\nAPI version: %s\nvigilctl version: %s\n", release.APIVersion, kv.APIVersion, release.Version)
 			return err
 		},
+	}
+}
+
+// helpCommand returns the command that prints the help of another one.
+func helpCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:               "help [command]",
+		Short:             "Print the help of a command",
+		Example:           "  vigilctl help member add",
+		PersistentPreRunE: func(*cobra.Command, []string) error { return nil },
+		ValidArgsFunction: func(c *cobra.Command, args []string, word string) ([]string, cobra.ShellCompDirective) {
+			var list []string
+			if of, rest, err := c.Root().Find(args); err == nil && len(rest) == 0 {
+				for _, sub := range of.Commands() {
+					if sub.IsAvailableCommand() && strings.HasPrefix(sub.Name(), word) {
+						list = append(list, sub.Name()+"\t"+sub.Short)
+					}
+				}
+			}
+			return list, cobra.ShellCompDirectiveNoFileComp
+		},
+		RunE: func(c *cobra.Command, args []string) error {
+			of, rest, err := c.Root().Find(args)
+			if err == nil && len(rest) > 0 && of.HasSubCommands() {
+				err = command.Unknown(of, rest[0])
+			}
+			if err != nil {
+				return err
+			}
+			of.InitDefaultHelpFlag()
+			return of.Help()
+		},
+	}
+}
+
+// mistakenHelp returns the error of a command line that asks for the help of a command that does not exist: cobra prints the help of the
+// group.
+func mistakenHelp(root *cobra.Command, args []string) error {
+	if !slices.Contains(args, "--help") && !slices.Contains(args, "-h") {
+		return nil
+	}
+	c, rest, err := root.Find(args)
+	if err != nil || !c.HasSubCommands() {
+		return nil
+	}
+	c.InitDefaultHelpFlag()
+	if err := c.ParseFlags(rest); err != nil {
+		return nil // it is reported when the command is executed
+	}
+	if words := c.Flags().Args(); len(words) > 0 {
+		return c.ValidateArgs(words)
+	}
+	return nil
+}
+
+// ignored are the commands that ignore further arguments, as etcdctl does, with the number of those that they use.
+var ignored = map[string]struct {
+	most int
+	next string
+}{
+	"put": {2, "quote a value with blanks"}, "get": {2, ""}, "member list": {0, ""}, "lease list": {0, ""}, "defrag": {0, chooseEndpoints}, "endpoint health": {0, chooseEndpoints},
+	"endpoint status": {0, chooseEndpoints}, "endpoint hashkv": {0, chooseEndpoints}, "check perf": {0, ""}, "check datascale": {0, ""}, "version": {0, ""}, "options": {0, ""},
+	"role grant-permission": {4, ""}, "role revoke-permission": {3, ""},
+}
+
+const chooseEndpoints = "choose members with --endpoints or --cluster"
+
+// noteIgnored lets the commands that ignore arguments say so to a person.
+func noteIgnored(root *cobra.Command, env *cli.Env) {
+	for path, x := range ignored {
+		c, _, err := root.Find(strings.Fields(path))
+		if err != nil {
+			continue
+		}
+		run := c.RunE
+		c.RunE = func(c *cobra.Command, args []string) error {
+			if len(args) > x.most {
+				text := fmt.Sprintf("%s ignores %q", c.CommandPath(), args[x.most:])
+				if x.next != "" {
+					text += ": " + x.next
+				}
+				env.Note("%s", text)
+			}
+			return run(c, args)
+		}
 	}
 }
 
@@ -81,7 +169,12 @@ func completionCommand() *cobra.Command {
 		Example:               "  source <(vigilctl completion bash)",
 		DisableFlagsInUseLine: true,
 		ValidArgs:             complete.Shells,
-		Args:                  cobra.MatchAll(cobra.ExactArgs(1), cobra.OnlyValidArgs),
+		Args: func(_ *cobra.Command, args []string) error {
+			if len(args) != 1 || !slices.Contains(complete.Shells, args[0]) {
+				return fmt.Errorf("completion takes the name of one shell, %s, not %q", strings.Join(complete.Shells, ", "), args)
+			}
+			return nil
+		},
 		RunE: func(c *cobra.Command, args []string) error {
 			script, err := complete.Script(args[0])
 			if err == nil {

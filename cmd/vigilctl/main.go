@@ -62,7 +62,10 @@ func run(interrupt context.Context, args []string, stdin io.Reader, stdout, stde
 	root := newRoot(env)
 	root.SetArgs(args)
 	setPrefixMatching(root, args)
-	err := root.ExecuteContext(ctx)
+	c, err := root, mistakenHelp(root, args)
+	if err == nil {
+		c, err = root.ExecuteContextC(ctx)
+	}
 	failed := env.Stdout.Err()
 	if failed != nil && (err == nil || interrupt.Err() == nil) {
 		err = failed // any other error follows from it
@@ -74,6 +77,9 @@ func run(interrupt context.Context, args []string, stdin io.Reader, stdout, stde
 		err = exit.Silent(exit.ClosedPipe)
 	}
 	printError(stderr, err)
+	if exit.Code(err) == exit.BadArgs && !c.HasSubCommands() {
+		env.Hint("usage: %s", c.UseLine())
+	}
 	return exit.Code(err)
 }
 
@@ -140,7 +146,7 @@ variable too: VIGILCTL_ENDPOINTS, or ETCDCTL_ENDPOINTS, for --endpoints.`,
 		id, title string
 		commands  []*cobra.Command
 	}{
-		{"kv", "Keys and values:", []*cobra.Command{kvcmd.Get(env), kvcmd.Put(env), kvcmd.Del(env), kvcmd.Txn(env), kvcmd.Compaction(env), kvcmd.Watch(env), kvcmd.Lease(env)}},
+		{"kv", "Keys and values:", []*cobra.Command{kvcmd.Get(env), kvcmd.Put(env), kvcmd.Del(env), keyview.List(env), kvcmd.Txn(env), kvcmd.Compaction(env), kvcmd.Watch(env), kvcmd.Lease(env)}},
 		{"cluster", "Members and their data:", []*cobra.Command{clustercmd.Member(env), clustercmd.Endpoint(env), clustercmd.Alarm(env), clustercmd.Defrag(env),
 			clustercmd.MoveLeader(env), clustercmd.Downgrade(env), check, snapshot, archive, offline.HashKV()}},
 		{"concurrency", "Locks and elections:", []*cobra.Command{lockcmd.Lock(env), lockcmd.Elect(env)}},
@@ -156,8 +162,10 @@ variable too: VIGILCTL_ENDPOINTS, or ETCDCTL_ENDPOINTS, for --endpoints.`,
 		}
 	}
 	addWatchFlags(root, env)
+	noteIgnored(root, env)
 	addExamples(root, "")
 	complete.Register(root, env)
+	root.SetHelpCommand(helpCommand())
 	root.SetHelpCommandGroupID(other)
 	root.SetCompletionCommandGroupID(other)
 	return root

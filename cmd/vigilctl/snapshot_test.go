@@ -122,8 +122,8 @@ func TestSnapshotSave(t *testing.T) {
 		text string
 		args []string
 	}{
-		{exit.BadArgs, "snapshot save requires exactly one argument", nil},
-		{exit.BadArgs, "snapshot must be requested to one selected node, not multiple", []string{file, "--endpoints", "a:1,b:1"}},
+		{exit.BadArgs, "snapshot save expects one argument <filename>", nil},
+		{exit.Interrupted, "snapshot must be requested to one selected node, not multiple", []string{file, "--endpoints", "a:1,b:1"}},
 		{exit.Failure, "a password is needed", []string{file, "--user", "root"}},
 		{exit.Interrupted, "no such file or directory", []string{filepath.Join(filepath.Dir(file), "missing", "backup.db"), "--endpoints", "127.0.0.1:1", "--dial-timeout", "100ms"}},
 		{exit.Interrupted, "no member can be reached", []string{file, "--endpoints", "127.0.0.1:1", "--dial-timeout", "100ms"}},

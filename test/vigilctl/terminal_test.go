@@ -162,7 +162,7 @@ func TestCompletion(t *testing.T) {
 	env := []string{"VIGILCTL_ENDPOINTS=" + s.Addr()}
 	for line, want := range map[string]string{
 		"get ": "config/ services/", "get config/": "config/app config/db", "get services/w": "services/web/", "get s": "services/", "history services/web/": "services/web/1 services/web/2",
-		"del config/app con": "config/", "put config/app ": "", "member remove ": id + "\tm1", "move-leader ": id + "\tm1", "user get ": "alice bob", "user get a": "alice",
+		"del config/app con": "config/", "put config/app ": "", "member remove ": "m1\t" + id, "move-leader ": "m1\t" + id, "member remove " + id[:3]: id + "\tm1", "ls ": "config/ services/", "help member p": "promote\tMake a learner a voter", "user get ": "alice bob", "user get a": "alice",
 		"user grant-role alice ": "web", "user grant-role alice web ": "", "role get ": "web", "role grant-permission web r": "read readwrite",
 		"lease revoke ": fmt.Sprintf("%016x", lease.ID), "put k v --lease ": fmt.Sprintf("%016x", lease.ID), "end": "endpoint\tStatus, health and hash of members",
 	} {
@@ -325,20 +325,7 @@ func (x *terminal) typed(t *testing.T, keys string) {
 // TestTopConsole steers top with keys, on a cluster whose members die.
 func TestTopConsole(t *testing.T) {
 	t.Parallel()
-	var names []string
-	ports := make([]int, 3)
-	for i := range ports {
-		ports[i] = proc.FreePort(t)
-		names = append(names, fmt.Sprintf("m%d=http://127.0.0.1:%d", i+1, ports[i]))
-	}
-	cluster := make([]*proc.Server, 3)
-	for i := range cluster {
-		cluster[i] = proc.New(t, proc.Config{Program: proc.Vigil, Name: fmt.Sprint("m", i+1), Memory: true, PeerPort: ports[i], InitialCluster: strings.Join(names, ",")})
-		cluster[i].Launch()
-	}
-	for _, s := range cluster {
-		s.Ready()
-	}
+	cluster := startCluster(t, proc.Vigil, 3)
 	c := cluster[0].Client()
 	c.Watch(proc.Context(t), "watched/by/someone", clientv3.WithPrefix())
 	on := onTerminal(t, 120, 30, []string{"VIGILCTL_ENDPOINTS=" + cluster[0].Addr(), "NO_COLOR=1"}, "top", "--cluster", "--interval", "100ms")

@@ -10,12 +10,13 @@ import (
 
 	"go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/mvccpb"
+
+	"vigil/internal/folders"
 )
 
 // Bounds of lists of keys.
 const (
 	maxEntries = 200    // of a level of the tree, or of the results of a search
-	readAhead  = 100    // keys that are read at once
 	maxVisited = 50_000 // keys that one request of a search visits
 	searchTime = 2 * time.Second
 	maxWork    = 1 << 30 // bytes of keys times bytes of the pattern that one request of a search compares
@@ -76,22 +77,10 @@ type page struct {
 }
 
 // endOf returns the end of the range of keys with a prefix.
-func endOf(prefix []byte) []byte {
-	for i := len(prefix) - 1; i >= 0; i-- {
-		if prefix[i] < 255 {
-			return append(slices.Clone(prefix[:i]), prefix[i]+1)
-		}
-	}
-	return []byte{0} // all keys from the prefix on
-}
+func endOf(prefix []byte) []byte { return folders.End(prefix) }
 
 // from returns the first key of a range as the API wants it.
-func from(key []byte) []byte {
-	if len(key) == 0 {
-		return []byte{0}
-	}
-	return key
-}
+func from(key []byte) []byte { return folders.From(key) }
 
 // rangeOnce reads a part of a range whose keys and values are used before the next part is read. The memory of a large answer counts as
 // in use until the context of its call ends, and a request of many calls must not count them all at once.
@@ -121,8 +110,7 @@ func (c *Console) serveTree(r *request) (any, error) {
 		return nil, err
 	}
 	separator := []byte(r.URL.Query().Get("separator"))
-	end := endOf(prefix)
-	all, err := c.kv.Range(r.ctx, &etcdserverpb.RangeRequest{Key: from(prefix), RangeEnd: end, Revision: rev, CountOnly: true})
+	all, err := c.kv.Range(r.ctx, &etcdserverpb.RangeRequest{Key: from(prefix), RangeEnd: endOf(prefix), Revision: rev, CountOnly: true})
 	if err != nil {
 		return nil, err
 	}
@@ -130,48 +118,33 @@ func (c *Console) serveTree(r *request) (any, error) {
 	if rev == 0 {
 		p.Revision = all.Header.Revision
 	}
-	start := prefix
-	if bytes.Compare(after, start) > 0 {
-		start = after
+	read := func(key, end []byte, limit int64) ([]*mvccpb.KeyValue, bool, error) {
+		list, err := c.ranged(r.ctx, key, end, p.Revision, limit)
+		if err != nil {
+			return nil, false, err
+		}
+		return list.Kvs, list.More, nil
 	}
-	for left := room(maxPageBytes); ; {
-		list, err := c.ranged(r.ctx, start, end, p.Revision, readAhead)
+	left := room(maxPageBytes)
+	for e, err := range folders.Walk(prefix, after, separator, (*mvccpb.KeyValue).GetKey, read) {
+		switch {
+		case err != nil:
+			return nil, err
+		case len(p.Entries) == maxEntries || !left.take(len(e.Key)):
+			p.After = e.Key
+			return p, nil
+		case e.Folder == nil:
+			view := viewKey(e.Item)
+			p.Entries = append(p.Entries, entry{keyView: &view})
+			continue
+		}
+		n, err := c.kv.Range(r.ctx, &etcdserverpb.RangeRequest{Key: e.Folder, RangeEnd: endOf(e.Folder), Revision: p.Revision, CountOnly: true})
 		if err != nil {
 			return nil, err
 		}
-		start = nil
-		for _, kv := range list.Kvs {
-			if start != nil && bytes.Compare(kv.Key, start) < 0 {
-				continue // in the line before
-			}
-			if len(p.Entries) == maxEntries || !left.take(len(kv.Key)) {
-				p.After = kv.Key
-				return p, nil
-			}
-			at := -1
-			if len(separator) > 0 {
-				at = bytes.Index(kv.Key[len(prefix):], separator)
-			}
-			if at < 0 {
-				view := viewKey(kv)
-				p.Entries = append(p.Entries, entry{keyView: &view})
-				start = append(slices.Clone(kv.Key), 0)
-				continue
-			}
-			group := kv.Key[:len(prefix)+at+len(separator)]
-			n, err := c.kv.Range(r.ctx, &etcdserverpb.RangeRequest{Key: group, RangeEnd: endOf(group), Revision: p.Revision, CountOnly: true})
-			if err != nil {
-				return nil, err
-			}
-			p.Entries = append(p.Entries, entry{Prefix: group, Count: n.Count})
-			if start = endOf(group); len(start) == 1 && start[0] == 0 {
-				return p, nil // there is no key after the group
-			}
-		}
-		if !list.More {
-			return p, nil
-		}
+		p.Entries = append(p.Entries, entry{Prefix: e.Folder, Count: n.Count})
 	}
+	return p, nil
 }
 
 // search is what a search looks for, in which order, and with what.

@@ -1,0 +1,197 @@
+package vigilctl
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"vigil/test/proc"
+)
+
+// answered runs a command on a terminal, and types an answer when it asks.
+func answered(t *testing.T, env []string, answer string, args ...string) (code int, out string) {
+	t.Helper()
+	on := onTerminal(t, 200, 50, env, args...)
+	for end := time.Now().Add(untilTimeout); answer != ""; time.Sleep(5 * time.Millisecond) {
+		if strings.Contains(on.output(), " [y/N] ") {
+			on.typed(t, answer)
+			break
+		}
+		select {
+		case <-on.ended:
+			t.Fatalf("%q asks nothing: %q", args, on.output())
+		default:
+		}
+		if time.Now().After(end) {
+			t.Fatalf("%q asks nothing: %q", args, on.output())
+		}
+	}
+	on.await(t)
+	return on.cmd.ProcessState.ExitCode(), strings.ReplaceAll(on.output(), "\r\n", "\n")
+}
+
+// TestQuestions: a command that destroys much asks on a terminal, with what would go. Any answer but yes, the end of the input and
+// Ctrl-C leave everything. It does not ask with --yes, and never where standard input or output is not a terminal.
+func TestQuestions(t *testing.T) {
+	t.Parallel()
+	s := proc.Start(t, proc.Config{Program: proc.Vigil, Memory: true, Args: []string{"--bcrypt-cost=4"}})
+	env := []string{"VIGILCTL_ENDPOINTS=" + s.Addr()}
+	ctx, c := proc.Context(t), s.Client()
+	must := func(err error) {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	fill := func() {
+		t.Helper()
+		for i := range 3 {
+			must(second(c.Put(ctx, fmt.Sprint("key", i), "v")))
+		}
+	}
+	count := func() int64 {
+		t.Helper()
+		r, err := c.Get(ctx, "", clientv3.WithPrefix(), clientv3.WithCountOnly())
+		must(err)
+		return r.Count
+	}
+	fill()
+	const deletes = "This deletes all 3 keys of the cluster. Delete them? [y/N] "
+	for answer, want := range map[string]string{
+		"n\r": "not confirmed; nothing was deleted", "\r": "not confirmed; nothing was deleted", "yep\r": "not confirmed; nothing was deleted", "\x04": "not confirmed; nothing was deleted",
+		"\x03": "interrupted; nothing was deleted",
+	} {
+		for _, args := range [][]string{{"del", "--prefix", ""}, {"del", "--from-key", ""}} {
+			if code, out := answered(t, env, answer, args...); code != 5 || !strings.HasPrefix(out, deletes) || !strings.HasSuffix(out, "Error: "+want+"\n") || count() != 3 {
+				t.Errorf("%q, %q: %d %q", args, answer, code, out)
+			}
+		}
+	}
+	for _, answer := range []string{"y\r", "YES\r"} {
+		if code, out := answered(t, env, answer, "del", "--prefix", ""); code != 0 || !strings.HasSuffix(out, "\n3\n") || count() != 0 {
+			t.Errorf("%q: %d %q", answer, code, out)
+		}
+		fill()
+	}
+	// Nothing is asked.
+	for _, args := range [][]string{{"del", "--prefix", "", "--yes"}, {"del", "-y", "--from-key", ""}, {"del", "--prefix", "key"}, {"del", "--from-key", "k"}} {
+		if code, out := answered(t, env, "", args...); code != 0 || out != "3\n" || count() != 0 {
+			t.Errorf("%q: %d %q", args, code, out)
+		}
+		fill()
+	}
+	if r := proc.Run(t, untilTimeout, proc.Spec{Name: proc.Path(t, proc.Vigilctl), Args: []string{"del", "--prefix", ""}, Env: env}); r.Stdout != "3\n" || r.Stderr != "" {
+		t.Errorf("without a terminal: %+v", r)
+	}
+	fill()
+	piped := startOnTerminal(t, shellCommand(env, "true | "+proc.Path(t, proc.Vigilctl)+" del --prefix ''; "+proc.Path(t, proc.Vigilctl)+" del --prefix '' | cat"), 80, 24)
+	piped.await(t)
+	if out := piped.output(); out != "3\r\n0\r\n" {
+		t.Errorf("with one of two terminals: %q", out)
+	}
+	// An empty store has nothing to lose.
+	if code, out := answered(t, env, "", "del", "--prefix", ""); code != 0 || out != "0\n" {
+		t.Errorf("nothing to delete: %d %q", code, out)
+	}
+
+	// The end of the history.
+	fill()
+	now := func() int64 {
+		t.Helper()
+		r, err := c.Get(ctx, "key0")
+		must(err)
+		return r.Header.Revision
+	}()
+	newest := fmt.Sprint(now)
+	if code, out := answered(t, env, "", "compaction", fmt.Sprint(now-1)); code != 0 || out != fmt.Sprintf("compacted revision %d\n", now-1) {
+		t.Errorf("%d %q", code, out)
+	}
+	want := "Revision " + newest + " is the newest: this discards every older value of every key. Discard them? [y/N] n\nError: not confirmed; nothing was discarded\n"
+	if code, out := answered(t, env, "n\r", "compaction", newest); code != 5 || out != want {
+		t.Errorf("%d %q", code, out)
+	}
+	if code, out := answered(t, env, "", "compaction", newest, "-y"); code != 0 || out != "compacted revision "+newest+"\n" {
+		t.Errorf("%d %q", code, out)
+	}
+
+	// A lease with many keys.
+	lease, err := c.Grant(ctx, 3600)
+	must(err)
+	id := fmt.Sprintf("%016x", lease.ID)
+	for i := range 101 {
+		must(second(c.Put(ctx, fmt.Sprint("leased", i), "v", clientv3.WithLease(lease.ID))))
+	}
+	want = "This deletes the 101 keys of lease " + id + ". Delete them? [y/N] n\nError: not confirmed; nothing was revoked\n"
+	if code, out := answered(t, env, "n\r", "lease", "revoke", id); code != 5 || out != want {
+		t.Errorf("%d %q", code, out)
+	}
+	must(second(c.Delete(ctx, "leased0")))
+	if code, out := answered(t, env, "", "lease", "revoke", id); code != 0 || out != "lease "+id+" revoked\n" {
+		t.Errorf("%d %q", code, out)
+	}
+
+	// A backup, or a dump, in the place of another one.
+	file := filepath.Join(t.TempDir(), "backup")
+	must(os.WriteFile(file, []byte("precious"), 0o600))
+	for _, args := range [][]string{{"snapshot", "save", file}, {"dump", file}} {
+		if code, out := answered(t, env, "n\r", args...); code != 5 || !regexp.MustCompile(`^\S+/backup exists, of \S+ \S+, with 8 B\. Replace it\? \[y/N\] n\nError: not confirmed; nothing was (saved|written)\n$`).MatchString(out) {
+			t.Errorf("%q: %d %q", args, code, out)
+		}
+		if b, err := os.ReadFile(file); err != nil || string(b) != "precious" {
+			t.Errorf("%q: %q, %v", args, b, err)
+		}
+		if code, out := answered(t, env, "", append(args, "--yes")...); code != 0 || strings.Contains(out, "[y/N]") {
+			t.Errorf("%q: %d %q", args, code, out)
+		}
+		must(os.WriteFile(file, []byte("precious"), 0o600))
+	}
+
+	// The only member.
+	want = "m1 (" + memberID(t, c, "m1") + ") is the only voting member: without it the cluster ends. Remove it? [y/N] n\nError: not confirmed; nothing was removed\n"
+	if code, out := answered(t, env, "n\r", "member", "remove", "m1"); code != 5 || out != want {
+		t.Errorf("%d %q", code, out)
+	}
+
+	// Whoever may not read what goes is asked without a number.
+	for _, err := range []error{second(c.UserAdd(ctx, "root", "x")), second(c.UserGrantRole(ctx, "root", "root")), second(c.RoleAdd(ctx, "w")), second(c.UserAdd(ctx, "w", "x")),
+		second(c.UserGrantRole(ctx, "w", "w")), second(c.RoleGrantPermission(ctx, "w", "\x00", "\x00", clientv3.PermissionType(clientv3.PermWrite))), second(c.AuthEnable(ctx))} {
+		must(err)
+	}
+	if code, out := answered(t, env, "n\r", "del", "--prefix", "", "--user=w:x"); code != 5 || !strings.HasPrefix(out, "This deletes all keys of the cluster. Delete them? [y/N] n") {
+		t.Errorf("%d %q", code, out)
+	}
+}
+
+// TestNotes: a person is told what has no effect; a script gets what etcdctl prints.
+func TestNotes(t *testing.T) {
+	t.Parallel()
+	s := proc.Start(t, proc.Config{Program: proc.Vigil, Memory: true, Args: []string{"--bcrypt-cost=4"}})
+	env := []string{"VIGILCTL_ENDPOINTS=" + s.Addr()}
+	for line, want := range map[string]string{
+		"put k two words":    `note: vigilctl put ignores ["words"]: quote a value with blanks`,
+		"get k l m":          `note: vigilctl get ignores ["m"]`,
+		"get k --limit -1":   "note: --limit -1 is below 0: all keys are printed",
+		"get k --rev -1":     "note: --rev -1 is below 0: the newest revision is read",
+		"member list m1":     `note: vigilctl member list ignores ["m1"]`,
+		"endpoint status m1": `note: vigilctl endpoint status ignores ["m1"]: choose members with --endpoints or --cluster`,
+		"defrag m1":          `note: vigilctl defrag ignores ["m1"]: choose members with --endpoints or --cluster`,
+		"version x":          `note: vigilctl version ignores ["x"]`,
+		"get k --password x": "note: --password is given without --user, and not used",
+		"ls none/":           "note: no key begins with none/",
+		"compaction":         "usage: vigilctl compaction [options] <revision> [flags]",
+		"user add u --no-password --new-user-password x": "note: --no-password is given too: --new-user-password is not used",
+	} {
+		if _, out := answered(t, env, "", strings.Fields(line)...); !strings.Contains(out, want+"\n") {
+			t.Errorf("%s: %q, want %q", line, out, want)
+		}
+		if r := proc.Run(t, untilTimeout, proc.Spec{Name: proc.Path(t, proc.Vigilctl), Args: strings.Fields(line), Env: env}); strings.Contains(r.Stdout+r.Stderr, want) {
+			t.Errorf("%s: a script gets %+v", line, r)
+		}
+	}
+}
