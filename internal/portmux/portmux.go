@@ -8,7 +8,9 @@
 //     byte and is logged, at most 10 lines a second.
 //  4. Drain accepts no new connections and loses no request: a connection whose protocol is known is handed over, so that its
 //     server can close it gracefully.
-//  5. After Close has returned, no goroutine of this package is left, and every connection that was not handed over is
+//  5. Between Hold and Release connections of HTTP/2 are not handed over. They count as unrouted, without a timeout; one that its
+//     client closes, or that has sent more than maxHeld bytes, is closed.
+//  6. After Close has returned, no goroutine of this package is left, and every connection that was not handed over is
 //     closed.
 //
 // A Limit bounds the number of connections of several listeners.
@@ -70,6 +72,8 @@ type Mux struct {
 	mu struct {
 		sync.Mutex
 		pending  *list.List // of net.Conn, the oldest first
+		holding  bool
+		held     map[net.Conn]struct{} // connections of HTTP/2 that wait for Release; they are among pending
 		draining bool
 		closed   bool
 	}
@@ -90,7 +94,7 @@ func New(l net.Listener, o Options) (*Mux, error) {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}
 	m := &Mux{o: o, root: l, http1: NewListener(l.Addr()), http2: NewListener(l.Addr()), done: make(chan struct{})}
-	m.mu.pending = list.New()
+	m.mu.pending, m.mu.held = list.New(), map[net.Conn]struct{}{}
 	return m, nil
 }
 
@@ -235,6 +239,9 @@ func (m *Mux) begin(conn net.Conn) bool {
 	e := m.mu.pending.PushBack(conn)
 	m.wg.Go(func() {
 		c, to, err := m.route(conn)
+		if err == nil && to == m.http2 {
+			err = m.hold(c)
+		}
 		// Before it is handed over: from then on its server closes it.
 		m.mu.Lock()
 		m.mu.pending.Remove(e) // does nothing if it was evicted

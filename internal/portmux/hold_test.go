@@ -1,0 +1,142 @@
+package portmux
+
+import (
+	"bytes"
+	"context"
+	"io"
+	"net"
+	"testing"
+	"time"
+)
+
+// TestHold: connections of HTTP/2 wait for Release and lose no byte, HTTP/1 does not wait, and a client that leaves, or sends too
+// much, is noticed.
+func TestHold(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	m, err := New(l, Options{Timeout: 200 * time.Millisecond})
+	if err != nil {
+		t.Fatal(err)
+	}
+	m.Hold()
+	served := make(chan error, 1)
+	go func() { served <- m.Serve() }()
+	taken := make(chan net.Conn, 1)
+	go func() {
+		if c, err := m.HTTP2().Accept(); err == nil {
+			taken <- c
+		}
+	}()
+	dial := func(first string) net.Conn {
+		t.Helper()
+		c, err := net.Dial("tcp", l.Addr().String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { c.Close() })
+		if _, err := io.WriteString(c, first); err != nil {
+			t.Fatal(err)
+		}
+		return c
+	}
+	held := func() int {
+		m.mu.Lock()
+		defer m.mu.Unlock()
+		return len(m.mu.held)
+	}
+	until := func(what string, n int) {
+		t.Helper()
+		for end := time.Now().Add(patience); held() != n; time.Sleep(time.Millisecond) {
+			if time.Now().After(end) {
+				t.Fatalf("%s: %d connections are held, want %d", what, held(), n)
+			}
+		}
+	}
+
+	c := dial(preface + "settings")
+	until("a client of gRPC", 1)
+	dial("GET / HTTP/1.1\r\n\r\n")
+	one, err := m.HTTP1().Accept()
+	if err != nil {
+		t.Fatal(err)
+	}
+	one.Close()
+
+	leaves := dial(preface)
+	until("a second one", 2)
+	leaves.Close()
+	until("it has left", 1)
+
+	big := dial(preface)
+	until("a third one", 2)
+	_, _ = big.Write(bytes.Repeat([]byte{'x'}, maxHeld+1))
+	until("it has sent too much", 1)
+
+	time.Sleep(2 * m.o.Timeout) // the time of connections that are not held
+	if n := held(); n != 1 {
+		t.Fatalf("%d are held after the timeout", n)
+	}
+	select {
+	case <-taken:
+		t.Fatal("handed over before Release")
+	default:
+	}
+	m.Release()
+	select {
+	case got := <-taken:
+		defer got.Close()
+		want := preface + "settings and more"
+		if _, err := io.WriteString(c, " and more"); err != nil {
+			t.Fatal(err)
+		}
+		b := make([]byte, len(want))
+		if _, err := io.ReadFull(got, b); err != nil || string(b) != want {
+			t.Fatalf("%q, %v", b, err)
+		}
+	case <-time.After(patience):
+		t.Fatal("not handed over")
+	}
+	if err := m.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-served; err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestHoldDrain: a member that stops before it serves does not wait for held connections.
+func TestHoldDrain(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	m, err := New(l, Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	m.Hold()
+	go m.Serve()
+	c, err := net.Dial("tcp", l.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	if _, err := io.WriteString(c, preface); err != nil {
+		t.Fatal(err)
+	}
+	for held := 0; held == 0; time.Sleep(time.Millisecond) {
+		m.mu.Lock()
+		held = len(m.mu.held)
+		m.mu.Unlock()
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	if err := m.Drain(ctx); err != nil || ctx.Err() != nil {
+		t.Fatal(err, ctx.Err())
+	}
+	if err := m.Close(); err != nil {
+		t.Fatal(err)
+	}
+}
