@@ -64,6 +64,8 @@ type Error struct {
 	Text string
 	// remote reports that the other side sent it.
 	remote bool
+	// cluster and member identify who answered a dial, as it says itself; 0 if nobody did.
+	cluster, member uint64
 }
 
 // Error returns the code and the text.

@@ -17,6 +17,7 @@ type Collector struct {
 	histos   []histo
 	refused  *prometheus.Desc
 	pending  *prometheus.Desc
+	failing  *prometheus.Desc
 }
 
 type reading struct {
@@ -35,6 +36,7 @@ type histo struct {
 func NewCollector(t *Transport) *Collector {
 	c := &Collector{t: t,
 		refused: prometheus.NewDesc("vigil_peer_refused_connections_total", "Connections to the peer port that were refused.", []string{"Reason"}, nil),
+		failing: prometheus.NewDesc("vigil_peer_failing_seconds", "How long messages cannot be sent to the peer, and why.", []string{"To", "Reason"}, nil),
 		pending: prometheus.NewDesc("vigil_peer_pending_connections", "Connections to the peer port whose handshake is not over.", nil, nil),
 	}
 	add := func(kind prometheus.ValueType, name, help string, labels []string, value func(*Status) float64) {
@@ -86,6 +88,7 @@ func (c *Collector) Describe(ch chan<- *prometheus.Desc) {
 	}
 	ch <- c.refused
 	ch <- c.pending
+	ch <- c.failing
 }
 
 // Collect implements prometheus.Collector.
@@ -99,6 +102,9 @@ func (c *Collector) Collect(ch chan<- prometheus.Metric) {
 				labels = []string{local, id}
 			}
 			ch <- prometheus.MustNewConstMetric(r.desc, r.kind, r.value(&s), labels...)
+		}
+		if f := s.Failure; f != nil {
+			ch <- prometheus.MustNewConstMetric(c.failing, prometheus.GaugeValue, time.Since(f.Since).Seconds(), id, f.Reason())
 		}
 		for _, h := range c.histos {
 			x := h.read(&s)

@@ -212,15 +212,19 @@ func (d *dialer) secure(ctx context.Context, conn net.Conn, to target) (net.Conn
 
 // check compares the identity of the other side with the intended one.
 func (d *dialer) check(h *hello, r *reply) error {
+	by := func(e *Error) *Error {
+		e.cluster, e.member = r.cluster, r.member
+		return e
+	}
 	switch {
 	case h.cluster != 0 && r.cluster != h.cluster && r.code != CodeCluster:
-		return refuse(CodeCluster, "it belongs to cluster %x, this member to %x", r.cluster, h.cluster)
+		return by(refuse(CodeCluster, "it belongs to cluster %x, this member to %x", r.cluster, h.cluster))
 	case r.code != 0:
-		return fmt.Errorf("refused: %w", &Error{Code: r.code, Text: r.text, remote: true})
+		return fmt.Errorf("refused: %w", by(&Error{Code: r.code, Text: r.text, remote: true}))
 	case h.to != 0 && r.member != h.to:
-		return refuse(CodeMember, "it is member %x, not %x", r.member, h.to)
+		return by(refuse(CodeMember, "it is member %x, not %x", r.member, h.to))
 	case r.protocol < h.minProtocol || r.protocol > h.maxProtocol:
-		return refuse(CodeVersion, "it chose version %d of the protocol, offered were %d to %d", r.protocol, h.minProtocol, h.maxProtocol)
+		return by(refuse(CodeVersion, "it chose version %d of the protocol, offered were %d to %d", r.protocol, h.minProtocol, h.maxProtocol))
 	}
 	return nil
 }

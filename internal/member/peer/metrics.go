@@ -66,6 +66,8 @@ type Status struct {
 	ID uint64
 	// Connected is since when messages can be sent to it; zero if they cannot.
 	Connected time.Time
+	// Failure is why they cannot, nil if they can or no dial has failed yet.
+	Failure *Failure
 	// Version is the version of the member's program as last received; empty if never.
 	Version string
 	// RoundTrip is the last one measured, 0 if none was.
@@ -118,7 +120,7 @@ func (p *remote) status() Status {
 	out.QueuedBytes, out.QueuedMessages = p.queue.waiting()
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	out.Connected, out.Version = p.mu.since, p.mu.version
+	out.Connected, out.Version, out.Failure = p.mu.since, p.mu.version, p.mu.failure
 	return out
 }
 

@@ -252,6 +252,7 @@ func (p *remote) failed(err error) {
 		return
 	}
 	p.noteRefusal(err)
+	p.noteFailure(err)
 	p.t.log.line(p.t.o.Logger, slog.LevelWarn, failureKey(p.id, err), "failed to connect to peer",
 		hexID("remote-peer-id", p.id), slog.Any("error", err))
 }

@@ -124,6 +124,8 @@ type remote struct {
 		version string // of the member's program, as last received
 		sending bool   // a bulk transfer to it is under way
 		absence absence
+		// failure is why the last dial for messages failed, nil while the stream is open.
+		failure *Failure
 		// undialed is since when the member does not answer dials, whatever it was invited to.
 		undialed time.Time
 		// awaited are the connections that the member was invited to make, invited counts invitations; answering is set for a kind
@@ -377,6 +379,7 @@ func (t *Transport) Close() {
 func (p *remote) connected(l *link) {
 	p.mu.Lock()
 	p.mu.link, p.mu.since, p.mu.version = l, time.Now(), l.other.version
+	p.mu.failure = nil
 	p.reportLocked(false)
 	p.mu.Unlock()
 	p.stats.connects.Add(1)
@@ -395,6 +398,7 @@ func (p *remote) disconnected(err error) {
 	}
 	p.stats.disconnects.Add(1)
 	p.noteRefusal(err)
+	p.noteFailure(err)
 	// What the kernel had accepted is lost too, and is not counted.
 	p.t.receivers.Raft.ReportUnreachable(p.id)
 	p.t.o.Logger.Warn("lost connection to peer", hexID("remote-peer-id", p.id), slog.Any("error", err))

@@ -1,0 +1,67 @@
+package peer
+
+import (
+	"errors"
+	"strings"
+	"time"
+)
+
+// maxFailureText bounds the text of a Failure.
+const maxFailureText = 300
+
+// Failure is why messages cannot be sent to a member. It comes from this member's dials of the peer URLs in the membership, never
+// from a connection that somebody else has opened: a program that is not a member cannot bring one about.
+type Failure struct {
+	// Since is when the first dial failed since messages could be sent the last time.
+	Since time.Time
+	// Code is the reason if the two sides have exchanged identities, 0 otherwise. ByPeer is set if the other side gave it.
+	Code   Code
+	ByPeer bool
+	// TLS is set if the TLS handshake failed.
+	TLS bool
+	// Cluster and Member are those of the member that answered, 0 if none did.
+	Cluster, Member uint64
+	// Text is one line of printable ASCII, of at most 300 bytes.
+	Text string
+}
+
+// Reason returns one of few words for the failure: the name of the code, "TLS", or "unreachable".
+func (f *Failure) Reason() string {
+	switch {
+	case f.TLS:
+		return "TLS"
+	case codeNames[f.Code] != "":
+		return codeNames[f.Code]
+	}
+	return "unreachable"
+}
+
+// noteFailure notes why a dial failed, or why the stream of messages has ended.
+func (p *remote) noteFailure(err error) {
+	f := Failure{Since: time.Now(), TLS: errors.Is(err, errHandshakeTLS) || certificateAlert(err), Text: failureText(err)}
+	if e := (*Error)(nil); errors.As(err, &e) {
+		f.Code, f.ByPeer, f.Cluster, f.Member = e.Code, e.remote, e.cluster, e.member
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.mu.link != nil {
+		return // it was a dial for something else, and messages do pass
+	}
+	if old := p.mu.failure; old != nil {
+		f.Since = old.Since
+	}
+	p.mu.failure = &f
+}
+
+// certificateAlert reports whether the other side has rejected this member's certificate, which it does after the handshake as this
+// side sees it.
+func certificateAlert(err error) bool { return strings.HasPrefix(certificateFailure(err), " alert: ") }
+
+// failureText returns an error as one line. Parts of it may come from the other side.
+func failureText(err error) string {
+	text := printable([]byte(strings.ReplaceAll(err.Error(), "\n", "; ")))
+	if len(text) > maxFailureText {
+		text = text[:maxFailureText-3] + "..."
+	}
+	return text
+}
