@@ -60,6 +60,9 @@ func (d *Data) Self() cluster.Member {
 	return m
 }
 
+// Members returns the stored membership.
+func (d *Data) Members() []cluster.Member { return d.machine.Members().Members() }
+
 // Close closes the data, unless New has taken it over.
 func (d *Data) Close() error {
 	d.handle.store.Close()
