@@ -110,6 +110,7 @@ func (c consoleCalls) sample() (*console.Sample, error) {
 	}
 	s.Version = Version
 	s.Settings = c.m.settings()
+	s.Waits, s.Failures = c.m.waiting(), c.m.failures()
 	return s, nil
 }
 

@@ -14,6 +14,7 @@ import (
 	"syscall"
 	"time"
 
+	"vigil/internal/health"
 	"vigil/internal/member/calls"
 	"vigil/internal/member/peer"
 	"vigil/internal/member/replica"
@@ -32,10 +33,8 @@ const (
 	// closedRounds is how often the others are asked before a connection that each time is closed without an answer counts
 	// as absence.
 	closedRounds = 3
-	// waitInterval is between two looks whether the other members still belong to another cluster, waitLogInterval between two lines
-	// about it.
-	waitInterval    = time.Second
-	waitLogInterval = 10 * time.Second
+	// waitInterval is between two looks whether the other members still belong to another cluster.
+	waitInterval = time.Second
 	// freshTimeout bounds how long the member that is asked waits to know the newest.
 	freshTimeout = 1500 * time.Millisecond
 	// askNow is the payload of calls.Membership by a member of a new cluster, whose members may all be waiting for each
@@ -223,7 +222,7 @@ func (m *Member) notYetStarted(ctx context.Context, members []cluster.Member) er
 		return fmt.Errorf("--initial-cluster: %w", err)
 	}
 	begins := cluster.ID(all.IDs())
-	for logged := (time.Time{}); ; {
+	for first := true; ; first = false {
 		id, known, err := m.askCluster(ctx, members, askNow)
 		if err != nil {
 			return ctx.Err() // no member answers yet
@@ -231,12 +230,9 @@ func (m *Member) notYetStarted(ctx context.Context, members []cluster.Member) er
 		if err := m.notStartedAs(all, known); err != nil || id == begins {
 			return err
 		}
-		if time.Since(logged) >= waitLogInterval {
-			logged = time.Now()
-			m.log.Warn("waiting before the start: a member of --initial-cluster belongs to another cluster; "+
-				"if that cluster was restored from a backup, stop this member and restore it from the same backup, with the same --initial-cluster and --initial-cluster-token; "+
-				"if this member is new to it, stop this member, add it with `etcdctl member add` and start it with --initial-cluster-state=existing; "+
-				"if that cluster is to be replaced, stop the rest of its members and empty their data directories",
+		m.startup.await(health.ForMembers, fmt.Sprintf("its start: a member of --initial-cluster belongs to another cluster, %x, and this one would make %x; %s", id, begins, otherCluster))
+		if first {
+			m.log.Warn("waiting before the start: a member of --initial-cluster belongs to another cluster; "+otherCluster,
 				hexID("other-cluster-id", id), hexID("cluster-id", begins), "data-dir", m.cfg.DataDir)
 		}
 		select {
@@ -246,6 +242,11 @@ func (m *Member) notYetStarted(ctx context.Context, members []cluster.Member) er
 		}
 	}
 }
+
+// otherCluster is what to do if a member of --initial-cluster belongs to another cluster.
+const otherCluster = "if that cluster was restored from a backup, stop this member and restore it from the same backup, with the same --initial-cluster and --initial-cluster-token; " +
+	"if this member is new to it, stop this member, add it with `etcdctl member add` and start it with --initial-cluster-state=existing; " +
+	"if that cluster is to be replaced, stop the rest of its members and empty their data directories"
 
 // notStartedAs refuses to make the member of this name again if a cluster knows it as started or removed.
 func (m *Member) notStartedAs(all, known *cluster.State) error {

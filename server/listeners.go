@@ -105,13 +105,30 @@ func (l *clientListener) traffic() string {
 	return "http"
 }
 
-// serveMetrics serves metrics and health, which operators need before the member serves clients.
-func (m *Member) serveMetrics() {
+// servePages serves the pages that say what the member waits for, on every client and metrics listener: their handlers are replaced as
+// the start goes on. The API is not served yet, and a listener of gRPC alone accepts nothing.
+func (m *Member) servePages(ctx context.Context) error {
+	m.openPages()
 	for _, l := range m.listeners {
-		if l.metrics {
-			m.serveHTTP(l, m.web.admin)
+		if err := l.openMux(m.clientTLS, m.log); err != nil {
+			return err
 		}
 	}
+	ctx, m.reporting = context.WithCancel(context.WithoutCancel(ctx))
+	m.serving.Go(func() { m.reportWaiting(ctx) })
+	for _, l := range m.listeners {
+		switch {
+		case l.metrics:
+			m.serveHTTP(l, m.web.admin)
+		case !l.grpc:
+			m.serveHTTP(l, m.web.client)
+		case l.http:
+			l.mux.Hold()
+			m.serve(l.mux.Serve)
+			m.serve(func() error { return m.web.client.Serve(l.mux.HTTP1()) })
+		}
+	}
+	return nil
 }
 
 // serveHTTP serves HTTP only.
@@ -135,15 +152,13 @@ func (m *Member) serveClients(ctx context.Context) {
 		case l.metrics:
 			continue
 		case l.grpc:
-			m.serve(l.mux.Serve)
 			m.serve(func() error { return m.rpc.Serve(l.mux.HTTP2()) })
 			if l.http {
-				m.serve(func() error { return m.web.client.Serve(l.mux.HTTP1()) })
+				l.mux.Release()
 			} else {
+				m.serve(l.mux.Serve)
 				l.mux.HTTP1().Close()
 			}
-		default:
-			m.serveHTTP(l, m.web.client)
 		}
 		if l.plain {
 			m.log.Info("serving client traffic insecurely", "traffic", l.traffic(), "address", l.listener.Addr().String())

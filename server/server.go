@@ -9,8 +9,9 @@
 //
 //  1. If Start returns an error, no listener is open and no goroutine runs. If the error is in the configuration, the addresses or
 //     the lock of the data directory, nothing was written.
-//  2. A client gets no answer before the member serves: listeners accept connections only after the member knows a leader and has
-//     completed a linearizable read.
+//  2. A client gets no answer of the API before the member serves: connections of HTTP/2 are handed over only after the member knows a
+//     leader and has completed a linearizable read. Until then HTTP/1 has the pages of health, metrics and variables, which say what
+//     the member waits for.
 //  3. After Close there is no goroutine, socket or lock of the member, also if its context ended early. An operation on the bucket
 //     of an archive that never returns, as on a file server that is away, keeps its goroutine and nothing else.
 //
@@ -26,12 +27,14 @@ import (
 	"net"
 	"net/http"
 	"sync"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 
 	"vigil/internal/edge/certs"
 	"vigil/internal/edge/listen"
 	"vigil/internal/edge/rpc"
+	"vigil/internal/health"
 	"vigil/internal/member/peer"
 	"vigil/internal/member/replica"
 	"vigil/internal/store/ration"
@@ -48,6 +51,7 @@ type Member struct {
 	rpc        *rpc.Server
 	listeners  []*clientListener
 	web        web
+	startup    startup
 	registry   *prometheus.Registry
 	clientTLS  *certs.Store
 	peerTLS    *certs.Store
@@ -59,6 +63,7 @@ type Member struct {
 	transport *peer.Transport
 	serving   sync.WaitGroup
 	starting  context.CancelFunc // ends the background goroutines of server; nil before they start
+	reporting context.CancelFunc // ends the lines about what the start waits for
 
 	served  chan struct{} // closed when clients are served
 	failed  chan error    // of capacity 1
@@ -84,6 +89,8 @@ func StartContext(ctx context.Context, c Config) (*Member, error) {
 		return nil, configError(err)
 	}
 	m := &Member{cfg: c, log: c.Logger, served: make(chan struct{}), failed: make(chan error, 1), promotions: newPromotions()}
+	m.startup.began = time.Now()
+	m.startup.await(health.ForMembers, "its configuration and its certificates")
 	if err := m.start(ctx); err != nil {
 		ctx, cancel := context.WithCancel(context.Background())
 		cancel()
@@ -126,10 +133,15 @@ func (m *Member) start(ctx context.Context) (err error) {
 	if err != nil {
 		return configError(err)
 	}
+	if err := m.servePages(ctx); err != nil {
+		return err
+	}
+	m.startup.await(health.ForMembers, "the members of --initial-cluster, or discovery")
 	members, join, err := m.origin(ctx)
 	if err != nil {
 		return err
 	}
+	m.startup.await(health.ForDirectory, "the lock of the data directory "+m.cfg.DataDir)
 	if m.lock, err = lockDataDir(m.cfg.FS, m.cfg.DataDir); err != nil {
 		return err
 	}
@@ -146,9 +158,16 @@ func (m *Member) start(ctx context.Context) (err error) {
 	rc.JWT = jwt
 	rc.InitialMembers, rc.Joining = members, join
 	rc.UnsharedNames = m.cfg.Discovery.SRV != ""
+	m.startup.await(health.ForData, "the raft log and the store in "+m.cfg.DataDir+" to be read")
 	data, err := replica.OpenData(rc)
 	if err != nil {
 		return err
+	}
+	if members == nil && join == nil && !m.cfg.ForceNewCluster {
+		err = m.compareRecord(data.Self(), data.Members())
+	}
+	if err != nil {
+		return errors.Join(err, data.Close())
 	}
 	if err := m.openTransport(data); err != nil {
 		return errors.Join(err, data.Close())
@@ -162,12 +181,6 @@ func (m *Member) start(ctx context.Context) (err error) {
 	if err := m.openServices(); err != nil {
 		return err
 	}
-	for _, l := range m.listeners {
-		if err := l.openMux(m.clientTLS, m.log); err != nil {
-			return err
-		}
-	}
-
 	// The listeners belong to their servers now.
 	opened = nil
 	m.logQuota()
@@ -176,7 +189,8 @@ func (m *Member) start(ctx context.Context) (err error) {
 	if err := m.servePeers(); err != nil {
 		return err
 	}
-	m.serveMetrics()
+	m.startup.run()
+	m.web.open()
 	m.startArchive()
 	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	m.starting = cancel
@@ -223,6 +237,9 @@ func (m *Member) Close(ctx context.Context) error {
 
 func (m *Member) close(ctx context.Context) error {
 	var errs []error
+	if m.reporting != nil {
+		m.reporting()
+	}
 	if m.starting != nil {
 		m.starting()
 	}

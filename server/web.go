@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"maps"
 	"net/http"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -23,6 +24,9 @@ type web struct {
 	client *http.Server // HTTP on the client listeners
 	admin  *http.Server // the metrics listeners
 	peer   *http.Server // HTTP on the peer listeners
+	// clients and admins pass requests of client and admin on: to a page that the member starts, then to handlers.
+	clients, admins gate
+	handlers        *httpd.Handlers
 	// console is nil if it is switched off.
 	console *console.Console
 	// gateway is nil if it is switched off.
@@ -36,7 +40,7 @@ const bodyFactor = 4
 func (m *Member) openWeb(view *memberView, registry *prometheus.Registry) error {
 	m.registry = registry
 	c := httpd.Config{
-		Health: view, Versions: view.versions, Registry: registry, Logger: m.log,
+		Health: view, Waiting: m.waitingText, Versions: view.versions, Registry: registry, Logger: m.log,
 		CORS: m.cfg.CORS, HostWhitelist: m.cfg.HostWhitelist,
 		Vars: m.vars, Members: m.showMembers, Watchers: m.forRoot(httpd.WatchersHandler(m.replica.Hub().Stats)),
 		CertNamesUsers: func() bool { return m.cfg.ClientTLS.ClientCertAuth && m.replica.Access.AuthEnabled() },
@@ -64,11 +68,25 @@ func (m *Member) openWeb(view *memberView, registry *prometheus.Registry) error 
 	if err != nil {
 		return err
 	}
-	m.web.client = httpd.Server(h.Client, portmux.CallMade, m.log)
-	m.web.client.HTTP2.MaxConcurrentStreams = int(min(m.cfg.MaxConcurrentStreams, httpStreams))
-	m.web.admin = httpd.Server(h.Metrics, portmux.CallMade, m.log)
+	m.web.handlers = h
 	m.web.peer = httpd.Server(h.Peer, portmux.CallMade, m.log)
 	return nil
+}
+
+// openPages makes the servers of HTTP on client and metrics listeners, with what the member serves before its data are open.
+func (m *Member) openPages() {
+	starting := m.startingHandler()
+	m.web.clients.set(starting)
+	m.web.admins.set(starting)
+	m.web.client = httpd.Server(&m.web.clients, portmux.CallMade, m.log)
+	m.web.client.HTTP2.MaxConcurrentStreams = int(min(m.cfg.MaxConcurrentStreams, httpStreams))
+	m.web.admin = httpd.Server(&m.web.admins, portmux.CallMade, m.log)
+}
+
+// open replaces what is served before the data are open.
+func (w *web) open() {
+	w.clients.set(w.handlers.Client)
+	w.admins.set(w.handlers.Metrics)
 }
 
 // httpStreams is how many requests a connection of HTTP/2 may have at once on listeners of HTTP only.
@@ -142,6 +160,7 @@ func (m *Member) vars() map[string]any {
 		Applied uint64 `json:"applied"`
 	}{fmt.Sprintf("%x", s.MemberID), s.Term, s.RaftIndex, fmt.Sprintf("%x", s.Leader), role, s.Applied},
 		"settings": m.settings()}
+	maps.Copy(out, m.waitingVars())
 	if limit, ok := openFileLimit(); ok {
 		out["file_descriptor_limit"] = limit
 	}

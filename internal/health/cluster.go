@@ -11,9 +11,13 @@ import (
 )
 
 func (e *Examination) checkReachable(r *report) {
+	refused := e.rejections()
 	for i := range e.Readings {
 		x := &e.Readings[i]
 		switch {
+		case x.Waits != nil:
+			next, page := x.Waits.next()
+			r.find(Critical, e.NameOf(x), "is alive, and "+x.Waits.String(), next, page)
 		case needsUser(x.StatusErr):
 			r.find(Critical, e.NameOf(x), "answers users only: authentication is enabled", "give --user; the comparison of data needs a user with the role root", "docs/operations/auth.md")
 		case x.StatusErr != nil:
@@ -27,14 +31,18 @@ func (e *Examination) checkReachable(r *report) {
 			if e.rejectedTLS(i) {
 				next, page = "it runs, and this program cannot make a TLS connection to it: check the certificates of both, and --cacert, --cert and --key here", "docs/operations/tls.md"
 			}
+			if list := refused[hexadecimal(x.Advertised)]; len(list) > 0 {
+				next, page = list[0].next, list[0].page
+			}
 			r.find(Critical, e.NameOf(x), at+line(x.StatusErr), next, page)
 		case x.MetricsErr != nil:
 			r.find(Note, e.NameOf(x), "its metrics cannot be read: "+line(x.MetricsErr),
 				"allow this machine to read /metrics on the client port", "")
 		}
 	}
+	e.checkRefused(r)
 	for _, m := range e.Members {
-		if m.Name != "" && e.silent(m) {
+		if m.Name != "" && e.silent(m) && len(refused[hexadecimal(m.ID)]) == 0 {
 			r.find(Critical, m.Name, "has never reached the cluster: its address for clients is not known", "check its process and its log. If the cluster was restored from a backup, restore this member from the same file, with the same --initial-cluster and --initial-cluster-token", "docs/operations/cluster.md#when-a-member-does-not-start-or-join")
 		}
 		if m.Name == "" {
@@ -42,7 +50,11 @@ func (e *Examination) checkReachable(r *report) {
 		}
 	}
 	if !e.Answered() && !e.rejected() && !e.anyRejectedTLS() {
-		r.find(Critical, "", "no endpoint answers, so nothing else is known of the cluster", "give --endpoints of all members, and look at their processes and logs on their own machines. If all are down: "+nextQuorum, "docs/operations/cluster.md#when-the-majority-is-gone-for-good")
+		what := "no endpoint answers, so nothing else is known of the cluster"
+		if slices.ContainsFunc(e.Readings, func(x Reading) bool { return x.Waits != nil }) {
+			what = "no endpoint serves clients, so nothing else is known of the cluster"
+		}
+		r.find(Critical, "", what, "give --endpoints of all members, and look at their processes and logs on their own machines. If all are down: "+nextQuorum, "docs/operations/cluster.md#when-the-majority-is-gone-for-good")
 	}
 	if e.Members == nil && e.ListErr != nil && e.Answered() {
 		r.find(Warning, "", "the list of members is not known: "+line(e.ListErr), "give --user if authentication is enabled", "docs/operations/auth.md")
@@ -102,6 +114,8 @@ func (e *Examination) unseen() (out []Unchecked) {
 			out = append(out, Unchecked{Member: m.Name, Why: "its address is not known"})
 		case x == nil && m.Name != "":
 			out = append(out, Unchecked{Member: m.Name, Why: "it is not among the endpoints"})
+		case x != nil && x.Status == nil && x.Waits != nil:
+			out = append(out, Unchecked{Member: m.Name, Why: "it waits"})
 		case x != nil && x.Status == nil:
 			out = append(out, Unchecked{Member: m.Name, Why: "it does not answer"})
 		case x != nil && e.Foreign(x):
@@ -184,6 +198,14 @@ const nextForeign = "give endpoints of one cluster. If the cluster was restored 
 // nextQuorum is in the order of what loses least.
 const nextQuorum = "start the members that do not answer, with their data directories: nothing is lost then. Only if a majority has lost its disks: stop the others, run vigilctl check on each data directory, and start the one whose raft log ends with the highest term, and among these the highest entry, once with --force-new-cluster, which keeps everything that it has. The last resort is a backup (vigilctl snapshot restore): writes after it are lost"
 
+// nextAgain returns the next step for members that do not answer: another one if some of them run, and wait or are refused.
+func (e *Examination) nextAgain(start string) string {
+	if len(e.rejections()) > 0 || slices.ContainsFunc(e.Readings, func(x Reading) bool { return x.Waits != nil }) {
+		return "bring the other members back first: what they wait for, or why they are refused, is said above"
+	}
+	return start
+}
+
 func (e *Examination) checkQuorum(r *report) {
 	voters, answer, unasked := e.voters()
 	need := voters/2 + 1
@@ -200,9 +222,9 @@ func (e *Examination) checkQuorum(r *report) {
 	case voters == 1:
 		r.find(Note, "", "the cluster has one member: if it is lost, all writes since the last backup are lost", "add two members, or make backups: vigilctl snapshot save", "docs/operations/backup.md")
 	case len(unasked) == 0 && answer < voters && answer == need:
-		r.find(Critical, "", fmt.Sprintf("%d of %d voting members answer, the smallest quorum: one more failure stops all writes", answer, voters), "start the other members again first", "")
+		r.find(Critical, "", fmt.Sprintf("%d of %d voting members answer, the smallest quorum: one more failure stops all writes", answer, voters), e.nextAgain("start the other members again first"), "")
 	case len(unasked) == 0 && answer < voters:
-		r.find(Warning, "", fmt.Sprintf("%d of %d voting members answer: %d more may fail before all writes stop", answer, voters, answer-need), "start the other members again", "")
+		r.find(Warning, "", fmt.Sprintf("%d of %d voting members answer: %d more may fail before all writes stop", answer, voters, answer-need), e.nextAgain("start the other members again"), "")
 	}
 	if voters > 1 && voters%2 == 0 {
 		r.find(Note, "", fmt.Sprintf("%d voting members survive no more failures than %d", voters, voters-1), "add or remove one", "docs/operations/cluster.md#grow")

@@ -15,6 +15,10 @@ type Reading struct {
 	StatusErr  error
 	Metrics    Metrics // nil if MetricsErr is set
 	MetricsErr error
+	// Waits is set if the member is alive and does not serve clients yet.
+	Waits *Wait
+	// Failures are why the member cannot send messages to others, as far as it reports that.
+	Failures []PeerFailure
 	// ByPeer is set if another member has asked, on the connections between members: Endpoint was not tried.
 	ByPeer bool
 	// Advertised is the ID of the member that advertises the endpoint, 0 if it is not known.

@@ -13,7 +13,8 @@ import (
 type memberState struct {
 	replica.Status
 	replica.Metrics
-	quota int64
+	quota   int64
+	serving bool
 }
 
 // memberCollector exports the state of the replica and of its store.
@@ -23,8 +24,18 @@ type memberCollector struct {
 }
 
 func newMemberCollector(r *replica.Replica, quota int64) *memberCollector {
-	source := func() *memberState { return &memberState{r.Status(), r.Metrics(), quota} }
+	source := func() *memberState { return &memberState{r.Status(), r.Metrics(), quota, serves(r)} }
 	return &memberCollector{table[*memberState]{source, memberReadings}, r}
+}
+
+// serves reports whether the member serves clients, or did.
+func serves(r *replica.Replica) bool {
+	select {
+	case <-r.Ready():
+		return true
+	default:
+		return false
+	}
 }
 
 var memberReadings = []reading[*memberState]{
@@ -47,6 +58,8 @@ var memberReadings = []reading[*memberState]{
 
 	counter("etcd_server_heartbeat_send_failures_total", "Heartbeats that this member sent too late as the leader.",
 		func(s *memberState) float64 { return float64(s.LateHeartbeats) }),
+	gauge("vigil_member_serving", "Whether the member serves clients: 0 while it waits for other members, or for the leader's data, after its start.",
+		func(s *memberState) float64 { return boolValue(s.serving) }),
 	gauge("vigil_member_stalled", "Whether nothing was written to the raft log, or applied, for an election timeout though there was something.",
 		func(s *memberState) float64 { return boolValue(s.Stalled) }),
 	counter("vigil_leader_handovers_total", "Times this member has handed leadership over because others did what it had not done in time.",

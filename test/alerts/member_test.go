@@ -176,7 +176,11 @@ func (p *process) metrics() ([]byte, error) {
 		return nil, err
 	}
 	defer res.Body.Close()
-	return io.ReadAll(res.Body)
+	b, err := io.ReadAll(res.Body)
+	if err == nil && res.StatusCode != http.StatusOK {
+		err = fmt.Errorf("%s: %s", res.Status, b) // as for Prometheus
+	}
+	return b, err
 }
 
 // await scrapes members until the alerts, pending ones included, are as a test wants them.

@@ -43,6 +43,7 @@ const healthy = `
 	vigil_apply_waits_for_space{a} 0SPAN
 	vigil_raft_log_waits_for_space{a} 0SPAN
 	vigil_member_stalled{a} 0SPAN
+	vigil_member_serving{a} 1SPAN
 	vigil_history_rewrite_failures_total{a} 1SPAN
 	vigil_damage_found_total{a} 0SPAN
 	vigil_consistency_differences_total{a} 0SPAN
@@ -82,6 +83,7 @@ var cases = []struct {
 	{"VigilNoQuorum", scene{lines: "down a 20\ndown b 20"}, scene{lines: "down a 20"}, []string{"VigilMemberDown"}},
 	{"VigilQuorumAtRisk", scene{lines: "down c 20"}, scene{lines: "down a 20\ndown b 20\ndown c 20"}, []string{"VigilMemberDown"}},
 	{"VigilMemberDown", scene{lines: "down c 20"}, scene{lines: "down c 40"}, []string{"VigilQuorumAtRisk"}},
+	{"VigilMemberWaits", scene{lines: "vigil_member_serving{c} 1x20 0SPAN"}, scene{lines: "vigil_member_serving{c} 1x20 0 1SPAN"}, []string{"VigilQuorumAtRisk"}},
 	{"VigilMemberNotScraped", scene{lines: "vanish c 20"}, scene{lines: "down c 20"}, []string{"VigilQuorumAtRisk"}},
 	{"VigilRestarts", scene{lines: "process_start_time_seconds{a} 1700000000x20 1800001300 1800001400 1800001500 1800001600x40"},
 		scene{lines: "process_start_time_seconds{a} 1700000000x20 1800001300 1800001400 1800001500x40"}, nil},

@@ -16,6 +16,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"vigil/client"
+	"vigil/cmd/vigilctl/probe"
 	"vigil/internal/health"
 )
 
@@ -54,6 +55,10 @@ func (e *Env) explained(ctx context.Context, cl *client.Client, err error) error
 		e.explainRevision(ctx, cl, r)
 		return err
 	}
+	if u, ok := errors.AsType[*client.UnreachableError](err); ok {
+		e.explainWaits(ctx, u)
+		return err
+	}
 	switch {
 	case unanswered(err):
 		return e.explain(ctx, cl, err)
@@ -70,7 +75,13 @@ func (e *Env) explain(ctx context.Context, cl *client.Client, err error) error {
 	out := make([]string, len(e.Config.Endpoints))
 	var wg sync.WaitGroup
 	for i, at := range e.Config.Endpoints {
-		wg.Go(func() { out[i] = at + ": " + stateOf(ctx, cl, at) })
+		wg.Go(func() {
+			text := stateOf(ctx, cl, at)
+			if w := e.Waits(ctx, at); w != nil && strings.HasPrefix(text, noAnswer) {
+				text = "is alive, and " + w.String()
+			}
+			out[i] = at + ": " + text
+		})
 	}
 	wg.Wait()
 	return &unansweredError{err, out}
@@ -182,6 +193,40 @@ func noSpaceReason(r *etcdserverpb.StatusResponse) string {
 	return ""
 }
 
+// noAnswer is what is said of a member that does not answer.
+const noAnswer = "no answer"
+
+// Waits returns what the member at an endpoint waits for before it serves clients, nil if it serves them or does not say so.
+func (e *Env) Waits(ctx context.Context, endpoint string) *health.Wait {
+	secure, err := e.Config.SecureHTTP()
+	if err != nil {
+		return nil
+	}
+	timeout := explainTimeout + e.Config.DialTimeout
+	ctx, cancel := context.WithTimeout(ctx, timeout)
+	defer cancel()
+	m := probe.New(endpoint, e.Token, secure, timeout)
+	defer m.Close()
+	state, err := m.State(ctx)
+	if err != nil {
+		return nil
+	}
+	return state.Waits
+}
+
+// explainWaits replaces the errors of endpoints whose members are alive and wait.
+func (e *Env) explainWaits(ctx context.Context, u *client.UnreachableError) {
+	var wg sync.WaitGroup
+	for i, at := range u.Endpoints {
+		wg.Go(func() {
+			if w := e.Waits(ctx, at); w != nil {
+				u.Errors[i] = errors.New("is alive, and " + w.String())
+			}
+		})
+	}
+	wg.Wait()
+}
+
 // stateOf returns what a member says of itself.
 func stateOf(ctx context.Context, cl *client.Client, endpoint string) string {
 	at, err := cl.At(endpoint)
@@ -191,7 +236,7 @@ func stateOf(ctx context.Context, cl *client.Client, endpoint string) string {
 	r, err := at.Status(ctx)
 	switch {
 	case errors.Is(err, context.DeadlineExceeded), status.Code(err) == codes.DeadlineExceeded:
-		return "no answer"
+		return noAnswer
 	case err != nil:
 		if u, ok := errors.AsType[*client.UnreachableError](err); ok && len(u.Errors) > 0 && u.Errors[0] != nil {
 			err = u.Errors[0]

@@ -237,6 +237,9 @@ func collect[T any](env *cli.Env, c *cobra.Command, cluster bool, what string, l
 		})
 		if err != nil {
 			last = cli.CallError(err)
+			if w := env.Waits(c.Context(), ep); w != nil {
+				last = exit.With(exit.Failure, errors.New("it is alive, and "+w.String()))
+			}
 			fmt.Fprintf(env.Stderr, "Failed to get the %s of endpoint %s (%v)\n", what, ep, last)
 		}
 	}

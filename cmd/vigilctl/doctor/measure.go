@@ -26,7 +26,8 @@ func queryMembers(ctx context.Context, l *survey.Survey, e *health.Examination) 
 			e.Clocks[i] = &c
 		}
 		e.Expiries[i], e.CertErrs[i] = m.CertificateExpiry(ctx)
-		e.Flags[i], _ = m.Settings(ctx) // nil says enough
+		state, _ := m.State(ctx) // nil says enough
+		e.Flags[i], e.Readings[i].Failures = state.Settings, state.Failures
 	})
 	for _, name := range []string{l.Env.Config.TLSFiles.Cert, l.Env.Config.TLSFiles.CA} {
 		if name != "" {

@@ -197,18 +197,29 @@ func firstExpiry(chain []*x509.Certificate) (end time.Time) {
 	return end
 }
 
-// Settings returns values of flags, by name without dashes; nil if they are not known. Of etcd they are those of the command line, so
-// that what a file or the environment sets is missing.
-func (m *Member) Settings(ctx context.Context) (map[string]string, error) {
+// State is what a member says of itself at /debug/vars.
+type State struct {
+	// Settings are values of flags, by name without dashes; nil if they are not known. Of etcd they are those of the command line, so that
+	// what a file or the environment sets is missing.
+	Settings map[string]string
+	// Waits is set while the member does not serve clients yet, Failures are why it cannot send messages to others. Not with etcd.
+	Waits    *health.Wait
+	Failures []health.PeerFailure
+}
+
+// State reads /debug/vars, which a member serves before it serves clients.
+func (m *Member) State(ctx context.Context) (State, error) {
 	var vars struct {
-		Settings map[string]string `json:"settings"`
-		Line     []string          `json:"cmdline"`
+		Settings map[string]string    `json:"settings"`
+		Line     []string             `json:"cmdline"`
+		Waiting  *health.Wait         `json:"waiting"`
+		Failures []health.PeerFailure `json:"peer_failures"`
 	}
 	err := m.get(ctx, "/debug/vars", func(r *http.Response) error { return json.NewDecoder(r.Body).Decode(&vars) })
-	if vars.Settings != nil {
-		return vars.Settings, err
+	if vars.Settings == nil {
+		vars.Settings = flagsOf(vars.Line)
 	}
-	return flagsOf(vars.Line), err
+	return State{vars.Settings, vars.Waiting, vars.Failures}, err
 }
 
 // flagsOf returns the flags of a command line, nil if it is not known.

@@ -61,8 +61,8 @@ func TestPages(t *testing.T) {
 	if c, err := m.Clock(ctx); err != nil || c.Least > 0 || c.Most < 0 {
 		t.Errorf("clock: %+v %v", c, err)
 	}
-	if settings, err := m.Settings(ctx); err != nil || len(settings) != 1 || settings["pre-vote"] != "false" {
-		t.Errorf("settings: %v %v", settings, err)
+	if state, err := m.State(ctx); err != nil || len(state.Settings) != 1 || state.Settings["pre-vote"] != "false" || state.Waits != nil {
+		t.Errorf("state: %v %v", state, err)
 	}
 	if end, err := m.CertificateExpiry(ctx); err != nil || !end.Equal(srv.Certificate().NotAfter) {
 		t.Errorf("certificate: %v %v", end, err)

@@ -2,6 +2,7 @@ package survey
 
 import (
 	"context"
+	"errors"
 	"slices"
 	"time"
 
@@ -33,8 +34,24 @@ func (s *Survey) Read(ctx context.Context) *health.Round {
 	}()
 	s.Each(ctx, func(ctx context.Context, i int, m *probe.Member) {
 		x := health.Reading{Endpoint: m.Endpoint}
-		x.Status, x.StatusErr = s.status(ctx, m)
+		asking, cancel := context.WithCancel(ctx)
+		waits := make(chan *health.Wait, 1)
+		go func() {
+			// A member that waits accepts connections of gRPC and does not answer: it says so by HTTP.
+			state, err := m.State(ctx)
+			if err == nil && state.Waits != nil {
+				cancel()
+			}
+			waits <- state.Waits
+		}()
+		x.Status, x.StatusErr = s.status(asking, m)
+		cancel()
 		x.Metrics, x.MetricsErr = m.Metrics(ctx)
+		if x.Status == nil {
+			if x.Waits = <-waits; x.Waits != nil {
+				x.StatusErr = errors.New("it is alive, and " + x.Waits.String())
+			}
+		}
 		x.At = time.Now()
 		r.Readings[i] = x
 	})

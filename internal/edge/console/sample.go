@@ -23,6 +23,9 @@ type Sample struct {
 	Metrics string `json:"metrics"`
 	// Settings are the values of the flags that the checks look at.
 	Settings map[string]string `json:"settings"`
+	// Waits is set while the member does not serve clients, Failures are why it cannot send messages to others.
+	Waits    *health.Wait         `json:"waits,omitempty"`
+	Failures []health.PeerFailure `json:"failures,omitempty"`
 }
 
 // measured are the metrics of a sample.
@@ -95,6 +98,7 @@ func read(s *Sample, err error, sent time.Time) *reading {
 	at := time.UnixMilli(s.At)
 	r.clock = &health.Clock{Least: at.Sub(r.At.Round(0)), Most: at.Add(time.Millisecond).Sub(sent.Round(0))}
 	r.version, r.settings = s.Version, s.Settings
+	r.Waits, r.Failures = s.Waits, s.Failures
 	if r.Metrics, r.MetricsErr = health.ParseMetrics(strings.NewReader(s.Metrics)); r.MetricsErr != nil {
 		r.Metrics = nil
 	}

@@ -53,6 +53,9 @@ func (h *handler) unhealthy(ctx context.Context, exclude []string, serializable 
 		return "ALARM " + alarm
 	}
 	if !serializable && h.Health.Leader() == 0 {
+		if text := h.Waiting(); text != "" {
+			return "RAFT NO LEADER: " + text
+		}
 		return "RAFT NO LEADER"
 	}
 	if err := h.read(ctx, serializable); err != nil {
@@ -62,6 +65,9 @@ func (h *handler) unhealthy(ctx context.Context, exclude []string, serializable 
 }
 
 func (h *handler) read(ctx context.Context, serializable bool) error {
+	if text := h.Waiting(); text != "" && !serializable {
+		return errors.New(text)
+	}
 	ctx, cancel := context.WithTimeout(ctx, h.CheckTimeout)
 	defer cancel()
 	return h.Health.Read(ctx, serializable)

@@ -61,6 +61,9 @@ type Config struct {
 	// Registry holds the metrics for /metrics; New adds those of this package.
 	Registry *prometheus.Registry
 
+	// Waiting returns what the member waits for before it serves clients, "" once it serves: readiness fails with it at once, and the
+	// console and the gateway answer with it. Default always "".
+	Waiting func() string
 	// Console serves everything below /console/; nil if it is switched off. It checks hosts and origins itself, too.
 	Console http.Handler
 	// Manual serves everything below /console/docs/, on the metrics listeners too; nil if there is none.
@@ -174,10 +177,10 @@ func New(c Config) (*Handlers, error) {
 		installTraces(simple)
 	}
 	if c.Console != nil {
-		client.Handle(consolePrefix, c.Console)
+		client.Handle(consolePrefix, h.onceServing(c.Console))
 	}
 	if c.Gateway != nil {
-		client.Handle(gatewayPrefix, c.Gateway)
+		client.Handle(gatewayPrefix, h.onceServing(c.Gateway))
 	}
 	return &Handlers{Client: boundRequests(&access{&h.Config, client}), Metrics: boundRequests(page(metrics)), Peer: boundRequests(page(peer))}, nil
 }
@@ -207,6 +210,9 @@ func bound(w http.ResponseWriter, r *http.Request) {
 func (c Config) withDefaults() Config {
 	if c.CertNamesUsers == nil {
 		c.CertNamesUsers = func() bool { return false }
+	}
+	if c.Waiting == nil {
+		c.Waiting = func() string { return "" }
 	}
 	if c.Vars == nil {
 		c.Vars = func() map[string]any { return nil }

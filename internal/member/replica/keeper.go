@@ -61,7 +61,7 @@ func (r *Replica) expired(g *proposal.Group) error {
 func (r *Replica) publish(ctx context.Context) {
 	// Nothing is taken on before it is known whether there is room.
 	r.handle().log.WaitNext()
-	for {
+	for last := ""; ; {
 		err := r.Linearize(ctx)
 		if err == nil && r.Members.forcing.Load() {
 			err = r.Members.beAlone(ctx)
@@ -80,7 +80,12 @@ func (r *Replica) publish(ctx context.Context) {
 			case <-ctx.Done():
 				return
 			default:
-				r.cfg.Logger.Warn("the member's attributes are not published yet", slog.Any("error", err))
+				// What the member waits for is told by others, and not with every try.
+				level := slog.LevelDebug
+				if text := err.Error(); text != last {
+					level, last = slog.LevelWarn, text
+				}
+				r.cfg.Logger.Log(ctx, level, "the member's attributes are not published yet", slog.Any("error", err))
 			}
 			// Whatever stood in the way lasts longer than one try.
 			select {

@@ -1,0 +1,167 @@
+package health
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"go.etcd.io/etcd/api/v3/etcdserverpb"
+)
+
+// Wait is what a member waits for that is alive and does not serve clients yet. Members report it at /debug/vars and to each other.
+type Wait struct {
+	// For is one of the constants below, which decides the next step.
+	For string `json:"for"`
+	// What is one line that follows "waiting for".
+	What string `json:"what"`
+	// Seconds is how long the process has run.
+	Seconds int64 `json:"seconds"`
+}
+
+// What a member may wait for.
+const (
+	ForMembers   = "members"   // that it asks or finds before its data directory exists
+	ForDirectory = "directory" // the lock of its data directory
+	ForData      = "data"      // its own disk
+	ForMajority  = "majority"  // members that do not answer
+	ForIdentity  = "identity"  // members that answer, and refuse each other: swapped directories, other clusters
+	ForTLS       = "tls"       // members whose certificates do not fit
+	ForLeader    = "leader"    // an election
+	ForCatchUp   = "catch-up"  // entries or a snapshot of the leader
+)
+
+const (
+	maxWaitText    = 1200
+	maxFailureText = 320
+)
+
+// String returns the wait as a line. Parts of it may come from other members, so it is bounded.
+func (w *Wait) String() string {
+	return fmt.Sprintf("waiting for %s (it started %v ago)", clip(w.What, maxWaitText), time.Duration(w.Seconds)*time.Second)
+}
+
+func clip(s string, most int) string {
+	s = strings.ToValidUTF8(strings.Join(strings.Fields(s), " "), "?")
+	if len(s) > most {
+		s = strings.ToValidUTF8(s[:most-3], "") + "..."
+	}
+	return s
+}
+
+// next returns the next step and the page for a wait.
+func (w *Wait) next() (next, page string) {
+	const start = "docs/operations/cluster.md#when-a-member-waits"
+	switch w.For {
+	case ForMembers:
+		return "do not start it again: it goes on by itself as soon as what it waits for is there. Its log has the reason, and what to do if it lasts", start
+	case ForDirectory, ForData:
+		return "do not start it again, it would begin from the start. If it lasts, check whether its disk answers (its log has the file)", "docs/operations/disks.md"
+	case ForMajority:
+		return "start the members that are missing, with their data directories, which loses nothing; if they run, the errors say why they cannot be reached. This member need not be started again", "docs/operations/cluster.md#when-the-majority-is-gone-for-good"
+	case ForIdentity:
+		return nextIdentity, start
+	case ForTLS:
+		return nextPeerTLS, "docs/operations/tls.md"
+	case ForLeader:
+		return "check that the members can reach each other on their peer ports, in both directions", ""
+	case ForCatchUp:
+		return "wait: it serves as soon as it has the leader's data; /metrics shows the progress", ""
+	}
+	return "see its log; it need not be started again", ""
+}
+
+const (
+	nextIdentity = "start each member with its own data directory and its own --initial-advertise-peer-urls (vigilctl member list has the URLs). If the cluster was restored from a backup, restore this member from the file that the others were restored from, with the same --initial-cluster and --initial-cluster-token"
+	nextPeerTLS  = "compare --peer-cert-file, --peer-key-file and --peer-trusted-ca-file of both members: each certificate must be valid, for the host in the peer URL, and from an authority that the other one trusts"
+)
+
+// PeerFailure is why a member cannot send messages to another one. There is at most one for each other member of the cluster.
+type PeerFailure struct {
+	// Member is the ID of the other one, in hexadecimal.
+	Member string `json:"member"`
+	// Reason is one of the constants below, or another word if neither of them.
+	Reason string `json:"reason"`
+	// Cluster and Answered are the IDs of who answered at the peer URL, in hexadecimal; empty if nobody did.
+	Cluster  string `json:"cluster,omitempty"`
+	Answered string `json:"answered,omitempty"`
+	// Text is the error.
+	Text    string `json:"text"`
+	Seconds int64  `json:"seconds"`
+}
+
+// Reasons of failures that do not pass by themselves.
+const (
+	WrongCluster = "wrong cluster"
+	WrongMember  = "wrong member"
+	WrongVersion = "incompatible version"
+	WrongTLS     = "TLS"
+)
+
+// rejection is what members say about another one that they refuse, or that refuses them.
+type rejection struct {
+	what, next, page string
+	by               []string
+}
+
+// rejections returns what the members that answered refuse about each other member, by its ID.
+func (e *Examination) rejections() map[string][]*rejection {
+	out := map[string][]*rejection{}
+	for i := range e.Readings {
+		x := &e.Readings[i]
+		for _, f := range x.Failures {
+			r, ok := e.rejectionOf(&f)
+			if !ok || !slices.ContainsFunc(e.Members, func(m *etcdserverpb.Member) bool { return hexadecimal(m.ID) == f.Member }) {
+				continue
+			}
+			list := out[f.Member]
+			if j := slices.IndexFunc(list, func(o *rejection) bool { return o.what == r.what }); j >= 0 {
+				list[j].by = append(list[j].by, e.NameOf(x))
+				continue
+			}
+			r.by = []string{e.NameOf(x)}
+			out[f.Member] = append(list, r)
+		}
+	}
+	return out
+}
+
+// rejectionOf returns what a failure says of a member; ok is false if it may be just away.
+func (e *Examination) rejectionOf(f *PeerFailure) (r *rejection, ok bool) {
+	const start = "docs/operations/cluster.md#when-a-member-waits"
+	switch f.Reason {
+	case WrongMember:
+		return &rejection{what: "at its peer URL answers " + e.answerer(f) + ", whose data directory is in use there", next: nextIdentity, page: start}, true
+	case WrongCluster:
+		return &rejection{what: "the member at its peer URL belongs to another cluster: " + clip(f.Cluster, 16), next: nextIdentity, page: start}, true
+	case WrongTLS:
+		return &rejection{what: "TLS fails: " + clip(f.Text, maxFailureText), next: nextPeerTLS, page: "docs/operations/tls.md"}, true
+	case WrongVersion:
+		return &rejection{what: clip(f.Text, maxFailureText), next: "run versions of the program that can be in one cluster", page: "docs/operations/upgrade.md"}, true
+	}
+	return nil, false
+}
+
+// answerer names the member that answered in the place of another one.
+func (e *Examination) answerer(f *PeerFailure) string {
+	for _, m := range e.Members {
+		if hexadecimal(m.ID) == f.Answered {
+			return "member " + e.Name(m.ID)
+		}
+	}
+	return "member " + clip(f.Answered, 16) + ", which is not in the list,"
+}
+
+// checkRefused reports members that run and cannot take part, because others refuse them.
+func (e *Examination) checkRefused(r *report) {
+	all := e.rejections()
+	for _, m := range e.Members {
+		for _, x := range all[hexadecimal(m.ID)] {
+			verb := " refuses it: "
+			if len(x.by) > 1 {
+				verb = " refuse it: "
+			}
+			r.find(Critical, e.Name(m.ID), strings.Join(x.by, ", ")+verb+x.what, x.next, x.page)
+		}
+	}
+}
