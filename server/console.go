@@ -7,6 +7,7 @@ import (
 	"net"
 	"net/url"
 	"strconv"
+	"strings"
 
 	"vigil/internal/edge/console"
 	"vigil/internal/edge/gateway"
@@ -19,12 +20,16 @@ import (
 func (m *Member) openConsole() (*console.Console, error) {
 	services := m.rpc.InProcess()
 	h := m.replica.Header()
+	var endpoints string
+	if len(m.cfg.ListenClientHTTPURLs) > 0 {
+		endpoints = strings.Join(m.cfg.AdvertiseClientURLs, ",")
+	}
 	return console.New(console.Config{
 		Serve: m.cfg.Console, Conn: gateway.NewConn(services), WithCaller: services.WithConnection,
 		CertificateUsers: m.cfg.ClientTLS.ClientCertAuth, AuthEnabled: m.replica.Access.AuthEnabled,
 		RequireAdmin: m.replica.Access.RequireAdmin, User: m.replica.Access.User, Watchers: consoleCalls{m}.watchersOf,
 		Self:   console.Identity{Cluster: h.ClusterID, Member: h.MemberID, Name: m.cfg.Name, Version: Version},
-		Sample: consoleCalls{m}.sampleOf, Compare: consoleCalls{m}.comparisonOf, Hosts: m.cfg.consoleHosts(), MaxRequestBytes: m.cfg.MaxRequestBytes,
+		Sample: consoleCalls{m}.sampleOf, Compare: consoleCalls{m}.comparisonOf, Hosts: m.cfg.consoleHosts(), Endpoints: endpoints, MaxRequestBytes: m.cfg.MaxRequestBytes,
 	})
 }
 

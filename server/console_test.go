@@ -315,8 +315,35 @@ func TestConsoleKeys(t *testing.T) {
 			t.Errorf("%s of large keys: %d bytes, %.100s", path, len(a.body), a.body)
 		}
 	}
-	if a := p.get("changes", "prefix=huge/"); len(a.body) > 5<<20 || a.field("after") == nil {
+	if a := p.get("changes", "prefix=huge/"); len(a.body) > 5<<20 || a.field("before") == nil {
 		t.Errorf("changes of large keys: %d bytes", len(a.body))
+	}
+
+	// The changes of the store, the newest first, in parts: each revision once, although most parts of the history have none of the prefix.
+	for _, x := range []struct {
+		prefix      string
+		first, last float64
+	}{{"", 2, p.get("count", "key=a").field("revision").(float64)}, {"a/", 0, 0}} {
+		parts, total, next := 0, 0, x.last+1
+		for to := ""; ; parts++ {
+			a := p.get("changes", "prefix="+x.prefix, to)
+			for _, c := range a.field("changes").([]any) {
+				mod := c.(object)["mod"].(float64)
+				if x.last > 0 && mod != next-1 || x.last == 0 && parts+total > 0 && mod >= next {
+					t.Fatalf("changes of %q: revision %v before %v", x.prefix, mod, next)
+				}
+				next = mod
+				total++
+			}
+			if a.field("before") == nil {
+				break
+			}
+			to = fmt.Sprintf("to=%.0f", a.field("before"))
+		}
+		if next != x.first && x.last > 0 || total == 0 {
+			t.Errorf("changes of %q: %d, the last part ends at revision %v", x.prefix, total, next)
+		}
+		t.Logf("%d changes of %q in %d parts", total, x.prefix, parts+1)
 	}
 
 	// A change is made only to what was read.

@@ -11,11 +11,14 @@ export function fromBase64(s: string | undefined | null): Bytes {
   return out;
 }
 
-export function toBase64(b: Bytes): string {
+// latin1 returns a text with a character for each byte.
+function latin1(b: Bytes): string {
   let text = "";
   for (let i = 0; i < b.length; i += 8192) text += String.fromCharCode(...b.subarray(i, i + 8192));
-  return btoa(text);
+  return text;
 }
+
+export const toBase64 = (b: Bytes): string => btoa(latin1(b));
 
 export const fromText = (s: string): Bytes => new TextEncoder().encode(s);
 
@@ -30,6 +33,11 @@ export function asText(b: Bytes): string | null {
 
 export function same(a: Bytes, b: Bytes): boolean {
   return a.length === b.length && a.every((x, i) => x === b[i]);
+}
+
+export function compare(a: Bytes, b: Bytes): number {
+  for (let i = 0; i < Math.min(a.length, b.length); i++) if (a[i] !== b[i]) return a[i] - b[i];
+  return a.length - b.length;
 }
 
 // In addresses a key is its text, or base64 if it has none.
@@ -51,29 +59,64 @@ export function fromAddress(s: string): Bytes {
 
 // hidden matches characters that a reader cannot see, or that change the order or the look of others: control characters, marks of
 // direction, invisible characters, separators, private and unassigned ones, and combining marks in large numbers.
-const hidden = /[\p{Cc}\p{Cf}\p{Zl}\p{Zp}\p{Co}\p{Cn}\p{Cs}\u115f\u1160\u3164\uffa0]|\p{M}{4,}/u;
-const hiddenParts = /([\p{Cc}\p{Cf}\p{Zl}\p{Zp}\p{Co}\p{Cn}\p{Cs}\u115f\u1160\u3164\uffa0]|\p{M}{4,})/u;
-const hiddenInLines = /((?![\n\t])[\p{Cc}\p{Cf}\p{Zl}\p{Zp}\p{Co}\p{Cn}\p{Cs}\u115f\u1160\u3164\uffa0]|\p{M}{4,})/u;
+const invisible = "[\\p{Cc}\\p{Cf}\\p{Zl}\\p{Zp}\\p{Co}\\p{Cn}\\p{Cs}\\u115f\\u1160\\u3164\\uffa0]|\\p{M}{4,}";
+const hidden = new RegExp(invisible, "u");
+const hiddenInLines = new RegExp("(?![\\n\\t])" + invisible, "u");
 
 const escapeChars = (s: string) => [...s].map((c) => "\\u{" + c.codePointAt(0)!.toString(16) + "}").join("");
 
+// signed writes the escapes that a reader meets most as signs.
+const signed = (s: string) => s.replaceAll("\\u{a}", "↵").replaceAll("\\u{9}", "⇥");
+
 // parts divides a text: every second part is an escape. Line ends and tabs stay in multi-line texts.
 export function parts(text: string, lines = false): string[] {
-  return text.split(new RegExp(lines ? hiddenInLines : hiddenParts, "gu")).map((p, i) => (i % 2 ? escapeChars(p) : p));
+  return text.split(new RegExp(`(${(lines ? hiddenInLines : hidden).source})`, "gu")).map((p, i) => (i % 2 ? signed(escapeChars(p)) : p));
 }
 
-// keyParts is parts of bytes: those that are no text have an escape for each byte beyond ASCII.
-export function keyParts(b: Bytes): string[] {
+// escaped matches an escape: of a character, or of a byte that is no text.
+const escaped = "\\\\(?:x[0-9a-f]{2}|u\\{[0-9a-f]{1,6}\\})";
+
+// toField returns bytes as a text that a field of a form does not change: what a reader cannot see is an escape, and so are line ends,
+// unless it has lines, and a backslash that would begin an escape.
+export function toField(b: Bytes, lines = false): string {
   const text = asText(b);
-  if (text !== null) return parts(text);
-  const out = [""];
-  for (const x of b) {
-    const odd = x < 32 || x > 126;
-    if ((out.length % 2 === 0) !== odd) out.push("");
-    out[out.length - 1] += odd ? "\\x" + x.toString(16).padStart(2, "0") : String.fromCharCode(x);
-  }
-  return out;
+  const s = (text ?? latin1(b)).replace(new RegExp(`\\\\(?=${escaped.slice(2)})`, "gi"), "\\u{5c}");
+  if (text !== null) return s.replace(new RegExp((lines ? hiddenInLines : hidden).source, "gu"), escapeChars);
+  return s.replace(lines ? /[^ -~\n\t]/g : /[^ -~]/g, (c) => "\\x" + c.charCodeAt(0).toString(16).padStart(2, "0"));
 }
+
+// fromField is the inverse of toField.
+export function fromField(s: string): Bytes {
+  const out = new Uint8Array(3 * s.length), encoder = new TextEncoder();
+  let n = 0, from = 0;
+  const add = (text: string) => { if (text) n += encoder.encodeInto(text, out.subarray(n)).written; };
+  for (const m of s.matchAll(new RegExp(escaped, "gi"))) {
+    const byte = m[0][1] !== "u", code = parseInt(m[0].slice(byte ? 2 : 3), 16);
+    if (code > 0x10ffff) continue;
+    add(s.slice(from, m.index));
+    if (byte) out[n++] = code;
+    else add(String.fromCodePoint(code));
+    from = m.index + m[0].length;
+  }
+  add(s.slice(from));
+  return out.slice(0, n);
+}
+
+// Editable is a value as the text of a field, and the way back.
+export type Editable = { text: string; form: "" | "windows" | "escapes"; bytes: (text: string) => Bytes };
+
+// editable returns a value such that each part that is not edited keeps its bytes. A field turns all line ends into \n: they return only if
+// all were \r\n. What else a field would change or hide is an escape.
+export function editable(b: Bytes): Editable {
+  const text = asText(b), short = text?.replaceAll("\r\n", "\n");
+  if (text === null || short === undefined || hiddenInLines.test(short)) return { text: toField(b, true), form: "escapes", bytes: fromField };
+  if (short === text) return { text, form: "", bytes: fromText };
+  const long = (t: string) => t.replaceAll("\n", "\r\n");
+  return long(short) === text ? { text: short, form: "windows", bytes: (t) => fromText(long(t)) } : { text: toField(b, true), form: "escapes", bytes: fromField };
+}
+
+// keyParts is parts of bytes: of those that are no text, each byte beyond ASCII is an escape.
+export const keyParts = (b: Bytes): string[] => toField(b).split(new RegExp(`((?:${escaped})+)`, "i")).map(signed);
 
 export const plain = (b: Bytes): string => keyParts(b).join("");
 
@@ -96,11 +139,15 @@ export function quoted(b: Bytes): string {
   return out + "'";
 }
 
+// connection has the flags with which etcdctl reaches this member as this reader.
+let connection: string[] = [];
+export const connect = (flags: (string | false)[]) => { connection = flags.filter(Boolean) as string[]; };
+
 // etcdctl returns a command: flags first, and keys that begin with a dash after --, so that no key is taken for a flag. It returns null if
 // there is none: a word of a command cannot have a zero byte, and ends there.
 export function etcdctl(command: string, flags: (string | false | "")[], ...keys: Bytes[]): string | null {
   if (keys.some((k) => k.includes(0))) return null;
-  const words = ["etcdctl", command, ...flags.filter(Boolean)];
+  const words = ["etcdctl", ...connection, command, ...flags.filter(Boolean)];
   if (keys.some((k) => k[0] === 45)) words.push("--");
   return [...words, ...keys.map(quoted)].join(" ");
 }

@@ -1,7 +1,7 @@
 import { useEffect, useLayoutEffect, useRef, useState } from "preact/hooks";
-import { download, get, lines, post } from "./api";
-import { asText, Bytes, empty, etcdctl, fromAddress, fromBase64, fromText, plain, same, toBase64 } from "./bytes";
-import { Busy, Confirm, Copy, count, date, Dialog, ErrorBox, go, Key, link, moment, number, parseTime, point, revisionOf, Route, size, Text, useLoad, When } from "./ui";
+import { download, Failure, get, lines, post } from "./api";
+import { asText, Bytes, compare, editable, Editable, empty, etcdctl, fromAddress, fromBase64, fromField, fromText, plain, same, toBase64, toField } from "./bytes";
+import { Busy, Column, Confirm, Copy, count, date, Dialog, ErrorBox, go, Key, link, moment, number, parseTime, point, Range, revisionOf, Route, size, Table, Text, useLoad, When } from "./ui";
 import { Session } from "./session";
 
 // usePast returns the revision at which keys are shown: that of the address, or the one of the time in the address, which is not known
@@ -27,7 +27,8 @@ export function Keys({ route, session }: { route: Route; session: Session }) {
   const past = usePast(p), rev = past.rev;
   const key = p.has("k") ? fromAddress(p.get("k")!) : null;
   const mode = p.get("mode") || "";
-  const [dialog, open] = useState("");
+  const [dialog, open] = useState<Asked | null>(null);
+  const close = () => open(null);
   const [round, again] = useState(0);
   const when = { rev: past.at ? null : rev, at: past.at };
   const at = (more: Record<string, any>) => link("keys", { prefix, sep: sep === "/" ? null : sep || "none", ...when, mode, q: p.get("q"), end: p.get("end"), sort: p.get("sort"), desc: p.get("desc"), cols: p.get("cols"), form: p.get("form"), k: key, ...more });
@@ -38,42 +39,52 @@ export function Keys({ route, session }: { route: Route; session: Session }) {
       <div class="bars-row">
         <Search key={mode + p.get("q") + p.get("end")} params={p} when={when} />
         <AsOf past={past} to={(w) => at({ rev: null, at: null, ...w })} />
-        <p class="row">
-          <button onClick={() => open("new")}>New key</button>
-          <button onClick={() => open("delete")}>Delete a prefix…</button>
-          <button onClick={() => open("export")}>Export…</button>
-          <button onClick={() => open("import")}>Import…</button>
-        </p>
+        <p class="row"><button onClick={() => open({ form: "new", prefix })}>New key</button><button onClick={() => open({ form: "import", prefix })}>Import…</button></p>
       </div>
       {past.error ? <ErrorBox error={past.error} /> : past.pending ? <Busy what={`Looking for the revision of ${past.at}…`} /> : (
         <div class={key ? "split" : ""}>
           <section aria-label="List of keys">
-            {mode ? <Results key={[mode, p.get("q"), p.get("end"), p.get("sort"), p.get("desc"), rev].join("\n")} params={p} rev={rev} at={at} round={round} /> : (
+            {mode ? <Results key={[mode, p.get("q"), p.get("end"), p.get("sort"), p.get("desc"), rev].join("\n")} params={p} rev={rev} at={at} open={open} round={round} /> : (
               <>
-                <p class="crumbs">
-                  <a href={at({ prefix: null, k: null })}>all keys</a>{prefix.length ? <> › <Key value={prefix} /></> : null}
-                  {" "}<label class="dim">separator <input class="tiny" value={sep === "none" ? "" : sep} onChange={(e) => go(at({ sep: e.currentTarget.value || "none" }))} /></label>
+                <p class="crumbs row">
+                  <span><a href={at({ prefix: null, k: null })}>all keys</a>{prefix.length ? <> › <Key value={prefix} /></> : null}</span>
+                  <Actions prefix={prefix} rev={rev} open={open} />
+                  <label class="dim">separator <input class="tiny" value={sep === "none" ? "" : sep} onChange={(e) => go(at({ sep: e.currentTarget.value || "none" }))} /></label>
                 </p>
                 {roots && prefix.length === 0 ? (
                   <>
                     <p class="dim">You may read these ranges:</p>
                     <ul class="tree">{roots.map((r, i) => {
                       const k = fromBase64(r.key), end = fromBase64(r.end);
-                      return <li key={i}><a href={r.end ? link("keys", { mode: "range", q: k, end, ...when }) : at({ k })}><Key value={k} />{r.end ? <> – <Key value={end} /></> : null}</a></li>;
+                      return <li key={i}><a href={r.end ? link("keys", { mode: "range", q: k, end, ...when }) : at({ k })}><Range from={k} end={end} /></a></li>;
                     })}</ul>
                   </>
-                ) : <Level key={p.get("prefix") + sep + rev + round} prefix={prefix} sep={sep === "none" ? "" : sep} rev={rev} at={at} selected={key} />}
+                ) : <Level key={p.get("prefix") + sep + rev + round} prefix={prefix} sep={sep === "none" ? "" : sep} rev={rev} at={at} open={open} selected={key} />}
               </>
             )}
           </section>
           {key ? <Detail key={toBase64(key) + rev} value={key} rev={rev} form={p.get("form") || ""} at={at} changed={() => again((n) => n + 1)} /> : null}
         </div>
       )}
-      {dialog === "new" ? <Edit title="New key" value={null} prefix={prefix} close={() => open("")} done={(k) => { again((n) => n + 1); go(at({ k })); }} /> : null}
-      {dialog === "delete" ? <DeletePrefix prefix={prefix} close={() => open("")} done={() => again((n) => n + 1)} /> : null}
-      {dialog === "export" ? <Export prefix={prefix} rev={rev} close={() => open("")} /> : null}
-      {dialog === "import" ? <Import close={() => open("")} done={() => again((n) => n + 1)} /> : null}
+      {dialog?.form === "new" ? <Edit title="New key" value={null} prefix={dialog.prefix} close={close} done={(k) => { again((n) => n + 1); go(at({ k })); }} /> : null}
+      {dialog?.form === "delete" ? <DeletePrefix prefix={dialog.prefix} close={close} done={() => again((n) => n + 1)} /> : null}
+      {dialog?.form === "export" ? <Export prefix={dialog.prefix} rev={rev} close={close} /> : null}
+      {dialog?.form === "import" ? <Import close={close} done={() => again((n) => n + 1)} /> : null}
     </>
+  );
+}
+
+// Asked is a form that the reader has asked for, and the prefix of its keys.
+type Asked = { form: string; prefix: Bytes };
+
+// Actions are what can be done with all keys of a prefix.
+function Actions({ prefix, rev, open }: { prefix: Bytes; rev: string | number; open: (a: Asked) => void }) {
+  return (
+    <span class="row actions" role="group" aria-label={`Actions on ${prefix.length ? plain(prefix.subarray(0, 100)) : "all keys"}`}>
+      <a href={link("watches", { tail: prefix.length ? prefix : "base64:" })}>Live tail</a> <a href={link("history", { prefix })}>History</a>
+      <button onClick={() => open({ form: "export", prefix })}>Export…</button>
+      {rev ? null : <button onClick={() => open({ form: "delete", prefix })}>Delete…</button>}
+    </span>
   );
 }
 
@@ -100,11 +111,12 @@ function AsOf({ past, to }: { past: { rev: string; at: string; pending: boolean;
 
 function Search({ params, when }: { params: URLSearchParams; when: { rev: string | null; at: string } }) {
   const [mode, choose] = useState(params.get("mode") || "prefix");
-  const [q, type] = useState(params.get("q") || "");
-  const [end, to] = useState(params.get("end") || "");
+  const first = fromAddress(params.get("q") || "");
+  const [q, type] = useState((mode === "pattern" ? asText(first) : null) ?? toField(first));
+  const [end, to] = useState(toField(fromAddress(params.get("end") || "")));
   const submit = (e: Event) => {
     e.preventDefault();
-    go(q || mode === "range" ? link("keys", { mode, q, end: mode === "range" ? end : null, ...when, prefix: params.get("prefix") }) : link("keys", when));
+    go(q || mode === "range" ? link("keys", { mode, q: mode === "pattern" ? fromText(q) : fromField(q), end: mode === "range" ? fromField(end) : null, ...when, prefix: params.get("prefix") }) : link("keys", when));
   };
   return (
     <form class="row grow" role="search" onSubmit={submit}>
@@ -121,48 +133,83 @@ function Search({ params, when }: { params: URLSearchParams; when: { rev: string
 
 type Entry = { key?: string; mod: number; create: number; version: number; lease?: string; prefix?: string; count?: number };
 
-// Level is one level of the tree. Lower levels are read when they are opened.
-function Level({ prefix, sep, rev, at, selected }: { prefix: Bytes; sep: string; rev: string | number; at: (m: any) => string; selected: Bytes | null }) {
+type LevelProps = { prefix: Bytes; sep: string; rev: string | number; at: (m: any) => string; open: (a: Asked) => void; selected: Bytes | null };
+
+// Level is one level of the tree. Lower levels are read when they are opened, and those of the selected key are.
+function Level({ prefix, sep, rev, at, open, selected }: LevelProps) {
   const [entries, set] = useState<Entry[] | null>(null);
   const [more, rest] = useState<any>(null);
   const [error, fail] = useState<unknown>(null);
   const [opened, toggle] = useState<Record<string, boolean>>({});
+  const [menu, show] = useState("");
   const load = (after: string | undefined, revision: string | number, before: Entry[]) =>
     get("tree", { prefix, separator: sep, after: after && fromBase64(after), rev: revision }).then((p) => { set([...before, ...p.entries]); rest(p); }, fail);
   useEffect(() => { load(undefined, rev, []); }, []);
+  const inside = selected && selected.length > prefix.length && same(selected.subarray(0, prefix.length), prefix) ? entryOf(selected, prefix.length, fromText(sep)) : null;
+  const folder = inside?.prefix, current = inside?.key;
+  useEffect(() => {
+    if (folder) toggle((o) => ({ ...o, [folder]: true }));
+  }, [folder]);
+  useEffect(() => {
+    if (current && entries) reveal(document.querySelector(".tree a[aria-current]"));
+  }, [current, entries]);
   if (error) return <ErrorBox error={error} />;
   if (!entries) return <Busy what="Reading keys…" />;
   if (entries.length === 0) return <p class="dim">No keys{prefix.length ? " with this prefix" : ""} {rev ? `at revision ${rev}` : ""}</p>;
+  const line = (e: Entry) => {
+    if (!e.prefix) {
+      const k = fromBase64(e.key);
+      return <li key={"k" + e.key}><a href={at({ k })} aria-current={e.key === current ? "true" : undefined}><Key value={k.length > prefix.length ? k.subarray(prefix.length) : k} /></a></li>;
+    }
+    const p = fromBase64(e.prefix), isOpen = !!opened[e.prefix], name = plain(p.subarray(0, 100));
+    return (
+      <li key={"p" + e.prefix}>
+        <button class="fold" aria-expanded={isOpen} onClick={() => toggle({ ...opened, [e.prefix!]: !isOpen })}><Key value={p.subarray(prefix.length)} /></button>
+        {e.count ? <a class="dim" href={at({ prefix: p, k: null })} aria-label={`${count(e.count, "key")}: only ${name}`}>{count(e.count, "key")}</a> : null}
+        <button class="plain" aria-expanded={menu === e.prefix} aria-label={`actions on ${name}`} onClick={() => show(menu === e.prefix ? "" : e.prefix!)}>⋯</button>
+        {menu === e.prefix ? <Actions prefix={p} rev={rev} open={open} /> : null}
+        {isOpen ? <Level prefix={p} sep={sep} rev={rev || more.revision} at={at} open={open} selected={selected} /> : null}
+      </li>
+    );
+  };
+  // The selected key may be in a later part of a long level.
+  const far = inside && more?.after && !entries.some((e) => e.key === inside.key && e.prefix === inside.prefix) && compare(selected!, fromBase64(more.after)) >= 0;
   return (
     <ul class="tree">
-      {entries.map((e) => {
-        if (e.prefix) {
-          const p = fromBase64(e.prefix), isOpen = opened[e.prefix];
-          return (
-            <li key={"p" + e.prefix}>
-              <button class="fold" aria-expanded={!!isOpen} onClick={() => toggle({ ...opened, [e.prefix!]: !isOpen })}><Key value={p.subarray(prefix.length)} /></button>
-              <a class="dim" href={at({ prefix: p, k: null })} aria-label={`${count(e.count!, "key")}: only ${plain(p.subarray(0, 100))}`}>{count(e.count!, "key")}</a>
-              {isOpen ? <Level prefix={p} sep={sep} rev={rev || more.revision} at={at} selected={selected} /> : null}
-            </li>
-          );
-        }
-        const k = fromBase64(e.key);
-        return <li key={"k" + e.key}><a href={at({ k })} aria-current={selected && same(k, selected) ? "true" : undefined}><Key value={k.length > prefix.length ? k.subarray(prefix.length) : k} /></a></li>;
-      })}
+      {entries.filter((e) => e.prefix).map(line)}
+      {entries.filter((e) => !e.prefix).map(line)}
       {more?.after ? <li><button onClick={() => load(more.after, more.revision, entries)}>more… ({count(more.total, "key")} below)</button></li> : null}
+      {far ? line(inside) : null}
     </ul>
   );
 }
 
+// entryOf returns the line of a level that a key is in.
+function entryOf(key: Bytes, from: number, sep: Bytes): Entry {
+  for (let i = from; sep.length && i + sep.length <= key.length; i++) {
+    if (same(key.subarray(i, i + sep.length), sep)) return { mod: 0, create: 0, version: 0, prefix: toBase64(key.subarray(0, i + sep.length)) };
+  }
+  return { mod: 0, create: 0, version: 0, key: toBase64(key) };
+}
+
+// reveal scrolls a list to a line of it that is out of sight.
+function reveal(line: Element | null) {
+  const list = line?.closest("section");
+  if (!line || !list) return;
+  const y = line.getBoundingClientRect().top - list.getBoundingClientRect().top;
+  if (y < 0 || y > list.clientHeight - 20) list.scrollTop += y - list.clientHeight / 2;
+}
+
 // The columns of results: name, title, and whether the member can sort by it.
 const columns: [string, string, boolean][] = [["mod", "Modified at", true], ["create", "Created at", true], ["version", "Version", true], ["lease", "Lease", false], ["size", "Size", false], ["text", "Value", false]];
+const numbers = ["mod", "create", "version", "size"];
 const usual = "mod,create,version,lease";
 
-function Results({ params, rev, at, round }: { params: URLSearchParams; rev: string; at: (m: any) => string; round: number }) {
+function Results({ params, rev, at, open, round }: { params: URLSearchParams; rev: string; at: (m: any) => string; open: (a: Asked) => void; round: number }) {
   const mode = params.get("mode"), q = fromAddress(params.get("q") || ""), end = fromAddress(params.get("end") || "");
   const query = mode === "pattern" ? { key: fromAddress(params.get("prefix") || ""), pattern: asText(q) || "" } : mode === "range" ? { key: q, end: end.length ? end : fromBase64("AA==") } : { key: q };
   const cols = (params.get("cols") ?? usual).split(","), by = params.get("sort") || "key", down = params.get("desc") === "1";
-  const [after, page] = useState<{ after?: Bytes; rev?: number; seen: number }>({ seen: 0 });
+  const [after, page] = useState<{ after?: Bytes; rev?: number; seen: number; visited: number }>({ seen: 0, visited: 0 });
   const values = cols.includes("size") || cols.includes("text");
   const { data, error, busy } = useLoad<any>("search", { ...query, rev: after.rev ?? rev, after: after.after, sort: by, descend: down ? 1 : null, values: values ? 1 : null, round });
   const shown = columns.filter(([n]) => cols.includes(n));
@@ -175,31 +222,30 @@ function Results({ params, rev, at, round }: { params: URLSearchParams; rev: str
   if (!data) return <>{select}<Busy what="Searching…" /></>;
   const list: Entry[] = [...data.entries];
   if (!data.sorted && (by !== "key" || down)) list.sort((a: any, b: any) => (by === "key" ? (a.key < b.key ? -1 : 1) : a[by] - b[by]) * (down ? -1 : 1));
-  const head = (name: string, text: string, sortable: boolean) => (
-    <th key={name} scope="col" class={name === "key" || name === "text" || name === "lease" ? "" : "num"} aria-sort={by === name ? (down ? "descending" : "ascending") : undefined}>
-      {sortable ? <a href={at({ sort: name, desc: by === name ? (down ? null : 1) : name === "key" ? null : 1 })}>{text}{by === name ? (down ? " ▾" : " ▴") : ""}</a> : text}
-    </th>
-  );
-  const cell = (e: any, name: string) => name === "text" ? <td key={name} class="excerpt">{e.text ? <Text value={e.text} /> : <span class="dim">{e.size > 0 ? "binary" : ""}</span>}</td>
-    : name === "lease" ? <td key={name}>{e.lease ? <a href={link("leases", { after: e.lease })}>{e.lease}</a> : null}</td>
-    : <td key={name} class="num">{name === "size" ? (e.size >= 0 ? size(e.size) : "not read") : e[name]}</td>;
+  const head = (name: string, title: string, sortable = true): Column => ({
+    title, class: numbers.includes(name) ? "num" : name === "text" ? "excerpt" : "", sort: by !== name ? undefined : down ? "descending" : "ascending",
+    href: sortable ? at({ sort: name, desc: by === name ? (down ? null : 1) : name === "key" ? null : 1 }) : undefined,
+  });
+  const cell = (e: any, name: string) => name === "text" ? (e.text ? <Text value={e.text} /> : e.size > 0 ? <span class="dim">binary</span> : null)
+    : name === "lease" ? (e.lease ? <a href={link("leases", { after: e.lease })}>{e.lease}</a> : null)
+    : name === "size" ? (e.size >= 0 ? size(e.size) : "not read") : e[name];
+  const n = after.seen + list.length, visited = after.visited + (data.visited || 0), total = count(data.total, "key");
+  const found = mode !== "pattern" ? (list.length < data.total ? `${number(after.seen + 1)} to ${number(n)} of ${total}` : total)
+    : data.after ? `${number(list.length)} of at least ${count(n, "key")} that match; ${number(visited)} of ${total} were searched` : `${count(n, "key")} of ${number(data.total)} match`;
   const order: Record<string, string> = { key: "KEY", mod: "MODIFY", create: "CREATE", version: "VERSION" };
-  const flags = [mode === "range" ? end.length === 0 && "--from-key" : "--prefix", rev && `--rev=${rev}`, "--keys-only", (by !== "key" || down) && `--sort-by=${order[by]} --order=${down ? "DESCEND" : "ASCEND"}`];
+  const flags = [mode === "range" ? end.length === 0 && "--from-key" : "--prefix", rev && `--rev=${rev}`, !cols.includes("text") && "--keys-only", list.length < data.total && `--limit=${list.length}`, (by !== "key" || down) && `--sort-by=${order[by]} --order=${down ? "DESCEND" : "ASCEND"}`];
   const command = etcdctl("get", flags, ...(mode === "range" && end.length ? [q, end] : [mode === "range" || mode === "prefix" ? q : query.key]));
   return (
     <>
       {select}
-      <div class="scroll" tabIndex={0} role="region" aria-label="Results">
-        <table>
-          <caption>{number(list.length)} found{mode === "pattern" ? ` in ${count(data.visited || 0, "key")} that were visited` : ""}, of {count(data.total, "key")} in the range{by === "key" && !down ? "" : data.sorted ? (list.length < data.total ? "; the first in this order" : "") : "; sorted within this page"}{busy ? "; reading again…" : ""}</caption>
-          <thead><tr>{head("key", "Key", true)}{shown.map(([n, title, s]) => head(n, title, s))}</tr></thead>
-          <tbody>{list.map((e) => <tr key={e.key}><td><a href={at({ k: fromBase64(e.key) })}><Key value={fromBase64(e.key)} /></a></td>{shown.map(([n]) => cell(e, n))}</tr>)}</tbody>
-        </table>
-      </div>
+      <Table label="Results" caption={found + (by === "key" && !down ? "" : data.sorted ? (list.length < data.total ? "; the first in this order" : "") : "; sorted within this page") + (busy ? "; reading again…" : "")}
+        columns={[head("key", "Key"), ...shown.map(([name, title, s]) => head(name, title, s))]}
+        rows={list.map((e) => [e.key!, <a href={at({ k: fromBase64(e.key) })}><Key value={fromBase64(e.key)} /></a>, ...shown.map(([name]) => cell(e, name))])} />
       <p class="row">
-        {after.after ? <button onClick={() => page({ seen: 0 })}>From the start</button> : null}
-        {data.after ? <button onClick={() => page({ after: fromBase64(data.after), rev: data.revision, seen: after.seen + list.length })}>Next keys</button> : null}
+        {after.after ? <button onClick={() => page({ seen: 0, visited: 0 })}>From the start</button> : null}
+        {data.after ? <button onClick={() => page({ after: fromBase64(data.after), rev: data.revision, seen: n, visited })}>Next keys</button> : null}
         {mode === "pattern" ? null : <Copy label="Copy as etcdctl" text={command} />}
+        {mode === "prefix" ? <Actions prefix={q} rev={rev} open={open} /> : null}
       </p>
     </>
   );
@@ -218,7 +264,7 @@ function Detail({ value: key, rev, form, at, changed }: { value: Bytes; rev: str
     return (
       <>
         <dl class="facts">
-          <div><dt>Modified at</dt><dd><a href={at({ rev: k.mod, at: null })}>{k.mod}</a></dd></div><div><dt>Created at</dt><dd>{k.create}</dd></div><div><dt>Version</dt><dd>{k.version}</dd></div>
+          <div><dt>Modified at revision</dt><dd><a href={at({ rev: k.mod, at: null })}>{k.mod}</a></dd></div><div><dt>Created at revision</dt><dd>{k.create}</dd></div><div><dt>Version</dt><dd>{k.version}</dd></div>
           <div><dt>Size</dt><dd>{size(k.size)}</dd></div><div><dt>Lease</dt><dd>{k.lease ? <a href={link("leases", { after: k.lease })}>{k.lease}</a> : "none"}</dd></div>
           <div><dt>When</dt><dd><When v={data.when} /></dd></div>
         </dl>
@@ -242,29 +288,40 @@ function Detail({ value: key, rev, form, at, changed }: { value: Bytes; rev: str
   return <section aria-label="Key" class="detail"><div class="head"><h2 tabIndex={key.length > 300 ? 0 : undefined}><Key value={key} whole /></h2><a href={at({ k: null })}>close</a></div>{body()}</section>;
 }
 
-// Edit writes a key, if it has not changed since it was read.
+// notes say how a value is shown in a field that would change it otherwise.
+const notes = {
+  "": null,
+  windows: <>Lines end with CRLF, new ones too.</>,
+  escapes: <>This value has bytes that a text field would change or hide. They are escapes here: <code>\xff</code> is a byte, <code>{"\\u{d}"}</code> a character.</>,
+};
+
+// Edit writes a key, if it has not changed since it was read. What is not edited keeps its bytes.
 function Edit({ title, value, keyBytes, prefix, close, done }: { title: string; value: any; keyBytes?: Bytes; prefix?: Bytes; close: () => void; done: (key: Bytes) => void }) {
   const [base, rebase] = useState<any>(value);
-  const [name, rename] = useState(value ? "" : asText(prefix || empty) || "");
-  const [text, type] = useState<string | null>(value ? null : "");
+  const [name, rename] = useState(toField(prefix || empty));
+  const [field, show] = useState<Editable | null>(value ? null : editable(empty));
+  const [text, type] = useState("");
   const [error, fail] = useState<any>(null);
   const [busy, work] = useState(false);
   const [keep, keepLease] = useState(true);
   useEffect(() => {
     if (!value) return;
     get("key", { key: keyBytes!, whole: 1 }).then((r) => {
-      const t = r.key && !r.key.cut ? asText(fromBase64(r.key.value)) : null;
-      if (t === null) fail(new Error("this value is no text, and cannot be edited here"));
-      else { type(t); rebase(r.key); }
+      if (!r.key) return fail(new Failure("request", "the key does not exist any more", "close this, and make a new key"));
+      if (r.key.cut) return fail(new Failure("large", `this value has ${size(r.key.size)}, too much for one request`, "use a client with a higher limit"));
+      const e = editable(fromBase64(r.key.value));
+      show(e);
+      type(e.text);
+      rebase(r.key);
     }, fail);
   }, []);
   const submit = async (e: Event) => {
     e.preventDefault();
     work(true);
     fail(null);
-    const key = keyBytes || fromText(name);
+    const key = keyBytes || fromField(name);
     try {
-      await post("put", { key: toBase64(key), value: toBase64(fromText(text!)), mod: base ? base.mod : 0, lease: (keep && base?.lease) || "" });
+      await post("put", { key: toBase64(key), value: toBase64(field!.bytes(text)), mod: base ? base.mod : 0, lease: (keep && base?.lease) || "" });
       done(key);
       close();
     } catch (x) {
@@ -277,7 +334,8 @@ function Edit({ title, value, keyBytes, prefix, close, done }: { title: string; 
     <Dialog title={title} close={close}>
       <form onSubmit={submit}>
         {keyBytes ? <p><Key value={keyBytes} /></p> : <label>Key <input required value={name} onInput={(e) => rename(e.currentTarget.value)} /></label>}
-        {text === null ? (error ? null : <Busy what="Reading the value…" />) : <label>Value <textarea rows={12} spellcheck={false} value={text} onInput={(e) => type(e.currentTarget.value)} /></label>}
+        {field ? <label>Value <textarea rows={12} spellcheck={false} value={text} onInput={(e) => type(e.currentTarget.value)} /></label> : error ? null : <Busy what="Reading the value…" />}
+        {field && notes[field.form] ? <p class="dim">{notes[field.form]}</p> : null}
         {base?.lease ? <label><input type="checkbox" checked={keep} onChange={(e) => keepLease(e.currentTarget.checked)} /> keep the lease {base.lease}</label> : null}
         <p class="dim">{base ? `Written only if the key is still the one of revision ${base.mod}.` : "Written only if the key does not exist yet."}</p>
         <ErrorBox error={error} />
@@ -288,7 +346,7 @@ function Edit({ title, value, keyBytes, prefix, close, done }: { title: string; 
             <button type="button" onClick={() => { rebase(other); fail(null); }}>I have seen it: replace it with mine</button>
           </div>
         ) : null}
-        <p class="row"><button class="primary" disabled={busy || text === null || !!other}>{busy ? "writing…" : "Write"}</button><button type="button" onClick={close}>Cancel</button></p>
+        <p class="row"><button class="primary" disabled={busy || !field || !!other}>{busy ? "writing…" : "Write"}</button><button type="button" onClick={close}>Cancel</button></p>
       </form>
     </Dialog>
   );
@@ -296,37 +354,13 @@ function Edit({ title, value, keyBytes, prefix, close, done }: { title: string; 
 
 // DeletePrefix counts first, and deletes only if no key of the range was written since.
 function DeletePrefix({ prefix, close, done }: { prefix: Bytes; close: () => void; done: () => void }) {
-  const [name, rename] = useState(asText(prefix) || "");
-  const [found, set] = useState<any>(null);
-  const [error, fail] = useState<unknown>(null);
-  const [busy, work] = useState(false);
-  const look = async (e: Event) => {
-    e.preventDefault();
-    fail(null);
-    work(true);
-    try {
-      set({ ...(await get("count", { key: fromText(name), prefix: 1 })), name });
-    } catch (x) {
-      fail(x);
-    }
-    work(false);
-  };
-  if (found) {
-    return (
-      <Confirm title="Delete all keys with a prefix" action={`Delete ${count(found.count, "key")}`} word={String(found.count)} close={close}
-        run={async () => { await post("delete", { key: toBase64(fromText(found.name)), prefix: true, since: found.revision }); done(); }}>
-        <p><strong>{count(found.count, "key")}</strong> {found.name ? <>begin with <Key value={fromText(found.name)} /></> : "is the whole store"}, at revision {found.revision}. All are deleted in one revision, unless one of them is written before.</p>
-      </Confirm>
-    );
-  }
+  const { data: found, error } = useLoad<any>("count", { key: prefix, prefix: 1 });
+  if (!found) return <Dialog title="Delete all keys with a prefix" close={close}><ErrorBox error={error} />{error ? null : <Busy what="Counting the keys…" />}<button onClick={close}>Cancel</button></Dialog>;
   return (
-    <Dialog title="Delete all keys with a prefix" close={close}>
-      <form onSubmit={look}>
-        <label>Prefix <input value={name} onInput={(e) => rename(e.currentTarget.value)} /></label>
-        <ErrorBox error={error} />
-        <p class="row"><button class="primary" disabled={busy}>{busy ? "counting…" : "Count the keys"}</button><button type="button" onClick={close}>Cancel</button></p>
-      </form>
-    </Dialog>
+    <Confirm title="Delete all keys with a prefix" action={`Delete ${count(found.count, "key")}`} word={String(found.count)} close={close}
+      run={async () => { await post("delete", { key: toBase64(prefix), prefix: true, since: found.revision }); done(); }}>
+      <p><strong>{count(found.count, "key")}</strong> {prefix.length ? <>begin with <Key value={prefix} /></> : "are the whole store"}, at revision {found.revision}. All are deleted in one revision, unless one of them is written before.</p>
+    </Confirm>
   );
 }
 
@@ -390,7 +424,7 @@ function Import({ close, done }: { close: () => void; done: () => void }) {
       set({ ...total });
     };
     try {
-      const reader = file!.stream().pipeThrough(new TextDecoderStream()).getReader();
+      const reader = file!.stream().pipeThrough(new TextDecoderStream("utf-8", { fatal: true })).getReader();
       let rest = "";
       for (;;) {
         const part = await reader.read();
@@ -410,7 +444,7 @@ function Import({ close, done }: { close: () => void; done: () => void }) {
       if (rest.trim()) await send(rest);
       done();
     } catch (x) {
-      fail(x);
+      fail(x instanceof TypeError ? new Failure("request", "the file is not UTF-8", "write keys and values that are no text as an object with base64") : x);
     }
     set({ ...total, busy: false });
   };

@@ -7,7 +7,7 @@ import { Keys } from "./keys";
 import { Leases } from "./leases";
 import { Members } from "./members";
 import { Overview } from "./overview";
-import { visible } from "./bytes";
+import { connect, fromField, fromText, quoted, visible } from "./bytes";
 import { Session } from "./session";
 import { Busy, Dialog, ErrorBox, go, link, parseTime, point, readRoute, Text } from "./ui";
 import { Watches } from "./watches";
@@ -21,7 +21,13 @@ function App() {
   const [palette, show] = useState(false);
   const [expired, expire] = useState(false);
   const main = useRef<HTMLElement>(null);
-  const load = () => get("session").then((s) => { set({ ...s, ranges: s.ranges || [] }); fail(null); expire(!!s.expired); }, fail);
+  const load = () => get("session").then((s: Session) => {
+    const at = s.endpoints || location.origin;
+    connect([`--endpoints=${quoted(fromText(at))}`, at.startsWith("https:") && "--cacert=ca.pem", !!s.certificate && "--cert=client.pem --key=client-key.pem", !!s.user && !s.certificate && `--user=${quoted(fromText(s.user))}`]);
+    set({ ...s, ranges: s.ranges || [] });
+    fail(null);
+    expire(!!s.expired);
+  }, fail);
   useEffect(() => {
     load();
     const hash = () => follow(readRoute());
@@ -115,10 +121,11 @@ function Palette({ close, logout }: { close: () => void; logout: (() => void) | 
   const [at, move] = useState(0);
   const commands: { title: string; run: () => void }[] = views.map(([name, title]) => ({ title: "Go to " + title, run: () => go(link(name)) }));
   if (text) {
-    commands.push({ title: `Open the key ${text}`, run: () => go(link("keys", { k: text })) }, { title: `Search keys with the prefix ${text}`, run: () => go(link("keys", { mode: "prefix", q: text })) },
-      { title: `Search keys that contain ${text}`, run: () => go(link("keys", { mode: "pattern", q: text })) }, { title: `History of the key ${text}`, run: () => go(link("history", { k: text })) },
-      { title: `Live tail of the prefix ${text}`, run: () => go(link("watches", { tail: text })) },
-      { title: `Who may read the key ${text}?`, run: () => go(link("access", { who: text })) });
+    const k = fromField(text);
+    commands.push({ title: `Open the key ${text}`, run: () => go(link("keys", { k })) }, { title: `Search keys with the prefix ${text}`, run: () => go(link("keys", { mode: "prefix", q: k })) },
+      { title: `Search keys that contain ${text}`, run: () => go(link("keys", { mode: "pattern", q: fromText(text) })) }, { title: `History of the key ${text}`, run: () => go(link("history", { k })) },
+      { title: `Live tail of the prefix ${text}`, run: () => go(link("watches", { tail: k })) },
+      { title: `Who may read the key ${text}?`, run: () => go(link("access", { who: k })) });
     if (/^[0-9]+$/.test(text)) commands.push({ title: `Keys as of revision ${text}`, run: () => go(link("keys", { rev: text })) }, { title: `What changed from revision ${text} on`, run: () => go(link("history", { from: text })) });
     else if (parseTime(text) !== null) commands.push({ title: `Keys as of ${text}`, run: () => go(link("keys", { at: point(text) })) }, { title: `What changed since ${text}`, run: () => go(link("history", { from: point(text) })) });
   }

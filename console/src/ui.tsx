@@ -3,7 +3,7 @@
 import { ComponentChildren } from "preact";
 import { useCallback, useEffect, useRef, useState } from "preact/hooks";
 import { Failure, get } from "./api";
-import { Bytes, cut, keyParts, parts, toAddress } from "./bytes";
+import { Bytes, cut, keyParts, parts, same, toAddress, visible } from "./bytes";
 
 // Route is the address after #: a view and its parameters.
 export type Route = { view: string; params: URLSearchParams };
@@ -40,6 +40,39 @@ export function Key({ value, whole }: { value: Bytes; whole?: boolean }) {
   if (value.length === 0) return <span class="dim">(empty)</span>;
   const short = whole || value.length <= keyBytes ? value : value.subarray(0, keyBytes - 20);
   return <bdi class="key">{keyParts(short).map((p, i) => (i % 2 ? <span class="esc" key={i}>{p}</span> : p))}{short === value ? null : <span class="dim">… ({number(value.length)} bytes)</span>}</bdi>;
+}
+
+// Range shows a range of keys in words. Without an end it is one key.
+export function Range({ from, end }: { from: Bytes; end: Bytes }) {
+  if (end.length === 0) return <Key value={from} />;
+  const all = end.length === 1 && end[0] === 0;
+  if (all) return from.length === 0 || same(from, end) ? <span class="dim">(all keys)</span> : <span>from <Key value={from} /> on</span>;
+  const next = from.slice();
+  if (next.length && ++next[next.length - 1] && same(next, end)) return <span><Key value={from} /><span class="dim">*</span></span>;
+  return <span><Key value={from} /> – <Key value={end} /></span>;
+}
+
+// Column is a column of a table: its title, classes of its cells, and how the rows can be sorted by it.
+export type Column = { title: string; class?: string; row?: boolean; href?: string; sort?: "ascending" | "descending" };
+export const num = (title: string): Column => ({ title, class: "num" });
+type Rows = [key: string | number, ...cells: ComponentChildren[]][];
+
+// Table is a table. A narrow window shows each row as a card, in which a cell has the title of its column.
+export function Table({ label, caption, columns, rows }: { label: string; caption: ComponentChildren; columns: (string | Column)[]; rows: Rows }) {
+  const list = columns.map((c): Column => (typeof c === "string" ? { title: c } : c));
+  return (
+    <div class="scroll cards" tabIndex={0} role="region" aria-label={label}>
+      <table>
+        <caption>{caption}</caption>
+        <thead><tr>{list.map((c, i) => (
+          <th key={i} scope="col" class={c.class} aria-sort={c.sort}>{c.href ? <a href={c.href}>{c.title}{c.sort === "descending" ? " ▾" : c.sort ? " ▴" : ""}</a> : visible(c.title)}</th>
+        ))}</tr></thead>
+        <tbody>{rows.map(([key, ...cells]) => (
+          <tr key={key}>{list.map((c, i) => (c.row ? <th key={i} scope="row">{cells[i]}</th> : <td key={i} class={c.class} data-title={visible(c.title)}>{cells[i]}</td>))}</tr>
+        ))}</tbody>
+      </table>
+    </div>
+  );
 }
 
 export function ErrorBox({ error }: { error: unknown }) {

@@ -203,7 +203,7 @@ func (b *browser) shows(texts ...string) {
 func (b *browser) click(text string) {
 	b.t.Helper()
 	q, _ := json.Marshal(text)
-	find := `[...(document.querySelector("dialog[open]") || document).querySelectorAll("button, a, [role=option]")].find((e) => !e.disabled && (e.innerText.trim() === ` + string(q) + ` || e.getAttribute("aria-label") === ` + string(q) + `))`
+	find := `[...(document.querySelector("dialog[open]") || document).querySelectorAll("button, a, [role=option]")].find((e) => !e.disabled && (e.innerText?.trim() === ` + string(q) + ` || e.getAttribute("aria-label") === ` + string(q) + `))`
 	b.until(find)
 	eval[chromedp.Void](b, "void ("+find+").click()")
 }

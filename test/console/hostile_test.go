@@ -139,14 +139,14 @@ func TestHostileNames(t *testing.T) {
 	b.shows(`eve\u{202e}toor\u{7}`)
 	calm("keys")
 	b.open("keys?mode=prefix&q=long&cols=size,text")
-	b.shows("1 found", "bytes)")
+	b.shows("1 key", "bytes)")
 	calm("a search")
 	b.open("keys?k=base64:" + b64(long)) // with characters that an address should escape, and that are read nevertheless
 	b.shows("Modified at")
 	b.harmless()
 	b.narrow("a long key")
 	b.open("history?k=base64:" + b64(long))
-	b.shows("1 revisions")
+	b.shows("1 revision")
 	calm("the history of a long key")
 	b.open("history")
 	b.shows("changes in")
@@ -184,7 +184,7 @@ func TestCopiedCommands(t *testing.T) {
 	m := proc.Start(t, proc.Config{Program: proc.Vigil, Memory: true})
 	c := connect(t, m, "")
 	bin := t.TempDir()
-	program := fmt.Sprintf("#!/bin/sh\nexec %s --endpoints %s \"$@\"\n", proc.Path(t, proc.Vigilctl), m.Addr())
+	program := fmt.Sprintf("#!/bin/sh\nexec %s \"$@\"\n", proc.Path(t, proc.Vigilctl))
 	if err := os.WriteFile(filepath.Join(bin, "etcdctl"), []byte(program), 0o755); err != nil {
 		t.Fatal(err)
 	}
@@ -204,6 +204,9 @@ func TestCopiedCommands(t *testing.T) {
 			eval[any](b, `[...document.querySelector("section.detail").querySelectorAll("button")].find((e) => e.innerText === "Copy as etcdctl").click(), 0`)
 			b.until("window.copied")
 			command := eval[string](b, "window.copied")
+			if !strings.HasPrefix(command, "etcdctl --endpoints=http://"+m.Addr()+" get ") {
+				t.Errorf("%q: the command is for another member: %s", key, command)
+			}
 			for _, shell := range []string{"bash", "zsh", "sh", "fish"} {
 				if _, err := exec.LookPath(shell); err != nil {
 					t.Logf("%s is not installed", shell)
@@ -226,6 +229,48 @@ func TestCopiedCommands(t *testing.T) {
 	put(t, c, "zero\x00byte", "the value")
 	b.open("keys?k=base64:" + b64("zero\x00byte"))
 	b.shows("the value", "a key with a zero byte cannot be in a command")
+	b.check()
+}
+
+// copied opens a view, and returns what its button copies.
+func (b *browser) copied(view string) string {
+	b.t.Helper()
+	b.open(view)
+	b.until(`[...document.querySelectorAll("main button")].some((e) => e.innerText === "Copy as etcdctl" && !e.disabled)`)
+	eval[any](b, `window.copied = "", navigator.clipboard.writeText = async (text) => { window.copied = text; }, 0`)
+	b.click("Copy as etcdctl")
+	b.until("window.copied")
+	return eval[string](b, "window.copied")
+}
+
+// TestCopiedEndpoints: a copied command reaches the member where it serves gRPC, as the user of the page.
+func TestCopiedEndpoints(t *testing.T) {
+	chromium(t)
+	port := proc.FreePort(t)
+	m := proc.Start(t, proc.Config{Program: proc.Vigil, Memory: true, Args: []string{fmt.Sprintf("--listen-client-http-urls=http://127.0.0.1:%d", port)}})
+	c := connect(t, m, "")
+	for i := range 201 {
+		put(t, c, fmt.Sprintf("config/%d", i), "x")
+	}
+	enableAuth(t, c)
+	b := newBrowser(t, fmt.Sprintf("http://127.0.0.1:%d", port))
+	b.open("keys")
+	b.fill("User", "alice")
+	b.fill("Password", "secret")
+	b.click("Log in")
+	b.shows("You may read these ranges")
+	for view, want := range map[string]string{
+		"keys?k=config/1":                                      "get config/1",
+		"keys?mode=prefix&q=config/20":                         "get --prefix --keys-only config/20",
+		"keys?mode=prefix&q=config/&sort=mod&desc=1&cols=text": "get --prefix --limit=200 --sort-by=MODIFY --order=DESCEND config/",
+		"keys?mode=range&q=config/1&end=config/3":              "get --keys-only config/1 config/3",
+		"history?k=config/1":                                   "watch --rev=3 config/1",
+		"watches?tail=config/":                                 "watch --prefix config/",
+	} {
+		if got := b.copied(view); got != "etcdctl --endpoints=http://"+m.Addr()+" --user=alice "+want {
+			t.Errorf("%s: copied %s", view, got)
+		}
+	}
 	b.check()
 }
 

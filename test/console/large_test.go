@@ -124,8 +124,8 @@ func TestLarge(t *testing.T) {
 	open("keys?prefix=registry/kind07/", "namespace000/", "keys")
 	open("keys?prefix=registry/kind07/namespace000/", "object000007")
 	open("keys?sep=none", "object000000", "more…")
-	open("keys?mode=pattern&q=object019999", "visited")
-	open("history?k=registry/kind07/namespace000/object000007", "1 revisions")
+	open("keys?mode=pattern&q=object019999", "searched")
+	open("history?k=registry/kind07/namespace000/object000007", "1 revision")
 
 	if !large {
 		b.check()

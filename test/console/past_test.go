@@ -93,10 +93,10 @@ func TestPast(t *testing.T) {
 	within("the second change", whenOf("two"), between, end)
 	b.accessible("history with times")
 	b.open(fmt.Sprintf("history?from=%d&to=%d", first, second+1))
-	b.shows("Changes by revision")
+	b.shows("Changes by time")
 	within("the first change of the store", whenOf("created"), start, between)
-	b.until(`document.querySelectorAll("svg.bars text").length >= 2`)
-	b.until(`/^\d\d:\d\d:\d\d$/.test(document.querySelector("svg.bars text").textContent)`)
+	b.until(`document.querySelectorAll(".ends span").length === 3 && document.querySelectorAll("svg.bars rect").length > 0`)
+	b.until(`/^\d\d:\d\d:\d\d$/.test(document.querySelector(".ends span").textContent)`)
 	b.accessible("time line")
 
 	// The store between two times: what was written since.
@@ -124,11 +124,11 @@ func TestPast(t *testing.T) {
 	b.open(strings.TrimPrefix(address, "#/"))
 	b.shows("one")
 	b.open("keys?mode=prefix&q=config/&at=" + between.UTC().Format(time.RFC3339Nano))
-	b.shows("1 found")
+	b.shows("1 key")
 	b.open("keys?mode=prefix&q=config/&at=" + between.In(there).Format("2006-01-02 15:04:05.000"))
-	b.shows("1 found")
+	b.shows("1 key")
 	b.click("back to the newest")
-	b.shows("2 found")
+	b.shows("2 keys")
 	// As of a relative time: that time, whenever somebody opens the address.
 	b.open("keys")
 	b.fill("as of a revision or time", "0s")
@@ -190,7 +190,7 @@ func TestTypedAtOnce(t *testing.T) {
 	put(t, c, "config/app", "two")
 	b := newBrowser(t, "http://"+m.Addr())
 	for _, v := range []struct{ view, field, text, shown string }{
-		{"history", "from a revision or time", "2", "Changes by revision"},
+		{"history", "from a revision or time", "2", "Changes by time"},
 		{"keys", "as of a revision or time", "2", "config/"},
 	} {
 		b.open("members")

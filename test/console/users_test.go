@@ -53,7 +53,7 @@ func TestUsers(t *testing.T) {
 	b.shows("check the name and the password")
 	login("alice", "secret")
 	b.shows("You may read these ranges")
-	b.click("config/ – config0")
+	b.click("config/*")
 	b.click("config/app")
 	b.shows("visible")
 	b.open("keys?k=secret/key")
@@ -84,10 +84,10 @@ func TestUsers(t *testing.T) {
 		t.Fatal(err)
 	}
 	b.click("Keys")
-	b.click("config/ – config0")
+	b.click("config/*")
 	b.shows("The session has expired", "Log in")
 	login("root", "secret")
-	b.shows("1 found") // the page that asked for the login
+	b.shows("1 key") // the page that asked for the login
 	b.open("keys")
 	b.shows("secret/")
 	b.open("access")

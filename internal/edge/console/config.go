@@ -47,6 +47,8 @@ type Config struct {
 	Compare func(ctx context.Context, id uint64, revision int64) (*Comparison, error)
 	// Hosts are the host names, in addition to addresses and localhost, that a request without TLS may be for.
 	Hosts []string
+	// Endpoints are the URLs of the member for clients, separated by commas, if the console is served at others, which have no gRPC.
+	Endpoints string
 	// MaxRequestBytes is the limit of a request of the API.
 	MaxRequestBytes int
 }

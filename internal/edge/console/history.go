@@ -2,6 +2,7 @@ package console
 
 import (
 	"context"
+	"slices"
 	"strings"
 	"time"
 
@@ -235,19 +236,21 @@ func askProgress(ctx context.Context, st etcdserverpb.Watch_WatchClient) {
 	}
 }
 
-// changes is a part of the changes of the store between two revisions, the oldest first.
+// changes is a part of the changes of the store between two revisions, the newest first.
 type changes struct {
 	Now     int64     `json:"now"`
 	Compact int64     `json:"compact"`
 	Changes []version `json:"changes"`
-	// After is the revision at which the next part begins, 0 at the end.
-	After  int64 `json:"after,omitempty"`
-	Unread bool  `json:"unread,omitempty"`
+	// Before is the newest revision of the next part, 0 at the end.
+	Before int64 `json:"before,omitempty"`
+	// Unread is set if reading took too long for more.
+	Unread bool `json:"unread,omitempty"`
 	// Cut is a revision with more changes than one answer has; those that are not here are in no part.
 	Cut int64 `json:"cut,omitempty"`
 }
 
-// serveChanges lists what changed below a prefix between two revisions.
+// serveChanges lists what changed below a prefix between two revisions. A watch reads forward, so the newest changes are found in spans of
+// revisions, each longer than the one after it.
 func (c *Console) serveChanges(r *request) (any, error) {
 	prefix, err := r.bytes("prefix")
 	if err != nil {
@@ -272,37 +275,82 @@ func (c *Console) serveChanges(r *request) (any, error) {
 	if first > to || to > out.Now {
 		return nil, badRequest("the revisions %d to %d: the first must not be after the last, and the store is at %d", first, to, out.Now)
 	}
-	left, over := room(maxPageBytes), maxPageBytes
-	create := &etcdserverpb.WatchCreateRequest{Key: from(prefix), RangeEnd: endOf(prefix), StartRevision: max(first, 1)}
-	compact, done, err := c.scan(r.ctx, create, to, func(e *mvccpb.Event) bool {
-		if e.Kv.ModRevision > to {
-			return false
+	left, until := room(maxPageBytes), time.Now().Add(scanTime)
+	for last, span := to, int64(maxChanges); last >= max(first, 1); span *= 4 {
+		if len(out.Changes) >= maxChanges || left <= 0 || out.Unread {
+			out.Before = last
+			break
 		}
-		if n := len(out.Changes); n >= maxChanges || !left.take(len(e.Kv.Key)) {
-			if last := out.Changes[n-1].Mod; last != e.Kv.ModRevision {
-				out.After = e.Kv.ModRevision
-				return false
+		start := max(first, 1, last-span+1)
+		found := newest{most: maxChanges - len(out.Changes), room: int(left)}
+		create := &etcdserverpb.WatchCreateRequest{Key: from(prefix), RangeEnd: endOf(prefix), StartRevision: start}
+		compact, done, err := c.scan(r.ctx, create, last, func(e *mvccpb.Event) bool {
+			if e.Kv.ModRevision <= last {
+				found.add(versionOf(e.Kv, e.Type == mvccpb.DELETE))
 			}
-			// A revision is not divided, unless it is too large: the rest of it is left out.
-			if over -= len(e.Kv.Key); n >= 10*maxChanges || over < 0 {
-				out.Cut = e.Kv.ModRevision
-				if out.Cut < to {
-					out.After = out.Cut + 1
-				}
-				return false
+			return e.Kv.ModRevision <= last
+		})
+		if err != nil {
+			return nil, err
+		}
+		if out.Unread = !done || time.Now().After(until); !done {
+			continue // these are the older ones of the span
+		}
+		last = start - 1
+		for _, g := range slices.Backward(found.revisions) {
+			for _, v := range slices.Backward(g.changes) {
+				out.Changes = append(out.Changes, v)
+			}
+			left.take(g.size)
+			if g.cut {
+				out.Cut = g.changes[0].Mod
 			}
 		}
-		out.Changes = append(out.Changes, versionOf(e.Kv, e.Type == mvccpb.DELETE))
-		return true
-	})
-	if err != nil {
-		return nil, err
+		if found.dropped > 0 {
+			last = found.dropped
+		}
+		if out.Compact = compact; compact > 0 && found.dropped == 0 {
+			break
+		}
 	}
-	out.Compact, out.Unread = compact, !done
-	if n := len(out.Changes); !done && n > 0 {
-		out.After = out.Changes[n-1].Mod
-	}
+	out.Unread = out.Unread && out.Before > 0
 	return out, c.times.date(r.ctx, out.Changes)
+}
+
+// newest keeps the newest of the changes that are added in their order: whole revisions, the last ones for which there is room.
+type newest struct {
+	most, room int // changes, and bytes of their keys
+	revisions  []oneRevision
+	n, size    int
+	dropped    int64 // the newest revision that is not kept
+}
+
+// oneRevision has the changes of a revision. It is cut if it alone is too large for an answer.
+type oneRevision struct {
+	changes []version
+	size    int
+	cut     bool
+}
+
+func (w *newest) add(v version) {
+	if n := len(w.revisions); n == 0 || w.revisions[n-1].changes[0].Mod != v.Mod {
+		w.revisions = append(w.revisions, oneRevision{})
+	}
+	g := &w.revisions[len(w.revisions)-1]
+	if len(g.changes) >= 10*maxChanges || g.size > maxPageBytes {
+		g.cut = true
+		return
+	}
+	g.changes = append(g.changes, v)
+	g.size += len(v.Key)
+	w.n++
+	w.size += len(v.Key)
+	for len(w.revisions) > 1 && (w.n-len(w.revisions[0].changes) >= w.most || w.size-w.revisions[0].size >= w.room) {
+		w.n -= len(w.revisions[0].changes)
+		w.size -= w.revisions[0].size
+		w.dropped = w.revisions[0].changes[0].Mod
+		w.revisions = w.revisions[1:]
+	}
 }
 
 // serveDiff compares a key at two revisions.

@@ -194,12 +194,13 @@ func TestListsAreBoundedByBytes(t *testing.T) {
 		s.events = append(s.events, &etcdserverpb.WatchResponse{Header: &etcdserverpb.ResponseHeader{Revision: 8},
 			Events: []*mvccpb.Event{{Kv: &mvccpb.KeyValue{Key: kv.Key, ModRevision: 7}}}})
 	}
-	s.events = append(s.events, &etcdserverpb.WatchResponse{Header: &etcdserverpb.ResponseHeader{Revision: 8}, Events: []*mvccpb.Event{{Kv: &mvccpb.KeyValue{Key: []byte("next"), ModRevision: 8}}}})
+	s.events = append(s.events, &etcdserverpb.WatchResponse{Header: &etcdserverpb.ResponseHeader{Revision: 8}, Events: []*mvccpb.Event{{Kv: &mvccpb.KeyValue{Key: []byte("next"), ModRevision: 8}}}},
+		&etcdserverpb.WatchResponse{Header: &etcdserverpb.ResponseHeader{Revision: 10}})
 	out := s.ask(t, "changes", "=from", "7")
-	if len(out) > most || !strings.Contains(out, `"after":8`) || !strings.Contains(out, `"cut":7`) {
+	if len(out) > most || !strings.Contains(out, `"changes":[{"key":"`+base64.StdEncoding.EncodeToString([]byte("next"))) || !strings.Contains(out, `"cut":7`) {
 		t.Errorf("changes: %d bytes, at most %d; %s", len(out), most, out[max(0, len(out)-100):])
 	}
-	if out = s.ask(t, "changes", "=from", "7", "=to", "7"); strings.Contains(out, `"after"`) {
+	if out = s.ask(t, "changes", "=from", "7", "=to", "7"); strings.Contains(out, `"before"`) || !strings.Contains(out, `"cut":7`) {
 		t.Errorf("changes up to the revision that is cut: %s", out[max(0, len(out)-100):])
 	}
 }

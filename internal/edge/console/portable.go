@@ -4,8 +4,11 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"regexp"
 	"slices"
+	"strings"
 	"time"
 	"unicode/utf8"
 
@@ -23,12 +26,18 @@ func (t text) MarshalJSON() ([]byte, error) {
 	return json.Marshal(map[string][]byte{"base64": t})
 }
 
+// wholeText matches a text of JSON without half a surrogate pair, which json.Unmarshal replaces by another character.
+var wholeText = regexp.MustCompile(`(?is)^"([^\\]|\\[^u]|\\u([0-9a-ce-f][0-9a-f]{3}|d[0-7][0-9a-f]{2}|d[89ab][0-9a-f]{2}\\ud[c-f][0-9a-f]{2}))*"$`)
+
 // UnmarshalJSON implements json.Unmarshaler.
 func (t *text) UnmarshalJSON(b []byte) error {
 	if len(b) > 0 && b[0] == '"' {
 		var s string
 		if err := json.Unmarshal(b, &s); err != nil {
 			return err
+		}
+		if !utf8.Valid(b) || strings.ContainsRune(s, utf8.RuneError) && !wholeText.Match(b) {
+			return errors.New("the text has bytes or halves of characters that are not UTF-8: write an object with base64")
 		}
 		*t = text(s)
 		return nil

@@ -60,6 +60,8 @@ type session struct {
 	Member  string `json:"member"`
 	Name    string `json:"name"`
 	Version string `json:"version"`
+	// Endpoints are for commands, if the address of the page is not one.
+	Endpoints string `json:"endpoints,omitempty"`
 	// Auth is set while users must identify themselves, Secure if the connection is encrypted or does not leave the machine.
 	Auth   bool `json:"auth"`
 	Secure bool `json:"secure"`
@@ -101,7 +103,7 @@ const (
 
 func (c *Console) serveSession(r *request) (any, error) {
 	s := &session{Cluster: hexadecimal(c.Self.Cluster), Member: hexadecimal(c.Self.Member), Name: c.Self.Name, Version: c.Self.Version,
-		Auth: c.AuthEnabled(), Secure: r.TLS != nil || onLoopback(r.Request)}
+		Endpoints: c.Endpoints, Auth: c.AuthEnabled(), Secure: r.TLS != nil || onLoopback(r.Request)}
 	if !s.Auth {
 		s.Root = true
 		return s, nil
