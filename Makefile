@@ -49,8 +49,8 @@ lint: lint-release
 lint-release:
 	cd packaging/release && $(GO) vet ./... && $(GO) run honnef.co/go/tools/cmd/staticcheck@v0.8.2 ./...
 
-release: ## packages, archives and images of VERSION, like 1.2.3, in dist/VERSION
-	@$(GO) build -C packaging/release -o ../../bin/release . && bin/release -version "$(VERSION)"
+release: ## packages, archives and images of VERSION, like 1.2.3, in dist/VERSION; PLATFORM=linux/amd64 for one platform only, in minutes
+	@$(GO) build -C packaging/release -o ../../bin/release . && bin/release -version "$(VERSION)" -platform "$(PLATFORM)"
 
 release-test: ## a release from two clones must be the same bytes; root installs, upgrades and removes the package in a Debian
 	$(GO) -C packaging/release test -count 1 -timeout 2h -v .

@@ -59,7 +59,9 @@ func (r *release) pack(stage, out string) error {
 			return fmt.Errorf("packages for %s: %w", p, err)
 		}
 	}
-	if err := r.writeImage(images, filepath.Join(out, "vigil-"+r.version+"-oci.tar")); err != nil {
+	if len(images) == 0 {
+		fmt.Fprintln(r.log, "no image: there is no Linux among the platforms")
+	} else if err := r.writeImage(images, filepath.Join(out, "vigil-"+r.version+"-oci.tar")); err != nil {
 		return fmt.Errorf("image: %w", err)
 	}
 	for _, d := range r.products() {

@@ -10,6 +10,7 @@ import (
 	"os/signal"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"syscall"
 )
@@ -44,16 +45,20 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	return 1
 }
 
-const usage = `usage: release -version VERSION [-out DIR]
+const usage = `usage: release -version VERSION [-platform OS/ARCH,...] [-out DIR]
 
 Builds the packages, archives and images of VERSION, like 1.2.3 or 1.2.3-rc.1,
 from the commit of the current directory into DIR/VERSION (dist/VERSION).
+With -platform, as linux/amd64, it builds what is for these platforms, in a
+fraction of the time; VERSION is the one that the sources name then, if none is
+given.
 `
 
 func build(ctx context.Context, args []string, stdout io.Writer) error {
 	flags := flag.NewFlagSet("release", flag.ContinueOnError)
 	flags.SetOutput(io.Discard)
 	version := flags.String("version", "", "")
+	platforms := flags.String("platform", "", "")
 	out := flags.String("out", "dist", "")
 	switch err := flags.Parse(args); {
 	case errors.Is(err, flag.ErrHelp):
@@ -64,8 +69,15 @@ func build(ctx context.Context, args []string, stdout io.Writer) error {
 	case flags.NArg() > 0:
 		return mistakef("unexpected argument %q; release -help lists the flags", flags.Arg(0))
 	}
-	if err := checkVersion(*version); err != nil {
+	targets, err := parsePlatforms(*platforms)
+	if err != nil {
 		return err
+	}
+	named := *version == "" && *platforms != "" // by the sources
+	if !named {
+		if err := checkVersion(*version); err != nil {
+			return err
+		}
 	}
 	src, err := openSource(ctx, ".")
 	if err != nil {
@@ -74,8 +86,35 @@ func build(ctx context.Context, args []string, stdout io.Writer) error {
 	if err := src.checkClean(ctx); err != nil {
 		return err
 	}
-	r := newRelease(src, *version, everyPlatform, stdout)
+	if named {
+		if *version, err = src.version(); err != nil {
+			return err
+		}
+	}
+	r := newRelease(src, *version, targets, stdout)
 	return r.writeAll(ctx, *out)
+}
+
+// parsePlatforms returns the platforms of a list, all if it is empty.
+func parsePlatforms(list string) ([]platform, error) {
+	if list == "" {
+		return everyPlatform, nil
+	}
+	var targets []platform
+	for name := range strings.SplitSeq(list, ",") {
+		i := slices.IndexFunc(everyPlatform, func(p platform) bool { return p.os+"/"+p.arch == name })
+		if i < 0 {
+			var known []string
+			for _, p := range everyPlatform {
+				known = append(known, p.os+"/"+p.arch)
+			}
+			return nil, mistakef("there are no programs for platform %q: choose from %s", name, strings.Join(known, ", "))
+		}
+		if !slices.Contains(targets, everyPlatform[i]) {
+			targets = append(targets, everyPlatform[i])
+		}
+	}
+	return targets, nil
 }
 
 var versionForm = regexp.MustCompile(`^(0|[1-9]\d*)\.(0|[1-9]\d*)\.(0|[1-9]\d*)(-[0-9A-Za-z]+(\.[0-9A-Za-z]+)*)?$`)

@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -49,6 +50,22 @@ func openSource(ctx context.Context, dir string) (*source, error) {
 	s.commit, s.time = commit, time.Unix(epoch, 0).UTC()
 	return s, nil
 }
+
+// version returns the version that the sources name.
+func (s *source) version() (string, error) {
+	const name = "internal/release/release.go"
+	text, err := s.read(name)
+	if err != nil {
+		return "", err
+	}
+	found := namedVersion.FindSubmatch(text)
+	if found == nil {
+		return "", fmt.Errorf("%s names no version", name)
+	}
+	return string(found[1]), checkVersion(string(found[1]))
+}
+
+var namedVersion = regexp.MustCompile(`(?m)^var Version = "([^"]+)"$`)
 
 // checkClean rejects files that differ from the commit.
 func (s *source) checkClean(ctx context.Context) error {

@@ -179,6 +179,9 @@ func TestMistakes(t *testing.T) {
 		{clean, "", []string{"-version", "../1.2.3"}, "is not like"},
 		{clean, "", []string{"-version", "1.2.3 -X"}, "is not like"},
 		{clean, "", []string{"-version", "1.2.3", "more"}, `unexpected argument "more"`},
+		{clean, "", []string{"-platform", "linux/amd46"}, `there are no programs for platform "linux/amd46": choose from linux/amd64, linux/arm64, darwin/amd64, darwin/arm64`},
+		{clean, "", []string{"-platform", "linux/amd64,"}, `there are no programs for platform ""`},
+		{clean, "", []string{"-platform", "linux/amd64", "-version", "v1"}, "is not like"},
 		{clean, "", []string{"-verison", "1.2.3"}, "flag provided but not defined: -verison; release -help lists the flags"},
 		{dirty, "", []string{"-version", "1.2.3"}, "1 files differ from commit"},
 		{dirty, "", []string{"-version", "1.2.3"}, "the first is new.go: commit, stash or remove them"},
@@ -200,6 +203,22 @@ func TestMistakes(t *testing.T) {
 				t.Error("dist was written")
 			}
 		})
+	}
+}
+
+// TestPlatforms: a list has each platform once, and without a version the sources name it.
+func TestPlatforms(t *testing.T) {
+	for list, want := range map[string]int{"": len(everyPlatform), "linux/arm64": 1, "linux/amd64,darwin/arm64,linux/amd64": 2} {
+		if got, err := parsePlatforms(list); err != nil || len(got) != want {
+			t.Errorf("%q: %v %v", list, got, err)
+		}
+	}
+	src, err := openSource(context.Background(), ".")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if v, err := src.version(); err != nil || checkVersion(v) != nil {
+		t.Errorf("the sources name version %q, %v", v, err)
 	}
 }
 
