@@ -51,10 +51,20 @@ for i in 0 1 2; do
 	pids+=($!)
 done
 
+# answers succeeds when the member on a port serves: until then connections wait.
+answers() {
+	local line got=0
+	exec 3<>/dev/tcp/127.0.0.1/"$1" || return 1
+	printf 'GET /readyz HTTP/1.0\r\n\r\n' >&3
+	read -r -t 2 line <&3 || got=$?
+	exec 3>&-
+	[ "$got" -le 128 ] # more means that the time is over
+}
+
 # The members log until they are ready; what follows is for somebody at a terminal, below their first lines.
 for i in 0 1 2; do
 	for _ in $(seq 600); do
-		(exec 3<>/dev/tcp/127.0.0.1/"${ports[i]}") 2>/dev/null && break
+		(answers "${ports[i]}") 2>/dev/null && break
 		kill -0 "${pids[i]}" 2>/dev/null || break
 		sleep 0.1
 	done
@@ -65,6 +75,7 @@ echo "           the same for etcdctl: ETCDCTL_ENDPOINTS"
 for i in 0 1 2; do
 	echo "m$((i + 1))         kill it: kill -9 ${pids[i]}    restart it: $dir/start-m$((i + 1))"
 done
+echo "console    http://127.0.0.1:${ports[0]}/console/"
 echo "try        vigilctl put greeting hello; vigilctl top; Ctrl-C here ends all three"
 echo
 # A member that ends by itself, or is killed to see what happens, leaves the others running. The shell would report it, too.
