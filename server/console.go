@@ -109,7 +109,7 @@ func (c consoleCalls) sampleOf(ctx context.Context, id uint64) (*console.Sample,
 
 // sample measures this member.
 func (c consoleCalls) sample() (*console.Sample, error) {
-	s, err := console.NewSample(c.m.rpc.Status(), c.m.registry)
+	s, err := console.NewSample(c.m.rpc.Status(), c.m.registry, c.m.history)
 	if err != nil {
 		return nil, err
 	}

@@ -53,6 +53,7 @@ type Member struct {
 	web        web
 	startup    startup
 	registry   *prometheus.Registry
+	history    *health.History
 	clientTLS  *certs.Store
 	peerTLS    *certs.Store
 	peers      []peerListener
@@ -194,7 +195,7 @@ func (m *Member) start(ctx context.Context) (err error) {
 	m.startArchive()
 	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	m.starting = cancel
-	for _, run := range []func(context.Context){m.serveClients, m.forwardFailure, m.watchRemoval, m.watchTrust, m.compact} {
+	for _, run := range []func(context.Context){m.serveClients, m.recordCounts, m.forwardFailure, m.watchRemoval, m.watchTrust, m.compact} {
 		m.serving.Go(func() { run(ctx) })
 	}
 	return nil

@@ -6,6 +6,8 @@ import (
 	"log/slog"
 	"maps"
 	"net/http"
+	"strings"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 
@@ -15,6 +17,7 @@ import (
 	"vigil/internal/edge/httpd"
 	"vigil/internal/edge/manual"
 	"vigil/internal/edge/rpc"
+	"vigil/internal/health"
 	"vigil/internal/kv"
 	"vigil/internal/portmux"
 )
@@ -38,7 +41,7 @@ type web struct {
 const bodyFactor = 4
 
 func (m *Member) openWeb(view *memberView, registry *prometheus.Registry) error {
-	m.registry = registry
+	m.registry, m.history = registry, health.NewHistory(time.Now())
 	c := httpd.Config{
 		Health: view, Waiting: m.waitingText, Versions: view.versions, Registry: registry, Logger: m.log,
 		CORS: m.cfg.CORS, HostWhitelist: m.cfg.HostWhitelist,
@@ -136,15 +139,42 @@ func (w *web) stop(ctx context.Context) {
 	}
 }
 
-// settings returns the values of the flags that doctor and the console check.
+// settings returns the values of the flags that doctor and the console check. Everybody who reaches the client port may read them.
 func (m *Member) settings() map[string]string {
+	c := &m.cfg
+	onOff := map[bool]string{true: "on", false: "off"}
+	kind, _, _ := strings.Cut(c.Auth.Token, ",")
 	return map[string]string{
-		"heartbeat-interval": fmt.Sprint(m.cfg.HeartbeatInterval.Milliseconds()), "election-timeout": fmt.Sprint(m.cfg.ElectionTimeout.Milliseconds()),
-		"unsafe-no-fsync": fmt.Sprint(m.cfg.UnsafeNoSync), "pre-vote": fmt.Sprint(!m.cfg.NoPreVote),
+		"heartbeat-interval": fmt.Sprint(c.HeartbeatInterval.Milliseconds()), "election-timeout": fmt.Sprint(c.ElectionTimeout.Milliseconds()),
+		"unsafe-no-fsync": fmt.Sprint(c.UnsafeNoSync), "pre-vote": fmt.Sprint(!c.NoPreVote),
+		"quota-backend-bytes": fmt.Sprint(c.QuotaBackendBytes), "max-request-bytes": fmt.Sprint(c.MaxRequestBytes), "max-txn-ops": fmt.Sprint(c.MaxTxnOps),
+		"max-learners": fmt.Sprint(c.MaxLearners), "auto-compaction-mode": c.AutoCompactionMode, "auto-compaction-retention": c.AutoCompactionRetention,
+		"auth-token": kind, "client-cert-auth": fmt.Sprint(c.ClientTLS.ClientCertAuth), health.ClientTLS: onOff[c.ClientTLS.Serves()],
 	}
 }
 
-// vars returns the variables of /debug/vars, by etcd's names but for settings.
+// recordCounts keeps what the member has counted, for doctor and the console.
+func (m *Member) recordCounts(ctx context.Context) {
+	t := time.NewTicker(health.RecordInterval)
+	defer t.Stop()
+	for {
+		select {
+		case <-t.C:
+			families, _ := m.registry.Gather() // some metrics of a process may be missing
+			m.history.Record(time.Now(), health.GatheredMetrics(families))
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// recentCounts returns what the member counted lately.
+func (m *Member) recentCounts() []health.Window {
+	families, _ := m.registry.Gather()
+	return m.history.Recent(time.Now(), health.GatheredMetrics(families))
+}
+
+// vars returns the variables of /debug/vars, by etcd's names but for settings and recent.
 func (m *Member) vars() map[string]any {
 	s := m.replica.Status()
 	role := "StateFollower"
@@ -159,7 +189,7 @@ func (m *Member) vars() map[string]any {
 		State   string `json:"raftState"`
 		Applied uint64 `json:"applied"`
 	}{fmt.Sprintf("%x", s.MemberID), s.Term, s.RaftIndex, fmt.Sprintf("%x", s.Leader), role, s.Applied},
-		"settings": m.settings()}
+		"settings": m.settings(), "recent": m.recentCounts()}
 	maps.Copy(out, m.waitingVars())
 	if limit, ok := openFileLimit(); ok {
 		out["file_descriptor_limit"] = limit

@@ -8,6 +8,8 @@ import (
 	"strings"
 
 	"go.etcd.io/etcd/api/v3/etcdserverpb"
+
+	"vigil/internal/amount"
 )
 
 func (e *Examination) checkReachable(r *report) {
@@ -198,14 +200,6 @@ const nextForeign = "give endpoints of one cluster. If the cluster was restored 
 // nextQuorum is in the order of what loses least.
 const nextQuorum = "start the members that do not answer, with their data directories: nothing is lost then. Only if a majority has lost its disks: stop the others, run vigilctl check on each data directory, and start the one whose raft log ends with the highest term, and among these the highest entry, once with --force-new-cluster, which keeps everything that it has. The last resort is a backup (vigilctl snapshot restore): writes after it are lost"
 
-// nextAgain returns the next step for members that do not answer: another one if some of them run, and wait or are refused.
-func (e *Examination) nextAgain(start string) string {
-	if len(e.rejections()) > 0 || slices.ContainsFunc(e.Readings, func(x Reading) bool { return x.Waits != nil }) {
-		return "bring the other members back first: what they wait for, or why they are refused, is said above"
-	}
-	return start
-}
-
 func (e *Examination) checkQuorum(r *report) {
 	voters, answer, unasked := e.voters()
 	need := voters/2 + 1
@@ -216,19 +210,37 @@ func (e *Examination) checkQuorum(r *report) {
 	if len(unasked) > 0 {
 		r.skip("", strings.Join(unasked, ", ")+" not asked; --cluster=true asks all")
 	}
-	switch {
+	const nextOthers = "bring the other members back first: the findings about each say how"
+	switch leader := e.Leader(); {
+	case answer+len(unasked) < need && leader != 0:
+		r.find(Critical, "", fmt.Sprintf("%d of %d voting members answer and %d are needed, but %s is followed as the leader: the others have failed within the last seconds, or cannot be reached from here", answer, voters, need, e.Name(leader)),
+			"run doctor again, also at a member. If there is no leader then: "+nextQuorum, "docs/operations/cluster.md#when-the-majority-is-gone-for-good")
 	case answer+len(unasked) < need:
 		r.find(Critical, "", fmt.Sprintf("%d of %d voting members answer and %d are needed: no write is possible", answer, voters, need), nextQuorum, "docs/operations/cluster.md#when-the-majority-is-gone-for-good")
-	case voters == 1:
+	case voters == 1 && len(e.Members) == 1:
 		r.find(Note, "", "the cluster has one member: if it is lost, all writes since the last backup are lost", "add two members, or make backups: vigilctl snapshot save", "docs/operations/backup.md")
+	case voters == 1:
+		r.find(Note, "", "the cluster has one voting member: if it fails, all writes stop", nextVoter(e.Members, "add two members"), "docs/operations/cluster.md#grow")
 	case len(unasked) == 0 && answer < voters && answer == need:
-		r.find(Critical, "", fmt.Sprintf("%d of %d voting members answer, the smallest quorum: one more failure stops all writes", answer, voters), e.nextAgain("start the other members again first"), "")
+		r.find(Critical, "", fmt.Sprintf("%d of %d voting members answer, the smallest quorum: one more failure stops all writes", answer, voters), nextOthers, "")
 	case len(unasked) == 0 && answer < voters:
-		r.find(Warning, "", fmt.Sprintf("%d of %d voting members answer: %d more may fail before all writes stop", answer, voters, answer-need), e.nextAgain("start the other members again"), "")
+		r.find(Warning, "", fmt.Sprintf("%d of %d voting members answer: writes go on after %s, and no longer after another", answer, voters, amount.Count(answer-need, "more failure")), nextOthers, "")
 	}
 	if voters > 1 && voters%2 == 0 {
-		r.find(Note, "", fmt.Sprintf("%d voting members survive no more failures than %d", voters, voters-1), "add or remove one", "docs/operations/cluster.md#grow")
+		survive := "no failure"
+		if n := voters - need; n > 0 {
+			survive = amount.Count(n, "failure")
+		}
+		r.find(Note, "", fmt.Sprintf("%d voting members survive %s, as %d would", voters, survive, voters-1), nextVoter(e.Members, "add one"), "docs/operations/cluster.md#grow")
 	}
+}
+
+// nextVoter returns how the cluster gets another voting member.
+func nextVoter(members []*etcdserverpb.Member, otherwise string) string {
+	if i := slices.IndexFunc(members, (*etcdserverpb.Member).GetIsLearner); i >= 0 {
+		return fmt.Sprintf("when the learner has caught up: vigilctl member promote %x", members[i].ID)
+	}
+	return otherwise
 }
 
 // alarmError is an alarm in the errors of a status.

@@ -34,7 +34,8 @@ func Defaults() Limits {
 const (
 	manyObservations = 1000      // from here on the 99th percentile is worth an alarm
 	fewObservations  = 100       // from here on the 90th percentile is: a disk that is slow now and then does not reach it
-	minRoundTrips    = 20        // they are measured seldom
+	minRoundTrips    = 20        // there is one a second for each other member
+	busyObservations = 10        // from here on the average is, if they took most of the time: a disk that is very slow writes seldom
 	largeQuota       = 8 << 30   // above it etcd logs a warning when it starts
 	freeHigh         = 100 << 20 // bytes
 )

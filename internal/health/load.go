@@ -113,23 +113,83 @@ func (e *Examination) checkDisks(r *report) {
 			{StoreCommit, "committing to the store", "commits", e.Limits.Store, 0, "look for other writers to the disk: iostat -x 1"},
 			{Apply, "applying a write", "applied writes", e.Limits.Apply, 0, "look for large transactions and ranges: --warning-apply-duration names them in the log"},
 		} {
-			h := x.Metrics.Histogram(c.metric)
-			took, of := slowest(h, fewObservations)
-			switch {
-			case took > c.slow.Seconds():
-				s := Warning
+			severity := func(took float64) Severity {
 				if c.very > 0 && took > c.very.Seconds() {
-					s = Critical
+					return Critical
 				}
-				r.find(s, name, fmt.Sprintf("%s takes %s or more in one of %d cases since it started; below %v is good", c.what, amount.Seconds(took), of, c.slow), c.next, "")
-			case h.Count < manyObservations:
-				r.skip(name, fmt.Sprintf("%d %s since it started are too few to judge by", h.Count, c.few))
+				return Warning
+			}
+			windows := e.recent(x)
+			l, ok := judgeLatency(windows, c.metric, fewObservations, true)
+			switch {
+			case ok && l.took > c.slow.Seconds():
+				r.find(severity(l.took), name, fmt.Sprintf("%s takes %s of %d %s; below %v is good", c.what, l.text(), l.count, l.when, c.slow), c.next, "")
+			case len(windows) == 0:
+				r.skip(name, "what it counted lately is not known")
+			default:
+				last := &windows[len(windows)-1]
+				if n := last.Histograms[c.metric].Count; n < manyObservations {
+					r.skip(name, fmt.Sprintf("%d %s %s are too few to judge by", n, c.few, last.when()))
+				}
+				if !ok {
+					e.noteOldLatency(r, x, c.metric, c.what, c.slow)
+				}
 			}
 		}
-		if slow, all := x.Value(SlowApplies), x.Value(AppliedProposals); slow > 10 && slow > all/100 {
-			r.find(Warning, name, fmt.Sprintf("%.0f of %.0f writes were slow to apply", slow, all), "its log lists them: took too long", "docs/operations/observe.md#vigilslowapply")
+		for _, w := range e.recent(x) {
+			slow, all := w.Counters[SlowApplies], w.Counters[AppliedProposals]
+			if slow <= 10 && all < fewObservations {
+				continue // a longer window may have enough
+			}
+			if slow > 10 && slow > all/100 {
+				r.find(Warning, name, fmt.Sprintf("%.0f of %.0f writes were slow to apply %s", slow, all, w.when()), "its log lists them: took too long", "docs/operations/observe.md#vigilslowapply")
+			}
+			break
 		}
 	})
+}
+
+// latency is how long something takes that a member does often.
+type latency struct {
+	took  float64 // in seconds
+	of    int     // one of so many takes longer; 0 if took is the average
+	count uint64
+	when  string
+}
+
+// text returns how long it takes, before the number of observations.
+func (l *latency) text() string {
+	if l.of == 0 {
+		return amount.Seconds(l.took) + " on average,"
+	}
+	return fmt.Sprintf("%s or more in one of %d cases,", amount.Seconds(l.took), l.of)
+}
+
+// judgeLatency returns what the shortest window shows that has least observations, or has some that took most of its time if one follows
+// the other.
+func judgeLatency(windows []Window, metric string, least uint64, serial bool) (latency, bool) {
+	for i := range windows {
+		w := &windows[i]
+		h := w.Histograms[metric]
+		if took, of := slowest(h, least); of > 0 {
+			return latency{took, of, h.Count, w.when()}, true
+		}
+		if mean, ok := h.Mean(); ok && serial && h.Count >= busyObservations && h.Sum > w.Seconds/2 {
+			return latency{mean, 0, h.Count, w.when()}, true
+		}
+	}
+	return latency{}, false
+}
+
+// noteOldLatency notes that something was slow since the start of a member that keeps no windows and has had no load now.
+func (e *Examination) noteOldLatency(r *report, x *Reading, metric, what string, slow time.Duration) {
+	if len(x.Recent) > 0 && !x.Recent[0].Watched {
+		return
+	}
+	if took, of := slowest(x.Metrics.Histogram(metric), fewObservations); took > slow.Seconds() {
+		r.find(Note, e.NameOf(x), fmt.Sprintf("%s took %s or more in one of %d cases since it started; whether it still does is not known", what, amount.Seconds(took), of),
+			"run doctor while the member has load: it keeps no figures of the last minutes", "")
+	}
 }
 
 // slowest returns what one of 100 observations exceeds, or one of 10 if they are fewer than many; of is 0 if they are fewer
@@ -148,17 +208,25 @@ func slowest(h Histogram, least uint64) (seconds float64, of int) {
 
 func (e *Examination) checkNetwork(r *report) {
 	e.measured(r, func(x *Reading, name string) {
-		h := x.Metrics.Histogram(PeerRoundTrip)
-		took, of := slowest(h, minRoundTrips)
+		windows := e.recent(x)
+		l, ok := judgeLatency(windows, PeerRoundTrip, minRoundTrips, false)
 		switch {
-		case len(e.Members) > 1 && of == 0:
-			r.skip(name, fmt.Sprintf("%d round trips to other members since it started are too few to judge by", h.Count))
-		case took > e.Limits.RoundTrip.Seconds():
-			r.find(Warning, name, fmt.Sprintf("other members take %s or more to answer it in one of %d cases", amount.Seconds(took), of), "check the network between the members; if it cannot be faster, raise --heartbeat-interval and --election-timeout on all, and give --limit round-trip", "")
+		case len(e.Members) > 1 && len(windows) == 0:
+			r.skip(name, "what it counted lately is not known")
+		case len(e.Members) > 1 && !ok:
+			last := &windows[len(windows)-1]
+			r.skip(name, fmt.Sprintf("%d round trips to other members %s are too few to judge by", last.Histograms[PeerRoundTrip].Count, last.when()))
+		case l.took > e.Limits.RoundTrip.Seconds():
+			r.find(Warning, name, fmt.Sprintf("round trips to other members take %s of %d %s; below %v is good", l.text(), l.count, l.when, e.Limits.RoundTrip), "check the network between the members; if it cannot be faster, raise --heartbeat-interval and --election-timeout on all, and give --limit round-trip", "")
 		}
-		up := e.Now.Sub(time.Unix(int64(x.Value(StartTime)), 0)).Hours()
-		if n := x.Value(LeaderChanges); up > 0 && n > 5 && n/max(up, 1) > e.Limits.LeaderChanges {
-			r.find(Warning, name, fmt.Sprintf("has seen %.0f changes of the leader in %s", n, amount.Age(time.Duration(up*float64(time.Hour)))), "check disks, processors and network: a leader without a heartbeat for --election-timeout is replaced", "docs/operations/observe.md#vigilleaderchanges")
+		if len(windows) > 0 {
+			w := &windows[len(windows)-1]
+			if w.Watched {
+				r.skip(name, "how often the leader changes is not known: it keeps no figures of the last hour")
+			}
+			if n := w.Counters[LeaderChanges]; n > 5 && n/max(w.duration().Hours(), 1) > e.Limits.LeaderChanges {
+				r.find(Warning, name, fmt.Sprintf("has seen %.0f changes of the leader %s", n, w.when()), "check disks, processors and network: a leader without a heartbeat for --election-timeout is replaced", "docs/operations/observe.md#vigilleaderchanges")
+			}
 		}
 		if n := x.Value(PendingProposals); n > e.Limits.Pending {
 			r.find(Warning, name, fmt.Sprintf("%.0f writes wait for agreement", n), "the load exceeds the capacity: check disks and network, or reduce the writes of clients", "docs/operations/observe.md#vigilslowrequests")

@@ -110,7 +110,56 @@ func (e *Examination) checkCertificates(r *report) {
 	}
 }
 
+// equalSettings are the flags that must be equal at all members, with what happens otherwise.
+var equalSettings = []struct{ flag, otherwise string }{
+	{"quota-backend-bytes", "the member with the smallest one raises the alarm NOSPACE for all"},
+	{"max-request-bytes", "a request is rejected or not depending on the member that gets it"},
+	{"max-txn-ops", "a transaction is rejected or not depending on the member that gets it"},
+	{"max-learners", "a learner can be added or not depending on the member that gets the request"},
+	{"heartbeat-interval", "a follower may replace a leader whose heartbeats are rarer than it expects"},
+	{"election-timeout", "members with a short one replace the leader first, also a good one"},
+	{"pre-vote", "a member without it replaces a good leader when it rejoins"},
+	{"auto-compaction-mode", "what is compacted changes with the leader"},
+	{"auto-compaction-retention", "what is compacted changes with the leader"},
+	{"auth-token", "a token of one member is invalid at the others"},
+	{"client-cert-auth", "a client is accepted or not depending on the member"},
+	{ClientTLS, "a client reaches some of the members only"},
+}
+
+// checkEqualSettings finds settings in which members differ. A member that does not tell a setting is not compared.
+func (e *Examination) checkEqualSettings(r *report) {
+	for _, s := range equalSettings {
+		by := map[string][]string{}
+		for i := range e.Readings {
+			x := &e.Readings[i]
+			if x.Status == nil || e.Foreign(x) {
+				continue
+			}
+			value, ok := e.Flags[i][s.flag]
+			if quota := x.Quota(); s.flag == "quota-backend-bytes" && quota > 0 {
+				value, ok = fmt.Sprint(quota), true // also of members of etcd, which tell only their command lines
+			}
+			if ok {
+				by[value] = append(by[value], e.NameOf(x))
+			}
+		}
+		if len(by) < 2 {
+			continue
+		}
+		var list []string
+		for value, names := range by {
+			list = append(list, strings.Join(names, ", ")+": "+value)
+		}
+		name := "--" + s.flag
+		if s.flag == ClientTLS {
+			name = "TLS for clients"
+		}
+		r.find(Warning, "", fmt.Sprintf("members have different values of %s: %s", name, sorted(list)), "give all the same one, and restart them one after the other; until then "+s.otherwise, "")
+	}
+}
+
 func (e *Examination) checkSettings(r *report) {
+	e.checkEqualSettings(r)
 	for i := range e.Readings {
 		x := &e.Readings[i]
 		name := e.NameOf(x)

@@ -21,6 +21,15 @@ func ParseMetrics(r io.Reader) (Metrics, error) {
 	return p.TextToMetricFamilies(r)
 }
 
+// GatheredMetrics returns the metrics that a registry has gathered.
+func GatheredMetrics(families []*dto.MetricFamily) Metrics {
+	m := Metrics{}
+	for _, f := range families {
+		m[f.GetName()] = f
+	}
+	return m
+}
+
 // FormatMetrics returns those metrics that have one of the names in the text format of Prometheus.
 func FormatMetrics(families []*dto.MetricFamily, names map[string]bool) (string, error) {
 	var text strings.Builder
@@ -88,10 +97,10 @@ func (m Metrics) Histogram(name string) Histogram {
 
 // Histogram counts observations, in seconds, up to bounds: UpTo[i] of them were at most Bounds[i], and Count is all.
 type Histogram struct {
-	Bounds []float64
-	UpTo   []uint64
-	Count  uint64
-	Sum    float64 // of all, in seconds
+	Bounds []float64 `json:"bounds"`
+	UpTo   []uint64  `json:"up_to"`
+	Count  uint64    `json:"count"`
+	Sum    float64   `json:"sum"` // of all, in seconds
 }
 
 // Mean returns the average of the observations; ok is false without any.
@@ -120,7 +129,7 @@ func (h Histogram) Since(old Histogram) Histogram {
 // Quantile estimates the value below which a share of the observations is. Like Prometheus it assumes an even
 // distribution within a bucket. ok is false without observations; above the last bound the result is that bound.
 func (h Histogram) Quantile(share float64) (seconds float64, ok bool) {
-	if h.Count == 0 || len(h.Bounds) == 0 {
+	if h.Count == 0 || len(h.Bounds) == 0 || len(h.UpTo) != len(h.Bounds) {
 		return 0, false
 	}
 	rank := share * float64(h.Count)

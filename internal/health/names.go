@@ -43,3 +43,6 @@ const (
 	ArchiveGaps       = "vigil_archive_gaps_total"
 	CertificateExpiry = "vigil_certificate_expiry_timestamp_seconds"
 )
+
+// ClientTLS is the name of the setting whether the member serves clients with TLS: "on" or "off".
+const ClientTLS = "client-transport-security"

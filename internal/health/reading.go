@@ -19,6 +19,8 @@ type Reading struct {
 	Waits *Wait
 	// Failures are why the member cannot send messages to others, as far as it reports that.
 	Failures []PeerFailure
+	// Recent is what the member counted lately, the shortest window first; nil if it is not known.
+	Recent []Window
 	// ByPeer is set if another member has asked, on the connections between members: Endpoint was not tried.
 	ByPeer bool
 	// Advertised is the ID of the member that advertises the endpoint, 0 if it is not known.

@@ -32,6 +32,8 @@ var varies = []struct {
 	{regexp.MustCompile(`at (one place|\d+ places)`), "at N places"},
 	{regexp.MustCompile(`\d+ (writes of the raft log|commits|applied writes|round trips)`), "N $1"},
 	{regexp.MustCompile(`takes [\d.]+(µs|ms|s) or more`), "takes TIME or more"},
+	{regexp.MustCompile(`of \d+\sin\sthe\slast`), "of N in the last"},
+	{regexp.MustCompile(`in\sthe\slast\s\d+[smh]`), "in the last TIME"},
 	{regexp.MustCompile(`by [\d.]+s or more`), "by TIME or more"},
 	{regexp.MustCompile(`lags the leader by \d+`), "lags the leader by N"},
 	{regexp.MustCompile(`is \d+ revisions behind`), "is N revisions behind"},

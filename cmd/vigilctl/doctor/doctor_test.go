@@ -23,7 +23,7 @@ func TestDrawing(t *testing.T) {
 		Findings: []health.Finding{
 			{Severity: health.Critical, Member: "c", What: "does not answer at 10.0.0.3:2379: gone", Page: "docs/operations/observe.md#vigilmemberdown",
 				Next: "check its process and its log, and start it again with its data directory, which loses nothing; if it runs, check that this machine can reach the address"},
-			{Severity: health.Critical, What: "2 of 3 voting members answer, the smallest quorum: one more failure stops all writes", Next: "start the other members again first",
+			{Severity: health.Critical, What: "2 of 3 voting members answer, the smallest quorum: one more failure stops all writes", Next: "bring the other members back first: the findings about each say how",
 				Page: "docs/operations/observe.md#vigilquorumatrisk"},
 		},
 		Unchecked: []health.Unchecked{{Member: "c", Why: "it does not answer"}},
@@ -34,14 +34,14 @@ func TestDrawing(t *testing.T) {
 		}
 	}
 	for _, few := range []string{"writes of the raft log", "commits", "applied writes"} {
-		d.Unchecked = append(d.Unchecked, health.Unchecked{Check: "disk", Member: "b", Why: "12 " + few + " since it started are too few to judge by"})
+		d.Unchecked = append(d.Unchecked, health.Unchecked{Check: "disk", Member: "b", Why: "12 " + few + " in the last 60m are too few to judge by"})
 	}
 	const want = `CRITICAL  c: does not answer at 10.0.0.3:2379: gone
     next: check its process and its log, and start it again with its data directory, which loses nothing; if it runs, check that this machine can reach the address
     page: docs/operations/observe.md#vigilmemberdown
 
 CRITICAL  2 of 3 voting members answer, the smallest quorum: one more failure stops all writes
-    next: start the other members again first
+    next: bring the other members back first: the findings about each say how
     page: docs/operations/observe.md#vigilquorumatrisk
 
 ok  all agree on a leader (a, b)
@@ -60,9 +60,9 @@ ok  old revisions are compacted (a, b)
 ok  the archive, if there is one, is complete (a, b)
 ok  no setting is known to be harmful (a, b)
 not checked: c, everything: it does not answer
-not checked: b, disk: 12 writes of the raft log since it started are too few to judge by
-not checked: b, disk: 12 commits since it started are too few to judge by
-not checked: b, disk: 12 applied writes since it started are too few to judge by
+not checked: b, disk: 12 writes of the raft log in the last 60m are too few to judge by
+not checked: b, disk: 12 commits in the last 60m are too few to judge by
+not checked: b, disk: 12 applied writes in the last 60m are too few to judge by
 
 3 members, leader a: 2 critical, 0 warnings, not everything was checked`
 	if got := strings.Join(d.draw(200, screen.Paint{}), "\n"); got != want {

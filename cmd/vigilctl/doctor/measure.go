@@ -27,8 +27,11 @@ func queryMembers(ctx context.Context, l *survey.Survey, e *health.Examination) 
 		}
 		e.Expiries[i], e.CertErrs[i] = m.CertificateExpiry(ctx)
 		state, _ := m.State(ctx) // nil says enough
-		e.Flags[i], e.Readings[i].Failures = state.Settings, state.Failures
+		e.Flags[i], e.Readings[i].Failures, e.Readings[i].Recent = state.Settings, state.Failures, state.Recent
 	})
+	if e.Omit["disk"] == "" || e.Omit["network"] == "" {
+		lookAgain(ctx, l, e)
+	}
 	for _, name := range []string{l.Env.Config.TLSFiles.Cert, l.Env.Config.TLSFiles.CA} {
 		if name != "" {
 			end, err := firstExpiry(name)
@@ -40,6 +43,29 @@ func queryMembers(ctx context.Context, l *survey.Survey, e *health.Examination) 
 		e.Readings[i].StatusErr, e.Readings[i].MetricsErr = reduce(e.Readings[i].StatusErr), reduce(e.Readings[i].MetricsErr)
 		e.CertErrs[i], e.Data[i].Err = reduce(e.CertErrs[i]), reduce(e.Data[i].Err)
 	}
+}
+
+// secondLook is how long after the first one members are looked at again that do not tell what they counted lately.
+const secondLook = 2 * time.Second
+
+// lookAgain reads the metrics of members once more that do not tell what they counted lately, as those of etcd.
+func lookAgain(ctx context.Context, l *survey.Survey, e *health.Examination) {
+	l.Each(ctx, func(ctx context.Context, i int, m *probe.Member) {
+		x := &e.Readings[i]
+		if x.Metrics == nil || len(x.Recent) > 0 {
+			return
+		}
+		select {
+		case <-time.After(time.Until(x.At.Add(secondLook))):
+		case <-ctx.Done():
+			return
+		}
+		if now, err := m.Metrics(ctx); err == nil {
+			w := health.Between(x.Metrics, now, time.Since(x.At))
+			w.Watched = true
+			x.Recent = []health.Window{w}
+		}
+	})
 }
 
 // reduced is an error with the text of its first cause.

@@ -205,6 +205,8 @@ type State struct {
 	// Waits is set while the member does not serve clients yet, Failures are why it cannot send messages to others. Not with etcd.
 	Waits    *health.Wait
 	Failures []health.PeerFailure
+	// Recent is what the member counted lately, nil if it keeps no such figures.
+	Recent []health.Window
 }
 
 // State reads /debug/vars, which a member serves before it serves clients.
@@ -214,12 +216,13 @@ func (m *Member) State(ctx context.Context) (State, error) {
 		Line     []string             `json:"cmdline"`
 		Waiting  *health.Wait         `json:"waiting"`
 		Failures []health.PeerFailure `json:"peer_failures"`
+		Recent   []health.Window      `json:"recent"`
 	}
 	err := m.get(ctx, "/debug/vars", func(r *http.Response) error { return json.NewDecoder(r.Body).Decode(&vars) })
 	if vars.Settings == nil {
 		vars.Settings = flagsOf(vars.Line)
 	}
-	return State{vars.Settings, vars.Waiting, vars.Failures}, err
+	return State{vars.Settings, vars.Waiting, vars.Failures, vars.Recent}, err
 }
 
 // flagsOf returns the flags of a command line, nil if it is not known.

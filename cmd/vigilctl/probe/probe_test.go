@@ -40,7 +40,7 @@ func TestPages(t *testing.T) {
 		case "/version":
 			w.Write([]byte(`{}`))
 		case "/debug/vars":
-			w.Write([]byte(`{"cmdline":["etcd","--pre-vote"],"settings":{"pre-vote":"false"}}`))
+			w.Write([]byte(`{"cmdline":["etcd","--pre-vote"],"settings":{"pre-vote":"false"},"recent":[{"seconds":60,"counters":{"c":3}}]}`))
 		case "/metrics":
 			http.Error(w, "no", http.StatusForbidden)
 		default:
@@ -61,7 +61,7 @@ func TestPages(t *testing.T) {
 	if c, err := m.Clock(ctx); err != nil || c.Least > 0 || c.Most < 0 {
 		t.Errorf("clock: %+v %v", c, err)
 	}
-	if state, err := m.State(ctx); err != nil || len(state.Settings) != 1 || state.Settings["pre-vote"] != "false" || state.Waits != nil {
+	if state, err := m.State(ctx); err != nil || len(state.Settings) != 1 || state.Settings["pre-vote"] != "false" || state.Waits != nil || len(state.Recent) != 1 || state.Recent[0].Counters["c"] != 3 {
 		t.Errorf("state: %v %v", state, err)
 	}
 	if end, err := m.CertificateExpiry(ctx); err != nil || !end.Equal(srv.Certificate().NotAfter) {

@@ -330,7 +330,7 @@ func TestSample(t *testing.T) {
 	sample := func() *reading {
 		t.Helper()
 		sent := time.Now()
-		s, err := NewSample(st, r)
+		s, err := NewSample(st, r, health.NewHistory(time.Now()))
 		if err != nil {
 			t.Fatal(err)
 		}

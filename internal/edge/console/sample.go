@@ -26,6 +26,8 @@ type Sample struct {
 	// Waits is set while the member does not serve clients, Failures are why it cannot send messages to others.
 	Waits    *health.Wait         `json:"waits,omitempty"`
 	Failures []health.PeerFailure `json:"failures,omitempty"`
+	// Recent is what the member counted lately; older versions do not send it.
+	Recent []health.Window `json:"recent"`
 }
 
 // measured are the metrics of a sample.
@@ -42,8 +44,8 @@ var measured = map[string]bool{
 // keysTotal is the number of keys.
 const keysTotal = "etcd_debugging_mvcc_keys_total"
 
-// NewSample returns a sample with a status and the metrics of a registry.
-func NewSample(st *etcdserverpb.StatusResponse, from prometheus.Gatherer) (*Sample, error) {
+// NewSample returns a sample with a status, the metrics of a registry, and what a history says of the time before.
+func NewSample(st *etcdserverpb.StatusResponse, from prometheus.Gatherer, past *health.History) (*Sample, error) {
 	s := &Sample{At: time.Now().UnixMilli()}
 	var err error
 	if s.Status, err = proto.Marshal(st); err != nil {
@@ -53,6 +55,7 @@ func NewSample(st *etcdserverpb.StatusResponse, from prometheus.Gatherer) (*Samp
 	if len(families) == 0 && err != nil {
 		return nil, err // some metrics of a process may be missing
 	}
+	s.Recent = past.Recent(time.Now(), health.GatheredMetrics(families))
 	s.Metrics, err = health.FormatMetrics(families, measured)
 	return s, err
 }
@@ -102,6 +105,7 @@ func read(s *Sample, err error, sent time.Time) *reading {
 	if r.Metrics, r.MetricsErr = health.ParseMetrics(strings.NewReader(s.Metrics)); r.MetricsErr != nil {
 		r.Metrics = nil
 	}
+	r.Recent = s.Recent
 	r.started = r.Value(health.StartTime)
 	return r
 }
