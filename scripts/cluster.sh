@@ -47,28 +47,21 @@ for i in 0 1 2; do
 		echo
 	} >"$dir/start-$name"
 	chmod +x "$dir/start-$name"
-	"$dir/start-$name" > >(trap '' INT; exec sed -u "s/^/$name | /") 2>&1 &
+	# The line that the member serves is in a file, too.
+	rm -f "$dir/ready-$name"
+	"$dir/start-$name" > >(trap '' INT; exec sed -u -e "s/^/$name | /" -e '/ready to serve client requests/{p' -e "w $dir/ready-$name" -e 'd}') 2>&1 &
 	pids+=($!)
 done
-
-# answers succeeds when the member on a port serves: until then connections wait.
-answers() {
-	local line got=0
-	exec 3<>/dev/tcp/127.0.0.1/"$1" || return 1
-	printf 'GET /readyz HTTP/1.0\r\n\r\n' >&3
-	read -r -t 2 line <&3 || got=$?
-	exec 3>&-
-	[ "$got" -le 128 ] # more means that the time is over
-}
 
 # The members log until they are ready; what follows is for somebody at a terminal, below their first lines.
 for i in 0 1 2; do
 	for _ in $(seq 600); do
-		(answers "${ports[i]}") 2>/dev/null && break
+		[ -s "$dir/ready-m$((i + 1))" ] && break
 		kill -0 "${pids[i]}" 2>/dev/null || break
 		sleep 0.1
 	done
 done
+rm -f "$dir"/ready-m?
 echo
 echo "endpoints  export VIGILCTL_ENDPOINTS=127.0.0.1:${ports[0]},127.0.0.1:${ports[1]},127.0.0.1:${ports[2]}"
 echo "           the same for etcdctl: ETCDCTL_ENDPOINTS"

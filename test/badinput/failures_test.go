@@ -314,6 +314,8 @@ var wrongStarts = []wrongStart{
 	{"directory as log", func(t *testing.T, a *attempt) { a.Args = []string{"--log-outputs=" + a.dir} }, 2, `is a directory`, `name a file in it`},
 	{"log without permission", func(t *testing.T, a *attempt) { a.nobody, a.Args = true, []string{"--log-outputs=" + a.dir + "/log"} }, 2, `/log: permission denied`, `let user .*65534.* use it`},
 	{"variable with a wrong value", func(t *testing.T, a *attempt) { a.env = []string{"ETCD_MAX_TXN_OPS=many"} }, 2, `ETCD_MAX_TXN_OPS="many"`, `want a whole number from`},
+	{"archive on a host", func(t *testing.T, a *attempt) { a.Args = []string{"--archive=file://srv/archive"} }, 2, `--archive: "file://srv/archive"`, `a directory is file:///DIRECTORY with three slashes`},
+	{"one directory for log and store", func(t *testing.T, a *attempt) { a.Args = []string{"--wal-dir=" + a.DataDir + "/history"} }, 1, `one directory for both the raft log and the store`, `choose another --wal-dir`},
 	{"archive that is no URL", func(t *testing.T, a *attempt) { a.Args = []string{"--archive=bucket"} }, 2, `--archive: it is not a URL`, `such as file:///srv/archive`},
 }
 

@@ -230,7 +230,7 @@ func (c Config) Validate() error {
 	}
 	require(c.FS != nil, "no file system")
 	require(c.WALDir != "" && c.HistoryDir != "", "no directories")
-	require(c.WALDir != c.HistoryDir, "one directory for both the raft log and the store")
+	require(c.WALDir != c.HistoryDir, "one directory for both the raft log and the store: choose another --wal-dir")
 	require(c.Name != "", "no member name")
 	require(c.TickInterval >= 0, "tick interval %v", c.TickInterval)
 	require(c.ElectionTicks == 0 || c.ElectionTicks > 1, "election timeout of %d ticks", c.ElectionTicks)
