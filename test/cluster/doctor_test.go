@@ -34,7 +34,7 @@ func TestDoctorDeadMembers(t *testing.T) {
 	// A request says why it fails, too. For an election timeout a member believes that its leader lives.
 	for _, request := range [][]string{{"put", "a", "b"}, {"get", "a"}, {"member", "list"}} {
 		failed := ctl(append(request, "--command-timeout=1s", "--endpoints="+first.Addr()+","+g.list[1].Addr())...)
-		if want := regexp.MustCompile(`(?s)^Error: .*\n  ` + first.Addr() + `: answers, and (has had no leader for \w+: .*|knows the leader [0-9a-f]+)\n  ` + g.list[1].Addr() + `: .*refused\n  next: vigilctl doctor\n$`); failed.Code != 1 || !want.MatchString(failed.Stderr) {
+		if want := regexp.MustCompile(`(?s)^Error: .*\n  ` + first.Addr() + `: answers, and (has had no leader for \w+: .*|knows the leader [0-9a-f]+ \(m\d\))\n  ` + g.list[1].Addr() + `: .*refused\n  next: vigilctl doctor\n$`); failed.Code != 1 || !want.MatchString(failed.Stderr) {
 			t.Errorf("%q without a quorum: %d %s", request, failed.Code, failed.Stderr)
 		}
 	}

@@ -23,7 +23,7 @@ func TestInterrupted(t *testing.T) {
 	for _, line := range []string{
 		"get k", "put k v", "del k", "compaction 1", "watch k", "lease grant 60", "lease timetolive 1", "lease list", "lease keep-alive 1", "member list", "member remove 1",
 		"endpoint status", "endpoint health", "endpoint hashkv", "alarm list", "defrag", "move-leader 1", "downgrade validate 3.6", "snapshot save " + dir + "/b.db",
-		"lock l", "elect e me", "auth status", "user list", "role list", "history k", "diff k --from 1", "tree", "watchers", "top --once", "doctor",
+		"lock l", "elect e me", "auth status", "user list", "role list", "history k", "diff k --from 1", "tree", "ls", "watchers", "top --once", "doctor",
 		"dump " + dir + "/d.jsonl", "dump -", "make-mirror 127.0.0.1:1", "check perf",
 	} {
 		for _, sig := range []syscall.Signal{syscall.SIGINT, syscall.SIGTERM} {

@@ -5,10 +5,12 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
 
+	"go.etcd.io/etcd/api/v3/etcdserverpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"vigil/test/proc"
@@ -92,11 +94,11 @@ func TestQuestions(t *testing.T) {
 	fill()
 	piped := startOnTerminal(t, shellCommand(env, "true | "+proc.Path(t, proc.Vigilctl)+" del --prefix ''; "+proc.Path(t, proc.Vigilctl)+" del --prefix '' | cat"), 80, 24)
 	piped.await(t)
-	if out := piped.output(); out != "3\r\n0\r\n" {
+	if out := piped.output(); out != "3\r\nnote: there are no keys\r\n0\r\n" {
 		t.Errorf("with one of two terminals: %q", out)
 	}
 	// An empty store has nothing to lose.
-	if code, out := answered(t, env, "", "del", "--prefix", ""); code != 0 || out != "0\n" {
+	if code, out := answered(t, env, "", "del", "--prefix", ""); code != 0 || out != "note: there are no keys\n0\n" {
 		t.Errorf("nothing to delete: %d %q", code, out)
 	}
 
@@ -168,23 +170,75 @@ func TestQuestions(t *testing.T) {
 	}
 }
 
+// TestAlarmNames: alarms are listed with the names of members on a terminal and in a table.
+func TestAlarmNames(t *testing.T) {
+	t.Parallel()
+	s := proc.Start(t, proc.Config{Program: proc.Vigil, Memory: true})
+	env := []string{"VIGILCTL_ENDPOINTS=" + s.Addr()}
+	id := memberID(t, s.Client(), "m1")
+	n, err := strconv.ParseUint(id, 16, 64)
+	if err != nil {
+		t.Fatal(err)
+	}
+	raise := &etcdserverpb.AlarmRequest{Action: etcdserverpb.AlarmRequest_ACTIVATE, MemberID: n, Alarm: etcdserverpb.AlarmType_CORRUPT}
+	if _, err := etcdserverpb.NewMaintenanceClient(s.Dial()).Alarm(proc.Context(t), raise); err != nil {
+		t.Fatal(err)
+	}
+	plain := fmt.Sprintf("memberID:%d alarm:CORRUPT", n)
+	if r := proc.Run(t, untilTimeout, proc.Spec{Name: proc.Path(t, proc.Vigilctl), Args: []string{"alarm", "list"}, Env: env}); r.Stdout != plain+"\n" {
+		t.Errorf("%+v", r)
+	}
+	if r := proc.Run(t, untilTimeout, proc.Spec{Name: proc.Path(t, proc.Vigilctl), Args: []string{"alarm", "list", "-w", "table"}, Env: env}); !strings.Contains(r.Stdout, id+" │   m1 │ CORRUPT │") {
+		t.Errorf("%+v", r)
+	}
+	for _, sub := range []string{"list", "disarm"} {
+		if _, out := answered(t, env, "", "alarm", sub); out != plain+" (m1, "+id+")\n" {
+			t.Errorf("%s: %q", sub, out)
+		}
+	}
+}
+
 // TestNotes: a person is told what has no effect; a script gets what etcdctl prints.
 func TestNotes(t *testing.T) {
 	t.Parallel()
 	s := proc.Start(t, proc.Config{Program: proc.Vigil, Memory: true, Args: []string{"--bcrypt-cost=4"}})
 	env := []string{"VIGILCTL_ENDPOINTS=" + s.Addr()}
+	if _, err := s.Client().Put(proc.Context(t), "services/a", "v"); err != nil {
+		t.Fatal(err)
+	}
+	for _, args := range [][]string{{"put", "k\n", "v"}, {"get", "line\n"}, {"get", ""}} {
+		want := map[string]string{"put": `note: the key begins or ends with white space: "k\n"`, "get": `note: there is no key "line\n"; it begins or ends with white space`}[args[0]]
+		if args[1] == "" {
+			want = `next: with --prefix "" get, del and watch are about all keys`
+		}
+		if _, out := answered(t, env, "", args...); !strings.Contains(out, want+"\n") {
+			t.Errorf("%q: %q, want %q", args, out, want)
+		}
+	}
 	for line, want := range map[string]string{
-		"put k two words":    `note: vigilctl put ignores ["words"]: quote a value with blanks`,
-		"get k l m":          `note: vigilctl get ignores ["m"]`,
-		"get k --limit -1":   "note: --limit -1 is below 0: all keys are printed",
-		"get k --rev -1":     "note: --rev -1 is below 0: the newest revision is read",
-		"member list m1":     `note: vigilctl member list ignores ["m1"]`,
-		"endpoint status m1": `note: vigilctl endpoint status ignores ["m1"]: choose members with --endpoints or --cluster`,
-		"defrag m1":          `note: vigilctl defrag ignores ["m1"]: choose members with --endpoints or --cluster`,
-		"version x":          `note: vigilctl version ignores ["x"]`,
-		"get k --password x": "note: --password is given without --user, and not used",
-		"ls none/":           "note: no key begins with none/",
-		"compaction":         "usage: vigilctl compaction [options] <revision> [flags]",
+		"get services/":                  `note: there is no key "services/"; --prefix selects the keys that begin with it (1)`,
+		"del services/":                  `note: there is no key "services/"; --prefix selects the keys that begin with it (1)`,
+		"get nothing":                    `note: there is no key "nothing"`,
+		"get --prefix none/":             `note: no key begins with "none/"`,
+		"get z a":                        `note: no key can be in the range from "z" to "a": its end is not after its first key`,
+		"del z a --range":                `note: no key can be in the range from "z" to "a": its end is not after its first key`,
+		"lease revoke 123":               "  next: it may have expired; vigilctl lease list prints the leases that there are",
+		"user get nobody":                "  next: vigilctl user list prints the users that there are",
+		"auth enable":                    "  next: vigilctl user add root",
+		"role grant-permission r read k": "  next: vigilctl role list prints the roles that there are; vigilctl role add adds one",
+		"downgrade enable x":             "  next: want MAJOR.MINOR, such as 3.6",
+		"member promote m1":              "  next: vigilctl member list prints which members are learners",
+		"put k two words":                `note: vigilctl put ignores ["words"]: quote a value with blanks`,
+		"get k l m":                      `note: vigilctl get ignores ["m"]`,
+		"get k --limit -1":               "note: --limit -1 is below 0: all keys are printed",
+		"get k --rev -1":                 "note: --rev -1 is below 0: the newest revision is read",
+		"member list m1":                 `note: vigilctl member list ignores ["m1"]`,
+		"endpoint status m1":             `note: vigilctl endpoint status ignores ["m1"]: choose members with --endpoints or --cluster`,
+		"defrag m1":                      `note: vigilctl defrag ignores ["m1"]: choose members with --endpoints or --cluster`,
+		"version x":                      `note: vigilctl version ignores ["x"]`,
+		"get k --password x":             "note: --password is given without --user, and not used",
+		"ls none/":                       "note: no key begins with none/",
+		"compaction":                     "usage: vigilctl compaction [options] <revision> [flags]",
 		"user add u --no-password --new-user-password x": "note: --no-password is given too: --new-user-password is not used",
 	} {
 		if _, out := answered(t, env, "", strings.Fields(line)...); !strings.Contains(out, want+"\n") {

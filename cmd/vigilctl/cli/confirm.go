@@ -100,9 +100,15 @@ func (e *Env) CallAsking(c *cobra.Command, yes Yes, nothing string, question fun
 // Note prints a line for a person about something that has no effect.
 func (e *Env) Note(format string, args ...any) { e.Hint("note: "+format, args...) }
 
-// Hint prints a line for a person: standard error of a script is that of etcdctl.
+// Hints reports whether a person reads standard error, which is a terminal. That of a script is like that of etcdctl.
+func (e *Env) Hints() bool {
+	_, _, terminal := screen.Size(e.Stderr)
+	return terminal
+}
+
+// Hint prints a line for a person.
 func (e *Env) Hint(format string, args ...any) {
-	if _, _, terminal := screen.Size(e.Stderr); terminal {
+	if e.Hints() {
 		fmt.Fprintf(e.Stderr, format+"\n", args...)
 	}
 }

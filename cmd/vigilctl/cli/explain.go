@@ -65,6 +65,47 @@ func (e *Env) explained(ctx context.Context, cl *client.Client, err error) error
 	case strings.Contains(err.Error(), rpctypes.ErrorDesc(rpctypes.ErrGRPCNoSpace)):
 		return e.explainNoSpace(ctx, cl, err)
 	}
+	return e.withNextStep(err)
+}
+
+// nextSteps are what a person may do about errors of members. A script gets the text of etcdctl alone.
+var nextSteps = []struct {
+	err  error
+	next string
+}{
+	{rpctypes.ErrGRPCEmptyKey, `with --prefix "" get, del and watch are about all keys`},
+	{rpctypes.ErrGRPCKeyNotFound, "the key does not exist: put it without --ignore-value and --ignore-lease"},
+	{rpctypes.ErrGRPCLeaseNotFound, "it may have expired; vigilctl lease list prints the leases that there are"},
+	{rpctypes.ErrGRPCUserNotFound, "vigilctl user list prints the users that there are"},
+	{rpctypes.ErrGRPCRoleNotFound, "vigilctl role list prints the roles that there are; vigilctl role add adds one"},
+	{rpctypes.ErrGRPCRoleNotGranted, "vigilctl user get NAME prints the roles of a user"},
+	{rpctypes.ErrGRPCPermissionNotGranted, "vigilctl role get NAME prints the permissions of a role: give the same key and end, or --prefix"},
+	{rpctypes.ErrGRPCInvalidAuthMgmt, "the end of a range is after its first key"},
+	{rpctypes.ErrGRPCRootUserNotExist, "vigilctl user add root"},
+	{rpctypes.ErrGRPCUserEmpty, "authentication is enabled: give --user NAME"},
+	{rpctypes.ErrGRPCAuthNotEnabled, "without authentication --user is not needed; vigilctl auth enable turns it on"},
+	{rpctypes.ErrGRPCPermissionDenied, "vigilctl user get NAME --detail prints what a user may do"},
+	{rpctypes.ErrGRPCMemberNotLearner, "vigilctl member list prints which members are learners"},
+	{rpctypes.ErrGRPCLearnerNotReady, "wait until it has the data of the leader: vigilctl endpoint status --cluster -w table"},
+	{rpctypes.ErrGRPCTooManyLearners, "promote or remove the learner that there is: vigilctl member list"},
+	{rpctypes.ErrGRPCPeerURLExist, "vigilctl member list prints which member has this URL"},
+	{rpctypes.ErrGRPCUnhealthy, "every member has to be connected for a few seconds: vigilctl endpoint health --cluster"},
+	{rpctypes.ErrGRPCMemberNotEnoughStarted, "start the members that do not run, or remove those first: vigilctl endpoint health --cluster"},
+	{rpctypes.ErrGRPCWrongDowngradeVersionFormat, "want MAJOR.MINOR, such as 3.6"},
+	{rpctypes.ErrGRPCInvalidDowngradeTargetVersion, "only the minor version before that of the cluster is possible, such as 3.6 for 3.7"},
+	{rpctypes.ErrGRPCRequestTooLarge, "a request has at most the bytes of --max-request-bytes of the members, 1.5 MiB by default"},
+}
+
+// withNextStep adds what a person may do about an error.
+func (e *Env) withNextStep(err error) error {
+	if !e.Hints() {
+		return err
+	}
+	for _, s := range nextSteps {
+		if strings.Contains(err.Error(), rpctypes.ErrorDesc(s.err)) && !strings.Contains(err.Error(), "\n") {
+			return fmt.Errorf("%w\n  next: %s", err, s.next)
+		}
+	}
 	return err
 }
 
@@ -248,6 +289,13 @@ func stateOf(ctx context.Context, cl *client.Client, endpoint string) string {
 		return "answers, and is a learner, which serves no such request"
 	}
 	text := fmt.Sprintf("answers, and knows the leader %x", r.Leader)
+	if list, lerr := at.MemberListSerializable(ctx); lerr == nil {
+		for _, m := range list.GetMembers() {
+			if m.GetID() == r.Leader && m.GetName() != "" {
+				text += " (" + m.GetName() + ")"
+			}
+		}
+	}
 	if n := r.RaftIndex - r.RaftAppliedIndex; r.RaftIndex > r.RaftAppliedIndex {
 		text += fmt.Sprintf("; %d entries are to be applied", n)
 	}

@@ -2,6 +2,7 @@
 package kvcmd
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"io"
@@ -151,6 +152,9 @@ func Get(env *cli.Env) *cobra.Command {
 				} else {
 					resp, err = etcdserverpb.NewKVClient(s.Conn).Range(s.Ctx, r)
 				}
+				if err == nil && resp.GetCount() == 0 && env.Format == string(show.Simple) {
+					noteNothing(env, s, r.Key, r.RangeEnd)
+				}
 				return show.Range(resp, f.valueOnly), cli.AtRevision(err, string(r.Key), r.Revision)
 			})
 		},
@@ -167,6 +171,38 @@ func Get(env *cli.Env) *cobra.Command {
 func noteNegative(env *cli.Env, flag string, n int64, instead string) {
 	if n < 0 {
 		env.Note("%s %d is below 0: %s", flag, n, instead)
+	}
+}
+
+// noteEmptyRange tells a person that no key can be in a range, and reports whether it is so.
+func noteEmptyRange(env *cli.Env, key, end []byte) bool {
+	if len(end) == 0 || string(end) == "\x00" || bytes.Compare(end, key) > 0 {
+		return false
+	}
+	env.Note("no key can be in the range from %q to %q: its end is not after its first key", key, end)
+	return true
+}
+
+// noteNothing tells a person why a range may have no keys.
+func noteNothing(env *cli.Env, s cli.Session, key, end []byte) {
+	text := string(key)
+	switch prefixEnd := client.PrefixEnd(text); {
+	case !env.Hints() || noteEmptyRange(env, key, end):
+	case text == "\x00":
+		env.Note("there are no keys")
+	case string(end) == prefixEnd:
+		env.Note("no key begins with %q", text)
+	case len(end) > 0:
+		env.Note("no key is in the range")
+	case text != strings.TrimSpace(text):
+		env.Note("there is no key %q; it begins or ends with white space", text)
+	default:
+		r, err := etcdserverpb.NewKVClient(s.Conn).Range(s.Ctx, &etcdserverpb.RangeRequest{Key: key, RangeEnd: []byte(prefixEnd), CountOnly: true})
+		if err == nil && r.GetCount() > 0 {
+			env.Note("there is no key %q; --prefix selects the keys that begin with it (%d)", text, r.GetCount())
+		} else {
+			env.Note("there is no key %q", text)
+		}
 	}
 }
 
@@ -262,6 +298,9 @@ A value that begins with a dash needs "--" before it: vigilctl put key -- -value
 			}
 			return env.Call(c, func(s cli.Session) (show.Answer, error) {
 				resp, err := etcdserverpb.NewKVClient(s.Conn).Put(s.Ctx, r)
+				if key := string(r.Key); err == nil && key != strings.TrimSpace(key) {
+					env.Note("the key begins or ends with white space: %q", key)
+				}
 				return show.Put(resp), err
 			})
 		},
@@ -335,6 +374,9 @@ func Del(env *cli.Env) *cobra.Command {
 			}
 			return env.CallAsking(c, yes, "nothing was deleted", question, func(s cli.Session) (show.Answer, error) {
 				resp, err := etcdserverpb.NewKVClient(s.Conn).DeleteRange(s.Ctx, r)
+				if err == nil && resp.GetDeleted() == 0 {
+					noteNothing(env, s, r.Key, r.RangeEnd)
+				}
 				return show.Delete(resp), err
 			})
 		},

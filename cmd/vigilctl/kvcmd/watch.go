@@ -140,6 +140,7 @@ func Watch(env *cli.Env) *cobra.Command {
 					return err
 				}
 			}
+			noteEmptyRange(env, r.create.Key, r.create.RangeEnd)
 			w := newWatchStream(env)
 			w.add(r)
 			return w.run(c.Context())
