@@ -106,6 +106,9 @@ func TestHostileAnswers(t *testing.T) {
 	}{
 		{"an empty piece", []string{"get", "k", "--stream"}, exit.Failure, "", nil},
 		{"a key outside of the range", []string{"__complete", "get", "abcdef"}, 0, "", []*etcdserverpb.RangeResponse{{Header: header, Kvs: []*mvccpb.KeyValue{kv("a")}}}},
+		{"another key in a listing", []string{"ls", "p/"}, exit.Failure, "not the keys that were asked for", []*etcdserverpb.RangeResponse{{Header: header, Count: 1}, {Header: header, Kvs: []*mvccpb.KeyValue{kv("q")}}}},
+		{"a listing without end", []string{"ls", "p/"}, exit.Failure, "not the keys that were asked for", []*etcdserverpb.RangeResponse{{Header: header, Count: 1}, {Header: header, More: true}}},
+		{"a folder again and again", []string{"ls"}, exit.Failure, "not the keys that were asked for", []*etcdserverpb.RangeResponse{{Header: header, More: true, Kvs: []*mvccpb.KeyValue{kv("a/b")}}}},
 		{"a key twice", []string{"dump", dump}, exit.Failure, "not after", []*etcdserverpb.RangeResponse{{Header: header, Count: 2}, {Header: header, Count: 2, Kvs: []*mvccpb.KeyValue{kv("k"), kv("k")}}}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
