@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"net"
+	"net/url"
 	"os"
 	"path/filepath"
 	"slices"
@@ -171,13 +173,40 @@ func (o *options) printReady(ctx context.Context, m *server.Member, t *terminalL
 		return
 	}
 	s := t.shared
-	endpoints := ""
-	if urls := o.config.AdvertiseClientURLs; len(urls) > 0 && !strings.HasSuffix(urls[0], "://localhost:2379") {
-		endpoints = " --endpoints " + urls[0]
-	}
 	fmt.Fprintf(s.w, "%s; Ctrl-C stops it\n", s.in(good, "ready to serve client requests"))
 	if u := m.ConsoleURL(); u != "" {
 		fmt.Fprintf(s.w, "  console  %s\n", printable(u))
 	}
-	fmt.Fprintf(s.w, "  try      vigilctl%s put greeting hello\n", printable(endpoints))
+	fmt.Fprintf(s.w, "  try      %s\n", printable(tryCommand(&o.config)))
+}
+
+// tryCommand is a first command for the member, on its own machine.
+func tryCommand(c *server.Config) string {
+	words := []string{"vigilctl"}
+	if urls := c.AdvertiseClientURLs; len(urls) > 0 && urls[0] != server.DefaultClientURL {
+		endpoint := urls[0]
+		if u, err := url.Parse(endpoint); err == nil && net.ParseIP(u.Hostname()).IsUnspecified() {
+			u.Host = net.JoinHostPort("127.0.0.1", u.Port())
+			endpoint = u.String()
+		}
+		words = append(words, "--endpoints", endpoint)
+		if u, err := url.Parse(endpoint); err == nil && (u.Scheme == "https" || u.Scheme == "unixs") {
+			words = append(words, certificateFlags(c)...)
+		}
+	}
+	return strings.Join(append(words, "put greeting hello"), " ")
+}
+
+// certificateFlags are the flags of a client by which it knows the member, and the member the client.
+func certificateFlags(c *server.Config) (words []string) {
+	switch t := &c.ClientTLS; {
+	case t.CertFile == "" && t.Auto:
+		words = append(words, "--cacert", filepath.Join(c.DataDir, "fixtures", "client", "cert.pem"))
+	case t.TrustedCAFile != "":
+		words = append(words, "--cacert", t.TrustedCAFile)
+	}
+	if c.ClientTLS.ClientCertAuth || c.ClientTLS.TrustedCAFile != "" {
+		words = append(words, "--cert CLIENT.pem --key CLIENT-key.pem")
+	}
+	return words
 }

@@ -298,6 +298,12 @@ func TestConsoleAddress(t *testing.T) {
 				}
 				return
 			}
+			// The first command works as it is printed.
+			_, command, _ := strings.Cut(on.output(), "  try      vigilctl ")
+			command, _, _ = strings.Cut(command, "\r\n")
+			if r := proc.Run(t, untilTimeout, proc.Spec{Name: proc.Path(t, proc.Vigilctl), Args: strings.Fields(command)}); r.Code != 0 {
+				t.Errorf("vigilctl %s: %d %s", command, r.Code, r.Stderr)
+			}
 			want := fill.Replace(c.want)
 			if !strings.Contains(on.output(), "  console  "+want+"\r\n") {
 				t.Fatalf("no %q in %q", want, on.output())

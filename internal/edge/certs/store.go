@@ -5,12 +5,15 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net"
 	"net/url"
+	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
 	"time"
+	"unicode/utf8"
 )
 
 // DefaultSelfSignedValidity is how long a generated certificate is valid by default.
@@ -187,12 +190,33 @@ func (s *Store) serverConfig() *tls.Config {
 	return t
 }
 
-// hostNames returns the host names in URLs, each once.
+// hostNames returns the host names in URLs, each once. An unspecified address, which nobody dials, stands for this machine: its loopback
+// addresses and its name.
 func hostNames(urls []string) (names []string) {
+	add := func(list ...string) {
+		for _, name := range list {
+			if name != "" && !slices.Contains(names, name) {
+				names = append(names, name)
+			}
+		}
+	}
 	for _, s := range urls {
-		if u, err := url.Parse(s); err == nil && u.Hostname() != "" && !slices.Contains(names, u.Hostname()) {
-			names = append(names, u.Hostname())
+		u, err := url.Parse(s)
+		switch {
+		case err != nil:
+		case net.ParseIP(u.Hostname()).IsUnspecified():
+			add("localhost", "127.0.0.1", "::1")
+			if name, err := os.Hostname(); err == nil && isASCII(name) {
+				add(name)
+			}
+		default:
+			add(u.Hostname())
 		}
 	}
 	return names
+}
+
+// isASCII reports whether a certificate can have a name.
+func isASCII(name string) bool {
+	return !strings.ContainsFunc(name, func(r rune) bool { return r >= utf8.RuneSelf })
 }
