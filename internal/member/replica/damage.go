@@ -11,7 +11,8 @@ import (
 const (
 	// mostDamage is how many damaged places are told apart: more are one damaged disk.
 	mostDamage = 1000
-	// sameDamage is how far apart damage in a file counts as one: the scrubber names the batch of a record, a read the record.
+	// sameDamage is how far apart damage in a file counts as one, after the end of a piece whose size is known: the scrubber names the
+	// batch of a record, a read the record.
 	sameDamage = 64 << 10
 )
 
@@ -24,8 +25,13 @@ type damagePlaces struct {
 }
 
 type damagePlace struct {
-	file   string
-	offset int64
+	file        string
+	offset, end int64
+}
+
+// near reports whether two places are one.
+func (p damagePlace) near(o damagePlace) bool {
+	return p.file == o.file && p.offset < o.end+sameDamage && o.offset < p.end+sameDamage
 }
 
 // add adds the place that an error names, and reports whether it is new.
@@ -33,14 +39,15 @@ func (d *damagePlaces) add(err error) bool {
 	var p damagePlace
 	var path *fs.PathError
 	if c, ok := errors.AsType[*history.CorruptError](err); ok {
-		p = damagePlace{c.File, c.Offset}
+		p = damagePlace{c.File, c.Offset, c.Offset + c.Length}
 	} else if errors.As(err, &path) {
 		p.file = path.Path
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	for _, o := range d.mu.list {
-		if o.file == p.file && max(o.offset-p.offset, p.offset-o.offset) < sameDamage {
+	for i, o := range d.mu.list {
+		if p.near(o) {
+			d.mu.list[i].offset, d.mu.list[i].end = min(o.offset, p.offset), max(o.end, p.end)
 			return false
 		}
 	}

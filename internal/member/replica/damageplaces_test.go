@@ -16,6 +16,10 @@ func TestDamagePlaces(t *testing.T) {
 	at := func(file string, offset int64) error {
 		return fmt.Errorf("a read: %w", &history.CorruptError{File: file, Offset: offset})
 	}
+	// The scrubber names a batch, reads name records in it.
+	batch := func(offset, length int64) error {
+		return &history.CorruptError{File: "e", Offset: offset, Length: length}
+	}
 	disk := &fs.PathError{Op: "read", Path: "c", Err: syscall.EIO}
 	for i, c := range []struct {
 		err error
@@ -23,6 +27,8 @@ func TestDamagePlaces(t *testing.T) {
 	}{
 		{at("a", 1<<20), true}, {at("a", 1<<20), false}, {at("a", 1<<20+88), false}, {at("a", 1<<20-88), false},
 		{at("a", 2<<20), true}, {at("b", 1<<20), true}, {disk, true}, {fmt.Errorf("again: %w", disk), false},
+		{batch(1<<20, 2<<20), true}, {at("e", 2<<20), false}, {at("e", 4<<20), true},
+		{at("e", 9<<20), true}, {batch(8<<20, 2<<20), false}, {at("e", 10<<20-1), false},
 		{errors.New("something else"), true}, {errors.New("something else"), false},
 	} {
 		if got := d.add(c.err); got != c.new {

@@ -36,6 +36,8 @@ type CorruptError struct {
 	File string
 	// Offset is where in the file the damaged piece begins.
 	Offset int64
+	// Length is the size of that piece, 0 if it is not known.
+	Length int64
 	Reason string
 }
 

@@ -48,7 +48,7 @@ func (s *File) Check(ctx context.Context) (err error) {
 		}
 		buf = b
 		if !h.Check(b, s.seed) {
-			return format.Corrupt(s.path, off, "the checksum of the batch does not match")
+			return &format.CorruptError{File: s.path, Offset: off, Length: int64(h.Length), Reason: "the checksum of the batch does not match"}
 		}
 		if h.Prev != prev && s.foot.Generation == 0 {
 			return format.Corrupt(s.path, off, "the batch does not continue the one before it")
