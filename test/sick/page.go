@@ -15,6 +15,12 @@ const pagePath = "../../docs/operations/sickness.md"
 // viewNames are the views in the order of the table.
 var viewNames = [4]string{"doctor", "top", "console", "log"}
 
+// The indexes of views.
+const doctor, console = 0, 2
+
+// The console has the findings of doctor; the page does not repeat them.
+const lineBreak, asDoctor = "<br>", "(the same finding)"
+
 // words are what a view must say, and what it must not: each is in one entry. Parts with "…" between them follow each other there.
 type words struct{ has, not []string }
 
@@ -134,15 +140,22 @@ func (p *page) add(s sickness, seen [4]view) {
 		for n, entry := range v {
 			cells[n] = cell(entry)
 		}
-		row[i] = cmp.Or(strings.Join(cells, "<br>"), "-")
+		if i == console {
+			same := func(c string) bool { return slices.Contains(strings.Split(row[doctor], lineBreak), c) }
+			if some := slices.ContainsFunc(cells, same); some {
+				cells = append(slices.DeleteFunc(cells, same), asDoctor)
+			}
+		}
+		row[i] = cmp.Or(strings.Join(cells, lineBreak), "-")
 	}
 	p.seen[s.name] = row
 }
 
+// special are the characters of an entry that mean something in a cell of Markdown, and how they are written there.
+var special = []string{"|", "&#124;", "<", "&lt;", ">", "&gt;", "*", `\*`, "_", `\_`, "[", `\[`}
+
 // cell returns an entry as a part of a cell of Markdown.
-func cell(entry string) string {
-	return strings.NewReplacer("|", `\|`, "<", "&lt;", ">", "&gt;", "*", `\*`, "_", `\_`).Replace(entry)
-}
+func cell(entry string) string { return strings.NewReplacer(special...).Replace(entry) }
 
 const pageHead = `# Sicknesses of a cluster, and what each view says
 

@@ -64,7 +64,7 @@ func check(t *testing.T, s sickness) [4]view {
 		}
 		wg.Go(func() {
 			var missing string
-			for end := time.Now().Add(patience); ; time.Sleep(300 * time.Millisecond) {
+			for end := time.Now().Add(max(s.notices, patience)); ; time.Sleep(300 * time.Millisecond) {
 				seen[i] = reads[i]()
 				if missing = w.wrong(seen[i]); missing == "" {
 					t.Logf("%s: %v after the cause", viewNames[i], time.Since(began).Round(100*time.Millisecond))

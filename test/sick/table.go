@@ -15,6 +15,8 @@ type sickness struct {
 	cause   func(*group)
 	// asks is the number of the member whose console is read, logs that of the member whose log is: 1 if 0.
 	asks, logs int
+	// notices is how long the views may take, patience if 0.
+	notices time.Duration
 	// args are more arguments of doctor.
 	args []string
 
@@ -102,17 +104,17 @@ var table = []sickness{
 		console: says("m3: its disk is full"),
 		log:     says("rejecting writes until disk space is available"),
 	},
-	{name: "a disk is full, and entries wait", pending: true, truth: "m3 has no room for what the others write: it applies nothing", short: true, options: options{disk: 160 * mib, fast: true},
+	{name: "a disk is full, and entries wait", truth: "m3 has no room for what the others write: it takes no entries", short: true, options: options{disk: 160 * mib, fast: true},
 		cause: overfillDisk, logs: 3,
-		doctor:  says("m3: its disk is full", "wait"),
-		top:     says("its disk is full", "wait"),
-		console: says("m3: its disk is full", "wait"),
+		doctor:  says("m3: its disk is full…takes no entries…Deleting keys and compacting do not help"),
+		top:     says("its disk is full…takes no entries"),
+		console: says("m3: its disk is full…takes no entries…Deleting keys and compacting do not help"),
 		log:     says("the raft log cannot take entries"),
 	},
-	{name: "quotas differ", pending: true, truth: "m3 has a smaller quota than the others", options: options{argsOf: map[string][]string{"m3": {"--quota-backend-bytes=100000000"}}},
+	{name: "quotas differ", truth: "m3 has a smaller quota than the others", options: options{argsOf: map[string][]string{"m3": {"--quota-backend-bytes=100000000"}}},
 		cause:   func(*group) {},
-		doctor:  says("quota"),
-		console: says("quota"),
+		doctor:  says("different values of --quota-backend-bytes"),
+		console: says("different values of --quota-backend-bytes"),
 	},
 	{name: "the quota is reached", truth: "the data have reached the quota: puts are rejected", short: true, options: options{args: []string{"--quota-backend-bytes=8388608"}},
 		cause:   reachQuota,
@@ -147,9 +149,9 @@ var table = []sickness{
 	},
 	{name: "a record is damaged", truth: "a byte of a sealed segment of m3 is wrong", short: true, options: options{args: []string{"--scrub-pause=200ms", "--scrub-bytes-per-second=1000000000"}},
 		cause: damageSegment, logs: 3,
-		doctor:  says("m3: alarm CORRUPT", "damaged record"),
+		doctor:  says("m3: alarm CORRUPT", "m3: damaged data were found at one place"),
 		top:     says("CORRUPT on m3"),
-		console: says("alarm CORRUPT of m3", "damaged record"),
+		console: says("alarm CORRUPT of m3", "m3: damaged data were found at one place"),
 		log:     says("data on disk is damaged"),
 	},
 	{name: "the data directory is gone", pending: true, truth: "m3's data directory was removed while m3 runs", short: true,
@@ -178,10 +180,10 @@ var table = []sickness{
 		console: says("m3: …disk"),
 		log:     says("the raft log has taken nothing for an election timeout"),
 	},
-	{name: "a disk was slow", pending: true, truth: "m3's disk was slow and is fast again",
+	{name: "a disk was slow", truth: "m3's disk was slow and has been fast for two minutes", notices: 4 * time.Minute,
 		cause:   slowUntilNow,
-		doctor:  says("members, leader").never("m3: writing the raft log to the disk takes"),
-		console: says("m3").never("m3: writing the raft log to the disk takes"),
+		doctor:  says("ok the disks are fast").never("m3: writing the raft log to the disk takes"),
+		console: says("ok disk").never("m3: writing the raft log to the disk takes"),
 	},
 	{name: "a removed member runs", truth: "m3 was removed while nobody could tell it; it still runs", options: options{linked: true},
 		cause: removeUnreachable, logs: 3,

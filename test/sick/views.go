@@ -68,11 +68,22 @@ func begins(line string) bool {
 	return false
 }
 
-// top returns the lines of vigilctl top.
+// top returns the lines of vigilctl top, without the columns of the table that are only numbers.
 func (g *group) top() (v view) {
 	g.t.Helper()
 	r := g.vigilctl("top", "--once", "--interval=500ms")
+	const first, last = "MEMBER", "LAG"
+	until := 0
 	for line := range strings.SplitSeq(r.Stdout+r.Stderr, "\n") {
+		switch {
+		case strings.HasPrefix(line, first):
+			until = strings.Index(line, last) + len(last)
+		case until > 0 && strings.Count(line, "  ") < 3: // after the table
+			until = 0
+		}
+		if until > 0 && len(line) > until {
+			line = line[:until]
+		}
 		if line = strings.Join(strings.Fields(line), " "); line != "" {
 			v = append(v, line)
 		}
