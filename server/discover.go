@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 
+	"vigil/internal/health"
 	"vigil/internal/member/discovery"
 	"vigil/internal/state/cluster"
 )
@@ -33,10 +34,12 @@ func (m *Member) find(ctx context.Context) (members []cluster.Member, before boo
 	case c.Discovery.Registry() && c.InitialClusterState == "existing":
 		return nil, false, configError(errors.New("discovery URL should not be set when joining existing initial cluster: leave out either --discovery-endpoints or --initial-cluster-state=existing"))
 	case c.Discovery.Registry():
+		m.startup.await(health.ForMembers, "all members to register at "+clipped(strings.Join(c.Discovery.Endpoints, ",")))
 		if members, before, err = m.register(ctx); err != nil {
 			return nil, false, err
 		}
 	case c.Discovery.SRV != "":
+		m.startup.await(health.ForMembers, "the SRV records of "+clipped(c.Discovery.SRV))
 		if c.InitialCluster, err = discovery.Lookup(ctx, m.discovery(), c.Name, c.InitialAdvertisePeerURLs); err != nil {
 			return nil, false, fmt.Errorf("error setting up initial cluster: --discovery-srv=%s: %w: publish a record for each member, with the address and port of its --initial-advertise-peer-urls, or correct the domain", c.Discovery.SRV, err)
 		}
@@ -48,6 +51,7 @@ func (m *Member) find(ctx context.Context) (members []cluster.Member, before boo
 			return nil, false, fmt.Errorf("--initial-cluster: %w", err)
 		}
 	}
+	m.startup.await(health.ForMembers, "the names in the peer URLs of "+clipped(c.Name)+" to be resolved")
 	return members, before, c.checkOwn(ctx, members)
 }
 

@@ -201,6 +201,9 @@ func (m *Member) origin(ctx context.Context) (members []cluster.Member, join *re
 		c.ForceNewCluster = false
 	}
 	members, before, err := m.find(ctx)
+	if err == nil {
+		m.startup.await(health.ForMembers, "an answer of the other members of --initial-cluster")
+	}
 	switch {
 	case err != nil:
 		return nil, nil, err

@@ -137,7 +137,7 @@ func (m *Member) start(ctx context.Context) (err error) {
 	if err := m.servePages(ctx); err != nil {
 		return err
 	}
-	m.startup.await(health.ForMembers, "the members of --initial-cluster, or discovery")
+	m.startup.await(health.ForDirectory, "the data directory "+m.cfg.DataDir+" to be looked at")
 	members, join, err := m.origin(ctx)
 	if err != nil {
 		return err

@@ -35,6 +35,16 @@ func (s *startup) await(what, text string) {
 	s.mu.wait = health.Wait{For: what, What: text}
 }
 
+// clipped bounds a setting in a text.
+func clipped(s string) string {
+	if len(s) > maxSetting {
+		return s[:maxSetting] + "..."
+	}
+	return s
+}
+
+const maxSetting = 200
+
 // run notes that the replica runs.
 func (s *startup) run() {
 	s.mu.Lock()
@@ -66,7 +76,7 @@ func (m *Member) waitingFor() (*health.Wait, string) {
 	if running {
 		w, key = standing{m.replica.Status(), slices.Clone(m.replica.Membership().Members()), m.transport.Status()}.wait()
 	}
-	w.Seconds = int64(time.Since(m.startup.began).Seconds())
+	w.Seconds, w.Name = int64(time.Since(m.startup.began).Seconds()), m.cfg.Name
 	return &w, w.For + " " + key
 }
 

@@ -1,8 +1,13 @@
 package server
 
 import (
+	"io"
 	"log/slog"
+	"net/http"
+	"path/filepath"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -10,6 +15,8 @@ import (
 	"vigil/internal/member/peer"
 	"vigil/internal/member/replica"
 	"vigil/internal/state/cluster"
+	"vigil/internal/vfs"
+	"vigil/internal/vfs/faultfs"
 )
 
 // TestWhatAMemberWaitsFor: the reason names the members that are missing, and its kind follows from what does not pass by itself.
@@ -114,5 +121,91 @@ func TestCompareRecord(t *testing.T) {
 				t.Errorf("log %q, want %v %q", log.String(), c.level, c.line)
 			}
 		})
+	}
+}
+
+// TestHangingDiskAtStart: a disk that does not answer at the start is named on every page, from the first file on.
+func TestHangingDiskAtStart(t *testing.T) {
+	dir := t.TempDir()
+	address, url := vacant(t)
+	config := func(logs io.Writer, fault func(op faultfs.Op, name string) faultfs.Fault) Config {
+		return Config{Name: "m1", DataDir: filepath.Join(dir, "m1.etcd"), FS: faultfs.New(vfs.OS(), fault),
+			ListenClientURLs: []string{url}, AdvertiseClientURLs: []string{url}, ListenPeerURLs: []string{"http://127.0.0.1:0"},
+			UnsafeNoSync: true, Logger: slog.New(slog.NewTextHandler(logs, nil))}
+	}
+	for _, c := range []struct {
+		what  string
+		hangs func(op faultfs.Op, name string) bool
+		want  string
+	}{
+		{"looking at the directory", func(faultfs.Op, string) bool { return true }, "waiting for the data directory "},
+		{"the lock", func(op faultfs.Op, _ string) bool { return op == faultfs.OpLock }, "waiting for the lock of the data directory "},
+		{"making the files", func(op faultfs.Op, name string) bool {
+			return op == faultfs.OpWrite && strings.Contains(name, "history")
+		}, "waiting for the raft log and the store in "},
+		{"reading the log", func(op faultfs.Op, name string) bool { return op == faultfs.OpRead && strings.Contains(name, "wal") }, "waiting for the raft log and the store in "},
+	} {
+		t.Run(c.what, func(t *testing.T) {
+			gate, logs := make(chan struct{}), &lockedBuffer{}
+			var hung atomic.Bool
+			type started struct {
+				m   *Member
+				err error
+			}
+			done := make(chan started, 1)
+			go func() {
+				m, err := Start(config(logs, func(op faultfs.Op, name string) faultfs.Fault {
+					if c.hangs(op, name) {
+						hung.Store(true)
+						<-gate
+					}
+					return faultfs.None
+				}))
+				done <- started{m, err}
+			}()
+			release := sync.OnceFunc(func() { close(gate) })
+			defer release()
+			until(t, "the hanging operation", hung.Load)
+			for path, want := range map[string]string{"/readyz": c.want, "/health": c.want, "/debug/vars": `"for":"d`, "/console/": c.want, "/metrics": c.want, "/livez": "ok\n"} {
+				res, err := http.Get("http://" + address + path)
+				if err != nil {
+					t.Fatal(err)
+				}
+				b, err := io.ReadAll(res.Body)
+				res.Body.Close()
+				ok := path == "/livez" || path == "/debug/vars"
+				if err != nil || !strings.Contains(string(b), want) || (res.StatusCode == http.StatusOK) != ok {
+					t.Errorf("%s: %s %s %v", path, res.Status, b, err)
+				}
+			}
+			until(t, "a line in the log", func() bool { return strings.Contains(logs.String(), c.want) })
+			release()
+			s := <-done
+			if s.err != nil {
+				t.Fatal(s.err)
+			}
+			<-s.m.Serving()
+			if res, err := http.Get("http://" + address + "/readyz"); err != nil || res.StatusCode != http.StatusOK {
+				t.Errorf("a member that serves: %v %v", res, err)
+			}
+			stop(t, s.m)
+		})
+	}
+}
+
+// vacant returns an address that nothing listens on, and its URL.
+func vacant(t *testing.T) (address, url string) {
+	t.Helper()
+	url = vacantURL(t)
+	return strings.TrimPrefix(url, "http://"), url
+}
+
+// until waits for a condition.
+func until(t *testing.T, what string, ok func() bool) {
+	t.Helper()
+	for end := time.Now().Add(time.Minute); !ok(); time.Sleep(time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatalf("%s: not within a minute", what)
+		}
 	}
 }

@@ -19,7 +19,11 @@ func (e *Examination) checkReachable(r *report) {
 		switch {
 		case x.Waits != nil:
 			next, page := x.Waits.next()
-			r.find(Critical, e.NameOf(x), "is alive, and "+x.Waits.String(), next, page)
+			at := ""
+			if x.ID() == 0 && x.Advertised == 0 {
+				at = " at " + x.Endpoint
+			}
+			r.find(Critical, e.NameOf(x), "is alive"+at+", and "+x.Waits.String(), next, page)
 		case needsUser(x.StatusErr):
 			r.find(Critical, e.NameOf(x), "answers users only: authentication is enabled", "give --user; the comparison of data needs a user with the role root", "docs/operations/auth.md")
 		case x.StatusErr != nil:

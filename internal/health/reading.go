@@ -117,6 +117,8 @@ func (x *Reading) Latency(old *Reading, name string) Histogram {
 // Role returns the member's role in the cluster.
 func (x *Reading) Role() string {
 	switch {
+	case x.Waits != nil:
+		return "waits"
 	case x.Status == nil:
 		return "down"
 	case x.Status.IsLearner:

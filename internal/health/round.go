@@ -56,8 +56,11 @@ func (r *Round) NameOf(x *Reading) string {
 	if r.Foreign(x) || r.Stranger(x) {
 		id = x.Advertised // its own ID is not in the list
 	}
-	if id != 0 {
+	switch {
+	case id != 0:
 		return r.Name(id)
+	case x.Waits != nil && x.Waits.Name != "":
+		return clip(x.Waits.Name, maxWaitName) // as it says
 	}
 	return x.Endpoint
 }

@@ -17,6 +17,8 @@ type Wait struct {
 	What string `json:"what"`
 	// Seconds is how long the process has run.
 	Seconds int64 `json:"seconds"`
+	// Name is the member's --name.
+	Name string `json:"name"`
 }
 
 // What a member may wait for.
@@ -33,6 +35,7 @@ const (
 
 const (
 	maxWaitText    = 1200
+	maxWaitName    = 64
 	maxFailureText = 320
 )
 
@@ -98,10 +101,16 @@ const (
 	WrongTLS     = "TLS"
 )
 
+// Lasts reports whether the failure is a refusal, which does not pass by itself.
+func (f *PeerFailure) Lasts() bool {
+	return f.Reason == WrongCluster || f.Reason == WrongMember || f.Reason == WrongVersion || f.Reason == WrongTLS
+}
+
 // rejection is what members say about another one that they refuse, or that refuses them.
 type rejection struct {
-	what, next, page string
-	by               []string
+	// key is the same for what is one finding: texts may differ in a time.
+	key, what, next, page string
+	by                    []string
 }
 
 // rejections returns what the members that answered refuse about each other member, by its ID.
@@ -115,8 +124,10 @@ func (e *Examination) rejections() map[string][]*rejection {
 				continue
 			}
 			list := out[f.Member]
-			if j := slices.IndexFunc(list, func(o *rejection) bool { return o.what == r.what }); j >= 0 {
+			r.key = f.Reason + " " + f.Cluster + " " + f.Answered
+			if j := slices.IndexFunc(list, func(o *rejection) bool { return o.key == r.key }); j >= 0 {
 				list[j].by = append(list[j].by, e.NameOf(x))
+				slices.Sort(list[j].by)
 				continue
 			}
 			r.by = []string{e.NameOf(x)}

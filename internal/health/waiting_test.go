@@ -54,8 +54,8 @@ func TestRefusedMember(t *testing.T) {
 	} {
 		d := diagnose(t, func(e *Examination) {
 			dead(e, 2)
-			fail(e, 0, c.f)
 			fail(e, 1, c.f)
+			fail(e, 0, c.f)
 		})
 		got := findingsOf(d, "reachable", "c")
 		if c.what == "" {

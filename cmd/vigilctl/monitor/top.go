@@ -335,7 +335,7 @@ func drawChosen(r, old *health.Round, width int, p screen.Paint, c *choice) []st
 	for at, line := range table[1:] {
 		style := screen.Plain
 		switch s.Members[order[at]].Role {
-		case "down", "no leader":
+		case "down", "no leader", "waits":
 			style = screen.Bad
 		case "leader":
 			style = screen.Good

@@ -342,6 +342,9 @@ func (c *Console) overview(members []*etcdserverpb.Member, alarms []*etcdserverp
 			o.Pending = append(o.Pending, names(m.ID))
 		case r.StatusErr != nil:
 			v.Error = r.StatusErr.Error()
+			if self := last[c.Self.Member]; self != nil && slices.ContainsFunc(self.Failures, func(f health.PeerFailure) bool { return f.Member == v.ID && f.Lasts() }) {
+				v.Role = "refused"
+			}
 		default:
 			v.State, v.Role, v.Lag = r.state(), r.Role(), lagOf(r, last)
 		}
