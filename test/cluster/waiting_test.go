@@ -167,7 +167,7 @@ func TestWaitingMembers(t *testing.T) {
 	}
 	third.Launch()
 	g.waits(wait{m: third, metrics: metrics, why: `waiting for a majority \(2 of 3 voting members\): m1, m2 missing; last error of m1: dial tcp \S+ connect: connection refused; of m2: `,
-		doctor: []string{"is alive, and waiting for", "no endpoint serves clients", "need not be started again"}, never: []string{third.Addr() + ": does not answer"}})
+		doctor: []string{"m3: is alive at " + third.Addr() + ", and waiting for", "no endpoint serves clients", "need not be started again"}, never: []string{third.Addr() + ": does not answer"}})
 	for _, path := range []string{"/console/", "/v3/kv/range"} {
 		if code, body := page(t, third.Addr(), path); code != http.StatusServiceUnavailable || !strings.Contains(body, "does not serve clients yet: waiting for a majority") {
 			t.Errorf("%s: %d %s", path, code, body)

@@ -196,6 +196,7 @@ func (g *group) initialCluster() string {
 func (g *group) launch(m *member) {
 	g.t.Helper()
 	m.Launch()
+	m.logged = 0 // the log of a process begins with it
 	if g.net != nil {
 		g.net.Runs(m.name, m.Pid())
 	}
