@@ -189,7 +189,7 @@ var commands = []string{"config", "help", "version"}
 // command.
 var (
 	clientCommands = []string{"alarm", "archive", "auth", "check", "compaction", "completion", "defrag", "del", "diff", "doctor", "downgrade",
-		"dump", "elect", "endpoint", "get", "hashkv", "history", "lease", "load", "lock", "make-mirror", "member", "move-leader", "options", "put",
+		"dump", "elect", "endpoint", "get", "hashkv", "history", "lease", "load", "lock", "ls", "make-mirror", "member", "move-leader", "options", "put",
 		"role", "snapshot", "top", "tree", "txn", "user", "watch", "watchers"}
 	startWords = []string{"start", "run", "serve", "server"}
 )

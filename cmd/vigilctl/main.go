@@ -140,7 +140,7 @@ variable too: VIGILCTL_ENDPOINTS, or ETCDCTL_ENDPOINTS, for --endpoints.`,
 	snapshot := command.Group("snapshot <subcommand>", "Take, inspect and restore backups in etcd's format", "",
 		clustercmd.SnapshotSave(env), offline.SnapshotStatus(), offline.SnapshotRestore())
 	archive := command.Group("archive <subcommand>", "Status of the archive of a cluster in a bucket; list, verify, restore and prune it", "",
-		monitor.ArchiveStatus(env), archivecmd.List(), archivecmd.Verify(), archivecmd.Restore(env), archivecmd.Prune())
+		monitor.ArchiveStatus(env), archivecmd.List(), archivecmd.Verify(), archivecmd.Restore(env), archivecmd.Prune(env))
 	const other = "other"
 	for _, group := range []struct {
 		id, title string

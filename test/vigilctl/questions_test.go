@@ -82,12 +82,26 @@ func TestQuestions(t *testing.T) {
 		fill()
 	}
 	// Nothing is asked.
-	for _, args := range [][]string{{"del", "--prefix", "", "--yes"}, {"del", "-y", "--from-key", ""}, {"del", "--prefix", "key"}, {"del", "--from-key", "k"}} {
+	for _, args := range [][]string{{"del", "--prefix", "", "--yes"}, {"del", "-y", "--from-key", ""}, {"del", "--prefix", "key", "-y"}, {"del", "-y", "--from-key", "k"}} {
 		if code, out := answered(t, env, "", args...); code != 0 || out != "3\n" || count() != 0 {
 			t.Errorf("%q: %d %q", args, code, out)
 		}
 		fill()
 	}
+	// Another range that has all keys is everything, too.
+	for _, args := range [][]string{{"del", "--prefix", "key"}, {"del", "--from-key", "k"}, {"del", "--range", "a", "z"}} {
+		if code, out := answered(t, env, "n\r", args...); code != 5 || !strings.HasPrefix(out, deletes) || count() != 3 {
+			t.Errorf("%q: %d %q", args, code, out)
+		}
+	}
+	must(second(c.Put(ctx, "other", "v")))
+	if code, out := answered(t, env, "", "del", "--prefix", "key"); code != 0 || out != "3\n" {
+		t.Errorf("%d %q", code, out)
+	}
+	if code, out := answered(t, env, "", "del", "other"); code != 0 || out != "1\n" || count() != 0 {
+		t.Errorf("the last key by its name: %d %q", code, out)
+	}
+	fill()
 	if r := proc.Run(t, untilTimeout, proc.Spec{Name: proc.Path(t, proc.Vigilctl), Args: []string{"del", "--prefix", ""}, Env: env}); r.Stdout != "3\n" || r.Stderr != "" {
 		t.Errorf("without a terminal: %+v", r)
 	}
@@ -152,6 +166,21 @@ func TestQuestions(t *testing.T) {
 			t.Errorf("%q: %d %q", args, code, out)
 		}
 		must(os.WriteFile(file, []byte("precious"), 0o600))
+	}
+
+	// Objects of an archive.
+	archive := filepath.Join(t.TempDir(), "archive")
+	must(os.CopyFS(archive, os.DirFS("../../internal/offline/archive/testdata/v1")))
+	prune := []string{"archive", "prune", "file://" + archive, "--keep-daily", "1d"}
+	want = "This removes 4 objects of the archive. The states that are only in them cannot be restored any more. Remove them? [y/N] n\nError: not confirmed; nothing was removed\n"
+	if code, out := answered(t, env, "n\r", prune...); code != 5 || out != want {
+		t.Errorf("%d %q", code, out)
+	}
+	if code, out := answered(t, env, "", append(prune, "--dry-run")...); code != 0 || !strings.Contains(out, "would remove 4 objects of 13") {
+		t.Errorf("%d %q", code, out)
+	}
+	if code, out := answered(t, env, "", append(prune, "--yes")...); code != 0 || !strings.Contains(out, "removed 4 objects of 13") {
+		t.Errorf("%d %q", code, out)
 	}
 
 	// The only member.

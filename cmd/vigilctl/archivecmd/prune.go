@@ -9,6 +9,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"vigil/cmd/vigilctl/cli"
 	"vigil/cmd/vigilctl/command"
 	"vigil/cmd/vigilctl/exit"
 	"vigil/cmd/vigilctl/facts"
@@ -29,14 +30,16 @@ Ages are counted from the newest object, by the clock of the bucket. The newest 
 that can be restored is always kept with the entries after it, and no object is removed
 that a kept state needs. Objects that the bucket locks are left, and named.
 
---dry-run only prints what would be removed. Run it first.
+--dry-run only prints what would be removed. Run it first. On a terminal the command
+asks before it removes anything.
 
 Exit codes: 0 done, 1 an error: what was not removed yet remains, 2 some objects are
 locked, 128 bad arguments.`
 
 // Prune returns the command archive prune.
-func Prune() *cobra.Command {
+func Prune(env *cli.Env) *cobra.Command {
 	var s source
+	var yes cli.Yes
 	var out *facts.Format
 	var dry bool
 	var all, hourly, daily, weekly period
@@ -51,7 +54,19 @@ func Prune() *cobra.Command {
 			if err := rules.Validate(); err != nil {
 				return exit.Usage("%v", err)
 			}
-			return s.open(c, args[0], vfs.OS(), func(a *archive.Archive) error { return prune(c, a, rules, dry, out) })
+			return s.open(c, args[0], vfs.OS(), func(a *archive.Archive) error {
+				p, err := a.PlanPrune(c.Context(), rules, time.Now())
+				if err != nil {
+					return err
+				}
+				if n := len(p.Remove); n > 0 && !dry && env.Asks(yes) {
+					question := fmt.Sprintf("This removes %s of the archive. The states that are only in them cannot be restored any more. Remove them?", amount.Count(n, "object"))
+					if err := env.Confirm(c.Context(), "nothing was removed", question); err != nil {
+						return err
+					}
+				}
+				return prune(c, p, dry, out)
+			})
 		},
 	}
 	s.add(c)
@@ -61,15 +76,12 @@ func Prune() *cobra.Command {
 	flags.Var(&daily, "keep-daily", "keep a state of each day of this `PERIOD`")
 	flags.Var(&weekly, "keep-weekly", "keep a state of each week of this `PERIOD`")
 	flags.BoolVar(&dry, "dry-run", false, "only print what would be removed")
+	yes.AddFlag(c)
 	out = facts.Add(flags, "how to print: simple or json", show.Simple, show.JSON)
 	return c
 }
 
-func prune(c *cobra.Command, a *archive.Archive, rules archive.Rules, dry bool, out *facts.Format) error {
-	p, err := a.PlanPrune(c.Context(), rules, time.Now())
-	if err != nil {
-		return err
-	}
+func prune(c *cobra.Command, p *archive.PrunePlan, dry bool, out *facts.Format) (err error) {
 	var done archive.Pruned
 	if !dry {
 		done, err = p.Run(c.Context())

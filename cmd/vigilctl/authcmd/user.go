@@ -102,6 +102,9 @@ func userAdd(env *cli.Env) *cobra.Command {
 // newPassword asks for a password twice, or reads a word from standard input. otherwise says how to give the password without a terminal.
 func newPassword(ctx context.Context, env *cli.Env, user string, interactive bool, otherwise string) (string, error) {
 	if !interactive {
+		if env.Reads() {
+			env.Note("type the password of %s and Enter; it is shown", user)
+		}
 		// Without a word the member decides about an empty password.
 		var word string
 		_, _ = fmt.Fscanf(env.Input(ctx), "%s", &word)

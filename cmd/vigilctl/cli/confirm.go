@@ -29,7 +29,7 @@ func (y *Yes) AddFlag(c *cobra.Command) {
 // Asks reports whether the command asks: somebody reads the question on a terminal, can answer it there, and has not answered it with
 // --yes. A script runs as it does with etcdctl.
 func (e *Env) Asks(y Yes) bool {
-	return !bool(y) && e.Watched() && e.terminalInput() != nil
+	return !bool(y) && e.Watched() && e.Reads()
 }
 
 // Watched reports whether standard output is a terminal: a person reads it, and an answer may have more than that of etcdctl.

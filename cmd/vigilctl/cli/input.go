@@ -52,6 +52,9 @@ func (e *Env) terminalInput() *os.File {
 	return f
 }
 
+// Reads reports whether a person types standard input.
+func (e *Env) Reads() bool { return e.terminalInput() != nil }
+
 // AskPassword reads a password from the terminal without an echo. Without a terminal the error ends with otherwise: how to give the
 // password.
 func (e *Env) AskPassword(ctx context.Context, prompt, otherwise string) (string, error) {

@@ -334,14 +334,10 @@ func (f *delFlags) request(args []string) (*etcdserverpb.DeleteRangeRequest, err
 // rangePause is how long del waits before it deletes a range without --range.
 const rangePause = 2 * time.Second
 
-// deletesAll reports whether the request is about all keys.
-func deletesAll(r *etcdserverpb.DeleteRangeRequest) bool {
-	return string(r.Key) == "\x00" && string(r.RangeEnd) == "\x00"
-}
-
 const delHelp = `Delete a key or a range of keys.
 
-On a terminal the command asks before it deletes all keys: with --prefix "" or --from-key "".`
+On a terminal the command asks before it deletes all keys that there are: with --prefix "" or --from-key "",
+or with any other range that has them all.`
 
 // Del returns the command del.
 func Del(env *cli.Env) *cobra.Command {
@@ -366,12 +362,7 @@ func Del(env *cli.Env) *cobra.Command {
 					return exit.With(exit.Interrupted, errors.New("interrupted; nothing was deleted"))
 				}
 			}
-			question := func(s cli.Session) (string, error) {
-				if !deletesAll(r) {
-					return "", nil
-				}
-				return deletionQuestion(s, r)
-			}
+			question := func(s cli.Session) (string, error) { return deletionQuestion(s, r) }
 			return env.CallAsking(c, yes, "nothing was deleted", question, func(s cli.Session) (show.Answer, error) {
 				resp, err := etcdserverpb.NewKVClient(s.Conn).DeleteRange(s.Ctx, r)
 				if err == nil && resp.GetDeleted() == 0 {
@@ -386,20 +377,41 @@ func Del(env *cli.Env) *cobra.Command {
 	return c
 }
 
-// deletionQuestion returns the question before a range is deleted, with the number of its keys if the user may read them.
+// deletionQuestion returns the question before all keys are deleted, "" before any other deletion. It has their number if the user may read
+// them.
 func deletionQuestion(s cli.Session, r *etcdserverpb.DeleteRangeRequest) (string, error) {
-	n, err := etcdserverpb.NewKVClient(s.Conn).Range(s.Ctx, &etcdserverpb.RangeRequest{Key: r.Key, RangeEnd: r.RangeEnd, CountOnly: true})
+	if len(r.RangeEnd) == 0 {
+		return "", nil
+	}
+	everything := string(r.Key) == "\x00" && string(r.RangeEnd) == "\x00"
+	all, denied, err := countKeys(s, []byte{0}, []byte{0})
 	switch {
-	case err != nil && status.Convert(err).Message() == client.ErrPermissionDenied.Error():
-		return "This deletes all keys of the cluster. Delete them?", nil
 	case err != nil:
 		return "", err
-	case n.GetCount() == 0:
+	case denied && everything:
+		return "This deletes all keys of the cluster. Delete them?", nil
+	case denied || all == 0:
 		return "", nil
-	case n.GetCount() == 1:
+	}
+	if !everything {
+		n, denied, err := countKeys(s, r.Key, r.RangeEnd)
+		if err != nil || denied || n < all {
+			return "", err
+		}
+	}
+	if all == 1 {
 		return "This deletes the only key of the cluster. Delete it?", nil
 	}
-	return fmt.Sprintf("This deletes all %d keys of the cluster. Delete them?", n.GetCount()), nil
+	return fmt.Sprintf("This deletes all %d keys of the cluster. Delete them?", all), nil
+}
+
+// countKeys returns the number of keys in a range. denied reports that the user may not read them.
+func countKeys(s cli.Session, key, end []byte) (n int64, denied bool, err error) {
+	r, err := etcdserverpb.NewKVClient(s.Conn).Range(s.Ctx, &etcdserverpb.RangeRequest{Key: key, RangeEnd: end, CountOnly: true})
+	if err != nil && status.Convert(err).Message() == client.ErrPermissionDenied.Error() {
+		return 0, true, nil
+	}
+	return r.GetCount(), false, err
 }
 
 const compactionHelp = `Discard superseded revisions before a revision: values that were replaced or deleted before it can no
