@@ -126,9 +126,6 @@ func callError(err error) error {
 		if s.Code() == codes.DeadlineExceeded && !strings.HasPrefix(s.Message(), "etcdserver:") {
 			return exit.With(exit.Failure, context.DeadlineExceeded)
 		}
-		if strings.Contains(s.Message(), "unexpected HTTP status code") {
-			return exit.With(exit.Failure, errors.New("the port answers HTTP, but not the calls of clients: it may be the port for peers or for metrics; the port for clients is 2379 by default"))
-		}
 		return exit.With(exit.Failure, rpctypes.Error(s.Err()))
 	}
 	return exit.With(exit.Failure, err)
