@@ -55,12 +55,12 @@ func (c *Config) transport(demanded *atomic.Bool) credentials.TransportCredentia
 		return insecure.NewCredentials()
 	}
 	if !c.TLSFiles.set() {
-		return credentials.NewTLS(reload.NoteDemand(c.TLS, demanded))
+		return reload.NameOwner(credentials.NewTLS(reload.NoteDemand(c.TLS, demanded)))
 	}
 	f := c.TLSFiles
 	load := func() (*tls.Config, error) {
 		config, err := f.load()
 		return reload.NoteDemand(config, demanded), err
 	}
-	return reload.Credentials(reload.Files(f), load, func(err error) { c.Logger.Warn("keeping the previous TLS files", "error", err) })
+	return reload.NameOwner(reload.Credentials(reload.Files(f), load, func(err error) { c.Logger.Warn("keeping the previous TLS files", "error", err) }))
 }

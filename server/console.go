@@ -114,7 +114,7 @@ func (c consoleCalls) sample() (*console.Sample, error) {
 		return nil, err
 	}
 	s.Version = Version
-	s.Settings = c.m.settings()
+	s.Settings, s.Certificates = c.m.settings(), c.m.certificates()
 	s.Waits, s.Failures = c.m.waiting(), c.m.failures()
 	return s, nil
 }

@@ -1,17 +1,20 @@
 package server
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"log/slog"
 	"maps"
 	"net/http"
+	"slices"
 	"strings"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 
 	"vigil/docs"
+	"vigil/internal/edge/certs"
 	"vigil/internal/edge/console"
 	"vigil/internal/edge/gateway"
 	"vigil/internal/edge/httpd"
@@ -153,6 +156,19 @@ func (m *Member) settings() map[string]string {
 	}
 }
 
+// certificates returns the certificates in use, without the names of their files: everybody may read them.
+func (m *Member) certificates() (out []health.Certificate) {
+	for kind, store := range map[certs.Kind]*certs.Store{certs.Clients: m.clientTLS, certs.Peers: m.peerTLS} {
+		for _, c := range store.Expiries() {
+			out = append(out, health.Certificate{Listener: kind.String(), Use: c.Use, Subject: c.Subject, End: c.End, Generated: c.Generated})
+		}
+	}
+	slices.SortFunc(out, func(a, b health.Certificate) int {
+		return cmp.Or(cmp.Compare(a.Listener, b.Listener), -cmp.Compare(a.Use, b.Use))
+	})
+	return out
+}
+
 // recordCounts keeps what the member has counted, for doctor and the console.
 func (m *Member) recordCounts(ctx context.Context) {
 	t := time.NewTicker(health.RecordInterval)
@@ -174,7 +190,7 @@ func (m *Member) recentCounts() []health.Window {
 	return m.history.Recent(time.Now(), health.GatheredMetrics(families))
 }
 
-// vars returns the variables of /debug/vars, by etcd's names but for settings and recent.
+// vars returns the variables of /debug/vars, by etcd's names but for those of the last line.
 func (m *Member) vars() map[string]any {
 	s := m.replica.Status()
 	role := "StateFollower"
@@ -189,7 +205,7 @@ func (m *Member) vars() map[string]any {
 		State   string `json:"raftState"`
 		Applied uint64 `json:"applied"`
 	}{fmt.Sprintf("%x", s.MemberID), s.Term, s.RaftIndex, fmt.Sprintf("%x", s.Leader), role, s.Applied},
-		"settings": m.settings(), "recent": m.recentCounts()}
+		"settings": m.settings(), "recent": m.recentCounts(), "certificates": m.certificates()}
 	maps.Copy(out, m.waitingVars())
 	if limit, ok := openFileLimit(); ok {
 		out["file_descriptor_limit"] = limit

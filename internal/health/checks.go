@@ -13,6 +13,7 @@ type Examination struct {
 	Clocks   []*Clock    // nil if not known
 	Expiries []time.Time // of the certificates that the members show; zero without TLS
 	CertErrs []error     // why an expiry is not known
+	Subjects []string    // of the certificates of Expiries; may be nil
 	// Flags are the flags that members were started with, by name without dashes; nil if not known.
 	Flags  []map[string]string
 	Files  []File // certificates of the person who asks

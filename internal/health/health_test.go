@@ -210,8 +210,23 @@ etcd_disk_wal_fsync_duration_seconds_count 2000
 			dead(e, 2)
 			e.CertErrs[2] = &refusal{"remote error: tls: certificate required"}
 		}},
-		{"certificates", Critical, "expired on 2030-01-01", func(e *Examination) { e.Expiries[0] = e.Now.Add(-24 * time.Hour) }},
-		{"certificates", Critical, "b: its certificate for peer (server) expired on", func(e *Examination) {
+		{"certificates", Critical, "a: its certificate for clients (--cert-file, CN=a) expired on 2030-01-01", func(e *Examination) {
+			e.Expiries[0], e.Subjects = e.Now.Add(-24*time.Hour), []string{"CN=a"}
+		}},
+		{"certificates", Critical, "a: the certificate at 10.0.0.1:2379 (CN=proxy), which is not the member's, expired on 2030-01-01", func(e *Examination) {
+			e.Expiries[0], e.Subjects = e.Now.Add(-24*time.Hour), []string{"CN=proxy"}
+			e.Readings[0].Certificates = []Certificate{{Listener: "client", Use: "server", Subject: "CN=a", End: e.Now.Add(24 * 365 * time.Hour)}}
+		}},
+		{"certificates", Critical, "a: the authority of other members' certificates (--peer-trusted-ca-file, CN=ca) expires in 2d, on 2030-01-04", func(e *Examination) {
+			e.Readings[0].Certificates = []Certificate{{Listener: "peer", Use: "authority", Subject: "CN=ca", End: e.Now.Add(48 * time.Hour)}}
+		}},
+		{"certificates", Warning, "a: its certificate for other members (generated, O=vigil) expires in 20d", func(e *Examination) {
+			e.Readings[0].Certificates = []Certificate{{Listener: "peer", Use: "server", Subject: "O=vigil", End: e.Now.Add(20 * 24 * time.Hour), Generated: true}}
+		}},
+		{"certificates", Critical, "this program's certificate (--cert /c.pem, CN=admin) expired on 2030-01-01", func(e *Examination) {
+			e.Files = []File{{Use: "this program's certificate", From: "--cert /c.pem", Subject: "CN=admin", End: e.Now.Add(-24 * time.Hour)}}
+		}},
+		{"certificates", Critical, "b: its certificate for other members (--peer-cert-file) expired on", func(e *Examination) {
 			e.Readings[1].Metrics = metrics(t, healthy+"vigil_certificate_expiry_timestamp_seconds{listener=\"peer\",use=\"server\"} 1.8e+09\n")
 		}},
 		{"certificates", Critical, "expires in 3d", func(e *Examination) { e.Expiries[0] = e.Now.Add(72 * time.Hour) }},
@@ -354,7 +369,7 @@ func TestUnchecked(t *testing.T) {
 		{"clocks", "b", "its time cannot be read", func(e *Examination) { e.Clocks[1] = nil }},
 		{"certificates", "b", "its certificate cannot be read: no", func(e *Examination) { e.CertErrs[1] = &refusal{"no"} }},
 		{"certificates", "", "open none.pem", func(e *Examination) {
-			e.Files = []File{{Name: "none.pem", Err: &refusal{"open none.pem: no such file"}}}
+			e.Files = []File{{From: "--cert none.pem", Err: &refusal{"open none.pem: no such file"}}}
 		}},
 		{"settings", "b", "its settings cannot be read", func(e *Examination) { e.Flags[1] = nil }},
 		{"quorum", "", "the members are not known", func(e *Examination) { e.Members, e.ListErr = nil, &refusal{"no"} }},

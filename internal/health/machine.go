@@ -16,11 +16,13 @@ func (c Clock) Off(other Clock) time.Duration {
 	return max(0, c.Least-other.Most, other.Least-c.Most)
 }
 
-// File is when the first of the certificates in a file expires.
+// File is a file with certificates of the person who asks: when the one expires that decides.
 type File struct {
-	Name string
-	End  time.Time
-	Err  error // why End is not known
+	Use     string // what it is for
+	From    string // the flag and its value
+	Subject string
+	End     time.Time
+	Err     error // why End is not known
 }
 
 func (e *Examination) checkClocks(r *report) {
@@ -74,36 +76,75 @@ func (e *Examination) wrongClocks(known []int) map[int]bool {
 	return wrong
 }
 
+// certificateFlags are the flags of the files of members' certificates, by listener and use, and what these are for.
+var certificateFlags = map[[2]string][2]string{
+	{"client", "server"}:    {"--cert-file", "its certificate for clients"},
+	{"client", "client"}:    {"--client-cert-file", "its certificate as a client of itself"},
+	{"client", "authority"}: {"--trusted-ca-file", "the authority of its clients' certificates"},
+	{"peer", "server"}:      {"--peer-cert-file", "its certificate for other members"},
+	{"peer", "client"}:      {"--peer-client-cert-file", "its certificate at other members"},
+	{"peer", "authority"}:   {"--peer-trusted-ca-file", "the authority of other members' certificates"},
+}
+
+// describe returns what a certificate is, and how it is replaced.
+func (c *Certificate) describe() (what, next string) {
+	known, ok := certificateFlags[[2]string{c.Listener, c.Use}]
+	if !ok {
+		return fmt.Sprintf("its certificate for %s (%s)", c.Listener, c.Use), "replace its file: the member reads it without a restart"
+	}
+	what = known[1] + " (" + known[0]
+	next = "replace the file of " + known[0] + ": the member reads it without a restart"
+	switch {
+	case c.Generated:
+		what = known[1] + " (generated"
+		next = "start the member again after that: it generates another one"
+	case c.Use == "authority":
+		next = "add its successor to the file of " + known[0] + ", then replace the certificates that it has signed: the member reads both without a restart"
+	}
+	if c.Subject != "" {
+		what += ", " + c.Subject
+	}
+	return what + ")", next
+}
+
 func (e *Examination) checkCertificates(r *report) {
 	reportExpiry := func(member, what string, end time.Time, next string) {
-		left := end.Sub(e.Now)
+		left, on := end.Sub(e.Now), end.UTC().Format(time.DateOnly)
 		switch {
 		case left <= 0:
-			r.find(Critical, member, what+" expired on "+end.Format(time.DateOnly), next, "")
+			r.find(Critical, member, what+" expired on "+on, next, "")
 		case left < e.Limits.CertificateCritical:
-			r.find(Critical, member, fmt.Sprintf("%s expires in %s", what, amount.Age(left)), next, "")
+			r.find(Critical, member, fmt.Sprintf("%s expires in %s, on %s", what, amount.Age(left), on), next, "")
 		case left < e.Limits.Certificate:
-			r.find(Warning, member, fmt.Sprintf("%s expires in %s", what, amount.Age(left)), next, "")
+			r.find(Warning, member, fmt.Sprintf("%s expires in %s, on %s", what, amount.Age(left), on), next, "")
 		}
 	}
 	for i := range e.Readings {
-		for _, c := range e.Readings[i].Expiries() {
-			// What the member shows to a client is judged below, if a client has asked.
-			if c.Listener != "client" || c.Use != "server" || e.Readings[i].ByPeer {
-				reportExpiry(e.NameOf(&e.Readings[i]), fmt.Sprintf("its certificate for %s (%s)", c.Listener, c.Use), c.End, "replace its file: the member reads it without a restart")
-			}
+		x := &e.Readings[i]
+		shown := Certificate{Listener: "client", Use: "server", End: e.Expiries[i]}
+		if i < len(e.Subjects) {
+			shown.Subject = e.Subjects[i]
 		}
-	}
-	for i, end := range e.Expiries {
-		if e.CertErrs[i] != nil && e.Readings[i].Status != nil {
-			r.skip(e.NameOf(&e.Readings[i]), "its certificate cannot be read: "+line(e.CertErrs[i]))
-		} else if !end.IsZero() {
-			reportExpiry(e.NameOf(&e.Readings[i]), "its certificate", end, "replace the file of --cert-file: the member reads it without a restart")
+		for _, c := range x.certificates() {
+			if c.Listener == shown.Listener && c.Use == shown.Use && c.End.Unix() == shown.End.Unix() {
+				shown.End = time.Time{} // the same one
+			}
+			what, next := c.describe()
+			reportExpiry(e.NameOf(x), what, c.End, next)
+		}
+		if e.CertErrs[i] != nil && x.Status != nil {
+			r.skip(e.NameOf(x), "its certificate cannot be read: "+line(e.CertErrs[i]))
+		} else if !shown.End.IsZero() {
+			what, next := shown.describe()
+			if len(x.Certificates) > 0 {
+				what, next = fmt.Sprintf("the certificate at %s (%s), which is not the member's,", x.Endpoint, shown.Subject), "replace it where TLS ends in front of the member"
+			}
+			reportExpiry(e.NameOf(x), what, shown.End, next)
 		}
 	}
 	for _, f := range e.Files {
 		if f.Err == nil {
-			reportExpiry("", "the certificate in "+f.Name, f.End, "replace the file")
+			reportExpiry("", fmt.Sprintf("%s (%s, %s)", f.Use, f.From, f.Subject), f.End, "replace the file here, at the machine that runs this program")
 		} else {
 			r.skip("", line(f.Err))
 		}

@@ -21,6 +21,8 @@ type Reading struct {
 	Failures []PeerFailure
 	// Recent is what the member counted lately, the shortest window first; nil if it is not known.
 	Recent []Window
+	// Certificates are those that the member uses, as far as it tells.
+	Certificates []Certificate
 	// ByPeer is set if another member has asked, on the connections between members: Endpoint was not tried.
 	ByPeer bool
 	// Advertised is the ID of the member that advertises the endpoint, 0 if it is not known.
@@ -73,16 +75,24 @@ func (x *Reading) Program() string {
 	return ""
 }
 
-// Expiry is when a certificate expires that a member uses.
-type Expiry struct {
-	Listener, Use string
-	End           time.Time
+// Certificate is a certificate that a member uses, or several authorities of which the one counts that is valid longest.
+type Certificate struct {
+	Listener string    `json:"listener"` // "client" or "peer"
+	Use      string    `json:"use"`      // "server", "client" or "authority"
+	Subject  string    `json:"subject,omitempty"`
+	End      time.Time `json:"end"`
+	// Generated is set if the member has made it itself.
+	Generated bool `json:"generated,omitempty"`
 }
 
-// Expiries returns when the certificates expire that the member uses, as far as it exports that.
-func (x *Reading) Expiries() (out []Expiry) {
+// certificates returns what is known of the certificates that the member uses. Older versions export only when they expire.
+func (x *Reading) certificates() []Certificate {
+	if len(x.Certificates) > 0 {
+		return x.Certificates
+	}
+	var out []Certificate
 	for value, labels := range x.Metrics.Labels(CertificateExpiry) {
-		out = append(out, Expiry{labels["listener"], labels["use"], time.Unix(int64(value), 0)})
+		out = append(out, Certificate{Listener: labels["listener"], Use: labels["use"], End: time.Unix(int64(value), 0)})
 	}
 	return out
 }

@@ -41,8 +41,9 @@ var varies = []struct {
 	{regexp.MustCompile(`\d+ revisions are kept`), "N revisions are kept"},
 	{regexp.MustCompile(`was \S+ ago`), "was TIME ago"},
 	{regexp.MustCompile(`no leader for \w+`), "no leader for TIME"},
+	{regexp.MustCompile(`expires\sin\s\S+,\son\s[\d-]+`), "expires in TIME"},
 	{regexp.MustCompile(`expires in \S+`), "expires in TIME"},
-	{regexp.MustCompile(`expired on \S+`), "expired on DATE"},
+	{regexp.MustCompile(`expired\son\s\S+`), "expired on DATE"},
 	{regexp.MustCompile(`current time \S+ is after \S+`), "current time TIME is after TIME"},
 	{regexp.MustCompile(`/\S+/([a-z0-9-]+\.pem)`), "DIRECTORY/$1"},
 }

@@ -225,7 +225,7 @@ func TestDoctorCertificates(t *testing.T) {
 	const day = 24 * time.Hour
 	expires("server", 20*day)
 	expires("client", 3*day)
-	expires("peer", 400*day)
+	expires("peer", 5*day)
 	g := run(&group{t: t, secure: true, secureClients: true, args: append(flags(ca, "peer"), "--cert-file="+ca.File("server.pem"), "--key-file="+ca.File("server-key.pem"),
 		"--trusted-ca-file="+ca.File("authority.pem"), "--client-cert-auth")}, 1)
 	args := []string{patient, unhurried, "--endpoints=https://" + g.list[0].Addr(), "--cacert=" + ca.File("authority.pem"), "--cert=" + ca.File("client.pem"), "--key=" + ca.File("client-key.pem")}
@@ -233,4 +233,7 @@ func TestDoctorCertificates(t *testing.T) {
 	g.doctor("no-client-certificate", append(args[:4:4], "--command-timeout=2s")...)
 	expires("server", -time.Minute)
 	g.doctor("certificate-expired", append(args, "--command-timeout=2s")...)
+	expires("server", 400*day)
+	expires("client", -time.Minute)
+	g.doctor("client-certificate-expired", append(args, "--command-timeout=2s")...)
 }

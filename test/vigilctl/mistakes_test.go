@@ -147,7 +147,7 @@ func TestTLSReasons(t *testing.T) {
 		{"Error: no member can be reached; localhost:%d: the member's certificate is not valid for any names, but wanted to match localhost\n",
 			append(trusted, fmt.Sprintf("--endpoints=https://localhost:%d", port))},
 		{unreachable + "the member does not know the authority of the client's certificate: give --cert and --key of an authority that the member trusts\n", shows(other, "stranger")},
-		{unreachable + "the client's certificate has expired: give --cert and --key of a newer one\n", shows(ca, "expired")},
+		{unreachable + "the client's certificate has expired, or the authority that signed it: give --cert and --key of a newer one\n", shows(ca, "expired")},
 		{rejects, shows(ca, "forservers")},
 		{rejects, shows(ca, "revoked")},
 		{speaksTLS, []string{fmt.Sprintf("--endpoints=http://127.0.0.1:%d", port)}},

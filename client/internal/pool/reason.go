@@ -20,7 +20,7 @@ var lasting = []struct{ text, means string }{
 	{"remote error: tls: certificate required", "the member demands a certificate of its clients, of an authority that it trusts"},
 	{"remote error: tls: unknown certificate authority", "the member does not know the authority of the client's certificate"},
 	{"remote error: tls: bad certificate", "the member rejects the client's certificate"},
-	{"remote error: tls: expired certificate", "the client's certificate has expired"},
+	{"remote error: tls: expired certificate", "the client's certificate has expired, or the authority that signed it"},
 	{"remote error: tls: revoked certificate", "the client's certificate is revoked"},
 	{"remote error: tls: unsupported certificate", "the member does not support the client's certificate"},
 	{"remote error: tls: access denied", "the member rejects the client's certificate"},
@@ -28,6 +28,8 @@ var lasting = []struct{ text, means string }{
 	{"remote error: tls: protocol version not supported", "the member accepts none of the client's versions of TLS"},
 	{"certificate signed by unknown authority", "the authority of the member's certificate is not known"},
 	{"certificate has expired or is not yet valid", ""},
+	{") expired on ", ""}, // of package reload, as the next one
+	{") is not valid before ", ""},
 	{"certificate is valid for ", ""},
 	{"certificate is not valid for ", ""},
 	{"x509: cannot validate certificate for ", ""},

@@ -18,24 +18,39 @@ import (
 func queryMembers(ctx context.Context, l *survey.Survey, e *health.Examination) {
 	n := len(l.Members)
 	e.Round, e.Clocks, e.Flags = l.Read(ctx), make([]*health.Clock, n), make([]map[string]string, n)
-	e.Expiries, e.CertErrs = make([]time.Time, n), make([]error, n)
+	e.Expiries, e.CertErrs, e.Subjects = make([]time.Time, n), make([]error, n), make([]string, n)
 	e.Now = e.At
 	e.Data = compareData(ctx, l, e.Round)
 	l.Each(ctx, func(ctx context.Context, i int, m *probe.Member) {
 		if c, err := m.Clock(ctx); err == nil {
 			e.Clocks[i] = &c
 		}
-		e.Expiries[i], e.CertErrs[i] = m.CertificateExpiry(ctx)
+		shown, err := m.Certificate(ctx)
+		if e.CertErrs[i] = err; shown != nil {
+			e.Expiries[i], e.Subjects[i] = shown.NotAfter, shown.Subject.String()
+		}
 		state, _ := m.State(ctx) // nil says enough
-		e.Flags[i], e.Readings[i].Failures, e.Readings[i].Recent = state.Settings, state.Failures, state.Recent
+		e.Flags[i], e.Readings[i].Failures = state.Settings, state.Failures
+		e.Readings[i].Recent, e.Readings[i].Certificates = state.Recent, state.Certificates
 	})
 	if e.Omit["disk"] == "" || e.Omit["network"] == "" {
 		lookAgain(ctx, l, e)
 	}
-	for _, name := range []string{l.Env.Config.TLSFiles.Cert, l.Env.Config.TLSFiles.CA} {
-		if name != "" {
-			end, err := firstExpiry(name)
-			e.Files = append(e.Files, health.File{Name: name, End: end, Err: err})
+	for _, f := range []struct {
+		use, flag, name string
+		decides         func(a, b *x509.Certificate) bool // which of two certificates in the file
+	}{
+		{"this program's certificate", "--cert", l.Env.Config.TLSFiles.Cert, func(a, b *x509.Certificate) bool { return a.NotAfter.Before(b.NotAfter) }},
+		// An expired authority next to its successor does no harm.
+		{"the authority of members that this program trusts", "--cacert", l.Env.Config.TLSFiles.CA, func(a, b *x509.Certificate) bool { return a.NotAfter.After(b.NotAfter) }},
+	} {
+		if f.name != "" {
+			c, err := decidingCertificate(f.name, f.decides)
+			file := health.File{Use: f.use, From: f.flag + " " + f.name, Err: err}
+			if err == nil {
+				file.Subject, file.End = c.Subject.String(), c.NotAfter
+			}
+			e.Files = append(e.Files, file)
 		}
 	}
 	e.ListErr = reduce(e.ListErr)
@@ -114,8 +129,8 @@ func compareData(ctx context.Context, l *survey.Survey, r *health.Round) []healt
 	return out
 }
 
-// firstExpiry returns when the first of the certificates in a file expires.
-func firstExpiry(name string) (end time.Time, err error) {
+// decidingCertificate returns the certificate in a file that decides when it expires.
+func decidingCertificate(name string, decides func(a, b *x509.Certificate) bool) (found *x509.Certificate, err error) {
 	rest, err := os.ReadFile(name)
 	for err == nil {
 		var b *pem.Block
@@ -126,12 +141,12 @@ func firstExpiry(name string) (end time.Time, err error) {
 			continue
 		}
 		var c *x509.Certificate
-		if c, err = x509.ParseCertificate(b.Bytes); err == nil && (end.IsZero() || c.NotAfter.Before(end)) {
-			end = c.NotAfter
+		if c, err = x509.ParseCertificate(b.Bytes); err == nil && (found == nil || decides(c, found)) {
+			found = c
 		}
 	}
-	if err == nil && end.IsZero() {
+	if err == nil && found == nil {
 		err = fmt.Errorf("%s: no certificate", name)
 	}
-	return end, err
+	return found, err
 }

@@ -168,33 +168,32 @@ func clock(date, sent, received time.Time) health.Clock {
 	return health.Clock{Least: date.Sub(received.Round(0)), Most: date.Add(time.Second).Sub(sent.Round(0))}
 }
 
-// CertificateExpiry returns when the first certificate of the member's chain expires, the zero time without TLS. That it has
-// expired is no error here, although no other page can be read then.
-func (m *Member) CertificateExpiry(ctx context.Context) (time.Time, error) {
-	var end time.Time
+// Certificate returns the certificate of the member's chain that expires first, nil without TLS. That it has expired is no error
+// here, although no other page can be read then.
+func (m *Member) Certificate(ctx context.Context) (*x509.Certificate, error) {
+	var first *x509.Certificate
 	err := m.get(ctx, "/version", func(r *http.Response) error {
 		if r.TLS != nil {
-			end = firstExpiry(r.TLS.PeerCertificates)
+			first = firstExpiry(r.TLS.PeerCertificates)
 		}
 		return nil
 	})
-	var rejected *tls.CertificateVerificationError
-	if errors.As(err, &rejected) {
-		if first := firstExpiry(rejected.UnverifiedCertificates); first.Before(time.Now()) {
-			return first, nil
+	if rejected, ok := errors.AsType[*tls.CertificateVerificationError](err); ok {
+		if c := firstExpiry(rejected.UnverifiedCertificates); c != nil && c.NotAfter.Before(time.Now()) {
+			return c, nil
 		}
 	}
-	return end, err
+	return first, err
 }
 
-// firstExpiry returns when the first certificate of a chain expires.
-func firstExpiry(chain []*x509.Certificate) (end time.Time) {
+// firstExpiry returns the certificate of a chain that expires first.
+func firstExpiry(chain []*x509.Certificate) (first *x509.Certificate) {
 	for _, c := range chain {
-		if end.IsZero() || c.NotAfter.Before(end) {
-			end = c.NotAfter
+		if first == nil || c.NotAfter.Before(first.NotAfter) {
+			first = c
 		}
 	}
-	return end
+	return first
 }
 
 // State is what a member says of itself at /debug/vars.
@@ -207,6 +206,8 @@ type State struct {
 	Failures []health.PeerFailure
 	// Recent is what the member counted lately, nil if it keeps no such figures.
 	Recent []health.Window
+	// Certificates are those that the member uses. Not with etcd.
+	Certificates []health.Certificate
 }
 
 // State reads /debug/vars, which a member serves before it serves clients.
@@ -217,12 +218,13 @@ func (m *Member) State(ctx context.Context) (State, error) {
 		Waiting  *health.Wait         `json:"waiting"`
 		Failures []health.PeerFailure `json:"peer_failures"`
 		Recent   []health.Window      `json:"recent"`
+		Certs    []health.Certificate `json:"certificates"`
 	}
 	err := m.get(ctx, "/debug/vars", func(r *http.Response) error { return json.NewDecoder(r.Body).Decode(&vars) })
 	if vars.Settings == nil {
 		vars.Settings = flagsOf(vars.Line)
 	}
-	return State{vars.Settings, vars.Waiting, vars.Failures, vars.Recent}, err
+	return State{vars.Settings, vars.Waiting, vars.Failures, vars.Recent, vars.Certs}, err
 }
 
 // flagsOf returns the flags of a command line, nil if it is not known.

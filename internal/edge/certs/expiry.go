@@ -13,6 +13,10 @@ type Expiry struct {
 	// own, and "authority" for the trusted authorities.
 	Use string
 	End time.Time
+	// Subject is that of the certificate that decides.
+	Subject string
+	// Generated is set if the member has made the certificate itself.
+	Generated bool
 }
 
 // Expiries returns the expiries of the present content of the files, which it reads again if they have changed. Of a
@@ -28,11 +32,12 @@ func (s *Store) Expiries() (list []Expiry) {
 		pair *tls.Certificate
 	}{{"server", l.pair}, {"client", l.clientPair}} {
 		if c.pair != nil {
-			list = append(list, Expiry{c.use, firstExpiry(c.pair)})
+			first := firstExpiry(c.pair)
+			list = append(list, Expiry{c.use, first.NotAfter, first.Subject.String(), c.use == "server" && s.auto != nil})
 		}
 	}
 	if l.pool != nil {
-		list = append(list, Expiry{"authority", l.poolEnd})
+		list = append(list, Expiry{Use: "authority", End: l.poolEnd.NotAfter, Subject: l.poolEnd.Subject.String()})
 	}
 	return list
 }
@@ -48,22 +53,24 @@ func (o *Options) fileOf(use string) string {
 	return o.CertFile
 }
 
-// firstExpiry returns when the first certificate of a chain expires.
-func firstExpiry(pair *tls.Certificate) (end time.Time) {
+// firstExpiry returns the certificate of a chain that expires first.
+func firstExpiry(pair *tls.Certificate) *x509.Certificate {
+	first := new(x509.Certificate)
 	for _, der := range pair.Certificate {
-		if c, err := x509.ParseCertificate(der); err == nil && (end.IsZero() || c.NotAfter.Before(end)) {
-			end = c.NotAfter
+		if c, err := x509.ParseCertificate(der); err == nil && (first.NotAfter.IsZero() || c.NotAfter.Before(first.NotAfter)) {
+			first = c
 		}
 	}
-	return end
+	return first
 }
 
-// lastExpiry returns when the last of the certificates in a PEM file expires.
-func lastExpiry(text []byte) (end time.Time) {
+// lastExpiry returns the certificate in a PEM file that expires last.
+func lastExpiry(text []byte) *x509.Certificate {
+	last := new(x509.Certificate)
 	for block, rest := pem.Decode(text); block != nil; block, rest = pem.Decode(rest) {
-		if c, err := x509.ParseCertificate(block.Bytes); block.Type == "CERTIFICATE" && err == nil && c.NotAfter.After(end) {
-			end = c.NotAfter
+		if c, err := x509.ParseCertificate(block.Bytes); block.Type == "CERTIFICATE" && err == nil && c.NotAfter.After(last.NotAfter) {
+			last = c
 		}
 	}
-	return end
+	return last
 }

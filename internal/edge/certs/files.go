@@ -15,8 +15,8 @@ import (
 type loaded struct {
 	pair, clientPair *tls.Certificate
 	pool             *x509.CertPool
-	poolEnd          time.Time       // expiry of the authority in pool that is valid longest
-	revoked          map[string]bool // by serial number
+	poolEnd          *x509.Certificate // the authority in pool that is valid longest
+	revoked          map[string]bool   // by serial number
 }
 
 // source is one file, or a certificate and its key.
@@ -94,7 +94,7 @@ func loadPair(into **tls.Certificate, cert, key string) error {
 	return nil
 }
 
-func loadPool(into **x509.CertPool, end *time.Time, file string) error {
+func loadPool(into **x509.CertPool, end **x509.Certificate, file string) error {
 	b, err := os.ReadFile(file)
 	if err != nil {
 		return err

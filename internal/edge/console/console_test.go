@@ -384,7 +384,7 @@ func TestFindings(t *testing.T) {
 		{readingOf(t, 3, 1, "vigil_disk_full 1\n"), []string{"m3 its disk is full"}},
 		{readingOf(t, 3, 1, "vigil_watch_largest_lag_revisions 20000\nvigil_watch_stalled_watchers 1\netcd_server_proposals_pending 101\nvigil_damage_found_total 1\n"),
 			[]string{"a watcher is 20000 revisions behind", "the client of a watcher does not read", "101 writes wait", "damaged data were found at one place"}},
-		{readingOf(t, 3, 1, "vigil_certificate_expiry_timestamp_seconds{listener=\"client\",use=\"server\"} 1e+09\n"), []string{"m3 its certificate for client (server) expired"}},
+		{readingOf(t, 3, 1, "vigil_certificate_expiry_timestamp_seconds{listener=\"client\",use=\"server\"} 1e+09\n"), []string{"m3 its certificate for clients (--cert-file) expired"}},
 	} {
 		d := h.examination(members, nil, map[uint64]*reading{1: readingOf(t, 1, 1, ""), 2: readingOf(t, 2, 1, ""), 3: c.third}).Diagnose()
 		var all strings.Builder

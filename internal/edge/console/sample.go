@@ -28,6 +28,8 @@ type Sample struct {
 	Failures []health.PeerFailure `json:"failures,omitempty"`
 	// Recent is what the member counted lately; older versions do not send it.
 	Recent []health.Window `json:"recent"`
+	// Certificates are those that the member uses; older versions do not send them.
+	Certificates []health.Certificate `json:"certificates,omitempty"`
 }
 
 // measured are the metrics of a sample.
@@ -105,7 +107,7 @@ func read(s *Sample, err error, sent time.Time) *reading {
 	if r.Metrics, r.MetricsErr = health.ParseMetrics(strings.NewReader(s.Metrics)); r.MetricsErr != nil {
 		r.Metrics = nil
 	}
-	r.Recent = s.Recent
+	r.Recent, r.Certificates = s.Recent, s.Certificates
 	r.started = r.Value(health.StartTime)
 	return r
 }
