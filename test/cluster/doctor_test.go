@@ -1,6 +1,7 @@
 package cluster
 
 import (
+	"net/http"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -36,6 +37,22 @@ func TestDoctorDeadMembers(t *testing.T) {
 		failed := ctl(append(request, "--command-timeout=1s", "--endpoints="+first.Addr()+","+g.list[1].Addr())...)
 		if want := regexp.MustCompile(`(?s)^Error: .*\n  ` + first.Addr() + `: answers, and (has had no leader for \w+: .*|knows the leader [0-9a-f]+ \(m\d\))\n  ` + g.list[1].Addr() + `: .*refused\n  next: vigilctl doctor\n$`); failed.Code != 1 || !want.MatchString(failed.Stderr) {
 			t.Errorf("%q without a quorum: %d %s", request, failed.Code, failed.Stderr)
+		}
+	}
+
+	// Without a quorum, too, the member serves the pages of the findings.
+	pages := regexp.MustCompile(`page: (http://`+regexp.QuoteMeta(first.Addr())+`/console/docs/\S+\.md)`).FindAllStringSubmatch(ctl("doctor", hasty, unhurried, asked).Stdout, -1)
+	if len(pages) == 0 {
+		t.Error("doctor names no pages of the member that answers")
+	}
+	for _, page := range pages {
+		r, err := http.Get(page[1])
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.Body.Close()
+		if r.StatusCode != http.StatusOK {
+			t.Errorf("%s: %s", page[1], r.Status)
 		}
 	}
 

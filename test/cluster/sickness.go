@@ -26,6 +26,7 @@ var varies = []struct {
 	text    string
 }{
 	{regexp.MustCompile(`\b[0-9a-f]{12,16}\b`), "ID"},
+	{regexp.MustCompile(`page: https?://\S+/console/docs/`), "page: docs/"}, // at any member that answers
 	{regexp.MustCompile(`leader m\d`), "leader LEADER"},
 	{regexp.MustCompile(`revision \d+`), "revision N"},
 	{regexp.MustCompile(`hash \d+\sand\snot\s\d+`), "hash N and not N"},

@@ -157,7 +157,8 @@ func TestScreens(t *testing.T) {
 	page.WriteString("# What commands draw\n\nCaptured from a terminal by a test: `go test ./vigilctl -run Screens -rewrite` in `test/`.\n")
 	add := func(command string, columns int, picture string) {
 		for line := range strings.Lines(picture) {
-			if n := len([]rune(strings.TrimSuffix(line, "\n"))); n > columns {
+			// An address is not broken: a terminal would not take it as a whole.
+			if n := len([]rune(strings.TrimSuffix(line, "\n"))); n > columns && !strings.HasPrefix(line, "    page: http") {
 				t.Errorf("%s: a line of %d on %d columns: %q", command, n, columns, line)
 			}
 		}

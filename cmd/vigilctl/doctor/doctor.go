@@ -2,17 +2,20 @@
 package doctor
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 
 	"vigil/cmd/vigilctl/cli"
 	"vigil/cmd/vigilctl/exit"
+	"vigil/cmd/vigilctl/probe"
 	"vigil/cmd/vigilctl/screen"
 	"vigil/cmd/vigilctl/show"
 	"vigil/cmd/vigilctl/survey"
@@ -79,7 +82,7 @@ func Command(env *cli.Env) *cobra.Command {
 // diagnosis is the result of all checks, as it is printed.
 type diagnosis struct {
 	*health.Diagnosis
-	pages string // the directory of the pages, with a slash; empty if it is not known
+	pages string // the directory or the address of the pages, with a slash; empty if neither is known
 }
 
 func diagnoseMembers(ctx context.Context, e *health.Examination, l *survey.Survey, p *show.Printer) error {
@@ -90,6 +93,9 @@ func diagnoseMembers(ctx context.Context, e *health.Examination, l *survey.Surve
 	d := &diagnosis{Diagnosis: e.Diagnose()}
 	if program, err := os.Executable(); err == nil {
 		d.pages = findPages(program)
+	}
+	if d.pages == "" && len(d.Findings) > 0 {
+		d.pages = servedPages(ctx, l)
 	}
 	var err error
 	if p.Format != show.Simple {
@@ -124,8 +130,8 @@ func (d *diagnosis) draw(width int, p screen.Paint) []string {
 		}
 		add("", styles[f.Severity], strings.ToUpper(string(f.Severity))+"  "+what)
 		add("    ", screen.Plain, "next: "+f.Next)
-		add("    ", screen.Plain, "page: "+d.pages+f.Page)
-		lines = append(lines, "")
+		// On one line, or a terminal would not take the address as a whole.
+		lines = append(lines, "    page: "+screen.Safe(d.pages+f.Page), "")
 	}
 	for _, c := range health.Checks() {
 		if slices.Contains(d.Passed, c.Name) {
@@ -189,6 +195,22 @@ func (d *diagnosis) gaps() (out []string) {
 		out = append(out, text)
 	}
 	return out
+}
+
+// pagesTimeout is how long members have to answer whether they serve the pages.
+const pagesTimeout = time.Second
+
+// servedPages returns the address of the pages at the first member that serves them, or "".
+func servedPages(ctx context.Context, l *survey.Survey) string {
+	ctx, cancel := context.WithTimeout(ctx, pagesTimeout)
+	defer cancel()
+	found := make([]string, len(l.Members))
+	l.Each(ctx, func(ctx context.Context, i int, m *probe.Member) {
+		if at, err := m.Pages(ctx); err == nil {
+			found[i] = at
+		}
+	})
+	return cmp.Or(found...)
 }
 
 // findPages returns the directory that has the pages of a program, with a slash, or "": those of a package and of an archive are

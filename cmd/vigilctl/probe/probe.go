@@ -145,6 +145,11 @@ func (m *Member) Watchers(ctx context.Context) (*Watchers, error) {
 	return w, nil
 }
 
+// Pages returns the address under which the member serves the pages that findings name, with a slash.
+func (m *Member) Pages(ctx context.Context) (string, error) {
+	return m.base + "/console/", m.get(ctx, "/console/docs/", func(*http.Response) error { return nil })
+}
+
 // Clock reads the time of the member from the header of /version. The rounding of the answer to seconds and the round trip
 // determine the difference of Least and Most.
 func (m *Member) Clock(ctx context.Context) (health.Clock, error) {
