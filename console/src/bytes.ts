@@ -60,8 +60,9 @@ export function fromAddress(s: string): Bytes {
 // hidden matches characters that a reader cannot see, or that change the order or the look of others: control characters, marks of
 // direction, invisible characters, separators, private and unassigned ones, and combining marks in large numbers.
 const invisible = "[\\p{Cc}\\p{Cf}\\p{Zl}\\p{Zp}\\p{Co}\\p{Cn}\\p{Cs}\\u115f\\u1160\\u3164\\uffa0]|\\p{M}{4,}";
-const hidden = new RegExp(invisible, "u");
-const hiddenInLines = new RegExp("(?![\\n\\t])" + invisible, "u");
+const inLines = "(?![\\n\\t])" + invisible;
+const hidden = new RegExp(invisible, "u"), hiddenInLines = new RegExp(inLines, "u");
+const allHidden = new RegExp(`(${invisible})`, "gu"), allHiddenInLines = new RegExp(`(${inLines})`, "gu");
 
 const escapeChars = (s: string) => [...s].map((c) => "\\u{" + c.codePointAt(0)!.toString(16) + "}").join("");
 
@@ -70,18 +71,19 @@ const signed = (s: string) => s.replaceAll("\\u{a}", "↵").replaceAll("\\u{9}",
 
 // parts divides a text: every second part is an escape. Line ends and tabs stay in multi-line texts.
 export function parts(text: string, lines = false): string[] {
-  return text.split(new RegExp(`(${(lines ? hiddenInLines : hidden).source})`, "gu")).map((p, i) => (i % 2 ? signed(escapeChars(p)) : p));
+  return text.split(lines ? allHiddenInLines : allHidden).map((p, i) => (i % 2 ? signed(escapeChars(p)) : p));
 }
 
 // escaped matches an escape: of a character, or of a byte that is no text.
-const escaped = "\\\\(?:x[0-9a-f]{2}|u\\{[0-9a-f]{1,6}\\})";
+const escape = String.raw`(?:x[0-9a-fA-F]{2}|u\{[0-9a-fA-F]{1,6}\})`;
+const escapes = new RegExp(String.raw`\\${escape}`, "g"), runs = new RegExp(String.raw`((?:\\${escape})+)`), beforeEscape = new RegExp(String.raw`\\(?=${escape})`, "g");
 
 // toField returns bytes as a text that a field of a form does not change: what a reader cannot see is an escape, and so are line ends,
 // unless it has lines, and a backslash that would begin an escape.
 export function toField(b: Bytes, lines = false): string {
   const text = asText(b);
-  const s = (text ?? latin1(b)).replace(new RegExp(`\\\\(?=${escaped.slice(2)})`, "gi"), "\\u{5c}");
-  if (text !== null) return s.replace(new RegExp((lines ? hiddenInLines : hidden).source, "gu"), escapeChars);
+  const s = (text ?? latin1(b)).replace(beforeEscape, "\\u{5c}");
+  if (text !== null) return s.replace(lines ? allHiddenInLines : allHidden, escapeChars);
   return s.replace(lines ? /[^ -~\n\t]/g : /[^ -~]/g, (c) => "\\x" + c.charCodeAt(0).toString(16).padStart(2, "0"));
 }
 
@@ -90,9 +92,9 @@ export function fromField(s: string): Bytes {
   const out = new Uint8Array(3 * s.length), encoder = new TextEncoder();
   let n = 0, from = 0;
   const add = (text: string) => { if (text) n += encoder.encodeInto(text, out.subarray(n)).written; };
-  for (const m of s.matchAll(new RegExp(escaped, "gi"))) {
+  for (const m of s.matchAll(escapes)) {
     const byte = m[0][1] !== "u", code = parseInt(m[0].slice(byte ? 2 : 3), 16);
-    if (code > 0x10ffff) continue;
+    if (code > 0x10ffff || (code >= 0xd800 && code < 0xe000)) continue; // not a character
     add(s.slice(from, m.index));
     if (byte) out[n++] = code;
     else add(String.fromCodePoint(code));
@@ -108,15 +110,14 @@ export type Editable = { text: string; form: "" | "windows" | "escapes"; bytes: 
 // editable returns a value such that each part that is not edited keeps its bytes. A field turns all line ends into \n: they return only if
 // all were \r\n. What else a field would change or hide is an escape.
 export function editable(b: Bytes): Editable {
-  const text = asText(b), short = text?.replaceAll("\r\n", "\n");
-  if (text === null || short === undefined || hiddenInLines.test(short)) return { text: toField(b, true), form: "escapes", bytes: fromField };
-  if (short === text) return { text, form: "", bytes: fromText };
+  const text = asText(b), short = text && text.replaceAll("\r\n", "\n");
   const long = (t: string) => t.replaceAll("\n", "\r\n");
-  return long(short) === text ? { text: short, form: "windows", bytes: (t) => fromText(long(t)) } : { text: toField(b, true), form: "escapes", bytes: fromField };
+  if (short === null || hiddenInLines.test(short) || (short !== text && long(short) !== text)) return { text: toField(b, true), form: "escapes", bytes: fromField };
+  return short === text ? { text: short, form: "", bytes: fromText } : { text: short, form: "windows", bytes: (t) => fromText(long(t)) };
 }
 
 // keyParts is parts of bytes: of those that are no text, each byte beyond ASCII is an escape.
-export const keyParts = (b: Bytes): string[] => toField(b).split(new RegExp(`((?:${escaped})+)`, "i")).map(signed);
+export const keyParts = (b: Bytes): string[] => toField(b).split(runs).map(signed);
 
 export const plain = (b: Bytes): string => keyParts(b).join("");
 

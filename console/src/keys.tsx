@@ -231,7 +231,7 @@ function Results({ params, rev, at, open, round }: { params: URLSearchParams; re
     : name === "size" ? (e.size >= 0 ? size(e.size) : "not read") : e[name];
   const n = after.seen + list.length, visited = after.visited + (data.visited || 0), total = count(data.total, "key");
   const found = mode !== "pattern" ? (list.length < data.total ? `${number(after.seen + 1)} to ${number(n)} of ${total}` : total)
-    : data.after ? `${number(list.length)} of at least ${count(n, "key")} that match; ${number(visited)} of ${total} were searched` : `${count(n, "key")} of ${number(data.total)} match`;
+    : data.after ? `${number(list.length)} of at least ${count(n, "key")} that match; ${number(visited)} of ${total} were searched` : `${count(n, "key")} ${n === 1 ? "matches" : "match"}, of ${number(data.total)} that were searched`;
   const order: Record<string, string> = { key: "KEY", mod: "MODIFY", create: "CREATE", version: "VERSION" };
   const flags = [mode === "range" ? end.length === 0 && "--from-key" : "--prefix", rev && `--rev=${rev}`, !cols.includes("text") && "--keys-only", list.length < data.total && `--limit=${list.length}`, (by !== "key" || down) && `--sort-by=${order[by]} --order=${down ? "DESCEND" : "ASCEND"}`];
   const command = etcdctl("get", flags, ...(mode === "range" && end.length ? [q, end] : [mode === "range" || mode === "prefix" ? q : query.key]));

@@ -1,7 +1,7 @@
-import { useState } from "preact/hooks";
+import { useEffect, useState } from "preact/hooks";
 import { post, save } from "./api";
 import { typeable, visible } from "./bytes";
-import { Busy, Confirm, Dialog, ErrorBox, number, size, Text } from "./ui";
+import { Busy, Confirm, count, Dialog, ErrorBox, number, revisionOf, size, Text } from "./ui";
 import { Member, useLive } from "./overview";
 
 // Members has the actions on members. Each says before what it will do.
@@ -66,7 +66,7 @@ export function Members() {
       {live.alarms.length ? <><h2>Alarms</h2><ul>{live.alarms.map((a) => <li key={a.member + a.name}>{a.name} of <Text value={a.of} /> <button onClick={() => open({ title: `Disarm ${a.name}`, action: "Disarm", body: <p>The alarm ends, whatever raised it. It is raised again if its cause is still there.</p>, run: () => post("member", { do: "disarm", id: a.member, alarm: a.name }) })}>Disarm…</button></li>)}</ul></> : null}
       {dialog?.run ? <Confirm title={dialog.title} action={dialog.action} word={dialog.word} off={dialog.off} run={dialog.run} close={() => open(null)}>{dialog.body}</Confirm> : null}
       {dialog?.add ? <Add close={() => open(null)} voters={voters.length} /> : null}
-      {dialog && "compact" in dialog ? <Compact newest={dialog.compact || 0} oldest={self?.state?.compact_revision || 0} close={() => open(null)} /> : null}
+      {dialog && "compact" in dialog ? <Compact newest={dialog.compact || 0} oldest={Math.max(0, self?.state?.compact_revision || 0)} close={() => open(null)} /> : null}
     </>
   );
 }
@@ -108,13 +108,24 @@ function Add({ close, voters }: { close: () => void; voters: number }) {
   );
 }
 
+// Compact ends the history before a revision or a time. The reader chooses it: nothing is proposed, and the end of all history is called that.
 function Compact({ newest, oldest, close }: { newest: number; oldest: number; close: () => void }) {
-  const [rev, type] = useState(String(newest));
-  const n = Number(rev);
+  const [text, type] = useState("");
+  const [rev, find] = useState(0);
+  const [error, fail] = useState<any>(null);
+  useEffect(() => {
+    const a = new AbortController();
+    find(0);
+    fail(null);
+    if (text) revisionOf(text, a.signal).then((r) => find(Number(r.revision)), (e) => a.signal.aborted || fail(e));
+    return () => a.abort();
+  }, [text]);
   return (
-    <Confirm title="Compact" action={`Compact to ${rev}`} off={!/^[1-9]\d*$/.test(rev)} close={close} run={() => post("member", { do: "compact", revision: n })}>
-      <label>Revision <input class="short" inputMode="numeric" value={rev} onInput={(e) => type(e.currentTarget.value)} /></label>
-      <p>Values before revision {rev} that were replaced or deleted can no longer be read: {n > oldest ? number(n - Math.max(oldest, 0)) : 0} revisions of history. The keys of today stay. Watchers that are further behind are canceled. The space is reclaimed in the background.</p>
+    <Confirm title="Compact" action={rev ? `Compact to ${rev}` : "Compact"} off={rev < 1} close={close} run={() => post("member", { do: "compact", revision: rev })}>
+      <label>Keep the history since <input placeholder={`1h, 10:42, or a revision between ${number(oldest)} and ${number(newest)}`} value={text} onInput={(e) => type(e.currentTarget.value)} /></label>
+      {error?.code === "request" ? <p class="dim">{visible(error.next)}</p> : <ErrorBox error={error} />}
+      {rev < 1 ? null : rev >= newest ? <p><strong>This ends all history:</strong> no value that was replaced or deleted until now can be read afterwards.</p> : <p>{count(Math.max(0, rev - oldest), "revision")} of history end, {number(newest - rev)} stay.</p>}
+      <p>Values that were replaced or deleted before that can no longer be read. The keys of today stay. Watchers that are further behind are canceled. The space is reclaimed in the background.</p>
     </Confirm>
   );
 }

@@ -68,7 +68,7 @@ export function Table({ label, caption, columns, rows }: { label: string; captio
           <th key={i} scope="col" class={c.class} aria-sort={c.sort}>{c.href ? <a href={c.href}>{c.title}{c.sort === "descending" ? " ▾" : c.sort ? " ▴" : ""}</a> : visible(c.title)}</th>
         ))}</tr></thead>
         <tbody>{rows.map(([key, ...cells]) => (
-          <tr key={key}>{list.map((c, i) => (c.row ? <th key={i} scope="row">{cells[i]}</th> : <td key={i} class={c.class} data-title={visible(c.title)}>{cells[i]}</td>))}</tr>
+          <tr key={key}>{list.map((c, i) => (c.row ? <th key={i} scope="row">{cells[i]}</th> : <td key={i} class={c.class} data-label={visible(c.title)}>{cells[i]}</td>))}</tr>
         ))}</tbody>
       </table>
     </div>

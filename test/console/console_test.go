@@ -142,7 +142,7 @@ func TestViews(t *testing.T) {
 		{"overview", "overview", []string{"3 of 3 members answer", "m1 (this)", "leader", "follower", "Puts", "/s", "could not be looked at"}},
 		{"keys", "keys?k=config/app", []string{"services/", "250 keys", "hostile/", "\"replicas\": 3", "Copy as etcdctl"}},
 		{"search", "keys?mode=prefix&q=config/&sort=mod&desc=1&cols=mod,version,size,text", []string{"2 keys", "config/db", "host: db↵port: 5432↵", "20 B", "Modified at \u25be"}},
-		{"pattern", "keys?mode=pattern&q=services/*/01?", []string{"10 keys of", "match", "services/web/017"}},
+		{"pattern", "keys?mode=pattern&q=services/*/01?", []string{"10 keys match", "services/web/017"}},
 		{"as-of", fmt.Sprintf("keys?k=config/app&rev=%d", first), []string{"\"replicas\": 2", "back to the newest"}},
 		{"history", fmt.Sprintf("history?k=config/app&a=%d&b=%d", first, first+1), []string{"2 revisions", "-  \"image\": \"web:1\"", "+  \"image\": \"web:2\""}},
 		{"timeline", fmt.Sprintf("history?from=%d&to=%d", first, first+20), []string{"21 changes", "config/db"}},

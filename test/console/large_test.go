@@ -125,6 +125,7 @@ func TestLarge(t *testing.T) {
 	open("keys?prefix=registry/kind07/namespace000/", "object000007")
 	open("keys?sep=none", "object000000", "more…")
 	open("keys?mode=pattern&q=object019999", "searched")
+	open("history", "500 changes in")
 	open("history?k=registry/kind07/namespace000/object000007", "1 revision")
 
 	if !large {
