@@ -19,11 +19,11 @@ func (e *Examination) checkReachable(r *report) {
 		switch {
 		case x.Waits != nil:
 			next, page := x.Waits.next()
-			at := ""
+			what := x.Waits.Alive()
 			if x.ID() == 0 && x.Advertised == 0 {
-				at = " at " + x.Endpoint
+				what = "is alive at " + x.Endpoint + ", and " + x.Waits.String()
 			}
-			r.find(Critical, e.NameOf(x), "is alive"+at+", and "+x.Waits.String(), next, page)
+			r.find(Critical, e.NameOf(x), what, next, page)
 		case needsUser(x.StatusErr):
 			r.find(Critical, e.NameOf(x), "answers users only: authentication is enabled", "give --user; the comparison of data needs a user with the role root", "docs/operations/auth.md")
 		case x.StatusErr != nil:
@@ -55,6 +55,7 @@ func (e *Examination) checkReachable(r *report) {
 			r.find(Warning, fmt.Sprintf("%x", m.ID), "was added and never started", "start it with --initial-cluster-state existing, or remove it: vigilctl member remove "+fmt.Sprintf("%x", m.ID), "docs/operations/cluster.md#grow")
 		}
 	}
+	e.checkNames(r)
 	if !e.Answered() && !e.rejected() && !e.anyRejectedTLS() {
 		what := "no endpoint answers, so nothing else is known of the cluster"
 		if slices.ContainsFunc(e.Readings, func(x Reading) bool { return x.Waits != nil }) {

@@ -40,8 +40,13 @@ const (
 )
 
 // String returns the wait as a line. Parts of it may come from other members, so it is bounded.
-func (w *Wait) String() string {
-	return fmt.Sprintf("waiting for %s (it started %v ago)", clip(w.What, maxWaitText), time.Duration(w.Seconds)*time.Second)
+func (w *Wait) String() string { return "waiting for " + w.text() }
+
+// Alive is String of a member that somebody may take for dead.
+func (w *Wait) Alive() string { return "is alive, and waiting for " + w.text() }
+
+func (w *Wait) text() string {
+	return fmt.Sprintf("%s (it started %v ago)", clip(w.What, maxWaitText), time.Duration(w.Seconds)*time.Second)
 }
 
 func clip(s string, most int) string {
@@ -173,6 +178,22 @@ func (e *Examination) checkRefused(r *report) {
 				verb = " refuse it: "
 			}
 			r.find(Critical, e.Name(m.ID), strings.Join(x.by, ", ")+verb+x.what, x.next, x.page)
+		}
+	}
+}
+
+// checkNames reports members of one name: one of them was started with the name, and maybe the data directory, of another one.
+func (e *Examination) checkNames(r *report) {
+	of := map[string][]string{}
+	for _, m := range e.Members {
+		if m.Name != "" {
+			of[m.Name] = append(of[m.Name], hexadecimal(m.ID))
+		}
+	}
+	for _, m := range e.Members {
+		if ids := of[m.Name]; len(ids) > 1 && ids[0] == hexadecimal(m.ID) {
+			r.find(Warning, m.Name, fmt.Sprintf("is the name of %d members: %s", len(ids), strings.Join(ids, ", ")),
+				"compare --name, --data-dir and the peer URLs of each with vigilctl member list: if two data directories are swapped, start each member with its own; otherwise start one with another --name", "docs/operations/cluster.md#when-a-member-does-not-start-or-join")
 		}
 	}
 }

@@ -69,3 +69,16 @@ func TestRefusedMember(t *testing.T) {
 		}
 	}
 }
+
+// Two members of one name cannot be told apart, which happens when data directories are swapped.
+func TestMembersOfOneName(t *testing.T) {
+	d := diagnose(t, func(e *Examination) { e.Members[1].Name = "c" })
+	got := findingsOf(d, "reachable", "c")
+	if len(got) != 1 || got[0].Severity != Warning || got[0].What != "is the name of 2 members: 2, 3" {
+		t.Errorf("%+v", got)
+	}
+	d = diagnose(t, func(e *Examination) { e.Members[1].Name, e.Members[2].Name = "", "" })
+	if got := findingsOf(d, "reachable", ""); len(got) != 0 {
+		t.Errorf("members without a name: %+v", got)
+	}
+}

@@ -119,7 +119,7 @@ func (e *Env) explain(ctx context.Context, cl *client.Client, err error) error {
 		wg.Go(func() {
 			text := stateOf(ctx, cl, at)
 			if w := e.Waits(ctx, at); w != nil && strings.HasPrefix(text, noAnswer) {
-				text = "is alive, and " + w.String()
+				text = w.Alive()
 			}
 			out[i] = at + ": " + text
 		})
@@ -261,7 +261,7 @@ func (e *Env) explainWaits(ctx context.Context, u *client.UnreachableError) {
 	for i, at := range u.Endpoints {
 		wg.Go(func() {
 			if w := e.Waits(ctx, at); w != nil {
-				u.Errors[i] = errors.New("is alive, and " + w.String())
+				u.Errors[i] = errors.New(w.Alive())
 			}
 		})
 	}

@@ -110,6 +110,9 @@ func endpointHealth(env *cli.Env, cluster *bool) *cobra.Command {
 					err := runAt(env, c, cl, ep, func(_ string, s cli.Session) error { return checkHealth(s, &list[i]) })
 					if list[i].Health = err == nil; err != nil {
 						list[i].Error = cli.CallError(err).Error()
+						if w := env.Waits(c.Context(), ep); w != nil {
+							list[i].Error = "it " + w.Alive()
+						}
 					}
 				})
 			}
@@ -238,7 +241,7 @@ func collect[T any](env *cli.Env, c *cobra.Command, cluster bool, what string, l
 		if err != nil {
 			last = cli.CallError(err)
 			if w := env.Waits(c.Context(), ep); w != nil {
-				last = exit.With(exit.Failure, errors.New("it is alive, and "+w.String()))
+				last = exit.With(exit.Failure, errors.New("it "+w.Alive()))
 			}
 			fmt.Fprintf(env.Stderr, "Failed to get the %s of endpoint %s (%v)\n", what, ep, last)
 		}

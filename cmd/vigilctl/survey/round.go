@@ -49,7 +49,7 @@ func (s *Survey) Read(ctx context.Context) *health.Round {
 		x.Metrics, x.MetricsErr = m.Metrics(ctx)
 		if x.Status == nil {
 			if x.Waits = <-waits; x.Waits != nil {
-				x.StatusErr = errors.New("it is alive, and " + x.Waits.String())
+				x.StatusErr = errors.New("it " + x.Waits.Alive())
 			}
 		}
 		x.At = time.Now()

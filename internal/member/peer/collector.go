@@ -36,7 +36,7 @@ type histo struct {
 func NewCollector(t *Transport) *Collector {
 	c := &Collector{t: t,
 		refused: prometheus.NewDesc("vigil_peer_refused_connections_total", "Connections to the peer port that were refused.", []string{"Reason"}, nil),
-		failing: prometheus.NewDesc("vigil_peer_failing_seconds", "How long messages cannot be sent to the peer, and why.", []string{"To", "Reason"}, nil),
+		failing: prometheus.NewDesc("vigil_peer_failing_seconds", "How long messages cannot be sent to the peer, and why; 0 if they can.", []string{"To", "Reason"}, nil),
 		pending: prometheus.NewDesc("vigil_peer_pending_connections", "Connections to the peer port whose handshake is not over.", nil, nil),
 	}
 	add := func(kind prometheus.ValueType, name, help string, labels []string, value func(*Status) float64) {
@@ -103,9 +103,11 @@ func (c *Collector) Collect(ch chan<- prometheus.Metric) {
 			}
 			ch <- prometheus.MustNewConstMetric(r.desc, r.kind, r.value(&s), labels...)
 		}
+		failing, reason := 0.0, ""
 		if f := s.Failure; f != nil {
-			ch <- prometheus.MustNewConstMetric(c.failing, prometheus.GaugeValue, time.Since(f.Since).Seconds(), id, f.Reason())
+			failing, reason = time.Since(f.Since).Seconds(), f.Reason()
 		}
+		ch <- prometheus.MustNewConstMetric(c.failing, prometheus.GaugeValue, failing, id, reason)
 		for _, h := range c.histos {
 			x := h.read(&s)
 			ch <- prometheus.MustNewConstHistogram(h.desc, x.Count(), x.Sum.Seconds(), x.Cumulative(time.Second), id)
