@@ -1,9 +1,11 @@
 package portmux
 
 import (
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 	"time"
 )
 
@@ -28,6 +30,41 @@ func (m *Mux) Release() {
 		_ = conn.SetReadDeadline(time.Unix(1, 0)) // ends the read in hold; it fails if the connection is closed
 	}
 }
+
+// tlsConfig returns the configuration of the next handshake. While connections of HTTP/2 are held, a client that speaks HTTP/1.1 too gets
+// that; clients of gRPC offer HTTP/2 alone.
+func (m *Mux) tlsConfig() *tls.Config {
+	c := m.o.TLS()
+	m.mu.Lock()
+	holding := m.mu.holding
+	m.mu.Unlock()
+	if !holding {
+		return c
+	}
+	c = preferHTTP1(c)
+	if choose := c.GetConfigForClient; choose != nil {
+		c.GetConfigForClient = func(hello *tls.ClientHelloInfo) (*tls.Config, error) {
+			chosen, err := choose(hello)
+			if chosen != nil {
+				chosen = preferHTTP1(chosen)
+			}
+			return chosen, err
+		}
+	}
+	return c
+}
+
+// preferHTTP1 returns a copy of a configuration that chooses HTTP/1.1, if it is among its protocols, before the others.
+func preferHTTP1(c *tls.Config) *tls.Config {
+	c = c.Clone()
+	if i := slices.Index(c.NextProtos, http1); i > 0 {
+		c.NextProtos = slices.Insert(slices.Delete(slices.Clone(c.NextProtos), i, i+1), 0, http1)
+	}
+	return c
+}
+
+// http1 is HTTP/1.1 in a TLS handshake.
+const http1 = "http/1.1"
 
 // hold returns when the connection may be handed over. It reads what the client sends, and keeps it, because nothing else tells that the
 // client has gone.

@@ -3,8 +3,10 @@ package portmux
 import (
 	"bytes"
 	"context"
+	"crypto/tls"
 	"io"
 	"net"
+	"sync/atomic"
 	"testing"
 	"time"
 )
@@ -138,5 +140,47 @@ func TestHoldDrain(t *testing.T) {
 	}
 	if err := m.Close(); err != nil {
 		t.Fatal(err)
+	}
+}
+
+// TestHoldTLS: while connections of HTTP/2 are held, a client that offers both gets HTTP/1.1, and one of gRPC still gets HTTP/2.
+func TestHoldTLS(t *testing.T) {
+	var config atomic.Pointer[tls.Config]
+	config.Store(&tls.Config{Certificates: []tls.Certificate{certificate(t)}, NextProtos: []string{"h2", "http/1.1"}})
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	m, err := New(l, Options{TLS: config.Load})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer m.Close()
+	m.Hold()
+	go m.Serve()
+	chosen := func(offers ...string) string {
+		t.Helper()
+		c, err := tls.Dial("tcp", l.Addr().String(), &tls.Config{InsecureSkipVerify: true, NextProtos: offers})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer c.Close()
+		return c.ConnectionState().NegotiatedProtocol
+	}
+	asHeld := func(what string) {
+		t.Helper()
+		if both, grpc, old := chosen("h2", "http/1.1"), chosen("h2"), chosen("http/1.1"); both != "http/1.1" || grpc != "h2" || old != "http/1.1" {
+			t.Errorf("%s: %q, %q, %q", what, both, grpc, old)
+		}
+	}
+	asHeld("while connections are held")
+	inner := config.Load()
+	outer := inner.Clone()
+	outer.GetConfigForClient = func(*tls.ClientHelloInfo) (*tls.Config, error) { return inner.Clone(), nil }
+	config.Store(outer)
+	asHeld("with a configuration for each client")
+	m.Release()
+	if both := chosen("h2", "http/1.1"); both != "h2" {
+		t.Errorf("after Release: %q", both)
 	}
 }

@@ -38,7 +38,7 @@ func (m *Mux) route(conn net.Conn) (*prefixed, *Listener, error) {
 	case !begins && m.o.RefusePlain:
 		return c, nil, errPlain
 	case begins:
-		secure := tls.Server(c, m.o.TLS())
+		secure := tls.Server(c, m.tlsConfig())
 		ctx, cancel := context.WithTimeout(context.Background(), m.o.Timeout)
 		defer cancel()
 		if err := secure.HandshakeContext(ctx); err != nil {
