@@ -153,7 +153,7 @@ func Get(env *cli.Env) *cobra.Command {
 					resp, err = etcdserverpb.NewKVClient(s.Conn).Range(s.Ctx, r)
 				}
 				if err == nil && resp.GetCount() == 0 && env.Format == string(show.Simple) {
-					noteNothing(env, s, r.Key, r.RangeEnd)
+					noteNothing(env, s, r.Key, r.RangeEnd, r.Revision)
 				}
 				return show.Range(resp, f.valueOnly), cli.AtRevision(err, string(r.Key), r.Revision)
 			})
@@ -183,8 +183,8 @@ func noteEmptyRange(env *cli.Env, key, end []byte) bool {
 	return true
 }
 
-// noteNothing tells a person why a range may have no keys.
-func noteNothing(env *cli.Env, s cli.Session, key, end []byte) {
+// noteNothing tells a person why a range may have no keys at a revision.
+func noteNothing(env *cli.Env, s cli.Session, key, end []byte, rev int64) {
 	text := string(key)
 	switch prefixEnd := client.PrefixEnd(text); {
 	case !env.Hints() || noteEmptyRange(env, key, end):
@@ -197,7 +197,7 @@ func noteNothing(env *cli.Env, s cli.Session, key, end []byte) {
 	case text != strings.TrimSpace(text):
 		env.Note("there is no key %q; it begins or ends with white space", text)
 	default:
-		r, err := etcdserverpb.NewKVClient(s.Conn).Range(s.Ctx, &etcdserverpb.RangeRequest{Key: key, RangeEnd: []byte(prefixEnd), CountOnly: true})
+		r, err := etcdserverpb.NewKVClient(s.Conn).Range(s.Ctx, &etcdserverpb.RangeRequest{Key: key, RangeEnd: []byte(prefixEnd), Revision: rev, CountOnly: true})
 		if err == nil && r.GetCount() > 0 {
 			env.Note("there is no key %q; --prefix selects the keys that begin with it (%d)", text, r.GetCount())
 		} else {
@@ -366,7 +366,7 @@ func Del(env *cli.Env) *cobra.Command {
 			return env.CallAsking(c, yes, "nothing was deleted", question, func(s cli.Session) (show.Answer, error) {
 				resp, err := etcdserverpb.NewKVClient(s.Conn).DeleteRange(s.Ctx, r)
 				if err == nil && resp.GetDeleted() == 0 {
-					noteNothing(env, s, r.Key, r.RangeEnd)
+					noteNothing(env, s, r.Key, r.RangeEnd, 0)
 				}
 				return show.Delete(resp), err
 			})

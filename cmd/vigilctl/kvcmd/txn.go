@@ -206,13 +206,14 @@ func parseRequest(line string) (*etcdserverpb.RequestOp, error) {
 		}},
 	}
 	request, ok := requests[words[0]]
-	flags := pflag.NewFlagSet(words[0], pflag.ContinueOnError)
-	if ok {
-		request.flags(flags)
-		err = flags.Parse(words[1:])
+	if !ok {
+		return nil, fmt.Errorf("invalid txn request: %s (unknown request %s: get, put and del are known)", line, words[0])
 	}
-	if !ok || err != nil {
-		return nil, fmt.Errorf("invalid txn request: %s", line)
+	flags := pflag.NewFlagSet(words[0], pflag.ContinueOnError)
+	flags.Usage = func() {}
+	request.flags(flags)
+	if err := flags.Parse(words[1:]); err != nil {
+		return nil, fmt.Errorf("invalid txn request: %s (%w)", line, err)
 	}
 	return op, request.make(flags.Args())
 }

@@ -8,7 +8,8 @@ import (
 	"io/fs"
 	"iter"
 	"path/filepath"
-	"strings"
+	"regexp"
+	"slices"
 
 	"vigil/internal/store/history"
 	"vigil/internal/store/history/inspect"
@@ -135,10 +136,10 @@ func (c *Check) layout() (historyDir, walDir string, err error) {
 		// Store and raft log need each other: a missing one is damage.
 		c.report.Kind = KindDataDir
 		return historyDir, walDir, nil
-	case anySuffix(names, ".seg", ".log"):
+	case anySegment(names, ".seg", ".log"):
 		c.report.Kind = KindHistory
 		return o.Dir, o.WALDir, nil
-	case anySuffix(names, ".wal"):
+	case anySegment(names, ".wal"):
 		c.report.Kind = KindWAL
 		return "", o.Dir, nil
 	case exists("member"):
@@ -150,15 +151,16 @@ func (c *Check) layout() (historyDir, walDir string, err error) {
 	}
 }
 
-func anySuffix(names []string, suffixes ...string) bool {
-	for _, n := range names {
-		for _, s := range suffixes {
-			if strings.HasSuffix(n, s) {
-				return true
-			}
-		}
-	}
-	return false
+// segmentName matches the name of a segment: at least one number of 16 hexadecimal digits, and a suffix. Others have files of these
+// suffixes, too.
+var segmentName = regexp.MustCompile(`^[0-9a-f]{16}[0-9a-f-]*(\.\w+)$`)
+
+// anySegment reports whether a directory has a segment with one of the suffixes.
+func anySegment(names []string, suffixes ...string) bool {
+	return slices.ContainsFunc(names, func(name string) bool {
+		m := segmentName.FindStringSubmatch(name)
+		return m != nil && slices.Contains(suffixes, m[1])
+	})
 }
 
 // Files checks the files one by one and yields their reports. It ends early when ctx is done. It is called once.

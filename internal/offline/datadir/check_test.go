@@ -115,6 +115,18 @@ func TestHalves(t *testing.T) {
 	if _, err := datadir.Open(datadir.Options{FS: mem, Dir: "none"}); !errors.Is(err, fs.ErrNotExist) {
 		t.Error(err)
 	}
+	if err := mem.MkdirAll("other"); err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{"apt.log", ".seg", "x.wal", "cafe.log"} {
+		f, err := mem.Create("other/" + name)
+		if err != nil || f.Close() != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := datadir.Open(datadir.Options{FS: mem, Dir: "other"}); !errors.Is(err, datadir.ErrNotDataDir) {
+		t.Errorf("files of other programs: %v", err)
+	}
 	if err := mem.MkdirAll("interrupted/" + datadir.RestoringName(datadir.HistoryName)); err != nil {
 		t.Fatal(err)
 	}
