@@ -209,9 +209,12 @@ func (m *Member) failures() []health.PeerFailure {
 	for _, p := range m.transport.Status() {
 		f := p.Failure
 		if f == nil {
+			f = p.Detour
+		}
+		if f == nil {
 			continue
 		}
-		x := health.PeerFailure{Member: strconv.FormatUint(p.ID, 16), Reason: f.Reason(), Text: f.Text, Seconds: int64(time.Since(f.Since).Seconds())}
+		x := health.PeerFailure{Member: strconv.FormatUint(p.ID, 16), Reason: f.Reason(), Text: f.Text, Seconds: int64(time.Since(f.Since).Seconds()), Comes: p.Detour != nil}
 		if f.Member != 0 {
 			x.Cluster, x.Answered = strconv.FormatUint(f.Cluster, 16), strconv.FormatUint(f.Member, 16)
 		}

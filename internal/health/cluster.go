@@ -34,19 +34,25 @@ func (e *Examination) checkReachable(r *report) {
 				at = "does not answer at " + x.Endpoint + ": "
 			}
 			next, page := "check its process and its log, and start it again with its data directory, which loses nothing; if it runs, check that this machine can reach the address", ""
+			why := line(x.StatusErr)
+			if hangs(why) {
+				why, _, _ = strings.Cut(why, ": check whether ")
+				next, page = nextHung, "docs/operations/disks.md#the-disk-hangs-or-is-slow"
+			}
 			if e.rejectedTLS(i) {
 				next, page = "it runs, and this program cannot make a TLS connection to it: check the certificates of both, and --cacert, --cert and --key here", "docs/operations/tls.md"
 			}
 			if list := refused[hexadecimal(x.Advertised)]; len(list) > 0 {
 				next, page = list[0].next, list[0].page
 			}
-			r.find(Critical, e.NameOf(x), at+line(x.StatusErr), next, page)
+			r.find(Critical, e.NameOf(x), at+why, next, page)
 		case x.MetricsErr != nil:
 			r.find(Note, e.NameOf(x), "its metrics cannot be read: "+line(x.MetricsErr),
 				"allow this machine to read /metrics on the client port", "")
 		}
 	}
 	e.checkRefused(r)
+	e.checkDetours(r)
 	for _, m := range e.Members {
 		if m.Name != "" && e.silent(m) && len(refused[hexadecimal(m.ID)]) == 0 {
 			r.find(Critical, m.Name, "has never reached the cluster: its address for clients is not known", "check its process and its log. If the cluster was restored from a backup, restore this member from the same file, with the same --initial-cluster and --initial-cluster-token", "docs/operations/cluster.md#when-a-member-does-not-start-or-join")
@@ -66,6 +72,15 @@ func (e *Examination) checkReachable(r *report) {
 	if e.Members == nil && e.ListErr != nil && e.Answered() {
 		r.find(Warning, "", "the list of members is not known: "+line(e.ListErr), "give --user if authentication is enabled", "docs/operations/auth.md")
 	}
+}
+
+// nextHung is for a member that may run: its process was not looked at.
+const nextHung = "its process hangs or is stopped, or the network to it stalls: look at its log and at the state of its process (in ps, T is stopped and D waits for a disk). Restart it only if it does not go on by itself: if its disk hangs, a restart hangs too"
+
+// hangs reports whether an error is that of a member that was reached, or may have been, and did not answer in time.
+func hangs(why string) bool {
+	return strings.Contains(why, "accepts the connection and does not answer") || strings.HasSuffix(why, "no answer in time") ||
+		strings.Contains(why, "no answer to the handshake") && strings.HasSuffix(why, "i/o timeout")
 }
 
 // rejected reports whether a member has answered that it wants to know the user.

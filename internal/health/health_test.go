@@ -149,6 +149,13 @@ etcd_disk_wal_fsync_duration_seconds_count 2000
 			e.Members = e.Members[:2]
 			e.Readings[2].Status.Leader = 0
 		}},
+		{"reachable", Critical, "c: does not answer at 10.0.0.3:2379: accepts the connection and does not answer", func(e *Examination) {
+			dead(e, 2)
+			e.Readings[2].StatusErr = &refusal{"accepts the connection and does not answer: check whether its process hangs"}
+		}},
+		{"reachable", Note, "c: a cannot connect to it, so it connects to a, which serves as well: refused", func(e *Examination) {
+			e.Readings[0].Failures = []PeerFailure{{Member: "3", Reason: "unreachable", Text: "refused", Comes: true}}
+		}},
 		{"reachable", Critical, "c: has never reached the cluster", func(e *Examination) { only(e, 2); e.Members[2].ClientURLs = nil }},
 		{"alarms", Critical, ": alarm CORRUPT", func(e *Examination) { e.Alarms = []*etcdserverpb.AlarmMember{{Alarm: etcdserverpb.AlarmType_CORRUPT}} }},
 		{"alarms", Critical, "alarm NOSPACE", func(e *Examination) {
@@ -478,5 +485,19 @@ func TestLimits(t *testing.T) {
 	})
 	if len(d.Findings) != 2 || d.Findings[0].Check != "lag" || d.Findings[1].Member != "c" || slices.Contains(d.Passed, "damage") || !slices.Contains(d.Passed, "clocks") {
 		t.Errorf("%+v", d)
+	}
+}
+
+// A member that accepts connections and does not answer may run: it is not to be started again.
+func TestHungMember(t *testing.T) {
+	for _, why := range []string{"accepts the connection and does not answer: check whether its process hangs or is stopped", "no answer in time",
+		"http://10.0.0.3:2380: no answer to the handshake: read tcp 10.0.0.1:4->10.0.0.3:2380: i/o timeout"} {
+		d := diagnose(t, func(e *Examination) {
+			dead(e, 2)
+			e.Readings[2].StatusErr = &refusal{why}
+		})
+		if got := findingsOf(d, "reachable", "c"); len(got) != 1 || got[0].Next != nextHung {
+			t.Errorf("%s: %+v", why, got)
+		}
 	}
 }

@@ -84,7 +84,7 @@ const (
 	nextPeerTLS  = "compare --peer-cert-file, --peer-key-file and --peer-trusted-ca-file of both members: each certificate must be valid, for the host in the peer URL, and from an authority that the other one trusts"
 )
 
-// PeerFailure is why a member cannot send messages to another one. There is at most one for each other member of the cluster.
+// PeerFailure is why a member cannot send messages to another one, or cannot connect to it. There is at most one for each other member of the cluster.
 type PeerFailure struct {
 	// Member is the ID of the other one, in hexadecimal.
 	Member string `json:"member"`
@@ -96,6 +96,8 @@ type PeerFailure struct {
 	// Text is the error.
 	Text    string `json:"text"`
 	Seconds int64  `json:"seconds"`
+	// Comes is set if the other one has made the connection instead: messages can be sent.
+	Comes bool `json:"comes,omitempty"`
 }
 
 // Reasons of failures that do not pass by themselves.
@@ -145,6 +147,9 @@ func (e *Examination) rejections() map[string][]*rejection {
 // rejectionOf returns what a failure says of a member; ok is false if it may be just away.
 func (e *Examination) rejectionOf(f *PeerFailure) (r *rejection, ok bool) {
 	const start = "docs/operations/cluster.md#when-a-member-waits"
+	if f.Comes {
+		return nil, false
+	}
 	switch f.Reason {
 	case WrongMember:
 		return &rejection{what: "at its peer URL answers " + e.answerer(f) + ", whose data directory is in use there", next: nextIdentity, page: start}, true
@@ -194,6 +199,21 @@ func (e *Examination) checkNames(r *report) {
 		if ids := of[m.Name]; len(ids) > 1 && ids[0] == hexadecimal(m.ID) {
 			r.find(Warning, m.Name, fmt.Sprintf("is the name of %d members: %s", len(ids), strings.Join(ids, ", ")),
 				"compare --name, --data-dir and the peer URLs of each with vigilctl member list: if two data directories are swapped, start each member with its own; otherwise start one with another --name", "docs/operations/cluster.md#when-a-member-does-not-start-or-join")
+		}
+	}
+}
+
+// checkDetours notes members to which another one cannot connect, and which connect to it instead.
+func (e *Examination) checkDetours(r *report) {
+	for i := range e.Readings {
+		x := &e.Readings[i]
+		for _, f := range x.Failures {
+			j := slices.IndexFunc(e.Members, func(m *etcdserverpb.Member) bool { return hexadecimal(m.ID) == f.Member })
+			if !f.Comes || j < 0 {
+				continue
+			}
+			r.find(Note, e.Name(e.Members[j].ID), fmt.Sprintf("%s cannot connect to it, so it connects to %s, which serves as well: %s", e.NameOf(x), e.NameOf(x), clip(f.Text, maxFailureText)),
+				"check its peer URL (vigilctl member list), firewalls that work one way, and certificates; the two are apart as soon as the other direction fails too", "docs/operations/cluster.md#when-a-member-does-not-start-or-join")
 		}
 	}
 }

@@ -52,6 +52,7 @@ func (t *Transport) dialMember(ctx context.Context, p *remote, k kind) (*link, e
 	if !since.IsZero() && now.Sub(since) >= lastingFailure*t.o.BackoffMin {
 		p.failed(err) // also if the member comes, and the dial has not failed in the end
 		if l := p.invite(ctx, k, err); l != nil {
+			l.invited = true
 			return l, nil
 		}
 	}

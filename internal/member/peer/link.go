@@ -18,6 +18,8 @@ type link struct {
 	other  identity
 	limits linkLimits
 	began  time.Time
+	// invited is set if this side could not dial the other one, which has made the connection instead.
+	invited bool
 	// due is when the next sign of life must be sent.
 	due *time.Timer
 	// sent and received count bytes; they belong to the peer, or are discarded.

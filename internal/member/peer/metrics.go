@@ -68,6 +68,8 @@ type Status struct {
 	Connected time.Time
 	// Failure is why they cannot, nil if they can or no dial has failed yet.
 	Failure *Failure
+	// Detour is why the member could not be dialed, if it has made the connection for messages instead.
+	Detour *Failure
 	// Version is the version of the member's program as last received; empty if never.
 	Version string
 	// RoundTrip is the last one measured, 0 if none was.
@@ -120,7 +122,7 @@ func (p *remote) status() Status {
 	out.QueuedBytes, out.QueuedMessages = p.queue.waiting()
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	out.Connected, out.Version, out.Failure = p.mu.since, p.mu.version, p.mu.failure
+	out.Connected, out.Version, out.Failure, out.Detour = p.mu.since, p.mu.version, p.mu.failure, p.mu.detour
 	return out
 }
 

@@ -5,6 +5,7 @@ import (
 	"context"
 	"io"
 	"net"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -69,6 +70,12 @@ func TestAMemberThatCanOnlyConnect(t *testing.T) {
 	b.hangUp(t, a.id)
 	until(t, "connected again", func() bool { return a.about(b.id).Connects > connects && !a.about(b.id).Connected.IsZero() })
 	send(20)
+	if s := a.about(b.id); s.Failure != nil || s.Detour == nil || !strings.Contains(s.Detour.Text, "connection refused") {
+		t.Errorf("the failure %+v, and the reason why b has connected %+v", s.Failure, s.Detour)
+	}
+	if s := b.about(a.id); s.Failure != nil || s.Detour != nil {
+		t.Errorf("b, which can connect, has %+v and %+v", s.Failure, s.Detour)
+	}
 	if s := a.about(b.id); s.RoundTrip == 0 {
 		t.Errorf("no round trip was measured: %+v", s)
 	}

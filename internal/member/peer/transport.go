@@ -126,6 +126,8 @@ type remote struct {
 		absence absence
 		// failure is why the last dial for messages failed, nil while the stream is open.
 		failure *Failure
+		// detour is why the last dial failed, if the member was invited to make the connection that is open.
+		detour *Failure
 		// undialed is since when the member does not answer dials, whatever it was invited to.
 		undialed time.Time
 		// awaited are the connections that the member was invited to make, invited counts invitations; answering is set for a kind
@@ -379,6 +381,9 @@ func (t *Transport) Close() {
 func (p *remote) connected(l *link) {
 	p.mu.Lock()
 	p.mu.link, p.mu.since, p.mu.version = l, time.Now(), l.other.version
+	if l.invited {
+		p.mu.detour = p.mu.failure
+	}
 	p.mu.failure = nil
 	p.reportLocked(false)
 	p.mu.Unlock()
@@ -391,7 +396,7 @@ func (p *remote) connected(l *link) {
 func (p *remote) disconnected(err error) {
 	p.mu.Lock()
 	p.noteEndLocked(p.mu.link)
-	p.mu.link, p.mu.since = nil, time.Time{}
+	p.mu.link, p.mu.since, p.mu.detour = nil, time.Time{}, nil
 	p.mu.Unlock()
 	if p.ctx.Err() != nil {
 		return
