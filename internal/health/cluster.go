@@ -2,9 +2,7 @@ package health
 
 import (
 	"fmt"
-	"regexp"
 	"slices"
-	"strconv"
 	"strings"
 
 	"go.etcd.io/etcd/api/v3/etcdserverpb"
@@ -263,31 +261,6 @@ func nextVoter(members []*etcdserverpb.Member, otherwise string) string {
 	return otherwise
 }
 
-// alarmError is an alarm in the errors of a status.
-var alarmError = regexp.MustCompile(`memberID:\s*(\d+)\s+alarm:\s*(\w+)`)
-
-// alarms returns the alarms of the list, or of the statuses if the list cannot be read, which takes a quorum.
-func (e *Examination) alarms() []*etcdserverpb.AlarmMember {
-	if e.ListErr == nil {
-		return e.Alarms
-	}
-	var out []*etcdserverpb.AlarmMember
-	for i := range e.Readings {
-		for _, text := range e.Readings[i].Status.GetErrors() {
-			s := alarmError.FindStringSubmatch(text)
-			if s == nil {
-				continue
-			}
-			id, _ := strconv.ParseUint(s[1], 10, 64) // digits; one that is too large names no member
-			a := &etcdserverpb.AlarmMember{MemberID: id, Alarm: etcdserverpb.AlarmType(etcdserverpb.AlarmType_value[s[2]])}
-			if !slices.ContainsFunc(out, func(o *etcdserverpb.AlarmMember) bool { return o.MemberID == a.MemberID && o.Alarm == a.Alarm }) {
-				out = append(out, a)
-			}
-		}
-	}
-	return out
-}
-
 func (e *Examination) checkAlarms(r *report) {
 	next := map[etcdserverpb.AlarmType]string{
 		etcdserverpb.AlarmType_NOSPACE: "delete unneeded keys, then: vigilctl compaction REVISION; with etcd also: vigilctl defrag, vigilctl alarm disarm; or start the members with a higher --quota-backend-bytes",
@@ -300,7 +273,7 @@ func (e *Examination) checkAlarms(r *report) {
 		etcdserverpb.AlarmType_NOSPACE: "docs/operations/disks.md#the-data-reach-the-quota",
 		etcdserverpb.AlarmType_CORRUPT: "docs/operations/corruption.md",
 	}
-	for _, a := range e.alarms() {
+	for _, a := range e.Alarms {
 		name := ""
 		advice := next[a.Alarm]
 		switch {

@@ -12,12 +12,12 @@ import (
 // Round is what all members answered at about the same time.
 type Round struct {
 	At       time.Time
-	Readings []Reading              // one for each member that was asked
-	Members  []*etcdserverpb.Member // as the cluster lists them; nil if no member answered
-	Alarms   []*etcdserverpb.AlarmMember
+	Readings []Reading                   // one for each member that was asked
+	Members  []*etcdserverpb.Member      // as the cluster lists them; nil if no member answered
+	Alarms   []*etcdserverpb.AlarmMember // see FindAlarms
 	// ClusterID is the cluster that Members is the list of, 0 if it is not known.
 	ClusterID uint64
-	ListErr   error // why Members or Alarms are not known
+	ListErr   error // why Members are not known
 }
 
 // Answered reports whether any member reported its status.

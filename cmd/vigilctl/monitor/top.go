@@ -315,6 +315,8 @@ func drawChosen(r, old *health.Round, width int, p screen.Paint, c *choice) []st
 	switch {
 	case len(s.Alarms) > 0:
 		alarms, style = "ALARMS: "+strings.Join(s.Alarms, ", "), screen.Bad
+	case r.ListErr != nil && r.Answered():
+		alarms, style = "no alarms; the members are not known: "+survey.ErrorLine(r.ListErr), screen.Warn
 	case r.ListErr != nil:
 		alarms, style = "alarms and members are not known: "+survey.ErrorLine(r.ListErr), screen.Warn
 	}

@@ -26,11 +26,6 @@ func (s *Survey) Read(ctx context.Context) *health.Round {
 		}
 		slices.SortFunc(m.Members, byName)
 		r.Members, r.ClusterID, by = m.Members, m.Header.GetClusterId(), m.Header.GetMemberId()
-		if a, err := s.Client.Alarms(ctx); err != nil {
-			r.ListErr = err
-		} else {
-			r.Alarms = a.Alarms
-		}
 	}()
 	s.Each(ctx, func(ctx context.Context, i int, m *probe.Member) {
 		x := health.Reading{Endpoint: m.Endpoint}
@@ -62,6 +57,7 @@ func (s *Survey) Read(ctx context.Context) *health.Round {
 			r.Readings[i].Advertised = m.ID
 		}
 	}
+	r.FindAlarms()
 	return r
 }
 

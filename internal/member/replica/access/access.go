@@ -18,6 +18,7 @@ package access
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 	"sync"
 	"sync/atomic"
@@ -135,12 +136,37 @@ func (c *Control) AuthChanged() <-chan struct{} {
 // Confirm waits until this member knows the rights that any member knew at the time of the call. Without a leader that cannot be
 // known: then the rights here count, as in etcd, so that the last member of a cluster can be backed up. Errors: those of Linearize.
 func (c *Control) Confirm(ctx context.Context) error {
-	if c.pipe.Forsaken() {
-		return nil
+	if err := c.catchUp(ctx); !errors.Is(err, kv.ErrNoLeader) {
+		return err
 	}
-	err := c.pipe.Linearize(ctx)
-	if err != nil && ctx.Err() == nil && c.pipe.Forsaken() {
-		return nil
+	return nil
+}
+
+// forsakenPause is how often a call that waits for the leader looks whether there is one.
+const forsakenPause = 100 * time.Millisecond
+
+// catchUp is Linearize, but waits no longer once the member is forsaken: the error is kv.ErrNoLeader then.
+func (c *Control) catchUp(ctx context.Context) error {
+	if c.pipe.Forsaken() {
+		return kv.ErrNoLeader
+	}
+	waiting, cancel := context.WithCancel(ctx)
+	defer cancel()
+	look := time.AfterFunc(forsakenPause, func() {
+		t := time.NewTicker(forsakenPause)
+		defer t.Stop()
+		for waiting.Err() == nil && !c.pipe.Forsaken() {
+			select {
+			case <-t.C:
+			case <-waiting.Done():
+			}
+		}
+		cancel()
+	})
+	defer look.Stop()
+	err := c.pipe.Linearize(waiting)
+	if err != nil && ctx.Err() == nil && (waiting.Err() != nil || c.pipe.Forsaken()) {
+		return kv.ErrNoLeader
 	}
 	return err
 }

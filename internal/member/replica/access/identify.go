@@ -16,7 +16,7 @@ type caller struct {
 	known bool
 }
 
-// identify evaluates the credentials of a call. Errors: kv.ErrInvalidAuthToken, and those of Linearize.
+// identify evaluates the credentials of a call. Errors: kv.ErrInvalidAuthToken, kv.ErrNoLeader, and those of Linearize.
 func (c *Control) identify(ctx context.Context) (who caller, err error) {
 	cred := kv.CredentialsOf(ctx)
 	switch {
@@ -54,7 +54,7 @@ func (c *Control) identifyToken(ctx context.Context, cred *kv.Credentials) (who 
 		state := c.state.Load()
 		if id.Revision > state.Revision() {
 			// Another member issued the token, and this one lags.
-			if err := c.pipe.Linearize(ctx); err != nil {
+			if err := c.catchUp(ctx); err != nil {
 				return who, err
 			}
 			state = c.state.Load()
@@ -72,7 +72,7 @@ func (c *Control) identifyToken(ctx context.Context, cred *kv.Credentials) (who 
 		}
 		if ok && c.tokens.IsUnused(id) {
 			// If this member lags, the end of the token may be among what it has not applied yet.
-			err = c.pipe.Linearize(ctx)
+			err = c.Confirm(ctx)
 		}
 		if err != nil {
 			return who, err
@@ -98,7 +98,7 @@ func (c *Control) reaches(ctx context.Context, index uint64) (bool, error) {
 	if c.pipe.Applied() >= index {
 		return true, nil
 	}
-	if err := c.pipe.Linearize(ctx); err != nil {
+	if err := c.catchUp(ctx); err != nil {
 		return false, err
 	}
 	return c.pipe.Applied() >= index, nil

@@ -160,3 +160,18 @@ func (c *Control) Roles(ctx context.Context) ([]string, error) {
 	}
 	return names, nil
 }
+
+// Rights returns what a user may do, as far as this member knows: everything, or the permissions of its roles. ok is false if there is no such
+// user.
+func (c *Control) Rights(user string) (root bool, permissions []kv.Permission, ok bool) {
+	state := c.state.Load()
+	u, ok := state.User(user)
+	for _, name := range u.Roles {
+		if name == auth.RootRole {
+			return true, nil, ok
+		}
+		role, _ := state.Role(name)
+		permissions = append(permissions, role.Permissions...)
+	}
+	return false, permissions, ok
+}

@@ -1,0 +1,40 @@
+package health
+
+import (
+	"regexp"
+	"slices"
+	"strconv"
+
+	"go.etcd.io/etcd/api/v3/etcdserverpb"
+)
+
+// alarmError is an alarm in the errors of a status.
+var alarmError = regexp.MustCompile(`memberID:\s*(\d+)\s+alarm:\s*(\w+)`)
+
+// FindAlarms sets Alarms to what the statuses report: that of the leader, or if it does not answer, those of all members, some of which
+// may be behind. A list of the cluster would wait for a quorum.
+func (r *Round) FindAlarms() {
+	r.Alarms = nil
+	leader := r.Leader()
+	led := slices.ContainsFunc(r.Readings, func(x Reading) bool { return leader != 0 && x.ID() == leader && !r.Foreign(&x) })
+	for i := range r.Readings {
+		if x := &r.Readings[i]; x.Status != nil && !r.Foreign(x) && (!led || x.ID() == leader) {
+			r.addAlarms(x.Status)
+		}
+	}
+}
+
+// addAlarms adds the alarms that a status reports.
+func (r *Round) addAlarms(st *etcdserverpb.StatusResponse) {
+	for _, text := range st.GetErrors() {
+		s := alarmError.FindStringSubmatch(text)
+		if s == nil {
+			continue
+		}
+		id, _ := strconv.ParseUint(s[1], 10, 64) // digits; one that is too large names no member
+		a := &etcdserverpb.AlarmMember{MemberID: id, Alarm: etcdserverpb.AlarmType(etcdserverpb.AlarmType_value[s[2]])}
+		if !slices.ContainsFunc(r.Alarms, func(o *etcdserverpb.AlarmMember) bool { return o.MemberID == a.MemberID && o.Alarm == a.Alarm }) {
+			r.Alarms = append(r.Alarms, a)
+		}
+	}
+}
