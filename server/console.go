@@ -27,7 +27,8 @@ func (m *Member) openConsole() (*console.Console, error) {
 	return console.New(console.Config{
 		Serve: m.cfg.Console, Conn: gateway.NewConn(services), WithCaller: services.WithConnection,
 		CertificateUsers: m.cfg.ClientTLS.ClientCertAuth, AuthEnabled: m.replica.Access.AuthEnabled,
-		RequireAdmin: m.replica.Access.RequireAdmin, User: m.replica.Access.User, Watchers: consoleCalls{m}.watchersOf,
+		RequireAdmin: m.replica.Access.RequireAdmin, User: m.replica.Access.User, Rights: m.replica.Access.Rights,
+		Leader: consoleCalls{m}.leadership, Watchers: consoleCalls{m}.watchersOf,
 		Self:   console.Identity{Cluster: h.ClusterID, Member: h.MemberID, Name: m.cfg.Name, Version: Version},
 		Sample: consoleCalls{m}.sampleOf, Compare: consoleCalls{m}.comparisonOf, Hosts: m.cfg.consoleHosts(), Endpoints: endpoints, MaxRequestBytes: m.cfg.MaxRequestBytes,
 	})
@@ -94,6 +95,12 @@ func (c *Config) consoleHosts() (hosts []string) {
 
 // consoleCalls measures members for the console, and answers other members whose consoles have readers.
 type consoleCalls struct{ m *Member }
+
+// leadership returns whether this member knows a leader.
+func (c consoleCalls) leadership() console.Leadership {
+	st := c.m.replica.Status()
+	return console.Leadership{Known: st.Leader != 0, Lost: st.LeaderLost}
+}
 
 // sampleOf measures a member for the console: this one, or another by a call.
 func (c consoleCalls) sampleOf(ctx context.Context, id uint64) (*console.Sample, error) {

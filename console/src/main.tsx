@@ -5,6 +5,7 @@ import { AccessView } from "./access";
 import { History } from "./history";
 import { Keys } from "./keys";
 import { Leases } from "./leases";
+import { LocalNote } from "./live";
 import { Members } from "./members";
 import { Overview } from "./overview";
 import { connect, fromField, fromText, quoted, visible } from "./bytes";
@@ -70,6 +71,7 @@ function App() {
         </div>
       </header>
       <main id="main" ref={main} tabIndex={-1}>
+        <LocalNote />
         {route.view === "overview" ? <Overview session={session} /> : route.view === "keys" ? <Keys route={route} session={session} /> : route.view === "history" ? <History route={route} />
           : route.view === "watches" ? <Watches route={route} /> : route.view === "leases" ? <Leases route={route} /> : route.view === "access" ? <AccessView session={session} route={route} />
           : route.view === "members" ? <Members /> : <><h1>No such view</h1><p>The address <Text value={location.hash} /> names no view. <a href={link("overview")}>Overview</a></p></>}

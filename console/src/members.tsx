@@ -2,22 +2,24 @@ import { useEffect, useState } from "preact/hooks";
 import { post, save } from "./api";
 import { typeable, visible } from "./bytes";
 import { Busy, Confirm, count, Dialog, ErrorBox, number, revisionOf, size, Text } from "./ui";
-import { Member, useLive } from "./overview";
+import { Aging } from "./live";
+import { lastSeen, Member, useLive } from "./overview";
+import { consoleAt, consoleOf, isWeb } from "./session";
 
 // Members has the actions on members. Each says before what it will do.
 export function Members() {
-  const { live, error } = useLive();
+  const { live, error, age } = useLive();
   const [dialog, open] = useState<any>(null);
   const [saving, note] = useState("");
   const [failed, fail] = useState<unknown>(null);
-  if (!live) return <><h1>Members</h1><ErrorBox error={error} /><Busy what="Measuring the members, which takes a moment…" /></>;
+  if (!live) return <><h1>Members</h1><Aging age={age} error={error} empty><Busy what="Measuring the members, which takes a moment…" /></Aging></>;
   const self = live.members.find((m) => m.self);
-  const voters = live.members.filter((m) => !m.learner), alive = voters.filter((m) => m.state);
+  const voters = live.members.filter((m) => !m.learner), alive = voters.filter((m) => m.answers), silent = age.silent > 0;
   const name = (m: Member) => visible(m.name || m.id);
   // A member with a name that cannot be typed is confirmed by its ID.
   const word = (m: Member) => (typeable(m.name) ? m.name : m.id);
   const leads = self?.role === "leader";
-  const leader = live.members.find((m) => m.role === "leader");
+  const leader = live.members.find((m) => m.role === "leader" && m.answers);
   const snapshot = async () => {
     note("The snapshot is being read…");
     fail(null);
@@ -38,32 +40,35 @@ export function Members() {
   return (
     <>
       <h1>Members</h1>
-      <ErrorBox error={error || failed} />
+      <Aging age={age} error={error || failed}>
       <p class="row">
-        <button class="primary" onClick={() => open({ add: true })}>Add a member…</button>
-        <button onClick={() => open({ snapshot: true, title: "Download a snapshot", action: "Download", body: <p>{self ? name(self) : "This member"} sends all keys, leases, users and roles as of now, about {size(self?.state?.in_use || 0)}, as a file for <code>vigilctl snapshot restore</code>. It contains every value and the hashes of passwords: keep it as safe as the store. The member keeps serving.</p>, run: async () => { snapshot(); } })} disabled={!!saving}>Download a snapshot…</button>
-        <button onClick={() => open({ compact: self?.state?.revision })}>Compact…</button>
-        <button onClick={() => open({ title: "Defragment this member", action: "Defragment", body: <p>{self ? name(self) : "This member"} reclaims space now instead of in the background. It keeps serving; its disk is busier meanwhile.</p>, run: () => post("member", { do: "defragment" }) })}>Defragment this member…</button>
+        <button class="primary" disabled={silent} onClick={() => open({ add: true })}>Add a member…</button>
+        <button onClick={() => open({ snapshot: true, title: "Download a snapshot", action: "Download", body: <p>{self ? name(self) : "This member"} sends all keys, leases, users and roles as of now, about {size(self?.state?.in_use || 0)}, as a file for <code>vigilctl snapshot restore</code>. It contains every value and the hashes of passwords: keep it as safe as the store. The member keeps serving.</p>, run: async () => { snapshot(); } })} disabled={silent || !!saving}>Download a snapshot…</button>
+        <button disabled={silent} onClick={() => open({ compact: self?.state?.revision })}>Compact…</button>
+        <button disabled={silent} onClick={() => open({ title: "Defragment this member", action: "Defragment", body: <p>{self ? name(self) : "This member"} reclaims space now instead of in the background. It keeps serving; its disk is busier meanwhile.</p>, run: () => post("member", { do: "defragment" }) })}>Defragment this member…</button>
         <span role="status">{saving}</span>
       </p>
-      <div class="scroll" tabIndex={0} role="region" aria-label="Members">
+      <div class="scroll cards" tabIndex={0} role="region" aria-label="Members">
         <table>
-          <caption>Members; {alive.length} of {voters.length} voting members answer</caption>
+          <caption>Members; {silent ? "how many answer is not known" : `${alive.length} of ${voters.length} voting members answer`}</caption>
           <thead><tr><th scope="col">Member</th><th scope="col">ID</th><th scope="col">Role</th><th scope="col" class="num">Lag</th><th scope="col" class="num">Database</th><th scope="col">Addresses</th><th scope="col">Actions</th></tr></thead>
           <tbody>{live.members.map((m) => (
-            <tr key={m.id}>
-              <th scope="row"><Text value={m.name || "not started yet"} most={60} />{m.self ? " (this)" : ""}</th><td class="mono">{m.id}</td><td class={m.state ? "" : "bad"}>{m.role}</td><td class="num">{m.lag < 0 ? "–" : number(m.lag)}</td><td class="num">{m.state ? size(m.state.size) : "–"}</td>
-              <td>{(m.client_urls || []).map((u) => <div key={u}>{isWeb(u) && !m.self ? <a href={consoleAt(u)} rel="noreferrer"><Text value={u} /></a> : <Text value={u} />}</div>)}</td>
-              <td><div class="row">
-                {m.learner ? <button onClick={() => open({ title: `Promote ${name(m)}`, action: "Promote", body: <p>It becomes a voting member, when it has nearly caught up; the quorum grows from {Math.floor(voters.length / 2) + 1} to {Math.floor((voters.length + 1) / 2) + 1}.</p>, run: () => post("member", { do: "promote", id: m.id }) })} aria-label={`promote ${name(m)}`}>Promote…</button> : null}
-                {!m.learner && m.role !== "leader" ? <button onClick={() => open({ title: `Make ${name(m)} the leader`, action: "Move the leader", off: !leads, body: leads ? <p>{name(self!)} hands over to {name(m)}. Writes wait for a moment, usually less than a heartbeat.</p> : <p>Only the leader can hand over{leader ? <>: open the console of {name(leader)}{consoleOf(leader) ? <>, <a href={consoleOf(leader)!} rel="noreferrer">{visible(consoleOf(leader)!)}</a></> : null}</> : null}.</p>, run: () => post("member", { do: "move-leader", id: m.id }) })} aria-label={`lead with ${name(m)}`}>Lead…</button> : null}
-                <button onClick={() => open({ title: `Remove ${name(m)}`, action: "Remove the member", word: word(m), body: removal(m), run: () => post("member", { do: "remove", id: m.id }) })} aria-label={`remove ${name(m)}`}>Remove…</button>
+            <tr key={m.id} class={m.answers ? undefined : "old"}>
+              <th scope="row"><Text value={m.name || "not started yet"} most={60} />{m.self ? " (this)" : ""}</th><td data-label="ID" class="mono">{m.id}</td>
+              <td data-label="Role"><span class={m.answers ? "" : "bad"}>{m.role}</span>{m.answers || !m.error ? null : <div class="dim">{lastSeen(m, live, age)}</div>}</td>
+              <td data-label="Lag" class="num">{m.lag < 0 ? "–" : number(m.lag)}</td><td data-label="Database" class="num">{m.state ? size(m.state.size) : "–"}</td>
+              <td data-label="Addresses">{(m.client_urls || []).map((u) => <div key={u}>{isWeb(u) && !m.self ? <a href={consoleAt(u)} rel="noreferrer"><Text value={u} /></a> : <Text value={u} />}</div>)}</td>
+              <td data-label="Actions"><div class="row">
+                {m.learner && m.answers ? <button disabled={silent} onClick={() => open({ title: `Promote ${name(m)}`, action: "Promote", body: <p>It becomes a voting member, when it has nearly caught up; the quorum grows from {Math.floor(voters.length / 2) + 1} to {Math.floor((voters.length + 1) / 2) + 1}.</p>, run: () => post("member", { do: "promote", id: m.id }) })} aria-label={`promote ${name(m)}`}>Promote…</button> : null}
+                {!m.learner && m.answers && m.role !== "leader" && leader ? <button disabled={silent} onClick={() => open({ title: `Make ${name(m)} the leader`, action: "Move the leader", off: !leads, body: leads ? <p>{name(self!)} hands over to {name(m)}. Writes wait for a moment, usually less than a heartbeat.</p> : <p>Only the leader can hand over: open the console of {name(leader)}{consoleOf(leader) ? <>, <a href={consoleOf(leader)!} rel="noreferrer">{visible(consoleOf(leader)!)}</a></> : null}.</p>, run: () => post("member", { do: "move-leader", id: m.id }) })} aria-label={`lead with ${name(m)}`}>Lead…</button> : null}
+                <button disabled={silent} onClick={() => open({ title: `Remove ${name(m)}`, action: "Remove the member", word: word(m), body: removal(m), run: () => post("member", { do: "remove", id: m.id }) })} aria-label={`remove ${name(m)}`}>Remove…</button>
               </div></td>
             </tr>
           ))}</tbody>
         </table>
       </div>
-      {live.alarms.length ? <><h2>Alarms</h2><ul>{live.alarms.map((a) => <li key={a.member + a.name}>{a.name} of <Text value={a.of} /> <button onClick={() => open({ title: `Disarm ${a.name}`, action: "Disarm", body: <p>The alarm ends, whatever raised it. It is raised again if its cause is still there.</p>, run: () => post("member", { do: "disarm", id: a.member, alarm: a.name }) })}>Disarm…</button></li>)}</ul></> : null}
+      {live.alarms.length ? <><h2>Alarms</h2><ul>{live.alarms.map((a) => <li key={a.member + a.name}>{a.name} of <Text value={a.of} /> <button disabled={silent} onClick={() => open({ title: `Disarm ${a.name}`, action: "Disarm", body: <p>The alarm ends, whatever raised it. It is raised again if its cause is still there.</p>, run: () => post("member", { do: "disarm", id: a.member, alarm: a.name }) })}>Disarm…</button></li>)}</ul></> : null}
+      </Aging>
       {dialog?.run ? <Confirm title={dialog.title} action={dialog.action} word={dialog.word} off={dialog.off} run={dialog.run} close={() => open(null)}>{dialog.body}</Confirm> : null}
       {dialog?.add ? <Add close={() => open(null)} voters={voters.length} /> : null}
       {dialog && "compact" in dialog ? <Compact newest={dialog.compact || 0} oldest={Math.max(0, self?.state?.compact_revision || 0)} close={() => open(null)} /> : null}
@@ -71,9 +76,6 @@ export function Members() {
   );
 }
 
-const isWeb = (u: string) => /^https?:\/\//.test(u);
-const consoleAt = (u: string) => u.replace(/\/$/, "") + "/console/";
-const consoleOf = (m: Member) => { const u = (m.client_urls || []).find(isWeb); return u ? consoleAt(u) : null; };
 
 function Add({ close, voters }: { close: () => void; voters: number }) {
   const [urls, type] = useState("");

@@ -1,12 +1,14 @@
 import { useEffect, useRef, useState } from "preact/hooks";
 import { lines } from "./api";
 import { visible } from "./bytes";
-import { Session } from "./session";
-import { Busy, Confirm, count, duration, ErrorBox, link, number, size, Text, time } from "./ui";
+import { Age, Aging, ago, useAge } from "./live";
+import { remember, self, Session } from "./session";
+import { Busy, Confirm, count, docs, duration, ErrorBox, link, number, size, Text, time } from "./ui";
 
 type Point = { at: number; rates?: Record<string, number>; times?: Record<string, number>; size: number; revision: number; lag: number };
+// A member that does not answer has its last state, if it was seen, and when that was measured.
 export type Member = {
-  id: string; name: string; peer_urls: string[]; client_urls: string[]; learner?: boolean; self?: boolean; role: string; state?: State; lag: number; error?: string; points?: Point[];
+  id: string; name: string; peer_urls: string[]; client_urls: string[]; learner?: boolean; self?: boolean; role: string; answers: boolean; at?: number; state?: State; lag: number; error?: string; points?: Point[];
 };
 type State = { version: string; term: number; revision: number; compact_revision: number; keys: number; size: number; in_use: number; quota: number; watchers: number; memory: number };
 type Finding = { severity: string; check: string; member?: string; what: string; next: string; page: string };
@@ -15,10 +17,11 @@ export type Live = { at: number; members: Member[]; alarms: { member: string; of
 
 const maxAge = 15 * 60 * 1000;
 
-// useLive follows the state of all members. A lost stream is opened again.
-export function useLive(): { live: Live | null; points: Map<string, Point[]>; error: unknown } {
+// useLive follows the state of all members. A stream that is lost or silent is opened again.
+export function useLive(): { live: Live | null; points: Map<string, Point[]>; error: unknown; age: Age } {
   const [live, set] = useState<Live | null>(null);
   const [error, fail] = useState<unknown>(null);
+  const age = useAge();
   const points = useRef(new Map<string, Point[]>());
   useEffect(() => {
     const a = new AbortController();
@@ -31,9 +34,10 @@ export function useLive(): { live: Live | null; points: Map<string, Point[]>; er
               const list = (points.current.get(m.id) || []).concat((m.points || []).filter((p) => !(points.current.get(m.id) || []).some((q) => q.at === p.at)));
               points.current.set(m.id, list.filter((p) => p.at > l.at - maxAge));
             }
+            remember(l.members);
             fail(null);
             set(l);
-          });
+          }, age.renew);
         } catch (e) {
           if (a.signal.aborted) return;
           fail(e);
@@ -43,30 +47,38 @@ export function useLive(): { live: Live | null; points: Map<string, Point[]>; er
     })();
     return () => a.abort();
   }, []);
-  return { live, points: points.current, error };
+  return { live, points: points.current, error, age };
 }
 
 export function Overview({ session }: { session: Session }) {
-  const { live, points, error } = useLive();
-  if (!live) return <><h1>Overview</h1><ErrorBox error={error} /><Busy what="Measuring the members, which takes a moment…" /></>;
+  const { live, points, error, age } = useLive();
+  if (!live) return <><h1>Overview</h1><Aging age={age} error={error} empty><Busy what="Measuring the members, which takes a moment…" /></Aging></>;
   return (
     <>
       <h1>Overview</h1>
-      <ErrorBox error={error} />
-      <Verdict live={live} />
-      {live.diagnosis ? <Diagnosed {...live.diagnosis} /> : null}
-      <MemberTable live={live} />
-      {session.root && live.members.length > 1 ? <Compare live={live} /> : null}
-      <p class="dim">Charts begin when they are first opened, and keep 15 minutes. Measured since {live.since ? time(live.since) : "now"}.</p>
-      <div class="charts">
-        {charts.map((c) => <Chart key={c.title} {...c} members={live.members} points={points} />)}
-      </div>
+      <Aging age={age} error={error}>
+        <Verdict live={live} age={age} />
+        {live.diagnosis ? <Diagnosed {...live.diagnosis} /> : null}
+        <MemberTable live={live} age={age} />
+        {session.root && live.members.length > 1 ? <Compare live={live} silent={age.silent > 0} /> : null}
+        <p class="dim">Charts begin when they are first opened, and keep 15 minutes. Measured since {live.since ? time(live.since) : "now"}.</p>
+        <div class="charts">
+          {charts.map((c) => <Chart key={c.title} {...c} members={live.members} points={points} />)}
+        </div>
+      </Aging>
     </>
   );
 }
 
-function Verdict({ live }: { live: Live }) {
-  const answer = `${live.members.filter((m) => m.state).length} of ${live.members.length} members answer`;
+// lastSeen says when a member that does not answer was measured last.
+export function lastSeen(m: Member, live: Live, age: Age): string {
+  return m.at ? "last seen " + ago(live.at - m.at + age.silent) : "not seen since this view is open";
+}
+
+function Verdict({ live, age }: { live: Live; age: Age }) {
+  const answering = live.members.filter((m) => m.answers).length;
+  if (age.silent) return <p class="verdict"><span aria-hidden="true">?</span> Not known. At {time(age.heard)}, {answering} of {live.members.length} members answered <Text value={self()} most={60} /></p>;
+  const answer = `${answering} of ${live.members.length} members answer`;
   if (!live.diagnosis) return <p class="verdict" role="status">{answer}, waiting for {live.pending!.map((n) => visible(n)).join(", ")}…</p>;
   const { healthy, findings } = live.diagnosis;
   const bad = findings.filter((f) => f.severity !== "note").length;
@@ -81,7 +93,7 @@ function Findings({ list }: { list: Finding[] }) {
         <li key={i} class={f.severity}>
           <strong>{f.severity}</strong> {f.member ? <><Text value={f.member} most={60} />: </> : null}<Text value={f.what} most={1000} />
           <div class="dim">Next: <Text value={f.next} most={1000} /></div>
-          <div class="dim">Page: <code>{f.page}</code></div>
+          {f.page ? <div class="dim">Page: <a href={docs(f.page)} target="_blank" rel="noreferrer">{f.page}</a></div> : null}
         </li>
       ))}
     </ul>
@@ -110,7 +122,7 @@ type Compared = { id: string; name: string; hash?: number; compact?: number; err
 type Comparison = { at: number; revision: number; members: Compared[]; result?: { findings: Finding[]; not_checked: Gap[] } };
 
 // Compare compares the data of the members when the reader asks for it, and keeps the result on the page.
-function Compare({ live }: { live: Live }) {
+function Compare({ live, silent }: { live: Live; silent: boolean }) {
   const [asked, ask] = useState(false);
   const [data, set] = useState<Comparison | null>(null);
   const [error, fail] = useState<unknown>(null);
@@ -140,7 +152,7 @@ function Compare({ live }: { live: Live }) {
   return (
     <section aria-label="Comparison of the data">
       <p class="row">
-        <button disabled={busy} onClick={() => ask(true)}>{busy ? "comparing…" : "Compare the data of the members…"}</button>
+        <button disabled={busy || silent} onClick={() => ask(true)}>{busy ? "comparing…" : "Compare the data of the members…"}</button>
         {busy ? <span role="status">{data ? `${data.members.filter((m) => m.hash !== undefined).length} of ${data.members.length} members have read their data` : "asking the members…"}</span> : null}
       </p>
       <ErrorBox error={error} />
@@ -167,26 +179,26 @@ function Compare({ live }: { live: Live }) {
   );
 }
 
-function MemberTable({ live }: { live: Live }) {
+function MemberTable({ live, age }: { live: Live; age: Age }) {
   return (
-    <div class="scroll" tabIndex={0} role="region" aria-label="Members">
+    <div class="scroll cards" tabIndex={0} role="region" aria-label="Members">
       <table>
         <caption>Members</caption>
-        <thead><tr><th scope="col">Member</th><th scope="col">Role</th><th scope="col">Version</th><th scope="col" class="num">Lag</th><th scope="col" class="num">Revision</th><th scope="col" class="num">Keys</th>
+        <thead><tr><th scope="col">Member</th><th scope="col">Role</th><th scope="col">Version</th><th scope="col" class="num" title="entries of the raft log that it has still to apply">Lag</th><th scope="col" class="num">Revision</th><th scope="col" class="num">Keys</th>
           <th scope="col" class="num">Database</th><th scope="col">In use of the quota</th><th scope="col" class="num">Watchers</th><th scope="col" class="num">Memory</th></tr></thead>
         <tbody>
           {live.members.map((m, i) => {
             const s = m.state;
             const used = s && s.quota ? s.in_use / s.quota : 0;
             return (
-              <tr key={m.id}>
+              <tr key={m.id} class={m.answers ? undefined : "old"}>
                 <th scope="row"><span class={"mark c" + (i % 6)} aria-hidden="true" /> <Text value={m.name || m.id} most={60} />{m.self ? " (this)" : ""}</th>
-                <td class={m.role === "down" || m.role === "no leader" ? "bad" : ""}>{m.role}</td>
+                <td data-label="Role"><span class={m.answers && m.role !== "no leader" ? "" : "bad"}>{m.role}</span>{m.answers || !m.error ? null : <div class="dim">{lastSeen(m, live, age)}</div>}</td>
                 {s ? <>
-                  <td>{s.version}</td><td class="num">{m.lag < 0 ? "–" : number(m.lag)}</td><td class="num">{number(s.revision)}</td><td class="num">{number(s.keys)}</td>
-                  <td class="num">{size(s.size)}</td>
-                  <td><meter min={0} max={1} high={0.8} value={used} aria-label="used part of the quota" /> {size(s.in_use)}{s.quota ? " of " + size(s.quota) : ""}</td>
-                  <td class="num"><a href={link("watches")}>{number(s.watchers)}</a></td><td class="num">{size(s.memory)}</td>
+                  <td data-label="Version">{s.version}</td><td data-label="Lag" class="num">{m.lag < 0 ? "–" : number(m.lag)}</td><td data-label="Revision" class="num">{number(s.revision)}</td><td data-label="Keys" class="num">{number(s.keys)}</td>
+                  <td data-label="Database" class="num">{size(s.size)}</td>
+                  <td data-label="In use of the quota"><span class="nowrap"><meter min={0} max={1} high={0.8} value={used} aria-label="used part of the quota" /> {size(s.in_use)}{s.quota ? " of " + size(s.quota) : ""}</span></td>
+                  <td data-label="Watchers" class="num"><a href={link("watches")}>{number(s.watchers)}</a></td><td data-label="Memory" class="num">{size(s.memory)}</td>
                 </> : <td colSpan={8}><Text value={m.error || ""} /></td>}
               </tr>
             );
@@ -206,9 +218,9 @@ const charts: ChartKind[] = [
   { title: "Reads", of: rate("reads"), show: perSecond },
   { title: "Transactions", of: rate("transactions"), show: perSecond },
   { title: "Watch events", of: rate("events"), show: perSecond },
-  { title: "fsync of the raft log, p99", of: took("fsync"), show: duration },
-  { title: "Apply, p99", of: took("apply"), show: duration },
-  { title: "Commit, p99", of: took("commit"), show: duration },
+  { title: "Raft log to disk (fsync), 99th percentile", of: took("fsync"), show: duration },
+  { title: "Apply, 99th percentile", of: took("apply"), show: duration },
+  { title: "Commit, 99th percentile", of: took("commit"), show: duration },
   { title: "Database size", of: (p) => p.size, show: size },
   { title: "Lag in entries", of: (p) => (p.lag < 0 ? undefined : p.lag), show: number },
 ];
@@ -226,7 +238,7 @@ function Chart({ title, of, show, members, points }: ChartKind & { members: Memb
   const newest = members.map((m) => {
     const list = points.get(m.id) || [];
     const v = list.length ? of(list[list.length - 1]) : undefined;
-    return visible(m.name || m.id, 24) + " " + (m.state ? (v === undefined ? "not known" : show(v)) : m.role);
+    return visible(m.name || m.id, 24) + " " + (m.answers ? (v === undefined ? "not known" : show(v)) : m.role);
   });
   return (
     <figure class="chart">

@@ -4,6 +4,7 @@ import { ComponentChildren } from "preact";
 import { useCallback, useEffect, useRef, useState } from "preact/hooks";
 import { Failure, get } from "./api";
 import { Bytes, cut, keyParts, parts, same, toAddress, visible } from "./bytes";
+import { consoleOf, others, self } from "./session";
 
 // Route is the address after #: a view and its parameters.
 export type Route = { view: string; params: URLSearchParams };
@@ -86,10 +87,25 @@ export function ErrorBox({ error }: { error: unknown }) {
   );
 }
 
-// Busy says what is going on when it takes longer than a moment.
-export function Busy({ what }: { what: string }) {
-  return <p class="busy" role="status">{what}</p>;
+// Others links to the consoles of other members, if any is known.
+export function Others({ before }: { before: string }) {
+  if (others().length === 0) return null;
+  return <>{before}{others().map((m, i) => <span key={m.name}>{i ? ", " : ""}<a href={consoleOf(m)!} rel="noreferrer"><Text value={m.name} most={60} /></a></span>)}</>;
 }
+
+// Busy says what is going on when it takes longer than a moment, and what to do when that lasts.
+export function Busy({ what }: { what: string }) {
+  const [seconds, set] = useState(0);
+  useEffect(() => {
+    const start = Date.now();
+    const timer = setInterval(() => set(Math.floor((Date.now() - start) / 1000)), 1000);
+    return () => clearInterval(timer);
+  }, []);
+  return <p class="busy"><span role="status">{what}</span>{seconds < 5 ? null : <span> {seconds} s so far: <Text value={self()} most={60} /> may hang<Others before="; consoles of other members: " />.</span>}</p>;
+}
+
+// docs returns the address of a page of the documents, which the member serves.
+export const docs = (page: string) => page.replace(/\.md(?=#|$)/, "");
 
 type Loaded<T> = { data: T | null; error: unknown; busy: boolean; reload: () => void };
 

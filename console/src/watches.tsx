@@ -2,7 +2,8 @@ import { Component } from "preact";
 import { useEffect, useRef, useState } from "preact/hooks";
 import { get, lines } from "./api";
 import { Bytes, etcdctl, fromAddress, fromBase64, plain, visible } from "./bytes";
-import { Busy, Copy, count, duration, ErrorBox, go, Key, link, number, Route, size, Text, time } from "./ui";
+import { Aging, useAge } from "./live";
+import { Busy, Copy, count, duration, go, Key, link, number, Route, size, Text, time } from "./ui";
 
 export function Watches({ route }: { route: Route }) {
   const tail = route.params.get("tail");
@@ -11,20 +12,43 @@ export function Watches({ route }: { route: Route }) {
 
 const columns = [["member", "Member"], ["client", "Client"], ["user", "User"], ["key", "Range"], ["state", "State"], ["lag", "Lag"], ["queued", "Queued"], ["events", "Events"], ["created", "Age"]];
 
+// Options of watchers and their states, in words.
+const options: Record<string, string> = { fragment: "large answers in parts", nodelete: "puts only", noput: "deletions only", prev_kv: "with the old values", progress_notify: "with notifications of progress" };
+const states: Record<string, string> = { live: "receives events as they happen", behind: "reads missed events from the history", stalled: "its client does not read, so that no more events are sent", future: "waits for a later revision" };
+
+// period is how often the table is read; a member that does not answer is waited for 2 s each time.
+const period = 3000;
+
 function Table({ params }: { params: URLSearchParams }) {
   const sort = params.get("sort") || "lag", filter = params.get("filter") || "", member = params.get("member") || "";
   const [data, set] = useState<any>(null);
   const [error, fail] = useState<unknown>(null);
   const [paused, pause] = useState(false);
   const [text, type] = useState(filter);
+  const age = useAge(period, paused);
+  // The watchers of each member as it has named them last, for when it does not answer.
+  const seen = useRef(new Map<string, { at: number; watchers: any[] }>());
+  useEffect(() => {
+    seen.current = new Map();
+  }, [sort, filter]);
   useEffect(() => {
     const a = new AbortController();
     let timer = 0;
-    const read = () => get("watchers", { sort, filter, member }, a.signal).then((d) => { set(d); fail(null); }, (e) => a.signal.aborted || fail(e))
+    const take = (d: any) => {
+      age.renew();
+      for (const m of d.members) {
+        if (!m.error) seen.current.set(m.name, { at: Date.now(), watchers: d.watchers.filter((w: any) => w.member === m.name) });
+      }
+      set({ ...d, at: Date.now() });
+      fail(null);
+    };
+    const read = () => get("watchers", { sort, filter, member }, a.signal, 2 * period).then(take, (e) => a.signal.aborted || fail(e))
       .finally(() => { if (!a.signal.aborted && !paused) timer = window.setTimeout(read, 1000); });
     read();
     return () => { a.abort(); clearTimeout(timer); };
   }, [sort, filter, member, paused]);
+  const mute = (data?.members || []).filter((m: any) => m.error);
+  const old = mute.flatMap((m: any) => seen.current.get(m.name)?.watchers.map((w: any) => ({ ...w, old: true })) || []);
   return (
     <>
       <h1>Watches</h1>
@@ -34,28 +58,34 @@ function Table({ params }: { params: URLSearchParams }) {
           <option value="">all members</option>{[...new Set([...(data?.members || []).map((m: any) => m.name), member].filter(Boolean))].map((n: any) => <option key={n} value={n}>{visible(n)}</option>)}
         </select></label>
         <button type="button" aria-pressed={paused} onClick={() => pause(!paused)}>{paused ? "Continue" : "Pause"}</button>
+        {paused && data ? <span>as of {time(data.at)}</span> : null}
       </form>
       <TailForm />
-      <ErrorBox error={error} />
-      {data?.members.filter((m: any) => m.error).map((m: any) => <p key={m.name} class="warn" role="status">The watchers of <Text value={m.name} /> are not known: <Text value={m.error} />. Its state is in the <a href={link("overview")}>overview</a>.</p>)}
-      {!data ? (error ? null : <Busy what="Reading the watchers…" />) : (
-        <div class="scroll" tabIndex={0} role="region" aria-label="Watchers">
-          <table>
-            <caption>{number(data.matching)} of {count(data.total, "watcher")} on {count(data.streams, "stream")}{data.matching > data.watchers.length ? `; the first ${data.watchers.length} are listed` : ""}. {data.members.filter((m: any) => !m.error).map((m: any, i: number) => <span key={m.name}>{i ? "; " : ""}<Text value={m.name} />: {count(m.watchers, "watcher")}, revision {m.revision}, distributed up to {m.distributed}</span>)}</caption>
-            <thead><tr>{columns.map(([name, title]) => <th key={name} scope="col" aria-sort={sort === name ? "descending" : undefined}><a href={link("watches", { sort: name, filter, member })}>{title}</a></th>)}<th scope="col">Tail</th></tr></thead>
-            <tbody>{data.watchers.map((w: any) => {
-              const k = fromBase64(w.key), end = fromBase64(w.end);
-              return (
-                <tr key={w.member + "/" + w.stream + "/" + w.id}>
-                  <td><Text value={w.member} /></td><td><Text value={w.client} /></td><td><Text value={w.user || ""} /></td><td><Key value={k} />{w.end ? <> – <Key value={end} /></> : null}{w.cut ? <span class="dim">…</span> : null}{w.options ? <span class="dim"> {w.options.join(" ")}</span> : null}</td>
-                  <td class={w.state === "stalled" || w.state === "behind" ? "bad" : ""}>{w.state}</td><td class="num">{number(w.lag)}</td><td class="num">{size(w.queued)}</td>
-                  <td class="num">{number(w.events)}</td><td class="num">{duration(Math.max(0, (Date.now() - Date.parse(w.created)) / 1000))}</td><td>{w.cut ? <span class="dim">long key</span> : <a href={link("watches", { tail: k })} aria-label={`live tail of ${plain(k.subarray(0, 100))}`}>tail</a>}</td>
-                </tr>
-              );
-            })}</tbody>
-          </table>
-        </div>
-      )}
+      <Aging age={age} error={error} empty={!data}>
+        {mute.map((m: any) => {
+          const s = seen.current.get(m.name);
+          return <p key={m.name} class="warn" role="status">The watchers of <Text value={m.name} /> are not known: <Text value={m.error} />. {s ? <>The grey ones are from {time(s.at)}. </> : null}Its state is in the <a href={link("overview")}>overview</a>.</p>;
+        })}
+        {!data ? (error ? null : <Busy what="Reading the watchers…" />) : (
+          <div class="scroll cards" tabIndex={0} role="region" aria-label="Watchers">
+            <table>
+              <caption>{data.matching > data.watchers.length ? `The first ${number(data.watchers.length)} of ` : ""}{filter || mute.length || data.matching > data.watchers.length ? `${number(data.matching)} of ` : ""}{mute.length ? "at least " : ""}{count(data.total, "watcher")} on {count(data.streams, "stream")}. {data.members.filter((m: any) => !m.error).map((m: any, i: number) => <span key={m.name}>{i ? "; " : ""}<Text value={m.name} />: {count(m.watchers, "watcher")}, revision {m.revision}, distributed up to {m.distributed}</span>)}</caption>
+              <thead><tr>{columns.map(([name, title]) => <th key={name} scope="col" aria-sort={sort === name ? "descending" : undefined}><a href={link("watches", { sort: name, filter, member })}>{title}</a></th>)}<th scope="col">Tail</th></tr></thead>
+              <tbody>{[...data.watchers, ...old].map((w: any) => {
+                const k = fromBase64(w.key), end = fromBase64(w.end);
+                return (
+                  <tr key={w.member + "/" + w.stream + "/" + w.id} class={w.old ? "old" : undefined}>
+                    <td data-label="Member"><Text value={w.member} /></td><td data-label="Client"><Text value={w.client} /></td><td data-label="User"><Text value={w.user || ""} /></td>
+                    <td data-label="Range"><Key value={k} />{w.end ? <> – <Key value={end} /></> : null}{w.cut ? <span class="dim">…</span> : null}{w.options ? <span class="dim"> {w.options.map((o: string) => options[o] || o).join(", ")}</span> : null}</td>
+                    <td data-label="State" class={!w.old && (w.state === "stalled" || w.state === "behind") ? "bad" : ""} title={states[w.state]}>{w.state}</td><td data-label="Lag" class="num">{number(w.lag)}</td><td data-label="Queued" class="num">{size(w.queued)}</td>
+                    <td data-label="Events" class="num">{number(w.events)}</td><td data-label="Age" class="num">{duration(Math.max(0, (Date.now() - Date.parse(w.created)) / 1000))}</td><td data-label="Tail">{w.cut ? <span class="dim">long key</span> : <a href={link("watches", { tail: k })} aria-label={`live tail of ${plain(k.subarray(0, 100))}`}>tail</a>}</td>
+                  </tr>
+                );
+              })}</tbody>
+            </table>
+          </div>
+        )}
+      </Aging>
     </>
   );
 }
@@ -84,6 +114,8 @@ function Tail({ prefix, search }: { prefix: Bytes; search: string }) {
   const [filter, type] = useState(search);
   const [error, fail] = useState<unknown>(null);
   const [open, connect] = useState(false);
+  const [leaderless, miss] = useState("");
+  const age = useAge();
   useEffect(() => {
     const a = new AbortController();
     const now = seen.current;
@@ -110,7 +142,7 @@ function Tail({ prefix, search }: { prefix: Bytes; search: string }) {
             }
             if (all.current.length > 2 * kept) all.current = all.current.slice(-kept);
             arrived();
-          });
+          }, (l) => { age.renew(); if (l.beat) miss(l.local || ""); });
         } catch (e: any) {
           if (a.signal.aborted) return;
           fail(e);
@@ -138,7 +170,8 @@ function Tail({ prefix, search }: { prefix: Bytes; search: string }) {
     <>
       <h1>Live tail of <Key value={prefix} /></h1>
       <p class="row"><a href={link("watches")}>all watchers</a> <a href={link("watches", { tail: prefix, filter })}>link to this view</a> <Copy label="Copy as etcdctl" text={etcdctl("watch", ["--prefix"], prefix)} /></p>
-      <ErrorBox error={error} />
+      <Aging age={age} error={error}>
+      {leaderless && !age.silent ? <p class="warn" role="status"><Text value={leaderless} />: nothing can be written, so that nothing happens here. The <a href={link("overview")}>overview</a> names the members that do not answer.</p> : null}
       <div class="row">
         <button aria-pressed={paused} onClick={() => { freeze(all.current.slice()); pause(!paused); }}>{paused ? "Continue" : "Pause"}</button>
         <label>Filter <input id="search" value={filter} placeholder="key or value" onInput={(e) => type(e.currentTarget.value)} /></label>
@@ -146,7 +179,7 @@ function Tail({ prefix, search }: { prefix: Bytes; search: string }) {
         {s.skipped ? <strong class="warn" role="status">{number(s.skipped)} skipped: they came faster than this browser has read them</strong> : null}
         {s.lost ? <strong class="warn" role="status">{s.lost}</strong> : null}
       </div>
-      <div class="scroll tail" tabIndex={0} role="region" aria-label="Events">
+      <div class="scroll tail cards" tabIndex={0} role="region" aria-label="Events">
         <table>
           <caption>The newest {number(list.length)} of {number(source.length)} events that are kept here{filter ? ", with the filter" : ""}</caption>
           <thead><tr><th scope="col" class="time">Received</th><th scope="col" class="num">Revision</th><th scope="col" class="what">Change</th><th scope="col">Key</th><th scope="col" class="num">Size</th><th scope="col">Value</th></tr></thead>
@@ -154,6 +187,7 @@ function Tail({ prefix, search }: { prefix: Bytes; search: string }) {
         </table>
       </div>
       {list.length === 0 ? <p class="dim">No event yet: changes appear here as they are written.</p> : null}
+      </Aging>
     </>
   );
 }
@@ -163,7 +197,7 @@ class Row extends Component<{ e: Event }> {
   shouldComponentUpdate() { return false; }
   render() {
     const e = this.props.e, k = fromBase64(e.key);
-    return <tr><td>{time(e.to)}</td><td class="num">{e.mod}</td><td>{e.deleted ? "delete" : e.version === 1 ? "create" : "put"}</td><td>{e.cut ? <><Key value={k} /><span class="dim">…, a long key</span></> : <a href={link("keys", { k })}><Key value={k} /></a>}</td>
-      <td class="num">{e.deleted ? "" : size(e.size)}</td><td class="excerpt">{e.text ? <Text value={e.text.slice(0, 120)} /> : null}</td></tr>;
+    return <tr><td data-label="Received">{time(e.to)}</td><td data-label="Revision" class="num">{e.mod}</td><td data-label="Change">{e.deleted ? "delete" : e.version === 1 ? "create" : "put"}</td><td data-label="Key">{e.cut ? <><Key value={k} /><span class="dim">…, a long key</span></> : <a href={link("keys", { k })}><Key value={k} /></a>}</td>
+      <td data-label="Size" class="num">{e.deleted ? "" : size(e.size)}</td><td data-label="Value" class="excerpt">{e.text ? <Text value={e.text.slice(0, 120)} /> : null}</td></tr>;
   }
 }

@@ -171,7 +171,7 @@ func TestSlowTail(t *testing.T) {
 	call(b, debugger.Enable, debugger.EnableParams{})
 	eval[any](b, `setTimeout(() => { debugger }), 0`)
 	written := 0
-	for written < 60_000 {
+	for written < 120_000 { // more than all buffers on the way hold
 		var ops []clientv3.Op
 		for range 100 {
 			ops = append(ops, clientv3.OpPut(fmt.Sprintf("load/%03d", written%1000), fmt.Sprint("the value ", written, " ", strings.Repeat("x", 150))))

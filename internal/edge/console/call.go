@@ -56,7 +56,7 @@ var known = []struct {
 	{"database space exceeded", http.StatusInsufficientStorage, "space", "delete or compact, or raise --quota-backend-bytes; then disarm the alarm"},
 	{"request is too large", http.StatusRequestEntityTooLarge, "large", "use a smaller value, or raise --max-request-bytes"},
 	{"not leader", http.StatusConflict, "leader", "open the console of the leader"},
-	{"no leader", http.StatusServiceUnavailable, "leaderless", "wait for an election; check whether a majority of the members runs"},
+	{"no leader", http.StatusServiceUnavailable, "leaderless", "wait for an election, and look at the overview: it names the members that do not answer"},
 	{"timed out", http.StatusGatewayTimeout, "timeout", "look at the overview: a member may be down or slow"},
 }
 
@@ -133,11 +133,16 @@ func (c *Console) call(method, path string, serve func(*request) (any, error)) {
 	c.api.HandleFunc(method+" "+apiPrefix+path, func(w http.ResponseWriter, r *http.Request) {
 		ctx, cancel := context.WithTimeout(r.Context(), callTimeout)
 		defer cancel()
-		out, err := serve(c.request(ctx, cancel, r))
+		q, local := c.request(ctx, cancel, r), &localData{}
+		if method == http.MethodGet {
+			q.ctx = context.WithValue(q.ctx, localKey{}, local)
+		}
+		out, err := serve(q)
 		if err != nil {
 			writeError(w, err)
 			return
 		}
+		local.note(w.Header())
 		writeJSON(w, http.StatusOK, out)
 	})
 }

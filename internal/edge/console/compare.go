@@ -98,9 +98,8 @@ type comparedResult struct {
 
 // serveCompare compares the data of the members at the newest revision that all have, as the command doctor does.
 func (c *Console) serveCompare(r *request, out *lines) error {
-	if err := c.requireAdmin(r); err != nil {
-		return &failure{Status: http.StatusForbidden, Code: "denied", Text: "only users with the role root may compare the data of the members: " + err.Error(),
-			Next: "log in as a user with the role root"}
+	if err := c.adminOnly(r, "only users with the role root may compare the data of the members"); err != nil {
+		return err
 	}
 	if !c.comparing.TryLock() {
 		return &failure{Status: http.StatusServiceUnavailable, Code: "unavailable", Text: "somebody else is comparing the data of the members", Next: "wait until that has ended"}
@@ -113,7 +112,7 @@ func (c *Console) serveCompare(r *request, out *lines) error {
 	ctx, cancel := context.WithTimeout(r.ctx, compareTime)
 	defer cancel()
 	slices.SortFunc(list.Members, byName)
-	e := c.examination(list.Members, nil, c.sampleAll(ctx, list.Members))
+	e := c.examination(list.Members, c.sampleAll(ctx, list.Members))
 	e.Omit, e.Data = nil, make([]health.Compared, len(e.Readings))
 	revision, answering := int64(math.MaxInt64), 0
 	first := comparing{Members: []comparedMember{}}
@@ -166,12 +165,23 @@ func (c *Console) compareAll(ctx context.Context, e *health.Examination, revisio
 		asked++
 		all.Go(func() {
 			answer, err := c.Compare(ctx, e.Readings[i].Advertised, revision)
-			e.Data[i] = answer.compared(err)
+			e.Data[i] = answer.compared(unanswered(err))
 			done <- i
 		})
 	}
-	for range asked {
-		i := <-done
+	beats := time.NewTicker(beatInterval)
+	defer beats.Stop()
+	for asked > 0 {
+		var i int
+		select {
+		case i = <-done:
+			asked--
+		case <-beats.C:
+			if err := out.send(c.beat()); err != nil {
+				return err
+			}
+			continue
+		}
 		m := comparedMember{ID: hexadecimal(e.Readings[i].Advertised), Name: e.NameOf(&e.Readings[i])}
 		if x := &e.Data[i]; x.Err != nil {
 			m.Error = x.Err.Error()

@@ -11,6 +11,8 @@ import (
 
 	"go.etcd.io/etcd/api/v3/etcdserverpb"
 	"google.golang.org/grpc"
+
+	"vigil/internal/kv"
 )
 
 // Values of Config.Serve.
@@ -36,6 +38,11 @@ type Config struct {
 	RequireAdmin func(context.Context) error
 	// User returns the name of the user whose credentials a context has, empty if there is none.
 	User func(context.Context) string
+	// Rights returns what a user may do, as far as this member knows: everything, or the permissions of roles. ok is false if there is no
+	// such user.
+	Rights func(user string) (root bool, permissions []kv.Permission, ok bool)
+	// Leader returns whether this member knows a leader.
+	Leader func() Leadership
 	// Watchers lists the watchers of a member, this one or another. The console checks RequireAdmin before.
 	Watchers func(ctx context.Context, id uint64, q WatchersQuery) (*WatchersView, error)
 	// Self identifies this member.
@@ -63,7 +70,7 @@ type Identity struct {
 func (c *Config) Validate() error {
 	var errs []error
 	for name, missing := range map[string]bool{"Conn": c.Conn == nil, "WithCaller": c.WithCaller == nil, "AuthEnabled": c.AuthEnabled == nil,
-		"RequireAdmin": c.RequireAdmin == nil, "User": c.User == nil, "Watchers": c.Watchers == nil, "Sample": c.Sample == nil, "Compare": c.Compare == nil} {
+		"RequireAdmin": c.RequireAdmin == nil, "User": c.User == nil, "Rights": c.Rights == nil, "Leader": c.Leader == nil, "Watchers": c.Watchers == nil, "Sample": c.Sample == nil, "Compare": c.Compare == nil} {
 		if missing {
 			errs = append(errs, errors.New(name+" is missing"))
 		}
@@ -90,6 +97,7 @@ type Console struct {
 	// comparing is held while the data of the members are compared: once at a time.
 	comparing sync.Mutex
 
+	conn        *leaderConn
 	kv          etcdserverpb.KVClient
 	watch       etcdserverpb.WatchClient
 	lease       etcdserverpb.LeaseClient
@@ -108,9 +116,10 @@ func New(c Config) (*Console, error) {
 	if err != nil {
 		return nil, fmt.Errorf("console: %w", err)
 	}
-	h := &Console{Config: c, assets: files, api: http.NewServeMux(), streams: streams{of: map[string]int{}},
-		kv: etcdserverpb.NewKVClient(c.Conn), watch: etcdserverpb.NewWatchClient(c.Conn), lease: etcdserverpb.NewLeaseClient(c.Conn),
-		cluster: etcdserverpb.NewClusterClient(c.Conn), maintenance: etcdserverpb.NewMaintenanceClient(c.Conn), auth: etcdserverpb.NewAuthClient(c.Conn), times: times{c.Conn}}
+	conn := &leaderConn{c.Conn, c.Self.Name, c.Leader}
+	h := &Console{Config: c, assets: files, api: http.NewServeMux(), streams: streams{of: map[string]int{}}, conn: conn,
+		kv: etcdserverpb.NewKVClient(conn), watch: etcdserverpb.NewWatchClient(conn), lease: etcdserverpb.NewLeaseClient(conn),
+		cluster: etcdserverpb.NewClusterClient(conn), maintenance: etcdserverpb.NewMaintenanceClient(conn), auth: etcdserverpb.NewAuthClient(conn), times: times{conn}}
 	h.sampler.read, h.sampler.stopped = h.sample, make(chan struct{})
 	h.routes()
 	return h, nil

@@ -48,7 +48,8 @@ func open(t *testing.T, change func(*Config)) *Console {
 	c := Config{Serve: Auto, Conn: refusing{}, AuthEnabled: func() bool { return false }, RequireAdmin: func(context.Context) error { return errRefused },
 		WithCaller: func(ctx context.Context, _ net.Addr, _ *tls.ConnectionState, _ func()) context.Context { return ctx },
 		User:       func(context.Context) string { return "" },
-		Watchers:   func(context.Context, uint64, WatchersQuery) (*WatchersView, error) { return nil, errRefused }, MaxRequestBytes: 1 << 20,
+		Rights:     func(string) (bool, []kv.Permission, bool) { return false, nil, false }, Leader: func() Leadership { return Leadership{Known: true} },
+		Watchers: func(context.Context, uint64, WatchersQuery) (*WatchersView, error) { return nil, errRefused }, MaxRequestBytes: 1 << 20,
 		Sample:  func(context.Context, uint64) (*Sample, error) { return nil, errRefused },
 		Compare: func(context.Context, uint64, int64) (*Comparison, error) { return nil, errRefused }, Hosts: []string{"db.example"}}
 	change(&c)
@@ -228,8 +229,8 @@ func TestSampler(t *testing.T) {
 		if rounds, want := int(count.Load()), int(time.Hour/sampleInterval)+1; rounds < want-1 || rounds > want+1 {
 			t.Errorf("%d rounds in an hour with ten readers, want %d", rounds, want)
 		}
-		_, points, _ := s.state()
-		list := points[1]
+		now, _ := s.state()
+		list := now.points[1]
 		if len(list) > maxPoints || len(list) < maxPoints-1 {
 			t.Errorf("%d points, want %d", len(list), maxPoints)
 		}
@@ -252,7 +253,7 @@ func TestSampler(t *testing.T) {
 		if running {
 			t.Error("the sampler runs without a reader")
 		}
-		if last, _, _ := s.state(); last != nil {
+		if now, _ := s.state(); now.last != nil {
 			t.Error("what was seen long ago is shown as the present")
 		}
 		before = count.Load()
@@ -283,11 +284,11 @@ func TestSamplerShowsFirstAnswers(t *testing.T) {
 			after   time.Duration
 			pending []string
 		}{{firstLook, []string{"m3"}}, {sampleInterval - firstLook, nil}, {sampleInterval, nil}} {
-			_, _, changed := h.sampler.state()
+			_, changed := h.sampler.state()
 			start := time.Now()
 			<-changed
-			last, points, _ := h.sampler.state()
-			o := h.overview(members, nil, last, points, true)
+			now, _ := h.sampler.state()
+			o := h.overview(members, now, true)
 			if took := time.Since(start); took != want.after || !slices.Equal(o.Pending, want.pending) || (o.Diagnosis == nil) != (want.pending != nil) || o.Members[0].State == nil {
 				t.Errorf("look %d after %v, want %v: pending %q, diagnosis %v", i, took, want.after, o.Pending, o.Diagnosis)
 			}
@@ -386,7 +387,7 @@ func TestFindings(t *testing.T) {
 			[]string{"a watcher is 20000 revisions behind", "the client of a watcher does not read", "101 writes wait", "damaged data were found at one place"}},
 		{readingOf(t, 3, 1, "vigil_certificate_expiry_timestamp_seconds{listener=\"client\",use=\"server\"} 1e+09\n"), []string{"m3 its certificate for clients (--cert-file) expired"}},
 	} {
-		d := h.examination(members, nil, map[uint64]*reading{1: readingOf(t, 1, 1, ""), 2: readingOf(t, 2, 1, ""), 3: c.third}).Diagnose()
+		d := h.examination(members, map[uint64]*reading{1: readingOf(t, 1, 1, ""), 2: readingOf(t, 2, 1, ""), 3: c.third}).Diagnose()
 		var all strings.Builder
 		for _, f := range d.Findings {
 			fmt.Fprintln(&all, f.Member, f.What)

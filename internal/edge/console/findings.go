@@ -12,8 +12,8 @@ import (
 const dataCompared = "the data are compared when somebody asks for it, because each member reads its whole store then"
 
 // examination is what the checks of the command doctor need, but the data, from the newest readings.
-func (c *Console) examination(members []*etcdserverpb.Member, alarms []*etcdserverpb.AlarmMember, last map[uint64]*reading) *health.Examination {
-	e := &health.Examination{Round: &health.Round{At: time.Now(), Members: members, Alarms: alarms, ClusterID: c.Self.Cluster},
+func (c *Console) examination(members []*etcdserverpb.Member, last map[uint64]*reading) *health.Examination {
+	e := &health.Examination{Round: &health.Round{At: time.Now(), Members: members, ClusterID: c.Self.Cluster},
 		Now: time.Now(), Limits: health.Defaults(), Omit: map[string]string{"data": dataCompared}}
 	for _, m := range members {
 		r := last[m.ID]
@@ -28,6 +28,7 @@ func (c *Console) examination(members []*etcdserverpb.Member, alarms []*etcdserv
 		// The metrics have the certificates of all listeners.
 		e.Expiries, e.CertErrs = append(e.Expiries, time.Time{}), append(e.CertErrs, nil)
 	}
+	e.FindAlarms()
 	return e
 }
 

@@ -79,6 +79,9 @@ func (c *Console) serveExport(r *request, out *lines) error {
 	key, end := from(prefix), endOf(prefix)
 	for until := time.Now().Add(exportTime); time.Now().Before(until); {
 		if key, rev, err = c.exportPart(r.ctx, key, end, rev, out); err != nil || key == nil {
+			if f := (*failure)(nil); errors.As(err, &f) && f.Code == "leaderless" {
+				f.Next += "; a snapshot, in the view of members, needs none"
+			}
 			return err
 		}
 	}

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"maps"
+	"regexp"
 	"slices"
 	"sync"
 	"time"
@@ -43,6 +44,7 @@ type sampler struct {
 		left    time.Time // when the last reader left
 		members []uint64
 		last    map[uint64]*reading // nil while the sampler does not run: what it saw before is not the present
+		seen    map[uint64]*reading // of each member the newest with an answer
 		points  map[uint64][]point  // the newest last, at most maxPoints
 		changed chan struct{}       // closed after a round
 	}
@@ -146,10 +148,15 @@ func (s *sampler) round() {
 	s.publish(got)
 }
 
-// keep adds the points of a round. The caller holds mu.
+// keep adds the points and the answers of a round. The caller holds mu.
 func (s *sampler) keep(got map[uint64]*reading, now time.Time) {
-	points := map[uint64][]point{}
+	points, seen := map[uint64][]point{}, map[uint64]*reading{}
 	for id, r := range got {
+		if old := s.mu.seen[id]; r.Status == nil && old != nil {
+			seen[id] = old
+		} else if r.Status != nil {
+			seen[id] = r
+		}
 		list := s.mu.points[id] // of members that were removed nothing is kept
 		for len(list) > 0 && (list[0].At < now.Add(-sampleHistory).UnixMilli() || len(list) >= maxPoints) {
 			list = list[1:]
@@ -159,7 +166,7 @@ func (s *sampler) keep(got map[uint64]*reading, now time.Time) {
 		}
 		points[id] = list
 	}
-	s.mu.points = points
+	s.mu.points, s.mu.seen = points, seen
 }
 
 // publish shows readings to the readers.
@@ -211,19 +218,42 @@ func lagOf(x *reading, all map[uint64]*reading) int64 {
 	return -1
 }
 
-// state returns the readings and points, and a channel that is closed when there are new ones.
-func (s *sampler) state() (last map[uint64]*reading, points map[uint64][]point, changed <-chan struct{}) {
+// measurements are what a sampler has measured: the newest round, of each member the newest answer, and the points of the charts.
+type measurements struct {
+	last, seen map[uint64]*reading
+	points     map[uint64][]point
+}
+
+// state returns the measurements, and a channel that is closed when there are new ones.
+func (s *sampler) state() (now measurements, changed <-chan struct{}) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.mu.last, s.mu.points, s.mu.changed
+	return measurements{s.mu.last, s.mu.seen, s.mu.points}, s.mu.changed
 }
 
 // sample measures a member.
 func (c *Console) sample(ctx context.Context, id uint64) *reading {
 	sent := time.Now()
 	s, err := c.Sample(ctx, id)
-	return read(s, err, sent)
+	return read(s, unanswered(err), sent)
 }
+
+// calledMember is what errors of calls between members begin with. Lists name the member.
+var calledMember = regexp.MustCompile(`^call to member [0-9a-f]+: `)
+
+// unanswered returns the error of a call to a member as a reader needs it.
+func unanswered(err error) error {
+	if err == nil {
+		return nil
+	}
+	if timeout := (interface{ Timeout() bool })(nil); errors.As(err, &timeout) && timeout.Timeout() {
+		return errNoAnswer
+	}
+	return errors.New(calledMember.ReplaceAllString(err.Error(), ""))
+}
+
+// errNoAnswer is why there is nothing of a member that hangs, or cannot be reached.
+var errNoAnswer = errors.New("no answer in time")
 
 // memberView is a member with its newest sample.
 type memberView struct {
@@ -237,11 +267,14 @@ type memberView struct {
 	Lag        int64    `json:"lag"`
 	Error      string   `json:"error,omitempty"`
 	Points     []point  `json:"points,omitempty"`
-	// State is missing if the member does not answer.
-	State *memberState `json:"state,omitempty"`
+	// Answers is set if the member has answered in the newest round. State is its newest answer, which is older if it has not, and At is
+	// when that was measured.
+	Answers bool         `json:"answers"`
+	At      int64        `json:"at,omitempty"`
+	State   *memberState `json:"state,omitempty"`
 }
 
-// memberState is what the newest sample of a member shows.
+// memberState is what a sample of a member shows.
 type memberState struct {
 	Version         string   `json:"version"`
 	Term            uint64   `json:"term"`
@@ -299,13 +332,9 @@ func (c *Console) serveLive(r *request, out *lines) error {
 		next := c.sampler.join(ids)
 		leave()
 		leave = next
-		last, points, changed := c.sampler.state()
-		if len(last) > 0 {
-			a, err := c.maintenance.Alarm(r.ctx, &etcdserverpb.AlarmRequest{Action: etcdserverpb.AlarmRequest_GET})
-			if err != nil {
-				return err
-			}
-			if err := out.send(c.overview(list.Members, a.Alarms, last, points, first)); err != nil {
+		now, changed := c.sampler.state()
+		if len(now.last) > 0 {
+			if err := out.send(c.overview(list.Members, now, first)); err != nil {
 				return err
 			}
 			first = false
@@ -320,39 +349,42 @@ func (c *Console) serveLive(r *request, out *lines) error {
 	}
 }
 
-func (c *Console) overview(members []*etcdserverpb.Member, alarms []*etcdserverpb.AlarmMember, last map[uint64]*reading, points map[uint64][]point, all bool) *overview {
-	o := &overview{At: time.Now().UnixMilli(), First: all, Alarms: []alarm{}}
-	names := (&health.Round{Members: members}).Name
-	for _, a := range alarms {
+func (c *Console) overview(members []*etcdserverpb.Member, now measurements, all bool) *overview {
+	o, e := &overview{At: time.Now().UnixMilli(), First: all, Alarms: []alarm{}}, c.examination(members, now.last)
+	names := e.Name
+	for _, a := range e.Alarms {
 		o.Alarms = append(o.Alarms, alarm{hexadecimal(a.MemberID), names(a.MemberID), a.Alarm.String()})
 	}
 	for _, m := range members {
 		v := memberView{ID: hexadecimal(m.ID), Name: m.Name, PeerURLs: m.PeerURLs, ClientURLs: m.ClientURLs, Learner: m.IsLearner,
-			Self: m.ID == c.Self.Member, Role: "down", Lag: -1, Points: points[m.ID]}
+			Self: m.ID == c.Self.Member, Role: "does not answer", Lag: -1, Points: now.points[m.ID]}
 		if n := len(v.Points); n > 0 && (o.Since == 0 || v.Points[0].At < o.Since) {
 			o.Since = v.Points[0].At
 		}
 		if n := len(v.Points); !all && n > 1 {
 			v.Points = v.Points[n-1:]
 		}
-		r, ok := last[m.ID]
+		if r := now.seen[m.ID]; r != nil {
+			v.State, v.At = r.state(), r.At.UnixMilli()
+		}
+		r, ok := now.last[m.ID]
 		switch {
 		case !ok:
 			v.Role = "not measured yet"
 			o.Pending = append(o.Pending, names(m.ID))
 		case r.StatusErr != nil:
 			v.Error = r.StatusErr.Error()
-			if self := last[c.Self.Member]; self != nil && slices.ContainsFunc(self.Failures, func(f health.PeerFailure) bool { return f.Member == v.ID && f.Lasts() }) {
+			if self := now.last[c.Self.Member]; self != nil && slices.ContainsFunc(self.Failures, func(f health.PeerFailure) bool { return f.Member == v.ID && f.Lasts() }) {
 				v.Role = "refused"
 			}
 		default:
-			v.State, v.Role, v.Lag = r.state(), r.Role(), lagOf(r, last)
+			v.Answers, v.At, v.State, v.Role, v.Lag = true, r.At.UnixMilli(), r.state(), r.Role(), lagOf(r, now.last)
 		}
 		o.Members = append(o.Members, v)
 	}
 	slices.SortFunc(o.Members, func(a, b memberView) int { return cmp.Compare(a.Name, b.Name) })
 	if len(o.Pending) == 0 {
-		o.Diagnosis = c.examination(members, alarms, last).Diagnose()
+		o.Diagnosis = e.Diagnose()
 	}
 	return o
 }

@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
-	"slices"
 	"strconv"
 
 	"go.etcd.io/etcd/api/v3/authpb"
@@ -40,9 +39,16 @@ func (c *Console) credentials(r *http.Request) credentials {
 	return credentials{}
 }
 
-// requireAdmin returns an error if the request's user does not have the role root.
-func (c *Console) requireAdmin(r *request) error {
-	return c.RequireAdmin(kv.WithCredentials(r.ctx, r.who.identity()))
+// adminOnly returns an error that says what only users with the role root may do, if the user of a request does not have it.
+func (c *Console) adminOnly(r *request, what string) error {
+	err := c.RequireAdmin(kv.WithCredentials(r.ctx, r.who.identity()))
+	if err == nil {
+		return nil
+	}
+	if f := describe(err); f.Code == "leaderless" || f.Code == "timeout" {
+		return f
+	}
+	return &failure{Status: http.StatusForbidden, Code: "denied", Text: what + ": " + err.Error(), Next: "log in as a user with the role root"}
 }
 
 // identity returns the credentials as the rules of users need them.
@@ -72,6 +78,27 @@ type session struct {
 	Expired     bool   `json:"expired,omitempty"`
 	// Ranges are the ranges of keys that the user may use, if not all.
 	Ranges []permission `json:"ranges,omitempty"`
+	// Members are where the consoles of the members are, for a reader whose member does not answer later.
+	Members []place `json:"members,omitempty"`
+}
+
+// place is a member with its addresses for clients.
+type place struct {
+	Name       string   `json:"name"`
+	Self       bool     `json:"self,omitempty"`
+	ClientURLs []string `json:"client_urls"`
+}
+
+// places returns the members. Without the right to see them there are none.
+func (c *Console) places(r *request) (out []place) {
+	list, err := c.cluster.MemberList(r.ctx, &etcdserverpb.MemberListRequest{Linearizable: false})
+	if err != nil {
+		return nil
+	}
+	for _, m := range list.Members {
+		out = append(out, place{m.Name, m.ID == c.Self.Member, m.ClientURLs})
+	}
+	return out
 }
 
 // permission is a range of keys of a role.
@@ -95,43 +122,30 @@ func (r *room) permissions(list []*authpb.Permission) []permission {
 	return out
 }
 
-// Limits of what a session lists of its user.
-const (
-	maxRoles  = 100
-	maxRanges = 1000
-)
+// maxRanges limits what a session lists of its user.
+const maxRanges = 1000
 
+// serveSession describes the reader.
 func (c *Console) serveSession(r *request) (any, error) {
 	s := &session{Cluster: hexadecimal(c.Self.Cluster), Member: hexadecimal(c.Self.Member), Name: c.Self.Name, Version: c.Self.Version,
 		Endpoints: c.Endpoints, Auth: c.AuthEnabled(), Secure: r.TLS != nil || onLoopback(r.Request)}
 	if !s.Auth {
-		s.Root = true
+		s.Root, s.Members = true, c.places(r)
 		return s, nil
 	}
-	if r.who.User == "" {
+	// By what this member knows, so that a session lasts while there is no leader.
+	name := c.User(kv.WithCredentials(r.ctx, r.who.identity()))
+	root, permissions, ok := c.Rights(name)
+	if !ok {
+		s.Expired = r.who.Token != ""
 		return s, nil
 	}
-	u, err := c.auth.UserGet(r.ctx, &etcdserverpb.AuthUserGetRequest{Name: r.who.User})
-	if err != nil {
-		if f := describe(err); f.Code == "login" || f.Code == "denied" || f.Code == "request" {
-			s.Expired = r.who.Token != ""
-			return s, nil
+	s.User, s.Certificate, s.Root, s.Members = name, r.who.certificate, root, c.places(r)
+	if !root {
+		left := room(maxPageBytes)
+		for _, p := range permissions[:min(len(permissions), maxRanges)] {
+			s.Ranges = append(s.Ranges, left.permissions([]*authpb.Permission{{PermType: authpb.Permission_Type(p.Type), Key: p.Key, RangeEnd: p.End}})...)
 		}
-		return nil, err
-	}
-	s.User, s.Certificate = r.who.User, r.who.certificate
-	s.Root = slices.Contains(u.Roles, "root")
-	left := room(maxPageBytes)
-	for _, name := range u.Roles[:min(len(u.Roles), maxRoles)] {
-		if s.Root {
-			break
-		}
-		role, err := c.auth.RoleGet(r.ctx, &etcdserverpb.AuthRoleGetRequest{Role: name})
-		if err != nil {
-			return nil, err
-		}
-		list := left.permissions(role.Perm)
-		s.Ranges = append(s.Ranges, list[:min(len(list), max(0, maxRanges-len(s.Ranges)))]...)
 	}
 	return s, nil
 }

@@ -34,6 +34,26 @@ func (l *lines) send(v any) error {
 	return err
 }
 
+// beatInterval is how often a stream sends a line when it has nothing to say. A reader that receives none for longer knows that the member,
+// or the way to it, has stopped.
+const beatInterval = 2 * time.Second
+
+// beat is such a line.
+type beat struct {
+	Beat bool `json:"beat"`
+	// Local is why nothing can happen now: there is no leader.
+	Local string `json:"local,omitempty"`
+}
+
+// beat returns the line of a stream that has nothing to say.
+func (c *Console) beat() beat {
+	b := beat{Beat: true}
+	if !c.Leader().Known {
+		b.Local = c.conn.since()
+	}
+	return b
+}
+
 // end is the last line of a stream that ends with an error.
 type end struct {
 	End *failure `json:"end"`

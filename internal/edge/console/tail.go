@@ -59,9 +59,16 @@ func (c *Console) serveTail(r *request, out *lines) error {
 	receiver.Go(func() { t.receive(st) })
 	defer receiver.Wait()
 	defer cancel()
+	beats := time.NewTicker(beatInterval)
+	defer beats.Stop()
 	for {
 		select {
 		case <-t.wake:
+		case <-beats.C:
+			if err := out.send(c.beat()); err != nil {
+				return err
+			}
+			continue
 		case <-ctx.Done():
 			return ctx.Err()
 		}

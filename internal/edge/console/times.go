@@ -30,11 +30,16 @@ func (t times) ask(ctx context.Context, method protoreflect.Name, fill func(in p
 	m := lockpb.Times.Methods().ByName(method)
 	in, out := dynamicpb.NewMessage(m.Input()), dynamicpb.NewMessage(m.Output())
 	fill(in)
-	err := t.conn.Invoke(ctx, "/"+string(lockpb.Times.FullName())+"/"+string(method), in, out)
+	err := t.conn.Invoke(ctx, timesMethod(method), in, out)
 	return out, err
 }
 
-// spans returns when revisions were made, in their order.
+// timesMethod returns the name of a method as calls have it.
+func timesMethod(name protoreflect.Name) string {
+	return "/" + string(lockpb.Times.FullName()) + "/" + string(name)
+}
+
+// spans returns when revisions were made, in their order. Without a leader that is not known.
 func (t times) spans(ctx context.Context, revisions []int64) ([]span, error) {
 	out := make([]span, 0, len(revisions))
 	for part := range slices.Chunk(revisions, maxSpans) {
@@ -44,6 +49,9 @@ func (t times) spans(ctx context.Context, revisions []int64) ([]span, error) {
 				list.Append(protoreflect.ValueOfInt64(rev))
 			}
 		})
+		if err != nil && describe(err).Code == "leaderless" {
+			return make([]span, len(revisions)), nil
+		}
 		if err != nil {
 			return nil, err
 		}

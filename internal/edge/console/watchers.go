@@ -5,7 +5,6 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"net/http"
 	"slices"
 	"strings"
 	"sync"
@@ -60,7 +59,7 @@ const (
 	maxWatcherName  = 200       // bytes of the name of a user or client
 	maxWatcherBytes = 256 << 10 // of keys, users and clients
 	maxFilter       = 1000
-	watchersTime    = 3 * time.Second // to ask all members
+	watchersTime    = sampleInterval // to ask all members
 )
 
 // columns are the orders of watchers.
@@ -173,9 +172,8 @@ type watchingMember struct {
 
 // serveWatchers lists the watchers of all members, or of one, those with the largest lag first, or by another column.
 func (c *Console) serveWatchers(r *request) (any, error) {
-	if err := c.requireAdmin(r); err != nil {
-		return nil, &failure{Status: http.StatusForbidden, Code: "denied", Text: "the watchers of all users are shown to users with the role root only: " + err.Error(),
-			Next: "log in as a user with the role root"}
+	if err := c.adminOnly(r, "the watchers of all users are shown to users with the role root only"); err != nil {
+		return nil, err
 	}
 	p := r.URL.Query()
 	q := WatchersQuery{Sort: p.Get("sort"), Filter: p.Get("filter")}
@@ -208,7 +206,7 @@ func (c *Console) watchersOf(ctx context.Context, members []*etcdserverpb.Member
 	for i, m := range members {
 		x := watchingMember{Name: cmp.Or(m.Name, hexadecimal(m.ID))}
 		if errs[i] != nil {
-			x.Error = errs[i].Error()
+			x.Error = unanswered(errs[i]).Error()
 		} else {
 			v := views[i]
 			x.Revision, x.Distributed, x.Watchers = v.Revision, v.Distributed, v.Total

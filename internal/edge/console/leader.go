@@ -1,0 +1,137 @@
+package console
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"sync/atomic"
+	"time"
+
+	"go.etcd.io/etcd/api/v3/etcdserverpb"
+	"google.golang.org/grpc"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/reflect/protoreflect"
+)
+
+// leaderConn calls the services of this member. A call that needs a leader does not wait while there is none: a read is answered with the
+// data of this member, if its request allows that, and everything else is refused.
+type leaderConn struct {
+	grpc.ClientConnInterface
+	name   string // of this member
+	leader func() Leadership
+}
+
+// Leadership is whether a member knows a leader, and if not, since when; the zero time if it has never known one.
+type Leadership struct {
+	Known bool
+	Lost  time.Time
+}
+
+// needsLeader are the calls that need a leader, and whether it matters what became of one that was under way when the leader was lost. Reads
+// of keys need a leader, too, unless they are serializable.
+var needsLeader = map[string]struct{ changes bool }{
+	etcdserverpb.KV_Range_FullMethodName: {},
+	etcdserverpb.KV_Put_FullMethodName:   {true}, etcdserverpb.KV_DeleteRange_FullMethodName: {true}, etcdserverpb.KV_Txn_FullMethodName: {true}, etcdserverpb.KV_Compact_FullMethodName: {true},
+	etcdserverpb.Lease_LeaseRevoke_FullMethodName: {true}, etcdserverpb.Lease_LeaseTimeToLive_FullMethodName: {}, etcdserverpb.Lease_LeaseLeases_FullMethodName: {},
+	etcdserverpb.Cluster_MemberAdd_FullMethodName: {true}, etcdserverpb.Cluster_MemberRemove_FullMethodName: {true}, etcdserverpb.Cluster_MemberPromote_FullMethodName: {true},
+	etcdserverpb.Maintenance_Alarm_FullMethodName: {true}, etcdserverpb.Maintenance_MoveLeader_FullMethodName: {true},
+	etcdserverpb.Auth_Authenticate_FullMethodName: {}, etcdserverpb.Auth_UserGet_FullMethodName: {}, etcdserverpb.Auth_UserList_FullMethodName: {}, etcdserverpb.Auth_RoleGet_FullMethodName: {},
+	etcdserverpb.Auth_RoleList_FullMethodName: {}, etcdserverpb.Auth_UserAdd_FullMethodName: {true}, etcdserverpb.Auth_UserDelete_FullMethodName: {true},
+	etcdserverpb.Auth_UserChangePassword_FullMethodName: {true}, etcdserverpb.Auth_UserGrantRole_FullMethodName: {true}, etcdserverpb.Auth_UserRevokeRole_FullMethodName: {true},
+	etcdserverpb.Auth_RoleAdd_FullMethodName: {true}, etcdserverpb.Auth_RoleDelete_FullMethodName: {true}, etcdserverpb.Auth_RoleGrantPermission_FullMethodName: {true},
+	etcdserverpb.Auth_RoleRevokePermission_FullMethodName: {true},
+	timesMethod("Spans"): {}, timesMethod("RevisionAt"): {},
+}
+
+// leaderPause is how often a call that waits looks whether there is a leader.
+const leaderPause = 100 * time.Millisecond
+
+// errLeaderLost is why a call was given up.
+var errLeaderLost = errors.New("the leader was lost")
+
+// Invoke implements grpc.ClientConnInterface.
+func (l *leaderConn) Invoke(ctx context.Context, method string, in, out any, opts ...grpc.CallOption) error {
+	need, ok := needsLeader[method]
+	field := serializableField(in)
+	if !ok || field != nil && in.(proto.Message).ProtoReflect().Get(field).Bool() {
+		return l.ClientConnInterface.Invoke(ctx, method, in, out, opts...)
+	}
+	data, _ := ctx.Value(localKey{}).(*localData)
+	if l.leader().Known && !data.used() {
+		// The memory of an answer counts until its context ends, so that this one ends only if there is no answer, or with ctx.
+		waiting, giveUp := context.WithCancelCause(ctx)
+		over := make(chan struct{})
+		look := time.AfterFunc(leaderPause, func() { l.awaitLoss(over, giveUp) })
+		err := l.ClientConnInterface.Invoke(waiting, method, in, out, opts...)
+		look.Stop()
+		close(over)
+		switch {
+		case err == nil || !errors.Is(context.Cause(waiting), errLeaderLost):
+			return err
+		case need.changes:
+			return &failure{Status: http.StatusServiceUnavailable, Code: "leaderless", Text: "no leader: it was lost before the answer, and the change may still be made",
+				Next: "look at the overview; read again when there is a leader"}
+		}
+	}
+	reason := l.since()
+	if field == nil || data == nil {
+		return &failure{Status: http.StatusServiceUnavailable, Code: "leaderless", Text: "no leader: " + reason + ", and this needs one",
+			Next: "look at the overview: it names the members that do not answer. When a majority runs, there is a leader again"}
+	}
+	data.reason.CompareAndSwap(nil, &reason)
+	local := proto.Clone(in.(proto.Message))
+	local.ProtoReflect().Set(field, protoreflect.ValueOfBool(true))
+	return l.ClientConnInterface.Invoke(ctx, method, local, out, opts...)
+}
+
+// serializableField returns the field of a request for an answer that this member gives alone, nil if there is none.
+func serializableField(in any) protoreflect.FieldDescriptor {
+	if m, ok := in.(proto.Message); ok {
+		return m.ProtoReflect().Descriptor().Fields().ByName("serializable")
+	}
+	return nil
+}
+
+// awaitLoss gives a call up when there is no leader, unless it is over before.
+func (l *leaderConn) awaitLoss(over <-chan struct{}, giveUp context.CancelCauseFunc) {
+	t := time.NewTicker(leaderPause)
+	defer t.Stop()
+	for l.leader().Known {
+		select {
+		case <-t.C:
+		case <-over:
+			return
+		}
+	}
+	giveUp(errLeaderLost)
+}
+
+// since says how long there has been no leader.
+func (l *leaderConn) since() string {
+	led := l.leader()
+	if led.Lost.IsZero() {
+		return l.name + " has had no leader yet"
+	}
+	return fmt.Sprintf("%s has had no leader for %v", l.name, max(time.Since(led.Lost).Round(time.Second), time.Second))
+}
+
+// localData is whether a request was answered with the data of this member, because there is no leader.
+type localData struct {
+	reason atomic.Pointer[string]
+}
+
+type localKey struct{}
+
+// used reports whether a part of a request was answered with local data: the rest must be, too.
+func (d *localData) used() bool { return d != nil && d.reason.Load() != nil }
+
+// note says in the header of a response that it has local data.
+func (d *localData) note(h http.Header) {
+	if reason := d.reason.Load(); reason != nil {
+		h.Set(localHeader, *reason)
+	}
+}
+
+// localHeader is why a response has local data, which may be old.
+const localHeader = "X-Vigil-Local"
