@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"vigil/test/proc"
@@ -86,6 +87,14 @@ func TestExactBytes(t *testing.T) {
 			t.Errorf("%s: with another letter it is %.100q, want %.100q", name, got, changed)
 		}
 	}
+	// Large values are edited, too.
+	large := []byte(strings.Repeat("\x00\xff\r\n binary", 20_000) + "X")
+	put(t, c, "exact/large", string(large))
+	start := time.Now()
+	if got := write("exact/large", func(string) {}); got != string(large) {
+		t.Errorf("%d bytes that are no text are written as %d others", len(large), len(got))
+	}
+	t.Logf("an edit of %d bytes that are no text took %.1f s", len(large), time.Since(start).Seconds())
 	// A line that is added has the line ends of the others.
 	put(t, c, "exact/CRLF", "one\r\ntwo\r\n")
 	if got := write("exact/CRLF", func(shown string) { b.fill("Value", shown+"three\n") }); got != "one\r\ntwo\r\nthree\r\n" {
