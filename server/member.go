@@ -54,9 +54,13 @@ func (v *memberView) Alarms() []string {
 // that would wait until its time is up.
 const waitsTooLong = time.Second
 
-// Read reads a key, which need not exist, for the health checks. A member that waits for disk space is not read linearizably.
+// Read reads a key, which need not exist, for the health checks. One whose files are gone, or that waits
+// for disk space, is not read linearizably.
 func (v *memberView) Read(ctx context.Context, serializable bool) error {
 	if s := v.replica.Status(); !serializable {
+		if s.Away != "" {
+			return errors.New(rpc.AwayText + s.Away)
+		}
 		for _, since := range []time.Time{s.ApplyWaits, s.LogWaits} {
 			if !since.IsZero() && time.Since(since) > waitsTooLong {
 				st := v.Status()
@@ -86,6 +90,7 @@ func (v *memberView) Status() rpc.Status {
 		DiskFull:         s.DiskFull,
 		ApplyWaits:       !s.ApplyWaits.IsZero(),
 		LogWaits:         !s.LogWaits.IsZero(),
+		Away:             s.Away,
 		LeaderLost:       s.LeaderLost,
 	}
 }

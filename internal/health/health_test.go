@@ -173,6 +173,9 @@ etcd_disk_wal_fsync_duration_seconds_count 2000
 		{"full", Critical, "b: its disk is full, and its raft log takes no entries", func(e *Examination) {
 			e.Readings[1].Metrics = metrics(t, healthy+"vigil_disk_full 1\nvigil_raft_log_waits_for_space 1\n")
 		}},
+		{"damage", Critical, "b: files of its data directory are gone, and it accepts no writes: data is not at its path; it was moved", func(e *Examination) {
+			e.Readings[1].Status.Errors = []string{"vigil: files of the data directory are gone: data is not at its path; it was moved"}
+		}},
 		{"damage", Critical, "b: damaged data were found at 3 places", func(e *Examination) { e.Readings[1].Metrics = metrics(t, healthy+"vigil_damage_found_total 3\n") }},
 		{"damage", Critical, "a: it found 2 times", func(e *Examination) {
 			e.Readings[0].Metrics = metrics(t, healthy+"vigil_consistency_differences_total 2\n")

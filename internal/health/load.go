@@ -32,7 +32,7 @@ func (e *Examination) spareable(x *Reading) bool {
 		}
 		voters++
 		if o := e.reading(m); o != nil && o != x && o.Status.GetLeader() != 0 && !e.Foreign(o) {
-			if _, waits := o.DiskFull(); !waits {
+			if _, waits := o.DiskFull(); !waits && o.FilesGone() == "" {
 				others++
 			}
 		}
@@ -41,6 +41,18 @@ func (e *Examination) spareable(x *Reading) bool {
 }
 
 func (e *Examination) checkDamage(r *report) {
+	for i := range e.Readings {
+		x := &e.Readings[i]
+		gone := x.FilesGone()
+		if gone == "" {
+			continue
+		}
+		next := "put the directory back in its place, and the member goes on by itself. Else do not stop it, because its open files are the last copy: vigilctl snapshot save FILE --endpoints " + x.Endpoint + ", then restore that"
+		if e.spareable(x) {
+			next = "put the directory back in its place, and the member goes on by itself. Else stop it, remove it from the cluster and add it again with an empty directory: the other members have its data"
+		}
+		r.find(Critical, e.NameOf(x), "files of its data directory are gone, and it accepts no writes: "+gone, next, "docs/operations/disks.md#the-data-directory-is-gone")
+	}
 	e.measured(r, func(x *Reading, name string) {
 		if n := x.Value(DamageFound); n > 0 {
 			what := "damaged data were found at one place on its disk since it started"

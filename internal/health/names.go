@@ -32,6 +32,7 @@ const (
 	Stalled           = "vigil_member_stalled"
 	ApplyWaits        = "vigil_apply_waits_for_space"
 	RaftLogWaits      = "vigil_raft_log_waits_for_space"
+	DataFilesGone     = "vigil_data_files_gone"
 	DamageFound       = "vigil_damage_found_total"
 	StalledWatchers   = "vigil_watch_stalled_watchers"
 	Differences       = "vigil_consistency_differences_total"

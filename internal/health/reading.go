@@ -2,6 +2,7 @@ package health
 
 import (
 	"fmt"
+	"strings"
 	"time"
 
 	"go.etcd.io/etcd/api/v3/etcdserverpb"
@@ -53,7 +54,19 @@ func (x *Reading) DiskFull() (what string, waits bool) {
 
 // Stands reports whether nothing was written to the member's raft log, or applied, for an election timeout though there was something,
 // for another reason than a full disk. etcd has no such state.
-func (x *Reading) Stands() bool { return x.Value(Stalled) != 0 && x.Value(DiskFull) == 0 }
+func (x *Reading) Stands() bool {
+	return x.Value(Stalled) != 0 && x.Value(DiskFull) == 0 && x.Value(DataFilesGone) == 0
+}
+
+// FilesGone returns which files of the member are not where their paths lead, empty if all are. etcd does not notice.
+func (x *Reading) FilesGone() string {
+	for _, text := range x.Status.GetErrors() {
+		if what, ok := strings.CutPrefix(text, "vigil: files of the data directory are gone: "); ok {
+			return what
+		}
+	}
+	return ""
+}
 
 // Value returns a metric, 0 if the member does not have it.
 func (x *Reading) Value(name string) float64 {

@@ -22,6 +22,8 @@ var (
 	// ErrTooManyRequests: the member cannot accept more work now: it lags too far, or the system has no
 	// file descriptors or no memory for it.
 	ErrTooManyRequests = errors.New("too many requests")
+	// ErrAway: the files of the member are not where their paths lead: what is written to them may be lost.
+	ErrAway = errors.New("the data directory is gone")
 	// ErrRequestTooLarge: a request is larger than the limit.
 	ErrRequestTooLarge = errors.New("request is too large")
 	// ErrTimeout: no outcome in time; the request may still take effect.
@@ -67,7 +69,7 @@ var (
 // Shortage reports whether err is about a resource that may be available later. The operation that failed with it had
 // no effect and may be retried.
 func Shortage(err error) bool {
-	return errors.Is(err, ErrNoSpace) || errors.Is(err, ErrTooManyRequests)
+	return errors.Is(err, ErrNoSpace) || errors.Is(err, ErrTooManyRequests) || errors.Is(err, ErrAway)
 }
 
 // TooLargeError is the error of a result that is larger than the largest answer.

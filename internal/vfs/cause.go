@@ -22,6 +22,8 @@ const (
 	NoSpace
 	// Exhausted is a lack of file descriptors or of memory.
 	Exhausted
+	// Away is a directory or a file that is not where its path leads.
+	Away
 	// Damage is data that the disk does not deliver as they were written: a failed checksum, a file
 	// that is too short, a read error of the device.
 	Damage
@@ -38,6 +40,8 @@ func CauseOf(err error) Cause {
 		return Damage
 	case errors.Is(err, kv.ErrNoSpace):
 		return NoSpace
+	case errors.Is(err, kv.ErrAway):
+		return Away
 	case !errors.As(err, &errno):
 		return Other
 	}
@@ -74,7 +78,7 @@ func Unreadable(err error) bool {
 var writing = []string{"create", "mkdir", "remove", "unlinkat", "write", "truncate", "fdatasync", "fsync", "sync", "sync directory", "fallocate", "preallocate", "rename", "link"}
 
 // MarkShortage returns the error of an operation that lacked a resource and left everything as it was,
-// with the error that requests are refused with until the resource is there: kv.ErrNoSpace or
+// with the error that requests are refused with until the resource is there: kv.ErrNoSpace, kv.ErrAway or
 // kv.ErrTooManyRequests, so that kv.Shortage is true. Other errors are returned as they are.
 //
 // An error of Sync must not be marked: after it nothing is as it was.

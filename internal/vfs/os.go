@@ -21,6 +21,9 @@ func OS() FS { return osFS{} }
 
 type osFS struct{}
 
+// namesChange marks a file system whose names others can change.
+func (osFS) namesChange() {}
+
 func (osFS) Create(name string) (File, error) {
 	return openOS(name, os.O_RDWR|os.O_CREATE|os.O_EXCL)
 }

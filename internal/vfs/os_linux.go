@@ -2,6 +2,9 @@ package vfs
 
 import (
 	"errors"
+	"os"
+	"strconv"
+	"strings"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
@@ -39,4 +42,21 @@ func fallocate(fd int, size int64) error {
 		return errors.ErrUnsupported
 	}
 	return err
+}
+
+// whereabouts returns the path that an open file has now, or that it was deleted. The path may be in another mount namespace, or in
+// none.
+func whereabouts(f File) (path string, deleted bool) {
+	o, ok := f.(*osFile)
+	if !ok {
+		return "", false
+	}
+	err := o.control("readlink", func(fd int) (err error) {
+		path, err = os.Readlink("/proc/self/fd/" + strconv.Itoa(fd))
+		return err
+	})
+	if err != nil {
+		return "", false
+	}
+	return path, strings.HasSuffix(path, " (deleted)")
 }

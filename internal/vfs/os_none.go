@@ -35,3 +35,5 @@ func (noFS) Free(name string) (int64, error)       { return 0, none("statfs", na
 
 // Locked reports that no file is locked.
 func Locked(string) (bool, error) { return false, nil }
+
+func whereabouts(File) (path string, deleted bool) { return "", false }

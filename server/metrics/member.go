@@ -120,6 +120,8 @@ var memberReadings = []reading[*memberState]{
 		func(s *memberState) float64 { return boolValue(s.DiskFull) }),
 	gauge("vigil_apply_waits_for_space", "Whether committed entries cannot be applied for lack of disk space.",
 		func(s *memberState) float64 { return boolValue(!s.ApplyWaits.IsZero()) }),
+	gauge("vigil_data_files_gone", "Whether files of the member are not where their paths lead: it accepts no writes.",
+		func(s *memberState) float64 { return boolValue(s.Away != "") }),
 	gauge("vigil_raft_log_waits_for_space", "Whether the raft log takes no entries for lack of disk space.",
 		func(s *memberState) float64 { return boolValue(!s.LogWaits.IsZero()) }),
 

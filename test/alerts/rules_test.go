@@ -42,6 +42,7 @@ const healthy = `
 	vigil_disk_full{a} 0SPAN
 	vigil_apply_waits_for_space{a} 0SPAN
 	vigil_raft_log_waits_for_space{a} 0SPAN
+	vigil_data_files_gone{a} 0SPAN
 	vigil_member_stalled{a} 0SPAN
 	vigil_member_serving{a} 1SPAN
 	vigil_history_rewrite_failures_total{a} 1SPAN
@@ -119,6 +120,7 @@ var cases = []struct {
 	{"VigilQuotaAlmostUsed", scene{lines: "etcd_mvcc_db_total_size_in_use_in_bytes{a} 960SPAN"}, scene{lines: "etcd_mvcc_db_total_size_in_use_in_bytes{a} 960SPAN\netcd_server_quota_backend_bytes{a} 0SPAN"}, nil},
 	{"VigilDiskFull", scene{lines: "vigil_disk_full{a} 0x39 1SPAN"}, scene{lines: "vigil_disk_full{a} 1x20 0SPAN"}, nil},
 	{"VigilDiskFullEntriesWait", scene{lines: "vigil_apply_waits_for_space{a} 0x30 1SPAN"}, scene{lines: "vigil_apply_waits_for_space{a} 1x20 0SPAN"}, nil},
+	{"VigilDataFilesGone", scene{lines: "vigil_data_files_gone{a} 0x39 1SPAN"}, scene{lines: "vigil_data_files_gone{a} 1x20 0SPAN"}, nil},
 	{"VigilReclaimFails", scene{lines: "vigil_history_rewrite_failures_total{a} 0+1SPAN"}, scene{lines: "vigil_history_rewrite_failures_total{a} 0x30 1 2SPAN"}, nil},
 	{"VigilDamage", scene{lines: "vigil_damage_found_total{a} 0x30 1SPAN"}, scene{lines: "vigil_damage_found_total{a} 0x10 1SPAN", minutes: 90}, nil},
 	{"VigilMembersDiffer", scene{lines: "vigil_consistency_differences_total{a} 0x30 1SPAN"}, scene{lines: "vigil_consistency_differences_total{a} 0x10 1SPAN", minutes: 90}, nil},

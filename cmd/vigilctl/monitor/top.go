@@ -194,6 +194,8 @@ func summarizeMember(r *health.Round, i int, old *health.Reading) topMember {
 		m.Error = "metrics: " + survey.ErrorLine(x.MetricsErr)
 	case r.Stranger(x):
 		m.Error = "it was removed from the cluster, and runs"
+	case x.FilesGone() != "":
+		m.Error = "files of its data directory are gone, and it accepts no writes: " + x.FilesGone()
 	default:
 		if m.Error, _ = x.DiskFull(); m.Error == "" && x.Stands() {
 			m.Error = "it does none of its work: its disk hangs, or a request takes very long"

@@ -38,7 +38,7 @@ var measured = map[string]bool{
 	health.SlowWatchers: true, health.PendingEvents: true, health.CurrentRevision: true, health.CompactRevision: true, health.CompactedAt: true,
 	health.WALFsync: true, health.StoreCommit: true, health.Apply: true, health.PeerRoundTrip: true, health.SlowApplies: true,
 	health.AppliedProposals: true, health.PendingProposals: true, health.LeaderChanges: true, health.OpenFiles: true, health.MaxFiles: true,
-	health.ResidentMemory: true, health.StartTime: true, health.LargestWatcherLag: true, health.Stalled: true, health.DiskFull: true, health.ApplyWaits: true, health.RaftLogWaits: true, health.DamageFound: true,
+	health.ResidentMemory: true, health.StartTime: true, health.LargestWatcherLag: true, health.Stalled: true, health.DiskFull: true, health.DataFilesGone: true, health.ApplyWaits: true, health.RaftLogWaits: true, health.DamageFound: true,
 	health.StalledWatchers: true, health.Differences: true, health.BuildInfo: true, health.CertificateExpiry: true, keysTotal: true,
 	health.ArchiveLag: true, health.ArchiveRefused: true, health.ArchiveFailing: true, health.ArchiveGaps: true,
 }

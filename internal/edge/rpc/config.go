@@ -87,6 +87,8 @@ type Status struct {
 	DiskFull bool
 	// ApplyWaits is set while committed entries cannot be applied because of that, LogWaits while the raft log takes no entries.
 	ApplyWaits, LogWaits bool
+	// Away says which files of the member are not where their paths lead, empty if all are: then it accepts no writes.
+	Away string
 	// LeaderLost is when the member lost its last leader, the zero time if it knows one, or never did.
 	LeaderLost time.Time
 }

@@ -54,11 +54,17 @@ func (s *service) status() *etcdserverpb.StatusResponse {
 	for _, a := range st.Alarms {
 		res.Errors = append(res.Errors, alarmPB(a).String())
 	}
+	if st.Away != "" {
+		res.Errors = append(res.Errors, AwayText+st.Away)
+	}
 	if text := st.DiskText(); text != "" {
 		res.Errors = append(res.Errors, text)
 	}
 	return res
 }
+
+// AwayText begins the error in the status of a member whose files are not where their paths lead. etcd has no such error.
+const AwayText = "vigil: files of the data directory are gone: "
 
 // diskFullText begins the error in the status of a member whose disk is full. etcd has no such error.
 const diskFullText = "vigil: the disk is full: "

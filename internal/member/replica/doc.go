@@ -44,6 +44,7 @@
 //     are committed and not applied.
 //  5. The raft log keeps every entry that the store has not made durable.
 //  6. An error of the log, the store or apply stops the member: nothing is acknowledged after it.
+//     While the files of the member are not in their places, nothing is acknowledged either.
 //  7. While auth is enabled no read is answered by permissions that are older than what was read: new ones are in
 //     force before the batch that brought them can be read, and a read during which they changed fails. The events of that batch, and
 //     later ones, are kept back from watchers until the services have reviewed these and called Release of the hub.

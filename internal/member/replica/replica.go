@@ -159,7 +159,7 @@ func (r *Replica) assemble(d *Data) (err error) {
 	r.sender = transfer.NewSender(snapshots)
 	r.node, err = raftnode.New(raftnode.Config{
 		ID:             r.memberID,
-		Log:            r.raftLog,
+		Log:            guardedLog{r.raftLog, &r.space.custody},
 		ConfState:      r.Members.confState(machine.ConfState()),
 		Applied:        at.Index,
 		Ticks:          r.ticker.C,

@@ -4,6 +4,7 @@ import (
 	"context"
 	"io"
 
+	"vigil/internal/kv"
 	"vigil/internal/member/raftnode"
 	"vigil/internal/member/replica/transfer"
 	"vigil/internal/store/history"
@@ -57,5 +58,9 @@ func (r *Replica) OfferSnapshot(ctx context.Context, from uint64, payload []byte
 
 // ReceiveBulk receives a snapshot from a leader; see transfer.Receiver.
 func (r *Replica) ReceiveBulk(ctx context.Context, from uint64, meta []byte, stream io.ReadCloser) error {
+	if r.space.custody.declared.Load() != nil {
+		// It would be received into a directory that nobody finds, in the place of one that may come back.
+		return kv.ErrAway
+	}
 	return r.receiver.ReceiveBulk(ctx, from, meta, stream)
 }

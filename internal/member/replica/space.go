@@ -42,6 +42,8 @@ type space struct {
 	refusal atomic.Pointer[refusal]
 	// waiting is there while entries that are committed cannot be applied for want of a resource.
 	waiting atomic.Pointer[shortWait]
+	// custody watches whether the files are where their paths lead.
+	custody custody
 	// gauge measures what is free on the disks of both logs.
 	gauge *freespace.Gauge
 	// wake wakes the space monitor. It has room for one.
@@ -82,6 +84,7 @@ func (sp *space) sampleSpace() {
 	if sp.r.raftLog.Room() != nil || due {
 		sp.wakeMonitor()
 	}
+	sp.startCustody()
 }
 
 func (sp *space) wakeMonitor() {
@@ -208,6 +211,9 @@ func (sp *space) room(n int64, free []int64) error {
 // Shortage returns why a log cannot allocate, as room does. It implements proposal.Space: it asks no file system, so the raft
 // goroutine may call it.
 func (sp *space) Shortage() error {
+	if sp.custody.declared.Load() != nil {
+		return kv.ErrAway
+	}
 	return firstShortage(sp.r.handle().log.Room(), sp.r.raftLog.Room())
 }
 
@@ -237,6 +243,9 @@ func (sp *space) Measure(ctx context.Context) ([]int64, error) {
 
 // roomToFree is room for requests that give space back.
 func (sp *space) roomToFree() error {
+	if sp.custody.declared.Load() != nil {
+		return kv.ErrAway
+	}
 	return firstShortage(sp.r.handle().log.RoomToFree(), sp.r.raftLog.RoomToFree())
 }
 
@@ -290,6 +299,8 @@ func firstShortage(errs ...error) error {
 		switch {
 		case errors.Is(err, kv.ErrNoSpace):
 			return kv.ErrNoSpace
+		case errors.Is(err, kv.ErrAway):
+			return kv.ErrAway
 		case kv.Shortage(err):
 			return kv.ErrTooManyRequests
 		}

@@ -37,6 +37,8 @@ type Status struct {
 	// ApplyWaits is since when committed entries cannot be applied for want of it, LogWaits since when the raft log takes no entries
 	// for want of it. The zero time if they do.
 	ApplyWaits, LogWaits time.Time
+	// Away says which of the member's files are not in their places, empty if all are: then it accepts no writes.
+	Away string
 	// LeaderLost is when the last leader was lost, the zero time if one is known, or never was.
 	LeaderLost time.Time
 }
@@ -66,6 +68,7 @@ func (r *Replica) Status() Status {
 		DiskFull:        r.space.diskFull() || !applyWaits.IsZero() || !logWaits.IsZero(),
 		ApplyWaits:      applyWaits,
 		LogWaits:        logWaits,
+		Away:            r.space.custody.away(),
 		LeaderLost:      st.LeadLost,
 	}
 }

@@ -50,6 +50,8 @@ func (a *allocator) run() {
 		err := a.allocateLocked()
 		a.wanted, a.err, a.triedAt, a.lacking = false, err, time.Now(), err != nil
 		switch {
+		case errors.Is(err, kv.ErrAway) && !known:
+			a.o.Logger.Warn("cannot make a history segment: rejecting writes until its directory is back", "error", err.Error())
 		case kv.Shortage(err) && !known:
 			a.o.Logger.Warn("cannot preallocate a history segment: rejecting writes until disk space is available", "error", err.Error())
 		case err != nil && !known:

@@ -74,6 +74,7 @@ func (l *Log) Close() error {
 			src.file.Release()
 		}
 	}
+	l.dir.Release()
 	return err
 }
 

@@ -143,7 +143,7 @@ func (c *core) syncDir() error {
 		return nil
 	}
 	err = fmt.Errorf("history: sync %s: %w", c.o.Dir, err)
-	if vfs.CauseOf(err) == vfs.Exhausted {
+	if c := vfs.CauseOf(err); c == vfs.Exhausted || c == vfs.Away {
 		return vfs.MarkShortage(err) // the directory could not even be opened
 	}
 	return &syncError{err}

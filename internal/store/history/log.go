@@ -87,6 +87,7 @@ var (
 // Log is a revision-ordered log in a directory.
 type Log struct {
 	*core
+	dir   *vfs.Pinned // Options.FS
 	cat   *catalog
 	alloc *allocator
 	seal  *sealer
@@ -97,6 +98,8 @@ type Log struct {
 	left atomic.Int64 // of the open segment's file, less what its tables will take
 	// refused is why the current batch could not be written, a kv.Shortage.
 	refused atomic.Pointer[error]
+
+	placed int // sealed segments that CheckPlaces has compared
 
 	// checkpointing is held through Checkpoint, before syncMu.
 	checkpointing sync.Mutex
@@ -123,7 +126,7 @@ func Exists(fsys vfs.FS, dir string) (bool, error) { return segfile.Exists(fsys,
 // Create makes a new log whose first batch holds the meta records at position first. It is durable
 // when Create returns; after a crash before that it is there whole or not at all. It fails with
 // fs.ErrExist if there is a log already.
-func Create(o Options, first Applied, meta []Meta) (*Log, error) {
+func Create(o Options, first Applied, meta []Meta) (_ *Log, err error) {
 	if err := o.Validate(); err != nil {
 		return nil, err
 	}
@@ -136,7 +139,18 @@ func Create(o Options, first Applied, meta []Meta) (*Log, error) {
 	if err := o.FS.MkdirAll(o.Dir); err != nil {
 		return nil, fmt.Errorf("history: %w", err)
 	}
+	pinned, err := vfs.Pin(o.FS, o.Dir)
+	if err != nil {
+		return nil, fmt.Errorf("history: %w", err)
+	}
+	o.FS = pinned
 	l := newLog(o)
+	l.dir = pinned
+	defer func() {
+		if err != nil {
+			pinned.Release()
+		}
+	}()
 	// The first segment gets its name, and so the log begins to exist, with the first batch in it.
 	seg, err := l.alloc.prepare(1)
 	if err != nil {

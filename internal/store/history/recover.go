@@ -24,7 +24,13 @@ func Open(o Options) (*Log, error) {
 	case !ok:
 		return nil, fmt.Errorf("history: %s: %w", o.Dir, fs.ErrNotExist)
 	}
+	pinned, err := vfs.Pin(o.FS, o.Dir)
+	if err != nil {
+		return nil, fmt.Errorf("history: %w", err)
+	}
+	o.FS = pinned
 	l := newLog(o)
+	l.dir = pinned
 	r := recovery{l: l, member: l.identity()}
 	if err := r.run(); err != nil {
 		for _, s := range l.cat.segs {
@@ -35,6 +41,7 @@ func Open(o Options) (*Log, error) {
 		for _, seg := range r.logs {
 			_ = seg.File.Close()
 		}
+		pinned.Release()
 		return nil, err
 	}
 	l.start()

@@ -113,7 +113,12 @@ func Open(o Options) (*WAL, error) {
 	if err != nil {
 		return nil, err
 	}
-	w := &WAL{o: o}
+	pinned, err := vfs.Pin(o.FS, o.Dir)
+	if err != nil {
+		return nil, fmt.Errorf("wal: open %s: %w", o.Dir, err)
+	}
+	o.FS = pinned
+	w := &WAL{o: o, dir: pinned}
 	w.stats.init()
 	w.run = func(step func()) { w.background.Go(step) }
 	w.spares.o = &w.o
@@ -124,6 +129,7 @@ func Open(o Options) (*WAL, error) {
 		for _, s := range p.files {
 			err = errors.Join(err, s.release())
 		}
+		pinned.Release()
 		return nil, fmt.Errorf("wal: open %s: %w", o.Dir, err)
 	}
 	o.Logger.Info("opened the raft log", "dir", o.Dir, "segments", len(w.mu.segs), "spares", w.spares.count(),

@@ -198,7 +198,7 @@ func (p *spares) syncDir() error {
 	switch {
 	case err == nil:
 		return nil
-	case vfs.CauseOf(err) == vfs.Exhausted:
+	case vfs.CauseOf(err) == vfs.Exhausted, vfs.CauseOf(err) == vfs.Away:
 		return vfs.MarkShortage(err) // the directory could not even be opened
 	}
 	return p.fail(err)

@@ -19,7 +19,8 @@ const keepBuffer = 4 << 20
 
 // WAL is an open log.
 type WAL struct {
-	o Options
+	o   Options
+	dir *vfs.Pinned // Options.FS
 
 	// wr belongs to the appender: only Append and Close lock it.
 	wr struct {
@@ -62,6 +63,7 @@ type WAL struct {
 		delayed bool  // the last try to take one away failed
 	}
 	background sync.WaitGroup
+	placed     int // segments that CheckPlaces has compared
 	// short is why there is no spare, if that is for want of space; left is about what the active
 	// segment has room for.
 	short atomic.Pointer[error]
@@ -458,7 +460,11 @@ func (w *WAL) PrepareSpare() error {
 	case kv.Shortage(vfs.MarkShortage(err)):
 		err = vfs.MarkShortage(fmt.Errorf("wal: prepare a segment: %w", err))
 		w.short.Store(&err)
-		if was == nil {
+		if errors.Is(err, kv.ErrAway) {
+			if was == nil {
+				w.o.Logger.Warn("cannot make a segment of the raft log: rejecting writes until its directory is back", "error", err.Error())
+			}
+		} else if was == nil {
 			w.o.Logger.Warn("cannot preallocate a segment of the raft log: rejecting writes until disk space is available", "error", err.Error())
 		}
 	default:
@@ -525,6 +531,7 @@ func (w *WAL) Close() error {
 		errs = append(errs, s.release())
 	}
 	errs = append(errs, w.spares.close())
+	w.dir.Release()
 	return errors.Join(errs...)
 }
 

@@ -1,6 +1,7 @@
 package segfile
 
 import (
+	"io/fs"
 	"path/filepath"
 	"slices"
 	"sync/atomic"
@@ -20,14 +21,15 @@ type File struct {
 	mapping vfs.Mapping
 	data    []byte   // the mapping's bytes; nil if there is no mapping, then file is read
 	file    vfs.File // nil if there is a mapping
-	seen    seen     // of tables in the mapping
+	id      fs.FileInfo
+	seen    seen // of tables in the mapping
 	refs    atomic.Int64
 }
 
 // Open takes over file, whose path will be path, and reads its header, tables and footer. It checks everything but the
 // batches, and closes the file if it fails. The caller has the first reference.
 func Open(file vfs.File, path string) (*File, format.Header, error) {
-	s := &File{path: path, file: file}
+	s := &File{path: path, file: file, id: vfs.Identity(file)}
 	s.refs.Store(1)
 	h, err := s.open()
 	if err != nil {
@@ -39,6 +41,10 @@ func Open(file vfs.File, path string) (*File, format.Header, error) {
 
 // Path returns the path of the file.
 func (s *File) Path() string { return s.path }
+
+// Identity returns the identity of the file, nil if the file system has none. No other file gets it before the last reference is
+// released.
+func (s *File) Identity() fs.FileInfo { return s.id }
 
 // Footer returns the footer, which must not be changed.
 func (s *File) Footer() *format.Footer { return &s.foot }

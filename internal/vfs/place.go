@@ -1,0 +1,234 @@
+package vfs
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"syscall"
+
+	"vigil/internal/kv"
+)
+
+// Whoever uses the machine can move or remove the files of a running member. It goes on with what it has open: what it writes is then
+// in files that no start finds. So an open file, and a directory that is held open, can be compared with what its path leads to.
+//
+// The comparison is that of os.SameFile, so that a path through another mount or another symbolic link is still the same. An
+// identity belongs to an open or mapped file: as long as that lasts, no other file gets it.
+
+// AwayError means that a path does not lead to the file or directory that is open. errors.Is(err, kv.ErrAway) holds.
+type AwayError struct {
+	Path string
+	// Other is set if another one is at the path, else there is none.
+	Other bool
+	// Now is the present path of what is open, empty if that is not known; Deleted is set if it has none.
+	Now     string
+	Deleted bool
+}
+
+func (e *AwayError) Error() string {
+	text := e.Path + " is gone"
+	if e.Other {
+		text = e.Path + " is not the one that the member has open"
+	}
+	switch {
+	case e.Deleted:
+		text += "; that was deleted"
+	case e.Now != "":
+		text += "; that is at " + e.Now + " now"
+	}
+	return text
+}
+
+// Brief is Error for those who need not know where the member has its files.
+func (e *AwayError) Brief() string {
+	text := filepath.Base(e.Path) + " is not at its path"
+	switch {
+	case e.Deleted:
+		text += "; it was deleted"
+	case e.Now != "":
+		text += "; it was moved"
+	case e.Other:
+		text += "; something else is there"
+	}
+	return text
+}
+
+// Is makes errors.Is(err, kv.ErrAway) true.
+func (e *AwayError) Is(target error) bool { return target == kv.ErrAway }
+
+// ErrUnsure means that it cannot be found out where a path leads.
+var ErrUnsure = errors.New("it is not known where the path leads")
+
+// Identity returns the identity of an open file, nil if the file system has none.
+func Identity(f File) fs.FileInfo {
+	if s, ok := f.(interface{ Stat() (fs.FileInfo, error) }); ok {
+		if id, err := s.Stat(); err == nil {
+			return id
+		}
+	}
+	return nil
+}
+
+// CheckPlace compares what a path leads to with an identity. It returns nil if that is the same or id is nil, an AwayError, or an
+// error that wraps ErrUnsure.
+func CheckPlace(fsys FS, path string, id fs.FileInfo) error {
+	if id == nil {
+		return nil
+	}
+	is, err := fsys.Stat(path)
+	switch {
+	case err == nil && os.SameFile(is, id):
+		return nil
+	case err == nil:
+		return &AwayError{Path: path, Other: true}
+	case errors.Is(err, fs.ErrNotExist), errors.Is(err, syscall.ENOTDIR), errors.Is(err, syscall.ESTALE):
+		return &AwayError{Path: path}
+	}
+	return fmt.Errorf("%w: %w", ErrUnsure, err)
+}
+
+// CheckFile compares an open file with what a path leads to. Errors: those of CheckPlace.
+func CheckFile(fsys FS, path string, f File) error {
+	id := Identity(f)
+	err := CheckPlace(fsys, path, id)
+	if away, ok := errors.AsType[*AwayError](err); ok {
+		away.locate(fsys, f, id)
+	}
+	return err
+}
+
+// Pinned is a file system whose operations on names are those of one directory. They fail with an AwayError, and do nothing, while the
+// path of the directory leads elsewhere: what they would make there is lost, or harms somebody else. Operations on open files go on.
+type Pinned struct {
+	FS
+	dir  string
+	held File        // the directory; nil if it cannot be compared
+	id   fs.FileInfo // its identity
+}
+
+// Pin holds a directory open. Only paths of the operating system can lead elsewhere: other file systems are not compared.
+func Pin(fsys FS, dir string) (*Pinned, error) {
+	p := &Pinned{FS: fsys, dir: dir}
+	if _, ok := fsys.(interface{ namesChange() }); !ok {
+		return p, nil
+	}
+	held, err := fsys.Open(dir)
+	if err != nil {
+		return nil, err
+	}
+	p.held, p.id = held, Identity(held)
+	if p.Check() != nil {
+		p.id = nil // the identities of this file system do not last
+	}
+	return p, nil
+}
+
+// Release closes the directory. It is compared no more.
+func (p *Pinned) Release() {
+	if p.held != nil {
+		_ = p.held.Close() // nothing was written to it
+	}
+}
+
+// Check compares the directory with its path. Errors: those of CheckPlace.
+func (p *Pinned) Check() error {
+	err := CheckPlace(p.FS, p.dir, p.id)
+	if away, ok := errors.AsType[*AwayError](err); ok {
+		away.locate(p.FS, p.held, p.id)
+	}
+	return err
+}
+
+// locate finds out where an open file is now, and which of the directories that it is in is missing.
+func (e *AwayError) locate(fsys FS, f File, id fs.FileInfo) {
+	path, deleted := whereabouts(f)
+	if deleted {
+		e.Deleted = true
+	} else if path != "" && CheckPlace(fsys, path, id) == nil {
+		e.Now = path
+	}
+	for !e.Other && (e.Now == "" || filepath.Base(e.Now) == filepath.Base(e.Path)) {
+		parent := filepath.Dir(e.Path)
+		if _, err := fsys.Stat(parent); parent == e.Path || !errors.Is(err, fs.ErrNotExist) {
+			return
+		}
+		e.Path = parent
+		if e.Now != "" {
+			e.Now = filepath.Dir(e.Now)
+		}
+	}
+}
+
+// away is Check for an operation, which reports what it cannot find out itself.
+func (p *Pinned) away() error {
+	if err := p.Check(); errors.Is(err, kv.ErrAway) {
+		return err
+	}
+	return nil
+}
+
+// Create implements FS.
+func (p *Pinned) Create(name string) (File, error) {
+	if err := p.away(); err != nil {
+		return nil, err
+	}
+	return p.FS.Create(name)
+}
+
+// Open implements FS.
+func (p *Pinned) Open(name string) (File, error) {
+	if err := p.away(); err != nil {
+		return nil, err
+	}
+	return p.FS.Open(name)
+}
+
+// OpenWrite implements FS.
+func (p *Pinned) OpenWrite(name string) (File, error) {
+	if err := p.away(); err != nil {
+		return nil, err
+	}
+	return p.FS.OpenWrite(name)
+}
+
+// Remove implements FS.
+func (p *Pinned) Remove(name string) error {
+	if err := p.away(); err != nil {
+		return err
+	}
+	return p.FS.Remove(name)
+}
+
+// Rename implements FS.
+func (p *Pinned) Rename(oldname, newname string) error {
+	if err := p.away(); err != nil {
+		return err
+	}
+	return p.FS.Rename(oldname, newname)
+}
+
+// Link implements FS.
+func (p *Pinned) Link(oldname, newname string) error {
+	if err := p.away(); err != nil {
+		return err
+	}
+	return p.FS.Link(oldname, newname)
+}
+
+// List implements FS.
+func (p *Pinned) List(dir string) ([]string, error) {
+	if err := p.away(); err != nil {
+		return nil, err
+	}
+	return p.FS.List(dir)
+}
+
+// SyncDir implements FS.
+func (p *Pinned) SyncDir(dir string) error {
+	if err := p.away(); err != nil {
+		return err
+	}
+	return p.FS.SyncDir(dir)
+}
