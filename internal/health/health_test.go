@@ -353,6 +353,32 @@ func TestQuorum(t *testing.T) {
 	}
 }
 
+// TestNextSteps: a next step helps in the state in which it is given.
+func TestNextSteps(t *testing.T) {
+	const many = "etcd_debugging_mvcc_current_revision 2000000\netcd_debugging_mvcc_compact_revision 1000\n"
+	for _, c := range []struct {
+		what, next string
+		bad        func(e *Examination)
+	}{
+		{"101 writes wait for agreement", "the load exceeds the capacity", func(e *Examination) {
+			e.Readings[1].Metrics = metrics(t, healthy+"etcd_server_proposals_pending 101\n")
+		}},
+		{"101 writes wait for agreement", "they wait for a leader", func(e *Examination) {
+			e.Readings[1].Metrics, e.Readings[1].Status.Leader = metrics(t, healthy+"etcd_server_proposals_pending 101\n"), 0
+		}},
+		{"1999000 revisions are kept", "start the members with --auto-compaction-retention", func(e *Examination) { e.Readings[1].Metrics = metrics(t, healthy+many) }},
+		{"1999000 revisions are kept", "--auto-compaction-retention=240h is set", func(e *Examination) {
+			e.Readings[1].Metrics = metrics(t, healthy+many)
+			e.Flags[1]["auto-compaction-retention"] = "240h"
+		}},
+	} {
+		d := diagnose(t, c.bad)
+		if !slices.ContainsFunc(d.Findings, func(f Finding) bool { return strings.Contains(f.What, c.what) && strings.HasPrefix(f.Next, c.next) }) {
+			t.Errorf("%s, %s: %+v", c.what, c.next, d.Findings)
+		}
+	}
+}
+
 // TestUnchecked: what was not looked at is never ok.
 func TestUnchecked(t *testing.T) {
 	few := metrics(t, strings.ReplaceAll(healthy, " 2000\n", " 12\n"))

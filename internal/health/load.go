@@ -241,7 +241,11 @@ func (e *Examination) checkNetwork(r *report) {
 			}
 		}
 		if n := x.Value(PendingProposals); n > e.Limits.Pending {
-			r.find(Warning, name, fmt.Sprintf("%.0f writes wait for agreement", n), "the load exceeds the capacity: check disks and network, or reduce the writes of clients", "docs/operations/observe.md#vigilslowrequests")
+			next := "the load exceeds the capacity: check disks and network, or reduce the writes of clients"
+			if x.Status.GetLeader() == 0 {
+				next = "they wait for a leader: see the findings about it"
+			}
+			r.find(Warning, name, fmt.Sprintf("%.0f writes wait for agreement", n), next, "docs/operations/observe.md#vigilslowrequests")
 		}
 	})
 }
@@ -274,6 +278,20 @@ func (e *Examination) checkCompaction(r *report) {
 		if at := x.Value(CompactedAt); at > 0 {
 			last = "the last compaction was " + amount.Age(e.Now.Sub(time.Unix(int64(at), 0))) + " ago"
 		}
-		r.find(Warning, name, fmt.Sprintf("%.0f revisions are kept; %s", kept, last), "start the members with --auto-compaction-retention, or: vigilctl compaction REVISION", "")
+		next := "start the members with --auto-compaction-retention, or: vigilctl compaction REVISION"
+		if v := e.flag(x, "auto-compaction-retention"); v != "" && v != "0" {
+			next = "--auto-compaction-retention=" + v + " is set: if that does not explain the number, the log of the leader says why compactions fail; or set it lower"
+		}
+		r.find(Warning, name, fmt.Sprintf("%.0f revisions are kept; %s", kept, last), next, "")
 	})
+}
+
+// flag returns the value of a flag of the member of a reading, empty if it is not known.
+func (e *Examination) flag(x *Reading, name string) string {
+	for i := range e.Readings {
+		if &e.Readings[i] == x {
+			return e.Flags[i][name]
+		}
+	}
+	return ""
 }

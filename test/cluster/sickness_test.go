@@ -3,12 +3,17 @@ package cluster
 import (
 	"context"
 	"crypto/x509"
+	"encoding/json"
 	"errors"
 	"fmt"
+	"net/http"
 	"os"
+	"os/exec"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -236,4 +241,108 @@ func TestDoctorCertificates(t *testing.T) {
 	expires("server", 400*day)
 	expires("client", -time.Minute)
 	g.doctor("client-certificate-expired", append(args, "--command-timeout=2s")...)
+}
+
+// TestDoctorSettings has a member with other settings than the others.
+func TestDoctorSettings(t *testing.T) {
+	onlyVigil(t)
+	t.Parallel()
+	g := start(t, 3, steady)
+	asked := "--endpoints=" + g.list[0].Addr()
+	last := g.list[2]
+	last.Kill()
+	last.SetArgs(append(slices.Clone(g.args), "--quota-backend-bytes=50000000", "--max-request-bytes=100000", "--auto-compaction-retention=1h", "--auth-token=jwt,sign-method=HS256,priv-key="+secret(t))...)
+	last.Restart()
+	g.doctor("settings-differ", patient, unhurried, asked)
+}
+
+// secret writes a key for tokens.
+func secret(t testing.TB) string {
+	t.Helper()
+	name := filepath.Join(dir(t), "token.key")
+	if err := os.WriteFile(name, []byte(strings.Repeat("k", 64)), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return name
+}
+
+// TestDoctorSlowPhase has a member whose disk is fast, turns slow, and is fast again, while a client writes.
+func TestDoctorSlowPhase(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes several minutes")
+	}
+	onlyVigil(t)
+	t.Parallel()
+	g := start(t, 1, "--warning-apply-duration=1m")
+	m := g.list[0]
+	writing, stop := context.WithCancel(t.Context())
+	stopped, puts := make(chan struct{}), new(atomic.Int64)
+	go func() {
+		defer close(stopped)
+		for writing.Err() == nil {
+			_, _ = m.client.Put(writing, "k", "v")
+			puts.Add(1)
+			time.Sleep(20 * time.Millisecond)
+		}
+	}()
+	defer func() { stop(); <-stopped }()
+	await := func(phase string, slow bool) {
+		t.Helper()
+		began, text := time.Now(), ""
+		for end := began.Add(5 * time.Minute); time.Now().Before(end); time.Sleep(2 * time.Second) {
+			text = g.diagnosis(patient, "--endpoints="+m.Addr(), "--skip=network", "--limit=raft-log=60ms,raft-log-critical=100ms,store=10s,apply=10s")
+			judged := !strings.Contains(text, "too few to judge by") || slow
+			if found := regexp.MustCompile(`CRITICAL  m1: writing the raft log to the disk takes TIME or more in one\sof \d+\scases,\sof\sN\sin\sthe\slast`).MatchString(text); found == slow && judged {
+				t.Logf("%s: after %v", phase, time.Since(began).Round(time.Second))
+				return
+			}
+		}
+		t.Fatalf("%s: %s", phase, text)
+	}
+	// So that the last minute is not the whole life of the member.
+	for end := time.Now().Add(5 * time.Minute); windows(t, m) < 2; time.Sleep(time.Second) {
+		if time.Now().After(end) {
+			t.Fatal("the member tells of no minute but its whole life")
+		}
+	}
+	await("fast", false)
+	delayed := slowDisk(t, 150*time.Millisecond)
+	tracer := exec.Command(delayed[0], append(slices.DeleteFunc(delayed[1:], func(s string) bool { return s == "--seccomp-bpf" }), "-p", fmt.Sprint(m.Pid()))...)
+	if err := tracer.Start(); err != nil {
+		t.Fatal(err)
+	}
+	slowed := puts.Load()
+	await("slow", true)
+	g.until("so many slow writes that they stay a percent of all for many minutes", func() bool { return puts.Load() >= slowed+240 })
+	if err := tracer.Process.Signal(os.Interrupt); err != nil {
+		t.Fatal(err)
+	}
+	_ = tracer.Wait()
+	await("fast again", false)
+}
+
+// windows returns how many windows a member tells of.
+func windows(t testing.TB, m *member) int {
+	t.Helper()
+	r, err := http.Get("http://" + m.Addr() + "/debug/vars")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Body.Close()
+	var vars struct{ Recent []any }
+	if err := json.NewDecoder(r.Body).Decode(&vars); err != nil {
+		t.Fatal(err)
+	}
+	return len(vars.Recent)
+}
+
+// TestDoctorStock: of a member of etcd, which keeps no figures of the last minutes, doctor says how it has looked.
+func TestDoctorStock(t *testing.T) {
+	t.Parallel()
+	s := proc.Start(t, proc.Config{Program: proc.Etcd, Memory: true})
+	r := proc.Run(t, 2*patience, proc.Spec{Name: proc.Path(t, proc.Vigilctl), Args: []string{"doctor", patient, "--endpoints=" + s.Addr()}})
+	text := strings.Join(strings.Fields(r.Stdout), " ")
+	if !regexp.MustCompile(`not checked: \S+, disk: \d+ writes of the raft log since it started \d+s ago are too few to judge by`).MatchString(text) || r.Stderr != "" {
+		t.Errorf("%d %s%s", r.Code, r.Stdout, r.Stderr)
+	}
 }
