@@ -298,6 +298,38 @@ func TestSamplerShowsFirstAnswers(t *testing.T) {
 	})
 }
 
+// TestLastState: of a member that does not answer the newest answer is kept, with its time; of one that was removed nothing.
+func TestLastState(t *testing.T) {
+	h := open(t, func(c *Config) { c.Self.Member = 1 })
+	members := []*etcdserverpb.Member{{ID: 1, Name: "m1"}, {ID: 2, Name: "m2"}, {ID: 3, Name: "m3"}}
+	dead := read(nil, errRefused, time.Now())
+	old := readingOf(t, 2, 7, "")
+	h.sampler.keep(map[uint64]*reading{1: readingOf(t, 1, 7, ""), 2: old, 3: dead}, time.Now())
+	last := map[uint64]*reading{1: readingOf(t, 1, 8, ""), 2: dead, 3: dead}
+	h.sampler.keep(last, time.Now())
+	now, _ := h.sampler.state()
+	now.last = last
+	o := h.overview(members, now, true)
+	for i, want := range []struct {
+		answers  bool
+		revision int64 // 0 if nothing is known
+		at       time.Time
+	}{{true, 8, last[1].At}, {false, 7, old.At}, {false, 0, time.UnixMilli(0)}} {
+		m := o.Members[i]
+		revision := int64(0)
+		if m.State != nil {
+			revision = m.State.Revision
+		}
+		if m.Answers != want.answers || revision != want.revision || m.At != want.at.UnixMilli() {
+			t.Errorf("%s: %+v, state %+v", m.Name, m, m.State)
+		}
+	}
+	h.sampler.keep(map[uint64]*reading{1: last[1]}, time.Now())
+	if now, _ := h.sampler.state(); len(now.seen) != 1 {
+		t.Errorf("%d members are kept of 1", len(now.seen))
+	}
+}
+
 // readingOf returns what a member of a cluster with the leader 1 reports.
 func readingOf(t *testing.T, id uint64, revision int64, metrics string) *reading {
 	t.Helper()

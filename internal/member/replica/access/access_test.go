@@ -6,6 +6,8 @@ import (
 	"log/slog"
 	"strings"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"vigil/internal/kv"
 	"vigil/internal/state/auth"
@@ -77,4 +79,37 @@ func TestLongLoginsDoNotWait(t *testing.T) {
 			t.Errorf("a long %s: %v", name, err)
 		}
 	}
+}
+
+// losing is the pipeline of a member that loses its leader after two seconds. Nobody answers.
+type losing struct {
+	Pipeline
+	start time.Time
+}
+
+func (l *losing) Forsaken() bool { return time.Since(l.start) >= 2*time.Second }
+
+func (l *losing) Linearize(ctx context.Context) error {
+	<-ctx.Done()
+	return ctx.Err()
+}
+
+// A call does not wait for an answer when it is known that there is nobody to ask.
+func TestConfirmEndsWithTheLeader(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		start := time.Now()
+		a, err := New(Options{Pipeline: &losing{start: start}, State: auth.New(), BcryptCost: 4, Logger: slog.New(slog.DiscardHandler)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err, took := a.RequireAdmin(t.Context()), time.Since(start); err != nil || took < 2*time.Second || took > 2*time.Second+2*forsakenPause {
+			t.Errorf("%v after %v", err, took)
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		cancel()
+		a.pipe.(*losing).start = time.Now()
+		if err := a.RequireAdmin(ctx); !errors.Is(err, context.Canceled) {
+			t.Errorf("the client has left: %v", err)
+		}
+	})
 }
