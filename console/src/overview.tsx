@@ -197,7 +197,7 @@ function MemberTable({ live, age }: { live: Live; age: Age }) {
                 {s ? <>
                   <td data-label="Version">{s.version}</td><td data-label="Lag" class="num">{m.lag < 0 ? "–" : number(m.lag)}</td><td data-label="Revision" class="num">{number(s.revision)}</td><td data-label="Keys" class="num">{number(s.keys)}</td>
                   <td data-label="Database" class="num">{size(s.size)}</td>
-                  <td data-label="In use of the quota"><span class="nowrap"><meter min={0} max={1} high={0.8} value={used} aria-label="used part of the quota" /> {size(s.in_use)}{s.quota ? " of " + size(s.quota) : ""}</span></td>
+                  <td data-label="In use"><span class="nowrap"><meter min={0} max={1} high={0.8} value={used} aria-label="used part of the quota" /> {size(s.in_use)}{s.quota ? " of " + size(s.quota) : ""}</span></td>
                   <td data-label="Watchers" class="num"><a href={link("watches")}>{number(s.watchers)}</a></td><td data-label="Memory" class="num">{size(s.memory)}</td>
                 </> : <td colSpan={8}><Text value={m.error || ""} /></td>}
               </tr>

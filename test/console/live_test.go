@@ -2,6 +2,7 @@ package console
 
 import (
 	"fmt"
+	"net/http"
 	"slices"
 	"testing"
 
@@ -49,6 +50,13 @@ func TestAlone(t *testing.T) {
 	b.shows("1 of 3 members answer", "no write is possible", "last seen")
 	b.until(`document.querySelectorAll("tr.old").length === 2 && [...document.querySelectorAll("tr.old")].every((r) => r.innerText.includes("KiB") || r.innerText.includes(" B"))`)
 	b.until(`!document.querySelector("[role=alert]")`)
+	// The member serves the page of a finding itself.
+	b.until(`[...document.querySelectorAll(".findings a")].some((a) => a.getAttribute("href") === "docs/operations/observe#vigilmemberdown")`)
+	if res, err := http.Get(b.url + "/console/docs/operations/observe"); err != nil || res.StatusCode != http.StatusOK {
+		t.Errorf("the page of a finding: %v, %v", res, err)
+	} else {
+		res.Body.Close()
+	}
 	b.accessible("the overview of a member that is alone")
 	b.screenshot("overview-alone")
 	for _, view := range []struct {
