@@ -10,4 +10,6 @@
 //     each user.
 //  4. Nothing is measured, and no goroutine runs, without a reader, except for sampleLinger after the last one.
 //  5. A write names the revision that its reader has seen, and fails if the key has changed since.
+//  6. No request waits for a leader while there is none, and a response with data of this member alone says so.
+//  7. A stream sends a line at least every beatInterval.
 package console
