@@ -32,7 +32,7 @@ function OfKey({ value: key, params }: { value: Bytes; params: URLSearchParams }
   return (
     <>
       <h1>History of <Key value={key} /></h1>
-      <p class="row"><a href={link("keys", { k: key })}>The key now</a> <Copy label="Copy as etcdctl" text={etcdctl("watch", [`--rev=${Math.max(list?.at(-1)?.mod || 1, (info?.compact || 0) + 1)}`], key)} /></p>
+      <p class="row"><a href={link("keys", { k: key })}>The key now</a> {list ? <Copy label="Copy as etcdctl" text={etcdctl("watch", [`--rev=${Math.max(list.at(-1)?.mod || 1, (info?.compact || 0) + 1)}`], key)} /> : null}</p>
       <ErrorBox error={error} />
       {a && b ? <Diff key={a + "-" + b} value={key} a={a} b={b} title={(params.has("a") || params.has("b") ? `From revision ${at(a)?.mod ?? a} to ${at(b)?.mod ?? b}` : `The last change, at revision ${b}`) + (at(b)?.deleted ? ": deleted" : "")} /> : null}
       {!list ? (error ? null : <Busy what="Reading old revisions…" />) : list.length === 0 ? <p>No kept revision has this key.</p> : (

@@ -3,6 +3,7 @@ import { download, Failure, get, lines, post } from "./api";
 import { asText, Bytes, compare, editable, Editable, empty, etcdctl, fromAddress, fromBase64, fromField, fromText, plain, same, toBase64, toField } from "./bytes";
 import { Busy, Column, Confirm, Copy, count, date, Dialog, ErrorBox, go, Key, link, moment, number, parseTime, point, Range, revisionOf, Route, size, Table, Text, useLoad, When } from "./ui";
 import { Session } from "./session";
+import { tailOf } from "./watches";
 
 // usePast returns the revision at which keys are shown: that of the address, or the one of the time in the address, which is not known
 // at once.
@@ -81,7 +82,7 @@ type Asked = { form: string; prefix: Bytes };
 function Actions({ prefix, rev, open }: { prefix: Bytes; rev: string | number; open: (a: Asked) => void }) {
   return (
     <span class="row actions" role="group" aria-label={`Actions on ${prefix.length ? plain(prefix.subarray(0, 100)) : "all keys"}`}>
-      <a href={link("watches", { tail: prefix.length ? prefix : "base64:" })}>Live tail</a> <a href={link("history", { prefix })}>History</a>
+      <a href={tailOf(prefix)}>Live tail</a> <a href={link("history", { prefix })}>History</a>
       <button onClick={() => open({ form: "export", prefix })}>Export…</button>
       {rev ? null : <button onClick={() => open({ form: "delete", prefix })}>Delete…</button>}
     </span>

@@ -1,9 +1,9 @@
 import { Component } from "preact";
 import { useEffect, useRef, useState } from "preact/hooks";
 import { get, lines } from "./api";
-import { Bytes, etcdctl, fromAddress, fromBase64, plain, visible } from "./bytes";
+import { Bytes, etcdctl, fromAddress, fromBase64, fromField, plain, visible } from "./bytes";
 import { Aging, useAge } from "./live";
-import { Busy, Copy, count, duration, go, Key, link, number, Route, size, Text, time } from "./ui";
+import { Busy, Copy, count, duration, go, Key, link, number, Range, Route, size, Text, time } from "./ui";
 
 export function Watches({ route }: { route: Route }) {
   const tail = route.params.get("tail");
@@ -76,7 +76,7 @@ function Table({ params }: { params: URLSearchParams }) {
                 return (
                   <tr key={w.member + "/" + w.stream + "/" + w.id} class={w.old ? "old" : undefined}>
                     <td data-label="Member"><Text value={w.member} /></td><td data-label="Client"><Text value={w.client} /></td><td data-label="User"><Text value={w.user || ""} /></td>
-                    <td data-label="Range"><Key value={k} />{w.end ? <> – <Key value={end} /></> : null}{w.cut ? <span class="dim">…</span> : null}{w.options ? <span class="dim"> {w.options.map((o: string) => options[o] || o).join(", ")}</span> : null}</td>
+                    <td data-label="Range"><Range from={k} end={end} />{w.cut ? <span class="dim">…</span> : null}{w.options ? <span class="dim"> {w.options.map((o: string) => options[o] || o).join(", ")}</span> : null}</td>
                     <td data-label="State" class={!w.old && (w.state === "stalled" || w.state === "behind") ? "bad" : ""} title={states[w.state]}>{w.state}</td><td data-label="Lag" class="num">{number(w.lag)}</td><td data-label="Queued" class="num">{size(w.queued)}</td>
                     <td data-label="Events" class="num">{number(w.events)}</td><td data-label="Age" class="num">{duration(Math.max(0, (Date.now() - Date.parse(w.created)) / 1000))}</td><td data-label="Tail">{w.cut ? <span class="dim">long key</span> : <a href={link("watches", { tail: k })} aria-label={`live tail of ${plain(k.subarray(0, 100))}`}>tail</a>}</td>
                   </tr>
@@ -90,10 +90,13 @@ function Table({ params }: { params: URLSearchParams }) {
   );
 }
 
+// tailOf is the address of the tail of a prefix, of all keys if it is empty.
+export const tailOf = (prefix: Bytes, filter = "") => link("watches", { tail: prefix.length ? prefix : "base64:", filter });
+
 function TailForm() {
   const [text, type] = useState("");
   return (
-    <form class="row bar" onSubmit={(e) => { e.preventDefault(); location.hash = "#/watches?tail=" + encodeURIComponent(text); }}>
+    <form class="row bar" onSubmit={(e) => { e.preventDefault(); go(tailOf(fromField(text))); }}>
       <label>Live tail of the prefix <input value={text} onInput={(e) => type(e.currentTarget.value)} /></label><button>Tail</button>
     </form>
   );
@@ -168,8 +171,8 @@ function Tail({ prefix, search }: { prefix: Bytes; search: string }) {
   const s = seen.current;
   return (
     <>
-      <h1>Live tail of <Key value={prefix} /></h1>
-      <p class="row"><a href={link("watches")}>all watchers</a> <a href={link("watches", { tail: prefix, filter })}>link to this view</a> <Copy label="Copy as etcdctl" text={etcdctl("watch", ["--prefix"], prefix)} /></p>
+      <h1>Live tail of {prefix.length ? <Key value={prefix} /> : "all keys"}</h1>
+      <p class="row"><a href={link("watches")}>all watchers</a> <a href={tailOf(prefix, filter)}>link to this view</a> <Copy label="Copy as etcdctl" text={etcdctl("watch", ["--prefix"], prefix)} /></p>
       <Aging age={age} error={error}>
       {leaderless && !age.silent ? <p class="warn" role="status"><Text value={leaderless} />: nothing can be written, so that nothing happens here. The <a href={link("overview")}>overview</a> names the members that do not answer.</p> : null}
       <div class="row">

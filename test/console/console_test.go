@@ -146,7 +146,7 @@ func TestViews(t *testing.T) {
 		{"as-of", fmt.Sprintf("keys?k=config/app&rev=%d", first), []string{"\"replicas\": 2", "back to the newest"}},
 		{"history", fmt.Sprintf("history?k=config/app&a=%d&b=%d", first, first+1), []string{"2 revisions", "-  \"image\": \"web:1\"", "+  \"image\": \"web:2\""}},
 		{"timeline", "history?prefix=load/00", []string{"Changes by time", "the newest first", "load/00"}},
-		{"watches", "watches?filter=services", []string{"services/ – services0", "live", "m2", "2 of"}},
+		{"watches", "watches?filter=services", []string{"services/*", "live", "m2", "2 of"}},
 		{"tail", "watches?tail=load/", []string{"load/0", "put"}},
 		{"leases", "leases", []string{"locks/job", "1 lease"}},
 		{"access", "access?who=config/app", []string{"alice", "reader", "config/*", "Authentication is disabled", "Users that may read or write the key config/app"}},

@@ -43,6 +43,12 @@ func TestTree(t *testing.T) {
 	b.open("keys?k=deep/key&sep=none")
 	b.until(`document.querySelector(".tree a[aria-current]")?.innerText === "deep/key" || document.body.innerText.includes("more…")`)
 
+	b.open("keys")
+	b.click("Live tail")
+	b.shows("Live tail of all keys", "No event yet")
+	put(t, c, "zz", "newer")
+	b.shows("newer")
+
 	// The actions of a folder are about its keys.
 	b.open("keys")
 	b.click("actions on z/")
