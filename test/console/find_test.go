@@ -46,6 +46,7 @@ func TestTree(t *testing.T) {
 	b.open("keys")
 	b.click("Live tail")
 	b.shows("Live tail of all keys", "No event yet")
+	b.until(`!document.body.innerText.includes("(connecting)")`)
 	put(t, c, "zz", "newer")
 	b.shows("newer")
 
