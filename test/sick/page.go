@@ -157,16 +157,37 @@ var special = []string{"|", "&#124;", "<", "&lt;", ">", "&gt;", "*", `\*`, "_", 
 // cell returns an entry as a part of a cell of Markdown.
 func cell(entry string) string { return strings.NewReplacer(special...).Replace(entry) }
 
-const pageHead = `# Sicknesses of a cluster, and what each view says
+const pageHead = `# What each view says of a sick cluster
 
-A test makes clusters of real members sick and reads what ` + "`vigilctl doctor`, `vigilctl top`" + `, the overview of the console and the log of
-a member say. This is what they said, without their lines about what is well. Numbers, times and addresses are replaced. To learn more about a finding, see
-[doctor.md](doctor.md); to find a text, see [troubleshooting.md](troubleshooting.md).
+A test makes clusters of real members sick, and reads what ` + "`vigilctl doctor`, `vigilctl top --once`" + `, the overview
+of the console and the log of a member say. The table has what they said of the sickness, without
+their lines about the rest. N is a number, and times, ids and addresses are replaced. A dash means that
+the view has nothing to say of it, or cannot be asked. [doctor.md](doctor.md) describes the checks,
+[troubleshooting.md](troubleshooting.md) has more lines of the log.
 
 `
 
 const pageTable = `| sickness | truth | vigilctl doctor | vigilctl top | console | log |
 |---|---|---|---|---|---|
+`
+
+// pageEnd shows pictures that test/console takes.
+const pageEnd = `
+The console while m1, which serves it, is the only member alive:
+
+![The overview of the one member that is alive: the others in grey, with when they were last seen](../console/overview-alone.png)
+
+While m1 is frozen, its page turns grey by itself:
+
+![The overview of a frozen member: in grey, with the time of the last answer and the consoles of the others](../console/overview-frozen.png)
+
+A damaged record, a full disk whose entries wait, and a member that was restored alone:
+
+![The overview with a damaged record of m3](../console/sick-damage.png)
+
+![The overview with a full disk of m3, which takes no entries](../console/sick-full.png)
+
+![The overview while m1 and m2 refuse m3, which belongs to another cluster](../console/sick-restored.png)
 `
 
 // render returns the page.
@@ -181,5 +202,5 @@ func (p *page) render() string {
 		}
 		b.WriteString("\n")
 	}
-	return b.String()
+	return b.String() + pageEnd
 }
