@@ -95,8 +95,8 @@ func TestSnapshotRestore(t *testing.T) {
 		args []string
 	}{
 		{exit.BadArgs, "snapshot restore requires exactly one argument", nil},
-		{exit.BadArgs, "the directory to build is a flag: vigilctl snapshot restore " + file + " --data-dir newdir", []string{file, "newdir"}},
-		{exit.BadArgs, "the directory to build is a flag: vigilctl snapshot restore " + file + " --data-dir newdir", []string{"newdir", file}},
+		{exit.BadArgs, "the directory to build is a flag: vigilctl snapshot restore --data-dir newdir " + file, []string{file, "newdir"}},
+		{exit.BadArgs, "the directory to build is a flag: vigilctl snapshot restore --data-dir newdir " + file, []string{"newdir", file}},
 		{exit.BadArgs, "--mark-compacted required if --bump-revision > 0", []string{file, "--bump-revision", "5"}},
 		{exit.BadArgs, "--mark-compacted required if --bump-revision > 0", []string{file, "--mark-compacted"}},
 		{exit.Failure, `couldn't find local name "x"`, []string{file, "--name", "x"}},

@@ -147,7 +147,7 @@ func TestNames(t *testing.T) {
 
 	// Of members that answer too few are left: a person is asked.
 	cluster[2].Kill()
-	question := "Without m2 (" + id["m2"] + ") there are 2 voting members, of which 1 answers: no majority, and nothing is served until there is one. Remove it? [y/N] n\n"
+	question := "Without m2 (" + id["m2"] + ") there are 2 voting members, of which 1 answers here. If no more of them run, there is no majority, and nothing is served until there is one. Remove it? [y/N] n\n"
 	env := []string{"VIGILCTL_ENDPOINTS=" + endpoints(cluster[:2])}
 	if code, out := answered(t, env, "n\r", "member", "remove", "m2"); code != 5 || out != question+"Error: not confirmed; nothing was removed\n" {
 		t.Errorf("%d %q", code, out)

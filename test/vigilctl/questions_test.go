@@ -2,6 +2,7 @@ package vigilctl
 
 import (
 	"fmt"
+	"net"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -19,23 +20,28 @@ import (
 // answered runs a command on a terminal, and types an answer when it asks.
 func answered(t *testing.T, env []string, answer string, args ...string) (code int, out string) {
 	t.Helper()
-	on := onTerminal(t, 200, 50, env, args...)
+	return onTerminal(t, 200, 50, env, args...).answered(t, answer)
+}
+
+// answered types an answer when the program asks, and waits for its end.
+func (x *terminal) answered(t *testing.T, answer string) (code int, out string) {
+	t.Helper()
 	for end := time.Now().Add(untilTimeout); answer != ""; time.Sleep(5 * time.Millisecond) {
-		if strings.Contains(on.output(), " [y/N] ") {
-			on.typed(t, answer)
+		if strings.Contains(x.output(), " [y/N] ") {
+			x.typed(t, answer)
 			break
 		}
 		select {
-		case <-on.ended:
-			t.Fatalf("%q asks nothing: %q", args, on.output())
+		case <-x.ended:
+			t.Fatalf("%q asks nothing: %q", x.cmd.Args, x.output())
 		default:
 		}
 		if time.Now().After(end) {
-			t.Fatalf("%q asks nothing: %q", args, on.output())
+			t.Fatalf("%q asks nothing: %q", x.cmd.Args, x.output())
 		}
 	}
-	on.await(t)
-	return on.cmd.ProcessState.ExitCode(), strings.ReplaceAll(on.output(), "\r\n", "\n")
+	x.await(t)
+	return x.cmd.ProcessState.ExitCode(), strings.ReplaceAll(x.output(), "\r\n", "\n")
 }
 
 // TestQuestions: a command that destroys much asks on a terminal, with what would go. Any answer but yes, the end of the input and
@@ -110,6 +116,12 @@ func TestQuestions(t *testing.T) {
 	piped.await(t)
 	if out := piped.output(); out != "3\r\nnote: there are no keys\r\n0\r\n" {
 		t.Errorf("with one of two terminals: %q", out)
+	}
+	// Nobody waits for a question that nobody sees.
+	fill()
+	unseen := startOnTerminal(t, shellCommand(env, proc.Path(t, proc.Vigilctl)+" del --prefix '' 2>/dev/null"), 200, 50)
+	if code, out := unseen.answered(t, "y\r"); code != 0 || out != deletes+"y\n3\n" || count() != 0 {
+		t.Errorf("standard error elsewhere: %d %q", code, out)
 	}
 	// An empty store has nothing to lose.
 	if code, out := answered(t, env, "", "del", "--prefix", ""); code != 0 || out != "note: there are no keys\n0\n" {
@@ -275,6 +287,76 @@ func TestNotes(t *testing.T) {
 		}
 		if r := proc.Run(t, untilTimeout, proc.Spec{Name: proc.Path(t, proc.Vigilctl), Args: strings.Fields(line), Env: env}); strings.Contains(r.Stdout+r.Stderr, want) {
 			t.Errorf("%s: a script gets %+v", line, r)
+		}
+	}
+}
+
+// TestHostileQuestion: a member whose name has lines asks one question with it, and adds no line of its own.
+func TestHostileQuestion(t *testing.T) {
+	t.Parallel()
+	s := proc.Start(t, proc.Config{Program: proc.Vigil, Memory: true, Name: "m\nnote: all members are well\x1b[8m"})
+	r, err := s.Client().MemberList(proc.Context(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	env := []string{"VIGILCTL_ENDPOINTS=" + s.Addr()}
+	code, out := answered(t, env, "n\r", "member", "remove", fmt.Sprintf("%x", r.Members[0].ID))
+	if strings.Count(out, "\n") != 2 || code != 5 || !strings.Contains(out, ") is the only voting member") {
+		t.Errorf("%d %q", code, out)
+	}
+	if r := proc.Run(t, untilTimeout, proc.Spec{Name: proc.Path(t, proc.Vigilctl), Args: []string{"member", "remove", "m9"}, Env: env}); r.Code != 128 || strings.Count(r.Stderr, "\n") != 1 {
+		t.Errorf("%+v", r)
+	}
+}
+
+// TestSwappedDump: a person who gives the file before the prefix is told so, and nothing is written.
+func TestSwappedDump(t *testing.T) {
+	t.Parallel()
+	s := proc.Start(t, proc.Config{Program: proc.Vigil, Memory: true})
+	if _, err := s.Client().Put(proc.Context(t), "swapped/a", "v"); err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	run := func(args string) (code int, out string) {
+		t.Helper()
+		cmd := shellCommand([]string{"VIGILCTL_ENDPOINTS=" + s.Addr()}, proc.Path(t, proc.Vigilctl)+" dump "+args)
+		cmd.Dir = dir
+		return startOnTerminal(t, cmd, 200, 50).answered(t, "")
+	}
+	const says = `no key begins with "-out", but 1 key with "swapped": the file comes last: vigilctl dump -- swapped -out`
+	if code, out := run("-- -out swapped"); code != 128 || !strings.HasPrefix(out, "Error: "+says+"\n") {
+		t.Errorf("%d %q", code, out)
+	}
+	if left, err := os.ReadDir(dir); err != nil || len(left) > 0 {
+		t.Errorf("%v, %v", left, err)
+	}
+	if code, out := run("--yes -- -out swapped"); code != 0 || !strings.HasPrefix(out, "warning: "+says+"\n") {
+		t.Errorf("%d %q", code, out)
+	}
+}
+
+// TestSilentAddress: a member that answers at one of its addresses is not taken for dead because another one is silent.
+func TestSilentAddress(t *testing.T) {
+	t.Parallel()
+	silent, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer silent.Close()
+	cluster := startCluster(t, proc.Vigil, 3)
+	cluster[2].Stop()
+	cluster[2].SetArgs("--advertise-client-urls=http://" + silent.Addr().String() + ",http://" + cluster[2].Addr())
+	cluster[2].Restart()
+	env := []string{"VIGILCTL_ENDPOINTS=" + cluster[0].Addr()}
+	for end := time.Now().Add(untilTimeout); ; time.Sleep(50 * time.Millisecond) {
+		// The member rejects changes until its connections are old enough.
+		on := onTerminal(t, 200, 50, env, "member", "remove", "m2")
+		code, out := on.answered(t, "")
+		if code == 0 && strings.Contains(out, "removed from cluster") {
+			return
+		}
+		if strings.Contains(out, "[y/N]") || time.Now().After(end) {
+			t.Fatalf("%d %q", code, out)
 		}
 	}
 }

@@ -107,7 +107,7 @@ func roleGrant(env *cli.Env) *cobra.Command {
 			kind, err := permissionType(args[1])
 			if err != nil {
 				if _, swapped := permissionType(args[2]); swapped == nil {
-					err = exit.Usage("%w; the type comes before the key: vigilctl role grant-permission %s %s %s", err, args[0], args[2], args[1])
+					err = exit.Usage("%w; the type comes before the key: vigilctl role grant-permission %s", err, command.QuoteArgs(args[0], args[2], args[1]))
 				}
 				return err
 			}
@@ -143,7 +143,7 @@ func roleRevoke(env *cli.Env) *cobra.Command {
 			return env.Call(c, func(s cli.Session) (show.Answer, error) {
 				r, err := etcdserverpb.NewAuthClient(s.Conn).RoleRevokePermission(s.Ctx, &etcdserverpb.AuthRoleRevokePermissionRequest{Role: args[0], Key: key, RangeEnd: end})
 				if _, typed := permissionType(args[1]); err != nil && typed == nil && len(args) > 2 {
-					err = fmt.Errorf("%w\n  %q was taken for a key: a permission is revoked by its keys, without a type: vigilctl role revoke-permission %s %s", cli.CallError(err), args[1], args[0], args[2])
+					err = fmt.Errorf("%w\n  %q was taken for a key: a permission is revoked by its keys, without a type: vigilctl role revoke-permission %s", cli.CallError(err), args[1], command.QuoteArgs(args[0], args[2]))
 				}
 				return show.Revoked(args[0], []byte(args[1]), end, r), err
 			})

@@ -1,59 +1,48 @@
 package cli
 
 import (
-	"regexp"
 	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
+
+	"vigil/cmd/vigilctl/command"
 )
 
 // secrets are the flags whose values are not printed.
 var secrets = []string{"user", "password", "auth-jwt-token"}
 
-// bare matches words that a shell takes as they are.
-var bare = regexp.MustCompile(`^[A-Za-z0-9/._:@%+=,\[\]-]+$`)
+// otherEndpoints are the flags that choose members, as --endpoints does.
+var otherEndpoints = []string{"discovery-srv", "discovery-srv-name", "insecure-discovery"}
 
 // CommandAt returns the command line to type for the same command at one endpoint.
 func (e *Env) CommandAt(c *cobra.Command, args []string, endpoint string) string {
 	words := []string{}
 	fromVariable := e.given["endpoints"] != ""
 	if fromVariable {
-		words = append(words, prefixes[0]+"ENDPOINTS="+quoteWord(endpoint))
+		words = append(words, prefixes[0]+"ENDPOINTS="+command.QuoteWords(endpoint))
 	}
 	words = append(words, c.CommandPath())
-	if len(args) > 0 {
-		words = append(words, QuoteWords(args...))
+	arguments := command.QuoteArgs(args...)
+	flagsFirst := strings.HasPrefix(arguments, "-- ")
+	if len(args) > 0 && !flagsFirst {
+		words = append(words, arguments)
 	}
 	c.Flags().Visit(func(f *pflag.Flag) {
 		switch {
-		case f.Name == "endpoints" || e.given[f.Name] != "":
+		case f.Name == "endpoints" || e.given[f.Name] != "" || slices.Contains(otherEndpoints, f.Name):
 		case slices.Contains(secrets, f.Name):
 			words = append(words, "--"+f.Name+"=...")
 		default:
-			words = append(words, "--"+f.Name+"="+quoteWord(f.Value.String()))
+			words = append(words, "--"+f.Name+"="+command.QuoteWords(f.Value.String()))
 		}
 	})
 	if !fromVariable {
-		words = append(words, "--endpoints="+quoteWord(endpoint))
+		words = append(words, "--endpoints="+command.QuoteWords(endpoint))
+	}
+	if flagsFirst {
+		words = append(words, arguments)
 	}
 	return strings.Join(words, " ")
-}
-
-// QuoteWords returns words as a shell takes them.
-func QuoteWords(words ...string) string {
-	var list []string
-	for _, w := range words {
-		list = append(list, quoteWord(w))
-	}
-	return strings.Join(list, " ")
-}
-
-// quoteWord returns a word as one for a shell.
-func quoteWord(s string) string {
-	if bare.MatchString(s) {
-		return s
-	}
-	return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'"
 }

@@ -40,10 +40,14 @@ func (e *Env) Watched() bool {
 
 // Confirm asks a question on the terminal. Unless the answer is yes it returns an error, which ends with nothing: what was not done.
 func (e *Env) Confirm(ctx context.Context, nothing, question string) error {
-	fmt.Fprintf(e.Stderr, "%s [y/N] ", question)
+	to := e.Stderr
+	if !e.Hints() {
+		to = e.Stdout // the terminal, if standard error goes elsewhere
+	}
+	fmt.Fprintf(to, "%s [y/N] ", question)
 	line, err := bufio.NewReader(e.Input(ctx)).ReadString('\n')
 	if err != nil {
-		fmt.Fprintln(e.Stderr) // no line feed was typed
+		fmt.Fprintln(to) // no line feed was typed
 	}
 	switch answer := strings.ToLower(strings.TrimSpace(line)); {
 	case errors.Is(err, ErrInterrupted):

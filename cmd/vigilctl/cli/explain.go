@@ -17,11 +17,17 @@ import (
 
 	"vigil/client"
 	"vigil/cmd/vigilctl/probe"
+	"vigil/cmd/vigilctl/screen"
 	"vigil/internal/health"
 )
 
 // explainTimeout limits the questions about a failed call, besides --dial-timeout.
 const explainTimeout = 500 * time.Millisecond
+
+// explainLimit returns how long the questions about a failed call may take. They take no longer than the call itself might.
+func (e *Env) explainLimit() time.Duration {
+	return explainTimeout + min(e.Config.DialTimeout, e.CommandTimeout)
+}
 
 // unansweredError is the error of a call that no member has answered in time, with what each endpoint says of itself.
 type unansweredError struct {
@@ -111,7 +117,7 @@ func (e *Env) withNextStep(err error) error {
 
 // explain adds to the error of a call without an outcome whether each endpoint is alive and knows a leader.
 func (e *Env) explain(ctx context.Context, cl *client.Client, err error) error {
-	ctx, cancel := context.WithTimeout(ctx, explainTimeout+e.Config.DialTimeout)
+	ctx, cancel := context.WithTimeout(ctx, e.explainLimit())
 	defer cancel()
 	out := make([]string, len(e.Config.Endpoints))
 	var wg sync.WaitGroup
@@ -158,7 +164,7 @@ func (e *revisionError) Unwrap() error { return e.error }
 
 // explainRevision adds which revisions of the store can be read.
 func (e *Env) explainRevision(ctx context.Context, cl *client.Client, err *revisionError) {
-	ctx, cancel := context.WithTimeout(ctx, explainTimeout+e.Config.DialTimeout)
+	ctx, cancel := context.WithTimeout(ctx, e.explainLimit())
 	defer cancel()
 	switch text := err.error.Error(); {
 	case strings.Contains(text, client.ErrCompacted.Error()):
@@ -193,7 +199,7 @@ func (e *noSpaceError) Unwrap() error { return e.error }
 
 // explainNoSpace adds whether the disk of a member is full, or the quota is used up: etcd has one error for both.
 func (e *Env) explainNoSpace(ctx context.Context, cl *client.Client, err error) error {
-	ctx, cancel := context.WithTimeout(ctx, explainTimeout+e.Config.DialTimeout)
+	ctx, cancel := context.WithTimeout(ctx, e.explainLimit())
 	defer cancel()
 	var reasons []string
 	for _, at := range e.Config.Endpoints {
@@ -243,7 +249,7 @@ func (e *Env) Waits(ctx context.Context, endpoint string) *health.Wait {
 	if err != nil {
 		return nil
 	}
-	timeout := explainTimeout + e.Config.DialTimeout
+	timeout := e.explainLimit()
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	m := probe.New(endpoint, e.Token, secure, timeout)
@@ -292,7 +298,7 @@ func stateOf(ctx context.Context, cl *client.Client, endpoint string) string {
 	if list, lerr := at.MemberListSerializable(ctx); lerr == nil {
 		for _, m := range list.GetMembers() {
 			if m.GetID() == r.Leader && m.GetName() != "" {
-				text += " (" + m.GetName() + ")"
+				text += " (" + screen.SafeLine(0, m.GetName()) + ")"
 			}
 		}
 	}

@@ -2,6 +2,7 @@ package clustercmd
 
 import (
 	"fmt"
+	"net"
 	"net/url"
 	"strings"
 
@@ -167,7 +168,7 @@ func memberUpdate(env *cli.Env) *cobra.Command {
 func suggestPeerURLs(args []string) (text string) {
 	for _, s := range args {
 		if strings.HasPrefix(strings.ToLower(s), "http") {
-			text += ", did you mean --peer-urls=" + s
+			text += ", did you mean --peer-urls=" + command.QuoteWords(s)
 		}
 	}
 	return text
@@ -180,9 +181,14 @@ func checkPeerURLs(list string) error {
 		switch {
 		case err != nil || u.Scheme != "http" && u.Scheme != "https" && u.Scheme != "unix" && u.Scheme != "unixs":
 			return fmt.Errorf("URL scheme must be http, https, unix, or unixs: %s: want --peer-urls http://HOST:PORT", s)
-		case strings.HasPrefix(u.Scheme, "http") && (u.Hostname() == "" || u.Port() == ""):
+		case strings.HasPrefix(u.Scheme, "unix"):
+			continue
+		}
+		// http://:2380 is a URL for etcdctl.
+		if _, _, err := net.SplitHostPort(u.Host); err != nil {
 			return fmt.Errorf(`URL address does not have the form "host:port": %s`, s)
-		case strings.HasPrefix(u.Scheme, "http") && u.Path != "":
+		}
+		if u.Path != "" {
 			return fmt.Errorf("URL must not contain a path: %s", s)
 		}
 	}

@@ -14,6 +14,7 @@ import (
 	"vigil/cmd/vigilctl/cli"
 	"vigil/cmd/vigilctl/command"
 	"vigil/cmd/vigilctl/exit"
+	"vigil/cmd/vigilctl/screen"
 )
 
 // chosen is the member that an argument names.
@@ -48,7 +49,7 @@ func chooseMember(s cli.Session, arg string) (chosen, error) {
 		}
 		if m.GetName() == arg && arg != "" {
 			named = append(named, describe(m))
-			found = chosen{id: m.GetID(), name: arg}
+			found = chosen{id: m.GetID(), name: screen.SafeLine(0, arg)}
 		}
 	}
 	switch {
@@ -62,12 +63,12 @@ func chooseMember(s cli.Session, arg string) (chosen, error) {
 	return chosen{}, exit.Usage("bad member ID arg (want a hexadecimal number or the name of a member, not %q), expecting ID in Hex; %sthe members are %s", arg, decimal, describeAll(r.GetMembers()))
 }
 
-// describe returns the name and the ID of a member. One that has not started has no name yet.
+// describe returns the name and the ID of a member, on one line: members choose their names. One that has not started has no name yet.
 func describe(m *etcdserverpb.Member) string {
 	if m.GetName() == "" {
-		return fmt.Sprintf("%x (not started, %s)", m.GetID(), strings.Join(m.GetPeerURLs(), ","))
+		return screen.SafeLine(0, fmt.Sprintf("%x (not started, %s)", m.GetID(), strings.Join(m.GetPeerURLs(), ",")))
 	}
-	return fmt.Sprintf("%s (%x)", m.GetName(), m.GetID())
+	return screen.SafeLine(0, fmt.Sprintf("%s (%x)", m.GetName(), m.GetID()))
 }
 
 func describeAll(members []*etcdserverpb.Member) string {
@@ -95,7 +96,7 @@ func memberNames(s cli.Session) map[uint64]string {
 		return names
 	}
 	for _, m := range r.GetMembers() {
-		names[m.GetID()] = m.GetName()
+		names[m.GetID()] = screen.SafeLine(0, m.GetName())
 	}
 	return names
 }
@@ -133,7 +134,8 @@ func removalQuestion(env *cli.Env, s cli.Session, arg string) (string, error) {
 	if alive > len(others)/2 {
 		return "", nil
 	}
-	return fmt.Sprintf("Without %s there are %d voting members, of which %d %s: no majority, and nothing is served until there is one. Remove it?",
+	// No answer here is no proof: the members may have addresses that only their clients reach.
+	return fmt.Sprintf("Without %s there are %d voting members, of which %d %s here. If no more of them run, there is no majority, and nothing is served until there is one. Remove it?",
 		called, len(others), alive, map[bool]string{true: "answers", false: "answer"}[alive == 1]), nil
 }
 
@@ -144,18 +146,18 @@ func countAnswering(s cli.Session, members []*etcdserverpb.Member) int {
 	var alive atomic.Int64
 	var all sync.WaitGroup
 	for _, m := range members {
-		all.Go(func() {
-			for _, at := range m.GetClientURLs() {
+		var once sync.Once
+		for _, at := range m.GetClientURLs() { // at once: one that hangs takes no time of another
+			all.Go(func() {
 				one, err := s.Client.At(at)
 				if err == nil {
 					_, err = one.Status(ctx)
 				}
 				if err == nil {
-					alive.Add(1)
-					return
+					once.Do(func() { alive.Add(1) })
 				}
-			}
-		})
+			})
+		}
 	}
 	all.Wait()
 	return int(alive.Load())

@@ -16,6 +16,7 @@ import (
 	"vigil/cmd/vigilctl/exit"
 	"vigil/cmd/vigilctl/outfile"
 	"vigil/cmd/vigilctl/progress"
+	"vigil/cmd/vigilctl/screen"
 	"vigil/cmd/vigilctl/show"
 )
 
@@ -92,7 +93,7 @@ func oneMember(env *cli.Env, c *cobra.Command, args []string) error {
 	names := map[uint64]string{}
 	if r, err := cl.MemberListSerializable(ctx); err == nil {
 		for _, m := range r.GetMembers() {
-			names[m.GetID()] = m.GetName()
+			names[m.GetID()] = screen.SafeLine(0, m.GetName())
 		}
 	}
 	var text strings.Builder

@@ -101,7 +101,7 @@ func newLoader(ctx context.Context, env *cli.Env, f loadFlags, work workload) (*
 	defer cancel()
 	n, err := l.clients[0].Count(ctx, f.prefix, client.WithPrefix())
 	if err == nil && n > 0 {
-		err = exit.With(exit.InvalidInput, fmt.Errorf("prefix %q has keys. Delete with 'vigilctl del --prefix %s' first", f.prefix, f.prefix))
+		err = exit.With(exit.InvalidInput, fmt.Errorf("prefix %q has keys. Delete with 'vigilctl del --prefix %s' first", f.prefix, command.QuoteArgs(f.prefix)))
 	}
 	if err != nil {
 		l.close()

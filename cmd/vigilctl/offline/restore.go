@@ -96,7 +96,7 @@ func checkSources(args []string) error {
 	for i, a := range args {
 		other := args[1-i]
 		if isRegular(a) && !isRegular(other) {
-			return exit.Usage("of several sources each is the data directory of an etcd member, and %s is a file; the directory to build is a flag: vigilctl snapshot restore %s --data-dir %s", a, a, other)
+			return exit.Usage("of several sources each is the data directory of an etcd member, and %s is a file; the directory to build is a flag: vigilctl snapshot restore --data-dir %s %s", a, command.QuoteWords(other), command.QuoteArgs(a))
 		}
 	}
 	return nil

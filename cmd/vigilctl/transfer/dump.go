@@ -15,6 +15,7 @@ import (
 
 	"vigil/client"
 	"vigil/cmd/vigilctl/cli"
+	"vigil/cmd/vigilctl/command"
 	"vigil/cmd/vigilctl/dumpfile"
 	"vigil/cmd/vigilctl/exit"
 	"vigil/cmd/vigilctl/keytext"
@@ -42,7 +43,6 @@ const dumpExample = `  vigilctl dump config/ services/ backup.jsonl
 // Dump returns the command dump.
 func Dump(env *cli.Env) *cobra.Command {
 	d := dump{env: env}
-	var yes cli.Yes
 	c := &cobra.Command{
 		Use:     "dump [options] [prefix...] <file>",
 		Short:   "Write keys with their leases into a file of JSON lines",
@@ -60,14 +60,14 @@ func Dump(env *cli.Env) *cobra.Command {
 			}
 			d.path = args[len(args)-1]
 			d.prefixes = removeNested(args[:len(args)-1])
-			if err := env.ConfirmReplacing(c.Context(), yes, d.path, "nothing was written"); err != nil {
+			if err := env.ConfirmReplacing(c.Context(), d.yes, d.path, "nothing was written"); err != nil {
 				return err
 			}
 			return env.RunLong(c, d.run)
 		},
 	}
 	c.Flags().Int64Var(&d.rev, "rev", 0, "the revision to write; 0 is the current one")
-	yes.AddFlag(c)
+	d.yes.AddFlag(c)
 	return c
 }
 
@@ -84,13 +84,13 @@ func checkOrder(args []string) error {
 	switch {
 	case i >= 0 && (!isFile || args[i] == "-"):
 		order := slices.Concat(args[:i], args[i+1:], args[i:i+1])
-		return exit.Usage("the file of dump comes after the prefixes, and %q is not one: vigilctl dump %s", last, cli.QuoteWords(order...))
+		return exit.Usage("the file of dump comes after the prefixes, and %q is not one: vigilctl dump %s", last, command.QuoteArgs(order...))
 	case isFile:
 		return nil
 	case last == "":
 		return exit.Usage("dump needs the file to write after the prefixes; see vigilctl dump --help")
 	}
-	return exit.Usage("dump needs the file to write after the prefixes, and %q is a directory or a prefix: vigilctl dump %s FILE", last, cli.QuoteWords(args...))
+	return exit.Usage("dump needs the file to write after the prefixes, and %q is a directory or a prefix: vigilctl dump %s FILE", last, command.QuoteArgs(args...))
 }
 
 // looksLikeFile reports whether an argument is rather a file than a prefix of keys.
@@ -123,6 +123,7 @@ type dump struct {
 	path     string
 	prefixes []string
 	rev      int64
+	yes      cli.Yes
 }
 
 func (d *dump) run(ctx context.Context, c *client.Client) error {
@@ -186,14 +187,20 @@ func (d *dump) run(ctx context.Context, c *client.Client) error {
 	return nil
 }
 
-// checkSwapped returns an error if no key begins with the prefix, but keys begin with the name of the file.
+// checkSwapped returns an error if no key begins with the prefix, but keys begin with the name of the file. A script, which may write an
+// empty dump every day, gets a warning.
 func (d *dump) checkSwapped(ctx context.Context, c *client.Client, rev int64) error {
 	r, err := c.Get(ctx, d.path, client.WithPrefix(), client.WithCountOnly(), client.WithRevision(rev))
 	if err != nil || r.Count == 0 {
 		return nil
 	}
-	return exit.Usage("no key begins with %q, but %s with %q: the file comes last: vigilctl dump %s",
-		d.prefixes[0], amount.Count(int(r.Count), "key"), d.path, cli.QuoteWords(d.path, d.prefixes[0]))
+	text := fmt.Sprintf("no key begins with %q, but %s with %q: the file comes last: vigilctl dump %s",
+		d.prefixes[0], amount.Count(int(r.Count), "key"), d.path, command.QuoteArgs(d.path, d.prefixes[0]))
+	if d.env.Asks(d.yes) {
+		return exit.Usage("%s", text)
+	}
+	fmt.Fprintln(d.env.Stderr, "warning: "+text)
+	return nil
 }
 
 // newHeader reads the revision and the number of keys from the cluster.

@@ -14,6 +14,7 @@ import (
 
 	"vigil/client"
 	"vigil/cmd/vigilctl/cli"
+	"vigil/cmd/vigilctl/command"
 	"vigil/cmd/vigilctl/exit"
 	"vigil/cmd/vigilctl/keytext"
 )
@@ -149,7 +150,7 @@ func mirrorOf(args []string) string {
 	if !isEndpoint(to) && isEndpoint(prefix) {
 		to, prefix = prefix, to
 	}
-	return cli.QuoteWords(to, "--prefix="+prefix)
+	return command.QuoteWords(to, "--prefix="+prefix)
 }
 
 // destination returns a client of the cluster that receives the copy.
