@@ -5,8 +5,10 @@ package holder
 
 import (
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 )
 
@@ -51,7 +53,7 @@ func OfLock(file string) string {
 	if err != nil {
 		return ""
 	}
-	inode, ok := inodeOf(info)
+	device, inode, ok := identityOf(info)
 	if !ok {
 		return ""
 	}
@@ -62,13 +64,30 @@ func OfLock(file string) string {
 	for line := range strings.Lines(string(locks)) {
 		// 1: FLOCK  ADVISORY  WRITE 4711 08:01:262145 0 EOF
 		f := strings.Fields(line)
-		if len(f) < 6 || f[1] != "FLOCK" || !strings.HasSuffix(f[5], ":"+inode) {
+		if len(f) < 6 || f[1] != "FLOCK" {
+			continue
+		}
+		colon := strings.LastIndexByte(f[5], ':')
+		if colon < 0 {
 			continue
 		}
 		var pid int
-		if _, err := fmt.Sscan(f[4], &pid); err == nil && pid > 0 {
+		if _, err := fmt.Sscan(f[4], &pid); err != nil || pid <= 0 || f[5][colon+1:] != inode {
+			continue
+		}
+		// Files of other file systems have the same number. Some file systems call their device otherwise here.
+		if f[5][:colon] == device || hasOpen(pid, info) {
 			return describe(pid)
 		}
 	}
 	return ""
+}
+
+// hasOpen reports whether a process is seen to have a file open.
+func hasOpen(pid int, file fs.FileInfo) bool {
+	descriptors, _ := filepath.Glob(fmt.Sprintf("/proc/%d/fd/*", pid))
+	return slices.ContainsFunc(descriptors, func(d string) bool {
+		info, err := os.Stat(d)
+		return err == nil && os.SameFile(info, file)
+	})
 }

@@ -58,3 +58,80 @@ func TestHolder(t *testing.T) {
 		t.Errorf("the lock: %q", got)
 	}
 }
+
+// A socket that does not keep another from an address is not its holder, though it has the same port.
+func TestHolderOfTwo(t *testing.T) {
+	for _, c := range []struct {
+		name          string
+		before, after string // the networks and addresses of two sockets on one port
+		ask, want     string // the address, and the one of them that holds it, "" for neither
+	}{
+		{"another family", "tcp4 0.0.0.0", "tcp6 [::1]", "[::1]", "[::1]"},
+		{"another family, later", "tcp6 [::1]", "tcp4 0.0.0.0", "[::1]", "[::1]"},
+		{"only another family", "tcp4 0.0.0.0", "", "[::1]", ""},
+		{"another address", "tcp4 127.0.0.2", "tcp4 127.0.0.1", "127.0.0.1", "127.0.0.1"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			port, inodes := 0, map[string]string{}
+			for _, at := range []string{c.before, c.after} {
+				network, host, ok := strings.Cut(at, " ")
+				if !ok {
+					continue
+				}
+				l, err := net.Listen(network, fmt.Sprintf("%s:%d", host, port))
+				if err != nil {
+					t.Skip(err)
+				}
+				defer l.Close()
+				port = l.Addr().(*net.TCPAddr).Port
+				f, err := l.(*net.TCPListener).File()
+				if err != nil {
+					t.Fatal(err)
+				}
+				defer f.Close()
+				info, err := f.Stat()
+				if err != nil {
+					t.Fatal(err)
+				}
+				_, inodes[host], _ = identityOf(info)
+			}
+			if got := tcpInode(fmt.Sprintf("%s:%d", c.ask, port)); got != inodes[c.want] {
+				t.Errorf("the holder of %s is the socket %q of %v, want that of %q", c.ask, got, inodes, c.want)
+			}
+		})
+	}
+}
+
+// Files of two file systems can have one inode number: the process that has locked one of them does not hold the other.
+func TestHolderOfSameInode(t *testing.T) {
+	if os.Getuid() != 0 {
+		t.Skip("needs root to mount")
+	}
+	var files []string
+	for range 2 { // file systems in memory number their files alike
+		dir := t.TempDir()
+		if err := syscall.Mount("none", dir, "tmpfs", 0, "size=64k"); err != nil {
+			t.Skip(err)
+		}
+		t.Cleanup(func() { _ = syscall.Unmount(dir, syscall.MNT_DETACH) })
+		files = append(files, filepath.Join(dir, "LOCK"))
+	}
+	for _, file := range files {
+		f, err := os.Create(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer f.Close()
+		if file == files[1] {
+			f.Close()
+		} else if err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if got := OfLock(files[0]); !strings.HasSuffix(got, fmt.Sprintf(", process %d", os.Getpid())) {
+		t.Errorf("the locked file: %q", got)
+	}
+	if got := OfLock(files[1]); got != "" {
+		t.Errorf("a file that is not locked: %q", got)
+	}
+}

@@ -1,7 +1,7 @@
-//go:build !unix
+//go:build !linux
 
 package holder
 
 import "io/fs"
 
-func inodeOf(fs.FileInfo) (string, bool) { return "", false }
+func identityOf(fs.FileInfo) (device, inode string, ok bool) { return "", "", false }

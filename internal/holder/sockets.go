@@ -8,12 +8,13 @@ import (
 	"strings"
 )
 
-// tcpInode returns the inode of the socket that listens on an address, or on all addresses with its port.
-func tcpInode(address string) string {
+// tcpInode returns the inode of the socket that listens on an address, or keeps others from it by listening on all addresses.
+func tcpInode(address string) (inode string) {
 	want, err := netip.ParseAddrPort(address)
 	if err != nil {
 		return ""
 	}
+	nearest := 0
 	for _, table := range []string{"/proc/net/tcp", "/proc/net/tcp6"} {
 		b, err := os.ReadFile(table)
 		if err != nil {
@@ -27,12 +28,30 @@ func tcpInode(address string) string {
 				continue
 			}
 			have, ok := parseAddress(f[1])
-			if ok && have.Port() == want.Port() && (have.Addr() == want.Addr().Unmap() || have.Addr().IsUnspecified() || want.Addr().IsUnspecified()) {
-				return f[9]
+			if !ok || have.Port() != want.Port() {
+				continue
+			}
+			if n := nearness(have.Addr(), want.Addr().Unmap()); n > nearest {
+				nearest, inode = n, f[9]
 			}
 		}
 	}
-	return ""
+	return inode
+}
+
+// nearness says how likely a socket that listens on one address keeps another from listening on want: 0 if it cannot.
+func nearness(have, want netip.Addr) int {
+	switch {
+	case have == want:
+		return 3
+	case !have.IsUnspecified() && !want.IsUnspecified():
+		return 0
+	case have.Is4() == want.Is4():
+		return 2
+	case have == netip.IPv6Unspecified() || want == netip.IPv6Unspecified():
+		return 1 // it has the addresses of IPv4 too, unless it was opened without them
+	}
+	return 0
 }
 
 // parseAddress reads an address as the kernel prints it: each word of 32 bits in the order of the bytes of the processor, which is
