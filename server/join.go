@@ -183,7 +183,7 @@ func (m *Member) origin(ctx context.Context) (members []cluster.Member, join *re
 	c := &m.cfg
 	left, err := datadir.FindRemains(c.FS, filepath.Join(c.DataDir, datadir.HistoryName), c.WALDir)
 	if err != nil {
-		return nil, nil, fmt.Errorf("data directory %s: %w", c.DataDir, err)
+		return nil, nil, withDataStep(fmt.Errorf("data directory %s: %w", c.DataDir, err))
 	}
 	switch {
 	case left.Restoring && !left.Store:
@@ -293,7 +293,7 @@ func (m *Member) notStartedSince(ctx context.Context) error {
 		}
 		store, err := inspect.Start(inspect.Options{FS: c.FS, Dir: filepath.Join(c.DataDir, datadir.HistoryName)})
 		if err != nil {
-			return fmt.Errorf("data directory %s: %w", c.DataDir, err)
+			return withDataStep(fmt.Errorf("data directory %s: %w", c.DataDir, err))
 		}
 		for range store.Files(ctx) {
 			if store.ClusterID != 0 {

@@ -30,12 +30,26 @@ func (e *stepped) Unwrap() error { return e.error }
 
 // WithNextStep adds what to do to an error of a start that has its cause outside of the program: in files, their rights, and the limits of
 // the system. Other errors say themselves what to do.
-func WithNextStep(err error) error {
+func WithNextStep(err error) error { return withStep(err, nextStep) }
+
+// withDataStep is WithNextStep for an error of what read the data of the member. Other files, and answers of other members, can be
+// damaged or unreadable too, and say nothing about the data.
+func withDataStep(err error) error {
+	return withStep(err, func(err error) string {
+		if errors.Is(err, kv.ErrCorrupt) || vfs.Unreadable(err) {
+			return "keep the directory, and see the damage with vigilctl check; if other members have the data, replace this one, otherwise restore a backup (docs/operations/checking.md)"
+		}
+		return nextStep(err)
+	})
+}
+
+// withStep adds the step of an error that has none.
+func withStep(err error, stepOf func(error) string) error {
 	var known *stepped
 	if err == nil || errors.As(err, &known) {
 		return err
 	}
-	if step := nextStep(err); step != "" {
+	if step := stepOf(err); step != "" {
 		return &stepped{err, step}
 	}
 	return err
@@ -54,17 +68,18 @@ func nextStep(err error) string {
 	case errors.Is(err, discovery.ErrFull):
 		return "add this member to the running cluster (vigilctl member add), or use another --discovery-token for another cluster"
 	}
-	if errors.Is(err, kv.ErrCorrupt) || vfs.Unreadable(err) {
-		return "keep the directory, and see the damage with vigilctl check; if other members have the data, replace this one, otherwise restore a backup (docs/operations/checking.md)"
-	}
+	var path *fs.PathError
+	isPath := errors.As(err, &path)
 	switch vfs.CauseOf(err) {
 	case vfs.NoSpace:
+		if isPath {
+			return fmt.Sprintf("free space on the file system of %s (df and df -i show it), or choose a larger one", path.Path)
+		}
 		return "free space on the file system of --data-dir and --wal-dir (df shows it), or move them to a larger one"
 	case vfs.Exhausted:
 		return "allow the process more open files or memory: ulimit -n, or LimitNOFILE= and MemoryMax= in its unit" + fileLimit()
 	}
-	var path *fs.PathError
-	if errors.As(err, &path) {
+	if isPath {
 		return fileStep(path)
 	}
 	return ""

@@ -162,7 +162,7 @@ func (m *Member) start(ctx context.Context) (err error) {
 	m.startup.await(health.ForData, "the raft log and the store in "+m.cfg.DataDir+" to be read")
 	data, err := replica.OpenData(rc)
 	if err != nil {
-		return err
+		return withDataStep(err)
 	}
 	if members == nil && join == nil && !m.cfg.ForceNewCluster {
 		err = m.compareRecord(data.Self(), data.Members())
@@ -174,7 +174,7 @@ func (m *Member) start(ctx context.Context) (err error) {
 		return errors.Join(err, data.Close())
 	}
 	if m.replica, err = replica.New(data, network{m.transport}); err != nil {
-		return err
+		return withDataStep(err)
 	}
 	if err := m.openArchive(); err != nil {
 		return err

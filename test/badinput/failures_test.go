@@ -73,6 +73,30 @@ func taken(t *testing.T) int {
 	return l.Addr().(*net.TCPAddr).Port
 }
 
+// dying returns a port of a member that dies while it answers: of the answer to each connection only the first bytes arrive.
+func dying(t *testing.T) int {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { l.Close() })
+	go func() {
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			question := make([]byte, 1<<10)
+			if n, err := c.Read(question); err == nil {
+				_, _ = c.Write(question[:min(n, 9)]) // both sides begin alike
+			}
+			c.Close()
+		}
+	}()
+	return l.Addr().(*net.TCPAddr).Port
+}
+
 // mount mounts a file system in memory, which needs root.
 func mount(t *testing.T, dir, options string) {
 	t.Helper()
@@ -166,7 +190,7 @@ var wrongStarts = []wrongStart{
 	{"read-only file system", func(t *testing.T, a *attempt) { mount(t, a.dir+"/ro", "ro"); a.DataDir = a.dir + "/ro/data" }, 1,
 		`mkdir /.*/ro/data: read-only file system`, `mount it writable .*, or choose another path`},
 	{"full file system", func(t *testing.T, a *attempt) { mount(t, a.dir+"/full", "size=8k"); a.DataDir = a.dir + "/full/data" }, 1,
-		`no space left on device`, `free space on the file system of --data-dir and --wal-dir`},
+		`no space left on device`, `free space on the file system of /.*/full/data.* \(df and df -i show it\)`},
 	{"directory of a running member", func(t *testing.T, a *attempt) {
 		s := proc.Start(t, proc.Config{Program: proc.Vigil})
 		a.DataDir = s.DataDir()
@@ -278,6 +302,10 @@ var wrongStarts = []wrongStart{
 		a.InitialCluster = fmt.Sprintf("m1=http://127.0.0.1:%d,m2=http://127.0.0.1:1", a.PeerPort)
 		a.Args = []string{"--initial-cluster-state=existing"}
 	}, 1, `cannot fetch cluster info from peer urls: .*127\.0\.0\.1:1: .*refused`, `start the other members, or correct their URLs in --initial-cluster`},
+	{"joining a member that dies", func(t *testing.T, a *attempt) {
+		a.InitialCluster = fmt.Sprintf("m1=http://127.0.0.1:%d,m2=http://127.0.0.1:%d", a.PeerPort, dying(t))
+		a.Args = []string{"--initial-cluster-state=existing"}
+	}, 1, `cannot fetch cluster info from peer urls: .*127\.0\.0\.1:\d+: .*EOF`, `correct their URLs in --initial-cluster; for a new cluster leave out --initial-cluster-state=existing$`},
 	{"joining a cluster that does not know it", func(t *testing.T, a *attempt) {
 		s := proc.Start(t, proc.Config{Program: proc.Vigil})
 		a.InitialCluster = fmt.Sprintf("m2=http://127.0.0.1:%d,m1=http://%s", a.PeerPort, s.PeerAddr())
@@ -313,6 +341,25 @@ var wrongStarts = []wrongStart{
 	{"no directory for the log", func(t *testing.T, a *attempt) { a.Args = []string{"--log-outputs=none/log"} }, 2, `--log-outputs: .*none/log: no such file`, `create it, or correct the path, which begins in /`},
 	{"directory as log", func(t *testing.T, a *attempt) { a.Args = []string{"--log-outputs=" + a.dir} }, 2, `is a directory`, `name a file in it`},
 	{"log without permission", func(t *testing.T, a *attempt) { a.nobody, a.Args = true, []string{"--log-outputs=" + a.dir + "/log"} }, 2, `/log: permission denied`, `let user .*65534.* use it`},
+	{"configuration file on a disk that fails", func(t *testing.T, a *attempt) { a.Args = []string{"--config-file=/proc/self/mem"} }, 2,
+		`--config-file: read /proc/self/mem: input/output error`, `error: the disk has failed: see the log of the kernel, and docs/operations/disks\.md \(see vigil --help\)$`},
+	{"authority on a disk that fails", func(t *testing.T, a *attempt) {
+		ca := authority(t, a)
+		a.secure(ca.File("one.pem"), ca.File("one-key.pem"), "--trusted-ca-file=/proc/self/mem")
+	}, 2, `read /proc/self/mem: input/output error`, `error: the disk has failed: see the log of the kernel, and docs/operations/disks\.md$`},
+	{"log on a full file system", func(t *testing.T, a *attempt) {
+		mount(t, a.dir+"/full", "nr_inodes=1")
+		a.Args = []string{"--log-outputs=" + a.dir + "/full/log"}
+	}, 2, `--log-outputs: .*open /.*/full/log: no space left on device`, `device: free space on the file system of /.*/full/log \(df and df -i show it\), or choose a larger one$`},
+	{"socket in a directory of another user", func(t *testing.T, a *attempt) {
+		l, err := net.Listen("unix", filepath.Join(a.dir, "s"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { l.Close() })
+		a.nobody = true
+		a.listen("unix://" + filepath.Join(a.dir, "s"))
+	}, 1, `listen on unix:///.*/s: permission denied`, `choose another path for --listen-client-urls, or run vigil as the user that owns the socket`},
 	{"variable with a wrong value", func(t *testing.T, a *attempt) { a.env = []string{"ETCD_MAX_TXN_OPS=many"} }, 2, `ETCD_MAX_TXN_OPS="many"`, `want a whole number from`},
 	{"archive on a host", func(t *testing.T, a *attempt) { a.Args = []string{"--archive=file://srv/archive"} }, 2, `--archive: "file://srv/archive"`, `a directory is file:///DIRECTORY with three slashes`},
 	{"one directory for log and store", func(t *testing.T, a *attempt) { a.Args = []string{"--wal-dir=" + a.DataDir + "/history"} }, 1, `one directory for both the raft log and the store`, `choose another --wal-dir`},

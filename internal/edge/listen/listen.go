@@ -60,6 +60,9 @@ const mostSocketPath = 107
 // errNoSocket reports that a file is in the place of a socket.
 var errNoSocket = errors.New("the file exists and is not a socket")
 
+// errForeignSocket reports that this user may not connect to the socket in the place of its own.
+var errForeignSocket = errors.New("permission denied: another user has made the socket")
+
 // explain says in an error of the system what it means, and what to do.
 func (o *Options) explain(err error, network, addr string) error {
 	flag := o.Flag
@@ -76,6 +79,8 @@ func (o *Options) explain(err error, network, addr string) error {
 		text = fmt.Sprintf("the address is in use by another program%s: stop that, or choose another address for %s", by, flag)
 	case errors.Is(err, syscall.EADDRNOTAVAIL):
 		text = fmt.Sprintf("no network interface of this machine has the address: choose one of this machine for %s, or 0.0.0.0 for all; if the network was not up yet, start the member after it", flag)
+	case errors.Is(err, errForeignSocket):
+		text = fmt.Sprintf("%v: choose another path for %s, or run vigil as the user that owns the socket", err, flag)
 	case errors.Is(err, syscall.EACCES):
 		text = "permission denied: a port below 1024 needs the capability CAP_NET_BIND_SERVICE, a socket the right to write its directory"
 	case errors.Is(err, errNoSocket):
@@ -109,6 +114,8 @@ func removeStaleSocket(path string) error {
 		return syscall.EADDRINUSE
 	case errors.Is(err, syscall.ECONNREFUSED):
 		return os.Remove(path)
+	case errors.Is(err, syscall.EACCES):
+		return errForeignSocket
 	case errors.Is(err, syscall.EAGAIN): // too many wait for its listener
 		return syscall.EADDRINUSE
 	}
