@@ -103,6 +103,8 @@ func fileStep(e *fs.PathError) string {
 		return step + relativeTo(e.Path)
 	case errors.Is(e, syscall.EROFS):
 		return "mount it writable (after an error of the disk, the log of the kernel says why it is not), or choose another path"
+	case errors.Is(e, syscall.EPERM):
+		return "the file or its directory may be immutable (lsattr), or a rule of the system forbids it: allow it, or choose another path"
 	case errors.Is(e, fs.ErrPermission):
 		return fmt.Sprintf("let %s use it (chown, chmod), or run vigil as the user that may", processUser())
 	case errors.Is(e, syscall.ENOTDIR):

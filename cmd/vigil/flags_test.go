@@ -16,7 +16,7 @@ import (
 func TestParse(t *testing.T) {
 	o, err := parse(
 		[]string{"--name=a", "-data-dir", "x", "--name", "b", "--unsafe-no-fsync", "--election-timeout", "2500", "--log-level=debug",
-			"--listen-client-urls", "http://127.0.0.1:1, http://127.0.0.1:2"},
+			"--listen-client-urls", "http://127.0.0.1:1, http://127.0.0.1:2", "--"},
 		[]string{"ETCD_NAME=env", "ETCD_MAX_TXN_OPS=7", "ETCD_FUTURE=1", "HOME=/"})
 	if err != nil {
 		t.Fatal(err)
@@ -56,6 +56,7 @@ func TestMistakes(t *testing.T) {
 		{args: []string{"--log-level=loud"}, want: "want debug, info, warn, error, dpanic, panic or fatal"},
 		{args: []string{"--name="}, want: "must not be empty"},
 		{args: []string{"--name"}, want: "needs an argument"},
+		{args: []string{"--", "--name=a"}, want: `"--" is not a flag`},
 		{args: []string{"start"}, want: `"start" is not a flag`},
 		{env: []string{"ETCD_UNSAFE_NO_FSYNC=maybe"}, want: "ETCD_UNSAFE_NO_FSYNC"},
 	} {

@@ -114,6 +114,8 @@ func (p *parser) arguments(args []string) (map[string][]string, error) {
 		args, boolean = args[1:], ""
 		name, value, has := strings.Cut(strings.TrimPrefix(strings.TrimPrefix(arg, "-"), "-"), "=")
 		switch {
+		case arg == "--" && len(args) == 0:
+			continue // the end of the flags, after which nothing may come
 		case alone != "" && isBoolean(arg):
 			errs = append(errs, fmt.Errorf("%q is not a flag; did you mean --%s=%s?", arg, alone, arg))
 			continue

@@ -19,6 +19,7 @@ import (
 
 	"golang.org/x/term"
 
+	"vigil/internal/spelling"
 	"vigil/server"
 )
 
@@ -194,19 +195,24 @@ func tryCommand(c *server.Config) string {
 			words = append(words, certificateFlags(c)...)
 		}
 	}
-	return strings.Join(append(words, "put greeting hello"), " ")
+	return spelling.QuoteWords(append(words, "put", "greeting", "hello")...)
 }
 
-// certificateFlags are the flags of a client by which it knows the member, and the member the client.
+// certificateFlags are the flags of a client by which it knows the member, and the member the client. Another terminal may be in another
+// directory.
 func certificateFlags(c *server.Config) (words []string) {
-	switch t := &c.ClientTLS; {
-	case t.CertFile == "" && t.Auto:
-		words = append(words, "--cacert", filepath.Join(c.DataDir, "fixtures", "client", "cert.pem"))
-	case t.TrustedCAFile != "":
-		words = append(words, "--cacert", t.TrustedCAFile)
+	authority := c.ClientTLS.TrustedCAFile
+	if c.ClientTLS.CertFile == "" && c.ClientTLS.Auto {
+		authority = filepath.Join(c.DataDir, "fixtures", "client", "cert.pem")
+	}
+	if authority != "" {
+		if abs, err := filepath.Abs(authority); err == nil {
+			authority = abs
+		}
+		words = append(words, "--cacert", authority)
 	}
 	if c.ClientTLS.ClientCertAuth || c.ClientTLS.TrustedCAFile != "" {
-		words = append(words, "--cert CLIENT.pem --key CLIENT-key.pem")
+		words = append(words, "--cert", "CLIENT.pem", "--key", "CLIENT-key.pem")
 	}
 	return words
 }

@@ -1,4 +1,4 @@
-// Package spelling finds the word that somebody has probably meant.
+// Package spelling finds the word that somebody has probably meant, and writes words for a shell.
 package spelling
 
 // Nearest returns the known word that is most like a word with a mistake, the first one of several, or "" if none is like it. A

@@ -24,3 +24,16 @@ func TestDistance(t *testing.T) {
 		}
 	}
 }
+
+func TestQuoteWords(t *testing.T) {
+	for word, want := range map[string]string{
+		"a/b.c:1,d=e%+@-_": "a/b.c:1,d=e%+@-_", "": "''", "my data": "'my data'", "it's": `'it'\''s'`, "$(x)": "'$(x)'", "http://[::1]:2379": "'http://[::1]:2379'", "a;b": "'a;b'", "~": "'~'",
+	} {
+		if got := QuoteWords(word); got != want {
+			t.Errorf("%q: %s, want %s", word, got, want)
+		}
+	}
+	if got := QuoteWords("a", "b c"); got != "a 'b c'" {
+		t.Error(got)
+	}
+}

@@ -189,6 +189,16 @@ var wrongStarts = []wrongStart{
 		`data directory /.*: permission denied`, `let user .*65534.* use it \(chown, chmod\), or run vigil as the user that may`},
 	{"read-only file system", func(t *testing.T, a *attempt) { mount(t, a.dir+"/ro", "ro"); a.DataDir = a.dir + "/ro/data" }, 1,
 		`mkdir /.*/ro/data: read-only file system`, `mount it writable .*, or choose another path`},
+	{"immutable directory", func(t *testing.T, a *attempt) {
+		a.DataDir = a.dir + "/fixed/data"
+		if err := os.Mkdir(a.dir+"/fixed", 0o700); err != nil {
+			t.Fatal(err)
+		}
+		if out, err := exec.Command("chattr", "+i", a.dir+"/fixed").CombinedOutput(); err != nil {
+			t.Skipf("no file can be made immutable: %v %s", err, out)
+		}
+		t.Cleanup(func() { _ = exec.Command("chattr", "-i", a.dir+"/fixed").Run() })
+	}, 1, `mkdir /.*/fixed/data: operation not permitted`, `may be immutable \(lsattr\), or a rule of the system forbids it: allow it, or choose another path$`},
 	{"full file system", func(t *testing.T, a *attempt) { mount(t, a.dir+"/full", "size=8k"); a.DataDir = a.dir + "/full/data" }, 1,
 		`no space left on device`, `free space on the file system of /.*/full/data.* \(df and df -i show it\)`},
 	{"directory of a running member", func(t *testing.T, a *attempt) {

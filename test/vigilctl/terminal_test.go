@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"os"
+	"os/exec"
 	"strconv"
 	"strings"
 	"syscall"
@@ -281,12 +283,15 @@ func TestConsoleAddress(t *testing.T) {
 			t.Parallel()
 			fill := strings.NewReplacer("PORT", strconv.Itoa(proc.FreePort(t)), "DIR", t.TempDir())
 			peer := fmt.Sprintf("http://127.0.0.1:%d", proc.FreePort(t))
-			args := []string{"--data-dir=" + t.TempDir() + "/data", "--listen-client-urls=" + fill.Replace(c.listen), "--listen-peer-urls=" + peer,
+			dir := t.TempDir()
+			args := []string{"--data-dir=my data", "--listen-client-urls=" + fill.Replace(c.listen), "--listen-peer-urls=" + peer,
 				"--initial-advertise-peer-urls=" + peer, "--unsafe-no-fsync"}
 			for _, a := range c.args {
 				args = append(args, fill.Replace(a))
 			}
-			on := start(t, proc.Vigil, 120, 24, []string{"NO_COLOR=1"}, args...)
+			cmd := exec.Command(proc.Path(t, proc.Vigil), args...)
+			cmd.Dir, cmd.Env = dir, append(os.Environ(), "TERM=xterm", "NO_COLOR=1")
+			on := startOnTerminal(t, cmd, 120, 24)
 			for end := time.Now().Add(untilTimeout); !strings.Contains(on.output(), "put greeting hello"); time.Sleep(10 * time.Millisecond) {
 				if time.Now().After(end) {
 					t.Fatalf("it is not ready: %q", on.output())
@@ -298,10 +303,10 @@ func TestConsoleAddress(t *testing.T) {
 				}
 				return
 			}
-			// The first command works as it is printed.
+			// A shell in another directory takes the first command as it is printed.
 			_, command, _ := strings.Cut(on.output(), "  try      vigilctl ")
 			command, _, _ = strings.Cut(command, "\r\n")
-			if r := proc.Run(t, untilTimeout, proc.Spec{Name: proc.Path(t, proc.Vigilctl), Args: strings.Fields(command)}); r.Code != 0 {
+			if r := proc.Run(t, untilTimeout, proc.Spec{Name: "/bin/sh", Args: []string{"-c", `"$0" ` + command, proc.Path(t, proc.Vigilctl)}}); r.Code != 0 {
 				t.Errorf("vigilctl %s: %d %s", command, r.Code, r.Stderr)
 			}
 			want := fill.Replace(c.want)
