@@ -4,7 +4,8 @@
 //  1. A page depends on its path only. It has no script, and nothing of the cluster, so there is
 //     nothing to protect: everyone who reaches the listener may read it.
 //  2. Addresses are the paths of the Markdown files, so links between pages work as they are. A
-//     path without ".md" names the same page.
+//     path without ".md" names the same page. All links are relative: a proxy may serve the pages
+//     below another path.
 //  3. A link to a file of the repository that is not a page becomes plain text.
 package manual
 
@@ -45,10 +46,10 @@ var frame = template.Must(template.New("page").Parse(`<!doctype html>
 <meta charset="utf-8">
 <meta name="viewport" content="width=device-width">
 <title>{{.Title}}</title>
-<link rel="stylesheet" href="` + Prefix + `style.css">
+<link rel="stylesheet" href="{{.Top}}style.css">
 </head>
 <body>
-<nav><a href="` + Prefix + `">All pages</a> · <a href="/console/">Console</a> · docs/{{.Path}}</nav>
+<nav><a href="{{.Top}}.">All pages</a> · <a href="{{.Top}}..">Console</a> · docs/{{.Path}}</nav>
 <main>
 {{.Body}}</main>
 </body>
@@ -95,14 +96,19 @@ func (m *manual) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	case file == "":
 		http.Error(w, fmt.Sprintf("There is no page %q. All pages: %s", name, Prefix), http.StatusNotFound)
 		return
-	case isDir && name != "" && !strings.HasSuffix(name, "/"):
-		// Links of the page are relative to the directory.
-		http.Redirect(w, r, Prefix+name+"/", http.StatusMovedPermanently)
+	case name != "" && isDir != strings.HasSuffix(name, "/"):
+		// Links of the page are relative to its directory.
+		to := path.Base(name) + "/"
+		if !isDir {
+			to = "../" + path.Base(name)
+		}
+		h.Set("Location", to)
+		w.WriteHeader(http.StatusMovedPermanently)
 		return
 	}
 	content, err := fs.ReadFile(m.files, file)
 	if err == nil && path.Ext(file) == ".md" {
-		content, err = m.render(file, content)
+		content, err = m.render(file, strings.Repeat("../", strings.Count(name, "/")), content)
 	}
 	if err != nil {
 		http.Error(w, err.Error(), http.StatusInternalServerError)
@@ -115,6 +121,9 @@ func (m *manual) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 // find returns the file of a path, or "" if there is none, and whether the path is a directory.
 func (m *manual) find(name string) (file string, isDir bool) {
 	clean := path.Clean(strings.TrimSuffix(name, "/"))
+	if name != "" && clean != strings.TrimSuffix(name, "/") {
+		return "", false // links would lead elsewhere
+	}
 	for _, file := range []string{clean, clean + ".md", path.Join(clean, index)} {
 		if info, err := fs.Stat(m.files, file); err == nil && !info.IsDir() && kinds[path.Ext(file)] != "" {
 			return file, file == path.Join(clean, index)
@@ -123,8 +132,8 @@ func (m *manual) find(name string) (file string, isDir bool) {
 	return "", false
 }
 
-// render returns a page as HTML.
-func (m *manual) render(name string, source []byte) ([]byte, error) {
+// render returns a page as HTML. top leads from its address to that of all pages.
+func (m *manual) render(name, top string, source []byte) ([]byte, error) {
 	doc := m.markdown.Parser().Parse(text.NewReader(source), parser.WithContext(parser.NewContext(parser.WithIDs(anchors{}))))
 	title := name
 	var outside []ast.Node
@@ -155,7 +164,7 @@ func (m *manual) render(name string, source []byte) ([]byte, error) {
 	if err := m.markdown.Renderer().Render(&body, source, doc); err != nil {
 		return nil, err
 	}
-	err = frame.Execute(&whole, map[string]any{"Title": title, "Path": name, "Body": template.HTML(body.String())})
+	err = frame.Execute(&whole, map[string]any{"Title": title, "Path": name, "Top": top, "Body": template.HTML(body.String())})
 	return whole.Bytes(), err
 }
 

@@ -43,7 +43,14 @@ func TestEveryLink(t *testing.T) {
 			}
 			r, body := get(t, docs.Files, strings.TrimPrefix(p, Prefix))
 			if r.StatusCode == http.StatusMovedPermanently {
-				p = r.Header.Get("Location")
+				from, err := url.Parse(p)
+				if err == nil {
+					from, err = from.Parse(r.Header.Get("Location"))
+				}
+				if err != nil {
+					t.Fatal(err)
+				}
+				p = from.Path
 				continue
 			}
 			if r.StatusCode != http.StatusOK {
@@ -75,6 +82,9 @@ func TestEveryLink(t *testing.T) {
 			if err != nil {
 				t.Errorf("%s: %s: %v", name, m[1], err)
 				continue
+			}
+			if strings.HasPrefix(m[1], "/") {
+				t.Errorf("%s: %s leads out of the prefix of a proxy", name, m[1])
 			}
 			if u.Host != "" || u.Path == "/console/" {
 				continue
@@ -123,7 +133,12 @@ func TestPaths(t *testing.T) {
 		{"", 200, `<h1 id="pages">`, ""},
 		{"README.md", 200, `<h1 id="pages">`, ""},
 		{"README", 200, `<h1 id="pages">`, ""},
-		{"ops", 301, "", Prefix + "ops/"},
+		{"ops", 301, "", "ops/"},
+		{"ops/disk/", 301, "", "../disk"},
+		{"ops/disk.md/", 301, "", "../disk.md"},
+		{"style.css/", 404, "", ""},
+		{"ops/.", 404, "", ""},
+		{"ops/../ops", 404, "", ""},
 		{"ops/", 200, `<h1 id="ops">`, ""},
 		{"ops/disk.md", 200, `<h2 id="the-disk-is-full">`, ""},
 		{"ops/disk", 200, `<title>Disks &amp; &lt;b&gt;</title>`, ""},
@@ -134,7 +149,7 @@ func TestPaths(t *testing.T) {
 		{"none.md", 404, "All pages: " + Prefix, ""},
 		{"../../etc/passwd", 404, "", ""},
 		{"/etc/passwd", 404, "", ""},
-		{"ops//disk.md", 200, "", ""},
+		{"ops//disk.md", 404, "", ""},
 		{"style.css", 200, "body {", ""},
 	} {
 		r, body := get(t, files, x.name)
