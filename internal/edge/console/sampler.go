@@ -325,6 +325,7 @@ func (c *Console) serveLive(r *request, out *lines) error {
 		if err != nil {
 			return err
 		}
+		slices.SortFunc(list.Members, byName) // findings name members in the order of the view
 		ids := make([]uint64, len(list.Members))
 		for i, m := range list.Members {
 			ids[i] = m.ID
