@@ -76,8 +76,12 @@ func swapDirectories(g *group) {
 			g.t.Fatal(err)
 		}
 	}
-	g.launch(a)
-	g.launch(b)
+	for _, m := range []*member{a, b} {
+		g.launch(m)
+		if code := m.Wait(); code == 0 {
+			g.t.Errorf("%s exits with 0", m.name)
+		}
+	}
 }
 
 // restoreAlone restores m3 from a backup as a member of a new cluster, which the others are not.

@@ -155,13 +155,15 @@ func (p *page) add(s sickness, seen [4]view) {
 var special = []string{"|", "&#124;", "<", "&lt;", ">", "&gt;", "*", `\*`, "_", `\_`, "[", `\[`}
 
 // cell returns an entry as a part of a cell of Markdown.
-func cell(entry string) string { return strings.NewReplacer(special...).Replace(entry) }
+func cell(entry string) string {
+	return strings.Replace(strings.NewReplacer(special...).Replace(entry), " next: ", " → ", 1)
+}
 
 const pageHead = `# What each view says of a sick cluster
 
 A test makes clusters of real members sick, and reads what ` + "`vigilctl doctor`, `vigilctl top --once`" + `, the overview
 of the console and the log of a member say. The table has what they said of the sickness, without
-their lines about the rest. N is a number, and times, ids and addresses are replaced. A dash means that
+their lines about the rest. The next step follows an arrow. N is a number, and times, ids and addresses are replaced. A dash means that
 the view has nothing to say of it, or cannot be asked. [doctor.md](doctor.md) describes the checks,
 [troubleshooting.md](troubleshooting.md) has more lines of the log.
 
