@@ -83,7 +83,7 @@ var table = map[string]rule{
 	"internal/tracing":  {outside: []string{otelLib, grpcLib}, why: "spans and their export: other packages decide what is traced"},
 	"internal/throttle": {why: "it counts"},
 	"internal/amount":   {why: "numbers as texts"},
-	"internal/health": {inside: []string{"internal/amount"}, outside: []string{apiLib, "github.com/prometheus/client_model", "github.com/prometheus/common"},
+	"internal/health": {inside: []string{"internal/amount", "internal/spelling"}, outside: []string{apiLib, "github.com/prometheus/client_model", "github.com/prometheus/common"},
 		why: "functions of measurements: the command doctor and the console take these themselves"},
 	"internal/bitflip": {why: "arithmetic on checksums"},
 	"internal/store/wal": {inside: []string{"internal/kv", "internal/vfs", "internal/bitflip", "internal/histogram"}, outside: []string{raftLib, pbLib},

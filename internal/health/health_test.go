@@ -530,3 +530,20 @@ func TestHungMember(t *testing.T) {
 		}
 	}
 }
+
+// TestPastedCommands: the address of a member, which may have been chosen by another one, is one word in a command line to paste.
+func TestPastedCommands(t *testing.T) {
+	const at = "http://[::1%$(reboot)]:2379"
+	for next, lines := range map[string]string{
+		"find it: vigilctl watchers --sort lag --endpoints '" + at + "'":   strings.Replace(healthy, "lag_revisions 0", "lag_revisions 9e9", 1),
+		"vigilctl defrag --endpoints '" + at + "' at a time of low load: ": strings.Replace(healthy, "vigil_watch_largest_lag_revisions 0\n", "", 1),
+	} {
+		d := diagnose(t, func(e *Examination) {
+			x := &e.Readings[1]
+			x.Endpoint, x.Metrics, x.Status.DbSize = at, metrics(t, lines), 3<<30
+		})
+		if !slices.ContainsFunc(d.Findings, func(f Finding) bool { return strings.HasPrefix(f.Next, next) }) {
+			t.Errorf("no finding has %q: %+v", next, d.Findings)
+		}
+	}
+}

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"vigil/internal/amount"
+	"vigil/internal/spelling"
 )
 
 // checkFull finds disks that are full. The quota is another limit, and raises an alarm.
@@ -47,7 +48,7 @@ func (e *Examination) checkDamage(r *report) {
 		if gone == "" {
 			continue
 		}
-		next := "put the directory back in its place, and the member goes on by itself. Else do not stop it, because its open files are the last copy: vigilctl snapshot save FILE --endpoints " + x.Endpoint + ", then restore that"
+		next := "put the directory back in its place, and the member goes on by itself. Else do not stop it, because its open files are the last copy: vigilctl snapshot save FILE --endpoints " + spelling.QuoteWords(x.Endpoint) + ", then restore that"
 		if e.spareable(x) {
 			next = "put the directory back in its place, and the member goes on by itself. Else stop it, remove it from the cluster and add it again with an empty directory: the other members have its data"
 		}
@@ -82,7 +83,7 @@ func (e *Examination) checkQuota(r *report) {
 			r.find(s, e.NameOf(x), fmt.Sprintf("%.0f%% of the quota of %s are used; at 100%% puts are rejected", 100*used, amount.Bytes(quota)), "find the largest keys: vigilctl tree --sizes; delete, compact, or raise --quota-backend-bytes", "")
 		}
 		if x.Metrics != nil && !x.IsVigil() && file-inUse > freeHigh && file > 2*inUse {
-			r.find(Note, e.NameOf(x), fmt.Sprintf("%s of the %s of its database are free", amount.Bytes(file-inUse), amount.Bytes(file)), "vigilctl defrag --endpoints "+x.Endpoint+" at a time of low load: the member does not serve meanwhile", "")
+			r.find(Note, e.NameOf(x), fmt.Sprintf("%s of the %s of its database are free", amount.Bytes(file-inUse), amount.Bytes(file)), "vigilctl defrag --endpoints "+spelling.QuoteWords(x.Endpoint)+" at a time of low load: the member does not serve meanwhile", "")
 		}
 	}
 }
@@ -253,14 +254,14 @@ func (e *Examination) checkNetwork(r *report) {
 func (e *Examination) checkWatchers(r *report) {
 	e.measured(r, func(x *Reading, name string) {
 		if lag := x.Value(LargestWatcherLag); lag > e.Limits.WatcherLag {
-			r.find(Warning, name, fmt.Sprintf("a watcher is %.0f revisions behind", lag), "find it: vigilctl watchers --sort lag --endpoints "+x.Endpoint, "")
+			r.find(Warning, name, fmt.Sprintf("a watcher is %.0f revisions behind", lag), "find it: vigilctl watchers --sort lag --endpoints "+spelling.QuoteWords(x.Endpoint), "")
 		}
 		if n := x.Value(StalledWatchers); n > 0 {
 			what := "the client of a watcher does not read"
 			if n > 1 {
 				what = fmt.Sprintf("the clients of %.0f watchers do not read", n)
 			}
-			r.find(Warning, name, what, "find them: vigilctl watchers --sort lag --endpoints "+x.Endpoint, "")
+			r.find(Warning, name, what, "find them: vigilctl watchers --sort lag --endpoints "+spelling.QuoteWords(x.Endpoint), "")
 		}
 		if slow, waiting := x.Value(SlowWatchers), x.Value(PendingEvents); !x.IsVigil() && (slow > 0 && slow >= x.Value(Watchers)/2 || waiting > e.Limits.WatcherLag) {
 			r.find(Warning, name, fmt.Sprintf("%.0f watchers do not keep up and %.0f events wait", slow, waiting), "check whether its clients read their watches", "")
