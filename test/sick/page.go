@@ -162,19 +162,19 @@ func cell(entry string) string {
 const pageHead = `# What each view says of a sick cluster
 
 A test makes clusters of real members sick, and reads what ` + "`vigilctl doctor`, `vigilctl top --once`" + `, the overview
-of the console and the log of a member say. The table has what they said of the sickness, without
+of the console and the log of a member say. The tables have what they said of the sickness, without
 their lines about the rest. The next step follows an arrow. N is a number, and times, ids and addresses are replaced. A dash means that
 the view has nothing to say of it, or cannot be asked. [doctor.md](doctor.md) describes the checks,
 [troubleshooting.md](troubleshooting.md) has more lines of the log.
 
 `
 
-const pageTable = `| sickness | truth | vigilctl doctor | vigilctl top | console | log |
-|---|---|---|---|---|---|
-`
+// pageTable begins the table of one sickness.
+const pageTable = "| view | says |\n|---|---|\n"
 
 // pageEnd shows pictures that test/console takes.
-const pageEnd = `
+const pageEnd = `## Pictures
+
 The console while m1, which serves it, is the only member alive:
 
 ![The overview of the one member that is alive: the others in grey, with when they were last seen](../console/overview-alone.png)
@@ -192,15 +192,17 @@ A damaged record, a full disk whose entries wait, and a member that was restored
 ![The overview while m1 and m2 refuse m3, which belongs to another cluster](../console/sick-restored.png)
 `
 
+// title returns a text as the beginning of a sentence.
+func title(text string) string { return strings.ToUpper(text[:1]) + text[1:] }
+
 // render returns the page.
 func (p *page) render() string {
 	var b strings.Builder
-	b.WriteString(pageHead + pageTable)
+	b.WriteString(pageHead)
 	for _, s := range table {
-		row := p.seen[s.name]
-		fmt.Fprintf(&b, "| %s | %s |", s.name, s.truth)
-		for _, text := range row {
-			fmt.Fprintf(&b, " %s |", text)
+		fmt.Fprintf(&b, "## %s\n\nTruth: %s.\n\n%s", title(s.name), s.truth, pageTable)
+		for i, text := range p.seen[s.name] {
+			fmt.Fprintf(&b, "| %s | %s |\n", viewNames[i], text)
 		}
 		b.WriteString("\n")
 	}

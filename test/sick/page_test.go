@@ -7,32 +7,37 @@ import (
 	"testing"
 )
 
-// TestPage: the page has a row of each sickness, in the order of the table, and each view says the words of the table.
+// TestPage: the page has a section for each sickness, in the order of the table, and each view says the words of the table.
 func TestPage(t *testing.T) {
 	b, err := os.ReadFile(pagePath)
 	if err != nil {
 		t.Fatal(err)
 	}
-	var rows [][]string
-	for line := range strings.SplitSeq(string(b), "\n") {
-		if strings.HasPrefix(line, "| ") {
-			rows = append(rows, strings.Split(strings.Trim(line, "| "), " | "))
-		}
-	}
-	rows = slices.DeleteFunc(rows, func(r []string) bool { return r[0] == "sickness" })
-	if len(rows) != len(table) {
-		t.Fatalf("%d rows, and the table has %d: make sicknesses", len(rows), len(table))
+	sections := strings.Split(string(b), "\n## ")[1:]
+	if len(sections) != len(table)+1 { // the last one has pictures
+		t.Fatalf("%d sections, and the table has %d rows: make sicknesses", len(sections), len(table))
 	}
 	for i, s := range table {
-		r := rows[i]
-		if len(r) != 6 || r[0] != s.name || r[1] != s.truth {
-			t.Errorf("row %d is %q, the table has %q: make sicknesses", i, r, []string{s.name, s.truth})
+		head, rest, _ := strings.Cut(sections[i], pageTable)
+		if want := title(s.name) + "\n\nTruth: " + s.truth + ".\n\n"; head != want {
+			t.Errorf("section %d begins %q, want %q: make sicknesses", i, head, want)
 			continue
 		}
+		var r []string
+		for line := range strings.SplitSeq(strings.TrimSpace(rest), "\n") {
+			name, text, _ := strings.Cut(strings.Trim(line, "| "), " | ")
+			if n := len(r); n >= len(viewNames) || name != viewNames[n] {
+				t.Fatalf("%s: row %q", s.name, line)
+			}
+			r = append(r, text)
+		}
+		if len(r) != len(viewNames) {
+			t.Fatalf("%s: %d rows", s.name, len(r))
+		}
 		for n, w := range s.words() {
-			text := r[2+n]
+			text := r[n]
 			if strings.Contains(text, asDoctor) {
-				text += lineBreak + r[2+doctor]
+				text += lineBreak + r[doctor]
 			}
 			var said view
 			for entry := range strings.SplitSeq(text, lineBreak) {

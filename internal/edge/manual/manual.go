@@ -34,6 +34,9 @@ const Prefix = "/console/docs/"
 // policy is the Content-Security-Policy of all answers. A picture may have styles of its own.
 const policy = "default-src 'none'; style-src 'self' 'unsafe-inline'; img-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 
+// lineBreak is the only HTML in a page that is kept: a cell of a table has no other way to begin a line.
+const lineBreak = "<br>"
+
 // index is the page of a directory.
 const index = "README.md"
 
@@ -136,7 +139,7 @@ func (m *manual) find(name string) (file string, isDir bool) {
 func (m *manual) render(name, top string, source []byte) ([]byte, error) {
 	doc := m.markdown.Parser().Parse(text.NewReader(source), parser.WithContext(parser.NewContext(parser.WithIDs(anchors{}))))
 	title := name
-	var outside []ast.Node
+	var outside, breaks []ast.Node
 	err := ast.Walk(doc, func(n ast.Node, entering bool) (ast.WalkStatus, error) {
 		switch n := n.(type) {
 		case *ast.Heading:
@@ -147,6 +150,10 @@ func (m *manual) render(name, top string, source []byte) ([]byte, error) {
 		case *ast.Link:
 			if entering && !m.leads(name, string(n.Destination)) {
 				outside = append(outside, n)
+			}
+		case *ast.RawHTML:
+			if entering && string(n.Segments.Value(source)) == lineBreak {
+				breaks = append(breaks, n)
 			}
 		}
 		return ast.WalkContinue, nil
@@ -159,6 +166,11 @@ func (m *manual) render(name, top string, source []byte) ([]byte, error) {
 			n.Parent().InsertBefore(n.Parent(), n, c)
 		}
 		n.Parent().RemoveChild(n.Parent(), n)
+	}
+	for _, n := range breaks {
+		b := ast.NewString([]byte(lineBreak))
+		b.SetCode(true) // not escaped
+		n.Parent().ReplaceChild(n.Parent(), n, b)
 	}
 	var body, whole bytes.Buffer
 	if err := m.markdown.Renderer().Render(&body, source, doc); err != nil {

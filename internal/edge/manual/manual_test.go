@@ -119,7 +119,7 @@ func TestPaths(t *testing.T) {
 	files := fstest.MapFS{
 		"README.md":      {Data: []byte("# Pages\n")},
 		"ops/README.md":  {Data: []byte("# Ops\n")},
-		"ops/disk.md":    {Data: []byte("# Disks & <b>\n\n[home](../README.md) [top](../../ARCHITECTURE.md) [none](none.md) <script>x</script>\n\n## The disk is full\n\n| a | b |\n|--:|---|\n| 1 | 2 |\n")},
+		"ops/disk.md":    {Data: []byte("# Disks & <b>\n\n[home](../README.md) [top](../../ARCHITECTURE.md) [none](none.md) <script>x</script>\n\n## The disk is full\n\n| a | b |\n|--:|---|\n| 1 | 2<br>3<b onclick=\"x\">4</b> |\n")},
 		"ops/a.png":      {Data: []byte("\x89PNG")},
 		"docs.go":        {Data: []byte("package docs")},
 		"empty/file.txt": {Data: []byte("x")},
@@ -161,12 +161,12 @@ func TestPaths(t *testing.T) {
 		}
 	}
 	_, body := get(t, files, "ops/disk.md")
-	for _, want := range []string{`<a href="../README.md">home</a> top none`, `<th align="right">a</th>`} {
+	for _, want := range []string{`<a href="../README.md">home</a> top none`, `<th align="right">a</th>`, "2<br>3"} {
 		if !strings.Contains(body, want) {
 			t.Errorf("no %q in:\n%s", want, body)
 		}
 	}
-	if strings.Contains(body, "<script") || strings.Contains(body, "style=") {
+	if strings.Contains(body, "<script") || strings.Contains(body, "style=") || strings.Contains(body, "onclick=") {
 		t.Errorf("a script or a style, which browsers reject:\n%s", body)
 	}
 	w := httptest.NewRecorder()
