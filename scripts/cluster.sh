@@ -22,6 +22,7 @@ for i in 0 1 2; do
 done
 
 mkdir -p "$dir"
+dir=$(cd "$dir" && pwd)
 pids=()
 stop() {
 	trap '' INT TERM
@@ -63,12 +64,27 @@ for i in 0 1 2; do
 done
 rm -f "$dir"/ready-m?
 echo
-echo "endpoints  export VIGILCTL_ENDPOINTS=127.0.0.1:${ports[0]},127.0.0.1:${ports[1]},127.0.0.1:${ports[2]}"
-echo "           the same for etcdctl: ETCDCTL_ENDPOINTS"
+endpoints=
+console=
+lines=()
 for i in 0 1 2; do
-	echo "m$((i + 1))         kill it: kill -9 ${pids[i]}    restart it: $dir/start-m$((i + 1))"
+	start=$(printf %q "$dir/start-m$((i + 1))")
+	if kill -0 "${pids[i]}" 2>/dev/null; then
+		endpoints+=${endpoints:+,}127.0.0.1:${ports[i]}
+		console=${console:-http://127.0.0.1:${ports[i]}/console/}
+		lines+=("m$((i + 1))         kill it: kill -9 ${pids[i]}    restart it: $start")
+	else
+		lines+=("m$((i + 1))         it did not start: its lines above say why; start it: $start")
+	fi
 done
-echo "console    http://127.0.0.1:${ports[0]}/console/"
+if [ -z "$endpoints" ]; then
+	echo "no member has started: the lines above say why" >&2
+	exit 1
+fi
+echo "endpoints  export VIGILCTL_ENDPOINTS=$endpoints"
+echo "           the same for etcdctl: ETCDCTL_ENDPOINTS"
+printf '%s\n' "${lines[@]}"
+echo "console    $console"
 echo "try        vigilctl put greeting hello; vigilctl top; Ctrl-C here ends all three"
 echo
 # A member that ends by itself, or is killed to see what happens, leaves the others running. The shell would report it, too.

@@ -116,3 +116,55 @@ func TestMakeCluster(t *testing.T) {
 		t.Errorf("it still runs after Ctrl-C:\n%s", out)
 	}
 }
+
+// TestMakeClusterWithoutAll: what the script says leads to members that run. Another program may have the port of one, such as the member
+// that somebody has tried before. It is not parallel: the ports of two scripts could be the same.
+func TestMakeClusterWithoutAll(t *testing.T) {
+	script, err := filepath.Abs("../../scripts/cluster.sh")
+	if err != nil {
+		t.Fatal(err)
+	}
+	port := scriptPort(t)
+	taken, err := net.Listen("tcp", fmt.Sprint("127.0.0.1:", port))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer taken.Close()
+	out := &screen{}
+	cmd := exec.Command(script, filepath.Join(t.TempDir(), "my data"))
+	cmd.Env = append(os.Environ(), "VIGIL="+proc.Path(t, proc.Vigil), fmt.Sprint("PORT=", port))
+	cmd.Stdout, cmd.Stderr = out, out
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	ended := make(chan error, 1)
+	go func() { ended <- cmd.Wait() }()
+	defer func() { _ = syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }()
+	for end := time.Now().Add(time.Minute); !strings.Contains(out.String(), "Ctrl-C here ends all three"); time.Sleep(10 * time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatalf("it is not ready:\n%s", out)
+		}
+	}
+	_, below, _ := strings.Cut(out.String(), "\nendpoints  ")
+	for _, want := range []string{
+		fmt.Sprintf("VIGILCTL_ENDPOINTS=127.0.0.1:%d,127.0.0.1:%d\n", port+20000, port+30000), fmt.Sprintf("console    http://127.0.0.1:%d/console/\n", port+20000),
+		"m1         it did not start: its lines above say why; start it: /", `/my\ data/start-m1`,
+	} {
+		if !strings.Contains(below, want) {
+			t.Errorf("no %q in\n%s", want, out)
+		}
+	}
+	if err := syscall.Kill(-cmd.Process.Pid, syscall.SIGINT); err != nil {
+		t.Fatal(err)
+	}
+	select {
+	case <-ended:
+	case <-time.After(time.Minute):
+		t.Errorf("it still runs after Ctrl-C:\n%s", out)
+	}
+	r := proc.Run(t, time.Minute, proc.Spec{Name: script, Args: []string{t.TempDir(), "--nonsense"}, Env: []string{"VIGIL=" + proc.Path(t, proc.Vigil)}})
+	if r.Code != 1 || !strings.Contains(r.Stderr, "no member has started") || strings.Contains(r.Stdout, "endpoints") {
+		t.Errorf("no member starts: %d\n%s%s", r.Code, r.Stdout, r.Stderr)
+	}
+}
