@@ -251,6 +251,14 @@ func (b *browser) narrow(view string) {
 	}
 }
 
+// untilWell waits, before a picture, until the overview says that nothing is wrong. A busy machine makes members slow, which it reports.
+func (b *browser) untilWell() {
+	b.t.Helper()
+	if os.Getenv("VIGIL_SCREENSHOTS") != "" {
+		b.until(`document.querySelector(".verdict.good").innerText.includes("Nothing is wrong")`)
+	}
+}
+
 // screenshot writes a picture for the documents, if VIGIL_SCREENSHOTS names their folder.
 func (b *browser) screenshot(name string) {
 	b.t.Helper()

@@ -167,6 +167,7 @@ func TestViews(t *testing.T) {
 					points = 20 // a picture with lines
 				}
 				b.until(fmt.Sprintf(`document.querySelector(".now").innerText.includes("/s") && document.querySelector(".line").getAttribute("d").split("L").length > %d`, points))
+				b.untilWell()
 			}
 			b.screenshot(v.name)
 			for _, look := range []struct {
@@ -182,6 +183,9 @@ func TestViews(t *testing.T) {
 				b.accessible(name)
 				b.narrow(name)
 				if look.dark && look.width == 400 && (v.name == "keys" || v.name == "overview") {
+					if v.name == "overview" {
+						b.untilWell()
+					}
 					b.screenshot(v.name + "-narrow")
 				}
 			}
