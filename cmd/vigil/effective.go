@@ -162,7 +162,7 @@ func (o *options) printEffective(w io.Writer, format string) error {
 		if s.NoEffect != "" && s.Origin != "default" {
 			from += " (no effect: " + s.NoEffect + ")"
 		}
-		fmt.Fprintf(t, "%s\t%s\t%s\n", s.Flag, s.Value, from)
+		fmt.Fprintf(t, "%s\t%s\t%s\n", s.Flag, escape(s.Value), escape(from))
 	}
 	return t.Flush()
 }

@@ -260,9 +260,12 @@ func scrubRate(p *int64) *option {
 }
 
 // oneLine returns the text of an error on one line. Of what others have given, characters and bytes that a terminal acts on are escaped.
-func oneLine(err error) string {
+func oneLine(err error) string { return escape(strings.ReplaceAll(err.Error(), "\n", "; ")) }
+
+// escape replaces the characters of a text that would steer a terminal, or begin a line, by their escapes.
+func escape(text string) string {
 	var b strings.Builder
-	for text := strings.ReplaceAll(err.Error(), "\n", "; "); text != ""; {
+	for text != "" {
 		r, n := utf8.DecodeRuneInString(text)
 		if r == utf8.RuneError && n == 1 || !unicode.IsPrint(r) {
 			q := strconv.Quote(text[:n])

@@ -228,6 +228,11 @@ func TestConfigCommand(t *testing.T) {
 			t.Errorf("exit %d, no %s in\n%s%s", res.Code, want, res.Stdout, res.Stderr)
 		}
 	}
+	// A value steers no terminal, and makes no line of its own.
+	res = proc.Run(t, patience, proc.Spec{Name: vigil, Args: []string{"config"}, Env: []string{"ETCD_INITIAL_CLUSTER_TOKEN=a\x1b[31m\nname  b\t\u202ec"}})
+	if want := `a\x1b[31m\nname  b\t\u202ec`; res.Code != 0 || !strings.Contains(res.Stdout, want) {
+		t.Errorf("exit %d, no %s in\n%q", res.Code, want, res.Stdout)
+	}
 	res = proc.Run(t, patience, proc.Spec{Name: vigil, Args: []string{"config", "--heartbeat-interval=x", "--nonsense"}})
 	if res.Code != 2 || strings.Count(res.Stderr, "\n") != 1 || !strings.Contains(res.Stderr, "heartbeat-interval") || !strings.Contains(res.Stderr, "nonsense") {
 		t.Errorf("exit %d: %s", res.Code, res.Stderr)
