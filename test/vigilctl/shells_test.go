@@ -1,13 +1,21 @@
 package vigilctl
 
 import (
+	"context"
 	"fmt"
+	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
 	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	grpcstatus "google.golang.org/grpc/status"
+
+	"go.etcd.io/etcd/api/v3/etcdserverpb"
 
 	"vigil/test/proc"
 )
@@ -122,6 +130,7 @@ func TestCompletionRunsNothing(t *testing.T) {
 	}
 	must(second(c.UserAdd(ctx, "safe@user", "x")))
 	must(second(c.Grant(ctx, 3600)))
+	others := hostileMembers(t)
 	for name, script := range shells(t) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -158,6 +167,58 @@ func TestCompletionRunsNothing(t *testing.T) {
 				canary("vigilctl get " + typed + " safe/\t\x15")
 			}
 			canary("vigilctl --endpoints=$(>canary) get safe/\t\x15")
+			x.run(t, "export ETCDCTL_ENDPOINTS="+others)
+			if out := x.run(t, "vigilctl member promote plai\t"); !strings.Contains(out, "member plain is to be promoted") {
+				t.Errorf("the name of a member is not completed:\n%q", out)
+			}
+			for _, first := range []string{"a0", "a2", "a4", "fff00", "fff01"} { // IDs, whose descriptions are the names
+				canary("vigilctl member promote " + first + "\t\t \t")
+			}
 		})
 	}
+}
+
+// hostileMembers starts a server that says that the cluster has members with the hostile names, and one with the name plain.
+func hostileMembers(t *testing.T) (addr string) {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	all := &memberLister{r: &etcdserverpb.MemberListResponse{Header: &etcdserverpb.ResponseHeader{}, Members: []*etcdserverpb.Member{{ID: 1, Name: "plain"}}}}
+	for i, name := range hostileNames {
+		for j := range uint64(2) { // twice, so that the ID has to be chosen, and once
+			all.r.Members = append(all.r.Members, &etcdserverpb.Member{ID: 0xa00 + 2*uint64(i) + j, Name: strings.ToValidUTF8(name, "?")})
+		}
+		all.r.Members = append(all.r.Members, &etcdserverpb.Member{ID: 0xfff000 + uint64(i), Name: strings.ToValidUTF8(name, "?") + "/1"})
+	}
+	srv := grpc.NewServer()
+	etcdserverpb.RegisterClusterServer(srv, all)
+	ended := make(chan error, 1)
+	go func() { ended <- srv.Serve(l) }()
+	t.Cleanup(func() {
+		srv.Stop()
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+	})
+	return l.Addr().String()
+}
+
+type memberLister struct {
+	etcdserverpb.UnimplementedClusterServer
+	r *etcdserverpb.MemberListResponse
+}
+
+// MemberList implements etcdserverpb.ClusterServer.
+func (m *memberLister) MemberList(context.Context, *etcdserverpb.MemberListRequest) (*etcdserverpb.MemberListResponse, error) {
+	return m.r, nil
+}
+
+// MemberPromote implements etcdserverpb.ClusterServer.
+func (m *memberLister) MemberPromote(_ context.Context, r *etcdserverpb.MemberPromoteRequest) (*etcdserverpb.MemberPromoteResponse, error) {
+	if r.ID == 1 {
+		return nil, grpcstatus.Error(codes.FailedPrecondition, "member plain is to be promoted")
+	}
+	return nil, grpcstatus.Error(codes.FailedPrecondition, "another member is to be promoted")
 }
