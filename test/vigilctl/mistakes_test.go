@@ -183,14 +183,14 @@ func TestFrozen(t *testing.T) {
 	t.Parallel()
 	s := proc.Start(t, proc.Config{Program: proc.Vigil, Memory: true})
 	s.Pause()
-	const says = "accepts the connection and does not answer: check whether its process hangs or is stopped"
+	const says, next = "accepts the connection and does not answer", "its process hangs or is stopped" // which doctor says in the next step
 	for _, c := range [][]string{
 		{"put", "k", "v"}, {"put", "k", "v", "--dial-timeout=13s"}, {"top", "--once"}, {"top", "--once", "--interval=12s"}, {"endpoint", "status"}, {"doctor"},
 	} {
 		t.Run(strings.Join(c, " "), func(t *testing.T) {
 			t.Parallel()
 			r := proc.Run(t, untilTimeout, proc.Spec{Name: proc.Path(t, proc.Vigilctl), Args: append(c, "--endpoints="+s.Addr())})
-			if out := strings.Join(strings.Fields(r.Stdout+r.Stderr), " "); r.Code != 1 || !strings.Contains(out, says) || strings.Contains(out, "TLS") {
+			if out := strings.Join(strings.Fields(r.Stdout+r.Stderr), " "); r.Code != 1 || !strings.Contains(out, says) || !strings.Contains(out, next) || strings.Contains(out, "TLS") {
 				t.Errorf("%d %s%s", r.Code, r.Stdout, r.Stderr)
 			}
 		})

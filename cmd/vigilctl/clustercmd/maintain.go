@@ -11,6 +11,7 @@ import (
 	"vigil/cmd/vigilctl/cli"
 	"vigil/cmd/vigilctl/command"
 	"vigil/cmd/vigilctl/exit"
+	"vigil/cmd/vigilctl/screen"
 	"vigil/cmd/vigilctl/show"
 )
 
@@ -169,7 +170,7 @@ func urlOf(s cli.Session, id uint64) string {
 	}
 	for _, m := range r.GetMembers() {
 		if m.GetID() == id && len(m.GetClientURLs()) > 0 {
-			return m.GetClientURLs()[0]
+			return screen.SafeLine(0, m.GetClientURLs()[0])
 		}
 	}
 	return ""
