@@ -121,8 +121,8 @@ func (p *parser) arguments(args []string) (map[string][]string, error) {
 			continue
 		case !strings.HasPrefix(arg, "-") || name == "":
 			errs = append(errs, fmt.Errorf("%q is not a flag%s", arg, suggestWord(arg, p.o.names())))
-			if slices.Contains(clientCommands, arg) {
-				return given, errors.Join(errs...) // the rest is for vigilctl
+			if slices.Contains(clientCommands, arg) || slices.Contains(proxyWords, arg) {
+				return given, errors.Join(errs...) // the rest is for the other program
 			}
 			if strings.TrimLeft(arg, dashes) != arg && !has {
 				args = skipValue(args)
@@ -188,12 +188,13 @@ func (o *options) names() (list []string) {
 var commands = []string{"config", "help", "version"}
 
 // clientCommands are commands of vigilctl, which somebody may give to this program. startWords are those for what it does without a
-// command.
+// command, proxyWords for what only etcd has.
 var (
 	clientCommands = []string{"alarm", "archive", "auth", "check", "compaction", "completion", "defrag", "del", "diff", "doctor", "downgrade",
 		"dump", "elect", "endpoint", "get", "hashkv", "history", "lease", "load", "lock", "ls", "make-mirror", "member", "move-leader", "options", "put",
 		"role", "snapshot", "top", "tree", "txn", "user", "watch", "watchers"}
 	startWords = []string{"start", "run", "serve", "server"}
+	proxyWords = []string{"gateway", "grpc-proxy"}
 )
 
 // suggestWord suggests what a word that is neither a flag nor a command was meant to be.
@@ -201,6 +202,8 @@ func suggestWord(word string, flags []string) string {
 	switch {
 	case slices.Contains(clientCommands, word):
 		return didYouMean("vigilctl ", word)
+	case slices.Contains(proxyWords, word):
+		return "; vigil has no proxy, and that of etcd works in front of its members: etcd " + word
 	case slices.Contains(startWords, word):
 		return "; vigil without a command runs a member"
 	}
