@@ -35,7 +35,8 @@ func (m *Member) openConsole() (*console.Console, error) {
 }
 
 // ConsoleURL returns the address of the console for a browser, as soon as the member serves: on this machine if only its own connections
-// see the console, and otherwise the one that clients are told. It is empty if the console is off, or served at no address of TCP.
+// see the console, and otherwise the one that clients are told. It is empty if the console is off, served at no address of TCP, or
+// refused by the names of --host-whitelist.
 func (m *Member) ConsoleURL() string {
 	everywhere := m.cfg.Console == console.On || m.cfg.Console == console.Auto && m.replica.Access.AuthEnabled()
 	if !everywhere && m.cfg.Console != console.Auto {
@@ -56,9 +57,15 @@ func (m *Member) ConsoleURL() string {
 		case !at.IP.IsLoopback() && !everywhere:
 			continue
 		}
-		scheme := "http"
-		if l.secure {
-			scheme = "https"
+		scheme := "https"
+		if !l.secure {
+			scheme = "http"
+			if !httpd.Allows(m.cfg.HostWhitelist, host) && host == "127.0.0.1" {
+				host = "localhost"
+			}
+			if !httpd.Allows(m.cfg.HostWhitelist, host) {
+				continue
+			}
 		}
 		return scheme + "://" + net.JoinHostPort(host, strconv.Itoa(at.Port)) + console.Prefix
 	}

@@ -276,6 +276,9 @@ func TestConsoleAddress(t *testing.T) {
 		{"https://0.0.0.0:PORT", "https://127.0.0.1:PORT/console/", []string{"--auto-tls"}},
 		{"http://0.0.0.0:PORT", "http://localhost:PORT/console/", []string{"--console=on", "--advertise-client-urls=http://localhost:PORT"}},
 		{"http://0.0.0.0:PORT", "http://127.0.0.1:PORT/console/", []string{"--console=on", "--advertise-client-urls=http://0.0.0.0:PORT"}},
+		{"http://127.0.0.1:PORT", "", []string{"--host-whitelist=vigil.example"}}, // it is refused under this name
+		{"http://0.0.0.0:PORT", "http://localhost:PORT/console/", []string{"--host-whitelist=localhost"}},
+		{"https://127.0.0.1:PORT", "https://127.0.0.1:PORT/console/", []string{"--auto-tls", "--host-whitelist=vigil.example"}},
 		{"http://127.0.0.1:PORT", "", []string{"--console=off"}},
 		{"unix://DIR/socket", "", []string{"--advertise-client-urls=http://127.0.0.1:PORT"}},
 	} {

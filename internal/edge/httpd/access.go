@@ -30,7 +30,7 @@ func (a *access) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		r.URL.Path = gatewayPrefix + rest
 	}
 	if r.TLS == nil {
-		if host := hostname(r); !allows(a.HostWhitelist, host) {
+		if host := hostname(r); !Allows(a.HostWhitelist, host) {
 			bound(w, r)
 			a.Logger.Warn("rejecting HTTP request to prevent DNS rebinding attacks", "host", host)
 			http.Error(w, fmt.Sprintf("\nThis is not a name that the member is known by: the Host header was unrecognized.\n\n"+
@@ -45,7 +45,7 @@ func (a *access) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	origin := r.Header.Get("Origin")
 	if origin != "" && !ownOrigin(origin, r.Host) {
-		if r.Header.Get("Upgrade") != "" && !allows(a.CORS, origin) {
+		if r.Header.Get("Upgrade") != "" && !Allows(a.CORS, origin) {
 			bound(w, r)
 			// A browser asks for no permission before it opens a WebSocket.
 			http.Error(w, fmt.Sprintf("The origin %q may not open a WebSocket: list it in --cors.", origin), http.StatusForbidden)
@@ -54,9 +54,9 @@ func (a *access) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		// A browser adds the cookies of its user to a WebSocket that any page opens.
 		r.Header.Del("Cookie")
 	}
-	if allows(a.CORS, Any) {
+	if Allows(a.CORS, Any) {
 		allowOrigin(w, "*")
-	} else if allows(a.CORS, origin) {
+	} else if Allows(a.CORS, origin) {
 		allowOrigin(w, origin)
 	}
 	if r.Method == http.MethodOptions {
@@ -78,8 +78,8 @@ func withoutDefaultPort(scheme, host string) string {
 	return strings.TrimSuffix(host, map[string]string{"http": ":80", "https": ":443"}[scheme])
 }
 
-// allows reports whether a list contains a name or Any, or is empty.
-func allows(list []string, name string) bool {
+// Allows reports whether a list contains a name or Any, or is empty.
+func Allows(list []string, name string) bool {
 	return len(list) == 0 || slices.Contains(list, Any) || slices.Contains(list, name)
 }
 
