@@ -3,14 +3,14 @@ package portmux
 import (
 	"crypto/tls"
 	"errors"
-	"fmt"
+	"net"
 	"os"
 	"slices"
 	"time"
 )
 
-// maxHeld bounds what a connection may send while it is held: more than a client of HTTP/2 sends before it has an answer to its
-// preface, unless it begins with requests at once.
+// maxHeld bounds what is read from a connection while it is held: more than a client of HTTP/2 sends before it has an answer to its
+// preface, unless it begins with requests at once. The rest waits in the kernel, or at the client.
 const maxHeld = 16 << 10
 
 // Hold lets connections of HTTP/2 wait until Release: their clients see a server that accepts and does not answer yet. Call it before
@@ -28,6 +28,15 @@ func (m *Mux) Release() {
 	m.mu.holding = false
 	for conn := range m.mu.held {
 		_ = conn.SetReadDeadline(time.Unix(1, 0)) // ends the read in hold; it fails if the connection is closed
+		m.endHoldLocked(conn)
+	}
+}
+
+// endHoldLocked wakes a connection in hold that is not read.
+func (m *Mux) endHoldLocked(conn net.Conn) {
+	if end := m.mu.held[conn]; end != nil {
+		close(end)
+		delete(m.mu.held, conn)
 	}
 }
 
@@ -66,34 +75,41 @@ func preferHTTP1(c *tls.Config) *tls.Config {
 // http1 is HTTP/1.1 in a TLS handshake.
 const http1 = "http/1.1"
 
-// hold returns when the connection may be handed over. It reads what the client sends, and keeps it, because nothing else tells that the
-// client has gone.
-func (m *Mux) hold(c *prefixed) error {
+// hold returns when the connection may be handed over. It reads what the client sends, up to maxHeld, and keeps it, because nothing else
+// tells that the client has gone. Of a client that sends more that is not noticed: it waits as a connection does that nobody accepts.
+func (m *Mux) hold(conn net.Conn, c *prefixed) error {
 	m.mu.Lock()
 	if !m.mu.holding {
 		m.mu.Unlock()
 		return nil
 	}
-	m.mu.held[c] = struct{}{}
+	end := make(chan struct{})
 	err := error(nil)
-	if !m.mu.draining { // otherwise the deadline is near
-		err = c.SetDeadline(time.Time{})
+	if m.mu.draining || m.mu.closed {
+		err = net.ErrClosed
+	} else {
+		err = conn.SetDeadline(time.Time{})
+		m.mu.held[conn] = end
 	}
 	m.mu.Unlock()
 	piece := make([]byte, 1<<10)
-	for err == nil {
+	for err == nil && len(c.first) < maxHeld {
 		var n int
 		n, err = c.Conn.Read(piece)
 		c.first = append(c.first, piece[:n]...)
-		if err == nil && len(c.first) > maxHeld {
-			err = fmt.Errorf("more than %d bytes before the member serves", maxHeld)
-		}
+	}
+	if err == nil {
+		<-end
+		err = os.ErrDeadlineExceeded
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	delete(m.mu.held, c)
-	if errors.Is(err, os.ErrDeadlineExceeded) && !m.mu.holding {
-		return nil
+	delete(m.mu.held, conn)
+	switch {
+	case !errors.Is(err, os.ErrDeadlineExceeded):
+		return err
+	case m.mu.holding:
+		return net.ErrClosed // evicted, or the Mux ends
 	}
-	return err
+	return nil
 }

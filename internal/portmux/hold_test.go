@@ -4,15 +4,18 @@ import (
 	"bytes"
 	"context"
 	"crypto/tls"
+	"errors"
 	"io"
 	"net"
+	"os"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
 )
 
-// TestHold: connections of HTTP/2 wait for Release and lose no byte, HTTP/1 does not wait, and a client that leaves, or sends too
-// much, is noticed.
+// TestHold: connections of HTTP/2 wait for Release and lose no byte, HTTP/1 does not wait, and a client that leaves is
+// noticed.
 func TestHold(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -25,9 +28,9 @@ func TestHold(t *testing.T) {
 	m.Hold()
 	served := make(chan error, 1)
 	go func() { served <- m.Serve() }()
-	taken := make(chan net.Conn, 1)
+	taken := make(chan net.Conn, 2)
 	go func() {
-		if c, err := m.HTTP2().Accept(); err == nil {
+		for c, err := m.HTTP2().Accept(); err == nil; c, err = m.HTTP2().Accept() {
 			taken <- c
 		}
 	}()
@@ -73,11 +76,13 @@ func TestHold(t *testing.T) {
 
 	big := dial(preface)
 	until("a third one", 2)
-	_, _ = big.Write(bytes.Repeat([]byte{'x'}, maxHeld+1))
-	until("it has sent too much", 1)
+	much := bytes.Repeat([]byte{'x'}, 3*maxHeld)
+	if _, err := big.Write(much); err != nil {
+		t.Fatal(err)
+	}
 
 	time.Sleep(2 * m.o.Timeout) // the time of connections that are not held
-	if n := held(); n != 1 {
+	if n := held(); n != 2 {
 		t.Fatalf("%d are held after the timeout", n)
 	}
 	select {
@@ -86,19 +91,24 @@ func TestHold(t *testing.T) {
 	default:
 	}
 	m.Release()
-	select {
-	case got := <-taken:
-		defer got.Close()
-		want := preface + "settings and more"
+	wants := map[string]string{c.LocalAddr().String(): preface + "settings and more", big.LocalAddr().String(): preface + string(much) + " and more"}
+	for _, c := range []net.Conn{c, big} {
 		if _, err := io.WriteString(c, " and more"); err != nil {
 			t.Fatal(err)
 		}
-		b := make([]byte, len(want))
-		if _, err := io.ReadFull(got, b); err != nil || string(b) != want {
-			t.Fatalf("%q, %v", b, err)
+	}
+	for range wants {
+		select {
+		case got := <-taken:
+			defer got.Close()
+			want := wants[got.RemoteAddr().String()]
+			b := make([]byte, len(want))
+			if _, err := io.ReadFull(got, b); err != nil || string(b) != want {
+				t.Fatalf("%d bytes of %d, %v", len(b), len(want), err)
+			}
+		case <-time.After(patience):
+			t.Fatal("not handed over")
 		}
-	case <-time.After(patience):
-		t.Fatal("not handed over")
 	}
 	if err := m.Close(); err != nil {
 		t.Fatal(err)
@@ -108,30 +118,47 @@ func TestHold(t *testing.T) {
 	}
 }
 
-// TestHoldDrain: a member that stops before it serves does not wait for held connections.
+// TestHoldDrain: a member that stops before it serves does not wait for held connections, and one that is evicted is closed, whatever its
+// client has sent.
 func TestHoldDrain(t *testing.T) {
+	for _, sent := range []int{0, 3 * maxHeld} {
+		testHoldDrain(t, preface+strings.Repeat("x", sent))
+	}
+}
+
+func testHoldDrain(t *testing.T, first string) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
-	m, err := New(l, Options{})
+	m, err := New(l, Options{MaxPending: 2})
 	if err != nil {
 		t.Fatal(err)
 	}
 	m.Hold()
 	go m.Serve()
-	c, err := net.Dial("tcp", l.Addr().String())
-	if err != nil {
+	var clients []net.Conn
+	for i := range 3 {
+		c, err := net.Dial("tcp", l.Addr().String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer c.Close()
+		clients = append(clients, c)
+		if _, err := io.WriteString(c, first); err != nil {
+			t.Fatal(err)
+		}
+		for held := 0; held != min(i+1, 2); time.Sleep(time.Millisecond) {
+			m.mu.Lock()
+			held = len(m.mu.held)
+			m.mu.Unlock()
+		}
+	}
+	if err := clients[0].SetReadDeadline(time.Now().Add(patience)); err != nil {
 		t.Fatal(err)
 	}
-	defer c.Close()
-	if _, err := io.WriteString(c, preface); err != nil {
-		t.Fatal(err)
-	}
-	for held := 0; held == 0; time.Sleep(time.Millisecond) {
-		m.mu.Lock()
-		held = len(m.mu.held)
-		m.mu.Unlock()
+	if _, err := clients[0].Read(make([]byte, 1)); err == nil || errors.Is(err, os.ErrDeadlineExceeded) {
+		t.Errorf("the evicted connection: %v", err)
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()

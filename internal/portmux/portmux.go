@@ -8,8 +8,8 @@
 //     byte and is logged, at most 10 lines a second.
 //  4. Drain accepts no new connections and loses no request: a connection whose protocol is known is handed over, so that its
 //     server can close it gracefully.
-//  5. Between Hold and Release connections of HTTP/2 are not handed over. They count as unrouted, without a timeout; one that its
-//     client closes, or that has sent more than maxHeld bytes, is closed.
+//  5. Between Hold and Release connections of HTTP/2 are not handed over. They count as unrouted, without a timeout. One that its
+//     client closes is closed, unless the client has sent more than maxHeld bytes.
 //  6. After Close has returned, no goroutine of this package is left, and every connection that was not handed over is
 //     closed.
 //
@@ -73,7 +73,7 @@ type Mux struct {
 		sync.Mutex
 		pending  *list.List // of net.Conn, the oldest first
 		holding  bool
-		held     map[net.Conn]struct{} // connections of HTTP/2 that wait for Release; they are among pending
+		held     map[net.Conn]chan struct{} // of pending: HTTP/2, waiting for Release; the channel is closed when the wait is over
 		draining bool
 		closed   bool
 	}
@@ -94,7 +94,7 @@ func New(l net.Listener, o Options) (*Mux, error) {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}
 	m := &Mux{o: o, root: l, http1: NewListener(l.Addr()), http2: NewListener(l.Addr()), done: make(chan struct{})}
-	m.mu.pending, m.mu.held = list.New(), map[net.Conn]struct{}{}
+	m.mu.pending, m.mu.held = list.New(), map[net.Conn]chan struct{}{}
 	return m, nil
 }
 
@@ -145,6 +145,7 @@ func (m *Mux) Drain(ctx context.Context) error {
 	now := time.Now()
 	for e := m.mu.pending.Front(); e != nil; e = e.Next() {
 		e.Value.(net.Conn).SetReadDeadline(now.Add(drainTime))
+		m.endHoldLocked(e.Value.(net.Conn))
 	}
 	m.mu.Unlock()
 	err := m.root.Close()
@@ -204,6 +205,7 @@ func (m *Mux) Close() error {
 	}
 	for e := m.mu.pending.Front(); e != nil; e = e.Next() {
 		e.Value.(net.Conn).Close()
+		m.endHoldLocked(e.Value.(net.Conn))
 	}
 	drained := m.mu.draining
 	m.mu.Unlock()
@@ -234,13 +236,14 @@ func (m *Mux) begin(conn net.Conn) bool {
 	if m.mu.pending.Len() >= m.o.MaxPending {
 		oldest := m.mu.pending.Remove(m.mu.pending.Front()).(net.Conn)
 		oldest.Close()
+		m.endHoldLocked(oldest)
 		m.o.Logger.Debug("closed the oldest unrouted connection", "remote", oldest.RemoteAddr().String())
 	}
 	e := m.mu.pending.PushBack(conn)
 	m.wg.Go(func() {
 		c, to, err := m.route(conn)
 		if err == nil && to == m.http2 {
-			err = m.hold(c)
+			err = m.hold(conn, c)
 		}
 		// Before it is handed over: from then on its server closes it.
 		m.mu.Lock()
