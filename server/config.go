@@ -10,10 +10,11 @@ import (
 	"vigil/internal/vfs"
 )
 
-// Default URLs of a member.
+// Defaults of a member.
 const (
 	DefaultClientURL = "http://localhost:2379"
 	DefaultPeerURL   = "http://localhost:2380"
+	defaultName      = "default"
 )
 
 // Config is the configuration of a member. The zero value of a field means its default, which WithDefaults sets and the help of

@@ -38,7 +38,7 @@ func (c Config) WithDefaults() Config {
 
 // setMemberDefaults sets what this package uses: the name, the directories, and the way to the other members.
 func (c *Config) setMemberDefaults() {
-	or(&c.Name, "default")
+	or(&c.Name, defaultName)
 	or(&c.DataDir, c.Name+".etcd")
 	or(&c.WALDir, filepath.Join(c.DataDir, "wal"))
 	orList(&c.ListenClientURLs, DefaultClientURL)

@@ -16,15 +16,20 @@ func (m *Member) compareRecord(self cluster.Member, members []cluster.Member) er
 	c := &m.cfg
 	given := spelled(c.InitialAdvertisePeerURLs)
 	isAt := func(x cluster.Member) bool { return slices.Equal(spelled(x.PeerURLs), given) }
-	named := func(x cluster.Member) bool { return x.ID != self.ID && x.Name == c.Name }
+	// The default name says nothing: a member may be started again without its flags about the cluster, which it does not need.
+	named := func(x cluster.Member) bool { return x.ID != self.ID && x.Name == c.Name && c.Name != defaultName }
 	recorded, asked := strings.Join(self.PeerURLs, ","), strings.Join(c.InitialAdvertisePeerURLs, ",")
 	there := slices.IndexFunc(members, func(x cluster.Member) bool { return x.ID != self.ID && isAt(x) })
 	switch {
 	case isAt(self):
 	case there >= 0 && named(members[there]) && self.Name != c.Name:
-		return configError(fmt.Errorf("data directory %s belongs to member %s (%x, %s), and --name=%s with --initial-advertise-peer-urls=%s is member %x: "+
-			"the data directories of the two are swapped; start each member with its own --data-dir. Only if the data are at the right place, start it with --name=%s",
-			c.DataDir, self.Name, self.ID, recorded, c.Name, asked, members[there].ID, self.Name))
+		own, otherwise := "a member without a name", "its own --name"
+		if self.Name != "" {
+			own, otherwise = "member "+self.Name, "--name="+self.Name
+		}
+		return configError(fmt.Errorf("data directory %s belongs to %s (%x, %s), and --name=%s with --initial-advertise-peer-urls=%s is member %x: "+
+			"the data directories of the two are swapped; start each member with its own --data-dir. Only if the data are at the right place, start it with %s",
+			c.DataDir, own, self.ID, recorded, c.Name, asked, members[there].ID, otherwise))
 	case there >= 0:
 		m.log.Error("the peer URLs given are those of another member: if the data directories of the two are swapped, start each with its own --data-dir; "+
 			"if this member has moved, run `etcdctl member update` for both",

@@ -87,7 +87,8 @@ func TestReasonsAgree(t *testing.T) {
 
 // TestCompareRecord: only a start with the name and the URLs of another member is refused. etcd allows another name and another URL.
 func TestCompareRecord(t *testing.T) {
-	members := []cluster.Member{{ID: 1, Name: "m1", PeerURLs: []string{"http://a:1"}}, {ID: 2, Name: "m2", PeerURLs: []string{"http://b:1"}}, {ID: 3, PeerURLs: []string{"http://c:1"}}}
+	members := []cluster.Member{{ID: 1, Name: "m1", PeerURLs: []string{"http://a:1"}}, {ID: 2, Name: "m2", PeerURLs: []string{"http://b:1"}}, {ID: 3, PeerURLs: []string{"http://c:1"}},
+		{ID: 4, Name: "default", PeerURLs: []string{"http://localhost:2380"}}}
 	for name, c := range map[string]struct {
 		self      int
 		name, url string
@@ -95,6 +96,9 @@ func TestCompareRecord(t *testing.T) {
 		level     slog.Level // of the line, Debug for none
 		line      string
 	}{
+		"swapped, before its first name is published": {self: 2, name: "m2", url: "http://b:1", refused: true,
+			line: "belongs to a member without a name (3, http://c:1), and --name=m2 with --initial-advertise-peer-urls=http://b:1 is member 2"},
+		"flags left out, which are those of another one": {self: 0, name: "default", url: "http://localhost:2380", level: slog.LevelWarn, line: "--name differs"},
 		"as recorded":                       {self: 0, name: "m1", url: "http://a:1"},
 		"another spelling":                  {self: 0, name: "m1", url: "http://A:1"},
 		"a name that is not published yet":  {self: 2, name: "m3", url: "http://c:1"},
