@@ -108,13 +108,14 @@ func (l *clientListener) traffic() string {
 // servePages serves the pages that say what the member waits for, on every client and metrics listener: their handlers are replaced as
 // the start goes on. The API is not served yet, and a listener of gRPC alone accepts nothing.
 func (m *Member) servePages(ctx context.Context) error {
+	ctx, m.reporting = context.WithCancel(context.WithoutCancel(ctx))
+	m.closed = ctx.Done()
 	m.openPages()
 	for _, l := range m.listeners {
 		if err := l.openMux(m.clientTLS, m.log); err != nil {
 			return err
 		}
 	}
-	ctx, m.reporting = context.WithCancel(context.WithoutCancel(ctx))
 	m.serving.Go(func() { m.reportWaiting(ctx) })
 	for _, l := range m.listeners {
 		switch {

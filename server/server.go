@@ -64,7 +64,8 @@ type Member struct {
 	transport *peer.Transport
 	serving   sync.WaitGroup
 	starting  context.CancelFunc // ends the background goroutines of server; nil before they start
-	reporting context.CancelFunc // ends the lines about what the start waits for
+	reporting context.CancelFunc // ends the lines about what the start waits for, and closes closed
+	closed    <-chan struct{}    // closed as soon as the member is to be closed
 
 	served  chan struct{} // closed when clients are served
 	failed  chan error    // of capacity 1

@@ -13,6 +13,7 @@ import (
 
 	"vigil/internal/edge/httpd"
 	"vigil/internal/health"
+	"vigil/internal/kv"
 	"vigil/internal/member/peer"
 	"vigil/internal/member/replica"
 	"vigil/internal/state/cluster"
@@ -271,17 +272,19 @@ func (g *gate) set(h http.Handler) { g.to.Store(&h) }
 // ServeHTTP implements http.Handler.
 func (g *gate) ServeHTTP(w http.ResponseWriter, r *http.Request) { (*g.to.Load()).ServeHTTP(w, r) }
 
-// startingHandler serves that the member is alive, before its data are open.
-func (m *Member) startingHandler() http.Handler {
-	return httpd.Starting{Waiting: m.startingText, Vars: m.waitingVars, CORS: m.cfg.CORS, HostWhitelist: m.cfg.HostWhitelist, Logger: m.log}.Handler()
+// startingHandlers serve that the member is alive, before its data are open.
+func (m *Member) startingHandlers() (client, metrics http.Handler) {
+	return httpd.Starting{Waiting: m.waitingText, Await: m.awaitServing, Then: &m.web.clients, Vars: m.waitingVars,
+		CORS: m.cfg.CORS, HostWhitelist: m.cfg.HostWhitelist, Logger: m.log, CallTimeout: kv.RequestTimeout(m.cfg.ElectionTimeout)}.Handlers()
 }
 
-// startingText is waitingText before the member runs.
-func (m *Member) startingText() string {
-	if text := m.waitingText(); text != "" {
-		return text
+// awaitServing waits until the member serves clients, it is closed, or ctx ends.
+func (m *Member) awaitServing(ctx context.Context) {
+	select {
+	case <-m.served:
+	case <-m.closed:
+	case <-ctx.Done():
 	}
-	return "waiting for the start to end"
 }
 
 // waitingVars are the variables of /debug/vars about a member that waits.

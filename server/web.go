@@ -46,7 +46,7 @@ const bodyFactor = 4
 func (m *Member) openWeb(view *memberView, registry *prometheus.Registry) error {
 	m.registry, m.history = registry, health.NewHistory(time.Now())
 	c := httpd.Config{
-		Health: view, Waiting: m.waitingText, Versions: view.versions, Registry: registry, Logger: m.log,
+		Health: view, Waiting: m.waitingText, Await: m.awaitServing, Versions: view.versions, Registry: registry, Logger: m.log,
 		CORS: m.cfg.CORS, HostWhitelist: m.cfg.HostWhitelist,
 		Vars: m.vars, Members: m.showMembers, Watchers: m.forRoot(httpd.WatchersHandler(m.replica.Hub().Stats)),
 		CertNamesUsers: func() bool { return m.cfg.ClientTLS.ClientCertAuth && m.replica.Access.AuthEnabled() },
@@ -81,9 +81,9 @@ func (m *Member) openWeb(view *memberView, registry *prometheus.Registry) error 
 
 // openPages makes the servers of HTTP on client and metrics listeners, with what the member serves before its data are open.
 func (m *Member) openPages() {
-	starting := m.startingHandler()
-	m.web.clients.set(starting)
-	m.web.admins.set(starting)
+	clients, admins := m.startingHandlers()
+	m.web.clients.set(clients)
+	m.web.admins.set(admins)
 	m.web.client = httpd.Server(&m.web.clients, portmux.CallMade, m.log)
 	m.web.client.HTTP2.MaxConcurrentStreams = int(min(m.cfg.MaxConcurrentStreams, httpStreams))
 	m.web.admin = httpd.Server(&m.web.admins, portmux.CallMade, m.log)

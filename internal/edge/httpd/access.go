@@ -83,11 +83,12 @@ func Allows(list []string, name string) bool {
 	return len(list) == 0 || slices.Contains(list, Any) || slices.Contains(list, name)
 }
 
+// allowOrigin may be called twice: for a request that waits until the member serves.
 func allowOrigin(w http.ResponseWriter, origin string) {
 	h := w.Header()
-	h.Add("Access-Control-Allow-Methods", "POST, GET, OPTIONS, PUT, DELETE")
-	h.Add("Access-Control-Allow-Origin", origin)
-	h.Add("Access-Control-Allow-Headers", "accept, content-type, authorization")
+	h.Set("Access-Control-Allow-Methods", "POST, GET, OPTIONS, PUT, DELETE")
+	h.Set("Access-Control-Allow-Origin", origin)
+	h.Set("Access-Control-Allow-Headers", "accept, content-type, authorization")
 }
 
 // hostname returns the host of a request without the port.

@@ -62,8 +62,10 @@ type Config struct {
 	Registry *prometheus.Registry
 
 	// Waiting returns what the member waits for before it serves clients, "" once it serves: readiness fails with it at once, and the
-	// console and the gateway answer with it. Default always "".
+	// console and the gateway answer with it. Default always "". Await waits until the member serves clients or is about to stop, or
+	// the context ends; the gateway calls it, for CheckTimeout at most.
 	Waiting func() string
+	Await   func(context.Context)
 	// Console serves everything below /console/; nil if it is switched off. It checks hosts and origins itself, too.
 	Console http.Handler
 	// Manual serves everything below /console/docs/, on the metrics listeners too; nil if there is none.
@@ -89,7 +91,7 @@ type Config struct {
 	// Members answers GET of /members on the peer listeners, if it is set.
 	Members http.HandlerFunc
 
-	// CheckTimeout bounds a read of a health check. It is required.
+	// CheckTimeout bounds a read of a health check, and how long a call waits until the member serves. It is required.
 	CheckTimeout time.Duration
 	Logger       *slog.Logger
 }
@@ -180,7 +182,7 @@ func New(c Config) (*Handlers, error) {
 		client.Handle(consolePrefix, h.onceServing(c.Console))
 	}
 	if c.Gateway != nil {
-		client.Handle(gatewayPrefix, h.onceServing(c.Gateway))
+		client.Handle(gatewayPrefix, h.awaitServing(c.Gateway))
 	}
 	return &Handlers{Client: boundRequests(&access{&h.Config, client}), Metrics: boundRequests(page(metrics)), Peer: boundRequests(page(peer))}, nil
 }
@@ -213,6 +215,9 @@ func (c Config) withDefaults() Config {
 	}
 	if c.Waiting == nil {
 		c.Waiting = func() string { return "" }
+	}
+	if c.Await == nil {
+		c.Await = func(context.Context) {}
 	}
 	if c.Vars == nil {
 		c.Vars = func() map[string]any { return nil }
