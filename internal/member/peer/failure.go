@@ -1,6 +1,7 @@
 package peer
 
 import (
+	"context"
 	"errors"
 	"strings"
 	"time"
@@ -51,6 +52,43 @@ func (p *remote) noteFailure(err error) {
 		f.Since = old.Since
 	}
 	p.mu.failure = &f
+}
+
+// detourCheck times BackoffMin is between two dials of a member that has made the connection instead: one minute.
+const detourCheck = 600
+
+// watchDetour forgets why the member could not be dialed as soon as it can. The connection that it has made stays.
+func (p *remote) watchDetour(ctx context.Context) {
+	t := time.NewTicker(detourCheck * p.t.o.BackoffMin)
+	defer t.Stop()
+	for {
+		select {
+		case <-t.C:
+		case <-ctx.Done():
+			return
+		}
+		if p.reachable(ctx) {
+			p.mu.Lock()
+			p.mu.detour = nil
+			p.mu.Unlock()
+			return
+		}
+	}
+}
+
+// reachable reports whether the member answers at one of its URLs.
+func (p *remote) reachable(ctx context.Context) bool {
+	p.t.mu.Lock()
+	h := p.t.helloLocked(kindCall, p.id)
+	p.t.mu.Unlock()
+	d := p.t.o.dialer(kindCall)
+	for _, u := range p.urls() {
+		if l, err := d.dial(ctx, u, &h, &p.stats.sentBytes, &p.stats.receivedBytes); err == nil {
+			l.end(nil)
+			return true
+		}
+	}
+	return false
 }
 
 // certificateAlert reports whether the other side has rejected this member's certificate, which it does after the handshake as this

@@ -81,6 +81,23 @@ func TestAMemberThatCanOnlyConnect(t *testing.T) {
 	}
 }
 
+// A member that could only connect can be dialed again: the reason why it could not be is forgotten, and the connection stays.
+func TestADetourEnds(t *testing.T) {
+	a, b, _ := oneWay(t)
+	index := uint64(0)
+	until(t, "b connects", func() bool {
+		index++
+		a.send(app(a.id, b.id, index, 10))
+		return a.about(b.id).Detour != nil
+	})
+	before := a.about(b.id)
+	a.SetMembers(2, []Member{{a.id, []string{a.url}}, {b.id, []string{b.url}}}, nil)
+	until(t, "a dials b", func() bool { return a.about(b.id).Detour == nil })
+	if s := a.about(b.id); s.Connected != before.Connected || s.Failure != nil {
+		t.Errorf("the connection of %v is replaced by one of %v; %+v", before.Connected, s.Connected, s.Failure)
+	}
+}
+
 // A stream that nobody asked for is rejected, and an invitation to a member that ends or does not come ends the wait.
 func TestInvitations(t *testing.T) {
 	a, b, _ := oneWay(t)

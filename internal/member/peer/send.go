@@ -5,6 +5,7 @@ import (
 	"errors"
 	"log/slog"
 	"math/rand/v2"
+	"sync"
 	"time"
 
 	"go.etcd.io/raft/v3/raftpb"
@@ -86,9 +87,13 @@ func (p *remote) drop(n int, lost bool) {
 func (p *remote) stream(l *link) error {
 	stop := context.AfterFunc(p.ctx, func() { l.end(ErrClosed) })
 	defer stop()
-	done := make(chan struct{}, 2)
-	go func() { l.pulse(p.ctx, framePing); done <- struct{}{} }()
-	go func() { l.end(p.listen(l)); done <- struct{}{} }()
+	var wg sync.WaitGroup
+	ctx, cancel := context.WithCancel(p.ctx)
+	wg.Go(func() { l.pulse(p.ctx, framePing) })
+	wg.Go(func() { l.end(p.listen(l)) })
+	if l.invited {
+		wg.Go(func() { p.watchDetour(ctx) })
+	}
 	w := writer{p: p, l: l}
 	for err := error(nil); err == nil; {
 		select {
@@ -100,8 +105,8 @@ func (p *remote) stream(l *link) error {
 			err = l.reason()
 		}
 	}
-	<-done
-	<-done
+	cancel()
+	wg.Wait()
 	return l.reason()
 }
 
