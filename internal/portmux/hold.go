@@ -27,6 +27,7 @@ func (m *Mux) Release() {
 	defer m.mu.Unlock()
 	m.mu.holding = false
 	for conn := range m.mu.held {
+		renew(conn)                               // before newer ones can replace it
 		_ = conn.SetReadDeadline(time.Unix(1, 0)) // ends the read in hold; it fails if the connection is closed
 		m.endHoldLocked(conn)
 	}

@@ -6,6 +6,7 @@ import (
 	"crypto/tls"
 	"errors"
 	"io"
+	"log/slog"
 	"net"
 	"os"
 	"strings"
@@ -209,5 +210,65 @@ func TestHoldTLS(t *testing.T) {
 	m.Release()
 	if both := chosen("h2", "http/1.1"); both != "h2" {
 		t.Errorf("after Release: %q", both)
+	}
+}
+
+// TestReleaseUnderLimit: when the member serves, a connection that was held is as safe from newer ones as one that has just come. Its first
+// call is on its way.
+func TestReleaseUnderLimit(t *testing.T) {
+	limit := NewLimit(2, 0, slog.New(slog.DiscardHandler))
+	root, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	m, err := New(limit.Listener(root), Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer m.Close()
+	m.Hold()
+	go m.Serve()
+	dial := func() net.Conn {
+		t.Helper()
+		c, err := net.Dial("tcp", root.Addr().String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { c.Close() })
+		if _, err := io.WriteString(c, preface); err != nil {
+			t.Fatal(err)
+		}
+		return c
+	}
+	clients := []net.Conn{dial(), dial()}
+	for end := time.Now().Add(patience); ; time.Sleep(time.Millisecond) {
+		m.mu.Lock()
+		n := len(m.mu.held)
+		m.mu.Unlock()
+		if n == len(clients) {
+			break
+		}
+		if time.Now().After(end) {
+			t.Fatalf("%d connections are held", n)
+		}
+	}
+	long := time.Now().Add(-time.Hour)
+	limit.mu.Lock()
+	for e := limit.mu.silent.Front(); e != nil; e = e.Next() {
+		e.Value.(*limited).since = long
+	}
+	limit.mu.Unlock()
+	m.Release()
+	limit.mu.Lock()
+	defer limit.mu.Unlock()
+	n := 0
+	for e := limit.mu.silent.Front(); e != nil; e = e.Next() {
+		n++
+		if !e.Value.(*limited).since.After(long) {
+			t.Error("a newer connection may replace one that was held")
+		}
+	}
+	if n != len(clients) {
+		t.Errorf("%d connections are silent", n)
 	}
 }

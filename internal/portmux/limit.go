@@ -67,16 +67,38 @@ func (l *Limit) Listener(root net.Listener) net.Listener { return &limitedListen
 // CallMade notes that a client has made a call on a connection, which may be wrapped by types with a method NetConn. It
 // does nothing if the connection is not limited.
 func CallMade(conn net.Conn) {
+	if c := limitedBelow(conn); c != nil {
+		c.callMade()
+	}
+}
+
+// limitedBelow returns the limited connection that types with a method NetConn wrap, nil if there is none.
+func limitedBelow(conn net.Conn) *limited {
 	for conn != nil {
 		if c, ok := conn.(*limited); ok {
-			c.callMade()
-			return
+			return c
 		}
 		inner, ok := conn.(interface{ NetConn() net.Conn })
 		if !ok {
-			return
+			return nil
 		}
 		conn = inner.NetConn()
+	}
+	return nil
+}
+
+// renew makes a silent connection as young as one that comes now: it could not have a call before.
+func renew(conn net.Conn) {
+	c := limitedBelow(conn)
+	if c == nil {
+		return
+	}
+	c.l.mu.Lock()
+	defer c.l.mu.Unlock()
+	if c.place != nil {
+		c.since = time.Now()
+		c.l.mu.silent.MoveToBack(c.place)
+		c.timer.Reset(c.l.silence)
 	}
 }
 
@@ -145,10 +167,10 @@ func (l *Limit) forget(c *limited) bool {
 type limited struct {
 	net.Conn
 	l     *Limit
-	since time.Time
 	timer *time.Timer
 
 	// Guarded by l.mu.
+	since  time.Time
 	place  *list.Element // nil if it is not silent
 	closed bool
 }
