@@ -12,13 +12,22 @@ import (
 	"strings"
 )
 
-// describe returns the name and the number of a process.
+// describe returns the name and the number of a process. Any user can choose the name of one, so it is made printable ASCII.
 func describe(pid int) string {
 	name, err := os.ReadFile(fmt.Sprintf("/proc/%d/comm", pid))
 	if err != nil {
 		return fmt.Sprintf("process %d", pid)
 	}
-	return fmt.Sprintf("%s, process %d", strings.TrimSpace(string(name)), pid)
+	return fmt.Sprintf("%s, process %d", printable(strings.TrimSuffix(string(name), "\n")), pid)
+}
+
+func printable(name string) string {
+	return strings.Map(func(r rune) rune {
+		if r < ' ' || r > '~' {
+			return '?'
+		}
+		return r
+	}, name)
 }
 
 // OfAddress returns the name and the number of the process that listens on an address of TCP or on the file of a Unix socket, empty if

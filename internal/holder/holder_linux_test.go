@@ -135,3 +135,19 @@ func TestHolderOfSameInode(t *testing.T) {
 		t.Errorf("a file that is not locked: %q", got)
 	}
 }
+
+// TestNameOfProcess: the name of a process reaches a terminal, and any user can choose it.
+func TestNameOfProcess(t *testing.T) {
+	const file = "/proc/self/comm"
+	before, err := os.ReadFile(file)
+	if err != nil {
+		t.Skip(err)
+	}
+	defer os.WriteFile(file, before, 0)
+	if err := os.WriteFile(file, []byte("a\x1b]0;x\a\nb\xff"), 0); err != nil {
+		t.Skip(err)
+	}
+	if got, want := describe(os.Getpid()), fmt.Sprintf("a?]0;x??b?, process %d", os.Getpid()); got != want {
+		t.Errorf("%q, want %q", got, want)
+	}
+}
