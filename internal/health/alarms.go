@@ -8,8 +8,8 @@ import (
 	"go.etcd.io/etcd/api/v3/etcdserverpb"
 )
 
-// alarmError is an alarm in the errors of a status.
-var alarmError = regexp.MustCompile(`memberID:\s*(\d+)\s+alarm:\s*(\w+)`)
+// alarmError is an alarm in the errors of a status. One of no member has no ID.
+var alarmError = regexp.MustCompile(`^(?:memberID:\s*(\d+)\s+)?alarm:\s*(\w+)`)
 
 // FindAlarms sets Alarms to what the statuses report: that of the leader, or if it does not answer, those of all members, some of which
 // may be behind. A list of the cluster would wait for a quorum.
@@ -24,14 +24,17 @@ func (r *Round) FindAlarms() {
 	}
 }
 
+// maxAlarms bounds the alarms that members report.
+const maxAlarms = 64
+
 // addAlarms adds the alarms that a status reports.
 func (r *Round) addAlarms(st *etcdserverpb.StatusResponse) {
 	for _, text := range st.GetErrors() {
 		s := alarmError.FindStringSubmatch(text)
-		if s == nil {
+		if s == nil || len(r.Alarms) == maxAlarms {
 			continue
 		}
-		id, _ := strconv.ParseUint(s[1], 10, 64) // digits; one that is too large names no member
+		id, _ := strconv.ParseUint(s[1], 10, 64) // digits or nothing; one that is too large names no member
 		a := &etcdserverpb.AlarmMember{MemberID: id, Alarm: etcdserverpb.AlarmType(etcdserverpb.AlarmType_value[s[2]])}
 		if !slices.ContainsFunc(r.Alarms, func(o *etcdserverpb.AlarmMember) bool { return o.MemberID == a.MemberID && o.Alarm == a.Alarm }) {
 			r.Alarms = append(r.Alarms, a)

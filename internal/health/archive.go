@@ -15,15 +15,13 @@ func (e *Examination) checkArchive(r *report) {
 			with++
 		}
 	}
-	if with == 0 {
-		return
-	}
 	e.measured(r, func(x *Reading, name string) {
 		seconds := func(metric string) time.Duration {
 			return time.Duration(x.Value(metric) * float64(time.Second)).Truncate(time.Second)
 		}
 		lag, ok := x.Metrics.Value(ArchiveLag)
 		switch {
+		case with == 0:
 		case !ok:
 			r.find(Warning, name, "it has no archive, and other members have one: it cannot take their place", "start it with the --archive of the others", "")
 		case x.Value(ArchiveRefused) > 0:

@@ -128,6 +128,9 @@ func (e *Examination) examine() (found []Finding, passed []string, skipped []Unc
 // line returns an error on one line.
 func line(err error) string { return strings.Join(strings.Fields(err.Error()), " ") }
 
+// noMetrics is why something is not known that only the metrics of a member tell.
+const noMetrics = "its metrics cannot be read"
+
 // measured calls f for each reading with metrics. The others are unchecked.
 func (e *Examination) measured(r *report, f func(x *Reading, name string)) {
 	for i := range e.Readings {
@@ -135,7 +138,7 @@ func (e *Examination) measured(r *report, f func(x *Reading, name string)) {
 		case x.Metrics != nil:
 			f(x, e.NameOf(x))
 		case x.Status != nil:
-			r.skip(e.NameOf(x), "its metrics cannot be read")
+			r.skip(e.NameOf(x), noMetrics)
 		}
 	}
 }

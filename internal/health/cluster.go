@@ -1,6 +1,7 @@
 package health
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -159,7 +160,7 @@ func (e *Examination) checkLeader(r *report) {
 		}
 		switch {
 		case e.Foreign(x):
-			r.find(Critical, e.NameOf(x), fmt.Sprintf("belongs to another cluster: %x and not %x", x.Status.Header.ClusterId, e.ClusterID), nextForeign, "docs/operations/backup.md#restore-a-cluster")
+			r.find(Critical, e.NameOf(x), fmt.Sprintf("belongs to another cluster: %x and not %x", x.Status.GetHeader().GetClusterId(), e.ClusterID), nextForeign, "docs/operations/backup.md#restore-a-cluster")
 		case e.Stranger(x):
 			r.find(Critical, e.NameOf(x), "is not a member of the cluster, and runs: it was removed while it could not be told, and answers with old data", "stop it. To have it back: add it again, with an empty data directory", "docs/operations/cluster.md#shrink-and-replace-a-member")
 		case x.Status.Leader == 0:
@@ -226,7 +227,7 @@ func (e *Examination) checkQuorum(r *report) {
 		return
 	}
 	if len(unasked) > 0 {
-		r.skip("", strings.Join(unasked, ", ")+" not asked; --cluster=true asks all")
+		r.skip("", strings.Join(unasked, ", ")+" not asked: give the endpoints, or --cluster=true")
 	}
 	const nextOthers = "bring the other members back first: the findings about each say how"
 	switch leader := e.Leader(); {
@@ -240,9 +241,9 @@ func (e *Examination) checkQuorum(r *report) {
 	case voters == 1:
 		r.find(Note, "", "the cluster has one voting member: if it fails, all writes stop", nextVoter(e.Members, "add two members"), "docs/operations/cluster.md#grow")
 	case len(unasked) == 0 && answer < voters && answer == need:
-		r.find(Critical, "", fmt.Sprintf("%d of %d voting members answer, the smallest quorum: one more failure stops all writes", answer, voters), nextOthers, "")
+		r.find(Critical, "", fmt.Sprintf("%d of %d voting members answer, the smallest quorum: if the others have failed, one more failure stops all writes", answer, voters), nextOthers, "")
 	case len(unasked) == 0 && answer < voters:
-		r.find(Warning, "", fmt.Sprintf("%d of %d voting members answer: writes go on after %s, and no longer after another", answer, voters, amount.Count(answer-need, "more failure")), nextOthers, "")
+		r.find(Warning, "", fmt.Sprintf("%d of %d voting members answer: if the others have failed, writes go on after %s, and no longer after another", answer, voters, amount.Count(answer-need, "more failure")), nextOthers, "")
 	}
 	if voters > 1 && voters%2 == 0 {
 		survive := "no failure"
@@ -282,20 +283,25 @@ func (e *Examination) checkAlarms(r *report) {
 		case a.Alarm == etcdserverpb.AlarmType_CORRUPT: // the member that is wrong is not known
 			advice = nextDiffers
 		}
-		r.find(Critical, name, "alarm "+a.Alarm.String(), advice, page[a.Alarm])
+		r.find(Critical, name, "alarm "+a.Alarm.String(), cmp.Or(advice, "its log says why"), page[a.Alarm])
 	}
 }
 
 func (e *Examination) checkVersions(r *report) {
-	seen, programs := map[string][]string{}, map[string][]string{}
+	e.compared(r, e.answering())
+	seen, programs, downgrade := map[string][]string{}, map[string][]string{}, false
 	for i := range e.Readings {
 		if x := &e.Readings[i]; x.Status != nil {
 			seen[x.Status.Version] = append(seen[x.Status.Version], e.NameOf(x))
 			if v := x.Program(); v != "" {
 				programs[v] = append(programs[v], e.NameOf(x))
 			}
-			if d := x.Status.DowngradeInfo; d.GetEnabled() {
-				r.find(Note, e.NameOf(x), "a downgrade to "+d.TargetVersion+" is in progress", "finish it, or: vigilctl downgrade cancel", "")
+			if x.Metrics == nil {
+				r.skip(e.NameOf(x), noMetrics)
+			}
+			if d := x.Status.DowngradeInfo; d.GetEnabled() && !downgrade {
+				downgrade = true // all members of the cluster report it
+				r.find(Note, "", "a downgrade to "+d.TargetVersion+" is in progress", "finish it, or: vigilctl downgrade cancel", "")
 			}
 		}
 	}

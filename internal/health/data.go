@@ -20,9 +20,7 @@ const nextDiffers = "delete no data yet: compare vigilctl endpoint hashkv --clus
 
 // checkData compares the data of the members of one cluster.
 func (e *Examination) checkData(r *report) {
-	if answer := e.answering(); len(e.Members) > 1 && answer < 2 {
-		r.skip("", "one member answers: its data are compared with none")
-	}
+	e.compared(r, e.answering())
 	if len(e.Data) == 0 {
 		return
 	}
@@ -88,6 +86,13 @@ func (e *Examination) checkData(r *report) {
 	}
 }
 
+// compared skips a comparison if n, the number of members to compare, is one, unless the cluster has no others.
+func (e *Examination) compared(r *report, n int) {
+	if n == 1 && len(e.Members) != 1 {
+		r.skip("", "known of one member only: there is nothing to compare it with")
+	}
+}
+
 // answering returns how many members answer.
 func (e *Examination) answering() (n int) {
 	for i := range e.Readings {
@@ -118,7 +123,7 @@ func (e *Examination) checkRevisions(r *report) {
 			// The index was read after the revision of one member, and before that of the other.
 			if late.RaftAppliedIndex >= by.RaftAppliedIndex && now.GetHeader().GetRevision() < had.GetHeader().GetRevision() {
 				r.find(Critical, e.NameOf(&e.Readings[i]), fmt.Sprintf("is at revision %d where %s is at %d, after the same entries: it lacks data",
-					now.Header.Revision, e.NameOf(&e.Readings[j]), had.Header.Revision), nextDiffers, "")
+					now.GetHeader().GetRevision(), e.NameOf(&e.Readings[j]), had.GetHeader().GetRevision()), nextDiffers, "")
 				break
 			}
 		}

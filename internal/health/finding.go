@@ -31,6 +31,12 @@ type Unchecked struct {
 	Why    string `json:"why"`
 }
 
+// Members send parts of the texts.
+const (
+	maxMemberText  = 256
+	maxFindingText = 2000
+)
+
 // report collects what the checks find.
 type report struct {
 	check     *Check // that runs
@@ -40,10 +46,10 @@ type report struct {
 
 // find adds a finding, with a page other than that of the check if page is not empty.
 func (r *report) find(s Severity, member, what, next, page string) {
-	r.findings = append(r.findings, Finding{s, r.check.Name, member, what, next, cmp.Or(page, r.check.Page)})
+	r.findings = append(r.findings, Finding{s, r.check.Name, clip(member, maxMemberText), clip(what, maxFindingText), clip(next, maxFindingText), cmp.Or(page, r.check.Page)})
 }
 
 // skip notes that the check could not look at a member, or at the whole cluster if member is empty.
 func (r *report) skip(member, why string) {
-	r.unchecked = append(r.unchecked, Unchecked{r.check.Name, member, why})
+	r.unchecked = append(r.unchecked, Unchecked{r.check.Name, clip(member, maxMemberText), clip(why, maxFindingText)})
 }

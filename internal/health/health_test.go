@@ -127,10 +127,10 @@ etcd_disk_wal_fsync_duration_seconds_count 2000
 			e.Readings[2] = Reading{Endpoint: "h:1", StatusErr: &refusal{"etcdserver: user name is empty"}}
 		}},
 		{"reachable", Critical, "c: does not answer at 10.0.0.3:2379: gone", func(e *Examination) { dead(e, 2) }},
-		{"quorum", Critical, "2 of 3 voting members answer, the smallest quorum: one more failure", func(e *Examination) { dead(e, 0) }},
+		{"quorum", Critical, "2 of 3 voting members answer, the smallest quorum: if the others have failed, one more failure", func(e *Examination) { dead(e, 0) }},
 		{"quorum", Critical, "1 of 3 voting members answer and 2 are needed: no write", func(e *Examination) { dead(e, 0, 2); e.Readings[1].Status.Leader = 0 }},
 		{"quorum", Critical, "1 of 3 voting members answer and 2 are needed, but a is followed as the leader", func(e *Examination) { dead(e, 1, 2) }},
-		{"quorum", Warning, "4 of 5 voting members answer: writes go on after 1 more failure, and no longer after another", func(e *Examination) {
+		{"quorum", Warning, "4 of 5 voting members answer: if the others have failed, writes go on after 1 more failure, and no longer after another", func(e *Examination) {
 			e.Members = append(e.Members, &etcdserverpb.Member{ID: 4, Name: "d"}, &etcdserverpb.Member{ID: 5, Name: "e", ClientURLs: []string{"http://e:1"}})
 			e.Readings = append(e.Readings, healthyReading(4, e.Now), Reading{Endpoint: "e:1", StatusErr: &refusal{"gone"}, Advertised: 5})
 			e.Clocks, e.Expiries, e.CertErrs, e.Flags = append(e.Clocks, nil, nil), make([]time.Time, 5), make([]error, 5), make([]map[string]string, 5)
@@ -324,9 +324,9 @@ func TestQuorum(t *testing.T) {
 				case survives < 0:
 					want = append(want, fmt.Sprintf("critical %d of %d voting members answer and %d are needed: no write is possible", alive, voters, voters/2+1))
 				case down > 0 && survives == 0:
-					want = append(want, fmt.Sprintf("critical %d of %d voting members answer, the smallest quorum: one more failure stops all writes", alive, voters))
+					want = append(want, fmt.Sprintf("critical %d of %d voting members answer, the smallest quorum: if the others have failed, one more failure stops all writes", alive, voters))
 				case down > 0:
-					want = append(want, fmt.Sprintf("warning %d of %d voting members answer: writes go on after %s, and no longer after another", alive, voters, amount.Count(survives, "more failure")))
+					want = append(want, fmt.Sprintf("warning %d of %d voting members answer: if the others have failed, writes go on after %s, and no longer after another", alive, voters, amount.Count(survives, "more failure")))
 				case voters == 1 && learners == 0:
 					want = append(want, "note the cluster has one member: if it is lost, all writes since the last backup are lost")
 				case voters == 1:
@@ -389,8 +389,8 @@ func TestUnchecked(t *testing.T) {
 		{"", "c", "it does not answer", func(e *Examination) { dead(e, 2) }},
 		{"", "h:1", "its status is not known", func(e *Examination) { e.Readings[2] = Reading{Endpoint: "h:1", StatusErr: &refusal{"gone"}} }},
 		{"", "b", "it is not among the endpoints", func(e *Examination) { only(e, 1) }},
-		{"quorum", "", "b, c not asked; --cluster=true asks all", func(e *Examination) { only(e, 1) }},
-		{"data", "", "one member answers: its data are compared with none", func(e *Examination) { only(e, 1) }},
+		{"quorum", "", "b, c not asked: give the endpoints, or --cluster=true", func(e *Examination) { only(e, 1) }},
+		{"data", "", "known of one member only: there is nothing to compare it with", func(e *Examination) { only(e, 1) }},
 		{"data", "b", "could not be compared: slow", func(e *Examination) { hold(e, 7, 7, 7); e.Data[1] = Compared{Err: &refusal{"slow"}} }},
 		{"data", "b", "its data are damaged", func(e *Examination) {
 			hold(e, 7, 7, 7)

@@ -82,6 +82,9 @@ func (e *Examination) checkQuota(r *report) {
 			}
 			r.find(s, e.NameOf(x), fmt.Sprintf("%.0f%% of the quota of %s are used; at 100%% puts are rejected", 100*used, amount.Bytes(quota)), "find the largest keys: vigilctl tree --sizes; delete, compact, or raise --quota-backend-bytes", "")
 		}
+		if quota == 0 {
+			r.skip(e.NameOf(x), "its quota is not known")
+		}
 		if x.Metrics != nil && !x.IsVigil() && file-inUse > freeHigh && file > 2*inUse {
 			r.find(Note, e.NameOf(x), fmt.Sprintf("%s of the %s of its database are free", amount.Bytes(file-inUse), amount.Bytes(file)), "vigilctl defrag --endpoints "+spelling.QuoteWords(x.Endpoint)+" at a time of low load: the member does not serve meanwhile", "")
 		}
@@ -93,6 +96,9 @@ func (e *Examination) checkLag(r *report) {
 		x := &e.Readings[i]
 		if x.Status == nil || e.Foreign(x) {
 			continue
+		}
+		if x.Metrics == nil {
+			r.skip(e.NameOf(x), noMetrics)
 		}
 		if x.Stands() {
 			r.find(Critical, e.NameOf(x), "does none of its work: for an election timeout nothing was written to its raft log, or applied", "its log says which part stands still. Look at its disk (dmesg, iostat -x 1): if it hangs and does not recover, stop the member", "docs/operations/observe.md#vigilmemberstalled")
@@ -224,9 +230,9 @@ func (e *Examination) checkNetwork(r *report) {
 		windows := e.recent(x)
 		l, ok := judgeLatency(windows, PeerRoundTrip, minRoundTrips, false)
 		switch {
-		case len(e.Members) > 1 && len(windows) == 0:
+		case len(e.Members) != 1 && len(windows) == 0:
 			r.skip(name, "what it counted lately is not known")
-		case len(e.Members) > 1 && !ok:
+		case len(e.Members) != 1 && !ok:
 			last := &windows[len(windows)-1]
 			r.skip(name, fmt.Sprintf("%d round trips to other members %s are too few to judge by", last.Histograms[PeerRoundTrip].Count, last.when()))
 		case l.took > e.Limits.RoundTrip.Seconds():

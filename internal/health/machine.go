@@ -1,7 +1,10 @@
 package health
 
 import (
+	"cmp"
 	"fmt"
+	"math"
+	"strconv"
 	"strings"
 	"time"
 
@@ -13,7 +16,13 @@ type Clock struct{ Least, Most time.Duration }
 
 // Off returns the smallest difference of two clocks; 0 if they may agree.
 func (c Clock) Off(other Clock) time.Duration {
-	return max(0, c.Least-other.Most, other.Least-c.Most)
+	return max(0, limited(c.Least)-limited(other.Most), limited(other.Least)-limited(c.Most))
+}
+
+// limited returns a difference of times that can be subtracted from another one.
+func limited(d time.Duration) time.Duration {
+	const most = 100 * 365 * 24 * time.Hour
+	return max(-most, min(d, most))
 }
 
 // File is a file with certificates of the person who asks: when the one expires that decides.
@@ -34,6 +43,7 @@ func (e *Examination) checkClocks(r *report) {
 			r.skip(e.NameOf(&e.Readings[i]), "its time cannot be read")
 		}
 	}
+	e.compared(r, len(known))
 	wrong := e.wrongClocks(known)
 	for at, i := range known {
 		against := known[:at] // each pair once
@@ -132,6 +142,9 @@ func (e *Examination) checkCertificates(r *report) {
 			what, next := c.describe()
 			reportExpiry(e.NameOf(x), what, c.End, next)
 		}
+		if x.Status != nil && x.Metrics == nil && len(x.Certificates) == 0 {
+			r.skip(e.NameOf(x), noMetrics)
+		}
 		if e.CertErrs[i] != nil && x.Status != nil {
 			r.skip(e.NameOf(x), "its certificate cannot be read: "+line(e.CertErrs[i]))
 		} else if !shown.End.IsZero() {
@@ -167,10 +180,54 @@ var equalSettings = []struct{ flag, otherwise string }{
 	{ClientTLS, "a client reaches some of the members only"},
 }
 
+// meaning returns the same text for values of a flag that mean the same.
+func meaning(flag, value string, all map[string]string) string {
+	switch flag {
+	case "pre-vote", "client-cert-auth":
+		return strconv.FormatBool(on(value))
+	case "auth-token":
+		kind, _, _ := strings.Cut(value, ",") // the rest are files of the member
+		return cmp.Or(kind, "simple")
+	case "auto-compaction-mode":
+		if retention, ok := all["auto-compaction-retention"]; ok && meaning("auto-compaction-retention", retention, all) == "0" {
+			return "none"
+		}
+		return cmp.Or(value, periodic)
+	case "auto-compaction-retention":
+		if d, err := time.ParseDuration(value); err == nil && d == 0 {
+			return "0"
+		} else if err == nil {
+			return d.String()
+		}
+	}
+	n, err := strconv.ParseInt(value, 10, 64)
+	switch {
+	case err != nil:
+		return value
+	case flag == "quota-backend-bytes" && n < 0:
+		return "none"
+	case flag == "auto-compaction-retention" && n != 0 && cmp.Or(all["auto-compaction-mode"], periodic) == periodic && n <= maxHours:
+		return (time.Duration(n) * time.Hour).String()
+	}
+	return strconv.FormatInt(n, 10)
+}
+
+const (
+	// periodic is the default of --auto-compaction-mode, in which a number is one of hours, up to maxHours.
+	periodic = "periodic"
+	maxHours = int64(math.MaxInt64 / time.Hour)
+)
+
+// on reports whether a flag is on that has no value, or a boolean one.
+func on(value string) bool {
+	v, err := strconv.ParseBool(value)
+	return err != nil || v
+}
+
 // checkEqualSettings finds settings in which members differ. A member that does not tell a setting is not compared.
 func (e *Examination) checkEqualSettings(r *report) {
 	for _, s := range equalSettings {
-		by := map[string][]string{}
+		by, shown := map[string][]string{}, map[string]string{} // by what a value means, and as it is given
 		for i := range e.Readings {
 			x := &e.Readings[i]
 			if x.Status == nil || e.Foreign(x) {
@@ -180,16 +237,21 @@ func (e *Examination) checkEqualSettings(r *report) {
 			if quota := x.Quota(); s.flag == "quota-backend-bytes" && quota > 0 {
 				value, ok = fmt.Sprint(quota), true // also of members of etcd, which tell only their command lines
 			}
-			if ok {
-				by[value] = append(by[value], e.NameOf(x))
+			if !ok {
+				continue
 			}
+			same := meaning(s.flag, value, e.Flags[i])
+			if by[same] == nil {
+				shown[same] = value
+			}
+			by[same] = append(by[same], e.NameOf(x))
 		}
 		if len(by) < 2 {
 			continue
 		}
 		var list []string
-		for value, names := range by {
-			list = append(list, strings.Join(names, ", ")+": "+value)
+		for same, names := range by {
+			list = append(list, strings.Join(names, ", ")+": "+cmp.Or(shown[same], same))
 		}
 		name := "--" + s.flag
 		if s.flag == ClientTLS {
@@ -200,6 +262,7 @@ func (e *Examination) checkEqualSettings(r *report) {
 }
 
 func (e *Examination) checkSettings(r *report) {
+	e.compared(r, e.answering())
 	e.checkEqualSettings(r)
 	for i := range e.Readings {
 		x := &e.Readings[i]
@@ -208,7 +271,7 @@ func (e *Examination) checkSettings(r *report) {
 			continue
 		}
 		if x.Metrics == nil {
-			r.skip(name, "its metrics cannot be read")
+			r.skip(name, noMetrics)
 		}
 		if e.Flags[i] == nil {
 			r.skip(name, "its settings cannot be read")
@@ -220,7 +283,7 @@ func (e *Examination) checkSettings(r *report) {
 			r.find(Warning, name, fmt.Sprintf("a quota of %s exceeds the design limit of etcd", amount.Bytes(quota)), "use at most 8 GiB", "")
 		}
 		flags := e.Flags[i]
-		if v, ok := flags["unsafe-no-fsync"]; ok && v != "false" {
+		if v, ok := flags["unsafe-no-fsync"]; ok && on(v) {
 			r.find(Critical, name, "--unsafe-no-fsync: a crash loses acknowledged writes", "remove the flag", "")
 		}
 		beat, err := time.ParseDuration(flags["heartbeat-interval"] + "ms")
@@ -230,7 +293,7 @@ func (e *Examination) checkSettings(r *report) {
 		if election, err := time.ParseDuration(flags["election-timeout"] + "ms"); err == nil && election < 10*beat {
 			r.find(Warning, name, fmt.Sprintf("--election-timeout of %v is less than ten times the --heartbeat-interval of %v: a short pause replaces the leader", election, beat), "raise it to ten times the heartbeat interval", "")
 		}
-		if v, ok := flags["pre-vote"]; ok && v == "false" {
+		if v, ok := flags["pre-vote"]; ok && !on(v) {
 			r.find(Note, name, "--pre-vote=false: a member that rejoins can replace the leader", "remove the flag", "")
 		}
 	}

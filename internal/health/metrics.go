@@ -4,6 +4,7 @@ import (
 	"io"
 	"iter"
 	"math"
+	"slices"
 	"sort"
 	"strings"
 
@@ -44,7 +45,7 @@ func FormatMetrics(families []*dto.MetricFamily, names map[string]bool) (string,
 	return text.String(), nil
 }
 
-// Value returns the sum of a counter or gauge over all labels, and whether there is such a metric.
+// Value returns the sum of a counter or gauge over all labels, and whether there is such a metric, with a finite value.
 func (m Metrics) Value(name string) (float64, bool) {
 	f := m[name]
 	if f == nil {
@@ -52,20 +53,33 @@ func (m Metrics) Value(name string) (float64, bool) {
 	}
 	var sum float64
 	for _, x := range f.Metric {
-		sum += x.GetCounter().GetValue() + x.GetGauge().GetValue() + x.GetUntyped().GetValue()
+		sum += valueOf(x)
+	}
+	if !finite(sum) {
+		return 0, false
 	}
 	return sum, true
 }
 
-// Labels returns the values of a counter or gauge, each with its labels.
+// valueOf returns the value of a counter or gauge.
+func valueOf(x *dto.Metric) float64 {
+	return x.GetCounter().GetValue() + x.GetGauge().GetValue() + x.GetUntyped().GetValue()
+}
+
+func finite(v float64) bool { return !math.IsNaN(v) && !math.IsInf(v, 0) }
+
+// Labels returns the finite values of a counter or gauge, each with its labels.
 func (m Metrics) Labels(name string) iter.Seq2[float64, map[string]string] {
 	return func(yield func(float64, map[string]string) bool) {
 		for _, x := range m[name].GetMetric() {
+			if !finite(valueOf(x)) {
+				continue
+			}
 			labels := map[string]string{}
 			for _, l := range x.Label {
 				labels[l.GetName()] = l.GetValue()
 			}
-			if !yield(x.GetCounter().GetValue()+x.GetGauge().GetValue()+x.GetUntyped().GetValue(), labels) {
+			if !yield(valueOf(x), labels) {
 				return
 			}
 		}
@@ -80,10 +94,13 @@ func (m Metrics) Histogram(name string) Histogram {
 		h.Count += x.GetHistogram().GetSampleCount()
 		h.Sum += x.GetHistogram().GetSampleSum()
 		for _, b := range x.GetHistogram().GetBucket() {
-			if !math.IsInf(b.GetUpperBound(), 1) {
+			if bound := b.GetUpperBound(); finite(bound) && bound >= 0 {
 				at[b.GetUpperBound()] += b.GetCumulativeCount()
 			}
 		}
+	}
+	if !finite(h.Sum) {
+		h.Sum = 0
 	}
 	for bound := range at {
 		h.Bounds = append(h.Bounds, bound)
@@ -113,17 +130,34 @@ func (h Histogram) Mean() (seconds float64, ok bool) {
 
 // Since returns the observations since an older reading; all of h if the member was restarted meanwhile.
 func (h Histogram) Since(old Histogram) Histogram {
-	if len(old.Bounds) != len(h.Bounds) || old.Count > h.Count {
-		return h
+	if d, ok := h.minus(old); ok {
+		return d
 	}
-	d := Histogram{Bounds: h.Bounds, Count: h.Count - old.Count, Sum: h.Sum - old.Sum, UpTo: make([]uint64, len(h.UpTo))}
+	return h
+}
+
+// minus returns the observations that an older histogram does not have; ok is false if it has others.
+func (h Histogram) minus(old Histogram) (d Histogram, ok bool) {
+	if old.Count == 0 {
+		return h, true
+	}
+	if !slices.Equal(old.Bounds, h.Bounds) || old.Count > h.Count {
+		return d, false
+	}
+	d = Histogram{Bounds: h.Bounds, Count: h.Count - old.Count, Sum: h.Sum - old.Sum, UpTo: make([]uint64, len(h.UpTo))}
 	for i := range h.UpTo {
 		if old.UpTo[i] > h.UpTo[i] {
-			return h
+			return d, false
 		}
 		d.UpTo[i] = h.UpTo[i] - old.UpTo[i]
 	}
-	return d
+	return d, d.valid()
+}
+
+// valid reports whether a histogram can have been counted.
+func (h Histogram) valid() bool {
+	return len(h.UpTo) == len(h.Bounds) && slices.IsSorted(h.Bounds) && slices.IsSorted(h.UpTo) &&
+		(len(h.UpTo) == 0 || h.Bounds[0] >= 0 && h.UpTo[len(h.UpTo)-1] <= h.Count)
 }
 
 // Quantile estimates the value below which a share of the observations is. Like Prometheus it assumes an even
@@ -145,5 +179,5 @@ func (h Histogram) Quantile(share float64) (seconds float64, ok bool) {
 	if in == 0 {
 		return h.Bounds[i], true
 	}
-	return low + (h.Bounds[i]-low)*(rank-float64(before))/in, true
+	return low + (h.Bounds[i]-low)*((rank-float64(before))/in), true
 }

@@ -2,6 +2,7 @@ package health
 
 import (
 	"fmt"
+	"math"
 	"strings"
 	"time"
 
@@ -122,19 +123,16 @@ func (x *Reading) Rate(old *Reading, name string) (perSecond float64, ok bool) {
 	if !ok || !ok2 || now < before || seconds <= 0 {
 		return 0, false
 	}
-	return (now - before) / seconds, true
+	perSecond = (now - before) / seconds
+	return perSecond, !math.IsInf(perSecond, 0)
 }
 
-// Latency returns the histogram of the observations since an older reading, or of all if there was none since.
+// Latency returns the histogram of the observations since an older reading, which is empty without one.
 func (x *Reading) Latency(old *Reading, name string) Histogram {
-	h := x.Metrics.Histogram(name)
 	if old == nil {
-		return h
+		return Histogram{}
 	}
-	if d := h.Since(old.Metrics.Histogram(name)); d.Count > 0 {
-		return d
-	}
-	return h
+	return x.Metrics.Histogram(name).Since(old.Metrics.Histogram(name))
 }
 
 // Role returns the member's role in the cluster.

@@ -118,8 +118,8 @@ func (h *History) Recent(now time.Time, m Metrics) (out []Window) {
 func (w Window) since(old *Window, d time.Duration) Window {
 	out := Window{Seconds: d.Seconds(), Histograms: map[string]Histogram{}, Counters: map[string]float64{}}
 	for name, h := range w.Histograms {
-		if before := old.Histograms[name]; before.Count <= h.Count { // otherwise a part of it is gone, as with a member that was removed
-			out.Histograms[name] = h.Since(before)
+		if d, ok := h.minus(old.Histograms[name]); ok { // otherwise a part of it is gone, as with a member that was removed
+			out.Histograms[name] = d
 		}
 	}
 	for name, v := range w.Counters {

@@ -25,12 +25,12 @@ func (r *Round) Answered() bool {
 	return slices.ContainsFunc(r.Readings, func(x Reading) bool { return x.Status != nil })
 }
 
-// Leader returns the member that most members follow, 0 if there is none.
+// Leader returns the member that most members of the cluster follow, 0 if there is none.
 func (r *Round) Leader() uint64 {
 	votes := map[uint64]int{}
 	var best uint64
 	for i := range r.Readings {
-		if id := r.Readings[i].Status.GetLeader(); id != 0 {
+		if id := r.Readings[i].Status.GetLeader(); id != 0 && !r.Foreign(&r.Readings[i]) {
 			votes[id]++
 			if votes[id] > votes[best] {
 				best = id

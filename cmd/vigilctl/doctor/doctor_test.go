@@ -23,7 +23,7 @@ func TestDrawing(t *testing.T) {
 		Findings: []health.Finding{
 			{Severity: health.Critical, Member: "c", What: "does not answer at 10.0.0.3:2379: gone", Page: "docs/operations/observe.md#vigilmemberdown",
 				Next: "check its process and its log, and start it again with its data directory, which loses nothing; if it runs, check that this machine can reach the address"},
-			{Severity: health.Critical, What: "2 of 3 voting members answer, the smallest quorum: one more failure stops all writes", Next: "bring the other members back first: the findings about each say how",
+			{Severity: health.Critical, What: "2 of 3 voting members answer, the smallest quorum: if the others have failed, one more failure stops all writes", Next: "bring the other members back first: the findings about each say how",
 				Page: "docs/operations/observe.md#vigilquorumatrisk"},
 		},
 		Unchecked: []health.Unchecked{{Member: "c", Why: "it does not answer"}},
@@ -40,7 +40,7 @@ func TestDrawing(t *testing.T) {
     next: check its process and its log, and start it again with its data directory, which loses nothing; if it runs, check that this machine can reach the address
     page: docs/operations/observe.md#vigilmemberdown
 
-CRITICAL  2 of 3 voting members answer, the smallest quorum: one more failure stops all writes
+CRITICAL  2 of 3 voting members answer, the smallest quorum: if the others have failed, one more failure stops all writes
     next: bring the other members back first: the findings about each say how
     page: docs/operations/observe.md#vigilquorumatrisk
 

@@ -33,8 +33,8 @@ watchers and slow requests; elsewhere, and with --once, it is printed once.
             COMMIT is the same for the store, APPLY for applying a write
   DB, USED  the size of the store, and the used share of its quota
 
-Rates and latencies are those of the last interval; latencies those since the start of
-the member if there were none in the interval. Columns that do not fit are omitted.
+Rates and latencies are those of the last interval; "-" if there was nothing in it.
+Columns that do not fit are omitted.
 The command works with members of etcd too.`
 
 const topExample = `  vigilctl top --cluster
@@ -362,7 +362,11 @@ func drawChosen(r, old *health.Round, width int, p screen.Paint, c *choice) []st
 func alarmTexts(r *health.Round) []string {
 	list := []string{}
 	for _, a := range r.Alarms {
-		list = append(list, fmt.Sprintf("%s on %s", a.Alarm, r.Name(a.MemberID)))
+		text := a.Alarm.String()
+		if a.MemberID != 0 { // otherwise it is not known which one is wrong
+			text += " on " + r.Name(a.MemberID)
+		}
+		list = append(list, text)
 	}
 	slices.Sort(list)
 	return list

@@ -55,7 +55,7 @@ ALARMS: NOSPACE on b
 
 MEMBER  ROLE      LAG  PUT/S  RANGE/S  TXN/S  EVENT/S  FSYNC avg/99%  APPLY avg/99%  COMMIT avg/99%       DB  USED  WATCHERS  MEMORY  VERSION  ENDPOINT
 a       leader      0    100        -      0        -    400µs/990µs              -               -  3.0 MiB   75%         -       -  3.7.3    10.0.0.1:2379
-b       follower   10      -        -      0        -    400µs/990µs              -               -  3.0 MiB   75%         -       -  3.7.3    10.0.0.2:2379
+b       follower   10      -        -      0        -              -              -               -  3.0 MiB   75%         -       -  3.7.3    10.0.0.2:2379
 c       down        -      -        -      -        -              -              -               -      0 B     -         -       -  -        10.0.0.3:2379
 c (10.0.0.3:2379): connection refused`
 	if got := strings.Join(draw(now, old, 0, screen.Paint{}), "\n"); got != want {

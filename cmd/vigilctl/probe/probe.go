@@ -21,8 +21,12 @@ import (
 // ErrNotFound reports that a member has no such page.
 var ErrNotFound = errors.New("the member has no such page")
 
-// maxAnswer limits an answer, to several hundred thousand watchers.
-const maxAnswer = 256 << 20
+// Limits of answers. Decoded they need some dozen times the memory.
+const (
+	maxAnswer   = 4 << 20
+	maxMetrics  = 16 << 20
+	maxWatchers = 256 << 20 // several hundred thousand
+)
 
 // Member is the HTTP server of one member. It is safe for concurrent use.
 type Member struct {
@@ -63,8 +67,13 @@ func New(endpoint, token string, secure *tls.Config, timeout time.Duration) *Mem
 // Close closes idle connections.
 func (m *Member) Close() { m.http.CloseIdleConnections() }
 
-// get reads a page.
+// get reads a page of up to maxAnswer bytes.
 func (m *Member) get(ctx context.Context, path string, read func(*http.Response) error) error {
+	return m.getUpTo(ctx, maxAnswer, path, read)
+}
+
+// getUpTo reads a page of up to a number of bytes.
+func (m *Member) getUpTo(ctx context.Context, most int64, path string, read func(*http.Response) error) error {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, m.base+path, nil)
 	if err != nil {
 		return err
@@ -84,14 +93,14 @@ func (m *Member) get(ctx context.Context, path string, read func(*http.Response)
 		b, _ := io.ReadAll(io.LimitReader(resp.Body, 200))
 		return fmt.Errorf("%s: %s", resp.Status, strings.TrimSpace(string(b)))
 	}
-	limited := &io.LimitedReader{R: resp.Body, N: maxAnswer}
+	limited := &io.LimitedReader{R: resp.Body, N: most}
 	resp.Body = struct {
 		io.Reader
 		io.Closer
 	}{limited, resp.Body}
 	if err := read(resp); err != nil {
 		if limited.N == 0 {
-			err = fmt.Errorf("more than %d bytes", maxAnswer)
+			err = fmt.Errorf("more than %d bytes", most)
 		}
 		return fmt.Errorf("%s%s: %w", m.base, path, err)
 	}
@@ -101,7 +110,7 @@ func (m *Member) get(ctx context.Context, path string, read func(*http.Response)
 // Metrics reads /metrics.
 func (m *Member) Metrics(ctx context.Context) (health.Metrics, error) {
 	var out health.Metrics
-	err := m.get(ctx, "/metrics", func(r *http.Response) (err error) {
+	err := m.getUpTo(ctx, maxMetrics, "/metrics", func(r *http.Response) (err error) {
 		out, err = health.ParseMetrics(r.Body)
 		return err
 	})
@@ -138,7 +147,7 @@ type Watchers struct {
 // Watchers reads /debug/watch, which etcd does not have: ErrNotFound.
 func (m *Member) Watchers(ctx context.Context) (*Watchers, error) {
 	w := new(Watchers)
-	err := m.get(ctx, "/debug/watch?format=json", func(r *http.Response) error { return json.NewDecoder(r.Body).Decode(w) })
+	err := m.getUpTo(ctx, maxWatchers, "/debug/watch?format=json", func(r *http.Response) error { return json.NewDecoder(r.Body).Decode(w) })
 	if err != nil {
 		return nil, err
 	}
@@ -201,22 +210,8 @@ func firstExpiry(chain []*x509.Certificate) (first *x509.Certificate) {
 	return first
 }
 
-// State is what a member says of itself at /debug/vars.
-type State struct {
-	// Settings are values of flags, by name without dashes; nil if they are not known. Of etcd they are those of the command line, so that
-	// what a file or the environment sets is missing.
-	Settings map[string]string
-	// Waits is set while the member does not serve clients yet, Failures are why it cannot send messages to others. Not with etcd.
-	Waits    *health.Wait
-	Failures []health.PeerFailure
-	// Recent is what the member counted lately, nil if it keeps no such figures.
-	Recent []health.Window
-	// Certificates are those that the member uses. Not with etcd.
-	Certificates []health.Certificate
-}
-
-// State reads /debug/vars, which a member serves before it serves clients.
-func (m *Member) State(ctx context.Context) (State, error) {
+// State reads what a member says of itself at /debug/vars, which it serves before it serves clients.
+func (m *Member) State(ctx context.Context) (health.Report, error) {
 	var vars struct {
 		Settings map[string]string    `json:"settings"`
 		Line     []string             `json:"cmdline"`
@@ -226,10 +221,15 @@ func (m *Member) State(ctx context.Context) (State, error) {
 		Certs    []health.Certificate `json:"certificates"`
 	}
 	err := m.get(ctx, "/debug/vars", func(r *http.Response) error { return json.NewDecoder(r.Body).Decode(&vars) })
+	if err != nil {
+		return health.Report{}, err
+	}
 	if vars.Settings == nil {
 		vars.Settings = flagsOf(vars.Line)
 	}
-	return State{vars.Settings, vars.Waiting, vars.Failures, vars.Recent, vars.Certs}, err
+	out := health.Report{Settings: vars.Settings, Waits: vars.Waiting, Failures: vars.Failures, Recent: vars.Recent, Certificates: vars.Certs}
+	out.Limit()
+	return out, nil
 }
 
 // flagsOf returns the flags of a command line, nil if it is not known.

@@ -40,7 +40,7 @@ func TestPages(t *testing.T) {
 		case "/version":
 			w.Write([]byte(`{}`))
 		case "/debug/vars":
-			w.Write([]byte(`{"cmdline":["etcd","--pre-vote"],"settings":{"pre-vote":"false"},"recent":[{"seconds":60,"counters":{"c":3}}]}`))
+			w.Write([]byte(`{"cmdline":["etcd","--pre-vote"],"settings":{"pre-vote":"false"},"recent":[{"seconds":60,"counters":{"etcd_server_slow_apply_total":3}}]}`))
 		case "/metrics":
 			http.Error(w, "no", http.StatusForbidden)
 		default:
@@ -61,7 +61,7 @@ func TestPages(t *testing.T) {
 	if c, err := m.Clock(ctx); err != nil || c.Least > 0 || c.Most < 0 {
 		t.Errorf("clock: %+v %v", c, err)
 	}
-	if state, err := m.State(ctx); err != nil || len(state.Settings) != 1 || state.Settings["pre-vote"] != "false" || state.Waits != nil || len(state.Recent) != 1 || state.Recent[0].Counters["c"] != 3 {
+	if state, err := m.State(ctx); err != nil || len(state.Settings) != 1 || state.Settings["pre-vote"] != "false" || state.Waits != nil || len(state.Recent) != 1 || state.Recent[0].Counters[health.SlowApplies] != 3 {
 		t.Errorf("state: %v %v", state, err)
 	}
 	if c, err := m.Certificate(ctx); err != nil || !c.Equal(srv.Certificate()) {
@@ -80,5 +80,31 @@ func TestFlagsOf(t *testing.T) {
 	}
 	if flagsOf(nil) != nil {
 		t.Error("a command line that is not known has flags")
+	}
+}
+
+// TestAnswersAreBounded: a member that sends without end, or sends what needs much memory, is an error.
+func TestAnswersAreBounded(t *testing.T) {
+	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		part := strings.Repeat("{},", 1<<14)
+		if r.URL.Path == "/metrics" {
+			part = strings.Repeat("# a comment\n", 1<<12)
+		} else {
+			w.Write([]byte(`{"recent":[`))
+		}
+		for r.Context().Err() == nil {
+			if _, err := w.Write([]byte(part)); err != nil {
+				return
+			}
+		}
+	}))
+	defer srv.Close()
+	m := New(srv.URL, "", nil, time.Minute)
+	defer m.Close()
+	if s, err := m.State(t.Context()); err == nil || !strings.Contains(err.Error(), "more than 4194304 bytes") || s.Recent != nil {
+		t.Errorf("%d windows, %v", len(s.Recent), err)
+	}
+	if _, err := m.Metrics(t.Context()); err == nil || !strings.Contains(err.Error(), "more than 16777216 bytes") {
+		t.Errorf("metrics: %v", err)
 	}
 }

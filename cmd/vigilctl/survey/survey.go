@@ -105,7 +105,7 @@ func (s *Survey) addOthers(ctx context.Context, given []string) ([]string, error
 		wg.Go(func() {
 			if at, err := s.Client.At(e); err == nil {
 				if r, err := at.Status(identifying); err == nil {
-					ids[i] = r.Header.MemberId
+					ids[i] = r.Header.GetMemberId()
 				}
 			}
 		})

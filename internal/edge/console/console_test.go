@@ -338,7 +338,26 @@ func readingOf(t *testing.T, id uint64, revision int64, metrics string) *reading
 	if err != nil {
 		t.Fatal(err)
 	}
-	return read(&Sample{At: time.Now().UnixMilli(), Status: b, Metrics: metrics, Settings: map[string]string{}}, nil, time.Now())
+	return read(&Sample{At: time.Now().UnixMilli(), Status: b, Metrics: metrics, Report: health.Report{Settings: map[string]string{}}}, nil, time.Now())
+}
+
+// TestOddSample: a member that sends numbers that are none spoils its own figures, and not the stream of all.
+func TestOddSample(t *testing.T) {
+	h := open(t, func(c *Config) { c.Self.Cluster = 7 })
+	for _, n := range []string{"NaN", "+Inf", "1.7e308"} {
+		const text = "etcd_mvcc_put_total %s\nprocess_resident_memory_bytes %[1]s\n# TYPE etcd_server_apply_duration_seconds histogram\netcd_server_apply_duration_seconds_bucket{le=\"1\"} %d\netcd_server_apply_duration_seconds_bucket{le=\"1.7e308\"} %[2]d\netcd_server_apply_duration_seconds_sum %[1]s\netcd_server_apply_duration_seconds_count %[2]d\n"
+		old, now := readingOf(t, 1, 1, fmt.Sprintf(text, "0", 0)), readingOf(t, 1, 1, fmt.Sprintf(text, n, 5))
+		old.At = now.At.Add(-time.Millisecond)
+		all := map[uint64]*reading{1: now}
+		o := h.overview([]*etcdserverpb.Member{{ID: 1, Name: "m1"}}, measurements{all, all, map[uint64][]point{1: {makePoint(now, old, 0)}}}, true)
+		if _, err := json.Marshal(o); err != nil {
+			t.Errorf("%s: %v", n, err)
+		}
+	}
+	b, err := json.Marshal(&Sample{Report: health.Report{Certificates: make([]health.Certificate, 1000)}})
+	if s, err2 := DecodeSample(b); err != nil || err2 != nil || len(s.Certificates) > 0 {
+		t.Errorf("a report of nonsense: %v %v %v", s, err, err2)
+	}
 }
 
 func TestSamplerRestartedMember(t *testing.T) {

@@ -21,15 +21,7 @@ type Sample struct {
 	Status []byte `json:"status"`
 	// Metrics are those that the views and the checks use, in the text format of Prometheus.
 	Metrics string `json:"metrics"`
-	// Settings are the values of the flags that the checks look at.
-	Settings map[string]string `json:"settings"`
-	// Waits is set while the member does not serve clients, Failures are why it cannot send messages to others.
-	Waits    *health.Wait         `json:"waits,omitempty"`
-	Failures []health.PeerFailure `json:"failures,omitempty"`
-	// Recent is what the member counted lately; older versions do not send it.
-	Recent []health.Window `json:"recent"`
-	// Certificates are those that the member uses; older versions do not send them.
-	Certificates []health.Certificate `json:"certificates,omitempty"`
+	health.Report
 }
 
 // measured are the metrics of a sample.
@@ -74,6 +66,7 @@ func DecodeSample(b []byte) (*Sample, error) {
 	if err := json.Unmarshal(b, s); err != nil {
 		return nil, fmt.Errorf("a sample: %w", err)
 	}
+	s.Limit()
 	return s, nil
 }
 

@@ -354,7 +354,11 @@ func (c *Console) overview(members []*etcdserverpb.Member, now measurements, all
 	o, e := &overview{At: time.Now().UnixMilli(), First: all, Alarms: []alarm{}}, c.examination(members, now.last)
 	names := e.Name
 	for _, a := range e.Alarms {
-		o.Alarms = append(o.Alarms, alarm{hexadecimal(a.MemberID), names(a.MemberID), a.Alarm.String()})
+		of := "a member that is not known"
+		if a.MemberID != 0 {
+			of = names(a.MemberID)
+		}
+		o.Alarms = append(o.Alarms, alarm{hexadecimal(a.MemberID), of, a.Alarm.String()})
 	}
 	for _, m := range members {
 		v := memberView{ID: hexadecimal(m.ID), Name: m.Name, PeerURLs: m.PeerURLs, ClientURLs: m.ClientURLs, Learner: m.IsLearner,
