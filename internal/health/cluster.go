@@ -46,8 +46,11 @@ func (e *Examination) checkReachable(r *report) {
 			}
 			r.find(Critical, e.NameOf(x), at+why, next, page)
 		case x.MetricsErr != nil:
-			r.find(Note, e.NameOf(x), "its metrics cannot be read: "+line(x.MetricsErr),
-				"allow this machine to read /metrics on the client port", "")
+			next := "allow this machine to read /metrics on the client port"
+			if x.PagesOf != 0 {
+				next = "give the addresses of the members themselves in --endpoints"
+			}
+			r.find(Note, e.NameOf(x), "its metrics cannot be read: "+line(x.MetricsErr), next, "")
 		}
 	}
 	e.checkRefused(r)

@@ -105,6 +105,7 @@ func TestEqualSettings(t *testing.T) {
 		{"auto-compaction-retention": {"1", "1h", "60m0s"}},
 		{"auto-compaction-retention": {"3600s", "60m", "1"}, "auto-compaction-mode": {"periodic", "periodic", ""}},
 		{"auto-compaction-retention": {"0", "0h", "0"}, "auto-compaction-mode": {"periodic", "revision", "periodic"}},
+		{"auto-compaction-retention": {"0", "0", "0"}, "auto-compaction-mode": {"revision", "periodic", "periodic"}},
 		{"auto-compaction-retention": {"1000", "1000", "01000"}, "auto-compaction-mode": {"revision", "revision", "revision"}},
 		{"pre-vote": {"", "true", "1"}},
 		{"client-cert-auth": {"false", "F", "0"}},
@@ -148,6 +149,18 @@ func TestEqualSettings(t *testing.T) {
 		e.Flags[0]["unsafe-no-fsync"], e.Flags[1]["pre-vote"] = "0", "1"
 	})
 	if len(d.Findings) > 0 {
+		t.Errorf("%+v", d.Findings)
+	}
+}
+
+// TestCompactionOff: a member without automatic compaction differs in that, and not in its mode too.
+func TestCompactionOff(t *testing.T) {
+	d := diagnose(t, func(e *Examination) {
+		for i, v := range []string{"10", "10", "0"} {
+			e.Flags[i]["auto-compaction-retention"], e.Flags[i]["auto-compaction-mode"] = v, "periodic"
+		}
+	})
+	if len(d.Findings) != 1 || !finds(d, "settings", "--auto-compaction-retention: a, b: 10; c: 0") {
 		t.Errorf("%+v", d.Findings)
 	}
 }
@@ -267,4 +280,31 @@ func FuzzReport(f *testing.F) {
 			t.Error(err)
 		}
 	})
+}
+
+// TestManyClients: of many clients many writes wait at any time, which is no harm while each waits for a short time.
+func TestManyClients(t *testing.T) {
+	for rate, found := range map[int]bool{0: true, 100: true, 4000: false} {
+		d := diagnose(t, func(e *Examination) {
+			x := &e.Readings[1]
+			x.Metrics = metrics(t, healthy+fmt.Sprintf("etcd_server_proposals_pending 1000\netcd_server_proposals_applied_total 40\nvigil_requests_applied_total %d\n", 60*rate))
+			x.Recent = []Window{Between(nil, x.Metrics, time.Minute)}
+		})
+		if finds(d, "network", "1000 writes wait for agreement") != found {
+			t.Errorf("%d writes a second: %+v", rate, d.Findings)
+		}
+	}
+}
+
+// TestLoadBalancer: metrics of another member say nothing of the one whose status was read.
+func TestLoadBalancer(t *testing.T) {
+	for id, other := range map[string]bool{"2": false, "3": true, "x": false} {
+		d := diagnose(t, func(e *Examination) {
+			e.Readings[1].Metrics = metrics(t, healthy+"vigil_damage_found_total 1\netcd_server_id{server_id=\""+id+"\"} 1\n")
+			e.Readings[1].CheckPages()
+		})
+		if finds(d, "damage", "b: damaged data") == other || finds(d, "reachable", "those of member 3 were read") != other {
+			t.Errorf("%s: %+v", id, d.Findings)
+		}
+	}
 }

@@ -36,6 +36,7 @@ const (
 	fewObservations  = 100       // from here on the 90th percentile is: a disk that is slow now and then does not reach it
 	minRoundTrips    = 20        // there is one a second for each other member
 	busyObservations = 10        // from here on the average is, if they took most of the time: a disk that is very slow writes seldom
+	longWait         = 1         // seconds that a write waits for agreement, while others are applied
 	largeQuota       = 8 << 30   // above it etcd logs a warning when it starts
 	freeHigh         = 100 << 20 // bytes
 )

@@ -247,7 +247,7 @@ func (e *Examination) checkNetwork(r *report) {
 				r.find(Warning, name, fmt.Sprintf("has seen %.0f changes of the leader %s", n, w.when()), "check disks, processors and network: a leader without a heartbeat for --election-timeout is replaced", "docs/operations/observe.md#vigilleaderchanges")
 			}
 		}
-		if n := x.Value(PendingProposals); n > e.Limits.Pending {
+		if n := x.Value(PendingProposals); n > e.Limits.Pending && e.waitLong(x, n) {
 			next := "the load exceeds the capacity: check disks and network, or reduce the writes of clients"
 			if x.Status.GetLeader() == 0 {
 				next = "they wait for a leader: see the findings about it"
@@ -255,6 +255,18 @@ func (e *Examination) checkNetwork(r *report) {
 			r.find(Warning, name, fmt.Sprintf("%.0f writes wait for agreement", n), next, "docs/operations/observe.md#vigilslowrequests")
 		}
 	})
+}
+
+// waitLong reports whether a number of writes takes long at the rate at which the member has applied others lately. With many clients
+// many writes wait, each for a short time.
+func (e *Examination) waitLong(x *Reading, writes float64) bool {
+	windows := e.recent(x)
+	if x.Status.GetLeader() == 0 || len(windows) == 0 || windows[0].Seconds <= 0 {
+		return true
+	}
+	w := &windows[0]
+	// In Vigil several requests share an entry of the raft log.
+	return writes > longWait*max(w.Counters[AppliedProposals], w.Counters[AppliedRequests])/w.Seconds
 }
 
 func (e *Examination) checkWatchers(r *report) {

@@ -173,8 +173,8 @@ var equalSettings = []struct{ flag, otherwise string }{
 	{"heartbeat-interval", "a follower may replace a leader whose heartbeats are rarer than it expects"},
 	{"election-timeout", "members with a short one replace the leader first, also a good one"},
 	{"pre-vote", "a member without it replaces a good leader when it rejoins"},
-	{"auto-compaction-mode", "what is compacted changes with the leader"},
-	{"auto-compaction-retention", "what is compacted changes with the leader"},
+	{compactionMode, "what is compacted changes with the leader"},
+	{compactionRetention, "what is compacted changes with the leader"},
 	{"auth-token", "a token of one member is invalid at the others"},
 	{"client-cert-auth", "a client is accepted or not depending on the member"},
 	{ClientTLS, "a client reaches some of the members only"},
@@ -188,12 +188,9 @@ func meaning(flag, value string, all map[string]string) string {
 	case "auth-token":
 		kind, _, _ := strings.Cut(value, ",") // the rest are files of the member
 		return cmp.Or(kind, "simple")
-	case "auto-compaction-mode":
-		if retention, ok := all["auto-compaction-retention"]; ok && meaning("auto-compaction-retention", retention, all) == "0" {
-			return "none"
-		}
+	case compactionMode:
 		return cmp.Or(value, periodic)
-	case "auto-compaction-retention":
+	case compactionRetention:
 		if d, err := time.ParseDuration(value); err == nil && d == 0 {
 			return "0"
 		} else if err == nil {
@@ -206,11 +203,17 @@ func meaning(flag, value string, all map[string]string) string {
 		return value
 	case flag == "quota-backend-bytes" && n < 0:
 		return "none"
-	case flag == "auto-compaction-retention" && n != 0 && cmp.Or(all["auto-compaction-mode"], periodic) == periodic && n <= maxHours:
+	case flag == compactionRetention && n != 0 && cmp.Or(all[compactionMode], periodic) == periodic && n <= maxHours:
 		return (time.Duration(n) * time.Hour).String()
 	}
 	return strconv.FormatInt(n, 10)
 }
+
+// Flags of which one gives the other its meaning.
+const (
+	compactionMode      = "auto-compaction-mode"
+	compactionRetention = "auto-compaction-retention"
+)
 
 const (
 	// periodic is the default of --auto-compaction-mode, in which a number is one of hours, up to maxHours.
@@ -237,8 +240,8 @@ func (e *Examination) checkEqualSettings(r *report) {
 			if quota := x.Quota(); s.flag == "quota-backend-bytes" && quota > 0 {
 				value, ok = fmt.Sprint(quota), true // also of members of etcd, which tell only their command lines
 			}
-			if !ok {
-				continue
+			if !ok || s.flag == compactionMode && meaning(compactionRetention, e.Flags[i][compactionRetention], e.Flags[i]) == "0" {
+				continue // without automatic compaction its mode has no effect
 			}
 			same := meaning(s.flag, value, e.Flags[i])
 			if by[same] == nil {

@@ -3,6 +3,7 @@ package health
 import (
 	"fmt"
 	"math"
+	"strconv"
 	"strings"
 	"time"
 
@@ -17,6 +18,9 @@ type Reading struct {
 	StatusErr  error
 	Metrics    Metrics // nil if MetricsErr is set
 	MetricsErr error
+	// PagesOf is the member whose pages were read at the endpoint, if it is not the one whose status that is: a load balancer is in front.
+	// See CheckPages.
+	PagesOf uint64
 	// Waits is set if the member is alive and does not serve clients yet.
 	Waits *Wait
 	// Failures are why the member cannot send messages to others, as far as it reports that.
@@ -33,6 +37,16 @@ type Reading struct {
 
 // ID returns the member's ID, 0 if it did not answer.
 func (x *Reading) ID() uint64 { return x.Status.GetHeader().GetMemberId() }
+
+// CheckPages removes metrics of another member than the one whose status was read.
+func (x *Reading) CheckPages() {
+	for _, labels := range x.Metrics.Labels(ServerID) {
+		if id, err := strconv.ParseUint(labels["server_id"], 16, 64); err == nil && x.ID() != 0 && id != x.ID() {
+			x.PagesOf, x.Metrics, x.MetricsErr = id, nil, fmt.Errorf("those of member %x were read at %s: a load balancer is in front of it", id, x.Endpoint)
+			return
+		}
+	}
+}
 
 // DiskFull returns what the member cannot do because its disk is full, empty if it is not; waits is set if it does nothing that a
 // majority must agree on. etcd has no such state.

@@ -36,7 +36,7 @@ func (w *Window) when() string {
 // The metrics of windows: the counts that checks judge.
 var (
 	windowHistograms = []string{WALFsync, StoreCommit, Apply, PeerRoundTrip}
-	windowCounters   = []string{SlowApplies, AppliedProposals, LeaderChanges}
+	windowCounters   = []string{SlowApplies, AppliedProposals, AppliedRequests, LeaderChanges}
 )
 
 // Between returns what a member counted from older metrics to newer ones. Without older metrics it is all that they have.

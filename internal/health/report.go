@@ -7,6 +7,8 @@ import (
 // Report is what a member says of itself besides its status and metrics. Who receives one calls Limit: the member may be of another
 // version, or lie.
 type Report struct {
+	// Member is the ID of the member, 0 if it does not tell.
+	Member uint64 `json:"-"`
 	// Settings are values of flags, by name without dashes; nil if they are not known. Of etcd they are those of the command line, so that
 	// what a file or the environment sets is missing.
 	Settings map[string]string `json:"settings"`

@@ -22,7 +22,7 @@ func queryMembers(ctx context.Context, l *survey.Survey, e *health.Examination) 
 	e.Now = e.At
 	e.Data = compareData(ctx, l, e.Round)
 	l.Each(ctx, func(ctx context.Context, i int, m *probe.Member) {
-		if c, err := m.Clock(ctx); err == nil {
+		if c, err := m.Clock(ctx); err == nil && e.Readings[i].PagesOf == 0 {
 			e.Clocks[i] = &c
 		}
 		shown, err := m.Certificate(ctx)
@@ -30,6 +30,9 @@ func queryMembers(ctx context.Context, l *survey.Survey, e *health.Examination) 
 			e.Expiries[i], e.Subjects[i] = shown.NotAfter, shown.Subject.String()
 		}
 		state, _ := m.State(ctx) // nil says enough
+		if id := e.Readings[i].ID(); state.Member != 0 && id != 0 && state.Member != id {
+			return // a load balancer is in front
+		}
 		e.Flags[i], e.Readings[i].Failures = state.Settings, state.Failures
 		e.Readings[i].Recent, e.Readings[i].Certificates = state.Recent, state.Certificates
 	})

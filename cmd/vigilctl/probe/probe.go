@@ -12,6 +12,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"strconv"
 	"strings"
 	"time"
 
@@ -219,6 +220,7 @@ func (m *Member) State(ctx context.Context) (health.Report, error) {
 		Failures []health.PeerFailure `json:"peer_failures"`
 		Recent   []health.Window      `json:"recent"`
 		Certs    []health.Certificate `json:"certificates"`
+		Raft     json.RawMessage      `json:"raft.status"`
 	}
 	err := m.get(ctx, "/debug/vars", func(r *http.Response) error { return json.NewDecoder(r.Body).Decode(&vars) })
 	if err != nil {
@@ -229,6 +231,12 @@ func (m *Member) State(ctx context.Context) (health.Report, error) {
 	}
 	out := health.Report{Settings: vars.Settings, Waits: vars.Waiting, Failures: vars.Failures, Recent: vars.Recent, Certificates: vars.Certs}
 	out.Limit()
+	var raft struct {
+		ID string `json:"id"`
+	}
+	if json.Unmarshal(vars.Raft, &raft) == nil {
+		out.Member, _ = strconv.ParseUint(raft.ID, 16, 64) // otherwise it is not known
+	}
 	return out, nil
 }
 

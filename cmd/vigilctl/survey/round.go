@@ -42,6 +42,7 @@ func (s *Survey) Read(ctx context.Context) *health.Round {
 		x.Status, x.StatusErr = s.status(asking, m)
 		cancel()
 		x.Metrics, x.MetricsErr = m.Metrics(ctx)
+		x.CheckPages()
 		if x.Status == nil {
 			if x.Waits = <-waits; x.Waits != nil {
 				x.StatusErr = errors.New("it " + x.Waits.Alive())
