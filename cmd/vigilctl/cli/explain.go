@@ -24,10 +24,14 @@ import (
 // explainTimeout limits the questions about a failed call, besides --dial-timeout.
 const explainTimeout = 500 * time.Millisecond
 
-// explainLimit returns how long the questions about a failed call may take. They take no longer than the call itself might.
+// explainLimit returns how long the questions about a failed call may take: no longer than the call itself might, but long enough for the
+// client to say why it does not reach a member, which it does after its dial timeout.
 func (e *Env) explainLimit() time.Duration {
-	return explainTimeout + min(e.Config.DialTimeout, e.CommandTimeout)
+	return explainTimeout + min(e.Config.DialTimeout, max(e.CommandTimeout, explainDial))
 }
+
+// explainDial is a dial timeout that is waited for even after calls with a shorter timeout: the default.
+const explainDial = 2 * time.Second
 
 // unansweredError is the error of a call that no member has answered in time, with what each endpoint says of itself.
 type unansweredError struct {
