@@ -7,7 +7,7 @@ const base = "api/";
 const header = { "X-Vigil-Console": "1" };
 
 export class Failure extends Error {
-  constructor(public code: string, text: string, public next = "", public current: any = null) {
+  constructor(public code: string, text: string, public next = "", public current: any = null, public imported: any = null) {
     super(text);
   }
 }
@@ -28,7 +28,7 @@ async function failure(res: Response): Promise<Failure> {
   const text = await res.text();
   try {
     const f = JSON.parse(text);
-    return new Failure(f.code, f.error, f.next, f.current);
+    return new Failure(f.code, f.error, f.next, f.current, f.imported);
   } catch {
     return new Failure("internal", text.slice(0, 500) || res.statusText);
   }

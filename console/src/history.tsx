@@ -57,7 +57,8 @@ function Diff({ value: key, a, b, title }: { value: Bytes; a: string; b: string;
       <ErrorBox error={error} />
       {data || error ? null : <Busy what="Comparing the revisions…" />}
       {data?.same ? <p>The values are the same.</p> : null}
-      {data && !data.same ? (
+      {data && !data.same && data.diff === "" ? <p>{data.missing ? "Only one of the revisions has the key, with an empty value." : "The values differ after the part that is shown."}</p> : null}
+      {data?.diff ? (
         <pre class="diff" tabIndex={0} aria-label={`difference of ${plain(key.subarray(0, 60))}`}>{data.diff.trimEnd().split("\n").slice(3).map((l: string, i: number) => (
           <div key={i} class={l.startsWith("+") ? "plus" : l.startsWith("-") ? "minus" : l.startsWith("@") ? "dim" : ""}><Text value={l || " "} lines /></div>
         ))}</pre>

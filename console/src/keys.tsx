@@ -16,7 +16,8 @@ function usePast(p: URLSearchParams): { rev: string; at: string; pending: boolea
     revisionOf(at, a.signal).then((r) => set({ at, rev: String(r.revision), error: null }), (error) => a.signal.aborted || set({ at, rev: "", error }));
     return () => a.abort();
   }, [at]);
-  if (!at) return { rev: p.get("rev") || "", at, pending: false, error: null };
+  const rev = p.get("rev") || "";
+  if (!at) return { rev: /^0*$/.test(rev) ? "" : rev, at, pending: false, error: null }; // the API reads 0 as the newest
   return { rev: found.rev, at, pending: found.at !== at, error: found.at === at ? found.error : null };
 }
 
@@ -40,12 +41,12 @@ export function Keys({ route, session }: { route: Route; session: Session }) {
       <div class="bars-row">
         <Search key={mode + p.get("q") + p.get("end")} params={p} when={when} />
         <AsOf past={past} to={(w) => at({ rev: null, at: null, ...w })} />
-        <p class="row"><button onClick={() => open({ form: "new", prefix })}>New key</button><button onClick={() => open({ form: "import", prefix })}>Import…</button></p>
+        {past.at || rev ? null : <p class="row"><button onClick={() => open({ form: "new", prefix })}>New key</button><button onClick={() => open({ form: "import", prefix })}>Import…</button></p>}
       </div>
       {past.error ? <ErrorBox error={past.error} /> : past.pending ? <Busy what={`Looking for the revision of ${past.at}…`} /> : (
         <div class={key ? "split" : ""}>
           <section aria-label="List of keys">
-            {mode ? <Results key={[mode, p.get("q"), p.get("end"), p.get("sort"), p.get("desc"), rev].join("\n")} params={p} rev={rev} at={at} open={open} round={round} /> : (
+            {mode ? <Results key={JSON.stringify([mode, p.get("q"), p.get("end"), p.get("prefix"), p.get("sort"), p.get("desc"), rev])} params={p} rev={rev} at={at} open={open} round={round} /> : (
               <>
                 <p class="crumbs row">
                   <span><a href={at({ prefix: null, k: null })}>all keys</a>{prefix.length ? <> › <Key value={prefix} /></> : null}</span>
@@ -60,7 +61,7 @@ export function Keys({ route, session }: { route: Route; session: Session }) {
                       return <li key={i}><a href={r.end ? link("keys", { mode: "range", q: k, end, ...when }) : at({ k })}><Range from={k} end={end} /></a></li>;
                     })}</ul>
                   </>
-                ) : <Level key={p.get("prefix") + sep + rev + round} prefix={prefix} sep={sep === "none" ? "" : sep} rev={rev} at={at} open={open} selected={key} />}
+                ) : <Level key={JSON.stringify([toBase64(prefix), sep, rev, round])} prefix={prefix} sep={sep === "none" ? "" : sep} rev={rev} at={at} open={open} selected={key} />}
               </>
             )}
           </section>
@@ -234,8 +235,9 @@ function Results({ params, rev, at, open, round }: { params: URLSearchParams; re
   const found = mode !== "pattern" ? (list.length < data.total ? `${number(after.seen + 1)} to ${number(n)} of ${total}` : total)
     : data.after ? `${number(list.length)} of at least ${count(n, "key")} that match; ${number(visited)} of ${total} were searched` : `${count(n, "key")} ${n === 1 ? "matches" : "match"}, of ${number(data.total)} that were searched`;
   const order: Record<string, string> = { key: "KEY", mod: "MODIFY", create: "CREATE", version: "VERSION" };
-  const flags = [mode === "range" ? end.length === 0 && "--from-key" : "--prefix", rev && `--rev=${rev}`, !cols.includes("text") && "--keys-only", list.length < data.total && `--limit=${list.length}`, (by !== "key" || down) && `--sort-by=${order[by]} --order=${down ? "DESCEND" : "ASCEND"}`];
-  const command = etcdctl("get", flags, ...(mode === "range" && end.length ? [q, end] : [mode === "range" || mode === "prefix" ? q : query.key]));
+  const unbounded = end.length === 0 || (end.length === 1 && end[0] === 0);
+  const flags = [mode === "range" ? unbounded && "--from-key" : "--prefix", rev && `--rev=${rev}`, !cols.includes("text") && "--keys-only", list.length < data.total && `--limit=${n}`, (by !== "key" || down) && `--sort-by=${order[by]} --order=${down ? "DESCEND" : "ASCEND"}`];
+  const command = etcdctl("get", flags, ...(mode === "range" && !unbounded ? [q.length ? q : new Uint8Array(1), end] : [mode === "range" || mode === "prefix" ? q : query.key]));
   return (
     <>
       {select}
@@ -330,7 +332,7 @@ function Edit({ title, value, keyBytes, prefix, close, done }: { title: string; 
       work(false);
     }
   };
-  const other = error?.code === "conflict" ? error.current : null;
+  const conflict = error?.code === "conflict", other = conflict ? error.current : null;
   return (
     <Dialog title={title} close={close}>
       <form onSubmit={submit}>
@@ -347,7 +349,8 @@ function Edit({ title, value, keyBytes, prefix, close, done }: { title: string; 
             <button type="button" onClick={() => { rebase(other); fail(null); }}>I have seen it: replace it with mine</button>
           </div>
         ) : null}
-        <p class="row"><button class="primary" disabled={busy || !field || !!other}>{busy ? "writing…" : "Write"}</button><button type="button" onClick={close}>Cancel</button></p>
+        {conflict && !other ? <p><button type="button" onClick={() => { rebase(null); fail(null); }}>I have seen it: make the key again with my value</button></p> : null}
+        <p class="row"><button class="primary" disabled={busy || !field || conflict}>{busy ? "writing…" : "Write"}</button><button type="button" onClick={close}>Cancel</button></p>
       </form>
     </Dialog>
   );
@@ -407,47 +410,57 @@ function Export({ prefix, rev, close }: { prefix: Bytes; rev: string; close: () 
   );
 }
 
-const importBytes = 256 << 10;
+// Bounds of an import: of a request, whose lines are written one after the other, and of a line.
+const importBytes = 256 << 10, importLines = 200, longestLine = 64 << 20;
 
 function Import({ close, done }: { close: () => void; done: () => void }) {
   const [file, choose] = useState<File | null>(null);
   const [replace, overwrite] = useState(false);
   const [result, set] = useState<any>(null);
   const [error, fail] = useState<unknown>(null);
+  const closed = useRef(false);
+  useEffect(() => () => { closed.current = true; }, []);
   const run = async (e: Event) => {
     e.preventDefault();
     fail(null);
     const total = { written: 0, existing: 0, ignored: 0, busy: true };
     set({ ...total });
-    const send = async (lines: string) => {
-      const r = await post("import", { lines, replace });
-      total.written += r.written; total.existing += r.existing; total.ignored += r.ignored;
-      set({ ...total });
-    };
-    try {
-      const reader = file!.stream().pipeThrough(new TextDecoderStream("utf-8", { fatal: true })).getReader();
-      let rest = "";
-      for (;;) {
-        const part = await reader.read();
-        rest += part.value || "";
-        const cut = rest.lastIndexOf("\n");
-        if (part.done) break;
-        if (rest.length > importBytes && cut >= 0) {
-          const all = rest.slice(0, cut).split("\n");
-          rest = rest.slice(cut + 1);
-          for (let i = 0; i < all.length; ) {
-            let chunk = "";
-            while (i < all.length && (chunk === "" || chunk.length + all[i].length < importBytes)) chunk += all[i++] + "\n";
-            await send(chunk);
-          }
+    const add = (r: any) => { total.written += r.written; total.existing += r.existing; total.ignored += r.ignored; set({ ...total }); };
+    let sent = 0; // lines
+    const send = async (all: string[]) => {
+      for (let i = 0; i < all.length && !closed.current; ) {
+        const chunk: string[] = [];
+        for (let size = 0; i < all.length && chunk.length < importLines && (size === 0 || size + all[i].length < importBytes); i++) {
+          chunk.push(all[i]);
+          size += all[i].length + 1;
         }
+        add(await post("import", { lines: chunk.join("\n"), replace, before: sent }));
+        sent += chunk.length;
       }
-      if (rest.trim()) await send(rest);
-      done();
-    } catch (x) {
+    };
+    let reader: ReadableStreamDefaultReader<string> | undefined;
+    try {
+      reader = file!.stream().pipeThrough(new TextDecoderStream("utf-8", { fatal: true })).getReader();
+      let rest = "";
+      while (!closed.current) {
+        const part = await reader.read();
+        if (part.done) break;
+        const cut = part.value.lastIndexOf("\n");
+        if (cut >= 0) {
+          await send((rest + part.value.slice(0, cut)).split("\n"));
+          rest = "";
+        }
+        rest += part.value.slice(cut + 1);
+        if (rest.length > longestLine) throw new Failure("large", `a line has more than ${number(longestLine)} characters`, "import one key in each line");
+      }
+      if (rest.trim()) await send([rest]);
+    } catch (x: any) {
+      if (x.imported) add(x.imported);
       fail(x instanceof TypeError ? new Failure("request", "the file is not UTF-8", "write keys and values that are no text as an object with base64") : x);
     }
+    reader?.cancel().catch(() => {});
     set({ ...total, busy: false });
+    done();
   };
   return (
     <Dialog title="Import lines of JSON" close={close}>
@@ -458,7 +471,7 @@ function Import({ close, done }: { close: () => void; done: () => void }) {
         <ErrorBox error={error} />
         {result?.busy ? <Busy what="Writing keys…" /> : null}
         {result ? <p role="status">{count(result.written, "key")} written, {number(result.existing)} existed already, {count(result.ignored, "line")} without a key.</p> : null}
-        <p class="row"><button class="primary" disabled={!file || result?.busy}>Import</button><button type="button" onClick={close}>Close</button></p>
+        <p class="row"><button class="primary" disabled={!file || result?.busy}>Import</button><button type="button" onClick={close}>{result?.busy ? "Stop" : "Close"}</button></p>
       </form>
     </Dialog>
   );

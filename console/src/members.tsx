@@ -113,19 +113,18 @@ function Add({ close, voters }: { close: () => void; voters: number }) {
 // Compact ends the history before a revision or a time. The reader chooses it: nothing is proposed, and the end of all history is called that.
 function Compact({ newest, oldest, close }: { newest: number; oldest: number; close: () => void }) {
   const [text, type] = useState("");
-  const [rev, find] = useState(0);
-  const [error, fail] = useState<any>(null);
+  const [found, find] = useState<{ text: string; rev: number; error?: any }>({ text: "", rev: 0 });
   useEffect(() => {
     const a = new AbortController();
-    find(0);
-    fail(null);
-    if (text) revisionOf(text, a.signal).then((r) => find(Number(r.revision)), (e) => a.signal.aborted || fail(e));
+    if (text) revisionOf(text, a.signal).then((r) => find({ text, rev: Number(r.revision) }), (error) => a.signal.aborted || find({ text, rev: 0, error }));
     return () => a.abort();
   }, [text]);
+  // What was found for an earlier text is not what the reader sees.
+  const { rev, error } = found.text === text ? found : { rev: 0, error: null };
   return (
     <Confirm title="Compact" action={rev ? `Compact to ${rev}` : "Compact"} off={rev < 1} close={close} run={() => post("member", { do: "compact", revision: rev })}>
       <label>Keep the history since <input placeholder={`1h, 10:42, or a revision between ${number(oldest)} and ${number(newest)}`} value={text} onInput={(e) => type(e.currentTarget.value)} /></label>
-      {error?.code === "request" ? <p class="dim">{visible(error.next)}</p> : <ErrorBox error={error} />}
+      {error?.code === "typing" ? <p class="dim">{visible(error.next)}</p> : <ErrorBox error={error} />}
       {rev < 1 ? null : rev >= newest ? <p><strong>This ends all history:</strong> no value that was replaced or deleted until now can be read afterwards.</p> : <p>{count(Math.max(0, rev - oldest), "revision")} of history end, {number(newest - rev)} stay.</p>}
       <p>Values that were replaced or deleted before that can no longer be read. The keys of today stay. Watchers that are further behind are canceled. The space is reclaimed in the background.</p>
     </Confirm>

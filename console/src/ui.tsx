@@ -39,7 +39,9 @@ const keyBytes = 300;
 // Key shows a key, of a long one the beginning unless it is wanted as a whole.
 export function Key({ value, whole }: { value: Bytes; whole?: boolean }) {
   if (value.length === 0) return <span class="dim">(empty)</span>;
-  const short = whole || value.length <= keyBytes ? value : value.subarray(0, keyBytes - 20);
+  let most = keyBytes - 20;
+  for (let i = 0; i < 3 && (value[most] & 0xc0) === 0x80; i++) most--; // not within a character
+  const short = whole || value.length <= keyBytes ? value : value.subarray(0, most);
   return <bdi class="key">{keyParts(short).map((p, i) => (i % 2 ? <span class="esc" key={i}>{p}</span> : p))}{short === value ? null : <span class="dim">… ({number(value.length)} bytes)</span>}</bdi>;
 }
 
@@ -150,8 +152,10 @@ export function Confirm({ title, children, action, word, off, run, close }: {
   const [typed, type] = useState("");
   const [error, fail] = useState<unknown>(null);
   const [busy, work] = useState(false);
+  const closed = busy || off || (!!word && typed !== word);
   const submit = async (e: Event) => {
     e.preventDefault();
+    if (closed) return;
     work(true);
     fail(null);
     try {
@@ -169,7 +173,7 @@ export function Confirm({ title, children, action, word, off, run, close }: {
         {word ? <label>Type <code>{word}</code> to confirm <input value={typed} onInput={(e) => type(e.currentTarget.value)} /></label> : null}
         <ErrorBox error={error} />
         <p class="row">
-          <button class="danger" disabled={busy || off || (!!word && typed !== word)}>{busy ? "working…" : action}</button>
+          <button class="danger" disabled={closed}>{busy ? "working…" : action}</button>
           <button type="button" onClick={close}>Cancel</button>
         </p>
       </form>
@@ -250,7 +254,7 @@ export function point(text: string): string {
 export async function revisionOf(text: string, signal?: AbortSignal): Promise<{ revision: number | string; at?: number }> {
   if (/^[\d]*$/.test(text)) return { revision: text };
   const at = parseTime(text);
-  if (at === null) throw new Failure("request", `“${cut(text, 60)}” is neither a revision nor a time`, "write a number, or a time such as 10:42, 2026-11-24 10:42, or 5m for five minutes ago");
+  if (at === null) throw new Failure("typing", `“${cut(text, 60)}” is neither a revision nor a time`, "write a number, or a time such as 10:42, 2026-11-24 10:42, or 5m for five minutes ago");
   try {
     return { revision: (await get("revision", { at: Math.floor(at) }, signal)).revision, at };
   } catch (e: any) {

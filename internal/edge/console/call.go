@@ -31,6 +31,8 @@ type failure struct {
 	Next string `json:"next,omitempty"`
 	// Current is the newest state of a key that somebody else has changed.
 	Current any `json:"current,omitempty"`
+	// Imported is what an import has done before it failed.
+	Imported *imported `json:"imported,omitempty"`
 }
 
 // Error implements error.

@@ -1,6 +1,7 @@
 package console
 
 import (
+	"bytes"
 	"context"
 	"slices"
 	"strings"
@@ -105,37 +106,20 @@ func (c *Console) serveHistory(r *request) (any, error) {
 // older adds changes up to a revision at which the key does not exist, from the history of the store. It returns the revision up to which
 // there may be more, 0 if there is none.
 func (c *Console) older(ctx context.Context, key []byte, upTo int64, out *versions) (int64, error) {
-	var found []version // the newest last
-	missing := 0
-	scan := func(e *mvccpb.Event) bool {
-		if e.Kv.ModRevision > upTo {
-			return false
-		}
-		if found = append(found, versionOf(e.Kv, e.Type == mvccpb.DELETE)); len(found) > maxVersions {
-			found = found[1:]
-			missing++
-		}
-		return true
-	}
-	compact, done, err := c.scan(ctx, &etcdserverpb.WatchCreateRequest{Key: key, StartRevision: 1}, upTo, scan)
+	found, err := c.backward(ctx, &etcdserverpb.WatchCreateRequest{Key: key}, 1, upTo, maxVersions-len(out.Versions))
 	if err != nil {
 		return 0, err
 	}
-	out.Compact, out.Unread = compact, !done
-	for i := len(found) - 1; i >= 0; i-- {
-		if len(out.Versions) == maxVersions {
-			return found[i].Mod, nil
-		}
-		out.Versions = append(out.Versions, found[i])
-	}
-	if missing > 0 {
-		return out.Versions[len(out.Versions)-1].Mod - 1, nil
-	}
-	if compact == 0 || compact > upTo || len(out.Versions) == maxVersions {
-		return 0, nil
+	out.Versions = append(out.Versions, found.list...)
+	out.Compact, out.Unread = found.compact, found.unread
+	if found.before > 0 || found.compact == 0 || found.compact > upTo {
+		return found.before, nil
 	}
 	// The compaction has kept the state of the key at its revision.
-	res, err := c.kv.Range(ctx, &etcdserverpb.RangeRequest{Key: key, Revision: compact})
+	if len(out.Versions) == maxVersions {
+		return found.compact, nil
+	}
+	res, err := c.kv.Range(ctx, &etcdserverpb.RangeRequest{Key: key, Revision: found.compact})
 	if err != nil && describe(err).Code != "compacted" {
 		return 0, err
 	}
@@ -249,8 +233,7 @@ type changes struct {
 	Cut int64 `json:"cut,omitempty"`
 }
 
-// serveChanges lists what changed below a prefix between two revisions. A watch reads forward, so the newest changes are found in spans of
-// revisions, each longer than the one after it.
+// serveChanges lists what changed below a prefix between two revisions.
 func (c *Console) serveChanges(r *request) (any, error) {
 	prefix, err := r.bytes("prefix")
 	if err != nil {
@@ -275,46 +258,67 @@ func (c *Console) serveChanges(r *request) (any, error) {
 	if first > to || to > out.Now {
 		return nil, badRequest("the revisions %d to %d: the first must not be after the last, and the store is at %d", first, to, out.Now)
 	}
+	found, err := c.backward(r.ctx, &etcdserverpb.WatchCreateRequest{Key: from(prefix), RangeEnd: endOf(prefix)}, max(first, 1), to, maxChanges)
+	if err != nil {
+		return nil, err
+	}
+	out.Changes = append(out.Changes, found.list...)
+	out.Compact, out.Before, out.Unread, out.Cut = found.compact, found.before, found.unread, found.cut
+	return out, c.times.date(r.ctx, out.Changes)
+}
+
+// newestFirst is what was found of the changes between two revisions.
+type newestFirst struct {
+	list    []version
+	compact int64 // 0 if not met
+	before  int64 // the newest revision that was not looked at, 0 if there is none
+	cut     int64 // a revision of which only some changes are in the list
+	unread  bool  // the time was too short for more
+}
+
+// backward returns the newest changes of what a watch sees between two revisions, about as many as are wanted. A watch reads forward, so
+// they are found in spans of revisions, each longer than the one after it. What a span that takes too long has found is older than what is
+// missing, and is not used.
+func (c *Console) backward(ctx context.Context, create *etcdserverpb.WatchCreateRequest, first, last int64, most int) (out newestFirst, err error) {
 	left, until := room(maxPageBytes), time.Now().Add(scanTime)
-	for last, span := to, int64(maxChanges); last >= max(first, 1); span *= 4 {
-		if len(out.Changes) >= maxChanges || left <= 0 || out.Unread {
-			out.Before = last
+	for span := int64(maxChanges); last >= first; span *= 4 {
+		if len(out.list) >= most || left <= 0 || out.unread {
+			out.before = last
 			break
 		}
-		start := max(first, 1, last-span+1)
-		found := newest{most: maxChanges - len(out.Changes), room: int(left)}
-		create := &etcdserverpb.WatchCreateRequest{Key: from(prefix), RangeEnd: endOf(prefix), StartRevision: start}
-		compact, done, err := c.scan(r.ctx, create, last, func(e *mvccpb.Event) bool {
+		create.StartRevision = max(first, last-span+1)
+		start, found := create.StartRevision, newest{most: most - len(out.list), room: int(left)}
+		compact, done, err := c.scan(ctx, create, last, func(e *mvccpb.Event) bool {
 			if e.Kv.ModRevision <= last {
 				found.add(versionOf(e.Kv, e.Type == mvccpb.DELETE))
 			}
 			return e.Kv.ModRevision <= last
 		})
 		if err != nil {
-			return nil, err
+			return out, err
 		}
-		if out.Unread = !done || time.Now().After(until); !done {
-			continue // these are the older ones of the span
+		if out.unread = !done || time.Now().After(until); !done {
+			continue
 		}
 		last = start - 1
 		for _, g := range slices.Backward(found.revisions) {
 			for _, v := range slices.Backward(g.changes) {
-				out.Changes = append(out.Changes, v)
+				out.list = append(out.list, v)
 			}
 			left.take(g.size)
 			if g.cut {
-				out.Cut = g.changes[0].Mod
+				out.cut = g.changes[0].Mod
 			}
 		}
 		if found.dropped > 0 {
 			last = found.dropped
 		}
-		if out.Compact = compact; compact > 0 && found.dropped == 0 {
+		if out.compact = compact; compact > 0 && found.dropped == 0 {
 			break
 		}
 	}
-	out.Unread = out.Unread && out.Before > 0
-	return out, c.times.date(r.ctx, out.Changes)
+	out.unread = out.unread && out.before > 0
+	return out, nil
 }
 
 // newest keeps the newest of the changes that are added in their order: whole revisions, the last ones for which there is room.
@@ -353,14 +357,25 @@ func (w *newest) add(v version) {
 	}
 }
 
+// difference is what differs between a key at two revisions.
+type difference struct {
+	Diff string `json:"diff"`
+	Cut  bool   `json:"cut"`
+	// Same is set if both values have the same bytes, or neither exists.
+	Same bool `json:"same"`
+	// Missing is set if only one of the revisions has the key.
+	Missing bool `json:"missing,omitempty"`
+}
+
 // serveDiff compares a key at two revisions.
 func (c *Console) serveDiff(r *request) (any, error) {
 	key, err := r.bytes("key")
 	if err != nil {
 		return nil, err
 	}
-	var texts [2]string
+	var values [2][]byte
 	var names [2]string
+	var exists [2]bool
 	for i, name := range []string{"a", "b"} {
 		rev, err := r.number(name, 0, 1<<62)
 		if err != nil {
@@ -371,16 +386,40 @@ func (c *Console) serveDiff(r *request) (any, error) {
 			return nil, err
 		}
 		names[i] = "revision " + r.URL.Query().Get(name)
-		if len(res.Kvs) == 0 {
+		if exists[i] = len(res.Kvs) > 0; exists[i] {
+			values[i] = res.Kvs[0].Value
+		} else {
 			names[i] += " (no such key)"
-			continue
-		}
-		v := decode.Views(res.Kvs[0].Value[:min(len(res.Kvs[0].Value), maxShown)])[0]
-		texts[i] = v.Text
-		if texts[i] != "" && texts[i][len(texts[i])-1] != '\n' {
-			texts[i] += "\n"
 		}
 	}
+	d := &difference{Missing: exists[0] != exists[1]}
+	if d.Same = !d.Missing && bytes.Equal(values[0], values[1]); d.Same {
+		return d, nil
+	}
+	texts := [2]string{shownForm(values[0]), shownForm(values[1])}
+	if texts[0] == texts[1] && !d.Missing {
+		// A form may hide what differs, such as the spaces of JSON or the last line end.
+		texts = [2]string{hexForm(values[0]), hexForm(values[1])}
+	}
 	out := diff.Diff(names[0], []byte(texts[0]), names[1], []byte(texts[1]))
-	return map[string]any{"diff": string(out[:min(len(out), decode.MaxText)]), "cut": len(out) > decode.MaxText, "same": texts[0] == texts[1]}, nil
+	d.Diff, d.Cut = string(out[:min(len(out), decode.MaxText)]), len(out) > decode.MaxText
+	return d, nil
+}
+
+// shownForm returns the form in which a value is shown, as whole lines.
+func shownForm(value []byte) string {
+	return wholeLines(decode.Views(value[:min(len(value), maxShown)])[0].Text)
+}
+
+// hexForm returns a value in hexadecimal digits.
+func hexForm(value []byte) string {
+	views := decode.Views(value[:min(len(value), maxShown)])
+	return wholeLines(views[len(views)-1].Text)
+}
+
+func wholeLines(s string) string {
+	if s != "" && s[len(s)-1] != '\n' {
+		s += "\n"
+	}
+	return s
 }

@@ -121,31 +121,40 @@ type imported struct {
 	Ignored  int64 `json:"ignored"` // lines without a key, such as the header of a dump
 }
 
+// stopAt returns the error of a line. What the lines before it have done stays done.
+func (done *imported) stopAt(line int, err error) error {
+	f := *describe(err)
+	f.Text, f.Imported = fmt.Sprintf("line %d: %s; what is before it was written", line, f.Text), done
+	return &f
+}
+
 // serveImport writes lines of JSON. Keys that exist are replaced only if replace is set. Leases are not attached: they ended with the
 // store that the lines are from. The browser divides a file into bodies.
 func (c *Console) serveImport(r *request) (any, error) {
 	var in struct {
 		Lines   string
 		Replace bool
+		Before  int // lines of the file before these
 	}
 	if err := r.decode(&in); err != nil {
 		return nil, err
 	}
 	out := &imported{}
 	for i, line := range bytes.Split([]byte(in.Lines), []byte("\n")) {
+		n := in.Before + i + 1
 		if len(bytes.TrimSpace(line)) == 0 {
 			continue
 		}
 		var p portable
 		if err := json.Unmarshal(line, &p); err != nil {
-			return nil, badRequest("line %d: %v; %d keys were written before it", i+1, err, out.Written)
+			return nil, out.stopAt(n, badRequest("%v", err))
 		}
 		if p.Key == nil || p.Value == nil {
 			out.Ignored++
 			continue
 		}
 		if len(*p.Key) == 0 {
-			return nil, badRequest("line %d: the key is empty; %d keys were written before it", i+1, out.Written)
+			return nil, out.stopAt(n, badRequest("the key is empty"))
 		}
 		put := &etcdserverpb.RequestOp{Request: &etcdserverpb.RequestOp_RequestPut{RequestPut: &etcdserverpb.PutRequest{Key: *p.Key, Value: *p.Value}}}
 		txn := &etcdserverpb.TxnRequest{Success: []*etcdserverpb.RequestOp{put}}
@@ -155,9 +164,7 @@ func (c *Console) serveImport(r *request) (any, error) {
 		}
 		res, err := c.kv.Txn(r.ctx, txn)
 		if err != nil {
-			f := *describe(err)
-			f.Text = fmt.Sprintf("line %d: %s; %d keys were written before it", i+1, f.Text, out.Written)
-			return nil, &f
+			return nil, out.stopAt(n, err)
 		}
 		if res.Succeeded {
 			out.Written++

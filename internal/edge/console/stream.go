@@ -3,7 +3,6 @@ package console
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"net/http"
 	"sync"
 	"time"
@@ -81,10 +80,14 @@ func (c *Console) stream(path string, serve func(*request, *lines) error) {
 		w.Header().Set("Content-Type", "application/x-ndjson")
 		w.Header().Set("X-Accel-Buffering", "no")
 		err := serve(q, out)
+		if ctx.Err() != nil && err != nil {
+			err = &failure{Status: http.StatusServiceUnavailable, Code: "unavailable", Text: "the member has ended this view: its browser was too slow while others waited",
+				Next: "try again in a moment"}
+		}
 		switch {
-		case err == nil || r.Context().Err() != nil || errors.Is(err, context.Canceled):
+		case err == nil || r.Context().Err() != nil:
 		case s.sent:
-			_ = out.send(end{describe(err)})
+			_ = out.send(end{describe(err)}) // without it what was sent would look complete
 		default:
 			writeError(w, err)
 		}
