@@ -27,14 +27,19 @@ func lockDataDir(fsys vfs.FS, dir string) (io.Closer, error) {
 	}
 	lock, err := fsys.Lock(filepath.Join(dir, "LOCK"))
 	if errors.Is(err, vfs.ErrLocked) {
-		by := holder.OfLock(filepath.Join(dir, "LOCK"))
-		if by != "" {
-			by = " (" + by + ")"
-		}
-		return nil, fmt.Errorf("data directory %s is in use by another process%s: stop that, or give this member a --data-dir of its own", dir, by)
+		return nil, inUse("data directory", dir, filepath.Join(dir, "LOCK"))
 	}
 	if err != nil {
 		return nil, fmt.Errorf("data directory %s: %w", dir, err)
 	}
 	return lock, nil
+}
+
+// inUse returns the error of a start with a directory that another process has locked.
+func inUse(what, dir, lock string) error {
+	by := holder.OfLock(lock)
+	if by != "" {
+		by = " (" + by + ")"
+	}
+	return fmt.Errorf("%s %s is in use by another process%s: stop that, or give this member a --data-dir of its own", what, dir, by)
 }

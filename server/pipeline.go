@@ -8,6 +8,7 @@ import (
 	"vigil/internal/member/replica"
 	"vigil/internal/store/mvcc"
 	"vigil/internal/store/watch"
+	"vigil/internal/vfs"
 )
 
 // replicaConfig says how the configuration of the member becomes that of its pipeline.
@@ -18,8 +19,10 @@ func (m *Member) replicaConfig() replica.Config {
 		m.archive.hold = archiver.NewHold(c.Archive.MaxLagBytes)
 		hold = m.archive.hold
 	}
+	lock, _ := m.lock.(vfs.Keeper)
 	return replica.Config{
 		FS:                c.FS,
+		Lock:              lock,
 		WALDir:            c.WALDir,
 		HistoryDir:        filepath.Join(c.DataDir, "history"),
 		Name:              c.Name,

@@ -23,6 +23,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"log/slog"
 	"net"
 	"net/http"
@@ -39,6 +40,7 @@ import (
 	"vigil/internal/member/replica"
 	"vigil/internal/store/ration"
 	"vigil/internal/tracing"
+	"vigil/internal/vfs"
 )
 
 // Member is a running member.
@@ -162,6 +164,13 @@ func (m *Member) start(ctx context.Context) (err error) {
 	rc.UnsharedNames = m.cfg.Discovery.SRV != ""
 	m.startup.await(health.ForData, "the raft log and the store in "+m.cfg.DataDir+" to be read")
 	data, err := replica.OpenData(rc)
+	if errors.Is(err, vfs.ErrLocked) {
+		dir := rc.HistoryDir
+		if path, ok := errors.AsType[*fs.PathError](err); ok {
+			dir = path.Path
+		}
+		return inUse("the data in", dir, dir)
+	}
 	if err != nil {
 		return withDataStep(err)
 	}

@@ -70,7 +70,7 @@ var table = map[string]rule{
 	"internal/kv":                {why: "the vocabulary imports nothing, so that everything can import it"},
 	"internal/allocs":            {why: "numbers, and the comparison with them"},
 	"internal/archtest":          {why: "it reads source files and needs none of them linked"},
-	"internal/vfs":               {inside: []string{"internal/kv"}, outside: []string{sysLib}, why: "a leaf: it does not interpret the content of files, and returns kv's errors"},
+	"internal/vfs":               {inside: []string{"internal/kv", "internal/spelling"}, outside: []string{sysLib}, why: "it does not interpret the content of files, returns kv's errors, and says what to do about a file that is gone"},
 	"internal/vfs/memfs":         {inside: []string{"internal/vfs"}, why: "a file system for tests"},
 	"internal/vfs/faultfs":       {inside: []string{"internal/vfs"}, why: "a file system for tests"},
 	"internal/vfs/vfstest":       {inside: []string{"internal/vfs"}, why: "the contract of a file system, as a test of every implementation"},

@@ -2,6 +2,7 @@ package health
 
 import (
 	"fmt"
+	"strings"
 	"time"
 
 	"vigil/internal/amount"
@@ -48,9 +49,17 @@ func (e *Examination) checkDamage(r *report) {
 		if gone == "" {
 			continue
 		}
-		next := "put the directory back in its place, and the member goes on by itself. Else do not stop it, because its open files are the last copy: vigilctl snapshot save FILE --endpoints " + spelling.QuoteWords(x.Endpoint) + ", then restore that"
-		if e.spareable(x) {
-			next = "put the directory back in its place, and the member goes on by itself. Else stop it, remove it from the cluster and add it again with an empty directory: the other members have its data"
+		back, next := "put back what is gone, not a copy: its log says from where, and the member goes on by itself. Else ", ""
+		if strings.Contains(gone, "it was deleted") {
+			back = ""
+		}
+		switch {
+		case strings.Contains(gone, "another process has locked"):
+			next = "stop the other process that uses the data directory: the member goes on by itself"
+		case e.spareable(x):
+			next = back + "stop it, remove it from the cluster and add it again with an empty directory: the other members have its data"
+		default:
+			next = back + "do not stop it, because its open files are the last copy: vigilctl snapshot save FILE --endpoints " + spelling.QuoteWords(x.Endpoint) + ", then restore that"
 		}
 		r.find(Critical, e.NameOf(x), "files of its data directory are gone, and it accepts no writes: "+gone, next, "docs/operations/disks.md#the-data-directory-is-gone")
 	}

@@ -10,6 +10,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"sync"
 	"syscall"
 
 	"golang.org/x/sys/unix"
@@ -92,6 +93,16 @@ func (osFS) SyncDir(dir string) error {
 }
 
 func (osFS) Lock(name string) (io.Closer, error) {
+	f, err := lockFile(name)
+	if err != nil {
+		return nil, err
+	}
+	l := &osLock{name: name}
+	l.mu.file = f
+	return l, nil
+}
+
+func lockFile(name string) (*os.File, error) {
 	f, err := os.OpenFile(name, os.O_RDWR|os.O_CREATE, 0o600)
 	if err != nil {
 		return nil, err
@@ -102,9 +113,67 @@ func (osFS) Lock(name string) (io.Closer, error) {
 	}
 	_ = f.Close() // nothing was written to it
 	if errors.Is(err, unix.EWOULDBLOCK) {
-		return nil, &fs.PathError{Op: "lock", Path: name, Err: ErrLocked}
+		err = ErrLocked
 	}
 	return nil, &fs.PathError{Op: "lock", Path: name, Err: err}
+}
+
+// lockOpen locks an open directory if that is possible.
+func lockOpen(f File, name string) error {
+	o, ok := f.(*osFile)
+	if !ok {
+		return nil
+	}
+	err := o.control("lock", func(fd int) error { return unix.Flock(fd, unix.LOCK_EX|unix.LOCK_NB) })
+	if errors.Is(err, unix.EWOULDBLOCK) {
+		return &fs.PathError{Op: "lock", Path: name, Err: ErrLocked}
+	}
+	return nil
+}
+
+// osLock is a locked file. It implements Keeper.
+type osLock struct {
+	name string
+	mu   struct {
+		sync.Mutex
+		closed bool
+		file   *os.File
+	}
+}
+
+func (l *osLock) Close() error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.mu.closed = true
+	return l.mu.file.Close()
+}
+
+func (l *osLock) Keep() (renewed bool, err error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.mu.closed {
+		return false, nil
+	}
+	held, err := l.mu.file.Stat()
+	if err != nil {
+		return false, nil
+	}
+	err = CheckPlace(osFS{}, l.name, held)
+	away, ok := errors.AsType[*AwayError](err)
+	if !ok {
+		return false, err
+	}
+	f, err := lockFile(l.name)
+	if errors.Is(err, ErrLocked) {
+		away.Other, away.Locked = true, true
+		return false, away
+	}
+	if err != nil {
+		return false, fmt.Errorf("%w: %w", ErrUnsure, err)
+	}
+	_ = l.mu.file.Close() // nothing was written to it
+	l.mu.file = f
+	return true, nil
 }
 
 func (osFS) Free(dir string) (int64, error) {

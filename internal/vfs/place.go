@@ -9,6 +9,7 @@ import (
 	"syscall"
 
 	"vigil/internal/kv"
+	"vigil/internal/spelling"
 )
 
 // Whoever uses the machine can move or remove the files of a running member. It goes on with what it has open: what it writes is then
@@ -25,6 +26,8 @@ type AwayError struct {
 	// Now is the present path of what is open, empty if that is not known; Deleted is set if it has none.
 	Now     string
 	Deleted bool
+	// Locked is set if another process has locked the file that is at the path.
+	Locked bool
 }
 
 func (e *AwayError) Error() string {
@@ -33,6 +36,8 @@ func (e *AwayError) Error() string {
 		text = e.Path + " is not the one that the member has open"
 	}
 	switch {
+	case e.Locked:
+		text += "; another process has locked it"
 	case e.Deleted:
 		text += "; that was deleted"
 	case e.Now != "":
@@ -45,6 +50,8 @@ func (e *AwayError) Error() string {
 func (e *AwayError) Brief() string {
 	text := filepath.Base(e.Path) + " is not at its path"
 	switch {
+	case e.Locked:
+		text += "; another process has locked the one that is there"
 	case e.Deleted:
 		text += "; it was deleted"
 	case e.Now != "":
@@ -55,11 +62,36 @@ func (e *AwayError) Brief() string {
 	return text
 }
 
+// Next returns what helps.
+func (e *AwayError) Next() string {
+	const save = "save the data while it runs: vigilctl snapshot save FILE. Do not stop it before, unless the other members have a majority"
+	switch {
+	case e.Locked:
+		return "stop the other process that uses the directory"
+	case e.Deleted:
+		return save
+	case e.Now != "" && e.Other:
+		return "move away what is at " + e.Path + ", then: mv " + spelling.QuoteWords(e.Now, e.Path) + ". The member goes on by itself"
+	case e.Now != "":
+		return "mv " + spelling.QuoteWords(e.Now, e.Path) + ": the member goes on by itself"
+	case e.Other:
+		return "unmount or move away what is at " + e.Path + ", and put back what was there: the member goes on by itself. Or " + save
+	}
+	return "mount the volume again, or put back what was at " + e.Path + ": the member goes on by itself. Or " + save
+}
+
 // Is makes errors.Is(err, kv.ErrAway) true.
 func (e *AwayError) Is(target error) bool { return target == kv.ErrAway }
 
 // ErrUnsure means that it cannot be found out where a path leads.
 var ErrUnsure = errors.New("it is not known where the path leads")
+
+// Keeper is the lock of a file that others can remove or replace. OS returns such locks.
+type Keeper interface {
+	// Keep locks what is at the path now if that is not what was locked, and makes it if there is nothing. Errors: an AwayError if another
+	// process has locked that, and those that wrap ErrUnsure.
+	Keep() (renewed bool, err error)
+}
 
 // Identity returns the identity of an open file, nil if the file system has none.
 func Identity(f File) fs.FileInfo {
@@ -94,7 +126,7 @@ func CheckFile(fsys FS, path string, f File) error {
 	id := Identity(f)
 	err := CheckPlace(fsys, path, id)
 	if away, ok := errors.AsType[*AwayError](err); ok {
-		away.locate(fsys, f, id)
+		away.locate(fsys, f, id, nil)
 	}
 	return err
 }
@@ -106,6 +138,8 @@ type Pinned struct {
 	dir  string
 	held File        // the directory; nil if it cannot be compared
 	id   fs.FileInfo // its identity
+	// above are the directories that it was in, from the inside out.
+	above []fs.FileInfo
 }
 
 // Pin holds a directory open. Only paths of the operating system can lead elsewhere: other file systems are not compared.
@@ -122,7 +156,25 @@ func Pin(fsys FS, dir string) (*Pinned, error) {
 	if p.Check() != nil {
 		p.id = nil // the identities of this file system do not last
 	}
+	for parent := filepath.Dir(dir); ; parent = filepath.Dir(parent) {
+		is, err := fsys.Stat(parent)
+		if err != nil {
+			break // it is for advice only
+		}
+		if p.above = append(p.above, is); parent == filepath.Dir(parent) {
+			break
+		}
+	}
 	return p, nil
+}
+
+// LockDir locks the directory for this process, as FS.Lock locks a file. It fails with ErrLocked if another one holds it. Where directories
+// cannot be locked it does nothing.
+func (p *Pinned) LockDir() error {
+	if p.held == nil {
+		return nil
+	}
+	return lockOpen(p.held, p.dir)
 }
 
 // Release closes the directory. It is compared no more.
@@ -135,29 +187,44 @@ func (p *Pinned) Release() {
 // Check compares the directory with its path. Errors: those of CheckPlace.
 func (p *Pinned) Check() error {
 	err := CheckPlace(p.FS, p.dir, p.id)
+	if err != nil && p.id != nil {
+		// What is open may have another identity than before: an overlay gives one to what it copies.
+		err = CheckPlace(p.FS, p.dir, Identity(p.held))
+	}
 	if away, ok := errors.AsType[*AwayError](err); ok {
-		away.locate(p.FS, p.held, p.id)
+		away.locate(p.FS, p.held, p.id, p.above)
 	}
 	return err
 }
 
-// locate finds out where an open file is now, and which of the directories that it is in is missing.
-func (e *AwayError) locate(fsys FS, f File, id fs.FileInfo) {
+// locate finds out where an open file is now, and which of the directories that it is in is missing. above are these directories as they
+// were: one that is elsewhere now is named only if it is the same.
+func (e *AwayError) locate(fsys FS, f File, id fs.FileInfo, above []fs.FileInfo) {
 	path, deleted := whereabouts(f)
 	if deleted {
 		e.Deleted = true
 	} else if path != "" && CheckPlace(fsys, path, id) == nil {
 		e.Now = path
 	}
-	for !e.Other && (e.Now == "" || filepath.Base(e.Now) == filepath.Base(e.Path)) {
+	another := false // a directory that is another one is moved away with all that is in it: one is enough
+	for _, was := range above {
 		parent := filepath.Dir(e.Path)
-		if _, err := fsys.Stat(parent); parent == e.Path || !errors.Is(err, fs.ErrNotExist) {
-			return
+		is, err := fsys.Stat(parent)
+		switch {
+		case err != nil && !errors.Is(err, fs.ErrNotExist), err == nil && os.SameFile(is, was):
+		case e.Now == "" && err != nil && !e.Other:
+			e.Path = parent
+			continue
+		case e.Now != "" && !another && filepath.Base(e.Now) == filepath.Base(e.Path) && CheckPlace(fsys, filepath.Dir(e.Now), was) == nil:
+			e.Path, e.Now, e.Other = parent, filepath.Dir(e.Now), err == nil
+			another = e.Other
+			continue
 		}
-		e.Path = parent
-		if e.Now != "" {
-			e.Now = filepath.Dir(e.Now)
-		}
+		break
+	}
+	// What is logged is for a shell with another working directory.
+	if abs, err := filepath.Abs(e.Path); err == nil {
+		e.Path = abs
 	}
 }
 

@@ -63,7 +63,7 @@ func TestPinned(t *testing.T) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		t.Fatal(err)
 	}
-	differs("another directory", dir, filepath.Join(away, "dir"))
+	differs("another directory", filepath.Dir(dir), away)
 	if names, err := os.ReadDir(dir); err != nil || len(names) > 0 {
 		t.Errorf("in the other directory: %v, %v", names, err)
 	}

@@ -162,7 +162,7 @@ func TestFilesGoneAmongThree(t *testing.T) {
 			})
 			await(t, "doctor says what helps", func() bool {
 				said := doctor(t, sick)
-				return matches("CRITICAL m1: files of its data directory are gone, and it accepts no writes: data is not at its path; it was moved next: put the directory back .* add it again with an empty directory", said)
+				return matches("CRITICAL m1: files of its data directory are gone, and it accepts no writes: data is not at its path; it was moved next: put back what is gone, .* add it again with an empty directory", said)
 			})
 			if _, err := os.Stat(dir); err == nil {
 				t.Error("something was made in the place of the directory")
@@ -202,7 +202,7 @@ func whileGone(t *testing.T, s *proc.Server, w *witness, says string) {
 	var said string
 	await(t, "doctor says it", func() bool {
 		said = doctor(t, s)
-		return matches(`CRITICAL m1: files of its data directory are gone, and it accepts no writes: \S+ is not at its path.* next: put the directory back .* snapshot save FILE`, said)
+		return matches(`CRITICAL m1: files of its data directory are gone, and it accepts no writes: \S+ is not at its path.* next: (put back what is gone, .* snapshot save FILE|do not stop it, .* snapshot save FILE|stop the other process)`, said)
 	})
 	t.Logf("doctor: %s", said[:strings.Index(said, " page:")])
 	log := s.Log().String()

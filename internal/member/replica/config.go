@@ -28,6 +28,8 @@ type Config struct {
 	// WALDir holds the raft log, HistoryDir the store. They are made if need be. Nothing else may
 	// use them: a caller that shares a machine locks the data directory first.
 	WALDir, HistoryDir string
+	// Lock, if set, is the lock of the data directory. It is kept while the member runs.
+	Lock vfs.Keeper
 
 	// Name is the member's name, ClientURLs where clients reach it. The member publishes both to
 	// the cluster when they change.

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"vigil/internal/kv"
+	"vigil/internal/member/replica/proposal"
 	"vigil/internal/store/wal"
 	"vigil/internal/vfs"
 )
@@ -16,7 +17,7 @@ import (
 // So it compares its directories and open files with what their paths lead to. DESIGN.md has the reasons for what follows:
 //
 //   - From the first difference on, the raft log takes nothing: the member acknowledges and votes for nothing, as if its disk hung.
-//   - When the difference has lasted for some checks, new writes are rejected with kv.ErrAway.
+//   - When the difference has lasted for some checks, writes are rejected with kv.ErrAway; those that wait for the raft log time out.
 //   - Reads and snapshots go on: while the process lives, its open files have all data.
 //   - When the same files are in their places again, everything goes on.
 const (
@@ -38,7 +39,9 @@ type custody struct {
 	// Owned by the keeper.
 	checkedAt time.Time
 	// Owned by the check.
-	found int // checks in a row that have found a difference
+	found    int       // checks in a row that have found a difference
+	logged   string    // what the last line said
+	loggedAt time.Time // and when
 }
 
 // away returns which files are not in their places, empty if all are. Clients may read it.
@@ -78,6 +81,15 @@ func (sp *space) checkPlaces() error {
 	if err := h.log.CheckPlaces(); err != nil && !h.isRetired() {
 		return err
 	}
+	if sp.r.cfg.Lock == nil {
+		return nil
+	}
+	switch renewed, err := sp.r.cfg.Lock.Keep(); {
+	case errors.Is(err, kv.ErrAway):
+		return err
+	case renewed:
+		sp.r.cfg.Logger.Warn("the lock of the data directory was removed or replaced, and is made again: never remove it, because two processes on the same data destroy them")
+	}
 	return nil
 }
 
@@ -93,19 +105,30 @@ func (sp *space) noteCustody(err error) {
 		}
 		return
 	case !errors.Is(err, kv.ErrAway):
-		return // it is not known
+		// It is not known. That they are back is not known either.
+		p := c.suspected.Load()
+		if p == nil {
+			return
+		}
+		err = *p
 	}
 	c.found++
 	c.suspected.Store(&err)
 	if c.found < custodySure {
 		return
 	}
-	if c.declared.Swap(&err) == nil {
-		next := "put it back, and the member goes on; or save its data while it runs: vigilctl snapshot save FILE. Do not stop it before, unless the other members have a majority"
-		if away, ok := errors.AsType[*vfs.AwayError](err); ok && away.Now != "" {
-			next = "mv " + away.Now + " " + away.Path + ": the member goes on by itself"
+	first := c.declared.Swap(&err) == nil
+	if text := err.Error(); first || text != c.logged && time.Since(c.loggedAt) > custodyInterval {
+		c.logged, c.loggedAt = text, time.Now()
+		next := "vigilctl doctor"
+		if away, ok := errors.AsType[*vfs.AwayError](err); ok {
+			next = away.Next()
 		}
 		sp.r.cfg.Logger.Error("the files of this member are not in their places: it accepts no writes", slog.Any("error", err), slog.String("next", next))
+	}
+	if first {
+		// What waits for the raft log need not wait until its time is up.
+		sp.r.queue.Reject(kv.ErrAway, func(g *proposal.Group) error { return sp.r.TimeoutCause(g.Begun()) })
 		// Another leader need not wait for this disk at the next write.
 		sp.r.background.Go(func() { sp.r.Leadership.HandOver(context.Background()) })
 	}

@@ -2,6 +2,7 @@ package replica
 
 import (
 	"context"
+	"errors"
 	"io"
 
 	"vigil/internal/kv"
@@ -58,7 +59,7 @@ func (r *Replica) OfferSnapshot(ctx context.Context, from uint64, payload []byte
 
 // ReceiveBulk receives a snapshot from a leader; see transfer.Receiver.
 func (r *Replica) ReceiveBulk(ctx context.Context, from uint64, meta []byte, stream io.ReadCloser) error {
-	if r.space.custody.declared.Load() != nil {
+	if h := r.handle(); r.space.custody.declared.Load() != nil || errors.Is(h.log.CheckDir(), kv.ErrAway) && !h.isRetired() {
 		// It would be received into a directory that nobody finds, in the place of one that may come back.
 		return kv.ErrAway
 	}

@@ -265,7 +265,10 @@ func (sp *space) beginWait(err error) {
 	}
 	sp.waiting.Store(&shortWait{time.Now(), err})
 	next := "free it: what waits goes on by itself"
-	if errors.Is(err, kv.ErrNoSpace) {
+	switch {
+	case errors.Is(err, kv.ErrAway):
+		next = "put back the files of this member: what waits goes on by itself"
+	case errors.Is(err, kv.ErrNoSpace):
 		next = "remove files that are not of this member, or enlarge the volume: deletions and compactions wait too"
 	}
 	sp.r.cfg.Logger.Warn("nothing is applied: committed entries wait for what the system lacks", slog.Uint64("applied", sp.r.applied.Load()), slog.Uint64("committed", sp.r.node.Status().Committed),

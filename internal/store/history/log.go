@@ -99,7 +99,9 @@ type Log struct {
 	// refused is why the current batch could not be written, a kv.Shortage.
 	refused atomic.Pointer[error]
 
-	placed int // sealed segments that CheckPlaces has compared
+	// Owned by CheckPlaces.
+	placed int         // sealed segments that it has compared
+	noCopy fs.FileInfo // a file in the place of a sealed segment that is no copy of it
 
 	// checkpointing is held through Checkpoint, before syncMu.
 	checkpointing sync.Mutex
@@ -151,6 +153,9 @@ func Create(o Options, first Applied, meta []Meta) (_ *Log, err error) {
 			pinned.Release()
 		}
 	}()
+	if err := pinned.LockDir(); err != nil {
+		return nil, fmt.Errorf("history: %w", err)
+	}
 	// The first segment gets its name, and so the log begins to exist, with the first batch in it.
 	seg, err := l.alloc.prepare(1)
 	if err != nil {

@@ -1,9 +1,17 @@
 package history
 
-import "vigil/internal/vfs"
+import (
+	"errors"
+	"os"
+	"vigil/internal/store/history/segfile"
+	"vigil/internal/vfs"
+)
 
 // placesChecked is how many sealed segments a call of CheckPlaces compares.
 const placesChecked = 16
+
+// CheckDir compares the directory of the log with what its path leads to. Errors: those of vfs.CheckPlace.
+func (l *Log) CheckDir() error { return l.dir.Check() }
 
 // CheckPlaces compares the directory and the files of the log with what their paths lead to: each time the open segment, and some of
 // the sealed ones, round after round. Errors: those of vfs.CheckPlace. It may take as long as the disk does, and is for one goroutine.
@@ -18,7 +26,7 @@ func (l *Log) CheckPlaces() error {
 			continue
 		}
 		// A file that was replaced meanwhile has no name any more.
-		if err := vfs.CheckPlace(l.o.FS, file.Path(), file.Identity()); err != nil && l.cat.uses(file) {
+		if err := vfs.CheckPlace(l.o.FS, file.Path(), file.Identity()); err != nil && l.cat.uses(file) && !l.acceptCopy(file, err) {
 			return err // the same ones again the next time
 		}
 	}
@@ -34,4 +42,23 @@ func (l *Log) CheckPlaces() error {
 		return nil // it gets the name of a sealed one, or has it
 	}
 	return err
+}
+
+// acceptCopy reports whether another file, which is in the place of a sealed segment by the error of a comparison, is a copy: a start
+// finds the same data. An overlay makes one when a checkpoint links a segment that has several names already, and so does whoever
+// restores a file.
+func (l *Log) acceptCopy(file *segfile.File, err error) bool {
+	if away, ok := errors.AsType[*vfs.AwayError](err); !ok || !away.Other {
+		return false
+	}
+	is, err := l.o.FS.Stat(file.Path())
+	if err != nil || l.noCopy != nil && os.SameFile(is, l.noCopy) && is.ModTime().Equal(l.noCopy.ModTime()) {
+		return false
+	}
+	if !file.AcceptCopy(l.rec.stop, l.o.FS) {
+		l.noCopy = is
+		return false
+	}
+	l.o.Logger.Warn("a history segment was replaced by a copy of it, which is accepted", "file", file.Path())
+	return true
 }

@@ -28,6 +28,11 @@ func Open(o Options) (*Log, error) {
 	if err != nil {
 		return nil, fmt.Errorf("history: %w", err)
 	}
+	// Recovery changes files, and somebody may have removed the lock of the data directory, which is a file.
+	if err := pinned.LockDir(); err != nil {
+		pinned.Release()
+		return nil, fmt.Errorf("history: %w", err)
+	}
 	o.FS = pinned
 	l := newLog(o)
 	l.dir = pinned

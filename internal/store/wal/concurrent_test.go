@@ -51,6 +51,20 @@ func TestConcurrentReads(t *testing.T) {
 				})
 			}
 			wg.Go(func() {
+				// What the log does with its files is never a difference.
+				for {
+					select {
+					case <-stop:
+						return
+					default:
+					}
+					if err := w.CheckPlaces(); err != nil {
+						t.Error(err)
+						return
+					}
+				}
+			})
+			wg.Go(func() {
 				for n := range appended {
 					if err := w.TruncateBefore(n); err != nil {
 						t.Error(err)

@@ -106,8 +106,8 @@ type seen struct {
 }
 
 // Open opens the log and reads all of it. A torn tail is cut off. It fails with fs.ErrNotExist if
-// there is no log, and with errors wrapping ErrIdentity, ErrVersion or kv.ErrCorrupt (also if it does not
-// fit Options.Applied); then nothing was changed.
+// there is no log, and with errors wrapping ErrIdentity, ErrVersion, vfs.ErrLocked (another process has it open) or
+// kv.ErrCorrupt (also if it does not fit Options.Applied); then nothing was changed.
 func Open(o Options) (*WAL, error) {
 	o, err := o.withDefaults()
 	if err != nil {
@@ -115,6 +115,11 @@ func Open(o Options) (*WAL, error) {
 	}
 	pinned, err := vfs.Pin(o.FS, o.Dir)
 	if err != nil {
+		return nil, fmt.Errorf("wal: open %s: %w", o.Dir, err)
+	}
+	// The lock of the data directory is a file, which somebody may remove, and is not in the directory of the log.
+	if err := pinned.LockDir(); err != nil {
+		pinned.Release()
 		return nil, fmt.Errorf("wal: open %s: %w", o.Dir, err)
 	}
 	o.FS = pinned

@@ -491,6 +491,18 @@ func (q *Queue) remove(gone func(*Group) bool) (out []*Group) {
 	return out
 }
 
+// Reject fails all requests under way: those that were never proposed, and have no effect, with an error, and the others with that of
+// their group.
+func (q *Queue) Reject(err error, proposed func(*Group) error) {
+	for _, g := range q.remove(func(*Group) bool { return true }) {
+		if g.Proposed() {
+			g.Fail(proposed(g))
+		} else {
+			g.Fail(err)
+		}
+	}
+}
+
 // TakePending removes the groups that were proposed: a snapshot has skipped entries, and it is unknown whether those of the
 // groups were among them. The caller fails them.
 func (q *Queue) TakePending() (out []*Group) {

@@ -1,6 +1,7 @@
 package segfile
 
 import (
+	"context"
 	"io/fs"
 	"path/filepath"
 	"slices"
@@ -43,8 +44,31 @@ func Open(file vfs.File, path string) (*File, format.Header, error) {
 func (s *File) Path() string { return s.path }
 
 // Identity returns the identity of the file, nil if the file system has none. No other file gets it before the last reference is
-// released.
+// released, unless AcceptCopy has changed it.
 func (s *File) Identity() fs.FileInfo { return s.id }
+
+// AcceptCopy reports whether the file at the path is a copy of s: all of it is read, and made durable. Then Identity is that of the
+// copy. It is for one goroutine.
+func (s *File) AcceptCopy(ctx context.Context, fsys vfs.FS) bool {
+	file, err := fsys.Open(s.path)
+	if err != nil {
+		return false
+	}
+	if file.Sync() != nil {
+		_ = file.Close() // nothing was written to it
+		return false
+	}
+	c, _, err := Open(file, s.path)
+	if err != nil {
+		return false
+	}
+	defer c.Release()
+	if c.seed != s.seed || c.foot != s.foot || c.Check(ctx) != nil || fsys.SyncDir(filepath.Dir(s.path)) != nil {
+		return false
+	}
+	s.id = c.id
+	return true
+}
 
 // Footer returns the footer, which must not be changed.
 func (s *File) Footer() *format.Footer { return &s.foot }
