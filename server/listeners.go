@@ -149,17 +149,8 @@ func (m *Member) serveClients(ctx context.Context) {
 		return
 	}
 	for _, l := range m.listeners {
-		switch {
-		case l.metrics:
+		if l.metrics {
 			continue
-		case l.grpc:
-			m.serve(func() error { return m.rpc.Serve(l.mux.HTTP2()) })
-			if l.http {
-				l.mux.Release()
-			} else {
-				m.serve(l.mux.Serve)
-				l.mux.HTTP1().Close()
-			}
 		}
 		if l.plain {
 			m.log.Info("serving client traffic insecurely", "traffic", l.traffic(), "address", l.listener.Addr().String())
@@ -172,7 +163,20 @@ func (m *Member) serveClients(ctx context.Context) {
 	m.log.Info("ready to serve client requests",
 		"cluster-id", fmt.Sprintf("%x", h.ClusterID), "member-id", fmt.Sprintf("%x", h.MemberID),
 		"name", m.cfg.Name, "data-dir", m.cfg.DataDir, "revision", h.Revision)
+	// Before the first answer of gRPC: after that no page may say that the member waits.
 	close(m.served)
+	for _, l := range m.listeners {
+		if !l.grpc {
+			continue
+		}
+		m.serve(func() error { return m.rpc.Serve(l.mux.HTTP2()) })
+		if l.http {
+			l.mux.Release()
+		} else {
+			m.serve(l.mux.Serve)
+			l.mux.HTTP1().Close()
+		}
+	}
 }
 
 // ClientAddrs returns the addresses of gRPC.
