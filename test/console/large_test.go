@@ -116,6 +116,7 @@ func TestLarge(t *testing.T) {
 		if heap := b.heap(); heap > 32 {
 			t.Errorf("%s: %.1f MiB in the tab", view, heap)
 		}
+		b.until(`performance.getEntriesByName("first-contentful-paint").length`) // the text is there before it is painted
 		b.t.Logf("%-60s first paint %4.0f ms, shown after %4d ms, heap %.1f MiB", view,
 			eval[float64](b, `performance.getEntriesByName("first-contentful-paint")[0].startTime`), time.Since(start).Milliseconds(), b.heap())
 		b.run(chromedp.Navigate("about:blank"))
