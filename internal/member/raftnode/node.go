@@ -60,6 +60,8 @@ type Node struct {
 	leadSince atomic.Int64 // unix nanoseconds of the last time a leader became known
 	leadLost  atomic.Int64 // unix nanoseconds of the loss of the last leader, 0 if one is known or never was
 	leaders   atomic.Uint64
+	// orphaned is what the last tick knew of the time without a leader, nil before the first tick.
+	orphaned  atomic.Pointer[orphaned]
 	elections [causes]atomic.Uint64
 	late      atomic.Uint64 // heartbeats
 	// writeTime is about the longest that one of the last writes to the log has taken, in nanoseconds.
@@ -398,6 +400,36 @@ func (n *Node) ProposeConfChange(cc raftpb.ConfChangeI) (term uint64, err error)
 	case <-n.dead:
 		return 0, ErrStopped
 	}
+}
+
+// orphaned counts the ticks in a row before which no leader was known.
+type orphaned struct {
+	ticks int
+	at    time.Time // of the newest tick
+}
+
+// countOrphaned counts a tick without a leader. A process that was suspended, or whose turns took long, has missed what happened
+// since the tick before, and begins again. turns.mu is held.
+func (n *Node) countOrphaned(now time.Time) {
+	next, last := &orphaned{at: now}, n.orphaned.Load()
+	if n.lead.Load() == raft.None && last != nil && !n.missed(last.at, now) {
+		next.ticks = last.ticks + 1
+	}
+	n.orphaned.Store(next)
+}
+
+// missed reports whether a time between two ticks is so long that a leader may have been elected in it. While a machine sleeps its
+// monotonic clock stands still, and while time is corrected the other one jumps: the longer time counts.
+func (n *Node) missed(from, to time.Time) bool {
+	most := time.Duration(n.cfg.ElectionTicks) * n.cfg.TickInterval
+	return most > 0 && max(to.Sub(from), to.Round(0).Sub(from.Round(0))) > most
+}
+
+// Orphaned reports whether this member has heard of no leader for an election timeout during which it was listening: one that was
+// suspended since knows nothing. Before it has heard of the first leader it is not.
+func (n *Node) Orphaned() bool {
+	o := n.orphaned.Load()
+	return n.leadLost.Load() != 0 && n.lead.Load() == raft.None && o != nil && o.ticks > n.cfg.ElectionTicks && !n.missed(o.at, time.Now())
 }
 
 // Status is what the node knows of raft.

@@ -65,6 +65,7 @@ func (t *turns) begin() {
 func (t *turns) tick() {
 	n, now := t.n, time.Now()
 	n.punctual(now)
+	n.countOrphaned(now)
 	n.watchProgress(now)
 	n.raft.node.Tick()
 	n.raft.moved = true

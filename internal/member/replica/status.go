@@ -80,11 +80,9 @@ func (r *Replica) Applied() uint64 { return r.applied.Load() }
 func (r *Replica) LeadTerm() uint64 { return r.node.LeadTerm() }
 
 // Forsaken reports whether the cluster has had no leader for so long that none is about to be elected, as far as this member knows,
-// and the member has applied all that it knows to be committed.
+// and the member has applied all that it knows to be committed. A member that was suspended meanwhile does not know.
 func (r *Replica) Forsaken() bool {
-	st := r.node.Status()
-	return st.Lead == 0 && !st.LeadLost.IsZero() && time.Since(st.LeadLost) > time.Duration(r.cfg.ElectionTicks)*r.cfg.TickInterval &&
-		r.applied.Load() >= st.Committed
+	return r.node.Orphaned() && r.applied.Load() >= r.node.Status().Committed
 }
 
 // Header says who answers now. It does not allocate.

@@ -14,6 +14,21 @@
 //     the call began. Two kinds of calls are decided by what is applied here, as in etcd: those whose answer is as old as the
 //     rights (serializable reads, watchers, the status of this member), and those for which Confirm finds no leader to ask.
 //  4. A password takes as long to compare for an unknown user as for a known one.
+//
+// # Without a leader
+//
+// A member that has listened for a leader for an election timeout, and has applied all that it knows to be committed
+// (Pipeline.Forsaken), cannot learn what rights there are now. It then grants what it knows, as etcd does at all times: serializable
+// reads, watchers, lists of leases, its status, and to the role root a backup, hashes and its watchers. So the last member of a
+// cluster can be looked at and backed up. What this means for a member that is cut off while the others go on:
+//
+//   - A right that was taken away elsewhere still counts here, for data that are as old as the right: nothing newer has arrived.
+//     Other members must not hand it data of theirs: they compare the revision of rights in its questions with theirs (server).
+//   - A simple token still ends when it was not used here for its time to live, and one that was never used here that time after this
+//     member has learned of it. The end of tokens in the log, which a member that lags hears of too late, needs a leader.
+//   - Nothing is written and nobody logs in, because both need the log. The leases of others, users and roles are not shown.
+//   - A member that hangs while it knows a leader grants nothing of that: Confirm waits, and fails. Neither does one that was
+//     suspended: it must listen again for an election timeout first.
 package access
 
 import (

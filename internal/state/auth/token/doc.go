@@ -8,7 +8,7 @@
 //     its log.
 //  3. When a time to live has passed at the leader since tokens were issued, the leader proposes their end, and they end on every
 //     member where they were not used: no clock is compared with that of another member, and a member that lags does not
-//     accept a token that has expired on the others.
+//     accept a token that has expired on the others, unless there is no leader to ask (package access).
 //  4. There are at most MaxPerUser tokens of a user and MaxTokens in total. The oldest one by its position in the log ends first.
 //     Expired tokens are removed in slices, and never by Add.
 //  5. A JWT is valid until it expires, on every member with the key. It contains the auth revision at which it was
