@@ -147,6 +147,7 @@ func (c consoleCalls) watchersOf(ctx context.Context, id uint64, q console.Watch
 	if id == c.m.replica.Header().MemberID {
 		return console.ListWatchers(c.m.replica.Hub().Stats(), q), nil
 	}
+	q.Rights = c.m.replica.Access.Revision()
 	question, err := json.Marshal(q)
 	if err != nil {
 		return nil, err
@@ -164,7 +165,19 @@ func (c consoleCalls) answerWatchers(question []byte) ([]byte, error) {
 	if err := json.Unmarshal(question, &q); err != nil {
 		return nil, &peer.Error{Code: peer.CodeMalformed, Text: fmt.Sprintf("a question for watchers: %v", err)}
 	}
+	if err := c.checkRights(q.Rights); err != nil {
+		return nil, err
+	}
 	return json.Marshal(console.ListWatchers(c.m.replica.Hub().Stats(), q))
+}
+
+// checkRights returns an error if the member that asks does not know all changes of users and roles that this one knows: without a
+// leader it decides by what it knows, and its reader may have lost the right to see what this member has.
+func (c consoleCalls) checkRights(revision uint64) error {
+	if revision < c.m.replica.Access.Revision() {
+		return &peer.Error{Code: peer.CodeFailed, Text: "users or roles have changed, which the member that asks does not know: open the console of this member"}
+	}
+	return nil
 }
 
 // comparisonOf returns what a member has for a comparison of data: this one, or another by a call.
@@ -172,7 +185,7 @@ func (c consoleCalls) comparisonOf(ctx context.Context, id uint64, revision int6
 	if id == c.m.replica.Header().MemberID {
 		return c.comparison(ctx, revision)
 	}
-	question, err := json.Marshal(console.ComparisonQuery{Revision: revision})
+	question, err := json.Marshal(console.ComparisonQuery{Revision: revision, Rights: c.m.replica.Access.Revision()})
 	if err != nil {
 		return nil, err
 	}
@@ -198,6 +211,9 @@ func (c consoleCalls) answerComparison(ctx context.Context, question []byte) ([]
 	var q console.ComparisonQuery
 	if err := json.Unmarshal(question, &q); err != nil {
 		return nil, &peer.Error{Code: peer.CodeMalformed, Text: fmt.Sprintf("a question for a comparison: %v", err)}
+	}
+	if err := c.checkRights(q.Rights); err != nil {
+		return nil, err
 	}
 	answer, err := c.comparison(ctx, q.Revision)
 	if err != nil {

@@ -29,6 +29,7 @@ import (
 	"google.golang.org/protobuf/reflect/protoreflect"
 	"google.golang.org/protobuf/types/dynamicpb"
 
+	"vigil/internal/edge/console"
 	"vigil/internal/vfs"
 	"vigil/internal/vfs/faultfs"
 )
@@ -628,4 +629,74 @@ func TestStuckMemberWithoutLeader(t *testing.T) {
 	c.release()
 	c.await("the member has applied everything", stuck.m.replica.Forsaken)
 	fails(t, "a hash for a user who was deleted", hash(bob), invalidToken)
+}
+
+// TestStuckMemberSeesNoWatchersOfOthers: a member that does not know who has lost a right elsewhere gets nothing from the others that needs
+// it, however it decides itself.
+func TestStuckMemberSeesNoWatchersOfOthers(t *testing.T) {
+	t.Parallel()
+	c := newStuckCluster(t)
+	i := (c.leader() + 1) % 3
+	healthy := c.client((i + 1) % 3)
+	healthy.fill()
+	root, other := healthy.as("root"), healthy.m.replica.Header().MemberID
+	c.await("the member knows the rights", func() bool {
+		return c.members[i].replica.Access.Revision() == healthy.m.replica.Access.Revision()
+	})
+	calls := map[string]func() error{
+		"watchers": func() error {
+			_, err := consoleCalls{c.members[i]}.watchersOf(timeout(t), other, console.WatchersQuery{})
+			return err
+		},
+		"a comparison": func() error {
+			_, err := consoleCalls{c.members[i]}.comparisonOf(timeout(t), other, 0)
+			return err
+		},
+	}
+	for name, call := range calls {
+		if err := call(); err != nil {
+			t.Errorf("%s before: %v", name, err)
+		}
+	}
+	c.hang(root, i)
+	if _, err := pb.NewAuthClient(healthy.cc).UserDelete(root, &pb.AuthUserDeleteRequest{Name: "alice"}); err != nil {
+		t.Fatal(err)
+	}
+	c.await("the other member knows it", func() bool {
+		return c.members[i].replica.Access.Revision() < healthy.m.replica.Access.Revision()
+	})
+	for name, call := range calls {
+		if err := call(); err == nil || !strings.Contains(err.Error(), "users or roles have changed") {
+			t.Errorf("%s for rights that are older: %v", name, err)
+		}
+	}
+}
+
+// TestStuckMemberEndsNoSession: a member that cannot find out in time whether a token is valid does not say that it has expired.
+func TestStuckMemberEndsNoSession(t *testing.T) {
+	t.Parallel()
+	c := newStuckCluster(t)
+	i := (c.leader() + 1) % 3
+	stuck, healthy := c.client(i), c.client((i+1)%3)
+	healthy.fill()
+	root, token := healthy.as("root"), healthy.token("alice", "alice") // not used at the member that hangs
+	c.hang(root, i)
+	r, err := http.NewRequestWithContext(timeout(t), http.MethodGet, "http://"+stuck.addr+"/console/api/session", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.Header.Set("X-Vigil-Console", "1")
+	cookie, err := json.Marshal(struct{ User, Token string }{"alice", token})
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.Header.Set("Cookie", fmt.Sprintf("vigil-console-%x=%s", stuck.m.replica.Header().ClusterID, base64.RawURLEncoding.EncodeToString(cookie)))
+	res, err := http.DefaultClient.Do(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer res.Body.Close()
+	if body, err := io.ReadAll(res.Body); err != nil || res.StatusCode != http.StatusGatewayTimeout {
+		t.Errorf("%s %s %v", res.Status, body, err)
+	}
 }

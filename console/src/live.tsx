@@ -59,5 +59,5 @@ export function LocalNote() {
     return () => { removeEventListener("vigil-local", local); removeEventListener("hashchange", leave); };
   }, []);
   if (!note) return null;
-  return <p class="local" role="status"><strong><Text value={note.text} />.</strong> This page shows what {self()} itself had at {time(note.at)}, which may be old. Nothing can be written. The <a href={link("overview")}>overview</a> names the members that do not answer.</p>;
+  return <p class="local" role="status"><strong><Text value={note.text} />.</strong> This page shows what <Text value={self()} most={60} /> itself had at {time(note.at)}, which may be old. Nothing can be written. The <a href={link("overview")}>overview</a> names the members that do not answer.</p>;
 }

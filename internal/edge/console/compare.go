@@ -27,6 +27,8 @@ type Comparison struct {
 // ComparisonQuery asks a member for a Comparison. Members send it to each other as JSON.
 type ComparisonQuery struct {
 	Revision int64 `json:"revision"`
+	// Rights is the revision of users and roles by which the reader may see the answer.
+	Rights uint64 `json:"rights"`
 }
 
 // NewComparison encodes a status, and the hash that was made after it.

@@ -38,9 +38,9 @@ type Config struct {
 	RequireAdmin func(context.Context) error
 	// User returns the name of the user whose credentials a context has, empty if there is none.
 	User func(context.Context) string
-	// Rights returns what a user may do, as far as this member knows: everything, or the permissions of roles. ok is false if there is no
-	// such user.
-	Rights func(user string) (root bool, permissions []kv.Permission, ok bool)
+	// Rights returns the name of the user whose credentials a context has, empty if there is none, and what it may do, as far as this
+	// member knows: everything, or the permissions of roles. The error is kv.ErrInvalidAuthToken for a token that is not valid.
+	Rights func(context.Context) (user string, root bool, permissions []kv.Permission, err error)
 	// Leader returns whether this member knows a leader.
 	Leader func() Leadership
 	// Watchers lists the watchers of a member, this one or another. The console checks RequireAdmin before.

@@ -48,7 +48,7 @@ func open(t *testing.T, change func(*Config)) *Console {
 	c := Config{Serve: Auto, Conn: refusing{}, AuthEnabled: func() bool { return false }, RequireAdmin: func(context.Context) error { return errRefused },
 		WithCaller: func(ctx context.Context, _ net.Addr, _ *tls.ConnectionState, _ func()) context.Context { return ctx },
 		User:       func(context.Context) string { return "" },
-		Rights:     func(string) (bool, []kv.Permission, bool) { return false, nil, false }, Leader: func() Leadership { return Leadership{Known: true} },
+		Rights:     func(context.Context) (string, bool, []kv.Permission, error) { return "", false, nil, nil }, Leader: func() Leadership { return Leadership{Known: true} },
 		Watchers: func(context.Context, uint64, WatchersQuery) (*WatchersView, error) { return nil, errRefused }, MaxRequestBytes: 1 << 20,
 		Sample:  func(context.Context, uint64) (*Sample, error) { return nil, errRefused },
 		Compare: func(context.Context, uint64, int64) (*Comparison, error) { return nil, errRefused }, Hosts: []string{"db.example"}}

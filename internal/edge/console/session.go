@@ -3,6 +3,7 @@ package console
 import (
 	"encoding/base64"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net/http"
 	"strconv"
@@ -134,11 +135,13 @@ func (c *Console) serveSession(r *request) (any, error) {
 		return s, nil
 	}
 	// By what this member knows, so that a session lasts while there is no leader.
-	name := c.User(kv.WithCredentials(r.ctx, r.who.identity()))
-	root, permissions, ok := c.Rights(name)
-	if !ok {
+	name, root, permissions, err := c.Rights(kv.WithCredentials(r.ctx, r.who.identity()))
+	switch {
+	case errors.Is(err, kv.ErrInvalidAuthToken) || err == nil && name == "":
 		s.Expired = r.who.Token != ""
 		return s, nil
+	case err != nil:
+		return nil, err
 	}
 	s.User, s.Certificate, s.Root, s.Members = name, r.who.certificate, root, c.places(r)
 	if !root {

@@ -40,6 +40,8 @@ type WatcherView struct {
 type WatchersQuery struct {
 	Sort   string `json:"sort"`
 	Filter string `json:"filter"`
+	// Rights is the revision of users and roles by which the reader may see the answer.
+	Rights uint64 `json:"rights"`
 }
 
 // WatchersView is a part of the watchers of one member, sorted.

@@ -161,17 +161,25 @@ func (c *Control) Roles(ctx context.Context) ([]string, error) {
 	return names, nil
 }
 
-// Rights returns what a user may do, as far as this member knows: everything, or the permissions of its roles. ok is false if there is no such
-// user.
-func (c *Control) Rights(user string) (root bool, permissions []kv.Permission, ok bool) {
+// Rights returns the name of the caller, empty without credentials of a user, and what it may do, as far as this member knows:
+// everything, or the permissions of its roles. Errors: kv.ErrInvalidAuthToken, which the token of a user who is gone has too,
+// kv.ErrNoLeader, and those of Linearize.
+func (c *Control) Rights(ctx context.Context) (user string, root bool, permissions []kv.Permission, err error) {
+	who, err := c.identify(ctx)
+	if err != nil {
+		return "", false, nil, err
+	}
 	state := c.state.Load()
-	u, ok := state.User(user)
+	u, ok := state.User(who.User)
+	if !ok {
+		return "", false, nil, nil
+	}
 	for _, name := range u.Roles {
 		if name == auth.RootRole {
-			return true, nil, ok
+			return who.User, true, nil, nil
 		}
 		role, _ := state.Role(name)
 		permissions = append(permissions, role.Permissions...)
 	}
-	return false, permissions, ok
+	return who.User, false, permissions, nil
 }
