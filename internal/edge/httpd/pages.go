@@ -152,8 +152,12 @@ type pageKey struct{ method, url, accept, encoding string }
 
 // pendingPage is a page that will be made.
 type pendingPage struct {
-	done chan struct{} // closed when there is the page, or the request that would make it is over
-	page *madePage     // nil then
+	done chan struct{} // closed when there is the page, or making it has failed
+	page *madePage     // nil if it has failed
+	// lead has a value while none of the requests that wait waits for a place to make the page: the one that takes it does.
+	lead chan struct{}
+	// waiting counts the requests. Guarded by maker.mu.
+	waiting int
 }
 
 func newMaker(next http.Handler) *maker {
@@ -180,45 +184,64 @@ func (m *maker) makeNow(r *http.Request) *madePage {
 	return page
 }
 
-// join returns a page that is made after the call. Several requests share it.
+// join returns a page that is made after the call. Several requests share it. It returns nil if the request is over.
 func (m *maker) join(r *http.Request) *madePage {
 	key := pageKey{r.Method, r.URL.String(), r.Header.Get("Accept"), r.Header.Get("Accept-Encoding")}
 	for r.Context().Err() == nil {
-		m.mu.Lock()
-		p := m.mu.pending[key]
-		if p == nil {
-			p = &pendingPage{done: make(chan struct{})}
-			m.mu.pending[key] = p
-			m.mu.Unlock()
-			m.lead(r, key, p)
-			return p.page
-		}
-		m.mu.Unlock()
+		p := m.enter(key)
 		select {
 		case <-p.done:
-			if p.page != nil {
-				return p.page
-			}
+		case <-p.lead:
+			m.lead(r, key, p)
 		case <-r.Context().Done():
+		}
+		if page := m.leave(key, p); page != nil {
+			return page
 		}
 	}
 	return nil
 }
 
-// lead makes a page for the requests that wait for it until it is begun.
+// enter adds a request to those that wait for a page.
+func (m *maker) enter(key pageKey) *pendingPage {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	p := m.mu.pending[key]
+	if p == nil {
+		p = &pendingPage{done: make(chan struct{}), lead: make(chan struct{}, 1)}
+		p.lead <- struct{}{}
+		m.mu.pending[key] = p
+	}
+	p.waiting++
+	return p
+}
+
+// leave removes a request, and returns its page, nil if that is not made. Nobody makes a page for which no request waits.
+func (m *maker) leave(key pageKey, p *pendingPage) *madePage {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if p.waiting--; p.waiting == 0 && m.mu.pending[key] == p {
+		delete(m.mu.pending, key)
+	}
+	select {
+	case <-p.done:
+		return p.page
+	default:
+		return nil
+	}
+}
+
+// lead makes a page for the requests that wait for it until it is begun. If its own request is over before, another one leads.
 func (m *maker) lead(r *http.Request, key pageKey, p *pendingPage) {
-	defer close(p.done)
-	begun := func() {
+	select {
+	case m.places <- struct{}{}:
+		defer close(p.done)
 		m.mu.Lock()
 		delete(m.mu.pending, key)
 		m.mu.Unlock()
-	}
-	select {
-	case m.places <- struct{}{}:
-		begun()
 		p.page = m.makeNow(r)
 	case <-r.Context().Done():
-		begun()
+		p.lead <- struct{}{}
 	}
 }
 
