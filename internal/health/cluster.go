@@ -2,6 +2,7 @@ package health
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -23,7 +24,9 @@ func (e *Examination) checkReachable(r *report) {
 				what = "is alive at " + x.Endpoint + ", and " + x.Waits.String()
 			}
 			r.find(Critical, e.NameOf(x), what, next, page)
-		case needsUser(x.StatusErr):
+		case errors.Is(x.StatusErr, ErrNoLogin):
+			r.find(Critical, e.NameOf(x), "is alive, and knows no leader: nobody can log in, and it tells its status to users only", nextQuorum, "docs/operations/cluster.md#when-the-majority-is-gone-for-good")
+		case NeedsUser(x.StatusErr):
 			r.find(Critical, e.NameOf(x), "answers users only: authentication is enabled", "give --user; the comparison of data needs a user with the role root", "docs/operations/auth.md")
 		case x.StatusErr != nil:
 			at := "does not answer: "
@@ -87,7 +90,7 @@ func hangs(why string) bool {
 
 // rejected reports whether a member has answered that it wants to know the user.
 func (e *Examination) rejected() bool {
-	return slices.ContainsFunc(e.Readings, func(x Reading) bool { return needsUser(x.StatusErr) })
+	return slices.ContainsFunc(e.Readings, func(x Reading) bool { return NeedsUser(x.StatusErr) || errors.Is(x.StatusErr, ErrNoLogin) })
 }
 
 // rejectedTLS reports whether a member was reached, but not by TLS.
@@ -105,8 +108,11 @@ func (e *Examination) anyRejectedTLS() bool {
 	return false
 }
 
-// needsUser reports whether an error is that of a cluster with users that was asked without one.
-func needsUser(err error) bool {
+// ErrNoLogin is why a member was asked without a user.
+var ErrNoLogin = errors.New("there was no leader, so that nobody could log in")
+
+// NeedsUser reports whether an error is that of a cluster with users that was asked without one.
+func NeedsUser(err error) bool {
 	return err != nil && strings.Contains(err.Error(), "etcdserver: user name is empty")
 }
 
@@ -140,6 +146,8 @@ func (e *Examination) unseen() (out []Unchecked) {
 			out = append(out, Unchecked{Member: m.Name, Why: "it is not among the endpoints"})
 		case x != nil && x.Status == nil && x.Waits != nil:
 			out = append(out, Unchecked{Member: m.Name, Why: "it waits"})
+		case x != nil && errors.Is(x.StatusErr, ErrNoLogin):
+			out = append(out, Unchecked{Member: m.Name, Why: ErrNoLogin.Error()})
 		case x != nil && x.Status == nil:
 			out = append(out, Unchecked{Member: m.Name, Why: "it does not answer"})
 		case x != nil && e.Foreign(x):
@@ -148,7 +156,11 @@ func (e *Examination) unseen() (out []Unchecked) {
 	}
 	for i := range e.Readings {
 		if x := &e.Readings[i]; x.Status == nil && x.Advertised == 0 {
-			out = append(out, Unchecked{Member: x.Endpoint, Why: "its status is not known"})
+			why := "its status is not known"
+			if errors.Is(x.StatusErr, ErrNoLogin) {
+				why = ErrNoLogin.Error()
+			}
+			out = append(out, Unchecked{Member: x.Endpoint, Why: why})
 		}
 	}
 	return out

@@ -123,6 +123,9 @@ etcd_disk_wal_fsync_duration_seconds_count 2000
 		{"reachable", Critical, "h:1: does not answer: gone", func(e *Examination) {
 			e.Readings[2] = Reading{Endpoint: "h:1", StatusErr: &refusal{"gone"}}
 		}},
+		{"reachable", Critical, "is alive, and knows no leader: nobody can log in", func(e *Examination) {
+			e.Members, e.Readings[1] = nil, Reading{Endpoint: "h:1", StatusErr: ErrNoLogin}
+		}},
 		{"reachable", Critical, "answers users only", func(e *Examination) {
 			e.Readings[2] = Reading{Endpoint: "h:1", StatusErr: &refusal{"etcdserver: user name is empty"}}
 		}},

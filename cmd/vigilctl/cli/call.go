@@ -55,6 +55,25 @@ func (e *Env) RunUntilInterrupted(c *cobra.Command, run func(s Session) error) e
 	return e.connected(c, func(cl *client.Client) error { return run(Session{c.Context(), cl, cl.Conn()}) })
 }
 
+// RunAnyway is RunLong for commands that look at members which may not serve clients: if nobody can log in, because there is no leader or
+// no member can be reached, the client has no credentials, and noLogin is why.
+func (e *Env) RunAnyway(c *cobra.Command, run func(ctx context.Context, cl *client.Client, noLogin error) error) error {
+	cl, noLogin, err := e.ConnectAnyway(c.Context())
+	if _, ok := errors.AsType[*client.UnreachableError](err); ok && e.Config.Username != "" {
+		noLogin = err
+		cl, err = e.anonymous()
+	}
+	if err != nil {
+		return err
+	}
+	defer cl.Close()
+	err = run(c.Context(), cl, noLogin)
+	if c.Context().Err() != nil {
+		err = ErrInterrupted
+	}
+	return e.explained(c.Context(), cl, CallError(err))
+}
+
 // RunLong runs a command without a time limit. An interrupt is an error with an exit code of its own.
 func (e *Env) RunLong(c *cobra.Command, run func(ctx context.Context, cl *client.Client) error) error {
 	return e.connected(c, func(cl *client.Client) error {

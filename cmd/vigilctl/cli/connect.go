@@ -12,8 +12,11 @@ import (
 	"strings"
 	"time"
 
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+
 	"vigil/client"
 	"vigil/cmd/vigilctl/exit"
+	"vigil/internal/health"
 	"vigil/internal/member/discovery"
 )
 
@@ -82,6 +85,32 @@ func (e *Env) Connect(ctx context.Context) (*client.Client, error) {
 		return nil, exit.With(exit.BadConnection, CallError(err))
 	}
 	return c, nil
+}
+
+// ConnectAnyway is Connect for commands that can do a part of their work without a login. Without a leader nobody can log in: then the
+// client has no credentials, and noLogin is health.ErrNoLogin.
+func (e *Env) ConnectAnyway(ctx context.Context) (cl *client.Client, noLogin, err error) {
+	cl, err = e.Connect(ctx)
+	if err == nil || ctx.Err() != nil || e.Config.Username == "" || !strings.Contains(err.Error(), rpctypes.ErrorDesc(rpctypes.ErrGRPCNoLeader)) {
+		return cl, nil, err
+	}
+	cl, err = e.anonymous()
+	return cl, health.ErrNoLogin, err
+}
+
+// Refused returns why a member has not answered: if it wants to know the user, why nobody could log in, if that is the reason.
+func Refused(err, noLogin error) error {
+	if noLogin != nil && health.NeedsUser(err) {
+		return noLogin
+	}
+	return err
+}
+
+// anonymous returns a client without credentials, after Connect has failed.
+func (e *Env) anonymous() (*client.Client, error) {
+	cfg := e.reachable()
+	cfg.Username, cfg.Password = "", ""
+	return client.New(cfg)
 }
 
 // configure makes the client's configuration of the flags.

@@ -218,14 +218,14 @@ func endpointHashKV(env *cli.Env, cluster *bool) *cobra.Command {
 	return c
 }
 
-// collect queries all endpoints and returns the last error.
+// collect queries all endpoints and returns the last error. If nobody can log in, it queries the given ones.
 func collect[T any](env *cli.Env, c *cobra.Command, cluster bool, what string, list *[]T, ask func(ep string, s cli.Session) (T, error)) error {
-	cl, err := env.Connect(c.Context())
+	cl, noLogin, err := env.ConnectAnyway(c.Context())
 	if err != nil {
 		return err
 	}
 	defer cl.Close()
-	targets, err := targets(env, c, cl, cluster)
+	targets, err := targets(env, c, cl, cluster && noLogin == nil)
 	if err != nil {
 		return err
 	}
@@ -239,7 +239,7 @@ func collect[T any](env *cli.Env, c *cobra.Command, cluster bool, what string, l
 			return err
 		})
 		if err != nil {
-			last = cli.CallError(err)
+			last = cli.CallError(cli.Refused(err, noLogin))
 			if w := env.Waits(c.Context(), ep); w != nil {
 				last = exit.With(exit.Failure, errors.New("it "+w.Alive()))
 			}

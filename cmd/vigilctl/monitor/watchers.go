@@ -156,7 +156,7 @@ func (w *watchersView) collect(ctx context.Context) (*watcherList, error) {
 		case errors.Is(errs[i], probe.ErrNotFound):
 			list.Failed = append(list.Failed, failedMember{m.Endpoint, "the member is an etcd, which does not list its watchers; this needs Vigil"})
 		case errs[i] != nil:
-			list.Failed = append(list.Failed, failedMember{m.Endpoint, survey.ErrorLine(errs[i])})
+			list.Failed = append(list.Failed, failedMember{m.Endpoint, survey.ErrorLine(cli.Refused(errs[i], w.NoLogin))})
 		default:
 			list.Members++
 			list.Streams += answers[i].Streams

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"time"
 
+	"vigil/cmd/vigilctl/cli"
 	"vigil/cmd/vigilctl/probe"
 	"vigil/internal/health"
 )
@@ -21,7 +22,7 @@ func (s *Survey) Read(ctx context.Context) *health.Round {
 		// Serializable: a member without a quorum answers too.
 		m, err := s.Client.MemberListSerializable(ctx)
 		if err != nil {
-			r.ListErr = err
+			r.ListErr = cli.Refused(err, s.NoLogin)
 			return
 		}
 		slices.SortFunc(m.Members, byName)
@@ -40,6 +41,7 @@ func (s *Survey) Read(ctx context.Context) *health.Round {
 			waits <- state.Waits
 		}()
 		x.Status, x.StatusErr = s.status(asking, m)
+		x.StatusErr = cli.Refused(x.StatusErr, s.NoLogin)
 		cancel()
 		x.Metrics, x.MetricsErr = m.Metrics(ctx)
 		x.CheckPages()

@@ -27,6 +27,8 @@ type Survey struct {
 	// Client and Members are set while Run runs.
 	Client  *client.Client
 	Members []*probe.Member
+	// NoLogin is why nobody could log in, health.ErrNoLogin without a leader: members say only what they say to everybody.
+	NoLogin error
 
 	cluster bool
 }
@@ -42,8 +44,8 @@ func (s *Survey) AddFlags(c *cobra.Command) {
 
 // Run connects, finds the members and calls f.
 func (s *Survey) Run(c *cobra.Command, f func(ctx context.Context) error) error {
-	return s.Env.RunLong(c, func(ctx context.Context, cl *client.Client) error {
-		s.Client = cl
+	return s.Env.RunAnyway(c, func(ctx context.Context, cl *client.Client, noLogin error) error {
+		s.Client, s.NoLogin = cl, noLogin
 		defer func() {
 			for _, m := range s.Members {
 				m.Close()
@@ -84,15 +86,15 @@ const identifyTimeout = time.Second
 
 // addOthers returns one endpoint for each member: a given one that answers, or the address that the member advertises,
 // which this machine may not be able to reach. Given endpoints that do not answer and are of no member that is known
-// stay in the list. Without an answer from any member the result are the given endpoints if Whole is set, otherwise an
-// error.
+// stay in the list. Without an answer from any member the result are the given endpoints if Whole is set, or nobody can log in,
+// otherwise an error.
 func (s *Survey) addOthers(ctx context.Context, given []string) ([]string, error) {
 	listing, cancel := context.WithTimeout(ctx, s.Env.Timeout())
 	defer cancel()
 	// Serializable: a member without a quorum answers too.
 	list, err := s.Client.MemberListSerializable(listing)
 	if err != nil {
-		if s.Whole && ctx.Err() == nil {
+		if (s.Whole || s.NoLogin != nil) && ctx.Err() == nil {
 			return given, nil // Read reports the error
 		}
 		return nil, err
@@ -155,7 +157,7 @@ func address(endpoint string) string {
 // token returns what identifies the user to members over HTTP, empty if there is no user.
 func (s *Survey) token(ctx context.Context) (string, error) {
 	cfg := &s.Env.Config
-	if s.Env.Token != "" || cfg.Username == "" {
+	if s.Env.Token != "" || cfg.Username == "" || s.NoLogin != nil {
 		return s.Env.Token, nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, s.Env.Timeout())
