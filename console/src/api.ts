@@ -84,7 +84,7 @@ async function answer(path: string, init: RequestInit, patience: Patience): Prom
   try {
     const res = await request(path, init, patience);
     const out = await res.json();
-    if (init.method !== "POST") window.dispatchEvent(new CustomEvent("vigil-local", { detail: res.headers.get("X-Vigil-Local") }));
+    if (init.method !== "POST") window.dispatchEvent(new CustomEvent("vigil-local", { detail: decodeURIComponent(res.headers.get("X-Vigil-Local") || "") }));
     return out;
   } catch (e) {
     throw patience.late && !(e instanceof Failure) ? patience.failure() : e;

@@ -9,6 +9,7 @@ import (
 	"io"
 	"maps"
 	"net/http"
+	urls "net/url"
 	"os"
 	"regexp"
 	"slices"
@@ -103,7 +104,11 @@ func ask(t *testing.T, m *proc.Server, cookie, path, request string) answer {
 	if err != nil {
 		t.Errorf("%s %s: %v", path, request, err)
 	}
-	return answer{res.StatusCode, res.Header.Get("X-Vigil-Local"), string(text), time.Since(start)}
+	local, err := urls.PathUnescape(res.Header.Get("X-Vigil-Local"))
+	if err != nil {
+		t.Error(err)
+	}
+	return answer{res.StatusCode, local, string(text), time.Since(start)}
 }
 
 // does describes what an answer is, or what is wrong with it.

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"net/url"
 	"sync/atomic"
 	"time"
 
@@ -129,9 +130,10 @@ func (d *localData) used() bool { return d != nil && d.reason.Load() != nil }
 // note says in the header of a response that it has local data.
 func (d *localData) note(h http.Header) {
 	if reason := d.reason.Load(); reason != nil {
-		h.Set(localHeader, *reason)
+		h.Set(localHeader, url.PathEscape(*reason))
 	}
 }
 
-// localHeader is why a response has local data, which may be old.
+// localHeader is why a response has local data, which may be old. It is escaped as in a URL: browsers read headers as Latin-1, and the
+// name of a member may have any characters.
 const localHeader = "X-Vigil-Local"

@@ -4,11 +4,13 @@ import (
 	"context"
 	"errors"
 	"net/http"
+	"net/url"
 	"strings"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
+	"unicode"
 
 	"go.etcd.io/etcd/api/v3/etcdserverpb"
 	"google.golang.org/grpc"
@@ -48,18 +50,18 @@ func TestLeaderConn(t *testing.T) {
 		says   string // in the note or in the error
 	}{
 		{"a read with a leader", etcdserverpb.KV_Range_FullMethodName, read, time.Hour, true, 5 * time.Second, "", ""},
-		{"a read whose leader is lost", etcdserverpb.KV_Range_FullMethodName, read, time.Second, true, time.Second, "", "m1 has had no leader for 1s"},
-		{"a read without a leader", etcdserverpb.KV_Range_FullMethodName, read, -1, true, 0, "", "m1 has had no leader yet"},
-		{"a read that must not be local", etcdserverpb.KV_Range_FullMethodName, read, -1, false, 0, "leaderless", "m1 has had no leader yet"},
+		{"a read whose leader is lost", etcdserverpb.KV_Range_FullMethodName, read, time.Second, true, time.Second, "", "mü1 has had no leader for 1s"},
+		{"a read without a leader", etcdserverpb.KV_Range_FullMethodName, read, -1, true, 0, "", "mü1 has had no leader yet"},
+		{"a read that must not be local", etcdserverpb.KV_Range_FullMethodName, read, -1, false, 0, "leaderless", "mü1 has had no leader yet"},
 		{"a serializable read", etcdserverpb.KV_Range_FullMethodName, &etcdserverpb.RangeRequest{Serializable: true}, -1, true, 0, "", ""},
 		{"a change whose leader is lost", etcdserverpb.KV_Put_FullMethodName, put, time.Second, true, time.Second, "leaderless", "the change may still be made"},
-		{"a change without a leader", etcdserverpb.KV_Put_FullMethodName, put, -1, true, 0, "leaderless", "m1 has had no leader yet"},
+		{"a change without a leader", etcdserverpb.KV_Put_FullMethodName, put, -1, true, 0, "leaderless", "mü1 has had no leader yet"},
 		{"a call that needs none", etcdserverpb.Maintenance_Status_FullMethodName, &etcdserverpb.StatusRequest{}, -1, false, 5 * time.Second, "", ""},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				var lost atomic.Int64
-				conn := &leaderConn{patient{takes: 5 * time.Second}, "m1", func() Leadership {
+				conn := &leaderConn{patient{takes: 5 * time.Second}, "mü1", func() Leadership {
 					if n := lost.Load(); n != 0 {
 						return Leadership{Lost: time.Unix(0, n)}
 					}
@@ -80,7 +82,10 @@ func TestLeaderConn(t *testing.T) {
 				took := time.Since(start)
 				h := http.Header{}
 				data.note(h)
-				said := h.Get(localHeader)
+				said, escaped := url.PathUnescape(h.Get(localHeader))
+				if escaped != nil || strings.ContainsFunc(h.Get(localHeader), func(r rune) bool { return r > unicode.MaxASCII }) {
+					t.Errorf("the header is %q", h.Get(localHeader))
+				}
 				f := &failure{}
 				if errors.As(err, &f) {
 					said = f.Text
