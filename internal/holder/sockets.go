@@ -73,7 +73,8 @@ func parseAddress(s string) (netip.AddrPort, bool) {
 	return netip.AddrPortFrom(addr.Unmap(), uint16(number[0])<<8|uint16(number[1])), true
 }
 
-// unixInode returns the inode of the socket with a path.
+// unixInode returns the inode of the socket that listens at a path. Connections to it have the same path, and number 0 while nobody has
+// accepted them.
 func unixInode(path string) string {
 	b, err := os.ReadFile("/proc/net/unix")
 	if err != nil {
@@ -81,7 +82,8 @@ func unixInode(path string) string {
 	}
 	for line := range strings.Lines(string(b)) {
 		// 0000000000000000: 00000002 00000000 00010000 0001 01 12345 /run/socket
-		if f := strings.Fields(line); len(f) >= 8 && f[7] == path {
+		const listening = "00010000"
+		if f := strings.Fields(line); len(f) >= 8 && f[3] == listening && f[7] == path {
 			return f[6]
 		}
 	}

@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -43,6 +44,8 @@ func TestEntriesWait(t *testing.T) {
 		}
 		return refused > 50
 	})
+	// The history goes on returning space.
+	stopFilling := keepFull(t, file)
 	full(t, s, "1")
 	stage(t, s, "m1", "its disk is full: it rejects puts")
 	if _, err := c.Delete(ctx, "k/000000"); err != nil {
@@ -82,6 +85,7 @@ func TestEntriesWait(t *testing.T) {
 		t.Errorf("a serializable read: %v", err)
 	}
 
+	stopFilling()
 	if err := os.Remove(file); err != nil {
 		t.Fatal(err)
 	}
@@ -258,6 +262,37 @@ func doctor(t *testing.T, s *proc.Server) string {
 	t.Helper()
 	d := proc.Run(t, within, proc.Spec{Name: proc.Path(t, proc.Vigilctl), Args: []string{"doctor", "--command-timeout=3s", "--endpoints=" + s.Addr()}})
 	return strings.Join(strings.Fields(d.Stdout+d.Stderr), " ")
+}
+
+// keepFull takes all space that a disk gets, for a file on it, until stop is called or the test ends.
+func keepFull(t *testing.T, file string) (stop func()) {
+	t.Helper()
+	f, err := os.OpenFile(file, os.O_WRONLY|os.O_APPEND, 0o600)
+	if err != nil {
+		t.Fatal(err)
+	}
+	end, ended := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(ended)
+		defer f.Close()
+		piece := make([]byte, 4096)
+		for {
+			if _, err := f.Write(piece); err == nil {
+				continue
+			}
+			select {
+			case <-end:
+				return
+			case <-time.After(10 * time.Millisecond):
+			}
+		}
+	}()
+	stop = sync.OnceFunc(func() {
+		close(end)
+		<-ended
+	})
+	t.Cleanup(stop)
+	return stop
 }
 
 // stage waits until doctor and top say what a member cannot do.
