@@ -26,7 +26,7 @@
 //     Other members must not hand it data of theirs: they compare the revision of rights in its questions with theirs (server).
 //   - A simple token still ends when it was not used here for its time to live, and one that was never used here that time after this
 //     member has learned of it. The end of tokens in the log, which a member that lags hears of too late, needs a leader.
-//   - Nothing is written and nobody logs in, because both need the log. The leases of others, users and roles are not shown.
+//   - Nothing is written and nobody logs in, because both need the log. Users, roles and what is left of a lease are not shown.
 //   - A member that hangs while it knows a leader grants nothing of that: Confirm waits, and fails. Neither does one that was
 //     suspended: it must listen again for an election timeout first.
 package access
