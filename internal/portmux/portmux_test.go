@@ -415,11 +415,14 @@ func TestDrain(t *testing.T) {
 		m.mu.Lock()
 		n := m.mu.pending.Len()
 		m.mu.Unlock()
-		if n == 2 {
+		mu.Lock()
+		decided := got["http2"]
+		mu.Unlock()
+		if n == 2 && decided == 1 {
 			break
 		}
 		if time.Now().After(deadline) {
-			t.Fatalf("%d connections are undecided", n)
+			t.Fatalf("%d connections are undecided, %d are handed over", n, decided)
 		}
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
