@@ -21,7 +21,7 @@ var consensus = []Mistake{
 	{Name: "known-sequence", Profile: "begins", Promise: "a result goes to the request that it belongs to, also after a restart", Needs: "kills", Edits: []Edit{
 		{"internal/member/replica/proposal/queue.go", "q.mu.seq = binary.LittleEndian.Uint64(b[:])", "q.mu.seq = uint64(binary.LittleEndian.Uint16(b[:]) % 2)"},
 		// A member that serves clients only after a linearizable read has applied what its former process has proposed.
-		{"internal/member/replica/keeper.go", "\tr.handle().log.WaitNext()\n\tfor {\n", "\tr.handle().log.WaitNext()\n\tif r.applied.Load() > 1 {\n\t\tclose(r.ready)\n\t\treturn\n\t}\n\tfor {\n"},
+		{"internal/member/replica/keeper.go", "\tr.handle().log.WaitNext()\n\tfor last", "\tr.handle().log.WaitNext()\n\tif r.applied.Load() > 1 {\n\t\tclose(r.ready)\n\t\treturn\n\t}\n\tfor last"},
 	}},
 	{Name: "half-group", Promise: "each request of a group is applied once, also after a crash in the middle of it", Needs: "power failures", Edits: []Edit{
 		// Each request leaves the batch, as after a large one.

@@ -6,7 +6,7 @@ var storage = []Mistake{
 		{"internal/store/wal/wal.go", "err := w.wr.active.file.Sync()", "err := error(nil)"},
 	}},
 	{Name: "early-sync", Profile: "power", Promise: "the log is synced after it is written", Needs: "power failures", Edits: []Edit{
-		{"internal/store/wal/wal.go", "\tif err := w.write(size); err != nil {\n\t\tw.starved", "\tif p.sync {\n\t\tif err := w.sync(); err != nil {\n\t\t\treturn err\n\t\t}\n\t}\n\tif err := w.write(size); err != nil {\n\t\tw.starved"},
+		{"internal/store/wal/wal.go", "\tif err := w.write(size); err != nil {\n\t\treturn w.noteStarved", "\tif p.sync {\n\t\tif err := w.sync(); err != nil {\n\t\t\treturn err\n\t\t}\n\t}\n\tif err := w.write(size); err != nil {\n\t\treturn w.noteStarved"},
 		{"internal/store/wal/wal.go", "\tif p.sync {\n\t\tif err := w.sync(); err != nil {\n\t\t\treturn err\n\t\t}\n\t}\n\tw.publish(batches)", "\tw.publish(batches)"},
 	}},
 	{Name: "torn-tail", Profile: "torn", Promise: "a torn end of the log is not taken for entries", Needs: "power failures", Edits: []Edit{

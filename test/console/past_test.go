@@ -190,7 +190,7 @@ func TestTypedAtOnce(t *testing.T) {
 	put(t, c, "config/app", "two")
 	b := newBrowser(t, "http://"+m.Addr())
 	for _, v := range []struct{ view, field, text, shown string }{
-		{"history", "from a revision or time", "2", "Changes by time"},
+		{"history", "from a revision or time", "2", "the newest first"},
 		{"keys", "as of a revision or time", "2", "config/"},
 	} {
 		b.open("members")
