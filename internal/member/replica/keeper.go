@@ -39,6 +39,7 @@ func (r *Replica) keep(ctx context.Context) {
 			}
 			r.waits.Expire(before, kv.ErrTimeoutWaitApplied)
 			r.space.sampleSpace()
+			r.space.startCustody()
 			if r.Members.Alone() {
 				// Applied entries are for members that lag, of which there is none.
 				r.raftLog.Uncache(r.node.Acknowledged())

@@ -84,7 +84,6 @@ func (sp *space) sampleSpace() {
 	if sp.r.raftLog.Room() != nil || due {
 		sp.wakeMonitor()
 	}
-	sp.startCustody()
 }
 
 func (sp *space) wakeMonitor() {

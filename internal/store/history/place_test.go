@@ -97,6 +97,56 @@ func TestPlacesWhileFilesChange(t *testing.T) {
 	}
 }
 
+// TestSealAway moves the open segment away before it is sealed. The writer then lacks a place to write
+// to, for much longer than other errors are retried, and goes on when the file is back.
+func TestSealAway(t *testing.T) {
+	o := testOptions(vfs.OS())
+	o.Dir, o.SegmentBytes = filepath.Join(t.TempDir(), "history"), minSegmentBytes
+	l, _ := create(t, o)
+	open := l.w.seg.Path
+	if err := os.Rename(open, open+".away"); err != nil {
+		t.Fatal(err)
+	}
+	main := int64(0)
+	write := func() error {
+		main++
+		rev := kv.Rev{Main: main}
+		if _, err := l.AppendKV(rev, false, content(rev)); err != nil {
+			return err
+		}
+		return l.Commit(Applied{Term: 1, Index: uint64(main)})
+	}
+	var err error
+	for err == nil {
+		err = write()
+	}
+	for until := time.Now().Add((tries + 2) * retryPause); time.Now().Before(until); {
+		if !errors.Is(err, kv.ErrAway) || l.Err() != nil {
+			t.Fatalf("with the open segment away: %v, the log: %v", err, l.Err())
+		}
+		if err = l.Commit(Applied{Term: 1, Index: uint64(main)}); err == nil {
+			t.Fatal("a batch was written to a segment that is away")
+		}
+	}
+	if err := os.Rename(open+".away", open); err != nil {
+		t.Fatal(err)
+	}
+	for deadline := time.Now().Add(time.Minute); l.Commit(Applied{Term: 1, Index: uint64(main)}) != nil; {
+		if time.Now().After(deadline) {
+			t.Fatal("the segment is back, and the log does not go on")
+		}
+		time.Sleep(time.Millisecond)
+	}
+	for range 500 {
+		if err := write(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := l.Close(); err != nil {
+		t.Fatal(err)
+	}
+}
+
 // TestOpenTwice: a log that is open cannot be opened a second time, and that changes nothing.
 func TestOpenTwice(t *testing.T) {
 	o := testOptions(vfs.OS())

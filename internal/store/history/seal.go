@@ -1,10 +1,13 @@
 package history
 
 import (
+	"errors"
 	"fmt"
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"vigil/internal/kv"
 	"vigil/internal/store/history/format"
 	"vigil/internal/store/history/segfile"
 	"vigil/internal/vfs"
@@ -110,7 +113,7 @@ func (s *sealer) seal(seg *openSegment) error {
 		}
 		seg.Synced.Store(seg.End)
 		if err := s.o.FS.Rename(seg.Path, path); err != nil {
-			return fmt.Errorf("history: seal %s: %w", seg.Path, err)
+			return fmt.Errorf("history: seal %s: %w", seg.Path, s.awayOr(seg.Path, seg.File, err))
 		}
 		seg.renamed = true
 	}
@@ -133,6 +136,15 @@ func (s *sealer) seal(seg *openSegment) error {
 	seg.seg.src.Store(&source{file: file})
 	s.o.Logger.Debug("sealed a history segment", "file", path, "records", file.Footer().Records, "bytes", file.Footer().FileSize())
 	return nil
+}
+
+// awayOr returns why an operation on a name failed. If the open file is no longer at that path, the
+// error is an AwayError, which is retried until the file is back; otherwise it is err.
+func (s *sealer) awayOr(path string, file vfs.File, err error) error {
+	if away := vfs.CheckFile(s.o.FS, path, file); errors.Is(away, kv.ErrAway) {
+		return away
+	}
+	return err
 }
 
 // sync is Log.Sync.
