@@ -65,7 +65,6 @@ const (
 // commandsWhy is the reason why a package of vigilctl's commands imports nothing else.
 const commandsWhy = "commands: they share packages below them and never import each other"
 
-// table is the import table, the same as in ARCHITECTURE.md: TestDocumentedImports compares them.
 var table = map[string]rule{
 	"internal/kv":                {why: "the vocabulary imports nothing, so that everything can import it"},
 	"internal/allocs":            {why: "numbers, and the comparison with them"},
