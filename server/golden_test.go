@@ -24,7 +24,7 @@ import (
 	"vigil/internal/vfs/memfs"
 )
 
-var writeGolden = flag.Bool("write-golden", false, "write the golden data directories of the current versions anew")
+var writeGolden = flag.Bool("write-golden", false, "write the golden data directories of the current versions")
 
 // golden is what a stored data directory holds, as a client sees it.
 type golden struct {
@@ -39,23 +39,20 @@ type goldenKey struct {
 	Created, Modified, Version int64
 }
 
-// What is stored of each set of versions: a directory that was closed in good order, and one of a
-// member that was killed.
+// The stored directories: one of a member that was stopped, and one of a member that was killed.
 const (
 	goldenClosed = "closed"
 	goldenKilled = "killed"
 	goldenFile   = "keys.json"
 )
 
-// TestGoldenDataDirs starts a member on a copy of every data directory that is stored, with all formats
-// in the versions of its time. It must have every key, and after a few writes and a restart still.
-//
-// To add the present versions run it with -write-golden, which writes testdata/datadir-v2 anew; those of
-// older versions must never change.
+// TestGoldenDataDirs starts a member on a copy of each stored data directory. It must have every key, and after
+// a few writes and a restart still: no format has changed under its version. New versions are written with
+// -write-golden.
 func TestGoldenDataDirs(t *testing.T) {
 	if *writeGolden {
 		for _, how := range []string{goldenClosed, goldenKilled} {
-			storeGolden(t, filepath.Join("testdata", "datadir-v2", how), how == goldenKilled)
+			storeGolden(t, filepath.Join("testdata", "datadir-v1", how), how == goldenKilled)
 		}
 	}
 	dirs, err := filepath.Glob("testdata/datadir-v*/*")
@@ -215,7 +212,7 @@ func storeGolden(t *testing.T, dir string, killed bool) {
 			t.Fatal(err)
 		}
 	}
-	// What a member of today reads from it is what all later ones must.
+	// Later members must read from it what this one reads.
 	copied := filepath.Join(t.TempDir(), "m.etcd")
 	if err := os.CopyFS(copied, os.DirFS(dir)); err != nil {
 		t.Fatal(err)

@@ -17,7 +17,7 @@ import (
 // a line with the file and both versions, and not a byte is changed: not even what recovery would cut or
 // remove.
 func TestOtherVersions(t *testing.T) {
-	const stored = "testdata/datadir-v2/" + goldenKilled
+	const stored = "testdata/datadir-v1/" + goldenKilled
 	castagnoli := crc32.MakeTable(crc32.Castagnoli)
 	files, err := filepath.Glob(stored + "/*/*")
 	if err != nil {

@@ -668,9 +668,35 @@ func TestClusterID(t *testing.T) {
 
 }
 
+// An archive whose identity or newest manifest is in the next version of the format is refused by name, or not pruned. Nothing is
+// changed.
+func TestNextVersion(t *testing.T) {
+	n, _ := newNode(t, 14)
+	busy(n, 2)
+	next := fmt.Appendf(nil, `{"version": %d, "archive": [7]}`, archive.Version+1)
+	want := fmt.Sprintf("%v: %d, this program reads %d", archive.ErrVersion, archive.Version+1, archive.Version)
+	manifest := archive.BaseName(1<<40, 9)
+	n.put(manifest, next)
+	before := n.objects()
+	if _, err := n.open().PlanPrune(t.Context(), Rules{All: time.Hour}, n.now); err == nil || !strings.HasSuffix(err.Error(), want) {
+		t.Errorf("prune: %v", err)
+	}
+	if after := n.objects(); !slices.Equal(before, after) {
+		t.Errorf("the objects are %v, were %v", after, before)
+	}
+	n.must(n.b.Delete(t.Context(), archive.IdentityName))
+	n.put(archive.IdentityName, next)
+	if _, err := Open(t.Context(), n.b, "bucket"); !errors.Is(err, archive.ErrVersion) || !strings.HasSuffix(err.Error(), want) {
+		t.Errorf("open: %v", err)
+	}
+	if after := n.objects(); !slices.Equal(before, after) {
+		t.Errorf("the objects are %v, were %v", after, before)
+	}
+}
+
 var update = flag.Bool("update", false, "write testdata/v1 again, for a new version of the format")
 
-// The archive in testdata was written by the first version of the format, and is read by every later one.
+// The archive in testdata can be read: the format has not changed under its version.
 func TestGolden(t *testing.T) {
 	const dir = "testdata/v1"
 	if *update {

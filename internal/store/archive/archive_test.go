@@ -4,8 +4,10 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"hash/crc32"
 	"math/rand/v2"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -217,6 +219,24 @@ func TestRoundTrip(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// An object in the next version is refused by name, whatever the fields of that version are.
+func TestNextVersion(t *testing.T) {
+	s := newSample(t, nil)
+	want := fmt.Sprintf("%v: %d, this program reads %d", ErrVersion, Version+1, Version)
+	for name, data := range s.objects {
+		if name == IdentityName || name == s.base.Name() {
+			data = fmt.Appendf(nil, `{"version": %d, "archive": [7], "cluster": {"id": 1}, "claim": "2", "parts": 3}`, Version+1)
+		} else {
+			data = bytes.Clone(data)
+			data[4], data[5], data[7] = Version+1, 99, 99
+			le.PutUint32(data[HeaderSize-4:], crc32.Checksum(data[:HeaderSize-4], castagnoli))
+		}
+		if err := s.read(name, data); !errors.Is(err, ErrVersion) || !strings.HasSuffix(err.Error(), want) {
+			t.Errorf("%s: %v", name, err)
+		}
 	}
 }
 

@@ -196,11 +196,15 @@ func decodeJSON(b []byte, v any, checksum *string, version *int) error {
 	if crowded(b) {
 		return damaged("its lists have more elements than bytes for them")
 	}
+	// The version alone first: the fields of a newer one may have other types.
+	var head struct {
+		Version int `json:"version"`
+	}
+	if json.Unmarshal(b, &head) == nil && head.Version > Version {
+		return fmt.Errorf("%w: %d, this program reads %d", ErrVersion, head.Version, Version)
+	}
 	if err := json.Unmarshal(b, v); err != nil {
 		return damaged("%v", err)
-	}
-	if *version > Version {
-		return fmt.Errorf("%w: %d, this program reads %d", ErrVersion, *version, Version)
 	}
 	if *version != Version {
 		return damaged("version %d", *version)

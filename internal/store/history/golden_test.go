@@ -10,8 +10,8 @@ import (
 	"vigil/internal/vfs/memfs"
 )
 
-// TestGolden opens what the programs of every format version so far have written. To add a version
-// run it with VIGIL_HISTORY_GOLDEN set, which writes testdata/vN anew; an old one must never change.
+// TestGolden opens the directory in testdata: the format has not changed under its version. A new version is
+// written with VIGIL_HISTORY_GOLDEN set.
 func TestGolden(t *testing.T) {
 	d, m := small(t, 9)
 	if os.Getenv("VIGIL_HISTORY_GOLDEN") != "" {

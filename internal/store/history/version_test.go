@@ -3,29 +3,35 @@ package history
 import (
 	"errors"
 	"fmt"
+	"hash/crc32"
 	"strings"
 	"testing"
 	"vigil/internal/store/history/format"
 	"vigil/internal/vfs/memfs"
 )
 
+// setVersion makes the header that of another version, in which only the magic, the version and the checksum have their place.
+func setVersion(b []byte, version uint32) {
+	b = b[:format.HeaderSize]
+	for i := 12; i < format.HeaderSize-4; i++ {
+		b[i] = byte(i)
+	}
+	format.LE.PutUint32(b[8:], version)
+	format.LE.PutUint32(b[format.HeaderSize-4:], crc32.Checksum(b[:format.HeaderSize-4], format.Castagnoli))
+}
+
 // TestVersions opens directories in which one file, sealed or not, is in a version that this program
-// does not read: they are refused with both numbers and stay as they are, torn tail and all.
+// does not read, such as the next one: they are refused with both numbers and stay as they are, torn tail and all.
 func TestVersions(t *testing.T) {
 	d, _ := small(t, 9)
 	open := format.SegmentName(3)
 	for name := range d {
-		for _, version := range []uint32{format.OldestVersion - 1, format.Version + 1, 1 << 31} {
+		for _, version := range []uint32{format.Version - 1, format.Version + 1, 1 << 31} {
 			c := dir{}
 			for n, b := range d {
 				c[n] = append([]byte(nil), b...)
 			}
-			h, err := format.DecodeHeader(c[name])
-			if err != nil {
-				t.Fatal(err)
-			}
-			h.Version = version
-			copy(c[name], h.Encode())
+			setVersion(c[name], version)
 			for i := len(c[open]) - 100; i < len(c[open]); i++ {
 				c[open][i] = 0xaa
 			}
@@ -37,8 +43,8 @@ func TestVersions(t *testing.T) {
 			if err == nil {
 				t.Fatal(l.Close())
 			}
-			text := fmt.Sprintf("%s is in version %d, which is ", name, version)
-			if !errors.Is(err, ErrVersion) || !strings.Contains(err.Error(), text) || !strings.HasSuffix(err.Error(), format.ReadableVersions()) {
+			text := fmt.Sprintf("%s is in version %d, this program reads version %d", name, version, format.Version)
+			if !errors.Is(err, ErrVersion) || !strings.HasSuffix(err.Error(), text) {
 				t.Errorf("%s in version %d: %v", name, version, err)
 			}
 			if !c.equal(readDir(t, o.FS, o.Dir)) {

@@ -6,16 +6,12 @@ import (
 	"errors"
 	"fmt"
 	"hash/crc32"
-	"strconv"
 
 	"go.etcd.io/raft/v3/raftpb"
 )
 
-// Version is the version of the format that this package writes, and the newest it reads. A version is
-// that of one segment: segments of all versions from oldestVersion on may follow each other.
-const Version = 2
-
-const oldestVersion = 1
+// Version is the version of the format that this package reads and writes. Each segment records its own.
+const Version = 1
 
 const (
 	headerSize      = 4096
@@ -59,7 +55,7 @@ type segmentHeader struct {
 	prevEnd int64
 	// hard is the hard state when the segment began.
 	hard hardState
-	// salt is random, and that of the log; 0 in version 1.
+	// salt is random. All segments of a log have the same.
 	salt uint64
 }
 
@@ -98,8 +94,8 @@ func decodeHeader(b []byte) (segmentHeader, error) {
 	h.version = le.Uint32(b[8:])
 	u := func(i int) uint64 { return le.Uint64(b[16+8*i:]) }
 	h.id = u(0)
-	if h.version < oldestVersion || h.version > Version {
-		return h, fmt.Errorf("%w: it is in version %d, this program reads version %s", ErrVersion, h.version, readable())
+	if h.version != Version {
+		return h, fmt.Errorf("%w: it is in version %d, this program reads version %d", ErrVersion, h.version, Version)
 	}
 	h.owner = Identity{u(1), u(2)}
 	h.start = Start{u(3), u(4)}
@@ -109,25 +105,14 @@ func decodeHeader(b []byte) (segmentHeader, error) {
 	return h, nil
 }
 
-// readable names the versions that this program reads.
-func readable() string {
-	if oldest := oldestVersion; oldest != Version {
-		return fmt.Sprintf("%d to %d", oldest, Version)
-	}
-	return strconv.Itoa(Version)
-}
-
 // groupSeed is what the checksums of the groups of a segment begin with. Segment ids are never used
 // twice in a log, and seeds of ids that differ only in their lower half always differ, so what an
 // earlier use of the file left never has a right checksum. Clients know the owner and may guess the id,
 // but not the salt: no value that they write passes for a group.
 func groupSeed(owner Identity, id, salt uint64) uint32 {
 	b := make([]byte, 0, 32)
-	for _, v := range [...]uint64{owner.ClusterID, owner.MemberID, id} {
+	for _, v := range [...]uint64{owner.ClusterID, owner.MemberID, id, salt} {
 		b = le.AppendUint64(b, v)
-	}
-	if salt != 0 {
-		b = le.AppendUint64(b, salt)
 	}
 	return crc32.Checksum(b, castagnoli)
 }
@@ -136,15 +121,12 @@ func groupSeed(owner Identity, id, salt uint64) uint32 {
 func newSalt() uint64 {
 	var b [8]byte
 	_, _ = rand.Read(b[:]) // documented never to fail
-	return le.Uint64(b[:]) | 1
+	return le.Uint64(b[:])
 }
 
 // groupMagic marks where a group of this segment may begin. It is no linear function of the seed,
 // which would cancel out in the checksum that begins with the seed and covers the magic.
 func groupMagic(seed uint32) uint32 { return seed * 0x9e3779b1 }
-
-// magicSeed returns the seed of a magic.
-func magicSeed(magic uint32) uint32 { return magic * 0x0e8b2f51 }
 
 // groupHeader precedes the items of a group.
 type groupHeader struct {

@@ -215,7 +215,7 @@ func (s *segment) readHeader(block []byte) (h segmentHeader, valid bool, err err
 	return h, true, nil
 }
 
-// salt returns that of the log, 0 if it has none.
+// salt returns the salt of the log, 0 if no file is a segment.
 func (p *opening) salt() uint64 {
 	if p.last < 0 {
 		return 0
@@ -261,39 +261,10 @@ func (p *opening) placeSpare(i int) error {
 	s := p.files[i]
 	s.seed = groupSeed(p.w.o.ID, s.id, p.salt())
 	_, _, own, err := p.scan.begin(s).group(headerSize)
-	if err == nil && !own && p.salt() == 0 {
-		own, err = p.salted(s)
-	}
 	if err == nil && own {
 		err = s.corrupt(0, "the header is bad, and records follow it")
 	}
 	return err
-}
-
-// recycledWithin is how many ids a spare's name may be after that of the segment that it was: more than a log has segments.
-const recycledWithin = 1 << 20
-
-// salted reports whether the first group of a file has a salt that is not known. The first segment after version 1 has one, in its
-// header only; the segments before it, of which a spare was made, have none. The seed follows from the magic of a group.
-func (p *opening) salted(s *segment) (bool, error) {
-	sc := p.scan.begin(s)
-	if s.size < headerSize+groupHeaderSize {
-		return false, nil
-	}
-	b, err := sc.window(headerSize, groupHeaderSize)
-	if err != nil {
-		return false, err
-	}
-	sc.seed = magicSeed(le.Uint32(b[4:]))
-	if _, _, ok, err := sc.group(headerSize); err != nil || !ok {
-		return false, err
-	}
-	for id := s.id; id > s.id-min(s.id, recycledWithin); id-- {
-		if groupSeed(p.w.o.ID, id, 0) == sc.seed {
-			return false, nil
-		}
-	}
-	return true, nil
 }
 
 // replaySealed reads a segment that has a successor: it was durable up to the end that the successor
@@ -376,9 +347,7 @@ func (p *opening) replayLast() error {
 		return fmt.Errorf("%s: %w", s.path, err)
 	}
 	w.wr.active, w.wr.off, w.wr.synced = s, off, off
-	if w.wr.salt = p.salt(); w.wr.salt == 0 {
-		w.wr.salt = newSalt()
-	}
+	w.wr.salt = p.salt()
 	w.left.Store(s.size - off)
 	if w.o.NoSync {
 		w.wr.synced = headerSize

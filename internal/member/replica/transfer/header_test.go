@@ -2,6 +2,7 @@ package transfer
 
 import (
 	"bytes"
+	"strings"
 	"testing"
 
 	"vigil/internal/store/history"
@@ -20,6 +21,14 @@ func TestFlippedBitsOfAHeader(t *testing.T) {
 		if _, err := DecodeHeader(b); err == nil {
 			t.Errorf("bit %d of the header does not matter", i)
 		}
+	}
+}
+
+// The header of a stream in the next version is refused with both versions, whatever its size.
+func TestNextVersion(t *testing.T) {
+	next := append([]byte(snapshotMagic), snapshotVersion+1, 7, 7, 7)
+	if _, err := DecodeHeader(next); err == nil || !strings.HasSuffix(err.Error(), "snapshot stream of version 2, this program reads 1") {
+		t.Error(err)
 	}
 }
 

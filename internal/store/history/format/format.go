@@ -9,7 +9,7 @@ import (
 )
 
 const (
-	// Version is the version of the format that this program writes.
+	// Version is the version of the format that this program reads and writes.
 	Version = 1
 
 	HeaderSize       = 64
