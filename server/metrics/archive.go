@@ -1,23 +1,26 @@
 package metrics
 
-import "vigil/internal/member/archiver"
+import (
+	"vigil/internal/debugpage"
+	"vigil/internal/member/archiver"
+)
 
 // newArchiveCollector exports the state of the continuous archive.
-func newArchiveCollector(a *archiver.Archiver) *table[archiver.Status] {
-	type stats = archiver.Status
+func newArchiveCollector(a *archiver.Archiver) *table[debugpage.Archive] {
+	type stats = debugpage.Archive
 	return &table[stats]{source: a.Status, readings: []reading[stats]{
 		gauge("vigil_archive_lag_seconds", "For how long there has been an applied entry that is not archived, as far as this member knows; exact at the leader and the member that archives.",
 			func(s stats) float64 { return s.LagSeconds }),
 		gauge("vigil_archive_lag_revisions", "Revisions that are not archived, as far as this member knows.",
 			func(s stats) float64 { return float64(s.LagRevisions) }),
 		gauge("vigil_archive_archived_index", "Index of the raft log up to which the archive is complete, as far as this member knows.",
-			func(s stats) float64 { return float64(s.Archived) }),
+			func(s stats) float64 { return float64(s.ArchivedIndex) }),
 		gauge("vigil_archive_active", "Whether this member archives.",
 			func(s stats) float64 {
-				return boolValue(s.State == archiver.Starting || s.State == archiver.Archiving || s.State == archiver.Failing)
+				return boolValue(s.State == debugpage.ArchiveStarting || s.State == debugpage.ArchiveSending || s.State == debugpage.ArchiveFailing)
 			}),
 		gauge("vigil_archive_refused", "Whether this member has refused the bucket: it belongs to another cluster or another history, is missing, or has another encryption.",
-			func(s stats) float64 { return boolValue(s.State == archiver.Refused) }),
+			func(s stats) float64 { return boolValue(s.State == debugpage.ArchiveRefused) }),
 		gauge("vigil_archive_failing_seconds", "For how long all operations of this member on the bucket have failed, 0 if the last one succeeded.",
 			func(s stats) float64 { return s.FailingSeconds }),
 		gauge("vigil_archive_held_entries", "Entries of the raft log that are kept for the archive beyond what the member keeps anyway.",

@@ -16,6 +16,7 @@ import (
 	"vigil/cmd/vigilctl/show"
 	"vigil/cmd/vigilctl/survey"
 	"vigil/internal/amount"
+	"vigil/internal/debugpage"
 )
 
 const archiveStatusHelp = `Print what each member does for the continuous archive (--archive of vigil), how far the
@@ -41,7 +42,7 @@ const lateArchive = time.Minute
 // archived is what one member says about the archive.
 type archived struct {
 	Member string `json:"member"`
-	probe.Archive
+	debugpage.Archive
 }
 
 // archiveList is what all members say about the archive.
@@ -88,14 +89,14 @@ func ArchiveStatus(env *cli.Env) *cobra.Command {
 }
 
 func collectArchive(ctx context.Context, s *survey.Survey) (*archiveList, error) {
-	answers := make([]*probe.Archive, len(s.Members))
+	answers := make([]*debugpage.Archive, len(s.Members))
 	errs := make([]error, len(s.Members))
 	s.Each(ctx, func(ctx context.Context, i int, m *probe.Member) { answers[i], errs[i] = m.Archive(ctx) })
 	list := &archiveList{Members: []archived{}}
 	for i, m := range s.Members {
 		switch {
 		case errors.Is(errs[i], probe.ErrNotFound):
-			list.Members = append(list.Members, archived{m.Endpoint, probe.Archive{State: "none"}})
+			list.Members = append(list.Members, archived{m.Endpoint, debugpage.Archive{State: debugpage.ArchiveNone}})
 		case errs[i] != nil:
 			list.Failed = append(list.Failed, failedMember{m.Endpoint, survey.ErrorLine(errs[i])})
 		default:
@@ -115,8 +116,8 @@ func (l *archiveList) judge() error {
 	for i := range l.Members {
 		m := &l.Members[i]
 		switch {
-		case m.State == "none":
-		case m.State == "refused":
+		case m.State == debugpage.ArchiveNone:
+		case m.State == debugpage.ArchiveRefused:
 			return exit.With(exit.Failure, fmt.Errorf("%s: %s", m.Member, m.Error))
 		case m.Leader, best == nil, !best.Leader && m.LagSeconds < best.LagSeconds:
 			best = m
@@ -147,7 +148,7 @@ func (l *archiveList) table() (heading []string, rows [][]string) {
 		if b := m.Base; b != nil {
 			base = fmt.Sprintf("%d (%s, %s)", b.Revision, b.Time.UTC().Format(time.DateTime), amount.Bytes(b.Bytes))
 		}
-		rows = append(rows, []string{screen.Safe(m.Member), role, screen.Safe(m.State), seconds(m.LagSeconds).String(), fmt.Sprint(m.LagRevisions), fmt.Sprint(m.ArchivedRevision),
+		rows = append(rows, []string{screen.Safe(m.Member), role, screen.Safe(string(m.State)), seconds(m.LagSeconds).String(), fmt.Sprint(m.LagRevisions), fmt.Sprint(m.ArchivedRevision),
 			fmt.Sprint(m.ArchivedIndex), fmt.Sprint(m.HeldEntries), base, fmt.Sprint(m.Gaps), screen.Safe(m.Error)})
 	}
 	return []string{"MEMBER", "ROLE", "STATE", "LAG", "REVISIONS", "ARCHIVED", "INDEX", "HELD", "BASE", "GAPS", "ERROR"}, rows

@@ -10,8 +10,8 @@ import (
 
 	"go.etcd.io/etcd/api/v3/etcdserverpb"
 
-	"vigil/cmd/vigilctl/probe"
 	"vigil/cmd/vigilctl/screen"
+	"vigil/internal/debugpage"
 	"vigil/internal/health"
 )
 
@@ -141,7 +141,7 @@ func TestTopIsSafe(t *testing.T) {
 	endpoint := now.Readings[0].Endpoint
 	failed := &reading{of: endpoint, err: errors.New(hostile)}
 	watched := &reading{of: endpoint, watchers: &watcherList{Matching: 1, Failed: []failedMember{{Member: hostile, Reason: hostile}},
-		Watchers: []watched{{Member: hostile, Watcher: probe.Watcher{Key: hostile, End: hostile, State: hostile, Client: hostile, User: hostile, Options: []string{hostile}}}}}}
+		Watchers: []watched{{Member: hostile, Watcher: debugpage.Watcher{Key: hostile, End: hostile, State: hostile, Client: hostile, User: hostile, Options: []string{hostile}}}}}}
 	for name, lines := range map[string][]string{
 		"all":      drawChosen(now, old, 0, screen.Paint{}, nil),
 		"chosen":   drawChosen(now, old, 80, screen.Paint{}, &choice{selected: endpoint}),

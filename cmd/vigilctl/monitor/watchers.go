@@ -23,6 +23,7 @@ import (
 	"vigil/cmd/vigilctl/show"
 	"vigil/cmd/vigilctl/survey"
 	"vigil/internal/amount"
+	"vigil/internal/debugpage"
 )
 
 const watchersHelp = `Show each watcher of each member with its client's address and user, the keys it
@@ -49,7 +50,7 @@ const watchersExample = `  vigilctl watchers --cluster
 // watched is one watcher with the member that serves it.
 type watched struct {
 	Member string `json:"member"`
-	probe.Watcher
+	debugpage.Watcher
 }
 
 // watcherOrders are the values of --sort. Numbers sort from the largest, ages from the oldest.
@@ -147,7 +148,7 @@ func (w *watchersView) runView(c *cobra.Command) error {
 
 // collect queries all members. It returns an error only if no member answers.
 func (w *watchersView) collect(ctx context.Context) (*watcherList, error) {
-	answers := make([]*probe.Watchers, len(w.Members))
+	answers := make([]*debugpage.Watchers, len(w.Members))
 	errs := make([]error, len(w.Members))
 	w.Each(ctx, func(ctx context.Context, i int, m *probe.Member) { answers[i], errs[i] = m.Watchers(ctx) })
 	list := &watcherList{Watchers: []watched{}}
@@ -182,7 +183,7 @@ func (w *watchersView) collect(ctx context.Context) (*watcherList, error) {
 }
 
 // watches reports whether a watcher's range contains keys with the prefix.
-func watches(x probe.Watcher, prefix string) bool {
+func watches(x debugpage.Watcher, prefix string) bool {
 	key, end := unquote(x.Key), unquote(x.End)
 	switch end {
 	case "":
@@ -203,7 +204,7 @@ func unquote(s string) string {
 }
 
 // describeRange returns the keys of a watcher as text.
-func describeRange(x probe.Watcher) string {
+func describeRange(x debugpage.Watcher) string {
 	key, end := unquote(x.Key), unquote(x.End)
 	switch {
 	case end == "":

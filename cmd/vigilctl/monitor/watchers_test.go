@@ -6,12 +6,12 @@ import (
 	"testing"
 	"time"
 
-	"vigil/cmd/vigilctl/probe"
 	"vigil/cmd/vigilctl/screen"
+	"vigil/internal/debugpage"
 )
 
-func watcher(key, end string) probe.Watcher {
-	w := probe.Watcher{Key: strconv.QuoteToASCII(key), State: "live"}
+func watcher(key, end string) debugpage.Watcher {
+	w := debugpage.Watcher{Key: strconv.QuoteToASCII(key), State: "live"}
 	if end != "" {
 		w.End = strconv.QuoteToASCII(end)
 	}

@@ -16,6 +16,7 @@ import (
 	"strings"
 	"time"
 
+	"vigil/internal/debugpage"
 	"vigil/internal/health"
 )
 
@@ -118,36 +119,9 @@ func (m *Member) Metrics(ctx context.Context) (health.Metrics, error) {
 	return out, err
 }
 
-// Watcher is a watcher of /debug/watch. Key and End are quoted if they are not empty.
-type Watcher struct {
-	Stream         uint64    `json:"stream"`
-	Watcher        int64     `json:"watcher"`
-	Client         string    `json:"client"`
-	User           string    `json:"user,omitempty"`
-	Key            string    `json:"key"`
-	End            string    `json:"range_end,omitempty"`
-	Options        []string  `json:"options,omitempty"`
-	State          string    `json:"state"`
-	StartRevision  int64     `json:"start_revision"`
-	NextRevision   int64     `json:"next_revision"`
-	Lag            int64     `json:"lag_revisions"`
-	QueuedBytes    int64     `json:"queued_bytes"`
-	DeliveredCount int64     `json:"delivered_events"`
-	DeliveredBytes int64     `json:"delivered_bytes"`
-	Created        time.Time `json:"created"`
-}
-
-// Watchers is the watchers of a member.
-type Watchers struct {
-	Revision    int64     `json:"revision"`
-	Distributed int64     `json:"distributed_revision"`
-	Streams     int       `json:"streams"`
-	Watchers    []Watcher `json:"watchers"`
-}
-
 // Watchers reads /debug/watch, which etcd does not have: ErrNotFound.
-func (m *Member) Watchers(ctx context.Context) (*Watchers, error) {
-	w := new(Watchers)
+func (m *Member) Watchers(ctx context.Context) (*debugpage.Watchers, error) {
+	w := new(debugpage.Watchers)
 	err := m.getUpTo(ctx, maxWatchers, "/debug/watch?format=json", func(r *http.Response) error { return json.NewDecoder(r.Body).Decode(w) })
 	if err != nil {
 		return nil, err

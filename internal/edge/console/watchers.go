@@ -95,7 +95,7 @@ func ListWatchers(st watch.Stats, q WatchersQuery) *WatchersView {
 				continue
 			}
 			out.Watchers = append(out.Watchers, WatcherView{Stream: s.ID, ID: x.ID, Client: s.Client, User: s.User, Key: x.Key, End: x.End, State: string(x.State),
-				Next: x.Next, Lag: x.Lag, Queued: x.QueuedBytes, Events: x.Events, Bytes: x.Bytes, Created: x.Created, Options: optionsOf(&x)})
+				Next: x.Next, Lag: x.Lag, Queued: x.QueuedBytes, Events: x.Events, Bytes: x.Bytes, Created: x.Created, Options: x.Options()})
 		}
 	}
 	sortWatchers(out.Watchers, q.Sort)
@@ -124,19 +124,6 @@ func beginning(name string) string {
 		return name[:maxWatcherName] + "…"
 	}
 	return name
-}
-
-// optionsOf returns the options of a watcher that are set.
-func optionsOf(x *watch.WatcherStats) (list []string) {
-	for _, o := range []struct {
-		name string
-		set  bool
-	}{{"fragment", x.Fragment}, {"nodelete", x.NoDelete}, {"noput", x.NoPut}, {"prev_kv", x.PrevKV}, {"progress_notify", x.ProgressNotify}} {
-		if o.set {
-			list = append(list, o.name)
-		}
-	}
-	return list
 }
 
 // maxWatchersAnswer limits what another member answers.

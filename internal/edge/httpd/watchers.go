@@ -8,35 +8,9 @@ import (
 	"text/tabwriter"
 	"time"
 
+	"vigil/internal/debugpage"
 	"vigil/internal/store/watch"
 )
-
-// watcherView is a watcher in the answer of /debug/watch. Keys are quoted, because they are bytes.
-type watcherView struct {
-	Stream         uint64    `json:"stream"`
-	Watcher        int64     `json:"watcher"`
-	Client         string    `json:"client"`
-	User           string    `json:"user,omitempty"`
-	Key            string    `json:"key"`
-	End            string    `json:"range_end,omitempty"`
-	Options        []string  `json:"options,omitempty"`
-	State          string    `json:"state"`
-	StartRevision  int64     `json:"start_revision"`
-	NextRevision   int64     `json:"next_revision"`
-	Lag            int64     `json:"lag_revisions"`
-	QueuedBytes    int64     `json:"queued_bytes"`
-	DeliveredCount int64     `json:"delivered_events"`
-	DeliveredBytes int64     `json:"delivered_bytes"`
-	Created        time.Time `json:"created"`
-}
-
-// hubView is the answer of /debug/watch.
-type hubView struct {
-	Revision    int64         `json:"revision"`
-	Distributed int64         `json:"distributed_revision"`
-	Streams     int           `json:"streams"`
-	Watchers    []watcherView `json:"watchers"`
-}
 
 // WatchersHandler lists all watchers with their ranges, states and lags: as a table, or as JSON with ?format=json or the Accept
 // header application/json.
@@ -47,7 +21,7 @@ func WatchersHandler(stats func() watch.Stats) http.HandlerFunc {
 			http.Error(w, "Method Not Allowed", http.StatusMethodNotAllowed)
 			return
 		}
-		view := viewHub(stats())
+		view := watchersPage(stats())
 		if r.URL.Query().Get("format") == "json" || r.Header.Get("Accept") == "application/json" {
 			w.Header().Set("Content-Type", "application/json")
 			json.NewEncoder(w).Encode(view)
@@ -67,35 +41,19 @@ func WatchersHandler(stats func() watch.Stats) http.HandlerFunc {
 	}
 }
 
-func viewHub(st watch.Stats) hubView {
-	view := hubView{Revision: st.Revision, Distributed: st.Matched, Streams: len(st.Streams), Watchers: []watcherView{}}
+func watchersPage(st watch.Stats) debugpage.Watchers {
+	view := debugpage.Watchers{Revision: st.Revision, Distributed: st.Matched, Streams: len(st.Streams), Watchers: []debugpage.Watcher{}}
 	for _, s := range st.Streams {
 		for _, x := range s.Watchers {
-			view.Watchers = append(view.Watchers, watcherView{
+			view.Watchers = append(view.Watchers, debugpage.Watcher{
 				Stream: s.ID, Watcher: x.ID, Client: s.Client, User: s.User,
-				Key: quoted(x.Key), End: quoted(x.End), Options: watcherOptions(x), State: string(x.State),
+				Key: quoted(x.Key), End: quoted(x.End), Options: x.Options(), State: string(x.State),
 				StartRevision: x.StartRev, NextRevision: x.Next, Lag: x.Lag, QueuedBytes: x.QueuedBytes,
 				DeliveredCount: x.Events, DeliveredBytes: x.Bytes, Created: x.Created,
 			})
 		}
 	}
 	return view
-}
-
-func watcherOptions(x watch.WatcherStats) []string {
-	var list []string
-	for _, o := range []struct {
-		set  bool
-		name string
-	}{
-		{x.NoPut, "noput"}, {x.NoDelete, "nodelete"}, {x.PrevKV, "prev_kv"},
-		{x.ProgressNotify, "progress_notify"}, {x.Fragment, "fragment"},
-	} {
-		if o.set {
-			list = append(list, o.name)
-		}
-	}
-	return list
 }
 
 // quoted returns bytes as a quoted text with escapes.

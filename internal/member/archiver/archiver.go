@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"vigil/internal/bucket"
+	"vigil/internal/debugpage"
 	"vigil/internal/store/archive"
 )
 
@@ -48,7 +49,7 @@ type Archiver struct {
 
 		session bool
 		base    *archive.Base
-		gap     Gap
+		gap     debugpage.ArchiveGap
 	}
 	counters counters
 }

@@ -17,6 +17,7 @@ import (
 	"go.etcd.io/raft/v3/raftpb"
 
 	"vigil/internal/bucket"
+	"vigil/internal/debugpage"
 	"vigil/internal/kv"
 	"vigil/internal/state/fsm"
 	"vigil/internal/state/lineage"
@@ -187,7 +188,7 @@ func TestHangingBucket(t *testing.T) {
 		}
 		f.mu.Unlock()
 		st := m.a.Status()
-		if st.State != Failing || st.LagSeconds < 60 || st.Error == "" {
+		if st.State != debugpage.ArchiveFailing || st.LagSeconds < 60 || st.Error == "" {
 			t.Errorf("status %+v", st)
 		}
 		begun := time.Now()
@@ -333,7 +334,7 @@ func TestSuccessor(t *testing.T) {
 			}
 			var at *member
 			for _, m := range w.members {
-				if m.a.Status().State == Archiving {
+				if m.a.Status().State == debugpage.ArchiveSending {
 					if at != nil {
 						t.Fatal("two members archive")
 					}
@@ -376,7 +377,7 @@ func TestSuccessor(t *testing.T) {
 		w.awaitArchived(w.members[1], time.Minute)
 		w.verify(b, 5)
 		for _, m := range w.members {
-			if st := m.a.Status(); st.Gaps != 0 || st.Archived < w.last() {
+			if st := m.a.Status(); st.Gaps != 0 || st.ArchivedIndex < w.last() {
 				t.Errorf("member %d: %+v", m.id, st)
 			}
 		}
@@ -404,7 +405,7 @@ func TestOutage(t *testing.T) {
 		leader := w.members[w.leader-1]
 		failing := func() bool {
 			st := leader.a.Status()
-			return st.State == Failing && st.FailingSeconds > outageAfter.Seconds()
+			return st.State == debugpage.ArchiveFailing && st.FailingSeconds > outageAfter.Seconds()
 		}
 		for end := time.Now().Add(10 * time.Minute); !failing(); time.Sleep(time.Second) {
 			w.put("c", "d")
@@ -419,7 +420,7 @@ func TestOutage(t *testing.T) {
 			time.Sleep(time.Second)
 		}
 		w.awaitArchived(leader, time.Minute)
-		if st := leader.a.Status(); st.State != Standby {
+		if st := leader.a.Status(); st.State != debugpage.ArchiveStandby {
 			t.Errorf("the leader still archives: %+v", st)
 		}
 		w.verify(b, 1)
@@ -572,12 +573,12 @@ func TestForeignBucket(t *testing.T) {
 					}
 					// It is looked at again and again, and stays refused meanwhile.
 					st, held := w.members[0].a.Status(), w.members[0].a.o.Hold.LimitTruncation(2, 20, 0) != 20
-					if i > 10 && (st.State != Refused || held) {
+					if i > 10 && (st.State != debugpage.ArchiveRefused || held) {
 						t.Fatalf("after %d looks: the log is held: %v; %+v", i+1, held, st)
 					}
 				}
 				st := w.members[0].a.Status()
-				if st.State != Refused || st.Error == "" {
+				if st.State != debugpage.ArchiveRefused || st.Error == "" {
 					t.Fatalf("status %+v", st)
 				}
 				t.Log(st.Error)
@@ -706,7 +707,7 @@ func TestArchivedNeedsBase(t *testing.T) {
 			w.put("a", "b")
 			time.Sleep(time.Second)
 		}
-		if st := m.a.Status(); st.Archived != 0 || st.LagSeconds < 20 || st.LagRevisions < 20 {
+		if st := m.a.Status(); st.ArchivedIndex != 0 || st.LagSeconds < 20 || st.LagRevisions < 20 {
 			t.Errorf("without a base: %+v", st)
 		}
 		strike(nil)
@@ -724,7 +725,7 @@ func TestArchivedNeedsBase(t *testing.T) {
 			w.put("e", "f")
 			time.Sleep(time.Second)
 		}
-		if st := m.a.Status(); st.Gap == nil || st.Archived >= st.Gap.First || st.LagSeconds < 50 || st.State != Failing || st.FailingSeconds < 10 {
+		if st := m.a.Status(); st.Gap == nil || st.ArchivedIndex >= st.Gap.First || st.LagSeconds < 50 || st.State != debugpage.ArchiveFailing || st.FailingSeconds < 10 {
 			t.Errorf("with a gap: %+v", st)
 		}
 		strike(nil)
@@ -881,7 +882,7 @@ func TestPrunedIsNoGap(t *testing.T) {
 				// The logs have nothing below the newest base either, so that the holes cannot be filled.
 				for _, m := range w.members {
 					m.truncate(newest + 1)
-					if restart || m.a.Status().State == Archiving {
+					if restart || m.a.Status().State == debugpage.ArchiveSending {
 						m.end()
 						m.begin(b, small)
 					}
@@ -935,7 +936,7 @@ func holesAreFilled(t *testing.T, members int) {
 	way.before = func(int, string, string) error { <-removed; return nil } // a successor begins at once
 	way.mu.Unlock()
 	for _, x := range w.members {
-		if x.a.Status().State == Archiving {
+		if x.a.Status().State == debugpage.ArchiveSending {
 			x.end()
 		}
 	}
@@ -1215,7 +1216,7 @@ func crashDisk(t *testing.T, n int64, fault faultfs.Fault) bool {
 			w.random(r, 4)
 			time.Sleep(time.Second)
 		}
-		archived := m.a.Status().Archived
+		archived := m.a.Status().ArchivedIndex
 		m.end()
 		if archived > 0 {
 			m.truncate(archived + 1)

@@ -4,6 +4,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"vigil/internal/debugpage"
 )
 
 // TestDivergedHistory: a cluster that was forced to begin again from a member with an older log, or whose disk was set back, has
@@ -46,7 +48,7 @@ func TestDivergedHistory(t *testing.T) {
 			w.put("c", "d")
 		}
 		st := w.members[0].a.Status()
-		if st.State != Refused || st.Error == "" {
+		if st.State != debugpage.ArchiveRefused || st.Error == "" {
 			t.Fatalf("status %+v", st)
 		}
 		t.Log(st.Error)

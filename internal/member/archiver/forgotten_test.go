@@ -5,6 +5,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"vigil/internal/debugpage"
 	"vigil/internal/state/lineage"
 )
 
@@ -28,7 +29,7 @@ func TestManyTerms(t *testing.T) {
 		w.elect()
 		m.begin(b)
 		time.Sleep(time.Minute)
-		if st := m.a.Status(); st.State == Refused {
+		if st := m.a.Status(); st.State == debugpage.ArchiveRefused {
 			t.Fatalf("%+v", st)
 		}
 		w.awaitArchived(m, time.Minute)

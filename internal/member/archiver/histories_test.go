@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"vigil/internal/bucket"
+	"vigil/internal/debugpage"
 	"vigil/internal/state/fsm"
 	"vigil/internal/state/lineage"
 	"vigil/internal/store/archive"
@@ -143,7 +144,7 @@ func twoHistories(t *testing.T, end ending, from, archived uint64, commits int, 
 			w.put("b", "later")
 			shorten()
 			st := m.a.Status()
-			if end != continued && (st.State != Refused || st.Archived > 0 || !strings.Contains(st.Error, "use another bucket")) {
+			if end != continued && (st.State != debugpage.ArchiveRefused || st.ArchivedIndex > 0 || !strings.Contains(st.Error, "use another bucket")) {
 				t.Fatalf("%+v", st)
 			}
 		}
@@ -202,7 +203,7 @@ func TestEqualTermsAndLengths(t *testing.T) {
 			time.Sleep(10 * time.Second)
 			second.put("c", "d")
 		}
-		if st := second.members[0].a.Status(); st.State != Refused || len(seen.written()) > 0 {
+		if st := second.members[0].a.Status(); st.State != debugpage.ArchiveRefused || len(seen.written()) > 0 {
 			t.Errorf("from %d, image of %d: wrote %q; %+v", begun, image, seen.written(), st)
 		}
 		first.verify(b, 1)
@@ -229,7 +230,7 @@ func TestForcedIncarnation(t *testing.T) {
 		for range 10 {
 			time.Sleep(10 * time.Second)
 			w.put("a", "c")
-			if st := w.members[0].a.Status(); st.State != Refused || !strings.Contains(st.Error, "incarnation") || len(seen.written()) > 0 {
+			if st := w.members[0].a.Status(); st.State != debugpage.ArchiveRefused || !strings.Contains(st.Error, "incarnation") || len(seen.written()) > 0 {
 				t.Fatalf("wrote %q; %+v", seen.written(), st)
 			}
 		}
@@ -293,7 +294,7 @@ func TestMissingArchive(t *testing.T) {
 			time.Sleep(5 * time.Second)
 			w.put("a", "c")
 		}
-		if st := m.a.Status(); st.State != Refused || !strings.Contains(st.Error, "mounted") || len(away.written()) > 0 {
+		if st := m.a.Status(); st.State != debugpage.ArchiveRefused || !strings.Contains(st.Error, "mounted") || len(away.written()) > 0 {
 			t.Fatalf("wrote %q; %+v", away.written(), st)
 		}
 		f.mu.Lock()
@@ -408,7 +409,7 @@ func TestForcedWhileArchiving(t *testing.T) {
 			w.put("a", "c")
 			time.Sleep(10 * time.Second)
 		}
-		if st := w.members[0].a.Status(); st.State != Refused || !strings.Contains(st.Error, "incarnation") || len(seen.written()) > before {
+		if st := w.members[0].a.Status(); st.State != debugpage.ArchiveRefused || !strings.Contains(st.Error, "incarnation") || len(seen.written()) > before {
 			t.Errorf("wrote %q; %+v", seen.written()[before:], st)
 		}
 	})

@@ -101,12 +101,12 @@ func TestBaseAfterOthers(t *testing.T) {
 		if err := b.Put(t.Context(), fmt.Sprintf("%s%016x-%016x.json", archive.BasePrefix, other, 2), []byte("another sender's")); err != nil {
 			t.Fatal(err)
 		}
-		before := m.a.Status().Counters.Bases
+		before := m.a.Status().Bases
 		for range 20 {
 			time.Sleep(time.Minute)
 			w.put("a", "d")
 		}
-		if n := m.a.Status().Counters.Bases - before; n > 0 {
+		if n := m.a.Status().Bases - before; n > 0 {
 			t.Errorf("%d bases were made", n)
 		}
 		away.Store(false)

@@ -14,6 +14,7 @@ import (
 	"go.etcd.io/raft/v3/raftpb"
 
 	"vigil/internal/bucket"
+	"vigil/internal/debugpage"
 	"vigil/internal/state/lineage"
 	"vigil/internal/store/archive"
 )
@@ -422,20 +423,13 @@ func (s *session) giveUp(ctx context.Context, first, applied uint64) error {
 				slog.String("archive", s.a.o.Address), slog.Uint64("first-index", h.first), slog.Uint64("last-index", h.last))
 			continue
 		}
-		s.a.noteGap(Gap{First: h.first, Last: h.last, Time: time.Now()})
+		s.a.noteGap(debugpage.ArchiveGap{First: h.first, Last: h.last, Time: time.Now()})
 	}
 	s.wakeBases()
 	return nil
 }
 
-// Gap is a range of entries that the archive lacks for good.
-type Gap struct {
-	First uint64    `json:"first"`
-	Last  uint64    `json:"last"`
-	Time  time.Time `json:"time"`
-}
-
-func (a *Archiver) noteGap(g Gap) {
+func (a *Archiver) noteGap(g debugpage.ArchiveGap) {
 	a.counters.gaps.Add(1)
 	a.o.Logger.Error("the archive has a gap: states between these entries cannot be restored. The raft log did not hold them until they were archived; --archive-max-lag-bytes limits it",
 		slog.String("archive", a.o.Address), slog.Uint64("first-index", g.First), slog.Uint64("last-index", g.Last))

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"vigil/internal/bucket"
+	"vigil/internal/debugpage"
 	"vigil/internal/store/archive"
 )
 
@@ -41,7 +42,7 @@ func TestTwoClustersAtOnce(t *testing.T) {
 				if uint64(0xa0+i) == owner {
 					w.awaitArchived(w.members[0], time.Minute)
 					w.verify(b, 2) // all objects are the owner's, or it would fail
-				} else if st.State != Refused || st.Objects > 0 || !strings.Contains(st.Error, fmt.Sprintf("it belongs to cluster %x", owner)) {
+				} else if st.State != debugpage.ArchiveRefused || st.Objects > 0 || !strings.Contains(st.Error, fmt.Sprintf("it belongs to cluster %x", owner)) {
 					t.Errorf("the other cluster: %+v", st)
 				}
 			}
@@ -70,7 +71,7 @@ func TestMissingRights(t *testing.T) {
 					time.Sleep(time.Second)
 				}
 				st := m.a.Status()
-				if st.State == Archiving || st.FailingSeconds < 30 || !strings.Contains(st.Error, bucket.ErrDenied.Error()) || !strings.Contains(st.Error, op) || st.Archived > 0 {
+				if st.State == debugpage.ArchiveSending || st.FailingSeconds < 30 || !strings.Contains(st.Error, bucket.ErrDenied.Error()) || !strings.Contains(st.Error, op) || st.ArchivedIndex > 0 {
 					t.Errorf("%+v", st)
 				}
 				for o, err := range bucket.All(context.Background(), b, "", "") {

@@ -18,6 +18,7 @@ import (
 	"go.etcd.io/raft/v3/raftpb"
 
 	"vigil/internal/bucket"
+	"vigil/internal/debugpage"
 	"vigil/internal/kv"
 	"vigil/internal/state/cluster"
 	"vigil/internal/state/fsm"
@@ -499,11 +500,11 @@ func (w *world) awaitArchived(m *member, within time.Duration) {
 	w.t.Helper()
 	for end := time.Now().Add(within); ; time.Sleep(100 * time.Millisecond) {
 		st := m.a.Status()
-		if st.Archived >= w.last() {
+		if st.ArchivedIndex >= w.last() {
 			return
 		}
 		if time.Now().After(end) {
-			w.t.Fatalf("archived %d of %d after %v: %+v", st.Archived, w.last(), within, st)
+			w.t.Fatalf("archived %d of %d after %v: %+v", st.ArchivedIndex, w.last(), within, st)
 		}
 	}
 }
@@ -678,7 +679,7 @@ func (a *ages) oldest() time.Duration {
 func (w *world) archiving() (out *member) {
 	w.t.Helper()
 	for _, m := range w.members {
-		if m.a != nil && m.a.Status().State == Archiving {
+		if m.a != nil && m.a.Status().State == debugpage.ArchiveSending {
 			out = m
 		}
 	}

@@ -59,6 +59,23 @@ type WatcherStats struct {
 	Created       time.Time
 }
 
+// Options lists the names of the watcher's options that are set.
+func (w *WatcherStats) Options() []string {
+	var list []string
+	for _, o := range []struct {
+		name string
+		set  bool
+	}{
+		{"noput", w.NoPut}, {"nodelete", w.NoDelete}, {"prev_kv", w.PrevKV},
+		{"progress_notify", w.ProgressNotify}, {"fragment", w.Fragment},
+	} {
+		if o.set {
+			list = append(list, o.name)
+		}
+	}
+	return list
+}
+
 // Stats describes every stream and watcher, streams in the order of their opening. It takes the
 // hub's lock for one stream at a time, so the streams are of slightly different moments.
 func (h *Hub) Stats() Stats {
