@@ -130,8 +130,6 @@ type Config struct {
 	// KeepAliveMinTime is the shortest time allowed between two pings of a client. The server pings an idle client at
 	// KeepAliveInterval and waits KeepAliveTimeout for the answer. A negative value is the choice of the transport.
 	KeepAliveMinTime, KeepAliveInterval, KeepAliveTimeout time.Duration
-	// ExperimentalTransport is the server of gRPC: rpc.TransportOwn, the default, or rpc.TransportGRPC.
-	ExperimentalTransport string
 	// WatchProgressInterval is how long a watcher that requested progress notifications may be idle before it receives one; up to
 	// a tenth is added at random.
 	WatchProgressInterval time.Duration

@@ -104,7 +104,6 @@ func (c *Config) setServiceDefaults() {
 	or(&c.MaxTxnOps, r.MaxTxnOps)
 	or(&c.MaxRequestBytes, r.MaxRequestBytes)
 	or(&c.MaxConcurrentStreams, r.MaxConcurrentStreams)
-	or(&c.ExperimentalTransport, r.Transport)
 	or(&c.WarnUnaryDuration, r.WarnUnary)
 	or(&c.KeepAliveMinTime, r.KeepAliveMinTime)
 	or(&c.KeepAliveInterval, r.KeepAliveInterval)

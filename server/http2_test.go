@@ -15,8 +15,6 @@ import (
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"golang.org/x/net/http2"
 	"golang.org/x/net/http2/hpack"
-	"google.golang.org/grpc"
-	"google.golang.org/grpc/credentials"
 	"google.golang.org/protobuf/proto"
 )
 
@@ -150,30 +148,5 @@ func TestStopWithHTTP2(t *testing.T) {
 	stop(t, m)
 	if err := <-ended; err != nil {
 		t.Errorf("the stream has ended with %v", err)
-	}
-}
-
-// TestHTTPBesideGRPCGo: grpc-go's server has all connections of HTTP/2, so clients that speak HTTP/1.1 too get that.
-func TestHTTPBesideGRPCGo(t *testing.T) {
-	c := Config{UnsafeNoSync: true, ExperimentalTransport: "grpc-go", ListenClientURLs: []string{"https://127.0.0.1:0"}, AdvertiseClientURLs: []string{DefaultClientURL}}
-	c.ClientTLS.Auto = true
-	_, addr := member(t, c)
-	browser := &http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}, ForceAttemptHTTP2: true}, Timeout: time.Minute}
-	defer browser.CloseIdleConnections()
-	res, err := browser.Get("https://" + addr + "/version")
-	if err != nil {
-		t.Fatal(err)
-	}
-	res.Body.Close()
-	if res.StatusCode != 200 || res.ProtoMajor != 1 {
-		t.Errorf("a client of both protocols: %d over %s", res.StatusCode, res.Proto)
-	}
-	cc, err := grpc.NewClient(addr, grpc.WithTransportCredentials(credentials.NewTLS(&tls.Config{InsecureSkipVerify: true})))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer cc.Close()
-	if _, err := pb.NewKVClient(cc).Range(timeout(t), &pb.RangeRequest{Key: []byte("k")}); err != nil {
-		t.Error(err)
 	}
 }

@@ -35,7 +35,6 @@ func (m *Member) openServices() error {
 		MaxRequestBytes:      m.cfg.MaxRequestBytes,
 		MaxTxnOps:            m.cfg.MaxTxnOps,
 		MaxConcurrentStreams: m.cfg.MaxConcurrentStreams,
-		Transport:            m.cfg.ExperimentalTransport,
 		ElectionTimeout:      m.cfg.ElectionTimeout,
 		Ticking:              m.replica.Ticking,
 		KeepAliveMinTime:     m.cfg.KeepAliveMinTime,

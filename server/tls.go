@@ -5,7 +5,6 @@ import (
 	"slices"
 
 	"vigil/internal/edge/certs"
-	"vigil/internal/edge/rpc"
 )
 
 // TLS names the certificate files of one kind of connection.
@@ -13,8 +12,7 @@ type TLS = certs.Options
 
 // tlsSettings returns the settings of all TLS connections.
 func (c *Config) tlsSettings() certs.Settings {
-	return certs.Settings{MinVersion: c.TLSMinVersion, MaxVersion: c.TLSMaxVersion, CipherSuites: c.CipherSuites,
-		PreferHTTP1: c.ExperimentalTransport == rpc.TransportGRPC}
+	return certs.Settings{MinVersion: c.TLSMinVersion, MaxVersion: c.TLSMaxVersion, CipherSuites: c.CipherSuites}
 }
 
 // validateTLS reports mistakes in certificates, versions and cipher suites.

@@ -169,7 +169,9 @@ func (p *parser) mapping(path string, m *yaml.Node, names map[string]string) {
 		if strings.Contains(key, ".") {
 			group = nil // only a group inside another group has such a name
 		}
-		switch {
+		switch err := errRemoved(name, key); {
+		case err != nil:
+			p.fail(fmt.Errorf("%s: %w", where, err))
 		case value.Tag == "!!null":
 		case names == nil && slices.Contains(oldKeys, key):
 			p.o.unusedKeys = append(p.o.unusedKeys, where+": "+key)

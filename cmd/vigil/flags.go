@@ -196,7 +196,6 @@ func featureFlags(o *options) []*option {
 		unused("duration", "downgrade-check-time", "5s", "no periodic check is needed"),
 		scrubRate(&c.ScrubBytesPerSecond),
 		duration(&c.ScrubPause, "scrub-pause", "pause between two rounds of the scrubber (not in etcd)"),
-		oneOf(&c.ExperimentalTransport, "experimental-transport", "server of gRPC: vigil, or grpc-go, which takes more processor time (not in etcd)", "vigil", "grpc-go"),
 	}
 }
 

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"errors"
 	"flag"
 	"fmt"
@@ -137,7 +138,7 @@ func (p *parser) arguments(args []string) (map[string][]string, error) {
 			p.o.goneFlags = append(p.o.goneFlags, name)
 			continue
 		case o == nil:
-			errs = append(errs, fmt.Errorf("there is no flag --%s%s", name, suggestFlag(name, p.o.names())))
+			errs = append(errs, cmp.Or(errRemoved(name, "--"+name), fmt.Errorf("there is no flag --%s%s", name, suggestFlag(name, p.o.names()))))
 			if !has {
 				args = skipValue(args)
 			}
@@ -239,12 +240,16 @@ func (p *parser) environment(environ []string) map[string][]string {
 	given := map[string][]string{}
 	for _, kv := range environ {
 		name, value, _ := strings.Cut(kv, "=")
-		if !strings.HasPrefix(name, "ETCD_") || value == "" {
+		word, ok := strings.CutPrefix(name, "ETCD_")
+		if !ok || value == "" {
 			continue
 		}
+		err := errRemoved(strings.ToLower(strings.ReplaceAll(word, "_", "-")), name)
 		switch o, ok := p.byVar[name]; {
 		case ok:
 			given[o.name] = []string{value}
+		case err != nil:
+			p.fail(err)
 		case !slices.Contains(otherVars, name):
 			p.o.unknownVars = append(p.o.unknownVars, unknownVar{name, spelling.Nearest(name, slices.Sorted(maps.Keys(p.byVar)))})
 		}

@@ -1,7 +1,7 @@
 // Package tracing exports spans of requests to a collector by OpenTelemetry's protocol.
 //
 //		t, err := tracing.Open(ctx, tracing.Config{Address: "localhost:4317", SamplingRate: 1000})
-//		grpc.NewServer(grpc.StatsHandler(t.Handler()))
+//		handler := t.Handler() // for the server of gRPC
 //		if t.Traced(ctx) {
 //			t.Span(ctx, "commit", start, end)
 //		}

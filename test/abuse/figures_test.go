@@ -66,17 +66,12 @@ type attack struct {
 	do func(t *testing.T, s *proc.Server) error
 	// most bounds the cost for Vigil.
 	most figures
-	// own: Vigil's own server of gRPC has the bound, and grpc-go's has none, whichever of them the environment selects.
-	own bool
 }
 
 // run attacks Vigil, and a stock etcd if that is asked for.
 func (a attack) run(t *testing.T) {
 	t.Helper()
 	t.Run("vigil", func(t *testing.T) {
-		if a.own {
-			a.config.Args = append(a.config.Args, "--experimental-transport=vigil")
-		}
 		f, err := a.on(t, proc.Vigil)
 		t.Log(f)
 		f.within(t, a.most)
@@ -98,7 +93,7 @@ func (a attack) on(t *testing.T, p proc.Program) (figures, error) {
 		// It knows no flags of ours.
 		var args []string
 		for _, arg := range c.Args {
-			if !strings.HasPrefix(arg, "--max-range-bytes-in-flight") && !strings.HasPrefix(arg, "--experimental-transport") {
+			if !strings.HasPrefix(arg, "--max-range-bytes-in-flight") {
 				args = append(args, arg)
 			}
 		}

@@ -252,7 +252,6 @@ func heldHeaders(t *testing.T, fields int) {
 			return nil
 		},
 		most: figures{memory: 150 * mib, log: 256 << 10, files: 20, worst: 2e9, processor: 20 * time.Second},
-		own:  true,
 	}.run(t)
 }
 
@@ -284,7 +283,6 @@ func TestStalledWatches(t *testing.T) {
 		},
 		// Each stream takes some kilobytes, and the hub has 32 MiB.
 		most: figures{memory: 150 * mib, log: 64 << 10, files: 20, worst: 2e9, processor: 20 * time.Second},
-		own:  true,
 	}.run(t)
 }
 

@@ -110,7 +110,6 @@ func TestFramesOnEverySide(t *testing.T) {
 					return nil
 				},
 				most: figures{memory: 200 * mib, log: 512 << 10, files: 30, worst: 2e9},
-				own:  true,
 			}.run(t)
 		})
 	}
@@ -200,7 +199,6 @@ func TestUnreadAnswers(t *testing.T) {
 				},
 				// Ranges have their own memory, and here each that waits has the JSON of one record too, 4/3 of it.
 				most: figures{memory: 250*mib + 64*mib + 64*mib*4/3, log: 512 << 10, files: 1100, worst: 3e9},
-				own:  true,
 			}.run(t)
 		})
 	}

@@ -51,7 +51,6 @@ var homes = map[string]home{
 
 	"max-txn-ops":                    {"internal/edge/rpc", `MaxTxnOps, 128`, "MaxTxnOps, 129", "129"},
 	"console":                        {"server", `Console, console\.Auto`, "Console, console.On", "on"},
-	"experimental-transport":         {"internal/edge/rpc", `Transport, TransportOwn`, "Transport, TransportGRPC", "grpc-go"},
 	"max-concurrent-streams":         {"internal/edge/rpc", `MaxConcurrentStreams, math.MaxUint32`, "MaxConcurrentStreams, math.MaxUint16", "65535"},
 	"grpc-keepalive-min-time":        {"internal/edge/rpc", `KeepAliveMinTime, 5\*time.Second`, "KeepAliveMinTime, 6*time.Second", "6s"},
 	"grpc-keepalive-interval":        {"internal/edge/rpc", `KeepAliveInterval, 2\*time.Hour`, "KeepAliveInterval, 3*time.Hour", "3h0m0s"},

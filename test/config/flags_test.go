@@ -71,7 +71,6 @@ var added = map[string]string{
 	"archive-base-bytes":        "likewise",
 	"archive-full-interval":     "likewise",
 	"archive-program":           "likewise",
-	"experimental-transport":    "the server of gRPC is not etcd's choice",
 }
 
 // otherDefaults are the flags whose default is another than etcd's, or is written in another way.

@@ -26,7 +26,7 @@ func start(t *testing.T, scheme string, args ...string) (host string, port int) 
 	t.Helper()
 	c := proc.Config{Program: proc.Vigil, Memory: true, ClientPort: proc.FreePort(t)}
 	url := fmt.Sprintf("%s://127.0.0.1:%d", scheme, c.ClientPort)
-	c.Args = append([]string{"--experimental-transport=vigil", "--listen-client-urls=" + url, "--advertise-client-urls=" + url,
+	c.Args = append([]string{"--listen-client-urls=" + url, "--advertise-client-urls=" + url,
 		fmt.Sprintf("--listen-client-http-urls=%s://127.0.0.1:%d", scheme, proc.FreePort(t)),
 		"--max-concurrent-streams=100"}, args...) // so that the case of too many streams is not skipped
 	s := proc.Start(t, c)

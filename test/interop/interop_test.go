@@ -119,14 +119,13 @@ type server struct {
 const certified = "example.com"
 
 // start starts a server.
-func start(t *testing.T, own, secure bool) server {
+func start(t *testing.T, secure bool) server {
 	t.Helper()
 	s := transport.NewServer(transport.Options{
 		Services:             []transport.Service{service(t, &testgrpc.TestService_ServiceDesc, interop.NewTestServer())},
 		Codec:                transport.NewCodec(slog.New(slog.DiscardHandler), counter{}, counter{}),
 		MaxMessageBytes:      4 << 20,
 		MaxConcurrentStreams: 1<<32 - 1,
-		Own:                  own,
 	})
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -170,20 +169,16 @@ func (s server) dial(t *testing.T) *grpc.ClientConn {
 	return conn
 }
 
-// onAll runs a test with both servers, with TLS and without.
-func onAll(t *testing.T, test func(*testing.T, server)) {
-	for _, row := range []struct {
-		name        string
-		own, secure bool
-	}{{"own", true, false}, {"own, TLS", true, true}, {"grpc-go", false, false}, {"grpc-go, TLS", false, true}} {
-		t.Run(row.name, func(t *testing.T) { test(t, start(t, row.own, row.secure)) })
-	}
+// withAndWithoutTLS runs a test against a server of each kind.
+func withAndWithoutTLS(t *testing.T, test func(*testing.T, server)) {
+	t.Run("plain", func(t *testing.T) { test(t, start(t, false)) })
+	t.Run("TLS", func(t *testing.T) { test(t, start(t, true)) })
 }
 
 // TestCases: the cases of gRPC's interoperability tests that need no authentication of a cloud, with the client of grpc-go. A case that
 // fails ends the process, with a line that says why.
 func TestCases(t *testing.T) {
-	onAll(t, func(t *testing.T, s server) {
+	withAndWithoutTLS(t, func(t *testing.T, s server) {
 		conn := s.dial(t)
 		tc := testgrpc.NewTestServiceClient(conn)
 		for _, c := range []struct {

@@ -37,7 +37,7 @@ func TestNode(t *testing.T) {
 	if err := os.WriteFile(types, b, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	onAll(t, func(t *testing.T, s server) {
+	withAndWithoutTLS(t, func(t *testing.T, s server) {
 		ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 		defer cancel()
 		cmd := exec.CommandContext(ctx, node, "--test", "--test-force-exit", "interop.test.js") // the client keeps a connection for a while

@@ -52,7 +52,7 @@ type member struct {
 }
 
 // start runs a member with TLS, an archive, all pages and all lines of the log.
-func start(t *testing.T, transport string, tokens func(*pki.Authority) string) *member {
+func start(t *testing.T, tokens func(*pki.Authority) string) *member {
 	t.Helper()
 	m := &member{t: t, archive: t.TempDir(), search: newSearch(), said: map[string]string{}}
 	ca := pki.New(t)
@@ -65,7 +65,7 @@ func start(t *testing.T, transport string, tokens func(*pki.Authority) string) *
 			"--listen-client-urls=" + m.url, "--advertise-client-urls=" + m.url, "--cert-file=" + ca.File("server.pem"), "--key-file=" + ca.File("server-key.pem"),
 			"--peer-cert-file=" + ca.File("peer.pem"), "--peer-key-file=" + ca.File("peer-key.pem"), "--peer-trusted-ca-file=" + ca.File("authority.pem"),
 			"--auth-token=" + tokens(ca), "--bcrypt-cost=4", "--archive=file://" + m.archive, "--enable-pprof", "--metrics=extensive",
-			"--log-level=debug", "--warning-apply-duration=1ns", "--warning-unary-request-duration=1ns", "--experimental-transport=" + transport,
+			"--log-level=debug", "--warning-apply-duration=1ns", "--warning-unary-request-duration=1ns",
 		},
 	})
 	m.server.Launch()
@@ -197,20 +197,16 @@ func TestSecrets(t *testing.T) {
 		t.Skip("the archive and the flags are Vigil's")
 	}
 	hmac := []byte(rand.Text() + rand.Text())
-	for name, c := range map[string]struct {
-		transport string
-		tokens    func(*pki.Authority) string
-	}{
-		"simple":  {"vigil", func(*pki.Authority) string { return "simple" }},
-		"grpc-go": {"grpc-go", func(*pki.Authority) string { return "simple" }},
-		"jwt": {"vigil", func(ca *pki.Authority) string {
+	for name, tokens := range map[string]func(*pki.Authority) string{
+		"simple": func(*pki.Authority) string { return "simple" },
+		"jwt": func(ca *pki.Authority) string {
 			ca.Write("hmac", hmac)
 			return "jwt,sign-method=HS256,priv-key=" + ca.File("hmac")
-		}},
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			m := start(t, c.transport, c.tokens)
+			m := start(t, tokens)
 			if name == "jwt" {
 				m.search.add(t, "the key of tokens", hmac)
 			}

@@ -12,8 +12,6 @@ type Settings struct {
 	MinVersion, MaxVersion string
 	// CipherSuites are IANA names of cipher suites of TLS 1.2. The default is the choice of crypto/tls.
 	CipherSuites []string
-	// PreferHTTP1 chooses HTTP/1.1 for clients that speak it and HTTP/2, because the server of HTTP/2 serves gRPC only.
-	PreferHTTP1 bool
 }
 
 // DefaultMinVersion is the least version that a server accepts by default.
@@ -73,9 +71,6 @@ func (s Settings) config(k Kind) *tls.Config {
 	}
 	if k == Clients {
 		t.NextProtos = []string{"h2", "http/1.1"}
-		if s.PreferHTTP1 {
-			t.NextProtos = []string{"http/1.1", "h2"}
-		}
 	}
 	return t
 }

@@ -156,7 +156,7 @@ func benchServer() {
 	for id := range int64(watchersPerStream) {
 		k.batch = append(k.batch, watch.Response{WatchID: id, Revision: 1 << 20, Events: events})
 	}
-	s, err := NewServer(Config{Transport: testTransport, ElectionTimeout: time.Second, KV: k, Member: k, Alarms: k, Hasher: fakeHasher{}, NewWatchStream: func(watch.StreamInfo) WatchStream {
+	s, err := NewServer(Config{ElectionTimeout: time.Second, KV: k, Member: k, Alarms: k, Hasher: fakeHasher{}, NewWatchStream: func(watch.StreamInfo) WatchStream {
 		return &tickStream{t: k.ticking}
 	}})
 	if err != nil {

@@ -160,10 +160,8 @@ type Config struct {
 	// CallMade, if set, receives each connection on which a client makes a call, once.
 	CallMade func(net.Conn)
 
-	// HTTP serves requests that are not gRPC on connections of HTTP/2; nil rejects them, and so does TransportGRPC.
+	// HTTP serves requests that are not gRPC on connections of HTTP/2; nil rejects them.
 	HTTP http.Handler
-	// Transport is the server of gRPC: TransportOwn, the default, or TransportGRPC.
-	Transport string
 
 	// MaxRequestBytes is the largest request that may be proposed, default 1.5 MiB. A message may
 	// be half a MiB larger before the transport refuses it.
@@ -188,12 +186,6 @@ type Config struct {
 	KeepAliveInterval time.Duration
 	KeepAliveTimeout  time.Duration
 }
-
-// The values of Config.Transport.
-const (
-	TransportGRPC = "grpc-go"
-	TransportOwn  = "vigil"
-)
 
 // overhead is what a message may have on top of the largest request.
 const overhead = 512 << 10
@@ -228,9 +220,6 @@ func (c *Config) Validate() error {
 	if c.MaxTxnOps < 0 {
 		errs = append(errs, fmt.Errorf("MaxTxnOps is %d", c.MaxTxnOps))
 	}
-	if t := c.Transport; t != "" && t != TransportGRPC && t != TransportOwn {
-		errs = append(errs, fmt.Errorf("Transport is %q", t))
-	}
 	if c.ElectionTimeout <= 0 {
 		errs = append(errs, fmt.Errorf("ElectionTimeout is %v", c.ElectionTimeout))
 	}
@@ -242,7 +231,6 @@ func (c Config) WithDefaults() Config {
 	set(&c.MaxRequestBytes, kv.DefaultMaxRequestBytes)
 	set(&c.MaxTxnOps, 128)
 	set(&c.Ticking, time.Now())
-	set(&c.Transport, TransportOwn)
 	set(&c.MaxConcurrentStreams, math.MaxUint32)
 	set(&c.WarnUnary, 300*time.Millisecond)
 	set(&c.KeepAliveMinTime, 5*time.Second)

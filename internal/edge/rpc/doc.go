@@ -20,6 +20,5 @@
 //     if the user may read its range, which is checked again whenever users or roles change.
 //  7. After Stop has returned no handler runs.
 //
-// Services use the status codes and the metadata of grpc-go only. Its server is in package transport, so that another
-// implementation of HTTP/2 can take its place.
+// Services use the status codes and the metadata of grpc-go only. The server is in package transport.
 package rpc

@@ -11,7 +11,7 @@ import (
 
 // TestEndedConnections: the log names the client and the reason when the transport ends a connection, once a second at most.
 func TestEndedConnections(t *testing.T) {
-	f := start(t, func(c *Config) { c.Transport = TransportOwn })
+	f := start(t, nil)
 	nc, err := net.Dial("tcp", f.addr)
 	if err != nil {
 		t.Fatal(err)

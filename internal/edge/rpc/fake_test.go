@@ -5,7 +5,6 @@ import (
 	"context"
 	"log/slog"
 	"net"
-	"os"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -395,16 +394,12 @@ func (l *logBuffer) String() string {
 	return l.buf.String()
 }
 
-// testTransport is the transport that the tests run on.
-var testTransport = os.Getenv("VIGIL_TEST_TRANSPORT")
-
 func start(t testing.TB, change func(*Config)) *fixture {
 	t.Helper()
 	f := &fixture{kv: newFakeKV(), hub: &fakeHub{streams: make(chan *fakeStream, 1000)}, log: &logBuffer{}}
 	f.member = &fakeMember{kv: f.kv}
 	f.member.leader.Store(0xa1)
 	c := Config{KV: f.kv, Member: f.member, Alarms: f.member, Hasher: fakeHasher{}, NewWatchStream: f.hub.NewStream, WatchHub: f.hub, ElectionTimeout: time.Second, Logger: slog.New(slog.NewTextHandler(f.log, nil))}
-	c.Transport = testTransport
 	if change != nil {
 		change(&c)
 	}

@@ -23,7 +23,7 @@ import (
 // Server serves the API on connections. Its methods are safe for concurrent use.
 type Server struct {
 	svc       *service
-	transport transport.Server
+	transport *transport.Server
 	health    *healthService
 	methods   map[string]*method // by full name; not changed after NewServer
 	codec     *transport.Codec
@@ -87,7 +87,6 @@ func NewServer(c Config) (*Server, error) {
 		Stats:                c.Stats,
 		CallMade:             c.CallMade,
 		ConnEnded:            s.svc.logEnded,
-		Own:                  c.Transport == TransportOwn,
 		HTTP:                 c.HTTP,
 		Logger:               c.Logger,
 	})

@@ -82,6 +82,14 @@ func (c *call) sendsPlain() bool {
 	return c.special == nil || c.special.sent == "" || c.special.sent == encoding.Identity
 }
 
+// SendUncompressed disables compression of the answers of a call. A compressed answer is in memory of the transport,
+// which no lender counts. A stream must call it before its first answer. Calls made in this process are never compressed.
+func SendUncompressed(ctx context.Context) {
+	if c, ok := ctx.Value(callKey{}).(*call); ok && !c.headerSent {
+		c.makeSpecial().sent = encoding.Identity
+	}
+}
+
 // rejection is why a call is answered without running a handler.
 type rejection struct {
 	err    error
@@ -314,23 +322,4 @@ func compress(z encoding.Compressor, data mem.BufferSlice) (mem.BufferSlice, err
 		return nil, err
 	}
 	return out, nil
-}
-
-// report notifies the stats handler of the call, if there is one. It returns the function to be called at the end.
-func (c *call) report() func(error) {
-	h := c.conn.server.o.Stats
-	if h == nil {
-		return nil
-	}
-	path := c.method.path
-	ctx := h.TagRPC(c, &stats.RPCTagInfo{FullMethodName: path})
-	c.makeSpecial().tagged = ctx
-	h.HandleRPC(ctx, &stats.InHeader{FullMethod: path, RemoteAddr: c.conn.peer.Addr, LocalAddr: c.conn.peer.LocalAddr,
-		Compression: c.peekSpecial().received, Header: c.metadata.md})
-	began := &stats.Begin{BeginTime: time.Now(), IsClientStream: c.method.ClientStreams, IsServerStream: c.method.ServerStreams}
-	h.HandleRPC(ctx, began)
-	return func(err error) {
-		h.HandleRPC(ctx, &stats.OutTrailer{})
-		h.HandleRPC(ctx, &stats.End{BeginTime: began.BeginTime, EndTime: time.Now(), Error: err})
-	}
 }

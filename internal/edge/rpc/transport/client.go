@@ -28,13 +28,7 @@ func (c *Client) Cut() { c.cut() }
 // AfterClose runs f in its own goroutine after the connection was closed, unless stop is called before.
 func (c *Client) AfterClose(f func()) (stop func() bool) { return context.AfterFunc(c.closed, f) }
 
-// noteCall runs firstCall for the first call of a connection.
-func noteCall(ctx context.Context) {
-	if c := ClientOf(ctx); c != nil {
-		c.noteCall()
-	}
-}
-
+// noteCall runs firstCall at the first call of a connection.
 func (c *Client) noteCall() {
 	if c.firstCall != nil && !c.called.Load() && c.called.CompareAndSwap(false, true) {
 		c.firstCall()

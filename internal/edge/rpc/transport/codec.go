@@ -20,7 +20,7 @@ import (
 type Counter interface{ Add(float64) }
 
 // Codec encodes messages of package wire by their own methods, LentMessage and Encoded ones, and all others like grpc-go. A
-// panic in it is an error of the call: grpc-go calls the codec outside of handlers.
+// panic in it is an error of the call: messages are encoded outside of handlers too.
 type Codec struct {
 	log            *slog.Logger
 	received, sent Counter
@@ -97,7 +97,7 @@ func (c *Codec) appendSmall(b []byte, v any, most int) (out []byte, ok bool) {
 }
 
 // Unmarshal implements encoding.CodecV2. A decoded message may alias the data only if that is not reused: buffers from a
-// pool are copied, others are left to the garbage collector by grpc-go.
+// pool are copied, others are left to the garbage collector.
 func (c *Codec) Unmarshal(data Buffers, v any) (err error) {
 	defer c.recovered("decoding", v, &err)
 	c.received.Add(float64(data.Len()))

@@ -17,7 +17,7 @@ import (
 type dialog struct {
 	*http2.Framer
 	t      *testing.T
-	server Server
+	server testServer
 	seen   map[uint32][]string
 	data   map[uint32]int
 	lost   bool
@@ -117,7 +117,7 @@ func (d *dialog) received(id uint32, n int) {
 // over waits until the server has closed the connection.
 func (d *dialog) over() { d.await("the end", func(http2.Frame) bool { return false }) }
 
-// TestSameFrames has the same dialogs with the server of grpc-go and our own: about windows, limits, resets and the end of the connection.
+// TestSameFrames has the same dialogs with the server of grpc-go and ours: about windows, limits, resets and the end of the connection.
 func TestSameFrames(t *testing.T) {
 	release := make(chan chan struct{}, 10)
 	for _, c := range []struct {
@@ -247,8 +247,8 @@ func TestSameFrames(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			var results []string
-			for _, own := range []bool{false, true} {
-				server, addr := startServer(t, own, func(o *Options) {
+			for _, ours := range []bool{false, true} {
+				server, addr := startServer(t, ours, func(o *Options) {
 					o.Services[0].Methods = append(o.Services[0].Methods, Method{Name: "Hold", ServerStreams: true, Stream: func(s Stream) error {
 						if err := s.RecvMsg(new(wrapperspb.StringValue)); err != nil {
 							return err

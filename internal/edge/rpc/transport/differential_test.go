@@ -232,7 +232,7 @@ func (r *request) header() []hpack.HeaderField {
 	return fields
 }
 
-// TestSameAnswers sends the same frames to the server of grpc-go and to our own: what comes back is the same.
+// TestSameAnswers sends the same frames to the server of grpc-go and to ours: what comes back is the same.
 func TestSameAnswers(t *testing.T) {
 	_, theirs := startServer(t, false, nil)
 	_, ours := startServer(t, true, nil)

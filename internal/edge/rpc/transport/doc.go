@@ -1,6 +1,6 @@
-// Package transport carries the calls of clients to the services of the API. It is the only package that knows the
-// server of grpc-go: services see methods, streams, clients and messages as this package declares them, so that
-// another implementation of HTTP/2 can take its place.
+// Package transport is the server of gRPC: it carries the calls of clients to the services of the API. Services see
+// methods, streams, clients and messages as this package declares them. grpc-go's server is the judge of frames and
+// answers in tests.
 //
 //  1. A request of package wire may alias the bytes that were received, which are never reused.
 //  2. A response or message that is sent belongs to the transport from then on. Memory that a kv.Lender has lent goes

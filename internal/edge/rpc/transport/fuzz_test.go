@@ -85,8 +85,8 @@ func FuzzServer(f *testing.F) {
 func serveSent(t *testing.T, piece uint8, data []byte) *checks {
 	nc := &sentConn{in: bytes.NewReader(append([]byte(http2.ClientPreface), data...)), piece: max(int(piece)*64, 1)}
 	k := &checks{t: t, sent: sentCalls(data)}
-	o := Options{Services: k.services(), Codec: NewCodec(slog.New(slog.DiscardHandler), new(noCounter), new(noCounter)), MaxMessageBytes: maxTestMessage, MaxConcurrentStreams: 50, KeepAliveMinTime: 1, Own: true}
-	s := newOwnServer(o)
+	o := Options{Services: k.services(), Codec: NewCodec(slog.New(slog.DiscardHandler), new(noCounter), new(noCounter)), MaxMessageBytes: maxTestMessage, MaxConcurrentStreams: 50, KeepAliveMinTime: 1}
+	s := NewServer(o)
 	s.serveConn(nc)
 	s.handlers.Wait()
 	ctx, cancel := context.WithCancel(t.Context())

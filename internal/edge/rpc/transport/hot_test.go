@@ -15,7 +15,7 @@ import (
 
 func hot() map[string]func() {
 	codec := NewCodec(slog.New(slog.DiscardHandler), new(noCounter), new(noCounter))
-	server := newOwnServer(Options{Services: testServices(), Codec: codec, MaxMessageBytes: maxTestMessage})
+	server := NewServer(Options{Services: testServices(), Codec: codec, MaxMessageBytes: maxTestMessage})
 	conn := &clientConn{server: server, values: context.Background()}
 	conn.last.base = conn.values
 	r := request{path: "Echo", fields: []string{"user-agent", "test", "grpc-timeout", "5S"}}

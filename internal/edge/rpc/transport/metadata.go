@@ -1,6 +1,7 @@
 package transport
 
 import (
+	"context"
 	"encoding/base64"
 	"maps"
 	"slices"
@@ -15,7 +16,26 @@ import (
 // outMetadata are the metadata that a handler sends. Owned by the goroutine that sends.
 type outMetadata struct{ header, trailer []hpack.HeaderField }
 
-// setHeader is SetHeader for an own call.
+// SetHeader adds metadata to the header of the answer to a call. It must be called before the first answer, by the goroutine that sends.
+func SetHeader(ctx context.Context, md metadata.MD) error {
+	if c, ok := ctx.Value(callKey{}).(*call); ok {
+		return c.setHeader(md)
+	}
+	return errNoCall
+}
+
+// SetTrailer adds metadata to the trailer of the answer to a call. It must be called by the goroutine that sends.
+func SetTrailer(ctx context.Context, md metadata.MD) error {
+	if c, ok := ctx.Value(callKey{}).(*call); ok {
+		c.setTrailer(md)
+		return nil
+	}
+	return errNoCall
+}
+
+// errNoCall is the error of SetHeader and SetTrailer in a call that is made in this process, whose answer has no metadata.
+var errNoCall = status.Error(codes.Internal, "a call in this process has no metadata in its answer")
+
 func (c *call) setHeader(md metadata.MD) error {
 	if c.headerSent {
 		return status.Error(codes.Internal, "the header was sent already")
@@ -25,7 +45,6 @@ func (c *call) setHeader(md metadata.MD) error {
 	return nil
 }
 
-// setTrailer is SetTrailer for an own call.
 func (c *call) setTrailer(md metadata.MD) {
 	out := c.outMetadata()
 	out.trailer = appendMetadata(out.trailer, md)

@@ -50,8 +50,8 @@ func chat(t testing.TB, ctx context.Context, conn *grpc.ClientConn) grpc.ClientS
 
 // TestClient makes calls of all kinds concurrently with the client of grpc-go.
 func TestClient(t *testing.T) {
-	onBoth(t, func(t *testing.T, own bool) {
-		_, addr := startServer(t, own, nil)
+	onBoth(t, func(t *testing.T, ours bool) {
+		_, addr := startServer(t, ours, nil)
 		var wg sync.WaitGroup
 		for i := range 4 {
 			conn := dial(t, addr)
@@ -98,10 +98,10 @@ func TestClient(t *testing.T) {
 
 // TestEnds: deadlines and cancellation reach the handler, and its status the client.
 func TestEnds(t *testing.T) {
-	onBoth(t, func(t *testing.T, own bool) {
+	onBoth(t, func(t *testing.T, ours bool) {
 		ended, expired := make(chan error, 1), make(chan error, 1)
 		var entered atomic.Bool
-		_, addr := startServer(t, own, func(o *Options) {
+		_, addr := startServer(t, ours, func(o *Options) {
 			o.Services[0].Methods = append(o.Services[0].Methods, Method{Name: "Hold", ClientStreams: true, ServerStreams: true, Stream: func(s Stream) error {
 				err := s.RecvMsg(text(""))
 				ended <- err
@@ -152,9 +152,9 @@ func TestEnds(t *testing.T) {
 
 // TestSlowReader: a stream that is not read blocks its handler and no other call.
 func TestSlowReader(t *testing.T) {
-	onBoth(t, func(t *testing.T, own bool) {
+	onBoth(t, func(t *testing.T, ours bool) {
 		var sent atomic.Int64
-		_, addr := startServer(t, own, func(o *Options) {
+		_, addr := startServer(t, ours, func(o *Options) {
 			o.Services[0].Methods = append(o.Services[0].Methods, Method{Name: "Endless", ServerStreams: true, Stream: func(s Stream) error {
 				for {
 					if err := s.SendMsg(text(strings.Repeat("x", 10_000))); err != nil {
@@ -185,9 +185,9 @@ func TestSlowReader(t *testing.T) {
 
 // TestStopFinishes: Stop waits for the calls under way, and rejects new ones.
 func TestStopFinishes(t *testing.T) {
-	onBoth(t, func(t *testing.T, own bool) {
+	onBoth(t, func(t *testing.T, ours bool) {
 		entered, release := make(chan struct{}), make(chan struct{})
-		s, addr := startServer(t, own, func(o *Options) {
+		s, addr := startServer(t, ours, func(o *Options) {
 			o.Services[0].Methods = append(o.Services[0].Methods, unaryMethod("Slow", func(context.Context, string) (string, error) {
 				close(entered)
 				<-release
@@ -233,8 +233,8 @@ func TestStopFinishes(t *testing.T) {
 
 // TestStopCancels: Stop cancels the calls when its time is over.
 func TestStopCancels(t *testing.T) {
-	onBoth(t, func(t *testing.T, own bool) {
-		s, addr := startServer(t, own, nil)
+	onBoth(t, func(t *testing.T, ours bool) {
+		s, addr := startServer(t, ours, nil)
 		conn := dial(t, addr)
 		st := chat(t, t.Context(), conn)
 		if err := errors.Join(st.SendMsg(text("a")), st.RecvMsg(text(""))); err != nil {
@@ -287,11 +287,11 @@ func (r *recorder) HandleRPC(ctx context.Context, s stats.RPCStats) {
 // TestHooks: a stats handler sees each call, its context reaches the handler, and the first call of a connection is noted.
 func TestHooks(t *testing.T) {
 	var want []string
-	onBoth(t, func(t *testing.T, own bool) {
+	onBoth(t, func(t *testing.T, ours bool) {
 		r := &recorder{}
 		var made atomic.Int64
 		var closed atomic.Int64
-		s, addr := startServer(t, own, func(o *Options) {
+		s, addr := startServer(t, ours, func(o *Options) {
 			o.Stats = r
 			o.CallMade = func(net.Conn) { made.Add(1) }
 			o.Services[0].Methods = append(o.Services[0].Methods, unaryMethod("Tag", func(ctx context.Context, _ string) (string, error) {
@@ -327,7 +327,7 @@ func TestHooks(t *testing.T) {
 			t.Errorf("%d first calls", made.Load())
 		}
 		got := r.ended(5)
-		if !own {
+		if !ours {
 			want = got
 		} else if !slices.Equal(got, want) {
 			t.Errorf("reported\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))

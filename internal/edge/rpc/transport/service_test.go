@@ -37,7 +37,7 @@ func testServices() []Service {
 	return []Service{{testService, []Method{
 		unaryMethod("Echo", func(_ context.Context, in string) (string, error) { return in, nil }),
 		unaryMethod("Plain", func(ctx context.Context, in string) (string, error) {
-			SendUncompressed(ctx)
+			sendUncompressed(ctx)
 			return in, nil
 		}),
 		unaryMethod("Metadata", func(ctx context.Context, _ string) (string, error) {
@@ -54,13 +54,13 @@ func testServices() []Service {
 		unaryMethod("Meta", func(ctx context.Context, in string) (string, error) {
 			// One key each, because grpc-go sends them in any order; the others are not sent.
 			md := metadata.MD{"some-bin": {"\x00\xff", ""}, "grpc-encoding": {"x"}, "content-type": {"x"}, ":x": {"x"}}
-			if err := SetTrailer(ctx, metadata.MD{"last": {"y", "z"}, "grpc-status": {"9"}}); err != nil {
+			if err := setTrailer(ctx, metadata.MD{"last": {"y", "z"}, "grpc-status": {"9"}}); err != nil {
 				return "", err
 			}
 			if in == "trailer" {
 				return "", status.Error(codes.NotFound, in)
 			}
-			if err := SetHeader(ctx, md); err != nil {
+			if err := setHeader(ctx, md); err != nil {
 				return "", err
 			}
 			if in == "fail" {
@@ -73,13 +73,13 @@ func testServices() []Service {
 			if err := s.RecvMsg(m); err != nil {
 				return err
 			}
-			_ = SetHeader(s.Context(), metadata.MD{"first": {m.Value}})
+			_ = setHeader(s.Context(), metadata.MD{"first": {m.Value}})
 			for range len(m.Value) {
 				if err := s.SendMsg(m); err != nil {
 					return err
 				}
 			}
-			_ = SetTrailer(s.Context(), metadata.MD{"last": {m.Value}})
+			_ = setTrailer(s.Context(), metadata.MD{"last": {m.Value}})
 			return nil
 		}},
 		unaryMethod("Fail", func(_ context.Context, in string) (string, error) {
@@ -146,15 +146,26 @@ func testServices() []Service {
 // maxTestMessage is the largest message that the servers of tests receive.
 const maxTestMessage = 100_000
 
-// startServer starts a server for a test and returns its address.
-func startServer(t testing.TB, own bool, change func(*Options)) (Server, string) {
+// testServer is Server, or grpcServer.
+type testServer interface {
+	Serve(net.Listener) error
+	Stop(context.Context)
+}
+
+// startServer starts ours or the server of grpc-go for a test and returns its address.
+func startServer(t testing.TB, ours bool, change func(*Options)) (testServer, string) {
 	t.Helper()
 	o := Options{Services: testServices(), Codec: NewCodec(slog.New(slog.DiscardHandler), new(noCounter), new(noCounter)),
-		MaxMessageBytes: maxTestMessage, MaxConcurrentStreams: 1<<32 - 1, Own: own}
+		MaxMessageBytes: maxTestMessage, MaxConcurrentStreams: 1<<32 - 1}
 	if change != nil {
 		change(&o)
 	}
-	s := NewServer(o)
+	var s testServer
+	if ours {
+		s = NewServer(o)
+	} else {
+		s = newGRPCServer(o)
+	}
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -172,9 +183,9 @@ func startServer(t testing.TB, own bool, change func(*Options)) (Server, string)
 	return s, l.Addr().String()
 }
 
-// onBoth runs a test with the server of grpc-go and with our own.
-func onBoth(t *testing.T, test func(t *testing.T, own bool)) {
-	for _, own := range []bool{false, true} {
-		t.Run(map[bool]string{false: "grpc-go", true: "own"}[own], func(t *testing.T) { test(t, own) })
+// onBoth runs a test with the server of grpc-go and with ours.
+func onBoth(t *testing.T, test func(t *testing.T, ours bool)) {
+	for _, ours := range []bool{false, true} {
+		t.Run(map[bool]string{false: "grpc-go", true: "ours"}[ours], func(t *testing.T) { test(t, ours) })
 	}
 }

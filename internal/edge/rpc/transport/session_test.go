@@ -108,7 +108,7 @@ func talkService(opened chan *talk, reject *atomic.Bool) Service {
 				s := &talk{peer: p, closed: make(chan error, 10)}
 				if s.due.Store(due); due > 0 {
 					p.Wake() // before it is open
-					if c, own := p.(*call); own {
+					if c, ok := p.(*call); ok {
 						for early := false; !early; runtime.Gosched() { // until the writer has seen it
 							c.session.mu.Lock()
 							early = c.session.mu.early
@@ -148,10 +148,10 @@ func receiveWithin[T any](t *testing.T, from chan T) T {
 
 // TestSession: what a session sends arrives, and each end of a stream is notified once with its reason.
 func TestSession(t *testing.T) {
-	onBoth(t, func(t *testing.T, own bool) {
+	onBoth(t, func(t *testing.T, ours bool) {
 		opened := make(chan *talk, 10)
 		var reject atomic.Bool
-		_, addr := startServer(t, own, func(o *Options) { o.Services = append(o.Services, talkService(opened, &reject)) })
+		_, addr := startServer(t, ours, func(o *Options) { o.Services = append(o.Services, talkService(opened, &reject)) })
 		cc, err := grpc.NewClient(addr, grpc.WithTransportCredentials(insecure.NewCredentials()))
 		if err != nil {
 			t.Fatal(err)
@@ -251,7 +251,7 @@ func TestSession(t *testing.T) {
 			defer cancel()
 			send(s, "hold")
 			send(s, "hello")
-			if c, own := x.peer.(*call); own { // it waits until the first one is handled
+			if c, ok := x.peer.(*call); ok { // it waits until the first one is handled
 				for waiting := 0; waiting == 0 && !x.fault.Load(); runtime.Gosched() {
 					c.in.mu.Lock()
 					if waiting = len(c.in.mu.list); x.taking.Load() == 0 {
@@ -282,7 +282,7 @@ func TestSession(t *testing.T) {
 			}
 			var received *ReceiveError
 			reason := receiveWithin(t, x.closed)
-			if !own && status.Code(reason) == codes.Canceled {
+			if !ours && status.Code(reason) == codes.Canceled {
 				return // grpc-go ends the context before it reports the error
 			}
 			if !errors.As(reason, &received) || status.Code(reason) != codes.Internal {
@@ -320,10 +320,10 @@ func TestSession(t *testing.T) {
 
 // TestSessionsAtStop: Stop ends sessions, and returns after their last call.
 func TestSessionsAtStop(t *testing.T) {
-	onBoth(t, func(t *testing.T, own bool) {
+	onBoth(t, func(t *testing.T, ours bool) {
 		opened := make(chan *talk, 100)
 		var reject atomic.Bool
-		server, addr := startServer(t, own, func(o *Options) { o.Services = append(o.Services, talkService(opened, &reject)) })
+		server, addr := startServer(t, ours, func(o *Options) { o.Services = append(o.Services, talkService(opened, &reject)) })
 		cc, err := grpc.NewClient(addr, grpc.WithTransportCredentials(insecure.NewCredentials()))
 		if err != nil {
 			t.Fatal(err)
@@ -368,9 +368,9 @@ func (s *promptTalk) Answer(message, to []byte) ([]byte, bool) {
 // TestPromptSession: messages that are answered without a wait, and others, are answered in order; those of a client that does not
 // read wait.
 func TestPromptSession(t *testing.T) {
-	onBoth(t, func(t *testing.T, own bool) {
+	onBoth(t, func(t *testing.T, ours bool) {
 		opened := make(chan *promptTalk, 10)
-		_, addr := startServer(t, own, func(o *Options) {
+		_, addr := startServer(t, ours, func(o *Options) {
 			o.Services = append(o.Services, Service{"test.Prompt", []Method{{Name: "Echo", ClientStreams: true, ServerStreams: true,
 				NewRequest: func() any { return new(wrapperspb.StringValue) },
 				Open: func(p Peer) (Session, error) {
@@ -435,13 +435,13 @@ func TestPromptSession(t *testing.T) {
 			t.Errorf("ended with %v", err)
 		}
 		<-blocked
-		if n := x.answered.Load(); own && n == 0 || x.fault.Load() {
+		if n := x.answered.Load(); ours && n == 0 || x.fault.Load() {
 			t.Errorf("%d answers without a wait; concurrent calls: %v", n, x.fault.Load())
 		}
 		if reason := receiveWithin(t, x.closed); reason != nil {
 			t.Errorf("closed because of %v", reason)
 		}
-		if !own {
+		if !ours {
 			return
 		}
 		s, x = begin()
@@ -466,8 +466,8 @@ func TestPromptSession(t *testing.T) {
 
 // TestBriefMessages: messages that a session declines to answer at once stay as they are, whatever else arrives on the connection.
 func TestBriefMessages(t *testing.T) {
-	onBoth(t, func(t *testing.T, own bool) {
-		_, addr := startServer(t, own, func(o *Options) {
+	onBoth(t, func(t *testing.T, ours bool) {
+		_, addr := startServer(t, ours, func(o *Options) {
 			o.Services = append(o.Services, Service{"test.Prompt", []Method{{Name: "Echo", ClientStreams: true, ServerStreams: true,
 				NewRequest: func() any { return new(wrapperspb.StringValue) },
 				Open: func(p Peer) (Session, error) {
@@ -511,9 +511,9 @@ func (c *byteCounter) Add(n float64) { c.n.Add(int64(n)) }
 
 // TestPromptSessionCounts: the bytes of a message count once, whether it is answered without a wait or that is declined.
 func TestPromptSessionCounts(t *testing.T) {
-	onBoth(t, func(t *testing.T, own bool) {
+	onBoth(t, func(t *testing.T, ours bool) {
 		received, sent := new(byteCounter), new(byteCounter)
-		_, addr := startServer(t, own, func(o *Options) {
+		_, addr := startServer(t, ours, func(o *Options) {
 			o.Codec = NewCodec(slog.New(slog.DiscardHandler), received, sent)
 			o.Services = append(o.Services, Service{"test.Prompt", []Method{{Name: "Echo", ClientStreams: true, ServerStreams: true,
 				NewRequest: func() any { return new(wrapperspb.StringValue) },

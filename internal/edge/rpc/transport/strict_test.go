@@ -229,10 +229,10 @@ func TestStrictWindows(t *testing.T) {
 	if testing.Short() {
 		conns, most = 2, 40
 	}
-	onBoth(t, func(t *testing.T, own bool) {
+	onBoth(t, func(t *testing.T, ours bool) {
 		for _, padded := range []float64{0, 0.3, 1} {
 			t.Run(fmt.Sprint("padded ", padded), func(t *testing.T) {
-				_, addr := startServer(t, own, nil)
+				_, addr := startServer(t, ours, nil)
 				seed := rand.Uint64()
 				t.Log("seed", seed)
 				for i := range conns {

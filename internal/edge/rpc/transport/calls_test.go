@@ -63,9 +63,9 @@ func TestBrowser(t *testing.T) {
 
 // TestStopAtOnce: Stop closes all connections at once if its time is over at the beginning.
 func TestStopAtOnce(t *testing.T) {
-	onBoth(t, func(t *testing.T, own bool) {
+	onBoth(t, func(t *testing.T, ours bool) {
 		entered := make(chan struct{})
-		s, addr := startServer(t, own, func(o *Options) {
+		s, addr := startServer(t, ours, func(o *Options) {
 			o.Services[0].Methods = append(o.Services[0].Methods, unaryMethod("Wait", func(ctx context.Context, _ string) (string, error) {
 				close(entered)
 				<-ctx.Done()
@@ -178,7 +178,7 @@ func TestEmptyMessages(t *testing.T) {
 			}
 		}
 	}})
-	server := newOwnServer(o)
+	server := NewServer(o)
 	server.conns.MaxUnreadBytes = most
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -279,8 +279,8 @@ func TestShortRejections(t *testing.T) {
 
 // TestLongTimeout: a timeout that is longer than a time can be is as good as none, and does not become one in the past.
 func TestLongTimeout(t *testing.T) {
-	onBoth(t, func(t *testing.T, own bool) {
-		_, addr := startServer(t, own, func(o *Options) {
+	onBoth(t, func(t *testing.T, ours bool) {
+		_, addr := startServer(t, ours, func(o *Options) {
 			o.Services[0].Methods = append(o.Services[0].Methods, unaryMethod("Rest", func(ctx context.Context, _ string) (string, error) {
 				d, ok := ctx.Deadline()
 				return fmt.Sprintf("%v, after a century: %v", ok, time.Until(d) > 100*365*24*time.Hour), ctx.Err()

@@ -16,8 +16,8 @@ import (
 	"vigil/internal/edge/rpc/transport/h2http"
 )
 
-// ownServer serves methods over HTTP/2 with package h2. DESIGN.md of that package has the reasons.
-type ownServer struct {
+// Server serves methods over HTTP/2 with package h2. Its methods are safe for concurrent use.
+type Server struct {
 	o        Options
 	conns    h2.Options
 	methods  map[string]*Method // by path
@@ -39,8 +39,17 @@ type ownServer struct {
 // minUnread is what a connection may occupy without a handler's consent, in bytes, if messages are small.
 const minUnread = 128 << 20
 
-func newOwnServer(o Options) *ownServer {
-	s := &ownServer{o: o, methods: map[string]*Method{}, services: map[string]bool{}}
+const (
+	// connectionTimeout bounds the handshake of HTTP/2, which is the client's settings.
+	connectionTimeout = 10 * time.Second
+	// streamWorkers is how many goroutines are kept to run handlers on. A goroutine made for a call first has to grow
+	// its stack, which is a fifth of what a call costs. Calls beyond that number get a goroutine of their own.
+	streamWorkers = 512
+)
+
+// NewServer makes a server.
+func NewServer(o Options) *Server {
+	s := &Server{o: o, methods: map[string]*Method{}, services: map[string]bool{}}
 	s.conns = h2.Options{MaxConcurrentStreams: o.MaxConcurrentStreams, HandshakeTimeout: connectionTimeout, Workers: h2.NewWorkers(streamWorkers)}
 	// A connection can send two of the largest messages, and others next to them.
 	s.conns.MaxUnreadBytes = max(minUnread, 2*int64(o.MaxMessageBytes)+minUnread/2)
@@ -61,8 +70,9 @@ func newOwnServer(o Options) *ownServer {
 	return s
 }
 
-// Serve implements Server.
-func (s *ownServer) Serve(l net.Listener) error {
+// Serve accepts connections until the listener fails or the server stops, which is no error. It may be called for
+// several listeners, and closes them.
+func (s *Server) Serve(l net.Listener) error {
 	defer l.Close()
 	if !s.addListener(l) {
 		return nil
@@ -98,7 +108,7 @@ func (s *ownServer) Serve(l net.Listener) error {
 }
 
 // addListener registers a listener. It returns false after Stop.
-func (s *ownServer) addListener(l net.Listener) bool {
+func (s *Server) addListener(l net.Listener) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.mu.stopped {
@@ -109,14 +119,14 @@ func (s *ownServer) addListener(l net.Listener) bool {
 	return true
 }
 
-func (s *ownServer) isStopped() bool {
+func (s *Server) isStopped() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.mu.stopped
 }
 
 // serveConn serves a connection to its end.
-func (s *ownServer) serveConn(nc net.Conn) {
+func (s *Server) serveConn(nc net.Conn) {
 	c := h2.New(nc, s.conns)
 	h := &clientConn{server: s}
 	h.client.cut = c.Close
@@ -158,8 +168,9 @@ func (s *ownServer) serveConn(nc net.Conn) {
 	s.mu.Unlock()
 }
 
-// Stop implements Server.
-func (s *ownServer) Stop(ctx context.Context) {
+// Stop rejects new connections and calls and waits for the handlers, until ctx ends; then it cancels the calls and waits
+// for their handlers.
+func (s *Server) Stop(ctx context.Context) {
 	s.mu.Lock()
 	s.mu.stopped = true
 	for l := range s.mu.listeners {
@@ -190,7 +201,7 @@ func (s *ownServer) Stop(ctx context.Context) {
 	s.conns.Workers.Close()
 }
 
-func (s *ownServer) forConns(f func(*h2.Conn)) {
+func (s *Server) forConns(f func(*h2.Conn)) {
 	s.mu.Lock()
 	list := make([]*h2.Conn, 0, len(s.mu.conns))
 	for c := range s.mu.conns {
@@ -202,56 +213,8 @@ func (s *ownServer) forConns(f func(*h2.Conn)) {
 	}
 }
 
-// clientConn is a connection with its client. It implements h2.Handler.
-type clientConn struct {
-	server *ownServer
-	client Client
-	peer   *peer.Peer
-	values context.Context
-	web    *h2http.Conn // serves requests that are not gRPC; nil if they are rejected
-	// Owned by the reader.
-	last  lastMetadata
-	again *Method  // of the last request, if a repeated one needs nothing but that and the same metadata
-	brief [32]byte // a message that is answered at once
-	spare []byte   // memory for the next message of a call with one request; nil if there is none
-}
-
-// Values implements h2.Handler.
-func (c *clientConn) Values() context.Context { return c.values }
-
-// Begin implements h2.Handler.
-func (c *clientConn) Begin(r *h2.Request) h2.Exchange {
-	x := calls.Get().(*call)
-	x.conn = c
-	if r.Repeated && c.again != nil {
-		x.method, x.metadata = c.again, c.last.received
-		return x
-	}
-	x.readHeader(r)
-	if c.web != nil && x.rejected != nil && x.rejected.foreign {
-		c.again = nil
-		x.recycle()
-		return c.web.Begin(r)
-	}
-	if c.again = nil; x.rejected == nil && x.special == nil && !x.hasTimeout && x.metadata == c.last.received {
-		c.again = x.method
-	}
-	return x
-}
-
-// runWeb runs the handler of a request that is not gRPC.
-func (c *clientConn) runWeb(f func()) {
-	s := c.server
-	c.client.noteCall()
-	s.handlers.Add(1)
-	s.conns.Workers.Run(func() {
-		defer s.handlers.Done()
-		f()
-	})
-}
-
 // unknown returns the text for a path without a method.
-func (s *ownServer) unknown(path string) string {
+func (s *Server) unknown(path string) string {
 	rest, ok := strings.CutPrefix(path, "/")
 	at := strings.LastIndexByte(rest, '/')
 	switch {
