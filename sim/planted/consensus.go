@@ -32,7 +32,7 @@ var consensus = []Mistake{
 		{"internal/member/peer/queue.go", "if last := q.lastLog(); repeats(m, last) && q.mu.bytes+n-size(last) <= q.maxBytes {", "if last := q.lastLog(); q.mu.bytes < 0 {"},
 	}},
 	{Name: "early-applied", Profile: "stalls", Promise: "a position counts as applied when its state can be read", Needs: "full disks", Edits: []Edit{
-		{"internal/member/replica/apply.go", "\tusers := a.machine.Auth()\n", "\tr.applied.Store(a.at.Index)\n\tr.waits.Advance(a.at.Index)\n\tusers := a.machine.Auth()\n"},
+		{"internal/member/replica/commit.go", "\ta.prepareCommit()\n\tbegan", "\ta.r.applied.Store(a.at.Index)\n\ta.r.waits.Advance(a.at.Index)\n\ta.prepareCommit()\n\tbegan"},
 	}},
 	{Name: "applied-ahead", Promise: "the stored position is that of the stored state", Needs: "kills", Edits: []Edit{
 		{"internal/member/replica/apply.go", "pub, err := a.machine.Commit(a.at)", "pub, err := a.machine.Commit(history.Applied{Term: a.at.Term, Index: a.at.Index + 1})"},

@@ -32,9 +32,13 @@ func (a *Alarms) anyNoSpace() bool {
 	return slices.ContainsFunc(a.Active(), func(x kv.Alarm) bool { return x.Type == kv.AlarmNoSpace })
 }
 
-// publish stores the alarms of a batch. It is called by the apply goroutine.
-func (a *Alarms) publish(list []kv.Alarm) {
-	a.active.Store(&list)
+// follow takes over the alarms of a commit. The apply goroutine calls it, after the membership of the commit is known.
+func (a *Alarms) follow(list []kv.Alarm) {
+	if last := a.active.Load(); last != nil && len(list)+len(*last) == 0 {
+		return
+	}
+	kept := list // so that only this allocates
+	a.active.Store(&kept)
 	named := a.Raised(kv.Alarm{MemberID: a.r.memberID, Type: kv.AlarmCorrupt})
 	// A member that is alone differs from no other.
 	a.r.trust.SetNamed(named && !a.r.Members.Alone(), a.r.space.damaged.count() > 0)

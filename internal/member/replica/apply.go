@@ -23,10 +23,10 @@ import (
 // for readers instead of many. That costs no request time: the entries are committed, and applying the rest of the batch
 // in memory is fast.
 type applier struct {
-	r       *Replica
-	machine *fsm.Machine
-	hub     publisher
-	done    chan struct{} // closed when the goroutine is gone
+	r           *Replica
+	machine     *fsm.Machine
+	subscribers subscribers
+	done        chan struct{} // closed when the goroutine is gone
 
 	// The batch under way.
 	at       history.Applied
@@ -44,29 +44,25 @@ type applier struct {
 	// began is when the request under way began.
 	began time.Time
 	// started are requests that were started and have their results, which are not delivered.
-	started    []*proposal.Started
-	lent       bool // applySmall is at work: apply leaves what takes long
-	restricted bool // the users of the batch decide reads, and that is not announced
-	failed     bool // nothing more is applied
+	started []*proposal.Started
+	lent    bool // applySmall is at work: apply leaves what takes long
+	failed  bool // nothing more is applied
 	// tokens are those that the batch has issued.
 	tokens []fsm.Token
-	// users are those of the state machine after the last request about them.
-	users *auth.State
+	// users are those of the state machine after the last request about them, announced those of the last commit.
+	users, announced *auth.State
 	// tokensEnd is the index up to which the batch ends unused tokens, 0 if it does not.
 	tokensEnd uint64
+	// last is the last commit. Its memory is used again for the next one.
+	last Commit
 	// removal is the goroutine that closes and removes a store that a snapshot replaced.
 	removal sync.WaitGroup
 }
 
-// publisher is where events go: the hub.
-type publisher interface {
-	Publish(rev int64, events []kv.Event)
-	Withhold()
-}
-
 func (a *applier) init(r *Replica, m *fsm.Machine) {
-	a.r, a.hub, a.done = r, r.hub, make(chan struct{})
+	a.r, a.subscribers, a.done = r, r.subscribers(r.hub), make(chan struct{})
 	a.adopt(m)
+	a.announced = a.users
 	a.at = r.handle().log.Applied()
 	a.term = a.at.Term
 }
@@ -320,70 +316,6 @@ func (a *applier) commitPart() error {
 		a.started = g.Resolve(a.started)
 		a.deliver()
 	}
-	return nil
-}
-
-func (a *applier) commitBatch() error {
-	r, began := a.r, time.Now()
-	users := a.machine.Auth()
-	a.restricted = r.Access.Restrict(users) || a.restricted
-	pub, err := a.commitStore()
-	if err != nil {
-		return err
-	}
-	r.timings.CountCommit(time.Since(began))
-	r.node.Advance()
-	if a.claimed == nil {
-		r.queue.NoteCommitted()
-	}
-	if a.restricted && users.Enabled() {
-		// Watchers of users who have lost a right must not get these events, and it is the service that checks the rights.
-		a.hub.Withhold()
-	}
-	if len(pub.Events) > 0 {
-		a.hub.Publish(pub.Revision, pub.Events)
-	}
-	if m := a.machine.Members(); m != r.Members.state.Load() {
-		r.Members.state.Store(m)
-		r.Members.announce(a.at.Index)
-	}
-	if list := a.machine.Alarms(); len(list) > 0 || len(r.Alarms.Active()) > 0 {
-		r.Alarms.publish(list)
-	}
-	if v := a.machine.Versions(); v != r.API.Versions() {
-		r.API.publish(v)
-	}
-	r.Times.Follow(a.machine.Times())
-	r.lineage.Store(a.machine.Lineage())
-	r.lessor.Follow(a.machine.Leases(), a.at.Term)
-	for _, t := range a.tokens {
-		r.Access.AddToken(t)
-	}
-	a.tokens = a.tokens[:0]
-	if a.tokensEnd > 0 {
-		r.Access.EndTokens(a.tokensEnd)
-		a.tokensEnd = 0
-	}
-	if a.restricted {
-		a.restricted = false
-		r.Access.Announce(users)
-	}
-	r.applied.Store(a.at.Index)
-	r.waits.Advance(a.at.Index)
-	for i, g := range a.groups {
-		a.started = g.Resolve(a.started)
-		r.queue.Release(g)
-		a.groups[i] = nil
-	}
-	a.deliver()
-	if len(a.groups) > 0 && r.node.Among() && r.queue.HasNext() {
-		// There is room in flight again.
-		r.node.Wake()
-	}
-	a.groups = a.groups[:0]
-	r.trail.Add(a.at.Index, a.requests, int64(a.bytes))
-	r.proposals.applied.Add(a.requests)
-	a.requests, a.bytes = 0, 0
 	return nil
 }
 

@@ -7,7 +7,7 @@
 // raft goroutine takes the group when there is room in flight: at once if nothing is under way, so that a
 // lone request does not wait, and otherwise together with all requests that came meanwhile. The
 // append goroutine makes it durable. The apply goroutine carries it out: for each run of committed
-// entries fsm.Apply, one Commit, then Publish, then the waiters. A request that is alone under way is served by one
+// entries fsm.Apply, then one Commit for the subscribers (subscribers.go): the hub publishes, waiters get their results. A request that is alone under way is served by one
 // goroutine instead, which the services lend (Starter.Apply), or by that of its caller (Starter.Propose).
 //
 // # A read

@@ -49,24 +49,11 @@ func (a *applier) install(s *raftpb.Snapshot) error {
 	a.adopt(machine)
 	a.at, a.term = at, max(a.term, at.Term)
 	a.tokens, a.tokensEnd = a.tokens[:0], 0
-	usersChanged := r.Access.Restrict(machine.Auth())
+	a.prepareCommit()
 	r.current.Store(h)
 	close(old.replaced)
-	if usersChanged {
-		if machine.Auth().Enabled() {
-			a.hub.Withhold()
-		}
-		r.Access.Announce(machine.Auth())
-	}
-	r.Members.state.Store(machine.Members())
-	r.Members.announce(at.Index)
-	r.Alarms.publish(machine.Alarms())
-	r.API.publish(machine.Versions())
-	r.Times.Follow(machine.Times())
-	r.lineage.Store(machine.Lineage())
-	r.hub.Reset(h.store.Revision())
-	r.applied.Store(at.Index)
-	r.waits.Advance(at.Index)
+	a.last.Revision, a.last.Installed = h.store.Revision(), true
+	a.emitCommit()
 	for _, g := range r.queue.TakePending() {
 		g.Fail(r.TimeoutCause(g.Begun()))
 	}

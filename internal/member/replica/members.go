@@ -76,9 +76,11 @@ func (ms *Members) List(ctx context.Context, linearizable bool) ([]cluster.Membe
 // Alone reports whether the cluster has no other member.
 func (ms *Members) Alone() bool { return len(ms.state.Load().Members()) == 1 }
 
-// announce gives a new membership to the parts that use it. It is called by the apply goroutine.
-func (ms *Members) announce(index uint64) {
-	m := ms.state.Load()
+// follow takes over the membership of a commit, and gives a new one to the parts that use it. The apply goroutine calls it.
+func (ms *Members) follow(m *cluster.State, index uint64) {
+	if ms.state.Swap(m) == m {
+		return
+	}
 	if n := ms.r.network; n != nil {
 		n.SetMembers(index, m)
 	}

@@ -46,6 +46,8 @@ func (h *held) Withhold() {
 	h.to.Withhold()
 }
 
+func (h *held) Reset(rev int64) { h.to.Reset(rev) }
+
 // release lets everything go from now on.
 func (h *held) release() {
 	h.on.Store(false)
@@ -65,7 +67,7 @@ func startHeld(t *testing.T, change func(*Config)) (*Replica, *held) {
 		t.Fatal(err)
 	}
 	h := &held{to: r.hub, begun: make(chan int64, 100), let: make(chan struct{})}
-	r.applier.hub = h
+	r.applier.subscribers = r.subscribers(h)
 	r.Start()
 	<-r.Ready()
 	return r, h

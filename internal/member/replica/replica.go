@@ -139,8 +139,8 @@ func (r *Replica) assemble(d *Data) (err error) {
 		return fmt.Errorf("replica: %w", err)
 	}
 	r.Alarms, r.Source = &Alarms{r: r}, Source{r}
-	r.Alarms.publish(machine.Alarms())
-	r.API.publish(machine.Versions())
+	r.Alarms.follow(machine.Alarms())
+	r.API.follow(machine.Versions())
 	r.space.init(r)
 	r.timings = timing.New(timing.Options{WarnApply: c.WarnApply, NoteSteps: c.NoteSteps, Tracer: c.Tracer, Logger: c.Logger})
 	r.applied.Store(at.Index)
@@ -241,7 +241,7 @@ func (r *Replica) Start() {
 
 // duties lists the background work. It starts after the apply goroutine, and ends after it.
 func (r *Replica) duties() []func(context.Context) {
-	list := []func(context.Context){r.keep, r.truncate, r.publish, r.space.monitor, r.lessor.Run, r.API.follow, r.Starter.gets.Run}
+	list := []func(context.Context){r.keep, r.truncate, r.publish, r.space.monitor, r.lessor.Run, r.API.lead, r.Starter.gets.Run}
 	if r.cfg.JWT == nil {
 		list = append(list, r.Access.Run)
 	}

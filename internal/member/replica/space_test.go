@@ -219,7 +219,7 @@ func TestAlarmDue(t *testing.T) {
 	} {
 		r.cfg.QuotaBytes = c.quota
 		r.space.crossing.Store(c.crossing)
-		r.Alarms.publish(append(c.raised, kv.Alarm{MemberID: 3, Type: kv.AlarmCorrupt}))
+		r.Alarms.follow(append(c.raised, kv.Alarm{MemberID: 3, Type: kv.AlarmCorrupt}))
 		got := ""
 		if ch := r.space.alarmDue(c.live, c.refused); ch != nil {
 			if got = "raise"; ch.Clear {

@@ -24,10 +24,14 @@ type APILevel struct {
 // Versions is which level of the API the cluster speaks, as far as this member knows.
 func (a *APILevel) Versions() kv.Versions { return *a.active.Load() }
 
-// storeVersions makes the levels known, and says in the log what has changed.
-func (a *APILevel) publish(next kv.Versions) {
-	last := a.active.Swap(&next)
-	if last == nil || *last == next {
+// follow takes over the levels of a commit, and logs what has changed. The apply goroutine calls it.
+func (a *APILevel) follow(next kv.Versions) {
+	last := a.active.Load()
+	if last != nil && *last == next {
+		return
+	}
+	kept := next // so that only this allocates
+	if a.active.Store(&kept); last == nil {
 		return
 	}
 	log := a.r.cfg.Logger
@@ -81,8 +85,8 @@ func (a *APILevel) change(ctx context.Context, c kv.VersionChange) error {
 	return err
 }
 
-// followVersion has the cluster speak the level that it should, while this member leads.
-func (a *APILevel) follow(ctx context.Context) {
+// lead has the cluster speak the level that it should, while this member leads.
+func (a *APILevel) lead(ctx context.Context) {
 	tick := time.NewTicker(versionInterval)
 	defer tick.Stop()
 	for {
