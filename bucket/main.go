@@ -1,8 +1,9 @@
-// Command vigil-bucket gives vigil and vigilctl access to the object storage of a cloud: S3 and what speaks it, Google Cloud Storage,
-// Azure Blob. They start it and end it; it is of no use alone.
+// Command vigil-bucket gives vigil and vigilctl access to the object storage of a cloud: S3 and
+// what speaks it, Google Cloud Storage, Azure Blob. They start it and end it; it is of no use
+// alone.
 //
-// The URL of the bucket is the first line of its input. Credentials are found as the libraries of the clouds do: in the environment,
-// in their files, or from the metadata of the machine.
+// The URL of the bucket is the first line of its input. Credentials are found as the libraries of
+// the clouds do: in the environment, in their files, or from the metadata of the machine.
 package main
 
 import (
@@ -56,7 +57,8 @@ func main() {
 		fmt.Println("vigil-bucket", release.Version)
 		return
 	case *socket == "" || flags.NArg() > 0:
-		fmt.Fprintln(os.Stderr, "vigil-bucket is started by vigil and vigilctl for an archive in object storage: see docs/operations/archive.md")
+		fmt.Fprintln(os.Stderr,
+			"vigil-bucket is started by vigil and vigilctl for an archive in object storage: see docs/operations/archive.md")
 		os.Exit(2)
 	}
 	// The output is for the process that has started this one. Libraries print warnings there.

@@ -47,19 +47,22 @@ func checkLock(root string) error {
 			}
 		}
 	}
-	err = filepath.WalkDir(filepath.Join(root, "third_party"), func(path string, d os.DirEntry, err error) error {
-		if err != nil || d.IsDir() {
-			return err
-		}
-		if name, _ := filepath.Rel(filepath.Join(root, "third_party"), path); !known[filepath.ToSlash(name)] {
-			errs = append(errs, fmt.Errorf("third_party/%s is not in lock.json", name))
-		}
-		return nil
-	})
+	err = filepath.WalkDir(filepath.Join(root, "third_party"),
+		func(path string, d os.DirEntry, err error) error {
+			if err != nil || d.IsDir() {
+				return err
+			}
+			if name, _ := filepath.Rel(filepath.Join(root, "third_party"),
+				path); !known[filepath.ToSlash(name)] {
+				errs = append(errs, fmt.Errorf("third_party/%s is not in lock.json", name))
+			}
+			return nil
+		})
 	return errors.Join(append(errs, err)...)
 }
 
-// build returns the files of the console by name: index.html, and a script and a style sheet whose names have their hashes.
+// build returns the files of the console by name: index.html, and a script and a style sheet whose
+// names have their hashes.
 func build(root string) (map[string][]byte, error) {
 	if err := checkLock(root); err != nil {
 		return nil, err
@@ -81,7 +84,8 @@ func build(root string) (map[string][]byte, error) {
 		Charset:       api.CharsetASCII,
 
 		MinifyWhitespace: true, MinifyIdentifiers: true, MinifySyntax: true,
-		LegalComments:   api.LegalCommentsNone, // preact's licence is in third_party and in the file LICENSES.txt
+		// preact's licence is in third_party and in the file LICENSES.txt
+		LegalComments:   api.LegalCommentsNone,
 		JSX:             api.JSXAutomatic,
 		JSXImportSource: "preact",
 		Alias: map[string]string{
@@ -93,7 +97,8 @@ func build(root string) (map[string][]byte, error) {
 		Loader:      map[string]api.Loader{".html": api.LoaderText},
 	})
 	if len(result.Errors) > 0 {
-		return nil, errors.New(strings.Join(api.FormatMessages(result.Errors, api.FormatMessagesOptions{}), "\n"))
+		return nil, errors.New(strings.Join(api.FormatMessages(result.Errors,
+			api.FormatMessagesOptions{}), "\n"))
 	}
 	files := map[string][]byte{}
 	var script, style string

@@ -1,5 +1,6 @@
-// Command console builds the pages of the console from src and third_party into internal/edge/console/assets, from where
-// the server embeds them. Run it with make console. The same sources make the same bytes.
+// Command console builds the pages of the console from src and third_party into
+// internal/edge/console/assets, from where the server embeds them. Run it with make console. The
+// same sources make the same bytes.
 package main
 
 import (

@@ -10,8 +10,9 @@ import (
 	"vigil/internal/state/cluster"
 )
 
-// TestNewClusterBehindProxies: addresses that accept and close, or do not exist, are those of members that have not
-// started: a new cluster does not wait for them. An address that is silent may belong to a member that starts.
+// TestNewClusterBehindProxies: addresses that accept and close, or do not exist, are those of
+// members that have not started: a new cluster does not wait for them. An address that is silent
+// may belong to a member that starts.
 func TestNewClusterBehindProxies(t *testing.T) {
 	listen := func(each func(net.Conn)) (string, *atomic.Int32) {
 		l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -39,7 +40,9 @@ func TestNewClusterBehindProxies(t *testing.T) {
 		t.Helper()
 		m := &Member{cfg: Config{Name: "self"}}
 		began := time.Now()
-		_, s, err := m.askCluster(t.Context(), []cluster.Member{{Name: "self", PeerURLs: []string{"http://127.0.0.1:1"}}, {Name: "other", PeerURLs: urls}}, askNow)
+		_, s, err := m.askCluster(t.Context(),
+			[]cluster.Member{{Name: "self", PeerURLs: []string{"http://127.0.0.1:1"}},
+				{Name: "other", PeerURLs: urls}}, askNow)
 		if err == nil || s != nil {
 			t.Errorf("%q: an answer", urls)
 		}
@@ -76,10 +79,12 @@ func TestPeerLocalAddr(t *testing.T) {
 		want string
 	}{
 		{[]string{"http://10.0.0.1:2380"}, "10.0.0.1"},
-		{[]string{"https://name:1", "http://127.0.0.1:1", "http://0.0.0.0:1", "https://[fd00::1]:1", "http://10.0.0.2:1"}, "fd00::1"},
+		{[]string{"https://name:1", "http://127.0.0.1:1", "http://0.0.0.0:1", "https://[fd00::1]:1",
+			"http://10.0.0.2:1"}, "fd00::1"},
 		{[]string{"http://localhost:2380", "unix://sock"}, ""},
 	} {
-		on, off := Config{SetMemberLocalAddr: true, InitialAdvertisePeerURLs: c.urls}, Config{InitialAdvertisePeerURLs: c.urls}
+		on, off := Config{SetMemberLocalAddr: true, InitialAdvertisePeerURLs: c.urls},
+			Config{InitialAdvertisePeerURLs: c.urls}
 		if got := on.peerLocalAddr(); got != c.want || off.peerLocalAddr() != "" {
 			t.Errorf("%q: %q", c.urls, got)
 		}

@@ -9,8 +9,8 @@ import (
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 )
 
-// What went wrong in etcd over the years, each as a test of its own. The matrix of all calls is compared with a
-// stock etcd elsewhere.
+// What went wrong in etcd over the years, each as a test of its own. The matrix of all calls is
+// compared with a stock etcd elsewhere.
 
 // MemberList, Alarm, Status, the calls about leases and Compact were answered without a user, or to
 // every user.
@@ -37,16 +37,18 @@ func TestAdvisoryCallsWithoutCheck(t *testing.T) {
 		return err
 	}
 	for _, c := range []struct {
-		name  string
-		call  func(context.Context) error
-		alice string // the answer to a user without permission; a call without a user is always rejected
+		name string
+		call func(context.Context) error
+		// the answer to a user without permission; a call without a user is always rejected
+		alice string
 	}{
 		{"MemberList", func(ctx context.Context) error {
 			_, err := pb.NewClusterClient(v.cc).MemberList(ctx, &pb.MemberListRequest{})
 			return err
 		}, ""},
 		{"Alarm", func(ctx context.Context) error {
-			_, err := pb.NewMaintenanceClient(v.cc).Alarm(ctx, &pb.AlarmRequest{Action: pb.AlarmRequest_ACTIVATE, Alarm: pb.AlarmType_NOSPACE})
+			_, err := pb.NewMaintenanceClient(v.cc).Alarm(ctx,
+				&pb.AlarmRequest{Action: pb.AlarmRequest_ACTIVATE, Alarm: pb.AlarmType_NOSPACE})
 			return err
 		}, denied},
 		{"Status", func(ctx context.Context) error {
@@ -91,8 +93,10 @@ func TestAdvisoryNestedTransactions(t *testing.T) {
 	v.put("x")
 	steal := &pb.TxnRequest{Success: []*pb.RequestOp{{Request: &pb.RequestOp_RequestRange{RequestRange: &pb.RangeRequest{Key: []byte("x")}}}}}
 	spoil := &pb.TxnRequest{Failure: []*pb.RequestOp{{Request: &pb.RequestOp_RequestPut{RequestPut: &pb.PutRequest{Key: []byte("x")}}}}}
-	probe := &pb.TxnRequest{Compare: []*pb.Compare{{Key: []byte("a"), RangeEnd: []byte{0}, Target: pb.Compare_VERSION}}}
-	for name, r := range map[string]*pb.TxnRequest{"a read": steal, "a write that does not run": spoil, "a compare": probe} {
+	probe := &pb.TxnRequest{Compare: []*pb.Compare{{Key: []byte("a"), RangeEnd: []byte{0},
+		Target: pb.Compare_VERSION}}}
+	for name, r := range map[string]*pb.TxnRequest{"a read": steal,
+		"a write that does not run": spoil, "a compare": probe} {
 		for range 3 {
 			_, err := kv.Txn(alice, r)
 			fails(t, name, err, denied)
@@ -101,13 +105,15 @@ func TestAdvisoryNestedTransactions(t *testing.T) {
 	}
 }
 
-// The previous value of a put or a deletion, and the lease that a put attaches, were not looked at in a
-// transaction: what may only be written could be read, and another's lease be tied to one's own key.
+// The previous value of a put or a deletion, and the lease that a put attaches, were not looked at
+// in a transaction: what may only be written could be read, and another's lease be tied to one's
+// own key.
 func TestAdvisoryPreviousValueAndLease(t *testing.T) {
 	v := newVault(t, Config{})
 	kv, alice, root := pb.NewKVClient(v.cc), v.as("alice"), v.as("root")
 	v.put("w")
-	if _, err := pb.NewLeaseClient(v.cc).LeaseGrant(root, &pb.LeaseGrantRequest{ID: 7, TTL: 60}); err != nil {
+	if _, err := pb.NewLeaseClient(v.cc).LeaseGrant(root,
+		&pb.LeaseGrantRequest{ID: 7, TTL: 60}); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := kv.Put(root, &pb.PutRequest{Key: []byte("x"), Lease: 7}); err != nil {
@@ -117,9 +123,11 @@ func TestAdvisoryPreviousValueAndLease(t *testing.T) {
 		t.Fatalf("what may be written: %v", err)
 	}
 	for name, op := range map[string]*pb.RequestOp{
-		"put":    {Request: &pb.RequestOp_RequestPut{RequestPut: &pb.PutRequest{Key: []byte("w"), PrevKv: true}}},
+		"put": {Request: &pb.RequestOp_RequestPut{RequestPut: &pb.PutRequest{Key: []byte("w"),
+			PrevKv: true}}},
 		"delete": {Request: &pb.RequestOp_RequestDeleteRange{RequestDeleteRange: &pb.DeleteRangeRequest{Key: []byte("w"), PrevKv: true}}},
-		"lease":  {Request: &pb.RequestOp_RequestPut{RequestPut: &pb.PutRequest{Key: []byte("a"), Lease: 7}}},
+		"lease": {Request: &pb.RequestOp_RequestPut{RequestPut: &pb.PutRequest{Key: []byte("a"),
+			Lease: 7}}},
 	} {
 		_, err := kv.Txn(alice, &pb.TxnRequest{Success: []*pb.RequestOp{op}})
 		fails(t, name+" in a transaction", err, denied)
@@ -146,7 +154,8 @@ func TestAdvisoryOpenEndedWatch(t *testing.T) {
 	w.made(0)
 }
 
-// A right that is lost while a request is under way must not be used: the check before the log is not enough.
+// A right that is lost while a request is under way must not be used: the check before the log is
+// not enough.
 func TestAdvisoryCheckedWhenApplied(t *testing.T) {
 	v := newVault(t, Config{})
 	alice, root := v.as("alice"), v.as("root")
@@ -166,7 +175,8 @@ func TestAdvisoryCheckedWhenApplied(t *testing.T) {
 		})
 	}
 	for range 50 {
-		if _, err := admin.UserRevokeRole(root, &pb.AuthUserRevokeRoleRequest{Name: "alice", Role: "r"}); err != nil {
+		if _, err := admin.UserRevokeRole(root,
+			&pb.AuthUserRevokeRoleRequest{Name: "alice", Role: "r"}); err != nil {
 			t.Fatal(err)
 		}
 		before, err := kv.Range(root, &pb.RangeRequest{Key: []byte("a1")})
@@ -180,10 +190,12 @@ func TestAdvisoryCheckedWhenApplied(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if len(after.Kvs) > 0 && (len(before.Kvs) == 0 || after.Kvs[0].ModRevision != before.Kvs[0].ModRevision) {
+		if len(after.Kvs) > 0 &&
+			(len(before.Kvs) == 0 || after.Kvs[0].ModRevision != before.Kvs[0].ModRevision) {
 			t.Fatalf("a write was applied after its right was gone: %v, %v", before, after)
 		}
-		if _, err := admin.UserGrantRole(root, &pb.AuthUserGrantRoleRequest{User: "alice", Role: "r"}); err != nil {
+		if _, err := admin.UserGrantRole(root,
+			&pb.AuthUserGrantRoleRequest{User: "alice", Role: "r"}); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -23,17 +23,20 @@ import (
 	"vigil/internal/allocs"
 )
 
-// TestAllocations compares a member with the table of package allocs. The client of the test allocates nothing.
+// TestAllocations compares a member with the table of package allocs. The client of the test
+// allocates nothing.
 func TestAllocations(t *testing.T) {
 	_, addr := member(t, Config{UnsafeNoSync: true})
 	c := dialRaw(t, addr)
 	for i := range 500 {
-		c.call(t, "KV/Put", &etcdserverpb.PutRequest{Key: fmt.Appendf(nil, "key%03d", i), Value: make([]byte, 256)})()
+		c.call(t, "KV/Put", &etcdserverpb.PutRequest{Key: fmt.Appendf(nil, "key%03d", i),
+			Value: make([]byte, 256)})()
 	}
 	c.call(t, "Lease/LeaseGrant", &etcdserverpb.LeaseGrantRequest{ID: 7, TTL: 1000})()
 	key, value := []byte("key000"), make([]byte, 256)
 	txn := &etcdserverpb.TxnRequest{
-		Compare: []*etcdserverpb.Compare{{Key: key, Target: etcdserverpb.Compare_VERSION, Result: etcdserverpb.Compare_GREATER, TargetUnion: &etcdserverpb.Compare_Version{}}},
+		Compare: []*etcdserverpb.Compare{{Key: key, Target: etcdserverpb.Compare_VERSION,
+			Result: etcdserverpb.Compare_GREATER, TargetUnion: &etcdserverpb.Compare_Version{}}},
 		Success: []*etcdserverpb.RequestOp{{Request: &etcdserverpb.RequestOp_RequestPut{RequestPut: &etcdserverpb.PutRequest{Key: key, Value: value}}}},
 		Failure: []*etcdserverpb.RequestOp{{Request: &etcdserverpb.RequestOp_RequestRange{RequestRange: &etcdserverpb.RangeRequest{Key: key}}}},
 	}
@@ -42,15 +45,24 @@ func TestAllocations(t *testing.T) {
 		run func()
 		n   int // calls of one run
 	}{
-		"put":               {c.calls(t, "KV/Put", &etcdserverpb.PutRequest{Key: key, Value: value}, 1000), 1000},
-		"put alone":         {c.calls(t, "KV/Put", &etcdserverpb.PutRequest{Key: key, Value: value}, 1), 1},
-		"transaction":       {c.calls(t, "KV/Txn", txn, 1000), 1000},
-		"deletion":          {c.calls(t, "KV/DeleteRange", &etcdserverpb.DeleteRangeRequest{Key: []byte("absent")}, 1000), 1000},
-		"lease grant":       {c.calls(t, "Lease/LeaseGrant", &etcdserverpb.LeaseGrantRequest{TTL: 1000}, 1000), 1000},
-		"get":               {c.calls(t, "KV/Range", &etcdserverpb.RangeRequest{Key: key}, 100), 100},
-		"serializable get":  {c.calls(t, "KV/Range", &etcdserverpb.RangeRequest{Key: key, Serializable: true}, 100), 100},
-		"range of 500 keys": {c.calls(t, "KV/Range", &etcdserverpb.RangeRequest{Key: []byte("key"), RangeEnd: []byte("kez"), Limit: 500}, 10), 10},
-		"keep-alive":        {c.messages(t, "Lease/LeaseKeepAlive", &etcdserverpb.LeaseKeepAliveRequest{ID: 7}, 100), 100},
+		"put": {c.calls(t, "KV/Put",
+			&etcdserverpb.PutRequest{Key: key, Value: value}, 1000), 1000},
+		"put alone": {c.calls(t, "KV/Put",
+			&etcdserverpb.PutRequest{Key: key, Value: value}, 1), 1},
+		"transaction": {c.calls(t, "KV/Txn", txn, 1000), 1000},
+		"deletion": {c.calls(t, "KV/DeleteRange",
+			&etcdserverpb.DeleteRangeRequest{Key: []byte("absent")}, 1000), 1000},
+		"lease grant": {c.calls(t, "Lease/LeaseGrant",
+			&etcdserverpb.LeaseGrantRequest{TTL: 1000}, 1000), 1000},
+		"get": {c.calls(t, "KV/Range", &etcdserverpb.RangeRequest{Key: key}, 100),
+			100},
+		"serializable get": {c.calls(t, "KV/Range",
+			&etcdserverpb.RangeRequest{Key: key, Serializable: true}, 100), 100},
+		"range of 500 keys": {c.calls(t, "KV/Range",
+			&etcdserverpb.RangeRequest{Key: []byte("key"), RangeEnd: []byte("kez"),
+				Limit: 500}, 10), 10},
+		"keep-alive": {c.messages(t, "Lease/LeaseKeepAlive",
+			&etcdserverpb.LeaseKeepAliveRequest{ID: 7}, 100), 100},
 	}
 	for _, row := range allocs.Rows("server") {
 		r, ok := runs[row.What]
@@ -61,8 +73,9 @@ func TestAllocations(t *testing.T) {
 	}
 }
 
-// mallocs returns how many times one of the n calls of run allocates, background work of the member included: the least of
-// several measurements. There are more of them while the result is above what is accepted, since the machine may be busy.
+// mallocs returns how many times one of the n calls of run allocates, background work of the member
+// included: the least of several measurements. There are more of them while the result is above
+// what is accepted, since the machine may be busy.
 func mallocs(run func(), n int, accepted float64) float64 {
 	defer debug.SetGCPercent(debug.SetGCPercent(-1)) // it empties pools
 	least := math.Inf(1)
@@ -105,7 +118,8 @@ func dialRaw(t *testing.T, addr string) *rawClient {
 	var b bytes.Buffer
 	b.WriteString(http2.ClientPreface)
 	f := http2.NewFramer(&b, nil)
-	for _, err := range []error{f.WriteSettings(http2.Setting{ID: http2.SettingInitialWindowSize, Val: 1 << 30}), f.WriteWindowUpdate(0, 1<<30)} {
+	for _, err := range []error{f.WriteSettings(http2.Setting{ID: http2.SettingInitialWindowSize,
+		Val: 1 << 30}), f.WriteWindowUpdate(0, 1<<30)} {
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -113,7 +127,8 @@ func dialRaw(t *testing.T, addr string) *rawClient {
 	if _, err := nc.Write(b.Bytes()); err != nil {
 		t.Fatal(err)
 	}
-	return &rawClient{nc: nc, in: bufio.NewReaderSize(nc, 256<<10), next: 1, open: [13]byte{2: 4, 3: byte(http2.FrameWindowUpdate)}}
+	return &rawClient{nc: nc, in: bufio.NewReaderSize(nc, 256<<10), next: 1,
+		open: [13]byte{2: 4, 3: byte(http2.FrameWindowUpdate)}}
 }
 
 // head returns the header of a request, as a frame without the number of its stream.
@@ -121,8 +136,10 @@ func (c *rawClient) head(t *testing.T, method string) []byte {
 	t.Helper()
 	var block bytes.Buffer
 	enc := hpack.NewEncoder(&block)
-	for _, f := range []hpack.HeaderField{{Name: ":method", Value: "POST"}, {Name: ":scheme", Value: "http"}, {Name: ":path", Value: "/etcdserverpb." + method},
-		{Name: ":authority", Value: "test"}, {Name: "content-type", Value: "application/grpc"}, {Name: "te", Value: "trailers"}} {
+	for _, f := range []hpack.HeaderField{{Name: ":method", Value: "POST"},
+		{Name: ":scheme", Value: "http"}, {Name: ":path", Value: "/etcdserverpb." + method},
+		{Name: ":authority", Value: "test"}, {Name: "content-type", Value: "application/grpc"},
+		{Name: "te", Value: "trailers"}} {
 		f.Sensitive = true // so that each block means the same
 		if err := enc.WriteField(f); err != nil {
 			t.Fatal(err)
@@ -138,11 +155,13 @@ func body(t *testing.T, m proto.Message, flags http2.Flags) []byte {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return frame(http2.FrameData, flags, append(binary.BigEndian.AppendUint32([]byte{0}, uint32(len(b))), b...))
+	return frame(http2.FrameData, flags,
+		append(binary.BigEndian.AppendUint32([]byte{0}, uint32(len(b))), b...))
 }
 
 func frame(kind http2.FrameType, flags http2.Flags, b []byte) []byte {
-	return append([]byte{byte(len(b) >> 16), byte(len(b) >> 8), byte(len(b)), byte(kind), byte(flags), 0, 0, 0, 0}, b...)
+	return append([]byte{byte(len(b) >> 16), byte(len(b) >> 8), byte(len(b)), byte(kind),
+		byte(flags), 0, 0, 0, 0}, b...)
 }
 
 // call returns a function that makes one call.
@@ -180,8 +199,10 @@ func (c *rawClient) messages(t *testing.T, method string, m proto.Message, n int
 	return func() { c.exchange(t, all, http2.FrameData, 0, n) }
 }
 
-// exchange sends frames, and receives frames until there were n of a kind with flags, or n messages: these may share a frame.
-func (c *rawClient) exchange(t *testing.T, out []byte, kind http2.FrameType, flags http2.Flags, n int) {
+// exchange sends frames, and receives frames until there were n of a kind with flags, or n
+// messages: these may share a frame.
+func (c *rawClient) exchange(t *testing.T, out []byte, kind http2.FrameType,
+	flags http2.Flags, n int) {
 	if _, err := c.nc.Write(out); err != nil {
 		t.Fatal(err)
 	}

@@ -17,15 +17,17 @@ import (
 
 // Archive is the continuous archive of the cluster. All members have the same.
 type Archive struct {
-	// URL is the bucket: file:///DIRECTORY, which must exist, or what the program vigil-bucket accepts. Empty for no archive.
+	// URL is the bucket: file:///DIRECTORY, which must exist, or what the program vigil-bucket
+	// accepts. Empty for no archive.
 	URL string
 	// Recipients are public keys of age to which the objects are encrypted; none for no encryption.
 	Recipients []string
-	// Interval is how often entries are sent. MaxLagBytes limits how much of the raft log is kept for the archive beyond what the
-	// member keeps anyway.
+	// Interval is how often entries are sent. MaxLagBytes limits how much of the raft log is kept
+	// for the archive beyond what the member keeps anyway.
 	Interval    time.Duration
 	MaxLagBytes int64
-	// BaseInterval and BaseBytes are the time, and the size of what was sent, after which a new base state is made.
+	// BaseInterval and BaseBytes are the time, and the size of what was sent, after which a new
+	// base state is made.
 	BaseInterval time.Duration
 	BaseBytes    int64
 	// FullInterval is the time after which what base states share is sent again.
@@ -89,7 +91,8 @@ type archiveSource struct {
 func (s archiveSource) Store() *mvcc.Store      { return s.r.Store() }
 func (s archiveSource) Members() *cluster.State { return s.r.Membership() }
 
-// archiving is the member's archiver. A member without an archive has one too, which appoints others while the member leads.
+// archiving is the member's archiver. A member without an archive has one too, which appoints
+// others while the member leads.
 type archiving struct {
 	hold     *archiver.Hold // nil without an archive
 	archiver *archiver.Archiver
@@ -102,10 +105,12 @@ func (m *Member) openArchive() (err error) {
 	c, h := &m.cfg.Archive, m.replica.Header()
 	o := archiver.Options{
 		ClusterID: h.ClusterID, MemberID: h.MemberID,
-		Source: archiveSource{m.replica.Source, m.replica}, Calls: m.transport, Hold: m.archive.hold,
+		Source: archiveSource{m.replica.Source, m.replica}, Calls: m.transport,
+		Hold:    m.archive.hold,
 		Address: bucket.Show(c.URL), Place: c.URL, Recipients: c.Recipients,
-		Interval: c.Interval, BaseInterval: c.BaseInterval, BaseBytes: c.BaseBytes, FullInterval: c.FullInterval,
-		Logger: m.log,
+		Interval: c.Interval, BaseInterval: c.BaseInterval, BaseBytes: c.BaseBytes,
+		FullInterval: c.FullInterval,
+		Logger:       m.log,
 	}
 	if c.URL != "" {
 		o.Open = func(ctx context.Context) (bucket.Bucket, error) {
@@ -134,7 +139,8 @@ func (m *Member) startArchive() {
 	}()
 }
 
-// stopArchive ends it, before the connections to other members and the pipeline end. It takes a few seconds at most.
+// stopArchive ends it, before the connections to other members and the pipeline end. It takes a few
+// seconds at most.
 func (m *Member) stopArchive() {
 	if m.archive.cancel != nil {
 		m.archive.cancel()

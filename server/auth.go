@@ -11,12 +11,13 @@ import (
 	"vigil/internal/state/auth/token"
 )
 
-// forRoot restricts a page with names of keys and users to the role root while authentication is enabled. The token is in the
-// header Authorization, like for the JSON gateway.
+// forRoot restricts a page with names of keys and users to the role root while authentication is
+// enabled. The token is in the header Authorization, like for the JSON gateway.
 func (m *Member) forRoot(h http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		given := r.Header.Get("Authorization")
-		ctx := kv.WithCredentials(r.Context(), &kv.Credentials{Token: strings.TrimPrefix(given, "Bearer "), HasToken: given != ""})
+		ctx := kv.WithCredentials(r.Context(),
+			&kv.Credentials{Token: strings.TrimPrefix(given, "Bearer "), HasToken: given != ""})
 		if err := m.replica.Access.RequireAdmin(ctx); err != nil {
 			http.Error(w, apierror.Text(err), http.StatusForbidden)
 			return

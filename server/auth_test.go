@@ -37,8 +37,8 @@ const (
 	oldRevision  = "etcdserver: revision of auth store is old"
 )
 
-// vault is a member with auth enabled: root, and alice who may read and write a to b, read r and write w. Their
-// passwords are their names.
+// vault is a member with auth enabled: root, and alice who may read and write a to b, read r and
+// write w. Their passwords are their names.
 type vault struct {
 	t    *testing.T
 	m    *Member
@@ -71,7 +71,8 @@ func (v *vault) fill() {
 	try(auth.RoleAdd(ctx, &pb.AuthRoleAddRequest{Name: "r"}))
 	for _, p := range []*authpb.Permission{
 		{PermType: authpb.Permission_READWRITE, Key: []byte("a"), RangeEnd: []byte("b")},
-		{PermType: authpb.Permission_READ, Key: []byte("r")}, {PermType: authpb.Permission_WRITE, Key: []byte("w")},
+		{PermType: authpb.Permission_READ, Key: []byte("r")},
+		{PermType: authpb.Permission_WRITE, Key: []byte("w")},
 	} {
 		try(auth.RoleGrantPermission(ctx, &pb.AuthRoleGrantPermissionRequest{Name: "r", Perm: p}))
 	}
@@ -83,7 +84,8 @@ func (v *vault) fill() {
 // token authenticates a user.
 func (v *vault) token(user, password string) string {
 	v.t.Helper()
-	res, err := pb.NewAuthClient(v.cc).Authenticate(timeout(v.t), &pb.AuthenticateRequest{Name: user, Password: password})
+	res, err := pb.NewAuthClient(v.cc).Authenticate(timeout(v.t),
+		&pb.AuthenticateRequest{Name: user, Password: password})
 	if err != nil {
 		v.t.Fatal(err)
 	}
@@ -108,7 +110,8 @@ func (v *vault) watch(ctx context.Context) *watching {
 // put puts a key as root.
 func (v *vault) put(key string) {
 	v.t.Helper()
-	if _, err := pb.NewKVClient(v.cc).Put(v.as("root"), &pb.PutRequest{Key: []byte(key)}); err != nil {
+	if _, err := pb.NewKVClient(v.cc).Put(v.as("root"),
+		&pb.PutRequest{Key: []byte(key)}); err != nil {
 		v.t.Fatal(err)
 	}
 }
@@ -132,7 +135,8 @@ func (w *watching) event(key string) {
 // revoked takes the response that ends a watcher.
 func (w *watching) revoked(id int64, reason string) {
 	w.t.Helper()
-	if r := w.recv(); !r.Canceled || r.Created || r.WatchId != id || !strings.HasSuffix(r.CancelReason, reason) {
+	if r := w.recv(); !r.Canceled || r.Created || r.WatchId != id ||
+		!strings.HasSuffix(r.CancelReason, reason) {
 		w.t.Fatalf("got %v, want watcher %d canceled because %q", r, id, reason)
 	}
 }
@@ -141,7 +145,8 @@ func createKey(key, end string, id int64) *pb.WatchCreateRequest {
 	return &pb.WatchCreateRequest{Key: []byte(key), RangeEnd: []byte(end), WatchId: id}
 }
 
-// A watcher ends when its user loses the right to what it watches, and only then. The stream goes on.
+// A watcher ends when its user loses the right to what it watches, and only then. The stream goes
+// on.
 func TestWatchEndsWithItsRight(t *testing.T) {
 	v := newVault(t, Config{})
 	auth := pb.NewAuthClient(v.cc)
@@ -160,7 +165,9 @@ func TestWatchEndsWithItsRight(t *testing.T) {
 	v.put("a1")
 	w.event("a1")
 	other.event("a1")
-	if _, err := auth.RoleRevokePermission(root, &pb.AuthRoleRevokePermissionRequest{Role: "r", Key: []byte("a"), RangeEnd: []byte("b")}); err != nil {
+	if _, err := auth.RoleRevokePermission(root,
+		&pb.AuthRoleRevokePermissionRequest{Role: "r", Key: []byte("a"),
+			RangeEnd: []byte("b")}); err != nil {
 		t.Fatal(err)
 	}
 	w.revoked(1, denied)
@@ -172,19 +179,23 @@ func TestWatchEndsWithItsRight(t *testing.T) {
 	w.create(createKey("a1", "", 4))
 	w.refused("rpc error: code = PermissionDenied desc = " + denied)
 	// What is granted again may be watched again, on the same stream.
-	if _, err := auth.RoleGrantPermission(root, &pb.AuthRoleGrantPermissionRequest{Name: "r", Perm: &authpb.Permission{Key: []byte("a1")}}); err != nil {
+	if _, err := auth.RoleGrantPermission(root,
+		&pb.AuthRoleGrantPermissionRequest{Name: "r",
+			Perm: &authpb.Permission{Key: []byte("a1")}}); err != nil {
 		t.Fatal(err)
 	}
 	w.create(createKey("a1", "", 5))
 	w.made(5)
 	// A new password makes another user of her.
-	if _, err := auth.UserChangePassword(root, &pb.AuthUserChangePasswordRequest{Name: "alice", Password: "changed"}); err != nil {
+	if _, err := auth.UserChangePassword(root,
+		&pb.AuthUserChangePasswordRequest{Name: "alice", Password: "changed"}); err != nil {
 		t.Fatal(err)
 	}
 	ended := map[int64]bool{}
 	for range 2 {
 		r := w.recv()
-		if ended[r.WatchId] = true; !r.Canceled || !strings.HasSuffix(r.CancelReason, invalidToken) {
+		if ended[r.WatchId] = true; !r.Canceled ||
+			!strings.HasSuffix(r.CancelReason, invalidToken) {
 			t.Fatalf("after the password was changed: %v", r)
 		}
 	}
@@ -196,13 +207,15 @@ func TestWatchEndsWithItsRight(t *testing.T) {
 	if _, err := auth.AuthDisable(root, &pb.AuthDisableRequest{}); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := pb.NewKVClient(v.cc).Put(timeout(t), &pb.PutRequest{Key: []byte("x")}); err != nil {
+	if _, err := pb.NewKVClient(v.cc).Put(timeout(t),
+		&pb.PutRequest{Key: []byte("x")}); err != nil {
 		t.Fatal(err)
 	}
 	other.event("x")
 }
 
-// An event of a write after the change that took the right away reaches no watcher, however many there are to check.
+// An event of a write after the change that took the right away reaches no watcher, however many
+// there are to check.
 func TestNoEventAfterTheRightIsGone(t *testing.T) {
 	v := newVault(t, Config{})
 	alice, root := v.as("alice"), v.as("root")
@@ -216,7 +229,8 @@ func TestNoEventAfterTheRightIsGone(t *testing.T) {
 			w.made(id + 1)
 		}
 	}
-	if _, err := pb.NewAuthClient(v.cc).UserRevokeRole(root, &pb.AuthUserRevokeRoleRequest{Name: "alice", Role: "r"}); err != nil {
+	if _, err := pb.NewAuthClient(v.cc).UserRevokeRole(root,
+		&pb.AuthUserRevokeRoleRequest{Name: "alice", Role: "r"}); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := pb.NewKVClient(v.cc).Put(root, &pb.PutRequest{Key: []byte("a1")}); err != nil {
@@ -237,7 +251,8 @@ func TestNoEventAfterTheRightIsGone(t *testing.T) {
 	}
 }
 
-// While users and roles change all the time, watchers whose users keep their rights receive all events, and new ones begin.
+// While users and roles change all the time, watchers whose users keep their rights receive all
+// events, and new ones begin.
 func TestWatchersDuringManyChangesOfRights(t *testing.T) {
 	v := newVault(t, Config{})
 	alice, root := v.as("alice"), v.as("root")
@@ -285,7 +300,8 @@ func TestWatchersDuringManyChangesOfRights(t *testing.T) {
 		live.event("a1")
 		ctx, end := context.WithCancel(alice)
 		past := v.watch(ctx)
-		past.create(&pb.WatchCreateRequest{Key: []byte("a"), RangeEnd: []byte("b"), WatchId: 1, StartRevision: first})
+		past.create(&pb.WatchCreateRequest{Key: []byte("a"), RangeEnd: []byte("b"), WatchId: 1,
+			StartRevision: first})
 		past.made(1)
 		for got := int64(0); got <= n; {
 			r := past.recv()
@@ -311,7 +327,8 @@ func TestWatchWhenAuthIsEnabled(t *testing.T) {
 	w.revoked(1, noUser)
 }
 
-// A stream lives longer than the token that it was opened with; another call with that token does not.
+// A stream lives longer than the token that it was opened with; another call with that token does
+// not.
 func TestStreamsOutliveTokens(t *testing.T) {
 	t.Parallel()
 	const ttl = 2 * time.Second
@@ -332,7 +349,8 @@ func TestStreamsOutliveTokens(t *testing.T) {
 	}
 	const lease = 7
 	as("alice", func(ctx context.Context) error {
-		_, err := pb.NewLeaseClient(v.cc).LeaseGrant(ctx, &pb.LeaseGrantRequest{ID: lease, TTL: 600})
+		_, err := pb.NewLeaseClient(v.cc).LeaseGrant(ctx,
+			&pb.LeaseGrantRequest{ID: lease, TTL: 600})
 		return err
 	})
 	var token context.Context
@@ -382,12 +400,13 @@ func TestStreamsOutliveTokens(t *testing.T) {
 	fails(t, "keep-alive of a user who was deleted", renew(), invalidToken)
 }
 
-// Tokens are forgotten with the process, users are not. A user whose name was deleted and added again is another
-// one.
+// Tokens are forgotten with the process, users are not. A user whose name was deleted and added
+// again is another one.
 func TestAuthAfterRestart(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "m.etcd")
 	v := newVault(t, Config{DataDir: dir})
-	old := metadata.AppendToOutgoingContext(context.Background(), "token", v.token("alice", "alice"))
+	old := metadata.AppendToOutgoingContext(context.Background(), "token",
+		v.token("alice", "alice"))
 	stop(t, v.m)
 	v.m, v.addr = member(t, Config{DataDir: dir, Auth: Auth{BcryptCost: 4}})
 	v.cc = dial(t, v.addr)
@@ -403,13 +422,18 @@ func TestAuthAfterRestart(t *testing.T) {
 	admin := pb.NewAuthClient(v.cc)
 	root := v.as("root")
 	for _, f := range []func() error{
-		func() error { _, err := admin.UserDelete(root, &pb.AuthUserDeleteRequest{Name: "alice"}); return err },
+		func() error {
+			_, err := admin.UserDelete(root,
+				&pb.AuthUserDeleteRequest{Name: "alice"})
+			return err
+		},
 		func() error {
 			_, err := admin.UserAdd(root, &pb.AuthUserAddRequest{Name: "alice", Password: "alice"})
 			return err
 		},
 		func() error {
-			_, err := admin.UserGrantRole(root, &pb.AuthUserGrantRoleRequest{User: "alice", Role: "root"})
+			_, err := admin.UserGrantRole(root,
+				&pb.AuthUserGrantRoleRequest{User: "alice", Role: "root"})
 			return err
 		},
 	} {
@@ -430,7 +454,8 @@ func TestJWT(t *testing.T) {
 			t.Fatal(err)
 		}
 		file := filepath.Join(dir, name)
-		if err := os.WriteFile(file, pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: der}), 0o600); err != nil {
+		if err := os.WriteFile(file, pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: der}),
+			0o600); err != nil {
 			t.Fatal(err)
 		}
 		return file
@@ -445,15 +470,18 @@ func TestJWT(t *testing.T) {
 	e, _ := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	pub, ed, _ := ed25519.GenerateKey(rand.Reader)
 	secret := filepath.Join(dir, "secret")
-	if err := os.WriteFile(secret, []byte("a long secret that is known here only"), 0o600); err != nil {
+	if err := os.WriteFile(secret, []byte("a long secret that is known here only"),
+		0o600); err != nil {
 		t.Fatal(err)
 	}
 	for method, options := range map[string]string{
-		"RS256": keys("rsa", r, &r.PublicKey), "PS384": keys("rsa", r, &r.PublicKey), "ES256": keys("ec", e, &e.PublicKey),
+		"RS256": keys("rsa", r, &r.PublicKey), "PS384": keys("rsa", r, &r.PublicKey),
+		"ES256": keys("ec", e, &e.PublicKey),
 		"EdDSA": keys("ed", ed, pub), "HS512": "priv-key=" + secret,
 	} {
 		t.Run(method, func(t *testing.T) {
-			v := newVault(t, Config{Auth: Auth{Token: "jwt,sign-method=" + method + "," + options + ",ttl=1m"}})
+			v := newVault(t, Config{Auth: Auth{Token: "jwt,sign-method=" + method + "," +
+				options + ",ttl=1m"}})
 			alice := v.as("alice")
 			kv := pb.NewKVClient(v.cc)
 			if _, err := kv.Put(alice, &pb.PutRequest{Key: []byte("a")}); err != nil {
@@ -465,14 +493,16 @@ func TestJWT(t *testing.T) {
 			w.create(createKey("a", "", 1))
 			w.made(1)
 			// A token says at which revision it was issued; after a change a new one is wanted.
-			if _, err := pb.NewAuthClient(v.cc).RoleAdd(v.as("root"), &pb.AuthRoleAddRequest{Name: "new"}); err != nil {
+			if _, err := pb.NewAuthClient(v.cc).RoleAdd(v.as("root"),
+				&pb.AuthRoleAddRequest{Name: "new"}); err != nil {
 				t.Fatal(err)
 			}
 			_, err = kv.Put(alice, &pb.PutRequest{Key: []byte("a")})
 			fails(t, "an old token", err, oldRevision)
 			v.put("a")
 			w.event("a")
-			forged := metadata.AppendToOutgoingContext(timeout(t), "token", v.token("alice", "alice")+"x")
+			forged := metadata.AppendToOutgoingContext(timeout(t), "token",
+				v.token("alice", "alice")+"x")
 			_, err = kv.Range(forged, &pb.RangeRequest{Key: []byte("a")})
 			fails(t, "a forged token", err, invalidToken)
 			if status.Code(err) != codes.Unauthenticated {
@@ -501,11 +531,14 @@ func TestBadTokenOptions(t *testing.T) {
 		"other":                                  "neither",
 	} {
 		dir := filepath.Join(t.TempDir(), "m.etcd")
-		m, err := Start(Config{DataDir: dir, ListenClientURLs: []string{"http://127.0.0.1:0"}, ListenPeerURLs: []string{"http://127.0.0.1:0"}, AdvertiseClientURLs: []string{DefaultClientURL}, Auth: Auth{Token: token}})
+		m, err := Start(Config{DataDir: dir, ListenClientURLs: []string{"http://127.0.0.1:0"},
+			ListenPeerURLs:      []string{"http://127.0.0.1:0"},
+			AdvertiseClientURLs: []string{DefaultClientURL}, Auth: Auth{Token: token}})
 		if err == nil {
 			stop(t, m)
 		}
-		if err == nil || !strings.Contains(fmt.Sprint(err), "--auth-token") || !strings.Contains(fmt.Sprint(err), want) {
+		if err == nil || !strings.Contains(fmt.Sprint(err), "--auth-token") ||
+			!strings.Contains(fmt.Sprint(err), want) {
 			t.Errorf("%s: %v", token, err)
 		}
 		if _, err := os.Stat(dir); !os.IsNotExist(err) {
@@ -523,13 +556,17 @@ func TestAuthBesideTheAPI(t *testing.T) {
 	w := v.watch(v.as("alice"))
 	w.create(createKey("a1", "", 1))
 	w.made(1)
-	for path, want := range map[string]string{"/health": `"true"`, "/readyz?verbose": "[+]linearizable_read ok", "/metrics": "etcd_debugging_auth_revision"} {
-		if code, body := get(t, "http://"+v.addr+path); code != 200 || !strings.Contains(body, want) {
+	for path, want := range map[string]string{"/health": `"true"`,
+		"/readyz?verbose": "[+]linearizable_read ok", "/metrics": "etcd_debugging_auth_revision"} {
+		if code, body := get(t, "http://"+v.addr+path); code != 200 ||
+			!strings.Contains(body, want) {
 			t.Errorf("%s: %d %s", path, code, body)
 		}
 	}
-	for token, want := range map[string]string{"": noUser, v.token("alice", "alice"): denied, "x": invalidToken, v.token("root", "root"): `"user":"alice"`} {
-		req, err := http.NewRequestWithContext(timeout(t), http.MethodGet, "http://"+v.addr+"/debug/watch?format=json", nil)
+	for token, want := range map[string]string{"": noUser, v.token("alice", "alice"): denied,
+		"x": invalidToken, v.token("root", "root"): `"user":"alice"`} {
+		req, err := http.NewRequestWithContext(timeout(t), http.MethodGet,
+			"http://"+v.addr+"/debug/watch?format=json", nil)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -542,7 +579,8 @@ func TestAuthBesideTheAPI(t *testing.T) {
 		}
 		body, err := io.ReadAll(res.Body)
 		res.Body.Close()
-		if err != nil || !strings.Contains(string(body), want) || (res.StatusCode == 200) != (want[0] == '"') {
+		if err != nil || !strings.Contains(string(body), want) ||
+			(res.StatusCode == 200) != (want[0] == '"') {
 			t.Errorf("/debug/watch with %q: %d %s, %v", token, res.StatusCode, body, err)
 		}
 	}

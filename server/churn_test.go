@@ -17,13 +17,14 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 )
 
-// TestVanishingReaders: whatever way large answers end by, with a reader that stalls, leaves or cancels, over gRPC or
-// the gateway, their memory is free in the end and nothing else is left.
+// TestVanishingReaders: whatever way large answers end by, with a reader that stalls, leaves or
+// cancels, over gRPC or the gateway, their memory is free in the end and nothing else is left.
 func TestVanishingReaders(t *testing.T) {
 	m, addr := member(t, Config{UnsafeNoSync: true, MaxRangeBytesInFlight: 16 << 20})
 	cc := dial(t, addr)
 	for i := range 8 {
-		put := &pb.PutRequest{Key: fmt.Appendf(nil, "k%02d", i), Value: bytes.Repeat([]byte{byte(i)}, 1<<20)}
+		put := &pb.PutRequest{Key: fmt.Appendf(nil, "k%02d", i),
+			Value: bytes.Repeat([]byte{byte(i)}, 1<<20)}
 		if _, err := pb.NewKVClient(cc).Put(timeout(t), put); err != nil {
 			t.Fatal(err)
 		}
@@ -44,12 +45,14 @@ func TestVanishingReaders(t *testing.T) {
 		},
 		func(ctx context.Context, cc *grpc.ClientConn, r *rand.Rand) {
 			op := &pb.RequestOp{Request: &pb.RequestOp_RequestRange{RequestRange: rng(r)}}
-			_, _ = pb.NewKVClient(cc).Txn(ctx, &pb.TxnRequest{Success: []*pb.RequestOp{op, op}}, grpc.MaxCallRecvMsgSize(1<<30))
+			_, _ = pb.NewKVClient(cc).Txn(ctx, &pb.TxnRequest{Success: []*pb.RequestOp{op, op}},
+				grpc.MaxCallRecvMsgSize(1<<30))
 		},
 		func(ctx context.Context, cc *grpc.ClientConn, r *rand.Rand) {
 			put := &pb.RequestOp{Request: &pb.RequestOp_RequestPut{RequestPut: &pb.PutRequest{Key: []byte("other")}}}
 			op := &pb.RequestOp{Request: &pb.RequestOp_RequestRange{RequestRange: rng(r)}}
-			_, _ = pb.NewKVClient(cc).Txn(ctx, &pb.TxnRequest{Success: []*pb.RequestOp{op, put}}, grpc.MaxCallRecvMsgSize(1<<30))
+			_, _ = pb.NewKVClient(cc).Txn(ctx, &pb.TxnRequest{Success: []*pb.RequestOp{op, put}},
+				grpc.MaxCallRecvMsgSize(1<<30))
 		},
 		func(ctx context.Context, cc *grpc.ClientConn, r *rand.Rand) {
 			s, err := pb.NewMaintenanceClient(cc).Snapshot(ctx, &pb.SnapshotRequest{})
@@ -62,7 +65,8 @@ func TestVanishingReaders(t *testing.T) {
 			body := map[string]string{"kv/range": `{"key":"aw==","range_end":"bA=="}`,
 				"kv/txn": `{"success":[{"request_range":{"key":"aw==","range_end":"bA=="}}]}`,
 				"watch":  `{"create_request":{"key":"aw==","range_end":"bA==","start_revision":1}}`}[path]
-			req, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://"+addr+"/v3/"+path, strings.NewReader(body))
+			req, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://"+addr+"/v3/"+path,
+				strings.NewReader(body))
 			if err != nil {
 				t.Error(err)
 				return
@@ -81,7 +85,8 @@ func TestVanishingReaders(t *testing.T) {
 			}
 			defer c.Close()
 			const body = `{"key":"aw==","range_end":"bA=="}`
-			fmt.Fprintf(c, "POST /v3/kv/range HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n%s", len(body), body)
+			fmt.Fprintf(c, "POST /v3/kv/range HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n%s",
+				len(body), body)
 			<-ctx.Done()
 			if r.IntN(2) == 0 {
 				c.(*net.TCPConn).SetLinger(0)
@@ -94,12 +99,14 @@ func TestVanishingReaders(t *testing.T) {
 		wg.Go(func() {
 			r := rand.New(rand.NewPCG(1, uint64(w)))
 			for time.Now().Before(end) {
-				cc, err := grpc.NewClient(addr, grpc.WithTransportCredentials(insecure.NewCredentials()))
+				cc, err := grpc.NewClient(addr,
+					grpc.WithTransportCredentials(insecure.NewCredentials()))
 				if err != nil {
 					t.Error(err)
 					return
 				}
-				ctx, cancel := context.WithTimeout(t.Context(), time.Duration(r.IntN(400))*time.Millisecond)
+				ctx, cancel := context.WithTimeout(t.Context(),
+					time.Duration(r.IntN(400))*time.Millisecond)
 				var calls sync.WaitGroup
 				for range 1 + r.IntN(3) {
 					kind, own := kinds[r.IntN(len(kinds))], rand.New(rand.NewPCG(r.Uint64(), 0))
@@ -125,7 +132,8 @@ func TestVanishingReaders(t *testing.T) {
 			t.Fatalf("%+v, %d streams", st, streams)
 		}
 	}
-	if _, err := pb.NewKVClient(cc).Range(timeout(t), all, grpc.MaxCallRecvMsgSize(1<<30)); err != nil {
+	if _, err := pb.NewKVClient(cc).Range(timeout(t), all,
+		grpc.MaxCallRecvMsgSize(1<<30)); err != nil {
 		t.Error(err)
 	}
 }

@@ -27,6 +27,7 @@ func (m *Member) compact(ctx context.Context) {
 		return // Validate has refused it
 	}
 	id := m.replica.Header().MemberID
-	compactor.Run(ctx, compactor.Config{Policy: policy, Store: compactable{m.replica}, Logger: m.log,
+	compactor.Run(ctx, compactor.Config{Policy: policy,
+		Store: compactable{m.replica}, Logger: m.log,
 		Leading: func() bool { return m.replica.Status().Leader == id }})
 }

@@ -21,8 +21,8 @@ import (
 	"vigil/internal/vfs"
 )
 
-// WithDefaults returns c with every zero field set to its default. The default of a setting is in the package that uses the
-// setting; only what this package uses itself has its default here.
+// WithDefaults returns c with every zero field set to its default. The default of a setting is in
+// the package that uses the setting; only what this package uses itself has its default here.
 func (c Config) WithDefaults() Config {
 	c.setMemberDefaults()
 	c.setReplicaDefaults()
@@ -36,7 +36,8 @@ func (c Config) WithDefaults() Config {
 	return c
 }
 
-// setMemberDefaults sets what this package uses: the name, the directories, and the way to the other members.
+// setMemberDefaults sets what this package uses: the name, the directories, and the way to the
+// other members.
 func (c *Config) setMemberDefaults() {
 	or(&c.Name, defaultName)
 	or(&c.DataDir, c.Name+".etcd")
@@ -64,8 +65,8 @@ func (c *Config) setMemberDefaults() {
 	or(&c.InitialClusterToken, "etcd-cluster")
 }
 
-// minProgressInterval is the shortest WatchProgressInterval; a shorter one counts as this. A notification costs each idle watcher a
-// message.
+// minProgressInterval is the shortest WatchProgressInterval; a shorter one counts as this. A
+// notification costs each idle watcher a message.
 const minProgressInterval = 100 * time.Millisecond
 
 // setReplicaDefaults sets what the replica and its parts use.

@@ -19,7 +19,8 @@ import (
 // maxTxnOps is the largest value of Config.MaxTxnOps.
 const maxTxnOps = 1 << 20
 
-// ConfigError is a mistake in the configuration or in a file that it names: a restart without a correction fails too.
+// ConfigError is a mistake in the configuration or in a file that it names: a restart without a
+// correction fails too.
 type ConfigError struct{ Err error }
 
 // Error implements error.
@@ -58,12 +59,14 @@ func (c Config) Validate() error {
 			case err != nil:
 				bad("--%s: %w", l.flag, err)
 			case secure && !l.certs.Serves():
-				bad("--%s: %q needs --%[3]scert-file and --%[3]skey-file, or --%[3]sauto-tls", l.flag, s, l.names)
+				bad("--%s: %q needs --%[3]scert-file and --%[3]skey-file, or --%[3]sauto-tls",
+					l.flag, s, l.names)
 			}
 		}
 	}
 	for _, s := range c.ListenPeerURLs {
-		if slices.Contains(c.ListenClientURLs, s) && !strings.HasSuffix(s, ":0") { // port 0 is a free one for each
+		// port 0 is a free one for each
+		if slices.Contains(c.ListenClientURLs, s) && !strings.HasSuffix(s, ":0") {
 			bad("--listen-peer-urls: %q is also one of --listen-client-urls", s)
 		}
 	}
@@ -86,7 +89,8 @@ func (c Config) Validate() error {
 			bad("--initial-cluster: %w", err)
 		}
 	}
-	errs = append(errs, c.validateTLS(), c.validateDiscovery(), c.Auth.validate(), c.Tracing.validate(), c.Archive.validate())
+	errs = append(errs, c.validateTLS(), c.validateDiscovery(), c.Auth.validate(),
+		c.Tracing.validate(), c.Archive.validate())
 	if _, err := compactor.Parse(c.AutoCompactionMode, c.AutoCompactionRetention); err != nil {
 		bad("--auto-compaction-mode, --auto-compaction-retention: %w", err)
 	}
@@ -100,7 +104,8 @@ func (c Config) Validate() error {
 		bad("--heartbeat-interval: %v is less than 1 ms", c.HeartbeatInterval)
 	}
 	if c.ElectionTimeout < 5*c.HeartbeatInterval {
-		bad("--election-timeout: %v must be at least 5 times --heartbeat-interval (%v)", c.ElectionTimeout, c.HeartbeatInterval)
+		bad("--election-timeout: %v must be at least 5 times --heartbeat-interval (%v)",
+			c.ElectionTimeout, c.HeartbeatInterval)
 	}
 	if c.ElectionTimeout > 50*time.Second {
 		bad("--election-timeout: %v is more than 50 s", c.ElectionTimeout)
@@ -109,13 +114,15 @@ func (c Config) Validate() error {
 		bad("--max-txn-ops: %d is outside 1 to %d", c.MaxTxnOps, maxTxnOps)
 	}
 	if c.MaxRequestBytes < 1 || c.MaxRequestBytes > fsm.MaxRequestBytes {
-		bad("--max-request-bytes: %d is outside 1 to %d, the limit of a record of the store", c.MaxRequestBytes, fsm.MaxRequestBytes)
+		bad("--max-request-bytes: %d is outside 1 to %d, the limit of a record of the store",
+			c.MaxRequestBytes, fsm.MaxRequestBytes)
 	}
 	if err := cluster.CheckClientURLs(c.AdvertiseClientURLs); err != nil {
 		bad("--advertise-client-urls: %v", err)
 	}
 	if c.MaxRangeBytesInFlight < ration.MinLimit {
-		bad("--max-range-bytes-in-flight: %d is less than %d", c.MaxRangeBytesInFlight, ration.MinLimit)
+		bad("--max-range-bytes-in-flight: %d is less than %d", c.MaxRangeBytesInFlight,
+			ration.MinLimit)
 	}
 	if c.Console != console.Auto && c.Console != console.On && c.Console != console.Off {
 		bad("--console: %q is none of auto, on, off", c.Console)

@@ -16,7 +16,8 @@ import (
 	"vigil/internal/member/peer"
 )
 
-// openConsole makes the console, a client of the services like the gateway. Unlike there, a client certificate names a user.
+// openConsole makes the console, a client of the services like the gateway. Unlike there, a client
+// certificate names a user.
 func (m *Member) openConsole() (*console.Console, error) {
 	services := m.rpc.InProcess()
 	h := m.replica.Header()
@@ -27,18 +28,23 @@ func (m *Member) openConsole() (*console.Console, error) {
 	return console.New(console.Config{
 		Serve: m.cfg.Console, Conn: gateway.NewConn(services), WithCaller: services.WithConnection,
 		CertificateUsers: m.cfg.ClientTLS.ClientCertAuth, AuthEnabled: m.replica.Access.AuthEnabled,
-		RequireAdmin: m.replica.Access.RequireAdmin, User: m.replica.Access.User, Rights: m.replica.Access.Rights,
+		RequireAdmin: m.replica.Access.RequireAdmin, User: m.replica.Access.User,
+		Rights: m.replica.Access.Rights,
 		Leader: consoleCalls{m}.leadership, Watchers: consoleCalls{m}.watchersOf,
-		Self:   console.Identity{Cluster: h.ClusterID, Member: h.MemberID, Name: m.cfg.Name, Version: Version},
-		Sample: consoleCalls{m}.sampleOf, Compare: consoleCalls{m}.comparisonOf, Hosts: m.cfg.consoleHosts(), Endpoints: endpoints, MaxRequestBytes: m.cfg.MaxRequestBytes,
+		Self: console.Identity{Cluster: h.ClusterID, Member: h.MemberID, Name: m.cfg.Name,
+			Version: Version},
+		Sample: consoleCalls{m}.sampleOf, Compare: consoleCalls{m}.comparisonOf,
+		Hosts: m.cfg.consoleHosts(), Endpoints: endpoints, MaxRequestBytes: m.cfg.MaxRequestBytes,
 	})
 }
 
-// ConsoleURL returns the address of the console for a browser, as soon as the member serves: on this machine if only its own connections
-// see the console, and otherwise the one that clients are told. It is empty if the console is off, served at no address of TCP, or
-// refused by the names of --host-whitelist.
+// ConsoleURL returns the address of the console for a browser, as soon as the member serves: on
+// this machine if only its own connections see the console, and otherwise the one that clients are
+// told. It is empty if the console is off, served at no address of TCP, or refused by the names of
+// --host-whitelist.
 func (m *Member) ConsoleURL() string {
-	everywhere := m.cfg.Console == console.On || m.cfg.Console == console.Auto && m.replica.Access.AuthEnabled()
+	everywhere := m.cfg.Console == console.On || m.cfg.Console == console.Auto &&
+		m.replica.Access.AuthEnabled()
 	if !everywhere && m.cfg.Console != console.Auto {
 		return ""
 	}
@@ -72,20 +78,23 @@ func (m *Member) ConsoleURL() string {
 	return ""
 }
 
-// advertisedHost returns the host of the first URL of this port that clients are told and can dial, empty if there is none.
+// advertisedHost returns the host of the first URL of this port that clients are told and can dial,
+// empty if there is none.
 func (c *Config) advertisedHost(port int) string {
 	for _, s := range c.AdvertiseClientURLs {
-		if u, err := url.Parse(s); err == nil && u.Port() == strconv.Itoa(port) && !net.ParseIP(u.Hostname()).IsUnspecified() {
+		if u, err := url.Parse(s); err == nil && u.Port() == strconv.Itoa(port) &&
+			!net.ParseIP(u.Hostname()).IsUnspecified() {
 			return u.Hostname()
 		}
 	}
 	return ""
 }
 
-// consoleHosts returns the names that the console accepts in requests without TLS: those in the URLs of the member, and those listed for
-// HTTP.
+// consoleHosts returns the names that the console accepts in requests without TLS: those in the
+// URLs of the member, and those listed for HTTP.
 func (c *Config) consoleHosts() (hosts []string) {
-	for _, list := range [][]string{c.AdvertiseClientURLs, c.ListenClientURLs, c.ListenClientHTTPURLs} {
+	for _, list := range [][]string{c.AdvertiseClientURLs, c.ListenClientURLs,
+		c.ListenClientHTTPURLs} {
 		for _, s := range list {
 			if u, err := url.Parse(s); err == nil && u.Hostname() != "" {
 				hosts = append(hosts, u.Hostname())
@@ -100,7 +109,8 @@ func (c *Config) consoleHosts() (hosts []string) {
 	return hosts
 }
 
-// consoleCalls measures members for the console, and answers other members whose consoles have readers.
+// consoleCalls measures members for the console, and answers other members whose consoles have
+// readers.
 type consoleCalls struct{ m *Member }
 
 // leadership returns whether this member knows a leader.
@@ -143,7 +153,8 @@ func (c consoleCalls) answerSample() ([]byte, error) {
 }
 
 // watchersOf lists the watchers of a member for the console: of this one, or of another by a call.
-func (c consoleCalls) watchersOf(ctx context.Context, id uint64, q console.WatchersQuery) (*console.WatchersView, error) {
+func (c consoleCalls) watchersOf(ctx context.Context, id uint64,
+	q console.WatchersQuery) (*console.WatchersView, error) {
 	if id == c.m.replica.Header().MemberID {
 		return console.ListWatchers(c.m.replica.Hub().Stats(), q), nil
 	}
@@ -163,7 +174,8 @@ func (c consoleCalls) watchersOf(ctx context.Context, id uint64, q console.Watch
 func (c consoleCalls) answerWatchers(question []byte) ([]byte, error) {
 	var q console.WatchersQuery
 	if err := json.Unmarshal(question, &q); err != nil {
-		return nil, &peer.Error{Code: peer.CodeMalformed, Text: fmt.Sprintf("a question for watchers: %v", err)}
+		return nil, &peer.Error{Code: peer.CodeMalformed,
+			Text: fmt.Sprintf("a question for watchers: %v", err)}
 	}
 	if err := c.checkRights(q.Rights); err != nil {
 		return nil, err
@@ -171,21 +183,25 @@ func (c consoleCalls) answerWatchers(question []byte) ([]byte, error) {
 	return json.Marshal(console.ListWatchers(c.m.replica.Hub().Stats(), q))
 }
 
-// checkRights returns an error if the member that asks does not know all changes of users and roles that this one knows: without a
-// leader it decides by what it knows, and its reader may have lost the right to see what this member has.
+// checkRights returns an error if the member that asks does not know all changes of users and roles
+// that this one knows: without a leader it decides by what it knows, and its reader may have lost
+// the right to see what this member has.
 func (c consoleCalls) checkRights(revision uint64) error {
 	if revision < c.m.replica.Access.Revision() {
-		return &peer.Error{Code: peer.CodeFailed, Text: "users or roles have changed, which the member that asks does not know: open the console of this member"}
+		return &peer.Error{Code: peer.CodeFailed,
+			Text: "users or roles have changed, which the member that asks does not know: open the console of this member"}
 	}
 	return nil
 }
 
 // comparisonOf returns what a member has for a comparison of data: this one, or another by a call.
-func (c consoleCalls) comparisonOf(ctx context.Context, id uint64, revision int64) (*console.Comparison, error) {
+func (c consoleCalls) comparisonOf(ctx context.Context, id uint64,
+	revision int64) (*console.Comparison, error) {
 	if id == c.m.replica.Header().MemberID {
 		return c.comparison(ctx, revision)
 	}
-	question, err := json.Marshal(console.ComparisonQuery{Revision: revision, Rights: c.m.replica.Access.Revision()})
+	question, err := json.Marshal(console.ComparisonQuery{Revision: revision,
+		Rights: c.m.replica.Access.Revision()})
 	if err != nil {
 		return nil, err
 	}
@@ -210,7 +226,8 @@ func (c consoleCalls) comparison(ctx context.Context, revision int64) (*console.
 func (c consoleCalls) answerComparison(ctx context.Context, question []byte) ([]byte, error) {
 	var q console.ComparisonQuery
 	if err := json.Unmarshal(question, &q); err != nil {
-		return nil, &peer.Error{Code: peer.CodeMalformed, Text: fmt.Sprintf("a question for a comparison: %v", err)}
+		return nil, &peer.Error{Code: peer.CodeMalformed,
+			Text: fmt.Sprintf("a question for a comparison: %v", err)}
 	}
 	if err := c.checkRights(q.Rights); err != nil {
 		return nil, err

@@ -11,7 +11,8 @@ import (
 	"vigil/internal/vfs"
 )
 
-// lockDataDir locks the data directory for this process. It writes nothing into the data directory of an etcd member.
+// lockDataDir locks the data directory for this process. It writes nothing into the data directory
+// of an etcd member.
 func lockDataDir(fsys vfs.FS, dir string) (io.Closer, error) {
 	// The second is the directory of etcd's that the first one is.
 	for _, sign := range []string{"member", filepath.Join("snap", "db")} {

@@ -14,7 +14,8 @@ import (
 
 func (c *Config) validateDiscovery() error {
 	ways := 0
-	for _, used := range []bool{c.InitialCluster != "", c.Discovery.SRV != "", c.Discovery.Registry()} {
+	for _, used := range []bool{c.InitialCluster != "", c.Discovery.SRV != "",
+		c.Discovery.Registry()} {
 		if used {
 			ways++
 		}
@@ -25,8 +26,9 @@ func (c *Config) validateDiscovery() error {
 	return c.Discovery.Validate()
 }
 
-// find returns the members of the cluster that a member without data belongs to: those that are configured, or found
-// by discovery. before is false if this member cannot have been started as one of them.
+// find returns the members of the cluster that a member without data belongs to: those that are
+// configured, or found by discovery. before is false if this member cannot have been started as one
+// of them.
 func (m *Member) find(ctx context.Context) (members []cluster.Member, before bool, err error) {
 	c := &m.cfg
 	before = true
@@ -34,13 +36,16 @@ func (m *Member) find(ctx context.Context) (members []cluster.Member, before boo
 	case c.Discovery.Registry() && c.InitialClusterState == "existing":
 		return nil, false, configError(errors.New("discovery URL should not be set when joining existing initial cluster: leave out either --discovery-endpoints or --initial-cluster-state=existing"))
 	case c.Discovery.Registry():
-		m.startup.await(health.ForMembers, "all members to register at "+clipped(strings.Join(c.Discovery.Endpoints, ",")))
+		m.startup.await(health.ForMembers,
+			"all members to register at "+clipped(strings.Join(c.Discovery.Endpoints, ",")))
 		if members, before, err = m.register(ctx); err != nil {
 			return nil, false, err
 		}
 	case c.Discovery.SRV != "":
 		m.startup.await(health.ForMembers, "the SRV records of "+clipped(c.Discovery.SRV))
-		if c.InitialCluster, err = discovery.Lookup(ctx, m.discovery(), c.Name, c.InitialAdvertisePeerURLs); err != nil {
+		if c.InitialCluster,
+			err = discovery.Lookup(ctx, m.discovery(), c.Name,
+			c.InitialAdvertisePeerURLs); err != nil {
 			return nil, false, fmt.Errorf("error setting up initial cluster: --discovery-srv=%s: %w: publish a record for each member, with the address and port of its --initial-advertise-peer-urls, or correct the domain", c.Discovery.SRV, err)
 		}
 		if members, err = c.initialMembers(); err != nil {
@@ -51,7 +56,8 @@ func (m *Member) find(ctx context.Context) (members []cluster.Member, before boo
 			return nil, false, fmt.Errorf("--initial-cluster: %w", err)
 		}
 	}
-	m.startup.await(health.ForMembers, "the names in the peer URLs of "+clipped(c.Name)+" to be resolved")
+	m.startup.await(health.ForMembers, "the names in the peer URLs of "+clipped(c.Name)+
+		" to be resolved")
 	return members, before, c.checkOwn(ctx, members)
 }
 
@@ -70,7 +76,9 @@ func (m *Member) register(ctx context.Context) (members []cluster.Member, before
 	for _, u := range urls {
 		self = append(self, c.Name+"="+u)
 	}
-	c.InitialCluster, before, err = discovery.Join(ctx, m.discovery(), cluster.MemberID(urls, c.InitialClusterToken, 0), strings.Join(self, ","))
+	c.InitialCluster, before,
+		err = discovery.Join(ctx, m.discovery(), cluster.MemberID(urls, c.InitialClusterToken, 0),
+		strings.Join(self, ","))
 	if err != nil {
 		return nil, false, fmt.Errorf("failed to join discovery cluster (%w)", err)
 	}
@@ -80,14 +88,15 @@ func (m *Member) register(ctx context.Context) (members []cluster.Member, before
 	return members, before, nil
 }
 
-// checkOwn looks for this member in the list, and compares its URLs in the list with those that others are to dial:
-// the same URLs, or URLs that lead to the same addresses.
+// checkOwn looks for this member in the list, and compares its URLs in the list with those that
+// others are to dial: the same URLs, or URLs that lead to the same addresses.
 func (c *Config) checkOwn(ctx context.Context, members []cluster.Member) error {
 	i := slices.IndexFunc(members, func(x cluster.Member) bool { return x.Name == c.Name })
 	if i < 0 {
 		return configError(fmt.Errorf("--initial-cluster: no member is named %q (--name) in %q: add this member as NAME=URL, or give it the --name that it has there", c.Name, c.InitialCluster))
 	}
-	listed, advertised := members[i].PeerURLs, slices.Sorted(slices.Values(c.InitialAdvertisePeerURLs))
+	listed, advertised := members[i].PeerURLs,
+		slices.Sorted(slices.Values(c.InitialAdvertisePeerURLs))
 	if c.InitialClusterState == "existing" {
 		return nil
 	}
@@ -100,7 +109,8 @@ func (c *Config) checkOwn(ctx context.Context, members []cluster.Member) error {
 	mismatch := fmt.Errorf("--initial-cluster: has %s for %q, but --initial-advertise-peer-urls has %s: give both the same URL",
 		strings.Join(listed, ","), c.Name, strings.Join(advertised, ","))
 	if err != nil {
-		return fmt.Errorf("%w (%w)", mismatch, err) // names that cannot be resolved may be resolved later
+		// names that cannot be resolved may be resolved later
+		return fmt.Errorf("%w (%w)", mismatch, err)
 	}
 	return configError(mismatch)
 }

@@ -17,8 +17,9 @@ import (
 	"vigil/internal/vfs/faultfs"
 )
 
-// TestEarlyRequests: requests that come before the member serves are answered as soon as it does, whatever their protocol and size.
-// Metrics listeners check no hosts and have no variables, before and after.
+// TestEarlyRequests: requests that come before the member serves are answered as soon as it does,
+// whatever their protocol and size. Metrics listeners check no hosts and have no variables, before
+// and after.
 func TestEarlyRequests(t *testing.T) {
 	address, url := vacant(t)
 	metrics, metricsURL := vacant(t)
@@ -38,9 +39,12 @@ func TestEarlyRequests(t *testing.T) {
 		}
 		return faultfs.None
 	})
-	config := Config{Name: "m1", DataDir: filepath.Join(t.TempDir(), "m1.etcd"), FS: fs, HostWhitelist: []string{"127.0.0.1"},
-		ListenClientURLs: []string{url}, AdvertiseClientURLs: []string{url}, ListenMetricsURLs: []string{metricsURL},
-		ListenPeerURLs: []string{"http://127.0.0.1:0"}, UnsafeNoSync: true, Logger: slog.New(slog.DiscardHandler)}
+	config := Config{Name: "m1", DataDir: filepath.Join(t.TempDir(), "m1.etcd"), FS: fs,
+		HostWhitelist:    []string{"127.0.0.1"},
+		ListenClientURLs: []string{url}, AdvertiseClientURLs: []string{url},
+		ListenMetricsURLs: []string{metricsURL},
+		ListenPeerURLs:    []string{"http://127.0.0.1:0"}, UnsafeNoSync: true,
+		Logger: slog.New(slog.DiscardHandler)}
 	go func() {
 		m, err := Start(config)
 		done <- started{m, err}
@@ -67,7 +71,8 @@ func TestEarlyRequests(t *testing.T) {
 			address, path string
 			want          int
 		}{
-			{address, "/livez", http.StatusMisdirectedRequest}, {metrics, "/livez", http.StatusOK}, {metrics, "/readyz", ready},
+			{address, "/livez", http.StatusMisdirectedRequest}, {metrics, "/livez", http.StatusOK},
+			{metrics, "/readyz", ready},
 			{address, "/debug/vars", http.StatusMisdirectedRequest},
 		} {
 			if got := ask(c.address, c.path); got != c.want {
@@ -81,13 +86,17 @@ func TestEarlyRequests(t *testing.T) {
 	listeners("before", http.StatusServiceUnavailable)
 
 	var early sync.WaitGroup
-	for i, prior := range []bool{false, true} { // HTTP/1.1; HTTP/2, whose client sends a request at once
+	// HTTP/1.1; HTTP/2, whose client sends a request at once
+	for i, prior := range []bool{false, true} {
 		for _, size := range []int{10, 60 << 10} {
 			var p http.Protocols
 			p.SetHTTP1(!prior)
 			p.SetUnencryptedHTTP2(prior)
-			client := &http.Client{Transport: &http.Transport{Protocols: &p, DisableKeepAlives: true}, Timeout: time.Minute}
-			body := fmt.Sprintf(`{"key": %q, "value": %q}`, base64.StdEncoding.EncodeToString([]byte{byte('a' + i)}), base64.StdEncoding.EncodeToString(make([]byte, size)))
+			client := &http.Client{Transport: &http.Transport{Protocols: &p,
+				DisableKeepAlives: true}, Timeout: time.Minute}
+			body := fmt.Sprintf(`{"key": %q, "value": %q}`,
+				base64.StdEncoding.EncodeToString([]byte{byte('a' + i)}),
+				base64.StdEncoding.EncodeToString(make([]byte, size)))
 			early.Go(func() {
 				r, _ := http.NewRequest(http.MethodPost, url+"/v3/kv/put", strings.NewReader(body))
 				r.Host = "127.0.0.1"
@@ -99,13 +108,16 @@ func TestEarlyRequests(t *testing.T) {
 				}
 				defer res.Body.Close()
 				b, err := io.ReadAll(res.Body)
-				if err != nil || res.StatusCode != http.StatusOK || len(res.Header.Values("Access-Control-Allow-Origin")) != 1 {
-					t.Errorf("HTTP/2 %v, %d bytes: %s %v %s %v", prior, size, res.Status, res.Header, b, err)
+				if err != nil || res.StatusCode != http.StatusOK ||
+					len(res.Header.Values("Access-Control-Allow-Origin")) != 1 {
+					t.Errorf("HTTP/2 %v, %d bytes: %s %v %s %v", prior, size, res.Status,
+						res.Header, b, err)
 				}
 			})
 		}
 	}
-	time.Sleep(300 * time.Millisecond) // the requests are on their way; a shorter wait only makes the test weaker
+	// the requests are on their way; a shorter wait only makes the test weaker
+	time.Sleep(300 * time.Millisecond)
 	release()
 	s := <-done
 	if s.err != nil {

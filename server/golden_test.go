@@ -24,7 +24,8 @@ import (
 	"vigil/internal/vfs/memfs"
 )
 
-var writeGolden = flag.Bool("write-golden", false, "write the golden data directories of the current versions")
+var writeGolden = flag.Bool("write-golden", false,
+	"write the golden data directories of the current versions")
 
 // golden is what a stored data directory holds, as a client sees it.
 type golden struct {
@@ -46,9 +47,9 @@ const (
 	goldenFile   = "keys.json"
 )
 
-// TestGoldenDataDirs starts a member on a copy of each stored data directory. It must have every key, and after
-// a few writes and a restart still: no format has changed under its version. New versions are written with
-// -write-golden.
+// TestGoldenDataDirs starts a member on a copy of each stored data directory. It must have every
+// key, and after a few writes and a restart still: no format has changed under its version. New
+// versions are written with -write-golden.
 func TestGoldenDataDirs(t *testing.T) {
 	if *writeGolden {
 		for _, how := range []string{goldenClosed, goldenKilled} {
@@ -71,7 +72,8 @@ func TestGoldenDataDirs(t *testing.T) {
 			}
 			dir := filepath.Join(t.TempDir(), "m.etcd")
 			for _, part := range []string{datadir.HistoryName, datadir.WALName} {
-				if err := os.CopyFS(filepath.Join(dir, part), os.DirFS(filepath.Join(stored, part))); err != nil {
+				if err := os.CopyFS(filepath.Join(dir, part),
+					os.DirFS(filepath.Join(stored, part))); err != nil {
 					t.Fatal(err)
 				}
 			}
@@ -83,7 +85,8 @@ func TestGoldenDataDirs(t *testing.T) {
 			client := etcdserverpb.NewKVClient(dial(t, addr))
 			for i := range 20 {
 				key, value := fmt.Sprint("added", i), strings.Repeat("v", 500*i)
-				if _, err := client.Put(timeout(t), &etcdserverpb.PutRequest{Key: []byte(key), Value: []byte(value)}); err != nil {
+				if _, err := client.Put(timeout(t),
+					&etcdserverpb.PutRequest{Key: []byte(key), Value: []byte(value)}); err != nil {
 					t.Fatal(err)
 				}
 			}
@@ -126,7 +129,8 @@ func readGolden(t *testing.T, addr string) golden {
 	}
 	g := golden{Revision: res.Header.Revision, Older: map[int64]int64{}}
 	for _, k := range res.Kvs {
-		g.Keys = append(g.Keys, goldenKey{string(k.Key), string(k.Value), k.CreateRevision, k.ModRevision, k.Version})
+		g.Keys = append(g.Keys,
+			goldenKey{string(k.Key), string(k.Value), k.CreateRevision, k.ModRevision, k.Version})
 	}
 	for rev := g.Revision; rev > 0; rev-- {
 		all.Revision = rev
@@ -154,8 +158,9 @@ func storeGolden(t *testing.T, dir string, killed bool) {
 		ClientURLs:      []string{DefaultClientURL},
 		InitialMembers:  []cluster.Member{{Name: "default", PeerURLs: []string{DefaultPeerURL}}},
 		Token:           "etcd-cluster",
-		WALSegmentBytes: 8 << 10, HistorySegmentBytes: 4 << 10, SnapshotCount: 20, CatchUpEntries: 20,
-		Logger: slog.New(slog.DiscardHandler),
+		WALSegmentBytes: 8 << 10, HistorySegmentBytes: 4 << 10, SnapshotCount: 20,
+		CatchUpEntries: 20,
+		Logger:         slog.New(slog.DiscardHandler),
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -171,14 +176,16 @@ func storeGolden(t *testing.T, dir string, killed bool) {
 		var err error
 		switch {
 		case i%9 == 4:
-			_, err = r.DeleteRange(ctx, &kv.DeleteRangeRequest{Key: fmt.Appendf(nil, "key%d", i%12)})
+			_, err = r.DeleteRange(ctx,
+				&kv.DeleteRangeRequest{Key: fmt.Appendf(nil, "key%d", i%12)})
 		case i == 41:
 			_, err = r.Compact(ctx, &kv.CompactRequest{Revision: 20, Physical: true})
 		case i%10 == 7:
 			_, err = r.Txn(ctx, &kv.TxnRequest{Success: []kv.Op{{Put: &kv.PutRequest{Key: []byte("one"), Value: fmt.Append(nil, i)}},
 				{Put: &kv.PutRequest{Key: []byte("two")}}}})
 		default:
-			_, err = r.Put(ctx, &kv.PutRequest{Key: fmt.Appendf(nil, "key%d", i%12), Value: []byte(strings.Repeat("x", 4*i))})
+			_, err = r.Put(ctx, &kv.PutRequest{Key: fmt.Appendf(nil, "key%d", i%12),
+				Value: []byte(strings.Repeat("x", 4*i))})
 		}
 		if err != nil {
 			t.Fatal(err)

@@ -23,15 +23,18 @@ func newHasher(r *replica.Replica) *hasher {
 			Buckets: prometheus.ExponentialBuckets(.01, 2, 15)})
 	}
 	return &hasher{
-		replica:  r,
-		whole:    histogram("etcd_mvcc_hash_duration_seconds", "Time that hashes of the whole store take."),
-		revision: histogram("etcd_mvcc_hash_rev_duration_seconds", "Time that hashes up to a revision take."),
+		replica: r,
+		whole: histogram("etcd_mvcc_hash_duration_seconds",
+			"Time that hashes of the whole store take."),
+		revision: histogram("etcd_mvcc_hash_rev_duration_seconds",
+			"Time that hashes up to a revision take."),
 	}
 }
 
 // HashKV implements rpc.Hasher.
 func (h *hasher) HashKV(ctx context.Context, revision int64) (kv.HashResult, error) {
-	return timed(h.revision, func() (kv.HashResult, error) { return h.replica.HashKV(ctx, revision) })
+	return timed(h.revision,
+		func() (kv.HashResult, error) { return h.replica.HashKV(ctx, revision) })
 }
 
 // Hash implements rpc.Hasher.

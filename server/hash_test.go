@@ -15,14 +15,17 @@ func TestHash(t *testing.T) {
 	cc := dial(t, addr)
 	kvs, maintenance := etcdserverpb.NewKVClient(cc), etcdserverpb.NewMaintenanceClient(cc)
 	for _, pair := range []string{"k1", "k2", "l1"} {
-		if _, err := kvs.Put(timeout(t), &etcdserverpb.PutRequest{Key: []byte(pair[:1]), Value: []byte(pair[1:])}); err != nil {
+		if _, err := kvs.Put(timeout(t),
+			&etcdserverpb.PutRequest{Key: []byte(pair[:1]), Value: []byte(pair[1:])}); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if _, err := kvs.DeleteRange(timeout(t), &etcdserverpb.DeleteRangeRequest{Key: []byte("l")}); err != nil {
+	if _, err := kvs.DeleteRange(timeout(t),
+		&etcdserverpb.DeleteRangeRequest{Key: []byte("l")}); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := kvs.Put(timeout(t), &etcdserverpb.PutRequest{Key: []byte("k"), Value: []byte("3")}); err != nil {
+	if _, err := kvs.Put(timeout(t),
+		&etcdserverpb.PutRequest{Key: []byte("k"), Value: []byte("3")}); err != nil {
 		t.Fatal(err)
 	}
 	check := func(revision int64, hash uint32, compacted, hashed int64) {
@@ -31,7 +34,8 @@ func TestHash(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if res.Hash != hash || res.CompactRevision != compacted || res.HashRevision != hashed || res.Header.Revision != 6 {
+		if res.Hash != hash || res.CompactRevision != compacted || res.HashRevision != hashed ||
+			res.Header.Revision != 6 {
 			t.Errorf("hash at %d: %v", revision, res)
 		}
 	}
@@ -51,7 +55,8 @@ func TestHash(t *testing.T) {
 		t.Errorf("whole: %v, %v", whole, err)
 	}
 	_, body := get(t, "http://"+addr+"/metrics")
-	for _, want := range []string{"etcd_mvcc_hash_duration_seconds_count 1", "etcd_mvcc_hash_rev_duration_seconds_count 4"} {
+	for _, want := range []string{"etcd_mvcc_hash_duration_seconds_count 1",
+		"etcd_mvcc_hash_rev_duration_seconds_count 4"} {
 		if !strings.Contains(body, "\n"+want+"\n") {
 			t.Errorf("/metrics lacks %q", want)
 		}

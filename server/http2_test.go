@@ -40,7 +40,8 @@ func h2Client(t *testing.T, addr string, secure bool) (client *http.Client, base
 	return &http.Client{Transport: tr, Timeout: time.Minute}, base
 }
 
-// TestAnyRequest: calls of gRPC and requests of HTTP may share a connection, in any order: that is decided for each of them.
+// TestAnyRequest: calls of gRPC and requests of HTTP may share a connection, in any order: that is
+// decided for each of them.
 func TestAnyRequest(t *testing.T) {
 	for _, secure := range []bool{false, true} {
 		t.Run(fmt.Sprint("TLS ", secure), func(t *testing.T) {
@@ -59,17 +60,20 @@ func TestAnyRequest(t *testing.T) {
 						if err != nil {
 							t.Fatal(err)
 						}
-						if b, err := io.ReadAll(res.Body); err != nil || res.StatusCode != 200 || !strings.Contains(string(b), "etcdserver") {
+						if b, err := io.ReadAll(res.Body); err != nil || res.StatusCode != 200 ||
+							!strings.Contains(string(b), "etcdserver") {
 							t.Errorf("HTTP, request %d: %d %s, %v", i, res.StatusCode, b, err)
 						}
 						res.Body.Close()
 						continue
 					}
-					res, err := client.Post(base+pb.KV_Range_FullMethodName, "application/grpc", bytes.NewReader(grpcMessage(t, &pb.RangeRequest{Key: []byte("k")})))
+					res, err := client.Post(base+pb.KV_Range_FullMethodName, "application/grpc",
+						bytes.NewReader(grpcMessage(t, &pb.RangeRequest{Key: []byte("k")})))
 					if err != nil {
 						t.Fatal(err)
 					}
-					if _, err := io.ReadAll(res.Body); err != nil || res.StatusCode != 200 || res.Trailer.Get("grpc-status") != "0" {
+					if _, err := io.ReadAll(res.Body); err != nil || res.StatusCode != 200 ||
+						res.Trailer.Get("grpc-status") != "0" {
 						t.Errorf("gRPC, request %d: %d %v, %v", i, res.StatusCode, res.Trailer, err)
 					}
 					res.Body.Close()
@@ -85,10 +89,12 @@ func grpcMessage(t *testing.T, m proto.Message) []byte {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return append([]byte{0, byte(len(b) >> 24), byte(len(b) >> 16), byte(len(b) >> 8), byte(len(b))}, b...)
+	return append([]byte{0, byte(len(b) >> 24), byte(len(b) >> 16), byte(len(b) >> 8),
+		byte(len(b))}, b...)
 }
 
-// TestFirstSettings: the first frame of the server has its limits, so that a client which sends many requests at once keeps to them.
+// TestFirstSettings: the first frame of the server has its limits, so that a client which sends
+// many requests at once keeps to them.
 func TestFirstSettings(t *testing.T) {
 	_, addr := member(t, Config{UnsafeNoSync: true, MaxConcurrentStreams: 10})
 	c := rawHTTP2(t, addr)
@@ -127,12 +133,13 @@ func rawHTTP2(t *testing.T, addr string, settings ...http2.Setting) *http2.Frame
 	return c
 }
 
-// TestStopWithHTTP2: a member stops in time although streams of the gateway and the console are open on connections of HTTP/2, and
-// their clients get the end.
+// TestStopWithHTTP2: a member stops in time although streams of the gateway and the console are
+// open on connections of HTTP/2, and their clients get the end.
 func TestStopWithHTTP2(t *testing.T) {
 	m, addr := member(t, Config{UnsafeNoSync: true})
 	client, base := h2Client(t, addr, false)
-	res, err := client.Post(base+"/v3/watch", "application/json", strings.NewReader(`{"create_request":{"key":"aw=="}}`))
+	res, err := client.Post(base+"/v3/watch", "application/json",
+		strings.NewReader(`{"create_request":{"key":"aw=="}}`))
 	if err != nil {
 		t.Fatal(err)
 	}

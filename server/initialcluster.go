@@ -17,7 +17,8 @@ func (c Config) initialMembers() (members []cluster.Member, err error) {
 			continue // a comma at the end
 		}
 		name, u, ok := strings.Cut(part, "=")
-		// Spaces may follow a comma. A member whose name has them gives its own name in the same way.
+		// Spaces may follow a comma. A member whose name has them gives its own name in the same
+		// way.
 		if name != c.Name {
 			name = strings.TrimSpace(name)
 		}

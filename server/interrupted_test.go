@@ -46,8 +46,10 @@ func (c *trio) config(i int, fsys vfs.FS) Config {
 	}
 	return Config{
 		Name: fmt.Sprintf("m%d", i), DataDir: "m.vigil", FS: fsys,
-		ListenClientURLs: []string{"http://127.0.0.1:0"}, AdvertiseClientURLs: []string{DefaultClientURL},
-		ListenPeerURLs: []string{c.urls[i]}, InitialAdvertisePeerURLs: []string{c.urls[i]}, InitialCluster: strings.Join(list, ","),
+		ListenClientURLs:    []string{"http://127.0.0.1:0"},
+		AdvertiseClientURLs: []string{DefaultClientURL},
+		ListenPeerURLs:      []string{c.urls[i]}, InitialAdvertisePeerURLs: []string{c.urls[i]},
+		InitialCluster:    strings.Join(list, ","),
 		HeartbeatInterval: 20 * time.Millisecond, ElectionTimeout: 200 * time.Millisecond,
 		SnapshotCount: 100, SnapshotCatchUpEntries: 10,
 		Logger: slog.New(slog.DiscardHandler),
@@ -83,7 +85,8 @@ func (l *waitingLog) Handle(_ context.Context, r slog.Record) error {
 	return nil
 }
 
-// startOrReason starts a member. If it does not begin with what it has, the error is why: it was refused, or waits.
+// startOrReason starts a member. If it does not begin with what it has, the error is why: it was
+// refused, or waits.
 func startOrReason(c Config) (*Member, error) {
 	ctx, cancel := context.WithCancel(context.Background())
 	log := &waitingLog{Handler: slog.DiscardHandler, end: cancel}
@@ -102,9 +105,11 @@ func (c *trio) restore(i int, fsys vfs.FS, backup []byte) error {
 			return err
 		}
 	}
-	o := restore.Options{FS: fsys, Source: "backup.db", DataDir: "m.vigil", Name: fmt.Sprintf("m%d", i), Token: "etcd-cluster", SkipHash: true}
+	o := restore.Options{FS: fsys, Source: "backup.db", DataDir: "m.vigil",
+		Name: fmt.Sprintf("m%d", i), Token: "etcd-cluster", SkipHash: true}
 	for j, u := range c.urls {
-		o.Members = append(o.Members, cluster.Member{Name: fmt.Sprintf("m%d", j), PeerURLs: []string{u}})
+		o.Members = append(o.Members,
+			cluster.Member{Name: fmt.Sprintf("m%d", j), PeerURLs: []string{u}})
 	}
 	_, err := restore.Run(context.Background(), o)
 	return err
@@ -130,7 +135,8 @@ func aBackup(t *testing.T) (file []byte, revision int64) {
 	t.Helper()
 	m, _ := member(t, Config{FS: memfs.New(), DataDir: "m"})
 	for i := range 50 {
-		if _, err := m.replica.Put(t.Context(), &kv.PutRequest{Key: fmt.Appendf(nil, "k%d", i), Value: []byte("v")}); err != nil {
+		if _, err := m.replica.Put(t.Context(),
+			&kv.PutRequest{Key: fmt.Appendf(nil, "k%d", i), Value: []byte("v")}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -146,7 +152,8 @@ func aBackup(t *testing.T) (file []byte, revision int64) {
 	return out.Bytes(), b.Revision()
 }
 
-// cutter ends a file system at its nth change: by a loss of power, the death of the process, or an error.
+// cutter ends a file system at its nth change: by a loss of power, the death of the process, or an
+// error.
 type cutter struct {
 	*faultfs.FS
 	changes atomic.Int64
@@ -187,15 +194,16 @@ func (c *cutter) left(disk *memfs.FS) (*memfs.FS, bool) {
 	return c.after, true
 }
 
-// A restore of one of three members ends at each of its steps. The member that is started there has what was restored,
-// or refuses with the advice to restore; it never begins empty, and the other two serve the restored keys.
+// A restore of one of three members ends at each of its steps. The member that is started there has
+// what was restored, or refuses with the advice to restore; it never begins empty, and the other
+// two serve the restored keys.
 func TestInterruptedRestore(t *testing.T) {
 	backup, revision := aBackup(t)
 	seed := uint64(time.Now().UnixNano())
 	t.Logf("seed %d", seed)
 	rng := rand.New(rand.NewPCG(seed, 41))
-	// others begins a cluster whose third member was not started yet: its data directory comes back as it was, which a
-	// member that has voted must not.
+	// others begins a cluster whose third member was not started yet: its data directory comes back
+	// as it was, which a member that has voted must not.
 	others := func() *trio {
 		c := newTrio(t)
 		for i := range 2 {
@@ -224,7 +232,8 @@ func TestInterruptedRestore(t *testing.T) {
 			switch {
 			case err != nil:
 				refused++
-				if !strings.Contains(err.Error(), "restore") || strings.Contains(err.Error(), "member remove") {
+				if !strings.Contains(err.Error(), "restore") ||
+					strings.Contains(err.Error(), "member remove") {
 					t.Errorf("step %d: refused with the advice %q", n, err)
 				}
 				if !was {
@@ -238,7 +247,8 @@ func TestInterruptedRestore(t *testing.T) {
 				select {
 				case <-m.replica.Ready():
 					if got := m.replica.Status().Revision; got < revision {
-						t.Errorf("step %d: it serves revision %d, the backup has %d", n, got, revision)
+						t.Errorf("step %d: it serves revision %d, the backup has %d",
+							n, got, revision)
 					}
 				case <-time.After(time.Minute):
 					t.Errorf("step %d: it started and does not serve", n)
@@ -257,7 +267,8 @@ func TestInterruptedRestore(t *testing.T) {
 	}
 }
 
-// A member without data cannot become part of a restored cluster, and cannot lead it, also when it starts first.
+// A member without data cannot become part of a restored cluster, and cannot lead it, also when it
+// starts first.
 func TestEmptyMemberIsNoPartOfARestoredCluster(t *testing.T) {
 	backup, revision := aBackup(t)
 	c := newTrio(t)
@@ -284,8 +295,8 @@ func TestEmptyMemberIsNoPartOfARestoredCluster(t *testing.T) {
 	}
 }
 
-// A member of a restored cluster that has lost its data, and with them what it acknowledged, is refused, also if it was
-// restored again.
+// A member of a restored cluster that has lost its data, and with them what it acknowledged, is
+// refused, also if it was restored again.
 func TestMemberOfARestoredClusterThatLostItsData(t *testing.T) {
 	backup, _ := aBackup(t)
 	c := newTrio(t)
@@ -330,14 +341,15 @@ func TestMemberOfARestoredClusterThatLostItsData(t *testing.T) {
 			stop(t, m)
 			t.Fatalf("restored again: %t: it starts", again)
 		}
-		if !strings.Contains(err.Error(), "member remove") || strings.Contains(err.Error(), "restore this member") {
+		if !strings.Contains(err.Error(), "member remove") ||
+			strings.Contains(err.Error(), "restore this member") {
 			t.Errorf("restored again: %t: %v", again, err)
 		}
 	}
 }
 
-// A member replaces one of the same name and URL, and ends when it has made its store and not yet its raft log. The next
-// start joins.
+// A member replaces one of the same name and URL, and ends when it has made its store and not yet
+// its raft log. The next start joins.
 func TestInterruptedReplacement(t *testing.T) {
 	c := newTrio(t)
 	config := func(i int) Config {
@@ -357,11 +369,13 @@ func TestInterruptedReplacement(t *testing.T) {
 	for _, m := range members {
 		<-m.replica.Ready()
 	}
-	if _, err := members[0].replica.Members.RemoveMember(t.Context(), members[2].replica.Header().MemberID); err != nil {
+	if _, err := members[0].replica.Members.RemoveMember(t.Context(),
+		members[2].replica.Header().MemberID); err != nil {
 		t.Fatal(err)
 	}
 	stop(t, members[2])
-	if _, _, err := members[0].replica.Members.AddMember(t.Context(), []string{c.urls[2]}, false); err != nil {
+	if _, _, err := members[0].replica.Members.AddMember(t.Context(), []string{c.urls[2]},
+		false); err != nil {
 		t.Fatal(err)
 	}
 	c.fs[2] = memfs.New()
@@ -386,9 +400,9 @@ func TestInterruptedReplacement(t *testing.T) {
 	<-m.replica.Ready()
 }
 
-// A member ends at each step of its first start and of its first write. If it came far enough to vote, a start with
-// another directory for the raft log is refused and names both. The next start succeeds, and what was acknowledged is
-// there.
+// A member ends at each step of its first start and of its first write. If it came far enough to
+// vote, a start with another directory for the raft log is refused and names both. The next start
+// succeeds, and what was acknowledged is there.
 func TestInterruptedFirstStart(t *testing.T) {
 	backup, _ := aBackup(t)
 	for _, restored := range []bool{false, true} {
@@ -401,8 +415,11 @@ func TestInterruptedFirstStart(t *testing.T) {
 					if err != nil {
 						t.Fatal(err)
 					}
-					_, err = restore.Run(t.Context(), restore.Options{FS: fsys, Source: "backup.db", DataDir: "m.vigil", Name: name, Token: "etcd-cluster",
-						Members: []cluster.Member{{Name: name, PeerURLs: []string{url}}}, SkipHash: true})
+					_, err = restore.Run(t.Context(),
+						restore.Options{FS: fsys, Source: "backup.db", DataDir: "m.vigil",
+							Name: name, Token: "etcd-cluster",
+							Members:  []cluster.Member{{Name: name, PeerURLs: []string{url}}},
+							SkipHash: true})
 					if err != nil {
 						t.Fatal(err)
 					}
@@ -418,8 +435,11 @@ func testInterruptedFirstStart(t *testing.T, before func(vfs.FS)) {
 	t.Logf("seed %d", seed)
 	rng := rand.New(rand.NewPCG(seed, 33))
 	beginWith := func(fsys vfs.FS, wal string) (*Member, error) {
-		return Start(Config{DataDir: "m.vigil", WALDir: wal, FS: fsys, ListenClientURLs: []string{"http://127.0.0.1:0"}, AdvertiseClientURLs: []string{DefaultClientURL},
-			ListenPeerURLs: []string{"http://127.0.0.1:0"}, Logger: slog.New(slog.DiscardHandler)})
+		return Start(Config{DataDir: "m.vigil", WALDir: wal, FS: fsys,
+			ListenClientURLs:    []string{"http://127.0.0.1:0"},
+			AdvertiseClientURLs: []string{DefaultClientURL},
+			ListenPeerURLs:      []string{"http://127.0.0.1:0"},
+			Logger:              slog.New(slog.DiscardHandler)})
 	}
 	begin := func(fsys vfs.FS) (*Member, error) { return beginWith(fsys, "") }
 	put := func(m *Member, key string) bool {
@@ -460,7 +480,8 @@ func testInterruptedFirstStart(t *testing.T, before func(vfs.FS)) {
 					stop(t, w)
 					break
 				}
-				for _, part := range []string{"m.vigil/history", "elsewhere", "--wal-dir that it had"} {
+				for _, part := range []string{"m.vigil/history", "elsewhere",
+					"--wal-dir that it had"} {
 					if !strings.Contains(err.Error(), part) {
 						t.Errorf("step %d: %q does not say %q", n, err, part)
 					}
@@ -486,8 +507,8 @@ func testInterruptedFirstStart(t *testing.T, before func(vfs.FS)) {
 	}
 }
 
-// A member ends at each change of a name while it receives and installs a snapshot. The next start goes on, and it
-// catches up: nothing of an intact voter has to be thrown away.
+// A member ends at each change of a name while it receives and installs a snapshot. The next start
+// goes on, and it catches up: nothing of an intact voter has to be thrown away.
 func TestInterruptedInstall(t *testing.T) {
 	seed := uint64(time.Now().UnixNano())
 	t.Logf("seed %d", seed)
@@ -509,7 +530,8 @@ func TestInterruptedInstall(t *testing.T) {
 	write := func() {
 		for range 250 {
 			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-			res, err := lead.replica.Put(ctx, &kv.PutRequest{Key: []byte("k"), Value: make([]byte, 200)})
+			res, err := lead.replica.Put(ctx,
+				&kv.PutRequest{Key: []byte("k"), Value: make([]byte, 200)})
 			cancel()
 			if err != nil {
 				t.Fatal(err)
@@ -521,7 +543,8 @@ func TestInterruptedInstall(t *testing.T) {
 		t.Helper()
 		for end := time.Now().Add(time.Minute); !ok(); time.Sleep(time.Millisecond) {
 			if time.Now().After(end) {
-				t.Fatalf("%s; revision %d of %d, %+v", what, m.replica.Status().Revision, revision, m.replica.Metrics().Received)
+				t.Fatalf("%s; revision %d of %d, %+v", what, m.replica.Status().Revision, revision,
+					m.replica.Metrics().Received)
 			}
 		}
 	}
@@ -532,7 +555,8 @@ func TestInterruptedInstall(t *testing.T) {
 		return op == faultfs.OpRename && strings.HasPrefix(filepath.Base(name), "history")
 	}
 	for _, how := range []int{killed, powerLoss} {
-		for _, late := range []bool{false, true} { // before the change of the name, or at the change after it
+		// before the change of the name, or at the change after it
+		for _, late := range []bool{false, true} {
 			for n := int64(1); ; n++ {
 				write()
 				var renames atomic.Int64
@@ -569,10 +593,12 @@ func TestInterruptedInstall(t *testing.T) {
 						failed = true
 					default:
 					}
-					return failed || armed.Load() || installed() && m.replica.Status().Revision >= revision
+					return failed || armed.Load() ||
+						installed() && m.replica.Status().Revision >= revision
 				})
 				if armed.Load() && late { // the change after it may take a moment
-					for end := time.Now().Add(time.Second); !failed && !installed() && time.Now().Before(end); time.Sleep(time.Millisecond) {
+					for end := time.Now().Add(time.Second); !failed && !installed() &&
+						time.Now().Before(end); time.Sleep(time.Millisecond) {
 						select {
 						case <-m.Failed():
 							failed = true
@@ -586,7 +612,8 @@ func TestInterruptedInstall(t *testing.T) {
 				_ = m.Close(ctx)
 				disk = after
 				m = begin(disk)
-				await("it does not catch up", m, func() bool { return m.replica.Status().Revision >= revision })
+				await("it does not catch up", m,
+					func() bool { return m.replica.Status().Revision >= revision })
 				stop(t, m)
 				if !was {
 					if n < 3 {

@@ -27,26 +27,27 @@ import (
 var le = binary.LittleEndian
 
 const (
-	// askTimeout bounds finding out from other members what the cluster is, askInterval is between two attempts.
+	// askTimeout bounds finding out from other members what the cluster is, askInterval is between
+	// two attempts.
 	askTimeout  = 3 * time.Second
 	askInterval = 100 * time.Millisecond
-	// closedRounds is how often the others are asked before a connection that each time is closed without an answer counts
-	// as absence.
+	// closedRounds is how often the others are asked before a connection that each time is closed
+	// without an answer counts as absence.
 	closedRounds = 3
 	// waitInterval is between two looks whether the other members still belong to another cluster.
 	waitInterval = time.Second
 	// freshTimeout bounds how long the member that is asked waits to know the newest.
 	freshTimeout = 1500 * time.Millisecond
-	// askNow is the payload of calls.Membership by a member of a new cluster, whose members may all be waiting for each
-	// other.
+	// askNow is the payload of calls.Membership by a member of a new cluster, whose members may all
+	// be waiting for each other.
 	askNow = 1
-	// maxMembers bounds the members that are taken from others. The ids that were removed have no other bound than the size
-	// of a call: a cluster keeps all of them.
+	// maxMembers bounds the members that are taken from others. The ids that were removed have no
+	// other bound than the size of a call: a cluster keeps all of them.
 	maxMembers = 1 << 12
 )
 
-// describeCluster answers calls.Membership: version u8 = 1, the records of the membership as id u64, length
-// u32 and value, little endian. The records hold removed ids too.
+// describeCluster answers calls.Membership: version u8 = 1, the records of the membership as id
+// u64, length u32 and value, little endian. The records hold removed ids too.
 func (m *Member) describeCluster(ctx context.Context, now bool) []byte {
 	ctx, cancel := context.WithTimeout(ctx, freshTimeout)
 	defer cancel()
@@ -92,9 +93,11 @@ func decodeCluster(b []byte) (*cluster.State, error) {
 	return s, nil
 }
 
-// askCluster asks the other members of the initial cluster what the cluster is, and returns the first answer. It asks again for a
-// while if there was none; with askNow, only as long as one of them seems to be there.
-func (m *Member) askCluster(ctx context.Context, members []cluster.Member, payload ...byte) (id uint64, s *cluster.State, err error) {
+// askCluster asks the other members of the initial cluster what the cluster is, and returns the
+// first answer. It asks again for a while if there was none; with askNow, only as long as one of
+// them seems to be there.
+func (m *Member) askCluster(ctx context.Context, members []cluster.Member,
+	payload ...byte) (id uint64, s *cluster.State, err error) {
 	ctx, cancel := context.WithTimeout(ctx, askTimeout)
 	defer cancel()
 	for round := 1; ; round++ {
@@ -117,10 +120,11 @@ func (m *Member) askCluster(ctx context.Context, members []cluster.Member, paylo
 	}
 }
 
-// absent reports whether an error says that no member is at an address. A port that refuses connections and a name that
-// does not exist say so at once. A proxy or a mesh accepts for a member that has not started, and closes; a member that
-// restarts does so too, so that a closed connection, like other failures of the name or the route, counts only if it
-// happens again. Silence is not absence: a member that starts accepts connections before it answers.
+// absent reports whether an error says that no member is at an address. A port that refuses
+// connections and a name that does not exist say so at once. A proxy or a mesh accepts for a member
+// that has not started, and closes; a member that restarts does so too, so that a closed
+// connection, like other failures of the name or the route, counts only if it happens again.
+// Silence is not absence: a member that starts accepts connections before it answers.
 func absent(err error, again bool) bool {
 	var name *net.DNSError
 	switch {
@@ -129,18 +133,21 @@ func absent(err error, again bool) bool {
 	case errors.As(err, &name):
 		return name.IsNotFound || again && !name.IsTimeout
 	}
-	return again && slices.ContainsFunc([]error{io.EOF, io.ErrUnexpectedEOF, syscall.ECONNRESET, syscall.EPIPE, syscall.EHOSTUNREACH, syscall.ENETUNREACH},
+	return again && slices.ContainsFunc([]error{io.EOF, io.ErrUnexpectedEOF, syscall.ECONNRESET,
+		syscall.EPIPE, syscall.EHOSTUNREACH, syscall.ENETUNREACH},
 		func(target error) bool { return errors.Is(err, target) })
 }
 
 // askAll asks them once, all at a time.
-func (m *Member) askAll(ctx context.Context, members []cluster.Member, payload []byte) (id uint64, s *cluster.State, errs []error) {
+func (m *Member) askAll(ctx context.Context, members []cluster.Member, payload []byte) (id uint64,
+	s *cluster.State, errs []error) {
 	type answer struct {
 		id  uint64
 		s   *cluster.State
 		err error
 	}
-	client := peer.Client{Version: Version, TLS: m.peerTLS.Client, LocalAddr: m.cfg.peerLocalAddr(), Dial: m.cfg.dial()}
+	client := peer.Client{Version: Version, TLS: m.peerTLS.Client, LocalAddr: m.cfg.peerLocalAddr(),
+		Dial: m.cfg.dial()}
 	asked := 0
 	answers := make(chan answer, 64)
 	for _, o := range members {
@@ -176,10 +183,12 @@ func (m *Member) askAll(ctx context.Context, members []cluster.Member, payload [
 	return 0, nil, errs
 }
 
-// origin returns what a member without data begins with: the members of a new cluster, or the cluster it
-// joins. It writes nothing. A member with any part of its data begins with that: what a snapshot was replacing when the
-// member ended is completed, and what cannot be completed is refused, where the data is opened.
-func (m *Member) origin(ctx context.Context) (members []cluster.Member, join *replica.Joining, err error) {
+// origin returns what a member without data begins with: the members of a new cluster, or the
+// cluster it joins. It writes nothing. A member with any part of its data begins with that: what a
+// snapshot was replacing when the member ended is completed, and what cannot be completed is
+// refused, where the data is opened.
+func (m *Member) origin(ctx context.Context) (members []cluster.Member,
+	join *replica.Joining, err error) {
 	c := &m.cfg
 	left, err := datadir.FindRemains(c.FS, filepath.Join(c.DataDir, datadir.HistoryName), c.WALDir)
 	if err != nil {
@@ -216,9 +225,10 @@ func (m *Member) origin(ctx context.Context) (members []cluster.Member, join *re
 	return members, nil, nil
 }
 
-// notYetStarted refuses to make a member again that the cluster knows as started: its data is lost, and
-// with it its vote and what it acknowledged. While a member of --initial-cluster belongs to another cluster, it waits: the members of
-// a cluster may be replaced in place by those of a new one, one after the other.
+// notYetStarted refuses to make a member again that the cluster knows as started: its data is lost,
+// and with it its vote and what it acknowledged. While a member of --initial-cluster belongs to
+// another cluster, it waits: the members of a cluster may be replaced in place by those of a new
+// one, one after the other.
 func (m *Member) notYetStarted(ctx context.Context, members []cluster.Member) error {
 	all, err := cluster.Initial(m.cfg.InitialClusterToken, members)
 	if err != nil {
@@ -233,10 +243,12 @@ func (m *Member) notYetStarted(ctx context.Context, members []cluster.Member) er
 		if err := m.notStartedAs(all, known); err != nil || id == begins {
 			return err
 		}
-		m.startup.await(health.ForMembers, fmt.Sprintf("its start: a member of --initial-cluster belongs to another cluster, %x, and this one would make %x; %s", id, begins, otherCluster))
+		m.startup.await(health.ForMembers,
+			fmt.Sprintf("its start: a member of --initial-cluster belongs to another cluster, %x, and this one would make %x; %s", id, begins, otherCluster))
 		if first {
 			m.log.Warn("waiting before the start: a member of --initial-cluster belongs to another cluster; "+otherCluster,
-				hexID("other-cluster-id", id), hexID("cluster-id", begins), "data-dir", m.cfg.DataDir)
+				hexID("other-cluster-id", id), hexID("cluster-id", begins),
+				"data-dir", m.cfg.DataDir)
 		}
 		select {
 		case <-time.After(waitInterval):
@@ -251,7 +263,8 @@ const otherCluster = "if that cluster was restored from a backup, stop this memb
 	"if this member is new to it, stop this member, add it with `etcdctl member add` and start it with --initial-cluster-state=existing; " +
 	"if that cluster is to be replaced, stop the rest of its members and empty their data directories"
 
-// notStartedAs refuses to make the member of this name again if a cluster knows it as started or removed.
+// notStartedAs refuses to make the member of this name again if a cluster knows it as started or
+// removed.
 func (m *Member) notStartedAs(all, known *cluster.State) error {
 	for _, x := range all.Members() {
 		if x.Name != m.cfg.Name {
@@ -271,8 +284,9 @@ func (m *Member) notStartedAs(all, known *cluster.State) error {
 // hexID is an attribute of the log.
 func hexID(key string, id uint64) slog.Attr { return slog.String(key, fmt.Sprintf("%x", id)) }
 
-// notStartedSince refuses to start a member out of a backup that its cluster, made of the same backup, knows as started: it
-// has voted and acknowledged in that cluster, of which the backup knows nothing.
+// notStartedSince refuses to start a member out of a backup that its cluster, made of the same
+// backup, knows as started: it has voted and acknowledged in that cluster, of which the backup
+// knows nothing.
 func (m *Member) notStartedSince(ctx context.Context) error {
 	c := &m.cfg
 	members, err := c.initialMembers()
@@ -288,10 +302,12 @@ func (m *Member) notStartedSince(ctx context.Context) error {
 		return nil // no member answers yet
 	}
 	for _, x := range all.Members() {
-		if k, ok := known.Member(x.ID); x.Name != c.Name || !known.Removed(x.ID) && (!ok || len(k.ClientURLs) == 0) {
+		if k, ok := known.Member(x.ID); x.Name != c.Name || !known.Removed(x.ID) &&
+			(!ok || len(k.ClientURLs) == 0) {
 			continue
 		}
-		store, err := inspect.Start(inspect.Options{FS: c.FS, Dir: filepath.Join(c.DataDir, datadir.HistoryName)})
+		store, err := inspect.Start(inspect.Options{FS: c.FS,
+			Dir: filepath.Join(c.DataDir, datadir.HistoryName)})
 		if err != nil {
 			return withDataStep(fmt.Errorf("data directory %s: %w", c.DataDir, err))
 		}
@@ -316,7 +332,8 @@ func (m *Member) replace(x cluster.Member) string {
 }
 
 func (m *Member) add(x cluster.Member) string {
-	return fmt.Sprintf("`etcdctl member add %s --peer-urls=%s`", m.cfg.Name, strings.Join(x.PeerURLs, ","))
+	return fmt.Sprintf("`etcdctl member add %s --peer-urls=%s`", m.cfg.Name,
+		strings.Join(x.PeerURLs, ","))
 }
 
 // join finds out from the members of the initial cluster which cluster this member was added to.

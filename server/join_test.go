@@ -18,10 +18,12 @@ func describe(s *cluster.State) []byte {
 	return b
 }
 
-// FuzzDecodeCluster: what another process says the membership is ends in an error or a membership, and a
-// membership is what it was encoded from.
+// FuzzDecodeCluster: what another process says the membership is ends in an error or a membership,
+// and a membership is what it was encoded from.
 func FuzzDecodeCluster(f *testing.F) {
-	s, err := cluster.Initial("t", []cluster.Member{{Name: "a", PeerURLs: []string{"http://a:1"}}, {Name: "b", PeerURLs: []string{"http://b:1"}}})
+	s, err := cluster.Initial("t",
+		[]cluster.Member{{Name: "a", PeerURLs: []string{"http://a:1"}},
+			{Name: "b", PeerURLs: []string{"http://b:1"}}})
 	if err != nil {
 		f.Fatal(err)
 	}
@@ -41,7 +43,8 @@ func FuzzDecodeCluster(f *testing.F) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if !slices.Equal(s.IDs(), again.IDs()) || !slices.Equal(s.RemovedIDs(), again.RemovedIDs()) {
+		if !slices.Equal(s.IDs(), again.IDs()) ||
+			!slices.Equal(s.RemovedIDs(), again.RemovedIDs()) {
 			t.Errorf("%v and %v", s, again)
 		}
 	})
@@ -56,7 +59,8 @@ func TestManyRemovedMembersAreDescribed(t *testing.T) {
 	add := cluster.Change{Op: cluster.Add, Member: cluster.Member{PeerURLs: []string{"http://b:1"}}}
 	for range 5000 {
 		add.Member.ID += 1 << 50
-		for _, c := range []cluster.Change{add, {Op: cluster.Remove, Member: cluster.Member{ID: add.Member.ID}}} {
+		for _, c := range []cluster.Change{add,
+			{Op: cluster.Remove, Member: cluster.Member{ID: add.Member.ID}}} {
 			if s, _, err = s.Change(c); err != nil {
 				t.Fatal(err)
 			}

@@ -25,10 +25,12 @@ import (
 	"vigil/internal/kv"
 )
 
-// largestValue returns the size of the largest value that a put may have, whose size etcd measures in its own encoding.
+// largestValue returns the size of the largest value that a put may have, whose size etcd measures
+// in its own encoding.
 func largestValue(key string, request int) int {
 	n := request - 100
-	for size := proto.Size(&pb.PutRequest{Key: []byte(key), Value: make([]byte, n)}); validate.Size(size, request) == nil; n++ {
+	for size := proto.Size(&pb.PutRequest{Key: []byte(key),
+		Value: make([]byte, n)}); validate.Size(size, request) == nil; n++ {
 		size++
 	}
 	return n - 1
@@ -43,7 +45,9 @@ type entrance struct {
 func entrances(t *testing.T, name, addr string) []entrance {
 	kvs := pb.NewKVClient(dial(t, addr))
 	body := func(key string, value []byte) []byte {
-		return fmt.Appendf(nil, `{"key":%q,"value":%q}`, base64.StdEncoding.EncodeToString([]byte(key)), base64.StdEncoding.EncodeToString(value))
+		return fmt.Appendf(nil, `{"key":%q,"value":%q}`,
+			base64.StdEncoding.EncodeToString([]byte(key)),
+			base64.StdEncoding.EncodeToString(value))
 	}
 	answer := func(b []byte) error {
 		var failed struct {
@@ -67,7 +71,8 @@ func entrances(t *testing.T, name, addr string) []entrance {
 	}
 	post := func(client *http.Client, base string) func(context.Context, string, []byte) error {
 		return func(ctx context.Context, key string, value []byte) error {
-			r, err := http.NewRequestWithContext(ctx, "POST", base+"/v3/kv/put", bytes.NewReader(body(key, value)))
+			r, err := http.NewRequestWithContext(ctx, "POST", base+"/v3/kv/put",
+				bytes.NewReader(body(key, value)))
 			if err != nil {
 				return err
 			}
@@ -86,7 +91,8 @@ func entrances(t *testing.T, name, addr string) []entrance {
 			_, err := kvs.Put(ctx, &pb.PutRequest{Key: []byte(key), Value: value})
 			return err
 		}},
-		{name + " HTTP/1", post(&http.Client{Transport: &http.Transport{DisableKeepAlives: true}}, "http://"+addr)},
+		{name + " HTTP/1", post(&http.Client{Transport: &http.Transport{DisableKeepAlives: true}},
+			"http://"+addr)},
 		{name + " HTTP/2", post(two, base)},
 		{name + " WebSocket", func(ctx context.Context, key string, value []byte) error {
 			ws, err := websocket.Dial("ws://"+addr+"/v3/kv/put?method=POST", "", "http://"+addr)
@@ -107,8 +113,9 @@ func entrances(t *testing.T, name, addr string) []entrance {
 	}
 }
 
-// TestLargestRequests: a request of exactly the largest size succeeds through every entrance, alone and two at a time, a larger one
-// fails as too large, and small requests next to them are not rejected.
+// TestLargestRequests: a request of exactly the largest size succeeds through every entrance, alone
+// and two at a time, a larger one fails as too large, and small requests next to them are not
+// rejected.
 func TestLargestRequests(t *testing.T) {
 	t.Run("default", func(t *testing.T) {
 		_, addr := member(t, Config{UnsafeNoSync: true})
@@ -135,8 +142,10 @@ func TestLargestRequests(t *testing.T) {
 		var all sync.WaitGroup
 		started, addrs := make([]*Member, 3), make([]string, 3)
 		for i := range started {
-			started[i], addrs[i] = begin(t, Config{Name: fmt.Sprint("m", i), UnsafeNoSync: true, MaxRequestBytes: most, InitialCluster: strings.Join(members, ","),
-				ListenPeerURLs: urls[i : i+1], InitialAdvertisePeerURLs: urls[i : i+1]})
+			started[i], addrs[i] = begin(t,
+				Config{Name: fmt.Sprint("m", i), UnsafeNoSync: true, MaxRequestBytes: most,
+					InitialCluster: strings.Join(members, ","),
+					ListenPeerURLs: urls[i : i+1], InitialAdvertisePeerURLs: urls[i : i+1]})
 		}
 		for _, m := range started {
 			all.Go(func() { <-m.Serving() })
@@ -153,7 +162,9 @@ func TestLargestRequests(t *testing.T) {
 		if leader < 0 {
 			t.Fatal("no leader")
 		}
-		tryLargest(t, most, addrs[leader], append(entrances(t, "leader", addrs[leader])[:1], entrances(t, "follower", addrs[follower])[:1]...))
+		tryLargest(t, most, addrs[leader],
+			append(entrances(t, "leader", addrs[leader])[:1],
+				entrances(t, "follower", addrs[follower])[:1]...))
 	})
 }
 
@@ -181,7 +192,8 @@ func tryLargest(t *testing.T, most int, addr string, ways []entrance) {
 		if err := e.put(ctx, "large", fits); err != nil {
 			t.Errorf("%s: a request of %d bytes: %v", e.name, most, err)
 		}
-		if err := e.put(ctx, "large", value); err == nil || !strings.Contains(err.Error(), "request is too large") {
+		if err := e.put(ctx, "large", value); err == nil ||
+			!strings.Contains(err.Error(), "request is too large") {
 			t.Errorf("%s: a request of %d bytes: %v", e.name, most+1, err)
 		}
 		// Two at once, with small ones next to them.
@@ -198,7 +210,9 @@ func tryLargest(t *testing.T, most int, addr string, ways []entrance) {
 		for i := range 4 {
 			others.Go(func() {
 				for {
-					if _, err := small.Put(ctx, &pb.PutRequest{Key: fmt.Append(nil, "small", i), Value: []byte("x")}); err != nil {
+					if _, err := small.Put(ctx,
+						&pb.PutRequest{Key: fmt.Append(nil, "small", i),
+							Value: []byte("x")}); err != nil {
 						t.Errorf("%s: a small request next to two large ones: %v", e.name, err)
 						return
 					}

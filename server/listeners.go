@@ -19,14 +19,16 @@ type clientListener struct {
 	listener net.Listener
 	mux      *portmux.Mux // owns listener if it is not nil
 	host     string       // of its first URL, as written there
-	// plain is set for http:// and unix:// URLs of the address, secure for https:// and unixs:// URLs.
+	// plain is set for http:// and unix:// URLs of the address, secure for https:// and unixs://
+	// URLs.
 	plain, secure bool
-	// grpc and http are the served protocols. A listener with metrics serves only metrics and health.
+	// grpc and http are the served protocols. A listener with metrics serves only metrics and
+	// health.
 	grpc, http, metrics bool
 }
 
-// openClientListeners listens on every client and metrics URL. URLs with the same address share a listener. The returned
-// listeners are open, also with an error.
+// openClientListeners listens on every client and metrics URL. URLs with the same address share a
+// listener. The returned listeners are open, also with an error.
 func (c *Config) openClientListeners() ([]*clientListener, error) {
 	var listeners []*clientListener
 	known := map[string]*clientListener{}
@@ -51,7 +53,8 @@ func (c *Config) openClientListeners() ([]*clientListener, error) {
 				if err != nil {
 					return listeners, err
 				}
-				l = &clientListener{listener: opened, grpc: group.as.grpc, http: group.as.http, metrics: group.as.metrics}
+				l = &clientListener{listener: opened, grpc: group.as.grpc, http: group.as.http,
+					metrics: group.as.metrics}
 				if parsed, err := url.Parse(u); err == nil {
 					l.host = parsed.Hostname()
 				}
@@ -69,7 +72,8 @@ func (c *Config) openClientListeners() ([]*clientListener, error) {
 
 // listen opens a listener for a URL of a flag.
 func (c *Config) listen(flag, u string) (net.Listener, error) {
-	o := listen.Options{Flag: flag, ReuseAddress: c.SocketReuseAddress, ReusePort: c.SocketReusePort}
+	o := listen.Options{Flag: flag, ReuseAddress: c.SocketReuseAddress,
+		ReusePort: c.SocketReusePort}
 	if c.Network != nil {
 		o.Listen = c.Network.Listen
 	}
@@ -105,8 +109,9 @@ func (l *clientListener) traffic() string {
 	return "http"
 }
 
-// servePages serves the pages that say what the member waits for, on every client and metrics listener: their handlers are replaced as
-// the start goes on. The API is not served yet, and a listener of gRPC alone accepts nothing.
+// servePages serves the pages that say what the member waits for, on every client and metrics
+// listener: their handlers are replaced as the start goes on. The API is not served yet, and a
+// listener of gRPC alone accepts nothing.
 func (m *Member) servePages(ctx context.Context) error {
 	ctx, m.reporting = context.WithCancel(context.WithoutCancel(ctx))
 	m.closed = ctx.Done()
@@ -153,10 +158,12 @@ func (m *Member) serveClients(ctx context.Context) {
 			continue
 		}
 		if l.plain {
-			m.log.Info("serving client traffic insecurely", "traffic", l.traffic(), "address", l.listener.Addr().String())
+			m.log.Info("serving client traffic insecurely", "traffic", l.traffic(), "address",
+				l.listener.Addr().String())
 		}
 		if l.secure {
-			m.log.Info("serving client traffic securely", "traffic", l.traffic(), "address", l.listener.Addr().String())
+			m.log.Info("serving client traffic securely", "traffic", l.traffic(), "address",
+				l.listener.Addr().String())
 		}
 	}
 	h := m.replica.Header()
@@ -190,7 +197,8 @@ func (m *Member) ClientAddrs() []net.Addr {
 	return addrs
 }
 
-// warnAdvertised warns about advertised URLs with an unspecified address, which other programs cannot dial.
+// warnAdvertised warns about advertised URLs with an unspecified address, which other programs
+// cannot dial.
 func (m *Member) warnAdvertised() {
 	for _, s := range slices.Concat(m.cfg.AdvertiseClientURLs, m.cfg.InitialAdvertisePeerURLs) {
 		if u, err := url.Parse(s); err == nil && net.ParseIP(u.Hostname()).IsUnspecified() {

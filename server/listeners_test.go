@@ -10,7 +10,8 @@ import (
 	"vigil/internal/portmux"
 )
 
-// TestConnectionsOfMembers: members connect even if all connections of clients, or for metrics, are in use.
+// TestConnectionsOfMembers: members connect even if all connections of clients, or for metrics, are
+// in use.
 func TestConnectionsOfMembers(t *testing.T) {
 	l := listen.NewLimits(slog.New(slog.DiscardHandler))
 	// Fewer than there are, so that a test can hold them all.
@@ -26,7 +27,8 @@ func TestConnectionsOfMembers(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer root.Close()
-	metrics, members := (&clientListener{metrics: true}).limit(&l).Listener(root), l.Members.Listener(root)
+	metrics, members := (&clientListener{metrics: true}).limit(&l).Listener(root),
+		l.Members.Listener(root)
 	accept := func(from net.Listener) net.Conn {
 		c, err := net.Dial("tcp", root.Addr().String())
 		if err != nil {

@@ -15,14 +15,16 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-// A client without an account that logs in with as many calls as it can, over one connection of gRPC or of HTTP, does not keep
-// others from logging in.
+// A client without an account that logs in with as many calls as it can, over one connection of
+// gRPC or of HTTP, does not keep others from logging in.
 func TestLoginsBesideAFlood(t *testing.T) {
-	for name, flood := range map[string]func(t *testing.T, v *vault, ctx context.Context) func(i int) error{
+	for name, flood := range map[string]func(t *testing.T, v *vault,
+		ctx context.Context) func(i int) error{
 		"gRPC": func(t *testing.T, v *vault, ctx context.Context) func(int) error {
 			auth := pb.NewAuthClient(dial(t, v.addr))
 			return func(i int) error {
-				_, err := auth.Authenticate(ctx, &pb.AuthenticateRequest{Name: fmt.Sprint("nobody", i), Password: "x"})
+				_, err := auth.Authenticate(ctx,
+					&pb.AuthenticateRequest{Name: fmt.Sprint("nobody", i), Password: "x"})
 				return err
 			}
 		},
@@ -33,7 +35,8 @@ func TestLoginsBesideAFlood(t *testing.T) {
 			t.Cleanup(tr.CloseIdleConnections)
 			return func(i int) error {
 				body := fmt.Appendf(nil, `{"name":"nobody%d","password":"x"}`, i)
-				req, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://"+v.addr+"/v3/auth/authenticate", bytes.NewReader(body))
+				req, err := http.NewRequestWithContext(ctx, http.MethodPost,
+					"http://"+v.addr+"/v3/auth/authenticate", bytes.NewReader(body))
 				if err != nil {
 					return err
 				}
@@ -60,7 +63,8 @@ func TestLoginsBesideAFlood(t *testing.T) {
 					for ctx.Err() == nil {
 						call(i)
 						if answered.Add(1) > 1200 {
-							time.Sleep(time.Millisecond) // rejected calls leave processors to the rest of the test
+							// rejected calls leave processors to the rest of the test
+							time.Sleep(time.Millisecond)
 						}
 					}
 				})
@@ -70,7 +74,8 @@ func TestLoginsBesideAFlood(t *testing.T) {
 			}
 			good := pb.NewAuthClient(dial(t, v.addr))
 			for range 31 {
-				if _, err := good.Authenticate(timeout(t), &pb.AuthenticateRequest{Name: "alice", Password: "alice"}); err != nil {
+				if _, err := good.Authenticate(timeout(t),
+					&pb.AuthenticateRequest{Name: "alice", Password: "alice"}); err != nil {
 					t.Fatalf("a login beside the flood: %v", status.Convert(err).Message())
 				}
 			}

@@ -36,8 +36,8 @@ func (v *memberView) Trusted() bool {
 	return !wrong
 }
 
-// Alarms lists the active alarms by name, for the health checks. The alarm that another member is corrupt does not make this member
-// unhealthy.
+// Alarms lists the active alarms by name, for the health checks. The alarm that another member is
+// corrupt does not make this member unhealthy.
 func (v *memberView) Alarms() []string {
 	var names []string
 	self := v.replica.Header().MemberID
@@ -50,12 +50,12 @@ func (v *memberView) Alarms() []string {
 	return names
 }
 
-// waitsTooLong is how long the member may wait for disk space before the health checks report it as the reason, without a read: one
-// that would wait until its time is up.
+// waitsTooLong is how long the member may wait for disk space before the health checks report it as
+// the reason, without a read: one that would wait until its time is up.
 const waitsTooLong = time.Second
 
-// Read reads a key, which need not exist, for the health checks. One whose files are gone, or that waits
-// for disk space, is not read linearizably.
+// Read reads a key, which need not exist, for the health checks. One whose files are gone, or that
+// waits for disk space, is not read linearizably.
 func (v *memberView) Read(ctx context.Context, serializable bool) error {
 	if s := v.replica.Status(); !serializable {
 		if s.Away != "" {
@@ -69,7 +69,8 @@ func (v *memberView) Read(ctx context.Context, serializable bool) error {
 		}
 	}
 	ctx = kv.AsMember(ctx)
-	_, err := v.replica.Range(ctx, &kv.RangeRequest{Key: []byte("health"), CountOnly: true, Serializable: serializable})
+	_, err := v.replica.Range(ctx,
+		&kv.RangeRequest{Key: []byte("health"), CountOnly: true, Serializable: serializable})
 	if err != nil {
 		return errors.New(apierror.Text(err))
 	}
@@ -112,10 +113,12 @@ func infos(members []cluster.Member, err error) ([]rpc.MemberInfo, error) {
 }
 
 func info(m cluster.Member) rpc.MemberInfo {
-	return rpc.MemberInfo{ID: m.ID, Name: m.Name, PeerURLs: m.PeerURLs, ClientURLs: m.ClientURLs, IsLearner: m.Learner}
+	return rpc.MemberInfo{ID: m.ID, Name: m.Name, PeerURLs: m.PeerURLs, ClientURLs: m.ClientURLs,
+		IsLearner: m.Learner}
 }
 
-func (v *memberView) AddMember(ctx context.Context, peerURLs []string, learner bool) (rpc.MemberInfo, []rpc.MemberInfo, error) {
+func (v *memberView) AddMember(ctx context.Context, peerURLs []string,
+	learner bool) (rpc.MemberInfo, []rpc.MemberInfo, error) {
 	m, all, err := v.replica.Members.AddMember(ctx, peerURLs, learner)
 	if err != nil {
 		return rpc.MemberInfo{}, nil, err
@@ -128,7 +131,8 @@ func (v *memberView) RemoveMember(ctx context.Context, id uint64) ([]rpc.MemberI
 	return infos(v.replica.Members.RemoveMember(ctx, id))
 }
 
-func (v *memberView) UpdateMember(ctx context.Context, id uint64, peerURLs []string) ([]rpc.MemberInfo, error) {
+func (v *memberView) UpdateMember(ctx context.Context, id uint64,
+	peerURLs []string) ([]rpc.MemberInfo, error) {
 	return infos(v.replica.Members.UpdateMember(ctx, id, peerURLs))
 }
 

@@ -28,12 +28,12 @@ func (e *stepped) Error() string { return e.error.Error() + ": " + e.step }
 // Unwrap returns the error.
 func (e *stepped) Unwrap() error { return e.error }
 
-// WithNextStep adds what to do to an error of a start that has its cause outside of the program: in files, their rights, and the limits of
-// the system. Other errors say themselves what to do.
+// WithNextStep adds what to do to an error of a start that has its cause outside of the program: in
+// files, their rights, and the limits of the system. Other errors say themselves what to do.
 func WithNextStep(err error) error { return withStep(err, nextStep) }
 
-// withDataStep is WithNextStep for an error of what read the data of the member. Other files, and answers of other members, can be
-// damaged or unreadable too, and say nothing about the data.
+// withDataStep is WithNextStep for an error of what read the data of the member. Other files, and
+// answers of other members, can be damaged or unreadable too, and say nothing about the data.
 func withDataStep(err error) error {
 	return withStep(err, func(err error) string {
 		if errors.Is(err, kv.ErrCorrupt) || vfs.Unreadable(err) {
@@ -106,7 +106,8 @@ func fileStep(e *fs.PathError) string {
 	case errors.Is(e, syscall.EPERM):
 		return "the file or its directory may be immutable (lsattr), or a rule of the system forbids it: allow it, or choose another path"
 	case errors.Is(e, fs.ErrPermission):
-		return fmt.Sprintf("let %s use it (chown, chmod), or run vigil as the user that may", processUser())
+		return fmt.Sprintf("let %s use it (chown, chmod), or run vigil as the user that may",
+			processUser())
 	case errors.Is(e, syscall.ENOTDIR):
 		return "a part of the path is a file: correct the path" + relativeTo(e.Path)
 	case errors.Is(e, syscall.EISDIR):

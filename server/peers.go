@@ -34,7 +34,8 @@ func (n network) SetMembers(index uint64, members *cluster.State) {
 	n.Transport.SetMembers(index, list, members.RemovedIDs())
 }
 
-// peerLocalAddr returns the local IP address of connections to other members, empty for the choice of the system.
+// peerLocalAddr returns the local IP address of connections to other members, empty for the choice
+// of the system.
 func (c *Config) peerLocalAddr() string {
 	if !c.SetMemberLocalAddr {
 		return ""
@@ -63,11 +64,11 @@ func (m *Member) openTransport(data *replica.Data) error {
 		ClientTLS: m.peerTLS.Client,
 		LocalAddr: m.cfg.peerLocalAddr(),
 		Dial:      m.cfg.dial(),
-		// A message has an entry at least, and one of the largest request may be alone in it. Other members
-		// may allow larger requests than this one.
+		// A message has an entry at least, and one of the largest request may be alone in it. Other
+		// members may allow larger requests than this one.
 		MaxMessageBytes: fsm.MaxRequestBytes + 8<<20,
-		// Proposals that are forwarded to the leader are not repeated in its term, so the queue takes as many bytes of them as
-		// there may be: small ones, and two of the largest.
+		// Proposals that are forwarded to the leader are not repeated in its term, so the queue
+		// takes as many bytes of them as there may be: small ones, and two of the largest.
 		MaxQueueBytes: 64<<20 + 2*m.cfg.MaxRequestBytes,
 	}
 	if m.cfg.PeerTLS.Serves() {
@@ -75,7 +76,8 @@ func (m *Member) openTransport(data *replica.Data) error {
 	}
 	switch {
 	case o.LocalAddr != "":
-		m.log.Info("connections to other members come from one address", "local-address", o.LocalAddr)
+		m.log.Info("connections to other members come from one address",
+			"local-address", o.LocalAddr)
 	case m.cfg.SetMemberLocalAddr:
 		m.log.Warn("--feature-gates=SetMemberLocalAddr=true has no effect: --initial-advertise-peer-urls has no IP address but loopback or unspecified ones",
 			"initial-advertise-peer-urls", m.cfg.InitialAdvertisePeerURLs)
@@ -88,7 +90,8 @@ func (m *Member) openTransport(data *replica.Data) error {
 // peerCalls answers other members.
 type peerCalls struct{ m *Member }
 
-func (c peerCalls) ServeCall(ctx context.Context, from peer.Caller, kind uint8, payload []byte) ([]byte, error) {
+func (c peerCalls) ServeCall(ctx context.Context, from peer.Caller, kind uint8,
+	payload []byte) ([]byte, error) {
 	switch kind {
 	case calls.SnapshotOffer:
 		return c.m.replica.OfferSnapshot(ctx, from.Member, payload)
@@ -112,11 +115,14 @@ func (c peerCalls) ServeCall(ctx context.Context, from peer.Caller, kind uint8, 
 	return nil, &peer.Error{Code: peer.CodeUnsupported, Text: fmt.Sprintf("call of kind %d", kind)}
 }
 
-// refusals are the errors of a promotion that keep their identity on the way. Their places are part of
-// the protocol.
-var refusals = [...]error{1: kv.ErrNotLeader, 2: kv.ErrMemberNotFound, 3: kv.ErrNotLearner, 4: kv.ErrLearnerNotReady,
-	5: kv.ErrNotEnoughStarted, 6: kv.ErrUnhealthy, 7: kv.ErrTimeout, 8: kv.ErrTimeoutLeaderFailure, 9: kv.ErrTimeoutConnectionLost, 10: kv.ErrStopped,
-	11: kv.ErrUserEmpty, 12: kv.ErrUserNotFound, 13: kv.ErrAuthOldRevision, 14: kv.ErrPermissionDenied}
+// refusals are the errors of a promotion that keep their identity on the way. Their places are part
+// of the protocol.
+var refusals = [...]error{1: kv.ErrNotLeader, 2: kv.ErrMemberNotFound, 3: kv.ErrNotLearner,
+	4: kv.ErrLearnerNotReady,
+	5: kv.ErrNotEnoughStarted, 6: kv.ErrUnhealthy, 7: kv.ErrTimeout, 8: kv.ErrTimeoutLeaderFailure,
+	9: kv.ErrTimeoutConnectionLost, 10: kv.ErrStopped,
+	11: kv.ErrUserEmpty, 12: kv.ErrUserNotFound, 13: kv.ErrAuthOldRevision,
+	14: kv.ErrPermissionDenied}
 
 // encodeRefusal is the number of a refusal, 0 for none, or 255 and a text.
 func encodeRefusal(err error) []byte {
@@ -195,7 +201,8 @@ type promotions struct {
 
 func newPromotions() promotions {
 	return promotions{
-		prometheus.NewCounter(prometheus.CounterOpts{Name: "etcd_server_learner_promote_successes", Help: "Learners promoted while this member led."}),
+		prometheus.NewCounter(prometheus.CounterOpts{Name: "etcd_server_learner_promote_successes",
+			Help: "Learners promoted while this member led."}),
 		prometheus.NewCounterVec(prometheus.CounterOpts{Name: "etcd_server_learner_promote_failures", Help: "Promotions refused while this member led."}, []string{"Reason"}),
 	}
 }
@@ -213,7 +220,8 @@ func (m *Member) servePeers() error {
 	return m.transport.Start(peer.Receivers{Raft: m.replica, Calls: peerCalls{m}, Bulk: m.replica})
 }
 
-// leaveAfter is how long a member that has applied its removal serves clients if no other member reports the removal. As etcd.
+// leaveAfter is how long a member that has applied its removal serves clients if no other member
+// reports the removal. As etcd.
 const leaveAfter = time.Second
 
 // removal is what a member learns about its removal, and does then.
@@ -230,15 +238,19 @@ type removal interface {
 func (m *Member) watchRemoval(ctx context.Context) {
 	id := m.replica.Header().MemberID
 	leads := func() bool { return m.replica.Status().Leader == id }
-	if awaitRemoval(ctx, m.replica.Members, m.transport.Removed(), leads, m.cfg.HeartbeatInterval, m.cfg.ElectionTimeout) {
-		m.log.Warn("this member was removed from the cluster: stopping", "local-member-id", fmt.Sprintf("%x", id))
+	if awaitRemoval(ctx, m.replica.Members, m.transport.Removed(), leads, m.cfg.HeartbeatInterval,
+		m.cfg.ElectionTimeout) {
+		m.log.Warn("this member was removed from the cluster: stopping", "local-member-id",
+			fmt.Sprintf("%x", id))
 		m.fail(ErrRemoved)
 	}
 }
 
-// awaitRemoval waits until a member was removed and is to stop, false if ctx ends before. It learns of its removal by itself or from
-// others, which report it as soon as they have applied it, and do not need this member any more then.
-func awaitRemoval(ctx context.Context, r removal, reports <-chan uint64, leads func() bool, heartbeat, election time.Duration) bool {
+// awaitRemoval waits until a member was removed and is to stop, false if ctx ends before. It learns
+// of its removal by itself or from others, which report it as soon as they have applied it, and do
+// not need this member any more then.
+func awaitRemoval(ctx context.Context, r removal, reports <-chan uint64, leads func() bool,
+	heartbeat, election time.Duration) bool {
 	applied := r.Removed()
 	var leave, last, poll <-chan time.Time
 	for ended := false; !ended; {
@@ -246,7 +258,8 @@ func awaitRemoval(ctx context.Context, r removal, reports <-chan uint64, leads f
 		case by := <-reports:
 			ended = r.NoteRemoved(by)
 		case <-applied:
-			// A leader hands over, which it tries again after an election timeout, and may have to vote.
+			// A leader hands over, which it tries again after an election timeout, and may have to
+			// vote.
 			applied, leave, last = nil, time.After(leaveAfter), time.After(leaveAfter+election*5/2)
 		case <-leave:
 			// What the others have decided since is unknown here.

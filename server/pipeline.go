@@ -41,7 +41,8 @@ func (m *Member) replicaConfig() replica.Config {
 		MaxCatchUpBytes:   c.MaxCatchUpBytes,
 		QuotaBytes:        max(c.QuotaBackendBytes, 0),
 		Store:             mvcc.Options{Ranges: m.ranges},
-		Watch: watch.Options{ProgressInterval: c.WatchProgressInterval, FragmentBytes: int64(rpc.MaxMessageBytes(c.MaxRequestBytes)),
+		Watch: watch.Options{ProgressInterval: c.WatchProgressInterval,
+			FragmentBytes:  int64(rpc.MaxMessageBytes(c.MaxRequestBytes)),
 			StreamWatchers: c.MaxWatchersPerStream},
 		Hold:            hold,
 		ForceNewCluster: c.ForceNewCluster,
@@ -73,7 +74,8 @@ func (m *Member) logQuota() {
 		m.log.Info("disabled backend quota", "quota-size-bytes", quota)
 	default:
 		if quota > maxQuota {
-			m.log.Warn("quota exceeds the maximum value", "quota-size-bytes", quota, "quota-maximum-size-bytes", int64(maxQuota))
+			m.log.Warn("quota exceeds the maximum value", "quota-size-bytes", quota,
+				"quota-maximum-size-bytes", int64(maxQuota))
 		}
 		m.log.Info("enabled backend quota", "quota-size-bytes", quota)
 	}

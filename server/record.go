@@ -8,18 +8,25 @@ import (
 	"vigil/internal/state/cluster"
 )
 
-// compareRecord compares --name and --initial-advertise-peer-urls of a member with data with what its data directory records of the
-// members. Both may change: the name is published anew, and the URLs have no effect. But a start that takes the name and the URLs of
-// another member has that one's place and not its data: it would publish the name a second time, and others would look for it at
-// another address. That is refused.
+// compareRecord compares --name and --initial-advertise-peer-urls of a member with data with what
+// its data directory records of the members. Both may change: the name is published anew, and the
+// URLs have no effect. But a start that takes the name and the URLs of another member has that
+// one's place and not its data: it would publish the name a second time, and others would look for
+// it at another address. That is refused.
 func (m *Member) compareRecord(self cluster.Member, members []cluster.Member) error {
 	c := &m.cfg
 	given := spelled(c.InitialAdvertisePeerURLs)
 	isAt := func(x cluster.Member) bool { return slices.Equal(spelled(x.PeerURLs), given) }
-	// The default name says nothing: a member may be started again without its flags about the cluster, which it does not need.
-	named := func(x cluster.Member) bool { return x.ID != self.ID && x.Name == c.Name && c.Name != defaultName }
-	recorded, asked := strings.Join(self.PeerURLs, ","), strings.Join(c.InitialAdvertisePeerURLs, ",")
-	there := slices.IndexFunc(members, func(x cluster.Member) bool { return x.ID != self.ID && isAt(x) })
+	// The default name says nothing: a member may be started again without its flags about the
+	// cluster, which it does not need.
+	named := func(x cluster.Member) bool {
+		return x.ID != self.ID && x.Name == c.Name &&
+			c.Name != defaultName
+	}
+	recorded, asked := strings.Join(self.PeerURLs, ","),
+		strings.Join(c.InitialAdvertisePeerURLs, ",")
+	there := slices.IndexFunc(members,
+		func(x cluster.Member) bool { return x.ID != self.ID && isAt(x) })
 	switch {
 	case isAt(self):
 	case there >= 0 && named(members[there]) && self.Name != c.Name:
@@ -33,20 +40,25 @@ func (m *Member) compareRecord(self cluster.Member, members []cluster.Member) er
 	case there >= 0:
 		m.log.Error("the peer URLs given are those of another member: if the data directories of the two are swapped, start each with its own --data-dir; "+
 			"if this member has moved, run `etcdctl member update` for both",
-			"data-dir", c.DataDir, hexID("member-id", self.ID), "name", self.Name, "recorded-peer-urls", recorded,
-			"initial-advertise-peer-urls", asked, hexID("other-member-id", members[there].ID), "other-name", members[there].Name)
+			"data-dir", c.DataDir, hexID("member-id", self.ID), "name", self.Name,
+			"recorded-peer-urls", recorded,
+			"initial-advertise-peer-urls", asked, hexID("other-member-id", members[there].ID),
+			"other-name", members[there].Name)
 	default:
 		m.log.Warn("--initial-advertise-peer-urls has no effect on a member with data, and others reach this one at the recorded URLs: to change them, run `etcdctl member update`",
-			hexID("member-id", self.ID), "recorded-peer-urls", recorded, "initial-advertise-peer-urls", asked)
+			hexID("member-id", self.ID), "recorded-peer-urls", recorded,
+			"initial-advertise-peer-urls", asked)
 	}
 	switch {
 	case self.Name == "" || self.Name == c.Name:
 	case slices.ContainsFunc(members, named):
 		m.log.Error("--name is the name of another member, and two will have it: start this one with its own name, or with the --data-dir that belongs to the name",
-			"data-dir", c.DataDir, hexID("member-id", self.ID), "recorded-name", self.Name, "name", c.Name)
+			"data-dir", c.DataDir, hexID("member-id", self.ID), "recorded-name", self.Name,
+			"name", c.Name)
 	default:
 		m.log.Warn("--name differs from the name of the member in the data directory, and replaces it in the list of members; if it is a mistake, check --data-dir too",
-			"data-dir", c.DataDir, hexID("member-id", self.ID), "recorded-name", self.Name, "name", c.Name)
+			"data-dir", c.DataDir, hexID("member-id", self.ID), "recorded-name", self.Name,
+			"name", c.Name)
 	}
 	return nil
 }

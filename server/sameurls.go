@@ -16,24 +16,28 @@ import (
 )
 
 const (
-	// resolveTimeout bounds finding out whether lists of URLs lead to the same addresses, as etcd does. A name may be known a while
-	// after the member that has it was created.
+	// resolveTimeout bounds finding out whether lists of URLs lead to the same addresses, as etcd
+	// does. A name may be known a while after the member that has it was created.
 	resolveTimeout = 30 * time.Second
 	// resolveInterval is between two attempts to resolve a name.
 	resolveInterval = time.Second
 )
 
-// matchMembers finds the member of a cluster that each entry of the initial cluster is, by the meaning of their peer URLs. It returns
-// the names of the entries in the order of the members of the cluster. Both lists have the same length.
-func matchMembers(ctx context.Context, known, initial []cluster.Member, log *slog.Logger) (names []string, err error) {
+// matchMembers finds the member of a cluster that each entry of the initial cluster is, by the
+// meaning of their peer URLs. It returns the names of the entries in the order of the members of
+// the cluster. Both lists have the same length.
+func matchMembers(ctx context.Context, known, initial []cluster.Member,
+	log *slog.Logger) (names []string, err error) {
 	ctx, cancel := context.WithTimeout(ctx, resolveTimeout)
 	defer cancel()
 	names = make([]string, len(known))
 	used := make([]bool, len(initial))
-	// Equal spellings first: they need no names, and a name that leads to several addresses takes no entry that belongs to another.
+	// Equal spellings first: they need no names, and a name that leads to several addresses takes
+	// no entry that belongs to another.
 	for i, k := range known {
 		for j, x := range initial {
-			if !used[j] && names[i] == "" && slices.Equal(spelled(k.PeerURLs), spelled(x.PeerURLs)) {
+			if !used[j] && names[i] == "" &&
+				slices.Equal(spelled(k.PeerURLs), spelled(x.PeerURLs)) {
 				names[i], used[j] = x.Name, true
 			}
 		}
@@ -57,14 +61,15 @@ func matchMembers(ctx context.Context, known, initial []cluster.Member, log *slo
 			}
 		}
 		if names[i] == "" {
-			return nil, fmt.Errorf("no match found for existing member %x at %s%s", k.ID, strings.Join(k.PeerURLs, ","), failed)
+			return nil, fmt.Errorf("no match found for existing member %x at %s%s", k.ID,
+				strings.Join(k.PeerURLs, ","), failed)
 		}
 	}
 	return names, nil
 }
 
-// sameURLs reports whether two lists of URLs have the same meaning: the same spelling of the same addresses, or names that lead to
-// them. It tries to resolve names until ctx ends.
+// sameURLs reports whether two lists of URLs have the same meaning: the same spelling of the same
+// addresses, or names that lead to them. It tries to resolve names until ctx ends.
 func sameURLs(ctx context.Context, a, b []string, log *slog.Logger) (bool, error) {
 	a, b = spelled(a), spelled(b)
 	if len(a) != len(b) || slices.Equal(a, b) {
@@ -78,7 +83,8 @@ func sameURLs(ctx context.Context, a, b []string, log *slog.Logger) (bool, error
 	return err == nil && slices.Equal(a, b), err
 }
 
-// spelled returns URLs in one spelling, sorted: an IP address as the standard library writes it, a name in lower case.
+// spelled returns URLs in one spelling, sorted: an IP address as the standard library writes it, a
+// name in lower case.
 func spelled(urls []string) []string {
 	out := slices.Clone(urls)
 	for i, s := range urls {
@@ -114,7 +120,8 @@ func resolve(ctx context.Context, urls []string, log *slog.Logger) ([]string, er
 				out[i] = u.Scheme + "://" + net.JoinHostPort(ip, u.Port())
 				break
 			}
-			log.Warn("failed to resolve URL Host", "url", s, "retry-interval", resolveInterval, "error", err)
+			log.Warn("failed to resolve URL Host", "url", s, "retry-interval",
+				resolveInterval, "error", err)
 			select {
 			case <-time.After(resolveInterval):
 			case <-ctx.Done():

@@ -1,5 +1,5 @@
-// Package server runs a whole member: it connects the parts, starts and stops them in order, and serves clients. It is the only
-// package that imports all parts.
+// Package server runs a whole member: it connects the parts, starts and stops them in order, and
+// serves clients. It is the only package that imports all parts.
 //
 //	m, err := server.Start(server.Config{DataDir: "infra0.etcd"})
 //	...
@@ -7,13 +7,14 @@
 //
 // Start and Close keep these promises:
 //
-//  1. If Start returns an error, no listener is open and no goroutine runs. If the error is in the configuration, the addresses or
-//     the lock of the data directory, nothing was written.
-//  2. A client gets no answer of the API before the member serves: connections of HTTP/2 are handed over only after the member knows a
-//     leader and has completed a linearizable read. Until then HTTP/1 has the pages of health, metrics and variables, which say what
-//     the member waits for.
-//  3. After Close there is no goroutine, socket or lock of the member, also if its context ended early. An operation on the bucket
-//     of an archive that never returns, as on a file server that is away, keeps its goroutine and nothing else.
+//  1. If Start returns an error, no listener is open and no goroutine runs. If the error is in the
+//     configuration, the addresses or the lock of the data directory, nothing was written.
+//  2. A client gets no answer of the API before the member serves: connections of HTTP/2 are handed
+//     over only after the member knows a leader and has completed a linearizable read. Until then
+//     HTTP/1 has the pages of health, metrics and variables, which say what the member waits for.
+//  3. After Close there is no goroutine, socket or lock of the member, also if its context ended
+//     early. An operation on the bucket of an archive that never returns, as on a file server that
+//     is away, keeps its goroutine and nothing else.
 //
 // Config, Start, Close and Failed are what programs that embed a member may rely on.
 package server
@@ -81,18 +82,20 @@ type peerListener struct {
 	secure bool
 }
 
-// Start starts a member and returns when its data is open. The member serves clients as soon as it knows a leader, and logs that.
-// It returns a *ConfigError if the configuration, or a file of certificates or keys that it names, is to be corrected.
+// Start starts a member and returns when its data is open. The member serves clients as soon as it
+// knows a leader, and logs that. It returns a *ConfigError if the configuration, or a file of
+// certificates or keys that it names, is to be corrected.
 func Start(c Config) (*Member, error) { return StartContext(context.Background(), c) }
 
-// StartContext is like Start, and returns when ctx ends: a member may wait long for other members by discovery. ctx has no effect
-// after the start.
+// StartContext is like Start, and returns when ctx ends: a member may wait long for other members
+// by discovery. ctx has no effect after the start.
 func StartContext(ctx context.Context, c Config) (*Member, error) {
 	c = c.WithDefaults()
 	if err := c.Validate(); err != nil {
 		return nil, configError(err)
 	}
-	m := &Member{cfg: c, log: c.Logger, served: make(chan struct{}), failed: make(chan error, 1), promotions: newPromotions()}
+	m := &Member{cfg: c, log: c.Logger, served: make(chan struct{}), failed: make(chan error, 1),
+		promotions: newPromotions()}
 	m.startup.began = time.Now()
 	m.startup.await(health.ForMembers, "its configuration and its certificates")
 	if err := m.start(ctx); err != nil {
@@ -103,8 +106,8 @@ func StartContext(ctx context.Context, c Config) (*Member, error) {
 	return m, nil
 }
 
-// start opens the parts in the order of dependence: addresses first, because a start with a port in use must write nothing; then
-// the lock, the data and the services.
+// start opens the parts in the order of dependence: addresses first, because a start with a port in
+// use must write nothing; then the lock, the data and the services.
 func (m *Member) start(ctx context.Context) (err error) {
 	var opened []net.Listener // without a server that closes them
 	defer func() {
@@ -205,13 +208,15 @@ func (m *Member) start(ctx context.Context) (err error) {
 	m.startArchive()
 	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	m.starting = cancel
-	for _, run := range []func(context.Context){m.serveClients, m.recordCounts, m.forwardFailure, m.watchRemoval, m.watchTrust, m.compact} {
+	for _, run := range []func(context.Context){m.serveClients, m.recordCounts, m.forwardFailure,
+		m.watchRemoval, m.watchTrust, m.compact} {
 		m.serving.Go(func() { run(ctx) })
 	}
 	return nil
 }
 
-// serve runs an accept loop. If a listener fails, the member fails: an unreachable member is worse than a restart.
+// serve runs an accept loop. If a listener fails, the member fails: an unreachable member is worse
+// than a restart.
 func (m *Member) serve(loop func() error) {
 	m.serving.Go(func() {
 		err := loop()
@@ -236,11 +241,13 @@ func (m *Member) fail(err error) {
 	}
 }
 
-// Failed receives an error after which the member cannot continue. The caller closes the member then.
+// Failed receives an error after which the member cannot continue. The caller closes the member
+// then.
 func (m *Member) Failed() <-chan error { return m.failed }
 
-// Close stops the member: it rejects new requests, completes pending requests until ctx ends, and closes the parts in the reverse
-// of the order in which start opened them. Acknowledged writes are on disk also if Close returns an error.
+// Close stops the member: it rejects new requests, completes pending requests until ctx ends, and
+// closes the parts in the reverse of the order in which start opened them. Acknowledged writes are
+// on disk also if Close returns an error.
 func (m *Member) Close(ctx context.Context) error {
 	m.closing.Do(func() { m.err = m.close(ctx) })
 	return m.err
@@ -254,12 +261,14 @@ func (m *Member) close(ctx context.Context) error {
 	if m.starting != nil {
 		m.starting()
 	}
-	// The leader hands over while all parts work, so that the cluster has no leader for a round trip instead of an election timeout.
+	// The leader hands over while all parts work, so that the cluster has no leader for a round
+	// trip instead of an election timeout.
 	if m.replica != nil && m.starting != nil {
 		m.replica.Leadership.HandOver(ctx)
 	}
-	// Clients first: they get answers from a working pipeline. The listeners close before the services, which
-	// close later connections: a client sends a request as soon as its connection is accepted.
+	// Clients first: they get answers from a working pipeline. The listeners close before the
+	// services, which close later connections: a client sends a request as soon as its connection
+	// is accepted.
 	for _, l := range m.listeners {
 		if l.mux != nil {
 			errs = append(errs, ignoreClosed(l.mux.Drain(ctx)))

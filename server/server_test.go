@@ -64,11 +64,13 @@ func dial(t *testing.T, target string) *grpc.ClientConn {
 	return cc
 }
 
-// vacantURL returns a URL with a port that is free when a member listens on it later, also again after a stop. Other
-// processes take ports of 127.0.0.1 at any time, so the address is one that only this call uses.
+// vacantURL returns a URL with a port that is free when a member listens on it later, also again
+// after a stop. Other processes take ports of 127.0.0.1 at any time, so the address is one that
+// only this call uses.
 func vacantURL(t *testing.T) string {
 	t.Helper()
-	l, err := net.Listen("tcp", fmt.Sprintf("127.%d.%d.%d:0", 1+rand.IntN(254), rand.IntN(256), 1+rand.IntN(254)))
+	l, err := net.Listen("tcp",
+		fmt.Sprintf("127.%d.%d.%d:0", 1+rand.IntN(254), rand.IntN(256), 1+rand.IntN(254)))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -105,21 +107,25 @@ func TestOnePort(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	create := &etcdserverpb.WatchCreateRequest{Key: []byte("a"), RangeEnd: []byte("c"), PrevKv: true}
+	create := &etcdserverpb.WatchCreateRequest{Key: []byte("a"),
+		RangeEnd: []byte("c"), PrevKv: true}
 	if err := w.Send(&etcdserverpb.WatchRequest{RequestUnion: &etcdserverpb.WatchRequest_CreateRequest{CreateRequest: create}}); err != nil {
 		t.Fatal(err)
 	}
 	if res, err := w.Recv(); err != nil || !res.Created {
 		t.Fatalf("created: %v, %v", res, err)
 	}
-	if _, err := etcdserverpb.NewKVClient(cc).Put(timeout(t), &etcdserverpb.PutRequest{Key: []byte("b"), Value: []byte("1")}); err != nil {
+	if _, err := etcdserverpb.NewKVClient(cc).Put(timeout(t),
+		&etcdserverpb.PutRequest{Key: []byte("b"), Value: []byte("1")}); err != nil {
 		t.Fatal(err)
 	}
-	if res, err := w.Recv(); err != nil || len(res.Events) != 1 || res.Events[0].Kv.ModRevision != 2 {
+	if res, err := w.Recv(); err != nil || len(res.Events) != 1 ||
+		res.Events[0].Kv.ModRevision != 2 {
 		t.Fatalf("event: %v, %v", res, err)
 	}
 
-	if code, body := get(t, "http://"+addr+"/health"); code != 200 || body != `{"health":"true","reason":""}` {
+	if code, body := get(t, "http://"+addr+"/health"); code != 200 ||
+		body != `{"health":"true","reason":""}` {
 		t.Errorf("/health: %d %s", code, body)
 	}
 	for _, want := range []string{
@@ -141,14 +147,16 @@ func TestOnePort(t *testing.T) {
 	if err := json.Unmarshal([]byte(body), &view); err != nil {
 		t.Fatal(err)
 	}
-	if len(view.Watchers) != 1 || view.Watchers[0].Key != `"a"` || view.Watchers[0].State != "live" ||
+	if len(view.Watchers) != 1 || view.Watchers[0].Key != `"a"` ||
+		view.Watchers[0].State != "live" ||
 		view.Watchers[0].DeliveredCount != 1 || view.Watchers[0].NextRevision != 3 {
 		t.Errorf("/debug/watch: %s", body)
 	}
 	if _, body := get(t, "http://"+addr+"/debug/watch"); !strings.Contains(body, "prev_kv") {
 		t.Errorf("/debug/watch as text: %s", body)
 	}
-	if code, body := get(t, "http://"+addr+"/debug/vars"); code != 200 || !strings.Contains(body, `"memstats": {`) || !strings.Contains(body, `"pre-vote":"true"`) {
+	if code, body := get(t, "http://"+addr+"/debug/vars"); code != 200 ||
+		!strings.Contains(body, `"memstats": {`) || !strings.Contains(body, `"pre-vote":"true"`) {
 		t.Errorf("/debug/vars: %d %s", code, body)
 	}
 	// The command line can hold a password.
@@ -172,7 +180,8 @@ func TestRestart(t *testing.T) {
 	c := Config{DataDir: filepath.Join(dir, "m.etcd"), ListenClientURLs: []string{"unix://" + sock}}
 	for i := range 3 {
 		m, _ := member(t, c)
-		res, err := etcdserverpb.NewKVClient(dial(t, "unix://"+sock)).Put(timeout(t), &etcdserverpb.PutRequest{Key: []byte("k")})
+		res, err := etcdserverpb.NewKVClient(dial(t, "unix://"+sock)).Put(timeout(t),
+			&etcdserverpb.PutRequest{Key: []byte("k")})
 		if err != nil || res.Header.Revision != int64(i+2) {
 			t.Fatalf("put %d: %v, %v", i, res, err)
 		}
@@ -197,13 +206,21 @@ func TestRefusedStart(t *testing.T) {
 		want string
 		c    Config
 	}{
-		{"in use by another program", Config{ListenClientURLs: []string{"http://" + l.Addr().String()}}},
-		{"in use by another program", Config{ListenClientURLs: free, AdvertiseClientURLs: advertise, ListenMetricsURLs: []string{"http://" + l.Addr().String()}}},
-		{"of an etcd member", Config{ListenClientURLs: free, AdvertiseClientURLs: advertise, DataDir: etcdDir}},
-		{"needs --cert-file and --key-file", Config{ListenClientURLs: []string{"https://127.0.0.1:0"}}},
+		{"in use by another program",
+			Config{ListenClientURLs: []string{"http://" + l.Addr().String()}}},
+		{"in use by another program",
+			Config{ListenClientURLs: free, AdvertiseClientURLs: advertise,
+				ListenMetricsURLs: []string{"http://" + l.Addr().String()}}},
+		{"of an etcd member",
+			Config{ListenClientURLs: free, AdvertiseClientURLs: advertise, DataDir: etcdDir}},
+		{"needs --cert-file and --key-file",
+			Config{ListenClientURLs: []string{"https://127.0.0.1:0"}}},
 		{"must name an IP address", Config{ListenClientURLs: []string{"http://example.com:2379"}}},
-		{"at least 5 times", Config{HeartbeatInterval: time.Second, ElectionTimeout: 2 * time.Second}},
-		{"names no other member to join", Config{ListenClientURLs: free, AdvertiseClientURLs: advertise, InitialClusterState: "existing"}},
+		{"at least 5 times",
+			Config{HeartbeatInterval: time.Second, ElectionTimeout: 2 * time.Second}},
+		{"names no other member to join",
+			Config{ListenClientURLs: free, AdvertiseClientURLs: advertise,
+				InitialClusterState: "existing"}},
 		{"listed twice", Config{InitialCluster: "default=http://localhost:2380,b=http://localhost:2380"}},
 	} {
 		fresh := tc.c.DataDir == ""
@@ -233,7 +250,8 @@ func TestRefusedStart(t *testing.T) {
 func TestLock(t *testing.T) {
 	m, _ := member(t, Config{})
 	_, err := Start(Config{DataDir: m.cfg.DataDir, ListenClientURLs: []string{"http://127.0.0.1:0"},
-		ListenPeerURLs: []string{"http://127.0.0.1:0"}, AdvertiseClientURLs: []string{DefaultClientURL}, Logger: m.log})
+		ListenPeerURLs:      []string{"http://127.0.0.1:0"},
+		AdvertiseClientURLs: []string{DefaultClientURL}, Logger: m.log})
 	if err == nil || !strings.Contains(err.Error(), "in use by another process") {
 		t.Fatalf("second start: %v", err)
 	}
@@ -248,7 +266,8 @@ func TestReadyMeansServing(t *testing.T) {
 	<-m.Serving()
 	cc := dial(t, addr)
 	for _, service := range []string{"", "liveness", "readiness"} {
-		r, err := healthpb.NewHealthClient(cc).Check(timeout(t), &healthpb.HealthCheckRequest{Service: service})
+		r, err := healthpb.NewHealthClient(cc).Check(timeout(t),
+			&healthpb.HealthCheckRequest{Service: service})
 		if err != nil || r.Status != healthpb.HealthCheckResponse_SERVING {
 			t.Errorf("service %q: %v, %v", service, r, err)
 		}

@@ -48,9 +48,11 @@ func (m *Member) openServices() error {
 	if err != nil {
 		return err
 	}
-	registry, err := metrics.NewRegistry(metrics.Sources{Replica: m.replica, Ranges: m.ranges, QuotaBytes: m.cfg.QuotaBackendBytes, Features: m.cfg.features(),
-		Archiver:     m.archiverWithBucket(),
-		Certificates: []metrics.Certificates{{Kind: certs.Clients, Store: m.clientTLS}, {Kind: certs.Peers, Store: m.peerTLS}}},
+	registry, err := metrics.NewRegistry(metrics.Sources{Replica: m.replica, Ranges: m.ranges,
+		QuotaBytes: m.cfg.QuotaBackendBytes, Features: m.cfg.features(),
+		Archiver: m.archiverWithBucket(),
+		Certificates: []metrics.Certificates{{Kind: certs.Clients, Store: m.clientTLS},
+			{Kind: certs.Peers, Store: m.peerTLS}}},
 		rpcMetrics, hashes, peer.NewCollector(m.transport), m.promotions.ok, m.promotions.failed)
 	if err != nil {
 		return err
@@ -60,6 +62,7 @@ func (m *Member) openServices() error {
 
 // features returns the feature gates that the configuration switches on.
 func (c *Config) features() metrics.Features {
-	return metrics.Features{CompactHashCheck: c.CompactHashCheckInterval > 0, InitialCorruptCheck: !c.NoInitialCorruptCheck,
-		SetMemberLocalAddr: c.SetMemberLocalAddr}
+	return metrics.Features{CompactHashCheck: c.CompactHashCheckInterval > 0,
+		InitialCorruptCheck: !c.NoInitialCorruptCheck,
+		SetMemberLocalAddr:  c.SetMemberLocalAddr}
 }

@@ -11,8 +11,8 @@ import (
 	"vigil/internal/kv"
 )
 
-// Whole members on loopback: one is stopped, the others write more than their raft logs keep, and it is
-// brought up by a snapshot when it starts again.
+// Whole members on loopback: one is stopped, the others write more than their raft logs keep, and
+// it is brought up by a snapshot when it starts again.
 func TestStoppedMemberIsBroughtUpBySnapshot(t *testing.T) {
 	dir := t.TempDir()
 	var urls, cluster []string
@@ -23,9 +23,11 @@ func TestStoppedMemberIsBroughtUpBySnapshot(t *testing.T) {
 	begin := func(i int) *Member {
 		m, err := Start(Config{
 			Name: fmt.Sprintf("m%d", i), DataDir: filepath.Join(dir, fmt.Sprintf("m%d.etcd", i)),
-			ListenClientURLs: []string{"http://127.0.0.1:0"}, AdvertiseClientURLs: []string{DefaultClientURL},
-			ListenPeerURLs: []string{urls[i]}, InitialAdvertisePeerURLs: []string{urls[i]}, InitialCluster: strings.Join(cluster, ","),
-			SnapshotCount: 100, SnapshotCatchUpEntries: 10, UnsafeNoSync: true,
+			ListenClientURLs:    []string{"http://127.0.0.1:0"},
+			AdvertiseClientURLs: []string{DefaultClientURL},
+			ListenPeerURLs:      []string{urls[i]}, InitialAdvertisePeerURLs: []string{urls[i]},
+			InitialCluster: strings.Join(cluster, ","),
+			SnapshotCount:  100, SnapshotCatchUpEntries: 10, UnsafeNoSync: true,
 			Logger: slog.New(slog.DiscardHandler),
 		})
 		if err != nil {
@@ -44,7 +46,8 @@ func TestStoppedMemberIsBroughtUpBySnapshot(t *testing.T) {
 	}()
 	put := func(i int) int64 {
 		for end := time.Now().Add(time.Minute); ; {
-			res, err := members[0].replica.Put(t.Context(), &kv.PutRequest{Key: fmt.Appendf(nil, "k%d", i%50), Value: make([]byte, 500)})
+			res, err := members[0].replica.Put(t.Context(),
+				&kv.PutRequest{Key: fmt.Appendf(nil, "k%d", i%50), Value: make([]byte, 500)})
 			if err == nil {
 				return res.Revision
 			}
@@ -63,16 +66,19 @@ func TestStoppedMemberIsBroughtUpBySnapshot(t *testing.T) {
 	}
 	members[2] = begin(2)
 	<-members[2].replica.Ready()
-	for end := time.Now().Add(time.Minute); members[2].replica.Status().Revision < rev || members[2].replica.Metrics().Received.Installed == 0; time.Sleep(time.Millisecond) {
+	for end := time.Now().Add(time.Minute); members[2].replica.Status().Revision < rev ||
+		members[2].replica.Metrics().Received.Installed == 0; time.Sleep(time.Millisecond) {
 		if time.Now().After(end) {
-			t.Fatalf("at revision %d, want %d; %+v", members[2].replica.Status().Revision, rev, members[2].replica.Metrics().Received)
+			t.Fatalf("at revision %d, want %d; %+v", members[2].replica.Status().Revision, rev,
+				members[2].replica.Metrics().Received)
 		}
 	}
 	want, err := members[0].replica.HashKV(t.Context(), rev)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got, err := members[2].replica.HashKV(t.Context(), rev); err != nil || got.Hash != want.Hash {
+	if got, err := members[2].replica.HashKV(t.Context(), rev); err != nil ||
+		got.Hash != want.Hash {
 		t.Errorf("hash %+v, %v, want %+v", got, err, want)
 	}
 }

@@ -15,8 +15,8 @@ import (
 	"google.golang.org/grpc/stats"
 )
 
-// TestStopTellsOutcomes stops a member while clients connect and write. A client that gets no answer knows that
-// its write was not sent, or not taken.
+// TestStopTellsOutcomes stops a member while clients connect and write. A client that gets no
+// answer knows that its write was not sent, or not taken.
 func TestStopTellsOutcomes(t *testing.T) {
 	for round := range 2 {
 		m, addr := member(t, Config{UnsafeNoSync: true})
@@ -28,7 +28,8 @@ func TestStopTellsOutcomes(t *testing.T) {
 			defer cancel()
 			var sent atomic.Bool
 			ctx = context.WithValue(ctx, attemptKey{}, &sent)
-			_, err := etcdserverpb.NewKVClient(cc).Put(ctx, &etcdserverpb.PutRequest{Key: []byte(key), Value: []byte("v")})
+			_, err := etcdserverpb.NewKVClient(cc).Put(ctx,
+				&etcdserverpb.PutRequest{Key: []byte(key), Value: []byte("v")})
 			if err != nil && sent.Load() {
 				if unknown.Add(1) <= 3 {
 					t.Errorf("round %d: unknown outcome: %v", round, err)
@@ -52,7 +53,9 @@ func TestStopTellsOutcomes(t *testing.T) {
 							cc.Close()
 						}
 						var err error
-						if cc, err = grpc.NewClient(addr, grpc.WithTransportCredentials(insecure.NewCredentials()), grpc.WithStatsHandler(attempts{})); err != nil {
+						if cc, err = grpc.NewClient(addr,
+							grpc.WithTransportCredentials(insecure.NewCredentials()),
+							grpc.WithStatsHandler(attempts{})); err != nil {
 							t.Error(err)
 							return
 						}
@@ -100,7 +103,9 @@ func (attempts) HandleConn(context.Context, stats.ConnStats)                    
 func TestStopWithSilentClients(t *testing.T) {
 	m, addr := member(t, Config{UnsafeNoSync: true})
 	const preface = "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
-	for _, said := range []string{"", "P", preface, preface + "\x00\x00\x00\x04\x00\x00\x00\x00\x00", "POST /v3/kv/range HTTP/1.1\r\n", preface + "\x00"} {
+	for _, said := range []string{"", "P", preface,
+		preface + "\x00\x00\x00\x04\x00\x00\x00\x00\x00", "POST /v3/kv/range HTTP/1.1\r\n",
+		preface + "\x00"} {
 		c, err := net.Dial("tcp", addr)
 		if err != nil {
 			t.Fatal(err)
@@ -117,7 +122,8 @@ func TestStopWithSilentClients(t *testing.T) {
 	if err := m.Close(ctx); err != nil {
 		t.Error(err)
 	}
-	if took := time.Since(began); took > 6*time.Second { // it closes such connections by itself after 10 s
+	// it closes such connections by itself after 10 s
+	if took := time.Since(began); took > 6*time.Second {
 		t.Errorf("the stop took %v", took)
 	}
 }

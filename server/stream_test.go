@@ -9,21 +9,23 @@ import (
 	"go.etcd.io/etcd/api/v3/etcdserverpb"
 )
 
-// TestRangeStreamTarget streams a range with every target to sort by, which has no meaning without an order: each
-// key comes once and in the order of keys.
+// TestRangeStreamTarget streams a range with every target to sort by, which has no meaning without
+// an order: each key comes once and in the order of keys.
 func TestRangeStreamTarget(t *testing.T) {
 	_, addr := member(t, Config{UnsafeNoSync: true})
 	kvs := etcdserverpb.NewKVClient(dial(t, addr))
 	const keys = 64
 	for i := range keys {
-		put := &etcdserverpb.PutRequest{Key: fmt.Appendf(nil, "k%02d", (i*37)%keys), Value: bytes.Repeat([]byte{byte(i * 91)}, 64<<10)}
+		put := &etcdserverpb.PutRequest{Key: fmt.Appendf(nil, "k%02d", (i*37)%keys),
+			Value: bytes.Repeat([]byte{byte(i * 91)}, 64<<10)}
 		if _, err := kvs.Put(timeout(t), put); err != nil {
 			t.Fatal(err)
 		}
 	}
 	for target := range etcdserverpb.RangeRequest_SortTarget_name {
-		stream, err := kvs.RangeStream(timeout(t), &etcdserverpb.RangeRequest{Key: []byte("k"), RangeEnd: []byte("l"),
-			SortTarget: etcdserverpb.RangeRequest_SortTarget(target)})
+		stream, err := kvs.RangeStream(timeout(t),
+			&etcdserverpb.RangeRequest{Key: []byte("k"), RangeEnd: []byte("l"),
+				SortTarget: etcdserverpb.RangeRequest_SortTarget(target)})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -34,8 +34,8 @@ import (
 	"vigil/internal/vfs/faultfs"
 )
 
-// ownPosition are the methods that a member answers by the rights that it has applied, although other members may know newer ones. What
-// they return is as old as these rights, as in etcd.
+// ownPosition are the methods that a member answers by the rights that it has applied, although
+// other members may know newer ones. What they return is as old as these rights, as in etcd.
 var ownPosition = map[string]string{
 	"/etcdserverpb.Watch/Watch":        "events are kept back while rights change; older ones could be read with the older rights",
 	"/v3electionpb.Election/Observe":   "a watcher",
@@ -92,11 +92,15 @@ func newStuckCluster(t *testing.T) *stuckCluster {
 	for i := range c.members {
 		m, err := Start(Config{
 			Name: fmt.Sprintf("m%d", i), DataDir: filepath.Join(dir, fmt.Sprintf("m%d.etcd", i)),
-			ListenClientURLs: []string{"http://127.0.0.1:0"}, AdvertiseClientURLs: []string{DefaultClientURL},
-			ListenPeerURLs: []string{urls[i]}, InitialAdvertisePeerURLs: []string{urls[i]}, InitialCluster: strings.Join(list, ","),
-			UnsafeNoSync: true, LaxReconfig: true, Logger: slog.New(slog.NewTextHandler(&c.logs[i], nil)), Auth: Auth{BcryptCost: 4},
+			ListenClientURLs:    []string{"http://127.0.0.1:0"},
+			AdvertiseClientURLs: []string{DefaultClientURL},
+			ListenPeerURLs:      []string{urls[i]}, InitialAdvertisePeerURLs: []string{urls[i]},
+			InitialCluster: strings.Join(list, ","),
+			UnsafeNoSync:   true, LaxReconfig: true,
+			Logger: slog.New(slog.NewTextHandler(&c.logs[i], nil)), Auth: Auth{BcryptCost: 4},
 			FS: faultfs.New(vfs.OS(), func(op faultfs.Op, name string) faultfs.Fault {
-				if op == faultfs.OpWrite && strings.Contains(name, "/history/") && c.isHung() && i == c.stuck {
+				if op == faultfs.OpWrite && strings.Contains(name, "/history/") &&
+					c.isHung() && i == c.stuck {
 					<-c.gate
 				}
 				return faultfs.None
@@ -135,7 +139,8 @@ func (c *stuckCluster) hang(ctx context.Context, i int) {
 	c.mu.Lock()
 	c.stuck, c.mu.hung = i, true
 	c.mu.Unlock()
-	if _, err := pb.NewKVClient(c.client((i+1)%3).cc).Put(ctx, &pb.PutRequest{Key: []byte("hung")}); err != nil {
+	if _, err := pb.NewKVClient(c.client((i+1)%3).cc).Put(ctx,
+		&pb.PutRequest{Key: []byte("hung")}); err != nil {
 		c.t.Fatal(err)
 	}
 	c.await("the member is stuck", func() bool {
@@ -159,7 +164,8 @@ func (c *stuckCluster) client(i int) *vault {
 	return &vault{t: c.t, m: c.members[i], addr: addr, cc: dial(c.t, addr)}
 }
 
-// summary describes everything that a call could change, as a member knows it. root is a context of root.
+// summary describes everything that a call could change, as a member knows it. root is a context of
+// root.
 func (c *stuckCluster) summary(v *vault, root context.Context) string {
 	c.t.Helper()
 	var out []string
@@ -183,14 +189,16 @@ func (c *stuckCluster) summary(v *vault, root context.Context) string {
 	leases, err := l.LeaseLeases(root, &pb.LeaseLeasesRequest{})
 	slices.SortFunc(leases.Leases, func(a, b *pb.LeaseStatus) int { return int(a.ID - b.ID) })
 	note(leases, err)
-	members, err := pb.NewClusterClient(v.cc).MemberList(root, &pb.MemberListRequest{Linearizable: true})
+	members, err := pb.NewClusterClient(v.cc).MemberList(root,
+		&pb.MemberListRequest{Linearizable: true})
 	note(members, err)
 	s := c.members[v.index(c)].replica.Status()
 	state, err := m.Status(root, &pb.StatusRequest{})
 	if err != nil {
 		c.t.Fatal(err)
 	}
-	return strings.Join(append(out, fmt.Sprint(s.Revision, s.CompactRevision, state.DowngradeInfo)), "\n")
+	return strings.Join(append(out, fmt.Sprint(s.Revision, s.CompactRevision, state.DowngradeInfo)),
+		"\n")
 }
 
 func (v *vault) index(c *stuckCluster) int { return slices.Index(c.members[:], v.m) }
@@ -202,7 +210,8 @@ func httpPaths(m protoreflect.MethodDescriptor) (out []string) {
 			out = append(out, p)
 		}
 	}
-	m.Options().ProtoReflect().Range(func(f protoreflect.FieldDescriptor, v protoreflect.Value) bool {
+	m.Options().ProtoReflect().Range(func(f protoreflect.FieldDescriptor,
+		v protoreflect.Value) bool {
 		if f.FullName() == "google.api.http" {
 			note(v.Message())
 			for more, i := v.Message().Get(v.Message().Descriptor().Fields().ByName("additional_bindings")).List(), 0; i < more.Len(); i++ {
@@ -221,7 +230,8 @@ type trial struct {
 	run func(context.Context) error
 }
 
-// trials are all calls of clients of a member: each method by gRPC, by JSON and on a WebSocket, and the calls of the console.
+// trials are all calls of clients of a member: each method by gRPC, by JSON and on a WebSocket, and
+// the calls of the console.
 func (c *stuckCluster) trials(v *vault, requests map[string]string, token string) (out []trial) {
 	paths := 0
 	for _, m := range v.methods() {
@@ -248,7 +258,8 @@ func (c *stuckCluster) trials(v *vault, requests map[string]string, token string
 		for _, path := range httpPaths(m) {
 			paths++
 			out = append(out, trial{"JSON " + path, func(ctx context.Context) error {
-				r, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://"+v.addr+path, strings.NewReader(string(body)))
+				r, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://"+v.addr+path,
+					strings.NewReader(string(body)))
 				if err != nil {
 					return err
 				}
@@ -277,7 +288,8 @@ func (c *stuckCluster) trials(v *vault, requests map[string]string, token string
 				if err := websocket.Message.Receive(ws, &line); err != nil {
 					return err
 				}
-				if strings.Contains(line, `"error"`) || strings.Contains(line, `"code"`) && strings.Contains(line, `"message"`) {
+				if strings.Contains(line, `"error"`) || strings.Contains(line, `"code"`) &&
+					strings.Contains(line, `"message"`) {
 					return errors.New(line)
 				}
 				return nil
@@ -288,7 +300,8 @@ func (c *stuckCluster) trials(v *vault, requests map[string]string, token string
 		c.t.Fatalf("only %d paths of the JSON gateway", paths)
 	}
 	out = append(out, trial{"HTTP /debug/watch", func(ctx context.Context) error {
-		r, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+v.addr+"/debug/watch?format=json", nil)
+		r, err := http.NewRequestWithContext(ctx, http.MethodGet,
+			"http://"+v.addr+"/debug/watch?format=json", nil)
 		if err != nil {
 			return err
 		}
@@ -300,7 +313,8 @@ func (c *stuckCluster) trials(v *vault, requests map[string]string, token string
 	return append(out, c.consoleTrials(v, token)...)
 }
 
-// refusal sends a request and returns why it was refused. A stream may be refused after it has begun.
+// refusal sends a request and returns why it was refused. A stream may be refused after it has
+// begun.
 func refusal(r *http.Request) error {
 	res, err := http.DefaultClient.Do(r)
 	if err != nil {
@@ -312,24 +326,29 @@ func refusal(r *http.Request) error {
 	}
 	b := make([]byte, 1<<10)
 	n, err := res.Body.Read(b)
-	if text := string(b[:n]); n == 0 || strings.Contains(text, `"error"`) || strings.HasPrefix(text, "event: failure") {
+	if text := string(b[:n]); n == 0 || strings.Contains(text, `"error"`) ||
+		strings.HasPrefix(text, "event: failure") {
 		return fmt.Errorf("%s: %w", text, cmp.Or(err, io.EOF))
 	}
 	return nil
 }
 
-// consoleRequests are requests of the console, by the paths of its API. The names of paths that a member answers by its own position have
-// no request.
+// consoleRequests are requests of the console, by the paths of its API. The names of paths that a
+// member answers by its own position have no request.
 var consoleRequests = map[string]string{
 	"GET session": "", // the rights of the reader as this member knows them
 	"GET live":    "", // the status of members
-	"GET compare": "?", "GET tree": "?prefix=", "GET search": "?text=a", "GET count": "?prefix=", "GET key": "?key=YQ==", "GET export": "?prefix=",
-	"GET history": "?key=YQ==", "GET changes": "?prefix=", "GET diff": "?key=YQ==&a=2&b=3", "GET revision": "?revision=2",
+	"GET compare": "?", "GET tree": "?prefix=", "GET search": "?text=a", "GET count": "?prefix=",
+	"GET key": "?key=YQ==", "GET export": "?prefix=",
+	"GET history": "?key=YQ==", "GET changes": "?prefix=", "GET diff": "?key=YQ==&a=2&b=3",
+	"GET revision": "?revision=2",
 	"GET watchers": "?member=SELF", "GET tail": "", // a watcher
 	"GET leases": "?", "GET locks": "?", "GET access": "?", "GET snapshot": "?",
-	"POST put": `{"key":"bmV3","value":"YQ==","mod":0}`, "POST delete": `{"key":"YQ==","mod":2}`, "POST import": `{"lines":"{\"key\":\"a\",\"value\":\"b\"}"}`,
-	"POST revoke": `{"id":"8"}`, "POST access": `{"do":"role-add","role":"new"}`, "POST member": `{"do":"defragment"}`,
-	"POST login": "", "POST logout": "",
+	"POST put": `{"key":"bmV3","value":"YQ==","mod":0}`, "POST delete": `{"key":"YQ==","mod":2}`,
+	"POST import": `{"lines":"{\"key\":\"a\",\"value\":\"b\"}"}`,
+	"POST revoke": `{"id":"8"}`, "POST access": `{"do":"role-add","role":"new"}`,
+	"POST member": `{"do":"defragment"}`,
+	"POST login":  "", "POST logout": "",
 }
 
 // consoleTrials are the calls of the console. Each path of its API has one.
@@ -375,7 +394,9 @@ func (c *stuckCluster) consoleTrials(v *vault, token string) (out []trial) {
 			}
 			r.Header.Set("X-Vigil-Console", "1")
 			if token != "" {
-				r.Header.Set("Cookie", fmt.Sprintf("vigil-console-%x=%s", v.m.replica.Header().ClusterID, base64.RawURLEncoding.EncodeToString(cookie)))
+				r.Header.Set("Cookie",
+					fmt.Sprintf("vigil-console-%x=%s", v.m.replica.Header().ClusterID,
+						base64.RawURLEncoding.EncodeToString(cookie)))
 			}
 			return refusal(r)
 		}})
@@ -383,8 +404,9 @@ func (c *stuckCluster) consoleTrials(v *vault, token string) (out []trial) {
 	return out
 }
 
-// A member that applies nothing any more allows nothing that needs a right, to a user who was deleted elsewhere, and to nobody after auth
-// was enabled elsewhere: not by gRPC, not by JSON, not on a WebSocket and not in the console. What it has proposed has no effect.
+// A member that applies nothing any more allows nothing that needs a right, to a user who was
+// deleted elsewhere, and to nobody after auth was enabled elsewhere: not by gRPC, not by JSON, not
+// on a WebSocket and not in the console. What it has proposed has no effect.
 func TestStuckMemberGrantsNothing(t *testing.T) {
 	for _, leads := range []bool{false, true} {
 		for _, enabled := range []bool{false, true} {
@@ -415,7 +437,8 @@ func testStuckMember(t *testing.T, leads, enabled bool) {
 	must(lease.LeaseGrant(ctx, &pb.LeaseGrantRequest{ID: 7, TTL: 1000}))
 	must(lease.LeaseGrant(ctx, &pb.LeaseGrantRequest{ID: 8, TTL: 1000}))
 	must(pb.NewKVClient(healthy.cc).Put(ctx, &pb.PutRequest{Key: []byte("a"), Lease: 7}))
-	added, err := pb.NewClusterClient(healthy.cc).MemberAdd(ctx, &pb.MemberAddRequest{PeerURLs: []string{"http://127.0.0.1:1"}, IsLearner: true})
+	added, err := pb.NewClusterClient(healthy.cc).MemberAdd(ctx,
+		&pb.MemberAddRequest{PeerURLs: []string{"http://127.0.0.1:1"}, IsLearner: true})
 	must(added, err)
 	must(admin.UserAdd(ctx, &pb.AuthUserAddRequest{Name: "bob", Password: "bob"}))
 	must(admin.UserGrantRole(ctx, &pb.AuthUserGrantRoleRequest{User: "bob", Role: "root"}))
@@ -430,7 +453,8 @@ func testStuckMember(t *testing.T, leads, enabled bool) {
 		token = stuck.token("bob", "bob")
 	}
 	// The member has applied all of that, and has the token.
-	must(pb.NewKVClient(stuck.cc).Range(metadata.AppendToOutgoingContext(ctx, "token", token), &pb.RangeRequest{Key: []byte("a")}))
+	must(pb.NewKVClient(stuck.cc).Range(metadata.AppendToOutgoingContext(ctx, "token", token),
+		&pb.RangeRequest{Key: []byte("a")}))
 
 	var root context.Context
 	if enabled {
@@ -445,16 +469,18 @@ func testStuckMember(t *testing.T, leads, enabled bool) {
 	id := func(format string, n uint64) string { return fmt.Sprintf(format, n) }
 	requests := maps.Clone(validRequests)
 	maps.Copy(requests, map[string]string{
-		"/etcdserverpb.KV/Compact":              `{"revision":"2"}`,
-		"/etcdserverpb.Lease/LeaseGrant":        `{"TTL":"60","ID":"9"}`,
-		"/etcdserverpb.Lease/LeaseKeepAlive":    `{"ID":"7"}`,
-		"/etcdserverpb.Lease/LeaseRevoke":       `{"ID":"8"}`,
-		"/etcdserverpb.Lease/LeaseTimeToLive":   `{"ID":"8"}`,
-		"/etcdserverpb.Maintenance/Alarm":       `{"action":"ACTIVATE","memberID":"1","alarm":"NOSPACE"}`,
-		"/etcdserverpb.Maintenance/MoveLeader":  id(`{"targetID":"%d"}`, healthy.m.replica.Header().MemberID),
-		"/etcdserverpb.Cluster/MemberAdd":       `{"peerURLs":["http://127.0.0.1:2"],"isLearner":true}`,
-		"/etcdserverpb.Cluster/MemberRemove":    id(`{"ID":"%d"}`, added.Member.ID),
-		"/etcdserverpb.Cluster/MemberUpdate":    id(`{"ID":"%d","peerURLs":["http://127.0.0.1:3"]}`, added.Member.ID),
+		"/etcdserverpb.KV/Compact":            `{"revision":"2"}`,
+		"/etcdserverpb.Lease/LeaseGrant":      `{"TTL":"60","ID":"9"}`,
+		"/etcdserverpb.Lease/LeaseKeepAlive":  `{"ID":"7"}`,
+		"/etcdserverpb.Lease/LeaseRevoke":     `{"ID":"8"}`,
+		"/etcdserverpb.Lease/LeaseTimeToLive": `{"ID":"8"}`,
+		"/etcdserverpb.Maintenance/Alarm":     `{"action":"ACTIVATE","memberID":"1","alarm":"NOSPACE"}`,
+		"/etcdserverpb.Maintenance/MoveLeader": id(`{"targetID":"%d"}`,
+			healthy.m.replica.Header().MemberID),
+		"/etcdserverpb.Cluster/MemberAdd":    `{"peerURLs":["http://127.0.0.1:2"],"isLearner":true}`,
+		"/etcdserverpb.Cluster/MemberRemove": id(`{"ID":"%d"}`, added.Member.ID),
+		"/etcdserverpb.Cluster/MemberUpdate": id(`{"ID":"%d","peerURLs":["http://127.0.0.1:3"]}`,
+			added.Member.ID),
 		"/etcdserverpb.Cluster/MemberPromote":   id(`{"ID":"%d"}`, added.Member.ID),
 		"/etcdserverpb.Auth/UserDelete":         `{"name":"root"}`,
 		"/etcdserverpb.Auth/UserChangePassword": `{"name":"root","password":"x"}`,
@@ -496,7 +522,8 @@ func testStuckMember(t *testing.T, leads, enabled bool) {
 	c.release()
 	c.await("the member has applied everything", func() bool {
 		s := stuck.m.replica.Status()
-		return s.Applied >= s.RaftIndex && s.Revision >= healthy.m.replica.Status().Revision && stuck.m.replica.Access.Revision() == healthy.m.replica.Access.Revision()
+		return s.Applied >= s.RaftIndex && s.Revision >= healthy.m.replica.Status().Revision &&
+			stuck.m.replica.Access.Revision() == healthy.m.replica.Access.Revision()
 	})
 	if after := c.summary(healthy, root); after != before {
 		t.Errorf("something has changed:\n%s\nbefore:\n%s", after, before)
@@ -506,16 +533,22 @@ func testStuckMember(t *testing.T, leads, enabled bool) {
 	}
 }
 
-// TestAuthLogOfEveryMember: every member logs the changes of users and roles when it applies them. A rejected token is logged where it was
-// sent, ten times a second at most.
+// TestAuthLogOfEveryMember: every member logs the changes of users and roles when it applies them.
+// A rejected token is logged where it was sent, ten times a second at most.
 func TestAuthLogOfEveryMember(t *testing.T) {
 	t.Parallel()
 	c := newStuckCluster(t)
 	v := c.client(0)
 	v.fill()
 	for i := range c.members {
-		c.await("all changes are in the log of each member", func() bool { return strings.Contains(c.logs[i].String(), `msg="enabled authentication"`) })
-		for _, text := range []string{`msg="added a user" user-name=alice`, `msg="created a role" role-name=r`, `permission-name=READWRITE key=a range-end=b`, `user-name=root user-roles=[root] added-role-name=root`} {
+		c.await("all changes are in the log of each member",
+			func() bool {
+				return strings.Contains(c.logs[i].String(),
+					`msg="enabled authentication"`)
+			})
+		for _, text := range []string{`msg="added a user" user-name=alice`,
+			`msg="created a role" role-name=r`, `permission-name=READWRITE key=a range-end=b`,
+			`user-name=root user-roles=[root] added-role-name=root`} {
 			if n := strings.Count(c.logs[i].String(), text); n != 1 {
 				t.Errorf("member %d has logged %d times %s:\n%s", i, n, text, c.logs[i].String())
 			}
@@ -529,7 +562,8 @@ func TestAuthLogOfEveryMember(t *testing.T) {
 		fails(t, "a put with an invalid token", err, invalidToken)
 	}
 	n := strings.Count(c.logs[0].String(), `msg="invalid auth token"`)
-	if most := 10 * (2 + int(time.Since(began).Seconds())); n == 0 || n > most || strings.Contains(c.logs[0].String(), "no-such-token") {
+	if most := 10 * (2 + int(time.Since(began).Seconds())); n == 0 || n > most ||
+		strings.Contains(c.logs[0].String(), "no-such-token") {
 		t.Errorf("%d lines about %d calls with an invalid token", n, calls)
 	}
 	for _, i := range []int{1, 2} {
@@ -539,8 +573,9 @@ func TestAuthLogOfEveryMember(t *testing.T) {
 	}
 }
 
-// TestLastMemberCanBeBackedUp: when the other members are gone, nobody can say what rights there are now, and the last member decides by
-// what it knows, as in etcd: root can take a backup, others cannot.
+// TestLastMemberCanBeBackedUp: when the other members are gone, nobody can say what rights there
+// are now, and the last member decides by what it knows, as in etcd: root can take a backup, others
+// cannot.
 func TestLastMemberCanBeBackedUp(t *testing.T) {
 	t.Parallel()
 	c := newStuckCluster(t)
@@ -552,7 +587,8 @@ func TestLastMemberCanBeBackedUp(t *testing.T) {
 		return metadata.AppendToOutgoingContext(timeout(t), "token", token)
 	}
 	for _, token := range []string{root, alice} {
-		if _, err := pb.NewMaintenanceClient(v.cc).Status(as(token), &pb.StatusRequest{}); err != nil {
+		if _, err := pb.NewMaintenanceClient(v.cc).Status(as(token),
+			&pb.StatusRequest{}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -580,12 +616,14 @@ func TestLastMemberCanBeBackedUp(t *testing.T) {
 	}
 	ctx, cancel := context.WithTimeout(as(root), time.Second)
 	defer cancel()
-	if _, err := pb.NewClusterClient(v.cc).MemberRemove(ctx, &pb.MemberRemoveRequest{ID: c.members[1].replica.Header().MemberID}); err == nil {
+	if _, err := pb.NewClusterClient(v.cc).MemberRemove(ctx,
+		&pb.MemberRemoveRequest{ID: c.members[1].replica.Header().MemberID}); err == nil {
 		t.Error("a member was removed without a majority")
 	}
 }
 
-// TestStuckMemberWithoutLeader: a member that has not applied what it knows to be committed does not decide by itself either.
+// TestStuckMemberWithoutLeader: a member that has not applied what it knows to be committed does
+// not decide by itself either.
 func TestStuckMemberWithoutLeader(t *testing.T) {
 	t.Parallel()
 	c := newStuckCluster(t)
@@ -594,10 +632,12 @@ func TestStuckMemberWithoutLeader(t *testing.T) {
 	healthy.fill()
 	root := healthy.as("root")
 	admin := pb.NewAuthClient(healthy.cc)
-	if _, err := admin.UserAdd(root, &pb.AuthUserAddRequest{Name: "bob", Password: "bob"}); err != nil {
+	if _, err := admin.UserAdd(root,
+		&pb.AuthUserAddRequest{Name: "bob", Password: "bob"}); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := admin.UserGrantRole(root, &pb.AuthUserGrantRoleRequest{User: "bob", Role: "root"}); err != nil {
+	if _, err := admin.UserGrantRole(root,
+		&pb.AuthUserGrantRoleRequest{User: "bob", Role: "root"}); err != nil {
 		t.Fatal(err)
 	}
 	bob := metadata.AppendToOutgoingContext(timeout(t), "token", stuck.token("bob", "bob"))
@@ -631,8 +671,8 @@ func TestStuckMemberWithoutLeader(t *testing.T) {
 	fails(t, "a hash for a user who was deleted", hash(bob), invalidToken)
 }
 
-// TestStuckMemberSeesNoWatchersOfOthers: a member that does not know who has lost a right elsewhere gets nothing from the others that needs
-// it, however it decides itself.
+// TestStuckMemberSeesNoWatchersOfOthers: a member that does not know who has lost a right elsewhere
+// gets nothing from the others that needs it, however it decides itself.
 func TestStuckMemberSeesNoWatchersOfOthers(t *testing.T) {
 	t.Parallel()
 	c := newStuckCluster(t)
@@ -645,7 +685,8 @@ func TestStuckMemberSeesNoWatchersOfOthers(t *testing.T) {
 	})
 	calls := map[string]func() error{
 		"watchers": func() error {
-			_, err := consoleCalls{c.members[i]}.watchersOf(timeout(t), other, console.WatchersQuery{})
+			_, err := consoleCalls{c.members[i]}.watchersOf(timeout(t), other,
+				console.WatchersQuery{})
 			return err
 		},
 		"a comparison": func() error {
@@ -659,29 +700,34 @@ func TestStuckMemberSeesNoWatchersOfOthers(t *testing.T) {
 		}
 	}
 	c.hang(root, i)
-	if _, err := pb.NewAuthClient(healthy.cc).UserDelete(root, &pb.AuthUserDeleteRequest{Name: "alice"}); err != nil {
+	if _, err := pb.NewAuthClient(healthy.cc).UserDelete(root,
+		&pb.AuthUserDeleteRequest{Name: "alice"}); err != nil {
 		t.Fatal(err)
 	}
 	c.await("the other member knows it", func() bool {
 		return c.members[i].replica.Access.Revision() < healthy.m.replica.Access.Revision()
 	})
 	for name, call := range calls {
-		if err := call(); err == nil || !strings.Contains(err.Error(), "users or roles have changed") {
+		if err := call(); err == nil ||
+			!strings.Contains(err.Error(), "users or roles have changed") {
 			t.Errorf("%s for rights that are older: %v", name, err)
 		}
 	}
 }
 
-// TestStuckMemberEndsNoSession: a member that cannot find out in time whether a token is valid does not say that it has expired.
+// TestStuckMemberEndsNoSession: a member that cannot find out in time whether a token is valid does
+// not say that it has expired.
 func TestStuckMemberEndsNoSession(t *testing.T) {
 	t.Parallel()
 	c := newStuckCluster(t)
 	i := (c.leader() + 1) % 3
 	stuck, healthy := c.client(i), c.client((i+1)%3)
 	healthy.fill()
-	root, token := healthy.as("root"), healthy.token("alice", "alice") // not used at the member that hangs
+	// not used at the member that hangs
+	root, token := healthy.as("root"), healthy.token("alice", "alice")
 	c.hang(root, i)
-	r, err := http.NewRequestWithContext(timeout(t), http.MethodGet, "http://"+stuck.addr+"/console/api/session", nil)
+	r, err := http.NewRequestWithContext(timeout(t), http.MethodGet,
+		"http://"+stuck.addr+"/console/api/session", nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -690,13 +736,16 @@ func TestStuckMemberEndsNoSession(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r.Header.Set("Cookie", fmt.Sprintf("vigil-console-%x=%s", stuck.m.replica.Header().ClusterID, base64.RawURLEncoding.EncodeToString(cookie)))
+	r.Header.Set("Cookie",
+		fmt.Sprintf("vigil-console-%x=%s", stuck.m.replica.Header().ClusterID,
+			base64.RawURLEncoding.EncodeToString(cookie)))
 	res, err := http.DefaultClient.Do(r)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer res.Body.Close()
-	if body, err := io.ReadAll(res.Body); err != nil || res.StatusCode != http.StatusGatewayTimeout {
+	if body, err := io.ReadAll(res.Body); err != nil ||
+		res.StatusCode != http.StatusGatewayTimeout {
 		t.Errorf("%s %s %v", res.Status, body, err)
 	}
 }

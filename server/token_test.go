@@ -27,7 +27,8 @@ import (
 var openMethods = []string{
 	"/etcdserverpb.Auth/Authenticate",
 	"/grpc.health.v1.Health/Check", "/grpc.health.v1.Health/List", "/grpc.health.v1.Health/Watch",
-	"/grpc.reflection.v1.ServerReflection/ServerReflectionInfo", "/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo",
+	"/grpc.reflection.v1.ServerReflection/ServerReflectionInfo",
+	"/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo",
 }
 
 // observe ends without an error when it may not read, as in etcd.
@@ -102,10 +103,13 @@ func (v *vault) call(ctx context.Context, m protoreflect.MethodDescriptor) error
 }
 
 // callWith is call with a request.
-func (v *vault) callWith(ctx context.Context, m protoreflect.MethodDescriptor, in proto.Message) error {
+func (v *vault) callWith(ctx context.Context, m protoreflect.MethodDescriptor,
+	in proto.Message) error {
 	full := "/" + string(m.Parent().FullName()) + "/" + string(m.Name())
 	out := dynamicpb.NewMessage(m.Output())
-	s, err := v.cc.NewStream(ctx, &grpc.StreamDesc{ServerStreams: m.IsStreamingServer(), ClientStreams: m.IsStreamingClient()}, full)
+	s, err := v.cc.NewStream(ctx,
+		&grpc.StreamDesc{ServerStreams: m.IsStreamingServer(),
+			ClientStreams: m.IsStreamingClient()}, full)
 	if err == nil {
 		err = s.SendMsg(in)
 	}
@@ -118,21 +122,25 @@ func (v *vault) callWith(ctx context.Context, m protoreflect.MethodDescriptor, i
 	if err := s.RecvMsg(out); err != nil {
 		return err
 	}
-	if reason := out.Descriptor().Fields().ByName("cancel_reason"); reason != nil && out.Get(reason).String() != "" {
+	if reason := out.Descriptor().Fields().ByName("cancel_reason"); reason != nil &&
+		out.Get(reason).String() != "" {
 		_, text, _ := strings.Cut(out.Get(reason).String(), "desc = ")
 		return errors.New(text)
 	}
 	return nil
 }
 
-// Tokens end with what they were given for, on every method and for tokens of every kind: with the user, with
-// its password, and with auth being disabled; a user or auth that is there again is another one.
+// Tokens end with what they were given for, on every method and for tokens of every kind: with the
+// user, with its password, and with auth being disabled; a user or auth that is there again is
+// another one.
 func TestTokensThatEnded(t *testing.T) {
 	secret := filepath.Join(t.TempDir(), "secret")
-	if err := os.WriteFile(secret, []byte("a secret that is long enough for this"), 0o600); err != nil {
+	if err := os.WriteFile(secret, []byte("a secret that is long enough for this"),
+		0o600); err != nil {
 		t.Fatal(err)
 	}
-	for kind, token := range map[string]string{"simple": "simple", "jwt": "jwt,sign-method=HS256,priv-key=" + secret + ",ttl=10m"} {
+	for kind, token := range map[string]string{"simple": "simple",
+		"jwt": "jwt,sign-method=HS256,priv-key=" + secret + ",ttl=10m"} {
 		t.Run(kind, func(t *testing.T) {
 			t.Parallel()
 			v := newVault(t, Config{Auth: Auth{Token: token}})
@@ -146,7 +154,8 @@ func TestTokensThatEnded(t *testing.T) {
 			add := func(root context.Context) {
 				t.Helper()
 				must(admin.UserAdd(root, &pb.AuthUserAddRequest{Name: "bob", Password: "bob"}))
-				must(admin.UserGrantRole(root, &pb.AuthUserGrantRoleRequest{User: "bob", Role: "root"}))
+				must(admin.UserGrantRole(root,
+					&pb.AuthUserGrantRoleRequest{User: "bob", Role: "root"}))
 			}
 			add(v.as("root"))
 			methods := v.methods()
@@ -159,7 +168,8 @@ func TestTokensThatEnded(t *testing.T) {
 					must(admin.AuthEnable(timeout(t), &pb.AuthEnableRequest{}))
 				}},
 				{"its password was changed", func(root context.Context) {
-					must(admin.UserChangePassword(root, &pb.AuthUserChangePasswordRequest{Name: "bob", Password: "bob"}))
+					must(admin.UserChangePassword(root,
+						&pb.AuthUserChangePasswordRequest{Name: "bob", Password: "bob"}))
 				}},
 				{"its user was deleted and added again", func(root context.Context) {
 					must(admin.UserDelete(root, &pb.AuthUserDeleteRequest{Name: "bob"}))
@@ -183,14 +193,18 @@ func TestTokensThatEnded(t *testing.T) {
 					if full == observe && errors.Is(err, io.EOF) {
 						continue
 					}
-					if err == nil || !strings.HasSuffix(status.Convert(err).Message(), invalidToken) {
-						t.Errorf("%s: a token of before %s: %v, want %s", full, c.name, err, invalidToken)
+					if err == nil || !strings.HasSuffix(status.Convert(err).Message(),
+						invalidToken) {
+						t.Errorf("%s: a token of before %s: %v, want %s", full, c.name,
+							err, invalidToken)
 					}
 				}
 				after, err := admin.AuthStatus(v.as("root"), &pb.AuthStatusRequest{})
 				must(after, err)
-				if before.AuthRevision != after.AuthRevision || before.Header.Revision != after.Header.Revision || !after.Enabled {
-					t.Errorf("a token of before %s changed something: %v, before %v", c.name, after, before)
+				if before.AuthRevision != after.AuthRevision ||
+					before.Header.Revision != after.Header.Revision || !after.Enabled {
+					t.Errorf("a token of before %s changed something: %v, before %v",
+						c.name, after, before)
 				}
 			}
 		})

@@ -8,8 +8,8 @@ import (
 	"vigil/internal/store/watch"
 )
 
-// A member whose data are known to differ from those of the others answers no question about keys: the
-// replica refuses reads and writes, and what is here ends watches and lets none begin.
+// A member whose data are known to differ from those of the others answers no question about keys:
+// the replica refuses reads and writes, and what is here ends watches and lets none begin.
 
 // newWatchStream makes the hub's side of a watch stream.
 func (m *Member) newWatchStream(info watch.StreamInfo) rpc.WatchStream {
@@ -37,8 +37,8 @@ func (refusedStream) Next(_ context.Context, dst []watch.Response) ([]watch.Resp
 	return dst, kv.ErrCorrupt
 }
 
-// watchTrust ends the watch streams when the member must not serve any more. Those that begin later find
-// out by themselves.
+// watchTrust ends the watch streams when the member must not serve any more. Those that begin later
+// find out by themselves.
 func (m *Member) watchTrust(ctx context.Context) {
 	for {
 		wrong, changed := m.replica.Untrusted()

@@ -12,10 +12,10 @@ import (
 	"testing"
 )
 
-// TestOtherVersions starts a member on the directory of one that was killed, after the version in the
-// header of one file was changed to one that no program knows yet, or none knows any more. It is refused by
-// a line with the file and both versions, and not a byte is changed: not even what recovery would cut or
-// remove.
+// TestOtherVersions starts a member on the directory of one that was killed, after the version in
+// the header of one file was changed to one that no program knows yet, or none knows any more. It
+// is refused by a line with the file and both versions, and not a byte is changed: not even what
+// recovery would cut or remove.
 func TestOtherVersions(t *testing.T) {
 	const stored = "testdata/datadir-v1/" + goldenKilled
 	castagnoli := crc32.MakeTable(crc32.Castagnoli)
@@ -61,16 +61,20 @@ func TestOtherVersions(t *testing.T) {
 				t.Fatal(err)
 			}
 			before := contents(t, dir)
-			m, err := Start(Config{DataDir: dir, ListenClientURLs: []string{"http://127.0.0.1:0"}, ListenPeerURLs: []string{"http://127.0.0.1:0"},
-				AdvertiseClientURLs: []string{DefaultClientURL}, Logger: slog.New(slog.DiscardHandler)})
+			m, err := Start(Config{DataDir: dir, ListenClientURLs: []string{"http://127.0.0.1:0"},
+				ListenPeerURLs:      []string{"http://127.0.0.1:0"},
+				AdvertiseClientURLs: []string{DefaultClientURL},
+				Logger:              slog.New(slog.DiscardHandler)})
 			if err == nil {
 				stop(t, m)
 				t.Errorf("%s in version %d: the member started", rel, version)
 				continue
 			}
 			text := err.Error()
-			if !strings.Contains(text, "unknown format version") || !strings.Contains(text, fmt.Sprintf("is in version %d, ", version)) ||
-				!strings.Contains(text, "this program reads") || !strings.Contains(text, filepath.Base(name)) || strings.Contains(text, "\n") {
+			if !strings.Contains(text, "unknown format version") ||
+				!strings.Contains(text, fmt.Sprintf("is in version %d, ", version)) ||
+				!strings.Contains(text, "this program reads") ||
+				!strings.Contains(text, filepath.Base(name)) || strings.Contains(text, "\n") {
 				t.Errorf("%s in version %d: %v", rel, version, err)
 			}
 			if contents(t, dir) != before {

@@ -75,7 +75,8 @@ func (m *Member) waitingFor() (*health.Wait, string) {
 	w, running := m.startup.state()
 	key := w.What
 	if running {
-		w, key = standing{m.replica.Status(), slices.Clone(m.replica.Membership().Members()), m.transport.Status()}.wait()
+		w, key = standing{m.replica.Status(), slices.Clone(m.replica.Membership().Members()),
+			m.transport.Status()}.wait()
 	}
 	w.Seconds, w.Name = int64(time.Since(m.startup.began).Seconds()), m.cfg.Name
 	return &w, w.For + " " + key
@@ -123,7 +124,8 @@ func (s standing) wait() (w health.Wait, names string) {
 	if s.self.Leader != 0 {
 		return s.catchUp(), ""
 	}
-	slices.SortFunc(s.members, func(a, b cluster.Member) int { return strings.Compare(a.Name, b.Name) })
+	slices.SortFunc(s.members,
+		func(a, b cluster.Member) int { return strings.Compare(a.Name, b.Name) })
 	voters, here := 0, 0
 	var missing, why []string
 	kind := health.ForMajority
@@ -151,7 +153,8 @@ func (s standing) wait() (w health.Wait, names string) {
 	}
 	need := voters/2 + 1
 	if here >= need {
-		return health.Wait{For: health.ForLeader, What: fmt.Sprintf("a leader: %d of %d voting members are connected, and none was elected yet", here, voters)}, ""
+		return health.Wait{For: health.ForLeader,
+			What: fmt.Sprintf("a leader: %d of %d voting members are connected, and none was elected yet", here, voters)}, ""
 	}
 	names = strings.Join(missing, ", ")
 	text := fmt.Sprintf("a majority (%d of %d voting members): %s missing", need, voters, names)
@@ -165,19 +168,24 @@ func (s standing) wait() (w health.Wait, names string) {
 func (s standing) catchUp() health.Wait {
 	lead := s.name(s.self.Leader)
 	if p := s.peer(s.self.Leader); p != nil && p.Received.UnderWay > 0 {
-		return health.Wait{For: health.ForCatchUp, What: fmt.Sprintf("a snapshot from the leader %s: %d bytes received", lead, p.Received.Bytes)}
+		return health.Wait{For: health.ForCatchUp,
+			What: fmt.Sprintf("a snapshot from the leader %s: %d bytes received", lead,
+				p.Received.Bytes)}
 	}
 	if s.self.Applied < s.self.RaftIndex || s.self.Applied == 0 {
-		return health.Wait{For: health.ForCatchUp, What: fmt.Sprintf("the leader's data: entry %d of at least %d is applied, from the leader %s", s.self.Applied, s.self.RaftIndex, lead)}
+		return health.Wait{For: health.ForCatchUp,
+			What: fmt.Sprintf("the leader's data: entry %d of at least %d is applied, from the leader %s", s.self.Applied, s.self.RaftIndex, lead)}
 	}
-	text := "the leader " + lead + " to confirm that this member is up to date, and its name to be published"
+	text := "the leader " + lead +
+		" to confirm that this member is up to date, and its name to be published"
 	if p := s.peer(s.self.Leader); p != nil && p.Connected.IsZero() && p.Failure != nil {
 		text += "; last error: " + s.describe(p.Failure)
 	}
 	return health.Wait{For: health.ForLeader, What: text}
 }
 
-// graver returns the kind of a wait to which a failure is added: one that does not pass by itself decides what to do.
+// graver returns the kind of a wait to which a failure is added: one that does not pass by itself
+// decides what to do.
 func graver(kind string, f *peer.Failure) string {
 	switch reason := f.Reason(); {
 	case reason == health.WrongCluster || reason == health.WrongMember:
@@ -194,9 +202,11 @@ func (s standing) describe(f *peer.Failure) string {
 	case reason == health.WrongMember && f.Member == s.self.MemberID:
 		return fmt.Sprintf("this member itself answers at its peer URL: the data directory here is that of %s", s.name(s.self.MemberID))
 	case reason == health.WrongMember && f.Member != 0:
-		return fmt.Sprintf("at its peer URL answers %s, whose data directory is in use there", s.name(f.Member))
+		return fmt.Sprintf("at its peer URL answers %s, whose data directory is in use there",
+			s.name(f.Member))
 	case reason == health.WrongCluster && f.Cluster != 0:
-		return fmt.Sprintf("it belongs to another cluster, %x, and this member to %x", f.Cluster, s.self.ClusterID)
+		return fmt.Sprintf("it belongs to another cluster, %x, and this member to %x", f.Cluster,
+			s.self.ClusterID)
 	}
 	return f.Text
 }
@@ -215,9 +225,11 @@ func (m *Member) failures() []health.PeerFailure {
 		if f == nil {
 			continue
 		}
-		x := health.PeerFailure{Member: strconv.FormatUint(p.ID, 16), Reason: f.Reason(), Text: f.Text, Seconds: int64(time.Since(f.Since).Seconds()), Comes: p.Detour != nil}
+		x := health.PeerFailure{Member: strconv.FormatUint(p.ID, 16), Reason: f.Reason(),
+			Text: f.Text, Seconds: int64(time.Since(f.Since).Seconds()), Comes: p.Detour != nil}
 		if f.Member != 0 {
-			x.Cluster, x.Answered = strconv.FormatUint(f.Cluster, 16), strconv.FormatUint(f.Member, 16)
+			x.Cluster, x.Answered = strconv.FormatUint(f.Cluster, 16),
+				strconv.FormatUint(f.Member, 16)
 		}
 		out = append(out, x)
 	}
@@ -225,8 +237,9 @@ func (m *Member) failures() []health.PeerFailure {
 }
 
 const (
-	// waitReport is how long a start may take without a line in the log. The next lines follow after waitRepeat, which doubles up to
-	// maxWaitRepeat, or as soon as the reason changes, but not within minWaitRepeat.
+	// waitReport is how long a start may take without a line in the log. The next lines follow
+	// after waitRepeat, which doubles up to maxWaitRepeat, or as soon as the reason changes, but
+	// not within minWaitRepeat.
 	waitReport    = 3 * time.Second
 	minWaitRepeat = 5 * time.Second
 	waitRepeat    = 30 * time.Second
@@ -260,7 +273,8 @@ func (m *Member) reportWaiting(ctx context.Context) {
 			repeat = min(2*repeat, maxWaitRepeat)
 		}
 		last, logged = key, time.Now()
-		m.log.Warn("the member is alive and does not serve clients yet", "reason", w.String(), "for", w.For)
+		m.log.Warn("the member is alive and does not serve clients yet", "reason",
+			w.String(), "for", w.For)
 	}
 }
 
@@ -274,8 +288,10 @@ func (g *gate) ServeHTTP(w http.ResponseWriter, r *http.Request) { (*g.to.Load()
 
 // startingHandlers serve that the member is alive, before its data are open.
 func (m *Member) startingHandlers() (client, metrics http.Handler) {
-	return httpd.Starting{Waiting: m.waitingText, Await: m.awaitServing, Then: &m.web.clients, Vars: m.waitingVars,
-		CORS: m.cfg.CORS, HostWhitelist: m.cfg.HostWhitelist, Logger: m.log, CallTimeout: kv.RequestTimeout(m.cfg.ElectionTimeout)}.Handlers()
+	return httpd.Starting{Waiting: m.waitingText, Await: m.awaitServing, Then: &m.web.clients,
+		Vars: m.waitingVars,
+		CORS: m.cfg.CORS, HostWhitelist: m.cfg.HostWhitelist, Logger: m.log,
+		CallTimeout: kv.RequestTimeout(m.cfg.ElectionTimeout)}.Handlers()
 }
 
 // awaitServing waits until the member serves clients, it is closed, or ctx ends.

@@ -57,7 +57,8 @@ func (w *watching) made(id int64) {
 // refused takes the answer to one that is not.
 func (w *watching) refused(reason string) {
 	w.t.Helper()
-	if r := w.recv(); !r.Created || !r.Canceled || r.WatchId != -1 || !strings.HasPrefix(r.CancelReason, reason) {
+	if r := w.recv(); !r.Created || !r.Canceled || r.WatchId != -1 ||
+		!strings.HasPrefix(r.CancelReason, reason) {
 		w.t.Fatalf("got %v, want a refusal because %q", r, reason)
 	}
 }

@@ -30,7 +30,8 @@ type web struct {
 	client *http.Server // HTTP on the client listeners
 	admin  *http.Server // the metrics listeners
 	peer   *http.Server // HTTP on the peer listeners
-	// clients and admins pass requests of client and admin on: to a page that the member starts, then to handlers.
+	// clients and admins pass requests of client and admin on: to a page that the member starts,
+	// then to handlers.
 	clients, admins gate
 	handlers        *httpd.Handlers
 	// console is nil if it is switched off.
@@ -39,18 +40,23 @@ type web struct {
 	gateway *gateway.Gateway
 }
 
-// bodyFactor is the ratio of the largest JSON body to the largest message: base64 makes four bytes of three, and names and escapes
-// need space too.
+// bodyFactor is the ratio of the largest JSON body to the largest message: base64 makes four bytes
+// of three, and names and escapes need space too.
 const bodyFactor = 4
 
 func (m *Member) openWeb(view *memberView, registry *prometheus.Registry) error {
 	m.registry, m.history = registry, health.NewHistory(time.Now())
 	c := httpd.Config{
-		Health: view, Waiting: m.waitingText, Await: m.awaitServing, Versions: view.versions, Registry: registry, Logger: m.log,
+		Health: view, Waiting: m.waitingText, Await: m.awaitServing, Versions: view.versions,
+		Registry: registry, Logger: m.log,
 		CORS: m.cfg.CORS, HostWhitelist: m.cfg.HostWhitelist,
-		Vars: m.vars, Members: m.showMembers, Watchers: m.forRoot(httpd.WatchersHandler(m.replica.Hub().Stats)),
-		CertNamesUsers: func() bool { return m.cfg.ClientTLS.ClientCertAuth && m.replica.Access.AuthEnabled() },
-		CheckTimeout:   kv.RequestTimeout(m.cfg.ElectionTimeout),
+		Vars: m.vars, Members: m.showMembers,
+		Watchers: m.forRoot(httpd.WatchersHandler(m.replica.Hub().Stats)),
+		CertNamesUsers: func() bool {
+			return m.cfg.ClientTLS.ClientCertAuth &&
+				m.replica.Access.AuthEnabled()
+		},
+		CheckTimeout: kv.RequestTimeout(m.cfg.ElectionTimeout),
 	}
 	if a := m.archiverWithBucket(); a != nil {
 		c.Archive = m.forRoot(httpd.JSONHandler(func() any { return a.Status() }))
@@ -79,7 +85,8 @@ func (m *Member) openWeb(view *memberView, registry *prometheus.Registry) error 
 	return nil
 }
 
-// openPages makes the servers of HTTP on client and metrics listeners, with what the member serves before its data are open.
+// openPages makes the servers of HTTP on client and metrics listeners, with what the member serves
+// before its data are open.
 func (m *Member) openPages() {
 	clients, admins := m.startingHandlers()
 	m.web.clients.set(clients)
@@ -95,23 +102,29 @@ func (w *web) open() {
 	w.admins.set(w.handlers.Metrics)
 }
 
-// httpStreams is how many requests a connection of HTTP/2 may have at once on listeners of HTTP only.
+// httpStreams is how many requests a connection of HTTP/2 may have at once on listeners of HTTP
+// only.
 const httpStreams = 250
 
-// httpBesideGRPC returns the handler of requests that are not gRPC on connections of gRPC, nil if HTTP has listeners of its own.
+// httpBesideGRPC returns the handler of requests that are not gRPC on connections of gRPC, nil if
+// HTTP has listeners of its own.
 func (m *Member) httpBesideGRPC() http.Handler {
 	if len(m.cfg.ListenClientHTTPURLs) > 0 {
 		return nil
 	}
 	// The handler is a client of the services, so it is made after them and before they are served.
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { m.web.client.Handler.ServeHTTP(w, r) })
+	return http.HandlerFunc(func(w http.ResponseWriter,
+		r *http.Request) {
+		m.web.client.Handler.ServeHTTP(w, r)
+	})
 }
 
-// openGateway makes the gateway, which calls the services without a transport. There is no TLS in between, so that only the token
-// of a request identifies a user.
+// openGateway makes the gateway, which calls the services without a transport. There is no TLS in
+// between, so that only the token of a request identifies a user.
 func (m *Member) openGateway() (http.Handler, error) {
 	services := m.rpc.InProcess()
-	h, err := gateway.New(gateway.Config{Conn: gateway.NewConn(services), MaxBodyBytes: bodyFactor * int64(rpc.MaxMessageBytes(m.cfg.MaxRequestBytes))})
+	h, err := gateway.New(gateway.Config{Conn: gateway.NewConn(services),
+		MaxBodyBytes: bodyFactor * int64(rpc.MaxMessageBytes(m.cfg.MaxRequestBytes))})
 	if err != nil {
 		return nil, err
 	}
@@ -123,7 +136,8 @@ func (m *Member) openGateway() (http.Handler, error) {
 	}), nil
 }
 
-// endStreams ends the streams of the console, which would last, and are served by the server of gRPC too.
+// endStreams ends the streams of the console, which would last, and are served by the server of
+// gRPC too.
 func (w *web) endStreams() {
 	if w.console != nil {
 		w.console.Close()
@@ -142,25 +156,36 @@ func (w *web) stop(ctx context.Context) {
 	}
 }
 
-// settings returns the values of the flags that doctor and the console check. Everybody who reaches the client port may read them.
+// settings returns the values of the flags that doctor and the console check. Everybody who reaches
+// the client port may read them.
 func (m *Member) settings() map[string]string {
 	c := &m.cfg
 	onOff := map[bool]string{true: "on", false: "off"}
 	kind, _, _ := strings.Cut(c.Auth.Token, ",")
 	return map[string]string{
-		"heartbeat-interval": fmt.Sprint(c.HeartbeatInterval.Milliseconds()), "election-timeout": fmt.Sprint(c.ElectionTimeout.Milliseconds()),
-		"unsafe-no-fsync": fmt.Sprint(c.UnsafeNoSync), "pre-vote": fmt.Sprint(!c.NoPreVote),
-		"quota-backend-bytes": fmt.Sprint(c.QuotaBackendBytes), "max-request-bytes": fmt.Sprint(c.MaxRequestBytes), "max-txn-ops": fmt.Sprint(c.MaxTxnOps),
-		"max-learners": fmt.Sprint(c.MaxLearners), "auto-compaction-mode": c.AutoCompactionMode, "auto-compaction-retention": c.AutoCompactionRetention,
-		"auth-token": kind, "client-cert-auth": fmt.Sprint(c.ClientTLS.ClientCertAuth), health.ClientTLS: onOff[c.ClientTLS.Serves()],
+		"heartbeat-interval": fmt.Sprint(c.HeartbeatInterval.Milliseconds()),
+		"election-timeout":   fmt.Sprint(c.ElectionTimeout.Milliseconds()),
+		"unsafe-no-fsync":    fmt.Sprint(c.UnsafeNoSync), "pre-vote": fmt.Sprint(!c.NoPreVote),
+		"quota-backend-bytes":       fmt.Sprint(c.QuotaBackendBytes),
+		"max-request-bytes":         fmt.Sprint(c.MaxRequestBytes),
+		"max-txn-ops":               fmt.Sprint(c.MaxTxnOps),
+		"max-learners":              fmt.Sprint(c.MaxLearners),
+		"auto-compaction-mode":      c.AutoCompactionMode,
+		"auto-compaction-retention": c.AutoCompactionRetention,
+		"auth-token":                kind,
+		"client-cert-auth":          fmt.Sprint(c.ClientTLS.ClientCertAuth),
+		health.ClientTLS:            onOff[c.ClientTLS.Serves()],
 	}
 }
 
-// certificates returns the certificates in use, without the names of their files: everybody may read them.
+// certificates returns the certificates in use, without the names of their files: everybody may
+// read them.
 func (m *Member) certificates() (out []health.Certificate) {
-	for kind, store := range map[certs.Kind]*certs.Store{certs.Clients: m.clientTLS, certs.Peers: m.peerTLS} {
+	for kind, store := range map[certs.Kind]*certs.Store{certs.Clients: m.clientTLS,
+		certs.Peers: m.peerTLS} {
 		for _, c := range store.Expiries() {
-			out = append(out, health.Certificate{Listener: kind.String(), Use: c.Use, Subject: c.Subject, End: c.End, Generated: c.Generated})
+			out = append(out, health.Certificate{Listener: kind.String(), Use: c.Use,
+				Subject: c.Subject, End: c.End, Generated: c.Generated})
 		}
 	}
 	slices.SortFunc(out, func(a, b health.Certificate) int {
@@ -204,7 +229,8 @@ func (m *Member) vars() map[string]any {
 		Lead    string `json:"lead"`
 		State   string `json:"raftState"`
 		Applied uint64 `json:"applied"`
-	}{fmt.Sprintf("%x", s.MemberID), s.Term, s.RaftIndex, fmt.Sprintf("%x", s.Leader), role, s.Applied},
+	}{fmt.Sprintf("%x", s.MemberID), s.Term, s.RaftIndex, fmt.Sprintf("%x", s.Leader),
+		role, s.Applied},
 		"settings": m.settings(), "recent": m.recentCounts(), "certificates": m.certificates()}
 	maps.Copy(out, m.waitingVars())
 	if limit, ok := openFileLimit(); ok {

@@ -57,7 +57,8 @@ func TestGatewayBounds(t *testing.T) {
 		want string
 	}{
 		{strings.NewReader(`{"key":"` + strings.Repeat("a", limit) + `"}`), 429, `"code":8`},
-		{&endless{`{"key":"` + strings.Repeat("a", 100)}, 400, fmt.Sprintf("more than %d bytes", limit)},
+		{&endless{`{"key":"` + strings.Repeat("a", 100)}, 400,
+			fmt.Sprintf("more than %d bytes", limit)},
 		{&endless{`[`}, 400, fmt.Sprintf("more than %d bytes", limit)},
 		// The message is whole; later bytes are read for a while.
 		{&endless{`{"key":"aaaa"}`}, 200, `"header"`},
@@ -78,18 +79,20 @@ func TestGatewayBounds(t *testing.T) {
 	}
 }
 
-// TestGatewayConversation: a client sends a message when it has the answer to the one before, over HTTP/1.1
-// and over a WebSocket.
+// TestGatewayConversation: a client sends a message when it has the answer to the one before, over
+// HTTP/1.1 and over a WebSocket.
 func TestGatewayConversation(t *testing.T) {
 	_, addr := member(t, Config{UnsafeNoSync: true})
 	cc := dial(t, addr)
-	if _, err := pb.NewLeaseClient(cc).LeaseGrant(timeout(t), &pb.LeaseGrantRequest{ID: 7, TTL: 100}); err != nil {
+	if _, err := pb.NewLeaseClient(cc).LeaseGrant(timeout(t),
+		&pb.LeaseGrantRequest{ID: 7, TTL: 100}); err != nil {
 		t.Fatal(err)
 	}
 	check := func(line string) {
 		t.Helper()
 		var m struct{ Result struct{ ID, TTL string } }
-		if err := json.Unmarshal([]byte(line), &m); err != nil || m.Result.ID != "7" || m.Result.TTL != "100" {
+		if err := json.Unmarshal([]byte(line), &m); err != nil || m.Result.ID != "7" ||
+			m.Result.TTL != "100" {
 			t.Errorf("%q: %v", line, err)
 		}
 	}
@@ -151,7 +154,8 @@ func TestGatewayConversation(t *testing.T) {
 		t.Fatal(err)
 	}
 	var line string
-	if err := websocket.Message.Receive(ws, &line); err != nil || !strings.Contains(line, `"created":true`) {
+	if err := websocket.Message.Receive(ws, &line); err != nil ||
+		!strings.Contains(line, `"created":true`) {
 		t.Fatal(line, err)
 	}
 	if n := m.replica.Hub().Metrics().Watchers; n != 1 {
@@ -169,12 +173,14 @@ func TestGatewayConversation(t *testing.T) {
 func TestGatewayEndsWithItsClient(t *testing.T) {
 	_, addr := member(t, Config{UnsafeNoSync: true})
 	cc := dial(t, addr)
-	if code, body := postJSON(t, "http://"+addr+"/v3/lock/lock", strings.NewReader(`{"name":"bA=="}`)); code != 200 {
+	if code, body := postJSON(t, "http://"+addr+"/v3/lock/lock",
+		strings.NewReader(`{"name":"bA=="}`)); code != 200 {
 		t.Fatal(code, body)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
-	req, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://"+addr+"/v3/lock/lock", strings.NewReader(`{"name":"bA=="}`))
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://"+addr+"/v3/lock/lock",
+		strings.NewReader(`{"name":"bA=="}`))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -186,7 +192,8 @@ func TestGatewayEndsWithItsClient(t *testing.T) {
 	waiters := func(want int64) {
 		t.Helper()
 		for end := time.Now().Add(time.Minute); ; time.Sleep(time.Millisecond) {
-			res, err := pb.NewKVClient(cc).Range(t.Context(), &pb.RangeRequest{Key: []byte("l/"), RangeEnd: []byte("l0"), CountOnly: true})
+			res, err := pb.NewKVClient(cc).Range(t.Context(),
+				&pb.RangeRequest{Key: []byte("l/"), RangeEnd: []byte("l0"), CountOnly: true})
 			if err == nil && res.Count == want {
 				return
 			}
@@ -206,7 +213,9 @@ func TestGatewayEndsWithItsClient(t *testing.T) {
 // TestSplitHTTP: HTTP on ports of its own, and what the ports for metrics do not serve.
 func TestSplitHTTP(t *testing.T) {
 	// URLs with the same address share a listener.
-	m, addr := member(t, Config{UnsafeNoSync: true, ListenClientHTTPURLs: []string{"http://127.0.0.2:0"}, ListenMetricsURLs: []string{"http://127.0.0.3:0"}})
+	m, addr := member(t,
+		Config{UnsafeNoSync: true, ListenClientHTTPURLs: []string{"http://127.0.0.2:0"},
+			ListenMetricsURLs: []string{"http://127.0.0.3:0"}})
 	<-m.Serving()
 	var web, metrics string
 	for _, l := range m.listeners {
@@ -222,27 +231,34 @@ func TestSplitHTTP(t *testing.T) {
 		url  string
 		code int
 	}{
-		{web + "/health", 200}, {web + "/version", 200}, {web + "/metrics", 200}, {web + "/debug/vars", 200}, {web + "/debug/pprof/", 404}, {web + "/debug/requests", 404},
-		{metrics + "/health", 200}, {metrics + "/readyz", 200}, {metrics + "/metrics", 200}, {metrics + "/version", 404}, {metrics + "/v3/kv/range", 404}, {metrics + "/debug/vars", 404},
+		{web + "/health", 200}, {web + "/version", 200}, {web + "/metrics", 200},
+		{web + "/debug/vars", 200}, {web + "/debug/pprof/", 404}, {web + "/debug/requests", 404},
+		{metrics + "/health", 200}, {metrics + "/readyz", 200}, {metrics + "/metrics", 200},
+		{metrics + "/version", 404}, {metrics + "/v3/kv/range", 404},
+		{metrics + "/debug/vars", 404},
 	} {
 		if code, body := get(t, c.url); code != c.code {
 			t.Errorf("%s: %d %s, want %d", c.url, code, body, c.code)
 		}
 	}
-	if code, body := postJSON(t, web+"/v3/kv/range", strings.NewReader(`{"key":"aw=="}`)); code != 200 {
+	if code, body := postJSON(t, web+"/v3/kv/range",
+		strings.NewReader(`{"key":"aw=="}`)); code != 200 {
 		t.Error(code, body)
 	}
 	if _, err := http.Get("http://" + addr + "/health"); err == nil {
 		t.Error("HTTP is served at the port of gRPC")
 	}
-	if _, err := pb.NewKVClient(dial(t, addr)).Range(timeout(t), &pb.RangeRequest{Key: []byte("k")}); err != nil {
+	if _, err := pb.NewKVClient(dial(t, addr)).Range(timeout(t),
+		&pb.RangeRequest{Key: []byte("k")}); err != nil {
 		t.Error(err)
 	}
 }
 
-// TestRunbooksAreServed follows the link of each alert, after the change that monitoring.md asks for.
+// TestRunbooksAreServed follows the link of each alert, after the change that monitoring.md asks
+// for.
 func TestRunbooksAreServed(t *testing.T) {
-	m, addr := member(t, Config{UnsafeNoSync: true, ListenMetricsURLs: []string{"http://127.0.0.3:0"}})
+	m, addr := member(t,
+		Config{UnsafeNoSync: true, ListenMetricsURLs: []string{"http://127.0.0.3:0"}})
 	<-m.Serving()
 	rules, err := os.ReadFile("../packaging/monitoring/rules.yaml")
 	if err != nil {
@@ -286,8 +302,9 @@ func TestRunbooksAreServed(t *testing.T) {
 func TestDebugRequests(t *testing.T) {
 	log := slog.New(slog.NewTextHandler(io.Discard, &slog.HandlerOptions{Level: slog.LevelDebug}))
 	m, err := Start(Config{DataDir: t.TempDir() + "/m.etcd", UnsafeNoSync: true, Logger: log,
-		ListenClientURLs: []string{"http://127.0.0.1:0"}, AdvertiseClientURLs: []string{DefaultClientURL},
-		ListenPeerURLs: []string{"http://127.0.0.1:0"}})
+		ListenClientURLs:    []string{"http://127.0.0.1:0"},
+		AdvertiseClientURLs: []string{DefaultClientURL},
+		ListenPeerURLs:      []string{"http://127.0.0.1:0"}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -298,7 +315,8 @@ func TestDebugRequests(t *testing.T) {
 		t.Error("a range without a key")
 	}
 	code, body := get(t, "http://"+addr+"/debug/requests?fam=grpc.Recv.KV&b=0&exp=1")
-	if code != 200 || !strings.Contains(body, "/etcdserverpb.KV/Range") || !strings.Contains(body, "key is not provided") {
+	if code != 200 || !strings.Contains(body, "/etcdserverpb.KV/Range") ||
+		!strings.Contains(body, "key is not provided") {
 		t.Errorf("%d %s", code, body)
 	}
 	if code, _ := get(t, "http://"+addr+"/debug/pprof/"); code != 200 {
@@ -306,8 +324,8 @@ func TestDebugRequests(t *testing.T) {
 	}
 }
 
-// A page of another origin reads nothing with the cookie of the browser's user, and opens no WebSocket unless its
-// origin is listed.
+// A page of another origin reads nothing with the cookie of the browser's user, and opens no
+// WebSocket unless its origin is listed.
 func TestWebSocketOfAnotherOrigin(t *testing.T) {
 	v := newVault(t, Config{CORS: []string{"http://good.example"}})
 	token := v.token("root", "root")
@@ -339,7 +357,9 @@ func TestWebSocketOfAnotherOrigin(t *testing.T) {
 		{"http://" + v.addr, token, `"created":true`},
 		{"http://good.example", token, noUser},
 	} {
-		if line, err := watch(c.origin, "", c.cookie); err != nil || !strings.Contains(line, c.want) || c.want == noUser && !strings.Contains(line, `"canceled":true`) {
+		if line, err := watch(c.origin, "", c.cookie); err != nil ||
+			!strings.Contains(line, c.want) ||
+			c.want == noUser && !strings.Contains(line, `"canceled":true`) {
 			t.Errorf("from %s: %s, %v, want %s", c.origin, line, err, c.want)
 		}
 	}
@@ -348,15 +368,16 @@ func TestWebSocketOfAnotherOrigin(t *testing.T) {
 	}
 }
 
-// TestGatewayStreams: requests that stay open, which anybody may make, leave room for others, whatever the limit of
-// calls on one connection is.
+// TestGatewayStreams: requests that stay open, which anybody may make, leave room for others,
+// whatever the limit of calls on one connection is.
 func TestGatewayStreams(t *testing.T) {
 	m, addr := member(t, Config{UnsafeNoSync: true, MaxConcurrentStreams: 20})
 	url := "http://" + addr
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	for i := range 50 {
-		r, err := http.NewRequestWithContext(ctx, http.MethodPost, url+"/v3/watch", strings.NewReader(`{"create_request":{"key":"aw=="}}`))
+		r, err := http.NewRequestWithContext(ctx, http.MethodPost, url+"/v3/watch",
+			strings.NewReader(`{"create_request":{"key":"aw=="}}`))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -366,12 +387,14 @@ func TestGatewayStreams(t *testing.T) {
 			t.Fatalf("watch %d: %v", i, err)
 		}
 		defer res.Body.Close()
-		if line, err := bufio.NewReader(res.Body).ReadString('\n'); err != nil || !strings.Contains(line, `"created":true`) {
+		if line, err := bufio.NewReader(res.Body).ReadString('\n'); err != nil ||
+			!strings.Contains(line, `"created":true`) {
 			t.Fatalf("watch %d: %s %v", i, line, err)
 		}
 	}
 	client := &http.Client{Timeout: time.Minute}
-	res, err := client.Post(url+"/v3/kv/range", "application/json", strings.NewReader(`{"key":"aw=="}`))
+	res, err := client.Post(url+"/v3/kv/range", "application/json",
+		strings.NewReader(`{"key":"aw=="}`))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -385,14 +408,15 @@ func TestGatewayStreams(t *testing.T) {
 	}
 }
 
-// TestGatewaySlowReaders: answers to clients that do not read stay within the limit, and their memory is free when others
-// need it.
+// TestGatewaySlowReaders: answers to clients that do not read stay within the limit, and their
+// memory is free when others need it.
 func TestGatewaySlowReaders(t *testing.T) {
 	const limit = 32 << 20
 	m, addr := member(t, Config{UnsafeNoSync: true, MaxRangeBytesInFlight: limit})
 	kvs := pb.NewKVClient(dial(t, addr))
 	for i := range 24 {
-		put := &pb.PutRequest{Key: fmt.Appendf(nil, "k%02d", i), Value: bytes.Repeat([]byte{byte(i)}, 1<<20)}
+		put := &pb.PutRequest{Key: fmt.Appendf(nil, "k%02d", i),
+			Value: bytes.Repeat([]byte{byte(i)}, 1<<20)}
 		if _, err := kvs.Put(timeout(t), put); err != nil {
 			t.Fatal(err)
 		}
@@ -404,7 +428,8 @@ func TestGatewaySlowReaders(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer c.Close()
-		fmt.Fprintf(c, "POST /v3/kv/range HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n%s", len(body), body)
+		fmt.Fprintf(c, "POST /v3/kv/range HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n%s",
+			len(body), body)
 	}
 	for deadline := time.Now().Add(time.Minute); m.ranges.Stats().Held == 0; time.Sleep(time.Millisecond) {
 		if time.Now().After(deadline) {
@@ -423,8 +448,8 @@ func TestGatewaySlowReaders(t *testing.T) {
 	}
 }
 
-// TestGatewayVanishedClients: watches end with their clients, and what still reads from a client when its request is
-// over does the server no harm.
+// TestGatewayVanishedClients: watches end with their clients, and what still reads from a client
+// when its request is over does the server no harm.
 func TestGatewayVanishedClients(t *testing.T) {
 	m, addr := member(t, Config{UnsafeNoSync: true})
 	const create = `{"create_request":{"key":"aw=="}}`
@@ -508,14 +533,15 @@ func wsRange(t *testing.T, addr, body string) (*websocket.Conn, net.Conn) {
 	return ws, c
 }
 
-// TestWebSocketSlowReaders: large answers over WebSockets are within the limit too, and those that are not read make
-// room.
+// TestWebSocketSlowReaders: large answers over WebSockets are within the limit too, and those that
+// are not read make room.
 func TestWebSocketSlowReaders(t *testing.T) {
 	const limit = 32 << 20
 	m, addr := member(t, Config{UnsafeNoSync: true, MaxRangeBytesInFlight: limit})
 	kvs := pb.NewKVClient(dial(t, addr))
 	for i := range 24 {
-		put := &pb.PutRequest{Key: fmt.Appendf(nil, "k%02d", i), Value: bytes.Repeat([]byte{byte(i)}, 1<<20)}
+		put := &pb.PutRequest{Key: fmt.Appendf(nil, "k%02d", i),
+			Value: bytes.Repeat([]byte{byte(i)}, 1<<20)}
 		if _, err := kvs.Put(timeout(t), put); err != nil {
 			t.Fatal(err)
 		}
@@ -550,7 +576,8 @@ func TestWebSocketSlowReaders(t *testing.T) {
 	// A small one is one frame.
 	ws, _ = wsRange(t, addr, `{"key":"ew=="}`)
 	var line string
-	if err := websocket.Message.Receive(ws, &line); err != nil || !strings.HasPrefix(line, `{"header":{`) {
+	if err := websocket.Message.Receive(ws, &line); err != nil ||
+		!strings.HasPrefix(line, `{"header":{`) {
 		t.Errorf("%s, %v", line, err)
 	}
 }
@@ -558,16 +585,19 @@ func TestWebSocketSlowReaders(t *testing.T) {
 // TestGatewayCounts: calls through the gateway are counted and logged as others are.
 func TestGatewayCounts(t *testing.T) {
 	var log lockedBuffer
-	m, err := Start(Config{DataDir: t.TempDir() + "/m.etcd", UnsafeNoSync: true, Logger: slog.New(slog.NewTextHandler(&log, nil)),
-		WarnUnaryDuration: time.Nanosecond, ListenClientURLs: []string{"http://127.0.0.1:0"}, AdvertiseClientURLs: []string{DefaultClientURL},
-		ListenPeerURLs: []string{"http://127.0.0.1:0"}})
+	m, err := Start(Config{DataDir: t.TempDir() + "/m.etcd", UnsafeNoSync: true,
+		Logger:            slog.New(slog.NewTextHandler(&log, nil)),
+		WarnUnaryDuration: time.Nanosecond, ListenClientURLs: []string{"http://127.0.0.1:0"},
+		AdvertiseClientURLs: []string{DefaultClientURL},
+		ListenPeerURLs:      []string{"http://127.0.0.1:0"}})
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { stop(t, m) })
 	<-m.replica.Ready()
 	url := "http://" + m.ClientAddrs()[0].String()
-	r, err := http.NewRequestWithContext(timeout(t), http.MethodPost, url+"/v3/kv/put", strings.NewReader(`{"key":"aw==","value":"dg=="}`))
+	r, err := http.NewRequestWithContext(timeout(t), http.MethodPost, url+"/v3/kv/put",
+		strings.NewReader(`{"key":"aw==","value":"dg=="}`))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -596,28 +626,32 @@ func TestGatewayCounts(t *testing.T) {
 	}
 	log.mu.Lock()
 	defer log.mu.Unlock()
-	if s := log.buf.String(); strings.Count(s, `msg="request stats"`) != 2 || !strings.Contains(s, `remote=gateway "response type"=/etcdserverpb.KV/Put`) {
+	if s := log.buf.String(); strings.Count(s, `msg="request stats"`) != 2 ||
+		!strings.Contains(s, `remote=gateway "response type"=/etcdserverpb.KV/Put`) {
 		t.Errorf("logged:\n%s", s)
 	}
 }
 
-// TestGatewayWatchOfLargeValues: the memory of a large answer of a stream counts until the next one, not until the
-// stream ends.
+// TestGatewayWatchOfLargeValues: the memory of a large answer of a stream counts until the next
+// one, not until the stream ends.
 func TestGatewayWatchOfLargeValues(t *testing.T) {
 	m, addr := member(t, Config{UnsafeNoSync: true, MaxRequestBytes: 4 << 20})
 	kvs := pb.NewKVClient(dial(t, addr))
 	c := &http.Client{Transport: &http.Transport{}}
-	res, err := c.Post("http://"+addr+"/v3/watch", "application/json", strings.NewReader(`{"create_request":{"key":"aw=="}}`))
+	res, err := c.Post("http://"+addr+"/v3/watch", "application/json",
+		strings.NewReader(`{"create_request":{"key":"aw=="}}`))
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer res.Body.Close()
 	lines := bufio.NewReader(res.Body)
-	if line, err := lines.ReadString('\n'); err != nil || !strings.Contains(line, `"created":true`) {
+	if line, err := lines.ReadString('\n'); err != nil ||
+		!strings.Contains(line, `"created":true`) {
 		t.Fatal(line, err)
 	}
 	for range 8 {
-		if _, err := kvs.Put(timeout(t), &pb.PutRequest{Key: []byte("k"), Value: make([]byte, 3<<20)}); err != nil {
+		if _, err := kvs.Put(timeout(t),
+			&pb.PutRequest{Key: []byte("k"), Value: make([]byte, 3<<20)}); err != nil {
 			t.Fatal(err)
 		}
 		if line, err := lines.ReadString('\n'); err != nil || len(line) < 4<<20 {

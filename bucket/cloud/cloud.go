@@ -25,14 +25,15 @@ import (
 // page is how many objects are listed at a time: what all services accept.
 const page = 1000
 
-// attempts is how often Google's library makes a request that fails. The libraries of the others have such limits of their own.
+// attempts is how often Google's library makes a request that fails. The libraries of the others
+// have such limits of their own.
 const attempts = 3
 
 // cloudBucket is a bucket.Bucket.
 type cloudBucket struct{ b *blob.Bucket }
 
-// Open opens a bucket: s3://NAME?region=REGION, gs://NAME, azblob://CONTAINER, with prefix=FOLDER/ among the parameters for a part
-// of it. gocloud.dev describes the other parameters.
+// Open opens a bucket: s3://NAME?region=REGION, gs://NAME, azblob://CONTAINER, with prefix=FOLDER/
+// among the parameters for a part of it. gocloud.dev describes the other parameters.
 func Open(ctx context.Context, address string) (bucket.Bucket, error) {
 	address, err := received(address)
 	if err != nil {
@@ -42,7 +43,8 @@ func Open(ctx context.Context, address string) (bucket.Bucket, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", bucket.Show(address), err)
 	}
-	// Google's library repeats a request as long as its context allows, so that its caller does not see why it fails.
+	// Google's library repeats a request as long as its context allows, so that its caller does not
+	// see why it fails.
 	var google *gcs.Client
 	if b.As(&google) {
 		google.SetRetry(gcs.WithMaxAttempts(attempts))
@@ -50,8 +52,9 @@ func Open(ctx context.Context, address string) (bucket.Bucket, error) {
 	return New(b), nil
 }
 
-// received returns the URL with which the bytes of a damaged object are received: the reader of an archive compares checksums of its
-// own and names the object, while an error of the library would look like a storage that is away.
+// received returns the URL with which the bytes of a damaged object are received: the reader of an
+// archive compares checksums of its own and names the object, while an error of the library would
+// look like a storage that is away.
 func received(address string) (string, error) {
 	const parameter = "response_checksum_validation"
 	u, err := url.Parse(address)
@@ -68,19 +71,23 @@ func received(address string) (string, error) {
 // New returns the bucket of a blob.Bucket, which it closes.
 func New(b *blob.Bucket) bucket.Bucket { return &cloudBucket{b} }
 
-// Put implements bucket.Bucket. Nothing counts as stored but what the storage has confirmed: the answer that an object exists, or one that may
-// mean so, is looked up, and it is no answer if nothing is found.
+// Put implements bucket.Bucket. Nothing counts as stored but what the storage has confirmed: the
+// answer that an object exists, or one that may mean so, is looked up, and it is no answer if
+// nothing is found.
 func (c *cloudBucket) Put(ctx context.Context, key string, data []byte) error {
-	// The object is one request, which has the condition. S3 receives one of 16 MiB or more as an upload of one part, whose end has it.
-	err := c.b.Upload(ctx, key, bytes.NewReader(data), &blob.WriterOptions{IfNotExist: true, BufferSize: len(data) + 1, ContentType: "application/octet-stream",
-		BeforeWrite: func(as func(any) bool) error {
-			// Its uploads know no number of attempts. The caller repeats them.
-			var google **gcs.ObjectHandle
-			if as(&google) {
-				*google = (*google).Retryer(gcs.WithPolicy(gcs.RetryNever))
-			}
-			return nil
-		}})
+	// The object is one request, which has the condition. S3 receives one of 16 MiB or more as an
+	// upload of one part, whose end has it.
+	err := c.b.Upload(ctx, key, bytes.NewReader(data),
+		&blob.WriterOptions{IfNotExist: true, BufferSize: len(data) + 1,
+			ContentType: "application/octet-stream",
+			BeforeWrite: func(as func(any) bool) error {
+				// Its uploads know no number of attempts. The caller repeats them.
+				var google **gcs.ObjectHandle
+				if as(&google) {
+					*google = (*google).Retryer(gcs.WithPolicy(gcs.RetryNever))
+				}
+				return nil
+			}})
 	if err == nil {
 		return nil
 	}
@@ -95,7 +102,8 @@ func (c *cloudBucket) Put(ctx context.Context, key string, data []byte) error {
 		if errors.Is(wrap(lookErr), bucket.ErrNotFound) {
 			return wrapped
 		}
-		return fmt.Errorf("%w; and it is not known whether the object exists: %w", wrapped, hide(lookErr))
+		return fmt.Errorf("%w; and it is not known whether the object exists: %w",
+			wrapped, hide(lookErr))
 	}
 	return fmt.Errorf("%w: %w", bucket.ErrExists, hide(err))
 }
@@ -122,7 +130,8 @@ func (c *cloudBucket) Get(ctx context.Context, key string, offset int64) (io.Rea
 }
 
 // List implements bucket.Bucket.
-func (c *cloudBucket) List(ctx context.Context, prefix, after string, limit int) ([]bucket.Object, error) {
+func (c *cloudBucket) List(ctx context.Context, prefix, after string,
+	limit int) ([]bucket.Object, error) {
 	options := &blob.ListOptions{Prefix: prefix, BeforeList: func(as func(any) bool) error {
 		startAfter(as, prefix, after)
 		return nil
@@ -144,8 +153,8 @@ func (c *cloudBucket) List(ctx context.Context, prefix, after string, limit int)
 	return out, nil
 }
 
-// startAfter lets a service begin the list of a prefix after a key, if it can. It may begin earlier. The service's prefix has that of
-// the URL before the prefix of the call.
+// startAfter lets a service begin the list of a prefix after a key, if it can. It may begin
+// earlier. The service's prefix has that of the URL before the prefix of the call.
 func startAfter(as func(any) bool, prefix, after string) {
 	if after == "" {
 		return
@@ -175,8 +184,8 @@ func (c *cloudBucket) Delete(ctx context.Context, key string) error {
 	return wrap(err)
 }
 
-// locked reports whether an object in S3 is locked, as far as the caller may know that: the answer to a deletion has the same code as that of
-// a missing right.
+// locked reports whether an object in S3 is locked, as far as the caller may know that: the answer
+// to a deletion has the same code as that of a missing right.
 func (c *cloudBucket) locked(ctx context.Context, key string) bool {
 	var client *s3.Client
 	if !c.b.As(&client) {
@@ -184,32 +193,42 @@ func (c *cloudBucket) locked(ctx context.Context, key string) bool {
 	}
 	// The library knows the names of the bucket and of the object.
 	var object s3.GetObjectInput
-	r, err := c.b.NewRangeReader(ctx, key, 0, 1, &blob.ReaderOptions{BeforeRead: func(as func(any) bool) error {
-		var p *s3.GetObjectInput
-		if as(&p) {
-			object = *p
-		}
-		return nil
-	}})
+	r, err := c.b.NewRangeReader(ctx, key, 0, 1,
+		&blob.ReaderOptions{BeforeRead: func(as func(any) bool) error {
+			var p *s3.GetObjectInput
+			if as(&p) {
+				object = *p
+			}
+			return nil
+		}})
 	if err != nil {
 		return false
 	}
 	written := r.ModTime()
 	_ = r.Close()
-	hold, err := client.GetObjectLegalHold(ctx, &s3.GetObjectLegalHoldInput{Bucket: object.Bucket, Key: object.Key})
-	if err == nil && hold.LegalHold != nil && hold.LegalHold.Status == types.ObjectLockLegalHoldStatusOn {
+	hold, err := client.GetObjectLegalHold(ctx,
+		&s3.GetObjectLegalHoldInput{Bucket: object.Bucket, Key: object.Key})
+	if err == nil && hold.LegalHold != nil &&
+		hold.LegalHold.Status == types.ObjectLockLegalHoldStatusOn {
 		return true
 	}
-	kept, err := client.GetObjectRetention(ctx, &s3.GetObjectRetentionInput{Bucket: object.Bucket, Key: object.Key})
-	if err == nil && kept.Retention != nil && kept.Retention.RetainUntilDate != nil && kept.Retention.RetainUntilDate.After(time.Now()) {
+	kept, err := client.GetObjectRetention(ctx,
+		&s3.GetObjectRetentionInput{Bucket: object.Bucket, Key: object.Key})
+	if err == nil && kept.Retention != nil && kept.Retention.RetainUntilDate != nil &&
+		kept.Retention.RetainUntilDate.After(time.Now()) {
 		return true
 	}
-	// S3 writes the default of the bucket to each object; others look at it when an object is deleted.
-	rules, err := client.GetObjectLockConfiguration(ctx, &s3.GetObjectLockConfigurationInput{Bucket: object.Bucket})
-	if err != nil || rules.ObjectLockConfiguration == nil || rules.ObjectLockConfiguration.Rule == nil || rules.ObjectLockConfiguration.Rule.DefaultRetention == nil {
+	// S3 writes the default of the bucket to each object; others look at it when an object is
+	// deleted.
+	rules, err := client.GetObjectLockConfiguration(ctx,
+		&s3.GetObjectLockConfigurationInput{Bucket: object.Bucket})
+	if err != nil || rules.ObjectLockConfiguration == nil ||
+		rules.ObjectLockConfiguration.Rule == nil ||
+		rules.ObjectLockConfiguration.Rule.DefaultRetention == nil {
 		return false
 	}
-	days, years := rules.ObjectLockConfiguration.Rule.DefaultRetention.Days, rules.ObjectLockConfiguration.Rule.DefaultRetention.Years
+	days, years := rules.ObjectLockConfiguration.Rule.DefaultRetention.Days,
+		rules.ObjectLockConfiguration.Rule.DefaultRetention.Years
 	until := written
 	if days != nil {
 		until = until.AddDate(0, 0, int(*days))

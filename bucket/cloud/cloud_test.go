@@ -24,7 +24,8 @@ import (
 	"vigil/internal/bucket"
 )
 
-// prefix is full of the words of errors: what a user calls a bucket or a folder must not decide what an answer means.
+// prefix is full of the words of errors: what a user calls a bucket or a folder must not decide
+// what an answer means.
 const prefix = "WORM-AccessDenied-PreconditionFailed-NoSuchBucket-NotFound-ConditionalRequestConflict-ObjectLocked-retentionPolicyNotMet-no such host/"
 
 // answer is an answer of a service: a status and its code.
@@ -33,11 +34,13 @@ type answer struct {
 	code   string
 }
 
-// cloudServer is the part of a storage that knows one object, and answers one operation with an error.
+// cloudServer is the part of a storage that knows one object, and answers one operation with an
+// error.
 type cloudServer struct {
 	*httptest.Server
 	write func(w http.ResponseWriter, r *http.Request, a answer) // an error in the service's form
-	read  func(w http.ResponseWriter, r *http.Request)           // the object, or what is known of it
+	// the object, or what is known of it
+	read func(w http.ResponseWriter, r *http.Request)
 
 	mu     sync.Mutex
 	method string // of the requests for the object that fail: PUT, GET, HEAD or DELETE
@@ -54,7 +57,8 @@ func (s *cloudServer) set(method string, list bool, a answer, effect, there bool
 	s.method, s.list, s.error, s.effect, s.there, s.calls = method, list, a, effect, there, 0
 }
 
-// fails counts a request of a method and reports the error that it has, and whether the object is there.
+// fails counts a request of a method and reports the error that it has, and whether the object is
+// there.
 func (s *cloudServer) fails(method string, list bool) (a answer, fails, there bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -81,8 +85,8 @@ type cloudCase struct {
 	absent, exists answer
 	// codes are all documented errors, by status.
 	codes map[int]string
-	// denied, locked and missing are the codes that must be ErrDenied, ErrLocked (of a deletion) and ErrNotFound. All others are none
-	// of them, and are tried again.
+	// denied, locked and missing are the codes that must be ErrDenied, ErrLocked (of a deletion)
+	// and ErrNotFound. All others are none of them, and are tried again.
 	denied, locked, missing func(answer) bool
 }
 
@@ -115,7 +119,8 @@ func startS3(t *testing.T) (*cloudServer, bucket.Bucket) {
 		}
 	}))
 	t.Cleanup(s.Close)
-	client := s3.New(s3.Options{BaseEndpoint: &s.URL, Region: "us-east-1", UsePathStyle: true, Retryer: aws.NopRetryer{}, Credentials: aws.AnonymousCredentials{}})
+	client := s3.New(s3.Options{BaseEndpoint: &s.URL, Region: "us-east-1", UsePathStyle: true,
+		Retryer: aws.NopRetryer{}, Credentials: aws.AnonymousCredentials{}})
 	b, err := s3blob.OpenBucket(t.Context(), client, "archive", nil)
 	if err != nil {
 		t.Fatal(err)
@@ -149,14 +154,16 @@ func startGoogle(t *testing.T) (*cloudServer, bucket.Bucket) {
 			s.write(w, r, answer{404, "notFound"})
 		case method == http.MethodHead || method == http.MethodPut:
 			w.Header().Set("Content-Type", "application/json")
-			_, _ = io.WriteString(w, `{"name": "a", "bucket": "archive", "size": "1", "generation": "1", "metageneration": "1"}`)
+			_, _ = io.WriteString(w,
+				`{"name": "a", "bucket": "archive", "size": "1", "generation": "1", "metageneration": "1"}`)
 		default:
 			_, _ = w.Write([]byte("x"))
 		}
 	}))
 	t.Cleanup(s.Close)
 	t.Setenv("STORAGE_EMULATOR_HOST", strings.TrimPrefix(s.URL, "http://"))
-	b, err := blob.OpenBucket(t.Context(), "gs://archive?prefix="+strings.ReplaceAll(prefix, " ", "%20"))
+	b, err := blob.OpenBucket(t.Context(),
+		"gs://archive?prefix="+strings.ReplaceAll(prefix, " ", "%20"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -205,7 +212,8 @@ func startAzure(t *testing.T) (*cloudServer, bucket.Bucket) {
 		}
 	}))
 	t.Cleanup(s.Close)
-	client, err := container.NewClientWithNoCredential(s.URL+"/archive", &container.ClientOptions{ClientOptions: policy.ClientOptions{Retry: policy.RetryOptions{MaxRetries: -1}}})
+	client, err := container.NewClientWithNoCredential(s.URL+"/archive",
+		&container.ClientOptions{ClientOptions: policy.ClientOptions{Retry: policy.RetryOptions{MaxRetries: -1}}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -221,7 +229,8 @@ func oneOf(codes ...string) func(answer) bool {
 }
 
 var clouds = []cloudCase{{
-	name: "s3", open: startS3, absent: answer{404, "NoSuchKey"}, exists: answer{412, "PreconditionFailed"},
+	name: "s3", open: startS3, absent: answer{404, "NoSuchKey"},
+	exists: answer{412, "PreconditionFailed"},
 	// The list of S3's error codes.
 	codes: map[int]string{
 		301: "PermanentRedirect",
@@ -241,16 +250,21 @@ var clouds = []cloudCase{{
 			NoSuchTagSet NoSuchUpload NoSuchVersion NoSuchWebsiteConfiguration OwnershipControlsNotFoundError ReplicationConfigurationNotFoundError ServerSideEncryptionConfigurationNotFoundError XAdminUserNotFound`,
 		405: "MethodNotAllowed",
 		409: `BucketAlreadyExists BucketAlreadyOwnedByYou BucketNotEmpty ConditionalRequestConflict DeviceNotActiveError InvalidBucketState OperationAborted RestoreAlreadyInProgress ObjectAlreadyInActiveTierError`,
-		411: "MissingContentLength", 412: "PreconditionFailed", 416: "InvalidRange", 429: "TooManyRequests",
-		500: "InternalError", 501: "NotImplemented", 503: "Busy ServiceUnavailable SlowDown", 502: "BadGateway", 504: "GatewayTimeout",
+		411: "MissingContentLength", 412: "PreconditionFailed", 416: "InvalidRange",
+		429: "TooManyRequests",
+		500: "InternalError", 501: "NotImplemented", 503: "Busy ServiceUnavailable SlowDown",
+		502: "BadGateway", 504: "GatewayTimeout",
 	},
 	denied: func(a answer) bool {
-		return a.status == 403 || slices.Contains([]string{"ExpiredToken", "InvalidToken", "TokenRefreshRequired", "XAdminUserNotFound"}, a.code)
+		return a.status == 403 ||
+			slices.Contains([]string{"ExpiredToken", "InvalidToken", "TokenRefreshRequired",
+				"XAdminUserNotFound"}, a.code)
 	},
 	locked:  oneOf(),
 	missing: oneOf("NoSuchKey", "NoSuchBucket"),
 }, {
-	name: "gs", open: startGoogle, absent: answer{404, "notFound"}, exists: answer{412, "conditionNotMet"},
+	name: "gs", open: startGoogle, absent: answer{404, "notFound"},
+	exists: answer{412, "conditionNotMet"},
 	// The list of HTTP status and error codes of the JSON API.
 	codes: map[int]string{
 		307: "temporaryRedirect",
@@ -260,17 +274,23 @@ var clouds = []cloudCase{{
 		401: "authError AuthenticationRequiredRequesterPays lockedDomainExpired required",
 		403: `accountDisabled countryBlocked forbidden insufficientPermissions objectUnderActiveHold retentionPolicyNotMet sslRequired stopChannelCallerNotOwner UserProjectAccessDenied UserProjectAccountProblem rateLimitExceeded
 			userRateLimitExceeded quotaExceeded`,
-		404: "notFound", 405: "methodNotAllowed", 408: "uploadBrokenConnection", 409: "conflict", 410: "gone", 411: "lengthRequired", 412: "conditionNotMet orgPolicyConstraintFailed",
-		413: "uploadTooLarge", 416: "requestedRangeNotSatisfiable", 429: "usageLimits rateLimitExceeded userRateLimitExceeded", 499: "clientClosedRequest",
-		500: "backendError internalError", 502: "badGateway", 503: "backendError", 504: "gatewayTimeout",
+		404: "notFound", 405: "methodNotAllowed", 408: "uploadBrokenConnection", 409: "conflict",
+		410: "gone", 411: "lengthRequired", 412: "conditionNotMet orgPolicyConstraintFailed",
+		413: "uploadTooLarge", 416: "requestedRangeNotSatisfiable",
+		429: "usageLimits rateLimitExceeded userRateLimitExceeded", 499: "clientClosedRequest",
+		500: "backendError internalError", 502: "badGateway", 503: "backendError",
+		504: "gatewayTimeout",
 	},
 	denied: func(a answer) bool {
-		return (a.status == 401 || a.status == 403) && !slices.Contains([]string{"objectUnderActiveHold", "retentionPolicyNotMet", "rateLimitExceeded", "userRateLimitExceeded", "quotaExceeded"}, a.code)
+		return (a.status == 401 || a.status == 403) &&
+			!slices.Contains([]string{"objectUnderActiveHold", "retentionPolicyNotMet",
+				"rateLimitExceeded", "userRateLimitExceeded", "quotaExceeded"}, a.code)
 	},
 	locked:  oneOf("objectUnderActiveHold", "retentionPolicyNotMet"),
 	missing: oneOf("notFound"),
 }, {
-	name: "azblob", open: startAzure, absent: answer{404, "BlobNotFound"}, exists: answer{409, "BlobAlreadyExists"},
+	name: "azblob", open: startAzure, absent: answer{404, "BlobNotFound"},
+	exists: answer{409, "BlobAlreadyExists"},
 	// The lists of common error codes and of those of the Blob service.
 	codes: map[int]string{
 		400: `ConditionHeadersNotSupported ContentLengthLargerThanTierLimit CopyAcrossAccountsNotSupported EmptyMetadataKey InfiniteLeaseDurationRequired InvalidAuthenticationInfo InvalidBlobOrBlock InvalidBlobTier InvalidBlobType
@@ -280,7 +300,8 @@ var clouds = []cloudCase{{
 		401: "InvalidAuthenticationInfo NoAuthenticationInformation",
 		403: `AccountIsDisabled AuthenticationFailed AuthorizationFailure AuthorizationPermissionMismatch AuthorizationProtocolMismatch AuthorizationResourceTypeMismatch AuthorizationServiceMismatch AuthorizationSourceIPMismatch
 			CannotVerifyCopySource InsufficientAccountPermissions UnauthorizedBlobOverwrite`,
-		404: "BlobNotFound CannotVerifyCopySource ContainerNotFound ResourceNotFound", 405: "UnsupportedHttpVerb BlobImmutableDueToPolicy",
+		404: "BlobNotFound CannotVerifyCopySource ContainerNotFound ResourceNotFound",
+		405: "UnsupportedHttpVerb BlobImmutableDueToPolicy",
 		409: `AccountAlreadyExists AccountBeingCreated BlobAlreadyExists BlobArchived BlobBeingRehydrated BlobImmutableDueToPolicy BlobNotArchived BlobTierInadequateForContentLength BlobUsesCustomerSpecifiedEncryption
 			BlockCountExceedsLimit CannotChangeToLowerTier ContainerAlreadyExists ContainerBeingDeleted ContainerDisabled FeatureVersionMismatch IncrementalCopyBlobMismatch InvalidOperation LeaseAlreadyPresent
 			LeaseIdMismatchWithLeaseOperation LeaseIsBreakingAndCannotBeAcquired LeaseIsBrokenAndCannotBeRenewed LeaseNotPresentWithLeaseOperation NoPendingCopyOperation OperationNotAllowedOnIncrementalCopyBlob
@@ -295,9 +316,10 @@ var clouds = []cloudCase{{
 	missing: oneOf("BlobNotFound", "ContainerNotFound", "ResourceNotFound"),
 }}
 
-// TestDocumentedErrors: each error that a service documents, as the answer to each operation, for an object that is there and one that is
-// not, with the effect of the operation and without. Nothing counts as stored that is not there, nothing as absent but by the answer that
-// says so, and nothing as locked or denied but by its code, whatever names and messages say.
+// TestDocumentedErrors: each error that a service documents, as the answer to each operation, for
+// an object that is there and one that is not, with the effect of the operation and without.
+// Nothing counts as stored that is not there, nothing as absent but by the answer that says so, and
+// nothing as locked or denied but by its code, whatever names and messages say.
 func TestDocumentedErrors(t *testing.T) {
 	kinds := []error{bucket.ErrExists, bucket.ErrNotFound, bucket.ErrDenied, bucket.ErrLocked}
 	for _, c := range clouds {
@@ -315,7 +337,8 @@ func TestDocumentedErrors(t *testing.T) {
 									continue
 								}
 								n++
-								s.set(map[string]string{"put": "PUT", "get": "GET", "delete": "DELETE"}[op], op == "list", a, effect, there)
+								s.set(map[string]string{"put": "PUT", "get": "GET",
+									"delete": "DELETE"}[op], op == "list", a, effect, there)
 								var err error
 								switch op {
 								case "put":
@@ -332,7 +355,8 @@ func TestDocumentedErrors(t *testing.T) {
 									err = b.Delete(t.Context(), "a")
 								}
 								what := fmt.Sprintf("%d %s, %s, the object is there: %v, with effect: %v: %v", status, code, op, there, effect, err)
-								if s.calls == 0 && op == "delete" && !there && errors.Is(err, bucket.ErrNotFound) {
+								if s.calls == 0 && op == "delete" && !there &&
+									errors.Is(err, bucket.ErrNotFound) {
 									continue // the library has looked before
 								}
 								if s.calls == 0 {
@@ -341,8 +365,10 @@ func TestDocumentedErrors(t *testing.T) {
 								if err == nil {
 									t.Errorf("%s: no error", what)
 								}
-								if op == "put" && errors.Is(err, bucket.ErrExists) != (s.has() && lookedUp(status)) {
-									t.Errorf("%s: ErrExists, the object is there now: %v", what, s.has())
+								if op == "put" && errors.Is(err, bucket.ErrExists) != (s.has() &&
+									lookedUp(status)) {
+									t.Errorf("%s: ErrExists, the object is there now: %v", what,
+										s.has())
 								}
 								var want error
 								switch {
@@ -350,7 +376,8 @@ func TestDocumentedErrors(t *testing.T) {
 									want = bucket.ErrExists
 								case c.missing(a):
 									want = bucket.ErrNotFound
-								case c.name == "gs" && op == "get" && status == http.StatusForbidden:
+								case c.name == "gs" && op == "get" &&
+									status == http.StatusForbidden:
 									want = bucket.ErrDenied // the library does not read the reason
 								case c.locked(a) && op != "put":
 									want = bucket.ErrLocked
@@ -381,7 +408,8 @@ func TestLookupFails(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			s, b := c.open(t)
 			defer b.Close()
-			for _, code := range []answer{{403, "AccessDenied"}, {403, "forbidden"}, {500, "InternalError"}, {404, "NoSuchWord"}} {
+			for _, code := range []answer{{403, "AccessDenied"}, {403, "forbidden"},
+				{500, "InternalError"}, {404, "NoSuchWord"}} {
 				s.set("HEAD", false, code, false, true)
 				err := b.Put(t.Context(), "a", []byte("x"))
 				if err == nil || errors.Is(err, bucket.ErrExists) {
@@ -395,9 +423,11 @@ func TestLookupFails(t *testing.T) {
 	}
 }
 
-// TestNoAnswer: a name that cannot be resolved and a port where nobody listens say nothing about an object.
+// TestNoAnswer: a name that cannot be resolved and a port where nobody listens say nothing about an
+// object.
 func TestNoAnswer(t *testing.T) {
-	client, err := container.NewClientWithNoCredential("http://account.invalid/archive", &container.ClientOptions{ClientOptions: policy.ClientOptions{Retry: policy.RetryOptions{MaxRetries: -1}}})
+	client, err := container.NewClientWithNoCredential("http://account.invalid/archive",
+		&container.ClientOptions{ClientOptions: policy.ClientOptions{Retry: policy.RetryOptions{MaxRetries: -1}}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -414,8 +444,10 @@ func TestNoAnswer(t *testing.T) {
 	for name, b := range buckets {
 		_, get := b.Get(t.Context(), "a", 0)
 		_, list := b.List(t.Context(), "", "", 10)
-		for op, err := range map[string]error{"put": b.Put(t.Context(), "a", []byte("x")), "get": get, "list": list, "delete": b.Delete(t.Context(), "a")} {
-			for _, k := range []error{nil, bucket.ErrExists, bucket.ErrNotFound, bucket.ErrDenied, bucket.ErrLocked} {
+		for op, err := range map[string]error{"put": b.Put(t.Context(), "a", []byte("x")),
+			"get": get, "list": list, "delete": b.Delete(t.Context(), "a")} {
+			for _, k := range []error{nil, bucket.ErrExists, bucket.ErrNotFound, bucket.ErrDenied,
+				bucket.ErrLocked} {
 				if errors.Is(err, k) {
 					t.Errorf("%s: %s: %v is %v", name, op, err, k)
 				}

@@ -24,12 +24,13 @@ const (
 	azure
 )
 
-// refusal is the answer of a service that an error describes. Its text is not used: it has names that users have chosen, and words of any
-// language.
+// refusal is the answer of a service that an error describes. Its text is not used: it has names
+// that users have chosen, and words of any language.
 type refusal struct {
 	service service
 	status  int
-	// codes say what the answer means: that of S3 or Azure, or the reasons of Google. There may be none, as in answers without a body.
+	// codes say what the answer means: that of S3 or Azure, or the reasons of Google. There may be
+	// none, as in answers without a body.
 	codes []string
 }
 
@@ -65,8 +66,9 @@ func (r *refusal) has(codes ...string) bool {
 	return slices.ContainsFunc(r.codes, func(c string) bool { return slices.Contains(codes, c) })
 }
 
-// kind returns the error of package bucket that an answer to any operation is, nil for none: then it is not known what it means, or it is
-// temporary, and the caller tries again. ErrExists is not among them: Put looks.
+// kind returns the error of package bucket that an answer to any operation is, nil for none: then
+// it is not known what it means, or it is temporary, and the caller tries again. ErrExists is not
+// among them: Put looks.
 func (r *refusal) kind() error {
 	switch r.service {
 	case amazon:
@@ -74,7 +76,8 @@ func (r *refusal) kind() error {
 		case r.status == http.StatusNotFound && r.has("NoSuchKey", "NoSuchBucket", "NotFound"):
 			return bucket.ErrNotFound
 		case r.status == http.StatusUnauthorized || r.status == http.StatusForbidden,
-			// Temporary credentials that have ended have another status, and so has an unknown user of versitygw.
+			// Temporary credentials that have ended have another status, and so has an unknown user
+			// of versitygw.
 			r.has("ExpiredToken", "InvalidToken", "TokenRefreshRequired", "XAdminUserNotFound"):
 			return bucket.ErrDenied
 		}
@@ -91,7 +94,8 @@ func (r *refusal) kind() error {
 		}
 	case azure:
 		switch {
-		case r.status == http.StatusNotFound && r.has("BlobNotFound", "ContainerNotFound", "ResourceNotFound"):
+		case r.status == http.StatusNotFound &&
+			r.has("BlobNotFound", "ContainerNotFound", "ResourceNotFound"):
 			return bucket.ErrNotFound
 		case r.has("BlobImmutableDueToPolicy", "LeaseIdMissing"):
 			return bucket.ErrLocked
@@ -102,11 +106,12 @@ func (r *refusal) kind() error {
 	return nil
 }
 
-// refusesWrite reports whether an answer may mean that the object is there: a condition or a lock, a right to create and not to
-// replace, or another write of the object at this moment.
+// refusesWrite reports whether an answer may mean that the object is there: a condition or a lock,
+// a right to create and not to replace, or another write of the object at this moment.
 func (r *refusal) refusesWrite() bool {
 	switch r.status {
-	case http.StatusBadRequest, http.StatusForbidden, http.StatusMethodNotAllowed, http.StatusConflict, http.StatusPreconditionFailed:
+	case http.StatusBadRequest, http.StatusForbidden, http.StatusMethodNotAllowed,
+		http.StatusConflict, http.StatusPreconditionFailed:
 		return true
 	}
 	return false

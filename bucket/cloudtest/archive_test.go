@@ -30,18 +30,22 @@ func restored(t *testing.T, url string) (*proc.Server, string) {
 	t.Helper()
 	data, port := filepath.Join(t.TempDir(), "restored"), proc.FreePort(t)
 	peer := fmt.Sprintf("http://127.0.0.1:%d", port)
-	out := vigilctl(t, "archive", "restore", url, "--bucket-program", program, "--latest", "--bump-revision", "0", "--data-dir", data, "--name", "r1",
+	out := vigilctl(t, "archive", "restore", url, "--bucket-program", program, "--latest",
+		"--bump-revision", "0", "--data-dir", data, "--name", "r1",
 		"--initial-cluster", "r1="+peer, "--initial-advertise-peer-urls", peer)
-	return proc.Start(t, proc.Config{Program: proc.Vigil, Name: "r1", DataDir: data, PeerPort: port}), out
+	return proc.Start(t,
+		proc.Config{Program: proc.Vigil, Name: "r1", DataDir: data, PeerPort: port}), out
 }
 
-// The archive that the documents describe is verified and restored out of the object storage, into which the program has written it.
+// The archive that the documents describe is verified and restored out of the object storage, into
+// which the program has written it.
 func TestGoldenArchive(t *testing.T) { each(t, goldenArchive) }
 
 func goldenArchive(t *testing.T, s *storage) {
 	url := s.url("archive", "prod/")
 	b := open(t, url)
-	golden := os.DirFS(filepath.Join("..", "..", "internal", "offline", "archive", "testdata", "v1"))
+	golden := os.DirFS(filepath.Join("..", "..", "internal", "offline", "archive",
+		"testdata", "v1"))
 	err := fs.WalkDir(golden, ".", func(name string, d fs.DirEntry, err error) error {
 		if err != nil || d.IsDir() {
 			return err
@@ -57,7 +61,8 @@ func goldenArchive(t *testing.T, s *storage) {
 	}
 	out := vigilctl(t, "archive", "verify", url, "--bucket-program", program)
 	t.Log(out)
-	if !strings.Contains(out, "2 states rebuilt, 1 of them also by entries; up to revision 82, index 115: nothing is damaged") {
+	if !strings.Contains(out,
+		"2 states rebuilt, 1 of them also by entries; up to revision 82, index 115: nothing is damaged") {
 		t.Errorf("verify: %s", out)
 	}
 	m, out := restored(t, url)
@@ -79,18 +84,23 @@ func goldenArchive(t *testing.T, s *storage) {
 	if err := b.Put(t.Context(), damaged, data); err != nil {
 		t.Fatal(err)
 	}
-	bad := proc.Run(t, 5*time.Minute, proc.Spec{Name: proc.Path(t, proc.Vigilctl), Args: []string{"archive", "verify", url, "--bucket-program", program}})
+	bad := proc.Run(t, 5*time.Minute,
+		proc.Spec{Name: proc.Path(t, proc.Vigilctl),
+			Args: []string{"archive", "verify", url, "--bucket-program", program}})
 	if bad.Code != 1 || !strings.Contains(bad.Stdout+bad.Stderr, "DAMAGED") {
 		t.Errorf("exit code %d\n%s%s", bad.Code, bad.Stdout, bad.Stderr)
 	}
 }
 
-// A member archives into the object storage, which is away for a time: all entries arrive, and a member restored from them has every key.
+// A member archives into the object storage, which is away for a time: all entries arrive, and a
+// member restored from them has every key.
 func TestMember(t *testing.T) { each(t, archiveOfMember) }
 
 func archiveOfMember(t *testing.T, s *storage) {
 	url := s.url("archive", "prod/")
-	m := proc.Start(t, proc.Config{Program: proc.Vigil, Args: []string{"--archive=" + url, "--archive-program=" + program, "--archive-base-interval=3s"}})
+	m := proc.Start(t, proc.Config{Program: proc.Vigil,
+		Args: []string{"--archive=" + url, "--archive-program=" + program,
+			"--archive-base-interval=3s"}})
 	c := m.Client()
 	revision := int64(0)
 	write := func(from, to int) {
@@ -112,7 +122,9 @@ func archiveOfMember(t *testing.T, s *storage) {
 			}
 		}()
 		until(t, fmt.Sprintf("revision %d is archived", revision), func() bool {
-			res := proc.Run(t, 5*time.Minute, proc.Spec{Name: proc.Path(t, proc.Vigilctl), Args: []string{"archive", "verify", url, "--bucket-program", program}})
+			res := proc.Run(t, 5*time.Minute,
+				proc.Spec{Name: proc.Path(t, proc.Vigilctl),
+					Args: []string{"archive", "verify", url, "--bucket-program", program}})
 			out = res.Stdout + res.Stderr
 			found := upTo.FindStringSubmatch(out)
 			if res.Code != 0 || found == nil {

@@ -17,7 +17,8 @@ import (
 // open opens a bucket through the program.
 func open(t *testing.T, url string) bucket.Bucket {
 	t.Helper()
-	b, err := bucket.Open(t.Context(), url, bucket.Options{Program: program, Logger: slog.New(slog.NewTextHandler(t.Output(), nil))})
+	b, err := bucket.Open(t.Context(), url,
+		bucket.Options{Program: program, Logger: slog.New(slog.NewTextHandler(t.Output(), nil))})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -50,7 +51,8 @@ func TestPrefix(t *testing.T) {
 			if err != nil || len(list) != 1 || list[0].Key != "log/1" || list[0].Modified.IsZero() {
 				t.Errorf("%v, %v", list, err)
 			}
-			if data, err := bucket.ReadAll(t.Context(), all, prefix+"log/1", 100); err != nil || string(data) != prefix {
+			if data, err := bucket.ReadAll(t.Context(), all, prefix+"log/1", 100); err != nil ||
+				string(data) != prefix {
 				t.Errorf("%q, %v", data, err)
 			}
 		}
@@ -66,7 +68,8 @@ func TestManyObjects(t *testing.T) {
 		for w := range writers {
 			wg.Go(func() {
 				for i := w; i < n; i += writers {
-					if err := b.Put(t.Context(), fmt.Sprintf("log/%04d", i), []byte("x")); err != nil {
+					if err := b.Put(t.Context(), fmt.Sprintf("log/%04d", i),
+						[]byte("x")); err != nil {
 						t.Error(err)
 						return
 					}
@@ -99,7 +102,8 @@ func TestManyObjects(t *testing.T) {
 func TestLargeObject(t *testing.T) {
 	each(t, func(t *testing.T, s *storage) {
 		b := open(t, s.url("archive", ""))
-		data := [2][]byte{bytes.Repeat([]byte("0123456789abcde\n"), 40<<16), bytes.Repeat([]byte("another writer.\n"), 40<<16)}
+		data := [2][]byte{bytes.Repeat([]byte("0123456789abcde\n"), 40<<16),
+			bytes.Repeat([]byte("another writer.\n"), 40<<16)}
 		var errs [2]error
 		var wg sync.WaitGroup
 		for i := range data {
@@ -125,7 +129,8 @@ func TestMissingBucket(t *testing.T) {
 		b := open(t, s.url("no-such-bucket", ""))
 		_, get := b.Get(t.Context(), "a", 0)
 		_, list := b.List(t.Context(), "", "", 1)
-		for op, err := range map[string]error{"put": b.Put(t.Context(), "a", []byte("x")), "get": get, "list": list} {
+		for op, err := range map[string]error{"put": b.Put(t.Context(), "a", []byte("x")),
+			"get": get, "list": list} {
 			t.Logf("%s: %v", op, err)
 			if !errors.Is(err, bucket.ErrNotFound) {
 				t.Errorf("%s: %v", op, err)
@@ -154,9 +159,11 @@ func TestWrongSecret(t *testing.T) {
 			b := open(t, s.url("archive", ""))
 			_, get := b.Get(t.Context(), "a", 0)
 			_, list := b.List(t.Context(), "", "", 1)
-			for op, err := range map[string]error{"put": b.Put(t.Context(), "b", []byte("x")), "get": get, "list": list} {
+			for op, err := range map[string]error{"put": b.Put(t.Context(), "b", []byte("x")),
+				"get": get, "list": list} {
 				t.Logf("%s: %v", op, err)
-				if !errors.Is(err, bucket.ErrDenied) || strings.Contains(err.Error(), s.secret) || strings.Contains(err.Error(), "\n") || len(err.Error()) > 600 {
+				if !errors.Is(err, bucket.ErrDenied) || strings.Contains(err.Error(), s.secret) ||
+					strings.Contains(err.Error(), "\n") || len(err.Error()) > 600 {
 					t.Errorf("%s: %v", op, err)
 				}
 			}
@@ -167,7 +174,8 @@ func TestWrongSecret(t *testing.T) {
 	})
 }
 
-// While the storage is away, calls fail with ErrUnavailable; when it is back, the same bucket works, and has what was acknowledged.
+// While the storage is away, calls fail with ErrUnavailable; when it is back, the same bucket
+// works, and has what was acknowledged.
 func TestStorageRestarts(t *testing.T) {
 	each(t, func(t *testing.T, s *storage) {
 		b := open(t, s.url("archive", ""))
@@ -178,14 +186,16 @@ func TestStorageRestarts(t *testing.T) {
 		s.kill()
 		_, get := b.Get(t.Context(), "before", 0)
 		_, list := b.List(t.Context(), "", "", 1)
-		for op, err := range map[string]error{"put": b.Put(t.Context(), "while", want), "get": get, "list": list} {
+		for op, err := range map[string]error{"put": b.Put(t.Context(), "while", want), "get": get,
+			"list": list} {
 			t.Logf("%s: %v", op, err)
 			if !errors.Is(err, bucket.ErrUnavailable) || strings.Contains(err.Error(), secretKey) {
 				t.Errorf("%s: %v", op, err)
 			}
 		}
 		s.launch()
-		if data, err := bucket.ReadAll(t.Context(), b, "before", bucket.MaxObject); err != nil || !bytes.Equal(data, want) {
+		if data, err := bucket.ReadAll(t.Context(), b, "before", bucket.MaxObject); err != nil ||
+			!bytes.Equal(data, want) {
 			t.Errorf("%d bytes, %v", len(data), err)
 		}
 		if err := b.Put(t.Context(), "before", nil); !errors.Is(err, bucket.ErrExists) {

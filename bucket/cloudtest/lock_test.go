@@ -21,16 +21,20 @@ import (
 // locked makes a bucket whose objects can be neither replaced nor deleted for a day.
 func (s *storage) locked(name string) {
 	s.t.Helper()
-	c := s3.New(s3.Options{BaseEndpoint: aws.String("http://" + s.address), Region: region, UsePathStyle: true,
-		Credentials: credentials.NewStaticCredentialsProvider(accessKey, secretKey, "")})
-	_, err := c.CreateBucket(s.t.Context(), &s3.CreateBucketInput{Bucket: &name, ObjectLockEnabledForBucket: aws.Bool(true)})
+	c := s3.New(s3.Options{BaseEndpoint: aws.String("http://" + s.address), Region: region,
+		UsePathStyle: true,
+		Credentials:  credentials.NewStaticCredentialsProvider(accessKey, secretKey, "")})
+	_, err := c.CreateBucket(s.t.Context(),
+		&s3.CreateBucketInput{Bucket: &name, ObjectLockEnabledForBucket: aws.Bool(true)})
 	if err != nil {
 		s.t.Fatal(err)
 	}
-	_, err = c.PutObjectLockConfiguration(s.t.Context(), &s3.PutObjectLockConfigurationInput{Bucket: &name, ObjectLockConfiguration: &types.ObjectLockConfiguration{
-		ObjectLockEnabled: types.ObjectLockEnabledEnabled,
-		Rule:              &types.ObjectLockRule{DefaultRetention: &types.DefaultRetention{Mode: types.ObjectLockRetentionModeCompliance, Days: aws.Int32(1)}},
-	}})
+	_, err = c.PutObjectLockConfiguration(s.t.Context(),
+		&s3.PutObjectLockConfigurationInput{Bucket: &name,
+			ObjectLockConfiguration: &types.ObjectLockConfiguration{
+				ObjectLockEnabled: types.ObjectLockEnabledEnabled,
+				Rule:              &types.ObjectLockRule{DefaultRetention: &types.DefaultRetention{Mode: types.ObjectLockRetentionModeCompliance, Days: aws.Int32(1)}},
+			}})
 	if err != nil {
 		s.t.Fatal(err)
 	}
@@ -55,18 +59,21 @@ func TestObjectLock(t *testing.T) {
 	if !errors.Is(err, bucket.ErrLocked) {
 		t.Errorf("delete: %v", err)
 	}
-	if data, err := bucket.ReadAll(t.Context(), b, "a", 100); err != nil || !bytes.Equal(data, want) {
+	if data, err := bucket.ReadAll(t.Context(), b, "a", 100); err != nil ||
+		!bytes.Equal(data, want) {
 		t.Errorf("%q, %v", data, err)
 	}
 }
 
-// A member archives into a bucket with object lock, whose storage is killed meanwhile, so that it puts objects again. Nothing can be
-// deleted afterwards, and all of it is restored.
+// A member archives into a bucket with object lock, whose storage is killed meanwhile, so that it
+// puts objects again. Nothing can be deleted afterwards, and all of it is restored.
 func TestMemberWithObjectLock(t *testing.T) {
 	s := startS3(t)
 	s.locked("locked")
 	url := s.url("locked", "prod/")
-	m := proc.Start(t, proc.Config{Program: proc.Vigil, Args: []string{"--archive=" + url, "--archive-program=" + program, "--archive-base-interval=1s"}})
+	m := proc.Start(t, proc.Config{Program: proc.Vigil,
+		Args: []string{"--archive=" + url, "--archive-program=" + program,
+			"--archive-base-interval=1s"}})
 	c := m.Client()
 	for i := range 200 {
 		if i%50 == 49 {

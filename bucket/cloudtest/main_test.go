@@ -13,7 +13,8 @@ var program string
 
 func TestMain(m *testing.M) {
 	if os.Getenv(asServer) != "" {
-		fmt.Fprintln(os.Stderr, serve(os.Getenv(asServer), os.Getenv(inDirectory), os.Getenv(atAddress)))
+		fmt.Fprintln(os.Stderr,
+			serve(os.Getenv(asServer), os.Getenv(inDirectory), os.Getenv(atAddress)))
 		os.Exit(1)
 	}
 	os.Exit(run(m))
@@ -27,7 +28,8 @@ func run(m *testing.M) int {
 	}
 	defer os.RemoveAll(dir)
 	program = filepath.Join(dir, "vigil-bucket")
-	if out, err := exec.Command("go", "build", "-C", "..", "-buildvcs=false", "-o", program, ".").CombinedOutput(); err != nil {
+	if out, err := exec.Command("go", "build", "-C", "..", "-buildvcs=false", "-o", program,
+		".").CombinedOutput(); err != nil {
 		fmt.Fprintf(os.Stderr, "%v\n%s", err, out)
 		return 1
 	}

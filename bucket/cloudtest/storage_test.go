@@ -23,17 +23,20 @@ import (
 )
 
 const (
-	// asServer makes the test's own program an object storage: its value is the scheme of its URLs, s3 or gs.
+	// asServer makes the test's own program an object storage: its value is the scheme of its URLs,
+	// s3 or gs.
 	asServer = "CLOUDTEST_SERVER"
 	// inDirectory is the directory of its buckets, and atAddress where it listens.
 	inDirectory, atAddress = "CLOUDTEST_DIRECTORY", "CLOUDTEST_ADDRESS"
 
 	// Credentials of S3, and those that Azurite knows.
-	accessKey, secretKey       = "archive-writer", "a-secret-of-the-archive"
-	azureAccount, azureSecret  = "devstoreaccount1", "Eby8vdM02xNOcqFlqUwJPLlmEtlCDXJ1OUzFT50uSRZ6IFsuFq2UVErCz4I6tq/K1SZFPTOtr/KBHBeksoGMGw=="
+	accessKey, secretKey      = "archive-writer", "a-secret-of-the-archive"
+	azureAccount, azureSecret = "devstoreaccount1",
+		"Eby8vdM02xNOcqFlqUwJPLlmEtlCDXJ1OUzFT50uSRZ6IFsuFq2UVErCz4I6tq/K1SZFPTOtr/KBHBeksoGMGw=="
 	region                     = "us-east-1"
 	health                     = "/healthy"
-	requireAzure, azuriteStart = "VIGIL_AZURITE", "azurite/node_modules/azurite/dist/src/blob/main.js"
+	requireAzure, azuriteStart = "VIGIL_AZURITE",
+		"azurite/node_modules/azurite/dist/src/blob/main.js"
 )
 
 // serve is an object storage.
@@ -44,7 +47,8 @@ func serve(scheme, dir, address string) error {
 		if err != nil {
 			return err
 		}
-		if _, err := fakestorage.NewServerWithOptions(fakestorage.Options{Scheme: "http", Host: host, Port: uint16(n), StorageRoot: dir, PublicHost: address}); err != nil {
+		if _, err := fakestorage.NewServerWithOptions(fakestorage.Options{Scheme: "http",
+			Host: host, Port: uint16(n), StorageRoot: dir, PublicHost: address}); err != nil {
 			return err
 		}
 		select {}
@@ -53,8 +57,11 @@ func serve(scheme, dir, address string) error {
 	if err != nil {
 		return err
 	}
-	return embedgw.RunVersityGW(context.Background(), b, &embedgw.Config{RootUserAccess: accessKey, RootUserSecret: secretKey, Region: region,
-		Ports: []string{address}, MaxConnections: 1000, MaxRequests: 1000, MultipartMaxParts: 100, Quiet: true, KeepAlive: true, HealthPath: health})
+	return embedgw.RunVersityGW(context.Background(), b,
+		&embedgw.Config{RootUserAccess: accessKey, RootUserSecret: secretKey, Region: region,
+			Ports: []string{address}, MaxConnections: 1000, MaxRequests: 1000,
+			MultipartMaxParts: 100,
+			Quiet:             true, KeepAlive: true, HealthPath: health})
 }
 
 // storage is a running object storage with one bucket, named archive.
@@ -67,10 +74,12 @@ type storage struct {
 	env     []string
 	health  string // answers when the storage serves
 	query   string // of its URLs
-	gentle  bool   // it is ended by a signal, because it keeps what it has acknowledged in memory for a time
+	// it is ended by a signal, because it keeps what it has acknowledged in memory for a time
+	gentle  bool
 	process *proc.Process
-	wrong   map[string]string // an environment with wrong credentials; none if the storage accepts all
-	secret  string            // what no error and no log may have
+	// an environment with wrong credentials; none if the storage accepts all
+	wrong  map[string]string
+	secret string // what no error and no log may have
 }
 
 // each runs a test with every storage.
@@ -90,8 +99,10 @@ func own(t *testing.T, scheme string) *storage {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := &storage{t: t, scheme: scheme, dir: t.TempDir(), address: fmt.Sprintf("127.0.0.1:%d", proc.FreePort(t)), command: []string{path}}
-	s.env = []string{asServer + "=" + scheme, inDirectory + "=" + s.dir, atAddress + "=" + s.address}
+	s := &storage{t: t, scheme: scheme, dir: t.TempDir(),
+		address: fmt.Sprintf("127.0.0.1:%d", proc.FreePort(t)), command: []string{path}}
+	s.env = []string{asServer + "=" + scheme, inDirectory + "=" + s.dir,
+		atAddress + "=" + s.address}
 	return s
 }
 
@@ -100,28 +111,33 @@ func startS3(t *testing.T) *storage {
 	t.Helper()
 	s := own(t, "s3")
 	// Nothing of the machine's own configuration is used.
-	for name, value := range map[string]string{"AWS_ACCESS_KEY_ID": accessKey, "AWS_SECRET_ACCESS_KEY": secretKey, "AWS_SESSION_TOKEN": "",
-		"AWS_PROFILE": "", "AWS_CONFIG_FILE": os.DevNull, "AWS_SHARED_CREDENTIALS_FILE": os.DevNull, "AWS_EC2_METADATA_DISABLED": "true"} {
+	for name, value := range map[string]string{"AWS_ACCESS_KEY_ID": accessKey,
+		"AWS_SECRET_ACCESS_KEY": secretKey, "AWS_SESSION_TOKEN": "",
+		"AWS_PROFILE": "", "AWS_CONFIG_FILE": os.DevNull, "AWS_SHARED_CREDENTIALS_FILE": os.DevNull,
+		"AWS_EC2_METADATA_DISABLED": "true"} {
 		t.Setenv(name, value)
 	}
 	// A bucket is a directory.
 	if err := os.Mkdir(filepath.Join(s.dir, "archive"), 0o700); err != nil {
 		t.Fatal(err)
 	}
-	s.health, s.query, s.secret = health, "region="+region+"&endpoint=http://"+s.address+"&use_path_style=true", secretKey
+	s.health, s.query, s.secret = health, "region="+region+"&endpoint=http://"+s.address+
+		"&use_path_style=true", secretKey
 	s.wrong = map[string]string{"AWS_SECRET_ACCESS_KEY": "not-the-secret-of-it"}
 	s.begin()
 	return s
 }
 
-// startGoogle starts an object storage that speaks the API of Google Cloud Storage. It ends with the test.
+// startGoogle starts an object storage that speaks the API of Google Cloud Storage. It ends with
+// the test.
 func startGoogle(t *testing.T) *storage {
 	t.Helper()
 	s := own(t, "gs")
 	t.Setenv("STORAGE_EMULATOR_HOST", s.address)
 	s.health = "/_internal/healthcheck"
 	s.begin()
-	res, err := http.Post("http://"+s.address+"/storage/v1/b?project=test", "application/json", strings.NewReader(`{"name": "archive"}`))
+	res, err := http.Post("http://"+s.address+"/storage/v1/b?project=test", "application/json",
+		strings.NewReader(`{"name": "archive"}`))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -145,11 +161,16 @@ func startAzure(t *testing.T) *storage {
 	if _, err := os.Stat(azuriteStart); err != nil {
 		skip("Azurite is not installed: make bucket-azure-test does that")
 	}
-	s := &storage{t: t, scheme: "azblob", dir: t.TempDir(), address: fmt.Sprintf("127.0.0.1:%d", proc.FreePort(t)), gentle: true, health: "/", secret: azureSecret}
+	s := &storage{t: t, scheme: "azblob", dir: t.TempDir(),
+		address: fmt.Sprintf("127.0.0.1:%d", proc.FreePort(t)), gentle: true, health: "/",
+		secret: azureSecret}
 	host, port, _ := strings.Cut(s.address, ":")
-	s.command = []string{node, azuriteStart, "--blobHost", host, "--blobPort", port, "--location", s.dir, "--silent", "--disableTelemetry", "--skipApiVersionCheck"}
-	for name, value := range map[string]string{"AZURE_STORAGE_ACCOUNT": azureAccount, "AZURE_STORAGE_KEY": azureSecret, "AZURE_STORAGE_SAS_TOKEN": "",
-		"AZURE_STORAGE_CONNECTION_STRING": "", "AZURE_STORAGEBLOB_CONNECTIONSTRING": "", "AZURE_STORAGE_DOMAIN": "", "AZURE_STORAGE_PROTOCOL": ""} {
+	s.command = []string{node, azuriteStart, "--blobHost", host, "--blobPort", port, "--location",
+		s.dir, "--silent", "--disableTelemetry", "--skipApiVersionCheck"}
+	for name, value := range map[string]string{"AZURE_STORAGE_ACCOUNT": azureAccount,
+		"AZURE_STORAGE_KEY": azureSecret, "AZURE_STORAGE_SAS_TOKEN": "",
+		"AZURE_STORAGE_CONNECTION_STRING": "", "AZURE_STORAGEBLOB_CONNECTIONSTRING": "",
+		"AZURE_STORAGE_DOMAIN": "", "AZURE_STORAGE_PROTOCOL": ""} {
 		t.Setenv(name, value)
 	}
 	s.query = "protocol=http&domain=" + s.address
@@ -159,7 +180,8 @@ func startAzure(t *testing.T) *storage {
 	if err != nil {
 		t.Fatal(err)
 	}
-	c, err := azblob.NewClientWithSharedKeyCredential("http://"+s.address+"/"+azureAccount, key, nil)
+	c, err := azblob.NewClientWithSharedKeyCredential("http://"+s.address+"/"+
+		azureAccount, key, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -10,12 +10,13 @@ import (
 	"testing"
 )
 
-var rewrite = flag.Bool("rewrite", false, "write the tables of flags into docs/operations/configuration.md")
+var rewrite = flag.Bool("rewrite", false,
+	"write the tables of flags into docs/operations/configuration.md")
 
 const configurationDoc = "../../docs/operations/configuration.md"
 
-// TestDocumentation: the tables of flags in the documentation are those of the program. With -rewrite
-// they become it.
+// TestDocumentation: the tables of flags in the documentation are those of the program. With
+// -rewrite they become it.
 func TestDocumentation(t *testing.T) {
 	b, err := os.ReadFile(configurationDoc)
 	if err != nil {
@@ -34,7 +35,8 @@ func TestDocumentation(t *testing.T) {
 	if !*rewrite {
 		t.Fatalf("the tables in %s are not those of the program: go test ./cmd/vigil -run Documentation -rewrite", configurationDoc)
 	}
-	if err := os.WriteFile(configurationDoc, []byte(head+begin+tables+end+tail), 0o644); err != nil {
+	if err := os.WriteFile(configurationDoc, []byte(head+begin+tables+end+tail),
+		0o644); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -78,7 +80,8 @@ func flagTables() string {
 			if value != "" {
 				value = "`" + value + "`"
 			}
-			fmt.Fprintf(&b, "| `--%s` | %s | %s | %s | %s |\n", f.name, value, variable, key, strings.ReplaceAll(effect, "|", `\|`))
+			fmt.Fprintf(&b, "| `--%s` | %s | %s | %s | %s |\n", f.name, value, variable, key,
+				strings.ReplaceAll(effect, "|", `\|`))
 		}
 	}
 	return b.String() + "\n"

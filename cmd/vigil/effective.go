@@ -73,7 +73,8 @@ func withoutUsers(o *option, instead string) *option {
 	return o
 }
 
-// typed returns the value for the log: booleans and whole numbers by their types, all others as text.
+// typed returns the value for the log: booleans and whole numbers by their types, all others as
+// text.
 func (o *option) typed() any {
 	value := o.visible()
 	if o.isBool {
@@ -92,13 +93,14 @@ func (o *option) typed() any {
 	return value
 }
 
-// logConfiguration logs all settings without effect, and the effective configuration for those who look for a cause. Everybody else asks
-// for it: vigil config.
+// logConfiguration logs all settings without effect, and the effective configuration for those who
+// look for a cause. Everybody else asks for it: vigil config.
 func (o *options) logConfiguration(log *slog.Logger) {
 	log.Debug("effective configuration", o.attrs())
 	o.each(func(opt *option) {
 		if opt.noEffect != "" && opt.origin.kind != "" {
-			log.Info("flag has no effect", "flag", opt.name, "from", opt.origin.String(), "reason", opt.noEffect)
+			log.Info("flag has no effect", "flag", opt.name, "from", opt.origin.String(),
+				"reason", opt.noEffect)
 		}
 	})
 	for name := range o.gates {
@@ -167,8 +169,8 @@ func (o *options) printEffective(w io.Writer, format string) error {
 	return t.Flush()
 }
 
-// writeYAML writes the effective configuration as a configuration file, with the origin of what is not a default. A secret is a
-// comment.
+// writeYAML writes the effective configuration as a configuration file, with the origin of what is
+// not a default. A secret is a comment.
 func (o *options) writeYAML(w io.Writer) error {
 	var err error
 	o.each(func(opt *option) {

@@ -21,36 +21,48 @@ import (
 // maxConfigFile bounds a configuration file, in bytes.
 const maxConfigFile = 1 << 20
 
-// groupKeys are the keys of etcd's configuration file that contain a group of keys, with the flag of each key in the group. Any
-// other key is the name of its flag.
+// groupKeys are the keys of etcd's configuration file that contain a group of keys, with the flag
+// of each key in the group. Any other key is the name of its flag.
 var groupKeys = map[string]map[string]string{
 	"client-transport-security": {
-		"cert-file": "cert-file", "key-file": "key-file", "client-cert-file": "client-cert-file", "client-key-file": "client-key-file",
-		"client-cert-auth": "client-cert-auth", "trusted-ca-file": "trusted-ca-file", "auto-tls": "auto-tls",
+		"cert-file": "cert-file", "key-file": "key-file", "client-cert-file": "client-cert-file",
+		"client-key-file":  "client-key-file",
+		"client-cert-auth": "client-cert-auth", "trusted-ca-file": "trusted-ca-file",
+		"auto-tls":         "auto-tls",
 		"allowed-hostname": "client-cert-allowed-hostname", "crl-file": "client-crl-file",
 	},
 	"peer-transport-security": {
-		"cert-file": "peer-cert-file", "key-file": "peer-key-file", "client-cert-file": "peer-client-cert-file", "client-key-file": "peer-client-key-file",
-		"client-cert-auth": "peer-client-cert-auth", "trusted-ca-file": "peer-trusted-ca-file", "auto-tls": "peer-auto-tls",
-		"allowed-cn": "peer-cert-allowed-cn", "allowed-hostname": "peer-cert-allowed-hostname", "crl-file": "peer-crl-file",
+		"cert-file": "peer-cert-file", "key-file": "peer-key-file",
+		"client-cert-file": "peer-client-cert-file", "client-key-file": "peer-client-key-file",
+		"client-cert-auth": "peer-client-cert-auth", "trusted-ca-file": "peer-trusted-ca-file",
+		"auto-tls":   "peer-auto-tls",
+		"allowed-cn": "peer-cert-allowed-cn", "allowed-hostname": "peer-cert-allowed-hostname",
+		"crl-file":                     "peer-crl-file",
 		"skip-client-san-verification": "peer-skip-client-san-verification",
 	},
-	"socket-options":   {"reuse-port": "socket-reuse-port", "reuse-address": "socket-reuse-address"},
+	"socket-options": {"reuse-port": "socket-reuse-port",
+		"reuse-address": "socket-reuse-address"},
 	"discovery-config": {"token": "discovery-token", "client": "discovery-config.client"},
 	"discovery-config.client": {
-		"endpoints": "discovery-endpoints", "dial-timeout": "discovery-dial-timeout", "request-timeout": "discovery-request-timeout",
-		"keepalive-time": "discovery-keepalive-time", "keepalive-timeout": "discovery-keepalive-timeout",
-		"secure": "discovery-config.client.secure", "auth": "discovery-config.client.auth",
+		"endpoints": "discovery-endpoints", "dial-timeout": "discovery-dial-timeout",
+		"request-timeout":   "discovery-request-timeout",
+		"keepalive-time":    "discovery-keepalive-time",
+		"keepalive-timeout": "discovery-keepalive-timeout",
+		"secure":            "discovery-config.client.secure",
+		"auth":              "discovery-config.client.auth",
 	},
 	"discovery-config.client.secure": {
 		"cert": "discovery-cert", "key": "discovery-key", "cacert": "discovery-cacert",
-		"insecure-transport": "discovery-insecure-transport", "insecure-skip-tls-verify": "discovery-insecure-skip-tls-verify",
+		"insecure-transport":       "discovery-insecure-transport",
+		"insecure-skip-tls-verify": "discovery-insecure-skip-tls-verify",
 	},
-	"discovery-config.client.auth": {"username": "discovery-user", "password": "discovery-password"},
+	"discovery-config.client.auth": {"username": "discovery-user",
+		"password": "discovery-password"},
 }
 
 // oldKeys are keys in the example configuration files of etcd that etcd ignores.
-var oldKeys = []string{"discovery", "discovery-fallback", "discovery-proxy", "enable-v2", "proxy", "proxy-dial-timeout", "proxy-failure-wait",
+var oldKeys = []string{"discovery", "discovery-fallback", "discovery-proxy", "enable-v2", "proxy",
+	"proxy-dial-timeout", "proxy-failure-wait",
 	"proxy-read-timeout", "proxy-refresh-interval", "proxy-write-timeout"}
 
 // file reads the configuration file.
@@ -104,13 +116,15 @@ func readYAML(path string) (*yaml.Node, error) {
 	return nil, fmt.Errorf("%s:%d: want keys and values", path, doc.Content[0].Line)
 }
 
-// resolveAliases puts the value of an anchor where an alias refers to it, and the keys of a merged mapping where they are not set.
-// Nothing below an alias is visited again, so that aliases of aliases cannot multiply the work.
+// resolveAliases puts the value of an anchor where an alias refers to it, and the keys of a merged
+// mapping where they are not set. Nothing below an alias is visited again, so that aliases of
+// aliases cannot multiply the work.
 func resolveAliases(path string, n *yaml.Node) error {
 	for i, child := range n.Content {
 		if child.Kind == yaml.AliasNode {
 			target := child.Alias
-			n.Content[i] = &yaml.Node{Kind: target.Kind, Tag: target.Tag, Value: target.Value, Style: target.Style, Content: target.Content, Line: child.Line}
+			n.Content[i] = &yaml.Node{Kind: target.Kind, Tag: target.Tag, Value: target.Value,
+				Style: target.Style, Content: target.Content, Line: child.Line}
 			continue // an anchor comes before its aliases, so its own value is resolved
 		}
 		if err := resolveAliases(path, child); err != nil {
@@ -149,7 +163,8 @@ func mergeKeys(path string, n *yaml.Node) error {
 	return nil
 }
 
-// mapping sets the options with a value in a mapping. names has the flag of each key; it is nil for the whole file.
+// mapping sets the options with a value in a mapping. names has the flag of each key; it is nil for
+// the whole file.
 func (p *parser) mapping(path string, m *yaml.Node, names map[string]string) {
 	seen := map[string]int{}
 	for i := 0; i+1 < len(m.Content); i += 2 {
@@ -180,7 +195,8 @@ func (p *parser) mapping(path string, m *yaml.Node, names map[string]string) {
 		case group != nil:
 			p.fail(fmt.Errorf("%s: %s: want keys and values", where, key))
 		case o == nil || name == "config-file" || name == "version":
-			p.fail(fmt.Errorf("%s: there is no key %s%s", where, key, didYouMean("", spelling.Nearest(key, p.keys(names)))))
+			p.fail(fmt.Errorf("%s: there is no key %s%s", where, key,
+				didYouMean("", spelling.Nearest(key, p.keys(names)))))
 		default:
 			text, err := scalar(o, value)
 			if err != nil {
@@ -197,7 +213,8 @@ func (p *parser) keys(names map[string]string) []string {
 	if names != nil {
 		return slices.Sorted(maps.Keys(names))
 	}
-	list := slices.DeleteFunc(p.o.names(), func(name string) bool { return name == "config-file" || name == "version" })
+	list := slices.DeleteFunc(p.o.names(),
+		func(name string) bool { return name == "config-file" || name == "version" })
 	for _, group := range slices.Sorted(maps.Keys(groupKeys)) {
 		if !strings.Contains(group, ".") {
 			list = append(list, group)
@@ -220,7 +237,8 @@ func scalar(o *option, v *yaml.Node) (string, error) {
 		if _, err := strconv.ParseInt(v.Value, 10, 64); err == nil && o.nanoseconds {
 			return v.Value + "ns", nil
 		}
-		if f := 0.0; v.Tag == "!!float" && o.isNumber && v.Decode(&f) == nil && f == math.Trunc(f) && math.Abs(f) < 1<<53 {
+		if f := 0.0; v.Tag == "!!float" && o.isNumber && v.Decode(&f) == nil &&
+			f == math.Trunc(f) && math.Abs(f) < 1<<53 {
 			return strconv.FormatFloat(f, 'f', 0, 64), nil // 1e3 is a whole number
 		}
 		return v.Value, nil

@@ -33,7 +33,8 @@ func find(t *testing.T, o *options, flag string) setting {
 	return all[i]
 }
 
-// TestOrigins: the command line overrides the environment, the environment overrides the file, and each value has its origin.
+// TestOrigins: the command line overrides the environment, the environment overrides the file, and
+// each value has its origin.
 func TestOrigins(t *testing.T) {
 	path := writeConfig(t, `name: file
 max-txn-ops: 1
@@ -41,7 +42,8 @@ max-request-bytes: 1000
 heartbeat-interval: 50
 `)
 	o, err := parse([]string{"--config-file", path, "--name=flag", "--discovery-user", ""},
-		[]string{"ETCD_NAME=environment", "ETCD_MAX_TXN_OPS=2", "ETCD_DISCOVERY_PASSWORD=secret", "ETCD_WAL_DIR="})
+		[]string{"ETCD_NAME=environment", "ETCD_MAX_TXN_OPS=2", "ETCD_DISCOVERY_PASSWORD=secret",
+			"ETCD_WAL_DIR="})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -62,8 +64,11 @@ heartbeat-interval: 50
 		}
 	}
 	// Neither variables of container images nor variables that etcd has removed are flags.
-	o, err = parse([]string{"--snapshot=1", "-v"}, []string{"ETCD_VERSION=3.7.3", "ETCD_UNSUPPORTED_ARCH=x", "ETCD_VERIFY=all"})
-	if err != nil || o.version || !slices.Equal(o.unknownVars, []unknownVar{{name: "ETCD_VERSION"}}) || len(o.goneFlags) != 2 {
+	o, err = parse([]string{"--snapshot=1", "-v"},
+		[]string{"ETCD_VERSION=3.7.3", "ETCD_UNSUPPORTED_ARCH=x", "ETCD_VERIFY=all"})
+	if err != nil || o.version ||
+		!slices.Equal(o.unknownVars, []unknownVar{{name: "ETCD_VERSION"}}) ||
+		len(o.goneFlags) != 2 {
 		t.Errorf("%+v, %v", o, err)
 	}
 	// The file may be named by the environment, too.
@@ -113,17 +118,21 @@ peer-transport-security:
 	}
 	c := o.config
 	for what, ok := range map[string]bool{
-		"null is no value":   c.DataDir == "a.etcd",
-		"URLs":               slices.Equal(c.ListenClientURLs, []string{"https://127.0.0.1:1", "http://127.0.0.1:2"}),
-		"lists":              slices.Equal(o.log.outputs, []string{"stderr", "vigil.log"}) && len(c.CipherSuites) == 2,
-		"booleans":           c.EnablePprof && c.LaxReconfig,
-		"nanoseconds":        c.WatchProgressInterval == 10*time.Minute,
-		"durations":          c.WarnApplyDuration == 250*time.Millisecond,
-		"strings of digits":  c.AutoCompactionRetention == "1",
-		"feature gates":      c.NoInitialCorruptCheck && !c.NoCompactHashCheck,
-		"groups":             c.SocketReusePort && !c.SocketReuseAddress,
-		"client TLS":         c.ClientTLS.CertFile == "/c" && c.ClientTLS.ClientCertAuth && c.ClientTLS.TrustedCAFile == "/ca" && len(c.ClientTLS.AllowedHostname) == 2,
-		"peer TLS":           c.PeerTLS.CertFile == "/pc" && c.PeerTLS.SkipClientSAN && slices.Equal(c.PeerTLS.AllowedCN, []string{"one", "two"}),
+		"null is no value": c.DataDir == "a.etcd",
+		"URLs": slices.Equal(c.ListenClientURLs,
+			[]string{"https://127.0.0.1:1", "http://127.0.0.1:2"}),
+		"lists": slices.Equal(o.log.outputs, []string{"stderr", "vigil.log"}) &&
+			len(c.CipherSuites) == 2,
+		"booleans":          c.EnablePprof && c.LaxReconfig,
+		"nanoseconds":       c.WatchProgressInterval == 10*time.Minute,
+		"durations":         c.WarnApplyDuration == 250*time.Millisecond,
+		"strings of digits": c.AutoCompactionRetention == "1",
+		"feature gates":     c.NoInitialCorruptCheck && !c.NoCompactHashCheck,
+		"groups":            c.SocketReusePort && !c.SocketReuseAddress,
+		"client TLS": c.ClientTLS.CertFile == "/c" && c.ClientTLS.ClientCertAuth &&
+			c.ClientTLS.TrustedCAFile == "/ca" && len(c.ClientTLS.AllowedHostname) == 2,
+		"peer TLS": c.PeerTLS.CertFile == "/pc" && c.PeerTLS.SkipClientSAN &&
+			slices.Equal(c.PeerTLS.AllowedCN, []string{"one", "two"}),
 		"keys of old":        len(o.unusedKeys) == 2,
 		"nothing but a null": readsEmpty(t),
 	} {
@@ -148,9 +157,12 @@ func TestFileMistakes(t *testing.T) {
 		{"name: a\nnmae: b\n", "conf.yml:2: there is no key nmae; did you mean name?"},
 		{"name: a\nname: b\n", "conf.yml:2: name is set already in line 1"},
 		{"client-transport-security:\n  cert: x\n", "conf.yml:2: there is no key cert"},
-		{"client-transport-security: x\n", "conf.yml:1: client-transport-security: want keys and values"},
-		{"client-transport-security:\n  cret-file: x\n", "conf.yml:2: there is no key cret-file; did you mean cert-file?"},
-		{"client-transport-securty:\n  cert-file: x\n", "conf.yml:1: there is no key client-transport-securty; did you mean client-transport-security?"},
+		{"client-transport-security: x\n",
+			"conf.yml:1: client-transport-security: want keys and values"},
+		{"client-transport-security:\n  cret-file: x\n",
+			"conf.yml:2: there is no key cret-file; did you mean cert-file?"},
+		{"client-transport-securty:\n  cert-file: x\n",
+			"conf.yml:1: there is no key client-transport-securty; did you mean client-transport-security?"},
 		{"version: true\n", "there is no key version"},
 		{"config-file: x\n", "there is no key config-file"},
 		{"discovery-config.client: {}\n", "there is no key discovery-config.client"},
@@ -175,10 +187,13 @@ func TestFileMistakes(t *testing.T) {
 			t.Errorf("%q: %v, want %q", c.text, err, c.want)
 		}
 	}
-	if _, err := parse([]string{"--config-file=/does/not/exist"}, nil); err == nil || !strings.Contains(err.Error(), "/does/not/exist") {
+	if _, err := parse([]string{"--config-file=/does/not/exist"}, nil); err == nil ||
+		!strings.Contains(err.Error(), "/does/not/exist") {
 		t.Errorf("a missing file: %v", err)
 	}
-	if _, err := parse([]string{"--config-file=" + writeConfig(t, strings.Repeat("# long\n", maxConfigFile))}, nil); err == nil || !strings.Contains(err.Error(), "more than") {
+	if _, err := parse([]string{"--config-file=" +
+		writeConfig(t, strings.Repeat("# long\n", maxConfigFile))}, nil); err == nil ||
+		!strings.Contains(err.Error(), "more than") {
 		t.Errorf("a large file: %v", err)
 	}
 }
@@ -186,14 +201,18 @@ func TestFileMistakes(t *testing.T) {
 // TestAllMistakesAtOnce: those of all sources, and of values that do not go together.
 func TestAllMistakesAtOnce(t *testing.T) {
 	path := writeConfig(t, "colour: red\n")
-	_, err := parse([]string{"--config-file", path, "--max-txn-ops=x", "--listen-client-urls=ftp://a", "--tls-min-version=TLS1.1", "--cert-file=c",
-		"--election-timeout=10", "--discovery-password=secret", "--bcrypt-cost=high", "--auto-compaction-retention=soon", "--speed=fast", "walk"},
+	_, err := parse([]string{"--config-file", path, "--max-txn-ops=x",
+		"--listen-client-urls=ftp://a", "--tls-min-version=TLS1.1", "--cert-file=c",
+		"--election-timeout=10", "--discovery-password=secret", "--bcrypt-cost=high",
+		"--auto-compaction-retention=soon", "--speed=fast", "walk"},
 		[]string{"ETCD_QUOTA_BACKEND_BYTES=lots"})
 	if err == nil {
 		t.Fatal("no error")
 	}
-	for _, want := range []string{"colour", "--max-txn-ops", "ftp://a", "--tls-min-version", "--cert-file and --key-file", "--election-timeout",
-		"--bcrypt-cost", "auto-compaction-retention", "--speed", "walk", "ETCD_QUOTA_BACKEND_BYTES"} {
+	for _, want := range []string{"colour", "--max-txn-ops", "ftp://a", "--tls-min-version",
+		"--cert-file and --key-file", "--election-timeout",
+		"--bcrypt-cost", "auto-compaction-retention", "--speed", "walk",
+		"ETCD_QUOTA_BACKEND_BYTES"} {
 		if !strings.Contains(err.Error(), want) {
 			t.Errorf("%q is not in %v", want, err)
 		}
@@ -267,7 +286,9 @@ func FuzzFile(f *testing.F) {
 
 // TestConfigYAML: vigil config -w yaml prints a configuration file with the same meaning.
 func TestConfigYAML(t *testing.T) {
-	o, err := parse([]string{"--name=a: b", "--max-txn-ops=7", "--pre-vote=false", "--discovery-endpoints=x:1", "--discovery-token=t", "--discovery-user=u:secret"}, []string{"ETCD_CORRUPT_CHECK_TIME=0"})
+	o, err := parse([]string{"--name=a: b", "--max-txn-ops=7", "--pre-vote=false",
+		"--discovery-endpoints=x:1", "--discovery-token=t", "--discovery-user=u:secret"},
+		[]string{"ETCD_CORRUPT_CHECK_TIME=0"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -275,7 +296,9 @@ func TestConfigYAML(t *testing.T) {
 	if err := o.printEffective(&text, "yaml"); err != nil {
 		t.Fatal(err)
 	}
-	for _, want := range []string{"name: \"a: b\"  # flag\n", "max-txn-ops: 7  # flag\n", "corrupt-check-time: \"0s\"  # environment ETCD_CORRUPT_CHECK_TIME\n", "# discovery-user: \"(hidden)\"  # flag\n", "heartbeat-interval: 100\n"} {
+	for _, want := range []string{"name: \"a: b\"  # flag\n", "max-txn-ops: 7  # flag\n",
+		"corrupt-check-time: \"0s\"  # environment ETCD_CORRUPT_CHECK_TIME\n",
+		"# discovery-user: \"(hidden)\"  # flag\n", "heartbeat-interval: 100\n"} {
 		if !strings.Contains(text.String(), want) {
 			t.Errorf("no %q in\n%s", want, text.String())
 		}

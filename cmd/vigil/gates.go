@@ -27,7 +27,8 @@ var knownGates = map[string]string{
 	"TxnModeWriteWithSharedBuffer": "there is no such buffer",
 }
 
-// gateFlag accepts etcd's feature gates. Three of them have an effect; InitialCorruptCheck and CompactHashCheck are on by default.
+// gateFlag accepts etcd's feature gates. Three of them have an effect; InitialCorruptCheck and
+// CompactHashCheck are on by default.
 func gateFlag(o *options) *option {
 	return &option{name: "feature-gates", value: "NAME=BOOL,...", joins: true,
 		help: "InitialCorruptCheck: compare with other members before serving; CompactHashCheck: compare the hashes of compactions; SetMemberLocalAddr: connect to members from the first address of --initial-advertise-peer-urls; etcd's other gates are accepted without effect",

@@ -34,8 +34,8 @@ func terminal(t *testing.T) (screen, end *os.File) {
 	return screen, end
 }
 
-// A member in a terminal ends with it. Before that it prints the messages that programs wait for, to the letter: a terminal may be that
-// of a container or a test.
+// A member in a terminal ends with it. Before that it prints the messages that programs wait for,
+// to the letter: a terminal may be that of a container or a test.
 func TestTerminalCloses(t *testing.T) {
 	// Under nohup a child would ignore the signal, too.
 	hangups := make(chan os.Signal, 1)

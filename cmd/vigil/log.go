@@ -29,31 +29,41 @@ const defaultRotation = `{"maxsize": 100, "maxage": 0, "maxbackups": 0, "localti
 // levels are etcd's, by severity.
 var levels = []string{"debug", "info", "warn", "error", "dpanic", "panic", "fatal"}
 
-var slogLevels = map[string]slog.Level{"debug": slog.LevelDebug, "info": slog.LevelInfo, "warn": slog.LevelWarn, "error": slog.LevelError,
+var slogLevels = map[string]slog.Level{"debug": slog.LevelDebug, "info": slog.LevelInfo,
+	"warn": slog.LevelWarn, "error": slog.LevelError,
 	"dpanic": slog.LevelError + 4, "panic": slog.LevelError + 8, "fatal": slog.LevelError + 12}
 
 func loggingFlags(o *options) []*option {
 	l := &o.log
 	return []*option{
-		{name: "logger", value: "KIND", noEffect: "zap is the only logger", get: func() string { return "zap" },
+		{name: "logger", value: "KIND", noEffect: "zap is the only logger",
+			get: func() string { return "zap" },
 			set: func(s string) error {
 				if s != "zap" {
 					return errors.New("want zap")
 				}
 				return nil
 			}},
-		nonEmpty(list(&l.outputs, "log-outputs", "OUT,...", "stderr (default), stdout, systemd/journal, or paths of files to append to, which SIGHUP reopens")),
+		nonEmpty(list(&l.outputs, "log-outputs", "OUT,...",
+			"stderr (default), stdout, systemd/journal, or paths of files to append to, which SIGHUP reopens")),
 		logLevel(&l.level),
-		orPreset("json", oneOf(&l.format, "log-format", "json, or console in columns; without it and the other flags of the log, a terminal gets a few lines for people", "json", "console")),
-		boolean(&l.rotate, "enable-log-rotation", "replace the log file by a new one when it is large or old"),
-		orPreset(defaultRotation, str(&l.rotation, "log-rotation-config-json", "JSON", "limits of a log file: maxsize in megabytes, maxage in days, maxbackups in files (0 for no limit); localtime, compress")),
-		durationOrDefault(&o.config.WarnUnaryDuration, "warning-unary-request-duration", "duration of a unary call after which the call is logged"),
+		orPreset("json", oneOf(&l.format, "log-format",
+			"json, or console in columns; without it and the other flags of the log, a terminal gets a few lines for people", "json", "console")),
+		boolean(&l.rotate, "enable-log-rotation",
+			"replace the log file by a new one when it is large or old"),
+		orPreset(defaultRotation,
+			str(&l.rotation, "log-rotation-config-json", "JSON",
+				"limits of a log file: maxsize in megabytes, maxage in days, maxbackups in files (0 for no limit); localtime, compress")),
+		durationOrDefault(&o.config.WarnUnaryDuration, "warning-unary-request-duration",
+			"duration of a unary call after which the call is logged"),
 	}
 }
 
 // logLevel accepts a level in any letter case, and warning for warn, as etcd does.
 func logLevel(p *string) *option {
-	o := orPreset("info", oneOf(p, "log-level", "least severity that is logged: debug, info, warn, error, panic or fatal", levels...))
+	o := orPreset("info",
+		oneOf(p, "log-level",
+			"least severity that is logged: debug, info, warn, error, panic or fatal", levels...))
 	set := o.set
 	o.set = func(s string) error {
 		if s = strings.ToLower(s); s == "warning" {
@@ -66,7 +76,8 @@ func logLevel(p *string) *option {
 
 // config converts the flags.
 func (l *logging) config() (logline.Config, error) {
-	c := logline.Config{Level: slogLevels[l.level], Console: l.format == "console", Outputs: l.outputs}
+	c := logline.Config{Level: slogLevels[l.level], Console: l.format == "console",
+		Outputs: l.outputs}
 	var err error
 	if l.rotate {
 		var r logline.Rotation
@@ -75,7 +86,8 @@ func (l *logging) config() (logline.Config, error) {
 		}
 		c.Rotation = &r
 		if n := len(c.Files()); n != 1 {
-			err = errors.Join(err, fmt.Errorf("--enable-log-rotation needs exactly one file among --log-outputs, which has %d", n))
+			err = errors.Join(err,
+				fmt.Errorf("--enable-log-rotation needs exactly one file among --log-outputs, which has %d", n))
 		}
 	}
 	return c, err
@@ -87,7 +99,8 @@ func (l *logging) validate() error {
 	return err
 }
 
-// openLog opens the log of the process, and directs the lines of libraries to it. people, if not nil, gets all lines.
+// openLog opens the log of the process, and directs the lines of libraries to it. people, if not
+// nil, gets all lines.
 func openLog(l *logging, people *terminalLog) (*logline.Log, *slog.Logger, error) {
 	c, err := l.config()
 	if err != nil {
@@ -102,13 +115,14 @@ func openLog(l *logging, people *terminalLog) (*logline.Log, *slog.Logger, error
 		log = slog.New(people)
 	}
 	slog.SetDefault(log)
-	// The other lines of the transport are about connections broken by clients; this program logs calls itself.
+	// The other lines of the transport are about connections broken by clients; this program logs
+	// calls itself.
 	grpclog.SetLoggerV2(grpclog.NewLoggerV2(io.Discard, io.Discard, libraryLines{log}))
 	return out, log, nil
 }
 
-// libraryLines receives the lines of libraries, each DATE TIME ERROR: TEXT. The text, which a client may have chosen, becomes an
-// attribute: lines are counted by their messages.
+// libraryLines receives the lines of libraries, each DATE TIME ERROR: TEXT. The text, which a
+// client may have chosen, becomes an attribute: lines are counted by their messages.
 type libraryLines struct{ log *slog.Logger }
 
 // Write implements io.Writer.

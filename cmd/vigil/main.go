@@ -1,8 +1,9 @@
 // Command vigil runs one member of a Vigil cluster: a durable, watchable key-value store that
 // speaks the etcd v3 API. Run it with --help for its flags.
 //
-// Exit codes: 0 after a clean stop by SIGTERM or SIGINT, or by removal from the cluster, 1 if the member could not start or had to
-// stop, or if a second signal ended it, 2 for a mistake in the command line.
+// Exit codes: 0 after a clean stop by SIGTERM or SIGINT, or by removal from the cluster, 1 if the
+// member could not start or had to stop, or if a second signal ended it, 2 for a mistake in the
+// command line.
 package main
 
 import (
@@ -22,8 +23,8 @@ import (
 	"vigil/server"
 )
 
-// stopTimeout bounds the wait for pending requests at a clean stop. Connections that are still open then are closed. Scripts
-// written for etcd expect a member to exit within a second and a half.
+// stopTimeout bounds the wait for pending requests at a clean stop. Connections that are still open
+// then are closed. Scripts written for etcd expect a member to exit within a second and a half.
 const stopTimeout = 1200 * time.Millisecond
 
 func main() {
@@ -41,7 +42,8 @@ func run(args []string) int {
 		return 0
 	case "version":
 		if len(args) > 1 {
-			return mistake(fmt.Errorf("vigil version takes no arguments, and got %q (%w)", args[1:], errUsage))
+			return mistake(fmt.Errorf("vigil version takes no arguments, and got %q (%w)",
+				args[1:], errUsage))
 		}
 		args = []string{"--version"}
 	case "config":
@@ -94,7 +96,8 @@ func runMember(o *options) int {
 	}
 	o.config.Logger = log
 	if !o.config.EnablePprof && !log.Enabled(context.Background(), slog.LevelDebug) {
-		runtime.MemProfileRate = 0 // there is no way to read the profile, whose tables take more than a megabyte
+		// there is no way to read the profile, whose tables take more than a megabyte
+		runtime.MemProfileRate = 0
 	}
 	keepHeadroom()
 	o.logConfiguration(log)
@@ -150,9 +153,11 @@ func waitForStop(m *server.Member, stop context.Context, log *slog.Logger) int {
 	return 0
 }
 
-// notStarted reports why the member does not start, and returns the exit code. A log elsewhere has the reason, too.
+// notStarted reports why the member does not start, and returns the exit code. A log elsewhere has
+// the reason, too.
 func (o *options) notStarted(out *logline.Log, log *slog.Logger, err error) int {
-	if slices.ContainsFunc(o.log.outputs, func(out string) bool { return out != logline.Default && out != logline.Stderr }) {
+	if slices.ContainsFunc(o.log.outputs,
+		func(out string) bool { return out != logline.Default && out != logline.Stderr }) {
 		log.Error("the member does not start", "error", err)
 	}
 	_ = out.Flush() // the reason is the last line
@@ -163,7 +168,8 @@ func (o *options) notStarted(out *logline.Log, log *slog.Logger, err error) int 
 	return failure(err)
 }
 
-// mistake reports an error in the configuration, failure any other error. They return the exit code.
+// mistake reports an error in the configuration, failure any other error. They return the exit
+// code.
 func mistake(err error) int { printError(err); return 2 }
 func failure(err error) int { printError(err); return 1 }
 

@@ -15,9 +15,11 @@ type option struct {
 	name string
 	// value is the placeholder of the value in --help, and help the description.
 	value, help string
-	// shown is the default in --help if it is not the result of get, because it depends on other flags for instance.
+	// shown is the default in --help if it is not the result of get, because it depends on other
+	// flags for instance.
 	shown string
-	// noEffect is the reason why the flag changes nothing: it is accepted so that command lines written for etcd work.
+	// noEffect is the reason why the flag changes nothing: it is accepted so that command lines
+	// written for etcd work.
 	noEffect string
 	isBool   bool
 	isNumber bool // a whole number, and a number in the log
@@ -51,7 +53,8 @@ func (o origin) String() string {
 	return o.kind + " " + o.where
 }
 
-// variable is the environment variable of a flag. --version has none: container images set ETCD_VERSION to their content.
+// variable is the environment variable of a flag. --version has none: container images set
+// ETCD_VERSION to their content.
 func (o *option) variable() string {
 	if o.name == "version" {
 		return ""
@@ -60,7 +63,8 @@ func (o *option) variable() string {
 }
 
 // bind makes an option of a field. parse checks and converts a value, show is its inverse.
-func bind[T any](p *T, name, value, help string, parse func(string) (T, error), show func(T) string) *option {
+func bind[T any](p *T, name, value, help string, parse func(string) (T, error),
+	show func(T) string) *option {
 	return &option{name: name, value: value, help: help,
 		set: func(s string) error {
 			v, err := parse(s)
@@ -171,7 +175,8 @@ func duration(p *time.Duration, name, help string) *option {
 
 // durationOrDefault is a duration of which 0 and less mean the default.
 func durationOrDefault(p *time.Duration, name, help string) *option {
-	o := durationFrom(p, name, help, anyDuration, "want a duration such as 5s or 1m30s, or 0 for the default")
+	o := durationFrom(p, name, help, anyDuration,
+		"want a duration such as 5s or 1m30s, or 0 for the default")
 	set := o.set
 	o.set = func(s string) error {
 		err := set(s)
@@ -181,8 +186,8 @@ func durationOrDefault(p *time.Duration, name, help string) *option {
 	return o
 }
 
-// durationOrNever is a duration of which 0 means never, and less than 0 too unless least is 0. The field has a negative duration for
-// that.
+// durationOrNever is a duration of which 0 means never, and less than 0 too unless least is 0. The
+// field has a negative duration for that.
 func durationOrNever(least time.Duration, p *time.Duration, name, help string) *option {
 	o := durationFrom(p, name, help, least, "want a duration such as 5s or 1m30s, or 0")
 	set, get := o.set, o.get
@@ -218,11 +223,13 @@ func durationFrom(p *time.Duration, name, help string, least time.Duration, want
 }
 
 // wholeUnits is a duration that the flag gives as a whole number of units.
-func wholeUnits(unit time.Duration, p *time.Duration, name, value, help string, least, most uint64) *option {
+func wholeUnits(unit time.Duration, p *time.Duration, name, value, help string, least,
+	most uint64) *option {
 	o := bind(p, name, value, help, func(s string) (time.Duration, error) {
 		v, err := strconv.ParseUint(s, 0, 64)
 		if err != nil || v < least || v > most {
-			return 0, fmt.Errorf("want a whole number of %s from %d to %d", unitNames[unit], least, most)
+			return 0, fmt.Errorf("want a whole number of %s from %d to %d",
+				unitNames[unit], least, most)
 		}
 		return time.Duration(v) * unit, nil
 	}, func(d time.Duration) string { return strconv.FormatInt(int64(d/unit), 10) })
@@ -232,7 +239,8 @@ func wholeUnits(unit time.Duration, p *time.Duration, name, value, help string, 
 
 const year = 365 * 24 * time.Hour
 
-var unitNames = map[time.Duration]string{time.Millisecond: "milliseconds", time.Second: "seconds", year: "years"}
+var unitNames = map[time.Duration]string{time.Millisecond: "milliseconds",
+	time.Second: "seconds", year: "years"}
 
 // number is a whole number from 1.
 func number[T int | int64 | uint32 | uint64](p *T, name, help string) *option {
@@ -276,7 +284,8 @@ func unused(kind, name, preset, reason string) *option {
 	var o *option
 	switch kind {
 	case "duration":
-		o = durationFrom(new(time.Duration), name, "", anyDuration, "want a duration such as 5s or 1m30s")
+		o = durationFrom(new(time.Duration), name, "", anyDuration,
+			"want a duration such as 5s or 1m30s")
 	case "number":
 		o = numberFrom(0, new(uint64), name, "")
 	case "signed":

@@ -17,8 +17,8 @@ import (
 // errUsage marks a mistake in the configuration. The text names the flag, the variable or the line.
 var errUsage = errors.New("see vigil --help")
 
-// parse reads the configuration file, the environment and the arguments. Each of them overrides the one before. The error names
-// every mistake, or is flag.ErrHelp if help was requested.
+// parse reads the configuration file, the environment and the arguments. Each of them overrides the
+// one before. The error names every mistake, or is flag.ErrHelp if help was requested.
 func parse(args, environ []string) (*options, error) {
 	p := &parser{o: newOptions(), byName: map[string]*option{}, byVar: map[string]*option{}}
 	p.o.each(func(opt *option) {
@@ -47,15 +47,18 @@ func parse(args, environ []string) (*options, error) {
 	p.fail(p.o.log.validate())
 	p.fail(p.o.config.Validate())
 	if len(p.errs) > 0 {
-		slices.SortFunc(p.errs, func(a, b error) int { return strings.Compare(a.Error(), b.Error()) })
+		slices.SortFunc(p.errs,
+			func(a, b error) int { return strings.Compare(a.Error(), b.Error()) })
 		return p.o, fmt.Errorf("%w (%w)", errors.Join(p.errs...), errUsage)
 	}
 	return p.o, nil
 }
 
 // goneFlags are flags of old versions of etcd, which etcd accepts and its help does not name.
-var goneFlags = []string{"cluster-active-size", "cluster-remove-delay", "cluster-sync-interval", "config", "force", "max-result-buffer",
-	"max-retry-attempts", "peer-heartbeat-interval", "peer-election-timeout", "retry-interval", "snapshot", "v", "vv"}
+var goneFlags = []string{"cluster-active-size", "cluster-remove-delay", "cluster-sync-interval",
+	"config", "force", "max-result-buffer",
+	"max-retry-attempts", "peer-heartbeat-interval", "peer-election-timeout", "retry-interval",
+	"snapshot", "v", "vv"}
 
 // parser collects the mistakes.
 type parser struct {
@@ -104,8 +107,9 @@ func (p *parser) set(o *option, values []string, from origin) {
 	o.origin = from
 }
 
-// arguments splits the command line into flags and their values: --flag=value, --flag value, and --flag alone for a boolean flag,
-// with one dash or two. Package flag has the same syntax, but stops at the first mistake and at the first word that is not a flag.
+// arguments splits the command line into flags and their values: --flag=value, --flag value, and
+// --flag alone for a boolean flag, with one dash or two. Package flag has the same syntax, but
+// stops at the first mistake and at the first word that is not a flag.
 func (p *parser) arguments(args []string) (map[string][]string, error) {
 	given := map[string][]string{}
 	var errs []error
@@ -118,10 +122,12 @@ func (p *parser) arguments(args []string) (map[string][]string, error) {
 		case arg == "--" && len(args) == 0:
 			continue // the end of the flags, after which nothing may come
 		case alone != "" && isBoolean(arg):
-			errs = append(errs, fmt.Errorf("%q is not a flag; did you mean --%s=%s?", arg, alone, arg))
+			errs = append(errs, fmt.Errorf("%q is not a flag; did you mean --%s=%s?",
+				arg, alone, arg))
 			continue
 		case !strings.HasPrefix(arg, "-") || name == "":
-			errs = append(errs, fmt.Errorf("%q is not a flag%s", arg, suggestWord(arg, p.o.names())))
+			errs = append(errs, fmt.Errorf("%q is not a flag%s", arg,
+				suggestWord(arg, p.o.names())))
 			if slices.Contains(clientCommands, arg) || slices.Contains(proxyWords, arg) {
 				return given, errors.Join(errs...) // the rest is for the other program
 			}
@@ -138,7 +144,8 @@ func (p *parser) arguments(args []string) (map[string][]string, error) {
 			p.o.goneFlags = append(p.o.goneFlags, name)
 			continue
 		case o == nil:
-			errs = append(errs, cmp.Or(errRemoved(name, "--"+name), fmt.Errorf("there is no flag --%s%s", name, suggestFlag(name, p.o.names()))))
+			errs = append(errs, cmp.Or(errRemoved(name, "--"+name),
+				fmt.Errorf("there is no flag --%s%s", name, suggestFlag(name, p.o.names()))))
 			if !has {
 				args = skipValue(args)
 			}
@@ -160,7 +167,8 @@ func (p *parser) arguments(args []string) (map[string][]string, error) {
 	return given, errors.Join(errs...)
 }
 
-// skipValue leaves out the first word, which is probably the value of a flag that does not exist, unless it is a flag itself.
+// skipValue leaves out the first word, which is probably the value of a flag that does not exist,
+// unless it is a flag itself.
 func skipValue(args []string) []string {
 	if len(args) > 0 && !strings.HasPrefix(args[0], "-") {
 		return args[1:]
@@ -188,11 +196,13 @@ func (o *options) names() (list []string) {
 // commands are the words that may be the first on the command line.
 var commands = []string{"config", "help", "version"}
 
-// clientCommands are commands of vigilctl, which somebody may give to this program. startWords are those for what it does without a
-// command, proxyWords for what only etcd has.
+// clientCommands are commands of vigilctl, which somebody may give to this program. startWords are
+// those for what it does without a command, proxyWords for what only etcd has.
 var (
-	clientCommands = []string{"alarm", "archive", "auth", "check", "compaction", "completion", "defrag", "del", "diff", "doctor", "downgrade",
-		"dump", "elect", "endpoint", "get", "hashkv", "history", "lease", "load", "lock", "ls", "make-mirror", "member", "move-leader", "options", "put",
+	clientCommands = []string{"alarm", "archive", "auth", "check", "compaction", "completion",
+		"defrag", "del", "diff", "doctor", "downgrade",
+		"dump", "elect", "endpoint", "get", "hashkv", "history", "lease", "load", "lock", "ls",
+		"make-mirror", "member", "move-leader", "options", "put",
 		"role", "snapshot", "top", "tree", "txn", "user", "watch", "watchers"}
 	startWords = []string{"start", "run", "serve", "server"}
 	proxyWords = []string{"gateway", "grpc-proxy"}
@@ -231,8 +241,8 @@ func didYouMean(prefix, word string) string {
 	return "; did you mean " + prefix + word + "?"
 }
 
-// otherVars are variables of etcd without a flag and without a meaning here: the strictness of etcd's self-checks, and the
-// permission to run on an untested processor.
+// otherVars are variables of etcd without a flag and without a meaning here: the strictness of
+// etcd's self-checks, and the permission to run on an untested processor.
 var otherVars = []string{"ETCD_UNSUPPORTED_ARCH", "ETCD_VERIFY"}
 
 // environment returns the variables of flags. An empty variable counts as not set.
@@ -251,10 +261,12 @@ func (p *parser) environment(environ []string) map[string][]string {
 		case err != nil:
 			p.fail(err)
 		case !slices.Contains(otherVars, name):
-			p.o.unknownVars = append(p.o.unknownVars, unknownVar{name, spelling.Nearest(name, slices.Sorted(maps.Keys(p.byVar)))})
+			p.o.unknownVars = append(p.o.unknownVars,
+				unknownVar{name, spelling.Nearest(name, slices.Sorted(maps.Keys(p.byVar)))})
 		}
 	}
-	slices.SortFunc(p.o.unknownVars, func(a, b unknownVar) int { return strings.Compare(a.name, b.name) })
+	slices.SortFunc(p.o.unknownVars,
+		func(a, b unknownVar) int { return strings.Compare(a.name, b.name) })
 	return given
 }
 

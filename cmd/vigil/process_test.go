@@ -20,7 +20,8 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// process returns a member that is not started, with free ports and its data in a directory of the test.
+// process returns a member that is not started, with free ports and its data in a directory of the
+// test.
 func process(t *testing.T, args ...string) *exec.Cmd {
 	t.Helper()
 	program, err := os.Executable()
@@ -28,7 +29,8 @@ func process(t *testing.T, args ...string) *exec.Cmd {
 		t.Fatal(err)
 	}
 	c := exec.Command(program, append([]string{"--data-dir", filepath.Join(t.TempDir(), "data"),
-		"--listen-client-urls=http://127.0.0.1:0", "--listen-peer-urls=http://127.0.0.1:0"}, args...)...)
+		"--listen-client-urls=http://127.0.0.1:0", "--listen-peer-urls=http://127.0.0.1:0"},
+		args...)...)
 	c.Env = append(os.Environ(), asVigil+"=1")
 	t.Cleanup(func() {
 		if c.Process != nil && c.ProcessState == nil {
@@ -80,7 +82,8 @@ func TestSecondSignalAtStart(t *testing.T) {
 	if err := syscall.Mkfifo(cert, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	c := process(t, "--listen-client-urls=https://127.0.0.1:0", "--cert-file", cert, "--key-file", cert)
+	c := process(t, "--listen-client-urls=https://127.0.0.1:0", "--cert-file", cert,
+		"--key-file", cert)
 	if err := c.Start(); err != nil {
 		t.Fatal(err)
 	}
@@ -98,8 +101,9 @@ func TestSecondSignalAtStart(t *testing.T) {
 // Why a member does not start is in its log, too, if that is a file.
 func TestFailureIsLogged(t *testing.T) {
 	for name, args := range map[string][]string{
-		"not a directory":      {"--data-dir", os.Args[0]},
-		"/does/not/exist":      {"--listen-client-urls=https://127.0.0.1:0", "--cert-file=/does/not/exist", "--key-file=/does/not/exist"},
+		"not a directory": {"--data-dir", os.Args[0]},
+		"/does/not/exist": {"--listen-client-urls=https://127.0.0.1:0",
+			"--cert-file=/does/not/exist", "--key-file=/does/not/exist"},
 		"no network interface": {"--listen-client-urls=http://192.0.2.1:1"},
 	} {
 		file := filepath.Join(t.TempDir(), "log")
@@ -114,8 +118,11 @@ func TestFailureIsLogged(t *testing.T) {
 			t.Fatal(err)
 		}
 		reason := strings.TrimSpace(strings.TrimPrefix(printed.String(), "vigil: "))
-		if text := string(b); !strings.Contains(reason, name) || !strings.Contains(text, `"level":"error"`) || !strings.Contains(text, strings.ReplaceAll(reason, `"`, `\"`)) {
-			t.Errorf("%s: printed %q, logged %s", name, reason, text[strings.LastIndex(strings.TrimSpace(text), "\n")+1:])
+		if text := string(b); !strings.Contains(reason, name) ||
+			!strings.Contains(text, `"level":"error"`) ||
+			!strings.Contains(text, strings.ReplaceAll(reason, `"`, `\"`)) {
+			t.Errorf("%s: printed %q, logged %s", name, reason,
+				text[strings.LastIndex(strings.TrimSpace(text), "\n")+1:])
 		}
 	}
 }

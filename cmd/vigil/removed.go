@@ -2,14 +2,15 @@ package main
 
 import "fmt"
 
-// removedFlags are the flags that Vigil had once, each with what replaces it. Their names are refused on the command line, in
-// the environment and in the file: whoever sets one expects an effect.
+// removedFlags are the flags that Vigil had once, each with what replaces it. Their names are
+// refused on the command line, in the environment and in the file: whoever sets one expects an
+// effect.
 var removedFlags = map[string]string{
 	"experimental-transport": "vigil serves gRPC with its own server only",
 }
 
-// errRemoved returns the error for a setting that names a removed flag, nil if the flag was not removed. spelling is the setting as
-// the user wrote it.
+// errRemoved returns the error for a setting that names a removed flag, nil if the flag was not
+// removed. spelling is the setting as the user wrote it.
 func errRemoved(name, spelling string) error {
 	replacement, ok := removedFlags[name]
 	if !ok {

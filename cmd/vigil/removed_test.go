@@ -6,7 +6,8 @@ import (
 	"testing"
 )
 
-// TestRemovedFlags: every way to set a removed flag is refused, and the error names the setting and what replaces it.
+// TestRemovedFlags: every way to set a removed flag is refused, and the error names the setting and
+// what replaces it.
 func TestRemovedFlags(t *testing.T) {
 	for name, replacement := range removedFlags {
 		variable := "ETCD_" + strings.ToUpper(strings.ReplaceAll(name, "-", "_"))
@@ -24,7 +25,8 @@ func TestRemovedFlags(t *testing.T) {
 		} {
 			_, err := parse(tc.args, tc.env)
 			want := tc.want + " was removed: " + replacement
-			if err == nil || !strings.HasPrefix(err.Error(), want) || strings.Contains(err.Error(), "\n") || !errors.Is(err, errUsage) {
+			if err == nil || !strings.HasPrefix(err.Error(), want) ||
+				strings.Contains(err.Error(), "\n") || !errors.Is(err, errUsage) {
 				t.Errorf("%q %q: %v, want %q", tc.args, tc.env, err, want)
 			}
 		}

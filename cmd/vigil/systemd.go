@@ -17,8 +17,8 @@ func notify(log *slog.Logger, state string) {
 	}
 }
 
-// notifySystemd reports that the member serves, as soon as it does. If the unit has WatchdogSec, it reports from then on that the
-// member is alive, as long as the member answers reads.
+// notifySystemd reports that the member serves, as soon as it does. If the unit has WatchdogSec, it
+// reports from then on that the member is alive, as long as the member answers reads.
 func notifySystemd(ctx context.Context, m *server.Member, log *slog.Logger) {
 	select {
 	case <-m.Serving():
@@ -45,7 +45,8 @@ func notifySystemd(ctx context.Context, m *server.Member, log *slog.Logger) {
 			tick.Stop()
 			return
 		case err != nil:
-			log.Warn("systemd's watchdog is not notified: the member answers no reads", "error", err)
+			log.Warn("systemd's watchdog is not notified: the member answers no reads", "error",
+				err)
 		default:
 			notify(log, daemon.SdNotifyWatchdog)
 		}

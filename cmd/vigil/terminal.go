@@ -23,7 +23,8 @@ import (
 	"vigil/server"
 )
 
-// forPeople reports whether the log is for somebody at a terminal: standard error is one, and no flag about the log is given.
+// forPeople reports whether the log is for somebody at a terminal: standard error is one, and no
+// flag about the log is given.
 func (o *options) forPeople(stderr *os.File) bool {
 	given := false
 	o.each(func(opt *option) {
@@ -43,8 +44,9 @@ const (
 	bad    = "31;1"
 )
 
-// terminalLog is a log for people: warnings, errors and the stop in words, and the messages that programs wait for. All else is in the
-// lines for programs. A terminal does not mean that somebody reads it: containers and test harnesses have one, too.
+// terminalLog is a log for people: warnings, errors and the stop in words, and the messages that
+// programs wait for. All else is in the lines for programs. A terminal does not mean that somebody
+// reads it: containers and test harnesses have one, too.
 type terminalLog struct {
 	shared *terminalState
 	attrs  []slog.Attr
@@ -76,15 +78,18 @@ func (s *terminalState) in(style, text string) string {
 }
 
 // stops are the messages at info that people see: the answers to Ctrl-C.
-var stops = map[string]bool{"stopping": true, "stopped": true, "stopped while the member was starting": true}
+var stops = map[string]bool{"stopping": true, "stopped": true,
+	"stopped while the member was starting": true}
 
-// awaited are the beginnings of the messages that programs wait for in a log (docs/operations/logging.md), besides the one that
-// printReady prints.
-var awaited = []string{"serving client traffic", "raft leader changed", "finished scheduled compaction", "finished compaction hash check",
+// awaited are the beginnings of the messages that programs wait for in a log
+// (docs/operations/logging.md), besides the one that printReady prints.
+var awaited = []string{"serving client traffic", "raft leader changed",
+	"finished scheduled compaction", "finished compaction hash check",
 	"starting auto ", "completed auto ", "failed auto ", "rejected connection on "}
 
 func isAwaited(message string) bool {
-	return slices.ContainsFunc(awaited, func(beginning string) bool { return strings.HasPrefix(message, beginning) })
+	return slices.ContainsFunc(awaited,
+		func(beginning string) bool { return strings.HasPrefix(message, beginning) })
 }
 
 // Enabled implements slog.Handler.
@@ -106,7 +111,8 @@ func (t *terminalLog) Handle(_ context.Context, r slog.Record) error {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if last, ok := s.mu.last[r.Message]; ok && !isAwaited(r.Message) && r.Time.Sub(last) < repeatPause {
+	if last, ok := s.mu.last[r.Message]; ok && !isAwaited(r.Message) &&
+		r.Time.Sub(last) < repeatPause {
 		return nil
 	}
 	if len(s.mu.last) > 1000 {
@@ -144,7 +150,8 @@ func printable(s string) string {
 	if r := []rune(s); len(r) > most {
 		s = string(r[:most]) + "…"
 	}
-	if !utf8.ValidString(s) || strings.ContainsFunc(s, func(r rune) bool { return !unicode.IsPrint(r) }) {
+	if !utf8.ValidString(s) ||
+		strings.ContainsFunc(s, func(r rune) bool { return !unicode.IsPrint(r) }) {
 		return strconv.Quote(s)
 	}
 	return s
@@ -157,8 +164,12 @@ func (o *options) printStart(t *terminalLog) {
 	if abs, err := filepath.Abs(dir); err == nil {
 		dir = abs
 	}
-	fmt.Fprintf(s.w, "%s\n", s.in(bold, fmt.Sprintf("Vigil %s, with the API of etcd %s", server.Version, server.APIVersion)))
-	for _, line := range [][2]string{{"name", c.Name}, {"data", dir}, {"clients", strings.Join(c.ListenClientURLs, " ")}, {"peers", strings.Join(c.ListenPeerURLs, " ")}} {
+	fmt.Fprintf(s.w, "%s\n",
+		s.in(bold, fmt.Sprintf("Vigil %s, with the API of etcd %s", server.Version,
+			server.APIVersion)))
+	for _, line := range [][2]string{{"name", c.Name}, {"data", dir},
+		{"clients", strings.Join(c.ListenClientURLs, " ")},
+		{"peers", strings.Join(c.ListenPeerURLs, " ")}} {
 		fmt.Fprintf(s.w, "  %-8s %s\n", line[0], printable(line[1]))
 	}
 	if n := strings.Count(c.InitialCluster, "=") - 1; n > 0 {
@@ -191,15 +202,16 @@ func tryCommand(c *server.Config) string {
 			endpoint = u.String()
 		}
 		words = append(words, "--endpoints", endpoint)
-		if u, err := url.Parse(endpoint); err == nil && (u.Scheme == "https" || u.Scheme == "unixs") {
+		if u, err := url.Parse(endpoint); err == nil &&
+			(u.Scheme == "https" || u.Scheme == "unixs") {
 			words = append(words, certificateFlags(c)...)
 		}
 	}
 	return spelling.QuoteWords(append(words, "put", "greeting", "hello")...)
 }
 
-// certificateFlags are the flags of a client by which it knows the member, and the member the client. Another terminal may be in another
-// directory.
+// certificateFlags are the flags of a client by which it knows the member, and the member the
+// client. Another terminal may be in another directory.
 func certificateFlags(c *server.Config) (words []string) {
 	authority := c.ClientTLS.TrustedCAFile
 	if c.ClientTLS.CertFile == "" && c.ClientTLS.Auto {

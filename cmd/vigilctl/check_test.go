@@ -28,12 +28,14 @@ func dataDir(t *testing.T) (dir, checkpoint string) {
 	root := t.TempDir()
 	dir, checkpoint = filepath.Join(root, "infra0.etcd"), filepath.Join(root, "checkpoint")
 	id := wal.Identity{ClusterID: 0xc1, MemberID: 0x11}
-	h, err := history.Create(history.Options{FS: vfs.OS(), Dir: filepath.Join(dir, "history"), SegmentBytes: 4 << 10,
-		ClusterID: id.ClusterID, MemberID: id.MemberID}, history.Applied{Term: 1, Index: 1}, nil)
+	h, err := history.Create(history.Options{FS: vfs.OS(), Dir: filepath.Join(dir, "history"),
+		SegmentBytes: 4 << 10,
+		ClusterID:    id.ClusterID, MemberID: id.MemberID}, history.Applied{Term: 1, Index: 1}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	w, err := wal.Create(wal.Options{FS: vfs.OS(), Dir: filepath.Join(dir, "wal"), SegmentBytes: 8 << 10, ID: id}, wal.Start{Index: 1, Term: 1})
+	w, err := wal.Create(wal.Options{FS: vfs.OS(), Dir: filepath.Join(dir, "wal"),
+		SegmentBytes: 8 << 10, ID: id}, wal.Start{Index: 1, Term: 1})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -118,8 +120,10 @@ func TestCheck(t *testing.T) {
 		}
 	}
 	code, out, errs := runUnchanged(t, dir, "check", dir)
-	wants(code, 0, out+errs, `FILE +KIND +VERSION`, `history/0000000000000001-0000000000000001-00000000.seg +sealed +1 +1 .* ok\n`,
-		`\.log +open +1`, `wal/0000000000000001.wal +segment +2`, `cluster c1, member 11`, `revision 59, .* term 2, index 59`,
+	wants(code, 0, out+errs, `FILE +KIND +VERSION`,
+		`history/0000000000000001-0000000000000001-00000000.seg +sealed +1 +1 .* ok\n`,
+		`\.log +open +1`, `wal/0000000000000001.wal +segment +2`, `cluster c1, member 11`,
+		`revision 59, .* term 2, index 59`,
 		`entries 2 to 59, the last of term 2, committed up to 59`, `nothing is damaged\n$`)
 	code, out, errs = runUnchanged(t, checkpoint, "check", checkpoint+"/")
 	wants(code, 0, out+errs, `\(checkpoint\)`, `revision 59`)
@@ -127,7 +131,8 @@ func TestCheck(t *testing.T) {
 	wants(code, 0, out, `(?m)^0000000000000001\.wal, segment, 2, 1, .*, ok$`)
 	code, out, _ = runUnchanged(t, dir, "check", "--write-out=json", dir)
 	var r datadir.Report
-	if err := json.Unmarshal([]byte(out), &r); err != nil || code != 0 || r.Revision != 59 || r.LastIndex != 59 || r.LastTerm != 2 || len(r.Files) < 5 || r.Damages == nil {
+	if err := json.Unmarshal([]byte(out), &r); err != nil || code != 0 || r.Revision != 59 ||
+		r.LastIndex != 59 || r.LastTerm != 2 || len(r.Files) < 5 || r.Damages == nil {
 		t.Errorf("%d, %v:\n%s", code, err, out)
 	}
 
@@ -145,16 +150,19 @@ func TestCheck(t *testing.T) {
 	}
 
 	// Damage in two files.
-	seg, log := filepath.Join(dir, "history", "0000000000000001-0000000000000001-00000000.seg"), filepath.Join(dir, "wal", "0000000000000001.wal")
+	seg, log := filepath.Join(dir, "history", "0000000000000001-0000000000000001-00000000.seg"),
+		filepath.Join(dir, "wal", "0000000000000001.wal")
 	flip(t, seg, 1000)
 	flip(t, log, 5000)
 	code, out, errs = runUnchanged(t, dir, "check", dir)
-	wants(code, 1, out, `DAMAGED `+seg+`: offset \d+: `, `DAMAGED `+log+`: offset \d+: `, `damaged at \d+\n`, `2 damaged\n$`)
+	wants(code, 1, out, `DAMAGED `+seg+`: offset \d+: `, `DAMAGED `+log+`: offset \d+: `,
+		`damaged at \d+\n`, `2 damaged\n$`)
 	if errs != "" {
 		t.Errorf("stderr: %s", errs)
 	}
 	code, out, _ = runUnchanged(t, dir, "check", "-w", "json", dir)
-	if err := json.Unmarshal([]byte(out), &r); err != nil || code != 1 || len(r.Damages) != 2 || r.Damages[0].Path != seg || r.Damages[0].Offset > 1000 {
+	if err := json.Unmarshal([]byte(out), &r); err != nil || code != 1 || len(r.Damages) != 2 ||
+		r.Damages[0].Path != seg || r.Damages[0].Offset > 1000 {
 		t.Errorf("%d, %v:\n%s", code, err, out)
 	}
 
@@ -172,7 +180,8 @@ func TestCheck(t *testing.T) {
 		}
 	}
 	code, out, _ = runUnchanged(t, dir, "check", "--live", dir)
-	wants(code, 1, out, `sealed segments only`, `DAMAGED `+seg+`: offset`, `\n\d+ files, .* 1 damaged\n$`)
+	wants(code, 1, out, `sealed segments only`, `DAMAGED `+seg+`: offset`,
+		`\n\d+ files, .* 1 damaged\n$`)
 }
 
 func TestCheckRefuses(t *testing.T) {
@@ -196,11 +205,13 @@ func TestCheckRefuses(t *testing.T) {
 		{[]string{"nonsense"}, 1, `unknown command "nonsense"`},
 		{[]string{"check", "/does/not/exist"}, 2, "no such file"},
 		{[]string{"check", file}, 2, "not a data directory"},
-		{[]string{"check", empty}, 2, "not a data directory: there is neither history nor wal in it"},
+		{[]string{"check", empty}, 2,
+			"not a data directory: there is neither history nor wal in it"},
 		{[]string{"check", etcd}, 2, "of an etcd member; use etcdutl"},
 	} {
 		code, out, errs := runUnchanged(t, empty, c.args...)
-		if code != c.code || out != "" || !regexp.MustCompile(c.want).MatchString(errs) || strings.Count(errs, "\n") != 1 {
+		if code != c.code || out != "" || !regexp.MustCompile(c.want).MatchString(errs) ||
+			strings.Count(errs, "\n") != 1 {
 			t.Errorf("%q: exit code %d, stdout %q, stderr %q", c.args, code, out, errs)
 		}
 	}
@@ -208,7 +219,8 @@ func TestCheckRefuses(t *testing.T) {
 	canceled, cancel := context.WithCancel(context.Background())
 	cancel()
 	dir, _ := dataDir(t)
-	if code := run(canceled, []string{"check", dir}, strings.NewReader(""), &out, &errs); code != 2 || !strings.Contains(errs.String(), "interrupted") {
+	if code := run(canceled, []string{"check", dir}, strings.NewReader(""), &out,
+		&errs); code != 2 || !strings.Contains(errs.String(), "interrupted") {
 		t.Errorf("exit code %d, %s", code, errs.String())
 	}
 }
@@ -216,7 +228,8 @@ func TestCheckRefuses(t *testing.T) {
 func TestHelp(t *testing.T) {
 	for _, args := range [][]string{{"--help"}, {"check", "--help"}, {"help", "check"}, {}} {
 		var out, errs bytes.Buffer
-		if code := run(context.Background(), args, strings.NewReader(""), &out, &errs); code != 0 || !strings.Contains(out.String(), "Usage:") || errs.Len() > 0 {
+		if code := run(context.Background(), args, strings.NewReader(""), &out, &errs); code != 0 ||
+			!strings.Contains(out.String(), "Usage:") || errs.Len() > 0 {
 			t.Errorf("%q: exit code %d\n%s%s", args, code, out.String(), errs.String())
 		}
 	}

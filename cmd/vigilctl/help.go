@@ -23,7 +23,9 @@ func versionCommand() *cobra.Command {
 		PersistentPreRunE: func(*cobra.Command, []string) error { return nil },
 		Short:             "Print the compatible version of etcdctl, the version of the API, and its own version",
 		RunE: func(c *cobra.Command, _ []string) error {
-			_, err := fmt.Fprintf(c.OutOrStdout(), "etcdctl version: %s\nAPI version: %s\nvigilctl version: %s\n", release.APIVersion, kv.APIVersion, release.Version)
+			_, err := fmt.Fprintf(c.OutOrStdout(),
+				"etcdctl version: %s\nAPI version: %s\nvigilctl version: %s\n", release.APIVersion,
+				kv.APIVersion, release.Version)
 			return err
 		},
 	}
@@ -36,7 +38,8 @@ func helpCommand() *cobra.Command {
 		Short:             "Print the help of a command",
 		Example:           "  vigilctl help member add",
 		PersistentPreRunE: func(*cobra.Command, []string) error { return nil },
-		ValidArgsFunction: func(c *cobra.Command, args []string, word string) ([]string, cobra.ShellCompDirective) {
+		ValidArgsFunction: func(c *cobra.Command, args []string, word string) ([]string,
+			cobra.ShellCompDirective) {
 			var list []string
 			if of, rest, err := c.Root().Find(args); err == nil && len(rest) == 0 {
 				for _, sub := range of.Commands() {
@@ -61,8 +64,8 @@ func helpCommand() *cobra.Command {
 	}
 }
 
-// mistakenHelp returns the error of a command line that asks for the help of a command that does not exist: cobra prints the help of the
-// group.
+// mistakenHelp returns the error of a command line that asks for the help of a command that does
+// not exist: cobra prints the help of the group.
 func mistakenHelp(root *cobra.Command, args []string) error {
 	if !slices.Contains(args, "--help") && !slices.Contains(args, "-h") {
 		return nil
@@ -81,13 +84,16 @@ func mistakenHelp(root *cobra.Command, args []string) error {
 	return nil
 }
 
-// ignored are the commands that ignore further arguments, as etcdctl does, with the number of those that they use.
+// ignored are the commands that ignore further arguments, as etcdctl does, with the number of those
+// that they use.
 var ignored = map[string]struct {
 	most int
 	next string
 }{
-	"put": {2, "quote a value with blanks"}, "get": {2, ""}, "member list": {0, ""}, "lease list": {0, ""}, "defrag": {0, chooseEndpoints}, "endpoint health": {0, chooseEndpoints},
-	"endpoint status": {0, chooseEndpoints}, "endpoint hashkv": {0, chooseEndpoints}, "check perf": {0, ""}, "check datascale": {0, ""}, "version": {0, ""}, "options": {0, ""},
+	"put": {2, "quote a value with blanks"}, "get": {2, ""}, "member list": {0, ""},
+	"lease list": {0, ""}, "defrag": {0, chooseEndpoints}, "endpoint health": {0, chooseEndpoints},
+	"endpoint status": {0, chooseEndpoints}, "endpoint hashkv": {0, chooseEndpoints},
+	"check perf": {0, ""}, "check datascale": {0, ""}, "version": {0, ""}, "options": {0, ""},
 	"role grant-permission": {4, ""}, "role revoke-permission": {3, ""},
 }
 
@@ -114,13 +120,16 @@ func noteIgnored(root *cobra.Command, env *cli.Env) {
 	}
 }
 
-// foldGlobalFlags leaves the global flags out of the help of commands: it names the command that prints them.
+// foldGlobalFlags leaves the global flags out of the help of commands: it names the command that
+// prints them.
 func foldGlobalFlags(root *cobra.Command) {
 	template := root.UsageTemplate()
 	const flags = "{{.LocalFlags.FlagUsages | trimTrailingWhitespaces}}"
-	template = strings.Replace(template, flags, "{{if .HasParent}}"+flags+"{{else}}  -h, --help   print the help{{end}}", 1)
+	template = strings.Replace(template, flags,
+		"{{if .HasParent}}"+flags+"{{else}}  -h, --help   print the help{{end}}", 1)
 	const global = "{{.InheritedFlags.FlagUsages | trimTrailingWhitespaces}}"
-	template = strings.Replace(template, "Global Flags:\n"+global, "{{groupFlags .}}Flags of all commands: vigilctl options", 1)
+	template = strings.Replace(template, "Global Flags:\n"+global,
+		"{{groupFlags .}}Flags of all commands: vigilctl options", 1)
 	if strings.Contains(template, global) || strings.Count(template, "{{else}}  -h") != 1 {
 		panic("cobra has another template")
 	}
@@ -148,7 +157,9 @@ func optionsCommand(root *cobra.Command) *cobra.Command {
 		Short:   "Print the flags of all commands",
 		Example: "  vigilctl options",
 		RunE: func(c *cobra.Command, _ []string) error {
-			_, err := fmt.Fprintf(c.OutOrStdout(), "The following options can be passed to any command:\n\n%s", root.PersistentFlags().FlagUsages())
+			_, err := fmt.Fprintf(c.OutOrStdout(),
+				"The following options can be passed to any command:\n\n%s",
+				root.PersistentFlags().FlagUsages())
 			return err
 		},
 	}
@@ -171,7 +182,8 @@ func completionCommand() *cobra.Command {
 		ValidArgs:             complete.Shells,
 		Args: func(_ *cobra.Command, args []string) error {
 			if len(args) != 1 || !slices.Contains(complete.Shells, args[0]) {
-				return fmt.Errorf("completion takes the name of one shell, %s, not %q", strings.Join(complete.Shells, ", "), args)
+				return fmt.Errorf("completion takes the name of one shell, %s, not %q",
+					strings.Join(complete.Shells, ", "), args)
 			}
 			return nil
 		},

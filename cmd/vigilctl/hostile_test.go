@@ -21,7 +21,8 @@ import (
 	"vigil/cmd/vigilctl/exit"
 )
 
-// hostile starts a server whose calls of any service are answered by one function, and returns its address.
+// hostile starts a server whose calls of any service are answered by one function, and returns its
+// address.
 func hostile(t *testing.T, answer func(method string, s grpc.ServerStream) error) string {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -43,7 +44,8 @@ func hostile(t *testing.T, answer func(method string, s grpc.ServerStream) error
 	return l.Addr().String()
 }
 
-// TestMalformedWatch: a watch whose server sends what is no answer ends with an error, and is not tried again for ever.
+// TestMalformedWatch: a watch whose server sends what is no answer ends with an error, and is not
+// tried again for ever.
 func TestMalformedWatch(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
@@ -61,23 +63,27 @@ func TestMalformedWatch(t *testing.T) {
 		if err := s.SendMsg(&etcdserverpb.WatchResponse{Header: &etcdserverpb.ResponseHeader{Revision: 1}, WatchId: 1, Created: true}); err != nil {
 			return err
 		}
-		if err := s.SendMsg(&mvccpb.KeyValue{Key: []byte{0xff}}); err != nil { // a header that ends too early
+		// a header that ends too early
+		if err := s.SendMsg(&mvccpb.KeyValue{Key: []byte{0xff}}); err != nil {
 			return err
 		}
 		<-s.Context().Done()
 		return nil
 	})
 	var text strings.Builder
-	if code := run(ctx, []string{"watch", "k", "--endpoints", at}, strings.NewReader(""), io.Discard, &text); code != exit.Failure || streams.Load() != 1 {
+	if code := run(ctx, []string{"watch", "k", "--endpoints", at}, strings.NewReader(""),
+		io.Discard, &text); code != exit.Failure || streams.Load() != 1 {
 		t.Errorf("%d after %d streams: %s", code, streams.Load(), text.String())
 	}
 }
 
-// TestHostileAnswers: an answer that no server should send is an error of the command, not of the program.
+// TestHostileAnswers: an answer that no server should send is an error of the command, not of the
+// program.
 func TestHostileAnswers(t *testing.T) {
 	dump := filepath.Join(t.TempDir(), "d.jsonl")
 	kv := func(key string) *mvccpb.KeyValue {
-		return &mvccpb.KeyValue{Key: []byte(key), Value: []byte("v"), CreateRevision: 1, ModRevision: 1, Version: 1}
+		return &mvccpb.KeyValue{Key: []byte(key), Value: []byte("v"), CreateRevision: 1,
+			ModRevision: 1, Version: 1}
 	}
 	header := &etcdserverpb.ResponseHeader{ClusterId: 1, Revision: 1}
 	var ranges []*etcdserverpb.RangeResponse
@@ -105,16 +111,29 @@ func TestHostileAnswers(t *testing.T) {
 		kvs  []*etcdserverpb.RangeResponse
 	}{
 		{"an empty piece", []string{"get", "k", "--stream"}, exit.Failure, "", nil},
-		{"a key outside of the range", []string{"__complete", "get", "abcdef"}, 0, "", []*etcdserverpb.RangeResponse{{Header: header, Kvs: []*mvccpb.KeyValue{kv("a")}}}},
-		{"another key in a listing", []string{"ls", "p/"}, exit.Failure, "not the keys that were asked for", []*etcdserverpb.RangeResponse{{Header: header, Count: 1}, {Header: header, Kvs: []*mvccpb.KeyValue{kv("q")}}}},
-		{"a listing without end", []string{"ls", "p/"}, exit.Failure, "not the keys that were asked for", []*etcdserverpb.RangeResponse{{Header: header, Count: 1}, {Header: header, More: true}}},
-		{"a folder again and again", []string{"ls"}, exit.Failure, "not the keys that were asked for", []*etcdserverpb.RangeResponse{{Header: header, More: true, Kvs: []*mvccpb.KeyValue{kv("a/b")}}}},
-		{"a key twice", []string{"dump", dump}, exit.Failure, "not after", []*etcdserverpb.RangeResponse{{Header: header, Count: 2}, {Header: header, Count: 2, Kvs: []*mvccpb.KeyValue{kv("k"), kv("k")}}}},
+		{"a key outside of the range", []string{"__complete", "get", "abcdef"}, 0, "",
+			[]*etcdserverpb.RangeResponse{{Header: header, Kvs: []*mvccpb.KeyValue{kv("a")}}}},
+		{"another key in a listing", []string{"ls", "p/"}, exit.Failure,
+			"not the keys that were asked for",
+			[]*etcdserverpb.RangeResponse{{Header: header, Count: 1},
+				{Header: header, Kvs: []*mvccpb.KeyValue{kv("q")}}}},
+		{"a listing without end", []string{"ls", "p/"}, exit.Failure,
+			"not the keys that were asked for",
+			[]*etcdserverpb.RangeResponse{{Header: header, Count: 1},
+				{Header: header, More: true}}},
+		{"a folder again and again", []string{"ls"}, exit.Failure,
+			"not the keys that were asked for",
+			[]*etcdserverpb.RangeResponse{{Header: header, More: true,
+				Kvs: []*mvccpb.KeyValue{kv("a/b")}}}},
+		{"a key twice", []string{"dump", dump}, exit.Failure, "not after",
+			[]*etcdserverpb.RangeResponse{{Header: header, Count: 2},
+				{Header: header, Count: 2, Kvs: []*mvccpb.KeyValue{kv("k"), kv("k")}}}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			ranges = c.kvs
 			var out, errs bytes.Buffer
-			code := run(t.Context(), append(c.args, "--endpoints", at), strings.NewReader(""), &out, &errs)
+			code := run(t.Context(), append(c.args, "--endpoints", at),
+				strings.NewReader(""), &out, &errs)
 			if code != c.code || !strings.Contains(errs.String(), c.text) {
 				t.Errorf("%d %s%s", code, out.String(), errs.String())
 			}

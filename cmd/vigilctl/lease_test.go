@@ -35,7 +35,9 @@ func TestLostLock(t *testing.T) {
 	var text strings.Builder
 	began := time.Now()
 	// It ends by itself after a while, so that the test does.
-	code := run(t.Context(), []string{"lock", "l", "--endpoints=" + at, "--", "sh", "-c", "trap 'exit 0' TERM; echo begun; for i in $(seq 600); do sleep 0.05; done; exit 9"},
+	code := run(t.Context(),
+		[]string{"lock", "l", "--endpoints=" + at, "--", "sh", "-c",
+			"trap 'exit 0' TERM; echo begun; for i in $(seq 600); do sleep 0.05; done; exit 9"},
 		strings.NewReader(""), write, &text)
 	if code != exit.Failure || !strings.Contains(text.String(), "lock is lost") {
 		t.Errorf("%d after %v: %s", code, time.Since(began), text.String())
@@ -45,8 +47,11 @@ func TestLostLock(t *testing.T) {
 // TestKeepAliveUnanswered: a lease of which nothing is known is not reported as expired.
 func TestKeepAliveUnanswered(t *testing.T) {
 	var out, text strings.Builder
-	code := run(t.Context(), []string{"lease", "keep-alive", "1", "--endpoints=127.0.0.1:1", "--dial-timeout=100ms", "--command-timeout=100ms"}, strings.NewReader(""), &out, &text)
-	if code != exit.BadConnection || out.String() != "" || !strings.Contains(text.String(), "refused") {
+	code := run(t.Context(),
+		[]string{"lease", "keep-alive", "1", "--endpoints=127.0.0.1:1", "--dial-timeout=100ms",
+			"--command-timeout=100ms"}, strings.NewReader(""), &out, &text)
+	if code != exit.BadConnection || out.String() != "" ||
+		!strings.Contains(text.String(), "refused") {
 		t.Errorf("%d %s%s", code, out.String(), text.String())
 	}
 }

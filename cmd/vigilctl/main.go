@@ -1,9 +1,11 @@
-// Command vigilctl talks to a cluster and maintains its members. Run it with --help for its commands.
+// Command vigilctl talks to a cluster and maintains its members. Run it with --help for its
+// commands.
 //
-// Exit codes are those of etcdctl, and one more: 0 if all is well, 1 if the command found or met a failure or the command line has an
-// unknown flag or command, 2 if no connection can be configured, 3 for invalid input, 4 for an unsupported value of a
-// flag, 5 if the command was interrupted or something is unhealthy, 6 if keys were left because they have changed, 128 for bad
-// arguments. If no program reads the output any more, SIGPIPE ends it.
+// Exit codes are those of etcdctl, and one more: 0 if all is well, 1 if the command found or met a
+// failure or the command line has an unknown flag or command, 2 if no connection can be configured,
+// 3 for invalid input, 4 for an unsupported value of a flag, 5 if the command was interrupted or
+// something is unhealthy, 6 if keys were left because they have changed, 128 for bad arguments. If
+// no program reads the output any more, SIGPIPE ends it.
 package main
 
 import (
@@ -40,9 +42,11 @@ import (
 
 func main() {
 	if !signal.Ignored(syscall.SIGPIPE) {
-		signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE) // a write to a closed pipe is an error, after which commands clean up
+		// a write to a closed pipe is an error, after which commands clean up
+		signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE)
 	}
-	ctx, stop := signal.NotifyContext(context.Background(), cli.Signals(os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)...)
+	ctx, stop := signal.NotifyContext(context.Background(),
+		cli.Signals(os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)...)
 	context.AfterFunc(ctx, stop) // a second signal ends the program at once
 	code := run(ctx, os.Args[1:], os.Stdin, os.Stdout, os.Stderr)
 	stop()
@@ -53,7 +57,8 @@ func main() {
 	os.Exit(code)
 }
 
-// run executes a command line and returns the exit code. The command ends with the context, and when its output cannot be written.
+// run executes a command line and returns the exit code. The command ends with the context, and
+// when its output cannot be written.
 func run(interrupt context.Context, args []string, stdin io.Reader, stdout, stderr io.Writer) int {
 	stderr = screen.Guard(stderr)
 	env := &cli.Env{Stdin: stdin, Stdout: cli.NewOutput(stdout), Stderr: stderr}
@@ -83,8 +88,8 @@ func run(interrupt context.Context, args []string, stdin io.Reader, stdout, stde
 	return exit.Code(err)
 }
 
-// interrupted gives the error of a command that was interrupted the exit code for that, unless it has another one for it: that of
-// a program that it ran, or of a check that is not complete.
+// interrupted gives the error of a command that was interrupted the exit code for that, unless it
+// has another one for it: that of a program that it ran, or of a check that is not complete.
 func interrupted(err error) error {
 	if err == nil {
 		return nil
@@ -104,11 +109,13 @@ func interrupted(err error) error {
 	return exit.With(exit.Interrupted, err)
 }
 
-// setPrefixMatching allows shortened commands like etcdctl, except below check, where a word is rather a directory.
+// setPrefixMatching allows shortened commands like etcdctl, except below check, where a word is
+// rather a directory.
 func setPrefixMatching(root *cobra.Command, args []string) {
 	cobra.EnablePrefixMatching = true
 	c, _, err := root.Find(args)
-	cobra.EnablePrefixMatching = err != nil || !c.HasParent() || c.Parent().Name() != "check" || slices.Contains(args, c.Name())
+	cobra.EnablePrefixMatching = err != nil || !c.HasParent() || c.Parent().Name() != "check" ||
+		slices.Contains(args, c.Name())
 }
 
 // newRoot returns the command with all its subcommands.
@@ -137,23 +144,36 @@ variable too: VIGILCTL_ENDPOINTS, or ETCDCTL_ENDPOINTS, for --endpoints.`,
 
 	check := offline.Check()
 	check.AddCommand(loadtest.Perf(env), loadtest.DataScale(env))
-	snapshot := command.Group("snapshot <subcommand>", "Take, inspect and restore backups in etcd's format", "",
+	snapshot := command.Group("snapshot <subcommand>",
+		"Take, inspect and restore backups in etcd's format", "",
 		clustercmd.SnapshotSave(env), offline.SnapshotStatus(), offline.SnapshotRestore())
-	archive := command.Group("archive <subcommand>", "Status of the archive of a cluster in a bucket; list, verify, restore and prune it", "",
-		monitor.ArchiveStatus(env), archivecmd.List(), archivecmd.Verify(), archivecmd.Restore(env), archivecmd.Prune(env))
+	archive := command.Group("archive <subcommand>",
+		"Status of the archive of a cluster in a bucket; list, verify, restore and prune it", "",
+		monitor.ArchiveStatus(env), archivecmd.List(), archivecmd.Verify(), archivecmd.Restore(env),
+		archivecmd.Prune(env))
 	const other = "other"
 	for _, group := range []struct {
 		id, title string
 		commands  []*cobra.Command
 	}{
-		{"kv", "Keys and values:", []*cobra.Command{kvcmd.Get(env), kvcmd.Put(env), kvcmd.Del(env), keyview.List(env), kvcmd.Txn(env), kvcmd.Compaction(env), kvcmd.Watch(env), kvcmd.Lease(env)}},
-		{"cluster", "Members and their data:", []*cobra.Command{clustercmd.Member(env), clustercmd.Endpoint(env), clustercmd.Alarm(env), clustercmd.Defrag(env),
-			clustercmd.MoveLeader(env), clustercmd.Downgrade(env), check, snapshot, archive, offline.HashKV()}},
-		{"concurrency", "Locks and elections:", []*cobra.Command{lockcmd.Lock(env), lockcmd.Elect(env)}},
-		{"auth", "Users and roles:", []*cobra.Command{authcmd.Auth(env), authcmd.User(env), authcmd.Role(env)}},
-		{"look", "Looking closer, and moving data:", []*cobra.Command{keyview.History(env), keyview.Diff(env), keyview.Tree(env),
-			monitor.Watchers(env), monitor.Top(env), doctor.Command(env), transfer.Dump(env), transfer.Load(env)}},
-		{other, "Other:", []*cobra.Command{transfer.MakeMirror(env), versionCommand(), optionsCommand(root), completionCommand()}},
+		{"kv", "Keys and values:",
+			[]*cobra.Command{kvcmd.Get(env), kvcmd.Put(env), kvcmd.Del(env), keyview.List(env),
+				kvcmd.Txn(env), kvcmd.Compaction(env), kvcmd.Watch(env), kvcmd.Lease(env)}},
+		{"cluster", "Members and their data:",
+			[]*cobra.Command{clustercmd.Member(env), clustercmd.Endpoint(env),
+				clustercmd.Alarm(env), clustercmd.Defrag(env),
+				clustercmd.MoveLeader(env), clustercmd.Downgrade(env), check, snapshot, archive,
+				offline.HashKV()}},
+		{"concurrency", "Locks and elections:",
+			[]*cobra.Command{lockcmd.Lock(env), lockcmd.Elect(env)}},
+		{"auth", "Users and roles:",
+			[]*cobra.Command{authcmd.Auth(env), authcmd.User(env), authcmd.Role(env)}},
+		{"look", "Looking closer, and moving data:",
+			[]*cobra.Command{keyview.History(env), keyview.Diff(env), keyview.Tree(env),
+				monitor.Watchers(env), monitor.Top(env), doctor.Command(env), transfer.Dump(env),
+				transfer.Load(env)}},
+		{other, "Other:", []*cobra.Command{transfer.MakeMirror(env), versionCommand(),
+			optionsCommand(root), completionCommand()}},
 	} {
 		root.AddGroup(&cobra.Group{ID: group.id, Title: group.title})
 		for _, c := range group.commands {

@@ -26,7 +26,8 @@ func TestOutputFails(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer c.Close()
-	for _, args := range [][]string{{"lock", "l", "--ttl=600"}, {"elect", "l", "me"}, {"member", "list", "--watch"}} {
+	for _, args := range [][]string{{"lock", "l", "--ttl=600"}, {"elect", "l", "me"},
+		{"member", "list", "--watch"}} {
 		for _, x := range []struct {
 			err  error
 			code int
@@ -38,9 +39,11 @@ func TestOutputFails(t *testing.T) {
 			if x.err == syscall.EPIPE && signal.Ignored(syscall.SIGPIPE) {
 				continue // as of this process' parent: it is an error like any other
 			}
-			ctx, cancel := context.WithTimeout(t.Context(), time.Minute) // ends what would go on for ever
+			// ends what would go on for ever
+			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 			var text strings.Builder
-			if code := run(ctx, append(args, "--endpoints="+at), strings.NewReader(""), broken{x.err}, &text); code != x.code || text.String() != x.text {
+			if code := run(ctx, append(args, "--endpoints="+at), strings.NewReader(""),
+				broken{x.err}, &text); code != x.code || text.String() != x.text {
 				t.Errorf("%q, %v: %d %s", args, x.err, code, text.String())
 			}
 			cancel()

@@ -18,7 +18,8 @@ import (
 )
 
 // repeated are the commands with --watch: what they show changes, and they change nothing.
-var repeated = [][]string{{"member", "list"}, {"endpoint", "status"}, {"endpoint", "health"}, {"endpoint", "hashkv"}, {"alarm", "list"},
+var repeated = [][]string{{"member", "list"}, {"endpoint", "status"}, {"endpoint", "health"},
+	{"endpoint", "hashkv"}, {"alarm", "list"},
 	{"lease", "list"}, {"lease", "timetolive"}, {"tree"}, {"doctor"}}
 
 // leastInterval limits the load of a command that is repeated.
@@ -37,7 +38,8 @@ func addWatchFlags(root *cobra.Command, env *cli.Env) {
 func repeat(c *cobra.Command, env *cli.Env) {
 	once := c.RunE
 	var every time.Duration
-	c.Flags().DurationVar(&every, "watch", 0, "run the command again and again, each time after this `INTERVAL`, until q or Ctrl-C; --watch alone: 2s")
+	c.Flags().DurationVar(&every, "watch", 0,
+		"run the command again and again, each time after this `INTERVAL`, until q or Ctrl-C; --watch alone: 2s")
 	c.Flags().Lookup("watch").NoOptDefVal = "2s"
 	c.RunE = func(c *cobra.Command, args []string) error {
 		switch {
@@ -46,7 +48,9 @@ func repeat(c *cobra.Command, env *cli.Env) {
 		case every < leastInterval:
 			return exit.Usage("--watch %v: at least %v", every, leastInterval)
 		}
-		r := repetition{env: env, out: env.Stdout, title: fmt.Sprintf("every %v: %s", every, strings.Join(append([]string{c.CommandPath()}, args...), " "))}
+		r := repetition{env: env, out: env.Stdout,
+			title: fmt.Sprintf("every %v: %s", every,
+				strings.Join(append([]string{c.CommandPath()}, args...), " "))}
 		return r.run(c.Context(), every, func(ctx context.Context) error {
 			c.SetContext(ctx)
 			return once(c, args)
@@ -62,7 +66,8 @@ type repetition struct {
 }
 
 // run draws the outputs on a terminal, and prints them one after the other elsewhere.
-func (r *repetition) run(ctx context.Context, every time.Duration, once func(context.Context) error) error {
+func (r *repetition) run(ctx context.Context, every time.Duration,
+	once func(context.Context) error) error {
 	out := r.out.Drawing()
 	_, _, terminal := screen.Size(out)
 	if !terminal || os.Getenv("TERM") == "dumb" {
@@ -100,11 +105,13 @@ func (r *repetition) run(ctx context.Context, every time.Duration, once func(con
 			break
 		}
 		width, _, _ := screen.Size(out)
-		head := screen.Wrap(fmt.Sprintf("%s, %s", r.title, time.Now().Format(time.TimeOnly)), max(width, 1))
+		head := screen.Wrap(fmt.Sprintf("%s, %s", r.title,
+			time.Now().Format(time.TimeOnly)), max(width, 1))
 		for i := range head {
 			head[i] = paint.In(screen.Faint, head[i])
 		}
-		err = s.Draw(append(append(head, ""), strings.Split(strings.TrimSuffix(text, "\n"), "\n")...))
+		err = s.Draw(append(append(head, ""),
+			strings.Split(strings.TrimSuffix(text, "\n"), "\n")...))
 		if err == nil && !pause(ctx, every, ended) {
 			break
 		}
@@ -115,7 +122,8 @@ func (r *repetition) run(ctx context.Context, every time.Duration, once func(con
 }
 
 // print prints the outputs one after the other, with an empty line between them.
-func (r *repetition) print(ctx context.Context, every time.Duration, once func(context.Context) error) error {
+func (r *repetition) print(ctx context.Context, every time.Duration,
+	once func(context.Context) error) error {
 	for {
 		err := once(ctx)
 		if ctx.Err() != nil {
@@ -144,7 +152,8 @@ func pause(ctx context.Context, d time.Duration, ended <-chan struct{}) bool {
 	return false
 }
 
-// output runs the command and returns what it prints. An error is part of that: the next time may do without.
+// output runs the command and returns what it prints. An error is part of that: the next time may
+// do without.
 func (r *repetition) output(ctx context.Context, once func(context.Context) error) string {
 	var b bytes.Buffer
 	stderr := r.env.Stderr

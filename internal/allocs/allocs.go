@@ -1,7 +1,8 @@
-// Package allocs has the table of how often hot paths allocate memory, and compares the program with it, for tests.
+// Package allocs has the table of how often hot paths allocate memory, and compares the program
+// with it, for tests.
 //
-// A package measures its hot functions by Test, which compares with the rows of the package, and by Benchmark, which also shows their
-// time. `go test -run Allocations` finds the tests.
+// A package measures its hot functions by Test, which compares with the rows of the package, and by
+// Benchmark, which also shows their time. `go test -run Allocations` finds the tests.
 package allocs
 
 import (
@@ -14,14 +15,16 @@ import (
 type Row struct {
 	// What is the folder of the package, or its last part, a colon, and what is called.
 	What string
-	// Most is how often it allocates. Spare is how much more is accepted, for work that is collected for several calls.
+	// Most is how often it allocates. Spare is how much more is accepted, for work that is
+	// collected for several calls.
 	Most, Spare float64
 }
 
 // Table is all that is measured. A change that needs more must say why here.
 var Table = []Row{
-	// Whole calls at a member, from the first byte of the request to the last one of the answer. Of writes that come together, a part
-	// is that of their groups, whose number depends on the machine.
+	// Whole calls at a member, from the first byte of the request to the last one of the answer. Of
+	// writes that come together, a part is that of their groups, whose number depends on the
+	// machine.
 	{"server: get", 8, 0.5},
 	{"server: serializable get", 8, 0.5},
 	{"server: range of 500 keys", 57.6, 1.5},
@@ -67,7 +70,8 @@ func (r Row) Check(t *testing.T, got float64) {
 	t.Helper()
 	switch {
 	case got > r.Most+r.Spare:
-		t.Errorf("%s allocates %.2f times, the table has %.2f (and %.2f to spare)", r.What, got, r.Most, r.Spare)
+		t.Errorf("%s allocates %.2f times, the table has %.2f (and %.2f to spare)", r.What, got,
+			r.Most, r.Spare)
 	case got < r.Most-1:
 		t.Logf("%s allocates %.2f times, the table has %.2f: lower it", r.What, got, r.Most)
 	default:

@@ -62,7 +62,8 @@ func Seconds(s float64) string {
 	return "0s"
 }
 
-// Rate returns a number per second with at most four digits, in thousands (k) or millions (M) if it is large.
+// Rate returns a number per second with at most four digits, in thousands (k) or millions (M) if it
+// is large.
 func Rate(v float64) string {
 	switch {
 	case v == 0:

@@ -36,7 +36,8 @@ func TestFind(t *testing.T) {
 		b2 := append([]byte(nil), b...)
 		b2[3] ^= 0x11
 		b2[n/2] ^= 0x40
-		if found := Find(b2, crc32.Checksum(b2, castagnoli), crc32.Checksum(b, castagnoli)); found != None {
+		if found := Find(b2, crc32.Checksum(b2, castagnoli),
+			crc32.Checksum(b, castagnoli)); found != None {
 			t.Errorf("three bits: found %d", found)
 		}
 	}

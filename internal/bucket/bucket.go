@@ -14,7 +14,8 @@ import (
 	"vigil/internal/vfs"
 )
 
-// The errors of a bucket. What a Bucket returns wraps one of them, or is an error of the network, the disk or the context.
+// The errors of a bucket. What a Bucket returns wraps one of them, or is an error of the network,
+// the disk or the context.
 var (
 	// ErrExists: there is an object with the key.
 	ErrExists = errors.New("the object exists")
@@ -50,10 +51,12 @@ type Object struct {
 type Bucket interface {
 	// Put writes an object. Errors: ErrExists if there is one with this key.
 	Put(ctx context.Context, key string, data []byte) error
-	// Get returns the bytes of an object from an offset on; at or beyond its end it has none. Errors: ErrNotFound.
+	// Get returns the bytes of an object from an offset on; at or beyond its end it has none.
+	// Errors: ErrNotFound.
 	Get(ctx context.Context, key string, offset int64) (io.ReadCloser, error)
-	// List returns the first objects whose keys begin with prefix and are above after, in the order of their keys: limit of them, and
-	// fewer only if there are no more. A limit above ListLimit counts as ListLimit.
+	// List returns the first objects whose keys begin with prefix and are above after, in the order
+	// of their keys: limit of them, and fewer only if there are no more. A limit above ListLimit
+	// counts as ListLimit.
 	List(ctx context.Context, prefix, after string, limit int) ([]Object, error)
 	// Delete removes an object. Errors: ErrNotFound, which not every bucket returns; ErrLocked.
 	Delete(ctx context.Context, key string) error
@@ -65,16 +68,19 @@ type Bucket interface {
 type Options struct {
 	// FS is the file system of a directory; default vfs.OS.
 	FS vfs.FS
-	// Create makes the directory of a URL with the scheme file if it does not exist. Otherwise its absence is ErrNotFound.
+	// Create makes the directory of a URL with the scheme file if it does not exist. Otherwise its
+	// absence is ErrNotFound.
 	Create bool
-	// Program is the program vigil-bucket; default the file of this name next to the own executable, then in PATH.
+	// Program is the program vigil-bucket; default the file of this name next to the own
+	// executable, then in PATH.
 	Program string
 	// Logger takes lines about the program; default none.
 	Logger *slog.Logger
 }
 
-// Open opens the bucket of a URL: file:///DIRECTORY, or what the program vigil-bucket accepts, for instance
-// s3://BUCKET?region=REGION&prefix=NAME/. It reads and writes nothing, so a bucket that cannot be reached is an error of its calls.
+// Open opens the bucket of a URL: file:///DIRECTORY, or what the program vigil-bucket accepts, for
+// instance s3://BUCKET?region=REGION&prefix=NAME/. It reads and writes nothing, so a bucket that
+// cannot be reached is an error of its calls.
 func Open(ctx context.Context, address string, o Options) (Bucket, error) {
 	if o.FS == nil {
 		o.FS = vfs.OS()
@@ -98,7 +104,8 @@ func Open(ctx context.Context, address string, o Options) (Bucket, error) {
 func openDirectory(u *url.URL, o *Options) (Bucket, error) {
 	switch {
 	case u.Host != "" && u.Host != "localhost":
-		return nil, fmt.Errorf("%s: a directory is file:///DIRECTORY with three slashes", Show(u.String()))
+		return nil, fmt.Errorf("%s: a directory is file:///DIRECTORY with three slashes",
+			Show(u.String()))
 	case u.Path == "" || u.Path == "/":
 		return nil, fmt.Errorf("%s: the directory is missing", Show(u.String()))
 	case u.RawQuery != "" || u.Fragment != "":
@@ -107,7 +114,8 @@ func openDirectory(u *url.URL, o *Options) (Bucket, error) {
 	return NewDirectory(o.FS, u.Path, o.Create)
 }
 
-// Show returns the URL of a bucket without what may be secret: its user, and its parameters but those that name a place.
+// Show returns the URL of a bucket without what may be secret: its user, and its parameters but
+// those that name a place.
 func Show(address string) string {
 	u, err := url.Parse(address)
 	if err != nil {
@@ -124,8 +132,8 @@ func Show(address string) string {
 	return out.String()
 }
 
-// ValidKey reports whether a key can be used: parts of letters, digits, ".", "-" and "_", separated by slashes, of which none
-// begins with ".", up to 512 bytes.
+// ValidKey reports whether a key can be used: parts of letters, digits, ".", "-" and "_", separated
+// by slashes, of which none begins with ".", up to 512 bytes.
 func ValidKey(key string) bool {
 	if key == "" || len(key) > 512 {
 		return false
@@ -136,7 +144,8 @@ func ValidKey(key string) bool {
 		}
 		for i := range len(part) {
 			c := part[i]
-			if !(c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9' || c == '.' || c == '-' || c == '_') {
+			if !(c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9' || c == '.' ||
+				c == '-' || c == '_') {
 				return false
 			}
 		}
@@ -144,7 +153,8 @@ func ValidKey(key string) bool {
 	return true
 }
 
-// All returns all objects whose keys begin with prefix and are above after, in the order of their keys. An error ends it.
+// All returns all objects whose keys begin with prefix and are above after, in the order of their
+// keys. An error ends it.
 func All(ctx context.Context, b Bucket, prefix, after string) iter.Seq2[Object, error] {
 	return func(yield func(Object, error) bool) {
 		for {
@@ -155,7 +165,8 @@ func All(ctx context.Context, b Bucket, prefix, after string) iter.Seq2[Object, 
 			}
 			for _, o := range list {
 				if o.Key <= after {
-					yield(Object{}, fmt.Errorf("the list of the bucket has %q after %q", o.Key, after))
+					yield(Object{}, fmt.Errorf("the list of the bucket has %q after %q", o.Key,
+						after))
 					return
 				}
 				after = o.Key
@@ -170,7 +181,8 @@ func All(ctx context.Context, b Bucket, prefix, after string) iter.Seq2[Object, 
 	}
 }
 
-// ReadAll returns the bytes of an object. Errors: ErrSize if there are more than limit; those of Get.
+// ReadAll returns the bytes of an object. Errors: ErrSize if there are more than limit; those of
+// Get.
 func ReadAll(ctx context.Context, b Bucket, key string, limit int64) ([]byte, error) {
 	r, err := b.Get(ctx, key, 0)
 	if err != nil {

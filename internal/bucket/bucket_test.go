@@ -82,7 +82,8 @@ func TestOpen(t *testing.T) {
 		"s3://key:secret@bucket/%zz": "not a URL",
 	} {
 		_, err := bucket.Open(context.Background(), address, bucket.Options{})
-		if err == nil || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "secret") {
+		if err == nil || !strings.Contains(err.Error(), want) ||
+			strings.Contains(err.Error(), "secret") {
 			t.Errorf("%q: %v, want %q", address, err, want)
 		}
 	}
@@ -92,12 +93,13 @@ func TestOpen(t *testing.T) {
 	}
 }
 
-// An object whose Put returned nil is whole after a crash; one whose Put did not return is whole or absent; temporary files count
-// as nothing.
+// An object whose Put returned nil is whole after a crash; one whose Put did not return is whole or
+// absent; temporary files count as nothing.
 func TestDirectoryCrash(t *testing.T) {
 	ctx := context.Background()
 	content := []byte(strings.Repeat("x", 5000))
-	for _, fault := range []faultfs.Fault{faultfs.Fail, faultfs.FailPersisted, faultfs.ShortWrite, faultfs.FailLost} {
+	for _, fault := range []faultfs.Fault{faultfs.Fail, faultfs.FailPersisted, faultfs.ShortWrite,
+		faultfs.FailLost} {
 		crashAtEach(t, ctx, fault, content)
 	}
 }
@@ -121,7 +123,8 @@ func crashAtEach(t *testing.T, ctx context.Context, fault faultfs.Fault, content
 			t.Fatal(openErr)
 		} else {
 			for _, key := range acknowledged {
-				if got, err := bucket.ReadAll(ctx, b, key, bucket.MaxObject); err != nil || string(got) != string(content) {
+				if got, err := bucket.ReadAll(ctx, b, key, bucket.MaxObject); err != nil ||
+					string(got) != string(content) {
 					t.Fatalf("%v of operation %d: %s: %d bytes, %v", fault, at, key, len(got), err)
 				}
 			}
@@ -132,7 +135,8 @@ func crashAtEach(t *testing.T, ctx context.Context, fault faultfs.Fault, content
 			}
 			// What did not succeed is repeated.
 			for _, key := range []string{"log/1", "log/2", "base/1"} {
-				if err := b.Put(ctx, key, content); err != nil && !errors.Is(err, bucket.ErrExists) {
+				if err := b.Put(ctx, key, content); err != nil &&
+					!errors.Is(err, bucket.ErrExists) {
 					t.Fatal(err)
 				}
 			}
@@ -154,7 +158,8 @@ func TestDirectoryFindsUnsynced(t *testing.T) {
 	finds := map[string]func(b bucket.Bucket) (found []string){
 		"get": func(b bucket.Bucket) (found []string) {
 			for _, key := range keys {
-				if got, err := bucket.ReadAll(ctx, b, key, bucket.MaxObject); err == nil && string(got) == content {
+				if got, err := bucket.ReadAll(ctx, b, key, bucket.MaxObject); err == nil &&
+					string(got) == content {
 					found = append(found, key)
 				} else if !errors.Is(err, bucket.ErrNotFound) {
 					t.Fatal(key, len(got), err)
@@ -189,7 +194,8 @@ func TestDirectoryFindsUnsynced(t *testing.T) {
 				for seed := range uint64(8) {
 					mem := memfs.New()
 					death := faultfs.NewWindow(at, 1<<40, syscall.EIO, nil)
-					if b, err := bucket.NewDirectory(faultfs.New(mem, death.Decide), "/archive", true); err == nil {
+					if b, err := bucket.NewDirectory(faultfs.New(mem, death.Decide), "/archive",
+						true); err == nil {
 						for _, key := range keys {
 							_ = b.Put(ctx, key, []byte(content)) // the process may have died
 						}
@@ -203,11 +209,13 @@ func TestDirectoryFindsUnsynced(t *testing.T) {
 						t.Fatal(err)
 					}
 					found := find(b)
-					if b, err = bucket.NewDirectory(mem.Crash(rand.New(rand.NewPCG(seed, uint64(at)))), "/archive", false); err != nil {
+					if b, err = bucket.NewDirectory(mem.Crash(rand.New(rand.NewPCG(seed,
+						uint64(at)))), "/archive", false); err != nil {
 						t.Fatal(err)
 					}
 					for _, key := range found {
-						if got, err := bucket.ReadAll(ctx, b, key, bucket.MaxObject); err != nil || string(got) != content {
+						if got, err := bucket.ReadAll(ctx, b, key, bucket.MaxObject); err != nil ||
+							string(got) != content {
 							t.Fatalf("died at operation %d, seed %d: %s was found, and is %d bytes: %v", at, seed, key, len(got), err)
 						}
 					}
@@ -230,7 +238,8 @@ func TestDirectoryReadOnly(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got, err := bucket.ReadAll(t.Context(), b, "log/1", 10); err != nil || string(got) != "content" {
+	if got, err := bucket.ReadAll(t.Context(), b, "log/1", 10); err != nil ||
+		string(got) != "content" {
 		t.Errorf("%q, %v", got, err)
 	}
 	if list, err := b.List(t.Context(), "log/", "", 10); err != nil || len(list) != 1 {
@@ -241,7 +250,8 @@ func TestDirectoryReadOnly(t *testing.T) {
 	}
 }
 
-// Files that a crash has left are removed when the next object is written into their folder, but none that may be in progress.
+// Files that a crash has left are removed when the next object is written into their folder, but
+// none that may be in progress.
 func TestDirectoryLeftovers(t *testing.T) {
 	dir := t.TempDir()
 	b, err := bucket.NewDirectory(vfs.OS(), dir, false)
@@ -251,11 +261,14 @@ func TestDirectoryLeftovers(t *testing.T) {
 	if err := os.Mkdir(filepath.Join(dir, "part"), 0o700); err != nil {
 		t.Fatal(err)
 	}
-	old, young, object := filepath.Join(dir, "part", ".put-OLD"), filepath.Join(dir, "part", ".put-YOUNG"), filepath.Join(dir, "part", "object")
+	old, young, object := filepath.Join(dir, "part", ".put-OLD"),
+		filepath.Join(dir, "part", ".put-YOUNG"), filepath.Join(dir, "part", "object")
 	foreign := filepath.Join(dir, "part", ".other")
 	now := time.Now()
-	for name, age := range map[string]time.Duration{old: 25 * time.Hour, foreign: 25 * time.Hour, young: 23 * time.Hour, object: 25 * time.Hour} {
-		if err := errors.Join(os.WriteFile(name, []byte("x"), 0o600), os.Chtimes(name, now, now.Add(-age))); err != nil {
+	for name, age := range map[string]time.Duration{old: 25 * time.Hour, foreign: 25 * time.Hour,
+		young: 23 * time.Hour, object: 25 * time.Hour} {
+		if err := errors.Join(os.WriteFile(name, []byte("x"), 0o600),
+			os.Chtimes(name, now, now.Add(-age))); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -268,7 +281,9 @@ func TestDirectoryLeftovers(t *testing.T) {
 		}
 	}
 	// A folder is listed once a day.
-	if err := errors.Join(os.WriteFile(old, nil, 0o600), os.Chtimes(old, now, now.Add(-25*time.Hour)), b.Put(context.Background(), "part/b", nil)); err != nil {
+	if err := errors.Join(os.WriteFile(old, nil, 0o600),
+		os.Chtimes(old, now, now.Add(-25*time.Hour)),
+		b.Put(context.Background(), "part/b", nil)); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := os.Stat(old); err != nil {

@@ -20,14 +20,15 @@ import (
 )
 
 const (
-	// temporary is how the names of objects begin that are being written. A crash leaves them, and they count as no objects.
+	// temporary is how the names of objects begin that are being written. A crash leaves them, and
+	// they count as no objects.
 	temporary = ".put-"
 	// leftoverAge is the age at which such a file is one that a crash has left.
 	leftoverAge = 24 * time.Hour
 )
 
-// directory is a Bucket of files. An object is written under another name, synced, and linked to its name, which fails if that
-// exists. A folder is durable before there is a file in it.
+// directory is a Bucket of files. An object is written under another name, synced, and linked to
+// its name, which fails if that exists. A folder is durable before there is a file in it.
 type directory struct {
 	fs  vfs.FS
 	dir string
@@ -41,7 +42,8 @@ type directory struct {
 	}
 }
 
-// NewDirectory returns the bucket of a directory. It is created if create is set and it does not exist.
+// NewDirectory returns the bucket of a directory. It is created if create is set and it does not
+// exist.
 func NewDirectory(fsys vfs.FS, dir string, create bool) (Bucket, error) {
 	d := &directory{fs: fsys, dir: filepath.Clean(dir)}
 	d.mu.made, d.mu.swept = map[string]bool{}, map[string]time.Time{}
@@ -139,8 +141,9 @@ func (d *directory) Put(ctx context.Context, key string, data []byte) error {
 	return d.wrap("put", key, err)
 }
 
-// sweep removes the files that crashes have left in a directory, of any process, once in leftoverAge. Ages are by the clock of the
-// directory: latest was written just now. What cannot be removed remains for the next time.
+// sweep removes the files that crashes have left in a directory, of any process, once in
+// leftoverAge. Ages are by the clock of the directory: latest was written just now. What cannot be
+// removed remains for the next time.
 func (d *directory) sweep(ctx context.Context, dir, latest string) {
 	d.mu.Lock()
 	last, done := d.mu.swept[dir]
@@ -162,7 +165,8 @@ func (d *directory) sweep(ctx context.Context, dir, latest string) {
 			continue
 		}
 		left := filepath.Join(dir, n)
-		if st, err := d.fs.Stat(left); err == nil && now.ModTime().Sub(st.ModTime()) >= leftoverAge {
+		if st, err := d.fs.Stat(left); err == nil &&
+			now.ModTime().Sub(st.ModTime()) >= leftoverAge {
 			_ = d.fs.Remove(left)
 		}
 	}
@@ -178,8 +182,9 @@ func checkPut(ctx context.Context, key string, size int) error {
 	return ctx.Err()
 }
 
-// syncFound makes the names durable that were found in a directory: their writer may have died before it did. The content of an
-// object is synced before it has its name. Where nothing can be written, nothing needs it.
+// syncFound makes the names durable that were found in a directory: their writer may have died
+// before it did. The content of an object is synced before it has its name. Where nothing can be
+// written, nothing needs it.
 func (d *directory) syncFound(dir string) error {
 	if err := d.fs.SyncDir(dir); !errors.Is(err, syscall.EROFS) {
 		return err
@@ -297,14 +302,16 @@ func (w *dirWalk) folder(folder string) error {
 	return nil
 }
 
-// matches reports whether an object with a key, or one in a folder of this name, may be in the list.
+// matches reports whether an object with a key, or one in a folder of this name, may be in the
+// list.
 func (w *dirWalk) matches(key string) bool {
 	// "0" follows "/": the keys in the folder are below key+"0".
-	return ValidKey(key) && key+"0" > w.after && (strings.HasPrefix(key, w.prefix) || strings.HasPrefix(w.prefix, key+"/"))
+	return ValidKey(key) && key+"0" > w.after &&
+		(strings.HasPrefix(key, w.prefix) || strings.HasPrefix(w.prefix, key+"/"))
 }
 
-// order sorts the names of a folder by the keys that they stand for: a folder has its place with a slash at its end. That matters
-// only if another name begins with its name.
+// order sorts the names of a folder by the keys that they stand for: a folder has its place with a
+// slash at its end. That matters only if another name begins with its name.
 func (w *dirWalk) order(folder string, names []string) error {
 	folders := map[string]bool{}
 	for i, name := range names[:max(len(names)-1, 0)] {

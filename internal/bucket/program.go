@@ -32,12 +32,14 @@ const (
 	DirPrefix = programName + "-"
 	// Ready is the first line that the program prints when it serves.
 	Ready = "ready"
-	// Trailer is the HTTP trailer in which the program names the error that has ended an object before its end.
+	// Trailer is the HTTP trailer in which the program names the error that has ended an object
+	// before its end.
 	Trailer = "Vigil-Error"
 	// startTimeout limits the time until then.
 	startTimeout = 30 * time.Second
-	// callTimeout limits a call, and the time without any byte of an object that is read. A Put has more time, by SlowestRate: the
-	// program takes the object at once, and answers when the storage has it.
+	// callTimeout limits a call, and the time without any byte of an object that is read. A Put has
+	// more time, by SlowestRate: the program takes the object at once, and answers when the storage
+	// has it.
 	callTimeout = 2 * time.Minute
 	// minPause and maxPause limit the time between two starts of a program that ends by itself.
 	minPause, maxPause = time.Second, 30 * time.Second
@@ -45,18 +47,20 @@ const (
 	maxError, maxList = 1 << 10, 64 << 20
 )
 
-// SlowestRate is how many bytes of an object a bucket should take in a second: whoever limits the time of a Put adds the time that
-// the object takes at this rate.
+// SlowestRate is how many bytes of an object a bucket should take in a second: whoever limits the
+// time of a Put adds the time that the object takes at this rate.
 const SlowestRate = 64 << 10
 
 // Statuses are the HTTP statuses that the program answers for the errors of this package.
 var Statuses = []struct {
 	Err    error
 	Status int
-}{{ErrExists, http.StatusConflict}, {ErrNotFound, http.StatusNotFound}, {ErrDenied, http.StatusForbidden}, {ErrLocked, http.StatusLocked}, {ErrKey, http.StatusBadRequest}}
+}{{ErrExists, http.StatusConflict}, {ErrNotFound, http.StatusNotFound},
+	{ErrDenied, http.StatusForbidden}, {ErrLocked, http.StatusLocked},
+	{ErrKey, http.StatusBadRequest}}
 
-// program is a Bucket that is served by a child process on a socket in a private directory. The process is started at the first call,
-// and again at a call after it has ended.
+// program is a Bucket that is served by a child process on a socket in a private directory. The
+// process is started at the first call, and again at a call after it has ended.
 type program struct {
 	path    string
 	address string
@@ -66,7 +70,8 @@ type program struct {
 		sync.Mutex
 		closed bool
 		child  *child
-		// err is why the last start failed or the last process ended; until notBefore there is no other start.
+		// err is why the last start failed or the last process ended; until notBefore there is no
+		// other start.
 		err       error
 		notBefore time.Time
 		pause     time.Duration
@@ -95,7 +100,8 @@ func openProgram(_ context.Context, u *url.URL, o *Options) (Bucket, error) {
 	return p, nil
 }
 
-// findProgram returns the path of the program: the one that is given, the one next to the own executable, or the one in PATH.
+// findProgram returns the path of the program: the one that is given, the one next to the own
+// executable, or the one in PATH.
 func findProgram(given string) (string, error) {
 	if given != "" {
 		return given, nil
@@ -173,16 +179,18 @@ func (p *program) watch(c *child, began time.Time) {
 	if time.Since(began) > maxPause {
 		p.mu.pause = 0
 	}
-	p.failedLocked(fmt.Errorf("%s has ended: %s", programName, cmp.Or(c.stderr.String(), c.cmd.ProcessState.String())))
-	p.log.Warn("the program for the archive's bucket has ended; the next call starts it again", slog.String("program", p.path), slog.Any("error", p.mu.err))
+	p.failedLocked(fmt.Errorf("%s has ended: %s", programName,
+		cmp.Or(c.stderr.String(), c.cmd.ProcessState.String())))
+	p.log.Warn("the program for the archive's bucket has ended; the next call starts it again",
+		slog.String("program", p.path), slog.Any("error", p.mu.err))
 }
 
-// leftAge is the age at which a directory without a process that listens in it is one that was left: a process begins to listen within
-// startTimeout.
+// leftAge is the age at which a directory without a process that listens in it is one that was
+// left: a process begins to listen within startTimeout.
 const leftAge = 2 * startTimeout
 
-// sweep removes the directories of processes that were killed together with the program that had started them. Those of others, which
-// cannot be removed, stay.
+// sweep removes the directories of processes that were killed together with the program that had
+// started them. Those of others, which cannot be removed, stay.
 func sweep() {
 	dirs, _ := filepath.Glob(filepath.Join(os.TempDir(), DirPrefix+"*"))
 	for _, dir := range dirs {
@@ -210,7 +218,8 @@ func (p *program) start(ctx context.Context) (_ *child, err error) {
 		return nil, err
 	}
 	socket := filepath.Join(dir, socketName)
-	c := &child{cmd: exec.Command(p.path, "--socket", socket), dir: dir, stderr: &lastLine{}, ended: make(chan struct{})}
+	c := &child{cmd: exec.Command(p.path, "--socket", socket), dir: dir, stderr: &lastLine{},
+		ended: make(chan struct{})}
 	c.cmd.Stderr = c.stderr
 	c.cmd.WaitDelay = time.Second
 	stdin, err1 := c.cmd.StdinPipe()
@@ -250,8 +259,10 @@ func (p *program) start(ctx context.Context) (_ *child, err error) {
 }
 
 // newClient returns a client whose calls limit their time themselves.
-func newClient(dial func(ctx context.Context, network, address string) (net.Conn, error)) *http.Client {
-	return &http.Client{Transport: &http.Transport{DialContext: dial, MaxIdleConnsPerHost: 32, DisableCompression: true}}
+func newClient(dial func(ctx context.Context, network, address string) (net.Conn,
+	error)) *http.Client {
+	return &http.Client{Transport: &http.Transport{DialContext: dial, MaxIdleConnsPerHost: 32,
+		DisableCompression: true}}
 }
 
 // end ends a process: by the end of its input, and by a signal if that does not suffice.
@@ -281,7 +292,8 @@ func (p *program) Close() error {
 }
 
 // call makes a call. The caller closes the body of the answer, which ends the call.
-func (p *program) call(ctx context.Context, method, path string, query url.Values, body []byte) (*answer, error) {
+func (p *program) call(ctx context.Context, method, path string, query url.Values,
+	body []byte) (*answer, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
@@ -291,7 +303,8 @@ func (p *program) call(ctx context.Context, method, path string, query url.Value
 	}
 	inner, cancel := context.WithCancelCause(ctx)
 	limit := callTimeout + time.Duration(len(body))*time.Second/SlowestRate
-	late := time.AfterFunc(limit, func() { cancel(fmt.Errorf("%w: no answer after %v", ErrUnavailable, limit)) })
+	late := time.AfterFunc(limit,
+		func() { cancel(fmt.Errorf("%w: no answer after %v", ErrUnavailable, limit)) })
 	a := &answer{cancel: cancel, late: late, ctx: inner}
 	u := url.URL{Scheme: "http", Host: "bucket", Path: path, RawQuery: query.Encode()}
 	req, err := http.NewRequestWithContext(inner, method, u.String(), bytes.NewReader(body))
@@ -303,7 +316,8 @@ func (p *program) call(ctx context.Context, method, path string, query url.Value
 	if err != nil {
 		cause := context.Cause(inner)
 		_ = a.Close()
-		return nil, fmt.Errorf("bucket: %s %s: %w", strings.ToLower(method), path, cmp.Or(cause, error(unavailable{err})))
+		return nil, fmt.Errorf("bucket: %s %s: %w", strings.ToLower(method), path,
+			cmp.Or(cause, error(unavailable{err})))
 	}
 	a.res = res
 	if res.StatusCode/100 == 2 {
@@ -388,7 +402,8 @@ func (p *program) Get(ctx context.Context, key string, offset int64) (io.ReadClo
 	if err := checkKey(ctx, key); err != nil {
 		return nil, err
 	}
-	a, err := p.call(ctx, http.MethodGet, "/object/"+key, url.Values{"offset": {strconv.FormatInt(offset, 10)}}, nil)
+	a, err := p.call(ctx, http.MethodGet, "/object/"+key,
+		url.Values{"offset": {strconv.FormatInt(offset, 10)}}, nil)
 	if err != nil {
 		return nil, err
 	}
@@ -398,7 +413,8 @@ func (p *program) Get(ctx context.Context, key string, offset int64) (io.ReadClo
 // List implements Bucket.
 func (p *program) List(ctx context.Context, prefix, after string, limit int) ([]Object, error) {
 	limit = min(max(limit, 1), ListLimit)
-	a, err := p.call(ctx, http.MethodGet, "/list", url.Values{"prefix": {prefix}, "after": {after}, "limit": {strconv.Itoa(limit)}}, nil)
+	a, err := p.call(ctx, http.MethodGet, "/list",
+		url.Values{"prefix": {prefix}, "after": {after}, "limit": {strconv.Itoa(limit)}}, nil)
 	if err != nil {
 		return nil, err
 	}
@@ -409,7 +425,8 @@ func (p *program) List(ctx context.Context, prefix, after string, limit int) ([]
 	}
 	var out []Object
 	if err := json.Unmarshal(b, &out); err != nil || len(out) > limit {
-		return nil, fmt.Errorf("bucket: list %s: %w: %s has answered %d bytes and %d objects (%v)", prefix, ErrUnavailable, programName, len(b), len(out), err)
+		return nil, fmt.Errorf("bucket: list %s: %w: %s has answered %d bytes and %d objects (%v)",
+			prefix, ErrUnavailable, programName, len(b), len(out), err)
 	}
 	return out, nil
 }

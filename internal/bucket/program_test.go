@@ -28,7 +28,8 @@ import (
 	"vigil/internal/vfs"
 )
 
-// asProgram makes the test's own program the program vigil-bucket, which serves the directory in the path of the URL.
+// asProgram makes the test's own program the program vigil-bucket, which serves the directory in
+// the path of the URL.
 const asProgram = "BUCKET_TEST_PROGRAM"
 
 // asUser makes it a program that uses the bucket of a directory, until it is killed.
@@ -39,7 +40,8 @@ func use(dir string) {
 	if err == nil {
 		_ = os.Unsetenv(asUser)
 		var b bucket.Bucket
-		if b, err = bucket.Open(context.Background(), "test://"+dir, bucket.Options{Program: own}); err == nil {
+		if b, err = bucket.Open(context.Background(), "test://"+dir,
+			bucket.Options{Program: own}); err == nil {
 			err = b.Put(context.Background(), "a", nil)
 		}
 	}
@@ -58,20 +60,23 @@ func TestMain(m *testing.M) {
 		fmt.Fprintln(os.Stderr, "cannot start")
 		os.Exit(3)
 	}
-	err := serve.Main(context.Background(), os.Args[2], os.Stdin, os.Stdout, func(_ context.Context, address string) (bucket.Bucket, error) {
-		path, query, _ := strings.Cut(strings.TrimPrefix(address, "test://"), "?")
-		if err := os.WriteFile(filepath.Join(path, ".pid"), []byte(strconv.Itoa(os.Getpid())), 0o600); err != nil {
-			return nil, err
-		}
-		if query == "fail" {
-			return nil, fmt.Errorf("no access with %s to https://x/?sig=%s", os.Getenv("TEST_SECRET_KEY"), "abc")
-		}
-		b, err := bucket.NewDirectory(vfs.OS(), path, false)
-		if query == "cut" {
-			b = cut{b}
-		}
-		return b, err
-	})
+	err := serve.Main(context.Background(), os.Args[2], os.Stdin, os.Stdout,
+		func(_ context.Context, address string) (bucket.Bucket, error) {
+			path, query, _ := strings.Cut(strings.TrimPrefix(address, "test://"), "?")
+			if err := os.WriteFile(filepath.Join(path, ".pid"), []byte(strconv.Itoa(os.Getpid())),
+				0o600); err != nil {
+				return nil, err
+			}
+			if query == "fail" {
+				return nil, fmt.Errorf("no access with %s to https://x/?sig=%s",
+					os.Getenv("TEST_SECRET_KEY"), "abc")
+			}
+			b, err := bucket.NewDirectory(vfs.OS(), path, false)
+			if query == "cut" {
+				b = cut{b}
+			}
+			return b, err
+		})
 	if err != nil {
 		os.Exit(1)
 	}
@@ -100,7 +105,8 @@ func program(t *testing.T, dir, query string, log io.Writer) bucket.Bucket {
 		t.Fatal(err)
 	}
 	t.Setenv("TMPDIR", t.TempDir())
-	b, err := bucket.Open(context.Background(), "test://"+dir+query, bucket.Options{Program: own, Logger: slog.New(slog.NewTextHandler(log, nil))})
+	b, err := bucket.Open(context.Background(), "test://"+dir+query,
+		bucket.Options{Program: own, Logger: slog.New(slog.NewTextHandler(log, nil))})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -109,7 +115,9 @@ func program(t *testing.T, dir, query string, log io.Writer) bucket.Bucket {
 			t.Error(err)
 		}
 		// Nothing is left of the private directories.
-		if left, err := os.ReadDir(os.Getenv("TMPDIR")); err != nil || slices.ContainsFunc(left, func(e fs.DirEntry) bool { return strings.HasPrefix(e.Name(), "vigil-bucket") }) {
+		if left, err := os.ReadDir(os.Getenv("TMPDIR")); err != nil ||
+			slices.ContainsFunc(left,
+				func(e fs.DirEntry) bool { return strings.HasPrefix(e.Name(), "vigil-bucket") }) {
 			t.Errorf("%v, %v", left, err)
 		}
 	})
@@ -133,7 +141,8 @@ func TestProgram(t *testing.T) {
 	buckettest.Run(t, program(t, t.TempDir(), "", io.Discard))
 }
 
-// After the end of the process, calls fail with ErrUnavailable and then succeed again. The process ends with Close.
+// After the end of the process, calls fail with ErrUnavailable and then succeed again. The process
+// ends with Close.
 func TestProgramRestarts(t *testing.T) {
 	dir := t.TempDir()
 	b := program(t, dir, "", io.Discard)
@@ -183,7 +192,9 @@ func TestProgramBroken(t *testing.T) {
 	b := program(t, t.TempDir(), "", io.Discard)
 	t.Setenv(asProgram, "broken")
 	for range 100 {
-		if err := b.Put(t.Context(), "a", nil); !errors.Is(err, bucket.ErrUnavailable) || !strings.Contains(err.Error(), "cannot start") && !strings.Contains(err.Error(), "it has ended") {
+		if err := b.Put(t.Context(), "a", nil); !errors.Is(err, bucket.ErrUnavailable) ||
+			!strings.Contains(err.Error(), "cannot start") &&
+				!strings.Contains(err.Error(), "it has ended") {
 			t.Fatal(err)
 		}
 	}
@@ -195,12 +206,14 @@ func TestProgramBroken(t *testing.T) {
 		t.Error(err)
 	}
 	t.Setenv("PATH", "")
-	if _, err := bucket.Open(t.Context(), "s3://x", bucket.Options{}); !errors.Is(err, bucket.ErrUnavailable) || !strings.Contains(err.Error(), "vigil-bucket") {
+	if _, err := bucket.Open(t.Context(), "s3://x", bucket.Options{}); !errors.Is(err,
+		bucket.ErrUnavailable) || !strings.Contains(err.Error(), "vigil-bucket") {
 		t.Error(err)
 	}
 }
 
-// An error in the middle of an object reaches the reader, with its text, whatever the size of what came before it.
+// An error in the middle of an object reaches the reader, with its text, whatever the size of what
+// came before it.
 func TestProgramCut(t *testing.T) {
 	b := program(t, t.TempDir(), "?cut", io.Discard)
 	for _, n := range []int{0, 10, 1 << 20} {
@@ -209,7 +222,8 @@ func TestProgramCut(t *testing.T) {
 			t.Fatal(err)
 		}
 		data, err := bucket.ReadAll(t.Context(), b, key, bucket.MaxObject)
-		if len(data) != n || !errors.Is(err, bucket.ErrUnavailable) || !strings.Contains(err.Error(), "the rest is lost") {
+		if len(data) != n || !errors.Is(err, bucket.ErrUnavailable) ||
+			!strings.Contains(err.Error(), "the rest is lost") {
 			t.Errorf("%d bytes of %d, %v", len(data), n, err)
 		}
 	}
@@ -222,14 +236,17 @@ func TestProgramSecrets(t *testing.T) {
 	var log syncBuffer
 	b := program(t, dir, "?fail", &log)
 	err := b.Put(t.Context(), "a", nil)
-	if err == nil || !strings.Contains(err.Error(), "no access") || strings.Contains(err.Error()+log.String(), "very-secret") || strings.Contains(err.Error(), "sig=") {
+	if err == nil || !strings.Contains(err.Error(), "no access") ||
+		strings.Contains(err.Error()+log.String(), "very-secret") ||
+		strings.Contains(err.Error(), "sig=") {
 		t.Error(err, log.String())
 	}
 	good := program(t, dir, "", &log)
 	if err := good.Put(t.Context(), "a", nil); err != nil {
 		t.Fatal(err)
 	}
-	if line, err := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid(t, dir))); err == nil && bytes.Contains(line, []byte("test://")) {
+	if line, err := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid(t, dir))); err == nil &&
+		bytes.Contains(line, []byte("test://")) {
 		t.Errorf("%q", line)
 	}
 }
@@ -261,7 +278,8 @@ func left(t *testing.T) []string {
 	return dirs
 }
 
-// TestKilledUser: if the process that has started the program is killed, the program ends and removes the directory of its socket.
+// TestKilledUser: if the process that has started the program is killed, the program ends and
+// removes the directory of its socket.
 func TestKilledUser(t *testing.T) {
 	own, err := os.Executable()
 	if err != nil {
@@ -294,7 +312,8 @@ func TestKilledUser(t *testing.T) {
 	}
 }
 
-// TestLeftDirectories: the start of a program removes the directories of programs that were killed, and no others.
+// TestLeftDirectories: the start of a program removes the directories of programs that were killed,
+// and no others.
 func TestLeftDirectories(t *testing.T) {
 	b := program(t, t.TempDir(), "", io.Discard)
 	make := func(name string, age time.Duration, prepare func(dir string)) string {
@@ -310,7 +329,8 @@ func TestLeftDirectories(t *testing.T) {
 		return dir
 	}
 	listen := func(dir string) *net.UnixListener {
-		l, err := net.ListenUnix("unix", &net.UnixAddr{Name: filepath.Join(dir, "socket"), Net: "unix"})
+		l, err := net.ListenUnix("unix",
+			&net.UnixAddr{Name: filepath.Join(dir, "socket"), Net: "unix"})
 		if err != nil {
 			t.Fatal(err)
 		}

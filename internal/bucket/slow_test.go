@@ -12,7 +12,8 @@ import (
 	"time"
 )
 
-// slowProgram returns the bucket of a program that answers a call after a time, which is not a process.
+// slowProgram returns the bucket of a program that answers a call after a time, which is not a
+// process.
 func slowProgram(t *testing.T, answers func(size int64) time.Duration) *program {
 	done := make(chan struct{})
 	client := newClient(func(context.Context, string, string) (net.Conn, error) {
@@ -31,7 +32,8 @@ func slowProgram(t *testing.T, answers func(size int64) time.Duration) *program 
 				case <-done:
 					return
 				}
-				if _, err := io.WriteString(there, "HTTP/1.1 201 Created\r\nContent-Length: 0\r\n\r\n"); err != nil {
+				if _, err := io.WriteString(there,
+					"HTTP/1.1 201 Created\r\nContent-Length: 0\r\n\r\n"); err != nil {
 					return
 				}
 			}
@@ -47,7 +49,8 @@ func slowProgram(t *testing.T, answers func(size int64) time.Duration) *program 
 	return p
 }
 
-// The time of a Put grows with the object: over a slow link it takes longer than a call without one may.
+// The time of a Put grows with the object: over a slow link it takes longer than a call without one
+// may.
 func TestSlowPut(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := slowProgram(t, func(size int64) time.Duration { return time.Duration(size) * time.Second / SlowestRate })
@@ -62,7 +65,8 @@ func TestNoAnswer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := slowProgram(t, func(int64) time.Duration { return time.Hour })
 		begun := time.Now()
-		if err := p.Put(context.Background(), "part/x", make([]byte, SlowestRate)); !errors.Is(err, ErrUnavailable) {
+		if err := p.Put(context.Background(), "part/x", make([]byte, SlowestRate)); !errors.Is(err,
+			ErrUnavailable) {
 			t.Error(err)
 		}
 		if took := time.Since(begun); took != callTimeout+time.Second {

@@ -1,8 +1,9 @@
-// Package folders lists one level of keys like a directory: the keys with a prefix, of which those that have a separator after the prefix
-// are one line, a folder. It does no I/O: the caller reads the pages of keys, all at one revision.
+// Package folders lists one level of keys like a directory: the keys with a prefix, of which those
+// that have a separator after the prefix are one line, a folder. It does no I/O: the caller reads
+// the pages of keys, all at one revision.
 //
-//  1. A listing reads no key below a folder but the first ones: it continues at the first key after the folder. The work is that of the
-//     lines, whatever the number of keys.
+//  1. A listing reads no key below a folder but the first ones: it continues at the first key after
+//     the folder. The work is that of the lines, whatever the number of keys.
 //  2. Entries come in the order of the keys, each once.
 package folders
 
@@ -14,7 +15,8 @@ import (
 	"slices"
 )
 
-// Bounds of a page. What a page has of a folder is read in vain; without folders larger pages need fewer calls.
+// Bounds of a page. What a page has of a folder is read in vain; without folders larger pages need
+// fewer calls.
 const (
 	firstPage   = 100
 	largestPage = 1000
@@ -34,12 +36,15 @@ type Entry[K any] struct {
 	Folder []byte
 }
 
-// Page reads the first keys of a range, at most limit, without their values. more reports whether the range has further ones.
+// Page reads the first keys of a range, at most limit, without their values. more reports whether
+// the range has further ones.
 type Page[K any] func(key, end []byte, limit int64) (items []K, more bool, err error)
 
-// Walk iterates over the entries of the keys with a prefix, from the key start on if that is later. keyOf returns the key of an item. An
-// empty separator makes no folders. An error is yielded without an entry, and is the last one.
-func Walk[K any](prefix, start, separator []byte, keyOf func(K) []byte, read Page[K]) iter.Seq2[Entry[K], error] {
+// Walk iterates over the entries of the keys with a prefix, from the key start on if that is later.
+// keyOf returns the key of an item. An empty separator makes no folders. An error is yielded
+// without an entry, and is the last one.
+func Walk[K any](prefix, start, separator []byte, keyOf func(K) []byte,
+	read Page[K]) iter.Seq2[Entry[K], error] {
 	return func(yield func(Entry[K], error) bool) {
 		end := End(prefix)
 		next := prefix
@@ -63,7 +68,8 @@ func Walk[K any](prefix, start, separator []byte, keyOf func(K) []byte, read Pag
 					continue // in the folder before
 				}
 				if advanced = true; !bytes.HasPrefix(key, prefix) {
-					yield(Entry[K]{}, fmt.Errorf("%w: %q does not begin with %q", ErrPage, key, prefix))
+					yield(Entry[K]{}, fmt.Errorf("%w: %q does not begin with %q",
+						ErrPage, key, prefix))
 					return
 				}
 				e := Entry[K]{Key: key, Item: item, Folder: folderOf(key, prefix, separator)}

@@ -95,14 +95,17 @@ func TestModel(t *testing.T) {
 		if r.IntN(2) == 0 && len(keys) > 0 {
 			start = keys[r.IntN(len(keys))]
 		}
-		got := lines(t, Walk([]byte(prefix), []byte(start), []byte(separator), keyOf, (&store{keys: keys}).page))
+		got := lines(t, Walk([]byte(prefix), []byte(start), []byte(separator), keyOf,
+			(&store{keys: keys}).page))
 		if want := model(keys, prefix, start, separator); !slices.Equal(got, want) {
-			t.Fatalf("seed %d: %q from %q by %q of %q:\n%q, want\n%q", seed, prefix, start, separator, keys, got, want)
+			t.Fatalf("seed %d: %q from %q by %q of %q:\n%q, want\n%q", seed, prefix, start,
+				separator, keys, got, want)
 		}
 	}
 }
 
-// TestWork: a listing reads a page for each folder, not the keys in it, and large pages of keys without folders.
+// TestWork: a listing reads a page for each folder, not the keys in it, and large pages of keys
+// without folders.
 func TestWork(t *testing.T) {
 	var s store
 	for i := range 5 {
@@ -110,11 +113,13 @@ func TestWork(t *testing.T) {
 			s.keys = append(s.keys, fmt.Sprintf("folder%d/%05d", i, j))
 		}
 	}
-	if got := lines(t, Walk(nil, nil, []byte("/"), keyOf, s.page)); len(got) != 5 || s.pages != 6 || s.read > 6*firstPage {
+	if got := lines(t, Walk(nil, nil, []byte("/"), keyOf, s.page)); len(got) != 5 || s.pages != 6 ||
+		s.read > 6*firstPage {
 		t.Errorf("%d lines, %d pages, %d keys", len(got), s.pages, s.read)
 	}
 	s.pages, s.read = 0, 0
-	if got := lines(t, Walk([]byte("folder1/"), nil, []byte("/"), keyOf, s.page)); len(got) != 20_000 || s.pages > 25 {
+	if got := lines(t, Walk([]byte("folder1/"), nil, []byte("/"), keyOf,
+		s.page)); len(got) != 20_000 || s.pages > 25 {
 		t.Errorf("%d lines, %d pages", len(got), s.pages)
 	}
 }
@@ -122,10 +127,22 @@ func TestWork(t *testing.T) {
 // TestHostilePages: pages with other keys than those that were asked for end the listing.
 func TestHostilePages(t *testing.T) {
 	for name, read := range map[string]Page[string]{
-		"no progress":  func([]byte, []byte, int64) ([]string, bool, error) { return nil, true, nil },
-		"the same":     func([]byte, []byte, int64) ([]string, bool, error) { return []string{"p/a"}, true, nil },
-		"other keys":   func([]byte, []byte, int64) ([]string, bool, error) { return []string{"z"}, false, nil },
-		"shorter keys": func([]byte, []byte, int64) ([]string, bool, error) { return []string{"q"}, false, nil },
+		"no progress": func([]byte, []byte, int64) ([]string, bool,
+			error) {
+			return nil, true, nil
+		},
+		"the same": func([]byte, []byte, int64) ([]string, bool,
+			error) {
+			return []string{"p/a"}, true, nil
+		},
+		"other keys": func([]byte, []byte, int64) ([]string, bool,
+			error) {
+			return []string{"z"}, false, nil
+		},
+		"shorter keys": func([]byte, []byte, int64) ([]string, bool,
+			error) {
+			return []string{"q"}, false, nil
+		},
 	} {
 		var last error
 		for _, err := range Walk([]byte("p/"), nil, []byte("/"), keyOf, read) {
@@ -136,7 +153,8 @@ func TestHostilePages(t *testing.T) {
 		}
 	}
 	failed := errors.New("failed")
-	for _, err := range Walk(nil, nil, nil, keyOf, func([]byte, []byte, int64) ([]string, bool, error) { return nil, false, failed }) {
+	for _, err := range Walk(nil, nil, nil, keyOf,
+		func([]byte, []byte, int64) ([]string, bool, error) { return nil, false, failed }) {
 		if !errors.Is(err, failed) {
 			t.Error(err)
 		}
@@ -144,7 +162,8 @@ func TestHostilePages(t *testing.T) {
 }
 
 func TestEnd(t *testing.T) {
-	for prefix, end := range map[string]string{"": "\x00", "a": "b", "a\xff": "b", "\xff\xff": "\x00", "ab": "ac"} {
+	for prefix, end := range map[string]string{"": "\x00", "a": "b", "a\xff": "b",
+		"\xff\xff": "\x00", "ab": "ac"} {
 		if got := End([]byte(prefix)); !bytes.Equal(got, []byte(end)) {
 			t.Errorf("%q: %q, want %q", prefix, got, end)
 		}

@@ -11,12 +11,13 @@ import (
 // alarmError is an alarm in the errors of a status. One of no member has no ID.
 var alarmError = regexp.MustCompile(`^(?:memberID:\s*(\d+)\s+)?alarm:\s*(\w+)`)
 
-// FindAlarms sets Alarms to what the statuses report: that of the leader, or if it does not answer, those of all members, some of which
-// may be behind. A list of the cluster would wait for a quorum.
+// FindAlarms sets Alarms to what the statuses report: that of the leader, or if it does not answer,
+// those of all members, some of which may be behind. A list of the cluster would wait for a quorum.
 func (r *Round) FindAlarms() {
 	r.Alarms = nil
 	leader := r.Leader()
-	led := slices.ContainsFunc(r.Readings, func(x Reading) bool { return leader != 0 && x.ID() == leader && !r.Foreign(&x) })
+	led := slices.ContainsFunc(r.Readings,
+		func(x Reading) bool { return leader != 0 && x.ID() == leader && !r.Foreign(&x) })
 	for i := range r.Readings {
 		if x := &r.Readings[i]; x.Status != nil && !r.Foreign(x) && (!led || x.ID() == leader) {
 			r.addAlarms(x.Status)
@@ -34,9 +35,15 @@ func (r *Round) addAlarms(st *etcdserverpb.StatusResponse) {
 		if s == nil || len(r.Alarms) == maxAlarms {
 			continue
 		}
-		id, _ := strconv.ParseUint(s[1], 10, 64) // digits or nothing; one that is too large names no member
-		a := &etcdserverpb.AlarmMember{MemberID: id, Alarm: etcdserverpb.AlarmType(etcdserverpb.AlarmType_value[s[2]])}
-		if !slices.ContainsFunc(r.Alarms, func(o *etcdserverpb.AlarmMember) bool { return o.MemberID == a.MemberID && o.Alarm == a.Alarm }) {
+		// digits or nothing; one that is too large names no member
+		id, _ := strconv.ParseUint(s[1], 10, 64)
+		a := &etcdserverpb.AlarmMember{MemberID: id,
+			Alarm: etcdserverpb.AlarmType(etcdserverpb.AlarmType_value[s[2]])}
+		if !slices.ContainsFunc(r.Alarms,
+			func(o *etcdserverpb.AlarmMember) bool {
+				return o.MemberID == a.MemberID &&
+					o.Alarm == a.Alarm
+			}) {
 			r.Alarms = append(r.Alarms, a)
 		}
 	}

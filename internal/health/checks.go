@@ -6,7 +6,8 @@ import (
 	"time"
 )
 
-// Examination is the answers of all members: what the checks look at. The lists by member have the order of Readings.
+// Examination is the answers of all members: what the checks look at. The lists by member have the
+// order of Readings.
 type Examination struct {
 	*Round
 	Now      time.Time
@@ -40,24 +41,42 @@ func Checks() []Check { return slices.Clone(checks) }
 
 // checks are the checks in order of importance.
 var checks = []Check{
-	{"reachable", "every member answers", "docs/operations/observe.md#vigilmemberdown", true, (*Examination).checkReachable},
-	{"leader", "all agree on a leader", "docs/operations/observe.md#vigilnoleader", false, (*Examination).checkLeader},
-	{"quorum", "the cluster survives the loss of a member", "docs/operations/observe.md#vigilquorumatrisk", true, (*Examination).checkQuorum},
-	{"alarms", "no alarm is raised", "docs/operations/observe.md#vigilalarm", false, (*Examination).checkAlarms},
-	{"full", "no disk is full", "docs/operations/disks.md#the-disk-is-full", false, (*Examination).checkFull},
-	{"damage", "no damaged data were found", "docs/operations/disks.md#data-on-disk-are-damaged", false, (*Examination).checkDamage},
-	{"data", "the members hold the same data", "docs/operations/corruption.md", false, (*Examination).checkData},
-	{"versions", "all members have one version", "docs/operations/cluster.md#upgrade", false, (*Examination).checkVersions},
-	{"space", "no quota is nearly used", "docs/operations/disks.md#the-data-reach-the-quota", false, (*Examination).checkQuota},
-	{"lag", "no member lags far", "docs/operations/observe.md#vigilapplylags", false, (*Examination).checkLag},
-	{"disk", "the disks are fast", "docs/operations/observe.md#vigilslowsync", false, (*Examination).checkDisks},
-	{"network", "the network is fast, and the leader stable", "docs/operations/observe.md#vigilpeerslow", false, (*Examination).checkNetwork},
-	{"clocks", "clocks agree", "docs/operations/observe.md#clocks-that-differ", false, (*Examination).checkClocks},
-	{"certificates", "no certificate expires soon", "docs/operations/tls.md#replacing-files", false, (*Examination).checkCertificates},
-	{"watchers", "watchers keep up", "docs/operations/observe.md#vigilwatcherslag", false, (*Examination).checkWatchers},
-	{"compaction", "old revisions are compacted", "docs/operations/space.md#compact-automatically", false, (*Examination).checkCompaction},
-	{"archive", "the archive, if there is one, is complete", "docs/operations/observe.md#vigilarchivelags", false, (*Examination).checkArchive},
-	{"settings", "no setting is known to be harmful", "docs/operations/configuration.md", false, (*Examination).checkSettings},
+	{"reachable", "every member answers", "docs/operations/observe.md#vigilmemberdown", true,
+		(*Examination).checkReachable},
+	{"leader", "all agree on a leader", "docs/operations/observe.md#vigilnoleader", false,
+		(*Examination).checkLeader},
+	{"quorum", "the cluster survives the loss of a member",
+		"docs/operations/observe.md#vigilquorumatrisk", true, (*Examination).checkQuorum},
+	{"alarms", "no alarm is raised", "docs/operations/observe.md#vigilalarm", false,
+		(*Examination).checkAlarms},
+	{"full", "no disk is full", "docs/operations/disks.md#the-disk-is-full", false,
+		(*Examination).checkFull},
+	{"damage", "no damaged data were found", "docs/operations/disks.md#data-on-disk-are-damaged",
+		false, (*Examination).checkDamage},
+	{"data", "the members hold the same data", "docs/operations/corruption.md", false,
+		(*Examination).checkData},
+	{"versions", "all members have one version", "docs/operations/cluster.md#upgrade", false,
+		(*Examination).checkVersions},
+	{"space", "no quota is nearly used", "docs/operations/disks.md#the-data-reach-the-quota", false,
+		(*Examination).checkQuota},
+	{"lag", "no member lags far", "docs/operations/observe.md#vigilapplylags", false,
+		(*Examination).checkLag},
+	{"disk", "the disks are fast", "docs/operations/observe.md#vigilslowsync", false,
+		(*Examination).checkDisks},
+	{"network", "the network is fast, and the leader stable",
+		"docs/operations/observe.md#vigilpeerslow", false, (*Examination).checkNetwork},
+	{"clocks", "clocks agree", "docs/operations/observe.md#clocks-that-differ", false,
+		(*Examination).checkClocks},
+	{"certificates", "no certificate expires soon", "docs/operations/tls.md#replacing-files", false,
+		(*Examination).checkCertificates},
+	{"watchers", "watchers keep up", "docs/operations/observe.md#vigilwatcherslag", false,
+		(*Examination).checkWatchers},
+	{"compaction", "old revisions are compacted", "docs/operations/space.md#compact-automatically",
+		false, (*Examination).checkCompaction},
+	{"archive", "the archive, if there is one, is complete",
+		"docs/operations/observe.md#vigilarchivelags", false, (*Examination).checkArchive},
+	{"settings", "no setting is known to be harmful", "docs/operations/configuration.md", false,
+		(*Examination).checkSettings},
 }
 
 // Diagnosis is the result of all checks.
@@ -85,7 +104,8 @@ func (e *Examination) Diagnose() *Diagnosis {
 	}
 	d.Findings, d.Passed, d.Unchecked = e.examine()
 	// Lists that are never null are easier to read for programs.
-	d.Findings, d.Passed, d.Unchecked = append([]Finding{}, d.Findings...), append([]string{}, d.Passed...), append([]Unchecked{}, d.Unchecked...)
+	d.Findings, d.Passed, d.Unchecked = append([]Finding{}, d.Findings...),
+		append([]string{}, d.Passed...), append([]Unchecked{}, d.Unchecked...)
 	for i := range e.Readings {
 		if x := &e.Readings[i]; x.Status != nil {
 			d.Seen = append(d.Seen, e.NameOf(x))
@@ -95,15 +115,16 @@ func (e *Examination) Diagnose() *Diagnosis {
 		d.Seen = nil
 	}
 	rank := map[Severity]int{Critical: 0, Warning: 1, Note: 2}
-	slices.SortStableFunc(d.Findings, func(a, b Finding) int { return rank[a.Severity] - rank[b.Severity] })
+	slices.SortStableFunc(d.Findings,
+		func(a, b Finding) int { return rank[a.Severity] - rank[b.Severity] })
 	for _, f := range d.Findings {
 		d.Healthy = d.Healthy && f.Severity == Note
 	}
 	return d
 }
 
-// examine runs all checks. A check has passed if it has looked at everything, and found nothing but in members that do
-// not answer: those are unchecked as a whole.
+// examine runs all checks. A check has passed if it has looked at everything, and found nothing but
+// in members that do not answer: those are unchecked as a whole.
 func (e *Examination) examine() (found []Finding, passed []string, skipped []Unchecked) {
 	r := report{unchecked: e.unseen()}
 	answered := e.Answered()
@@ -118,7 +139,8 @@ func (e *Examination) examine() (found []Finding, passed []string, skipped []Unc
 		}
 		before, gaps := len(r.findings), len(r.unchecked)
 		r.check.run(e, &r)
-		if len(r.findings) == before && len(r.unchecked) == gaps && (answered || r.check.Name == "certificates" && len(e.Files) > 0) {
+		if len(r.findings) == before && len(r.unchecked) == gaps &&
+			(answered || r.check.Name == "certificates" && len(e.Files) > 0) {
 			passed = append(passed, r.check.Name)
 		}
 	}

@@ -25,9 +25,12 @@ func (e *Examination) checkReachable(r *report) {
 			}
 			r.find(Critical, e.NameOf(x), what, next, page)
 		case errors.Is(x.StatusErr, ErrNoLogin):
-			r.find(Critical, e.NameOf(x), "is alive, and knows no leader: nobody can log in, and it tells its status to users only", nextQuorum, "docs/operations/cluster.md#when-the-majority-is-gone-for-good")
+			r.find(Critical, e.NameOf(x),
+				"is alive, and knows no leader: nobody can log in, and it tells its status to users only", nextQuorum, "docs/operations/cluster.md#when-the-majority-is-gone-for-good")
 		case NeedsUser(x.StatusErr):
-			r.find(Critical, e.NameOf(x), "answers users only: authentication is enabled", "give --user; the comparison of data needs a user with the role root", "docs/operations/auth.md")
+			r.find(Critical, e.NameOf(x), "answers users only: authentication is enabled",
+				"give --user; the comparison of data needs a user with the role root",
+				"docs/operations/auth.md")
 		case x.StatusErr != nil:
 			at := "does not answer: "
 			if x.ByPeer {
@@ -60,10 +63,13 @@ func (e *Examination) checkReachable(r *report) {
 	e.checkDetours(r)
 	for _, m := range e.Members {
 		if m.Name != "" && e.silent(m) && len(refused[hexadecimal(m.ID)]) == 0 {
-			r.find(Critical, m.Name, "has never reached the cluster: its address for clients is not known", "check its process and its log. If the cluster was restored from a backup, restore this member from the same file, with the same --initial-cluster and --initial-cluster-token", "docs/operations/cluster.md#when-a-member-does-not-start-or-join")
+			r.find(Critical, m.Name,
+				"has never reached the cluster: its address for clients is not known",
+				"check its process and its log. If the cluster was restored from a backup, restore this member from the same file, with the same --initial-cluster and --initial-cluster-token", "docs/operations/cluster.md#when-a-member-does-not-start-or-join")
 		}
 		if m.Name == "" {
-			r.find(Warning, fmt.Sprintf("%x", m.ID), "was added and never started", "start it with --initial-cluster-state existing, or remove it: vigilctl member remove "+fmt.Sprintf("%x", m.ID), "docs/operations/cluster.md#grow")
+			r.find(Warning, fmt.Sprintf("%x", m.ID), "was added and never started",
+				"start it with --initial-cluster-state existing, or remove it: vigilctl member remove "+fmt.Sprintf("%x", m.ID), "docs/operations/cluster.md#grow")
 		}
 	}
 	e.checkNames(r)
@@ -72,31 +78,40 @@ func (e *Examination) checkReachable(r *report) {
 		if slices.ContainsFunc(e.Readings, func(x Reading) bool { return x.Waits != nil }) {
 			what = "no endpoint serves clients, so nothing else is known of the cluster"
 		}
-		r.find(Critical, "", what, "give --endpoints of all members, and look at their processes and logs on their own machines. If all are down: "+nextQuorum, "docs/operations/cluster.md#when-the-majority-is-gone-for-good")
+		r.find(Critical, "", what,
+			"give --endpoints of all members, and look at their processes and logs on their own machines. If all are down: "+nextQuorum, "docs/operations/cluster.md#when-the-majority-is-gone-for-good")
 	}
 	if e.Members == nil && e.ListErr != nil && e.Answered() {
-		r.find(Warning, "", "the list of members is not known: "+line(e.ListErr), "give --user if authentication is enabled", "docs/operations/auth.md")
+		r.find(Warning, "", "the list of members is not known: "+line(e.ListErr),
+			"give --user if authentication is enabled", "docs/operations/auth.md")
 	}
 }
 
 // nextHung is for a member that may run: its process was not looked at.
 const nextHung = "its process hangs or is stopped, or the network to it stalls: look at its log and at the state of its process (in ps, T is stopped and D waits for a disk). Restart it only if it does not go on by itself: if its disk hangs, a restart hangs too"
 
-// hangs reports whether an error is that of a member that was reached, or may have been, and did not answer in time.
+// hangs reports whether an error is that of a member that was reached, or may have been, and did
+// not answer in time.
 func hangs(why string) bool {
-	return strings.Contains(why, "accepts the connection and does not answer") || strings.HasSuffix(why, "no answer in time") ||
+	return strings.Contains(why, "accepts the connection and does not answer") ||
+		strings.HasSuffix(why, "no answer in time") ||
 		strings.Contains(why, "no answer to the handshake") && strings.HasSuffix(why, "i/o timeout")
 }
 
 // rejected reports whether a member has answered that it wants to know the user.
 func (e *Examination) rejected() bool {
-	return slices.ContainsFunc(e.Readings, func(x Reading) bool { return NeedsUser(x.StatusErr) || errors.Is(x.StatusErr, ErrNoLogin) })
+	return slices.ContainsFunc(e.Readings,
+		func(x Reading) bool {
+			return NeedsUser(x.StatusErr) ||
+				errors.Is(x.StatusErr, ErrNoLogin)
+		})
 }
 
 // rejectedTLS reports whether a member was reached, but not by TLS.
 func (e *Examination) rejectedTLS(i int) bool {
 	err, end := e.CertErrs[i], e.Expiries[i]
-	return err != nil && strings.Contains(err.Error(), "tls: ") || !end.IsZero() && end.Before(e.Now)
+	return err != nil && strings.Contains(err.Error(), "tls: ") ||
+		!end.IsZero() && end.Before(e.Now)
 }
 
 func (e *Examination) anyRejectedTLS() bool {
@@ -119,7 +134,8 @@ func NeedsUser(err error) bool {
 // reading returns the reading of a member, nil if it was not asked.
 func (e *Examination) reading(m *etcdserverpb.Member) *Reading {
 	for i := range e.Readings {
-		if x := &e.Readings[i]; x.ID() == m.ID || (x.Status == nil || e.Foreign(x)) && x.Advertised == m.ID {
+		if x := &e.Readings[i]; x.ID() == m.ID || (x.Status == nil || e.Foreign(x)) &&
+			x.Advertised == m.ID {
 			return x
 		}
 	}
@@ -133,7 +149,8 @@ func (e *Examination) silent(m *etcdserverpb.Member) bool {
 
 // asked reports whether all members were asked whose addresses are known.
 func (e *Examination) asked() bool {
-	return !slices.ContainsFunc(e.Members, func(m *etcdserverpb.Member) bool { return len(m.ClientURLs) > 0 && e.reading(m) == nil })
+	return !slices.ContainsFunc(e.Members,
+		func(m *etcdserverpb.Member) bool { return len(m.ClientURLs) > 0 && e.reading(m) == nil })
 }
 
 // unseen returns the members of which nothing was checked, with the reason.
@@ -151,7 +168,8 @@ func (e *Examination) unseen() (out []Unchecked) {
 		case x != nil && x.Status == nil:
 			out = append(out, Unchecked{Member: m.Name, Why: "it does not answer"})
 		case x != nil && e.Foreign(x):
-			out = append(out, Unchecked{Member: m.Name, Why: "a member of another cluster answers at its address"})
+			out = append(out, Unchecked{Member: m.Name,
+				Why: "a member of another cluster answers at its address"})
 		}
 	}
 	for i := range e.Readings {
@@ -175,25 +193,37 @@ func (e *Examination) checkLeader(r *report) {
 		}
 		switch {
 		case e.Foreign(x):
-			r.find(Critical, e.NameOf(x), fmt.Sprintf("belongs to another cluster: %x and not %x", x.Status.GetHeader().GetClusterId(), e.ClusterID), nextForeign, "docs/operations/backup.md#restore-a-cluster")
+			r.find(Critical, e.NameOf(x),
+				fmt.Sprintf("belongs to another cluster: %x and not %x",
+					x.Status.GetHeader().GetClusterId(), e.ClusterID), nextForeign,
+				"docs/operations/backup.md#restore-a-cluster")
 		case e.Stranger(x):
-			r.find(Critical, e.NameOf(x), "is not a member of the cluster, and runs: it was removed while it could not be told, and answers with old data", "stop it. To have it back: add it again, with an empty data directory", "docs/operations/cluster.md#shrink-and-replace-a-member")
+			r.find(Critical, e.NameOf(x),
+				"is not a member of the cluster, and runs: it was removed while it could not be told, and answers with old data", "stop it. To have it back: add it again, with an empty data directory", "docs/operations/cluster.md#shrink-and-replace-a-member")
 		case x.Status.Leader == 0:
 			lost = true
-			r.find(Critical, e.NameOf(x), NoLeader("has no leader", x.Status)+": it accepts no writes", "check that a majority of members runs, and that they can reach each other on their peer ports", "")
+			r.find(Critical, e.NameOf(x),
+				NoLeader("has no leader", x.Status)+": it accepts no writes",
+				"check that a majority of members runs, and that they can reach each other on their peer ports", "")
 		case x.Status.Leader != leader:
-			r.find(Warning, e.NameOf(x), "follows another leader than the others: "+e.Name(x.Status.Leader), "run doctor again; if it persists, check whether the member is partitioned", "")
+			r.find(Warning, e.NameOf(x), "follows another leader than the others: "+
+				e.Name(x.Status.Leader),
+				"run doctor again; if it persists, check whether the member is partitioned", "")
 		}
 	}
-	// Members keep a leader that has gone for an election timeout, and a leader without a majority takes as long to notice.
+	// Members keep a leader that has gone for an election timeout, and a leader without a majority
+	// takes as long to notice.
 	if x := e.leading(); leader != 0 && !lost && (x == nil || x.Status.Leader != leader) {
 		r.skip("", "the members follow "+e.Name(leader)+", which does not answer; run doctor again")
-	} else if voters, answer, unasked := e.voters(); leader != 0 && !lost && voters > 0 && answer+len(unasked) <= voters/2 {
-		r.skip("", e.Name(leader)+" leads as far as is known, but too few members answer; run doctor again")
+	} else if voters, answer, unasked := e.voters(); leader != 0 && !lost && voters > 0 &&
+		answer+len(unasked) <= voters/2 {
+		r.skip("", e.Name(leader)+
+			" leads as far as is known, but too few members answer; run doctor again")
 	}
 }
 
-// NoLeader returns what is known of a member without a leader: how long it has had none, or otherwise the text.
+// NoLeader returns what is known of a member without a leader: how long it has had none, or
+// otherwise the text.
 func NoLeader(otherwise string, r *etcdserverpb.StatusResponse) string {
 	for _, text := range r.GetErrors() {
 		if d, ok := strings.CutPrefix(text, "vigil: there has been no leader for "); ok {
@@ -206,14 +236,16 @@ func NoLeader(otherwise string, r *etcdserverpb.StatusResponse) string {
 // leading returns the reading of the leader, nil if it did not answer.
 func (e *Examination) leading() *Reading {
 	leader := e.Leader()
-	i := slices.IndexFunc(e.Readings, func(x Reading) bool { return leader != 0 && x.ID() == leader })
+	i := slices.IndexFunc(e.Readings,
+		func(x Reading) bool { return leader != 0 && x.ID() == leader })
 	if i < 0 {
 		return nil
 	}
 	return &e.Readings[i]
 }
 
-// voters returns how many members vote, how many of them answer, and the names of those that were not asked.
+// voters returns how many members vote, how many of them answer, and the names of those that were
+// not asked.
 func (e *Examination) voters() (voters, answer int, unasked []string) {
 	for _, m := range e.Members {
 		if m.IsLearner {
@@ -247,16 +279,23 @@ func (e *Examination) checkQuorum(r *report) {
 	const nextOthers = "bring the other members back first: the findings about each say how"
 	switch leader := e.Leader(); {
 	case answer+len(unasked) < need && leader != 0:
-		r.find(Critical, "", fmt.Sprintf("%d of %d voting members answer and %d are needed, but %s is followed as the leader: the others have failed within the last seconds, or cannot be reached from here", answer, voters, need, e.Name(leader)),
-			"run doctor again, also at a member. If there is no leader then: "+nextQuorum, "docs/operations/cluster.md#when-the-majority-is-gone-for-good")
+		r.find(Critical, "",
+			fmt.Sprintf("%d of %d voting members answer and %d are needed, but %s is followed as the leader: the others have failed within the last seconds, or cannot be reached from here", answer, voters, need, e.Name(leader)),
+			"run doctor again, also at a member. If there is no leader then: "+nextQuorum,
+			"docs/operations/cluster.md#when-the-majority-is-gone-for-good")
 	case answer+len(unasked) < need:
-		r.find(Critical, "", fmt.Sprintf("%d of %d voting members answer and %d are needed: no write is possible", answer, voters, need), nextQuorum, "docs/operations/cluster.md#when-the-majority-is-gone-for-good")
+		r.find(Critical, "",
+			fmt.Sprintf("%d of %d voting members answer and %d are needed: no write is possible",
+				answer, voters, need), nextQuorum,
+			"docs/operations/cluster.md#when-the-majority-is-gone-for-good")
 	case voters == 1 && len(e.Members) == 1:
 		r.find(Note, "", "the cluster has one member: if it is lost, all writes since the last backup are lost", "add two members, or make backups: vigilctl snapshot save", "docs/operations/backup.md")
 	case voters == 1:
-		r.find(Note, "", "the cluster has one voting member: if it fails, all writes stop", nextVoter(e.Members, "add two members"), "docs/operations/cluster.md#grow")
+		r.find(Note, "", "the cluster has one voting member: if it fails, all writes stop",
+			nextVoter(e.Members, "add two members"), "docs/operations/cluster.md#grow")
 	case len(unasked) == 0 && answer < voters && answer == need:
-		r.find(Critical, "", fmt.Sprintf("%d of %d voting members answer, the smallest quorum: if the others have failed, one more failure stops all writes", answer, voters), nextOthers, "")
+		r.find(Critical, "",
+			fmt.Sprintf("%d of %d voting members answer, the smallest quorum: if the others have failed, one more failure stops all writes", answer, voters), nextOthers, "")
 	case len(unasked) == 0 && answer < voters:
 		r.find(Warning, "", fmt.Sprintf("%d of %d voting members answer: if the others have failed, writes go on after %s, and no longer after another", answer, voters, amount.Count(answer-need, "more failure")), nextOthers, "")
 	}
@@ -265,14 +304,16 @@ func (e *Examination) checkQuorum(r *report) {
 		if n := voters - need; n > 0 {
 			survive = amount.Count(n, "failure")
 		}
-		r.find(Note, "", fmt.Sprintf("%d voting members survive %s, as %d would", voters, survive, voters-1), nextVoter(e.Members, "add one"), "docs/operations/cluster.md#grow")
+		r.find(Note, "", fmt.Sprintf("%d voting members survive %s, as %d would", voters, survive,
+			voters-1), nextVoter(e.Members, "add one"), "docs/operations/cluster.md#grow")
 	}
 }
 
 // nextVoter returns how the cluster gets another voting member.
 func nextVoter(members []*etcdserverpb.Member, otherwise string) string {
 	if i := slices.IndexFunc(members, (*etcdserverpb.Member).GetIsLearner); i >= 0 {
-		return fmt.Sprintf("when the learner has caught up: vigilctl member promote %x", members[i].ID)
+		return fmt.Sprintf("when the learner has caught up: vigilctl member promote %x",
+			members[i].ID)
 	}
 	return otherwise
 }
@@ -298,7 +339,8 @@ func (e *Examination) checkAlarms(r *report) {
 		case a.Alarm == etcdserverpb.AlarmType_CORRUPT: // the member that is wrong is not known
 			advice = nextDiffers
 		}
-		r.find(Critical, name, "alarm "+a.Alarm.String(), cmp.Or(advice, "its log says why"), page[a.Alarm])
+		r.find(Critical, name, "alarm "+a.Alarm.String(),
+			cmp.Or(advice, "its log says why"), page[a.Alarm])
 	}
 }
 
@@ -316,7 +358,8 @@ func (e *Examination) checkVersions(r *report) {
 			}
 			if d := x.Status.DowngradeInfo; d.GetEnabled() && !downgrade {
 				downgrade = true // all members of the cluster report it
-				r.find(Note, "", "a downgrade to "+d.TargetVersion+" is in progress", "finish it, or: vigilctl downgrade cancel", "")
+				r.find(Note, "", "a downgrade to "+d.TargetVersion+" is in progress",
+					"finish it, or: vigilctl downgrade cancel", "")
 			}
 		}
 	}
@@ -328,7 +371,8 @@ func (e *Examination) checkVersions(r *report) {
 		for v, names := range seen {
 			list = append(list, strings.Join(names, ", ")+": "+v)
 		}
-		r.find(Warning, "", "members have different versions: "+sorted(list), "finish the upgrade: one member after the other", "")
+		r.find(Warning, "", "members have different versions: "+sorted(list),
+			"finish the upgrade: one member after the other", "")
 	}
 }
 

@@ -59,7 +59,8 @@ func (e *Examination) checkData(r *report) {
 		if e.comparable(first, i) {
 			votes[c.Hash.Hash]++
 		} else if !e.Foreign(&e.Readings[i]) {
-			r.skip(e.NameOf(&e.Readings[i]), fmt.Sprintf("its hash is of other revisions than that of %s: one of them was compacted meanwhile; compare again", e.NameOf(&e.Readings[first])))
+			r.skip(e.NameOf(&e.Readings[i]),
+				fmt.Sprintf("its hash is of other revisions than that of %s: one of them was compacted meanwhile; compare again", e.NameOf(&e.Readings[first])))
 		}
 	}
 	if len(votes) < 2 {
@@ -78,15 +79,18 @@ func (e *Examination) checkData(r *report) {
 		}
 		at = c.Hash.HashRevision
 		if 2*votes[most] > members && c.Hash.Hash != most {
-			r.find(Critical, e.NameOf(&e.Readings[i]), fmt.Sprintf("its data differ from those of the majority at revision %d: hash %d and not %d", at, c.Hash.Hash, most), nextDiffers, "")
+			r.find(Critical, e.NameOf(&e.Readings[i]),
+				fmt.Sprintf("its data differ from those of the majority at revision %d: hash %d and not %d", at, c.Hash.Hash, most), nextDiffers, "")
 		}
 	}
 	if 2*votes[most] <= members {
-		r.find(Critical, "", fmt.Sprintf("the data of the members differ at revision %d, and no majority of them has the same", at), nextDiffers, "")
+		r.find(Critical, "",
+			fmt.Sprintf("the data of the members differ at revision %d, and no majority of them has the same", at), nextDiffers, "")
 	}
 }
 
-// compared skips a comparison if n, the number of members to compare, is one, unless the cluster has no others.
+// compared skips a comparison if n, the number of members to compare, is one, unless the cluster
+// has no others.
 func (e *Examination) compared(r *report, n int) {
 	if n == 1 && len(e.Members) != 1 {
 		r.skip("", "known of one member only: there is nothing to compare it with")
@@ -103,27 +107,32 @@ func (e *Examination) answering() (n int) {
 	return n
 }
 
-// comparable reports whether the hashes of two members are of the same range of revisions of one cluster.
+// comparable reports whether the hashes of two members are of the same range of revisions of one
+// cluster.
 func (e *Examination) comparable(i, j int) bool {
 	a, b := e.Data[i].Hash, e.Data[j].Hash
 	return a.HashRevision == b.HashRevision && a.CompactRevision == b.CompactRevision &&
 		a.GetHeader().GetClusterId() == b.GetHeader().GetClusterId()
 }
 
-// checkRevisions finds members that lack a revision although they have applied the entries up to it. The hashes cannot
-// show this: they are at a revision that all members have.
+// checkRevisions finds members that lack a revision although they have applied the entries up to
+// it. The hashes cannot show this: they are at a revision that all members have.
 func (e *Examination) checkRevisions(r *report) {
 	for i := range e.Data {
 		late, now := e.Readings[i].Status, e.Data[i].Later
 		for j := range e.Data {
 			had, by := e.Readings[j].Status, e.Data[j].Later
-			if i == j || late == nil || now == nil || had == nil || by == nil || late.GetHeader().GetClusterId() != had.GetHeader().GetClusterId() {
+			if i == j || late == nil || now == nil || had == nil || by == nil ||
+				late.GetHeader().GetClusterId() != had.GetHeader().GetClusterId() {
 				continue
 			}
 			// The index was read after the revision of one member, and before that of the other.
-			if late.RaftAppliedIndex >= by.RaftAppliedIndex && now.GetHeader().GetRevision() < had.GetHeader().GetRevision() {
-				r.find(Critical, e.NameOf(&e.Readings[i]), fmt.Sprintf("is at revision %d where %s is at %d, after the same entries: it lacks data",
-					now.GetHeader().GetRevision(), e.NameOf(&e.Readings[j]), had.GetHeader().GetRevision()), nextDiffers, "")
+			if late.RaftAppliedIndex >= by.RaftAppliedIndex &&
+				now.GetHeader().GetRevision() < had.GetHeader().GetRevision() {
+				r.find(Critical, e.NameOf(&e.Readings[i]),
+					fmt.Sprintf("is at revision %d where %s is at %d, after the same entries: it lacks data",
+						now.GetHeader().GetRevision(), e.NameOf(&e.Readings[j]),
+						had.GetHeader().GetRevision()), nextDiffers, "")
 				break
 			}
 		}

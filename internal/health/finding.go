@@ -46,10 +46,13 @@ type report struct {
 
 // find adds a finding, with a page other than that of the check if page is not empty.
 func (r *report) find(s Severity, member, what, next, page string) {
-	r.findings = append(r.findings, Finding{s, r.check.Name, clip(member, maxMemberText), clip(what, maxFindingText), clip(next, maxFindingText), cmp.Or(page, r.check.Page)})
+	r.findings = append(r.findings,
+		Finding{s, r.check.Name, clip(member, maxMemberText), clip(what, maxFindingText),
+			clip(next, maxFindingText), cmp.Or(page, r.check.Page)})
 }
 
 // skip notes that the check could not look at a member, or at the whole cluster if member is empty.
 func (r *report) skip(member, why string) {
-	r.unchecked = append(r.unchecked, Unchecked{r.check.Name, clip(member, maxMemberText), clip(why, maxFindingText)})
+	r.unchecked = append(r.unchecked,
+		Unchecked{r.check.Name, clip(member, maxMemberText), clip(why, maxFindingText)})
 }

@@ -15,7 +15,11 @@ import (
 
 // finds reports whether a diagnosis has a finding of a check with a text.
 func finds(d *Diagnosis, check, text string) bool {
-	return slices.ContainsFunc(d.Findings, func(f Finding) bool { return f.Check == check && strings.Contains(f.Member+": "+f.What, text) })
+	return slices.ContainsFunc(d.Findings,
+		func(f Finding) bool {
+			return f.Check == check &&
+				strings.Contains(f.Member+": "+f.What, text)
+		})
 }
 
 // TestAnswersWithoutHeader: a member may leave out any part of an answer.
@@ -37,28 +41,39 @@ func TestAnswersWithoutHeader(t *testing.T) {
 	}
 }
 
-// TestReportIsBounded: what a member says of itself makes a bounded number of findings, each of a bounded size.
+// TestReportIsBounded: what a member says of itself makes a bounded number of findings, each of a
+// bounded size.
 func TestReportIsBounded(t *testing.T) {
 	const many = 5000
 	long := strings.Repeat("x", 1<<20)
 	d := diagnose(t, func(e *Examination) {
 		var s Report
 		for i := range many {
-			s.Failures = append(s.Failures, PeerFailure{Member: "3", Reason: WrongCluster, Cluster: fmt.Sprint(i), Text: long}, PeerFailure{Member: "3", Text: long, Comes: true})
-			s.Certificates = append(s.Certificates, Certificate{Listener: long, Use: fmt.Sprint(i), Subject: long, End: e.Now.Add(-time.Hour)})
-			s.Recent = append(s.Recent, Window{Seconds: 1e300, Counters: map[string]float64{SlowApplies: 100, AppliedProposals: 100}})
+			s.Failures = append(s.Failures,
+				PeerFailure{Member: "3", Reason: WrongCluster, Cluster: fmt.Sprint(i), Text: long},
+				PeerFailure{Member: "3", Text: long, Comes: true})
+			s.Certificates = append(s.Certificates,
+				Certificate{Listener: long, Use: fmt.Sprint(i), Subject: long,
+					End: e.Now.Add(-time.Hour)})
+			s.Recent = append(s.Recent,
+				Window{Seconds: 1e300,
+					Counters: map[string]float64{SlowApplies: 100, AppliedProposals: 100}})
 		}
-		s.Settings = map[string]string{"auth-token": long, "auto-compaction-mode": long, "max-request-bytes": long}
+		s.Settings = map[string]string{"auth-token": long, "auto-compaction-mode": long,
+			"max-request-bytes": long}
 		s.Waits = &Wait{For: long, What: long, Name: long}
 		s.Limit()
-		e.Readings[1].Waits, e.Readings[1].Failures, e.Readings[1].Recent, e.Readings[1].Certificates = s.Waits, s.Failures, s.Recent, s.Certificates
+		e.Readings[1].Waits, e.Readings[1].Failures, e.Readings[1].Recent,
+			e.Readings[1].Certificates = s.Waits, s.Failures, s.Recent, s.Certificates
 		e.Flags[1] = s.Settings
 		e.Readings[1].Waits = nil
 		e.Readings[1].Status.Version = long
 		for i := range many {
-			e.Readings[0].Status.Errors = append(e.Readings[0].Status.Errors, fmt.Sprintf("memberID:%d alarm:NOSPACE", i+1))
+			e.Readings[0].Status.Errors = append(e.Readings[0].Status.Errors,
+				fmt.Sprintf("memberID:%d alarm:NOSPACE", i+1))
 		}
-		e.Readings[1].Status.Errors = []string{"vigil: files of the data directory are gone: " + long, "vigil: there has been no leader for " + long}
+		e.Readings[1].Status.Errors = []string{"vigil: files of the data directory are gone: " +
+			long, "vigil: there has been no leader for " + long}
 		e.FindAlarms()
 	})
 	for _, f := range d.Findings {
@@ -74,7 +89,8 @@ func TestReportIsBounded(t *testing.T) {
 // TestNoNumber: numbers that are none, or are not finite, are not known. JSON has neither.
 func TestNoNumber(t *testing.T) {
 	for _, n := range []string{"NaN", "+Inf", "-Inf"} {
-		m := metrics(t, "etcd_mvcc_put_total "+n+"\n# TYPE etcd_server_apply_duration_seconds histogram\netcd_server_apply_duration_seconds_bucket{le=\"1\"} 3\netcd_server_apply_duration_seconds_sum "+n+"\netcd_server_apply_duration_seconds_count 3\n")
+		m := metrics(t, "etcd_mvcc_put_total "+n+
+			"\n# TYPE etcd_server_apply_duration_seconds histogram\netcd_server_apply_duration_seconds_bucket{le=\"1\"} 3\netcd_server_apply_duration_seconds_sum "+n+"\netcd_server_apply_duration_seconds_count 3\n")
 		if v, ok := m.Value(Puts); ok {
 			t.Errorf("%s is the value %v", n, v)
 		}
@@ -103,10 +119,14 @@ func TestAlarmOfNobody(t *testing.T) {
 func TestEqualSettings(t *testing.T) {
 	for _, same := range []map[string][3]string{
 		{"auto-compaction-retention": {"1", "1h", "60m0s"}},
-		{"auto-compaction-retention": {"3600s", "60m", "1"}, "auto-compaction-mode": {"periodic", "periodic", ""}},
-		{"auto-compaction-retention": {"0", "0h", "0"}, "auto-compaction-mode": {"periodic", "revision", "periodic"}},
-		{"auto-compaction-retention": {"0", "0", "0"}, "auto-compaction-mode": {"revision", "periodic", "periodic"}},
-		{"auto-compaction-retention": {"1000", "1000", "01000"}, "auto-compaction-mode": {"revision", "revision", "revision"}},
+		{"auto-compaction-retention": {"3600s", "60m", "1"},
+			"auto-compaction-mode": {"periodic", "periodic", ""}},
+		{"auto-compaction-retention": {"0", "0h", "0"},
+			"auto-compaction-mode": {"periodic", "revision", "periodic"}},
+		{"auto-compaction-retention": {"0", "0", "0"},
+			"auto-compaction-mode": {"revision", "periodic", "periodic"}},
+		{"auto-compaction-retention": {"1000", "1000", "01000"},
+			"auto-compaction-mode": {"revision", "revision", "revision"}},
 		{"pre-vote": {"", "true", "1"}},
 		{"client-cert-auth": {"false", "F", "0"}},
 		{"auth-token": {"jwt,pub-key=/a", "jwt,pub-key=/b", "jwt"}},
@@ -126,8 +146,10 @@ func TestEqualSettings(t *testing.T) {
 	}
 	for _, differ := range []map[string][3]string{
 		{"auto-compaction-retention": {"1", "2h", "1h"}},
-		{"auto-compaction-retention": {"1000", "1000", "1000"}, "auto-compaction-mode": {"revision", "revision", "periodic"}},
-		{"auto-compaction-retention": {"1000", "1000", "0"}, "auto-compaction-mode": {"revision", "revision", "revision"}},
+		{"auto-compaction-retention": {"1000", "1000", "1000"},
+			"auto-compaction-mode": {"revision", "revision", "periodic"}},
+		{"auto-compaction-retention": {"1000", "1000", "0"},
+			"auto-compaction-mode": {"revision", "revision", "revision"}},
 		{"pre-vote": {"", "true", "false"}},
 		{"auth-token": {"jwt", "simple", "jwt"}},
 	} {
@@ -153,14 +175,17 @@ func TestEqualSettings(t *testing.T) {
 	}
 }
 
-// TestCompactionOff: a member without automatic compaction differs in that, and not in its mode too.
+// TestCompactionOff: a member without automatic compaction differs in that, and not in its mode
+// too.
 func TestCompactionOff(t *testing.T) {
 	d := diagnose(t, func(e *Examination) {
 		for i, v := range []string{"10", "10", "0"} {
-			e.Flags[i]["auto-compaction-retention"], e.Flags[i]["auto-compaction-mode"] = v, "periodic"
+			e.Flags[i]["auto-compaction-retention"],
+				e.Flags[i]["auto-compaction-mode"] = v, "periodic"
 		}
 	})
-	if len(d.Findings) != 1 || !finds(d, "settings", "--auto-compaction-retention: a, b: 10; c: 0") {
+	if len(d.Findings) != 1 ||
+		!finds(d, "settings", "--auto-compaction-retention: a, b: 10; c: 0") {
 		t.Errorf("%+v", d.Findings)
 	}
 }
@@ -176,16 +201,22 @@ func TestLooksAtNothing(t *testing.T) {
 		checks []string
 		change func(e *Examination)
 	}{
-		"one of three answers":   {[]string{"data", "versions", "clocks", "settings"}, func(e *Examination) { dead(e, 1, 2) }},
-		"one of three is asked":  {[]string{"data", "versions", "clocks", "settings"}, func(e *Examination) { only(e, 1) }},
-		"one tells its time":     {[]string{"clocks"}, func(e *Examination) { e.Clocks[1], e.Clocks[2] = nil, nil }},
-		"metrics cannot be read": {[]string{"archive", "versions", "certificates", "lag"}, noMetrics},
+		"one of three answers": {[]string{"data", "versions", "clocks", "settings"},
+			func(e *Examination) { dead(e, 1, 2) }},
+		"one of three is asked": {[]string{"data", "versions", "clocks", "settings"},
+			func(e *Examination) { only(e, 1) }},
+		"one tells its time": {[]string{"clocks"},
+			func(e *Examination) { e.Clocks[1], e.Clocks[2] = nil, nil }},
+		"metrics cannot be read": {[]string{"archive", "versions", "certificates",
+			"lag"}, noMetrics},
 		"the list is not known": {[]string{"network"}, func(e *Examination) {
 			e.Members = nil
 			e.Readings[0].Metrics = metrics(t, "vigil_watch_largest_lag_revisions 0\n")
 		}},
-		"the quotas are not known":    {[]string{"space"}, func(e *Examination) { e.Readings[1].Status.DbSizeQuota = 0 }},
-		"one, and no list of members": {[]string{"data", "clocks"}, func(e *Examination) { only(e, 1); e.Members = nil }},
+		"the quotas are not known": {[]string{"space"},
+			func(e *Examination) { e.Readings[1].Status.DbSizeQuota = 0 }},
+		"one, and no list of members": {[]string{"data", "clocks"},
+			func(e *Examination) { only(e, 1); e.Members = nil }},
 	} {
 		d := diagnose(t, c.change)
 		for _, check := range c.checks {
@@ -220,7 +251,8 @@ func TestForeignMajority(t *testing.T) {
 func TestDowngradeOnce(t *testing.T) {
 	d := diagnose(t, func(e *Examination) {
 		for i := range e.Readings {
-			e.Readings[i].Status.DowngradeInfo = &etcdserverpb.DowngradeInfo{Enabled: true, TargetVersion: "3.6.0"}
+			e.Readings[i].Status.DowngradeInfo = &etcdserverpb.DowngradeInfo{Enabled: true,
+				TargetVersion: "3.6.0"}
 		}
 	})
 	if len(d.Findings) != 1 || d.Findings[0].Member != "" {
@@ -228,7 +260,8 @@ func TestDowngradeOnce(t *testing.T) {
 	}
 }
 
-// TestHistoryOfRemoved: with a member that is removed, its part of a sum goes. What is left is not all that was ever counted.
+// TestHistoryOfRemoved: with a member that is removed, its part of a sum goes. What is left is not
+// all that was ever counted.
 func TestHistoryOfRemoved(t *testing.T) {
 	trips := func(fast, slow, other int) Metrics {
 		return metrics(t, fmt.Sprintf(`# TYPE etcd_network_peer_round_trip_time_seconds histogram
@@ -266,7 +299,8 @@ func FuzzReport(f *testing.F) {
 		d := diagnose(t, func(e *Examination) {
 			hold(e, 7, 7, 7)
 			s.Limit()
-			e.Readings[1].Waits, e.Readings[1].Failures, e.Readings[1].Recent, e.Readings[1].Certificates = s.Waits, s.Failures, s.Recent, s.Certificates
+			e.Readings[1].Waits, e.Readings[1].Failures, e.Readings[1].Recent,
+				e.Readings[1].Certificates = s.Waits, s.Failures, s.Recent, s.Certificates
 			e.Flags[1], e.Readings[1].Status, e.Data[1].Later = s.Settings, st, st
 			if m, err := ParseMetrics(strings.NewReader(text)); err == nil {
 				e.Readings[1].Metrics = m
@@ -282,12 +316,14 @@ func FuzzReport(f *testing.F) {
 	})
 }
 
-// TestManyClients: of many clients many writes wait at any time, which is no harm while each waits for a short time.
+// TestManyClients: of many clients many writes wait at any time, which is no harm while each waits
+// for a short time.
 func TestManyClients(t *testing.T) {
 	for rate, found := range map[int]bool{0: true, 100: true, 4000: false} {
 		d := diagnose(t, func(e *Examination) {
 			x := &e.Readings[1]
-			x.Metrics = metrics(t, healthy+fmt.Sprintf("etcd_server_proposals_pending 1000\netcd_server_proposals_applied_total 40\nvigil_requests_applied_total %d\n", 60*rate))
+			x.Metrics = metrics(t,
+				healthy+fmt.Sprintf("etcd_server_proposals_pending 1000\netcd_server_proposals_applied_total 40\nvigil_requests_applied_total %d\n", 60*rate))
 			x.Recent = []Window{Between(nil, x.Metrics, time.Minute)}
 		})
 		if finds(d, "network", "1000 writes wait for agreement") != found {
@@ -300,10 +336,12 @@ func TestManyClients(t *testing.T) {
 func TestLoadBalancer(t *testing.T) {
 	for id, other := range map[string]bool{"2": false, "3": true, "x": false} {
 		d := diagnose(t, func(e *Examination) {
-			e.Readings[1].Metrics = metrics(t, healthy+"vigil_damage_found_total 1\netcd_server_id{server_id=\""+id+"\"} 1\n")
+			e.Readings[1].Metrics = metrics(t,
+				healthy+"vigil_damage_found_total 1\netcd_server_id{server_id=\""+id+"\"} 1\n")
 			e.Readings[1].CheckPages()
 		})
-		if finds(d, "damage", "b: damaged data") == other || finds(d, "reachable", "those of member 3 were read") != other {
+		if finds(d, "damage", "b: damaged data") == other ||
+			finds(d, "reachable", "those of member 3 were read") != other {
 			t.Errorf("%s: %+v", id, d.Findings)
 		}
 	}

@@ -20,7 +20,8 @@ func (e *Examination) checkFull(r *report) {
 			}
 			r.find(Critical, name, what, next, "docs/operations/disks.md#committed-entries-wait")
 		case what != "":
-			r.find(Critical, name, what, "free space on the volume of its data directory, or enlarge it; or delete keys and: vigilctl compaction REVISION. It accepts puts again within a second, without a restart", "")
+			r.find(Critical, name, what,
+				"free space on the volume of its data directory, or enlarge it; or delete keys and: vigilctl compaction REVISION. It accepts puts again within a second, without a restart", "")
 		}
 	})
 }
@@ -61,7 +62,9 @@ func (e *Examination) checkDamage(r *report) {
 		default:
 			next = back + "do not stop it, because its open files are the last copy: vigilctl snapshot save FILE --endpoints " + spelling.QuoteWords(x.Endpoint) + ", then restore that"
 		}
-		r.find(Critical, e.NameOf(x), "files of its data directory are gone, and it accepts no writes: "+gone, next, "docs/operations/disks.md#the-data-directory-is-gone")
+		r.find(Critical, e.NameOf(x),
+			"files of its data directory are gone, and it accepts no writes: "+gone, next,
+			"docs/operations/disks.md#the-data-directory-is-gone")
 	}
 	e.measured(r, func(x *Reading, name string) {
 		if n := x.Value(DamageFound); n > 0 {
@@ -69,10 +72,13 @@ func (e *Examination) checkDamage(r *report) {
 			if n > 1 {
 				what = fmt.Sprintf("damaged data were found at %.0f places on its disk since it started", n)
 			}
-			r.find(Critical, name, what, "its log names file and offset. Check a copy of the directory: vigilctl check DIRECTORY; then replace the member and its disk", "")
+			r.find(Critical, name, what,
+				"its log names file and offset. Check a copy of the directory: vigilctl check DIRECTORY; then replace the member and its disk", "")
 		}
 		if n := x.Value(Differences); n > 0 {
-			r.find(Critical, name, fmt.Sprintf("it found %.0f times, as the leader, that members have different data", n), nextDiffers, "docs/operations/corruption.md")
+			r.find(Critical, name,
+				fmt.Sprintf("it found %.0f times, as the leader, that members have different data",
+					n), nextDiffers, "docs/operations/corruption.md")
 		}
 	})
 }
@@ -84,18 +90,26 @@ func (e *Examination) checkQuota(r *report) {
 			continue
 		}
 		quota, file, inUse := x.Quota(), x.Status.DbSize, x.Status.DbSizeInUse
-		if used := float64(x.QuotaUsed()) / float64(max(quota, 1)); quota > 0 && 100*used >= e.Limits.Quota {
+		if used := float64(x.QuotaUsed()) / float64(max(quota, 1)); quota > 0 &&
+			100*used >= e.Limits.Quota {
 			s := Warning
 			if 100*used >= e.Limits.QuotaCritical {
 				s = Critical
 			}
-			r.find(s, e.NameOf(x), fmt.Sprintf("%.0f%% of the quota of %s are used; at 100%% puts are rejected", 100*used, amount.Bytes(quota)), "find the largest keys: vigilctl tree --sizes; delete, compact, or raise --quota-backend-bytes", "")
+			r.find(s, e.NameOf(x),
+				fmt.Sprintf("%.0f%% of the quota of %s are used; at 100%% puts are rejected",
+					100*used, amount.Bytes(quota)),
+				"find the largest keys: vigilctl tree --sizes; delete, compact, or raise --quota-backend-bytes", "")
 		}
 		if quota == 0 {
 			r.skip(e.NameOf(x), "its quota is not known")
 		}
 		if x.Metrics != nil && !x.IsVigil() && file-inUse > freeHigh && file > 2*inUse {
-			r.find(Note, e.NameOf(x), fmt.Sprintf("%s of the %s of its database are free", amount.Bytes(file-inUse), amount.Bytes(file)), "vigilctl defrag --endpoints "+spelling.QuoteWords(x.Endpoint)+" at a time of low load: the member does not serve meanwhile", "")
+			r.find(Note, e.NameOf(x),
+				fmt.Sprintf("%s of the %s of its database are free", amount.Bytes(file-inUse),
+					amount.Bytes(file)),
+				"vigilctl defrag --endpoints "+spelling.QuoteWords(x.Endpoint)+
+					" at a time of low load: the member does not serve meanwhile", "")
 		}
 	}
 }
@@ -110,11 +124,13 @@ func (e *Examination) checkLag(r *report) {
 			r.skip(e.NameOf(x), noMetrics)
 		}
 		if x.Stands() {
-			r.find(Critical, e.NameOf(x), "does none of its work: for an election timeout nothing was written to its raft log, or applied", "its log says which part stands still. Look at its disk (dmesg, iostat -x 1): if it hangs and does not recover, stop the member", "docs/operations/observe.md#vigilmemberstalled")
+			r.find(Critical, e.NameOf(x),
+				"does none of its work: for an election timeout nothing was written to its raft log, or applied", "its log says which part stands still. Look at its disk (dmesg, iostat -x 1): if it hangs and does not recover, stop the member", "docs/operations/observe.md#vigilmemberstalled")
 		}
 		n, ok := e.Lag(x)
 		if ok && i < len(e.Data) && e.Data[i].Later != nil {
-			// What it has not applied meanwhile, of what the leader had then: no difference of the times of two answers.
+			// What it has not applied meanwhile, of what the leader had then: no difference of the
+			// times of two answers.
 			n = max(0, n-int64(e.Data[i].Later.RaftAppliedIndex-x.Status.RaftAppliedIndex))
 		}
 		if !ok && e.Leader() == 0 {
@@ -122,10 +138,13 @@ func (e *Examination) checkLag(r *report) {
 		} else if !ok {
 			r.skip(e.NameOf(x), "the leader did not answer")
 		} else if float64(n) > e.Limits.Lag {
-			r.find(Warning, e.NameOf(x), fmt.Sprintf("lags the leader by %d entries", n), "check its disk, its processor and the network to the leader; vigilctl top shows whether it catches up", "")
+			r.find(Warning, e.NameOf(x), fmt.Sprintf("lags the leader by %d entries", n),
+				"check its disk, its processor and the network to the leader; vigilctl top shows whether it catches up", "")
 		}
 		if x.Status.GetIsLearner() {
-			r.find(Note, e.NameOf(x), "is a learner: it does not vote", fmt.Sprintf("when it has caught up: vigilctl member promote %x", x.ID()), "docs/operations/cluster.md#grow")
+			r.find(Note, e.NameOf(x), "is a learner: it does not vote",
+				fmt.Sprintf("when it has caught up: vigilctl member promote %x", x.ID()),
+				"docs/operations/cluster.md#grow")
 		}
 	}
 }
@@ -137,9 +156,13 @@ func (e *Examination) checkDisks(r *report) {
 			slow, very        time.Duration // very is 0 if nothing is critical
 			next              string
 		}{
-			{WALFsync, "writing the raft log to the disk", "writes of the raft log", e.Limits.RaftLog, e.Limits.RaftLogCritical, "give the raft log a disk of its own (--wal-dir), an SSD; look for other writers: iostat -x 1"},
-			{StoreCommit, "committing to the store", "commits", e.Limits.Store, 0, "look for other writers to the disk: iostat -x 1"},
-			{Apply, "applying a write", "applied writes", e.Limits.Apply, 0, "look for large transactions and ranges: --warning-apply-duration names them in the log"},
+			{WALFsync, "writing the raft log to the disk", "writes of the raft log",
+				e.Limits.RaftLog, e.Limits.RaftLogCritical,
+				"give the raft log a disk of its own (--wal-dir), an SSD; look for other writers: iostat -x 1"},
+			{StoreCommit, "committing to the store", "commits", e.Limits.Store, 0,
+				"look for other writers to the disk: iostat -x 1"},
+			{Apply, "applying a write", "applied writes", e.Limits.Apply, 0,
+				"look for large transactions and ranges: --warning-apply-duration names them in the log"},
 		} {
 			severity := func(took float64) Severity {
 				if c.very > 0 && took > c.very.Seconds() {
@@ -151,13 +174,16 @@ func (e *Examination) checkDisks(r *report) {
 			l, ok := judgeLatency(windows, c.metric, fewObservations, true)
 			switch {
 			case ok && l.took > c.slow.Seconds():
-				r.find(severity(l.took), name, fmt.Sprintf("%s takes %s of %d %s; below %v is good", c.what, l.text(), l.count, l.when, c.slow), c.next, "")
+				r.find(severity(l.took), name,
+					fmt.Sprintf("%s takes %s of %d %s; below %v is good", c.what, l.text(), l.count,
+						l.when, c.slow), c.next, "")
 			case len(windows) == 0:
 				r.skip(name, "what it counted lately is not known")
 			default:
 				last := &windows[len(windows)-1]
 				if n := last.Histograms[c.metric].Count; n < manyObservations {
-					r.skip(name, fmt.Sprintf("%d %s %s are too few to judge by", n, c.few, last.when()))
+					r.skip(name, fmt.Sprintf("%d %s %s are too few to judge by", n,
+						c.few, last.when()))
 				}
 				if !ok {
 					e.noteOldLatency(r, x, c.metric, c.what, c.slow)
@@ -170,7 +196,10 @@ func (e *Examination) checkDisks(r *report) {
 				continue // a longer window may have enough
 			}
 			if slow > 10 && slow > all/100 {
-				r.find(Warning, name, fmt.Sprintf("%.0f of %.0f writes were slow to apply %s", slow, all, w.when()), "its log lists them: took too long", "docs/operations/observe.md#vigilslowapply")
+				r.find(Warning, name,
+					fmt.Sprintf("%.0f of %.0f writes were slow to apply %s", slow, all, w.when()),
+					"its log lists them: took too long",
+					"docs/operations/observe.md#vigilslowapply")
 			}
 			break
 		}
@@ -193,8 +222,8 @@ func (l *latency) text() string {
 	return fmt.Sprintf("%s or more in one of %d cases,", amount.Seconds(l.took), l.of)
 }
 
-// judgeLatency returns what the shortest window shows that has least observations, or has some that took most of its time if one follows
-// the other.
+// judgeLatency returns what the shortest window shows that has least observations, or has some that
+// took most of its time if one follows the other.
 func judgeLatency(windows []Window, metric string, least uint64, serial bool) (latency, bool) {
 	for i := range windows {
 		w := &windows[i]
@@ -202,26 +231,30 @@ func judgeLatency(windows []Window, metric string, least uint64, serial bool) (l
 		if took, of := slowest(h, least); of > 0 {
 			return latency{took, of, h.Count, w.when()}, true
 		}
-		if mean, ok := h.Mean(); ok && serial && h.Count >= busyObservations && h.Sum > w.Seconds/2 {
+		if mean, ok := h.Mean(); ok && serial && h.Count >= busyObservations &&
+			h.Sum > w.Seconds/2 {
 			return latency{mean, 0, h.Count, w.when()}, true
 		}
 	}
 	return latency{}, false
 }
 
-// noteOldLatency notes that something was slow since the start of a member that keeps no windows and has had no load now.
-func (e *Examination) noteOldLatency(r *report, x *Reading, metric, what string, slow time.Duration) {
+// noteOldLatency notes that something was slow since the start of a member that keeps no windows
+// and has had no load now.
+func (e *Examination) noteOldLatency(r *report, x *Reading, metric, what string,
+	slow time.Duration) {
 	if len(x.Recent) > 0 && !x.Recent[0].Watched {
 		return
 	}
 	if took, of := slowest(x.Metrics.Histogram(metric), fewObservations); took > slow.Seconds() {
-		r.find(Note, e.NameOf(x), fmt.Sprintf("%s took %s or more in one of %d cases since it started; whether it still does is not known", what, amount.Seconds(took), of),
+		r.find(Note, e.NameOf(x),
+			fmt.Sprintf("%s took %s or more in one of %d cases since it started; whether it still does is not known", what, amount.Seconds(took), of),
 			"run doctor while the member has load: it keeps no figures of the last minutes", "")
 	}
 }
 
-// slowest returns what one of 100 observations exceeds, or one of 10 if they are fewer than many; of is 0 if they are fewer
-// than least.
+// slowest returns what one of 100 observations exceeds, or one of 10 if they are fewer than many;
+// of is 0 if they are fewer than least.
 func slowest(h Histogram, least uint64) (seconds float64, of int) {
 	of = 100
 	if h.Count < manyObservations {
@@ -243,17 +276,24 @@ func (e *Examination) checkNetwork(r *report) {
 			r.skip(name, "what it counted lately is not known")
 		case len(e.Members) != 1 && !ok:
 			last := &windows[len(windows)-1]
-			r.skip(name, fmt.Sprintf("%d round trips to other members %s are too few to judge by", last.Histograms[PeerRoundTrip].Count, last.when()))
+			r.skip(name, fmt.Sprintf("%d round trips to other members %s are too few to judge by",
+				last.Histograms[PeerRoundTrip].Count, last.when()))
 		case l.took > e.Limits.RoundTrip.Seconds():
-			r.find(Warning, name, fmt.Sprintf("round trips to other members take %s of %d %s; below %v is good", l.text(), l.count, l.when, e.Limits.RoundTrip), "check the network between the members; if it cannot be faster, raise --heartbeat-interval and --election-timeout on all, and give --limit round-trip", "")
+			r.find(Warning, name,
+				fmt.Sprintf("round trips to other members take %s of %d %s; below %v is good",
+					l.text(), l.count, l.when, e.Limits.RoundTrip),
+				"check the network between the members; if it cannot be faster, raise --heartbeat-interval and --election-timeout on all, and give --limit round-trip", "")
 		}
 		if len(windows) > 0 {
 			w := &windows[len(windows)-1]
 			if w.Watched {
 				r.skip(name, "how often the leader changes is not known: it keeps no figures of the last hour")
 			}
-			if n := w.Counters[LeaderChanges]; n > 5 && n/max(w.duration().Hours(), 1) > e.Limits.LeaderChanges {
-				r.find(Warning, name, fmt.Sprintf("has seen %.0f changes of the leader %s", n, w.when()), "check disks, processors and network: a leader without a heartbeat for --election-timeout is replaced", "docs/operations/observe.md#vigilleaderchanges")
+			if n := w.Counters[LeaderChanges]; n > 5 &&
+				n/max(w.duration().Hours(), 1) > e.Limits.LeaderChanges {
+				r.find(Warning, name,
+					fmt.Sprintf("has seen %.0f changes of the leader %s", n, w.when()),
+					"check disks, processors and network: a leader without a heartbeat for --election-timeout is replaced", "docs/operations/observe.md#vigilleaderchanges")
 			}
 		}
 		if n := x.Value(PendingProposals); n > e.Limits.Pending && e.waitLong(x, n) {
@@ -261,13 +301,14 @@ func (e *Examination) checkNetwork(r *report) {
 			if x.Status.GetLeader() == 0 {
 				next = "they wait for a leader: see the findings about it"
 			}
-			r.find(Warning, name, fmt.Sprintf("%.0f writes wait for agreement", n), next, "docs/operations/observe.md#vigilslowrequests")
+			r.find(Warning, name, fmt.Sprintf("%.0f writes wait for agreement", n), next,
+				"docs/operations/observe.md#vigilslowrequests")
 		}
 	})
 }
 
-// waitLong reports whether a number of writes takes long at the rate at which the member has applied others lately. With many clients
-// many writes wait, each for a short time.
+// waitLong reports whether a number of writes takes long at the rate at which the member has
+// applied others lately. With many clients many writes wait, each for a short time.
 func (e *Examination) waitLong(x *Reading, writes float64) bool {
 	windows := e.recent(x)
 	if x.Status.GetLeader() == 0 || len(windows) == 0 || windows[0].Seconds <= 0 {
@@ -275,23 +316,30 @@ func (e *Examination) waitLong(x *Reading, writes float64) bool {
 	}
 	w := &windows[0]
 	// In Vigil several requests share an entry of the raft log.
-	return writes > longWait*max(w.Counters[AppliedProposals], w.Counters[AppliedRequests])/w.Seconds
+	return writes > longWait*max(w.Counters[AppliedProposals],
+		w.Counters[AppliedRequests])/w.Seconds
 }
 
 func (e *Examination) checkWatchers(r *report) {
 	e.measured(r, func(x *Reading, name string) {
 		if lag := x.Value(LargestWatcherLag); lag > e.Limits.WatcherLag {
-			r.find(Warning, name, fmt.Sprintf("a watcher is %.0f revisions behind", lag), "find it: vigilctl watchers --sort lag --endpoints "+spelling.QuoteWords(x.Endpoint), "")
+			r.find(Warning, name, fmt.Sprintf("a watcher is %.0f revisions behind", lag),
+				"find it: vigilctl watchers --sort lag --endpoints "+
+					spelling.QuoteWords(x.Endpoint), "")
 		}
 		if n := x.Value(StalledWatchers); n > 0 {
 			what := "the client of a watcher does not read"
 			if n > 1 {
 				what = fmt.Sprintf("the clients of %.0f watchers do not read", n)
 			}
-			r.find(Warning, name, what, "find them: vigilctl watchers --sort lag --endpoints "+spelling.QuoteWords(x.Endpoint), "")
+			r.find(Warning, name, what, "find them: vigilctl watchers --sort lag --endpoints "+
+				spelling.QuoteWords(x.Endpoint), "")
 		}
-		if slow, waiting := x.Value(SlowWatchers), x.Value(PendingEvents); !x.IsVigil() && (slow > 0 && slow >= x.Value(Watchers)/2 || waiting > e.Limits.WatcherLag) {
-			r.find(Warning, name, fmt.Sprintf("%.0f watchers do not keep up and %.0f events wait", slow, waiting), "check whether its clients read their watches", "")
+		if slow, waiting := x.Value(SlowWatchers), x.Value(PendingEvents); !x.IsVigil() &&
+			(slow > 0 && slow >= x.Value(Watchers)/2 || waiting > e.Limits.WatcherLag) {
+			r.find(Warning, name,
+				fmt.Sprintf("%.0f watchers do not keep up and %.0f events wait", slow, waiting),
+				"check whether its clients read their watches", "")
 		}
 	})
 }
@@ -304,11 +352,13 @@ func (e *Examination) checkCompaction(r *report) {
 		}
 		last := "none was compacted since it started"
 		if at := x.Value(CompactedAt); at > 0 {
-			last = "the last compaction was " + amount.Age(e.Now.Sub(time.Unix(int64(at), 0))) + " ago"
+			last = "the last compaction was " +
+				amount.Age(e.Now.Sub(time.Unix(int64(at), 0))) + " ago"
 		}
 		next := "start the members with --auto-compaction-retention, or: vigilctl compaction REVISION"
 		if v := e.flag(x, "auto-compaction-retention"); v != "" && v != "0" {
-			next = "--auto-compaction-retention=" + v + " is set: if that does not explain the number, the log of the leader says why compactions fail; or set it lower"
+			next = "--auto-compaction-retention=" + v +
+				" is set: if that does not explain the number, the log of the leader says why compactions fail; or set it lower"
 		}
 		r.find(Warning, name, fmt.Sprintf("%.0f revisions are kept; %s", kept, last), next, "")
 	})

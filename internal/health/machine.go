@@ -11,7 +11,8 @@ import (
 	"vigil/internal/amount"
 )
 
-// Clock is how far a member's clock is ahead of the clock of the one who asks: between Least and Most.
+// Clock is how far a member's clock is ahead of the clock of the one who asks: between Least and
+// Most.
 type Clock struct{ Least, Most time.Duration }
 
 // Off returns the smallest difference of two clocks; 0 if they may agree.
@@ -60,13 +61,16 @@ func (e *Examination) checkClocks(r *report) {
 			}
 		}
 		if len(names) > 0 {
-			r.find(Warning, e.NameOf(&e.Readings[i]), fmt.Sprintf("its clock differs by %v or more from that of %s", least.Round(100*time.Millisecond), strings.Join(names, ", ")),
+			r.find(Warning, e.NameOf(&e.Readings[i]),
+				fmt.Sprintf("its clock differs by %v or more from that of %s",
+					least.Round(100*time.Millisecond), strings.Join(names, ", ")),
 				"check that time is synchronised: timedatectl. Tokens, certificates and the comparison of logs depend on it", "")
 		}
 	}
 }
 
-// wrongClocks returns the members whose clocks differ from those of most others, if a majority agrees.
+// wrongClocks returns the members whose clocks differ from those of most others, if a majority
+// agrees.
 func (e *Examination) wrongClocks(known []int) map[int]bool {
 	wrong := map[int]bool{}
 	for _, i := range known {
@@ -86,21 +90,24 @@ func (e *Examination) wrongClocks(known []int) map[int]bool {
 	return wrong
 }
 
-// certificateFlags are the flags of the files of members' certificates, by listener and use, and what these are for.
+// certificateFlags are the flags of the files of members' certificates, by listener and use, and
+// what these are for.
 var certificateFlags = map[[2]string][2]string{
 	{"client", "server"}:    {"--cert-file", "its certificate for clients"},
 	{"client", "client"}:    {"--client-cert-file", "its certificate as a client of itself"},
 	{"client", "authority"}: {"--trusted-ca-file", "the authority of its clients' certificates"},
 	{"peer", "server"}:      {"--peer-cert-file", "its certificate for other members"},
 	{"peer", "client"}:      {"--peer-client-cert-file", "its certificate at other members"},
-	{"peer", "authority"}:   {"--peer-trusted-ca-file", "the authority of other members' certificates"},
+	{"peer", "authority"}: {"--peer-trusted-ca-file",
+		"the authority of other members' certificates"},
 }
 
 // describe returns what a certificate is, and how it is replaced.
 func (c *Certificate) describe() (what, next string) {
 	known, ok := certificateFlags[[2]string{c.Listener, c.Use}]
 	if !ok {
-		return fmt.Sprintf("its certificate for %s (%s)", c.Listener, c.Use), "replace its file: the member reads it without a restart"
+		return fmt.Sprintf("its certificate for %s (%s)", c.Listener, c.Use),
+			"replace its file: the member reads it without a restart"
 	}
 	what = known[1] + " (" + known[0]
 	next = "replace the file of " + known[0] + ": the member reads it without a restart"
@@ -109,7 +116,8 @@ func (c *Certificate) describe() (what, next string) {
 		what = known[1] + " (generated"
 		next = "start the member again after that: it generates another one"
 	case c.Use == "authority":
-		next = "add its successor to the file of " + known[0] + ", then replace the certificates that it has signed: the member reads both without a restart"
+		next = "add its successor to the file of " + known[0] +
+			", then replace the certificates that it has signed: the member reads both without a restart"
 	}
 	if c.Subject != "" {
 		what += ", " + c.Subject
@@ -124,9 +132,11 @@ func (e *Examination) checkCertificates(r *report) {
 		case left <= 0:
 			r.find(Critical, member, what+" expired on "+on, next, "")
 		case left < e.Limits.CertificateCritical:
-			r.find(Critical, member, fmt.Sprintf("%s expires in %s, on %s", what, amount.Age(left), on), next, "")
+			r.find(Critical, member,
+				fmt.Sprintf("%s expires in %s, on %s", what, amount.Age(left), on), next, "")
 		case left < e.Limits.Certificate:
-			r.find(Warning, member, fmt.Sprintf("%s expires in %s, on %s", what, amount.Age(left), on), next, "")
+			r.find(Warning, member,
+				fmt.Sprintf("%s expires in %s, on %s", what, amount.Age(left), on), next, "")
 		}
 	}
 	for i := range e.Readings {
@@ -136,7 +146,8 @@ func (e *Examination) checkCertificates(r *report) {
 			shown.Subject = e.Subjects[i]
 		}
 		for _, c := range x.certificates() {
-			if c.Listener == shown.Listener && c.Use == shown.Use && c.End.Unix() == shown.End.Unix() {
+			if c.Listener == shown.Listener && c.Use == shown.Use &&
+				c.End.Unix() == shown.End.Unix() {
 				shown.End = time.Time{} // the same one
 			}
 			what, next := c.describe()
@@ -150,14 +161,16 @@ func (e *Examination) checkCertificates(r *report) {
 		} else if !shown.End.IsZero() {
 			what, next := shown.describe()
 			if len(x.Certificates) > 0 {
-				what, next = fmt.Sprintf("the certificate at %s (%s), which is not the member's,", x.Endpoint, shown.Subject), "replace it where TLS ends in front of the member"
+				what, next = fmt.Sprintf("the certificate at %s (%s), which is not the member's,",
+					x.Endpoint, shown.Subject), "replace it where TLS ends in front of the member"
 			}
 			reportExpiry(e.NameOf(x), what, shown.End, next)
 		}
 	}
 	for _, f := range e.Files {
 		if f.Err == nil {
-			reportExpiry("", fmt.Sprintf("%s (%s, %s)", f.Use, f.From, f.Subject), f.End, "replace the file here, at the machine that runs this program")
+			reportExpiry("", fmt.Sprintf("%s (%s, %s)", f.Use, f.From, f.Subject), f.End,
+				"replace the file here, at the machine that runs this program")
 		} else {
 			r.skip("", line(f.Err))
 		}
@@ -170,7 +183,8 @@ var equalSettings = []struct{ flag, otherwise string }{
 	{"max-request-bytes", "a request is rejected or not depending on the member that gets it"},
 	{"max-txn-ops", "a transaction is rejected or not depending on the member that gets it"},
 	{"max-learners", "a learner can be added or not depending on the member that gets the request"},
-	{"heartbeat-interval", "a follower may replace a leader whose heartbeats are rarer than it expects"},
+	{"heartbeat-interval",
+		"a follower may replace a leader whose heartbeats are rarer than it expects"},
 	{"election-timeout", "members with a short one replace the leader first, also a good one"},
 	{"pre-vote", "a member without it replaces a good leader when it rejoins"},
 	{compactionMode, "what is compacted changes with the leader"},
@@ -203,7 +217,8 @@ func meaning(flag, value string, all map[string]string) string {
 		return value
 	case flag == "quota-backend-bytes" && n < 0:
 		return "none"
-	case flag == compactionRetention && n != 0 && cmp.Or(all[compactionMode], periodic) == periodic && n <= maxHours:
+	case flag == compactionRetention && n != 0 &&
+		cmp.Or(all[compactionMode], periodic) == periodic && n <= maxHours:
 		return (time.Duration(n) * time.Hour).String()
 	}
 	return strconv.FormatInt(n, 10)
@@ -216,7 +231,8 @@ const (
 )
 
 const (
-	// periodic is the default of --auto-compaction-mode, in which a number is one of hours, up to maxHours.
+	// periodic is the default of --auto-compaction-mode, in which a number is one of hours, up to
+	// maxHours.
 	periodic = "periodic"
 	maxHours = int64(math.MaxInt64 / time.Hour)
 )
@@ -227,10 +243,12 @@ func on(value string) bool {
 	return err != nil || v
 }
 
-// checkEqualSettings finds settings in which members differ. A member that does not tell a setting is not compared.
+// checkEqualSettings finds settings in which members differ. A member that does not tell a setting
+// is not compared.
 func (e *Examination) checkEqualSettings(r *report) {
 	for _, s := range equalSettings {
-		by, shown := map[string][]string{}, map[string]string{} // by what a value means, and as it is given
+		// by what a value means, and as it is given
+		by, shown := map[string][]string{}, map[string]string{}
 		for i := range e.Readings {
 			x := &e.Readings[i]
 			if x.Status == nil || e.Foreign(x) {
@@ -238,9 +256,11 @@ func (e *Examination) checkEqualSettings(r *report) {
 			}
 			value, ok := e.Flags[i][s.flag]
 			if quota := x.Quota(); s.flag == "quota-backend-bytes" && quota > 0 {
-				value, ok = fmt.Sprint(quota), true // also of members of etcd, which tell only their command lines
+				// also of members of etcd, which tell only their command lines
+				value, ok = fmt.Sprint(quota), true
 			}
-			if !ok || s.flag == compactionMode && meaning(compactionRetention, e.Flags[i][compactionRetention], e.Flags[i]) == "0" {
+			if !ok || s.flag == compactionMode &&
+				meaning(compactionRetention, e.Flags[i][compactionRetention], e.Flags[i]) == "0" {
 				continue // without automatic compaction its mode has no effect
 			}
 			same := meaning(s.flag, value, e.Flags[i])
@@ -260,7 +280,8 @@ func (e *Examination) checkEqualSettings(r *report) {
 		if s.flag == ClientTLS {
 			name = "TLS for clients"
 		}
-		r.find(Warning, "", fmt.Sprintf("members have different values of %s: %s", name, sorted(list)), "give all the same one, and restart them one after the other; until then "+s.otherwise, "")
+		r.find(Warning, "", fmt.Sprintf("members have different values of %s: %s", name,
+			sorted(list)), "give all the same one, and restart them one after the other; until then "+s.otherwise, "")
 	}
 }
 
@@ -279,25 +300,35 @@ func (e *Examination) checkSettings(r *report) {
 		if e.Flags[i] == nil {
 			r.skip(name, "its settings cannot be read")
 		}
-		if open, most := x.Value(OpenFiles), x.Value(MaxFiles); most > 0 && 100*open > e.Limits.OpenFiles*most {
-			r.find(Warning, name, fmt.Sprintf("%.0f of %.0f files are open; connections count as files", open, most), "raise LimitNOFILE of its service", "docs/operations/observe.md#vigilfiledescriptors")
+		if open, most := x.Value(OpenFiles), x.Value(MaxFiles); most > 0 &&
+			100*open > e.Limits.OpenFiles*most {
+			r.find(Warning, name,
+				fmt.Sprintf("%.0f of %.0f files are open; connections count as files", open, most),
+				"raise LimitNOFILE of its service",
+				"docs/operations/observe.md#vigilfiledescriptors")
 		}
 		if quota := x.Quota(); x.Metrics != nil && !x.IsVigil() && quota > largeQuota {
-			r.find(Warning, name, fmt.Sprintf("a quota of %s exceeds the design limit of etcd", amount.Bytes(quota)), "use at most 8 GiB", "")
+			r.find(Warning, name,
+				fmt.Sprintf("a quota of %s exceeds the design limit of etcd", amount.Bytes(quota)),
+				"use at most 8 GiB", "")
 		}
 		flags := e.Flags[i]
 		if v, ok := flags["unsafe-no-fsync"]; ok && on(v) {
-			r.find(Critical, name, "--unsafe-no-fsync: a crash loses acknowledged writes", "remove the flag", "")
+			r.find(Critical, name, "--unsafe-no-fsync: a crash loses acknowledged writes",
+				"remove the flag", "")
 		}
 		beat, err := time.ParseDuration(flags["heartbeat-interval"] + "ms")
 		if err != nil {
 			beat = 100 * time.Millisecond
 		}
-		if election, err := time.ParseDuration(flags["election-timeout"] + "ms"); err == nil && election < 10*beat {
-			r.find(Warning, name, fmt.Sprintf("--election-timeout of %v is less than ten times the --heartbeat-interval of %v: a short pause replaces the leader", election, beat), "raise it to ten times the heartbeat interval", "")
+		if election, err := time.ParseDuration(flags["election-timeout"] + "ms"); err == nil &&
+			election < 10*beat {
+			r.find(Warning, name,
+				fmt.Sprintf("--election-timeout of %v is less than ten times the --heartbeat-interval of %v: a short pause replaces the leader", election, beat), "raise it to ten times the heartbeat interval", "")
 		}
 		if v, ok := flags["pre-vote"]; ok && !on(v) {
-			r.find(Note, name, "--pre-vote=false: a member that rejoins can replace the leader", "remove the flag", "")
+			r.find(Note, name, "--pre-vote=false: a member that rejoins can replace the leader",
+				"remove the flag", "")
 		}
 	}
 }

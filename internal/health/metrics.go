@@ -45,7 +45,8 @@ func FormatMetrics(families []*dto.MetricFamily, names map[string]bool) (string,
 	return text.String(), nil
 }
 
-// Value returns the sum of a counter or gauge over all labels, and whether there is such a metric, with a finite value.
+// Value returns the sum of a counter or gauge over all labels, and whether there is such a metric,
+// with a finite value.
 func (m Metrics) Value(name string) (float64, bool) {
 	f := m[name]
 	if f == nil {
@@ -112,7 +113,8 @@ func (m Metrics) Histogram(name string) Histogram {
 	return h
 }
 
-// Histogram counts observations, in seconds, up to bounds: UpTo[i] of them were at most Bounds[i], and Count is all.
+// Histogram counts observations, in seconds, up to bounds: UpTo[i] of them were at most Bounds[i],
+// and Count is all.
 type Histogram struct {
 	Bounds []float64 `json:"bounds"`
 	UpTo   []uint64  `json:"up_to"`
@@ -128,7 +130,8 @@ func (h Histogram) Mean() (seconds float64, ok bool) {
 	return max(h.Sum, 0) / float64(h.Count), true
 }
 
-// Since returns the observations since an older reading; all of h if the member was restarted meanwhile.
+// Since returns the observations since an older reading; all of h if the member was restarted
+// meanwhile.
 func (h Histogram) Since(old Histogram) Histogram {
 	if d, ok := h.minus(old); ok {
 		return d
@@ -136,7 +139,8 @@ func (h Histogram) Since(old Histogram) Histogram {
 	return h
 }
 
-// minus returns the observations that an older histogram does not have; ok is false if it has others.
+// minus returns the observations that an older histogram does not have; ok is false if it has
+// others.
 func (h Histogram) minus(old Histogram) (d Histogram, ok bool) {
 	if old.Count == 0 {
 		return h, true
@@ -144,7 +148,8 @@ func (h Histogram) minus(old Histogram) (d Histogram, ok bool) {
 	if !slices.Equal(old.Bounds, h.Bounds) || old.Count > h.Count {
 		return d, false
 	}
-	d = Histogram{Bounds: h.Bounds, Count: h.Count - old.Count, Sum: h.Sum - old.Sum, UpTo: make([]uint64, len(h.UpTo))}
+	d = Histogram{Bounds: h.Bounds, Count: h.Count - old.Count, Sum: h.Sum - old.Sum,
+		UpTo: make([]uint64, len(h.UpTo))}
 	for i := range h.UpTo {
 		if old.UpTo[i] > h.UpTo[i] {
 			return d, false
@@ -160,8 +165,9 @@ func (h Histogram) valid() bool {
 		(len(h.UpTo) == 0 || h.Bounds[0] >= 0 && h.UpTo[len(h.UpTo)-1] <= h.Count)
 }
 
-// Quantile estimates the value below which a share of the observations is. Like Prometheus it assumes an even
-// distribution within a bucket. ok is false without observations; above the last bound the result is that bound.
+// Quantile estimates the value below which a share of the observations is. Like Prometheus it
+// assumes an even distribution within a bucket. ok is false without observations; above the last
+// bound the result is that bound.
 func (h Histogram) Quantile(share float64) (seconds float64, ok bool) {
 	if h.Count == 0 || len(h.Bounds) == 0 || len(h.UpTo) != len(h.Bounds) {
 		return 0, false

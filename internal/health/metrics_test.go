@@ -38,7 +38,8 @@ func TestMetrics(t *testing.T) {
 		t.Error("a metric that is not there has a value")
 	}
 	h := m.Histogram("took")
-	for share, want := range map[float64]float64{0.05: 0.0005, 0.1: 0.001, 0.5: 0.0015, 0.9: 0.002, 0.99: 0.002} {
+	for share, want := range map[float64]float64{0.05: 0.0005, 0.1: 0.001, 0.5: 0.0015,
+		0.9: 0.002, 0.99: 0.002} {
 		if v, ok := h.Quantile(share); !ok || math.Abs(v-want) > 1e-12 {
 			t.Errorf("share %v: %v %v, want %v", share, v, ok, want)
 		}

@@ -1,6 +1,7 @@
 package health
 
-// The metrics that checks and views read. Except for those that begin with vigil_, members of etcd have them too.
+// The metrics that checks and views read. Except for those that begin with vigil_, members of etcd
+// have them too.
 const (
 	Puts              = "etcd_mvcc_put_total"
 	Ranges            = "etcd_mvcc_range_total"

@@ -18,8 +18,8 @@ type Reading struct {
 	StatusErr  error
 	Metrics    Metrics // nil if MetricsErr is set
 	MetricsErr error
-	// PagesOf is the member whose pages were read at the endpoint, if it is not the one whose status that is: a load balancer is in front.
-	// See CheckPages.
+	// PagesOf is the member whose pages were read at the endpoint, if it is not the one whose
+	// status that is: a load balancer is in front. See CheckPages.
 	PagesOf uint64
 	// Waits is set if the member is alive and does not serve clients yet.
 	Waits *Wait
@@ -29,7 +29,8 @@ type Reading struct {
 	Recent []Window
 	// Certificates are those that the member uses, as far as it tells.
 	Certificates []Certificate
-	// ByPeer is set if another member has asked, on the connections between members: Endpoint was not tried.
+	// ByPeer is set if another member has asked, on the connections between members: Endpoint was
+	// not tried.
 	ByPeer bool
 	// Advertised is the ID of the member that advertises the endpoint, 0 if it is not known.
 	Advertised uint64
@@ -41,15 +42,18 @@ func (x *Reading) ID() uint64 { return x.Status.GetHeader().GetMemberId() }
 // CheckPages removes metrics of another member than the one whose status was read.
 func (x *Reading) CheckPages() {
 	for _, labels := range x.Metrics.Labels(ServerID) {
-		if id, err := strconv.ParseUint(labels["server_id"], 16, 64); err == nil && x.ID() != 0 && id != x.ID() {
-			x.PagesOf, x.Metrics, x.MetricsErr = id, nil, fmt.Errorf("those of member %x were read at %s: a load balancer is in front of it", id, x.Endpoint)
+		if id, err := strconv.ParseUint(labels["server_id"], 16, 64); err == nil &&
+			x.ID() != 0 && id != x.ID() {
+			x.PagesOf, x.Metrics, x.MetricsErr = id, nil,
+				fmt.Errorf("those of member %x were read at %s: a load balancer is in front of it",
+					id, x.Endpoint)
 			return
 		}
 	}
 }
 
-// DiskFull returns what the member cannot do because its disk is full, empty if it is not; waits is set if it does nothing that a
-// majority must agree on. etcd has no such state.
+// DiskFull returns what the member cannot do because its disk is full, empty if it is not; waits is
+// set if it does nothing that a majority must agree on. etcd has no such state.
 func (x *Reading) DiskFull() (what string, waits bool) {
 	n := x.Status.GetRaftIndex() - min(x.Status.GetRaftAppliedIndex(), x.Status.GetRaftIndex())
 	switch {
@@ -67,16 +71,18 @@ func (x *Reading) DiskFull() (what string, waits bool) {
 	return "", false
 }
 
-// Stands reports whether nothing was written to the member's raft log, or applied, for an election timeout though there was something,
-// for another reason than a full disk. etcd has no such state.
+// Stands reports whether nothing was written to the member's raft log, or applied, for an election
+// timeout though there was something, for another reason than a full disk. etcd has no such state.
 func (x *Reading) Stands() bool {
 	return x.Value(Stalled) != 0 && x.Value(DiskFull) == 0 && x.Value(DataFilesGone) == 0
 }
 
-// FilesGone returns which files of the member are not where their paths lead, empty if all are. etcd does not notice.
+// FilesGone returns which files of the member are not where their paths lead, empty if all are.
+// etcd does not notice.
 func (x *Reading) FilesGone() string {
 	for _, text := range x.Status.GetErrors() {
-		if what, ok := strings.CutPrefix(text, "vigil: files of the data directory are gone: "); ok {
+		if what, ok := strings.CutPrefix(text,
+			"vigil: files of the data directory are gone: "); ok {
 			return what
 		}
 	}
@@ -95,7 +101,8 @@ func (x *Reading) IsVigil() bool {
 	return ok
 }
 
-// Program returns the version of the member's program, empty if it is not known: Status has the level of the API.
+// Program returns the version of the member's program, empty if it is not known: Status has the
+// level of the API.
 func (x *Reading) Program() string {
 	for _, labels := range x.Metrics.Labels(BuildInfo) {
 		return labels["version"]
@@ -103,7 +110,8 @@ func (x *Reading) Program() string {
 	return ""
 }
 
-// Certificate is a certificate that a member uses, or several authorities of which the one counts that is valid longest.
+// Certificate is a certificate that a member uses, or several authorities of which the one counts
+// that is valid longest.
 type Certificate struct {
 	Listener string    `json:"listener"` // "client" or "peer"
 	Use      string    `json:"use"`      // "server", "client" or "authority"
@@ -113,20 +121,22 @@ type Certificate struct {
 	Generated bool `json:"generated,omitempty"`
 }
 
-// certificates returns what is known of the certificates that the member uses. Older versions export only when they expire.
+// certificates returns what is known of the certificates that the member uses. Older versions
+// export only when they expire.
 func (x *Reading) certificates() []Certificate {
 	if len(x.Certificates) > 0 {
 		return x.Certificates
 	}
 	var out []Certificate
 	for value, labels := range x.Metrics.Labels(CertificateExpiry) {
-		out = append(out, Certificate{Listener: labels["listener"], Use: labels["use"], End: time.Unix(int64(value), 0)})
+		out = append(out, Certificate{Listener: labels["listener"], Use: labels["use"],
+			End: time.Unix(int64(value), 0)})
 	}
 	return out
 }
 
-// Rate returns the growth of a counter per second since an older reading; ok is false if it is not known, or if the
-// member was restarted.
+// Rate returns the growth of a counter per second since an older reading; ok is false if it is not
+// known, or if the member was restarted.
 func (x *Reading) Rate(old *Reading, name string) (perSecond float64, ok bool) {
 	if old == nil {
 		return 0, false
@@ -141,7 +151,8 @@ func (x *Reading) Rate(old *Reading, name string) (perSecond float64, ok bool) {
 	return perSecond, !math.IsInf(perSecond, 0)
 }
 
-// Latency returns the histogram of the observations since an older reading, which is empty without one.
+// Latency returns the histogram of the observations since an older reading, which is empty without
+// one.
 func (x *Reading) Latency(old *Reading, name string) Histogram {
 	if old == nil {
 		return Histogram{}
@@ -174,7 +185,8 @@ func (x *Reading) Quota() int64 {
 	return int64(x.Value(QuotaBytes)) // older than etcd 3.6
 }
 
-// QuotaUsed returns the bytes that count against the quota: live data with Vigil, the file with etcd.
+// QuotaUsed returns the bytes that count against the quota: live data with Vigil, the file with
+// etcd.
 func (x *Reading) QuotaUsed() int64 {
 	if x.IsVigil() {
 		return x.Status.GetDbSizeInUse()

@@ -39,9 +39,11 @@ var (
 	windowCounters   = []string{SlowApplies, AppliedProposals, AppliedRequests, LeaderChanges}
 )
 
-// Between returns what a member counted from older metrics to newer ones. Without older metrics it is all that they have.
+// Between returns what a member counted from older metrics to newer ones. Without older metrics it
+// is all that they have.
 func Between(old, now Metrics, d time.Duration) Window {
-	w := Window{Seconds: d.Seconds(), Histograms: map[string]Histogram{}, Counters: map[string]float64{}}
+	w := Window{Seconds: d.Seconds(), Histograms: map[string]Histogram{},
+		Counters: map[string]float64{}}
 	for _, name := range windowHistograms {
 		w.Histograms[name] = now.Histogram(name).Since(old.Histogram(name))
 	}
@@ -56,7 +58,8 @@ func Between(old, now Metrics, d time.Duration) Window {
 	return w
 }
 
-// History keeps what a member had counted at some times of the last hour. Its methods may be called concurrently.
+// History keeps what a member had counted at some times of the last hour. Its methods may be called
+// concurrently.
 type History struct {
 	start time.Time
 	mu    struct {
@@ -74,8 +77,8 @@ type record struct {
 // RecordInterval is how often a member records what it has counted.
 const RecordInterval = time.Minute
 
-// windows are the times that are judged, the shortest first: the shortest one with enough counts shows what is so now, and a member
-// without load needs a longer one.
+// windows are the times that are judged, the shortest first: the shortest one with enough counts
+// shows what is so now, and a member without load needs a longer one.
 var windows = []time.Duration{time.Minute, 10 * time.Minute, time.Hour}
 
 // maxRecords is how many records reach back as far as the longest window.
@@ -94,7 +97,8 @@ func (h *History) Record(now time.Time, m Metrics) {
 	h.mu.past = append(h.mu.past, record{now, Between(nil, m, now.Sub(h.start))})
 }
 
-// Recent returns what the member has counted in each window, the shortest first, as far as it has run for so long.
+// Recent returns what the member has counted in each window, the shortest first, as far as it has
+// run for so long.
 func (h *History) Recent(now time.Time, m Metrics) (out []Window) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -116,9 +120,11 @@ func (h *History) Recent(now time.Time, m Metrics) (out []Window) {
 
 // since returns the part of a window after an older one that began at the same time.
 func (w Window) since(old *Window, d time.Duration) Window {
-	out := Window{Seconds: d.Seconds(), Histograms: map[string]Histogram{}, Counters: map[string]float64{}}
+	out := Window{Seconds: d.Seconds(), Histograms: map[string]Histogram{},
+		Counters: map[string]float64{}}
 	for name, h := range w.Histograms {
-		if d, ok := h.minus(old.Histograms[name]); ok { // otherwise a part of it is gone, as with a member that was removed
+		// otherwise a part of it is gone, as with a member that was removed
+		if d, ok := h.minus(old.Histograms[name]); ok {
 			out.Histograms[name] = d
 		}
 	}
@@ -128,8 +134,9 @@ func (w Window) since(old *Window, d time.Duration) Window {
 	return out
 }
 
-// recent returns the windows by which a member is judged, the shortest first. A member that keeps none, and has run for less than the
-// longest one, is judged by its whole life besides what was watched.
+// recent returns the windows by which a member is judged, the shortest first. A member that keeps
+// none, and has run for less than the longest one, is judged by its whole life besides what was
+// watched.
 func (e *Examination) recent(x *Reading) []Window {
 	if len(x.Recent) > 0 && !x.Recent[0].Watched {
 		return x.Recent

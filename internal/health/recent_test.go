@@ -10,7 +10,8 @@ import (
 )
 
 // load is what a member has counted since its start.
-type load struct{ fast, slow, verySlow, changes int } // syncs of 0.5 ms, 50 ms and 6 s; changes of the leader
+// syncs of 0.5 ms, 50 ms and 6 s; changes of the leader
+type load struct{ fast, slow, verySlow, changes int }
 
 func (l load) metrics(t *testing.T) Metrics {
 	n := l.fast + l.slow
@@ -34,7 +35,8 @@ func lived(t *testing.T, phases ...phase) []Window {
 	for _, p := range phases {
 		for range p.minutes {
 			now = now.Add(RecordInterval)
-			all = load{all.fast + p.fast, all.slow + p.slow, all.verySlow + p.verySlow, all.changes + p.changes}
+			all = load{all.fast + p.fast, all.slow + p.slow, all.verySlow + p.verySlow,
+				all.changes + p.changes}
 			h.Record(now, all.metrics(t))
 		}
 	}
@@ -46,7 +48,8 @@ type phase struct {
 	load
 }
 
-// TestRecent: a slow phase is found while it lasts and not for ever, and what was seen is named with its number and its time.
+// TestRecent: a slow phase is found while it lasts and not for ever, and what was seen is named
+// with its number and its time.
 func TestRecent(t *testing.T) {
 	const none = ""
 	for _, c := range []struct {
@@ -55,18 +58,28 @@ func TestRecent(t *testing.T) {
 		want   string // of member a, without the limit
 	}{
 		{"fast", []phase{{90, load{fast: 2000}}}, none},
-		{"slow from the start", []phase{{1, load{slow: 2000}}}, "in one of 100 cases, of 2000 in the last 60s"},
+		{"slow from the start", []phase{{1, load{slow: 2000}}},
+			"in one of 100 cases, of 2000 in the last 60s"},
 		{"slow two minutes ago", []phase{{90, load{slow: 2000}}, {2, load{fast: 2000}}}, none},
-		{"slow for the last minute, after a day", []phase{{1440, load{fast: 60_000}}, {1, load{slow: 1200}}}, "or more in one of 100 cases, of 1200 in the last 60s"},
-		{"slow now and with few writes for it", []phase{{90, load{fast: 60_000}}, {1, load{slow: 300}}}, "or more in one of 10 cases, of 300 in the last 60s"},
-		{"so slow that it writes seldom", []phase{{90, load{fast: 60_000}}, {1, load{verySlow: 10}}}, "takes 6s on average, of 10 in the last 60s"},
-		{"quiet, and slow", []phase{{90, load{slow: 20}}}, "or more in one of 10 cases, of 200 in the last 10m"},
-		{"very quiet, and slow", []phase{{90, load{slow: 3}}}, "or more in one of 10 cases, of 180 in the last 60m"},
+		{"slow for the last minute, after a day",
+			[]phase{{1440, load{fast: 60_000}}, {1, load{slow: 1200}}},
+			"or more in one of 100 cases, of 1200 in the last 60s"},
+		{"slow now and with few writes for it",
+			[]phase{{90, load{fast: 60_000}}, {1, load{slow: 300}}},
+			"or more in one of 10 cases, of 300 in the last 60s"},
+		{"so slow that it writes seldom",
+			[]phase{{90, load{fast: 60_000}}, {1, load{verySlow: 10}}},
+			"takes 6s on average, of 10 in the last 60s"},
+		{"quiet, and slow", []phase{{90, load{slow: 20}}},
+			"or more in one of 10 cases, of 200 in the last 10m"},
+		{"very quiet, and slow", []phase{{90, load{slow: 3}}},
+			"or more in one of 10 cases, of 180 in the last 60m"},
 		{"quiet, and fast again", []phase{{90, load{slow: 200}}, {60, load{fast: 5}}}, none},
 	} {
 		windows := lived(t, c.phases...)
 		d := diagnose(t, func(e *Examination) { e.Readings[0].Recent = windows })
-		i := slices.IndexFunc(d.Findings, func(f Finding) bool { return f.Check == "disk" && f.Member == "a" })
+		i := slices.IndexFunc(d.Findings,
+			func(f Finding) bool { return f.Check == "disk" && f.Member == "a" })
 		switch {
 		case c.want == none && i >= 0:
 			t.Errorf("%s: %s", c.name, d.Findings[i].What)
@@ -84,15 +97,16 @@ func TestRecentLeaderChanges(t *testing.T) {
 	} {
 		windows := lived(t, phases...)
 		d := diagnose(t, func(e *Examination) { e.Readings[0].Recent = windows })
-		found := slices.ContainsFunc(d.Findings, func(f Finding) bool { return f.What == "has seen 10 changes of the leader in the last 60m" })
+		found := slices.ContainsFunc(d.Findings,
+			func(f Finding) bool { return f.What == "has seen 10 changes of the leader in the last 60m" })
 		if found != changed {
 			t.Errorf("%v: %+v", phases, d.Findings)
 		}
 	}
 }
 
-// TestNotRecent: a member that tells only what it has counted since its start is judged by two looks, or by its whole life if that is
-// short; a phase of its past is a note.
+// TestNotRecent: a member that tells only what it has counted since its start is judged by two
+// looks, or by its whole life if that is short; a phase of its past is a note.
 func TestNotRecent(t *testing.T) {
 	look := func(old, now load) Window {
 		w := Between(old.metrics(t), now.metrics(t), 2*time.Second)
@@ -107,14 +121,18 @@ func TestNotRecent(t *testing.T) {
 		s          Severity
 		found, gap string
 	}{
-		{"slow once", 30 * 24 * time.Hour, slow, Note, "took 63ms or more in one of 100 cases since it started; whether it still does is not known", "0 writes of the raft log in the 2s between two looks are too few"},
-		{"slow now", 30 * 24 * time.Hour, load{slow: 5500}, Warning, "takes 58ms or more in one of 10 cases, of 500 in the 2s between two looks", ""},
-		{"slow, and young", 30 * time.Minute, slow, Warning, "takes 63ms or more in one of 100 cases, of 5000 since it started 30m ago", ""},
+		{"slow once", 30 * 24 * time.Hour, slow, Note,
+			"took 63ms or more in one of 100 cases since it started; whether it still does is not known", "0 writes of the raft log in the 2s between two looks are too few"},
+		{"slow now", 30 * 24 * time.Hour, load{slow: 5500}, Warning,
+			"takes 58ms or more in one of 10 cases, of 500 in the 2s between two looks", ""},
+		{"slow, and young", 30 * time.Minute, slow, Warning,
+			"takes 63ms or more in one of 100 cases, of 5000 since it started 30m ago", ""},
 	} {
 		d := diagnose(t, func(e *Examination) {
 			x := &e.Readings[0]
 			x.Metrics = c.now.metrics(t)
-			for name, f := range metrics(t, fmt.Sprintf("process_start_time_seconds %d\n", e.Now.Add(-c.up).Unix())) {
+			for name, f := range metrics(t,
+				fmt.Sprintf("process_start_time_seconds %d\n", e.Now.Add(-c.up).Unix())) {
 				x.Metrics[name] = f
 			}
 			x.Recent = []Window{look(slow, c.now)}
@@ -124,26 +142,34 @@ func TestNotRecent(t *testing.T) {
 		}) {
 			t.Errorf("%s: %+v", c.name, d.Findings)
 		}
-		if c.gap != "" && !slices.ContainsFunc(d.Unchecked, func(u Unchecked) bool { return u.Check == "disk" && strings.Contains(u.Why, c.gap) }) {
+		if c.gap != "" && !slices.ContainsFunc(d.Unchecked,
+			func(u Unchecked) bool { return u.Check == "disk" && strings.Contains(u.Why, c.gap) }) {
 			t.Errorf("%s: %+v", c.name, d.Unchecked)
 		}
-		stable := !slices.ContainsFunc(d.Unchecked, func(u Unchecked) bool { return strings.Contains(u.Why, "how often the leader changes is not known") })
+		stable := !slices.ContainsFunc(d.Unchecked,
+			func(u Unchecked) bool {
+				return strings.Contains(u.Why,
+					"how often the leader changes is not known")
+			})
 		if want := c.up <= time.Hour; stable != want {
 			t.Errorf("%s: %+v", c.name, d.Unchecked)
 		}
 	}
 }
 
-// TestHistory: windows are as long as the member has run, and what one counts is never more than all.
+// TestHistory: windows are as long as the member has run, and what one counts is never more than
+// all.
 func TestHistory(t *testing.T) {
-	for minutes, want := range map[int][]float64{0: {30}, 1: {90}, 5: {90, 330}, 30: {90, 630, 1830}, 600: {90, 630, 3630}} {
+	for minutes, want := range map[int][]float64{0: {30}, 1: {90}, 5: {90, 330},
+		30: {90, 630, 1830}, 600: {90, 630, 3630}} {
 		start := time.Unix(1e9, 0)
 		h, m := NewHistory(start), load{fast: 7}.metrics(t)
 		for i := range minutes {
 			h.Record(start.Add(time.Duration(i+1)*RecordInterval), m)
 		}
 		var got []float64
-		for _, w := range h.Recent(start.Add(time.Duration(minutes)*RecordInterval+30*time.Second), m) {
+		for _, w := range h.Recent(start.Add(time.Duration(minutes)*RecordInterval+30*time.Second),
+			m) {
 			got = append(got, w.Seconds)
 		}
 		if !slices.Equal(got, want) {

@@ -4,15 +4,16 @@ import (
 	"slices"
 )
 
-// Report is what a member says of itself besides its status and metrics. Who receives one calls Limit: the member may be of another
-// version, or lie.
+// Report is what a member says of itself besides its status and metrics. Who receives one calls
+// Limit: the member may be of another version, or lie.
 type Report struct {
 	// Member is the ID of the member, 0 if it does not tell.
 	Member uint64 `json:"-"`
-	// Settings are values of flags, by name without dashes; nil if they are not known. Of etcd they are those of the command line, so that
-	// what a file or the environment sets is missing.
+	// Settings are values of flags, by name without dashes; nil if they are not known. Of etcd they
+	// are those of the command line, so that what a file or the environment sets is missing.
 	Settings map[string]string `json:"settings"`
-	// Waits is set while the member does not serve clients, Failures are why it cannot send messages to others. Not with etcd.
+	// Waits is set while the member does not serve clients, Failures are why it cannot send
+	// messages to others. Not with etcd.
 	Waits    *Wait         `json:"waits,omitempty"`
 	Failures []PeerFailure `json:"failures,omitempty"`
 	// Recent is what the member counted lately; etcd and older versions do not tell.
@@ -39,7 +40,8 @@ func (s *Report) Limit() {
 		s.Settings[name] = clip(value, maxSettingText)
 	}
 	if w := s.Waits; w != nil {
-		w.For, w.What, w.Name = clip(w.For, maxWordText), clip(w.What, maxWaitText), clip(w.Name, maxWaitName)
+		w.For, w.What, w.Name = clip(w.For, maxWordText), clip(w.What, maxWaitText),
+			clip(w.Name, maxWaitName)
 		w.Seconds = max(0, min(w.Seconds, maxSeconds))
 	}
 	seen := map[string]bool{}
@@ -55,14 +57,17 @@ func (s *Report) Limit() {
 		f.Reason, f.Text = clip(f.Reason, maxWordText), clip(f.Text, maxFailureText)
 		f.Cluster, f.Answered = clip(f.Cluster, maxWordText), clip(f.Answered, maxWordText)
 	}
-	s.Certificates = slices.DeleteFunc(s.Certificates, func(c Certificate) bool { return c.End.IsZero() })
+	s.Certificates = slices.DeleteFunc(s.Certificates,
+		func(c Certificate) bool { return c.End.IsZero() })
 	s.Certificates = s.Certificates[:min(len(s.Certificates), maxCertificates)]
 	for i := range s.Certificates {
 		c := &s.Certificates[i]
-		c.Listener, c.Use, c.Subject = clip(c.Listener, maxWordText), clip(c.Use, maxWordText), clip(c.Subject, maxSubjectText)
+		c.Listener, c.Use, c.Subject = clip(c.Listener, maxWordText), clip(c.Use, maxWordText),
+			clip(c.Subject, maxSubjectText)
 	}
 	s.Recent = s.Recent[:min(len(s.Recent), maxWindows)]
-	s.Recent = slices.DeleteFunc(s.Recent, func(w Window) bool { return !(w.Seconds > 0 && w.Seconds <= maxSeconds) })
+	s.Recent = slices.DeleteFunc(s.Recent,
+		func(w Window) bool { return !(w.Seconds > 0 && w.Seconds <= maxSeconds) })
 	for i := range s.Recent {
 		s.Recent[i].limit()
 	}

@@ -65,8 +65,8 @@ func (r *Round) NameOf(x *Reading) string {
 	return x.Endpoint
 }
 
-// Lag returns how many entries a member has still to apply of those that the leader has; ok is false if that is not
-// known.
+// Lag returns how many entries a member has still to apply of those that the leader has; ok is
+// false if that is not known.
 func (r *Round) Lag(x *Reading) (entries int64, ok bool) {
 	leader := r.Leader()
 	if leader == 0 || x.Status == nil {
@@ -86,8 +86,8 @@ func (r *Round) Foreign(x *Reading) bool {
 	return x.Status != nil && r.ClusterID != 0 && x.Status.GetHeader().GetClusterId() != r.ClusterID
 }
 
-// Stranger reports whether a member of the cluster is not in the list of its members, and knows no leader: it was removed while it
-// could not be told. One with a leader has just been added.
+// Stranger reports whether a member of the cluster is not in the list of its members, and knows no
+// leader: it was removed while it could not be told. One with a leader has just been added.
 func (r *Round) Stranger(x *Reading) bool {
 	return x.Status != nil && x.Status.Leader == 0 && !r.Foreign(x) && len(r.Members) > 0 &&
 		!slices.ContainsFunc(r.Members, func(m *etcdserverpb.Member) bool { return m.ID == x.ID() })
@@ -112,9 +112,11 @@ func (r *Round) Cluster() (id uint64, term uint64) {
 	return id, term
 }
 
-// Before returns the reading of the same endpoint in an older round, nil if there is none with metrics.
+// Before returns the reading of the same endpoint in an older round, nil if there is none with
+// metrics.
 func (r *Round) Before(old *Round, i int) *Reading {
-	if old == nil || i >= len(old.Readings) || old.Readings[i].Endpoint != r.Readings[i].Endpoint || old.Readings[i].Metrics == nil {
+	if old == nil || i >= len(old.Readings) || old.Readings[i].Endpoint != r.Readings[i].Endpoint ||
+		old.Readings[i].Metrics == nil {
 		return nil
 	}
 	return &old.Readings[i]

@@ -9,7 +9,8 @@ import (
 	"go.etcd.io/etcd/api/v3/etcdserverpb"
 )
 
-// Wait is what a member waits for that is alive and does not serve clients yet. Members report it at /debug/vars and to each other.
+// Wait is what a member waits for that is alive and does not serve clients yet. Members report it
+// at /debug/vars and to each other.
 type Wait struct {
 	// For is one of the constants below, which decides the next step.
 	For string `json:"for"`
@@ -27,10 +28,11 @@ const (
 	ForDirectory = "directory" // the lock of its data directory
 	ForData      = "data"      // its own disk
 	ForMajority  = "majority"  // members that do not answer
-	ForIdentity  = "identity"  // members that answer, and refuse each other: swapped directories, other clusters
-	ForTLS       = "tls"       // members whose certificates do not fit
-	ForLeader    = "leader"    // an election
-	ForCatchUp   = "catch-up"  // entries or a snapshot of the leader
+	// members that answer, and refuse each other: swapped directories, other clusters
+	ForIdentity = "identity"
+	ForTLS      = "tls"      // members whose certificates do not fit
+	ForLeader   = "leader"   // an election
+	ForCatchUp  = "catch-up" // entries or a snapshot of the leader
 )
 
 const (
@@ -46,7 +48,8 @@ func (w *Wait) String() string { return "waiting for " + w.text() }
 func (w *Wait) Alive() string { return "is alive, and waiting for " + w.text() }
 
 func (w *Wait) text() string {
-	return fmt.Sprintf("%s (it started %v ago)", clip(w.What, maxWaitText), time.Duration(w.Seconds)*time.Second)
+	return fmt.Sprintf("%s (it started %v ago)", clip(w.What, maxWaitText),
+		time.Duration(w.Seconds)*time.Second)
 }
 
 func clip(s string, most int) string {
@@ -74,7 +77,8 @@ func (w *Wait) next() (next, page string) {
 	case ForLeader:
 		return "check that the members can reach each other on their peer ports, in both directions", ""
 	case ForCatchUp:
-		return "wait: it serves as soon as it has the leader's data; /metrics shows the progress", ""
+		return "wait: it serves as soon as it has the leader's data; /metrics shows the progress",
+			""
 	}
 	return "see its log; it need not be started again", ""
 }
@@ -84,13 +88,15 @@ const (
 	nextPeerTLS  = "compare --peer-cert-file, --peer-key-file and --peer-trusted-ca-file of both members: each certificate must be valid, for the host in the peer URL, and from an authority that the other one trusts"
 )
 
-// PeerFailure is why a member cannot send messages to another one, or cannot connect to it. There is at most one for each other member of the cluster.
+// PeerFailure is why a member cannot send messages to another one, or cannot connect to it. There
+// is at most one for each other member of the cluster.
 type PeerFailure struct {
 	// Member is the ID of the other one, in hexadecimal.
 	Member string `json:"member"`
 	// Reason is one of the constants below, or another word if neither of them.
 	Reason string `json:"reason"`
-	// Cluster and Answered are the IDs of who answered at the peer URL, in hexadecimal; empty if nobody did.
+	// Cluster and Answered are the IDs of who answered at the peer URL, in hexadecimal; empty if
+	// nobody did.
 	Cluster  string `json:"cluster,omitempty"`
 	Answered string `json:"answered,omitempty"`
 	// Text is the error.
@@ -110,7 +116,8 @@ const (
 
 // Lasts reports whether the failure is a refusal, which does not pass by itself.
 func (f *PeerFailure) Lasts() bool {
-	return f.Reason == WrongCluster || f.Reason == WrongMember || f.Reason == WrongVersion || f.Reason == WrongTLS
+	return f.Reason == WrongCluster || f.Reason == WrongMember || f.Reason == WrongVersion ||
+		f.Reason == WrongTLS
 }
 
 // rejection is what members say about another one that they refuse, or that refuses them.
@@ -127,12 +134,14 @@ func (e *Examination) rejections() map[string][]*rejection {
 		x := &e.Readings[i]
 		for _, f := range x.Failures {
 			r, ok := e.rejectionOf(&f)
-			if !ok || !slices.ContainsFunc(e.Members, func(m *etcdserverpb.Member) bool { return hexadecimal(m.ID) == f.Member }) {
+			if !ok || !slices.ContainsFunc(e.Members,
+				func(m *etcdserverpb.Member) bool { return hexadecimal(m.ID) == f.Member }) {
 				continue
 			}
 			list := out[f.Member]
 			r.key = f.Reason + " " + f.Cluster + " " + f.Answered
-			if j := slices.IndexFunc(list, func(o *rejection) bool { return o.key == r.key }); j >= 0 {
+			if j := slices.IndexFunc(list,
+				func(o *rejection) bool { return o.key == r.key }); j >= 0 {
 				list[j].by = append(list[j].by, e.NameOf(x))
 				slices.Sort(list[j].by)
 				continue
@@ -152,13 +161,18 @@ func (e *Examination) rejectionOf(f *PeerFailure) (r *rejection, ok bool) {
 	}
 	switch f.Reason {
 	case WrongMember:
-		return &rejection{what: "at its peer URL answers " + e.answerer(f) + ", whose data directory is in use there", next: nextIdentity, page: start}, true
+		return &rejection{what: "at its peer URL answers " + e.answerer(f) +
+			", whose data directory is in use there", next: nextIdentity, page: start}, true
 	case WrongCluster:
-		return &rejection{what: "the member at its peer URL belongs to another cluster: " + clip(f.Cluster, 16), next: nextIdentity, page: start}, true
+		return &rejection{what: "the member at its peer URL belongs to another cluster: " +
+			clip(f.Cluster, 16), next: nextIdentity, page: start}, true
 	case WrongTLS:
-		return &rejection{what: "TLS fails: " + clip(f.Text, maxFailureText), next: nextPeerTLS, page: "docs/operations/tls.md"}, true
+		return &rejection{what: "TLS fails: " + clip(f.Text, maxFailureText), next: nextPeerTLS,
+			page: "docs/operations/tls.md"}, true
 	case WrongVersion:
-		return &rejection{what: clip(f.Text, maxFailureText), next: "run versions of the program that can be in one cluster", page: "docs/operations/upgrade.md"}, true
+		return &rejection{what: clip(f.Text, maxFailureText),
+			next: "run versions of the program that can be in one cluster",
+			page: "docs/operations/upgrade.md"}, true
 	}
 	return nil, false
 }
@@ -187,7 +201,8 @@ func (e *Examination) checkRefused(r *report) {
 	}
 }
 
-// checkNames reports members of one name: one of them was started with the name, and maybe the data directory, of another one.
+// checkNames reports members of one name: one of them was started with the name, and maybe the data
+// directory, of another one.
 func (e *Examination) checkNames(r *report) {
 	of := map[string][]string{}
 	for _, m := range e.Members {
@@ -197,7 +212,8 @@ func (e *Examination) checkNames(r *report) {
 	}
 	for _, m := range e.Members {
 		if ids := of[m.Name]; len(ids) > 1 && ids[0] == hexadecimal(m.ID) {
-			r.find(Warning, m.Name, fmt.Sprintf("is the name of %d members: %s", len(ids), strings.Join(ids, ", ")),
+			r.find(Warning, m.Name,
+				fmt.Sprintf("is the name of %d members: %s", len(ids), strings.Join(ids, ", ")),
 				"compare --name, --data-dir and the peer URLs of each with vigilctl member list: if two data directories are swapped, start each member with its own; otherwise start one with another --name", "docs/operations/cluster.md#when-a-member-does-not-start-or-join")
 		}
 	}
@@ -208,11 +224,13 @@ func (e *Examination) checkDetours(r *report) {
 	for i := range e.Readings {
 		x := &e.Readings[i]
 		for _, f := range x.Failures {
-			j := slices.IndexFunc(e.Members, func(m *etcdserverpb.Member) bool { return hexadecimal(m.ID) == f.Member })
+			j := slices.IndexFunc(e.Members,
+				func(m *etcdserverpb.Member) bool { return hexadecimal(m.ID) == f.Member })
 			if !f.Comes || j < 0 {
 				continue
 			}
-			r.find(Note, e.Name(e.Members[j].ID), fmt.Sprintf("%s cannot connect to it, so it connects to %s, which serves as well: %s", e.NameOf(x), e.NameOf(x), clip(f.Text, maxFailureText)),
+			r.find(Note, e.Name(e.Members[j].ID),
+				fmt.Sprintf("%s cannot connect to it, so it connects to %s, which serves as well: %s", e.NameOf(x), e.NameOf(x), clip(f.Text, maxFailureText)),
 				"check its peer URL (vigilctl member list), firewalls that work one way, and certificates; the two are apart as soon as the other direction fails too", "docs/operations/cluster.md#when-a-member-does-not-start-or-join")
 		}
 	}

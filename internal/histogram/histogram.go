@@ -1,5 +1,5 @@
-// Package histogram counts durations in buckets whose upper bounds double, like etcd's metrics. Counting takes no lock and
-// allocates nothing.
+// Package histogram counts durations in buckets whose upper bounds double, like etcd's metrics.
+// Counting takes no lock and allocates nothing.
 package histogram
 
 import (
@@ -15,8 +15,8 @@ type Histogram struct {
 	buckets []atomic.Uint64
 }
 
-// New returns a histogram with a number of upper bounds: first, 2*first, 4*first and so on. An additional last bucket counts
-// longer durations.
+// New returns a histogram with a number of upper bounds: first, 2*first, 4*first and so on. An
+// additional last bucket counts longer durations.
 func New(first time.Duration, bounds int) *Histogram {
 	return &Histogram{first: first, buckets: make([]atomic.Uint64, bounds+1)}
 }
@@ -32,17 +32,19 @@ func (h *Histogram) Observe(d time.Duration) {
 	h.sum.Add(int64(d))
 }
 
-// Read returns the counts. A duration observed concurrently may be in Sum and not in a bucket, or the reverse.
+// Read returns the counts. A duration observed concurrently may be in Sum and not in a bucket, or
+// the reverse.
 func (h *Histogram) Read() Snapshot {
-	s := Snapshot{First: h.first, Sum: time.Duration(h.sum.Load()), Buckets: make([]uint64, len(h.buckets))}
+	s := Snapshot{First: h.first, Sum: time.Duration(h.sum.Load()),
+		Buckets: make([]uint64, len(h.buckets))}
 	for i := range h.buckets {
 		s.Buckets[i] = h.buckets[i].Load()
 	}
 	return s
 }
 
-// Snapshot is the state of a histogram. Buckets are not cumulative. The upper bound of the first bucket is First, the bound of
-// each further bucket but the last is twice the previous bound.
+// Snapshot is the state of a histogram. Buckets are not cumulative. The upper bound of the first
+// bucket is First, the bound of each further bucket but the last is twice the previous bound.
 type Snapshot struct {
 	First   time.Duration
 	Buckets []uint64

@@ -11,14 +11,16 @@ import (
 func TestBounds(t *testing.T) {
 	const ms = time.Millisecond
 	h := New(ms, 4)
-	for _, d := range []time.Duration{-1, 0, 1, ms, ms + 1, 2 * ms, 2*ms + 1, 4 * ms, 4*ms + 1, 8 * ms, 8*ms + 1, time.Hour} {
+	for _, d := range []time.Duration{-1, 0, 1, ms, ms + 1, 2 * ms, 2*ms + 1, 4 * ms, 4*ms + 1,
+		8 * ms, 8*ms + 1, time.Hour} {
 		h.Observe(d)
 	}
 	s := h.Read()
 	if want := []uint64{4, 2, 2, 2, 2}; !slices.Equal(s.Buckets, want) {
 		t.Errorf("%v, want %v", s.Buckets, want)
 	}
-	if want := map[float64]uint64{0.001: 4, 0.002: 6, 0.004: 8, 0.008: 10}; !maps.Equal(s.Cumulative(time.Second), want) {
+	if want := map[float64]uint64{0.001: 4, 0.002: 6, 0.004: 8,
+		0.008: 10}; !maps.Equal(s.Cumulative(time.Second), want) {
 		t.Errorf("%v, want %v", s.Cumulative(time.Second), want)
 	}
 	if s.Count() != 12 || s.Sum != time.Hour+30*ms+5 {

@@ -1,6 +1,6 @@
-// Package holder finds the process that holds an address or the lock of a file, for the error of another that wants it. It only reads
-// what the kernel shows, and knows nothing where the kernel shows nothing: on other systems than Linux, of processes of other users
-// and in other namespaces.
+// Package holder finds the process that holds an address or the lock of a file, for the error of
+// another that wants it. It only reads what the kernel shows, and knows nothing where the kernel
+// shows nothing: on other systems than Linux, of processes of other users and in other namespaces.
 package holder
 
 import (
@@ -12,7 +12,8 @@ import (
 	"strings"
 )
 
-// describe returns the name and the number of a process. Any user can choose the name of one, so it is made printable ASCII.
+// describe returns the name and the number of a process. Any user can choose the name of one, so it
+// is made printable ASCII.
 func describe(pid int) string {
 	name, err := os.ReadFile(fmt.Sprintf("/proc/%d/comm", pid))
 	if err != nil {
@@ -30,8 +31,8 @@ func printable(name string) string {
 	}, name)
 }
 
-// OfAddress returns the name and the number of the process that listens on an address of TCP or on the file of a Unix socket, empty if
-// it is not known.
+// OfAddress returns the name and the number of the process that listens on an address of TCP or on
+// the file of a Unix socket, empty if it is not known.
 func OfAddress(network, address string) string {
 	inode := ""
 	if network == "unix" {
@@ -56,7 +57,8 @@ func OfAddress(network, address string) string {
 	return ""
 }
 
-// OfLock returns the name and the number of the process that has locked a file, empty if it is not known.
+// OfLock returns the name and the number of the process that has locked a file, empty if it is not
+// known.
 func OfLock(file string) string {
 	info, err := os.Stat(file)
 	if err != nil {
@@ -84,7 +86,8 @@ func OfLock(file string) string {
 		if _, err := fmt.Sscan(f[4], &pid); err != nil || pid <= 0 || f[5][colon+1:] != inode {
 			continue
 		}
-		// Files of other file systems have the same number. Some file systems call their device otherwise here.
+		// Files of other file systems have the same number. Some file systems call their device
+		// otherwise here.
 		if f[5][:colon] == device || hasOpen(pid, info) {
 			return describe(pid)
 		}

@@ -14,7 +14,8 @@ import (
 func TestHolder(t *testing.T) {
 	self := fmt.Sprintf(", process %d", os.Getpid())
 	for _, c := range []struct{ listen, ask string }{
-		{"127.0.0.1:0", "127.0.0.1"}, {"0.0.0.0:0", "127.0.0.1"}, {"[::]:0", "[::1]"}, {"[::1]:0", "[::1]"}, {"127.0.0.1:0", "0.0.0.0"},
+		{"127.0.0.1:0", "127.0.0.1"}, {"0.0.0.0:0", "127.0.0.1"}, {"[::]:0", "[::1]"},
+		{"[::1]:0", "[::1]"}, {"127.0.0.1:0", "0.0.0.0"},
 	} {
 		l, err := net.Listen("tcp", c.listen)
 		if err != nil {
@@ -66,7 +67,8 @@ func TestHolder(t *testing.T) {
 	}
 }
 
-// A socket that does not keep another from an address is not its holder, though it has the same port.
+// A socket that does not keep another from an address is not its holder, though it has the same
+// port.
 func TestHolderOfTwo(t *testing.T) {
 	for _, c := range []struct {
 		name          string
@@ -103,13 +105,15 @@ func TestHolderOfTwo(t *testing.T) {
 				_, inodes[host], _ = identityOf(info)
 			}
 			if got := tcpInode(fmt.Sprintf("%s:%d", c.ask, port)); got != inodes[c.want] {
-				t.Errorf("the holder of %s is the socket %q of %v, want that of %q", c.ask, got, inodes, c.want)
+				t.Errorf("the holder of %s is the socket %q of %v, want that of %q", c.ask, got,
+					inodes, c.want)
 			}
 		})
 	}
 }
 
-// Files of two file systems can have one inode number: the process that has locked one of them does not hold the other.
+// Files of two file systems can have one inode number: the process that has locked one of them does
+// not hold the other.
 func TestHolderOfSameInode(t *testing.T) {
 	if os.Getuid() != 0 {
 		t.Skip("needs root to mount")
@@ -154,7 +158,8 @@ func TestNameOfProcess(t *testing.T) {
 	if err := os.WriteFile(file, []byte("a\x1b]0;x\a\nb\xff"), 0); err != nil {
 		t.Skip(err)
 	}
-	if got, want := describe(os.Getpid()), fmt.Sprintf("a?]0;x??b?, process %d", os.Getpid()); got != want {
+	if got, want := describe(os.Getpid()),
+		fmt.Sprintf("a?]0;x??b?, process %d", os.Getpid()); got != want {
 		t.Errorf("%q, want %q", got, want)
 	}
 }

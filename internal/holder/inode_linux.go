@@ -16,5 +16,6 @@ func identityOf(info fs.FileInfo) (device, inode string, ok bool) {
 		return "", "", false
 	}
 	dev := uint64(st.Dev)
-	return fmt.Sprintf("%02x:%02x", unix.Major(dev), unix.Minor(dev)), strconv.FormatUint(uint64(st.Ino), 10), true
+	return fmt.Sprintf("%02x:%02x", unix.Major(dev), unix.Minor(dev)),
+		strconv.FormatUint(uint64(st.Ino), 10), true
 }

@@ -8,7 +8,8 @@ import (
 	"strings"
 )
 
-// tcpInode returns the inode of the socket that listens on an address, or keeps others from it by listening on all addresses.
+// tcpInode returns the inode of the socket that listens on an address, or keeps others from it by
+// listening on all addresses.
 func tcpInode(address string) (inode string) {
 	want, err := netip.ParseAddrPort(address)
 	if err != nil {
@@ -21,7 +22,8 @@ func tcpInode(address string) (inode string) {
 			continue
 		}
 		for line := range strings.Lines(string(b)) {
-			// 0: 0100007F:094B 00000000:0000 0A 00000000:00000000 00:00000000 00000000 0 0 12345 ...
+			// 0: 0100007F:094B 00000000:0000 0A 00000000:00000000 00:00000000 00000000 0 0 12345
+			// ...
 			f := strings.Fields(line)
 			const listening = "0A"
 			if len(f) < 10 || f[3] != listening {
@@ -39,7 +41,8 @@ func tcpInode(address string) (inode string) {
 	return inode
 }
 
-// nearness says how likely a socket that listens on one address keeps another from listening on want: 0 if it cannot.
+// nearness says how likely a socket that listens on one address keeps another from listening on
+// want: 0 if it cannot.
 func nearness(have, want netip.Addr) int {
 	switch {
 	case have == want:
@@ -54,8 +57,8 @@ func nearness(have, want netip.Addr) int {
 	return 0
 }
 
-// parseAddress reads an address as the kernel prints it: each word of 32 bits in the order of the bytes of the processor, which is
-// taken for little-endian, and the port.
+// parseAddress reads an address as the kernel prints it: each word of 32 bits in the order of the
+// bytes of the processor, which is taken for little-endian, and the port.
 func parseAddress(s string) (netip.AddrPort, bool) {
 	host, port, _ := strings.Cut(s, ":")
 	ip, err := hex.DecodeString(host)
@@ -73,8 +76,8 @@ func parseAddress(s string) (netip.AddrPort, bool) {
 	return netip.AddrPortFrom(addr.Unmap(), uint16(number[0])<<8|uint16(number[1])), true
 }
 
-// unixInode returns the inode of the socket that listens at a path. Connections to it have the same path, and number 0 while nobody has
-// accepted them.
+// unixInode returns the inode of the socket that listens at a path. Connections to it have the same
+// path, and number 0 while nobody has accepted them.
 func unixInode(path string) string {
 	b, err := os.ReadFile("/proc/net/unix")
 	if err != nil {

@@ -12,11 +12,13 @@ import (
 )
 
 const (
-	// MaxString is the limit of a message, a key or a value of a line, in bytes with its escapes, and MaxErrorString the
-	// limit in a line at level error, which may hold a stack. A longer text is cut, and its length without escapes is added.
+	// MaxString is the limit of a message, a key or a value of a line, in bytes with its escapes,
+	// and MaxErrorString the limit in a line at level error, which may hold a stack. A longer text
+	// is cut, and its length without escapes is added.
 	MaxString      = 1 << 10
 	MaxErrorString = 8 << 10
-	// MaxFields is the number of bytes of attributes after which the other attributes of a line are left out.
+	// MaxFields is the number of bytes of attributes after which the other attributes of a line are
+	// left out.
 	MaxFields = 16 << 10
 )
 
@@ -43,7 +45,8 @@ func (b *bound) cut(s string) string {
 	return s
 }
 
-// fitting returns the length of the longest beginning of s that takes at most limit bytes in a line, and these bytes.
+// fitting returns the length of the longest beginning of s that takes at most limit bytes in a
+// line, and these bytes.
 func fitting(s string, limit int) (end, written int) {
 	for end < len(s) {
 		r, n := utf8.DecodeRuneInString(s[end:])
@@ -64,7 +67,8 @@ func fitting(s string, limit int) (end, written int) {
 	return end, written
 }
 
-// attr returns an attribute as the line has it, and false for an empty attribute, an empty group and a nil error.
+// attr returns an attribute as the line has it, and false for an empty attribute, an empty group
+// and a nil error.
 func (b *bound) attr(a slog.Attr) (slog.Attr, bool) {
 	v := a.Value.Resolve()
 	switch kind := v.Kind(); {
@@ -86,7 +90,8 @@ func (b *bound) attrs(list []slog.Attr) (out []slog.Attr) {
 	return out
 }
 
-// value returns what the line has for a value: a bounded text, or the value if zap needs no bound for it.
+// value returns what the line has for a value: a bounded text, or the value if zap needs no bound
+// for it.
 func (b *bound) value(v slog.Value) slog.Value {
 	switch v.Kind() {
 	case slog.KindString:
@@ -118,7 +123,8 @@ func (b *bound) value(v slog.Value) slog.Value {
 	return slog.AnyValue(json.RawMessage(bytes.TrimSuffix(buf.Bytes(), []byte{'\n'})))
 }
 
-// callText calls a method of a logged value. A method that panics, as on a nil pointer, must not end the program.
+// callText calls a method of a logged value. A method that panics, as on a nil pointer, must not
+// end the program.
 func callText(f func() string) (s string) {
 	defer func() {
 		if p := recover(); p != nil {

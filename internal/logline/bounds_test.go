@@ -32,16 +32,19 @@ func TestBoundedLine(t *testing.T) {
 			many = append(many, fmt.Sprint(i), s)
 		}
 		for name, log := range map[string]func(*slog.Logger){
-			"message":    func(l *slog.Logger) { l.Warn(s) },
-			"key":        func(l *slog.Logger) { l.Warn("m", s, 1) },
-			"string":     func(l *slog.Logger) { l.Warn("m", "k", s) },
-			"error":      func(l *slog.Logger) { l.Warn("m", "k", errors.New(s)) },
-			"stringer":   func(l *slog.Logger) { l.Warn("m", "k", &stringer{s}) },
-			"list":       func(l *slog.Logger) { l.Warn("m", "k", []string{s, s, s}) },
-			"struct":     func(l *slog.Logger) { l.Warn("m", "k", texts{s}) },
-			"bytes":      func(l *slog.Logger) { l.Warn("m", "k", []byte(s)) },
-			"function":   func(l *slog.Logger) { l.Warn("m", "k", []any{s, func() {}}) },
-			"group":      func(l *slog.Logger) { l.Warn("m", slog.Group("g", "a", s, slog.Group("h", "b", s))) },
+			"message":  func(l *slog.Logger) { l.Warn(s) },
+			"key":      func(l *slog.Logger) { l.Warn("m", s, 1) },
+			"string":   func(l *slog.Logger) { l.Warn("m", "k", s) },
+			"error":    func(l *slog.Logger) { l.Warn("m", "k", errors.New(s)) },
+			"stringer": func(l *slog.Logger) { l.Warn("m", "k", &stringer{s}) },
+			"list":     func(l *slog.Logger) { l.Warn("m", "k", []string{s, s, s}) },
+			"struct":   func(l *slog.Logger) { l.Warn("m", "k", texts{s}) },
+			"bytes":    func(l *slog.Logger) { l.Warn("m", "k", []byte(s)) },
+			"function": func(l *slog.Logger) { l.Warn("m", "k", []any{s, func() {}}) },
+			"group": func(l *slog.Logger) {
+				l.Warn("m",
+					slog.Group("g", "a", s, slog.Group("h", "b", s)))
+			},
 			"group name": func(l *slog.Logger) { l.Warn("m", slog.Group(s, "a", 1)) },
 			"many":       func(l *slog.Logger) { l.Warn("m", many...) },
 			"with":       func(l *slog.Logger) { l.With("k", s).Warn("m") },
@@ -51,12 +54,15 @@ func TestBoundedLine(t *testing.T) {
 			for _, console := range []bool{false, true} {
 				h, out := testHandler(console)
 				log(slog.New(h))
-				// The last attribute begins below MaxFields. The rest is what the line has besides texts.
+				// The last attribute begins below MaxFields. The rest is what the line has besides
+				// texts.
 				if most := 3*MaxErrorString + MaxFields + rest; out.Len() > most {
-					t.Errorf("%s text as %s: a line of %d bytes, more than %d", kind, name, out.Len(), most)
+					t.Errorf("%s text as %s: a line of %d bytes, more than %d", kind, name,
+						out.Len(), most)
 				}
 				if strings.Count(out.String(), "\n") != 1 {
-					t.Errorf("%s text as %s: %d lines", kind, name, strings.Count(out.String(), "\n"))
+					t.Errorf("%s text as %s: %d lines", kind, name,
+						strings.Count(out.String(), "\n"))
 				}
 				if !console && !json.Valid(out.Bytes()) {
 					t.Errorf("%s text as %s: no JSON: %.200q", kind, name, out)
@@ -71,7 +77,8 @@ func TestBoundedLine(t *testing.T) {
 	if err := json.Unmarshal(out.Bytes(), &m); err != nil {
 		t.Fatal(err)
 	}
-	if want := strings.Repeat("€", MaxString/3) + "... (3000 bytes)"; m.Cut != want || len(m.Whole) != MaxString {
+	if want := strings.Repeat("€", MaxString/3) + "... (3000 bytes)"; m.Cut != want ||
+		len(m.Whole) != MaxString {
 		t.Errorf("cut to %q, whole to %d bytes", m.Cut, len(m.Whole))
 	}
 }
@@ -90,15 +97,18 @@ func TestBoundedNumber(t *testing.T) {
 	log.Debug("seen anyway")
 	log.Info("another place")
 	log.Error("a place of its own")
-	if n, most := strings.Count(out.String(), `"again"`), MaxBurst+60*MaxRate; n < most-1 || n > most+1 {
+	if n, most := strings.Count(out.String(), `"again"`),
+		MaxBurst+60*MaxRate; n < most-1 || n > most+1 {
 		t.Errorf("%d lines, not %d", n, most)
 	}
-	for _, want := range []string{"seen anyway", "another place", "a place of its own", `"lines-left-out":99}`} {
+	for _, want := range []string{"seen anyway", "another place", "a place of its own",
+		`"lines-left-out":99}`} {
 		if !strings.Contains(out.String(), want) {
 			t.Errorf("no %s", want)
 		}
 	}
-	// A wrapper logs for many places, and texts in it that a client chooses make no place of their own.
+	// A wrapper logs for many places, and texts in it that a client chooses make no place of their
+	// own.
 	out.Reset()
 	wrap := func(msg string) { log.Warn(msg) }
 	for i := range 10_000 {

@@ -37,7 +37,8 @@ type core struct {
 }
 
 func newCore(console bool, out *outputs) core {
-	c := zapcore.EncoderConfig{EncodeTime: zapcore.TimeEncoderOfLayout(timeFormat), EncodeDuration: zapcore.StringDurationEncoder}
+	c := zapcore.EncoderConfig{EncodeTime: zapcore.TimeEncoderOfLayout(timeFormat),
+		EncodeDuration: zapcore.StringDurationEncoder}
 	if !console {
 		c.LevelKey, c.TimeKey, c.CallerKey, c.MessageKey = "level", "ts", "caller", "msg"
 		c.EncodeLevel, c.EncodeCaller = zapcore.LowercaseLevelEncoder, zapcore.ShortCallerEncoder
@@ -85,7 +86,9 @@ func (c core) Write(e zapcore.Entry, fields []zapcore.Field) error {
 // lostLines returns the line about lines that an output did not take.
 func (c core) lostLines(n uint64) []byte {
 	e := zapcore.Entry{Level: zapcore.WarnLevel, Time: time.Now(), Message: "lines were left out"}
-	line, err := c.EncodeEntry(e, []zapcore.Field{zap.String("of", "this output, which did not take them in time"), zap.Uint64("lines-left-out", n)})
+	line, err := c.EncodeEntry(e,
+		[]zapcore.Field{zap.String("of", "this output, which did not take them in time"),
+			zap.Uint64("lines-left-out", n)})
 	if err != nil {
 		return nil
 	}
@@ -100,10 +103,11 @@ func (c core) Sync() error { return nil }
 
 var buffers = buffer.NewPool()
 
-// printable returns s with escapes for what a terminal acts on, control and format characters and bytes that are no UTF-8. What is JSON
-// stays the same JSON.
+// printable returns s with escapes for what a terminal acts on, control and format characters and
+// bytes that are no UTF-8. What is JSON stays the same JSON.
 func printable(s string) string {
-	if utf8.ValidString(s) && !strings.ContainsFunc(s, func(r rune) bool { return !unicode.IsPrint(r) }) {
+	if utf8.ValidString(s) &&
+		!strings.ContainsFunc(s, func(r rune) bool { return !unicode.IsPrint(r) }) {
 		return s
 	}
 	var b strings.Builder

@@ -1,8 +1,9 @@
 // Package logline writes the log of the process to streams, files and systemd's journal.
 //
-// A line is like etcd's: a JSON object that begins with level, ts, caller and msg, or the same parts separated by tabs for people.
-// zap encodes the lines; this package bounds them, in number for each place in the code and in the size of each text. Durations
-// and errors are text, times have the form of ts.
+// A line is like etcd's: a JSON object that begins with level, ts, caller and msg, or the same
+// parts separated by tabs for people. zap encodes the lines; this package bounds them, in number
+// for each place in the code and in the size of each text. Durations and errors are text, times
+// have the form of ts.
 //
 //		log, err := logline.Open(logline.Config{Outputs: []string{"stderr", "/var/log/vigil.log"}})
 //		slog.New(log.Handler())

@@ -8,8 +8,8 @@ import (
 	"go.uber.org/zap/exp/zapslog"
 )
 
-// handler bounds the number and the texts of records, and passes them to zap's handler. sites is nil if the number is not
-// bounded.
+// handler bounds the number and the texts of records, and passes them to zap's handler. sites is
+// nil if the number is not bounded.
 type handler struct {
 	zap   slog.Handler
 	root  slog.Handler // without attributes and groups, for lines about other lines
@@ -18,7 +18,8 @@ type handler struct {
 }
 
 func newHandler(level slog.Level, console bool, out *outputs, s *sites) *handler {
-	zap := zapslog.NewHandler(newCore(console, out), zapslog.WithCaller(true), zapslog.AddStacktraceAt(noStacktrace))
+	zap := zapslog.NewHandler(newCore(console, out), zapslog.WithCaller(true),
+		zapslog.AddStacktraceAt(noStacktrace))
 	return &handler{zap, zap, level, s}
 }
 

@@ -69,12 +69,16 @@ func TestLine(t *testing.T) {
 		want   string
 	}{
 		{record("hello"), `{"level":"warn","ts":"2026-01-02T03:04:05.6789Z","msg":"hello"}`},
-		{record("a\"b\n<c>\x00\xff€", "k\\", "v"), `{"level":"warn","ts":"2026-01-02T03:04:05.6789Z","msg":"a\"b\n<c>\u0000\ufffd€","k\\":"v"}`},
-		{record("", "d", 1500*time.Microsecond, "t", at, "e", errors.New("no"), "error", nil, "n", nil, "f", 1.5, "nan", math.NaN(), "b", true, "u", uint64(math.MaxUint64)),
+		{record("a\"b\n<c>\x00\xff€", "k\\", "v"),
+			`{"level":"warn","ts":"2026-01-02T03:04:05.6789Z","msg":"a\"b\n<c>\u0000\ufffd€","k\\":"v"}`},
+		{record("", "d", 1500*time.Microsecond, "t", at, "e", errors.New("no"), "error", nil, "n",
+			nil, "f", 1.5, "nan", math.NaN(), "b", true, "u", uint64(math.MaxUint64)),
 			`{"level":"warn","ts":"2026-01-02T03:04:05.6789Z","msg":"","d":"1.5ms","t":"2026-01-02T03:04:05.6789Z","e":"no","n":null,"f":1.5,"nan":"NaN","b":true,"u":18446744073709551615}`},
-		{record("", "list", []string{"a", "<b>"}, "map", map[string]int{"x": 1}, "nil", (*stringer)(nil), "fn", func() {}),
+		{record("", "list", []string{"a", "<b>"}, "map", map[string]int{"x": 1}, "nil",
+			(*stringer)(nil), "fn", func() {}),
 			`{"level":"warn","ts":"2026-01-02T03:04:05.6789Z","msg":"","list":["a","<b>"],"map":{"x":1},"nil":"!PANIC: runtime error: invalid memory address or nil pointer dereference","fn":"0x`},
-		{record("", slog.Group("g", "a", 1, slog.Group("h", "b", 2)), slog.Group("", "c", 3), slog.Group("empty")),
+		{record("", slog.Group("g", "a", 1, slog.Group("h", "b", 2)), slog.Group("", "c", 3),
+			slog.Group("empty")),
 			`{"level":"warn","ts":"2026-01-02T03:04:05.6789Z","msg":"","g":{"a":1,"h":{"b":2}},"c":3}`},
 	} {
 		out.Reset()
@@ -98,7 +102,8 @@ func TestConsole(t *testing.T) {
 	for i, line := range strings.Split(strings.TrimSuffix(out.String(), "\n"), "\n") {
 		parts := strings.Split(line, "\t")
 		want := [][]string{{"info", `two\nlines`}, {"error", "bad", `{"a":1,"error":"no\nway"}`}}[i]
-		if _, err := time.Parse(timeFormat, parts[0]); err != nil || parts[1] != want[0] || !strings.HasPrefix(parts[2], "logline/logline_test.go:") {
+		if _, err := time.Parse(timeFormat, parts[0]); err != nil || parts[1] != want[0] ||
+			!strings.HasPrefix(parts[2], "logline/logline_test.go:") {
 			t.Errorf("%q: %v", line, err)
 		}
 		if got := strings.Join(parts[3:], "\t"); got != strings.Join(want[1:], "\t") {
@@ -109,15 +114,18 @@ func TestConsole(t *testing.T) {
 
 // Below the level nothing is done, and a line costs no memory that is not used again.
 func TestAllocations(t *testing.T) {
-	h := newHandler(slog.LevelInfo, false, &outputs{list: []output{&stream{Writer: io.Discard}}}, nil)
+	h := newHandler(slog.LevelInfo, false,
+		&outputs{list: []output{&stream{Writer: io.Discard}}}, nil)
 	log := slog.New(h)
 	if n := testing.AllocsPerRun(100, func() { log.Debug("x") }); n != 0 {
 		t.Errorf("%v allocations for nothing", n)
 	}
-	// Under the race detector a sync.Pool drops some of its content at random, so the least of many lines counts.
+	// Under the race detector a sync.Pool drops some of its content at random, so the least of many
+	// lines counts.
 	least := math.Inf(1)
 	for range 100 {
-		least = min(least, testing.AllocsPerRun(1, func() { log.LogAttrs(t.Context(), slog.LevelInfo, "x", slog.Int("n", 1)) }))
+		least = min(least, testing.AllocsPerRun(1,
+			func() { log.LogAttrs(t.Context(), slog.LevelInfo, "x", slog.Int("n", 1)) }))
 	}
 	if least > 5 {
 		t.Errorf("%v allocations for a line", least)
@@ -168,12 +176,15 @@ func TestFiles(t *testing.T) {
 	if err := l.Close(); err != nil {
 		t.Fatal(err)
 	}
-	for path, want := range map[string]string{one + ".1": "first second", one: "third", two: "first second third"} {
+	for path, want := range map[string]string{one + ".1": "first second", one: "third",
+		two: "first second third"} {
 		if got := messages(t, path); got != want {
 			t.Errorf("%s: %s, want %s", path, got, want)
 		}
 	}
-	if _, err := Open(Config{Outputs: []string{one, filepath.Join(dir, "no", "such.log")}}); err == nil || !strings.Contains(err.Error(), "no/such.log") {
+	if _, err := Open(Config{Outputs: []string{one,
+		filepath.Join(dir, "no", "such.log")}}); err == nil ||
+		!strings.Contains(err.Error(), "no/such.log") {
 		t.Error(err)
 	}
 }
@@ -208,7 +219,8 @@ func TestRotation(t *testing.T) {
 		t.Fatal(err)
 	}
 	for i := range 8 {
-		l.queues[0].out.write(zapcore.InfoLevel, fmt.Appendf(nil, "{\"msg\":\"%d\",\"fill\":\"%s\"}\n", i, strings.Repeat("x", 600<<10)))
+		l.queues[0].out.write(zapcore.InfoLevel,
+			fmt.Appendf(nil, "{\"msg\":\"%d\",\"fill\":\"%s\"}\n", i, strings.Repeat("x", 600<<10)))
 		if i == 4 {
 			if err := l.Reopen(); err != nil {
 				t.Fatal(err)
@@ -247,10 +259,12 @@ func FuzzString(f *testing.F) {
 		h, out := testHandler(false)
 		slog.New(h).Info(value, key, value)
 		var m map[string]any
-		if err := json.Unmarshal(out.Bytes(), &m); err != nil || strings.Count(out.String(), "\n") != 1 {
+		if err := json.Unmarshal(out.Bytes(), &m); err != nil ||
+			strings.Count(out.String(), "\n") != 1 {
 			t.Fatalf("%q: %v", out, err)
 		}
-		if want := strings.ToValidUTF8(value, "\ufffd"); m["msg"] != want && len(want) == len(value) {
+		if want := strings.ToValidUTF8(value, "\ufffd"); m["msg"] != want &&
+			len(want) == len(value) {
 			t.Errorf("%q came out as %q", value, m["msg"])
 		}
 	})
@@ -260,7 +274,8 @@ func FuzzString(f *testing.F) {
 func TestConsoleIsSafe(t *testing.T) {
 	const hostile = "\x1b[2J\u009b2J\x7f\x9b\r\u202e\u2028\U000e0041ü"
 	h, out := testHandler(true)
-	slog.New(h).Warn("a client said "+hostile, "error", errors.New(hostile), hostile, json.RawMessage(`"\u009b"`))
+	slog.New(h).Warn("a client said "+hostile, "error", errors.New(hostile), hostile,
+		json.RawMessage(`"\u009b"`))
 	line := strings.TrimSuffix(out.String(), "\n")
 	for _, r := range line {
 		if r != '\t' && !unicode.IsPrint(r) || r == utf8.RuneError {
@@ -272,7 +287,8 @@ func TestConsoleIsSafe(t *testing.T) {
 	if err := json.Unmarshal([]byte("{"+fields), &got); err != nil {
 		t.Fatalf("%v: %s", err, fields)
 	}
-	if want := strings.ToValidUTF8(hostile, "\ufffd"); got["error"] != want || got[want] != "\u009b" {
+	if want := strings.ToValidUTF8(hostile, "\ufffd"); got["error"] != want ||
+		got[want] != "\u009b" {
 		t.Errorf("%q", got)
 	}
 }

@@ -33,8 +33,8 @@ type Config struct {
 	Rotation *Rotation
 }
 
-// Rotation says when a log file is replaced by a new one, in the form of etcd's flag. Sizes are in megabytes, where 0 means 100,
-// and ages in days. 0 days or 0 old files mean no limit.
+// Rotation says when a log file is replaced by a new one, in the form of etcd's flag. Sizes are in
+// megabytes, where 0 means 100, and ages in days. 0 days or 0 old files mean no limit.
 type Rotation struct {
 	MaxSize    int  `json:"maxsize"`
 	MaxAge     int  `json:"maxage"`
@@ -122,8 +122,9 @@ func open(out string, r *Rotation) (output, error) {
 	// An error is reported at the start and not at the first line.
 	f := reopener(&file{path: out})
 	if r != nil {
-		f = &rotated{Logger: lumberjack.Logger{Filename: out, MaxSize: r.MaxSize, MaxAge: r.MaxAge, MaxBackups: r.MaxBackups,
-			LocalTime: r.LocalTime, Compress: r.Compress}}
+		f = &rotated{Logger: lumberjack.Logger{Filename: out, MaxSize: r.MaxSize, MaxAge: r.MaxAge,
+			MaxBackups: r.MaxBackups,
+			LocalTime:  r.LocalTime, Compress: r.Compress}}
 	}
 	return f, f.reopen()
 }
@@ -131,8 +132,8 @@ func open(out string, r *Rotation) (output, error) {
 // Handler returns the handler that writes records as lines.
 func (l *Log) Handler() slog.Handler { return l.handler }
 
-// Reopen opens the files again by their names, after another program has moved them. If a file cannot be opened, its lines
-// continue to go to the old file.
+// Reopen opens the files again by their names, after another program has moved them. If a file
+// cannot be opened, its lines continue to go to the old file.
 func (l *Log) Reopen() error {
 	var errs []error
 	for _, q := range l.queues {

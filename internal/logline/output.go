@@ -11,7 +11,8 @@ import (
 	"gopkg.in/natefinch/lumberjack.v2"
 )
 
-// writer writes lines. After a line of which only a part was written, as on a full disk, it begins a new one.
+// writer writes lines. After a line of which only a part was written, as on a full disk, it begins
+// a new one.
 type writer struct{ torn bool }
 
 func (l *writer) writeLine(w io.Writer, line []byte) (n int, err error) {
@@ -55,7 +56,8 @@ func (f *file) reopen() error {
 
 func (f *file) close() error { return f.f.Close() }
 
-// endsInPart reports whether the last line of a file has no end: a crash, or a full disk, has left it.
+// endsInPart reports whether the last line of a file has no end: a crash, or a full disk, has left
+// it.
 func endsInPart(path string) bool {
 	st, err := os.Stat(path)
 	if err != nil || !st.Mode().IsRegular() || st.Size() == 0 {
@@ -78,7 +80,8 @@ type rotated struct {
 }
 
 func (r *rotated) write(_ zapcore.Level, line []byte) {
-	// A file that cannot be replaced, for instance without rights in its directory, becomes larger instead.
+	// A file that cannot be replaced, for instance without rights in its directory, becomes larger
+	// instead.
 	if n, err := r.writeLine(&r.Logger, line); err != nil && n == 0 {
 		f := file{writer: r.writer, path: r.Filename}
 		if f.reopen() == nil {
@@ -114,5 +117,6 @@ func (toJournal) write(level zapcore.Level, line []byte) {
 	case level < zapcore.ErrorLevel:
 		priority = journal.PriWarning
 	}
-	_ = journal.Send(string(bytes.TrimSuffix(line, []byte{'\n'})), priority, map[string]string{"SYSLOG_IDENTIFIER": "vigil"})
+	_ = journal.Send(string(bytes.TrimSuffix(line, []byte{'\n'})), priority,
+		map[string]string{"SYSLOG_IDENTIFIER": "vigil"})
 }

@@ -10,14 +10,15 @@ import (
 )
 
 const (
-	// MaxQueued limits the bytes of lines that wait for an output. Lines above it are left out and counted.
+	// MaxQueued limits the bytes of lines that wait for an output. Lines above it are left out and
+	// counted.
 	MaxQueued = 4 << 20
 	// flushTimeout is how long Close, Flush and Reopen wait for an output that takes no lines.
 	flushTimeout = time.Second
 )
 
-// queue is an output whose lines are written by a goroutine of its own: whoever logs must not wait for a full pipe, a stopped terminal or
-// a disk that hangs.
+// queue is an output whose lines are written by a goroutine of its own: whoever logs must not wait
+// for a full pipe, a stopped terminal or a disk that hangs.
 type queue struct {
 	out output
 	// lost returns the line about so many lines that were left out.
@@ -83,7 +84,8 @@ func (q *queue) run() {
 	}
 }
 
-// take waits for lines and returns them, and how many were left out after them; nothing after close.
+// take waits for lines and returns them, and how many were left out after them; nothing after
+// close.
 func (q *queue) take() (lines []queued, lost uint64) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -103,7 +105,8 @@ func (q *queue) written(n int) {
 	q.mu.bytes -= n
 }
 
-// flush waits until all lines are written, for flushTimeout at most. An error says how many bytes are left.
+// flush waits until all lines are written, for flushTimeout at most. An error says how many bytes
+// are left.
 func (q *queue) flush() error {
 	late := false
 	timer := time.AfterFunc(flushTimeout, func() {
@@ -117,7 +120,8 @@ func (q *queue) flush() error {
 	defer q.mu.Unlock()
 	for len(q.mu.lines) > 0 || q.mu.writing {
 		if late {
-			return fmt.Errorf("a log output has taken no line for %v; %d bytes of lines wait", flushTimeout, q.mu.bytes)
+			return fmt.Errorf("a log output has taken no line for %v; %d bytes of lines wait",
+				flushTimeout, q.mu.bytes)
 		}
 		q.changed.Wait()
 	}
@@ -158,7 +162,8 @@ type Writer struct{ q *queue }
 
 // NewWriter returns a Writer to w.
 func NewWriter(w io.Writer) *Writer {
-	return &Writer{newQueue(&stream{Writer: w}, func(n uint64) []byte { return fmt.Appendf(nil, "warning: %d lines were left out\n", n) })}
+	return &Writer{newQueue(&stream{Writer: w},
+		func(n uint64) []byte { return fmt.Appendf(nil, "warning: %d lines were left out\n", n) })}
 }
 
 // Write implements io.Writer. It never blocks, and never fails.

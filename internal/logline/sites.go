@@ -12,7 +12,8 @@ const (
 	// MaxRate is the number of lines a second that it may log continuously.
 	MaxRate = 10
 
-	// Wrappers log for many places: the beginning of the message, which no client chooses, distinguishes them.
+	// Wrappers log for many places: the beginning of the message, which no client chooses,
+	// distinguishes them.
 	siteText = 24
 	maxSites = 1024
 )
@@ -31,7 +32,8 @@ type credit struct {
 	level   slog.Level // the highest of those
 }
 
-// sites limits the number of lines of each place in the code: clients can cause lines, and the disk of the log is finite.
+// sites limits the number of lines of each place in the code: clients can cause lines, and the disk
+// of the log is finite.
 type sites struct {
 	now func() time.Time
 
@@ -39,7 +41,8 @@ type sites struct {
 		sync.Mutex
 		credits map[site]*credit
 		swept   time.Time
-		// dropping is the number of sites with dropped lines; looked is when they were last looked at.
+		// dropping is the number of sites with dropped lines; looked is when they were last looked
+		// at.
 		dropping int
 		looked   time.Time
 	}
@@ -51,7 +54,8 @@ func newSites() *sites {
 	return s
 }
 
-// take reports whether a record is logged, and the number of dropped records of its site since the last logged record.
+// take reports whether a record is logged, and the number of dropped records of its site since the
+// last logged record.
 func (s *sites) take(r *slog.Record) (dropped uint64, ok bool) {
 	at := site{r.PC, r.Message[:min(siteText, len(r.Message))]}
 	now := s.now()
@@ -96,7 +100,8 @@ func (s *sites) reported(c *credit) (dropped uint64) {
 // fullCredit is the time after which a site has its whole credit again.
 const fullCredit = MaxBurst / MaxRate * time.Second
 
-// quiet returns records for the sites that have dropped lines and logged none since: no line of theirs would report it.
+// quiet returns records for the sites that have dropped lines and logged none since: no line of
+// theirs would report it.
 func (s *sites) quiet() (list []slog.Record) {
 	now := s.now()
 	s.mu.Lock()

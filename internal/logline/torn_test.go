@@ -37,7 +37,8 @@ func (f *filling) Write(b []byte) (int, error) {
 // A line of which only a part was written spoils no other.
 func TestLineInPart(t *testing.T) {
 	disk := &filling{free: 250}
-	log := slog.New(newHandler(slog.LevelInfo, false, &outputs{list: []output{&stream{Writer: disk}}}, nil))
+	log := slog.New(newHandler(slog.LevelInfo, false,
+		&outputs{list: []output{&stream{Writer: disk}}}, nil))
 	for range 10 {
 		log.Info("before")
 	}
@@ -49,7 +50,8 @@ func TestLineInPart(t *testing.T) {
 	lines := strings.Split(strings.TrimSuffix(disk.String(), "\n"), "\n")
 	for i, line := range lines[len(lines)-2:] {
 		var m struct{ Msg string }
-		if err := json.Unmarshal([]byte(line), &m); err != nil || m.Msg != []string{"after", "last"}[i] {
+		if err := json.Unmarshal([]byte(line), &m); err != nil ||
+			m.Msg != []string{"after", "last"}[i] {
 			t.Errorf("%q: %v", line, err)
 		}
 	}
@@ -62,7 +64,8 @@ func TestLineInPart(t *testing.T) {
 func TestFileInPart(t *testing.T) {
 	for _, rotation := range []*Rotation{nil, {MaxSize: 1}} {
 		path := filepath.Join(t.TempDir(), "v.log")
-		if err := os.WriteFile(path, []byte("{\"msg\":\"whole\"}\n{\"msg\":\"in pa"), 0o600); err != nil {
+		if err := os.WriteFile(path, []byte("{\"msg\":\"whole\"}\n{\"msg\":\"in pa"),
+			0o600); err != nil {
 			t.Fatal(err)
 		}
 		for _, text := range []string{"first", "second"} {
@@ -80,13 +83,15 @@ func TestFileInPart(t *testing.T) {
 			t.Fatal(err)
 		}
 		lines := strings.Split(string(b), "\n")
-		if len(lines) != 5 || !strings.Contains(lines[2], `"msg":"first"`) || !json.Valid([]byte(lines[2])) || !json.Valid([]byte(lines[3])) {
+		if len(lines) != 5 || !strings.Contains(lines[2], `"msg":"first"`) ||
+			!json.Valid([]byte(lines[2])) || !json.Valid([]byte(lines[3])) {
 			t.Errorf("%q", lines)
 		}
 	}
 }
 
-// A log whose file cannot be replaced goes on in the old one, and a file that cannot be opened again is an error.
+// A log whose file cannot be replaced goes on in the old one, and a file that cannot be opened
+// again is an error.
 func TestRotationFails(t *testing.T) {
 	dir := t.TempDir()
 	// The name with a date is longer than the file system allows.
@@ -96,7 +101,8 @@ func TestRotationFails(t *testing.T) {
 		t.Fatal(err)
 	}
 	for i := range 4 {
-		l.queues[0].out.write(zapcore.InfoLevel, fmt.Appendf(nil, "{\"msg\":\"%d\",\"fill\":\"%s\"}\n", i, strings.Repeat("x", 600<<10)))
+		l.queues[0].out.write(zapcore.InfoLevel,
+			fmt.Appendf(nil, "{\"msg\":\"%d\",\"fill\":\"%s\"}\n", i, strings.Repeat("x", 600<<10)))
 	}
 	if got := messages(t, path); got != "0 1 2 3" {
 		t.Errorf("the file has %s", got)
@@ -133,7 +139,9 @@ func TestLinesLeftOut(t *testing.T) {
 	out.Reset()
 	log.With("client", "x").WithGroup("g").Info("later")
 	log.Info("later")
-	if n := strings.Count(out.String(), `"lines-left-out":50`); n != 1 || !strings.Contains(out.String(), `"it fails"`) || !strings.Contains(out.String(), `"level":"error"`) {
+	if n := strings.Count(out.String(), `"lines-left-out":50`); n != 1 ||
+		!strings.Contains(out.String(), `"it fails"`) ||
+		!strings.Contains(out.String(), `"level":"error"`) {
 		t.Errorf("reported %d times in\n%s", n, out)
 	}
 	if n := strings.Count(out.String(), "client"); n != 1 {
@@ -150,21 +158,24 @@ func TestLinesLeftOut(t *testing.T) {
 func TestJSONIsSafe(t *testing.T) {
 	const hostile = "\x1b[2J\u009b2J\x7f\x9b\r\u202e\u2028\U000e0041ü"
 	h, out := testHandler(false)
-	slog.New(h).Warn("a client said "+hostile, "error", errors.New(hostile), hostile, json.RawMessage(`"\u009b"`))
-	if line := strings.TrimSuffix(out.String(), "\n"); strings.ContainsFunc(line, func(r rune) bool { return !unicode.IsPrint(r) }) {
+	slog.New(h).Warn("a client said "+hostile, "error", errors.New(hostile), hostile,
+		json.RawMessage(`"\u009b"`))
+	if line := strings.TrimSuffix(out.String(), "\n"); strings.ContainsFunc(line,
+		func(r rune) bool { return !unicode.IsPrint(r) }) {
 		t.Errorf("%q", line)
 	}
 	var got map[string]string
 	if err := json.Unmarshal(out.Bytes(), &got); err != nil {
 		t.Fatalf("%v: %s", err, out)
 	}
-	if want := strings.ToValidUTF8(hostile, "\ufffd"); got["error"] != want || got[want] != "\u009b" || got["msg"] != "a client said "+want {
+	if want := strings.ToValidUTF8(hostile, "\ufffd"); got["error"] != want ||
+		got[want] != "\u009b" || got["msg"] != "a client said "+want {
 		t.Errorf("%q", got)
 	}
 }
 
-// A reader that reads nothing blocks nobody who logs, and no other output. When it reads again it gets the lines that were kept, and
-// the number of the others.
+// A reader that reads nothing blocks nobody who logs, and no other output. When it reads again it
+// gets the lines that were kept, and the number of the others.
 func TestUnreadPipe(t *testing.T) {
 	r, w, err := os.Pipe()
 	if err != nil {
@@ -189,7 +200,8 @@ func TestUnreadPipe(t *testing.T) {
 		}
 	}
 	if err := l.queues[1].flush(); err != nil || strings.Count(other.String(), "\n") != n {
-		t.Fatalf("the other output has %d lines of %d: %v", strings.Count(other.String(), "\n"), n, err)
+		t.Fatalf("the other output has %d lines of %d: %v",
+			strings.Count(other.String(), "\n"), n, err)
 	}
 	q := l.queues[0]
 	if q.flush() == nil {

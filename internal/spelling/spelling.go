@@ -1,8 +1,9 @@
 // Package spelling finds the word that somebody has probably meant, and writes words for a shell.
 package spelling
 
-// Nearest returns the known word that is most like a word with a mistake, the first one of several, or "" if none is like it. A
-// word may differ in one of three letters: inserted, left out, replaced, or exchanged with the next one.
+// Nearest returns the known word that is most like a word with a mistake, the first one of several,
+// or "" if none is like it. A word may differ in one of three letters: inserted, left out,
+// replaced, or exchanged with the next one.
 func Nearest(word string, known []string) string {
 	best, least := "", max(1, len(word)/3)+1
 	for _, k := range known {
@@ -15,7 +16,8 @@ func Nearest(word string, known []string) string {
 
 // distance returns the number of mistakes between two words.
 func distance(a, b string) int {
-	// rows[i][j] is the distance of the first i letters of a and the first j of b. Three rows are needed at a time.
+	// rows[i][j] is the distance of the first i letters of a and the first j of b. Three rows are
+	// needed at a time.
 	older, row, next := make([]int, len(b)+1), make([]int, len(b)+1), make([]int, len(b)+1)
 	for j := range row {
 		row[j] = j

@@ -1,4 +1,5 @@
-// Package throttle rate-limits repetitive log lines: when everything is slow, lines about it must not make it slower.
+// Package throttle rate-limits repetitive log lines: when everything is slow, lines about it must
+// not make it slower.
 package throttle
 
 import (
@@ -6,7 +7,8 @@ import (
 	"time"
 )
 
-// Throttle allows a number of events a second. The zero value allows none. It is safe for concurrent use.
+// Throttle allows a number of events a second. The zero value allows none. It is safe for
+// concurrent use.
 type Throttle struct {
 	perSecond int
 
@@ -21,7 +23,8 @@ type Throttle struct {
 // New returns a throttle that allows perSecond events a second.
 func New(perSecond int) *Throttle { return &Throttle{perSecond: perSecond} }
 
-// Allow reports whether an event at time now is allowed, and if so the number of events dropped since the last allowed event.
+// Allow reports whether an event at time now is allowed, and if so the number of events dropped
+// since the last allowed event.
 func (t *Throttle) Allow(now time.Time) (ok bool, dropped uint64) {
 	t.mu.Lock()
 	defer t.mu.Unlock()

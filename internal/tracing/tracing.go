@@ -34,12 +34,14 @@ const perMillion = 1_000_000
 
 // Config is what Open needs.
 type Config struct {
-	// Address is HOST:PORT of the collector, default localhost:4317. The connection has no TLS, like etcd's.
+	// Address is HOST:PORT of the collector, default localhost:4317. The connection has no TLS,
+	// like etcd's.
 	Address string
-	// ServiceName is the same for all members, default "etcd". InstanceID is different for each member; it may be empty.
+	// ServiceName is the same for all members, default "etcd". InstanceID is different for each
+	// member; it may be empty.
 	ServiceName, InstanceID string
-	// SamplingRate is how many of a million traces that begin here are exported. A trace of a client is exported if the client
-	// has sampled it.
+	// SamplingRate is how many of a million traces that begin here are exported. A trace of a
+	// client is exported if the client has sampled it.
 	SamplingRate int
 }
 
@@ -62,7 +64,8 @@ func Open(ctx context.Context, c Config) (*Tracer, error) {
 	if c.SamplingRate < 0 || c.SamplingRate > perMillion {
 		return nil, fmt.Errorf("tracing: a sampling rate of %d in a million", c.SamplingRate)
 	}
-	exporter, err := otlptracegrpc.New(ctx, otlptracegrpc.WithInsecure(), otlptracegrpc.WithEndpoint(c.Address))
+	exporter, err := otlptracegrpc.New(ctx, otlptracegrpc.WithInsecure(),
+		otlptracegrpc.WithEndpoint(c.Address))
 	if err != nil {
 		return nil, fmt.Errorf("tracing: %w", err)
 	}
@@ -70,7 +73,8 @@ func Open(ctx context.Context, c Config) (*Tracer, error) {
 	if c.InstanceID != "" {
 		attributes = append(attributes, attribute.String("service.instance.id", c.InstanceID))
 	}
-	p := sdk.NewTracerProvider(sdk.WithBatcher(exporter), sdk.WithResource(resource.NewSchemaless(attributes...)),
+	p := sdk.NewTracerProvider(sdk.WithBatcher(exporter),
+		sdk.WithResource(resource.NewSchemaless(attributes...)),
 		sdk.WithSampler(sdk.ParentBased(sampler(c.SamplingRate))))
 	return &Tracer{provider: p, tracer: p.Tracer("vigil")}, nil
 }
@@ -89,7 +93,9 @@ func (t *Tracer) Handler() stats.Handler {
 }
 
 // Traced reports whether ctx belongs to an exported span.
-func (t *Tracer) Traced(ctx context.Context) bool { return trace.SpanFromContext(ctx).IsRecording() }
+func (t *Tracer) Traced(ctx context.Context) bool {
+	return trace.SpanFromContext(ctx).IsRecording()
+}
 
 // Span exports a step within the span of ctx.
 func (t *Tracer) Span(ctx context.Context, name string, start, end time.Time) {
@@ -99,7 +105,8 @@ func (t *Tracer) Span(ctx context.Context, name string, start, end time.Time) {
 
 // Close sends the queued spans, until ctx ends.
 func (t *Tracer) Close(ctx context.Context) error {
-	if err := t.provider.Shutdown(ctx); err != nil && !errors.Is(err, context.Canceled) && !errors.Is(err, context.DeadlineExceeded) {
+	if err := t.provider.Shutdown(ctx); err != nil && !errors.Is(err, context.Canceled) &&
+		!errors.Is(err, context.DeadlineExceeded) {
 		return fmt.Errorf("tracing: %w", err)
 	}
 	return nil

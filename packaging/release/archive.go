@@ -11,7 +11,8 @@ import (
 	"strings"
 )
 
-// writeArchive writes the programs of a platform with their documents, for use without a package manager.
+// writeArchive writes the programs of a platform with their documents, for use without a package
+// manager.
 func (r *release) writeArchive(p platform, out string) error {
 	top := r.folder(r.servers, p)
 	files, err := r.basics(r.servers, p, top)
@@ -33,7 +34,9 @@ func (r *release) writeArchive(p platform, out string) error {
 			files = append(files, page)
 		}
 	}
-	for _, f := range r.completions(p, completionDirs{"share/completions/bash", "share/completions/fish", "share/completions/zsh"}) {
+	for _, f := range r.completions(p,
+		completionDirs{"share/completions/bash", "share/completions/fish",
+			"share/completions/zsh"}) {
 		f.name = top + f.name
 		files = append(files, f)
 	}
@@ -59,7 +62,8 @@ func (r *release) writeBucketArchive(p platform, out string) error {
 	if err != nil {
 		return err
 	}
-	page, err := manualPage(top+"/share/man", bucketPage, r.manual.bucketPage(r.version, r.source.time))
+	page, err := manualPage(top+"/share/man", bucketPage,
+		r.manual.bucketPage(r.version, r.source.time))
 	if err != nil {
 		return err
 	}
@@ -69,7 +73,8 @@ func (r *release) writeBucketArchive(p platform, out string) error {
 // basics returns the programs of a product, licences and the list of the parts.
 func (r *release) basics(d *product, p platform, top string) (files []file, err error) {
 	for _, name := range d.on(p) {
-		files = append(files, file{name: top + "/bin/" + name, mode: 0o755, source: r.program(p, name)})
+		files = append(files,
+			file{name: top + "/bin/" + name, mode: 0o755, source: r.program(p, name)})
 	}
 	documents, err := r.documents(d, top)
 	return append(files, documents...), err

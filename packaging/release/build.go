@@ -17,8 +17,10 @@ type platform struct{ os, arch string }
 
 func (p platform) String() string { return p.os + "-" + p.arch }
 
-// everyPlatform lists the targets of a release. Servers run on Linux only; elsewhere there is vigilctl.
-var everyPlatform = []platform{{"linux", "amd64"}, {"linux", "arm64"}, {"darwin", "amd64"}, {"darwin", "arm64"}}
+// everyPlatform lists the targets of a release. Servers run on Linux only; elsewhere there is
+// vigilctl.
+var everyPlatform = []platform{{"linux", "amd64"}, {"linux", "arm64"}, {"darwin", "amd64"},
+	{"darwin", "arm64"}}
 
 // release is one version that is built from a source.
 type release struct {
@@ -26,9 +28,11 @@ type release struct {
 	version   string
 	platforms []platform
 	log       io.Writer
-	// servers has the programs of a member and of operators, buckets the one for the storage of clouds.
+	// servers has the programs of a member and of operators, buckets the one for the storage of
+	// clouds.
 	servers, buckets *product
-	// paths leaves the paths of the sources in the programs, so that packages which are compiled already are used.
+	// paths leaves the paths of the sources in the programs, so that packages which are compiled
+	// already are used.
 	paths bool
 
 	parts  string // directory of the built programs
@@ -37,12 +41,14 @@ type release struct {
 }
 
 func newRelease(s *source, version string, platforms []platform, log io.Writer) *release {
-	return &release{source: s, version: version, platforms: platforms, log: log, servers: servers(), buckets: buckets()}
+	return &release{source: s, version: version, platforms: platforms, log: log, servers: servers(),
+		buckets: buckets()}
 }
 
 func (r *release) products() []*product { return []*product{r.servers, r.buckets} }
 
-// pack writes all files of the release into out. stage is an empty directory for what is written on the way.
+// pack writes all files of the release into out. stage is an empty directory for what is written on
+// the way.
 func (r *release) pack(stage, out string) error {
 	r.stage = stage
 	var images []platform
@@ -61,21 +67,25 @@ func (r *release) pack(stage, out string) error {
 	}
 	if len(images) == 0 {
 		fmt.Fprintln(r.log, "no image: there is no Linux among the platforms")
-	} else if err := r.writeImage(images, filepath.Join(out, "vigil-"+r.version+"-oci.tar")); err != nil {
+	} else if err := r.writeImage(images,
+		filepath.Join(out, "vigil-"+r.version+"-oci.tar")); err != nil {
 		return fmt.Errorf("image: %w", err)
 	}
 	for _, d := range r.products() {
-		if err := os.WriteFile(filepath.Join(out, d.name+"-"+r.version+".cdx.json"), d.sbom, 0o644); err != nil {
+		if err := os.WriteFile(filepath.Join(out, d.name+"-"+r.version+".cdx.json"), d.sbom,
+			0o644); err != nil {
 			return err
 		}
-		if err := os.WriteFile(filepath.Join(out, d.name+"-"+r.version+"-licences.txt"), d.licences.text, 0o644); err != nil {
+		if err := os.WriteFile(filepath.Join(out, d.name+"-"+r.version+"-licences.txt"),
+			d.licences.text, 0o644); err != nil {
 			return err
 		}
 	}
 	return writeSums(out)
 }
 
-// prepare builds what several of the files contain: programs, manuals, completions, licences and the list of the parts.
+// prepare builds what several of the files contain: programs, manuals, completions, licences and
+// the list of the parts.
 func (r *release) prepare(ctx context.Context, parts string) error {
 	r.parts = parts
 	host := platform{runtime.GOOS, runtime.GOARCH}
@@ -94,7 +104,8 @@ func (r *release) prepare(ctx context.Context, parts string) error {
 		}
 	}
 	var err error
-	if r.manual, err = readManual(ctx, r.program(host, "vigil"), r.program(host, "vigilctl"), r.program(host, "vigil-bucket")); err != nil {
+	if r.manual, err = readManual(ctx, r.program(host, "vigil"), r.program(host, "vigilctl"),
+		r.program(host, "vigil-bucket")); err != nil {
 		return fmt.Errorf("help of the programs: %w", err)
 	}
 	for _, d := range r.products() {
@@ -117,7 +128,8 @@ func (r *release) program(p platform, name string) string {
 	return filepath.Join(r.parts, p.String(), name)
 }
 
-// compile builds programs for a platform. The version control is not asked, as its answer depends on how the repository was cloned.
+// compile builds programs for a platform. The version control is not asked, as its answer depends
+// on how the repository was cloned.
 func (r *release) compile(ctx context.Context, p platform, d *product, programs []string) error {
 	fmt.Fprintf(r.log, "building %s for %s\n", d.name, p)
 	dir, err := filepath.Abs(filepath.Join(r.parts, p.String()))
@@ -128,12 +140,15 @@ func (r *release) compile(ctx context.Context, p platform, d *product, programs 
 		return err
 	}
 	set := " -X " + r.source.module + "/internal/release."
-	args := []string{"build", "-trimpath=" + strconv.FormatBool(!r.paths), "-buildvcs=false", "-ldflags=-s -w -buildid=" + set + "Version=" + r.version + set + "revision=" + r.source.commit}
+	args := []string{"build", "-trimpath=" + strconv.FormatBool(!r.paths), "-buildvcs=false",
+		"-ldflags=-s -w -buildid=" + set + "Version=" + r.version + set + "revision=" +
+			r.source.commit}
 	for _, x := range d.programs {
 		if !slices.Contains(programs, x.name) {
 			continue
 		}
-		if _, err := output(ctx, r.directory(d), goEnv(p.os, p.arch), "go", append(args, "-o", filepath.Join(dir, x.name), x.source)...); err != nil {
+		if _, err := output(ctx, r.directory(d), goEnv(p.os, p.arch), "go",
+			append(args, "-o", filepath.Join(dir, x.name), x.source)...); err != nil {
 			return fmt.Errorf("%s for %s: %w", x.name, p, err)
 		}
 	}

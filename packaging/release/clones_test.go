@@ -8,7 +8,8 @@ import (
 	"testing"
 )
 
-// TestTwoClones releases the commit for every platform from two clones at different paths, the second without the cache of the first.
+// TestTwoClones releases the commit for every platform from two clones at different paths, the
+// second without the cache of the first.
 func TestTwoClones(t *testing.T) {
 	inFull(t)
 	need(t, "git")
@@ -18,7 +19,8 @@ func TestTwoClones(t *testing.T) {
 	}
 	names := []string{"first", "a second"}
 	clones, out := map[string]string{}, map[string]string{}
-	for _, name := range names { // all before the first build, which takes minutes: there may be a new commit then
+	// all before the first build, which takes minutes: there may be a new commit then
+	for _, name := range names {
 		clones[name] = filepath.Join(t.TempDir(), name)
 		runProgram(t, "git", "clone", "-q", "--no-hardlinks", src.root, clones[name])
 	}
@@ -30,7 +32,8 @@ func TestTwoClones(t *testing.T) {
 		}
 		t.Chdir(clone)
 		var stdout, stderr bytes.Buffer
-		if code := run(context.Background(), []string{"-version", "1.2.3"}, &stdout, &stderr); code != 0 {
+		if code := run(context.Background(), []string{"-version", "1.2.3"}, &stdout,
+			&stderr); code != 0 {
 			t.Fatalf("exit code %d\n%s%s", code, stdout.String(), stderr.String())
 		}
 		t.Logf("%s", stdout.String())

@@ -23,8 +23,8 @@ func options(help string) []option {
 	return out
 }
 
-// completeVigil returns the completions of vigil by shell. Arguments are completed as files, which is right for all that are not typed
-// by hand anyway.
+// completeVigil returns the completions of vigil by shell. Arguments are completed as files, which
+// is right for all that are not typed by hand anyway.
 func completeVigil(help string) map[string][]byte {
 	var names, fish, zsh strings.Builder
 	for _, o := range options(help) {
@@ -32,10 +32,13 @@ func completeVigil(help string) map[string][]byte {
 		takes, spec := "", ""
 		if o.argument != "" {
 			takes = " -r"
-			spec = strings.NewReplacer("'", `'\''`, "[", "", "]", "").Replace(":" + strings.ReplaceAll(o.argument, ":", `\:`) + ":_files")
+			spec = strings.NewReplacer("'", `'\''`, "[", "", "]",
+				"").Replace(":" + strings.ReplaceAll(o.argument, ":", `\:`) + ":_files")
 		}
-		fmt.Fprintf(&fish, "complete -c vigil -l %s%s -d '%s'\n", o.name, takes, strings.NewReplacer(`\`, `\\`, `'`, `\'`).Replace(o.purpose))
-		purpose := strings.NewReplacer(`\`, `\\`, "[", `\[`, "]", `\]`, ":", `\:`, "'", `'\''`).Replace(o.purpose)
+		fmt.Fprintf(&fish, "complete -c vigil -l %s%s -d '%s'\n", o.name, takes,
+			strings.NewReplacer(`\`, `\\`, `'`, `\'`).Replace(o.purpose))
+		purpose := strings.NewReplacer(`\`, `\\`, "[", `\[`, "]", `\]`, ":", `\:`, "'",
+			`'\''`).Replace(o.purpose)
 		fmt.Fprintf(&zsh, " \\\n  '--%s[%s]%s'", o.name, purpose, spec)
 	}
 	return map[string][]byte{
@@ -51,6 +54,7 @@ _vigil() {
 complete -o default -F _vigil vigil
 `),
 		"fish": []byte("# completion of vigil for fish\ncomplete -c vigil -n __fish_is_first_arg -a config -d 'print the effective configuration'\n" + fish.String()),
-		"zsh":  []byte("#compdef vigil\n_arguments" + zsh.String() + " \\\n  '1::command:(config)'\n"),
+		"zsh": []byte("#compdef vigil\n_arguments" + zsh.String() +
+			" \\\n  '1::command:(config)'\n"),
 	}
 }

@@ -21,8 +21,10 @@ var packed embed.FS
 type completionDirs struct{ bash, fish, zsh string }
 
 var (
-	debianDirs = completionDirs{"usr/share/bash-completion/completions", "usr/share/fish/vendor_completions.d", "usr/share/zsh/vendor-completions"}
-	fedoraDirs = completionDirs{"usr/share/bash-completion/completions", "usr/share/fish/vendor_completions.d", "usr/share/zsh/site-functions"}
+	debianDirs = completionDirs{"usr/share/bash-completion/completions",
+		"usr/share/fish/vendor_completions.d", "usr/share/zsh/vendor-completions"}
+	fedoraDirs = completionDirs{"usr/share/bash-completion/completions",
+		"usr/share/fish/vendor_completions.d", "usr/share/zsh/site-functions"}
 )
 
 // installed returns the files of a package that both distributions have.
@@ -44,7 +46,8 @@ func (r *release) installed(d *product, p platform, dirs completionDirs) ([]file
 	}
 	unit = bytes.ReplaceAll(unit, []byte(program), []byte("=/usr/bin/vigil "))
 	out = append(out, text("/usr/lib/systemd/system/vigil.service", unit))
-	for from, to := range map[string]string{"sysusers.conf": "/usr/lib/sysusers.d/vigil.conf", "tmpfiles.conf": "/usr/lib/tmpfiles.d/vigil.conf"} {
+	for from, to := range map[string]string{"sysusers.conf": "/usr/lib/sysusers.d/vigil.conf",
+		"tmpfiles.conf": "/usr/lib/tmpfiles.d/vigil.conf"} {
 		b, err := packed.ReadFile("files/" + from)
 		if err != nil {
 			return nil, err
@@ -84,8 +87,10 @@ func (r *release) installedBucket(p platform) ([]file, error) {
 	if err != nil {
 		return nil, err
 	}
-	page, err := manualPage("/usr/share/man", bucketPage, r.manual.bucketPage(r.version, r.source.time))
-	return append(documents, page, file{name: "/usr/bin/vigil-bucket", mode: 0o755, source: r.program(p, "vigil-bucket")}), err
+	page, err := manualPage("/usr/share/man", bucketPage,
+		r.manual.bucketPage(r.version, r.source.time))
+	return append(documents, page,
+		file{name: "/usr/bin/vigil-bucket", mode: 0o755, source: r.program(p, "vigil-bucket")}), err
 }
 
 // documents returns the licences and the list of the parts of a product.
@@ -101,18 +106,20 @@ func (r *release) documents(d *product, below string) ([]file, error) {
 	}, nil
 }
 
-// pages returns the pages for operators, which doctor and the alerts name, and the files for monitoring that they install.
+// pages returns the pages for operators, which doctor and the alerts name, and the files for
+// monitoring that they install.
 func (r *release) pages(below string) ([]file, error) {
 	var out []file
 	for _, tree := range []string{"docs", "packaging/monitoring"} {
-		err := fs.WalkDir(os.DirFS(r.source.root), tree, func(name string, d fs.DirEntry, err error) error {
-			if err != nil || d.IsDir() || path.Ext(name) == ".go" {
+		err := fs.WalkDir(os.DirFS(r.source.root), tree,
+			func(name string, d fs.DirEntry, err error) error {
+				if err != nil || d.IsDir() || path.Ext(name) == ".go" {
+					return err
+				}
+				body, err := r.source.read(name)
+				out = append(out, text(below+"/"+name, body))
 				return err
-			}
-			body, err := r.source.read(name)
-			out = append(out, text(below+"/"+name, body))
-			return err
-		})
+			})
 		if err != nil {
 			return nil, err
 		}

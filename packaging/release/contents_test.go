@@ -20,8 +20,9 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/mutate"
 )
 
-// listing describes the files of an archive: their modes, owners and names. The commands of vigilctl have a page each, which the list
-// has one line for, as TestManual compares them with the commands.
+// listing describes the files of an archive: their modes, owners and names. The commands of
+// vigilctl have a page each, which the list has one line for, as TestManual compares them with the
+// commands.
 func listing(t *testing.T, r io.Reader) string {
 	t.Helper()
 	var lines []string
@@ -81,17 +82,21 @@ func TestDebContents(t *testing.T) {
 	need(t, "dpkg-deb")
 	for _, d := range products {
 		deb := artifact(t, d.name, ".deb")
-		golden(t, d.prefix+"deb.txt", listing(t, strings.NewReader(runProgram(t, "dpkg-deb", "--fsys-tarfile", deb))))
+		golden(t, d.prefix+"deb.txt",
+			listing(t, strings.NewReader(runProgram(t, "dpkg-deb", "--fsys-tarfile", deb))))
 		var control strings.Builder
 		for _, line := range strings.SplitAfter(runProgram(t, "dpkg-deb", "--field", deb), "\n") {
 			if !strings.HasPrefix(line, "Installed-Size:") {
-				control.WriteString(strings.ReplaceAll(line, "Architecture: "+runtime.GOARCH, "Architecture: ARCH"))
+				control.WriteString(strings.ReplaceAll(line, "Architecture: "+runtime.GOARCH,
+					"Architecture: ARCH"))
 			}
 		}
 		golden(t, d.prefix+"deb-control.txt", control.String())
-		golden(t, d.prefix+"deb-scripts.txt", listing(t, strings.NewReader(runProgram(t, "dpkg-deb", "--ctrl-tarfile", deb))))
+		golden(t, d.prefix+"deb-scripts.txt",
+			listing(t, strings.NewReader(runProgram(t, "dpkg-deb", "--ctrl-tarfile", deb))))
 	}
-	if got := runProgram(t, "dpkg-deb", "--info", artifact(t, "vigil", ".deb"), "conffiles"); got != "/etc/vigil/vigil.yaml\n" {
+	if got := runProgram(t, "dpkg-deb", "--info", artifact(t, "vigil", ".deb"),
+		"conffiles"); got != "/etc/vigil/vigil.yaml\n" {
 		t.Errorf("configuration files: %q", got)
 	}
 }
@@ -101,8 +106,11 @@ func TestLintian(t *testing.T) {
 	inFull(t)
 	need(t, "lintian")
 	for _, d := range products {
-		out, err := exec.Command("lintian", "--allow-root", "--no-cfg", "--fail-on", "error,warning", "--tag-display-limit", "0", artifact(t, d.name, ".deb")).CombinedOutput()
-		if err != nil || strings.Contains(string(out), "W:") || strings.Contains(string(out), "E:") {
+		out, err := exec.Command("lintian", "--allow-root", "--no-cfg", "--fail-on",
+			"error,warning", "--tag-display-limit", "0",
+			artifact(t, d.name, ".deb")).CombinedOutput()
+		if err != nil || strings.Contains(string(out), "W:") ||
+			strings.Contains(string(out), "E:") {
 			t.Errorf("%s: %v\n%s", d.name, err, out)
 		}
 	}
@@ -144,10 +152,13 @@ func testRPMContents(t *testing.T, product, prefix string) {
 	t.Run("rpm", func(t *testing.T) {
 		inFull(t)
 		need(t, "rpm")
-		got := runProgram(t, "rpm", "-qp", "--nosignature", "--qf", "%{NAME} %{VERSION} %{RELEASE} %{OS} %{LICENSE} %{BUILDHOST} %{PAYLOADCOMPRESSOR}\n%{SUMMARY}\n%{DESCRIPTION}\n", name)
-		got += "configuration: " + runProgram(t, "rpm", "-qpc", "--nosignature", name) + runProgram(t, "rpm", "-qp", "--nosignature", "--scripts", name)
+		got := runProgram(t, "rpm", "-qp", "--nosignature", "--qf",
+			"%{NAME} %{VERSION} %{RELEASE} %{OS} %{LICENSE} %{BUILDHOST} %{PAYLOADCOMPRESSOR}\n%{SUMMARY}\n%{DESCRIPTION}\n", name)
+		got += "configuration: " + runProgram(t, "rpm", "-qpc", "--nosignature", name) +
+			runProgram(t, "rpm", "-qp", "--nosignature", "--scripts", name)
 		if product == "vigil-bucket" {
-			got += "requires: " + strings.Split(runProgram(t, "rpm", "-qpR", "--nosignature", name), "\n")[0] + "\n"
+			got += "requires: " + strings.Split(runProgram(t, "rpm", "-qpR", "--nosignature", name),
+				"\n")[0] + "\n"
 		}
 		golden(t, prefix+"rpm-header.txt", got)
 	})
@@ -166,7 +177,8 @@ func TestImageContents(t *testing.T) {
 		t.Fatal(err)
 	}
 	top, err := index.IndexManifest()
-	if err != nil || len(top.Manifests) != 1 || top.Manifests[0].Annotations["org.opencontainers.image.ref.name"] != testVersion {
+	if err != nil || len(top.Manifests) != 1 ||
+		top.Manifests[0].Annotations["org.opencontainers.image.ref.name"] != testVersion {
 		t.Fatalf("%+v %v", top, err)
 	}
 	inner, err := index.ImageIndex(top.Manifests[0].Digest)
@@ -174,7 +186,8 @@ func TestImageContents(t *testing.T) {
 		t.Fatal(err)
 	}
 	images, err := inner.IndexManifest()
-	if err != nil || len(images.Manifests) != 1 || images.Manifests[0].Platform.Architecture != runtime.GOARCH {
+	if err != nil || len(images.Manifests) != 1 ||
+		images.Manifests[0].Platform.Architecture != runtime.GOARCH {
 		t.Fatalf("%+v %v", images, err)
 	}
 	img, err := inner.Image(images.Manifests[0].Digest)
@@ -186,7 +199,8 @@ func TestImageContents(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if config.Config.User != "65532:65532" || config.OS != "linux" || config.Config.Healthcheck == nil {
+	if config.Config.User != "65532:65532" || config.OS != "linux" ||
+		config.Config.Healthcheck == nil {
 		t.Errorf("%+v", config)
 	}
 	// The image that users build themselves has the same settings.
@@ -195,7 +209,9 @@ func TestImageContents(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, want := range append(config.Config.Env[1:], "USER "+config.Config.User, `ENTRYPOINT ["`+config.Config.Entrypoint[0]+`"]`, "WORKDIR "+config.Config.WorkingDir, "EXPOSE 2379 2380") {
+	for _, want := range append(config.Config.Env[1:], "USER "+config.Config.User,
+		`ENTRYPOINT ["`+config.Config.Entrypoint[0]+`"]`, "WORKDIR "+config.Config.WorkingDir,
+		"EXPOSE 2379 2380") {
 		if !bytes.Contains(dockerfile, []byte(want)) {
 			t.Errorf("packaging/Dockerfile has no %s", want)
 		}
@@ -207,7 +223,8 @@ func TestImageSkopeo(t *testing.T) {
 	inFull(t)
 	need(t, "skopeo")
 	name := artifact(t, "vigil", "-oci.tar")
-	for _, from := range []string{"oci-archive:" + name + ":" + testVersion, "docker-archive:" + name + ":vigil:" + testVersion + "-" + runtime.GOARCH} {
+	for _, from := range []string{"oci-archive:" + name + ":" + testVersion,
+		"docker-archive:" + name + ":vigil:" + testVersion + "-" + runtime.GOARCH} {
 		got := runProgram(t, "skopeo", "inspect", "--config", from)
 		if !strings.Contains(got, `"User": "65532:65532"`) {
 			t.Errorf("%s: %s", from, got)

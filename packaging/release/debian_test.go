@@ -18,8 +18,8 @@ type debian struct {
 	leader string // its process 1, as this machine numbers it
 }
 
-// bootDebian boots a Debian tree with systemd. VIGIL_DEBIAN_TREE is a tree that debootstrap made, with systemd, dbus, curl and openssl; it is copied. A
-// new one is downloaded otherwise.
+// bootDebian boots a Debian tree with systemd. VIGIL_DEBIAN_TREE is a tree that debootstrap made,
+// with systemd, dbus, curl and openssl; it is copied. A new one is downloaded otherwise.
 func bootDebian(t *testing.T) *debian {
 	t.Helper()
 	inFull(t)
@@ -34,7 +34,8 @@ func bootDebian(t *testing.T) *debian {
 		runProgram(t, "cp", "-a", made, tree)
 	} else {
 		need(t, "debootstrap")
-		runProgram(t, "debootstrap", "--variant=minbase", "--include=systemd,systemd-sysv,dbus,curl,openssl", "bookworm", tree)
+		runProgram(t, "debootstrap", "--variant=minbase",
+			"--include=systemd,systemd-sysv,dbus,curl,openssl", "bookworm", tree)
 	}
 	_, out := sharedRelease(t)
 	runProgram(t, "cp", "-r", out, filepath.Join(tree, "srv/release"))
@@ -43,14 +44,16 @@ func bootDebian(t *testing.T) *debian {
 	if err := os.Mkdir(filepath.Join(tree, "srv/newer"), 0o755); err != nil {
 		t.Fatal(err)
 	}
-	if err := newer.pack(filepath.Join(t.TempDir(), "stage"), filepath.Join(tree, "srv/newer")); err != nil {
+	if err := newer.pack(filepath.Join(t.TempDir(), "stage"),
+		filepath.Join(tree, "srv/newer")); err != nil {
 		t.Fatal(err)
 	}
 	log, err := os.Create(filepath.Join(t.TempDir(), "boot.log"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	cmd := exec.Command("systemd-nspawn", "--quiet", "--directory="+tree, "--boot", "--private-network", "--register=no", "--keep-unit",
+	cmd := exec.Command("systemd-nspawn", "--quiet", "--directory="+tree, "--boot",
+		"--private-network", "--register=no", "--keep-unit",
 		fmt.Sprintf("--machine=vigil-%d", os.Getpid()))
 	cmd.Stdout, cmd.Stderr = log, log
 	if err := cmd.Start(); err != nil {
@@ -88,8 +91,10 @@ func await(t *testing.T, what string, done func() bool) {
 }
 
 func (d *debian) try(script string) (string, error) {
-	cmd := exec.Command("nsenter", "--target", d.leader, "--mount", "--uts", "--ipc", "--net", "--pid", "--cgroup", "--", "/bin/sh", "-ec", script)
-	cmd.Env = []string{"PATH=/usr/sbin:/usr/bin:/sbin:/bin", "DEBIAN_FRONTEND=noninteractive", "LC_ALL=C"}
+	cmd := exec.Command("nsenter", "--target", d.leader, "--mount", "--uts", "--ipc", "--net",
+		"--pid", "--cgroup", "--", "/bin/sh", "-ec", script)
+	cmd.Env = []string{"PATH=/usr/sbin:/usr/bin:/sbin:/bin",
+		"DEBIAN_FRONTEND=noninteractive", "LC_ALL=C"}
 	out, err := cmd.CombinedOutput()
 	return string(out), err
 }
@@ -113,14 +118,16 @@ func (d *debian) expect(script, want string) {
 	}
 }
 
-// TestDebian follows the life of a package: installation, settings, start, crash, upgrade, removal, purge.
+// TestDebian follows the life of a package: installation, settings, start, crash, upgrade, removal,
+// purge.
 func TestDebian(t *testing.T) {
 	d := bootDebian(t)
 	get := "vigilctl --command-timeout=60s get greeting --print-value-only"
 
 	d.sh("dpkg -i /srv/release/vigil_*.deb")
 	d.expect("id -un vigil; stat -c '%U %a' /var/lib/vigil", "vigil\nvigil 700")
-	d.expect("systemctl is-active vigil || true; systemctl is-enabled vigil || true", "inactive\ndisabled")
+	d.expect("systemctl is-active vigil || true; systemctl is-enabled vigil || true",
+		"inactive\ndisabled")
 	d.expect("vigilctl version | grep vigilctl", "vigilctl version: "+testVersion)
 	d.sh("dpkg --verify vigil")
 
@@ -139,19 +146,22 @@ func TestDebian(t *testing.T) {
 	pid = d.sh("systemctl show -P MainPID vigil")
 	d.sh("dpkg -i /srv/newer/vigil_*.deb")
 	d.expect("dpkg-query -W -f '${Version}' vigil", "1.2.3")
-	d.expect("systemctl is-active vigil; systemctl is-enabled vigil; tail -1 /etc/vigil/vigil.yaml", "active\nenabled\nlog-level: warn")
+	d.expect("systemctl is-active vigil; systemctl is-enabled vigil; tail -1 /etc/vigil/vigil.yaml",
+		"active\nenabled\nlog-level: warn")
 	if d.sh("systemctl show -P MainPID vigil") == pid {
 		t.Error("the upgrade did not restart the member")
 	}
 	d.expect(get, "hello")
 
 	d.sh("systemctl stop vigil; dpkg -i /srv/release/vigil_*.deb")
-	d.expect("systemctl is-active vigil || true", "inactive") // an upgrade does not start what an operator stopped
+	// an upgrade does not start what an operator stopped
+	d.expect("systemctl is-active vigil || true", "inactive")
 	d.sh("systemctl start vigil")
 
 	d.sh("dpkg -r vigil")
 	d.expect("systemctl is-active vigil || true; test ! -e /usr/bin/vigil; ls /etc/vigil /var/lib/vigil", "inactive\n/etc/vigil:\nvigil.yaml\n\n/var/lib/vigil:\ndefault")
-	if out := d.sh("dpkg -P vigil 2>&1"); !strings.Contains(out, "the data of members are kept in /var/lib/vigil") {
+	if out := d.sh("dpkg -P vigil 2>&1"); !strings.Contains(out,
+		"the data of members are kept in /var/lib/vigil") {
 		t.Error(out)
 	}
 	d.expect("test ! -e /etc/vigil; ls /var/lib/vigil; find /etc/systemd -name 'vigil*'", "default")
@@ -170,5 +180,6 @@ func TestDebian(t *testing.T) {
 	d.sh("dpkg -i /srv/newer/vigil_*.deb")
 	d.expect(get+" 2>/dev/null || systemctl start vigil && "+get, "hello")
 	d.sh("systemctl stop vigil; echo 'lisen: x' >> /etc/vigil/vigil.yaml; ! systemctl start vigil 2>/dev/null")
-	d.expect("systemctl show -P NRestarts -P ExecMainStatus -P ActiveState vigil | sort", "0\n2\nfailed")
+	d.expect("systemctl show -P NRestarts -P ExecMainStatus -P ActiveState vigil | sort",
+		"0\n2\nfailed")
 }

@@ -31,7 +31,8 @@ func (r *release) imageFiles(p platform) ([]file, error) {
 		if root.Constraint != nil {
 			continue // trusted for older certificates only, which a file cannot say
 		}
-		if err := pem.Encode(&roots, &pem.Block{Type: "CERTIFICATE", Bytes: root.Certificate}); err != nil {
+		if err := pem.Encode(&roots,
+			&pem.Block{Type: "CERTIFICATE", Bytes: root.Certificate}); err != nil {
 			return nil, err
 		}
 	}
@@ -41,11 +42,13 @@ func (r *release) imageFiles(p platform) ([]file, error) {
 	out := []file{
 		data, tmp,
 		text("/etc/ssl/certs/ca-certificates.crt", roots.Bytes()),
-		text("/etc/passwd", fmt.Appendf(nil, "root:x:0:0:root:/:/sbin/nologin\nvigil:x:%d:%[1]d:vigil:/var/lib/vigil:/sbin/nologin\n", imageUser)),
+		text("/etc/passwd", fmt.Appendf(nil,
+			"root:x:0:0:root:/:/sbin/nologin\nvigil:x:%d:%[1]d:vigil:/var/lib/vigil:/sbin/nologin\n", imageUser)),
 		text("/etc/group", fmt.Appendf(nil, "root:x:0:\nvigil:x:%d:\n", imageUser)),
 	}
 	for _, name := range r.servers.on(p) {
-		out = append(out, file{name: "/usr/local/bin/" + name, mode: 0o755, source: r.program(p, name)})
+		out = append(out, file{name: "/usr/local/bin/" + name, mode: 0o755,
+			source: r.program(p, name)})
 	}
 	documents, err := r.documents(r.servers, "/usr/share/doc/vigil")
 	return append(out, documents...), err
@@ -68,7 +71,8 @@ func (r *release) imageConfig() v1.Config {
 		StopSignal: "SIGTERM",
 		Healthcheck: &v1.HealthConfig{
 			Test:     []string{"CMD", "/usr/local/bin/vigilctl", "endpoint", "health"},
-			Interval: 10 * time.Second, Timeout: 10 * time.Second, StartPeriod: time.Minute, Retries: 3,
+			Interval: 10 * time.Second, Timeout: 10 * time.Second,
+			StartPeriod: time.Minute, Retries: 3,
 		},
 		Labels: r.annotations(),
 	}
@@ -96,13 +100,18 @@ func (r *release) image(p platform) (v1.Image, error) {
 		return nil, err
 	}
 	open := func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(b.Bytes())), nil }
-	layer, err := tarball.LayerFromOpener(open, tarball.WithMediaType(types.OCILayer), tarball.WithCompressionLevel(gzip.DefaultCompression))
+	layer, err := tarball.LayerFromOpener(open, tarball.WithMediaType(types.OCILayer),
+		tarball.WithCompressionLevel(gzip.DefaultCompression))
 	if err != nil {
 		return nil, err
 	}
 	at := v1.Time{Time: r.source.time}
-	img := mutate.ConfigMediaType(mutate.MediaType(empty.Image, types.OCIManifestSchema1), types.OCIConfigJSON)
-	img, err = mutate.Append(img, mutate.Addendum{Layer: layer, History: v1.History{Created: at, CreatedBy: "make release", Comment: "vigil " + r.version}})
+	img := mutate.ConfigMediaType(mutate.MediaType(empty.Image, types.OCIManifestSchema1),
+		types.OCIConfigJSON)
+	img, err = mutate.Append(img,
+		mutate.Addendum{Layer: layer,
+			History: v1.History{Created: at, CreatedBy: "make release",
+				Comment: "vigil " + r.version}})
 	if err != nil {
 		return nil, err
 	}
@@ -111,12 +120,14 @@ func (r *release) image(p platform) (v1.Image, error) {
 		return nil, err
 	}
 	config = config.DeepCopy()
-	config.OS, config.Architecture, config.Created, config.Config = p.os, p.arch, at, r.imageConfig()
+	config.OS, config.Architecture, config.Created, config.Config = p.os, p.arch, at,
+		r.imageConfig()
 	return mutate.ConfigFile(img, config)
 }
 
-// writeImage writes an OCI image layout as one file: an index with an image for each platform. A manifest.json next to it lets `docker
-// load` without an image store of containerd read the images, too.
+// writeImage writes an OCI image layout as one file: an index with an image for each platform. A
+// manifest.json next to it lets `docker load` without an image store of containerd read the images,
+// too.
 func (r *release) writeImage(platforms []platform, name string) error {
 	index := mutate.IndexMediaType(empty.Index, types.OCIImageIndex)
 	type dockerImage struct {
@@ -130,16 +141,21 @@ func (r *release) writeImage(platforms []platform, name string) error {
 		if err != nil {
 			return err
 		}
-		index = mutate.AppendManifests(index, mutate.IndexAddendum{Add: img, Descriptor: v1.Descriptor{Platform: &v1.Platform{OS: p.os, Architecture: p.arch}}})
+		index = mutate.AppendManifests(index,
+			mutate.IndexAddendum{Add: img,
+				Descriptor: v1.Descriptor{Platform: &v1.Platform{OS: p.os, Architecture: p.arch}}})
 		m, err := img.Manifest()
 		if err != nil {
 			return err
 		}
-		docker = append(docker, dockerImage{blobName(m.Config.Digest), []string{"vigil:" + r.version + "-" + p.arch}, []string{blobName(m.Layers[0].Digest)}})
+		docker = append(docker,
+			dockerImage{blobName(m.Config.Digest), []string{"vigil:" + r.version + "-" + p.arch},
+				[]string{blobName(m.Layers[0].Digest)}})
 	}
-	top := mutate.AppendManifests(mutate.IndexMediaType(empty.Index, types.OCIImageIndex), mutate.IndexAddendum{
-		Add: index, Descriptor: v1.Descriptor{Annotations: map[string]string{"org.opencontainers.image.ref.name": r.version}},
-	})
+	top := mutate.AppendManifests(mutate.IndexMediaType(empty.Index, types.OCIImageIndex),
+		mutate.IndexAddendum{
+			Add: index, Descriptor: v1.Descriptor{Annotations: map[string]string{"org.opencontainers.image.ref.name": r.version}},
+		})
 	stage := filepath.Join(r.stage, "image")
 	if _, err := layout.Write(stage, top); err != nil {
 		return err

@@ -51,8 +51,9 @@ func untar(t *testing.T, r io.Reader, dir string) {
 	}
 }
 
-// TestImageRuns unpacks the image and runs it as a container would: as its user, with a root file system that cannot be written,
-// in namespaces of its own, so that its ports are free. Its own health check says when it serves.
+// TestImageRuns unpacks the image and runs it as a container would: as its user, with a root file
+// system that cannot be written, in namespaces of its own, so that its ports are free. Its own
+// health check says when it serves.
 func TestImageRuns(t *testing.T) {
 	r, _ := sharedRelease(t)
 	if os.Getuid() != 0 {
@@ -95,7 +96,8 @@ type container struct {
 	config v1.Config
 }
 
-// inImage is the main function of the process in the namespaces. It returns the exit code: 77 if the namespaces cannot be used.
+// inImage is the main function of the process in the namespaces. It returns the exit code: 77 if
+// the namespaces cannot be used.
 func inImage(root string) int {
 	c := container{root: root}
 	if err := json.Unmarshal([]byte(os.Getenv("VIGIL_IMAGE_CONFIG")), &c.config); err != nil {
@@ -129,14 +131,21 @@ func (c container) mount() error {
 		func() error { return unix.IoctlIfreq(fd, unix.SIOCSIFFLAGS, lo) },
 		func() error { return unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, "") },
 		func() error { return unix.Mount(c.root, c.root, "", unix.MS_BIND, "") },
-		func() error { return unix.Mount("tmpfs", data, "tmpfs", 0, "mode=0700,uid=65532,gid=65532") },
-		func() error { return unix.Mount("", c.root, "", unix.MS_REMOUNT|unix.MS_BIND|unix.MS_RDONLY, "") },
+		func() error {
+			return unix.Mount("tmpfs", data, "tmpfs", 0,
+				"mode=0700,uid=65532,gid=65532")
+		},
+		func() error {
+			return unix.Mount("", c.root, "",
+				unix.MS_REMOUNT|unix.MS_BIND|unix.MS_RDONLY, "")
+		},
 	} {
 		if err := step(); err != nil {
 			return fmt.Errorf("prepare the root file system: %w", err)
 		}
 	}
-	if err := os.WriteFile(filepath.Join(c.root, "tmp/x"), nil, 0o600); !errors.Is(err, unix.EROFS) {
+	if err := os.WriteFile(filepath.Join(c.root, "tmp/x"), nil,
+		0o600); !errors.Is(err, unix.EROFS) {
 		return fmt.Errorf("the root file system can be written: %v", err)
 	}
 	return nil
@@ -145,8 +154,11 @@ func (c container) mount() error {
 // command runs a program of the image as a container does.
 func (c container) command(args ...string) *exec.Cmd {
 	return &exec.Cmd{
-		Path: args[0], Args: args, Env: c.config.Env, Dir: c.config.WorkingDir, Stdout: os.Stdout, Stderr: os.Stderr,
-		SysProcAttr: &syscall.SysProcAttr{Chroot: c.root, Credential: &syscall.Credential{Uid: imageUser, Gid: imageUser}, Pdeathsig: syscall.SIGKILL},
+		Path: args[0], Args: args, Env: c.config.Env, Dir: c.config.WorkingDir, Stdout: os.Stdout,
+		Stderr: os.Stderr,
+		SysProcAttr: &syscall.SysProcAttr{Chroot: c.root,
+			Credential: &syscall.Credential{Uid: imageUser, Gid: imageUser},
+			Pdeathsig:  syscall.SIGKILL},
 	}
 }
 
@@ -158,7 +170,8 @@ func (c container) use() error {
 	if err != nil || !strings.Contains(string(out), "Vigil Version: "+testVersion+"\n") {
 		return fmt.Errorf("vigil --version: %v: %s", err, out)
 	}
-	for _, work := range [][]string{{"put", "greeting", "hello"}, {"get", "greeting"}} { // the second time after a restart
+	// the second time after a restart
+	for _, work := range [][]string{{"put", "greeting", "hello"}, {"get", "greeting"}} {
 		server := c.command(c.config.Entrypoint...)
 		if err := server.Start(); err != nil {
 			return err

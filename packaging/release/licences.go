@@ -55,14 +55,16 @@ type licences struct {
 // stdlib is the name of Go's own library among the modules.
 const stdlib = "stdlib"
 
-// goLicence is the licence of Go. It is copied, as not every distribution of Go has it next to the library.
+// goLicence is the licence of Go. It is copied, as not every distribution of Go has it next to the
+// library.
 //
 //go:embed files/go-licence.txt
 var goLicence []byte
 
 var licenceFile = regexp.MustCompile(`(?i)^(licen[cs]e|copying|notice|patents)([-._].*)?$`)
 
-// readLicences reads the licence files of the modules from the module cache. dir is the directory of the module that requires them.
+// readLicences reads the licence files of the modules from the module cache. dir is the directory
+// of the module that requires them.
 func readLicences(ctx context.Context, dir string, l *linked) (*licences, error) {
 	out := &licences{ids: map[string]string{stdlib: "BSD-3-Clause"}}
 	var b bytes.Buffer
@@ -114,7 +116,8 @@ func moduleLicences(b *bytes.Buffer, m *debug.Module, dir string) (string, error
 
 func section(b *bytes.Buffer, title, file string, text []byte) {
 	line := strings.Repeat("=", 78)
-	fmt.Fprintf(b, "\n%s\n%s (%s)\n%s\n\n%s\n", line, title, file, line, bytes.TrimSpace(bytes.ReplaceAll(text, []byte("\r\n"), []byte("\n"))))
+	fmt.Fprintf(b, "\n%s\n%s (%s)\n%s\n\n%s\n", line, title, file, line,
+		bytes.TrimSpace(bytes.ReplaceAll(text, []byte("\r\n"), []byte("\n"))))
 }
 
 // known has for each licence a sentence that no other one has; spaces count as one.
@@ -133,7 +136,8 @@ func identify(text string) []string {
 	text = strings.Join(strings.Fields(text), " ")
 	var out []string
 	for _, k := range known {
-		if k.id == "BSD-2-Clause" && slices.Contains(out, "BSD-3-Clause") || !strings.Contains(text, k.sentence) {
+		if k.id == "BSD-2-Clause" && slices.Contains(out, "BSD-3-Clause") ||
+			!strings.Contains(text, k.sentence) {
 			continue
 		}
 		out = append(out, k.id)

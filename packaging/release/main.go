@@ -102,13 +102,15 @@ func parsePlatforms(list string) ([]platform, error) {
 	}
 	var targets []platform
 	for name := range strings.SplitSeq(list, ",") {
-		i := slices.IndexFunc(everyPlatform, func(p platform) bool { return p.os+"/"+p.arch == name })
+		i := slices.IndexFunc(everyPlatform,
+			func(p platform) bool { return p.os+"/"+p.arch == name })
 		if i < 0 {
 			var known []string
 			for _, p := range everyPlatform {
 				known = append(known, p.os+"/"+p.arch)
 			}
-			return nil, mistakef("there are no programs for platform %q: choose from %s", name, strings.Join(known, ", "))
+			return nil, mistakef("there are no programs for platform %q: choose from %s", name,
+				strings.Join(known, ", "))
 		}
 		if !slices.Contains(targets, everyPlatform[i]) {
 			targets = append(targets, everyPlatform[i])
@@ -119,7 +121,8 @@ func parsePlatforms(list string) ([]platform, error) {
 
 var versionForm = regexp.MustCompile(`^(0|[1-9]\d*)\.(0|[1-9]\d*)\.(0|[1-9]\d*)(-[0-9A-Za-z]+(\.[0-9A-Za-z]+)*)?$`)
 
-// checkVersion accepts the versions that mean the same as a Go module's, a Debian package's and an image's: without build metadata.
+// checkVersion accepts the versions that mean the same as a Go module's, a Debian package's and an
+// image's: without build metadata.
 func checkVersion(v string) error {
 	switch {
 	case v == "":

@@ -57,7 +57,8 @@ func readManual(ctx context.Context, vigil, vigilctl, bucket string) (*manual, e
 		if err != nil {
 			return nil, err
 		}
-		m.commands = append(m.commands, command{strings.Join(append([]string{"vigilctl"}, words...), " "), help})
+		m.commands = append(m.commands,
+			command{strings.Join(append([]string{"vigilctl"}, words...), " "), help})
 		for _, sub := range subcommands(help) {
 			open = append(open, append(slices.Clone(words), sub))
 		}
@@ -135,16 +136,23 @@ func (m *manual) pages(version string, date time.Time) map[string][]byte {
 	out["vigil.8"] = p.bytes()
 	for _, c := range m.commands {
 		all := blocks(c.help)
-		p := newPage(strings.ReplaceAll(c.name, " ", "-"), "1", version, date, strings.TrimSuffix(all[0].lines[0], "."))
+		p := newPage(strings.ReplaceAll(c.name, " ", "-"), "1", version, date,
+			strings.TrimSuffix(all[0].lines[0], "."))
 		seeAlso := []string{"vigil(8)"}
 		root := c.name == "vigilctl"
-		all = slices.DeleteFunc(all, func(b block) bool { return b.heading == "Global Flags" || root && b.heading == "Flags" })
+		all = slices.DeleteFunc(all,
+			func(b block) bool {
+				return b.heading == "Global Flags" ||
+					root && b.heading == "Flags"
+			})
 		p.body(all)
 		if root {
-			p.body(blocks("Global flags:\n" + strings.Join(strings.Split(m.options, "\n")[1:], "\n")))
+			p.body(blocks("Global flags:\n" +
+				strings.Join(strings.Split(m.options, "\n")[1:], "\n")))
 		} else {
 			p.text(".SH \"GLOBAL FLAGS\"\nThe flags of vigilctl(1) can be given too.\n")
-			seeAlso = append([]string{strings.ReplaceAll(path.Dir(strings.ReplaceAll(c.name, " ", "/")), "/", "-") + "(1)"}, seeAlso...)
+			seeAlso = append([]string{strings.ReplaceAll(path.Dir(strings.ReplaceAll(c.name, " ",
+				"/")), "/", "-") + "(1)"}, seeAlso...)
 		}
 		for _, sub := range subcommands(c.help) {
 			seeAlso = append(seeAlso, strings.ReplaceAll(c.name, " ", "-")+"-"+sub+"(1)")
@@ -175,13 +183,16 @@ type page struct {
 
 func newPage(name, section, version string, date time.Time, purpose string) *page {
 	p := &page{}
-	p.text(fmt.Sprintf(".TH %q %q %q %q\n.SH NAME\n%s \\- %s\n", strings.ToUpper(name), section, date.Format(time.DateOnly), "Vigil "+version, name, roff(purpose)))
+	p.text(fmt.Sprintf(".TH %q %q %q %q\n.SH NAME\n%s \\- %s\n", strings.ToUpper(name), section,
+		date.Format(time.DateOnly), "Vigil "+version, name, roff(purpose)))
 	return p
 }
 
-func (p *page) text(s string)    { p.b.WriteString(s) }
-func (p *page) bytes() []byte    { return []byte(p.b.String()) }
-func (p *page) also(l ...string) { p.text(".SH \"SEE ALSO\"\n" + roff(strings.Join(l, ", ")) + "\n") }
+func (p *page) text(s string) { p.b.WriteString(s) }
+func (p *page) bytes() []byte { return []byte(p.b.String()) }
+func (p *page) also(l ...string) {
+	p.text(".SH \"SEE ALSO\"\n" + roff(strings.Join(l, ", ")) + "\n")
+}
 
 // body appends blocks of a help text.
 func (p *page) body(all []block) {
@@ -212,7 +223,8 @@ func (p *page) body(all []block) {
 	}
 }
 
-// list appends flags or commands. A description is in the line of its term or below it, indented further.
+// list appends flags or commands. A description is in the line of its term or below it, indented
+// further.
 func (p *page) list(lines []string) {
 	for _, line := range lines {
 		m := entry.FindStringSubmatch(line)
@@ -233,7 +245,8 @@ func (p *page) list(lines []string) {
 
 // roff escapes a line of text.
 func roff(s string) string {
-	s = strings.NewReplacer(`\`, `\e`, "-", `\-`, "'", `\(aq`, "`", "\\(ga", "^", `\(ha`, "~", `\(ti`, `"`, `\(dq`).Replace(s)
+	s = strings.NewReplacer(`\`, `\e`, "-", `\-`, "'", `\(aq`, "`", "\\(ga", "^", `\(ha`, "~",
+		`\(ti`, `"`, `\(dq`).Replace(s)
 	if strings.HasPrefix(s, ".") {
 		s = `\&` + s
 	}

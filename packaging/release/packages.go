@@ -35,29 +35,35 @@ func (r *release) writeDeb(d *product, p platform, out string) error {
 	if err != nil {
 		return err
 	}
-	log, err := compress(fmt.Appendf(nil, "%s (%s) stable; urgency=medium\n\n  * Version %s. The changes are in CHANGELOG.md of the sources.\n\n -- %s  %s\n",
-		d.name, r.packageVersion(), r.version, maintainer, r.source.time.Format("Mon, 02 Jan 2006 15:04:05 -0700")))
+	log, err := compress(fmt.Appendf(nil,
+		"%s (%s) stable; urgency=medium\n\n  * Version %s. The changes are in CHANGELOG.md of the sources.\n\n -- %s  %s\n",
+		d.name, r.packageVersion(), r.version, maintainer,
+		r.source.time.Format("Mon, 02 Jan 2006 15:04:05 -0700")))
 	if err != nil {
 		return err
 	}
 	contents = append(contents, text("/usr/share/doc/"+d.name+"/changelog.gz", log))
-	for from, to := range map[string]string{"deb/copyright": "/usr/share/doc/" + d.name + "/copyright", "deb/lintian-overrides": "/usr/share/lintian/overrides/" + d.name} {
+	for from, to := range map[string]string{"deb/copyright": "/usr/share/doc/" + d.name +
+		"/copyright", "deb/lintian-overrides": "/usr/share/lintian/overrides/" + d.name} {
 		b, err := packed.ReadFile("files/" + from)
 		if err != nil {
 			return err
 		}
-		contents = append(contents, text(to, bytes.ReplaceAll(b, []byte("vigil: "), []byte(d.name+": "))))
+		contents = append(contents,
+			text(to, bytes.ReplaceAll(b, []byte("vigil: "), []byte(d.name+": "))))
 	}
 	info, err := r.info(d, p, "deb", contents)
 	if err != nil {
 		return err
 	}
 	info.Section, info.Priority = "database", "optional"
-	info.Depends = []string{"systemd | systemd-standalone-sysusers", "systemd | systemd-standalone-tmpfiles"}
+	info.Depends = []string{"systemd | systemd-standalone-sysusers",
+		"systemd | systemd-standalone-tmpfiles"}
 	if d == r.buckets {
 		info.Depends = []string{"vigil (= " + r.packageVersion() + ")"}
 	}
-	info.Deb.Compression = "gzip" // xz would be smaller by a quarter, and Go's takes a minute for a package
+	// xz would be smaller by a quarter, and Go's takes a minute for a package
+	info.Deb.Compression = "gzip"
 	return r.writePackage(deb.Default, info, out)
 }
 
@@ -70,7 +76,8 @@ func (r *release) writeRPM(d *product, p platform, out string) error {
 	if err != nil {
 		return err
 	}
-	info.Description = strings.NewReplacer("\n .\n ", "\n\n", "\n ", "\n").Replace(info.Description[len(d.summary)+1:])
+	info.Description = strings.NewReplacer("\n .\n ", "\n\n", "\n ",
+		"\n").Replace(info.Description[len(d.summary)+1:])
 	info.Description = strings.TrimSpace(info.Description)
 	info.RPM.Summary = strings.ToUpper(d.summary[:1]) + d.summary[1:]
 	info.RPM.BuildHost = "localhost"
@@ -84,7 +91,8 @@ func (r *release) writeRPM(d *product, p platform, out string) error {
 
 const maintainer = "Vigil maintainers <vigil@localhost.localdomain>"
 
-// info describes a package. Contents that are not files yet are written into the stage, from where nfpm reads them.
+// info describes a package. Contents that are not files yet are written into the stage, from where
+// nfpm reads them.
 func (r *release) info(d *product, p platform, format string, contents []file) (*nfpm.Info, error) {
 	stage := filepath.Join(r.stage, d.name+"-"+format+"-"+p.arch)
 	if err := os.MkdirAll(stage, 0o755); err != nil {
@@ -92,7 +100,8 @@ func (r *release) info(d *product, p platform, format string, contents []file) (
 	}
 	info := &nfpm.Info{
 		Name: d.name, Arch: p.arch, Platform: p.os, Version: r.version, VersionSchema: "semver",
-		Maintainer: maintainer, Description: d.summary + "\n" + d.description, License: "Apache-2.0", Homepage: "https://" + r.source.module, MTime: r.source.time,
+		Maintainer: maintainer, Description: d.summary + "\n" + d.description,
+		License: "Apache-2.0", Homepage: "https://" + r.source.module, MTime: r.source.time,
 		DisableGlobbing: true,
 	}
 	if !strings.Contains(r.source.module, ".") {
@@ -101,7 +110,8 @@ func (r *release) info(d *product, p platform, format string, contents []file) (
 	for i, f := range contents {
 		c := &files.Content{
 			Source: f.source, Destination: f.name, Type: files.TypeFile,
-			FileInfo: &files.ContentFileInfo{Owner: "root", Group: "root", Mode: f.mode.Perm(), MTime: r.source.time},
+			FileInfo: &files.ContentFileInfo{Owner: "root", Group: "root", Mode: f.mode.Perm(),
+				MTime: r.source.time},
 		}
 		if f.conf {
 			c.Type = files.TypeConfigNoReplace
@@ -118,7 +128,8 @@ func (r *release) info(d *product, p platform, format string, contents []file) (
 		return info, nil // its process belongs to vigil's
 	}
 	for name, to := range map[string]*string{
-		"postinst": &info.Scripts.PostInstall, "prerm": &info.Scripts.PreRemove, "postrm": &info.Scripts.PostRemove,
+		"postinst": &info.Scripts.PostInstall, "prerm": &info.Scripts.PreRemove,
+		"postrm": &info.Scripts.PostRemove,
 	} {
 		script, err := packed.ReadFile("files/" + format + "/" + name)
 		if err != nil {
@@ -135,7 +146,8 @@ func (r *release) info(d *product, p platform, format string, contents []file) (
 func (r *release) writePackage(packager nfpm.Packager, info *nfpm.Info, out string) error {
 	info = nfpm.WithDefaults(info)
 	name := packager.ConventionalFileName(info)
-	err := r.writeFile(filepath.Join(out, name), func(w io.Writer) error { return packager.Package(info, w) })
+	err := r.writeFile(filepath.Join(out, name),
+		func(w io.Writer) error { return packager.Package(info, w) })
 	if err != nil {
 		return fmt.Errorf("%s: %w", name, err)
 	}

@@ -21,7 +21,8 @@ const bucketDescription = ` Vigil archives every change of a cluster into a dire
 
 // product is what is installed for itself: programs, the list of their parts, and their licences.
 type product struct {
-	// name is that of its packages, archives and directories; summary and description describe them, as Debian wants it.
+	// name is that of its packages, archives and directories; summary and description describe
+	// them, as Debian wants it.
 	name, summary, description string
 	// module is the directory of the Go module of the programs.
 	module   string
@@ -40,13 +41,17 @@ type program struct {
 
 // servers is the product of the server and the command line.
 func servers() *product {
-	return &product{name: "vigil", summary: summary, description: description, module: ".", programs: []program{{"vigil", "./cmd/vigil", true}, {"vigilctl", "./cmd/vigilctl", false}}}
+	return &product{name: "vigil", summary: summary, description: description, module: ".",
+		programs: []program{{"vigil", "./cmd/vigil", true}, {"vigilctl", "./cmd/vigilctl", false}}}
 }
 
-// buckets is the product of the program for the object storage of clouds. It is for itself because it is larger than the others together,
-// and few need it.
+// buckets is the product of the program for the object storage of clouds. It is for itself because
+// it is larger than the others together, and few need it.
 func buckets() *product {
-	return &product{name: "vigil-bucket", summary: "access of Vigil's archives to the object storage of clouds", description: bucketDescription, module: "bucket", programs: []program{{"vigil-bucket", ".", false}}}
+	return &product{name: "vigil-bucket",
+		summary:     "access of Vigil's archives to the object storage of clouds",
+		description: bucketDescription, module: "bucket",
+		programs: []program{{"vigil-bucket", ".", false}}}
 }
 
 // on returns the names of the programs for a platform.
@@ -59,7 +64,8 @@ func (d *product) on(p platform) (out []string) {
 	return out
 }
 
-// folder is the name of the archive of a platform without its ending: that of the product, or of its only program there.
+// folder is the name of the archive of a platform without its ending: that of the product, or of
+// its only program there.
 func (r *release) folder(d *product, p platform) string {
 	name := d.name
 	if on := d.on(p); !slices.Contains(on, name) {

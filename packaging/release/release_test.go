@@ -56,7 +56,8 @@ func sharedRelease(t *testing.T) (*release, string) {
 		}
 		r := newRelease(src, testVersion, []platform{{"linux", runtime.GOARCH}}, io.Discard)
 		if r.paths = testing.Short(); testing.Short() {
-			// The libraries of the clouds take minutes to compile. What is packed is then another program under its name.
+			// The libraries of the clouds take minutes to compile. What is packed is then another
+			// program under its name.
 			r.buckets.module, r.buckets.programs[0].source = ".", "./cmd/vigilctl"
 		}
 		if built.dir, built.err = os.MkdirTemp("", "vigil-release-"); built.err != nil {
@@ -88,7 +89,8 @@ func artifact(t *testing.T, product, ending string) string {
 	return names[0]
 }
 
-// inFull skips what `make release-test` tests only: what takes long, or depends on the versions of other programs.
+// inFull skips what `make release-test` tests only: what takes long, or depends on the versions of
+// other programs.
 func inFull(t *testing.T) {
 	t.Helper()
 	if testing.Short() {
@@ -130,7 +132,8 @@ func golden(t *testing.T, name, got string) {
 		t.Fatal(err)
 	}
 	if got != string(want) {
-		t.Errorf("%s differs (go test -rewrite writes it anew):\n%s", file, difference(string(want), got))
+		t.Errorf("%s differs (go test -rewrite writes it anew):\n%s", file,
+			difference(string(want), got))
 	}
 }
 
@@ -176,7 +179,8 @@ func sums(t *testing.T, dir string) map[string]string {
 	return out
 }
 
-// TestSameBytes packs the same programs again, with another umask and time zone, in another directory.
+// TestSameBytes packs the same programs again, with another umask and time zone, in another
+// directory.
 func TestSameBytes(t *testing.T) {
 	r, out := sharedRelease(t)
 	t.Setenv("TZ", "Asia/Tokyo")

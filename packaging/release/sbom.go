@@ -20,13 +20,15 @@ func (r *release) describe(d *product, l *linked) ([]byte, error) {
 		PackageURL:  "pkg:golang/" + path.Join(r.source.module, d.module) + "@v" + r.version,
 		Description: d.summary,
 		Licenses:    &cdx.Licenses{{License: &cdx.License{ID: "Apache-2.0"}}},
-		Properties:  &[]cdx.Property{{Name: "vigil:commit", Value: r.source.commit}, {Name: "vigil:go", Value: l.goVersion}},
+		Properties: &[]cdx.Property{{Name: "vigil:commit", Value: r.source.commit},
+			{Name: "vigil:go", Value: l.goVersion}},
 	}
 	var parts []cdx.Component
 	var refs []string
 	add := func(module, version, sum string) error {
 		c := cdx.Component{
-			Type: cdx.ComponentTypeLibrary, Name: module, Version: version, Scope: cdx.ScopeRequired,
+			Type: cdx.ComponentTypeLibrary, Name: module, Version: version,
+			Scope:      cdx.ScopeRequired,
 			PackageURL: "pkg:golang/" + module + "@" + version,
 			Licenses:   &cdx.Licenses{{Expression: d.licences.ids[module]}},
 		}
@@ -56,7 +58,8 @@ func (r *release) describe(d *product, l *linked) ([]byte, error) {
 	bom.Components = &parts
 	bom.Dependencies = &[]cdx.Dependency{{Ref: main.BOMRef, Dependencies: &refs}}
 	var b bytes.Buffer
-	err := cdx.NewBOMEncoder(&b, cdx.BOMFileFormatJSON).SetPretty(true).EncodeVersion(bom, cdx.SpecVersion1_5)
+	err := cdx.NewBOMEncoder(&b, cdx.BOMFileFormatJSON).SetPretty(true).EncodeVersion(bom,
+		cdx.SpecVersion1_5)
 	return b.Bytes(), err
 }
 

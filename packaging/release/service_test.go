@@ -8,8 +8,9 @@ import (
 	"testing"
 )
 
-// TestService follows the pages with the service of an installed package: start, backup, restore, monitoring, certificates. The commands
-// of the restore are those of docs/operations/backup.md as they are there.
+// TestService follows the pages with the service of an installed package: start, backup, restore,
+// monitoring, certificates. The commands of the restore are those of docs/operations/backup.md as
+// they are there.
 func TestService(t *testing.T) {
 	d := bootDebian(t)
 	d.sh("dpkg -i /srv/release/vigil_*.deb; echo 127.0.0.1 localhost > /etc/hosts; systemctl enable --now vigil 2>&1")
@@ -28,7 +29,8 @@ func TestService(t *testing.T) {
 		t.Fatalf("the commands do not give the data to the service:\n%s", block[1])
 	}
 	d.sh("cd /srv/saved; " + restore)
-	if out, err := d.try("systemctl start vigil"); err == nil { // the next command of the page is for this
+	// the next command of the page is for this
+	if out, err := d.try("systemctl start vigil"); err == nil {
 		t.Errorf("the service starts with data of another user: %s", out)
 	}
 	d.sh("systemctl stop vigil; chown " + start)
@@ -52,7 +54,9 @@ client-transport-security:
   client-cert-auth: true
 END
 systemctl restart vigil`)
-	d.expect("cd /etc/vigil/certs; "+get+" --endpoints https://localhost:2379 --cacert ca.pem --cert m1.pem --key m1-key.pem", "hello")
+	d.expect("cd /etc/vigil/certs; "+get+
+		" --endpoints https://localhost:2379 --cacert ca.pem --cert m1.pem --key m1-key.pem",
+		"hello")
 	if out, err := d.try(get); err == nil || !strings.Contains(out, "write https://") {
 		t.Errorf("without TLS: %v, %s", err, out)
 	}

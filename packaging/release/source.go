@@ -27,7 +27,8 @@ type source struct {
 func openSource(ctx context.Context, dir string) (*source, error) {
 	for _, tool := range []string{"git", "go"} {
 		if _, err := exec.LookPath(tool); err != nil {
-			return nil, mistakef("the program %s is missing: a release needs git and go in PATH", tool)
+			return nil, mistakef("the program %s is missing: a release needs git and go in PATH",
+				tool)
 		}
 	}
 	root, err := output(ctx, dir, nil, "git", "rev-parse", "--show-toplevel")
@@ -82,10 +83,14 @@ func (s *source) checkClean(ctx context.Context) error {
 }
 
 // read returns a file of the repository.
-func (s *source) read(name string) ([]byte, error) { return os.ReadFile(filepath.Join(s.root, name)) }
+func (s *source) read(name string) ([]byte, error) {
+	return os.ReadFile(filepath.Join(s.root, name))
+}
 
-// output runs a program and returns what it prints, without the last newline. env is added to this process's environment.
-func output(ctx context.Context, dir string, env []string, program string, args ...string) (string, error) {
+// output runs a program and returns what it prints, without the last newline. env is added to this
+// process's environment.
+func output(ctx context.Context, dir string, env []string, program string,
+	args ...string) (string, error) {
 	var stdout, stderr bytes.Buffer
 	cmd := exec.CommandContext(ctx, program, args...)
 	cmd.Dir, cmd.Stdout, cmd.Stderr = dir, &stdout, &stderr
@@ -99,16 +104,20 @@ func output(ctx context.Context, dir string, env []string, program string, args 
 	return strings.TrimSpace(stdout.String()), nil
 }
 
-// changesOutput reports whether a variable could change what git and go print or build. The others, such as GOPROXY, are kept.
+// changesOutput reports whether a variable could change what git and go print or build. The others,
+// such as GOPROXY, are kept.
 func changesOutput(variable string) bool {
 	name, _, _ := strings.Cut(variable, "=")
-	return slices.Contains([]string{"GOOS", "GOARCH", "GOFLAGS", "GOEXPERIMENT", "GODEBUG", "GOWORK", "GOAMD64", "GOARM64", "GOFIPS140", "LANGUAGE"}, name) ||
-		strings.HasPrefix(name, "CGO_") || strings.HasPrefix(name, "GIT_") || strings.HasPrefix(name, "LC_")
+	return slices.Contains([]string{"GOOS", "GOARCH", "GOFLAGS", "GOEXPERIMENT", "GODEBUG",
+		"GOWORK", "GOAMD64", "GOARM64", "GOFIPS140", "LANGUAGE"}, name) ||
+		strings.HasPrefix(name, "CGO_") || strings.HasPrefix(name, "GIT_") ||
+		strings.HasPrefix(name, "LC_")
 }
 
 // goEnv is the environment of a build for a platform.
 func goEnv(goos, goarch string) []string {
-	env := []string{"CGO_ENABLED=0", "GOFLAGS=-mod=readonly", "GOWORK=off", "GOAMD64=v1", "GOARM64=v8.0", "GOENV=off", "LANG=C"}
+	env := []string{"CGO_ENABLED=0", "GOFLAGS=-mod=readonly", "GOWORK=off", "GOAMD64=v1",
+		"GOARM64=v8.0", "GOENV=off", "LANG=C"}
 	if goos != "" {
 		env = append(env, "GOOS="+goos, "GOARCH="+goarch)
 	}

@@ -13,14 +13,16 @@ import (
 	cdx "github.com/CycloneDX/cyclonedx-go"
 )
 
-// TestManual: each command has a page with all its flags, and man formats the pages without a warning.
+// TestManual: each command has a page with all its flags, and man formats the pages without a
+// warning.
 func TestManual(t *testing.T) {
 	r, _ := sharedRelease(t)
 	pages := r.manual.pages(r.version, r.source.time)
 	if len(pages) != len(r.manual.commands)+1 || len(pages) < 60 {
 		t.Errorf("%d pages for %d commands", len(pages), len(r.manual.commands))
 	}
-	for _, want := range []string{"vigil.8", "vigilctl.1", "vigilctl-put.1", "vigilctl-member-add.1", "vigilctl-snapshot-restore.1"} {
+	for _, want := range []string{"vigil.8", "vigilctl.1", "vigilctl-put.1",
+		"vigilctl-member-add.1", "vigilctl-snapshot-restore.1"} {
 		if pages[want] == nil {
 			t.Errorf("no page %s", want)
 		}
@@ -30,7 +32,8 @@ func TestManual(t *testing.T) {
 			t.Errorf("vigil(8) has no --%s", o.name)
 		}
 	}
-	for name, want := range map[string]string{"vigilctl.1": "--endpoints", "vigilctl-member-add.1": "--peer-urls", "vigilctl-put.1": "--prev-kv"} {
+	for name, want := range map[string]string{"vigilctl.1": "--endpoints",
+		"vigilctl-member-add.1": "--peer-urls", "vigilctl-put.1": "--prev-kv"} {
 		if !bytes.Contains(pages[name], []byte(roff(want))) {
 			t.Errorf("%s has no %s:\n%s", name, want, pages[name])
 		}
@@ -38,7 +41,8 @@ func TestManual(t *testing.T) {
 	inFull(t)
 	need(t, "man")
 	dir := t.TempDir()
-	for _, name := range []string{"vigil.8", "vigilctl.1", "vigilctl-put.1", "vigilctl-member-add.1"} {
+	for _, name := range []string{"vigil.8", "vigilctl.1", "vigilctl-put.1",
+		"vigilctl-member-add.1"} {
 		file := filepath.Join(dir, name)
 		if err := os.WriteFile(file, pages[name], 0o644); err != nil {
 			t.Fatal(err)
@@ -61,7 +65,8 @@ func TestCompletions(t *testing.T) {
 		t.Errorf("the help of vigil has %d flags", len(options(r.manual.vigil)))
 	}
 	dir := t.TempDir()
-	for name, script := range map[string][]byte{"vigil": completeVigil(r.manual.vigil)["bash"], "vigilctl": r.manual.completions["bash"]} {
+	for name, script := range map[string][]byte{"vigil": completeVigil(r.manual.vigil)["bash"],
+		"vigilctl": r.manual.completions["bash"]} {
 		if err := os.WriteFile(filepath.Join(dir, name), script, 0o644); err != nil {
 			t.Fatal(err)
 		}
@@ -88,7 +93,8 @@ func testSBOM(t *testing.T, r *release, d *product, out string) {
 		t.Fatal(err)
 	}
 	var bom cdx.BOM
-	if err := cdx.NewBOMDecoder(bytes.NewReader(b), cdx.BOMFileFormatJSON).Decode(&bom); err != nil {
+	if err := cdx.NewBOMDecoder(bytes.NewReader(b),
+		cdx.BOMFileFormatJSON).Decode(&bom); err != nil {
 		t.Fatal(err)
 	}
 	got := map[string]cdx.Component{}
@@ -96,7 +102,8 @@ func testSBOM(t *testing.T, r *release, d *product, out string) {
 		got[c.Name+"@"+c.Version] = c
 	}
 	for _, name := range d.on(r.platforms[0]) {
-		for _, line := range strings.Split(runProgram(t, "go", "version", "-m", r.program(r.platforms[0], name)), "\n") {
+		for _, line := range strings.Split(runProgram(t, "go", "version", "-m",
+			r.program(r.platforms[0], name)), "\n") {
 			f := strings.Split(line, "\t")
 			if len(f) < 5 || f[1] != "dep" || strings.HasPrefix(f[2], r.source.module+"/") {
 				continue
@@ -107,11 +114,14 @@ func testSBOM(t *testing.T, r *release, d *product, out string) {
 			}
 		}
 	}
-	if len(got) < 30 || bom.Metadata.Component.Name != d.name || bom.Metadata.Component.Version != testVersion {
+	if len(got) < 30 || bom.Metadata.Component.Name != d.name ||
+		bom.Metadata.Component.Version != testVersion {
 		t.Errorf("%d parts, %+v", len(got), bom.Metadata.Component)
 	}
 	const raft = "go.etcd.io/raft/v3"
-	if d == r.servers && !slices.Contains(*(*bom.Dependencies)[0].Dependencies, "pkg:golang/"+raft+"@"+version(got, raft)) {
+	if d == r.servers &&
+		!slices.Contains(*(*bom.Dependencies)[0].Dependencies,
+			"pkg:golang/"+raft+"@"+version(got, raft)) {
 		t.Errorf("%s is missing", raft)
 	}
 }
@@ -144,10 +154,12 @@ func TestMistakes(t *testing.T) {
 	need(t, "git")
 	clean, none, tools := t.TempDir(), t.TempDir(), t.TempDir()
 	repository := func(dir string) {
-		if err := os.WriteFile(filepath.Join(dir, "go.mod"), []byte("module example.com/m\n\ngo 1.26\n"), 0o644); err != nil {
+		if err := os.WriteFile(filepath.Join(dir, "go.mod"),
+			[]byte("module example.com/m\n\ngo 1.26\n"), 0o644); err != nil {
 			t.Fatal(err)
 		}
-		for _, args := range [][]string{{"init", "-q"}, {"add", "-A"}, {"-c", "user.name=a", "-c", "user.email=a@b", "commit", "-qm", "first"}} {
+		for _, args := range [][]string{{"init", "-q"}, {"add", "-A"},
+			{"-c", "user.name=a", "-c", "user.email=a@b", "commit", "-qm", "first"}} {
 			runProgram(t, "git", append([]string{"-C", dir}, args...)...)
 		}
 	}
@@ -171,7 +183,8 @@ func TestMistakes(t *testing.T) {
 	}{
 		{clean, "", nil, "no version is given: make release VERSION=1.2.3"},
 		{clean, "", []string{"-version", ""}, "no version is given"},
-		{clean, "", []string{"-version", "v1.2.3"}, `version "v1.2.3": leave out the v: VERSION=1.2.3`},
+		{clean, "", []string{"-version", "v1.2.3"},
+			`version "v1.2.3": leave out the v: VERSION=1.2.3`},
 		{clean, "", []string{"-version", "1.2"}, `version "1.2" is not like 1.2.3 or 1.2.3-rc.1`},
 		{clean, "", []string{"-version", "1.02.3"}, "is not like"},
 		{clean, "", []string{"-version", "1.2.3+5"}, "is not like"},
@@ -179,13 +192,17 @@ func TestMistakes(t *testing.T) {
 		{clean, "", []string{"-version", "../1.2.3"}, "is not like"},
 		{clean, "", []string{"-version", "1.2.3 -X"}, "is not like"},
 		{clean, "", []string{"-version", "1.2.3", "more"}, `unexpected argument "more"`},
-		{clean, "", []string{"-platform", "linux/amd46"}, `there are no programs for platform "linux/amd46": choose from linux/amd64, linux/arm64, darwin/amd64, darwin/arm64`},
+		{clean, "", []string{"-platform", "linux/amd46"},
+			`there are no programs for platform "linux/amd46": choose from linux/amd64, linux/arm64, darwin/amd64, darwin/arm64`},
 		{clean, "", []string{"-platform", "linux/amd64,"}, `there are no programs for platform ""`},
 		{clean, "", []string{"-platform", "linux/amd64", "-version", "v1"}, "is not like"},
-		{clean, "", []string{"-verison", "1.2.3"}, "flag provided but not defined: -verison; release -help lists the flags"},
+		{clean, "", []string{"-verison", "1.2.3"},
+			"flag provided but not defined: -verison; release -help lists the flags"},
 		{dirty, "", []string{"-version", "1.2.3"}, "1 files differ from commit"},
-		{dirty, "", []string{"-version", "1.2.3"}, "the first is new.go: commit, stash or remove them"},
-		{none, "", []string{"-version", "1.2.3"}, "a release needs a clone of the repository by git"},
+		{dirty, "", []string{"-version", "1.2.3"},
+			"the first is new.go: commit, stash or remove them"},
+		{none, "", []string{"-version", "1.2.3"},
+			"a release needs a clone of the repository by git"},
 		{clean, none, []string{"-version", "1.2.3"}, "the program git is missing"},
 		{clean, tools, []string{"-version", "1.2.3"}, "the program go is missing"},
 	} {
@@ -196,7 +213,9 @@ func TestMistakes(t *testing.T) {
 			}
 			var stdout, stderr bytes.Buffer
 			code := run(context.Background(), c.args, &stdout, &stderr)
-			if line := stderr.String(); code != 2 || !strings.HasPrefix(line, "release: ") || strings.Count(line, "\n") != 1 || !strings.Contains(line, c.want) || stdout.Len() > 0 {
+			if line := stderr.String(); code != 2 || !strings.HasPrefix(line, "release: ") ||
+				strings.Count(line, "\n") != 1 || !strings.Contains(line, c.want) ||
+				stdout.Len() > 0 {
 				t.Errorf("exit code %d, %q%q, want 2 and %q", code, stdout.String(), line, c.want)
 			}
 			if _, err := os.Stat("dist"); err == nil {
@@ -208,7 +227,8 @@ func TestMistakes(t *testing.T) {
 
 // TestPlatforms: a list has each platform once, and without a version the sources name it.
 func TestPlatforms(t *testing.T) {
-	for list, want := range map[string]int{"": len(everyPlatform), "linux/arm64": 1, "linux/amd64,darwin/arm64,linux/amd64": 2} {
+	for list, want := range map[string]int{"": len(everyPlatform), "linux/arm64": 1,
+		"linux/amd64,darwin/arm64,linux/amd64": 2} {
 		if got, err := parsePlatforms(list); err != nil || len(got) != want {
 			t.Errorf("%q: %v %v", list, got, err)
 		}

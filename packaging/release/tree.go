@@ -66,8 +66,9 @@ func (f file) writeTo(t *tar.Writer, at time.Time) error {
 		return err
 	}
 	h := &tar.Header{
-		Typeflag: tar.TypeReg, Name: strings.TrimPrefix(f.name, "/"), Size: int64(len(body)), Mode: int64(f.mode.Perm()),
-		Uid: f.uid, Gid: f.gid, ModTime: at, Format: tar.FormatUSTAR,
+		Typeflag: tar.TypeReg, Name: strings.TrimPrefix(f.name, "/"), Size: int64(len(body)),
+		Mode: int64(f.mode.Perm()),
+		Uid:  f.uid, Gid: f.gid, ModTime: at, Format: tar.FormatUSTAR,
 	}
 	if f.mode&fs.ModeSticky != 0 {
 		h.Mode |= 0o1000

@@ -1,5 +1,5 @@
-// Command measure counts what makes the code and its text large or hard to follow, as one table, so that a
-// change that claims to make them smaller can be compared with what was there before:
+// Command measure counts what makes the code and its text large or hard to follow, as one table, so
+// that a change that claims to make them smaller can be compared with what was there before:
 //
 //	go run ./scripts/measure
 //
@@ -65,10 +65,11 @@ func run(dir, name string, args ...string) ([]byte, error) {
 	return b, err
 }
 
-// parts are the parts of the tree whose lines are counted, by the beginning of the path. The first one that
-// fits counts.
+// parts are the parts of the tree whose lines are counted, by the beginning of the path. The first
+// one that fits counts.
 var parts = []string{
-	"internal/member", "internal/store", "internal/state", "internal/edge", "internal/offline", "internal", "server", "client", "cmd/vigilctl",
+	"internal/member", "internal/store", "internal/state", "internal/edge", "internal/offline",
+	"internal", "server", "client", "cmd/vigilctl",
 	"cmd/vigil", "test", "sim", "bench", "bucket", "",
 }
 
@@ -77,8 +78,10 @@ var product = []string{"internal/", "server/", "client/", "cmd/", "bucket/"}
 
 // phrases are translated syntax, which makes a reader stop.
 var phrases = []*regexp.Regexp{
-	regexp.MustCompile(`\ban own\b`), regexp.MustCompile(`\bis no [a-z]`), regexp.MustCompile(`\blike with\b`), regexp.MustCompile(`\bwhat (?:is|was|has)\b`),
-	regexp.MustCompile(`\b(?:those|that) of\b`), regexp.MustCompile(`\banew\b`), regexp.MustCompile(`\bin place of\b`), regexp.MustCompile(`\bmeanwhile\b`),
+	regexp.MustCompile(`\ban own\b`), regexp.MustCompile(`\bis no [a-z]`),
+	regexp.MustCompile(`\blike with\b`), regexp.MustCompile(`\bwhat (?:is|was|has)\b`),
+	regexp.MustCompile(`\b(?:those|that) of\b`), regexp.MustCompile(`\banew\b`),
+	regexp.MustCompile(`\bin place of\b`), regexp.MustCompile(`\bmeanwhile\b`),
 }
 
 const widest = 100 // columns
@@ -96,7 +99,8 @@ func countFiles(out io.Writer, dir string) error {
 		if path.Base(name) == "go.mod" {
 			modules++
 		}
-		if ext != ".go" && ext != ".md" || strings.Contains(name, "third_party/") || strings.Contains(name, "testdata/") {
+		if ext != ".go" && ext != ".md" || strings.Contains(name, "third_party/") ||
+			strings.Contains(name, "testdata/") {
 			continue
 		}
 		text, err := os.ReadFile(filepath.Join(dir, name))
@@ -124,7 +128,8 @@ func countFiles(out io.Writer, dir string) error {
 			tests += n
 			continue
 		}
-		lines[parts[slices.IndexFunc(parts, func(p string) bool { return p == "" || strings.HasPrefix(name, p+"/") })]] += n
+		lines[parts[slices.IndexFunc(parts,
+			func(p string) bool { return p == "" || strings.HasPrefix(name, p+"/") })]] += n
 		if slices.ContainsFunc(product, func(p string) bool { return strings.HasPrefix(name, p) }) {
 			productLines += n
 		}
@@ -152,7 +157,8 @@ type source struct {
 
 // load checks the types of all packages of the root module.
 func load(dir string) ([]source, error) {
-	list, err := run(dir, "go", "list", "-export", "-deps", "-json=ImportPath,Dir,Export,GoFiles,CgoFiles,Module", "./...")
+	list, err := run(dir, "go", "list", "-export", "-deps",
+		"-json=ImportPath,Dir,Export,GoFiles,CgoFiles,Module", "./...")
 	if err != nil {
 		return nil, err
 	}
@@ -176,18 +182,23 @@ func load(dir string) ([]source, error) {
 		}
 	}
 	fset := token.NewFileSet()
-	imports := importer.ForCompiler(fset, "gc", func(name string) (io.ReadCloser, error) { return os.Open(exports[name]) })
+	imports := importer.ForCompiler(fset, "gc",
+		func(name string) (io.ReadCloser, error) { return os.Open(exports[name]) })
 	var out []source
 	for _, p := range own {
-		s := source{fset: fset, info: &types.Info{Defs: map[*ast.Ident]types.Object{}, Uses: map[*ast.Ident]types.Object{}}}
+		s := source{fset: fset,
+			info: &types.Info{Defs: map[*ast.Ident]types.Object{},
+				Uses: map[*ast.Ident]types.Object{}}}
 		for _, name := range p.GoFiles {
-			f, err := parser.ParseFile(fset, filepath.Join(p.Dir, name), nil, parser.SkipObjectResolution)
+			f, err := parser.ParseFile(fset, filepath.Join(p.Dir, name), nil,
+				parser.SkipObjectResolution)
 			if err != nil {
 				return nil, err
 			}
 			s.files = append(s.files, f)
 		}
-		if s.Package, err = (&types.Config{Importer: imports}).Check(p.ImportPath, fset, s.files, s.info); err != nil {
+		if s.Package, err = (&types.Config{Importer: imports}).Check(p.ImportPath, fset, s.files,
+			s.info); err != nil {
 			return nil, err
 		}
 		out = append(out, s)
@@ -195,8 +206,8 @@ func load(dir string) ([]source, error) {
 	return out, nil
 }
 
-// countArrows counts the uses of names of one file in another file of its package. Between two files, the
-// direction with fewer uses runs back up.
+// countArrows counts the uses of names of one file in another file of its package. Between two
+// files, the direction with fewer uses runs back up.
 func countArrows(out io.Writer, packages []source) {
 	type arrow struct{ from, to string }
 	type result struct {
@@ -211,7 +222,8 @@ func countArrows(out io.Writer, packages []source) {
 			if o.Pkg() != p.Package || !o.Pos().IsValid() {
 				continue
 			}
-			if a := (arrow{p.fset.File(id.Pos()).Name(), p.fset.File(o.Pos()).Name()}); a.from != a.to {
+			if a := (arrow{p.fset.File(id.Pos()).Name(),
+				p.fset.File(o.Pos()).Name()}); a.from != a.to {
 				uses[a]++
 			}
 		}
@@ -226,7 +238,8 @@ func countArrows(out io.Writer, packages []source) {
 		results = append(results, r)
 	}
 	slices.SortFunc(results, func(a, b result) int { return b.back - a.back })
-	fmt.Fprintf(out, "\nuses between files of a package that run back up: %.1f %% of %d\n", 100*float64(back)/float64(max(1, all)), all)
+	fmt.Fprintf(out, "\nuses between files of a package that run back up: %.1f %% of %d\n",
+		100*float64(back)/float64(max(1, all)), all)
 	for _, r := range results[:min(10, len(results))] {
 		fmt.Fprintf(out, "%8d of %-6d %s\n", r.back, r.of, r.name)
 	}
@@ -271,7 +284,8 @@ func countMethods(out io.Writer, packages []source) {
 	for _, s := range sets[:min(12, len(sets))] {
 		fmt.Fprintf(out, "%8d %s\n", s.n, s.name)
 	}
-	names := slices.DeleteFunc(slices.Collect(maps.Keys(receivers)), func(name string) bool { return receivers[name] <= 10 })
+	names := slices.DeleteFunc(slices.Collect(maps.Keys(receivers)),
+		func(name string) bool { return receivers[name] <= 10 })
 	slices.SortFunc(names, func(a, b string) int {
 		return cmp.Or(receivers[b]-receivers[a], cmp.Compare(a, b))
 	})
@@ -304,16 +318,19 @@ func countUpward(out io.Writer, packages []source) {
 	for n, list := range points {
 		for _, whole := range list {
 			if holds[whole][n] && whole != n {
-				lines = append(lines, fmt.Sprintf("         %s -> %s", typeName(n), typeName(whole)))
+				lines = append(lines,
+					fmt.Sprintf("         %s -> %s", typeName(n), typeName(whole)))
 			}
 		}
 	}
 	slices.Sort(lines)
 	lines = slices.Compact(lines)
-	fmt.Fprintf(out, "\n%d types point to a larger whole\n%s\n", len(lines), strings.Join(lines, "\n"))
+	fmt.Fprintf(out, "\n%d types point to a larger whole\n%s\n", len(lines),
+		strings.Join(lines, "\n"))
 }
 
-// collect adds the types that a field holds itself, in a list, a map, an inner struct or behind a pointer.
+// collect adds the types that a field holds itself, in a list, a map, an inner struct or behind a
+// pointer.
 func collect(t types.Type, into map[*types.Named]bool, depth int) {
 	if depth > 5 {
 		return

@@ -15,7 +15,8 @@ type Certificates struct {
 var certificateExpiry = newDesc("vigil_certificate_expiry_timestamp_seconds",
 	"When the certificate in use expires, in seconds since 1970: by the listener, and by what the certificate is for.", "listener", "use")
 
-// certificateCollector exports the expiry of certificates. A scrape looks for changed files, as a connection does.
+// certificateCollector exports the expiry of certificates. A scrape looks for changed files, as a
+// connection does.
 type certificateCollector []Certificates
 
 // Describe implements prometheus.Collector.
@@ -25,7 +26,8 @@ func (c certificateCollector) Describe(ch chan<- *prometheus.Desc) { ch <- certi
 func (c certificateCollector) Collect(ch chan<- prometheus.Metric) {
 	for _, k := range c {
 		for _, e := range k.Store.Expiries() {
-			ch <- prometheus.MustNewConstMetric(certificateExpiry, prometheus.GaugeValue, float64(e.End.Unix()), k.Kind.String(), e.Use)
+			ch <- prometheus.MustNewConstMetric(certificateExpiry, prometheus.GaugeValue,
+				float64(e.End.Unix()), k.Kind.String(), e.Use)
 		}
 	}
 }

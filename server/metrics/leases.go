@@ -16,13 +16,22 @@ type leaseCollector struct {
 func newLeaseCollector(r *replica.Replica) *leaseCollector {
 	type stats = lessor.Stats
 	return &leaseCollector{
-		ttls: newDesc("etcd_debugging_lease_ttl_total", "Times to live of the granted leases, in seconds."),
+		ttls: newDesc("etcd_debugging_lease_ttl_total",
+			"Times to live of the granted leases, in seconds."),
 		table: table[stats]{source: r.Leases.Stats, readings: []reading[stats]{
-			counter("etcd_debugging_lease_granted_total", "Leases granted.", func(s stats) float64 { return float64(s.Granted) }),
-			counter("etcd_debugging_lease_revoked_total", "Leases revoked, including expired leases.", func(s stats) float64 { return float64(s.Revoked) }),
-			counter("etcd_debugging_lease_renewed_total", "Keep-alives granted by this member as the leader.", func(s stats) float64 { return float64(s.Renewed) }),
-			counter("etcd_debugging_server_lease_expired_total", "Leases expired by this member as the leader.", func(s stats) float64 { return float64(s.Expired) }),
-			gauge("vigil_leases", "Existing leases.", func(s stats) float64 { return float64(s.Leases) }),
+			counter("etcd_debugging_lease_granted_total", "Leases granted.",
+				func(s stats) float64 { return float64(s.Granted) }),
+			counter("etcd_debugging_lease_revoked_total",
+				"Leases revoked, including expired leases.",
+				func(s stats) float64 { return float64(s.Revoked) }),
+			counter("etcd_debugging_lease_renewed_total",
+				"Keep-alives granted by this member as the leader.",
+				func(s stats) float64 { return float64(s.Renewed) }),
+			counter("etcd_debugging_server_lease_expired_total",
+				"Leases expired by this member as the leader.",
+				func(s stats) float64 { return float64(s.Expired) }),
+			gauge("vigil_leases", "Existing leases.",
+				func(s stats) float64 { return float64(s.Leases) }),
 		}},
 	}
 }

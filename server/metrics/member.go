@@ -56,23 +56,30 @@ var memberReadings = []reading[*memberState]{
 	counter("etcd_server_proposals_failed_total", "Requests that ended without a known outcome.",
 		func(s *memberState) float64 { return float64(s.Failed) }),
 
-	counter("etcd_server_heartbeat_send_failures_total", "Heartbeats that this member sent too late as the leader.",
+	counter("etcd_server_heartbeat_send_failures_total",
+		"Heartbeats that this member sent too late as the leader.",
 		func(s *memberState) float64 { return float64(s.LateHeartbeats) }),
-	gauge("vigil_member_serving", "Whether the member serves clients: 0 while it waits for other members, or for the leader's data, after its start.",
+	gauge("vigil_member_serving",
+		"Whether the member serves clients: 0 while it waits for other members, or for the leader's data, after its start.",
 		func(s *memberState) float64 { return boolValue(s.serving) }),
-	gauge("vigil_member_stalled", "Whether nothing was written to the raft log, or applied, for an election timeout though there was something.",
+	gauge("vigil_member_stalled",
+		"Whether nothing was written to the raft log, or applied, for an election timeout though there was something.",
 		func(s *memberState) float64 { return boolValue(s.Stalled) }),
-	counter("vigil_leader_handovers_total", "Times this member has handed leadership over because others did what it had not done in time.",
+	counter("vigil_leader_handovers_total",
+		"Times this member has handed leadership over because others did what it had not done in time.",
 		func(s *memberState) float64 { return float64(s.Relieved) }),
-	gauge("etcd_server_snapshot_apply_in_progress_total", "Whether the member is replacing its store with a snapshot.",
+	gauge("etcd_server_snapshot_apply_in_progress_total",
+		"Whether the member is replacing its store with a snapshot.",
 		func(s *memberState) float64 { return boolValue(s.Received.Installing) }),
-	counter("vigil_requests_applied_total", "Requests applied since the start; a raft entry contains one or several.",
+	counter("vigil_requests_applied_total",
+		"Requests applied since the start; a raft entry contains one or several.",
 		func(s *memberState) float64 { return float64(s.Requests) }),
 	gauge("etcd_debugging_auth_revision", "Revision of users and roles.",
 		func(s *memberState) float64 { return float64(s.AuthRevision) }),
 	gauge("vigil_auth_simple_tokens", "Simple tokens that the member keeps.",
 		func(s *memberState) float64 { return float64(s.Tokens.Tokens) }),
-	counter("vigil_auth_simple_tokens_evicted_total", "Simple tokens that ended because there were too many, of their user or in total.",
+	counter("vigil_auth_simple_tokens_evicted_total",
+		"Simple tokens that ended because there were too many, of their user or in total.",
 		func(s *memberState) float64 { return float64(s.Tokens.Evicted) }),
 
 	gauge("etcd_server_quota_backend_bytes", "Live bytes at which puts are rejected.",
@@ -85,20 +92,24 @@ var memberReadings = []reading[*memberState]{
 		func(s *memberState) float64 { return float64(s.Store.Keys) }),
 	gauge("etcd_debugging_mvcc_current_revision", "Newest revision.",
 		func(s *memberState) float64 { return float64(s.Revision) }),
-	gauge("etcd_debugging_mvcc_compact_revision", "Compact revision: older history is no longer readable.",
+	gauge("etcd_debugging_mvcc_compact_revision",
+		"Compact revision: older history is no longer readable.",
 		func(s *memberState) float64 { return float64(s.CompactRevision) }),
 
 	counter("vigil_scrub_read_bytes_total", "Bytes of sealed segments that the scrubber read.",
 		func(s *memberState) float64 { return float64(s.Scrubbed) }),
-	counter("vigil_scrub_rounds_total", "Completed rounds of the scrubber over all sealed segments.",
+	counter("vigil_scrub_rounds_total",
+		"Completed rounds of the scrubber over all sealed segments.",
 		func(s *memberState) float64 { return float64(s.ScrubRounds) }),
-	counter("vigil_damage_found_total", "Places on disk where a read or the scrubber found damaged data, 1000 at most; one that is met again counts once.",
+	counter("vigil_damage_found_total",
+		"Places on disk where a read or the scrubber found damaged data, 1000 at most; one that is met again counts once.",
 		func(s *memberState) float64 { return float64(s.Damaged) }),
 	counter("vigil_snapshot_sent_full_total", "Full snapshots sent to other members.",
 		func(s *memberState) float64 { return float64(s.Sent.Full) }),
 	counter("vigil_snapshot_sent_incremental_total", "Incremental snapshots sent to other members.",
 		func(s *memberState) float64 { return float64(s.Sent.Incremental) }),
-	counter("vigil_snapshot_send_failures_total", "Snapshots that could not be sent; each is retried.",
+	counter("vigil_snapshot_send_failures_total",
+		"Snapshots that could not be sent; each is retried.",
 		func(s *memberState) float64 { return float64(s.Sent.Failures) }),
 	counter("vigil_snapshot_sent_bytes_total", "Bytes of snapshots sent.",
 		func(s *memberState) float64 { return float64(s.Sent.Bytes) }),
@@ -112,26 +123,33 @@ var memberReadings = []reading[*memberState]{
 		func(s *memberState) float64 { return float64(s.Received.Failures) }),
 	counter("vigil_snapshot_received_bytes_total", "Bytes of snapshots received.",
 		func(s *memberState) float64 { return float64(s.Received.Bytes) }),
-	counter("vigil_consistency_checks_total", "Comparisons of the data of all members by this member as the leader.",
+	counter("vigil_consistency_checks_total",
+		"Comparisons of the data of all members by this member as the leader.",
 		func(s *memberState) float64 { return float64(s.Comparisons) }),
-	counter("vigil_consistency_differences_total", "Comparisons that found members with different data.",
+	counter("vigil_consistency_differences_total",
+		"Comparisons that found members with different data.",
 		func(s *memberState) float64 { return float64(s.Differences) }),
 	gauge("vigil_disk_full", "Whether puts are rejected for lack of disk space.",
 		func(s *memberState) float64 { return boolValue(s.DiskFull) }),
-	gauge("vigil_apply_waits_for_space", "Whether committed entries cannot be applied for lack of disk space.",
+	gauge("vigil_apply_waits_for_space",
+		"Whether committed entries cannot be applied for lack of disk space.",
 		func(s *memberState) float64 { return boolValue(!s.ApplyWaits.IsZero()) }),
-	gauge("vigil_data_files_gone", "Whether files of the member are not where their paths lead: it accepts no writes.",
+	gauge("vigil_data_files_gone",
+		"Whether files of the member are not where their paths lead: it accepts no writes.",
 		func(s *memberState) float64 { return boolValue(s.Away != "") }),
-	gauge("vigil_raft_log_waits_for_space", "Whether the raft log takes no entries for lack of disk space.",
+	gauge("vigil_raft_log_waits_for_space",
+		"Whether the raft log takes no entries for lack of disk space.",
 		func(s *memberState) float64 { return boolValue(!s.LogWaits.IsZero()) }),
 
-	counter("vigil_history_rewrites_total", "Merged segments of the history written to reclaim space.",
+	counter("vigil_history_rewrites_total",
+		"Merged segments of the history written to reclaim space.",
 		func(s *memberState) float64 { return float64(s.Reclaim.Rewrites) }),
 	counter("vigil_history_rewrite_failures_total", "Aborted rewrites of the history.",
 		func(s *memberState) float64 { return float64(s.Reclaim.Failures) }),
 	counter("vigil_history_rewritten_bytes_total", "Bytes of merged segments written.",
 		func(s *memberState) float64 { return float64(s.Reclaim.Written) }),
-	counter("vigil_history_reclaimed_bytes_total", "Bytes of disk space reclaimed by merged segments.",
+	counter("vigil_history_reclaimed_bytes_total",
+		"Bytes of disk space reclaimed by merged segments.",
 		func(s *memberState) float64 { return float64(s.Reclaim.Read - s.Reclaim.Written) }),
 	counter("vigil_history_rewrite_seconds_total", "Time spent rewriting the history.",
 		func(s *memberState) float64 { return s.Reclaim.Busy.Seconds() }),
@@ -142,17 +160,23 @@ var memberReadings = []reading[*memberState]{
 }
 
 var (
-	activeAlarms   = newDesc("etcd_debugging_server_alarms", "1 for each active alarm.", "server_id", "alarm_type")
-	clusterVersion = newDesc("etcd_cluster_version", "Level of the etcd API of the cluster.", "cluster_version")
-	elections      = newDesc("vigil_elections_started_total", "Elections that this member has begun.", "cause")
-	walSync        = newDesc("etcd_disk_wal_fsync_duration_seconds", "Time to make a group of raft entries durable.")
-	walWrite       = newDesc("etcd_disk_wal_write_duration_seconds", "Time to write a group of raft entries.")
+	activeAlarms = newDesc("etcd_debugging_server_alarms", "1 for each active alarm.",
+		"server_id", "alarm_type")
+	clusterVersion = newDesc("etcd_cluster_version", "Level of the etcd API of the cluster.",
+		"cluster_version")
+	elections = newDesc("vigil_elections_started_total",
+		"Elections that this member has begun.", "cause")
+	walSync = newDesc("etcd_disk_wal_fsync_duration_seconds",
+		"Time to make a group of raft entries durable.")
+	walWrite = newDesc("etcd_disk_wal_write_duration_seconds",
+		"Time to write a group of raft entries.")
 )
 
 // Describe implements prometheus.Collector.
 func (c *memberCollector) Describe(ch chan<- *prometheus.Desc) {
 	c.table.Describe(ch)
-	for _, d := range []*prometheus.Desc{activeAlarms, clusterVersion, elections, walSync, walWrite} {
+	for _, d := range []*prometheus.Desc{activeAlarms, clusterVersion, elections,
+		walSync, walWrite} {
 		ch <- d
 	}
 }
@@ -161,11 +185,14 @@ func (c *memberCollector) Describe(ch chan<- *prometheus.Desc) {
 func (c *memberCollector) Collect(ch chan<- prometheus.Metric) {
 	s := c.collect(ch)
 	for _, a := range c.replica.Alarms.Active() {
-		ch <- prometheus.MustNewConstMetric(activeAlarms, prometheus.GaugeValue, 1, fmt.Sprintf("%x", a.MemberID), a.Type.String())
+		ch <- prometheus.MustNewConstMetric(activeAlarms, prometheus.GaugeValue, 1,
+			fmt.Sprintf("%x", a.MemberID), a.Type.String())
 	}
-	ch <- prometheus.MustNewConstMetric(clusterVersion, prometheus.GaugeValue, 1, c.replica.API.Versions().Cluster.String())
+	ch <- prometheus.MustNewConstMetric(clusterVersion, prometheus.GaugeValue, 1,
+		c.replica.API.Versions().Cluster.String())
 	for cause, n := range s.Elections {
-		ch <- prometheus.MustNewConstMetric(elections, prometheus.CounterValue, float64(n), cause.String())
+		ch <- prometheus.MustNewConstMetric(elections, prometheus.CounterValue, float64(n),
+			cause.String())
 	}
 	ch <- constHistogram(walSync, s.WAL.Syncs, time.Second)
 	ch <- constHistogram(walWrite, s.WAL.Writes, time.Second)

@@ -1,9 +1,11 @@
-// Package metrics exports the counts of all parts of a member to Prometheus, under etcd's names where etcd has the metric.
+// Package metrics exports the counts of all parts of a member to Prometheus, under etcd's names
+// where etcd has the metric.
 //
 //	registry, err := metrics.NewRegistry(metrics.Sources{Replica: r, Ranges: budget}, rpcMetrics, peerCollector)
 //
-// The collectors read the parts at the moment of a scrape: the parts count for themselves and know nothing of Prometheus.
-// Names and labels are an interface for users. Dashboards and alerts depend on them.
+// The collectors read the parts at the moment of a scrape: the parts count for themselves and know
+// nothing of Prometheus. Names and labels are an interface for users. Dashboards and alerts depend
+// on them.
 package metrics
 
 import (
@@ -29,8 +31,8 @@ type Sources struct {
 	Certificates []Certificates
 }
 
-// NewRegistry returns a registry with the metrics of the process, of the sources, and of the parts that are collectors
-// themselves.
+// NewRegistry returns a registry with the metrics of the process, of the sources, and of the parts
+// that are collectors themselves.
 func NewRegistry(s Sources, others ...prometheus.Collector) (*prometheus.Registry, error) {
 	registry := prometheus.NewRegistry()
 	all := []prometheus.Collector{

@@ -15,12 +15,16 @@ import (
 // fileDescriptors are the numbers of open files of the process, and of files that it may have open.
 type fileDescriptors struct{ used, limit uint64 }
 
-var processCollector = &table[fileDescriptors]{source: readFileDescriptors, readings: []reading[fileDescriptors]{
-	gauge("os_fd_used", "File descriptors in use.", func(f fileDescriptors) float64 { return float64(f.used) }),
-	gauge("os_fd_limit", "Limit of file descriptors of the process.", func(f fileDescriptors) float64 { return float64(f.limit) }),
-}}
+var processCollector = &table[fileDescriptors]{source: readFileDescriptors,
+	readings: []reading[fileDescriptors]{
+		gauge("os_fd_used", "File descriptors in use.",
+			func(f fileDescriptors) float64 { return float64(f.used) }),
+		gauge("os_fd_limit", "Limit of file descriptors of the process.",
+			func(f fileDescriptors) float64 { return float64(f.limit) }),
+	}}
 
-// clockCollector exports the time of the member. The time of the scrape is Prometheus' own: the difference is that of the clocks.
+// clockCollector exports the time of the member. The time of the scrape is Prometheus' own: the
+// difference is that of the clocks.
 var clockCollector = &table[time.Time]{source: time.Now, readings: []reading[time.Time]{
 	gauge("vigil_clock_seconds", "Time of the member's clock, in seconds since 1970.",
 		func(now time.Time) float64 { return float64(now.UnixMilli()) / 1000 }),
@@ -45,12 +49,17 @@ func buildInfo(memberID uint64) (all []prometheus.Collector) {
 		name, help string
 		labels     prometheus.Labels
 	}{
-		{"etcd_server_version", "Level of the etcd API that is served.", prometheus.Labels{"server_version": release.APIVersion}},
-		{"etcd_server_go_version", "Go version the server was built with.", prometheus.Labels{"server_go_version": runtime.Version()}},
-		{"etcd_server_id", "ID of the member in hexadecimal.", prometheus.Labels{"server_id": fmt.Sprintf("%x", memberID)}},
-		{"vigil_build_info", "Version and source revision of this program.", prometheus.Labels{"version": release.Version, "revision": release.SourceRevision()}},
+		{"etcd_server_version", "Level of the etcd API that is served.",
+			prometheus.Labels{"server_version": release.APIVersion}},
+		{"etcd_server_go_version", "Go version the server was built with.",
+			prometheus.Labels{"server_go_version": runtime.Version()}},
+		{"etcd_server_id", "ID of the member in hexadecimal.",
+			prometheus.Labels{"server_id": fmt.Sprintf("%x", memberID)}},
+		{"vigil_build_info", "Version and source revision of this program.",
+			prometheus.Labels{"version": release.Version, "revision": release.SourceRevision()}},
 	} {
-		g := prometheus.NewGauge(prometheus.GaugeOpts{Name: m.name, Help: m.help, ConstLabels: m.labels})
+		g := prometheus.NewGauge(prometheus.GaugeOpts{Name: m.name, Help: m.help,
+			ConstLabels: m.labels})
 		g.Set(1)
 		all = append(all, g)
 	}

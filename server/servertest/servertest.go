@@ -1,6 +1,6 @@
-// Package servertest runs a cluster of one member in the process of a test, for packages whose tests
-// need a server and do not care how it is run. What depends on processes, disks and networks is tested in
-// the module test.
+// Package servertest runs a cluster of one member in the process of a test, for packages whose
+// tests need a server and do not care how it is run. What depends on processes, disks and networks
+// is tested in the module test.
 package servertest
 
 import (
@@ -13,8 +13,10 @@ import (
 )
 
 func start(dir string) (*server.Member, error) {
-	return server.Start(server.Config{DataDir: dir, ListenClientURLs: []string{"http://127.0.0.1:0"}, ListenPeerURLs: []string{"http://127.0.0.1:0"},
-		UnsafeNoSync: true, Logger: slog.New(slog.DiscardHandler)})
+	return server.Start(server.Config{DataDir: dir,
+		ListenClientURLs: []string{"http://127.0.0.1:0"},
+		ListenPeerURLs:   []string{"http://127.0.0.1:0"},
+		UnsafeNoSync:     true, Logger: slog.New(slog.DiscardHandler)})
 }
 
 // Start starts a member on a free port for one test, and returns where it serves clients.

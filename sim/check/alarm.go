@@ -5,8 +5,9 @@ import (
 	"time"
 )
 
-// AlarmOp is a time in which an alarm NOSPACE was active: its request was called at Call and answered at Ret, and the request
-// that cleared it was not called before Cleared. Rev is a revision that is not older than the alarm.
+// AlarmOp is a time in which an alarm NOSPACE was active: its request was called at Call and
+// answered at Ret, and the request that cleared it was not called before Cleared. Rev is a revision
+// that is not older than the alarm.
 type AlarmOp struct {
 	Call, Ret, Cleared time.Duration
 	Rev                int64
@@ -16,9 +17,10 @@ func (o *AlarmOp) String() string {
 	return fmt.Sprintf("alarm raised: called %v returned %v, not after revision %d, cleared after %v", o.Call, o.Ret, o.Rev, o.Cleared)
 }
 
-// CheckAlarms checks that no write which needs space, nor a lease, was made while an alarm NOSPACE was active: a revision that the first
-// watcher received meanwhile may be older, an operation that was called and acknowledged meanwhile is not. Neither is one that was
-// called before, if its revision is later than the alarm.
+// CheckAlarms checks that no write which needs space, nor a lease, was made while an alarm NOSPACE
+// was active: a revision that the first watcher received meanwhile may be older, an operation that
+// was called and acknowledged meanwhile is not. Neither is one that was called before, if its
+// revision is later than the alarm.
 func CheckAlarms(ops []Op, leases []LeaseOp, alarms []AlarmOp) Violations {
 	var v Violations
 	for n := range leases {

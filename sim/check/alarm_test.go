@@ -5,10 +5,13 @@ import (
 	"time"
 )
 
-// TestCheckAlarms: only a write that needs space, and was made while the alarm was certainly active, is a violation.
+// TestCheckAlarms: only a write that needs space, and was made while the alarm was certainly
+// active, is a violation.
 func TestCheckAlarms(t *testing.T) {
-	active := []AlarmOp{{Call: 1 * time.Second, Ret: 2 * time.Second, Cleared: 4 * time.Second, Rev: 7}}
-	put := Op{Kind: Put, Outcome: Acked, Call: 2500 * time.Millisecond, Ret: 3 * time.Second, Rev: 7}
+	active := []AlarmOp{{Call: 1 * time.Second, Ret: 2 * time.Second,
+		Cleared: 4 * time.Second, Rev: 7}}
+	put := Op{Kind: Put, Outcome: Acked, Call: 2500 * time.Millisecond,
+		Ret: 3 * time.Second, Rev: 7}
 	for _, c := range []struct {
 		name   string
 		change func(*Op)
@@ -20,8 +23,10 @@ func TestCheckAlarms(t *testing.T) {
 		{"a deletion", func(o *Op) { o.Kind, o.Deleted = Del, 1 }, 0},
 		{"a read", func(o *Op) { o.Kind = Get }, 0},
 		{"a rejected put", func(o *Op) { o.Outcome = Refused }, 0},
-		{"called before the alarm was acknowledged", func(o *Op) { o.Call = 1500 * time.Millisecond }, 0},
-		{"called before, and written after it", func(o *Op) { o.Call, o.Rev = 1500*time.Millisecond, 8 }, 1},
+		{"called before the alarm was acknowledged",
+			func(o *Op) { o.Call = 1500 * time.Millisecond }, 0},
+		{"called before, and written after it",
+			func(o *Op) { o.Call, o.Rev = 1500*time.Millisecond, 8 }, 1},
 		{"answered after it was cleared", func(o *Op) { o.Ret = 5 * time.Second }, 0},
 	} {
 		o := put
@@ -30,7 +35,8 @@ func TestCheckAlarms(t *testing.T) {
 			t.Errorf("%s: %q", c.name, v)
 		}
 	}
-	lease := LeaseOp{Kind: Grant, Outcome: Acked, Call: 2500 * time.Millisecond, Ret: 3 * time.Second}
+	lease := LeaseOp{Kind: Grant, Outcome: Acked, Call: 2500 * time.Millisecond,
+		Ret: 3 * time.Second}
 	for _, c := range []struct {
 		name   string
 		change func(*LeaseOp)

@@ -19,13 +19,17 @@ func (v *Violations) Add(format string, args ...any) {
 
 // Check compares the answers to clients with the history, which must be complete:
 //
-//  1. revisions follow each other, and versions and creation revisions are those of the events before; each key changes once in a
-//     revision, and the writes of listed keys happen once;
-//  2. an acknowledged write is the change at its revision, and each change belongs to exactly one operation;
-//  3. a read, also that of a transaction whose condition failed, returned the state at its revision;
-//  4. revisions agree with the clock: an operation that was called after another one returned, or after an event
-//     was received, has no earlier revision, and no event precedes the call of its operation;
-//  5. for each key alone, there is an order of the operations that explains their answers (see model.go).
+//  1. revisions follow each other, and versions and creation revisions are those of the events
+//     before; each key changes once in a revision, and the writes of listed keys happen once;
+//  2. an acknowledged write is the change at its revision, and each change belongs to exactly one
+//     operation;
+//  3. a read, also that of a transaction whose condition failed, returned the state at its
+//     revision;
+//  4. revisions agree with the clock: an operation that was called after another one returned, or
+//     after an event was received, has no earlier revision, and no event precedes the call of its
+//     operation;
+//  5. for each key alone, there is an order of the operations that explains their answers (see
+//     model.go).
 //
 // It sets the revision of unknown outcomes from the history.
 func Check(h *History, ops []Op, patience time.Duration) Violations {
@@ -107,7 +111,8 @@ func attribute(v *Violations, h *History, ops []Op) []int64 {
 			if r == nil {
 				v.Add("an acknowledged write is lost: the history ends at %d: %v", h.Last(), o)
 			} else if !o.explains(r.Events) {
-				v.Add("an acknowledged write is lost: at revision %d there is %v: %v", o.Rev, r.Events, o)
+				v.Add("an acknowledged write is lost: at revision %d there is %v: %v",
+					o.Rev, r.Events, o)
 			}
 		}
 	}
@@ -117,7 +122,8 @@ func attribute(v *Violations, h *History, ops []Op) []int64 {
 			continue // compared above
 		}
 		first := r.Events[0]
-		if !slices.ContainsFunc(r.Events, func(e Event) bool { return strings.HasPrefix(e.Key, Prefix) }) {
+		if !slices.ContainsFunc(r.Events,
+			func(e Event) bool { return strings.HasPrefix(e.Key, Prefix) }) {
 			continue
 		}
 		if first.Deleted {
@@ -134,7 +140,8 @@ func attribute(v *Violations, h *History, ops []Op) []int64 {
 		case !ok:
 			v.Add("no operation made revision %d: %v", rev, r.Events)
 		case ops[i].Outcome != Unknown:
-			v.Add("revision %d is by an operation whose answer contradicts it: %v: %v", rev, r.Events, &ops[i])
+			v.Add("revision %d is by an operation whose answer contradicts it: %v: %v", rev,
+				r.Events, &ops[i])
 		case revs[i] != 0:
 			v.Add("revisions %d and %d are both by %v", revs[i], rev, &ops[i])
 		case !ops[i].explains(r.Events):
@@ -195,7 +202,8 @@ func checkReads(v *Violations, t *timeline, ops []Op) {
 		case Page:
 			checkPage(v, t, o, rev)
 		case Scan, Local, Pinned, Mirror:
-			compare(v, o, slices.DeleteFunc(t.states(rev), func(i Item) bool { return !strings.HasPrefix(i.Key, Prefix) }))
+			compare(v, o, slices.DeleteFunc(t.states(rev),
+				func(i Item) bool { return !strings.HasPrefix(i.Key, Prefix) }))
 		case Cas:
 			was, _ := t.state(o.Key, rev)
 			if o.Done != (was.Mod == o.Expect) {
@@ -233,7 +241,8 @@ func checkOrder(v *Violations, h *History, ops []Op, revs []int64) {
 		by  *Op
 	}
 	var known []moment
-	called := map[int64]*Op{} // the write of each revision, later: the one up to it that was called last
+	// the write of each revision, later: the one up to it that was called last
+	called := map[int64]*Op{}
 	for n := range ops {
 		o := &ops[n]
 		if o.Outcome == Acked && o.Kind != Pinned {
@@ -246,7 +255,8 @@ func checkOrder(v *Violations, h *History, ops []Op, revs []int64) {
 	for n, r := range h.Revs {
 		rev := h.Base + 1 + int64(n)
 		known = append(known, moment{r.Seen, rev, nil})
-		if before := called[rev-1]; before != nil && (called[rev] == nil || before.Call > called[rev].Call) {
+		if before := called[rev-1]; before != nil &&
+			(called[rev] == nil || before.Call > called[rev].Call) {
 			called[rev] = before
 		}
 	}
@@ -284,8 +294,8 @@ func checkOrder(v *Violations, h *History, ops []Op, revs []int64) {
 	}
 }
 
-// CheckLocal checks serializable reads: the revision of one run of a member never decreases, and is not below that of an answer of
-// this run to any client. check compares their results.
+// CheckLocal checks serializable reads: the revision of one run of a member never decreases, and is
+// not below that of an answer of this run to any client. check compares their results.
 func CheckLocal(ops []Op) Violations {
 	var v Violations
 	type process struct{ member, run, client int }
@@ -310,7 +320,8 @@ func CheckLocal(ops []Op) Violations {
 	}
 	for _, p := range processes {
 		all := answers[p]
-		byRet := slices.SortedStableFunc(slices.Values(all), func(a, b *Op) int { return cmp.Compare(a.Ret, b.Ret) })
+		byRet := slices.SortedStableFunc(slices.Values(all),
+			func(a, b *Op) int { return cmp.Compare(a.Ret, b.Ret) })
 		slices.SortStableFunc(all, func(a, b *Op) int { return cmp.Compare(a.Call, b.Call) })
 		var newest *Op
 		for _, o := range all {

@@ -24,7 +24,8 @@ type sim struct {
 var keys = []string{"k/a", "k/b", "k/c", "k/d", "k/e", "k/f"}
 
 func simulate(seed uint64, n int) *sim {
-	s := &sim{rng: rand.New(rand.NewPCG(seed, 0)), data: map[string]Item{}, h: &History{Base: 10, Start: map[string]Item{}}}
+	s := &sim{rng: rand.New(rand.NewPCG(seed, 0)), data: map[string]Item{},
+		h: &History{Base: 10, Start: map[string]Item{}}}
 	s.data["k/a"] = Item{"k/a", "old", 5, 9, 3}
 	s.h.Start["k/a"] = s.data["k/a"]
 	s.w = Record{Name: "w", Next: 11}
@@ -65,7 +66,8 @@ func (s *sim) apply(o *Op) {
 		events = []Event{{Item: s.next(o.Key, o.Value, rev)}}
 	case Pair:
 		o.Second = keys[(slices.Index(keys, o.Key)+1)%3]
-		events = []Event{{Item: s.next(o.Key, o.Value, rev)}, {Item: s.next(o.Second, o.Value, rev)}}
+		events = []Event{{Item: s.next(o.Key, o.Value, rev)},
+			{Item: s.next(o.Second, o.Value, rev)}}
 	case Cas:
 		o.Expect = was.Mod - int64(s.rng.IntN(2))
 		if o.Done = o.Expect == was.Mod; o.Done {
@@ -159,7 +161,10 @@ func TestCorrect(t *testing.T) {
 func TestTampered(t *testing.T) {
 	wrote := func(o *Op) bool { return o.Outcome == Acked && o.Wrote() }
 	reads := func(k ...Kind) func(*Op) bool {
-		return func(o *Op) bool { return o.Outcome == Acked && slices.Contains(k, o.Kind) && len(o.Found) > 0 }
+		return func(o *Op) bool {
+			return o.Outcome == Acked && slices.Contains(k, o.Kind) &&
+				len(o.Found) > 0
+		}
 	}
 	tests := []struct {
 		name, want string
@@ -184,16 +189,23 @@ func TestTampered(t *testing.T) {
 			s.ops = slices.DeleteFunc(s.ops, func(p Op) bool { return p.Value == o.Value })
 		}},
 		{"a deletion without an operation", "no operation", func(s *sim) {
-			o := s.op(func(o *Op) bool { return o.Kind == Del && o.Outcome == Acked && o.Deleted == 1 })
+			o := s.op(func(o *Op) bool {
+				return o.Kind == Del && o.Outcome == Acked &&
+					o.Deleted == 1
+			})
 			rev := o.Rev
-			s.ops = slices.DeleteFunc(s.ops, func(p Op) bool { return p.Rev == rev || p.Kind == Del && p.Outcome == Unknown })
+			s.ops = slices.DeleteFunc(s.ops,
+				func(p Op) bool { return p.Rev == rev || p.Kind == Del && p.Outcome == Unknown })
 		}},
 		{"a rejected write that was applied", "contradicts", func(s *sim) {
 			o := s.op(func(o *Op) bool { return o.Kind == Put && o.Outcome == Acked })
 			o.Outcome = Refused
 		}},
 		{"a stale read", "stale", func(s *sim) {
-			o := s.op(func(o *Op) bool { return o.Outcome == Acked && o.Kind == Scan && o.Rev > s.h.Base+10 })
+			o := s.op(func(o *Op) bool {
+				return o.Outcome == Acked && o.Kind == Scan &&
+					o.Rev > s.h.Base+10
+			})
 			o.Rev -= 8
 			o.Found = s.h.Timeline().states(o.Rev)
 		}},
@@ -201,18 +213,24 @@ func TestTampered(t *testing.T) {
 			t := s.h.Timeline()
 			o := s.op(func(o *Op) bool {
 				was, ok := t.state(o.Key, o.Rev-12)
-				return o.Outcome == Acked && o.Kind == Get && ok && len(o.Found) == 1 && o.Found[0] != was
+				return o.Outcome == Acked && o.Kind == Get && ok && len(o.Found) == 1 &&
+					o.Found[0] != was
 			})
 			o.Rev -= 12
 			o.Found = t.one(o.Key, o.Rev)
 		}},
 		{"a read of the future", "was asked for by", func(s *sim) {
-			o := s.op(func(o *Op) bool { return o.Outcome == Acked && o.Kind == Scan && o.Rev < s.h.Last()-10 })
+			o := s.op(func(o *Op) bool {
+				return o.Outcome == Acked && o.Kind == Scan &&
+					o.Rev < s.h.Last()-10
+			})
 			o.Rev += 8
 			o.Found = s.h.Timeline().states(o.Rev)
 		}},
-		{"a wrong value", "what was not there", func(s *sim) { s.op(reads(Get, Scan, Local, Pinned)).Found[0].Value = "wrong" }},
-		{"a wrong version", "what was not there", func(s *sim) { s.op(reads(Get, Scan, Cas, Pinned)).Found[0].Version++ }},
+		{"a wrong value", "what was not there",
+			func(s *sim) { s.op(reads(Get, Scan, Local, Pinned)).Found[0].Value = "wrong" }},
+		{"a wrong version", "what was not there",
+			func(s *sim) { s.op(reads(Get, Scan, Cas, Pinned)).Found[0].Version++ }},
 		{"a missing key", "what was not there", func(s *sim) {
 			o := s.op(reads(Scan, Local))
 			o.Found = o.Found[1:]
@@ -221,7 +239,10 @@ func TestTampered(t *testing.T) {
 			s.op(func(o *Op) bool { return o.Outcome == Acked && o.Kind == Cas && o.Done }).Expect++
 		}},
 		{"a deletion that found nothing", "deleted", func(s *sim) {
-			o := s.op(func(o *Op) bool { return o.Outcome == Acked && o.Kind == Del && o.Deleted == 0 })
+			o := s.op(func(o *Op) bool {
+				return o.Outcome == Acked && o.Kind == Del &&
+					o.Deleted == 0
+			})
 			o.Deleted = 1
 		}},
 		{"a version in the history", "follows", func(s *sim) {
@@ -239,12 +260,18 @@ func TestTampered(t *testing.T) {
 			o.Rev = all[0].Rev - 1
 		}},
 		{"a member that goes back for another client", "went back", func(s *sim) {
-			o := s.op(func(o *Op) bool { return o.Kind == Local && o.Outcome == Acked && o.Client == 1 && o.Rev > s.h.Base+30 })
+			o := s.op(func(o *Op) bool {
+				return o.Kind == Local && o.Outcome == Acked &&
+					o.Client == 1 && o.Rev > s.h.Base+30
+			})
 			o.Rev -= 25
 			o.Found = s.h.Timeline().states(o.Rev)
 		}},
 		{"a revision that the member did not have", "did not have", func(s *sim) {
-			o := s.op(func(o *Op) bool { return o.Kind == Pinned && o.Outcome == Acked && o.Expect > s.h.Base })
+			o := s.op(func(o *Op) bool {
+				return o.Kind == Pinned && o.Outcome == Acked &&
+					o.Expect > s.h.Base
+			})
 			o.Rev = o.Expect - 1
 		}},
 		{"a key twice in a revision", "changes a key twice", func(s *sim) {
@@ -298,7 +325,8 @@ func TestTampered(t *testing.T) {
 		}},
 		{"progress too early", "bookmarkable", func(s *sim) {
 			n := s.message(1)
-			s.w.Messages = slices.Insert(s.w.Messages, n, Message{At: s.w.Messages[n].At, Rev: s.w.Messages[n].Events[0].Mod})
+			s.w.Messages = slices.Insert(s.w.Messages, n,
+				Message{At: s.w.Messages[n].At, Rev: s.w.Messages[n].Events[0].Mod})
 		}},
 		{"a former value", "before", func(s *sim) {
 			n := s.message(1)
@@ -321,8 +349,8 @@ func TestTampered(t *testing.T) {
 	}
 }
 
-// TestUncertainty checks what is no violation: a deletion of unknown outcome that explains a tombstone, a
-// write of unknown outcome that came late, and a watcher that received a compaction.
+// TestUncertainty checks what is no violation: a deletion of unknown outcome that explains a
+// tombstone, a write of unknown outcome that came late, and a watcher that received a compaction.
 func TestUncertainty(t *testing.T) {
 	h := &History{Base: 1, Start: map[string]Item{"k/a": {"k/a", "x", 1, 1, 1}}, Revs: []Revision{
 		{30, []Event{{Item{Key: "k/a", Mod: 2}, true}}},
@@ -337,7 +365,9 @@ func TestUncertainty(t *testing.T) {
 	if v := Check(h, ops, time.Minute); len(v) > 0 {
 		t.Error(strings.Join(v, "\n"))
 	}
-	w := Record{Name: "w", Next: 2, Messages: []Message{{Rev: 3, Compacted: true}, {Events: h.Revs[1].Events, Before: []*Item{nil}}}}
+	w := Record{Name: "w", Next: 2,
+		Messages: []Message{{Rev: 3, Compacted: true},
+			{Events: h.Revs[1].Events, Before: []*Item{nil}}}}
 	if v := CheckWatch(h, h.Timeline(), &w, Compactions{{Rev: 3}}); len(v) > 0 {
 		t.Error(strings.Join(v, "\n"))
 	}
@@ -346,30 +376,49 @@ func TestUncertainty(t *testing.T) {
 	}
 }
 
-// TestWatchOptions: filters, former values that were not asked for, and a watch from a future revision.
+// TestWatchOptions: filters, former values that were not asked for, and a watch from a future
+// revision.
 func TestWatchOptions(t *testing.T) {
 	a1, a2 := Item{"k/a", "1", 2, 2, 1}, Item{"k/a", "2", 2, 3, 2}
 	h := &History{Base: 1, Start: map[string]Item{}, Revs: []Revision{
-		{2, []Event{{Item: a1}}}, {3, []Event{{Item: a2}}}, {4, []Event{{Item{Key: "k/a", Mod: 4}, true}}},
+		{2, []Event{{Item: a1}}}, {3, []Event{{Item: a2}}},
+		{4, []Event{{Item{Key: "k/a", Mod: 4}, true}}},
 	}}
 	put1, put2, del := h.Revs[0].Events[0], h.Revs[1].Events[0], h.Revs[2].Events[0]
-	one := func(e Event, before ...*Item) Message { return Message{Events: []Event{e}, Before: before} }
+	one := func(e Event,
+		before ...*Item) Message {
+		return Message{Events: []Event{e}, Before: before}
+	}
 	for _, test := range []struct {
 		name, want string
 		w          Record
 	}{
-		{"all", "", Record{Next: 2, Messages: []Message{one(put1, nil), one(put2, &a1), one(del, &a2)}}},
-		{"puts", "", Record{Next: 2, Filter: Filter{NoDelete: true}, Messages: []Message{one(put1, nil), one(put2, &a1), {Rev: 4}}}},
-		{"deletions", "", Record{Next: 2, Filter: Filter{NoPut: true}, Messages: []Message{{Rev: 3}, one(del, &a2)}}},
-		{"no former values", "", Record{Next: 2, Filter: Filter{NoPrev: true}, Messages: []Message{one(put1), one(put2), one(del)}}},
-		{"from the future", "", Record{Next: 3, Messages: []Message{one(put2, &a1), one(del, &a2)}}},
+		{"all", "", Record{Next: 2,
+			Messages: []Message{one(put1, nil), one(put2, &a1), one(del, &a2)}}},
+		{"puts", "", Record{Next: 2, Filter: Filter{NoDelete: true},
+			Messages: []Message{one(put1, nil), one(put2, &a1), {Rev: 4}}}},
+		{"deletions", "", Record{Next: 2, Filter: Filter{NoPut: true},
+			Messages: []Message{{Rev: 3}, one(del, &a2)}}},
+		{"no former values", "",
+			Record{Next: 2, Filter: Filter{NoPrev: true},
+				Messages: []Message{one(put1), one(put2), one(del)}}},
+		{"from the future", "",
+			Record{Next: 3, Messages: []Message{one(put2, &a1), one(del, &a2)}}},
 		{"beyond the end", "", Record{Next: 9}},
-		{"a deletion that was filtered", "not reliable", Record{Next: 2, Filter: Filter{NoDelete: true}, Messages: []Message{one(put1, nil), one(put2, &a1), one(del, &a2)}}},
-		{"a put that was filtered", "not reliable", Record{Next: 2, Filter: Filter{NoPut: true}, Messages: []Message{one(put1, nil)}}},
-		{"a former value that was not asked for", "did not ask", Record{Next: 3, Filter: Filter{NoPrev: true}, Messages: []Message{one(put2, &a1), one(del)}}},
-		{"no former value", "before", Record{Next: 3, Messages: []Message{one(put2), one(del, &a2)}}},
-		{"a former value of another revision", "before", Record{Next: 4, Messages: []Message{one(del, &a1)}}},
-		{"the past of a watch from the future", "not ordered", Record{Next: 3, Messages: []Message{one(put1, nil), one(put2, &a1), one(del, &a2)}}},
+		{"a deletion that was filtered", "not reliable",
+			Record{Next: 2, Filter: Filter{NoDelete: true},
+				Messages: []Message{one(put1, nil), one(put2, &a1), one(del, &a2)}}},
+		{"a put that was filtered", "not reliable",
+			Record{Next: 2, Filter: Filter{NoPut: true}, Messages: []Message{one(put1, nil)}}},
+		{"a former value that was not asked for", "did not ask",
+			Record{Next: 3, Filter: Filter{NoPrev: true},
+				Messages: []Message{one(put2, &a1), one(del)}}},
+		{"no former value", "before",
+			Record{Next: 3, Messages: []Message{one(put2), one(del, &a2)}}},
+		{"a former value of another revision", "before",
+			Record{Next: 4, Messages: []Message{one(del, &a1)}}},
+		{"the past of a watch from the future", "not ordered",
+			Record{Next: 3, Messages: []Message{one(put1, nil), one(put2, &a1), one(del, &a2)}}},
 	} {
 		got := strings.Join(CheckWatch(h, h.Timeline(), &test.w, nil), "\n")
 		if test.want == "" && got != "" || !strings.Contains(got, test.want) {
@@ -381,7 +430,8 @@ func TestWatchOptions(t *testing.T) {
 // TestNotice: what an answer named existed then, and so did all before it.
 func TestNotice(t *testing.T) {
 	h := &History{Base: 1, Revs: []Revision{{Seen: 10}, {Seen: 50}, {Seen: 40}, {Seen: 60}}}
-	h.Notice([]Moment{{At: 45, Rev: 5}, {At: 30, Rev: 3}, {At: 5, Rev: 1}, {At: 70, Rev: 5}, {At: 39, Rev: 9}})
+	h.Notice([]Moment{{At: 45, Rev: 5}, {At: 30, Rev: 3}, {At: 5, Rev: 1}, {At: 70, Rev: 5},
+		{At: 39, Rev: 9}})
 	for n, want := range []time.Duration{10, 30, 39, 39} {
 		if got := h.Revs[n].Seen; got != want {
 			t.Errorf("revision %d was there at %d, want %d", n+2, got, want)
@@ -391,8 +441,11 @@ func TestNotice(t *testing.T) {
 
 // TestListedTwice: a write of a listed key happens once.
 func TestListedTwice(t *testing.T) {
-	h := &History{Base: 1, Revs: []Revision{{1, []Event{{Item: Item{"p/a", "0-1", 2, 2, 1}}}}, {2, []Event{{Item: Item{"p/a", "0-1", 2, 3, 2}}}}}}
-	if v := strings.Join(Check(h, nil, time.Minute), "\n"); !strings.Contains(v, "are the same write") {
+	h := &History{Base: 1,
+		Revs: []Revision{{1, []Event{{Item: Item{"p/a", "0-1", 2, 2, 1}}}},
+			{2, []Event{{Item: Item{"p/a", "0-1", 2, 3, 2}}}}}}
+	if v := strings.Join(Check(h, nil, time.Minute), "\n"); !strings.Contains(v,
+		"are the same write") {
 		t.Error(v)
 	}
 }

@@ -2,8 +2,8 @@ package check
 
 import "time"
 
-// Clocks knows how fast the clocks of the members ran: the fastest of them, by time. Without a pace all run like those of
-// the clients.
+// Clocks knows how fast the clocks of the members ran: the fastest of them, by time. Without a pace
+// all run like those of the clients.
 type Clocks []Pace
 
 // Pace is the rate of the fastest clock from a time on, in millionths above that of the clients.

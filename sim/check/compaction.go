@@ -43,7 +43,8 @@ func newFloor(ops []Op) *floor {
 	return f
 }
 
-// before returns the newest revision that was known before a time. Times do not decrease from call to call.
+// before returns the newest revision that was known before a time. Times do not decrease from call
+// to call.
 func (f *floor) before(at time.Duration) int64 {
 	for ; len(f.byRet) > 0 && f.byRet[0].Ret < at; f.byRet = f.byRet[1:] {
 		f.rev = max(f.rev, f.byRet[0].Rev)

@@ -9,7 +9,10 @@ import (
 func TestRevisions(t *testing.T) {
 	const compacted, future = "get: " + compactedText, "rpc error: " + futureText + ": it is 4"
 	compactions := Compactions{{At: 10, Rev: 4}, {At: 20, Rev: 8}, {At: 25, Rev: 6}}
-	page := func(rev int64, serializable bool) *Listing { return &Listing{Rev: rev, Serializable: serializable} }
+	page := func(rev int64,
+		serializable bool) *Listing {
+		return &Listing{Rev: rev, Serializable: serializable}
+	}
 	put := Op{Kind: Put, Outcome: Acked, Ret: 2, Rev: 9}
 	for _, c := range []struct {
 		name string
@@ -25,7 +28,8 @@ func TestRevisions(t *testing.T) {
 		{"the newest state", Op{Kind: Get, Ret: 30, Err: compacted}, 1},
 		{"a write", Op{Kind: Put, Err: future}, 1},
 		{"a revision that the member may not have", Op{Kind: Pinned, Expect: 9, Err: future}, 0},
-		{"a page that the member may not have", Op{Kind: Page, Page: page(9, true), Err: future}, 0},
+		{"a page that the member may not have",
+			Op{Kind: Page, Page: page(9, true), Err: future}, 0},
 		{"a page that a voter has", Op{Kind: Page, Page: page(9, false), Err: future}, 1},
 		{"a page that is not there", Op{Kind: Page, Page: page(10, false), Err: future}, 0},
 		{"another error", Op{Kind: Get, Err: "etcdserver: no leader"}, 0},
@@ -46,7 +50,8 @@ func TestErrors(t *testing.T) {
 	}{
 		{"context deadline exceeded", nil, 0},
 		{`put "k/a" at 10.0.0.1:2379: etcdserver: request timed out, possibly due to connection lost`, nil, 0},
-		{"no member can be reached; a: etcdserver: no leader; b: etcdserver: server stopped", nil, 0},
+		{"no member can be reached; a: etcdserver: no leader; b: etcdserver: server stopped", nil,
+			0},
 		{"no member can be reached; a: etcdserver: no leader; b: etcdserver: duplicate key given in txn request", nil, 1},
 		{"etcdserver: permission denied", [][]string{UserTokens}, 1},
 		{"etcdserver: invalid auth token", [][]string{UserTokens}, 0},
@@ -62,7 +67,8 @@ func TestErrors(t *testing.T) {
 		}
 	}
 	for kind, bad := range map[Kind]int{Pair: 0, Put: 1} {
-		if v := CheckErrors([]Op{{Kind: kind, Outcome: Refused, Err: "txn: " + tooLargeText}}); len(v) != bad {
+		if v := CheckErrors([]Op{{Kind: kind, Outcome: Refused,
+			Err: "txn: " + tooLargeText}}); len(v) != bad {
 			t.Errorf("%s that is too large: %q", kind, v)
 		}
 	}

@@ -30,8 +30,8 @@ type Revision struct {
 	Events []Event
 }
 
-// History is every revision from one on, as the watchers of all keys saw them: the first watcher that receives
-// a revision adds it, and the others must receive the same.
+// History is every revision from one on, as the watchers of all keys saw them: the first watcher
+// that receives a revision adds it, and the others must receive the same.
 type History struct {
 	// Base is the revision before the first one, and Start the state at it.
 	Base  int64
@@ -61,7 +61,8 @@ func (h *History) add(rev int64, seen time.Duration, events []Event) error {
 		return nil
 	default:
 		if known := h.at(rev).Events; !slices.Equal(known, events) {
-			return fmt.Errorf("two watchers received different events of revision %d: %v and %v", rev, known, events)
+			return fmt.Errorf("two watchers received different events of revision %d: %v and %v",
+				rev, known, events)
 		}
 	}
 	return nil
@@ -73,8 +74,8 @@ type Moment struct {
 	Rev int64
 }
 
-// Notice makes the times at which revisions were seen first as early as some moments show: a revision exists before a later one. A
-// watcher may see it much later.
+// Notice makes the times at which revisions were seen first as early as some moments show: a
+// revision exists before a later one. A watcher may see it much later.
 func (h *History) Notice(moments []Moment) {
 	slices.SortFunc(moments, func(a, b Moment) int { return cmp.Compare(b.Rev, a.Rev) })
 	first := time.Duration(math.MaxInt64)
@@ -111,7 +112,8 @@ func (h *History) Timeline() *timeline {
 // state returns a key at a revision of the history or its base.
 func (t *timeline) state(key string, rev int64) (Item, bool) {
 	all := t.byID[key]
-	n, found := slices.BinarySearchFunc(all, rev, func(e Event, rev int64) int { return int(e.Mod - rev) })
+	n, found := slices.BinarySearchFunc(all, rev,
+		func(e Event, rev int64) int { return int(e.Mod - rev) })
 	if !found {
 		n--
 	}
@@ -160,7 +162,8 @@ func (s *SharedHistory) Last() int64 {
 	return s.H.Last()
 }
 
-// Newest returns the revision of the newest event up to a revision that a watcher should have received.
+// Newest returns the revision of the newest event up to a revision that a watcher should have
+// received.
 func (s *SharedHistory) Newest(w *SharedRecord, last int64) int64 {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -27,7 +27,8 @@ const (
 type LeaseOp struct {
 	Kind  Kind
 	Lease int64
-	// Client is the one that made the call, and At the slot of the only member that it uses, counted from 1, or 0.
+	// Client is the one that made the call, and At the slot of the only member that it uses,
+	// counted from 1, or 0.
 	Client, At int
 	Key, Value string
 	Call, Ret  time.Duration
@@ -35,8 +36,9 @@ type LeaseOp struct {
 	Err        string
 
 	// The answer of an acknowledged call. Gone: there is no such lease.
-	Gone      bool
-	TTL, Left time.Duration // of grant and time left: the granted TTL; of keep-alive: the promised one
+	Gone bool
+	// of grant and time left: the granted TTL; of keep-alive: the promised one
+	TTL, Left time.Duration
 	Rev       int64
 	Keys      []string // of time left
 	Leases    []int64  // of list
@@ -44,7 +46,8 @@ type LeaseOp struct {
 
 func (o *LeaseOp) String() string {
 	return fmt.Sprintf("%s of lease %x, %s=%s, called %v returned %v: %s %s gone %t, TTL %v, left %v, revision %d, keys %v, %d leases",
-		o.Kind, o.Lease, o.Key, o.Value, o.Call, o.Ret, o.Outcome, o.Err, o.Gone, o.TTL, o.Left, o.Rev, o.Keys, len(o.Leases))
+		o.Kind, o.Lease, o.Key, o.Value, o.Call, o.Ret, o.Outcome, o.Err, o.Gone, o.TTL, o.Left,
+		o.Rev, o.Keys, len(o.Leases))
 }
 
 // alive reports whether the call proves that the lease existed during it.
@@ -64,14 +67,14 @@ type LeaseTerms struct {
 	Clocks Clocks
 	// Election is the election timeout.
 	Election time.Duration
-	// Stable is the time from which on one leader leads, without faults, and Late how much longer than its TTL and an
-	// election timeout a lease can live then.
+	// Stable is the time from which on one leader leads, without faults, and Late how much longer
+	// than its TTL and an election timeout a lease can live then.
 	Stable, Late time.Duration
 }
 
-// slack is how much earlier a lease may end if clocks differ: a leader promises a TTL within an election timeout after a
-// quorum has confirmed it, which takes half as long again when its clock is the slowest and the next leader's the fastest,
-// and the next leader adds one election timeout.
+// slack is how much earlier a lease may end if clocks differ: a leader promises a TTL within an
+// election timeout after a quorum has confirmed it, which takes half as long again when its clock
+// is the slowest and the next leader's the fastest, and the next leader adds one election timeout.
 func (t *LeaseTerms) slack() time.Duration {
 	if len(t.Clocks) == 0 {
 		return 0
@@ -102,9 +105,11 @@ type keysAt struct {
 
 // CheckLeases compares calls about leases with the history:
 //
-//  1. a lease does not end before the TTL since its grant and each acknowledged keep-alive was sent has passed, by the
-//     fastest clock of the members, unless it was revoked; it ends soon after it;
-//  2. the end of a lease deletes all its keys, and no others, in one revision; a lease that has ended does not exist again;
+//  1. a lease does not end before the TTL since its grant and each acknowledged keep-alive was sent
+//     has passed, by the fastest clock of the members, unless it was revoked; it ends soon after
+//     it;
+//  2. the end of a lease deletes all its keys, and no others, in one revision; a lease that has
+//     ended does not exist again;
 //  3. an acknowledged key is in the history once, and one that was rejected is not;
 //  4. answers about its TTL and its keys, and the lists of all members, agree with that.
 func CheckLeases(h *History, ops []LeaseOp, terms LeaseTerms) Violations {
@@ -157,7 +162,8 @@ func checkAttached(v *Violations, h *History, ops []LeaseOp) {
 				continue
 			}
 			if at[e.Value] != 0 {
-				v.Add("lease %x: a key was put twice, at revisions %d and %d: %v", leaseOf(e.Value), at[e.Value], e.Mod, e)
+				v.Add("lease %x: a key was put twice, at revisions %d and %d: %v", leaseOf(e.Value),
+					at[e.Value], e.Mod, e)
 			}
 			at[e.Value] = e.Mod
 		}
@@ -223,7 +229,8 @@ func (l *lease) checkEnd(v *Violations, terms *LeaseTerms, before time.Duration,
 		return
 	}
 	if o := l.promised(before, terms); o != nil {
-		v.Add("lease %x ended early: before %v, by %v, although it was promised by %v", l.id, before, what, o)
+		v.Add("lease %x ended early: before %v, by %v, although it was promised by %v", l.id,
+			before, what, o)
 	}
 }
 
@@ -271,7 +278,8 @@ func followKeys(v *Violations, h *History, leases map[int64]*lease, terms *Lease
 				continue // its grant has no known outcome
 			}
 			if l.ended != 0 {
-				v.Add("lease %x ended at revision %d, but got the key %s at revision %d", l.id, l.ended, e.Key, rev)
+				v.Add("lease %x ended at revision %d, but got the key %s at revision %d", l.id,
+					l.ended, e.Key, rev)
 			}
 			owner[e.Key], l.keys[e.Key] = l, true
 			l.noteKeys(rev)
@@ -279,11 +287,14 @@ func followKeys(v *Violations, h *History, leases map[int64]*lease, terms *Lease
 		if ended == nil {
 			continue
 		}
-		if slices.ContainsFunc(r.Events, func(e Event) bool { return !e.Deleted || !strings.HasPrefix(e.Key, LeasePrefix) }) {
-			v.Add("revision %d deletes keys of lease %x, and changes others: %v", rev, ended.id, r.Events)
+		if slices.ContainsFunc(r.Events,
+			func(e Event) bool { return !e.Deleted || !strings.HasPrefix(e.Key, LeasePrefix) }) {
+			v.Add("revision %d deletes keys of lease %x, and changes others: %v", rev,
+				ended.id, r.Events)
 		}
 		if len(ended.keys) > 0 {
-			v.Add("revision %d deletes only a part of the keys of lease %x, without %v: %v", rev, ended.id, slices.Sorted(maps.Keys(ended.keys)), r.Events)
+			v.Add("revision %d deletes only a part of the keys of lease %x, without %v: %v", rev,
+				ended.id, slices.Sorted(maps.Keys(ended.keys)), r.Events)
 		}
 		ended.ended, ended.seen = rev, r.Seen
 		ended.checkEnd(v, terms, r.Seen, fmt.Sprintf("revision %d", rev))
@@ -291,11 +302,13 @@ func followKeys(v *Violations, h *History, leases map[int64]*lease, terms *Lease
 }
 
 // checkAlive checks an answer of a lease that exists.
-func (l *lease) checkAlive(v *Violations, h *History, o *LeaseOp, known []keysTime, terms *LeaseTerms) {
+func (l *lease) checkAlive(v *Violations, h *History, o *LeaseOp, known []keysTime,
+	terms *LeaseTerms) {
 	if l.gone != nil && l.gone.Ret < o.Call {
 		v.Add("lease %x exists again: %v after %v", l.id, o, l.gone)
 	}
-	if l.revoked != nil && l.revoked.Outcome == Acked && l.revoked.Ret < o.Call && o.Kind != Revoke {
+	if l.revoked != nil && l.revoked.Outcome == Acked && l.revoked.Ret < o.Call &&
+		o.Kind != Revoke {
 		v.Add("lease %x exists after its revocation: %v after %v", l.id, o, l.revoked)
 	}
 	if l.ended != 0 && l.seen < o.Call && o.Kind != Revoke {
@@ -303,7 +316,8 @@ func (l *lease) checkAlive(v *Violations, h *History, o *LeaseOp, known []keysTi
 	}
 	last := max(terms.Stable, l.lastSign.Ret) + l.ttl + terms.Election + terms.Late
 	if o.Call > last {
-		v.Add("lease %x did not end by %v, after the last renewal %v: %v", l.id, last, l.lastSign, o)
+		v.Add("lease %x did not end by %v, after the last renewal %v: %v", l.id,
+			last, l.lastSign, o)
 	}
 	switch o.Kind {
 	case KeepAlive:
@@ -311,7 +325,9 @@ func (l *lease) checkAlive(v *Violations, h *History, o *LeaseOp, known []keysTi
 			v.Add("lease %x was granted for %v: %v", l.id, l.ttl, o)
 		}
 	case Attach:
-		if r := h.at(o.Rev); r == nil || !slices.ContainsFunc(r.Events, func(e Event) bool { return e.Key == o.Key && e.Value == o.Value }) {
+		if r := h.at(o.Rev); r == nil ||
+			!slices.ContainsFunc(r.Events,
+				func(e Event) bool { return e.Key == o.Key && e.Value == o.Value }) {
 			v.Add("lease %x: an acknowledged key is lost: %v", l.id, o)
 		}
 	case Revoke:
@@ -327,14 +343,16 @@ func (l *lease) checkAlive(v *Violations, h *History, o *LeaseOp, known []keysTi
 // checkTime checks the TTL and the time left of a lease that ends at last.
 func (l *lease) checkTime(v *Violations, o *LeaseOp, last time.Duration, terms *LeaseTerms) {
 	if o.Call+o.Left > last {
-		v.Add("lease %x has too much time, it ends by %v, after the last renewal %v: %v", l.id, last, l.lastSign, o)
+		v.Add("lease %x has too much time, it ends by %v, after the last renewal %v: %v", l.id,
+			last, l.lastSign, o)
 	}
 	if o.TTL != l.ttl || o.Left > l.ttl+terms.Election {
 		v.Add("lease %x has too much time, it was granted for %v: %v", l.id, l.ttl, o)
 	}
 	for _, r := range l.renewed {
 		// The answer is in whole seconds.
-		if r.Ret <= o.Call && o.Left < r.TTL-terms.Clocks.count(r.Call, o.Ret)-terms.slack()-time.Second {
+		if r.Ret <= o.Call &&
+			o.Left < r.TTL-terms.Clocks.count(r.Call, o.Ret)-terms.slack()-time.Second {
 			v.Add("lease %x has too little time, %v after %v", l.id, o, r)
 		}
 	}
@@ -358,12 +376,14 @@ func (l *lease) checkKeys(v *Violations, o *LeaseOp, known []keysTime) {
 	}
 }
 
-// checkList checks a list of a member: it has the leases that exist during the call, and none that has ended before it.
+// checkList checks a list of a member: it has the leases that exist during the call, and none that
+// has ended before it.
 func checkList(v *Violations, leases map[int64]*lease, o *LeaseOp, terms *LeaseTerms) {
 	for _, id := range slices.Sorted(maps.Keys(leases)) {
 		l := leases[id]
 		switch listed := slices.Contains(o.Leases, id); {
-		case listed && (l.gone != nil && l.gone.Ret < o.Call || l.ended != 0 && l.seen < o.Call || l.revoked != nil && l.revoked.Outcome == Acked && l.revoked.Ret < o.Call):
+		case listed && (l.gone != nil && l.gone.Ret < o.Call || l.ended != 0 && l.seen < o.Call ||
+			l.revoked != nil && l.revoked.Outcome == Acked && l.revoked.Ret < o.Call):
 			v.Add("lease %x had ended, but a member lists it: %v", id, o)
 		case !listed && l.granted.Ret < o.Call && (l.revoked == nil || l.revoked.Call > o.Ret):
 			if p := l.promised(o.Ret, terms); p != nil {

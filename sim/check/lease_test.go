@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// leaseRecord is what clients saw of the leases 1 (expired with two keys), 2 (revoked with a key that was that of lease 1
-// before) and 3 (alive at the end).
+// leaseRecord is what clients saw of the leases 1 (expired with two keys), 2 (revoked with a key
+// that was that of lease 1 before) and 3 (alive at the end).
 type leaseRecord struct {
 	h     *History
 	ops   []LeaseOp
@@ -20,9 +20,13 @@ func newLeaseRecord() *leaseRecord {
 	put := func(key string, lease int64, n int, create, mod, version int64) Event {
 		return Event{Item: Item{LeasePrefix + key, LeaseValue(lease, n), create, mod, version}}
 	}
-	gone := func(key string, mod int64) Event { return Event{Item{Key: LeasePrefix + key, Mod: mod}, true} }
+	gone := func(key string,
+		mod int64) Event {
+		return Event{Item{Key: LeasePrefix + key, Mod: mod}, true}
+	}
 	attach := func(key string, lease int64, n int, at time.Duration, rev int64) LeaseOp {
-		return LeaseOp{Kind: Attach, Lease: lease, Key: LeasePrefix + key, Value: LeaseValue(lease, n), Call: at, Ret: at + s/10, Outcome: Acked, Rev: rev}
+		return LeaseOp{Kind: Attach, Lease: lease, Key: LeasePrefix + key,
+			Value: LeaseValue(lease, n), Call: at, Ret: at + s/10, Outcome: Acked, Rev: rev}
 	}
 	r := &leaseRecord{h: &History{Base: 1, Start: map[string]Item{}}}
 	for rev, events := range [][]Event{
@@ -42,12 +46,14 @@ func newLeaseRecord() *leaseRecord {
 		attach("a", 1, 1, 2*s, 2),
 		attach("b", 1, 2, 3*s, 3),
 		attach("c", 1, 3, 4*s, 4),
-		{Kind: TimeLeft, Lease: 1, Call: 5 * s, Ret: 5*s + s/10, Outcome: Acked, TTL: 5 * s, Left: s, Keys: []string{"lease/a", "lease/b", "lease/c"}},
+		{Kind: TimeLeft, Lease: 1, Call: 5 * s, Ret: 5*s + s/10, Outcome: Acked, TTL: 5 * s,
+			Left: s, Keys: []string{"lease/a", "lease/b", "lease/c"}},
 		{Kind: Grant, Lease: 2, Call: 5 * s, Ret: 6 * s, Outcome: Acked, TTL: 20 * s},
 		attach("c", 2, 4, 6*s, 5),
 		{Kind: KeepAlive, Lease: 1, Call: 6 * s, Ret: 7 * s, Outcome: Acked, TTL: 5 * s},
 		{Kind: List, Call: 8 * s, Ret: 9 * s, Outcome: Acked, Leases: []int64{1, 2, 3}},
-		{Kind: TimeLeft, Lease: 1, Call: 9 * s, Ret: 9*s + s/10, Outcome: Acked, TTL: 5 * s, Left: 2 * s, Keys: []string{"lease/a", "lease/b"}},
+		{Kind: TimeLeft, Lease: 1, Call: 9 * s, Ret: 9*s + s/10, Outcome: Acked, TTL: 5 * s,
+			Left: 2 * s, Keys: []string{"lease/a", "lease/b"}},
 		{Kind: Revoke, Lease: 2, Call: 13 * s, Ret: 13*s + s/10, Outcome: Acked, Rev: 7},
 		{Kind: TimeLeft, Lease: 1, Call: 14 * s, Ret: 15 * s, Outcome: Acked, Gone: true},
 		{Kind: TimeLeft, Lease: 2, Call: 15 * s, Ret: 16 * s, Outcome: Acked, Gone: true},
@@ -87,14 +93,18 @@ func TestLeases(t *testing.T) {
 		tamper     func(*leaseRecord)
 	}{
 		{"keys deleted early", "ended early", func(r *leaseRecord) { r.h.at(6).Seen = 10 * s }},
-		{"early by fast clocks", "", func(r *leaseRecord) { r.h.at(6).Seen, r.terms.Clocks = 10*s+s/5, fast }},
-		{"too early for fast clocks", "ended early", func(r *leaseRecord) { r.h.at(6).Seen, r.terms.Clocks = 9*s+s/2, fast }},
+		{"early by fast clocks", "",
+			func(r *leaseRecord) { r.h.at(6).Seen, r.terms.Clocks = 10*s+s/5, fast }},
+		{"too early for fast clocks", "ended early",
+			func(r *leaseRecord) { r.h.at(6).Seen, r.terms.Clocks = 9*s+s/2, fast }},
 		{"gone early", "ended early", func(r *leaseRecord) {
 			o := r.op(TimeLeft, 1, 1)
 			o.Gone, o.TTL = true, 0
 		}},
-		{"keys that remain", "its keys [lease/a lease/b] remain", func(r *leaseRecord) { r.h.Revs = r.h.Revs[:4] }},
-		{"a key that remains", "only a part", func(r *leaseRecord) { r.h.at(6).Events = r.h.at(6).Events[:1] }},
+		{"keys that remain", "its keys [lease/a lease/b] remain",
+			func(r *leaseRecord) { r.h.Revs = r.h.Revs[:4] }},
+		{"a key that remains", "only a part",
+			func(r *leaseRecord) { r.h.at(6).Events = r.h.at(6).Events[:1] }},
 		{"two revisions", "only a part", func(r *leaseRecord) {
 			last := r.h.at(6).Events[1]
 			last.Mod = 7
@@ -108,10 +118,13 @@ func TestLeases(t *testing.T) {
 			r.h.Revs = r.h.Revs[:5]
 		}},
 		{"a key after the end", "got the key", func(r *leaseRecord) {
-			r.h.Revs = append(r.h.Revs, Revision{20 * s, []Event{{Item: Item{"lease/a", LeaseValue(1, 9), 8, 8, 1}}}})
+			r.h.Revs = append(r.h.Revs,
+				Revision{20 * s, []Event{{Item: Item{"lease/a", LeaseValue(1, 9), 8, 8, 1}}}})
 		}},
 		{"alive again", "exists again", func(r *leaseRecord) {
-			r.ops = append(r.ops, LeaseOp{Kind: KeepAlive, Lease: 1, Call: 16 * s, Ret: 17 * s, Outcome: Acked, TTL: 5 * s})
+			r.ops = append(r.ops,
+				LeaseOp{Kind: KeepAlive, Lease: 1, Call: 16 * s, Ret: 17 * s,
+					Outcome: Acked, TTL: 5 * s})
 		}},
 		{"alive after its keys", "which deleted its keys", func(r *leaseRecord) {
 			o := r.op(TimeLeft, 1, 2)
@@ -121,27 +134,39 @@ func TestLeases(t *testing.T) {
 			o := r.op(TimeLeft, 2, 0)
 			o.Gone, o.TTL, o.Left = false, 20*s, 11*s
 		}},
-		{"a revocation without its keys", "outlive", func(r *leaseRecord) { r.op(Revoke, 2, 0).Rev = 6 }},
+		{"a revocation without its keys", "outlive",
+			func(r *leaseRecord) { r.op(Revoke, 2, 0).Rev = 6 }},
 		{"no end", "did not end", func(r *leaseRecord) {
 			o := r.op(TimeLeft, 1, 2)
 			o.Gone, o.Call = false, 14*s+s/2
 			r.h.at(6).Seen = 30 * s
 		}},
-		{"another TTL", "was granted for", func(r *leaseRecord) { r.op(KeepAlive, 1, 0).TTL = 6 * s }},
+		{"another TTL", "was granted for",
+			func(r *leaseRecord) { r.op(KeepAlive, 1, 0).TTL = 6 * s }},
 		{"a lost key", "is lost", func(r *leaseRecord) { r.op(Attach, 1, 0).Value = "0 0" }},
-		{"too much time", "too much time", func(r *leaseRecord) { r.op(TimeLeft, 1, 0).Left = 7 * s }},
-		{"too little time", "too little time", func(r *leaseRecord) { r.op(TimeLeft, 1, 1).Left = 0 }},
-		{"old keys", "neither then nor later", func(r *leaseRecord) { r.op(TimeLeft, 1, 1).Keys = []string{"lease/a", "lease/b", "lease/c"} }},
-		{"a list without a lease", "does not list it", func(r *leaseRecord) { r.op(List, 0, 1).Leases = nil }},
-		{"a list with an old lease", "a member lists it", func(r *leaseRecord) { r.op(List, 0, 1).Leases = []int64{2, 3} }},
+		{"too much time", "too much time",
+			func(r *leaseRecord) { r.op(TimeLeft, 1, 0).Left = 7 * s }},
+		{"too little time", "too little time",
+			func(r *leaseRecord) { r.op(TimeLeft, 1, 1).Left = 0 }},
+		{"old keys", "neither then nor later",
+			func(r *leaseRecord) {
+				r.op(TimeLeft, 1, 1).Keys = []string{"lease/a",
+					"lease/b", "lease/c"}
+			}},
+		{"a list without a lease", "does not list it",
+			func(r *leaseRecord) { r.op(List, 0, 1).Leases = nil }},
+		{"a list with an old lease", "a member lists it",
+			func(r *leaseRecord) { r.op(List, 0, 1).Leases = []int64{2, 3} }},
 		{"a key that is put twice", "put twice", func(r *leaseRecord) {
 			e := r.h.at(5).Events[0]
 			e.Mod, e.Version = 6, 3
 			r.h.at(6).Events[0].Mod, r.h.at(6).Events[1].Mod, r.h.at(7).Events[0].Mod = 7, 7, 8
 			r.h.Revs = slices.Insert(r.h.Revs, 4, Revision{7 * s, []Event{e}})
 		}},
-		{"a rejected key", "rejected key", func(r *leaseRecord) { r.op(Attach, 1, 1).Outcome = Refused }},
-		{"a key of a lease that is gone", "rejected key", func(r *leaseRecord) { r.op(Attach, 2, 0).Gone = true }},
+		{"a rejected key", "rejected key",
+			func(r *leaseRecord) { r.op(Attach, 1, 1).Outcome = Refused }},
+		{"a key of a lease that is gone", "rejected key",
+			func(r *leaseRecord) { r.op(Attach, 2, 0).Gone = true }},
 		{"an end with another change", "changes others", func(r *leaseRecord) {
 			r.h.at(7).Events = append(r.h.at(7).Events, Event{Item: Item{"k/a", "x", 7, 7, 1}})
 		}},
@@ -149,10 +174,12 @@ func TestLeases(t *testing.T) {
 			r.op(TimeLeft, 1, 2).Outcome = Unknown
 			r.op(List, 0, 1).Leases = []int64{1, 3}
 		}},
-		{"time that does not pass", "too much time", func(r *leaseRecord) { r.op(TimeLeft, 1, 1).Left = 5*s + s/2 }},
+		{"time that does not pass", "too much time",
+			func(r *leaseRecord) { r.op(TimeLeft, 1, 1).Left = 5*s + s/2 }},
 		{"an unknown revocation", "", func(r *leaseRecord) {
 			r.h.at(6).Seen = 10 * s
-			r.ops = append(r.ops, LeaseOp{Kind: Revoke, Lease: 1, Call: 9 * s, Ret: 30 * s, Outcome: Unknown})
+			r.ops = append(r.ops,
+				LeaseOp{Kind: Revoke, Lease: 1, Call: 9 * s, Ret: 30 * s, Outcome: Unknown})
 		}},
 	}
 	for _, test := range tests {

@@ -8,8 +8,9 @@ import (
 	"time"
 )
 
-// The keys of locks and elections. A claim of the lock lock/a has a key below lock/a/. Its holder writes guarded/lock/a
-// under the condition that the key of its claim exists. The leader of an election writes its own key.
+// The keys of locks and elections. A claim of the lock lock/a has a key below lock/a/. Its holder
+// writes guarded/lock/a under the condition that the key of its claim exists. The leader of an
+// election writes its own key.
 const (
 	LockPrefix    = "lock/"
 	ElectPrefix   = "elect/"
@@ -43,11 +44,14 @@ type LockOp struct {
 
 func (o *LockOp) String() string {
 	return fmt.Sprintf("%s by client %d of %s as %s with token %d: %q at %d, called %v returned %v: %s %s done %t",
-		o.Kind, o.Client, o.Name, o.Key, o.Fence, o.Value, o.Rev, o.Call, o.Ret, o.Outcome, o.Err, o.Done)
+		o.Kind, o.Client, o.Name, o.Key, o.Fence, o.Value, o.Rev, o.Call, o.Ret,
+		o.Outcome, o.Err, o.Done)
 }
 
 // HolderValue is what a holder writes: no two values are the same.
-func HolderValue(fence int64, client, n int) string { return fmt.Sprintf("%d %d.%d", fence, client, n) }
+func HolderValue(fence int64, client, n int) string {
+	return fmt.Sprintf("%d %d.%d", fence, client, n)
+}
 
 // writer returns the token of the claim that wrote a value.
 func writer(value string) (fence int64, ok bool) {
@@ -59,10 +63,11 @@ func writer(value string) (fence int64, ok bool) {
 // CheckLocks compares the steps of holders with the history:
 //
 //  1. the token of a holder is the create revision of its key, so no two holders have the same one;
-//  2. when a guarded write or a proclamation took effect, the claim existed and was the first one, so that writes of an
-//     old holder never follow those of a newer one;
+//  2. when a guarded write or a proclamation took effect, the claim existed and was the first one,
+//     so that writes of an old holder never follow those of a newer one;
 //  3. an acknowledged write is in the history, and one whose condition did not hold is not;
-//  4. an observer receives leaders in the order of their tokens, and each was a claim with that value.
+//  4. an observer receives leaders in the order of their tokens, and each was a claim with that
+//     value.
 func CheckLocks(h *History, ops []LockOp) Violations {
 	var v Violations
 	written := followClaims(&v, h)
@@ -89,11 +94,13 @@ func CheckLocks(h *History, ops []LockOp) Violations {
 				v.Add("the answer is wrong, the value was written at revision %d: %v", rev, o)
 			}
 		case Observe:
-			if i, _ := t.state(o.Key, o.Rev); i.Create != o.Fence || i.Mod != o.Rev || i.Value != o.Value {
+			if i, _ := t.state(o.Key, o.Rev); i.Create != o.Fence || i.Mod != o.Rev ||
+				i.Value != o.Value {
 				v.Add("an observer received what was not there, %v was: %v", i, o)
 			}
 			id := [2]string{strconv.Itoa(o.Client), o.Name}
-			if last := newest[id]; last != nil && (o.Fence < last.Fence || o.Fence == last.Fence && o.Rev < last.Rev) {
+			if last := newest[id]; last != nil &&
+				(o.Fence < last.Fence || o.Fence == last.Fence && o.Rev < last.Rev) {
 				v.Add("an observer went back: %v after %v", o, last)
 			}
 			newest[id] = o
@@ -102,7 +109,8 @@ func CheckLocks(h *History, ops []LockOp) Violations {
 	return v
 }
 
-// followClaims checks that holders wrote only while their claim was the first one, and returns the revisions of the values.
+// followClaims checks that holders wrote only while their claim was the first one, and returns the
+// revisions of the values.
 func followClaims(v *Violations, h *History) map[string]int64 {
 	written := map[string]int64{}
 	claims := map[string]int64{} // the create revisions by key
@@ -110,7 +118,8 @@ func followClaims(v *Violations, h *History) map[string]int64 {
 		rev := h.Base + 1 + int64(n)
 		for _, e := range r.Events {
 			name, guarded := strings.CutPrefix(e.Key, GuardedPrefix)
-			if !guarded && !strings.HasPrefix(e.Key, LockPrefix) && !strings.HasPrefix(e.Key, ElectPrefix) {
+			if !guarded && !strings.HasPrefix(e.Key, LockPrefix) &&
+				!strings.HasPrefix(e.Key, ElectPrefix) {
 				continue
 			}
 			if e.Deleted {
@@ -126,7 +135,8 @@ func followClaims(v *Violations, h *History) map[string]int64 {
 				}
 				written[e.Value] = rev
 				if !guarded && e.Create != fence {
-					v.Add("an old holder wrote: %s with token %d created another claim: %v", name, fence, e)
+					v.Add("an old holder wrote: %s with token %d created another claim: %v",
+						name, fence, e)
 				}
 				checkFirst(v, claims, name, fence, e)
 			}
@@ -154,7 +164,8 @@ func checkFirst(v *Violations, claims map[string]int64, name string, fence int64
 	slices.Sort(earlier)
 	switch {
 	case !there:
-		v.Add("an old holder wrote: the claim of %s with token %d was not there: %v", name, fence, e)
+		v.Add("an old holder wrote: the claim of %s with token %d was not there: %v",
+			name, fence, e)
 	case len(earlier) > 0:
 		v.Add("two holders: that of %s with token %d wrote while the earlier claims %v were there: %v", name, fence, earlier, e)
 	}

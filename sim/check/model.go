@@ -26,8 +26,9 @@ type input struct {
 	rev int64
 }
 
-// model is etcd's meaning of one key: a write gives it the revision of the answer, which is above all
-// former ones, a conditional put compares the modification revision, and a read sees the newest state.
+// model is etcd's meaning of one key: a write gives it the revision of the answer, which is above
+// all former ones, a conditional put compares the modification revision, and a read sees the newest
+// state.
 var model = porcupine.Model{
 	Init: func() any { return register{} },
 	Step: func(state, in, _ any) (bool, any) {
@@ -54,7 +55,8 @@ var model = porcupine.Model{
 		case o.Kind == Cas && s.mod() != o.Expect:
 			return false, s
 		}
-		now := Item{Key: i.init.Key, Value: o.Value, Create: s.Create, Mod: i.rev, Version: s.Version + 1}
+		now := Item{Key: i.init.Key, Value: o.Value, Create: s.Create, Mod: i.rev,
+			Version: s.Version + 1}
 		if !s.there {
 			now.Create, now.Version = i.rev, 1
 		}
@@ -65,7 +67,8 @@ var model = porcupine.Model{
 		if i.Op == nil {
 			return fmt.Sprintf("at first %v", i.init.Item)
 		}
-		return fmt.Sprintf("%s %.12q expect %d: %s at %d, done %t, %v", i.Kind, i.Value, i.Expect, i.Outcome, max(i.rev, i.Rev), i.Done, i.Found)
+		return fmt.Sprintf("%s %.12q expect %d: %s at %d, done %t, %v", i.Kind, i.Value, i.Expect,
+			i.Outcome, max(i.rev, i.Rev), i.Done, i.Found)
 	},
 }
 
@@ -76,8 +79,8 @@ func (r register) mod() int64 {
 	return r.Mod
 }
 
-// checkLinearizable searches an order of the operations on each key. A write of unknown outcome that
-// took effect returned at the latest when a watcher saw it; one without an effect is omitted.
+// checkLinearizable searches an order of the operations on each key. A write of unknown outcome
+// that took effect returned at the latest when a watcher saw it; one without an effect is omitted.
 func checkLinearizable(v *Violations, h *History, ops []Op, revs []int64, patience time.Duration) {
 	keys := map[string][]porcupine.Operation{}
 	for n := range ops {
@@ -106,14 +109,17 @@ func checkLinearizable(v *Violations, h *History, ops []Op, revs []int64, patien
 	}
 	for k, list := range keys {
 		was, there := h.Start[k]
-		first := porcupine.Operation{Call: -2, Return: -1, Input: input{init: register{was, there, h.Base}}}
+		first := porcupine.Operation{Call: -2, Return: -1,
+			Input: input{init: register{was, there, h.Base}}}
 		list = slices.Insert(list, 0, first)
 		switch result, info := porcupine.CheckOperationsVerbose(model, list, patience); result {
 		case porcupine.Ok:
 		case porcupine.Unknown:
-			v.Add("no order of the %d operations on %s was found or excluded in %v", len(list), k, patience)
+			v.Add("no order of the %d operations on %s was found or excluded in %v",
+				len(list), k, patience)
 		default:
-			file := filepath.Join(os.TempDir(), fmt.Sprintf("vigil-chaos-%d.html", time.Now().UnixNano()))
+			file := filepath.Join(os.TempDir(),
+				fmt.Sprintf("vigil-chaos-%d.html", time.Now().UnixNano()))
 			if err := porcupine.VisualizePath(model, info, file); err != nil {
 				file = err.Error()
 			}

@@ -8,17 +8,19 @@ import (
 	"time"
 )
 
-// Prefix is that of the keys of the operations. The other keys of a history belong to other work, which has checks of its own.
+// Prefix is that of the keys of the operations. The other keys of a history belong to other work,
+// which has checks of its own.
 const Prefix = "k/"
 
 // Kind is what a client did.
 type Kind string
 
 const (
-	Put    Kind = "put"
-	Pair   Kind = "pair" // one transaction that puts two keys
-	Get    Kind = "get"
-	Cas    Kind = "cas" // a transaction that puts if the modification revision is as expected, or reads
+	Put  Kind = "put"
+	Pair Kind = "pair" // one transaction that puts two keys
+	Get  Kind = "get"
+	// a transaction that puts if the modification revision is as expected, or reads
+	Cas    Kind = "cas"
 	Del    Kind = "delete"
 	Scan   Kind = "scan"   // a linearizable read of all keys
 	Local  Kind = "local"  // a serializable read of all keys
@@ -91,11 +93,13 @@ type Op struct {
 
 func (o *Op) String() string {
 	return fmt.Sprintf("client %d at member %d: %s %s%s=%.20q expect %d, called %v returned %v: %s %s at revision %d, done %t, deleted %d, found %v%v",
-		o.Client, o.Member, o.Kind, o.Key, o.Second, o.Value, o.Expect, o.Call, o.Ret, o.Outcome, o.Err, o.Rev, o.Done, o.Deleted, o.Found, o.Page)
+		o.Client, o.Member, o.Kind, o.Key, o.Second, o.Value, o.Expect, o.Call, o.Ret, o.Outcome,
+		o.Err, o.Rev, o.Done, o.Deleted, o.Found, o.Page)
 }
 
 func (i Item) String() string {
-	return fmt.Sprintf("[%s=%.20q created %d, modified %d, version %d]", i.Key, i.Value, i.Create, i.Mod, i.Version)
+	return fmt.Sprintf("[%s=%.20q created %d, modified %d, version %d]", i.Key, i.Value, i.Create,
+		i.Mod, i.Version)
 }
 
 // Keys returns the keys that the operation puts or deletes if it takes effect.
@@ -126,7 +130,8 @@ func (o *Op) Wrote() bool {
 
 // Linearizable reports whether the operation must see every operation that was answered before it.
 func (o *Op) Linearizable() bool {
-	return o.Kind != Local && o.Kind != Pinned && o.Kind != Mirror && (o.Kind != Page || !o.Page.Serializable)
+	return o.Kind != Local && o.Kind != Pinned && o.Kind != Mirror &&
+		(o.Kind != Page || !o.Page.Serializable)
 }
 
 // local reports whether the operation shows the newest state that the member, or the mirror, has.

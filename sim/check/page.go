@@ -21,7 +21,8 @@ const (
 	ByValue   Order = "value"
 )
 
-// Listing is a request for a range of keys, with all options, and what its answer has besides the keys.
+// Listing is a request for a range of keys, with all options, and what its answer has besides the
+// keys.
 type Listing struct {
 	// From and To bound the keys.
 	From, To string
@@ -45,7 +46,8 @@ func (l *Listing) String() string {
 	}
 	type fields Listing
 	quoted := fields(*l)
-	quoted.From, quoted.To = strconv.Quote(l.From), strconv.Quote(l.To) // a page begins after the zero byte
+	// a page begins after the zero byte
+	quoted.From, quoted.To = strconv.Quote(l.From), strconv.Quote(l.To)
 	return fmt.Sprintf(" %+v", quoted)
 }
 
@@ -66,14 +68,16 @@ func (l *Listing) compare(a, b Item) int {
 
 // keeps reports whether the bounds of revisions leave a key in the answer.
 func (l *Listing) keeps(i Item) bool {
-	return i.Mod >= l.MinMod && i.Create >= l.MinCreate && (l.MaxMod == 0 || i.Mod <= l.MaxMod) && (l.MaxCreate == 0 || i.Create <= l.MaxCreate)
+	return i.Mod >= l.MinMod && i.Create >= l.MinCreate && (l.MaxMod == 0 || i.Mod <= l.MaxMod) &&
+		(l.MaxCreate == 0 || i.Create <= l.MaxCreate)
 }
 
-// checkPage compares the answer to a list with the state at its revision. Keys that are equal by the order may be in any
-// order, and any of them may be left out by the limit.
+// checkPage compares the answer to a list with the state at its revision. Keys that are equal by
+// the order may be in any order, and any of them may be left out by the limit.
 func checkPage(v *Violations, t *timeline, o *Op, rev int64) {
 	l := o.Page
-	want := slices.DeleteFunc(t.states(rev), func(i Item) bool { return i.Key < l.From || i.Key >= l.To })
+	want := slices.DeleteFunc(t.states(rev),
+		func(i Item) bool { return i.Key < l.From || i.Key >= l.To })
 	if l.Count != int64(len(want)) {
 		v.Add("the count is wrong, %d keys were there: %v", len(want), o)
 		return

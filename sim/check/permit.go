@@ -6,9 +6,10 @@ import (
 	"time"
 )
 
-// PermitSpan is a time in which a user certainly had a permission, or certainly had not: the change before it was acknowledged
-// at From, and the one after it was not called before To. What has a later revision than FromRev happened after the change before it;
-// FromRev is 0 if that is not known.
+// PermitSpan is a time in which a user certainly had a permission, or certainly had not: the change
+// before it was acknowledged at From, and the one after it was not called before To. What has a
+// later revision than FromRev happened after the change before it; FromRev is 0 if that is not
+// known.
 type PermitSpan struct {
 	User     string
 	Allowed  bool
@@ -16,8 +17,8 @@ type PermitSpan struct {
 	FromRev  int64
 }
 
-// Access is an operation that needs the permission: a write of Value, or a linearizable read if that is empty. A refused
-// operation was answered that the user has no permission.
+// Access is an operation that needs the permission: a write of Value, or a linearizable read if
+// that is empty. A refused operation was answered that the user has no permission.
 type Access struct {
 	User, Value string
 	Call, Ret   time.Duration
@@ -26,24 +27,30 @@ type Access struct {
 }
 
 func (s *PermitSpan) String() string {
-	return fmt.Sprintf("%s allowed %t from %v, revision %d, to %v", s.User, s.Allowed, s.From, s.FromRev, s.To)
+	return fmt.Sprintf("%s allowed %t from %v, revision %d, to %v", s.User, s.Allowed, s.From,
+		s.FromRev, s.To)
 }
 
 func (a *Access) String() string {
-	return fmt.Sprintf("access of %s value %q, called %v returned %v: %s %s", a.User, a.Value, a.Call, a.Ret, a.Outcome, a.Err)
+	return fmt.Sprintf("access of %s value %q, called %v returned %v: %s %s", a.User, a.Value,
+		a.Call, a.Ret, a.Outcome, a.Err)
 }
 
-// CheckPermits checks that no user did what it had no permission for, and that none was refused what it had permission for.
-// A write of unknown outcome happened before a watcher received it. A write that was called while there was a permission must not
-// happen when there is none any more: its revision shows that. An acknowledged write is in the history, and each write at most once.
+// CheckPermits checks that no user did what it had no permission for, and that none was refused
+// what it had permission for. A write of unknown outcome happened before a watcher received it. A
+// write that was called while there was a permission must not happen when there is none any more:
+// its revision shows that. An acknowledged write is in the history, and each write at most once.
 func CheckPermits(h *History, all []Access, spans []PermitSpan) Violations {
 	var v Violations
 	seen, revs := map[string]time.Duration{}, map[string]int64{}
 	for _, r := range h.Revs {
 		for _, e := range r.Events {
 			if !e.Deleted {
-				if revs[e.Value] != 0 && slices.ContainsFunc(all, func(a Access) bool { return a.Value != "" && a.Value == e.Value }) {
-					v.Add("revisions %d and %d are the same write of a user: %v", revs[e.Value], e.Mod, e)
+				if revs[e.Value] != 0 &&
+					slices.ContainsFunc(all,
+						func(a Access) bool { return a.Value != "" && a.Value == e.Value }) {
+					v.Add("revisions %d and %d are the same write of a user: %v",
+						revs[e.Value], e.Mod, e)
 				}
 				seen[e.Value], revs[e.Value] = r.Seen, e.Mod
 			}

@@ -16,12 +16,13 @@ func (s *Sight) String() string {
 	return fmt.Sprintf("watch of %s at %v: denied %t", s.User, s.At, s.Denied)
 }
 
-// noticing is how long after a change of permissions watches may still be as they were before: a member applies the change,
-// and reviews its watchers then.
+// noticing is how long after a change of permissions watches may still be as they were before: a
+// member applies the change, and reviews its watchers then.
 const noticing = time.Second
 
-// CheckSights checks that no watch received an event while its user had no permission, nor was denied while it had it. Only
-// what was certain for some time is judged, and only from a time on at which no member lags.
+// CheckSights checks that no watch received an event while its user had no permission, nor was
+// denied while it had it. Only what was certain for some time is judged, and only from a time on at
+// which no member lags.
 func CheckSights(sights []Sight, spans []PermitSpan, from time.Duration) Violations {
 	var v Violations
 	by := map[string][]PermitSpan{}

@@ -5,9 +5,11 @@ import (
 	"time"
 )
 
-// TestCheckSights: an event without permission and a denial with it are violations, when both are certain.
+// TestCheckSights: an event without permission and a denial with it are violations, when both are
+// certain.
 func TestCheckSights(t *testing.T) {
-	spans := []PermitSpan{{"u", true, 10 * time.Second, 20 * time.Second, 0}, {"u", false, 21 * time.Second, 30 * time.Second, 0}}
+	spans := []PermitSpan{{"u", true, 10 * time.Second, 20 * time.Second, 0},
+		{"u", false, 21 * time.Second, 30 * time.Second, 0}}
 	for _, c := range []struct {
 		name   string
 		at     time.Duration

@@ -42,13 +42,15 @@ type Filter struct {
 
 // wants reports whether the watcher must receive an event.
 func (r *Record) wants(e Event) bool {
-	return e.Mod >= r.Next && (r.To == "" || r.From <= e.Key && e.Key < r.To) && (e.Deleted && !r.NoDelete || !e.Deleted && !r.NoPut)
+	return e.Mod >= r.Next && (r.To == "" || r.From <= e.Key && e.Key < r.To) &&
+		(e.Deleted && !r.NoDelete || !e.Deleted && !r.NoPut)
 }
 
-// CheckWatch compares the messages to a watcher with the complete history: the events are those of the
-// history and of the watched keys that pass its filter, in its order, once each and without a gap, those of a revision in one
-// message, also across connections; none is below the revision from which it watches; and after a progress notification no event up to its revision
-// follows. What a watcher misses by a compaction was requested to be compacted before.
+// CheckWatch compares the messages to a watcher with the complete history: the events are those of
+// the history and of the watched keys that pass its filter, in its order, once each and without a
+// gap, those of a revision in one message, also across connections; none is below the revision from
+// which it watches; and after a progress notification no event up to its revision follows. What a
+// watcher misses by a compaction was requested to be compacted before.
 func CheckWatch(h *History, t *timeline, r *Record, compactions Compactions) Violations {
 	var v Violations
 	var want []Event
@@ -68,27 +70,32 @@ func CheckWatch(h *History, t *timeline, r *Record, compactions Compactions) Vio
 		switch {
 		case m.Compacted:
 			if m.Rev > compactions.highest(m.At) {
-				v.Add("%s: it received at %v that %d is compacted, which was not requested", r.Name, m.At, m.Rev)
+				v.Add("%s: it received at %v that %d is compacted, which was not requested",
+					r.Name, m.At, m.Rev)
 			}
 			if m.Rev <= progress {
 				v.Add("%s: it received at %v that its revision is compacted, but it was at %d and only %d is", r.Name, m.At, progress, m.Rev)
 			}
-			next += sort.Search(len(want)-next, func(i int) bool { return want[next+i].Mod >= m.Rev })
+			next += sort.Search(len(want)-next,
+				func(i int) bool { return want[next+i].Mod >= m.Rev })
 			progress = max(progress, m.Rev-1)
 			continue
 		case len(m.Events) == 0:
 			if next < len(want) && want[next].Mod <= m.Rev {
-				v.Add("%s: not bookmarkable: progress %d at %v, but %v was not sent", r.Name, m.Rev, m.At, want[next])
+				v.Add("%s: not bookmarkable: progress %d at %v, but %v was not sent", r.Name, m.Rev,
+					m.At, want[next])
 			}
 			if m.Rev > h.Last() {
-				v.Add("%s: progress %d at %v, the history ends at %d", r.Name, m.Rev, m.At, h.Last())
+				v.Add("%s: progress %d at %v, the history ends at %d", r.Name, m.Rev,
+					m.At, h.Last())
 			}
 			progress = max(progress, m.Rev)
 			continue
 		}
 		for n, e := range m.Events {
 			if e.Mod <= progress {
-				v.Add("%s: not ordered or not unique: %v at %v, after %d", r.Name, e, m.At, progress)
+				v.Add("%s: not ordered or not unique: %v at %v, after %d", r.Name, e,
+					m.At, progress)
 				return v
 			}
 			if next == len(want) || want[next] != e {
@@ -113,7 +120,8 @@ func CheckWatch(h *History, t *timeline, r *Record, compactions Compactions) Vio
 		progress = max(progress, last)
 	}
 	if next < len(want) && !r.Partial {
-		v.Add("%s: not reliable: %d events were never sent, from %v on", r.Name, len(want)-next, want[next])
+		v.Add("%s: not reliable: %d events were never sent, from %v on", r.Name,
+			len(want)-next, want[next])
 	}
 	return v
 }
@@ -124,14 +132,16 @@ func checkBefore(v *Violations, t *timeline, r *Record, e Event, got *Item, comp
 	switch {
 	case r.NoPrev:
 		if got != nil {
-			v.Add("%s: with %v it received the former value %v, which it did not ask for", r.Name, e, *got)
+			v.Add("%s: with %v it received the former value %v, which it did not ask for",
+				r.Name, e, *got)
 		}
 	case got == nil && ok && e.Mod-1 >= compacted, got != nil && (!ok || *got != want):
 		v.Add("%s: before %v there was %v, not %v", r.Name, e, want, got)
 	}
 }
 
-// Skipped reports whether the watcher received that its revision was compacted, so that it need not have all events.
+// Skipped reports whether the watcher received that its revision was compacted, so that it need not
+// have all events.
 func (r *Record) Skipped() bool {
 	return slices.ContainsFunc(r.Messages, func(m Message) bool { return m.Compacted })
 }
@@ -180,7 +190,8 @@ func (s *SharedRecord) Take(last int64) Record {
 	for _, m := range s.R.Messages {
 		n := sort.Search(len(m.Events), func(i int) bool { return m.Events[i].Mod > last })
 		switch {
-		case len(m.Events) == 0 && (m.Rev <= last || m.Compacted && m.Rev == last+1), len(m.Events) > 0 && n == len(m.Events):
+		case len(m.Events) == 0 && (m.Rev <= last || m.Compacted && m.Rev == last+1),
+			len(m.Events) > 0 && n == len(m.Events):
 			before.Messages = append(before.Messages, m)
 		case n == 0:
 			after.Messages = append(after.Messages, m)

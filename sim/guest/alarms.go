@@ -14,12 +14,13 @@ import (
 	"vigil/sim/scenario/setup"
 )
 
-// quietEnd is how long before the end of the work no alarm is raised any more: writes must succeed soon after the faults.
+// quietEnd is how long before the end of the work no alarm is raised any more: writes must succeed
+// soon after the faults.
 const quietEnd = 25 * time.Second
 
-// alarms raises the alarm NOSPACE by hand from time to time, and clears it again. The alarm names a member that does not exist,
-// because a member clears its own alarm when it has space. While the alarm is active no write that needs space is accepted, by
-// any member.
+// alarms raises the alarm NOSPACE by hand from time to time, and clears it again. The alarm names a
+// member that does not exist, because a member clears its own alarm when it has space. While the
+// alarm is active no write that needs space is accepted, by any member.
 func alarms(c *setup.Client, rng *rand.Rand, all *client.Client) error {
 	for {
 		rest(c)
@@ -42,7 +43,8 @@ func alarms(c *setup.Client, rng *rand.Rand, all *client.Client) error {
 	}
 }
 
-// raiseAlarm raises the alarm NOSPACE of a member. It returns a revision that is not older than the alarm.
+// raiseAlarm raises the alarm NOSPACE of a member. It returns a revision that is not older than the
+// alarm.
 func raiseAlarm(endpoint string, id uint64) (rev int64, err error) {
 	conn, err := dial(endpoint)
 	if err != nil {
@@ -51,12 +53,14 @@ func raiseAlarm(endpoint string, id uint64) (rev int64, err error) {
 	defer conn.Close()
 	ctx, cancel := context.WithTimeout(context.Background(), opTimeout)
 	defer cancel()
-	r, err := etcdserverpb.NewMaintenanceClient(conn).Alarm(ctx, &etcdserverpb.AlarmRequest{Action: etcdserverpb.AlarmRequest_ACTIVATE, MemberID: id, Alarm: etcdserverpb.AlarmType_NOSPACE})
+	r, err := etcdserverpb.NewMaintenanceClient(conn).Alarm(ctx,
+		&etcdserverpb.AlarmRequest{Action: etcdserverpb.AlarmRequest_ACTIVATE, MemberID: id,
+			Alarm: etcdserverpb.AlarmType_NOSPACE})
 	return r.GetHeader().GetRevision(), err
 }
 
-// clearAlarms clears the alarms NOSPACE of all members until there is none. A request whose answer was lost may have raised one
-// late, so that the list is read several times.
+// clearAlarms clears the alarms NOSPACE of all members until there is none. A request whose answer
+// was lost may have raised one late, so that the list is read several times.
 func clearAlarms(all *client.Client, stop int64) {
 	for none := 0; none < 3 && int64(now()) < stop; {
 		ctx, cancel := context.WithTimeout(context.Background(), opTimeout)

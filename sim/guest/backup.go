@@ -16,8 +16,8 @@ import (
 	"vigil/sim/scenario/setup"
 )
 
-// backUp makes backups of members, and starts the member of a new cluster from each: it must have the hash that the others
-// have at its revision.
+// backUp makes backups of members, and starts the member of a new cluster from each: it must have
+// the hash that the others have at its revision.
 func backUp(c *setup.Client, rng *rand.Rand, all *client.Client) error {
 	first := false // a key is older than most compactions
 	for n := 1; goesOn(c, c.Stop); n++ {
@@ -75,19 +75,23 @@ func fetch(at *client.Client, name string) error {
 func restored(c *setup.Client, name string) (rev int64, err error) {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
-	clientURL, peerURL, dir := "http://"+c.Address+":2379", "http://"+c.Address+":2380", name+".restored"
+	clientURL, peerURL, dir := "http://"+c.Address+":2379", "http://"+c.Address+":2380",
+		name+".restored"
 	initial := "copy=" + peerURL
 	members, err := restore.ParseMembers(initial)
 	if err != nil {
 		return 0, err
 	}
-	sum, err := restore.Run(ctx, restore.Options{FS: sys.Disk{}, Source: name, DataDir: dir, Name: "copy", Members: members})
+	sum, err := restore.Run(ctx,
+		restore.Options{FS: sys.Disk{}, Source: name, DataDir: dir, Name: "copy", Members: members})
 	if err != nil {
 		return 0, err
 	}
-	m, err := server.Start(server.Config{Name: "copy", DataDir: dir, ListenClientURLs: []string{clientURL}, AdvertiseClientURLs: []string{clientURL},
-		ListenPeerURLs: []string{peerURL}, InitialAdvertisePeerURLs: []string{peerURL}, InitialCluster: initial,
-		Logger: newLog(), FS: sys.Disk{}, Network: sys.Network{}})
+	m, err := server.Start(server.Config{Name: "copy", DataDir: dir,
+		ListenClientURLs: []string{clientURL}, AdvertiseClientURLs: []string{clientURL},
+		ListenPeerURLs: []string{peerURL}, InitialAdvertisePeerURLs: []string{peerURL},
+		InitialCluster: initial,
+		Logger:         newLog(), FS: sys.Disk{}, Network: sys.Network{}})
 	if err != nil {
 		return 0, err
 	}

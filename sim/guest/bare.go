@@ -22,12 +22,14 @@ import (
 
 // dial returns a connection to a member without the library.
 func dial(endpoint string) (*grpc.ClientConn, error) {
-	return grpc.NewClient("passthrough:///"+endpoint, grpc.WithTransportCredentials(insecure.NewCredentials()),
+	return grpc.NewClient("passthrough:///"+endpoint,
+		grpc.WithTransportCredentials(insecure.NewCredentials()),
 		grpc.WithContextDialer(func(ctx context.Context, address string) (net.Conn, error) {
 			return sys.Network{}.Dial(ctx, "tcp", address)
 		}),
 		grpc.WithConnectParams(grpc.ConnectParams{MinConnectTimeout: time.Second,
-			Backoff: backoff.Config{BaseDelay: 50 * time.Millisecond, Multiplier: 1.5, MaxDelay: 500 * time.Millisecond}}))
+			Backoff: backoff.Config{BaseDelay: 50 * time.Millisecond, Multiplier: 1.5,
+				MaxDelay: 500 * time.Millisecond}}))
 }
 
 // bare makes calls without the library at one member at a time.
@@ -59,7 +61,8 @@ func (b *bare) choose() {
 	b.conn, b.kv = conn, etcdserverpb.NewKVClient(conn)
 }
 
-// call makes a call with a deadline, which is short in some cases; some calls are canceled while they are under way.
+// call makes a call with a deadline, which is short in some cases; some calls are canceled while
+// they are under way.
 func (b *bare) call(do func(context.Context) error) error {
 	timeout := opTimeout
 	switch b.rng.IntN(8) {
@@ -94,7 +97,8 @@ func (b *bare) do(o check.Op, do func(context.Context, *check.Op) error) check.O
 	return o
 }
 
-// bareCalls makes the operations of clients without the library, and requests that members must reject.
+// bareCalls makes the operations of clients without the library, and requests that members must
+// reject.
 func bareCalls(c *setup.Client, rng *rand.Rand) error {
 	b := &bare{c: c, id: c.First + 91, rng: rng, seen: map[string]int64{}}
 	for goesOn(c, c.Stop) {
@@ -135,7 +139,9 @@ func (b *bare) operate() {
 		o.Expect = b.seen[key]
 		do = func(ctx context.Context, o *check.Op) error {
 			r, err := b.kv.Txn(ctx, &etcdserverpb.TxnRequest{
-				Compare: []*etcdserverpb.Compare{{Key: []byte(key), Target: etcdserverpb.Compare_MOD, TargetUnion: &etcdserverpb.Compare_ModRevision{ModRevision: o.Expect}}},
+				Compare: []*etcdserverpb.Compare{{Key: []byte(key),
+					Target:      etcdserverpb.Compare_MOD,
+					TargetUnion: &etcdserverpb.Compare_ModRevision{ModRevision: o.Expect}}},
 				Success: []*etcdserverpb.RequestOp{{Request: &etcdserverpb.RequestOp_RequestPut{RequestPut: put}}},
 				Failure: []*etcdserverpb.RequestOp{{Request: &etcdserverpb.RequestOp_RequestRange{RequestRange: get}}}})
 			if err != nil {
@@ -190,11 +196,13 @@ var rejected = []struct {
 		return err
 	}},
 	{rpctypes.ErrGRPCValueProvided, func(ctx context.Context, kv etcdserverpb.KVClient) error {
-		_, err := kv.Put(ctx, &etcdserverpb.PutRequest{Key: []byte("b/x"), Value: []byte("x"), IgnoreValue: true})
+		_, err := kv.Put(ctx,
+			&etcdserverpb.PutRequest{Key: []byte("b/x"), Value: []byte("x"), IgnoreValue: true})
 		return err
 	}},
 	{rpctypes.ErrGRPCLeaseProvided, func(ctx context.Context, kv etcdserverpb.KVClient) error {
-		_, err := kv.Put(ctx, &etcdserverpb.PutRequest{Key: []byte("b/x"), Lease: 1, IgnoreLease: true})
+		_, err := kv.Put(ctx,
+			&etcdserverpb.PutRequest{Key: []byte("b/x"), Lease: 1, IgnoreLease: true})
 		return err
 	}},
 	{rpctypes.ErrGRPCLeaseNotFound, func(ctx context.Context, kv etcdserverpb.KVClient) error {
@@ -215,20 +223,24 @@ var rejected = []struct {
 	}},
 	{rpctypes.ErrGRPCDuplicateKey, func(ctx context.Context, kv etcdserverpb.KVClient) error {
 		put := &etcdserverpb.RequestOp{Request: &etcdserverpb.RequestOp_RequestPut{RequestPut: &etcdserverpb.PutRequest{Key: []byte("b/x")}}}
-		_, err := kv.Txn(ctx, &etcdserverpb.TxnRequest{Success: []*etcdserverpb.RequestOp{put, put}})
+		_, err := kv.Txn(ctx,
+			&etcdserverpb.TxnRequest{Success: []*etcdserverpb.RequestOp{put, put}})
 		return err
 	}},
 	{rpctypes.ErrGRPCTooManyOps, func(ctx context.Context, kv etcdserverpb.KVClient) error {
-		_, err := kv.Txn(ctx, &etcdserverpb.TxnRequest{Success: make([]*etcdserverpb.RequestOp, 200)})
+		_, err := kv.Txn(ctx,
+			&etcdserverpb.TxnRequest{Success: make([]*etcdserverpb.RequestOp, 200)})
 		return err
 	}},
 }
 
-// reject makes a request that a member must reject. Members that are stopped or have no leader have other errors.
+// reject makes a request that a member must reject. Members that are stopped or have no leader have
+// other errors.
 func (b *bare) reject() {
 	r := rejected[b.rng.IntN(len(rejected))]
 	err := b.call(func(ctx context.Context) error { return r.call(ctx, b.kv) })
 	if err == nil || err.Error() != r.want.Error() && !passingStatus(err) {
-		report(setup.Report{Failed: fmt.Sprintf("member %d answered %v, want %v", b.member, err, r.want)})
+		report(setup.Report{Failed: fmt.Sprintf("member %d answered %v, want %v",
+			b.member, err, r.want)})
 	}
 }

@@ -13,12 +13,13 @@ import (
 	"vigil/sim/scenario/setup"
 )
 
-// changer changes the membership as an operator does: it repeats what failed, and looks at the list of members to see
-// what became of a request without an answer.
+// changer changes the membership as an operator does: it repeats what failed, and looks at the list
+// of members to see what became of a request without an answer.
 type changer struct {
 	*client.Client
 	c setup.Change
-	// before is the last list that was read linearizably, and adding is set after the addition of a member was requested.
+	// before is the last list that was read linearizably, and adding is set after the addition of a
+	// member was requested.
 	before []uint64
 	adding bool
 	// impatient cancels the first addition under way.
@@ -54,7 +55,8 @@ func runChange(c setup.Change) error {
 	return nil
 }
 
-// until reads the list of members until done returns true, which makes at most one request. It reports false if it gave up.
+// until reads the list of members until done returns true, which makes at most one request. It
+// reports false if it gave up.
 func (ch *changer) until(done func(*setup.Members) bool) bool {
 	for int64(now()) < ch.c.Until {
 		m := &setup.Members{Called: int64(now())}
@@ -74,9 +76,10 @@ func (ch *changer) until(done func(*setup.Members) bool) bool {
 	return false
 }
 
-// lookForAdded asks single members for the list of members that they know, and reports one that has the requested member. A
-// cluster of one member that adds a second voter has no quorum before that starts, so if the answer to the addition is lost, no
-// list can be read linearizably. Nobody else changes the members, so such a list is the newest one.
+// lookForAdded asks single members for the list of members that they know, and reports one that has
+// the requested member. A cluster of one member that adds a second voter has no quorum before that
+// starts, so if the answer to the addition is lost, no list can be read linearizably. Nobody else
+// changes the members, so such a list is the newest one.
 func (ch *changer) lookForAdded() {
 	m := &setup.Members{Called: int64(now())}
 	ctx, cancel := context.WithTimeout(context.Background(), changeTimeout)
@@ -97,7 +100,8 @@ func (ch *changer) lookForAdded() {
 // reportMembers completes a list of members and reports it.
 func reportMembers(m *setup.Members, list []*etcdserverpb.Member) {
 	for _, x := range list {
-		m.List = append(m.List, setup.Listed{ID: x.ID, PeerURL: x.PeerURLs[0], Learner: x.IsLearner})
+		m.List = append(m.List,
+			setup.Listed{ID: x.ID, PeerURL: x.PeerURLs[0], Learner: x.IsLearner})
 	}
 	report(setup.Report{Members: m})
 }
@@ -142,7 +146,8 @@ func (ch *changer) add() {
 			}
 			r, err := add(ctx, ch.c.PeerURL)
 			if err == nil {
-				// The second voter must start before a list can be read linearizably: the answer is the only one until then.
+				// The second voter must start before a list can be read linearizably: the answer is
+				// the only one until then.
 				reportMembers(&setup.Members{Called: int64(now())}, r.Members)
 			}
 			return r, err
@@ -156,7 +161,8 @@ func (ch *changer) add() {
 	}
 }
 
-// promote asks for the promotion of the learners, or of one, and reports whether there is none any more.
+// promote asks for the promotion of the learners, or of one, and reports whether there is none any
+// more.
 func (ch *changer) promote(m *setup.Members, url string) bool {
 	left := false
 	for _, x := range m.List {
@@ -192,7 +198,10 @@ func (ch *changer) move() {
 			said = true
 			report(setup.Report{Moving: ch.c.NewURL})
 		}
-		request(func(ctx context.Context) (any, error) { return ch.MemberUpdate(ctx, x.ID, ch.c.NewURL) })
+		request(func(ctx context.Context) (any,
+			error) {
+			return ch.MemberUpdate(ctx, x.ID, ch.c.NewURL)
+		})
 		return false
 	})
 }

@@ -23,7 +23,8 @@ import (
 const (
 	// opTimeout is the timeout of an operation.
 	opTimeout = 3 * time.Second
-	// meeting is the interval of moments at which many clients make an operation, so that members propose them together.
+	// meeting is the interval of moments at which many clients make an operation, so that members
+	// propose them together.
 	meeting = 3 * time.Second
 	prefix  = check.Prefix
 )
@@ -58,7 +59,8 @@ func runClient(c setup.Client) error {
 		working.Go(func() { w.work(check.Strong) })
 	}
 	for n := range c.Readers {
-		w := &worker{config: &c, id: c.First + c.Workers + n, member: n % len(c.Endpoints), rng: fork(), seen: map[string]int64{}}
+		w := &worker{config: &c, id: c.First + c.Workers + n, member: n % len(c.Endpoints),
+			rng: fork(), seen: map[string]int64{}}
 		if err := w.connect(c.Endpoints[w.member]); err != nil {
 			return err
 		}
@@ -109,10 +111,11 @@ func connect(endpoints ...string) (*client.Client, error) {
 
 // connectAs opens a client of a user, whose password is its name.
 func connectAs(user string, endpoints ...string) (*client.Client, error) {
-	c, err := client.New(client.Config{Endpoints: endpoints, Username: user, Password: user, DialTimeout: 2 * time.Second, Logger: newLog(), DialOptions: []grpc.DialOption{
-		grpc.WithContextDialer(func(ctx context.Context, address string) (net.Conn, error) {
-			return sys.Network{}.Dial(ctx, "tcp", address)
-		})}})
+	c, err := client.New(client.Config{Endpoints: endpoints, Username: user, Password: user,
+		DialTimeout: 2 * time.Second, Logger: newLog(), DialOptions: []grpc.DialOption{
+			grpc.WithContextDialer(func(ctx context.Context, address string) (net.Conn, error) {
+				return sys.Network{}.Dial(ctx, "tcp", address)
+			})}})
 	if err == nil {
 		clients = append(clients, c)
 	}
@@ -233,7 +236,8 @@ func (w *worker) call(ctx context.Context, o *check.Op, value []byte) error {
 			r, err = w.Txn(ctx).Then(then...).Commit()
 		} else {
 			// The second put is in a nested branch.
-			r, err = w.Txn(ctx).Then(then[0], client.OpTxn([]client.Cmp{client.Exists("k/never")}, nil, then[1:])).Commit()
+			r, err = w.Txn(ctx).Then(then[0],
+				client.OpTxn([]client.Cmp{client.Exists("k/never")}, nil, then[1:])).Commit()
 		}
 		if err != nil {
 			return err
@@ -241,7 +245,8 @@ func (w *worker) call(ctx context.Context, o *check.Op, value []byte) error {
 		o.Rev = r.Header.Revision
 	case check.Cas:
 		o.Expect = w.seen[o.Key]
-		r, err := w.Txn(ctx).If(client.ModRevision(o.Key).Equal(o.Expect)).Then(client.OpPut(o.Key, value)).Else(client.OpGet(o.Key)).Commit()
+		r, err := w.Txn(ctx).If(client.ModRevision(o.Key).Equal(o.Expect)).Then(client.OpPut(o.Key,
+			value)).Else(client.OpGet(o.Key)).Commit()
 		if err != nil {
 			return err
 		}
@@ -294,7 +299,8 @@ func (w *worker) learn(o *check.Op) {
 		w.seen[i.Key] = i.Mod
 	}
 	switch {
-	case o.Kind == check.Del, o.Kind == check.Get && len(o.Found) == 0, o.Kind == check.Cas && !o.Done && len(o.Found) == 0:
+	case o.Kind == check.Del, o.Kind == check.Get && len(o.Found) == 0, o.Kind == check.Cas &&
+		!o.Done && len(o.Found) == 0:
 		w.seen[o.Key] = 0
 	case o.Wrote():
 		for _, k := range o.Keys() {
@@ -315,7 +321,8 @@ func item(kv *client.KeyValue) *check.Item {
 	if kv == nil {
 		return nil
 	}
-	return &check.Item{Key: kv.Key, Value: short(kv.Value), Create: kv.CreateRevision, Mod: kv.ModRevision, Version: kv.Version}
+	return &check.Item{Key: kv.Key, Value: short(kv.Value), Create: kv.CreateRevision,
+		Mod: kv.ModRevision, Version: kv.Version}
 }
 
 func items(kvs []client.KeyValue) (out []check.Item) {

@@ -14,7 +14,8 @@ import (
 	"vigil/sim/scenario/setup"
 )
 
-// compareMembers asks all members for their hash at one revision, and for their status, from time to time.
+// compareMembers asks all members for their hash at one revision, and for their status, from time
+// to time.
 func compareMembers(c *setup.Client, rng *rand.Rand, all *client.Client) error {
 	for goesOn(c, c.Stop) {
 		time.Sleep(time.Duration(rng.Int64N(int64(5 * time.Second))))
@@ -29,7 +30,8 @@ func compareMembers(c *setup.Client, rng *rand.Rand, all *client.Client) error {
 			if err != nil {
 				return err
 			}
-			// Members that lag have not compacted yet what others have: former revisions have more comparable hashes.
+			// Members that lag have not compacted yet what others have: former revisions have more
+			// comparable hashes.
 			reportHash(at, e, max(1, r.Header.Revision-rng.Int64N(4)))
 			reportStatus(at, e)
 		}
@@ -46,7 +48,9 @@ func reportStatus(at *client.Client, endpoint string) {
 		return
 	}
 	// A full disk and the lack of a leader are of the member alone.
-	alarms := slices.DeleteFunc(s.Errors, func(e string) bool { return !strings.Contains(e, "alarm:") })
+	alarms := slices.DeleteFunc(s.Errors,
+		func(e string) bool { return !strings.Contains(e, "alarm:") })
 	report(setup.Report{Status: &setup.Status{Endpoint: endpoint, Index: s.RaftAppliedIndex,
-		Cluster: fmt.Sprintf("storage version %s, downgrade %t %s, alarms %q", s.StorageVersion, s.DowngradeInfo.Enabled, s.DowngradeInfo.TargetVersion, alarms)}})
+		Cluster: fmt.Sprintf("storage version %s, downgrade %t %s, alarms %q", s.StorageVersion,
+			s.DowngradeInfo.Enabled, s.DowngradeInfo.TargetVersion, alarms)}})
 }

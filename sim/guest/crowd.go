@@ -15,21 +15,25 @@ import (
 	"vigil/sim/scenario/setup"
 )
 
-// crowd has a few hundred watchers on two streams, which are quiet most of the time. Those of the first stream watch one
-// key, so that the matcher pauses after each of its changes: progress is requested in these pauses. Those of the second one
-// have a range each, and by turns former values or none: responses to neighbors share no memory, so that some large changes fill the
-// queue while the client does not read; what they need then may be compacted.
+// crowd has a few hundred watchers on two streams, which are quiet most of the time. Those of the
+// first stream watch one key, so that the matcher pauses after each of its changes: progress is
+// requested in these pauses. Those of the second one have a range each, and by turns former values
+// or none: responses to neighbors share no memory, so that some large changes fill the queue while
+// the client does not read; what they need then may be compacted.
 func crowd(c *setup.Client, rng *rand.Rand) error {
 	if !c.Last {
 		return nil // one crowd is enough, and costs much
 	}
 	fork := func() *rand.Rand { return rand.New(rand.NewPCG(rng.Uint64(), rng.Uint64())) }
-	one, many := newStream(c, "crowd of one key", fork(), true), newStream(c, "crowd of ranges", fork(), true)
+	one, many := newStream(c, "crowd of one key", fork(), true),
+		newStream(c, "crowd of ranges", fork(), true)
 	for n := range 180 + rng.IntN(120) {
-		one.add(&observer{Watcher: setup.Watcher{From: "c/one", To: "c/one\x00", Filter: check.Filter{NoPrev: true}}, next: 2, notify: n == 0})
+		one.add(&observer{Watcher: setup.Watcher{From: "c/one", To: "c/one\x00",
+			Filter: check.Filter{NoPrev: true}}, next: 2, notify: n == 0})
 	}
 	for n := range 40 + rng.IntN(20) {
-		many.add(&observer{Watcher: setup.Watcher{From: fmt.Sprintf("c/m%03d", n), To: "c/n", Filter: check.Filter{NoPrev: n%2 == 1}}, next: 2, notify: n%8 == 0})
+		many.add(&observer{Watcher: setup.Watcher{From: fmt.Sprintf("c/m%03d", n), To: "c/n",
+			Filter: check.Filter{NoPrev: n%2 == 1}}, next: 2, notify: n%8 == 0})
 	}
 	go one.run()
 	go many.run()
@@ -105,5 +109,6 @@ func (w *crowdWriter) put(key string, size int) {
 	ctx, cancel := context.WithTimeout(context.Background(), opTimeout)
 	defer cancel()
 	value := fmt.Appendf(nil, "%d-%d", w.c.First, w.made)
-	_, _ = w.kv.Put(ctx, &etcdserverpb.PutRequest{Key: []byte(key), Value: append(value, make([]byte, size)...)})
+	_, _ = w.kv.Put(ctx,
+		&etcdserverpb.PutRequest{Key: []byte(key), Value: append(value, make([]byte, size)...)})
 }

@@ -17,8 +17,8 @@ import (
 // lower is the version to which the cluster can go back.
 const lower = "3.6.0"
 
-// downgrade enables and cancels a downgrade from time to time. Each call is repeated until its effect is certain. The members
-// must agree about it; see compareMembers.
+// downgrade enables and cancels a downgrade from time to time. Each call is repeated until its
+// effect is certain. The members must agree about it; see compareMembers.
 func downgrade(c *setup.Client, rng *rand.Rand, all *client.Client) error {
 	for goesOn(c, c.Stop) {
 		time.Sleep(time.Duration(rng.Int64N(int64(15 * time.Second))))
@@ -32,13 +32,16 @@ func downgrade(c *setup.Client, rng *rand.Rand, all *client.Client) error {
 	return nil
 }
 
-// change makes a call until it succeeds, or fails because it had its effect before, or the time is over.
-func change(c *client.Client, stop int64, action etcdserverpb.DowngradeRequest_DowngradeAction, before error) {
+// change makes a call until it succeeds, or fails because it had its effect before, or the time is
+// over.
+func change(c *client.Client, stop int64, action etcdserverpb.DowngradeRequest_DowngradeAction,
+	before error) {
 	for int64(now()) < stop {
 		ctx, cancel := context.WithTimeout(context.Background(), opTimeout)
 		_, err := c.Downgrade(ctx, action, lower)
 		cancel()
-		if err == nil || errors.Is(err, before) || errors.Is(err, client.ErrInvalidDowngradeTargetVersion) {
+		if err == nil || errors.Is(err, before) ||
+			errors.Is(err, client.ErrInvalidDowngradeTargetVersion) {
 			return
 		}
 		time.Sleep(200 * time.Millisecond)

@@ -45,7 +45,8 @@ func reportHash(cl *client.Client, endpoint string, rev int64) bool {
 	if err != nil {
 		return false
 	}
-	report(setup.Report{Hash: &setup.Hash{Endpoint: endpoint, Rev: rev, Hash: r.Hash, Compact: r.CompactRevision}})
+	report(setup.Report{Hash: &setup.Hash{Endpoint: endpoint, Rev: rev, Hash: r.Hash,
+		Compact: r.CompactRevision}})
 	return true
 }
 

@@ -20,7 +20,8 @@ import (
 const (
 	// leaseWorkers is the number of clients with one lease after the other, in each process.
 	leaseWorkers = 2
-	// maxLeaseTTL bounds the TTL of a lease in seconds, lastingTTL is that of a lease that outlives the run.
+	// maxLeaseTTL bounds the TTL of a lease in seconds, lastingTTL is that of a lease that outlives
+	// the run.
 	maxLeaseTTL = 6
 	lastingTTL  = time.Hour
 )
@@ -42,12 +43,14 @@ type leaseWorker struct {
 func leases(c *setup.Client, rng *rand.Rand) error {
 	var working sync.WaitGroup
 	for n := range leaseWorkers {
-		w := &leaseWorker{rng: rand.New(rand.NewPCG(rng.Uint64(), 0)), id: c.First + n, group: c.First, giveUp: math.MaxInt64}
+		w := &leaseWorker{rng: rand.New(rand.NewPCG(rng.Uint64(), 0)), id: c.First + n,
+			group: c.First, giveUp: math.MaxInt64}
 		endpoints := c.Endpoints
 		if n%2 == 1 {
 			w.at = 1 + w.rng.IntN(len(endpoints))
 			endpoints = endpoints[w.at-1:][:1]
-			// The only member that it knows may have been removed. The last lease ends before this otherwise.
+			// The only member that it knows may have been removed. The last lease ends before this
+			// otherwise.
 			w.giveUp = c.Stop + int64(20*time.Second)
 		}
 		var err error
@@ -97,11 +100,12 @@ func (w *leaseWorker) live() {
 		gone = w.renewOften(granted)
 	}
 	if !gone && w.rng.IntN(4) == 0 {
-		gone = w.call(check.Revoke, granted.Lease, func(ctx context.Context, o *check.LeaseOp) error {
-			h, err := w.Revoke(ctx, client.LeaseID(o.Lease))
-			o.Rev = h.Revision
-			return err
-		}).Outcome == check.Acked
+		gone = w.call(check.Revoke, granted.Lease,
+			func(ctx context.Context, o *check.LeaseOp) error {
+				h, err := w.Revoke(ctx, client.LeaseID(o.Lease))
+				o.Rev = h.Revision
+				return err
+			}).Outcome == check.Acked
 	}
 	for !gone && int64(now()) < w.giveUp {
 		if w.rng.IntN(4) == 0 {
@@ -119,7 +123,8 @@ func (w *leaseWorker) pause(longest time.Duration) {
 }
 
 // call makes a call about a lease and reports it.
-func (w *leaseWorker) call(kind check.Kind, id int64, do func(context.Context, *check.LeaseOp) error) *check.LeaseOp {
+func (w *leaseWorker) call(kind check.Kind, id int64,
+	do func(context.Context, *check.LeaseOp) error) *check.LeaseOp {
 	o := &check.LeaseOp{Kind: kind, Lease: id, Client: w.id, At: w.at, Call: now()}
 	makeCall(o, do)
 	return o
@@ -142,27 +147,30 @@ func makeCall(o *check.LeaseOp, do func(context.Context, *check.LeaseOp) error) 
 	report(setup.Report{Lease: o})
 }
 
-// grant grants a lease whose id the client has chosen, so that a lease of an unknown outcome is not taken for another one.
+// grant grants a lease whose id the client has chosen, so that a lease of an unknown outcome is not
+// taken for another one.
 func (w *leaseWorker) grant(ttl time.Duration) *check.LeaseOp {
-	o := w.call(check.Grant, 1+w.rng.Int64N(1<<62), func(ctx context.Context, o *check.LeaseOp) error {
-		r, err := w.Grant(ctx, ttl, client.WithLeaseID(client.LeaseID(o.Lease)))
-		if err == nil {
-			o.TTL = r.TTL
-		}
-		return err
-	})
+	o := w.call(check.Grant, 1+w.rng.Int64N(1<<62),
+		func(ctx context.Context, o *check.LeaseOp) error {
+			r, err := w.Grant(ctx, ttl, client.WithLeaseID(client.LeaseID(o.Lease)))
+			if err == nil {
+				o.TTL = r.TTL
+			}
+			return err
+		})
 	if o.Outcome != check.Acked {
 		return nil
 	}
 	return o
 }
 
-// attach puts one of the few keys of this process, which may belong to another lease, also to one that exists. It returns whether
-// the lease is gone.
+// attach puts one of the few keys of this process, which may belong to another lease, also to one
+// that exists. It returns whether the lease is gone.
 func (w *leaseWorker) attach(id int64) (gone bool) {
 	w.values++
 	return w.call(check.Attach, id, func(ctx context.Context, o *check.LeaseOp) error {
-		o.Key, o.Value = fmt.Sprintf("%s%d/%d", check.LeasePrefix, w.group, w.rng.IntN(4)), check.LeaseValue(id, w.id<<32+w.values)
+		o.Key, o.Value = fmt.Sprintf("%s%d/%d", check.LeasePrefix, w.group, w.rng.IntN(4)),
+			check.LeaseValue(id, w.id<<32+w.values)
 		r, err := w.Put(ctx, o.Key, []byte(o.Value), client.WithLease(client.LeaseID(id)))
 		if err == nil {
 			o.Rev = r.Header.Revision
@@ -189,7 +197,8 @@ func (w *leaseWorker) keepAlive(id int64) (gone bool) {
 	}).Gone
 }
 
-// renewLate renews a lease once or several times around its end, which is between those by the call and by the answer.
+// renewLate renews a lease once or several times around its end, which is between those by the call
+// and by the answer.
 func (w *leaseWorker) renewLate(granted *check.LeaseOp) (gone bool) {
 	end := granted.TTL + []time.Duration{granted.Call, granted.Ret}[w.rng.IntN(2)]
 	for range 1 + w.rng.IntN(3) {
@@ -207,7 +216,8 @@ func (w *leaseWorker) renewLate(granted *check.LeaseOp) (gone bool) {
 	return false
 }
 
-// renewOften renews a lease all the time for a while, also while the member that is asked does not answer.
+// renewOften renews a lease all the time for a while, also while the member that is asked does not
+// answer.
 func (w *leaseWorker) renewOften(granted *check.LeaseOp) (gone bool) {
 	for end := now() + time.Duration(w.rng.Int64N(int64(12*time.Second))); !gone && now() < end; {
 		gone = w.keepAlive(granted.Lease)
@@ -216,15 +226,16 @@ func (w *leaseWorker) renewOften(granted *check.LeaseOp) (gone bool) {
 	return gone
 }
 
-// keepByLibrary lets package lease keep a lease alive for some time. What it counts as confirmed is an acknowledged
-// keep-alive.
+// keepByLibrary lets package lease keep a lease alive for some time. What it counts as confirmed is
+// an acknowledged keep-alive.
 func (w *leaseWorker) keepByLibrary(id int64) (gone bool) {
 	ctx, cancel := context.WithTimeout(context.Background(), opTimeout)
 	defer cancel()
 	l, err := w.keeper.Keep(ctx, client.LeaseID(id))
 	// The attempts of the library end here, whatever their outcome is.
 	defer func() {
-		report(setup.Report{Lease: &check.LeaseOp{Kind: check.KeepAlive, Lease: id, Call: now(), Ret: now(), Outcome: check.Unknown}})
+		report(setup.Report{Lease: &check.LeaseOp{Kind: check.KeepAlive, Lease: id, Call: now(),
+			Ret: now(), Outcome: check.Unknown}})
 	}()
 	if err != nil {
 		return errors.Is(err, client.ErrLeaseNotFound)
@@ -235,7 +246,9 @@ func (w *leaseWorker) keepByLibrary(id int64) (gone bool) {
 		s := l.Status()
 		if s.Confirmed != confirmed {
 			confirmed = s.Confirmed
-			report(setup.Report{Lease: &check.LeaseOp{Kind: check.KeepAlive, Lease: id, Call: now() - time.Since(confirmed), Ret: now(), TTL: l.TTL(), Outcome: check.Acked}})
+			report(setup.Report{Lease: &check.LeaseOp{Kind: check.KeepAlive, Lease: id,
+				Call: now() - time.Since(confirmed), Ret: now(), TTL: l.TTL(),
+				Outcome: check.Acked}})
 		}
 		if s.State == lease.Lost {
 			break
@@ -252,17 +265,18 @@ func listLeases(all *client.Client, c *setup.Client, rng *rand.Rand) {
 		if err != nil {
 			return
 		}
-		makeCall(&check.LeaseOp{Kind: check.List, Call: now()}, func(ctx context.Context, o *check.LeaseOp) error {
-			// The member has applied everything after a linearizable read.
-			if _, err := at.Get(ctx, "k/never"); err != nil {
+		makeCall(&check.LeaseOp{Kind: check.List, Call: now()},
+			func(ctx context.Context, o *check.LeaseOp) error {
+				// The member has applied everything after a linearizable read.
+				if _, err := at.Get(ctx, "k/never"); err != nil {
+					return err
+				}
+				ids, err := at.Leases(ctx)
+				for _, id := range ids {
+					o.Leases = append(o.Leases, int64(id))
+				}
 				return err
-			}
-			ids, err := at.Leases(ctx)
-			for _, id := range ids {
-				o.Leases = append(o.Leases, int64(id))
-			}
-			return err
-		})
+			})
 		time.Sleep(time.Duration(rng.Int64N(int64(4 * time.Second))))
 	}
 }

@@ -20,10 +20,12 @@ import (
 const (
 	lockName  = check.LockPrefix + "a"
 	electName = check.ElectPrefix + "a"
-	// competitors is the number of clients of each process that compete for the lock, and for the election.
+	// competitors is the number of clients of each process that compete for the lock, and for the
+	// election.
 	competitors = 3
-	// finalLock bounds the wait for the lock and the election when no fault happens any more. The others that compete may hold it
-	// for some 7 s each: three writes, and then the TTL of a session that is not closed.
+	// finalLock bounds the wait for the lock and the election when no fault happens any more. The
+	// others that compete may hold it for some 7 s each: three writes, and then the TTL of a
+	// session that is not closed.
 	finalLock = 50 * time.Second
 )
 
@@ -54,7 +56,8 @@ func locks(c *setup.Client, rng *rand.Rand) error {
 	defer keeper.Close()
 	failures := make([]error, 2*competitors)
 	for n := range failures {
-		w := &competitor{Client: cl, keeper: keeper, rng: rand.New(rand.NewPCG(rng.Uint64(), 0)), id: c.First + n}
+		w := &competitor{Client: cl, keeper: keeper, rng: rand.New(rand.NewPCG(rng.Uint64(), 0)),
+			id: c.First + n}
 		compete, name := w.lock, lockName
 		if n >= competitors {
 			compete, name = w.campaign, electName
@@ -64,7 +67,8 @@ func locks(c *setup.Client, rng *rand.Rand) error {
 				_ = compete(time.Duration(1+w.rng.IntN(15)) * time.Second) // any error is allowed
 				time.Sleep(time.Duration(w.rng.Int64N(int64(4 * time.Second))))
 			}
-			// A session may be lost to a connection that is dead since a fault. The place in the queue is kept otherwise.
+			// A session may be lost to a connection that is dead since a fault. The place in the
+			// queue is kept otherwise.
 			end := now() + finalLock
 			err := compete(finalLock)
 			for err != nil && now() < end {
@@ -72,7 +76,8 @@ func locks(c *setup.Client, rng *rand.Rand) error {
 				err = compete(end - now())
 			}
 			if err != nil {
-				failures[n] = fmt.Errorf("client %d cannot get %s without faults: %w", w.id, name, err)
+				failures[n] = fmt.Errorf("client %d cannot get %s without faults: %w",
+					w.id, name, err)
 			}
 		})
 	}
@@ -104,7 +109,8 @@ func (w *competitor) lock(patience time.Duration) error {
 		return err
 	}
 	w.hold(s, l, h, lockName, check.Guarded, func(ctx context.Context, value string) (bool, error) {
-		r, err := w.Txn(ctx).If(h.Guard()).Then(client.OpPut(check.GuardedPrefix+lockName, []byte(value))).Commit()
+		r, err := w.Txn(ctx).If(h.Guard()).Then(client.OpPut(check.GuardedPrefix+lockName,
+			[]byte(value))).Commit()
 		return err == nil && r.Succeeded, err
 	})
 	return nil
@@ -118,18 +124,20 @@ func (w *competitor) campaign(patience time.Duration) error {
 	if err != nil {
 		return err
 	}
-	leader, err := concurrency.NewElection(w.Client, electName).Campaign(ctx, s, []byte("candidate"))
+	leader, err := concurrency.NewElection(w.Client, electName).Campaign(ctx, s,
+		[]byte("candidate"))
 	if err != nil {
 		w.close(s)
 		return err
 	}
-	w.hold(s, l, leader, electName, check.Proclaim, func(ctx context.Context, value string) (bool, error) {
-		err := leader.Proclaim(ctx, []byte(value))
-		if errors.Is(err, concurrency.ErrLost) {
-			return false, nil
-		}
-		return err == nil, err
-	})
+	w.hold(s, l, leader, electName, check.Proclaim,
+		func(ctx context.Context, value string) (bool, error) {
+			err := leader.Proclaim(ctx, []byte(value))
+			if errors.Is(err, concurrency.ErrLost) {
+				return false, nil
+			}
+			return err == nil, err
+		})
 	return nil
 }
 
@@ -139,10 +147,12 @@ func (w *competitor) close(s *concurrency.Session) {
 	_ = s.Close(ctx)
 }
 
-// hold writes as a holder, and gives up: in order, or by no longer keeping its lease alive. Then it writes as if it was
-// still the holder.
-func (w *competitor) hold(s *concurrency.Session, l *lease.Lease, h holder, name string, kind check.Kind, write func(context.Context, string) (bool, error)) {
-	step := check.LockOp{Kind: check.Hold, Client: w.id, Name: name, Key: h.Key(), Fence: h.Fence(), Call: now(), Ret: now(), Outcome: check.Acked}
+// hold writes as a holder, and gives up: in order, or by no longer keeping its lease alive. Then it
+// writes as if it was still the holder.
+func (w *competitor) hold(s *concurrency.Session, l *lease.Lease, h holder, name string,
+	kind check.Kind, write func(context.Context, string) (bool, error)) {
+	step := check.LockOp{Kind: check.Hold, Client: w.id, Name: name, Key: h.Key(), Fence: h.Fence(),
+		Call: now(), Ret: now(), Outcome: check.Acked}
 	report(setup.Report{Lock: &step})
 	step.Kind = kind
 	for range 1 + w.rng.IntN(3) {
@@ -167,7 +177,8 @@ func (w *competitor) hold(s *concurrency.Session, l *lease.Lease, h holder, name
 }
 
 // write makes a write of a holder and reports it.
-func (w *competitor) write(o check.LockOp, write func(context.Context, string) (bool, error)) check.LockOp {
+func (w *competitor) write(o check.LockOp,
+	write func(context.Context, string) (bool, error)) check.LockOp {
 	ctx, cancel := context.WithTimeout(context.Background(), opTimeout)
 	defer cancel()
 	w.values++
@@ -185,13 +196,16 @@ func (w *competitor) write(o check.LockOp, write func(context.Context, string) (
 func observe(cl *client.Client, c *setup.Client, rng *rand.Rand) {
 	for goesOn(c, c.Stop) {
 		longest := time.Duration(1 + rng.Int64N(int64(20*time.Second)))
-		ctx, cancel := context.WithTimeout(context.Background(), min(longest, time.Duration(c.Stop)-now()))
+		ctx, cancel := context.WithTimeout(context.Background(),
+			min(longest, time.Duration(c.Stop)-now()))
 		for l, err := range concurrency.NewElection(cl, electName).Observe(ctx) {
 			if err != nil {
 				break
 			}
-			report(setup.Report{Lock: &check.LockOp{Kind: check.Observe, Client: c.First, Name: electName, Key: l.Key, Fence: l.Fence,
-				Value: string(l.Value), Rev: l.Revision, Call: now(), Ret: now(), Outcome: check.Acked}})
+			report(setup.Report{Lock: &check.LockOp{Kind: check.Observe, Client: c.First,
+				Name: electName, Key: l.Key, Fence: l.Fence,
+				Value: string(l.Value), Rev: l.Revision, Call: now(), Ret: now(),
+				Outcome: check.Acked}})
 		}
 		cancel()
 		time.Sleep(time.Duration(1+rng.IntN(500)) * time.Millisecond)

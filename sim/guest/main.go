@@ -15,7 +15,8 @@ import (
 func main() {} // never called: the program is a library
 
 func init() {
-	debug.SetGCPercent(800) // processes are short-lived, and collections are a large part of their time
+	// processes are short-lived, and collections are a large part of their time
+	debug.SetGCPercent(800)
 }
 
 // begin is where a process begins, in the memory of the program after its initialization.
@@ -64,10 +65,12 @@ func start[C any](config []byte, run func(C) error) error {
 
 // newLog returns a log that becomes part of the trace, which has times of its own.
 func newLog() *slog.Logger {
-	return slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelInfo, ReplaceAttr: func(_ []string, a slog.Attr) slog.Attr {
-		if a.Key == slog.TimeKey {
-			return slog.Attr{}
-		}
-		return a
-	}}))
+	return slog.New(slog.NewTextHandler(os.Stderr,
+		&slog.HandlerOptions{Level: slog.LevelInfo,
+			ReplaceAttr: func(_ []string, a slog.Attr) slog.Attr {
+				if a.Key == slog.TimeKey {
+					return slog.Attr{}
+				}
+				return a
+			}}))
 }

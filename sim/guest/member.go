@@ -25,12 +25,16 @@ func runMember(c setup.Member) error {
 		ListenPeerURLs: c.ListenPeerURLs, InitialAdvertisePeerURLs: []string{c.PeerURL},
 		InitialCluster: c.InitialCluster, InitialClusterState: c.InitialClusterState,
 		SnapshotCount: c.SnapshotCount, SnapshotCatchUpEntries: c.CatchUpEntries,
-		HeartbeatInterval: time.Duration(c.HeartbeatInterval), ElectionTimeout: time.Duration(c.ElectionTimeout),
-		WatchProgressInterval: time.Duration(c.ProgressInterval), QuotaBackendBytes: c.QuotaBytes, LaxReconfig: c.LaxReconfig, ForceNewCluster: c.ForceNewCluster,
-		ScrubPause: time.Duration(c.ScrubPause), CorruptCheckInterval: time.Duration(c.CompareInterval), CompactHashCheckInterval: time.Duration(c.CompareInterval),
-		Auth:            server.Auth{BcryptCost: 4}, // the least
-		MaxRequestBytes: setup.MaxRequestBytes,
-		WALSegmentBytes: c.SegmentBytes, HistorySegmentBytes: c.HistoryBytes,
+		HeartbeatInterval:     time.Duration(c.HeartbeatInterval),
+		ElectionTimeout:       time.Duration(c.ElectionTimeout),
+		WatchProgressInterval: time.Duration(c.ProgressInterval), QuotaBackendBytes: c.QuotaBytes,
+		LaxReconfig: c.LaxReconfig, ForceNewCluster: c.ForceNewCluster,
+		ScrubPause:               time.Duration(c.ScrubPause),
+		CorruptCheckInterval:     time.Duration(c.CompareInterval),
+		CompactHashCheckInterval: time.Duration(c.CompareInterval),
+		Auth:                     server.Auth{BcryptCost: 4}, // the least
+		MaxRequestBytes:          setup.MaxRequestBytes,
+		WALSegmentBytes:          c.SegmentBytes, HistorySegmentBytes: c.HistoryBytes,
 		Logger: newLog(), FS: sys.Disk{}, Network: sys.Network{},
 	})
 	if err == nil {

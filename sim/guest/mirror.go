@@ -41,13 +41,16 @@ func mirrors(c *setup.Client, rng *rand.Rand) error {
 	defer m.Close()
 	for goesOn(c, c.Stop) && wrong == nil {
 		time.Sleep(time.Duration(rng.Int64N(2 * c.Think)))
-		o := check.Op{Client: c.First + 92, Member: -1, Kind: check.Mirror, Key: prefix, Call: now()}
+		o := check.Op{Client: c.First + 92, Member: -1, Kind: check.Mirror,
+			Key: prefix, Call: now()}
 		v := m.View()
 		if v.Revision() == 0 {
 			continue // there is none yet
 		}
 		for it := range v.All() {
-			o.Found = append(o.Found, check.Item{Key: it.Key, Value: it.Value, Create: it.CreateRevision, Mod: it.ModRevision, Version: it.Version})
+			o.Found = append(o.Found,
+				check.Item{Key: it.Key, Value: it.Value, Create: it.CreateRevision,
+					Mod: it.ModRevision, Version: it.Version})
 		}
 		o.Outcome, o.Rev, o.Ret = check.Acked, v.Revision(), now()
 		report(setup.Report{Op: &o})

@@ -36,8 +36,9 @@ func runOperator(c setup.Operator) error {
 // transferTimeout is the timeout of one transfer: another one is more useful than a long wait.
 const transferTimeout = time.Second
 
-// transfer asks the leader that a member names to transfer its leadership to another member, and that one in half of
-// the cases to transfer it back at once. Each outcome is allowed: the leader may have changed, or may not be reached.
+// transfer asks the leader that a member names to transfer its leadership to another member, and
+// that one in half of the cases to transfer it back at once. Each outcome is allowed: the leader
+// may have changed, or may not be reached.
 func transfer(at *client.Client, members map[uint64]*client.Client, rng *rand.Rand) {
 	ctx, cancel := context.WithTimeout(context.Background(), transferTimeout)
 	defer cancel()
@@ -46,7 +47,8 @@ func transfer(at *client.Client, members map[uint64]*client.Client, rng *rand.Ra
 		return
 	}
 	members[r.Header.MemberId] = at
-	others := slices.DeleteFunc(slices.Sorted(maps.Keys(members)), func(id uint64) bool { return id == r.Leader })
+	others := slices.DeleteFunc(slices.Sorted(maps.Keys(members)),
+		func(id uint64) bool { return id == r.Leader })
 	if members[r.Leader] == nil || len(others) == 0 {
 		return
 	}

@@ -14,8 +14,9 @@ import (
 	"vigil/sim/scenario/setup"
 )
 
-// watchOptions creates and cancels watchers with all options, from former, present and future revisions: several on one
-// stream that is opened again now and then, and some on a stream each that resume.
+// watchOptions creates and cancels watchers with all options, from former, present and future
+// revisions: several on one stream that is opened again now and then, and some on a stream each
+// that resume.
 func watchOptions(c *setup.Client, rng *rand.Rand) error {
 	fork := func() *rand.Rand { return rand.New(rand.NewPCG(rng.Uint64(), rng.Uint64())) }
 	shared := newStream(c, "watcher with options", fork(), false)
@@ -88,7 +89,8 @@ func (b *bare) writeSome() {
 				RequestDeleteRange: &etcdserverpb.DeleteRangeRequest{Key: optionKey(n)}}})
 		case 1:
 			ops = append(ops, &etcdserverpb.RequestOp{Request: &etcdserverpb.RequestOp_RequestPut{
-				RequestPut: &etcdserverpb.PutRequest{Key: optionKey(n), Value: fmt.Appendf(nil, "%d-%d", b.c.First, b.made)}}})
+				RequestPut: &etcdserverpb.PutRequest{Key: optionKey(n),
+					Value: fmt.Appendf(nil, "%d-%d", b.c.First, b.made)}}})
 		}
 	}
 	_ = b.call(func(ctx context.Context) error {
@@ -98,16 +100,20 @@ func (b *bare) writeSome() {
 	})
 }
 
-// writeMuch deletes large values in one revision, which is sent in fragments with the former values.
+// writeMuch deletes large values in one revision, which is sent in fragments with the former
+// values.
 func (b *bare) writeMuch() {
 	ctx, cancel := context.WithTimeout(context.Background(), opTimeout)
 	defer cancel()
 	for n := range 8 {
 		b.made++
-		value := append(fmt.Appendf(nil, "%d-%d", b.c.First, b.made), bytes.Repeat([]byte{'.'}, setup.MaxRequestBytes*3/4)...)
-		if _, err := b.kv.Put(ctx, &etcdserverpb.PutRequest{Key: optionKey(n), Value: value}); err != nil {
+		value := append(fmt.Appendf(nil, "%d-%d", b.c.First, b.made),
+			bytes.Repeat([]byte{'.'}, setup.MaxRequestBytes*3/4)...)
+		if _, err := b.kv.Put(ctx,
+			&etcdserverpb.PutRequest{Key: optionKey(n), Value: value}); err != nil {
 			return
 		}
 	}
-	_, _ = b.kv.DeleteRange(ctx, &etcdserverpb.DeleteRangeRequest{Key: []byte("o/"), RangeEnd: []byte("o0")})
+	_, _ = b.kv.DeleteRange(ctx,
+		&etcdserverpb.DeleteRangeRequest{Key: []byte("o/"), RangeEnd: []byte("o0")})
 }

@@ -44,10 +44,13 @@ func changePages(c *setup.Client, rng *rand.Rand) {
 		key := pageKey(rng.IntN(pageKeys))
 		_ = b.call(func(ctx context.Context) error {
 			if rng.IntN(8) == 0 {
-				_, err := b.kv.DeleteRange(ctx, &etcdserverpb.DeleteRangeRequest{Key: key, RangeEnd: pageKey(rng.IntN(pageKeys))})
+				_, err := b.kv.DeleteRange(ctx,
+					&etcdserverpb.DeleteRangeRequest{Key: key,
+						RangeEnd: pageKey(rng.IntN(pageKeys))})
 				return err
 			}
-			_, err := b.kv.Put(ctx, &etcdserverpb.PutRequest{Key: key, Value: fmt.Appendf(nil, "%d-%d", c.First, made)})
+			_, err := b.kv.Put(ctx,
+				&etcdserverpb.PutRequest{Key: key, Value: fmt.Appendf(nil, "%d-%d", c.First, made)})
 			return err
 		})
 		time.Sleep(time.Duration(rng.Int64N(c.Think)))
@@ -58,7 +61,8 @@ func pageKey(n int) []byte { return fmt.Appendf(nil, "p/%02d", n) }
 
 // listAll lists all keys in pages at the revision of the first page.
 func (b *bare) listAll() {
-	l := check.Listing{From: "p/", To: "p0", Limit: 1 + b.rng.Int64N(12), Serializable: b.rng.IntN(2) == 0, KeysOnly: b.rng.IntN(4) == 0}
+	l := check.Listing{From: "p/", To: "p0", Limit: 1 + b.rng.Int64N(12),
+		Serializable: b.rng.IntN(2) == 0, KeysOnly: b.rng.IntN(4) == 0}
 	if b.rng.IntN(2) == 0 && b.rev > 20 {
 		l.Rev = b.rev - b.rng.Int64N(20)
 	}
@@ -81,8 +85,11 @@ func (b *bare) listAll() {
 // randomListing draws the options of a list. rev is a recent revision.
 func randomListing(rng *rand.Rand, rev int64) check.Listing {
 	a, z := rng.IntN(pageKeys/2), pageKeys/2+rng.IntN(pageKeys/2)
-	l := check.Listing{From: string(pageKey(a)), To: string(pageKey(z)), Serializable: rng.IntN(2) == 0, KeysOnly: rng.IntN(4) == 0, CountOnly: rng.IntN(5) == 0,
-		Descend: rng.IntN(2) == 0, By: []check.Order{check.ByKey, check.ByVersion, check.ByCreate, check.ByMod, check.ByValue}[rng.IntN(5)]}
+	l := check.Listing{From: string(pageKey(a)), To: string(pageKey(z)),
+		Serializable: rng.IntN(2) == 0, KeysOnly: rng.IntN(4) == 0, CountOnly: rng.IntN(5) == 0,
+		Descend: rng.IntN(2) == 0,
+		By: []check.Order{check.ByKey, check.ByVersion, check.ByCreate, check.ByMod,
+			check.ByValue}[rng.IntN(5)]}
 	recent := func() int64 { return max(1, rev-rng.Int64N(60)) }
 	if rng.IntN(3) == 0 {
 		l.Rev = recent()
@@ -105,9 +112,12 @@ func randomListing(rng *rand.Rand, rev int64) check.Listing {
 
 // list makes a list and reports it.
 func (b *bare) list(l *check.Listing) check.Op {
-	r := &etcdserverpb.RangeRequest{Key: []byte(l.From), RangeEnd: []byte(l.To), Revision: l.Rev, Limit: l.Limit, Serializable: l.Serializable,
-		KeysOnly: l.KeysOnly, CountOnly: l.CountOnly, MinModRevision: l.MinMod, MaxModRevision: l.MaxMod,
-		MinCreateRevision: l.MinCreate, MaxCreateRevision: l.MaxCreate, SortTarget: sortTargets[l.By], SortOrder: etcdserverpb.RangeRequest_ASCEND}
+	r := &etcdserverpb.RangeRequest{Key: []byte(l.From), RangeEnd: []byte(l.To), Revision: l.Rev,
+		Limit: l.Limit, Serializable: l.Serializable,
+		KeysOnly: l.KeysOnly, CountOnly: l.CountOnly, MinModRevision: l.MinMod,
+		MaxModRevision:    l.MaxMod,
+		MinCreateRevision: l.MinCreate, MaxCreateRevision: l.MaxCreate,
+		SortTarget: sortTargets[l.By], SortOrder: etcdserverpb.RangeRequest_ASCEND}
 	switch {
 	case l.Descend:
 		r.SortOrder = etcdserverpb.RangeRequest_DESCEND
@@ -115,27 +125,30 @@ func (b *bare) list(l *check.Listing) check.Op {
 		r.SortOrder = etcdserverpb.RangeRequest_NONE
 	}
 	copied := *l
-	return b.do(check.Op{Kind: check.Page, Page: &copied}, func(ctx context.Context, o *check.Op) error {
-		a, err := b.kv.Range(ctx, r)
-		if err != nil {
-			return err
-		}
-		o.Rev, o.Page.Count, o.Page.More = a.Header.Revision, a.Count, a.More
-		for _, kv := range a.Kvs {
-			o.Found = append(o.Found, *pbItem(kv))
-		}
-		return nil
-	})
+	return b.do(check.Op{Kind: check.Page, Page: &copied},
+		func(ctx context.Context, o *check.Op) error {
+			a, err := b.kv.Range(ctx, r)
+			if err != nil {
+				return err
+			}
+			o.Rev, o.Page.Count, o.Page.More = a.Header.Revision, a.Count, a.More
+			for _, kv := range a.Kvs {
+				o.Found = append(o.Found, *pbItem(kv))
+			}
+			return nil
+		})
 }
 
 var sortTargets = map[check.Order]etcdserverpb.RangeRequest_SortTarget{
-	check.ByVersion: etcdserverpb.RangeRequest_VERSION, check.ByCreate: etcdserverpb.RangeRequest_CREATE,
-	check.ByMod: etcdserverpb.RangeRequest_MOD, check.ByValue: etcdserverpb.RangeRequest_VALUE,
+	check.ByVersion: etcdserverpb.RangeRequest_VERSION,
+	check.ByCreate:  etcdserverpb.RangeRequest_CREATE,
+	check.ByMod:     etcdserverpb.RangeRequest_MOD, check.ByValue: etcdserverpb.RangeRequest_VALUE,
 }
 
-// passingRead reports whether the error of a read is that of a revision which is compacted, or which the member does not
-// have yet.
+// passingRead reports whether the error of a read is that of a revision which is compacted, or
+// which the member does not have yet.
 func passingRead(err error) bool {
 	m := status.Convert(err).Message()
-	return m == rpctypes.ErrorDesc(rpctypes.ErrGRPCCompacted) || m == rpctypes.ErrorDesc(rpctypes.ErrGRPCFutureRev)
+	return m == rpctypes.ErrorDesc(rpctypes.ErrGRPCCompacted) ||
+		m == rpctypes.ErrorDesc(rpctypes.ErrGRPCFutureRev)
 }

@@ -12,7 +12,8 @@ import (
 )
 
 const (
-	// probePause is the time between two writes of a probe to a member, each over a connection of its own.
+	// probePause is the time between two writes of a probe to a member, each over a connection of
+	// its own.
 	probePause   = 100 * time.Millisecond
 	probeTimeout = time.Second
 )

@@ -17,10 +17,11 @@ import (
 	"vigil/sim/scenario/setup"
 )
 
-// queueLimits bound what a member may hold, by metric, for each other member where it has one. One crowd is read slowly, so one
-// stream may have a full queue of 4 MiB; the other streams have little. The queue for another member takes 64 MiB and more;
-// with members that accept requests of 128 KiB and clients that wait for answers, nothing comes near that or near the
-// memory for results.
+// queueLimits bound what a member may hold, by metric, for each other member where it has one. One
+// crowd is read slowly, so one stream may have a full queue of 4 MiB; the other streams have
+// little. The queue for another member takes 64 MiB and more; with members that accept requests of
+// 128 KiB and clients that wait for answers, nothing comes near that or near the memory for
+// results.
 var queueLimits = map[string]float64{
 	"vigil_watch_queued_bytes":       6 << 20,
 	"vigil_watch_unmatched_bytes":    16 << 20,
@@ -32,7 +33,8 @@ var queueLimits = map[string]float64{
 	"etcd_server_proposals_pending":  1024,
 }
 
-// queues compares the queues of all members with their bounds from time to time, also while some of them cannot reach others.
+// queues compares the queues of all members with their bounds from time to time, also while some of
+// them cannot reach others.
 func queues(c *setup.Client, rng *rand.Rand, _ *client.Client) error {
 	for goesOn(c, c.Stop) {
 		time.Sleep(time.Duration(rng.Int64N(int64(20 * time.Second))))
@@ -45,7 +47,8 @@ func queues(c *setup.Client, rng *rand.Rand, _ *client.Client) error {
 	return nil
 }
 
-// checkQueues compares the queues of a member with their bounds. A member that does not answer is not judged.
+// checkQueues compares the queues of a member with their bounds. A member that does not answer is
+// not judged.
 func checkQueues(endpoint string) error {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 	defer cancel()

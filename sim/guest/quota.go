@@ -18,14 +18,17 @@ import (
 )
 
 const (
-	// quotaQuiet is how long before the end of the work the quota is used up no more: space must be there soon after the faults.
+	// quotaQuiet is how long before the end of the work the quota is used up no more: space must be
+	// there soon after the faults.
 	quotaQuiet = 32 * time.Second
-	// overrun is by how much the quota may be exceeded: by the writes of others, and by what members that lag accept.
+	// overrun is by how much the quota may be exceeded: by the writes of others, and by what
+	// members that lag accept.
 	overrun = 1 << 20
 )
 
-// useUpQuota fills the quota with keys until a write is refused, and gives the space back then: the members must raise the alarm
-// NOSPACE and clear it by themselves. In the end it only gives back what others need.
+// useUpQuota fills the quota with keys until a write is refused, and gives the space back then: the
+// members must raise the alarm NOSPACE and clear it by themselves. In the end it only gives back
+// what others need.
 func useUpQuota(c *setup.Client, rng *rand.Rand, all *client.Client) error {
 	for goesOn(c, c.Stop-int64(quotaQuiet)) {
 		if err := fill(c, rng, all); err != nil {
@@ -66,7 +69,8 @@ func fill(c *setup.Client, rng *rand.Rand, all *client.Client) error {
 			acked += int64(len(value))
 		}
 		if acked > c.QuotaBytes+overrun {
-			return fmt.Errorf("writes of %d bytes were acknowledged, and the quota is %d", acked, c.QuotaBytes)
+			return fmt.Errorf("writes of %d bytes were acknowledged, and the quota is %d",
+				acked, c.QuotaBytes)
 		}
 	}
 	return nil
@@ -105,7 +109,8 @@ func clearOfRemoved(ctx context.Context, all *client.Client) {
 		return
 	}
 	for _, a := range alarms.Alarms {
-		if !slices.ContainsFunc(members.Members, func(m *etcdserverpb.Member) bool { return m.ID == a.MemberID }) {
+		if !slices.ContainsFunc(members.Members,
+			func(m *etcdserverpb.Member) bool { return m.ID == a.MemberID }) {
 			_, _ = all.AlarmDisarm(ctx, a.MemberID, a.Alarm)
 		}
 	}

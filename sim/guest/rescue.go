@@ -11,8 +11,9 @@ import (
 	"vigil/sim/scenario/setup"
 )
 
-// rescue looks at a member that was started with --force-new-cluster when all members had everything: it must be the only
-// member, have the data of all, and accept writes and a second voter, which receives the same data.
+// rescue looks at a member that was started with --force-new-cluster when all members had
+// everything: it must be the only member, have the data of all, and accept writes and a second
+// voter, which receives the same data.
 func (ch *changer) rescue() error {
 	first, err := connect(ch.c.Rescued)
 	if err != nil {
@@ -43,7 +44,8 @@ func (ch *changer) rescue() error {
 			return err
 		}
 		if !ch.compare(at, e, rev) {
-			return fmt.Errorf("%s has no hash at revision %d after the rescue of the cluster", e, rev)
+			return fmt.Errorf("%s has no hash at revision %d after the rescue of the cluster", e,
+				rev)
 		}
 	}
 	report(setup.Report{Rescued: true})

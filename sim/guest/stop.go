@@ -17,7 +17,8 @@ import (
 	"vigil/sim/scenario/setup"
 )
 
-// stopTimeout is how long a member completes requests when it stops, and how long its goroutines may take to end then.
+// stopTimeout is how long a member completes requests when it stops, and how long its goroutines
+// may take to end then.
 const stopTimeout = 5 * time.Second
 
 // stopRequest returns a channel that is closed when a process connects to an address of this one.
@@ -49,7 +50,8 @@ func runStop(c setup.Stop) error {
 	return nil
 }
 
-// stopMember closes a member, and reports the goroutines that are left of it; there were some before.
+// stopMember closes a member, and reports the goroutines that are left of it; there were some
+// before.
 func stopMember(m *server.Member, name string, before int) {
 	ctx, cancel := context.WithTimeout(context.Background(), stopTimeout)
 	_ = m.Close(ctx) // an error says that requests were interrupted

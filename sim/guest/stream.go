@@ -23,8 +23,8 @@ import (
 )
 
 const (
-	// silence is how long a stream with progress notifications may be silent before it is opened again: a connection may be
-	// dead without an error.
+	// silence is how long a stream with progress notifications may be silent before it is opened
+	// again: a connection may be dead without an error.
 	silence = 5 * time.Second
 	// gathering is how long a message waits for other watchers of its stream that receive the same.
 	gathering = 2 * time.Millisecond
@@ -41,12 +41,14 @@ type observer struct {
 	part *check.Message
 }
 
-// stream is a watch stream of bare messages with many watchers, which is opened again after an error, at another member.
+// stream is a watch stream of bare messages with many watchers, which is opened again after an
+// error, at another member.
 type stream struct {
 	c    *setup.Client
 	name string
 	rng  *rand.Rand
-	// resumes is set if the watchers continue on the next stream after an error. Otherwise they end with the stream.
+	// resumes is set if the watchers continue on the next stream after an error. Otherwise they end
+	// with the stream.
 	resumes bool
 
 	mu     sync.Mutex
@@ -65,7 +67,8 @@ type stream struct {
 }
 
 func newStream(c *setup.Client, name string, rng *rand.Rand, resumes bool) *stream {
-	return &stream{c: c, name: name, rng: rng, resumes: resumes, open: map[int64]*observer{}, ending: map[int64]bool{}}
+	return &stream{c: c, name: name, rng: rng, resumes: resumes, open: map[int64]*observer{},
+		ending: map[int64]bool{}}
 }
 
 var observers int // in this process
@@ -97,7 +100,8 @@ func (s *stream) create(o *observer) {
 	s.lastID++
 	o.created, o.part = false, nil
 	s.open[s.lastID] = o
-	r := &etcdserverpb.WatchCreateRequest{WatchId: s.lastID, Key: []byte(o.From), RangeEnd: []byte(o.To), StartRevision: o.next,
+	r := &etcdserverpb.WatchCreateRequest{WatchId: s.lastID, Key: []byte(o.From),
+		RangeEnd: []byte(o.To), StartRevision: o.next,
 		PrevKv: !o.NoPrev, Fragment: o.fragment, ProgressNotify: o.notify}
 	if o.To == "" {
 		r.RangeEnd = []byte{0}
@@ -212,7 +216,8 @@ func (s *stream) once(endpoint string) error {
 }
 
 // begin requests all observers on a new stream.
-func (s *stream) begin(endpoint string, w etcdserverpb.Watch_WatchClient, cancel context.CancelFunc) {
+func (s *stream) begin(endpoint string, w etcdserverpb.Watch_WatchClient,
+	cancel context.CancelFunc) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.at, s.conn, s.cancel, s.lastID = endpoint, w, cancel, 0
@@ -273,7 +278,8 @@ func (s *stream) receive(r *etcdserverpb.WatchResponse) error {
 		return s.canceled(o, r)
 	case len(r.Events) == 0:
 		if !o.notify {
-			return violationf("watcher %d received a notification that it did not ask for: %v", r.WatchId, r)
+			return violationf("watcher %d received a notification that it did not ask for: %v",
+				r.WatchId, r)
 		}
 		return s.progress(r, o)
 	default:
@@ -326,7 +332,8 @@ func (s *stream) events(o *observer, r *etcdserverpb.WatchResponse) error {
 	case r.Fragment && !o.fragment:
 		return violationf("watcher %d received a fragment, for which it did not ask", r.WatchId)
 	case r.Header.Revision < last && !r.Fragment:
-		return violationf("watcher %d received revision %d with the header of %d", r.WatchId, last, r.Header.Revision)
+		return violationf("watcher %d received revision %d with the header of %d", r.WatchId, last,
+			r.Header.Revision)
 	case !r.Fragment && o.part == nil:
 		s.put(o, r, check.Message{})
 	default:
@@ -348,14 +355,16 @@ func (s *stream) events(o *observer, r *etcdserverpb.WatchResponse) error {
 // addEvents adds the events of a response to a message.
 func (o *observer) addEvents(m *check.Message, r *etcdserverpb.WatchResponse) {
 	for _, e := range r.Events {
-		m.Events = append(m.Events, check.Event{Item: *pbItem(e.Kv), Deleted: e.Type == mvccpb.DELETE})
+		m.Events = append(m.Events,
+			check.Event{Item: *pbItem(e.Kv), Deleted: e.Type == mvccpb.DELETE})
 		m.Before = append(m.Before, pbItem(e.PrevKv))
 	}
 }
 
 // put reports a message to an observer, together with the same message to others. mu is held.
 func (s *stream) put(o *observer, r *etcdserverpb.WatchResponse, m check.Message) {
-	if s.gathered != nil && s.gathered.Rev == m.Rev && s.gathered.Compacted == m.Compacted && sameEvents(s.raw.Events, r.Events) &&
+	if s.gathered != nil && s.gathered.Rev == m.Rev && s.gathered.Compacted == m.Compacted &&
+		sameEvents(s.raw.Events, r.Events) &&
 		!slices.Contains(s.receivers, o.Number) {
 		s.receivers = append(s.receivers, o.Number)
 		return
@@ -389,7 +398,8 @@ func sameKV(a, b *mvccpb.KeyValue) bool {
 	if a == nil || b == nil {
 		return a == b
 	}
-	return a.ModRevision == b.ModRevision && a.CreateRevision == b.CreateRevision && a.Version == b.Version && a.Lease == b.Lease &&
+	return a.ModRevision == b.ModRevision && a.CreateRevision == b.CreateRevision &&
+		a.Version == b.Version && a.Lease == b.Lease &&
 		bytes.Equal(a.Key, b.Key) && bytes.Equal(a.Value, b.Value)
 }
 
@@ -398,10 +408,12 @@ func pbItem(kv *mvccpb.KeyValue) *check.Item {
 	if kv == nil {
 		return nil
 	}
-	return &check.Item{Key: string(kv.Key), Value: short(kv.Value), Create: kv.CreateRevision, Mod: kv.ModRevision, Version: kv.Version}
+	return &check.Item{Key: string(kv.Key), Value: short(kv.Value), Create: kv.CreateRevision,
+		Mod: kv.ModRevision, Version: kv.Version}
 }
 
-// passingStatus reports whether an error of a bare call is that of a member that stops, of a learner, or of the network.
+// passingStatus reports whether an error of a bare call is that of a member that stops, of a
+// learner, or of the network.
 func passingStatus(err error) bool {
 	if _, ok := err.(violation); ok {
 		return false
@@ -411,7 +423,9 @@ func passingStatus(err error) bool {
 		return true
 	}
 	switch status.Convert(err).Message() {
-	case rpctypes.ErrorDesc(rpctypes.ErrGRPCNotSupportedForLearner), rpctypes.ErrorDesc(rpctypes.ErrGRPCNoSpace), rpctypes.ErrorDesc(rpctypes.ErrGRPCRequestTooManyRequests):
+	case rpctypes.ErrorDesc(rpctypes.ErrGRPCNotSupportedForLearner),
+		rpctypes.ErrorDesc(rpctypes.ErrGRPCNoSpace),
+		rpctypes.ErrorDesc(rpctypes.ErrGRPCRequestTooManyRequests):
 		return true // a full disk, or writes that wait for a slow one
 	}
 	return false

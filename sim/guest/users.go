@@ -30,8 +30,8 @@ const (
 // withUsers is set in processes of a cluster whose clients must authenticate.
 var withUsers bool
 
-// enableAuth enables the authentication of users, before anything else happens; each request is repeated until its effect is
-// certain.
+// enableAuth enables the authentication of users, before anything else happens; each request is
+// repeated until its effect is certain.
 func enableAuth(c *setup.Client) error {
 	cl, err := connect(c.Endpoints...)
 	if err != nil {
@@ -79,17 +79,19 @@ func enableAuth(c *setup.Client) error {
 	return nil
 }
 
-// authenticated returns the context of a call without the library, with a token if users must authenticate.
+// authenticated returns the context of a call without the library, with a token if users must
+// authenticate.
 func authenticated(ctx context.Context, c etcdserverpb.AuthClient) (context.Context, error) {
 	if !withUsers {
 		return ctx, nil
 	}
-	r, err := c.Authenticate(ctx, &etcdserverpb.AuthenticateRequest{Name: rootUser, Password: rootUser})
+	r, err := c.Authenticate(ctx,
+		&etcdserverpb.AuthenticateRequest{Name: rootUser, Password: rootUser})
 	return metadata.AppendToOutgoingContext(ctx, "token", r.GetToken()), err
 }
 
-// users changes users, roles and permissions while the users write and read. No user must ever do what it certainly has no
-// permission for.
+// users changes users, roles and permissions while the users write and read. No user must ever do
+// what it certainly has no permission for.
 func users(c *setup.Client, rng *rand.Rand) error {
 	root, err := connect(c.Endpoints...)
 	if err != nil {
@@ -97,7 +99,8 @@ func users(c *setup.Client, rng *rand.Rand) error {
 	}
 	var working sync.WaitGroup
 	for n := range slots {
-		s := &slot{c: c, root: root, rng: rand.New(rand.NewPCG(rng.Uint64(), 0)), id: c.First + n, key: fmt.Sprintf("u/%d", c.First+n)}
+		s := &slot{c: c, root: root, rng: rand.New(rand.NewPCG(rng.Uint64(), 0)), id: c.First + n,
+			key: fmt.Sprintf("u/%d", c.First+n)}
 		working.Go(func() {
 			for goesOn(c, c.Stop) {
 				s.generation++
@@ -110,8 +113,8 @@ func users(c *setup.Client, rng *rand.Rand) error {
 	return nil
 }
 
-// slot has one user at a time. When the effect of a change is uncertain, the user is left alone and another one follows: the
-// request may have its effect at any later time.
+// slot has one user at a time. When the effect of a change is uncertain, the user is left alone and
+// another one follows: the request may have its effect at any later time.
 type slot struct {
 	c          *setup.Client
 	root       *client.Client
@@ -122,15 +125,19 @@ type slot struct {
 	writes     int
 
 	name string // of the user and of its role
-	// since is when the present permission was certain, and sinceRev a revision that is not before it.
+	// since is when the present permission was certain, and sinceRev a revision that is not before
+	// it.
 	since    time.Duration
 	sinceRev int64
 	allowed  bool
 }
 
-// change makes a change of the user, and reports whether its effect is certain. The present permission is certain until the change.
-func (s *slot) change(do func(context.Context) (*etcdserverpb.ResponseHeader, error), allows bool) bool {
-	span := check.PermitSpan{User: s.name, Allowed: s.allowed, From: s.since, FromRev: s.sinceRev, To: now()}
+// change makes a change of the user, and reports whether its effect is certain. The present
+// permission is certain until the change.
+func (s *slot) change(do func(context.Context) (*etcdserverpb.ResponseHeader, error),
+	allows bool) bool {
+	span := check.PermitSpan{User: s.name, Allowed: s.allowed, From: s.since,
+		FromRev: s.sinceRev, To: now()}
 	ctx, cancel := context.WithTimeout(context.Background(), opTimeout)
 	h, err := do(ctx)
 	cancel()
@@ -139,7 +146,8 @@ func (s *slot) change(do func(context.Context) (*etcdserverpb.ResponseHeader, er
 	return err == nil
 }
 
-// live creates a user, and changes what it may do until a change is uncertain, or the user is deleted.
+// live creates a user, and changes what it may do until a change is uncertain, or the user is
+// deleted.
 func (s *slot) live() {
 	s.name = fmt.Sprintf("user-%d-%d", s.id, s.generation)
 	s.since, s.sinceRev, s.allowed = now(), 0, false
@@ -164,7 +172,8 @@ func (s *slot) live() {
 			report(setup.Report{Failed: err.Error()})
 			return
 		}
-		w := &userWorker{Client: cl, slot: s, id: n, user: s.name, rng: rand.New(rand.NewPCG(s.rng.Uint64(), 0)), over: over}
+		w := &userWorker{Client: cl, slot: s, id: n, user: s.name,
+			rng: rand.New(rand.NewPCG(s.rng.Uint64(), 0)), over: over}
 		working.Go(w.work)
 	}
 	working.Go(func() { s.watch(over) })
@@ -224,7 +233,8 @@ func (s *slot) end() {
 		return r.GetHeader(), err
 	}, false)
 	if ok {
-		report(setup.Report{Permit: &check.PermitSpan{User: s.name, From: s.since, FromRev: s.sinceRev, To: 1 << 62}})
+		report(setup.Report{Permit: &check.PermitSpan{User: s.name, From: s.since,
+			FromRev: s.sinceRev, To: 1 << 62}})
 	}
 }
 

@@ -14,7 +14,8 @@ import (
 	"vigil/sim/scenario/setup"
 )
 
-// write writes the key of the user of a slot as the user root, so that there are events while the user has no permission.
+// write writes the key of the user of a slot as the user root, so that there are events while the
+// user has no permission.
 func (s *slot) write(rng *rand.Rand, over <-chan struct{}) {
 	name := s.name
 	for n := 0; ; n++ {
@@ -25,12 +26,14 @@ func (s *slot) write(rng *rand.Rand, over <-chan struct{}) {
 		}
 		rest(s.c)
 		ctx, cancel := context.WithTimeout(context.Background(), opTimeout)
-		_, _ = s.root.Put(ctx, s.key, fmt.Appendf(nil, "%s of root %d", name, n)) // any outcome is allowed
+		// any outcome is allowed
+		_, _ = s.root.Put(ctx, s.key, fmt.Appendf(nil, "%s of root %d", name, n))
 		cancel()
 	}
 }
 
-// watch keeps a watch of the key as the user of a slot, and reports when it receives events or is denied.
+// watch keeps a watch of the key as the user of a slot, and reports when it receives events or is
+// denied.
 func (s *slot) watch(over <-chan struct{}) {
 	name := s.name
 	cl, err := connectAs(name, s.c.Endpoints...)

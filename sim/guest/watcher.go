@@ -17,8 +17,9 @@ import (
 
 func isUncertain(err error) bool { return errors.Is(err, client.ErrUncertain) }
 
-// received is the newest revision up to which the watchers of all keys in this process have everything. A compaction is not
-// above it: otherwise all of them could skip revisions, and the history would have a hole that cannot be judged.
+// received is the newest revision up to which the watchers of all keys in this process have
+// everything. A compaction is not above it: otherwise all of them could skip revisions, and the
+// history would have a hole that cannot be judged.
 var received atomic.Int64
 
 // watcher keeps a watch open and reports its messages.
@@ -59,7 +60,8 @@ func (w *watcher) run() {
 	for {
 		ctx, cancel := context.WithCancel(context.Background())
 		if w.restless {
-			ctx, cancel = context.WithTimeout(ctx, time.Duration(20+w.rng.IntN(4000))*time.Millisecond+lull(w.config))
+			ctx, cancel = context.WithTimeout(ctx,
+				time.Duration(20+w.rng.IntN(4000))*time.Millisecond+lull(w.config))
 		}
 		err := w.once(ctx)
 		if errors.Is(err, client.ErrClosed) {
@@ -76,7 +78,8 @@ func (w *watcher) run() {
 
 // once watches until the watch or the context ends.
 func (w *watcher) once(ctx context.Context) error {
-	opts := []client.WatchOption{client.FromRevision(w.next), client.WithPrevKV(), client.WithProgress()}
+	opts := []client.WatchOption{client.FromRevision(w.next), client.WithPrevKV(),
+		client.WithProgress()}
 	key := w.w.From
 	if w.w.To == "" {
 		key = "\x00"
@@ -102,7 +105,8 @@ func (w *watcher) once(ctx context.Context) error {
 		if len(b.Events) > 0 {
 			m := check.Message{}
 			for _, e := range b.Events {
-				m.Events = append(m.Events, check.Event{Item: *item(&e.KV), Deleted: e.Type == client.Delete})
+				m.Events = append(m.Events,
+					check.Event{Item: *item(&e.KV), Deleted: e.Type == client.Delete})
 				m.Before = append(m.Before, item(e.PrevKV))
 			}
 			w.report(m)
@@ -135,5 +139,7 @@ func (w *watcher) report(m check.Message) {
 
 // passing reports whether an error is that of a member that stops, has restarted or has no leader.
 func passing(err error) bool {
-	return client.Temporary(err) || errors.Is(err, client.ErrUnreachable) || errors.Is(err, client.ErrLearnerUnsupported) || errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled)
+	return client.Temporary(err) || errors.Is(err, client.ErrUnreachable) ||
+		errors.Is(err, client.ErrLearnerUnsupported) || errors.Is(err, context.DeadlineExceeded) ||
+		errors.Is(err, context.Canceled)
 }

@@ -9,8 +9,9 @@ import (
 	"vigil/sim/scenario/setup"
 )
 
-// works are the kinds of work besides the operations on keys of check.Prefix, by the names of setup.Works, setup.Quota and setup.Users. Each one has
-// keys with a prefix of its own. It ends with the work of the process, and returns an error that is a violation.
+// works are the kinds of work besides the operations on keys of check.Prefix, by the names of
+// setup.Works, setup.Quota and setup.Users. Each one has keys with a prefix of its own. It ends
+// with the work of the process, and returns an error that is a violation.
 var works = map[string]func(*setup.Client, *rand.Rand) error{
 	"alarms":        inOneProcess(alarms),
 	"backup":        inOneProcess(backUp),
@@ -28,8 +29,10 @@ var works = map[string]func(*setup.Client, *rand.Rand) error{
 	setup.Users:     users,
 }
 
-// inOneProcess is work that only the first process has, with a client of the library for all members.
-func inOneProcess(do func(*setup.Client, *rand.Rand, *client.Client) error) func(*setup.Client, *rand.Rand) error {
+// inOneProcess is work that only the first process has, with a client of the library for all
+// members.
+func inOneProcess(do func(*setup.Client, *rand.Rand, *client.Client) error) func(*setup.Client,
+	*rand.Rand) error {
 	return func(c *setup.Client, rng *rand.Rand) error {
 		if c.First != 0 {
 			return nil

@@ -11,10 +11,10 @@ import (
 	"strings"
 )
 
-// Combine returns the files of one program with many mistakes, of which a process has the one whose number, its position in
-// list from 1 on, is the argument of the program. A changed function is there twice: the original calls the changed one
-// if the process has that mistake. A mistake that changes more than the bodies of functions is not part of the program: rest
-// has it.
+// Combine returns the files of one program with many mistakes, of which a process has the one whose
+// number, its position in list from 1 on, is the argument of the program. A changed function is
+// there twice: the original calls the changed one if the process has that mistake. A mistake that
+// changes more than the bodies of functions is not part of the program: rest has it.
 func Combine(root string, list []Mistake) (files map[string]string, rest []Mistake, err error) {
 	c := combination{files: map[string]string{}, added: map[string]string{}}
 	for n, m := range list {
@@ -116,7 +116,8 @@ func (c *combination) add(root string, m Mistake, number int) (ok bool, err erro
 			added[name] += fmt.Sprintf("\n%s%s%s\n", text[:skip], suffix(number), text[skip:])
 		}
 		files[name] = now
-		files[path.Join(filepath.ToSlash(filepath.Dir(name)), "planted_number.go")] = fmt.Sprintf(numberCode, pkg)
+		files[path.Join(filepath.ToSlash(filepath.Dir(name)),
+			"planted_number.go")] = fmt.Sprintf(numberCode, pkg)
 	}
 	for name, text := range files {
 		c.files[name] = text
@@ -144,7 +145,8 @@ var plantedNumber = func() (n int) {
 
 func suffix(number int) string { return fmt.Sprintf("__%d", number) }
 
-// call returns the statement that calls the changed function in its place; ok is false if an argument has no name.
+// call returns the statement that calls the changed function in its place; ok is false if an
+// argument has no name.
 func call(d *ast.FuncDecl, number int) (code string, ok bool) {
 	var args []string
 	for _, p := range d.Type.Params.List {
@@ -172,5 +174,6 @@ func call(d *ast.FuncDecl, number int) (code string, ok bool) {
 	if d.Type.Results != nil {
 		return fmt.Sprintf("\n\tif plantedNumber == %d {\n\t\treturn %s\n\t}\n", number, text), true
 	}
-	return fmt.Sprintf("\n\tif plantedNumber == %d {\n\t\t%s\n\t\treturn\n\t}\n", number, text), true
+	return fmt.Sprintf("\n\tif plantedNumber == %d {\n\t\t%s\n\t\treturn\n\t}\n",
+		number, text), true
 }

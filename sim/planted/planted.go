@@ -1,5 +1,6 @@
-// Package planted has mistakes for the simulation to find: each breaks one promise. They replace text of files in the
-// build of the program of the simulated processes, so that no other program can have them.
+// Package planted has mistakes for the simulation to find: each breaks one promise. They replace
+// text of files in the build of the program of the simulated processes, so that no other program
+// can have them.
 package planted
 
 import (
@@ -11,12 +12,15 @@ import (
 	"strings"
 )
 
-// Mistake is a change of the code that breaks a promise. Past marks a defect that the project has had.
+// Mistake is a change of the code that breaks a promise. Past marks a defect that the project has
+// had.
 type Mistake struct {
 	Name, Promise string
-	// Needs has the faults or the work without which the mistake has no effect. It is for readers: plans do not depend on it.
+	// Needs has the faults or the work without which the mistake has no effect. It is for readers:
+	// plans do not depend on it.
 	Needs string
-	// Profile is that of the plans which look for the mistake; empty for plans with all faults and work.
+	// Profile is that of the plans which look for the mistake; empty for plans with all faults and
+	// work.
 	Profile string
 	Past    bool
 	Edits   []Edit

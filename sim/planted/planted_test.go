@@ -65,8 +65,8 @@ func TestNames(t *testing.T) {
 	}
 }
 
-// TestCompile: the programs with mistakes can be compiled. Mistakes that need a program of their own share one here if they change
-// different files.
+// TestCompile: the programs with mistakes can be compiled. Mistakes that need a program of their
+// own share one here if they change different files.
 func TestCompile(t *testing.T) {
 	files, rest, err := Combine("../..", All)
 	if err != nil {
@@ -92,7 +92,9 @@ next:
 		if err != nil {
 			t.Fatal(err)
 		}
-		args := []string{"build", "-trimpath", "-buildvcs=false", "-tags=grpcnotrace", "-overlay", overlay} // as the simulation is built
+		// as the simulation is built
+		args := []string{"build", "-trimpath", "-buildvcs=false", "-tags=grpcnotrace",
+			"-overlay", overlay}
 		for file := range b {
 			if p := "vigil/" + path.Dir(file); !slices.Contains(args, p) {
 				args = append(args, p)

@@ -12,14 +12,15 @@ import (
 )
 
 const (
-	// longestAnswer bounds the time of an operation, and longestDelay that in which a member, a mirror or a watcher receives what is known,
-	// while nothing disturbs the cluster.
+	// longestAnswer bounds the time of an operation, and longestDelay that in which a member, a
+	// mirror or a watcher receives what is known, while nothing disturbs the cluster.
 	longestAnswer, longestDelay = time.Second, 2 * time.Second
-	// longestReconnect is how long a fault that is over may leave a client without a connection: an attempt to connect that a power failure
-	// has cut takes 10 s, and the pause after it up to 3.6 s.
+	// longestReconnect is how long a fault that is over may leave a client without a connection: an
+	// attempt to connect that a power failure has cut takes 10 s, and the pause after it up to 3.6
+	// s.
 	longestReconnect = 14 * time.Second
-	// spareSilence is how much longer than two intervals of progress notifications a watcher may be silent then: some watchers end their
-	// watch and begin another one every few seconds.
+	// spareSilence is how much longer than two intervals of progress notifications a watcher may be
+	// silent then: some watchers end their watch and begin another one every few seconds.
 	spareSilence = 8 * time.Second
 )
 
@@ -32,12 +33,15 @@ type calm struct {
 	spans   []check.Span
 }
 
-// disturb notes that something changes which may disturb the cluster: a fault begins or ends, a process of a member starts or ends, or an
-// operator begins or ends to change the members. It is called after the change.
+// disturb notes that something changes which may disturb the cluster: a fault begins or ends, a
+// process of a member starts or ends, or an operator begins or ends to change the members. It is
+// called after the change.
 func (r *run) disturb() {
 	c, now := &r.calm, r.world.Now()
 	if c.members != nil && c.from < now {
-		c.spans = append(c.spans, check.Span{From: c.from, To: now, Members: c.members, Partial: len(c.members) < len(r.members), Change: 2 * r.plan.election()})
+		c.spans = append(c.spans,
+			check.Span{From: c.from, To: now, Members: c.members,
+				Partial: len(c.members) < len(r.members), Change: 2 * r.plan.election()})
 	}
 	settled := c.members != nil && c.from <= now
 	c.members = r.undisturbed()
@@ -47,7 +51,8 @@ func (r *run) disturb() {
 	}
 }
 
-// hanging returns the only member a part of whose disk hangs, if that is all that disturbs the cluster.
+// hanging returns the only member a part of whose disk hangs, if that is all that disturbs the
+// cluster.
 func (r *run) hanging() (one *world.Machine) {
 	n := 0
 	for _, m := range r.members {
@@ -62,8 +67,8 @@ func (r *run) hanging() (one *world.Machine) {
 	return one
 }
 
-// undisturbed returns the slots of the members, or nil if they are disturbed now or do not all run and vote. A member whose disk hangs
-// is left out: it may not answer, but the others must.
+// undisturbed returns the slots of the members, or nil if they are disturbed now or do not all run
+// and vote. A member whose disk hangs is left out: it may not answer, but the others must.
 func (r *run) undisturbed() map[int]bool {
 	hangs := r.hanging()
 	if r.calm.active > 0 && hangs == nil || r.changing != nil || r.flipped() != nil {
@@ -84,19 +89,22 @@ func (r *run) undisturbed() map[int]bool {
 	return slots
 }
 
-// settling is how long it takes after a disturbance until a write must succeed: an election, and some more time for a member that starts
-// then, or a connection that was silent.
+// settling is how long it takes after a disturbance until a write must succeed: an election, and
+// some more time for a member that starts then, or a connection that was silent.
 func (p *Plan) settling() time.Duration { return 3*p.election() + 5*time.Second }
 
 // full reports whether writes may be refused for want of space.
 func (p *Plan) full() bool {
-	return slices.ContainsFunc(p.Faults, func(f Fault) bool { return strings.HasPrefix(f.Kind, "full disk") }) ||
+	return slices.ContainsFunc(p.Faults,
+		func(f Fault) bool { return strings.HasPrefix(f.Kind, "full disk") }) ||
 		slices.Contains(p.Work, setup.Quota) || slices.Contains(p.Work, "alarms")
 }
 
 // judgeCalm checks that the cluster works as well as it can while nothing disturbs it.
 func (r *run) judgeCalm(h *check.History) {
-	p := &check.Prompt{Spans: r.calm.spans, Answer: longestAnswer, Delay: longestDelay, Reconnect: longestReconnect, Silence: 2*r.plan.progress() + spareSilence, Full: r.plan.full()}
+	p := &check.Prompt{Spans: r.calm.spans, Answer: longestAnswer, Delay: longestDelay,
+		Reconnect: longestReconnect, Silence: 2*r.plan.progress() + spareSilence,
+		Full: r.plan.full()}
 	r.v = append(r.v, check.CheckAnswers(r.ops, p)...)
 	r.v = append(r.v, check.CheckLeaseAnswers(r.work.leases, p)...)
 	bare := map[*check.SharedRecord]bool{} // which may not read for some time
@@ -108,7 +116,8 @@ func (r *run) judgeCalm(h *check.History) {
 		if bare[w] {
 			continue
 		}
-		member := slices.IndexFunc(r.places, func(p *place) bool { return endpoint(p.Machine) == r.only[name] })
+		member := slices.IndexFunc(r.places,
+			func(p *place) bool { return endpoint(p.Machine) == r.only[name] })
 		r.v = append(r.v, check.CheckDelivery(h, &w.R, member, p)...)
 	}
 }
@@ -141,12 +150,14 @@ func (r *run) moments() (out []check.Moment) {
 	return out
 }
 
-// idleTime is a time in which processes are run no more than idleRuns says while nothing disturbs the cluster.
+// idleTime is a time in which processes are run no more than idleRuns says while nothing disturbs
+// the cluster.
 const idleTime = 5 // seconds
 
-// idleRuns is above how often all processes are run in a second then. Measured were up to 1,300 in a mixed plan of three members with a crowd
-// of watchers, 1,600 in a second with a quota, 2,800 with five members and much work, and 3,000 to 6,000 while two members, whose logs
-// contradicted each other, exchanged messages without a pause.
+// idleRuns is above how often all processes are run in a second then. Measured were up to 1,300 in
+// a mixed plan of three members with a crowd of watchers, 1,600 in a second with a quota, 2,800
+// with five members and much work, and 3,000 to 6,000 while two members, whose logs contradicted
+// each other, exchanged messages without a pause.
 func (p *Plan) idleRuns() int { return 3000 + 400*p.Places }
 
 // watchWork counts how often processes are run in each second, until a time.
@@ -163,8 +174,9 @@ func (r *run) watchWork(until time.Duration) {
 	r.world.After(time.Second, next)
 }
 
-// checkIdle checks that no few seconds without a disturbance have much more work than their operations and heartbeats need: members that
-// exchange messages without a pause, and without progress, have no other effect.
+// checkIdle checks that no few seconds without a disturbance have much more work than their
+// operations and heartbeats need: members that exchange messages without a pause, and without
+// progress, have no other effect.
 func (r *run) checkIdle() {
 	for n := idleTime; n <= len(r.busy); n++ {
 		runs := 0
@@ -173,7 +185,8 @@ func (r *run) checkIdle() {
 		}
 		from, to := time.Duration(n-idleTime)*time.Second, time.Duration(n)*time.Second
 		inside := func(s check.Span) bool { return s.From <= from && to <= s.To }
-		if most := idleTime * r.plan.idleRuns(); runs > most && slices.ContainsFunc(r.calm.spans, inside) {
+		if most := idleTime * r.plan.idleRuns(); runs > most &&
+			slices.ContainsFunc(r.calm.spans, inside) {
 			r.v.Add("busy without a fault: processes were run %d times from %v to %v; at most %d are expected", runs, from, to, most)
 			return
 		}

@@ -9,11 +9,13 @@ import (
 	"vigil/sim/world"
 )
 
-// transferLeaders transfers leadership at random, as an operator does. If it is quick, leadership moves between the other members
-// while the messages of one are slow: some reach a leader that was deposed and elected again meanwhile.
+// transferLeaders transfers leadership at random, as an operator does. If it is quick, leadership
+// moves between the other members while the messages of one are slow: some reach a leader that was
+// deposed and elected again meanwhile.
 func transferLeaders(r *run, f Fault, rng *rand.Rand, quick bool) func() {
 	op := r.operator()
-	c := setup.Operator{Users: r.plan.users(), Seed: rng.Uint64(), Endpoints: endpoints(r.members), Pause: int64([]time.Duration{300 * time.Millisecond, 2 * time.Second}[rng.IntN(2)])}
+	c := setup.Operator{Users: r.plan.users(), Seed: rng.Uint64(), Endpoints: endpoints(r.members),
+		Pause: int64([]time.Duration{300 * time.Millisecond, 2 * time.Second}[rng.IntN(2)])}
 	fast := func() {}
 	if quick {
 		slow := slices.Index(r.members, r.member(f.A))
@@ -22,7 +24,8 @@ func transferLeaders(r *run, f Fault, rng *rand.Rand, quick bool) func() {
 		}
 		c.Endpoints = slices.Delete(c.Endpoints, slow, slow+1)
 		c.Pause = int64(50 * time.Millisecond)
-		fast = r.slow(r.members[slow], r.members, false, time.Duration(50+rng.IntN(250))*time.Millisecond)
+		fast = r.slow(r.members[slow], r.members, false,
+			time.Duration(50+rng.IntN(250))*time.Millisecond)
 	}
 	op.Start("operator", encode(c))
 	return func() {
@@ -31,8 +34,8 @@ func transferLeaders(r *run, f Fault, rng *rand.Rand, quick bool) func() {
 	}
 }
 
-// failVoters lets the leader lose power. When a new leader is elected, it is cut off from the other members, which lose
-// power too: only their disks know for which member they voted.
+// failVoters lets the leader lose power. When a new leader is elected, it is cut off from the other
+// members, which lose power too: only their disks know for which member they voted.
 func failVoters(r *run, _ Fault, rng *rand.Rand) func() {
 	old := r.leader()
 	r.stop(old, old.PowerOff)
@@ -43,7 +46,8 @@ func failVoters(r *run, _ Fault, rng *rand.Rand) func() {
 		for _, m := range r.members {
 			if m != leader {
 				r.stop(m, m.PowerOff)
-				r.world.After(time.Duration(rng.Int64N(int64(300*time.Millisecond))), func() { r.restart(m) })
+				r.world.After(time.Duration(rng.Int64N(int64(300*time.Millisecond))),
+					func() { r.restart(m) })
 			}
 		}
 	}
@@ -58,10 +62,12 @@ func failVoters(r *run, _ Fault, rng *rand.Rand) func() {
 	}
 }
 
-// killElected kills all members soon after each election, while their first proposals are under way and disks are slow. What is left of
-// them in the logs is applied while the next proposals are under way.
+// killElected kills all members soon after each election, while their first proposals are under way
+// and disks are slow. What is left of them in the logs is applied while the next proposals are
+// under way.
 func killElected(r *run, _ Fault, rng *rand.Rand) func() {
-	healthy, pending, over := r.slowDisks(world.DiskFaults{Slow: 50 * time.Millisecond}), false, false
+	healthy, pending, over := r.slowDisks(world.DiskFaults{Slow: 50 * time.Millisecond}), false,
+		false
 	r.elected = func(*world.Machine) {
 		if pending {
 			return
@@ -74,7 +80,8 @@ func killElected(r *run, _ Fault, rng *rand.Rand) func() {
 			}
 			for _, m := range r.members {
 				r.stop(m, m.Kill)
-				r.world.After(time.Duration(rng.Int64N(int64(100*time.Millisecond))), func() { r.restart(m) })
+				r.world.After(time.Duration(rng.Int64N(int64(100*time.Millisecond))),
+					func() { r.restart(m) })
 			}
 		})
 	}
@@ -87,14 +94,15 @@ func killElected(r *run, _ Fault, rng *rand.Rand) func() {
 	}
 }
 
-// delayFollower lets a follower learn late what the others know, while its own messages are fast: what it proposes and answers is
-// based on a former state.
+// delayFollower lets a follower learn late what the others know, while its own messages are fast:
+// what it proposes and answers is based on a former state.
 func delayFollower(r *run, f Fault, rng *rand.Rand) func() {
 	return r.delay(r.follower(f.A), time.Duration(100+rng.IntN(400))*time.Millisecond)
 }
 
-// restartLateFollower kills a late follower again and again, each time soon after it knows the leader, while its first proposals are under
-// way: the next process makes its own before it has received what the log holds of theirs.
+// restartLateFollower kills a late follower again and again, each time soon after it knows the
+// leader, while its first proposals are under way: the next process makes its own before it has
+// received what the log holds of theirs.
 func restartLateFollower(r *run, f Fault, rng *rand.Rand) func() {
 	m, late := r.follower(f.A), time.Duration(200+rng.IntN(300))*time.Millisecond
 	fast, over := r.delay(m, late), false
@@ -143,8 +151,10 @@ func (r *run) delay(m *world.Machine, delay time.Duration) func() {
 	}
 }
 
-// slow adds a delay to what a machine sends to others, or in both directions, and returns a function that undoes it.
-func (r *run) slow(m *world.Machine, others []*world.Machine, both bool, delay time.Duration) func() {
+// slow adds a delay to what a machine sends to others, or in both directions, and returns a
+// function that undoes it.
+func (r *run) slow(m *world.Machine, others []*world.Machine, both bool,
+	delay time.Duration) func() {
 	var undo []func()
 	for _, o := range others {
 		links := []*world.Link{r.world.Link(m, o)}

@@ -18,24 +18,28 @@ const (
 	stopPort = 2390
 	// stopping bounds the time in which all processes must have stopped.
 	stopping = 20 * time.Second
-	// aftermath is how long faults have an effect after their end: a sync that a slow disk has begun takes up to 3 s, and
-	// what a cut link has lost is sent again up to 1.5 s later.
+	// aftermath is how long faults have an effect after their end: a sync that a slow disk has
+	// begun takes up to 3 s, and what a cut link has lost is sent again up to 1.5 s later.
 	aftermath = 3 * time.Second
-	// reconnecting is how long a client of the library may need to notice that its connections are dead.
+	// reconnecting is how long a client of the library may need to notice that its connections are
+	// dead.
 	reconnecting = 5 * time.Second
 )
 
-// mostWork is far above what machines do in a second. Measured were at most 900 runs, 170 dials by a process with many clients that
-// lost all members, 11 by a member, and 300 lines while leadership moved again and again.
+// mostWork is far above what machines do in a second. Measured were at most 900 runs, 170 dials by
+// a process with many clients that lost all members, 11 by a member, and 300 lines while leadership
+// moved again and again.
 var mostWork = world.Work{Runs: 10_000, Dials: 500, Lines: 2_000}
 
-// probe starts a process that writes without the library and over new connections until a write succeeds.
+// probe starts a process that writes without the library and over new connections until a write
+// succeeds.
 func (r *run) probe() {
 	m := r.world.Machine(probeName, netip.AddrFrom4([4]byte{10, 0, 3, 1}))
 	m.Start("probe", encode(setup.Probe{Users: r.plan.users(), Endpoints: endpoints(r.members)}))
 }
 
-// checkRecovery checks that writes succeed soon after the faults have ended: at the members, and of the library's clients.
+// checkRecovery checks that writes succeed soon after the faults have ended: at the members, and of
+// the library's clients.
 func (r *run) checkRecovery() {
 	if limit := r.plan.Faulty + 3*r.plan.election() + aftermath; r.probed == 0 || r.probed > limit {
 		r.v.Add("the first write to the members after the faults had ended at %v was acknowledged at %v", r.plan.Faulty, r.probed)
@@ -43,7 +47,8 @@ func (r *run) checkRecovery() {
 	first := time.Duration(-1)
 	for n := range r.ops {
 		o := &r.ops[n]
-		if o.Outcome == check.Acked && o.Wrote() && o.Ret >= r.plan.Faulty && (first < 0 || o.Ret < first) {
+		if o.Outcome == check.Acked && o.Wrote() && o.Ret >= r.plan.Faulty &&
+			(first < 0 || o.Ret < first) {
 			first = o.Ret
 		}
 	}
@@ -52,10 +57,12 @@ func (r *run) checkRecovery() {
 	}
 }
 
-// checkWork checks that no machine did much more in any second than it had to: such as one that tries again without a pause.
+// checkWork checks that no machine did much more in any second than it had to: such as one that
+// tries again without a pause.
 func (r *run) checkWork() {
 	for _, m := range r.world.Machines() {
-		if w := m.Most(); w.Runs > mostWork.Runs || w.Dials > mostWork.Dials || w.Lines > mostWork.Lines {
+		if w := m.Most(); w.Runs > mostWork.Runs || w.Dials > mostWork.Dials ||
+			w.Lines > mostWork.Lines {
 			r.v.Add("in the busiest second %s was run %d times, dialed %d times, and logged %d lines; at most %d, %d and %d are expected",
 				m.Name, w.Runs, w.Dials, w.Lines, mostWork.Runs, mostWork.Dials, mostWork.Lines)
 		}

@@ -8,8 +8,8 @@ import (
 	"vigil/sim/world"
 )
 
-// hitExpiry hits the leader just before leases end that were granted or kept alive, as far as clients know: it is paused,
-// killed, cut off, or its wall clock jumps. One hit follows the other.
+// hitExpiry hits the leader just before leases end that were granted or kept alive, as far as
+// clients know: it is paused, killed, cut off, or its wall clock jumps. One hit follows the other.
 func hitExpiry(r *run, _ Fault, rng *rand.Rand) func() {
 	on, pending := true, false
 	undo := func() {}
@@ -23,7 +23,8 @@ func hitExpiry(r *run, _ Fault, rng *rand.Rand) func() {
 				return
 			}
 			undo = r.hit(r.leader(), rng)
-			// In a third of the cases another leader may end the lease meanwhile, while calls wait at this one.
+			// In a third of the cases another leader may end the lease meanwhile, while calls wait
+			// at this one.
 			longest := []int{2500, 2500, 8000}[rng.IntN(3)]
 			r.world.After(time.Duration(100+rng.IntN(longest))*time.Millisecond, func() {
 				undo()
@@ -38,7 +39,8 @@ func hitExpiry(r *run, _ Fault, rng *rand.Rand) func() {
 	}
 }
 
-// hit begins one of the faults by which a leader misses the end of a lease, and returns a function that ends it.
+// hit begins one of the faults by which a leader misses the end of a lease, and returns a function
+// that ends it.
 func (r *run) hit(m *world.Machine, rng *rand.Rand) func() {
 	switch rng.IntN(4) {
 	case 0:
@@ -58,7 +60,8 @@ func (r *run) hit(m *world.Machine, rng *rand.Rand) func() {
 // addLease adds a call about a lease.
 func (w *work) addLease(o check.LeaseOp) {
 	w.leases = append(w.leases, o)
-	if w.promised != nil && o.Outcome == check.Acked && !o.Gone && (o.Kind == check.Grant || o.Kind == check.KeepAlive) {
+	if w.promised != nil && o.Outcome == check.Acked && !o.Gone &&
+		(o.Kind == check.Grant || o.Kind == check.KeepAlive) {
 		w.promised(o.Call + o.TTL)
 	}
 }

@@ -9,12 +9,13 @@ import (
 	"vigil/sim/world"
 )
 
-// fault begins a fault, and returns a function that ends it. Faults overlap: the end of one must not leave another
-// without effect, except that the last one of a kind on the same target wins.
+// fault begins a fault, and returns a function that ends it. Faults overlap: the end of one must
+// not leave another without effect, except that the last one of a kind on the same target wins.
 type fault func(r *run, f Fault, rng *rand.Rand) (end func())
 
-// faults are the kinds of faults by name. Those that hit a member begin only while a majority of members can go on, or
-// after it: a cluster may lose its majority, but what it has acknowledged must survive all the same.
+// faults are the kinds of faults by name. Those that hit a member begin only while a majority of
+// members can go on, or after it: a cluster may lose its majority, but what it has acknowledged
+// must survive all the same.
 var faults = map[string]fault{
 	"kill": func(r *run, f Fault, _ *rand.Rand) func() {
 		m := r.member(f.A)
@@ -32,7 +33,8 @@ var faults = map[string]fault{
 		}
 		return func() {
 			for _, m := range r.members {
-				r.world.After(time.Duration(rng.Int64N(int64(2*time.Second))), func() { r.restart(m) })
+				r.world.After(time.Duration(rng.Int64N(int64(2*time.Second))),
+					func() { r.restart(m) })
 			}
 		}
 	},
@@ -42,7 +44,8 @@ var faults = map[string]fault{
 		}
 		return func() {
 			for _, m := range r.members {
-				r.world.After(time.Duration(rng.Int64N(int64(2*time.Second))), func() { r.restart(m) })
+				r.world.After(time.Duration(rng.Int64N(int64(2*time.Second))),
+					func() { r.restart(m) })
 			}
 		}
 	},
@@ -92,30 +95,40 @@ var faults = map[string]fault{
 		}
 		return r.slow(r.member(f.A), others, true, delay)
 	},
-	"member added":                changeMembers(setup.AddVoter),
-	"member added as a learner":   changeMembers(setup.AddLearner),
-	"member removed":              changeMembers(setup.Remove),
-	"member replaced":             changeMembers(setup.Replace),
-	"member replaced by learner":  changeMembers(setup.ReplaceBy),
-	"member moved":                changeMembers(setup.Move),
-	"member removed while away":   removeAway,
-	"snapshot interrupted":        interruptSnapshot,
-	"bit flips":                   flipBits(flips{times: 1, restarts: 2}),
-	"bit flips under records":     flipBits(flips{ext: ".seg", times: 16}),
-	"bit flips before a start":    flipBits(flips{ext: ".log", least: 4 << 10, times: 1, restarts: 4}),
-	"hits at the end of leases":   hitExpiry,
-	"leader transfers":            func(r *run, f Fault, rng *rand.Rand) func() { return transferLeaders(r, f, rng, rng.IntN(2) == 0) },
+	"member added":               changeMembers(setup.AddVoter),
+	"member added as a learner":  changeMembers(setup.AddLearner),
+	"member removed":             changeMembers(setup.Remove),
+	"member replaced":            changeMembers(setup.Replace),
+	"member replaced by learner": changeMembers(setup.ReplaceBy),
+	"member moved":               changeMembers(setup.Move),
+	"member removed while away":  removeAway,
+	"snapshot interrupted":       interruptSnapshot,
+	"bit flips":                  flipBits(flips{times: 1, restarts: 2}),
+	"bit flips under records":    flipBits(flips{ext: ".seg", times: 16}),
+	"bit flips before a start": flipBits(flips{ext: ".log", least: 4 << 10,
+		times: 1, restarts: 4}),
+	"hits at the end of leases": hitExpiry,
+	"leader transfers": func(r *run, f Fault,
+		rng *rand.Rand) func() {
+		return transferLeaders(r, f, rng, rng.IntN(2) == 0)
+	},
 	"power failure during syncs":  failSyncing,
 	"power failure of the voters": failVoters,
 	"power failures one by one":   failInTurn,
 	"failures during starts": func(r *run, f Fault, rng *rand.Rand) func() {
 		return failStarting(r, f, rng, rng.IntN(2) == 0, rng.IntN(2) == 0)
 	},
-	"failures during joins":       func(r *run, f Fault, rng *rand.Rand) func() { return failStarting(r, f, rng, true, true) },
+	"failures during joins": func(r *run, f Fault,
+		rng *rand.Rand) func() {
+		return failStarting(r, f, rng, true, true)
+	},
 	"installations interrupted":   hitInstallations,
 	"late follower":               delayFollower,
 	"restarts of a late follower": restartLateFollower,
-	"quick transfers":             func(r *run, f Fault, rng *rand.Rand) func() { return transferLeaders(r, f, rng, true) },
+	"quick transfers": func(r *run, f Fault,
+		rng *rand.Rand) func() {
+		return transferLeaders(r, f, rng, true)
+	},
 	"kills after elections":       killElected,
 	"failed syncs, then no power": failSyncsThenPower,
 	"broken connections": func(r *run, f Fault, rng *rand.Rand) func() {
@@ -128,10 +141,12 @@ var faults = map[string]fault{
 		return func() {}
 	},
 	"slow disk": func(r *run, f Fault, rng *rand.Rand) func() {
-		return r.disk(r.member(f.A), world.DiskFaults{Slow: time.Duration(1+rng.IntN(3000)) * time.Millisecond})
+		return r.disk(r.member(f.A),
+			world.DiskFaults{Slow: time.Duration(1+rng.IntN(3000)) * time.Millisecond})
 	},
 	"slow disks": func(r *run, _ Fault, rng *rand.Rand) func() {
-		return r.slowDisks(world.DiskFaults{Slow: time.Duration(200+rng.IntN(1800)) * time.Millisecond})
+		return r.slowDisks(world.DiskFaults{Slow: time.Duration(200+
+			rng.IntN(1800)) * time.Millisecond})
 	},
 	"writes of the log hang":     hangDisk("writes of the log hang"),
 	"syncs of the log hang":      hangDisk("syncs of the log hang"),
@@ -145,7 +160,8 @@ var faults = map[string]fault{
 		return r.disk(r.member(f.A), world.DiskFaults{Full: true, Roomy: walDir})
 	},
 	"failing syncs": func(r *run, f Fault, rng *rand.Rand) func() {
-		return r.disk(r.member(f.A), world.DiskFaults{SyncFails: []float64{0.01, 0.1, 1}[rng.IntN(3)]})
+		return r.disk(r.member(f.A),
+			world.DiskFaults{SyncFails: []float64{0.01, 0.1, 1}[rng.IntN(3)]})
 	},
 	"clock rate": func(r *run, f Fault, rng *rand.Rand) func() {
 		m := r.member(f.A)

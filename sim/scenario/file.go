@@ -63,19 +63,23 @@ func (p *Plan) validate() error {
 		bad("%d members at %d places: need one member and a place for each", p.Members, p.Places)
 	}
 	if p.Clients < 1 || p.Workers < 1 || p.Think <= 0 {
-		bad("%d processes of %d clients that pause for up to %v: need at least one, and a pause", p.Clients, p.Workers, p.Think)
+		bad("%d processes of %d clients that pause for up to %v: need at least one, and a pause",
+			p.Clients, p.Workers, p.Think)
 	}
 	if p.Places > mostPlaces {
 		bad("%d places: at most %d", p.Places, mostPlaces)
 	}
 	if p.Watchers < 0 || p.Faulty <= 0 {
-		bad("%d watchers, faults for %v: need a time, and no less than 0 watchers", p.Watchers, p.Faulty)
+		bad("%d watchers, faults for %v: need a time, and no less than 0 watchers",
+			p.Watchers, p.Faulty)
 	}
 	if p.Heartbeats != 0 && p.Heartbeats < fewHeartbeats {
-		bad("%d heartbeats in an election timeout: members need at least %d", p.Heartbeats, fewHeartbeats)
+		bad("%d heartbeats in an election timeout: members need at least %d",
+			p.Heartbeats, fewHeartbeats)
 	}
 	if p.QuotaBytes < 0 || p.ScrubPause < 0 || p.CompareInterval < 0 {
-		bad("a quota of %d bytes, pauses of %v and %v: none may be negative", p.QuotaBytes, p.ScrubPause, p.CompareInterval)
+		bad("a quota of %d bytes, pauses of %v and %v: none may be negative", p.QuotaBytes,
+			p.ScrubPause, p.CompareInterval)
 	}
 	if p.Wave < 0 || p.Lull < 0 || p.Lull > 0 && p.Wave == 0 {
 		bad("waves of %v and lulls of %v: lulls need waves between them", p.Wave, p.Lull)
@@ -95,7 +99,8 @@ func (p *Plan) validate() error {
 		if faults[f.Kind] == nil {
 			bad("fault %d: the kind %q does not exist", n, f.Kind)
 		}
-		if f.A < theNewest || f.A >= p.Members || f.B < theNewest || f.B >= p.Members || f.At < 0 || f.For < 0 {
+		if f.A < theNewest || f.A >= p.Members || f.B < theNewest || f.B >= p.Members ||
+			f.At < 0 || f.For < 0 {
 			bad("fault %d: a target or time is out of range: %v", n, f)
 		}
 	}

@@ -13,15 +13,17 @@ import (
 // data is where a member has its files, historyDir its history.
 const data, historyDir = "/data", "/data/history"
 
-// hangs are the parts of a disk that can hang, by the name of the fault. Each stops the goroutines that use it.
+// hangs are the parts of a disk that can hang, by the name of the fault. Each stops the goroutines
+// that use it.
 var hangs = map[string]world.Hang{
 	"writes of the log hang":     {Ops: writes, Prefix: "/data/wal"},
 	"syncs of the log hang":      {Ops: syncs, Prefix: "/data/wal"},
 	"writes of the history hang": {Ops: writes, Prefix: historyDir},
 	"syncs of the history hang":  {Ops: syncs, Prefix: historyDir},
 	"changes of names hang":      {Ops: names, Prefix: data},
-	"reads hang":                 {Ops: []uint32{abi.Read, abi.Open, abi.List, abi.Stat}, Prefix: data},
-	"the disk hangs":             {Ops: slices.Concat(writes, syncs, names), Prefix: data},
+	"reads hang": {Ops: []uint32{abi.Read, abi.Open, abi.List,
+		abi.Stat}, Prefix: data},
+	"the disk hangs": {Ops: slices.Concat(writes, syncs, names), Prefix: data},
 }
 
 // The operations that hang together.
@@ -47,13 +49,15 @@ func hangDisk(name string) fault {
 	}
 }
 
-// shapeHangs lets each fault last for 30 s, while nothing else happens, and aims most of them at the leader.
+// shapeHangs lets each fault last for 30 s, while nothing else happens, and aims most of them at
+// the leader.
 func shapeHangs(p *Plan, rng *rand.Rand) {
 	p.Workers, p.Watchers, p.Think = 2*p.Members, 2, 500*time.Millisecond
 	p.Faults = nil
 	all := hangNames()
 	for at := firstFault + 4*time.Second; at+hangTime < p.Faulty; at += hangTime + hangRest {
-		f := Fault{Kind: all[rng.IntN(len(all))], At: at, For: hangTime, A: theLeader, Seed: rng.Uint64()}
+		f := Fault{Kind: all[rng.IntN(len(all))], At: at, For: hangTime, A: theLeader,
+			Seed: rng.Uint64()}
 		if rng.IntN(4) == 0 {
 			f.A = rng.IntN(p.Members)
 		}

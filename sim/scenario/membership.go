@@ -25,19 +25,22 @@ type place struct {
 	former []uint64
 	// ports are those at which it listens for other members. The first one is known to them.
 	ports []int
-	// initial is the list of members with which the member joins; empty if it is one of the first. A member whose first start
-	// fails must be started with the members of that moment, so the list is that of the last report, or that of the refusal.
-	// given is the list at the last start.
+	// initial is the list of members with which the member joins; empty if it is one of the first.
+	// A member whose first start fails must be started with the members of that moment, so the list
+	// is that of the last report, or that of the refusal. given is the list at the last start.
 	initial, given string
-	// removed is set when its member was removed, started when the member was started at all. A place without a member, or
-	// whose member ended because it was removed, is empty.
+	// removed is set when its member was removed, started when the member was started at all. A
+	// place without a member, or whose member ended because it was removed, is empty.
 	removed, started, empty bool
-	// flipped is set when bits of its files have flipped, and over when the member is to be replaced therefore.
+	// flipped is set when bits of its files have flipped, and over when the member is to be
+	// replaced therefore.
 	flipped, over bool
-	// alone is set when the member could not join because no other one answered, outdated when it could not because the members
-	// have changed since the list with which it was started. It ends then.
+	// alone is set when the member could not join because no other one answered, outdated when it
+	// could not because the members have changed since the list with which it was started. It ends
+	// then.
 	alone, outdated bool
-	// ended is when its member ended because it was removed, as it said, before a list confirmed that; 0 otherwise.
+	// ended is when its member ended because it was removed, as it said, before a list confirmed
+	// that; 0 otherwise.
 	ended time.Duration
 	// forced is set when the member is to be the only one of its cluster.
 	forced bool
@@ -55,8 +58,8 @@ func changeMembers(kind string) fault {
 	}
 }
 
-// removeAway removes a member that cannot be reached by the others, so that it notices its removal only when it is back. If there
-// are no more members than at first, one is added.
+// removeAway removes a member that cannot be reached by the others, so that it notices its removal
+// only when it is back. If there are no more members than at first, one is added.
 func removeAway(r *run, f Fault, rng *rand.Rand) func() {
 	if len(r.members) <= r.plan.Members {
 		r.change(setup.AddVoter, f, rng)
@@ -92,15 +95,16 @@ func (r *run) at(url string) (*place, int) {
 	return nil, 0
 }
 
-// change starts an operator that changes the membership, if none does already. Its machine is part of the world, so that faults
-// of the network concern it too. It ends by itself.
+// change starts an operator that changes the membership, if none does already. Its machine is part
+// of the world, so that faults of the network concern it too. It ends by itself.
 func (r *run) change(kind string, f Fault, rng *rand.Rand) {
 	if r.changing != nil || r.flipped() != nil {
 		r.world.Note(nil, "another change of the members has not ended, or a member is damaged")
 		return
 	}
 	target := r.place(r.member(f.A))
-	free := slices.DeleteFunc(slices.Clone(r.places), func(p *place) bool { return slices.Contains(r.members, p.Machine) })
+	free := slices.DeleteFunc(slices.Clone(r.places),
+		func(p *place) bool { return slices.Contains(r.members, p.Machine) })
 	adds := kind == setup.AddLearner || kind == setup.AddVoter
 	switch {
 	case adds && len(free) > 0:
@@ -110,13 +114,15 @@ func (r *run) change(kind string, f Fault, rng *rand.Rand) {
 	case kind == setup.AddVoter:
 		kind = setup.Replace
 	}
-	c := setup.Change{Kind: kind, Endpoints: r.endpoints(), Until: int64(r.world.Now() + patience), PeerURL: target.peerURL(target.ports[0])}
+	c := setup.Change{Kind: kind, Endpoints: r.endpoints(), Until: int64(r.world.Now() + patience),
+		PeerURL: target.peerURL(target.ports[0])}
 	if adds && kind != setup.Replace && kind != setup.ReplaceBy {
 		c.PeerURL = target.peerURL(peerPort + rng.IntN(3))
 	}
 	c.Former = append(slices.Clone(target.former), target.id)
 	if rng.IntN(2) == 0 {
-		c.Linger = int64(3*time.Second) + rng.Int64N(int64(6*time.Second)) // clients reach the learner meanwhile
+		// clients reach the learner meanwhile
+		c.Linger = int64(3*time.Second) + rng.Int64N(int64(6*time.Second))
 	}
 	if kind == setup.Move {
 		c.NewURL = target.peerURL(peerPort + (target.ports[0]-peerPort+1)%4)
@@ -134,12 +140,14 @@ func (r *run) startChange(c setup.Change) {
 
 // operator returns a new machine for an operator.
 func (r *run) operator() *world.Machine {
-	m := r.world.Machine(fmt.Sprintf("o%d", r.operators), netip.AddrFrom4([4]byte{10, 0, 2, byte(r.operators + 1)}))
+	m := r.world.Machine(fmt.Sprintf("o%d", r.operators),
+		netip.AddrFrom4([4]byte{10, 0, 2, byte(r.operators + 1)}))
 	r.operators++
 	return m
 }
 
-// changed handles the end of an operator that changed the membership. After the faults all learners are promoted.
+// changed handles the end of an operator that changed the membership. After the faults all learners
+// are promoted.
 func (r *run) changed() {
 	r.changing = nil
 	r.disturb()
@@ -152,12 +160,13 @@ func (r *run) changed() {
 func (r *run) settle() {
 	if r.changing == nil && !r.replaceFlipped() {
 		r.settled = true
-		r.startChange(setup.Change{Kind: setup.Settle, Endpoints: r.endpoints(), Until: int64(r.plan.Faulty + r.plan.recovery() + catchUp)})
+		r.startChange(setup.Change{Kind: setup.Settle, Endpoints: r.endpoints(),
+			Until: int64(r.plan.Faulty + r.plan.recovery() + catchUp)})
 	}
 }
 
-// listed handles a list of the members: machines that are not as it says become so. Lists arrive in order, because only one
-// operator reads them at a time, and linearizably.
+// listed handles a list of the members: machines that are not as it says become so. Lists arrive in
+// order, because only one operator reads them at a time, and linearizably.
 func (r *run) listed(list *setup.Members) {
 	var urls []string
 	at := map[*place]setup.Listed{}
@@ -189,7 +198,8 @@ func (r *run) listed(list *setup.Members) {
 		case p.id != l.ID:
 			r.join(p, l, ports[p], initial)
 		case p.ended > 0 && p.ended < time.Duration(list.Called):
-			r.v.Add("%s ended as a removed member at %v, and is a member at %v", p.Name, p.ended, time.Duration(list.Called))
+			r.v.Add("%s ended as a removed member at %v, and is a member at %v", p.Name, p.ended,
+				time.Duration(list.Called))
 		case p.ports[0] != ports[p]:
 			r.moved = true
 			p.ports = []int{ports[p]}
@@ -217,9 +227,10 @@ func (r *run) initialCluster(urls []string) string {
 	return strings.Join(list, ",")
 }
 
-// refused handles that a member does not join because of the list that it was given: it is started again with the members
-// that it names. They may be known in no other way, if the member is needed for a quorum. A refusal of the right list is none.
-// A member that has not applied the addition yet names a list without the new one, which keeps its own.
+// refused handles that a member does not join because of the list that it was given: it is started
+// again with the members that it names. They may be known in no other way, if the member is needed
+// for a quorum. A refusal of the right list is none. A member that has not applied the addition yet
+// names a list without the new one, which keeps its own.
 func (r *run) refused(p *place, line []byte) {
 	var urls []string
 	for _, s := range peerURL.FindAllSubmatch(line, -1) {
@@ -235,13 +246,15 @@ func (r *run) refused(p *place, line []byte) {
 func (r *run) join(p *place, l setup.Listed, port int, initial string) {
 	r.stop(p.Machine, p.Kill)
 	p.Wipe()
-	*p = place{Machine: p.Machine, id: l.ID, former: append(p.former, p.id), ports: []int{port}, initial: initial}
+	*p = place{Machine: p.Machine, id: l.ID, former: append(p.former, p.id), ports: []int{port},
+		initial: initial}
 	r.joined = p.Machine
-	r.world.After(time.Duration(r.world.Fork().Int64N(int64(2*time.Second))), func() { r.restart(p.Machine) })
+	r.world.After(time.Duration(r.world.Fork().Int64N(int64(2*time.Second))),
+		func() { r.restart(p.Machine) })
 }
 
-// learns remembers since when a member is a learner. Between the first list that says so and the last one it answers no linearizable
-// request.
+// learns remembers since when a member is a learner. Between the first list that says so and the
+// last one it answers no linearizable request.
 func (r *run) learns(p *place, l setup.Listed, called time.Duration) {
 	if !l.Learner {
 		p.learner = 0
@@ -276,7 +289,8 @@ func (r *run) checkLearners() {
 	}
 }
 
-// moving handles that a member is about to get another peer URL: it listens at both until the change was made.
+// moving handles that a member is about to get another peer URL: it listens at both until the
+// change was made.
 func (r *run) moving(to string) {
 	p, port := r.at(to)
 	p.ports = append(p.ports[:1:1], port)
@@ -297,7 +311,8 @@ func (r *run) unsettled() string {
 	return ""
 }
 
-// hitInstallation returns a function that hits a member which has received a snapshot and installs it.
+// hitInstallation returns a function that hits a member which has received a snapshot and installs
+// it.
 func (r *run) hitInstallation(rng *rand.Rand) func(*world.Machine) {
 	return func(m *world.Machine) {
 		r.received = nil
@@ -315,8 +330,9 @@ func (r *run) hitInstallation(rng *rand.Rand) func(*world.Machine) {
 	}
 }
 
-// hitInstallations cuts a member off until it needs a snapshot, and hits it each time it has received one. In half of the faults its
-// syncs fail instead: it copies what it has, to offer it to the sender of the snapshot, and little else is synced meanwhile.
+// hitInstallations cuts a member off until it needs a snapshot, and hits it each time it has
+// received one. In half of the faults its syncs fail instead: it copies what it has, to offer it to
+// the sender of the snapshot, and little else is synced meanwhile.
 func hitInstallations(r *run, f Fault, rng *rand.Rand) func() {
 	away, over, sound := r.member(f.A), false, func() {}
 	back := r.cut(away, r.members, true, true)
@@ -350,7 +366,8 @@ func hitInstallations(r *run, f Fault, rng *rand.Rand) func() {
 	}
 }
 
-// interruptSnapshot cuts a member off, until it needs a snapshot. When it is sent one, the sender or the receiver is hit.
+// interruptSnapshot cuts a member off, until it needs a snapshot. When it is sent one, the sender
+// or the receiver is hit.
 func interruptSnapshot(r *run, f Fault, rng *rand.Rand) func() {
 	away := r.member(f.A)
 	ends := []func(){r.cut(away, r.members, true, true)}
@@ -359,10 +376,12 @@ func interruptSnapshot(r *run, f Fault, rng *rand.Rand) func() {
 	r.world.After(f.For*3/4, func() {
 		back()
 		if failing && !r.over {
-			// It copies what it has, to offer it to the sender of the snapshot, and little else is synced meanwhile.
+			// It copies what it has, to offer it to the sender of the snapshot, and little else is
+			// synced meanwhile.
 			sound := r.disk(away, world.DiskFaults{SyncFails: 0.5})
 			ends = append(ends, sound)
-			r.world.After(500*time.Millisecond+time.Duration(rng.Int64N(int64(3*time.Second))), sound)
+			r.world.After(500*time.Millisecond+
+				time.Duration(rng.Int64N(int64(3*time.Second))), sound)
 		}
 	})
 	if rng.IntN(2) == 0 {

@@ -1,7 +1,9 @@
-// Package scenario lets a cluster live through faults in a simulated world, and checks what its clients saw.
+// Package scenario lets a cluster live through faults in a simulated world, and checks what its
+// clients saw.
 //
-// A Plan is drawn from a seed and has everything that a run depends on. So a run can be repeated, and a failing plan can
-// be made smaller: without one of its faults or clients the others stay as they are.
+// A Plan is drawn from a seed and has everything that a run depends on. So a run can be repeated,
+// and a failing plan can be made smaller: without one of its faults or clients the others stay as
+// they are.
 package scenario
 
 import (
@@ -19,11 +21,13 @@ import (
 type Plan struct {
 	Seed    uint64
 	Members int
-	// Places is the number of machines that can have a member: more than there are at first if members are added.
+	// Places is the number of machines that can have a member: more than there are at first if
+	// members are added.
 	Places int
 	// Clients is the number of processes with clients.
 	Clients int
-	// Workers is the number of clients in a process that write or read what is newest, Watchers that of its watchers.
+	// Workers is the number of clients in a process that write or read what is newest, Watchers
+	// that of its watchers.
 	Workers, Watchers int
 	// Faulty is the time in which faults begin. Then they end, and the cluster must recover.
 	Faulty time.Duration
@@ -45,20 +49,24 @@ type Plan struct {
 	HistoryBytes int64 `json:",omitempty"`
 	// Rescue lets one member start with --force-new-cluster after the end.
 	Rescue bool `json:",omitempty"`
-	// Calm lets members and watchers do less by themselves: heartbeats and notifications of progress are rare.
+	// Calm lets members and watchers do less by themselves: heartbeats and notifications of
+	// progress are rare.
 	Calm bool `json:",omitempty"`
 	// Heartbeats is how many heartbeats fit into an election timeout; 0 for those of the program.
 	Heartbeats int `json:",omitempty"`
-	// Large lets many values have tens of kilobytes: what is written spans sectors, and the raft log several segments.
+	// Large lets many values have tens of kilobytes: what is written spans sectors, and the raft
+	// log several segments.
 	Large bool `json:",omitempty"`
-	// Wave and Lull follow each other, if Lull is not 0, while faults begin: in a lull no fault begins, and clients do little.
+	// Wave and Lull follow each other, if Lull is not 0, while faults begin: in a lull no fault
+	// begins, and clients do little.
 	Wave, Lull time.Duration `json:",omitempty"`
 	// Work has the kinds of work of the clients, besides their operations.
 	Work   []string
 	Faults []Fault
 }
 
-// theLeader and theNewest are targets of faults: the leader at that time, and the member that joined last.
+// theLeader and theNewest are targets of faults: the leader at that time, and the member that
+// joined last.
 const (
 	theLeader = -1 - iota
 	theNewest
@@ -75,7 +83,8 @@ type Fault struct {
 }
 
 func (f Fault) String() string {
-	return fmt.Sprintf("%s of %s and %s at %v for %v", f.Kind, target(f.A), target(f.B), f.At.Round(time.Millisecond), f.For.Round(time.Millisecond))
+	return fmt.Sprintf("%s of %s and %s at %v for %v", f.Kind, target(f.A), target(f.B),
+		f.At.Round(time.Millisecond), f.For.Round(time.Millisecond))
 }
 
 func target(n int) string {
@@ -103,8 +112,10 @@ func NewPlan(seed uint64) Plan { return LongPlan(seed, usual) }
 // LongPlan draws a plan in which faults begin for a longer or shorter time than usual.
 func LongPlan(seed uint64, faulty time.Duration) Plan {
 	rng := rand.New(rand.NewPCG(seed, 1))
-	p := Plan{Seed: seed, Members: 3, Clients: 1 + rng.IntN(2), Workers: 6, Watchers: 4, Faulty: faulty,
-		Think: time.Duration(600+rng.IntN(4000)) * time.Millisecond, SnapshotCount: uint64(20 + rng.IntN(100))}
+	p := Plan{Seed: seed, Members: 3, Clients: 1 + rng.IntN(2), Workers: 6, Watchers: 4,
+		Faulty:        faulty,
+		Think:         time.Duration(600+rng.IntN(4000)) * time.Millisecond,
+		SnapshotCount: uint64(20 + rng.IntN(100))}
 	switch rng.IntN(24) {
 	case 0:
 		p.Members = 7
@@ -126,11 +137,13 @@ func LongPlan(seed uint64, faulty time.Duration) Plan {
 	}
 	p.Rescue = rng.IntN(3) == 0
 	if rng.IntN(5) == 0 {
-		p.Work = slices.DeleteFunc(p.Work, func(w string) bool { return !slices.Contains(setup.Authenticated, w) })
+		p.Work = slices.DeleteFunc(p.Work,
+			func(w string) bool { return !slices.Contains(setup.Authenticated, w) })
 		p.Work = append(p.Work, setup.Users)
 	} else if rng.IntN(6) == 0 {
 		p.QuotaBytes = smallQuota
-		p.Work = slices.DeleteFunc(p.Work, func(w string) bool { return slices.Contains(setup.Large, w) })
+		p.Work = slices.DeleteFunc(p.Work,
+			func(w string) bool { return slices.Contains(setup.Large, w) })
 		p.Work = append(p.Work, setup.Quota)
 	}
 	p.Wave = time.Duration(12+rng.IntN(12)) * time.Second
@@ -154,24 +167,27 @@ func (p *Plan) drawFaults(rng *rand.Rand, some []string, pace time.Duration) {
 		if at >= p.Faulty {
 			return
 		}
-		f := Fault{Kind: some[rng.IntN(len(some))], At: at, A: rng.IntN(p.Members), B: rng.IntN(p.Members), Seed: rng.Uint64()}
+		f := Fault{Kind: some[rng.IntN(len(some))], At: at, A: rng.IntN(p.Members),
+			B: rng.IntN(p.Members), Seed: rng.Uint64()}
 		switch rng.IntN(12) {
 		case 0, 1, 2, 3:
 			f.A = theLeader
 		case 4:
 			f.A = theNewest
 		}
-		longest := []time.Duration{300 * time.Millisecond, 3 * time.Second, 12 * time.Second}[rng.IntN(3)]
+		longest := []time.Duration{300 * time.Millisecond, 3 * time.Second,
+			12 * time.Second}[rng.IntN(3)]
 		f.For = time.Duration(1 + rng.Int64N(int64(longest)))
 		f.For = max(f.For, least[f.Kind])
 		p.Faults = append(p.Faults, f)
 	}
 }
 
-// segmentBytes returns the size of segments in a plan with some kinds of faults: size, unless disks are full, because members keep
-// room for requests that free space in large segments only.
+// segmentBytes returns the size of segments in a plan with some kinds of faults: size, unless disks
+// are full, because members keep room for requests that free space in large segments only.
 func segmentBytes(some []string, size int64) int64 {
-	if slices.ContainsFunc(some, func(kind string) bool { return strings.HasPrefix(kind, "full disk") }) {
+	if slices.ContainsFunc(some,
+		func(kind string) bool { return strings.HasPrefix(kind, "full disk") }) {
 		return 0
 	}
 	return size
@@ -185,7 +201,8 @@ func (p *Plan) election() time.Duration {
 	return electionTimeout
 }
 
-// fewHeartbeats is the least number of heartbeats in an election timeout that members accept: each costs processor time.
+// fewHeartbeats is the least number of heartbeats in an election timeout that members accept: each
+// costs processor time.
 const fewHeartbeats = 5
 
 // heartbeats is the number of heartbeats in an election timeout.
@@ -220,7 +237,8 @@ var least = map[string]time.Duration{
 	"leader transfers":            4 * electionTimeout,
 	"hits at the end of leases":   12 * time.Second,
 	"power failure of the voters": 5 * electionTimeout,
-	"power failure during syncs":  7 * electionTimeout, // the others elect a leader before the former one is back
+	// the others elect a leader before the former one is back
+	"power failure during syncs":  7 * electionTimeout,
 	"failures during starts":      6 * electionTimeout,
 	"failures during joins":       6 * electionTimeout,
 	"installations interrupted":   10 * time.Second,

@@ -12,7 +12,8 @@ import (
 	"vigil/sim/scenario/setup"
 )
 
-// TestNewPlan: a seed always has the same plan, which is valid and leaves out half of the kinds of faults and work.
+// TestNewPlan: a seed always has the same plan, which is valid and leaves out half of the kinds of
+// faults and work.
 func TestNewPlan(t *testing.T) {
 	seen := map[string]bool{}
 	for seed := range uint64(200) {
@@ -31,7 +32,8 @@ func TestNewPlan(t *testing.T) {
 			}
 			c := setup.Client{Wave: int64(p.Wave), Lull: int64(p.Lull), Healed: int64(p.Faulty)}
 			if left := c.LullLeft(int64(f.At)); left != 0 {
-				t.Errorf("seed %d: it begins %v before the end of a lull: %v", seed, time.Duration(left), f)
+				t.Errorf("seed %d: it begins %v before the end of a lull: %v", seed,
+					time.Duration(left), f)
 			}
 		}
 		if most := (len(kinds()) + 1) / 2; len(used) > most {
@@ -54,23 +56,29 @@ func TestNewPlan(t *testing.T) {
 
 // TestShrink: the smallest plan has what the failure needs, and nothing else.
 func TestShrink(t *testing.T) {
-	p := Plan{Seed: 1, Members: 5, Places: 7, Clients: 2, Workers: 6, Watchers: 4, Faulty: time.Minute, Work: []string{"a", "b", "c"}}
+	p := Plan{Seed: 1, Members: 5, Places: 7, Clients: 2, Workers: 6, Watchers: 4,
+		Faulty: time.Minute, Work: []string{"a", "b", "c"}}
 	for n := range 40 {
-		p.Faults = append(p.Faults, Fault{Kind: "kill", At: time.Duration(n) * time.Second, For: 10 * time.Second, A: n % 5, B: theLeader, Seed: uint64(n)})
+		p.Faults = append(p.Faults,
+			Fault{Kind: "kill", At: time.Duration(n) * time.Second, For: 10 * time.Second, A: n % 5,
+				B: theLeader, Seed: uint64(n)})
 	}
 	runs := 0
 	fails := func(q Plan) bool {
 		runs++
 		has := func(n uint64, least time.Duration) bool {
-			return slices.ContainsFunc(q.Faults, func(f Fault) bool { return f.Seed == n && f.For >= least })
+			return slices.ContainsFunc(q.Faults,
+				func(f Fault) bool { return f.Seed == n && f.For >= least })
 		}
 		return has(7, time.Second) && has(23, 0) && slices.Contains(q.Work, "b") && q.Workers >= 3
 	}
 	q := Shrink(p, fails)
-	if len(q.Faults) != 2 || q.Faults[0].Seed != 7 || q.Faults[0].For > 4*time.Second || q.Faults[1].Seed != 23 {
+	if len(q.Faults) != 2 || q.Faults[0].Seed != 7 || q.Faults[0].For > 4*time.Second ||
+		q.Faults[1].Seed != 23 {
 		t.Errorf("faults %v", q.Faults)
 	}
-	if q.Members != 3 || q.Places != 3 || q.Clients != 1 || q.Workers != 3 || q.Watchers != 1 || !slices.Equal(q.Work, []string{"b"}) || q.Faulty > 26*time.Second {
+	if q.Members != 3 || q.Places != 3 || q.Clients != 1 || q.Workers != 3 || q.Watchers != 1 ||
+		!slices.Equal(q.Work, []string{"b"}) || q.Faulty > 26*time.Second {
 		t.Errorf("%+v", q)
 	}
 	if !fails(q) || runs > 120 {
@@ -104,12 +112,14 @@ func TestCase(t *testing.T) {
 		t.Errorf("%+v, %v", got, err)
 	}
 	c.Plan.Faults = []Fault{{Kind: "rain", A: 9}}
-	c.Plan.Workers, c.Plan.Watchers, c.Plan.Heartbeats, c.Plan.QuotaBytes, c.Plan.Places = 0, -1, 2, -1, 1000
+	c.Plan.Workers, c.Plan.Watchers, c.Plan.Heartbeats, c.Plan.QuotaBytes, c.Plan.Places = 0,
+		-1, 2, -1, 1000
 	if err := c.Write(file); err != nil {
 		t.Fatal(err)
 	}
 	_, err := ReadCase(file)
-	for _, want := range []string{`"rain"`, "target", "clients", "watchers", "heartbeats", "quota", "places"} {
+	for _, want := range []string{`"rain"`, "target", "clients", "watchers", "heartbeats",
+		"quota", "places"} {
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("no word about %s: %v", want, err)
 		}

@@ -8,8 +8,9 @@ import (
 	"vigil/sim/world"
 )
 
-// failSyncing lets all members lose power while their disks are slow, again and again, just after a write was acknowledged: much of
-// what they wrote is not synced. The leader is back only when the others have elected one of them, and have lost what it alone has.
+// failSyncing lets all members lose power while their disks are slow, again and again, just after a
+// write was acknowledged: much of what they wrote is not synced. The leader is back only when the
+// others have elected one of them, and have lost what it alone has.
 func failSyncing(r *run, _ Fault, rng *rand.Rand) func() {
 	over, round, healthy := false, 0, func() {}
 	var begin func()
@@ -34,7 +35,8 @@ func failSyncing(r *run, _ Fault, rng *rand.Rand) func() {
 		}
 		for _, m := range r.members {
 			if m != old {
-				r.world.After(time.Duration(rng.Int64N(int64(100*time.Millisecond))), func() { r.restart(m) })
+				r.world.After(time.Duration(rng.Int64N(int64(100*time.Millisecond))),
+					func() { r.restart(m) })
 			}
 		}
 		r.elected = func(*world.Machine) { again(n, old) }
@@ -44,12 +46,14 @@ func failSyncing(r *run, _ Fault, rng *rand.Rand) func() {
 		if over {
 			return
 		}
-		healthy = r.slowDisks(world.DiskFaults{Slow: time.Duration(100+rng.IntN(900)) * time.Millisecond})
+		healthy = r.slowDisks(world.DiskFaults{Slow: time.Duration(100+
+			rng.IntN(900)) * time.Millisecond})
 		if rng.IntN(4) > 0 {
 			// What the leader has synced the others have only written.
 			r.leader().SetDiskFaults(world.DiskFaults{})
 		}
-		r.world.After(300*time.Millisecond+time.Duration(rng.Int64N(int64(600*time.Millisecond))), func() {
+		r.world.After(300*time.Millisecond+
+			time.Duration(rng.Int64N(int64(600*time.Millisecond))), func() {
 			r.wrote = func() {
 				r.wrote = nil
 				r.world.After(time.Duration(rng.Int64N(int64(10*time.Millisecond))), fail)
@@ -66,8 +70,8 @@ func failSyncing(r *run, _ Fault, rng *rand.Rand) func() {
 	}
 }
 
-// failInTurn lets one follower after the other lose power while a sync of its disk is under way, each for a moment, so that the others
-// write on.
+// failInTurn lets one follower after the other lose power while a sync of its disk is under way,
+// each for a moment, so that the others write on.
 func failInTurn(r *run, _ Fault, rng *rand.Rand) func() {
 	over, healthy := false, func() {}
 	var next func()
@@ -110,8 +114,8 @@ func (r *run) slowDisks(f world.DiskFaults) func() {
 	}
 }
 
-// failSyncsThenPower lets syncs of a member fail until it ends, lets it start again on a sound disk, and then lose power: what the
-// failed syncs left out must be written again before it counts.
+// failSyncsThenPower lets syncs of a member fail until it ends, lets it start again on a sound
+// disk, and then lose power: what the failed syncs left out must be written again before it counts.
 func failSyncsThenPower(r *run, f Fault, rng *rand.Rand) func() {
 	m, over := r.member(f.A), false
 	sound := r.disk(m, world.DiskFaults{SyncFails: 1})

@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// TestProfiles: a seed always has the same plan of a profile, which is valid, has only its faults and work, and of which there
-// are some within a few seeds.
+// TestProfiles: a seed always has the same plan of a profile, which is valid, has only its faults
+// and work, and of which there are some within a few seeds.
 func TestProfiles(t *testing.T) {
 	names := map[string]bool{Mixed: true}
 	for _, f := range profiles {
@@ -35,7 +35,8 @@ func TestProfiles(t *testing.T) {
 			for n, x := range p.Faults {
 				seen[x.Kind] = true
 				if x.At < firstFault || x.At >= p.Faulty || n > 0 && x.At < p.Faults[n-1].At {
-					t.Errorf("%s, seed %d: too early, too late or not in order: %v", f.name, seed, x)
+					t.Errorf("%s, seed %d: too early, too late or not in order: %v",
+						f.name, seed, x)
 				}
 			}
 		}
@@ -52,11 +53,13 @@ func TestProfiles(t *testing.T) {
 	}
 	// Faults that repeat by themselves are alone, and last as long as faults begin.
 	for _, name := range []string{"torn", "acks", "begins", "renewals"} {
-		if p, err := ProfilePlan(name, 5, 0); err != nil || len(p.Faults) != 1 || p.Faults[0].At+p.Faults[0].For != p.Faulty {
+		if p, err := ProfilePlan(name, 5, 0); err != nil || len(p.Faults) != 1 ||
+			p.Faults[0].At+p.Faults[0].For != p.Faulty {
 			t.Errorf("%s has the faults %v until %v, %v", name, p.Faults, p.Faulty, err)
 		}
 	}
-	if p, err := ProfilePlan(Mixed, 3, 3*time.Minute); err != nil || !reflect.DeepEqual(p, NewPlan(3)) {
+	if p, err := ProfilePlan(Mixed, 3, 3*time.Minute); err != nil ||
+		!reflect.DeepEqual(p, NewPlan(3)) {
 		t.Errorf("the mixed profile is not that of seeds: %+v, %v", p, err)
 	}
 	if _, err := ProfilePlan("x", 1, 0); err == nil || !strings.Contains(err.Error(), "reads: ") {

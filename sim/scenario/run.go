@@ -24,7 +24,8 @@ import (
 const (
 	// electionTimeout is that of the members, calmElectionTimeout that of a calm plan.
 	electionTimeout, calmElectionTimeout = time.Second, 5 * time.Second
-	// catchUp bounds the time in which the members and watchers must have everything after the work has ended.
+	// catchUp bounds the time in which the members and watchers must have everything after the work
+	// has ended.
 	catchUp = 60 * time.Second
 	// searching bounds the search for an order of the operations on one key.
 	searching = time.Minute
@@ -38,7 +39,8 @@ const (
 type Result struct {
 	Plan       Plan
 	Violations check.Violations
-	// At is the simulated time at which the first violation was noticed, and Line that line of the trace.
+	// At is the simulated time at which the first violation was noticed, and Line that line of the
+	// trace.
 	At         time.Duration
 	Line       uint64
 	Hash       string
@@ -61,7 +63,8 @@ type run struct {
 	starts map[*world.Machine][]time.Duration
 	// damaged members may end by themselves, because of a disk fault.
 	damaged map[*world.Machine]bool
-	// full disks let the start of a member fail; one that serves must go on. serves are those that have started.
+	// full disks let the start of a member fail; one that serves must go on. serves are those that
+	// have started.
 	full, serves map[*world.Machine]bool
 	cuts         map[[2]*world.Machine]int
 	// hung counts the faults that let a part of the disk of a member hang.
@@ -85,8 +88,9 @@ type run struct {
 	operators int            // that were started
 	changing  *world.Machine // the operator that changes the members
 	joined    *world.Machine // the newest member
-	// newest is the operation with the newest revision so far. lost is set when the store went back behind it: what follows shows nothing
-	// more, and members whose logs contradict each other may exchange messages without a pause.
+	// newest is the operation with the newest revision so far. lost is set when the store went back
+	// behind it: what follows shows nothing more, and members whose logs contradict each other may
+	// exchange messages without a pause.
 	newest check.Op
 	lost   bool
 	// bitsFlipped is set when bits have flipped under files.
@@ -103,7 +107,8 @@ type run struct {
 	all      check.SharedHistory
 	watchers map[string]*check.SharedRecord
 	numbered map[int]*check.SharedRecord // watchers by their number, if they have one
-	late     []*check.SharedRecord       // watchers that may lack something of the complete history; nil before it is complete
+	// watchers that may lack something of the complete history; nil before it is complete
+	late []*check.SharedRecord
 	// compactions are those that were requested.
 	compactions check.Compactions
 	final       int64
@@ -120,20 +125,26 @@ type run struct {
 
 // Run carries out a plan. A non-nil trace receives a line for each event.
 func Run(g *world.Guest, p Plan, trace io.Writer) Result {
-	r := &run{plan: p, world: world.New(g, p.Seed, trace), starts: map[*world.Machine][]time.Duration{}, damaged: map[*world.Machine]bool{}, full: map[*world.Machine]bool{}, serves: map[*world.Machine]bool{},
-		cuts: map[[2]*world.Machine]int{}, hung: map[*world.Machine]int{}, ids: map[string]*world.Machine{}, watchers: map[string]*check.SharedRecord{}, numbered: map[int]*check.SharedRecord{}, only: map[string]string{}}
+	r := &run{plan: p, world: world.New(g, p.Seed, trace),
+		starts: map[*world.Machine][]time.Duration{}, damaged: map[*world.Machine]bool{},
+		full: map[*world.Machine]bool{}, serves: map[*world.Machine]bool{},
+		cuts: map[[2]*world.Machine]int{}, hung: map[*world.Machine]int{},
+		ids: map[string]*world.Machine{}, watchers: map[string]*check.SharedRecord{},
+		numbered: map[int]*check.SharedRecord{}, only: map[string]string{}}
 	r.all.H = &check.History{Base: 1, Start: map[string]check.Item{}}
 	defer r.world.Close()
 	r.world.Reported, r.world.Exited, r.world.Printed = r.reported, r.exited, r.printed
 	for n := range p.Places {
 		m := r.world.Machine(fmt.Sprintf("m%d", n), netip.AddrFrom4([4]byte{10, 0, 0, byte(n + 1)}))
-		r.places = append(r.places, &place{Machine: m, ports: []int{peerPort}, empty: n >= p.Members})
+		r.places = append(r.places,
+			&place{Machine: m, ports: []int{peerPort}, empty: n >= p.Members})
 		if n < p.Members {
 			r.members = append(r.members, m)
 		}
 	}
 	for n := range p.Clients {
-		r.clients = append(r.clients, r.world.Machine(fmt.Sprintf("c%d", n), netip.AddrFrom4([4]byte{10, 0, 1, byte(n + 1)})))
+		r.clients = append(r.clients,
+			r.world.Machine(fmt.Sprintf("c%d", n), netip.AddrFrom4([4]byte{10, 0, 1, byte(n + 1)})))
 	}
 	for _, m := range r.members {
 		r.restart(m)
@@ -243,10 +254,17 @@ func (r *run) restart(m *world.Machine) {
 		listen = append(listen, p.peerURL(port))
 	}
 	r.starts[m], r.serves[m] = append(r.starts[m], r.world.Now()), false
-	m.Start("member", encode(setup.Member{Name: m.Name, StopAddress: stopAddress(m), ClientURL: "http://" + endpoint(m), PeerURL: listen[0], ListenPeerURLs: listen,
+	m.Start("member", encode(setup.Member{Name: m.Name, StopAddress: stopAddress(m),
+		ClientURL: "http://" + endpoint(m), PeerURL: listen[0], ListenPeerURLs: listen,
 		InitialCluster: initial, InitialClusterState: state,
-		SnapshotCount: r.plan.SnapshotCount, CatchUpEntries: 10, ProgressInterval: int64(r.plan.progress()), LaxReconfig: r.plan.LaxReconfig, ForceNewCluster: p.forced,
-		ElectionTimeout: int64(r.plan.election()), HeartbeatInterval: int64(r.plan.election()) / int64(r.plan.heartbeats()), QuotaBytes: r.plan.QuotaBytes, ScrubPause: int64(r.plan.ScrubPause), CompareInterval: int64(r.plan.CompareInterval), SegmentBytes: r.plan.SegmentBytes, HistoryBytes: cmp.Or(r.plan.HistoryBytes, r.plan.SegmentBytes)}))
+		SnapshotCount: r.plan.SnapshotCount, CatchUpEntries: 10,
+		ProgressInterval: int64(r.plan.progress()), LaxReconfig: r.plan.LaxReconfig,
+		ForceNewCluster:   p.forced,
+		ElectionTimeout:   int64(r.plan.election()),
+		HeartbeatInterval: int64(r.plan.election()) / int64(r.plan.heartbeats()),
+		QuotaBytes:        r.plan.QuotaBytes, ScrubPause: int64(r.plan.ScrubPause),
+		CompareInterval: int64(r.plan.CompareInterval), SegmentBytes: r.plan.SegmentBytes,
+		HistoryBytes: cmp.Or(r.plan.HistoryBytes, r.plan.SegmentBytes)}))
 	r.disturb()
 	if r.starting != nil {
 		r.starting(m)
@@ -254,8 +272,12 @@ func (r *run) restart(m *world.Machine) {
 }
 
 func (r *run) startClient(n int, m *world.Machine, stop time.Duration) {
-	c := setup.Client{Seed: r.plan.Seed + uint64(n)<<32, First: 100 * n, Workers: r.plan.Workers, Readers: len(r.places), Watchers: r.plan.Watchers, Compact: n == 0,
-		Address: m.Addr.String(), Endpoints: r.endpoints(), Think: int64(r.plan.Think), Stop: int64(stop), Work: r.plan.Work, Users: r.plan.users(), QuotaBytes: r.plan.QuotaBytes, Last: n == 0, StopAddress: stopAddress(m), Calm: r.plan.Calm, Large: r.plan.Large, Healed: int64(r.plan.Faulty), Wave: int64(r.plan.Wave), Lull: int64(r.plan.Lull)}
+	c := setup.Client{Seed: r.plan.Seed + uint64(n)<<32, First: 100 * n, Workers: r.plan.Workers,
+		Readers: len(r.places), Watchers: r.plan.Watchers, Compact: n == 0,
+		Address: m.Addr.String(), Endpoints: r.endpoints(), Think: int64(r.plan.Think),
+		Stop: int64(stop), Work: r.plan.Work, Users: r.plan.users(), QuotaBytes: r.plan.QuotaBytes,
+		Last: n == 0, StopAddress: stopAddress(m), Calm: r.plan.Calm, Large: r.plan.Large,
+		Healed: int64(r.plan.Faulty), Wave: int64(r.plan.Wave), Lull: int64(r.plan.Lull)}
 	m.Start("client", encode(c))
 	r.working++
 }
@@ -339,9 +361,11 @@ func (r *run) printed(m *world.Machine, line []byte) {
 			}
 		})
 	}
-	if p := r.place(m); p != nil && bytes.HasPrefix(line, []byte("cannot fetch cluster info from peer urls")) {
+	if p := r.place(m); p != nil &&
+		bytes.HasPrefix(line, []byte("cannot fetch cluster info from peer urls")) {
 		p.alone = true
-	} else if p != nil && bytes.HasPrefix(line, []byte("--initial-cluster does not match cluster")) {
+	} else if p != nil &&
+		bytes.HasPrefix(line, []byte("--initial-cluster does not match cluster")) {
 		r.refused(p, line)
 	} else if s := known.FindSubmatch(line); p != nil && s != nil {
 		// A member that has not applied the replacement yet names the one that was there before.
@@ -353,8 +377,10 @@ func (r *run) printed(m *world.Machine, line []byte) {
 			r.v.Add("%s: %s", m.Name, line)
 		}
 	}
-	// A member may end because its syncs fail. Nothing but flipped bits explains that it reports damage.
-	if p := r.place(m); p != nil && !p.flipped && !bytes.HasPrefix(line, []byte("level=")) && bytes.Contains(line, []byte(kv.ErrCorrupt.Error())) {
+	// A member may end because its syncs fail. Nothing but flipped bits explains that it reports
+	// damage.
+	if p := r.place(m); p != nil && !p.flipped && !bytes.HasPrefix(line, []byte("level=")) &&
+		bytes.Contains(line, []byte(kv.ErrCorrupt.Error())) {
 		r.v.Add("%s: %s", m.Name, line)
 	}
 }
@@ -473,7 +499,8 @@ func (r *run) addOp(o check.Op) {
 	if o.Outcome == check.Acked && o.Linearizable() {
 		if o.Rev < r.newest.Rev && o.Call > r.newest.Ret {
 			r.lost = true
-			r.v.Add("stale: revision %d was known at %v, by %v: %v", r.newest.Rev, r.newest.Ret, &r.newest, &o)
+			r.v.Add("stale: revision %d was known at %v, by %v: %v", r.newest.Rev,
+				r.newest.Ret, &r.newest, &o)
 		}
 		if o.Rev > r.newest.Rev {
 			r.newest = o

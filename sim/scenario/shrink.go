@@ -24,8 +24,9 @@ func KindOf(violation string) string {
 	return strings.Join(out, " ")
 }
 
-// Shrink returns a smaller plan for which fails is true as it is for p. It leaves out faults, clients and work, and
-// shortens what remains, in an order in which the early steps make the later ones cheap. Fails is a run each time.
+// Shrink returns a smaller plan for which fails is true as it is for p. It leaves out faults,
+// clients and work, and shortens what remains, in an order in which the early steps make the later
+// ones cheap. Fails is a run each time.
 func Shrink(p Plan, fails func(Plan) bool) Plan {
 	try := func(change func(q *Plan)) bool {
 		q := p
@@ -59,7 +60,8 @@ func Shrink(p Plan, fails func(Plan) bool) Plan {
 	return p
 }
 
-// reduce leaves out parts of a list, from all of it to single elements, as long as keep accepts the rest.
+// reduce leaves out parts of a list, from all of it to single elements, as long as keep accepts the
+// rest.
 func reduce[T any](list []T, keep func([]T) bool) {
 	for size := len(list); size > 0; size /= 2 {
 		for at := 0; at < len(list); {

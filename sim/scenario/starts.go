@@ -8,8 +8,9 @@ import (
 	"vigil/sim/world"
 )
 
-// failStarting lets members lose power or be killed in the first moments of most of their starts, and begins with one: that of
-// a member that joins in place of another one, or of a member that loses power.
+// failStarting lets members lose power or be killed in the first moments of most of their starts,
+// and begins with one: that of a member that joins in place of another one, or of a member that
+// loses power.
 func failStarting(r *run, f Fault, rng *rand.Rand, slow, join bool) func() {
 	over := false
 	// With a slow disk, most of a start is spent between two of its steps.
@@ -28,7 +29,8 @@ func failStarting(r *run, f Fault, rng *rand.Rand, slow, join bool) func() {
 				return
 			}
 			r.stop(m, kill)
-			r.world.After(time.Duration(rng.Int64N(int64(300*time.Millisecond))), func() { r.restart(m) })
+			r.world.After(time.Duration(rng.Int64N(int64(300*time.Millisecond))),
+				func() { r.restart(m) })
 		})
 	}
 	if join {

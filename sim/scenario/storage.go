@@ -15,17 +15,19 @@ import (
 // patientCompaction is longer than a client waits for the outcome of a compaction.
 const patientCompaction = 4 * time.Second
 
-// flips is how bits flip: under files of which kind, which are longer than least and undamaged at their end so far, how many times more
-// than a few, and in how many of four cases the member starts again then.
+// flips is how bits flip: under files of which kind, which are longer than least and undamaged at
+// their end so far, how many times more than a few, and in how many of four cases the member starts
+// again then.
 type flips struct {
 	ext             string
 	least           int64
 	times, restarts int
 }
 
-// flipBits returns the fault that flips bits under the files of one member. Damaged data must never be
-// served; the member may raise an alarm, end by itself, or not start. At the end of the fault it is replaced by one with an
-// empty disk. Only one member at a time is damaged: the others have everything.
+// flipBits returns the fault that flips bits under the files of one member. Damaged data must never
+// be served; the member may raise an alarm, end by itself, or not start. At the end of the fault it
+// is replaced by one with an empty disk. Only one member at a time is damaged: the others have
+// everything.
 func flipBits(how flips) fault {
 	return func(r *run, f Fault, rng *rand.Rand) func() {
 		p := r.place(r.member(f.A))
@@ -57,8 +59,9 @@ func flipBits(how flips) fault {
 	}
 }
 
-// fillDisk fills the disk of a member. In half of the cases what is committed cannot be applied: the disk is full while syncs are under
-// way, or only the raft log has room, as if it had a disk of its own.
+// fillDisk fills the disk of a member. In half of the cases what is committed cannot be applied:
+// the disk is full while syncs are under way, or only the raft log has room, as if it had a disk of
+// its own.
 func fillDisk(r *run, f Fault, rng *rand.Rand) func() {
 	m, over := r.member(f.A), false
 	switch rng.IntN(4) {
@@ -97,8 +100,8 @@ func (r *run) canLose(p *place) bool {
 // walDir is where a member has its raft log.
 const walDir = "/data/wal/"
 
-// spareBytes is how much of the end of a file stays undamaged. Damage to the last group of a raft log cannot be distinguished from
-// a group that was being written when the power failed.
+// spareBytes is how much of the end of a file stays undamaged. Damage to the last group of a raft
+// log cannot be distinguished from a group that was being written when the power failed.
 func spareBytes(name string) int64 {
 	if strings.HasPrefix(name, walDir) {
 		return 40 << 10
@@ -116,22 +119,27 @@ func (r *run) flipped() *place {
 	return nil
 }
 
-// replaceFlipped replaces a member whose files are damaged, when its fault has ended, and reports whether there is one.
+// replaceFlipped replaces a member whose files are damaged, when its fault has ended, and reports
+// whether there is one.
 func (r *run) replaceFlipped() bool {
 	p := r.flipped()
 	if p == nil || !p.over {
 		return false
 	}
 	if r.changing == nil {
-		r.startChange(setup.Change{Kind: setup.Replace, Endpoints: r.endpoints(), Until: int64(r.plan.Faulty + r.plan.recovery() + catchUp), PeerURL: p.peerURL(p.ports[0]), Former: append(slices.Clone(p.former), p.id)})
+		r.startChange(setup.Change{Kind: setup.Replace, Endpoints: r.endpoints(),
+			Until:   int64(r.plan.Faulty + r.plan.recovery() + catchUp),
+			PeerURL: p.peerURL(p.ports[0]), Former: append(slices.Clone(p.former), p.id)})
 	}
 	return true
 }
 
-// checkEqual checks that members with the same revision and compact revision have the same hash, and that members which have
-// applied the same index say the same about the cluster. At the end all have compacted the same.
+// checkEqual checks that members with the same revision and compact revision have the same hash,
+// and that members which have applied the same index say the same about the cluster. At the end all
+// have compacted the same.
 func (r *run) checkEqual() {
-	final := slices.DeleteFunc(slices.Clone(r.hashes), func(h setup.Hash) bool { return h.Rev != r.final || !r.compactedBefore(r.final) })
+	final := slices.DeleteFunc(slices.Clone(r.hashes),
+		func(h setup.Hash) bool { return h.Rev != r.final || !r.compactedBefore(r.final) })
 	for _, h := range final[min(1, len(final)):] {
 		if h.Compact != final[0].Compact {
 			r.v.Add("members have compacted differently at the end: %+v and %+v", final[0], h)
@@ -153,7 +161,8 @@ func (r *run) checkEqual() {
 	}
 }
 
-// compactedBefore reports whether all compactions had an outcome before the write of a revision was called.
+// compactedBefore reports whether all compactions had an outcome before the write of a revision was
+// called.
 func (r *run) compactedBefore(rev int64) bool {
 	for n := range r.ops {
 		if o := &r.ops[n]; o.Outcome == check.Acked && o.Wrote() && o.Rev == rev {

@@ -13,7 +13,8 @@ import (
 func (r *run) addMessage(by *setup.Watcher, m *check.Message) {
 	w := r.watchers[by.Name]
 	if w == nil {
-		w = &check.SharedRecord{R: check.Record{Name: by.Name, From: by.From, To: by.To, Filter: by.Filter, Next: by.Next}}
+		w = &check.SharedRecord{R: check.Record{Name: by.Name, From: by.From, To: by.To,
+			Filter: by.Filter, Next: by.Next}}
 		r.watchers[by.Name] = w
 		if by.Endpoint != "" {
 			r.only[by.Name] = by.Endpoint
@@ -53,8 +54,8 @@ func (r *run) addMessages(to []int, m check.Message) {
 	}
 }
 
-// complete reports whether the last write was made, every watcher has it, and the work of all clients has ended: the end of
-// a lease or of the wait for a lock needs the members.
+// complete reports whether the last write was made, every watcher has it, and the work of all
+// clients has ended: the end of a lease or of the wait for a lock needs the members.
 func (r *run) complete() bool { return r.final > 0 && r.missing() == "" }
 
 // missing returns what is missing before the run is complete, or nothing.

@@ -21,20 +21,22 @@ type work struct {
 	sights []check.Sight
 	// promised is called with the time until which a lease certainly lives, if it is not nil.
 	promised func(time.Duration)
-	// rates are those of the clocks that do not run like the others, and clocks what the fastest one was.
+	// rates are those of the clocks that do not run like the others, and clocks what the fastest
+	// one was.
 	rates  map[*world.Machine]int64
 	clocks check.Clocks
 }
 
-// cut removes what was not over before a time, at which the history may end. A revocation keeps an unknown outcome: it may
-// explain the end of a lease.
+// cut removes what was not over before a time, at which the history may end. A revocation keeps an
+// unknown outcome: it may explain the end of a lease.
 func (w *work) cut(end time.Duration) {
 	for n := range w.leases {
 		if o := &w.leases[n]; o.Kind == check.Revoke && o.Ret >= end {
 			o.Outcome = check.Unknown
 		}
 	}
-	w.leases = slices.DeleteFunc(w.leases, func(o check.LeaseOp) bool { return o.Kind != check.Revoke && o.Ret >= end })
+	w.leases = slices.DeleteFunc(w.leases,
+		func(o check.LeaseOp) bool { return o.Kind != check.Revoke && o.Ret >= end })
 	w.locks = slices.DeleteFunc(w.locks, func(o check.LockOp) bool { return o.Ret >= end })
 	w.accesses = slices.DeleteFunc(w.accesses, func(o check.Access) bool { return o.Ret >= end })
 }
@@ -42,11 +44,14 @@ func (w *work) cut(end time.Duration) {
 // judgeWork checks it, up to the last write: other processes may still work then.
 func (r *run) judgeWork(h *check.History) {
 	for n := range r.ops {
-		if o := &r.ops[n]; r.final != 0 && o.Outcome == check.Acked && o.Wrote() && o.Rev == r.final {
+		if o := &r.ops[n]; r.final != 0 && o.Outcome == check.Acked && o.Wrote() &&
+			o.Rev == r.final {
 			r.work.cut(o.Call)
 		}
 	}
-	r.v = append(r.v, check.CheckLeases(h, r.work.leases, check.LeaseTerms{Clocks: r.work.clocks, Election: r.plan.election(), Stable: r.plan.stable(), Late: 2 * time.Second})...)
+	r.v = append(r.v, check.CheckLeases(h, r.work.leases,
+		check.LeaseTerms{Clocks: r.work.clocks, Election: r.plan.election(),
+			Stable: r.plan.stable(), Late: 2 * time.Second})...)
 	r.v = append(r.v, check.CheckLocks(h, r.work.locks)...)
 	r.v = append(r.v, check.CheckPermits(h, r.work.accesses, r.work.permits)...)
 	r.v = append(r.v, check.CheckSights(r.work.sights, r.work.permits, r.plan.stable())...)

@@ -14,8 +14,8 @@ const (
 	sectionDataCount = 12
 )
 
-// program is a WebAssembly program without its data, which exports all its global variables. So an instance of it can be made
-// with another content of its memory.
+// program is a WebAssembly program without its data, which exports all its global variables. So an
+// instance of it can be made with another content of its memory.
 type program struct {
 	code    []byte
 	data    []segmentOfData
@@ -33,7 +33,8 @@ var errProgram = errors.New("this is not a WebAssembly program as Go makes them"
 // globalName is the name under which a global variable is exported.
 func globalName(n int) string { return fmt.Sprintf("global %d", n) }
 
-// parseProgram takes a program apart. It knows what Go's linker writes: one memory, and no imported global variables.
+// parseProgram takes a program apart. It knows what Go's linker writes: one memory, and no imported
+// global variables.
 func parseProgram(code []byte) (*program, error) {
 	if len(code) < 8 {
 		return nil, errProgram

@@ -89,7 +89,8 @@ var ownImports = map[string]hostCall{
 	},
 	"disk_file": func(p *Process, _ api.Memory, s []uint64) {
 		r := p.m.disk.file(p, uint32(s[0]), int32(s[1]), int64(s[2]))
-		p.m.w.trace.mix('f', uint64(p.id), uint64(uint32(s[0])), uint64(uint32(s[1])), s[2], uint64(r))
+		p.m.w.trace.mix('f', uint64(p.id), uint64(uint32(s[0])), uint64(uint32(s[1])),
+			s[2], uint64(r))
 		s[0] = result(r)
 	},
 	"disk_read": func(p *Process, mem api.Memory, s []uint64) {

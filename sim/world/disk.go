@@ -32,7 +32,8 @@ type disk struct {
 type DiskFaults struct {
 	// Slow is the longest delay of a sync.
 	Slow time.Duration
-	// Full rejects everything that needs space, in files whose names do not begin with Roomy if that is not empty.
+	// Full rejects everything that needs space, in files whose names do not begin with Roomy if
+	// that is not empty.
 	Full  bool
 	Roomy string
 	// Hang lets operations wait until the faults change.
@@ -41,7 +42,8 @@ type DiskFaults struct {
 	SyncFails float64
 }
 
-// Hang is what hangs of a disk: the operations Ops (see package abi) on files and directories whose names begin with Prefix.
+// Hang is what hangs of a disk: the operations Ops (see package abi) on files and directories whose
+// names begin with Prefix.
 type Hang struct {
 	Ops    []uint32
 	Prefix string
@@ -55,7 +57,8 @@ func (d *disk) hangs(op uint32, name string) bool {
 
 // SetDiskFaults changes the faults of the disk.
 func (m *Machine) SetDiskFaults(f DiskFaults) {
-	m.w.Note(m, "disk: syncs take up to %v, full %t but for %q, syncs fail %.2f, %v hang below %q", f.Slow, f.Full, f.Roomy, f.SyncFails, f.Hang.Ops, f.Hang.Prefix)
+	m.w.Note(m, "disk: syncs take up to %v, full %t but for %q, syncs fail %.2f, %v hang below %q",
+		f.Slow, f.Full, f.Roomy, f.SyncFails, f.Hang.Ops, f.Hang.Prefix)
 	m.disk.faults = f
 }
 
@@ -67,15 +70,18 @@ func (d *disk) open() {
 // decide chooses the fault of an operation.
 func (d *disk) decide(op faultfs.Op, name string) faultfs.Fault {
 	switch {
-	case d.faults.Full && op.Lacks(syscall.ENOSPC) && (d.faults.Roomy == "" || !strings.HasPrefix(name, d.faults.Roomy)):
+	case d.faults.Full && op.Lacks(syscall.ENOSPC) &&
+		(d.faults.Roomy == "" || !strings.HasPrefix(name, d.faults.Roomy)):
 		return faultfs.NoSpace
-	case d.faults.SyncFails > 0 && (op == faultfs.OpSync || op == faultfs.OpSyncDir) && d.rng.Float64() < d.faults.SyncFails:
+	case d.faults.SyncFails > 0 && (op == faultfs.OpSync || op == faultfs.OpSyncDir) &&
+		d.rng.Float64() < d.faults.SyncFails:
 		return []faultfs.Fault{faultfs.Fail, faultfs.FailPersisted, faultfs.FailLost}[d.rng.IntN(3)]
 	}
 	return faultfs.None
 }
 
-// delay draws how long a sync takes: the nanoseconds times two, plus one if they pass after it has happened.
+// delay draws how long a sync takes: the nanoseconds times two, plus one if they pass after it has
+// happened.
 func (d *disk) delay() int64 {
 	most := int64(2 * time.Millisecond)
 	if d.faults.Slow > 0 {

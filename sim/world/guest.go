@@ -22,7 +22,8 @@ type Guest struct {
 	Version string
 	runtime wazero.Runtime
 	module  wazero.CompiledModule
-	// data and globals are those of the program, start is its memory after its initialization with args.
+	// data and globals are those of the program, start is its memory after its initialization with
+	// args.
 	data    []segmentOfData
 	globals int
 	args    []string
@@ -36,7 +37,8 @@ func (g *Guest) With(args ...string) *Guest {
 	return &h
 }
 
-// Load compiles the program in a file, with a cache of compiled programs in a directory if cache is not empty.
+// Load compiles the program in a file, with a cache of compiled programs in a directory if cache is
+// not empty.
 func Load(ctx context.Context, file, cache string) (*Guest, error) {
 	code, err := os.ReadFile(file)
 	if err != nil {
@@ -55,8 +57,11 @@ func Load(ctx context.Context, file, cache string) (*Guest, error) {
 		}
 		config = config.WithCompilationCache(c)
 	}
-	g := &Guest{Version: hex.EncodeToString(sum[:4]), runtime: wazero.NewRuntimeWithConfig(ctx, config), data: p.data, globals: p.globals, start: &image{}}
-	if g.module, err = g.runtime.CompileModule(experimental.WithCompilationWorkers(ctx, runtime.GOMAXPROCS(0)), p.code); err != nil {
+	g := &Guest{Version: hex.EncodeToString(sum[:4]),
+		runtime: wazero.NewRuntimeWithConfig(ctx, config), data: p.data, globals: p.globals,
+		start: &image{}}
+	if g.module, err = g.runtime.CompileModule(experimental.WithCompilationWorkers(ctx,
+		runtime.GOMAXPROCS(0)), p.code); err != nil {
 		return nil, err
 	}
 	if err := g.link(ctx); err != nil {
@@ -82,7 +87,8 @@ func (g *Guest) link(ctx context.Context) error {
 		if call == nil {
 			call = func(p *Process, mem api.Memory, stack []uint64) { stack[0] = wasiNoSys }
 		}
-		b.NewFunctionBuilder().WithGoModuleFunction(api.GoModuleFunc(func(ctx context.Context, mod api.Module, stack []uint64) {
+		b.NewFunctionBuilder().WithGoModuleFunction(api.GoModuleFunc(func(ctx context.Context,
+			mod api.Module, stack []uint64) {
 			call(ctx.Value(processKey{}).(*Process), mod.Memory(), stack)
 		}), f.ParamTypes(), f.ResultTypes()).Export(name)
 	}

@@ -14,16 +14,17 @@ import (
 )
 
 const (
-	// initializeExport is the function with which the runtime and all packages are initialized, runExport the one with which a
-	// process begins then.
+	// initializeExport is the function with which the runtime and all packages are initialized,
+	// runExport the one with which a process begins then.
 	initializeExport = "_initialize"
 	runExport        = "run"
 	pageSize         = 64 << 10
 )
 
-// image is the memory of a program whose packages are initialized. All processes start with a copy of it: to share its pages until
-// they change costs more, because the memory would have small pages then. What the initialization reads is the same for all of them, the time 1 ns and random numbers included, so a process
-// draws new random numbers for its runtime.
+// image is the memory of a program whose packages are initialized. All processes start with a copy
+// of it: to share its pages until they change costs more, because the memory would have small pages
+// then. What the initialization reads is the same for all of them, the time 1 ns and random numbers
+// included, so a process draws new random numbers for its runtime.
 type image struct {
 	once    sync.Once
 	err     error
@@ -42,9 +43,14 @@ func (g *Guest) image(ctx context.Context) (*image, error) {
 func (i *image) make(ctx context.Context, g *Guest) error {
 	w := New(g, 0, nil)
 	m := w.Machine("image", netip.AddrFrom4([4]byte{10, 255, 255, 255}))
-	p := &Process{m: m, rng: rand.New(rand.NewPCG(0, 0)), fds: map[int32]object{}, next: 10, frozen: true, block: func(struct{}) bool { return false }}
+	p := &Process{m: m, rng: rand.New(rand.NewPCG(0, 0)), fds: map[int32]object{}, next: 10,
+		frozen: true, block: func(struct{}) bool { return false }}
 	ctx = context.WithValue(ctx, processKey{}, p)
-	mod, err := g.instantiate(experimental.WithMemoryAllocator(ctx, experimental.MemoryAllocatorFunc(func(_, limit uint64) experimental.LinearMemory { return reserve(limit, nil) })))
+	mod, err := g.instantiate(experimental.WithMemoryAllocator(ctx,
+		experimental.MemoryAllocatorFunc(func(_,
+			limit uint64) experimental.LinearMemory {
+			return reserve(limit, nil)
+		})))
 	if err != nil {
 		return err
 	}
@@ -85,7 +91,8 @@ func (i *image) save(mem api.Memory) {
 
 // instantiate makes an instance of the program, in which nothing has run.
 func (g *Guest) instantiate(ctx context.Context) (api.Module, error) {
-	return g.runtime.InstantiateModule(ctx, g.module, wazero.NewModuleConfig().WithName("").WithStartFunctions())
+	return g.runtime.InstantiateModule(ctx, g.module,
+		wazero.NewModuleConfig().WithName("").WithStartFunctions())
 }
 
 // begin makes an instance of the program that continues after its initialization, and runs it.
@@ -94,7 +101,8 @@ func (g *Guest) begin(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	mod, err := g.instantiate(experimental.WithMemoryAllocator(ctx, experimental.MemoryAllocatorFunc(i.reserve)))
+	mod, err := g.instantiate(experimental.WithMemoryAllocator(ctx,
+		experimental.MemoryAllocatorFunc(i.reserve)))
 	if err != nil {
 		return err
 	}
@@ -112,4 +120,6 @@ func (g *Guest) begin(ctx context.Context) error {
 }
 
 // reserve makes the memory of a process, which begins with the image.
-func (i *image) reserve(_, limit uint64) experimental.LinearMemory { return reserve(limit, i.parts) }
+func (i *image) reserve(_, limit uint64) experimental.LinearMemory {
+	return reserve(limit, i.parts)
+}

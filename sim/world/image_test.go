@@ -12,15 +12,18 @@ import (
 	"time"
 )
 
-// TestImage: processes begin where the initialization of the program has ended, each with memory and random numbers of its own.
+// TestImage: processes begin where the initialization of the program has ended, each with memory
+// and random numbers of its own.
 func TestImage(t *testing.T) {
 	for _, name := range []string{"testdata/tiny/main.go", "../guest/sys/sys.go"} {
-		if _, err := os.ReadFile(name); err != nil { // so that go test knows that the result depends on it
+		// so that go test knows that the result depends on it
+		if _, err := os.ReadFile(name); err != nil {
 			t.Fatal(err)
 		}
 	}
 	file := filepath.Join(t.TempDir(), "tiny.wasm")
-	build := exec.Command("go", "build", "-buildmode=c-shared", "-ldflags=-checklinkname=0", "-o", file, "./testdata/tiny")
+	build := exec.Command("go", "build", "-buildmode=c-shared", "-ldflags=-checklinkname=0", "-o",
+		file, "./testdata/tiny")
 	build.Env = append(os.Environ(), "GOOS=wasip1", "GOARCH=wasm")
 	if out, err := build.CombinedOutput(); err != nil {
 		t.Fatalf("%v: %s", err, out)
@@ -71,10 +74,12 @@ func TestParseProgram(t *testing.T) {
 	data := []byte{sectionData, 9, 1, 0, 0x41, 0x80, 0x01, 0x0b, 2, 'a', 'b'}
 	whole := slices.Concat(head, global, []byte{sectionExport, 1, 0}, data)
 	p, err := parseProgram(whole)
-	if err != nil || p.globals != 1 || len(p.data) != 1 || p.data[0].at != 128 || string(p.data[0].bytes) != "ab" {
+	if err != nil || p.globals != 1 || len(p.data) != 1 || p.data[0].at != 128 ||
+		string(p.data[0].bytes) != "ab" {
 		t.Errorf("%+v, %v", p, err)
 	}
-	want := slices.Concat(head, global, []byte{sectionExport, 12, 1, 8}, []byte("global 0"), []byte{3, 0})
+	want := slices.Concat(head, global, []byte{sectionExport, 12, 1, 8},
+		[]byte("global 0"), []byte{3, 0})
 	if err == nil && !slices.Equal(p.code, want) {
 		t.Errorf("the code is %q, want %q", p.code, want)
 	}

@@ -50,7 +50,8 @@ func (m *Machine) Start(args ...string) {
 	m.w.wake(m.process)
 }
 
-// Kill ends the process. What it wrote stays in the memory of the machine, and its connections are closed.
+// Kill ends the process. What it wrote stays in the memory of the machine, and its connections are
+// closed.
 func (m *Machine) Kill() {
 	m.w.Note(m, "killed")
 	if m.process != nil {
@@ -59,7 +60,8 @@ func (m *Machine) Kill() {
 	m.disk.fs = m.disk.fs.Kill()
 }
 
-// PowerOff ends the process and loses what was not synced, or parts of it. Other machines do not notice.
+// PowerOff ends the process and loses what was not synced, or parts of it. Other machines do not
+// notice.
 func (m *Machine) PowerOff() {
 	m.w.Note(m, "power failure")
 	m.on = false
@@ -76,8 +78,9 @@ func (m *Machine) Wipe() {
 	m.disk.fs = memfs.New()
 }
 
-// Flip flips a bit under the files of the machine. It chooses a file, and a byte below the last byte that is not zero and
-// at least spare(name) bytes before it. It returns the file and the place, or an empty name if there is none.
+// Flip flips a bit under the files of the machine. It chooses a file, and a byte below the last
+// byte that is not zero and at least spare(name) bytes before it. It returns the file and the
+// place, or an empty name if there is none.
 func (m *Machine) Flip(rng *rand.Rand, spare func(name string) int64) (name string, off int64) {
 	names := m.disk.files("/")
 	rng.Shuffle(len(names), func(i, j int) { names[i], names[j] = names[j], names[i] })

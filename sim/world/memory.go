@@ -8,22 +8,24 @@ import (
 	"github.com/tetratelabs/wazero/experimental"
 )
 
-// reservation is the memory of a process: address space for all that it may use, so that it grows without a copy. The
-// kernel provides pages when they are first used.
+// reservation is the memory of a process: address space for all that it may use, so that it grows
+// without a copy. The kernel provides pages when they are first used.
 type reservation struct {
 	bytes []byte
 	// used is how much processes have had of it: what follows is zero.
 	used int
 }
 
-// spare is the memory of processes that have ended, for other ones: to clear it takes less time than to get pages from the kernel.
+// spare is the memory of processes that have ended, for other ones: to clear it takes less time
+// than to get pages from the kernel.
 var spare struct {
 	sync.Mutex
 	all []*reservation
 }
 
 const (
-	// maxSpare bounds the number of spare reservations, spareBytes what a process may have used of each.
+	// maxSpare bounds the number of spare reservations, spareBytes what a process may have used of
+	// each.
 	maxSpare   = 8
 	spareBytes = 128 << 20
 )
@@ -32,7 +34,8 @@ const (
 func reserve(limit uint64, parts []segmentOfData) *reservation {
 	r := takeSpare(int(limit))
 	if r == nil {
-		b, err := syscall.Mmap(-1, 0, int(limit), syscall.PROT_READ|syscall.PROT_WRITE, syscall.MAP_ANON|syscall.MAP_PRIVATE|syscall.MAP_NORESERVE)
+		b, err := syscall.Mmap(-1, 0, int(limit), syscall.PROT_READ|syscall.PROT_WRITE,
+			syscall.MAP_ANON|syscall.MAP_PRIVATE|syscall.MAP_NORESERVE)
 		if err != nil {
 			panic(err) // wazero has no other way to report it
 		}

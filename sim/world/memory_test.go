@@ -8,7 +8,8 @@ import (
 // Memory that is used again has what new memory has, whatever processes wrote to it.
 func TestMemoryIsUsedAgain(t *testing.T) {
 	const limit, size = 1 << 20, 300 << 10
-	parts := []segmentOfData{{4 << 10, bytes.Repeat([]byte{1}, 5000)}, {64 << 10, bytes.Repeat([]byte{2}, 4096)}}
+	parts := []segmentOfData{{4 << 10, bytes.Repeat([]byte{1}, 5000)},
+		{64 << 10, bytes.Repeat([]byte{2}, 4096)}}
 	want := make([]byte, limit)
 	for _, p := range parts {
 		copy(want[p.at:], p.bytes)

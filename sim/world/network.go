@@ -43,7 +43,8 @@ func (w *World) Link(from, to *Machine) *Link {
 	return l
 }
 
-// Cut stops all data from one machine to another. Connections stay open, and nothing reports an error.
+// Cut stops all data from one machine to another. Connections stay open, and nothing reports an
+// error.
 func (w *World) Cut(from, to *Machine) {
 	w.Note(from, "link to %s is cut", to.Name)
 	w.Link(from, to).cut = true
@@ -154,7 +155,8 @@ type endpoint struct {
 func (n *network) dial(p *Process, to netip.AddrPort) *endpoint {
 	p.m.load.add(n.w.now, Work{Dials: 1})
 	n.ports++
-	e := &endpoint{n: n, p: p, m: p.m, to: n.machine(to.Addr()), local: netip.AddrPortFrom(p.m.Addr, 20000+n.ports%40000), remote: to}
+	e := &endpoint{n: n, p: p, m: p.m, to: n.machine(to.Addr()),
+		local: netip.AddrPortFrom(p.m.Addr, 20000+n.ports%40000), remote: to}
 	n.add(e)
 	if e.to == nil {
 		e.refused = true
@@ -242,7 +244,8 @@ func (e *endpoint) deliver(s segment) {
 		to.broken = true
 	}
 	if s.kind != segmentData {
-		e.n.w.Note(to.m, "connection %d with %v: %s", to.id, to.remote, [...]string{"", "open", "", "ends", "is reset"}[s.kind])
+		e.n.w.Note(to.m, "connection %d with %v: %s", to.id, to.remote,
+			[...]string{"", "open", "", "ends", "is reset"}[s.kind])
 	}
 	to.wake()
 }
@@ -260,7 +263,8 @@ func (e *endpoint) open() {
 		})
 		return
 	}
-	e.peer = &endpoint{n: e.n, p: l.p, m: e.to, to: e.m, local: e.remote, remote: e.local, peer: e, connected: true}
+	e.peer = &endpoint{n: e.n, p: l.p, m: e.to, to: e.m, local: e.remote, remote: e.local, peer: e,
+		connected: true}
 	e.n.add(e.peer)
 	l.backlog = append(l.backlog, e.peer)
 	e.peer.send(segmentAccept, nil)

@@ -20,8 +20,8 @@ type Process struct {
 	next  int32
 	ports map[uint16]*listener
 	line  []byte // an incomplete line of its log
-	// resume runs the program until it blocks or ends, stop ends it. The program calls block, which returns false if it
-	// must end.
+	// resume runs the program until it blocks or ends, stop ends it. The program calls block, which
+	// returns false if it must end.
 	resume func() (struct{}, bool)
 	stop   func()
 	block  func(struct{}) bool
@@ -47,7 +47,8 @@ type processKey struct{}
 
 func (w *World) newProcess(m *Machine, args []string) *Process {
 	w.live++
-	p := &Process{m: m, id: w.live, args: args, rng: w.Fork(), fds: map[int32]object{}, next: 10, ports: map[uint16]*listener{}}
+	p := &Process{m: m, id: w.live, args: args, rng: w.Fork(), fds: map[int32]object{}, next: 10,
+		ports: map[uint16]*listener{}}
 	p.resume, p.stop = iter.Pull(p.run)
 	return p
 }

@@ -59,7 +59,10 @@ func init() {
 			s[0] = wasiOK
 		},
 		"sched_yield": func(p *Process, mem api.Memory, s []uint64) { s[0] = wasiOK },
-		"proc_exit":   func(p *Process, mem api.Memory, s []uint64) { panic(sys.NewExitError(uint32(s[0]))) },
+		"proc_exit": func(p *Process, mem api.Memory,
+			s []uint64) {
+			panic(sys.NewExitError(uint32(s[0])))
+		},
 		"poll_oneoff": pollOneoff,
 		"fd_write":    fdWrite,
 		"fd_read":     fdRead,

@@ -4,7 +4,8 @@ import "time"
 
 // Work is what the processes of a machine do in one second.
 type Work struct {
-	// Runs is how often a process was run until it waited, Dials how often it began a connection, Lines the length of its log.
+	// Runs is how often a process was run until it waited, Dials how often it began a connection,
+	// Lines the length of its log.
 	Runs, Dials, Lines int
 }
 
@@ -20,7 +21,8 @@ func (l *workload) add(at time.Duration, w Work) {
 		l.second, l.now = s, Work{}
 	}
 	l.now = Work{l.now.Runs + w.Runs, l.now.Dials + w.Dials, l.now.Lines + w.Lines}
-	l.most = Work{max(l.most.Runs, l.now.Runs), max(l.most.Dials, l.now.Dials), max(l.most.Lines, l.now.Lines)}
+	l.most = Work{max(l.most.Runs, l.now.Runs), max(l.most.Dials, l.now.Dials),
+		max(l.most.Lines, l.now.Lines)}
 }
 
 // Most returns the most of each in a second so far.

@@ -1,9 +1,12 @@
-// Package world simulates machines, each with a clock, a disk and one process, and the network between them. The
-// processes are WebAssembly programs, and all that they see of the world is decided here.
+// Package world simulates machines, each with a clock, a disk and one process, and the network
+// between them. The processes are WebAssembly programs, and all that they see of the world is
+// decided here.
 //
 //  1. One process runs at a time, until it blocks. It blocks only in poll_oneoff.
-//  2. Time passes when no process can run, up to the next event, and by a fixed step whenever a process reads a clock.
-//  3. Every choice comes from the seed. So the same program, plan and seed give the same events, and Hash proves it.
+//  2. Time passes when no process can run, up to the next event, and by a fixed step whenever a
+//     process reads a clock.
+//  3. Every choice comes from the seed. So the same program, plan and seed give the same events,
+//     and Hash proves it.
 //
 // A World belongs to one goroutine. Worlds are independent of each other and can run concurrently.
 package world

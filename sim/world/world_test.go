@@ -14,7 +14,8 @@ func pair(t *testing.T, seed uint64) (w *World, a, b *Process) {
 	w = New(nil, seed, nil)
 	for n, p := range []**Process{&a, &b} {
 		m := w.Machine(string(rune('a'+n)), netip.AddrFrom4([4]byte{10, 0, 0, byte(n + 1)}))
-		*p = &Process{m: m, id: n, fds: map[int32]object{}, next: 10, ports: map[uint16]*listener{}, queued: true, stop: func() {}}
+		*p = &Process{m: m, id: n, fds: map[int32]object{}, next: 10, ports: map[uint16]*listener{},
+			queued: true, stop: func() {}}
 		m.process = *p
 	}
 	return w, a, b
@@ -50,7 +51,8 @@ func received(e *endpoint) string {
 	return string(b[:n])
 }
 
-// TestEvents: events are in the order of their times, those of one time in the order in which they were planned.
+// TestEvents: events are in the order of their times, those of one time in the order in which they
+// were planned.
 func TestEvents(t *testing.T) {
 	w := New(nil, 1, nil)
 	var got []int
@@ -103,7 +105,8 @@ func TestOrder(t *testing.T) {
 	}
 }
 
-// TestCut: a cut link delivers nothing and reports nothing, in its direction only. After it is healed all arrives.
+// TestCut: a cut link delivers nothing and reports nothing, in its direction only. After it is
+// healed all arrives.
 func TestCut(t *testing.T) {
 	w, a, b := pair(t, 3)
 	from, to := connect(t, w, a, b)
@@ -112,7 +115,8 @@ func TestCut(t *testing.T) {
 	write(t, to, "answer")
 	pass(w, time.Hour)
 	if to.readable() || from.broken {
-		t.Errorf("the cut link delivered %q, or broke the connection: %t", received(to), from.broken)
+		t.Errorf("the cut link delivered %q, or broke the connection: %t",
+			received(to), from.broken)
 	}
 	if got := received(from); got != "answer" {
 		t.Errorf("the other direction delivered %q", got)
@@ -147,7 +151,8 @@ func TestReset(t *testing.T) {
 // TestRefused: a port without a listener, and an address without a machine.
 func TestRefused(t *testing.T) {
 	w, a, b := pair(t, 5)
-	for _, to := range []netip.AddrPort{netip.AddrPortFrom(b.m.Addr, 81), netip.MustParseAddrPort("10.9.9.9:80")} {
+	for _, to := range []netip.AddrPort{netip.AddrPortFrom(b.m.Addr, 81),
+		netip.MustParseAddrPort("10.9.9.9:80")} {
 		e := w.network.dial(a, to)
 		pass(w, time.Second)
 		if !e.refused || e.connected {
@@ -173,7 +178,8 @@ func TestWindow(t *testing.T) {
 	}
 }
 
-// TestPowerOff: the other end does not notice a machine without power, until the machine answers again.
+// TestPowerOff: the other end does not notice a machine without power, until the machine answers
+// again.
 func TestPowerOff(t *testing.T) {
 	w, a, b := pair(t, 7)
 	from, _ := connect(t, w, a, b)
@@ -202,7 +208,8 @@ func TestClock(t *testing.T) {
 	if d := read(false) - before; d < 11*time.Second || d > 11*time.Second+time.Millisecond {
 		t.Errorf("10 s take %v by a clock that is 10%% faster", d)
 	}
-	if d := a.m.clock.duration(int64(11 * time.Second)); d < 10*time.Second-time.Millisecond || d > 10*time.Second+time.Millisecond {
+	if d := a.m.clock.duration(int64(11 * time.Second)); d < 10*time.Second-time.Millisecond ||
+		d > 10*time.Second+time.Millisecond {
 		t.Errorf("11 s of that clock take %v", d)
 	}
 	mono, wall := read(false), read(true)
@@ -285,7 +292,9 @@ func TestHash(t *testing.T) {
 // TestUsed: the zeros at the end of a file do not count, however many there are.
 func TestUsed(t *testing.T) {
 	_, a, _ := pair(t, 1)
-	for n, c := range []struct{ size, last, want int64 }{{0, -1, 0}, {10, -1, 0}, {10, 3, 4}, {10, 9, 10}, {300 << 10, -1, 0}, {300 << 10, 0, 1}, {300 << 10, 44<<10 - 1, 44 << 10}, {300 << 10, 44 << 10, 44<<10 + 1}, {300 << 10, 300<<10 - 1, 300 << 10}} {
+	for n, c := range []struct{ size, last, want int64 }{{0, -1, 0}, {10, -1, 0}, {10, 3, 4},
+		{10, 9, 10}, {300 << 10, -1, 0}, {300 << 10, 0, 1}, {300 << 10, 44<<10 - 1, 44 << 10},
+		{300 << 10, 44 << 10, 44<<10 + 1}, {300 << 10, 300<<10 - 1, 300 << 10}} {
 		name := fmt.Sprint("/f", n)
 		f, err := a.m.disk.fs.Create(name)
 		if err != nil {

@@ -31,7 +31,8 @@ type figures struct {
 	worst time.Duration
 	// processor is how much processor time the server took; a bound of 0 is none.
 	processor time.Duration
-	// failed is how many of its calls failed. One that timed out while the processes had no processor does not count.
+	// failed is how many of its calls failed. One that timed out while the processes had no
+	// processor does not count.
 	failed int
 }
 
@@ -43,7 +44,8 @@ func (f figures) String() string {
 // within reports what of the figures is above a bound.
 func (f figures) within(t *testing.T, most figures) {
 	t.Helper()
-	if f.memory > most.memory || f.log > most.log || f.files > most.files || f.worst > most.worst || f.failed > most.failed || most.processor > 0 && f.processor > most.processor {
+	if f.memory > most.memory || f.log > most.log || f.files > most.files || f.worst > most.worst ||
+		f.failed > most.failed || most.processor > 0 && f.processor > most.processor {
 		t.Errorf("the attack cost %v\nmore than %v", f, most)
 	}
 }
@@ -61,8 +63,8 @@ type attack struct {
 	config proc.Config
 	// prepare fills the store.
 	prepare func(t *testing.T, s *proc.Server)
-	// do attacks, and returns when that is over. The error is what the attacker did not get that should have
-	// been given.
+	// do attacks, and returns when that is over. The error is what the attacker did not get that
+	// should have been given.
 	do func(t *testing.T, s *proc.Server) error
 	// most bounds the cost for Vigil.
 	most figures
@@ -104,7 +106,8 @@ func (a attack) on(t *testing.T, p proc.Program) (figures, error) {
 		a.prepare(t, s)
 	}
 	other := s.Client()
-	before := figures{memory: anonymous(t, s.Pid()), log: len(s.Log().String()), files: files(s.Pid())}
+	before := figures{memory: anonymous(t, s.Pid()), log: len(s.Log().String()),
+		files: files(s.Pid())}
 	var f figures
 	over := make(chan struct{})
 	var wg sync.WaitGroup
@@ -127,11 +130,13 @@ func (a attack) on(t *testing.T, p proc.Program) (figures, error) {
 			err := work(other, i)
 			took, waited := w.read()
 			f.worst = max(f.worst, took)
-			// A call ends after 7 s. Without the wait for a processor it might have ended within the limit.
+			// A call ends after 7 s. Without the wait for a processor it might have ended within
+			// the limit.
 			starved := waited > took || took < a.most.worst && waited > 7*time.Second-a.most.worst
 			if err != nil && !(starved && timedOut(err)) {
 				if f.failed++; f.failed == 1 {
-					t.Logf("another client's call failed after %v, and %v without a processor: %v", took, waited, err)
+					t.Logf("another client's call failed after %v, and %v without a processor: %v",
+						took, waited, err)
 				}
 			}
 			select {

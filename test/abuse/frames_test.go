@@ -26,7 +26,8 @@ type frames struct {
 	side  *side              // what its requests are; nil for gRPC
 }
 
-func dialFrames(t *testing.T, s *proc.Server, read bool, settings ...http2.Setting) (*frames, error) {
+func dialFrames(t *testing.T, s *proc.Server, read bool,
+	settings ...http2.Setting) (*frames, error) {
 	nc, err := net.Dial("tcp", s.Addr())
 	if err != nil {
 		return nil, err
@@ -40,7 +41,8 @@ func dialFrames(t *testing.T, s *proc.Server, read bool, settings ...http2.Setti
 
 // newFrames begins HTTP/2 on a connection.
 func newFrames(nc net.Conn, read bool, settings ...http2.Setting) (*frames, error) {
-	c := &frames{Framer: http2.NewFramer(nc, nc), nc: nc, ended: make(chan http2.ErrCode, 10), acked: make(chan struct{}, 1)}
+	c := &frames{Framer: http2.NewFramer(nc, nc), nc: nc, ended: make(chan http2.ErrCode, 10),
+		acked: make(chan struct{}, 1)}
 	c.AllowIllegalWrites = true
 	c.enc = hpack.NewEncoder(&c.block)
 	if _, err := io.WriteString(nc, http2.ClientPreface); err != nil {
@@ -75,21 +77,25 @@ func (c *frames) fields(method string, more ...string) []byte {
 	if c.side != nil {
 		method, kind = c.side.path, c.side.kind
 	}
-	list := append([]string{":method", "POST", ":scheme", "http", ":path", method, ":authority", "x", "content-type", kind, "te", "trailers"}, more...)
+	list := append([]string{":method", "POST", ":scheme", "http", ":path", method, ":authority",
+		"x", "content-type", kind, "te", "trailers"}, more...)
 	for i := 0; i < len(list); i += 2 {
-		_ = c.enc.WriteField(hpack.HeaderField{Name: list[i], Value: list[i+1]}) // a buffer does not fail
+		// a buffer does not fail
+		_ = c.enc.WriteField(hpack.HeaderField{Name: list[i], Value: list[i+1]})
 	}
 	return c.block.Bytes()
 }
 
 func (c *frames) call(id uint32, method string, end bool) error {
-	return c.WriteHeaders(http2.HeadersFrameParam{StreamID: id, EndHeaders: true, EndStream: end, BlockFragment: c.fields(method)})
+	return c.WriteHeaders(http2.HeadersFrameParam{StreamID: id, EndHeaders: true, EndStream: end,
+		BlockFragment: c.fields(method)})
 }
 
 // settled marks the pings of settle.
 var settled = [8]byte{'s', 'e', 't', 't', 'l', 'e', 'd'}
 
-// settle returns when the server has read everything that was sent, or has ended the connection. Only the reading client can call it.
+// settle returns when the server has read everything that was sent, or has ended the connection.
+// Only the reading client can call it.
 func (c *frames) settle() {
 	if c.WritePing(false, settled) != nil {
 		return
@@ -117,8 +123,8 @@ type flood struct {
 	send func(c *frames, i uint32) error
 }
 
-// TestFrames: clients that send frames without effect as fast as they can lose their connection, again and again for a time. The
-// server's cost is that of the frames it accepts.
+// TestFrames: clients that send frames without effect as fast as they can lose their connection,
+// again and again for a time. The server's cost is that of the frames it accepts.
 func TestFrames(t *testing.T) {
 	for _, row := range floods() {
 		t.Run(row.name, func(t *testing.T) {
@@ -126,7 +132,8 @@ func TestFrames(t *testing.T) {
 				do: func(t *testing.T, s *proc.Server) error {
 					conns, sent := 0, 0
 					for end := time.Now().Add(spell(2 * time.Second)); time.Now().Before(end); conns++ {
-						c, err := dialFrames(t, s, true, http2.Setting{ID: http2.SettingInitialWindowSize, Val: 0})
+						c, err := dialFrames(t, s, true,
+							http2.Setting{ID: http2.SettingInitialWindowSize, Val: 0})
 						if err != nil {
 							return err
 						}
@@ -143,7 +150,8 @@ func TestFrames(t *testing.T) {
 						for got := range c.ended {
 							code = got
 						}
-						// The reason is lost if the server has closed the connection while frames were on the way.
+						// The reason is lost if the server has closed the connection while frames
+						// were on the way.
 						if code != http2.ErrCodeEnhanceYourCalm && code != 0xff {
 							return fmt.Errorf("ended with %v", code)
 						}
@@ -152,7 +160,8 @@ func TestFrames(t *testing.T) {
 					t.Logf("%d frames on %d connections", sent, conns)
 					return nil
 				},
-				most: figures{memory: 150 * mib, log: 256 << 10, files: 20, worst: 2e9, processor: 20 * time.Second},
+				most: figures{memory: 150 * mib, log: 256 << 10, files: 20, worst: 2e9,
+					processor: 20 * time.Second},
 			}.run(t)
 		})
 	}
@@ -161,38 +170,45 @@ func TestFrames(t *testing.T) {
 func floods() []flood {
 	settings := make([]http2.Setting, 2000)
 	for i := range settings {
-		settings[i] = http2.Setting{ID: []http2.SettingID{http2.SettingHeaderTableSize, http2.SettingInitialWindowSize}[i%2], Val: uint32(i)}
+		settings[i] = http2.Setting{ID: []http2.SettingID{http2.SettingHeaderTableSize,
+			http2.SettingInitialWindowSize}[i%2], Val: uint32(i)}
 	}
 	return []flood{
 		{"rapid reset, CVE-2023-44487", func(c *frames, i uint32) error {
-			return errors.Join(c.call(2*i+1, watchMethod, false), c.WriteRSTStream(2*i+1, http2.ErrCodeCancel))
+			return errors.Join(c.call(2*i+1, watchMethod, false),
+				c.WriteRSTStream(2*i+1, http2.ErrCodeCancel))
 		}},
 		{"made you reset, CVE-2025-8671", func(c *frames, i uint32) error {
 			return errors.Join(c.call(2*i+1, watchMethod, false), c.WriteWindowUpdate(2*i+1, 0))
 		}},
 		{"continuation flood, CVE-2023-45288", func(c *frames, i uint32) error {
 			if i == 0 {
-				return c.WriteHeaders(http2.HeadersFrameParam{StreamID: 1, BlockFragment: c.fields(rangeMethod)})
+				return c.WriteHeaders(http2.HeadersFrameParam{StreamID: 1,
+					BlockFragment: c.fields(rangeMethod)})
 			}
 			return c.WriteContinuation(1, false, []byte{0x10, 1, 'a', 1, 'b'})
 		}},
 		{"empty continuations, CVE-2026-33871", func(c *frames, i uint32) error {
 			if i == 0 {
-				return c.WriteHeaders(http2.HeadersFrameParam{StreamID: 1, BlockFragment: c.fields(rangeMethod)})
+				return c.WriteHeaders(http2.HeadersFrameParam{StreamID: 1,
+					BlockFragment: c.fields(rangeMethod)})
 			}
 			return c.WriteContinuation(1, false, nil)
 		}},
 		{"large continuations, CVE-2024-27316", func(c *frames, i uint32) error {
 			if i == 0 {
-				return c.WriteHeaders(http2.HeadersFrameParam{StreamID: 1, BlockFragment: c.fields(rangeMethod)})
+				return c.WriteHeaders(http2.HeadersFrameParam{StreamID: 1,
+					BlockFragment: c.fields(rangeMethod)})
 			}
 			return c.WriteContinuation(1, false, make([]byte, 16_000))
 		}},
-		{"pings, CVE-2019-9512", func(c *frames, i uint32) error { return c.WritePing(false, [8]byte{byte(i)}) }},
+		{"pings, CVE-2019-9512",
+			func(c *frames, i uint32) error { return c.WritePing(false, [8]byte{byte(i)}) }},
 		{"settings, CVE-2019-9515", func(c *frames, i uint32) error {
 			return c.WriteSettings(http2.Setting{ID: http2.SettingInitialWindowSize, Val: i % 2})
 		}},
-		{"large settings, CVE-2020-11080", func(c *frames, _ uint32) error { return c.WriteSettings(settings...) }},
+		{"large settings, CVE-2020-11080",
+			func(c *frames, _ uint32) error { return c.WriteSettings(settings...) }},
 		{"priorities, CVE-2019-9513", func(c *frames, i uint32) error {
 			return c.WritePriority(2*i+3, http2.PriorityParam{StreamDep: 2*i + 1, Weight: byte(i)})
 		}},
@@ -209,13 +225,18 @@ func floods() []flood {
 			return c.WriteWindowUpdate(1, 1)
 		}},
 		{"invalid requests, CVE-2019-9514, CVE-2022-2048", func(c *frames, i uint32) error {
-			return c.WriteHeaders(http2.HeadersFrameParam{StreamID: 2*i + 1, EndHeaders: true, BlockFragment: c.fields(rangeMethod, "Upper", "case")})
+			return c.WriteHeaders(http2.HeadersFrameParam{StreamID: 2*i + 1, EndHeaders: true,
+				BlockFragment: c.fields(rangeMethod, "Upper", "case")})
 		}},
-		{"unknown frames", func(c *frames, _ uint32) error { return c.WriteRawFrame(0x77, 0, 0, nil) }},
+		{"unknown frames", func(c *frames,
+			_ uint32) error {
+			return c.WriteRawFrame(0x77, 0, 0, nil)
+		}},
 	}
 }
 
-// TestHeldHeaders: a few bytes mean a large header, which the server keeps for each call that does not end (CVE-2026-49975, CVE-2026-47774).
+// TestHeldHeaders: a few bytes mean a large header, which the server keeps for each call that does
+// not end (CVE-2026-49975, CVE-2026-47774).
 func TestHeldHeaders(t *testing.T) {
 	for _, fields := range []int{900, 15_000} {
 		t.Run(fmt.Sprint(fields), func(t *testing.T) { heldHeaders(t, fields) })
@@ -227,13 +248,15 @@ func heldHeaders(t *testing.T, fields int) {
 		do: func(t *testing.T, s *proc.Server) error {
 			var list []*frames
 			for range 2 {
-				c, err := dialFrames(t, s, true, http2.Setting{ID: http2.SettingInitialWindowSize, Val: 0})
+				c, err := dialFrames(t, s, true,
+					http2.Setting{ID: http2.SettingInitialWindowSize, Val: 0})
 				if err != nil {
 					return err
 				}
 				list = append(list, c)
 				block := append([]byte(nil), c.fields(watchMethod, "a", "")...)
-				if err := c.WriteHeaders(http2.HeadersFrameParam{StreamID: 1, EndHeaders: true, BlockFragment: block}); err != nil {
+				if err := c.WriteHeaders(http2.HeadersFrameParam{StreamID: 1, EndHeaders: true,
+					BlockFragment: block}); err != nil {
 					return err
 				}
 				one := append([]byte(nil), c.fields(watchMethod, "a", "")...)
@@ -241,7 +264,8 @@ func heldHeaders(t *testing.T, fields int) {
 					one = append(one, one[len(one)-1]) // a field of one byte
 				}
 				for i := uint32(1); i < 1500; i++ {
-					if c.WriteHeaders(http2.HeadersFrameParam{StreamID: 2*i + 1, EndHeaders: true, BlockFragment: one}) != nil {
+					if c.WriteHeaders(http2.HeadersFrameParam{StreamID: 2*i + 1, EndHeaders: true,
+						BlockFragment: one}) != nil {
 						break
 					}
 				}
@@ -251,23 +275,27 @@ func heldHeaders(t *testing.T, fields int) {
 			}
 			return nil
 		},
-		most: figures{memory: 150 * mib, log: 256 << 10, files: 20, worst: 2e9, processor: 20 * time.Second},
+		most: figures{memory: 150 * mib, log: 256 << 10, files: 20, worst: 2e9,
+			processor: 20 * time.Second},
 	}.run(t)
 }
 
-// TestStalledWatches: streams whose windows are closed take no events from the store (the hub bounds what waits there).
+// TestStalledWatches: streams whose windows are closed take no events from the store (the hub
+// bounds what waits there).
 func TestStalledWatches(t *testing.T) {
 	const streams = 2000
 	attack{
 		do: func(t *testing.T, s *proc.Server) error {
-			c, err := dialFrames(t, s, true, http2.Setting{ID: http2.SettingInitialWindowSize, Val: 0})
+			c, err := dialFrames(t, s, true,
+				http2.Setting{ID: http2.SettingInitialWindowSize, Val: 0})
 			if err != nil {
 				return err
 			}
 			// A create request for the key "k".
 			create := []byte{0, 0, 0, 0, 5, 0x0a, 3, 0x0a, 1, 'k'}
 			for i := range uint32(streams) {
-				if err := errors.Join(c.call(2*i+1, watchMethod, false), c.WriteData(2*i+1, false, create)); err != nil {
+				if err := errors.Join(c.call(2*i+1, watchMethod, false),
+					c.WriteData(2*i+1, false, create)); err != nil {
 					return err
 				}
 			}
@@ -282,7 +310,8 @@ func TestStalledWatches(t *testing.T) {
 			return nil
 		},
 		// Each stream takes some kilobytes, and the hub has 32 MiB.
-		most: figures{memory: 150 * mib, log: 64 << 10, files: 20, worst: 2e9, processor: 20 * time.Second},
+		most: figures{memory: 150 * mib, log: 64 << 10, files: 20, worst: 2e9,
+			processor: 20 * time.Second},
 	}.run(t)
 }
 
@@ -307,6 +336,7 @@ func TestSlowPreface(t *testing.T) {
 			}
 			return nil
 		},
-		most: figures{memory: 150 * mib, log: 64 << 10, files: 1100, worst: 2e9, processor: 10 * time.Second},
+		most: figures{memory: 150 * mib, log: 64 << 10, files: 1100, worst: 2e9,
+			processor: 10 * time.Second},
 	}.run(t)
 }

@@ -14,8 +14,8 @@ import (
 // hello is what a client of HTTP/2 sends before its first request.
 const hello = "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\x00\x00\x00\x04\x00\x00\x00\x00\x00"
 
-// TestIdleConnections opens more connections than there are file descriptors, on both ports, and then writes as
-// much as takes new segments.
+// TestIdleConnections opens more connections than there are file descriptors, on both ports, and
+// then writes as much as takes new segments.
 func TestIdleConnections(t *testing.T) {
 	const descriptors = 512
 	attack{

@@ -21,7 +21,8 @@ func TestLongNames(t *testing.T) {
 			path := "http://" + s.Addr()
 			client := &http.Client{}
 			for i := range 400 {
-				r, err := http.NewRequest(http.MethodGet, path+"/livez?exclude="+url.QueryEscape(strings.Repeat("\n", 10<<10)), nil)
+				r, err := http.NewRequest(http.MethodGet,
+					path+"/livez?exclude="+url.QueryEscape(strings.Repeat("\n", 10<<10)), nil)
 				if err != nil {
 					return err
 				}
@@ -47,10 +48,12 @@ func TestUnknownUsers(t *testing.T) {
 		prepare: func(t *testing.T, s *proc.Server) {
 			auth := pb.NewAuthClient(s.Dial())
 			ctx := proc.Context(t)
-			if _, err := auth.UserAdd(ctx, &pb.AuthUserAddRequest{Name: "root", Password: "p"}); err != nil {
+			if _, err := auth.UserAdd(ctx,
+				&pb.AuthUserAddRequest{Name: "root", Password: "p"}); err != nil {
 				t.Fatal(err)
 			}
-			if _, err := auth.UserGrantRole(ctx, &pb.AuthUserGrantRoleRequest{User: "root", Role: "root"}); err != nil {
+			if _, err := auth.UserGrantRole(ctx,
+				&pb.AuthUserGrantRoleRequest{User: "root", Role: "root"}); err != nil {
 				t.Fatal(err)
 			}
 			if _, err := auth.AuthEnable(ctx, &pb.AuthEnableRequest{}); err != nil {
@@ -62,8 +65,10 @@ func TestUnknownUsers(t *testing.T) {
 			auth := pb.NewAuthClient(s.Dial())
 			// For a time: each may take as long as a password takes to be compared.
 			for end := time.Now().Add(spell(3 * time.Second)); time.Now().Before(end); {
-				_, _ = auth.Authenticate(proc.Context(t), &pb.AuthenticateRequest{Name: long, Password: "x"})
-				_, _ = auth.Authenticate(proc.Context(t), &pb.AuthenticateRequest{Name: "root", Password: "x"})
+				_, _ = auth.Authenticate(proc.Context(t),
+					&pb.AuthenticateRequest{Name: long, Password: "x"})
+				_, _ = auth.Authenticate(proc.Context(t),
+					&pb.AuthenticateRequest{Name: "root", Password: "x"})
 			}
 			return nil
 		},

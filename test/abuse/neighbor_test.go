@@ -9,13 +9,15 @@ import (
 	"vigil/test/proc"
 )
 
-// TestNeighborOnStream: a client that does not read for a moment, and then reads as fast as one of its watchers has events, gets the event of
-// the other watcher of the stream, although its queue never becomes empty.
+// TestNeighborOnStream: a client that does not read for a moment, and then reads as fast as one of
+// its watchers has events, gets the event of the other watcher of the stream, although its queue
+// never becomes empty.
 func TestNeighborOnStream(t *testing.T) {
 	s := proc.Start(t, proc.Config{Memory: true})
 	kvs := pb.NewKVClient(s.Dial())
 	put := func(key string, size int) {
-		if _, err := kvs.Put(t.Context(), &pb.PutRequest{Key: []byte(key), Value: bytes.Repeat([]byte("v"), size)}); err != nil {
+		if _, err := kvs.Put(t.Context(),
+			&pb.PutRequest{Key: []byte(key), Value: bytes.Repeat([]byte("v"), size)}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -32,7 +34,8 @@ func TestNeighborOnStream(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	// There is room for some hot events more, but not for the cold one. What the connection takes is not in the queue.
+	// There is room for some hot events more, but not for the cold one. What the connection takes
+	// is not in the queue.
 	for range 1_350 {
 		put("hot", 1_000)
 	}
@@ -40,7 +43,8 @@ func TestNeighborOnStream(t *testing.T) {
 	const step, most = 50, 20_000
 	for hot, cold := 0, false; !cold; {
 		if hot > most {
-			t.Fatalf("the client received %d events of one watcher, and not the event of the other", hot)
+			t.Fatalf("the client received %d events of one watcher, and not the event of the other",
+				hot)
 		}
 		for range step { // as much is written as is read
 			put("hot", 1_000)

@@ -25,7 +25,8 @@ func fill(n int) func(t *testing.T, s *proc.Server) {
 	return func(t *testing.T, s *proc.Server) {
 		kv := pb.NewKVClient(s.Dial())
 		for i := range n {
-			put := &pb.PutRequest{Key: fmt.Appendf(nil, "k%03d", i), Value: bytes.Repeat([]byte{byte(i)}, mib)}
+			put := &pb.PutRequest{Key: fmt.Appendf(nil, "k%03d", i),
+				Value: bytes.Repeat([]byte{byte(i)}, mib)}
 			if _, err := kv.Put(proc.Context(t), put); err != nil {
 				t.Fatal(err)
 			}
@@ -44,7 +45,8 @@ func ask(t *testing.T, s *proc.Server, streams int) error {
 		return err
 	}
 	fr := http2.NewFramer(c, io.MultiReader())
-	if err := fr.WriteSettings(http2.Setting{ID: http2.SettingInitialWindowSize, Val: 1<<31 - 1}); err != nil {
+	if err := fr.WriteSettings(http2.Setting{ID: http2.SettingInitialWindowSize,
+		Val: 1<<31 - 1}); err != nil {
 		return err
 	}
 	if err := fr.WriteWindowUpdate(0, 1<<30); err != nil {
@@ -58,17 +60,20 @@ func ask(t *testing.T, s *proc.Server, streams int) error {
 	enc := hpack.NewEncoder(&head)
 	for i := range streams {
 		head.Reset()
-		for _, f := range []string{":method POST", ":scheme http", ":path /etcdserverpb.KV/Range", ":authority x", "content-type application/grpc", "te trailers"} {
+		for _, f := range []string{":method POST", ":scheme http", ":path /etcdserverpb.KV/Range",
+			":authority x", "content-type application/grpc", "te trailers"} {
 			name, value, _ := strings.Cut(f, " ")
 			if err := enc.WriteField(hpack.HeaderField{Name: name, Value: value}); err != nil {
 				return err
 			}
 		}
 		id := uint32(2*i + 1)
-		if err := fr.WriteHeaders(http2.HeadersFrameParam{StreamID: id, BlockFragment: head.Bytes(), EndHeaders: true}); err != nil {
+		if err := fr.WriteHeaders(http2.HeadersFrameParam{StreamID: id, BlockFragment: head.Bytes(),
+			EndHeaders: true}); err != nil {
 			return err
 		}
-		if err := fr.WriteData(id, true, append([]byte{0, 0, 0, 0, byte(len(req))}, req...)); err != nil {
+		if err := fr.WriteData(id, true,
+			append([]byte{0, 0, 0, 0, byte(len(req))}, req...)); err != nil {
 			return err
 		}
 	}
@@ -94,7 +99,8 @@ func TestStalledReaders(t *testing.T) {
 				most  time.Duration
 			}{{1, 20 * time.Second}, {0, time.Minute}} {
 				w := measure(s.Pid())
-				_, err := kv.Range(proc.Context(t), &pb.RangeRequest{Key: []byte("k"), RangeEnd: []byte("l"), Limit: read.limit})
+				_, err := kv.Range(proc.Context(t),
+					&pb.RangeRequest{Key: []byte("k"), RangeEnd: []byte("l"), Limit: read.limit})
 				if took, _ := w.read(); err != nil || took > read.most {
 					return fmt.Errorf("another client's read with limit %d: %v after %v, more than %v", read.limit, err, took, read.most)
 				}
@@ -127,7 +133,8 @@ func TestSlowGatewayReaders(t *testing.T) {
 	}.run(t)
 }
 
-// TestGatewayWatches opens more watches through the gateway than there may be calls on a connection.
+// TestGatewayWatches opens more watches through the gateway than there may be calls on a
+// connection.
 func TestGatewayWatches(t *testing.T) {
 	attack{
 		config: proc.Config{Args: []string{"--max-concurrent-streams=20"}},
@@ -135,7 +142,9 @@ func TestGatewayWatches(t *testing.T) {
 			ctx, cancel := context.WithCancel(t.Context())
 			defer cancel()
 			for range 60 {
-				r, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://"+s.Addr()+"/v3/watch", strings.NewReader(`{"create_request":{"key":"aw=="}}`))
+				r, err := http.NewRequestWithContext(ctx, http.MethodPost,
+					"http://"+s.Addr()+"/v3/watch",
+					strings.NewReader(`{"create_request":{"key":"aw=="}}`))
 				if err != nil {
 					return err
 				}
@@ -148,7 +157,8 @@ func TestGatewayWatches(t *testing.T) {
 			}
 			time.Sleep(time.Second)
 			client := &http.Client{Timeout: time.Minute}
-			res, err := client.Post("http://"+s.Addr()+"/v3/kv/range", "application/json", strings.NewReader(`{"key":"aw=="}`))
+			res, err := client.Post("http://"+s.Addr()+"/v3/kv/range", "application/json",
+				strings.NewReader(`{"key":"aw=="}`))
 			if err != nil {
 				return fmt.Errorf("another client's range through the gateway: %w", err)
 			}
@@ -165,7 +175,9 @@ func TestStreamTarget(t *testing.T) {
 		do: func(t *testing.T, s *proc.Server) error {
 			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 			defer cancel()
-			stream, err := pb.NewKVClient(s.Dial()).RangeStream(ctx, &pb.RangeRequest{Key: []byte("k"), RangeEnd: []byte("l"), SortTarget: pb.RangeRequest_VALUE})
+			stream, err := pb.NewKVClient(s.Dial()).RangeStream(ctx,
+				&pb.RangeRequest{Key: []byte("k"), RangeEnd: []byte("l"),
+					SortTarget: pb.RangeRequest_VALUE})
 			if err != nil {
 				return err
 			}

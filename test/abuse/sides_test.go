@@ -18,7 +18,8 @@ import (
 	"vigil/test/proc"
 )
 
-// side is a way to reach a server: the address, with TLS or without, and what requests say of themselves.
+// side is a way to reach a server: the address, with TLS or without, and what requests say of
+// themselves.
 type side struct {
 	name   string
 	addr   string
@@ -63,7 +64,9 @@ func sides(t *testing.T) (config proc.Config, list []side) {
 		}
 		l.Close()
 	}
-	config.Args = []string{"--auto-tls", fmt.Sprint("--max-range-bytes-in-flight=", 64*mib), "--listen-client-urls=http://" + addrs[0] + ",https://" + addrs[1], "--advertise-client-urls=http://" + addrs[0],
+	config.Args = []string{"--auto-tls", fmt.Sprint("--max-range-bytes-in-flight=", 64*mib),
+		"--listen-client-urls=http://" + addrs[0] + ",https://" + addrs[1],
+		"--advertise-client-urls=http://" + addrs[0],
 		"--listen-metrics-urls=http://" + addrs[2]}
 	const grpc, json = "application/grpc", "application/json"
 	return config, []side{
@@ -95,12 +98,14 @@ func TestFramesOnEverySide(t *testing.T) {
 							if err != nil {
 								return err
 							}
-							c, err := newFrames(nc, true, http2.Setting{ID: http2.SettingInitialWindowSize, Val: 0})
+							c, err := newFrames(nc, true,
+								http2.Setting{ID: http2.SettingInitialWindowSize, Val: 0})
 							if err != nil {
 								return err
 							}
 							c.side = &d
-							for i := uint32(0); row.send(c, i) == nil && (i%100 < 99 || time.Now().Before(end)); i++ {
+							for i := uint32(0); row.send(c, i) == nil &&
+								(i%100 < 99 || time.Now().Before(end)); i++ {
 								sent++
 							}
 							nc.Close()
@@ -115,8 +120,8 @@ func TestFramesOnEverySide(t *testing.T) {
 	}
 }
 
-// TestUnreadAnswers: clients ask for pages and streams by the thousand with a few bytes each, and read nothing. What that takes is
-// bounded, whatever they ask for and wherever.
+// TestUnreadAnswers: clients ask for pages and streams by the thousand with a few bytes each, and
+// read nothing. What that takes is bounded, whatever they ask for and wherever.
 func TestUnreadAnswers(t *testing.T) {
 	const requests = 3000 // on each of some connections
 	config, list := sides(t)
@@ -168,10 +173,13 @@ func TestUnreadAnswers(t *testing.T) {
 						case d.many:
 							err = askMany(count, row.method, row.path, row.body, requests)
 						case strings.Contains(row.path, "WebSocket"):
-							_, err = fmt.Fprintf(count, "GET /v3/watch HTTP/1.1\r\nHost: x\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n"+
-								"Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n")
+							_, err = fmt.Fprintf(count,
+								"GET /v3/watch HTTP/1.1\r\nHost: x\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n"+
+									"Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n")
 						default:
-							_, err = fmt.Fprintf(count, "%s %s HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n%s", row.method, row.path, len(row.body), row.body)
+							_, err = fmt.Fprintf(count,
+								"%s %s HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n%s",
+								row.method, row.path, len(row.body), row.body)
 						}
 						if err != nil {
 							return err
@@ -183,7 +191,8 @@ func TestUnreadAnswers(t *testing.T) {
 					// Another client is served on the same side.
 					ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 					defer cancel()
-					r, err := http.NewRequestWithContext(ctx, "GET", "http://"+list[4].addr+"/metrics", nil)
+					r, err := http.NewRequestWithContext(ctx, "GET",
+						"http://"+list[4].addr+"/metrics", nil)
 					if err != nil {
 						return err
 					}
@@ -192,13 +201,17 @@ func TestUnreadAnswers(t *testing.T) {
 						return err
 					}
 					defer res.Body.Close()
-					if b, err := io.ReadAll(res.Body); err != nil || res.StatusCode != http.StatusOK {
-						return fmt.Errorf("another client's metrics: %d %s, %w", res.StatusCode, b, err)
+					if b, err := io.ReadAll(res.Body); err != nil ||
+						res.StatusCode != http.StatusOK {
+						return fmt.Errorf("another client's metrics: %d %s, %w",
+							res.StatusCode, b, err)
 					}
 					return nil
 				},
-				// Ranges have their own memory, and here each that waits has the JSON of one record too, 4/3 of it.
-				most: figures{memory: 250*mib + 64*mib + 64*mib*4/3, log: 512 << 10, files: 1100, worst: 3e9},
+				// Ranges have their own memory, and here each that waits has the JSON of one record
+				// too, 4/3 of it.
+				most: figures{memory: 250*mib + 64*mib + 64*mib*4/3, log: 512 << 10,
+					files: 1100, worst: 3e9},
 			}.run(t)
 		})
 	}
@@ -216,14 +229,15 @@ func (c *counting) Write(b []byte) (int, error) {
 	return n, err
 }
 
-// askMany sends requests on a connection of HTTP/2 whose windows are closed. What the server answers is not read but for frames without
-// data. A body without an end lets its request wait.
+// askMany sends requests on a connection of HTTP/2 whose windows are closed. What the server
+// answers is not read but for frames without data. A body without an end lets its request wait.
 func askMany(nc net.Conn, method, path, body string, requests int) error {
 	if _, err := io.WriteString(nc, http2.ClientPreface); err != nil {
 		return err
 	}
 	fr := http2.NewFramer(nc, nc)
-	if err := fr.WriteSettings(http2.Setting{ID: http2.SettingInitialWindowSize, Val: 0}); err != nil {
+	if err := fr.WriteSettings(http2.Setting{ID: http2.SettingInitialWindowSize,
+		Val: 0}); err != nil {
 		return err
 	}
 	go func() {
@@ -237,13 +251,15 @@ func askMany(nc net.Conn, method, path, body string, requests int) error {
 	enc := hpack.NewEncoder(&head)
 	for i := range requests {
 		head.Reset()
-		for _, f := range [][2]string{{":method", method}, {":scheme", "http"}, {":path", path}, {":authority", "x"}, {"content-type", "application/json"}} {
+		for _, f := range [][2]string{{":method", method}, {":scheme", "http"}, {":path", path},
+			{":authority", "x"}, {"content-type", "application/json"}} {
 			if err := enc.WriteField(hpack.HeaderField{Name: f[0], Value: f[1]}); err != nil {
 				return err
 			}
 		}
 		id := uint32(2*i + 1)
-		err := fr.WriteHeaders(http2.HeadersFrameParam{StreamID: id, BlockFragment: []byte(head.String()), EndHeaders: true, EndStream: body == ""})
+		err := fr.WriteHeaders(http2.HeadersFrameParam{StreamID: id,
+			BlockFragment: []byte(head.String()), EndHeaders: true, EndStream: body == ""})
 		if body != "" {
 			err = errors.Join(err, fr.WriteData(id, strings.HasSuffix(body, "}"), []byte(body)))
 		}

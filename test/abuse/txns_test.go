@@ -22,7 +22,9 @@ func small(t *testing.T, s *proc.Server, prefix string, n int) {
 	for i := 0; i < n; i += 100 {
 		r := &pb.TxnRequest{}
 		for k := range 100 {
-			r.Success = append(r.Success, opPut(&pb.PutRequest{Key: fmt.Appendf(nil, "%s%06d", prefix, i+k), Value: fmt.Appendf(nil, "%060d", i+k)}))
+			r.Success = append(r.Success,
+				opPut(&pb.PutRequest{Key: fmt.Appendf(nil, "%s%06d", prefix, i+k),
+					Value: fmt.Appendf(nil, "%060d", i+k)}))
 		}
 		if _, err := kv.Txn(proc.Context(t), r); err != nil {
 			t.Fatal(err)
@@ -47,7 +49,8 @@ func nested(op *pb.RequestOp, times int) *pb.TxnRequest {
 		for range n {
 			inner.Success = append(inner.Success, op)
 		}
-		r.Success = append(r.Success, &pb.RequestOp{Request: &pb.RequestOp_RequestTxn{RequestTxn: inner}})
+		r.Success = append(r.Success,
+			&pb.RequestOp{Request: &pb.RequestOp_RequestTxn{RequestTxn: inner}})
 		times -= n
 	}
 	return r
@@ -57,7 +60,8 @@ func nested(op *pb.RequestOp, times int) *pb.TxnRequest {
 func call(s *proc.Server, times int, r *pb.TxnRequest) {
 	var wg sync.WaitGroup
 	for range times {
-		kv := pb.NewKVClient(s.Dial(grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(1 << 20)))) // a larger one is an error
+		// a larger one is an error
+		kv := pb.NewKVClient(s.Dial(grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(1 << 20))))
 		wg.Go(func() {
 			ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 			defer cancel()
@@ -78,7 +82,8 @@ func TestLargeFirstRecord(t *testing.T) {
 			small(t, s, "k", 5000)
 		},
 		do: func(t *testing.T, s *proc.Server) error {
-			call(s, 4, nested(opRange(&pb.RangeRequest{Key: []byte("k"), RangeEnd: []byte("l")}), 1))
+			call(s, 4, nested(opRange(&pb.RangeRequest{Key: []byte("k"), RangeEnd: []byte("l")}),
+				1))
 			return nil
 		},
 		most: figures{memory: 100 * mib, log: 64 << 10, files: 20, worst: 2e9},
@@ -105,7 +110,8 @@ func TestEmptyCompares(t *testing.T) {
 			conn := s.Dial()
 			for range 10 {
 				var answer []byte
-				err := conn.Invoke(proc.Context(t), pb.KV_Txn_FullMethodName, request, &answer, grpc.ForceCodec(raw{}))
+				err := conn.Invoke(proc.Context(t), pb.KV_Txn_FullMethodName, request, &answer,
+					grpc.ForceCodec(raw{}))
 				if status.Code(err) != codes.InvalidArgument {
 					return fmt.Errorf("a million compares: %w", err)
 				}
@@ -119,11 +125,13 @@ func TestEmptyCompares(t *testing.T) {
 // TestNestedSortedRanges sorts all keys very often in a transaction that writes.
 func TestNestedSortedRanges(t *testing.T) {
 	attack{
-		// The collector stops the server, so that the garbage does not depend on the processors that the collector gets.
+		// The collector stops the server, so that the garbage does not depend on the processors
+		// that the collector gets.
 		config:  proc.Config{Env: []string{"GODEBUG=gcstoptheworld=1"}},
 		prepare: func(t *testing.T, s *proc.Server) { small(t, s, "k", 20_000) },
 		do: func(t *testing.T, s *proc.Server) error {
-			call(s, 2, nested(opRange(&pb.RangeRequest{Key: []byte("k"), RangeEnd: []byte("l"), Limit: 1,
+			call(s, 2, nested(opRange(&pb.RangeRequest{Key: []byte("k"),
+				RangeEnd: []byte("l"), Limit: 1,
 				SortTarget: pb.RangeRequest_VALUE, SortOrder: pb.RangeRequest_DESCEND}), 400))
 			return nil
 		},
@@ -143,8 +151,8 @@ func TestNestedLargeReads(t *testing.T) {
 	}.run(t)
 }
 
-// TestPutAndCompact compacts a store of many keys after each put, with one processor. It is the other client's calls
-// that must not wait.
+// TestPutAndCompact compacts a store of many keys after each put, with one processor. It is the
+// other client's calls that must not wait.
 func TestPutAndCompact(t *testing.T) {
 	attack{
 		config:  proc.Config{Env: []string{"GOMAXPROCS=1"}},
@@ -153,11 +161,13 @@ func TestPutAndCompact(t *testing.T) {
 			kv := pb.NewKVClient(s.Dial())
 			rounds, before := 0, processor(t, s.Pid())
 			for end := time.Now().Add(time.Second); time.Now().Before(end); rounds++ {
-				res, err := kv.Put(proc.Context(t), &pb.PutRequest{Key: []byte("k"), Value: []byte("v")})
+				res, err := kv.Put(proc.Context(t),
+					&pb.PutRequest{Key: []byte("k"), Value: []byte("v")})
 				if err != nil {
 					return err
 				}
-				if _, err := kv.Compact(proc.Context(t), &pb.CompactionRequest{Revision: res.Header.Revision}); err != nil {
+				if _, err := kv.Compact(proc.Context(t),
+					&pb.CompactionRequest{Revision: res.Header.Revision}); err != nil {
 					return err
 				}
 			}
@@ -165,7 +175,8 @@ func TestPutAndCompact(t *testing.T) {
 			took := processor(t, s.Pid()) - before
 			t.Logf("%d rounds in %v of processor time", rounds, took)
 			if took > time.Duration(rounds)*20*time.Millisecond {
-				return fmt.Errorf("%d rounds of put and compact took %v of processor time", rounds, took)
+				return fmt.Errorf("%d rounds of put and compact took %v of processor time", rounds,
+					took)
 			}
 			return nil
 		},

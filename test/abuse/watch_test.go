@@ -10,8 +10,8 @@ import (
 	"time"
 )
 
-// watch measures how long something takes in this process and a server, without the time in which a thread of theirs
-// could have run and had no processor: that depends on what else the machine does.
+// watch measures how long something takes in this process and a server, without the time in which a
+// thread of theirs could have run and had no processor: that depends on what else the machine does.
 type watch struct {
 	began  time.Time
 	pids   []int
@@ -27,7 +27,8 @@ func measure(server int) watch {
 	return w
 }
 
-// read returns how long it took, and how long the thread of each process that waited longest for a processor did so.
+// read returns how long it took, and how long the thread of each process that waited longest for a
+// processor did so.
 func (w watch) read() (took, waited time.Duration) {
 	all := time.Since(w.began)
 	for i, pid := range w.pids {
@@ -41,8 +42,8 @@ func (w watch) read() (took, waited time.Duration) {
 	return all - waited, waited
 }
 
-// queued returns how long each thread of a process has waited for a processor so far, nothing where the kernel does not
-// report it.
+// queued returns how long each thread of a process has waited for a processor so far, nothing where
+// the kernel does not report it.
 func queued(pid int) map[string]time.Duration {
 	out := map[string]time.Duration{}
 	files, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/schedstat", pid))
@@ -63,7 +64,8 @@ func processor(t *testing.T, pid int) time.Duration {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// After the name, which may contain any byte: utime and stime are the fields 14 and 15, in hundredths of a second.
+	// After the name, which may contain any byte: utime and stime are the fields 14 and 15, in
+	// hundredths of a second.
 	fields := strings.Fields(string(b[strings.LastIndexByte(string(b), ')')+2:]))
 	var ticks time.Duration
 	for _, s := range fields[11:13] {

@@ -26,7 +26,8 @@ func dashboard(t testing.TB) (panels []panel, annotations []string) {
 		Panels      []panel
 		Annotations struct{ List []struct{ Expr string } }
 	}
-	if err := json.Unmarshal([]byte(read(t, filepath.Join(folder, "dashboard.json"))), &board); err != nil {
+	if err := json.Unmarshal([]byte(read(t, filepath.Join(folder, "dashboard.json"))),
+		&board); err != nil {
 		t.Fatal(err)
 	}
 	for _, a := range board.Annotations.List {
@@ -44,7 +45,8 @@ func dashboard(t testing.TB) (panels []panel, annotations []string) {
 // grafana sets the variables of the dashboard as Grafana does for all members of the job.
 var grafana = strings.NewReplacer("$__rate_interval", "1m", "$job", "vigil", "$instance", ".*")
 
-// TestPanels: every panel has a description and a place of its own, and Prometheus can parse its expressions.
+// TestPanels: every panel has a description and a place of its own, and Prometheus can parse its
+// expressions.
 func TestPanels(t *testing.T) {
 	panels, more := dashboard(t)
 	if len(panels) < 30 || len(more) == 0 {
@@ -80,7 +82,8 @@ func TestPanels(t *testing.T) {
 	}
 }
 
-// selectors returns the names of the series that an expression reads, and fails for one that reads other jobs than Vigil's.
+// selectors returns the names of the series that an expression reads, and fails for one that reads
+// other jobs than Vigil's.
 func selectors(t testing.TB, expr string) (names []string) {
 	t.Helper()
 	e, err := exprs.ParseExpr(expr)
@@ -93,7 +96,8 @@ func selectors(t testing.TB, expr string) (names []string) {
 			return nil
 		}
 		names = append(names, v.Name)
-		ofJob := slices.ContainsFunc(v.LabelMatchers, func(m *labels.Matcher) bool { return m.Name == "job" })
+		ofJob := slices.ContainsFunc(v.LabelMatchers,
+			func(m *labels.Matcher) bool { return m.Name == "job" })
 		if !ofJob && !strings.Contains(v.Name, ":") { // what is recorded is of these jobs
 			t.Errorf("%s in %s is not limited to a job", v.Name, expr)
 		}

@@ -31,7 +31,8 @@ var exprs = parser.NewParser(parser.Options{})
 
 // readRules reads the rules as Prometheus does when it starts.
 var readRules = sync.OnceValues(func() (*rulefmt.RuleGroups, []error) {
-	return rulefmt.ParseFile(filepath.Join(folder, "rules.yaml"), false, model.UTF8Validation, exprs, slog.New(slog.DiscardHandler))
+	return rulefmt.ParseFile(filepath.Join(folder, "rules.yaml"), false, model.UTF8Validation,
+		exprs, slog.New(slog.DiscardHandler))
 })
 
 func loadRules(t testing.TB) []rulefmt.Rule {
@@ -40,7 +41,8 @@ func loadRules(t testing.TB) []rulefmt.Rule {
 	if len(errs) > 0 {
 		t.Fatal(errs)
 	}
-	if len(groups.Groups) != 1 { // the members of one group are evaluated in their order, as evaluate does
+	// the members of one group are evaluated in their order, as evaluate does
+	if len(groups.Groups) != 1 {
 		t.Fatal("the rules are in several groups")
 	}
 	return groups.Groups[0].Rules
@@ -49,7 +51,8 @@ func loadRules(t testing.TB) []rulefmt.Rule {
 // stale ends a series.
 var stale = math.Float64frombits(value.StaleNaN)
 
-// memory holds the samples of a test by the names of series, as Prometheus' storage does. It is not safe for concurrent use.
+// memory holds the samples of a test by the names of series, as Prometheus' storage does. It is not
+// safe for concurrent use.
 type memory map[string]map[string]*promql.Series
 
 func (m memory) add(l labels.Labels, at time.Time, v float64) {
@@ -78,7 +81,8 @@ func (m memory) all() (list []*promql.Series) {
 
 // Querier implements storage.Queryable.
 func (m memory) Querier(from, to int64) (storage.Querier, error) {
-	return &storage.MockQuerier{SelectMockFunction: func(_ bool, hints *storage.SelectHints, want ...*labels.Matcher) storage.SeriesSet {
+	return &storage.MockQuerier{SelectMockFunction: func(_ bool, hints *storage.SelectHints,
+		want ...*labels.Matcher) storage.SeriesSet {
 		found := &found{at: -1}
 		if hints != nil {
 			from, to = hints.Start, hints.End
@@ -93,14 +97,19 @@ func (m memory) Querier(from, to int64) (storage.Querier, error) {
 }
 
 // find returns the samples of a time range of the series of a name.
-func (m memory) find(name string, want []*labels.Matcher, from, to int64) (list []*promql.StorageSeries) {
+func (m memory) find(name string, want []*labels.Matcher, from,
+	to int64) (list []*promql.StorageSeries) {
 	for _, s := range m[name] {
-		if slices.ContainsFunc(want, func(w *labels.Matcher) bool { return !w.Matches(s.Metric.Get(w.Name)) }) {
+		if slices.ContainsFunc(want,
+			func(w *labels.Matcher) bool { return !w.Matches(s.Metric.Get(w.Name)) }) {
 			continue
 		}
-		first, _ := slices.BinarySearchFunc(s.Floats, from, func(p promql.FPoint, t int64) int { return cmp.Compare(p.T, t) })
-		end, _ := slices.BinarySearchFunc(s.Floats, to+1, func(p promql.FPoint, t int64) int { return cmp.Compare(p.T, t) })
-		list = append(list, promql.NewStorageSeries(promql.Series{Metric: s.Metric, Floats: s.Floats[first:end]}))
+		first, _ := slices.BinarySearchFunc(s.Floats, from,
+			func(p promql.FPoint, t int64) int { return cmp.Compare(p.T, t) })
+		end, _ := slices.BinarySearchFunc(s.Floats, to+1,
+			func(p promql.FPoint, t int64) int { return cmp.Compare(p.T, t) })
+		list = append(list, promql.NewStorageSeries(promql.Series{Metric: s.Metric,
+			Floats: s.Floats[first:end]}))
 	}
 	return list
 }
@@ -135,9 +144,11 @@ type prometheus struct {
 }
 
 func newPrometheus(t testing.TB) *prometheus {
-	engine := promql.NewEngine(promql.EngineOpts{MaxSamples: 10_000_000, Timeout: time.Minute, EnableAtModifier: true, EnableNegativeOffset: true, Parser: exprs})
+	engine := promql.NewEngine(promql.EngineOpts{MaxSamples: 10_000_000, Timeout: time.Minute,
+		EnableAtModifier: true, EnableNegativeOffset: true, Parser: exprs})
 	t.Cleanup(func() { engine.Close() })
-	return &prometheus{t: t, engine: engine, rules: loadRules(t), memory: memory{}, began: time.Now()}
+	return &prometheus{t: t, engine: engine, rules: loadRules(t), memory: memory{},
+		began: time.Now()}
 }
 
 // step is the interval at which rules are evaluated.
@@ -162,7 +173,8 @@ func (p *prometheus) query(expr string, from, to time.Time) (promql.Matrix, erro
 	return out, err
 }
 
-// evaluate evaluates all rules in their order, each at all steps: a rule depends on those before it only.
+// evaluate evaluates all rules in their order, each at all steps: a rule depends on those before it
+// only.
 func (p *prometheus) evaluate(from, to time.Time) {
 	p.t.Helper()
 	p.active = nil
@@ -179,8 +191,10 @@ func (p *prometheus) evaluate(from, to time.Time) {
 				p.record(r, s, to)
 			}
 		}
-		for _, s := range p.memory[r.Record] { // what an earlier evaluation has recorded and this one has not
-			if last := s.Floats[len(s.Floats)-1]; last.T < to.UnixMilli() && !value.IsStaleNaN(last.F) {
+		// what an earlier evaluation has recorded and this one has not
+		for _, s := range p.memory[r.Record] {
+			if last := s.Floats[len(s.Floats)-1]; last.T < to.UnixMilli() &&
+				!value.IsStaleNaN(last.F) {
 				p.memory.add(s.Metric, to, stale)
 			}
 		}
@@ -196,13 +210,15 @@ func (p *prometheus) record(r *rulefmt.Rule, s promql.Series, to time.Time) {
 	for i, f := range s.Floats {
 		at := time.UnixMilli(f.T)
 		p.memory.add(b.Labels(), at, f.F)
-		if next := at.Add(step); !next.After(to) && (i+1 == len(s.Floats) || s.Floats[i+1].T > next.UnixMilli()) {
+		if next := at.Add(step); !next.After(to) &&
+			(i+1 == len(s.Floats) || s.Floats[i+1].T > next.UnixMilli()) {
 			p.memory.add(b.Labels(), next, stale)
 		}
 	}
 }
 
-// raise adds an alert if its expression has it at the end. It fires if the expression has had it for the time of the rule.
+// raise adds an alert if its expression has it at the end. It fires if the expression has had it
+// for the time of the rule.
 func (p *prometheus) raise(r *rulefmt.Rule, s promql.Series, to time.Time) {
 	p.t.Helper()
 	since := to.Add(step)
@@ -217,7 +233,8 @@ func (p *prometheus) raise(r *rulefmt.Rule, s promql.Series, to time.Time) {
 	for name, text := range r.Labels {
 		b.Set(name, p.expand(text, last))
 	}
-	a := &alert{name: r.Alert, labels: b.Labels(), firing: to.Sub(since) >= time.Duration(r.For), annotations: map[string]string{}}
+	a := &alert{name: r.Alert, labels: b.Labels(), firing: to.Sub(since) >= time.Duration(r.For),
+		annotations: map[string]string{}}
 	for name, text := range r.Annotations {
 		a.annotations[name] = p.expand(text, last)
 	}
@@ -233,7 +250,8 @@ func (p *prometheus) raise(r *rulefmt.Rule, s promql.Series, to time.Time) {
 func (p *prometheus) expand(text string, s promql.Sample) string {
 	p.t.Helper()
 	data := template.AlertTemplateData(s.Metric.Map(), nil, "", s)
-	out, err := template.NewTemplateExpander(p.t.Context(), "{{$labels := .Labels}}{{$value := .Value}}"+text, "alert", data,
+	out, err := template.NewTemplateExpander(p.t.Context(),
+		"{{$labels := .Labels}}{{$value := .Value}}"+text, "alert", data,
 		model.Time(s.T), nil, nil, []string{"missingkey=error"}).Expand()
 	if err != nil {
 		p.t.Fatalf("%s: %v", text, err)

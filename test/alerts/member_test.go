@@ -35,7 +35,8 @@ const patience = 2 * time.Minute
 func build(t *testing.T) string {
 	t.Helper()
 	if given := os.Getenv("VIGIL_BINARY"); given != "" {
-		if _, err := os.Stat(given); err != nil { // so that go test knows that the result depends on it
+		// so that go test knows that the result depends on it
+		if _, err := os.Stat(given); err != nil {
 			t.Fatal(err)
 		}
 		return given
@@ -73,12 +74,18 @@ func socketDir(t testing.TB) string {
 func startMember(t testing.TB, program, dir, name string, args ...string) *process {
 	t.Helper()
 	p := &process{t: t, name: name, dir: dir}
-	p.client = http.Client{Timeout: patience, Transport: &http.Transport{DisableKeepAlives: true, DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
-		return (&net.Dialer{}).DialContext(ctx, "unix", p.socket("metrics"))
-	}}}
-	p.command = exec.Command(program, append([]string{"--name=" + name, "--data-dir=" + filepath.Join(dir, name+".data"),
-		"--listen-peer-urls=unix://" + p.socket("peer"), "--initial-advertise-peer-urls=unix://" + p.socket("peer"),
-		"--listen-metrics-urls=unix://" + p.socket("metrics"), "--unsafe-no-fsync"}, args...)...)
+	p.client = http.Client{Timeout: patience,
+		Transport: &http.Transport{DisableKeepAlives: true,
+			DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+				return (&net.Dialer{}).DialContext(ctx, "unix", p.socket("metrics"))
+			}}}
+	p.command = exec.Command(program,
+		append([]string{"--name=" + name, "--data-dir=" + filepath.Join(dir, name+".data"),
+			"--listen-peer-urls=unix://" + p.socket("peer"),
+			"--initial-advertise-peer-urls=unix://" +
+				p.socket("peer"),
+			"--listen-metrics-urls=unix://" + p.socket("metrics"),
+			"--unsafe-no-fsync"}, args...)...)
 	var err error
 	if p.log, err = os.Create(filepath.Join(dir, name+".log")); err != nil {
 		t.Fatal(err)
@@ -110,9 +117,11 @@ func (p *process) kill() {
 // call makes a call of the JSON gateway.
 func (p *process) call(path, body string) {
 	p.t.Helper()
-	c := http.Client{Timeout: patience, Transport: &http.Transport{DisableKeepAlives: true, DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
-		return (&net.Dialer{}).DialContext(ctx, "unix", p.socket("client"))
-	}}}
+	c := http.Client{Timeout: patience,
+		Transport: &http.Transport{DisableKeepAlives: true,
+			DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+				return (&net.Dialer{}).DialContext(ctx, "unix", p.socket("client"))
+			}}}
 	res, err := c.Post("http://localhost"+path, "application/json", strings.NewReader(body))
 	if err != nil {
 		p.t.Fatal(err)
@@ -123,19 +132,23 @@ func (p *process) call(path, body string) {
 	}
 }
 
-// scrape reads the metrics of members like Prometheus: a member that cannot be read has up 0, and series that are missing end.
+// scrape reads the metrics of members like Prometheus: a member that cannot be read has up 0, and
+// series that are missing end.
 func (p *prometheus) scrape(members ...*process) time.Time {
 	p.t.Helper()
-	time.Sleep(2 * time.Millisecond)       // samples of one series have different times,
-	at := p.began.Add(time.Since(p.began)) // in their order even if the clock of the machine is set back
+	time.Sleep(2 * time.Millisecond) // samples of one series have different times,
+	// in their order even if the clock of the machine is set back
+	at := p.began.Add(time.Since(p.began))
 	for _, m := range members {
 		text, err := m.metrics()
 		up := 1.0
 		if err != nil {
 			text, up = nil, 0
 		}
-		p.memory.add(labels.FromStrings(model.MetricNameLabel, "up", "job", "vigil", "instance", m.name), at, up)
-		parser, err := textparse.New(text, "text/plain", nil, textparse.ParserOptions{FallbackContentType: "text/plain"})
+		p.memory.add(labels.FromStrings(model.MetricNameLabel, "up", "job", "vigil", "instance",
+			m.name), at, up)
+		parser, err := textparse.New(text, "text/plain", nil,
+			textparse.ParserOptions{FallbackContentType: "text/plain"})
 		if err != nil {
 			p.t.Fatal(err)
 		}
@@ -153,7 +166,8 @@ func (p *prometheus) scrape(members ...*process) time.Time {
 			var l labels.Labels
 			parser.Labels(&l)
 			_, _, v := parser.Series()
-			p.memory.add(labels.NewBuilder(l).Set("job", "vigil").Set("instance", m.name).Labels(), at, v)
+			p.memory.add(labels.NewBuilder(l).Set("job", "vigil").Set("instance",
+				m.name).Labels(), at, v)
 		}
 		p.end(m, at)
 	}
@@ -164,7 +178,9 @@ func (p *prometheus) scrape(members ...*process) time.Time {
 func (p *prometheus) end(m *process, at time.Time) {
 	for _, s := range p.memory.all() {
 		last := s.Floats[len(s.Floats)-1]
-		if s.Metric.Get("instance") == m.name && !strings.Contains(s.Metric.Get(model.MetricNameLabel), ":") && last.T < at.UnixMilli() && !value.IsStaleNaN(last.F) {
+		if s.Metric.Get("instance") == m.name &&
+			!strings.Contains(s.Metric.Get(model.MetricNameLabel), ":") &&
+			last.T < at.UnixMilli() && !value.IsStaleNaN(last.F) {
 			p.memory.add(s.Metric, at, stale)
 		}
 	}
@@ -202,9 +218,12 @@ func (p *prometheus) await(what string, members []*process, ok func(names []stri
 func of(names []string) (out []string) {
 	for _, n := range names {
 		switch n {
-		case "VigilAbsent", "VigilAllDown", "VigilNoQuorum", "VigilQuorumAtRisk", "VigilMemberDown", "VigilMemberNotScraped", "VigilNoLeader", "VigilAlarm",
-			"VigilQuotaNear", "VigilQuotaAlmostUsed", "VigilDamage", "VigilMembersDiffer", "VigilNoCompaction", "VigilCertificateExpires",
-			"VigilCertificateExpiresSoon", "VigilCertificateExpired", "VigilVersionsDiffer", "VigilWatchersCompacted":
+		case "VigilAbsent", "VigilAllDown", "VigilNoQuorum", "VigilQuorumAtRisk", "VigilMemberDown",
+			"VigilMemberNotScraped", "VigilNoLeader", "VigilAlarm",
+			"VigilQuotaNear", "VigilQuotaAlmostUsed", "VigilDamage", "VigilMembersDiffer",
+			"VigilNoCompaction", "VigilCertificateExpires",
+			"VigilCertificateExpiresSoon", "VigilCertificateExpired", "VigilVersionsDiffer",
+			"VigilWatchersCompacted":
 			out = append(out, n)
 		}
 	}
@@ -215,7 +234,8 @@ func are(want ...string) func([]string) bool {
 	return func(names []string) bool { return slices.Equal(of(names), want) }
 }
 
-// TestMembers: three real members have every series that the rules and the dashboard read, and raise the alerts of what happens to them.
+// TestMembers: three real members have every series that the rules and the dashboard read, and
+// raise the alerts of what happens to them.
 func TestMembers(t *testing.T) {
 	program := build(t)
 	t.Run("cluster", func(t *testing.T) { testCluster(t, program) })
@@ -236,27 +256,34 @@ func testCluster(t *testing.T, program string) {
 	}
 	var members []*process
 	for _, n := range names {
-		m := startMember(t, program, dir, n, "--initial-cluster="+strings.Join(cluster, ","), "--listen-client-urls=unix://"+filepath.Join(dir, n+".client"),
-			"--advertise-client-urls=unix://"+filepath.Join(dir, n+".client"), "--election-timeout=5000", "--heartbeat-interval=500", "--archive=file://"+bucket,
-			"--peer-cert-file="+filepath.Join(dir, "server.pem"), "--peer-key-file="+filepath.Join(dir, "server-key.pem"))
+		m := startMember(t, program, dir, n, "--initial-cluster="+strings.Join(cluster, ","),
+			"--listen-client-urls=unix://"+filepath.Join(dir, n+".client"),
+			"--advertise-client-urls=unix://"+filepath.Join(dir, n+".client"),
+			"--election-timeout=5000", "--heartbeat-interval=500", "--archive=file://"+bucket,
+			"--peer-cert-file="+filepath.Join(dir, "server.pem"),
+			"--peer-key-file="+filepath.Join(dir, "server-key.pem"))
 		members = append(members, m)
 	}
 	p := newPrometheus(t)
 	p.await("healthy members", members, func(names []string) bool {
-		return len(of(names)) == 0 && len(p.memory["etcd_network_peer_round_trip_time_seconds_bucket"]) > 0
+		return len(of(names)) == 0 &&
+			len(p.memory["etcd_network_peer_round_trip_time_seconds_bucket"]) > 0
 	})
 	members[0].call("/v3/kv/put", `{"key": "a2V5", "value": "dmFsdWU="}`)
 	members[0].call("/v3/kv/range", `{"key": "a2V5"}`)
-	members[0].call("/v3/maintenance/alarm", `{"action": "ACTIVATE", "memberID": "1", "alarm": "CORRUPT"}`)
+	members[0].call("/v3/maintenance/alarm",
+		`{"action": "ACTIVATE", "memberID": "1", "alarm": "CORRUPT"}`)
 	p.await("an alarm", members, are("VigilAlarm"))
 	p.checkNames()
-	members[0].call("/v3/maintenance/alarm", `{"action": "DEACTIVATE", "memberID": "1", "alarm": "CORRUPT"}`)
+	members[0].call("/v3/maintenance/alarm",
+		`{"action": "DEACTIVATE", "memberID": "1", "alarm": "CORRUPT"}`)
 	p.await("the end of the alarm", members, are())
 
 	members[2].kill()
 	p.await("one of three members is dead", members, are("VigilMemberDown", "VigilQuorumAtRisk"))
 	members[1].kill()
-	p.await("two of three members are dead", members, are("VigilMemberDown", "VigilNoLeader", "VigilNoQuorum"))
+	p.await("two of three members are dead", members,
+		are("VigilMemberDown", "VigilNoLeader", "VigilNoQuorum"))
 	members[0].kill()
 	p.await("all members are dead", members, are("VigilAllDown", "VigilMemberDown"))
 	at := p.scrape()
@@ -305,9 +332,13 @@ func testCertificates(t *testing.T, program string) {
 	issue(t, dir, "client", 100*day)
 	issue(t, dir, "peer", 100*day)
 	url := "unixs://" + filepath.Join(dir, "m.client")
-	m := startMember(t, program, dir, "m", "--initial-cluster=m=unix://"+filepath.Join(dir, "m.peer"), "--listen-client-urls="+url, "--advertise-client-urls="+url,
-		"--cert-file="+filepath.Join(dir, "client.pem"), "--key-file="+filepath.Join(dir, "client-key.pem"),
-		"--peer-cert-file="+filepath.Join(dir, "peer.pem"), "--peer-key-file="+filepath.Join(dir, "peer-key.pem"))
+	m := startMember(t, program, dir, "m",
+		"--initial-cluster=m=unix://"+filepath.Join(dir, "m.peer"), "--listen-client-urls="+url,
+		"--advertise-client-urls="+url,
+		"--cert-file="+filepath.Join(dir, "client.pem"),
+		"--key-file="+filepath.Join(dir, "client-key.pem"),
+		"--peer-cert-file="+filepath.Join(dir, "peer.pem"),
+		"--peer-key-file="+filepath.Join(dir, "peer-key.pem"))
 	p := newPrometheus(t)
 	members := []*process{m}
 	p.await("valid certificates", members, are())
@@ -315,11 +346,15 @@ func testCertificates(t *testing.T, program string) {
 		for _, c := range []struct {
 			left time.Duration
 			want []string
-		}{{20 * day, []string{"VigilCertificateExpires"}}, {3 * day, []string{"VigilCertificateExpiresSoon"}}, {-time.Hour, []string{"VigilCertificateExpired"}}, {50 * day, nil}} {
+		}{{20 * day, []string{"VigilCertificateExpires"}},
+			{3 * day, []string{"VigilCertificateExpiresSoon"}},
+			{-time.Hour, []string{"VigilCertificateExpired"}}, {50 * day, nil}} {
 			issue(t, dir, listener, c.left)
-			p.await(fmt.Sprintf("the certificate for %s expires in %v", listener, c.left), members, are(c.want...))
+			p.await(fmt.Sprintf("the certificate for %s expires in %v", listener, c.left), members,
+				are(c.want...))
 			for _, a := range p.active {
-				if of([]string{a.name}) != nil && (a.labels.Get("listener") != listener || a.labels.Get("use") != "server") {
+				if of([]string{a.name}) != nil &&
+					(a.labels.Get("listener") != listener || a.labels.Get("use") != "server") {
 					t.Errorf("%s", a.labels)
 				}
 			}
@@ -335,7 +370,9 @@ func issue(t testing.TB, dir, name string, left time.Duration) {
 		t.Fatal(err)
 	}
 	now := time.Now()
-	c := &x509.Certificate{SerialNumber: big.NewInt(now.UnixNano()), DNSNames: []string{"localhost"}, NotBefore: now.Add(-1000 * time.Hour), NotAfter: now.Add(left),
+	c := &x509.Certificate{SerialNumber: big.NewInt(now.UnixNano()),
+		DNSNames: []string{"localhost"}, NotBefore: now.Add(-1000 * time.Hour),
+		NotAfter:    now.Add(left),
 		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth}}
 	der, err := x509.CreateCertificate(rand.Reader, c, c, &key.PublicKey, key)
 	if err != nil {
@@ -345,13 +382,16 @@ func issue(t testing.TB, dir, name string, left time.Duration) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for file, block := range map[string]*pem.Block{name + "-key.pem": {Type: "PRIVATE KEY", Bytes: secret}, name + ".pem": {Type: "CERTIFICATE", Bytes: der}} {
+	for file, block := range map[string]*pem.Block{name +
+		"-key.pem": {Type: "PRIVATE KEY", Bytes: secret},
+		name + ".pem": {Type: "CERTIFICATE", Bytes: der}} {
 		var text bytes.Buffer
 		if err := pem.Encode(&text, block); err != nil {
 			t.Fatal(err)
 		}
 		path := filepath.Join(dir, file)
-		if err := errors.Join(os.WriteFile(path+".new", text.Bytes(), 0o600), os.Rename(path+".new", path)); err != nil {
+		if err := errors.Join(os.WriteFile(path+".new", text.Bytes(), 0o600),
+			os.Rename(path+".new", path)); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -13,7 +13,8 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// pages is the base address of all pages, as the head of rules.yaml says, and docs/operations/monitoring.md how to change it.
+// pages is the base address of all pages, as the head of rules.yaml says, and
+// docs/operations/monitoring.md how to change it.
 const pages = "https://vigil.example/"
 
 var heading = regexp.MustCompile(`(?m)^#{1,6} (.*)$`)
@@ -28,7 +29,8 @@ func anchors(text string) map[string]bool {
 	return out
 }
 
-// TestRunbooks: each alert has all that somebody needs who is woken by it, and links a section that exists.
+// TestRunbooks: each alert has all that somebody needs who is woken by it, and links a section that
+// exists.
 func TestRunbooks(t *testing.T) {
 	seen := map[string]bool{}
 	for _, r := range loadRules(t) {
@@ -47,16 +49,19 @@ func TestRunbooks(t *testing.T) {
 		}
 		url := r.Annotations["runbook_url"]
 		path, section, _ := strings.Cut(strings.TrimPrefix(url, pages), "#")
-		if !strings.HasPrefix(url, pages) || section != strings.ToLower(r.Alert) || !anchors(read(t, filepath.Join("../..", path)))[section] {
+		if !strings.HasPrefix(url, pages) || section != strings.ToLower(r.Alert) ||
+			!anchors(read(t, filepath.Join("../..", path)))[section] {
 			t.Errorf("%s: no page %s", r.Alert, url)
 		}
 	}
 	for section := range anchors(read(t, "../../docs/operations/observe.md")) {
-		if name, ok := strings.CutPrefix(section, "vigil"); ok && !strings.ContainsAny(name, "-_") && !hasFold(seen, section) {
+		if name, ok := strings.CutPrefix(section, "vigil"); ok &&
+			!strings.ContainsAny(name, "-_") && !hasFold(seen, section) {
 			t.Errorf("observe.md has a response to %s, which is no alert", section)
 		}
 	}
-	if rules := read(t, filepath.Join(folder, "rules.yaml")); strings.Count(rules, pages) != len(seen)+1 {
+	if rules := read(t, filepath.Join(folder, "rules.yaml")); strings.Count(rules,
+		pages) != len(seen)+1 {
 		t.Errorf("rules.yaml has %s %d times", pages, strings.Count(rules, pages))
 	}
 }
@@ -82,18 +87,22 @@ func TestTable(t *testing.T) {
 			if r.For > 0 {
 				after = r.For.String()
 			}
-			row = fmt.Sprintf("\n| [%s](observe.md#%s) | %s | %s | ", r.Alert, strings.ToLower(r.Alert), r.Labels["severity"], after)
+			row = fmt.Sprintf("\n| [%s](observe.md#%s) | %s | %s | ", r.Alert,
+				strings.ToLower(r.Alert), r.Labels["severity"], after)
 		}
 		if !strings.Contains(page, row) {
 			t.Errorf("monitoring.md lacks the row %s", row)
 		}
 	}
-	if n := strings.Count(page, "](observe.md#vigil"); n != alerts || !strings.Contains(page, fmt.Sprintf("| %d alerts,", alerts)) {
-		t.Errorf("monitoring.md has %d rows for %d alerts, or another number of them in its text", n, alerts)
+	if n := strings.Count(page, "](observe.md#vigil"); n != alerts ||
+		!strings.Contains(page, fmt.Sprintf("| %d alerts,", alerts)) {
+		t.Errorf("monitoring.md has %d rows for %d alerts, or another number of them in its text",
+			n, alerts)
 	}
 }
 
-// TestScrapeConfigurations: the examples have the fields of Prometheus, scrape jobs that the rules look at, and load the rules.
+// TestScrapeConfigurations: the examples have the fields of Prometheus, scrape jobs that the rules
+// look at, and load the rules.
 func TestScrapeConfigurations(t *testing.T) {
 	type targets []struct{ Targets []string }
 	for _, file := range []string{"prometheus.yaml", "prometheus-tls.yaml"} {
@@ -122,11 +131,14 @@ func TestScrapeConfigurations(t *testing.T) {
 			t.Fatalf("%s: %v", file, err)
 		}
 		s := c.ScrapeConfigs
-		if len(s) != 1 || !regexp.MustCompile("^(?:vigil.*)$").MatchString(s[0].Job) || len(s[0].Static) != 1 || len(s[0].Static[0].Targets) != 3 ||
-			len(c.RuleFiles) != 1 || c.RuleFiles[0] != "rules.yaml" || len(c.Alerting.Managers) != 1 {
+		if len(s) != 1 || !regexp.MustCompile("^(?:vigil.*)$").MatchString(s[0].Job) ||
+			len(s[0].Static) != 1 || len(s[0].Static[0].Targets) != 3 ||
+			len(c.RuleFiles) != 1 || c.RuleFiles[0] != "rules.yaml" ||
+			len(c.Alerting.Managers) != 1 {
 			t.Errorf("%s: %+v", file, c)
 		}
-		if tls := strings.Contains(file, "tls"); tls != (s[0].Scheme == "https") || tls != (s[0].TLS.CA != "" && s[0].TLS.Cert != "" && s[0].TLS.Key != "") {
+		if tls := strings.Contains(file, "tls"); tls != (s[0].Scheme == "https") ||
+			tls != (s[0].TLS.CA != "" && s[0].TLS.Cert != "" && s[0].TLS.Key != "") {
 			t.Errorf("%s: %+v", file, s[0])
 		}
 		// rate() needs several samples within its range, and up is stale after a few minutes.
@@ -138,7 +150,8 @@ func TestScrapeConfigurations(t *testing.T) {
 	}
 }
 
-// TestOperator: the commands of the page make the resource of the Prometheus Operator, with all rules.
+// TestOperator: the commands of the page make the resource of the Prometheus Operator, with all
+// rules.
 func TestOperator(t *testing.T) {
 	page := read(t, "../../docs/operations/monitoring.md")
 	m := regexp.MustCompile(`(?m)^(\{ printf .*\}) \| kubectl apply -f -$`).FindStringSubmatch(page)
@@ -162,17 +175,20 @@ func TestOperator(t *testing.T) {
 	if err := d.Decode(&resource); err != nil {
 		t.Fatal(err)
 	}
-	if g := resource.Spec.Groups; resource.Kind != "PrometheusRule" || len(g) != 1 || len(g[0].Rules) != len(loadRules(t)) {
+	if g := resource.Spec.Groups; resource.Kind != "PrometheusRule" || len(g) != 1 ||
+		len(g[0].Rules) != len(loadRules(t)) {
 		t.Errorf("%+v", resource)
 	}
 	// The change of the base address: the page has the command with another file.
-	sed := regexp.MustCompile(`(?m)^\$ sed -i ('s\|` + regexp.QuoteMeta(pages) + `\|[^']*') `).FindStringSubmatch(page)
+	sed := regexp.MustCompile(`(?m)^\$ sed -i ('s\|` + regexp.QuoteMeta(pages) +
+		`\|[^']*') `).FindStringSubmatch(page)
 	if sed == nil {
 		t.Fatal("the page has no command for the base address")
 	}
 	c = exec.Command("sh", "-c", "sed "+sed[1]+" rules.yaml")
 	c.Dir = folder
-	if out, err = c.Output(); err != nil || strings.Contains(string(out), pages+"docs") || !strings.Contains(string(out), "/console/docs/operations/observe.md#vigildamage") {
+	if out, err = c.Output(); err != nil || strings.Contains(string(out), pages+"docs") ||
+		!strings.Contains(string(out), "/console/docs/operations/observe.md#vigildamage") {
 		t.Errorf("%v: the address is still there", err)
 	}
 	var monitor struct {
@@ -185,10 +201,12 @@ func TestOperator(t *testing.T) {
 			Endpoints []struct{ Port string }
 		}
 	}
-	if err := yaml.Unmarshal([]byte(read(t, filepath.Join(folder, "servicemonitor.yaml"))), &monitor); err != nil {
+	if err := yaml.Unmarshal([]byte(read(t, filepath.Join(folder, "servicemonitor.yaml"))),
+		&monitor); err != nil {
 		t.Fatal(err)
 	}
-	if s := monitor.Spec; monitor.Kind != "ServiceMonitor" || len(s.Endpoints) != 1 || !strings.HasPrefix(s.Selector.MatchLabels[s.JobLabel], "vigil") {
+	if s := monitor.Spec; monitor.Kind != "ServiceMonitor" || len(s.Endpoints) != 1 ||
+		!strings.HasPrefix(s.Selector.MatchLabels[s.JobLabel], "vigil") {
 		t.Errorf("%+v", monitor)
 	}
 }

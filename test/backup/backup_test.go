@@ -12,8 +12,8 @@ import (
 	"vigil/test/proc"
 )
 
-// TestRoundTrip: a stock etcd, its snapshot in Vigil, Vigil's snapshot in a stock etcd, all with the same
-// content.
+// TestRoundTrip: a stock etcd, its snapshot in Vigil, Vigil's snapshot in a stock etcd, all with
+// the same content.
 func TestRoundTrip(t *testing.T) {
 	etcd := proc.Start(t, proc.Config{Program: proc.Etcd, Memory: true})
 	fill(t, client(t, etcd, false))
@@ -39,7 +39,8 @@ func TestRoundTrip(t *testing.T) {
 	if theirs := run(t, proc.Etcdutl, "hashkv", file); ours != theirs {
 		t.Errorf("hashkv %setcdutl says %s", ours, theirs)
 	}
-	if theirs := run(t, proc.Etcdutl, "hashkv", file, "--rev", "150", "-w", "json"); before != theirs {
+	if theirs := run(t, proc.Etcdutl, "hashkv", file, "--rev", "150", "-w",
+		"json"); before != theirs {
 		t.Errorf("hashkv --rev %setcdutl says %s", before, theirs)
 	}
 	back := save(t, vigil, "vigil.db", true)
@@ -69,19 +70,21 @@ func TestRoundTrip(t *testing.T) {
 	must(c.Defragment(t.Context(), again.Addr()))(t)
 }
 
-// TestDataDir: the data directory of an etcd that was killed while it was written to, with its raft log,
-// holds in Vigil what it holds in etcd.
+// TestDataDir: the data directory of an etcd that was killed while it was written to, with its raft
+// log, holds in Vigil what it holds in etcd.
 func TestDataDir(t *testing.T) {
 	etcd := proc.Start(t, proc.Config{Program: proc.Etcd, Memory: true})
 	c := client(t, etcd, false)
 	fill(t, c)
 	c = client(t, etcd, true)
 	ctx := t.Context()
-	// The database is written ten times a second; what comes now is in the raft log only when the member
-	// is killed.
+	// The database is written ten times a second; what comes now is in the raft log only when the
+	// member is killed.
 	l := must(c.Grant(ctx, 777))(t)
 	must(c.Put(ctx, "last-1", "1", clientv3.WithLease(l.ID)))(t)
-	must(c.Txn(ctx).If(clientv3.Compare(clientv3.Value("last-1"), "=", "1")).Then(clientv3.OpPut("last-2", "2"), clientv3.OpDelete("key-", clientv3.WithPrefix())).Commit())(t)
+	must(c.Txn(ctx).If(clientv3.Compare(clientv3.Value("last-1"), "=",
+		"1")).Then(clientv3.OpPut("last-2", "2"),
+		clientv3.OpDelete("key-", clientv3.WithPrefix())).Commit())(t)
 	must(c.RoleAdd(ctx, "late"))(t)
 	must(c.UserAdd(ctx, "late", "late"))(t)
 	must(c.UserGrantRole(ctx, "late", "late"))(t)
@@ -100,12 +103,14 @@ func TestDataDir(t *testing.T) {
 	equal(t, "Vigil", dump(t, vigil, true, 10), dump(t, etcd, true, 10))
 
 	// While a member uses the directory it is refused.
-	if out := refused(t, proc.Vigilctl, "snapshot", "restore", etcd.DataDir(), "--data-dir", filepath.Join(proc.Dir(t), "no")); !strings.Contains(out, "in use: stop the etcd member") {
+	if out := refused(t, proc.Vigilctl, "snapshot", "restore", etcd.DataDir(), "--data-dir",
+		filepath.Join(proc.Dir(t), "no")); !strings.Contains(out, "in use: stop the etcd member") {
 		t.Errorf("a directory in use: %s", out)
 	}
 }
 
-// TestBumpRevision: with a raised revision, no client takes what it knows for a part of the new state.
+// TestBumpRevision: with a raised revision, no client takes what it knows for a part of the new
+// state.
 func TestBumpRevision(t *testing.T) {
 	etcd := proc.Start(t, proc.Config{Program: proc.Etcd, Memory: true})
 	fill(t, client(t, etcd, false))
@@ -181,5 +186,6 @@ func TestDamaged(t *testing.T) {
 	if err := os.WriteFile(bare, good[:len(good)-32], 0o600); err != nil {
 		t.Fatal(err)
 	}
-	run(t, proc.Vigilctl, "snapshot", "restore", bare, "--data-dir", filepath.Join(dir, "bare"), "--skip-hash-check")
+	run(t, proc.Vigilctl, "snapshot", "restore", bare, "--data-dir", filepath.Join(dir, "bare"),
+		"--skip-hash-check")
 }

@@ -68,8 +68,8 @@ func must[T any](v T, err error) func(t testing.TB) T {
 	}
 }
 
-// fill writes something of everything: keys that change, go, come back and go and come in one revision,
-// large values, leases, a compaction, users and roles.
+// fill writes something of everything: keys that change, go, come back and go and come in one
+// revision, large values, leases, a compaction, users and roles.
 func fill(t testing.TB, c *clientv3.Client) {
 	t.Helper()
 	ctx := t.Context()
@@ -84,7 +84,8 @@ func fill(t testing.TB, c *clientv3.Client) {
 		}
 	}
 	again := func() {
-		must(c.Txn(ctx).Then(clientv3.OpDelete("key-05"), clientv3.OpPut("key-05b", "x"), clientv3.OpDelete("key-06"), clientv3.OpPut("key-07", "y")).Commit())(t)
+		must(c.Txn(ctx).Then(clientv3.OpDelete("key-05"), clientv3.OpPut("key-05b", "x"),
+			clientv3.OpDelete("key-06"), clientv3.OpPut("key-07", "y")).Commit())(t)
 	}
 	again()
 	for i, ttl := range []int64{600, 1200, 9_000_000_000} {
@@ -106,9 +107,12 @@ func fill(t testing.TB, c *clientv3.Client) {
 
 	must(c.RoleAdd(ctx, "root"))(t)
 	must(c.RoleAdd(ctx, "reader"))(t)
-	must(c.RoleGrantPermission(ctx, "reader", "key-", clientv3.GetPrefixRangeEnd("key-"), clientv3.PermissionType(clientv3.PermRead)))(t)
-	must(c.RoleGrantPermission(ctx, "reader", "one", "", clientv3.PermissionType(clientv3.PermReadWrite)))(t)
-	must(c.RoleGrantPermission(ctx, "reader", "z", "\x00", clientv3.PermissionType(clientv3.PermWrite)))(t)
+	must(c.RoleGrantPermission(ctx, "reader", "key-", clientv3.GetPrefixRangeEnd("key-"),
+		clientv3.PermissionType(clientv3.PermRead)))(t)
+	must(c.RoleGrantPermission(ctx, "reader", "one", "",
+		clientv3.PermissionType(clientv3.PermReadWrite)))(t)
+	must(c.RoleGrantPermission(ctx, "reader", "z", "\x00",
+		clientv3.PermissionType(clientv3.PermWrite)))(t)
 	name, password, _ := strings.Cut(root, ":")
 	must(c.UserAdd(ctx, name, password))(t)
 	must(c.UserAdd(ctx, "bob", "bob's"))(t)
@@ -118,8 +122,9 @@ func fill(t testing.TB, c *clientv3.Client) {
 	must(c.AuthEnable(ctx))(t)
 }
 
-// dump is everything that a client can see: all keys at all revisions, the leases with their keys, users
-// and roles, and the hashes of the history. With a step of more than one it leaves revisions out.
+// dump is everything that a client can see: all keys at all revisions, the leases with their keys,
+// users and roles, and the hashes of the history. With a step of more than one it leaves revisions
+// out.
 func dump(t testing.TB, s *proc.Server, auth bool, step int64) string {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
@@ -141,7 +146,8 @@ func dump(t testing.TB, s *proc.Server, auth bool, step int64) string {
 			if len(v) > 40 {
 				v = fmt.Sprintf("%s... of %d", v[:40], len(v))
 			}
-			fmt.Fprintf(&b, "  %q = %q created %d modified %d version %d lease %x\n", kv.Key, v, kv.CreateRevision, kv.ModRevision, kv.Version, kv.Lease)
+			fmt.Fprintf(&b, "  %q = %q created %d modified %d version %d lease %x\n", kv.Key, v,
+				kv.CreateRevision, kv.ModRevision, kv.Version, kv.Lease)
 		}
 		if rev > compact {
 			h := must(c.HashKV(ctx, s.Addr(), rev))(t)
@@ -155,7 +161,8 @@ func dump(t testing.TB, s *proc.Server, auth bool, step int64) string {
 	for _, l := range must(c.Leases(ctx))(t).Leases {
 		ttl := must(c.TimeToLive(ctx, l.ID, clientv3.WithAttachedKeys()))(t)
 		slices.SortFunc(ttl.Keys, bytes.Compare)
-		leases = append(leases, fmt.Sprintf("lease %x granted %d keys %q\n", l.ID, ttl.GrantedTTL, ttl.Keys))
+		leases = append(leases,
+			fmt.Sprintf("lease %x granted %d keys %q\n", l.ID, ttl.GrantedTTL, ttl.Keys))
 	}
 	slices.Sort(leases)
 	b.WriteString(strings.Join(leases, ""))
@@ -170,7 +177,8 @@ func dump(t testing.TB, s *proc.Server, auth bool, step int64) string {
 				fmt.Fprintf(&b, "  %v %q %q\n", p.PermType, p.Key, p.RangeEnd)
 			}
 		}
-		bob := clientv3.Config{Endpoints: []string{s.Addr()}, Username: "bob", Password: "bob's", DialTimeout: patience}
+		bob := clientv3.Config{Endpoints: []string{s.Addr()}, Username: "bob", Password: "bob's",
+			DialTimeout: patience}
 		bc := must(clientv3.New(bob))(t)
 		defer bc.Close()
 		_, err1 := bc.Get(ctx, "key-", clientv3.WithPrefix())
@@ -191,9 +199,11 @@ func events(ctx context.Context, c *clientv3.Client, from, to int64) ([]string, 
 			return nil, err
 		}
 		for _, ev := range r.Events {
-			list = append(list, fmt.Sprintf("%s %q at %d before %d", ev.Type, ev.Kv.Key, ev.Kv.ModRevision, ev.PrevKv.GetModRevision()))
+			list = append(list, fmt.Sprintf("%s %q at %d before %d", ev.Type, ev.Kv.Key,
+				ev.Kv.ModRevision, ev.PrevKv.GetModRevision()))
 		}
-		if r.Header.Revision >= to && len(r.Events) > 0 && r.Events[len(r.Events)-1].Kv.ModRevision >= to {
+		if r.Header.Revision >= to && len(r.Events) > 0 &&
+			r.Events[len(r.Events)-1].Kv.ModRevision >= to {
 			break
 		}
 	}
@@ -210,13 +220,15 @@ func equal(t testing.TB, what, got, want string) {
 	for i := range min(len(g), len(w)) {
 		if g[i] != w[i] {
 			from := max(i-2, 0)
-			t.Fatalf("%s differs in line %d:\n%s\nwant\n%s", what, i, strings.Join(g[from:i+1], "\n"), strings.Join(w[from:i+1], "\n"))
+			t.Fatalf("%s differs in line %d:\n%s\nwant\n%s", what, i,
+				strings.Join(g[from:i+1], "\n"), strings.Join(w[from:i+1], "\n"))
 		}
 	}
 	t.Fatalf("%s has %d lines, want %d", what, len(g), len(w))
 }
 
-// save takes a snapshot with the stock etcdctl. It waits for the version of the data, which etcd sets a moment after it begins to serve.
+// save takes a snapshot with the stock etcdctl. It waits for the version of the data, which etcd
+// sets a moment after it begins to serve.
 func save(t testing.TB, s *proc.Server, name string, auth bool) string {
 	t.Helper()
 	c, ctx := client(t, s, auth), proc.Context(t)
@@ -241,9 +253,11 @@ func save(t testing.TB, s *proc.Server, name string, auth bool) string {
 // restore builds a data directory with etcdutl or vigilctl and starts the server that it is for.
 func restore(t testing.TB, tool, server proc.Program, source string, args ...string) *proc.Server {
 	t.Helper()
-	c := proc.Config{Program: server, DataDir: filepath.Join(proc.Dir(t), "data"), ClientPort: proc.FreePort(t), PeerPort: proc.FreePort(t)}
+	c := proc.Config{Program: server, DataDir: filepath.Join(proc.Dir(t), "data"),
+		ClientPort: proc.FreePort(t), PeerPort: proc.FreePort(t)}
 	peer := fmt.Sprintf("http://127.0.0.1:%d", c.PeerPort)
-	run(t, tool, append([]string{"snapshot", "restore", source, "--data-dir", c.DataDir, "--name", "m1",
+	run(t, tool, append([]string{"snapshot", "restore", source, "--data-dir", c.DataDir,
+		"--name", "m1",
 		"--initial-cluster", "m1=" + peer, "--initial-advertise-peer-urls", peer}, args...)...)
 	return proc.Start(t, c)
 }

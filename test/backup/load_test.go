@@ -28,8 +28,8 @@ const (
 	money    = 1000
 )
 
-// transfer moves money between accounts, a number of times or until the context ends, and counts the
-// transfers in a key of the same transaction.
+// transfer moves money between accounts, a number of times or until the context ends, and counts
+// the transfers in a key of the same transaction.
 func transfer(ctx context.Context, c *clientv3.Client, times int) error {
 	balance := [accounts]int{money}
 	for n := 0; n < times; n++ {
@@ -39,7 +39,9 @@ func transfer(ctx context.Context, c *clientv3.Client, times int) error {
 		if from != to {
 			balance[from] -= amount
 			balance[to] += amount
-			ops = append(ops, clientv3.OpPut(fmt.Sprintf("account-%d", from), strconv.Itoa(balance[from])), clientv3.OpPut(fmt.Sprintf("account-%d", to), strconv.Itoa(balance[to])))
+			ops = append(ops, clientv3.OpPut(fmt.Sprintf("account-%d", from),
+				strconv.Itoa(balance[from])),
+				clientv3.OpPut(fmt.Sprintf("account-%d", to), strconv.Itoa(balance[to])))
 		}
 		if _, err := c.Txn(ctx).Then(ops...).Commit(); err != nil {
 			return err
@@ -48,7 +50,8 @@ func transfer(ctx context.Context, c *clientv3.Client, times int) error {
 	return nil
 }
 
-// check goes through the history in a snapshot: at every revision no money is missing, and no revision is.
+// check goes through the history in a snapshot: at every revision no money is missing, and no
+// revision is.
 func check(t testing.TB, file string) (revision int64) {
 	t.Helper()
 	db := must(bolt.Open(file, 0o600, &bolt.Options{ReadOnly: true}))(t)
@@ -105,8 +108,8 @@ func check(t testing.TB, file string) (revision int64) {
 	return revision
 }
 
-// TestUnderLoad: snapshots that are taken while transactions and compactions go on hold whole transactions
-// only, and all of them up to one.
+// TestUnderLoad: snapshots that are taken while transactions and compactions go on hold whole
+// transactions only, and all of them up to one.
 func TestUnderLoad(t *testing.T) {
 	vigil := proc.Start(t, proc.Config{Memory: true})
 	c := client(t, vigil, false)
@@ -140,7 +143,8 @@ func TestUnderLoad(t *testing.T) {
 	wg.Wait()
 }
 
-// TestLetGo: clients that break off, or do not read on, take nothing from those that come after them.
+// TestLetGo: clients that break off, or do not read on, take nothing from those that come after
+// them.
 func TestLetGo(t *testing.T) {
 	vigil := proc.Start(t, proc.Config{Memory: true})
 	c := client(t, vigil, false)
@@ -178,8 +182,8 @@ func TestLetGo(t *testing.T) {
 	}
 }
 
-// TestCluster: members that are restored from one file are a cluster, with the same content; a learner's
-// snapshot is as good as a voter's.
+// TestCluster: members that are restored from one file are a cluster, with the same content; a
+// learner's snapshot is as good as a voter's.
 func TestCluster(t *testing.T) {
 	etcd := proc.Start(t, proc.Config{Program: proc.Etcd, Memory: true})
 	fill(t, client(t, etcd, false))
@@ -190,15 +194,18 @@ func TestCluster(t *testing.T) {
 	var list []proc.Config
 	initial, comma := "", ""
 	for i := range 3 {
-		c := proc.Config{Name: fmt.Sprintf("m%d", i+1), DataDir: filepath.Join(proc.Dir(t), "data"), ClientPort: proc.FreePort(t), PeerPort: proc.FreePort(t)}
+		c := proc.Config{Name: fmt.Sprintf("m%d", i+1), DataDir: filepath.Join(proc.Dir(t), "data"),
+			ClientPort: proc.FreePort(t), PeerPort: proc.FreePort(t)}
 		initial += fmt.Sprintf("%s%s=http://127.0.0.1:%d", comma, c.Name, c.PeerPort)
 		comma = ","
 		list = append(list, c)
 	}
 	var members []*proc.Server
 	for _, c := range list {
-		run(t, proc.Vigilctl, "snapshot", "restore", file, "--data-dir", c.DataDir, "--name", c.Name, "--initial-cluster", initial,
-			"--initial-cluster-token", "restored", "--initial-advertise-peer-urls", fmt.Sprintf("http://127.0.0.1:%d", c.PeerPort))
+		run(t, proc.Vigilctl, "snapshot", "restore", file, "--data-dir", c.DataDir, "--name",
+			c.Name, "--initial-cluster", initial,
+			"--initial-cluster-token", "restored", "--initial-advertise-peer-urls",
+			fmt.Sprintf("http://127.0.0.1:%d", c.PeerPort))
 		c.InitialCluster = initial
 		s := proc.New(t, c)
 		s.Launch()
@@ -225,7 +232,8 @@ func TestCluster(t *testing.T) {
 	}
 
 	// A learner gets all of it from the others, in a snapshot of their own making, and gives it on.
-	lc := proc.Config{Name: "m4", DataDir: filepath.Join(proc.Dir(t), "data"), ClientPort: proc.FreePort(t), PeerPort: proc.FreePort(t)}
+	lc := proc.Config{Name: "m4", DataDir: filepath.Join(proc.Dir(t), "data"),
+		ClientPort: proc.FreePort(t), PeerPort: proc.FreePort(t)}
 	peer := fmt.Sprintf("http://127.0.0.1:%d", lc.PeerPort)
 	for {
 		// Members that have just met are not known to be healthy.
@@ -253,7 +261,8 @@ func TestCluster(t *testing.T) {
 	// A learner authenticates no user, and knows the tokens that others have issued.
 	name, password, _ := strings.Cut(root, ":")
 	token := must(c.Authenticate(t.Context(), name, password))(t).Token
-	r := must(client(t, learner, false).Snapshot(metadata.AppendToOutgoingContext(t.Context(), "token", token)))(t)
+	r := must(client(t, learner,
+		false).Snapshot(metadata.AppendToOutgoingContext(t.Context(), "token", token)))(t)
 	defer r.Close()
 	f := must(os.Create(own))(t)
 	must(io.Copy(f, r))(t)

@@ -13,7 +13,8 @@ import (
 	"vigil/test/proc"
 )
 
-// TestRunbook runs the blocks of commands of docs/operations/backup.md as they are there, but for the ports.
+// TestRunbook runs the blocks of commands of docs/operations/backup.md as they are there, but for
+// the ports.
 func TestRunbook(t *testing.T) {
 	page := must(os.ReadFile("../../docs/operations/backup.md"))(t)
 	vigil := proc.Start(t, proc.Config{Memory: true})

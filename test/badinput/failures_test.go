@@ -20,10 +20,12 @@ import (
 	"vigil/test/proc/pki"
 )
 
-// A wrongStart is a start that must fail. The one line about it says what failed, with the value, and what to do.
+// A wrongStart is a start that must fail. The one line about it says what failed, with the value,
+// and what to do.
 type wrongStart struct {
 	name string
-	// set makes what is wrong, and changes the configuration of a member in a directory that does not exist yet.
+	// set makes what is wrong, and changes the configuration of a member in a directory that does
+	// not exist yet.
 	set func(t *testing.T, w *attempt)
 	// code is the exit code: 2 for what a restart does not correct.
 	code int
@@ -58,7 +60,9 @@ func (a *attempt) file(t *testing.T, name, text string) string {
 // secure makes the client port one with a certificate.
 func (a *attempt) secure(cert, key string, more ...string) {
 	a.listen(fmt.Sprintf("https://127.0.0.1:%d", a.ClientPort))
-	a.Args = append(a.Args, fmt.Sprintf("--advertise-client-urls=https://127.0.0.1:%d", a.ClientPort), "--cert-file="+cert, "--key-file="+key)
+	a.Args = append(a.Args,
+		fmt.Sprintf("--advertise-client-urls=https://127.0.0.1:%d", a.ClientPort),
+		"--cert-file="+cert, "--key-file="+key)
 	a.Args = append(a.Args, more...)
 }
 
@@ -73,7 +77,8 @@ func taken(t *testing.T) int {
 	return l.Addr().(*net.TCPAddr).Port
 }
 
-// dying returns a port of a member that dies while it answers: of the answer to each connection only the first bytes arrive.
+// dying returns a port of a member that dies while it answers: of the answer to each connection
+// only the first bytes arrive.
 func dying(t *testing.T) int {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -145,35 +150,50 @@ func keyText(t *testing.T, file string) []byte {
 
 var self = regexp.QuoteMeta(fmt.Sprintf(", process %d)", os.Getpid()))
 
-// wrongStarts are the failures of a start that do not follow from the command line alone: test/config/testdata/mistakes has those.
+// wrongStarts are the failures of a start that do not follow from the command line alone:
+// test/config/testdata/mistakes has those.
 var wrongStarts = []wrongStart{
 	// Addresses.
 	{"client port in use", func(t *testing.T, a *attempt) { a.ClientPort = taken(t) }, 1,
-		`listen on http://127\.0\.0\.1:\d+: the address is in use by another program \(.*` + self, `stop that, or choose another address for --listen-client-urls`},
+		`listen on http://127\.0\.0\.1:\d+: the address is in use by another program \(.*` + self,
+		`stop that, or choose another address for --listen-client-urls`},
 	{"peer port in use", func(t *testing.T, a *attempt) { a.PeerPort = taken(t) }, 1,
 		`in use by another program \(.*` + self, `another address for --listen-peer-urls`},
 	{"metrics port in use", func(t *testing.T, a *attempt) {
 		a.Args = []string{fmt.Sprintf("--listen-metrics-urls=http://127.0.0.1:%d", taken(t))}
 	}, 1,
 		`in use by another program \(.*` + self, `another address for --listen-metrics-urls`},
-	{"address of another machine", func(t *testing.T, a *attempt) { a.listen("http://192.0.2.1:2379") }, 1,
-		`http://192\.0\.2\.1:2379: no network interface of this machine has the address`, `choose one of this machine for --listen-client-urls, or 0\.0\.0\.0 for all`},
+	{"address of another machine",
+		func(t *testing.T, a *attempt) { a.listen("http://192.0.2.1:2379") }, 1,
+		`http://192\.0\.2\.1:2379: no network interface of this machine has the address`,
+		`choose one of this machine for --listen-client-urls, or 0\.0\.0\.0 for all`},
 	{"host name", func(t *testing.T, a *attempt) { a.listen("http://member.example:2379") }, 2,
-		`--listen-client-urls: "http://member\.example:2379"`, `must name an IP address or localhost to listen on`},
-	{"IPv6 address with a zone", func(t *testing.T, a *attempt) { a.listen("http://[fe80::1%25eth0]:2379") }, 2,
-		`--listen-client-urls: "http://\[fe80::1%25eth0\]:2379"`, `must name an IP address or localhost to listen on`},
-	{"advertised port 0", func(t *testing.T, a *attempt) { a.Args = []string{"--initial-advertise-peer-urls=http://127.0.0.1:0"} }, 2,
+		`--listen-client-urls: "http://member\.example:2379"`,
+		`must name an IP address or localhost to listen on`},
+	{"IPv6 address with a zone",
+		func(t *testing.T, a *attempt) { a.listen("http://[fe80::1%25eth0]:2379") }, 2,
+		`--listen-client-urls: "http://\[fe80::1%25eth0\]:2379"`,
+		`must name an IP address or localhost to listen on`},
+	{"advertised port 0",
+		func(t *testing.T, a *attempt) { a.Args = []string{"--initial-advertise-peer-urls=http://127.0.0.1:0"} }, 2,
 		`--initial-advertise-peer-urls has http://127\.0\.0\.1:0`, `give both the same URL`},
 	{"port below 1024", func(t *testing.T, a *attempt) {
 		a.listen("http://127.0.0.1:81")
-		a.nobody, a.shell = true, "[ $(cat /proc/sys/net/ipv4/ip_unprivileged_port_start) -gt 81 ] || exit 77"
+		a.nobody, a.shell = true,
+			"[ $(cat /proc/sys/net/ipv4/ip_unprivileged_port_start) -gt 81 ] || exit 77"
 	}, 1, `http://127\.0\.0\.1:81: permission denied`, `needs the capability CAP_NET_BIND_SERVICE`},
-	{"path of a socket too long", func(t *testing.T, a *attempt) { a.listen("unix:///tmp/" + strings.Repeat("x", 120)) }, 1,
-		`the path of the socket has 125 bytes and the most is 107`, `choose a shorter one for --listen-client-urls`},
-	{"no directory for a socket", func(t *testing.T, a *attempt) { a.listen("unix://" + a.dir + "/none/socket") }, 1,
-		`there is no directory for the socket`, `create /.*/none, or choose another path for --listen-client-urls`},
-	{"file in place of a socket", func(t *testing.T, a *attempt) { a.listen("unix://" + a.file(t, "file", "x")) }, 1,
-		`the file exists and is not a socket`, `remove it, or choose another path for --listen-client-urls`},
+	{"path of a socket too long",
+		func(t *testing.T, a *attempt) { a.listen("unix:///tmp/" + strings.Repeat("x", 120)) }, 1,
+		`the path of the socket has 125 bytes and the most is 107`,
+		`choose a shorter one for --listen-client-urls`},
+	{"no directory for a socket",
+		func(t *testing.T, a *attempt) { a.listen("unix://" + a.dir + "/none/socket") }, 1,
+		`there is no directory for the socket`,
+		`create /.*/none, or choose another path for --listen-client-urls`},
+	{"file in place of a socket",
+		func(t *testing.T, a *attempt) { a.listen("unix://" + a.file(t, "file", "x")) }, 1,
+		`the file exists and is not a socket`,
+		`remove it, or choose another path for --listen-client-urls`},
 	{"socket in use", func(t *testing.T, a *attempt) {
 		l, err := net.Listen("unix", filepath.Join(a.dir, "s"))
 		if err != nil {
@@ -181,15 +201,33 @@ var wrongStarts = []wrongStart{
 		}
 		t.Cleanup(func() { l.Close() })
 		a.listen("unix://" + filepath.Join(a.dir, "s"))
-	}, 1, `in use by another program \(.*` + self, `choose another address for --listen-client-urls`},
+	}, 1, `in use by another program \(.*` + self,
+		`choose another address for --listen-client-urls`},
 
 	// Directories.
-	{"data directory is a file", func(t *testing.T, a *attempt) { a.DataDir = a.file(t, "file", "x") }, 1, `data directory /.*/file: .*not a directory`, `a part of the path is a file: correct the path`},
-	{"data directory below a file", func(t *testing.T, a *attempt) { a.DataDir = a.file(t, "file", "x") + "/data" }, 1, `not a directory`, `a part of the path is a file: correct the path`},
-	{"data directory cannot be made", func(t *testing.T, a *attempt) { a.DataDir = "/proc/x" }, 1, `data directory /proc/x: mkdir /proc/x`, `choose a directory in which directories can be made`},
-	{"no permission", func(t *testing.T, a *attempt) { a.nobody = true; a.DataDir = a.dir + "/data" }, 1,
-		`data directory /.*: permission denied`, `let user .*65534.* use it \(chown, chmod\), or run vigil as the user that may`},
-	{"read-only file system", func(t *testing.T, a *attempt) { mount(t, a.dir+"/ro", "ro"); a.DataDir = a.dir + "/ro/data" }, 1,
+	{"data directory is a file",
+		func(t *testing.T, a *attempt) { a.DataDir = a.file(t, "file", "x") }, 1,
+		`data directory /.*/file: .*not a directory`,
+		`a part of the path is a file: correct the path`},
+	{"data directory below a file",
+		func(t *testing.T, a *attempt) { a.DataDir = a.file(t, "file", "x") + "/data" }, 1,
+		`not a directory`, `a part of the path is a file: correct the path`},
+	{"data directory cannot be made", func(t *testing.T, a *attempt) { a.DataDir = "/proc/x" }, 1,
+		`data directory /proc/x: mkdir /proc/x`,
+		`choose a directory in which directories can be made`},
+	{"no permission", func(t *testing.T,
+		a *attempt) {
+		a.nobody = true
+		a.DataDir = a.dir + "/data"
+	}, 1,
+		`data directory /.*: permission denied`,
+		`let user .*65534.* use it \(chown, chmod\), or run vigil as the user that may`},
+	{"read-only file system",
+		func(t *testing.T, a *attempt) {
+			mount(t, a.dir+"/ro", "ro")
+			a.DataDir = a.dir +
+				"/ro/data"
+		}, 1,
 		`mkdir /.*/ro/data: read-only file system`, `mount it writable .*, or choose another path`},
 	{"immutable directory", func(t *testing.T, a *attempt) {
 		a.DataDir = a.dir + "/fixed/data"
@@ -200,53 +238,91 @@ var wrongStarts = []wrongStart{
 			t.Skipf("no file can be made immutable: %v %s", err, out)
 		}
 		t.Cleanup(func() { _ = exec.Command("chattr", "-i", a.dir+"/fixed").Run() })
-	}, 1, `mkdir /.*/fixed/data: operation not permitted`, `may be immutable \(lsattr\), or a rule of the system forbids it: allow it, or choose another path$`},
-	{"full file system", func(t *testing.T, a *attempt) { mount(t, a.dir+"/full", "size=8k"); a.DataDir = a.dir + "/full/data" }, 1,
-		`no space left on device`, `free space on the file system of /.*/full/data.* \(df and df -i show it\)`},
+	}, 1, `mkdir /.*/fixed/data: operation not permitted`,
+		`may be immutable \(lsattr\), or a rule of the system forbids it: allow it, or choose another path$`},
+	{"full file system",
+		func(t *testing.T, a *attempt) {
+			mount(t, a.dir+"/full", "size=8k")
+			a.DataDir = a.dir +
+				"/full/data"
+		}, 1,
+		`no space left on device`,
+		`free space on the file system of /.*/full/data.* \(df and df -i show it\)`},
 	{"directory of a running member", func(t *testing.T, a *attempt) {
 		s := proc.Start(t, proc.Config{Program: proc.Vigil})
 		a.DataDir = s.DataDir()
-	}, 1, `data directory /.* is in use by another process \(vigil, process \d+\)`, `stop that, or give this member a --data-dir of its own`},
-	{"directory of an etcd member", func(t *testing.T, a *attempt) { made(t, a.DataDir, "member/snap/db") }, 1, `holds the data of an etcd member \(member\)`, `choose another --data-dir, which vigilctl snapshot restore can fill`},
-	{"directory in that of an etcd member", func(t *testing.T, a *attempt) { made(t, a.DataDir, "snap/db") }, 1, `holds the data of an etcd member \(snap/db\)`, `choose another --data-dir`},
+	}, 1, `data directory /.* is in use by another process \(vigil, process \d+\)`,
+		`stop that, or give this member a --data-dir of its own`},
+	{"directory of an etcd member",
+		func(t *testing.T, a *attempt) { made(t, a.DataDir, "member/snap/db") }, 1,
+		`holds the data of an etcd member \(member\)`,
+		`choose another --data-dir, which vigilctl snapshot restore can fill`},
+	{"directory in that of an etcd member",
+		func(t *testing.T, a *attempt) { made(t, a.DataDir, "snap/db") }, 1,
+		`holds the data of an etcd member \(snap/db\)`, `choose another --data-dir`},
 	{"newer raft log", func(t *testing.T, a *attempt) {
-		a.patch(t, 0, func(b []byte) { binary.LittleEndian.PutUint32(b[8:], 7); formats[0].sign(b) })
-	}, 1, `unknown format version: it is in version 7`, `run the version of vigil that wrote it, or a newer one`},
+		a.patch(t, 0, func(b []byte) {
+			binary.LittleEndian.PutUint32(b[8:],
+				7)
+			formats[0].sign(b)
+		})
+	}, 1, `unknown format version: it is in version 7`,
+		`run the version of vigil that wrote it, or a newer one`},
 	{"newer history", func(t *testing.T, a *attempt) {
-		a.patch(t, 1, func(b []byte) { binary.LittleEndian.PutUint32(b[8:], 7); formats[1].sign(b) })
-	}, 1, `unknown format version: .* is in version 7`, `run the version of vigil that wrote it, or a newer one`},
-	{"damaged raft log", func(t *testing.T, a *attempt) { a.patch(t, 0, func(b []byte) { b[70] ^= 4 }) }, 1,
-		`\.wal is corrupt at offset 0`, `see the damage with vigilctl check; if other members have the data, replace this one, otherwise restore a backup`},
-	{"damaged history", func(t *testing.T, a *attempt) { a.patch(t, 1, func(b []byte) { b[20] ^= 4 }) }, 1,
-		`\.log at offset 0: corrupt data`, `see the damage with vigilctl check; if other members have the data, replace this one, otherwise restore a backup`},
+		a.patch(t, 1, func(b []byte) {
+			binary.LittleEndian.PutUint32(b[8:],
+				7)
+			formats[1].sign(b)
+		})
+	}, 1, `unknown format version: .* is in version 7`,
+		`run the version of vigil that wrote it, or a newer one`},
+	{"damaged raft log",
+		func(t *testing.T, a *attempt) { a.patch(t, 0, func(b []byte) { b[70] ^= 4 }) }, 1,
+		`\.wal is corrupt at offset 0`,
+		`see the damage with vigilctl check; if other members have the data, replace this one, otherwise restore a backup`},
+	{"damaged history", func(t *testing.T,
+		a *attempt) {
+		a.patch(t, 1, func(b []byte) { b[20] ^= 4 })
+	}, 1,
+		`\.log at offset 0: corrupt data`,
+		`see the damage with vigilctl check; if other members have the data, replace this one, otherwise restore a backup`},
 	{"raft log of another member", func(t *testing.T, a *attempt) {
 		mine, other := a.keep(t), written(t).DataDir
 		if err := os.RemoveAll(filepath.Join(mine, "wal")); err != nil {
 			t.Fatal(err)
 		}
-		if err := os.CopyFS(filepath.Join(mine, "wal"), os.DirFS(filepath.Join(other, "wal"))); err != nil {
+		if err := os.CopyFS(filepath.Join(mine, "wal"),
+			os.DirFS(filepath.Join(other, "wal"))); err != nil {
 			t.Fatal(err)
 		}
-	}, 1, `store and raft log do not belong together`, `give this member the --data-dir and the --wal-dir that belong together`},
-	{"no raft log", func(t *testing.T, a *attempt) { removed(t, a.keep(t), "wal") }, 1, `there is no raft log in /.*/wal`, `start the member with the --wal-dir that it had`},
-	{"no store", func(t *testing.T, a *attempt) { removed(t, a.keep(t), "history") }, 1, `no store in /.*/history`, `start the member with the --data-dir that it had`},
-	{"few file descriptors", func(t *testing.T, a *attempt) { a.shell = "ulimit -n 12" }, 1, `too many open files`, `ulimit -n, or LimitNOFILE=.*; it may have 12 files open`},
+	}, 1, `store and raft log do not belong together`,
+		`give this member the --data-dir and the --wal-dir that belong together`},
+	{"no raft log", func(t *testing.T, a *attempt) { removed(t, a.keep(t), "wal") }, 1,
+		`there is no raft log in /.*/wal`, `start the member with the --wal-dir that it had`},
+	{"no store", func(t *testing.T, a *attempt) { removed(t, a.keep(t), "history") }, 1,
+		`no store in /.*/history`, `start the member with the --data-dir that it had`},
+	{"few file descriptors", func(t *testing.T, a *attempt) { a.shell = "ulimit -n 12" }, 1,
+		`too many open files`, `ulimit -n, or LimitNOFILE=.*; it may have 12 files open`},
 	{"memory cannot be locked", func(t *testing.T, a *attempt) {
 		a.nobody, a.shell, a.Args = true, "ulimit -l 64", []string{"--memory-mlock"}
 	}, 1,
-		`--memory-mlock: lock memory`, `give the process the capability IPC_LOCK, or raise ulimit -l`},
+		`--memory-mlock: lock memory`,
+		`give the process the capability IPC_LOCK, or raise ulimit -l`},
 
 	// Certificates and keys.
 	{"key of another certificate", func(t *testing.T, a *attempt) {
 		ca := authority(t, a)
 		a.secure(ca.File("one.pem"), ca.File("two-key.pem"))
-	}, 2, `one\.pem and /.*two-key\.pem: .*does not match`, `name the key for which this certificate was issued`},
+	}, 2, `one\.pem and /.*two-key\.pem: .*does not match`,
+		`name the key for which this certificate was issued`},
 	{"peer key of another certificate", func(t *testing.T, a *attempt) {
 		ca := authority(t, a)
 		url := fmt.Sprintf("https://127.0.0.1:%d", a.PeerPort)
 		a.InitialCluster = "m1=" + url
-		a.Args = []string{"--listen-peer-urls=" + url, "--initial-advertise-peer-urls=" + url, "--peer-cert-file=" + ca.File("one.pem"), "--peer-key-file=" + ca.File("two-key.pem")}
-	}, 2, `certificates of peers: .*one\.pem and /.*two-key\.pem: .*does not match`, `name the key for which this certificate was issued`},
+		a.Args = []string{"--listen-peer-urls=" + url, "--initial-advertise-peer-urls=" + url,
+			"--peer-cert-file=" + ca.File("one.pem"), "--peer-key-file=" + ca.File("two-key.pem")}
+	}, 2, `certificates of peers: .*one\.pem and /.*two-key\.pem: .*does not match`,
+		`name the key for which this certificate was issued`},
 	{"no certificate", func(t *testing.T, a *attempt) {
 		ca := authority(t, a)
 		a.secure(ca.File("none.pem"), ca.File("one-key.pem"))
@@ -263,19 +339,23 @@ var wrongStarts = []wrongStart{
 		ca := authority(t, a)
 		block, _ := pem.Decode(keyText(t, ca.File("one.pem")))
 		a.secure(a.file(t, "one.der", string(block.Bytes)), ca.File("one-key.pem"))
-	}, 2, `one\.der and /`, `is in DER: convert it \(openssl x509 -inform der -in /.*one\.der -out NEW\)`},
+	}, 2, `one\.der and /`,
+		`is in DER: convert it \(openssl x509 -inform der -in /.*one\.der -out NEW\)`},
 	{"key that is garbage", func(t *testing.T, a *attempt) {
 		ca := authority(t, a)
 		a.secure(ca.File("one.pem"), a.file(t, "garbage", "x"))
-	}, 2, `one\.pem and /.*garbage`, `name a file with the private key in PEM instead of /.*garbage`},
+	}, 2, `one\.pem and /.*garbage`,
+		`name a file with the private key in PEM instead of /.*garbage`},
 	{"encrypted key", func(t *testing.T, a *attempt) {
 		ca := authority(t, a)
 		key := filepath.Join(a.dir, "encrypted-key.pem")
-		if out, err := exec.Command("openssl", "pkcs8", "-topk8", "-passout", "pass:x", "-in", ca.File("one-key.pem"), "-out", key).CombinedOutput(); err != nil {
+		if out, err := exec.Command("openssl", "pkcs8", "-topk8", "-passout", "pass:x", "-in",
+			ca.File("one-key.pem"), "-out", key).CombinedOutput(); err != nil {
 			t.Skipf("openssl: %v %s", err, out)
 		}
 		a.secure(ca.File("one.pem"), key)
-	}, 2, `one\.pem and /.*encrypted-key\.pem`, `is encrypted, and no flag has its passphrase: write it without \(openssl pkey -in /.*encrypted-key\.pem -out NEW\)`},
+	}, 2, `one\.pem and /.*encrypted-key\.pem`,
+		`is encrypted, and no flag has its passphrase: write it without \(openssl pkey -in /.*encrypted-key\.pem -out NEW\)`},
 	{"unreadable key", func(t *testing.T, a *attempt) {
 		ca := authority(t, a)
 		a.nobody = true
@@ -283,21 +363,28 @@ var wrongStarts = []wrongStart{
 	}, 2, `open /.*one-key\.pem: permission denied`, `let user .*65534.* use it`},
 	{"authority without a certificate", func(t *testing.T, a *attempt) {
 		ca := authority(t, a)
-		a.secure(ca.File("one.pem"), ca.File("one-key.pem"), "--trusted-ca-file="+ca.File("one-key.pem"))
+		a.secure(ca.File("one.pem"), ca.File("one-key.pem"),
+			"--trusted-ca-file="+ca.File("one-key.pem"))
 	}, 2, `one-key\.pem holds no certificate`, `name a file with the certificate in PEM`},
 	{"revocation list that is none", func(t *testing.T, a *attempt) {
 		ca := authority(t, a)
-		a.secure(ca.File("one.pem"), ca.File("one-key.pem"), "--trusted-ca-file="+ca.File("authority.pem"), "--client-crl-file="+ca.File("one-key.pem"))
+		a.secure(ca.File("one.pem"), ca.File("one-key.pem"),
+			"--trusted-ca-file="+ca.File("authority.pem"),
+			"--client-crl-file="+ca.File("one-key.pem"))
 	}, 2, `one-key\.pem holds no list of revoked certificates`, `name a list in PEM or DER`},
 	{"no key for tokens", func(t *testing.T, a *attempt) {
 		a.Args = []string{"--auth-token=jwt,sign-method=RS256,priv-key=none.key"}
 	}, 2,
-		`--auth-token: jwt option priv-key: open none\.key: no such file`, `create it, or correct the path, which begins in /`},
+		`--auth-token: jwt option priv-key: open none\.key: no such file`,
+		`create it, or correct the path, which begins in /`},
 
 	// The cluster.
-	{"cluster without this member", func(t *testing.T, a *attempt) { a.InitialCluster = "m2=http://127.0.0.1:1" }, 2,
-		`--initial-cluster: no member is named "m1" \(--name\) in "m2=`, `add this member as NAME=URL, or give it the --name that it has there`},
-	{"another URL in the cluster", func(t *testing.T, a *attempt) { a.InitialCluster = "m1=http://127.0.0.1:1" }, 2,
+	{"cluster without this member",
+		func(t *testing.T, a *attempt) { a.InitialCluster = "m2=http://127.0.0.1:1" }, 2,
+		`--initial-cluster: no member is named "m1" \(--name\) in "m2=`,
+		`add this member as NAME=URL, or give it the --name that it has there`},
+	{"another URL in the cluster",
+		func(t *testing.T, a *attempt) { a.InitialCluster = "m1=http://127.0.0.1:1" }, 2,
 		`--initial-cluster: has http://127\.0\.0\.1:1 for "m1", but --initial-advertise-peer-urls has http://127`, `give both the same URL`},
 	{"one URL for two members", func(t *testing.T, a *attempt) {
 		u := fmt.Sprintf("http://127.0.0.1:%d", a.PeerPort)
@@ -308,61 +395,97 @@ var wrongStarts = []wrongStart{
 		a.wait = 2 * time.Minute
 	}, 1,
 		`has http://member\.invalid:2380 for "m1"`, `give both the same URL`},
-	{"joining nobody", func(t *testing.T, a *attempt) { a.Args = []string{"--initial-cluster-state=existing"} }, 2,
-		`--initial-cluster names no other member to join`, `list all members of the cluster there, this one included`},
+	{"joining nobody", func(t *testing.T,
+		a *attempt) {
+		a.Args = []string{"--initial-cluster-state=existing"}
+	}, 2,
+		`--initial-cluster names no other member to join`,
+		`list all members of the cluster there, this one included`},
 	{"joining who does not answer", func(t *testing.T, a *attempt) {
 		a.InitialCluster = fmt.Sprintf("m1=http://127.0.0.1:%d,m2=http://127.0.0.1:1", a.PeerPort)
 		a.Args = []string{"--initial-cluster-state=existing"}
-	}, 1, `cannot fetch cluster info from peer urls: .*127\.0\.0\.1:1: .*refused`, `start the other members, or correct their URLs in --initial-cluster`},
+	}, 1, `cannot fetch cluster info from peer urls: .*127\.0\.0\.1:1: .*refused`,
+		`start the other members, or correct their URLs in --initial-cluster`},
 	{"joining a member that dies", func(t *testing.T, a *attempt) {
-		a.InitialCluster = fmt.Sprintf("m1=http://127.0.0.1:%d,m2=http://127.0.0.1:%d", a.PeerPort, dying(t))
+		a.InitialCluster = fmt.Sprintf("m1=http://127.0.0.1:%d,m2=http://127.0.0.1:%d",
+			a.PeerPort, dying(t))
 		a.Args = []string{"--initial-cluster-state=existing"}
-	}, 1, `cannot fetch cluster info from peer urls: .*127\.0\.0\.1:\d+: `, `correct their URLs in --initial-cluster; for a new cluster leave out --initial-cluster-state=existing$`},
+	}, 1, `cannot fetch cluster info from peer urls: .*127\.0\.0\.1:\d+: `,
+		`correct their URLs in --initial-cluster; for a new cluster leave out --initial-cluster-state=existing$`},
 	{"joining a cluster that does not know it", func(t *testing.T, a *attempt) {
 		s := proc.Start(t, proc.Config{Program: proc.Vigil})
-		a.InitialCluster = fmt.Sprintf("m2=http://127.0.0.1:%d,m1=http://%s", a.PeerPort, s.PeerAddr())
+		a.InitialCluster = fmt.Sprintf("m2=http://127.0.0.1:%d,m1=http://%s",
+			a.PeerPort, s.PeerAddr())
 		a.Name, a.Args = "m2", []string{"--initial-cluster-state=existing"}
-	}, 1, `--initial-cluster does not match cluster [0-9a-f]+, whose members are`, `after vigilctl member add for a member that is not there`},
+	}, 1, `--initial-cluster does not match cluster [0-9a-f]+, whose members are`,
+		`after vigilctl member add for a member that is not there`},
 	{"discovery and joining", func(t *testing.T, a *attempt) {
-		a.Discover, a.Args = true, []string{"--discovery-endpoints=http://127.0.0.1:1", "--discovery-token=t", "--initial-cluster-state=existing"}
-	}, 2, `discovery URL should not be set when joining existing initial cluster`, `leave out either --discovery-endpoints or --initial-cluster-state=existing`},
+		a.Discover, a.Args = true,
+			[]string{"--discovery-endpoints=http://127.0.0.1:1", "--discovery-token=t",
+				"--initial-cluster-state=existing"}
+	}, 2, `discovery URL should not be set when joining existing initial cluster`,
+		`leave out either --discovery-endpoints or --initial-cluster-state=existing`},
 	{"discovery without records", func(t *testing.T, a *attempt) {
-		a.Discover, a.Args, a.wait = true, []string{"--discovery-srv=nothing.invalid"}, 2*time.Minute
+		a.Discover, a.Args, a.wait = true,
+			[]string{"--discovery-srv=nothing.invalid"}, 2*time.Minute
 	}, 1,
-		`--discovery-srv=nothing\.invalid: error querying DNS SRV records`, `publish a record for each member`},
+		`--discovery-srv=nothing\.invalid: error querying DNS SRV records`,
+		`publish a record for each member`},
 	{"discovery of no cluster", func(t *testing.T, a *attempt) {
 		s := proc.Start(t, proc.Config{Program: proc.Vigil})
-		a.Discover, a.Args = true, []string{"--discovery-endpoints=http://" + s.Addr(), "--discovery-token=t"}
-	}, 1, `discovery: size key not found`, `put the number of members at /_etcd/registry/TOKEN/_config/size`},
+		a.Discover, a.Args = true,
+			[]string{"--discovery-endpoints=http://" + s.Addr(), "--discovery-token=t"}
+	}, 1, `discovery: size key not found`,
+		`put the number of members at /_etcd/registry/TOKEN/_config/size`},
 	{"discovery of a full cluster", func(t *testing.T, a *attempt) {
 		s := proc.Start(t, proc.Config{Program: proc.Vigil})
-		for k, v := range map[string]string{"_config/size": "1", "members/1": "x=http://127.0.0.1:1"} {
+		for k, v := range map[string]string{"_config/size": "1",
+			"members/1": "x=http://127.0.0.1:1"} {
 			if _, err := s.Client().Put(proc.Context(t), "/_etcd/registry/t/"+k, v); err != nil {
 				t.Fatal(err)
 			}
 		}
-		a.Discover, a.Args = true, []string{"--discovery-endpoints=http://" + s.Addr(), "--discovery-token=t"}
+		a.Discover, a.Args = true,
+			[]string{"--discovery-endpoints=http://" + s.Addr(), "--discovery-token=t"}
 	}, 1, `discovery: cluster is full`, `vigilctl member add`},
 
 	// Configuration and log.
-	{"no configuration file", func(t *testing.T, a *attempt) { a.Args = []string{"--config-file=none.yml"} }, 2, `--config-file: .*none\.yml: no such file`, `create it, or correct the path, which begins in /`},
-	{"directory as configuration file", func(t *testing.T, a *attempt) { a.Args = []string{"--config-file=" + a.dir} }, 2, `is a directory`, `name a file in it`},
+	{"no configuration file",
+		func(t *testing.T, a *attempt) { a.Args = []string{"--config-file=none.yml"} }, 2,
+		`--config-file: .*none\.yml: no such file`,
+		`create it, or correct the path, which begins in /`},
+	{"directory as configuration file",
+		func(t *testing.T, a *attempt) { a.Args = []string{"--config-file=" + a.dir} }, 2,
+		`is a directory`, `name a file in it`},
 	{"unreadable configuration file", func(t *testing.T, a *attempt) {
 		a.nobody, a.Args = true, []string{"--config-file=" + a.file(t, "c.yml", "")}
 	}, 2, `c\.yml: permission denied`, `let user .*65534.* use it`},
-	{"no directory for the log", func(t *testing.T, a *attempt) { a.Args = []string{"--log-outputs=none/log"} }, 2, `--log-outputs: .*none/log: no such file`, `create it, or correct the path, which begins in /`},
-	{"directory as log", func(t *testing.T, a *attempt) { a.Args = []string{"--log-outputs=" + a.dir} }, 2, `is a directory`, `name a file in it`},
-	{"log without permission", func(t *testing.T, a *attempt) { a.nobody, a.Args = true, []string{"--log-outputs=" + a.dir + "/log"} }, 2, `/log: permission denied`, `let user .*65534.* use it`},
-	{"configuration file on a disk that fails", func(t *testing.T, a *attempt) { a.Args = []string{"--config-file=/proc/self/mem"} }, 2,
-		`--config-file: read /proc/self/mem: input/output error`, `error: the disk has failed: see the log of the kernel, and docs/operations/disks\.md \(see vigil --help\)$`},
+	{"no directory for the log",
+		func(t *testing.T, a *attempt) { a.Args = []string{"--log-outputs=none/log"} }, 2,
+		`--log-outputs: .*none/log: no such file`,
+		`create it, or correct the path, which begins in /`},
+	{"directory as log",
+		func(t *testing.T, a *attempt) { a.Args = []string{"--log-outputs=" + a.dir} }, 2,
+		`is a directory`, `name a file in it`},
+	{"log without permission",
+		func(t *testing.T, a *attempt) {
+			a.nobody, a.Args = true,
+				[]string{"--log-outputs=" + a.dir + "/log"}
+		}, 2, `/log: permission denied`, `let user .*65534.* use it`},
+	{"configuration file on a disk that fails",
+		func(t *testing.T, a *attempt) { a.Args = []string{"--config-file=/proc/self/mem"} }, 2,
+		`--config-file: read /proc/self/mem: input/output error`,
+		`error: the disk has failed: see the log of the kernel, and docs/operations/disks\.md \(see vigil --help\)$`},
 	{"authority on a disk that fails", func(t *testing.T, a *attempt) {
 		ca := authority(t, a)
 		a.secure(ca.File("one.pem"), ca.File("one-key.pem"), "--trusted-ca-file=/proc/self/mem")
-	}, 2, `read /proc/self/mem: input/output error`, `error: the disk has failed: see the log of the kernel, and docs/operations/disks\.md$`},
+	}, 2, `read /proc/self/mem: input/output error`,
+		`error: the disk has failed: see the log of the kernel, and docs/operations/disks\.md$`},
 	{"log on a full file system", func(t *testing.T, a *attempt) {
 		mount(t, a.dir+"/full", "nr_inodes=1")
 		a.Args = []string{"--log-outputs=" + a.dir + "/full/log"}
-	}, 2, `--log-outputs: .*open /.*/full/log: no space left on device`, `device: free space on the file system of /.*/full/log \(df and df -i show it\), or choose a larger one$`},
+	}, 2, `--log-outputs: .*open /.*/full/log: no space left on device`,
+		`device: free space on the file system of /.*/full/log \(df and df -i show it\), or choose a larger one$`},
 	{"socket in a directory of another user", func(t *testing.T, a *attempt) {
 		l, err := net.Listen("unix", filepath.Join(a.dir, "s"))
 		if err != nil {
@@ -371,19 +494,30 @@ var wrongStarts = []wrongStart{
 		t.Cleanup(func() { l.Close() })
 		a.nobody = true
 		a.listen("unix://" + filepath.Join(a.dir, "s"))
-	}, 1, `listen on unix:///.*/s: permission denied`, `choose another path for --listen-client-urls, or run vigil as the user that owns the socket`},
-	{"variable with a wrong value", func(t *testing.T, a *attempt) { a.env = []string{"ETCD_MAX_TXN_OPS=many"} }, 2, `ETCD_MAX_TXN_OPS="many"`, `want a whole number from`},
-	{"archive on a host", func(t *testing.T, a *attempt) { a.Args = []string{"--archive=file://srv/archive"} }, 2, `--archive: "file://srv/archive"`, `a directory is file:///DIRECTORY with three slashes`},
-	{"one directory for log and store", func(t *testing.T, a *attempt) { a.Args = []string{"--wal-dir=" + a.DataDir + "/history"} }, 1, `one directory for both the raft log and the store`, `choose another --wal-dir`},
-	{"archive that is no URL", func(t *testing.T, a *attempt) { a.Args = []string{"--archive=bucket"} }, 2, `--archive: it is not a URL`, `such as file:///srv/archive`},
+	}, 1, `listen on unix:///.*/s: permission denied`,
+		`choose another path for --listen-client-urls, or run vigil as the user that owns the socket`},
+	{"variable with a wrong value",
+		func(t *testing.T, a *attempt) { a.env = []string{"ETCD_MAX_TXN_OPS=many"} }, 2,
+		`ETCD_MAX_TXN_OPS="many"`, `want a whole number from`},
+	{"archive on a host",
+		func(t *testing.T, a *attempt) { a.Args = []string{"--archive=file://srv/archive"} }, 2,
+		`--archive: "file://srv/archive"`, `a directory is file:///DIRECTORY with three slashes`},
+	{"one directory for log and store",
+		func(t *testing.T, a *attempt) { a.Args = []string{"--wal-dir=" + a.DataDir + "/history"} },
+		1, `one directory for both the raft log and the store`, `choose another --wal-dir`},
+	{"archive that is no URL",
+		func(t *testing.T, a *attempt) { a.Args = []string{"--archive=bucket"} }, 2,
+		`--archive: it is not a URL`, `such as file:///srv/archive`},
 }
 
-// copyProgram copies the program to a directory, from which every user may run it. Another process writes it: a child of this one that
-// inherits a file open for writing makes the start of that file fail.
+// copyProgram copies the program to a directory, from which every user may run it. Another process
+// writes it: a child of this one that inherits a file open for writing makes the start of that file
+// fail.
 func copyProgram(t *testing.T, dir string) string {
 	t.Helper()
 	program := filepath.Join(dir, "vigil")
-	if out, err := exec.Command("install", "-m", "755", proc.Path(t, proc.Vigil), program).CombinedOutput(); err != nil {
+	if out, err := exec.Command("install", "-m", "755", proc.Path(t, proc.Vigil),
+		program).CombinedOutput(); err != nil {
 		t.Fatalf("%v %s", err, out)
 	}
 	return program
@@ -448,7 +582,9 @@ func TestEveryFailureHasANextStep(t *testing.T) {
 				program = copyProgram(t, dir)
 			}
 			if spec.Name, spec.Args = program, a.CommandLine(); a.shell != "" {
-				spec.Name, spec.Args = "/bin/sh", append([]string{"-c", a.shell + ` && exec "$0" "$@"`, program}, a.CommandLine()...)
+				spec.Name, spec.Args = "/bin/sh",
+					append([]string{"-c", a.shell + ` && exec "$0" "$@"`, program},
+						a.CommandLine()...)
 			}
 			res := proc.Run(t, a.wait, spec)
 			const skip = 77
@@ -458,7 +594,8 @@ func TestEveryFailureHasANextStep(t *testing.T) {
 			if res.Code != c.code {
 				t.Errorf("exit code %d, want %d", res.Code, c.code)
 			}
-			lines := slices.DeleteFunc(strings.Split(strings.TrimSuffix(res.Stderr, "\n"), "\n"), func(line string) bool { return strings.HasPrefix(line, "{") })
+			lines := slices.DeleteFunc(strings.Split(strings.TrimSuffix(res.Stderr, "\n"), "\n"),
+				func(line string) bool { return strings.HasPrefix(line, "{") })
 			if len(lines) != 1 || !strings.HasPrefix(lines[0], "vigil: ") {
 				t.Fatalf("want one line for people:\n%s", res.Stderr)
 			}
@@ -472,7 +609,8 @@ func TestEveryFailureHasANextStep(t *testing.T) {
 	}
 }
 
-// TestExpiredCertificate: a member starts with an expired certificate, as an etcd member does, and says so.
+// TestExpiredCertificate: a member starts with an expired certificate, as an etcd member does, and
+// says so.
 func TestExpiredCertificate(t *testing.T) {
 	t.Parallel()
 	a := &attempt{Config: config(t), dir: t.TempDir()}

@@ -103,7 +103,8 @@ func TestGarbage(t *testing.T) {
 	}
 	frame := func(kind byte, stream uint32, payload string) string {
 		var b bytes.Buffer
-		head := []byte{byte(len(payload) >> 16), byte(len(payload) >> 8), byte(len(payload)), kind, 0, 0, 0, 0, 0}
+		head := []byte{byte(len(payload) >> 16), byte(len(payload) >> 8), byte(len(payload)),
+			kind, 0, 0, 0, 0, 0}
 		binary.BigEndian.PutUint32(head[5:], stream)
 		b.Write(head)
 		b.WriteString(payload)
@@ -111,11 +112,12 @@ func TestGarbage(t *testing.T) {
 	}
 	settings := frame(4, 0, "")
 	for name, sent := range map[string]string{
-		"random bytes":               random(64 << 10),
-		"zeros":                      strings.Repeat("\x00", 64<<10),
-		"lines":                      strings.Repeat("\r\n", 10000),
-		"an endless line":            "GET /" + strings.Repeat("a", 4<<20),
-		"an endless header":          "GET / HTTP/1.1\r\nHost: x\r\n" + strings.Repeat("X-A: "+strings.Repeat("b", 1000)+"\r\n", 4096),
+		"random bytes":    random(64 << 10),
+		"zeros":           strings.Repeat("\x00", 64<<10),
+		"lines":           strings.Repeat("\r\n", 10000),
+		"an endless line": "GET /" + strings.Repeat("a", 4<<20),
+		"an endless header": "GET / HTTP/1.1\r\nHost: x\r\n" +
+			strings.Repeat("X-A: "+strings.Repeat("b", 1000)+"\r\n", 4096),
 		"unknown version":            "GET / HTTP/9.9\r\n\r\n",
 		"no host":                    "GET / HTTP/1.1\r\n\r\n",
 		"bad method":                 "\x01\x02 / HTTP/1.1\r\nHost: x\r\n\r\n",
@@ -127,13 +129,15 @@ func TestGarbage(t *testing.T) {
 		"data on an idle stream":     preface + settings + frame(0, 5, "x"),
 		"headers on stream 0":        preface + settings + frame(1, 0, "\x82"),
 		"headers on an even stream":  preface + settings + frame(1, 2, "\x82\x84\x86"),
-		"broken header compression":  preface + settings + frame(1, 1, "\xff\xff\xff\xff\xff\xff\xff\xff"),
-		"a push promise":             preface + settings + frame(5, 1, "\x00\x00\x00\x02"),
-		"settings of 5 bytes":        preface + frame(4, 0, "12345"),
-		"a ping of 3 bytes":          preface + settings + frame(6, 0, "123"),
-		"a window of 0":              preface + settings + frame(8, 0, "\x00\x00\x00\x00"),
-		"a window beyond 2^31":       preface + settings + frame(8, 0, "\x7f\xff\xff\xff") + frame(8, 0, "\x7f\xff\xff\xff"),
-		"continuation from nowhere":  preface + settings + frame(9, 1, "\x82"),
+		"broken header compression": preface + settings +
+			frame(1, 1, "\xff\xff\xff\xff\xff\xff\xff\xff"),
+		"a push promise":      preface + settings + frame(5, 1, "\x00\x00\x00\x02"),
+		"settings of 5 bytes": preface + frame(4, 0, "12345"),
+		"a ping of 3 bytes":   preface + settings + frame(6, 0, "123"),
+		"a window of 0":       preface + settings + frame(8, 0, "\x00\x00\x00\x00"),
+		"a window beyond 2^31": preface + settings + frame(8, 0, "\x7f\xff\xff\xff") +
+			frame(8, 0, "\x7f\xff\xff\xff"),
+		"continuation from nowhere": preface + settings + frame(9, 1, "\x82"),
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -181,7 +185,8 @@ func call(t *testing.T, s *proc.Server, path, contentType string, body []byte, e
 	f.ReadMetaHeaders = hpack.NewDecoder(4096, nil)
 	var block bytes.Buffer
 	enc := hpack.NewEncoder(&block)
-	for _, h := range [][2]string{{":method", "POST"}, {":scheme", "http"}, {":path", path}, {":authority", s.Addr()},
+	for _, h := range [][2]string{{":method", "POST"}, {":scheme", "http"}, {":path", path},
+		{":authority", s.Addr()},
 		{"content-type", contentType}, {"te", "trailers"}} {
 		if err := enc.WriteField(hpack.HeaderField{Name: h[0], Value: h[1]}); err != nil {
 			t.Fatal(err)
@@ -189,7 +194,8 @@ func call(t *testing.T, s *proc.Server, path, contentType string, body []byte, e
 	}
 	for _, err := range []error{
 		f.WriteSettings(),
-		f.WriteHeaders(http2.HeadersFrameParam{StreamID: 1, BlockFragment: block.Bytes(), EndHeaders: true}),
+		f.WriteHeaders(http2.HeadersFrameParam{StreamID: 1, BlockFragment: block.Bytes(),
+			EndHeaders: true}),
 		f.WriteData(1, end, body),
 	} {
 		if err != nil {
@@ -229,7 +235,8 @@ func call(t *testing.T, s *proc.Server, path, contentType string, body []byte, e
 
 // What newer versions of grpc-go answer to a unary call that has not exactly one message: there the
 // stock server says what its own version of the library does.
-var cardinality = map[string]bool{"no message": true, "half a prefix": true, "half a message": true, "two messages": true}
+var cardinality = map[string]bool{"no message": true, "half a prefix": true, "half a message": true,
+	"two messages": true}
 
 const internal = "grpc-status=13 "
 
@@ -260,7 +267,8 @@ func TestBrokenCalls(t *testing.T) {
 		{"a huge length", put, grpcType, message(0, 1<<31, ""), true},
 		{"a length just above the limit", put, grpcType, message(0, 3<<20, ""), true},
 		{"malformed protobuf", put, grpcType, message(0, 4, "\xff\xff\xff\xff"), true},
-		{"malformed watch", "/etcdserverpb.Watch/Watch", grpcType, message(0, 4, "\xff\xff\xff\xff"), true},
+		{"malformed watch", "/etcdserverpb.Watch/Watch", grpcType,
+			message(0, 4, "\xff\xff\xff\xff"), true},
 		{"unknown method", "/etcdserverpb.KV/Nope", grpcType, ok, true},
 		{"no method", "/", grpcType, ok, true},
 		{"no slash", "x", grpcType, ok, true},
@@ -300,13 +308,15 @@ func TestHTTP(t *testing.T) {
 		return fmt.Sprintf("%d %s", res.StatusCode, bytes.TrimSpace(b))
 	}
 	for _, c := range []struct{ method, path string }{
-		{"GET", "/health"}, {"POST", "/health"}, {"PUT", "/health"}, {"GET", "/health?serializable=true"}, {"GET", "/nonsense"},
+		{"GET", "/health"}, {"POST", "/health"}, {"PUT", "/health"},
+		{"GET", "/health?serializable=true"}, {"GET", "/nonsense"},
 	} {
 		if want, got := do(etcd, c.method, c.path), do(subject, c.method, c.path); want != got {
 			t.Errorf("%s %s: etcd %s, got %s", c.method, c.path, want, got)
 		}
 	}
-	if v := do(subject, "GET", "/version"); !strings.HasPrefix(v, "200 ") || !strings.Contains(v, `"etcdserver":"3.7.3","etcdcluster":"3.7.0","storage":"3.7.0"`) {
+	if v := do(subject, "GET", "/version"); !strings.HasPrefix(v, "200 ") ||
+		!strings.Contains(v, `"etcdserver":"3.7.3","etcdcluster":"3.7.0","storage":"3.7.0"`) {
 		t.Errorf("/version: %s", v)
 	}
 	if m := do(subject, "GET", "/metrics"); !strings.Contains(m, "etcd_server_has_leader 1") {

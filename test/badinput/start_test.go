@@ -87,7 +87,8 @@ func checkRefusal(t *testing.T, res proc.Result, want string) {
 
 // config returns a command line that would work, in a new directory that does not exist yet.
 func config(t *testing.T) proc.Config {
-	return proc.Config{DataDir: filepath.Join(t.TempDir(), "data"), ClientPort: proc.FreePort(t), PeerPort: proc.FreePort(t)}
+	return proc.Config{DataDir: filepath.Join(t.TempDir(), "data"), ClientPort: proc.FreePort(t),
+		PeerPort: proc.FreePort(t)}
 }
 
 func TestCommandLine(t *testing.T) {
@@ -138,7 +139,8 @@ func TestPortInUse(t *testing.T) {
 			} else {
 				cfg.PeerPort = taken
 			}
-			refused(t, filepath.Dir(cfg.DataDir), fmt.Sprintf(`127\.0\.0\.1:%d.*in use`, taken), cfg.CommandLine()...)
+			refused(t, filepath.Dir(cfg.DataDir), fmt.Sprintf(`127\.0\.0\.1:%d.*in use`, taken),
+				cfg.CommandLine()...)
 		})
 	}
 }
@@ -149,7 +151,8 @@ func TestLocked(t *testing.T) {
 	s := proc.Start(t, proc.Config{Program: proc.Vigil})
 	cfg := config(t)
 	cfg.DataDir = s.DataDir()
-	res := proc.Run(t, startTimeout, proc.Spec{Name: proc.Path(t, proc.Vigil), Args: cfg.CommandLine()})
+	res := proc.Run(t, startTimeout,
+		proc.Spec{Name: proc.Path(t, proc.Vigil), Args: cfg.CommandLine()})
 	checkRefusal(t, res, `(?i)lock|in use`)
 	if _, err := s.Client().Put(proc.Context(t), "k", "v"); err != nil {
 		t.Errorf("the first server: %v", err)
@@ -267,7 +270,8 @@ func TestForeignDirectory(t *testing.T) {
 				if d == dir {
 					from = other.DataDir
 				}
-				if err := os.CopyFS(filepath.Join(cfg.DataDir, d), os.DirFS(filepath.Join(from, d))); err != nil {
+				if err := os.CopyFS(filepath.Join(cfg.DataDir, d),
+					os.DirFS(filepath.Join(from, d))); err != nil {
 					t.Fatal(err)
 				}
 			}
@@ -278,7 +282,8 @@ func TestForeignDirectory(t *testing.T) {
 		for _, d := range []string{"wal", "history"} {
 			cfg := config(t)
 			lockFile(t, cfg.DataDir)
-			if err := os.CopyFS(filepath.Join(cfg.DataDir, d), os.DirFS(filepath.Join(mine.DataDir, d))); err != nil {
+			if err := os.CopyFS(filepath.Join(cfg.DataDir, d),
+				os.DirFS(filepath.Join(mine.DataDir, d))); err != nil {
 				t.Fatal(err)
 			}
 			refused(t, cfg.DataDir, `wal|history`, cfg.CommandLine()...)
@@ -369,7 +374,11 @@ func TestReadOnly(t *testing.T) {
 				t.Fatal(err)
 			}
 			t.Cleanup(func() {
-				_ = filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error { return os.Chmod(path, 0o700) })
+				_ = filepath.WalkDir(root,
+					func(path string, d fs.DirEntry,
+						err error) error {
+						return os.Chmod(path, 0o700)
+					})
 			})
 			before := snapshot(t, root)
 			spec := proc.Spec{Name: binary, Args: cfg.CommandLine()}

@@ -24,7 +24,8 @@ func seed(t *testing.T) uint64 {
 	return s
 }
 
-// choose returns the faults of a list that VIGIL_FAULT selects. Without it they are all, or the short ones.
+// choose returns the faults of a list that VIGIL_FAULT selects. Without it they are all, or the
+// short ones.
 func choose(t *testing.T, list []fault, short bool) []fault {
 	word := os.Getenv("VIGIL_FAULT")
 	named := func(f fault) bool { return strings.Contains(f.name, word) }
@@ -61,8 +62,8 @@ func TestPackets(t *testing.T) {
 	once(t, wire, choose(t, packetFaults, true))
 }
 
-// TestSoak lets all faults happen in turn, each time in another order, for the duration of VIGIL_SOAK. The
-// members are in namespaces if possible.
+// TestSoak lets all faults happen in turn, each time in another order, for the duration of
+// VIGIL_SOAK. The members are in namespaces if possible.
 func TestSoak(t *testing.T) {
 	if os.Getenv("VIGIL_SOAK") == "" {
 		t.Skip("VIGIL_SOAK=30m lets it run for half an hour")

@@ -37,7 +37,8 @@ func dial(endpoints []string, opts ...grpc.DialOption) (*clientv3.Client, error)
 		DialKeepAliveTime:    10 * time.Second,
 		DialKeepAliveTimeout: 2 * time.Second,
 		DialOptions: append(opts, grpc.WithConnectParams(grpc.ConnectParams{
-			Backoff:           backoff.Config{BaseDelay: 20 * time.Millisecond, Multiplier: 1.5, Jitter: 0.2, MaxDelay: 300 * time.Millisecond},
+			Backoff: backoff.Config{BaseDelay: 20 * time.Millisecond, Multiplier: 1.5,
+				Jitter: 0.2, MaxDelay: 300 * time.Millisecond},
 			MinConnectTimeout: 2 * time.Second,
 		})),
 	})
@@ -107,7 +108,8 @@ func (c *client) do(ctx context.Context, k check.Kind, key string) check.Op {
 	case check.Pair:
 		o.Second = keys[(strings.IndexByte("abcdef", key[2])+1+c.rng.IntN(len(keys)-1))%len(keys)]
 		var r *clientv3.TxnResponse
-		r, err = c.Txn(ctx).Then(clientv3.OpPut(key, o.Value), clientv3.OpPut(o.Second, o.Value)).Commit()
+		r, err = c.Txn(ctx).Then(clientv3.OpPut(key, o.Value),
+			clientv3.OpPut(o.Second, o.Value)).Commit()
 		if err == nil {
 			o.Rev = r.Header.Revision
 		}
@@ -170,7 +172,8 @@ func (c *client) do(ctx context.Context, k check.Kind, key string) check.Op {
 
 // certain reports whether an error means that the operation was not and will not be applied.
 func certain(err error) bool {
-	for _, e := range []error{rpctypes.ErrNoSpace, rpctypes.ErrCompacted, rpctypes.ErrFutureRev, rpctypes.ErrTooManyRequests, rpctypes.Error(rpctypes.ErrGRPCNotSupportedForLearner)} {
+	for _, e := range []error{rpctypes.ErrNoSpace, rpctypes.ErrCompacted, rpctypes.ErrFutureRev,
+		rpctypes.ErrTooManyRequests, rpctypes.Error(rpctypes.ErrGRPCNotSupportedForLearner)} {
 		if errors.Is(err, e) {
 			return true
 		}
@@ -210,5 +213,6 @@ func itemOf(kv *pb.KeyValue) *check.Item {
 	if kv == nil {
 		return nil
 	}
-	return &check.Item{Key: string(kv.Key), Value: string(kv.Value), Create: kv.CreateRevision, Mod: kv.ModRevision, Version: kv.Version}
+	return &check.Item{Key: string(kv.Key), Value: string(kv.Value), Create: kv.CreateRevision,
+		Mod: kv.ModRevision, Version: kv.Version}
 }

@@ -57,7 +57,8 @@ func unmountDead(t *testing.T) {
 	}
 }
 
-// mount gives the members in a slot a small file system of their own, if this process may: one that can hang, or else one in memory.
+// mount gives the members in a slot a small file system of their own, if this process may: one that
+// can hang, or else one in memory.
 func (g *group) mount(s *slot) {
 	dir := filepath.Join(g.dir, s.node)
 	if err := os.Mkdir(dir, 0o700); err != nil {
@@ -69,7 +70,8 @@ func (g *group) mount(s *slot) {
 		g.t.Fatal(err)
 	}
 	var err error
-	if s.disk, err = freeze.Mount(g.t, filepath.Join(home, source+imageSuffix), dir, diskBytes); err == nil {
+	if s.disk, err = freeze.Mount(g.t, filepath.Join(home, source+imageSuffix), dir,
+		diskBytes); err == nil {
 		s.mounted = true
 		return
 	}
@@ -100,7 +102,8 @@ func fullDisk(r *run) {
 	r.recover()
 }
 
-// hungDisk lets the disk of a member hang for some seconds, in a soak for up to half a minute. The others go on without it.
+// hungDisk lets the disk of a member hang for some seconds, in a soak for up to half a minute. The
+// others go on without it.
 func hungDisk(r *run, s *slot) {
 	if s.disk == nil {
 		r.skipped = true
@@ -113,7 +116,8 @@ func hungDisk(r *run, s *slot) {
 	s.disk.Freeze()
 	defer s.disk.Thaw() // also if the test fails: nobody could end the member
 	r.recover()
-	r.hold(time.Second + time.Duration(r.rng.Int64N(int64(longest-time.Second))) - (r.clock() - began))
+	r.hold(time.Second +
+		time.Duration(r.rng.Int64N(int64(longest-time.Second))) - (r.clock() - began))
 	r.recover()
 }
 

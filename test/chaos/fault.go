@@ -13,8 +13,9 @@ import (
 	"vigil/test/proc"
 )
 
-// fault is a failure that is injected while clients run. Afterwards the run heals the network, resumes and
-// restarts members, and waits until all serve; the fault itself reverts everything else.
+// fault is a failure that is injected while clients run. Afterwards the run heals the network,
+// resumes and restarts members, and waits until all serve; the fault itself reverts everything
+// else.
 type fault struct {
 	name string
 	// short is set if the fault is part of the short run.
@@ -126,7 +127,8 @@ var faults = []fault{
 	}},
 	{"a slow network that resets", true, func(r *run) {
 		for _, s := range r.slots {
-			r.cut(s, true, true, link.Rule{Delay: 5 * time.Millisecond, Jitter: 60 * time.Millisecond})
+			r.cut(s, true, true,
+				link.Rule{Delay: 5 * time.Millisecond, Jitter: 60 * time.Millisecond})
 		}
 		for range 8 {
 			a := r.slots[r.rng.IntN(len(r.slots))]
@@ -276,7 +278,8 @@ var faults = []fault{
 			func(s *slot) { r.cut(s, true, true, link.Rule{Stall: true}) },
 			func(s *slot) { r.cut(s, r.rng.IntN(2) == 0, true, link.Rule{Stall: true}) },
 			func(s *slot) {
-				r.cut(s, true, true, link.Rule{Delay: 100 * time.Millisecond, Jitter: 300 * time.Millisecond})
+				r.cut(s, true, true,
+					link.Rule{Delay: 100 * time.Millisecond, Jitter: 300 * time.Millisecond})
 			},
 		}
 		if r.wire != nil {
@@ -296,7 +299,8 @@ func (r *run) away() {
 	r.progress(3 * snapshotCount)
 }
 
-// compact compacts at a revision that every watcher of all keys may be behind, at a member that is able to.
+// compact compacts at a revision that every watcher of all keys may be behind, at a member that is
+// able to.
 func (r *run) compact() {
 	r.t.Helper()
 	able := r.able()
@@ -323,8 +327,8 @@ func (r *run) compactAt(ctx context.Context, c *clientv3.Client, rng *rand.Rand)
 	return err
 }
 
-// disturb adds a disturbance to a round of a soak: reset connections between members, compaction, both or
-// neither. It returns a description.
+// disturb adds a disturbance to a round of a soak: reset connections between members, compaction,
+// both or neither. It returns a description.
 func (r *run) disturb(ctx context.Context, working *sync.WaitGroup) string {
 	again := func(most time.Duration, rng *rand.Rand, do func(*rand.Rand)) {
 		working.Go(func() {
@@ -356,7 +360,8 @@ func (r *run) disturb(ctx context.Context, working *sync.WaitGroup) string {
 	if r.rng.IntN(3) == 0 {
 		said += ", compaction"
 		again(time.Second, r.fork(), func(rng *rand.Rand) {
-			_ = r.compactAt(ctx, r.last.Client, rng) // not everywhere and always there is somebody to do it
+			// not everywhere and always there is somebody to do it
+			_ = r.compactAt(ctx, r.last.Client, rng)
 		})
 	}
 	return said

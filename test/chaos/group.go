@@ -55,7 +55,8 @@ func (s *slot) name() string { return fmt.Sprintf("%s.%d", s.node, s.life) }
 // endpoint is where clients find the member.
 func (s *slot) endpoint() string { return fmt.Sprintf("%s:%d", s.host, s.clientPort) }
 
-// group is a cluster whose members are connected through proxies or a switch. Its methods are for the goroutine of the test.
+// group is a cluster whose members are connected through proxies or a switch. Its methods are for
+// the goroutine of the test.
 type group struct {
 	t    *testing.T
 	rng  *rand.Rand
@@ -125,7 +126,8 @@ func (g *group) place(s *slot, cluster, state string) {
 	s.Server = proc.New(g.t, proc.Config{
 		Name: s.name(), InitialCluster: cluster, DataDir: g.dataDir(s),
 		Host: s.host, ClientPort: s.clientPort, PeerPort: s.peerPort,
-		Args: append([]string{"--initial-advertise-peer-urls=" + s.peerURL, "--initial-cluster-state=" + state,
+		Args: append([]string{"--initial-advertise-peer-urls=" + s.peerURL,
+			"--initial-cluster-state=" + state,
 			"--log-outputs=stderr," + g.logFile(s)}, g.args...),
 	})
 	s.id = 0
@@ -304,7 +306,8 @@ func (g *group) ask(what string, do func(context.Context, *clientv3.Client) erro
 // remove removes a member; it may be down.
 func (g *group) remove(s *slot) {
 	g.t.Helper()
-	// Members reject the removal of a connected one unless the others have been connected for some seconds.
+	// Members reject the removal of a connected one unless the others have been connected for some
+	// seconds.
 	g.calm.Store(true)
 	defer g.calm.Store(false)
 	id := s.id
@@ -385,10 +388,12 @@ func (g *group) agree(rev int64) {
 		}
 		for n, h := range hashes {
 			if h.CompactRevision != hashes[0].CompactRevision {
-				return false, fmt.Sprintf("compacted at %d and %d", h.CompactRevision, hashes[0].CompactRevision)
+				return false, fmt.Sprintf("compacted at %d and %d", h.CompactRevision,
+					hashes[0].CompactRevision)
 			}
 			if h.Hash != hashes[0].Hash {
-				g.t.Fatalf("at revision %d %s has the hash %x, %s %x", rev, g.slots[0].name(), hashes[0].Hash, g.slots[n].name(), h.Hash)
+				g.t.Fatalf("at revision %d %s has the hash %x, %s %x", rev, g.slots[0].name(),
+					hashes[0].Hash, g.slots[n].name(), h.Hash)
 			}
 		}
 		return true, nil

@@ -63,9 +63,10 @@ func (g *group) dial(endpoints ...string) (*clientv3.Client, error) {
 	if g.wire == nil {
 		return dial(endpoints)
 	}
-	return dial(endpoints, grpc.WithContextDialer(func(ctx context.Context, addr string) (net.Conn, error) {
-		return g.wire.Dial(ctx, outside, addr)
-	}))
+	return dial(endpoints,
+		grpc.WithContextDialer(func(ctx context.Context, addr string) (net.Conn, error) {
+			return g.wire.Dial(ctx, outside, addr)
+		}))
 }
 
 // lost returns how many packets the switch has lost.

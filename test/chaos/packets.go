@@ -64,7 +64,8 @@ var packetFaults = []fault{
 		}
 	}},
 	{"packets are lost, doubled and reordered", false, func(r *run) {
-		bad := link.Rule{Loss: 0.02 + 0.1*r.rng.Float64(), Twice: 0.1, Jitter: 20 * time.Millisecond}
+		bad := link.Rule{Loss: 0.02 + 0.1*r.rng.Float64(), Twice: 0.1,
+			Jitter: 20 * time.Millisecond}
 		for _, s := range r.slots {
 			r.cut(s, true, true, bad)
 			r.wire.Set(outside, s.node, bad)

@@ -72,8 +72,10 @@ type figures struct {
 // newRun runs a cluster whose members are connected by a switch, or through proxies if that is nil.
 func newRun(t *testing.T, seed uint64, wire *link.Switch) *run {
 	rng := rand.New(rand.NewPCG(seed, 0))
-	r := &run{began: time.Now(), at: map[*slot]*watcher{}, figures: map[string]*figures{}, counts: map[string]int{}}
-	r.group = newGroup(t, rng, wire, fmt.Sprintf("--snapshot-count=%d", snapshotCount), fmt.Sprintf("--snapshot-catchup-entries=%d", catchUp),
+	r := &run{began: time.Now(), at: map[*slot]*watcher{}, figures: map[string]*figures{},
+		counts: map[string]int{}}
+	r.group = newGroup(t, rng, wire, fmt.Sprintf("--snapshot-count=%d", snapshotCount),
+		fmt.Sprintf("--snapshot-catchup-entries=%d", catchUp),
 		"--watch-progress-notify-interval=1s")
 	everybody := append(slices.Clone(r.slots), r.spare)
 	var endpoints []string
@@ -87,7 +89,9 @@ func newRun(t *testing.T, seed uint64, wire *link.Switch) *run {
 		t.Fatalf("the first write: %s", first.Err)
 	}
 	r.rec.Take()
-	r.all.H = &check.History{Base: first.Rev, Start: map[string]check.Item{keys[0]: {Key: keys[0], Value: first.Value, Create: first.Rev, Mod: first.Rev, Version: 1}}}
+	r.all.H = &check.History{Base: first.Rev,
+		Start: map[string]check.Item{keys[0]: {Key: keys[0], Value: first.Value, Create: first.Rev,
+			Mod: first.Rev, Version: 1}}}
 
 	for _, s := range everybody {
 		r.clients = append(r.clients, r.newClient(s, s.endpoint()), r.newClient(s, s.endpoint()))
@@ -97,7 +101,8 @@ func newRun(t *testing.T, seed uint64, wire *link.Switch) *run {
 		r.opens(s)
 	}
 	r.clients = append(r.clients, r.newClient(nil, endpoints...))
-	r.addWatcher(&watcher{all: &r.all}, "all keys at one member after the other", "", "", endpoints...)
+	r.addWatcher(&watcher{all: &r.all}, "all keys at one member after the other", "",
+		"", endpoints...)
 	slices.Reverse(endpoints)
 	r.clients = append(r.clients, r.newClient(nil, endpoints...))
 	r.addWatcher(&watcher{}, "some keys at one member after the other", "k/b", "k/e", endpoints...)
@@ -137,7 +142,8 @@ func (r *run) clientOn(conn *clientv3.Client, s *slot) *client {
 	return c
 }
 
-// probe sends a member reads that were not called before now, and returns a function that waits for their end.
+// probe sends a member reads that were not called before now, and returns a function that waits for
+// their end.
 func (r *run) probe(s *slot) (wait func()) {
 	var reading sync.WaitGroup
 	for n := range 2 * len(keys) {
@@ -189,7 +195,8 @@ func (r *run) hold(d time.Duration) { time.Sleep(d) }
 func (r *run) progress(n int64) {
 	r.t.Helper()
 	from := r.acks.Load()
-	r.until("acknowledged writes", func() (bool, any) { return r.acks.Load() >= from+n, r.acks.Load() - from })
+	r.until("acknowledged writes",
+		func() (bool, any) { return r.acks.Load() >= from+n, r.acks.Load() - from })
 }
 
 // recover waits until new writes succeed.
@@ -234,8 +241,8 @@ func (r *run) round(f fault) {
 	}
 }
 
-// settle makes a last write, and waits until all members and watchers have it. It returns its revision.
-// A write whose client has timed out may follow it: it belongs to the next round.
+// settle makes a last write, and waits until all members and watchers have it. It returns its
+// revision. A write whose client has timed out may follow it: it belongs to the next round.
 func (r *run) settle() int64 {
 	r.t.Helper()
 	var end check.Op
@@ -280,7 +287,8 @@ func (r *run) check(h *check.History, ops []check.Op) check.Violations {
 				r.counts["notifications of progress and compaction"]++
 			}
 		}
-		v = append(v, check.CheckWatch(h, t, &records[n], check.Compactions{{Rev: r.compacted.Load()}})...)
+		v = append(v, check.CheckWatch(h, t, &records[n],
+			check.Compactions{{Rev: r.compacted.Load()}})...)
 	}
 	r.failed.Lock()
 	defer r.failed.Unlock()
@@ -314,7 +322,8 @@ func happened(h *check.History, o *check.Op) bool {
 }
 
 // sum adds a round to the figures.
-func (r *run) sum(f fault, also string, ops []check.Op, lost int, began, injected, over time.Duration) {
+func (r *run) sum(f fault, also string, ops []check.Op, lost int, began, injected,
+	over time.Duration) {
 	if r.skipped {
 		r.t.Logf("%s: not here", f.name)
 		return
@@ -345,7 +354,8 @@ func (r *run) sum(f fault, also string, ops []check.Op, lost int, began, injecte
 
 // report logs the figures.
 func (r *run) report() {
-	r.t.Logf("%s: %d faults in %v, %d snapshots installed, no violation", proc.Subject(), r.faults, r.clock().Round(time.Second), r.count(installed()))
+	r.t.Logf("%s: %d faults in %v, %d snapshots installed, no violation", proc.Subject(), r.faults,
+		r.clock().Round(time.Second), r.count(installed()))
 	for _, k := range slices.Sorted(maps.Keys(r.counts)) {
 		r.t.Logf("%9d %s", r.counts[k], k)
 	}
@@ -355,7 +365,8 @@ func (r *run) report() {
 			if r.wire != nil {
 				lost = fmt.Sprintf(", %6d packets lost", s.lost)
 			}
-			r.t.Logf("%-42s %3d times, %7d operations, longest time without a write %5.2fs%s", f.name, s.rounds, s.ops, s.gap.Seconds(), lost)
+			r.t.Logf("%-42s %3d times, %7d operations, longest time without a write %5.2fs%s",
+				f.name, s.rounds, s.ops, s.gap.Seconds(), lost)
 		}
 	}
 	for _, f := range packetFaults {

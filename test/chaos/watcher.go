@@ -56,7 +56,8 @@ func (w *watcher) run(ctx context.Context) {
 // once watches until the watch or the context ends.
 func (w *watcher) once(ctx context.Context, c *clientv3.Client) error {
 	from := w.Resume()
-	opts := []clientv3.OpOption{clientv3.WithRev(from), clientv3.WithPrevKV(), clientv3.WithProgressNotify(), clientv3.WithFragment()}
+	opts := []clientv3.OpOption{clientv3.WithRev(from), clientv3.WithPrevKV(),
+		clientv3.WithProgressNotify(), clientv3.WithFragment()}
 	if w.R.To == "" {
 		opts = append(opts, clientv3.WithFromKey())
 	} else {
@@ -68,7 +69,8 @@ func (w *watcher) once(ctx context.Context, c *clientv3.Client) error {
 	}
 	if len(w.clients) > 1 && w.rng.IntN(2) == 0 {
 		// Ask for progress too, at some moment.
-		timer := time.AfterFunc(time.Duration(w.rng.IntN(300))*time.Millisecond, func() { _ = c.RequestProgress(ctx) })
+		timer := time.AfterFunc(time.Duration(w.rng.IntN(300))*time.Millisecond,
+			func() { _ = c.RequestProgress(ctx) })
 		defer timer.Stop()
 	}
 	for r := range c.Watch(ctx, key, opts...) {
@@ -86,7 +88,8 @@ func (w *watcher) once(ctx context.Context, c *clientv3.Client) error {
 		}
 		m := check.Message{At: now}
 		for _, e := range r.Events {
-			m.Events = append(m.Events, check.Event{Item: *itemOf(e.Kv), Deleted: e.Type == clientv3.EventTypeDelete})
+			m.Events = append(m.Events,
+				check.Event{Item: *itemOf(e.Kv), Deleted: e.Type == clientv3.EventTypeDelete})
 			m.Before = append(m.Before, itemOf(e.PrevKv))
 		}
 		if len(m.Events) == 0 {
@@ -119,6 +122,8 @@ func (w *watcher) addToHistory(m check.Message) error {
 
 // passing reports whether an error is that of a member that stops, has restarted or has no leader.
 func passing(err error) bool {
-	return errors.Is(err, rpctypes.ErrNoLeader) || errors.Is(err, rpctypes.Error(rpctypes.ErrGRPCNotSupportedForLearner)) || errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled) ||
+	return errors.Is(err, rpctypes.ErrNoLeader) ||
+		errors.Is(err, rpctypes.Error(rpctypes.ErrGRPCNotSupportedForLearner)) ||
+		errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled) ||
 		status.Code(err) == codes.Unavailable || status.Code(err) == codes.Canceled
 }

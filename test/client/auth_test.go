@@ -14,8 +14,8 @@ import (
 	"vigil/test/proc/pki"
 )
 
-// secure makes the users root and alice, who may do everything below a/, and enables auth. Their passwords are
-// their names.
+// secure makes the users root and alice, who may do everything below a/, and enables auth. Their
+// passwords are their names.
 func secure(t *testing.T, c *clientv3.Client) {
 	t.Helper()
 	ctx := proc.Context(t)
@@ -26,7 +26,8 @@ func secure(t *testing.T, c *clientv3.Client) {
 		}
 	}
 	try(c.RoleAdd(ctx, "r"))
-	try(c.RoleGrantPermission(ctx, "r", "a/", clientv3.GetPrefixRangeEnd("a/"), clientv3.PermissionType(clientv3.PermReadWrite)))
+	try(c.RoleGrantPermission(ctx, "r", "a/", clientv3.GetPrefixRangeEnd("a/"),
+		clientv3.PermissionType(clientv3.PermReadWrite)))
 	for user, role := range map[string]string{"root": "root", "alice": "r"} {
 		try(c.UserAdd(ctx, user, user))
 		try(c.UserGrantRole(ctx, user, role))
@@ -37,7 +38,8 @@ func secure(t *testing.T, c *clientv3.Client) {
 // login is a client of a user.
 func login(t *testing.T, addr, user, password string, tls *tls.Config) *clientv3.Client {
 	t.Helper()
-	c, err := clientv3.New(clientv3.Config{Endpoints: []string{addr}, Username: user, Password: password, TLS: tls, DialTimeout: within})
+	c, err := clientv3.New(clientv3.Config{Endpoints: []string{addr}, Username: user,
+		Password: password, TLS: tls, DialTimeout: within})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -45,8 +47,8 @@ func login(t *testing.T, addr, user, password string, tls *tls.Config) *clientv3
 	return c
 }
 
-// The stock client gets a new token when the one that it has ends: with time, with a restart, and for a JWT with a
-// change of users.
+// The stock client gets a new token when the one that it has ends: with time, with a restart, and
+// for a JWT with a change of users.
 func TestTokensAreRenewed(t *testing.T) {
 	t.Parallel()
 	keys := pki.New(t)
@@ -60,7 +62,8 @@ func TestTokensAreRenewed(t *testing.T) {
 			s := proc.Start(t, proc.Config{Memory: true, Args: append(args, "--bcrypt-cost=4")})
 			secure(t, s.Client())
 			ctx := proc.Context(t)
-			alice, root := login(t, s.Addr(), "alice", "alice", nil), login(t, s.Addr(), "root", "root", nil)
+			alice, root := login(t, s.Addr(), "alice", "alice", nil),
+				login(t, s.Addr(), "root", "root", nil)
 			put := func(when string) {
 				t.Helper()
 				if _, err := alice.Put(ctx, "a/x", when); err != nil {
@@ -90,7 +93,8 @@ func TestTokensAreRenewed(t *testing.T) {
 			put("after a change")
 			for _, want := range []string{"after its time", "after a change"} {
 				r := <-events
-				if err := r.Err(); err != nil || len(r.Events) != 1 || string(r.Events[0].Kv.Value) != want {
+				if err := r.Err(); err != nil || len(r.Events) != 1 ||
+					string(r.Events[0].Kv.Value) != want {
 					t.Fatalf("event %v, %v, want %s", r.Events, err, want)
 				}
 			}
@@ -100,7 +104,8 @@ func TestTokensAreRenewed(t *testing.T) {
 			if _, err := alice.Put(ctx, "b", ""); !errors.Is(err, rpctypes.ErrPermissionDenied) {
 				t.Errorf("another's key: %v", err)
 			}
-			if _, err := clientv3.New(clientv3.Config{Endpoints: []string{s.Addr()}, Username: "alice", Password: "wrong"}); err == nil {
+			if _, err := clientv3.New(clientv3.Config{Endpoints: []string{s.Addr()},
+				Username: "alice", Password: "wrong"}); err == nil {
 				t.Error("a wrong password is taken")
 			}
 		})
@@ -113,7 +118,8 @@ func TestWatchIsRevoked(t *testing.T) {
 	s := proc.Start(t, proc.Config{Memory: true, Args: []string{"--bcrypt-cost=4"}})
 	secure(t, s.Client())
 	ctx := proc.Context(t)
-	alice, root := login(t, s.Addr(), "alice", "alice", nil), login(t, s.Addr(), "root", "root", nil)
+	alice, root := login(t, s.Addr(), "alice", "alice", nil),
+		login(t, s.Addr(), "root", "root", nil)
 	events := alice.Watch(ctx, "a/", clientv3.WithPrefix(), clientv3.WithCreatedNotify())
 	if r := <-events; !r.Created || r.Err() != nil {
 		t.Fatalf("%+v", r)
@@ -148,8 +154,11 @@ func TestCertificatesAreUsers(t *testing.T) {
 	}
 	port := proc.FreePort(t)
 	url := fmt.Sprintf("https://127.0.0.1:%d", port)
-	s := proc.New(t, proc.Config{Memory: true, Args: []string{"--bcrypt-cost=4", "--client-cert-auth", "--trusted-ca-file=" + a.File("authority.pem"),
-		"--cert-file=" + a.File("server.pem"), "--key-file=" + a.File("server-key.pem"), "--listen-client-urls=" + url, "--advertise-client-urls=" + url}})
+	s := proc.New(t, proc.Config{Memory: true,
+		Args: []string{"--bcrypt-cost=4", "--client-cert-auth",
+			"--trusted-ca-file=" + a.File("authority.pem"),
+			"--cert-file=" + a.File("server.pem"), "--key-file=" + a.File("server-key.pem"),
+			"--listen-client-urls=" + url, "--advertise-client-urls=" + url}})
 	s.Launch()
 	select {
 	case <-s.Log().Wait("ready to serve client requests"):
@@ -160,7 +169,8 @@ func TestCertificatesAreUsers(t *testing.T) {
 	secure(t, root)
 	ctx := proc.Context(t)
 	alice := login(t, url, "", "", named("alice"))
-	if _, err := root.UserAddWithOptions(ctx, "cert", "", &clientv3.UserAddOptions{NoPassword: true}); err != nil {
+	if _, err := root.UserAddWithOptions(ctx, "cert", "",
+		&clientv3.UserAddOptions{NoPassword: true}); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := root.UserGrantRole(ctx, "cert", "r"); err != nil {
@@ -179,10 +189,12 @@ func TestCertificatesAreUsers(t *testing.T) {
 		t.Errorf("a certificate that names no user: %v", err)
 	}
 	// The token counts, and not the certificate.
-	if _, err := login(t, url, "alice", "alice", named("root")).Get(ctx, "b"); !errors.Is(err, rpctypes.ErrPermissionDenied) {
+	if _, err := login(t, url, "alice", "alice", named("root")).Get(ctx, "b"); !errors.Is(err,
+		rpctypes.ErrPermissionDenied) {
 		t.Errorf("the token of alice with the certificate of root: %v", err)
 	}
-	if _, err := clientv3.New(clientv3.Config{Endpoints: []string{url}, Username: "cert", Password: "x", TLS: named("cert")}); err == nil {
+	if _, err := clientv3.New(clientv3.Config{Endpoints: []string{url}, Username: "cert",
+		Password: "x", TLS: named("cert")}); err == nil {
 		t.Error("a user without password has logged in with one")
 	}
 }

@@ -40,7 +40,8 @@ func TestKV(t *testing.T) {
 
 	// A list by pages, all at the revision of the first page, while keys come and go.
 	var keys []string
-	opts := []clientv3.OpOption{clientv3.WithLimit(3), clientv3.WithRange(clientv3.GetPrefixRangeEnd("k/"))}
+	opts := []clientv3.OpOption{clientv3.WithLimit(3),
+		clientv3.WithRange(clientv3.GetPrefixRangeEnd("k/"))}
 	for from, rev := "k/", int64(0); ; {
 		page, err := c.Get(ctx, from, append(opts, clientv3.WithRev(rev))...)
 		if err != nil {
@@ -72,14 +73,27 @@ func TestKV(t *testing.T) {
 		t.Fatalf("delete of all: %v %v", all, err)
 	}
 	for name, do := range map[string]func() error{
-		"empty key":     func() error { _, err := c.Put(ctx, "", ""); return err },
-		"future":        func() error { _, err := c.Get(ctx, "a", clientv3.WithRev(1<<40)); return err },
-		"lease":         func() error { _, err := c.Put(ctx, "a", "", clientv3.WithLease(99)); return err },
-		"ignored value": func() error { _, err := c.Put(ctx, "none", "", clientv3.WithIgnoreValue()); return err },
-		"compaction":    func() error { _, err := c.Compact(ctx, 1<<40); return err },
+		"empty key": func() error { _, err := c.Put(ctx, "", ""); return err },
+		"future": func() error {
+			_,
+				err := c.Get(ctx, "a", clientv3.WithRev(1<<40))
+			return err
+		},
+		"lease": func() error {
+			_,
+				err := c.Put(ctx, "a", "", clientv3.WithLease(99))
+			return err
+		},
+		"ignored value": func() error {
+			_,
+				err := c.Put(ctx, "none", "", clientv3.WithIgnoreValue())
+			return err
+		},
+		"compaction": func() error { _, err := c.Compact(ctx, 1<<40); return err },
 	} {
 		want := map[string]error{
-			"empty key": rpctypes.ErrEmptyKey, "future": rpctypes.ErrFutureRev, "lease": rpctypes.ErrLeaseNotFound,
+			"empty key": rpctypes.ErrEmptyKey, "future": rpctypes.ErrFutureRev,
+			"lease":         rpctypes.ErrLeaseNotFound,
 			"ignored value": rpctypes.ErrKeyNotFound, "compaction": rpctypes.ErrFutureRev,
 		}[name]
 		if err := do(); !errors.Is(err, want) {
@@ -164,7 +178,8 @@ func TestNestedTxn(t *testing.T) {
 	}
 	kvs := txn.Responses[2].GetResponseRange().Kvs
 	if !txn.Succeeded || !txn.Responses[1].GetResponseTxn().Succeeded || len(kvs) != 2 ||
-		string(kvs[0].Value) != "2" || string(kvs[1].Value) != "inner" || kvs[0].ModRevision != kvs[1].ModRevision {
+		string(kvs[0].Value) != "2" || string(kvs[1].Value) != "inner" ||
+		kvs[0].ModRevision != kvs[1].ModRevision {
 		t.Fatalf("%v", txn)
 	}
 }
@@ -182,12 +197,14 @@ func TestDeleteAndIgnore(t *testing.T) {
 		if _, err := c.Put(ctx, "f", "before"); err != nil {
 			t.Fatal(err)
 		}
-		r, err := c.Txn(ctx).Then(clientv3.OpDelete("c", clientv3.WithFromKey()), put, clientv3.OpGet("f")).Commit()
+		r, err := c.Txn(ctx).Then(clientv3.OpDelete("c", clientv3.WithFromKey()), put,
+			clientv3.OpGet("f")).Commit()
 		if err != nil {
 			t.Fatal(err)
 		}
 		kvs := r.Responses[2].GetResponseRange().Kvs
-		if len(kvs) != 1 || string(kvs[0].Value) != value || kvs[0].Version != 1 || kvs[0].Lease != 0 {
+		if len(kvs) != 1 || string(kvs[0].Value) != value || kvs[0].Version != 1 ||
+			kvs[0].Lease != 0 {
 			t.Errorf("the key is %v", kvs)
 		}
 	}

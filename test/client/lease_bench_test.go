@@ -17,8 +17,9 @@ import (
 	"vigil/test/proc"
 )
 
-// BenchmarkLeases is 100,000 leases of 1,000 clients on 50 connections: how fast they are granted, and kept
-// alive on one stream of each client. It reports the processor time of the server for one of each.
+// BenchmarkLeases is 100,000 leases of 1,000 clients on 50 connections: how fast they are granted,
+// and kept alive on one stream of each client. It reports the processor time of the server for one
+// of each.
 func BenchmarkLeases(b *testing.B) {
 	const conns, clients, leases = 50, 1000, 100_000
 	s := proc.Start(b, proc.Config{Memory: true})
@@ -42,13 +43,15 @@ func BenchmarkLeases(b *testing.B) {
 		do()
 		took := time.Since(at)
 		b.ReportMetric(float64(n)/took.Seconds(), name+"/s")
-		b.ReportMetric(float64((processorTime(b, s.Pid())-cpu).Microseconds())/float64(n), "cpu-µs/"+name)
+		b.ReportMetric(float64((processorTime(b, s.Pid())-cpu).Microseconds())/float64(n),
+			"cpu-µs/"+name)
 	}
 	ctx := context.Background()
 	measure("grant", leases, func() {
 		each(func(i int, c pb.LeaseClient) error {
 			for k := range leases / clients {
-				if _, err := c.LeaseGrant(ctx, &pb.LeaseGrantRequest{ID: int64(1 + i + k*clients), TTL: 600}); err != nil {
+				if _, err := c.LeaseGrant(ctx,
+					&pb.LeaseGrantRequest{ID: int64(1 + i + k*clients), TTL: 600}); err != nil {
 					return err
 				}
 			}

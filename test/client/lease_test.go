@@ -44,7 +44,8 @@ func TestLease(t *testing.T) {
 		}
 	}
 	ttl, err := c.TimeToLive(ctx, g.ID, clientv3.WithAttachedKeys())
-	if err != nil || ttl.GrantedTTL != 100 || ttl.TTL < 90 || ttl.TTL > 100 || len(ttl.Keys) != 2 || string(ttl.Keys[0]) != "ml/a" {
+	if err != nil || ttl.GrantedTTL != 100 || ttl.TTL < 90 || ttl.TTL > 100 || len(ttl.Keys) != 2 ||
+		string(ttl.Keys[0]) != "ml/a" {
 		t.Errorf("time to live: %+v, %v", ttl, err)
 	}
 	if ka, err := c.KeepAliveOnce(ctx, g.ID); err != nil || ka.TTL != 100 {
@@ -73,7 +74,8 @@ func TestLease(t *testing.T) {
 		events = append(events, r.Events...)
 	}
 	a, b := events[2], events[3]
-	if a.Type != mvccpb.DELETE || b.Type != mvccpb.DELETE || string(a.Kv.Key) != "l/a" || string(b.Kv.Key) != "l/b" || a.Kv.ModRevision != b.Kv.ModRevision {
+	if a.Type != mvccpb.DELETE || b.Type != mvccpb.DELETE || string(a.Kv.Key) != "l/a" ||
+		string(b.Kv.Key) != "l/b" || a.Kv.ModRevision != b.Kv.ModRevision {
 		t.Errorf("events of the end: %v %v", a, b)
 	}
 	if _, err := c.KeepAliveOnce(ctx, short.ID); !errors.Is(err, rpctypes.ErrLeaseNotFound) {
@@ -95,7 +97,8 @@ func TestLease(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got, err := c.Get(ctx, "m", clientv3.WithPrefix()); err != nil || got.Count != 0 || got.Header.Revision != rev.Header.Revision {
+	if got, err := c.Get(ctx, "m", clientv3.WithPrefix()); err != nil || got.Count != 0 ||
+		got.Header.Revision != rev.Header.Revision {
 		t.Errorf("after the revocation at %d: %v, %v", rev.Header.Revision, got, err)
 	}
 	if _, err := c.Revoke(ctx, g.ID); !errors.Is(err, rpctypes.ErrLeaseNotFound) {
@@ -103,8 +106,8 @@ func TestLease(t *testing.T) {
 	}
 }
 
-// A lease is kept alive for several times its TTL by the client's own keep-alives, and ends soon after
-// they do.
+// A lease is kept alive for several times its TTL by the client's own keep-alives, and ends soon
+// after they do.
 func TestLeaseIsKeptAlive(t *testing.T) {
 	t.Parallel()
 	c := proc.Start(t, proc.Config{Memory: true}).Client()
@@ -177,7 +180,8 @@ func TestConcurrency(t *testing.T) {
 	}
 
 	first, second := session(), session()
-	e1, e2 := concurrency.NewElection(first, "election/"), concurrency.NewElection(second, "election/")
+	e1, e2 := concurrency.NewElection(first, "election/"),
+		concurrency.NewElection(second, "election/")
 	if err := e1.Campaign(ctx, "one"); err != nil {
 		t.Fatal(err)
 	}
@@ -198,7 +202,8 @@ func TestConcurrency(t *testing.T) {
 		t.Error(err)
 	}
 	list, err := s.Client().Leases(ctx)
-	if err != nil || slices.ContainsFunc(list.Leases, func(l clientv3.LeaseStatus) bool { return l.ID == second.Lease() }) {
+	if err != nil || slices.ContainsFunc(list.Leases,
+		func(l clientv3.LeaseStatus) bool { return l.ID == second.Lease() }) {
 		t.Errorf("leases %v, %v", list, err)
 	}
 }

@@ -82,9 +82,11 @@ func TestProgressOfStream(t *testing.T) {
 					events++
 					rev := e.Kv.ModRevision
 					if rev <= promised {
-						t.Fatalf("watcher %d: an event at revision %d after progress at %d", m.WatchId, rev, promised)
+						t.Fatalf("watcher %d: an event at revision %d after progress at %d",
+							m.WatchId, rev, promised)
 					}
-					if last := seen[m.WatchId]; rev != last+1 && last != 0 || last == 0 && rev != 2 {
+					if last := seen[m.WatchId]; rev != last+1 && last != 0 ||
+						last == 0 && rev != 2 {
 						t.Fatalf("watcher %d: revision %d follows %d", m.WatchId, rev, last)
 					}
 					seen[m.WatchId] = rev

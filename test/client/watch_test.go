@@ -81,8 +81,10 @@ func write(t *testing.T, c *clientv3.Client) int64 {
 	ctx := proc.Context(t)
 	var rev int64
 	for _, op := range []clientv3.Op{
-		clientv3.OpPut("a", "1"), clientv3.OpPut("b", "1"), clientv3.OpPut("a", "2"), clientv3.OpDelete("a"),
-		clientv3.OpTxn(nil, []clientv3.Op{clientv3.OpPut("a", "3"), clientv3.OpPut("c", "3"), clientv3.OpDelete("b")}, nil),
+		clientv3.OpPut("a", "1"), clientv3.OpPut("b", "1"), clientv3.OpPut("a", "2"),
+		clientv3.OpDelete("a"),
+		clientv3.OpTxn(nil, []clientv3.Op{clientv3.OpPut("a", "3"), clientv3.OpPut("c", "3"),
+			clientv3.OpDelete("b")}, nil),
 	} {
 		r, err := c.Do(ctx, op)
 		if err != nil {
@@ -116,12 +118,18 @@ func TestWatchOptions(t *testing.T) {
 			{"one key", "a", "a=1* a=2 -a a=3*", nil},
 			{"another", "c", "c=3*", nil},
 			{"prefix", "a", "a=1* a=2 -a a=3*", []clientv3.OpOption{clientv3.WithPrefix()}},
-			{"range", "a", "a=1* b=1* a=2 -a a=3* -b", []clientv3.OpOption{clientv3.WithRange("c")}},
-			{"all", "", "a=1* b=1* a=2 -a a=3* c=3* -b", []clientv3.OpOption{clientv3.WithFromKey()}},
-			{"previous", "", "a=1* b=1* a=2(1) -a(2) a=3* c=3* -b(1)", []clientv3.OpOption{clientv3.WithFromKey(), clientv3.WithPrevKV()}},
+			{"range", "a", "a=1* b=1* a=2 -a a=3* -b",
+				[]clientv3.OpOption{clientv3.WithRange("c")}},
+			{"all", "", "a=1* b=1* a=2 -a a=3* c=3* -b",
+				[]clientv3.OpOption{clientv3.WithFromKey()}},
+			{"previous", "", "a=1* b=1* a=2(1) -a(2) a=3* c=3* -b(1)",
+				[]clientv3.OpOption{clientv3.WithFromKey(), clientv3.WithPrevKV()}},
 			{"puts", "a", "a=1* a=2 a=3*", []clientv3.OpOption{clientv3.WithFilterDelete()}},
-			{"deletes", "", "-a(2) -b(1)", []clientv3.OpOption{clientv3.WithFromKey(), clientv3.WithFilterPut(), clientv3.WithPrevKV()}},
-			{"fragments", "", "a=1* b=1* a=2 -a a=3* c=3* -b", []clientv3.OpOption{clientv3.WithFromKey(), clientv3.WithFragment()}},
+			{"deletes", "", "-a(2) -b(1)",
+				[]clientv3.OpOption{clientv3.WithFromKey(), clientv3.WithFilterPut(),
+					clientv3.WithPrevKV()}},
+			{"fragments", "", "a=1* b=1* a=2 -a a=3* c=3* -b",
+				[]clientv3.OpOption{clientv3.WithFromKey(), clientv3.WithFragment()}},
 		} {
 			opts := append(w.opts, clientv3.WithRev(startRev), clientv3.WithCreatedNotify())
 			ch := c.Watch(ctx, w.key, opts...)
@@ -184,7 +192,8 @@ func TestWatchCompacted(t *testing.T) {
 	if !r.Canceled || r.CompactRevision != rev || !errors.Is(r.Err(), rpctypes.ErrCompacted) {
 		t.Errorf("watch of the compacted: %v, %v", r, r.Err())
 	}
-	expect(t, c.Watch(ctx, "", clientv3.WithFromKey(), clientv3.WithRev(rev), clientv3.WithPrevKV()), "a=3* c=3* -b")
+	expect(t, c.Watch(ctx, "", clientv3.WithFromKey(), clientv3.WithRev(rev),
+		clientv3.WithPrevKV()), "a=3* c=3* -b")
 	if _, err := c.Put(ctx, "a", "5"); err != nil {
 		t.Fatal(err)
 	}
@@ -208,7 +217,8 @@ func TestRequestProgress(t *testing.T) {
 	go func() {
 		var err error
 		for i := 0; i < puts && err == nil; i++ {
-			if _, err = writer.Put(ctx, fmt.Sprint("k", i%7), fmt.Sprint(i)); err == nil && i%10 == 0 {
+			if _, err = writer.Put(ctx, fmt.Sprint("k", i%7),
+				fmt.Sprint(i)); err == nil && i%10 == 0 {
 				err = c.RequestProgress(ctx)
 			}
 		}
@@ -225,7 +235,8 @@ func TestRequestProgress(t *testing.T) {
 		for _, e := range r.Events {
 			n++
 			if e.Kv.ModRevision <= seen || e.Kv.ModRevision <= known {
-				t.Fatalf("event at revision %d after %d and progress at %d", e.Kv.ModRevision, seen, known)
+				t.Fatalf("event at revision %d after %d and progress at %d",
+					e.Kv.ModRevision, seen, known)
 			}
 			seen = e.Kv.ModRevision
 		}
@@ -332,7 +343,8 @@ func TestWatchUnderLoad(t *testing.T) {
 				case 3:
 					_, err = c.Delete(ctx, key)
 				case 7:
-					_, err = c.Txn(ctx).Then(clientv3.OpPut(key, fmt.Sprint(w, i)), clientv3.OpPut("k9", fmt.Sprint(w, i)), clientv3.OpDelete("k8")).Commit()
+					_, err = c.Txn(ctx).Then(clientv3.OpPut(key, fmt.Sprint(w, i)),
+						clientv3.OpPut("k9", fmt.Sprint(w, i)), clientv3.OpDelete("k8")).Commit()
 				default:
 					_, err = c.Put(ctx, key, fmt.Sprint(w, i))
 				}
@@ -352,7 +364,8 @@ func TestWatchUnderLoad(t *testing.T) {
 			t.Fatal(err)
 		}
 		from := max(1, head.Header.Revision*int64(i%4)/3)
-		list = append(list, watch{from, c.Watch(ctx, "k", clientv3.WithPrefix(), clientv3.WithRev(from))})
+		list = append(list, watch{from,
+			c.Watch(ctx, "k", clientv3.WithPrefix(), clientv3.WithRev(from))})
 	}
 	for range writers {
 		if err := <-done; err != nil {
@@ -370,7 +383,8 @@ func TestWatchUnderLoad(t *testing.T) {
 			if err := r.Err(); err != nil {
 				t.Fatal(err)
 			}
-			if n := len(out); n > 0 && len(r.Events) > 0 && out[n-1].Kv.ModRevision == r.Events[0].Kv.ModRevision {
+			if n := len(out); n > 0 && len(r.Events) > 0 &&
+				out[n-1].Kv.ModRevision == r.Events[0].Kv.ModRevision {
 				t.Fatalf("revision %d is cut in two", out[n-1].Kv.ModRevision)
 			}
 			out = append(out, r.Events...)
@@ -385,7 +399,8 @@ func TestWatchUnderLoad(t *testing.T) {
 		}
 		got := until(w.ch)
 		if g, w := show(got), show(want); g != w {
-			t.Errorf("watcher %d: %d events, want %d: %.300s ... want %.300s", i, len(got), len(want), g, w)
+			t.Errorf("watcher %d: %d events, want %d: %.300s ... want %.300s", i, len(got),
+				len(want), g, w)
 		}
 	}
 	t.Logf("%d events for each of %d watchers", len(all), watchers)

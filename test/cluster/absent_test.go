@@ -15,7 +15,8 @@ import (
 	"vigil/test/proc"
 )
 
-// door is a proxy at the peer URL of a member. Other members reach it through the door only; it reaches them through theirs.
+// door is a proxy at the peer URL of a member. Other members reach it through the door only; it
+// reaches them through theirs.
 type door struct {
 	t      *testing.T
 	addr   string
@@ -26,7 +27,8 @@ type door struct {
 }
 
 func newDoor(t *testing.T, target string) *door {
-	d := &door{t: t, addr: fmt.Sprintf("127.0.0.1:%d", proc.FreePort(t)), target: target, conns: map[net.Conn]bool{}}
+	d := &door{t: t, addr: fmt.Sprintf("127.0.0.1:%d", proc.FreePort(t)), target: target,
+		conns: map[net.Conn]bool{}}
 	d.open()
 	t.Cleanup(d.shut)
 	return d
@@ -103,7 +105,8 @@ func (g *group) absences(members []*member) (n int) {
 		}
 		b, err := io.ReadAll(res.Body)
 		res.Body.Close()
-		_, line, found := strings.Cut(string(b), "\nvigil_elections_started_total{cause=\"leader-absent\"} ")
+		_, line, found := strings.Cut(string(b),
+			"\nvigil_elections_started_total{cause=\"leader-absent\"} ")
 		if err != nil || !found {
 			g.t.Fatalf("no elections in the metrics of %s: %v", m.name, err)
 		}
@@ -131,7 +134,8 @@ func (g *group) putAt(members []*member) *putters {
 			p.wg.Go(func() {
 				for n := 0; ctx.Err() == nil; n++ {
 					one, cancel := context.WithTimeout(g.t.Context(), patience)
-					if _, err := m.client.Put(one, fmt.Sprintf("p/%s/%d", m.name, i), fmt.Sprint(n)); err != nil {
+					if _, err := m.client.Put(one, fmt.Sprintf("p/%s/%d", m.name, i),
+						fmt.Sprint(n)); err != nil {
 						g.t.Errorf("put at %s: %v", m.name, err)
 					}
 					cancel()
@@ -151,8 +155,8 @@ func (p *putters) more(g *group, n int64) {
 
 func (p *putters) end() { p.stop(); p.wg.Wait() }
 
-// A leader that is killed is replaced without waiting for the election timeout, which is long here, and no put at another member
-// fails.
+// A leader that is killed is replaced without waiting for the election timeout, which is long here,
+// and no put at another member fails.
 func TestKilledLeaderIsReplacedEarly(t *testing.T) {
 	t.Parallel()
 	if proc.Subject() != proc.Vigil {
@@ -175,8 +179,8 @@ func TestKilledLeaderIsReplacedEarly(t *testing.T) {
 	g.agree()
 }
 
-// Whatever happens to connections, and to processes that go on, makes no election because of an absent leader. The election timeout
-// is so long that there is no other election either.
+// Whatever happens to connections, and to processes that go on, makes no election because of an
+// absent leader. The election timeout is so long that there is no other election either.
 func TestNoEarlyElection(t *testing.T) {
 	t.Parallel()
 	if proc.Subject() != proc.Vigil {
@@ -188,7 +192,8 @@ func TestNoEarlyElection(t *testing.T) {
 		m := g.configure(fmt.Sprintf("m%d", i+1))
 		d := newDoor(t, fmt.Sprintf("127.0.0.1:%d", m.cfg.PeerPort))
 		doors[m.name] = d
-		m.cfg.Args = append([]string{"--listen-peer-urls=" + m.peerURL, "--initial-advertise-peer-urls=http://" + d.addr}, m.cfg.Args...)
+		m.cfg.Args = append([]string{"--listen-peer-urls=" + m.peerURL,
+			"--initial-advertise-peer-urls=http://" + d.addr}, m.cfg.Args...)
 		m.peerURL = "http://" + d.addr
 		g.list = append(g.list, m)
 	}
@@ -203,7 +208,8 @@ func TestNoEarlyElection(t *testing.T) {
 	lead := g.leader()
 	term := g.status(lead).RaftTerm
 	rest := g.others(lead)
-	// What a follower forwards while connections are reset may be lost, and waits for its timeout then.
+	// What a follower forwards while connections are reset may be lost, and waits for its timeout
+	// then.
 	works := func() { t.Helper(); g.put(lead, "k", "v") }
 	all := func(do func(*door)) {
 		for _, d := range doors {
@@ -212,7 +218,8 @@ func TestNoEarlyElection(t *testing.T) {
 	}
 	refused := func(by *member, times int) {
 		t.Helper()
-		// A line that repeats is logged once a minute; a connection that is made in between clears that.
+		// A line that repeats is logged once a minute; a connection that is made in between clears
+		// that.
 		g.until("refused connections", func() bool {
 			return strings.Count(by.Log().String(), "connect: connection refused") >= times
 		})
@@ -238,7 +245,8 @@ func TestNoEarlyElection(t *testing.T) {
 			for _, m := range rest {
 				refused(m, 1)
 			}
-			time.Sleep(time.Second) // how long it refuses them, less than the leader needs to resign without answers
+			// how long it refuses them, less than the leader needs to resign without answers
+			time.Sleep(time.Second)
 			doors[lead.name].open()
 			works()
 		}},
@@ -266,7 +274,8 @@ func TestNoEarlyElection(t *testing.T) {
 	}
 	for _, s := range steps {
 		s.do()
-		if now := g.leader(); now != lead || g.status(lead).RaftTerm != term || g.absences(g.list) > 0 {
+		if now := g.leader(); now != lead || g.status(lead).RaftTerm != term ||
+			g.absences(g.list) > 0 {
 			t.Fatalf("%s: %s leads in term %d, before %s in term %d; %d elections because of an absent leader", s.name,
 				now.name, g.status(now).RaftTerm, lead.name, term, g.absences(g.list))
 		}

@@ -27,14 +27,18 @@ func files(t *testing.T, dir string) (list []string) {
 	return list
 }
 
-// TestArchiveOfAnotherHistory: a member that was wiped and started with the same flags, and one whose disk was set back, find the archive of the
-// history before under the same cluster id. They write nothing to it, whatever they commit and however often they start. The disk that has all of
+// TestArchiveOfAnotherHistory: a member that was wiped and started with the same flags, and one
+// whose disk was set back, find the archive of the history before under the same cluster id. They
+// write nothing to it, whatever they commit and however often they start. The disk that has all of
 // it goes on.
 func TestArchiveOfAnotherHistory(t *testing.T) {
 	archive, data, image := dir(t), dir(t), dir(t)
 	port := proc.FreePort(t)
 	begin := func(data string) *proc.Server {
-		return proc.Start(t, proc.Config{Name: "m1", DataDir: data, PeerPort: port, Args: []string{"--archive=file://" + archive, "--archive-base-interval=1s", "--archive-interval=100ms"}})
+		return proc.Start(t,
+			proc.Config{Name: "m1", DataDir: data, PeerPort: port,
+				Args: []string{"--archive=file://" + archive, "--archive-base-interval=1s",
+					"--archive-interval=100ms"}})
 	}
 	put := func(s *proc.Server, n int) (revision int64) {
 		c := s.Client()
@@ -62,7 +66,8 @@ func TestArchiveOfAnotherHistory(t *testing.T) {
 	}
 	archived := func(s *proc.Server, revision int64) {
 		t.Helper()
-		await(s, fmt.Sprintf("archived up to revision %d", revision), func(st archiveStatus) bool { return st.ArchivedRevision >= revision })
+		await(s, fmt.Sprintf("archived up to revision %d", revision),
+			func(st archiveStatus) bool { return st.ArchivedRevision >= revision })
 	}
 	s := begin(data)
 	archived(s, put(s, 30))
@@ -78,7 +83,8 @@ func TestArchiveOfAnotherHistory(t *testing.T) {
 		for range 3 {
 			s := begin(data)
 			put(s, 50)
-			await(s, "refused when it was "+what, func(st archiveStatus) bool { return st.State == "refused" })
+			await(s, "refused when it was "+what,
+				func(st archiveStatus) bool { return st.State == "refused" })
 			put(s, 50)
 			s.Kill()
 		}
@@ -89,7 +95,9 @@ func TestArchiveOfAnotherHistory(t *testing.T) {
 	s = begin(data)
 	archived(s, put(s, 10))
 	s.Kill()
-	res := proc.Run(t, time.Minute, proc.Spec{Name: proc.Path(t, proc.Vigilctl), Args: []string{"archive", "verify", "file://" + archive}})
+	res := proc.Run(t, time.Minute,
+		proc.Spec{Name: proc.Path(t, proc.Vigilctl),
+			Args: []string{"archive", "verify", "file://" + archive}})
 	if res.Code != 0 {
 		t.Errorf("%s%s", res.Stdout, res.Stderr)
 	}

@@ -16,7 +16,8 @@ import (
 	"vigil/test/proc"
 )
 
-// change is an acknowledged change of a key: the number in its value, 0 for a deletion, and when it was sent and acknowledged.
+// change is an acknowledged change of a key: the number in its value, 0 for a deletion, and when it
+// was sent and acknowledged.
 type change struct {
 	revision int64
 	number   int
@@ -43,7 +44,8 @@ type recorder struct {
 }
 
 func newRecorder(g *group) *recorder {
-	r := &recorder{g: g, up: make([]atomic.Bool, len(g.list)), stop: make(chan struct{}), changes: map[string][]change{}, tried: map[string]int{}, unsure: map[string]bool{}}
+	r := &recorder{g: g, up: make([]atomic.Bool, len(g.list)), stop: make(chan struct{}),
+		changes: map[string][]change{}, tried: map[string]int{}, unsure: map[string]bool{}}
 	for i := range r.up {
 		r.up[i].Store(true)
 		r.addrs = append(r.addrs, g.list[i].Addr())
@@ -119,7 +121,8 @@ func (r *recorder) any(random *rand.Rand) *clientv3.Client {
 	}
 }
 
-// write writes one change after the other. Each is due at a time of its own, so that one that was slow is made up for.
+// write writes one change after the other. Each is due at a time of its own, so that one that was
+// slow is made up for.
 func (r *recorder) write(writer int, interval time.Duration) {
 	random := rand.New(rand.NewPCG(uint64(writer), 1))
 	due := time.Now().Add(time.Duration(random.Int64N(int64(interval))))
@@ -155,7 +158,8 @@ func (r *recorder) write(writer int, interval time.Duration) {
 				r.idle++
 				r.mu.Unlock()
 			}
-		} else if resp, err := c.Put(ctx, key, strconv.Itoa(n)+" "+strings.Repeat("x", 200)); err == nil {
+		} else if resp, err := c.Put(ctx, key,
+			strconv.Itoa(n)+" "+strings.Repeat("x", 200)); err == nil {
 			revision = resp.Header.Revision
 		}
 		cancel()
@@ -205,7 +209,8 @@ func (r *recorder) lost(revision int64, end time.Time) (age time.Duration) {
 	return age
 }
 
-// around returns the newest revision that was acknowledged before a time, and the smallest one that was sent after another.
+// around returns the newest revision that was acknowledged before a time, and the smallest one that
+// was sent after another.
 func (r *recorder) around(before, after time.Time) (least, most int64) {
 	most = 1 << 62
 	for _, list := range r.changes {
@@ -221,7 +226,8 @@ func (r *recorder) around(before, after time.Time) (least, most int64) {
 	return least, most
 }
 
-// check compares a store with what was acknowledged up to a revision. What got no answer may be there or not.
+// check compares a store with what was acknowledged up to a revision. What got no answer may be
+// there or not.
 func (r *recorder) check(t testing.TB, c *clientv3.Client, revision int64) {
 	t.Helper()
 	resp, err := c.Get(proc.Context(t), "w", clientv3.WithPrefix())

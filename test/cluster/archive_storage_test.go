@@ -19,8 +19,8 @@ type storage interface {
 	url() string
 	server() []string
 	ctl() []string
-	// hang makes the storage unreachable: requests do not return, if this storage can do that. refuse ends it with an error. back makes
-	// it reachable again.
+	// hang makes the storage unreachable: requests do not return, if this storage can do that.
+	// refuse ends it with an error. back makes it reachable again.
 	hang()
 	refuse()
 	back()
@@ -77,21 +77,26 @@ type s3 struct {
 func newS3(t testing.TB) *s3 {
 	t.Helper()
 	bin, data := t.TempDir(), t.TempDir()
-	s := &s3{t: t, network: link.New(t), program: filepath.Join(bin, "vigil-bucket"), address: fmt.Sprintf("127.0.0.1:%d", proc.FreePort(t))}
+	s := &s3{t: t, network: link.New(t), program: filepath.Join(bin, "vigil-bucket"),
+		address: fmt.Sprintf("127.0.0.1:%d", proc.FreePort(t))}
 	s.command = []string{filepath.Join(bin, "storage")}
 	// The test program of bucket/cloudtest is the storage when it has this environment.
-	s.env = []string{"CLOUDTEST_SERVER=s3", "CLOUDTEST_DIRECTORY=" + data, "CLOUDTEST_ADDRESS=" + s.address}
+	s.env = []string{"CLOUDTEST_SERVER=s3", "CLOUDTEST_DIRECTORY=" + data,
+		"CLOUDTEST_ADDRESS=" + s.address}
 	bucket := filepath.Join("..", "..", "bucket")
 	for _, args := range [][]string{
 		{"build", "-C", bucket, "-buildvcs=false", "-o", s.program, "."},
-		{"test", "-C", filepath.Join(bucket, "cloudtest"), "-c", "-buildvcs=false", "-o", s.command[0], "."},
+		{"test", "-C", filepath.Join(bucket, "cloudtest"), "-c", "-buildvcs=false", "-o",
+			s.command[0], "."},
 	} {
 		if out, err := exec.Command("go", args...).CombinedOutput(); err != nil {
 			t.Fatalf("go %q: %v\n%s", args, err, out)
 		}
 	}
-	for name, value := range map[string]string{"AWS_ACCESS_KEY_ID": "archive-writer", "AWS_SECRET_ACCESS_KEY": "a-secret-of-the-archive", "AWS_SESSION_TOKEN": "",
-		"AWS_PROFILE": "", "AWS_CONFIG_FILE": os.DevNull, "AWS_SHARED_CREDENTIALS_FILE": os.DevNull, "AWS_EC2_METADATA_DISABLED": "true"} {
+	for name, value := range map[string]string{"AWS_ACCESS_KEY_ID": "archive-writer",
+		"AWS_SECRET_ACCESS_KEY": "a-secret-of-the-archive", "AWS_SESSION_TOKEN": "",
+		"AWS_PROFILE": "", "AWS_CONFIG_FILE": os.DevNull, "AWS_SHARED_CREDENTIALS_FILE": os.DevNull,
+		"AWS_EC2_METADATA_DISABLED": "true"} {
 		t.Setenv(name, value)
 	}
 	// A bucket is a directory.
@@ -119,13 +124,15 @@ func (s *s3) launch() {
 			}
 		}
 		if time.Now().After(end) {
-			s.t.Fatalf("the storage does not serve after %v:\n%s", patience, s.process.Log().Tail(40))
+			s.t.Fatalf("the storage does not serve after %v:\n%s", patience,
+				s.process.Log().Tail(40))
 		}
 	}
 }
 
 func (s *s3) url() string {
-	return "s3://archive?region=us-east-1&endpoint=http://" + s.proxy + "&use_path_style=true&prefix=prod/"
+	return "s3://archive?region=us-east-1&endpoint=http://" + s.proxy +
+		"&use_path_style=true&prefix=prod/"
 }
 func (s *s3) server() []string { return []string{"--archive-program=" + s.program} }
 func (s *s3) ctl() []string    { return []string{"--bucket-program=" + s.program} }

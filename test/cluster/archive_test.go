@@ -84,12 +84,12 @@ func (g *group) vigilctl(args ...string) string {
 	return res.Stdout
 }
 
-// promised is how old an acknowledged change may be that is lost with all members: a second until it is sent, and what that takes on a
-// machine that is busy.
+// promised is how old an acknowledged change may be that is lost with all members: a second until
+// it is sent, and what that takes on a machine that is busy.
 const promised = 2 * time.Second
 
-// exposure measures how old the oldest acknowledged change is that no member says is archived, until the function that it returns is
-// called, which returns the most that it was.
+// exposure measures how old the oldest acknowledged change is that no member says is archived,
+// until the function that it returns is called, which returns the most that it was.
 func (r *recorder) exposure() (stop func() time.Duration) {
 	quit, result := make(chan struct{}), make(chan time.Duration)
 	go func() {
@@ -130,7 +130,8 @@ func (x *restorer) restore(use func(c *clientv3.Client), target ...string) {
 	data := filepath.Join(dir(t), "restored")
 	port := proc.FreePort(t)
 	peer := fmt.Sprintf("http://127.0.0.1:%d", port)
-	args := append([]string{"archive", "restore", x.s.url(), "--data-dir", data, "--name", "r1", "--initial-cluster", "r1=" + peer,
+	args := append([]string{"archive", "restore", x.s.url(), "--data-dir", data, "--name", "r1",
+		"--initial-cluster", "r1=" + peer,
 		"--initial-advertise-peer-urls", peer, "--bump-revision", "0"}, x.s.ctl()...)
 	x.g.vigilctl(append(args, target...)...)
 	s := proc.Start(t, proc.Config{Name: "r1", DataDir: data, PeerPort: port})
@@ -141,8 +142,9 @@ func (x *restorer) restore(use func(c *clientv3.Client), target ...string) {
 	}
 }
 
-// archiveSizes are those of TestArchive: how long writers write, how many writes there are in a second, for how long the storage is
-// away, and how many pictures are compared at the end. VIGIL_ARCHIVE_TEST is the time of the long one.
+// archiveSizes are those of TestArchive: how long writers write, how many writes there are in a
+// second, for how long the storage is away, and how many pictures are compared at the end.
+// VIGIL_ARCHIVE_TEST is the time of the long one.
 func archiveSizes() (long time.Duration, rate int, away time.Duration, pictures int) {
 	if d, err := time.ParseDuration(os.Getenv("VIGIL_ARCHIVE_TEST")); err == nil {
 		return d, 2000, 2 * time.Minute, 20
@@ -150,13 +152,15 @@ func archiveSizes() (long time.Duration, rate int, away time.Duration, pictures 
 	return 8 * time.Second, 200, 2 * time.Second, 4
 }
 
-// TestArchive writes to three members that archive. The member that archives is killed again and again, other members too, and the
-// storage is away for a time and slow for another. Then all members are destroyed. What the archive restores is compared with what was
-// acknowledged, with every event, and with pictures of the living cluster.
+// TestArchive writes to three members that archive. The member that archives is killed again and
+// again, other members too, and the storage is away for a time and slow for another. Then all
+// members are destroyed. What the archive restores is compared with what was acknowledged, with
+// every event, and with pictures of the living cluster.
 func TestArchive(t *testing.T) {
 	long, rate, away, pictures := archiveSizes()
 	s := newStorage(t)
-	g := start(t, 3, append([]string{"--archive=" + s.url(), "--archive-base-interval=" + max(long/20, 3*time.Second).String()}, s.server()...)...)
+	g := start(t, 3, append([]string{"--archive=" + s.url(),
+		"--archive-base-interval=" + max(long/20, 3*time.Second).String()}, s.server()...)...)
 	x := &restorer{g, s}
 	r := newRecorder(g)
 	g.archiving()
@@ -164,7 +168,8 @@ func TestArchive(t *testing.T) {
 	r.begin(rate)
 	begun := time.Now()
 	until := func(what string, worst time.Duration) {
-		t.Logf("%v: %s; the oldest change that was not archived had %v; %d changes", time.Since(begun).Round(time.Second), what, worst.Round(time.Millisecond), r.count)
+		t.Logf("%v: %s; the oldest change that was not archived had %v; %d changes",
+			time.Since(begun).Round(time.Second), what, worst.Round(time.Millisecond), r.count)
 	}
 	// killed kills a member, and restarts it when another one archives.
 	killed := func(what string, m *member, part time.Duration) {
@@ -221,7 +226,8 @@ func TestArchive(t *testing.T) {
 	w.end()
 	r.end()
 	took := destroyed.Sub(begun)
-	t.Logf("%d changes in %v, %.0f a second; with deletions of missing keys %.0f requests a second", r.count, took.Round(time.Second),
+	t.Logf("%d changes in %v, %.0f a second; with deletions of missing keys %.0f requests a second",
+		r.count, took.Round(time.Second),
 		float64(r.count)/took.Seconds(), float64(r.count+r.idle)/took.Seconds())
 	for i, n := range r.paces(begun, destroyed) {
 		if n < rate/2 {
@@ -254,10 +260,13 @@ func TestArchive(t *testing.T) {
 	lost := r.lost(revision, destroyed)
 	t.Logf("restored up to revision %d of %d; the oldest lost change was acknowledged %v before the end", revision, r.last, lost.Round(time.Millisecond))
 	if lost > promised {
-		t.Errorf("a change was lost that was acknowledged %v before the end, more than %v", lost, promised)
+		t.Errorf("a change was lost that was acknowledged %v before the end, more than %v",
+			lost, promised)
 	}
 	// Random revisions, and random moments.
-	w.pictures = slices.DeleteFunc(w.pictures, func(p *picture) bool { return p.revision > revision }) // of the last second
+	// of the last second
+	w.pictures = slices.DeleteFunc(w.pictures,
+		func(p *picture) bool { return p.revision > revision })
 	chosen := w.random.Perm(len(w.pictures))
 	if len(chosen) < pictures {
 		t.Errorf("there are %d pictures, want %d", len(chosen), pictures)
@@ -268,10 +277,12 @@ func TestArchive(t *testing.T) {
 			w.compare(t, c, p)
 			r.check(t, c, p.revision)
 		}, "--to-revision", strconv.FormatInt(p.revision, 10))
-		t.Logf("revision %d of %v, compacted at %d: %d keys, %d leases, %d users", p.revision, p.at.Sub(begun).Round(time.Second), p.compact, len(p.kvs), len(p.leases), len(p.users))
+		t.Logf("revision %d of %v, compacted at %d: %d keys, %d leases, %d users", p.revision,
+			p.at.Sub(begun).Round(time.Second), p.compact, len(p.kvs), len(p.leases), len(p.users))
 	}
 	for range max(pictures/5, 2) {
-		at := begun.Add(part + time.Duration(w.random.Int64N(int64(destroyed.Sub(begun)-part-promised))))
+		at := begun.Add(part +
+			time.Duration(w.random.Int64N(int64(destroyed.Sub(begun)-part-promised))))
 		// Times of revisions are known once a second, and no more often than there is a leader.
 		least, most := r.around(at.Add(-3*time.Second), at)
 		x.restore(func(c *clientv3.Client) {
@@ -281,7 +292,8 @@ func TestArchive(t *testing.T) {
 			}
 			got := resp.Header.Revision
 			if got < least || got >= most {
-				t.Errorf("the state of %v has revision %d, want %d to %d", at.Sub(begun), got, least, most-1)
+				t.Errorf("the state of %v has revision %d, want %d to %d", at.Sub(begun),
+					got, least, most-1)
 			}
 			r.check(t, c, got)
 			w.compareEvents(t, c, resp.CompactRevision, got)
@@ -290,8 +302,8 @@ func TestArchive(t *testing.T) {
 	}
 }
 
-// TestArchiveSuccession kills the member that archives, the leader, and both, and measures how old a change becomes before it is
-// archived.
+// TestArchiveSuccession kills the member that archives, the leader, and both, and measures how old
+// a change becomes before it is archived.
 func TestArchiveSuccession(t *testing.T) {
 	s := newStorage(t)
 	g := start(t, 5, append([]string{"--archive=" + s.url()}, s.server()...)...)
@@ -303,10 +315,14 @@ func TestArchiveSuccession(t *testing.T) {
 		most time.Duration
 		kill func(sender, leader *member) []*member
 	}{
-		{"the member that archives", 3 * time.Second, func(sender, _ *member) []*member { return []*member{sender} }},
-		{"the leader", 3 * time.Second, func(_, leader *member) []*member { return []*member{leader} }},
-		{"both", 4 * time.Second, func(sender, leader *member) []*member { return []*member{sender, leader} }},
-		{"the member that archives again", 3 * time.Second, func(sender, _ *member) []*member { return []*member{sender} }},
+		{"the member that archives", 3 * time.Second,
+			func(sender, _ *member) []*member { return []*member{sender} }},
+		{"the leader", 3 * time.Second,
+			func(_, leader *member) []*member { return []*member{leader} }},
+		{"both", 4 * time.Second,
+			func(sender, leader *member) []*member { return []*member{sender, leader} }},
+		{"the member that archives again", 3 * time.Second,
+			func(sender, _ *member) []*member { return []*member{sender} }},
 	} {
 		var sender, leader *member
 		// A sender that has become the leader goes on for a while, so that its successor can begin.
@@ -330,7 +346,8 @@ func TestArchiveSuccession(t *testing.T) {
 		t.Logf("%s: all of before was archived after %v; the oldest change that was not archived had %v, before that %v", c.what, took.Round(time.Millisecond),
 			worst.Round(time.Millisecond), quiet.Round(time.Millisecond))
 		if worst > c.most {
-			t.Errorf("%s: a change had %v before it was archived, more than %v", c.what, worst, c.most)
+			t.Errorf("%s: a change had %v before it was archived, more than %v",
+				c.what, worst, c.most)
 		}
 		for _, m := range list {
 			r.restart(m)

@@ -29,12 +29,13 @@ type picture struct {
 	// hash is HashKV at the revision, with the compact revision that it is of.
 	hash    uint32
 	compact int64
-	// leases have the granted time and the keys of each lease; users the roles of each user, roles the permissions of each role.
+	// leases have the granted time and the keys of each lease; users the roles of each user, roles
+	// the permissions of each role.
 	leases, users, roles map[string]string
 }
 
-// witness takes pictures of the living cluster, and records every event, for the comparison with what is restored. Nothing but its
-// methods compacts, or changes what has no revision.
+// witness takes pictures of the living cluster, and records every event, for the comparison with
+// what is restored. Nothing but its methods compacts, or changes what has no revision.
 type witness struct {
 	r      *recorder
 	random *rand.Rand
@@ -71,10 +72,12 @@ func (w *witness) record(ctx context.Context) {
 	next := int64(1)
 	for ctx.Err() == nil {
 		one, cancel := context.WithCancel(ctx)
-		for resp := range w.r.any(random).Watch(clientv3.WithRequireLeader(one), "", clientv3.WithPrefix(), clientv3.WithRev(next)) {
+		for resp := range w.r.any(random).Watch(clientv3.WithRequireLeader(one), "",
+			clientv3.WithPrefix(), clientv3.WithRev(next)) {
 			if resp.CompactRevision > 0 {
 				w.watch.Lock()
-				w.watch.err = fmt.Errorf("revision %d was compacted before its events arrived: %w", next, resp.Err())
+				w.watch.err = fmt.Errorf("revision %d was compacted before its events arrived: %w",
+					next, resp.Err())
 				w.watch.Unlock()
 				cancel()
 				return
@@ -106,17 +109,21 @@ func eventHash(before uint64, e *clientv3.Event) uint64 {
 
 // text is a key with all that it has.
 func text(kv *mvccpb.KeyValue) string {
-	return fmt.Sprintf("%s=%s created %d modified %d version %d lease %x", kv.Key, kv.Value, kv.CreateRevision, kv.ModRevision, kv.Version, kv.Lease)
+	return fmt.Sprintf("%s=%s created %d modified %d version %d lease %x", kv.Key, kv.Value,
+		kv.CreateRevision, kv.ModRevision, kv.Version, kv.Lease)
 }
 
-// call makes a call at a member that runs, again until it succeeds or the error is one of those that count as success.
-func (w *witness) call(t testing.TB, what string, do func(ctx context.Context, c *clientv3.Client) error, done ...error) {
+// call makes a call at a member that runs, again until it succeeds or the error is one of those
+// that count as success.
+func (w *witness) call(t testing.TB, what string,
+	do func(ctx context.Context, c *clientv3.Client) error, done ...error) {
 	t.Helper()
 	for end := time.Now().Add(patience); ; time.Sleep(50 * time.Millisecond) {
 		ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
 		err := do(ctx, w.r.any(w.random))
 		cancel()
-		if err == nil || slices.ContainsFunc(done, func(target error) bool { return errors.Is(err, target) }) {
+		if err == nil || slices.ContainsFunc(done,
+			func(target error) bool { return errors.Is(err, target) }) {
 			return
 		}
 		if time.Now().After(end) {
@@ -163,7 +170,11 @@ func (w *witness) take(t testing.TB) {
 	n := len(w.pictures)
 	if n > 0 {
 		// What follows has no revision; it must not count as of the one of the last picture.
-		w.call(t, "a put", func(ctx context.Context, c *clientv3.Client) error { _, err := c.Put(ctx, "between", "x"); return err })
+		w.call(t, "a put", func(ctx context.Context, c *clientv3.Client) error {
+			_,
+				err := c.Put(ctx, "between", "x")
+			return err
+		})
 	}
 	lease, user, role := clientv3.LeaseID(1000+n), fmt.Sprint("user", n), fmt.Sprint("role", n)
 	type step struct {
@@ -173,7 +184,8 @@ func (w *witness) take(t testing.TB) {
 	}
 	steps := []step{
 		{"a lease", func(ctx context.Context, c *clientv3.Client) error {
-			_, err := pb.NewLeaseClient(c.ActiveConnection()).LeaseGrant(ctx, &pb.LeaseGrantRequest{ID: int64(lease), TTL: 10_000 + int64(n)})
+			_, err := pb.NewLeaseClient(c.ActiveConnection()).LeaseGrant(ctx,
+				&pb.LeaseGrantRequest{ID: int64(lease), TTL: 10_000 + int64(n)})
 			return rpctypes.Error(err)
 		}, rpctypes.ErrLeaseExist},
 		{"a key with it", func(ctx context.Context, c *clientv3.Client) error {
@@ -184,9 +196,14 @@ func (w *witness) take(t testing.TB) {
 			_, err := c.UserAdd(ctx, user, "secret")
 			return err
 		}, rpctypes.ErrUserAlreadyExist},
-		{"a role", func(ctx context.Context, c *clientv3.Client) error { _, err := c.RoleAdd(ctx, role); return err }, rpctypes.ErrRoleAlreadyExist},
+		{"a role", func(ctx context.Context, c *clientv3.Client) error {
+			_,
+				err := c.RoleAdd(ctx, role)
+			return err
+		}, rpctypes.ErrRoleAlreadyExist},
 		{"a permission", func(ctx context.Context, c *clientv3.Client) error {
-			_, err := c.RoleGrantPermission(ctx, role, role, role+"x", clientv3.PermissionType(clientv3.PermReadWrite))
+			_, err := c.RoleGrantPermission(ctx, role, role, role+"x",
+				clientv3.PermissionType(clientv3.PermReadWrite))
 			return err
 		}, nil},
 		{"a role of a user", func(ctx context.Context, c *clientv3.Client) error {
@@ -220,13 +237,15 @@ func (w *witness) take(t testing.TB) {
 		}
 		return err
 	})
-	w.call(t, "a picture", func(ctx context.Context, c *clientv3.Client) error { return p.take(ctx, c) })
+	w.call(t, "a picture",
+		func(ctx context.Context, c *clientv3.Client) error { return p.take(ctx, c) })
 	w.pictures = append(w.pictures, p)
 }
 
 // take reads all of a picture at its revision.
 func (p *picture) take(ctx context.Context, c *clientv3.Client) error {
-	p.kvs, p.leases, p.users, p.roles = map[string]string{}, map[string]string{}, map[string]string{}, map[string]string{}
+	p.kvs, p.leases, p.users, p.roles = map[string]string{}, map[string]string{},
+		map[string]string{}, map[string]string{}
 	resp, err := c.Get(ctx, "", clientv3.WithPrefix(), clientv3.WithRev(p.revision))
 	if err != nil {
 		return err
@@ -285,10 +304,12 @@ func (w *witness) compare(t testing.TB, c *clientv3.Client, want *picture) {
 	}
 	head, err := c.Get(proc.Context(t), "picture")
 	if err != nil || head.Header.Revision != want.revision {
-		t.Errorf("the restored store is at revision %d, want %d (%v)", head.Header.Revision, want.revision, err)
+		t.Errorf("the restored store is at revision %d, want %d (%v)", head.Header.Revision,
+			want.revision, err)
 	}
 	if got.hash != want.hash || got.compact != want.compact {
-		t.Errorf("revision %d: HashKV is %d with compact revision %d, want %d with %d", want.revision, got.hash, got.compact, want.hash, want.compact)
+		t.Errorf("revision %d: HashKV is %d with compact revision %d, want %d with %d",
+			want.revision, got.hash, got.compact, want.hash, want.compact)
 	}
 	same(t, want.revision, "keys", got.kvs, want.kvs)
 	same(t, want.revision, "leases", got.leases, want.leases)
@@ -307,7 +328,8 @@ func (w *witness) compareReads(t testing.TB, c *clientv3.Client, compact, revisi
 		}
 		resp, err := c.Get(proc.Context(t), "", clientv3.WithPrefix(), clientv3.WithRev(p.revision))
 		if err != nil {
-			t.Fatalf("a read at revision %d of a store of revision %d: %v", p.revision, revision, err)
+			t.Fatalf("a read at revision %d of a store of revision %d: %v",
+				p.revision, revision, err)
 		}
 		got := map[string]string{}
 		for _, kv := range resp.Kvs {
@@ -343,8 +365,8 @@ func same(t testing.TB, revision int64, what string, got, want map[string]string
 	}
 }
 
-// compareEvents compares the events that a restored store has, from the revision after the compaction up to one, with those that were
-// recorded.
+// compareEvents compares the events that a restored store has, from the revision after the
+// compaction up to one, with those that were recorded.
 func (w *witness) compareEvents(t testing.TB, c *clientv3.Client, compact, revision int64) {
 	t.Helper()
 	w.watch.Lock()
@@ -378,7 +400,8 @@ func (w *witness) compareEvents(t testing.TB, c *clientv3.Client, compact, revis
 	}
 	for i, h := range got {
 		if want := w.watch.events[from+int64(i)]; h != want {
-			t.Fatalf("the events of revision %d differ in a store of revision %d", from+int64(i), revision)
+			t.Fatalf("the events of revision %d differ in a store of revision %d",
+				from+int64(i), revision)
 		}
 	}
 }

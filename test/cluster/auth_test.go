@@ -14,12 +14,13 @@ import (
 	"vigil/test/proc"
 )
 
-// Users, and the tokens that one member has issued, are known to all; they survive the leader, and reach a member
-// that was away.
+// Users, and the tokens that one member has issued, are known to all; they survive the leader, and
+// reach a member that was away.
 func TestAuthInACluster(t *testing.T) {
 	t.Parallel()
 	// Longer than a member without a processor stands still, though the leader is killed.
-	g := start(t, 3, "--election-timeout=3000", "--bcrypt-cost=4", "--snapshot-count=50", "--snapshot-catchup-entries=10")
+	g := start(t, 3, "--election-timeout=3000", "--bcrypt-cost=4", "--snapshot-count=50",
+		"--snapshot-catchup-entries=10")
 	ctx := proc.Context(t)
 	lead := g.leader()
 	rest := g.others(lead)
@@ -57,10 +58,12 @@ func TestAuthInACluster(t *testing.T) {
 			if _, err := m.client.Get(alice, "a0", clientv3.WithSerializable()); err != nil {
 				t.Errorf("%s, get at %s: %v", when, m.name, err)
 			}
-			if _, err := m.client.Put(alice, "x", ""); !errors.Is(err, rpctypes.ErrPermissionDenied) {
+			if _, err := m.client.Put(alice, "x", ""); !errors.Is(err,
+				rpctypes.ErrPermissionDenied) {
 				t.Errorf("%s, another's key at %s: %v", when, m.name, err)
 			}
-			if _, err := m.client.Get(ctx, "a0", clientv3.WithSerializable()); !errors.Is(err, rpctypes.ErrUserEmpty) {
+			if _, err := m.client.Get(ctx, "a0", clientv3.WithSerializable()); !errors.Is(err,
+				rpctypes.ErrUserEmpty) {
 				t.Errorf("%s, without a user at %s: %v", when, m.name, err)
 			}
 		}
@@ -74,7 +77,8 @@ func TestAuthInACluster(t *testing.T) {
 		t.Errorf("a token of the future: %v", err)
 	}
 
-	// Without the leader the tokens are as good as before. What it misses meanwhile comes to it later.
+	// Without the leader the tokens are as good as before. What it misses meanwhile comes to it
+	// later.
 	lead.Kill()
 	g.until("another leader", func() bool {
 		_, err := rest[0].client.Put(alice, "a", "")
@@ -82,7 +86,8 @@ func TestAuthInACluster(t *testing.T) {
 	})
 	everywhere("after the leader", rest, alice)
 	root := token(rest[0], "root")
-	try(rest[0].client.RoleGrantPermission(root, "r", "n", "", clientv3.PermissionType(clientv3.PermRead)))
+	try(rest[0].client.RoleGrantPermission(root, "r", "n", "",
+		clientv3.PermissionType(clientv3.PermRead)))
 	for i := range 200 {
 		try(rest[0].client.Put(root, fmt.Sprintf("k%d", i), ""))
 	}
@@ -94,7 +99,8 @@ func TestAuthInACluster(t *testing.T) {
 		if err != nil {
 			return false
 		}
-		got, err := lead.client.Get(metadata.AppendToOutgoingContext(short, "token", res.Token), "k199", clientv3.WithSerializable())
+		got, err := lead.client.Get(metadata.AppendToOutgoingContext(short, "token", res.Token),
+			"k199", clientv3.WithSerializable())
 		return err == nil && len(got.Kvs) == 1
 	})
 	again := token(lead, "alice")

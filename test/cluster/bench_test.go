@@ -14,8 +14,8 @@ import (
 	"vigil/test/proc"
 )
 
-// BenchmarkPut is puts of 256 bytes by clients at all members of a cluster of three, each waiting for its
-// answer. It reports the processor time that the members take for one put together.
+// BenchmarkPut is puts of 256 bytes by clients at all members of a cluster of three, each waiting
+// for its answer. It reports the processor time that the members take for one put together.
 func BenchmarkPut(b *testing.B) {
 	for _, clients := range []int{1, 64, 512} {
 		b.Run(fmt.Sprintf("clients=%d", clients), func(b *testing.B) {
@@ -39,7 +39,8 @@ func BenchmarkPut(b *testing.B) {
 						if n > int64(b.N) {
 							return
 						}
-						if _, err := c.Put(context.Background(), fmt.Sprintf("k%d", n%10_000), value); err != nil {
+						if _, err := c.Put(context.Background(), fmt.Sprintf("k%d", n%10_000),
+							value); err != nil {
 							b.Error(err)
 							return
 						}

@@ -16,7 +16,8 @@ import (
 	"vigil/test/proc"
 )
 
-// often has members compared often; unchecked lets a member with other data serve until that is noticed.
+// often has members compared often; unchecked lets a member with other data serve until that is
+// noticed.
 const (
 	often     = "--corrupt-check-time=300ms"
 	unchecked = "--feature-gates=InitialCorruptCheck=false"
@@ -64,11 +65,13 @@ func (g *group) corrupt(m *member) []uint64 {
 
 func (g *group) named(m *member, ids ...uint64) {
 	g.t.Helper()
-	g.until(fmt.Sprintf("alarms for %x at %s", ids, m.name), func() bool { return slices.Equal(g.corrupt(m), ids) })
+	g.until(fmt.Sprintf("alarms for %x at %s", ids, m.name),
+		func() bool { return slices.Equal(g.corrupt(m), ids) })
 }
 
-// A member whose disk holds another value, with a right checksum, is found out by comparison, named, and
-// stops serving; the others go on. It is replaced by an empty one, and the alarm clears itself.
+// A member whose disk holds another value, with a right checksum, is found out by comparison,
+// named, and stops serving; the others go on. It is replaced by an empty one, and the alarm clears
+// itself.
 func TestMemberThatDiffersIsReplaced(t *testing.T) {
 	onlyVigil(t)
 	t.Parallel()
@@ -96,15 +99,18 @@ func TestMemberThatDiffersIsReplaced(t *testing.T) {
 		}
 	})
 	for _, m := range g.list {
-		for service, ready := range map[string]bool{"": m != bad, "readiness": m != bad, "liveness": true} {
-			r, err := healthpb.NewHealthClient(m.client.ActiveConnection()).Check(proc.Context(t), &healthpb.HealthCheckRequest{Service: service})
+		for service, ready := range map[string]bool{"": m != bad, "readiness": m != bad,
+			"liveness": true} {
+			r, err := healthpb.NewHealthClient(m.client.ActiveConnection()).Check(proc.Context(t),
+				&healthpb.HealthCheckRequest{Service: service})
 			if err != nil || r.Status == healthpb.HealthCheckResponse_SERVING != ready {
 				t.Errorf("health of %s, service %q: %v, %v", m.name, service, r, err)
 			}
 		}
 	}
 	for _, opts := range [][]clientv3.OpOption{nil, {clientv3.WithSerializable()}} {
-		if _, err := bad.client.Get(proc.Context(t), "k", opts...); !errors.Is(err, rpctypes.ErrCorrupt) {
+		if _, err := bad.client.Get(proc.Context(t), "k", opts...); !errors.Is(err,
+			rpctypes.ErrCorrupt) {
 			t.Errorf("a read of what differs: %v", err)
 		}
 	}
@@ -115,7 +121,8 @@ func TestMemberThatDiffersIsReplaced(t *testing.T) {
 		t.Errorf("a watch: %v", res.Err())
 	}
 	for _, m := range g.others(bad) {
-		if res, err := m.client.Get(proc.Context(t), "k"); err != nil || string(res.Kvs[0].Value) != "the value of k" {
+		if res, err := m.client.Get(proc.Context(t), "k"); err != nil ||
+			string(res.Kvs[0].Value) != "the value of k" {
 			t.Errorf("a read at %s: %v, %v", m.name, res, err)
 		}
 		g.put(m, "more", m.name)
@@ -159,7 +166,8 @@ func TestMemberThatDiffersIsReplaced(t *testing.T) {
 	g.join(bad)
 	g.agree()
 	g.named(bad)
-	if res, err := bad.client.Get(proc.Context(t), "k"); err != nil || string(res.Kvs[0].Value) != "the value of k" {
+	if res, err := bad.client.Get(proc.Context(t), "k"); err != nil ||
+		string(res.Kvs[0].Value) != "the value of k" {
 		t.Errorf("the replaced member has %v, %v", res, err)
 	}
 }
@@ -179,7 +187,8 @@ func TestMemberThatDiffersDoesNotStart(t *testing.T) {
 		t.Errorf("exit code %d", code)
 	}
 	log := bad.Log().String()
-	if !strings.Contains(log, "found data inconsistency with peers") || strings.Contains(log, "ready to serve client requests") {
+	if !strings.Contains(log, "found data inconsistency with peers") ||
+		strings.Contains(log, "ready to serve client requests") {
 		t.Errorf("its log:\n%s", bad.Log().Tail(20))
 	}
 	t.Log(line(log, "stopping"))

@@ -9,9 +9,9 @@ import (
 	"testing"
 )
 
-// damage replaces bytes by others of the same length in the unsealed history of a member that does not run,
-// and makes every checksum right again: only other members can detect the change. The layout is
-// that of docs/formats/history.md.
+// damage replaces bytes by others of the same length in the unsealed history of a member that does
+// not run, and makes every checksum right again: only other members can detect the change. The
+// layout is that of docs/formats/history.md.
 func damage(t testing.TB, dataDir, old, new string) {
 	t.Helper()
 	names, err := filepath.Glob(filepath.Join(dataDir, "history", "*.log"))

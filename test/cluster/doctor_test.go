@@ -10,8 +10,8 @@ import (
 	"vigil/test/proc"
 )
 
-// TestDoctorDeadMembers kills the members of a cluster one after the other, and starts them again: that is the advice, and it
-// loses nothing. Then all but one are restored from a backup.
+// TestDoctorDeadMembers kills the members of a cluster one after the other, and starts them again:
+// that is the advice, and it loses nothing. Then all but one are restored from a backup.
 func TestDoctorDeadMembers(t *testing.T) {
 	onlyVigil(t)
 	t.Parallel()
@@ -19,7 +19,8 @@ func TestDoctorDeadMembers(t *testing.T) {
 	first := g.list[0]
 	g.agree()
 	asked := "--endpoints=" + first.Addr()
-	// Without a quorum the alarms cannot be listed, and without members nothing can: each takes that long.
+	// Without a quorum the alarms cannot be listed, and without members nothing can: each takes
+	// that long.
 	const hasty, hastier = "--command-timeout=2s", "--command-timeout=1s"
 	ctl := func(args ...string) proc.Result {
 		t.Helper()
@@ -32,16 +33,21 @@ func TestDoctorDeadMembers(t *testing.T) {
 	g.put(first, "k", "v")
 	g.list[1].Kill()
 	g.doctor("two-of-three-dead", hasty, unhurried, asked)
-	// A request says why it fails, too. For an election timeout a member believes that its leader lives.
+	// A request says why it fails, too. For an election timeout a member believes that its leader
+	// lives.
 	for _, request := range [][]string{{"put", "a", "b"}, {"get", "a"}, {"member", "list"}} {
-		failed := ctl(append(request, "--command-timeout=1s", "--endpoints="+first.Addr()+","+g.list[1].Addr())...)
-		if want := regexp.MustCompile(`(?s)^Error: .*\n  ` + first.Addr() + `: answers, and (has had no leader for \w+: .*|knows the leader [0-9a-f]+ \(m\d\))\n  ` + g.list[1].Addr() + `: .*refused\n  next: vigilctl doctor\n$`); failed.Code != 1 || !want.MatchString(failed.Stderr) {
+		failed := ctl(append(request, "--command-timeout=1s",
+			"--endpoints="+first.Addr()+","+g.list[1].Addr())...)
+		if want := regexp.MustCompile(`(?s)^Error: .*\n  ` + first.Addr() +
+			`: answers, and (has had no leader for \w+: .*|knows the leader [0-9a-f]+ \(m\d\))\n  ` + g.list[1].Addr() + `: .*refused\n  next: vigilctl doctor\n$`); failed.Code != 1 || !want.MatchString(failed.Stderr) {
 			t.Errorf("%q without a quorum: %d %s", request, failed.Code, failed.Stderr)
 		}
 	}
 
 	// Without a quorum, too, the member serves the pages of the findings.
-	pages := regexp.MustCompile(`page: (http://`+regexp.QuoteMeta(first.Addr())+`/console/docs/\S+\.md)`).FindAllStringSubmatch(ctl("doctor", hasty, unhurried, asked).Stdout, -1)
+	pages := regexp.MustCompile(`page: (http://`+regexp.QuoteMeta(first.Addr())+
+		`/console/docs/\S+\.md)`).FindAllStringSubmatch(ctl("doctor", hasty, unhurried,
+		asked).Stdout, -1)
 	if len(pages) == 0 {
 		t.Error("doctor names no pages of the member that answers")
 	}
@@ -82,8 +88,10 @@ func TestDoctorDeadMembers(t *testing.T) {
 		if err := os.RemoveAll(m.DataDir()); err != nil {
 			t.Fatal(err)
 		}
-		if r := ctl("snapshot", "restore", backup, "--data-dir="+m.DataDir(), "--name="+m.name, "--initial-cluster="+g.initialCluster(),
-			"--initial-advertise-peer-urls="+m.peerURL, "--initial-cluster-token=restored"); r.Code != 0 {
+		if r := ctl("snapshot", "restore", backup, "--data-dir="+m.DataDir(), "--name="+m.name,
+			"--initial-cluster="+g.initialCluster(),
+			"--initial-advertise-peer-urls="+m.peerURL,
+			"--initial-cluster-token=restored"); r.Code != 0 {
 			t.Fatal(r.Stderr)
 		}
 	}

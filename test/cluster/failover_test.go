@@ -31,8 +31,8 @@ func trials(t *testing.T) int {
 	return n
 }
 
-// recovery returns how long it takes from now until one of the members acknowledges a write that began
-// after now.
+// recovery returns how long it takes from now until one of the members acknowledges a write that
+// began after now.
 func (g *group) recovery(members []*member) time.Duration {
 	g.t.Helper()
 	began := time.Now()
@@ -41,8 +41,10 @@ func (g *group) recovery(members []*member) time.Duration {
 	done := make(chan time.Duration, len(members))
 	for _, m := range members {
 		go func() {
-			// A write that was sent to the former leader gets no answer. The next one has more time, for slow machines.
-			for wait := 250 * time.Millisecond; ctx.Err() == nil; wait = min(2*wait, 5*time.Second) {
+			// A write that was sent to the former leader gets no answer. The next one has more
+			// time, for slow machines.
+			for wait := 250 * time.Millisecond; ctx.Err() == nil; wait = min(2*wait,
+				5*time.Second) {
 				one, cancel := context.WithTimeout(ctx, wait)
 				_, err := m.client.Put(one, "recovery", m.name)
 				cancel()
@@ -65,10 +67,12 @@ func (g *group) recovery(members []*member) time.Duration {
 func report(t *testing.T, what string, all []time.Duration) {
 	slices.Sort(all)
 	t.Logf("%s: %s: median %v, least %v, most %v of %d", proc.Subject(), what,
-		all[len(all)/2].Round(time.Millisecond), all[0].Round(time.Millisecond), all[len(all)-1].Round(time.Millisecond), len(all))
+		all[len(all)/2].Round(time.Millisecond), all[0].Round(time.Millisecond),
+		all[len(all)-1].Round(time.Millisecond), len(all))
 }
 
-// The leader is killed under load: another one takes over, and nothing that was acknowledged is lost.
+// The leader is killed under load: another one takes over, and nothing that was acknowledged is
+// lost.
 func TestKilledLeader(t *testing.T) {
 	t.Parallel()
 	g := start(t, 3)
@@ -117,7 +121,8 @@ func TestStoppedLeader(t *testing.T) {
 		if code := <-gone; code != 0 && proc.Subject() == proc.Vigil {
 			t.Errorf("exit code %d", code)
 		}
-		if log := lead.Log().String(); proc.Subject() == proc.Vigil && !strings.Contains(log, "leadership transfer finished") {
+		if log := lead.Log().String(); proc.Subject() == proc.Vigil &&
+			!strings.Contains(log, "leadership transfer finished") {
 			t.Errorf("no handing over:\n%s", lead.Log().Tail(10))
 		}
 		w.more(100)
@@ -196,7 +201,8 @@ func TestPausedLeader(t *testing.T) {
 	if a := <-answers; a.err == nil && a.value != "after" {
 		t.Errorf("a stale read: %q", a.value)
 	}
-	// What a member forwards in the moment before its connections are made again is lost, like with etcd.
+	// What a member forwards in the moment before its connections are made again is lost, like with
+	// etcd.
 	g.recovery([]*member{lead})
 	for i := range 20 {
 		g.put(lead, fmt.Sprintf("n%d", i), "x")
@@ -204,8 +210,8 @@ func TestPausedLeader(t *testing.T) {
 	g.agree()
 }
 
-// A member without the others answers what it can answer alone, and the rest with the error that says
-// why, and goes on by itself when one comes back.
+// A member without the others answers what it can answer alone, and the rest with the error that
+// says why, and goes on by itself when one comes back.
 func TestNoQuorum(t *testing.T) {
 	t.Parallel()
 	g := start(t, 3)
@@ -219,10 +225,12 @@ func TestNoQuorum(t *testing.T) {
 		return st != nil && st.Leader == 0
 	})
 	ctx := clientv3.WithRequireLeader(proc.Context(t))
-	if _, err := alone.client.Get(ctx, "k"); err == nil || !strings.Contains(err.Error(), "etcdserver: no leader") {
+	if _, err := alone.client.Get(ctx, "k"); err == nil ||
+		!strings.Contains(err.Error(), "etcdserver: no leader") {
 		t.Errorf("a read that requires a leader: %v", err)
 	}
-	if res, err := alone.client.Get(proc.Context(t), "k", clientv3.WithSerializable()); err != nil || len(res.Kvs) != 1 {
+	if res, err := alone.client.Get(proc.Context(t), "k",
+		clientv3.WithSerializable()); err != nil || len(res.Kvs) != 1 {
 		t.Errorf("a serializable read: %v, %v", res, err)
 	}
 	// Side by side: each takes as long as requests may.
@@ -241,10 +249,12 @@ func TestNoQuorum(t *testing.T) {
 		promotions <- err
 	}()
 	// The write was never proposed; then the client receives the member's own deadline.
-	if err := <-puts; status.Code(err) != codes.DeadlineExceeded || !strings.Contains(err.Error(), "desc = context deadline exceeded") {
+	if err := <-puts; status.Code(err) != codes.DeadlineExceeded ||
+		!strings.Contains(err.Error(), "desc = context deadline exceeded") {
 		t.Errorf("a write without a quorum: %v", err)
 	}
-	if err := <-reads; status.Code(err) != codes.Unavailable || !strings.Contains(err.Error(), "etcdserver: request timed out") {
+	if err := <-reads; status.Code(err) != codes.Unavailable ||
+		!strings.Contains(err.Error(), "etcdserver: request timed out") {
 		t.Errorf("a read without a quorum: %v", err)
 	}
 	if err := <-promotions; !errors.Is(err, rpctypes.ErrNoLeader) {

@@ -22,8 +22,8 @@ import (
 // patience bounds the waiting for a condition.
 const patience = 60 * time.Second
 
-// steady is the flag of clusters whose leader must not change only because a member gets no processor for some seconds. In
-// clusters without it, an election may take place at any time.
+// steady is the flag of clusters whose leader must not change only because a member gets no
+// processor for some seconds. In clusters without it, an election may take place at any time.
 const steady = "--election-timeout=10000"
 
 // member is one process, with its identity once it has served.
@@ -39,7 +39,8 @@ type group struct {
 	t    testing.TB
 	list []*member
 	args []string
-	// secure is set if members speak TLS, and secureClients if clients do: then members have no client here.
+	// secure is set if members speak TLS, and secureClients if clients do: then members have no
+	// client here.
 	secure, secureClients bool
 }
 
@@ -69,14 +70,17 @@ func run(g *group, n int) *group {
 func (g *group) configure(name string) *member {
 	peer := proc.FreePort(g.t)
 	m := &member{name: name, peerURL: fmt.Sprintf("http://127.0.0.1:%d", peer)}
-	m.cfg = proc.Config{Name: name, Memory: true, PeerPort: peer, ClientPort: proc.FreePort(g.t), DataDir: filepath.Join(dir(g.t), name), Args: g.args}
+	m.cfg = proc.Config{Name: name, Memory: true, PeerPort: peer, ClientPort: proc.FreePort(g.t),
+		DataDir: filepath.Join(dir(g.t), name), Args: g.args}
 	if g.secure {
 		m.peerURL = strings.Replace(m.peerURL, "http:", "https:", 1)
-		m.cfg.Args = append([]string{"--listen-peer-urls=" + m.peerURL, "--initial-advertise-peer-urls=" + m.peerURL}, g.args...)
+		m.cfg.Args = append([]string{"--listen-peer-urls=" + m.peerURL,
+			"--initial-advertise-peer-urls=" + m.peerURL}, g.args...)
 	}
 	if g.secureClients {
 		url := fmt.Sprintf("https://127.0.0.1:%d", m.cfg.ClientPort)
-		m.cfg.Args = append([]string{"--listen-client-urls=" + url, "--advertise-client-urls=" + url}, m.cfg.Args...)
+		m.cfg.Args = append([]string{"--listen-client-urls=" + url,
+			"--advertise-client-urls=" + url}, m.cfg.Args...)
 	}
 	return m
 }
@@ -174,13 +178,18 @@ func (g *group) until(what string, done func() bool) {
 
 func (g *group) put(m *member, key, value string, opts ...clientv3.OpOption) {
 	g.t.Helper()
-	err := g.elected(func() error { _, err := m.client.Put(proc.Context(g.t), key, value, opts...); return err })
+	err := g.elected(func() error {
+		_,
+			err := m.client.Put(proc.Context(g.t), key, value, opts...)
+		return err
+	})
 	if err != nil {
 		g.t.Fatalf("put at %s: %v", m.name, err)
 	}
 }
 
-// elected makes a call, again if an election interrupts it; in a cluster that is steady that is an error.
+// elected makes a call, again if an election interrupts it; in a cluster that is steady that is an
+// error.
 func (g *group) elected(call func() error) (err error) {
 	for end := time.Now().Add(patience); time.Now().Before(end); time.Sleep(10 * time.Millisecond) {
 		if err = call(); slices.Contains(g.args, steady) || !interrupted(err) {
@@ -192,7 +201,8 @@ func (g *group) elected(call func() error) (err error) {
 
 // interrupted reports whether an error is that of an election.
 func interrupted(err error) bool {
-	return errors.Is(err, rpctypes.ErrNoLeader) || errors.Is(err, rpctypes.ErrLeaderChanged) || errors.Is(err, rpctypes.ErrTimeoutDueToLeaderFail) ||
+	return errors.Is(err, rpctypes.ErrNoLeader) || errors.Is(err, rpctypes.ErrLeaderChanged) ||
+		errors.Is(err, rpctypes.ErrTimeoutDueToLeaderFail) ||
 		errors.Is(err, rpctypes.ErrTimeoutDueToConnectionLost)
 }
 
@@ -239,7 +249,8 @@ func (g *group) agree() {
 	})
 }
 
-// pause is how long a client of writers waits between two writes. Without it each cluster would take all processors.
+// pause is how long a client of writers waits between two writes. Without it each cluster would
+// take all processors.
 const pause = 10 * time.Millisecond
 
 // writers put at every member, one after the other, until stopped. What was acknowledged must stay.
@@ -254,7 +265,8 @@ type writers struct {
 
 func (g *group) write() *writers {
 	ctx, cancel := context.WithCancel(g.t.Context())
-	w := &writers{g: g, stop: cancel, last: map[string]string{}, acked: make([]atomic.Int64, len(g.list))}
+	w := &writers{g: g, stop: cancel, last: map[string]string{},
+		acked: make([]atomic.Int64, len(g.list))}
 	for i, m := range g.list {
 		w.wg.Go(func() {
 			for n := 0; ctx.Err() == nil; n++ {
@@ -299,7 +311,11 @@ func (w *writers) check() {
 	m := w.g.leader()
 	for key, value := range w.last {
 		var res *clientv3.GetResponse
-		err := w.g.elected(func() (err error) { res, err = m.client.Get(proc.Context(w.g.t), key); return err })
+		err := w.g.elected(func() (err error) {
+			res,
+				err = m.client.Get(proc.Context(w.g.t), key)
+			return err
+		})
 		if err != nil {
 			w.g.t.Fatal(err)
 		}

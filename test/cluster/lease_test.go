@@ -17,7 +17,11 @@ import (
 // grant grants a lease at a member.
 func (g *group) grant(m *member, ttl int64) (l *clientv3.LeaseGrantResponse) {
 	g.t.Helper()
-	err := g.elected(func() (err error) { l, err = m.client.Grant(proc.Context(g.t), ttl); return err })
+	err := g.elected(func() (err error) {
+		l,
+			err = m.client.Grant(proc.Context(g.t), ttl)
+		return err
+	})
 	if err != nil {
 		g.t.Fatalf("grant at %s: %v", m.name, err)
 	}
@@ -34,8 +38,8 @@ func (g *group) deleted(m *member, key string) time.Time {
 	return time.Now()
 }
 
-// Leases on every member, over the death of the leader: one that is kept alive lives on, and one that is not
-// ends, though not early.
+// Leases on every member, over the death of the leader: one that is kept alive lives on, and one
+// that is not ends, though not early.
 func TestLeasesSurviveTheLeader(t *testing.T) {
 	t.Parallel()
 	g := start(t, 3)
@@ -85,13 +89,14 @@ func TestLeasesSurviveTheLeader(t *testing.T) {
 	}
 	lead.Restart()
 	g.agree()
-	if list, err := lead.client.Leases(ctx); err != nil || !slices.Equal(list.Leases, []clientv3.LeaseStatus{{ID: kept.ID}}) {
+	if list, err := lead.client.Leases(ctx); err != nil ||
+		!slices.Equal(list.Leases, []clientv3.LeaseStatus{{ID: kept.ID}}) {
 		t.Errorf("leases after the restart: %+v, %v", list, err)
 	}
 }
 
-// A leader that was paused beyond the TTL of leases, with another one leading meanwhile, ends none of them
-// when it goes on, and promises nothing about those that have ended.
+// A leader that was paused beyond the TTL of leases, with another one leading meanwhile, ends none
+// of them when it goes on, and promises nothing about those that have ended.
 func TestLeasesOfPausedLeader(t *testing.T) {
 	t.Parallel()
 	g := start(t, 3)
@@ -119,19 +124,22 @@ func TestLeasesOfPausedLeader(t *testing.T) {
 		_, err := lead.client.KeepAliveOnce(proc.Context(t), left)
 		answer <- err
 	}()
-	// So that the question is likely to be there when it goes on; the answer must be the same if it is not.
+	// So that the question is likely to be there when it goes on; the answer must be the same if it
+	// is not.
 	time.Sleep(50 * time.Millisecond)
 	lead.Resume()
 	if err := <-answer; err == nil {
 		t.Error("a lease that has ended was kept alive")
 	}
-	// What a member forwards in the moment before its connections are made again is lost, like with etcd.
+	// What a member forwards in the moment before its connections are made again is lost, like with
+	// etcd.
 	g.recovery([]*member{lead})
 	for i := range 30 {
 		g.put(lead, fmt.Sprintf("n%02d", i), "x")
 	}
 	for _, m := range g.list {
-		if res, err := m.client.Get(ctx, "k", clientv3.WithPrefix(), clientv3.WithCountOnly()); err != nil || res.Count != leases-1 {
+		if res, err := m.client.Get(ctx, "k", clientv3.WithPrefix(),
+			clientv3.WithCountOnly()); err != nil || res.Count != leases-1 {
 			t.Errorf("%s: %v, %v", m.name, res, err)
 		}
 	}

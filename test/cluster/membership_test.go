@@ -17,13 +17,15 @@ import (
 	"vigil/test/proc"
 )
 
-// healthy waits until the membership may be changed, which needs connections that are some seconds old.
+// healthy waits until the membership may be changed, which needs connections that are some seconds
+// old.
 func (g *group) healthy(change func() error) {
 	g.t.Helper()
 	var err error
 	for end := time.Now().Add(patience); time.Now().Before(end); time.Sleep(100 * time.Millisecond) {
 		err = change()
-		if err == nil || err.Error() != rpctypes.ErrUnhealthy.Error() && !errors.Is(err, rpctypes.ErrNoLeader) && !errors.Is(err, rpctypes.ErrLeaderChanged) {
+		if err == nil || err.Error() != rpctypes.ErrUnhealthy.Error() &&
+			!errors.Is(err, rpctypes.ErrNoLeader) && !errors.Is(err, rpctypes.ErrLeaderChanged) {
 			break
 		}
 	}
@@ -52,7 +54,8 @@ func TestGrowAndShrink(t *testing.T) {
 	four := g.add(g.list[0], "m4", true)
 	g.join(four)
 	id := four.id(g)
-	if _, err := four.client.Get(proc.Context(t), "k"); err == nil || !strings.Contains(err.Error(), "rpc not supported for learner") {
+	if _, err := four.client.Get(proc.Context(t), "k"); err == nil ||
+		!strings.Contains(err.Error(), "rpc not supported for learner") {
 		t.Errorf("a linearizable read at a learner: %v", err)
 	}
 	if _, err := four.client.Get(proc.Context(t), "k", clientv3.WithSerializable()); err != nil {
@@ -62,7 +65,9 @@ func TestGrowAndShrink(t *testing.T) {
 	at := g.others(g.leader())[0]
 	g.until("promotion", func() bool {
 		_, err := at.client.MemberPromote(proc.Context(t), id)
-		if err != nil && !interrupted(err) && !strings.Contains(err.Error(), "can only promote a learner member which is in sync with leader") {
+		if err != nil && !interrupted(err) &&
+			!strings.Contains(err.Error(),
+				"can only promote a learner member which is in sync with leader") {
 			t.Fatal(err)
 		}
 		return err == nil
@@ -70,7 +75,11 @@ func TestGrowAndShrink(t *testing.T) {
 	w.more(100)
 	lead := g.leader()
 	leadID := lead.id(g)
-	g.healthy(func() error { _, err := lead.client.MemberRemove(proc.Context(t), leadID); return err })
+	g.healthy(func() error {
+		_,
+			err := lead.client.MemberRemove(proc.Context(t), leadID)
+		return err
+	})
 	if code := lead.Wait(); code != 0 {
 		t.Errorf("the member that was removed ended with %d:\n%s", code, lead.Log().Tail(5))
 	}
@@ -88,8 +97,8 @@ func TestGrowAndShrink(t *testing.T) {
 	}
 }
 
-// A member that lost its disk does not come back under its old identity, but as a new one. What it says is the way there:
-// the commands are run as they stand.
+// A member that lost its disk does not come back under its old identity, but as a new one. What it
+// says is the way there: the commands are run as they stand.
 func TestReplaceMemberWithoutItsDisk(t *testing.T) {
 	t.Parallel()
 	g := start(t, 3, steady)
@@ -102,18 +111,21 @@ func TestReplaceMemberWithoutItsDisk(t *testing.T) {
 		t.Fatal(err)
 	}
 	lost.Launch()
-	if code := lost.Wait(); code == 0 || !strings.Contains(lost.Log().String(), "has already been bootstrapped") {
+	if code := lost.Wait(); code == 0 ||
+		!strings.Contains(lost.Log().String(), "has already been bootstrapped") {
 		t.Errorf("exit code %d:\n%s", code, lost.Log().Tail(3))
 	}
 	at := g.leader()
 	said := regexp.MustCompile("`etcdctl (member [^`]*)`").FindAllStringSubmatch(lost.Log().String(), -1)
-	if want := fmt.Sprintf("member remove %x", id); len(said) != 2 || said[0][1] != want || !strings.HasPrefix(said[1][1], "member add "+lost.name+" ") {
+	if want := fmt.Sprintf("member remove %x", id); len(said) != 2 || said[0][1] != want ||
+		!strings.HasPrefix(said[1][1], "member add "+lost.name+" ") {
 		t.Fatalf("it says %q", said)
 	}
 	for _, command := range said {
 		g.healthy(func() error {
 			args := append(strings.Fields(command[1]), "--endpoints="+at.Addr())
-			res := proc.Run(t, 20*time.Second, proc.Spec{Name: proc.Path(t, proc.Etcdctl), Args: args})
+			res := proc.Run(t, 20*time.Second,
+				proc.Spec{Name: proc.Path(t, proc.Etcdctl), Args: args})
 			if strings.Contains(res.Stderr, "unhealthy cluster") {
 				return rpctypes.ErrUnhealthy
 			}
@@ -200,18 +212,31 @@ func TestRefusals(t *testing.T) {
 		change func(*proc.Config)
 		want   string
 	}{
-		{"too few members", func(c *proc.Config) { c.InitialCluster = "m1=" + at.peerURL + ",m4=" + four.peerURL }, "member count is unequal"},
+		{"too few members", func(c *proc.Config) {
+			c.InitialCluster = "m1=" + at.peerURL + ",m4=" +
+				four.peerURL
+		}, "member count is unequal"},
 		{"another URL", func(c *proc.Config) {
-			c.InitialCluster = strings.Replace(c.InitialCluster, g.list[1].peerURL, "http://127.0.0.1:1", 1)
+			c.InitialCluster = strings.Replace(c.InitialCluster, g.list[1].peerURL,
+				"http://127.0.0.1:1", 1)
 		}, "no match found for existing member"},
 		{"not added", func(c *proc.Config) {
 			c.Name = "m2"
 			c.Args = append(c.Args, "--initial-advertise-peer-urls="+g.list[1].peerURL)
 		}, "has been started before"},
-		{"no member there", func(c *proc.Config) { c.InitialCluster = "m1=http://127.0.0.1:1,m4=" + four.peerURL }, "could not retrieve cluster information"},
-		{"a URL twice", func(c *proc.Config) { c.InitialCluster = "m1=" + four.peerURL + ",m4=" + four.peerURL }, "is listed twice"},
-		{"no such name", func(c *proc.Config) { c.InitialCluster = all }, `no member is named "m4"`},
-		{"certificates without files", func(c *proc.Config) { c.Args = append(c.Args, "--peer-cert-file=x") }, "--peer-cert-file and --peer-key-file go together"},
+		{"no member there", func(c *proc.Config) {
+			c.InitialCluster = "m1=http://127.0.0.1:1,m4=" +
+				four.peerURL
+		}, "could not retrieve cluster information"},
+		{"a URL twice", func(c *proc.Config) {
+			c.InitialCluster = "m1=" + four.peerURL + ",m4=" +
+				four.peerURL
+		}, "is listed twice"},
+		{"no such name", func(c *proc.Config) { c.InitialCluster = all },
+			`no member is named "m4"`},
+		{"certificates without files",
+			func(c *proc.Config) { c.Args = append(c.Args, "--peer-cert-file=x") },
+			"--peer-cert-file and --peer-key-file go together"},
 	} {
 		t.Run(strings.ReplaceAll(tc.name, " ", "-"), func(t *testing.T) {
 			s := fresh(tc.change)
@@ -240,14 +265,16 @@ func TestRefusals(t *testing.T) {
 	g.list[1].Kill()
 	s := proc.New(t, c)
 	s.Launch()
-	g.until("a line about the other cluster", func() bool { return strings.Contains(s.Log().String(), "belongs to another cluster") })
+	g.until("a line about the other cluster",
+		func() bool { return strings.Contains(s.Log().String(), "belongs to another cluster") })
 	if code := s.Stop(); code != 0 {
 		t.Errorf("another token: exit code %d:\n%s", code, s.Log())
 	}
 	if _, err := os.Stat(s.DataDir()); err == nil {
 		t.Error("another token: something was written")
 	}
-	// One that began it before they were there never gets a leader out of them, and both sides say why.
+	// One that began it before they were there never gets a leader out of them, and both sides say
+	// why.
 	g.list[0].Kill()
 	g.list[2].Kill()
 	s = proc.New(t, c)
@@ -259,15 +286,16 @@ func TestRefusals(t *testing.T) {
 	g.list[0].Launch()
 	g.list[2].Launch()
 	g.until("a line on both sides", func() bool {
-		return strings.Contains(s.Log().String(), "wrong cluster") && strings.Contains(at.Log().String(), "wrong cluster")
+		return strings.Contains(s.Log().String(), "wrong cluster") &&
+			strings.Contains(at.Log().String(), "wrong cluster")
 	})
 	s.Kill()
 	g.list[1].Restart()
 	g.agree()
 }
 
-// A member joins by the meaning of the URLs in --initial-cluster, whatever names the others are listed under: a program that adds a
-// member may know neither the names nor the spelling.
+// A member joins by the meaning of the URLs in --initial-cluster, whatever names the others are
+// listed under: a program that adds a member may know neither the names nor the spelling.
 func TestJoinByMeaning(t *testing.T) {
 	t.Parallel()
 	g := start(t, 1)
@@ -293,8 +321,8 @@ func TestJoinByMeaning(t *testing.T) {
 	g.agree()
 }
 
-// The members of a cluster are replaced in place, one after the other, by those of another one with another token. What is not yet
-// replaced keeps the others waiting.
+// The members of a cluster are replaced in place, one after the other, by those of another one with
+// another token. What is not yet replaced keeps the others waiting.
 func TestReplacedInPlace(t *testing.T) {
 	t.Parallel()
 	g := start(t, 3)
@@ -311,7 +339,8 @@ func TestReplacedInPlace(t *testing.T) {
 		fresh = append(fresh, s)
 		if len(fresh) < len(g.list) {
 			g.until("a line about the other cluster", func() bool {
-				return proc.Subject() != proc.Vigil || strings.Contains(s.Log().String(), "belongs to another cluster")
+				return proc.Subject() != proc.Vigil ||
+					strings.Contains(s.Log().String(), "belongs to another cluster")
 			})
 		}
 	}
@@ -324,8 +353,8 @@ func TestReplacedInPlace(t *testing.T) {
 	}
 }
 
-// TestAMemberWithAWrongAddress: a member whose advertised peer URL leads nowhere serves, follows and leads: it connects to the others,
-// and they use that. Its log says what is wrong.
+// TestAMemberWithAWrongAddress: a member whose advertised peer URL leads nowhere serves, follows
+// and leads: it connects to the others, and they use that. Its log says what is wrong.
 func TestAMemberWithAWrongAddress(t *testing.T) {
 	t.Parallel()
 	g := &group{t: t}
@@ -335,7 +364,8 @@ func TestAMemberWithAWrongAddress(t *testing.T) {
 	odd := g.list[2]
 	listens := odd.peerURL
 	odd.peerURL = fmt.Sprintf("http://127.0.0.1:%d", proc.FreePort(t))
-	odd.cfg.Args = append([]string{"--listen-peer-urls=" + listens, "--initial-advertise-peer-urls=" + odd.peerURL}, odd.cfg.Args...)
+	odd.cfg.Args = append([]string{"--listen-peer-urls=" + listens,
+		"--initial-advertise-peer-urls=" + odd.peerURL}, odd.cfg.Args...)
 	for _, m := range g.list {
 		m.cfg.InitialCluster = g.initialCluster()
 		m.Server = proc.New(t, m.cfg)

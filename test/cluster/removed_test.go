@@ -15,8 +15,9 @@ import (
 	"vigil/test/proc"
 )
 
-// TestWritesAtARemovedLeader: a write at a leader that was removed waits for the end of the member; it is not refused
-// with an error that says to slow down, which clients do not try again at another member.
+// TestWritesAtARemovedLeader: a write at a leader that was removed waits for the end of the member;
+// it is not refused with an error that says to slow down, which clients do not try again at another
+// member.
 func TestWritesAtARemovedLeader(t *testing.T) {
 	t.Parallel()
 	g := start(t, 3)
@@ -37,7 +38,8 @@ func TestWritesAtARemovedLeader(t *testing.T) {
 	var err error
 	for err == nil { // until it has applied its removal
 		// Without retries of the library, which hide what the member says.
-		_, err = clientv3.NewKVFromKVClient(pb.NewKVClient(lead.client.ActiveConnection()), lead.client).Put(ctx, "k", "v")
+		_, err = clientv3.NewKVFromKVClient(pb.NewKVClient(lead.client.ActiveConnection()),
+			lead.client).Put(ctx, "k", "v")
 	}
 	t.Log(err)
 	if lead.Running() {
@@ -50,8 +52,9 @@ func TestWritesAtARemovedLeader(t *testing.T) {
 	g.put(other, "k", "v2")
 }
 
-// TestARemovedMemberStopsServing: a member that was removed stops within a moment, however long the election timeout is: what it serves
-// without asking others grows old. Also the leader, and a member that was cut off from the others when it was removed.
+// TestARemovedMemberStopsServing: a member that was removed stops within a moment, however long the
+// election timeout is: what it serves without asking others grows old. Also the leader, and a
+// member that was cut off from the others when it was removed.
 func TestARemovedMemberStopsServing(t *testing.T) {
 	t.Parallel()
 	// With a timeout of 10 s it served for 25 s.

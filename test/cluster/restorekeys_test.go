@@ -49,7 +49,9 @@ func (p *past) restore(revision int64, prefix string, args ...string) []string {
 	for _, m := range p.list {
 		endpoints = append(endpoints, m.Addr())
 	}
-	return append([]string{"archive", "restore", p.url, "--to-revision", strconv.FormatInt(revision, 10), "--prefix", prefix, "--endpoints", strings.Join(endpoints, ",")}, args...)
+	return append([]string{"archive", "restore", p.url, "--to-revision",
+		strconv.FormatInt(revision, 10), "--prefix", prefix, "--endpoints",
+		strings.Join(endpoints, ",")}, args...)
 }
 
 // run runs the command.
@@ -57,7 +59,8 @@ func (p *past) run(code int, args ...string) (stdout, stderr string) {
 	p.t.Helper()
 	r := proc.Run(p.t, patience, proc.Spec{Name: proc.Path(p.t, proc.Vigilctl), Args: args})
 	if r.Code != code {
-		p.t.Errorf("vigilctl %q: exit code %d, want %d\n%s%s", args, r.Code, code, r.Stdout, r.Stderr)
+		p.t.Errorf("vigilctl %q: exit code %d, want %d\n%s%s", args, r.Code, code,
+			r.Stdout, r.Stderr)
 	}
 	return r.Stdout, r.Stderr
 }
@@ -104,8 +107,9 @@ func (p *past) delete(key string, opts ...clientv3.OpOption) {
 	}
 }
 
-// Somebody has deleted a prefix, and others have written since. What was deleted comes back, by the cluster's own archive, and no other
-// newer change is lost, also one that is made while the plan is shown.
+// Somebody has deleted a prefix, and others have written since. What was deleted comes back, by the
+// cluster's own archive, and no other newer change is lost, also one that is made while the plan is
+// shown.
 func TestRestoreDeletedPrefix(t *testing.T) {
 	t.Parallel()
 	p := startPast(t, 3, steady)
@@ -143,7 +147,9 @@ func TestRestoreDeletedPrefix(t *testing.T) {
 
 	summary := ": 232 to create, 1 to change, 0 to delete, 1 the same"
 	out, _ := p.run(0, p.restore(good, "app/", "--dry-run")...)
-	for _, s := range []string{summary, "change app/001\n", "create \"app/\\x00\\xff\\xfe\"\n", "... and 213 more", "1 key did not exist then and is left", "1 key had a lease that has ended and is created without one"} {
+	for _, s := range []string{summary, "change app/001\n", "create \"app/\\x00\\xff\\xfe\"\n",
+		"... and 213 more", "1 key did not exist then and is left",
+		"1 key had a lease that has ended and is created without one"} {
 		if !strings.Contains(out, s) {
 			t.Errorf("no %q in\n%s", s, out)
 		}
@@ -169,20 +175,25 @@ func TestRestoreDeletedPrefix(t *testing.T) {
 	if code := c.ProcessState.ExitCode(); code != 6 {
 		t.Errorf("exit code %d\n%s", code, log)
 	}
-	for _, s := range []string{"CONFLICT app/001 was changed at revision ", "CONFLICT app/007 was created, and changed at revision ", "restored: 231 created, 0 changed, 0 deleted, 2 conflicts"} {
+	for _, s := range []string{"CONFLICT app/001 was changed at revision ",
+		"CONFLICT app/007 was created, and changed at revision ",
+		"restored: 231 created, 0 changed, 0 deleted, 2 conflicts"} {
 		if !strings.Contains(log.String(), s) {
 			t.Errorf("no %q in\n%s", s, log)
 		}
 	}
 	have, _ := p.keys("app/")
-	if have["app/001"] != `"newest" with lease 0` || have["app/007"] != `"theirs" with lease 0` || have["app/new"] == "" || have["app/000"] != "" {
-		t.Errorf("newer changes are lost: %q %q %q %q", have["app/001"], have["app/007"], have["app/new"], have["app/000"])
+	if have["app/001"] != `"newest" with lease 0` || have["app/007"] != `"theirs" with lease 0` ||
+		have["app/new"] == "" || have["app/000"] != "" {
+		t.Errorf("newer changes are lost: %q %q %q %q", have["app/001"], have["app/007"],
+			have["app/new"], have["app/000"])
 	}
 
 	// A new plan has what is left.
 	want["app/session"] = `"s" with lease 0`
 	out, _ = p.run(0, p.restore(good, "app/", "--yes", "--delete-new", "-w", "json")...)
-	if !strings.Contains(out, `{"result":{"created":1,"changed":2,"deleted":1,"conflicts":0,"skippedLeased":0}}`) {
+	if !strings.Contains(out,
+		`{"result":{"created":1,"changed":2,"deleted":1,"conflicts":0,"skippedLeased":0}}`) {
 		t.Error(out)
 	}
 	have, rev = p.keys("app/")
@@ -236,7 +247,8 @@ func TestRestoreInterrupted(t *testing.T) {
 			t.Fatal(err)
 		}
 		_ = c.Wait() // the exit code is looked at
-		if code := c.ProcessState.ExitCode(); sig == syscall.SIGINT && (code != 5 || !strings.Contains(log.String(), "The same command does the rest")) {
+		if code := c.ProcessState.ExitCode(); sig == syscall.SIGINT &&
+			(code != 5 || !strings.Contains(log.String(), "The same command does the rest")) {
 			t.Errorf("exit code %d\n%s", code, log)
 		}
 		keys, _ := p.keys("app/")
@@ -246,7 +258,8 @@ func TestRestoreInterrupted(t *testing.T) {
 		have = len(keys)
 	}
 	out, _ := p.run(0, p.restore(good, "app/", "--yes")...)
-	if want := fmt.Sprintf("restored: %d created, 0 changed", n-have); !strings.Contains(out, want) {
+	if want := fmt.Sprintf("restored: %d created, 0 changed",
+		n-have); !strings.Contains(out, want) {
 		t.Errorf("no %q in\n%s", want, out)
 	}
 	if keys, _ := p.keys("app/"); len(keys) != n {
@@ -254,7 +267,8 @@ func TestRestoreInterrupted(t *testing.T) {
 	}
 }
 
-// A user restores what the user may read and write, and learns of everything else before anything is written.
+// A user restores what the user may read and write, and learns of everything else before anything
+// is written.
 func TestRestoreDenied(t *testing.T) {
 	t.Parallel()
 	p := startPast(t, 1, "--bcrypt-cost=4")
@@ -270,7 +284,10 @@ func TestRestoreDenied(t *testing.T) {
 	p.put(p.list[0], "app/2", "x")
 	keys, good := p.keys("app/")
 	p.delete("app/", clientv3.WithPrefix())
-	for user, permission := range map[string]clientv3.PermissionType{"root": 0, "reader": clientv3.PermissionType(clientv3.PermRead), "writer": clientv3.PermissionType(clientv3.PermWrite), "both": clientv3.PermissionType(clientv3.PermReadWrite)} {
+	for user, permission := range map[string]clientv3.PermissionType{"root": 0,
+		"reader": clientv3.PermissionType(clientv3.PermRead),
+		"writer": clientv3.PermissionType(clientv3.PermWrite),
+		"both":   clientv3.PermissionType(clientv3.PermReadWrite)} {
 		must(c.UserAdd(ctx, user, "secret"))
 		must(c.RoleAdd(ctx, user))
 		if user != "root" {
@@ -281,23 +298,36 @@ func TestRestoreDenied(t *testing.T) {
 	_, rev := p.keys("app/")
 	p.awaitArchived(rev)
 	must(c.AuthEnable(ctx))
-	for user, want := range map[string]string{"reader": "permission denied", "writer": "permission denied", "nobody": "authentication failed", "both:wrong": "authentication failed"} {
+	for user, want := range map[string]string{"reader": "permission denied",
+		"writer": "permission denied", "nobody": "authentication failed",
+		"both:wrong": "authentication failed"} {
 		name, password, _ := strings.Cut(user, ":")
 		if password == "" {
 			password = "secret"
 		}
-		if r := proc.Run(t, patience, proc.Spec{Name: proc.Path(t, proc.Vigilctl), Args: p.restore(good, "app/", "--yes", "--user", name+":"+password)}); r.Code == 0 || !strings.Contains(r.Stderr, want) {
+		if r := proc.Run(t, patience,
+			proc.Spec{Name: proc.Path(t, proc.Vigilctl),
+				Args: p.restore(good, "app/", "--yes", "--user",
+					name+":"+password)}); r.Code == 0 || !strings.Contains(r.Stderr, want) {
 			t.Errorf("%s: %d %s%s", user, r.Code, r.Stdout, r.Stderr)
 		}
 	}
-	if _, stderr := p.run(1, p.restore(good, "a", "--yes", "--user", "both:secret")...); !strings.Contains(stderr, "permission denied") {
+	if _, stderr := p.run(1,
+		p.restore(good, "a", "--yes", "--user", "both:secret")...); !strings.Contains(stderr,
+		"permission denied") {
 		t.Error(stderr)
 	}
-	root := proc.Run(t, patience, proc.Spec{Name: proc.Path(t, proc.Vigilctl), Args: []string{"get", "--prefix", "app/", "-w", "fields", "--user", "root:secret", "--endpoints", p.list[0].Addr()}})
-	if root.Code != 0 || strings.Contains(root.Stdout, "\"Key\"") || !strings.Contains(root.Stdout, fmt.Sprintf("\"Revision\" : %d", rev)) {
+	root := proc.Run(t, patience,
+		proc.Spec{Name: proc.Path(t, proc.Vigilctl),
+			Args: []string{"get", "--prefix", "app/", "-w", "fields", "--user", "root:secret",
+				"--endpoints", p.list[0].Addr()}})
+	if root.Code != 0 || strings.Contains(root.Stdout, "\"Key\"") ||
+		!strings.Contains(root.Stdout, fmt.Sprintf("\"Revision\" : %d", rev)) {
 		t.Errorf("something was written: %s%s", root.Stdout, root.Stderr)
 	}
-	if out, _ := p.run(0, p.restore(good, "app/", "--yes", "--user", "both:secret")...); !strings.Contains(out, fmt.Sprintf("restored: %d created", len(keys))) {
+	if out, _ := p.run(0,
+		p.restore(good, "app/", "--yes", "--user", "both:secret")...); !strings.Contains(out,
+		fmt.Sprintf("restored: %d created", len(keys))) {
 		t.Error(out)
 	}
 }

@@ -26,7 +26,8 @@ var varies = []struct {
 	text    string
 }{
 	{regexp.MustCompile(`\b[0-9a-f]{12,16}\b`), "ID"},
-	{regexp.MustCompile(`page: https?://\S+/console/docs/`), "page: docs/"}, // at any member that answers
+	// at any member that answers
+	{regexp.MustCompile(`page: https?://\S+/console/docs/`), "page: docs/"},
 	{regexp.MustCompile(`leader m\d`), "leader LEADER"},
 	{regexp.MustCompile(`revision \d+`), "revision N"},
 	{regexp.MustCompile(`hash \d+\sand\snot\s\d+`), "hash N and not N"},
@@ -49,14 +50,16 @@ var varies = []struct {
 	{regexp.MustCompile(`/\S+/([a-z0-9-]+\.pem)`), "DIRECTORY/$1"},
 }
 
-// unhurried leaves out the checks whose result is that of the machine: how fast its disk and its processor are.
+// unhurried leaves out the checks whose result is that of the machine: how fast its disk and its
+// processor are.
 const unhurried = "--skip=disk,network"
 
 // patient is for clusters all of whose members answer, however long a busy machine needs.
 const patient = "--command-timeout=60s"
 
-// doctor runs vigilctl doctor until it prints what is in testdata/doctor, and exits with the code there: what it finds may
-// take a moment to be seen. With -rewrite it writes the file, once what it prints does not change any more.
+// doctor runs vigilctl doctor until it prints what is in testdata/doctor, and exits with the code
+// there: what it finds may take a moment to be seen. With -rewrite it writes the file, once what it
+// prints does not change any more.
 func (g *group) doctor(name string, args ...string) {
 	g.t.Helper()
 	file := filepath.Join("testdata", "doctor", name+".txt")
@@ -90,7 +93,8 @@ func (g *group) doctor(name string, args ...string) {
 // diagnosis is the output of vigilctl doctor and its exit code, without what varies.
 func (g *group) diagnosis(args ...string) string {
 	g.t.Helper()
-	r := proc.Run(g.t, 2*patience, proc.Spec{Name: proc.Path(g.t, proc.Vigilctl), Args: append([]string{"doctor"}, args...)})
+	r := proc.Run(g.t, 2*patience,
+		proc.Spec{Name: proc.Path(g.t, proc.Vigilctl), Args: append([]string{"doctor"}, args...)})
 	text := fmt.Sprintf("%s%sexit code %d\n", r.Stdout, r.Stderr, r.Code)
 	for _, m := range g.list {
 		text = strings.ReplaceAll(text, m.Addr(), "ADDRESS-OF-"+m.name)
@@ -125,8 +129,10 @@ func unwrap(text string) string {
 func (g *group) hurried() {
 	g.t.Helper()
 	g.until("ok of a healthy cluster", func() bool {
-		for _, line := range strings.Split(g.diagnosis(patient, "--endpoints="+g.list[0].Addr()), "\n") {
-			if s := strings.Fields(line); len(s) > 0 && (s[0] == "CRITICAL" || s[0] == "WARNING") && !slow.MatchString(line) {
+		for _, line := range strings.Split(g.diagnosis(patient,
+			"--endpoints="+g.list[0].Addr()), "\n") {
+			if s := strings.Fields(line); len(s) > 0 && (s[0] == "CRITICAL" || s[0] == "WARNING") &&
+				!slow.MatchString(line) {
 				g.t.Logf("of a healthy cluster: %s", line)
 				return false
 			}
@@ -144,11 +150,12 @@ func slowDisk(t testing.TB, delay time.Duration) []string {
 	if err != nil {
 		t.Fatal("strace is not installed (Debian: apt-get install strace)")
 	}
-	return []string{strace, "-f", "--seccomp-bpf", "-o", "/dev/null", "-e", "trace=fdatasync", "-e", fmt.Sprintf("inject=fdatasync:delay_enter=%d", delay.Microseconds())}
+	return []string{strace, "-f", "--seccomp-bpf", "-o", "/dev/null", "-e", "trace=fdatasync", "-e",
+		fmt.Sprintf("inject=fdatasync:delay_enter=%d", delay.Microseconds())}
 }
 
-// small mounts a file system of a size until the test ends. It returns a directory on no file system of its own, and owned as
-// false, where that is not allowed.
+// small mounts a file system of a size until the test ends. It returns a directory on no file
+// system of its own, and owned as false, where that is not allowed.
 func small(t testing.TB, size int64) (volume string, owned bool) {
 	t.Helper()
 	volume = filepath.Join(dir(t), "volume")
@@ -188,8 +195,8 @@ func exhaust(t testing.TB, volume string) {
 
 var httpDate = regexp.MustCompile(`Date: (\w{3}, \d\d \w{3} \d{4} \d\d:\d\d:\d\d GMT)`)
 
-// datesAhead listens at a new address, which it returns, and forwards to another one; the dates in answers of HTTP/1.1 are
-// ahead. A process cannot have a time of its own.
+// datesAhead listens at a new address, which it returns, and forwards to another one; the dates in
+// answers of HTTP/1.1 are ahead. A process cannot have a time of its own.
 func datesAhead(t testing.TB, to string, ahead time.Duration) string {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")

@@ -25,13 +25,15 @@ import (
 	"vigil/test/proc/pki"
 )
 
-// TestDoctorSicknesses brings about one sickness after the other in one cluster of real members, and compares everything that
-// doctor prints about each, and about the healthy cluster between them.
+// TestDoctorSicknesses brings about one sickness after the other in one cluster of real members,
+// and compares everything that doctor prints about each, and about the healthy cluster between
+// them.
 func TestDoctorSicknesses(t *testing.T) {
 	onlyVigil(t)
 	t.Parallel()
 	const mib = 1 << 20
-	g := start(t, 3, steady, unchecked, "--corrupt-check-time=0", "--scrub-pause=200ms", "--scrub-bytes-per-second=1000000000", fmt.Sprint("--quota-backend-bytes=", 24*mib))
+	g := start(t, 3, steady, unchecked, "--corrupt-check-time=0", "--scrub-pause=200ms",
+		"--scrub-bytes-per-second=1000000000", fmt.Sprint("--quota-backend-bytes=", 24*mib))
 	g.fill()
 	first, last := g.list[0], g.list[2]
 	asked := "--endpoints=" + first.Addr()
@@ -54,7 +56,8 @@ func TestDoctorSicknesses(t *testing.T) {
 	// Alarms that somebody raised by hand.
 	alarm := func(what pb.AlarmRequest_AlarmAction, kind pb.AlarmType, m *member) {
 		t.Helper()
-		if _, err := pb.NewMaintenanceClient(first.Dial()).Alarm(proc.Context(t), &pb.AlarmRequest{Action: what, Alarm: kind, MemberID: m.id(g)}); err != nil {
+		if _, err := pb.NewMaintenanceClient(first.Dial()).Alarm(proc.Context(t),
+			&pb.AlarmRequest{Action: what, Alarm: kind, MemberID: m.id(g)}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -73,7 +76,8 @@ func TestDoctorSicknesses(t *testing.T) {
 		t.Fatal(err)
 	}
 	large := func(n int) error {
-		_, err := first.client.Put(proc.Context(t), fmt.Sprintf("large%02d", n), strings.Repeat(string(rune('a'+n)), mib))
+		_, err := first.client.Put(proc.Context(t), fmt.Sprintf("large%02d", n),
+			strings.Repeat(string(rune('a'+n)), mib))
 		return err
 	}
 	for n := range 20 {
@@ -115,7 +119,8 @@ func TestDoctorSicknesses(t *testing.T) {
 	g.doctor("compacted-long-ago", patient, unhurried, asked, "--limit=revisions=200")
 }
 
-// TestDoctorVersionsClocksData has a cluster whose members differ: in their versions, their clocks, and their data.
+// TestDoctorVersionsClocksData has a cluster whose members differ: in their versions, their clocks,
+// and their data.
 func TestDoctorVersionsClocksData(t *testing.T) {
 	onlyVigil(t)
 	t.Parallel()
@@ -189,9 +194,15 @@ func TestDoctorDisks(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		g.until("the same revision", func() bool { st := g.status(last); return st != nil && st.Header.Revision >= r.Header.Revision })
+		g.until("the same revision",
+			func() bool {
+				st := g.status(last)
+				return st != nil &&
+					st.Header.Revision >= r.Header.Revision
+			})
 	}
-	g.doctor("slow-disk", patient, "--skip=network", "--limit=raft-log=60ms,raft-log-critical=100ms,store=10s,apply=10s", asked)
+	g.doctor("slow-disk", patient, "--skip=network",
+		"--limit=raft-log=60ms,raft-log-critical=100ms,store=10s,apply=10s", asked)
 
 	if !owned {
 		return
@@ -225,15 +236,22 @@ func TestDoctorCertificates(t *testing.T) {
 	t.Parallel()
 	ca := pki.New(t)
 	expires := func(name string, in time.Duration) {
-		ca.Issue(name, func(c *x509.Certificate) { c.NotBefore, c.NotAfter = time.Now().Add(-time.Hour), time.Now().Add(in) })
+		ca.Issue(name, func(c *x509.Certificate) {
+			c.NotBefore,
+				c.NotAfter = time.Now().Add(-time.Hour), time.Now().Add(in)
+		})
 	}
 	const day = 24 * time.Hour
 	expires("server", 20*day)
 	expires("client", 3*day)
 	expires("peer", 5*day)
-	g := run(&group{t: t, secure: true, secureClients: true, args: append(flags(ca, "peer"), "--cert-file="+ca.File("server.pem"), "--key-file="+ca.File("server-key.pem"),
-		"--trusted-ca-file="+ca.File("authority.pem"), "--client-cert-auth")}, 1)
-	args := []string{patient, unhurried, "--endpoints=https://" + g.list[0].Addr(), "--cacert=" + ca.File("authority.pem"), "--cert=" + ca.File("client.pem"), "--key=" + ca.File("client-key.pem")}
+	g := run(&group{t: t, secure: true, secureClients: true,
+		args: append(flags(ca, "peer"), "--cert-file="+ca.File("server.pem"),
+			"--key-file="+ca.File("server-key.pem"),
+			"--trusted-ca-file="+ca.File("authority.pem"), "--client-cert-auth")}, 1)
+	args := []string{patient, unhurried, "--endpoints=https://" + g.list[0].Addr(),
+		"--cacert=" + ca.File("authority.pem"), "--cert=" + ca.File("client.pem"),
+		"--key=" + ca.File("client-key.pem")}
 	g.doctor("certificates-expire", args...)
 	g.doctor("no-client-certificate", append(args[:4:4], "--command-timeout=2s")...)
 	expires("server", -time.Minute)
@@ -251,7 +269,9 @@ func TestDoctorSettings(t *testing.T) {
 	asked := "--endpoints=" + g.list[0].Addr()
 	last := g.list[2]
 	last.Kill()
-	last.SetArgs(append(slices.Clone(g.args), "--quota-backend-bytes=50000000", "--max-request-bytes=100000", "--auto-compaction-retention=1h", "--auth-token=jwt,sign-method=HS256,priv-key="+secret(t))...)
+	last.SetArgs(append(slices.Clone(g.args), "--quota-backend-bytes=50000000",
+		"--max-request-bytes=100000", "--auto-compaction-retention=1h",
+		"--auth-token=jwt,sign-method=HS256,priv-key="+secret(t))...)
 	last.Restart()
 	g.doctor("settings-differ", patient, unhurried, asked)
 }
@@ -266,7 +286,8 @@ func secret(t testing.TB) string {
 	return name
 }
 
-// TestDoctorSlowPhase has a member whose disk is fast, turns slow, and is fast again, while a client writes.
+// TestDoctorSlowPhase has a member whose disk is fast, turns slow, and is fast again, while a
+// client writes.
 func TestDoctorSlowPhase(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes several minutes")
@@ -290,7 +311,8 @@ func TestDoctorSlowPhase(t *testing.T) {
 		t.Helper()
 		began, text := time.Now(), ""
 		for end := began.Add(5 * time.Minute); time.Now().Before(end); time.Sleep(2 * time.Second) {
-			text = g.diagnosis(patient, "--endpoints="+m.Addr(), "--skip=network", "--limit=raft-log=60ms,raft-log-critical=100ms,store=10s,apply=10s")
+			text = g.diagnosis(patient, "--endpoints="+m.Addr(), "--skip=network",
+				"--limit=raft-log=60ms,raft-log-critical=100ms,store=10s,apply=10s")
 			judged := !strings.Contains(text, "too few to judge by") || slow
 			if found := regexp.MustCompile(`CRITICAL  m1: writing the raft log to the disk takes TIME or more in one\sof \d+\scases,\sof\sN\sin\sthe\slast`).MatchString(text); found == slow && judged {
 				t.Logf("%s: after %v", phase, time.Since(began).Round(time.Second))
@@ -307,13 +329,16 @@ func TestDoctorSlowPhase(t *testing.T) {
 	}
 	await("fast", false)
 	delayed := slowDisk(t, 150*time.Millisecond)
-	tracer := exec.Command(delayed[0], append(slices.DeleteFunc(delayed[1:], func(s string) bool { return s == "--seccomp-bpf" }), "-p", fmt.Sprint(m.Pid()))...)
+	tracer := exec.Command(delayed[0],
+		append(slices.DeleteFunc(delayed[1:], func(s string) bool { return s == "--seccomp-bpf" }),
+			"-p", fmt.Sprint(m.Pid()))...)
 	if err := tracer.Start(); err != nil {
 		t.Fatal(err)
 	}
 	slowed := puts.Load()
 	await("slow", true)
-	g.until("so many slow writes that they stay a percent of all for many minutes", func() bool { return puts.Load() >= slowed+240 })
+	g.until("so many slow writes that they stay a percent of all for many minutes",
+		func() bool { return puts.Load() >= slowed+240 })
 	if err := tracer.Process.Signal(os.Interrupt); err != nil {
 		t.Fatal(err)
 	}
@@ -336,11 +361,14 @@ func windows(t testing.TB, m *member) int {
 	return len(vars.Recent)
 }
 
-// TestDoctorStock: of a member of etcd, which keeps no figures of the last minutes, doctor says how it has looked.
+// TestDoctorStock: of a member of etcd, which keeps no figures of the last minutes, doctor says how
+// it has looked.
 func TestDoctorStock(t *testing.T) {
 	t.Parallel()
 	s := proc.Start(t, proc.Config{Program: proc.Etcd, Memory: true})
-	r := proc.Run(t, 2*patience, proc.Spec{Name: proc.Path(t, proc.Vigilctl), Args: []string{"doctor", patient, "--endpoints=" + s.Addr()}})
+	r := proc.Run(t, 2*patience,
+		proc.Spec{Name: proc.Path(t, proc.Vigilctl),
+			Args: []string{"doctor", patient, "--endpoints=" + s.Addr()}})
 	text := strings.Join(strings.Fields(r.Stdout), " ")
 	if !regexp.MustCompile(`not checked: \S+, disk: \d+ writes of the raft log since it started \d+s ago are too few to judge by`).MatchString(text) || r.Stderr != "" {
 		t.Errorf("%d %s%s", r.Code, r.Stdout, r.Stderr)

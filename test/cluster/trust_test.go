@@ -16,9 +16,9 @@ import (
 	"vigil/test/proc"
 )
 
-// A leader whose followers do not answer acknowledges nothing and answers no linearizable read, neither
-// while it still takes itself for the leader nor later; what it knows it still tells to those who ask for
-// that only.
+// A leader whose followers do not answer acknowledges nothing and answers no linearizable read,
+// neither while it still takes itself for the leader nor later; what it knows it still tells to
+// those who ask for that only.
 func TestLeaderWithoutQuorum(t *testing.T) {
 	t.Parallel()
 	g := start(t, 3)
@@ -43,8 +43,10 @@ func TestLeaderWithoutQuorum(t *testing.T) {
 		}
 	})
 	wg.Wait()
-	g.until("the leader to step down", func() bool { st := g.status(lead); return st != nil && st.Leader == 0 })
-	if res, err := lead.client.Get(proc.Context(t), "k", clientv3.WithSerializable()); err != nil || string(res.Kvs[0].Value) != "v" {
+	g.until("the leader to step down",
+		func() bool { st := g.status(lead); return st != nil && st.Leader == 0 })
+	if res, err := lead.client.Get(proc.Context(t), "k", clientv3.WithSerializable()); err != nil ||
+		string(res.Kvs[0].Value) != "v" {
 		t.Errorf("a serializable read: %v, %v", res, err)
 	}
 	short, cancel2 := context.WithTimeout(t.Context(), time.Second)
@@ -59,8 +61,9 @@ func TestLeaderWithoutQuorum(t *testing.T) {
 	g.agree()
 }
 
-// A leader is paused with SIGSTOP again and again while clients read and write at all members, it among
-// them. No read returns less than what was acknowledged before it began, and no acknowledged write is lost.
+// A leader is paused with SIGSTOP again and again while clients read and write at all members, it
+// among them. No read returns less than what was acknowledged before it began, and no acknowledged
+// write is lost.
 func TestPausedLeaderUnderLoad(t *testing.T) {
 	t.Parallel()
 	g := start(t, 3)
@@ -81,7 +84,8 @@ func TestPausedLeaderUnderLoad(t *testing.T) {
 				if floor := acked.Load(); now < floor {
 					t.Errorf("the writer reads %d at %s, %d was acknowledged", now, m.name, floor)
 				}
-				txn, err := m.client.Txn(one).If(clientv3.Compare(clientv3.ModRevision("counter"), "=", res.Kvs[0].ModRevision)).
+				txn, err := m.client.Txn(one).If(clientv3.Compare(clientv3.ModRevision("counter"),
+					"=", res.Kvs[0].ModRevision)).
 					Then(clientv3.OpPut("counter", fmt.Sprint(now+1))).Commit()
 				if err == nil && txn.Succeeded {
 					acked.Store(now + 1)
@@ -104,7 +108,8 @@ func TestPausedLeaderUnderLoad(t *testing.T) {
 					reads[i].Add(1)
 					time.Sleep(pause)
 					if now, _ := strconv.ParseInt(string(res.Kvs[0].Value), 10, 64); now < floor {
-						t.Errorf("a stale read at %s: %d, %d was acknowledged before", m.name, now, floor)
+						t.Errorf("a stale read at %s: %d, %d was acknowledged before",
+							m.name, now, floor)
 						return
 					}
 				}
@@ -126,17 +131,19 @@ func TestPausedLeaderUnderLoad(t *testing.T) {
 			}
 		}
 		before := reads[at].Load()
-		g.until("reads at the leader that was paused", func() bool { return reads[at].Load() > before+20 })
+		g.until("reads at the leader that was paused",
+			func() bool { return reads[at].Load() > before+20 })
 	}
 	stop()
 	wg.Wait()
 	w.check()
 	g.agree()
-	t.Logf("counted to %d; reads by member: %d, %d, %d", acked.Load(), reads[0].Load(), reads[1].Load(), reads[2].Load())
+	t.Logf("counted to %d; reads by member: %d, %d, %d", acked.Load(), reads[0].Load(),
+		reads[1].Load(), reads[2].Load())
 }
 
-// A leader without a quorum lets no lease expire, and the time without one is not counted: who keeps a lease
-// alive as soon as that is possible again has not lost it.
+// A leader without a quorum lets no lease expire, and the time without one is not counted: who
+// keeps a lease alive as soon as that is possible again has not lost it.
 func TestNoLeaseExpiresWithoutQuorum(t *testing.T) {
 	t.Parallel()
 	g := start(t, 3)
@@ -184,6 +191,7 @@ func TestNoLeaseExpiresWithoutQuorum(t *testing.T) {
 		}
 		return err == nil
 	})
-	g.until("the end of the lease", func() bool { return !there(g.list[0]) && !there(g.list[1]) && !there(g.list[2]) })
+	g.until("the end of the lease",
+		func() bool { return !there(g.list[0]) && !there(g.list[1]) && !there(g.list[2]) })
 	g.agree()
 }

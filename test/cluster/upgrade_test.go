@@ -25,9 +25,10 @@ func (g *group) upgrade(m *member, p proc.Program) {
 	g.serving(m)
 }
 
-// A cluster goes from the version before to this one and to the next, member by member and back in the middle, while
-// clients write. Members of two versions apply the same entries to the same data; what a version brought is used once
-// all members have run it, and nothing that was acknowledged is lost.
+// A cluster goes from the version before to this one and to the next, member by member and back in
+// the middle, while clients write. Members of two versions apply the same entries to the same data;
+// what a version brought is used once all members have run it, and nothing that was acknowledged is
+// lost.
 func TestRollingUpgrade(t *testing.T) {
 	onlyVigil(t)
 	t.Parallel()
@@ -64,7 +65,8 @@ func TestRollingUpgrade(t *testing.T) {
 			if _, err := m.client.KeepAliveOnce(ctx, lease.ID); err != nil {
 				t.Fatalf("%s: keep-alive at %s: %v", after, m.name, err)
 			}
-			if _, err := m.client.Txn(ctx).If(clientv3.Compare(clientv3.Version(key), "=", 1)).Then(clientv3.OpDelete(key), clientv3.OpPut("k", after)).Commit(); err != nil {
+			if _, err := m.client.Txn(ctx).If(clientv3.Compare(clientv3.Version(key), "=",
+				1)).Then(clientv3.OpDelete(key), clientv3.OpPut("k", after)).Commit(); err != nil {
 				t.Fatalf("%s: transaction at %s: %v", after, m.name, err)
 			}
 		}
@@ -99,7 +101,8 @@ func TestRollingUpgrade(t *testing.T) {
 	g.agree()
 }
 
-// archived reports whether an archive has begun in a directory. That needs claims of terms, which this version brought.
+// archived reports whether an archive has begun in a directory. That needs claims of terms, which
+// this version brought.
 func archived(t *testing.T, dir string) bool {
 	t.Helper()
 	_, err := os.Stat(filepath.Join(dir, "vigil-archive.json"))

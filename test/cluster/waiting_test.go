@@ -96,7 +96,8 @@ func (g *group) waits(w wait) {
 		r := proc.Run(g.t, patience, proc.Spec{Name: proc.Path(g.t, proc.Vigilctl), Args: args})
 		return strings.Join(strings.Fields(fmt.Sprintf("%s %s", r.Stdout, r.Stderr)), " ")
 	}
-	if text := ctl("endpoint", "status", "--command-timeout=2s", "--endpoints="+w.m.Addr()); !why.MatchString(text) {
+	if text := ctl("endpoint", "status", "--command-timeout=2s",
+		"--endpoints="+w.m.Addr()); !why.MatchString(text) {
 		g.t.Errorf("endpoint status: %s", text)
 	}
 	var text string
@@ -118,7 +119,8 @@ func (g *group) waits(w wait) {
 	}
 }
 
-// keepsOut checks that no stock client gets a connection to a member that waits: its puts must all succeed at the others.
+// keepsOut checks that no stock client gets a connection to a member that waits: its puts must all
+// succeed at the others.
 func (g *group) keepsOut(waiting *member, serving ...*member) {
 	g.t.Helper()
 	conn := waiting.Dial()
@@ -142,7 +144,8 @@ func (g *group) keepsOut(waiting *member, serving ...*member) {
 	}
 }
 
-// TestWaitingMembers has members that are alive and do not serve, for one reason after the other. Every view says the reason.
+// TestWaitingMembers has members that are alive and do not serve, for one reason after the other.
+// Every view says the reason.
 func TestWaitingMembers(t *testing.T) {
 	onlyVigil(t)
 	t.Parallel()
@@ -154,7 +157,8 @@ func TestWaitingMembers(t *testing.T) {
 	backup := filepath.Join(dir(t), "backup.db")
 	ctl := func(args ...string) {
 		t.Helper()
-		if r := proc.Run(t, patience, proc.Spec{Name: proc.Path(t, proc.Vigilctl), Args: args}); r.Code != 0 {
+		if r := proc.Run(t, patience,
+			proc.Spec{Name: proc.Path(t, proc.Vigilctl), Args: args}); r.Code != 0 {
 			t.Fatalf("%q: %s", args, r.Stderr)
 		}
 	}
@@ -166,10 +170,14 @@ func TestWaitingMembers(t *testing.T) {
 		m.Kill()
 	}
 	third.Launch()
-	g.waits(wait{m: third, metrics: metrics, why: `waiting for a majority \(2 of 3 voting members\): m1, m2 missing; last error of m1: dial tcp \S+ connect: connection refused; of m2: `,
-		doctor: []string{"m3: is alive at " + third.Addr() + ", and waiting for", "no endpoint serves clients", "need not be started again"}, never: []string{third.Addr() + ": does not answer"}})
+	g.waits(wait{m: third, metrics: metrics,
+		why: `waiting for a majority \(2 of 3 voting members\): m1, m2 missing; last error of m1: dial tcp \S+ connect: connection refused; of m2: `,
+		doctor: []string{"m3: is alive at " + third.Addr() + ", and waiting for",
+			"no endpoint serves clients", "need not be started again"},
+		never: []string{third.Addr() + ": does not answer"}})
 	for _, path := range []string{"/console/", "/v3/kv/range"} {
-		if code, body := page(t, third.Addr(), path); code != http.StatusServiceUnavailable || !strings.Contains(body, "does not serve clients yet: waiting for a majority") {
+		if code, body := page(t, third.Addr(), path); code != http.StatusServiceUnavailable ||
+			!strings.Contains(body, "does not serve clients yet: waiting for a majority") {
 			t.Errorf("%s: %d %s", path, code, body)
 		}
 	}
@@ -184,7 +192,8 @@ func TestWaitingMembers(t *testing.T) {
 		t.Errorf("a member that waits ends with %d", code)
 	}
 
-	// Two directories are swapped. Started like that the two would take each other's name in the list of members.
+	// Two directories are swapped. Started like that the two would take each other's name in the
+	// list of members.
 	swap := func() {
 		t.Helper()
 		a, b := second.DataDir(), third.DataDir()
@@ -199,7 +208,8 @@ func TestWaitingMembers(t *testing.T) {
 	for _, m := range []*member{second, third} {
 		m.Launch()
 		code := m.Wait()
-		if log := m.Log().String(); code != 2 || !regexp.MustCompile(`vigil: data directory \S+ belongs to member (m2|m3) .*, and --name=`+m.name+` with .*the data directories of the two are swapped; start each member with its own --data-dir`).MatchString(log) {
+		if log := m.Log().String(); code != 2 ||
+			!regexp.MustCompile(`vigil: data directory \S+ belongs to member (m2|m3) .*, and --name=`+m.name+` with .*the data directories of the two are swapped; start each member with its own --data-dir`).MatchString(log) {
 			t.Errorf("%s ends with %d:\n%s", m.name, code, m.Log().Tail(5))
 		}
 	}
@@ -210,7 +220,8 @@ func TestWaitingMembers(t *testing.T) {
 		m.Ready()
 	}
 
-	// One directory is a copy of another one's, whose member runs; the name says that the data are at the right place.
+	// One directory is a copy of another one's, whose member runs; the name says that the data are
+	// at the right place.
 	third.Kill()
 	kept := third.DataDir() + ".kept"
 	second.Kill()
@@ -240,12 +251,16 @@ func TestWaitingMembers(t *testing.T) {
 	if err := os.Rename(third.DataDir(), kept); err != nil {
 		t.Fatal(err)
 	}
-	ctl("snapshot", "restore", backup, "--data-dir="+third.DataDir(), "--name=m3", "--initial-cluster="+g.initialCluster(),
+	ctl("snapshot", "restore", backup, "--data-dir="+third.DataDir(), "--name=m3",
+		"--initial-cluster="+g.initialCluster(),
 		"--initial-advertise-peer-urls="+third.peerURL, "--initial-cluster-token=alone")
 	third.Launch()
-	g.waits(wait{m: third, metrics: metrics, why: `waiting for a majority \(2 of 3 voting members\): m1, m2 missing; last error of m1: it belongs to another cluster, \w+, and this member to \w+; of m2: it belongs to another cluster`,
-		doctor: []string{"m3: is alive, and waiting for", "m3: m1, m2 refuse it: the member at its peer URL belongs to another cluster:", "restore this member from the file that the others were restored from"},
-		never:  []string{"start it again", "start the other members again"}})
+	g.waits(wait{m: third, metrics: metrics,
+		why: `waiting for a majority \(2 of 3 voting members\): m1, m2 missing; last error of m1: it belongs to another cluster, \w+, and this member to \w+; of m2: it belongs to another cluster`,
+		doctor: []string{"m3: is alive, and waiting for",
+			"m3: m1, m2 refuse it: the member at its peer URL belongs to another cluster:",
+			"restore this member from the file that the others were restored from"},
+		never: []string{"start it again", "start the other members again"}})
 	g.keepsOut(third, first, second)
 	g.refuses(first, third, "wrong cluster")
 	third.Kill()
@@ -256,8 +271,10 @@ func TestWaitingMembers(t *testing.T) {
 	}
 	third.SetArgs(append(slices.Clone(withMetrics), "--initial-cluster-token=another")...)
 	third.Launch()
-	g.waits(wait{m: third, metrics: metrics, why: `waiting for its start: a member of --initial-cluster belongs to another cluster, \w+, and this one would make \w+; `,
-		doctor: []string{"m3: is alive, and waiting for its start"}, never: []string{"start it again,", "start the other members again"}})
+	g.waits(wait{m: third, metrics: metrics,
+		why:    `waiting for its start: a member of --initial-cluster belongs to another cluster, \w+, and this one would make \w+; `,
+		doctor: []string{"m3: is alive, and waiting for its start"},
+		never:  []string{"start it again,", "start the other members again"}})
 	g.keepsOut(third, first, second)
 	third.Kill()
 	if err := os.Rename(kept, third.DataDir()); err != nil {
@@ -273,7 +290,8 @@ func (g *group) waitsOrServes(m *member) {
 	g.t.Helper()
 	g.until("a word of "+m.name, func() bool {
 		code, body := page(g.t, m.Addr(), "/readyz")
-		return code == http.StatusOK || code == http.StatusServiceUnavailable && strings.Contains(body, "waiting for")
+		return code == http.StatusOK || code == http.StatusServiceUnavailable &&
+			strings.Contains(body, "waiting for")
 	})
 }
 
@@ -291,7 +309,8 @@ func (g *group) refuses(m, other *member, reason string) {
 		var vars struct {
 			Failures []struct{ Member, Reason, Text string } `json:"peer_failures"`
 		}
-		return json.Unmarshal([]byte(body), &vars) == nil && len(vars.Failures) == 1 && vars.Failures[0].Reason == reason
+		return json.Unmarshal([]byte(body), &vars) == nil && len(vars.Failures) == 1 &&
+			vars.Failures[0].Reason == reason
 	})
 }
 
@@ -307,10 +326,13 @@ func TestWaitingForTLS(t *testing.T) {
 	g.agree()
 	third := g.list[2]
 	third.Kill()
-	third.SetArgs(append(append(slices.Clone(third.cfg.Args), flags(other, "member")...), "--listen-metrics-urls=http://"+metrics)...)
+	third.SetArgs(append(append(slices.Clone(third.cfg.Args), flags(other, "member")...),
+		"--listen-metrics-urls=http://"+metrics)...)
 	third.Launch()
-	g.waits(wait{m: third, metrics: metrics, why: `waiting for a majority \(2 of 3 voting members\): m1, m2 missing; last error of m1: .*TLS.*; of m2: .*TLS`,
-		doctor: []string{"m3: is alive, and waiting for", "refuse it: TLS fails: ", "--peer-trusted-ca-file of both members"},
-		never:  []string{"start it again,", "start the other members again"}})
+	g.waits(wait{m: third, metrics: metrics,
+		why: `waiting for a majority \(2 of 3 voting members\): m1, m2 missing; last error of m1: .*TLS.*; of m2: .*TLS`,
+		doctor: []string{"m3: is alive, and waiting for", "refuse it: TLS fails: ",
+			"--peer-trusted-ca-file of both members"},
+		never: []string{"start it again,", "start the other members again"}})
 	g.keepsOut(third, g.list[0], g.list[1])
 }

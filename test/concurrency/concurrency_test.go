@@ -1,5 +1,5 @@
-// Package concurrency_test tests the promises of client/concurrency with Vigil and a stock etcd, together with the package of
-// the same name in etcd's client.
+// Package concurrency_test tests the promises of client/concurrency with Vigil and a stock etcd,
+// together with the package of the same name in etcd's client.
 package concurrency_test
 
 import (
@@ -86,7 +86,12 @@ func TestMutex(t *testing.T) {
 			all.Go(func() {
 				m := concurrency.NewMutex(mine, "lock")
 				for range 10 {
-					if err := m.While(ctx, func(_ context.Context, h *concurrency.Held) error { enter(h.Fence()); return nil }); err != nil {
+					if err := m.While(ctx,
+						func(_ context.Context,
+							h *concurrency.Held) error {
+							enter(h.Fence())
+							return nil
+						}); err != nil {
 						t.Error(err)
 					}
 				}
@@ -174,14 +179,16 @@ func TestMutex(t *testing.T) {
 	})
 }
 
-// TestCutOff: a disconnected holder is notified in time that the lock may be lost, and others get it.
+// TestCutOff: a disconnected holder is notified in time that the lock may be lost, and others get
+// it.
 func TestCutOff(t *testing.T) {
 	each(t, func(t *testing.T, s *proc.Server) {
 		ctx := proc.Context(t)
 		net := link.New(t)
 		net.Runs("client", os.Getpid())
 		addr := net.Node("member", s.Addr())
-		first, second := session(t, connect(t, addr), 5*time.Second), session(t, connect(t, s.Addr()), 60*time.Second)
+		first, second := session(t, connect(t, addr), 5*time.Second),
+			session(t, connect(t, s.Addr()), 60*time.Second)
 		h, err := concurrency.NewMutex(first, "lock").Lock(ctx)
 		if err != nil {
 			t.Fatal(err)
@@ -208,7 +215,9 @@ func TestCutOff(t *testing.T) {
 			t.Error(h.Err(), n.Fence(), h.Fence())
 		}
 		net.Heal()
-		if r, err := connect(t, s.Addr()).Txn(ctx).If(h.Guard()).Then(client.OpPut("x", nil)).Commit(); err != nil || r.Succeeded {
+		if r, err := connect(t,
+			s.Addr()).Txn(ctx).If(h.Guard()).Then(client.OpPut("x", nil)).Commit(); err != nil ||
+			r.Succeeded {
 			t.Errorf("the guard of a lock that was lost: %+v, %v", r, err)
 		}
 	})
@@ -359,7 +368,8 @@ func TestTransact(t *testing.T) {
 						}
 						tx.Put("a", strconv.AppendInt(nil, int64(a+1), 10))
 						tx.Put("b", strconv.AppendInt(nil, int64(b-1), 10))
-						if v, found, err := tx.Get("a"); string(v) != strconv.Itoa(a+1) || !found || err != nil {
+						if v, found, err := tx.Get("a"); string(v) != strconv.Itoa(a+1) ||
+							!found || err != nil {
 							return fmt.Errorf("it does not see its own write: %q", v)
 						}
 						return nil
@@ -371,7 +381,8 @@ func TestTransact(t *testing.T) {
 			})
 		}
 		all.Wait()
-		if r, err := c.Get(ctx, "a"); err != nil || string(r.KV().Value) != strconv.Itoa(workers*times) {
+		if r, err := c.Get(ctx, "a"); err != nil ||
+			string(r.KV().Value) != strconv.Itoa(workers*times) {
 			t.Error(r, err)
 		}
 		if _, err := concurrency.Transact(ctx, c, func(tx *concurrency.Tx) error {
@@ -385,7 +396,8 @@ func TestTransact(t *testing.T) {
 			t.Error(err)
 		}
 		reason := errors.New("no")
-		if _, err := concurrency.Transact(ctx, c, func(tx *concurrency.Tx) error { tx.Put("c", nil); return reason }); err != reason {
+		if _, err := concurrency.Transact(ctx, c,
+			func(tx *concurrency.Tx) error { tx.Put("c", nil); return reason }); err != reason {
 			t.Error(err)
 		}
 		if n, err := c.Count(ctx, "", client.WithPrefix()); n != 1 || err != nil {
@@ -445,7 +457,8 @@ func TestSessionEnds(t *testing.T) {
 		if !errors.Is(context.Cause(during), concurrency.ErrLost) || mine.Err() == nil {
 			t.Error(context.Cause(during), mine.Err())
 		}
-		if _, err := concurrency.NewMutex(mine, "lock").Lock(ctx); !errors.Is(err, concurrency.ErrLost) {
+		if _, err := concurrency.NewMutex(mine, "lock").Lock(ctx); !errors.Is(err,
+			concurrency.ErrLost) {
 			t.Error(err)
 		}
 	})

@@ -116,7 +116,9 @@ func TestHelp(t *testing.T) {
 		}
 	}
 	for name := range missing {
-		res := proc.Run(t, patience, proc.Spec{Name: proc.Path(t, proc.Etcd), Args: []string{"--" + name + "=x", "--version"}})
+		res := proc.Run(t, patience,
+			proc.Spec{Name: proc.Path(t, proc.Etcd),
+				Args: []string{"--" + name + "=x", "--version"}})
 		if res.Code == 0 {
 			t.Errorf("etcd takes --%s", name)
 		}
@@ -137,32 +139,51 @@ var unset = map[string]string{
 	"peer-cert-allowed-hostname": "excludes --peer-cert-allowed-cn",
 }
 
-// TestEveryFlag runs a member with every flag there is: first by the command line, then by the environment,
-// then by a file.
+// TestEveryFlag runs a member with every flag there is: first by the command line, then by the
+// environment, then by a file.
 func TestEveryFlag(t *testing.T) {
 	ca := pki.New(t)
 	ca.Issue("server", nil)
 	ca.Write("empty.yml", nil)
 	ca.Revoke("crl.der")
-	cert, key, authority := ca.File("server.pem"), ca.File("server-key.pem"), ca.File("authority.pem")
-	client, peer, web, metrics := proc.FreePort(t), proc.FreePort(t), proc.FreePort(t), proc.FreePort(t)
-	at := func(scheme string, port int) string { return fmt.Sprintf("%s://127.0.0.1:%d", scheme, port) }
+	cert, key, authority := ca.File("server.pem"), ca.File("server-key.pem"),
+		ca.File("authority.pem")
+	client, peer, web, metrics := proc.FreePort(t), proc.FreePort(t), proc.FreePort(t),
+		proc.FreePort(t)
+	at := func(scheme string,
+		port int) string {
+		return fmt.Sprintf("%s://127.0.0.1:%d", scheme, port)
+	}
 	dir := proc.Dir(t)
 	values := map[string]string{
-		"config-file": ca.File("empty.yml"), "name": "m1", "data-dir": filepath.Join(dir, "data"), "wal-dir": filepath.Join(dir, "wal"),
-		"listen-peer-urls": at("https", peer), "initial-advertise-peer-urls": at("https", peer), "initial-cluster": "m1=" + at("https", peer),
-		"listen-client-urls": at("https", client), "advertise-client-urls": at("https", client), "listen-client-http-urls": at("https", web),
-		"listen-metrics-urls": at("https", metrics),
-		"cert-file":           cert, "key-file": key, "client-cert-auth": "true", "client-cert-file": cert, "client-key-file": key, "trusted-ca-file": authority,
-		"client-crl-file": ca.File("crl.der"), "client-cert-allowed-hostname": "127.0.0.1", "auto-tls": "true",
-		"peer-cert-file": cert, "peer-key-file": key, "peer-client-cert-auth": "true", "peer-client-cert-file": cert, "peer-client-key-file": key,
-		"peer-trusted-ca-file": authority, "peer-crl-file": ca.File("crl.der"), "peer-cert-allowed-cn": "server",
-		"peer-auto-tls": "true", "cipher-suites": "TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256", "tls-max-version": "TLS1.3",
-		"socket-reuse-port": "true", "socket-reuse-address": "true", "discovery-insecure-skip-tls-verify": "true",
-		"discovery-cert": cert, "discovery-key": key, "discovery-cacert": authority, "discovery-user": "user", "discovery-password": "password",
-		"peer-skip-client-san-verification": "true", "enable-pprof": "true", "log-outputs": "stderr," + filepath.Join(dir, "log"), "enable-log-rotation": "true",
-		"enable-distributed-tracing": "true", "distributed-tracing-address": "127.0.0.1:1", "distributed-tracing-instance-id": "id",
-		"unsafe-no-fsync": "true", "metrics": "extensive", "archive": "file://" + filepath.Join(dir, "archive"),
+		"config-file": ca.File("empty.yml"), "name": "m1", "data-dir": filepath.Join(dir, "data"),
+		"wal-dir":          filepath.Join(dir, "wal"),
+		"listen-peer-urls": at("https", peer), "initial-advertise-peer-urls": at("https", peer),
+		"initial-cluster":    "m1=" + at("https", peer),
+		"listen-client-urls": at("https", client), "advertise-client-urls": at("https", client),
+		"listen-client-http-urls": at("https", web),
+		"listen-metrics-urls":     at("https", metrics),
+		"cert-file":               cert, "key-file": key, "client-cert-auth": "true",
+		"client-cert-file": cert, "client-key-file": key, "trusted-ca-file": authority,
+		"client-crl-file": ca.File("crl.der"), "client-cert-allowed-hostname": "127.0.0.1",
+		"auto-tls":       "true",
+		"peer-cert-file": cert, "peer-key-file": key, "peer-client-cert-auth": "true",
+		"peer-client-cert-file": cert, "peer-client-key-file": key,
+		"peer-trusted-ca-file": authority, "peer-crl-file": ca.File("crl.der"),
+		"peer-cert-allowed-cn": "server",
+		"peer-auto-tls":        "true", "cipher-suites": "TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256",
+		"tls-max-version":   "TLS1.3",
+		"socket-reuse-port": "true", "socket-reuse-address": "true",
+		"discovery-insecure-skip-tls-verify": "true",
+		"discovery-cert":                     cert, "discovery-key": key,
+		"discovery-cacert": authority,
+		"discovery-user":   "user", "discovery-password": "password",
+		"peer-skip-client-san-verification": "true", "enable-pprof": "true",
+		"log-outputs": "stderr," + filepath.Join(dir, "log"), "enable-log-rotation": "true",
+		"enable-distributed-tracing": "true", "distributed-tracing-address": "127.0.0.1:1",
+		"distributed-tracing-instance-id": "id",
+		"unsafe-no-fsync":                 "true", "metrics": "extensive",
+		"archive":           "file://" + filepath.Join(dir, "archive"),
 		"archive-recipient": "age1ql3z7hjy54pw3hyww5ayyfg7zqgvc7w3j2elw8zmrj2kg5sfn9aqmcac8p",
 	}
 	var args, env, yaml []string
@@ -187,7 +208,9 @@ func TestEveryFlag(t *testing.T) {
 	ca.Write("all.yml", []byte(strings.Join(yaml, "\n")))
 	run := func(how string, c proc.Spec) {
 		t.Helper()
-		res := proc.Run(t, patience, proc.Spec{Name: proc.Path(t, proc.Vigil), Args: append([]string{"config"}, c.Args...), Env: c.Env})
+		res := proc.Run(t, patience,
+			proc.Spec{Name: proc.Path(t, proc.Vigil),
+				Args: append([]string{"config"}, c.Args...), Env: c.Env})
 		if res.Code != 0 {
 			t.Fatalf("by %s: exit %d: %s", how, res.Code, res.Stderr)
 		}
@@ -196,8 +219,10 @@ func TestEveryFlag(t *testing.T) {
 			if strings.HasSuffix(line, " default\n") {
 				defaults++
 				name, _, _ := strings.Cut(line, " ")
-				old := how == "file" && name == "discovery-fallback" // means nothing in a file, with etcd too
-				if unset[name] == "" && name != "force-new-cluster" && name != "config-file" && !old {
+				// means nothing in a file, with etcd too
+				old := how == "file" && name == "discovery-fallback"
+				if unset[name] == "" && name != "force-new-cluster" &&
+					name != "config-file" && !old {
 					t.Errorf("by %s: --%s did not arrive", how, name)
 				}
 			}
@@ -207,7 +232,8 @@ func TestEveryFlag(t *testing.T) {
 	run("environment", proc.Spec{Env: env})
 	run("file", proc.Spec{Args: []string{"--config-file=" + ca.File("all.yml")}})
 
-	s := proc.Start(t, proc.Config{Program: proc.Vigil, DataDir: values["data-dir"], ClientPort: client, PeerPort: peer, Args: args})
+	s := proc.Start(t, proc.Config{Program: proc.Vigil, DataDir: values["data-dir"],
+		ClientPort: client, PeerPort: peer, Args: args})
 	s.Stop()
 	// The flag that needs data.
 	s.SetArgs(append(args, "--force-new-cluster")...)
@@ -221,19 +247,27 @@ func TestEveryFlag(t *testing.T) {
 func TestConfigCommand(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "data")
 	vigil := proc.Path(t, proc.Vigil)
-	res := proc.Run(t, patience, proc.Spec{Name: vigil, Args: []string{"config", "--data-dir", dir, "-w", "json"}, Env: []string{"ETCD_NAME=n", "ETCD_NOTHING=1"}})
-	for _, want := range []string{`"flag": "data-dir"`, `"value": "` + dir + `"`, `"origin": "environment ETCD_NAME"`} {
+	res := proc.Run(t, patience,
+		proc.Spec{Name: vigil, Args: []string{"config", "--data-dir", dir, "-w", "json"},
+			Env: []string{"ETCD_NAME=n", "ETCD_NOTHING=1"}})
+	for _, want := range []string{`"flag": "data-dir"`, `"value": "` + dir + `"`,
+		`"origin": "environment ETCD_NAME"`} {
 		if res.Code != 0 || !strings.Contains(res.Stdout, want) {
 			t.Errorf("exit %d, no %s in\n%s%s", res.Code, want, res.Stdout, res.Stderr)
 		}
 	}
 	// A value steers no terminal, and makes no line of its own.
-	res = proc.Run(t, patience, proc.Spec{Name: vigil, Args: []string{"config"}, Env: []string{"ETCD_INITIAL_CLUSTER_TOKEN=a\x1b[31m\nname  b\t\u202ec"}})
+	res = proc.Run(t, patience,
+		proc.Spec{Name: vigil, Args: []string{"config"},
+			Env: []string{"ETCD_INITIAL_CLUSTER_TOKEN=a\x1b[31m\nname  b\t\u202ec"}})
 	if want := `a\x1b[31m\nname  b\t\u202ec`; res.Code != 0 || !strings.Contains(res.Stdout, want) {
 		t.Errorf("exit %d, no %s in\n%q", res.Code, want, res.Stdout)
 	}
-	res = proc.Run(t, patience, proc.Spec{Name: vigil, Args: []string{"config", "--heartbeat-interval=x", "--nonsense"}})
-	if res.Code != 2 || strings.Count(res.Stderr, "\n") != 1 || !strings.Contains(res.Stderr, "heartbeat-interval") || !strings.Contains(res.Stderr, "nonsense") {
+	res = proc.Run(t, patience,
+		proc.Spec{Name: vigil, Args: []string{"config", "--heartbeat-interval=x", "--nonsense"}})
+	if res.Code != 2 || strings.Count(res.Stderr, "\n") != 1 ||
+		!strings.Contains(res.Stderr, "heartbeat-interval") ||
+		!strings.Contains(res.Stderr, "nonsense") {
 		t.Errorf("exit %d: %s", res.Code, res.Stderr)
 	}
 	if found, _ := filepath.Glob(dir + "*"); len(found) > 0 {
@@ -241,10 +275,13 @@ func TestConfigCommand(t *testing.T) {
 	}
 }
 
-// TestNotes: the log has the flags without an effect, the configuration at debug level only, and no secret.
+// TestNotes: the log has the flags without an effect, the configuration at debug level only, and no
+// secret.
 func TestNotes(t *testing.T) {
-	args := []string{"--max-wals=9", "--feature-gates=PriorityRequest=true", "--discovery-password=swordfish"}
-	s := proc.Start(t, proc.Config{Program: proc.Vigil, Memory: true, Args: args, Env: []string{"ETCD_NOTHING=1"}})
+	args := []string{"--max-wals=9", "--feature-gates=PriorityRequest=true",
+		"--discovery-password=swordfish"}
+	s := proc.Start(t, proc.Config{Program: proc.Vigil, Memory: true, Args: args,
+		Env: []string{"ETCD_NOTHING=1"}})
 	log := s.Log().String()
 	for line := range strings.Lines(log) {
 		if len(line) > 1000 || strings.Contains(line, "effective configuration") {
@@ -255,7 +292,9 @@ func TestNotes(t *testing.T) {
 	s.SetArgs(append(args, "--log-level=debug")...)
 	s.Restart()
 	log = s.Log().String()
-	for _, want := range []string{`"level":"debug"`, `"msg":"effective configuration"`, `"flag":"max-wals"`, `"feature-gate":"PriorityRequest"`, `"variable":"ETCD_NOTHING"`, "serving client traffic"} {
+	for _, want := range []string{`"level":"debug"`, `"msg":"effective configuration"`,
+		`"flag":"max-wals"`, `"feature-gate":"PriorityRequest"`, `"variable":"ETCD_NOTHING"`,
+		"serving client traffic"} {
 		if !strings.Contains(log, want) {
 			t.Errorf("no %s in\n%s", want, log)
 		}
@@ -269,9 +308,12 @@ func TestNotes(t *testing.T) {
 func TestSecondMember(t *testing.T) {
 	first := proc.Start(t, proc.Config{Program: proc.Vigil, Memory: true})
 	dir := filepath.Join(t.TempDir(), "data")
-	res := proc.Run(t, patience, proc.Spec{Name: proc.Path(t, proc.Vigil), Args: []string{"--data-dir=" + dir,
-		"--listen-client-urls=http://127.0.0.1:0", "--listen-peer-urls=http://" + first.PeerAddr()}})
-	if res.Code != 1 || !strings.Contains(res.Stderr, first.PeerAddr()+": the address is in use by another program") {
+	res := proc.Run(t, patience,
+		proc.Spec{Name: proc.Path(t, proc.Vigil), Args: []string{"--data-dir=" + dir,
+			"--listen-client-urls=http://127.0.0.1:0",
+			"--listen-peer-urls=http://" + first.PeerAddr()}})
+	if res.Code != 1 || !strings.Contains(res.Stderr,
+		first.PeerAddr()+": the address is in use by another program") {
 		t.Errorf("exit %d: %s", res.Code, res.Stderr)
 	}
 	if found, _ := filepath.Glob(dir + "*"); len(found) > 0 {

@@ -13,9 +13,9 @@ import (
 	"vigil/test/proc"
 )
 
-// TestMistakes runs vigil with a mistake on its command line: the last line on standard error says what is wrong, the exit code is
-// 2, so that a supervisor does not start it again, and nothing is written. go test ./config -run Mistakes -rewrite
-// writes the outcomes anew.
+// TestMistakes runs vigil with a mistake on its command line: the last line on standard error says
+// what is wrong, the exit code is 2, so that a supervisor does not start it again, and nothing is
+// written. go test ./config -run Mistakes -rewrite writes the outcomes anew.
 func TestMistakes(t *testing.T) {
 	program := proc.Path(t, proc.Vigil)
 	datadriven.RunTest(t, "testdata/mistakes", func(t *testing.T, d *datadriven.TestData) string {
@@ -46,7 +46,8 @@ func TestMistakes(t *testing.T) {
 
 // TestClientCommands: a command of vigilctl that is given to vigil leads to vigilctl.
 func TestClientCommands(t *testing.T) {
-	help := proc.Run(t, time.Minute, proc.Spec{Name: proc.Path(t, proc.Vigilctl), Args: []string{"--help"}})
+	help := proc.Run(t, time.Minute,
+		proc.Spec{Name: proc.Path(t, proc.Vigilctl), Args: []string{"--help"}})
 	commands := regexp.MustCompile(`(?m)^  ([a-z-]+) +[A-Z]`).FindAllStringSubmatch(help.Stdout, -1)
 	if len(commands) < 20 {
 		t.Fatalf("the help of vigilctl has %d commands:\n%s", len(commands), help.Stdout)
@@ -55,8 +56,10 @@ func TestClientCommands(t *testing.T) {
 		switch name := c[1]; name {
 		case "help", "version": // of both programs
 		default:
-			r := proc.Run(t, time.Minute, proc.Spec{Name: proc.Path(t, proc.Vigil), Args: []string{name, "--prefix", "x"}})
-			if want := "did you mean vigilctl " + name + "?"; r.Code != 2 || !strings.Contains(r.Stderr, want) {
+			r := proc.Run(t, time.Minute,
+				proc.Spec{Name: proc.Path(t, proc.Vigil), Args: []string{name, "--prefix", "x"}})
+			if want := "did you mean vigilctl " + name + "?"; r.Code != 2 ||
+				!strings.Contains(r.Stderr, want) {
 				t.Errorf("vigil %s: exit code %d, no %q in %s", name, r.Code, want, r.Stderr)
 			}
 		}

@@ -1,5 +1,5 @@
-// Package console runs the console in headless Chromium against real members. Without Chromium the tests are skipped, unless
-// VIGIL_BROWSER=1 demands it.
+// Package console runs the console in headless Chromium against real members. Without Chromium the
+// tests are skipped, unless VIGIL_BROWSER=1 demands it.
 package console
 
 import (
@@ -59,18 +59,23 @@ type browser struct {
 	}
 }
 
-// newBrowser starts a Chromium that ends with the test. It fails the test if the page logs an error or contacts another host.
+// newBrowser starts a Chromium that ends with the test. It fails the test if the page logs an error
+// or contacts another host.
 func newBrowser(t testing.TB, url string, more ...chromedp.ExecAllocatorOption) *browser {
 	t.Helper()
 	dir := t.TempDir()
-	opts := append([]chromedp.ExecAllocatorOption{chromedp.ExecPath(chromium(t)), chromedp.UserDataDir(dir), chromedp.Headless, chromedp.NoSandbox, chromedp.DisableGPU,
-		chromedp.NoFirstRun, chromedp.NoDefaultBrowserCheck, chromedp.Flag("disable-quic", true), chromedp.Flag("disable-background-networking", true),
-		chromedp.Flag("disable-component-update", true), chromedp.Flag("disable-sync", true), chromedp.Flag("disable-dev-shm-usage", true), chromedp.WindowSize(1280, 900)}, more...)
+	opts := append([]chromedp.ExecAllocatorOption{chromedp.ExecPath(chromium(t)),
+		chromedp.UserDataDir(dir), chromedp.Headless, chromedp.NoSandbox, chromedp.DisableGPU,
+		chromedp.NoFirstRun, chromedp.NoDefaultBrowserCheck, chromedp.Flag("disable-quic", true),
+		chromedp.Flag("disable-background-networking", true),
+		chromedp.Flag("disable-component-update", true), chromedp.Flag("disable-sync", true),
+		chromedp.Flag("disable-dev-shm-usage", true), chromedp.WindowSize(1280, 900)}, more...)
 	alloc, stop := chromedp.NewExecAllocator(context.Background(), opts...)
 	ctx, cancel := chromedp.NewContext(alloc)
 	b := &browser{t: t, ctx: ctx, url: url, dir: dir}
 	t.Cleanup(func() {
-		_ = chromedp.Cancel(ctx) // waits until the process has ended, so that its directory can be removed
+		// waits until the process has ended, so that its directory can be removed
+		_ = chromedp.Cancel(ctx)
 		cancel()
 		stop()
 	})
@@ -82,11 +87,15 @@ func newBrowser(t testing.TB, url string, more ...chromedp.ExecAllocatorOption) 
 		case *runtime.EventExceptionThrown:
 			b.trouble(fmt.Sprintf("exception: %+v", e.ExceptionDetails))
 		case *log.EventEntryAdded:
-			if strings.Contains(e.Entry.Text, "Content Security Policy") || strings.Contains(e.Entry.Text, "Refused to") {
+			if strings.Contains(e.Entry.Text, "Content Security Policy") ||
+				strings.Contains(e.Entry.Text, "Refused to") {
 				b.trouble(e.Entry.Text)
 			}
 		case *network.EventRequestWillBeSent:
-			if u := e.Request.URL; !strings.HasPrefix(u, url+"/console/") && (b.other == "" || !strings.HasPrefix(u, b.other)) && !strings.HasPrefix(u, "data:") && !strings.HasPrefix(u, "blob:") && !strings.HasPrefix(u, "about:") {
+			if u := e.Request.URL; !strings.HasPrefix(u, url+"/console/") &&
+				(b.other == "" || !strings.HasPrefix(u, b.other)) &&
+				!strings.HasPrefix(u, "data:") && !strings.HasPrefix(u, "blob:") &&
+				!strings.HasPrefix(u, "about:") {
 				b.trouble("request to " + u)
 			}
 		}
@@ -162,7 +171,8 @@ func eval[T any](b *browser, expression string, opts ...chromedp.EvaluateOption)
 // open opens a view, as a deep link does.
 func (b *browser) open(view string) {
 	b.t.Helper()
-	b.run(chromedp.Navigate("about:blank"), chromedp.Navigate(b.url+"/console/#/"+strings.ReplaceAll(view, " ", "%20")))
+	b.run(chromedp.Navigate("about:blank"),
+		chromedp.Navigate(b.url+"/console/#/"+strings.ReplaceAll(view, " ", "%20")))
 }
 
 // text returns the text of the page.
@@ -215,7 +225,8 @@ func (b *browser) fill(label, value string) {
 	v, _ := json.Marshal(value)
 	find := `[...(document.querySelector("dialog[open]") || document).querySelectorAll("input, textarea, select")].find((e) => e.getAttribute("aria-label") === ` + string(l) + ` || (e.closest("label")?.innerText || "").trim().startsWith(` + string(l) + `))`
 	b.until(find)
-	eval[chromedp.Void](b, `void ((e) => { Object.getOwnPropertyDescriptor(Object.getPrototypeOf(e), "value").set.call(e, `+string(v)+`); e.dispatchEvent(new Event("input", {bubbles: true})); e.dispatchEvent(new Event("change", {bubbles: true})); })(`+find+`)`)
+	eval[chromedp.Void](b,
+		`void ((e) => { Object.getOwnPropertyDescriptor(Object.getPrototypeOf(e), "value").set.call(e, `+string(v)+`); e.dispatchEvent(new Event("input", {bubbles: true})); e.dispatchEvent(new Event("change", {bubbles: true})); })(`+find+`)`)
 }
 
 // accessible runs axe on the page.
@@ -239,7 +250,8 @@ func (b *browser) look(dark bool, width int64) {
 	if dark {
 		scheme = "dark"
 	}
-	call(b, emulation.SetEmulatedMedia, emulation.SetEmulatedMediaParams{Features: []*emulation.MediaFeature{{Name: "prefers-color-scheme", Value: scheme}}})
+	call(b, emulation.SetEmulatedMedia,
+		emulation.SetEmulatedMediaParams{Features: []*emulation.MediaFeature{{Name: "prefers-color-scheme", Value: scheme}}})
 	b.run(chromedp.EmulateViewport(width, 900))
 }
 
@@ -251,7 +263,8 @@ func (b *browser) narrow(view string) {
 	}
 }
 
-// untilWell waits, before a picture, until the overview says that nothing is wrong. A busy machine makes members slow, which it reports.
+// untilWell waits, before a picture, until the overview says that nothing is wrong. A busy machine
+// makes members slow, which it reports.
 func (b *browser) untilWell() {
 	b.t.Helper()
 	if os.Getenv("VIGIL_SCREENSHOTS") != "" {

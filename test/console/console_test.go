@@ -32,7 +32,8 @@ func initial(t *testing.T, args ...string) ([]*proc.Server, string) {
 		names = append(names, fmt.Sprintf("m%d=http://127.0.0.1:%d", i+1, ports[i]))
 	}
 	for i := range ports {
-		m := proc.New(t, proc.Config{Program: proc.Vigil, Name: fmt.Sprintf("m%d", i+1), Memory: true, PeerPort: ports[i], InitialCluster: strings.Join(names, ","), Args: args})
+		m := proc.New(t, proc.Config{Program: proc.Vigil, Name: fmt.Sprintf("m%d", i+1),
+			Memory: true, PeerPort: ports[i], InitialCluster: strings.Join(names, ","), Args: args})
 		m.Launch()
 		members = append(members, m)
 	}
@@ -115,7 +116,8 @@ func TestViews(t *testing.T) {
 	if _, err := c.RoleAdd(t.Context(), "reader"); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := c.RoleGrantPermission(t.Context(), "reader", "config/", "config0", clientv3.PermissionType(clientv3.PermRead)); err != nil {
+	if _, err := c.RoleGrantPermission(t.Context(), "reader", "config/", "config0",
+		clientv3.PermissionType(clientv3.PermRead)); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := c.UserAdd(t.Context(), "alice", "secret"); err != nil {
@@ -139,22 +141,34 @@ func TestViews(t *testing.T) {
 		name, address string
 		shows         []string
 	}{
-		{"overview", "overview", []string{"3 of 3 members answer", "m1 (this)", "leader", "follower", "Puts", "/s", "could not be looked at"}},
-		{"keys", "keys?k=config/app", []string{"services/", "250 keys", "hostile/", "\"replicas\": 3", "Copy as etcdctl"}},
-		{"search", "keys?mode=prefix&q=config/&sort=mod&desc=1&cols=mod,version,size,text", []string{"2 keys", "config/db", "host: db↵port: 5432↵", "20 B", "Modified at \u25be"}},
-		{"pattern", "keys?mode=pattern&q=services/*/01?", []string{"10 keys match", "services/web/017"}},
-		{"as-of", fmt.Sprintf("keys?k=config/app&rev=%d", first), []string{"\"replicas\": 2", "back to the newest"}},
-		{"history", fmt.Sprintf("history?k=config/app&a=%d&b=%d", first, first+1), []string{"2 revisions", "-  \"image\": \"web:1\"", "+  \"image\": \"web:2\""}},
-		{"timeline", "history?prefix=load/00", []string{"Changes by time", "the newest first", "load/00"}},
+		{"overview", "overview",
+			[]string{"3 of 3 members answer", "m1 (this)", "leader", "follower", "Puts", "/s",
+				"could not be looked at"}},
+		{"keys", "keys?k=config/app",
+			[]string{"services/", "250 keys", "hostile/", "\"replicas\": 3", "Copy as etcdctl"}},
+		{"search", "keys?mode=prefix&q=config/&sort=mod&desc=1&cols=mod,version,size,text",
+			[]string{"2 keys", "config/db", "host: db↵port: 5432↵", "20 B", "Modified at \u25be"}},
+		{"pattern", "keys?mode=pattern&q=services/*/01?",
+			[]string{"10 keys match", "services/web/017"}},
+		{"as-of", fmt.Sprintf("keys?k=config/app&rev=%d", first),
+			[]string{"\"replicas\": 2", "back to the newest"}},
+		{"history", fmt.Sprintf("history?k=config/app&a=%d&b=%d", first, first+1),
+			[]string{"2 revisions", "-  \"image\": \"web:1\"", "+  \"image\": \"web:2\""}},
+		{"timeline", "history?prefix=load/00",
+			[]string{"Changes by time", "the newest first", "load/00"}},
 		{"watches", "watches?filter=services", []string{"services/*", "live", "m2", "2 of"}},
 		{"tail", "watches?tail=load/", []string{"load/0", "put"}},
 		{"leases", "leases", []string{"locks/job", "1 lease"}},
-		{"access", "access?who=config/app", []string{"alice", "reader", "config/*", "Authentication is disabled", "Users that may read or write the key config/app"}},
-		{"members", "members", []string{"m3", "Download a snapshot…", "3 of 3 voting members answer"}},
+		{"access", "access?who=config/app",
+			[]string{"alice", "reader", "config/*", "Authentication is disabled",
+				"Users that may read or write the key config/app"}},
+		{"members", "members",
+			[]string{"m3", "Download a snapshot…", "3 of 3 voting members answer"}},
 	}
 	for _, v := range views {
 		t.Run(v.name, func(t *testing.T) {
-			if testing.Short() && !slices.Contains([]string{"overview", "keys", "history"}, v.name) {
+			if testing.Short() &&
+				!slices.Contains([]string{"overview", "keys", "history"}, v.name) {
 				t.Skip("short")
 			}
 			b.t = t
@@ -236,15 +250,21 @@ func TestViews(t *testing.T) {
 			{"keys?rev=99999999", "future revision", "Next: choose an older revision"},
 			{"keys?k=config/app&rev=99999999", "future revision", "Next: choose an older revision"},
 			{"keys?mode=prefix&q=c&rev=<b>", "want a number", "Next: correct it"},
-			{"keys?at=yesterday", "“yesterday” is neither a revision nor a time", "Next: write a number, or a time"},
-			{"keys?at=2026-13-01", "“2026-13-01” is neither a revision nor a time", "Next: write a number, or a time"},
-			{"keys?at=2100-01-01", "2100-01-01 00:00:00 is in the future", "Next: choose an older revision"},
+			{"keys?at=yesterday", "“yesterday” is neither a revision nor a time",
+				"Next: write a number, or a time"},
+			{"keys?at=2026-13-01", "“2026-13-01” is neither a revision nor a time",
+				"Next: write a number, or a time"},
+			{"keys?at=2100-01-01", "2100-01-01 00:00:00 is in the future",
+				"Next: choose an older revision"},
 			{"keys?at=1970-01-02", "the first known time is", "Next: correct it"},
 			{"keys?at=99999999999h", "want a number", "Next: correct it"},
 			{"history?k=config/app&a=x&b=2", "want a number", "Next: correct it"},
-			{"history?k=config/app&a=2&b=99999999", "future revision", "Next: choose an older revision"},
-			{"history?from=abc", "“abc” is neither a revision nor a time", "Next: write a number, or a time"},
-			{"history?from=9&to=x", "“x” is neither a revision nor a time", "Next: write a number, or a time"},
+			{"history?k=config/app&a=2&b=99999999", "future revision",
+				"Next: choose an older revision"},
+			{"history?from=abc", "“abc” is neither a revision nor a time",
+				"Next: write a number, or a time"},
+			{"history?from=9&to=x", "“x” is neither a revision nor a time",
+				"Next: write a number, or a time"},
 			{"history?from=9&to=3", "must not be after the last", "Next: correct it"},
 			{"history?from=99999999", "the store is at", "Next: correct it"},
 			{"history?from=1&to=99999999", "the store is at", "Next: correct it"},
@@ -266,12 +286,14 @@ func TestViews(t *testing.T) {
 		if _, err := c.Compact(t.Context(), now); err != nil {
 			t.Fatal(err)
 		}
-		for _, view := range []string{"keys?k=compacted&rev=%d", "keys?rev=%d", "keys?mode=prefix&q=c&rev=%d", "keys?mode=pattern&q=c*&rev=%d"} {
+		for _, view := range []string{"keys?k=compacted&rev=%d", "keys?rev=%d",
+			"keys?mode=prefix&q=c&rev=%d", "keys?mode=pattern&q=c*&rev=%d"} {
 			b.open(fmt.Sprintf(view, old))
 			b.shows("has been compacted", "Next: choose a newer revision")
 		}
 		b.open("keys?k=compacted&at=" + before.Format(time.RFC3339Nano))
-		b.shows("has been compacted at revision", "the first time that can be read is", "Next: choose a newer revision")
+		b.shows("has been compacted at revision", "the first time that can be read is",
+			"Next: choose a newer revision")
 		b.open(fmt.Sprintf("history?k=compacted&a=%d&b=%d", old, now))
 		b.shows("has been compacted")
 		b.open(fmt.Sprintf("history?from=%d&to=%d", old, now))
@@ -324,7 +346,8 @@ func TestViews(t *testing.T) {
 		b.fill("Type", "3")
 		b.click("Delete 3 keys")
 		b.until(`!document.querySelector("dialog[open]")`)
-		if res, err := c.Get(t.Context(), "gone/", clientv3.WithPrefix(), clientv3.WithCountOnly()); err != nil || res.Count != 0 {
+		if res, err := c.Get(t.Context(), "gone/", clientv3.WithPrefix(),
+			clientv3.WithCountOnly()); err != nil || res.Count != 0 {
 			t.Fatalf("%v keys are left, %v", res, err)
 		}
 		b.check()
@@ -374,7 +397,8 @@ func TestViews(t *testing.T) {
 		b.screenshot("overview-problem")
 		b.click("Compare the data of the members…")
 		b.click("Compare")
-		b.shows("Not all members could be compared at revision", "not checked: m3, everything: it does not answer")
+		b.shows("Not all members could be compared at revision",
+			"not checked: m3, everything: it does not answer")
 		members[2].Restart()
 		b.shows("3 of 3 members answer")
 		b.check()
@@ -393,7 +417,8 @@ func TestViews(t *testing.T) {
 	})
 }
 
-// hostileNames adds a user and a role whose names are markup, and a user whose name is read backwards.
+// hostileNames adds a user and a role whose names are markup, and a user whose name is read
+// backwards.
 func hostileNames(t *testing.T, c *clientv3.Client) {
 	t.Helper()
 	if _, err := c.RoleAdd(t.Context(), hostile); err != nil {

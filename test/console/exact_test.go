@@ -11,7 +11,8 @@ import (
 	"vigil/test/proc"
 )
 
-// odd are values that a text field or a decoder could change. Each has the letter X once, except for the empty one.
+// odd are values that a text field or a decoder could change. Each has the letter X once, except
+// for the empty one.
 var odd = map[string]string{
 	"empty":                 "",
 	"text":                  "one\nX\nthree",
@@ -43,7 +44,8 @@ var odd = map[string]string{
 	"right to left":         "a\u202eX",
 }
 
-// TestExactBytes: an edit of a value changes what was edited and nothing else, whatever the value is.
+// TestExactBytes: an edit of a value changes what was edited and nothing else, whatever the value
+// is.
 func TestExactBytes(t *testing.T) {
 	chromium(t)
 	m := proc.Start(t, proc.Config{Program: proc.Vigil, Memory: true})
@@ -55,7 +57,8 @@ func TestExactBytes(t *testing.T) {
 		b.click("Edit")
 		b.until(`document.querySelector("dialog textarea")`)
 		act(eval[string](b, `document.querySelector("dialog textarea").value`))
-		before := eval[int](b, `Number(/revision (\d+)/.exec(document.querySelector("dialog").innerText)[1])`)
+		before := eval[int](b,
+			`Number(/revision (\d+)/.exec(document.querySelector("dialog").innerText)[1])`)
 		b.click("Write")
 		b.until(`!document.querySelector("dialog[open]")`)
 		res, err := c.Get(t.Context(), key)
@@ -94,23 +97,27 @@ func TestExactBytes(t *testing.T) {
 	if got := write("exact/large", func(string) {}); got != string(large) {
 		t.Errorf("%d bytes that are no text are written as %d others", len(large), len(got))
 	}
-	t.Logf("an edit of %d bytes that are no text took %.1f s", len(large), time.Since(start).Seconds())
+	t.Logf("an edit of %d bytes that are no text took %.1f s", len(large),
+		time.Since(start).Seconds())
 	// A line that is added has the line ends of the others.
 	put(t, c, "exact/CRLF", "one\r\ntwo\r\n")
-	if got := write("exact/CRLF", func(shown string) { b.fill("Value", shown+"three\n") }); got != "one\r\ntwo\r\nthree\r\n" {
+	if got := write("exact/CRLF",
+		func(shown string) { b.fill("Value", shown+"three\n") }); got != "one\r\ntwo\r\nthree\r\n" {
 		t.Errorf("a line was added to lines with CRLF: %q", got)
 	}
 	b.accessible("edit")
 	b.check()
 }
 
-// TestExactKeys: a key that a field of a form would change is created, found, exported and deleted as it is.
+// TestExactKeys: a key that a field of a form would change is created, found, exported and deleted
+// as it is.
 func TestExactKeys(t *testing.T) {
 	chromium(t)
 	m := proc.Start(t, proc.Config{Program: proc.Vigil, Memory: true})
 	c := connect(t, m, "")
 	b := newBrowser(t, "http://"+m.Addr())
-	for i, folder := range []string{"plain/", "a\nb\r\n/", "\xff\x00/", "\ufeffx/", `back\x41\u{41}\/`, "a b /", "base64:YQ==/", "bidi\u202e/"} {
+	for i, folder := range []string{"plain/", "a\nb\r\n/", "\xff\x00/", "\ufeffx/",
+		`back\x41\u{41}\/`, "a b /", "base64:YQ==/", "bidi\u202e/"} {
 		put(t, c, folder+"one", fmt.Sprint("value ", i))
 		put(t, c, "other", "stays")
 		b.open("keys?prefix=base64:" + b64(folder))
@@ -122,7 +129,9 @@ func TestExactKeys(t *testing.T) {
 		b.fill("Value", "made")
 		b.click("Write")
 		b.until(`!document.querySelector("dialog[open]")`)
-		if res, err := c.Get(t.Context(), folder, clientv3.WithPrefix()); err != nil || len(res.Kvs) != 2 || string(res.Kvs[0].Key) != folder+"new" || string(res.Kvs[0].Value) != "made" {
+		if res, err := c.Get(t.Context(), folder, clientv3.WithPrefix()); err != nil ||
+			len(res.Kvs) != 2 || string(res.Kvs[0].Key) != folder+"new" ||
+			string(res.Kvs[0].Value) != "made" {
 			t.Fatalf("%q: %v, %v", folder, res, err)
 		}
 		// The address of a search is shown in the fields, and searched again.
@@ -144,7 +153,8 @@ func TestExactKeys(t *testing.T) {
 			t.Errorf("%q: the history is of %q, want %q", folder, got, field)
 		}
 		b.open("access?who=base64:" + b64(folder))
-		if got := eval[string](b, `(() => { const f = document.getElementById("search"); return f ? f.value : "" })()`); got != "" && got != field {
+		if got := eval[string](b,
+			`(() => { const f = document.getElementById("search"); return f ? f.value : "" })()`); got != "" && got != field {
 			t.Errorf("%q: the field of who may read it has %q", folder, got)
 		}
 		// The folder is deleted, and nothing else.
@@ -154,7 +164,8 @@ func TestExactKeys(t *testing.T) {
 		b.fill("Type", "2")
 		b.click("Delete 2 keys")
 		b.until(`!document.querySelector("dialog[open]")`)
-		if res, err := c.Get(t.Context(), "", clientv3.WithPrefix()); err != nil || len(res.Kvs) != 1 {
+		if res, err := c.Get(t.Context(), "", clientv3.WithPrefix()); err != nil ||
+			len(res.Kvs) != 1 {
 			t.Fatalf("%q: %v, %v", folder, res, err)
 		}
 	}
@@ -172,8 +183,10 @@ func TestExactImport(t *testing.T) {
 		{"{\"key\":\"a\",\"value\":\"\xff\"}", "the file is not UTF-8", ""},
 		{`{"key":"a","value":"\ud800"}`, "not UTF-8: write an object with base64", ""},
 		{`{"key":"a\udc00\ud800","value":"x"}`, "not UTF-8: write an object with base64", ""},
-		{`{"key":"a","value":"\ufffd \\ud800 \ud83d\ude00` + "\ufffd\r\n\"}", "invalid character", ""},
-		{`{"key":"a","value":"\ufffd \\ud800 \ud83d\ude00` + "\ufffd" + `\r\n\u0000"}` + "\r", "1 key written", "\ufffd \\ud800 \U0001f600\ufffd\r\n\x00"},
+		{`{"key":"a","value":"\ufffd \\ud800 \ud83d\ude00` + "\ufffd\r\n\"}",
+			"invalid character", ""},
+		{`{"key":"a","value":"\ufffd \\ud800 \ud83d\ude00` + "\ufffd" + `\r\n\u0000"}` + "\r",
+			"1 key written", "\ufffd \\ud800 \U0001f600\ufffd\r\n\x00"},
 		{`{"key":"a","value":{"base64":"/w=="}}`, "1 key written", "\xff"},
 	} {
 		b.click("Import…")
@@ -184,7 +197,8 @@ func TestExactImport(t *testing.T) {
 		b.click("Import")
 		b.shows(x.shows)
 		res, err := c.Get(t.Context(), "", clientv3.WithPrefix())
-		if err != nil || x.value == "" && len(res.Kvs) != 0 || x.value != "" && (len(res.Kvs) != 1 || string(res.Kvs[0].Value) != x.value) {
+		if err != nil || x.value == "" && len(res.Kvs) != 0 ||
+			x.value != "" && (len(res.Kvs) != 1 || string(res.Kvs[0].Value) != x.value) {
 			t.Fatalf("%q: %v, %v", x.line, res, err)
 		}
 		b.click("Close")

@@ -28,13 +28,15 @@ func TestTree(t *testing.T) {
 	}
 	b := newBrowser(t, "http://"+m.Addr())
 	lines := func() []string {
-		return eval[[]string](b, `[...document.querySelectorAll("section > .tree > li")].map((e) => e.querySelector(".key").innerText)`)
+		return eval[[]string](b,
+			`[...document.querySelectorAll("section > .tree > li")].map((e) => e.querySelector(".key").innerText)`)
 	}
 	b.open("keys?k=deep/er/229")
 	// The key is in a later part of its level, and in sight.
 	b.until(`document.querySelector(".tree a[aria-current]")?.innerText === "229"`)
 	b.until(`(() => { const e = document.querySelector(".tree a[aria-current]").getBoundingClientRect(); return e.top > 0 && e.bottom < innerHeight; })()`)
-	if got, want := lines(), []string{"deep/", "z/", "a-flat-key", "line↵end", "zz"}; !slices.Equal(got, want) {
+	if got, want := lines(),
+		[]string{"deep/", "z/", "a-flat-key", "line↵end", "zz"}; !slices.Equal(got, want) {
 		t.Errorf("the first level is %q, want %q", got, want)
 	}
 	b.accessible("tree")
@@ -63,7 +65,9 @@ func TestTree(t *testing.T) {
 	eval[any](b, `document.querySelector(".tree .actions").querySelectorAll("a")[1].click(), 0`)
 	b.shows("History of keys with the prefix z/", "2 changes")
 	dir := t.TempDir()
-	call(b, cdp.SetDownloadBehavior, cdp.SetDownloadBehaviorParams{Behavior: cdp.SetDownloadBehaviorBehaviorAllow, DownloadPath: dir})
+	call(b, cdp.SetDownloadBehavior,
+		cdp.SetDownloadBehaviorParams{Behavior: cdp.SetDownloadBehaviorBehaviorAllow,
+			DownloadPath: dir})
 	b.open("keys")
 	b.click("actions on z/")
 	eval[any](b, `document.querySelector(".tree .actions").querySelectorAll("button")[0].click(), 0`)
@@ -87,7 +91,8 @@ func TestTree(t *testing.T) {
 	b.fill("Type", "2")
 	b.click("Delete 2 keys")
 	b.until(`!document.querySelector("dialog[open]")`)
-	if res, err := c.Get(t.Context(), "", clientv3.WithPrefix(), clientv3.WithCountOnly()); err != nil || res.Count != 234 {
+	if res, err := c.Get(t.Context(), "", clientv3.WithPrefix(),
+		clientv3.WithCountOnly()); err != nil || res.Count != 234 {
 		t.Errorf("%v keys are left, %v", res, err)
 	}
 	// The past has no deletion.
@@ -99,8 +104,8 @@ func TestTree(t *testing.T) {
 	b.check()
 }
 
-// TestNewestFirst: the history of the store has its newest changes first, and a bar for those of a time; the history of a key begins
-// with its last change.
+// TestNewestFirst: the history of the store has its newest changes first, and a bar for those of a
+// time; the history of a key begins with its last change.
 func TestNewestFirst(t *testing.T) {
 	chromium(t)
 	m := proc.Start(t, proc.Config{Program: proc.Vigil, Memory: true})
@@ -118,7 +123,8 @@ func TestNewestFirst(t *testing.T) {
 	marked(t, c)
 	b := newBrowser(t, "http://"+m.Addr())
 	revisions := func() []int64 {
-		return eval[[]int64](b, `[...document.querySelectorAll("main tbody tr")].map((r) => Number(r.querySelector("td").innerText))`)
+		return eval[[]int64](b,
+			`[...document.querySelectorAll("main tbody tr")].map((r) => Number(r.querySelector("td").innerText))`)
 	}
 	b.open("history")
 	b.shows("the newest first", "Changes by time", "Older changes")
@@ -126,11 +132,14 @@ func TestNewestFirst(t *testing.T) {
 	b.click("Older changes")
 	b.until(`document.querySelectorAll("main tbody tr").length > 500 && !document.body.innerText.includes("Older changes")`)
 	list := revisions()
-	if !slices.IsSortedFunc(list, func(a, b int64) int { return int(b - a) }) || list[0] < newest || list[len(list)-1] != 2 || int64(len(list)) != list[0]-1 {
-		t.Errorf("%d revisions from %d to %d, want each once, the newest first", len(list), list[0], list[len(list)-1])
+	if !slices.IsSortedFunc(list, func(a, b int64) int { return int(b - a) }) || list[0] < newest ||
+		list[len(list)-1] != 2 || int64(len(list)) != list[0]-1 {
+		t.Errorf("%d revisions from %d to %d, want each once, the newest first", len(list), list[0],
+			list[len(list)-1])
 	}
 	// The bars have all changes, and lead to theirs.
-	labels := eval[[]string](b, `[...document.querySelectorAll(".bars a")].map((a) => a.getAttribute("aria-label"))`)
+	labels := eval[[]string](b,
+		`[...document.querySelectorAll(".bars a")].map((a) => a.getAttribute("aria-label"))`)
 	total := 0
 	for _, l := range labels {
 		var at string
@@ -148,7 +157,8 @@ func TestNewestFirst(t *testing.T) {
 	// A prefix with few changes is found behind many others.
 	b.open(fmt.Sprintf("history?prefix=config/&to=%d", last))
 	b.shows("4 changes", "History of keys with the prefix config/")
-	if got := revisions(); !slices.IsSortedFunc(got, func(a, b int64) int { return int(b - a) }) || got[0] != last || got[3] != 2 {
+	if got := revisions(); !slices.IsSortedFunc(got, func(a, b int64) int { return int(b - a) }) ||
+		got[0] != last || got[3] != 2 {
 		t.Errorf("the changes of a prefix are %v", got)
 	}
 	b.open("history?prefix=config/&from=" + first.UTC().Format(time.RFC3339Nano))
@@ -156,7 +166,8 @@ func TestNewestFirst(t *testing.T) {
 
 	// A key.
 	b.open("history?k=config/app")
-	b.shows("The last change, at revision", "-replicas: 1", "+replicas: 2", "replicas: 2↵image: web↵")
+	b.shows("The last change, at revision", "-replicas: 1", "+replicas: 2",
+		"replicas: 2↵image: web↵")
 	if strings.Contains(b.text(), "-first") {
 		t.Error("the history of a key compares more than its last change")
 	}
@@ -200,15 +211,18 @@ func TestCounts(t *testing.T) {
 	caption("keys?mode=prefix&q=web/", "1 to 200 of 250 keys")
 	b.click("Next keys")
 	caption("", "201 to 250 of 250 keys")
-	caption("keys?mode=prefix&q=web/&sort=mod&desc=1", "1 to 200 of 250 keys; the first in this order")
-	caption("keys?mode=pattern&q=/", "200 of at least 200 keys that match; 200 of 250 keys were searched")
+	caption("keys?mode=prefix&q=web/&sort=mod&desc=1",
+		"1 to 200 of 250 keys; the first in this order")
+	caption("keys?mode=pattern&q=/",
+		"200 of at least 200 keys that match; 200 of 250 keys were searched")
 	b.click("Next keys")
 	caption("", "250 keys match, of 250 that were searched")
 	caption("keys?mode=pattern&q=web/*7", "25 keys match, of 250 that were searched")
 	b.check()
 }
 
-// TestNarrow: at 400 pixels no table has columns outside of the window, and every cell has its title.
+// TestNarrow: at 400 pixels no table has columns outside of the window, and every cell has its
+// title.
 func TestNarrow(t *testing.T) {
 	chromium(t)
 	m := proc.Start(t, proc.Config{Program: proc.Vigil, Memory: true})
@@ -218,17 +232,20 @@ func TestNarrow(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	put(t, c, "locks/"+strings.Repeat("job/", 30)+fmt.Sprintf("%x", lease.ID), strings.Repeat("value ", 50), clientv3.WithLease(lease.ID))
+	put(t, c, "locks/"+strings.Repeat("job/", 30)+fmt.Sprintf("%x", lease.ID),
+		strings.Repeat("value ", 50), clientv3.WithLease(lease.ID))
 	hostileNames(t, c)
 	b := newBrowser(t, "http://"+m.Addr())
 	b.look(false, 400)
 	for _, view := range []string{"keys?mode=prefix&q=services/&cols=mod,create,version,lease,size,text", "keys?mode=prefix&q=hostile/&cols=mod,size,text", "history", "history?k=config/app", "leases", "access?who=config/app"} {
 		b.open(view)
 		b.until(`document.querySelector("main .cards tbody tr") && !document.querySelector(".busy")`)
-		for _, cut := range eval[[]string](b, `[...document.querySelectorAll("main .scroll")].filter((e) => e.scrollWidth > e.clientWidth).map((e) => e.getAttribute("aria-label") + " " + e.scrollWidth)`) {
+		for _, cut := range eval[[]string](b,
+			`[...document.querySelectorAll("main .scroll")].filter((e) => e.scrollWidth > e.clientWidth).map((e) => e.getAttribute("aria-label") + " " + e.scrollWidth)`) {
 			t.Errorf("%s: the table %s is wider than the window", view, cut)
 		}
-		for _, cut := range eval[[]string](b, `[...document.querySelectorAll("main .cards td, main .cards tbody th")].filter((e) => e.offsetWidth && (e.getBoundingClientRect().right > innerWidth || e.tagName === "TD" && (!e.dataset.label || getComputedStyle(e, "::before").content === "none"))).map((e) => e.innerText)`) {
+		for _, cut := range eval[[]string](b,
+			`[...document.querySelectorAll("main .cards td, main .cards tbody th")].filter((e) => e.offsetWidth && (e.getBoundingClientRect().right > innerWidth || e.tagName === "TD" && (!e.dataset.label || getComputedStyle(e, "::before").content === "none"))).map((e) => e.innerText)`) {
 			t.Errorf("%s: a cell is cut, or has no title: %.100q", view, cut)
 		}
 		b.narrow(view)

@@ -11,7 +11,8 @@ import (
 	"vigil/test/proc"
 )
 
-// TestForeignPages: a page of another origin, on the same machine, can neither show the console in a frame nor post to it nor read it.
+// TestForeignPages: a page of another origin, on the same machine, can neither show the console in
+// a frame nor post to it nor read it.
 func TestForeignPages(t *testing.T) {
 	chromium(t)
 	m := proc.Start(t, proc.Config{Program: proc.Vigil, Memory: true, Args: []string{"--cors=*"}})
@@ -51,7 +52,8 @@ Promise.all([...all, sunk]).then(() => window.finished = true);
 	if eval[bool](b, `(() => { try { return !!document.getElementById("frame").contentDocument?.title } catch { return false } })()`) {
 		t.Error("the console is in a frame, and readable")
 	}
-	if trouble := b.takeTrouble(); !strings.Contains(trouble, "frame-ancestors") && !strings.Contains(trouble, "X-Frame-Options") {
+	if trouble := b.takeTrouble(); !strings.Contains(trouble, "frame-ancestors") &&
+		!strings.Contains(trouble, "X-Frame-Options") {
 		t.Errorf("nothing says that the frame was refused: %s", trouble)
 	}
 	if got := value(t, c, "config/app"); got != "mine" {

@@ -15,7 +15,8 @@ import (
 	"vigil/test/proc"
 )
 
-// harmless fails the test if a name has become markup: an element that the console has not made, or a script that ran.
+// harmless fails the test if a name has become markup: an element that the console has not made, or
+// a script that ran.
 func (b *browser) harmless() {
 	b.t.Helper()
 	b.until(`window.harmed === undefined && document.querySelectorAll("main img, main script, main b, header img, header script, header b, dialog img, dialog script").length === 0`)
@@ -24,22 +25,26 @@ func (b *browser) harmless() {
 // TestHostileMember: the name of a member is markup, and changes the direction of the text.
 func TestHostileMember(t *testing.T) {
 	chromium(t)
-	const name = "<img/src/onerror\u202eevil\x1b[31m><b>" // no = and no comma: --initial-cluster divides at them
+	// no = and no comma: --initial-cluster divides at them
+	const name = "<img/src/onerror\u202eevil\x1b[31m><b>"
 	const shown = `<img/src/onerror\u{202e}evil\u{1b}[31m><b>`
 	m := proc.Start(t, proc.Config{Program: proc.Vigil, Memory: true, Name: name})
 	put(t, connect(t, m, ""), "config/app", "x")
 	b := newBrowser(t, "http://"+m.Addr())
-	for _, view := range []string{"overview", "keys", "members", "watches", "watches?member=" + name} {
+	for _, view := range []string{"overview", "keys", "members", "watches",
+		"watches?member=" + name} {
 		b.open(view)
 		b.shows(shown)
 		b.harmless()
 		if strings.ContainsAny(b.text(), "\u202e\x1b") {
 			t.Errorf("%s shows characters that change the others", view)
 		}
-		if title := eval[string](b, "document.title"); strings.ContainsAny(title, "\u202e\x1b") || !strings.Contains(title, `\u{202e}`) {
+		if title := eval[string](b, "document.title"); strings.ContainsAny(title, "\u202e\x1b") ||
+			!strings.Contains(title, `\u{202e}`) {
 			t.Errorf("%s has the title %q", view, title)
 		}
-		if labels := eval[string](b, `[...document.querySelectorAll("[aria-label], [title]")].map((e) => e.getAttribute("aria-label") + e.getAttribute("title")).join()`); strings.ContainsAny(labels, "\u202e\x1b") {
+		if labels := eval[string](b,
+			`[...document.querySelectorAll("[aria-label], [title]")].map((e) => e.getAttribute("aria-label") + e.getAttribute("title")).join()`); strings.ContainsAny(labels, "\u202e\x1b") {
 			t.Errorf("%s has labels with characters that change the others", view)
 		}
 	}
@@ -48,7 +53,8 @@ func TestHostileMember(t *testing.T) {
 	// The name cannot be typed: the removal is confirmed by the ID.
 	b.click("remove " + shown)
 	b.until(`/^[0-9a-f]{8,16}$/.test(document.querySelector("dialog[open] label code").innerText)`)
-	if title := eval[string](b, `document.querySelector("dialog[open] h2").innerText`); title != "Remove "+shown {
+	if title := eval[string](b,
+		`document.querySelector("dialog[open] h2").innerText`); title != "Remove "+shown {
 		t.Errorf("the dialog is called %q", title)
 	}
 	b.accessible("removal of a hostile name")
@@ -58,10 +64,12 @@ func TestHostileMember(t *testing.T) {
 	b.check()
 }
 
-// TestLongMember: the name of a member may be as long as an argument of a program, and is cut everywhere.
+// TestLongMember: the name of a member may be as long as an argument of a program, and is cut
+// everywhere.
 func TestLongMember(t *testing.T) {
 	chromium(t)
-	m := proc.Start(t, proc.Config{Program: proc.Vigil, Memory: true, Name: "long<b>" + strings.Repeat("name ", 13_000)})
+	m := proc.Start(t, proc.Config{Program: proc.Vigil, Memory: true,
+		Name: "long<b>" + strings.Repeat("name ", 13_000)})
 	put(t, connect(t, m, ""), "config/app", "x")
 	b := newBrowser(t, "http://"+m.Addr())
 	b.look(false, 400)
@@ -92,7 +100,8 @@ func TestHostileNames(t *testing.T) {
 	c := connect(t, m, "")
 	const bidi = "eve\u202etoor\x07"
 	// The cluster accepts names of up to 32 KiB.
-	if _, err := c.UserAdd(t.Context(), strings.Repeat("n", 64<<10), "secret"); err == nil || !strings.Contains(err.Error(), "longer than the limit") {
+	if _, err := c.UserAdd(t.Context(), strings.Repeat("n", 64<<10), "secret"); err == nil ||
+		!strings.Contains(err.Error(), "longer than the limit") {
 		t.Errorf("a name of 64 KiB: %v", err)
 	}
 	long := "long" + strings.Repeat("<b>x</b> \u202e", 32<<10/13)
@@ -100,7 +109,8 @@ func TestHostileNames(t *testing.T) {
 		if _, err := c.RoleAdd(t.Context(), name); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := c.RoleGrantPermission(t.Context(), name, name, "", clientv3.PermissionType(clientv3.PermReadWrite)); err != nil {
+		if _, err := c.RoleGrantPermission(t.Context(), name, name, "",
+			clientv3.PermissionType(clientv3.PermReadWrite)); err != nil {
 			t.Fatal(err)
 		}
 		if _, err := c.UserAdd(t.Context(), name, "secret"); err != nil {
@@ -141,7 +151,8 @@ func TestHostileNames(t *testing.T) {
 	b.open("keys?mode=prefix&q=long&cols=size,text")
 	b.shows("1 key", "bytes)")
 	calm("a search")
-	b.open("keys?k=base64:" + b64(long)) // with characters that an address should escape, and that are read nevertheless
+	// with characters that an address should escape, and that are read nevertheless
+	b.open("keys?k=base64:" + b64(long))
 	b.shows("Modified at")
 	b.harmless()
 	b.narrow("a long key")
@@ -177,8 +188,9 @@ func TestHostileNames(t *testing.T) {
 	b.check()
 }
 
-// TestCopiedCommands: what "Copy as etcdctl" copies reads the key and nothing else, whatever the key is: keys that look like flags, and
-// keys with characters of a shell. No shell that the command may be pasted into runs anything else.
+// TestCopiedCommands: what "Copy as etcdctl" copies reads the key and nothing else, whatever the
+// key is: keys that look like flags, and keys with characters of a shell. No shell that the command
+// may be pasted into runs anything else.
 func TestCopiedCommands(t *testing.T) {
 	chromium(t)
 	m := proc.Start(t, proc.Config{Program: proc.Vigil, Memory: true})
@@ -189,8 +201,10 @@ func TestCopiedCommands(t *testing.T) {
 		t.Fatal(err)
 	}
 	b := newBrowser(t, "http://"+m.Addr())
-	for i, key := range []string{"plain/key", "--endpoints=http://127.0.0.1:1", "-w=json", "a b'c$(touch harmed)`touch harmed`;touch harmed", "\xff\n'\\end", "bidi\u202ex", "--",
-		`\'; touch harmed #`, `\\'; touch harmed #`, `'; touch harmed #`, "\x01'; touch harmed; '", "\x01\\'; touch harmed #", "=ls", "%1", "~", "a!b", `"$(touch harmed)"`} {
+	for i, key := range []string{"plain/key", "--endpoints=http://127.0.0.1:1", "-w=json",
+		"a b'c$(touch harmed)`touch harmed`;touch harmed", "\xff\n'\\end", "bidi\u202ex", "--",
+		`\'; touch harmed #`, `\\'; touch harmed #`, `'; touch harmed #`, "\x01'; touch harmed; '",
+		"\x01\\'; touch harmed #", "=ls", "%1", "~", "a!b", `"$(touch harmed)"`} {
 		value := fmt.Sprint("the value ", i)
 		rev := put(t, c, key, value)
 		for _, past := range []string{"", fmt.Sprintf("&rev=%d", rev)} {
@@ -213,7 +227,9 @@ func TestCopiedCommands(t *testing.T) {
 					continue
 				}
 				dir := t.TempDir()
-				r := proc.Run(t, patience, proc.Spec{Name: shell, Args: []string{"-c", "cd " + dir + "\n" + command}, Env: []string{"PATH=" + bin + ":" + os.Getenv("PATH"), "HOME=" + dir}})
+				r := proc.Run(t, patience,
+					proc.Spec{Name: shell, Args: []string{"-c", "cd " + dir + "\n" + command},
+						Env: []string{"PATH=" + bin + ":" + os.Getenv("PATH"), "HOME=" + dir}})
 				// POSIX and fish have no form for bytes that are no text.
 				knows := shell == "bash" || shell == "zsh" || !strings.Contains(command, "$'")
 				if read := r.Code == 0 && r.Stdout == key+"\n"+value+"\n"; knows && !read {
@@ -243,11 +259,13 @@ func (b *browser) copied(view string) string {
 	return eval[string](b, "window.copied")
 }
 
-// TestCopiedEndpoints: a copied command reaches the member where it serves gRPC, as the user of the page.
+// TestCopiedEndpoints: a copied command reaches the member where it serves gRPC, as the user of the
+// page.
 func TestCopiedEndpoints(t *testing.T) {
 	chromium(t)
 	port := proc.FreePort(t)
-	m := proc.Start(t, proc.Config{Program: proc.Vigil, Memory: true, Args: []string{fmt.Sprintf("--listen-client-http-urls=http://127.0.0.1:%d", port)}})
+	m := proc.Start(t, proc.Config{Program: proc.Vigil, Memory: true,
+		Args: []string{fmt.Sprintf("--listen-client-http-urls=http://127.0.0.1:%d", port)}})
 	c := connect(t, m, "")
 	for i := range 201 {
 		put(t, c, fmt.Sprintf("config/%d", i), "x")
@@ -267,7 +285,8 @@ func TestCopiedEndpoints(t *testing.T) {
 		"history?k=config/1":                                   "watch --rev=3 config/1",
 		"watches?tail=config/":                                 "watch --prefix config/",
 	} {
-		if got := b.copied(view); got != "etcdctl --endpoints=http://"+m.Addr()+" --user=alice "+want {
+		if got := b.copied(view); got != "etcdctl --endpoints=http://"+m.Addr()+
+			" --user=alice "+want {
 			t.Errorf("%s: copied %s", view, got)
 		}
 	}

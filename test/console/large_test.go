@@ -23,7 +23,8 @@ func (b *browser) heap() float64 {
 	return eval[float64](b, "performance.memory.usedJSHeapSize") / (1 << 20)
 }
 
-// stat returns the parent of a process, and the processor time in seconds that it and its children that have ended took.
+// stat returns the parent of a process, and the processor time in seconds that it and its children
+// that have ended took.
 func stat(pid int) (parent int, seconds float64, err error) {
 	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	if err != nil {
@@ -63,7 +64,9 @@ func (b *browser) cpu() (seconds float64) {
 			continue // it has ended
 		}
 		parents[pid], times[pid] = parent, s
-		if line, _ := os.ReadFile(name + "/cmdline"); strings.Contains(string(line), "--user-data-dir="+b.dir) && !strings.Contains(string(line), "--type=") && !strings.Contains(string(line), "crashpad") {
+		if line, _ := os.ReadFile(name + "/cmdline"); strings.Contains(string(line),
+			"--user-data-dir="+b.dir) && !strings.Contains(string(line), "--type=") &&
+			!strings.Contains(string(line), "crashpad") {
 			main = pid
 		}
 	}
@@ -81,8 +84,9 @@ func (b *browser) cpu() (seconds float64) {
 	return seconds
 }
 
-// TestLarge measures the console with a million keys, 20,000 in its short form, and with ten readers. It prints figures, and fails where
-// a view does not work, or keeps more than a page in memory.
+// TestLarge measures the console with a million keys, 20,000 in its short form, and with ten
+// readers. It prints figures, and fails where a view does not work, or keeps more than a page in
+// memory.
 func TestLarge(t *testing.T) {
 	chromium(t)
 	keys, large := 20_000, os.Getenv("VIGIL_LARGE") != ""
@@ -116,12 +120,15 @@ func TestLarge(t *testing.T) {
 		if heap := b.heap(); heap > 32 {
 			t.Errorf("%s: %.1f MiB in the tab", view, heap)
 		}
-		b.until(`performance.getEntriesByName("first-contentful-paint").length`) // the text is there before it is painted
+		// the text is there before it is painted
+		b.until(`performance.getEntriesByName("first-contentful-paint").length`)
 		b.t.Logf("%-60s first paint %4.0f ms, shown after %4d ms, heap %.1f MiB", view,
-			eval[float64](b, `performance.getEntriesByName("first-contentful-paint")[0].startTime`), time.Since(start).Milliseconds(), b.heap())
+			eval[float64](b, `performance.getEntriesByName("first-contentful-paint")[0].startTime`),
+			time.Since(start).Milliseconds(), b.heap())
 		b.run(chromedp.Navigate("about:blank"))
 	}
-	open("keys", "registry/", strings.Replace(fmt.Sprintf("%d,000 keys", keys/1000), "1000,", "1,000,", 1))
+	open("keys", "registry/",
+		strings.Replace(fmt.Sprintf("%d,000 keys", keys/1000), "1000,", "1,000,", 1))
 	open("keys?prefix=registry/kind07/", "namespace000/", "keys")
 	open("keys?prefix=registry/kind07/namespace000/", "object000007")
 	open("keys?sep=none", "object000000", "more…")
@@ -151,7 +158,8 @@ func TestLarge(t *testing.T) {
 	ten = cpu(t, m) - ten
 	cancel()
 	readers.Wait()
-	t.Logf("processor time in 10 s: %.2f s without a reader, %.2f s with one, %.2f s with ten", idle, one, ten)
+	t.Logf("processor time in 10 s: %.2f s without a reader, %.2f s with one, %.2f s with ten",
+		idle, one, ten)
 
 	// The same while 1,000 events a second are written: without a tail, and with ten.
 	loaded := func() float64 {
@@ -165,9 +173,13 @@ func TestLarge(t *testing.T) {
 	none := loaded()
 	ctx, cancel = context.WithCancel(t.Context())
 	for range 10 {
-		readers.Go(func() { follow(ctx, b.url+"/console/api/tail?prefix="+url.QueryEscape(b64("load/"))) })
+		readers.Go(func() {
+			follow(ctx,
+				b.url+"/console/api/tail?prefix="+url.QueryEscape(b64("load/")))
+		})
 	}
-	for end := time.Now().Add(patience); len(watchersOf(t, m, "console")) < 10; time.Sleep(20 * time.Millisecond) {
+	for end := time.Now().Add(patience); len(watchersOf(t, m,
+		"console")) < 10; time.Sleep(20 * time.Millisecond) {
 		if time.Now().After(end) {
 			t.Fatal("the tails do not begin")
 		}

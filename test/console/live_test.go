@@ -27,8 +27,8 @@ func (b *browser) visit(view string) {
 	eval[chromedp.Void](b, fmt.Sprintf("void (location.hash = %q)", "#/"+view))
 }
 
-// TestAlone opens every view at the one member of three that runs. None waits for a quorum: each says what this member knows, how old that is,
-// or that there is no leader.
+// TestAlone opens every view at the one member of three that runs. None waits for a quorum: each
+// says what this member knows, how old that is, or that there is no leader.
 func TestAlone(t *testing.T) {
 	chromium(t)
 	members := cluster(t)
@@ -52,7 +52,8 @@ func TestAlone(t *testing.T) {
 	b.until(`!document.querySelector("[role=alert]")`)
 	// The member serves the page of a finding itself.
 	b.until(`[...document.querySelectorAll(".findings a")].some((a) => a.getAttribute("href") === "docs/operations/observe#vigilmemberdown")`)
-	if res, err := http.Get(b.url + "/console/docs/operations/observe"); err != nil || res.StatusCode != http.StatusOK {
+	if res, err := http.Get(b.url + "/console/docs/operations/observe"); err != nil ||
+		res.StatusCode != http.StatusOK {
 		t.Errorf("the page of a finding: %v, %v", res, err)
 	} else {
 		res.Body.Close()
@@ -65,11 +66,13 @@ func TestAlone(t *testing.T) {
 	}{
 		{"overview", []string{"1 of 3 members answer", "m1: has had no leader for"}},
 		{"members", []string{"1 of 3 voting members answer", "does not answer"}},
-		{"keys?k=config/app", []string{"m1 has had no leader for", "the value", "which may be old"}},
+		{"keys?k=config/app",
+			[]string{"m1 has had no leader for", "the value", "which may be old"}},
 		{"keys?mode=prefix&q=config/", []string{"m1 has had no leader for", "config/app"}},
 		{"history?k=config/app", []string{"m1 has had no leader for", "1 revision"}},
 		{"history?from=2", []string{"m1 has had no leader for", "config/app"}},
-		{"watches", []string{"The watchers of m2 are not known", "The watchers of m3 are not known", "at least 1 watcher"}},
+		{"watches", []string{"The watchers of m2 are not known", "The watchers of m3 are not known",
+			"at least 1 watcher"}},
 		{"watches?tail=config/", []string{"m1 has had no leader for", "nothing happens here"}},
 		{"leases", []string{"no leader: m1 has had no leader for", "look at the overview"}},
 		{"access", []string{"no leader: m1 has had no leader for", "look at the overview"}},
@@ -96,8 +99,9 @@ func TestAlone(t *testing.T) {
 	b.check()
 }
 
-// TestFrozen: a member that hangs accepts connections and answers nothing. The view of another member shows what it said last, in grey, and
-// since when; its own views turn grey as a whole, and name the consoles of the others. When it runs again they recover.
+// TestFrozen: a member that hangs accepts connections and answers nothing. The view of another
+// member shows what it said last, in grey, and since when; its own views turn grey as a whole, and
+// name the consoles of the others. When it runs again they recover.
 func TestFrozen(t *testing.T) {
 	chromium(t)
 	members := cluster(t)
@@ -112,10 +116,13 @@ func TestFrozen(t *testing.T) {
 		// fresh is true while the view is the present.
 		fresh string
 	}{
-		{"overview", "overview", `document.body.innerText.includes("3 of 3 members answer") && document.querySelector(".verdict.good, .verdict.warn")`},
+		{"overview", "overview",
+			`document.body.innerText.includes("3 of 3 members answer") && document.querySelector(".verdict.good, .verdict.warn")`},
 		{"members", "members", `document.body.innerText.includes("3 of 3 voting members answer")`},
-		{"watches", "watches?filter=services", `document.querySelectorAll("[aria-label=Watchers] tbody tr").length === 3`},
-		{"tail", "watches?tail=config/", `document.body.innerText.includes("No event yet") && !document.body.innerText.includes("(connecting)")`},
+		{"watches", "watches?filter=services",
+			`document.querySelectorAll("[aria-label=Watchers] tbody tr").length === 3`},
+		{"tail", "watches?tail=config/",
+			`document.body.innerText.includes("No event yet") && !document.body.innerText.includes("(connecting)")`},
 	} {
 		t.Run(view.name, func(t *testing.T) {
 			b.t = t
@@ -154,7 +161,8 @@ func TestFrozen(t *testing.T) {
 		b.shows("3 of 3 members answer")
 		members[2].Pause()
 		defer members[2].Resume()
-		b.shows("2 of 3 members answer", "m3: does not answer this member", "no answer in time", "last seen")
+		b.shows("2 of 3 members answer", "m3: does not answer this member",
+			"no answer in time", "last seen")
 		b.until(`document.querySelectorAll("tr.old").length === 1 && document.querySelector("tr.old").innerText.includes("m3")`)
 		b.open("watches?filter=services")
 		b.shows("The watchers of m3 are not known: no answer in time", "2 of at least 2 watchers")

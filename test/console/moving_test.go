@@ -12,19 +12,23 @@ import (
 	"vigil/test/proc"
 )
 
-// TestMoving: keys are exported as lines of JSON and imported again, binary ones and large ones too.
+// TestMoving: keys are exported as lines of JSON and imported again, binary ones and large ones
+// too.
 func TestMoving(t *testing.T) {
 	chromium(t)
 	m := proc.Start(t, proc.Config{Program: proc.Vigil, Memory: true})
 	c := connect(t, m, "")
-	want := map[string]string{"move/a": "text", "move/\xff\x00": "\x00\xfe", "move/" + hostile: hostile, "move/line\nend": "a\u202eb\n", "move/empty": ""}
+	want := map[string]string{"move/a": "text", "move/\xff\x00": "\x00\xfe",
+		"move/" + hostile: hostile, "move/line\nend": "a\u202eb\n", "move/empty": ""}
 	for k, v := range want {
 		put(t, c, k, v)
 	}
 	put(t, c, "other", "stays")
 	b := newBrowser(t, "http://"+m.Addr())
 	dir := t.TempDir()
-	call(b, cdp.SetDownloadBehavior, cdp.SetDownloadBehaviorParams{Behavior: cdp.SetDownloadBehaviorBehaviorAllow, DownloadPath: dir})
+	call(b, cdp.SetDownloadBehavior,
+		cdp.SetDownloadBehaviorParams{Behavior: cdp.SetDownloadBehaviorBehaviorAllow,
+			DownloadPath: dir})
 	b.open("keys?prefix=move/")
 	b.click("Export…")
 	b.accessible("export")
@@ -32,7 +36,8 @@ func TestMoving(t *testing.T) {
 	var text []byte
 	for end := time.Now().Add(patience); ; time.Sleep(20 * time.Millisecond) {
 		var err error
-		if text, err = os.ReadFile(filepath.Join(dir, "keys.jsonl")); err == nil && len(text) > 0 && text[len(text)-1] == '\n' {
+		if text, err = os.ReadFile(filepath.Join(dir, "keys.jsonl")); err == nil && len(text) > 0 &&
+			text[len(text)-1] == '\n' {
 			break
 		}
 		if time.Now().After(end) {
@@ -45,7 +50,8 @@ func TestMoving(t *testing.T) {
 	put(t, c, "move/a", "newer")
 
 	lines, _ := json.Marshal(string(text))
-	choose := `void ((f) => { const d = new DataTransfer(); d.items.add(new File([` + string(lines) + `], "keys.jsonl")); f.files = d.files; f.dispatchEvent(new Event("change", {bubbles: true})); })(document.querySelector("dialog input[type=file]"))`
+	choose := `void ((f) => { const d = new DataTransfer(); d.items.add(new File([` +
+		string(lines) + `], "keys.jsonl")); f.files = d.files; f.dispatchEvent(new Event("change", {bubbles: true})); })(document.querySelector("dialog input[type=file]"))`
 	b.click("Import…")
 	b.until(`document.querySelector("dialog input[type=file]")`)
 	b.accessible("import")

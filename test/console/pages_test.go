@@ -21,7 +21,8 @@ func (b *browser) has(buttons ...string) (out []string) {
 	return out
 }
 
-// TestPastIsReadOnly: nothing that writes to the present is offered while the past is shown. Revision 0 is the newest one, as in the API.
+// TestPastIsReadOnly: nothing that writes to the present is offered while the past is shown.
+// Revision 0 is the newest one, as in the API.
 func TestPastIsReadOnly(t *testing.T) {
 	chromium(t)
 	m := proc.Start(t, proc.Config{Program: proc.Vigil, Memory: true})
@@ -30,7 +31,8 @@ func TestPastIsReadOnly(t *testing.T) {
 	put(t, c, "config/app", "two")
 	b := newBrowser(t, "http://"+m.Addr())
 	writers := []string{"New key", "Import…", "Edit", "Delete…"}
-	for _, view := range []string{"keys?prefix=config/&k=config/app", "keys?mode=prefix&q=config/&k=config/app", "keys?k=config/app&rev=0"} {
+	for _, view := range []string{"keys?prefix=config/&k=config/app",
+		"keys?mode=prefix&q=config/&k=config/app", "keys?k=config/app&rev=0"} {
 		b.open(view)
 		b.until(`document.querySelector("pre.value")?.innerText === "two"`)
 		if got := b.has(writers...); len(got) != len(writers) {
@@ -45,14 +47,16 @@ func TestPastIsReadOnly(t *testing.T) {
 		b.open(view + fmt.Sprint("&rev=", rev))
 		b.until(`document.querySelector("pre.value")?.innerText === "one"`)
 		if got := b.has(writers...); len(got) != 0 {
-			t.Errorf("%s: at revision %d the page has %q, which write to the present", view, rev, got)
+			t.Errorf("%s: at revision %d the page has %q, which write to the present",
+				view, rev, got)
 		}
 		b.accessible("the past")
 	}
 	b.check()
 }
 
-// TestTreeOfPrefixes: the tree is of the prefix of the address, whatever the prefix and the separator are.
+// TestTreeOfPrefixes: the tree is of the prefix of the address, whatever the prefix and the
+// separator are.
 func TestTreeOfPrefixes(t *testing.T) {
 	chromium(t)
 	m := proc.Start(t, proc.Config{Program: proc.Vigil, Memory: true})
@@ -72,7 +76,8 @@ func TestTreeOfPrefixes(t *testing.T) {
 	b.check()
 }
 
-// TestCompactionIsWhatIsTyped: a compaction is never to the revision of an earlier text, and a time that cannot be found is explained.
+// TestCompactionIsWhatIsTyped: a compaction is never to the revision of an earlier text, and a time
+// that cannot be found is explained.
 func TestCompactionIsWhatIsTyped(t *testing.T) {
 	chromium(t)
 	m := proc.Start(t, proc.Config{Program: proc.Vigil, Memory: true})
@@ -93,7 +98,8 @@ func TestCompactionIsWhatIsTyped(t *testing.T) {
 	if res, err := c.Get(t.Context(), "k", clientv3.WithRev(6)); err != nil || len(res.Kvs) != 1 {
 		t.Fatalf("a compaction to 5 was typed: %v, %v", res, err)
 	}
-	for text, want := range map[string]string{"2001-01-01": "is not known", "2201-01-01": "future", "nonsense": "write a number, or a time"} {
+	for text, want := range map[string]string{"2001-01-01": "is not known", "2201-01-01": "future",
+		"nonsense": "write a number, or a time"} {
 		b.fill("Keep the history since", text)
 		b.shows(want)
 		b.until(`document.querySelector("dialog button.danger").disabled`)
@@ -107,11 +113,12 @@ func (b *browser) file(content string) {
 	b.t.Helper()
 	b.click("Import…")
 	b.until(`document.querySelector("dialog input[type=file]")`)
-	eval[chromedp.Void](b, `void ((f) => { const d = new DataTransfer(); d.items.add(new File([`+content+`], "keys.jsonl")); f.files = d.files; f.dispatchEvent(new Event("change", {bubbles: true})); })(document.querySelector("dialog input[type=file]"))`)
+	eval[chromedp.Void](b, `void ((f) => { const d = new DataTransfer(); d.items.add(new File([`+
+		content+`], "keys.jsonl")); f.files = d.files; f.dispatchEvent(new Event("change", {bubbles: true})); })(document.querySelector("dialog input[type=file]"))`)
 }
 
-// TestImportEnds: a stopped import writes no more, requests are small enough for slow disks, an error has the line of the file, and a
-// file without lines is rejected before it fills the memory.
+// TestImportEnds: a stopped import writes no more, requests are small enough for slow disks, an
+// error has the line of the file, and a file without lines is rejected before it fills the memory.
 func TestImportEnds(t *testing.T) {
 	chromium(t)
 	m := proc.Start(t, proc.Config{Program: proc.Vigil, Memory: true})
@@ -142,14 +149,16 @@ func TestImportEnds(t *testing.T) {
 	}
 
 	eval[any](b, `window.sizes = [], window.real = window.fetch, window.fetch = (path, init) => { if (path.endsWith("import")) sizes.push(JSON.parse(init.body).lines.split("\n").length); return real(path, init); }, 0`)
-	b.file(`[...Array.from({length: 500}, (_, i) => (` + line + `)(900000 + i)), '{"key":', '{"key":"never","value":""}'].join("\n")`)
+	b.file(`[...Array.from({length: 500}, (_, i) => (` + line +
+		`)(900000 + i)), '{"key":', '{"key":"never","value":""}'].join("\n")`)
 	b.click("Import")
 	b.shows("line 501: ", "500 keys written")
 	if most := eval[int](b, `Math.max(...sizes)`); most > 200 {
 		t.Errorf("%d lines are written by one request, which may take 30 s", most)
 	}
 	b.click("Close")
-	if res, err = c.Get(t.Context(), "many/9", clientv3.WithPrefix(), clientv3.WithCountOnly()); err != nil || res.Count != 500 {
+	if res, err = c.Get(t.Context(), "many/9", clientv3.WithPrefix(),
+		clientv3.WithCountOnly()); err != nil || res.Count != 500 {
 		t.Errorf("%v, %v", res, err)
 	}
 
@@ -160,7 +169,8 @@ func TestImportEnds(t *testing.T) {
 	b.check()
 }
 
-// TestEditOfDeleted: what was typed is not lost when the key was deleted meanwhile: it can be made again.
+// TestEditOfDeleted: what was typed is not lost when the key was deleted meanwhile: it can be made
+// again.
 func TestEditOfDeleted(t *testing.T) {
 	chromium(t)
 	m := proc.Start(t, proc.Config{Program: proc.Vigil, Memory: true})
@@ -204,7 +214,10 @@ func TestCopiedRanges(t *testing.T) {
 		"keys?mode=prefix&q=base64:YQ==&cols=mod": "a\n\n",
 	} {
 		command := b.copied(view)
-		r := proc.Run(t, patience, proc.Spec{Name: "bash", Args: []string{"-c", strings.Replace(command, "etcdctl", proc.Path(t, proc.Etcdctl), 1)}})
+		r := proc.Run(t, patience,
+			proc.Spec{Name: "bash",
+				Args: []string{"-c",
+					strings.Replace(command, "etcdctl", proc.Path(t, proc.Etcdctl), 1)}})
 		if r.Code != 0 || r.Stdout != want {
 			t.Errorf("%s: %s: %+v", view, command, r)
 		}

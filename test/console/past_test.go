@@ -13,8 +13,8 @@ import (
 	"vigil/test/proc"
 )
 
-// marked waits until the cluster has recorded a time after everything that was written before the call, and returns such a time. It
-// writes for that: times are recorded while keys are written.
+// marked waits until the cluster has recorded a time after everything that was written before the
+// call, and returns such a time. It writes for that: times are recorded while keys are written.
 func marked(t *testing.T, c *clientv3.Client) time.Time {
 	t.Helper()
 	before := put(t, c, "marks", "before")
@@ -25,7 +25,8 @@ func marked(t *testing.T, c *clientv3.Client) time.Time {
 		if now.Before(written.Add(time.Second)) {
 			continue
 		}
-		ctx := metadata.AppendToOutgoingContext(t.Context(), "vigil-at", fmt.Sprint(now.UnixMilli()))
+		ctx := metadata.AppendToOutgoingContext(t.Context(), "vigil-at",
+			fmt.Sprint(now.UnixMilli()))
 		res, err := c.Get(ctx, "marks")
 		if err == nil && len(res.Kvs) == 1 && res.Kvs[0].ModRevision >= before {
 			return now
@@ -35,13 +36,14 @@ func marked(t *testing.T, c *clientv3.Client) time.Time {
 	return time.Time{}
 }
 
-// TestPast shows the past by time: each change of a key and of the store with its time, in the zone of the reader, and the keys as of a
-// time.
+// TestPast shows the past by time: each change of a key and of the store with its time, in the zone
+// of the reader, and the keys as of a time.
 func TestPast(t *testing.T) {
 	chromium(t)
 	m := proc.Start(t, proc.Config{Program: proc.Vigil, Memory: true})
 	c := connect(t, m, "")
-	start := marked(t, c) // what was written before the first mark has no time at which it was not written yet
+	// what was written before the first mark has no time at which it was not written yet
+	start := marked(t, c)
 	first := put(t, c, "config/app", "one")
 	between := marked(t, c)
 	second := put(t, c, "config/app", "two")
@@ -56,14 +58,16 @@ func TestPast(t *testing.T) {
 		there = time.FixedZone("IST", 5*3600+1800)
 	}
 	call(b, emulation.SetTimezoneOverride, emulation.SetTimezoneOverrideParams{TimezoneID: zone})
-	// whenOf returns the time that a row says, which the reader understands as one of today or with a date.
+	// whenOf returns the time that a row says, which the reader understands as one of today or with
+	// a date.
 	whenOf := func(row string) time.Time {
 		t.Helper()
 		find := fmt.Sprintf(`[...document.querySelectorAll("main tbody tr")].find((r) => r.innerText.includes(%q))`, row)
 		b.until(find)
 		text := eval[string](b, find+`.querySelector("td span[title]").innerText`)
 		title := eval[string](b, find+`.querySelector("td span[title]").title`)
-		if !strings.Contains(title, zone) && !strings.Contains(title, "Asia/Calcutta") || !strings.Contains(title, "by the clock of the leader") {
+		if !strings.Contains(title, zone) && !strings.Contains(title, "Asia/Calcutta") ||
+			!strings.Contains(title, "by the clock of the leader") {
 			t.Errorf("the title of %q is %q", text, title)
 		}
 		for _, format := range []string{"2006-01-02 15:04:05", "15:04:05"} {
@@ -104,8 +108,10 @@ func TestPast(t *testing.T) {
 	b.fill("From", between.In(there).Format("15:04:05.000"))
 	b.click("Show")
 	b.shows("config/new")
-	b.until(`!document.querySelector("main tbody").innerText.includes("` + fmt.Sprint(first) + `\t")`)
-	if hash := eval[string](b, "decodeURIComponent(location.hash)"); !strings.Contains(hash, "from="+between.UTC().Format("2006-01-02T15:04:05.000Z")) {
+	b.until(`!document.querySelector("main tbody").innerText.includes("` +
+		fmt.Sprint(first) + `\t")`)
+	if hash := eval[string](b, "decodeURIComponent(location.hash)"); !strings.Contains(hash,
+		"from="+between.UTC().Format("2006-01-02T15:04:05.000Z")) {
 		t.Errorf("the address of changes since %v is %s", between.UTC(), hash)
 	}
 
@@ -134,14 +140,16 @@ func TestPast(t *testing.T) {
 	b.fill("as of a revision or time", "0s")
 	b.click("Show")
 	b.shows("as of")
-	if hash := eval[string](b, "decodeURIComponent(location.hash)"); !strings.Contains(hash, "at=20") {
+	if hash := eval[string](b,
+		"decodeURIComponent(location.hash)"); !strings.Contains(hash, "at=20") {
 		t.Errorf("the address of a relative time is %s", hash)
 	}
 	b.check()
 }
 
-// TestUnknownTimes: a page says what it does not know of a time. The answers of the member are changed on their way into the page, since a
-// member knows the times of nearly everything that a test can write.
+// TestUnknownTimes: a page says what it does not know of a time. The answers of the member are
+// changed on their way into the page, since a member knows the times of nearly everything that a
+// test can write.
 func TestUnknownTimes(t *testing.T) {
 	chromium(t)
 	m := proc.Start(t, proc.Config{Program: proc.Vigil, Memory: true})
@@ -176,12 +184,14 @@ func TestUnknownTimes(t *testing.T) {
 		}, location.hash = "#/keys", 0`, ms(x.from), ms(x.to)))
 		b.until(`document.querySelector("h1").innerText === "Keys"`)
 		eval[any](b, `location.hash = "#/history?k=only", 0`)
-		b.until(fmt.Sprintf(`document.querySelector("main tbody tr")?.children[4].innerText === %q`, x.shows))
+		b.until(fmt.Sprintf(`document.querySelector("main tbody tr")?.children[4].innerText === %q`,
+			x.shows))
 	}
 	b.check()
 }
 
-// TestTypedAtOnce types into the fields for the past as soon as they exist, as on a slow machine: what is typed stays.
+// TestTypedAtOnce types into the fields for the past as soon as they exist, as on a slow machine:
+// what is typed stays.
 func TestTypedAtOnce(t *testing.T) {
 	chromium(t)
 	m := proc.Start(t, proc.Config{Program: proc.Vigil, Memory: true})

@@ -22,34 +22,46 @@ import (
 
 // What a path of the API does at a member that has lost the others.
 const (
-	own     = "answers by itself"       // what it says is of this member, or says of which members it is
+	// what it says is of this member, or says of which members it is
+	own     = "answers by itself"
 	local   = "answers with local data" // and says so
 	refused = "says that there is no leader"
 )
 
-// withoutQuorum are requests of all paths of the API, and what they do without a quorum. Users is what they do while there are users, if
-// that is something else.
+// withoutQuorum are requests of all paths of the API, and what they do without a quorum. Users is
+// what they do while there are users, if that is something else.
 var withoutQuorum = map[string]struct{ request, does, users string }{
-	"GET session": {"", own, ""}, "GET live": {"", own, ""}, "GET compare": {"", own, ""}, "GET watchers": {"", own, ""}, "GET tail": {"?prefix=", own, ""},
+	"GET session": {"", own, ""}, "GET live": {"", own, ""}, "GET compare": {"", own, ""},
+	"GET watchers": {"", own, ""}, "GET tail": {"?prefix=", own, ""},
 	"GET snapshot": {"", own, ""}, "POST logout": {"{}", own, ""},
-	"GET tree": {"?separator=/", local, ""}, "GET search": {"?sort=mod&values", local, ""}, "GET count": {"?key=Y29uZmlnLw==&prefix", local, ""},
-	"GET key": {"?key=Y29uZmlnL2FwcA==", local, ""}, "GET history": {"?key=Y29uZmlnL2FwcA==", local, ""}, "GET changes": {"?prefix=", local, ""},
-	"GET diff": {"?key=Y29uZmlnL2FwcA==&a=2&b=3", local, ""}, "GET revision": {"?at=NOW", local, ""},
+	"GET tree": {"?separator=/", local, ""}, "GET search": {"?sort=mod&values", local, ""},
+	"GET count":   {"?key=Y29uZmlnLw==&prefix", local, ""},
+	"GET key":     {"?key=Y29uZmlnL2FwcA==", local, ""},
+	"GET history": {"?key=Y29uZmlnL2FwcA==", local, ""}, "GET changes": {"?prefix=", local, ""},
+	"GET diff":     {"?key=Y29uZmlnL2FwcA==&a=2&b=3", local, ""},
+	"GET revision": {"?at=NOW", local, ""},
 	// A file does not say that it may be old; a snapshot can be taken.
 	"GET export": {"?prefix=", refused, ""},
 	// Only the leader knows how long leases last.
-	"GET leases": {"", refused, ""}, "GET locks": {"", refused, ""}, "GET access": {"", refused, ""},
-	"POST login": {`{"name":"root","password":"secret"}`, refused, ""},
-	"POST put":   {`{"key":"bmV3","value":"YQ==","mod":0}`, refused, ""}, "POST delete": {`{"key":"Y29uZmlnL2FwcA==","mod":3}`, refused, ""},
-	"POST import": {`{"lines":"{\"key\":\"a\",\"value\":\"b\"}"}`, refused, ""}, "POST revoke": {`{"id":"7"}`, refused, ""},
+	"GET leases": {"", refused, ""}, "GET locks": {"", refused, ""},
+	"GET access":  {"", refused, ""},
+	"POST login":  {`{"name":"root","password":"secret"}`, refused, ""},
+	"POST put":    {`{"key":"bmV3","value":"YQ==","mod":0}`, refused, ""},
+	"POST delete": {`{"key":"Y29uZmlnL2FwcA==","mod":3}`, refused, ""},
+	"POST import": {`{"lines":"{\"key\":\"a\",\"value\":\"b\"}"}`, refused, ""},
+	"POST revoke": {`{"id":"7"}`, refused, ""},
 	"POST access": {`{"do":"role-add","role":"new"}`, refused, ""},
 	"POST member": {`{"do":"compact","revision":2}`, refused, ""},
 }
 
 // actionsWithoutQuorum is the same for the actions on members.
 var actionsWithoutQuorum = map[string]string{
-	`{"do":"add","urls":["http://127.0.0.1:1"],"learner":true}`: refused, `{"do":"remove","id":"OTHER"}`: refused, `{"do":"promote","id":"OTHER"}`: refused,
-	`{"do":"move-leader","id":"OTHER"}`: refused, `{"do":"disarm","id":"OTHER","alarm":"NOSPACE"}`: refused, `{"do":"defragment"}`: own,
+	`{"do":"add","urls":["http://127.0.0.1:1"],"learner":true}`: refused,
+	`{"do":"remove","id":"OTHER"}`:                              refused,
+	`{"do":"promote","id":"OTHER"}`:                             refused,
+	`{"do":"move-leader","id":"OTHER"}`:                         refused,
+	`{"do":"disarm","id":"OTHER","alarm":"NOSPACE"}`:            refused,
+	`{"do":"defragment"}`:                                       own,
 }
 
 // prompt is how long an answer may take that waits for nothing. Waiting for a quorum takes 7 s.
@@ -122,7 +134,8 @@ func (a answer) does() string {
 		return own
 	case a.status == http.StatusOK && strings.Contains(a.local, "has had no leader"):
 		return local
-	case a.status == http.StatusServiceUnavailable && f.Code == "leaderless" && strings.Contains(f.Error, "no leader") && strings.Contains(f.Next, "overview"):
+	case a.status == http.StatusServiceUnavailable && f.Code == "leaderless" &&
+		strings.Contains(f.Error, "no leader") && strings.Contains(f.Next, "overview"):
 		return refused
 	}
 	return fmt.Sprintf("answers %d, local %q", a.status, a.local)
@@ -149,7 +162,9 @@ func apiPaths(t *testing.T) (paths []string) {
 // login returns the cookie of a user.
 func login(t *testing.T, m *proc.Server, user string) string {
 	t.Helper()
-	r, err := http.NewRequestWithContext(t.Context(), "POST", "http://"+m.Addr()+"/console/api/login", strings.NewReader(fmt.Sprintf(`{"name":%q,"password":"secret"}`, user)))
+	r, err := http.NewRequestWithContext(t.Context(), "POST",
+		"http://"+m.Addr()+"/console/api/login",
+		strings.NewReader(fmt.Sprintf(`{"name":%q,"password":"secret"}`, user)))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -166,8 +181,9 @@ func login(t *testing.T, m *proc.Server, user string) string {
 	return c.Name + "=" + c.Value
 }
 
-// TestWithoutQuorum asks one of three members for everything, while the others are dead or do not run: at once, and when it has noticed. Each
-// path answers at once with what the member knows, or says what is missing and what to do.
+// TestWithoutQuorum asks one of three members for everything, while the others are dead or do not
+// run: at once, and when it has noticed. Each path answers at once with what the member knows, or
+// says what is missing and what to do.
 func TestWithoutQuorum(t *testing.T) {
 	paths := apiPaths(t)
 	if known := slices.Sorted(maps.Keys(withoutQuorum)); !slices.Equal(paths, known) {
@@ -177,7 +193,9 @@ func TestWithoutQuorum(t *testing.T) {
 		name          string
 		leads, frozen bool
 		users         bool
-	}{{name: "the leader, and the others are dead", leads: true}, {name: "a follower, and the others are frozen", frozen: true}, {name: "a follower with users, and the others are dead", users: true}} {
+	}{{name: "the leader, and the others are dead", leads: true},
+		{name: "a follower, and the others are frozen", frozen: true},
+		{name: "a follower with users, and the others are dead", users: true}} {
 		t.Run(v.name, func(t *testing.T) {
 			if testing.Short() && !v.leads {
 				t.Skip("short")
@@ -199,7 +217,8 @@ func TestWithoutQuorum(t *testing.T) {
 				enableAuth(t, c)
 				cookie = login(t, m, "root")
 			}
-			list, err := connect(t, m, map[bool]string{true: "root"}[v.users]).MemberList(t.Context())
+			list, err := connect(t, m,
+				map[bool]string{true: "root"}[v.users]).MemberList(t.Context())
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -209,7 +228,8 @@ func TestWithoutQuorum(t *testing.T) {
 					other = fmt.Sprintf("%x", x.ID)
 				}
 			}
-			for end := time.Now().Add(patience); ask(t, m, cookie, "GET revision", withoutQuorum["GET revision"].request).does() != own; time.Sleep(20 * time.Millisecond) {
+			for end := time.Now().Add(patience); ask(t, m, cookie, "GET revision",
+				withoutQuorum["GET revision"].request).does() != own; time.Sleep(20 * time.Millisecond) {
 				if time.Now().After(end) {
 					t.Fatal("the times of revisions are not known")
 				}
@@ -225,8 +245,10 @@ func TestWithoutQuorum(t *testing.T) {
 					o.Kill()
 				}
 			}
-			// A request that is under way when the leader is lost does not wait longer than that takes.
-			if a := ask(t, m, cookie, "GET key", withoutQuorum["GET key"].request); a.does() != local && a.does() != own {
+			// A request that is under way when the leader is lost does not wait longer than that
+			// takes.
+			if a := ask(t, m, cookie, "GET key",
+				withoutQuorum["GET key"].request); a.does() != local && a.does() != own {
 				t.Errorf("a read at once: %s: %s", a.does(), a.body)
 			}
 			if a := ask(t, m, cookie, "GET live", ""); a.does() != own {
@@ -243,7 +265,8 @@ func TestWithoutQuorum(t *testing.T) {
 				if a.does() != x.does {
 					t.Errorf("%s %s, want: it %s: %.300s", path, a.does(), x.does, a.body)
 				} else if testing.Verbose() {
-					t.Logf("%-14s %-30s in %3d ms: %.160s", path, x.does, a.took.Milliseconds(), a.local+a.body)
+					t.Logf("%-14s %-30s in %3d ms: %.160s", path, x.does, a.took.Milliseconds(),
+						a.local+a.body)
 				}
 			}
 			for request, does := range actionsWithoutQuorum {
@@ -253,7 +276,8 @@ func TestWithoutQuorum(t *testing.T) {
 				}
 			}
 			if v.users { // an expired session waits for nobody
-				if a := ask(t, m, strings.Split(cookie, "=")[0]+"=e30", "GET session", ""); a.does() != own {
+				if a := ask(t, m, strings.Split(cookie, "=")[0]+"=e30", "GET session",
+					""); a.does() != own {
 					t.Errorf("without a session: %s: %s", a.does(), a.body)
 				}
 			}
@@ -266,7 +290,8 @@ func TestWithoutQuorum(t *testing.T) {
 				}
 			}
 			for end := time.Now().Add(patience); ; time.Sleep(20 * time.Millisecond) {
-				if a := ask(t, m, cookie, "GET key", withoutQuorum["GET key"].request); a.does() == own {
+				if a := ask(t, m, cookie, "GET key",
+					withoutQuorum["GET key"].request); a.does() == own {
 					break
 				} else if time.Now().After(end) {
 					t.Fatalf("with a quorum: %s: %s", a.does(), a.body)

@@ -13,9 +13,10 @@ import (
 	"vigil/test/proc"
 )
 
-// sick starts three members, of which m3 has its data in a directory, and makes them sick. It opens the overview of m1 until it shows
-// texts, and takes a picture.
-func sick(t *testing.T, name, dir string, cause func(members []*proc.Server), args []string, texts ...string) {
+// sick starts three members, of which m3 has its data in a directory, and makes them sick. It opens
+// the overview of m1 until it shows texts, and takes a picture.
+func sick(t *testing.T, name, dir string, cause func(members []*proc.Server), args []string,
+	texts ...string) {
 	t.Helper()
 	var names []string
 	ports := make([]int, 3)
@@ -25,7 +26,8 @@ func sick(t *testing.T, name, dir string, cause func(members []*proc.Server), ar
 	}
 	var members []*proc.Server
 	for i := range ports {
-		c := proc.Config{Program: proc.Vigil, Name: fmt.Sprintf("m%d", i+1), Memory: true, PeerPort: ports[i], InitialCluster: strings.Join(names, ","), Args: args}
+		c := proc.Config{Program: proc.Vigil, Name: fmt.Sprintf("m%d", i+1), Memory: true,
+			PeerPort: ports[i], InitialCluster: strings.Join(names, ","), Args: args}
 		if i == 2 && dir != "" {
 			c.DataDir = filepath.Join(dir, "data")
 		}
@@ -45,7 +47,8 @@ func sick(t *testing.T, name, dir string, cause func(members []*proc.Server), ar
 	b.check()
 }
 
-// TestSickOverview: the overview names what is wrong with a member, with the next step. test/sick has the other views, and more sicknesses.
+// TestSickOverview: the overview names what is wrong with a member, with the next step. test/sick
+// has the other views, and more sicknesses.
 func TestSickOverview(t *testing.T) {
 	chromium(t)
 	t.Run("damage", func(t *testing.T) {
@@ -70,7 +73,8 @@ func TestSickOverview(t *testing.T) {
 			if _, err := f.WriteAt([]byte{'w'}, 1<<19); err != nil {
 				t.Fatal(err)
 			}
-		}, []string{"--scrub-pause=200ms", "--scrub-bytes-per-second=1000000000"}, "m3: alarm CORRUPT", "m3: damaged data were found at one place")
+		}, []string{"--scrub-pause=200ms", "--scrub-bytes-per-second=1000000000"},
+			"m3: alarm CORRUPT", "m3: damaged data were found at one place")
 	})
 
 	t.Run("full", func(t *testing.T) {
@@ -79,7 +83,8 @@ func TestSickOverview(t *testing.T) {
 		}
 		t.Parallel()
 		dir := t.TempDir()
-		if err := unix.Mount("vigil-test", dir, "tmpfs", 0, fmt.Sprint("size=", 160<<20)); err != nil {
+		if err := unix.Mount("vigil-test", dir, "tmpfs", 0,
+			fmt.Sprint("size=", 160<<20)); err != nil {
 			if os.Getuid() == 0 {
 				t.Fatal(err)
 			}
@@ -117,7 +122,8 @@ func TestSickOverview(t *testing.T) {
 			m, backup := members[2], filepath.Join(t.TempDir(), "backup.db")
 			ctl := func(args ...string) {
 				t.Helper()
-				if r := proc.Run(t, patience, proc.Spec{Name: proc.Path(t, proc.Vigilctl), Args: args}); r.Code != 0 {
+				if r := proc.Run(t, patience,
+					proc.Spec{Name: proc.Path(t, proc.Vigilctl), Args: args}); r.Code != 0 {
 					t.Fatal(r.Stderr)
 				}
 			}
@@ -130,8 +136,10 @@ func TestSickOverview(t *testing.T) {
 			for i, o := range members {
 				list = append(list, fmt.Sprintf("m%d=http://%s", i+1, o.PeerAddr()))
 			}
-			ctl("snapshot", "restore", backup, "--data-dir="+m.DataDir(), "--name=m3", "--initial-cluster="+strings.Join(list, ","),
-				"--initial-advertise-peer-urls=http://"+m.PeerAddr(), "--initial-cluster-token=restored")
+			ctl("snapshot", "restore", backup, "--data-dir="+m.DataDir(), "--name=m3",
+				"--initial-cluster="+strings.Join(list, ","),
+				"--initial-advertise-peer-urls=http://"+m.PeerAddr(),
+				"--initial-cluster-token=restored")
 			m.Launch()
 		}, nil, "m3: m1, m2 refuse it", "another cluster")
 	})

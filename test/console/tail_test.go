@@ -23,7 +23,8 @@ import (
 )
 
 // counted is what a tail says of the events that it has received.
-var counted, skippedCount = regexp.MustCompile(`([\d,]+) in all`), regexp.MustCompile(`([\d,]+) skipped`)
+var counted, skippedCount = regexp.MustCompile(`([\d,]+) in all`),
+	regexp.MustCompile(`([\d,]+) skipped`)
 
 // counts returns how many events a tail has received, and how many it says that it has skipped.
 func (b *browser) counts() (events, skipped int) {
@@ -53,9 +54,10 @@ func (b *browser) work() map[string]float64 {
 	return out
 }
 
-// write writes events at a rate, with many in flight, so that the answer to one does not delay the next. It returns how long that took,
-// and the newest revision.
-func write(t *testing.T, c *clientv3.Client, events, perSecond int) (took time.Duration, last int64) {
+// write writes events at a rate, with many in flight, so that the answer to one does not delay the
+// next. It returns how long that took, and the newest revision.
+func write(t *testing.T, c *clientv3.Client, events,
+	perSecond int) (took time.Duration, last int64) {
 	t.Helper()
 	next := make(chan int)
 	var mu sync.Mutex
@@ -63,7 +65,8 @@ func write(t *testing.T, c *clientv3.Client, events, perSecond int) (took time.D
 	for range 64 {
 		all.Go(func() {
 			for i := range next {
-				res, err := c.Put(t.Context(), fmt.Sprintf("load/%03d", i%1000), fmt.Sprint("the value ", i))
+				res, err := c.Put(t.Context(), fmt.Sprintf("load/%03d", i%1000),
+					fmt.Sprint("the value ", i))
 				if err != nil {
 					t.Error(err)
 					continue
@@ -84,8 +87,9 @@ func write(t *testing.T, c *clientv3.Client, events, perSecond int) (took time.D
 	return time.Since(start), last
 }
 
-// TestTail writes 1,000 events a second, and compares what the page has counted with what was written: every event arrives or is said to be
-// skipped, and meanwhile the page answers its reader. It prints the rate, how long the page stood still, and where time went.
+// TestTail writes 1,000 events a second, and compares what the page has counted with what was
+// written: every event arrives or is said to be skipped, and meanwhile the page answers its reader.
+// It prints the rate, how long the page stood still, and where time went.
 func TestTail(t *testing.T) {
 	chromium(t)
 	seconds := 12
@@ -116,12 +120,14 @@ func TestTail(t *testing.T) {
 	pause := eval[float64](b, press, chromedp.EvalAwaitPromise)
 	again := eval[float64](b, press, chromedp.EvalAwaitPromise)
 	<-done
-	b.until(fmt.Sprintf(`document.getElementById("tail-counts").innerText.includes("revision %d")`, last))
+	b.until(fmt.Sprintf(`document.getElementById("tail-counts").innerText.includes("revision %d")`,
+		last))
 	b.until(fmt.Sprintf(`document.body.innerText.includes("the value %d")`, written-1))
 	arrived := time.Since(start)
 	events, skipped := b.counts()
 	if events+skipped != written {
-		t.Errorf("%d events were written, %d arrived and %d were skipped: %d were lost in silence", written, events, skipped, written-events-skipped)
+		t.Errorf("%d events were written, %d arrived and %d were skipped: %d were lost in silence",
+			written, events, skipped, written-events-skipped)
 	}
 	rate := float64(written) / took.Seconds()
 	if rate < 950 && os.Getenv("VIGIL_LARGE") != "" {
@@ -129,9 +135,12 @@ func TestTail(t *testing.T) {
 	}
 	now := b.work()
 	t.Logf("%d events written in %.2f s (%.0f/s), all shown %.2f s later, %d skipped; processor time for 1,000 events: member %.0f ms, browser %.0f ms; time of the page, in which others may have run: %.0f ms, of which script %.0f, style %.0f, layout %.0f; heap %.1f MiB",
-		written, took.Seconds(), rate, (arrived - took).Seconds(), skipped, 1e6*(cpu(t, m)-server)/float64(written), 1e6*(b.cpu()-viewer)/float64(written),
-		1e6*(now["TaskDuration"]-page["TaskDuration"])/float64(written), 1e6*(now["ScriptDuration"]-page["ScriptDuration"])/float64(written),
-		1e6*(now["RecalcStyleDuration"]-page["RecalcStyleDuration"])/float64(written), 1e6*(now["LayoutDuration"]-page["LayoutDuration"])/float64(written), b.heap())
+		written, took.Seconds(), rate, (arrived - took).Seconds(), skipped,
+		1e6*(cpu(t, m)-server)/float64(written), 1e6*(b.cpu()-viewer)/float64(written),
+		1e6*(now["TaskDuration"]-page["TaskDuration"])/float64(written),
+		1e6*(now["ScriptDuration"]-page["ScriptDuration"])/float64(written),
+		1e6*(now["RecalcStyleDuration"]-page["RecalcStyleDuration"])/float64(written),
+		1e6*(now["LayoutDuration"]-page["LayoutDuration"])/float64(written), b.heap())
 	gaps := eval[[]float64](b, "gaps")
 	slices.Sort(gaps)
 	t.Logf("between two of %d frames: %.0f ms at the median, %.0f ms at 99 of 100, %.0f ms at most; Pause took %.0f ms, Continue %.0f ms", len(gaps), gaps[len(gaps)/2], gaps[len(gaps)*99/100], gaps[len(gaps)-1], pause, again)
@@ -150,7 +159,8 @@ func TestTail(t *testing.T) {
 	b.click("Continue")
 	b.shows("the end of the pause")
 	if events, skipped := b.counts(); events+skipped != written {
-		t.Errorf("after a restart of the member: %d arrived and %d were skipped of %d", events, skipped, written)
+		t.Errorf("after a restart of the member: %d arrived and %d were skipped of %d", events,
+			skipped, written)
 	}
 	b.check()
 }
@@ -167,22 +177,24 @@ func TestSlowTail(t *testing.T) {
 	b.open("watches?tail=load/")
 	b.shows("No event yet")
 	b.until(`!document.body.innerText.includes("(connecting)")`)
-	// The page stands still while the events are written: what the connection does not hold waits in the member, up to a bound.
+	// The page stands still while the events are written: what the connection does not hold waits
+	// in the member, up to a bound.
 	call(b, debugger.Enable, debugger.EnableParams{})
 	eval[any](b, `setTimeout(() => { debugger }), 0`)
 	written := 0
 	for written < 120_000 { // more than all buffers on the way hold
 		var ops []clientv3.Op
 		for range 100 {
-			ops = append(ops, clientv3.OpPut(fmt.Sprintf("load/%03d", written%1000), fmt.Sprint("the value ", written, " ", strings.Repeat("x", 150))))
+			ops = append(ops, clientv3.OpPut(fmt.Sprintf("load/%03d", written%1000),
+				fmt.Sprint("the value ", written, " ", strings.Repeat("x", 150))))
 			written++
 		}
 		if _, err := c.Txn(t.Context()).Then(ops...).Commit(); err != nil {
 			t.Fatal(err)
 		}
 	}
-	// The watcher of the tail does not wait for its reader: a watcher that lags would hold up what is distributed to it, and be read from the
-	// history.
+	// The watcher of the tail does not wait for its reader: a watcher that lags would hold up what
+	// is distributed to it, and be read from the history.
 	for end := time.Now().Add(patience); ; time.Sleep(20 * time.Millisecond) {
 		w := watchersOf(t, m, "console")
 		if len(w) == 1 && w[0].Lag == 0 && w[0].State == "live" {
@@ -210,7 +222,8 @@ type watcher struct {
 // watchersOf returns the watchers whose client or key has a text.
 func watchersOf(t *testing.T, m *proc.Server, filter string) []watcher {
 	t.Helper()
-	r, err := http.NewRequestWithContext(t.Context(), "GET", "http://"+m.Addr()+"/console/api/watchers?filter="+url.QueryEscape(filter), nil)
+	r, err := http.NewRequestWithContext(t.Context(), "GET",
+		"http://"+m.Addr()+"/console/api/watchers?filter="+url.QueryEscape(filter), nil)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -26,9 +26,12 @@ func secure(t *testing.T, ca *pki.Authority, args ...string) (*proc.Server, *cli
 	ca.Issue("server", nil)
 	port := proc.FreePort(t)
 	addr := "https://127.0.0.1:" + strconv.Itoa(port)
-	m := proc.Start(t, proc.Config{Program: proc.Vigil, Memory: true, ClientPort: port, Args: append([]string{"--listen-client-urls=" + addr, "--advertise-client-urls=" + addr,
-		"--cert-file=" + ca.File("server.pem"), "--key-file=" + ca.File("server-key.pem")}, args...)})
-	c, err := clientv3.New(clientv3.Config{Endpoints: []string{addr}, DialTimeout: patience, TLS: ca.Client("server")})
+	m := proc.Start(t, proc.Config{Program: proc.Vigil, Memory: true, ClientPort: port,
+		Args: append([]string{"--listen-client-urls=" + addr, "--advertise-client-urls=" + addr,
+			"--cert-file=" + ca.File("server.pem"), "--key-file=" + ca.File("server-key.pem")},
+			args...)})
+	c, err := clientv3.New(clientv3.Config{Endpoints: []string{addr}, DialTimeout: patience,
+		TLS: ca.Client("server")})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -43,7 +46,8 @@ func secure(t *testing.T, ca *pki.Authority, args ...string) (*proc.Server, *cli
 func trusting(t *testing.T, ca *pki.Authority, name string) chromedp.ExecAllocatorOption {
 	t.Helper()
 	sum := sha256.Sum256(ca.Client(name).Certificates[0].Leaf.RawSubjectPublicKeyInfo)
-	return chromedp.Flag("ignore-certificate-errors-spki-list", base64.StdEncoding.EncodeToString(sum[:]))
+	return chromedp.Flag("ignore-certificate-errors-spki-list",
+		base64.StdEncoding.EncodeToString(sum[:]))
 }
 
 // TestTLS: a login over TLS, whose cookie is for TLS only.
@@ -59,7 +63,8 @@ func TestTLS(t *testing.T) {
 	b.click("Log in")
 	b.shows("You may read these ranges")
 	cookies := call(b, network.GetCookies, network.GetCookiesParams{}).Cookies
-	if len(cookies) != 1 || !cookies[0].Secure || !cookies[0].HTTPOnly || cookies[0].SameSite != network.CookieSameSiteStrict {
+	if len(cookies) != 1 || !cookies[0].Secure || !cookies[0].HTTPOnly ||
+		cookies[0].SameSite != network.CookieSameSiteStrict {
 		t.Errorf("cookies: %+v", cookies)
 	}
 	b.open("keys?k=config/app")
@@ -67,15 +72,17 @@ func TestTLS(t *testing.T) {
 	b.check()
 }
 
-// TestClientCertificate: a certificate of the browser logs in by itself. Chromium asks a person which certificate to show, so a proxy
-// between the two shows it, as a browser does that remembers the answer.
+// TestClientCertificate: a certificate of the browser logs in by itself. Chromium asks a person
+// which certificate to show, so a proxy between the two shows it, as a browser does that remembers
+// the answer.
 func TestClientCertificate(t *testing.T) {
 	chromium(t)
 	ca := pki.New(t)
 	ca.Issue("alice", nil)
 	m, _ := secure(t, ca, "--client-cert-auth", "--trusted-ca-file="+ca.File("authority.pem"))
 	proxy := showing(t, ca.Client("server"), ca.Client("alice"))
-	b := newBrowser(t, "https://"+m.Addr(), trusting(t, ca, "server"), chromedp.ProxyServer("http://"+proxy), chromedp.Flag("proxy-bypass-list", "<-loopback>"))
+	b := newBrowser(t, "https://"+m.Addr(), trusting(t, ca, "server"),
+		chromedp.ProxyServer("http://"+proxy), chromedp.Flag("proxy-bypass-list", "<-loopback>"))
 	b.open("keys")
 	b.shows("alice", "by certificate", "You may read these ranges")
 	if strings.Contains(b.text(), "Log out") {

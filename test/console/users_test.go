@@ -18,7 +18,8 @@ func enableAuth(t *testing.T, c *clientv3.Client) {
 		func() error { _, err := c.UserGrantRole(ctx, "root", "root"); return err },
 		func() error { _, err := c.RoleAdd(ctx, "reader"); return err },
 		func() error {
-			_, err := c.RoleGrantPermission(ctx, "reader", "config/", "config0", clientv3.PermissionType(clientv3.PermRead))
+			_, err := c.RoleGrantPermission(ctx, "reader", "config/", "config0",
+				clientv3.PermissionType(clientv3.PermRead))
 			return err
 		},
 		func() error { _, err := c.UserAdd(ctx, "alice", "secret"); return err },
@@ -76,7 +77,8 @@ func TestUsers(t *testing.T) {
 	if cookies := eval[string](b, "document.cookie"); cookies != "" {
 		t.Errorf("scripts see the cookies %q", cookies)
 	}
-	// A token that is not valid any more, here after a change of the password: the page asks for a login at the next call.
+	// A token that is not valid any more, here after a change of the password: the page asks for a
+	// login at the next call.
 	b.open("access")
 	b.shows("permission denied")
 	admin := connect(t, m, "root")
@@ -104,15 +106,18 @@ func TestUsers(t *testing.T) {
 	b.check()
 }
 
-// TestExpiredToken: a page whose token has expired asks for a login at its next call, and continues where it was.
+// TestExpiredToken: a page whose token has expired asks for a login at its next call, and continues
+// where it was.
 func TestExpiredToken(t *testing.T) {
 	chromium(t)
-	m := proc.Start(t, proc.Config{Program: proc.Vigil, Memory: true, Args: []string{"--auth-token-ttl=2"}})
+	m := proc.Start(t, proc.Config{Program: proc.Vigil, Memory: true,
+		Args: []string{"--auth-token-ttl=2"}})
 	c := connect(t, m, "")
 	put(t, c, "config/app", "visible")
 	enableAuth(t, c)
 	b := newBrowser(t, "http://"+m.Addr())
-	// see logs in, again if the token expires before the key is shown, which a busy machine may need.
+	// see logs in, again if the token expires before the key is shown, which a busy machine may
+	// need.
 	see := func() {
 		t.Helper()
 		for end := time.Now().Add(patience); ; {

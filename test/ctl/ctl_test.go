@@ -49,7 +49,8 @@ func TestVigilctl(t *testing.T) {
 func transcripts(t *testing.T, program, server proc.Program) {
 	datadriven.Walk(t, "testdata", func(t *testing.T, path string) {
 		t.Parallel()
-		s := proc.Start(t, proc.Config{Program: server, Memory: true, Advertise: "127.0.0.1", Args: []string{"--bcrypt-cost=4"}})
+		s := proc.Start(t, proc.Config{Program: server, Memory: true, Advertise: "127.0.0.1",
+			Args: []string{"--bcrypt-cost=4"}})
 		r := &runner{etcdctl: proc.Path(t, program), server: s}
 		datadriven.RunTest(t, path, func(t *testing.T, d *datadriven.TestData) string {
 			switch d.Cmd {
@@ -69,7 +70,8 @@ func transcripts(t *testing.T, program, server proc.Program) {
 				d.ScanArgs(t, "alarm", &name)
 				// etcdctl cannot do this.
 				_, err := pb.NewMaintenanceClient(s.Dial()).Alarm(proc.Context(t), &pb.AlarmRequest{
-					Action: pb.AlarmRequest_ACTIVATE, MemberID: member, Alarm: pb.AlarmType(pb.AlarmType_value[name])})
+					Action: pb.AlarmRequest_ACTIVATE, MemberID: member,
+					Alarm: pb.AlarmType(pb.AlarmType_value[name])})
 				return fmt.Sprintln(err)
 			case "watch":
 				var lines int
@@ -105,7 +107,8 @@ func (r *runner) run(t *testing.T, line, stdin string) string {
 	return normalise(r.named(out + errors(res.Stderr)))
 }
 
-// errors drops the client library's own log lines, and what etcdctl says about usage after an error.
+// errors drops the client library's own log lines, and what etcdctl says about usage after an
+// error.
 func errors(stderr string) string {
 	var out strings.Builder
 	stderr, _, _ = strings.Cut(stderr, "Usage:\n")
@@ -162,12 +165,14 @@ var varying = []struct {
 	{regexp.MustCompile(`127\.0\.0\.1:\d{5}\b`), `ENDPOINT`},
 	// Words of Go's packages in messages of the stock program, which Vigil's does not have.
 	{regexp.MustCompile(`Error: (strconv\.ParseInt)`), `Error: bad revision: $1`},
-	{regexp.MustCompile(`strconv\.ParseInt: parsing ("[^"]*"): invalid syntax`), `want a whole number, not $1`},
+	{regexp.MustCompile(`strconv\.ParseInt: parsing ("[^"]*"): invalid syntax`),
+		`want a whole number, not $1`},
 	// Additional output of Vigil's program.
 	{regexp.MustCompile(`(?m)^(  )?revision \d+ was asked for; .*\n`), ``},
 	{regexp.MustCompile(`(?m)^  .*: the quota of \d+ bytes is used up .*\n  next: vigilctl doctor\n`), ``},
 	{regexp.MustCompile(`(?m)^vigilctl version: .*\n`), ``},
-	{regexp.MustCompile(`(Error: (?:unknown consistency flag|bad sort (?:order|target)) \S+): .*`), `$1`},
+	{regexp.MustCompile(`(Error: (?:unknown consistency flag|bad sort (?:order|target)) \S+): .*`),
+		`$1`},
 }
 
 func normalise(s string) string {

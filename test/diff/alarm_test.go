@@ -6,22 +6,25 @@ import (
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 )
 
-// TestAlarms compares what alarms list, and what they refuse. The alarm NOSPACE is of members that do
-// not exist, since a member of Vigil clears its own when there is space; CORRUPT is of the member
-// itself, since it stops only the member that it names. etcd's of member 0, which says that members differ and
-// the wrong one is unknown, stops all of them; Vigil, which compares members by default, continues.
+// TestAlarms compares what alarms list, and what they refuse. The alarm NOSPACE is of members that
+// do not exist, since a member of Vigil clears its own when there is space; CORRUPT is of the
+// member itself, since it stops only the member that it names. etcd's of member 0, which says that
+// members differ and the wrong one is unknown, stops all of them; Vigil, which compares members by
+// default, continues.
 func TestAlarms(t *testing.T) {
 	p := NewPair(t)
 	alarm := func(action pb.AlarmRequest_AlarmAction, typ pb.AlarmType, member uint64) {
 		p.Do(&pb.AlarmRequest{Action: action, Alarm: typ, MemberID: member})
 	}
 	const (
-		list, raise, clear     = pb.AlarmRequest_GET, pb.AlarmRequest_ACTIVATE, pb.AlarmRequest_DEACTIVATE
+		list, raise, clear = pb.AlarmRequest_GET, pb.AlarmRequest_ACTIVATE,
+			pb.AlarmRequest_DEACTIVATE
 		none, noSpace, corrupt = pb.AlarmType_NONE, pb.AlarmType_NOSPACE, pb.AlarmType_CORRUPT
 	)
 	self := p.Etcd.ids.member
 	putOp := &pb.RequestOp{Request: &pb.RequestOp_RequestPut{RequestPut: put("k", "w")}}
-	delOp := &pb.RequestOp{Request: &pb.RequestOp_RequestDeleteRange{RequestDeleteRange: del("d", "")}}
+	delOp := &pb.RequestOp{Request: &pb.RequestOp_RequestDeleteRange{RequestDeleteRange: del("d",
+		"")}}
 	getOp := &pb.RequestOp{Request: &pb.RequestOp_RequestRange{RequestRange: get("k")}}
 	txnOp := func(r *pb.TxnRequest) *pb.RequestOp {
 		return &pb.RequestOp{Request: &pb.RequestOp_RequestTxn{RequestTxn: r}}

@@ -12,7 +12,8 @@ type Deviation struct {
 
 func (d Deviation) covers(call string, f Field) bool {
 	match := func(re *regexp.Regexp, s string) bool { return re == nil || re.MatchString(s) }
-	return match(d.Call, call) && match(d.Path, f.Path) && match(d.Want, f.Want) && match(d.Got, f.Got)
+	return match(d.Call, call) && match(d.Path, f.Path) && match(d.Want, f.Want) &&
+		match(d.Got, f.Got)
 }
 
 // Allowed lists the deviations of the subject.

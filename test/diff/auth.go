@@ -15,8 +15,8 @@ func (s *Side) as(c Call) Call {
 	return c
 }
 
-// Login authenticates a user on both sides, compares the answers, and keeps the tokens for calls of the
-// user. It reports whether both sides gave one.
+// Login authenticates a user on both sides, compares the answers, and keeps the tokens for calls of
+// the user. It reports whether both sides gave one.
 func (p *Pair) Login(user, password string) bool {
 	p.t.Helper()
 	req := NewCall(&pb.AuthenticateRequest{Name: user, Password: password})

@@ -12,8 +12,9 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-// TestAuthManagementRandom creates, changes and deletes users and roles at random, with auth enabled and disabled in turn, by users
-// whose rights and passwords change. VIGIL_DIFF_SEED repeats a run.
+// TestAuthManagementRandom creates, changes and deletes users and roles at random, with auth
+// enabled and disabled in turn, by users whose rights and passwords change. VIGIL_DIFF_SEED repeats
+// a run.
 func TestAuthManagementRandom(t *testing.T) {
 	t.Parallel()
 	s := seed(t)
@@ -29,7 +30,8 @@ func TestAuthManagementRandom(t *testing.T) {
 		t.Fatal(err)
 	}
 	hashed := func() string {
-		return one("", "", "", base64.StdEncoding.EncodeToString(hash), base64.StdEncoding.EncodeToString([]byte("no hash")), "no base64!")
+		return one("", "", "", base64.StdEncoding.EncodeToString(hash),
+			base64.StdEncoding.EncodeToString([]byte("no hash")), "no base64!")
 	}
 	options := func() *authpb.UserAddOptions {
 		if rnd.IntN(2) == 0 {
@@ -41,22 +43,26 @@ func TestAuthManagementRandom(t *testing.T) {
 		if rnd.IntN(8) == 0 {
 			return nil
 		}
-		return permission(authpb.Permission_Type(rnd.IntN(4)), one("", "\x00", "a", "b", "c"), one("", "\x00", "a", "b", "c", "\x00\x00"))
+		return permission(authpb.Permission_Type(rnd.IntN(4)), one("", "\x00", "a", "b", "c"),
+			one("", "\x00", "a", "b", "c", "\x00\x00"))
 	}
 	request := func() proto.Message {
 		switch rnd.IntN(20) {
 		case 0, 1:
 			name := user()
 			if name == "root" {
-				// With another password, or none, logins as root would fail once auth is enabled, and the rest would be rejected.
+				// With another password, or none, logins as root would fail once auth is enabled,
+				// and the rest would be rejected.
 				return &pb.AuthUserAddRequest{Name: name, Password: "x"}
 			}
-			return &pb.AuthUserAddRequest{Name: name, Password: password(), HashedPassword: hashed(), Options: options()}
+			return &pb.AuthUserAddRequest{Name: name, Password: password(),
+				HashedPassword: hashed(), Options: options()}
 		case 2:
 			return &pb.AuthUserDeleteRequest{Name: user()}
 		case 3:
 			// Not root's: then no user could log in as root.
-			return &pb.AuthUserChangePasswordRequest{Name: one("u", "v", "w", ""), Password: password(), HashedPassword: hashed()}
+			return &pb.AuthUserChangePasswordRequest{Name: one("u", "v", "w", ""),
+				Password: password(), HashedPassword: hashed()}
 		case 4, 5:
 			return &pb.AuthUserGrantRoleRequest{User: user(), Role: role()}
 		case 6:
@@ -68,7 +74,9 @@ func TestAuthManagementRandom(t *testing.T) {
 		case 9, 10:
 			return &pb.AuthRoleGrantPermissionRequest{Name: role(), Perm: perm()}
 		case 11:
-			return &pb.AuthRoleRevokePermissionRequest{Role: role(), Key: []byte(one("", "\x00", "a", "b", "c")), RangeEnd: []byte(one("", "\x00", "b", "c"))}
+			return &pb.AuthRoleRevokePermissionRequest{Role: role(),
+				Key:      []byte(one("", "\x00", "a", "b", "c")),
+				RangeEnd: []byte(one("", "\x00", "b", "c"))}
 		case 12:
 			return &pb.AuthUserGetRequest{Name: user()}
 		case 13:

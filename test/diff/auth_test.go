@@ -13,8 +13,8 @@ func permission(typ authpb.Permission_Type, key, end string) *authpb.Permission 
 	return &authpb.Permission{PermType: typ, Key: []byte(key), RangeEnd: []byte(end)}
 }
 
-// TestAuthScript compares how users and roles are managed, with everything that can be wrong about it, with
-// auth disabled and enabled.
+// TestAuthScript compares how users and roles are managed, with everything that can be wrong about
+// it, with auth disabled and enabled.
 func TestAuthScript(t *testing.T) {
 	t.Parallel()
 	p := NewPair(t, "--bcrypt-cost", "4")
@@ -32,33 +32,49 @@ func TestAuthScript(t *testing.T) {
 	}
 	everything("")
 	for _, r := range []proto.Message{
-		&pb.AuthEnableRequest{}, &pb.AuthDisableRequest{}, &pb.AuthenticateRequest{Name: "root", Password: "x"},
-		&pb.AuthUserAddRequest{}, &pb.AuthUserAddRequest{Name: "root", Password: "root"}, &pb.AuthUserAddRequest{Name: "root", Password: "again"},
+		&pb.AuthEnableRequest{}, &pb.AuthDisableRequest{},
+		&pb.AuthenticateRequest{Name: "root", Password: "x"},
+		&pb.AuthUserAddRequest{}, &pb.AuthUserAddRequest{Name: "root", Password: "root"},
+		&pb.AuthUserAddRequest{Name: "root", Password: "again"},
 		&pb.AuthEnableRequest{},
-		&pb.AuthUserAddRequest{Name: "alice", Password: "alice"}, &pb.AuthUserAddRequest{Name: "long", Password: string(make([]byte, 73))},
-		&pb.AuthUserAddRequest{Name: "cert", Options: &authpb.UserAddOptions{NoPassword: true}, Password: "dropped"},
+		&pb.AuthUserAddRequest{Name: "alice", Password: "alice"},
+		&pb.AuthUserAddRequest{Name: "long", Password: string(make([]byte, 73))},
+		&pb.AuthUserAddRequest{Name: "cert", Options: &authpb.UserAddOptions{NoPassword: true},
+			Password: "dropped"},
 		&pb.AuthUserAddRequest{Name: "empty"},
-		&pb.AuthUserChangePasswordRequest{Name: "nobody", Password: "x"}, &pb.AuthUserChangePasswordRequest{Name: "alice", Password: "alice2"},
-		&pb.AuthUserChangePasswordRequest{Name: "alice", HashedPassword: "no base64"}, &pb.AuthUserChangePasswordRequest{Name: "cert", Password: "x"},
+		&pb.AuthUserChangePasswordRequest{Name: "nobody", Password: "x"},
+		&pb.AuthUserChangePasswordRequest{Name: "alice", Password: "alice2"},
+		&pb.AuthUserChangePasswordRequest{Name: "alice", HashedPassword: "no base64"},
+		&pb.AuthUserChangePasswordRequest{Name: "cert", Password: "x"},
 		&pb.AuthUserChangePasswordRequest{Name: "empty"},
-		&pb.AuthRoleAddRequest{}, &pb.AuthRoleAddRequest{Name: "r"}, &pb.AuthRoleAddRequest{Name: "r"},
-		&pb.AuthUserGrantRoleRequest{User: "alice", Role: "r"}, &pb.AuthUserGrantRoleRequest{User: "alice", Role: "r"},
-		&pb.AuthUserGrantRoleRequest{User: "alice", Role: "nothing"}, &pb.AuthUserGrantRoleRequest{User: "nobody", Role: "nothing"},
+		&pb.AuthRoleAddRequest{}, &pb.AuthRoleAddRequest{Name: "r"},
+		&pb.AuthRoleAddRequest{Name: "r"},
+		&pb.AuthUserGrantRoleRequest{User: "alice", Role: "r"},
+		&pb.AuthUserGrantRoleRequest{User: "alice", Role: "r"},
+		&pb.AuthUserGrantRoleRequest{User: "alice", Role: "nothing"},
+		&pb.AuthUserGrantRoleRequest{User: "nobody", Role: "nothing"},
 		&pb.AuthUserGrantRoleRequest{User: "root", Role: "root"},
-		&pb.AuthUserRevokeRoleRequest{Name: "alice", Role: "nothing"}, &pb.AuthUserRevokeRoleRequest{Name: "nobody", Role: "r"},
-		&pb.AuthRoleGrantPermissionRequest{Name: "r"}, &pb.AuthRoleGrantPermissionRequest{Name: "nothing", Perm: permission(0, "a", "")},
-		&pb.AuthRoleGrantPermissionRequest{Name: "r", Perm: permission(0, "", "")}, &pb.AuthRoleGrantPermissionRequest{Name: "r", Perm: permission(0, "b", "a")},
-		&pb.AuthRoleGrantPermissionRequest{Name: "r", Perm: permission(0, "a", "c")}, &pb.AuthRoleGrantPermissionRequest{Name: "r", Perm: permission(2, "a", "b")},
-		&pb.AuthRoleGrantPermissionRequest{Name: "r", Perm: permission(1, "a", "b")}, &pb.AuthRoleGrantPermissionRequest{Name: "r", Perm: permission(1, "a", "c")},
+		&pb.AuthUserRevokeRoleRequest{Name: "alice", Role: "nothing"},
+		&pb.AuthUserRevokeRoleRequest{Name: "nobody", Role: "r"},
+		&pb.AuthRoleGrantPermissionRequest{Name: "r"},
+		&pb.AuthRoleGrantPermissionRequest{Name: "nothing", Perm: permission(0, "a", "")},
+		&pb.AuthRoleGrantPermissionRequest{Name: "r", Perm: permission(0, "", "")},
+		&pb.AuthRoleGrantPermissionRequest{Name: "r", Perm: permission(0, "b", "a")},
+		&pb.AuthRoleGrantPermissionRequest{Name: "r", Perm: permission(0, "a", "c")},
+		&pb.AuthRoleGrantPermissionRequest{Name: "r", Perm: permission(2, "a", "b")},
+		&pb.AuthRoleGrantPermissionRequest{Name: "r", Perm: permission(1, "a", "b")},
+		&pb.AuthRoleGrantPermissionRequest{Name: "r", Perm: permission(1, "a", "c")},
 		&pb.AuthRoleGrantPermissionRequest{Name: "r", Perm: permission(0, "x", "\x00")},
-		&pb.AuthRoleRevokePermissionRequest{Role: "nothing", Key: []byte("a")}, &pb.AuthRoleRevokePermissionRequest{Role: "r", Key: []byte("a")},
+		&pb.AuthRoleRevokePermissionRequest{Role: "nothing", Key: []byte("a")},
+		&pb.AuthRoleRevokePermissionRequest{Role: "r", Key: []byte("a")},
 		&pb.AuthRoleRevokePermissionRequest{Role: "r", Key: []byte("x"), RangeEnd: []byte{0}},
 		&pb.AuthEnableRequest{}, &pb.AuthEnableRequest{},
 	} {
 		p.Do(r)
 		everything("")
 	}
-	for _, u := range [][2]string{{"root", "root"}, {"alice", "alice"}, {"alice", "alice2"}, {"cert", ""}, {"cert", "x"}, {"empty", ""}, {"", ""}, {"nobody", "x"}} {
+	for _, u := range [][2]string{{"root", "root"}, {"alice", "alice"}, {"alice", "alice2"},
+		{"cert", ""}, {"cert", "x"}, {"empty", ""}, {"", ""}, {"nobody", "x"}} {
 		p.Login(u[0], u[1])
 	}
 	everything("root")
@@ -71,8 +87,10 @@ func TestAuthScript(t *testing.T) {
 		p.Call(bad)
 	}
 	for _, r := range []proto.Message{
-		&pb.AuthUserDeleteRequest{Name: "root"}, &pb.AuthRoleDeleteRequest{Role: "root"}, &pb.AuthUserRevokeRoleRequest{Name: "root", Role: "root"},
-		&pb.AuthUserAddRequest{Name: "", Password: "x"}, &pb.AuthRoleDeleteRequest{Role: "nothing"}, &pb.AuthRoleAddRequest{Name: "root"},
+		&pb.AuthUserDeleteRequest{Name: "root"}, &pb.AuthRoleDeleteRequest{Role: "root"},
+		&pb.AuthUserRevokeRoleRequest{Name: "root", Role: "root"},
+		&pb.AuthUserAddRequest{Name: "", Password: "x"}, &pb.AuthRoleDeleteRequest{Role: "nothing"},
+		&pb.AuthRoleAddRequest{Name: "root"},
 		&pb.AuthRoleGrantPermissionRequest{Name: "root", Perm: permission(0, "a", "")},
 	} {
 		p.DoAs("alice", r)
@@ -105,7 +123,8 @@ func TestAuthScript(t *testing.T) {
 	p.Finish(t, &tally)
 }
 
-// TestAuthRandom lets users whose rights change all the time do random things. VIGIL_DIFF_SEED repeats a run.
+// TestAuthRandom lets users whose rights change all the time do random things. VIGIL_DIFF_SEED
+// repeats a run.
 func TestAuthRandom(t *testing.T) {
 	t.Parallel()
 	s := seed(t)
@@ -114,7 +133,8 @@ func TestAuthRandom(t *testing.T) {
 	p := NewPair(t, "--bcrypt-cost", "4")
 	users, roles, keys := []string{"u", "v"}, []string{"r", "s"}, []string{"a", "b", "c", "\x00"}
 	pick := func(list []string) string { return list[rnd.IntN(len(list))] }
-	end := func() string { return []string{"", "", "d", "e", "\x00"}[rnd.IntN(5)] } // after every key
+	// after every key
+	end := func() string { return []string{"", "", "d", "e", "\x00"}[rnd.IntN(5)] }
 	p.Do(&pb.AuthUserAddRequest{Name: "root", Password: "root"})
 	p.Do(&pb.AuthUserGrantRoleRequest{User: "root", Role: "root"})
 	for i, u := range users {
@@ -130,9 +150,11 @@ func TestAuthRandom(t *testing.T) {
 		typ := authpb.Permission_Type(rnd.IntN(3))
 		switch rnd.IntN(6) {
 		case 0, 1:
-			return &pb.AuthRoleGrantPermissionRequest{Name: pick(roles), Perm: permission(typ, pick(keys), end())}
+			return &pb.AuthRoleGrantPermissionRequest{Name: pick(roles),
+				Perm: permission(typ, pick(keys), end())}
 		case 2:
-			return &pb.AuthRoleRevokePermissionRequest{Role: pick(roles), Key: []byte(pick(keys)), RangeEnd: []byte(end())}
+			return &pb.AuthRoleRevokePermissionRequest{Role: pick(roles), Key: []byte(pick(keys)),
+				RangeEnd: []byte(end())}
 		case 3, 4:
 			return &pb.AuthUserGrantRoleRequest{User: pick(users), Role: pick(roles)}
 		default:
@@ -143,7 +165,9 @@ func TestAuthRandom(t *testing.T) {
 	txn := func(depth int) *pb.TxnRequest {
 		r := &pb.TxnRequest{}
 		for range rnd.IntN(2) {
-			r.Compare = append(r.Compare, &pb.Compare{Key: []byte(pick(keys)), RangeEnd: []byte(end()), Target: pb.Compare_VERSION, Result: pb.Compare_GREATER})
+			r.Compare = append(r.Compare,
+				&pb.Compare{Key: []byte(pick(keys)), RangeEnd: []byte(end()),
+					Target: pb.Compare_VERSION, Result: pb.Compare_GREATER})
 		}
 		for range rnd.IntN(3) {
 			r.Success = append(r.Success, op(depth-1))
@@ -152,10 +176,12 @@ func TestAuthRandom(t *testing.T) {
 		return r
 	}
 	thePut := func() *pb.PutRequest {
-		return with(put(pick(keys), "v"), func(r *pb.PutRequest) { r.Lease, r.PrevKv = 7*int64(rnd.IntN(2)), rnd.IntN(2) == 0 })
+		return with(put(pick(keys), "v"),
+			func(r *pb.PutRequest) { r.Lease, r.PrevKv = 7*int64(rnd.IntN(2)), rnd.IntN(2) == 0 })
 	}
 	theDelete := func() *pb.DeleteRangeRequest {
-		return with(del(pick(keys), end()), func(r *pb.DeleteRangeRequest) { r.PrevKv = rnd.IntN(2) == 0 })
+		return with(del(pick(keys), end()),
+			func(r *pb.DeleteRangeRequest) { r.PrevKv = rnd.IntN(2) == 0 })
 	}
 	op = func(depth int) *pb.RequestOp {
 		switch n := rnd.IntN(4); {
@@ -166,12 +192,14 @@ func TestAuthRandom(t *testing.T) {
 		case n == 2 && depth > 0:
 			return &pb.RequestOp{Request: &pb.RequestOp_RequestTxn{RequestTxn: txn(depth)}}
 		}
-		return &pb.RequestOp{Request: &pb.RequestOp_RequestRange{RequestRange: scan(pick(keys), end())}}
+		return &pb.RequestOp{Request: &pb.RequestOp_RequestRange{RequestRange: scan(pick(keys),
+			end())}}
 	}
 	for i := range 1500 {
 		if i%100 == 0 {
-			// etcd sorts the permissions of a role with an algorithm that keeps the order of equal keys up
-			// to twelve only, and which of equals comes first has an effect; here it is the oldest.
+			// etcd sorts the permissions of a role with an algorithm that keeps the order of equal
+			// keys up to twelve only, and which of equals comes first has an effect; here it is the
+			// oldest.
 			for _, r := range roles {
 				p.DoAs("root", &pb.AuthRoleDeleteRequest{Role: r})
 				p.DoAs("root", &pb.AuthRoleAddRequest{Name: r})

@@ -15,13 +15,17 @@ import (
 	"vigil/test/proc"
 )
 
-// authLines are the lines about users, roles and tokens that operators and auditors look for. A line of etcd's package auth that is not here
-// fails the test, unless it is one of those that etcd logs about itself.
+// authLines are the lines about users, roles and tokens that operators and auditors look for. A
+// line of etcd's package auth that is not here fails the test, unless it is one of those that etcd
+// logs about itself.
 var authLines = []string{
-	"authentication is already enabled; ignored auth enable request", "enabled authentication", "disabled authentication",
+	"authentication is already enabled; ignored auth enable request", "enabled authentication",
+	"disabled authentication",
 	"added a user", "cannot delete 'root' user", "deleted a user", "changed a password of a user",
-	"ignored grant role request to a user", "granted a role to a user", "'root' user cannot revoke 'root' role", "revoked a role from a user",
-	"revoked a permission on range", "cannot delete 'root' role", "deleted a role", "created a role", "granted/updated a permission to a user",
+	"ignored grant role request to a user", "granted a role to a user",
+	"'root' user cannot revoke 'root' role", "revoked a role from a user",
+	"revoked a permission on range", "cannot delete 'root' role", "deleted a role",
+	"created a role", "granted/updated a permission to a user",
 	"invalid auth token",
 }
 
@@ -33,8 +37,8 @@ var otherLines = map[string]string{
 	"cannot find a user for permission check":                       "the client gets the error",
 }
 
-// authLog returns the lines about users, roles and tokens of a server, in order: without time and place, and for tokens without
-// the fingerprint, which is another one on each side.
+// authLog returns the lines about users, roles and tokens of a server, in order: without time and
+// place, and for tokens without the fingerprint, which is another one on each side.
 func authLog(t *testing.T, s *proc.Server, stock bool) (out []string) {
 	t.Helper()
 	for line := range strings.Lines(s.Log().String()) {
@@ -72,7 +76,8 @@ func authLog(t *testing.T, s *proc.Server, stock bool) (out []string) {
 	return out
 }
 
-// TestAuthLog compares what both log about users, roles, permissions and rejected tokens, line by line. No line has a password or a token.
+// TestAuthLog compares what both log about users, roles, permissions and rejected tokens, line by
+// line. No line has a password or a token.
 func TestAuthLog(t *testing.T) {
 	t.Parallel()
 	p := NewPair(t, "--bcrypt-cost", "4", "--log-format", "json")
@@ -80,17 +85,27 @@ func TestAuthLog(t *testing.T) {
 	do := func(user string, r proto.Message) { p.DoAs(user, r) }
 	for _, r := range []proto.Message{
 		&pb.AuthDisableRequest{}, &pb.AuthEnableRequest{},
-		&pb.AuthUserAddRequest{Name: "root", Password: password}, &pb.AuthUserAddRequest{Name: "root", Password: password},
+		&pb.AuthUserAddRequest{Name: "root", Password: password},
+		&pb.AuthUserAddRequest{Name: "root", Password: password},
 		&pb.AuthUserAddRequest{Name: "cert", Options: &authpb.UserAddOptions{NoPassword: true}},
-		&pb.AuthUserGrantRoleRequest{User: "root", Role: "root"}, &pb.AuthUserGrantRoleRequest{User: "root", Role: "root"},
-		&pb.AuthRoleAddRequest{Name: "r"}, &pb.AuthRoleAddRequest{Name: "r"}, &pb.AuthRoleAddRequest{Name: "q"},
-		&pb.AuthRoleGrantPermissionRequest{Name: "r", Perm: permission(0, "a", "c")}, &pb.AuthRoleGrantPermissionRequest{Name: "r", Perm: permission(1, "a", "c")},
-		&pb.AuthRoleGrantPermissionRequest{Name: "r", Perm: permission(2, "x", "\x00")}, &pb.AuthRoleGrantPermissionRequest{Name: "r", Perm: permission(2, "\xff\n", "")},
-		&pb.AuthRoleGrantPermissionRequest{Name: "r", Perm: permission(7, "odd", "")}, &pb.AuthRoleGrantPermissionRequest{Name: "r", Perm: permission(0, "b", "a")},
-		&pb.AuthRoleRevokePermissionRequest{Role: "r", Key: []byte("x"), RangeEnd: []byte{0}}, &pb.AuthRoleRevokePermissionRequest{Role: "r", Key: []byte("none")},
+		&pb.AuthUserGrantRoleRequest{User: "root", Role: "root"},
+		&pb.AuthUserGrantRoleRequest{User: "root", Role: "root"},
+		&pb.AuthRoleAddRequest{Name: "r"}, &pb.AuthRoleAddRequest{Name: "r"},
+		&pb.AuthRoleAddRequest{Name: "q"},
+		&pb.AuthRoleGrantPermissionRequest{Name: "r", Perm: permission(0, "a", "c")},
+		&pb.AuthRoleGrantPermissionRequest{Name: "r", Perm: permission(1, "a", "c")},
+		&pb.AuthRoleGrantPermissionRequest{Name: "r", Perm: permission(2, "x", "\x00")},
+		&pb.AuthRoleGrantPermissionRequest{Name: "r", Perm: permission(2, "\xff\n", "")},
+		&pb.AuthRoleGrantPermissionRequest{Name: "r", Perm: permission(7, "odd", "")},
+		&pb.AuthRoleGrantPermissionRequest{Name: "r", Perm: permission(0, "b", "a")},
+		&pb.AuthRoleRevokePermissionRequest{Role: "r", Key: []byte("x"), RangeEnd: []byte{0}},
+		&pb.AuthRoleRevokePermissionRequest{Role: "r", Key: []byte("none")},
 		&pb.AuthUserAddRequest{Name: "alice", Password: password},
-		&pb.AuthUserGrantRoleRequest{User: "alice", Role: "r"}, &pb.AuthUserGrantRoleRequest{User: "alice", Role: "q"}, &pb.AuthUserGrantRoleRequest{User: "alice", Role: "none"},
-		&pb.AuthUserChangePasswordRequest{Name: "alice", Password: other}, &pb.AuthUserChangePasswordRequest{Name: "nobody", Password: other},
+		&pb.AuthUserGrantRoleRequest{User: "alice", Role: "r"},
+		&pb.AuthUserGrantRoleRequest{User: "alice", Role: "q"},
+		&pb.AuthUserGrantRoleRequest{User: "alice", Role: "none"},
+		&pb.AuthUserChangePasswordRequest{Name: "alice", Password: other},
+		&pb.AuthUserChangePasswordRequest{Name: "nobody", Password: other},
 		&pb.AuthEnableRequest{},
 	} {
 		do("", r)
@@ -102,9 +117,12 @@ func TestAuthLog(t *testing.T) {
 	p.Call(bad)
 	for _, r := range []proto.Message{
 		&pb.AuthEnableRequest{},
-		&pb.AuthUserDeleteRequest{Name: "root"}, &pb.AuthRoleDeleteRequest{Role: "root"}, &pb.AuthUserRevokeRoleRequest{Name: "root", Role: "root"},
-		&pb.AuthUserRevokeRoleRequest{Name: "alice", Role: "q"}, &pb.AuthUserRevokeRoleRequest{Name: "alice", Role: "q"},
-		&pb.AuthRoleDeleteRequest{Role: "r"}, &pb.AuthRoleDeleteRequest{Role: "r"}, &pb.AuthUserDeleteRequest{Name: "alice"}, &pb.AuthUserDeleteRequest{Name: "alice"},
+		&pb.AuthUserDeleteRequest{Name: "root"}, &pb.AuthRoleDeleteRequest{Role: "root"},
+		&pb.AuthUserRevokeRoleRequest{Name: "root", Role: "root"},
+		&pb.AuthUserRevokeRoleRequest{Name: "alice", Role: "q"},
+		&pb.AuthUserRevokeRoleRequest{Name: "alice", Role: "q"},
+		&pb.AuthRoleDeleteRequest{Role: "r"}, &pb.AuthRoleDeleteRequest{Role: "r"},
+		&pb.AuthUserDeleteRequest{Name: "alice"}, &pb.AuthUserDeleteRequest{Name: "alice"},
 		&pb.AuthDisableRequest{},
 	} {
 		do("root", r)
@@ -115,9 +133,11 @@ func TestAuthLog(t *testing.T) {
 		select {
 		case <-s.Server.Log().Wait("disabled authentication"):
 		case <-time.After(callTimeout):
-			t.Fatalf("%s has not logged the last change:\n%s", s.Server.Addr(), s.Server.Log().Tail(5))
+			t.Fatalf("%s has not logged the last change:\n%s", s.Server.Addr(),
+				s.Server.Log().Tail(5))
 		}
-		for _, secret := range []string{password, other, s.tokens["root"], s.tokens["alice"], "no-such-token"} {
+		for _, secret := range []string{password, other, s.tokens["root"], s.tokens["alice"],
+			"no-such-token"} {
 			if strings.Contains(s.Server.Log().String(), secret) {
 				t.Errorf("%s logs the secret %s", s.Server.Addr(), secret)
 			}

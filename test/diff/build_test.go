@@ -48,7 +48,8 @@ func then(reqs ...any) *pb.TxnRequest { return &pb.TxnRequest{Success: ops(reqs.
 
 // otherwise is a transaction whose compare fails: the key must not exist.
 func otherwise(reqs ...any) *pb.TxnRequest {
-	return &pb.TxnRequest{Compare: []*pb.Compare{cmpMod("no such key", pb.Compare_GREATER, 0)}, Failure: ops(reqs...)}
+	return &pb.TxnRequest{Compare: []*pb.Compare{cmpMod("no such key", pb.Compare_GREATER, 0)},
+		Failure: ops(reqs...)}
 }
 
 func cmpMod(k string, r pb.Compare_CompareResult, rev int64) *pb.Compare {
@@ -56,7 +57,8 @@ func cmpMod(k string, r pb.Compare_CompareResult, rev int64) *pb.Compare {
 		TargetUnion: &pb.Compare_ModRevision{ModRevision: rev}}
 }
 
-func cmpNumber(k string, target pb.Compare_CompareTarget, r pb.Compare_CompareResult, n int64) *pb.Compare {
+func cmpNumber(k string, target pb.Compare_CompareTarget, r pb.Compare_CompareResult,
+	n int64) *pb.Compare {
 	c := &pb.Compare{Key: []byte(k), Target: target, Result: r}
 	switch target {
 	case pb.Compare_VERSION:

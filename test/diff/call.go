@@ -146,7 +146,8 @@ func invoke(ctx context.Context, conn *grpc.ClientConn, c Call) Outcome {
 		}
 	}
 	var out []byte
-	opts := append([]grpc.CallOption{grpc.ForceCodec(bytesCodec{}), grpc.WaitForReady(true)}, c.Options...)
+	opts := append([]grpc.CallOption{grpc.ForceCodec(bytesCodec{}),
+		grpc.WaitForReady(true)}, c.Options...)
 	if err := conn.Invoke(ctx, "/"+c.Method, &in, &out, opts...); err != nil {
 		return Outcome{Status: status.Convert(err)}
 	}

@@ -18,7 +18,8 @@ import (
 	"vigil/test/proc"
 )
 
-// chunks calls a method of the JSON gateway and sends the body, and returns a function that reads the next chunk of the answer.
+// chunks calls a method of the JSON gateway and sends the body, and returns a function that reads
+// the next chunk of the answer.
 func chunks(t *testing.T, addr, path, body string) func() []byte {
 	t.Helper()
 	c, err := net.Dial("tcp", addr)
@@ -26,7 +27,8 @@ func chunks(t *testing.T, addr, path, body string) func() []byte {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { c.Close() })
-	if _, err := fmt.Fprintf(c, "POST %s HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n%s", path, len(body), body); err != nil {
+	if _, err := fmt.Fprintf(c, "POST %s HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n%s", path,
+		len(body), body); err != nil {
 		t.Fatal(err)
 	}
 	in := bufio.NewReader(c)
@@ -59,8 +61,9 @@ func chunks(t *testing.T, addr, path, body string) func() []byte {
 	}
 }
 
-// TestChunks: the JSON gateway sends each message of a stream as one chunk, like etcd, whatever its size and however many write. The line feed
-// of a long message is a chunk of its own, in etcd too. There are clients that take a chunk for a message.
+// TestChunks: the JSON gateway sends each message of a stream as one chunk, like etcd, whatever its
+// size and however many write. The line feed of a long message is a chunk of its own, in etcd too.
+// There are clients that take a chunk for a message.
 func TestChunks(t *testing.T) {
 	t.Parallel()
 	type counts map[string]int // of chunks, by what they have
@@ -75,13 +78,15 @@ func TestChunks(t *testing.T) {
 			t.Helper()
 			first := next()
 			if err := json.Unmarshal(first, into); err != nil {
-				t.Fatalf("%s: %s: a chunk of %d bytes is not a message: %v", program, what, len(first), err)
+				t.Fatalf("%s: %s: a chunk of %d bytes is not a message: %v", program, what,
+					len(first), err)
 			}
 			shape := what + ", with its line feed"
 			if !bytes.HasSuffix(first, []byte("\n")) {
 				shape = what + ", before its line feed"
 				if rest := next(); string(rest) != "\n" {
-					t.Fatalf("%s: %s: %d bytes after a message of %d", program, what, len(rest), len(first))
+					t.Fatalf("%s: %s: %d bytes after a message of %d", program, what,
+						len(rest), len(first))
 				}
 			}
 			found[shape]++
@@ -93,7 +98,8 @@ func TestChunks(t *testing.T) {
 			}
 		}
 
-		next := chunks(t, s.Addr(), "/v3/watch", `{"create_request":{"key":"`+b64("w")+`","range_end":"`+b64("x")+`"}}`)
+		next := chunks(t, s.Addr(), "/v3/watch",
+			`{"create_request":{"key":"`+b64("w")+`","range_end":"`+b64("x")+`"}}`)
 		message("watch, created", next, new(watched))
 		for size := 1; size <= 1<<20; size *= 2 {
 			if _, err := c.Put(ctx, "w", strings.Repeat("x", size)); err != nil {
@@ -107,7 +113,8 @@ func TestChunks(t *testing.T) {
 			for w := range writers {
 				group.Go(func() {
 					for i := range each {
-						if _, err := c.Put(ctx, fmt.Sprintf("w%d", w), strings.Repeat("y", 1<<(4+(w+i)%12))); err != nil {
+						if _, err := c.Put(ctx, fmt.Sprintf("w%d", w),
+							strings.Repeat("y", 1<<(4+(w+i)%12))); err != nil {
 							t.Error(err)
 						}
 					}
@@ -125,7 +132,9 @@ func TestChunks(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		message("keep-alive", chunks(t, s.Addr(), "/v3/lease/keepalive", fmt.Sprintf(`{"ID":"%d"}`, lease.ID)), new(any))
+		message("keep-alive",
+			chunks(t, s.Addr(), "/v3/lease/keepalive",
+				fmt.Sprintf(`{"ID":"%d"}`, lease.ID)), new(any))
 
 		next = chunks(t, s.Addr(), "/v3/election/observe", `{"name":"`+b64("e")+`"}`)
 		if _, err := c.Put(ctx, "e/0", "leader"); err != nil {

@@ -32,7 +32,8 @@ type trio struct {
 }
 
 func newTrio(t *testing.T, program proc.Program) *trio {
-	c := &trio{t: t, cfg: proc.Config{Program: program, Memory: true, Args: []string{"--election-timeout=5000", "--heartbeat-interval=500"}}}
+	c := &trio{t: t, cfg: proc.Config{Program: program, Memory: true,
+		Args: []string{"--election-timeout=5000", "--heartbeat-interval=500"}}}
 	var initial []string
 	var ports []int
 	for i := range 3 {
@@ -58,7 +59,8 @@ func (c *trio) launch(i, port int) *Side {
 	s.Server.Launch()
 	c.members = append(c.members, s)
 	c.peers = append(c.peers, fmt.Sprintf("http://127.0.0.1:%d", port))
-	c.names = append(c.names, s.Server.Addr(), fmt.Sprintf("<client %d>", i+1), fmt.Sprint(port), fmt.Sprintf("<peer %d>", i+1))
+	c.names = append(c.names, s.Server.Addr(), fmt.Sprintf("<client %d>", i+1), fmt.Sprint(port),
+		fmt.Sprintf("<peer %d>", i+1))
 	return s
 }
 
@@ -69,7 +71,8 @@ func (c *trio) serving(s *Side) {
 	h := c.status(s).GetHeader()
 	s.ids = ids{h.GetClusterId(), h.GetMemberId()}
 	name := fmt.Sprintf("<member %d>", slices.Index(c.members, s)+1)
-	c.names = append(c.names, fmt.Sprint(h.GetMemberId()), name, fmt.Sprint(h.GetClusterId()), "<cluster>")
+	c.names = append(c.names, fmt.Sprint(h.GetMemberId()), name,
+		fmt.Sprint(h.GetClusterId()), "<cluster>")
 }
 
 func (c *trio) status(s *Side) *pb.StatusResponse {
@@ -77,7 +80,8 @@ func (c *trio) status(s *Side) *pb.StatusResponse {
 	return r
 }
 
-// lead makes the first member the leader, and waits until all know it and have data of the present version.
+// lead makes the first member the leader, and waits until all know it and have data of the present
+// version.
 func (c *trio) lead() {
 	deadline := time.Now().Add(time.Minute)
 	first := c.members[0].ids.member
@@ -89,7 +93,8 @@ func (c *trio) lead() {
 				agreed = false
 			}
 			if st.GetLeader() != 0 && st.GetLeader() == s.ids.member && s != c.members[0] {
-				_, _ = pb.NewMaintenanceClient(s.Conn).MoveLeader(c.t.Context(), &pb.MoveLeaderRequest{TargetID: first})
+				_, _ = pb.NewMaintenanceClient(s.Conn).MoveLeader(c.t.Context(),
+					&pb.MoveLeaderRequest{TargetID: first})
 			}
 		}
 		return agreed
@@ -102,13 +107,15 @@ func (c *trio) lead() {
 	}
 }
 
-// addLearner adds a fourth member, once the others have been connected for long enough, and waits until it serves.
+// addLearner adds a fourth member, once the others have been connected for long enough, and waits
+// until it serves.
 func (c *trio) addLearner() {
 	port := proc.FreePort(c.t)
 	url := fmt.Sprintf("http://127.0.0.1:%d", port)
 	deadline := time.Now().Add(time.Minute)
 	for {
-		_, err := pb.NewClusterClient(c.members[0].Conn).MemberAdd(c.t.Context(), &pb.MemberAddRequest{PeerURLs: []string{url}, IsLearner: true})
+		_, err := pb.NewClusterClient(c.members[0].Conn).MemberAdd(c.t.Context(),
+			&pb.MemberAddRequest{PeerURLs: []string{url}, IsLearner: true})
 		if err == nil {
 			break
 		}
@@ -133,15 +140,18 @@ func (c *trio) call(at int, r row, md []string) string {
 	}
 	request := r.request
 	for i, s := range c.members {
-		request = strings.NewReplacer(fmt.Sprintf("$ID%d", i+1), fmt.Sprint(s.ids.member), fmt.Sprintf("$PEER%d", i+1), c.peers[i]).Replace(request)
+		request = strings.NewReplacer(fmt.Sprintf("$ID%d", i+1), fmt.Sprint(s.ids.member),
+			fmt.Sprintf("$PEER%d", i+1), c.peers[i]).Replace(request)
 	}
 	in, out := dynamicpb.NewMessage(m.Input()), dynamicpb.NewMessage(m.Output())
 	if err := prototext.Unmarshal([]byte(request), in); err != nil {
 		c.t.Fatalf("%s {%s}: %v", r.method, request, err)
 	}
-	ctx, cancel := context.WithTimeout(metadata.AppendToOutgoingContext(c.t.Context(), md...), callTimeout)
+	ctx, cancel := context.WithTimeout(metadata.AppendToOutgoingContext(c.t.Context(),
+		md...), callTimeout)
 	defer cancel()
-	stream, err := c.members[at].Conn.NewStream(ctx, &grpc.StreamDesc{ClientStreams: true, ServerStreams: true}, "/"+r.method)
+	stream, err := c.members[at].Conn.NewStream(ctx,
+		&grpc.StreamDesc{ClientStreams: true, ServerStreams: true}, "/"+r.method)
 	if err == nil {
 		err = stream.SendMsg(in)
 	}
@@ -163,32 +173,53 @@ func (c *trio) call(at int, r row, md []string) string {
 	return strings.Join(fields, " ")
 }
 
-// atMembers are calls whose answer depends on what the member is. None changes anything. The service of health is missing: Vigil's
-// learners answer it, since the process is alive.
+// atMembers are calls whose answer depends on what the member is. None changes anything. The
+// service of health is missing: Vigil's learners answer it, since the process is alive.
 var atMembers = []row{
-	{"etcdserverpb.KV/Range", `key:"a"`, ""}, {"etcdserverpb.KV/Range", `key:"a" serializable:true`, ""},
-	{"etcdserverpb.KV/RangeStream", `key:"a"`, ""}, {"etcdserverpb.KV/RangeStream", `key:"a" serializable:true`, ""},
-	{"etcdserverpb.KV/Put", ``, ""}, {"etcdserverpb.KV/DeleteRange", `key:"none"`, ""}, {"etcdserverpb.KV/Compact", `revision:1000000`, ""},
-	{"etcdserverpb.KV/Txn", ``, ""}, {"etcdserverpb.KV/Txn", `success:{request_range:{key:"a"}}`, ""},
+	{"etcdserverpb.KV/Range", `key:"a"`, ""},
+	{"etcdserverpb.KV/Range", `key:"a" serializable:true`, ""},
+	{"etcdserverpb.KV/RangeStream", `key:"a"`, ""},
+	{"etcdserverpb.KV/RangeStream", `key:"a" serializable:true`, ""},
+	{"etcdserverpb.KV/Put", ``, ""}, {"etcdserverpb.KV/DeleteRange", `key:"none"`, ""},
+	{"etcdserverpb.KV/Compact", `revision:1000000`, ""},
+	{"etcdserverpb.KV/Txn", ``, ""},
+	{"etcdserverpb.KV/Txn", `success:{request_range:{key:"a"}}`, ""},
 	{"etcdserverpb.KV/Txn", `success:{request_range:{key:"a" serializable:true}}`, ""},
-	{"etcdserverpb.Watch/Watch", `create_request:{key:"a"}`, ""}, {"etcdserverpb.Watch/Watch", `create_request:{key:"a" start_revision:-1}`, ""},
-	{"etcdserverpb.Lease/LeaseGrant", `TTL:9000000001`, ""}, {"etcdserverpb.Lease/LeaseRevoke", `ID:99`, ""}, {"etcdserverpb.Lease/LeaseKeepAlive", `ID:99`, ""},
+	{"etcdserverpb.Watch/Watch", `create_request:{key:"a"}`, ""},
+	{"etcdserverpb.Watch/Watch", `create_request:{key:"a" start_revision:-1}`, ""},
+	{"etcdserverpb.Lease/LeaseGrant", `TTL:9000000001`, ""},
+	{"etcdserverpb.Lease/LeaseRevoke", `ID:99`, ""},
+	{"etcdserverpb.Lease/LeaseKeepAlive", `ID:99`, ""},
 	{"etcdserverpb.Lease/LeaseTimeToLive", `ID:99`, ""}, {"etcdserverpb.Lease/LeaseLeases", ``, ""},
-	{"etcdserverpb.Cluster/MemberList", ``, ""}, {"etcdserverpb.Cluster/MemberList", `linearizable:true`, ""},
-	{"etcdserverpb.Cluster/MemberAdd", `peerURLs:"$PEER1"`, ""}, {"etcdserverpb.Cluster/MemberAdd", `peerURLs:"x"`, ""},
-	{"etcdserverpb.Cluster/MemberRemove", `ID:99`, ""}, {"etcdserverpb.Cluster/MemberUpdate", `ID:99 peerURLs:"x"`, ""},
-	{"etcdserverpb.Cluster/MemberUpdate", `ID:$ID1 peerURLs:"$PEER2"`, ""}, {"etcdserverpb.Cluster/MemberPromote", `ID:99`, ""},
+	{"etcdserverpb.Cluster/MemberList", ``, ""},
+	{"etcdserverpb.Cluster/MemberList", `linearizable:true`, ""},
+	{"etcdserverpb.Cluster/MemberAdd", `peerURLs:"$PEER1"`, ""},
+	{"etcdserverpb.Cluster/MemberAdd", `peerURLs:"x"`, ""},
+	{"etcdserverpb.Cluster/MemberRemove", `ID:99`, ""},
+	{"etcdserverpb.Cluster/MemberUpdate", `ID:99 peerURLs:"x"`, ""},
+	{"etcdserverpb.Cluster/MemberUpdate", `ID:$ID1 peerURLs:"$PEER2"`, ""},
+	{"etcdserverpb.Cluster/MemberPromote", `ID:99`, ""},
 	{"etcdserverpb.Cluster/MemberPromote", `ID:$ID1`, ""},
-	{"etcdserverpb.Maintenance/Alarm", ``, ""}, {"etcdserverpb.Maintenance/Status", ``, ""}, {"etcdserverpb.Maintenance/Defragment", ``, ""},
-	{"etcdserverpb.Maintenance/Hash", ``, ""}, {"etcdserverpb.Maintenance/HashKV", ``, ""}, {"etcdserverpb.Maintenance/HashKV", `revision:1000000`, ""},
-	{"etcdserverpb.Maintenance/Snapshot", ``, ""}, {"etcdserverpb.Maintenance/MoveLeader", `targetID:99`, ""}, {"etcdserverpb.Maintenance/MoveLeader", ``, ""},
-	{"etcdserverpb.Maintenance/MoveLeader", `targetID:$ID1`, ""}, {"etcdserverpb.Maintenance/MoveLeader", `targetID:$ID4`, ""},
-	{"etcdserverpb.Maintenance/Downgrade", `version:"3.5.0"`, ""}, {"etcdserverpb.Maintenance/Downgrade", `version:"3.6.0"`, ""},
+	{"etcdserverpb.Maintenance/Alarm", ``, ""}, {"etcdserverpb.Maintenance/Status", ``, ""},
+	{"etcdserverpb.Maintenance/Defragment", ``, ""},
+	{"etcdserverpb.Maintenance/Hash", ``, ""}, {"etcdserverpb.Maintenance/HashKV", ``, ""},
+	{"etcdserverpb.Maintenance/HashKV", `revision:1000000`, ""},
+	{"etcdserverpb.Maintenance/Snapshot", ``, ""},
+	{"etcdserverpb.Maintenance/MoveLeader", `targetID:99`, ""},
+	{"etcdserverpb.Maintenance/MoveLeader", ``, ""},
+	{"etcdserverpb.Maintenance/MoveLeader", `targetID:$ID1`, ""},
+	{"etcdserverpb.Maintenance/MoveLeader", `targetID:$ID4`, ""},
+	{"etcdserverpb.Maintenance/Downgrade", `version:"3.5.0"`, ""},
+	{"etcdserverpb.Maintenance/Downgrade", `version:"3.6.0"`, ""},
 	{"etcdserverpb.Maintenance/Downgrade", `action:CANCEL`, ""},
-	{"etcdserverpb.Auth/AuthEnable", ``, ""}, {"etcdserverpb.Auth/AuthStatus", ``, ""}, {"etcdserverpb.Auth/Authenticate", `name:"x" password:"y"`, ""},
-	{"etcdserverpb.Auth/UserAdd", ``, ""}, {"etcdserverpb.Auth/UserGet", `name:"x"`, ""}, {"etcdserverpb.Auth/UserList", ``, ""},
-	{"etcdserverpb.Auth/RoleGet", `role:"x"`, ""}, {"etcdserverpb.Auth/RoleList", ``, ""}, {"etcdserverpb.Auth/AuthDisable", ``, ""},
-	{"v3lockpb.Lock/Lock", `name:"z" lease:99`, ""}, {"v3lockpb.Lock/Unlock", `key:"z"`, ""}, {"v3electionpb.Election/Campaign", `name:"z" lease:99`, ""},
+	{"etcdserverpb.Auth/AuthEnable", ``, ""}, {"etcdserverpb.Auth/AuthStatus", ``, ""},
+	{"etcdserverpb.Auth/Authenticate", `name:"x" password:"y"`, ""},
+	{"etcdserverpb.Auth/UserAdd", ``, ""}, {"etcdserverpb.Auth/UserGet", `name:"x"`, ""},
+	{"etcdserverpb.Auth/UserList", ``, ""},
+	{"etcdserverpb.Auth/RoleGet", `role:"x"`, ""}, {"etcdserverpb.Auth/RoleList", ``, ""},
+	{"etcdserverpb.Auth/AuthDisable", ``, ""},
+	{"v3lockpb.Lock/Lock", `name:"z" lease:99`, ""}, {"v3lockpb.Lock/Unlock", `key:"z"`, ""},
+	{"v3electionpb.Election/Campaign", `name:"z" lease:99`, ""},
 	{"v3electionpb.Election/Leader", `name:"z"`, ""},
 }
 
@@ -208,16 +239,19 @@ func TestClusterMembers(t *testing.T) {
 			for _, r := range atMembers {
 				want, got := both[0].call(at, r, md), both[1].call(at, r, md)
 				if want != got {
-					t.Errorf("%s {%s} %q at the %s:\n\tetcd %s\n\tgot  %s", r.method, r.request, md, name, want, got)
+					t.Errorf("%s {%s} %q at the %s:\n\tetcd %s\n\tgot  %s", r.method, r.request, md,
+						name, want, got)
 				}
 			}
 		}
 		// Not /readyz, whose checks etcd lists in any order.
-		for _, path := range []string{"/health", "/health?serializable=true", "/livez", "/readyz/data_corruption", "/readyz/non_learner", "/readyz/linearizable_read"} {
+		for _, path := range []string{"/health", "/health?serializable=true", "/livez",
+			"/readyz/data_corruption", "/readyz/non_learner", "/readyz/linearizable_read"} {
 			var answers [2]Answer
 			for i, c := range both {
 				var err error
-				if answers[i], err = c.members[at].Ask(t.Context(), c.members[at].Server.Addr(), Request{Path: path}); err != nil {
+				if answers[i], err = c.members[at].Ask(t.Context(), c.members[at].Server.Addr(),
+					Request{Path: path}); err != nil {
 					t.Fatal(err)
 				}
 			}

@@ -37,7 +37,8 @@ func (i ids) norm(fd protoreflect.FieldDescriptor, v protoreflect.Value) string 
 		if v.Uint() == i.cluster {
 			return own
 		}
-	case "etcdserverpb.ResponseHeader.member_id", "etcdserverpb.StatusResponse.leader", "etcdserverpb.Member.ID":
+	case "etcdserverpb.ResponseHeader.member_id", "etcdserverpb.StatusResponse.leader",
+		"etcdserverpb.Member.ID":
 		if v.Uint() == i.member {
 			return own
 		}
@@ -48,7 +49,8 @@ func (i ids) norm(fd protoreflect.FieldDescriptor, v protoreflect.Value) string 
 			return nonzero
 		}
 	}
-	if fd.FullName() == "etcdserverpb.AuthenticateResponse.token" && simpleToken.MatchString(v.String()) {
+	if fd.FullName() == "etcdserverpb.AuthenticateResponse.token" &&
+		simpleToken.MatchString(v.String()) {
 		return "a token"
 	}
 	switch fd.Kind() {
@@ -89,7 +91,8 @@ func compare(want Outcome, wantIDs ids, got Outcome, gotIDs ids) []Field {
 	return compareMessages(out, "", want.Resp, wantIDs, got.Resp, gotIDs)
 }
 
-func compareMessages(out []Field, path string, want proto.Message, wantIDs ids, got proto.Message, gotIDs ids) []Field {
+func compareMessages(out []Field, path string, want proto.Message, wantIDs ids, got proto.Message,
+	gotIDs ids) []Field {
 	c := comparer{wantIDs: wantIDs, gotIDs: gotIDs, out: out}
 	alike(want, got)
 	c.messages(path, want.ProtoReflect(), got.ProtoReflect())
@@ -137,7 +140,8 @@ func (c *comparer) messages(path string, want, got protoreflect.Message) {
 	}
 }
 
-func (c *comparer) values(path string, fd protoreflect.FieldDescriptor, want, got protoreflect.Value) {
+func (c *comparer) values(path string, fd protoreflect.FieldDescriptor, want,
+	got protoreflect.Value) {
 	switch {
 	case fd.Message() != nil:
 		c.messages(path, want.Message(), got.Message())

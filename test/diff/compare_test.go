@@ -19,7 +19,10 @@ func TestCompare(t *testing.T) {
 			Count:  1,
 		}
 	}
-	ok := func(m *pb.RangeResponse) Outcome { return Outcome{Resp: m, Status: status.New(codes.OK, "")} }
+	ok := func(m *pb.RangeResponse) Outcome {
+		return Outcome{Resp: m,
+			Status: status.New(codes.OK, "")}
+	}
 	mine, theirs := ids{1, 2}, ids{11, 12}
 	for _, c := range []struct {
 		change func(*pb.RangeResponse)

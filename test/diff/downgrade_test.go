@@ -13,12 +13,15 @@ func init() { methods["etcdserverpb.DowngradeRequest"] = "etcdserverpb.Maintenan
 func TestDowngrade(t *testing.T) {
 	t.Parallel()
 	p := NewPair(t)
-	const validate, enable, cancel = pb.DowngradeRequest_VALIDATE, pb.DowngradeRequest_ENABLE, pb.DowngradeRequest_CANCEL
+	const validate, enable, cancel = pb.DowngradeRequest_VALIDATE, pb.DowngradeRequest_ENABLE,
+		pb.DowngradeRequest_CANCEL
 	do := func(action pb.DowngradeRequest_DowngradeAction, version string) {
 		p.Do(&pb.DowngradeRequest{Action: action, Version: version})
 	}
-	for _, version := range []string{"", "3", "x", "v3.6", "3.6", "3.6.0", "3.6.7", "3.6.0-rc.1+meta", "3.6.0-", "3.6.0-b!d", "3.6-rc", "3.5", "3.7", "3.8", "2.6", "4.6",
-		"3.6.0.0", "03.06", "3.99999999999", "3.99999999999999999999", "-3.6.0", " 3.6", strings.Repeat("9", 1000)} {
+	for _, version := range []string{"", "3", "x", "v3.6", "3.6", "3.6.0", "3.6.7",
+		"3.6.0-rc.1+meta", "3.6.0-", "3.6.0-b!d", "3.6-rc", "3.5", "3.7", "3.8", "2.6", "4.6",
+		"3.6.0.0", "03.06", "3.99999999999", "3.99999999999999999999", "-3.6.0", " 3.6",
+		strings.Repeat("9", 1000)} {
 		do(validate, version)
 	}
 	do(cancel, "")
@@ -28,7 +31,8 @@ func TestDowngrade(t *testing.T) {
 	do(enable, "nonsense")
 	p.HTTP(post("/v3/maintenance/downgrade", `{"action":"VALIDATE","version":"3.6"}`))
 	p.HTTP(post("/v3/maintenance/downgrade", `{"action":"ENABLE","version":"3.8"}`))
-	// What comes next depends on the time between two looks of the leader, unless it is before the first.
+	// What comes next depends on the time between two looks of the leader, unless it is before the
+	// first.
 	do(enable, "3.6")
 	p.storage("3.6.0")
 	p.Do(&pb.StatusRequest{})
@@ -40,7 +44,8 @@ func TestDowngrade(t *testing.T) {
 	p.HTTP(show)
 	for _, s := range []*Side{p.Etcd, p.Subject} {
 		a, err := s.Ask(t.Context(), s.Server.Addr(), Request{Path: "/metrics"})
-		if err != nil || !strings.Contains(a.Body, `etcd_cluster_version{cluster_version="3.6"} 1`) {
+		if err != nil || !strings.Contains(a.Body,
+			`etcd_cluster_version{cluster_version="3.6"} 1`) {
 			t.Errorf("%s: the metric of the cluster's version is not 3.6: %v", s.Server.Addr(), err)
 		}
 	}

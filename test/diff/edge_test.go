@@ -13,7 +13,8 @@ const mib = 1 << 20
 func sizes(t *testing.T, p *Pair) {
 	const limit = 3 * mib / 2
 	value := func(n int) *pb.PutRequest { return put("z/a", strings.Repeat("v", n)) }
-	for _, n := range []int{1000, 64 * 1024, mib, limit - 1024, limit - 200, limit + 1, limit + 1024,
+	for _, n := range []int{1000, 64 * 1024, mib, limit - 1024, limit - 200,
+		limit + 1, limit + 1024,
 		limit + mib/2 - 100, limit + mib/2, limit + mib/2 + 100, 3 * mib, 5 * mib} {
 		p.Do(value(n))
 		p.Do(with(get("z/a"), func(r *pb.RangeRequest) { r.KeysOnly = true }))
@@ -30,7 +31,8 @@ func sizes(t *testing.T, p *Pair) {
 		p.Do(then(get(key)))
 		p.Do(then(put(key, "v"), get(key)))
 		p.Do(&pb.TxnRequest{Compare: []*pb.Compare{cmpMod(key, pb.Compare_EQUAL, 0)}})
-		p.Do(&pb.TxnRequest{Compare: []*pb.Compare{cmpValue("z/a", pb.Compare_EQUAL, key)}, Failure: ops(put("z/b", "1"))})
+		p.Do(&pb.TxnRequest{Compare: []*pb.Compare{cmpValue("z/a", pb.Compare_EQUAL, key)},
+			Failure: ops(put("z/b", "1"))})
 		p.Do(del(key, "l"))
 		// A request that is invalid and too large at once.
 		p.Do(&pb.PutRequest{Key: []byte(key), Value: []byte("v"), IgnoreValue: true})
@@ -97,7 +99,8 @@ func (p *Pair) level(t *testing.T) {
 }
 
 func binaryKeys(_ *testing.T, p *Pair) {
-	keys := []string{"\x00", "\x00\x00", "\x00\x01", "\x01", "\x7f", "\x80", "\xc3\x28", "\xff", "\xff\xff", "\xff\xff\x00", "é", "a\x00", "a\x00b", " ", "\n"}
+	keys := []string{"\x00", "\x00\x00", "\x00\x01", "\x01", "\x7f", "\x80", "\xc3\x28", "\xff",
+		"\xff\xff", "\xff\xff\x00", "é", "a\x00", "a\x00b", " ", "\n"}
 	for _, k := range keys {
 		p.Do(put(k, k))
 	}
@@ -108,7 +111,8 @@ func binaryKeys(_ *testing.T, p *Pair) {
 		}
 	}
 	p.Do(scan("\x00", "\x00"))
-	p.Do(with(scan("\xff", "\x00"), func(r *pb.RangeRequest) { r.SortOrder = pb.RangeRequest_DESCEND }))
+	p.Do(with(scan("\xff", "\x00"),
+		func(r *pb.RangeRequest) { r.SortOrder = pb.RangeRequest_DESCEND }))
 	p.Do(with(del("\xff", "\x00"), func(r *pb.DeleteRangeRequest) { r.PrevKv = true }))
 	for _, k := range keys {
 		p.Do(with(del(k, ""), func(r *pb.DeleteRangeRequest) { r.PrevKv = true }))
@@ -121,5 +125,6 @@ func statuses(_ *testing.T, p *Pair) {
 	p.Do(&pb.MemberListRequest{Linearizable: true})
 	p.Do(&pb.AlarmRequest{})
 	p.Do(&pb.AlarmRequest{Alarm: pb.AlarmType_NOSPACE})
-	p.Do(&pb.AlarmRequest{Action: pb.AlarmRequest_DEACTIVATE, Alarm: pb.AlarmType_CORRUPT, MemberID: 1})
+	p.Do(&pb.AlarmRequest{Action: pb.AlarmRequest_DEACTIVATE,
+		Alarm: pb.AlarmType_CORRUPT, MemberID: 1})
 }

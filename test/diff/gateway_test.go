@@ -9,8 +9,8 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-// TestGatewayGenerated sends generated requests as JSON, in each of the forms that clients write, and with mistakes.
-// VIGIL_DIFF_SEED repeats a run.
+// TestGatewayGenerated sends generated requests as JSON, in each of the forms that clients write,
+// and with mistakes. VIGIL_DIFF_SEED repeats a run.
 func TestGatewayGenerated(t *testing.T) {
 	t.Parallel()
 	s := seed(t)
@@ -44,7 +44,8 @@ func TestGatewayGenerated(t *testing.T) {
 // spell writes a request as JSON in one of several ways; one in four has a mistake.
 func spell(t *testing.T, rnd *rand.Rand, req proto.Message) string {
 	flip := func() bool { return rnd.IntN(2) == 0 }
-	form := protojson.MarshalOptions{UseProtoNames: flip(), UseEnumNumbers: flip(), EmitUnpopulated: flip(), Multiline: flip()}
+	form := protojson.MarshalOptions{UseProtoNames: flip(), UseEnumNumbers: flip(),
+		EmitUnpopulated: flip(), Multiline: flip()}
 	b, err := form.Marshal(req)
 	if err != nil {
 		t.Fatal(err)

@@ -78,7 +78,8 @@ func (g *generator) revision() int64 {
 }
 
 func (g *generator) get() *pb.RangeRequest {
-	r := &pb.RangeRequest{Key: g.key(), RangeEnd: g.end(), Serializable: g.one(3), KeysOnly: g.one(5), CountOnly: g.one(5)}
+	r := &pb.RangeRequest{Key: g.key(), RangeEnd: g.end(), Serializable: g.one(3),
+		KeysOnly: g.one(5), CountOnly: g.one(5)}
 	if g.one(2) {
 		r.Revision = g.revision()
 	}
@@ -90,7 +91,8 @@ func (g *generator) get() *pb.RangeRequest {
 		r.SortTarget = pb.RangeRequest_SortTarget(g.rng.IntN(5))
 	}
 	if g.one(6) {
-		for _, f := range []*int64{&r.MinModRevision, &r.MaxModRevision, &r.MinCreateRevision, &r.MaxCreateRevision} {
+		for _, f := range []*int64{&r.MinModRevision, &r.MaxModRevision, &r.MinCreateRevision,
+			&r.MaxCreateRevision} {
 			if g.one(2) {
 				*f = g.revision()
 			}
@@ -125,7 +127,8 @@ func (g *generator) del() *pb.DeleteRangeRequest {
 }
 
 func (g *generator) compare() *pb.Compare {
-	c := &pb.Compare{Key: g.key(), Result: pb.Compare_CompareResult(g.rng.IntN(4)), Target: pb.Compare_CompareTarget(g.rng.IntN(5))}
+	c := &pb.Compare{Key: g.key(), Result: pb.Compare_CompareResult(g.rng.IntN(4)),
+		Target: pb.Compare_CompareTarget(g.rng.IntN(5))}
 	if g.one(3) {
 		c.RangeEnd = g.end()
 	}

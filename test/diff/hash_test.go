@@ -15,29 +15,30 @@ import (
 // expects is what a stock etcd answers; -rewrite records that.
 func TestHashScenario(t *testing.T) {
 	p := NewPair(t)
-	datadriven.RunTest(t, "../../internal/store/mvcc/testdata/hash.txt", func(t *testing.T, d *datadriven.TestData) string {
-		text := d.Cmd
-		for _, a := range d.CmdArgs {
-			text += " " + a.String()
-		}
-		lines := strings.Split(text+"\n"+d.Input, "\n")
-		if d.Cmd == "hash" {
-			var out strings.Builder
-			for _, line := range lines {
-				out.WriteString(hashLine(t, p, line))
+	datadriven.RunTest(t, "../../internal/store/mvcc/testdata/hash.txt",
+		func(t *testing.T, d *datadriven.TestData) string {
+			text := d.Cmd
+			for _, a := range d.CmdArgs {
+				text += " " + a.String()
 			}
-			return out.String()
-		}
-		for len(lines) > 0 {
-			var req proto.Message
-			if req, lines = scenarioRequest(t, p, lines); req != nil {
-				if o := p.Do(req); o.Resp == nil {
-					t.Fatalf("%s: %v: %v", d.Pos, req, o.Status)
+			lines := strings.Split(text+"\n"+d.Input, "\n")
+			if d.Cmd == "hash" {
+				var out strings.Builder
+				for _, line := range lines {
+					out.WriteString(hashLine(t, p, line))
+				}
+				return out.String()
+			}
+			for len(lines) > 0 {
+				var req proto.Message
+				if req, lines = scenarioRequest(t, p, lines); req != nil {
+					if o := p.Do(req); o.Resp == nil {
+						t.Fatalf("%s: %v: %v", d.Pos, req, o.Status)
+					}
 				}
 			}
-		}
-		return d.Expected
-	})
+			return d.Expected
+		})
 	p.Finish(t, &tally)
 }
 
@@ -53,10 +54,12 @@ func hashLine(t *testing.T, p *Pair, line string) string {
 	}
 	o := p.Do(&pb.HashKVRequest{Revision: rev})
 	if o.Resp == nil {
-		return fmt.Sprintf("hash %d: %s\n", rev, strings.TrimPrefix(o.Status.Message(), "etcdserver: mvcc: "))
+		return fmt.Sprintf("hash %d: %s\n", rev,
+			strings.TrimPrefix(o.Status.Message(), "etcdserver: mvcc: "))
 	}
 	res := o.Resp.(*pb.HashKVResponse)
-	return fmt.Sprintf("hash %d: %d of %d compacted %d, revision %d\n", rev, res.Hash, res.HashRevision,
+	return fmt.Sprintf("hash %d: %d of %d compacted %d, revision %d\n", rev, res.Hash,
+		res.HashRevision,
 		res.CompactRevision, res.Header.Revision)
 }
 
@@ -137,7 +140,8 @@ func TestHashGenerated(t *testing.T) {
 		if i%4 > 0 && i < changes-1 {
 			continue
 		}
-		revs := []int64{0, g.rev, g.rev + 1, g.compacted - 1, g.compacted, g.compacted + 1, g.revision()}
+		revs := []int64{0, g.rev, g.rev + 1, g.compacted - 1, g.compacted,
+			g.compacted + 1, g.revision()}
 		revs = append(revs, compactions[max(len(compactions)-12, 0):]...)
 		for _, rev := range revs {
 			p.Do(&pb.HashKVRequest{Revision: rev})

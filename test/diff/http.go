@@ -22,7 +22,8 @@ type Request struct {
 	Method, Path, Body string
 	// Header holds names and values in turn.
 	Header []string
-	// Lines is how many lines of the answer are waited for if it is a stream; then the client goes away.
+	// Lines is how many lines of the answer are waited for if it is a stream; then the client goes
+	// away.
 	Lines int
 	// Patience bounds the request, callTimeout if it is 0.
 	Patience time.Duration
@@ -56,15 +57,17 @@ func (r Request) String() string {
 type Answer struct {
 	Status  int
 	Headers []string
-	// Body is that of the answer. If it is JSON, fields are sorted, and what may differ between servers
-	// is replaced by a mark.
+	// Body is that of the answer. If it is JSON, fields are sorted, and what may differ between
+	// servers is replaced by a mark.
 	Body string
 }
 
 // headersThatMatter are the ones that clients look at.
 var headersThatMatter = []string{
-	"Access-Control-Allow-Headers", "Access-Control-Allow-Methods", "Access-Control-Allow-Origin", "Allow",
-	"Content-Type", "Grpc-Metadata-Content-Type", "Location", "Www-Authenticate", "X-Content-Type-Options",
+	"Access-Control-Allow-Headers", "Access-Control-Allow-Methods",
+	"Access-Control-Allow-Origin", "Allow",
+	"Content-Type", "Grpc-Metadata-Content-Type", "Location", "Www-Authenticate",
+	"X-Content-Type-Options",
 	"X-Etcd-Cluster-Id",
 }
 

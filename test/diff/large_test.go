@@ -12,8 +12,8 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-// TestLargeRanges reads results of all sizes up to some tens of MiB, in every order, cut and filtered
-// in every way, from servers that hold the same.
+// TestLargeRanges reads results of all sizes up to some tens of MiB, in every order, cut and
+// filtered in every way, from servers that hold the same.
 func TestLargeRanges(t *testing.T) {
 	t.Parallel()
 	p := NewPair(t, "--max-request-bytes=2000000")
@@ -39,11 +39,13 @@ func TestLargeRanges(t *testing.T) {
 	if testing.Short() {
 		limits = []int64{0, 100, 512, keys + 5}
 	}
-	for _, order := range []pb.RangeRequest_SortOrder{pb.RangeRequest_NONE, pb.RangeRequest_ASCEND, pb.RangeRequest_DESCEND} {
+	for _, order := range []pb.RangeRequest_SortOrder{pb.RangeRequest_NONE, pb.RangeRequest_ASCEND,
+		pb.RangeRequest_DESCEND} {
 		for target := range pb.RangeRequest_SortTarget_name {
 			for _, limit := range limits {
 				p.Do(with(proto.Clone(all).(*pb.RangeRequest), func(r *pb.RangeRequest) {
-					r.SortOrder, r.SortTarget, r.Limit = order, pb.RangeRequest_SortTarget(target), limit
+					r.SortOrder, r.SortTarget, r.Limit = order,
+						pb.RangeRequest_SortTarget(target), limit
 					r.KeysOnly = rng.IntN(4) == 0
 					if rng.IntN(3) == 0 {
 						r.Revision = p.Rev - int64(rng.IntN(keys))
@@ -57,11 +59,16 @@ func TestLargeRanges(t *testing.T) {
 		}
 	}
 	half := scan("key/05", "key0")
-	p.Do(then(all, get("key/0001"), half, scan("nothing", "nothinh"), then(half, scan("key/", "key/01"))))
+	p.Do(then(all, get("key/0001"), half, scan("nothing", "nothinh"),
+		then(half, scan("key/", "key/01"))))
 	p.Do(then(all, put("key/another", "one"), half))
-	p.Do(&pb.TxnRequest{Compare: []*pb.Compare{{Key: []byte("key/"), RangeEnd: []byte("key0"), Target: pb.Compare_VERSION,
-		Result: pb.Compare_GREATER, TargetUnion: &pb.Compare_Version{Version: 0}}}, Success: ops(all), Failure: ops(half)})
-	for _, r := range []*pb.RangeRequest{all, half, with(proto.Clone(all).(*pb.RangeRequest), func(r *pb.RangeRequest) { r.Limit, r.Revision = 700, p.Rev-500 })} {
+	p.Do(&pb.TxnRequest{Compare: []*pb.Compare{{Key: []byte("key/"), RangeEnd: []byte("key0"),
+		Target: pb.Compare_VERSION,
+		Result: pb.Compare_GREATER, TargetUnion: &pb.Compare_Version{Version: 0}}},
+		Success: ops(all), Failure: ops(half)})
+	for _, r := range []*pb.RangeRequest{all, half,
+		with(proto.Clone(all).(*pb.RangeRequest),
+			func(r *pb.RangeRequest) { r.Limit, r.Revision = 700, p.Rev-500 })} {
 		var got [2]*pb.RangeResponse
 		for i, s := range []*Side{p.Etcd, p.Subject} {
 			var err error
@@ -70,7 +77,8 @@ func TestLargeRanges(t *testing.T) {
 			}
 		}
 		if !proto.Equal(got[0], got[1]) {
-			t.Errorf("a streamed range of %d keys, etcd's has %d; count %d and %d", len(got[1].Kvs), len(got[0].Kvs), got[1].Count, got[0].Count)
+			t.Errorf("a streamed range of %d keys, etcd's has %d; count %d and %d", len(got[1].Kvs),
+				len(got[0].Kvs), got[1].Count, got[0].Count)
 		}
 	}
 	d := del("key/", "key0")

@@ -8,12 +8,12 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-// leaseSlack is by how many seconds the two sides may differ about what a lease has left: they are not
-// asked at the same moment, and answers are in full seconds.
+// leaseSlack is by how many seconds the two sides may differ about what a lease has left: they are
+// not asked at the same moment, and answers are in full seconds.
 const leaseSlack = 2
 
-// alike takes from two answers what cannot be the same: how the keys of a lease are ordered, which etcd
-// leaves to chance, and a little time.
+// alike takes from two answers what cannot be the same: how the keys of a lease are ordered, which
+// etcd leaves to chance, and a little time.
 func alike(want, got proto.Message) {
 	w, ok := want.(*pb.LeaseTimeToLiveResponse)
 	g, same := got.(*pb.LeaseTimeToLiveResponse)

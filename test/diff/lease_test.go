@@ -57,7 +57,8 @@ func (p *Pair) keepAlive(ids ...int64) {
 	want, got := ask(p.Etcd), ask(p.Subject)
 	for i, id := range ids {
 		p.Calls++
-		p.note(fmt.Sprintf("Lease/LeaseKeepAlive {ID:%d}", id), compareMessages(nil, "", want[i].Resp, p.Etcd.ids, got[i].Resp, p.Subject.ids))
+		p.note(fmt.Sprintf("Lease/LeaseKeepAlive {ID:%d}", id),
+			compareMessages(nil, "", want[i].Resp, p.Etcd.ids, got[i].Resp, p.Subject.ids))
 	}
 }
 
@@ -65,8 +66,10 @@ func TestLeases(t *testing.T) {
 	p := NewPair(t)
 	list := &pb.LeaseLeasesRequest{}
 	p.Do(list)
-	for _, g := range []*pb.LeaseGrantRequest{grant(1, 100), grant(1, 100), grant(2, 0), grant(3, -5), grant(-4, 300), grant(math.MinInt64, 1000),
-		grant(math.MaxInt64, 9_000_000_000), grant(5, 9_000_000_001), grant(1, 9_000_000_001), grant(6, math.MaxInt64), grant(7, math.MinInt64)} {
+	for _, g := range []*pb.LeaseGrantRequest{grant(1, 100), grant(1, 100), grant(2, 0),
+		grant(3, -5), grant(-4, 300), grant(math.MinInt64, 1000),
+		grant(math.MaxInt64, 9_000_000_000), grant(5, 9_000_000_001), grant(1, 9_000_000_001),
+		grant(6, math.MaxInt64), grant(7, math.MinInt64)} {
 		p.Do(g)
 		p.Do(left(g.ID))
 	}
@@ -83,7 +86,8 @@ func TestLeases(t *testing.T) {
 	p.Do(with(put("c", "w"), func(r *pb.PutRequest) { r.PrevKv = true })) // is free
 	p.Do(then(leased("e", 1), leased("f", 98)))
 	p.Do(then(leased("e", 1), leased("f", 1), del("a", "")))
-	p.Do(&pb.TxnRequest{Compare: []*pb.Compare{cmpNumber("e", pb.Compare_LEASE, pb.Compare_EQUAL, 1)}, Success: ops(leased("g", 1))})
+	p.Do(&pb.TxnRequest{Compare: []*pb.Compare{cmpNumber("e", pb.Compare_LEASE, pb.Compare_EQUAL,
+		1)}, Success: ops(leased("g", 1))})
 	p.Sweep()
 	for _, id := range []int64{0, 1, -4, 99, 5, math.MaxInt64, math.MinInt64} {
 		p.Do(left(id))
@@ -131,7 +135,8 @@ func TestLeaseEnds(t *testing.T) {
 		defer cancel()
 		w, err := pb.NewWatchClient(s.Conn).Watch(ctx)
 		if err == nil {
-			err = w.Send(create(&pb.WatchCreateRequest{Key: []byte("k"), RangeEnd: []byte("l"), StartRevision: from, PrevKv: true}))
+			err = w.Send(create(&pb.WatchCreateRequest{Key: []byte("k"), RangeEnd: []byte("l"),
+				StartRevision: from, PrevKv: true}))
 		}
 		for len(out) < 9 && err == nil {
 			var r *pb.WatchResponse
@@ -149,7 +154,8 @@ func TestLeaseEnds(t *testing.T) {
 	want, got := events(p.Etcd), events(p.Subject)
 	for i := range want {
 		p.Calls++
-		p.note(fmt.Sprintf("event %d of leases that end", i), compareMessages(nil, "", want[i], p.Etcd.ids, got[i], p.Subject.ids))
+		p.note(fmt.Sprintf("event %d of leases that end", i),
+			compareMessages(nil, "", want[i], p.Etcd.ids, got[i], p.Subject.ids))
 	}
 	p.Sweep()
 	p.Do(left(1))
@@ -161,7 +167,8 @@ func TestLeaseEnds(t *testing.T) {
 	var counted [2]string
 	for deadline := time.Now().Add(callTimeout); ; time.Sleep(50 * time.Millisecond) {
 		counted = [2]string{leaseMetrics(t, p.Etcd), leaseMetrics(t, p.Subject)}
-		if counted[0] == counted[1] && strings.Contains(counted[0], "etcd_debugging_server_lease_expired_total 2\n") {
+		if counted[0] == counted[1] &&
+			strings.Contains(counted[0], "etcd_debugging_server_lease_expired_total 2\n") {
 			break
 		}
 		if time.Now().After(deadline) {
@@ -184,7 +191,9 @@ func leaseMetrics(t *testing.T, s *Side) string {
 	}
 	var out strings.Builder
 	for line := range strings.Lines(string(body)) {
-		if strings.HasPrefix(line, "etcd_debugging_lease_") || strings.HasPrefix(line, "etcd_debugging_server_lease_") || strings.HasPrefix(line, "# TYPE etcd_debugging_lease_") {
+		if strings.HasPrefix(line, "etcd_debugging_lease_") ||
+			strings.HasPrefix(line, "etcd_debugging_server_lease_") ||
+			strings.HasPrefix(line, "# TYPE etcd_debugging_lease_") {
 			out.WriteString(line)
 		}
 	}
@@ -225,7 +234,8 @@ func TestAlikeSortsKeysAndRoundsTime(t *testing.T) {
 	a := &pb.LeaseTimeToLiveResponse{TTL: 9, Keys: [][]byte{[]byte("b"), []byte("a")}}
 	b := &pb.LeaseTimeToLiveResponse{TTL: 8, Keys: [][]byte{[]byte("a"), []byte("b")}}
 	c := &pb.LeaseTimeToLiveResponse{TTL: 5, Keys: [][]byte{[]byte("a")}}
-	if out := compareMessages(nil, "", a, ids{}, b, ids{}); len(out) != 0 || !bytes.Equal(a.Keys[0], []byte("a")) {
+	if out := compareMessages(nil, "", a, ids{}, b, ids{}); len(out) != 0 ||
+		!bytes.Equal(a.Keys[0], []byte("a")) {
 		t.Errorf("%+v", out)
 	}
 	if out := compareMessages(nil, "", a, ids{}, c, ids{}); len(out) != 2 {

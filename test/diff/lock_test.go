@@ -82,12 +82,14 @@ func (p *Pair) await(key string, count int64) {
 	for _, s := range []*Side{p.Etcd, p.Subject} {
 		deadline := time.Now().Add(callTimeout)
 		for {
-			o := invoke(p.t.Context(), s.Conn, NewCall(&pb.RangeRequest{Key: []byte(key), CountOnly: true}))
+			o := invoke(p.t.Context(), s.Conn,
+				NewCall(&pb.RangeRequest{Key: []byte(key), CountOnly: true}))
 			if r, ok := o.Resp.(*pb.RangeResponse); ok && r.Count == count {
 				break
 			}
 			if time.Now().After(deadline) {
-				p.t.Fatalf("%s: key %q has not come to count %d: %v", s.Server.Addr(), key, count, o)
+				p.t.Fatalf("%s: key %q has not come to count %d: %v",
+					s.Server.Addr(), key, count, o)
 			}
 			time.Sleep(time.Millisecond)
 		}
@@ -287,8 +289,8 @@ func TestObserveEnds(t *testing.T) {
 	}
 }
 
-// TestReflection: Vigil describes the services of locks and elections as etcd's server defines them, and
-// everything that they import. A stock etcd has no reflection.
+// TestReflection: Vigil describes the services of locks and elections as etcd's server defines
+// them, and everything that they import. A stock etcd has no reflection.
 func TestReflection(t *testing.T) {
 	p := NewPair(t)
 	stream, err := reflectionpb.NewServerReflectionClient(p.Subject.Conn).ServerReflectionInfo(t.Context())
@@ -331,7 +333,8 @@ func TestReflection(t *testing.T) {
 			t.Errorf("%s: %v", s.Name, err)
 		}
 	}
-	for _, f := range []protoreflect.FileDescriptor{lpb.File_v3lock_proto, epb.File_v3election_proto} {
+	for _, f := range []protoreflect.FileDescriptor{lpb.File_v3lock_proto,
+		epb.File_v3election_proto} {
 		if want := protodesc.ToFileDescriptorProto(f); !proto.Equal(files[f.Path()], want) {
 			t.Errorf("%s is %v, want %v", f.Path(), files[f.Path()], want)
 		}

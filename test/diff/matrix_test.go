@@ -39,8 +39,8 @@ var verdicts = map[byte]string{
 // row is a method, a request in the text form, and what comes of it.
 type row struct{ method, request, want string }
 
-// matrix has at least one row for each method of each service that is served. Lease 7 is attached to z, 8 to
-// nothing.
+// matrix has at least one row for each method of each service that is served. Lease 7 is attached
+// to z, 8 to nothing.
 var matrix = []row{
 	{"etcdserverpb.KV/Range", `key:"a" range_end:"b"`, "edkkk"},
 	{"etcdserverpb.KV/Range", `key:"a" range_end:"b" serializable:true`, "edkkk"},
@@ -62,13 +62,19 @@ var matrix = []row{
 	{"etcdserverpb.KV/Txn", `success:{request_put:{key:"a1"}}`, "edkkk"},
 	{"etcdserverpb.KV/Txn", `success:{request_range:{key:"a1"}}`, "edkkk"},
 	{"etcdserverpb.KV/Txn", `success:{request_range:{key:"z"}}`, "eddkk"},
-	{"etcdserverpb.KV/Txn", `compare:{key:"z" target:VERSION} success:{request_put:{key:"a1"}}`, "eddkk"},
-	{"etcdserverpb.KV/Txn", `success:{request_put:{key:"a1"}} failure:{request_put:{key:"z1"}}`, "eddkk"},
+	{"etcdserverpb.KV/Txn",
+		`compare:{key:"z" target:VERSION} success:{request_put:{key:"a1"}}`, "eddkk"},
+	{"etcdserverpb.KV/Txn",
+		`success:{request_put:{key:"a1"}} failure:{request_put:{key:"z1"}}`, "eddkk"},
 	{"etcdserverpb.KV/Txn", `success:{request_put:{key:"a1" lease:7}}`, "eddkk"},
 	{"etcdserverpb.KV/Txn", `success:{request_delete_range:{key:"a1" range_end:"\x00"}}`, "eddkk"},
-	{"etcdserverpb.KV/Txn", `success:{request_txn:{success:{request_txn:{failure:{request_put:{key:"z1"}}}}}}`, "eddkk"},
-	{"etcdserverpb.KV/Txn", `success:{request_txn:{compare:{key:"a" range_end:"\x00" target:MOD}}}`, "eddkk"},
-	{"etcdserverpb.KV/Txn", `success:{request_txn:{success:{request_put:{key:"a1" prev_kv:true}}}}`, "edkkk"},
+	{"etcdserverpb.KV/Txn",
+		`success:{request_txn:{success:{request_txn:{failure:{request_put:{key:"z1"}}}}}}`,
+		"eddkk"},
+	{"etcdserverpb.KV/Txn",
+		`success:{request_txn:{compare:{key:"a" range_end:"\x00" target:MOD}}}`, "eddkk"},
+	{"etcdserverpb.KV/Txn",
+		`success:{request_txn:{success:{request_put:{key:"a1" prev_kv:true}}}}`, "edkkk"},
 	{"etcdserverpb.KV/Compact", `revision:1`, "edddk"},
 
 	{"etcdserverpb.Watch/Watch", `create_request:{key:"a" range_end:"b"}`, "edkkk"},
@@ -174,8 +180,9 @@ func secure(p *Pair) {
 	}
 }
 
-// TestMatrix makes every call of every service as everyone, walking the descriptors of what the subject says
-// that it serves, and compares what comes of it with the matrix and with the stock server.
+// TestMatrix makes every call of every service as everyone, walking the descriptors of what the
+// subject says that it serves, and compares what comes of it with the matrix and with the stock
+// server.
 func TestMatrix(t *testing.T) {
 	t.Parallel()
 	p := NewPair(t, "--bcrypt-cost", "4")
@@ -199,14 +206,17 @@ func TestMatrix(t *testing.T) {
 			both.Wait()
 			want, got := verdicts[r.want[i]], answers[1].Status.Message()
 			if want != "" && !strings.HasSuffix(got, want) {
-				t.Errorf("%s {%s} by %q: %v, want %q", r.method, r.request, user, answers[1].Status, want)
+				t.Errorf("%s {%s} by %q: %v, want %q", r.method, r.request, user,
+					answers[1].Status, want)
 			}
-			for _, refusal := range []string{verdicts['e'], verdicts['d'], "etcdserver: invalid auth token", "etcdserver: revision of auth store is old"} {
+			for _, refusal := range []string{verdicts['e'], verdicts['d'],
+				"etcdserver: invalid auth token", "etcdserver: revision of auth store is old"} {
 				if want == "" && strings.HasSuffix(got, refusal) {
 					t.Errorf("%s {%s} by %q: %v", r.method, r.request, user, answers[1].Status)
 				}
 			}
-			if w, g := answers[0].Status, answers[1].Status; (want != "" || w.Code() == codes.OK) && (w.Code() != g.Code() || w.Message() != g.Message()) {
+			if w, g := answers[0].Status, answers[1].Status; (want != "" || w.Code() == codes.OK) &&
+				(w.Code() != g.Code() || w.Message() != g.Message()) {
 				t.Errorf("%s {%s} by %q: etcd answers %v, got %v", r.method, r.request, user, w, g)
 			}
 		}
@@ -261,8 +271,8 @@ func method(name string) (protoreflect.MethodDescriptor, error) {
 	return d.(protoreflect.MethodDescriptor), nil
 }
 
-// once makes a call, a stream with one request, and returns its first answer. A watcher that is refused is one
-// too.
+// once makes a call, a stream with one request, and returns its first answer. A watcher that is
+// refused is one too.
 func once(t *testing.T, s *Side, m protoreflect.MethodDescriptor, r row, user string) Outcome {
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
@@ -277,7 +287,8 @@ func once(t *testing.T, s *Side, m protoreflect.MethodDescriptor, r row, user st
 		err := s.Conn.Invoke(ctx, "/"+r.method, in, out)
 		return Outcome{Status: status.Convert(err)}
 	}
-	stream, err := s.Conn.NewStream(ctx, &grpc.StreamDesc{ClientStreams: true, ServerStreams: true}, "/"+r.method)
+	stream, err := s.Conn.NewStream(ctx,
+		&grpc.StreamDesc{ClientStreams: true, ServerStreams: true}, "/"+r.method)
 	if err == nil {
 		err = stream.SendMsg(in)
 	}

@@ -17,8 +17,8 @@ func init() {
 	methods["etcdserverpb.MoveLeaderRequest"] = "etcdserverpb.Maintenance/MoveLeader"
 }
 
-// second replaces the id of the second member, which each side derives from the time, in an answer. It returns the id, 0 if
-// there is no second member.
+// second replaces the id of the second member, which each side derives from the time, in an answer.
+// It returns the id, 0 if there is no second member.
 func (s *Side) second(o Outcome) (id uint64) {
 	mark := func(m *pb.Member) {
 		if m != nil && m.ID != s.ids.member {
@@ -32,12 +32,14 @@ func (s *Side) second(o Outcome) (id uint64) {
 		for _, m := range m.GetMembers() {
 			mark(m)
 		}
-		slices.SortFunc(m.GetMembers(), func(a, b *pb.Member) int { return cmp.Compare(a.ID, b.ID) })
+		slices.SortFunc(m.GetMembers(),
+			func(a, b *pb.Member) int { return cmp.Compare(a.ID, b.ID) })
 	}
 	return id
 }
 
-// TestMembers adds, changes and removes members of a single one that never run, with URLs of every kind.
+// TestMembers adds, changes and removes members of a single one that never run, with URLs of every
+// kind.
 func TestMembers(t *testing.T) {
 	t.Parallel()
 	p := NewPair(t)
@@ -58,19 +60,26 @@ func TestMembers(t *testing.T) {
 	promote := func(id uint64) proto.Message { return &pb.MemberPromoteRequest{ID: id} }
 	lead := func(id uint64) proto.Message { return &pb.MoveLeaderRequest{TargetID: id} }
 	update := func(urls ...string) func(uint64) proto.Message {
-		return func(id uint64) proto.Message { return &pb.MemberUpdateRequest{ID: id, PeerURLs: urls} }
+		return func(id uint64) proto.Message {
+			return &pb.MemberUpdateRequest{ID: id,
+				PeerURLs: urls}
+		}
 	}
 	self := p.Etcd.ids.member
 	learner := func(urls ...string) *pb.MemberAddRequest {
 		return &pb.MemberAddRequest{PeerURLs: urls, IsLearner: true}
 	}
-	// No URLs are added twice: within a second the second member would have the id of the first one, and etcd rejects the id of a
-	// removed member.
+	// No URLs are added twice: within a second the second member would have the id of the first
+	// one, and etcd rejects the id of a removed member.
 	for _, urls := range [][]string{
-		nil, {""}, {"x"}, {"http://"}, {"http://x"}, {"http://127.0.0.1"}, {"127.0.0.1:1"}, {"http://127.0.0.1:1/path"}, {"http://127.0.0.1:1/"},
-		{"http://127.0.0.1:99999"}, {"http://127.0.0.1:0"}, {"http://a:b"}, {"ftp://127.0.0.1:1"}, {"http://user@127.0.0.1:1"}, {"http://127.0.0.1:1?x"},
-		{"unix://x"}, {"unix://x:1"}, {"http://[::1]:1", "bad"}, {"http://127.0.0.1:2380"}, {"http://localhost:2380"},
-		{"http://127.0.0.1:11", "http://127.0.0.1:11"}, {"http://127.0.0.1:13", "http://127.0.0.1:12"}, {"http://%zz:1"}, {"http://exa mple:1"},
+		nil, {""}, {"x"}, {"http://"}, {"http://x"}, {"http://127.0.0.1"}, {"127.0.0.1:1"},
+		{"http://127.0.0.1:1/path"}, {"http://127.0.0.1:1/"},
+		{"http://127.0.0.1:99999"}, {"http://127.0.0.1:0"}, {"http://a:b"}, {"ftp://127.0.0.1:1"},
+		{"http://user@127.0.0.1:1"}, {"http://127.0.0.1:1?x"},
+		{"unix://x"}, {"unix://x:1"}, {"http://[::1]:1", "bad"}, {"http://127.0.0.1:2380"},
+		{"http://localhost:2380"},
+		{"http://127.0.0.1:11", "http://127.0.0.1:11"},
+		{"http://127.0.0.1:13", "http://127.0.0.1:12"}, {"http://%zz:1"}, {"http://exa mple:1"},
 		{" http://127.0.0.1:14"}, {"HTTP://127.0.0.1:15\n"}, {"http://unresolvable.invalid:1"},
 	} {
 		always(&pb.MemberUpdateRequest{ID: 1, PeerURLs: urls})

@@ -60,7 +60,8 @@ func NewPair(t testing.TB, args ...string) *Pair {
 	t.Helper()
 	p := &Pair{t: t}
 	start := func(prog proc.Program) *Side {
-		s := proc.Start(t, proc.Config{Program: prog, Memory: true, Advertise: advertised, Args: args})
+		s := proc.Start(t, proc.Config{Program: prog, Memory: true,
+			Advertise: advertised, Args: args})
 		return &Side{Server: s, Conn: s.Dial()}
 	}
 	p.Etcd, p.Subject = start(proc.Etcd), start(proc.Subject())
@@ -94,8 +95,8 @@ func (p *Pair) Restart() {
 	p.storage(p.version)
 }
 
-// storage waits until both sides have data of a version: etcd sets that of its data a moment after it begins to serve. With users a
-// call without one does not learn the version.
+// storage waits until both sides have data of a version: etcd sets that of its data a moment after
+// it begins to serve. With users a call without one does not learn the version.
 func (p *Pair) storage(version string) {
 	p.t.Helper()
 	p.version = version
@@ -103,11 +104,13 @@ func (p *Pair) storage(version string) {
 		deadline := time.Now().Add(callTimeout)
 		for {
 			r, err := pb.NewMaintenanceClient(s.Conn).Status(p.t.Context(), &pb.StatusRequest{})
-			if err == nil && r.StorageVersion == version || rpctypes.ErrorDesc(err) == rpctypes.ErrorDesc(rpctypes.ErrGRPCUserEmpty) {
+			if err == nil && r.StorageVersion == version ||
+				rpctypes.ErrorDesc(err) == rpctypes.ErrorDesc(rpctypes.ErrGRPCUserEmpty) {
 				break
 			}
 			if time.Now().After(deadline) {
-				p.t.Fatalf("%s: the storage version is not %s: %v, %v", s.Server.Addr(), version, r, err)
+				p.t.Fatalf("%s: the storage version is not %s: %v, %v", s.Server.Addr(),
+					version, r, err)
 			}
 			time.Sleep(20 * time.Millisecond)
 		}
@@ -150,9 +153,9 @@ func (p *Pair) note(call string, fields []Field) (found []Difference) {
 	return found
 }
 
-// etcdDied reports whether the last call, whose outcome at etcd was o, made the stock server panic: see txnState for
-// a request that it does not survive. Its answer is then no measure, and the differences of the call are dropped; the
-// subject must still serve.
+// etcdDied reports whether the last call, whose outcome at etcd was o, made the stock server panic:
+// see txnState for a request that it does not survive. Its answer is then no measure, and the
+// differences of the call are dropped; the subject must still serve.
 func (p *Pair) etcdDied(o Outcome) bool {
 	p.t.Helper()
 	if o.Status.Code() != codes.Unavailable || !p.Etcd.Server.ExitsWithin(10*time.Second) {
@@ -164,10 +167,12 @@ func (p *Pair) etcdDied(o Outcome) bool {
 		return false
 	}
 	p.t.Logf("etcd: %s", log[at:min(at+2<<10, len(log))])
-	if o := invoke(p.t.Context(), p.Subject.Conn, NewCall(&pb.RangeRequest{Key: []byte("k")})); o.Resp == nil {
+	if o := invoke(p.t.Context(), p.Subject.Conn,
+		NewCall(&pb.RangeRequest{Key: []byte("k")})); o.Resp == nil {
 		p.t.Errorf("the subject does not serve either: %v", o.Status)
 	}
-	p.Differences = slices.DeleteFunc(p.Differences, func(d Difference) bool { return d.at == p.Calls })
+	p.Differences = slices.DeleteFunc(p.Differences,
+		func(d Difference) bool { return d.at == p.Calls })
 	return true
 }
 

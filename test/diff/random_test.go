@@ -72,7 +72,8 @@ func generated(t *testing.T, p *Pair, g *generator, calls int) {
 			t.Errorf("call %d differs", i)
 			p.Finish(t, &tally)
 			if replay(t, script) == 0 {
-				t.Logf("without the restarts the %d calls show no difference; saved as %s", len(script), save(t, script))
+				t.Logf("without the restarts the %d calls show no difference; saved as %s",
+					len(script), save(t, script))
 				return
 			}
 			minimal := minimise(t, script, time.Now().Add(60*time.Second))

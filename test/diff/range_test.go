@@ -101,19 +101,23 @@ func ranges(_ *testing.T, p *Pair) {
 	p.Do(put("r/b", "again"))
 	note()
 
-	ends := []string{"", "\x00", "r", "r/", "r/a", "r/b", "r/c", "r/c\x00", "r/zzz", "r0", "s", "\xff", "\x00\x00"}
+	ends := []string{"", "\x00", "r", "r/", "r/a", "r/b", "r/c", "r/c\x00", "r/zzz", "r0", "s",
+		"\xff", "\x00\x00"}
 	for _, key := range []string{"r/a", "r/b", "r/c", "r/none", "r/", "r", "\x00", "\xff", ""} {
 		for _, end := range ends {
 			p.Do(scan(key, end))
 		}
 	}
-	for _, rev := range append(revs, -1, 0, 1, p.Rev, p.Rev+1, p.Rev+100, math.MaxInt64, math.MinInt64) {
+	for _, rev := range append(revs, -1, 0, 1, p.Rev, p.Rev+1, p.Rev+100, math.MaxInt64,
+		math.MinInt64) {
 		for _, key := range []string{"r/a", "r/b", "r/none"} {
 			p.Do(with(get(key), func(r *pb.RangeRequest) { r.Revision = rev }))
 		}
 		p.Do(with(scan("r/", "r0"), func(r *pb.RangeRequest) { r.Revision = rev }))
-		p.Do(with(scan("r/", "r0"), func(r *pb.RangeRequest) { r.Revision = rev; r.Serializable = true }))
-		p.Do(with(scan("r/", "r0"), func(r *pb.RangeRequest) { r.Revision = rev; r.CountOnly = true }))
+		p.Do(with(scan("r/", "r0"),
+			func(r *pb.RangeRequest) { r.Revision = rev; r.Serializable = true }))
+		p.Do(with(scan("r/", "r0"),
+			func(r *pb.RangeRequest) { r.Revision = rev; r.CountOnly = true }))
 		p.Do(with(scan("r/", "r0"), func(r *pb.RangeRequest) { r.Revision = rev; r.Limit = 2 }))
 		// An inverted range at a revision that does not exist: which of the two is noticed?
 		p.Do(with(scan("r0", "r/"), func(r *pb.RangeRequest) { r.Revision = rev }))
@@ -131,7 +135,8 @@ func ranges(_ *testing.T, p *Pair) {
 		}
 	}
 	// The revision filters, each alone and in pairs, with bounds around what exists.
-	bounds := []int64{math.MinInt64, -1, 1, revs[0], revs[1], revs[3], revs[4], revs[7], p.Rev + 1, math.MaxInt64}
+	bounds := []int64{math.MinInt64, -1, 1, revs[0], revs[1], revs[3], revs[4], revs[7],
+		p.Rev + 1, math.MaxInt64}
 	for _, b := range bounds {
 		for i, set := range []func(*pb.RangeRequest){
 			func(r *pb.RangeRequest) { r.MinModRevision = b },
@@ -144,16 +149,19 @@ func ranges(_ *testing.T, p *Pair) {
 			func(r *pb.RangeRequest) { r.MaxModRevision, r.MinCreateRevision = b, b },
 		} {
 			p.Do(with(scan("r/", "r0"), set))
-			p.Do(with(with(scan("r/", "r0"), set), func(r *pb.RangeRequest) { r.Limit = int64(1 + i%3) }))
+			p.Do(with(with(scan("r/", "r0"), set),
+				func(r *pb.RangeRequest) { r.Limit = int64(1 + i%3) }))
 			p.Do(with(with(scan("r/", "r0"), set), func(r *pb.RangeRequest) { r.CountOnly = true }))
-			p.Do(with(with(scan("r/", "r0"), set), func(r *pb.RangeRequest) { r.Revision = revs[4]; r.KeysOnly = true }))
+			p.Do(with(with(scan("r/", "r0"), set),
+				func(r *pb.RangeRequest) { r.Revision = revs[4]; r.KeysOnly = true }))
 		}
 	}
 }
 
 func sorts(_ *testing.T, p *Pair) {
 	// Values, versions and revisions come in different orders, and some are equal.
-	for _, kv := range []string{"d 5", "a 3", "c 3", "b 9", "a 3", "e", "c 1", "b 9", "b 0", "f 5"} {
+	for _, kv := range []string{"d 5", "a 3", "c 3", "b 9", "a 3", "e", "c 1", "b 9",
+		"b 0", "f 5"} {
 		k, v, _ := strings.Cut(kv, " ")
 		p.Do(put("s/"+k, v))
 	}
@@ -178,9 +186,12 @@ func sorts(_ *testing.T, p *Pair) {
 	all(func(r *pb.RangeRequest) { r.MinModRevision = rev - 4; r.MaxModRevision = rev })
 	all(func(r *pb.RangeRequest) { r.MaxCreateRevision = rev - 4; r.KeysOnly = true; r.Serializable = true })
 	for _, n := range []int32{-1, 3, 5, 99, math.MaxInt32, math.MinInt32} {
-		p.Do(with(scan("s/", "s0"), func(r *pb.RangeRequest) { r.SortOrder = pb.RangeRequest_SortOrder(n) }))
-		p.Do(with(scan("s/", "s0"), func(r *pb.RangeRequest) { r.SortTarget = pb.RangeRequest_SortTarget(n) }))
-		p.Do(with(scan("", "s0"), func(r *pb.RangeRequest) { r.SortTarget = pb.RangeRequest_SortTarget(n) }))
+		p.Do(with(scan("s/", "s0"),
+			func(r *pb.RangeRequest) { r.SortOrder = pb.RangeRequest_SortOrder(n) }))
+		p.Do(with(scan("s/", "s0"),
+			func(r *pb.RangeRequest) { r.SortTarget = pb.RangeRequest_SortTarget(n) }))
+		p.Do(with(scan("", "s0"),
+			func(r *pb.RangeRequest) { r.SortTarget = pb.RangeRequest_SortTarget(n) }))
 	}
 }
 

@@ -20,7 +20,8 @@ import (
 // WriteScript writes calls so that ReadScript reads them back. Metadata and options are left out.
 func WriteScript(w io.Writer, calls []Call) error {
 	for _, c := range calls {
-		if _, err := fmt.Fprintf(w, "%s %s\n", strings.TrimPrefix(c.Method, "etcdserverpb."), c.text()); err != nil {
+		if _, err := fmt.Fprintf(w, "%s %s\n", strings.TrimPrefix(c.Method, "etcdserverpb."),
+			c.text()); err != nil {
 			return err
 		}
 	}

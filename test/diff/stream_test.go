@@ -24,10 +24,12 @@ type rawStream struct {
 
 func openRaw(t *testing.T, s *Side, md ...string) rawStream {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(metadata.AppendToOutgoingContext(t.Context(), md...), callTimeout)
+	ctx, cancel := context.WithTimeout(metadata.AppendToOutgoingContext(t.Context(),
+		md...), callTimeout)
 	t.Cleanup(cancel)
 	desc := &grpc.StreamDesc{ClientStreams: true, ServerStreams: true}
-	st, err := s.Conn.NewStream(ctx, desc, "/etcdserverpb.Watch/Watch", grpc.ForceCodec(bytesCodec{}))
+	st, err := s.Conn.NewStream(ctx, desc, "/etcdserverpb.Watch/Watch",
+		grpc.ForceCodec(bytesCodec{}))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -90,7 +92,8 @@ func TestWatchWire(t *testing.T) {
 		{join(key, number(3, 2), field(5, []byte{1})), 2},               // and packed
 		{join(key, number(3, 2), field(5, []byte{0}), number(5, 1)), 1}, // and both
 		{join(key, number(3, 2), field(5, nil)), 2},
-		{join(key, number(3, 2), number(5, 7), number(5, ^uint64(0))), 2}, // of a kind that is not known
+		// of a kind that is not known
+		{join(key, number(3, 2), number(5, 7), number(5, ^uint64(0))), 2},
 		{join(key, number(3, 2), field(99, []byte("x"))), 2},
 		{join(key, field(2, nil), number(3, 2), number(4, 5), number(6, 1), number(8, 1)), 2},
 		{join(number(7, 5), key, number(3, 2)), 2},
@@ -109,7 +112,8 @@ func TestWatchWire(t *testing.T) {
 		})
 	}
 	for i, msg := range [][]byte{
-		{0xff}, {0x0a, 0x05, 1}, field(1, []byte{0x0a, 0x7f}), field(2, []byte{0xff}), field(3, []byte{0xff}),
+		{0xff}, {0x0a, 0x05, 1}, field(1, []byte{0x0a, 0x7f}), field(2, []byte{0xff}),
+		field(3, []byte{0xff}),
 	} {
 		same(fmt.Sprint("malformed ", i), func(s *Side) string {
 			r := openRaw(t, s)
@@ -129,7 +133,8 @@ func TestWatchWire(t *testing.T) {
 	}
 	// What is no command is passed over; of two commands in one message the last one counts.
 	for i, msg := range [][]byte{
-		nil, field(9, []byte("x")), join(field(2, number(1, 5)), field(1, key)), join(field(1, field(1, []byte("b"))), field(1, number(7, 3))),
+		nil, field(9, []byte("x")), join(field(2, number(1, 5)), field(1, key)),
+		join(field(1, field(1, []byte("b"))), field(1, number(7, 3))),
 		join(field(3, nil), field(1, key)),
 	} {
 		same(fmt.Sprint("commands ", i), func(s *Side) string {
@@ -145,7 +150,8 @@ func TestWatchWire(t *testing.T) {
 			return r.receive(n, false)
 		})
 	}
-	for _, md := range [][]string{{"hasleader", "true"}, {"token", "nonsense"}, {"client-api-version", "9"}} {
+	for _, md := range [][]string{{"hasleader", "true"}, {"token", "nonsense"},
+		{"client-api-version", "9"}} {
 		same(fmt.Sprint("metadata ", md), func(s *Side) string {
 			r := openRaw(t, s, md...)
 			defer r.cancel()
@@ -210,7 +216,8 @@ func TestLimits(t *testing.T) {
 		p.Do(then(then(gets(n)...)))
 		p.Do(then(append(gets(2), then(gets(n)...))...))
 	}
-	for _, n := range []int{9000, 9900, 10001, 11000, 100_000, 10_000 + mib/2 - 100, 10_000 + mib/2 + 100} {
+	for _, n := range []int{9000, 9900, 10001, 11000, 100_000, 10_000 + mib/2 - 100,
+		10_000 + mib/2 + 100} {
 		p.Do(put("a", strings.Repeat("v", n)))
 		p.Do(then(put("a", strings.Repeat("v", n))))
 		p.Do(get(strings.Repeat("v", n)))

@@ -95,7 +95,8 @@ func txnChecks(_ *testing.T, p *Pair) {
 		// Nested, in branches taken and not.
 		p.Do(then(put("u/x", "outer"), then(bad)))
 		p.Do(then(put("u/x", "outer"), otherwise(bad)))
-		p.Do(then(put("u/x", "outer"), with(then(), func(r *pb.TxnRequest) { r.Failure = ops(bad) })))
+		p.Do(then(put("u/x", "outer"),
+			with(then(), func(r *pb.TxnRequest) { r.Failure = ops(bad) })))
 		p.Do(then(then(put("u/x", "inner")), otherwise(otherwise(bad))))
 	}
 	// The next revision is not there yet for a range of the same transaction.
@@ -127,12 +128,17 @@ func txnChecks(_ *testing.T, p *Pair) {
 		then(then(put("u/k", "1")), then(put("u/k", "2"))),
 		then(then(put("u/k", "1")), otherwise(put("u/k", "2"))),
 		then(put("u/k", "1"), otherwise(put("u/k", "2"))),
-		then(with(then(put("u/k", "1")), func(r *pb.TxnRequest) { r.Failure = ops(put("u/k", "2")) })),
-		then(with(then(put("u/k", "1")), func(r *pb.TxnRequest) { r.Failure = ops(put("u/k", "2")) }), put("u/k", "3")),
-		then(with(then(put("u/k", "1")), func(r *pb.TxnRequest) { r.Failure = ops(put("u/k", "2"), put("u/k", "3")) })),
+		then(with(then(put("u/k", "1")),
+			func(r *pb.TxnRequest) { r.Failure = ops(put("u/k", "2")) })),
+		then(with(then(put("u/k", "1")),
+			func(r *pb.TxnRequest) { r.Failure = ops(put("u/k", "2")) }), put("u/k", "3")),
+		then(with(then(put("u/k", "1")),
+			func(r *pb.TxnRequest) { r.Failure = ops(put("u/k", "2"), put("u/k", "3")) })),
 		with(then(put("u/k", "1")), func(r *pb.TxnRequest) { r.Failure = ops(put("u/k", "2")) }),
-		with(then(put("u/k", "1")), func(r *pb.TxnRequest) { r.Failure = ops(put("u/j", "2"), put("u/j", "2")) }),
-		with(otherwise(put("u/k", "1")), func(r *pb.TxnRequest) { r.Success = ops(put("u/j", "2"), del("u/j", "")) }),
+		with(then(put("u/k", "1")),
+			func(r *pb.TxnRequest) { r.Failure = ops(put("u/j", "2"), put("u/j", "2")) }),
+		with(otherwise(put("u/k", "1")),
+			func(r *pb.TxnRequest) { r.Success = ops(put("u/j", "2"), del("u/j", "")) }),
 		then(put("u/k", "1"), then(del("u/k", ""))),
 		then(then(del("u/k", "")), put("u/k", "1")),
 		then(then(del("u/", "u0")), put("u/k", "1")),
@@ -142,8 +148,10 @@ func txnChecks(_ *testing.T, p *Pair) {
 		then(then(del("u/k", "")), then(put("u/k", "1"))),
 		then(then(put("u/k", "1")), then(del("u/k", ""))),
 		then(then(del("u/k", "")), otherwise(put("u/k", "1"))),
-		then(with(then(put("u/k", "1")), func(r *pb.TxnRequest) { r.Failure = ops(del("u/k", "")) })),
-		then(with(then(del("u/k", "")), func(r *pb.TxnRequest) { r.Failure = ops(put("u/k", "1")) })),
+		then(with(then(put("u/k", "1")),
+			func(r *pb.TxnRequest) { r.Failure = ops(del("u/k", "")) })),
+		then(with(then(del("u/k", "")),
+			func(r *pb.TxnRequest) { r.Failure = ops(put("u/k", "1")) })),
 		then(then(then(put("u/k", "1"))), then(then(put("u/k", "1")))),
 		then(then(then(put("u/k", "1")), del("u/k", ""))),
 		then(then(then(del("u/k", ""))), put("u/k", "1")),
@@ -188,8 +196,10 @@ func txnChecks(_ *testing.T, p *Pair) {
 		p.Do(then(append(gets(n-1), then(gets(129-n)...))...))
 		p.Do(&pb.TxnRequest{Compare: compares(n), Success: ops(then(gets(128 - n)...))})
 		p.Do(&pb.TxnRequest{Compare: compares(n), Success: ops(then(gets(129 - n)...))})
-		p.Do(&pb.TxnRequest{Compare: compares(n), Success: ops(&pb.TxnRequest{Compare: compares(128 - n)})})
-		p.Do(&pb.TxnRequest{Compare: compares(n), Success: ops(&pb.TxnRequest{Compare: compares(129 - n)})})
+		p.Do(&pb.TxnRequest{Compare: compares(n),
+			Success: ops(&pb.TxnRequest{Compare: compares(128 - n)})})
+		p.Do(&pb.TxnRequest{Compare: compares(n),
+			Success: ops(&pb.TxnRequest{Compare: compares(129 - n)})})
 	}
 	// Siblings do not count together; depth does.
 	p.Do(then(then(gets(126)...), then(gets(126)...)))
@@ -209,9 +219,12 @@ func txnChecks(_ *testing.T, p *Pair) {
 	p.Do(then(append(many(128, "u/many"), put("", ""))...))
 	p.Do(then(put("u/k", "1"), put("u/k", "1"), put("", "")))
 	p.Do(then(put("u/k", "1"), put("u/k", "1"), &pb.PutRequest{Key: []byte("u/l"), Lease: 5}))
-	p.Do(then(&pb.PutRequest{Key: []byte("u/l"), Lease: 5}, &pb.PutRequest{Key: []byte("u/none"), IgnoreValue: true}))
-	p.Do(then(&pb.PutRequest{Key: []byte("u/none"), IgnoreValue: true}, &pb.PutRequest{Key: []byte("u/l"), Lease: 5}))
-	p.Do(then(&pb.PutRequest{Key: []byte("u/l"), Lease: 5}, with(get("u/a"), func(r *pb.RangeRequest) { r.Revision = math.MaxInt64 })))
+	p.Do(then(&pb.PutRequest{Key: []byte("u/l"), Lease: 5},
+		&pb.PutRequest{Key: []byte("u/none"), IgnoreValue: true}))
+	p.Do(then(&pb.PutRequest{Key: []byte("u/none"), IgnoreValue: true},
+		&pb.PutRequest{Key: []byte("u/l"), Lease: 5}))
+	p.Do(then(&pb.PutRequest{Key: []byte("u/l"), Lease: 5},
+		with(get("u/a"), func(r *pb.RangeRequest) { r.Revision = math.MaxInt64 })))
 	p.Do(then(&pb.PutRequest{Key: []byte("u/none"), Lease: 5, IgnoreValue: true}))
 	p.Do(del("u/", "u0"))
 }
@@ -225,16 +238,22 @@ func txnReads(_ *testing.T, p *Pair) {
 		return with(del(k, end), func(r *pb.DeleteRangeRequest) { r.PrevKv = true })
 	}
 	for range 2 {
-		p.Do(then(get("w/a"), prevPut("w/a", "1"), get("w/a"), scan("w/", "w0"), prevPut("w/b", "1"), scan("w/", "w0")))
-		p.Do(then(prevPut("w/a", "2"), with(get("w/a"), func(r *pb.RangeRequest) { r.Revision = p.Rev })))
+		p.Do(then(get("w/a"), prevPut("w/a", "1"), get("w/a"), scan("w/", "w0"),
+			prevPut("w/b", "1"), scan("w/", "w0")))
+		p.Do(then(prevPut("w/a", "2"),
+			with(get("w/a"), func(r *pb.RangeRequest) { r.Revision = p.Rev })))
 		p.Do(then(prevDel("w/a", ""), get("w/a"), prevDel("w/a", ""), scan("w/", "w0")))
 		p.Do(then(put("w/c", "1"), put("w/d", "2"), prevDel("w/a", "w/c"), scan("w/", "w0"),
 			with(scan("w/", "w0"), func(r *pb.RangeRequest) { r.CountOnly = true }),
-			with(scan("w/", "w0"), func(r *pb.RangeRequest) { r.Limit = 1; r.SortOrder = pb.RangeRequest_DESCEND }),
-			with(scan("w/", "w0"), func(r *pb.RangeRequest) { r.SortTarget = pb.RangeRequest_MOD; r.SortOrder = pb.RangeRequest_DESCEND }),
+			with(scan("w/", "w0"),
+				func(r *pb.RangeRequest) { r.Limit = 1; r.SortOrder = pb.RangeRequest_DESCEND }),
+			with(scan("w/", "w0"),
+				func(r *pb.RangeRequest) { r.SortTarget = pb.RangeRequest_MOD; r.SortOrder = pb.RangeRequest_DESCEND }),
 			with(scan("w/", "w0"), func(r *pb.RangeRequest) { r.MinModRevision = p.Rev + 1 })))
 		p.Do(then(prevDel("w/", "w0"), prevDel("w/", "w0"), scan("w/", "w0")))
-		p.Do(then(put("w/a", "1"), then(get("w/a"), put("w/b", "1"), then(scan("w/", "w0"), prevDel("w/z", "w0"))), scan("w/", "w0")))
+		p.Do(then(put("w/a", "1"),
+			then(get("w/a"), put("w/b", "1"), then(scan("w/", "w0"), prevDel("w/z", "w0"))),
+			scan("w/", "w0")))
 		p.Do(then(&pb.PutRequest{Key: []byte("w/a"), IgnoreValue: true, PrevKv: true}, get("w/a")))
 		p.Do(then(put("w/e", "1"), del("w/b", ""), del("w/b", "")))
 		p.Do(scan("w/", "w0"))
@@ -254,8 +273,10 @@ func compares(_ *testing.T, p *Pair) {
 	test := func(c ...*pb.Compare) {
 		p.Do(&pb.TxnRequest{Compare: c, Success: ops(get("c/a")), Failure: ops(get("c/b"))})
 	}
-	targets := []pb.Compare_CompareTarget{pb.Compare_VERSION, pb.Compare_CREATE, pb.Compare_MOD, pb.Compare_LEASE}
-	results := []pb.Compare_CompareResult{pb.Compare_EQUAL, pb.Compare_GREATER, pb.Compare_LESS, pb.Compare_NOT_EQUAL}
+	targets := []pb.Compare_CompareTarget{pb.Compare_VERSION, pb.Compare_CREATE, pb.Compare_MOD,
+		pb.Compare_LEASE}
+	results := []pb.Compare_CompareResult{pb.Compare_EQUAL, pb.Compare_GREATER, pb.Compare_LESS,
+		pb.Compare_NOT_EQUAL}
 	for _, r := range results {
 		for _, key := range []string{"c/a", "c/none"} {
 			for _, target := range targets {
@@ -301,11 +322,15 @@ func compares(_ *testing.T, p *Pair) {
 	test(cmpMod("c/a", pb.Compare_GREATER, 0), cmpMod("", pb.Compare_GREATER, 0))
 	for _, n := range []int32{-1, 4, 5, 99, math.MaxInt32} {
 		for _, key := range []string{"c/a", "c/none"} {
-			test(&pb.Compare{Key: []byte(key), Target: pb.Compare_CompareTarget(n), TargetUnion: &pb.Compare_Version{Version: 1}})
-			test(&pb.Compare{Key: []byte(key), Result: pb.Compare_CompareResult(n), TargetUnion: &pb.Compare_Version{Version: 1}})
-			test(&pb.Compare{Key: []byte(key), Target: pb.Compare_VALUE, Result: pb.Compare_CompareResult(n)})
+			test(&pb.Compare{Key: []byte(key), Target: pb.Compare_CompareTarget(n),
+				TargetUnion: &pb.Compare_Version{Version: 1}})
+			test(&pb.Compare{Key: []byte(key), Result: pb.Compare_CompareResult(n),
+				TargetUnion: &pb.Compare_Version{Version: 1}})
+			test(&pb.Compare{Key: []byte(key), Target: pb.Compare_VALUE,
+				Result: pb.Compare_CompareResult(n)})
 			for _, r := range results {
-				test(&pb.Compare{Key: []byte(key), Target: pb.Compare_CompareTarget(n), Result: r, TargetUnion: &pb.Compare_Version{Version: 0}})
+				test(&pb.Compare{Key: []byte(key), Target: pb.Compare_CompareTarget(n), Result: r,
+					TargetUnion: &pb.Compare_Version{Version: 0}})
 			}
 		}
 	}
@@ -370,9 +395,9 @@ func compactions(_ *testing.T, p *Pair) {
 	p.Do(with(del("k/b", ""), func(r *pb.DeleteRangeRequest) { r.PrevKv = true }))
 }
 
-// TestCrashOfEtcd: a stock etcd accepts a transaction that deletes a key by a range without end and then puts it with
-// ignore_value, and panics when it applies it. The subject rejects it, and the suite does not take the crash for a
-// difference, which random requests may cause too.
+// TestCrashOfEtcd: a stock etcd accepts a transaction that deletes a key by a range without end and
+// then puts it with ignore_value, and panics when it applies it. The subject rejects it, and the
+// suite does not take the crash for a difference, which random requests may cause too.
 func TestCrashOfEtcd(t *testing.T) {
 	t.Parallel()
 	p := NewPair(t)
@@ -383,7 +408,9 @@ func TestCrashOfEtcd(t *testing.T) {
 		t.Fatalf("etcd survives: %v, %v", o.Status, found)
 	}
 	p.Finish(t, &tally)
-	if o := invoke(t.Context(), p.Subject.Conn, NewCall(&pb.RangeRequest{Key: []byte("a")})); o.Resp == nil || o.Resp.(*pb.RangeResponse).Count != 1 {
+	if o := invoke(t.Context(), p.Subject.Conn,
+		NewCall(&pb.RangeRequest{Key: []byte("a")})); o.Resp == nil ||
+		o.Resp.(*pb.RangeResponse).Count != 1 {
 		t.Errorf("%v", o)
 	}
 }

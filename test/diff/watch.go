@@ -16,9 +16,9 @@ import (
 const (
 	// lateAfter bounds the wait for a response that must come.
 	lateAfter = 60 * time.Second
-	// quiet is how long nothing must come for an absence to be believed that is expected, and resend the
-	// interval at which a progress request is sent again: etcd drops one if a watcher of the stream is
-	// behind, as each one that begins in the past is for a tenth of a second.
+	// quiet is how long nothing must come for an absence to be believed that is expected, and
+	// resend the interval at which a progress request is sent again: etcd drops one if a watcher of
+	// the stream is behind, as each one that begins in the past is for a tenth of a second.
 	quiet  = 600 * time.Millisecond
 	resend = 100 * time.Millisecond
 )
@@ -30,8 +30,9 @@ type inbox struct {
 	in     chan *pb.WatchResponse
 	held   []*pb.WatchResponse
 	err    error
-	// again counts the progress requests that were sent once more before the answer came: as many answers may follow it. Some of
-	// them never do, and then the answers to later requests are dropped instead, which are sent once more.
+	// again counts the progress requests that were sent once more before the answer came: as many
+	// answers may follow it. Some of them never do, and then the answers to later requests are
+	// dropped instead, which are sent once more.
 	again int
 }
 
@@ -249,7 +250,8 @@ func (w *Watch) follow() {
 	}
 	for i, j := range w.journals {
 		if !j.until(lateAfter, reached) {
-			w.fail(fmt.Sprintf("%s at revision %d", j.name, rev), "all events", fmt.Sprintf("%v %v", j.held, j.err))
+			w.fail(fmt.Sprintf("%s at revision %d", j.name, rev), "all events",
+				fmt.Sprintf("%v %v", j.held, j.err))
 			return
 		}
 		for _, m := range j.take() {
@@ -272,7 +274,8 @@ func (w *Watch) Create(r *pb.WatchCreateRequest) {
 	}
 	w.send(create(r))
 	what := fmt.Sprintf("watch create {%v}", r)
-	if !w.etcd.until(lateAfter, func(held []*pb.WatchResponse) bool { return len(held) > 0 && held[0].Created }) {
+	if !w.etcd.until(lateAfter,
+		func(held []*pb.WatchResponse) bool { return len(held) > 0 && held[0].Created }) {
 		w.fail(what, "an answer", "none from etcd")
 		return
 	}
@@ -310,8 +313,8 @@ func (w *Watch) Cancel(id int64) {
 	w.settle(fmt.Sprintf("watch cancel %d", id), extra)
 }
 
-// Progress asks for progress until both sides answer, or for long enough to believe that they do not. The answers to
-// repeated requests count once.
+// Progress asks for progress until both sides answer, or for long enough to believe that they do
+// not. The answers to repeated requests count once.
 func (w *Watch) Progress() {
 	if w.broken {
 		return
@@ -343,14 +346,16 @@ func (w *Watch) Progress() {
 	w.settle("watch progress", len(w.etcd.held))
 }
 
-// fence returns when a side has read all requests of the stream. A request for progress that it read later, after the next
-// step, would have the answer of that step.
+// fence returns when a side has read all requests of the stream. A request for progress that it
+// read later, after the next step, would have the answer of that step.
 func (w *Watch) fence(b *inbox) bool {
-	if err := b.stream.Send(create(&pb.WatchCreateRequest{Key: []byte("b"), RangeEnd: []byte("a")})); err != nil {
+	if err := b.stream.Send(create(&pb.WatchCreateRequest{Key: []byte("b"),
+		RangeEnd: []byte("a")})); err != nil {
 		b.err = err
 	}
 	refused := func(m *pb.WatchResponse) bool { return m.Created && m.Canceled }
-	if !b.until(lateAfter, func(held []*pb.WatchResponse) bool { return slices.ContainsFunc(held, refused) }) {
+	if !b.until(lateAfter,
+		func(held []*pb.WatchResponse) bool { return slices.ContainsFunc(held, refused) }) {
 		w.fail("refused create on "+b.name, "an answer", describe(b.held))
 		return false
 	}
@@ -358,8 +363,8 @@ func (w *Watch) fence(b *inbox) bool {
 	return true
 }
 
-// answersProgress reports whether a request for progress is answered: if there are watchers, none was canceled by a
-// compaction, and none waits for a revision that is still to come.
+// answersProgress reports whether a request for progress is answered: if there are watchers, none
+// was canceled by a compaction, and none waits for a revision that is still to come.
 func (w *Watch) answersProgress() bool {
 	for _, one := range w.live {
 		if one.req.StartRevision > w.p.Rev {
@@ -408,7 +413,8 @@ func (w *Watch) settle(what string, extra int) {
 	}
 	for _, b := range []*inbox{w.etcd, w.subject} {
 		if !b.until(lateAfter, complete) {
-			w.fail(what+" on "+b.name, fmt.Sprintf("%d control responses and events %v", extra, due), describe(b.held))
+			w.fail(what+" on "+b.name,
+				fmt.Sprintf("%d control responses and events %v", extra, due), describe(b.held))
 		}
 	}
 	want, got := group(w.etcd.take()), group(w.subject.take())

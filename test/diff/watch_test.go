@@ -104,7 +104,8 @@ func watchCreates(w *Watch) {
 	w.Do(put("a", "3"))
 	// Requests with nothing or the wrong things in them are passed over.
 	w.send(&pb.WatchRequest{})
-	w.send(create(&pb.WatchCreateRequest{Key: []byte("a"), Filters: []pb.WatchCreateRequest_FilterType{5, -1}}))
+	w.send(create(&pb.WatchCreateRequest{Key: []byte("a"),
+		Filters: []pb.WatchCreateRequest_FilterType{5, -1}}))
 	w.etcd.until(lateAfter, func(h []*pb.WatchResponse) bool { return len(h) == 1 })
 	w.live[w.etcd.held[0].WatchId] = &watcher{req: on("a", ""), from: w.p.Rev + 1}
 	w.settle("a create with unknown filters", 1)
@@ -215,7 +216,8 @@ func watchProgress(w *Watch) {
 	w.Progress()
 }
 
-// watchLateProgress has requests for progress that etcd reads after they were believed to have no answer, and that it would answer then.
+// watchLateProgress has requests for progress that etcd reads after they were believed to have no
+// answer, and that it would answer then.
 func watchLateProgress(w *Watch) {
 	w.Create(on("k", ""))
 	w.Create(on("k", "", from(w.p.Rev+1)))
@@ -280,7 +282,8 @@ func TestWatchGenerated(t *testing.T) {
 			}
 		}
 		g.rev = p.Rev
-		if w.broken || slices.ContainsFunc(p.Differences, func(d Difference) bool { return d.Why == "" }) {
+		if w.broken || slices.ContainsFunc(p.Differences,
+			func(d Difference) bool { return d.Why == "" }) {
 			t.Errorf("step %d differs", w.steps)
 			break
 		}
@@ -290,7 +293,8 @@ func TestWatchGenerated(t *testing.T) {
 }
 
 func (g *generator) watch() *pb.WatchCreateRequest {
-	r := &pb.WatchCreateRequest{Key: g.key(), RangeEnd: g.end(), PrevKv: g.one(2), Fragment: g.one(3), ProgressNotify: g.one(3)}
+	r := &pb.WatchCreateRequest{Key: g.key(), RangeEnd: g.end(), PrevKv: g.one(2),
+		Fragment: g.one(3), ProgressNotify: g.one(3)}
 	if g.one(2) {
 		r.StartRevision = g.revision()
 	}
@@ -319,8 +323,9 @@ func (g *generator) watchID(w *Watch) int64 {
 	return pick(g, known)
 }
 
-// A watcher that begins in the past gets the newest revision of the store with every response, however far the
-// events of the response have come: clients compute from it how far behind they are.
+// A watcher that begins in the past gets the newest revision of the store with every response,
+// however far the events of the response have come: clients compute from it how far behind they
+// are.
 func TestWatchBehindHeader(t *testing.T) {
 	t.Parallel()
 	p := NewPair(t)

@@ -53,10 +53,12 @@ func (r *registry) members(t *testing.T, token string) map[string]string {
 }
 
 // member prepares a server that is to find its cluster under a token.
-func (r *registry) member(t *testing.T, p proc.Program, name, token string, args ...string) *proc.Server {
+func (r *registry) member(t *testing.T, p proc.Program, name, token string,
+	args ...string) *proc.Server {
 	t.Helper()
 	return proc.New(t, proc.Config{Program: p, Name: name, Memory: true, Discover: true,
-		Args: append([]string{"--discovery-endpoints=http://" + r.Addr(), "--discovery-token=" + token}, args...)})
+		Args: append([]string{"--discovery-endpoints=http://" + r.Addr(),
+			"--discovery-token=" + token}, args...)})
 }
 
 // until waits for a line in the log of a process that must not end before.
@@ -87,7 +89,8 @@ func list(t *testing.T, s *proc.Server) string {
 	until(t, s, "discovery joined cluster successfully")
 	for line := range strings.Lines(s.Log().String()) {
 		var l struct{ Msg, Cluster string }
-		if json.Unmarshal([]byte(line), &l) == nil && l.Msg == "discovery joined cluster successfully" {
+		if json.Unmarshal([]byte(line), &l) == nil &&
+			l.Msg == "discovery joined cluster successfully" {
 			return l.Cluster
 		}
 	}
@@ -95,7 +98,8 @@ func list(t *testing.T, s *proc.Server) string {
 	return ""
 }
 
-// Three members that know only a token become a cluster, which then no longer needs the registry and accepts no other member.
+// Three members that know only a token become a cluster, which then no longer needs the registry
+// and accepts no other member.
 func TestRegistry(t *testing.T) {
 	for _, p := range []proc.Program{proc.Etcd, proc.Vigil} {
 		t.Run("kept by "+string(p), func(t *testing.T) {
@@ -121,7 +125,8 @@ func TestRegistry(t *testing.T) {
 				t.Fatalf("members %v, registered %v", res.Members, registered)
 			}
 			for _, m := range res.Members {
-				if key := fmt.Sprintf("%sblue/members/%x", root, m.ID); registered[key] != m.Name+"="+m.PeerURLs[0] {
+				if key := fmt.Sprintf("%sblue/members/%x", root, m.ID); registered[key] != m.Name+
+					"="+m.PeerURLs[0] {
 					t.Errorf("%s is %q, the member %v", key, registered[key], m)
 				}
 			}
@@ -129,7 +134,8 @@ func TestRegistry(t *testing.T) {
 				t.Fatal(err)
 			}
 
-			refused(t, r.member(t, proc.Vigil, "m4", "blue"), "failed to join discovery cluster (discovery: cluster is full)")
+			refused(t, r.member(t, proc.Vigil, "m4", "blue"),
+				"failed to join discovery cluster (discovery: cluster is full)")
 			if n := len(r.members(t, "blue")); n != 3 {
 				t.Errorf("%d are registered after one was refused", n)
 			}
@@ -155,7 +161,8 @@ func TestRegistryBesideStock(t *testing.T) {
 			t.Parallel()
 			r := startRegistry(t, p)
 			r.put(t, root+"both/_config/size", "2")
-			stock, vigil := r.member(t, proc.Etcd, "stock", "both"), r.member(t, proc.Vigil, "vigil", "both")
+			stock, vigil := r.member(t, proc.Etcd, "stock", "both"),
+				r.member(t, proc.Vigil, "vigil", "both")
 			stock.Launch()
 			vigil.Launch()
 			if a, b := list(t, stock), list(t, vigil); a != b {
@@ -186,8 +193,10 @@ func TestRegistryRefuses(t *testing.T) {
 		{"wrong", "discovery: invalid peer URL", nil},
 		{"twice", `but --initial-advertise-peer-urls has`, nil},
 		{"", "both --discovery-token and --discovery-endpoints must be set", nil},
-		{"unknown", "multiple discovery or bootstrap flags are set", []string{"--initial-cluster=m1=http://127.0.0.1:1"}},
-		{"unknown", "discovery URL should not be set when joining existing initial cluster", []string{"--initial-cluster-state=existing"}},
+		{"unknown", "multiple discovery or bootstrap flags are set",
+			[]string{"--initial-cluster=m1=http://127.0.0.1:1"}},
+		{"unknown", "discovery URL should not be set when joining existing initial cluster",
+			[]string{"--initial-cluster-state=existing"}},
 	} {
 		s := r.member(t, proc.Vigil, "m1", c.token, c.args...)
 		if c.token == "" {
@@ -209,7 +218,8 @@ func TestRegistryWithPasswords(t *testing.T) {
 		}
 	}
 	must(r.client.RoleAdd(ctx, "registrar"))
-	must(r.client.RoleGrantPermission(ctx, "registrar", root, clientv3.GetPrefixRangeEnd(root), clientv3.PermissionType(clientv3.PermReadWrite)))
+	must(r.client.RoleGrantPermission(ctx, "registrar", root, clientv3.GetPrefixRangeEnd(root),
+		clientv3.PermissionType(clientv3.PermReadWrite)))
 	for _, name := range []string{"root", "alice", "bob"} {
 		must(r.client.UserAdd(ctx, name, "secret"))
 	}
@@ -217,10 +227,13 @@ func TestRegistryWithPasswords(t *testing.T) {
 	must(r.client.UserGrantRole(ctx, "alice", "registrar"))
 	must(r.client.AuthEnable(ctx))
 
-	refused(t, r.member(t, proc.Vigil, "m1", "blue", "--discovery-user=alice", "--discovery-password=wrong"), "authentication failed, invalid user ID or password")
-	refused(t, r.member(t, proc.Vigil, "m1", "blue", "--discovery-user=bob:secret"), "permission denied")
+	refused(t, r.member(t, proc.Vigil, "m1", "blue", "--discovery-user=alice",
+		"--discovery-password=wrong"), "authentication failed, invalid user ID or password")
+	refused(t, r.member(t, proc.Vigil, "m1", "blue", "--discovery-user=bob:secret"),
+		"permission denied")
 	refused(t, r.member(t, proc.Vigil, "m1", "blue"), "user name is empty")
-	s := r.member(t, proc.Vigil, "m1", "blue", "--discovery-user=alice", "--discovery-password=secret")
+	s := r.member(t, proc.Vigil, "m1", "blue", "--discovery-user=alice",
+		"--discovery-password=secret")
 	s.Restart()
 	if strings.Contains(s.Log().String(), "secret") {
 		t.Error("the password is in the log")

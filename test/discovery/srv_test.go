@@ -16,7 +16,8 @@ import (
 	"vigil/test/proc"
 )
 
-// zone is a name server on a loopback address: any host below test. is 127.0.0.1, and SRV records are as set.
+// zone is a name server on a loopback address: any host below test. is 127.0.0.1, and SRV records
+// are as set.
 type zone struct {
 	mu  sync.Mutex
 	srv map[string][]dnsmessage.SRVResource
@@ -41,7 +42,8 @@ func (z *zone) answer(question []byte) []byte {
 	}
 	q := m.Questions[0]
 	name := strings.ToLower(q.Name.String())
-	head := dnsmessage.ResourceHeader{Name: q.Name, Type: q.Type, Class: dnsmessage.ClassINET, TTL: 1}
+	head := dnsmessage.ResourceHeader{Name: q.Name, Type: q.Type,
+		Class: dnsmessage.ClassINET, TTL: 1}
 	m.Header.Response, m.Answers, m.Additionals = true, nil, nil
 	records, service := z.srv[name]
 	switch {
@@ -53,7 +55,8 @@ func (z *zone) answer(question []byte) []byte {
 	case strings.HasPrefix(name, "_") || !strings.HasSuffix(name, ".test."):
 		m.Header.RCode = dnsmessage.RCodeNameError
 	case q.Type == dnsmessage.TypeA:
-		m.Answers = []dnsmessage.Resource{{Header: head, Body: &dnsmessage.AResource{A: [4]byte{127, 0, 0, 1}}}}
+		m.Answers = []dnsmessage.Resource{{Header: head,
+			Body: &dnsmessage.AResource{A: [4]byte{127, 0, 0, 1}}}}
 	}
 	b, err := m.Pack()
 	if err != nil {
@@ -62,8 +65,8 @@ func (z *zone) answer(question []byte) []byte {
 	return b
 }
 
-// serve answers on port 53 of an address of loopback, and returns a command that runs another with that as its only name
-// server. It skips the test where that is not possible.
+// serve answers on port 53 of an address of loopback, and returns a command that runs another with
+// that as its only name server. It skips the test where that is not possible.
 func (z *zone) serve(t *testing.T) (wrap []string) {
 	t.Helper()
 	const addr = "127.0.53.53"
@@ -92,7 +95,8 @@ func (z *zone) serve(t *testing.T) (wrap []string) {
 	if err := os.WriteFile(conf, []byte("nameserver "+addr+"\n"), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	wrap = []string{"unshare", "--mount", "sh", "-c", `mount --bind "$0" /etc/resolv.conf && exec "$@"`, conf}
+	wrap = []string{"unshare", "--mount", "sh", "-c",
+		`mount --bind "$0" /etc/resolv.conf && exec "$@"`, conf}
 	if out, err := exec.Command(wrap[0], append(wrap[1:], "true")...).CombinedOutput(); err != nil {
 		t.Skipf("cannot give a process another name server here, which needs root and the right to mount: %v: %s", err, out)
 	}
@@ -108,7 +112,8 @@ func TestSRV(t *testing.T) {
 	alone := proc.FreePort(t)
 	z.set("_etcd-server-blue._tcp.example.test.", alone)
 	config := func(name string, port int, args ...string) proc.Config {
-		return proc.Config{Program: proc.Subject(), Name: name, Memory: true, Discover: true, PeerPort: port, Wrap: wrap,
+		return proc.Config{Program: proc.Subject(), Name: name, Memory: true, Discover: true,
+			PeerPort: port, Wrap: wrap,
 			Args: append([]string{"--discovery-srv=example.test"}, args...),
 			Env:  []string{"GODEBUG=netdns=go"}}
 	}
@@ -147,7 +152,8 @@ func TestSRV(t *testing.T) {
 	}
 	for i, port := range ports {
 		want := fmt.Sprintf("infra%d=http://m%d.test:%d\n", i, i+1, port)
-		for end := time.Now().Add(patience); !strings.Contains(names(), want); time.Sleep(10 * time.Millisecond) {
+		for end := time.Now().Add(patience); !strings.Contains(names(),
+			want); time.Sleep(10 * time.Millisecond) {
 			if time.Now().After(end) {
 				t.Fatalf("no %s in\n%s", want, names())
 			}

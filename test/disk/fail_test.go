@@ -18,9 +18,9 @@ import (
 	"vigil/test/proc"
 )
 
-// TestFailedSync lets one fdatasync fail, as a disk that dies does: the server stops at once, says so
-// in one line and with its exit code, and does not try again; every write that it acknowledged is
-// there at the next start.
+// TestFailedSync lets one fdatasync fail, as a disk that dies does: the server stops at once, says
+// so in one line and with its exit code, and does not try again; every write that it acknowledged
+// is there at the next start.
 func TestFailedSync(t *testing.T) {
 	if proc.Subject() != proc.Vigil {
 		t.Skip("this is about how Vigil stops")
@@ -30,7 +30,8 @@ func TestFailedSync(t *testing.T) {
 		t.Fatal("strace is not installed (Debian: apt-get install strace)")
 	}
 	// It counts calls by thread.
-	s := proc.Start(t, proc.Config{Wrap: []string{strace, "-f", "--seccomp-bpf", "-o", "/dev/null", "-e", "trace=fdatasync", "-e", "inject=fdatasync:error=EIO:when=40"}})
+	s := proc.Start(t, proc.Config{Wrap: []string{strace, "-f", "--seccomp-bpf", "-o", "/dev/null",
+		"-e", "trace=fdatasync", "-e", "inject=fdatasync:error=EIO:when=40"}})
 	c := dial(t, s)
 	ctx, cancel := context.WithTimeout(t.Context(), within)
 	defer cancel()
@@ -39,7 +40,8 @@ func TestFailedSync(t *testing.T) {
 		key := fmt.Sprintf("k%05d", i)
 		r, err := c.Put(ctx, key, key)
 		if err != nil {
-			if !gone(err) && !errors.Is(err, rpctypes.ErrStopped) && !strings.Contains(err.Error(), "server stopped") {
+			if !gone(err) && !errors.Is(err, rpctypes.ErrStopped) &&
+				!strings.Contains(err.Error(), "server stopped") {
 				t.Errorf("the write that was not synced says %v", err)
 			}
 			break
@@ -50,7 +52,8 @@ func TestFailedSync(t *testing.T) {
 		t.Errorf("exit code %d, want 1", code)
 	}
 	log := s.Log().String()
-	if n := strings.Count(log, "stopping: the member cannot go on"); n != 1 || !strings.Contains(log, "input/output error") {
+	if n := strings.Count(log, "stopping: the member cannot go on"); n != 1 ||
+		!strings.Contains(log, "input/output error") {
 		t.Errorf("the log says why %d times", n)
 	}
 	again := proc.Start(t, proc.Config{DataDir: s.DataDir()})
@@ -65,8 +68,8 @@ func TestFailedSync(t *testing.T) {
 }
 
 // TestDamage damages a sealed file under a running server, in one byte and by cutting it off, which
-// makes reads of the mapping fault. The damage is found without anybody reading it, named in the log,
-// counted and alarmed; reads of it fail by name, those of everything else go on.
+// makes reads of the mapping fault. The damage is found without anybody reading it, named in the
+// log, counted and alarmed; reads of it fail by name, those of everything else go on.
 func TestDamage(t *testing.T) {
 	if proc.Subject() != proc.Vigil {
 		t.Skip("this is about Vigil's files")
@@ -98,7 +101,8 @@ func TestDamage(t *testing.T) {
 }
 
 func damaged(t *testing.T, name string, damage func(*testing.T, string)) {
-	s := proc.Start(t, proc.Config{Memory: true, Args: []string{"--scrub-pause=10ms", "--scrub-bytes-per-second=1000000000"}})
+	s := proc.Start(t, proc.Config{Memory: true,
+		Args: []string{"--scrub-pause=10ms", "--scrub-bytes-per-second=1000000000"}})
 	c := dial(t, s)
 	ctx, cancel := context.WithTimeout(t.Context(), within)
 	defer cancel()
@@ -128,19 +132,24 @@ func damaged(t *testing.T, name string, damage func(*testing.T, string)) {
 		a, err := c.AlarmList(ctx)
 		return err == nil && len(a.Alarms) == 1 && a.Alarms[0].Alarm.String() == "CORRUPT"
 	})
-	if code, body := get(t, s, "/health"); code != http.StatusServiceUnavailable || !strings.Contains(body, `"reason":"ALARM CORRUPT"`) {
+	if code, body := get(t, s, "/health"); code != http.StatusServiceUnavailable ||
+		!strings.Contains(body, `"reason":"ALARM CORRUPT"`) {
 		t.Errorf("/health says %d %s", code, body)
 	}
-	if code, body := get(t, s, "/readyz?verbose"); code != http.StatusServiceUnavailable || !strings.Contains(body, "[-]data_corruption") {
+	if code, body := get(t, s, "/readyz?verbose"); code != http.StatusServiceUnavailable ||
+		!strings.Contains(body, "[-]data_corruption") {
 		t.Errorf("/readyz says %d %s", code, body)
 	}
-	if st, err := c.Status(ctx, s.Addr()); err != nil || len(st.Errors) != 1 || !strings.Contains(st.Errors[0], "CORRUPT") {
+	if st, err := c.Status(ctx, s.Addr()); err != nil || len(st.Errors) != 1 ||
+		!strings.Contains(st.Errors[0], "CORRUPT") {
 		t.Errorf("status %v, %v", st, err)
 	}
-	if _, body := get(t, s, "/metrics"); strings.Contains(body, "\nvigil_damage_found_total 0\n") || !strings.Contains(body, `alarm_type="CORRUPT"`) {
+	if _, body := get(t, s, "/metrics"); strings.Contains(body, "\nvigil_damage_found_total 0\n") ||
+		!strings.Contains(body, `alarm_type="CORRUPT"`) {
 		t.Error("the metrics do not show it")
 	}
-	if log := s.Log().String(); !strings.Contains(log, sealed[0]) || !strings.Contains(log, "offset") {
+	if log := s.Log().String(); !strings.Contains(log, sealed[0]) ||
+		!strings.Contains(log, "offset") {
 		t.Error("the log does not name file and offset")
 	}
 
@@ -155,7 +164,8 @@ func damaged(t *testing.T, name string, damage func(*testing.T, string)) {
 			t.Fatalf("key %d: %v", i, err)
 		}
 	}
-	if _, body := get(t, s, "/metrics"); name == "a flipped byte" && !strings.Contains(body, "\nvigil_damage_found_total 1\n") {
+	if _, body := get(t, s, "/metrics"); name == "a flipped byte" &&
+		!strings.Contains(body, "\nvigil_damage_found_total 1\n") {
 		t.Error("one damaged record does not count once")
 	}
 	if bad == 0 || bad == keys {

@@ -15,10 +15,10 @@ import (
 	"vigil/test/proc"
 )
 
-// TestFullDisk lets a small file system fill up under load, by a file of somebody else and by what is
-// written, and be freed again. Writes are refused by name and by nothing else, what was acknowledged
-// is there, reads, watches, deletions and compactions go on, and with room again so do writes,
-// without a restart. The server is killed while the disk is full, and started on it.
+// TestFullDisk lets a small file system fill up under load, by a file of somebody else and by what
+// is written, and be freed again. Writes are refused by name and by nothing else, what was
+// acknowledged is there, reads, watches, deletions and compactions go on, and with room again so do
+// writes, without a restart. The server is killed while the disk is full, and started on it.
 func TestFullDisk(t *testing.T) {
 	if proc.Subject() != proc.Vigil {
 		t.Skip("this is about what Vigil does on a full disk")
@@ -45,7 +45,8 @@ func fullDisk(t *testing.T, dir string) {
 	// Somebody else takes all the space.
 	file, size := foreign(t, dir)
 	took := l.awaitRefusals("refused when the disk is full", 200)
-	t.Logf("a foreign file took the last %d MiB; writes were refused %v later, at revision %d", size/mib, took.Round(time.Millisecond), l.seen.Load())
+	t.Logf("a foreign file took the last %d MiB; writes were refused %v later, at revision %d",
+		size/mib, took.Round(time.Millisecond), l.seen.Load())
 	whileFull(t, s, c, l)
 
 	// The process dies and comes back, and the disk is full all the time.
@@ -68,7 +69,8 @@ func fullDisk(t *testing.T, dir string) {
 	l.keys.Store(1 << 20)
 	l.value.Store(256 << 10)
 	took = l.awaitRefusals("refused when the data fill the disk", 20)
-	t.Logf("the data filled the disk in %v, at revision %d", took.Round(time.Millisecond), l.seen.Load())
+	t.Logf("the data filled the disk in %v, at revision %d",
+		took.Round(time.Millisecond), l.seen.Load())
 	whileFull(t, s, c, l)
 	s.Kill()
 	s.Restart()
@@ -83,12 +85,14 @@ func fullDisk(t *testing.T, dir string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	await(t, "the watcher has the deletion", func() bool { return l.seen.Load() >= r.Header.Revision })
+	await(t, "the watcher has the deletion",
+		func() bool { return l.seen.Load() >= r.Header.Revision })
 	if _, err := c.Compact(ctx, r.Header.Revision); err != nil {
 		t.Fatal(err)
 	}
 	took = l.awaitAcks("writes after deletion and compaction", 500)
-	t.Logf("%d keys deleted and compacted; 500 writes later: %v", r.Deleted, took.Round(time.Millisecond))
+	t.Logf("%d keys deleted and compacted; 500 writes later: %v", r.Deleted,
+		took.Round(time.Millisecond))
 	full(t, s, "0")
 
 	s.Kill()
@@ -108,9 +112,12 @@ func whileFull(t *testing.T, s *proc.Server, c *clientv3.Client, l *load) {
 	full(t, s, "1")
 	// A disk that is nearly full rejects large puts, and at times small ones.
 	await(t, "doctor and the status say that the disk is full", func() bool {
-		d := proc.Run(t, within, proc.Spec{Name: proc.Path(t, proc.Vigilctl), Args: []string{"doctor", "--endpoints=" + s.Addr()}})
+		d := proc.Run(t, within,
+			proc.Spec{Name: proc.Path(t, proc.Vigilctl),
+				Args: []string{"doctor", "--endpoints=" + s.Addr()}})
 		st, err := c.Status(ctx, s.Addr())
-		return d.Code == 1 && strings.Contains(d.Stdout, "CRITICAL  m1: its disk is full: it rejects puts") &&
+		return d.Code == 1 &&
+			strings.Contains(d.Stdout, "CRITICAL  m1: its disk is full: it rejects puts") &&
 			err == nil && strings.Contains(strings.Join(st.Errors, " "), "the disk is full")
 	})
 	r, err := c.Get(ctx, "k/", clientv3.WithPrefix(), clientv3.WithKeysOnly())
@@ -128,7 +135,8 @@ func whileFull(t *testing.T, s *proc.Server, c *clientv3.Client, l *load) {
 			}
 			rev = d.Header.Revision
 		} else {
-			d, err := c.Txn(ctx).If(clientv3.Compare(clientv3.ModRevision(key), ">", 0)).Then(clientv3.OpDelete(key)).Commit()
+			d, err := c.Txn(ctx).If(clientv3.Compare(clientv3.ModRevision(key), ">",
+				0)).Then(clientv3.OpDelete(key)).Commit()
 			if err != nil {
 				t.Fatalf("transaction %d on a full disk: %v", i, err)
 			}

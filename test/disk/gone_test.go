@@ -18,13 +18,15 @@ import (
 	"vigil/test/proc"
 )
 
-// TestFilesGone takes the files of a running member away in many ways: it notices, accepts no writes, and says so everywhere. It still
-// reads, and what it has acknowledged can be saved while it runs. If the same files come back, it goes on.
+// TestFilesGone takes the files of a running member away in many ways: it notices, accepts no
+// writes, and says so everywhere. It still reads, and what it has acknowledged can be saved while
+// it runs. If the same files come back, it goes on.
 func TestFilesGone(t *testing.T) {
 	vigilOnly(t)
 	for _, c := range []struct {
 		name string
-		// take takes the files of a data directory away. What it returns brings them back, if that is possible.
+		// take takes the files of a data directory away. What it returns brings them back, if that
+		// is possible.
 		take func(t *testing.T, dir string) (undo func())
 		says string // of the place, in the log
 	}{
@@ -57,16 +59,22 @@ func TestFilesGone(t *testing.T) {
 			}
 			return func() { must(t, unix.Unmount(dir, unix.MNT_DETACH)) }
 		}, "is gone"},
-		{"raft log removed", func(t *testing.T, dir string) func() { return takeFiles(t, dir, "wal/*.wal") }, "now"},
-		{"open history segment removed", func(t *testing.T, dir string) func() { return takeFiles(t, dir, "history/*.log") }, "now"},
-		{"sealed history segment removed", func(t *testing.T, dir string) func() { return takeFiles(t, dir, "history/*.seg") }, "is gone"},
+		{"raft log removed",
+			func(t *testing.T, dir string) func() { return takeFiles(t, dir, "wal/*.wal") }, "now"},
+		{"open history segment removed",
+			func(t *testing.T, dir string) func() { return takeFiles(t, dir, "history/*.log") },
+			"now"},
+		{"sealed history segment removed",
+			func(t *testing.T, dir string) func() { return takeFiles(t, dir, "history/*.seg") },
+			"is gone"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			dir := filepath.Join(t.TempDir(), "volume", "data")
 			if c.name == "volume detached" {
 				dir = filepath.Join(mountVolume(t), "data")
 			}
-			s := proc.Start(t, proc.Config{DataDir: dir, Args: []string{"--scrub-bytes-per-second=0"}})
+			s := proc.Start(t, proc.Config{DataDir: dir,
+				Args: []string{"--scrub-bytes-per-second=0"}})
 			w := &witness{t: t, c: dial(t, s)}
 			await(t, "a sealed segment", func() bool {
 				w.put()
@@ -75,8 +83,10 @@ func TestFilesGone(t *testing.T) {
 			})
 			undo := c.take(t, dir)
 			before, began := len(w.acked), time.Now()
-			await(t, "a write is rejected", func() bool { return status.Code(w.put()) == codes.Unavailable })
-			t.Logf("%d writes were acknowledged in the %v until the first one was rejected", len(w.acked)-before, time.Since(began).Round(time.Millisecond))
+			await(t, "a write is rejected",
+				func() bool { return status.Code(w.put()) == codes.Unavailable })
+			t.Logf("%d writes were acknowledged in the %v until the first one was rejected",
+				len(w.acked)-before, time.Since(began).Round(time.Millisecond))
 			whileGone(t, s, w, c.says)
 			if undo == nil {
 				w.save(s)
@@ -88,7 +98,8 @@ func TestFilesGone(t *testing.T) {
 			await(t, "everything is as before", func() bool {
 				code, _ := get(t, s, "/readyz")
 				_, body := get(t, s, "/metrics")
-				return code == http.StatusOK && strings.Contains(body, "\nvigil_data_files_gone 0\n")
+				return code == http.StatusOK &&
+					strings.Contains(body, "\nvigil_data_files_gone 0\n")
 			})
 			for range 100 { // segments begin
 				if err := w.put(); err != nil {
@@ -102,7 +113,8 @@ func TestFilesGone(t *testing.T) {
 	}
 }
 
-// TestPathChanges changes paths that still lead to the files: nothing happens. That the checks ran is seen when they are gone after that.
+// TestPathChanges changes paths that still lead to the files: nothing happens. That the checks ran
+// is seen when they are gone after that.
 func TestPathChanges(t *testing.T) {
 	vigilOnly(t)
 	root := t.TempDir()
@@ -120,7 +132,8 @@ func TestPathChanges(t *testing.T) {
 		must(t, os.Symlink(to, filepath.Join(root, "next")))
 		must(t, os.Rename(filepath.Join(root, "next"), filepath.Join(root, "link")))
 	}
-	if err := unix.Mount(filepath.Join(root, "link"), filepath.Join(root, "link"), "", unix.MS_BIND, ""); err == nil {
+	if err := unix.Mount(filepath.Join(root, "link"), filepath.Join(root, "link"), "", unix.MS_BIND,
+		""); err == nil {
 		t.Cleanup(func() { _ = unix.Unmount(filepath.Join(root, "link"), unix.MNT_DETACH) })
 	}
 	for range 30 {
@@ -136,7 +149,8 @@ func TestPathChanges(t *testing.T) {
 	w.save(s)
 }
 
-// TestFilesGoneAmongThree takes the files of one of three members away, a follower's and the leader's: the others go on and lose nothing.
+// TestFilesGoneAmongThree takes the files of one of three members away, a follower's and the
+// leader's: the others go on and lose nothing.
 func TestFilesGoneAmongThree(t *testing.T) {
 	vigilOnly(t)
 	for _, leads := range []bool{false, true} {
@@ -150,7 +164,8 @@ func TestFilesGoneAmongThree(t *testing.T) {
 				_ = w.put()
 			}
 			must(t, os.Rename(dir, dir+".away"))
-			await(t, "a write there is rejected", func() bool { return status.Code(at.put()) == codes.Unavailable })
+			await(t, "a write there is rejected",
+				func() bool { return status.Code(at.put()) == codes.Unavailable })
 			for done := 0; done < 20; {
 				if w.put() == nil {
 					done++
@@ -190,7 +205,8 @@ func whileGone(t *testing.T, s *proc.Server, w *witness, says string) {
 	for _, path := range []string{"/readyz", "/health"} {
 		await(t, path+" fails with the reason", func() bool {
 			code, body := get(t, s, path)
-			return code == http.StatusServiceUnavailable && strings.Contains(body, "files of the data directory are gone")
+			return code == http.StatusServiceUnavailable &&
+				strings.Contains(body, "files of the data directory are gone")
 		})
 	}
 	if code, body := get(t, s, "/livez"); code != http.StatusOK {
@@ -206,7 +222,8 @@ func whileGone(t *testing.T, s *proc.Server, w *witness, says string) {
 	})
 	t.Logf("doctor: %s", said[:strings.Index(said, " page:")])
 	log := s.Log().String()
-	at := strings.Index(log, "the files of this member are not in their places: it accepts no writes")
+	at := strings.Index(log,
+		"the files of this member are not in their places: it accepts no writes")
 	if at < 0 {
 		t.Fatal("the log does not say it")
 	}
@@ -251,13 +268,16 @@ func (w *witness) check(c *clientv3.Client) {
 	defer cancel()
 	for _, a := range w.acked {
 		r, err := c.Get(ctx, a.key)
-		if err != nil || len(r.Kvs) != 1 || string(r.Kvs[0].Value) != a.value || r.Kvs[0].ModRevision != a.rev {
-			w.t.Fatalf("%s was acknowledged at revision %d, and is not there: %v", a.key, a.rev, err)
+		if err != nil || len(r.Kvs) != 1 || string(r.Kvs[0].Value) != a.value ||
+			r.Kvs[0].ModRevision != a.rev {
+			w.t.Fatalf("%s was acknowledged at revision %d, and is not there: %v",
+				a.key, a.rev, err)
 		}
 	}
 }
 
-// save saves the data of a member as its log advises, and checks that what was acknowledged is in a member that is restored from that.
+// save saves the data of a member as its log advises, and checks that what was acknowledged is in a
+// member that is restored from that.
 func (w *witness) save(s *proc.Server) {
 	t := w.t
 	t.Helper()
@@ -267,7 +287,8 @@ func (w *witness) save(s *proc.Server) {
 		{"snapshot", "save", file, "--endpoints=" + s.Addr()},
 		{"snapshot", "restore", file, "--data-dir=" + filepath.Join(dir, "data")},
 	} {
-		if r := proc.Run(t, within, proc.Spec{Name: proc.Path(t, proc.Vigilctl), Args: args}); r.Code != 0 {
+		if r := proc.Run(t, within,
+			proc.Spec{Name: proc.Path(t, proc.Vigilctl), Args: args}); r.Code != 0 {
 			t.Fatalf("%v: %d %s%s", args, r.Code, r.Stdout, r.Stderr)
 		}
 	}

@@ -58,7 +58,8 @@ func dial(t testing.TB, s *proc.Server) *clientv3.Client {
 		Endpoints: []string{s.Addr()},
 		Logger:    zap.NewNop(),
 		DialOptions: []grpc.DialOption{grpc.WithConnectParams(grpc.ConnectParams{
-			Backoff:           backoff.Config{BaseDelay: 20 * time.Millisecond, Multiplier: 1.3, MaxDelay: 200 * time.Millisecond},
+			Backoff: backoff.Config{BaseDelay: 20 * time.Millisecond, Multiplier: 1.3,
+				MaxDelay: 200 * time.Millisecond},
 			MinConnectTimeout: 2 * time.Second,
 		})},
 	})
@@ -86,7 +87,8 @@ func startLoad(t *testing.T, s *proc.Server, writers int) *load {
 
 // gone reports whether an error is one of a server that is not there.
 func gone(err error) bool {
-	return status.Code(err) == codes.Unavailable || errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled) ||
+	return status.Code(err) == codes.Unavailable || errors.Is(err, context.DeadlineExceeded) ||
+		errors.Is(err, context.Canceled) ||
 		errors.Is(err, rpctypes.ErrNoLeader)
 }
 
@@ -123,7 +125,8 @@ func (l *load) write(ctx context.Context, c *clientv3.Client, w int) {
 
 func (l *load) watch(ctx context.Context, c *clientv3.Client) {
 	for ctx.Err() == nil {
-		ch := c.Watch(clientv3.WithRequireLeader(ctx), "", clientv3.WithFromKey(), clientv3.WithRev(l.seen.Load()+1))
+		ch := c.Watch(clientv3.WithRequireLeader(ctx), "", clientv3.WithFromKey(),
+			clientv3.WithRev(l.seen.Load()+1))
 		for r := range ch {
 			if err := r.Err(); err != nil && ctx.Err() == nil && !gone(err) {
 				l.mu.Lock()
@@ -132,7 +135,8 @@ func (l *load) watch(ctx context.Context, c *clientv3.Client) {
 				return
 			}
 			for _, e := range r.Events {
-				l.events = append(l.events, write{e.Kv.ModRevision, string(e.Kv.Key), string(e.Kv.Value)})
+				l.events = append(l.events,
+					write{e.Kv.ModRevision, string(e.Kv.Key), string(e.Kv.Value)})
 			}
 			if n := len(r.Events); n > 0 {
 				l.seen.Store(r.Events[n-1].Kv.ModRevision)
@@ -155,7 +159,8 @@ func await(t testing.TB, what string, ok func() bool) time.Duration {
 	return time.Since(begin)
 }
 
-// awaitRefusals waits until n more writes are refused, and none is taken on between the last of them.
+// awaitRefusals waits until n more writes are refused, and none is taken on between the last of
+// them.
 func (l *load) awaitRefusals(what string, n int64) time.Duration {
 	l.t.Helper()
 	acked, from := l.acked.Load(), l.refused.Load()
@@ -186,7 +191,8 @@ func (l *load) finish(c *clientv3.Client) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	await(t, "the watcher has everything", func() bool { return l.seen.Load() >= end.Header.Revision })
+	await(t, "the watcher has everything",
+		func() bool { return l.seen.Load() >= end.Header.Revision })
 	l.stopWatching()
 	l.watching.Wait()
 	for i, text := range l.mu.other {
@@ -231,7 +237,8 @@ func (l *load) finish(c *clientv3.Client) {
 		switch {
 		case e.value == "" && len(r.Kvs) > 0:
 			t.Errorf("%s was deleted at revision %d and is there", key, e.rev)
-		case e.value != "" && (len(r.Kvs) != 1 || string(r.Kvs[0].Value) != e.value || r.Kvs[0].ModRevision != e.rev):
+		case e.value != "" &&
+			(len(r.Kvs) != 1 || string(r.Kvs[0].Value) != e.value || r.Kvs[0].ModRevision != e.rev):
 			t.Errorf("%s is not what was written at revision %d", key, e.rev)
 		}
 	}

@@ -30,7 +30,8 @@ func mountSmall(t *testing.T, kind string, size int64) string {
 		err = mountFile(t, kind, dir, size)
 	}
 	if err != nil {
-		t.Skipf("cannot mount a small %s here, which needs root and the right to mount: %v", kind, err)
+		t.Skipf("cannot mount a small %s here, which needs root and the right to mount: %v", kind,
+			err)
 	}
 	t.Cleanup(func() {
 		if err := unix.Unmount(dir, unix.MNT_DETACH); err != nil {
@@ -49,7 +50,8 @@ func mountFile(t *testing.T, kind, dir string, size int64) error {
 	if err := errors.Join(f.Truncate(size), f.Close()); err != nil {
 		return err
 	}
-	for _, cmd := range [][]string{{"mkfs." + kind, "-q", image}, {"mount", "-o", "loop", image, dir}} {
+	for _, cmd := range [][]string{{"mkfs." + kind, "-q", image},
+		{"mount", "-o", "loop", image, dir}} {
 		if out, err := exec.Command(cmd[0], cmd[1:]...).CombinedOutput(); err != nil {
 			return fmt.Errorf("%v: %w: %s", cmd, err, strings.TrimSpace(string(out)))
 		}

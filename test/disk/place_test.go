@@ -16,7 +16,8 @@ import (
 	"vigil/test/proc"
 )
 
-// TestLockRemoved removes the lock of a running member: no second process can start on the data, and the lock is made again.
+// TestLockRemoved removes the lock of a running member: no second process can start on the data,
+// and the lock is made again.
 func TestLockRemoved(t *testing.T) {
 	vigilOnly(t)
 	dir := filepath.Join(t.TempDir(), "data")
@@ -31,9 +32,14 @@ func TestLockRemoved(t *testing.T) {
 	var second proc.Result
 	for range 3 {
 		must(t, os.Remove(lock))
-		second = proc.Run(t, within, proc.Spec{Name: proc.Path(t, proc.Vigil), Args: []string{"--data-dir=" + dir, "--name=m1",
-			"--listen-client-urls=http://127.0.0.1:0", "--advertise-client-urls=http://127.0.0.1:0", "--listen-peer-urls=http://127.0.0.1:0"}})
-		if second.Code != 1 || !strings.Contains(second.Stderr, "is in use by another process (vigil, process ") {
+		second = proc.Run(t, within,
+			proc.Spec{Name: proc.Path(t, proc.Vigil),
+				Args: []string{"--data-dir=" + dir, "--name=m1",
+					"--listen-client-urls=http://127.0.0.1:0",
+					"--advertise-client-urls=http://127.0.0.1:0",
+					"--listen-peer-urls=http://127.0.0.1:0"}})
+		if second.Code != 1 ||
+			!strings.Contains(second.Stderr, "is in use by another process (vigil, process ") {
 			t.Fatalf("a second process: %d %s", second.Code, second.Stderr)
 		}
 		await(t, "the lock is held again", func() bool {
@@ -48,7 +54,8 @@ func TestLockRemoved(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if log := s.Log().String(); strings.Contains(log, "not in their places") || !strings.Contains(log, "the lock of the data directory was removed or replaced") {
+	if log := s.Log().String(); strings.Contains(log, "not in their places") ||
+		!strings.Contains(log, "the lock of the data directory was removed or replaced") {
 		t.Error("the log does not say it, or says more")
 	}
 
@@ -58,7 +65,8 @@ func TestLockRemoved(t *testing.T) {
 	defer other.Close()
 	must(t, unix.Flock(int(other.Fd()), unix.LOCK_EX))
 	must(t, os.Rename(lock+".other", lock))
-	await(t, "a write is rejected", func() bool { return status.Code(w.put()) == codes.Unavailable })
+	await(t, "a write is rejected",
+		func() bool { return status.Code(w.put()) == codes.Unavailable })
 	whileGone(t, s, w, "another process has locked it")
 	must(t, other.Close())
 	await(t, "writes are accepted", func() bool { return w.put() == nil })
@@ -67,7 +75,8 @@ func TestLockRemoved(t *testing.T) {
 	w.check(w.c)
 }
 
-// TestGoneWaits has writes wait for the raft log when the directory goes: they end when the member is sure, not when their time is up.
+// TestGoneWaits has writes wait for the raft log when the directory goes: they end when the member
+// is sure, not when their time is up.
 func TestGoneWaits(t *testing.T) {
 	vigilOnly(t)
 	dir := filepath.Join(t.TempDir(), "data")
@@ -96,7 +105,8 @@ func TestGoneWaits(t *testing.T) {
 	w.check(w.c)
 }
 
-// TestGoneAdvice does what the log says, by a shell, for directories and files with odd names, and with another directory in the place.
+// TestGoneAdvice does what the log says, by a shell, for directories and files with odd names, and
+// with another directory in the place.
 func TestGoneAdvice(t *testing.T) {
 	vigilOnly(t)
 	for _, c := range []struct {
@@ -108,7 +118,8 @@ func TestGoneAdvice(t *testing.T) {
 		}},
 		{"parent removed", func(t *testing.T, dir string) {
 			must(t, os.Mkdir(filepath.Join(filepath.Dir(dir), "..", "backup"), 0o700))
-			must(t, os.Rename(dir, filepath.Join(filepath.Dir(dir), "..", "backup", filepath.Base(dir))))
+			must(t, os.Rename(dir,
+				filepath.Join(filepath.Dir(dir), "..", "backup", filepath.Base(dir))))
 			must(t, os.Remove(filepath.Dir(dir)))
 		}},
 		{"another directory there", func(t *testing.T, dir string) {
@@ -126,12 +137,15 @@ func TestGoneAdvice(t *testing.T) {
 			w := &witness{t: t, c: dial(t, s)}
 			must(t, w.put())
 			c.take(t, dir)
-			await(t, "a write is rejected", func() bool { return status.Code(w.put()) == codes.Unavailable })
+			await(t, "a write is rejected",
+				func() bool { return status.Code(w.put()) == codes.Unavailable })
 			var next string
 			await(t, "the log says what to do", func() bool {
 				for line := range strings.Lines(s.Log().String()) {
 					var l struct{ Msg, Next string }
-					if json.Unmarshal([]byte(line), &l) == nil && strings.HasPrefix(l.Msg, "the files of this member are not in their places") {
+					if json.Unmarshal([]byte(line), &l) == nil &&
+						strings.HasPrefix(l.Msg,
+							"the files of this member are not in their places") {
 						next = l.Next
 					}
 				}
@@ -162,7 +176,8 @@ func TestGoneAdvice(t *testing.T) {
 	}
 }
 
-// TestOverlay runs a member on an overlay whose lower layer has its data: a copy that the overlay makes of a file is no difference.
+// TestOverlay runs a member on an overlay whose lower layer has its data: a copy that the overlay
+// makes of a file is no difference.
 func TestOverlay(t *testing.T) {
 	vigilOnly(t)
 	root := t.TempDir()
@@ -185,7 +200,8 @@ func TestOverlay(t *testing.T) {
 		must(t, os.Mkdir(filepath.Join(root, name), 0o700))
 	}
 	merged := filepath.Join(root, "lower")
-	if err := unix.Mount("overlay", merged, "overlay", 0, "lowerdir="+root+"/lower,upperdir="+root+"/upper,workdir="+root+"/work"); err != nil {
+	if err := unix.Mount("overlay", merged, "overlay", 0, "lowerdir="+root+"/lower,upperdir="+root+
+		"/upper,workdir="+root+"/work"); err != nil {
 		t.Skip(err)
 	}
 	t.Cleanup(func() {
@@ -208,7 +224,8 @@ func TestOverlay(t *testing.T) {
 	damaged[len(damaged)/2] ^= 1
 	must(t, os.WriteFile(name+".copy", damaged, 0o600))
 	must(t, os.Rename(name+".copy", name))
-	await(t, "a write is rejected", func() bool { return status.Code(w.put()) == codes.Unavailable })
+	await(t, "a write is rejected",
+		func() bool { return status.Code(w.put()) == codes.Unavailable })
 	must(t, os.WriteFile(name+".copy", whole, 0o600))
 	must(t, os.Rename(name+".copy", name))
 	await(t, "writes are accepted", func() bool { return w.put() == nil })

@@ -19,9 +19,10 @@ import (
 	"vigil/test/proc"
 )
 
-// TestEntriesWait fills the disk of a single member further than puts are accepted: a deletion that is larger than what is kept for
-// deletions is committed and cannot be applied. The member says so everywhere, and that nothing but free space helps. With space again it
-// goes on, and the deletion has its effect.
+// TestEntriesWait fills the disk of a single member further than puts are accepted: a deletion that
+// is larger than what is kept for deletions is committed and cannot be applied. The member says so
+// everywhere, and that nothing but free space helps. With space again it goes on, and the deletion
+// has its effect.
 func TestEntriesWait(t *testing.T) {
 	vigilOnly(t)
 	dir := mountSmall(t, "tmpfs", 256*mib)
@@ -38,7 +39,8 @@ func TestEntriesWait(t *testing.T) {
 		foreign(t, dir)
 		refused++
 		for _, n := range []int{64 << 10, 1 << 10} {
-			if _, err := c.Put(ctx, "a", strings.Repeat("v", n)); !errors.Is(err, rpctypes.ErrNoSpace) {
+			if _, err := c.Put(ctx, "a", strings.Repeat("v", n)); !errors.Is(err,
+				rpctypes.ErrNoSpace) {
 				refused = 0
 			}
 		}
@@ -63,13 +65,26 @@ func TestEntriesWait(t *testing.T) {
 	}
 	whileWaiting(t, s, c)
 	stage(t, s, "m1", `its disk is full, and [1-9]\d* committed entries wait: deletions, compactions and linearizable reads fail too`)
-	if d := doctor(t, s); strings.Contains(d, "may be stopped") || strings.Contains(d, "vigilctl compaction") {
+	if d := doctor(t, s); strings.Contains(d, "may be stopped") ||
+		strings.Contains(d, "vigilctl compaction") {
 		t.Errorf("doctor advises what does not help:\n%s", d)
 	}
 	for what, call := range map[string]func(context.Context) error{
-		"a put":        func(ctx context.Context) error { _, err := c.Put(ctx, "a", "b"); return err },
-		"a deletion":   func(ctx context.Context) error { _, err := c.Delete(ctx, "a"); return err },
-		"a compaction": func(ctx context.Context) error { _, err := c.Compact(ctx, 100); return err },
+		"a put": func(ctx context.Context) error {
+			_,
+				err := c.Put(ctx, "a", "b")
+			return err
+		},
+		"a deletion": func(ctx context.Context) error {
+			_,
+				err := c.Delete(ctx, "a")
+			return err
+		},
+		"a compaction": func(ctx context.Context) error {
+			_,
+				err := c.Compact(ctx, 100)
+			return err
+		},
 		"a linearizable read": func(ctx context.Context) error {
 			_, err := c.Get(ctx, "k/000001")
 			return err
@@ -99,18 +114,19 @@ func TestEntriesWait(t *testing.T) {
 	}
 }
 
-// TestEntriesWaitAmongThree is the same for one of three members, a follower and the leader, whose disk holds the data or only the raft
-// log: the others go on, and the member may be stopped.
+// TestEntriesWaitAmongThree is the same for one of three members, a follower and the leader, whose
+// disk holds the data or only the raft log: the others go on, and the member may be stopped.
 func TestEntriesWaitAmongThree(t *testing.T) {
 	vigilOnly(t)
 	for _, leads := range []bool{false, true} {
 		for _, part := range []string{"data", "wal"} {
-			t.Run(map[bool]string{false: "follower", true: "leader"}[leads]+"/"+part, func(t *testing.T) {
-				if testing.Short() && !(leads && part == "data") {
-					t.Skip("one case is enough for the short form; make processes has all")
-				}
-				amongThree(t, part, leads)
-			})
+			t.Run(map[bool]string{false: "follower", true: "leader"}[leads]+"/"+part,
+				func(t *testing.T) {
+					if testing.Short() && !(leads && part == "data") {
+						t.Skip("one case is enough for the short form; make processes has all")
+					}
+					amongThree(t, part, leads)
+				})
 		}
 	}
 }
@@ -122,7 +138,8 @@ func amongThree(t *testing.T, part string, leads bool) {
 	case "data":
 		dir = mountSmall(t, "tmpfs", 256*mib)
 		cfg.DataDir = dir + "/data"
-		reason, what = "committed entries wait", `its disk is full,( and)? [1-9]\d* committed entries wait`
+		reason, what = "committed entries wait",
+			`its disk is full,( and)? [1-9]\d* committed entries wait`
 	case "wal":
 		// There is room for one segment of the raft log, and not for the next one.
 		dir = mountSmall(t, "tmpfs", 8*mib)
@@ -130,8 +147,10 @@ func amongThree(t *testing.T, part string, leads bool) {
 		if err := os.WriteFile(file, make([]byte, 4*mib), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		cfg.DataDir, cfg.Args = filepath.Join(t.TempDir(), "data"), []string{"--wal-dir=" + dir + "/wal"}
-		reason, what = "the raft log takes no entries", "its disk is full, and its raft log takes no entries"
+		cfg.DataDir, cfg.Args = filepath.Join(t.TempDir(), "data"),
+			[]string{"--wal-dir=" + dir + "/wal"}
+		reason, what = "the raft log takes no entries",
+			"its disk is full, and its raft log takes no entries"
 	}
 	list := startThree(t, cfg)
 	sick, healthy := list[0], list[1]
@@ -191,7 +210,8 @@ func amongThree(t *testing.T, part string, leads bool) {
 	await(t, "it has caught up", func() bool {
 		a, aerr := at.Status(ctx, sick.Addr())
 		b, berr := c.Status(ctx, healthy.Addr())
-		return aerr == nil && berr == nil && a.Header.Revision == b.Header.Revision && len(a.Errors) == 0
+		return aerr == nil && berr == nil && a.Header.Revision == b.Header.Revision &&
+			len(a.Errors) == 0
 	})
 }
 
@@ -208,7 +228,8 @@ func fillKeys(t *testing.T, c *clientv3.Client, n int) {
 	for i := 0; i < n; {
 		var ops []clientv3.Op
 		for ; len(ops) < 100 && i < n; i++ {
-			ops = append(ops, clientv3.OpPut(fmt.Sprintf("k/%06d", i)+map[bool]string{true: "", false: name}[i < 10], ""))
+			ops = append(ops, clientv3.OpPut(fmt.Sprintf("k/%06d", i)+
+				map[bool]string{true: "", false: name}[i < 10], ""))
 		}
 		if _, err := c.Txn(t.Context()).Then(ops...).Commit(); err != nil {
 			t.Fatal(err)
@@ -226,7 +247,8 @@ func whileWaiting(t *testing.T, s *proc.Server, c *clientv3.Client) {
 		var body string
 		await(t, path+" fails with the reason", func() bool {
 			code, body = get(t, s, path)
-			return code == http.StatusServiceUnavailable && strings.Contains(body, "the disk is full")
+			return code == http.StatusServiceUnavailable &&
+				strings.Contains(body, "the disk is full")
 		})
 		t.Logf("%s: %d %s", path, code, strings.TrimSpace(body))
 	}
@@ -237,10 +259,12 @@ func whileWaiting(t *testing.T, s *proc.Server, c *clientv3.Client) {
 	}
 	if c != nil {
 		st, err := c.Status(t.Context(), s.Addr())
-		if err != nil || !strings.Contains(strings.Join(st.Errors, " "), "committed entries wait, and nothing is applied") {
+		if err != nil || !strings.Contains(strings.Join(st.Errors, " "),
+			"committed entries wait, and nothing is applied") {
 			t.Errorf("the errors of the status: %v, %v", st, err)
 		}
-		if log := s.Log().String(); !strings.Contains(log, "nothing is applied: committed entries wait") {
+		if log := s.Log().String(); !strings.Contains(log,
+			"nothing is applied: committed entries wait") {
 			t.Error("the log does not say it")
 		}
 	}
@@ -253,18 +277,23 @@ func over(t *testing.T, s *proc.Server) {
 	await(t, "nothing waits", func() bool {
 		_, body := get(t, s, "/metrics")
 		code, _ := get(t, s, "/readyz")
-		return code == http.StatusOK && strings.Contains(body, "\nvigil_apply_waits_for_space 0\n") && strings.Contains(body, "\nvigil_raft_log_waits_for_space 0\n")
+		return code == http.StatusOK &&
+			strings.Contains(body, "\nvigil_apply_waits_for_space 0\n") &&
+			strings.Contains(body, "\nvigil_raft_log_waits_for_space 0\n")
 	})
 }
 
 // doctor returns what doctor says, without line breaks.
 func doctor(t *testing.T, s *proc.Server) string {
 	t.Helper()
-	d := proc.Run(t, within, proc.Spec{Name: proc.Path(t, proc.Vigilctl), Args: []string{"doctor", "--command-timeout=3s", "--endpoints=" + s.Addr()}})
+	d := proc.Run(t, within,
+		proc.Spec{Name: proc.Path(t, proc.Vigilctl),
+			Args: []string{"doctor", "--command-timeout=3s", "--endpoints=" + s.Addr()}})
 	return strings.Join(strings.Fields(d.Stdout+d.Stderr), " ")
 }
 
-// keepFull takes all space that a disk gets, for a file on it, until stop is called or the test ends.
+// keepFull takes all space that a disk gets, for a file on it, until stop is called or the test
+// ends.
 func keepFull(t *testing.T, file string) (stop func()) {
 	t.Helper()
 	f, err := os.OpenFile(file, os.O_WRONLY|os.O_APPEND, 0o600)
@@ -306,7 +335,9 @@ func stage(t *testing.T, s *proc.Server, name, what string) {
 	}()
 	await(t, "doctor and top say "+what, func() bool {
 		said = doctor(t, s)
-		d := proc.Run(t, within, proc.Spec{Name: proc.Path(t, proc.Vigilctl), Args: []string{"top", "--once", "--endpoints=" + s.Addr()}})
+		d := proc.Run(t, within,
+			proc.Spec{Name: proc.Path(t, proc.Vigilctl),
+				Args: []string{"top", "--once", "--endpoints=" + s.Addr()}})
 		top = strings.Join(strings.Fields(d.Stdout+d.Stderr), " ")
 		return matches("CRITICAL "+name+": "+what, said) && matches(what, top)
 	})
@@ -370,8 +401,10 @@ func startThree(t *testing.T, first proc.Config) []*proc.Server {
 		} else {
 			configs[i].DataDir = filepath.Join(t.TempDir(), "data")
 		}
-		configs[i].Name, configs[i].PeerPort, configs[i].ClientPort = fmt.Sprintf("m%d", i+1), proc.FreePort(t), proc.FreePort(t)
-		initial = append(initial, fmt.Sprintf("%s=http://127.0.0.1:%d", configs[i].Name, configs[i].PeerPort))
+		configs[i].Name, configs[i].PeerPort, configs[i].ClientPort = fmt.Sprintf("m%d", i+1),
+			proc.FreePort(t), proc.FreePort(t)
+		initial = append(initial,
+			fmt.Sprintf("%s=http://127.0.0.1:%d", configs[i].Name, configs[i].PeerPort))
 	}
 	var list []*proc.Server
 	for _, cfg := range configs {
@@ -392,5 +425,6 @@ func matches(pattern, text string) bool { return regexp.MustCompile(pattern).Mat
 func waiting(t *testing.T, s *proc.Server) bool {
 	t.Helper()
 	_, body := get(t, s, "/metrics")
-	return strings.Contains(body, "\nvigil_apply_waits_for_space 1\n") || strings.Contains(body, "\nvigil_raft_log_waits_for_space 1\n")
+	return strings.Contains(body, "\nvigil_apply_waits_for_space 1\n") ||
+		strings.Contains(body, "\nvigil_raft_log_waits_for_space 1\n")
 }

@@ -1,6 +1,6 @@
-// Package freeze gives a member of a test a file system of its own that hangs, is slow or is full when the test wants it. The file
-// system is in a file, so that needs root, a loop device and mkfs.ext4. Both Vigil and a stock etcd meet the faults: they are the
-// kernel's.
+// Package freeze gives a member of a test a file system of its own that hangs, is slow or is full
+// when the test wants it. The file system is in a file, so that needs root, a loop device and
+// mkfs.ext4. Both Vigil and a stock etcd meet the faults: they are the kernel's.
 package freeze
 
 import (
@@ -26,7 +26,8 @@ type Disk struct {
 	fd int
 }
 
-// Mount makes a file system of a number of bytes in the file image and mounts it at dir, which exists, until the test ends.
+// Mount makes a file system of a number of bytes in the file image and mounts it at dir, which
+// exists, until the test ends.
 func Mount(t testing.TB, image, dir string, bytes int64) (*Disk, error) {
 	t.Helper()
 	if err := os.WriteFile(image, nil, 0o600); err != nil {
@@ -35,9 +36,11 @@ func Mount(t testing.TB, image, dir string, bytes int64) (*Disk, error) {
 	if err := os.Truncate(image, bytes); err != nil {
 		return nil, err
 	}
-	for _, cmd := range [][]string{{"mkfs.ext4", "-q", image}, {"mount", "-o", "loop", image, dir}} {
+	for _, cmd := range [][]string{{"mkfs.ext4", "-q", image},
+		{"mount", "-o", "loop", image, dir}} {
 		if out, err := exec.Command(cmd[0], cmd[1:]...).CombinedOutput(); err != nil {
-			return nil, errors.Join(fmt.Errorf("%q: %w: %s", cmd, err, strings.TrimSpace(string(out))), os.Remove(image))
+			return nil, errors.Join(fmt.Errorf("%q: %w: %s", cmd, err,
+				strings.TrimSpace(string(out))), os.Remove(image))
 		}
 	}
 	d := &Disk{t: t, fd: -1}
@@ -53,7 +56,8 @@ func Mount(t testing.TB, image, dir string, bytes int64) (*Disk, error) {
 	return d, err
 }
 
-// Freeze lets all writes, syncs and changes of names wait until Thaw. A process that waits for them cannot be killed.
+// Freeze lets all writes, syncs and changes of names wait until Thaw. A process that waits for them
+// cannot be killed.
 func (d *Disk) Freeze() {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -90,8 +94,8 @@ func ThawAt(dir string) error {
 // gap is how long a slow disk works between two times in which it does not.
 const gap = 20 * time.Millisecond
 
-// Slow lets the disk work only for a moment in each period, so that a program that writes and syncs one after the other waits that long
-// for each, until the returned function is called.
+// Slow lets the disk work only for a moment in each period, so that a program that writes and syncs
+// one after the other waits that long for each, until the returned function is called.
 func (d *Disk) Slow(period time.Duration) (end func()) {
 	stop, done := make(chan struct{}), make(chan struct{})
 	go func() {
@@ -114,7 +118,8 @@ func (d *Disk) Slow(period time.Duration) (end func()) {
 	}
 }
 
-// Fill takes all space that is left on the file system of a new file, until the returned function is called.
+// Fill takes all space that is left on the file system of a new file, until the returned function
+// is called.
 func Fill(t testing.TB, name string) (end func()) {
 	t.Helper()
 	f, err := os.Create(name)

@@ -46,7 +46,8 @@ func start(t testing.TB, program proc.Program, args func(n int) []string) *group
 	}
 	for n := range 3 {
 		d := newDisk(t)
-		s := proc.New(t, proc.Config{Program: program, Name: fmt.Sprintf("m%d", n), DataDir: filepath.Join(d.dir, "data"), PeerPort: peers[n],
+		s := proc.New(t, proc.Config{Program: program, Name: fmt.Sprintf("m%d", n),
+			DataDir: filepath.Join(d.dir, "data"), PeerPort: peers[n],
 			InitialCluster: strings.Join(list, ","), Args: args(n)})
 		t.Cleanup(d.Thaw) // a process that waits for the disk cannot be killed
 		s.Launch()
@@ -125,7 +126,8 @@ func (g *group) leader() (lead *member, others []*member) {
 }
 
 const (
-	// ttl is that of the leases, in seconds. Those that are kept alive are renewed each renewal, and an answer may take keepAliveTimeout.
+	// ttl is that of the leases, in seconds. Those that are kept alive are renewed each renewal,
+	// and an answer may take keepAliveTimeout.
 	ttl              = 4
 	renewal          = 500 * time.Millisecond
 	keepAliveTimeout = 2 * time.Second
@@ -137,20 +139,24 @@ const (
 
 // figures are what clients at the other members see of a fault of the leader.
 type figures struct {
-	// newLeader is when both others knew another leader, 0 if they never did; changes is how often the first of them learned of one.
+	// newLeader is when both others knew another leader, 0 if they never did; changes is how often
+	// the first of them learned of one.
 	newLeader time.Duration
 	changes   int
-	// outage is the longest time without a successful put, outageKeepAlives without an answer to a keep-alive of a lease.
+	// outage is the longest time without a successful put, outageKeepAlives without an answer to a
+	// keep-alive of a lease.
 	outage, keepAliveOutage time.Duration
 	// asked and lost are keep-alives, ended the leases that ended although they were kept alive.
 	asked, lost, ended int64
-	// leftEnded are the other leases that ended during the fault, and late how long after their TTL the last one of all did.
+	// leftEnded are the other leases that ended during the fault, and late how long after their TTL
+	// the last one of all did.
 	leftEnded int
 	late      time.Duration
 }
 
 // watchFault lets clients work at the others while a fault of the leader lasts.
-func (g *group) watchFault(lead *member, others []*member, valueBytes int, lasts time.Duration, fault func() (end func())) (f figures) {
+func (g *group) watchFault(lead *member, others []*member, valueBytes int, lasts time.Duration,
+	fault func() (end func())) (f figures) {
 	g.t.Helper()
 	ctx, stop := context.WithCancel(g.t.Context())
 	defer stop()
@@ -164,7 +170,8 @@ func (g *group) watchFault(lead *member, others []*member, valueBytes int, lasts
 		if err != nil {
 			g.t.Fatal(err)
 		}
-		if _, err := m.client.Put(proc.Context(g.t), fmt.Sprintf("lease/%d", n), "", clientv3.WithLease(l.ID)); err != nil {
+		if _, err := m.client.Put(proc.Context(g.t), fmt.Sprintf("lease/%d", n), "",
+			clientv3.WithLease(l.ID)); err != nil {
 			g.t.Fatal(err)
 		}
 		leases = append(leases, l.ID)
@@ -241,7 +248,8 @@ func (g *group) watchFault(lead *member, others []*member, valueBytes int, lasts
 		clients.Go(func() {
 			for ctx.Err() == nil {
 				limited, cancel := context.WithTimeout(ctx, time.Second)
-				r, err := m.client.Get(limited, fmt.Sprintf("lease/%d", kept+n), clientv3.WithSerializable())
+				r, err := m.client.Get(limited, fmt.Sprintf("lease/%d", kept+n),
+					clientv3.WithSerializable())
 				cancel()
 				if err == nil && len(r.Kvs) == 0 {
 					gone[n] = time.Since(granted)
@@ -272,7 +280,8 @@ func (g *group) watchFault(lead *member, others []*member, valueBytes int, lasts
 		}
 		f.late = max(f.late, d-ttl*time.Second)
 	}
-	f.changes, f.asked, f.lost, f.ended = int(changes.Load()), asked.Load(), lost.Load(), ended.Load()
+	f.changes, f.asked, f.lost, f.ended = int(changes.Load()), asked.Load(),
+		lost.Load(), ended.Load()
 	return f
 }
 

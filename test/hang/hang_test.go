@@ -21,11 +21,12 @@ const election = 2 * time.Second
 func noArgs(int) []string { return nil }
 
 func quiet(int) []string {
-	return []string{"--heartbeat-interval=200", fmt.Sprintf("--election-timeout=%d", election.Milliseconds())}
+	return []string{"--heartbeat-interval=200",
+		fmt.Sprintf("--election-timeout=%d", election.Milliseconds())}
 }
 
-// A leader whose disk hangs is replaced within two election timeouts. The others take writes and keep leases alive, and no lease ends
-// early. The member that hung catches up.
+// A leader whose disk hangs is replaced within two election timeouts. The others take writes and
+// keep leases alive, and no lease ends early. The member that hung catches up.
 func TestHungLeader(t *testing.T) {
 	if proc.Subject() != proc.Vigil {
 		t.Skip("TestCompare has the figures of etcd")
@@ -38,7 +39,8 @@ func TestHungLeader(t *testing.T) {
 			return lead.disk.Thaw
 		})
 		t.Logf("%+v", f)
-		if f.newLeader == 0 || f.newLeader > 2*election || f.outage > 2*election || f.ended > 0 || f.changes != 1 {
+		if f.newLeader == 0 || f.newLeader > 2*election || f.outage > 2*election || f.ended > 0 ||
+			f.changes != 1 {
 			t.Errorf("round %d, with an election timeout of %v: %+v", round, election, f)
 		}
 	}
@@ -52,7 +54,8 @@ func TestSlowLeader(t *testing.T) {
 	}
 	g := start(t, proc.Vigil, quiet)
 	lead, others := g.leader()
-	f := g.watchFault(lead, others, 100, 3*election, func() func() { return lead.disk.Slow(250 * time.Millisecond) })
+	f := g.watchFault(lead, others, 100, 3*election,
+		func() func() { return lead.disk.Slow(250 * time.Millisecond) })
 	t.Logf("%+v", f)
 	if f.newLeader != 0 || f.lost > 0 || f.ended > 0 {
 		t.Errorf("%+v", f)
@@ -96,8 +99,8 @@ func TestUnreadLog(t *testing.T) {
 	}
 }
 
-// TestCompare prints what clients of the other members see of a fault of the leader, VIGIL_HANGS times for each fault, for a stock etcd
-// and for Vigil.
+// TestCompare prints what clients of the other members see of a fault of the leader, VIGIL_HANGS
+// times for each fault, for a stock etcd and for Vigil.
 func TestCompare(t *testing.T) {
 	rounds, _ := strconv.Atoi(os.Getenv("VIGIL_HANGS"))
 	if rounds == 0 {
@@ -124,7 +127,8 @@ func TestCompare(t *testing.T) {
 				died := 0
 				for range rounds {
 					lead, others := g.leader()
-					f := g.watchFault(lead, others, fault.valueBytes, lasts, func() func() { return fault.begin(lead.disk) })
+					f := g.watchFault(lead, others, fault.valueBytes, lasts,
+						func() func() { return fault.begin(lead.disk) })
 					t.Logf("%+v", f)
 					all = append(all, f)
 					if !lead.Running() {
@@ -154,7 +158,8 @@ func row(fault string, program proc.Program, all []figures, died int) string {
 			return "none"
 		}
 		slices.Sort(list)
-		s := fmt.Sprintf("%.2f s (%.2f to %.2f)", list[len(list)/2].Seconds(), list[0].Seconds(), list[len(list)-1].Seconds())
+		s := fmt.Sprintf("%.2f s (%.2f to %.2f)", list[len(list)/2].Seconds(), list[0].Seconds(),
+			list[len(list)-1].Seconds())
 		if none > 0 {
 			s += fmt.Sprintf(", none in %d", none)
 		}
@@ -170,7 +175,9 @@ func row(fault string, program proc.Program, all []figures, died int) string {
 		sum.late = max(sum.late, f.late)
 	}
 	return fmt.Sprintf("| %s | %s | %s | %d | %s | %s | %d of %d | %d of %d | %d of %d | %.1f s | %d |\n", fault, program,
-		times(func(f figures) time.Duration { return f.newLeader }), sum.changes, times(func(f figures) time.Duration { return f.outage }),
-		times(func(f figures) time.Duration { return f.keepAliveOutage }), sum.lost, sum.asked, sum.ended, kept*len(all), sum.leftEnded, left*len(all),
+		times(func(f figures) time.Duration { return f.newLeader }), sum.changes,
+		times(func(f figures) time.Duration { return f.outage }),
+		times(func(f figures) time.Duration { return f.keepAliveOutage }), sum.lost, sum.asked,
+		sum.ended, kept*len(all), sum.leftEnded, left*len(all),
 		sum.late.Seconds(), died)
 }

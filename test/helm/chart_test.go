@@ -56,14 +56,16 @@ func render(t *testing.T, release string, set ...string) (map[string]string, err
 	if err != nil {
 		t.Fatal(err)
 	}
-	all, err := chartutil.ToRenderValues(c, values(t, set...), chartutil.ReleaseOptions{Name: release, Namespace: "prod"}, nil)
+	all, err := chartutil.ToRenderValues(c, values(t, set...),
+		chartutil.ReleaseOptions{Name: release, Namespace: "prod"}, nil)
 	if err != nil {
 		return nil, err
 	}
 	return engine.Render(c, all)
 }
 
-// objects renders the chart and decodes what it makes by "KIND NAME"; a field that a kind does not have is an error.
+// objects renders the chart and decodes what it makes by "KIND NAME"; a field that a kind does not
+// have is an error.
 func objects(t *testing.T, release string, set ...string) map[string]any {
 	t.Helper()
 	texts, err := render(t, release, set...)
@@ -97,7 +99,8 @@ func objects(t *testing.T, release string, set ...string) map[string]any {
 			}
 			key := head.Kind + " " + head.Metadata.Name
 			if out[key] != nil || head.Metadata.Namespace != "prod" {
-				t.Errorf("%s: %s in namespace %q, twice: %v", name, key, head.Metadata.Namespace, out[key] != nil)
+				t.Errorf("%s: %s in namespace %q, twice: %v", name, key, head.Metadata.Namespace,
+					out[key] != nil)
 			}
 			if wrong := validation.IsDNS1035Label(head.Metadata.Name); len(wrong) > 0 {
 				t.Errorf("%s: %s", key, wrong)
@@ -118,11 +121,16 @@ func get[T any](t *testing.T, all map[string]any, name string) *T {
 	return o
 }
 
-var everything = []string{"replicas=5", "tls.enabled=true", "tls.certManager.enabled=true", "serviceMonitor.enabled=true",
-	"serviceMonitor.labels.team=store", "extraArgs[0]=--quota-backend-bytes=8589934592", "antiAffinity=hard",
-	"persistence.storageClass=fast", "priorityClassName=system-cluster-critical", "service.annotations.a=b",
-	"imagePullSecrets[0].name=pull", "extraEnv[0].name=GOMEMLIMIT", "extraEnv[0].value=1GiB", "nodeSelector.disk=ssd",
-	"tolerations[0].key=store", "tolerations[0].operator=Exists", "podAnnotations.x=y", "podLabels.z=w"}
+var everything = []string{"replicas=5", "tls.enabled=true", "tls.certManager.enabled=true",
+	"serviceMonitor.enabled=true",
+	"serviceMonitor.labels.team=store", "extraArgs[0]=--quota-backend-bytes=8589934592",
+	"antiAffinity=hard",
+	"persistence.storageClass=fast", "priorityClassName=system-cluster-critical",
+	"service.annotations.a=b",
+	"imagePullSecrets[0].name=pull", "extraEnv[0].name=GOMEMLIMIT", "extraEnv[0].value=1GiB",
+	"nodeSelector.disk=ssd",
+	"tolerations[0].key=store", "tolerations[0].operator=Exists", "podAnnotations.x=y",
+	"podLabels.z=w"}
 
 func TestLint(t *testing.T) {
 	for _, set := range [][]string{nil, everything} {
@@ -134,9 +142,11 @@ func TestLint(t *testing.T) {
 	}
 }
 
-// TestObjects: the parts of the chart fit together, and nothing runs with rights that it does not need.
+// TestObjects: the parts of the chart fit together, and nothing runs with rights that it does not
+// need.
 func TestObjects(t *testing.T) {
-	for _, set := range [][]string{nil, {"replicas=1", "persistence.enabled=false", "antiAffinity="}, everything,
+	for _, set := range [][]string{nil,
+		{"replicas=1", "persistence.enabled=false", "antiAffinity="}, everything,
 		{"tls.enabled=true", "tls.serverSecret=s", "tls.peerSecret=p"}} {
 		t.Run(fmt.Sprintf("%.60q", set), func(t *testing.T) {
 			all := objects(t, "vigil", set...)
@@ -160,21 +170,26 @@ func TestObjects(t *testing.T) {
 						t.Errorf("service %s: port %+v of %v", name, p, ports)
 					}
 				}
-				if name == s.ServiceName && (svc.ClusterIP != core.ClusterIPNone || !svc.PublishNotReadyAddresses) {
+				if name == s.ServiceName &&
+					(svc.ClusterIP != core.ClusterIPNone || !svc.PublishNotReadyAddresses) {
 					t.Errorf("the members cannot find each other by %+v", svc)
 				}
 			}
-			if s.ServiceName != "vigil-peers" || s.PodManagementPolicy != apps.ParallelPodManagement {
+			if s.ServiceName != "vigil-peers" ||
+				s.PodManagementPolicy != apps.ParallelPodManagement {
 				t.Errorf("%+v", s)
 			}
-			if b := get[policy.PodDisruptionBudget](t, all, "PodDisruptionBudget vigil").Spec; !matches(b.Selector.MatchLabels, pod.Labels) || b.MaxUnavailable.IntValue() != 1 {
+			if b := get[policy.PodDisruptionBudget](t, all,
+				"PodDisruptionBudget vigil").Spec; !matches(b.Selector.MatchLabels, pod.Labels) ||
+				b.MaxUnavailable.IntValue() != 1 {
 				t.Errorf("%+v", b)
 			}
 			get[core.ServiceAccount](t, all, "ServiceAccount "+pod.Spec.ServiceAccountName)
 			checkRights(t, pod.Spec, c)
 			checkVolumes(t, s, c)
 			for _, p := range []*core.Probe{c.LivenessProbe, c.ReadinessProbe, c.StartupProbe} {
-				if g := p.HTTPGet; ports[g.Port.StrVal] != 2381 || g.Path != "/livez" && g.Path != "/readyz" {
+				if g := p.HTTPGet; ports[g.Port.StrVal] != 2381 || g.Path != "/livez" &&
+					g.Path != "/readyz" {
 					t.Errorf("probe %+v", g)
 				}
 			}
@@ -194,8 +209,10 @@ func matches(selector, labels map[string]string) bool {
 func checkRights(t *testing.T, pod core.PodSpec, c core.Container) {
 	t.Helper()
 	p, s := pod.SecurityContext, c.SecurityContext
-	if !*p.RunAsNonRoot || *p.RunAsUser == 0 || p.SeccompProfile == nil || !*s.ReadOnlyRootFilesystem || *s.AllowPrivilegeEscalation ||
-		!slices.Equal(s.Capabilities.Drop, []core.Capability{"ALL"}) || *pod.AutomountServiceAccountToken {
+	if !*p.RunAsNonRoot || *p.RunAsUser == 0 || p.SeccompProfile == nil ||
+		!*s.ReadOnlyRootFilesystem || *s.AllowPrivilegeEscalation ||
+		!slices.Equal(s.Capabilities.Drop, []core.Capability{"ALL"}) ||
+		*pod.AutomountServiceAccountToken {
 		t.Errorf("%+v, %+v", p, s)
 	}
 }
@@ -220,26 +237,32 @@ func checkVolumes(t *testing.T, s apps.StatefulSetSpec, c core.Container) {
 	}
 }
 
-// TestCertificates: each certificate has the names by which its owner is reached, and an issuer that exists.
-// Prometheus finds each member once, as a cluster of its own.
+// TestCertificates: each certificate has the names by which its owner is reached, and an issuer
+// that exists. Prometheus finds each member once, as a cluster of its own.
 func TestCertificates(t *testing.T) {
 	all := objects(t, "store", everything...)
 	m := get[monitoring.ServiceMonitor](t, all, "ServiceMonitor store-vigil").Spec
-	if e := m.Endpoints; len(e) != 1 || *e[0].RelabelConfigs[0].Replacement != "vigil-prod-store-vigil" ||
-		!matches(m.Selector.MatchLabels, get[core.Service](t, all, "Service store-vigil").Labels) || matches(m.Selector.MatchLabels, get[core.Service](t, all, "Service store-vigil-peers").Labels) {
+	if e := m.Endpoints; len(e) != 1 ||
+		*e[0].RelabelConfigs[0].Replacement != "vigil-prod-store-vigil" ||
+		!matches(m.Selector.MatchLabels, get[core.Service](t, all, "Service store-vigil").Labels) ||
+		matches(m.Selector.MatchLabels,
+			get[core.Service](t, all, "Service store-vigil-peers").Labels) {
 		t.Errorf("%+v", m)
 	}
 	get[cert.Issuer](t, all, "Issuer store-vigil-ca")
-	if c := get[cert.Certificate](t, all, "Certificate store-vigil-ca").Spec; !c.IsCA || c.IssuerRef.Name != "store-vigil-selfsigned" {
+	if c := get[cert.Certificate](t, all, "Certificate store-vigil-ca").Spec; !c.IsCA ||
+		c.IssuerRef.Name != "store-vigil-selfsigned" {
 		t.Errorf("%+v", c)
 	}
 	for name, wants := range map[string][]string{
-		"server": {"localhost", "store-vigil.prod.svc", "store-vigil.prod.svc.cluster.local", "*.store-vigil-peers.prod.svc.cluster.local"},
+		"server": {"localhost", "store-vigil.prod.svc", "store-vigil.prod.svc.cluster.local",
+			"*.store-vigil-peers.prod.svc.cluster.local"},
 		"peer":   {"*.store-vigil-peers.prod.svc.cluster.local"},
 		"client": nil,
 	} {
 		c := get[cert.Certificate](t, all, "Certificate store-vigil-"+name).Spec
-		if c.SecretName != "store-vigil-"+name || c.IssuerRef.Name != "store-vigil-ca" || c.IssuerRef.Kind != "Issuer" {
+		if c.SecretName != "store-vigil-"+name || c.IssuerRef.Name != "store-vigil-ca" ||
+			c.IssuerRef.Kind != "Issuer" {
 			t.Errorf("%s: %+v", name, c)
 		}
 		for _, w := range wants {
@@ -248,8 +271,12 @@ func TestCertificates(t *testing.T) {
 			}
 		}
 	}
-	all = objects(t, "store", append(everything, "tls.certManager.issuerRef.name=corp", "tls.certManager.issuerRef.kind=ClusterIssuer")...)
-	if c := get[cert.Certificate](t, all, "Certificate store-vigil-peer").Spec.IssuerRef; c.Name != "corp" || c.Kind != "ClusterIssuer" {
+	all = objects(t, "store",
+		append(everything, "tls.certManager.issuerRef.name=corp",
+			"tls.certManager.issuerRef.kind=ClusterIssuer")...)
+	if c := get[cert.Certificate](t, all,
+		"Certificate store-vigil-peer").Spec.IssuerRef; c.Name != "corp" ||
+		c.Kind != "ClusterIssuer" {
 		t.Errorf("%+v", c)
 	}
 	if all["Issuer store-vigil-ca"] != nil {

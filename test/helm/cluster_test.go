@@ -24,7 +24,8 @@ import (
 // startTimeout bounds the start of a cluster on a busy machine.
 const startTimeout = 2 * time.Minute
 
-// members returns the arguments of all pods, with the addresses and files of this machine, and the clients' addresses.
+// members returns the arguments of all pods, with the addresses and files of this machine, and the
+// clients' addresses.
 func members(t *testing.T, dir string, set ...string) (args [][]string, clients []string) {
 	t.Helper()
 	s := get[apps.StatefulSet](t, objects(t, "vigil", set...), "StatefulSet vigil").Spec
@@ -32,12 +33,15 @@ func members(t *testing.T, dir string, set ...string) (args [][]string, clients 
 	var names []string
 	own := make([][]string, n)
 	for i := range n {
-		client, peer := fmt.Sprintf("127.0.0.1:%d", proc.FreePort(t)), fmt.Sprintf("127.0.0.1:%d", proc.FreePort(t))
+		client, peer := fmt.Sprintf("127.0.0.1:%d", proc.FreePort(t)),
+			fmt.Sprintf("127.0.0.1:%d", proc.FreePort(t))
 		pod := fmt.Sprintf("vigil-%d.vigil-peers.prod.svc.cluster.local", i)
 		names = append(names, pod+":2379", client, pod+":2380", peer)
 		clients = append(clients, client)
-		own[i] = []string{"$(POD_NAME)", fmt.Sprintf("vigil-%d", i), "/var/lib/vigil", filepath.Join(dir, fmt.Sprint(i)),
-			"/etc/vigil", filepath.Join(dir, "certs"), "0.0.0.0:2379", client, "0.0.0.0:2380", peer, "0.0.0.0:2381", fmt.Sprintf("127.0.0.1:%d", proc.FreePort(t))}
+		own[i] = []string{"$(POD_NAME)", fmt.Sprintf("vigil-%d", i), "/var/lib/vigil",
+			filepath.Join(dir, fmt.Sprint(i)),
+			"/etc/vigil", filepath.Join(dir, "certs"), "0.0.0.0:2379", client, "0.0.0.0:2380", peer,
+			"0.0.0.0:2381", fmt.Sprintf("127.0.0.1:%d", proc.FreePort(t))}
 	}
 	for i := range n {
 		var a []string
@@ -81,7 +85,8 @@ func vigilctl(t *testing.T, args ...string) string {
 	return r.Stdout
 }
 
-// TestCluster starts the members with the arguments of the pods, plain and with certificates like those of cert-manager.
+// TestCluster starts the members with the arguments of the pods, plain and with certificates like
+// those of cert-manager.
 func TestCluster(t *testing.T) {
 	for name, set := range map[string][]string{
 		"plain": nil,
@@ -94,32 +99,41 @@ func TestCluster(t *testing.T) {
 			if name == "tls" {
 				issue(t, filepath.Join(dir, "certs"))
 				at := func(f string) string { return filepath.Join(dir, "certs", "client", f) }
-				flags = []string{"--cacert", at("ca.crt"), "--cert", at("tls.crt"), "--key", at("tls.key")}
+				flags = []string{"--cacert", at("ca.crt"), "--cert", at("tls.crt"),
+					"--key", at("tls.key")}
 			}
 			args, clients := members(t, dir, set...)
 			run(t, args)
 			for i, c := range clients {
 				vigilctl(t, append(flags, "--endpoints", c, "put", "k", fmt.Sprint(i))...)
 			}
-			if got := vigilctl(t, append(flags, "--endpoints", clients[0], "get", "k", "--print-value-only")...); got != "2\n" {
+			if got := vigilctl(t,
+				append(flags, "--endpoints", clients[0], "get", "k",
+					"--print-value-only")...); got != "2\n" {
 				t.Errorf("got %q", got)
 			}
-			if got := vigilctl(t, append(flags, "--endpoints", clients[0], "member", "list")...); strings.Count(got, "started") != 3 {
+			if got := vigilctl(t,
+				append(flags, "--endpoints", clients[0], "member", "list")...); strings.Count(got,
+				"started") != 3 {
 				t.Errorf("members:\n%s", got)
 			}
 		})
 	}
 }
 
-// issue writes an authority and the certificates of server, peer and client, in the files of a secret.
+// issue writes an authority and the certificates of server, peer and client, in the files of a
+// secret.
 func issue(t *testing.T, dir string) {
 	t.Helper()
-	caKey, ca := sign(t, &x509.Certificate{IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign, Subject: pkix.Name{CommonName: "ca"}}, nil, nil)
+	caKey, ca := sign(t,
+		&x509.Certificate{IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign,
+			Subject: pkix.Name{CommonName: "ca"}}, nil, nil)
 	both := []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth}
 	local := []net.IP{net.IPv4(127, 0, 0, 1)}
 	for name, c := range map[string]*x509.Certificate{
 		"server": {Subject: pkix.Name{CommonName: "vigil"}, ExtKeyUsage: both, IPAddresses: local},
-		"peer":   {Subject: pkix.Name{CommonName: "vigil-peer"}, ExtKeyUsage: both, IPAddresses: local},
+		"peer": {Subject: pkix.Name{CommonName: "vigil-peer"}, ExtKeyUsage: both,
+			IPAddresses: local},
 		"client": {Subject: pkix.Name{CommonName: "vigil-client"}, ExtKeyUsage: both[1:]},
 	} {
 		c.KeyUsage = x509.KeyUsageDigitalSignature
@@ -137,7 +151,8 @@ func issue(t *testing.T, dir string) {
 			"ca.crt":  {Type: "CERTIFICATE", Bytes: ca.Raw},
 			"tls.key": {Type: "EC PRIVATE KEY", Bytes: der},
 		} {
-			if err := os.WriteFile(filepath.Join(at, file), pem.EncodeToMemory(block), 0o600); err != nil {
+			if err := os.WriteFile(filepath.Join(at, file), pem.EncodeToMemory(block),
+				0o600); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -145,7 +160,8 @@ func issue(t *testing.T, dir string) {
 }
 
 // sign makes a key and its certificate, signed by the parent or by itself.
-func sign(t *testing.T, c, parent *x509.Certificate, by *ecdsa.PrivateKey) (*ecdsa.PrivateKey, *x509.Certificate) {
+func sign(t *testing.T, c, parent *x509.Certificate, by *ecdsa.PrivateKey) (*ecdsa.PrivateKey,
+	*x509.Certificate) {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {

@@ -107,13 +107,15 @@ func TestKill(t *testing.T) {
 		t.Fatal(err)
 	}
 	last := end.Header.Revision
-	await(t, "the watchers have everything", func() bool { return auto.rev.Load() >= last && manual.rev.Load() >= last })
+	await(t, "the watchers have everything",
+		func() bool { return auto.rev.Load() >= last && manual.rev.Load() >= last })
 	endWatch()
 	watching.Wait()
 
 	history := readHistory(t, c, last)
 	checkHistory(t, history, st.mu.acked, last)
-	for name, w := range map[string]*watcher{"the client's own resuming": auto, "resuming by hand": manual} {
+	for name, w := range map[string]*watcher{"the client's own resuming": auto,
+		"resuming by hand": manual} {
 		if w.err != nil {
 			t.Errorf("%s: %v", name, w.err)
 		}
@@ -122,7 +124,8 @@ func TestKill(t *testing.T) {
 		}
 	}
 	t.Logf("%d kills, %d acknowledged writes, %d of unknown outcome, %d events for each watcher (%d resumed by hand), mean restart %s",
-		kills, st.answers.Load(), st.unknown.Load(), len(history), manual.resumed, restarts/time.Duration(max(kills, 1)))
+		kills, st.answers.Load(), st.unknown.Load(), len(history), manual.resumed,
+		restarts/time.Duration(max(kills, 1)))
 }
 
 // dial makes a client that reconnects quickly.
@@ -132,7 +135,8 @@ func dial(t testing.TB, s *proc.Server) *clientv3.Client {
 		Endpoints: []string{s.Addr()},
 		Logger:    zap.NewNop(),
 		DialOptions: []grpc.DialOption{grpc.WithConnectParams(grpc.ConnectParams{
-			Backoff:           backoff.Config{BaseDelay: 20 * time.Millisecond, Multiplier: 1.3, MaxDelay: 200 * time.Millisecond},
+			Backoff: backoff.Config{BaseDelay: 20 * time.Millisecond, Multiplier: 1.3,
+				MaxDelay: 200 * time.Millisecond},
 			MinConnectTimeout: 2 * time.Second,
 		})},
 	})
@@ -163,13 +167,15 @@ func write(ctx context.Context, c *clientv3.Client, st *state, w int, done <-cha
 			return
 		default:
 		}
-		a := acked{value: fmt.Sprintf("%d-%d", w, i), keys: []string{fmt.Sprintf("k/%d/%d", w, i%20)}}
+		a := acked{value: fmt.Sprintf("%d-%d", w, i),
+			keys: []string{fmt.Sprintf("k/%d/%d", w, i%20)}}
 		opCtx, cancel := context.WithTimeout(ctx, opTimeout)
 		var err error
 		if i%4 == 0 {
 			a.keys = append(a.keys, fmt.Sprintf("k/both/%d", i%5))
 			var r *clientv3.TxnResponse
-			r, err = c.Txn(opCtx).Then(clientv3.OpPut(a.keys[0], a.value), clientv3.OpPut(a.keys[1], a.value)).Commit()
+			r, err = c.Txn(opCtx).Then(clientv3.OpPut(a.keys[0], a.value),
+				clientv3.OpPut(a.keys[1], a.value)).Commit()
 			if err == nil {
 				a.rev = r.Header.Revision
 			}
@@ -220,14 +226,16 @@ func (w *watcher) run(ctx context.Context, every time.Duration) {
 		if every > 0 {
 			sub, cancel = context.WithTimeout(ctx, every)
 		}
-		ch := w.c.Watch(clientv3.WithRequireLeader(sub), "k/", clientv3.WithPrefix(), clientv3.WithRev(w.rev.Load()+1))
+		ch := w.c.Watch(clientv3.WithRequireLeader(sub), "k/", clientv3.WithPrefix(),
+			clientv3.WithRev(w.rev.Load()+1))
 		for r := range ch {
 			if err := r.Err(); err != nil && ctx.Err() == nil && !passing(err) {
 				w.err = err
 				break
 			}
 			for _, e := range r.Events {
-				w.events = append(w.events, event{e.Kv.ModRevision, string(e.Kv.Key), string(e.Kv.Value), e.Kv.Version})
+				w.events = append(w.events,
+					event{e.Kv.ModRevision, string(e.Kv.Key), string(e.Kv.Value), e.Kv.Version})
 			}
 			if n := len(r.Events); n > 0 {
 				w.rev.Store(r.Events[n-1].Kv.ModRevision)
@@ -255,7 +263,8 @@ func readHistory(t *testing.T, c *clientv3.Client, last int64) []event {
 			t.Fatal(err)
 		}
 		for _, e := range r.Events {
-			out = append(out, event{e.Kv.ModRevision, string(e.Kv.Key), string(e.Kv.Value), e.Kv.Version})
+			out = append(out, event{e.Kv.ModRevision, string(e.Kv.Key),
+				string(e.Kv.Value), e.Kv.Version})
 		}
 		if len(out) > 0 && out[len(out)-1].rev >= last {
 			return out
@@ -286,7 +295,8 @@ func checkHistory(t *testing.T, history []event, writes []acked, last int64) {
 		}
 		wrote[e.value] = e.rev
 		if versions[e.key]++; versions[e.key] != e.version {
-			t.Errorf("%s at revision %d has version %d, want %d", e.key, e.rev, e.version, versions[e.key])
+			t.Errorf("%s at revision %d has version %d, want %d", e.key, e.rev, e.version,
+				versions[e.key])
 		}
 	}
 	if rev != last {
@@ -300,7 +310,8 @@ func checkHistory(t *testing.T, history []event, writes []acked, last int64) {
 		seen[a.rev] = a.value
 		for _, k := range a.keys {
 			if got := at[place{a.rev, k}]; got != a.value {
-				t.Errorf("acknowledged at revision %d: %s = %s; history has %q", a.rev, k, a.value, got)
+				t.Errorf("acknowledged at revision %d: %s = %s; history has %q", a.rev,
+					k, a.value, got)
 			}
 		}
 	}

@@ -18,8 +18,8 @@ import (
 	"vigil/test/proc"
 )
 
-// TestStopOutcomes stops a member by SIGTERM while clients connect and write, stock ones and bare ones of gRPC.
-// Without an answer, the write was not sent, or the member did not process it.
+// TestStopOutcomes stops a member by SIGTERM while clients connect and write, stock ones and bare
+// ones of gRPC. Without an answer, the write was not sent, or the member did not process it.
 func TestStopOutcomes(t *testing.T) {
 	const clients = 8 // of each kind
 	s := proc.Start(t, proc.Config{Program: proc.Vigil, Memory: true})
@@ -28,12 +28,14 @@ func TestStopOutcomes(t *testing.T) {
 		var sent [2 * clients]atomic.Bool // the write that a client waits for was sent
 		var wg sync.WaitGroup
 		running, stopped := context.WithCancel(t.Context())
-		work := func(sent *atomic.Bool, put func(ctx context.Context, key string) error, key string) {
+		work := func(sent *atomic.Bool,
+			put func(ctx context.Context, key string) error, key string) {
 			for i := 0; ; i++ {
 				if running.Err() != nil {
 					return
 				}
-				ctx, cancel := context.WithTimeout(context.WithValue(running, sentKey{}, sent), within)
+				ctx, cancel := context.WithTimeout(context.WithValue(running,
+					sentKey{}, sent), within)
 				err := put(ctx, fmt.Sprint(key, "-", i))
 				cancel()
 				puts.Add(1)
@@ -51,12 +53,15 @@ func TestStopOutcomes(t *testing.T) {
 			// One client of each kind has a connection for each write.
 			wg.Go(func() {
 				work(&sent[w], func(ctx context.Context, key string) error {
-					cc, err := grpc.NewClient(s.Addr(), grpc.WithTransportCredentials(insecure.NewCredentials()), grpc.WithStatsHandler(sentAttempts{}))
+					cc, err := grpc.NewClient(s.Addr(),
+						grpc.WithTransportCredentials(insecure.NewCredentials()),
+						grpc.WithStatsHandler(sentAttempts{}))
 					if err != nil {
 						return err
 					}
 					defer cc.Close()
-					_, err = etcdserverpb.NewKVClient(cc).Put(ctx, &etcdserverpb.PutRequest{Key: []byte(key)})
+					_, err = etcdserverpb.NewKVClient(cc).Put(ctx,
+						&etcdserverpb.PutRequest{Key: []byte(key)})
 					return err
 				}, fmt.Sprint("bare", w))
 			})
@@ -67,7 +72,8 @@ func TestStopOutcomes(t *testing.T) {
 						if c != nil {
 							c.Close()
 						}
-						if c, err = clientv3.New(clientv3.Config{Endpoints: []string{s.Addr()}, Logger: zap.NewNop(),
+						if c, err = clientv3.New(clientv3.Config{Endpoints: []string{s.Addr()},
+							Logger:      zap.NewNop(),
 							DialOptions: []grpc.DialOption{grpc.WithStatsHandler(sentAttempts{})}}); err != nil {
 							return err
 						}
@@ -95,15 +101,16 @@ func TestStopOutcomes(t *testing.T) {
 		})
 		stopped()
 		wg.Wait()
-		t.Logf("%d writes, %d failed, %d of them of unknown outcome", puts.Load(), failed.Load(), unknown.Load())
+		t.Logf("%d writes, %d failed, %d of them of unknown outcome", puts.Load(), failed.Load(),
+			unknown.Load())
 		s.Restart()
 	}
 }
 
 type sentKey struct{}
 
-// sentAttempts knows of each call whether its last attempt was sent. One that the server has refused without
-// looking at it is followed by another.
+// sentAttempts knows of each call whether its last attempt was sent. One that the server has
+// refused without looking at it is followed by another.
 type sentAttempts struct{}
 
 func (sentAttempts) TagRPC(ctx context.Context, _ *stats.RPCTagInfo) context.Context { return ctx }
@@ -121,5 +128,7 @@ func (sentAttempts) HandleRPC(ctx context.Context, s stats.RPCStats) {
 	}
 }
 
-func (sentAttempts) TagConn(ctx context.Context, _ *stats.ConnTagInfo) context.Context { return ctx }
-func (sentAttempts) HandleConn(context.Context, stats.ConnStats)                       {}
+func (sentAttempts) TagConn(ctx context.Context, _ *stats.ConnTagInfo) context.Context {
+	return ctx
+}
+func (sentAttempts) HandleConn(context.Context, stats.ConnStats) {}

@@ -10,8 +10,8 @@ import (
 )
 
 // TestStop ends a server in the ordinary way while clients are at work: it exits with 0 and soon,
-// has nothing to complain about, and lost nothing. (A stock etcd ends by the signal instead, and after
-// seconds.)
+// has nothing to complain about, and lost nothing. (A stock etcd ends by the signal instead, and
+// after seconds.)
 func TestStop(t *testing.T) {
 	s := proc.Start(t, proc.Config{Program: proc.Vigil})
 	c := dial(t, s)

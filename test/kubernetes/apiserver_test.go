@@ -66,7 +66,8 @@ type apiServer struct {
 	process *proc.Process
 }
 
-// startAPIServer runs an API server over the given members of a store, and returns when it is ready.
+// startAPIServer runs an API server over the given members of a store, and returns when it is
+// ready.
 func startAPIServer(t *testing.T, members []string, args ...string) *apiServer {
 	t.Helper()
 	name, err := buildAPIServer()
@@ -77,7 +78,8 @@ func startAPIServer(t *testing.T, members []string, args ...string) *apiServer {
 	key := filepath.Join(dir, "service-accounts.pem")
 	writeKey(t, key)
 	tokens := filepath.Join(dir, "tokens.csv")
-	if err := os.WriteFile(tokens, []byte(token+`,tester,1,"system:masters"`+"\n"), 0o600); err != nil {
+	if err := os.WriteFile(tokens, []byte(token+`,tester,1,"system:masters"`+"\n"),
+		0o600); err != nil {
 		t.Fatal(err)
 	}
 	port := proc.FreePort(t)
@@ -123,8 +125,10 @@ func startAPIServer(t *testing.T, members []string, args ...string) *apiServer {
 // launch runs the process, which must not be running, and returns when it is ready.
 func (s *apiServer) launch() {
 	s.t.Helper()
-	// The cache compares itself with the store now and then and should end the process if they differ.
-	p, err := proc.Launch(append([]string{s.name}, s.args...), []string{"KUBE_WATCHCACHE_CONSISTENCY_CHECKER=true"})
+	// The cache compares itself with the store now and then and should end the process if they
+	// differ.
+	p, err := proc.Launch(append([]string{s.name}, s.args...),
+		[]string{"KUBE_WATCHCACHE_CONSISTENCY_CHECKER=true"})
 	if err != nil {
 		s.t.Fatal(err)
 	}
@@ -142,7 +146,8 @@ func (s *apiServer) ready() {
 			s.t.Fatalf("kube-apiserver ended: %s\n%s", s.process.State(), s.process.Log().Tail(40))
 		default:
 		}
-		body, err := s.RESTClient().Get().AbsPath("/readyz").Param("verbose", "").DoRaw(s.t.Context())
+		body, err := s.RESTClient().Get().AbsPath("/readyz").Param("verbose",
+			"").DoRaw(s.t.Context())
 		last = fmt.Sprintf("%v\n%s", err, body)
 		return err == nil
 	}, &last)
@@ -156,7 +161,8 @@ func (s *apiServer) metric(name string, labels ...string) float64 {
 		s.t.Fatal(err)
 	}
 	sum := 0.0
-	for _, m := range regexp.MustCompile(`(?m)^`+name+`(\{.*\})? (\S+)$`).FindAllStringSubmatch(string(body), -1) {
+	for _, m := range regexp.MustCompile(`(?m)^`+name+
+		`(\{.*\})? (\S+)$`).FindAllStringSubmatch(string(body), -1) {
 		matches := true
 		for _, l := range labels {
 			matches = matches && strings.Contains(m[1], l)
@@ -168,7 +174,8 @@ func (s *apiServer) metric(name string, labels ...string) float64 {
 	return sum
 }
 
-// until waits until a condition holds and fails the test if it never does, showing what detail has then.
+// until waits until a condition holds and fails the test if it never does, showing what detail has
+// then.
 func until(t *testing.T, what string, holds func() bool, detail *string) {
 	t.Helper()
 	for end := time.Now().Add(patience); !holds(); time.Sleep(20 * time.Millisecond) {
@@ -194,7 +201,8 @@ func writeKey(t *testing.T, name string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	b := pem.EncodeToMemory(&pem.Block{Type: "RSA PRIVATE KEY", Bytes: x509.MarshalPKCS1PrivateKey(key)})
+	b := pem.EncodeToMemory(&pem.Block{Type: "RSA PRIVATE KEY",
+		Bytes: x509.MarshalPKCS1PrivateKey(key)})
 	if err := os.WriteFile(name, b, 0o600); err != nil {
 		t.Fatal(err)
 	}

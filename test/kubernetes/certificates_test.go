@@ -34,11 +34,12 @@ func newAuthority(t *testing.T) *authority {
 // issue writes a certificate for a server and client at 127.0.0.1, and its key.
 func (a *authority) issue(t *testing.T, name string) (certFile, keyFile string) {
 	t.Helper()
-	cert, key, err := pkiutil.NewCertAndKey(a.cert, a.key, &pkiutil.CertConfig{Config: certutil.Config{
-		CommonName: name,
-		AltNames:   certutil.AltNames{IPs: []net.IP{net.IPv4(127, 0, 0, 1)}},
-		Usages:     []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth},
-	}})
+	cert, key, err := pkiutil.NewCertAndKey(a.cert, a.key,
+		&pkiutil.CertConfig{Config: certutil.Config{
+			CommonName: name,
+			AltNames:   certutil.AltNames{IPs: []net.IP{net.IPv4(127, 0, 0, 1)}},
+			Usages:     []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth},
+		}})
 	if err != nil {
 		t.Fatal(err)
 	}

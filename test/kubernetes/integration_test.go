@@ -11,12 +11,13 @@ import (
 	"vigil/test/proc"
 )
 
-// integrationPackages are packages of k8s.io/kubernetes/test/integration, those closest to the store first.
+// integrationPackages are packages of k8s.io/kubernetes/test/integration, those closest to the
+// store first.
 var integrationPackages = []string{"etcd", "namespace", "garbagecollector", "client"}
 
-// TestIntegration runs Kubernetes' own integration tests, which start API servers, controllers and the first
-// program called etcd in PATH. It takes long, so VIGIL_KUBERNETES_INTEGRATION asks for it: the packages to
-// run, or all for those above.
+// TestIntegration runs Kubernetes' own integration tests, which start API servers, controllers and
+// the first program called etcd in PATH. It takes long, so VIGIL_KUBERNETES_INTEGRATION asks for
+// it: the packages to run, or all for those above.
 func TestIntegration(t *testing.T) {
 	packages := strings.Fields(os.Getenv("VIGIL_KUBERNETES_INTEGRATION"))
 	if len(packages) == 0 {
@@ -33,7 +34,8 @@ func TestIntegration(t *testing.T) {
 	if err := os.Symlink(proc.Path(t, proc.Subject()), filepath.Join(path, "etcd")); err != nil {
 		t.Fatal(err)
 	}
-	// The tests look for files from where they lie in Kubernetes' repository, which the modules are taken from.
+	// The tests look for files from where they lie in Kubernetes' repository, which the modules are
+	// taken from.
 	api := filepath.Join(dir, "staging", "src", "k8s.io", "api")
 	if err := os.MkdirAll(filepath.Dir(api), 0o755); err != nil {
 		t.Fatal(err)
@@ -56,12 +58,15 @@ func TestIntegration(t *testing.T) {
 		t.Run(p, func(t *testing.T) {
 			name := "k8s.io/kubernetes/test/integration/" + p
 			binary := filepath.Join(dir, p+".test")
-			out, err := exec.Command("go", "test", "-c", "-mod=mod", "-modfile="+filepath.Join(dir, "go.mod"), "-o", binary, name).CombinedOutput()
+			out, err := exec.Command("go", "test", "-c", "-mod=mod",
+				"-modfile="+filepath.Join(dir, "go.mod"), "-o", binary, name).CombinedOutput()
 			if err != nil {
 				t.Fatalf("%v\n%s", err, out)
 			}
 			place := filepath.Join(dir, "test", "integration", p)
-			if err := os.CopyFS(place, os.DirFS(filepath.Join(moduleDir(t, "k8s.io/kubernetes"), "test", "integration", p))); err != nil {
+			if err := os.CopyFS(place,
+				os.DirFS(filepath.Join(moduleDir(t, "k8s.io/kubernetes"), "test", "integration",
+					p))); err != nil {
 				t.Fatal(err)
 			}
 			// Modules have no executables.
@@ -74,9 +79,11 @@ func TestIntegration(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			cmd := exec.CommandContext(t.Context(), "go", "tool", "test2json", "-p", name, binary, "-test.v=test2json", "-test.timeout=1h")
+			cmd := exec.CommandContext(t.Context(), "go", "tool", "test2json", "-p", name, binary,
+				"-test.v=test2json", "-test.timeout=1h")
 			cmd.Dir = place
-			cmd.Env = append(os.Environ(), "PATH="+path+string(filepath.ListSeparator)+os.Getenv("PATH"), "TMPDIR="+proc.Dir(t))
+			cmd.Env = append(os.Environ(), "PATH="+path+string(filepath.ListSeparator)+
+				os.Getenv("PATH"), "TMPDIR="+proc.Dir(t))
 			stdout, err := cmd.StdoutPipe()
 			if err != nil {
 				t.Fatal(err)
@@ -88,7 +95,8 @@ func TestIntegration(t *testing.T) {
 			if err := cmd.Wait(); err != nil {
 				t.Error(err)
 			}
-			t.Logf("%s on %s: %d passed, %d failed, %d skipped", name, proc.Subject(), r.pass, r.fail, r.skip)
+			t.Logf("%s on %s: %d passed, %d failed, %d skipped", name, proc.Subject(), r.pass,
+				r.fail, r.skip)
 		})
 	}
 }

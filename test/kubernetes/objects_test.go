@@ -55,7 +55,8 @@ func configMap(name string, data ...string) *core.ConfigMap {
 // newNamespace creates a namespace for one test.
 func newNamespace(t *testing.T, s *apiServer) string {
 	t.Helper()
-	ns, err := s.CoreV1().Namespaces().Create(within(t), &core.Namespace{ObjectMeta: meta.ObjectMeta{GenerateName: "test-"}}, meta.CreateOptions{})
+	ns, err := s.CoreV1().Namespaces().Create(within(t),
+		&core.Namespace{ObjectMeta: meta.ObjectMeta{GenerateName: "test-"}}, meta.CreateOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -69,7 +70,8 @@ func testChange(t *testing.T, s *apiServer) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := maps.Create(ctx, configMap("a"), meta.CreateOptions{}); !apierrors.IsAlreadyExists(err) {
+	if _, err := maps.Create(ctx, configMap("a"),
+		meta.CreateOptions{}); !apierrors.IsAlreadyExists(err) {
 		t.Fatalf("creating it again: %v, want AlreadyExists", err)
 	}
 	next := first.DeepCopy()
@@ -86,9 +88,11 @@ func testChange(t *testing.T, s *apiServer) {
 		opts meta.PatchOptions
 	}{
 		{types.MergePatchType, `{"data":{"merge":"x"}}`, meta.PatchOptions{}},
-		{types.StrategicMergePatchType, `{"metadata":{"labels":{"patched":"yes"}}}`, meta.PatchOptions{}},
+		{types.StrategicMergePatchType, `{"metadata":{"labels":{"patched":"yes"}}}`,
+			meta.PatchOptions{}},
 		{types.JSONPatchType, `[{"op":"remove","path":"/data/k"}]`, meta.PatchOptions{}},
-		{types.ApplyYAMLPatchType, `{"apiVersion":"v1","kind":"ConfigMap","data":{"applied":"y"}}`, meta.PatchOptions{FieldManager: "tests"}},
+		{types.ApplyYAMLPatchType, `{"apiVersion":"v1","kind":"ConfigMap","data":{"applied":"y"}}`,
+			meta.PatchOptions{FieldManager: "tests"}},
 	} {
 		if _, err := maps.Patch(ctx, "a", patch.kind, []byte(patch.body), patch.opts); err != nil {
 			t.Fatalf("%s: %v", patch.kind, err)
@@ -157,7 +161,8 @@ func testWatch(t *testing.T, s *apiServer) {
 	defer from.Stop()
 	yes := true
 	streamed, err := maps.Watch(ctx, meta.ListOptions{
-		SendInitialEvents: &yes, AllowWatchBookmarks: true, ResourceVersionMatch: meta.ResourceVersionMatchNotOlderThan})
+		SendInitialEvents: &yes, AllowWatchBookmarks: true,
+		ResourceVersionMatch: meta.ResourceVersionMatchNotOlderThan})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -167,7 +172,8 @@ func testWatch(t *testing.T, s *apiServer) {
 	if _, err := maps.Create(ctx, configMap("c"), meta.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := maps.Patch(ctx, "a", types.MergePatchType, []byte(`{"data":{"k":"v"}}`), meta.PatchOptions{}); err != nil {
+	if _, err := maps.Patch(ctx, "a", types.MergePatchType, []byte(`{"data":{"k":"v"}}`),
+		meta.PatchOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	if err := maps.Delete(ctx, "b", meta.DeleteOptions{}); err != nil {
@@ -182,8 +188,8 @@ func testWatch(t *testing.T, s *apiServer) {
 	t.Logf("a streamed list began with %q; both watches continued with %s", initial, want)
 }
 
-// testConsistentReads expects lists right after writes to have them, out of the cache of watches: the
-// API server asks the store only for its revision and for progress.
+// testConsistentReads expects lists right after writes to have them, out of the cache of watches:
+// the API server asks the store only for its revision and for progress.
 func testConsistentReads(t *testing.T, s *apiServer) {
 	ctx, maps := within(t), s.CoreV1().ConfigMaps(newNamespace(t, s))
 	const rounds = 50
@@ -192,7 +198,8 @@ func testConsistentReads(t *testing.T, s *apiServer) {
 	hits := s.metric("apiserver_watch_cache_consistent_read_total", label, `success="true"`)
 	var slowest time.Duration
 	for i := range rounds {
-		if _, err := maps.Create(ctx, configMap(fmt.Sprint("m", i)), meta.CreateOptions{}); err != nil {
+		if _, err := maps.Create(ctx, configMap(fmt.Sprint("m", i)),
+			meta.CreateOptions{}); err != nil {
 			t.Fatal(err)
 		}
 		began := time.Now()
@@ -213,7 +220,8 @@ func testConsistentReads(t *testing.T, s *apiServer) {
 	if lists != 0 {
 		t.Errorf("%v lists went to the store", lists)
 	}
-	t.Logf("%d lists right after writes: %v from the cache, %v from the store, the slowest in %s", rounds, hits, lists, slowest.Round(time.Millisecond))
+	t.Logf("%d lists right after writes: %v from the cache, %v from the store, the slowest in %s",
+		rounds, hits, lists, slowest.Round(time.Millisecond))
 }
 
 // testCustomResources defines a kind, uses it, and expects its objects to go with it.
@@ -223,14 +231,16 @@ func testCustomResources(t *testing.T, s *apiServer) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	kind := schema.GroupVersionResource{Group: "tests.example.com", Version: "v1", Resource: "widgets"}
+	kind := schema.GroupVersionResource{Group: "tests.example.com", Version: "v1",
+		Resource: "widgets"}
 	name := kind.Resource + "." + kind.Group
 	preserve := true
 	definition := &extensions.CustomResourceDefinition{
 		ObjectMeta: meta.ObjectMeta{Name: name},
 		Spec: extensions.CustomResourceDefinitionSpec{
 			Group: kind.Group, Scope: extensions.NamespaceScoped,
-			Names: extensions.CustomResourceDefinitionNames{Plural: "widgets", Singular: "widget", Kind: "Widget", ListKind: "WidgetList"},
+			Names: extensions.CustomResourceDefinitionNames{Plural: "widgets", Singular: "widget",
+				Kind: "Widget", ListKind: "WidgetList"},
 			Versions: []extensions.CustomResourceDefinitionVersion{{
 				Name: kind.Version, Served: true, Storage: true,
 				Schema:       &extensions.CustomResourceValidation{OpenAPIV3Schema: &extensions.JSONSchemaProps{Type: "object", XPreserveUnknownFields: &preserve}},
@@ -238,7 +248,8 @@ func testCustomResources(t *testing.T, s *apiServer) {
 			}},
 		},
 	}
-	if _, err := defs.ApiextensionsV1().CustomResourceDefinitions().Create(ctx, definition, meta.CreateOptions{}); err != nil {
+	if _, err := defs.ApiextensionsV1().CustomResourceDefinitions().Create(ctx, definition,
+		meta.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	widgets := s.dynamic.Resource(kind).Namespace(ns)
@@ -259,7 +270,8 @@ func testCustomResources(t *testing.T, s *apiServer) {
 	for i := range n {
 		o := &unstructured.Unstructured{Object: map[string]any{
 			"apiVersion": kind.Group + "/v1", "kind": "Widget",
-			"metadata": map[string]any{"name": fmt.Sprint("w", i)}, "spec": map[string]any{"size": int64(i)},
+			"metadata": map[string]any{"name": fmt.Sprint("w", i)},
+			"spec":     map[string]any{"size": int64(i)},
 		}}
 		if o, err = widgets.Create(ctx, o, meta.CreateOptions{}); err != nil {
 			t.Fatal(err)
@@ -269,21 +281,25 @@ func testCustomResources(t *testing.T, s *apiServer) {
 			t.Fatal(err)
 		}
 	}
-	if got := events(t, w, 2*n); got[0] != "ADDED w0" || got[2*n-1] != fmt.Sprint("MODIFIED w", n-1) {
+	if got := events(t, w, 2*n); got[0] != "ADDED w0" ||
+		got[2*n-1] != fmt.Sprint("MODIFIED w", n-1) {
 		t.Errorf("events: %q", got)
 	}
-	if err := defs.ApiextensionsV1().CustomResourceDefinitions().Delete(ctx, name, meta.DeleteOptions{}); err != nil {
+	if err := defs.ApiextensionsV1().CustomResourceDefinitions().Delete(ctx, name,
+		meta.DeleteOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	until(t, "the kind is gone", func() bool {
-		_, err := defs.ApiextensionsV1().CustomResourceDefinitions().Get(ctx, name, meta.GetOptions{})
+		_, err := defs.ApiextensionsV1().CustomResourceDefinitions().Get(ctx, name,
+			meta.GetOptions{})
 		return apierrors.IsNotFound(err)
 	}, nil)
-	t.Logf("%s (%s): %d objects with status, %d events; all gone with their definition", name, apiextensions.GroupName, n, 2*n)
+	t.Logf("%s (%s): %d objects with status, %d events; all gone with their definition", name,
+		apiextensions.GroupName, n, 2*n)
 }
 
-// testLeases has many holders renew leases at once, as nodes and controllers do, and lets a few fight for
-// one.
+// testLeases has many holders renew leases at once, as nodes and controllers do, and lets a few
+// fight for one.
 func testLeases(t *testing.T, s *apiServer) {
 	ctx, leases := within(t), s.CoordinationV1().Leases(newNamespace(t, s))
 	const nodes, renewals, fighters = 20, 10, 4
@@ -294,7 +310,9 @@ func testLeases(t *testing.T, s *apiServer) {
 		for done := 0; done < times; {
 			l, err := leases.Get(ctx, name, meta.GetOptions{})
 			if apierrors.IsNotFound(err) {
-				l, err = leases.Create(ctx, &coordination.Lease{ObjectMeta: meta.ObjectMeta{Name: name}}, meta.CreateOptions{})
+				l, err = leases.Create(ctx,
+					&coordination.Lease{ObjectMeta: meta.ObjectMeta{Name: name}},
+					meta.CreateOptions{})
 				if apierrors.IsAlreadyExists(err) {
 					continue
 				}
@@ -344,11 +362,13 @@ func testLeases(t *testing.T, s *apiServer) {
 			t.Errorf("%s was renewed %d times, want %d", l.Name, *l.Spec.LeaseTransitions, want)
 		}
 	}
-	t.Logf("%d leases, %d renewals in %s, %d of them of one lease by %d holders; none lost", len(list.Items), nodes*renewals+fighters*renewals, took.Round(time.Millisecond), fighters*renewals, fighters)
+	t.Logf("%d leases, %d renewals in %s, %d of them of one lease by %d holders; none lost",
+		len(list.Items), nodes*renewals+fighters*renewals, took.Round(time.Millisecond),
+		fighters*renewals, fighters)
 }
 
-// testEventsExpire expects objects with a time to live to go by themselves: the API server puts them on
-// leases of the store.
+// testEventsExpire expects objects with a time to live to go by themselves: the API server puts
+// them on leases of the store.
 func testEventsExpire(t *testing.T, s *apiServer) {
 	ctx, ns := within(t), newNamespace(t, s)
 	events := s.CoreV1().Events(ns)
@@ -374,11 +394,12 @@ func testEventsExpire(t *testing.T, s *apiServer) {
 	if took := time.Since(began); took < 4*time.Second {
 		t.Errorf("the last of the events was gone after %s, their time to live is 4s", took)
 	}
-	t.Logf("%d events with a time to live of 4s were gone after %s", n, time.Since(began).Round(100*time.Millisecond))
+	t.Logf("%d events with a time to live of 4s were gone after %s", n,
+		time.Since(began).Round(100*time.Millisecond))
 }
 
-// testPages reads many objects page by page while others are written, and expects one state in all pages;
-// then lets the API server compact the store, and expects what is too old to be refused.
+// testPages reads many objects page by page while others are written, and expects one state in all
+// pages; then lets the API server compact the store, and expects what is too old to be refused.
 func testPages(t *testing.T, s *apiServer) {
 	ctx, maps := within(t), s.CoreV1().ConfigMaps(newNamespace(t, s))
 	const objects, limit, workers = 5000, 500, 16
@@ -389,7 +410,9 @@ func testPages(t *testing.T, s *apiServer) {
 		go func() {
 			defer all.Done()
 			for i := w; i < objects; i += workers {
-				if _, err := maps.Create(ctx, configMap(fmt.Sprintf("m%04d", i), "k", strings.Repeat("v", 200)), meta.CreateOptions{}); err != nil {
+				if _, err := maps.Create(ctx,
+					configMap(fmt.Sprintf("m%04d", i), "k", strings.Repeat("v", 200)),
+					meta.CreateOptions{}); err != nil {
 					t.Error(err)
 					return
 				}
@@ -415,7 +438,8 @@ func testPages(t *testing.T, s *apiServer) {
 			version = list.ResourceVersion
 		}
 		if list.ResourceVersion != version {
-			t.Errorf("page %d is of version %s, the first of %s", pages, list.ResourceVersion, version)
+			t.Errorf("page %d is of version %s, the first of %s", pages,
+				list.ResourceVersion, version)
 		}
 		for _, m := range list.Items {
 			names = append(names, m.Name)
@@ -424,16 +448,20 @@ func testPages(t *testing.T, s *apiServer) {
 			t.Errorf("after %d objects %d are said to remain", len(names), *left)
 		}
 		// What changes now is not in any of the pages.
-		if _, err := maps.Create(ctx, configMap(fmt.Sprint("z", pages)), meta.CreateOptions{}); err != nil {
+		if _, err := maps.Create(ctx, configMap(fmt.Sprint("z", pages)),
+			meta.CreateOptions{}); err != nil {
 			t.Fatal(err)
 		}
 		next = list.Continue
 		more = next != ""
 	}
-	if len(names) != objects || names[0] != "m0000" || names[objects-1] != fmt.Sprintf("m%04d", objects-1) {
-		t.Errorf("%d objects in the pages, from %s to %s", len(names), names[0], names[len(names)-1])
+	if len(names) != objects || names[0] != "m0000" ||
+		names[objects-1] != fmt.Sprintf("m%04d", objects-1) {
+		t.Errorf("%d objects in the pages, from %s to %s", len(names), names[0],
+			names[len(names)-1])
 	}
-	t.Logf("%d objects created in %s, read in %d pages of one version in %s", objects, wrote.Round(time.Millisecond), pages, time.Since(began).Round(time.Millisecond))
+	t.Logf("%d objects created in %s, read in %d pages of one version in %s", objects,
+		wrote.Round(time.Millisecond), pages, time.Since(began).Round(time.Millisecond))
 
 	first, err := maps.List(ctx, meta.ListOptions{Limit: limit})
 	if err != nil {
@@ -441,7 +469,9 @@ func testPages(t *testing.T, s *apiServer) {
 	}
 	began = time.Now()
 	until(t, "the old version is compacted", func() bool {
-		_, err := maps.List(ctx, meta.ListOptions{ResourceVersion: version, ResourceVersionMatch: meta.ResourceVersionMatchExact})
+		_, err := maps.List(ctx,
+			meta.ListOptions{ResourceVersion: version,
+				ResourceVersionMatch: meta.ResourceVersionMatchExact})
 		return apierrors.IsResourceExpired(err)
 	}, nil)
 	var continued error
@@ -464,8 +494,8 @@ func testPages(t *testing.T, s *apiServer) {
 	t.Logf("compacted after %s: lists and pages of old versions are refused, and go on at the newest", time.Since(began).Round(100*time.Millisecond))
 }
 
-// testTwo expects what is written at one API server to be seen at another of the same store, and conflicts
-// between them to be found.
+// testTwo expects what is written at one API server to be seen at another of the same store, and
+// conflicts between them to be found.
 func testTwo(t *testing.T, s *apiServer, store string) {
 	ctx, ns := within(t), newNamespace(t, s)
 	other := startAPIServer(t, []string{store})
@@ -498,8 +528,8 @@ func testTwo(t *testing.T, s *apiServer, store string) {
 	t.Logf("the other server saw %q, and a stale write was refused", got)
 }
 
-// testNew kills the API server and expects the next one to find everything, and to refuse watches from
-// before the compaction.
+// testNew kills the API server and expects the next one to find everything, and to refuse watches
+// from before the compaction.
 func testNew(t *testing.T, s *apiServer) {
 	ctx, maps := within(t), s.CoreV1().ConfigMaps(meta.NamespaceAll)
 	before, err := maps.List(ctx, meta.ListOptions{})
@@ -526,5 +556,6 @@ func testNew(t *testing.T, s *apiServer) {
 	if !apierrors.IsResourceExpired(err) && !apierrors.IsGone(err) {
 		t.Errorf("a watch from version 1: %v, want Gone", err)
 	}
-	t.Logf("killed and ready again after %s with %d objects; a watch from version 1: %v", took.Round(time.Millisecond), len(after.Items), err)
+	t.Logf("killed and ready again after %s with %d objects; a watch from version 1: %v",
+		took.Round(time.Millisecond), len(after.Items), err)
 }

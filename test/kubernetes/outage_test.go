@@ -22,8 +22,8 @@ import (
 	"vigil/test/proc"
 )
 
-// TestStoreKilled kills the only member of the store again and again under an API server, while objects
-// are created and watched.
+// TestStoreKilled kills the only member of the store again and again under an API server, while
+// objects are created and watched.
 func TestStoreKilled(t *testing.T) {
 	store := proc.Start(t, proc.Config{})
 	s := startAPIServer(t, []string{"http://" + store.Addr()})
@@ -37,20 +37,23 @@ func TestStoreKilled(t *testing.T) {
 		store.Restart()
 		up := time.Since(began)
 		load.wait(t, 1)
-		downs = append(downs, fmt.Sprintf("%dms/%dms", up.Milliseconds(), time.Since(began).Milliseconds()))
+		downs = append(downs,
+			fmt.Sprintf("%dms/%dms", up.Milliseconds(), time.Since(began).Milliseconds()))
 		s.ready()
 	}
 	load.finish(t)
-	t.Logf("killed %d times; until the store served/an object was created: %s", kills, strings.Join(downs, " "))
+	t.Logf("killed %d times; until the store served/an object was created: %s", kills,
+		strings.Join(downs, " "))
 }
 
-// TestLeaderKilled kills the leader of three members under an API server, and lets it come back. Everybody shows
-// certificates and asks for them.
+// TestLeaderKilled kills the leader of three members under an API server, and lets it come back.
+// Everybody shows certificates and asks for them.
 func TestLeaderKilled(t *testing.T) {
 	authority := newAuthority(t)
 	members, urls := startCluster(t, 3, authority)
 	cert, key := authority.issue(t, "apiserver-etcd-client")
-	s := startAPIServer(t, urls, "--etcd-cafile="+authority.file, "--etcd-certfile="+cert, "--etcd-keyfile="+key)
+	s := startAPIServer(t, urls, "--etcd-cafile="+authority.file, "--etcd-certfile="+cert,
+		"--etcd-keyfile="+key)
 	load := startLoad(t, s)
 	const kills = 4
 	var downs []string
@@ -65,24 +68,30 @@ func TestLeaderKilled(t *testing.T) {
 		s.ready()
 	}
 	load.finish(t)
-	t.Logf("the leader was killed %d times; until the next object was created: %s", kills, strings.Join(downs, " "))
+	t.Logf("the leader was killed %d times; until the next object was created: %s", kills,
+		strings.Join(downs, " "))
 }
 
-// startCluster runs a store of n members and returns their addresses too. Each has a certificate of the
-// authority, and wants one from clients and other members.
-func startCluster(t *testing.T, n int, authority *authority) (members []*proc.Server, urls []string) {
+// startCluster runs a store of n members and returns their addresses too. Each has a certificate of
+// the authority, and wants one from clients and other members.
+func startCluster(t *testing.T, n int, authority *authority) (members []*proc.Server,
+	urls []string) {
 	t.Helper()
 	var initial []string
 	configs := make([]proc.Config, n)
 	for i := range configs {
-		c := proc.Config{Name: fmt.Sprint("m", i+1), ClientPort: proc.FreePort(t), PeerPort: proc.FreePort(t)}
-		client, peer := fmt.Sprintf("https://127.0.0.1:%d", c.ClientPort), fmt.Sprintf("https://127.0.0.1:%d", c.PeerPort)
+		c := proc.Config{Name: fmt.Sprint("m", i+1), ClientPort: proc.FreePort(t),
+			PeerPort: proc.FreePort(t)}
+		client, peer := fmt.Sprintf("https://127.0.0.1:%d", c.ClientPort),
+			fmt.Sprintf("https://127.0.0.1:%d", c.PeerPort)
 		cert, key := authority.issue(t, c.Name)
 		c.Args = []string{
 			"--listen-client-urls=" + client, "--advertise-client-urls=" + client,
 			"--listen-peer-urls=" + peer, "--initial-advertise-peer-urls=" + peer,
-			"--trusted-ca-file=" + authority.file, "--cert-file=" + cert, "--key-file=" + key, "--client-cert-auth",
-			"--peer-trusted-ca-file=" + authority.file, "--peer-cert-file=" + cert, "--peer-key-file=" + key, "--peer-client-cert-auth",
+			"--trusted-ca-file=" + authority.file, "--cert-file=" + cert, "--key-file=" + key,
+			"--client-cert-auth",
+			"--peer-trusted-ca-file=" + authority.file, "--peer-cert-file=" + cert,
+			"--peer-key-file=" + key, "--peer-client-cert-auth",
 		}
 		initial = append(initial, c.Name+"="+peer)
 		urls = append(urls, client)
@@ -103,7 +112,8 @@ func startCluster(t *testing.T, n int, authority *authority) (members []*proc.Se
 func leaderOf(t *testing.T, members []*proc.Server, authority *authority) (leader *proc.Server) {
 	t.Helper()
 	certFile, keyFile := authority.issue(t, "tests")
-	tls, err := transport.TLSInfo{TrustedCAFile: authority.file, CertFile: certFile, KeyFile: keyFile}.ClientConfig()
+	tls, err := transport.TLSInfo{TrustedCAFile: authority.file, CertFile: certFile,
+		KeyFile: keyFile}.ClientConfig()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -111,7 +121,8 @@ func leaderOf(t *testing.T, members []*proc.Server, authority *authority) (leade
 	for _, m := range members {
 		endpoints = append(endpoints, "https://"+m.Addr())
 	}
-	client, err := clientv3.New(clientv3.Config{Endpoints: endpoints, TLS: tls, Logger: zap.NewNop()})
+	client, err := clientv3.New(clientv3.Config{Endpoints: endpoints, TLS: tls,
+		Logger: zap.NewNop()})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -131,8 +142,8 @@ func leaderOf(t *testing.T, members []*proc.Server, authority *authority) (leade
 	return leader
 }
 
-// load creates objects one after the other, whatever happens to the store, and watches them in two ways: by
-// a watcher that begins again where it was if it is cut off, and by a single watch.
+// load creates objects one after the other, whatever happens to the store, and watches them in two
+// ways: by a watcher that begins again where it was if it is cut off, and by a single watch.
 type load struct {
 	maps    corev1.ConfigMapInterface
 	stop    context.CancelFunc
@@ -153,19 +164,25 @@ type load struct {
 func startLoad(t *testing.T, s *apiServer) *load {
 	t.Helper()
 	ctx, stop := context.WithCancel(t.Context())
-	l := &load{maps: s.CoreV1().ConfigMaps(newNamespace(t, s)), stop: stop, writer: make(chan struct{}), watched: make(chan struct{})}
+	l := &load{maps: s.CoreV1().ConfigMaps(newNamespace(t, s)), stop: stop,
+		writer: make(chan struct{}), watched: make(chan struct{})}
 	l.mu.grown = make(chan struct{})
 	list, err := l.maps.List(ctx, meta.ListOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	l.watcher, err = retry.NewRetryWatcherWithContext(t.Context(), list.ResourceVersion, &cache.ListWatch{
-		WatchFuncWithContext: func(ctx context.Context, o meta.ListOptions) (watch.Interface, error) { return l.maps.Watch(ctx, o) },
-	})
+	l.watcher, err = retry.NewRetryWatcherWithContext(t.Context(), list.ResourceVersion,
+		&cache.ListWatch{
+			WatchFuncWithContext: func(ctx context.Context, o meta.ListOptions) (watch.Interface,
+				error) {
+				return l.maps.Watch(ctx, o)
+			},
+		})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if l.single, err = l.maps.Watch(t.Context(), meta.ListOptions{ResourceVersion: list.ResourceVersion}); err != nil {
+	if l.single, err = l.maps.Watch(t.Context(),
+		meta.ListOptions{ResourceVersion: list.ResourceVersion}); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(l.single.Stop)
@@ -228,8 +245,8 @@ func (l *load) wait(t *testing.T, n int) {
 	l.mu.Unlock()
 }
 
-// finish ends the load and expects every object to be there, and to have been seen by the watch once and
-// in order.
+// finish ends the load and expects every object to be there, and to have been seen by the watch
+// once and in order.
 func (l *load) finish(t *testing.T) {
 	t.Helper()
 	l.stop()

@@ -39,9 +39,9 @@ var storagePackages = []string{
 	"k8s.io/kubernetes/pkg/controlplane/reconcilers",
 }
 
-// TestStorage runs Kubernetes' own tests of its storage, each with a server of its own; see package embed
-// for how the server gets there. They include every exported test of k8s.io/apiserver/pkg/storage/testing,
-// over plain ranges and over RangeStream.
+// TestStorage runs Kubernetes' own tests of its storage, each with a server of its own; see package
+// embed for how the server gets there. They include every exported test of
+// k8s.io/apiserver/pkg/storage/testing, over plain ranges and over RangeStream.
 func TestStorage(t *testing.T) {
 	if _, err := proc.Build(proc.Subject()); err != nil {
 		t.Fatal(err)
@@ -79,7 +79,8 @@ func TestStorage(t *testing.T) {
 // result counts the tests of one package, subtests too.
 type result struct{ pass, fail, skip int }
 
-// readResults reads what go test -json writes, shows what failing tests say, and returns the counts by package.
+// readResults reads what go test -json writes, shows what failing tests say, and returns the counts
+// by package.
 func readResults(t *testing.T, lines *bufio.Scanner) map[string]result {
 	t.Helper()
 	lines.Buffer(nil, 16<<20)

@@ -45,7 +45,8 @@ func start(t *testing.T, p proc.Program, n int) *cluster {
 	var initial, direct []string
 	var cfgs []proc.Config
 	for i := range n {
-		cfg := proc.Config{Program: p, Memory: true, Name: fmt.Sprint("m", i+1), ClientPort: proc.FreePort(t), PeerPort: proc.FreePort(t)}
+		cfg := proc.Config{Program: p, Memory: true, Name: fmt.Sprint("m", i+1),
+			ClientPort: proc.FreePort(t), PeerPort: proc.FreePort(t)}
 		initial = append(initial, fmt.Sprintf("%s=http://127.0.0.1:%d", cfg.Name, cfg.PeerPort))
 		direct = append(direct, fmt.Sprintf("127.0.0.1:%d", cfg.ClientPort))
 		cfgs = append(cfgs, cfg)

@@ -22,8 +22,8 @@ func read(t *testing.T, name string) []byte {
 	return b
 }
 
-// TestLeases: leases outlive the member that keeps them alive, and when no member can be reached they are lost no later
-// than the server can have ended them.
+// TestLeases: leases outlive the member that keeps them alive, and when no member can be reached
+// they are lost no later than the server can have ended them.
 func TestLeases(t *testing.T) {
 	on(t, func(t *testing.T, p proc.Program) {
 		t.Parallel()
@@ -81,7 +81,8 @@ func TestLeases(t *testing.T) {
 			if l, err = keeper.Grant(ctx(t), ttl); err == nil {
 				break
 			}
-			if !errors.Is(err, client.ErrUnreachable) && !errors.Is(err, client.ErrUncertain) || time.Now().After(end) {
+			if !errors.Is(err, client.ErrUnreachable) && !errors.Is(err, client.ErrUncertain) ||
+				time.Now().After(end) {
 				t.Fatal(err)
 			}
 		}

@@ -31,8 +31,8 @@ func connect(t *testing.T, cfg client.Config) *client.Client {
 	return c
 }
 
-// TestTLS: certificates that are replaced while the client runs are used for the next connection, and what is wrong
-// with TLS is said.
+// TestTLS: certificates that are replaced while the client runs are used for the next connection,
+// and what is wrong with TLS is said.
 func TestTLS(t *testing.T) {
 	on(t, func(t *testing.T, p proc.Program) {
 		t.Parallel()
@@ -42,12 +42,16 @@ func TestTLS(t *testing.T) {
 		stranger.Issue("client", nil)
 		cfg := proc.Config{Program: p, Memory: true, ClientPort: proc.FreePort(t)}
 		url := fmt.Sprintf("https://127.0.0.1:%d", cfg.ClientPort)
-		cfg.Args = []string{"--listen-client-urls=" + url, "--advertise-client-urls=" + url, "--client-cert-auth",
-			"--cert-file=" + ca.File("server.pem"), "--key-file=" + ca.File("server-key.pem"), "--trusted-ca-file=" + ca.File("authority.pem")}
+		cfg.Args = []string{"--listen-client-urls=" + url, "--advertise-client-urls=" + url,
+			"--client-cert-auth",
+			"--cert-file=" + ca.File("server.pem"), "--key-file=" + ca.File("server-key.pem"),
+			"--trusted-ca-file=" + ca.File("authority.pem")}
 		s, plain := proc.Start(t, cfg), proc.Start(t, proc.Config{Program: p, Memory: true})
 
-		files := client.TLSFiles{Cert: stranger.File("client.pem"), Key: stranger.File("client-key.pem"), CA: ca.File("authority.pem")}
-		k := connect(t, client.Config{Endpoints: []string{s.Addr()}, TLSFiles: files, DialTimeout: dialTimeout})
+		files := client.TLSFiles{Cert: stranger.File("client.pem"),
+			Key: stranger.File("client-key.pem"), CA: ca.File("authority.pem")}
+		k := connect(t, client.Config{Endpoints: []string{s.Addr()}, TLSFiles: files,
+			DialTimeout: dialTimeout})
 		if _, err := k.Put(ctx(t), "k", nil); !errors.Is(err, client.ErrUnreachable) {
 			t.Fatal(err)
 		}
@@ -71,11 +75,20 @@ func TestTLS(t *testing.T) {
 			name, says string
 			cfg        client.Config
 		}{
-			{"an authority that is not the server's", "authority of the member's certificate is not known", client.Config{Endpoints: []string{url}, TLSFiles: client.TLSFiles{CA: stranger.File("authority.pem")}}},
-			{"plain to TLS", "write https://", client.Config{Endpoints: []string{"http://" + s.Addr()}}},
-			{"TLS to plain", "write http://", client.Config{Endpoints: []string{"https://" + plain.Addr()}}},
-			{"another name", "match other", client.Config{Endpoints: []string{url}, TLSFiles: client.TLSFiles{CA: ca.File("authority.pem"), ServerName: "other"}}},
-			{"another name in a ready configuration", "match other", client.Config{Endpoints: []string{url}, TLS: &tls.Config{RootCAs: ca.Client("").RootCAs, ServerName: "other"}}},
+			{"an authority that is not the server's",
+				"authority of the member's certificate is not known",
+				client.Config{Endpoints: []string{url},
+					TLSFiles: client.TLSFiles{CA: stranger.File("authority.pem")}}},
+			{"plain to TLS", "write https://",
+				client.Config{Endpoints: []string{"http://" + s.Addr()}}},
+			{"TLS to plain", "write http://",
+				client.Config{Endpoints: []string{"https://" + plain.Addr()}}},
+			{"another name", "match other",
+				client.Config{Endpoints: []string{url},
+					TLSFiles: client.TLSFiles{CA: ca.File("authority.pem"), ServerName: "other"}}},
+			{"another name in a ready configuration", "match other",
+				client.Config{Endpoints: []string{url},
+					TLS: &tls.Config{RootCAs: ca.Client("").RootCAs, ServerName: "other"}}},
 		} {
 			tc.cfg.DialTimeout = dialTimeout
 			k := connect(t, tc.cfg)
@@ -105,7 +118,8 @@ func replace(t *testing.T, from, to *pki.Authority) {
 // TestSocket: a file instead of an address.
 func TestSocket(t *testing.T) {
 	url := "unix://" + filepath.Join(proc.Dir(t), "socket")
-	proc.Start(t, proc.Config{Program: proc.Vigil, Memory: true, Args: []string{"--listen-client-urls=" + url, "--advertise-client-urls=" + url}})
+	proc.Start(t, proc.Config{Program: proc.Vigil, Memory: true,
+		Args: []string{"--listen-client-urls=" + url, "--advertise-client-urls=" + url}})
 	k := connect(t, client.Config{Endpoints: []string{url}})
 	if _, err := k.Put(ctx(t), "k", nil); err != nil {
 		t.Fatal(err)
@@ -123,7 +137,8 @@ func TestSync(t *testing.T) {
 	on(t, func(t *testing.T, p proc.Program) {
 		t.Parallel()
 		c := start(t, p, 3)
-		k := connect(t, client.Config{Endpoints: []string{c.members[0].Addr()}, SyncInterval: 50 * time.Millisecond})
+		k := connect(t, client.Config{Endpoints: []string{c.members[0].Addr()},
+			SyncInterval: 50 * time.Millisecond})
 		for end := time.Now().Add(patience); len(k.Endpoints()) < 3; time.Sleep(10 * time.Millisecond) {
 			if time.Now().After(end) {
 				t.Fatalf("only %v", k.Endpoints())

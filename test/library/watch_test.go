@@ -17,8 +17,8 @@ import (
 	"vigil/test/proc"
 )
 
-// TestFaults: a watch sees every event once and in order while its connections are reset, stalled and half closed, and
-// its members are killed and stopped.
+// TestFaults: a watch sees every event once and in order while its connections are reset, stalled
+// and half closed, and its members are killed and stopped.
 func TestFaults(t *testing.T) {
 	on(t, func(t *testing.T, p proc.Program) {
 		t.Parallel()
@@ -80,7 +80,8 @@ func TestFaults(t *testing.T) {
 		c.members[away].Restart()
 
 		var last int64
-		if _, err := fmt.Sscanf(got[len(got)-1][strings.LastIndex(got[len(got)-1], "@"):], "@%d", &last); err != nil {
+		if _, err := fmt.Sscanf(got[len(got)-1][strings.LastIndex(got[len(got)-1], "@"):], "@%d",
+			&last); err != nil {
 			t.Fatal(err)
 		}
 		if want := c.history("f/", h.Revision+1, last); !slices.Equal(got, want) {
@@ -99,7 +100,8 @@ func TestNoQuorum(t *testing.T) {
 		if _, err := w.Created(ctx(t)); err != nil {
 			t.Fatal(err)
 		}
-		// All others stop: there is no leader. A write is either rejected or uncertain, and none is made twice.
+		// All others stop: there is no leader. A write is either rejected or uncertain, and none is
+		// made twice.
 		stay := c.at(k)
 		for i, m := range c.members {
 			if i != stay {
@@ -121,14 +123,16 @@ func TestNoQuorum(t *testing.T) {
 				m.Ready()
 			}
 		}
-		if _, err := k.Put(ctx(t), "k", []byte("2")); err != nil && !errors.Is(err, client.ErrUncertain) {
+		if _, err := k.Put(ctx(t), "k", []byte("2")); err != nil &&
+			!errors.Is(err, client.ErrUncertain) {
 			t.Fatal(err)
 		}
 		readTo(t, w, c.put("k", "3"))
 	})
 }
 
-// TestCompactedAway: what was compacted while a watcher was not connected is not passed over in silence.
+// TestCompactedAway: what was compacted while a watcher was not connected is not passed over in
+// silence.
 func TestCompactedAway(t *testing.T) {
 	on(t, func(t *testing.T, p proc.Program) {
 		t.Parallel()
@@ -153,18 +157,21 @@ func TestCompactedAway(t *testing.T) {
 				t.Errorf("%+v, %v", ev, err)
 			}
 		}
-		if _, err := k.Get(ctx(t), "k", client.WithRevision(rev-1)); !errors.Is(err, client.ErrCompacted) {
+		if _, err := k.Get(ctx(t), "k", client.WithRevision(rev-1)); !errors.Is(err,
+			client.ErrCompacted) {
 			t.Error(err)
 		}
 	})
 }
 
-// TestSlowReader: a million events for a reader that does not read take no memory, others on its stream do not wait
-// for it, and when it reads it gets them all.
+// TestSlowReader: a million events for a reader that does not read take no memory, others on its
+// stream do not wait for it, and when it reads it gets them all.
 func TestSlowReader(t *testing.T) {
 	const txns, per, buffer = 7813, 128, 1 << 20 // a million events
-	s := proc.Start(t, proc.Config{Memory: true, Args: []string{"--quota-backend-bytes=8589934592"}})
-	k, err := client.Connect(ctx(t), client.Config{Endpoints: []string{s.Addr()}, WatchBuffer: buffer})
+	s := proc.Start(t, proc.Config{Memory: true,
+		Args: []string{"--quota-backend-bytes=8589934592"}})
+	k, err := client.Connect(ctx(t),
+		client.Config{Endpoints: []string{s.Addr()}, WatchBuffer: buffer})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -238,7 +245,8 @@ func TestSlowReader(t *testing.T) {
 	writers.Wait()
 	readers.Wait()
 	most = max(most, heap())
-	t.Logf("heap %d KiB before, at most %d KiB with a million events unread by one of the watchers", before>>10, most>>10)
+	t.Logf("heap %d KiB before, at most %d KiB with a million events unread by one of the watchers",
+		before>>10, most>>10)
 	if most > before+64<<20 {
 		t.Errorf("the heap grew from %d to %d MiB", before>>20, most>>20)
 	}
@@ -275,7 +283,8 @@ func TestManyWatchers(t *testing.T) {
 		var mu sync.Mutex
 		c := start(t, p, 1)
 		k := c.open(func(cfg *client.Config) {
-			cfg.KeepAliveTimeout = patience // the only connection that fails is the one that is reset
+			// the only connection that fails is the one that is reset
+			cfg.KeepAliveTimeout = patience
 			cfg.Hooks.Watch = func(ch client.WatchChange) {
 				if ch.Kind == client.WatchConnected {
 					mu.Lock()
@@ -312,8 +321,8 @@ func TestManyWatchers(t *testing.T) {
 	})
 }
 
-// TestPermissionLost: with authentication on, a watch or read without permission is refused by name, and a token that is
-// no longer good is renewed without the caller.
+// TestPermissionLost: with authentication on, a watch or read without permission is refused by
+// name, and a token that is no longer good is renewed without the caller.
 func TestPermissionLost(t *testing.T) {
 	on(t, func(t *testing.T, p proc.Program) {
 		t.Parallel()
@@ -324,7 +333,8 @@ func TestPermissionLost(t *testing.T) {
 		step(d.UserAdd(ctx(t), "root", "r"))
 		step(d.UserGrantRole(ctx(t), "root", "root"))
 		step(d.RoleAdd(ctx(t), "reader"))
-		step(d.RoleGrantPermission(ctx(t), "reader", "open/", "open0", clientv3.PermissionType(clientv3.PermReadWrite)))
+		step(d.RoleGrantPermission(ctx(t), "reader", "open/", "open0",
+			clientv3.PermissionType(clientv3.PermReadWrite)))
 		step(d.UserAdd(ctx(t), "ann", "a"))
 		step(d.UserGrantRole(ctx(t), "ann", "reader"))
 		step(d.AuthEnable(ctx(t)))
@@ -353,21 +363,24 @@ func TestPermissionLost(t *testing.T) {
 			t.Fatal(err)
 		}
 		readTo(t, w, r.Header.Revision)
-		// The member forgets simple tokens when it is started again: calls and watchers get another.
+		// The member forgets simple tokens when it is started again: calls and watchers get
+		// another.
 		c.members[0].Stop()
 		c.members[0].Restart()
 		if r, err = k.Put(ctx(t), "open/k", []byte("2")); err != nil {
 			t.Fatal(err)
 		}
 		readTo(t, w, r.Header.Revision)
-		// Another role, another revision of the rights: earlier tokens are outdated, without an effect on clients.
+		// Another role, another revision of the rights: earlier tokens are outdated, without an
+		// effect on clients.
 		if _, err := root.RoleAdd(ctx(t), "other"); err != nil {
 			t.Fatal(err)
 		}
 		if _, err := k.Get(ctx(t), "open/k"); err != nil {
 			t.Error(err)
 		}
-		// Permission is lost: calls are refused, and so is the watch at the latest when it is resumed.
+		// Permission is lost: calls are refused, and so is the watch at the latest when it is
+		// resumed.
 		if _, err := root.UserRevokeRole(ctx(t), "ann", "reader"); err != nil {
 			t.Fatal(err)
 		}

@@ -21,7 +21,10 @@ const device = "vigil0"
 // newNamespace returns a namespace with an address, in a network of 256 addresses.
 func newNamespace(addr [4]byte) (*namespace, error) {
 	s := &namespace{}
-	err := elsewhere(func() error { return os.NewSyscallError("unshare", unix.Unshare(unix.CLONE_NEWNET)) }, func() (err error) {
+	err := elsewhere(func() error {
+		return os.NewSyscallError("unshare",
+			unix.Unshare(unix.CLONE_NEWNET))
+	}, func() (err error) {
 		if s.ns, err = os.Open(current); err != nil {
 			return err
 		}
@@ -29,8 +32,10 @@ func newNamespace(addr [4]byte) (*namespace, error) {
 			return err
 		}
 		return errors.Join(
-			configure(device, unix.SIOCSIFADDR, func(r *unix.Ifreq) error { return r.SetInet4Addr(addr[:]) }),
-			configure(device, unix.SIOCSIFNETMASK, func(r *unix.Ifreq) error { return r.SetInet4Addr([]byte{255, 255, 255, 0}) }),
+			configure(device, unix.SIOCSIFADDR,
+				func(r *unix.Ifreq) error { return r.SetInet4Addr(addr[:]) }),
+			configure(device, unix.SIOCSIFNETMASK,
+				func(r *unix.Ifreq) error { return r.SetInet4Addr([]byte{255, 255, 255, 0}) }),
 			up(device, true), up("lo", true))
 	})
 	if err != nil {
@@ -49,14 +54,14 @@ func (s *namespace) close() {
 	}
 }
 
-// inside calls a function whose sockets and processes are in the namespace. The function must not create
-// sockets or processes in other goroutines.
+// inside calls a function whose sockets and processes are in the namespace. The function must not
+// create sockets or processes in other goroutines.
 func (s *namespace) inside(do func() error) error {
 	return elsewhere(func() error { return unix.Setns(int(s.ns.Fd()), unix.CLONE_NEWNET) }, do)
 }
 
-// plug connects the interface to the switch or disconnects it, like a cable. The kernel returns no error to
-// senders.
+// plug connects the interface to the switch or disconnects it, like a cable. The kernel returns no
+// error to senders.
 func (s *namespace) plug(in bool) error {
 	carrier := 0
 	if in {
@@ -67,15 +72,18 @@ func (s *namespace) plug(in bool) error {
 		return err
 	}
 	var failed error
-	err = c.Control(func(fd uintptr) { failed = unix.IoctlSetPointerInt(int(fd), unix.TUNSETCARRIER, carrier) })
+	err = c.Control(func(fd uintptr) {
+		failed = unix.IoctlSetPointerInt(int(fd),
+			unix.TUNSETCARRIER, carrier)
+	})
 	return errors.Join(err, failed)
 }
 
 // current is the network namespace of the calling thread.
 const current = "/proc/thread-self/ns/net"
 
-// elsewhere calls do on a thread whose namespace has been changed by leave, and changes it back. The thread
-// does not end: the kernel kills the processes that it started when it ends.
+// elsewhere calls do on a thread whose namespace has been changed by leave, and changes it back.
+// The thread does not end: the kernel kills the processes that it started when it ends.
 func elsewhere(leave, do func() error) error {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
@@ -95,8 +103,8 @@ func elsewhere(leave, do func() error) error {
 	return do()
 }
 
-// openDevice creates the interface to the switch in the namespace of the calling thread. It exists until the
-// file is closed.
+// openDevice creates the interface to the switch in the namespace of the calling thread. It exists
+// until the file is closed.
 func openDevice() (*os.File, error) {
 	const tun = "/dev/net/tun"
 	fd, err := unix.Open(tun, unix.O_RDWR|unix.O_CLOEXEC|unix.O_NONBLOCK, 0)

@@ -9,17 +9,18 @@ import (
 	"time"
 )
 
-// Rule describes how bytes from one node to another are delivered. The zero value delivers them at once.
+// Rule describes how bytes from one node to another are delivered. The zero value delivers them at
+// once.
 type Rule struct {
 	// Delay is added to each piece or packet, and up to Jitter at random.
 	Delay, Jitter time.Duration
 	// Rate is the number of bytes a second, if not 0.
 	Rate int
-	// Stall delivers nothing, new connections and the ends of old ones included. Proxies hold it back, a
-	// switch drops it.
+	// Stall delivers nothing, new connections and the ends of old ones included. Proxies hold it
+	// back, a switch drops it.
 	Stall bool
-	// NoDial lets no new connection be made in this direction, as a firewall does that works one way. Bytes pass on those that the
-	// other node has made, and on those that there are.
+	// NoDial lets no new connection be made in this direction, as a firewall does that works one
+	// way. Bytes pass on those that the other node has made, and on those that there are.
 	NoDial bool
 
 	// The others are for the packets of a switch.
@@ -119,16 +120,16 @@ func (n *Network) change() {
 	n.mu.changed = make(chan struct{})
 }
 
-// Reset ends every connection between two nodes with a reset; queued bytes are lost. It returns their
-// number.
+// Reset ends every connection between two nodes with a reset; queued bytes are lost. It returns
+// their number.
 func (n *Network) Reset(a, b string) int {
 	return n.reset(func(c *conn) bool {
 		return c.from == a && c.to == b || c.from == b && c.to == a
 	})
 }
 
-// HalfClose ends the bytes from one node to another on every connection between them, while the other
-// direction stays open. It returns the number of connections.
+// HalfClose ends the bytes from one node to another on every connection between them, while the
+// other direction stays open. It returns the number of connections.
 func (n *Network) HalfClose(from, to string) (count int) {
 	n.mu.Lock()
 	defer n.mu.Unlock()

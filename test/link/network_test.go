@@ -8,7 +8,8 @@ import (
 	"time"
 )
 
-// echo is a node that returns the bytes it receives; it runs in this process, like the connecting node.
+// echo is a node that returns the bytes it receives; it runs in this process, like the connecting
+// node.
 func echo(t *testing.T) string {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

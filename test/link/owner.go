@@ -9,8 +9,8 @@ import (
 	"strings"
 )
 
-// owner returns the node whose process has the other end of a connection on loopback, or "" if it is
-// none of them. The caller holds n.mu.
+// owner returns the node whose process has the other end of a connection on loopback, or "" if it
+// is none of them. The caller holds n.mu.
 func (n *Network) owner(c *net.TCPConn) string {
 	inode := socketInode(c.RemoteAddr().(*net.TCPAddr).Port, c.LocalAddr().(*net.TCPAddr).Port)
 	if inode == "" {

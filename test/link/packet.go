@@ -56,7 +56,8 @@ func flowOf(p packet, s segment) flow {
 	return flow{p.source(), p.target(), s.sourcePort(), s.targetPort()}
 }
 
-// reset returns a packet that resets a connection: seq must be the next number that the target expects.
+// reset returns a packet that resets a connection: seq must be the next number that the target
+// expects.
 func (f flow) reset(seq uint32) packet {
 	p := newPacket(f.source, f.target, tcp, 20)
 	s := p[ipHeader:]

@@ -25,7 +25,8 @@ var router = address(255 - 1)
 
 func address(n int) [4]byte { return [4]byte{10, 0, 0, byte(n)} }
 
-// Switch connects nodes in network namespaces of their own. Its methods are safe for concurrent use.
+// Switch connects nodes in network namespaces of their own. Its methods are safe for concurrent
+// use.
 type Switch struct {
 	t     testing.TB
 	nodes map[string]*port
@@ -35,7 +36,8 @@ type Switch struct {
 		sync.Mutex
 		rules map[way]Rule
 		busy  map[way]time.Time // until when a way with a Rate is in use
-		flows map[flow]bool     // the connections in their first direction, and whether they are to be reset
+		// the connections in their first direction, and whether they are to be reset
+		flows map[flow]bool
 		off   map[string]func() error
 		lost  int // packets
 	}
@@ -48,9 +50,9 @@ type port struct {
 	addr [4]byte
 }
 
-// NewSwitch returns a network with these nodes, which is removed when the test ends. It logs why and returns
-// nil if this process cannot create network namespaces. VIGIL_NETNS=1 makes that a failure, with VIGIL_NETNS=0
-// it does not try.
+// NewSwitch returns a network with these nodes, which is removed when the test ends. It logs why
+// and returns nil if this process cannot create network namespaces. VIGIL_NETNS=1 makes that a
+// failure, with VIGIL_NETNS=0 it does not try.
 func NewSwitch(t testing.TB, names ...string) *Switch {
 	t.Helper()
 	wish := os.Getenv("VIGIL_NETNS")
@@ -99,8 +101,8 @@ func (w *Switch) close() {
 // Host returns the address of a node.
 func (w *Switch) Host(name string) string { return net.IP(w.nodes[name].addr[:]).String() }
 
-// Inside calls a function in the namespace of a node: the processes that the function starts, and the
-// sockets that it creates, are there. It must do so in its own goroutine.
+// Inside calls a function in the namespace of a node: the processes that the function starts, and
+// the sockets that it creates, are there. It must do so in its own goroutine.
 func (w *Switch) Inside(name string, do func()) {
 	w.t.Helper()
 	if err := w.nodes[name].inside(func() error { do(); return nil }); err != nil {
@@ -139,7 +141,8 @@ func (w *Switch) Heal() {
 	clear(w.mu.off)
 }
 
-// Unplug pulls the cable of a node: what it sends and what is sent to it is lost, and its kernel knows.
+// Unplug pulls the cable of a node: what it sends and what is sent to it is lost, and its kernel
+// knows.
 func (w *Switch) Unplug(name string) {
 	w.t.Helper()
 	p := w.nodes[name]
@@ -166,8 +169,8 @@ func (w *Switch) switchOff(p *port, set func(on bool) error) {
 	w.mu.off[p.name] = func() error { return set(true) }
 }
 
-// Reset resets every connection between two nodes, at both ends, with its next packet. It returns their
-// number.
+// Reset resets every connection between two nodes, at both ends, with its next packet. It returns
+// their number.
 func (w *Switch) Reset(a, b string) (count int) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -181,7 +184,8 @@ func (w *Switch) Reset(a, b string) (count int) {
 	return count
 }
 
-// Lost returns how many packets were not delivered because of a rule or a node that is not connected.
+// Lost returns how many packets were not delivered because of a rule or a node that is not
+// connected.
 func (w *Switch) Lost() int {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -241,7 +245,8 @@ func (w *Switch) forward(from *port, p packet) {
 // deliver gives the node a packet. An interface that is disabled or closed loses it.
 func (p *port) deliver(b packet) { _, _ = p.dev.Write(b) }
 
-// decide returns the packets that a packet causes, and the delay of each copy of it that is delivered.
+// decide returns the packets that a packet causes, and the delay of each copy of it that is
+// delivered.
 func (w *Switch) decide(from, to *port, p packet) (answers []packet, delays []time.Duration) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -278,7 +283,8 @@ func (w *Switch) decide(from, to *port, p packet) (answers []packet, delays []ti
 	return nil, delays
 }
 
-// track remembers the connection of a packet, and returns the packets that reset it if it is to be reset.
+// track remembers the connection of a packet, and returns the packets that reset it if it is to be
+// reset.
 func (w *Switch) track(p packet) []packet {
 	s := p.segment()
 	if s == nil {

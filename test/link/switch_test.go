@@ -67,7 +67,8 @@ func TestSwitchLosesPackets(t *testing.T) {
 			back <- turn(t, c)
 		}()
 		// Dialing ends without an answer, and so without an error of the network.
-		if _, err := reach(t, w, addr, 300*time.Millisecond); !errors.Is(err, os.ErrDeadlineExceeded) && !errors.Is(err, context.DeadlineExceeded) {
+		if _, err := reach(t, w, addr, 300*time.Millisecond); !errors.Is(err,
+			os.ErrDeadlineExceeded) && !errors.Is(err, context.DeadlineExceeded) {
 			t.Errorf("%s: dialing: %v", name, err)
 		}
 		select {
@@ -75,10 +76,12 @@ func TestSwitchLosesPackets(t *testing.T) {
 			t.Fatalf("%s: a byte came through: %v", name, w)
 		default:
 		}
-		// A kernel that knows that its own cable is out may drop all packets before the switch sees them.
+		// A kernel that knows that its own cable is out may drop all packets before the switch sees
+		// them.
 		seen := name != "neither"
 		// On a busy machine the first packet may be late.
-		for end := time.Now().Add(10 * time.Second); seen && w.Lost() == lost && time.Now().Before(end); time.Sleep(time.Millisecond) {
+		for end := time.Now().Add(10 * time.Second); seen && w.Lost() == lost &&
+			time.Now().Before(end); time.Sleep(time.Millisecond) {
 		}
 		before := w.Lost()
 		w.Heal()
@@ -148,7 +151,8 @@ func TestSwitchShapesPackets(t *testing.T) {
 	w.Heal()
 
 	// TCP brings everything through in spite of loss, copies and a changed order.
-	for _, r := range []Rule{{Loss: 0.05, Twice: 0.1, Jitter: 5 * time.Millisecond}, {Rate: 500_000}} {
+	for _, r := range []Rule{{Loss: 0.05, Twice: 0.1, Jitter: 5 * time.Millisecond},
+		{Rate: 500_000}} {
 		c := connected(t, w, addr)
 		w.Set("a", "b", r)
 		began := time.Now()

@@ -51,8 +51,9 @@ func (c sizeCodec) Unmarshal(data mem.BufferSlice, v any) error {
 	return c.CodecV2.Unmarshal(data, v)
 }
 
-// TestRanges: what clients read at once may be a multiple of the limit for it; the member's memory does
-// not grow with it, whether the ranges are unary, of a transaction, or streamed. When it is idle again, it returns the memory.
+// TestRanges: what clients read at once may be a multiple of the limit for it; the member's memory
+// does not grow with it, whether the ranges are unary, of a transaction, or streamed. When it is
+// idle again, it returns the memory.
 func TestRanges(t *testing.T) {
 	if proc.Subject() != proc.Vigil {
 		t.Skip("etcd has no such limit")
@@ -62,13 +63,16 @@ func TestRanges(t *testing.T) {
 		value   = 64 << 10
 		keys    = 28 * mib / value
 		clients = 20
-		// slack is for the collector, which leaves 80 MiB of garbage alone, and for everything else.
+		// slack is for the collector, which leaves 80 MiB of garbage alone, and for everything
+		// else.
 		slack = 110 * mib
 	)
-	s := proc.Start(t, proc.Config{Memory: true, Args: []string{fmt.Sprintf("--max-range-bytes-in-flight=%d", limit)}})
+	s := proc.Start(t, proc.Config{Memory: true,
+		Args: []string{fmt.Sprintf("--max-range-bytes-in-flight=%d", limit)}})
 	kvs := pb.NewKVClient(s.Dial())
 	for i := range keys {
-		put := &pb.PutRequest{Key: fmt.Appendf(nil, "k%04d", i), Value: bytes.Repeat([]byte{byte(i)}, value)}
+		put := &pb.PutRequest{Key: fmt.Appendf(nil, "k%04d", i),
+			Value: bytes.Repeat([]byte{byte(i)}, value)}
 		if _, err := kvs.Put(t.Context(), put); err != nil {
 			t.Fatal(err)
 		}
@@ -85,12 +89,17 @@ func TestRanges(t *testing.T) {
 		name string
 		read func(*grpc.ClientConn) (int, error)
 	}{
-		{"unary", func(c *grpc.ClientConn) (int, error) { return unary(c, pb.KV_Range_FullMethodName, all) }},
+		{"unary", func(c *grpc.ClientConn) (int,
+			error) {
+			return unary(c, pb.KV_Range_FullMethodName, all)
+		}},
 		{"txn", func(c *grpc.ClientConn) (int, error) {
-			return unary(c, pb.KV_Txn_FullMethodName, &pb.TxnRequest{Success: []*pb.RequestOp{{Request: &pb.RequestOp_RequestRange{RequestRange: all}}}})
+			return unary(c, pb.KV_Txn_FullMethodName,
+				&pb.TxnRequest{Success: []*pb.RequestOp{{Request: &pb.RequestOp_RequestRange{RequestRange: all}}}})
 		}},
 		{"stream", func(c *grpc.ClientConn) (total int, err error) {
-			st, err := c.NewStream(t.Context(), &grpc.StreamDesc{ServerStreams: true}, pb.KV_RangeStream_FullMethodName, codec)
+			st, err := c.NewStream(t.Context(), &grpc.StreamDesc{ServerStreams: true},
+				pb.KV_RangeStream_FullMethodName, codec)
 			if err != nil {
 				return 0, err
 			}
@@ -115,7 +124,8 @@ func TestRanges(t *testing.T) {
 			for range clients {
 				conn := s.Dial()
 				wg.Go(func() {
-					if n, err := c.read(conn); err != nil || n < keys*value || n > keys*(value+100) {
+					if n, err := c.read(conn); err != nil || n < keys*value ||
+						n > keys*(value+100) {
 						t.Errorf("%d bytes, %v", n, err)
 					}
 				})
@@ -131,20 +141,25 @@ func TestRanges(t *testing.T) {
 				}
 				break
 			}
-			t.Logf("%d clients read %d MiB in all; %d MiB before, at most %d MiB", clients, clients*keys*value/mib, before/mib, peak/mib)
+			t.Logf("%d clients read %d MiB in all; %d MiB before, at most %d MiB", clients,
+				clients*keys*value/mib, before/mib, peak/mib)
 			highest = max(highest, peak)
 			if peak > before+limit+slack {
-				t.Errorf("%d MiB of memory, %d MiB before and the limit is %d MiB", peak/mib, before/mib, limit/mib)
+				t.Errorf("%d MiB of memory, %d MiB before and the limit is %d MiB", peak/mib,
+					before/mib, limit/mib)
 			}
 		})
 	}
-	// The member returns the memory of the answers when it is idle, although the next collection may be minutes away.
+	// The member returns the memory of the answers when it is idle, although the next collection
+	// may be minutes away.
 	now := anonymous(t, s.Pid())
 	most := written + 4*mib // what was written may have been returned in part
-	for deadline := time.Now().Add(time.Minute); now > most && time.Now().Before(deadline); now = anonymous(t, s.Pid()) {
+	for deadline := time.Now().Add(time.Minute); now > most &&
+		time.Now().Before(deadline); now = anonymous(t, s.Pid()) {
 		time.Sleep(100 * time.Millisecond)
 	}
-	t.Logf("%d MiB before the ranges, at most %d MiB, %d MiB at rest", written/mib, highest/mib, now/mib)
+	t.Logf("%d MiB before the ranges, at most %d MiB, %d MiB at rest", written/mib,
+		highest/mib, now/mib)
 	if now > most {
 		t.Error("memory is not returned")
 	}

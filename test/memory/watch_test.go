@@ -22,8 +22,8 @@ import (
 	"vigil/test/proc"
 )
 
-// stalledStreams opens n watch streams on one connection that give the server no room for a single byte. The i-th watches the range from
-// key(i) to end(i).
+// stalledStreams opens n watch streams on one connection that give the server no room for a single
+// byte. The i-th watches the range from key(i) to end(i).
 func stalledStreams(t *testing.T, s *proc.Server, n int, key, end func(i int) string) {
 	t.Helper()
 	nc, err := net.Dial("tcp", s.Addr())
@@ -58,17 +58,20 @@ func stalledStreams(t *testing.T, s *proc.Server, n int, key, end func(i int) st
 	for i := range n {
 		block.Reset()
 		for _, f := range [][2]string{
-			{":method", "POST"}, {":scheme", "http"}, {":path", "/etcdserverpb.Watch/Watch"}, {":authority", "x"},
+			{":method", "POST"}, {":scheme", "http"}, {":path", "/etcdserverpb.Watch/Watch"},
+			{":authority", "x"},
 			{"content-type", "application/grpc"}, {"te", "trailers"},
 		} {
 			must(enc.WriteField(hpack.HeaderField{Name: f[0], Value: f[1]}))
 		}
 		id := uint32(2*i + 1)
-		must(fr.WriteHeaders(http2.HeadersFrameParam{StreamID: id, EndHeaders: true, BlockFragment: block.Bytes()}))
+		must(fr.WriteHeaders(http2.HeadersFrameParam{StreamID: id, EndHeaders: true,
+			BlockFragment: block.Bytes()}))
 		create := &pb.WatchCreateRequest{Key: []byte(key(i)), RangeEnd: []byte(end(i))}
 		b, err := proto.Marshal(&pb.WatchRequest{RequestUnion: &pb.WatchRequest_CreateRequest{CreateRequest: create}})
 		must(err)
-		must(fr.WriteData(id, false, append(binary.BigEndian.AppendUint32([]byte{0}, uint32(len(b))), b...)))
+		must(fr.WriteData(id, false,
+			append(binary.BigEndian.AppendUint32([]byte{0}, uint32(len(b))), b...)))
 	}
 	must(fr.WritePing(false, [8]byte{1}))
 	<-acked
@@ -98,8 +101,9 @@ func metric(t *testing.T, s *proc.Server, name string) int64 {
 	return 0
 }
 
-// TestStalledWatches: what watch streams whose clients do not read keep in memory is near what they are charged for, for large and
-// small values, together and alone. In full a stock etcd runs beside it, for the figures.
+// TestStalledWatches: what watch streams whose clients do not read keep in memory is near what they
+// are charged for, for large and small values, together and alone. In full a stock etcd runs beside
+// it, for the figures.
 func TestStalledWatches(t *testing.T) {
 	name := func(i int) string { return fmt.Sprintf("s%03d", i) }
 	past := func(i int) string { return fmt.Sprintf("s%03d~", i) }
@@ -124,8 +128,10 @@ func TestStalledWatches(t *testing.T) {
 		{"pairs of small values", 100, 8000, func(i int) []*pb.RequestOp {
 			return []*pb.RequestOp{put(name(i%100)+"a", 20), put(name(i%100)+"b", 20)}
 		}},
-		{"small values alone", 100, 8000, func(i int) []*pb.RequestOp { return []*pb.RequestOp{put(name(i%100), 20)} }},
-		{"large values alone", 20, 400, func(i int) []*pb.RequestOp { return []*pb.RequestOp{put(name(i%20), 1<<20)} }},
+		{"small values alone", 100, 8000,
+			func(i int) []*pb.RequestOp { return []*pb.RequestOp{put(name(i%100), 20)} }},
+		{"large values alone", 20, 400,
+			func(i int) []*pb.RequestOp { return []*pb.RequestOp{put(name(i%20), 1<<20)} }},
 	} {
 		programs := []proc.Program{proc.Subject(), proc.Etcd}
 		if testing.Short() {
@@ -136,13 +142,15 @@ func TestStalledWatches(t *testing.T) {
 				s := proc.Start(t, proc.Config{Program: program})
 				stalledStreams(t, s, c.streams, name, past)
 				kvs := pb.NewKVClient(s.Dial())
-				large := s.Client().Watch(t.Context(), "large", clientv3.WithPrefix(), clientv3.WithCreatedNotify())
+				large := s.Client().Watch(t.Context(), "large", clientv3.WithPrefix(),
+					clientv3.WithCreatedNotify())
 				<-large
 				go func() { // this client reads
 					for range large {
 					}
 				}()
-				before, heapBefore := anonymous(t, s.Pid()), metric(t, s, "go_memstats_heap_alloc_bytes")
+				before, heapBefore := anonymous(t, s.Pid()),
+					metric(t, s, "go_memstats_heap_alloc_bytes")
 				sent := int64(0)
 				for i := range c.txns {
 					r := &pb.TxnRequest{Success: c.txn(i)}

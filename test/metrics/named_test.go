@@ -22,13 +22,15 @@ var name = regexp.MustCompile(`\b(etcd|vigil|grpc|process|go|os)_[a-z0-9_]+\b`)
 var recorded = regexp.MustCompile(`\bjob\w*:\w+:\w+`)
 
 // notMetrics look like one: labels, and what the API server of Kubernetes exports about its store.
-var notMetrics = []string{"grpc_code", "grpc_method", "grpc_service", "grpc_type", "etcd_request_duration_seconds"}
+var notMetrics = []string{"grpc_code", "grpc_method", "grpc_service", "grpc_type",
+	"etcd_request_duration_seconds"}
 
 // base is the metric that a series belongs to.
 func base(all map[string]*family, series string) string {
 	if all[series] == nil {
 		for _, suffix := range []string{"_bucket", "_sum", "_count"} {
-			if b, ok := strings.CutSuffix(series, suffix); ok && all[b] != nil && all[b].kind == "histogram" {
+			if b, ok := strings.CutSuffix(series, suffix); ok && all[b] != nil &&
+				all[b].kind == "histogram" {
 				return b
 			}
 		}
@@ -36,8 +38,8 @@ func base(all map[string]*family, series string) string {
 	return series
 }
 
-// TestNamed: every metric that a rule, a panel or a page names is exported, and every one that only this program
-// has is on the page for it.
+// TestNamed: every metric that a rule, a panel or a page names is exported, and every one that only
+// this program has is on the page for it.
 func TestNamed(t *testing.T) {
 	all := ours(t)
 	top := filepath.Join("..", "..")
@@ -113,7 +115,9 @@ func read(t *testing.T, path string) string {
 func alarm(ctx context.Context, t *testing.T, s *proc.Server) {
 	t.Helper()
 	m := pb.NewMaintenanceClient(s.Dial())
-	if _, err := m.Alarm(ctx, &pb.AlarmRequest{Action: pb.AlarmRequest_ACTIVATE, Alarm: pb.AlarmType_NOSPACE}); err != nil {
+	if _, err := m.Alarm(ctx,
+		&pb.AlarmRequest{Action: pb.AlarmRequest_ACTIVATE,
+			Alarm: pb.AlarmType_NOSPACE}); err != nil {
 		t.Fatal(err)
 	}
 }

@@ -13,15 +13,15 @@ import (
 	"vigil/test/proc"
 )
 
-// missing are metrics of a stock server, or series of them, that ours need not have, with the reason. A
-// key is a name, or a name and what the labels contain.
+// missing are metrics of a stock server, or series of them, that ours need not have, with the
+// reason. A key is a name, or a name and what the labels contain.
 var missing = map[string]string{
 	`etcd_server_apply_duration_seconds op="ClusterVersionSet"`:     "the version of the cluster is not an entry of the log",
 	`etcd_server_request_duration_seconds type="ClusterVersionSet"`: "the version of the cluster is not an entry of the log",
 }
 
-// TestParity: every metric that a stock server has after some work, with its type and its labels, is
-// there under the same name.
+// TestParity: every metric that a stock server has after some work, with its type and its labels,
+// is there under the same name.
 func TestParity(t *testing.T) {
 	want := worked(t, proc.Etcd)
 	got := ours(t)
@@ -39,7 +39,8 @@ func TestParity(t *testing.T) {
 		}
 		reported := false // one bucket of a histogram is enough
 		for _, series := range sorted(w.series) {
-			if !g.series[series] && !excused(name, series, used) && !(reported && strings.Contains(series, "le=")) {
+			if !g.series[series] && !excused(name, series, used) &&
+				!(reported && strings.Contains(series, "le=")) {
 				t.Errorf("%s{%s is missing", name, series)
 				reported = true
 			}
@@ -74,15 +75,17 @@ func ours(t *testing.T) map[string]*family {
 	return workedVigil
 }
 
-// worked runs a cluster of two, lets it do some of everything, and returns the metrics of its leader.
+// worked runs a cluster of two, lets it do some of everything, and returns the metrics of its
+// leader.
 func worked(t *testing.T, p proc.Program) map[string]*family {
 	t.Helper()
 	args := []string{"--metrics=extensive"}
 	if p == proc.Vigil {
-		// Members that get no processor for some seconds do not elect another leader. A stock etcd would begin after that time.
-		// The certificate is not used; its expiry is exported.
-		// Metrics of the archive are those of a member that has one.
-		args = append(args, "--election-timeout=10000", "--peer-auto-tls", "--archive=file://"+t.TempDir())
+		// Members that get no processor for some seconds do not elect another leader. A stock etcd
+		// would begin after that time. The certificate is not used; its expiry is exported. Metrics
+		// of the archive are those of a member that has one.
+		args = append(args, "--election-timeout=10000", "--peer-auto-tls",
+			"--archive=file://"+t.TempDir())
 	}
 	list := cluster(t, p, 2, args...)
 	ctx := proc.Context(t)
@@ -146,7 +149,8 @@ func cluster(t *testing.T, p proc.Program, n int, args ...string) (out []*proc.S
 	var configs []proc.Config
 	var members []string
 	for i := range n {
-		c := proc.Config{Program: p, Name: fmt.Sprint("m", i), Memory: true, PeerPort: proc.FreePort(t), ClientPort: proc.FreePort(t), Args: args}
+		c := proc.Config{Program: p, Name: fmt.Sprint("m", i), Memory: true,
+			PeerPort: proc.FreePort(t), ClientPort: proc.FreePort(t), Args: args}
 		configs = append(configs, c)
 		members = append(members, fmt.Sprintf("%s=http://127.0.0.1:%d", c.Name, c.PeerPort))
 	}

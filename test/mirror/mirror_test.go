@@ -31,13 +31,14 @@ func rounds(t *testing.T, n int) int {
 	return n
 }
 
-// TestFollow runs the example program while the member is killed, the network cut and the history compacted. The
-// copy that its output describes must be the store's in the end.
+// TestFollow runs the example program while the member is killed, the network cut and the history
+// compacted. The copy that its output describes must be the store's in the end.
 func TestFollow(t *testing.T) {
 	for _, p := range []proc.Program{proc.Vigil, proc.Etcd} {
 		t.Run(string(p), func(t *testing.T) {
 			t.Parallel()
-			f := &follow{T: t, server: proc.Start(t, proc.Config{Program: p, Memory: true}), net: link.New(t), left: "program"}
+			f := &follow{T: t, server: proc.Start(t, proc.Config{Program: p, Memory: true}),
+				net: link.New(t), left: "program"}
 			f.addr = f.net.Node("member", f.server.Addr())
 			f.stock = f.server.Client()
 			for i := range rounds(t, 4) {
@@ -160,14 +161,15 @@ func (f *follow) replay(output string) map[string]string {
 	return got
 }
 
-// TestAnotherStore: when a store of an older state or of another cluster takes the place of the one that is mirrored, the
-// difference is reported and the mirror continues.
+// TestAnotherStore: when a store of an older state or of another cluster takes the place of the one
+// that is mirrored, the difference is reported and the mirror continues.
 func TestAnotherStore(t *testing.T) {
 	for name, samePeer := range map[string]bool{"older": true, "another cluster": false} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			ctx := proc.Context(t)
-			old := proc.Start(t, proc.Config{Memory: true, ClientPort: proc.FreePort(t), PeerPort: proc.FreePort(t)})
+			old := proc.Start(t,
+				proc.Config{Memory: true, ClientPort: proc.FreePort(t), PeerPort: proc.FreePort(t)})
 			c, err := client.Connect(ctx, client.Config{Endpoints: []string{old.Addr()}})
 			if err != nil {
 				t.Fatal(err)
@@ -207,14 +209,16 @@ func TestAnotherStore(t *testing.T) {
 			follow(func() bool { return len(got) == 10 })
 
 			var clientPort, peerPort int
-			if _, err := fmt.Sscanf(old.Addr()+" "+old.PeerAddr(), "127.0.0.1:%d 127.0.0.1:%d", &clientPort, &peerPort); err != nil {
+			if _, err := fmt.Sscanf(old.Addr()+" "+old.PeerAddr(), "127.0.0.1:%d 127.0.0.1:%d",
+				&clientPort, &peerPort); err != nil {
 				t.Fatal(err)
 			}
 			old.Kill()
 			if !samePeer {
 				peerPort = proc.FreePort(t)
 			}
-			next := proc.Start(t, proc.Config{Memory: true, ClientPort: clientPort, PeerPort: peerPort})
+			next := proc.Start(t,
+				proc.Config{Memory: true, ClientPort: clientPort, PeerPort: peerPort})
 			// The first key has the revisions that it had before, and another value.
 			for _, key := range []string{"k0", "new"} {
 				if _, err := next.Client().Put(ctx, key, "new"); err != nil {

@@ -34,8 +34,8 @@ func run(t *testing.T, dir, program string, args ...string) string {
 
 var block = regexp.MustCompile("(?ms)^```(\\w+)\n(.*?)^```$")
 
-// TestOutsideModule follows docs/client/module.md: each of its ways to find the client builds its program, which
-// then writes and reads a key.
+// TestOutsideModule follows docs/client/module.md: each of its ways to find the client builds its
+// program, which then writes and reads a key.
 func TestOutsideModule(t *testing.T) {
 	page, err := os.ReadFile(filepath.Join(root(t), "docs", "client", "module.md"))
 	if err != nil {
@@ -54,7 +54,8 @@ func TestOutsideModule(t *testing.T) {
 		}
 	}
 	if program == "" || len(ways) != 2 {
-		t.Fatalf("found %d bytes of program and %d ways to build it, want a program and 2", len(program), len(ways))
+		t.Fatalf("found %d bytes of program and %d ways to build it, want a program and 2",
+			len(program), len(ways))
 	}
 	server := proc.Start(t, proc.Config{Program: proc.Vigil, Memory: true})
 	for _, way := range ways {
@@ -68,7 +69,8 @@ func TestOutsideModule(t *testing.T) {
 			if err := os.Mkdir(dir, 0o755); err != nil {
 				t.Fatal(err)
 			}
-			if err := os.WriteFile(filepath.Join(dir, "main.go"), []byte(program), 0o644); err != nil {
+			if err := os.WriteFile(filepath.Join(dir, "main.go"), []byte(program),
+				0o644); err != nil {
 				t.Fatal(err)
 			}
 			run(t, dir, "go", "mod", "init", "example.org/greet")

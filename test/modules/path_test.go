@@ -14,7 +14,8 @@ import (
 func copyTree(t *testing.T) string {
 	t.Helper()
 	from, to := root(t), t.TempDir()
-	for _, name := range strings.Split(strings.TrimSuffix(run(t, from, "git", "ls-files", "-z"), "\x00"), "\x00") {
+	for _, name := range strings.Split(strings.TrimSuffix(run(t, from, "git", "ls-files", "-z"),
+		"\x00"), "\x00") {
 		info, err := os.Lstat(filepath.Join(from, name))
 		if err != nil {
 			continue // deleted and not yet committed
@@ -51,17 +52,20 @@ func contents(t *testing.T, dir string) map[string]string {
 	return out
 }
 
-// TestSetModulePath changes the module path of a copy of the repository, which must build afterwards.
+// TestSetModulePath changes the module path of a copy of the repository, which must build
+// afterwards.
 func TestSetModulePath(t *testing.T) {
 	dir := copyTree(t)
 	old := strings.Fields(run(t, dir, "head", "-1", "go.mod"))[1]
 	const first, second = "example.com/first", "git.example.org/Team/vigil_2"
-	left := regexp.MustCompile(`(?m)(^|[\s"` + "`" + `(])` + regexp.QuoteMeta(old) + `(/(bench|bucket|client|cmd|console|examples|internal|packaging|server|sim|test)\b)`)
+	left := regexp.MustCompile(`(?m)(^|[\s"` + "`" + `(])` + regexp.QuoteMeta(old) +
+		`(/(bench|bucket|client|cmd|console|examples|internal|packaging|server|sim|test)\b)`)
 
 	run(t, dir, "scripts/set-module-path", first)
 	once := contents(t, dir)
 	for name, text := range once {
-		if strings.HasSuffix(name, ".go") || strings.HasSuffix(name, "go.mod") || strings.HasSuffix(name, ".md") {
+		if strings.HasSuffix(name, ".go") || strings.HasSuffix(name, "go.mod") ||
+			strings.HasSuffix(name, ".md") {
 			if at := left.FindString(text); at != "" {
 				t.Errorf("%s still has the old path: %q", name, at)
 			}
@@ -84,8 +88,10 @@ func TestSetModulePath(t *testing.T) {
 	if out := run(t, dir, "gofmt", "-l", "."); out != "" {
 		t.Errorf("not formatted:\n%s", out)
 	}
-	for _, module := range []string{".", "client", "sim", "test", "test/proc", "bench", "bucket", "bucket/cloudtest", "console", "packaging/release"} {
-		if out := run(t, filepath.Join(dir, module), "go", "list", "-m"); !strings.HasPrefix(out, first) {
+	for _, module := range []string{".", "client", "sim", "test", "test/proc", "bench", "bucket",
+		"bucket/cloudtest", "console", "packaging/release"} {
+		if out := run(t, filepath.Join(dir, module), "go", "list",
+			"-m"); !strings.HasPrefix(out, first) {
 			t.Errorf("the module in %s is %s", module, out)
 		}
 	}
@@ -97,12 +103,14 @@ func TestSetModulePath(t *testing.T) {
 		run(t, filepath.Join(dir, "client"), "go", "vet", "./...")
 	}
 	for _, module := range finds {
-		run(t, filepath.Join(dir, module), "go", "list", "-deps", "-test", "./...") // finds every import
+		// finds every import
+		run(t, filepath.Join(dir, module), "go", "list", "-deps", "-test", "./...")
 	}
 	run(t, dir, "go", "test", "./internal/archtest")
 }
 
-// TestSetModulePathRejects runs the script with what is no module path: it exits with 2 and changes nothing.
+// TestSetModulePathRejects runs the script with what is no module path: it exits with 2 and changes
+// nothing.
 func TestSetModulePathRejects(t *testing.T) {
 	dir := t.TempDir()
 	if err := os.Mkdir(filepath.Join(dir, "scripts"), 0o755); err != nil {
@@ -112,16 +120,20 @@ func TestSetModulePathRejects(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := os.WriteFile(filepath.Join(dir, "scripts", "set-module-path"), script, 0o755); err != nil {
+	if err := os.WriteFile(filepath.Join(dir, "scripts", "set-module-path"), script,
+		0o755); err != nil {
 		t.Fatal(err)
 	}
-	if err := os.WriteFile(filepath.Join(dir, "go.mod"), []byte("module vigil\n"), 0o644); err != nil {
+	if err := os.WriteFile(filepath.Join(dir, "go.mod"), []byte("module vigil\n"),
+		0o644); err != nil {
 		t.Fatal(err)
 	}
 	before := contents(t, dir)
 	for _, args := range [][]string{
-		{}, {""}, {"vigil"}, {"vigil/x"}, {"Example.com/x"}, {"example.com/"}, {"example.com//x"}, {"example.com/x/"},
-		{"example.com/x."}, {"example.com/.x"}, {"example.com/a b"}, {"example.com/x;y"}, {"example.com/$x"},
+		{}, {""}, {"vigil"}, {"vigil/x"}, {"Example.com/x"}, {"example.com/"}, {"example.com//x"},
+		{"example.com/x/"},
+		{"example.com/x."}, {"example.com/.x"}, {"example.com/a b"}, {"example.com/x;y"},
+		{"example.com/$x"},
 		{"https://example.com/x"}, {"-example.com/x"}, {"example..com/x"}, {"example.com/x/v2"},
 		{"example.com/x\ny"}, {"example.com/x", "example.com/y"},
 	} {
@@ -129,7 +141,8 @@ func TestSetModulePathRejects(t *testing.T) {
 		cmd.Dir = dir
 		out, err := cmd.CombinedOutput()
 		if err == nil || cmd.ProcessState.ExitCode() != 2 || len(out) == 0 {
-			t.Errorf("set-module-path %q: exit code %d, want 2\n%s", args, cmd.ProcessState.ExitCode(), out)
+			t.Errorf("set-module-path %q: exit code %d, want 2\n%s", args,
+				cmd.ProcessState.ExitCode(), out)
 		}
 	}
 	for name, text := range contents(t, dir) {

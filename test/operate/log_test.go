@@ -32,8 +32,8 @@ func checkLines(t *testing.T, text string) (messages []string) {
 	return messages
 }
 
-// TestLog: every line of a start, some work and a stop has the form, none is an error, a file gets what
-// stderr gets, and after SIGHUP the file is a new one.
+// TestLog: every line of a start, some work and a stop has the form, none is an error, a file gets
+// what stderr gets, and after SIGHUP the file is a new one.
 func TestLog(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "vigil.log")
 	s := proc.Start(t, proc.Config{Program: proc.Vigil, Memory: true,
@@ -62,7 +62,8 @@ func TestLog(t *testing.T) {
 		t.Fatalf("exit code %d", code)
 	}
 	all := strings.Join(checkLines(t, s.Log().String()), "\n")
-	for _, want := range []string{"effective configuration", "ready to serve client requests", "serving client traffic", "request stats", "stopping", "stopped"} {
+	for _, want := range []string{"effective configuration", "ready to serve client requests",
+		"serving client traffic", "request stats", "stopping", "stopped"} {
 		if !strings.Contains(all, want) {
 			t.Errorf("no line %q", want)
 		}
@@ -76,9 +77,11 @@ func TestLog(t *testing.T) {
 		t.Fatal(err)
 	}
 	if string(first)+string(second) != s.Log().String() {
-		t.Errorf("the files have %d and %d bytes, stderr got %d", len(first), len(second), len(s.Log().String()))
+		t.Errorf("the files have %d and %d bytes, stderr got %d", len(first), len(second),
+			len(s.Log().String()))
 	}
-	if !strings.Contains(string(second), "reopened the log") || strings.Contains(string(second), "ready to serve") {
+	if !strings.Contains(string(second), "reopened the log") ||
+		strings.Contains(string(second), "ready to serve") {
 		t.Errorf("the new file begins in the wrong place:\n%.300s", second)
 	}
 }
@@ -86,8 +89,10 @@ func TestLog(t *testing.T) {
 // TestRotatedLog: the server rotates the file according to its flags.
 func TestRotatedLog(t *testing.T) {
 	dir := t.TempDir()
-	s := proc.Start(t, proc.Config{Program: proc.Vigil, Memory: true, Args: []string{"--log-level=debug", "--log-outputs=stderr," + filepath.Join(dir, "v.log"),
-		"--enable-log-rotation", `--log-rotation-config-json={"maxsize": 1, "maxbackups": 1, "compress": false}`}})
+	s := proc.Start(t, proc.Config{Program: proc.Vigil, Memory: true,
+		Args: []string{"--log-level=debug", "--log-outputs=stderr," + filepath.Join(dir, "v.log"),
+			"--enable-log-rotation",
+			`--log-rotation-config-json={"maxsize": 1, "maxbackups": 1, "compress": false}`}})
 	c := s.Client()
 	ctx := proc.Context(t)
 	// Each of these is logged with its key in a line of at least its size.
@@ -121,7 +126,8 @@ func TestRotatedLog(t *testing.T) {
 }
 
 func TestConsoleLog(t *testing.T) {
-	s := proc.Start(t, proc.Config{Program: proc.Vigil, Memory: true, Args: []string{"--log-format=console"}, Env: []string{"ETCD_NO_SUCH=1"}})
+	s := proc.Start(t, proc.Config{Program: proc.Vigil, Memory: true,
+		Args: []string{"--log-format=console"}, Env: []string{"ETCD_NO_SUCH=1"}})
 	s.Stop()
 	form := regexp.MustCompile(`^\d{4}-\d\d-\d\dT[0-9:.]+(Z|[+-]\d{4})\t(info|warn)\t[a-z0-9@.]+/[a-z0-9_]+\.go:\d+\t[^\t{]+(\t\{.*\})?$`)
 	for line := range strings.Lines(s.Log().String()) {

@@ -11,8 +11,9 @@ import (
 	"vigil/test/proc"
 )
 
-// TestStockProxies: clients reach a member through etcd's own proxies, the one for gRPC and the one for TCP, and find what the API
-// promises: reads and writes, watches with former values, leases, transactions, locks.
+// TestStockProxies: clients reach a member through etcd's own proxies, the one for gRPC and the one
+// for TCP, and find what the API promises: reads and writes, watches with former values, leases,
+// transactions, locks.
 func TestStockProxies(t *testing.T) {
 	if proc.Subject() != proc.Vigil {
 		t.Skip("etcd tests its own proxies")
@@ -44,7 +45,8 @@ func TestStockProxies(t *testing.T) {
 			if _, err := c.Put(ctx, "k/1", "one"); err != nil {
 				t.Fatal(err)
 			}
-			watch := c.Watch(ctx, "k/", clientv3.WithPrefix(), clientv3.WithPrevKV(), clientv3.WithCreatedNotify())
+			watch := c.Watch(ctx, "k/", clientv3.WithPrefix(), clientv3.WithPrevKV(),
+				clientv3.WithCreatedNotify())
 			if r := <-watch; !r.Created {
 				t.Fatalf("the watch begins with %+v", r)
 			}
@@ -56,7 +58,8 @@ func TestStockProxies(t *testing.T) {
 				t.Errorf("keep-alive: %+v, %v", r, err)
 			}
 			r, err := c.Txn(ctx).If(clientv3.Compare(clientv3.Value("k/1"), "=", "one")).
-				Then(clientv3.OpPut("k/1", "two", clientv3.WithLease(lease.ID)), clientv3.OpPut("k/2", "x")).Commit()
+				Then(clientv3.OpPut("k/1", "two", clientv3.WithLease(lease.ID)),
+					clientv3.OpPut("k/2", "x")).Commit()
 			if err != nil || !r.Succeeded {
 				t.Fatalf("transaction: %+v, %v", r, err)
 			}
@@ -67,16 +70,19 @@ func TestStockProxies(t *testing.T) {
 					if ev.PrevKv != nil {
 						former = string(ev.PrevKv.Value)
 					}
-					seen = append(seen, fmt.Sprintf("%s=%s after %q at %d", ev.Kv.Key, ev.Kv.Value, former, ev.Kv.ModRevision-r.Header.Revision))
+					seen = append(seen, fmt.Sprintf("%s=%s after %q at %d", ev.Kv.Key, ev.Kv.Value,
+						former, ev.Kv.ModRevision-r.Header.Revision))
 				}
 			}
-			if got, want := strings.Join(seen, "; "), `k/1=two after "one" at 0; k/2=x after "" at 0`; got != want {
+			if got, want := strings.Join(seen, "; "),
+				`k/1=two after "one" at 0; k/2=x after "" at 0`; got != want {
 				t.Errorf("events %s, want %s", got, want)
 			}
 			if _, err := c.Revoke(ctx, lease.ID); err != nil {
 				t.Error(err)
 			}
-			if list, err := c.Get(ctx, "k/", clientv3.WithPrefix()); err != nil || len(list.Kvs) != 1 || string(list.Kvs[0].Key) != "k/2" {
+			if list, err := c.Get(ctx, "k/", clientv3.WithPrefix()); err != nil ||
+				len(list.Kvs) != 1 || string(list.Kvs[0].Key) != "k/2" {
 				t.Errorf("after the revocation: %v, %v", list, err)
 			}
 			session, err := concurrency.NewSession(c)

@@ -13,14 +13,18 @@ import (
 	"vigil/test/proc"
 )
 
-// TestReusePort: with --socket-reuse-port another process that asks for it too may have the port at the same
-// time, without it none may.
+// TestReusePort: with --socket-reuse-port another process that asks for it too may have the port at
+// the same time, without it none may.
 func TestReusePort(t *testing.T) {
 	for _, reuse := range []bool{true, false} {
 		s := proc.Start(t, proc.Config{Program: proc.Vigil, Memory: true,
-			Args: []string{fmt.Sprintf("--socket-reuse-port=%v", reuse), fmt.Sprintf("--socket-reuse-address=%v", reuse)}})
+			Args: []string{fmt.Sprintf("--socket-reuse-port=%v", reuse),
+				fmt.Sprintf("--socket-reuse-address=%v", reuse)}})
 		lc := net.ListenConfig{Control: func(_, _ string, c syscall.RawConn) (err error) {
-			return c.Control(func(fd uintptr) { err = unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_REUSEPORT, 1) })
+			return c.Control(func(fd uintptr) {
+				err = unix.SetsockoptInt(int(fd), unix.SOL_SOCKET,
+					unix.SO_REUSEPORT, 1)
+			})
 		}}
 		l, err := lc.Listen(context.Background(), "tcp", s.Addr())
 		if (err == nil) != reuse {
@@ -34,7 +38,8 @@ func TestReusePort(t *testing.T) {
 
 // TestMemoryLock: nothing of the process is swapped out, or it says that it may not ask for that.
 func TestMemoryLock(t *testing.T) {
-	s := proc.New(t, proc.Config{Program: proc.Vigil, Memory: true, Args: []string{"--memory-mlock"}})
+	s := proc.New(t, proc.Config{Program: proc.Vigil, Memory: true,
+		Args: []string{"--memory-mlock"}})
 	s.Launch()
 	select {
 	case <-s.Log().Wait("ready to serve client requests"):

@@ -25,7 +25,8 @@ func TestSlowRequests(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, err := c.Txn(ctx).If(clientv3.Compare(clientv3.Value("the-key"), "=", secret)).
-		Then(clientv3.OpPut("the-key", secret+secret), clientv3.OpGet("the-key")).Commit(); err != nil {
+		Then(clientv3.OpPut("the-key", secret+secret),
+			clientv3.OpGet("the-key")).Commit(); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := c.Delete(ctx, "the-key", clientv3.WithPrevKV()); err != nil {
@@ -74,14 +75,19 @@ func TestSlowRequests(t *testing.T) {
 		line
 		steps []string
 	}{
-		"Put":         {line{Content: `key:"the-key" value_size:14`, RequestCount: 1, RequestSize: 25}, write},
-		"Range":       {line{Content: `key:"the-" range_end:"the."`, ResponseCount: 1}, []string{"agree ", ", read ", ", rest "}},
-		"Txn":         {line{Content: "request_put:<key:\"the-key\" value_size:28>", RequestCount: 2}, write},
+		"Put": {line{Content: `key:"the-key" value_size:14`, RequestCount: 1,
+			RequestSize: 25}, write},
+		"Range": {line{Content: `key:"the-" range_end:"the."`, ResponseCount: 1},
+			[]string{"agree ", ", read ", ", rest "}},
+		"Txn": {line{Content: "request_put:<key:\"the-key\" value_size:28>",
+			RequestCount: 2}, write},
 		"DeleteRange": {line{Content: `key:"the-key" prev_kv:true`, ResponseCount: 1}, write},
 	} {
 		got := find(method)
-		if !strings.Contains(got.Content, want.Content) || got.RequestCount != want.RequestCount || got.ResponseCount != want.ResponseCount ||
-			want.RequestSize != 0 && got.RequestSize != want.RequestSize || got.ResponseSize <= 0 || got.Spent == "" {
+		if !strings.Contains(got.Content, want.Content) || got.RequestCount != want.RequestCount ||
+			got.ResponseCount != want.ResponseCount ||
+			want.RequestSize != 0 && got.RequestSize != want.RequestSize || got.ResponseSize <= 0 ||
+			got.Spent == "" {
 			t.Errorf("%s: %+v, want %+v", method, got, want.line)
 		}
 		for _, step := range want.steps {
@@ -94,7 +100,8 @@ func TestSlowRequests(t *testing.T) {
 	for _, l := range applies {
 		found[l.Prefix+l.Request] = true
 	}
-	for _, want := range []string{`key:"the-key" value_size:14`, `read-only range key:"the-" range_end:"the."`, `key:"the-key" prev_kv:true`} {
+	for _, want := range []string{`key:"the-key" value_size:14`,
+		`read-only range key:"the-" range_end:"the."`, `key:"the-key" prev_kv:true`} {
 		if !found[want] {
 			t.Errorf("no line about applying %s in %v", want, found)
 		}

@@ -9,7 +9,8 @@ import (
 	"vigil/test/proc"
 )
 
-// TestSystemd: a member says that it serves when it does, feeds the watchdog, and says that it stops.
+// TestSystemd: a member says that it serves when it does, feeds the watchdog, and says that it
+// stops.
 func TestSystemd(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "notify")
 	l, err := net.ListenUnixgram("unixgram", &net.UnixAddr{Name: path, Net: "unixgram"})
@@ -29,7 +30,8 @@ func TestSystemd(t *testing.T) {
 		}
 		return string(b[:n])
 	}
-	s := proc.New(t, proc.Config{Program: proc.Vigil, Memory: true, Env: []string{"NOTIFY_SOCKET=" + path, "WATCHDOG_USEC=300000"}})
+	s := proc.New(t, proc.Config{Program: proc.Vigil, Memory: true,
+		Env: []string{"NOTIFY_SOCKET=" + path, "WATCHDOG_USEC=300000"}})
 	s.Launch()
 	if got := next(); got != "READY=1" {
 		t.Fatalf("first %q", got)

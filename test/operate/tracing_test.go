@@ -27,7 +27,8 @@ type spans struct {
 	all     strings.Builder
 }
 
-func (s *spans) Export(_ context.Context, r *collector.ExportTraceServiceRequest) (*collector.ExportTraceServiceResponse, error) {
+func (s *spans) Export(_ context.Context,
+	r *collector.ExportTraceServiceRequest) (*collector.ExportTraceServiceResponse, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, rs := range r.ResourceSpans {
@@ -59,14 +60,16 @@ func (s *spans) children(name string) (found bool, names []string) {
 			list = append(list, sp)
 		}
 	}
-	slices.SortStableFunc(list, func(a, b *trace.Span) int { return int(int64(a.StartTimeUnixNano) - int64(b.StartTimeUnixNano)) })
+	slices.SortStableFunc(list,
+		func(a, b *trace.Span) int { return int(int64(a.StartTimeUnixNano) - int64(b.StartTimeUnixNano)) })
 	for _, sp := range list {
 		names = append(names, sp.Name)
 	}
 	return true, names
 }
 
-// TestTracing: a collector gets the spans of calls with their steps, at the latest when the member stops.
+// TestTracing: a collector gets the spans of calls with their steps, at the latest when the member
+// stops.
 func TestTracing(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -78,7 +81,8 @@ func TestTracing(t *testing.T) {
 	go func() { _ = g.Serve(l) }()
 	t.Cleanup(g.Stop)
 	s := proc.Start(t, proc.Config{Program: proc.Vigil, Memory: true, Args: []string{
-		"--enable-distributed-tracing", "--distributed-tracing-address=" + l.Addr().String(), "--distributed-tracing-service-name=store",
+		"--enable-distributed-tracing", "--distributed-tracing-address=" + l.Addr().String(),
+		"--distributed-tracing-service-name=store",
 		"--distributed-tracing-instance-id=m1", "--distributed-tracing-sampling-rate=1000000"}})
 	c := s.Client()
 	ctx := proc.Context(t)
@@ -89,7 +93,8 @@ func TestTracing(t *testing.T) {
 		t.Fatal(err)
 	}
 	// A call through the gateway, within a trace of its client.
-	r, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://"+s.Addr()+"/v3/kv/deleterange", strings.NewReader(`{"key":"aw=="}`))
+	r, err := http.NewRequestWithContext(ctx, http.MethodPost,
+		"http://"+s.Addr()+"/v3/kv/deleterange", strings.NewReader(`{"key":"aw=="}`))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -116,11 +121,13 @@ func TestTracing(t *testing.T) {
 		}
 	}
 	if !slices.ContainsFunc(got.list, func(sp *trace.Span) bool {
-		return sp.Name == "etcdserverpb.KV/DeleteRange" && hex.EncodeToString(sp.TraceId) == traceID && sp.Kind == trace.Span_SPAN_KIND_SERVER
+		return sp.Name == "etcdserverpb.KV/DeleteRange" &&
+			hex.EncodeToString(sp.TraceId) == traceID && sp.Kind == trace.Span_SPAN_KIND_SERVER
 	}) {
 		t.Error("the call through the gateway is not in its client's trace")
 	}
-	if !strings.Contains(got.service, "service.name=store;") || !strings.Contains(got.service, "service.instance.id=m1;") {
+	if !strings.Contains(got.service, "service.name=store;") ||
+		!strings.Contains(got.service, "service.instance.id=m1;") {
 		t.Errorf("resource %q", got.service)
 	}
 	if strings.Contains(got.all.String(), "hunter2") {
@@ -131,7 +138,8 @@ func TestTracing(t *testing.T) {
 // A missing collector delays neither requests nor the stop.
 func TestTracingToNobody(t *testing.T) {
 	s := proc.Start(t, proc.Config{Program: proc.Vigil, Memory: true, Args: []string{
-		"--enable-distributed-tracing", "--distributed-tracing-address=127.0.0.1:1", "--distributed-tracing-sampling-rate=1000000"}})
+		"--enable-distributed-tracing", "--distributed-tracing-address=127.0.0.1:1",
+		"--distributed-tracing-sampling-rate=1000000"}})
 	c := s.Client()
 	for range 100 {
 		if _, err := c.Put(proc.Context(t), "k", "v"); err != nil {

@@ -14,12 +14,13 @@ import (
 	"vigil/test/proc"
 )
 
-// TestUnixSockets: clients and members may be reached by sockets in the file system; what a killed process
-// leaves there does not block a start.
+// TestUnixSockets: clients and members may be reached by sockets in the file system; what a killed
+// process leaves there does not block a start.
 func TestUnixSockets(t *testing.T) {
 	t.Run("plain", func(t *testing.T) { unixSockets(t, "unix", nil) })
 	t.Run("TLS", func(t *testing.T) {
-		unixSockets(t, "unixs", &tls.Config{InsecureSkipVerify: true}, "--auto-tls", "--peer-auto-tls")
+		unixSockets(t, "unixs", &tls.Config{InsecureSkipVerify: true}, "--auto-tls",
+			"--peer-auto-tls")
 	})
 }
 
@@ -35,9 +36,12 @@ func unixSockets(t *testing.T, scheme string, config *tls.Config, args ...string
 	var list []*proc.Server
 	members := fmt.Sprintf("m0=%s,m1=%s", at("peer", 0), at("peer", 1))
 	for i := range 2 {
-		s := proc.New(t, proc.Config{Program: proc.Vigil, Name: fmt.Sprint("m", i), Memory: true, InitialCluster: members, Args: append([]string{
-			"--listen-client-urls=" + at("client", i), "--advertise-client-urls=" + at("client", i),
-			"--listen-peer-urls=" + at("peer", i), "--initial-advertise-peer-urls=" + at("peer", i)}, args...)})
+		s := proc.New(t, proc.Config{Program: proc.Vigil, Name: fmt.Sprint("m", i), Memory: true,
+			InitialCluster: members, Args: append([]string{
+				"--listen-client-urls=" + at("client", i),
+				"--advertise-client-urls=" + at("client", i),
+				"--listen-peer-urls=" + at("peer", i),
+				"--initial-advertise-peer-urls=" + at("peer", i)}, args...)})
 		s.Launch()
 		list = append(list, s)
 	}
@@ -72,7 +76,8 @@ func unixSockets(t *testing.T, scheme string, config *tls.Config, args ...string
 
 func dial(t *testing.T, endpoint string, config *tls.Config) *clientv3.Client {
 	t.Helper()
-	c, err := clientv3.New(clientv3.Config{Endpoints: []string{endpoint}, TLS: config, Logger: zap.NewNop()})
+	c, err := clientv3.New(clientv3.Config{Endpoints: []string{endpoint}, TLS: config,
+		Logger: zap.NewNop()})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,3 +1,3 @@
-// Package packaging checks the files in packaging/ and the pages for operators: the program accepts their settings,
-// and the targets of their links exist.
+// Package packaging checks the files in packaging/ and the pages for operators: the program accepts
+// their settings, and the targets of their links exist.
 package packaging

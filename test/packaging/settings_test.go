@@ -15,7 +15,9 @@ import (
 // accepts has vigil read settings, without starting.
 func accepts(t *testing.T, env []string, args ...string) string {
 	t.Helper()
-	res := proc.Run(t, 30*time.Second, proc.Spec{Name: proc.Path(t, proc.Vigil), Args: append([]string{"config"}, args...), Env: env})
+	res := proc.Run(t, 30*time.Second,
+		proc.Spec{Name: proc.Path(t, proc.Vigil),
+			Args: append([]string{"config"}, args...), Env: env})
 	if res.Code != 0 {
 		t.Fatalf("%q %q: %s", env, args, res.Stderr)
 	}
@@ -53,7 +55,8 @@ func TestPod(t *testing.T) {
 		}
 	}
 	parse(t, "packaging/kubernetes/vigil.yaml", &pod)
-	if pod.APIVersion != "v1" || pod.Kind != "Pod" || !pod.Spec.HostNetwork || len(pod.Spec.Containers) != 1 {
+	if pod.APIVersion != "v1" || pod.Kind != "Pod" || !pod.Spec.HostNetwork ||
+		len(pod.Spec.Containers) != 1 {
 		t.Fatalf("%+v", pod)
 	}
 	c := pod.Spec.Containers[0]
@@ -75,7 +78,8 @@ func TestPod(t *testing.T) {
 		}
 	}
 	for _, p := range []port{c.LivenessProbe, c.ReadinessProbe, c.StartupProbe} {
-		if g := p.HTTPGet; g.Host != "127.0.0.1" || g.Port != 2381 || g.Scheme != "HTTP" || g.Path != "/livez" && g.Path != "/readyz" || !metrics {
+		if g := p.HTTPGet; g.Host != "127.0.0.1" || g.Port != 2381 || g.Scheme != "HTTP" ||
+			g.Path != "/livez" && g.Path != "/readyz" || !metrics {
 			t.Errorf("probe %+v", g)
 		}
 	}
@@ -88,7 +92,8 @@ func TestUnit(t *testing.T) {
 		t.Skip("needs systemd-analyze")
 	}
 	unit := read(t, "packaging/systemd/vigil.service")
-	if !strings.Contains(unit, "Type=notify\n") || !strings.Contains(unit, "\nExecStart=/usr/local/bin/vigil ") {
+	if !strings.Contains(unit, "Type=notify\n") ||
+		!strings.Contains(unit, "\nExecStart=/usr/local/bin/vigil ") {
 		t.Error("the unit does not run /usr/local/bin/vigil as a service that notifies")
 	}
 	file := filepath.Join(t.TempDir(), "vigil.service")
@@ -96,8 +101,10 @@ func TestUnit(t *testing.T) {
 	if err := os.WriteFile(file, []byte(unit), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	res := proc.Run(t, time.Minute, proc.Spec{Name: analyze, Args: []string{"verify", "--man=no", file}})
-	if text := strings.TrimSpace(res.Stdout + res.Stderr); strings.Contains(text, "vigil.service") || res.Code != 0 {
+	res := proc.Run(t, time.Minute,
+		proc.Spec{Name: analyze, Args: []string{"verify", "--man=no", file}})
+	if text := strings.TrimSpace(res.Stdout + res.Stderr); strings.Contains(text,
+		"vigil.service") || res.Code != 0 {
 		t.Errorf("exit code %d: %s", res.Code, text)
 	}
 }
@@ -121,7 +128,8 @@ func TestImage(t *testing.T) {
 		}
 	}
 	last := text[strings.LastIndex(text, "\nFROM "):]
-	if user := regexp.MustCompile(`(?m)^USER (\d+)`).FindStringSubmatch(last); user == nil || user[1] == "0" {
+	if user := regexp.MustCompile(`(?m)^USER (\d+)`).FindStringSubmatch(last); user == nil ||
+		user[1] == "0" {
 		t.Error("the program runs as root")
 	}
 }

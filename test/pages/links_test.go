@@ -25,7 +25,9 @@ func markdown(t *testing.T) (out []string) {
 		if err != nil {
 			return err
 		}
-		if d.IsDir() && path != root && (strings.HasPrefix(d.Name(), ".") || slices.Contains([]string{"testdata", "bin", "node_modules"}, d.Name())) {
+		if d.IsDir() && path != root &&
+			(strings.HasPrefix(d.Name(), ".") ||
+				slices.Contains([]string{"testdata", "bin", "node_modules"}, d.Name())) {
 			return filepath.SkipDir
 		}
 		if filepath.Ext(path) == ".md" {
@@ -72,7 +74,8 @@ func anchors(t *testing.T, page string) map[string]bool {
 	out := map[string]bool{}
 	for _, line := range prose(t, page) {
 		if m := heading.FindStringSubmatch(line); m != nil {
-			out["#"+strings.ReplaceAll(noAnchor.ReplaceAllString(strings.ToLower(m[1]), ""), " ", "-")] = true
+			out["#"+strings.ReplaceAll(noAnchor.ReplaceAllString(strings.ToLower(m[1]), ""),
+				" ", "-")] = true
 		}
 	}
 	return out
@@ -86,7 +89,8 @@ func TestLinks(t *testing.T) {
 				target, anchor := m[1], m[2]
 				if strings.Contains(target, ":") {
 					// The network is no part of the test; a mistake in the address itself is found.
-					if u, err := url.Parse(target); err != nil || u.Scheme != "https" || !strings.Contains(u.Host, ".") {
+					if u, err := url.Parse(target); err != nil || u.Scheme != "https" ||
+						!strings.Contains(u.Host, ".") {
 						t.Errorf("%s: %s: want an address of https", page, m[0])
 					}
 					continue
@@ -106,7 +110,8 @@ func TestLinks(t *testing.T) {
 	}
 }
 
-// TestPagesInCode: every page that a program names in its output, or a file for monitoring or installation, exists.
+// TestPagesInCode: every page that a program names in its output, or a file for monitoring or
+// installation, exists.
 func TestPagesInCode(t *testing.T) {
 	page := regexp.MustCompile(`\bdocs/[\w/-]+\.md(#[\w-]+)?`)
 	found := map[string]bool{}
@@ -115,16 +120,17 @@ func TestPagesInCode(t *testing.T) {
 			found[name] = true
 		}
 	}
-	err := filepath.WalkDir(filepath.Join(root, "packaging"), func(path string, d fs.DirEntry, err error) error {
-		if err != nil || d.IsDir() {
+	err := filepath.WalkDir(filepath.Join(root, "packaging"),
+		func(path string, d fs.DirEntry, err error) error {
+			if err != nil || d.IsDir() {
+				return err
+			}
+			text, err := os.ReadFile(path)
+			for _, name := range page.FindAllString(string(text), -1) {
+				found[name] = true
+			}
 			return err
-		}
-		text, err := os.ReadFile(path)
-		for _, name := range page.FindAllString(string(text), -1) {
-			found[name] = true
-		}
-		return err
-	})
+		})
 	if err != nil || len(found) < 20 {
 		t.Fatal(len(found), err)
 	}
@@ -141,7 +147,8 @@ func TestPagesInCode(t *testing.T) {
 // TestIndex: docs/README.md links every page of docs, or the index of the folder does.
 func TestIndex(t *testing.T) {
 	linked := map[string]bool{}
-	for _, index := range []string{"docs/README.md", "docs/operations/README.md", "docs/vigilctl/README.md", "docs/client/README.md"} {
+	for _, index := range []string{"docs/README.md", "docs/operations/README.md",
+		"docs/vigilctl/README.md", "docs/client/README.md"} {
 		for _, m := range link.FindAllStringSubmatch(strings.Join(prose(t, index), "\n"), -1) {
 			linked[filepath.ToSlash(filepath.Join(filepath.Dir(index), m[1]))] = true
 		}

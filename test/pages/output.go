@@ -61,8 +61,8 @@ func (known ids) expression(line string) (pattern string, groups []string) {
 	return b.String(), groups
 }
 
-// matches compares an output with that of the page, and keeps the ids that are new. The output of a program that
-// still runs may be longer.
+// matches compares an output with that of the page, and keeps the ids that are new. The output of a
+// program that still runs may be longer.
 func (known ids) matches(want []string, got string, longer bool) bool {
 	for len(want) > 0 && strings.TrimSpace(want[len(want)-1]) == "" {
 		want = want[:len(want)-1]

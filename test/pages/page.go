@@ -8,7 +8,8 @@ import (
 	"strings"
 )
 
-// block is a part of a page: a fenced block, a hidden one in a comment, or a comment that directs the run.
+// block is a part of a page: a fenced block, a hidden one in a comment, or a comment that directs
+// the run.
 type block struct {
 	line     int    // of the fence or the comment
 	language string // of a fenced block; "run" for a comment that directs the run
@@ -38,13 +39,15 @@ func blocks(text string) (out []block, err error) {
 	indent, inComment, reason := "", false, ""
 	begin := func(i int, words string) {
 		fields := append(strings.Fields(words), "")
-		open = &block{line: i + 1, language: fields[0], words: fields[1:max(1, len(fields)-1)], notRun: reason}
+		open = &block{line: i + 1, language: fields[0], words: fields[1:max(1, len(fields)-1)],
+			notRun: reason}
 		reason = ""
 	}
 	for i, line := range strings.Split(text, "\n") {
 		m := fence.FindStringSubmatch(line)
 		switch {
-		case open != nil && (inComment && strings.TrimSpace(line) == "-->" || !inComment && m != nil):
+		case open != nil && (inComment && strings.TrimSpace(line) == "-->" ||
+			!inComment && m != nil):
 			out = append(out, *open)
 			open = nil
 		case open != nil:
@@ -58,7 +61,8 @@ func blocks(text string) (out []block, err error) {
 		case notRun.MatchString(line):
 			reason = notRun.FindStringSubmatch(line)[1]
 		case direction.MatchString(line):
-			out = append(out, block{line: i + 1, language: "run", words: strings.Fields(direction.FindStringSubmatch(line)[1])})
+			out = append(out, block{line: i + 1, language: "run",
+				words: strings.Fields(direction.FindStringSubmatch(line)[1])})
 		case strings.TrimSpace(line) != "":
 			if reason != "" {
 				return nil, fmt.Errorf("line %d: the reason before it belongs to no block", i+1)

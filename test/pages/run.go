@@ -22,7 +22,8 @@ import (
 const (
 	// root is the directory of the repository.
 	root = "../.."
-	// patience ends a failed test: for a command, the start of members, and a command that is repeated.
+	// patience ends a failed test: for a command, the start of members, and a command that is
+	// repeated.
 	patience = 2 * time.Minute
 	// pause is the time between two attempts of a command that is repeated.
 	pause = 200 * time.Millisecond
@@ -31,7 +32,8 @@ const (
 
 var (
 	address = regexp.MustCompile(`\b(127\.0\.0\.1|localhost|10\.0\.\d+\.\d+):(\d+)\b`)
-	// system are paths that belong to the machine on the page, and to the directory of the run in the test.
+	// system are paths that belong to the machine on the page, and to the directory of the run in
+	// the test.
 	system = regexp.MustCompile(`(^|[\s=:'"])(/(?:var/lib|etc)/)`)
 )
 
@@ -50,13 +52,15 @@ type world struct {
 // newWorld makes the directory of a page, with the programs that the page uses in the path.
 func newWorld(t *testing.T, page string, all []block) *world {
 	t.Helper()
-	w := &world{t: t, page: page, dir: proc.Dir(t), ports: map[string]string{}, ids: ids{}, members: map[string]*proc.Process{}}
+	w := &world{t: t, page: page, dir: proc.Dir(t), ports: map[string]string{}, ids: ids{},
+		members: map[string]*proc.Process{}}
 	for _, d := range []string{"work", "bin", "machine/var/lib", "machine/etc"} {
 		if err := os.MkdirAll(filepath.Join(w.dir, d), 0o755); err != nil {
 			t.Fatal(err)
 		}
 	}
-	for _, p := range []proc.Program{proc.Vigil, proc.Vigilctl, proc.Etcd, proc.Etcdctl, proc.Etcdutl} {
+	for _, p := range []proc.Program{proc.Vigil, proc.Vigilctl, proc.Etcd, proc.Etcdctl,
+		proc.Etcdutl} {
 		if !mentions(all, string(p)) {
 			continue
 		}
@@ -103,7 +107,8 @@ exec %s "$@"
 // mentions reports whether a command has the word.
 func mentions(all []block, word string) bool {
 	whole := regexp.MustCompile(`(^|[\s|(])` + regexp.QuoteMeta(word) + `\s`)
-	return slices.ContainsFunc(all, func(b block) bool { return whole.MatchString(strings.Join(b.lines, "\n") + "\n") })
+	return slices.ContainsFunc(all,
+		func(b block) bool { return whole.MatchString(strings.Join(b.lines, "\n") + "\n") })
 }
 
 func (w *world) write(name, text string) {
@@ -148,15 +153,16 @@ func (w *world) onPage(output string) string {
 	})
 }
 
-// shell returns the command line that runs a command with the directory and the variables of the page. A program
-// that keeps running replaces the shell and changes neither.
+// shell returns the command line that runs a command with the directory and the variables of the
+// page. A program that keeps running replaces the shell and changes neither.
 func (w *world) shell(command string, keeps bool) []string {
 	before := fmt.Sprintf("set -a\n. %[1]s/variables\ncd \"$(cat %[1]s/directory)\"\n", w.dir)
 	command = w.inRun(command)
 	if keeps {
 		return []string{"bash", "-c", before + "exec " + command}
 	}
-	after := fmt.Sprintf("code=$?\nexport -p >%[1]s/variables\npwd >%[1]s/directory\nexit $code\n", w.dir)
+	after := fmt.Sprintf("code=$?\nexport -p >%[1]s/variables\npwd >%[1]s/directory\nexit $code\n",
+		w.dir)
 	return []string{"bash", "-c", before + "{ " + command + "\n} </dev/null\n" + after}
 }
 
@@ -169,7 +175,8 @@ func (w *world) environment() []string {
 		"REPOSITORY=" + w.repository(),
 		// A busy machine may need longer than people want to wait.
 		"VIGILCTL_COMMAND_TIMEOUT=30s", "ETCDCTL_COMMAND_TIMEOUT=30s",
-		"VIGILCTL_DIAL_TIMEOUT=5s", "ETCDCTL_DIAL_TIMEOUT=30s", // within which etcdctl also authenticates
+		// within which etcdctl also authenticates
+		"VIGILCTL_DIAL_TIMEOUT=5s", "ETCDCTL_DIAL_TIMEOUT=30s",
 		"ETCD_LISTEN_CLIENT_URLS=" + client,
 		"ETCD_LISTEN_PEER_URLS=" + peer,
 		"ETCD_INITIAL_ADVERTISE_PEER_URLS=" + peer,
@@ -241,7 +248,8 @@ func (w *world) direct(b block) {
 			w.t.Fatalf("%s:%d: %s still runs:\n%s", w.page, b.line, name, m.Log().Tail(20))
 		}
 		if m.Code() != 0 {
-			w.t.Fatalf("%s:%d: %s exited with %d:\n%s", w.page, b.line, name, m.Code(), m.Log().Tail(20))
+			w.t.Fatalf("%s:%d: %s exited with %d:\n%s", w.page, b.line, name, m.Code(),
+				m.Log().Tail(20))
 		}
 	default:
 		w.t.Fatalf("%s:%d: %q", w.page, b.line, b.words)
@@ -274,7 +282,8 @@ func (w *world) awaitMembers() {
 		select {
 		case <-m.Log().Wait(ready):
 		case <-m.Exited():
-			w.t.Fatalf("%s: %s exited with %d before it was ready:\n%s", w.page, name, m.Code(), m.Log().Tail(20))
+			w.t.Fatalf("%s: %s exited with %d before it was ready:\n%s", w.page, name, m.Code(),
+				m.Log().Tail(20))
 		case <-time.After(patience):
 			w.t.Fatalf("%s: %s is not ready:\n%s", w.page, name, m.Log().Tail(20))
 		}
@@ -292,7 +301,8 @@ func (w *world) live(s step) {
 	w.await(s, p, func(output string) bool { return w.ids.matches(s.want, output, true) })
 	interrupt := syscall.SIGINT
 	if signal.Ignored(interrupt) {
-		interrupt = syscall.SIGTERM // a shell that runs the test in the background makes its programs ignore the other
+		// a shell that runs the test in the background makes its programs ignore the other
+		interrupt = syscall.SIGTERM
 	}
 	if err := p.Signal(interrupt); err != nil {
 		w.t.Fatal(err)
@@ -355,7 +365,8 @@ func (w *world) output(s step) (string, int) {
 	if err := cmd.Start(); err != nil {
 		w.t.Fatal(err)
 	}
-	stuck := time.AfterFunc(patience, func() { _ = syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) })
+	stuck := time.AfterFunc(patience,
+		func() { _ = syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) })
 	err := cmd.Wait()
 	if !stuck.Stop() {
 		w.fail(s, out.String(), fmt.Errorf("still runs after %s", patience))
@@ -369,5 +380,6 @@ func (w *world) output(s step) (string, int) {
 
 func (w *world) fail(s step, output string, err error) {
 	w.t.Helper()
-	w.t.Fatalf("%s:%d: %v\n$ %s\n--- on the page\n%s\n--- in the run\n%s", w.page, s.line, err, s.command, strings.Join(s.want, "\n"), w.onPage(output))
+	w.t.Fatalf("%s:%d: %v\n$ %s\n--- on the page\n%s\n--- in the run\n%s", w.page, s.line, err,
+		s.command, strings.Join(s.want, "\n"), w.onPage(output))
 }

@@ -81,7 +81,8 @@ func TestEveryBlock(t *testing.T) {
 			case b.language != "sh" && !text:
 				t.Errorf("%s:%d: a block of the language %q", page, b.line, b.language)
 			case text && slices.ContainsFunc(b.lines, isCommand):
-				t.Errorf("%s:%d: a block of the language %s has a command", page, b.line, b.language)
+				t.Errorf("%s:%d: a block of the language %s has a command", page,
+					b.line, b.language)
 			}
 		}
 		for _, line := range prose(t, page) {
@@ -96,6 +97,7 @@ func TestEveryBlock(t *testing.T) {
 func isCommand(line string) bool {
 	words := append(strings.Fields(line), "", "")
 	return strings.HasPrefix(line, "$ ") || strings.HasPrefix(line, "./") ||
-		slices.Contains([]string{"vigil", "vigilctl", "etcd", "etcdctl", "etcdutl", "curl", "openssl", "make", "go", "kubectl", "helm", "systemctl"}, words[0]) &&
+		slices.Contains([]string{"vigil", "vigilctl", "etcd", "etcdctl", "etcdutl", "curl",
+			"openssl", "make", "go", "kubectl", "helm", "systemctl"}, words[0]) &&
 			strings.HasPrefix(words[1], "-")
 }

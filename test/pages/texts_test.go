@@ -19,7 +19,8 @@ import (
 // quotes are the pages whose tables quote texts in their first column.
 const quotes = "docs/operations/troubleshooting.md"
 
-// TestQuotedTexts: each text that the page quotes is one that the programs write, or an error of etcd's API.
+// TestQuotedTexts: each text that the page quotes is one that the programs write, or an error of
+// etcd's API.
 func TestQuotedTexts(t *testing.T) {
 	texts := literals(t)
 	first := regexp.MustCompile("^\\| `([^`]+)` \\|")
@@ -31,7 +32,8 @@ func TestQuotedTexts(t *testing.T) {
 		}
 		n++
 		for _, part := range strings.Split(m[1], "...") {
-			if !slices.ContainsFunc(texts, func(s string) bool { return strings.Contains(s, strings.TrimSpace(part)) }) {
+			if !slices.ContainsFunc(texts,
+				func(s string) bool { return strings.Contains(s, strings.TrimSpace(part)) }) {
 				t.Errorf("%s: no program writes %q", quotes, part)
 			}
 		}
@@ -41,40 +43,50 @@ func TestQuotedTexts(t *testing.T) {
 	}
 }
 
-// literals returns the strings in the code of the programs, joined where the code joins them, and etcd's errors.
+// literals returns the strings in the code of the programs, joined where the code joins them, and
+// etcd's errors.
 func literals(t *testing.T) (out []string) {
 	t.Helper()
 	for _, err := range []error{
-		rpctypes.ErrGRPCNoLeader, rpctypes.ErrGRPCTimeout, rpctypes.ErrGRPCTimeoutDueToLeaderFail, rpctypes.ErrGRPCTimeoutDueToConnectionLost,
-		rpctypes.ErrGRPCLeaderChanged, rpctypes.ErrGRPCNotLeader, rpctypes.ErrGRPCStopped, rpctypes.ErrGRPCNoSpace,
-		rpctypes.ErrGRPCRequestTooManyRequests, rpctypes.ErrGRPCRequestTooLarge, rpctypes.ErrGRPCTooManyOps, rpctypes.ErrGRPCDuplicateKey,
-		rpctypes.ErrGRPCCompacted, rpctypes.ErrGRPCFutureRev, rpctypes.ErrGRPCLeaseNotFound, rpctypes.ErrGRPCCorrupt,
-		rpctypes.ErrGRPCUnhealthy, rpctypes.ErrGRPCMemberNotEnoughStarted, rpctypes.ErrGRPCLearnerNotReady, rpctypes.ErrGRPCTooManyLearners,
-		rpctypes.ErrGRPCPeerURLExist, rpctypes.ErrGRPCMemberNotFound, rpctypes.ErrGRPCNotSupportedForLearner, rpctypes.ErrGRPCUserEmpty,
-		rpctypes.ErrGRPCAuthFailed, rpctypes.ErrGRPCInvalidAuthToken, rpctypes.ErrGRPCPermissionDenied,
+		rpctypes.ErrGRPCNoLeader, rpctypes.ErrGRPCTimeout, rpctypes.ErrGRPCTimeoutDueToLeaderFail,
+		rpctypes.ErrGRPCTimeoutDueToConnectionLost,
+		rpctypes.ErrGRPCLeaderChanged, rpctypes.ErrGRPCNotLeader, rpctypes.ErrGRPCStopped,
+		rpctypes.ErrGRPCNoSpace,
+		rpctypes.ErrGRPCRequestTooManyRequests, rpctypes.ErrGRPCRequestTooLarge,
+		rpctypes.ErrGRPCTooManyOps, rpctypes.ErrGRPCDuplicateKey,
+		rpctypes.ErrGRPCCompacted, rpctypes.ErrGRPCFutureRev, rpctypes.ErrGRPCLeaseNotFound,
+		rpctypes.ErrGRPCCorrupt,
+		rpctypes.ErrGRPCUnhealthy, rpctypes.ErrGRPCMemberNotEnoughStarted,
+		rpctypes.ErrGRPCLearnerNotReady, rpctypes.ErrGRPCTooManyLearners,
+		rpctypes.ErrGRPCPeerURLExist, rpctypes.ErrGRPCMemberNotFound,
+		rpctypes.ErrGRPCNotSupportedForLearner, rpctypes.ErrGRPCUserEmpty,
+		rpctypes.ErrGRPCAuthFailed, rpctypes.ErrGRPCInvalidAuthToken,
+		rpctypes.ErrGRPCPermissionDenied,
 	} {
 		out = append(out, rpctypes.ErrorDesc(err))
 	}
 	for _, dir := range []string{"internal", "server", "cmd", "client"} {
-		err := filepath.WalkDir(filepath.Join(root, dir), func(path string, d fs.DirEntry, err error) error {
-			if err != nil || filepath.Ext(path) != ".go" || strings.HasSuffix(path, "_test.go") {
-				return err
-			}
-			file, err := parser.ParseFile(token.NewFileSet(), path, nil, 0)
-			if err != nil {
-				return err
-			}
-			ast.Inspect(file, func(n ast.Node) bool {
-				if e, ok := n.(ast.Expr); ok {
-					if s, err := joined(e); err == nil {
-						out = append(out, s)
-						return false
-					}
+		err := filepath.WalkDir(filepath.Join(root, dir),
+			func(path string, d fs.DirEntry, err error) error {
+				if err != nil || filepath.Ext(path) != ".go" ||
+					strings.HasSuffix(path, "_test.go") {
+					return err
 				}
-				return true
+				file, err := parser.ParseFile(token.NewFileSet(), path, nil, 0)
+				if err != nil {
+					return err
+				}
+				ast.Inspect(file, func(n ast.Node) bool {
+					if e, ok := n.(ast.Expr); ok {
+						if s, err := joined(e); err == nil {
+							out = append(out, s)
+							return false
+						}
+					}
+					return true
+				})
+				return nil
 			})
-			return nil
-		})
 		if err != nil {
 			t.Fatal(err)
 		}

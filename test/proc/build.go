@@ -18,8 +18,8 @@ import (
 // Program is one of the programs that the tests run.
 type Program string
 
-// The programs. Those of Vigil are built from the module that this one is nested in, the others from
-// the stock modules.
+// The programs. Those of Vigil are built from the module that this one is nested in, the others
+// from the stock modules.
 const (
 	Vigil    Program = "vigil"
 	Vigilctl Program = "vigilctl"
@@ -35,7 +35,8 @@ const (
 var stock = map[Program]string{Etcdutl: "go.etcd.io/etcd/etcdutl/v3"}
 
 // ours are the packages of Vigil's programs.
-var ours = map[Program]string{Vigil: "./cmd/vigil", Vigilctl: "./cmd/vigilctl", Follow: "./examples/follow"}
+var ours = map[Program]string{Vigil: "./cmd/vigil", Vigilctl: "./cmd/vigilctl",
+	Follow: "./examples/follow"}
 
 // Subject is the server under test: Vigil, or the program in VIGIL_SUBJECT. With
 // VIGIL_SUBJECT=etcd the tests run against the stock server, which verifies their expectations.
@@ -54,11 +55,13 @@ type build struct {
 
 // builds remembers, for this process, what has been built. go build does not rebuild an output
 // that is up to date, so the processes of one test run share the work through the directory.
-var builds = map[Program]*build{Vigil: {}, Vigilctl: {}, Follow: {}, Previous: {}, Next: {}, Etcd: {}, Etcdctl: {}, Etcdutl: {}}
+var builds = map[Program]*build{Vigil: {}, Vigilctl: {}, Follow: {}, Previous: {}, Next: {},
+	Etcd: {}, Etcdctl: {}, Etcdutl: {}}
 
 // Path returns the executable of a program, building it if it is missing or out of date. With
 // VIGIL_RACE=1 Vigil's are built with the race detector; with VIGIL_BINARY that executable is used
-// instead of a build, and with VIGIL_BUILT=1 the programs in test/bin are taken as they are: test/cmd/programs has built them.
+// instead of a build, and with VIGIL_BUILT=1 the programs in test/bin are taken as they are:
+// test/cmd/programs has built them.
 func Path(t testing.TB, p Program) string {
 	t.Helper()
 	path, err := Build(p)
@@ -92,7 +95,8 @@ func Build(p Program) (string, error) {
 
 // sources returns the directory of the module that this one is nested in, "" if it is not known.
 func sources() string {
-	// The place of this file gives that of the module, whatever module and directory the caller is in.
+	// The place of this file gives that of the module, whatever module and directory the caller is
+	// in.
 	_, file, _, _ := runtime.Caller(0)
 	if !filepath.IsAbs(file) {
 		return ""

@@ -8,9 +8,9 @@ import (
 	"testing"
 )
 
-// The ports of servers are below the range that the kernel takes for outgoing connections. They are divided
-// into blocks, and each test process has a block of its own: a server that is down for a moment finds its port free,
-// whatever other test processes run.
+// The ports of servers are below the range that the kernel takes for outgoing connections. They are
+// divided into blocks, and each test process has a block of its own: a server that is down for a
+// moment finds its port free, whatever other test processes run.
 const (
 	firstPort = 12000
 	blockSize = 400

@@ -13,13 +13,14 @@ type Process struct {
 	exited chan struct{}
 }
 
-// Launch starts a program, with env added to this process's environment, and collects what it writes.
+// Launch starts a program, with env added to this process's environment, and collects what it
+// writes.
 func Launch(args, env []string) (*Process, error) {
 	p := &Process{cmd: exec.Command(args[0], args[1:]...), log: &Log{}, exited: make(chan struct{})}
 	p.cmd.Env = append(os.Environ(), env...)
 	p.cmd.Stdout, p.cmd.Stderr = p.log, p.log
-	// If this process dies, the kernel kills the started process as well. With a process group, Kill
-	// also reaches the children of a wrapper.
+	// If this process dies, the kernel kills the started process as well. With a process group,
+	// Kill also reaches the children of a wrapper.
 	p.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL, Setpgid: true}
 	if err := p.cmd.Start(); err != nil {
 		return nil, err
@@ -31,7 +32,8 @@ func Launch(args, env []string) (*Process, error) {
 	return p, nil
 }
 
-// Kill ends the process with SIGKILL and returns when it has exited. It has no effect on a process that has exited already.
+// Kill ends the process with SIGKILL and returns when it has exited. It has no effect on a process
+// that has exited already.
 func (p *Process) Kill() {
 	select {
 	case <-p.exited:

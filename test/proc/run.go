@@ -29,10 +29,12 @@ type Spec struct {
 	User *syscall.Credential
 }
 
-// patience is for etcdctl, which gives up an authentication after 5 s, though a busy machine needs longer.
+// patience is for etcdctl, which gives up an authentication after 5 s, though a busy machine needs
+// longer.
 var patience = []string{"ETCDCTL_DIAL_TIMEOUT=30s", "ETCDCTL_COMMAND_TIMEOUT=30s"}
 
-// Run runs a command, which must exit within the timeout. The stock etcdctl is more patient than by default.
+// Run runs a command, which must exit within the timeout. The stock etcdctl is more patient than by
+// default.
 func Run(t testing.TB, timeout time.Duration, s Spec) Result {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), timeout)
@@ -48,7 +50,8 @@ func Run(t testing.TB, timeout time.Duration, s Spec) Result {
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL, Credential: s.User}
 	err := cmd.Run()
 	if ctx.Err() != nil {
-		t.Fatalf("%s %q still runs after %s\nstdout: %s\nstderr: %s", s.Name, s.Args, timeout, stdout.String(), stderr.String())
+		t.Fatalf("%s %q still runs after %s\nstdout: %s\nstderr: %s", s.Name, s.Args, timeout,
+			stdout.String(), stderr.String())
 	}
 	var exit *exec.ExitError
 	if err != nil && !errors.As(err, &exit) {

@@ -27,8 +27,8 @@ const (
 	ready = "ready to serve client requests"
 )
 
-// Config describes how to run a server. The zero value runs the subject with a new data directory on
-// free loopback ports.
+// Config describes how to run a server. The zero value runs the subject with a new data directory
+// on free loopback ports.
 type Config struct {
 	Program Program
 	// DataDir is the data directory; if empty, a new one that is removed after the test.
@@ -117,7 +117,8 @@ func (s *Server) Restart() {
 	s.t.Helper()
 	s.Launch()
 	if !s.await() {
-		s.t.Fatalf("%s exited with %d before it was ready:\n%s", s.cfg.Program, s.process.Code(), s.Log().Tail(30))
+		s.t.Fatalf("%s exited with %d before it was ready:\n%s", s.cfg.Program, s.process.Code(),
+			s.Log().Tail(30))
 	}
 }
 
@@ -148,8 +149,8 @@ func (s *Server) Launch() {
 	s.process = p
 }
 
-// inspect fails the test if the log has a line that must never appear, in every test. A stock etcd is not
-// judged: some requests make it panic.
+// inspect fails the test if the log has a line that must never appear, in every test. A stock etcd
+// is not judged: some requests make it panic.
 func (s *Server) inspect() {
 	s.t.Helper()
 	if s.process == nil || s.cfg.Program == Etcd {
@@ -216,7 +217,8 @@ func (s *Server) Stop() int {
 	select {
 	case <-s.process.Exited():
 	case <-time.After(stopTimeout):
-		s.t.Fatalf("%s still runs %s after SIGTERM:\n%s", s.cfg.Program, stopTimeout, s.Log().Tail(30))
+		s.t.Fatalf("%s still runs %s after SIGTERM:\n%s", s.cfg.Program, stopTimeout,
+			s.Log().Tail(30))
 	}
 	return s.process.Code()
 }
@@ -231,12 +233,13 @@ func (s *Server) SetProgram(p Program) { s.cfg.Program = p }
 func (s *Server) Ready() {
 	s.t.Helper()
 	if !s.await() {
-		s.t.Fatalf("%s exited with %d before it was ready:\n%s", s.cfg.Program, s.process.Code(), s.Log().Tail(30))
+		s.t.Fatalf("%s exited with %d before it was ready:\n%s", s.cfg.Program, s.process.Code(),
+			s.Log().Tail(30))
 	}
 }
 
-// Pause stops the process with SIGSTOP and returns when none of its threads runs any more, which may be a
-// while after the signal was sent. Resume continues it.
+// Pause stops the process with SIGSTOP and returns when none of its threads runs any more, which
+// may be a while after the signal was sent. Resume continues it.
 func (s *Server) Pause() {
 	s.t.Helper()
 	s.signal(syscall.SIGSTOP)
@@ -253,7 +256,8 @@ func (s *Server) paused() bool {
 	for _, name := range stats {
 		b, err := os.ReadFile(name)
 		// The state follows the name, which is in parentheses.
-		if i := bytes.LastIndexByte(b, ')'); err == nil && (i < 0 || !bytes.HasPrefix(b[i:], []byte(") T"))) {
+		if i := bytes.LastIndexByte(b, ')'); err == nil &&
+			(i < 0 || !bytes.HasPrefix(b[i:], []byte(") T"))) {
 			return false
 		}
 	}
@@ -340,7 +344,8 @@ func (s *Server) Client() *clientv3.Client {
 		Logger:      zap.NewNop(),
 		// A member that was away for minutes is reached a second after its start.
 		DialOptions: []grpc.DialOption{grpc.WithConnectParams(grpc.ConnectParams{
-			Backoff: backoff.Config{BaseDelay: 100 * time.Millisecond, Multiplier: 1.6, Jitter: 0.2, MaxDelay: time.Second}, MinConnectTimeout: 5 * time.Second})},
+			Backoff: backoff.Config{BaseDelay: 100 * time.Millisecond, Multiplier: 1.6, Jitter: 0.2,
+				MaxDelay: time.Second}, MinConnectTimeout: 5 * time.Second})},
 	})
 	if err != nil {
 		s.t.Fatal(err)
@@ -367,5 +372,6 @@ func tempDir(t testing.TB, memory bool) string {
 	return t.TempDir()
 }
 
-// Dir returns a directory that is removed after the test, on a memory file system where there is one.
+// Dir returns a directory that is removed after the test, on a memory file system where there is
+// one.
 func Dir(t testing.TB) string { return tempDir(t, true) }

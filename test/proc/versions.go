@@ -11,13 +11,15 @@ import (
 	"strings"
 )
 
-// Previous is the last release, according to its tag. Without a release it is this program with the level below its
-// own, which reports that it does not know the requests of the current level. Next is this program with the
-// level above its own and a field in the record of a member that this one does not know. Both report another version.
+// Previous is the last release, according to its tag. Without a release it is this program with the
+// level below its own, which reports that it does not know the requests of the current level. Next
+// is this program with the level above its own and a field in the record of a member that this one
+// does not know. Both report another version.
 
 // release returns the tag of the last release before the sources, "" if there is none.
 func release(root string) string {
-	out, err := exec.Command("git", "-C", root, "tag", "--list", "v[0-9]*", "--merged", "HEAD", "--sort=-version:refname").Output()
+	out, err := exec.Command("git", "-C", root, "tag", "--list", "v[0-9]*", "--merged", "HEAD",
+		"--sort=-version:refname").Output()
 	if err != nil {
 		return ""
 	}
@@ -33,8 +35,8 @@ func DescribePrevious() string {
 	return "these sources with the level below, since there is no release"
 }
 
-// otherVersion returns the beginning of the command that builds Previous or Next, and a function to call after it. dir is
-// for files that the build needs.
+// otherVersion returns the beginning of the command that builds Previous or Next, and a function to
+// call after it. dir is for files that the build needs.
 func otherVersion(p Program, root, dir string) (args []string, done func(), err error) {
 	done = func() {}
 	if p == Previous {
@@ -43,10 +45,14 @@ func otherVersion(p Program, root, dir string) (args []string, done func(), err 
 			if err != nil {
 				return nil, done, err
 			}
-			if out, err := exec.Command("git", "-C", root, "worktree", "add", "--detach", "--force", tree, tag).CombinedOutput(); err != nil {
+			if out, err := exec.Command("git", "-C", root, "worktree", "add", "--detach", "--force",
+				tree, tag).CombinedOutput(); err != nil {
 				return nil, done, fmt.Errorf("git worktree add %s: %w\n%s", tag, err, out)
 			}
-			done = func() { _ = exec.Command("git", "-C", root, "worktree", "remove", "--force", tree).Run() }
+			done = func() {
+				_ = exec.Command("git", "-C", root, "worktree", "remove",
+					"--force", tree).Run()
+			}
 			return []string{"build", "-C", tree}, done, nil
 		}
 	}
@@ -61,7 +67,8 @@ func otherVersion(p Program, root, dir string) (args []string, done func(), err 
 		if err != nil {
 			return fmt.Errorf("%s: %w", file, err)
 		}
-		to := filepath.Join(dir, string(p)+"-"+strings.ReplaceAll(file, "/", "-")+".overlay") // no Go file, or it would belong to a package
+		// no Go file, or it would belong to a package
+		to := filepath.Join(dir, string(p)+"-"+strings.ReplaceAll(file, "/", "-")+".overlay")
 		overlay.Replace[filepath.Join(root, file)] = to
 		return os.WriteFile(to, []byte(text), 0o644)
 	}
@@ -95,5 +102,6 @@ func otherVersion(p Program, root, dir string) (args []string, done func(), err 
 	}
 	name := filepath.Join(dir, string(p)+"-overlay.json")
 	version := map[Program]string{Previous: "0.0.1", Next: "99.0.0"}[p]
-	return []string{"build", "-C", root, "-overlay", name, "-ldflags", "-X vigil/internal/release.Version=" + version}, done, os.WriteFile(name, b, 0o644)
+	return []string{"build", "-C", root, "-overlay", name, "-ldflags",
+		"-X vigil/internal/release.Version=" + version}, done, os.WriteFile(name, b, 0o644)
 }

@@ -26,7 +26,8 @@ type pattern struct {
 
 func newSearch() *search { return &search{map[[window]byte][]pattern{}} }
 
-// add adds a secret: each part of it in bytes, in hexadecimal, and in base64 at each of the three offsets in a longer text.
+// add adds a secret: each part of it in bytes, in hexadecimal, and in base64 at each of the three
+// offsets in a longer text.
 func (s *search) add(t testing.TB, name string, secret []byte) {
 	t.Helper()
 	if len(secret) < window {
@@ -41,7 +42,8 @@ func (s *search) add(t testing.TB, name string, secret []byte) {
 			// The digits that do not depend on the bytes around.
 			first, last := (offset*8+5)/6, (offset+window)*8/6
 			for _, enc := range []*base64.Encoding{base64.RawStdEncoding, base64.RawURLEncoding} {
-				s.pattern(name, []byte(enc.EncodeToString(append(make([]byte, offset), w...))[first:last]))
+				s.pattern(name, []byte(enc.EncodeToString(append(make([]byte, offset),
+					w...))[first:last]))
 			}
 		}
 	}

@@ -26,9 +26,12 @@ func TestSearch(t *testing.T) {
 	s.add(t, "the secret", secret)
 	part := secret[4:13]
 	for name, text := range map[string]string{
-		"the secret": string(secret), "a part": string(part), "hexadecimal": hex.EncodeToString(part), "large digits": fmt.Sprintf("%X", part),
-		"base64": base64.StdEncoding.EncodeToString(part), "base64 in a text": base64.URLEncoding.EncodeToString(append([]byte("xy"), part...)),
-		"base64 at another offset": base64.StdEncoding.EncodeToString(append([]byte("x"), append(bytes.Clone(part), 'y')...)),
+		"the secret": string(secret), "a part": string(part),
+		"hexadecimal": hex.EncodeToString(part), "large digits": fmt.Sprintf("%X", part),
+		"base64":           base64.StdEncoding.EncodeToString(part),
+		"base64 in a text": base64.URLEncoding.EncodeToString(append([]byte("xy"), part...)),
+		"base64 at another offset": base64.StdEncoding.EncodeToString(append([]byte("x"),
+			append(bytes.Clone(part), 'y')...)),
 	} {
 		r := &recorder{TB: t}
 		if s.in(r, name, []byte("before "+text+" after")); r.errors != 1 {

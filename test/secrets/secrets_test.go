@@ -30,7 +30,8 @@ import (
 
 const patience = 60 * time.Second
 
-// user is the name of a user. It is not a secret: it must be found where the secrets are looked for.
+// user is the name of a user. It is not a secret: it must be found where the secrets are looked
+// for.
 const user = "eve-whose-name-is-known"
 
 // word returns a password that occurs nowhere else.
@@ -62,10 +63,14 @@ func start(t *testing.T, tokens func(*pki.Authority) string) *member {
 	m.url = fmt.Sprintf("https://127.0.0.1:%d", port)
 	m.server = proc.New(t, proc.Config{
 		Args: []string{
-			"--listen-client-urls=" + m.url, "--advertise-client-urls=" + m.url, "--cert-file=" + ca.File("server.pem"), "--key-file=" + ca.File("server-key.pem"),
-			"--peer-cert-file=" + ca.File("peer.pem"), "--peer-key-file=" + ca.File("peer-key.pem"), "--peer-trusted-ca-file=" + ca.File("authority.pem"),
-			"--auth-token=" + tokens(ca), "--bcrypt-cost=4", "--archive=file://" + m.archive, "--enable-pprof", "--metrics=extensive",
-			"--log-level=debug", "--warning-apply-duration=1ns", "--warning-unary-request-duration=1ns",
+			"--listen-client-urls=" + m.url, "--advertise-client-urls=" + m.url,
+			"--cert-file=" + ca.File("server.pem"), "--key-file=" + ca.File("server-key.pem"),
+			"--peer-cert-file=" + ca.File("peer.pem"), "--peer-key-file=" + ca.File("peer-key.pem"),
+			"--peer-trusted-ca-file=" + ca.File("authority.pem"),
+			"--auth-token=" + tokens(ca), "--bcrypt-cost=4", "--archive=file://" + m.archive,
+			"--enable-pprof", "--metrics=extensive",
+			"--log-level=debug", "--warning-apply-duration=1ns",
+			"--warning-unary-request-duration=1ns",
 		},
 	})
 	m.server.Launch()
@@ -89,7 +94,8 @@ func start(t *testing.T, tokens func(*pki.Authority) string) *member {
 	pool := x509.NewCertPool()
 	pool.AddCert(ca.Cert)
 	m.tls = &tls.Config{RootCAs: pool}
-	cc, err := grpc.NewClient(strings.TrimPrefix(m.url, "https://"), grpc.WithTransportCredentials(credentials.NewTLS(m.tls)))
+	cc, err := grpc.NewClient(strings.TrimPrefix(m.url, "https://"),
+		grpc.WithTransportCredentials(credentials.NewTLS(m.tls)))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -220,7 +226,8 @@ func TestSecrets(t *testing.T) {
 func (m *member) use() {
 	t, ctx := m.t, proc.Context(m.t)
 	password := map[string]string{}
-	for _, of := range []string{"root", "eve", "eve later", "nobody", "a mistake", "a certificate's user", "the gateway", "the console", "a line", "too long"} {
+	for _, of := range []string{"root", "eve", "eve later", "nobody", "a mistake",
+		"a certificate's user", "the gateway", "the console", "a line", "too long"} {
 		password[of] = word()
 		m.search.add(t, "the password of "+of, []byte(password[of]))
 	}
@@ -231,62 +238,89 @@ func (m *member) use() {
 	m.must(m.auth.UserAdd(root, &pb.AuthUserAddRequest{Name: user, Password: password["eve"]}))
 	_, err := m.auth.UserAdd(root, &pb.AuthUserAddRequest{Name: user, Password: password["eve"]})
 	m.note("adding a user twice", nil, err)
-	_, err = m.auth.UserAdd(root, &pb.AuthUserAddRequest{Name: "long", Password: strings.Repeat(password["too long"], 4)})
+	_, err = m.auth.UserAdd(root,
+		&pb.AuthUserAddRequest{Name: "long", Password: strings.Repeat(password["too long"], 4)})
 	m.note("a password of 112 bytes", nil, err)
 	m.login(ctx, user, password["eve"])
-	m.must(m.auth.UserChangePassword(root, &pb.AuthUserChangePasswordRequest{Name: user, Password: password["eve later"]}))
-	root, rootToken := m.login(ctx, "root", password["root"]) // a signed token is older than the changes
+	m.must(m.auth.UserChangePassword(root,
+		&pb.AuthUserChangePasswordRequest{Name: user, Password: password["eve later"]}))
+	// a signed token is older than the changes
+	root, rootToken := m.login(ctx, "root", password["root"])
 	eve, token := m.login(ctx, user, password["eve later"])
-	_, err = m.auth.Authenticate(ctx, &pb.AuthenticateRequest{Name: user, Password: password["a mistake"]})
+	_, err = m.auth.Authenticate(ctx,
+		&pb.AuthenticateRequest{Name: user, Password: password["a mistake"]})
 	m.note("a wrong password", nil, err)
-	_, err = m.auth.Authenticate(ctx, &pb.AuthenticateRequest{Name: "nobody", Password: password["nobody"]})
+	_, err = m.auth.Authenticate(ctx,
+		&pb.AuthenticateRequest{Name: "nobody", Password: password["nobody"]})
 	m.note("an unknown user", nil, err)
 	_, err = m.kv.Put(eve, &pb.PutRequest{Key: []byte("x")})
 	m.note("a put without the right", nil, err)
 	for _, wrong := range []string{"bad" + token, token + "0", strings.Replace(token, ".", "", 1)} {
-		_, err = m.kv.Range(metadata.AppendToOutgoingContext(ctx, "token", wrong), &pb.RangeRequest{Key: []byte("x")})
+		_, err = m.kv.Range(metadata.AppendToOutgoingContext(ctx, "token", wrong),
+			&pb.RangeRequest{Key: []byte("x")})
 		m.note("a token that is not valid", nil, err)
 	}
 	for i := range 20 {
-		m.must(m.kv.Put(root, &pb.PutRequest{Key: fmt.Append(nil, "k", i), Value: make([]byte, 1000)}))
+		m.must(m.kv.Put(root,
+			&pb.PutRequest{Key: fmt.Append(nil, "k", i), Value: make([]byte, 1000)}))
 	}
 
 	// Over HTTP, by the gateway and the console.
-	for path, name := range map[string]string{"/v3/auth/authenticate": "the gateway", "/console/api/login": "the console"} {
-		m.said["the answer of "+name] = first(m.page(ctx, path, "", fmt.Sprintf(`{"name":%q,"password":%q}`, user, password[name])))
-		m.said["the answer of "+name+" to broken JSON"] = first(m.page(ctx, path, "", fmt.Sprintf(`{"name":%q,"password":%q`, user, password[name])))
-		m.said["the answer of "+name+" to an unknown field"] = first(m.page(ctx, path, "", fmt.Sprintf(`{"name":%q,"passwort":%q}`, user, password[name])))
+	for path, name := range map[string]string{"/v3/auth/authenticate": "the gateway",
+		"/console/api/login": "the console"} {
+		m.said["the answer of "+
+			name] = first(m.page(ctx, path, "",
+			fmt.Sprintf(`{"name":%q,"password":%q}`, user, password[name])))
+		m.said["the answer of "+name+" to broken JSON"] = first(m.page(ctx, path, "",
+			fmt.Sprintf(`{"name":%q,"password":%q`, user, password[name])))
+		m.said["the answer of "+name+" to an unknown field"] = first(m.page(ctx, path, "",
+			fmt.Sprintf(`{"name":%q,"passwort":%q}`, user, password[name])))
 	}
 	m.said["a range"] = first(m.page(ctx, "/v3/kv/range", rootToken, `{"key":"aw=="}`))
-	m.said["a range with a token that is not valid"] = first(m.page(ctx, "/v3/kv/range", "bad"+token, `{"key":"aw=="}`))
+	m.said["a range with a token that is not valid"] = first(m.page(ctx, "/v3/kv/range",
+		"bad"+token, `{"key":"aw=="}`))
 
 	// The tools.
 	for what, args := range map[string][]string{
-		"a wrong password":               {"--user", user + ":" + password["a line"], "get", "k"},
-		"a wrong password, with --debug": {"--debug", "--user", user, "--password", password["a line"], "get", "k"},
-		"a password in an endpoint":      {"--endpoints", strings.Replace(m.url, "//", "//"+user+":"+password["a line"]+"@", 1), "get", "k"},
-		"that, with --debug":             {"--debug", "--endpoints", strings.Replace(m.url, "//", "//"+user+":"+password["a line"]+"@", 1), "get", "k"},
-		"a token that is not valid":      {"--auth-jwt-token", "bad" + token, "--debug", "get", "k"},
-		"a bucket with a password":       {"archive", "list", "s3://" + user + ":" + password["a line"] + "@bucket"},
+		"a wrong password": {"--user", user + ":" + password["a line"], "get", "k"},
+		"a wrong password, with --debug": {"--debug", "--user", user, "--password",
+			password["a line"], "get", "k"},
+		"a password in an endpoint": {"--endpoints",
+			strings.Replace(m.url, "//", "//"+user+":"+password["a line"]+"@", 1), "get", "k"},
+		"that, with --debug": {"--debug", "--endpoints",
+			strings.Replace(m.url, "//", "//"+user+":"+password["a line"]+"@", 1), "get", "k"},
+		"a token that is not valid": {"--auth-jwt-token", "bad" + token,
+			"--debug", "get", "k"},
+		"a bucket with a password": {"archive", "list",
+			"s3://" + user + ":" + password["a line"] + "@bucket"},
 	} {
-		r := proc.Run(t, patience, proc.Spec{Name: proc.Path(t, proc.Vigilctl), Args: append([]string{"--endpoints", m.url, "--insecure-skip-tls-verify", "--command-timeout", "20s"}, args...)})
+		r := proc.Run(t, patience,
+			proc.Spec{Name: proc.Path(t, proc.Vigilctl),
+				Args: append([]string{"--endpoints", m.url, "--insecure-skip-tls-verify",
+					"--command-timeout", "20s"}, args...)})
 		if r.Code == 0 {
 			t.Errorf("vigilctl with %s succeeds: %s", what, r.Stdout)
 		}
 		m.said["the output of vigilctl with "+what] = r.Stdout + r.Stderr
 	}
-	for _, path := range []string{"/metrics", "/version", "/health", "/livez?verbose", "/readyz?verbose", "/debug/vars", "/debug/requests?fam=all&b=0&exp=1", "/debug/events", "/debug/watch", "/debug/archive",
-		"/debug/pprof/cmdline", "/debug/pprof/goroutine?debug=2", "/debug/pprof/heap?debug=1", "/members"} {
+	for _, path := range []string{"/metrics", "/version", "/health", "/livez?verbose",
+		"/readyz?verbose", "/debug/vars", "/debug/requests?fam=all&b=0&exp=1", "/debug/events",
+		"/debug/watch", "/debug/archive",
+		"/debug/pprof/cmdline", "/debug/pprof/goroutine?debug=2",
+		"/debug/pprof/heap?debug=1", "/members"} {
 		m.said["the page "+path] = first(m.page(ctx, path, "", ""))
 		m.said["the page "+path+" for root"] = first(m.page(ctx, path, rootToken, ""))
 	}
 	body := m.said["the page /debug/requests?fam=all&b=0&exp=1"]
 	for _, line := range strings.Split(body, `"`) {
 		if strings.HasPrefix(line, "?fam=") {
-			m.said["the page /debug/requests"+line] = first(m.page(ctx, "/debug/requests"+strings.ReplaceAll(line, "&amp;", "&")+"&exp=1", "", ""))
+			m.said["the page /debug/requests"+
+				line] = first(m.page(ctx, "/debug/requests"+strings.ReplaceAll(line, "&amp;", "&")+
+				"&exp=1", "", ""))
 		}
 	}
-	c, err := clientv3.New(clientv3.Config{Endpoints: []string{m.url}, TLS: m.tls, Username: "root", Password: password["root"]})
+	c, err := clientv3.New(clientv3.Config{Endpoints: []string{m.url}, TLS: m.tls, Username: "root",
+		Password: password["root"]})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -304,7 +338,8 @@ func (m *member) use() {
 
 func first(s string, _ int) string { return s }
 
-// look looks for the secrets. Where a name is to be found that is not secret, the search has seen what there is.
+// look looks for the secrets. Where a name is to be found that is not secret, the search has seen
+// what there is.
 func (m *member) look() {
 	t := m.t
 	known := map[string]bool{}
@@ -365,8 +400,8 @@ func files(t *testing.T, dir string) map[string][]byte {
 	return out
 }
 
-// A password in a URL or in another flag is in no line of the log, no error and no list of settings, whether the member starts or
-// not.
+// A password in a URL or in another flag is in no line of the log, no error and no list of
+// settings, whether the member starts or not.
 func TestPasswordsInFlags(t *testing.T) {
 	if proc.Subject() != proc.Vigil {
 		t.Skip("the flags are Vigil's")
@@ -374,17 +409,27 @@ func TestPasswordsInFlags(t *testing.T) {
 	password := word()
 	s := newSearch()
 	s.add(t, "the password", []byte(password))
-	with := func(scheme string) string { return scheme + "://" + user + ":" + password + "@127.0.0.1:1" }
+	with := func(scheme string) string {
+		return scheme + "://" + user + ":" + password +
+			"@127.0.0.1:1"
+	}
 	for _, flag := range []string{
-		"--listen-client-urls=" + with("http"), "--advertise-client-urls=" + with("http"), "--listen-peer-urls=" + with("http"), "--initial-advertise-peer-urls=" + with("http"),
-		"--listen-metrics-urls=" + with("http"), "--listen-client-http-urls=" + with("http"), "--initial-cluster=m1=" + with("http"), "--archive=" + with("s3"), "--archive=" + with("nothing"),
-		"--discovery-endpoints=" + with("http"), "--discovery-proxy=" + with("http"), "--discovery-user=" + user + ":" + password, "--discovery-password=" + password,
-		"--distributed-tracing-address=" + with("http"), "--cors=" + with("http"), "--host-whitelist=" + with("http"), "--discovery-srv=" + with("http"), "--initial-cluster-token=" + with("http"),
+		"--listen-client-urls=" + with("http"), "--advertise-client-urls=" + with("http"),
+		"--listen-peer-urls=" + with("http"), "--initial-advertise-peer-urls=" + with("http"),
+		"--listen-metrics-urls=" + with("http"), "--listen-client-http-urls=" + with("http"),
+		"--initial-cluster=m1=" + with("http"), "--archive=" + with("s3"),
+		"--archive=" + with("nothing"),
+		"--discovery-endpoints=" + with("http"), "--discovery-proxy=" + with("http"),
+		"--discovery-user=" + user + ":" + password, "--discovery-password=" + password,
+		"--distributed-tracing-address=" + with("http"), "--cors=" + with("http"),
+		"--host-whitelist=" + with("http"), "--discovery-srv=" + with("http"),
+		"--initial-cluster-token=" + with("http"),
 	} {
 		name, _, _ := strings.Cut(flag, "=")
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			args := append(proc.Config{DataDir: filepath.Join(t.TempDir(), "data"), ClientPort: proc.FreePort(t), PeerPort: proc.FreePort(t)}.CommandLine(),
+			args := append(proc.Config{DataDir: filepath.Join(t.TempDir(), "data"),
+				ClientPort: proc.FreePort(t), PeerPort: proc.FreePort(t)}.CommandLine(),
 				"--enable-distributed-tracing", "--log-level=debug", flag)
 			p, err := proc.Launch(append([]string{proc.Path(t, proc.Vigil)}, args...), nil)
 			if err != nil {
@@ -400,7 +445,9 @@ func TestPasswordsInFlags(t *testing.T) {
 			}
 			s.in(t, "the log with "+name, []byte(p.Log().String()))
 			for _, format := range []string{"simple", "yaml", "json"} {
-				r := proc.Run(t, patience, proc.Spec{Name: proc.Path(t, proc.Vigil), Args: []string{"config", "-w", format, flag}})
+				r := proc.Run(t, patience,
+					proc.Spec{Name: proc.Path(t, proc.Vigil),
+						Args: []string{"config", "-w", format, flag}})
 				s.in(t, "vigil config -w "+format+" with "+name, []byte(r.Stdout+r.Stderr))
 			}
 		})

@@ -71,7 +71,8 @@ func swapDirectories(g *group) {
 	a.Kill()
 	b.Kill()
 	spare := a.DataDir() + ".spare"
-	for _, r := range [][2]string{{a.DataDir(), spare}, {b.DataDir(), a.DataDir()}, {spare, b.DataDir()}} {
+	for _, r := range [][2]string{{a.DataDir(), spare}, {b.DataDir(), a.DataDir()},
+		{spare, b.DataDir()}} {
 		if err := os.Rename(r[0], r[1]); err != nil {
 			g.t.Fatal(err)
 		}
@@ -90,7 +91,8 @@ func restoreAlone(g *group) {
 	backup := filepath.Join(g.dir, "backup.db")
 	ctl := func(args ...string) {
 		g.t.Helper()
-		if r := proc.Run(g.t, patience, proc.Spec{Name: proc.Path(g.t, proc.Vigilctl), Args: args}); r.Code != 0 {
+		if r := proc.Run(g.t, patience,
+			proc.Spec{Name: proc.Path(g.t, proc.Vigilctl), Args: args}); r.Code != 0 {
 			g.t.Fatal(r.Stderr)
 		}
 	}
@@ -99,7 +101,8 @@ func restoreAlone(g *group) {
 	if err := os.RemoveAll(m.DataDir()); err != nil {
 		g.t.Fatal(err)
 	}
-	ctl("snapshot", "restore", backup, "--data-dir="+m.DataDir(), "--name="+m.name, "--initial-cluster="+g.initialCluster(),
+	ctl("snapshot", "restore", backup, "--data-dir="+m.DataDir(), "--name="+m.name,
+		"--initial-cluster="+g.initialCluster(),
 		"--initial-advertise-peer-urls="+m.peerURL, "--initial-cluster-token=restored")
 	g.launch(m)
 }
@@ -134,11 +137,13 @@ func fillDisk(g *group) {
 	})
 }
 
-// overfillDisk takes all the space of m3, and writes at m1 until m3 cannot take what the others have.
+// overfillDisk takes all the space of m3, and writes at m1 until m3 cannot take what the others
+// have.
 func overfillDisk(g *group) {
 	g.lead(g.m(1))
 	fill(g)
-	log, applies := g.m(3).Log().Wait("the raft log cannot take entries"), g.m(3).Log().Wait("applying waits for room")
+	log, applies := g.m(3).Log().Wait("the raft log cannot take entries"),
+		g.m(3).Log().Wait("applying waits for room")
 	value := strings.Repeat("v", 512<<10)
 	for n := range 200 { // more than what it frees by itself
 		g.put(g.m(1), fmt.Sprintf("large/%03d", n), value)
@@ -172,7 +177,8 @@ func expirePeer(g *group) {
 	g.launch(g.m(3))
 }
 
-// expireServer gives m3 a certificate for clients that has expired. It reads the file without a restart.
+// expireServer gives m3 a certificate for clients that has expired. It reads the file without a
+// restart.
 func expireServer(g *group) { g.certify("m3-client", -time.Hour) }
 
 // damageSegment changes a byte in the oldest sealed segment of m3.
@@ -213,10 +219,12 @@ func oneWay(g *group) {
 // slowWrite is how long the disk of m3 takes to write when it is slow.
 const slowWrite = 50 * time.Millisecond
 
-// slow makes the disk of a member slow, until the returned function is called: a tracer lets each synchronization wait.
+// slow makes the disk of a member slow, until the returned function is called: a tracer lets each
+// synchronization wait.
 func (g *group) slow(m *member) (end func()) {
 	g.t.Helper()
-	p, err := proc.Launch([]string{"strace", "-f", "-p", strconv.Itoa(m.Pid()), "-o", "/dev/null", "-e", "trace=fdatasync,fsync",
+	p, err := proc.Launch([]string{"strace", "-f", "-p", strconv.Itoa(m.Pid()), "-o", "/dev/null",
+		"-e", "trace=fdatasync,fsync",
 		"-e", fmt.Sprintf("inject=fdatasync,fsync:delay_enter=%d", slowWrite.Microseconds())}, nil)
 	if err != nil {
 		g.t.Fatalf("strace (Debian: apt-get install strace): %v", err)

@@ -35,12 +35,14 @@ type options struct {
 	program map[string]proc.Program
 	// linked puts a proxy in front of the peer port of each member.
 	linked bool
-	// disk has the size of the file system that m3 has of its own, 0 for none; fast is in memory, and cannot be frozen.
+	// disk has the size of the file system that m3 has of its own, 0 for none; fast is in memory,
+	// and cannot be frozen.
 	disk int64
 	fast bool
 	// late moves the clock that m3 shows by this time.
 	late time.Duration
-	// secure gives clients and members TLS; expiry changes the life of certificates of m3, by what they are for: peer or client.
+	// secure gives clients and members TLS; expiry changes the life of certificates of m3, by what
+	// they are for: peer or client.
 	secure map[string]time.Duration
 	// archive is a directory to which all archive.
 	archive bool
@@ -88,7 +90,8 @@ func begin(t testing.TB, o options) *group {
 	}
 	if o.secure != nil {
 		g.ca = pki.New(t)
-		g.users = []string{"--cacert=" + g.ca.File("authority.pem"), "--cert=" + g.ca.File("user.pem"), "--key=" + g.ca.File("user-key.pem")}
+		g.users = []string{"--cacert=" + g.ca.File("authority.pem"),
+			"--cert=" + g.ca.File("user.pem"), "--key=" + g.ca.File("user-key.pem")}
 		g.certify("user", 0)
 	}
 	if o.archive {
@@ -123,8 +126,10 @@ func (g *group) configure(name string) *member {
 		scheme = "https"
 	}
 	client, peer := proc.FreePort(g.t), proc.FreePort(g.t)
-	m := &member{name: name, peerURL: fmt.Sprintf("%s://127.0.0.1:%d", scheme, peer), shown: fmt.Sprintf("127.0.0.1:%d", client)}
-	m.cfg = proc.Config{Program: g.program[name], Name: name, ClientPort: client, PeerPort: peer, DataDir: filepath.Join(g.dir, name)}
+	m := &member{name: name, peerURL: fmt.Sprintf("%s://127.0.0.1:%d", scheme, peer),
+		shown: fmt.Sprintf("127.0.0.1:%d", client)}
+	m.cfg = proc.Config{Program: g.program[name], Name: name, ClientPort: client, PeerPort: peer,
+		DataDir: filepath.Join(g.dir, name)}
 	args := slices.Clone(g.args)
 	if g.disk > 0 && name == "m3" {
 		m.volume, m.disk = g.mount(name)
@@ -137,7 +142,8 @@ func (g *group) configure(name string) *member {
 		m.shown = shiftTimes(g.t, m.shown, g.late)
 		m.peerURL = "http://" + shiftTimes(g.t, strings.TrimPrefix(m.peerURL, "http://"), g.late)
 	}
-	args = append(args, "--initial-advertise-peer-urls="+m.peerURL, fmt.Sprintf("--advertise-client-urls=%s://%s", scheme, m.shown))
+	args = append(args, "--initial-advertise-peer-urls="+m.peerURL,
+		fmt.Sprintf("--advertise-client-urls=%s://%s", scheme, m.shown))
 	if g.secure != nil {
 		for _, use := range []string{"client", "peer"} {
 			life := time.Duration(0)
@@ -146,14 +152,18 @@ func (g *group) configure(name string) *member {
 			}
 			g.certify(name+"-"+use, life)
 		}
-		args = append(args, "--listen-peer-urls="+m.peerURL, fmt.Sprintf("--listen-client-urls=https://127.0.0.1:%d", client),
-			"--cert-file="+g.ca.File(name+"-client.pem"), "--key-file="+g.ca.File(name+"-client-key.pem"),
+		args = append(args, "--listen-peer-urls="+m.peerURL,
+			fmt.Sprintf("--listen-client-urls=https://127.0.0.1:%d", client),
+			"--cert-file="+g.ca.File(name+"-client.pem"),
+			"--key-file="+g.ca.File(name+"-client-key.pem"),
 			"--trusted-ca-file="+g.ca.File("authority.pem"), "--client-cert-auth",
-			"--peer-cert-file="+g.ca.File(name+"-peer.pem"), "--peer-key-file="+g.ca.File(name+"-peer-key.pem"),
+			"--peer-cert-file="+g.ca.File(name+"-peer.pem"),
+			"--peer-key-file="+g.ca.File(name+"-peer-key.pem"),
 			"--peer-trusted-ca-file="+g.ca.File("authority.pem"), "--peer-client-cert-auth")
 	}
 	if g.archive {
-		args = append(args, "--archive=file://"+filepath.Join(g.dir, "bucket"), "--archive-interval=200ms")
+		args = append(args, "--archive=file://"+filepath.Join(g.dir, "bucket"),
+			"--archive-interval=200ms")
 	}
 	m.cfg.Args = append(args, g.argsOf[name]...)
 	return m
@@ -165,7 +175,8 @@ func (g *group) mount(name string) (volume string, d *freeze.Disk) {
 	volume = filepath.Join(g.dir, name+"-volume")
 	err := os.Mkdir(volume, 0o755)
 	if err == nil && g.fast {
-		if err = unix.Mount("vigil-test", volume, "tmpfs", 0, fmt.Sprint("size=", g.disk)); err == nil {
+		if err = unix.Mount("vigil-test", volume, "tmpfs", 0,
+			fmt.Sprint("size=", g.disk)); err == nil {
 			g.t.Cleanup(func() {
 				if err := unix.Unmount(volume, unix.MNT_DETACH); err != nil {
 					g.t.Error(err)
@@ -216,7 +227,8 @@ func (g *group) connect(m *member) *clientv3.Client {
 	if g.secure == nil {
 		return m.Client()
 	}
-	c, err := clientv3.New(clientv3.Config{Endpoints: []string{"https://" + m.Addr()}, DialTimeout: patience, TLS: g.tls()})
+	c, err := clientv3.New(clientv3.Config{Endpoints: []string{"https://" + m.Addr()},
+		DialTimeout: patience, TLS: g.tls()})
 	if err != nil {
 		g.t.Fatal(err)
 	}
@@ -347,7 +359,8 @@ func (g *group) load(m *member) {
 	}()
 }
 
-// certify issues a certificate, which is valid for a time, or for years if it is 0. A negative one has expired.
+// certify issues a certificate, which is valid for a time, or for years if it is 0. A negative one
+// has expired.
 func (g *group) certify(name string, life time.Duration) {
 	g.t.Helper()
 	if life == 0 {

@@ -21,7 +21,8 @@ const doctor, console = 0, 2
 // The console has the findings of doctor; the page does not repeat them.
 const lineBreak, asDoctor = "<br>", "(the same finding)"
 
-// words are what a view must say, and what it must not: each is in one entry. Parts with "…" between them follow each other there.
+// words are what a view must say, and what it must not: each is in one entry. Parts with "…"
+// between them follow each other there.
 type words struct{ has, not []string }
 
 // says returns words that a view must say.
@@ -33,7 +34,8 @@ func (w words) never(not ...string) words {
 	return w
 }
 
-// wrong returns what a view does not say although it must, or says although it must not; empty if it is right.
+// wrong returns what a view does not say although it must, or says although it must not; empty if
+// it is right.
 func (w words) wrong(v view) string {
 	for _, word := range w.has {
 		if !slices.ContainsFunc(v, func(entry string) bool { return contains(entry, word) }) {
@@ -91,7 +93,8 @@ var varies = []struct {
 	{regexp.MustCompile(`127\.0\.0\.1:\d{4,5}\b`), "ADDRESS"},
 	{regexp.MustCompile(`\d{4}-\d\d-\d\dT[\d:.]+(Z|[+-]\d\d:?\d\d)`), "TIME"},
 	{regexp.MustCompile(`\d{4}-\d\d-\d\d`), "DATE"},
-	{regexp.MustCompile(`/(tmp|dev/shm)/[^/\s"]*(/[^/\s"]+)?/(m\d|volume|bucket|\d+|00\d)`), "/var/lib/$3"},
+	{regexp.MustCompile(`/(tmp|dev/shm)/[^/\s"]*(/[^/\s"]+)?/(m\d|volume|bucket|\d+|00\d)`),
+		"/var/lib/$3"},
 	{regexp.MustCompile(`\b\d\d:\d\d:\d\d\b`), "TIME"},
 	{regexp.MustCompile(`\b\d+(\.\d+)?(µs|ms|s|m|h)(\d+(\.\d+)?(m|s))*\b`), "N$2"},
 	{regexp.MustCompile(`\b\d{3,}\b`), "N"},
@@ -103,9 +106,11 @@ func (g *group) constant(v view) (out view) {
 		entry = strings.ReplaceAll(entry, `\u003e`, ">")
 		// Addresses are as in other pages, and dots of theirs are no decimal points.
 		for n, m := range g.list {
-			for port, addresses := range map[string][]string{"2379": {m.shown, m.Addr()}, "2380": {m.peerURL[strings.Index(m.peerURL, "//")+2:], m.PeerAddr()}} {
+			for port, addresses := range map[string][]string{"2379": {m.shown, m.Addr()},
+				"2380": {m.peerURL[strings.Index(m.peerURL, "//")+2:], m.PeerAddr()}} {
 				for _, a := range addresses {
-					entry = strings.ReplaceAll(entry, a, fmt.Sprintf("\x00%c%s\x00", 'a'+n, port[3:]))
+					entry = strings.ReplaceAll(entry, a,
+						fmt.Sprintf("\x00%c%s\x00", 'a'+n, port[3:]))
 				}
 			}
 		}
@@ -115,7 +120,8 @@ func (g *group) constant(v view) (out view) {
 		}
 		for n := range g.list {
 			for digit, port := range map[string]string{"9": "2379", "0": "2380"} {
-				entry = strings.ReplaceAll(entry, fmt.Sprintf("\x00%c%s\x00", 'a'+n, digit), fmt.Sprintf("10.0.0.%d:%s", n+1, port))
+				entry = strings.ReplaceAll(entry, fmt.Sprintf("\x00%c%s\x00", 'a'+n, digit),
+					fmt.Sprintf("10.0.0.%d:%s", n+1, port))
 			}
 		}
 		if !slices.Contains(out, entry) {
@@ -141,7 +147,10 @@ func (p *page) add(s sickness, seen [4]view) {
 			cells[n] = cell(entry)
 		}
 		if i == console {
-			same := func(c string) bool { return slices.Contains(strings.Split(row[doctor], lineBreak), c) }
+			same := func(c string) bool {
+				return slices.Contains(strings.Split(row[doctor],
+					lineBreak), c)
+			}
 			if some := slices.ContainsFunc(cells, same); some {
 				cells = append(slices.DeleteFunc(cells, same), asDoctor)
 			}
@@ -151,7 +160,8 @@ func (p *page) add(s sickness, seen [4]view) {
 	p.seen[s.name] = row
 }
 
-// special are the characters of an entry that mean something in a cell of Markdown, and how they are written there.
+// special are the characters of an entry that mean something in a cell of Markdown, and how they
+// are written there.
 var special = []string{"|", "&#124;", "<", "&lt;", ">", "&gt;", "*", `\*`, "_", `\_`, "[", `\[`}
 
 // cell returns an entry as a part of a cell of Markdown.

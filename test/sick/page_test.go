@@ -7,7 +7,8 @@ import (
 	"testing"
 )
 
-// TestPage: the page has a section for each sickness, in the order of the table, and each view says the words of the table.
+// TestPage: the page has a section for each sickness, in the order of the table, and each view says
+// the words of the table.
 func TestPage(t *testing.T) {
 	b, err := os.ReadFile(pagePath)
 	if err != nil {
@@ -15,7 +16,8 @@ func TestPage(t *testing.T) {
 	}
 	sections := strings.Split(string(b), "\n## ")[1:]
 	if len(sections) != len(table)+1 { // the last one has pictures
-		t.Fatalf("%d sections, and the table has %d rows: make sicknesses", len(sections), len(table))
+		t.Fatalf("%d sections, and the table has %d rows: make sicknesses",
+			len(sections), len(table))
 	}
 	for i, s := range table {
 		head, rest, _ := strings.Cut(sections[i], pageTable)

@@ -14,14 +14,16 @@ import (
 	"time"
 )
 
-// The times in what a member sends: the header of its pages, and the field of its samples for the consoles of other members.
+// The times in what a member sends: the header of its pages, and the field of its samples for the
+// consoles of other members.
 var (
 	dateHeader = regexp.MustCompile(`Date: \w{3}, \d\d \w{3} \d{4} \d\d:\d\d:\d\d GMT`)
 	sampledAt  = regexp.MustCompile(`"at":\d{13}\b`)
 )
 
-// shiftTimes listens at a new address, which it returns, and forwards to another one. The times in what comes back are later. A process
-// cannot have a clock of its own: a time namespace shifts only clocks that count from the start of the machine.
+// shiftTimes listens at a new address, which it returns, and forwards to another one. The times in
+// what comes back are later. A process cannot have a clock of its own: a time namespace shifts only
+// clocks that count from the start of the machine.
 func shiftTimes(t testing.TB, to string, by time.Duration) string {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -78,14 +80,16 @@ func forwardShifted(in net.Conn, to string, by time.Duration) {
 	}
 }
 
-// The stream between members of docs/formats/peer.md: the first byte, the length of what begins a reply, and that of a frame's header.
+// The stream between members of docs/formats/peer.md: the first byte, the length of what begins a
+// reply, and that of a frame's header.
 const (
 	peerMagic  = 0x8f
 	peerReply  = 10
 	peerHeader = 12
 )
 
-// forwardFrames forwards what the member that was dialed sends on a stream between members. Each frame has a checksum.
+// forwardFrames forwards what the member that was dialed sends on a stream between members. Each
+// frame has a checksum.
 func forwardFrames(to io.Writer, from io.Reader, by time.Duration) {
 	le, table := binary.LittleEndian, crc32.MakeTable(crc32.Castagnoli)
 	reply := make([]byte, peerReply)

@@ -11,9 +11,11 @@ import (
 	"vigil/test/proc"
 )
 
-var rewrite = flag.Bool("rewrite", false, "write docs/operations/sickness.md with what the views say")
+var rewrite = flag.Bool("rewrite", false,
+	"write docs/operations/sickness.md with what the views say")
 
-// TestSicknesses makes a cluster sick in each way of the table, and waits until each view says what it must.
+// TestSicknesses makes a cluster sick in each way of the table, and waits until each view says what
+// it must.
 func TestSicknesses(t *testing.T) {
 	if proc.Subject() != proc.Vigil {
 		t.Skip("the views are Vigil's")
@@ -55,7 +57,8 @@ func check(t *testing.T, s sickness) [4]view {
 		g.live = g.follow(g.m(asks))
 	}
 	logs := g.m(max(s.logs, 1))
-	reads := [4]func() view{func() view { return g.doctor(s.args...) }, g.top, func() view { return g.live.view() }, func() view { return logs.log() }}
+	reads := [4]func() view{func() view { return g.doctor(s.args...) }, g.top,
+		func() view { return g.live.view() }, func() view { return logs.log() }}
 	var seen [4]view
 	var wg sync.WaitGroup
 	for i, w := range s.words() {
@@ -64,10 +67,12 @@ func check(t *testing.T, s sickness) [4]view {
 		}
 		wg.Go(func() {
 			var missing string
-			for end := time.Now().Add(max(s.notices, patience)); ; time.Sleep(300 * time.Millisecond) {
+			for end := time.Now().Add(max(s.notices,
+				patience)); ; time.Sleep(300 * time.Millisecond) {
 				seen[i] = reads[i]()
 				if missing = w.wrong(seen[i]); missing == "" {
-					t.Logf("%s: %v after the cause", viewNames[i], time.Since(began).Round(100*time.Millisecond))
+					t.Logf("%s: %v after the cause", viewNames[i],
+						time.Since(began).Round(100*time.Millisecond))
 					return
 				}
 				if time.Now().After(end) {
@@ -78,7 +83,8 @@ func check(t *testing.T, s sickness) [4]view {
 		})
 	}
 	wg.Wait()
-	t.Logf("the cause took %v, all %v", caused.Round(100*time.Millisecond), time.Since(began).Round(100*time.Millisecond))
+	t.Logf("the cause took %v, all %v", caused.Round(100*time.Millisecond),
+		time.Since(began).Round(100*time.Millisecond))
 	for i := range seen {
 		seen[i] = g.constant(s.words()[i].pick(seen[i]))
 		for _, entry := range seen[i] {

@@ -14,7 +14,8 @@ import (
 	"vigil/test/proc"
 )
 
-// A view is what an operator reads, in entries: a finding with its next step, a line of a table, a line of the log.
+// A view is what an operator reads, in entries: a finding with its next step, a line of a table, a
+// line of the log.
 type view []string
 
 // commandTimeout is that of vigilctl: a member that is frozen needs it.
@@ -34,10 +35,12 @@ func (g *group) vigilctl(command string, args ...string) proc.Result {
 		list = "https://" + strings.ReplaceAll(list, ",", ",https://")
 	}
 	all := append([]string{command, commandTimeout, "--endpoints=" + list}, g.users...)
-	return proc.Run(g.t, 2*patience, proc.Spec{Name: proc.Path(g.t, proc.Vigilctl), Args: append(all, args...)})
+	return proc.Run(g.t, 2*patience,
+		proc.Spec{Name: proc.Path(g.t, proc.Vigilctl), Args: append(all, args...)})
 }
 
-// doctor returns the findings of vigilctl doctor, what it says to be good or not checked, and its last line.
+// doctor returns the findings of vigilctl doctor, what it says to be good or not checked, and its
+// last line.
 func (g *group) doctor(args ...string) (v view) {
 	g.t.Helper()
 	r := g.vigilctl("doctor", args...)
@@ -60,7 +63,9 @@ func (g *group) doctor(args ...string) (v view) {
 
 // begins reports whether a line of doctor does not continue the one before.
 func begins(line string) bool {
-	for _, word := range []string{"CRITICAL ", "WARNING ", "NOTE ", "ok ", "not checked: ", "Error: ", "1 member", "2 member", "3 member", "4 member", "5 member", "members not known"} {
+	for _, word := range []string{"CRITICAL ", "WARNING ", "NOTE ", "ok ", "not checked: ",
+		"Error: ", "1 member", "2 member", "3 member", "4 member", "5 member",
+		"members not known"} {
 		if strings.HasPrefix(line, word) {
 			return true
 		}
@@ -136,7 +141,8 @@ func (g *group) follow(m *member) *stream {
 	go func() {
 		defer close(done)
 		for ctx.Err() == nil {
-			err := s.read(ctx, &http.Client{Transport: transport}, scheme+"://"+m.Addr()+"/console/api/live")
+			err := s.read(ctx, &http.Client{Transport: transport},
+				scheme+"://"+m.Addr()+"/console/api/live")
 			s.mu.Lock()
 			s.err = err
 			s.mu.Unlock()
@@ -183,7 +189,8 @@ func (s *stream) view() view {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if since := time.Since(s.at); s.err == nil && s.last != nil && since > silence {
-		return append(view{fmt.Sprintf("(nothing new for %v)", since.Round(time.Second))}, s.last...)
+		return append(view{fmt.Sprintf("(nothing new for %v)", since.Round(time.Second))},
+			s.last...)
 	}
 	if s.err != nil {
 		return append(view{"(the overview cannot be read: " + s.err.Error() + ")"}, s.last...)
@@ -241,7 +248,9 @@ func overview(line []byte) (v view) {
 			v = append(v, "ok "+name)
 		}
 		for _, u := range d.Unseen {
-			v = append(v, "not checked: "+strings.Join(slices.DeleteFunc([]string{u.Member, u.Check}, func(s string) bool { return s == "" }), ", ")+": "+u.Why)
+			v = append(v, "not checked: "+
+				strings.Join(slices.DeleteFunc([]string{u.Member, u.Check},
+					func(s string) bool { return s == "" }), ", ")+": "+u.Why)
 		}
 	}
 	return v

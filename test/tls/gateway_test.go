@@ -13,14 +13,17 @@ import (
 	"vigil/test/proc/pki"
 )
 
-// TestGatewayLendsNoIdentity: where certificates name users, a request to the gateway has no name: neither
-// that of its client's certificate, nor that of the server's own, which is root here.
+// TestGatewayLendsNoIdentity: where certificates name users, a request to the gateway has no name:
+// neither that of its client's certificate, nor that of the server's own, which is root here.
 func TestGatewayLendsNoIdentity(t *testing.T) {
 	for _, program := range both {
 		t.Run(string(program), func(t *testing.T) {
 			ca := pki.New(t)
 			named := func(name string) func(*x509.Certificate) {
-				return func(c *x509.Certificate) { c.Subject = pkix.Name{CommonName: name, Organization: []string{"tests"}} }
+				return func(c *x509.Certificate) {
+					c.Subject = pkix.Name{CommonName: name,
+						Organization: []string{"tests"}}
+				}
 			}
 			ca.Issue("server", named("root"))
 			ca.Issue("admin", named("root"))
@@ -34,7 +37,8 @@ func TestGatewayLendsNoIdentity(t *testing.T) {
 				func() error { _, err := c.RoleAdd(ctx, "root"); return err },
 				func() error { _, err := c.UserGrantRole(ctx, "root", "root"); return err },
 				func() error { _, err := c.AuthEnable(ctx); return err },
-				func() error { _, err := c.Put(ctx, "k", "v"); return err }, // the certificate is root's
+				// the certificate is root's
+				func() error { _, err := c.Put(ctx, "k", "v"); return err },
 			} {
 				if err := step(); err != nil {
 					t.Fatal(err)
@@ -44,7 +48,8 @@ func TestGatewayLendsNoIdentity(t *testing.T) {
 				t.Helper()
 				hc := &http.Client{Transport: &http.Transport{TLSClientConfig: config}}
 				defer hc.CloseIdleConnections()
-				req, err := http.NewRequestWithContext(ctx, http.MethodPost, url+path, strings.NewReader(body))
+				req, err := http.NewRequestWithContext(ctx, http.MethodPost, url+path,
+					strings.NewReader(body))
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -71,26 +76,31 @@ func TestGatewayLendsNoIdentity(t *testing.T) {
 				code               int
 				want               string
 			}{
-				{"admin", "/v3/kv/range", get, 400, "CommonName of client sending a request against gateway will be ignored and not used as expected\n"},
+				{"admin", "/v3/kv/range", get, 400,
+					"CommonName of client sending a request against gateway will be ignored and not used as expected\n"},
 				{"admin", "/v3beta/kv/range", get, 400, "CommonName of client"},
 				{"admin", "/health", "", 200, `"health":"true"`},
 				{"admin", "/version", "", 200, "etcdserver"},
 				{"nobody", "/v3/kv/range", get, 400, "etcdserver: user name is empty"},
 				{"nobody", "/v3/auth/user/list", "{}", 400, "etcdserver: user name is empty"},
-				{"nobody", "/v3/auth/authenticate", `{"name":"root","password":"secret"}`, 200, `"token":`},
+				{"nobody", "/v3/auth/authenticate", `{"name":"root","password":"secret"}`,
+					200, `"token":`},
 			} {
 				if program == proc.Etcd && strings.Contains(x.want, "user name is empty") {
 					continue // its gateway shows the server's certificate, and is root if the client sends no Accept
 				}
 				code, body := ask(ca.Client(x.client), x.path, x.body)
 				if code != x.code || !strings.Contains(body, x.want) {
-					t.Errorf("%s asks %s: %d %s, want %d %s", x.client, x.path, code, body, x.code, x.want)
+					t.Errorf("%s asks %s: %d %s, want %d %s", x.client, x.path, code, body,
+						x.code, x.want)
 				}
 			}
-			_, body := ask(ca.Client("nobody"), "/v3/auth/authenticate", `{"name":"root","password":"secret"}`)
+			_, body := ask(ca.Client("nobody"), "/v3/auth/authenticate",
+				`{"name":"root","password":"secret"}`)
 			_, token, _ := strings.Cut(body, `"token":`)
 			token = strings.Trim(token, ` "}`)
-			if code, body := ask(ca.Client("nobody"), "/v3/kv/range", get, "Authorization", token); code != 200 || !strings.Contains(body, `"count":`) {
+			if code, body := ask(ca.Client("nobody"), "/v3/kv/range", get, "Authorization",
+				token); code != 200 || !strings.Contains(body, `"count":`) {
 				t.Errorf("with a token: %d %s", code, body)
 			}
 		})

@@ -34,7 +34,8 @@ func TestRotation(t *testing.T) {
 	first.Issue("server", nil)
 	first.Issue("client", nil)
 	first.Revoke("crl.der")
-	s := start(t, proc.Vigil, []string{"https"}, append(mutual(first), "--client-crl-file="+first.File("crl.der"))...)
+	s := start(t, proc.Vigil, []string{"https"},
+		append(mutual(first), "--client-crl-file="+first.File("crl.der"))...)
 	u := "https://" + s.Addr()
 	old := first.Client("client")
 
@@ -112,17 +113,25 @@ func TestFilesAtStart(t *testing.T) {
 		want string
 		args []string
 	}{
-		{"garbage.pem holds no list of revoked certificates", append(mutual(ca), "--client-crl-file="+ca.File("garbage.pem"))},
-		{"garbage.pem holds no certificate", append(shown(ca), "--trusted-ca-file="+ca.File("garbage.pem"))},
+		{"garbage.pem holds no list of revoked certificates",
+			append(mutual(ca), "--client-crl-file="+ca.File("garbage.pem"))},
+		{"garbage.pem holds no certificate",
+			append(shown(ca), "--trusted-ca-file="+ca.File("garbage.pem"))},
 		{"missing.pem", append(shown(ca), "--trusted-ca-file="+ca.File("missing.pem"))},
-		{"private key does not match public key", append(shown(ca), "--key-file="+ca.File("other-key.pem"))},
+		{"private key does not match public key",
+			append(shown(ca), "--key-file="+ca.File("other-key.pem"))},
 		{"--cert-file and --key-file go together", shown(ca)[:1]},
-		{"--cipher-suites: no cipher suite is called \"ROT13\"", append(shown(ca), "--cipher-suites=ROT13")},
+		{"--cipher-suites: no cipher suite is called \"ROT13\"",
+			append(shown(ca), "--cipher-suites=ROT13")},
 		{"needs --cert-file and --key-file, or --auto-tls", nil},
 	} {
-		cfg := proc.Config{DataDir: proc.Dir(t) + "/data", ClientPort: proc.FreePort(t), PeerPort: proc.FreePort(t), Args: append(c.args, "--listen-client-urls=https://127.0.0.1:0")}
-		res := proc.Run(t, patience, proc.Spec{Name: proc.Path(t, proc.Vigil), Args: cfg.CommandLine()})
-		last := strings.TrimSpace(res.Stderr[strings.LastIndexByte(strings.TrimSpace(res.Stderr), '\n')+1:])
+		cfg := proc.Config{DataDir: proc.Dir(t) + "/data", ClientPort: proc.FreePort(t),
+			PeerPort: proc.FreePort(t),
+			Args:     append(c.args, "--listen-client-urls=https://127.0.0.1:0")}
+		res := proc.Run(t, patience,
+			proc.Spec{Name: proc.Path(t, proc.Vigil), Args: cfg.CommandLine()})
+		last := strings.TrimSpace(res.Stderr[strings.LastIndexByte(strings.TrimSpace(res.Stderr),
+			'\n')+1:])
 		if res.Code == 0 || !strings.Contains(last, c.want) {
 			t.Errorf("exit %d: %s\nwant %q", res.Code, last, c.want)
 		}

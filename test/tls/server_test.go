@@ -38,7 +38,8 @@ func start(t *testing.T, program proc.Program, schemes []string, args ...string)
 		urls = append(urls, fmt.Sprintf("%s://127.0.0.1:%d", s, c.ClientPort))
 	}
 	list := strings.Join(urls, ",")
-	c.Args = append([]string{"--listen-client-urls=" + list, "--advertise-client-urls=" + list}, args...)
+	c.Args = append([]string{"--listen-client-urls=" + list,
+		"--advertise-client-urls=" + list}, args...)
 	return proc.Start(t, c)
 }
 
@@ -54,7 +55,8 @@ func mutual(a *pki.Authority) []string {
 
 func dial(t *testing.T, endpoint string, config *tls.Config) *clientv3.Client {
 	t.Helper()
-	c, err := clientv3.New(clientv3.Config{Endpoints: []string{endpoint}, TLS: config, Logger: zap.NewNop()})
+	c, err := clientv3.New(clientv3.Config{Endpoints: []string{endpoint}, TLS: config,
+		Logger: zap.NewNop()})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -87,7 +89,8 @@ func refused(t *testing.T, endpoint string, config *tls.Config) error {
 		t.Fatal(err)
 	}
 	defer cc.Close()
-	err = cc.Invoke(proc.Context(t), "/etcdserverpb.Maintenance/Status", &statusRequest{}, &statusResponse{})
+	err = cc.Invoke(proc.Context(t), "/etcdserverpb.Maintenance/Status", &statusRequest{},
+		&statusResponse{})
 	if status.Code(err) != codes.Unavailable && status.Code(err) != codes.Unimplemented {
 		t.Errorf("%s with a client that must be refused: %v", endpoint, err)
 	}
@@ -128,7 +131,8 @@ func TestWhoIsLetIn(t *testing.T) {
 	for _, program := range both {
 		t.Run(string(program), func(t *testing.T) {
 			t.Parallel()
-			s := start(t, program, []string{"https"}, append(mutual(ca), "--client-crl-file="+ca.File("crl.der"), allowed)...)
+			s := start(t, program, []string{"https"},
+				append(mutual(ca), "--client-crl-file="+ca.File("crl.der"), allowed)...)
 			u := "https://" + s.Addr()
 			works(t, u, config(ca, "good"))
 			for _, c := range []struct {
@@ -144,7 +148,8 @@ func TestWhoIsLetIn(t *testing.T) {
 				if err := refused(t, u, c.config); err != nil {
 					t.Logf("%s: %v", c.what, err)
 				}
-				until(t, "line with "+c.line, func() bool { return strings.Contains(s.Log().String(), c.line) })
+				until(t, "line with "+c.line,
+					func() bool { return strings.Contains(s.Log().String(), c.line) })
 			}
 			if !strings.Contains(s.Log().String(), rejected) {
 				t.Errorf("no line %q", rejected)
@@ -156,10 +161,13 @@ func TestWhoIsLetIn(t *testing.T) {
 			refused(t, "http://"+s.Addr(), nil)
 			works(t, u, config(ca, "good"))
 
-			strict := start(t, program, []string{"https"}, append(mutual(ca), "--client-cert-allowed-hostname=good.example", "--tls-min-version=TLS1.3")...)
+			strict := start(t, program, []string{"https"},
+				append(mutual(ca), "--client-cert-allowed-hostname=good.example",
+					"--tls-min-version=TLS1.3")...)
 			refused(t, "https://"+strict.Addr(), config(ca, "elsewhere"))
 			until(t, "line", func() bool {
-				return strings.Contains(strict.Log().String(), "client certificate authentication failed")
+				return strings.Contains(strict.Log().String(),
+					"client certificate authentication failed")
 			})
 			twelve := config(ca, "good")
 			twelve.MaxVersion = tls.VersionTLS12
@@ -168,8 +176,8 @@ func TestWhoIsLetIn(t *testing.T) {
 	}
 }
 
-// TestOnePort speaks every protocol to one port with http:// and https://, to both servers. What the stock
-// one leaves out is in skip.
+// TestOnePort speaks every protocol to one port with http:// and https://, to both servers. What
+// the stock one leaves out is in skip.
 func TestOnePort(t *testing.T) {
 	ca := pki.New(t)
 	ca.Issue("server", nil)
@@ -177,10 +185,13 @@ func TestOnePort(t *testing.T) {
 		t.Run(string(program), func(t *testing.T) {
 			t.Parallel()
 			metrics := proc.FreePort(t)
-			s := start(t, program, []string{"https", "http"}, append(shown(ca), fmt.Sprintf("--listen-metrics-urls=https://127.0.0.1:%d", metrics))...)
+			s := start(t, program, []string{"https", "http"},
+				append(shown(ca), fmt.Sprintf("--listen-metrics-urls=https://127.0.0.1:%d",
+					metrics))...)
 			works(t, "http://"+s.Addr(), nil)
 			works(t, "https://"+s.Addr(), ca.Client(""))
-			plain, err := grpc.NewClient("passthrough:///"+s.Addr(), grpc.WithTransportCredentials(insecure.NewCredentials()),
+			plain, err := grpc.NewClient("passthrough:///"+s.Addr(),
+				grpc.WithTransportCredentials(insecure.NewCredentials()),
 				grpc.WithContextDialer(func(ctx context.Context, addr string) (net.Conn, error) {
 					d := tls.Dialer{Config: ca.Client("")} // no ALPN
 					return d.DialContext(ctx, "tcp", addr)
@@ -189,7 +200,8 @@ func TestOnePort(t *testing.T) {
 				t.Fatal(err)
 			}
 			defer plain.Close()
-			err = plain.Invoke(proc.Context(t), "/etcdserverpb.Maintenance/Status", &statusRequest{}, &statusResponse{})
+			err = plain.Invoke(proc.Context(t), "/etcdserverpb.Maintenance/Status",
+				&statusRequest{}, &statusResponse{})
 			if program == proc.Vigil && err != nil {
 				t.Errorf("gRPC without ALPN: %v", err)
 			}
@@ -200,11 +212,15 @@ func TestOnePort(t *testing.T) {
 				major     int
 			}{
 				{"HTTP/1.1", "http://" + s.Addr(), &http.Transport{}, 1},
-				{"HTTP/1.1 in TLS", "https://" + s.Addr(), &http.Transport{TLSClientConfig: ca.Client("")}, 1},
-				{"h2 in TLS", "https://" + s.Addr(), &http.Transport{TLSClientConfig: ca.Client(""), Protocols: only(false)}, 2},
-				{"either in TLS", "https://" + s.Addr(), &http.Transport{TLSClientConfig: ca.Client(""), ForceAttemptHTTP2: true}, 2},
+				{"HTTP/1.1 in TLS", "https://" + s.Addr(),
+					&http.Transport{TLSClientConfig: ca.Client("")}, 1},
+				{"h2 in TLS", "https://" + s.Addr(),
+					&http.Transport{TLSClientConfig: ca.Client(""), Protocols: only(false)}, 2},
+				{"either in TLS", "https://" + s.Addr(),
+					&http.Transport{TLSClientConfig: ca.Client(""), ForceAttemptHTTP2: true}, 2},
 				{"h2c", "http://" + s.Addr(), &http.Transport{Protocols: only(true)}, 2},
-				{"metrics in TLS", fmt.Sprintf("https://127.0.0.1:%d", metrics), &http.Transport{TLSClientConfig: ca.Client(""), Protocols: only(false)}, 2},
+				{"metrics in TLS", fmt.Sprintf("https://127.0.0.1:%d", metrics),
+					&http.Transport{TLSClientConfig: ca.Client(""), Protocols: only(false)}, 2},
 			} {
 				client := &http.Client{Transport: c.tr}
 				res, err := client.Get(c.url + "/health")
@@ -244,7 +260,8 @@ func TestWrongScheme(t *testing.T) {
 	}
 	secure := start(t, proc.Vigil, []string{"https"}, shown(ca)...)
 	cc := secure.Dial()
-	err := cc.Invoke(proc.Context(t), "/etcdserverpb.Maintenance/Status", &statusRequest{}, &statusResponse{})
+	err := cc.Invoke(proc.Context(t), "/etcdserverpb.Maintenance/Status", &statusRequest{},
+		&statusResponse{})
 	if status.Code(err) != codes.Unavailable {
 		t.Errorf("plain gRPC: %v", err)
 	}
@@ -262,7 +279,8 @@ func TestSplit(t *testing.T) {
 	ca := pki.New(t)
 	ca.Issue("server", nil)
 	port := proc.FreePort(t)
-	s := start(t, proc.Vigil, []string{"https"}, append(shown(ca), fmt.Sprintf("--listen-client-http-urls=https://127.0.0.1:%d", port))...)
+	s := start(t, proc.Vigil, []string{"https"},
+		append(shown(ca), fmt.Sprintf("--listen-client-http-urls=https://127.0.0.1:%d", port))...)
 	works(t, "https://"+s.Addr(), ca.Client(""))
 	client := &http.Client{Transport: &http.Transport{TLSClientConfig: ca.Client("")}}
 	res, err := client.Get(fmt.Sprintf("https://127.0.0.1:%d/health", port))
@@ -289,7 +307,8 @@ func TestAutoTLS(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if info, err := os.Stat(filepath.Join(filepath.Dir(file), "key.pem")); err != nil || info.Mode().Perm() != 0o600 {
+	if info, err := os.Stat(filepath.Join(filepath.Dir(file), "key.pem")); err != nil ||
+		info.Mode().Perm() != 0o600 {
 		t.Errorf("the key: %v, %v", info, err)
 	}
 	works(t, "https://"+s.Addr(), &tls.Config{InsecureSkipVerify: true})
@@ -311,9 +330,11 @@ func TestSockets(t *testing.T) {
 	dir := proc.Dir(t)
 	plain, secure := "unix://"+filepath.Join(dir, "plain"), "unixs://"+filepath.Join(dir, "secure")
 	c := proc.Config{Program: proc.Vigil, Memory: true,
-		Args: append(shown(ca), "--listen-client-urls="+plain+","+secure, "--advertise-client-urls="+plain+","+secure)}
+		Args: append(shown(ca), "--listen-client-urls="+plain+","+secure,
+			"--advertise-client-urls="+plain+","+secure)}
 	s := proc.Start(t, c)
-	config := &tls.Config{InsecureSkipVerify: true} // a path is no name that a certificate could have
+	// a path is no name that a certificate could have
+	config := &tls.Config{InsecureSkipVerify: true}
 	works(t, plain, nil)
 	works(t, secure, config)
 	// The file of a killed server does not block the start.
@@ -337,7 +358,8 @@ func TestSlowClients(t *testing.T) {
 		}
 		defer c.Close()
 		slow = append(slow, c)
-		begin := []string{"\x16\x03\x01\x02\x00\x01", "GET /health HTTP/1.1\r\nX-", "PRI * HTTP"}[i%3]
+		begin := []string{"\x16\x03\x01\x02\x00\x01", "GET /health HTTP/1.1\r\nX-",
+			"PRI * HTTP"}[i%3]
 		if _, err := io.WriteString(c, begin); err != nil {
 			t.Fatal(err)
 		}

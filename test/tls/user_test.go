@@ -11,7 +11,8 @@ import (
 	"vigil/test/proc/pki"
 )
 
-// TestCommonNameIsUser: a client with a certificate and no token is the user that the certificate names.
+// TestCommonNameIsUser: a client with a certificate and no token is the user that the certificate
+// names.
 func TestCommonNameIsUser(t *testing.T) {
 	ca := pki.New(t)
 	for _, name := range []string{"server", "root", "alice", "nobody"} {
@@ -30,7 +31,8 @@ func TestCommonNameIsUser(t *testing.T) {
 			note(root.UserGrantRole(ctx, "root", "root"))
 			note(root.UserAddWithOptions(ctx, "alice", "", without))
 			note(root.RoleAdd(ctx, "a"))
-			note(root.RoleGrantPermission(ctx, "a", "a/", "a0", clientv3.PermissionType(clientv3.PermReadWrite)))
+			note(root.RoleGrantPermission(ctx, "a", "a/", "a0",
+				clientv3.PermissionType(clientv3.PermReadWrite)))
 			note(root.UserGrantRole(ctx, "alice", "a"))
 			note(root.AuthEnable(ctx))
 			if err := errors.Join(errs...); err != nil {

@@ -73,7 +73,8 @@ func parse(r io.Reader) ([]call, error) {
 
 // path decodes what -y and -xx make of a descriptor's name.
 func path(s string) string {
-	if b, err := hex.DecodeString(strings.ReplaceAll(s, `\x`, "")); err == nil && strings.HasPrefix(s, `\x`) {
+	if b, err := hex.DecodeString(strings.ReplaceAll(s, `\x`, "")); err == nil &&
+		strings.HasPrefix(s, `\x`) {
 		return string(b)
 	}
 	return s

@@ -21,7 +21,8 @@ func TestSyncBeforeReply(t *testing.T) {
 		t.Fatal("strace is not installed (Debian: apt-get install strace)")
 	}
 	out := filepath.Join(t.TempDir(), "trace")
-	s := proc.Start(t, proc.Config{Wrap: []string{strace, "-f", "-y", "-xx", "-s", "100000", "-o", out,
+	s := proc.Start(t, proc.Config{Wrap: []string{strace, "-f", "-y", "-xx", "-s",
+		"100000", "-o", out,
 		"-e", "trace=read,write,readv,writev,pwrite64,pwritev,pwritev2,sendto,recvfrom,sendmsg,recvmsg,fdatasync,fsync"}})
 	c := s.Client()
 	const puts = 20
@@ -69,7 +70,8 @@ func find(calls []call, mark []byte) (m moment) {
 				m.request = c
 			}
 		case "fdatasync", "fsync":
-			if m.write != nil && m.sync == nil && c.fd == m.write.fd && c.entered > m.write.returned && c.result == "0" {
+			if m.write != nil && m.sync == nil && c.fd == m.write.fd &&
+				c.entered > m.write.returned && c.result == "0" {
 				m.sync = c
 			}
 		default:
@@ -77,7 +79,8 @@ func find(calls []call, mark []byte) (m moment) {
 			if m.request == nil || c.entered < m.request.returned {
 				continue
 			}
-			if !socket && m.write == nil && strings.Contains(c.fd, "/wal/") && bytes.Contains(c.data, mark) {
+			if !socket && m.write == nil && strings.Contains(c.fd, "/wal/") &&
+				bytes.Contains(c.data, mark) {
 				m.write = c
 			}
 			if c.fd == m.request.fd && m.reply == nil && hasResponse(c.data) {
@@ -100,7 +103,8 @@ func check(calls []call, mark []byte) error {
 	case m.sync == nil:
 		return fmt.Errorf("%s is never synced after the write", m.write.fd)
 	case m.reply.entered < m.sync.returned:
-		return fmt.Errorf("the reply (line %d) precedes the end of %s (line %d)", m.reply.entered, m.sync.name, m.sync.returned)
+		return fmt.Errorf("the reply (line %d) precedes the end of %s (line %d)", m.reply.entered,
+			m.sync.name, m.sync.returned)
 	}
 	return nil
 }
@@ -114,7 +118,8 @@ func story(calls []call, mark []byte) string {
 			b.WriteString("  missing\n")
 			continue
 		}
-		fmt.Fprintf(&b, "  lines %d-%d: %s(%s) %d bytes = %s\n", c.entered, c.returned, c.name, c.fd, len(c.data), c.result)
+		fmt.Fprintf(&b, "  lines %d-%d: %s(%s) %d bytes = %s\n", c.entered, c.returned, c.name,
+			c.fd, len(c.data), c.result)
 	}
 	return b.String()
 }
@@ -130,7 +135,8 @@ func TestCheck(t *testing.T) {
 	}
 	frame := append([]byte{0, 0, 3, 0, 0, 0, 0, 0, 1}, "abc"...)
 	request := `10 read(7<socket:[1]>, "` + x([]byte("MARK")) + `", 100) = 4` + "\n"
-	write := `10 pwrite64(9<` + x([]byte("/d/wal/1")) + `>, "` + x([]byte("..MARK..")) + `", 8, 0) = 8` + "\n"
+	write := `10 pwrite64(9<` + x([]byte("/d/wal/1")) + `>, "` + x([]byte("..MARK..")) +
+		`", 8, 0) = 8` + "\n"
 	reply := `11 write(7<socket:[1]>, "` + x(frame) + `", 12) = 12` + "\n"
 	syncs := `10 fdatasync(9<` + x([]byte("/d/wal/1")) + `>) = 0` + "\n"
 	syncBegin := `10 fdatasync(9<` + x([]byte("/d/wal/1")) + `> <unfinished ...>` + "\n"

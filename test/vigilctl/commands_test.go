@@ -37,7 +37,8 @@ func TestCommands(t *testing.T) {
 		stock := helpTree(t, program)
 		for _, path := range slices.Sorted(maps.Keys(stock)) {
 			name := strings.TrimSpace(string(program) + " " + path)
-			fmt.Fprintf(&b, "| `%s` | %d | %s |\n", name, len(stock[path]), status(t, name, stock[path], own, path))
+			fmt.Fprintf(&b, "| `%s` | %d | %s |\n", name, len(stock[path]),
+				status(t, name, stock[path], own, path))
 		}
 	}
 	if rewrite() {
@@ -53,8 +54,10 @@ func TestCommands(t *testing.T) {
 	}
 }
 
-// status says how vigilctl has a command, and fails the test if it lacks something without a reason.
-func status(t *testing.T, name string, flags []string, own map[string][]string, path string) string {
+// status says how vigilctl has a command, and fails the test if it lacks something without a
+// reason.
+func status(t *testing.T, name string, flags []string, own map[string][]string,
+	path string) string {
 	if why, ok := missing[name]; ok {
 		return "no: " + why
 	}
@@ -82,8 +85,8 @@ var (
 	flagLine    = regexp.MustCompile(`(?m)^ +(?:-\w, )?(--[a-z0-9-]+)`)
 )
 
-// helpTree returns the commands of a program, by their --help, each with its flags. The flags that all have are those of
-// the program itself.
+// helpTree returns the commands of a program, by their --help, each with its flags. The flags that
+// all have are those of the program itself.
 func helpTree(t *testing.T, program proc.Program) map[string][]string {
 	tree := map[string][]string{}
 	run := func(args ...string) string {

@@ -12,8 +12,8 @@ import (
 	"vigil/test/proc"
 )
 
-// TestLockHangup: who waits for a lock gives its place up when its terminal is closed, and a command that runs under
-// nohup goes on.
+// TestLockHangup: who waits for a lock gives its place up when its terminal is closed, and a
+// command that runs under nohup goes on.
 func TestLockHangup(t *testing.T) {
 	t.Parallel()
 	s := proc.Start(t, proc.Config{Memory: true})
@@ -22,7 +22,8 @@ func TestLockHangup(t *testing.T) {
 	begin := func(out *proc.Log, command ...string) *exec.Cmd {
 		t.Helper()
 		c := exec.Command(command[0], command[1:]...)
-		c.Env = append(c.Environ(), "VIGILCTL_ENDPOINTS="+s.Addr(), "CTL="+ctl, "RELEASED="+released)
+		c.Env = append(c.Environ(), "VIGILCTL_ENDPOINTS="+s.Addr(), "CTL="+ctl,
+			"RELEASED="+released)
 		c.Stdout, c.Stderr = out, out
 		c.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 		if err := c.Start(); err != nil {
@@ -33,7 +34,10 @@ func TestLockHangup(t *testing.T) {
 	}
 	places := func() int {
 		t.Helper()
-		r := proc.Run(t, untilTimeout, proc.Spec{Name: ctl, Args: []string{"get", "--prefix", "hangup/", "--keys-only", "--endpoints=" + s.Addr()}})
+		r := proc.Run(t, untilTimeout,
+			proc.Spec{Name: ctl,
+				Args: []string{"get", "--prefix", "hangup/", "--keys-only",
+					"--endpoints=" + s.Addr()}})
 		if r.Code != 0 {
 			t.Fatal(r.Stderr)
 		}
@@ -55,7 +59,8 @@ func TestLockHangup(t *testing.T) {
 		return c.ProcessState.ExitCode()
 	}
 	var held, waits proc.Log
-	holder := begin(&held, "sh", "-c", `trap '' HUP; exec "$CTL" lock hangup --ttl 60 -- sh -c 'echo begun; while [ ! -e "$0" ]; do sleep 0.05; done; echo done' "$RELEASED"`)
+	holder := begin(&held, "sh", "-c",
+		`trap '' HUP; exec "$CTL" lock hangup --ttl 60 -- sh -c 'echo begun; while [ ! -e "$0" ]; do sleep 0.05; done; echo done' "$RELEASED"`)
 	select {
 	case <-held.Lines(1):
 	case <-time.After(untilTimeout):

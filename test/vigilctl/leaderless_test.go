@@ -8,21 +8,25 @@ import (
 	"vigil/test/proc"
 )
 
-// TestNobodyCanLogIn: without a leader nobody can log in. The commands that look at members go on with what needs no user, say why there is
-// no more, and end like those for a cluster that is not healthy.
+// TestNobodyCanLogIn: without a leader nobody can log in. The commands that look at members go on
+// with what needs no user, say why there is no more, and end like those for a cluster that is not
+// healthy.
 func TestNobodyCanLogIn(t *testing.T) {
 	t.Parallel()
 	cluster := startCluster(t, proc.Vigil, 3, "--bcrypt-cost=4")
 	ctl, at := proc.Path(t, proc.Vigilctl), "--endpoints="+cluster[0].Addr()
-	for _, args := range [][]string{{"user", "add", "root:pw"}, {"user", "grant-role", "root", "root"}, {"auth", "enable"}} {
-		if r := proc.Run(t, untilTimeout, proc.Spec{Name: ctl, Args: append(args, at)}); r.Code != 0 {
+	for _, args := range [][]string{{"user", "add", "root:pw"},
+		{"user", "grant-role", "root", "root"}, {"auth", "enable"}} {
+		if r := proc.Run(t, untilTimeout,
+			proc.Spec{Name: ctl, Args: append(args, at)}); r.Code != 0 {
 			t.Fatalf("%q: %d %s", args, r.Code, r.Stderr)
 		}
 	}
 	cluster[1].Kill()
 	cluster[2].Kill()
 	for end := time.Now().Add(untilTimeout); ; {
-		r := proc.Run(t, untilTimeout, proc.Spec{Name: ctl, Args: []string{"put", "a", "b", "--user=root:pw", at}})
+		r := proc.Run(t, untilTimeout,
+			proc.Spec{Name: ctl, Args: []string{"put", "a", "b", "--user=root:pw", at}})
 		if r.Code != 0 && strings.Contains(r.Stderr, "no leader") {
 			break
 		}
@@ -41,7 +45,8 @@ func TestNobodyCanLogIn(t *testing.T) {
 		{"endpoint status", []string{"Failed to get the status", why}},
 		{"endpoint status --cluster", []string{"Failed to get the status", why}},
 	} {
-		r := proc.Run(t, untilTimeout, proc.Spec{Name: ctl, Args: append(strings.Fields(c.args), "--user=root:pw", at)})
+		r := proc.Run(t, untilTimeout,
+			proc.Spec{Name: ctl, Args: append(strings.Fields(c.args), "--user=root:pw", at)})
 		said := strings.Join(strings.Fields(r.Stdout+r.Stderr), " ")
 		for _, text := range c.says {
 			if !strings.Contains(said, text) {

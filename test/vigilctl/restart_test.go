@@ -14,15 +14,16 @@ import (
 	"vigil/test/proc"
 )
 
-// TestWatchGoesOn kills the member of a watch again and again, with authentication on, so that the watch has to prove who
-// it is anew each time: each event must be printed once and in order.
+// TestWatchGoesOn kills the member of a watch again and again, with authentication on, so that the
+// watch has to prove who it is anew each time: each event must be printed once and in order.
 func TestWatchGoesOn(t *testing.T) {
 	const rounds, each = 3, 20
 	s := proc.Start(t, proc.Config{Memory: true, Args: []string{"--bcrypt-cost=4"}})
 	ctl := proc.Path(t, proc.Vigilctl)
 	run := func(args ...string) {
 		t.Helper()
-		r := proc.Run(t, untilTimeout, proc.Spec{Name: ctl, Args: args, Env: []string{"VIGILCTL_ENDPOINTS=" + s.Addr()}})
+		r := proc.Run(t, untilTimeout,
+			proc.Spec{Name: ctl, Args: args, Env: []string{"VIGILCTL_ENDPOINTS=" + s.Addr()}})
 		if r.Code != 0 {
 			t.Fatalf("%q: %d %s", args, r.Code, r.Stderr)
 		}
@@ -30,7 +31,8 @@ func TestWatchGoesOn(t *testing.T) {
 	run("user", "add", "root:pw")
 	run("auth", "enable")
 	var out proc.Log
-	watch := exec.Command(ctl, "watch", "--prefix", "w/", "--rev=1", "--user=root:pw", "--endpoints="+s.Addr())
+	watch := exec.Command(ctl, "watch", "--prefix", "w/", "--rev=1", "--user=root:pw",
+		"--endpoints="+s.Addr())
 	watch.Stdout = &out
 	watch.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	if err := watch.Start(); err != nil {
@@ -40,7 +42,9 @@ func TestWatchGoesOn(t *testing.T) {
 	for round := range rounds {
 		for i := range each {
 			key := fmt.Sprintf("w/%d/%d", round, i)
-			r := proc.Run(t, untilTimeout, proc.Spec{Name: ctl, Args: []string{"put", key, "x", "--user=root:pw", "--endpoints=" + s.Addr()}})
+			r := proc.Run(t, untilTimeout,
+				proc.Spec{Name: ctl,
+					Args: []string{"put", key, "x", "--user=root:pw", "--endpoints=" + s.Addr()}})
 			if r.Code != 0 {
 				t.Fatal(r.Stderr)
 			}
@@ -68,8 +72,8 @@ func TestWatchGoesOn(t *testing.T) {
 	}
 }
 
-// TestWatchOfRolledBackStore: a watch ends with an error if its member comes back with an older copy of its data,
-// instead of waiting in silence for revisions that have been once.
+// TestWatchOfRolledBackStore: a watch ends with an error if its member comes back with an older
+// copy of its data, instead of waiting in silence for revisions that have been once.
 func TestWatchOfRolledBackStore(t *testing.T) {
 	t.Parallel()
 	s := proc.Start(t, proc.Config{Memory: true})
@@ -77,7 +81,9 @@ func TestWatchOfRolledBackStore(t *testing.T) {
 	put := func(n int) {
 		t.Helper()
 		for i := range n {
-			r := proc.Run(t, untilTimeout, proc.Spec{Name: ctl, Args: []string{"put", fmt.Sprintf("w/%d", i), "x", "--endpoints=" + s.Addr()}})
+			r := proc.Run(t, untilTimeout,
+				proc.Spec{Name: ctl,
+					Args: []string{"put", fmt.Sprintf("w/%d", i), "x", "--endpoints=" + s.Addr()}})
 			if r.Code != 0 {
 				t.Fatal(r.Stderr)
 			}
@@ -104,7 +110,8 @@ func TestWatchOfRolledBackStore(t *testing.T) {
 		t.Fatalf("not all events are printed:\n%s%s", out.String(), errOut.String())
 	}
 	s.Kill()
-	if err := errors.Join(os.RemoveAll(s.DataDir()), os.CopyFS(s.DataDir(), os.DirFS(old))); err != nil {
+	if err := errors.Join(os.RemoveAll(s.DataDir()),
+		os.CopyFS(s.DataDir(), os.DirFS(old))); err != nil {
 		t.Fatal(err)
 	}
 	s.Restart()
@@ -116,7 +123,8 @@ func TestWatchOfRolledBackStore(t *testing.T) {
 		_ = watch.Process.Kill()
 		t.Fatalf("the watch goes on\n%s", errOut.String())
 	}
-	if code := watch.ProcessState.ExitCode(); code != 1 || !strings.Contains(errOut.String(), "gone back to an older revision") {
+	if code := watch.ProcessState.ExitCode(); code != 1 ||
+		!strings.Contains(errOut.String(), "gone back to an older revision") {
 		t.Errorf("exit code %d\n%s", code, errOut.String())
 	}
 }

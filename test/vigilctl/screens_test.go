@@ -45,7 +45,8 @@ func onTerminal(t *testing.T, columns, lines uint16, env []string, args ...strin
 }
 
 // start runs a program on a terminal.
-func start(t *testing.T, program proc.Program, columns, lines uint16, env []string, args ...string) *terminal {
+func start(t *testing.T, program proc.Program, columns, lines uint16, env []string,
+	args ...string) *terminal {
 	t.Helper()
 	cmd := exec.Command(proc.Path(t, program), args...)
 	cmd.Env = append(append(os.Environ(), "TERM=xterm", "NO_COLOR="), env...)
@@ -129,7 +130,8 @@ func (x *terminal) interrupt(t *testing.T) {
 	if code := x.cmd.ProcessState.ExitCode(); code != 0 {
 		t.Errorf("exit code %d after Ctrl-C", code)
 	}
-	if out := x.output(); !strings.HasSuffix(out, "\x1b[?25h\x1b[?1049l") || !strings.HasPrefix(out, "\x1b[?1049h") {
+	if out := x.output(); !strings.HasSuffix(out, "\x1b[?25h\x1b[?1049l") ||
+		!strings.HasPrefix(out, "\x1b[?1049h") {
 		t.Errorf("the terminal is not left as it was: %q", out[max(0, len(out)-80):])
 	}
 }
@@ -158,7 +160,8 @@ func TestScreens(t *testing.T) {
 	add := func(command string, columns int, picture string) {
 		for line := range strings.Lines(picture) {
 			// An address is not broken: a terminal would not take it as a whole.
-			if n := len([]rune(strings.TrimSuffix(line, "\n"))); n > columns && !strings.HasPrefix(line, "    page: http") {
+			if n := len([]rune(strings.TrimSuffix(line, "\n"))); n > columns &&
+				!strings.HasPrefix(line, "    page: http") {
 				t.Errorf("%s: a line of %d on %d columns: %q", command, n, columns, line)
 			}
 		}
@@ -171,8 +174,10 @@ func TestScreens(t *testing.T) {
 	}{
 		{120, `(?s)a second:.*m1 +leader +0 +[1-9]`, []string{"top", "--interval", "500ms"}},
 		{40, `(?s)a second:.*m1 +leader +0 +[1-9]`, []string{"top", "--interval", "500ms"}},
-		{120, `(?s)3 watchers.*config/app\* +live`, []string{"watchers", "--live", "--interval", "200ms", "--sort", "key"}},
-		{40, `(?s)3 watchers.*config/app\* +live`, []string{"watchers", "--live", "--interval", "200ms", "--sort", "key"}},
+		{120, `(?s)3 watchers.*config/app\* +live`,
+			[]string{"watchers", "--live", "--interval", "200ms", "--sort", "key"}},
+		{40, `(?s)3 watchers.*config/app\* +live`,
+			[]string{"watchers", "--live", "--interval", "200ms", "--sort", "key"}},
 	} {
 		on := onTerminal(t, x.columns, 24, env, x.args...)
 		picture := on.picture(t, x.want)

@@ -19,10 +19,12 @@ import (
 // untilTimeout bounds the waiting for a condition; nothing waits so long unless something is wrong.
 const untilTimeout = time.Minute
 
-// TestMain gives signals that this process ignores a handler: the programs would inherit that they are ignored, which they are
-// under nohup and in the background of a script. A signal with a handler has its default meaning for them.
+// TestMain gives signals that this process ignores a handler: the programs would inherit that they
+// are ignored, which they are under nohup and in the background of a script. A signal with a
+// handler has its default meaning for them.
 func TestMain(m *testing.M) {
-	for _, s := range []os.Signal{syscall.SIGHUP, syscall.SIGINT, syscall.SIGQUIT, syscall.SIGPIPE} {
+	for _, s := range []os.Signal{syscall.SIGHUP, syscall.SIGINT, syscall.SIGQUIT,
+		syscall.SIGPIPE} {
 		if signal.Ignored(s) {
 			signal.Notify(make(chan os.Signal, 1), s)
 		}
@@ -42,7 +44,8 @@ func TestScripts(t *testing.T) {
 		t.Run(string(pair.program)+" to "+string(pair.server), func(t *testing.T) {
 			t.Parallel()
 			bin := t.TempDir()
-			if err := os.Symlink(proc.Path(t, pair.program), filepath.Join(bin, "ctl")); err != nil {
+			if err := os.Symlink(proc.Path(t, pair.program),
+				filepath.Join(bin, "ctl")); err != nil {
 				t.Fatal(err)
 			}
 			for _, dir := range pair.dirs {
@@ -51,7 +54,8 @@ func TestScripts(t *testing.T) {
 					t.Fatalf("no scripts in %s: %v", dir, err)
 				}
 				for _, file := range files {
-					t.Run(strings.TrimSuffix(filepath.Base(file), ".txtar"), func(t *testing.T) { script(t, file, bin, pair.server) })
+					t.Run(strings.TrimSuffix(filepath.Base(file), ".txtar"),
+						func(t *testing.T) { script(t, file, bin, pair.server) })
 				}
 			}
 		})
@@ -71,7 +75,8 @@ func script(t *testing.T, file, bin string, server proc.Program) {
 			return nil
 		},
 		Condition: func(name string) (bool, error) { return name == string(server), nil },
-		Cmds:      map[string]func(ts *testscript.TestScript, neg bool, args []string){"until": until},
+		Cmds: map[string]func(ts *testscript.TestScript, neg bool,
+			args []string){"until": until},
 	})
 }
 

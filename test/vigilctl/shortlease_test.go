@@ -16,8 +16,9 @@ import (
 	"vigil/test/proc"
 )
 
-// TestLoadShortLeases: a load that takes longer than the leases of its keys live still puts every key, and the leases
-// expire after it, with all their keys. The reader of the dump is slow, so that the leases would have expired.
+// TestLoadShortLeases: a load that takes longer than the leases of its keys live still puts every
+// key, and the leases expire after it, with all their keys. The reader of the dump is slow, so that
+// the leases would have expired.
 func TestLoadShortLeases(t *testing.T) {
 	t.Parallel()
 	s := proc.Start(t, proc.Config{Program: proc.Vigil, Memory: true})
@@ -50,7 +51,8 @@ func TestLoadShortLeases(t *testing.T) {
 		}
 	}()
 	for n := range keys {
-		if _, err := c.Put(ctx, "k/"+strconv.Itoa(1000+n), "v", clientv3.WithLease(granted.ID)); err != nil {
+		if _, err := c.Put(ctx, "k/"+strconv.Itoa(1000+n), "v",
+			clientv3.WithLease(granted.ID)); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -66,7 +68,8 @@ func TestLoadShortLeases(t *testing.T) {
 	if err != nil || revoked.Count != 0 {
 		t.Fatal(revoked, err)
 	}
-	watch := c.Watch(proc.Context(t), "k/", clientv3.WithPrefix(), clientv3.WithRev(revoked.Header.Revision+1))
+	watch := c.Watch(proc.Context(t), "k/", clientv3.WithPrefix(),
+		clientv3.WithRev(revoked.Header.Revision+1))
 	load := exec.Command(proc.Path(t, proc.Vigilctl), "load", "-")
 	load.Env = append(os.Environ(), "ETCDCTL_ENDPOINTS="+s.Addr())
 	in, err := load.StdinPipe()

@@ -17,7 +17,8 @@ import (
 	"vigil/internal/amount"
 )
 
-// Bounds of one transaction: etcd's defaults are 128 operations and 1.5 MiB. A member with smaller ones gets smaller transactions.
+// Bounds of one transaction: etcd's defaults are 128 operations and 1.5 MiB. A member with smaller
+// ones gets smaller transactions.
 const (
 	batchKeys  = 100
 	batchBytes = 512 << 10
@@ -65,7 +66,8 @@ func (m *merge) apply(ctx context.Context, j *journal) error {
 	p.End()
 	d := &m.done
 	if err != nil {
-		fmt.Fprintf(m.env.Stderr, "not all is restored: %d created, %d changed, %d deleted of %s. The same command does the rest\n",
+		fmt.Fprintf(m.env.Stderr,
+			"not all is restored: %d created, %d changed, %d deleted of %s. The same command does the rest\n",
 			d.Created, d.Changed, d.Deleted, amount.Count(int(m.plan.changes()), "change"))
 		return err
 	}
@@ -74,15 +76,17 @@ func (m *merge) apply(ctx context.Context, j *journal) error {
 			Result *done `json:"result"`
 		}{d})
 	} else {
-		text := fmt.Sprintf("restored: %d created, %d changed, %d deleted, %s", d.Created, d.Changed, d.Deleted, amount.Count(int(d.Conflicts), "conflict"))
+		text := fmt.Sprintf("restored: %d created, %d changed, %d deleted, %s", d.Created,
+			d.Changed, d.Deleted, amount.Count(int(d.Conflicts), "conflict"))
 		if d.Skipped > 0 {
 			text += fmt.Sprintf(", %d left out whose lease has ended meanwhile", d.Skipped)
 		}
 		_, err = fmt.Fprintln(m.env.Stdout, text)
 	}
 	if err == nil && d.Conflicts > 0 {
-		err = exit.With(exit.Conflict, fmt.Errorf("%s changed after the plan was made and left: see CONFLICT above, and run the command again for a new plan",
-			amount.Count(int(d.Conflicts), "key")))
+		err = exit.With(exit.Conflict,
+			fmt.Errorf("%s changed after the plan was made and left: see CONFLICT above, and run the command again for a new plan",
+				amount.Count(int(d.Conflicts), "key")))
 	}
 	return err
 }
@@ -129,9 +133,11 @@ func (m *merge) applyAll(ctx context.Context, j *journal, p *progress.Items) err
 func (m *merge) commit(ctx context.Context, batch []*write) error {
 	var unknown error // of an attempt with an unknown outcome
 	for try := 0; len(batch) > 0; {
-		conditions, then, keys := make([]client.Cmp, len(batch)), make([]client.Op, len(batch)), make([]client.Op, len(batch))
+		conditions, then, keys := make([]client.Cmp, len(batch)), make([]client.Op, len(batch)),
+			make([]client.Op, len(batch))
 		for i, w := range batch {
-			conditions[i], then[i], keys[i] = client.ModRevision(w.key).Equal(w.mod), w.op(), client.OpGet(w.key, client.WithKeysOnly())
+			conditions[i], then[i], keys[i] = client.ModRevision(w.key).Equal(w.mod), w.op(),
+				client.OpGet(w.key, client.WithKeysOnly())
 		}
 		r, err := m.c.Txn(ctx).If(conditions...).Then(then...).Else(keys...).Commit()
 		switch {
@@ -151,7 +157,8 @@ func (m *merge) commit(ctx context.Context, batch []*write) error {
 			}
 			batch = rest
 			continue
-		case len(batch) > 1 && (errors.Is(err, client.ErrTooManyOps) || errors.Is(err, client.ErrRequestTooLarge)):
+		case len(batch) > 1 &&
+			(errors.Is(err, client.ErrTooManyOps) || errors.Is(err, client.ErrRequestTooLarge)):
 			half := len(batch) / 2
 			if err := m.commit(ctx, batch[:half]); err != nil {
 				return err
@@ -165,17 +172,21 @@ func (m *merge) commit(ctx context.Context, batch []*write) error {
 		case cli.WaitToRetry(ctx, try, err):
 			unknown = err
 		case unknown != nil || errors.Is(err, client.ErrUncertain):
-			return fmt.Errorf("the outcome for %s and the keys after it is unknown: %w", keytext.Quote(batch[0].key), cli.CallError(cmp.Or(unknown, err)))
+			return fmt.Errorf("the outcome for %s and the keys after it is unknown: %w",
+				keytext.Quote(batch[0].key), cli.CallError(cmp.Or(unknown, err)))
 		default:
-			return fmt.Errorf("%s and the keys after it: %w", keytext.Quote(batch[0].key), cli.CallError(err))
+			return fmt.Errorf("%s and the keys after it: %w", keytext.Quote(batch[0].key),
+				cli.CallError(err))
 		}
 		try++
 	}
 	return nil
 }
 
-// undecided returns the changes of keys that have not changed. It counts and prints the others: some are as they should be.
-func (m *merge) undecided(ctx context.Context, batch []*write, r *client.TxnResponse) (rest []*write, err error) {
+// undecided returns the changes of keys that have not changed. It counts and prints the others:
+// some are as they should be.
+func (m *merge) undecided(ctx context.Context, batch []*write,
+	r *client.TxnResponse) (rest []*write, err error) {
 	found, err := cli.Gets(r, len(batch))
 	if err != nil {
 		return nil, err
@@ -235,7 +246,8 @@ func (m *merge) printConflict(w *write, mod int64) error {
 	case w.mod == 0:
 		what = fmt.Sprintf("was created, and changed at revision %d", mod)
 	}
-	_, err := fmt.Fprintf(m.env.Stdout, "CONFLICT %s %s, after the plan was made of revision %d\n", keytext.Quote(w.key), what, m.at)
+	_, err := fmt.Fprintf(m.env.Stdout, "CONFLICT %s %s, after the plan was made of revision %d\n",
+		keytext.Quote(w.key), what, m.at)
 	return err
 }
 
@@ -256,7 +268,8 @@ func (m *merge) withoutEnded(ctx context.Context, batch []*write) (rest []*write
 			switch {
 			case lease != 0:
 			case w.change.op == opChange:
-				// As in the plan, the key keeps the lease that it has. If it has changed, it is in conflict.
+				// As in the plan, the key keeps the lease that it has. If it has changed, it is in
+				// conflict.
 				r, err := m.c.Get(ctx, w.key)
 				if err != nil {
 					return nil, err

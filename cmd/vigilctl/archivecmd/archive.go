@@ -1,5 +1,5 @@
-// Package archivecmd has the commands on the archive of a cluster in a bucket: list, verify, restore and prune. They need no
-// running member, except for a restore of keys into one.
+// Package archivecmd has the commands on the archive of a cluster in a bucket: list, verify,
+// restore and prune. They need no running member, except for a restore of keys into one.
 package archivecmd
 
 import (
@@ -33,18 +33,22 @@ type source struct {
 }
 
 func (s *source) add(c *cobra.Command) {
-	c.Flags().StringArrayVar(&s.keys, "identity", nil, "a `FILE` with private keys of age, for an encrypted archive")
-	c.Flags().StringVar(&s.program, "bucket-program", "", "the program vigil-bucket; default: next to vigilctl, then in PATH")
+	c.Flags().StringArrayVar(&s.keys, "identity", nil,
+		"a `FILE` with private keys of age, for an encrypted archive")
+	c.Flags().StringVar(&s.program, "bucket-program", "",
+		"the program vigil-bucket; default: next to vigilctl, then in PATH")
 }
 
-// read opens the archive at a URL and runs a command with it that only reads. So a directory on a damaged disk is not synced, which
-// could fail.
+// read opens the archive at a URL and runs a command with it that only reads. So a directory on a
+// damaged disk is not synced, which could fail.
 func (s *source) read(c *cobra.Command, address string, run func(*archive.Archive) error) error {
 	return s.open(c, address, vfs.ReadOnly(vfs.OS()), run)
 }
 
-// open opens the archive at a URL, on a file system if it is a directory, and runs a command with it.
-func (s *source) open(c *cobra.Command, address string, fsys vfs.FS, run func(*archive.Archive) error) error {
+// open opens the archive at a URL, on a file system if it is a directory, and runs a command with
+// it.
+func (s *source) open(c *cobra.Command, address string, fsys vfs.FS,
+	run func(*archive.Archive) error) error {
 	var keys []io.Reader
 	for _, name := range s.keys {
 		f, err := os.Open(name)
@@ -102,7 +106,8 @@ func List() *cobra.Command {
 		},
 	}
 	s.add(c)
-	out = facts.Add(c.Flags(), "how to print: table, simple (a line each, comma separated) or json", show.Table, show.Simple, show.JSON)
+	out = facts.Add(c.Flags(), "how to print: table, simple (a line each, comma separated) or json",
+		show.Table, show.Simple, show.JSON)
 	return c
 }
 
@@ -120,14 +125,18 @@ func list(c *cobra.Command, a *archive.Archive, out *facts.Format) error {
 			Encrypted bool             `json:"encrypted"`
 			States    []archive.Listed `json:"states"`
 			Damages   []archive.Damage `json:"damages,omitempty"`
-		}{a.Identity.Archive.String(), a.Identity.Cluster.String(), a.Identity.Created, len(a.Identity.Recipients) > 0, states, a.Damages()})
+		}{a.Identity.Archive.String(), a.Identity.Cluster.String(), a.Identity.Created,
+			len(a.Identity.Recipients) > 0, states, a.Damages()})
 	}
 	var rows [][]string
 	for _, x := range states {
-		rows = append(rows, []string{fmt.Sprint(x.Index), fmt.Sprint(x.Revision), x.Time.Format(time.RFC3339), amount.Bytes(x.Bytes), fmt.Sprint(x.Parts),
+		rows = append(rows, []string{fmt.Sprint(x.Index), fmt.Sprint(x.Revision),
+			x.Time.Format(time.RFC3339), amount.Bytes(x.Bytes), fmt.Sprint(x.Parts),
 			fmt.Sprint(x.Logs), amount.Bytes(x.LogBytes), fmt.Sprint(x.End), x.State})
 	}
-	if err := out.Rows(w, []string{"INDEX", "REVISION", "TIME", "BYTES", "PARTS", "LOGS", "LOG BYTES", "ENTRIES TO", "STATE"}, rows); err != nil {
+	if err := out.Rows(w,
+		[]string{"INDEX", "REVISION", "TIME", "BYTES", "PARTS", "LOGS", "LOG BYTES", "ENTRIES TO",
+			"STATE"}, rows); err != nil {
 		return err
 	}
 	if out.Format == show.Table {
@@ -135,7 +144,8 @@ func list(c *cobra.Command, a *archive.Archive, out *facts.Format) error {
 		if n := len(a.Identity.Recipients); n > 0 {
 			secret = fmt.Sprintf("encrypted to %d recipients", n)
 		}
-		fmt.Fprintf(w, "\narchive %s of cluster %s, created %s, %s\n", a.Identity.Archive, a.Identity.Cluster, a.Identity.Created.Format(time.RFC3339), secret)
+		fmt.Fprintf(w, "\narchive %s of cluster %s, created %s, %s\n", a.Identity.Archive,
+			a.Identity.Cluster, a.Identity.Created.Format(time.RFC3339), secret)
 	}
 	printDamages(c.ErrOrStderr(), a.Damages())
 	return nil
@@ -179,11 +189,13 @@ func Verify() *cobra.Command {
 		Example: "  vigilctl archive verify file:///srv/archive\n  vigilctl archive verify 's3://backups?prefix=prod/' --sample --identity key.txt",
 		Args:    command.ExactlyOne("archive verify"),
 		RunE: func(c *cobra.Command, args []string) error {
-			return s.read(c, args[0], func(a *archive.Archive) error { return verify(c, a, sample, out) })
+			return s.read(c, args[0],
+				func(a *archive.Archive) error { return verify(c, a, sample, out) })
 		},
 	}
 	s.add(c)
-	c.Flags().BoolVar(&sample, "sample", false, "read the newest state and a part of the other objects")
+	c.Flags().BoolVar(&sample, "sample", false,
+		"read the newest state and a part of the other objects")
 	out = facts.Add(c.Flags(), "how to print: simple or json", show.Simple, show.JSON)
 	return c
 }
@@ -195,7 +207,8 @@ func verify(c *cobra.Command, a *archive.Archive, sample bool, out *facts.Format
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
 	p := progress.NewBytes(c.ErrOrStderr(), out.Format == show.JSON)
-	v, err := a.Verify(c.Context(), archive.VerifyOptions{FS: vfs.OS(), Dir: dir, Sample: sample, Progress: p.Set})
+	v, err := a.Verify(c.Context(),
+		archive.VerifyOptions{FS: vfs.OS(), Dir: dir, Sample: sample, Progress: p.Set})
 	p.End()
 	if err := printVerdict(c.OutOrStdout(), a, v, out); err != nil {
 		return err
@@ -228,11 +241,14 @@ func printVerdict(w io.Writer, a *archive.Archive, v *archive.Verdict, out *fact
 		verdict = fmt.Sprintf("%d damaged", n)
 	}
 	if v.Encrypted {
-		_, err := fmt.Fprintf(w, "archive %s: %d objects, %s; up to index %d: %s; only checksums were compared, because no identity fits\n",
+		_, err := fmt.Fprintf(w,
+			"archive %s: %d objects, %s; up to index %d: %s; only checksums were compared, because no identity fits\n",
 			a.Identity.Archive, v.Objects, amount.Bytes(v.Bytes), v.Index, verdict)
 		return err
 	}
-	_, err := fmt.Fprintf(w, "archive %s: %d objects, %s; %d states rebuilt, %d of them also by entries; up to revision %d, index %d: %s\n",
-		a.Identity.Archive, v.Objects, amount.Bytes(v.Bytes), v.Rebuilt, v.Replayed, v.Revision, v.Index, verdict)
+	_, err := fmt.Fprintf(w,
+		"archive %s: %d objects, %s; %d states rebuilt, %d of them also by entries; up to revision %d, index %d: %s\n",
+		a.Identity.Archive, v.Objects, amount.Bytes(v.Bytes), v.Rebuilt, v.Replayed, v.Revision,
+		v.Index, verdict)
 	return err
 }

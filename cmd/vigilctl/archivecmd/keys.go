@@ -39,12 +39,17 @@ var keysFlags = []string{"dump", "dry-run", "yes", "delete-new", "skip-leased", 
 
 func (k *keys) add(c *cobra.Command) {
 	flags := c.Flags()
-	flags.StringVar(&k.prefix, "prefix", "", "restore only the keys that begin with this `PREFIX`, into the running cluster or with --dump into a file")
-	flags.StringVar(&k.dump, "dump", "", "with --prefix: write a `FILE` as vigilctl dump does, - for standard output")
-	flags.BoolVar(&k.dryRun, "dry-run", false, "with --prefix: only print what would change in the cluster")
+	flags.StringVar(&k.prefix, "prefix", "",
+		"restore only the keys that begin with this `PREFIX`, into the running cluster or with --dump into a file")
+	flags.StringVar(&k.dump, "dump", "",
+		"with --prefix: write a `FILE` as vigilctl dump does, - for standard output")
+	flags.BoolVar(&k.dryRun, "dry-run", false,
+		"with --prefix: only print what would change in the cluster")
 	flags.BoolVar(&k.yes, "yes", false, "with --prefix: change the cluster without a question")
-	flags.BoolVar(&k.delete, "delete-new", false, "with --prefix: delete the keys that exist now and did not exist then")
-	flags.BoolVar(&k.skipLeased, "skip-leased", false, "with --prefix: leave out keys whose lease has ended")
+	flags.BoolVar(&k.delete, "delete-new", false,
+		"with --prefix: delete the keys that exist now and did not exist then")
+	flags.BoolVar(&k.skipLeased, "skip-leased", false,
+		"with --prefix: leave out keys whose lease has ended")
 	flags.IntVar(&k.list, "list", 20, "with --prefix: print at most `N` of the changes")
 }
 
@@ -58,7 +63,8 @@ func (k *keys) check(given func(string) bool) error {
 		}
 		return nil
 	}
-	for _, name := range []string{"data-dir", "wal-dir", "name", "initial-cluster", "initial-cluster-token", "initial-advertise-peer-urls", "bump-revision"} {
+	for _, name := range []string{"data-dir", "wal-dir", "name", "initial-cluster",
+		"initial-cluster-token", "initial-advertise-peer-urls", "bump-revision"} {
 		if given(name) {
 			return exit.Usage("--%s builds a data directory and --prefix restores keys: give one of them", name)
 		}
@@ -102,11 +108,17 @@ func (k *keys) restore(c *cobra.Command, a *archive.Archive, t *target) error {
 			return err
 		}
 	}
-	return k.past(c, a, t, func(p *archive.Past, _ string) error { return k.writeDump(c.Context(), uint64(a.Identity.Cluster), p) })
+	return k.past(c, a, t,
+		func(p *archive.Past,
+			_ string) error {
+			return k.writeDump(c.Context(), uint64(a.Identity.Cluster), p)
+		})
 }
 
-// past calls use with the state of a target, which has keys with the prefix, and with a directory for its files.
-func (k *keys) past(c *cobra.Command, a *archive.Archive, t *target, use func(p *archive.Past, dir string) error) (err error) {
+// past calls use with the state of a target, which has keys with the prefix, and with a directory
+// for its files.
+func (k *keys) past(c *cobra.Command, a *archive.Archive, t *target,
+	use func(p *archive.Past, dir string) error) (err error) {
 	dir, err := os.MkdirTemp("", "vigilctl-archive-")
 	if err != nil {
 		return err
@@ -137,7 +149,8 @@ func (k *keys) past(c *cobra.Command, a *archive.Archive, t *target, use func(p 
 		return err
 	}
 	if len(p.Missing) > 0 {
-		return exit.With(incomplete, fmt.Errorf("the state of revision %d is not the newest of the archive: see MISSING above", p.Revision))
+		return exit.With(incomplete,
+			fmt.Errorf("the state of revision %d is not the newest of the archive: see MISSING above", p.Revision))
 	}
 	return nil
 }
@@ -151,7 +164,8 @@ func (k *keys) writeDump(ctx context.Context, cluster uint64, p *archive.Past) e
 	}
 	var d *dumpfile.Writer
 	write := func(w io.Writer) error {
-		if d, err = dumpfile.NewWriter(w, dumpfile.NewHeader(cluster, p.Revision, n, k.prefix)); err != nil {
+		if d, err = dumpfile.NewWriter(w,
+			dumpfile.NewHeader(cluster, p.Revision, n, k.prefix)); err != nil {
 			return err
 		}
 		for key, err := range p.Keys(ctx, k.prefix, end) {
@@ -160,11 +174,14 @@ func (k *keys) writeDump(ctx context.Context, cluster uint64, p *archive.Past) e
 			}
 			if id := client.LeaseID(key.Lease); id != 0 && !d.HasLease(id) {
 				l, _ := p.Lease(key.Lease)
-				if err := d.Lease(dumpfile.Lease{ID: keytext.Lease(id), TTL: l.TTL, Remaining: l.Left}); err != nil {
+				if err := d.Lease(dumpfile.Lease{ID: keytext.Lease(id), TTL: l.TTL,
+					Remaining: l.Left}); err != nil {
 					return err
 				}
 			}
-			kv := client.KeyValue{Key: string(key.Key), Value: key.Value, CreateRevision: key.Create, ModRevision: key.Mod, Version: key.Version, Lease: client.LeaseID(key.Lease)}
+			kv := client.KeyValue{Key: string(key.Key), Value: key.Value,
+				CreateRevision: key.Create, ModRevision: key.Mod, Version: key.Version,
+				Lease: client.LeaseID(key.Lease)}
 			if err := d.Key(kv); err != nil {
 				return err
 			}
@@ -185,6 +202,7 @@ func (k *keys) writeDump(ctx context.Context, cluster uint64, p *archive.Past) e
 			Revision int64  `json:"revision"`
 		}{k.dump, d.Keys(), d.Leases(), p.Revision})
 	}
-	_, err = fmt.Fprintf(k.env.Stdout, "%s: %s and %s of revision %d\n", k.dump, amount.Count(int(d.Keys()), "key"), amount.Count(int(d.Leases()), "lease"), p.Revision)
+	_, err = fmt.Fprintf(k.env.Stdout, "%s: %s and %s of revision %d\n", k.dump,
+		amount.Count(int(d.Keys()), "key"), amount.Count(int(d.Leases()), "lease"), p.Revision)
 	return err
 }

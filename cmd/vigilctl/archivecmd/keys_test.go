@@ -48,7 +48,8 @@ type world struct {
 
 func newWorld(t *testing.T) *world {
 	t.Helper()
-	w := &world{t: t, endpoint: servertest.Start(t), dir: filepath.Join(t.TempDir(), "archive"), stdin: strings.NewReader("")}
+	w := &world{t: t, endpoint: servertest.Start(t), dir: filepath.Join(t.TempDir(), "archive"),
+		stdin: strings.NewReader("")}
 	if err := os.CopyFS(w.dir, os.DirFS(golden)); err != nil {
 		t.Fatal(err)
 	}
@@ -62,7 +63,8 @@ func newWorld(t *testing.T) *world {
 }
 
 // intercept is between the command and the member.
-func (w *world) intercept(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn, invoke grpc.UnaryInvoker, opts ...grpc.CallOption) error {
+func (w *world) intercept(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn,
+	invoke grpc.UnaryInvoker, opts ...grpc.CallOption) error {
 	if !strings.HasSuffix(method, "KV/Txn") {
 		return invoke(ctx, method, req, reply, cc, opts...)
 	}
@@ -85,7 +87,8 @@ func (w *world) restore(ctx context.Context, args ...string) (code int, stdout, 
 	var out, text bytes.Buffer
 	env := &cli.Env{Stdin: w.stdin, Stdout: cli.NewOutput(&out), Stderr: &text}
 	env.Config.DialOptions = []grpc.DialOption{grpc.WithUnaryInterceptor(w.intercept)}
-	root := &cobra.Command{Use: "vigilctl", PersistentPreRunE: env.Prepare, SilenceErrors: true, SilenceUsage: true}
+	root := &cobra.Command{Use: "vigilctl", PersistentPreRunE: env.Prepare, SilenceErrors: true,
+		SilenceUsage: true}
 	root.SetOut(env.Stdout)
 	root.SetErr(env.Stderr)
 	env.AddFlags(root.PersistentFlags())
@@ -167,7 +170,8 @@ func (w *world) expect(code int, texts []string, args ...string) (stdout, stderr
 	return stdout, stderr
 }
 
-// Keys are created and changed, new ones are left or deleted, and only after the question was answered.
+// Keys are created and changed, new ones are left or deleted, and only after the question was
+// answered.
 func TestRestoreKeys(t *testing.T) {
 	w := newWorld(t)
 	target := archive.Target{Revision: 82}
@@ -183,8 +187,10 @@ func TestRestoreKeys(t *testing.T) {
 	rev := w.revision()
 	args := []string{"--to-revision", "82", "--prefix", "k"}
 	counts := func(delete int) string {
-		return fmt.Sprintf("revision 82 of the archive (index 115) against revision %d of cluster", rev) + "|" +
-			fmt.Sprintf(": %d to create, 1 to change, %d to delete, 1 the same", len(want)-2, delete)
+		return fmt.Sprintf("revision 82 of the archive (index 115) against revision %d of cluster",
+			rev) + "|" +
+			fmt.Sprintf(": %d to create, 1 to change, %d to delete, 1 the same",
+				len(want)-2, delete)
 	}
 	for _, c := range []struct {
 		code   int
@@ -192,9 +198,13 @@ func TestRestoreKeys(t *testing.T) {
 		answer string
 		texts  []string
 	}{
-		{0, []string{"--dry-run"}, "yes\n", append(strings.Split(counts(0), "|"), "change "+names[0], "create "+names[2], "1 key did not exist then and is left")},
-		{0, []string{"--dry-run", "--delete-new"}, "yes\n", append(strings.Split(counts(1), "|"), "delete k-new")},
-		{0, []string{"--dry-run", "--list", "1"}, "", []string{fmt.Sprintf("... and %d more", len(want)-2)}},
+		{0, []string{"--dry-run"}, "yes\n",
+			append(strings.Split(counts(0), "|"), "change "+names[0], "create "+names[2],
+				"1 key did not exist then and is left")},
+		{0, []string{"--dry-run", "--delete-new"}, "yes\n",
+			append(strings.Split(counts(1), "|"), "delete k-new")},
+		{0, []string{"--dry-run", "--list", "1"}, "",
+			[]string{fmt.Sprintf("... and %d more", len(want)-2)}},
 		{exit.Failure, nil, "", []string{"Type yes", "nothing was changed"}},
 		{exit.Failure, nil, "no\n", []string{"nothing was changed"}},
 	} {
@@ -205,7 +215,8 @@ func TestRestoreKeys(t *testing.T) {
 		}
 	}
 	w.stdin = strings.NewReader("yes\n")
-	w.expect(0, []string{fmt.Sprintf("restored: %d created, 1 changed, 0 deleted, 0 conflicts", len(want)-2), "note: the archive is of cluster 7 and"}, args...)
+	w.expect(0, []string{fmt.Sprintf("restored: %d created, 1 changed, 0 deleted, 0 conflicts",
+		len(want)-2), "note: the archive is of cluster 7 and"}, args...)
 	have := w.have("k")
 	if have["k-new"] != "x" {
 		t.Error("the new key is gone")
@@ -216,7 +227,8 @@ func TestRestoreKeys(t *testing.T) {
 	}
 	// Again there is nothing to do.
 	rev = w.revision()
-	w.expect(0, []string{fmt.Sprintf("0 to create, 0 to change, 0 to delete, %d the same", len(want))}, args...)
+	w.expect(0, []string{fmt.Sprintf("0 to create, 0 to change, 0 to delete, %d the same",
+		len(want))}, args...)
 	if now := w.revision(); now != rev {
 		t.Errorf("revision %d, it was %d", now, rev)
 	}
@@ -230,14 +242,17 @@ func TestRestoreKeys(t *testing.T) {
 		}
 		lines = append(lines, v)
 	}
-	if len(lines) != 3 || lines[0]["change"] != "delete" || lines[0]["key"] != "k-new" || lines[1]["plan"].(map[string]any)["delete"] != 1.0 || lines[2]["result"].(map[string]any)["deleted"] != 1.0 {
+	if len(lines) != 3 || lines[0]["change"] != "delete" || lines[0]["key"] != "k-new" ||
+		lines[1]["plan"].(map[string]any)["delete"] != 1.0 ||
+		lines[2]["result"].(map[string]any)["deleted"] != 1.0 {
 		t.Errorf("%s", out)
 	}
 	if have := w.have(""); len(have) != len(want)+1 || have["other"] != "x" {
 		t.Errorf("%v", have)
 	}
 	// All keys.
-	w.expect(0, []string{"1 key did not exist then and is left"}, "--to-revision", "82", "--prefix", "", "--dry-run")
+	w.expect(0, []string{"1 key did not exist then and is left"}, "--to-revision", "82", "--prefix",
+		"", "--dry-run")
 }
 
 // What somebody has changed since the plan was made is left and named; the rest is restored.
@@ -261,8 +276,12 @@ func TestRestoreConflicts(t *testing.T) {
 		return nil
 	}
 	_, _ = w.expect(exit.Conflict, []string{
-		"CONFLICT " + names[0] + " was changed at revision", "CONFLICT " + names[1] + " was deleted", "CONFLICT " + names[3] + " was created, and changed at revision", "CONFLICT k-new was changed",
-		fmt.Sprintf("restored: %d created, 1 changed, 0 deleted, 4 conflicts", len(want)-4), "4 keys changed after the plan was made and left",
+		"CONFLICT " + names[0] + " was changed at revision",
+		"CONFLICT " + names[1] + " was deleted",
+		"CONFLICT " + names[3] + " was created, and changed at revision",
+		"CONFLICT k-new was changed",
+		fmt.Sprintf("restored: %d created, 1 changed, 0 deleted, 4 conflicts", len(want)-4),
+		"4 keys changed after the plan was made and left",
 	}, "--latest", "--prefix", "k", "--yes", "--delete-new")
 	have := w.have("k")
 	if have[names[0]] != "newer" || have[names[3]] != "newer" || have["k-new"] != "newer" {
@@ -277,13 +296,15 @@ func TestRestoreConflicts(t *testing.T) {
 		}
 	}
 	w.onTxn = nil
-	w.expect(0, []string{"restored: 1 created, 2 changed, 1 deleted, 0 conflicts"}, "--latest", "--prefix", "k", "--yes", "--delete-new")
+	w.expect(0, []string{"restored: 1 created, 2 changed, 1 deleted, 0 conflicts"}, "--latest",
+		"--prefix", "k", "--yes", "--delete-new")
 	if have := w.have("k"); !maps.Equal(have, want) {
 		t.Errorf("%v, want %v", have, want)
 	}
 }
 
-// Transactions are as small as the member wants them; lost answers and an interruption lose nothing.
+// Transactions are as small as the member wants them; lost answers and an interruption lose
+// nothing.
 func TestRestoreSmallTransactions(t *testing.T) {
 	w := newWorld(t)
 	want := w.want(archive.Target{}, "k")
@@ -307,7 +328,8 @@ func TestRestoreSmallTransactions(t *testing.T) {
 		return nil
 	}
 	code, out, text := w.restore(ctx, "--latest", "--prefix", "k", "--yes")
-	if code != exit.Interrupted || !strings.Contains(text, "not all is restored: ") || !strings.Contains(text, "The same command does the rest") {
+	if code != exit.Interrupted || !strings.Contains(text, "not all is restored: ") ||
+		!strings.Contains(text, "The same command does the rest") {
 		t.Errorf("%d %s %s", code, out, text)
 	}
 	part := len(w.have("k"))
@@ -316,7 +338,8 @@ func TestRestoreSmallTransactions(t *testing.T) {
 	}
 	w.onTxn = limit
 	w.lost = map[int]bool{2: true, 5: true, 6: true, 7: true, 8: true, 9: true}
-	w.expect(0, []string{"0 conflicts", fmt.Sprintf("%d the same", part)}, "--latest", "--prefix", "k", "--yes")
+	w.expect(0, []string{"0 conflicts", fmt.Sprintf("%d the same", part)}, "--latest",
+		"--prefix", "k", "--yes")
 	if have := w.have("k"); !maps.Equal(have, want) {
 		t.Errorf("%v, want %v", have, want)
 	}
@@ -326,13 +349,16 @@ func TestRestoreSmallTransactions(t *testing.T) {
 	_, err := w.c.Delete(t.Context(), "k", client.WithPrefix())
 	w.must(err)
 	names := slices.Sorted(maps.Keys(want))
-	w.expect(exit.Failure, []string{names[0] + " and the keys after it: etcdserver: too many operations", "0 created"}, "--latest", "--prefix", "k", "--yes")
+	w.expect(exit.Failure,
+		[]string{names[0] + " and the keys after it: etcdserver: too many operations", "0 created"},
+		"--latest", "--prefix", "k", "--yes")
 }
 
 // size returns the number of conditions of a transaction.
 func size(req any) int { return reflect.ValueOf(req).Elem().FieldByName("Compare").Len() }
 
-// A key has its lease if that exists. A key whose lease has ended has none, or is left out; one that exists keeps its lease.
+// A key has its lease if that exists. A key whose lease has ended has none, or is left out; one
+// that exists keeps its lease.
 func TestRestoreLeases(t *testing.T) {
 	w := newWorld(t)
 	key, id := w.leased()
@@ -342,13 +368,16 @@ func TestRestoreLeases(t *testing.T) {
 		t.Helper()
 		r, err := w.c.Get(t.Context(), key)
 		w.must(err)
-		if kv := r.KV(); exists != (kv != nil) || kv != nil && (kv.Lease != lease || string(kv.Value) != want[key]) {
+		if kv := r.KV(); exists != (kv != nil) ||
+			kv != nil && (kv.Lease != lease || string(kv.Value) != want[key]) {
 			t.Errorf("%s is %+v", key, kv)
 		}
 	}
-	w.expect(0, []string{"1 key had a lease that has ended and is left out"}, append(restore, "--skip-leased")...)
+	w.expect(0, []string{"1 key had a lease that has ended and is left out"},
+		append(restore, "--skip-leased")...)
 	check(false, 0)
-	w.expect(0, []string{"1 to create, 0 to change", "1 key had a lease that has ended and is created without one"}, restore...)
+	w.expect(0, []string{"1 to create, 0 to change",
+		"1 key had a lease that has ended and is created without one"}, restore...)
 	check(true, 0)
 	w.expect(0, []string{"0 to create, 0 to change"}, restore...)
 
@@ -377,7 +406,8 @@ func TestRestoreLeases(t *testing.T) {
 	grant(id)
 	_, err = w.c.Delete(t.Context(), "k", client.WithPrefix())
 	w.must(err)
-	w.expect(0, []string{fmt.Sprintf("restored: %d created", len(want)-1)}, append(restore, "--skip-leased")...)
+	w.expect(0, []string{fmt.Sprintf("restored: %d created", len(want)-1)},
+		append(restore, "--skip-leased")...)
 	check(false, 0)
 	w.onTxn = nil
 
@@ -414,7 +444,8 @@ func TestRestoreDump(t *testing.T) {
 	const rev, at = 82, "82"
 	want := w.want(archive.Target{Revision: rev}, "k")
 	path := filepath.Join(t.TempDir(), "k.jsonl")
-	w.expect(0, []string{fmt.Sprintf("%s: %d keys and ", path, len(want)), " of revision " + at}, "--to-revision", at, "--prefix", "k", "--dump", path)
+	w.expect(0, []string{fmt.Sprintf("%s: %d keys and ", path, len(want)), " of revision " + at},
+		"--to-revision", at, "--prefix", "k", "--dump", path)
 	file, err := os.ReadFile(path)
 	w.must(err)
 	out, _ := w.expect(0, nil, "--to-revision", at, "--prefix", "k", "--dump", "-")
@@ -423,7 +454,8 @@ func TestRestoreDump(t *testing.T) {
 	}
 	d, err := dumpfile.NewReader(bytes.NewReader(file))
 	w.must(err)
-	if d.Header.ClusterID != "7" || d.Header.Revision != rev || d.Header.Keys != int64(len(want)) || len(d.Header.Prefixes) != 1 || d.Header.Prefixes[0] != "k" {
+	if d.Header.ClusterID != "7" || d.Header.Revision != rev || d.Header.Keys != int64(len(want)) ||
+		len(d.Header.Prefixes) != 1 || d.Header.Prefixes[0] != "k" {
 		t.Errorf("%+v", d.Header)
 	}
 	have, leases := map[string]string{}, map[int64]bool{}
@@ -454,12 +486,15 @@ func TestRestoreDump(t *testing.T) {
 		t.Error("a dump has written into the cluster")
 	}
 	// A file that exists is replaced, a directory is not, and an error leaves what there is.
-	w.expect(exit.Failure, []string{"it is a directory"}, "--latest", "--prefix", "k", "--dump", t.TempDir())
-	w.expect(exit.Failure, []string{"no key begins with zzz at revision 82"}, "--latest", "--prefix", "zzz", "--dump", path)
+	w.expect(exit.Failure, []string{"it is a directory"}, "--latest", "--prefix", "k",
+		"--dump", t.TempDir())
+	w.expect(exit.Failure, []string{"no key begins with zzz at revision 82"}, "--latest",
+		"--prefix", "zzz", "--dump", path)
 	if again, err := os.ReadFile(path); err != nil || !bytes.Equal(again, file) {
 		t.Errorf("the file was changed: %v", err)
 	}
-	w.expect(0, []string{`{"dump":`, `"revision":82}`}, "--latest", "--prefix", "k", "--dump", path, "-w", "json")
+	w.expect(0, []string{`{"dump":`, `"revision":82}`}, "--latest", "--prefix", "k", "--dump",
+		path, "-w", "json")
 }
 
 // leased returns a key of the archive with its lease.
@@ -488,22 +523,34 @@ func TestRestoreKeysRefused(t *testing.T) {
 		text string
 		args []string
 	}{
-		{exit.Failure, "no key begins with zzz at revision 82 of the archive: nothing is restored", []string{"--latest", "--prefix", "zzz"}},
+		{exit.Failure, "no key begins with zzz at revision 82 of the archive: nothing is restored",
+			[]string{"--latest", "--prefix", "zzz"}},
 		{exit.Failure, "revision 83 cannot be restored: the archive reaches index 115, which is revision 82", []string{"--to-revision", "83", "--prefix", "k"}},
-		{exit.Failure, "is after the end of the archive", []string{"--to-time", "2099-01-01 10:00", "--prefix", "k"}},
-		{exit.Failure, "the first state is of 2027-01-15", []string{"--to-time", "2001-01-01 10:00", "--prefix", "k"}},
-		{exit.Failure, "index 999 cannot be restored: the archive reaches index 115", []string{"--to-index", "999", "--prefix", "k"}},
+		{exit.Failure, "is after the end of the archive",
+			[]string{"--to-time", "2099-01-01 10:00", "--prefix", "k"}},
+		{exit.Failure, "the first state is of 2027-01-15",
+			[]string{"--to-time", "2001-01-01 10:00", "--prefix", "k"}},
+		{exit.Failure, "index 999 cannot be restored: the archive reaches index 115",
+			[]string{"--to-index", "999", "--prefix", "k"}},
 		{exit.BadArgs, "which state?", []string{"--prefix", "k"}},
-		{exit.BadArgs, "--to-revision -1 is negative", []string{"--to-revision", "-1", "--prefix", "k"}},
+		{exit.BadArgs, "--to-revision -1 is negative",
+			[]string{"--to-revision", "-1", "--prefix", "k"}},
 		{exit.BadArgs, "--delete-new needs --prefix", []string{"--latest", "--delete-new"}},
 		{exit.BadArgs, "--dump needs --prefix", []string{"--latest", "--dump", "x"}},
-		{exit.BadArgs, "--data-dir builds a data directory and --prefix restores keys", []string{"--latest", "--prefix", "k", "--data-dir", dump}},
-		{exit.BadArgs, "--yes is about a running cluster and --dump writes a file", []string{"--latest", "--prefix", "k", "--dump", dump, "--yes"}},
-		{exit.BadArgs, "--dump needs the name of a file", []string{"--latest", "--prefix", "k", "--dump", ""}},
-		{exit.BadArgs, "--dry-run and --yes cannot be used together", []string{"--latest", "--prefix", "k", "--dry-run", "--yes"}},
-		{exit.BadArgs, "--list -1 is negative", []string{"--latest", "--prefix", "k", "--list", "-1"}},
-		{exit.BadArgs, "--prefix prints simple or json, not table", []string{"--latest", "--prefix", "k", "-w", "table"}},
-		{exit.Failure, "no such file", []string{"--latest", "--prefix", "k", "--identity", "/does/not/exist"}},
+		{exit.BadArgs, "--data-dir builds a data directory and --prefix restores keys",
+			[]string{"--latest", "--prefix", "k", "--data-dir", dump}},
+		{exit.BadArgs, "--yes is about a running cluster and --dump writes a file",
+			[]string{"--latest", "--prefix", "k", "--dump", dump, "--yes"}},
+		{exit.BadArgs, "--dump needs the name of a file",
+			[]string{"--latest", "--prefix", "k", "--dump", ""}},
+		{exit.BadArgs, "--dry-run and --yes cannot be used together",
+			[]string{"--latest", "--prefix", "k", "--dry-run", "--yes"}},
+		{exit.BadArgs, "--list -1 is negative",
+			[]string{"--latest", "--prefix", "k", "--list", "-1"}},
+		{exit.BadArgs, "--prefix prints simple or json, not table",
+			[]string{"--latest", "--prefix", "k", "-w", "table"}},
+		{exit.Failure, "no such file",
+			[]string{"--latest", "--prefix", "k", "--identity", "/does/not/exist"}},
 	} {
 		args := c.args
 		if c.code == exit.Failure {
@@ -512,7 +559,8 @@ func TestRestoreKeysRefused(t *testing.T) {
 				args = args[:len(args)-1]
 			}
 		}
-		if _, stderr := w.expect(c.code, []string{c.text}, args...); strings.Count(stderr, "\n") != 1 {
+		if _, stderr := w.expect(c.code, []string{c.text},
+			args...); strings.Count(stderr, "\n") != 1 {
 			t.Errorf("%q: %s", args, stderr)
 		}
 	}
@@ -524,7 +572,8 @@ func TestRestoreKeysRefused(t *testing.T) {
 			w.must(os.Remove(n))
 		}
 	}
-	w.expect(exit.Failure, []string{"revision 5 cannot be restored: the first state is revision"}, "--to-revision", "5", "--prefix", "k", "--yes")
+	w.expect(exit.Failure, []string{"revision 5 cannot be restored: the first state is revision"},
+		"--to-revision", "5", "--prefix", "k", "--yes")
 	if now := w.revision(); now != rev {
 		t.Errorf("revision %d, it was %d", now, rev)
 	}
@@ -533,10 +582,12 @@ func TestRestoreKeysRefused(t *testing.T) {
 	}
 	// No member: before the archive is read.
 	w.endpoint = "127.0.0.1:1"
-	w.expect(exit.Failure, nil, "--latest", "--prefix", "k", "--yes", "--command-timeout", "100ms", "--dial-timeout", "100ms")
+	w.expect(exit.Failure, nil, "--latest", "--prefix", "k", "--yes", "--command-timeout", "100ms",
+		"--dial-timeout", "100ms")
 }
 
-// The newest objects are damaged: the newest state that can be restored is used, and what is missing is printed before the question.
+// The newest objects are damaged: the newest state that can be restored is used, and what is
+// missing is printed before the question.
 func TestRestoreKeysOfDamagedArchive(t *testing.T) {
 	w := newWorld(t)
 	logs, err := filepath.Glob(filepath.Join(w.dir, "log", "0000000000000061-*"))
@@ -549,12 +600,14 @@ func TestRestoreKeysOfDamagedArchive(t *testing.T) {
 	w.must(os.WriteFile(logs[0], data, 0o600))
 	name := "log/" + filepath.Base(logs[0])
 	want := w.want(archive.Target{}, "k")
-	missing := []string{"MISSING entries 97 to 115 of the archive are not restored", "MISSING " + name + " is damaged"}
+	missing := []string{"MISSING entries 97 to 115 of the archive are not restored",
+		"MISSING " + name + " is damaged"}
 	_, stderr := w.expect(exit.Failure, missing, "--latest", "--prefix", "k")
 	if i, j := strings.Index(stderr, "MISSING"), strings.Index(stderr, "Type yes"); i < 0 || j < i {
 		t.Errorf("the question is before what is missing: %s", stderr)
 	}
-	w.expect(incomplete, append(missing, "restored: ", "is not the newest of the archive"), "--latest", "--prefix", "k", "--yes")
+	w.expect(incomplete, append(missing, "restored: ", "is not the newest of the archive"),
+		"--latest", "--prefix", "k", "--yes")
 	if have := w.have("k"); !maps.Equal(have, want) {
 		t.Errorf("%v, want %v", have, want)
 	}
@@ -565,7 +618,8 @@ func TestRestoreKeysOfDamagedArchive(t *testing.T) {
 	}
 	// A target in the damaged part is refused.
 	rev := w.revision()
-	w.expect(exit.Failure, []string{"cannot be restored", name}, "--to-revision", "82", "--prefix", "k", "--yes")
+	w.expect(exit.Failure, []string{"cannot be restored", name}, "--to-revision", "82",
+		"--prefix", "k", "--yes")
 	if now := w.revision(); now != rev {
 		t.Errorf("revision %d, it was %d", now, rev)
 	}
@@ -587,7 +641,8 @@ func TestJournal(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer j.close()
-	want := []change{{opCreate, "", 0, 0}, {opChange, "\x00\xff", 1 << 60, -7}, {opDelete, strings.Repeat("k", 70_000), 5, 0}}
+	want := []change{{opCreate, "", 0, 0}, {opChange, "\x00\xff", 1 << 60, -7},
+		{opDelete, strings.Repeat("k", 70_000), 5, 0}}
 	for _, c := range want {
 		if err := j.add(&c); err != nil {
 			t.Fatal(err)

@@ -40,7 +40,8 @@ func (o operation) String() string {
 type change struct {
 	op  operation
 	key string
-	// mod is the revision of the key in the plan, 0 if it did not exist, and lease the one to attach it to.
+	// mod is the revision of the key in the plan, 0 if it did not exist, and lease the one to
+	// attach it to.
 	mod   int64
 	lease client.LeaseID
 }
@@ -53,15 +54,16 @@ type plan struct {
 	// Same are keys with the same value, New those that did not exist then and are left.
 	Same int64 `json:"same"`
 	New  int64 `json:"newKept"`
-	// Unleased are keys to create whose lease has ended; without Skipped, which are left out for that reason.
+	// Unleased are keys to create whose lease has ended; without Skipped, which are left out for
+	// that reason.
 	Unleased int64 `json:"withoutLease"`
 	Skipped  int64 `json:"skippedLeased"`
 }
 
 func (p *plan) changes() int64 { return p.Create + p.Change + p.Delete }
 
-// merge restores keys into a running cluster. The plan is in a file, so that its size takes no memory, and each change is made only
-// if the key is still the one that the plan was made of.
+// merge restores keys into a running cluster. The plan is in a file, so that its size takes no
+// memory, and each change is made only if the key is still the one that the plan was made of.
 type merge struct {
 	*keys
 	past    *archive.Past
@@ -110,7 +112,8 @@ func (m *merge) makePlan(ctx context.Context, j *journal) error {
 	m.at, m.cluster = r.Header.Revision, fmt.Sprintf("%x", r.Header.ClusterID)
 	then, stopThen := iter.Pull2(m.past.Keys(ctx, m.prefix, client.PrefixEnd(m.prefix)))
 	defer stopThen()
-	now, stopNow := iter.Pull2(m.c.List(ctx, m.prefix, client.WithPrefix(), client.WithRevision(m.at)).All())
+	now, stopNow := iter.Pull2(m.c.List(ctx, m.prefix, client.WithPrefix(),
+		client.WithRevision(m.at)).All())
 	defer stopNow()
 	old, err, more := then()
 	current, errNow, exists := now()
@@ -138,7 +141,8 @@ func (m *merge) makePlan(ctx context.Context, j *journal) error {
 		if err != nil {
 			return err
 		}
-		takeOld, takeNow := more && (!exists || string(old.Key) <= current.Key), exists && (!more || current.Key <= string(old.Key))
+		takeOld, takeNow := more && (!exists || string(old.Key) <= current.Key),
+			exists && (!more || current.Key <= string(old.Key))
 		if takeOld {
 			old, err, more = then()
 		}
@@ -174,7 +178,8 @@ func (m *merge) missing(ctx context.Context, old *archive.Key) (change, error) {
 }
 
 // existing decides about a key that exists. Its lease remains if the one that it had has ended.
-func (m *merge) existing(ctx context.Context, old *archive.Key, now *client.KeyValue) (change, error) {
+func (m *merge) existing(ctx context.Context, old *archive.Key,
+	now *client.KeyValue) (change, error) {
 	lease, err := m.leaseOf(ctx, old)
 	if err != nil {
 		return change{}, err
@@ -236,7 +241,8 @@ func (m *merge) take(j *journal, c change) error {
 			Change string       `json:"change"`
 			Key    keytext.JSON `json:"key"`
 			keytext.Metadata
-		}{c.op.String(), keytext.JSON(c.key), keytext.Metadata{ModRevision: c.mod, Lease: keytext.Lease(c.lease)}})
+		}{c.op.String(), keytext.JSON(c.key),
+			keytext.Metadata{ModRevision: c.mod, Lease: keytext.Lease(c.lease)}})
 	}
 	_, err := fmt.Fprintf(m.env.Stdout, "%s %s\n", c.op, keytext.Quote(c.key))
 	return err
@@ -257,7 +263,8 @@ func (m *merge) printPlan() error {
 			ArchiveCluster  string           `json:"archiveCluster"`
 			Missing         []string         `json:"missing,omitempty"`
 			Damages         []archive.Damage `json:"damages,omitempty"`
-		}{p, keytext.JSON(m.prefix), m.past.Revision, m.past.Index, m.past.Base, m.cluster, m.at, m.archive, m.past.Missing, m.past.Damages})
+		}{p, keytext.JSON(m.prefix), m.past.Revision, m.past.Index, m.past.Base, m.cluster, m.at,
+			m.archive, m.past.Missing, m.past.Damages})
 	}
 	if rest := p.changes() - int64(m.list); rest > 0 {
 		fmt.Fprintf(w, "... and %d more\n", rest)
@@ -281,20 +288,24 @@ func (m *merge) printPlan() error {
 		}
 	}
 	if m.cluster != m.archive {
-		fmt.Fprintf(m.env.Stderr, "note: the archive is of cluster %s and the keys go to cluster %s\n", m.archive, m.cluster)
+		fmt.Fprintf(m.env.Stderr,
+			"note: the archive is of cluster %s and the keys go to cluster %s\n",
+			m.archive, m.cluster)
 	}
 	return nil
 }
 
 // ask asks whether to change the cluster.
 func (m *merge) ask(ctx context.Context) error {
-	fmt.Fprintf(m.env.Stderr, "change %s of cluster %s? Type yes: ", amount.Count(int(m.plan.changes()), "key"), m.cluster)
+	fmt.Fprintf(m.env.Stderr, "change %s of cluster %s? Type yes: ",
+		amount.Count(int(m.plan.changes()), "key"), m.cluster)
 	line, err := bufio.NewReader(io.LimitReader(m.env.Input(ctx), 1<<10)).ReadString('\n')
 	if errors.Is(err, cli.ErrInterrupted) {
 		return err
 	}
 	if strings.TrimSpace(line) != "yes" {
-		return exit.With(exit.Failure, errors.New("nothing was changed: the answer was not yes; --yes changes the cluster without a question"))
+		return exit.With(exit.Failure,
+			errors.New("nothing was changed: the answer was not yes; --yes changes the cluster without a question"))
 	}
 	return nil
 }

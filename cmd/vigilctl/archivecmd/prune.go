@@ -50,7 +50,8 @@ func Prune(env *cli.Env) *cobra.Command {
 		Example: "  vigilctl archive prune file:///srv/archive --keep-all 2d --keep-hourly 14d --keep-daily 90d --dry-run",
 		Args:    command.ExactlyOne("archive prune"),
 		RunE: func(c *cobra.Command, args []string) error {
-			rules := archive.Rules{All: time.Duration(all), Hourly: time.Duration(hourly), Daily: time.Duration(daily), Weekly: time.Duration(weekly)}
+			rules := archive.Rules{All: time.Duration(all), Hourly: time.Duration(hourly),
+				Daily: time.Duration(daily), Weekly: time.Duration(weekly)}
 			if err := rules.Validate(); err != nil {
 				return exit.Usage("%v", err)
 			}
@@ -61,7 +62,8 @@ func Prune(env *cli.Env) *cobra.Command {
 				}
 				if n := len(p.Remove); n > 0 && !dry && env.Asks(yes) {
 					question := fmt.Sprintf("This removes %s of the archive. The states that are only in them cannot be restored any more. Remove them?", amount.Count(n, "object"))
-					if err := env.Confirm(c.Context(), "nothing was removed", question); err != nil {
+					if err := env.Confirm(c.Context(), "nothing was removed",
+						question); err != nil {
 						return err
 					}
 				}
@@ -98,7 +100,8 @@ func prune(c *cobra.Command, p *archive.PrunePlan, dry bool, out *facts.Format) 
 	return nil
 }
 
-func printPrune(w io.Writer, p *archive.PrunePlan, done archive.Pruned, dry bool, out *facts.Format) error {
+func printPrune(w io.Writer, p *archive.PrunePlan, done archive.Pruned, dry bool,
+	out *facts.Format) error {
 	if out.Format == show.JSON {
 		return printJSON(w, struct {
 			*archive.PrunePlan
@@ -107,7 +110,8 @@ func printPrune(w io.Writer, p *archive.PrunePlan, done archive.Pruned, dry bool
 		}{p, dry, done})
 	}
 	for _, k := range p.Keep {
-		fmt.Fprintf(w, "keep %s, revision %d of %s (%s)\n", k.Name, k.Revision, k.Time.Format(time.RFC3339), strings.Join(k.Reasons, ", "))
+		fmt.Fprintf(w, "keep %s, revision %d of %s (%s)\n", k.Name, k.Revision,
+			k.Time.Format(time.RFC3339), strings.Join(k.Reasons, ", "))
 	}
 	for _, name := range done.Locked {
 		fmt.Fprintf(w, "LOCKED %s\n", name)
@@ -117,16 +121,19 @@ func printPrune(w io.Writer, p *archive.PrunePlan, done archive.Pruned, dry bool
 			fmt.Fprintf(w, "would remove %s\n", name)
 		}
 	}
-	fmt.Fprintf(w, "every state from index %d on is kept; ages count from %s\n", p.From, p.Now.UTC().Format(time.RFC3339))
+	fmt.Fprintf(w, "every state from index %d on is kept; ages count from %s\n", p.From,
+		p.Now.UTC().Format(time.RFC3339))
 	verb, n := "removed", done.Removed
 	switch {
 	case dry:
 		verb, n = "would remove", len(p.Remove)
 	case n < len(p.Remove):
-		_, err := fmt.Fprintf(w, "removed %d of the %d objects that no rule keeps\n", n, len(p.Remove))
+		_, err := fmt.Fprintf(w, "removed %d of the %d objects that no rule keeps\n",
+			n, len(p.Remove))
 		return err
 	}
-	_, err := fmt.Fprintf(w, "%s %d objects of %d, %s of %s\n", verb, n, len(p.Remove)+p.KeptObjects, amount.Bytes(p.Bytes), amount.Bytes(p.Bytes+p.KeptBytes))
+	_, err := fmt.Fprintf(w, "%s %d objects of %d, %s of %s\n", verb, n,
+		len(p.Remove)+p.KeptObjects, amount.Bytes(p.Bytes), amount.Bytes(p.Bytes+p.KeptBytes))
 	return err
 }
 

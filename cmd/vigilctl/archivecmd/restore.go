@@ -71,7 +71,8 @@ const restoreExample = `  vigilctl archive restore file:///srv/archive --latest 
   vigilctl archive restore file:///srv/archive --to-time 10:42 --prefix config/ --dry-run
   vigilctl archive restore file:///srv/archive --to-time 10:42 --prefix config/ --dump - | jq -r .key`
 
-// defaultBump is more than the revisions that a cluster makes in the time between a state and its loss.
+// defaultBump is more than the revisions that a cluster makes in the time between a state and its
+// loss.
 const defaultBump = 1_000_000_000
 
 // target are the flags that choose a state.
@@ -84,7 +85,8 @@ type target struct {
 func (t *target) add(c *cobra.Command) {
 	flags := c.Flags()
 	flags.BoolVar(&t.latest, "latest", false, "restore the newest state")
-	flags.Int64Var(&t.Revision, "to-revision", 0, "restore the state right after this `REVISION` was made")
+	flags.Int64Var(&t.Revision, "to-revision", 0,
+		"restore the state right after this `REVISION` was made")
 	flags.Uint64Var(&t.Index, "to-index", 0, "restore the state after the entry with this `INDEX`")
 	flags.Var(&t.time, "to-time", "restore the state at a `TIME`: "+cli.TimeFormats)
 	c.MarkFlagsMutuallyExclusive("latest", "to-revision", "to-index", "to-time")
@@ -121,13 +123,15 @@ func Restore(env *cli.Env) *cobra.Command {
 				return err
 			}
 			if c.Flags().Changed("prefix") {
-				return s.read(c, args[0], func(a *archive.Archive) error { return k.restore(c, a, &t) })
+				return s.read(c, args[0],
+					func(a *archive.Archive) error { return k.restore(c, a, &t) })
 			}
 			f.Options.MarkCompacted = f.Options.BumpRevision > 0
 			if err := f.Resolve(); err != nil {
 				return err
 			}
-			return s.read(c, args[0], func(a *archive.Archive) error { return restoreState(c, a, &t, &f) })
+			return s.read(c, args[0],
+				func(a *archive.Archive) error { return restoreState(c, a, &t, &f) })
 		},
 	}
 	s.add(c)
@@ -154,14 +158,16 @@ func restoreState(c *cobra.Command, a *archive.Archive, t *target, f *newdata.Fl
 	if err := f.Print(c.OutOrStdout(), &sum); err != nil {
 		return err
 	}
-	fmt.Fprintf(w, "restored the state of revision %d, index %d: %s and %d entries\n", res.Revision, res.Index, res.Base, sum.Replayed)
+	fmt.Fprintf(w, "restored the state of revision %d, index %d: %s and %d entries\n", res.Revision,
+		res.Index, res.Base, sum.Replayed)
 	sum.Replayed = 0
 	f.Advise(w, &sum)
 	for _, m := range res.Missing {
 		fmt.Fprintf(w, "MISSING %s\n", m)
 	}
 	if len(res.Missing) > 0 {
-		return exit.With(incomplete, errors.New("not all of the archive is restored: see MISSING above"))
+		return exit.With(incomplete,
+			errors.New("not all of the archive is restored: see MISSING above"))
 	}
 	return nil
 }

@@ -22,43 +22,55 @@ Users have the permissions of the roles that are granted to them.`
 // Role returns the command role with its subcommands.
 func Role(env *cli.Env) *cobra.Command {
 	return command.Group("role <subcommand>", "Manage roles and their permissions", roleHelp,
-		nameCommand(env, "role", "add <role name>", "Add a role", "role", func(s cli.Session, name string) (show.Answer, error) {
-			r, err := etcdserverpb.NewAuthClient(s.Conn).RoleAdd(s.Ctx, &etcdserverpb.AuthRoleAddRequest{Name: name})
-			return show.Done(r, "Role %s created", name), err
-		}),
-		nameCommand(env, "role", "delete <role name>", "Delete a role", "role", func(s cli.Session, name string) (show.Answer, error) {
-			r, err := etcdserverpb.NewAuthClient(s.Conn).RoleDelete(s.Ctx, &etcdserverpb.AuthRoleDeleteRequest{Role: name})
-			return show.Done(r, "Role %s deleted", name), err
-		}),
-		nameCommand(env, "role", "get <role name>", "Print the permissions of a role", "role", func(s cli.Session, name string) (show.Answer, error) {
-			r, err := etcdserverpb.NewAuthClient(s.Conn).RoleGet(s.Ctx, &etcdserverpb.AuthRoleGetRequest{Role: name})
-			return show.RoleGet(name, r), err
-		}),
+		nameCommand(env, "role", "add <role name>", "Add a role", "role",
+			func(s cli.Session, name string) (show.Answer, error) {
+				r, err := etcdserverpb.NewAuthClient(s.Conn).RoleAdd(s.Ctx,
+					&etcdserverpb.AuthRoleAddRequest{Name: name})
+				return show.Done(r, "Role %s created", name), err
+			}),
+		nameCommand(env, "role", "delete <role name>", "Delete a role", "role",
+			func(s cli.Session, name string) (show.Answer, error) {
+				r, err := etcdserverpb.NewAuthClient(s.Conn).RoleDelete(s.Ctx,
+					&etcdserverpb.AuthRoleDeleteRequest{Role: name})
+				return show.Done(r, "Role %s deleted", name), err
+			}),
+		nameCommand(env, "role", "get <role name>", "Print the permissions of a role", "role",
+			func(s cli.Session, name string) (show.Answer, error) {
+				r, err := etcdserverpb.NewAuthClient(s.Conn).RoleGet(s.Ctx,
+					&etcdserverpb.AuthRoleGetRequest{Role: name})
+				return show.RoleGet(name, r), err
+			}),
 		listCommand(env, "role", "List the roles", func(s cli.Session) (show.Answer, error) {
-			r, err := etcdserverpb.NewAuthClient(s.Conn).RoleList(s.Ctx, &etcdserverpb.AuthRoleListRequest{})
+			r, err := etcdserverpb.NewAuthClient(s.Conn).RoleList(s.Ctx,
+				&etcdserverpb.AuthRoleListRequest{})
 			return show.RoleList(r), err
 		}),
 		roleGrant(env), roleRevoke(env))
 }
 
 // nameCommand returns a command whose only argument is the name of a user or a role.
-func nameCommand(env *cli.Env, group, use, short, kind string, run func(s cli.Session, name string) (show.Answer, error)) *cobra.Command {
-	return &cobra.Command{Use: use, Short: short, RunE: func(c *cobra.Command, args []string) error {
-		if len(args) != 1 {
-			return exit.Usage("%s %s command requires %s name as its argument", group, c.Name(), kind)
-		}
-		return env.Call(c, func(s cli.Session) (show.Answer, error) { return run(s, args[0]) })
-	}}
+func nameCommand(env *cli.Env, group, use, short, kind string,
+	run func(s cli.Session, name string) (show.Answer, error)) *cobra.Command {
+	return &cobra.Command{Use: use, Short: short,
+		RunE: func(c *cobra.Command, args []string) error {
+			if len(args) != 1 {
+				return exit.Usage("%s %s command requires %s name as its argument", group,
+					c.Name(), kind)
+			}
+			return env.Call(c, func(s cli.Session) (show.Answer, error) { return run(s, args[0]) })
+		}}
 }
 
 // listCommand returns a command that lists users or roles.
-func listCommand(env *cli.Env, group, short string, run func(s cli.Session) (show.Answer, error)) *cobra.Command {
-	return &cobra.Command{Use: "list", Short: short, RunE: func(c *cobra.Command, args []string) error {
-		if len(args) != 0 {
-			return exit.Usage("%s list command requires no arguments", group)
-		}
-		return env.Call(c, run)
-	}}
+func listCommand(env *cli.Env, group, short string,
+	run func(s cli.Session) (show.Answer, error)) *cobra.Command {
+	return &cobra.Command{Use: "list", Short: short,
+		RunE: func(c *cobra.Command, args []string) error {
+			if len(args) != 0 {
+				return exit.Usage("%s list command requires no arguments", group)
+			}
+			return env.Call(c, run)
+		}}
 }
 
 // keyRange is the flags for the keys of a permission.
@@ -116,8 +128,10 @@ func roleGrant(env *cli.Env) *cobra.Command {
 				return err
 			}
 			return env.Call(c, func(s cli.Session) (show.Answer, error) {
-				r, err := etcdserverpb.NewAuthClient(s.Conn).RoleGrantPermission(s.Ctx, &etcdserverpb.AuthRoleGrantPermissionRequest{
-					Name: args[0], Perm: &authpb.Permission{PermType: kind, Key: key, RangeEnd: end}})
+				r, err := etcdserverpb.NewAuthClient(s.Conn).RoleGrantPermission(s.Ctx,
+					&etcdserverpb.AuthRoleGrantPermissionRequest{
+						Name: args[0], Perm: &authpb.Permission{PermType: kind, Key: key,
+							RangeEnd: end}})
 				return show.Done(r, "Role %s updated", args[0]), err
 			})
 		},
@@ -141,8 +155,11 @@ func roleRevoke(env *cli.Env) *cobra.Command {
 				return err
 			}
 			return env.Call(c, func(s cli.Session) (show.Answer, error) {
-				r, err := etcdserverpb.NewAuthClient(s.Conn).RoleRevokePermission(s.Ctx, &etcdserverpb.AuthRoleRevokePermissionRequest{Role: args[0], Key: key, RangeEnd: end})
-				if _, typed := permissionType(args[1]); err != nil && typed == nil && len(args) > 2 {
+				r, err := etcdserverpb.NewAuthClient(s.Conn).RoleRevokePermission(s.Ctx,
+					&etcdserverpb.AuthRoleRevokePermissionRequest{Role: args[0], Key: key,
+						RangeEnd: end})
+				if _, typed := permissionType(args[1]); err != nil && typed == nil &&
+					len(args) > 2 {
 					err = fmt.Errorf("%w\n  %q was taken for a key: a permission is revoked by its keys, without a type: vigilctl role revoke-permission %s", cli.CallError(err), args[1], command.QuoteArgs(args[0], args[2]))
 				}
 				return show.Revoked(args[0], []byte(args[1]), end, r), err
@@ -157,7 +174,8 @@ func roleRevoke(env *cli.Env) *cobra.Command {
 func permissionType(word string) (authpb.Permission_Type, error) {
 	v, ok := authpb.Permission_Type_value[strings.ToUpper(word)]
 	if !ok {
-		return 0, exit.Usage("invalid permission type: %s; read, write and readwrite are known", word)
+		return 0, exit.Usage("invalid permission type: %s; read, write and readwrite are known",
+			word)
 	}
 	return authpb.Permission_Type(v), nil
 }

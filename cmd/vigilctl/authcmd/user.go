@@ -19,26 +19,34 @@ import (
 
 // User returns the command user with its subcommands.
 func User(env *cli.Env) *cobra.Command {
-	return command.Group("user <subcommand>", "Manage users, their passwords and roles", "A user authenticates with a password or a certificate, and has the permissions of the roles granted to it.",
+	return command.Group("user <subcommand>", "Manage users, their passwords and roles",
+		"A user authenticates with a password or a certificate, and has the permissions of the roles granted to it.",
 		userAdd(env),
-		nameCommand(env, "user", "delete <user name>", "Delete a user", "user", func(s cli.Session, name string) (show.Answer, error) {
-			r, err := etcdserverpb.NewAuthClient(s.Conn).UserDelete(s.Ctx, &etcdserverpb.AuthUserDeleteRequest{Name: name})
-			return show.Done(r, "User %s deleted", name), err
-		}),
+		nameCommand(env, "user", "delete <user name>", "Delete a user", "user",
+			func(s cli.Session, name string) (show.Answer, error) {
+				r, err := etcdserverpb.NewAuthClient(s.Conn).UserDelete(s.Ctx,
+					&etcdserverpb.AuthUserDeleteRequest{Name: name})
+				return show.Done(r, "User %s deleted", name), err
+			}),
 		userGet(env),
 		listCommand(env, "user", "List the users", func(s cli.Session) (show.Answer, error) {
-			r, err := etcdserverpb.NewAuthClient(s.Conn).UserList(s.Ctx, &etcdserverpb.AuthUserListRequest{})
+			r, err := etcdserverpb.NewAuthClient(s.Conn).UserList(s.Ctx,
+				&etcdserverpb.AuthUserListRequest{})
 			return show.UserList(r), err
 		}),
 		userPassword(env),
-		changeRoleCommand(env, "grant-role <user name> <role name>", "Grant a user a role", "user grant command requires user name and role name as its argument",
+		changeRoleCommand(env, "grant-role <user name> <role name>", "Grant a user a role",
+			"user grant command requires user name and role name as its argument",
 			func(s cli.Session, user, role string) (show.Answer, error) {
-				r, err := etcdserverpb.NewAuthClient(s.Conn).UserGrantRole(s.Ctx, &etcdserverpb.AuthUserGrantRoleRequest{User: user, Role: role})
+				r, err := etcdserverpb.NewAuthClient(s.Conn).UserGrantRole(s.Ctx,
+					&etcdserverpb.AuthUserGrantRoleRequest{User: user, Role: role})
 				return show.Done(r, "Role %s is granted to user %s", role, user), err
 			}),
-		changeRoleCommand(env, "revoke-role <user name> <role name>", "Revoke a role of a user", "user revoke-role requires user name and role name as its argument",
+		changeRoleCommand(env, "revoke-role <user name> <role name>", "Revoke a role of a user",
+			"user revoke-role requires user name and role name as its argument",
 			func(s cli.Session, user, role string) (show.Answer, error) {
-				r, err := etcdserverpb.NewAuthClient(s.Conn).UserRevokeRole(s.Ctx, &etcdserverpb.AuthUserRevokeRoleRequest{Name: user, Role: role})
+				r, err := etcdserverpb.NewAuthClient(s.Conn).UserRevokeRole(s.Ctx,
+					&etcdserverpb.AuthUserRevokeRoleRequest{Name: user, Role: role})
 				return show.Done(r, "Role %s is revoked from user %s", role, user), err
 			}))
 }
@@ -68,7 +76,8 @@ func userAdd(env *cli.Env) *cobra.Command {
 			case len(args) != 1:
 				return exit.Usage("user add command requires user name as its argument")
 			}
-			r := &etcdserverpb.AuthUserAddRequest{Name: args[0], Options: &authpb.UserAddOptions{NoPassword: none}}
+			r := &etcdserverpb.AuthUserAddRequest{Name: args[0],
+				Options: &authpb.UserAddOptions{NoPassword: none}}
 			switch name, password, both := strings.Cut(args[0], ":"); {
 			case none:
 				if given != "" {
@@ -83,7 +92,8 @@ func userAdd(env *cli.Env) *cobra.Command {
 			default:
 				var err error
 				otherwise := fmt.Sprintf("give it on standard input with --interactive=false, or as %s:PASSWORD or --new-user-password; or give --no-password", args[0])
-				if r.Password, err = newPassword(c.Context(), env, args[0], interactive, otherwise); err != nil {
+				if r.Password, err = newPassword(c.Context(), env, args[0], interactive,
+					otherwise); err != nil {
 					return err
 				}
 			}
@@ -95,12 +105,15 @@ func userAdd(env *cli.Env) *cobra.Command {
 	}
 	c.Flags().BoolVar(&interactive, "interactive", true, interactiveUsage)
 	c.Flags().StringVar(&given, "new-user-password", "", "the `PASSWORD`")
-	c.Flags().BoolVar(&none, "no-password", false, "no password: the user authenticates by a certificate's common name")
+	c.Flags().BoolVar(&none, "no-password", false,
+		"no password: the user authenticates by a certificate's common name")
 	return c
 }
 
-// newPassword asks for a password twice, or reads a word from standard input. otherwise says how to give the password without a terminal.
-func newPassword(ctx context.Context, env *cli.Env, user string, interactive bool, otherwise string) (string, error) {
+// newPassword asks for a password twice, or reads a word from standard input. otherwise says how to
+// give the password without a terminal.
+func newPassword(ctx context.Context, env *cli.Env, user string, interactive bool,
+	otherwise string) (string, error) {
 	if !interactive {
 		if env.Reads() {
 			env.Note("type the password of %s and Enter; it is shown", user)
@@ -123,7 +136,8 @@ func newPassword(ctx context.Context, env *cli.Env, user string, interactive boo
 	if first == "" {
 		return "", exit.Usage("empty password")
 	}
-	second, err := env.AskPassword(ctx, fmt.Sprintf("Type password of %s again for confirmation: ", user), otherwise)
+	second, err := env.AskPassword(ctx,
+		fmt.Sprintf("Type password of %s again for confirmation: ", user), otherwise)
 	if err != nil {
 		return "", askError(err)
 	}
@@ -187,12 +201,14 @@ func userPassword(env *cli.Env) *cobra.Command {
 			if len(args) != 1 {
 				return exit.Usage("user passwd command requires user name as its argument")
 			}
-			password, err := newPassword(c.Context(), env, args[0], interactive, "give it on standard input with --interactive=false")
+			password, err := newPassword(c.Context(), env, args[0], interactive,
+				"give it on standard input with --interactive=false")
 			if err != nil {
 				return err
 			}
 			return env.Call(c, func(s cli.Session) (show.Answer, error) {
-				r, err := etcdserverpb.NewAuthClient(s.Conn).UserChangePassword(s.Ctx, &etcdserverpb.AuthUserChangePasswordRequest{Name: args[0], Password: password})
+				r, err := etcdserverpb.NewAuthClient(s.Conn).UserChangePassword(s.Ctx,
+					&etcdserverpb.AuthUserChangePasswordRequest{Name: args[0], Password: password})
 				return show.Done(r, "Password updated"), err
 			})
 		},
@@ -202,11 +218,16 @@ func userPassword(env *cli.Env) *cobra.Command {
 }
 
 // changeRoleCommand returns a command whose arguments are a user and a role.
-func changeRoleCommand(env *cli.Env, use, short, want string, run func(s cli.Session, user, role string) (show.Answer, error)) *cobra.Command {
-	return &cobra.Command{Use: use, Short: short, RunE: func(c *cobra.Command, args []string) error {
-		if len(args) != 2 {
-			return exit.Usage("%s", want)
-		}
-		return env.Call(c, func(s cli.Session) (show.Answer, error) { return run(s, args[0], args[1]) })
-	}}
+func changeRoleCommand(env *cli.Env, use, short, want string,
+	run func(s cli.Session, user, role string) (show.Answer, error)) *cobra.Command {
+	return &cobra.Command{Use: use, Short: short,
+		RunE: func(c *cobra.Command, args []string) error {
+			if len(args) != 2 {
+				return exit.Usage("%s", want)
+			}
+			return env.Call(c, func(s cli.Session) (show.Answer,
+				error) {
+				return run(s, args[0], args[1])
+			})
+		}}
 }

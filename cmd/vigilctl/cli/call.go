@@ -52,12 +52,15 @@ func (e *Env) Call(c *cobra.Command, run func(s Session) (show.Answer, error)) e
 
 // RunUntilInterrupted runs a command without a time limit. run decides what an interrupt means.
 func (e *Env) RunUntilInterrupted(c *cobra.Command, run func(s Session) error) error {
-	return e.connected(c, func(cl *client.Client) error { return run(Session{c.Context(), cl, cl.Conn()}) })
+	return e.connected(c,
+		func(cl *client.Client) error { return run(Session{c.Context(), cl, cl.Conn()}) })
 }
 
-// RunAnyway is RunLong for commands that look at members which may not serve clients: if nobody can log in, because there is no leader or
-// no member can be reached, the client has no credentials, and noLogin is why.
-func (e *Env) RunAnyway(c *cobra.Command, run func(ctx context.Context, cl *client.Client, noLogin error) error) error {
+// RunAnyway is RunLong for commands that look at members which may not serve clients: if nobody can
+// log in, because there is no leader or no member can be reached, the client has no credentials,
+// and noLogin is why.
+func (e *Env) RunAnyway(c *cobra.Command,
+	run func(ctx context.Context, cl *client.Client, noLogin error) error) error {
 	cl, noLogin, err := e.ConnectAnyway(c.Context())
 	if _, ok := errors.AsType[*client.UnreachableError](err); ok && e.Config.Username != "" {
 		noLogin = err
@@ -74,8 +77,10 @@ func (e *Env) RunAnyway(c *cobra.Command, run func(ctx context.Context, cl *clie
 	return e.explained(c.Context(), cl, CallError(err))
 }
 
-// RunLong runs a command without a time limit. An interrupt is an error with an exit code of its own.
-func (e *Env) RunLong(c *cobra.Command, run func(ctx context.Context, cl *client.Client) error) error {
+// RunLong runs a command without a time limit. An interrupt is an error with an exit code of its
+// own.
+func (e *Env) RunLong(c *cobra.Command,
+	run func(ctx context.Context, cl *client.Client) error) error {
 	return e.connected(c, func(cl *client.Client) error {
 		err := run(c.Context(), cl)
 		if c.Context().Err() != nil {
@@ -94,7 +99,8 @@ func (e *Env) connected(c *cobra.Command, run func(cl *client.Client) error) err
 	return e.explained(c.Context(), cl, CallError(run(cl)))
 }
 
-// CallError reduces the error of a call to the member's message, and adds an exit code and which flags may help.
+// CallError reduces the error of a call to the member's message, and adds an exit code and which
+// flags may help.
 func CallError(err error) error {
 	var e *exit.Error
 	if err == nil || errors.As(err, &e) {
@@ -117,11 +123,14 @@ func Advise(err error) error {
 var advice = []struct{ text, flags string }{
 	{"the member demands a certificate of its clients", "give --cert and --key"},
 	{"the authority of the member's certificate is not known", "give --cacert"},
-	{"the member does not know the authority of the client's certificate", "give --cert and --key of an authority that the member trusts"},
+	{"the member does not know the authority of the client's certificate",
+		"give --cert and --key of an authority that the member trusts"},
 	{"the client's certificate has expired", "give --cert and --key of a newer one"},
-	{"the member rejects the client's certificate", "give --cert and --key of one for clients that the member allows; its log has the reason"},
+	{"the member rejects the client's certificate",
+		"give --cert and --key of one for clients that the member allows; its log has the reason"},
 	{"the client's certificate is revoked", "give --cert and --key of another one"},
-	{"unexpected HTTP status code received from server", "no member answers so: check the address, and the proxy on the way"},
+	{"unexpected HTTP status code received from server",
+		"no member answers so: check the address, and the proxy on the way"},
 }
 
 // advisedError is an error with the flags that may help.

@@ -31,7 +31,8 @@ func (e *Env) CommandAt(c *cobra.Command, args []string, endpoint string) string
 	}
 	c.Flags().Visit(func(f *pflag.Flag) {
 		switch {
-		case f.Name == "endpoints" || e.given[f.Name] != "" || slices.Contains(otherEndpoints, f.Name):
+		case f.Name == "endpoints" || e.given[f.Name] != "" ||
+			slices.Contains(otherEndpoints, f.Name):
 		case slices.Contains(secrets, f.Name):
 			words = append(words, "--"+f.Name+"=...")
 		default:

@@ -7,13 +7,16 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// TestCommandAt: the line is for the same arguments and flags, without secrets, and for one endpoint alone.
+// TestCommandAt: the line is for the same arguments and flags, without secrets, and for one
+// endpoint alone.
 func TestCommandAt(t *testing.T) {
 	for want, args := range map[string][]string{
 		"do a --user=... --endpoints='http://[::1]:2379'":        {"a", "--user=root:secret"},
 		"do --yes=true --endpoints='http://[::1]:2379' -- -file": {"--yes", "--", "-file"},
-		"do - 'b c' --endpoints='http://[::1]:2379'":             {"--endpoints=a:1,b:2", "-", "b c"},
-		"do 'm$(1)' --endpoints='http://[::1]:2379'":             {"--discovery-srv=example.com", "--discovery-srv-name=x", "--insecure-discovery=false", "m$(1)"},
+		"do - 'b c' --endpoints='http://[::1]:2379'": {"--endpoints=a:1,b:2", "-",
+			"b c"},
+		"do 'm$(1)' --endpoints='http://[::1]:2379'": {"--discovery-srv=example.com",
+			"--discovery-srv-name=x", "--insecure-discovery=false", "m$(1)"},
 	} {
 		e, yes := &Env{Stdout: NewOutput(io.Discard)}, Yes(false)
 		var got string

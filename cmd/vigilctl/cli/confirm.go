@@ -26,19 +26,21 @@ func (y *Yes) AddFlag(c *cobra.Command) {
 	c.Flags().BoolVarP((*bool)(y), "yes", "y", false, "ask nothing on a terminal")
 }
 
-// Asks reports whether the command asks: somebody reads the question on a terminal, can answer it there, and has not answered it with
-// --yes. A script runs as it does with etcdctl.
+// Asks reports whether the command asks: somebody reads the question on a terminal, can answer it
+// there, and has not answered it with --yes. A script runs as it does with etcdctl.
 func (e *Env) Asks(y Yes) bool {
 	return !bool(y) && e.Watched() && e.Reads()
 }
 
-// Watched reports whether standard output is a terminal: a person reads it, and an answer may have more than that of etcdctl.
+// Watched reports whether standard output is a terminal: a person reads it, and an answer may have
+// more than that of etcdctl.
 func (e *Env) Watched() bool {
 	_, _, terminal := screen.Size(e.Stdout)
 	return terminal
 }
 
-// Confirm asks a question on the terminal. Unless the answer is yes it returns an error, which ends with nothing: what was not done.
+// Confirm asks a question on the terminal. Unless the answer is yes it returns an error, which ends
+// with nothing: what was not done.
 func (e *Env) Confirm(ctx context.Context, nothing, question string) error {
 	to := e.Stderr
 	if !e.Hints() {
@@ -66,12 +68,16 @@ func (e *Env) ConfirmReplacing(ctx context.Context, yes Yes, path, nothing strin
 	if err != nil || !st.Mode().IsRegular() || !e.Asks(yes) {
 		return nil
 	}
-	return e.Confirm(ctx, nothing, fmt.Sprintf("%s exists, of %s, with %s. Replace it?", path, st.ModTime().Format(time.DateTime), show.Size(st.Size())))
+	return e.Confirm(ctx, nothing,
+		fmt.Sprintf("%s exists, of %s, with %s. Replace it?", path,
+			st.ModTime().Format(time.DateTime), show.Size(st.Size())))
 }
 
-// CallAsking is Call for a command that destroys something. On a terminal, and without yes, it first asks the question that question
-// returns, if that is not empty. nothing says in the error what was not done.
-func (e *Env) CallAsking(c *cobra.Command, yes Yes, nothing string, question func(s Session) (string, error), run func(s Session) (show.Answer, error)) error {
+// CallAsking is Call for a command that destroys something. On a terminal, and without yes, it
+// first asks the question that question returns, if that is not empty. nothing says in the error
+// what was not done.
+func (e *Env) CallAsking(c *cobra.Command, yes Yes, nothing string,
+	question func(s Session) (string, error), run func(s Session) (show.Answer, error)) error {
 	return e.connected(c, func(cl *client.Client) error {
 		limited := func(run func(s Session) error) error {
 			ctx, cancel := context.WithTimeout(c.Context(), e.Timeout())
@@ -104,7 +110,8 @@ func (e *Env) CallAsking(c *cobra.Command, yes Yes, nothing string, question fun
 // Note prints a line for a person about something that has no effect.
 func (e *Env) Note(format string, args ...any) { e.Hint("note: "+format, args...) }
 
-// Hints reports whether a person reads standard error, which is a terminal. That of a script is like that of etcdctl.
+// Hints reports whether a person reads standard error, which is a terminal. That of a script is
+// like that of etcdctl.
 func (e *Env) Hints() bool {
 	_, _, terminal := screen.Size(e.Stderr)
 	return terminal

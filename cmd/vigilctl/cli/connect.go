@@ -39,8 +39,8 @@ func (e *Env) Open(ctx context.Context) (*client.Client, error) {
 	return c, nil
 }
 
-// reachable returns the configuration without the endpoints that cannot be those of a member, such as dns:///HOST, if there are others: to
-// etcdctl each of these is a member that it cannot reach.
+// reachable returns the configuration without the endpoints that cannot be those of a member, such
+// as dns:///HOST, if there are others: to etcdctl each of these is a member that it cannot reach.
 func (e *Env) reachable() client.Config {
 	cfg := e.Config
 	cfg.Endpoints = nil
@@ -67,7 +67,8 @@ func usable(endpoint string) error {
 	return probe.Validate()
 }
 
-// Connect is like Open, and authenticates if there is a password: a wrong password has an exit code of its own.
+// Connect is like Open, and authenticates if there is a password: a wrong password has an exit code
+// of its own.
 func (e *Env) Connect(ctx context.Context) (*client.Client, error) {
 	if err := e.configure(ctx); err != nil {
 		return nil, err
@@ -87,18 +88,20 @@ func (e *Env) Connect(ctx context.Context) (*client.Client, error) {
 	return c, nil
 }
 
-// ConnectAnyway is Connect for commands that can do a part of their work without a login. Without a leader nobody can log in: then the
-// client has no credentials, and noLogin is health.ErrNoLogin.
+// ConnectAnyway is Connect for commands that can do a part of their work without a login. Without a
+// leader nobody can log in: then the client has no credentials, and noLogin is health.ErrNoLogin.
 func (e *Env) ConnectAnyway(ctx context.Context) (cl *client.Client, noLogin, err error) {
 	cl, err = e.Connect(ctx)
-	if err == nil || ctx.Err() != nil || e.Config.Username == "" || !strings.Contains(err.Error(), rpctypes.ErrorDesc(rpctypes.ErrGRPCNoLeader)) {
+	if err == nil || ctx.Err() != nil || e.Config.Username == "" ||
+		!strings.Contains(err.Error(), rpctypes.ErrorDesc(rpctypes.ErrGRPCNoLeader)) {
 		return cl, nil, err
 	}
 	cl, err = e.anonymous()
 	return cl, health.ErrNoLogin, err
 }
 
-// Refused returns why a member has not answered: if it wants to know the user, why nobody could log in, if that is the reason.
+// Refused returns why a member has not answered: if it wants to know the user, why nobody could log
+// in, if that is the reason.
 func Refused(err, noLogin error) error {
 	if noLogin != nil && health.NeedsUser(err) {
 		return noLogin
@@ -129,11 +132,16 @@ func (e *Env) configure(ctx context.Context) error {
 	}
 	e.Config.KeepAlive, e.Config.KeepAliveTimeout = max(e.keepAlive, minKeepAlive), e.keepAliveWait
 	if e.debug {
-		e.Config.Logger = slog.New(slog.NewTextHandler(e.Stderr, &slog.HandlerOptions{Level: slog.LevelDebug}))
+		e.Config.Logger = slog.New(slog.NewTextHandler(e.Stderr,
+			&slog.HandlerOptions{Level: slog.LevelDebug}))
 	}
 	if e.Token != "" {
-		e.Config.Token = func(context.Context) (client.Token, error) { return client.Token{Value: e.Token}, nil }
-	} else if err := e.Identify(ctx, &e.Config, e.user, e.password, "--", "Password: "); err != nil {
+		e.Config.Token = func(context.Context) (client.Token,
+			error) {
+			return client.Token{Value: e.Token}, nil
+		}
+	} else if err := e.Identify(ctx, &e.Config, e.user, e.password, "--",
+		"Password: "); err != nil {
 		return err
 	}
 	e.configured = true
@@ -170,9 +178,10 @@ func (e *Env) setEndpoints(ctx context.Context) error {
 	return nil
 }
 
-// Identify sets the user, NAME or NAME:PASSWORD, and the password. Without a password it asks for one. flagPrefix begins the names of
-// the flags in errors.
-func (e *Env) Identify(ctx context.Context, cfg *client.Config, user, password, flagPrefix, prompt string) error {
+// Identify sets the user, NAME or NAME:PASSWORD, and the password. Without a password it asks for
+// one. flagPrefix begins the names of the flags in errors.
+func (e *Env) Identify(ctx context.Context, cfg *client.Config, user, password, flagPrefix,
+	prompt string) error {
 	if user == "" {
 		if password != "" {
 			e.Note("%spassword is given without %suser, and not used", flagPrefix, flagPrefix)
@@ -185,24 +194,29 @@ func (e *Env) Identify(ctx context.Context, cfg *client.Config, user, password, 
 	}
 	if name, rest, ok := strings.Cut(user, ":"); ok {
 		if name == "" {
-			return exit.With(exit.BadConnection, fmt.Errorf("%suser has no name before the colon: want NAME or NAME:PASSWORD", flagPrefix))
+			return exit.With(exit.BadConnection,
+				fmt.Errorf("%suser has no name before the colon: want NAME or NAME:PASSWORD",
+					flagPrefix))
 		}
 		cfg.Username, cfg.Password = name, rest
 		return nil
 	}
 	var err error
-	if cfg.Password, err = e.AskPassword(ctx, prompt, fmt.Sprintf("give %spassword or %suser %s:PASSWORD", flagPrefix, flagPrefix, user)); err != nil {
+	if cfg.Password, err = e.AskPassword(ctx, prompt,
+		fmt.Sprintf("give %spassword or %suser %s:PASSWORD", flagPrefix, flagPrefix,
+			user)); err != nil {
 		return exit.With(exit.Failure, err)
 	}
 	return nil
 }
 
-// Secure decides about TLS like etcdctl: first by the schemes of the endpoints, then by the files that are given.
-// flagPrefix begins the names of the flags in errors.
+// Secure decides about TLS like etcdctl: first by the schemes of the endpoints, then by the files
+// that are given. flagPrefix begins the names of the flags in errors.
 func Secure(cfg *client.Config, insecure bool, flagPrefix string, stderr io.Writer) error {
 	all := func(prefixes ...string) bool {
 		for _, ep := range cfg.Endpoints {
-			if !slices.ContainsFunc(prefixes, func(p string) bool { return strings.HasPrefix(strings.ToLower(ep), p) }) {
+			if !slices.ContainsFunc(prefixes,
+				func(p string) bool { return strings.HasPrefix(strings.ToLower(ep), p) }) {
 				return false
 			}
 		}
@@ -211,14 +225,16 @@ func Secure(cfg *client.Config, insecure bool, flagPrefix string, stderr io.Writ
 	probe := *cfg
 	probe.Endpoints, probe.Username = []string{"localhost:2379"}, ""
 	if err := probe.Validate(); err != nil {
-		fields := strings.NewReplacer("invalid argument: ", "", "TLSFiles: CA:", flagPrefix+"cacert:", "TLSFiles: certificate", flagPrefix+"cert: certificate",
+		fields := strings.NewReplacer("invalid argument: ", "", "TLSFiles: CA:",
+			flagPrefix+"cacert:", "TLSFiles: certificate", flagPrefix+"cert: certificate",
 			"TLSFiles: Cert is", flagPrefix+"cert is", "and Key is", "and "+flagPrefix+"key is")
 		return exit.With(exit.BadArgs, errors.New(fields.Replace(err.Error())))
 	}
 	switch files := cfg.TLSFiles != (client.TLSFiles{}); {
 	case all("http://", "unix://", "unix:"):
 		if files {
-			fmt.Fprintln(stderr, "warning: http:// and unix:// endpoints are connected to without TLS; the given certificates are not used")
+			fmt.Fprintln(stderr,
+				"warning: http:// and unix:// endpoints are connected to without TLS; the given certificates are not used")
 		}
 		cfg.TLSFiles = client.TLSFiles{}
 	case !files && !insecure:

@@ -1,5 +1,6 @@
-// Package cli is what all commands that talk to a cluster share: the standard streams, the global flags, and how to
-// connect, call and print by them. Each global flag is an environment variable too.
+// Package cli is what all commands that talk to a cluster share: the standard streams, the global
+// flags, and how to connect, call and print by them. Each global flag is an environment variable
+// too.
 package cli
 
 import (
@@ -44,26 +45,42 @@ func (e *Env) RawStderr() io.Writer { return screen.Unguarded(e.Stderr) }
 
 // AddFlags declares the global flags, which are those of etcdctl.
 func (e *Env) AddFlags(flags *pflag.FlagSet) {
-	flags.StringSliceVar(&e.Endpoints, "endpoints", []string{"127.0.0.1:2379"}, "the members to talk to, `HOST:PORT,...` or URLs")
-	flags.StringVarP(&e.Format, "write-out", "w", string(show.Simple), "how to print: `FORMAT` "+strings.Join(show.Formats, ", "))
+	flags.StringSliceVar(&e.Endpoints, "endpoints", []string{"127.0.0.1:2379"},
+		"the members to talk to, `HOST:PORT,...` or URLs")
+	flags.StringVarP(&e.Format, "write-out", "w", string(show.Simple),
+		"how to print: `FORMAT` "+strings.Join(show.Formats, ", "))
 	flags.BoolVar(&e.hex, "hex", false, "print keys and values in hexadecimal")
-	flags.BoolVar(&e.Stdout.plain, "no-color", false, "no colors on a terminal, as with NO_COLOR in the environment")
+	flags.BoolVar(&e.Stdout.plain, "no-color", false,
+		"no colors on a terminal, as with NO_COLOR in the environment")
 	flags.BoolVar(&e.debug, "debug", false, "log to stderr what happens to connections")
-	flags.DurationVar(&e.Config.DialTimeout, "dial-timeout", 2*time.Second, "limit for connecting to a member")
-	flags.DurationVar(&e.CommandTimeout, "command-timeout", 5*time.Second, "limit for a short command, added to --dial-timeout")
-	flags.DurationVar(&e.keepAlive, "keepalive-time", 2*time.Second, "idle time after which a member is pinged; less than 10s is 10s")
-	flags.DurationVar(&e.keepAliveWait, "keepalive-timeout", 6*time.Second, "limit for the answer to a ping")
-	flags.IntVar(&e.Config.MaxSendBytes, "max-request-bytes", 0, "the largest request in `BYTES`; 0 is 2 MiB")
-	flags.IntVar(&e.Config.MaxReceiveBytes, "max-recv-bytes", 0, "the largest answer in `BYTES`; 0 is 2 GiB")
-	flags.BoolVar(&e.insecure, "insecure-transport", true, "connect without TLS, unless a URL or certificate requires it")
-	flags.BoolVar(&e.insecureSRV, "insecure-discovery", true, "accept SRV records of members without TLS")
-	flags.BoolVar(&e.Config.TLSFiles.InsecureSkipVerify, "insecure-skip-tls-verify", false, "accept any certificate of a member, for tests")
+	flags.DurationVar(&e.Config.DialTimeout, "dial-timeout", 2*time.Second,
+		"limit for connecting to a member")
+	flags.DurationVar(&e.CommandTimeout, "command-timeout", 5*time.Second,
+		"limit for a short command, added to --dial-timeout")
+	flags.DurationVar(&e.keepAlive, "keepalive-time", 2*time.Second,
+		"idle time after which a member is pinged; less than 10s is 10s")
+	flags.DurationVar(&e.keepAliveWait, "keepalive-timeout", 6*time.Second,
+		"limit for the answer to a ping")
+	flags.IntVar(&e.Config.MaxSendBytes, "max-request-bytes", 0,
+		"the largest request in `BYTES`; 0 is 2 MiB")
+	flags.IntVar(&e.Config.MaxReceiveBytes, "max-recv-bytes", 0,
+		"the largest answer in `BYTES`; 0 is 2 GiB")
+	flags.BoolVar(&e.insecure, "insecure-transport", true,
+		"connect without TLS, unless a URL or certificate requires it")
+	flags.BoolVar(&e.insecureSRV, "insecure-discovery", true,
+		"accept SRV records of members without TLS")
+	flags.BoolVar(&e.Config.TLSFiles.InsecureSkipVerify, "insecure-skip-tls-verify", false,
+		"accept any certificate of a member, for tests")
 	flags.StringVar(&e.Config.TLSFiles.Cert, "cert", "", "identify with this certificate `FILE`")
 	flags.StringVar(&e.Config.TLSFiles.Key, "key", "", "the `FILE` with the key of --cert")
-	flags.StringVar(&e.Config.TLSFiles.CA, "cacert", "", "verify members' certificates with this `FILE` of authorities")
+	flags.StringVar(&e.Config.TLSFiles.CA, "cacert", "",
+		"verify members' certificates with this `FILE` of authorities")
 	flags.StringVar(&e.Token, "auth-jwt-token", "", "the `TOKEN` to use instead of --user")
-	flags.StringVar(&e.user, "user", "", "the user, `NAME[:PASSWORD]`; without a password the command asks for it")
+	flags.StringVar(&e.user, "user", "",
+		"the user, `NAME[:PASSWORD]`; without a password the command asks for it")
 	flags.StringVar(&e.password, "password", "", "the password of --user")
-	flags.StringVarP(&e.srvDomain, "discovery-srv", "d", "", "find the members by the SRV records of this `DOMAIN`")
-	flags.StringVar(&e.srvName, "discovery-srv-name", "", "the suffix of the records' service `NAME`")
+	flags.StringVarP(&e.srvDomain, "discovery-srv", "d", "",
+		"find the members by the SRV records of this `DOMAIN`")
+	flags.StringVar(&e.srvName, "discovery-srv-name", "",
+		"the suffix of the records' service `NAME`")
 }

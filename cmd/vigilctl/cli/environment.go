@@ -37,7 +37,8 @@ func Getenv(name string) string {
 	return ""
 }
 
-// Prepare sets the global flags that are not on the command line from the environment, and checks them.
+// Prepare sets the global flags that are not on the command line from the environment, and checks
+// them.
 func (e *Env) Prepare(c *cobra.Command, _ []string) error {
 	if !c.HasParent() {
 		return nil // it prints the help
@@ -63,11 +64,13 @@ func (e *Env) Prepare(c *cobra.Command, _ []string) error {
 	return nil
 }
 
-// users are users and passwords in URLs. They do not belong there, but who writes one does not want to see it in a log.
+// users are users and passwords in URLs. They do not belong there, but who writes one does not want
+// to see it in a log.
 var users = regexp.MustCompile(`[^/,\s\[]*@`)
 
-// setFromEnvironment sets each flag that is not given by its environment variable: --endpoints by VIGILCTL_ENDPOINTS or
-// ETCDCTL_ENDPOINTS. Giving both a flag and its variable is an error, and so is a wrong value of a variable that etcdctl does not have.
+// setFromEnvironment sets each flag that is not given by its environment variable: --endpoints by
+// VIGILCTL_ENDPOINTS or ETCDCTL_ENDPOINTS. Giving both a flag and its variable is an error, and so
+// is a wrong value of a variable that etcdctl does not have.
 func (e *Env) setFromEnvironment(c *cobra.Command) error {
 	flags := c.Flags()
 	var wrong error
@@ -87,7 +90,8 @@ func (e *Env) setFromEnvironment(c *cobra.Command) error {
 			v, ok := os.LookupEnv(name)
 			switch {
 			case ok && given && wrong == nil:
-				wrong = fmt.Errorf("--%s is given and %s is set, too: leave one of them out", f.Name, name)
+				wrong = fmt.Errorf("--%s is given and %s is set, too: leave one of them out",
+					f.Name, name)
 			case v != "" && !set && wrong == nil:
 				set = true
 				err := flags.Set(f.Name, v)
@@ -108,12 +112,14 @@ func (e *Env) setFromEnvironment(c *cobra.Command) error {
 	})
 	for _, env := range os.Environ() {
 		name, _, _ := strings.Cut(env, "=")
-		if slices.ContainsFunc(prefixes, func(p string) bool { return strings.HasPrefix(name, p) }) && !known[name] {
+		if slices.ContainsFunc(prefixes,
+			func(p string) bool { return strings.HasPrefix(name, p) }) && !known[name] {
 			meant := ""
 			if s := spelling.Nearest(name, slices.Sorted(maps.Keys(known))); s != "" {
 				meant = "; did you mean " + s + "?"
 			}
-			fmt.Fprintf(e.Stderr, "warning: the environment variable %s is not that of any flag%s\n", name, meant)
+			fmt.Fprintf(e.Stderr,
+				"warning: the environment variable %s is not that of any flag%s\n", name, meant)
 		}
 	}
 	return wrong

@@ -24,16 +24,19 @@ import (
 // explainTimeout limits the questions about a failed call, besides --dial-timeout.
 const explainTimeout = 500 * time.Millisecond
 
-// explainLimit returns how long the questions about a failed call may take: no longer than the call itself might, but long enough for the
-// client to say why it does not reach a member, which it does after its dial timeout.
+// explainLimit returns how long the questions about a failed call may take: no longer than the call
+// itself might, but long enough for the client to say why it does not reach a member, which it does
+// after its dial timeout.
 func (e *Env) explainLimit() time.Duration {
 	return explainTimeout + min(e.Config.DialTimeout, max(e.CommandTimeout, explainDial))
 }
 
-// explainDial is a dial timeout that is waited for even after calls with a shorter timeout: the default.
+// explainDial is a dial timeout that is waited for even after calls with a shorter timeout: the
+// default.
 const explainDial = 2 * time.Second
 
-// unansweredError is the error of a call that no member has answered in time, with what each endpoint says of itself.
+// unansweredError is the error of a call that no member has answered in time, with what each
+// endpoint says of itself.
 type unansweredError struct {
 	error
 	members []string
@@ -47,13 +50,16 @@ func (e *unansweredError) Error() string {
 // Unwrap returns the error of the call.
 func (e *unansweredError) Unwrap() error { return e.error }
 
-// unanswered reports whether err is that of a call that a member has received and that got no outcome in time.
+// unanswered reports whether err is that of a call that a member has received and that got no
+// outcome in time.
 func unanswered(err error) bool {
 	if err == nil || errors.Is(err, client.ErrUnreachable) {
 		return false // or it names the reason for each member
 	}
 	text := err.Error()
-	return errors.Is(err, context.DeadlineExceeded) || strings.Contains(text, "etcdserver: no leader") || strings.Contains(text, "etcdserver: request timed out")
+	return errors.Is(err, context.DeadlineExceeded) ||
+		strings.Contains(text, "etcdserver: no leader") ||
+		strings.Contains(text, "etcdserver: request timed out")
 }
 
 // explained returns the error of a call with what members say about its reason.
@@ -78,32 +84,44 @@ func (e *Env) explained(ctx context.Context, cl *client.Client, err error) error
 	return e.withNextStep(err)
 }
 
-// nextSteps are what a person may do about errors of members. A script gets the text of etcdctl alone.
+// nextSteps are what a person may do about errors of members. A script gets the text of etcdctl
+// alone.
 var nextSteps = []struct {
 	err  error
 	next string
 }{
 	{rpctypes.ErrGRPCEmptyKey, `with --prefix "" get, del and watch are about all keys`},
-	{rpctypes.ErrGRPCKeyNotFound, "the key does not exist: put it without --ignore-value and --ignore-lease"},
-	{rpctypes.ErrGRPCLeaseNotFound, "it may have expired; vigilctl lease list prints the leases that there are"},
+	{rpctypes.ErrGRPCKeyNotFound,
+		"the key does not exist: put it without --ignore-value and --ignore-lease"},
+	{rpctypes.ErrGRPCLeaseNotFound,
+		"it may have expired; vigilctl lease list prints the leases that there are"},
 	{rpctypes.ErrGRPCUserNotFound, "vigilctl user list prints the users that there are"},
-	{rpctypes.ErrGRPCRoleNotFound, "vigilctl role list prints the roles that there are; vigilctl role add adds one"},
+	{rpctypes.ErrGRPCRoleNotFound,
+		"vigilctl role list prints the roles that there are; vigilctl role add adds one"},
 	{rpctypes.ErrGRPCRoleNotGranted, "vigilctl user get NAME prints the roles of a user"},
-	{rpctypes.ErrGRPCPermissionNotGranted, "vigilctl role get NAME prints the permissions of a role: give the same key and end, or --prefix"},
+	{rpctypes.ErrGRPCPermissionNotGranted,
+		"vigilctl role get NAME prints the permissions of a role: give the same key and end, or --prefix"},
 	{rpctypes.ErrGRPCInvalidAuthMgmt, "the end of a range is after its first key"},
 	{rpctypes.ErrGRPCRootUserNotExist, "vigilctl user add root"},
 	{rpctypes.ErrGRPCUserEmpty, "authentication is enabled: give --user NAME"},
-	{rpctypes.ErrGRPCAuthNotEnabled, "without authentication --user is not needed; vigilctl auth enable turns it on"},
+	{rpctypes.ErrGRPCAuthNotEnabled,
+		"without authentication --user is not needed; vigilctl auth enable turns it on"},
 	{rpctypes.ErrGRPCPermissionDenied, "vigilctl user get NAME --detail prints what a user may do"},
 	{rpctypes.ErrGRPCMemberNotLearner, "vigilctl member list prints which members are learners"},
-	{rpctypes.ErrGRPCLearnerNotReady, "wait until it has the data of the leader: vigilctl endpoint status --cluster -w table"},
-	{rpctypes.ErrGRPCTooManyLearners, "promote or remove the learner that there is: vigilctl member list"},
+	{rpctypes.ErrGRPCLearnerNotReady,
+		"wait until it has the data of the leader: vigilctl endpoint status --cluster -w table"},
+	{rpctypes.ErrGRPCTooManyLearners,
+		"promote or remove the learner that there is: vigilctl member list"},
 	{rpctypes.ErrGRPCPeerURLExist, "vigilctl member list prints which member has this URL"},
-	{rpctypes.ErrGRPCUnhealthy, "every member has to be connected for a few seconds: vigilctl endpoint health --cluster"},
-	{rpctypes.ErrGRPCMemberNotEnoughStarted, "start the members that do not run, or remove those first: vigilctl endpoint health --cluster"},
+	{rpctypes.ErrGRPCUnhealthy,
+		"every member has to be connected for a few seconds: vigilctl endpoint health --cluster"},
+	{rpctypes.ErrGRPCMemberNotEnoughStarted,
+		"start the members that do not run, or remove those first: vigilctl endpoint health --cluster"},
 	{rpctypes.ErrGRPCWrongDowngradeVersionFormat, "want MAJOR.MINOR, such as 3.6"},
-	{rpctypes.ErrGRPCInvalidDowngradeTargetVersion, "only the minor version before that of the cluster is possible, such as 3.6 for 3.7"},
-	{rpctypes.ErrGRPCRequestTooLarge, "a request has at most the bytes of --max-request-bytes of the members, 1.5 MiB by default"},
+	{rpctypes.ErrGRPCInvalidDowngradeTargetVersion,
+		"only the minor version before that of the cluster is possible, such as 3.6 for 3.7"},
+	{rpctypes.ErrGRPCRequestTooLarge,
+		"a request has at most the bytes of --max-request-bytes of the members, 1.5 MiB by default"},
 }
 
 // withNextStep adds what a person may do about an error.
@@ -112,14 +130,16 @@ func (e *Env) withNextStep(err error) error {
 		return err
 	}
 	for _, s := range nextSteps {
-		if strings.Contains(err.Error(), rpctypes.ErrorDesc(s.err)) && !strings.Contains(err.Error(), "\n") {
+		if strings.Contains(err.Error(), rpctypes.ErrorDesc(s.err)) &&
+			!strings.Contains(err.Error(), "\n") {
 			return fmt.Errorf("%w\n  next: %s", err, s.next)
 		}
 	}
 	return err
 }
 
-// explain adds to the error of a call without an outcome whether each endpoint is alive and knows a leader.
+// explain adds to the error of a call without an outcome whether each endpoint is alive and knows a
+// leader.
 func (e *Env) explain(ctx context.Context, cl *client.Client, err error) error {
 	ctx, cancel := context.WithTimeout(ctx, e.explainLimit())
 	defer cancel()
@@ -146,8 +166,8 @@ type revisionError struct {
 	known string // what is known of the store's revisions
 }
 
-// AtRevision returns the error of a call at a revision. Run and Print add which revisions there are if that one is gone, or
-// is still to come.
+// AtRevision returns the error of a call at a revision. Run and Print add which revisions there are
+// if that one is gone, or is still to come.
 func AtRevision(err error, key string, rev int64) error {
 	if err = CallError(err); err == nil || rev <= 0 {
 		return err
@@ -201,7 +221,8 @@ func (e *noSpaceError) Error() string {
 // Unwrap returns the error of the call.
 func (e *noSpaceError) Unwrap() error { return e.error }
 
-// explainNoSpace adds whether the disk of a member is full, or the quota is used up: etcd has one error for both.
+// explainNoSpace adds whether the disk of a member is full, or the quota is used up: etcd has one
+// error for both.
 func (e *Env) explainNoSpace(ctx context.Context, cl *client.Client, err error) error {
 	ctx, cancel := context.WithTimeout(ctx, e.explainLimit())
 	defer cancel()
@@ -226,7 +247,8 @@ func (e *Env) explainNoSpace(ctx context.Context, cl *client.Client, err error) 
 // diskFull returns what a member cannot do because its disk is full, "" if it is not.
 func diskFull(r *etcdserverpb.StatusResponse) string {
 	for _, text := range r.GetErrors() {
-		if text, ok := strings.CutPrefix(text, "vigil: "); ok && strings.HasPrefix(text, "the disk is full") {
+		if text, ok := strings.CutPrefix(text, "vigil: "); ok &&
+			strings.HasPrefix(text, "the disk is full") {
 			return text
 		}
 	}
@@ -238,7 +260,9 @@ func noSpaceReason(r *etcdserverpb.StatusResponse) string {
 	if full := diskFull(r); full != "" {
 		return full + ". Free space on the volume of the data directory, or enlarge it: the member goes on within a second"
 	}
-	if r.GetDbSizeQuota() > 0 && slices.ContainsFunc(r.GetErrors(), func(s string) bool { return strings.Contains(s, "NOSPACE") }) {
+	if r.GetDbSizeQuota() > 0 &&
+		slices.ContainsFunc(r.GetErrors(),
+			func(s string) bool { return strings.Contains(s, "NOSPACE") }) {
 		return fmt.Sprintf("the quota of %d bytes is used up (the alarm NOSPACE is raised): delete keys, run compaction, then alarm disarm; or start the members with a larger --quota-backend-bytes", r.GetDbSizeQuota())
 	}
 	return ""
@@ -247,7 +271,8 @@ func noSpaceReason(r *etcdserverpb.StatusResponse) string {
 // noAnswer is what is said of a member that does not answer.
 const noAnswer = "no answer"
 
-// Waits returns what the member at an endpoint waits for before it serves clients, nil if it serves them or does not say so.
+// Waits returns what the member at an endpoint waits for before it serves clients, nil if it serves
+// them or does not say so.
 func (e *Env) Waits(ctx context.Context, endpoint string) *health.Wait {
 	secure, err := e.Config.SecureHTTP()
 	if err != nil {
@@ -289,12 +314,14 @@ func stateOf(ctx context.Context, cl *client.Client, endpoint string) string {
 	case errors.Is(err, context.DeadlineExceeded), status.Code(err) == codes.DeadlineExceeded:
 		return noAnswer
 	case err != nil:
-		if u, ok := errors.AsType[*client.UnreachableError](err); ok && len(u.Errors) > 0 && u.Errors[0] != nil {
+		if u, ok := errors.AsType[*client.UnreachableError](err); ok && len(u.Errors) > 0 &&
+			u.Errors[0] != nil {
 			err = u.Errors[0]
 		}
 		return strings.Join(strings.Fields(err.Error()), " ")
 	case r.Leader == 0:
-		return "answers, and " + health.NoLeader("knows no leader", r) + ": no majority of the members has elected one"
+		return "answers, and " + health.NoLeader("knows no leader", r) +
+			": no majority of the members has elected one"
 	case r.IsLearner:
 		return "answers, and is a learner, which serves no such request"
 	}

@@ -17,11 +17,14 @@ func TestNoSpaceReason(t *testing.T) {
 		want   string
 	}{
 		{&etcdserverpb.StatusResponse{Errors: []string{"vigil: the disk is full: puts are rejected until it has free space"}, DbSizeQuota: 9}, "the disk is full: puts are rejected until it has free space. Free space"},
-		{&etcdserverpb.StatusResponse{Errors: []string{"memberID:1 alarm:NOSPACE "}, DbSizeQuota: 9}, "the quota of 9 bytes is used up"},
-		{&etcdserverpb.StatusResponse{Errors: []string{"memberID:1 alarm:CORRUPT "}, DbSizeQuota: 9}, ""},
+		{&etcdserverpb.StatusResponse{Errors: []string{"memberID:1 alarm:NOSPACE "},
+			DbSizeQuota: 9}, "the quota of 9 bytes is used up"},
+		{&etcdserverpb.StatusResponse{Errors: []string{"memberID:1 alarm:CORRUPT "},
+			DbSizeQuota: 9}, ""},
 		{&etcdserverpb.StatusResponse{}, ""},
 	} {
-		if got := noSpaceReason(c.status); !strings.HasPrefix(got, c.want) || c.want == "" && got != "" {
+		if got := noSpaceReason(c.status); !strings.HasPrefix(got, c.want) ||
+			c.want == "" && got != "" {
 			t.Errorf("%v: %q", c.status, got)
 		}
 	}

@@ -9,7 +9,8 @@ import (
 // Gets returns the keys that the n gets of a transaction have found, nil for a missing one.
 func Gets(r *client.TxnResponse, n int) ([]*client.KeyValue, error) {
 	if len(r.Responses) != n {
-		return nil, fmt.Errorf("the member has sent %d answers to a transaction of %d operations", len(r.Responses), n)
+		return nil, fmt.Errorf("the member has sent %d answers to a transaction of %d operations",
+			len(r.Responses), n)
 	}
 	kvs := make([]*client.KeyValue, n)
 	for i, x := range r.Responses {

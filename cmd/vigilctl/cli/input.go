@@ -15,8 +15,8 @@ import (
 // ErrInterrupted reports that the user interrupted the command.
 var ErrInterrupted = exit.With(exit.Interrupted, errors.New("interrupted"))
 
-// Input returns standard input whose reads return ErrInterrupted when the context is done. A read that was interrupted
-// loses its data.
+// Input returns standard input whose reads return ErrInterrupted when the context is done. A read
+// that was interrupted loses its data.
 func (e *Env) Input(ctx context.Context) io.Reader { return interruptible{ctx, e.Stdin} }
 
 type interruptible struct {
@@ -55,12 +55,13 @@ func (e *Env) terminalInput() *os.File {
 // Reads reports whether a person types standard input.
 func (e *Env) Reads() bool { return e.terminalInput() != nil }
 
-// AskPassword reads a password from the terminal without an echo. Without a terminal the error ends with otherwise: how to give the
-// password.
+// AskPassword reads a password from the terminal without an echo. Without a terminal the error ends
+// with otherwise: how to give the password.
 func (e *Env) AskPassword(ctx context.Context, prompt, otherwise string) (string, error) {
 	f := e.terminalInput()
 	if f == nil {
-		return "", fmt.Errorf("a password is needed, and standard input is not a terminal: %s", otherwise)
+		return "", fmt.Errorf("a password is needed, and standard input is not a terminal: %s",
+			otherwise)
 	}
 	state, err := term.GetState(int(f.Fd()))
 	if err != nil {

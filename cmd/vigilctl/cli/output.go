@@ -14,8 +14,8 @@ import (
 	"vigil/cmd/vigilctl/show"
 )
 
-// Output is standard output. It keeps the first error of a write, so that no command reports success without its
-// output. It is as safe for concurrent use as the writer it wraps.
+// Output is standard output. It keeps the first error of a write, so that no command reports
+// success without its output. It is as safe for concurrent use as the writer it wraps.
 type Output struct {
 	to     io.Writer
 	text   io.Writer // to, guarded if it is a terminal
@@ -29,7 +29,8 @@ func NewOutput(w io.Writer) *Output {
 	return &Output{to: w, text: screen.Guard(w), lost: make(chan struct{})}
 }
 
-// Context returns a context that also ends with the first error of a write: a command ends and cleans up, as after an interrupt.
+// Context returns a context that also ends with the first error of a write: a command ends and
+// cleans up, as after an interrupt.
 func (o *Output) Context(ctx context.Context) (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithCancel(ctx)
 	go func() {
@@ -58,7 +59,8 @@ type captured struct {
 // Unwrap implements an interface of package screen.
 func (c captured) Unwrap() io.Writer { return c.of }
 
-// Write implements io.Writer. On a terminal it replaces the characters that steer one: keys, values and names may have them.
+// Write implements io.Writer. On a terminal it replaces the characters that steer one: keys, values
+// and names may have them.
 func (o *Output) Write(b []byte) (int, error) { return o.write(o.text, b) }
 
 func (o *Output) write(to io.Writer, b []byte) (int, error) {
@@ -79,7 +81,8 @@ func (d drawing) Write(b []byte) (int, error) { return d.write(d.to, b) }
 // NoColor implements an interface of package screen.
 func (o *Output) NoColor() bool { return o.plain }
 
-// Unwrap returns the writer below, for package screen and for the standard output of other programs.
+// Unwrap returns the writer below, for package screen and for the standard output of other
+// programs.
 func (o *Output) Unwrap() io.Writer { return o.to }
 
 // Err returns why the output is not complete, nil if it is.
@@ -93,12 +96,15 @@ func (o *Output) Err() error {
 // checkFormat returns an error if there is no such output format.
 func (e *Env) checkFormat() error {
 	if !slices.Contains(show.Formats, e.Format) {
-		return exit.With(exit.BadFeature, fmt.Errorf("unsupported output format %q: --write-out takes %s", e.Format, strings.Join(show.Formats, ", ")))
+		return exit.With(exit.BadFeature,
+			fmt.Errorf("unsupported output format %q: --write-out takes %s", e.Format,
+				strings.Join(show.Formats, ", ")))
 	}
 	return nil
 }
 
-// Printer returns the printer of the output format, which must be one of those allowed, if any are given.
+// Printer returns the printer of the output format, which must be one of those allowed, if any are
+// given.
 func (e *Env) Printer(allowed ...show.Format) (*show.Printer, error) {
 	if err := e.checkFormat(); err != nil {
 		return nil, err
@@ -109,7 +115,9 @@ func (e *Env) Printer(allowed ...show.Format) (*show.Printer, error) {
 		for _, a := range allowed {
 			names = append(names, string(a))
 		}
-		return nil, exit.With(exit.BadFeature, fmt.Errorf("%w: --write-out takes %s here", &show.UnsupportedError{Format: f}, strings.Join(names, ", ")))
+		return nil, exit.With(exit.BadFeature,
+			fmt.Errorf("%w: --write-out takes %s here", &show.UnsupportedError{Format: f},
+				strings.Join(names, ", ")))
 	}
 	out := io.Writer(e.Stdout)
 	if f == show.Protobuf {

@@ -46,11 +46,12 @@ func (t *Time) Given() bool { return t.text != "" }
 // dayTimes and dates are the formats without and with a date, in local time.
 var (
 	dayTimes = []string{"15:04", "15:04:05", "15:04:05.000"}
-	dates    = []string{"2006-01-02", "2006-01-02 15:04", "2006-01-02 15:04:05", "2006-01-02T15:04", "2006-01-02T15:04:05"}
+	dates    = []string{"2006-01-02", "2006-01-02 15:04", "2006-01-02 15:04:05", "2006-01-02T15:04",
+		"2006-01-02T15:04:05"}
 )
 
-// parseTime parses a time: with a date and a zone as in RFC 3339, with a date in local time, of the last 24 hours without a date,
-// or how long ago it was.
+// parseTime parses a time: with a date and a zone as in RFC 3339, with a date in local time, of the
+// last 24 hours without a date, or how long ago it was.
 func parseTime(text string, now time.Time) (time.Time, error) {
 	if t, err := time.Parse(time.RFC3339Nano, text); err == nil {
 		return t, nil
@@ -63,9 +64,11 @@ func parseTime(text string, now time.Time) (time.Time, error) {
 	for _, f := range dayTimes {
 		if t, err := time.ParseInLocation(f, text, now.Location()); err == nil {
 			y, m, d := now.Date()
-			at := time.Date(y, m, d, t.Hour(), t.Minute(), t.Second(), t.Nanosecond(), now.Location())
+			at := time.Date(y, m, d, t.Hour(), t.Minute(), t.Second(), t.Nanosecond(),
+				now.Location())
 			if at.After(now) {
-				at = time.Date(y, m, d-1, t.Hour(), t.Minute(), t.Second(), t.Nanosecond(), now.Location())
+				at = time.Date(y, m, d-1, t.Hour(), t.Minute(), t.Second(), t.Nanosecond(),
+					now.Location())
 			}
 			return at, nil
 		}
@@ -90,7 +93,8 @@ func TimesOf(ctx context.Context, cl *client.Client, revisions []int64) ([]times
 
 func timesError(err error) error {
 	if status.Code(err) == codes.Unimplemented {
-		return exit.With(exit.Failure, errors.New("the member does not know when revisions were made; only Vigil does, give a revision"))
+		return exit.With(exit.Failure,
+			errors.New("the member does not know when revisions were made; only Vigil does, give a revision"))
 	}
 	if e, ok := errors.AsType[*times.Error](err); ok {
 		return exit.With(exit.Failure, errors.New(e.Error())) // without the code
@@ -98,7 +102,8 @@ func timesError(err error) error {
 	return CallError(err)
 }
 
-// FormatSpan is when a revision was made, as a text in local time. Marks are about a second apart, so the end is about it.
+// FormatSpan is when a revision was made, as a text in local time. Marks are about a second apart,
+// so the end is about it.
 func FormatSpan(s times.Span) string {
 	const f = "2006-01-02 15:04:05"
 	switch {

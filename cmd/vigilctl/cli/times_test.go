@@ -33,7 +33,8 @@ func TestParseTime(t *testing.T) {
 		}
 	}
 	for _, text := range []string{"", "5", "--5m", "25:00", "yesterday", "2026-13-01", "10:42Z"} {
-		if got, err := parseTime(text, now); err == nil || !strings.Contains(err.Error(), "want one such as 10:42") {
+		if got, err := parseTime(text, now); err == nil ||
+			!strings.Contains(err.Error(), "want one such as 10:42") {
 			t.Errorf("%q: %v, %v", text, got, err)
 		}
 	}

@@ -1,5 +1,5 @@
-// Package clustercmd has the commands for members: member, endpoint, alarm, defrag, move-leader, downgrade and snapshot
-// save.
+// Package clustercmd has the commands for members: member, endpoint, alarm, defrag, move-leader,
+// downgrade and snapshot save.
 package clustercmd
 
 import (
@@ -25,7 +25,8 @@ import (
 // Endpoint returns the command endpoint with its subcommands.
 func Endpoint(env *cli.Env) *cobra.Command {
 	var cluster bool
-	c := command.Group("endpoint <subcommand>", "Query the state of each member", "Query the state of each of --endpoints, or with --cluster of each member.",
+	c := command.Group("endpoint <subcommand>", "Query the state of each member",
+		"Query the state of each of --endpoints, or with --cluster of each member.",
 		endpointHealth(env, &cluster), endpointStatus(env, &cluster), endpointHashKV(env, &cluster))
 	c.PersistentFlags().BoolVar(&cluster, "cluster", false, clusterUsage)
 	return c
@@ -46,7 +47,9 @@ func targets(env *cli.Env, c *cobra.Command, cl *client.Client, cluster bool) ([
 	defer cancel()
 	r, err := cl.MemberList(ctx)
 	if err != nil {
-		return nil, exit.With(exit.Failure, fmt.Errorf("failed to fetch endpoints from etcd cluster member list: %w", cli.CallError(err)))
+		return nil, exit.With(exit.Failure,
+			fmt.Errorf("failed to fetch endpoints from etcd cluster member list: %w",
+				cli.CallError(err)))
 	}
 	var urls []string
 	for _, m := range r.GetMembers() {
@@ -56,7 +59,8 @@ func targets(env *cli.Env, c *cobra.Command, cl *client.Client, cluster bool) ([
 }
 
 // forEach runs a short command at one endpoint after the other, up to the first error.
-func forEach(env *cli.Env, c *cobra.Command, cluster bool, run func(endpoint string, s cli.Session) error) error {
+func forEach(env *cli.Env, c *cobra.Command, cluster bool,
+	run func(endpoint string, s cli.Session) error) error {
 	cl, err := env.Connect(c.Context())
 	if err != nil {
 		return err
@@ -72,7 +76,8 @@ func forEach(env *cli.Env, c *cobra.Command, cluster bool, run func(endpoint str
 }
 
 // runAt runs a short command at one endpoint.
-func runAt(env *cli.Env, c *cobra.Command, cl *client.Client, ep string, run func(endpoint string, s cli.Session) error) error {
+func runAt(env *cli.Env, c *cobra.Command, cl *client.Client, ep string,
+	run func(endpoint string, s cli.Session) error) error {
 	one, err := cl.At(ep)
 	if err != nil {
 		return exit.With(exit.Failure, err)
@@ -107,7 +112,8 @@ func endpointHealth(env *cli.Env, cluster *bool) *cobra.Command {
 			for i, ep := range targets {
 				list[i] = show.Health{Endpoint: ep}
 				all.Go(func() {
-					err := runAt(env, c, cl, ep, func(_ string, s cli.Session) error { return checkHealth(s, &list[i]) })
+					err := runAt(env, c, cl, ep,
+						func(_ string, s cli.Session) error { return checkHealth(s, &list[i]) })
 					if list[i].Health = err == nil; err != nil {
 						list[i].Error = cli.CallError(err).Error()
 						if w := env.Waits(c.Context(), ep); w != nil {
@@ -125,7 +131,8 @@ func endpointHealth(env *cli.Env, cluster *bool) *cobra.Command {
 // checkHealth reads a key and the alarms of a member.
 func checkHealth(s cli.Session, h *show.Health) error {
 	began := time.Now()
-	_, err := etcdserverpb.NewKVClient(s.Conn).Range(s.Ctx, &etcdserverpb.RangeRequest{Key: []byte("health")})
+	_, err := etcdserverpb.NewKVClient(s.Conn).Range(s.Ctx,
+		&etcdserverpb.RangeRequest{Key: []byte("health")})
 	h.Took = time.Since(began).String()
 	// Permission is denied only after the member has agreed with a quorum.
 	if err != nil && status.Convert(err).Message() != client.ErrPermissionDenied.Error() {
@@ -162,7 +169,8 @@ func printHealth(env *cli.Env, list []show.Health) error {
 		}
 		unhealthy = true
 		if env.Format == string(show.Simple) {
-			fmt.Fprintf(env.Stderr, "%s is unhealthy: failed to commit proposal: %s\n", h.Endpoint, h.Error)
+			fmt.Fprintf(env.Stderr, "%s is unhealthy: failed to commit proposal: %s\n",
+				h.Endpoint, h.Error)
 		}
 	}
 	if unhealthy {
@@ -183,13 +191,16 @@ func endpointStatus(env *cli.Env, cluster *bool) *cobra.Command {
 		RunE: func(c *cobra.Command, _ []string) error {
 			var list []show.Status
 			var names map[uint64]string // for a person: etcdctl prints none
-			err := collect(env, c, *cluster, "status", &list, func(ep string, s cli.Session) (show.Status, error) {
-				r, err := etcdserverpb.NewMaintenanceClient(s.Conn).Status(s.Ctx, &etcdserverpb.StatusRequest{})
-				if err == nil && len(names) == 0 && env.Format == string(show.Table) && env.Watched() {
-					names = memberNames(s)
-				}
-				return show.Status{Endpoint: ep, Status: r}, err
-			})
+			err := collect(env, c, *cluster, "status", &list,
+				func(ep string, s cli.Session) (show.Status, error) {
+					r, err := etcdserverpb.NewMaintenanceClient(s.Conn).Status(s.Ctx,
+						&etcdserverpb.StatusRequest{})
+					if err == nil && len(names) == 0 && env.Format == string(show.Table) &&
+						env.Watched() {
+						names = memberNames(s)
+					}
+					return show.Status{Endpoint: ep, Status: r}, err
+				})
 			return printThen(env, show.EndpointStatus(list, names), withoutText(err))
 		},
 	}
@@ -207,10 +218,12 @@ func endpointHashKV(env *cli.Env, cluster *bool) *cobra.Command {
 		Example: "  vigilctl endpoint hashkv --cluster --rev 4200",
 		RunE: func(c *cobra.Command, _ []string) error {
 			var list []show.HashKV
-			err := collect(env, c, *cluster, "hash", &list, func(ep string, s cli.Session) (show.HashKV, error) {
-				r, err := etcdserverpb.NewMaintenanceClient(s.Conn).HashKV(s.Ctx, &etcdserverpb.HashKVRequest{Revision: rev})
-				return show.HashKV{Endpoint: ep, HashKV: r}, err
-			})
+			err := collect(env, c, *cluster, "hash", &list,
+				func(ep string, s cli.Session) (show.HashKV, error) {
+					r, err := etcdserverpb.NewMaintenanceClient(s.Conn).HashKV(s.Ctx,
+						&etcdserverpb.HashKVRequest{Revision: rev})
+					return show.HashKV{Endpoint: ep, HashKV: r}, err
+				})
 			return printThen(env, show.EndpointHashKV(list), err)
 		},
 	}
@@ -218,8 +231,10 @@ func endpointHashKV(env *cli.Env, cluster *bool) *cobra.Command {
 	return c
 }
 
-// collect queries all endpoints and returns the last error. If nobody can log in, it queries the given ones.
-func collect[T any](env *cli.Env, c *cobra.Command, cluster bool, what string, list *[]T, ask func(ep string, s cli.Session) (T, error)) error {
+// collect queries all endpoints and returns the last error. If nobody can log in, it queries the
+// given ones.
+func collect[T any](env *cli.Env, c *cobra.Command, cluster bool, what string, list *[]T,
+	ask func(ep string, s cli.Session) (T, error)) error {
 	cl, noLogin, err := env.ConnectAnyway(c.Context())
 	if err != nil {
 		return err

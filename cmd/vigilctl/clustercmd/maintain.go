@@ -19,7 +19,8 @@ import (
 func Alarm(env *cli.Env) *cobra.Command {
 	return command.Group("alarm <subcommand>", "List and disarm alarms",
 		"An alarm reports a problem of a member that an operator must solve: NOSPACE, which rejects puts, or CORRUPT.\nDisarm it when the cause is gone.",
-		alarmSubcommand(env, "list", "List the alarms that are raised"), alarmSubcommand(env, "disarm", "Disarm all alarms and print them"))
+		alarmSubcommand(env, "list", "List the alarms that are raised"),
+		alarmSubcommand(env, "disarm", "Disarm all alarms and print them"))
 }
 
 func alarmSubcommand(env *cli.Env, name, short string) *cobra.Command {
@@ -32,7 +33,8 @@ func alarmSubcommand(env *cli.Env, name, short string) *cobra.Command {
 			}
 			return env.Call(c, func(s cli.Session) (show.Answer, error) {
 				api := etcdserverpb.NewMaintenanceClient(s.Conn)
-				r, err := api.Alarm(s.Ctx, &etcdserverpb.AlarmRequest{Action: etcdserverpb.AlarmRequest_GET})
+				r, err := api.Alarm(s.Ctx,
+					&etcdserverpb.AlarmRequest{Action: etcdserverpb.AlarmRequest_GET})
 				if err == nil && name == "disarm" {
 					r, err = disarm(s, api, r)
 				}
@@ -54,10 +56,13 @@ func alarmNames(env *cli.Env, s cli.Session, r *etcdserverpb.AlarmResponse) map[
 }
 
 // disarm disarms alarms one by one: the API has no request for all.
-func disarm(s cli.Session, api etcdserverpb.MaintenanceClient, raised *etcdserverpb.AlarmResponse) (*etcdserverpb.AlarmResponse, error) {
+func disarm(s cli.Session, api etcdserverpb.MaintenanceClient,
+	raised *etcdserverpb.AlarmResponse) (*etcdserverpb.AlarmResponse, error) {
 	all := &etcdserverpb.AlarmResponse{}
 	for _, m := range raised.GetAlarms() {
-		r, err := api.Alarm(s.Ctx, &etcdserverpb.AlarmRequest{Action: etcdserverpb.AlarmRequest_DEACTIVATE, MemberID: m.GetMemberID(), Alarm: m.GetAlarm()})
+		r, err := api.Alarm(s.Ctx,
+			&etcdserverpb.AlarmRequest{Action: etcdserverpb.AlarmRequest_DEACTIVATE,
+				MemberID: m.GetMemberID(), Alarm: m.GetAlarm()})
 		if err != nil {
 			return nil, err
 		}
@@ -82,12 +87,15 @@ func Defrag(env *cli.Env) *cobra.Command {
 			failures := 0
 			err := forEach(env, c, cluster, func(ep string, s cli.Session) error {
 				began := time.Now()
-				_, err := etcdserverpb.NewMaintenanceClient(s.Conn).Defragment(s.Ctx, &etcdserverpb.DefragmentRequest{})
+				_, err := etcdserverpb.NewMaintenanceClient(s.Conn).Defragment(s.Ctx,
+					&etcdserverpb.DefragmentRequest{})
 				if took := time.Since(began); err != nil {
-					fmt.Fprintf(env.Stderr, "Failed to defragment etcd member[%s]. took %s. (%v)\n", ep, took, cli.CallError(err))
+					fmt.Fprintf(env.Stderr, "Failed to defragment etcd member[%s]. took %s. (%v)\n",
+						ep, took, cli.CallError(err))
 					failures++
 				} else {
-					fmt.Fprintf(env.Stdout, "Finished defragmenting etcd member[%s]. took %s\n", ep, took)
+					fmt.Fprintf(env.Stdout,
+						"Finished defragmenting etcd member[%s]. took %s\n", ep, took)
 				}
 				return nil
 			})
@@ -164,7 +172,8 @@ func MoveLeader(env *cli.Env) *cobra.Command {
 
 // urlOf returns the first client URL of a member, "" if it is not known.
 func urlOf(s cli.Session, id uint64) string {
-	r, err := etcdserverpb.NewClusterClient(s.Conn).MemberList(s.Ctx, &etcdserverpb.MemberListRequest{})
+	r, err := etcdserverpb.NewClusterClient(s.Conn).MemberList(s.Ctx,
+		&etcdserverpb.MemberListRequest{})
 	if err != nil {
 		return ""
 	}
@@ -178,14 +187,19 @@ func urlOf(s cli.Session, id uint64) string {
 
 // Downgrade returns the command downgrade with its subcommands.
 func Downgrade(env *cli.Env) *cobra.Command {
-	return command.Group("downgrade <subcommand>", "Make the cluster report the API of the previous version",
+	return command.Group("downgrade <subcommand>",
+		"Make the cluster report the API of the previous version",
 		"Make the cluster report the level of etcd's API before its own: in its status, its metrics and its snapshots.\nThe programs of the members and their data stay as they are.\n\nThis does not prepare a return to an older version of Vigil. Members of an older version can be in the cluster\nuntil all members have run the newer one. After that the log and the data contain entries that the older\nversion does not know, and it stops at the first: return with a backup from before the upgrade.",
-		downgradeSubcommand(env, "validate <TARGET_VERSION>", "Print whether a downgrade is possible", etcdserverpb.DowngradeRequest_VALIDATE),
-		downgradeSubcommand(env, "enable <TARGET_VERSION>", "Start a downgrade", etcdserverpb.DowngradeRequest_ENABLE),
-		downgradeSubcommand(env, "cancel", "Cancel a downgrade", etcdserverpb.DowngradeRequest_CANCEL))
+		downgradeSubcommand(env, "validate <TARGET_VERSION>",
+			"Print whether a downgrade is possible", etcdserverpb.DowngradeRequest_VALIDATE),
+		downgradeSubcommand(env, "enable <TARGET_VERSION>", "Start a downgrade",
+			etcdserverpb.DowngradeRequest_ENABLE),
+		downgradeSubcommand(env, "cancel", "Cancel a downgrade",
+			etcdserverpb.DowngradeRequest_CANCEL))
 }
 
-func downgradeSubcommand(env *cli.Env, use, short string, action etcdserverpb.DowngradeRequest_DowngradeAction) *cobra.Command {
+func downgradeSubcommand(env *cli.Env, use, short string,
+	action etcdserverpb.DowngradeRequest_DowngradeAction) *cobra.Command {
 	return &cobra.Command{
 		Use:   use,
 		Short: short,
@@ -203,7 +217,8 @@ func downgradeSubcommand(env *cli.Env, use, short string, action etcdserverpb.Do
 				version = args[0]
 			}
 			return env.Call(c, func(s cli.Session) (show.Answer, error) {
-				r, err := etcdserverpb.NewMaintenanceClient(s.Conn).Downgrade(s.Ctx, &etcdserverpb.DowngradeRequest{Action: action, Version: version})
+				r, err := etcdserverpb.NewMaintenanceClient(s.Conn).Downgrade(s.Ctx,
+					&etcdserverpb.DowngradeRequest{Action: action, Version: version})
 				return show.Downgrade(c.Name(), r), err
 			})
 		},

@@ -53,7 +53,9 @@ func memberAdd(env *cli.Env) *cobra.Command {
 				return err
 			}
 			return env.Call(c, func(s cli.Session) (show.Answer, error) {
-				r, err := etcdserverpb.NewClusterClient(s.Conn).MemberAdd(s.Ctx, &etcdserverpb.MemberAddRequest{PeerURLs: strings.Split(urls, ","), IsLearner: learner})
+				r, err := etcdserverpb.NewClusterClient(s.Conn).MemberAdd(s.Ctx,
+					&etcdserverpb.MemberAddRequest{PeerURLs: strings.Split(urls, ","),
+						IsLearner: learner})
 				if err == nil {
 					noteSameName(env, r, args[0])
 				}
@@ -66,7 +68,8 @@ func memberAdd(env *cli.Env) *cobra.Command {
 	return c
 }
 
-// noteSameName warns of a new member with the name of another one: it cannot start with the settings that are printed.
+// noteSameName warns of a new member with the name of another one: it cannot start with the
+// settings that are printed.
 func noteSameName(env *cli.Env, r *etcdserverpb.MemberAddResponse, name string) {
 	for _, m := range r.GetMembers() {
 		if m.GetName() == name && m.GetID() != r.GetMember().GetID() {
@@ -81,24 +84,31 @@ func memberArg(args []string) (string, error) {
 	case len(args) == 0 || args[0] == "":
 		return "", exit.Usage("member ID is not provided")
 	case len(args) > 1:
-		return "", exit.Usage("member ID is not provided: want one ID or name, not %d arguments", len(args))
+		return "", exit.Usage("member ID is not provided: want one ID or name, not %d arguments",
+			len(args))
 	}
 	return args[0], nil
 }
 
 // memberCommand returns a command whose only argument is the ID or the name of a member.
-func memberCommand(env *cli.Env, use, short, example string, call func(s cli.Session, m *chosen) (show.Answer, error)) *cobra.Command {
-	return &cobra.Command{Use: use, Short: short, Example: example, RunE: func(c *cobra.Command, args []string) error {
-		arg, err := memberArg(args)
-		if err != nil {
-			return err
-		}
-		return env.Call(c, func(s cli.Session) (show.Answer, error) { return callChosen(s, arg, call) })
-	}}
+func memberCommand(env *cli.Env, use, short, example string,
+	call func(s cli.Session, m *chosen) (show.Answer, error)) *cobra.Command {
+	return &cobra.Command{Use: use, Short: short, Example: example,
+		RunE: func(c *cobra.Command, args []string) error {
+			arg, err := memberArg(args)
+			if err != nil {
+				return err
+			}
+			return env.Call(c, func(s cli.Session) (show.Answer,
+				error) {
+				return callChosen(s, arg, call)
+			})
+		}}
 }
 
 // callChosen makes a call about the member that an argument names.
-func callChosen(s cli.Session, arg string, call func(s cli.Session, m *chosen) (show.Answer, error)) (show.Answer, error) {
+func callChosen(s cli.Session, arg string,
+	call func(s cli.Session, m *chosen) (show.Answer, error)) (show.Answer, error) {
 	m, err := chooseMember(s, arg)
 	if err != nil {
 		return show.Answer{}, err
@@ -119,10 +129,12 @@ func memberRemove(env *cli.Env) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return env.CallAsking(c, yes, "nothing was removed", func(s cli.Session) (string, error) { return removalQuestion(env, s, arg) },
+			return env.CallAsking(c, yes, "nothing was removed",
+				func(s cli.Session) (string, error) { return removalQuestion(env, s, arg) },
 				func(s cli.Session) (show.Answer, error) {
 					return callChosen(s, arg, func(s cli.Session, m *chosen) (show.Answer, error) {
-						r, err := etcdserverpb.NewClusterClient(s.Conn).MemberRemove(s.Ctx, &etcdserverpb.MemberRemoveRequest{ID: m.id})
+						r, err := etcdserverpb.NewClusterClient(s.Conn).MemberRemove(s.Ctx,
+							&etcdserverpb.MemberRemoveRequest{ID: m.id})
 						return show.MemberRemove(m.id, m.name, r), err
 					})
 				})
@@ -133,18 +145,22 @@ func memberRemove(env *cli.Env) *cobra.Command {
 }
 
 func memberPromote(env *cli.Env) *cobra.Command {
-	return memberCommand(env, "promote <memberID or name>", "Make a learner a voter", "  vigilctl member promote m4\n  vigilctl member promote 8e9e05c52164694d",
+	return memberCommand(env, "promote <memberID or name>", "Make a learner a voter",
+		"  vigilctl member promote m4\n  vigilctl member promote 8e9e05c52164694d",
 		func(s cli.Session, m *chosen) (show.Answer, error) {
-			r, err := etcdserverpb.NewClusterClient(s.Conn).MemberPromote(s.Ctx, &etcdserverpb.MemberPromoteRequest{ID: m.id})
+			r, err := etcdserverpb.NewClusterClient(s.Conn).MemberPromote(s.Ctx,
+				&etcdserverpb.MemberPromoteRequest{ID: m.id})
 			return show.MemberPromote(m.id, m.name, r), err
 		})
 }
 
 func memberUpdate(env *cli.Env) *cobra.Command {
 	var urls string
-	c := memberCommand(env, "update <memberID or name> [options]", "Change a member's peer URLs", "  vigilctl member update m3 --peer-urls http://10.0.0.9:2380",
+	c := memberCommand(env, "update <memberID or name> [options]", "Change a member's peer URLs",
+		"  vigilctl member update m3 --peer-urls http://10.0.0.9:2380",
 		func(s cli.Session, m *chosen) (show.Answer, error) {
-			r, err := etcdserverpb.NewClusterClient(s.Conn).MemberUpdate(s.Ctx, &etcdserverpb.MemberUpdateRequest{ID: m.id, PeerURLs: strings.Split(urls, ",")})
+			r, err := etcdserverpb.NewClusterClient(s.Conn).MemberUpdate(s.Ctx,
+				&etcdserverpb.MemberUpdateRequest{ID: m.id, PeerURLs: strings.Split(urls, ",")})
 			return show.MemberUpdate(m.id, m.name, r), err
 		})
 	c.Flags().StringVar(&urls, "peer-urls", "", "the peer URLs of the member, `URL,...`")
@@ -174,12 +190,14 @@ func suggestPeerURLs(args []string) (text string) {
 	return text
 }
 
-// checkPeerURLs returns what is wrong with peer URLs: the cluster does not name the URL that it rejects.
+// checkPeerURLs returns what is wrong with peer URLs: the cluster does not name the URL that it
+// rejects.
 func checkPeerURLs(list string) error {
 	for s := range strings.SplitSeq(list, ",") {
 		u, err := url.Parse(strings.TrimSpace(s))
 		switch {
-		case err != nil || u.Scheme != "http" && u.Scheme != "https" && u.Scheme != "unix" && u.Scheme != "unixs":
+		case err != nil || u.Scheme != "http" && u.Scheme != "https" && u.Scheme != "unix" &&
+			u.Scheme != "unixs":
 			return fmt.Errorf("URL scheme must be http, https, unix, or unixs: %s: want --peer-urls http://HOST:PORT", s)
 		case strings.HasPrefix(u.Scheme, "unix"):
 			continue
@@ -204,15 +222,18 @@ func memberList(env *cli.Env) *cobra.Command {
 		Example: "  vigilctl member list -w table",
 		RunE: func(c *cobra.Command, _ []string) error {
 			if consistency != "l" && consistency != "s" {
-				return exit.With(exit.BadFeature, fmt.Errorf("unknown consistency flag %q: l and s are known", consistency))
+				return exit.With(exit.BadFeature,
+					fmt.Errorf("unknown consistency flag %q: l and s are known", consistency))
 			}
 			return env.Call(c, func(s cli.Session) (show.Answer, error) {
-				r, err := etcdserverpb.NewClusterClient(s.Conn).MemberList(s.Ctx, &etcdserverpb.MemberListRequest{Linearizable: consistency == "l"})
+				r, err := etcdserverpb.NewClusterClient(s.Conn).MemberList(s.Ctx,
+					&etcdserverpb.MemberListRequest{Linearizable: consistency == "l"})
 				return show.MemberList(r), err
 			})
 		},
 	}
-	c.Flags().StringVar(&consistency, "consistency", "l", "l for linearizable, s for serializable: what the member knows, without asking others")
+	c.Flags().StringVar(&consistency, "consistency", "l",
+		"l for linearizable, s for serializable: what the member knows, without asking others")
 	command.CompleteFlag(c, "consistency", []string{"l", "s"})
 	return c
 }

@@ -25,11 +25,12 @@ type chosen struct {
 	unknown string
 }
 
-// chooseMember returns the member with an ID or a name. An ID wins over a name that is the same text. An ID that no member has is left
-// to the cluster to reject.
+// chooseMember returns the member with an ID or a name. An ID wins over a name that is the same
+// text. An ID that no member has is left to the cluster to reject.
 func chooseMember(s cli.Session, arg string) (chosen, error) {
 	id, wrong := command.UnsignedHex(arg)
-	r, err := etcdserverpb.NewClusterClient(s.Conn).MemberList(s.Ctx, &etcdserverpb.MemberListRequest{Linearizable: true})
+	r, err := etcdserverpb.NewClusterClient(s.Conn).MemberList(s.Ctx,
+		&etcdserverpb.MemberListRequest{Linearizable: true})
 	if err != nil {
 		if wrong == nil {
 			return chosen{id: id}, nil
@@ -56,17 +57,21 @@ func chooseMember(s cli.Session, arg string) (chosen, error) {
 	case len(named) == 1:
 		return found, nil
 	case len(named) > 1:
-		return chosen{}, exit.Usage("%d members have the name %q: %s; give the ID of one", len(named), arg, strings.Join(named, ", "))
+		return chosen{}, exit.Usage("%d members have the name %q: %s; give the ID of one",
+			len(named), arg, strings.Join(named, ", "))
 	case wrong == nil:
-		return chosen{id: id, unknown: decimal + "the members are " + describeAll(r.GetMembers())}, nil
+		return chosen{id: id, unknown: decimal + "the members are " + describeAll(r.GetMembers())},
+			nil
 	}
 	return chosen{}, exit.Usage("bad member ID arg (want a hexadecimal number or the name of a member, not %q), expecting ID in Hex; %sthe members are %s", arg, decimal, describeAll(r.GetMembers()))
 }
 
-// describe returns the name and the ID of a member, on one line: members choose their names. One that has not started has no name yet.
+// describe returns the name and the ID of a member, on one line: members choose their names. One
+// that has not started has no name yet.
 func describe(m *etcdserverpb.Member) string {
 	if m.GetName() == "" {
-		return screen.SafeLine(0, fmt.Sprintf("%x (not started, %s)", m.GetID(), strings.Join(m.GetPeerURLs(), ",")))
+		return screen.SafeLine(0,
+			fmt.Sprintf("%x (not started, %s)", m.GetID(), strings.Join(m.GetPeerURLs(), ",")))
 	}
 	return screen.SafeLine(0, fmt.Sprintf("%s (%x)", m.GetName(), m.GetID()))
 }
@@ -79,7 +84,8 @@ func describeAll(members []*etcdserverpb.Member) string {
 	return strings.Join(list, ", ")
 }
 
-// explainUnknown adds the members that there are to the error of a call about one that does not exist.
+// explainUnknown adds the members that there are to the error of a call about one that does not
+// exist.
 func (m *chosen) explainUnknown(err error) error {
 	if err == nil || m.unknown == "" {
 		return err
@@ -87,11 +93,12 @@ func (m *chosen) explainUnknown(err error) error {
 	return fmt.Errorf("%w\n  no member has the ID %x: %s", cli.CallError(err), m.id, m.unknown)
 }
 
-// memberNames returns the names of the members by their IDs, as far as one member knows them. They decorate an answer for a person:
-// without them it is complete.
+// memberNames returns the names of the members by their IDs, as far as one member knows them. They
+// decorate an answer for a person: without them it is complete.
 func memberNames(s cli.Session) map[uint64]string {
 	names := map[uint64]string{}
-	r, err := etcdserverpb.NewClusterClient(s.Conn).MemberList(s.Ctx, &etcdserverpb.MemberListRequest{})
+	r, err := etcdserverpb.NewClusterClient(s.Conn).MemberList(s.Ctx,
+		&etcdserverpb.MemberListRequest{})
 	if err != nil {
 		return names
 	}
@@ -104,13 +111,15 @@ func memberNames(s cli.Session) map[uint64]string {
 // answerTimeout limits the question whether a member is alive.
 const answerTimeout = 2 * time.Second
 
-// removalQuestion returns the question before the removal of a member, "" if the other voting members that answer are a majority.
+// removalQuestion returns the question before the removal of a member, "" if the other voting
+// members that answer are a majority.
 func removalQuestion(env *cli.Env, s cli.Session, arg string) (string, error) {
 	target, err := chooseMember(s, arg)
 	if err != nil {
 		return "", err
 	}
-	r, err := etcdserverpb.NewClusterClient(s.Conn).MemberList(s.Ctx, &etcdserverpb.MemberListRequest{Linearizable: true})
+	r, err := etcdserverpb.NewClusterClient(s.Conn).MemberList(s.Ctx,
+		&etcdserverpb.MemberListRequest{Linearizable: true})
 	if err != nil {
 		return "", err
 	}
@@ -136,7 +145,9 @@ func removalQuestion(env *cli.Env, s cli.Session, arg string) (string, error) {
 	}
 	// No answer here is no proof: the members may have addresses that only their clients reach.
 	return fmt.Sprintf("Without %s there are %d voting members, of which %d %s here. If no more of them run, there is no majority, and nothing is served until there is one. Remove it?",
-		called, len(others), alive, map[bool]string{true: "answers", false: "answer"}[alive == 1]), nil
+			called, len(others), alive,
+			map[bool]string{true: "answers", false: "answer"}[alive == 1]),
+		nil
 }
 
 // countAnswering returns how many of the members answer.

@@ -51,7 +51,8 @@ func SnapshotSave(env *cli.Env) *cobra.Command {
 			if len(env.Endpoints) != 1 {
 				return exit.With(exit.Interrupted, oneMember(env, c, args))
 			}
-			if err := env.ConfirmReplacing(c.Context(), yes, args[0], "nothing was saved"); err != nil {
+			if err := env.ConfirmReplacing(c.Context(), yes, args[0],
+				"nothing was saved"); err != nil {
 				return err
 			}
 			cl, err := env.Connect(c.Context())
@@ -66,10 +67,12 @@ func SnapshotSave(env *cli.Env) *cobra.Command {
 	return c
 }
 
-// oneMember returns the error of a snapshot of several members, with what each of them is, and the command line for the best: a member
-// that has applied everything, rather a follower than the leader, which has enough to do.
+// oneMember returns the error of a snapshot of several members, with what each of them is, and the
+// command line for the best: a member that has applied everything, rather a follower than the
+// leader, which has enough to do.
 func oneMember(env *cli.Env, c *cobra.Command, args []string) error {
-	err := fmt.Errorf("snapshot must be requested to one selected node, not multiple %v", env.Endpoints)
+	err := fmt.Errorf("snapshot must be requested to one selected node, not multiple %v",
+		env.Endpoints)
 	cl, cerr := env.Connect(c.Context())
 	if cerr != nil {
 		if len(env.Endpoints) == 0 {
@@ -109,7 +112,8 @@ func oneMember(env *cli.Env, c *cobra.Command, args []string) error {
 }
 
 // snapshotWorth returns what a member is, and how good a snapshot of it would be.
-func snapshotWorth(r *etcdserverpb.StatusResponse, names map[uint64]string) (what string, worth int) {
+func snapshotWorth(r *etcdserverpb.StatusResponse,
+	names map[uint64]string) (what string, worth int) {
 	if r == nil {
 		return "no answer", 0
 	}
@@ -131,12 +135,14 @@ func snapshotWorth(r *etcdserverpb.StatusResponse, names map[uint64]string) (wha
 		what, worth = what+", a follower", 4
 	}
 	if what += fmt.Sprintf(", at revision %d", r.GetHeader().GetRevision()); behind {
-		what += fmt.Sprintf("; %d entries are to be applied", r.GetRaftIndex()-r.GetRaftAppliedIndex())
+		what += fmt.Sprintf("; %d entries are to be applied",
+			r.GetRaftIndex()-r.GetRaftAppliedIndex())
 	}
 	return what, worth
 }
 
-// save copies a snapshot into a file. The exit code of every failure is that of an interruption, as of etcdctl.
+// save copies a snapshot into a file. The exit code of every failure is that of an interruption, as
+// of etcdctl.
 func save(c *cobra.Command, cl *client.Client, path string, quiet bool) error {
 	s, err := cl.Snapshot(c.Context())
 	if err != nil {

@@ -9,7 +9,8 @@ import (
 
 // Group returns a command that only has subcommands.
 func Group(use, short, long string, commands ...*cobra.Command) *cobra.Command {
-	c := &cobra.Command{Use: use, Short: short, Long: long, Args: OnlySubcommands, RunE: func(c *cobra.Command, _ []string) error { return c.Help() }}
+	c := &cobra.Command{Use: use, Short: short, Long: long, Args: OnlySubcommands,
+		RunE: func(c *cobra.Command, _ []string) error { return c.Help() }}
 	c.AddCommand(commands...)
 	return c
 }
@@ -18,7 +19,8 @@ func Group(use, short, long string, commands ...*cobra.Command) *cobra.Command {
 func ExactlyOne(name string) cobra.PositionalArgs {
 	return func(_ *cobra.Command, args []string) error {
 		if len(args) != 1 {
-			return exit.Usage("%s requires exactly one argument, not %d; see vigilctl %s --help", name, len(args), name)
+			return exit.Usage("%s requires exactly one argument, not %d; see vigilctl %s --help",
+				name, len(args), name)
 		}
 		return nil
 	}
@@ -26,5 +28,6 @@ func ExactlyOne(name string) cobra.PositionalArgs {
 
 // CompleteFlag lets the shell complete a flag with words.
 func CompleteFlag(c *cobra.Command, flag string, words []string) {
-	_ = c.RegisterFlagCompletionFunc(flag, cobra.FixedCompletions(words, cobra.ShellCompDirectiveNoFileComp))
+	_ = c.RegisterFlagCompletionFunc(flag,
+		cobra.FixedCompletions(words, cobra.ShellCompDirectiveNoFileComp))
 }

@@ -13,8 +13,8 @@ import (
 	"vigil/internal/spelling"
 )
 
-// synonyms are words for one thing in this program, in older ones and in similar ones. A word stands for the first command that has a
-// word of its line.
+// synonyms are words for one thing in this program, in older ones and in similar ones. A word
+// stands for the first command that has a word of its line.
 var synonyms = [][]string{
 	{"ls", "list", "show", "keys", "dir"},
 	{"del", "delete", "remove", "rm", "rmdir", "revoke"},
@@ -32,7 +32,8 @@ var synonyms = [][]string{
 	{"downgrade", "upgrade"},
 }
 
-// Unknown returns the error for a word that is not a command below c, with the commands that are probably meant.
+// Unknown returns the error for a word that is not a command below c, with the commands that are
+// probably meant.
 func Unknown(c *cobra.Command, word string) error {
 	text := fmt.Sprintf("unknown command %q for %q", word, c.CommandPath())
 	if meant := meantCommands(c, word); len(meant) > 0 {
@@ -45,8 +46,9 @@ func Unknown(c *cobra.Command, word string) error {
 	return fmt.Errorf("%s; see %s --help", text, c.CommandPath())
 }
 
-// meantCommands returns the commands that a word below c probably stands for: those that it begins, one of another name for the same
-// thing, those of this name in groups, or the one that is most like it.
+// meantCommands returns the commands that a word below c probably stands for: those that it begins,
+// one of another name for the same thing, those of this name in groups, or the one that is most
+// like it.
 func meantCommands(c *cobra.Command, word string) (list []string) {
 	var known, below []string
 	for _, sub := range c.Commands() {
@@ -70,7 +72,9 @@ func meantCommands(c *cobra.Command, word string) (list []string) {
 		if !slices.Contains(words, word) {
 			continue
 		}
-		if i := slices.IndexFunc(words, func(w string) bool { return slices.Contains(known, w) }); i >= 0 && !slices.Contains(below, words[i]+" "+word) {
+		if i := slices.IndexFunc(words,
+			func(w string) bool { return slices.Contains(known, w) }); i >= 0 &&
+			!slices.Contains(below, words[i]+" "+word) {
 			list = append(list, words[i])
 		}
 	}
@@ -92,11 +96,14 @@ func OnlySubcommands(c *cobra.Command, args []string) error {
 }
 
 // otherFlags are the names that similar programs have for flags of this one.
-var otherFlags = map[string]string{"output": "write-out", "o": "write-out", "format": "write-out", "recursive": "prefix", "r": "prefix", "all": "prefix",
-	"endpoint": "endpoints", "e": "endpoints", "host": "endpoints", "H": "endpoints", "ca-file": "cacert", "cert-file": "cert", "key-file": "key", "username": "user", "u": "user",
+var otherFlags = map[string]string{"output": "write-out", "o": "write-out", "format": "write-out",
+	"recursive": "prefix", "r": "prefix", "all": "prefix",
+	"endpoint": "endpoints", "e": "endpoints", "host": "endpoints", "H": "endpoints",
+	"ca-file": "cacert", "cert-file": "cert", "key-file": "key", "username": "user", "u": "user",
 	"timeout": "command-timeout", "revision": "rev", "ttl": "lease", "force": "yes"}
 
-// FlagError returns the error for a mistake in a flag: which one is meant, or which values it takes.
+// FlagError returns the error for a mistake in a flag: which one is meant, or which values it
+// takes.
 func FlagError(c *cobra.Command, err error) error {
 	if unknown, ok := errors.AsType[*pflag.NotExistError](err); ok {
 		return fmt.Errorf("%w; %s", err, unknownFlag(c, unknown))
@@ -107,7 +114,8 @@ func FlagError(c *cobra.Command, err error) error {
 	}
 	if wrong, ok := errors.AsType[*pflag.InvalidValueError](err); ok {
 		name := wrong.GetFlag().Name
-		return fmt.Errorf("invalid argument %q for %q flag: %w", wrong.GetValue(), "--"+name, ValueError(wrong.GetFlag(), wrong.GetValue(), wrong.Unwrap()))
+		return fmt.Errorf("invalid argument %q for %q flag: %w", wrong.GetValue(), "--"+name,
+			ValueError(wrong.GetFlag(), wrong.GetValue(), wrong.Unwrap()))
 	}
 	return err
 }

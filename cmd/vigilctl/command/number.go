@@ -30,7 +30,8 @@ func Whole(s string) (int64, error) {
 	return n, numberError(err, wholeNumber)
 }
 
-// Seconds returns a number of seconds as a duration: the longest one, of 292 years, for a number that is larger. No lease lives as long.
+// Seconds returns a number of seconds as a duration: the longest one, of 292 years, for a number
+// that is larger. No lease lives as long.
 func Seconds(n int64) time.Duration {
 	const most = int64(1<<63-1) / int64(time.Second)
 	return time.Duration(max(-most, min(n, most))) * time.Second

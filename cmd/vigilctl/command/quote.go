@@ -7,11 +7,12 @@ import (
 	"vigil/internal/spelling"
 )
 
-// QuoteArgs returns the arguments of a command as a shell takes them. If one of them begins with a dash, "--" comes first, and no flag can
-// follow.
+// QuoteArgs returns the arguments of a command as a shell takes them. If one of them begins with a
+// dash, "--" comes first, and no flag can follow.
 func QuoteArgs(args ...string) string {
 	text := QuoteWords(args...)
-	if slices.ContainsFunc(args, func(s string) bool { return strings.HasPrefix(s, "-") && s != "-" }) {
+	if slices.ContainsFunc(args,
+		func(s string) bool { return strings.HasPrefix(s, "-") && s != "-" }) {
 		return "-- " + text
 	}
 	return text

@@ -1,8 +1,10 @@
-// Package complete lets a shell complete arguments with what the cluster has: keys, members, users, roles and leases. A cluster
-// that does not answer within Timeout, or asks for a password, completes nothing.
+// Package complete lets a shell complete arguments with what the cluster has: keys, members, users,
+// roles and leases. A cluster that does not answer within Timeout, or asks for a password,
+// completes nothing.
 //
-//  1. Other users choose the names that the cluster has, and the shell belongs to an administrator. No name is offered that is anything
-//     but one plain word in a shell, whatever its source: shells insert the beginning that several names have in common without quotes.
+//  1. Other users choose the names that the cluster has, and the shell belongs to an administrator.
+//     No name is offered that is anything but one plain word in a shell, whatever its source:
+//     shells insert the beginning that several names have in common without quotes.
 //  2. The scripts for the shells evaluate no text.
 package complete
 
@@ -43,16 +45,25 @@ func Script(shell string) ([]byte, error) {
 	return scripts.ReadFile("scripts/vigilctl." + shell)
 }
 
-// source returns what may follow the part of a word, each with a tab and a description if there is one. ask decides what is offered.
+// source returns what may follow the part of a word, each with a tab and a description if there is
+// one. ask decides what is offered.
 type source func(ctx context.Context, c *client.Client, word string) ([]string, error)
 
-// arguments has the sources of the arguments of each command; the last one holds for all further arguments.
+// arguments has the sources of the arguments of each command; the last one holds for all further
+// arguments.
 var arguments = map[string][]source{
-	"get": {keys, keys}, "put": {keys, none}, "del": {keys, keys}, "watch": {keys, keys}, "history": {keys, none}, "tree": {keys, none}, "ls": {keys, none}, "diff": {keys, none}, "watchers": {keys, none},
-	"member remove": {members, none}, "member update": {members, none}, "member promote": {members, none}, "move-leader": {members, none},
-	"user get": {users, none}, "user delete": {users, none}, "user passwd": {users, none}, "user grant-role": {users, roles, none}, "user revoke-role": {users, roles, none},
-	"role get": {roles, none}, "role delete": {roles, none}, "role grant-permission": {roles, words("read", "write", "readwrite"), keys}, "role revoke-permission": {roles, keys, keys},
-	"lease revoke": {leases, none}, "lease timetolive": {leases, none}, "lease keep-alive": {leases, none},
+	"get": {keys, keys}, "put": {keys, none}, "del": {keys, keys}, "watch": {keys, keys},
+	"history": {keys, none}, "tree": {keys, none}, "ls": {keys, none}, "diff": {keys, none},
+	"watchers":      {keys, none},
+	"member remove": {members, none}, "member update": {members, none},
+	"member promote": {members, none}, "move-leader": {members, none},
+	"user get": {users, none}, "user delete": {users, none}, "user passwd": {users, none},
+	"user grant-role": {users, roles, none}, "user revoke-role": {users, roles, none},
+	"role get": {roles, none}, "role delete": {roles, none},
+	"role grant-permission":  {roles, words("read", "write", "readwrite"), keys},
+	"role revoke-permission": {roles, keys, keys},
+	"lease revoke":           {leases, none}, "lease timetolive": {leases, none},
+	"lease keep-alive": {leases, none},
 }
 
 // Register sets the completions of the commands below root.
@@ -64,14 +75,17 @@ func Register(root *cobra.Command, env *cli.Env) {
 		}
 		_, path, _ := strings.Cut(c.CommandPath(), " ")
 		if list := arguments[path]; list != nil {
-			c.ValidArgsFunction = func(_ *cobra.Command, args []string, word string) ([]string, cobra.ShellCompDirective) {
+			c.ValidArgsFunction = func(_ *cobra.Command, args []string, word string) ([]string,
+				cobra.ShellCompDirective) {
 				return ask(env, list[min(len(args), len(list)-1)], word)
 			}
 		}
 		if path == "put" {
-			_ = c.RegisterFlagCompletionFunc("lease", func(_ *cobra.Command, _ []string, word string) ([]string, cobra.ShellCompDirective) {
-				return ask(env, leases, word)
-			})
+			_ = c.RegisterFlagCompletionFunc("lease",
+				func(_ *cobra.Command, _ []string, word string) ([]string,
+					cobra.ShellCompDirective) {
+					return ask(env, leases, word)
+				})
 		}
 	}
 	walk(root)
@@ -79,7 +93,8 @@ func Register(root *cobra.Command, env *cli.Env) {
 
 // ask asks the cluster.
 func ask(env *cli.Env, from source, word string) ([]string, cobra.ShellCompDirective) {
-	env.Stdin, env.Stderr = strings.NewReader(""), io.Discard // no question, and no warning in the middle of a line
+	// no question, and no warning in the middle of a line
+	env.Stdin, env.Stderr = strings.NewReader(""), io.Discard
 	ctx, cancel := context.WithTimeout(context.Background(), Timeout)
 	defer cancel()
 	env.Config.DialTimeout = min(env.Config.DialTimeout, Timeout)
@@ -119,7 +134,8 @@ func words(list ...string) source {
 
 // keys returns the keys with a prefix, up to their next slash.
 func keys(ctx context.Context, c *client.Client, word string) ([]string, error) {
-	r, err := c.Get(ctx, word, client.WithPrefix(), client.WithKeysOnly(), client.WithLimit(maxKeys))
+	r, err := c.Get(ctx, word, client.WithPrefix(), client.WithKeysOnly(),
+		client.WithLimit(maxKeys))
 	if err != nil {
 		return nil, err
 	}
@@ -140,8 +156,9 @@ func keys(ctx context.Context, c *client.Client, word string) ([]string, error) 
 	return slices.Compact(list), nil
 }
 
-// plain reports whether every shell takes a name as one word that stands for itself, wherever an argument may be: it has letters, digits and
-// few other characters, and does not begin like a flag, a job or an expansion.
+// plain reports whether every shell takes a name as one word that stands for itself, wherever an
+// argument may be: it has letters, digits and few other characters, and does not begin like a flag,
+// a job or an expansion.
 func plain(name string) bool {
 	for i, r := range name {
 		switch {
@@ -154,7 +171,8 @@ func plain(name string) bool {
 	return name != ""
 }
 
-// members returns the names of members, and the IDs for a word that can begin one, or where the name does not do.
+// members returns the names of members, and the IDs for a word that can begin one, or where the
+// name does not do.
 func members(ctx context.Context, c *client.Client, word string) ([]string, error) {
 	r, err := c.MemberList(ctx)
 	if err != nil {

@@ -5,14 +5,18 @@ import (
 	"testing"
 )
 
-// TestPlain: only names that are one plain word in every shell are offered; another one is left out.
+// TestPlain: only names that are one plain word in every shell are offered; another one is left
+// out.
 func TestPlain(t *testing.T) {
-	for _, name := range []string{"a", "ü/", "/", ".hidden", "a-b", "a:b=c@d%20+e", "日本", "e\u0301", "00ff"} {
+	for _, name := range []string{"a", "ü/", "/", ".hidden", "a-b", "a:b=c@d%20+e", "日本",
+		"e\u0301", "00ff"} {
 		if !plain(name) {
 			t.Errorf("%q is not offered", name)
 		}
 	}
-	for _, name := range []string{"", "a b", "a\tb\x1b[2J", "a\xff", "a\x1b[2J", "a\u202e", "a\u009b", "\ufffd", "a\u00a0b", "a\u3000b", "-h", "--endpoints=x", "=ls", "%1", "+x", "@x", ":x", "\u0301"} {
+	for _, name := range []string{"", "a b", "a\tb\x1b[2J", "a\xff", "a\x1b[2J", "a\u202e",
+		"a\u009b", "\ufffd", "a\u00a0b", "a\u3000b", "-h", "--endpoints=x", "=ls", "%1", "+x", "@x",
+		":x", "\u0301"} {
 		if plain(name) {
 			t.Errorf("%q is offered", name)
 		}
@@ -31,7 +35,8 @@ func TestScripts(t *testing.T) {
 		if err != nil {
 			t.Error(err)
 		}
-		for _, word := range []string{"eval ", "Invoke-Expression", "compgen", "source ", "${(e)", "_describe"} {
+		for _, word := range []string{"eval ", "Invoke-Expression", "compgen", "source ",
+			"${(e)", "_describe"} {
 			if bytes.Contains(script, []byte(word)) {
 				t.Errorf("the script for %s has %q", shell, word)
 			}

@@ -1,4 +1,5 @@
-// Package doctor has the command doctor: it takes measurements of all members, and prints what package health finds in them.
+// Package doctor has the command doctor: it takes measurements of all members, and prints what
+// package health finds in them.
 package doctor
 
 import (
@@ -70,22 +71,29 @@ func Command(env *cli.Env) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return l.Run(c, func(ctx context.Context) error { return diagnoseMembers(ctx, e, &l, p) })
+			return l.Run(c, func(ctx context.Context) error {
+				return diagnoseMembers(ctx, e, &l,
+					p)
+			})
 		},
 	}
 	l.AddFlags(c)
-	c.Flags().StringSliceVar(&skip, "skip", nil, "checks to leave out, separated by commas: "+strings.Join(checkNames(), ", "))
-	c.Flags().StringSliceVar(&limit, "limit", nil, "NAME=VALUE, another limit of a check: "+strings.Join(limitNames(), ", "))
+	c.Flags().StringSliceVar(&skip, "skip", nil, "checks to leave out, separated by commas: "+
+		strings.Join(checkNames(), ", "))
+	c.Flags().StringSliceVar(&limit, "limit", nil, "NAME=VALUE, another limit of a check: "+
+		strings.Join(limitNames(), ", "))
 	return c
 }
 
 // diagnosis is the result of all checks, as it is printed.
 type diagnosis struct {
 	*health.Diagnosis
-	pages string // the directory or the address of the pages, with a slash; empty if neither is known
+	// the directory or the address of the pages, with a slash; empty if neither is known
+	pages string
 }
 
-func diagnoseMembers(ctx context.Context, e *health.Examination, l *survey.Survey, p *show.Printer) error {
+func diagnoseMembers(ctx context.Context, e *health.Examination, l *survey.Survey,
+	p *show.Printer) error {
 	queryMembers(ctx, l, e)
 	if ctx.Err() != nil {
 		return ctx.Err()
@@ -122,7 +130,8 @@ func (d *diagnosis) draw(width int, p screen.Paint) []string {
 			lines = append(lines, indent+p.In(style, line))
 		}
 	}
-	styles := map[health.Severity]screen.Style{health.Critical: screen.Bad, health.Warning: screen.Warn, health.Note: screen.Plain}
+	styles := map[health.Severity]screen.Style{health.Critical: screen.Bad,
+		health.Warning: screen.Warn, health.Note: screen.Plain}
 	for _, f := range d.Findings {
 		what := f.What
 		if f.Member != "" {
@@ -156,7 +165,8 @@ func (d *diagnosis) draw(width int, p screen.Paint) []string {
 	}
 	verdict, style := "nothing is wrong", screen.Good
 	if !d.Healthy {
-		verdict, style = fmt.Sprintf("%d critical, %s", number[health.Critical], amount.Count(number[health.Warning], "warning")), screen.Bad
+		verdict, style = fmt.Sprintf("%d critical, %s", number[health.Critical],
+			amount.Count(number[health.Warning], "warning")), screen.Bad
 	}
 	if number[health.Note] > 0 {
 		verdict += ", " + amount.Count(number[health.Note], "note")
@@ -213,8 +223,8 @@ func servedPages(ctx context.Context, l *survey.Survey) string {
 	return cmp.Or(found...)
 }
 
-// findPages returns the directory that has the pages of a program, with a slash, or "": those of a package and of an archive are
-// next to its directory.
+// findPages returns the directory that has the pages of a program, with a slash, or "": those of a
+// package and of an archive are next to its directory.
 func findPages(program string) string {
 	for _, dir := range []string{"../share/doc/vigil", ".."} {
 		dir = filepath.Join(filepath.Dir(program), dir)

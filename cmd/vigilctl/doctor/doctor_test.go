@@ -17,13 +17,16 @@ import (
 	"vigil/internal/health"
 )
 
-// TestDrawing compares the whole text for a cluster of which one member does not answer, and one has few writes.
+// TestDrawing compares the whole text for a cluster of which one member does not answer, and one
+// has few writes.
 func TestDrawing(t *testing.T) {
 	d := &diagnosis{Diagnosis: &health.Diagnosis{Members: 3, Leader: "a", Seen: []string{"a", "b"},
 		Findings: []health.Finding{
-			{Severity: health.Critical, Member: "c", What: "does not answer at 10.0.0.3:2379: gone", Page: "docs/operations/observe.md#vigilmemberdown",
+			{Severity: health.Critical, Member: "c", What: "does not answer at 10.0.0.3:2379: gone",
+				Page: "docs/operations/observe.md#vigilmemberdown",
 				Next: "check its process and its log, and start it again with its data directory, which loses nothing; if it runs, check that this machine can reach the address"},
-			{Severity: health.Critical, What: "2 of 3 voting members answer, the smallest quorum: if the others have failed, one more failure stops all writes", Next: "bring the other members back first: the findings about each say how",
+			{Severity: health.Critical,
+				What: "2 of 3 voting members answer, the smallest quorum: if the others have failed, one more failure stops all writes", Next: "bring the other members back first: the findings about each say how",
 				Page: "docs/operations/observe.md#vigilquorumatrisk"},
 		},
 		Unchecked: []health.Unchecked{{Member: "c", Why: "it does not answer"}},
@@ -34,7 +37,9 @@ func TestDrawing(t *testing.T) {
 		}
 	}
 	for _, few := range []string{"writes of the raft log", "commits", "applied writes"} {
-		d.Unchecked = append(d.Unchecked, health.Unchecked{Check: "disk", Member: "b", Why: "12 " + few + " in the last 60m are too few to judge by"})
+		d.Unchecked = append(d.Unchecked,
+			health.Unchecked{Check: "disk", Member: "b",
+				Why: "12 " + few + " in the last 60m are too few to judge by"})
 	}
 	const want = `CRITICAL  c: does not answer at 10.0.0.3:2379: gone
     next: check its process and its log, and start it again with its data directory, which loses nothing; if it runs, check that this machine can reach the address
@@ -72,7 +77,8 @@ not checked: b, disk: 12 applied writes in the last 60m are too few to judge by
 
 // TestFindPages: the pages of a package and of an archive are found from the program's place.
 func TestFindPages(t *testing.T) {
-	for pages, program := range map[string]string{"usr/share/doc/vigil": "usr/bin/vigilctl", "vigil-1.0": "vigil-1.0/bin/vigilctl"} {
+	for pages, program := range map[string]string{"usr/share/doc/vigil": "usr/bin/vigilctl",
+		"vigil-1.0": "vigil-1.0/bin/vigilctl"} {
 		root := t.TempDir()
 		at := filepath.Join(root, pages, "docs", "operations")
 		if err := os.MkdirAll(at, 0o755); err != nil {
@@ -84,12 +90,16 @@ func TestFindPages(t *testing.T) {
 		if err := os.WriteFile(filepath.Join(at, "doctor.md"), nil, 0o644); err != nil {
 			t.Fatal(err)
 		}
-		if got, want := findPages(filepath.Join(root, program)), filepath.Join(root, pages)+"/"; got != want {
+		if got, want := findPages(filepath.Join(root, program)),
+			filepath.Join(root, pages)+"/"; got != want {
 			t.Errorf("of %s: %s, want %s", program, got, want)
 		}
 	}
-	d := &diagnosis{pages: "/usr/share/doc/vigil/", Diagnosis: &health.Diagnosis{Findings: []health.Finding{{Severity: health.Note, What: "w", Next: "n", Page: "docs/p.md#h"}}}}
-	if text := strings.Join(d.draw(100, screen.Paint{}), "\n"); !strings.Contains(text, "\n    page: /usr/share/doc/vigil/docs/p.md#h\n") {
+	d := &diagnosis{pages: "/usr/share/doc/vigil/",
+		Diagnosis: &health.Diagnosis{Findings: []health.Finding{{Severity: health.Note, What: "w",
+			Next: "n", Page: "docs/p.md#h"}}}}
+	if text := strings.Join(d.draw(100, screen.Paint{}), "\n"); !strings.Contains(text,
+		"\n    page: /usr/share/doc/vigil/docs/p.md#h\n") {
 		t.Error(text)
 	}
 }
@@ -105,7 +115,8 @@ func TestDoctorNarrow(t *testing.T) {
 
 // TestLimits: flags change limits, and wrong ones are rejected.
 func TestLimits(t *testing.T) {
-	if l, err := parseLimits([]string{"clock=5s", "lag=7"}); err != nil || l.Clock != 5*time.Second || l.Lag != 7 || l.Quota != 80 {
+	if l, err := parseLimits([]string{"clock=5s", "lag=7"}); err != nil ||
+		l.Clock != 5*time.Second || l.Lag != 7 || l.Quota != 80 {
 		t.Errorf("%+v, %v", l, err)
 	}
 	for text, want := range map[string]string{
@@ -116,11 +127,14 @@ func TestLimits(t *testing.T) {
 		"clock=-1s":       "--limit clock=-1s: the value must be like 1s, and not negative",
 		"certificate=30d": "must be like 720h0m0s",
 	} {
-		if _, err := parseLimits([]string{text}); err == nil || !strings.Contains(err.Error(), want) {
+		if _, err := parseLimits([]string{text}); err == nil ||
+			!strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v", text, err)
 		}
 	}
-	if err := validateChecks([]string{"disk", "disc"}); err == nil || !strings.Contains(err.Error(), "--skip disc: no check has this name; the checks are: reachable, leader") {
+	if err := validateChecks([]string{"disk", "disc"}); err == nil ||
+		!strings.Contains(err.Error(),
+			"--skip disc: no check has this name; the checks are: reachable, leader") {
 		t.Error(err)
 	}
 }
@@ -151,7 +165,8 @@ func TestDoctorPage(t *testing.T) {
 	})
 }
 
-// TestReduced: an error of an unreachable member is shown with its first cause, and is still the whole error.
+// TestReduced: an error of an unreachable member is shown with its first cause, and is still the
+// whole error.
 func TestReduced(t *testing.T) {
 	cause := errors.New("connection\nrefused")
 	err := reduce(&client.UnreachableError{Errors: []error{cause}})

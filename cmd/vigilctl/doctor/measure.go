@@ -43,9 +43,11 @@ func queryMembers(ctx context.Context, l *survey.Survey, e *health.Examination) 
 		use, flag, name string
 		decides         func(a, b *x509.Certificate) bool // which of two certificates in the file
 	}{
-		{"this program's certificate", "--cert", l.Env.Config.TLSFiles.Cert, func(a, b *x509.Certificate) bool { return a.NotAfter.Before(b.NotAfter) }},
+		{"this program's certificate", "--cert", l.Env.Config.TLSFiles.Cert,
+			func(a, b *x509.Certificate) bool { return a.NotAfter.Before(b.NotAfter) }},
 		// An expired authority next to its successor does no harm.
-		{"the authority of members that this program trusts", "--cacert", l.Env.Config.TLSFiles.CA, func(a, b *x509.Certificate) bool { return a.NotAfter.After(b.NotAfter) }},
+		{"the authority of members that this program trusts", "--cacert", l.Env.Config.TLSFiles.CA,
+			func(a, b *x509.Certificate) bool { return a.NotAfter.After(b.NotAfter) }},
 	} {
 		if f.name != "" {
 			c, err := decidingCertificate(f.name, f.decides)
@@ -58,15 +60,18 @@ func queryMembers(ctx context.Context, l *survey.Survey, e *health.Examination) 
 	}
 	e.ListErr = reduce(e.ListErr)
 	for i := range e.Readings {
-		e.Readings[i].StatusErr, e.Readings[i].MetricsErr = reduce(e.Readings[i].StatusErr), reduce(e.Readings[i].MetricsErr)
+		e.Readings[i].StatusErr, e.Readings[i].MetricsErr = reduce(e.Readings[i].StatusErr),
+			reduce(e.Readings[i].MetricsErr)
 		e.CertErrs[i], e.Data[i].Err = reduce(e.CertErrs[i]), reduce(e.Data[i].Err)
 	}
 }
 
-// secondLook is how long after the first one members are looked at again that do not tell what they counted lately.
+// secondLook is how long after the first one members are looked at again that do not tell what they
+// counted lately.
 const secondLook = 2 * time.Second
 
-// lookAgain reads the metrics of members once more that do not tell what they counted lately, as those of etcd.
+// lookAgain reads the metrics of members once more that do not tell what they counted lately, as
+// those of etcd.
 func lookAgain(ctx context.Context, l *survey.Survey, e *health.Examination) {
 	l.Each(ctx, func(ctx context.Context, i int, m *probe.Member) {
 		x := &e.Readings[i]
@@ -133,7 +138,8 @@ func compareData(ctx context.Context, l *survey.Survey, r *health.Round) []healt
 }
 
 // decidingCertificate returns the certificate in a file that decides when it expires.
-func decidingCertificate(name string, decides func(a, b *x509.Certificate) bool) (found *x509.Certificate, err error) {
+func decidingCertificate(name string,
+	decides func(a, b *x509.Certificate) bool) (found *x509.Certificate, err error) {
 	rest, err := os.ReadFile(name)
 	for err == nil {
 		var b *pem.Block
@@ -144,7 +150,8 @@ func decidingCertificate(name string, decides func(a, b *x509.Certificate) bool)
 			continue
 		}
 		var c *x509.Certificate
-		if c, err = x509.ParseCertificate(b.Bytes); err == nil && (found == nil || decides(c, found)) {
+		if c, err = x509.ParseCertificate(b.Bytes); err == nil &&
+			(found == nil || decides(c, found)) {
 			found = c
 		}
 	}

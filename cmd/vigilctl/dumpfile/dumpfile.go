@@ -17,8 +17,8 @@ import (
 	"vigil/cmd/vigilctl/keytext"
 )
 
-// A dump is a file of lines of JSON: a header, the keys in ascending order with each lease before its first key, and a
-// trailer.
+// A dump is a file of lines of JSON: a header, the keys in ascending order with each lease before
+// its first key, and a trailer.
 //
 //	{"vigil_dump":1,"cluster_id":"...","revision":9,"prefixes":["a/"],"keys":2}
 //	{"lease":"32695410dcc0ca06","ttl":60,"remaining":41}
@@ -43,7 +43,8 @@ type Header struct {
 
 // NewHeader returns the header of a dump, which promises a number of keys.
 func NewHeader(clusterID uint64, revision int64, keys int64, prefixes ...string) *Header {
-	h := &Header{Version: version, ClusterID: fmt.Sprintf("%x", clusterID), Revision: revision, Keys: keys}
+	h := &Header{Version: version, ClusterID: fmt.Sprintf("%x", clusterID),
+		Revision: revision, Keys: keys}
 	for _, p := range prefixes {
 		h.Prefixes = append(h.Prefixes, keytext.JSON(p))
 	}
@@ -52,7 +53,8 @@ func NewHeader(clusterID uint64, revision int64, keys int64, prefixes ...string)
 
 // Same reports whether two dumps have the same source.
 func (h *Header) Same(other *Header) bool {
-	return h.Version == other.Version && h.ClusterID == other.ClusterID && slices.Equal(h.Prefixes, other.Prefixes)
+	return h.Version == other.Version && h.ClusterID == other.ClusterID &&
+		slices.Equal(h.Prefixes, other.Prefixes)
 }
 
 // Lease is the line of a lease. TTL is 0 if the lease ended before its keys were read.
@@ -77,7 +79,8 @@ type trailer struct {
 	SHA256 string `json:"sha256"`
 }
 
-// Writer writes lines, and counts keys and leases. Keys are written in their order, each after its lease.
+// Writer writes lines, and counts keys and leases. Keys are written in their order, each after its
+// lease.
 type Writer struct {
 	w            *bufio.Writer
 	sum          hash.Hash
@@ -87,7 +90,8 @@ type Writer struct {
 }
 
 func newWriter(w io.Writer) *Writer {
-	return &Writer{w: bufio.NewWriterSize(w, 1<<20), sum: sha256.New(), known: map[client.LeaseID]bool{}}
+	return &Writer{w: bufio.NewWriterSize(w, 1<<20), sum: sha256.New(),
+		known: map[client.LeaseID]bool{}}
 }
 
 // NewWriter writes the header.
@@ -145,7 +149,8 @@ func (d *Writer) Flush() error { return d.w.Flush() }
 
 // End writes the trailer.
 func (d *Writer) End() error {
-	if err := d.line(trailer{true, d.keys, d.leases, hex.EncodeToString(d.sum.Sum(nil))}); err != nil {
+	if err := d.line(trailer{true, d.keys, d.leases,
+		hex.EncodeToString(d.sum.Sum(nil))}); err != nil {
 		return err
 	}
 	return d.w.Flush()
@@ -187,8 +192,9 @@ func NewReader(r io.Reader) (*Reader, error) {
 // Keys returns the number of keys that were read.
 func (d *Reader) Keys() int64 { return d.keys }
 
-// Resume reads the remaining lines of an interrupted dump. It returns the number of bytes that its whole lines have, and a Writer of
-// those after them. A file that lacks nothing but its name has its last line written again.
+// Resume reads the remaining lines of an interrupted dump. It returns the number of bytes that its
+// whole lines have, and a Writer of those after them. A file that lacks nothing but its name has
+// its last line written again.
 func (d *Reader) Resume(w io.Writer) (whole int64, out *Writer, err error) {
 	out = newWriter(w)
 	for {
@@ -251,8 +257,8 @@ type anyLine struct {
 	SHA256 string `json:"sha256"`
 }
 
-// Next returns a key or a lease, and neither after the trailer, whose counts and checksum it verifies. Without a trailer
-// it returns ErrNoEnd.
+// Next returns a key or a lease, and neither after the trailer, whose counts and checksum it
+// verifies. Without a trailer it returns ErrNoEnd.
 func (d *Reader) Next() (*Key, *Lease, error) {
 	b, err := d.readLine()
 	if err == io.EOF {
@@ -271,7 +277,8 @@ func (d *Reader) Next() (*Key, *Lease, error) {
 		return nil, nil, bad("%v", err)
 	}
 	if l.End {
-		if got := hex.EncodeToString(d.sum.Sum(nil)); l.Keys != d.keys || l.Leases != d.leases || l.SHA256 != got {
+		if got := hex.EncodeToString(d.sum.Sum(nil)); l.Keys != d.keys || l.Leases != d.leases ||
+			l.SHA256 != got {
 			return nil, nil, bad("the dump was changed: it has %d keys, %d leases and the checksum %s, the last line says %d, %d and %s", d.keys, d.leases, got, l.Keys, l.Leases, l.SHA256)
 		}
 		if d.keys != d.Header.Keys {
@@ -285,12 +292,15 @@ func (d *Reader) Next() (*Key, *Lease, error) {
 	d.sum.Write(b)
 	switch {
 	case l.Key != nil && l.Value != nil:
-		k := &Key{Key: *l.Key, Value: *l.Value, Metadata: keytext.Metadata{CreateRevision: l.CreateRevision, ModRevision: l.ModRevision, Version: l.Version}}
+		k := &Key{Key: *l.Key, Value: *l.Value,
+			Metadata: keytext.Metadata{CreateRevision: l.CreateRevision, ModRevision: l.ModRevision,
+				Version: l.Version}}
 		if l.Lease != nil {
 			k.Lease = *l.Lease
 		}
 		if *l.Key == "" || d.keys > 0 && string(*l.Key) <= d.last {
-			return nil, nil, bad("the key %q is not after the previous key, %q", string(*l.Key), d.last)
+			return nil, nil, bad("the key %q is not after the previous key, %q",
+				string(*l.Key), d.last)
 		}
 		d.keys++
 		d.last = string(*l.Key)

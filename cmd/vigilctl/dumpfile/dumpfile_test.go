@@ -17,8 +17,10 @@ func smallDump(t testing.TB) []byte {
 	w, err := NewWriter(&b, NewHeader(0xc1, 9, 2, "a"))
 	err = errors.Join(err,
 		w.Lease(Lease{0x1234, 60, 41}),
-		w.Key(client.KeyValue{Key: "a<\u2028", Value: []byte("text\n"), CreateRevision: 2, ModRevision: 7, Version: 3, Lease: 0x1234}),
-		w.Key(client.KeyValue{Key: "a\xff", Value: []byte{0, 0xfe}, CreateRevision: 9, ModRevision: 9, Version: 1}),
+		w.Key(client.KeyValue{Key: "a<\u2028", Value: []byte("text\n"), CreateRevision: 2,
+			ModRevision: 7, Version: 3, Lease: 0x1234}),
+		w.Key(client.KeyValue{Key: "a\xff", Value: []byte{0, 0xfe}, CreateRevision: 9,
+			ModRevision: 9, Version: 1}),
 		w.End())
 	if err != nil {
 		t.Fatal(err)
@@ -51,7 +53,8 @@ func TestDumpFile(t *testing.T) {
 	if err != nil || len(keys) != 2 || len(leases) != 1 || leases[0] != (Lease{0x1234, 60, 41}) {
 		t.Fatalf("%v %v %v", keys, leases, err)
 	}
-	if k := keys[0]; k.Key != "a<\u2028" || k.Value != "text\n" || k.Lease != 0x1234 || k.ModRevision != 7 || k.CreateRevision != 2 || k.Version != 3 {
+	if k := keys[0]; k.Key != "a<\u2028" || k.Value != "text\n" || k.Lease != 0x1234 ||
+		k.ModRevision != 7 || k.CreateRevision != 2 || k.Version != 3 {
 		t.Errorf("%+v", k)
 	}
 	if k := keys[1]; k.Key != "a\xff" || k.Value != "\x00\xfe" || k.Lease != 0 {
@@ -90,9 +93,11 @@ func TestBadDumps(t *testing.T) {
 		head + `{"key":5}` + "\n":      "a key or value is a string",
 		head + `{"end":true}` + "\n":   "the dump was changed",
 		head + `{"key":"","value":""}`: "not whole",
-		head + `{"key":"b","value":""}` + "\n" + `{"key":"a","value":""}` + "\n": "line 3: the key \"a\" is not after",
-		head + `{"lease":"1","ttl":-1}` + "\n":                                   "TTL of -1",
-		string(smallDump(t)) + "x":                                               "something follows",
+		head + `{"key":"b","value":""}` + "\n" + `{"key":"a","value":""}` +
+			"\n": "line 3: the key \"a\" is not after",
+		head + `{"lease":"1","ttl":-1}` + "\n": "TTL of -1",
+		string(smallDump(t)) +
+			"x": "something follows",
 	} {
 		if _, _, err := readAll([]byte(text)); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%q: %v", text, err)
@@ -114,7 +119,9 @@ func FuzzDump(f *testing.F) {
 			err = errors.Join(err, w.Lease(l))
 		}
 		for _, k := range keys {
-			err = errors.Join(err, w.Key(client.KeyValue{Key: string(k.Key), Value: []byte(k.Value), Lease: client.LeaseID(k.Lease)}))
+			err = errors.Join(err,
+				w.Key(client.KeyValue{Key: string(k.Key), Value: []byte(k.Value),
+					Lease: client.LeaseID(k.Lease)}))
 		}
 		if err != nil {
 			t.Fatal(err)

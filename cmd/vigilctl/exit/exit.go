@@ -1,4 +1,5 @@
-// Package exit has errors that carry the exit code of the program. All codes but Conflict and ClosedPipe are those of etcdctl.
+// Package exit has errors that carry the exit code of the program. All codes but Conflict and
+// ClosedPipe are those of etcdctl.
 package exit
 
 import (
@@ -13,12 +14,14 @@ const (
 	InvalidInput  = 3
 	BadFeature    = 4
 	Interrupted   = 5
-	Conflict      = 6   // not of etcdctl: keys have changed that were to be written
-	ClosedPipe    = 141 // not of etcdctl: no program reads the output any more. A shell shows this code for SIGPIPE
-	BadArgs       = 128
+	Conflict      = 6 // not of etcdctl: keys have changed that were to be written
+	// not of etcdctl: no program reads the output any more. A shell shows this code for SIGPIPE
+	ClosedPipe = 141
+	BadArgs    = 128
 )
 
-// Error is an error with an exit code. If Err is nil, the command has already printed what is wrong.
+// Error is an error with an exit code. If Err is nil, the command has already printed what is
+// wrong.
 type Error struct {
 	Code int
 	Err  error

@@ -1,5 +1,5 @@
-// Package facts prints the results of commands that read files or objects: facts, and rows below a heading, in the formats of
-// package show.
+// Package facts prints the results of commands that read files or objects: facts, and rows below a
+// heading, in the formats of package show.
 package facts
 
 import (
@@ -15,7 +15,8 @@ import (
 	"vigil/cmd/vigilctl/show"
 )
 
-// Format is the value of --write-out of a command that reads files: one of some formats of package show.
+// Format is the value of --write-out of a command that reads files: one of some formats of package
+// show.
 type Format struct {
 	show.Format
 	allowed []show.Format
@@ -30,7 +31,8 @@ func Add(flags *pflag.FlagSet, usage string, allowed ...show.Format) *Format {
 
 // AddFacts declares --write-out of a command that prints facts.
 func AddFacts(flags *pflag.FlagSet) *Format {
-	return Add(flags, "how to print: simple (a line, comma separated), table, json, yaml or fields", show.Simple, show.Table, show.JSON, show.YAML, show.Fields)
+	return Add(flags, "how to print: simple (a line, comma separated), table, json, yaml or fields",
+		show.Simple, show.Table, show.JSON, show.YAML, show.Fields)
 }
 
 // String is a method of pflag.Value, as are Set and Type.
@@ -68,8 +70,8 @@ func (f *Format) Rows(w io.Writer, heading []string, rows [][]string) error {
 	return t.Flush()
 }
 
-// Fact is one result of a command: its name in fields, its heading in a table, its text for people and its value for
-// programs.
+// Fact is one result of a command: its name in fields, its heading in a table, its text for people
+// and its value for programs.
 type Fact struct {
 	name, heading, text string
 	value               any

@@ -1,5 +1,5 @@
-// Package keytext writes keys and values as text that no terminal acts on: quoted for people, and as JSON for
-// programs.
+// Package keytext writes keys and values as text that no terminal acts on: quoted for people, and
+// as JSON for programs.
 package keytext
 
 import (
@@ -16,8 +16,8 @@ import (
 	"vigil/cmd/vigilctl/screen"
 )
 
-// JSON is a key or a value in JSON: a string if it is UTF-8, otherwise an object with the bytes in base64.
-// Characters that a terminal may act on are written as \u escapes.
+// JSON is a key or a value in JSON: a string if it is UTF-8, otherwise an object with the bytes in
+// base64. Characters that a terminal may act on are written as \u escapes.
 type JSON string
 
 type jsonBytes struct {

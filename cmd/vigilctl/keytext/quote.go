@@ -12,7 +12,11 @@ import (
 
 // IsText reports whether a value is UTF-8 that a terminal shows unchanged.
 func IsText(b []byte) bool {
-	return utf8.Valid(b) && bytes.IndexFunc(b, func(r rune) bool { return r != '\n' && r != '\t' && screen.Steers(r) }) < 0
+	return utf8.Valid(b) &&
+		bytes.IndexFunc(b, func(r rune) bool {
+			return r != '\n' && r != '\t' &&
+				screen.Steers(r)
+		}) < 0
 }
 
 // Quote returns a key unchanged if it is text on one line, otherwise quoted like a string in Go.
@@ -23,7 +27,8 @@ func Quote(key string) string {
 	return fmt.Sprintf("%q", key)
 }
 
-// Printable returns a value that is text unchanged, and the length and the first bytes of any other.
+// Printable returns a value that is text unchanged, and the length and the first bytes of any
+// other.
 func Printable(value []byte) string {
 	if IsText(value) {
 		return strings.TrimSuffix(string(value), "\n")

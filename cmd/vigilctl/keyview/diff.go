@@ -33,7 +33,8 @@ func Diff(env *cli.Env) *cobra.Command {
 		RunE: func(c *cobra.Command, args []string) error {
 			switch {
 			case len(args) != 1:
-				return exit.Usage("diff takes one prefix, not %d arguments; \"\" means all keys", len(args))
+				return exit.Usage("diff takes one prefix, not %d arguments; \"\" means all keys",
+					len(args))
 			case since.Given() && from != 0, until.Given() && to != 0:
 				return exit.Usage("--since and --from, or --until and --to, cannot both be given")
 			case from <= 0 && !since.Given():
@@ -55,7 +56,8 @@ func Diff(env *cli.Env) *cobra.Command {
 					}
 				}
 				if to != 0 && to < from {
-					return exit.Usage("revision %d of --since is later than revision %d of --until", from, to)
+					return exit.Usage("revision %d of --since is later than revision %d of --until",
+						from, to)
 				}
 				return compare(ctx, cl, args[0], from, to, func(old, new *client.KeyValue) error {
 					return printDifference(p, old, new, values)
@@ -71,8 +73,10 @@ func Diff(env *cli.Env) *cobra.Command {
 	return c
 }
 
-// compare calls found for every key of a prefix that differs between two revisions; nil is a missing key.
-func compare(ctx context.Context, c *client.Client, prefix string, from, to int64, found func(old, new *client.KeyValue) error) error {
+// compare calls found for every key of a prefix that differs between two revisions; nil is a
+// missing key.
+func compare(ctx context.Context, c *client.Client, prefix string, from, to int64,
+	found func(old, new *client.KeyValue) error) error {
 	if to == 0 {
 		r, err := c.Get(ctx, prefix, client.WithPrefix(), client.WithCountOnly())
 		if err != nil {
@@ -132,10 +136,12 @@ func printDifference(p *show.Printer, old, new *client.KeyValue, values bool) er
 			New *side        `json:"new,omitempty"`
 		}{}
 		if old != nil {
-			line.Key, line.Old = keytext.JSON(old.Key), &side{keytext.MetadataOf(*old), keytext.JSON(old.Value)}
+			line.Key, line.Old = keytext.JSON(old.Key),
+				&side{keytext.MetadataOf(*old), keytext.JSON(old.Value)}
 		}
 		if new != nil {
-			line.Key, line.New = keytext.JSON(new.Key), &side{keytext.MetadataOf(*new), keytext.JSON(new.Value)}
+			line.Key, line.New = keytext.JSON(new.Key),
+				&side{keytext.MetadataOf(*new), keytext.JSON(new.Value)}
 		}
 		b, err := json.Marshal(line)
 		if err != nil {
@@ -153,7 +159,8 @@ func printDifference(p *show.Printer, old, new *client.KeyValue, values bool) er
 		err = p.Line("- %s  was of revision %d", keytext.Quote(old.Key), old.ModRevision)
 		how = indent("  -", keytext.Printable(old.Value))
 	default:
-		err = p.Line("~ %s  revision %d, was %d", keytext.Quote(new.Key), new.ModRevision, old.ModRevision)
+		err = p.Line("~ %s  revision %d, was %d", keytext.Quote(new.Key), new.ModRevision,
+			old.ModRevision)
 		how = indent(" ", difference(old.Value, new.Value))
 	}
 	if err == nil && values {

@@ -63,7 +63,9 @@ func History(env *cli.Env) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			h := keyHistory{key: args[0], from: from, to: to, last: map[string]client.KeyValue{}, print: p, since: since, until: until, times: showTimes, bounded: !full && p.Format == show.Simple, notes: env.Stderr}
+			h := keyHistory{key: args[0], from: from, to: to, last: map[string]client.KeyValue{},
+				print: p, since: since, until: until, times: showTimes,
+				bounded: !full && p.Format == show.Simple, notes: env.Stderr}
 			if prefix {
 				h.opts = append(h.opts, client.WithPrefix())
 			}
@@ -74,7 +76,8 @@ func History(env *cli.Env) *cobra.Command {
 	c.Flags().Int64Var(&to, "to", 0, "the last revision; 0 is the current one")
 	c.Flags().Var(&since, "since", "the changes after this `TIME`: "+cli.TimeFormats)
 	c.Flags().Var(&until, "until", "the changes up to this `TIME`")
-	c.Flags().BoolVar(&showTimes, "times", false, "print when each revision was made, as far as that is known")
+	c.Flags().BoolVar(&showTimes, "times", false,
+		"print when each revision was made, as far as that is known")
 	c.Flags().BoolVar(&full, "full", false, "all changes, with all lines")
 	c.Flags().BoolVar(&prefix, "prefix", false, "all keys with the prefix KEY")
 	return c
@@ -91,7 +94,8 @@ type keyHistory struct {
 	times bool
 	last  map[string]client.KeyValue // the previous state of each key
 	print *show.Printer
-	// bounded limits what is printed: recent has the changes that may be printed at the end, and omitted counts the others.
+	// bounded limits what is printed: recent has the changes that may be printed at the end, and
+	// omitted counts the others.
 	bounded bool
 	recent  []change
 	omitted int
@@ -123,7 +127,9 @@ func (h *keyHistory) run(ctx context.Context, c *client.Client) error {
 		}
 	}
 	if h.omitted > 0 {
-		fmt.Fprintf(h.notes, "%d older changes are left out: --full prints them, --from and --to choose\n", h.omitted)
+		fmt.Fprintf(h.notes,
+			"%d older changes are left out: --full prints them, --from and --to choose\n",
+			h.omitted)
 	}
 	return nil
 }
@@ -143,7 +149,8 @@ func (h *keyHistory) resolve(ctx context.Context, c *client.Client) error {
 			return err
 		}
 		if h.from > h.to {
-			return exit.Usage("there is no revision between --since %s and --until %s", h.since.String(), h.until.String())
+			return exit.Usage("there is no revision between --since %s and --until %s",
+				h.since.String(), h.until.String())
 		}
 	}
 	return nil
@@ -213,7 +220,8 @@ func (h *keyHistory) printChanges(ctx context.Context, c *client.Client, rev int
 	}
 	w := c.Watch(ctx, h.key, opts...)
 	defer w.Close()
-	// Progress notifications show when the watch has reached the last revision: there may be no event for long.
+	// Progress notifications show when the watch has reached the last revision: there may be no
+	// event for long.
 	ended := make(chan struct{})
 	defer close(ended)
 	go func() {
@@ -231,7 +239,8 @@ func (h *keyHistory) printChanges(ctx context.Context, c *client.Client, rev int
 			return err
 		}
 		events := b.Events
-		if i := slices.IndexFunc(events, func(ev client.Event) bool { return ev.KV.ModRevision > h.to }); i >= 0 {
+		if i := slices.IndexFunc(events,
+			func(ev client.Event) bool { return ev.KV.ModRevision > h.to }); i >= 0 {
 			events = events[:i]
 		}
 		if err := h.printChanged(ctx, c, events...); err != nil {
@@ -247,9 +256,10 @@ func (h *keyHistory) printChanges(ctx context.Context, c *client.Client, rev int
 	return context.Cause(ctx)
 }
 
-// printChanged prints changes, with their times if these are to be printed. Times of an output that is bounded are added at
-// the end.
-func (h *keyHistory) printChanged(ctx context.Context, c *client.Client, events ...client.Event) error {
+// printChanged prints changes, with their times if these are to be printed. Times of an output that
+// is bounded are added at the end.
+func (h *keyHistory) printChanged(ctx context.Context, c *client.Client,
+	events ...client.Event) error {
 	list := make([]change, len(events))
 	for i, ev := range events {
 		list[i].event = ev
@@ -289,7 +299,8 @@ func (h *keyHistory) printChange(ev client.Event, span times.Span) error {
 			Value *keytext.JSON `json:"value,omitempty"`
 			After time.Time     `json:"made_after,omitzero"`
 			At    time.Time     `json:"made_at,omitzero"`
-		}{ev.Type.String(), keytext.JSON(kv.Key), keytext.MetadataOf(kv), value, span.After, span.At})
+		}{ev.Type.String(), keytext.JSON(kv.Key), keytext.MetadataOf(kv), value,
+			span.After, span.At})
 		if err != nil {
 			return err
 		}
@@ -320,7 +331,8 @@ func (h *keyHistory) printText(x change) error {
 	case kv.Lease != 0:
 		name += fmt.Sprintf("  lease %016x", int64(kv.Lease))
 	}
-	if err := h.print.Line("revision %d  version %d  %s%s", kv.ModRevision, kv.Version, name, made); err != nil {
+	if err := h.print.Line("revision %d  version %d  %s%s", kv.ModRevision, kv.Version, name,
+		made); err != nil {
 		return err
 	}
 	if had && old.Version == kv.Version-1 && old.CreateRevision == kv.CreateRevision {
@@ -335,7 +347,8 @@ func (h *keyHistory) bound(text string) string {
 	if !h.bounded || len(lines) <= maxLines {
 		return text
 	}
-	return fmt.Sprintf("%s\n  … %d more lines: --full prints them", strings.Join(lines[:maxLines], "\n"), len(lines)-maxLines)
+	return fmt.Sprintf("%s\n  … %d more lines: --full prints them",
+		strings.Join(lines[:maxLines], "\n"), len(lines)-maxLines)
 }
 
 // difference describes how a value changed.
@@ -348,7 +361,8 @@ func difference(old, new []byte) string {
 		for at < min(len(old), len(new)) && old[at] == new[at] {
 			at++
 		}
-		return fmt.Sprintf("  %d bytes, were %d; from byte %d on:\n- %s\n+ %s", len(new), len(old), at, keytext.Excerpt(old[at:]), keytext.Excerpt(new[at:]))
+		return fmt.Sprintf("  %d bytes, were %d; from byte %d on:\n- %s\n+ %s", len(new), len(old),
+			at, keytext.Excerpt(old[at:]), keytext.Excerpt(new[at:]))
 	}
 	if a, b, ok := structures(old, new); ok {
 		if lines := compareStructures("", a, b); len(lines) > 0 {

@@ -20,13 +20,16 @@ func TestDifference(t *testing.T) {
 		{"a", "b", "- a\n+ b"},
 		{"one\ntwo\n", "one\n2\n", "@@ -1,2 +1,2 @@\n one\n-two\n+2"},
 		{"\x00\x01\x02", "\x00\x01\xff\x03", "  4 bytes, were 3; from byte 2 on:\n- 02\n+ ff03"},
-		{`{"a":1,"b":{"c":[1,2]},"d":"x"}`, `{ "a": 2, "b": {"c": [1]}, "e": null }`, "~ a: 2, was 1\n- b.c[1]: 2\n- d: \"x\"\n+ e: null"},
+		{`{"a":1,"b":{"c":[1,2]},"d":"x"}`, `{ "a": 2, "b": {"c": [1]}, "e": null }`,
+			"~ a: 2, was 1\n- b.c[1]: 2\n- d: \"x\"\n+ e: null"},
 		{`{"a":1}`, `{ "a": 1 }`, "  (the same content, written differently)"},
-		{"spec:\n  replicas: 1\n  image: x\n", "spec:\n  image: x\n  replicas: 3\n", "~ spec.replicas: 3, was 1"},
+		{"spec:\n  replicas: 1\n  image: x\n", "spec:\n  image: x\n  replicas: 3\n",
+			"~ spec.replicas: 3, was 1"},
 		{`[1]`, `{"a":1}`, "- [1]\n+ {\"a\":1}"},
 		{`{"a":"x"}`, `{"a":"\u009b1m\u001b"}`, "~ a: \"\ufffd1m\\u001b\", was \"x\""},
 		{"a: 1\n---\nb: 1\n", "a: 1\n---\nb: 2\n", "@@ -1,3 +1,3 @@\n a: 1\n ---\n-b: 1\n+b: 2"},
-		{`[100000000000000000001]`, `[100000000000000000002]`, "- [100000000000000000001]\n+ [100000000000000000002]"},
+		{`[100000000000000000001]`, `[100000000000000000002]`,
+			"- [100000000000000000001]\n+ [100000000000000000002]"},
 		{`[0.5]`, `[0.25]`, "~ [0]: 0.25, was 0.5"},
 		{"text", "\x1b[2J", "  4 bytes, were 4; from byte 0 on:\n- 74657874\n+ 1b5b324a"},
 	} {
@@ -60,7 +63,8 @@ func TestDifferenceIsSafe(t *testing.T) {
 			continue
 		}
 		text := difference([]byte("old"), []byte("<"+string(r)+">"))
-		if strings.IndexFunc(text, func(r rune) bool { return r != '\n' && screen.Steers(r) }) >= 0 {
+		if strings.IndexFunc(text,
+			func(r rune) bool { return r != '\n' && screen.Steers(r) }) >= 0 {
 			t.Errorf("%U is printed", r)
 		}
 	}
@@ -69,10 +73,12 @@ func TestDifferenceIsSafe(t *testing.T) {
 // TestBoundedHistory: a history has the last changes, and says how many are left out.
 func TestBoundedHistory(t *testing.T) {
 	var out, notes bytes.Buffer
-	h := keyHistory{last: map[string]client.KeyValue{}, print: &show.Printer{Out: &out, Format: show.Simple}, bounded: true, notes: &notes}
+	h := keyHistory{last: map[string]client.KeyValue{},
+		print: &show.Printer{Out: &out, Format: show.Simple}, bounded: true, notes: &notes}
 	for i := range 60 {
 		value := strings.Repeat("line\n", 100) + fmt.Sprint(i)
-		if err := h.printChange(client.Event{KV: client.KeyValue{Key: "k", Value: []byte(value), ModRevision: int64(i + 2), Version: 1}}, times.Span{}); err != nil {
+		if err := h.printChange(client.Event{KV: client.KeyValue{Key: "k", Value: []byte(value),
+			ModRevision: int64(i + 2), Version: 1}}, times.Span{}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -82,10 +88,12 @@ func TestBoundedHistory(t *testing.T) {
 		}
 	}
 	text := out.String()
-	if strings.Count(text, "revision ") != maxChanges || h.omitted != 60-maxChanges || !strings.HasPrefix(text, "revision 12  version 1  k\n") {
+	if strings.Count(text, "revision ") != maxChanges || h.omitted != 60-maxChanges ||
+		!strings.HasPrefix(text, "revision 12  version 1  k\n") {
 		t.Errorf("%d left out\n%.200s", h.omitted, text)
 	}
-	if strings.Count(text, "\n") != maxChanges*(maxLines+2) || strings.Count(text, "61 more lines: --full") != maxChanges {
+	if strings.Count(text, "\n") != maxChanges*(maxLines+2) ||
+		strings.Count(text, "61 more lines: --full") != maxChanges {
 		t.Errorf("%d lines\n%.3000s", strings.Count(text, "\n"), text)
 	}
 }

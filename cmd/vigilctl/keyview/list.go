@@ -97,8 +97,10 @@ type listed struct {
 	More     bool         `json:"more,omitempty"`
 }
 
-func (l *listing) run(ctx context.Context, env *cli.Env, c *client.Client, prefix string, p *show.Printer) error {
-	all, err := c.Get(ctx, prefix, client.WithPrefix(), client.WithCountOnly(), client.WithRevision(l.rev))
+func (l *listing) run(ctx context.Context, env *cli.Env, c *client.Client, prefix string,
+	p *show.Printer) error {
+	all, err := c.Get(ctx, prefix, client.WithPrefix(), client.WithCountOnly(),
+		client.WithRevision(l.rev))
 	if err != nil {
 		return cli.AtRevision(err, prefix, l.rev)
 	}
@@ -109,7 +111,8 @@ func (l *listing) run(ctx context.Context, env *cli.Env, c *client.Client, prefi
 	lines := 0
 	for x, err := range l.entries(ctx, c, prefix, out.Revision) {
 		if errors.Is(err, client.ErrCompacted) {
-			return fmt.Errorf("revision %d was compacted during the listing: run it again (%w)", out.Revision, err)
+			return fmt.Errorf("revision %d was compacted during the listing: run it again (%w)",
+				out.Revision, err)
 		}
 		if err != nil {
 			return err
@@ -132,7 +135,8 @@ func (l *listing) run(ctx context.Context, env *cli.Env, c *client.Client, prefi
 	}
 	switch {
 	case p.Format != show.Simple:
-		return p.Print(show.Answer{Value: &out, Table: func() ([]string, [][]string) { return tableOf(out.Entries) }})
+		return p.Print(show.Answer{Value: &out,
+			Table: func() ([]string, [][]string) { return tableOf(out.Entries) }})
 	case out.More:
 		env.Note("there are more lines than --limit %d", l.limit)
 	case lines == 0:
@@ -142,9 +146,11 @@ func (l *listing) run(ctx context.Context, env *cli.Env, c *client.Client, prefi
 }
 
 // entries iterates over the lines of a listing.
-func (l *listing) entries(ctx context.Context, c *client.Client, prefix string, rev int64) iter.Seq2[line, error] {
+func (l *listing) entries(ctx context.Context, c *client.Client, prefix string,
+	rev int64) iter.Seq2[line, error] {
 	read := func(key, end []byte, limit int64) ([]client.KeyValue, bool, error) {
-		r, err := c.Get(ctx, string(key), client.WithRange(string(end)), client.WithRevision(rev), client.WithKeysOnly(), client.WithLimit(limit))
+		r, err := c.Get(ctx, string(key), client.WithRange(string(end)), client.WithRevision(rev),
+			client.WithKeysOnly(), client.WithLimit(limit))
 		if err != nil {
 			return nil, false, err
 		}
@@ -158,7 +164,8 @@ func (l *listing) entries(ctx context.Context, c *client.Client, prefix string, 
 			case err != nil:
 			case e.Folder != nil:
 				var n *client.GetResponse
-				if n, err = c.Get(ctx, string(e.Folder), client.WithPrefix(), client.WithCountOnly(), client.WithRevision(rev)); err == nil {
+				if n, err = c.Get(ctx, string(e.Folder), client.WithPrefix(),
+					client.WithCountOnly(), client.WithRevision(rev)); err == nil {
 					x.Folder, x.Keys = keytext.JSON(e.Folder), n.Count
 				}
 			default:
@@ -175,14 +182,16 @@ func (l *listing) entries(ctx context.Context, c *client.Client, prefix string, 
 func tableOf(list []line) (heading []string, rows [][]string) {
 	for _, x := range list {
 		if x.Folder != "" {
-			rows = append(rows, []string{keytext.Quote(string(x.Folder)), strconv.FormatInt(x.Keys, 10), "", "", ""})
+			rows = append(rows, []string{keytext.Quote(string(x.Folder)),
+				strconv.FormatInt(x.Keys, 10), "", "", ""})
 			continue
 		}
 		lease := ""
 		if x.Lease != 0 {
 			lease = fmt.Sprintf("%016x", int64(x.Lease))
 		}
-		rows = append(rows, []string{keytext.Quote(string(x.Key)), "", strconv.FormatInt(x.ModRevision, 10), strconv.FormatInt(x.Version, 10), lease})
+		rows = append(rows, []string{keytext.Quote(string(x.Key)), "",
+			strconv.FormatInt(x.ModRevision, 10), strconv.FormatInt(x.Version, 10), lease})
 	}
 	return []string{"key", "keys", "mod revision", "version", "lease"}, rows
 }

@@ -27,7 +27,8 @@ func structures(old, new []byte) (a, b any, ok bool) {
 	return a, b, a != nil && reflect.TypeOf(a) == reflect.TypeOf(b)
 }
 
-// structure returns a value as a map or a list, nil if it is neither, or if two that are equal could be of different values.
+// structure returns a value as a map or a list, nil if it is neither, or if two that are equal
+// could be of different values.
 func structure(value []byte) any {
 	var doc, second yaml.Node
 	in := yaml.NewDecoder(bytes.NewReader(value)) // JSON is YAML
@@ -79,7 +80,9 @@ func compareStructures(path string, a, b any) (lines []string) {
 				if i < len(y) {
 					new = y[i]
 				}
-				lines = append(lines, comparePart(fmt.Sprintf("%s[%d]", path, i), old, i < len(x), new, i < len(y))...)
+				lines = append(lines,
+					comparePart(fmt.Sprintf("%s[%d]", path, i), old, i < len(x), new,
+						i < len(y))...)
 			}
 			return lines
 		}

@@ -46,12 +46,17 @@ func Tree(env *cli.Env) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return env.RunLong(c, func(ctx context.Context, cl *client.Client) error { return t.run(ctx, cl, prefix, p) })
+			return env.RunLong(c,
+				func(ctx context.Context,
+					cl *client.Client) error {
+					return t.run(ctx, cl, prefix, p)
+				})
 		},
 	}
 	c.Flags().StringVar(&t.separator, "separator", "/", "the separator of the parts of a key")
 	c.Flags().IntVar(&t.depth, "depth", 3, "the number of levels to show")
-	c.Flags().BoolVar(&t.sizes, "sizes", false, "add up the bytes of keys and values, which reads all values")
+	c.Flags().BoolVar(&t.sizes, "sizes", false,
+		"add up the bytes of keys and values, which reads all values")
 	return c
 }
 

@@ -34,7 +34,8 @@ type getFlags struct {
 }
 
 func (f *getFlags) addFlags(flags *pflag.FlagSet) {
-	flags.StringVar(&f.consistency, "consistency", "l", "l for linearizable, s for serializable: what the member has, without asking others")
+	flags.StringVar(&f.consistency, "consistency", "l",
+		"l for linearizable, s for serializable: what the member has, without asking others")
 	flags.StringVar(&f.order, "order", "", "ASCEND or DESCEND")
 	flags.StringVar(&f.sortBy, "sort-by", "", "CREATE, KEY, MODIFY, VALUE or VERSION")
 	flags.Int64Var(&f.limit, "limit", 0, "the largest number of keys to print")
@@ -42,19 +43,24 @@ func (f *getFlags) addFlags(flags *pflag.FlagSet) {
 	flags.BoolVar(&f.fromKey, "from-key", false, "KEY and all keys after it")
 	flags.Int64Var(&f.rev, "rev", 0, "read the store at this revision")
 	flags.BoolVar(&f.keysOnly, "keys-only", false, "print no values")
-	flags.BoolVar(&f.countOnly, "count-only", false, "print only the number of keys; needs -w fields")
+	flags.BoolVar(&f.countOnly, "count-only", false,
+		"print only the number of keys; needs -w fields")
 	flags.BoolVar(&f.valueOnly, "print-value-only", false, "print no keys; needs -w simple")
 	flags.Int64Var(&f.minCreate, "min-create-rev", 0, "omit keys created before this revision")
 	flags.Int64Var(&f.maxCreate, "max-create-rev", 0, "omit keys created after this revision")
 	flags.Int64Var(&f.minMod, "min-mod-rev", 0, "omit keys last changed before this revision")
 	flags.Int64Var(&f.maxMod, "max-mod-rev", 0, "omit keys last changed after this revision")
-	flags.BoolVar(&f.stream, "stream", false, "request the answer as a stream, for ranges of any size")
+	flags.BoolVar(&f.stream, "stream", false,
+		"request the answer as a stream, for ranges of any size")
 }
 
 var (
-	sortOrders = map[string]etcdserverpb.RangeRequest_SortOrder{"": etcdserverpb.RangeRequest_NONE, "ASCEND": etcdserverpb.RangeRequest_ASCEND, "DESCEND": etcdserverpb.RangeRequest_DESCEND}
-	sortFields = map[string]etcdserverpb.RangeRequest_SortTarget{"": etcdserverpb.RangeRequest_KEY, "CREATE": etcdserverpb.RangeRequest_CREATE, "KEY": etcdserverpb.RangeRequest_KEY,
-		"MODIFY": etcdserverpb.RangeRequest_MOD, "VALUE": etcdserverpb.RangeRequest_VALUE, "VERSION": etcdserverpb.RangeRequest_VERSION}
+	sortOrders = map[string]etcdserverpb.RangeRequest_SortOrder{"": etcdserverpb.RangeRequest_NONE,
+		"ASCEND": etcdserverpb.RangeRequest_ASCEND, "DESCEND": etcdserverpb.RangeRequest_DESCEND}
+	sortFields = map[string]etcdserverpb.RangeRequest_SortTarget{"": etcdserverpb.RangeRequest_KEY,
+		"CREATE": etcdserverpb.RangeRequest_CREATE, "KEY": etcdserverpb.RangeRequest_KEY,
+		"MODIFY": etcdserverpb.RangeRequest_MOD, "VALUE": etcdserverpb.RangeRequest_VALUE,
+		"VERSION": etcdserverpb.RangeRequest_VERSION}
 )
 
 // request returns the request that flags and arguments describe.
@@ -65,36 +71,47 @@ func (f *getFlags) request(args []string) (*etcdserverpb.RangeRequest, error) {
 	if f.keysOnly && f.countOnly {
 		return nil, exit.Usage("`--keys-only` and `--count-only` cannot be set at the same time, choose one")
 	}
-	r := &etcdserverpb.RangeRequest{Limit: f.limit, Revision: max(f.rev, 0), KeysOnly: f.keysOnly, CountOnly: f.countOnly,
-		MinCreateRevision: f.minCreate, MaxCreateRevision: f.maxCreate, MinModRevision: f.minMod, MaxModRevision: f.maxMod}
+	r := &etcdserverpb.RangeRequest{Limit: f.limit, Revision: max(f.rev, 0), KeysOnly: f.keysOnly,
+		CountOnly:         f.countOnly,
+		MinCreateRevision: f.minCreate, MaxCreateRevision: f.maxCreate, MinModRevision: f.minMod,
+		MaxModRevision: f.maxMod}
 	var err error
 	if r.Key, r.RangeEnd, err = keyRange(args, f.prefix, f.fromKey); err != nil {
 		return nil, err
 	}
 	if f.consistency != "l" && f.consistency != "s" {
-		return nil, exit.With(exit.BadFeature, fmt.Errorf("unknown consistency flag %q: l and s are known", f.consistency))
+		return nil, exit.With(exit.BadFeature,
+			fmt.Errorf("unknown consistency flag %q: l and s are known", f.consistency))
 	}
 	r.Serializable = f.consistency == "s"
 	var known bool
 	if r.SortOrder, known = sortOrders[strings.ToUpper(f.order)]; !known {
-		return nil, exit.With(exit.BadFeature, fmt.Errorf("bad sort order %v: --order takes ASCEND or DESCEND", f.order))
+		return nil, exit.With(exit.BadFeature,
+			fmt.Errorf("bad sort order %v: --order takes ASCEND or DESCEND", f.order))
 	}
 	if r.SortTarget, known = sortFields[strings.ToUpper(f.sortBy)]; !known {
-		return nil, exit.With(exit.BadFeature, fmt.Errorf("bad sort target %v: --sort-by takes CREATE, KEY, MODIFY, VALUE or VERSION", f.sortBy))
+		return nil, exit.With(exit.BadFeature,
+			fmt.Errorf("bad sort target %v: --sort-by takes CREATE, KEY, MODIFY, VALUE or VERSION",
+				f.sortBy))
 	}
-	if r.SortTarget == etcdserverpb.RangeRequest_KEY && r.SortOrder == etcdserverpb.RangeRequest_ASCEND {
+	if r.SortTarget == etcdserverpb.RangeRequest_KEY &&
+		r.SortOrder == etcdserverpb.RangeRequest_ASCEND {
 		r.SortOrder = etcdserverpb.RangeRequest_NONE // the default order
 	}
 	if f.maxCreate > 0 && f.minCreate > f.maxCreate {
-		return nil, exit.With(exit.BadFeature, fmt.Errorf("--min-create-rev %d is above --max-create-rev %d", f.minCreate, f.maxCreate))
+		return nil, exit.With(exit.BadFeature,
+			fmt.Errorf("--min-create-rev %d is above --max-create-rev %d",
+				f.minCreate, f.maxCreate))
 	}
 	if f.maxMod > 0 && f.minMod > f.maxMod {
-		return nil, exit.With(exit.BadFeature, fmt.Errorf("--min-mod-rev %d is above --max-mod-rev %d", f.minMod, f.maxMod))
+		return nil, exit.With(exit.BadFeature,
+			fmt.Errorf("--min-mod-rev %d is above --max-mod-rev %d", f.minMod, f.maxMod))
 	}
 	return r, nil
 }
 
-// keyRange returns the range that arguments and flags describe: all keys if the prefix or the first key is empty.
+// keyRange returns the range that arguments and flags describe: all keys if the prefix or the first
+// key is empty.
 func keyRange(args []string, prefix, fromKey bool) (key, end []byte, err error) {
 	if prefix && fromKey {
 		return nil, nil, exit.Usage("`--prefix` and `--from-key` cannot be set at the same time, choose one")
@@ -161,7 +178,9 @@ func Get(env *cli.Env) *cobra.Command {
 	}
 	f.addFlags(c.Flags())
 	c.Flags().Var(&at, "at", "read the store as it was at this `TIME`: "+cli.TimeFormats)
-	for name, words := range map[string][]string{"consistency": {"l", "s"}, "order": {"ASCEND", "DESCEND"}, "sort-by": {"CREATE", "KEY", "MODIFY", "VALUE", "VERSION"}} {
+	for name, words := range map[string][]string{"consistency": {"l", "s"},
+		"order":   {"ASCEND", "DESCEND"},
+		"sort-by": {"CREATE", "KEY", "MODIFY", "VALUE", "VERSION"}} {
 		command.CompleteFlag(c, name, words)
 	}
 	return c
@@ -179,7 +198,8 @@ func noteEmptyRange(env *cli.Env, key, end []byte) bool {
 	if len(end) == 0 || string(end) == "\x00" || bytes.Compare(end, key) > 0 {
 		return false
 	}
-	env.Note("no key can be in the range from %q to %q: its end is not after its first key", key, end)
+	env.Note("no key can be in the range from %q to %q: its end is not after its first key", key,
+		end)
 	return true
 }
 
@@ -197,9 +217,12 @@ func noteNothing(env *cli.Env, s cli.Session, key, end []byte, rev int64) {
 	case text != strings.TrimSpace(text):
 		env.Note("there is no key %q; it begins or ends with white space", text)
 	default:
-		r, err := etcdserverpb.NewKVClient(s.Conn).Range(s.Ctx, &etcdserverpb.RangeRequest{Key: key, RangeEnd: []byte(prefixEnd), Revision: rev, CountOnly: true})
+		r, err := etcdserverpb.NewKVClient(s.Conn).Range(s.Ctx,
+			&etcdserverpb.RangeRequest{Key: key, RangeEnd: []byte(prefixEnd), Revision: rev,
+				CountOnly: true})
 		if err == nil && r.GetCount() > 0 {
-			env.Note("there is no key %q; --prefix selects the keys that begin with it (%d)", text, r.GetCount())
+			env.Note("there is no key %q; --prefix selects the keys that begin with it (%d)",
+				text, r.GetCount())
 		} else {
 			env.Note("there is no key %q", text)
 		}
@@ -245,7 +268,8 @@ func (f *putFlags) addFlags(flags *pflag.FlagSet) {
 
 const putArgs = "put command needs 1 argument and input from stdin or 2 arguments"
 
-// request returns the request that flags and arguments describe. in has the value if the arguments do not.
+// request returns the request that flags and arguments describe. in has the value if the arguments
+// do not.
 func (f *putFlags) request(args []string, in io.Reader) (*etcdserverpb.PutRequest, error) {
 	switch {
 	case len(args) == 0: // further ones than the value are ignored, as by etcdctl
@@ -257,7 +281,8 @@ func (f *putFlags) request(args []string, in io.Reader) (*etcdserverpb.PutReques
 	if err != nil {
 		return nil, err
 	}
-	r := &etcdserverpb.PutRequest{Key: []byte(args[0]), Lease: lease, PrevKv: f.prevKV, IgnoreValue: f.ignoreValue, IgnoreLease: f.ignoreLease}
+	r := &etcdserverpb.PutRequest{Key: []byte(args[0]), Lease: lease, PrevKv: f.prevKV,
+		IgnoreValue: f.ignoreValue, IgnoreLease: f.ignoreLease}
 	switch {
 	case f.ignoreValue:
 	case len(args) > 1:
@@ -316,7 +341,8 @@ func (f *delFlags) addFlags(flags *pflag.FlagSet) {
 	flags.BoolVar(&f.prefix, "prefix", false, "all keys with the prefix KEY")
 	flags.BoolVar(&f.prevKV, "prev-kv", false, "print the previous key-value pairs")
 	flags.BoolVar(&f.fromKey, "from-key", false, "KEY and all keys after it")
-	flags.BoolVar(&f.isRange, "range", false, "confirm that a range is meant, and delete it without a delay")
+	flags.BoolVar(&f.isRange, "range", false,
+		"confirm that a range is meant, and delete it without a delay")
 }
 
 // request returns the request that flags and arguments describe.
@@ -354,22 +380,25 @@ func Del(env *cli.Env) *cobra.Command {
 				return err
 			}
 			if len(args) > 1 && !f.isRange {
-				fmt.Fprintf(env.Stderr, "Warning: Keys between %q and %q will be deleted. Please interrupt the command within next 2 seconds to cancel. "+
-					"You can provide `--range` flag to avoid the delay.\n", args[0], args[1])
+				fmt.Fprintf(env.Stderr,
+					"Warning: Keys between %q and %q will be deleted. Please interrupt the command within next 2 seconds to cancel. "+
+						"You can provide `--range` flag to avoid the delay.\n", args[0], args[1])
 				select {
 				case <-time.After(rangePause):
 				case <-c.Context().Done():
-					return exit.With(exit.Interrupted, errors.New("interrupted; nothing was deleted"))
+					return exit.With(exit.Interrupted,
+						errors.New("interrupted; nothing was deleted"))
 				}
 			}
 			question := func(s cli.Session) (string, error) { return deletionQuestion(s, r) }
-			return env.CallAsking(c, yes, "nothing was deleted", question, func(s cli.Session) (show.Answer, error) {
-				resp, err := etcdserverpb.NewKVClient(s.Conn).DeleteRange(s.Ctx, r)
-				if err == nil && resp.GetDeleted() == 0 {
-					noteNothing(env, s, r.Key, r.RangeEnd, 0)
-				}
-				return show.Delete(resp), err
-			})
+			return env.CallAsking(c, yes, "nothing was deleted", question,
+				func(s cli.Session) (show.Answer, error) {
+					resp, err := etcdserverpb.NewKVClient(s.Conn).DeleteRange(s.Ctx, r)
+					if err == nil && resp.GetDeleted() == 0 {
+						noteNothing(env, s, r.Key, r.RangeEnd, 0)
+					}
+					return show.Delete(resp), err
+				})
 		},
 	}
 	f.addFlags(c.Flags())
@@ -377,8 +406,8 @@ func Del(env *cli.Env) *cobra.Command {
 	return c
 }
 
-// deletionQuestion returns the question before all keys are deleted, "" before any other deletion. It has their number if the user may read
-// them.
+// deletionQuestion returns the question before all keys are deleted, "" before any other deletion.
+// It has their number if the user may read them.
 func deletionQuestion(s cli.Session, r *etcdserverpb.DeleteRangeRequest) (string, error) {
 	if len(r.RangeEnd) == 0 {
 		return "", nil
@@ -407,7 +436,8 @@ func deletionQuestion(s cli.Session, r *etcdserverpb.DeleteRangeRequest) (string
 
 // countKeys returns the number of keys in a range. denied reports that the user may not read them.
 func countKeys(s cli.Session, key, end []byte) (n int64, denied bool, err error) {
-	r, err := etcdserverpb.NewKVClient(s.Conn).Range(s.Ctx, &etcdserverpb.RangeRequest{Key: key, RangeEnd: end, CountOnly: true})
+	r, err := etcdserverpb.NewKVClient(s.Conn).Range(s.Ctx,
+		&etcdserverpb.RangeRequest{Key: key, RangeEnd: end, CountOnly: true})
 	if err != nil && status.Convert(err).Message() == client.ErrPermissionDenied.Error() {
 		return 0, true, nil
 	}
@@ -419,9 +449,11 @@ longer be read, and watches cannot start there.
 
 On a terminal the command asks before it discards all of them: when REVISION is the newest.`
 
-// compactionQuestion returns the question before a compaction at the newest revision, "" before any other.
+// compactionQuestion returns the question before a compaction at the newest revision, "" before any
+// other.
 func compactionQuestion(s cli.Session, rev int64) (string, error) {
-	now, err := etcdserverpb.NewKVClient(s.Conn).Range(s.Ctx, &etcdserverpb.RangeRequest{Key: []byte{0}, CountOnly: true})
+	now, err := etcdserverpb.NewKVClient(s.Conn).Range(s.Ctx,
+		&etcdserverpb.RangeRequest{Key: []byte{0}, CountOnly: true})
 	switch {
 	case err != nil && status.Convert(err).Message() == client.ErrPermissionDenied.Error():
 		return "", nil // whoever may not read a key is hardly root, who alone may compact
@@ -450,10 +482,13 @@ func Compaction(env *cli.Env) *cobra.Command {
 			if err != nil {
 				return exit.With(exit.Failure, fmt.Errorf("bad revision: %w", err))
 			}
-			return env.CallAsking(c, yes, "nothing was discarded", func(s cli.Session) (string, error) { return compactionQuestion(s, rev) },
+			return env.CallAsking(c, yes, "nothing was discarded",
+				func(s cli.Session) (string, error) { return compactionQuestion(s, rev) },
 				func(s cli.Session) (show.Answer, error) {
-					_, err := etcdserverpb.NewKVClient(s.Conn).Compact(s.Ctx, &etcdserverpb.CompactionRequest{Revision: rev, Physical: physical})
-					return show.Message(fmt.Sprintf("compacted revision %d", rev)), cli.AtRevision(err, "", rev)
+					_, err := etcdserverpb.NewKVClient(s.Conn).Compact(s.Ctx,
+						&etcdserverpb.CompactionRequest{Revision: rev, Physical: physical})
+					return show.Message(fmt.Sprintf("compacted revision %d", rev)),
+						cli.AtRevision(err, "", rev)
 				})
 		},
 	}

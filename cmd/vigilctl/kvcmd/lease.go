@@ -22,8 +22,10 @@ expires: when it was not renewed for that time. IDs of leases are hexadecimal.`
 
 // Lease returns the command lease with its subcommands.
 func Lease(env *cli.Env) *cobra.Command {
-	return command.Group("lease <subcommand>", "Manage leases, which give keys a time to live", leaseHelp,
-		leaseGrant(env), leaseRevoke(env), leaseTimeToLive(env), leaseList(env), leaseKeepAlive(env))
+	return command.Group("lease <subcommand>",
+		"Manage leases, which give keys a time to live", leaseHelp,
+		leaseGrant(env), leaseRevoke(env), leaseTimeToLive(env), leaseList(env),
+		leaseKeepAlive(env))
 }
 
 func leaseGrant(env *cli.Env) *cobra.Command {
@@ -38,12 +40,14 @@ func leaseGrant(env *cli.Env) *cobra.Command {
 			ttl, err := command.Whole(args[0])
 			if err != nil {
 				if d, derr := time.ParseDuration(args[0]); derr == nil && d >= time.Second {
-					return exit.Usage("bad TTL (%w): a TTL is a number of seconds, such as %d", err, int64(d/time.Second))
+					return exit.Usage("bad TTL (%w): a TTL is a number of seconds, such as %d", err,
+						int64(d/time.Second))
 				}
 				return exit.Usage("bad TTL (%w)", err)
 			}
 			return env.Call(c, func(s cli.Session) (show.Answer, error) {
-				r, err := etcdserverpb.NewLeaseClient(s.Conn).LeaseGrant(s.Ctx, &etcdserverpb.LeaseGrantRequest{TTL: ttl})
+				r, err := etcdserverpb.NewLeaseClient(s.Conn).LeaseGrant(s.Ctx,
+					&etcdserverpb.LeaseGrantRequest{TTL: ttl})
 				if err != nil {
 					err = fmt.Errorf("failed to grant lease (%w)", cli.CallError(err))
 				}
@@ -58,13 +62,16 @@ const leaseRevokeHelp = `Revoke a lease and delete its keys. On a terminal the c
 // manyKeys is how many keys of a lease somebody may not expect.
 const manyKeys = 100
 
-// revocationQuestion returns the question before a lease with many keys is revoked, "" for any other.
+// revocationQuestion returns the question before a lease with many keys is revoked, "" for any
+// other.
 func revocationQuestion(s cli.Session, id int64) (string, error) {
-	r, err := etcdserverpb.NewLeaseClient(s.Conn).LeaseTimeToLive(s.Ctx, &etcdserverpb.LeaseTimeToLiveRequest{ID: id, Keys: true})
+	r, err := etcdserverpb.NewLeaseClient(s.Conn).LeaseTimeToLive(s.Ctx,
+		&etcdserverpb.LeaseTimeToLiveRequest{ID: id, Keys: true})
 	if err != nil || len(r.GetKeys()) <= manyKeys {
 		return "", nil // what is wrong is reported by the revocation
 	}
-	return fmt.Sprintf("This deletes the %d keys of lease %016x. Delete them?", len(r.GetKeys()), id), nil
+	return fmt.Sprintf("This deletes the %d keys of lease %016x. Delete them?",
+		len(r.GetKeys()), id), nil
 }
 
 func leaseRevoke(env *cli.Env) *cobra.Command {
@@ -79,9 +86,11 @@ func leaseRevoke(env *cli.Env) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return env.CallAsking(c, yes, "nothing was revoked", func(s cli.Session) (string, error) { return revocationQuestion(s, id) },
+			return env.CallAsking(c, yes, "nothing was revoked",
+				func(s cli.Session) (string, error) { return revocationQuestion(s, id) },
 				func(s cli.Session) (show.Answer, error) {
-					r, err := etcdserverpb.NewLeaseClient(s.Conn).LeaseRevoke(s.Ctx, &etcdserverpb.LeaseRevokeRequest{ID: id})
+					r, err := etcdserverpb.NewLeaseClient(s.Conn).LeaseRevoke(s.Ctx,
+						&etcdserverpb.LeaseRevokeRequest{ID: id})
 					if err != nil {
 						err = fmt.Errorf("failed to revoke lease (%w)", cli.CallError(err))
 					}
@@ -93,7 +102,8 @@ func leaseRevoke(env *cli.Env) *cobra.Command {
 	return c
 }
 
-// inHex returns how to write an ID that is written like a number of a program, or in decimal as -w json prints it; "" for any other.
+// inHex returns how to write an ID that is written like a number of a program, or in decimal as -w
+// json prints it; "" for any other.
 func inHex(id string) string {
 	digits, prefixed := strings.CutPrefix(strings.ToLower(id), "0x")
 	if _, err := command.Hex(digits); prefixed && err == nil {
@@ -117,7 +127,8 @@ func leaseTimeToLive(env *cli.Env) *cobra.Command {
 				return err
 			}
 			return env.Call(c, func(s cli.Session) (show.Answer, error) {
-				r, err := etcdserverpb.NewLeaseClient(s.Conn).LeaseTimeToLive(s.Ctx, &etcdserverpb.LeaseTimeToLiveRequest{ID: id, Keys: keys})
+				r, err := etcdserverpb.NewLeaseClient(s.Conn).LeaseTimeToLive(s.Ctx,
+					&etcdserverpb.LeaseTimeToLiveRequest{ID: id, Keys: keys})
 				return show.TimeToLive(r, keys), asBadConnection(err)
 			})
 		},
@@ -132,7 +143,8 @@ func leaseList(env *cli.Env) *cobra.Command {
 		Short: "List all leases",
 		RunE: func(c *cobra.Command, _ []string) error {
 			return env.Call(c, func(s cli.Session) (show.Answer, error) {
-				r, err := etcdserverpb.NewLeaseClient(s.Conn).LeaseLeases(s.Ctx, &etcdserverpb.LeaseLeasesRequest{})
+				r, err := etcdserverpb.NewLeaseClient(s.Conn).LeaseLeases(s.Ctx,
+					&etcdserverpb.LeaseLeasesRequest{})
 				return show.Leases(r), asBadConnection(err)
 			})
 		},
@@ -163,7 +175,8 @@ func leaseKeepAlive(env *cli.Env) *cobra.Command {
 					return show.KeepAlive(r), asBadConnection(err)
 				})
 			}
-			return env.RunUntilInterrupted(c, func(s cli.Session) error { return renewUntilEnd(env, s, id) })
+			return env.RunUntilInterrupted(c,
+				func(s cli.Session) error { return renewUntilEnd(env, s, id) })
 		},
 	}
 	c.Flags().BoolVar(&once, "once", false, "renew it once and return")
@@ -182,7 +195,8 @@ func leaseArg(want string, args []string) (int64, error) {
 	return id, nil
 }
 
-// asBadConnection returns an error with the exit code that etcdctl uses for any error of some calls.
+// asBadConnection returns an error with the exit code that etcdctl uses for any error of some
+// calls.
 func asBadConnection(err error) error {
 	if err == nil {
 		return nil
@@ -228,7 +242,8 @@ func renewUntilEnd(env *cli.Env, s cli.Session, id int64) error {
 		case err != nil && time.Now().After(until):
 			return leaseEnded(env, id)
 		case err != nil:
-			fmt.Fprintf(env.Stderr, "cannot renew the lease, trying again: %v\n", cli.CallError(err))
+			fmt.Fprintf(env.Stderr, "cannot renew the lease, trying again: %v\n",
+				cli.CallError(err))
 		case r.GetTTL() <= 0:
 			return leaseEnded(env, id)
 		default:

@@ -71,7 +71,8 @@ func Txn(env *cli.Env) *cobra.Command {
 }
 
 // readTxn reads a transaction from standard input.
-func readTxn(ctx context.Context, env *cli.Env, interactive bool) (*etcdserverpb.TxnRequest, error) {
+func readTxn(ctx context.Context, env *cli.Env,
+	interactive bool) (*etcdserverpb.TxnRequest, error) {
 	in := bufio.NewReader(env.Input(ctx))
 	prompt := func(what string) {
 		if interactive {
@@ -88,7 +89,8 @@ func readTxn(ctx context.Context, env *cli.Env, interactive bool) (*etcdserverpb
 	for _, list := range []struct {
 		what string
 		to   *[]*etcdserverpb.RequestOp
-	}{{"success requests (get, put, del):", &r.Success}, {"failure requests (get, put, del):", &r.Failure}} {
+	}{{"success requests (get, put, del):", &r.Success},
+		{"failure requests (get, put, del):", &r.Failure}} {
 		if err != nil {
 			return nil, err
 		}
@@ -121,8 +123,9 @@ func readBlock(in *bufio.Reader, each func(line string) error) error {
 	}
 }
 
-var compareResults = map[string]etcdserverpb.Compare_CompareResult{"=": etcdserverpb.Compare_EQUAL, "!=": etcdserverpb.Compare_NOT_EQUAL,
-	"<": etcdserverpb.Compare_LESS, ">": etcdserverpb.Compare_GREATER}
+var compareResults = map[string]etcdserverpb.Compare_CompareResult{"=": etcdserverpb.Compare_EQUAL,
+	"!=": etcdserverpb.Compare_NOT_EQUAL,
+	"<":  etcdserverpb.Compare_LESS, ">": etcdserverpb.Compare_GREATER}
 
 // parseCompare parses a comparison.
 func parseCompare(line string) (*etcdserverpb.Compare, error) {
@@ -144,7 +147,8 @@ func parseCompare(line string) (*etcdserverpb.Compare, error) {
 	parse := command.Whole
 	switch target {
 	case "val", "value":
-		c.Target, c.TargetUnion = etcdserverpb.Compare_VALUE, &etcdserverpb.Compare_Value{Value: []byte(value)}
+		c.Target, c.TargetUnion = etcdserverpb.Compare_VALUE,
+			&etcdserverpb.Compare_Value{Value: []byte(value)}
 		return c, nil
 	case "ver", "version":
 		c.Target = etcdserverpb.Compare_VERSION
@@ -176,7 +180,8 @@ func parseRequest(line string) (*etcdserverpb.RequestOp, error) {
 		return nil, err
 	}
 	if len(words) < 2 {
-		return nil, fmt.Errorf("invalid txn compare request: %s; want get, put or del with a key", line)
+		return nil, fmt.Errorf("invalid txn compare request: %s; want get, put or del with a key",
+			line)
 	}
 	op := &etcdserverpb.RequestOp{}
 	var (

@@ -44,11 +44,13 @@ type watchFlags struct {
 }
 
 func (f *watchFlags) addFlags(flags *pflag.FlagSet) {
-	flags.BoolVarP(&f.interactive, "interactive", "i", false, "read watch requests from standard input")
+	flags.BoolVarP(&f.interactive, "interactive", "i", false,
+		"read watch requests from standard input")
 	flags.BoolVar(&f.prefix, "prefix", false, "all keys with the prefix KEY")
 	flags.Int64Var(&f.rev, "rev", 0, "start at this revision")
 	flags.BoolVar(&f.prevKV, "prev-kv", false, "print the previous key-value pair too")
-	flags.BoolVar(&f.progress, "progress-notify", false, "print progress notifications while there are no events")
+	flags.BoolVar(&f.progress, "progress-notify", false,
+		"print progress notifications while there are no events")
 }
 
 // The texts are those of etcdctl.
@@ -93,7 +95,8 @@ func (f *watchFlags) request(args []string, dash int) (watchRequest, error) {
 	case len(args) == 2 && f.prefix:
 		return r, exit.Usage("`range_end` and `--prefix` are mutually exclusive")
 	}
-	r.create = &etcdserverpb.WatchCreateRequest{StartRevision: f.rev, PrevKv: f.prevKV, ProgressNotify: f.progress}
+	r.create = &etcdserverpb.WatchCreateRequest{StartRevision: f.rev, PrevKv: f.prevKV,
+		ProgressNotify: f.progress}
 	var err error
 	r.create.Key, r.create.RangeEnd, err = keyRange(args, f.prefix, false)
 	return r, err
@@ -115,7 +118,8 @@ func Watch(env *cli.Env) *cobra.Command {
 		Example: watchExample,
 		RunE: func(c *cobra.Command, args []string) error {
 			if key, end := watchEnvironment(); key == "" && end != "" {
-				return exit.Usage("ETCDCTL_WATCH_KEY is empty but got ETCDCTL_WATCH_RANGE_END=%q", end)
+				return exit.Usage("ETCDCTL_WATCH_KEY is empty but got ETCDCTL_WATCH_RANGE_END=%q",
+					end)
 			}
 			if _, err := env.Printer(); err != nil {
 				return err
@@ -183,14 +187,16 @@ func watchInteractive(ctx context.Context, env *cli.Env) error {
 				return err
 			}
 		case err := <-read:
-			return exit.With(exit.InvalidInput, fmt.Errorf("error reading watch request line: %w", err))
+			return exit.With(exit.InvalidInput,
+				fmt.Errorf("error reading watch request line: %w", err))
 		case err := <-ended:
 			return err
 		}
 	}
 }
 
-// runLine runs the request of a line. It prints an invalid request, and returns an error only where etcdctl ends.
+// runLine runs the request of a line. It prints an invalid request, and returns an error only where
+// etcdctl ends.
 func runLine(env *cli.Env, w *watchStream, line string) error {
 	words, err := splitWords(line)
 	if err != nil {
@@ -221,7 +227,8 @@ func runLine(env *cli.Env, w *watchStream, line string) error {
 		return exit.Usage("%w", err)
 	}
 	r, err := f.request(flags.Args(), flags.ArgsLenAtDash())
-	if err != nil && (errors.Is(err, errWatchArgs) || errors.Is(err, errWatchConflict) || errors.Is(err, errWatchCommand)) {
+	if err != nil && (errors.Is(err, errWatchArgs) || errors.Is(err, errWatchConflict) ||
+		errors.Is(err, errWatchCommand)) {
 		return err
 	}
 	if err != nil {
@@ -233,9 +240,11 @@ func runLine(env *cli.Env, w *watchStream, line string) error {
 }
 
 // printWatch prints an answer of a watch and runs the command for each event.
-func printWatch(ctx context.Context, env *cli.Env, r *etcdserverpb.WatchResponse, command []string) error {
+func printWatch(ctx context.Context, env *cli.Env, r *etcdserverpb.WatchResponse,
+	command []string) error {
 	if len(r.GetEvents()) == 0 && !r.GetCanceled() {
-		if _, err := fmt.Fprintf(env.Stdout, "progress notify: %d\n", r.GetHeader().GetRevision()); err != nil {
+		if _, err := fmt.Fprintf(env.Stdout, "progress notify: %d\n",
+			r.GetHeader().GetRevision()); err != nil {
 			return err
 		}
 	}
@@ -254,10 +263,14 @@ func printWatch(ctx context.Context, env *cli.Env, r *etcdserverpb.WatchResponse
 	return nil
 }
 
-func runForEvent(ctx context.Context, env *cli.Env, rev int64, ev *mvccpb.Event, command []string) error {
+func runForEvent(ctx context.Context, env *cli.Env, rev int64, ev *mvccpb.Event,
+	command []string) error {
 	cmd := exec.CommandContext(ctx, command[0], command[1:]...)
-	cmd.Env = slices.Concat(os.Environ(), []string{fmt.Sprintf("ETCD_WATCH_REVISION=%d", rev), fmt.Sprintf("ETCD_WATCH_EVENT_TYPE=%q", ev.GetType()),
-		fmt.Sprintf("ETCD_WATCH_KEY=%q", ev.GetKv().GetKey()), fmt.Sprintf("ETCD_WATCH_VALUE=%q", ev.GetKv().GetValue())})
+	cmd.Env = slices.Concat(os.Environ(),
+		[]string{fmt.Sprintf("ETCD_WATCH_REVISION=%d", rev),
+			fmt.Sprintf("ETCD_WATCH_EVENT_TYPE=%q", ev.GetType()),
+			fmt.Sprintf("ETCD_WATCH_KEY=%q", ev.GetKv().GetKey()),
+			fmt.Sprintf("ETCD_WATCH_VALUE=%q", ev.GetKv().GetValue())})
 	cmd.Stdout, cmd.Stderr = env.Stdout.Unwrap(), env.RawStderr()
 	return cmd.Run()
 }

@@ -21,15 +21,16 @@ import (
 	"vigil/cmd/vigilctl/exit"
 )
 
-// watchStream runs watches on one stream and prints their answers with the headers, which the watchers of the client
-// library do not expose. After the stream breaks, each watch resumes after the last printed revision.
+// watchStream runs watches on one stream and prints their answers with the headers, which the
+// watchers of the client library do not expose. After the stream breaks, each watch resumes after
+// the last printed revision.
 type watchStream struct {
 	env         *cli.Env
 	interactive bool
 	// wake has an element when there is something to send.
 	wake chan struct{}
-	// cluster is the ID of the cluster, 0 before the first answer; seen is the newest revision in a header. Owned by the
-	// goroutine of run.
+	// cluster is the ID of the cluster, 0 before the first answer; seen is the newest revision in a
+	// header. Owned by the goroutine of run.
 	cluster uint64
 	seen    int64
 
@@ -47,8 +48,8 @@ type watchState struct {
 	sent    bool // the current stream has the request
 	created bool // some stream has created the watch
 	over    bool
-	// store is the revision of the store when the watch was created. Progress of the stream is that of the watch only
-	// above it: an answer to an older request may follow the creation.
+	// store is the revision of the store when the watch was created. Progress of the stream is that
+	// of the watch only above it: an answer to an older request may follow the creation.
 	store int64
 }
 
@@ -84,7 +85,8 @@ func (w *watchStream) signal() {
 // errWatchOver reports that the server canceled the watch.
 var errWatchOver = exit.With(exit.Interrupted, errors.New("watch is canceled by the server"))
 
-// retryPause is the time before another member is tried. It doubles with each stream that breaks soon, up to maxPause.
+// retryPause is the time before another member is tried. It doubles with each stream that breaks
+// soon, up to maxPause.
 const (
 	retryPause = 200 * time.Millisecond
 	maxPause   = 3 * time.Second
@@ -108,7 +110,8 @@ func (w *watchStream) run(ctx context.Context) error {
 		case !reached || cli.Permanent(err) || unusable(err) || errors.Is(err, errPrint):
 			return cli.CallError(err)
 		}
-		fmt.Fprintf(w.env.Stderr, "the watch was interrupted and continues: %v\n", cli.CallError(err))
+		fmt.Fprintf(w.env.Stderr, "the watch was interrupted and continues: %v\n",
+			cli.CallError(err))
 		select {
 		case <-time.After(pause):
 		case <-ctx.Done():
@@ -118,8 +121,8 @@ func (w *watchStream) run(ctx context.Context) error {
 
 var errPrint = errors.New("cannot print")
 
-// unusable reports whether a stream has ended with an answer that this program cannot read: it is malformed, or too large. The next
-// stream would have it again.
+// unusable reports whether a stream has ended with an answer that this program cannot read: it is
+// malformed, or too large. The next stream would have it again.
 func unusable(err error) bool {
 	switch st := status.Convert(err); st.Code() {
 	case codes.Internal:
@@ -130,8 +133,8 @@ func unusable(err error) bool {
 	return false
 }
 
-// runStream watches on one stream. A new client authenticates anew for each stream. reached becomes true with the first
-// answer.
+// runStream watches on one stream. A new client authenticates anew for each stream. reached becomes
+// true with the first answer.
 func (w *watchStream) runStream(ctx context.Context, reached *bool) error {
 	cl, err := w.env.Connect(ctx)
 	if err != nil {
@@ -141,7 +144,8 @@ func (w *watchStream) runStream(ctx context.Context, reached *bool) error {
 		return err
 	}
 	defer cl.Close()
-	ctx, cancel := context.WithCancel(metadata.AppendToOutgoingContext(ctx, rpctypes.MetadataRequireLeaderKey, rpctypes.MetadataHasLeader))
+	ctx, cancel := context.WithCancel(metadata.AppendToOutgoingContext(ctx,
+		rpctypes.MetadataRequireLeaderKey, rpctypes.MetadataHasLeader))
 	defer cancel()
 	s, err := etcdserverpb.NewWatchClient(cl.Conn()).Watch(ctx)
 	if err != nil {
@@ -192,28 +196,36 @@ func (w *watchStream) runStream(ctx context.Context, reached *bool) error {
 	}
 }
 
-// checkStore returns an error if another cluster answers than before, or if the cluster has lost revisions: events
-// would be missing without a sign. A member that only lags is not rolled back.
-func (w *watchStream) checkStore(ctx context.Context, cl *client.Client, r *etcdserverpb.WatchResponse) error {
+// checkStore returns an error if another cluster answers than before, or if the cluster has lost
+// revisions: events would be missing without a sign. A member that only lags is not rolled back.
+func (w *watchStream) checkStore(ctx context.Context, cl *client.Client,
+	r *etcdserverpb.WatchResponse) error {
 	h := r.GetHeader()
 	if w.cluster == 0 {
 		w.cluster = h.GetClusterId()
 	}
 	if h.GetClusterId() != w.cluster {
-		return exit.With(exit.Failure, fmt.Errorf("%w: it was %x and is %x", client.ErrClusterChanged, w.cluster, h.GetClusterId()))
+		return exit.With(exit.Failure,
+			fmt.Errorf("%w: it was %x and is %x", client.ErrClusterChanged, w.cluster,
+				h.GetClusterId()))
 	}
 	if r.GetCreated() && h.GetRevision() < w.seen {
 		ctx, cancel := context.WithTimeout(ctx, w.env.CommandTimeout)
 		defer cancel()
-		// A linearizable read, which waits for a member that lags. The user may read a key that it watches.
+		// A linearizable read, which waits for a member that lags. The user may read a key that it
+		// watches.
 		now, err := cl.Get(ctx, w.watchedKey(), client.WithKeysOnly())
 		switch {
 		case err != nil:
 			return err
 		case now.Header.ClusterID != w.cluster:
-			return exit.With(exit.Failure, fmt.Errorf("%w: it was %x and is %x", client.ErrClusterChanged, w.cluster, now.Header.ClusterID))
+			return exit.With(exit.Failure,
+				fmt.Errorf("%w: it was %x and is %x", client.ErrClusterChanged, w.cluster,
+					now.Header.ClusterID))
 		case now.Header.Revision < w.seen:
-			return exit.With(exit.Failure, fmt.Errorf("%w: it was at revision %d and is at %d", client.ErrRolledBack, w.seen, now.Header.Revision))
+			return exit.With(exit.Failure,
+				fmt.Errorf("%w: it was at revision %d and is at %d", client.ErrRolledBack, w.seen,
+					now.Header.Revision))
 		}
 	}
 	w.seen = max(w.seen, h.GetRevision())
@@ -272,7 +284,8 @@ func (w *watchStream) handle(ctx context.Context, r *etcdserverpb.WatchResponse)
 	i := r.GetWatchId() - 1
 	if r.GetWatchId() == broadcastID {
 		// A rejected watch has no ID: it is the first one that was sent and not answered.
-		i = int64(slices.IndexFunc(list, func(one *watchState) bool { return one.sent && !one.created && !one.over }))
+		i = int64(slices.IndexFunc(list,
+			func(one *watchState) bool { return one.sent && !one.created && !one.over }))
 	}
 	if i < 0 || i >= int64(len(list)) {
 		return nil
@@ -305,7 +318,8 @@ func (one *watchState) resumeAt(rev int64) {
 }
 
 // print prints events or progress of a watch.
-func (w *watchStream) print(ctx context.Context, one *watchState, r *etcdserverpb.WatchResponse) error {
+func (w *watchStream) print(ctx context.Context, one *watchState,
+	r *etcdserverpb.WatchResponse) error {
 	if err := printWatch(ctx, w.env, r, one.command); err != nil {
 		var e *exit.Error
 		if errors.As(err, &e) {
@@ -317,12 +331,15 @@ func (w *watchStream) print(ctx context.Context, one *watchState, r *etcdserverp
 }
 
 // cancel prints that the server has canceled a watch.
-func (w *watchStream) cancel(ctx context.Context, one *watchState, r *etcdserverpb.WatchResponse) error {
+func (w *watchStream) cancel(ctx context.Context, one *watchState,
+	r *etcdserverpb.WatchResponse) error {
 	why := r.GetCancelReason()
 	switch {
 	case r.GetCompactRevision() > 0:
 		why = client.ErrCompacted.Error()
-		fmt.Fprintf(w.env.Stderr, "revision %d was asked for; the store was compacted at revision %d\n", one.create.StartRevision, r.GetCompactRevision())
+		fmt.Fprintf(w.env.Stderr,
+			"revision %d was asked for; the store was compacted at revision %d\n",
+			one.create.StartRevision, r.GetCompactRevision())
 	case why == "":
 		why = rpctypes.ErrFutureRev.Error()
 	}
@@ -337,9 +354,11 @@ func (w *watchStream) cancel(ctx context.Context, one *watchState, r *etcdserver
 	return errWatchOver
 }
 
-// streamError returns the error of a broken stream: errWatchOver if there was no leader, unless interactive.
+// streamError returns the error of a broken stream: errWatchOver if there was no leader, unless
+// interactive.
 func (w *watchStream) streamError(err error) error {
-	if st := status.Convert(err); st.Code() == codes.Unavailable && st.Message() == rpctypes.ErrNoLeader.Error() && !w.interactive {
+	if st := status.Convert(err); st.Code() == codes.Unavailable &&
+		st.Message() == rpctypes.ErrNoLeader.Error() && !w.interactive {
 		fmt.Fprintf(w.env.Stderr, "watch was canceled (%s)\n", st.Message())
 		return errWatchOver
 	}

@@ -9,11 +9,13 @@ import (
 	"go.etcd.io/etcd/api/v3/etcdserverpb"
 )
 
-// The answer to a request for progress may be older than a watch that was created before the answer arrived: it says nothing
-// about the events of that watch.
+// The answer to a request for progress may be older than a watch that was created before the answer
+// arrived: it says nothing about the events of that watch.
 func TestProgressBeforeWatch(t *testing.T) {
-	w := newWatchStream(&cli.Env{Stdout: cli.NewOutput(io.Discard), Stderr: io.Discard, Format: "simple"})
-	w.add(watchRequest{create: &etcdserverpb.WatchCreateRequest{Key: []byte("k"), StartRevision: 3}})
+	w := newWatchStream(&cli.Env{Stdout: cli.NewOutput(io.Discard), Stderr: io.Discard,
+		Format: "simple"})
+	w.add(watchRequest{create: &etcdserverpb.WatchCreateRequest{Key: []byte("k"),
+		StartRevision: 3}})
 	w.takeRequests()
 	at := func(rev int64) *etcdserverpb.ResponseHeader { return &etcdserverpb.ResponseHeader{Revision: rev} }
 	for _, step := range []struct {

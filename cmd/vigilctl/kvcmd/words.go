@@ -9,7 +9,8 @@ import (
 // wordPattern matches one word of a line: in double quotes, in single quotes, or without blanks.
 var wordPattern = regexp.MustCompile(`"(?:[^"\\]|\\.)*"|'[^']*'|[^'"\s]\S*[^'"\s]?`)
 
-// splitWords splits a line into words. Single quotes take their content literally, double quotes like Go.
+// splitWords splits a line into words. Single quotes take their content literally, double quotes
+// like Go.
 func splitWords(line string) ([]string, error) {
 	words := wordPattern.FindAllString(line, -1)
 	for i, w := range words {

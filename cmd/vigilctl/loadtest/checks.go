@@ -61,7 +61,8 @@ func checkPerf(ctx context.Context, env *cli.Env, f loadFlags, work workload) er
 	}
 	switch {
 	case ctx.Err() != nil && uncleaned != nil:
-		return exit.With(exit.Interrupted, fmt.Errorf("interrupted; keys with the prefix %q may remain", f.prefix))
+		return exit.With(exit.Interrupted,
+			fmt.Errorf("interrupted; keys with the prefix %q may remain", f.prefix))
 	case ctx.Err() != nil:
 		return errInterrupted
 	}
@@ -85,8 +86,10 @@ func (o *outcome) verdict(out io.Writer, rate int) bool {
 		}
 		ok = ok && good
 	}
-	judge(o.rate()/float64(rate) > 0.9, "Throughput is %d writes/s", "FAIL: Throughput too low: %d writes/s", int(o.rate())+1)
-	judge(o.slowest() <= 0.5, "Slowest request took %fs", "Slowest request took too long: %fs", o.slowest())
+	judge(o.rate()/float64(rate) > 0.9, "Throughput is %d writes/s",
+		"FAIL: Throughput too low: %d writes/s", int(o.rate())+1)
+	judge(o.slowest() <= 0.5, "Slowest request took %fs",
+		"Slowest request took too long: %fs", o.slowest())
 	judge(o.deviation() <= 0.1, "Stddev is %fs", "Stddev too high: %fs", o.deviation())
 	return ok
 }
@@ -127,10 +130,12 @@ func checkScale(ctx context.Context, env *cli.Env, f loadFlags, work workload) e
 	defer l.close()
 	before, err := residentMemory(ctx, &env.Config)
 	if err != nil {
-		fmt.Fprintln(env.Stdout, "FAIL: Could not read process_resident_memory_bytes before the put operations.")
+		fmt.Fprintln(env.Stdout,
+			"FAIL: Could not read process_resident_memory_bytes before the put operations.")
 		return exit.With(exit.Failure, err)
 	}
-	fmt.Fprintf(env.Stdout, "Start data scale check for work load [%d key-value pairs, %d bytes per key-value, %d concurrent clients].\n",
+	fmt.Fprintf(env.Stdout,
+		"Start data scale check for work load [%d key-value pairs, %d bytes per key-value, %d concurrent clients].\n",
 		work.keys, work.keyBytes+work.valueBytes, work.clients)
 	bar := progress.NewItems(env.Stderr, "writing", "keys", int64(work.keys))
 	var done int64
@@ -144,20 +149,23 @@ func checkScale(ctx context.Context, env *cli.Env, f loadFlags, work workload) e
 	case ctx.Err() != nil:
 		return errInterrupted
 	case err != nil:
-		fmt.Fprintln(env.Stdout, "FAIL: Could not read process_resident_memory_bytes after the put operations.")
+		fmt.Fprintln(env.Stdout,
+			"FAIL: Could not read process_resident_memory_bytes after the put operations.")
 		return exit.With(exit.Failure, err)
 	case len(o.failures) > 0:
 		o.printFailures(env.Stdout)
 		return exit.Silent(exit.Failure)
 	}
-	fmt.Fprintf(env.Stdout, "PASS: Approximate system memory used : %.2f MB.\n", (after-before)/(1<<20))
+	fmt.Fprintf(env.Stdout, "PASS: Approximate system memory used : %.2f MB.\n",
+		(after-before)/(1<<20))
 	return nil
 }
 
 // metricsTimeout limits reading a member's metrics.
 const metricsTimeout = 10 * time.Second
 
-// residentMemory returns the bytes of memory of the member at the first endpoint, as its metrics report them.
+// residentMemory returns the bytes of memory of the member at the first endpoint, as its metrics
+// report them.
 func residentMemory(ctx context.Context, cfg *client.Config) (float64, error) {
 	secure, err := cfg.SecureHTTP()
 	if err != nil {

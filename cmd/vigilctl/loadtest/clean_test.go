@@ -17,7 +17,8 @@ import (
 	"vigil/server/servertest"
 )
 
-// TestKeysRemain: a load whose keys cannot be deleted is a failure, and does not report that they are deleted.
+// TestKeysRemain: a load whose keys cannot be deleted is a failure, and does not report that they
+// are deleted.
 func TestKeysRemain(t *testing.T) {
 	at := servertest.Start(t)
 	for _, interrupted := range []bool{false, true} {
@@ -29,7 +30,8 @@ func TestKeysRemain(t *testing.T) {
 		env.AddFlags((&cobra.Command{}).Flags())
 		env.Endpoints = []string{at}
 		env.Config.DialOptions = []grpc.DialOption{grpc.WithUnaryInterceptor(
-			func(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn, invoke grpc.UnaryInvoker, opts ...grpc.CallOption) error {
+			func(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn,
+				invoke grpc.UnaryInvoker, opts ...grpc.CallOption) error {
 				if strings.HasSuffix(method, "KV/DeleteRange") {
 					deletions.Add(1)
 					return errors.New("no deletions")
@@ -43,12 +45,15 @@ func TestKeysRemain(t *testing.T) {
 		if interrupted {
 			prefix = "interrupted/"
 		}
-		err := checkPerf(ctx, env, loadFlags{prefix: prefix}, workload{rate: 100, duration: 200 * time.Millisecond, clients: 1, keyBytes: 16, valueBytes: 1})
+		err := checkPerf(ctx, env, loadFlags{prefix: prefix},
+			workload{rate: 100, duration: 200 * time.Millisecond, clients: 1, keyBytes: 16,
+				valueBytes: 1})
 		code := exit.Failure
 		if interrupted {
 			code = exit.Interrupted
 		}
-		if exit.Code(err) != code || strings.Contains(err.Error(), "have been deleted") || deletions.Load() != 1 || !strings.Contains(out.String(), "no deletions") {
+		if exit.Code(err) != code || strings.Contains(err.Error(), "have been deleted") ||
+			deletions.Load() != 1 || !strings.Contains(out.String(), "no deletions") {
 			t.Errorf("interrupted %v: %v\n%s", interrupted, err, out.String())
 		}
 	}

@@ -21,9 +21,11 @@ import (
 	"vigil/cmd/vigilctl/exit"
 )
 
-// workload is a load of check perf or check datascale. Sizes and numbers are those of etcdctl, for comparable results.
+// workload is a load of check perf or check datascale. Sizes and numbers are those of etcdctl, for
+// comparable results.
 type workload struct {
-	// rate is the number of writes per second, for duration; 0 means keys writes as fast as possible.
+	// rate is the number of writes per second, for duration; 0 means keys writes as fast as
+	// possible.
 	rate     int
 	duration time.Duration
 	keys     int
@@ -56,10 +58,13 @@ type loadFlags struct {
 
 func (f *loadFlags) addFlags(c *cobra.Command, prefix string) {
 	flags := c.Flags()
-	flags.StringVar(&f.load, "load", "s", "the size of the load: s(mall), m(edium), l(arge) or xl(arge)")
-	flags.StringVar(&f.prefix, "prefix", prefix, "the prefix of the keys that are written; no key may have it yet")
+	flags.StringVar(&f.load, "load", "s",
+		"the size of the load: s(mall), m(edium), l(arge) or xl(arge)")
+	flags.StringVar(&f.prefix, "prefix", prefix,
+		"the prefix of the keys that are written; no key may have it yet")
 	flags.BoolVar(&f.compact, "auto-compact", false, "compact the store afterwards")
-	flags.BoolVar(&f.defrag, "auto-defrag", false, "defragment the members of --endpoints afterwards")
+	flags.BoolVar(&f.defrag, "auto-defrag", false,
+		"defragment the members of --endpoints afterwards")
 	command.CompleteFlag(c, "load", []string{"s", "m", "l", "xl"})
 }
 
@@ -72,7 +77,8 @@ func (f *loadFlags) workload(loads map[string]workload) (workload, error) {
 	}
 	w, ok := loads[name]
 	if !ok {
-		return w, exit.With(exit.BadFeature, fmt.Errorf("unknown load option %s: s, m, l and xl are known", f.load))
+		return w, exit.With(exit.BadFeature,
+			fmt.Errorf("unknown load option %s: s, m, l and xl are known", f.load))
 	}
 	return w, nil
 }
@@ -86,7 +92,8 @@ type loader struct {
 	clients []*client.Client
 }
 
-// newLoader connects the clients of a load. It returns an error if there are keys that clean would delete.
+// newLoader connects the clients of a load. It returns an error if there are keys that clean would
+// delete.
 func newLoader(ctx context.Context, env *cli.Env, f loadFlags, work workload) (*loader, error) {
 	l := &loader{env: env, f: f, work: work}
 	for range work.clients {
@@ -101,7 +108,9 @@ func newLoader(ctx context.Context, env *cli.Env, f loadFlags, work workload) (*
 	defer cancel()
 	n, err := l.clients[0].Count(ctx, f.prefix, client.WithPrefix())
 	if err == nil && n > 0 {
-		err = exit.With(exit.InvalidInput, fmt.Errorf("prefix %q has keys. Delete with 'vigilctl del --prefix %s' first", f.prefix, command.QuoteArgs(f.prefix)))
+		err = exit.With(exit.InvalidInput,
+			fmt.Errorf("prefix %q has keys. Delete with 'vigilctl del --prefix %s' first", f.prefix,
+				command.QuoteArgs(f.prefix)))
 	}
 	if err != nil {
 		l.close()
@@ -286,4 +295,5 @@ func (o *outcome) printFailures(out io.Writer) {
 	}
 }
 
-var errInterrupted = exit.With(exit.Interrupted, errors.New("interrupted; the keys that were written have been deleted"))
+var errInterrupted = exit.With(exit.Interrupted,
+	errors.New("interrupted; the keys that were written have been deleted"))

@@ -45,7 +45,11 @@ func Lock(env *cli.Env) *cobra.Command {
 			if len(args) == 0 {
 				return exit.Usage("lock takes a lock name argument and an optional command to execute")
 			}
-			return env.RunUntilInterrupted(c, func(s cli.Session) error { return hold(env, s, args[0], args[1:], command.Seconds(ttl)) })
+			return env.RunUntilInterrupted(c,
+				func(s cli.Session) error {
+					return hold(env, s, args[0], args[1:],
+						command.Seconds(ttl))
+				})
 		},
 	}
 	c.Flags().Int64Var(&ttl, "ttl", 10, "`SECONDS` without a renewal after which the lock is lost")
@@ -59,7 +63,8 @@ func hold(env *cli.Env, s cli.Session, name string, command []string, ttl time.D
 		return err
 	}
 	defer closeSession(se)
-	held, err := limited(s.Ctx, env.Timeout(), func() (*concurrency.Held, error) { return concurrency.NewMutex(se, name).Lock(s.Ctx) })
+	held, err := limited(s.Ctx, env.Timeout(),
+		func() (*concurrency.Held, error) { return concurrency.NewMutex(se, name).Lock(s.Ctx) })
 	if err != nil {
 		return err
 	}
@@ -74,12 +79,14 @@ func hold(env *cli.Env, s cli.Session, name string, command []string, ttl time.D
 	return err
 }
 
-// runLocked runs a command; the error has its exit code. It passes SIGTERM, SIGHUP and SIGINT on to the command: the
-// lock is held until the command ends. If the lock is lost before, the command receives SIGTERM.
+// runLocked runs a command; the error has its exit code. It passes SIGTERM, SIGHUP and SIGINT on to
+// the command: the lock is held until the command ends. If the lock is lost before, the command
+// receives SIGTERM.
 func runLocked(ctx context.Context, env *cli.Env, held *concurrency.Held, command []string) error {
 	cmd := exec.Command(command[0], command[1:]...)
 	// The last value of a variable counts: this lock's, not that of a lock around it.
-	cmd.Env = append(os.Environ(), "ETCD_LOCK_KEY="+held.Key(), fmt.Sprintf("ETCD_LOCK_REV=%d", held.Fence()))
+	cmd.Env = append(os.Environ(), "ETCD_LOCK_KEY="+held.Key(),
+		fmt.Sprintf("ETCD_LOCK_REV=%d", held.Fence()))
 	cmd.Stdout, cmd.Stderr = env.Stdout.Unwrap(), env.RawStderr()
 	signals := make(chan os.Signal, 8)
 	signal.Notify(signals, cli.Signals(syscall.SIGTERM, syscall.SIGHUP, os.Interrupt)...)
@@ -108,7 +115,8 @@ func runLocked(ctx context.Context, env *cli.Env, held *concurrency.Held, comman
 			}
 		case <-lost:
 			lost = nil
-			fmt.Fprintf(env.Stderr, "the lock is lost while the command runs, which receives SIGTERM: %v\n", held.Err())
+			fmt.Fprintf(env.Stderr,
+				"the lock is lost while the command runs, which receives SIGTERM: %v\n", held.Err())
 			_ = cmd.Process.Signal(syscall.SIGTERM) // it may have ended
 		}
 	}
@@ -133,16 +141,18 @@ func await(ctx context.Context, held *concurrency.Held, lost string) error {
 	}
 }
 
-// release gives up a lock or leadership. If no member answers, its key remains until the lease ends.
+// release gives up a lock or leadership. If no member answers, its key remains until the lease
+// ends.
 func release(env *cli.Env, held *concurrency.Held) error {
 	ended, cancel := context.WithCancel(context.Background())
 	cancel()
-	_, err := limited(ended, env.Timeout(), func() (struct{}, error) { return struct{}{}, held.Unlock(context.Background()) })
+	_, err := limited(ended, env.Timeout(),
+		func() (struct{}, error) { return struct{}{}, held.Unlock(context.Background()) })
 	return err
 }
 
-// limited returns what f returns, or an error if f takes longer than limit after the end of the context: the library tries to delete
-// a key for as long as its lease lives.
+// limited returns what f returns, or an error if f takes longer than limit after the end of the
+// context: the library tries to delete a key for as long as its lease lives.
 func limited[T any](ctx context.Context, limit time.Duration, f func() (T, error)) (T, error) {
 	type result struct {
 		v   T

@@ -91,12 +91,16 @@ func ArchiveStatus(env *cli.Env) *cobra.Command {
 func collectArchive(ctx context.Context, s *survey.Survey) (*archiveList, error) {
 	answers := make([]*debugpage.Archive, len(s.Members))
 	errs := make([]error, len(s.Members))
-	s.Each(ctx, func(ctx context.Context, i int, m *probe.Member) { answers[i], errs[i] = m.Archive(ctx) })
+	s.Each(ctx, func(ctx context.Context, i int, m *probe.Member) {
+		answers[i],
+			errs[i] = m.Archive(ctx)
+	})
 	list := &archiveList{Members: []archived{}}
 	for i, m := range s.Members {
 		switch {
 		case errors.Is(errs[i], probe.ErrNotFound):
-			list.Members = append(list.Members, archived{m.Endpoint, debugpage.Archive{State: debugpage.ArchiveNone}})
+			list.Members = append(list.Members,
+				archived{m.Endpoint, debugpage.Archive{State: debugpage.ArchiveNone}})
 		case errs[i] != nil:
 			list.Failed = append(list.Failed, failedMember{m.Endpoint, survey.ErrorLine(errs[i])})
 		default:
@@ -109,8 +113,8 @@ func collectArchive(ctx context.Context, s *survey.Survey) (*archiveList, error)
 	return list, nil
 }
 
-// judge returns an error if the archive is not complete up to a minute ago: by the leader, or without its answer by the member that
-// has the least to say against it.
+// judge returns an error if the archive is not complete up to a minute ago: by the leader, or
+// without its answer by the member that has the least to say against it.
 func (l *archiveList) judge() error {
 	var best *archived
 	for i := range l.Members {
@@ -125,11 +129,15 @@ func (l *archiveList) judge() error {
 	}
 	switch {
 	case best == nil:
-		return exit.With(exit.Failure, errors.New("no member has an archive: start all members with --archive"))
+		return exit.With(exit.Failure,
+			errors.New("no member has an archive: start all members with --archive"))
 	case best.LagSeconds >= lateArchive.Seconds():
-		return exit.With(exit.Failure, fmt.Errorf("%s: writes of the last %v are not archived", best.Member, seconds(best.LagSeconds)))
+		return exit.With(exit.Failure,
+			fmt.Errorf("%s: writes of the last %v are not archived", best.Member,
+				seconds(best.LagSeconds)))
 	case best.ArchivedIndex == 0:
-		return exit.With(exit.Failure, fmt.Errorf("%s: it is not known yet what is archived", best.Member))
+		return exit.With(exit.Failure,
+			fmt.Errorf("%s: it is not known yet what is archived", best.Member))
 	}
 	return nil
 }
@@ -146,12 +154,17 @@ func (l *archiveList) table() (heading []string, rows [][]string) {
 		}
 		base := ""
 		if b := m.Base; b != nil {
-			base = fmt.Sprintf("%d (%s, %s)", b.Revision, b.Time.UTC().Format(time.DateTime), amount.Bytes(b.Bytes))
+			base = fmt.Sprintf("%d (%s, %s)", b.Revision, b.Time.UTC().Format(time.DateTime),
+				amount.Bytes(b.Bytes))
 		}
-		rows = append(rows, []string{screen.Safe(m.Member), role, screen.Safe(string(m.State)), seconds(m.LagSeconds).String(), fmt.Sprint(m.LagRevisions), fmt.Sprint(m.ArchivedRevision),
-			fmt.Sprint(m.ArchivedIndex), fmt.Sprint(m.HeldEntries), base, fmt.Sprint(m.Gaps), screen.Safe(m.Error)})
+		rows = append(rows, []string{screen.Safe(m.Member), role, screen.Safe(string(m.State)),
+			seconds(m.LagSeconds).String(), fmt.Sprint(m.LagRevisions),
+			fmt.Sprint(m.ArchivedRevision),
+			fmt.Sprint(m.ArchivedIndex), fmt.Sprint(m.HeldEntries), base, fmt.Sprint(m.Gaps),
+			screen.Safe(m.Error)})
 	}
-	return []string{"MEMBER", "ROLE", "STATE", "LAG", "REVISIONS", "ARCHIVED", "INDEX", "HELD", "BASE", "GAPS", "ERROR"}, rows
+	return []string{"MEMBER", "ROLE", "STATE", "LAG", "REVISIONS", "ARCHIVED", "INDEX", "HELD",
+		"BASE", "GAPS", "ERROR"}, rows
 }
 
 func (l *archiveList) write(env *cli.Env) error {
@@ -171,9 +184,11 @@ func (l *archiveList) write(env *cli.Env) error {
 	}
 	for _, m := range l.Members {
 		if m.Archive.Archive != "" {
-			_, err := fmt.Fprintf(env.Stdout, "\narchive %s (%s)\n", screen.Safe(m.Archive.Archive), screen.Safe(m.ID))
+			_, err := fmt.Fprintf(env.Stdout, "\narchive %s (%s)\n", screen.Safe(m.Archive.Archive),
+				screen.Safe(m.ID))
 			if g := m.Gap; err == nil && g != nil {
-				_, err = fmt.Fprintf(env.Stdout, "the newest gap: entries %d to %d, found %s\n", g.First, g.Last, g.Time.UTC().Format(time.DateTime))
+				_, err = fmt.Fprintf(env.Stdout, "the newest gap: entries %d to %d, found %s\n",
+					g.First, g.Last, g.Time.UTC().Format(time.DateTime))
 			}
 			if err != nil {
 				return err

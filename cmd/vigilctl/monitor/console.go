@@ -67,7 +67,8 @@ func (c *choice) sorted(list []topMember) []int {
 		out[i] = i
 	}
 	if value := memberOrders[c.order].value; value != nil {
-		slices.SortStableFunc(out, func(a, b int) int { return cmp.Compare(value(&list[b]), value(&list[a])) })
+		slices.SortStableFunc(out,
+			func(a, b int) int { return cmp.Compare(value(&list[b]), value(&list[a])) })
 	}
 	return out
 }
@@ -110,7 +111,8 @@ type reading struct {
 }
 
 // interact shows the members until somebody quits. It is like redraw, with keys.
-func (t *topView) interact(ctx context.Context, s *screen.Screen, keys <-chan screen.Key, paint screen.Paint) error {
+func (t *topView) interact(ctx context.Context, s *screen.Screen, keys <-chan screen.Key,
+	paint screen.Paint) error {
 	var c choice
 	var last reading
 	answers := make(chan reading, 1)
@@ -179,8 +181,10 @@ func (t *topView) interact(ctx context.Context, s *screen.Screen, keys <-chan sc
 // look asks all members, and one for its watchers.
 func (t *topView) look(ctx context.Context, of string) reading {
 	r := reading{round: t.Read(ctx), of: of}
-	if i := slices.IndexFunc(t.Members, func(m *probe.Member) bool { return m.Endpoint == of }); i >= 0 {
-		one := watchersView{liveView: liveView{Survey: survey.Survey{Env: t.Env, Client: t.Client, Members: t.Members[i : i+1]}}, sort: "lag", limit: 500}
+	if i := slices.IndexFunc(t.Members,
+		func(m *probe.Member) bool { return m.Endpoint == of }); i >= 0 {
+		one := watchersView{liveView: liveView{Survey: survey.Survey{Env: t.Env, Client: t.Client,
+			Members: t.Members[i : i+1]}}, sort: "lag", limit: 500}
 		r.watchers, r.err = one.collect(ctx)
 	}
 	return r
@@ -195,7 +199,8 @@ func (t *topView) view(c *choice, last *reading, width int, p screen.Paint) []st
 		}
 		return lines
 	}
-	if i := slices.IndexFunc(t.last.Readings, func(x health.Reading) bool { return x.Endpoint == c.selected }); c.detail && i >= 0 {
+	if i := slices.IndexFunc(t.last.Readings,
+		func(x health.Reading) bool { return x.Endpoint == c.selected }); c.detail && i >= 0 {
 		return drawMember(t.last, t.previous, i, last, width, p)
 	}
 	return drawChosen(t.last, t.previous, width, p, c)
@@ -205,12 +210,15 @@ func (t *topView) view(c *choice, last *reading, width int, p screen.Paint) []st
 func drawMember(r, old *health.Round, i int, last *reading, width int, p screen.Paint) []string {
 	x, before := &r.Readings[i], r.Before(old, i)
 	m := summarizeMember(r, i, before)
-	lines := screen.Flow(width, p.In(screen.Bold, screen.Safe(cmp.Or(m.Name, m.Endpoint))), screen.Safe(m.Endpoint), m.Role, screen.Safe(m.Version), "Esc goes back")
+	lines := screen.Flow(width, p.In(screen.Bold, screen.Safe(cmp.Or(m.Name, m.Endpoint))),
+		screen.Safe(m.Endpoint), m.Role, screen.Safe(m.Version), "Esc goes back")
 	if m.Error != "" {
 		lines = append(lines, p.In(screen.Bad, screen.SafeLine(width, m.Error)))
 	}
 	for _, slow := range []struct{ metric, what string }{
-		{health.SlowApplies, "writes were applied slowly"}, {health.SlowReads, "reads waited long for the leader"}, {health.PendingProposals, "writes wait now"},
+		{health.SlowApplies, "writes were applied slowly"},
+		{health.SlowReads, "reads waited long for the leader"},
+		{health.PendingProposals, "writes wait now"},
 		{health.SlowWatchers, "watchers are not live"},
 	} {
 		v, ok := x.Metrics.Value(slow.metric)
@@ -218,7 +226,8 @@ func drawMember(r, old *health.Round, i int, last *reading, width int, p screen.
 			continue
 		}
 		text := fmt.Sprintf("%8.0f  %s", v, slow.what)
-		if rate, ok := x.Rate(before, slow.metric); ok && rate > 0 && slow.metric != health.PendingProposals && slow.metric != health.SlowWatchers {
+		if rate, ok := x.Rate(before, slow.metric); ok && rate > 0 &&
+			slow.metric != health.PendingProposals && slow.metric != health.SlowWatchers {
 			text += ", " + amount.Rate(rate) + " a second"
 		}
 		lines = append(lines, screen.Cut(text, width))
@@ -228,7 +237,9 @@ func drawMember(r, old *health.Round, i int, last *reading, width int, p screen.
 	case last.of != x.Endpoint:
 		return append(lines, "reading its watchers …")
 	case last.err != nil:
-		return append(lines, p.In(screen.Warn, screen.SafeLine(width, "its watchers are not known: "+survey.ErrorLine(last.err))))
+		return append(lines,
+			p.In(screen.Warn, screen.SafeLine(width,
+				"its watchers are not known: "+survey.ErrorLine(last.err))))
 	case last.watchers == nil:
 		return lines
 	}

@@ -1,4 +1,5 @@
-// Package monitor has the commands that show what members do, redrawn on a terminal: top and watchers.
+// Package monitor has the commands that show what members do, redrawn on a terminal: top and
+// watchers.
 package monitor
 
 import (
@@ -24,7 +25,8 @@ type liveView struct {
 	survey.Survey
 	interval time.Duration
 	// console, if set, redraws a picture that somebody steers with keys.
-	console func(ctx context.Context, s *screen.Screen, keys <-chan screen.Key, paint screen.Paint) error
+	console func(ctx context.Context, s *screen.Screen, keys <-chan screen.Key,
+		paint screen.Paint) error
 }
 
 func splitLines(s string) []string { return strings.Split(s, "\n") }
@@ -35,7 +37,8 @@ type picture func(ctx context.Context, width int, p screen.Paint) ([]string, err
 // addFlags declares --cluster and --interval.
 func (v *liveView) addFlags(c *cobra.Command) {
 	v.AddFlags(c)
-	c.Flags().DurationVar(&v.interval, "interval", 2*time.Second, "how often to look, at least "+minInterval.String())
+	c.Flags().DurationVar(&v.interval, "interval", 2*time.Second,
+		"how often to look, at least "+minInterval.String())
 }
 
 func (v *liveView) checkInterval() error {
@@ -96,7 +99,8 @@ func (v *liveView) show(ctx context.Context, live bool, draw picture) error {
 	return err
 }
 
-// keys returns the keys that are pressed, if the picture is steered with keys and standard input is a terminal.
+// keys returns the keys that are pressed, if the picture is steered with keys and standard input is
+// a terminal.
 func (v *liveView) keys() (keys <-chan screen.Key, restore func() error, ok bool) {
 	if v.console == nil {
 		return nil, nil, false
@@ -104,7 +108,8 @@ func (v *liveView) keys() (keys <-chan screen.Key, restore func() error, ok bool
 	return screen.ReadKeys(v.Env.Stdin)
 }
 
-func (v *liveView) redraw(ctx context.Context, s *screen.Screen, draw picture, paint screen.Paint) error {
+func (v *liveView) redraw(ctx context.Context, s *screen.Screen, draw picture,
+	paint screen.Paint) error {
 	t := time.NewTicker(v.interval)
 	defer t.Stop()
 	for {

@@ -166,7 +166,8 @@ type topSummary struct {
 // summarize returns the summary of a round, with rates since an older one.
 func summarize(r, old *health.Round) *topSummary {
 	id, term := r.Cluster()
-	s := &topSummary{ClusterID: fmt.Sprintf("%x", id), Term: term, Revision: r.Revision(), Alarms: alarmTexts(r)}
+	s := &topSummary{ClusterID: fmt.Sprintf("%x", id), Term: term, Revision: r.Revision(),
+		Alarms: alarmTexts(r)}
 	if leader := r.Leader(); leader != 0 {
 		s.Leader = r.Name(leader)
 	}
@@ -208,10 +209,12 @@ func summarizeMember(r *health.Round, i int, old *health.Reading) topMember {
 		m.Version = x.Status.Version
 		m.DB, m.InUse, m.Quota = x.Status.DbSize, x.Status.DbSizeInUse, x.Quota()
 	}
-	for name, to := range map[string]**float64{health.Puts: &m.Puts, health.Ranges: &m.Ranges, health.Txns: &m.Txns, health.Deletes: &m.Deletes, health.Events: &m.Events} {
+	for name, to := range map[string]**float64{health.Puts: &m.Puts, health.Ranges: &m.Ranges,
+		health.Txns: &m.Txns, health.Deletes: &m.Deletes, health.Events: &m.Events} {
 		*to = orNil(x.Rate(old, name))
 	}
-	for name, to := range map[string]**float64{health.Watchers: &m.Watchers, health.ResidentMemory: &m.Memory, health.OpenFiles: &m.OpenFiles} {
+	for name, to := range map[string]**float64{health.Watchers: &m.Watchers,
+		health.ResidentMemory: &m.Memory, health.OpenFiles: &m.OpenFiles} {
 		*to = orNil(x.Metrics.Value(name))
 	}
 	setLatencies := func(h health.Histogram, mean, half, most **float64) {
@@ -272,8 +275,11 @@ func (m *topMember) row(quotaUsed int64) []string {
 	if m.Watchers != nil {
 		watchers = fmt.Sprintf("%.0f", *m.Watchers)
 	}
-	return []string{name, m.Role, lag, rate(m.Puts), rate(m.Ranges), rate(m.Txns), rate(m.Events), times(m.FsyncMean, m.Fsync99), times(m.ApplyMean, m.Apply99),
-		times(m.CommitMean, m.Commit99), amount.Bytes(m.DB), amount.Percent(float64(quotaUsed), float64(m.Quota)), watchers, bytes(m.Memory), cmp.Or(m.Version, "-"), m.Endpoint}
+	return []string{name, m.Role, lag, rate(m.Puts), rate(m.Ranges), rate(m.Txns), rate(m.Events),
+		times(m.FsyncMean, m.Fsync99), times(m.ApplyMean, m.Apply99),
+		times(m.CommitMean, m.Commit99), amount.Bytes(m.DB),
+		amount.Percent(float64(quotaUsed), float64(m.Quota)), watchers, bytes(m.Memory),
+		cmp.Or(m.Version, "-"), m.Endpoint}
 }
 
 // draw returns the lines of the picture of a round.
@@ -308,9 +314,14 @@ func drawChosen(r, old *health.Round, width int, p screen.Paint, c *choice) []st
 	if c != nil {
 		order, keys = c.sorted(s.Members), "sort "+memberOrders[c.order].name+"  ? help"
 	}
-	lines := screen.Flow(width, amount.Count(len(s.Members), "member"), leader, fmt.Sprintf("term %d", s.Term), fmt.Sprintf("revision %d", s.Revision), r.At.Format(time.TimeOnly), keys)
+	lines := screen.Flow(width, amount.Count(len(s.Members), "member"), leader,
+		fmt.Sprintf("term %d", s.Term), fmt.Sprintf("revision %d", s.Revision),
+		r.At.Format(time.TimeOnly), keys)
 	if rates {
-		lines = append(lines, screen.Flow(width, "a second:", amount.Rate(puts)+" puts", amount.Rate(ranges)+" ranges", amount.Rate(txns)+" txns", amount.Rate(events)+" watch events")...)
+		lines = append(lines,
+			screen.Flow(width, "a second:", amount.Rate(puts)+" puts",
+				amount.Rate(ranges)+" ranges", amount.Rate(txns)+" txns",
+				amount.Rate(events)+" watch events")...)
 	}
 	alarms := "no alarms"
 	style := screen.Plain
@@ -318,9 +329,11 @@ func drawChosen(r, old *health.Round, width int, p screen.Paint, c *choice) []st
 	case len(s.Alarms) > 0:
 		alarms, style = "ALARMS: "+strings.Join(s.Alarms, ", "), screen.Bad
 	case r.ListErr != nil && r.Answered():
-		alarms, style = "no alarms; the members are not known: "+survey.ErrorLine(r.ListErr), screen.Warn
+		alarms, style = "no alarms; the members are not known: "+
+			survey.ErrorLine(r.ListErr), screen.Warn
 	case r.ListErr != nil:
-		alarms, style = "alarms and members are not known: "+survey.ErrorLine(r.ListErr), screen.Warn
+		alarms, style = "alarms and members are not known: "+
+			survey.ErrorLine(r.ListErr), screen.Warn
 	}
 	lines = append(lines, p.In(style, screen.SafeLine(width, alarms)), "")
 	rows := make([][]string, len(s.Members))

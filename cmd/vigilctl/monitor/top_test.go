@@ -31,18 +31,27 @@ etcd_disk_wal_fsync_duration_seconds_count %d
 	if err != nil {
 		t.Fatal(err)
 	}
-	return health.Reading{Endpoint: fmt.Sprintf("10.0.0.%d:2379", id), At: at, Metrics: m, Status: &etcdserverpb.StatusResponse{
-		Header: &etcdserverpb.ResponseHeader{ClusterId: 0xc1, MemberId: id, RaftTerm: 4, Revision: 900}, Version: "3.7.3", Leader: 1,
-		RaftIndex: 1000, RaftAppliedIndex: 1000 - 10*(id-1), DbSize: 3 << 20, DbSizeInUse: 1 << 20, DbSizeQuota: 4 << 20}}
+	return health.Reading{Endpoint: fmt.Sprintf("10.0.0.%d:2379", id), At: at, Metrics: m,
+		Status: &etcdserverpb.StatusResponse{
+			Header: &etcdserverpb.ResponseHeader{ClusterId: 0xc1, MemberId: id, RaftTerm: 4,
+				Revision: 900}, Version: "3.7.3", Leader: 1,
+			RaftIndex: 1000, RaftAppliedIndex: 1000 - 10*(id-1), DbSize: 3 << 20,
+			DbSizeInUse: 1 << 20,
+			DbSizeQuota: 4 << 20}}
 }
 
 func twoRounds(t *testing.T) (old, now *health.Round) {
 	start := time.Date(2030, 1, 2, 3, 4, 5, 0, time.UTC)
 	members := []*etcdserverpb.Member{{ID: 1, Name: "a"}, {ID: 2, Name: "b"}, {ID: 3, Name: "c"}}
-	down := health.Reading{Endpoint: "10.0.0.3:2379", StatusErr: errors.New("connection\nrefused"), MetricsErr: errors.New("too"), Advertised: 3}
-	old = &health.Round{At: start, Members: members, Readings: []health.Reading{newReading(t, 1, start, 10, 0), newReading(t, 2, start, 500, 7), down}}
+	down := health.Reading{Endpoint: "10.0.0.3:2379", StatusErr: errors.New("connection\nrefused"),
+		MetricsErr: errors.New("too"), Advertised: 3}
+	old = &health.Round{At: start, Members: members,
+		Readings: []health.Reading{newReading(t, 1, start, 10, 0),
+			newReading(t, 2, start, 500, 7), down}}
 	later := start.Add(2 * time.Second)
-	now = &health.Round{At: later, Members: members, Readings: []health.Reading{newReading(t, 1, later, 210, 100), newReading(t, 2, later, 3, 7), down},
+	now = &health.Round{At: later, Members: members,
+		Readings: []health.Reading{newReading(t, 1, later, 210, 100),
+			newReading(t, 2, later, 3, 7), down},
 		Alarms: []*etcdserverpb.AlarmMember{{MemberID: 2, Alarm: etcdserverpb.AlarmType_NOSPACE}}}
 	return old, now
 }
@@ -96,12 +105,17 @@ func TestChoice(t *testing.T) {
 			}
 		}
 	}
-	picture := func() string { return strings.Join(drawChosen(now, old, 60, screen.Paint{}, &c), "\n") }
-	if got := picture(); !strings.Contains(got, "\n> a ") || !strings.Contains(got, "\n  b ") || !strings.Contains(got, "sort name  ? help") {
+	picture := func() string {
+		return strings.Join(drawChosen(now, old, 60,
+			screen.Paint{}, &c), "\n")
+	}
+	if got := picture(); !strings.Contains(got, "\n> a ") || !strings.Contains(got, "\n  b ") ||
+		!strings.Contains(got, "sort name  ? help") {
 		t.Error(got)
 	}
 	press("s") // by lag: b lags
-	if got := picture(); strings.Index(got, "> a ") < strings.Index(got, "  b ") || !strings.Contains(got, "sort lag") {
+	if got := picture(); strings.Index(got, "> a ") < strings.Index(got, "  b ") ||
+		!strings.Contains(got, "sort lag") {
 		t.Error(got)
 	}
 	press("k", screen.Enter) // above a is b
@@ -109,7 +123,8 @@ func TestChoice(t *testing.T) {
 		t.Errorf("%+v", c)
 	}
 	text := strings.Join(drawMember(now, old, 1, &reading{}, 60, screen.Paint{}), "\n")
-	if !strings.HasPrefix(text, "b  10.0.0.2:2379  follower") || !strings.HasSuffix(text, "reading its watchers …") {
+	if !strings.HasPrefix(text, "b  10.0.0.2:2379  follower") ||
+		!strings.HasSuffix(text, "reading its watchers …") {
 		t.Error(text)
 	}
 	press(screen.Back, "S", screen.Down, screen.Down, screen.Down, "?")
@@ -123,7 +138,8 @@ func TestChoice(t *testing.T) {
 	}
 }
 
-// TestTopIsSafe: a member chooses its name and version, and a terminal acts on none of their characters.
+// TestTopIsSafe: a member chooses its name and version, and a terminal acts on none of their
+// characters.
 func TestTopIsSafe(t *testing.T) {
 	const hostile = "\x1b[2J\u009b2J\xff\r\n\u202e"
 	old, now := twoRounds(t)
@@ -140,8 +156,12 @@ func TestTopIsSafe(t *testing.T) {
 	}
 	endpoint := now.Readings[0].Endpoint
 	failed := &reading{of: endpoint, err: errors.New(hostile)}
-	watched := &reading{of: endpoint, watchers: &watcherList{Matching: 1, Failed: []failedMember{{Member: hostile, Reason: hostile}},
-		Watchers: []watched{{Member: hostile, Watcher: debugpage.Watcher{Key: hostile, End: hostile, State: hostile, Client: hostile, User: hostile, Options: []string{hostile}}}}}}
+	watched := &reading{of: endpoint,
+		watchers: &watcherList{Matching: 1,
+			Failed: []failedMember{{Member: hostile, Reason: hostile}},
+			Watchers: []watched{{Member: hostile,
+				Watcher: debugpage.Watcher{Key: hostile, End: hostile, State: hostile,
+					Client: hostile, User: hostile, Options: []string{hostile}}}}}}
 	for name, lines := range map[string][]string{
 		"all":      drawChosen(now, old, 0, screen.Paint{}, nil),
 		"chosen":   drawChosen(now, old, 80, screen.Paint{}, &choice{selected: endpoint}),

@@ -87,7 +87,8 @@ func Watchers(env *cli.Env) *cobra.Command {
 		},
 	}
 	w.addFlags(c)
-	c.Flags().StringVar(&w.sort, "sort", "lag", "order by `FIELD`: "+strings.Join(orderNames(), ", "))
+	c.Flags().StringVar(&w.sort, "sort", "lag",
+		"order by `FIELD`: "+strings.Join(orderNames(), ", "))
 	c.Flags().IntVar(&w.limit, "limit", 0, "the largest number of watchers to show; 0 is all")
 	c.Flags().BoolVar(&w.live, "live", false, "on a terminal, redraw until Ctrl-C")
 	command.CompleteFlag(c, "sort", orderNames())
@@ -142,7 +143,8 @@ func (w *watchersView) runView(c *cobra.Command) error {
 		if err != nil {
 			return err
 		}
-		return w.Env.Print(show.Answer{Value: list, Table: func() ([]string, [][]string) { return list.table(time.Now()) }})
+		return w.Env.Print(show.Answer{Value: list,
+			Table: func() ([]string, [][]string) { return list.table(time.Now()) }})
 	})
 }
 
@@ -150,14 +152,20 @@ func (w *watchersView) runView(c *cobra.Command) error {
 func (w *watchersView) collect(ctx context.Context) (*watcherList, error) {
 	answers := make([]*debugpage.Watchers, len(w.Members))
 	errs := make([]error, len(w.Members))
-	w.Each(ctx, func(ctx context.Context, i int, m *probe.Member) { answers[i], errs[i] = m.Watchers(ctx) })
+	w.Each(ctx, func(ctx context.Context, i int, m *probe.Member) {
+		answers[i],
+			errs[i] = m.Watchers(ctx)
+	})
 	list := &watcherList{Watchers: []watched{}}
 	for i, m := range w.Members {
 		switch {
 		case errors.Is(errs[i], probe.ErrNotFound):
-			list.Failed = append(list.Failed, failedMember{m.Endpoint, "the member is an etcd, which does not list its watchers; this needs Vigil"})
+			list.Failed = append(list.Failed,
+				failedMember{m.Endpoint,
+					"the member is an etcd, which does not list its watchers; this needs Vigil"})
 		case errs[i] != nil:
-			list.Failed = append(list.Failed, failedMember{m.Endpoint, survey.ErrorLine(cli.Refused(errs[i], w.NoLogin))})
+			list.Failed = append(list.Failed,
+				failedMember{m.Endpoint, survey.ErrorLine(cli.Refused(errs[i], w.NoLogin))})
 		default:
 			list.Members++
 			list.Streams += answers[i].Streams
@@ -174,7 +182,8 @@ func (w *watchersView) collect(ctx context.Context) (*watcherList, error) {
 	}
 	list.Matching = len(list.Watchers)
 	slices.SortStableFunc(list.Watchers, func(a, b watched) int {
-		return cmp.Or(watcherOrders[w.sort](a, b), cmp.Compare(a.Member, b.Member), cmp.Compare(a.Stream, b.Stream), cmp.Compare(a.Watcher.Watcher, b.Watcher.Watcher))
+		return cmp.Or(watcherOrders[w.sort](a, b), cmp.Compare(a.Member, b.Member),
+			cmp.Compare(a.Stream, b.Stream), cmp.Compare(a.Watcher.Watcher, b.Watcher.Watcher))
 	})
 	if w.limit > 0 && len(list.Watchers) > w.limit {
 		list.Watchers = list.Watchers[:w.limit]
@@ -235,8 +244,11 @@ var watcherColumns = []screen.Column{
 
 // row returns the line of a watcher.
 func (x watched) row(now time.Time) []string {
-	return []string{describeRange(x.Watcher), x.State, strconv.FormatInt(x.Lag, 10), amount.Bytes(x.QueuedBytes), strconv.FormatInt(x.DeliveredCount, 10), x.Client, cmp.Or(x.User, "-"),
-		x.Member, amount.Age(now.Sub(x.Created)), cmp.Or(strings.Join(x.Options, ","), "-"), strconv.FormatInt(x.NextRevision, 10)}
+	return []string{describeRange(x.Watcher), x.State, strconv.FormatInt(x.Lag, 10),
+		amount.Bytes(x.QueuedBytes), strconv.FormatInt(x.DeliveredCount, 10), x.Client,
+		cmp.Or(x.User, "-"),
+		x.Member, amount.Age(now.Sub(x.Created)), cmp.Or(strings.Join(x.Options, ","), "-"),
+		strconv.FormatInt(x.NextRevision, 10)}
 }
 
 func (l *watcherList) table(now time.Time) (heading []string, rows [][]string) {
@@ -270,7 +282,8 @@ func (l *watcherList) draw(width int, now time.Time, p screen.Paint) []string {
 	if len(l.Watchers) < l.Matching {
 		shown = fmt.Sprintf("%d of %s", len(l.Watchers), shown)
 	}
-	lines := screen.Flow(width, shown, amount.Count(l.Streams, "stream"), amount.Count(l.Members, "member"),
+	lines := screen.Flow(width, shown, amount.Count(l.Streams, "stream"),
+		amount.Count(l.Members, "member"),
 		fmt.Sprintf("largest lag %d", lag), "queued "+amount.Bytes(queued))
 	for _, f := range l.Failed {
 		lines = append(lines, p.In(screen.Bad, screen.SafeLine(width, f.Member+": "+f.Reason)))

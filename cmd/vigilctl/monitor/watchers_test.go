@@ -50,8 +50,11 @@ func TestWatcherRanges(t *testing.T) {
 func TestWatcherPicture(t *testing.T) {
 	now := time.Date(2030, 1, 2, 3, 4, 5, 0, time.UTC)
 	behind := watcher("/registry/pods/", "/registry/pods0")
-	behind.State, behind.Lag, behind.QueuedBytes, behind.Client, behind.User, behind.Created = "behind", 4711, 3<<20, "10.0.0.7:41234", "kube", now.Add(-3*time.Hour)
-	l := watcherList{Members: 1, Streams: 1, Matching: 3, Watchers: []watched{{"10.0.0.1:2379", behind}}, Failed: []failedMember{{"10.0.0.2:2379", "connection refused"}}}
+	behind.State, behind.Lag, behind.QueuedBytes, behind.Client, behind.User,
+		behind.Created = "behind", 4711, 3<<20, "10.0.0.7:41234", "kube", now.Add(-3*time.Hour)
+	l := watcherList{Members: 1, Streams: 1, Matching: 3,
+		Watchers: []watched{{"10.0.0.1:2379", behind}},
+		Failed:   []failedMember{{"10.0.0.2:2379", "connection refused"}}}
 	want := `1 of 3 watchers  1 stream  1 member  largest lag 4711  queued 3.0 MiB
 10.0.0.2:2379: connection refused
 

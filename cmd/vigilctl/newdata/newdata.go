@@ -1,4 +1,5 @@
-// Package newdata has what commands that build a data directory share: the flags of the new member, and what they print.
+// Package newdata has what commands that build a data directory share: the flags of the new member,
+// and what they print.
 package newdata
 
 import (
@@ -17,7 +18,8 @@ import (
 	"vigil/internal/vfs"
 )
 
-// Flags are the flags of a new member. Options has what package restore needs once Resolve was called.
+// Flags are the flags of a new member. Options has what package restore needs once Resolve was
+// called.
 type Flags struct {
 	Options restore.Options
 	Out     *facts.Format
@@ -31,12 +33,17 @@ func (f *Flags) Add(c *cobra.Command, bump uint64) {
 	o.FS = vfs.OS()
 	flags := c.Flags()
 	flags.StringVar(&o.DataDir, "data-dir", "", "the directory to build; default: NAME.etcd")
-	flags.StringVar(&o.WALDir, "wal-dir", "", "the directory for the raft log, if not in --data-dir: it must be empty")
-	flags.StringVar(&f.cluster, "initial-cluster", "default=http://localhost:2380", "the members of the new cluster, `NAME=URL,...`")
-	flags.StringVar(&o.Token, "initial-cluster-token", "etcd-cluster", "distinguishes the new cluster from others with the same members")
-	flags.StringVar(&f.peerURLs, "initial-advertise-peer-urls", "http://localhost:2380", "the `URLS` of this member in --initial-cluster")
+	flags.StringVar(&o.WALDir, "wal-dir", "",
+		"the directory for the raft log, if not in --data-dir: it must be empty")
+	flags.StringVar(&f.cluster, "initial-cluster", "default=http://localhost:2380",
+		"the members of the new cluster, `NAME=URL,...`")
+	flags.StringVar(&o.Token, "initial-cluster-token", "etcd-cluster",
+		"distinguishes the new cluster from others with the same members")
+	flags.StringVar(&f.peerURLs, "initial-advertise-peer-urls", "http://localhost:2380",
+		"the `URLS` of this member in --initial-cluster")
 	flags.StringVar(&o.Name, "name", "default", "the name of this member in --initial-cluster")
-	flags.Uint64Var(&o.BumpRevision, "bump-revision", bump, "the number to add to the newest revision")
+	flags.Uint64Var(&o.BumpRevision, "bump-revision", bump,
+		"the number to add to the newest revision")
 	f.Out = facts.AddFacts(flags)
 }
 
@@ -81,8 +88,10 @@ func (f *Flags) Print(w io.Writer, r *restore.Summary) error {
 		if r.Compact > 0 {
 			compact = fmt.Sprintf("compacted at %d", r.Compact)
 		}
-		_, err := fmt.Fprintf(w, "restored %s: member %x of cluster %x, revision %d, %s, %d records, %d leases, %d users, %d roles\n",
-			o.DataDir, r.MemberID, r.ClusterID, r.Revision, compact, r.Records, r.Leases, r.Users, r.Roles)
+		_, err := fmt.Fprintf(w,
+			"restored %s: member %x of cluster %x, revision %d, %s, %d records, %d leases, %d users, %d roles\n",
+			o.DataDir, r.MemberID, r.ClusterID, r.Revision, compact, r.Records, r.Leases,
+			r.Users, r.Roles)
 		return err
 	}
 	return out.Facts(w, struct {
@@ -97,7 +106,8 @@ func (f *Flags) Print(w io.Writer, r *restore.Summary) error {
 		Roles           int    `json:"roles"`
 		AuthEnabled     bool   `json:"authEnabled"`
 		Replayed        int    `json:"replayedEntries"`
-	}{o.DataDir, fmt.Sprintf("%x", r.ClusterID), fmt.Sprintf("%x", r.MemberID), r.Revision, r.Compact, r.Records, r.Leases, r.Users, r.Roles, r.AuthEnabled, r.Replayed}, []facts.Fact{
+	}{o.DataDir, fmt.Sprintf("%x", r.ClusterID), fmt.Sprintf("%x", r.MemberID), r.Revision,
+		r.Compact, r.Records, r.Leases, r.Users, r.Roles, r.AuthEnabled, r.Replayed}, []facts.Fact{
 		facts.New("DataDir", "data dir", o.DataDir, o.DataDir),
 		facts.New("ClusterID", "cluster", fmt.Sprintf("%x", r.ClusterID), r.ClusterID),
 		facts.New("MemberID", "member", fmt.Sprintf("%x", r.MemberID), r.MemberID),
@@ -114,7 +124,8 @@ func (f *Flags) Print(w io.Writer, r *restore.Summary) error {
 func (f *Flags) Advise(w io.Writer, r *restore.Summary) {
 	o := &f.Options
 	for _, m := range r.Members {
-		fmt.Fprintf(w, "added member %x (%s) to cluster %x: %s\n", m.ID, m.Name, r.ClusterID, strings.Join(m.PeerURLs, ","))
+		fmt.Fprintf(w, "added member %x (%s) to cluster %x: %s\n", m.ID, m.Name, r.ClusterID,
+			strings.Join(m.PeerURLs, ","))
 	}
 	for _, p := range r.Positions {
 		chosen := ""

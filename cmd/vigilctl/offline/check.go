@@ -1,5 +1,5 @@
-// Package offline has the commands that read files and need no running member: check, snapshot status, snapshot restore
-// and hashkv.
+// Package offline has the commands that read files and need no running member: check, snapshot
+// status, snapshot restore and hashkv.
 package offline
 
 import (
@@ -72,12 +72,15 @@ func Check() *cobra.Command {
 			return nil
 		},
 		RunE: func(c *cobra.Command, args []string) error {
-			return check(c, datadir.Options{FS: vfs.OS(), Dir: filepath.Clean(args[0]), WALDir: walDir, Live: live}, out)
+			return check(c, datadir.Options{FS: vfs.OS(), Dir: filepath.Clean(args[0]),
+				WALDir: walDir, Live: live}, out)
 		},
 	}
 	c.Flags().StringVar(&walDir, "wal-dir", "", "the directory of the raft log, if not `DIR`/wal")
-	c.Flags().BoolVar(&live, "live", false, "check only the files that never change, while the member runs")
-	out = facts.Add(c.Flags(), "how to print: table, simple (a line each, comma separated) or json", show.Table, show.Simple, show.JSON)
+	c.Flags().BoolVar(&live, "live", false,
+		"check only the files that never change, while the member runs")
+	out = facts.Add(c.Flags(), "how to print: table, simple (a line each, comma separated) or json",
+		show.Table, show.Simple, show.JSON)
 	return c
 }
 
@@ -143,7 +146,8 @@ func printReport(w io.Writer, r *datadir.Report, out *facts.Format) error {
 		e.SetEscapeHTML(false)
 		return e.Encode(r)
 	}
-	heading := []string{"FILE", "KIND", "VERSION", "SEGMENTS", "BATCHES", "RECORDS", "BYTES", "FROM", "TO", "STATE"}
+	heading := []string{"FILE", "KIND", "VERSION", "SEGMENTS", "BATCHES", "RECORDS", "BYTES",
+		"FROM", "TO", "STATE"}
 	var rows [][]string
 	for i := range r.Files {
 		rows = append(rows, row(r, &r.Files[i]))
@@ -170,10 +174,12 @@ func printReport(w io.Writer, r *datadir.Report, out *facts.Format) error {
 		fmt.Fprintf(w, "cluster %s, member %s\n", r.Cluster, r.Member)
 	}
 	if r.Kind != datadir.KindWAL && !r.Live {
-		fmt.Fprintf(w, "store: revision %d, the outcome of the raft log up to term %d, index %d\n", r.Revision, r.Term, r.Index)
+		fmt.Fprintf(w, "store: revision %d, the outcome of the raft log up to term %d, index %d\n",
+			r.Revision, r.Term, r.Index)
 	}
 	if r.LastIndex > 0 {
-		fmt.Fprintf(w, "raft log: entries %d to %d, the last of term %d, committed up to %d\n", r.FirstIndex, r.LastIndex, r.LastTerm, r.Commit)
+		fmt.Fprintf(w, "raft log: entries %d to %d, the last of term %d, committed up to %d\n",
+			r.FirstIndex, r.LastIndex, r.LastTerm, r.Commit)
 	}
 	if r.Torn > 0 {
 		fmt.Fprintf(w, "a crash tore the tail: the next start cuts %d bytes that were not acknowledged\n", r.Torn)
@@ -204,7 +210,8 @@ func row(r *datadir.Report, f *datadir.FileReport) []string {
 	case f.Torn > 0:
 		state = fmt.Sprintf("torn, %d bytes", f.Torn)
 	}
-	return []string{path, f.Kind, dash(int64(f.Version)), cmp.Or(f.Segments, "-"), strconv.Itoa(f.Batches), strconv.Itoa(f.Records),
+	return []string{path, f.Kind, dash(int64(f.Version)), cmp.Or(f.Segments, "-"),
+		strconv.Itoa(f.Batches), strconv.Itoa(f.Records),
 		strconv.FormatInt(f.Bytes, 10), dash(f.First), dash(f.Last), state}
 }
 
@@ -233,7 +240,8 @@ func (l *checkLine) add(n int64) {
 	l.done += n
 	l.files++
 	if l.w != nil {
-		fmt.Fprintf(l.w, "\r\x1b[Kchecked %d files, %s of %s", l.files, amount.Bytes(l.done), amount.Bytes(l.total))
+		fmt.Fprintf(l.w, "\r\x1b[Kchecked %d files, %s of %s", l.files, amount.Bytes(l.done),
+			amount.Bytes(l.total))
 	}
 }
 

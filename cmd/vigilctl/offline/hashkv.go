@@ -45,8 +45,10 @@ func HashKV() *cobra.Command {
 				CompactRevision int64  `json:"compactRevision"`
 			}{res.Hash, res.HashRevision, res.CompactRevision}, []facts.Fact{
 				facts.New("Hash", "hash", fmt.Sprint(res.Hash), res.Hash),
-				facts.New("Hash revision", "hash revision", fmt.Sprint(res.HashRevision), res.HashRevision),
-				facts.New("Compact revision", "compact revision", fmt.Sprint(res.CompactRevision), res.CompactRevision),
+				facts.New("Hash revision", "hash revision", fmt.Sprint(res.HashRevision),
+					res.HashRevision),
+				facts.New("Compact revision", "compact revision", fmt.Sprint(res.CompactRevision),
+					res.CompactRevision),
 			})
 		},
 	}
@@ -63,5 +65,7 @@ func hashKV(c *cobra.Command, source string, rev int64, quiet bool) (res kv.Hash
 	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
 	p := progress.NewBytes(c.ErrOrStderr(), quiet)
 	defer p.End()
-	return restore.HashKV(c.Context(), restore.Options{FS: vfs.OS(), Source: filepath.Clean(source), DataDir: dir, SkipHash: true, Progress: p.Set}, rev)
+	return restore.HashKV(c.Context(),
+		restore.Options{FS: vfs.OS(), Source: filepath.Clean(source), DataDir: dir, SkipHash: true,
+			Progress: p.Set}, rev)
 }

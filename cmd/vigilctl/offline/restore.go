@@ -80,15 +80,21 @@ func SnapshotRestore() *cobra.Command {
 	}
 	f.Add(c, 0)
 	flags, o := c.Flags(), &f.Options
-	flags.BoolVar(&o.SkipHash, "skip-hash-check", false, "accept a file without a SHA-256 at its end, or with a wrong one: a copy from a data directory")
-	flags.BoolVar(&o.SkipRejected, "skip-rejected", false, "restore an etcd member's data without the requests in its raft log that exceed a limit of this program")
-	flags.StringVar(&o.SourceWAL, "source-wal-dir", "", "the directory of the raft log of the etcd member, if not SOURCE/member/wal")
-	flags.BoolVar(&o.MarkCompacted, "mark-compacted", false, "compact everything up to the raised revision (required if --bump-revision > 0, disallowed otherwise)")
-	flags.Uint64Var(&mmap, "initial-memory-map-size", 0, "accepted for compatibility and without effect: the file is not mapped")
+	flags.BoolVar(&o.SkipHash, "skip-hash-check", false,
+		"accept a file without a SHA-256 at its end, or with a wrong one: a copy from a data directory")
+	flags.BoolVar(&o.SkipRejected, "skip-rejected", false,
+		"restore an etcd member's data without the requests in its raft log that exceed a limit of this program")
+	flags.StringVar(&o.SourceWAL, "source-wal-dir", "",
+		"the directory of the raft log of the etcd member, if not SOURCE/member/wal")
+	flags.BoolVar(&o.MarkCompacted, "mark-compacted", false,
+		"compact everything up to the raised revision (required if --bump-revision > 0, disallowed otherwise)")
+	flags.Uint64Var(&mmap, "initial-memory-map-size", 0,
+		"accepted for compatibility and without effect: the file is not mapped")
 	return c
 }
 
-// checkSources returns an error for a file and something else, which is probably the directory to build.
+// checkSources returns an error for a file and something else, which is probably the directory to
+// build.
 func checkSources(args []string) error {
 	if len(args) != 2 {
 		return nil

@@ -55,7 +55,8 @@ func readStatus(c *cobra.Command, name string, quiet bool) (snapshot.Status, err
 		return snapshot.Status{}, err
 	}
 	if !fi.Mode().IsRegular() {
-		return snapshot.Status{}, fmt.Errorf("%s is not a file: check DIR checks a data directory", name)
+		return snapshot.Status{},
+			fmt.Errorf("%s is not a file: check DIR checks a data directory", name)
 	}
 	p := progress.NewBytes(c.ErrOrStderr(), quiet)
 	defer p.End()

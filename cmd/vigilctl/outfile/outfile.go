@@ -1,5 +1,6 @@
-// Package outfile writes the files that commands produce. A file gets its name when it is whole and on disk; until
-// then, and after an error, an existing file of that name stays as it is. Only the owner can read it.
+// Package outfile writes the files that commands produce. A file gets its name when it is whole and
+// on disk; until then, and after an error, an existing file of that name stays as it is. Only the
+// owner can read it.
 package outfile
 
 import (
@@ -12,8 +13,9 @@ import (
 	"syscall"
 )
 
-// Check reports whether a new file can get the name path: no file of an existing directory has it, or a regular file, which the new one
-// replaces. A symbolic link, a directory or a device is rejected: the user hardly means to replace it.
+// Check reports whether a new file can get the name path: no file of an existing directory has it,
+// or a regular file, which the new one replaces. A symbolic link, a directory or a device is
+// rejected: the user hardly means to replace it.
 func Check(path string) error {
 	st, err := os.Lstat(path)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -21,7 +23,9 @@ func Check(path string) error {
 		return err
 	}
 	if err == nil && !st.Mode().IsRegular() {
-		err = &fs.PathError{Op: "write", Path: path, Err: fmt.Errorf("it is %s: name a regular file, or one that does not exist", kindOf(st.Mode()))}
+		err = &fs.PathError{Op: "write", Path: path,
+			Err: fmt.Errorf("it is %s: name a regular file, or one that does not exist",
+				kindOf(st.Mode()))}
 	}
 	return err
 }
@@ -40,7 +44,8 @@ func kindOf(m fs.FileMode) string {
 	return "not a regular file"
 }
 
-// Write writes what r returns to a new file, like Create. progress is called after each read with the number of bytes.
+// Write writes what r returns to a new file, like Create. progress is called after each read with
+// the number of bytes.
 func Write(path string, r io.Reader, progress func(n int)) error {
 	return Create(path, func(w io.Writer) error {
 		_, err := io.Copy(w, countingReader{r, progress})
@@ -93,9 +98,9 @@ func Publish(part, path string) error {
 	return os.Rename(part, path)
 }
 
-// OpenPart opens the file of an unfinished dump, or creates it, and locks it for this process. The name is
-// predictable, so an existing file is used only if it is a regular file of this user without other names. Its mode
-// becomes 0600.
+// OpenPart opens the file of an unfinished dump, or creates it, and locks it for this process. The
+// name is predictable, so an existing file is used only if it is a regular file of this user
+// without other names. Its mode becomes 0600.
 func OpenPart(part string) (*os.File, error) {
 	const tries = 3 // another dump may finish, and rename the file, between open and lock
 	for range tries {
@@ -105,7 +110,8 @@ func OpenPart(part string) (*os.File, error) {
 			f, err = os.OpenFile(part, os.O_RDWR|syscall.O_NOFOLLOW|syscall.O_NONBLOCK, 0)
 		}
 		if errors.Is(err, syscall.ELOOP) {
-			return nil, &fs.PathError{Op: "open", Path: part, Err: errors.New("it is a symbolic link: remove it, or dump to another name")}
+			return nil, &fs.PathError{Op: "open", Path: part,
+				Err: errors.New("it is a symbolic link: remove it, or dump to another name")}
 		}
 		if errors.Is(err, fs.ErrNotExist) {
 			continue
@@ -124,10 +130,12 @@ func OpenPart(part string) (*os.File, error) {
 			return nil, err
 		}
 	}
-	return nil, &fs.PathError{Op: "open", Path: part, Err: errors.New("it is replaced again and again: is another dump writing it?")}
+	return nil, &fs.PathError{Op: "open", Path: part,
+		Err: errors.New("it is replaced again and again: is another dump writing it?")}
 }
 
-// ownPart locks a file and makes it private; current is false if its name belongs to another file now.
+// ownPart locks a file and makes it private; current is false if its name belongs to another file
+// now.
 func ownPart(f *os.File) (current bool, err error) {
 	reject := func(format string, args ...any) (bool, error) {
 		return false, &fs.PathError{Op: "open", Path: f.Name(), Err: fmt.Errorf(format, args...)}
@@ -142,9 +150,11 @@ func ownPart(f *os.File) (current bool, err error) {
 	if sys, ok := st.Sys().(*syscall.Stat_t); ok {
 		switch {
 		case int(sys.Uid) != os.Geteuid():
-			return reject("it belongs to the user with id %d: remove it, or dump to another name", sys.Uid)
+			return reject("it belongs to the user with id %d: remove it, or dump to another name",
+				sys.Uid)
 		case sys.Nlink > 1:
-			return reject("it has %d names (hard links): remove it, or dump to another name", sys.Nlink)
+			return reject("it has %d names (hard links): remove it, or dump to another name",
+				sys.Nlink)
 		}
 	}
 	raw, err := f.SyscallConn()
@@ -152,7 +162,10 @@ func ownPart(f *os.File) (current bool, err error) {
 		return false, err
 	}
 	var locked error
-	if err := raw.Control(func(fd uintptr) { locked = syscall.Flock(int(fd), syscall.LOCK_EX|syscall.LOCK_NB) }); err != nil {
+	if err := raw.Control(func(fd uintptr) {
+		locked = syscall.Flock(int(fd),
+			syscall.LOCK_EX|syscall.LOCK_NB)
+	}); err != nil {
 		return false, err
 	}
 	if errors.Is(locked, syscall.EWOULDBLOCK) {
@@ -177,7 +190,8 @@ func SyncDir(dir string) error {
 		return err
 	}
 	defer d.Close()
-	if err := d.Sync(); err != nil && !errors.Is(err, fs.ErrInvalid) && !errors.Is(err, fs.ErrPermission) {
+	if err := d.Sync(); err != nil && !errors.Is(err, fs.ErrInvalid) &&
+		!errors.Is(err, fs.ErrPermission) {
 		return err
 	}
 	return nil

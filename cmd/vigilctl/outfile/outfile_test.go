@@ -33,7 +33,8 @@ func TestWriteFile(t *testing.T) {
 	path := filepath.Join(dir, "b.db")
 	// The old name for unfinished files: readable for all, and a link to something else.
 	other := filepath.Join(t.TempDir(), "other")
-	if err := errors.Join(os.WriteFile(other, []byte("other"), 0o644), os.Symlink(other, path+".part")); err != nil {
+	if err := errors.Join(os.WriteFile(other, []byte("other"), 0o644),
+		os.Symlink(other, path+".part")); err != nil {
 		t.Fatal(err)
 	}
 	if err := Write(path, strings.NewReader("secret"), func(int) {}); err != nil {
@@ -60,11 +61,14 @@ func TestWriteFile(t *testing.T) {
 func TestTargetKinds(t *testing.T) {
 	dir := t.TempDir()
 	at := func(name string) string { return filepath.Join(dir, name) }
-	if err := errors.Join(os.Symlink("/dev/full", at("link")), os.Mkdir(at("dir"), 0o700), syscall.Mkfifo(at("pipe"), 0o600)); err != nil {
+	if err := errors.Join(os.Symlink("/dev/full", at("link")), os.Mkdir(at("dir"), 0o700),
+		syscall.Mkfifo(at("pipe"), 0o600)); err != nil {
 		t.Fatal(err)
 	}
-	for path, want := range map[string]string{at("link"): "a symbolic link", at("dir"): "a directory", at("pipe"): "a named pipe", "/dev/full": "a device"} {
-		if err := Write(path, strings.NewReader("x"), func(int) {}); err == nil || !strings.Contains(err.Error(), want) {
+	for path, want := range map[string]string{at("link"): "a symbolic link",
+		at("dir"): "a directory", at("pipe"): "a named pipe", "/dev/full": "a device"} {
+		if err := Write(path, strings.NewReader("x"), func(int) {}); err == nil ||
+			!strings.Contains(err.Error(), want) {
 			t.Errorf("write %s: %v", path, err)
 		}
 		if strings.HasPrefix(path, dir) {
@@ -100,7 +104,8 @@ func TestOpenPart(t *testing.T) {
 	}
 }
 
-// TestDumpsTakeTurns has many dumps write the same file: each is refused, or publishes what it has written itself.
+// TestDumpsTakeTurns has many dumps write the same file: each is refused, or publishes what it has
+// written itself.
 func TestDumpsTakeTurns(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "d")
@@ -123,7 +128,8 @@ func TestDumpsTakeTurns(t *testing.T) {
 				if err := f.Close(); err != nil {
 					t.Error(err)
 				}
-				if b, err := os.ReadFile(path); err != nil || len(b) != 100 || bytes.Count(b, b[:1]) != 100 {
+				if b, err := os.ReadFile(path); err != nil || len(b) != 100 ||
+					bytes.Count(b, b[:1]) != 100 {
 					t.Errorf("%q, %v", b, err)
 				}
 			}

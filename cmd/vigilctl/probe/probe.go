@@ -1,5 +1,5 @@
-// Package probe reads the pages of members over HTTP: metrics, watchers, the clock. It works with members of etcd too, as
-// far as they have these pages.
+// Package probe reads the pages of members over HTTP: metrics, watchers, the clock. It works with
+// members of etcd too, as far as they have these pages.
 package probe
 
 import (
@@ -39,8 +39,8 @@ type Member struct {
 	http        *http.Client
 }
 
-// New returns the member at an endpoint that the client library has validated. secure is nil for endpoints without TLS.
-// token authenticates requests; it may be empty.
+// New returns the member at an endpoint that the client library has validated. secure is nil for
+// endpoints without TLS. token authenticates requests; it may be empty.
 func New(endpoint, token string, secure *tls.Config, timeout time.Duration) *Member {
 	kind, rest, ok := strings.Cut(endpoint, "://")
 	if !ok {
@@ -63,7 +63,8 @@ func New(endpoint, token string, secure *tls.Config, timeout time.Duration) *Mem
 	if secure != nil {
 		scheme = "https"
 	}
-	return &Member{Endpoint: endpoint, base: scheme + "://" + host, token: token, http: &http.Client{Transport: t, Timeout: timeout}}
+	return &Member{Endpoint: endpoint, base: scheme + "://" + host, token: token,
+		http: &http.Client{Transport: t, Timeout: timeout}}
 }
 
 // Close closes idle connections.
@@ -75,7 +76,8 @@ func (m *Member) get(ctx context.Context, path string, read func(*http.Response)
 }
 
 // getUpTo reads a page of up to a number of bytes.
-func (m *Member) getUpTo(ctx context.Context, most int64, path string, read func(*http.Response) error) error {
+func (m *Member) getUpTo(ctx context.Context, most int64, path string,
+	read func(*http.Response) error) error {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, m.base+path, nil)
 	if err != nil {
 		return err
@@ -122,20 +124,23 @@ func (m *Member) Metrics(ctx context.Context) (health.Metrics, error) {
 // Watchers reads /debug/watch, which etcd does not have: ErrNotFound.
 func (m *Member) Watchers(ctx context.Context) (*debugpage.Watchers, error) {
 	w := new(debugpage.Watchers)
-	err := m.getUpTo(ctx, maxWatchers, "/debug/watch?format=json", func(r *http.Response) error { return json.NewDecoder(r.Body).Decode(w) })
+	err := m.getUpTo(ctx, maxWatchers, "/debug/watch?format=json",
+		func(r *http.Response) error { return json.NewDecoder(r.Body).Decode(w) })
 	if err != nil {
 		return nil, err
 	}
 	return w, nil
 }
 
-// Pages returns the address under which the member serves the pages that findings name, with a slash.
+// Pages returns the address under which the member serves the pages that findings name, with a
+// slash.
 func (m *Member) Pages(ctx context.Context) (string, error) {
-	return m.base + "/console/", m.get(ctx, "/console/docs/", func(*http.Response) error { return nil })
+	return m.base + "/console/",
+		m.get(ctx, "/console/docs/", func(*http.Response) error { return nil })
 }
 
-// Clock reads the time of the member from the header of /version. The rounding of the answer to seconds and the round trip
-// determine the difference of Least and Most.
+// Clock reads the time of the member from the header of /version. The rounding of the answer to
+// seconds and the round trip determine the difference of Least and Most.
 func (m *Member) Clock(ctx context.Context) (health.Clock, error) {
 	var c health.Clock
 	sent := time.Now()
@@ -151,14 +156,17 @@ func (m *Member) Clock(ctx context.Context) (health.Clock, error) {
 	return c, err
 }
 
-// clock compares a date, truncated to seconds, with the times when the request was sent and the answer received.
+// clock compares a date, truncated to seconds, with the times when the request was sent and the
+// answer received.
 func clock(date, sent, received time.Time) health.Clock {
-	// The member wrote the date between the two: its clock was at least date and less than a second later.
-	return health.Clock{Least: date.Sub(received.Round(0)), Most: date.Add(time.Second).Sub(sent.Round(0))}
+	// The member wrote the date between the two: its clock was at least date and less than a second
+	// later.
+	return health.Clock{Least: date.Sub(received.Round(0)),
+		Most: date.Add(time.Second).Sub(sent.Round(0))}
 }
 
-// Certificate returns the certificate of the member's chain that expires first, nil without TLS. That it has expired is no error
-// here, although no other page can be read then.
+// Certificate returns the certificate of the member's chain that expires first, nil without TLS.
+// That it has expired is no error here, although no other page can be read then.
 func (m *Member) Certificate(ctx context.Context) (*x509.Certificate, error) {
 	var first *x509.Certificate
 	err := m.get(ctx, "/version", func(r *http.Response) error {
@@ -168,7 +176,8 @@ func (m *Member) Certificate(ctx context.Context) (*x509.Certificate, error) {
 		return nil
 	})
 	if rejected, ok := errors.AsType[*tls.CertificateVerificationError](err); ok {
-		if c := firstExpiry(rejected.UnverifiedCertificates); c != nil && c.NotAfter.Before(time.Now()) {
+		if c := firstExpiry(rejected.UnverifiedCertificates); c != nil &&
+			c.NotAfter.Before(time.Now()) {
 			return c, nil
 		}
 	}
@@ -185,7 +194,8 @@ func firstExpiry(chain []*x509.Certificate) (first *x509.Certificate) {
 	return first
 }
 
-// State reads what a member says of itself at /debug/vars, which it serves before it serves clients.
+// State reads what a member says of itself at /debug/vars, which it serves before it serves
+// clients.
 func (m *Member) State(ctx context.Context) (health.Report, error) {
 	var vars struct {
 		Settings map[string]string    `json:"settings"`
@@ -196,14 +206,16 @@ func (m *Member) State(ctx context.Context) (health.Report, error) {
 		Certs    []health.Certificate `json:"certificates"`
 		Raft     json.RawMessage      `json:"raft.status"`
 	}
-	err := m.get(ctx, "/debug/vars", func(r *http.Response) error { return json.NewDecoder(r.Body).Decode(&vars) })
+	err := m.get(ctx, "/debug/vars",
+		func(r *http.Response) error { return json.NewDecoder(r.Body).Decode(&vars) })
 	if err != nil {
 		return health.Report{}, err
 	}
 	if vars.Settings == nil {
 		vars.Settings = flagsOf(vars.Line)
 	}
-	out := health.Report{Settings: vars.Settings, Waits: vars.Waiting, Failures: vars.Failures, Recent: vars.Recent, Certificates: vars.Certs}
+	out := health.Report{Settings: vars.Settings, Waits: vars.Waiting, Failures: vars.Failures,
+		Recent: vars.Recent, Certificates: vars.Certs}
 	out.Limit()
 	var raft struct {
 		ID string `json:"id"`

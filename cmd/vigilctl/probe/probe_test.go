@@ -13,7 +13,8 @@ import (
 func TestClock(t *testing.T) {
 	now := time.Date(2030, 1, 2, 3, 4, 5, 300e6, time.UTC)
 	at := func(ahead time.Duration) health.Clock {
-		return clock(now.Add(ahead).Truncate(time.Second), now.Add(-10*time.Millisecond), now.Add(10*time.Millisecond))
+		return clock(now.Add(ahead).Truncate(time.Second), now.Add(-10*time.Millisecond),
+			now.Add(10*time.Millisecond))
 	}
 	if off := at(0).Off(at(0)); off != 0 {
 		t.Errorf("the same clock is off by %v", off)
@@ -52,7 +53,8 @@ func TestPages(t *testing.T) {
 	m := New(strings.TrimPrefix(srv.URL, "https://"), "t0", secure, time.Minute)
 	defer m.Close()
 	ctx := t.Context()
-	if w, err := m.Watchers(ctx); err != nil || w.Revision != 7 || len(w.Watchers) != 1 || w.Watchers[0].Lag != 3 {
+	if w, err := m.Watchers(ctx); err != nil || w.Revision != 7 || len(w.Watchers) != 1 ||
+		w.Watchers[0].Lag != 3 {
 		t.Errorf("%+v %v", w, err)
 	}
 	if _, err := m.Metrics(ctx); err == nil || !strings.Contains(err.Error(), "403 Forbidden: no") {
@@ -61,7 +63,9 @@ func TestPages(t *testing.T) {
 	if c, err := m.Clock(ctx); err != nil || c.Least > 0 || c.Most < 0 {
 		t.Errorf("clock: %+v %v", c, err)
 	}
-	if state, err := m.State(ctx); err != nil || len(state.Settings) != 1 || state.Settings["pre-vote"] != "false" || state.Waits != nil || len(state.Recent) != 1 || state.Recent[0].Counters[health.SlowApplies] != 3 {
+	if state, err := m.State(ctx); err != nil || len(state.Settings) != 1 ||
+		state.Settings["pre-vote"] != "false" || state.Waits != nil || len(state.Recent) != 1 ||
+		state.Recent[0].Counters[health.SlowApplies] != 3 {
 		t.Errorf("state: %v %v", state, err)
 	}
 	if c, err := m.Certificate(ctx); err != nil || !c.Equal(srv.Certificate()) {
@@ -75,7 +79,9 @@ func TestPages(t *testing.T) {
 }
 
 func TestFlagsOf(t *testing.T) {
-	if flags := flagsOf([]string{"vigil", "--unsafe-no-fsync", "-election-timeout", "500", "--name=a"}); flags["election-timeout"] != "500" || flags["name"] != "a" || len(flags) != 3 {
+	if flags := flagsOf([]string{"vigil", "--unsafe-no-fsync", "-election-timeout", "500",
+		"--name=a"}); flags["election-timeout"] != "500" || flags["name"] != "a" ||
+		len(flags) != 3 {
 		t.Errorf("%v", flags)
 	}
 	if flagsOf(nil) != nil {
@@ -83,7 +89,8 @@ func TestFlagsOf(t *testing.T) {
 	}
 }
 
-// TestAnswersAreBounded: a member that sends without end, or sends what needs much memory, is an error.
+// TestAnswersAreBounded: a member that sends without end, or sends what needs much memory, is an
+// error.
 func TestAnswersAreBounded(t *testing.T) {
 	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		part := strings.Repeat("{},", 1<<14)
@@ -101,10 +108,12 @@ func TestAnswersAreBounded(t *testing.T) {
 	defer srv.Close()
 	m := New(srv.URL, "", nil, time.Minute)
 	defer m.Close()
-	if s, err := m.State(t.Context()); err == nil || !strings.Contains(err.Error(), "more than 4194304 bytes") || s.Recent != nil {
+	if s, err := m.State(t.Context()); err == nil ||
+		!strings.Contains(err.Error(), "more than 4194304 bytes") || s.Recent != nil {
 		t.Errorf("%d windows, %v", len(s.Recent), err)
 	}
-	if _, err := m.Metrics(t.Context()); err == nil || !strings.Contains(err.Error(), "more than 16777216 bytes") {
+	if _, err := m.Metrics(t.Context()); err == nil ||
+		!strings.Contains(err.Error(), "more than 16777216 bytes") {
 		t.Errorf("metrics: %v", err)
 	}
 }

@@ -1,4 +1,5 @@
-// Package progress shows the progress of long work: a bar on a terminal, a line every ten seconds elsewhere.
+// Package progress shows the progress of long work: a bar on a terminal, a line every ten seconds
+// elsewhere.
 package progress
 
 import (
@@ -49,8 +50,11 @@ func (m *meter) set(what, text string, done, total int64, options ...progressbar
 	if m.bar == nil || what != m.what {
 		m.End()
 		m.what = what
-		m.bar = progressbar.NewOptions64(total, append(options, progressbar.OptionSetWriter(m.w), progressbar.OptionSetDescription(what),
-			progressbar.OptionThrottle(100*time.Millisecond), progressbar.OptionClearOnFinish())...)
+		m.bar = progressbar.NewOptions64(total,
+			append(options, progressbar.OptionSetWriter(m.w),
+				progressbar.OptionSetDescription(what),
+				progressbar.OptionThrottle(100*time.Millisecond),
+				progressbar.OptionClearOnFinish())...)
 	}
 	_ = m.bar.Set64(min(done, total)) // a bar that cannot be drawn is left out
 }
@@ -66,8 +70,8 @@ func (m *meter) End() {
 // Bytes is the progress of work on bytes, in one or several steps.
 type Bytes struct{ meter }
 
-// NewBytes returns the progress of work that begins now. With quiet nothing is shown: a program that reads JSON from a
-// terminal gets both output streams as one.
+// NewBytes returns the progress of work that begins now. With quiet nothing is shown: a program
+// that reads JSON from a terminal gets both output streams as one.
 func NewBytes(w io.Writer, quiet bool) *Bytes {
 	if quiet {
 		w = io.Discard
@@ -77,7 +81,8 @@ func NewBytes(w io.Writer, quiet bool) *Bytes {
 
 // Set shows how many bytes of a step are done.
 func (b *Bytes) Set(step string, done, total int64) {
-	b.set(step, amount.Bytes(done)+" of "+amount.Bytes(total), done, total, progressbar.OptionShowBytes(true))
+	b.set(step, amount.Bytes(done)+" of "+amount.Bytes(total), done, total,
+		progressbar.OptionShowBytes(true))
 }
 
 // Items is the progress of work on a number of items.

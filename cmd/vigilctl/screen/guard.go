@@ -5,7 +5,8 @@ import (
 	"unicode/utf8"
 )
 
-// SafeText returns a text of several lines as Safe does, and also replaces bytes that are no UTF-8. Line feeds and tabs stay.
+// SafeText returns a text of several lines as Safe does, and also replaces bytes that are no UTF-8.
+// Line feeds and tabs stay.
 func SafeText(b []byte) []byte {
 	out := make([]byte, 0, len(b))
 	for len(b) > 0 {
@@ -21,8 +22,8 @@ func SafeText(b []byte) []byte {
 	return out
 }
 
-// Guard returns a writer for text that may contain what others have stored: on a terminal it passes SafeText, and any other
-// output gets the same bytes. Each write must be whole characters.
+// Guard returns a writer for text that may contain what others have stored: on a terminal it passes
+// SafeText, and any other output gets the same bytes. Each write must be whole characters.
 func Guard(w io.Writer) io.Writer {
 	if _, _, terminal := Size(w); !terminal {
 		return w

@@ -25,12 +25,13 @@ var sequences = []struct {
 	text string
 	key  Key
 }{
-	{"\x1b[A", Up}, {"\x1bOA", Up}, {"\x1b[B", Down}, {"\x1bOB", Down}, {"\r", Enter}, {"\n", Enter}, {"\x7f", Back}, {"\b", Back}, {"\x03", Break},
+	{"\x1b[A", Up}, {"\x1bOA", Up}, {"\x1b[B", Down}, {"\x1bOB", Down}, {"\r", Enter},
+	{"\n", Enter}, {"\x7f", Back}, {"\b", Back}, {"\x03", Break},
 	{"\x1b", Back}, // after the sequences that begin with it
 }
 
-// ReadKeys lets a terminal send each key when it is pressed, and returns the keys. restore ends that. ok is false if r is no
-// terminal.
+// ReadKeys lets a terminal send each key when it is pressed, and returns the keys. restore ends
+// that. ok is false if r is no terminal.
 func ReadKeys(r io.Reader) (keys <-chan Key, restore func() error, ok bool) {
 	f, isFile := r.(*os.File)
 	if !isFile || !term.IsTerminal(int(f.Fd())) {

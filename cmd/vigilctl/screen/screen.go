@@ -1,4 +1,5 @@
-// Package screen draws on terminals: pictures that replace each other, tables that fit the width, short numbers.
+// Package screen draws on terminals: pictures that replace each other, tables that fit the width,
+// short numbers.
 package screen
 
 import (
@@ -23,10 +24,11 @@ const (
 	Bad   Style = "31;1"
 )
 
-// Size returns the columns and lines of a terminal; ok is false if w is not a terminal. A writer that wraps another one
-// returns it from a method Unwrap.
+// Size returns the columns and lines of a terminal; ok is false if w is not a terminal. A writer
+// that wraps another one returns it from a method Unwrap.
 func Size(w io.Writer) (columns, lines int, ok bool) {
-	for o, wraps := w.(interface{ Unwrap() io.Writer }); wraps; o, wraps = w.(interface{ Unwrap() io.Writer }) {
+	for o, wraps := w.(interface{ Unwrap() io.Writer }); wraps; o,
+		wraps = w.(interface{ Unwrap() io.Writer }) {
 		w = o.Unwrap()
 	}
 	f, isFile := w.(*os.File)
@@ -43,8 +45,8 @@ func Size(w io.Writer) (columns, lines int, ok bool) {
 // Paint colours texts, or returns them unchanged.
 type Paint struct{ on bool }
 
-// NewPaint returns a Paint that colours output to a terminal, unless NO_COLOR is set, the terminal is dumb, or the writer has a
-// method NoColor that returns true.
+// NewPaint returns a Paint that colours output to a terminal, unless NO_COLOR is set, the terminal
+// is dumb, or the writer has a method NoColor that returns true.
 func NewPaint(w io.Writer) Paint {
 	_, _, ok := Size(w)
 	if p, can := w.(interface{ NoColor() bool }); can && p.NoColor() {
@@ -70,7 +72,8 @@ func Open(w io.Writer) (*Screen, error) {
 	return &Screen{w}, err
 }
 
-// Draw replaces the picture. Lines that do not fit are omitted, but not the last one, which often sums up the others.
+// Draw replaces the picture. Lines that do not fit are omitted, but not the last one, which often
+// sums up the others.
 func (s *Screen) Draw(lines []string) error {
 	_, height, ok := Size(s.w)
 	if most := max(height, 2); ok && len(lines) > most {

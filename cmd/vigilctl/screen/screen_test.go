@@ -11,7 +11,8 @@ import (
 	"github.com/mattn/go-runewidth"
 )
 
-var columns = []Column{{Title: "NAME", Least: 6}, {Title: "LAG", Right: true, Weight: 3}, {Title: "OPTIONS", Weight: 1}, {Title: "STATE"}}
+var columns = []Column{{Title: "NAME", Least: 6}, {Title: "LAG", Right: true, Weight: 3},
+	{Title: "OPTIONS", Weight: 1}, {Title: "STATE"}}
 
 func TestTable(t *testing.T) {
 	rows := [][]string{{"a long name", "7", "prev_kv", "live"}, {"b", "1234", "", "behind"}}
@@ -61,7 +62,8 @@ func TestSafeText(t *testing.T) {
 		if got := string(SafeText([]byte(text))); got != want {
 			t.Errorf("%q: %q, want %q", text, got, want)
 		}
-		if got, want := Safe(text), strings.NewReplacer("\n", "\ufffd", "\t", "\ufffd").Replace(want); got != want {
+		if got, want := Safe(text),
+			strings.NewReplacer("\n", "\ufffd", "\t", "\ufffd").Replace(want); got != want {
 			t.Errorf("%q in a cell: %q, want %q", text, got, want)
 		}
 	}

@@ -13,7 +13,8 @@ type Column struct {
 	Title string
 	// Right aligns the cells to the right.
 	Right bool
-	// Weight decides which columns are omitted first if not all fit: those with the smallest. Columns of 0 stay.
+	// Weight decides which columns are omitted first if not all fit: those with the smallest.
+	// Columns of 0 stay.
 	Weight int
 	// Least is the smallest width to which a column of weight 0 may be cut.
 	Least int
@@ -22,8 +23,8 @@ type Column struct {
 // gap separates columns.
 const gap = "  "
 
-// Table returns the lines of a table of at most width places, 0 for no limit: it omits columns that do not fit, and then
-// cuts texts. Each cell passes Safe.
+// Table returns the lines of a table of at most width places, 0 for no limit: it omits columns that
+// do not fit, and then cuts texts. Each cell passes Safe.
 func Table(width int, columns []Column, rows [][]string) []string {
 	widths := make([]int, len(columns))
 	for i, c := range columns {
@@ -92,7 +93,8 @@ func fitColumns(width int, columns []Column, widths []int) []int {
 		}
 		first := -1
 		for n, i := range shown {
-			if columns[i].Weight > 0 && (first < 0 || columns[i].Weight < columns[shown[first]].Weight) {
+			if columns[i].Weight > 0 &&
+				(first < 0 || columns[i].Weight < columns[shown[first]].Weight) {
 				first = n
 			}
 		}
@@ -105,7 +107,8 @@ func fitColumns(width int, columns []Column, widths []int) []int {
 	for width > 0 && total() > width {
 		widest := -1
 		for _, i := range shown {
-			if columns[i].Least > 0 && widths[i] > columns[i].Least && (widest < 0 || widths[i] > widths[widest]) {
+			if columns[i].Least > 0 && widths[i] > columns[i].Least &&
+				(widest < 0 || widths[i] > widths[widest]) {
 				widest = i
 			}
 		}
@@ -125,8 +128,8 @@ func Cut(s string, width int) string {
 	return runewidth.Truncate(s, width, "…")
 }
 
-// Safe replaces the characters that Steers reports, and bytes that are no UTF-8, by U+FFFD: a terminal of one byte a character may
-// act on these.
+// Safe replaces the characters that Steers reports, and bytes that are no UTF-8, by U+FFFD: a
+// terminal of one byte a character may act on these.
 func Safe(s string) string {
 	if strings.IndexFunc(s, Steers) < 0 && utf8.ValidString(s) {
 		return s
@@ -139,9 +142,11 @@ func Safe(s string) string {
 	}, s)
 }
 
-// Steers reports whether a terminal may act on a character instead of showing it: control characters of both sets
-// (such as ESC, and U+009B, which starts a sequence by itself), line and paragraph separators, and format characters,
-// which hide text or reverse its direction, except the joiners U+200C and U+200D, which scripts and emoji need.
+// Steers reports whether a terminal may act on a character instead of showing it: control
+// characters of both sets (such as ESC, and U+009B, which starts a sequence by itself), line and
+// paragraph separators, and format characters, which hide text or reverse its direction, except the
+// joiners U+200C and U+200D, which scripts and emoji need.
 func Steers(r rune) bool {
-	return r != '\u200c' && r != '\u200d' && unicode.In(r, unicode.Cc, unicode.Cf, unicode.Zl, unicode.Zp)
+	return r != '\u200c' && r != '\u200d' &&
+		unicode.In(r, unicode.Cc, unicode.Cf, unicode.Zl, unicode.Zp)
 }

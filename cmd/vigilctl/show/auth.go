@@ -25,7 +25,8 @@ func Done(r withHeader, format string, args ...any) Answer {
 // AuthStatus is the status of authentication.
 func AuthStatus(r *etcdserverpb.AuthStatusResponse) Answer {
 	return Answer{Value: r, Simple: func(p *Printer) {
-		p.Printf("Authentication Status: %t\nAuthRevision: %d\n", r.GetEnabled(), r.GetAuthRevision())
+		p.Printf("Authentication Status: %t\nAuthRevision: %d\n", r.GetEnabled(),
+			r.GetAuthRevision())
 	}}
 }
 
@@ -76,7 +77,8 @@ func RoleGet(role string, r *etcdserverpb.AuthRoleGetResponse) Answer {
 			p.Printf("Role %s\n", role)
 			perms := r.GetPerm()
 			if role == rootRole && perms == nil {
-				perms = []*authpb.Permission{{PermType: authpb.Permission_READWRITE, RangeEnd: []byte{0}}}
+				perms = []*authpb.Permission{{PermType: authpb.Permission_READWRITE,
+					RangeEnd: []byte{0}}}
 			}
 			for _, kind := range []struct {
 				name string
@@ -84,7 +86,8 @@ func RoleGet(role string, r *etcdserverpb.AuthRoleGetResponse) Answer {
 			}{{"Read", authpb.Permission_READ}, {"Write", authpb.Permission_WRITE}} {
 				p.Printf("KV %s:\n", kind.name)
 				for _, perm := range perms {
-					if perm.GetPermType() == kind.is || perm.GetPermType() == authpb.Permission_READWRITE {
+					if perm.GetPermType() == kind.is ||
+						perm.GetPermType() == authpb.Permission_READWRITE {
 						p.Printf("\t%s\n", permitted(perm.GetKey(), perm.GetRangeEnd()))
 					}
 				}
@@ -93,7 +96,8 @@ func RoleGet(role string, r *etcdserverpb.AuthRoleGetResponse) Answer {
 		Fields: func(p *Printer) {
 			p.header(r.GetHeader())
 			for _, perm := range r.GetPerm() {
-				p.Printf("\"PermType\" :  %s\n\"Key\" : %q\n\"RangeEnd\" : %q\n", perm.GetPermType(), perm.GetKey(), perm.GetRangeEnd())
+				p.Printf("\"PermType\" :  %s\n\"Key\" : %q\n\"RangeEnd\" : %q\n",
+					perm.GetPermType(), perm.GetKey(), perm.GetRangeEnd())
 			}
 		}}
 }
@@ -119,7 +123,8 @@ func interval(key, end []byte) string {
 }
 
 // Revoked is the answer of revoking a permission.
-func Revoked(role string, key, end []byte, r *etcdserverpb.AuthRoleRevokePermissionResponse) Answer {
+func Revoked(role string, key, end []byte,
+	r *etcdserverpb.AuthRoleRevokePermissionResponse) Answer {
 	if len(end) == 0 {
 		return Done(r, "Permission of key %s is revoked from role %s", key, role)
 	}

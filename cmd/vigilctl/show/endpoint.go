@@ -16,19 +16,22 @@ type Health struct {
 	Error    string `json:"error,omitempty"`
 }
 
-// EndpointHealth is the health of endpoints. In the format simple the caller prints the unhealthy ones, to stderr.
+// EndpointHealth is the health of endpoints. In the format simple the caller prints the unhealthy
+// ones, to stderr.
 func EndpointHealth(list []Health) Answer {
 	return Answer{Value: list,
 		Simple: func(p *Printer) {
 			for _, h := range list {
 				if h.Error == "" {
-					p.Printf("%s is healthy: successfully committed proposal: took = %s\n", h.Endpoint, h.Took)
+					p.Printf("%s is healthy: successfully committed proposal: took = %s\n",
+						h.Endpoint, h.Took)
 				}
 			}
 		},
 		Fields: func(p *Printer) {
 			for _, h := range list {
-				p.Printf("\"Endpoint\" : %q\n\"Health\" : %t\n\"Took\" : %s\n\"Error\" : %s\n\n", h.Endpoint, h.Health, h.Took, h.Error)
+				p.Printf("\"Endpoint\" : %q\n\"Health\" : %t\n\"Took\" : %s\n\"Error\" : %s\n\n",
+					h.Endpoint, h.Health, h.Took, h.Error)
 			}
 		},
 		Table: func() ([]string, [][]string) {
@@ -46,18 +49,24 @@ type Status struct {
 	Status   *etcdserverpb.StatusResponse `json:"Status"`
 }
 
-var statusHeading = []string{"endpoint", "ID", "version", "storage version", "db size", "in use", "percentage not in use", "quota", "is leader",
-	"is learner", "raft term", "raft index", "raft applied index", "errors", "downgrade target version", "downgrade enabled"}
+var statusHeading = []string{"endpoint", "ID", "version", "storage version", "db size", "in use",
+	"percentage not in use", "quota", "is leader",
+	"is learner", "raft term", "raft index", "raft applied index", "errors",
+	"downgrade target version", "downgrade enabled"}
 
 // EndpointStatus is the status of endpoints. A table has those names of members that are known.
 func EndpointStatus(list []Status, names map[uint64]string) Answer {
 	var rows [][]string
 	for _, e := range list {
 		r := e.Status
-		rows = append(rows, []string{e.Endpoint, hex64(r.GetHeader().GetMemberId()), r.GetVersion(), r.GetStorageVersion(), Size(r.GetDbSize()), Size(r.GetDbSizeInUse()),
-			fmt.Sprintf("%d%%", 100-r.GetDbSizeInUse()*100/max(r.GetDbSize(), 1)), Size(r.GetDbSizeQuota()),
-			fmt.Sprint(r.GetLeader() == r.GetHeader().GetMemberId()), fmt.Sprint(r.GetIsLearner()), fmt.Sprint(r.GetRaftTerm()), fmt.Sprint(r.GetRaftIndex()),
-			fmt.Sprint(r.GetRaftAppliedIndex()), strings.Join(r.GetErrors(), ", "), r.GetDowngradeInfo().GetTargetVersion(), fmt.Sprint(r.GetDowngradeInfo().GetEnabled())})
+		rows = append(rows, []string{e.Endpoint, hex64(r.GetHeader().GetMemberId()), r.GetVersion(),
+			r.GetStorageVersion(), Size(r.GetDbSize()), Size(r.GetDbSizeInUse()),
+			fmt.Sprintf("%d%%", 100-r.GetDbSizeInUse()*100/max(r.GetDbSize(), 1)),
+			Size(r.GetDbSizeQuota()),
+			fmt.Sprint(r.GetLeader() == r.GetHeader().GetMemberId()), fmt.Sprint(r.GetIsLearner()),
+			fmt.Sprint(r.GetRaftTerm()), fmt.Sprint(r.GetRaftIndex()),
+			fmt.Sprint(r.GetRaftAppliedIndex()), strings.Join(r.GetErrors(), ", "),
+			r.GetDowngradeInfo().GetTargetVersion(), fmt.Sprint(r.GetDowngradeInfo().GetEnabled())})
 	}
 	return Answer{Value: list, Simple: lines(rows),
 		Table: func() ([]string, [][]string) {
@@ -70,12 +79,16 @@ func EndpointStatus(list []Status, names map[uint64]string) Answer {
 			for _, e := range list {
 				r := e.Status
 				p.header(r.GetHeader())
-				p.Printf("\"Version\" : %q\n\"StorageVersion\" : %q\n", r.GetVersion(), r.GetStorageVersion())
-				p.Printf("\"DBSize\" : %d\n\"DBSizeInUse\" : %d\n\"DBSizeQuota\" : %d\n", r.GetDbSize(), r.GetDbSizeInUse(), r.GetDbSizeQuota())
+				p.Printf("\"Version\" : %q\n\"StorageVersion\" : %q\n", r.GetVersion(),
+					r.GetStorageVersion())
+				p.Printf("\"DBSize\" : %d\n\"DBSizeInUse\" : %d\n\"DBSizeQuota\" : %d\n",
+					r.GetDbSize(), r.GetDbSizeInUse(), r.GetDbSizeQuota())
 				p.Printf("\"Leader\" : %d\n\"IsLearner\" : %t\n", r.GetLeader(), r.GetIsLearner())
-				p.Printf("\"RaftIndex\" : %d\n\"RaftAppliedIndex\" : %d\n", r.GetRaftIndex(), r.GetRaftAppliedIndex())
+				p.Printf("\"RaftIndex\" : %d\n\"RaftAppliedIndex\" : %d\n", r.GetRaftIndex(),
+					r.GetRaftAppliedIndex())
 				p.Printf("\"Errors\" : %v\n\"Endpoint\" : %q\n", r.GetErrors(), e.Endpoint)
-				p.Printf("\"DowngradeTargetVersion\" : %q\n\"DowngradeEnabled\" : %t\n\n", r.GetDowngradeInfo().GetTargetVersion(), r.GetDowngradeInfo().GetEnabled())
+				p.Printf("\"DowngradeTargetVersion\" : %q\n\"DowngradeEnabled\" : %t\n\n",
+					r.GetDowngradeInfo().GetTargetVersion(), r.GetDowngradeInfo().GetEnabled())
 			}
 		}}
 }
@@ -90,14 +103,19 @@ type HashKV struct {
 func EndpointHashKV(list []HashKV) Answer {
 	var rows [][]string
 	for _, h := range list {
-		rows = append(rows, []string{h.Endpoint, fmt.Sprint(h.HashKV.GetHash()), fmt.Sprint(h.HashKV.GetHashRevision())})
+		rows = append(rows, []string{h.Endpoint, fmt.Sprint(h.HashKV.GetHash()),
+			fmt.Sprint(h.HashKV.GetHashRevision())})
 	}
 	return Answer{Value: list, Simple: lines(rows),
-		Table: func() ([]string, [][]string) { return []string{"endpoint", "hash", "hash_revision"}, rows },
+		Table: func() ([]string,
+			[][]string) {
+			return []string{"endpoint", "hash", "hash_revision"}, rows
+		},
 		Fields: func(p *Printer) {
 			for _, h := range list {
 				p.header(h.HashKV.GetHeader())
-				p.Printf("\"Endpoint\" : %q\n\"Hash\" : %d\n\"HashRevision\" : %d\n\n", h.Endpoint, h.HashKV.GetHash(), h.HashKV.GetHashRevision())
+				p.Printf("\"Endpoint\" : %q\n\"Hash\" : %d\n\"HashRevision\" : %d\n\n", h.Endpoint,
+					h.HashKV.GetHash(), h.HashKV.GetHashRevision())
 			}
 		}}
 }

@@ -139,8 +139,11 @@ func Watch(r *etcdserverpb.WatchResponse) Answer {
 			Canceled        bool
 			Created         bool
 			CancelReason    string
-		}{r.GetHeader(), r.GetEvents(), r.GetCompactRevision(), r.GetCanceled(), r.GetCreated(), r.GetCancelReason()},
-		Message: &etcdserverpb.WatchResponse{Header: r.GetHeader(), Events: r.GetEvents(), CompactRevision: r.GetCompactRevision(), Canceled: r.GetCanceled(), Created: r.GetCreated()},
+		}{r.GetHeader(), r.GetEvents(), r.GetCompactRevision(), r.GetCanceled(), r.GetCreated(),
+			r.GetCancelReason()},
+		Message: &etcdserverpb.WatchResponse{Header: r.GetHeader(), Events: r.GetEvents(),
+			CompactRevision: r.GetCompactRevision(), Canceled: r.GetCanceled(),
+			Created: r.GetCreated()},
 		Simple: func(p *Printer) {
 			for _, ev := range r.GetEvents() {
 				p.Printf("%s\n", ev.GetType())

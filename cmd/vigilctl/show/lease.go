@@ -2,8 +2,8 @@ package show
 
 import "go.etcd.io/etcd/api/v3/etcdserverpb"
 
-// Like etcd's command line, leases in JSON have the fields of the header next to their own, and as protobuf only the
-// header.
+// Like etcd's command line, leases in JSON have the fields of the header next to their own, and as
+// protobuf only the header.
 
 type leaseJSON struct {
 	*etcdserverpb.ResponseHeader
@@ -17,15 +17,22 @@ func Grant(r *etcdserverpb.LeaseGrantResponse) Answer {
 		leaseJSON
 		Error string
 	}
-	return Answer{Value: &grantJSON{leaseJSON{r.GetHeader(), r.GetID(), r.GetTTL()}, r.GetError()}, Message: r.GetHeader(),
-		Simple: func(p *Printer) { p.Printf("lease %016x granted with TTL(%ds)\n", r.GetID(), r.GetTTL()) },
+	return Answer{Value: &grantJSON{leaseJSON{r.GetHeader(), r.GetID(), r.GetTTL()}, r.GetError()},
+		Message: r.GetHeader(),
+		Simple: func(p *Printer) {
+			p.Printf("lease %016x granted with TTL(%ds)\n",
+				r.GetID(), r.GetTTL())
+		},
 		Fields: leaseFields(r.GetHeader(), r.GetID(), r.GetTTL())}
 }
 
 // KeepAlive is the answer of renewing a lease.
 func KeepAlive(r *etcdserverpb.LeaseKeepAliveResponse) Answer {
 	return Answer{Value: &leaseJSON{r.GetHeader(), r.GetID(), r.GetTTL()}, Message: r.GetHeader(),
-		Simple: func(p *Printer) { p.Printf("lease %016x keepalived with TTL(%d)\n", r.GetID(), r.GetTTL()) },
+		Simple: func(p *Printer) {
+			p.Printf("lease %016x keepalived with TTL(%d)\n",
+				r.GetID(), r.GetTTL())
+		},
 		Fields: leaseFields(r.GetHeader(), r.GetID(), r.GetTTL())}
 }
 
@@ -63,7 +70,8 @@ func TimeToLive(r *etcdserverpb.LeaseTimeToLiveResponse, keys bool) Answer {
 				p.Printf("lease %016x already expired\n", r.GetID())
 				return
 			}
-			p.Printf("lease %016x granted with TTL(%ds), remaining(%ds)", r.GetID(), r.GetGrantedTTL(), r.GetTTL())
+			p.Printf("lease %016x granted with TTL(%ds), remaining(%ds)", r.GetID(),
+				r.GetGrantedTTL(), r.GetTTL())
 			if keys {
 				names := make([]string, len(r.GetKeys()))
 				for i, k := range r.GetKeys() {

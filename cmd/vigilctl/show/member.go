@@ -32,7 +32,8 @@ type hexMembers struct {
 }
 
 func hexadecimal(h *etcdserverpb.ResponseHeader, members []*etcdserverpb.Member) hexMembers {
-	x := hexMembers{Header: hexHeader{hex64(h.GetClusterId()), hex64(h.GetMemberId()), h.GetRevision(), h.GetRaftTerm()}, Members: []hexMember{}}
+	x := hexMembers{Header: hexHeader{hex64(h.GetClusterId()), hex64(h.GetMemberId()),
+		h.GetRevision(), h.GetRaftTerm()}, Members: []hexMember{}}
 	for _, m := range members {
 		x.Members = append(x.Members, inHex(m))
 	}
@@ -40,12 +41,14 @@ func hexadecimal(h *etcdserverpb.ResponseHeader, members []*etcdserverpb.Member)
 }
 
 func inHex(m *etcdserverpb.Member) hexMember {
-	return hexMember{hex64(m.GetID()), m.GetName(), m.GetPeerURLs(), m.GetClientURLs(), m.GetIsLearner()}
+	return hexMember{hex64(m.GetID()), m.GetName(), m.GetPeerURLs(), m.GetClientURLs(),
+		m.GetIsLearner()}
 }
 
 func hex64(v uint64) string { return strconv.FormatUint(v, 16) }
 
-// MemberAdd is the answer of adding a member. The format simple has the settings for its first start, with the name.
+// MemberAdd is the answer of adding a member. The format simple has the settings for its first
+// start, with the name.
 func MemberAdd(r *etcdserverpb.MemberAddResponse, name, peerURLs string) Answer {
 	x := hexadecimal(r.GetHeader(), r.GetMembers())
 	added := inHex(r.GetMember())
@@ -55,7 +58,8 @@ func MemberAdd(r *etcdserverpb.MemberAddResponse, name, peerURLs string) Answer 
 		if r.GetMember().GetIsLearner() {
 			as = " as learner "
 		}
-		p.Printf("Member %16x added%sto cluster %16x\n", r.GetMember().GetID(), as, r.GetHeader().GetClusterId())
+		p.Printf("Member %16x added%sto cluster %16x\n", r.GetMember().GetID(), as,
+			r.GetHeader().GetClusterId())
 		var all []string
 		for _, m := range r.GetMembers() {
 			for _, u := range m.GetPeerURLs() {
@@ -71,7 +75,8 @@ func MemberAdd(r *etcdserverpb.MemberAddResponse, name, peerURLs string) Answer 
 	}}
 }
 
-// MemberRemove is the answer of removing a member. Its name is printed if it is not empty, as by those that follow.
+// MemberRemove is the answer of removing a member. Its name is printed if it is not empty, as by
+// those that follow.
 func MemberRemove(id uint64, name string, r *etcdserverpb.MemberRemoveResponse) Answer {
 	return memberDone(r, r.GetHeader(), r.GetMembers(), id, name, "removed from")
 }
@@ -86,10 +91,12 @@ func MemberPromote(id uint64, name string, r *etcdserverpb.MemberPromoteResponse
 	return memberDone(r, r.GetHeader(), r.GetMembers(), id, name, "promoted in")
 }
 
-func memberDone(r any, h *etcdserverpb.ResponseHeader, members []*etcdserverpb.Member, id uint64, name, done string) Answer {
+func memberDone(r any, h *etcdserverpb.ResponseHeader, members []*etcdserverpb.Member, id uint64,
+	name, done string) Answer {
 	return Answer{Value: r, Hexadecimal: hexadecimal(h, members),
 		Simple: func(p *Printer) {
-			p.Printf("Member %16x%s %s cluster %16x\n", id, parenthesized(name), done, h.GetClusterId())
+			p.Printf("Member %16x%s %s cluster %16x\n", id, parenthesized(name), done,
+				h.GetClusterId())
 		}}
 }
 
@@ -109,13 +116,15 @@ func MemberList(r *etcdserverpb.MemberListResponse) Answer {
 		if m.GetName() == "" {
 			state = "unstarted"
 		}
-		rows = append(rows, []string{hex64(m.GetID()), state, m.GetName(), strings.Join(m.GetPeerURLs(), ","),
+		rows = append(rows, []string{hex64(m.GetID()), state, m.GetName(),
+			strings.Join(m.GetPeerURLs(), ","),
 			strings.Join(m.GetClientURLs(), ","), fmt.Sprint(m.GetIsLearner())})
 	}
 	return Answer{Value: r, Hexadecimal: hexadecimal(r.GetHeader(), r.GetMembers()),
 		Simple: lines(rows),
 		Table: func() ([]string, [][]string) {
-			return []string{"ID", "Status", "Name", "Peer Addrs", "Client Addrs", "Is Learner"}, rows
+			return []string{"ID", "Status", "Name", "Peer Addrs", "Client Addrs",
+				"Is Learner"}, rows
 		},
 		Fields: func(p *Printer) {
 			p.header(r.GetHeader())
@@ -143,23 +152,31 @@ func lines(rows [][]string) func(*Printer) {
 }
 
 // MoveLeader is the answer of transferring leadership. A name that is not empty is printed.
-func MoveLeader(from, to uint64, fromName, toName string, r *etcdserverpb.MoveLeaderResponse) Answer {
+func MoveLeader(from, to uint64, fromName, toName string,
+	r *etcdserverpb.MoveLeaderResponse) Answer {
 	return Answer{Value: r, Simple: func(p *Printer) {
-		p.Printf("Leadership transferred from %x%s to %x%s\n", from, parenthesized(fromName), to, parenthesized(toName))
+		p.Printf("Leadership transferred from %x%s to %x%s\n", from, parenthesized(fromName), to,
+			parenthesized(toName))
 	}}
 }
 
 // Downgrade is the answer of a downgrade request; done is validate, enable or cancel.
 func Downgrade(done string, r *etcdserverpb.DowngradeResponse) Answer {
-	return Answer{Value: r, Simple: func(p *Printer) { p.Printf("Downgrade %s success, cluster version %s\n", done, r.GetVersion()) }}
+	return Answer{Value: r,
+		Simple: func(p *Printer) {
+			p.Printf("Downgrade %s success, cluster version %s\n", done,
+				r.GetVersion())
+		}}
 }
 
-// Alarms is a list of alarms. Members are printed with those names that are known: etcd's command line prints none.
+// Alarms is a list of alarms. Members are printed with those names that are known: etcd's command
+// line prints none.
 func Alarms(r *etcdserverpb.AlarmResponse, names map[uint64]string) Answer {
 	return Answer{Value: r,
 		Table: func() (heading []string, rows [][]string) {
 			for _, a := range r.GetAlarms() {
-				rows = append(rows, []string{hex64(a.GetMemberID()), names[a.GetMemberID()], a.GetAlarm().String()})
+				rows = append(rows, []string{hex64(a.GetMemberID()), names[a.GetMemberID()],
+					a.GetAlarm().String()})
 			}
 			return []string{"member ID", "name", "alarm"}, rows
 		},

@@ -1,5 +1,5 @@
-// Package show prints answers of members like etcd's command line, in each of its formats, so that scripts written for
-// it work.
+// Package show prints answers of members like etcd's command line, in each of its formats, so that
+// scripts written for it work.
 package show
 
 import (
@@ -29,7 +29,8 @@ const (
 )
 
 // Formats lists the formats in the order of the help.
-var Formats = []string{string(Fields), string(JSON), string(Protobuf), string(Simple), string(Table), string(YAML)}
+var Formats = []string{string(Fields), string(JSON), string(Protobuf), string(Simple),
+	string(Table), string(YAML)}
 
 // UnsupportedError reports an answer that cannot be printed in a format.
 type UnsupportedError struct{ Format Format }

@@ -7,9 +7,11 @@ import (
 	"github.com/olekukonko/tablewriter/tw"
 )
 
-// WriteTable writes a heading and rows in a frame, right-aligned, with the library that etcd's command line uses.
+// WriteTable writes a heading and rows in a frame, right-aligned, with the library that etcd's
+// command line uses.
 func WriteTable(w io.Writer, heading []string, rows [][]string) error {
-	t := tablewriter.NewTable(w, tablewriter.WithConfig(tablewriter.NewConfigBuilder().WithRowAlignment(tw.AlignRight).Build()))
+	t := tablewriter.NewTable(w,
+		tablewriter.WithConfig(tablewriter.NewConfigBuilder().WithRowAlignment(tw.AlignRight).Build()))
 	t.Header(heading)
 	if err := t.Bulk(rows); err != nil {
 		return err

@@ -18,10 +18,12 @@ func ToYAML(j []byte) ([]byte, error) {
 	return yaml.Marshal(&doc)
 }
 
-// escape returns JSON without the characters that only JSON allows in a string, or that YAML takes for the end of a line.
+// escape returns JSON without the characters that only JSON allows in a string, or that YAML takes
+// for the end of a line.
 func escape(j []byte) []byte {
 	plain := func(r rune) bool {
-		return r < 0x7f || r >= 0xa0 && r != '\u2028' && r != '\u2029' && r != '\ufeff' && r&^1 != 0xfffe
+		return r < 0x7f || r >= 0xa0 && r != '\u2028' && r != '\u2029' &&
+			r != '\ufeff' && r&^1 != 0xfffe
 	}
 	if bytes.IndexFunc(j, func(r rune) bool { return !plain(r) }) < 0 {
 		return j

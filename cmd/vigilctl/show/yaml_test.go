@@ -9,7 +9,8 @@ import (
 
 // TestYAMLOfAnyText: JSON allows characters unescaped that YAML does not.
 func TestYAMLOfAnyText(t *testing.T) {
-	for _, text := range []string{"a\x7fb", "a\u0080b", "a\ufffeb", "a\uffffb", "a\u2028b", "\ufeff", "\x00\x1b", "true", "12", "a\nb ", "😀"} {
+	for _, text := range []string{"a\x7fb", "a\u0080b", "a\ufffeb", "a\uffffb", "a\u2028b",
+		"\ufeff", "\x00\x1b", "true", "12", "a\nb ", "😀"} {
 		j, err := jsonText(text)
 		if err != nil {
 			t.Fatal(err)

@@ -33,7 +33,8 @@ func (s *Survey) Read(ctx context.Context) *health.Round {
 		asking, cancel := context.WithCancel(ctx)
 		waits := make(chan *health.Wait, 1)
 		go func() {
-			// A member that waits accepts connections of gRPC and does not answer: it says so by HTTP.
+			// A member that waits accepts connections of gRPC and does not answer: it says so by
+			// HTTP.
 			state, err := m.State(ctx)
 			if err == nil && state.Waits != nil {
 				cancel()
@@ -64,8 +65,9 @@ func (s *Survey) Read(ctx context.Context) *health.Round {
 	return r
 }
 
-// relist asks another member for the list of members if it came from one without a leader, and that other one has a leader: a member that
-// is cut off does not know what has changed, not even that it was removed.
+// relist asks another member for the list of members if it came from one without a leader, and that
+// other one has a leader: a member that is cut off does not know what has changed, not even that it
+// was removed.
 func (s *Survey) relist(ctx context.Context, r *health.Round, by uint64) {
 	var better string
 	for i := range r.Readings {
@@ -84,7 +86,8 @@ func (s *Survey) relist(ctx context.Context, r *health.Round, by uint64) {
 	}
 	ctx, cancel := context.WithTimeout(ctx, s.Env.Timeout())
 	defer cancel()
-	if m, err := at.MemberListSerializable(ctx); err == nil && m.Header.GetClusterId() == r.ClusterID {
+	if m, err := at.MemberListSerializable(ctx); err == nil &&
+		m.Header.GetClusterId() == r.ClusterID {
 		slices.SortFunc(m.Members, byName)
 		r.Members = m.Members
 	}

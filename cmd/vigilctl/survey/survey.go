@@ -1,4 +1,5 @@
-// Package survey asks all members of a cluster at once: their status, metrics, alarms and member list.
+// Package survey asks all members of a cluster at once: their status, metrics, alarms and member
+// list.
 package survey
 
 import (
@@ -27,7 +28,8 @@ type Survey struct {
 	// Client and Members are set while Run runs.
 	Client  *client.Client
 	Members []*probe.Member
-	// NoLogin is why nobody could log in, health.ErrNoLogin without a leader: members say only what they say to everybody.
+	// NoLogin is why nobody could log in, health.ErrNoLogin without a leader: members say only what
+	// they say to everybody.
 	NoLogin error
 
 	cluster bool
@@ -80,14 +82,14 @@ func (s *Survey) findMembers(ctx context.Context) error {
 	return nil
 }
 
-// identifyTimeout is how long an endpoint has to answer which member it is. A member that needs longer is listed at the
-// address that it advertises.
+// identifyTimeout is how long an endpoint has to answer which member it is. A member that needs
+// longer is listed at the address that it advertises.
 const identifyTimeout = time.Second
 
-// addOthers returns one endpoint for each member: a given one that answers, or the address that the member advertises,
-// which this machine may not be able to reach. Given endpoints that do not answer and are of no member that is known
-// stay in the list. Without an answer from any member the result are the given endpoints if Whole is set, or nobody can log in,
-// otherwise an error.
+// addOthers returns one endpoint for each member: a given one that answers, or the address that the
+// member advertises, which this machine may not be able to reach. Given endpoints that do not
+// answer and are of no member that is known stay in the list. Without an answer from any member the
+// result are the given endpoints if Whole is set, or nobody can log in, otherwise an error.
 func (s *Survey) addOthers(ctx context.Context, given []string) ([]string, error) {
 	listing, cancel := context.WithTimeout(ctx, s.Env.Timeout())
 	defer cancel()
@@ -123,7 +125,8 @@ func (s *Survey) addOthers(ctx context.Context, given []string) ([]string, error
 		}
 	}
 	for i, e := range given {
-		if m := advertises(list.Members, e); ids[i] == 0 && m == nil || ids[i] != 0 && !slices.Contains(out, e) && !listed(list.Members, ids[i]) {
+		if m := advertises(list.Members, e); ids[i] == 0 && m == nil ||
+			ids[i] != 0 && !slices.Contains(out, e) && !listed(list.Members, ids[i]) {
 			out = append(out, e)
 		}
 	}
@@ -139,7 +142,8 @@ func listed(members []*etcdserverpb.Member, id uint64) bool {
 // advertises returns the member that advertises an endpoint, nil if there is none.
 func advertises(members []*etcdserverpb.Member, endpoint string) *etcdserverpb.Member {
 	for _, m := range members {
-		if slices.ContainsFunc(m.ClientURLs, func(u string) bool { return address(u) == address(endpoint) }) {
+		if slices.ContainsFunc(m.ClientURLs,
+			func(u string) bool { return address(u) == address(endpoint) }) {
 			return m
 		}
 	}
@@ -181,7 +185,8 @@ func (s *Survey) Each(ctx context.Context, f func(ctx context.Context, i int, m 
 }
 
 // status returns the status that a member reports.
-func (s *Survey) status(ctx context.Context, m *probe.Member) (*etcdserverpb.StatusResponse, error) {
+func (s *Survey) status(ctx context.Context,
+	m *probe.Member) (*etcdserverpb.StatusResponse, error) {
 	at, err := s.Client.At(m.Endpoint)
 	if err != nil {
 		return nil, err

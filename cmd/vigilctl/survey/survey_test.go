@@ -20,13 +20,16 @@ type bare struct {
 }
 
 // Status implements etcdserverpb.MaintenanceServer.
-func (bare) Status(context.Context, *etcdserverpb.StatusRequest) (*etcdserverpb.StatusResponse, error) {
+func (bare) Status(context.Context,
+	*etcdserverpb.StatusRequest) (*etcdserverpb.StatusResponse, error) {
 	return &etcdserverpb.StatusResponse{Leader: 1, Errors: []string{"memberID:0 alarm:X"}}, nil
 }
 
 // MemberList implements etcdserverpb.ClusterServer.
-func (bare) MemberList(context.Context, *etcdserverpb.MemberListRequest) (*etcdserverpb.MemberListResponse, error) {
-	return &etcdserverpb.MemberListResponse{Members: []*etcdserverpb.Member{{ID: 1, Name: "m1"}}}, nil
+func (bare) MemberList(context.Context,
+	*etcdserverpb.MemberListRequest) (*etcdserverpb.MemberListResponse, error) {
+	return &etcdserverpb.MemberListResponse{Members: []*etcdserverpb.Member{{ID: 1, Name: "m1"}}},
+		nil
 }
 
 // TestAnswersWithoutHeader: a member may leave out any part of an answer.
@@ -40,7 +43,8 @@ func TestAnswersWithoutHeader(t *testing.T) {
 	etcdserverpb.RegisterClusterServer(srv, bare{})
 	go srv.Serve(l)
 	t.Cleanup(srv.Stop)
-	env := &cli.Env{CommandTimeout: time.Minute, Config: client.Config{Endpoints: []string{l.Addr().String()}}}
+	env := &cli.Env{CommandTimeout: time.Minute,
+		Config: client.Config{Endpoints: []string{l.Addr().String()}}}
 	s := &Survey{Env: env, Whole: true, cluster: true}
 	if s.Client, err = client.New(env.Config); err != nil {
 		t.Fatal(err)
@@ -51,7 +55,8 @@ func TestAnswersWithoutHeader(t *testing.T) {
 	}
 	defer s.Members[0].Close()
 	// The pages are not HTTP, and the status is there.
-	if r := s.Read(t.Context()); r.Readings[0].Status == nil || r.Readings[0].MetricsErr == nil || len(r.Members) != 1 {
+	if r := s.Read(t.Context()); r.Readings[0].Status == nil || r.Readings[0].MetricsErr == nil ||
+		len(r.Members) != 1 {
 		t.Errorf("%+v", r)
 	}
 }

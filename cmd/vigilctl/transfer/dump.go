@@ -1,4 +1,5 @@
-// Package transfer has the commands that copy keys to files and clusters: dump, load and make-mirror.
+// Package transfer has the commands that copy keys to files and clusters: dump, load and
+// make-mirror.
 package transfer
 
 import (
@@ -60,7 +61,8 @@ func Dump(env *cli.Env) *cobra.Command {
 			}
 			d.path = args[len(args)-1]
 			d.prefixes = removeNested(args[:len(args)-1])
-			if err := env.ConfirmReplacing(c.Context(), d.yes, d.path, "nothing was written"); err != nil {
+			if err := env.ConfirmReplacing(c.Context(), d.yes, d.path,
+				"nothing was written"); err != nil {
 				return err
 			}
 			return env.RunLong(c, d.run)
@@ -71,8 +73,8 @@ func Dump(env *cli.Env) *cobra.Command {
 	return c
 }
 
-// checkOrder returns what is wrong with the arguments of dump: prefixes, and the file after them. A last argument that may be a file and a
-// prefix is judged by the keys that there are.
+// checkOrder returns what is wrong with the arguments of dump: prefixes, and the file after them. A
+// last argument that may be a file and a prefix is judged by the keys that there are.
 func checkOrder(args []string) error {
 	if len(args) == 0 {
 		return exit.Usage("dump needs the file to write; see vigilctl dump --help")
@@ -98,11 +100,12 @@ func looksLikeFile(arg string) bool {
 	if st, err := os.Stat(arg); err == nil && st.Mode().IsRegular() {
 		return true
 	}
-	return arg == "-" || slices.Contains([]string{".json", ".jsonl", ".dump", ".txt"}, filepath.Ext(arg))
+	return arg == "-" ||
+		slices.Contains([]string{".json", ".jsonl", ".dump", ".txt"}, filepath.Ext(arg))
 }
 
-// removeNested sorts prefixes and removes those that begin with another one. Without a prefix it returns the empty one,
-// for all keys.
+// removeNested sorts prefixes and removes those that begin with another one. Without a prefix it
+// returns the empty one, for all keys.
 func removeNested(prefixes []string) []string {
 	if len(prefixes) == 0 {
 		return []string{""}
@@ -176,26 +179,30 @@ func (d *dump) run(ctx context.Context, c *client.Client) error {
 	}
 	if err != nil {
 		if ctx.Err() != nil {
-			fmt.Fprintf(d.env.Stderr, "%s has %d of %d keys; run the same command to resume\n", part, w.Keys(), header.Keys)
+			fmt.Fprintf(d.env.Stderr, "%s has %d of %d keys; run the same command to resume\n",
+				part, w.Keys(), header.Keys)
 		}
 		return err
 	}
 	if err := outfile.SyncDir(filepath.Dir(d.path)); err != nil {
 		return err
 	}
-	fmt.Fprintf(d.env.Stdout, "%s: %s and %s of revision %d\n", d.path, amount.Count(int(w.Keys()), "key"), amount.Count(int(w.Leases()), "lease"), header.Revision)
+	fmt.Fprintf(d.env.Stdout, "%s: %s and %s of revision %d\n", d.path,
+		amount.Count(int(w.Keys()), "key"), amount.Count(int(w.Leases()), "lease"), header.Revision)
 	return nil
 }
 
-// checkSwapped returns an error if no key begins with the prefix, but keys begin with the name of the file. A script, which may write an
-// empty dump every day, gets a warning.
+// checkSwapped returns an error if no key begins with the prefix, but keys begin with the name of
+// the file. A script, which may write an empty dump every day, gets a warning.
 func (d *dump) checkSwapped(ctx context.Context, c *client.Client, rev int64) error {
-	r, err := c.Get(ctx, d.path, client.WithPrefix(), client.WithCountOnly(), client.WithRevision(rev))
+	r, err := c.Get(ctx, d.path, client.WithPrefix(), client.WithCountOnly(),
+		client.WithRevision(rev))
 	if err != nil || r.Count == 0 {
 		return nil
 	}
 	text := fmt.Sprintf("no key begins with %q, but %s with %q: the file comes last: vigilctl dump %s",
-		d.prefixes[0], amount.Count(int(r.Count), "key"), d.path, command.QuoteArgs(d.path, d.prefixes[0]))
+		d.prefixes[0], amount.Count(int(r.Count), "key"), d.path,
+		command.QuoteArgs(d.path, d.prefixes[0]))
 	if d.env.Asks(d.yes) {
 		return exit.Usage("%s", text)
 	}
@@ -207,7 +214,8 @@ func (d *dump) checkSwapped(ctx context.Context, c *client.Client, rev int64) er
 func (d *dump) newHeader(ctx context.Context, c *client.Client) (*dumpfile.Header, error) {
 	rev, keys, cluster := d.rev, int64(0), uint64(0)
 	for _, p := range d.prefixes {
-		r, err := c.Get(ctx, p, client.WithPrefix(), client.WithCountOnly(), client.WithRevision(rev))
+		r, err := c.Get(ctx, p, client.WithPrefix(), client.WithCountOnly(),
+			client.WithRevision(rev))
 		if err != nil {
 			return nil, cli.AtRevision(err, p, d.rev)
 		}
@@ -220,9 +228,10 @@ func (d *dump) newHeader(ctx context.Context, c *client.Client) (*dumpfile.Heade
 	return dumpfile.NewHeader(cluster, rev, keys, d.prefixes...), nil
 }
 
-// open opens the file of an unfinished dump, or a new one. If an interrupted dump can be resumed, header becomes its
-// header.
-func (d *dump) open(ctx context.Context, c *client.Client, part string, header *dumpfile.Header) (*dumpfile.Writer, *os.File, error) {
+// open opens the file of an unfinished dump, or a new one. If an interrupted dump can be resumed,
+// header becomes its header.
+func (d *dump) open(ctx context.Context, c *client.Client, part string,
+	header *dumpfile.Header) (*dumpfile.Writer, *os.File, error) {
 	f, err := outfile.OpenPart(part)
 	if err != nil {
 		return nil, nil, err
@@ -243,7 +252,8 @@ func (d *dump) open(ctx context.Context, c *client.Client, part string, header *
 }
 
 // resume reads the file of an interrupted dump. It returns nil if the dump has to start again.
-func (d *dump) resume(ctx context.Context, c *client.Client, f *os.File, header *dumpfile.Header) (*dumpfile.Writer, error) {
+func (d *dump) resume(ctx context.Context, c *client.Client, f *os.File,
+	header *dumpfile.Header) (*dumpfile.Writer, error) {
 	st, err := f.Stat()
 	if err != nil || st.Size() == 0 {
 		return nil, err
@@ -259,7 +269,8 @@ func (d *dump) resume(ctx context.Context, c *client.Client, f *os.File, header 
 	if !r.Header.Same(header) || d.rev != 0 && d.rev != r.Header.Revision {
 		return restart("it is a dump of other data")
 	}
-	_, err = c.Get(ctx, d.prefixes[0], client.WithPrefix(), client.WithCountOnly(), client.WithRevision(r.Header.Revision))
+	_, err = c.Get(ctx, d.prefixes[0], client.WithPrefix(), client.WithCountOnly(),
+		client.WithRevision(r.Header.Revision))
 	if errors.Is(err, client.ErrCompacted) {
 		return restart(fmt.Sprintf("revision %d has been compacted", r.Header.Revision))
 	}
@@ -277,7 +288,8 @@ func (d *dump) resume(ctx context.Context, c *client.Client, f *os.File, header 
 	if _, err := f.Seek(whole, io.SeekStart); err != nil {
 		return nil, err
 	}
-	fmt.Fprintf(d.env.Stderr, "resuming %s with %d of %d keys of revision %d\n", f.Name(), w.Keys(), header.Keys, header.Revision)
+	fmt.Fprintf(d.env.Stderr, "resuming %s with %d of %d keys of revision %d\n", f.Name(), w.Keys(),
+		header.Keys, header.Revision)
 	return w, nil
 }
 
@@ -285,7 +297,8 @@ func (d *dump) resume(ctx context.Context, c *client.Client, f *os.File, header 
 var errIncomplete = errors.New("the dump is not complete")
 
 // write writes the keys after the last one.
-func (d *dump) write(ctx context.Context, c *client.Client, w *dumpfile.Writer, header *dumpfile.Header) error {
+func (d *dump) write(ctx context.Context, c *client.Client, w *dumpfile.Writer,
+	header *dumpfile.Header) error {
 	p := progress.NewItems(d.env.Stderr, "writing "+d.path, "keys", header.Keys)
 	defer p.End()
 	for _, prefix := range d.prefixes {
@@ -296,7 +309,8 @@ func (d *dump) write(ctx context.Context, c *client.Client, w *dumpfile.Writer, 
 		if end != "\x00" && from >= end {
 			continue
 		}
-		for kv, err := range c.List(ctx, from, client.WithRange(end), client.WithRevision(header.Revision)).All() {
+		for kv, err := range c.List(ctx, from, client.WithRange(end),
+			client.WithRevision(header.Revision)).All() {
 			if errors.Is(err, client.ErrCompacted) {
 				return fmt.Errorf("revision %d was compacted during the dump: run it again, or compact less often meanwhile (%w)", header.Revision, err)
 			}
@@ -317,13 +331,15 @@ func (d *dump) write(ctx context.Context, c *client.Client, w *dumpfile.Writer, 
 		}
 	}
 	if w.Keys() != header.Keys {
-		return fmt.Errorf("%w: revision %d has %d keys and %d were read; run it again", errIncomplete, header.Revision, header.Keys, w.Keys())
+		return fmt.Errorf("%w: revision %d has %d keys and %d were read; run it again",
+			errIncomplete, header.Revision, header.Keys, w.Keys())
 	}
 	return nil
 }
 
 // writeLease writes the line of a lease.
-func writeLease(ctx context.Context, c *client.Client, w *dumpfile.Writer, id client.LeaseID) error {
+func writeLease(ctx context.Context, c *client.Client, w *dumpfile.Writer,
+	id client.LeaseID) error {
 	r, err := c.TimeToLive(ctx, id, false)
 	if err != nil {
 		return err

@@ -32,11 +32,12 @@ func TestRemoveNested(t *testing.T) {
 	}
 }
 
-// TestLoadWaits: a load continues after a while without answers from members, and skips the keys that it wrote meanwhile.
-// It limits its calls, and reports an outcome that stays unknown.
+// TestLoadWaits: a load continues after a while without answers from members, and skips the keys
+// that it wrote meanwhile. It limits its calls, and reports an outcome that stays unknown.
 func TestLoadWaits(t *testing.T) {
 	endpoint := servertest.Start(t)
-	// The answers of the first grant and of transactions are lost, these for a while from the first on.
+	// The answers of the first grant and of transactions are lost, these for a while from the first
+	// on.
 	var calls atomic.Int64
 	var granted bool
 	var first time.Time
@@ -54,18 +55,20 @@ func TestLoadWaits(t *testing.T) {
 		}
 		return true
 	}
-	c, err := client.New(client.Config{Endpoints: []string{endpoint}, DialOptions: []grpc.DialOption{grpc.WithUnaryInterceptor(
-		func(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn, invoke grpc.UnaryInvoker, opts ...grpc.CallOption) error {
-			calls.Add(1)
-			if err := invoke(ctx, method, req, reply, cc, opts...); err != nil {
-				return err
-			}
-			if arrives(method) {
-				return nil
-			}
-			lost()
-			return rpctypes.ErrGRPCTimeout
-		})}})
+	c, err := client.New(client.Config{Endpoints: []string{endpoint},
+		DialOptions: []grpc.DialOption{grpc.WithUnaryInterceptor(
+			func(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn,
+				invoke grpc.UnaryInvoker, opts ...grpc.CallOption) error {
+				calls.Add(1)
+				if err := invoke(ctx, method, req, reply, cc, opts...); err != nil {
+					return err
+				}
+				if arrives(method) {
+					return nil
+				}
+				lost()
+				return rpctypes.ErrGRPCTimeout
+			})}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -75,7 +78,8 @@ func TestLoadWaits(t *testing.T) {
 	if err := l.grantLease(t.Context(), c, &dumpfile.Lease{ID: 77, TTL: 60}); err != nil {
 		t.Fatal(err)
 	}
-	keys := []dumpfile.Key{{Key: "a", Value: "1", Metadata: keytext.Metadata{Lease: 77}}, {Key: "b", Value: "2"}}
+	keys := []dumpfile.Key{{Key: "a", Value: "1", Metadata: keytext.Metadata{Lease: 77}},
+		{Key: "b", Value: "2"}}
 	if err := l.putBatch(t.Context(), c, keys); err != nil {
 		t.Fatal(err)
 	}
@@ -89,7 +93,8 @@ func TestLoadWaits(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	lost = sync.OnceFunc(func() { time.AfterFunc(200*time.Millisecond, cancel) })
-	if err := l.putBatch(ctx, c, []dumpfile.Key{{Key: "c"}}); !errors.Is(err, client.ErrUncertain) || !strings.Contains(err.Error(), "unknown") {
+	if err := l.putBatch(ctx, c, []dumpfile.Key{{Key: "c"}}); !errors.Is(err,
+		client.ErrUncertain) || !strings.Contains(err.Error(), "unknown") {
 		t.Error(err)
 	}
 }

@@ -71,7 +71,8 @@ func Load(env *cli.Env) *cobra.Command {
 		},
 	}
 	c.Flags().BoolVar(&l.ifMissing, "if-missing", false, "leave existing keys unchanged")
-	c.Flags().BoolVar(&l.overwrite, "overwrite", false, "replace existing keys with another value or lease")
+	c.Flags().BoolVar(&l.overwrite, "overwrite", false,
+		"replace existing keys with another value or lease")
 	c.Flags().BoolVar(&l.dry, "dry-run", false, "write nothing; print what would be done")
 	return c
 }
@@ -83,8 +84,8 @@ type load struct {
 	ifMissing, overwrite, dry bool
 
 	ended map[client.LeaseID]bool // leases whose keys are skipped
-	// keeper keeps the leases of loaded keys alive until the load ends: if a lease expired meanwhile, its keys would be
-	// deleted, and puts of later keys rejected.
+	// keeper keeps the leases of loaded keys alive until the load ends: if a lease expired
+	// meanwhile, its keys would be deleted, and puts of later keys rejected.
 	keeper *lease.Keeper
 	done   loadCounts
 }
@@ -122,7 +123,8 @@ func (l *load) run(ctx context.Context, c *client.Client) error {
 		err = l.loadAll(ctx, c, d)
 	}
 	if err != nil && (ctx.Err() != nil || l.done.keys() > 0) {
-		fmt.Fprintf(l.env.Stderr, "the load is incomplete: %s. A new load skips the keys that exist\n", l.summary())
+		fmt.Fprintf(l.env.Stderr,
+			"the load is incomplete: %s. A new load skips the keys that exist\n", l.summary())
 	}
 	if err != nil {
 		return err
@@ -142,7 +144,8 @@ func (l *load) summary() string {
 	for _, x := range []struct {
 		n    int64
 		text string
-	}{{n.replaced, verb + "replaced"}, {n.same, "there already"}, {n.kept, "left unchanged"}, {n.ended, "skipped, their leases had ended"}} {
+	}{{n.replaced, verb + "replaced"}, {n.same, "there already"}, {n.kept, "left unchanged"},
+		{n.ended, "skipped, their leases had ended"}} {
 		if x.n > 0 {
 			text += fmt.Sprintf(", %d %s", x.n, x.text)
 		}
@@ -250,7 +253,8 @@ func (l *load) grantLease(ctx context.Context, c *client.Client, d *dumpfile.Lea
 			return err
 		}
 	}
-	return fmt.Errorf("lease %016x is granted and revoked concurrently again and again: try later", int64(id))
+	return fmt.Errorf("lease %016x is granted and revoked concurrently again and again: try later",
+		int64(id))
 }
 
 // putBatch puts keys in one transaction.
@@ -259,9 +263,11 @@ func (l *load) putBatch(ctx context.Context, c *client.Client, keys []dumpfile.K
 		return nil
 	}
 	// The first attempt assumes that no key exists.
-	missing, puts, gets := make([]client.Cmp, len(keys)), make([]client.Op, len(keys)), make([]client.Op, len(keys))
+	missing, puts, gets := make([]client.Cmp, len(keys)), make([]client.Op, len(keys)),
+		make([]client.Op, len(keys))
 	for i, k := range keys {
-		missing[i], puts[i], gets[i] = client.Missing(string(k.Key)), putOf(&k), client.OpGet(string(k.Key))
+		missing[i], puts[i], gets[i] = client.Missing(string(k.Key)), putOf(&k),
+			client.OpGet(string(k.Key))
 	}
 	if l.dry {
 		puts = nil
@@ -275,7 +281,8 @@ func (l *load) putBatch(ctx context.Context, c *client.Client, keys []dumpfile.K
 			unknown = err
 			continue // if it was applied, the next attempt finds the keys
 		case err != nil && (unknown != nil || errors.Is(err, client.ErrUncertain)):
-			return fmt.Errorf("the outcome for %s and the keys after it is unknown: %w", keytext.Quote(string(keys[0].Key)), cmp.Or(unknown, err))
+			return fmt.Errorf("the outcome for %s and the keys after it is unknown: %w",
+				keytext.Quote(string(keys[0].Key)), cmp.Or(unknown, err))
 		case err != nil:
 			return err
 		case r.Succeeded:
@@ -289,8 +296,10 @@ func (l *load) putBatch(ctx context.Context, c *client.Client, keys []dumpfile.K
 	return fmt.Errorf("%s and the keys after it are written concurrently again and again: try later", keytext.Quote(string(keys[0].Key)))
 }
 
-// decide compares keys with the existing ones. It returns the operations, and the conditions that no key has changed.
-func (l *load) decide(keys []dumpfile.Key, r *client.TxnResponse) (n loadCounts, conditions []client.Cmp, then []client.Op, err error) {
+// decide compares keys with the existing ones. It returns the operations, and the conditions that
+// no key has changed.
+func (l *load) decide(keys []dumpfile.Key, r *client.TxnResponse) (n loadCounts,
+	conditions []client.Cmp, then []client.Op, err error) {
 	found, err := cli.Gets(r, len(keys))
 	if err != nil {
 		return n, nil, nil, err
@@ -303,9 +312,11 @@ func (l *load) decide(keys []dumpfile.Key, r *client.TxnResponse) (n loadCounts,
 			n.put++
 			continue
 		}
-		conditions = append(conditions, client.ModRevision(string(k.Key)).Equal(existing.ModRevision))
+		conditions = append(conditions,
+			client.ModRevision(string(k.Key)).Equal(existing.ModRevision))
 		switch {
-		case bytes.Equal(existing.Value, []byte(k.Value)) && existing.Lease == client.LeaseID(k.Lease):
+		case bytes.Equal(existing.Value, []byte(k.Value)) &&
+			existing.Lease == client.LeaseID(k.Lease):
 			n.same++
 		case l.ifMissing:
 			n.kept++

@@ -40,7 +40,8 @@ type mirror struct {
 	rev                int64
 	maxOps             uint
 	written            atomic.Int64
-	// seen is a revision of the destination that includes all writes of the mirror with a known outcome.
+	// seen is a revision of the destination that includes all writes of the mirror with a known
+	// outcome.
 	seen int64
 	// blind: the user may not read the keys of the destination.
 	blind bool
@@ -53,7 +54,8 @@ type batch struct {
 	bytes int // of keys, in conditions and writes, and of values
 }
 
-// mirrorBytes limits a transaction with more than one operation: members accept requests of 1.5 MiB by default.
+// mirrorBytes limits a transaction with more than one operation: members accept requests of 1.5 MiB
+// by default.
 const mirrorBytes = 512 << 10
 
 func (b *batch) put(key string, value []byte) {
@@ -97,7 +99,8 @@ func MakeMirror(env *cli.Env) *cobra.Command {
 				m.destPrefix = m.prefix
 			}
 			return env.RunUntilInterrupted(c, func(s cli.Session) error {
-				to, err := destination(s.Ctx, env, dest, strings.Split(args[0], ","), insecure, user, password)
+				to, err := destination(s.Ctx, env, dest, strings.Split(args[0], ","), insecure,
+					user, password)
 				if err != nil {
 					return err
 				}
@@ -113,14 +116,21 @@ func MakeMirror(env *cli.Env) *cobra.Command {
 	flags := c.Flags()
 	flags.StringVar(&m.prefix, "prefix", "", "copy only keys with this prefix")
 	flags.Int64Var(&m.rev, "rev", 0, "copy only changes, from this revision on")
-	flags.UintVar(&m.maxOps, "max-txn-ops", 128, "the largest number of `OPERATIONS` in a transaction")
-	flags.StringVar(&m.destPrefix, "dest-prefix", "", "the prefix at the destination in place of --prefix; default: the same")
-	flags.BoolVar(&m.noDestPrefix, "no-dest-prefix", false, "remove --prefix from keys at the destination")
-	flags.StringVar(&dest.TLSFiles.Cert, "dest-cert", "", "identify at the destination with this certificate `FILE`")
+	flags.UintVar(&m.maxOps, "max-txn-ops", 128,
+		"the largest number of `OPERATIONS` in a transaction")
+	flags.StringVar(&m.destPrefix, "dest-prefix", "",
+		"the prefix at the destination in place of --prefix; default: the same")
+	flags.BoolVar(&m.noDestPrefix, "no-dest-prefix", false,
+		"remove --prefix from keys at the destination")
+	flags.StringVar(&dest.TLSFiles.Cert, "dest-cert", "",
+		"identify at the destination with this certificate `FILE`")
 	flags.StringVar(&dest.TLSFiles.Key, "dest-key", "", "the `FILE` with the key of --dest-cert")
-	flags.StringVar(&dest.TLSFiles.CA, "dest-cacert", "", "verify certificates of the destination with this `FILE` of authorities")
-	flags.BoolVar(&insecure, "dest-insecure-transport", true, "connect to the destination without TLS, unless a URL or certificate requires it")
-	flags.StringVar(&user, "dest-user", "", "the user at the destination, `NAME[:PASSWORD]`; without a password the command asks for it")
+	flags.StringVar(&dest.TLSFiles.CA, "dest-cacert", "",
+		"verify certificates of the destination with this `FILE` of authorities")
+	flags.BoolVar(&insecure, "dest-insecure-transport", true,
+		"connect to the destination without TLS, unless a URL or certificate requires it")
+	flags.StringVar(&user, "dest-user", "",
+		"the user at the destination, `NAME[:PASSWORD]`; without a password the command asks for it")
 	flags.StringVar(&password, "dest-password", "", "the password of --dest-user")
 	return c
 }
@@ -144,7 +154,8 @@ func (m *mirror) checkLoop() error {
 	return nil
 }
 
-// mirrorOf returns the arguments for a destination and a prefix, in whichever order they were given.
+// mirrorOf returns the arguments for a destination and a prefix, in whichever order they were
+// given.
 func mirrorOf(args []string) string {
 	to, prefix := args[0], args[1]
 	if !isEndpoint(to) && isEndpoint(prefix) {
@@ -154,14 +165,17 @@ func mirrorOf(args []string) string {
 }
 
 // destination returns a client of the cluster that receives the copy.
-func destination(ctx context.Context, env *cli.Env, cfg client.Config, endpoints []string, insecure bool, user, password string) (*client.Client, error) {
-	cfg.Endpoints, cfg.DialTimeout, cfg.Logger = endpoints, env.Config.DialTimeout, env.Config.Logger
+func destination(ctx context.Context, env *cli.Env, cfg client.Config, endpoints []string,
+	insecure bool, user, password string) (*client.Client, error) {
+	cfg.Endpoints, cfg.DialTimeout, cfg.Logger = endpoints, env.Config.DialTimeout,
+		env.Config.Logger
 	cfg.KeepAlive, cfg.KeepAliveTimeout = env.Config.KeepAlive, env.Config.KeepAliveTimeout
 	cfg.MaxSendBytes, cfg.MaxReceiveBytes = env.Config.MaxSendBytes, env.Config.MaxReceiveBytes
 	if err := cli.Secure(&cfg, insecure, "--dest-", env.Stderr); err != nil {
 		return nil, err
 	}
-	if err := env.Identify(ctx, &cfg, user, password, "--dest-", "Destination Password: "); err != nil {
+	if err := env.Identify(ctx, &cfg, user, password, "--dest-",
+		"Destination Password: "); err != nil {
 		return nil, err
 	}
 	c, err := client.New(cfg)
@@ -215,7 +229,8 @@ func (m *mirror) run(ctx context.Context) error {
 		}
 		next = l.Revision() + 1
 	}
-	for b, err := range m.from.Watch(ctx, m.prefix, client.WithPrefix(), client.FromRevision(next)).Batches() {
+	for b, err := range m.from.Watch(ctx, m.prefix, client.WithPrefix(),
+		client.FromRevision(next)).Batches() {
 		if err != nil {
 			return err
 		}
@@ -230,7 +245,8 @@ func (m *mirror) run(ctx context.Context) error {
 func (m *mirror) apply(ctx context.Context, events []client.Event) error {
 	var b batch
 	for i, ev := range events {
-		if i > 0 && (events[i-1].KV.ModRevision != ev.KV.ModRevision || b.full(m.maxOps, 2*len(ev.KV.Key)+len(ev.KV.Value))) {
+		if i > 0 && (events[i-1].KV.ModRevision != ev.KV.ModRevision ||
+			b.full(m.maxOps, 2*len(ev.KV.Key)+len(ev.KV.Value))) {
 			if err := m.write(ctx, b); err != nil {
 				return err
 			}
@@ -246,13 +262,17 @@ func (m *mirror) apply(ctx context.Context, events []client.Event) error {
 }
 
 // destKey returns a key's name at the destination.
-func (m *mirror) destKey(key string) string { return m.destPrefix + strings.TrimPrefix(key, m.prefix) }
+func (m *mirror) destKey(key string) string {
+	return m.destPrefix + strings.TrimPrefix(key, m.prefix)
+}
 
-// mirrorAttempts is how often a transaction is tried if there are concurrent writes, or its outcome is unknown.
+// mirrorAttempts is how often a transaction is tried if there are concurrent writes, or its outcome
+// is unknown.
 const mirrorAttempts = 10
 
-// write writes to the destination, on condition that no key has changed since the last write of the mirror. It repeats
-// an attempt with an unknown outcome; should that attempt be applied later, the condition rejects it.
+// write writes to the destination, on condition that no key has changed since the last write of the
+// mirror. It repeats an attempt with an unknown outcome; should that attempt be applied later, the
+// condition rejects it.
 func (m *mirror) write(ctx context.Context, b batch) error {
 	if len(b.ops) == 0 {
 		return nil
@@ -274,7 +294,8 @@ func (m *mirror) write(ctx context.Context, b batch) error {
 		case errors.Is(err, client.ErrPermissionDenied) && !m.blind:
 			m.blind = true // a condition needs permission to read
 			continue
-		case n == mirrorAttempts || m.blind || !errors.Is(err, client.ErrUncertain) || !client.Temporary(err):
+		case n == mirrorAttempts || m.blind || !errors.Is(err, client.ErrUncertain) ||
+			!client.Temporary(err):
 			return fmt.Errorf("destination: %w", err)
 		}
 		select {

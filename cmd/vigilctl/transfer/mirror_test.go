@@ -14,21 +14,26 @@ import (
 	"vigil/server/servertest"
 )
 
-// TestLateMirror: a transaction with an unknown outcome that is applied after its repetition and after later ones
-// does not undo them.
+// TestLateMirror: a transaction with an unknown outcome that is applied after its repetition and
+// after later ones does not undo them.
 func TestLateMirror(t *testing.T) {
 	endpoint := servertest.Start(t)
 	var late []func() error
 	hold := false
-	c, err := client.New(client.Config{Endpoints: []string{endpoint}, DialOptions: []grpc.DialOption{grpc.WithUnaryInterceptor(
-		func(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn, invoke grpc.UnaryInvoker, opts ...grpc.CallOption) error {
-			if !hold || !strings.HasSuffix(method, "KV/Txn") {
-				return invoke(ctx, method, req, reply, cc, opts...)
-			}
-			hold = false
-			late = append(late, func() error { return invoke(ctx, method, req, reply, cc, opts...) })
-			return rpctypes.ErrGRPCTimeout
-		})}})
+	c, err := client.New(client.Config{Endpoints: []string{endpoint},
+		DialOptions: []grpc.DialOption{grpc.WithUnaryInterceptor(
+			func(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn,
+				invoke grpc.UnaryInvoker, opts ...grpc.CallOption) error {
+				if !hold || !strings.HasSuffix(method, "KV/Txn") {
+					return invoke(ctx, method, req, reply, cc, opts...)
+				}
+				hold = false
+				late = append(late, func() error {
+					return invoke(ctx, method, req, reply,
+						cc, opts...)
+				})
+				return rpctypes.ErrGRPCTimeout
+			})}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -68,7 +73,8 @@ func TestLateMirror(t *testing.T) {
 	}
 }
 
-// TestMirrorLargeValues: transactions are limited in bytes too, for copied keys and for the changes of one revision.
+// TestMirrorLargeValues: transactions are limited in bytes too, for copied keys and for the changes
+// of one revision.
 func TestMirrorLargeValues(t *testing.T) {
 	c, err := client.New(client.Config{Endpoints: []string{servertest.Start(t)}})
 	if err != nil {
@@ -109,7 +115,9 @@ func TestMirrorLargeValues(t *testing.T) {
 	// A revision with more than a transaction may hold.
 	var events []client.Event
 	for n := range keys {
-		events = append(events, client.Event{KV: client.KeyValue{Key: fmt.Sprintf("from/%03d", n), Value: value, ModRevision: 5000}})
+		events = append(events,
+			client.Event{KV: client.KeyValue{Key: fmt.Sprintf("from/%03d", n), Value: value,
+				ModRevision: 5000}})
 	}
 	if err := m.apply(t.Context(), events); err != nil {
 		t.Error(err)

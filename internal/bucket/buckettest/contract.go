@@ -27,7 +27,8 @@ func must(t *testing.T, err error) {
 // Run tests an empty bucket.
 func Run(t *testing.T, b bucket.Bucket) {
 	data := map[string][]byte{}
-	for _, key := range []string{"a", "a-b/c", "a.json", "a/b", "a/b-c", "a/b.c/d", "ab", "log/0001", "log/0002", "log/0010", "m"} {
+	for _, key := range []string{"a", "a-b/c", "a.json", "a/b", "a/b-c", "a/b.c/d", "ab",
+		"log/0001", "log/0002", "log/0010", "m"} {
 		data[key] = []byte("content of " + key)
 		must(t, b.Put(ctx, key, data[key]))
 		if key == "a" {
@@ -51,13 +52,15 @@ func Run(t *testing.T, b bucket.Bucket) {
 
 func testGet(t *testing.T, b bucket.Bucket, data map[string][]byte) {
 	for key, want := range data {
-		for _, offset := range []int64{0, 1, int64(len(want)) / 2, int64(len(want)), int64(len(want)) + 5} {
+		for _, offset := range []int64{0, 1, int64(len(want)) / 2, int64(len(want)),
+			int64(len(want)) + 5} {
 			r, err := b.Get(ctx, key, offset)
 			if err != nil {
 				t.Fatal(key, offset, err)
 			}
 			got, err := io.ReadAll(r)
-			if err := errors.Join(err, r.Close()); err != nil || !bytes.Equal(got, want[min(offset, int64(len(want))):]) {
+			if err := errors.Join(err, r.Close()); err != nil ||
+				!bytes.Equal(got, want[min(offset, int64(len(want))):]) {
 				t.Errorf("%s from %d: %d bytes, %v", key, offset, len(got), err)
 			}
 		}
@@ -83,7 +86,8 @@ func testPutAgain(t *testing.T, b bucket.Bucket, data map[string][]byte) {
 		if err := b.Put(ctx, key, []byte("other")); !errors.Is(err, bucket.ErrExists) {
 			t.Errorf("%s: %v", key, err)
 		}
-		if got, err := bucket.ReadAll(ctx, b, key, bucket.MaxObject); err != nil || !bytes.Equal(got, want) {
+		if got, err := bucket.ReadAll(ctx, b, key, bucket.MaxObject); err != nil ||
+			!bytes.Equal(got, want) {
 			t.Errorf("%s has changed: %q, %v", key, got[:min(len(got), 20)], err)
 		}
 	}
@@ -96,7 +100,8 @@ func testList(t *testing.T, b bucket.Bucket, data map[string][]byte) {
 	}
 	slices.Sort(keys)
 	for _, prefix := range []string{"", "a", "a/", "a/b", "log/", "log/00", "x"} {
-		for _, after := range []string{"", "a", "a-b", "a/b", "a/b-c", "log/0001", "log/0002~", "z"} {
+		for _, after := range []string{"", "a", "a-b", "a/b", "a/b-c", "log/0001",
+			"log/0002~", "z"} {
 			var want []string
 			for _, k := range keys {
 				if strings.HasPrefix(k, prefix) && k > after {
@@ -120,7 +125,8 @@ func testList(t *testing.T, b bucket.Bucket, data map[string][]byte) {
 			for limit := 1; ; limit++ {
 				page, err := b.List(ctx, prefix, at, limit)
 				if err != nil || len(page) != min(limit, len(want)) {
-					t.Fatalf("page of %q after %q: %d of the %d objects, limit %d, %v", prefix, at, len(page), len(want), limit, err)
+					t.Fatalf("page of %q after %q: %d of the %d objects, limit %d, %v", prefix, at,
+						len(page), len(want), limit, err)
 				}
 				if len(page) == 0 {
 					break
@@ -179,9 +185,11 @@ func testRemove(t *testing.T, b bucket.Bucket) {
 }
 
 func testKeys(t *testing.T, b bucket.Bucket) {
-	for _, key := range []string{"", "/", "/a", "a/", "a//b", ".", "..", "../a", "a/../b", "a/.b", "a b", "a\x00", "ä", strings.Repeat("a", 513)} {
+	for _, key := range []string{"", "/", "/a", "a/", "a//b", ".", "..", "../a", "a/../b", "a/.b",
+		"a b", "a\x00", "ä", strings.Repeat("a", 513)} {
 		_, get := b.Get(ctx, key, 0)
-		for op, err := range map[string]error{"put": b.Put(ctx, key, nil), "get": get, "delete": b.Delete(ctx, key)} {
+		for op, err := range map[string]error{"put": b.Put(ctx, key, nil), "get": get,
+			"delete": b.Delete(ctx, key)} {
 			if !errors.Is(err, bucket.ErrKey) {
 				t.Errorf("%s %q: %v", op, key, err)
 			}
@@ -194,7 +202,8 @@ func testCanceled(t *testing.T, b bucket.Bucket) {
 	cancel()
 	_, get := b.Get(ended, "large", 0)
 	_, list := b.List(ended, "", "", 1)
-	for op, err := range map[string]error{"put": b.Put(ended, "new", nil), "get": get, "list": list, "delete": b.Delete(ended, "large")} {
+	for op, err := range map[string]error{"put": b.Put(ended, "new", nil), "get": get, "list": list,
+		"delete": b.Delete(ended, "large")} {
 		if !errors.Is(err, context.Canceled) {
 			t.Errorf("%s: %v", op, err)
 		}

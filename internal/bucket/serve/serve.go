@@ -1,4 +1,5 @@
-// Package serve answers the calls of package bucket's client of the program vigil-bucket: a bucket as HTTP/1.1 on a Unix socket.
+// Package serve answers the calls of package bucket's client of the program vigil-bucket: a bucket
+// as HTTP/1.1 on a Unix socket.
 //
 //	PUT    /object/KEY                        201, or an error; the body has a length
 //	GET    /object/KEY?offset=N               200 with the bytes, and an error after some of them as a trailer
@@ -30,7 +31,8 @@ const maxText = 500
 
 // Run serves a bucket on a listener until ctx ends.
 func Run(ctx context.Context, l net.Listener, b bucket.Bucket) error {
-	s := &http.Server{Handler: handler(b), ReadHeaderTimeout: time.Minute, BaseContext: func(net.Listener) context.Context { return ctx }}
+	s := &http.Server{Handler: handler(b), ReadHeaderTimeout: time.Minute,
+		BaseContext: func(net.Listener) context.Context { return ctx }}
 	stop := context.AfterFunc(ctx, func() { _ = s.Close() })
 	defer stop()
 	if err := s.Serve(l); !errors.Is(err, http.ErrServerClosed) {
@@ -41,8 +43,10 @@ func Run(ctx context.Context, l net.Listener, b bucket.Bucket) error {
 
 func handler(b bucket.Bucket) http.Handler {
 	mux := http.NewServeMux()
-	mux.HandleFunc("PUT /object/{key...}", func(w http.ResponseWriter, r *http.Request) { put(w, r, b) })
-	mux.HandleFunc("GET /object/{key...}", func(w http.ResponseWriter, r *http.Request) { get(w, r, b) })
+	mux.HandleFunc("PUT /object/{key...}",
+		func(w http.ResponseWriter, r *http.Request) { put(w, r, b) })
+	mux.HandleFunc("GET /object/{key...}",
+		func(w http.ResponseWriter, r *http.Request) { get(w, r, b) })
 	mux.HandleFunc("DELETE /object/{key...}", func(w http.ResponseWriter, r *http.Request) {
 		if err := b.Delete(r.Context(), r.PathValue("key")); err != nil {
 			fail(w, err)
@@ -87,7 +91,8 @@ func get(w http.ResponseWriter, r *http.Request, b bucket.Bucket) {
 	w.Header().Set("Content-Type", "application/octet-stream")
 	w.Header().Set("Trailer", bucket.Trailer)
 	if _, err := io.Copy(w, body); err != nil {
-		w.Header().Set(bucket.Trailer, Text(err)) // the client must not take the beginning for the whole
+		// the client must not take the beginning for the whole
+		w.Header().Set(bucket.Trailer, Text(err))
 	}
 }
 
@@ -127,8 +132,8 @@ var (
 	secrets = regexp.MustCompile(`(?i)secret|token|password|_key|sas|connection_string|credentials`)
 )
 
-// Text returns the text of an error in one line of limited length. The parameters of URLs are left out, and so are the values of
-// variables of the environment with credentials.
+// Text returns the text of an error in one line of limited length. The parameters of URLs are left
+// out, and so are the values of variables of the environment with credentials.
 func Text(err error) string {
 	text := query.ReplaceAllString(strings.Join(strings.Fields(err.Error()), " "), "?...")
 	for _, v := range os.Environ() {
@@ -143,10 +148,11 @@ func Text(err error) string {
 	return text
 }
 
-// Main is the program: it reads the URL of a bucket from the first line of its input, opens the bucket, listens on a socket, and
-// serves until its input ends, which it does with the process that has started the program. It prints "ready", or a line with the
-// error, which it returns too.
-func Main(ctx context.Context, socket string, in io.Reader, out io.Writer, open func(ctx context.Context, url string) (bucket.Bucket, error)) (err error) {
+// Main is the program: it reads the URL of a bucket from the first line of its input, opens the
+// bucket, listens on a socket, and serves until its input ends, which it does with the process that
+// has started the program. It prints "ready", or a line with the error, which it returns too.
+func Main(ctx context.Context, socket string, in io.Reader, out io.Writer,
+	open func(ctx context.Context, url string) (bucket.Bucket, error)) (err error) {
 	defer func() {
 		if err != nil {
 			err = errors.New(Text(err))
@@ -168,7 +174,8 @@ func Main(ctx context.Context, socket string, in io.Reader, out io.Writer, open 
 	if err != nil {
 		return err
 	}
-	// The process that has made the directory of the socket may have been killed. The socket goes with the listener.
+	// The process that has made the directory of the socket may have been killed. The socket goes
+	// with the listener.
 	if dir := filepath.Dir(socket); strings.HasPrefix(filepath.Base(dir), bucket.DirPrefix) {
 		defer os.Remove(dir)
 	}

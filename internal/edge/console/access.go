@@ -114,7 +114,9 @@ var changesOfAccess = map[string]func(*Console, context.Context, *accessChange) 
 		if in.Password == "" && !in.NoPassword {
 			return badRequest("a password is required, or none for a user with a certificate")
 		}
-		_, err := c.auth.UserAdd(ctx, &etcdserverpb.AuthUserAddRequest{Name: in.User, Password: in.Password, Options: &authpb.UserAddOptions{NoPassword: in.NoPassword}})
+		_, err := c.auth.UserAdd(ctx,
+			&etcdserverpb.AuthUserAddRequest{Name: in.User, Password: in.Password,
+				Options: &authpb.UserAddOptions{NoPassword: in.NoPassword}})
 		return err
 	},
 	"user-delete": func(c *Console, ctx context.Context, in *accessChange) error {
@@ -125,15 +127,18 @@ var changesOfAccess = map[string]func(*Console, context.Context, *accessChange) 
 		if in.Password == "" {
 			return badRequest("a password is required")
 		}
-		_, err := c.auth.UserChangePassword(ctx, &etcdserverpb.AuthUserChangePasswordRequest{Name: in.User, Password: in.Password})
+		_, err := c.auth.UserChangePassword(ctx,
+			&etcdserverpb.AuthUserChangePasswordRequest{Name: in.User, Password: in.Password})
 		return err
 	},
 	"user-grant": func(c *Console, ctx context.Context, in *accessChange) error {
-		_, err := c.auth.UserGrantRole(ctx, &etcdserverpb.AuthUserGrantRoleRequest{User: in.User, Role: in.Role})
+		_, err := c.auth.UserGrantRole(ctx,
+			&etcdserverpb.AuthUserGrantRoleRequest{User: in.User, Role: in.Role})
 		return err
 	},
 	"user-revoke": func(c *Console, ctx context.Context, in *accessChange) error {
-		_, err := c.auth.UserRevokeRole(ctx, &etcdserverpb.AuthUserRevokeRoleRequest{Name: in.User, Role: in.Role})
+		_, err := c.auth.UserRevokeRole(ctx,
+			&etcdserverpb.AuthUserRevokeRoleRequest{Name: in.User, Role: in.Role})
 		return err
 	},
 	"role-add": func(c *Console, ctx context.Context, in *accessChange) error {
@@ -145,16 +150,20 @@ var changesOfAccess = map[string]func(*Console, context.Context, *accessChange) 
 		return err
 	},
 	"role-grant": func(c *Console, ctx context.Context, in *accessChange) error {
-		kind, ok := map[string]authpb.Permission_Type{"read": authpb.READ, "write": authpb.WRITE, "readwrite": authpb.READWRITE}[in.Permission]
+		kind, ok := map[string]authpb.Permission_Type{"read": authpb.READ, "write": authpb.WRITE,
+			"readwrite": authpb.READWRITE}[in.Permission]
 		if !ok {
 			return badRequest("the permission %q is none of read, write, readwrite", in.Permission)
 		}
-		_, err := c.auth.RoleGrantPermission(ctx, &etcdserverpb.AuthRoleGrantPermissionRequest{Name: in.Role,
-			Perm: &authpb.Permission{PermType: kind, Key: in.Key, RangeEnd: in.End}})
+		_, err := c.auth.RoleGrantPermission(ctx,
+			&etcdserverpb.AuthRoleGrantPermissionRequest{Name: in.Role,
+				Perm: &authpb.Permission{PermType: kind, Key: in.Key, RangeEnd: in.End}})
 		return err
 	},
 	"role-revoke": func(c *Console, ctx context.Context, in *accessChange) error {
-		_, err := c.auth.RoleRevokePermission(ctx, &etcdserverpb.AuthRoleRevokePermissionRequest{Role: in.Role, Key: in.Key, RangeEnd: in.End})
+		_, err := c.auth.RoleRevokePermission(ctx,
+			&etcdserverpb.AuthRoleRevokePermissionRequest{Role: in.Role, Key: in.Key,
+				RangeEnd: in.End})
 		return err
 	},
 }

@@ -20,7 +20,8 @@ type asset struct {
 	packed  func() []byte
 }
 
-var kinds = map[string]string{".html": "text/html; charset=utf-8", ".js": "text/javascript; charset=utf-8",
+var kinds = map[string]string{".html": "text/html; charset=utf-8",
+	".js":  "text/javascript; charset=utf-8",
 	".css": "text/css; charset=utf-8", ".txt": "text/plain; charset=utf-8"}
 
 // loadAssets returns the embedded files by name.
@@ -36,8 +37,9 @@ func loadAssets() (map[string]asset, error) {
 			return nil, err
 		}
 		ext := path.Ext(f.Name())
-		out[f.Name()] = asset{kind: kinds[ext], hashed: ext == ".js" || ext == ".css", content: content,
-			packed: sync.OnceValue(func() []byte { return compress(content) })}
+		out[f.Name()] = asset{kind: kinds[ext], hashed: ext == ".js" || ext == ".css",
+			content: content,
+			packed:  sync.OnceValue(func() []byte { return compress(content) })}
 	}
 	return out, nil
 }

@@ -40,7 +40,8 @@ func (f *failure) Error() string { return f.Text }
 
 // badRequest is the error of a request with a mistake.
 func badRequest(format string, args ...any) error {
-	return &failure{Status: http.StatusBadRequest, Code: "request", Text: fmt.Sprintf(format, args...)}
+	return &failure{Status: http.StatusBadRequest, Code: "request",
+		Text: fmt.Sprintf(format, args...)}
 }
 
 // known are the errors of the API with their own advice.
@@ -50,16 +51,24 @@ var known = []struct {
 	code   string
 	next   string
 }{
-	{kv.ErrInvalidAuthToken.Error(), http.StatusUnauthorized, "login", "log in again: the session has expired"},
+	{kv.ErrInvalidAuthToken.Error(), http.StatusUnauthorized, "login",
+		"log in again: the session has expired"},
 	{"user name is empty", http.StatusUnauthorized, "login", "log in"},
-	{"permission denied", http.StatusForbidden, "denied", "ask an administrator for a role with this permission"},
-	{"required revision has been compacted", http.StatusGone, "compacted", "choose a newer revision"},
-	{"required revision is a future revision", http.StatusBadRequest, "future", "choose an older revision, or wait until this member has applied it"},
-	{"database space exceeded", http.StatusInsufficientStorage, "space", "delete or compact, or raise --quota-backend-bytes; then disarm the alarm"},
-	{"request is too large", http.StatusRequestEntityTooLarge, "large", "use a smaller value, or raise --max-request-bytes"},
+	{"permission denied", http.StatusForbidden, "denied",
+		"ask an administrator for a role with this permission"},
+	{"required revision has been compacted", http.StatusGone, "compacted",
+		"choose a newer revision"},
+	{"required revision is a future revision", http.StatusBadRequest, "future",
+		"choose an older revision, or wait until this member has applied it"},
+	{"database space exceeded", http.StatusInsufficientStorage, "space",
+		"delete or compact, or raise --quota-backend-bytes; then disarm the alarm"},
+	{"request is too large", http.StatusRequestEntityTooLarge, "large",
+		"use a smaller value, or raise --max-request-bytes"},
 	{"not leader", http.StatusConflict, "leader", "open the console of the leader"},
-	{"no leader", http.StatusServiceUnavailable, "leaderless", "wait for an election, and look at the overview: it names the members that do not answer"},
-	{"timed out", http.StatusGatewayTimeout, "timeout", "look at the overview: a member may be down or slow"},
+	{"no leader", http.StatusServiceUnavailable, "leaderless",
+		"wait for an election, and look at the overview: it names the members that do not answer"},
+	{"timed out", http.StatusGatewayTimeout, "timeout",
+		"look at the overview: a member may be down or slow"},
 }
 
 // advice is what the reader can do about errors without their own advice.
@@ -85,7 +94,8 @@ func classify(err error) *failure {
 	}
 	var large *http.MaxBytesError
 	if errors.As(err, &large) {
-		return &failure{Status: http.StatusRequestEntityTooLarge, Code: "large", Text: fmt.Sprintf("the request has more than %d bytes", large.Limit)}
+		return &failure{Status: http.StatusRequestEntityTooLarge, Code: "large",
+			Text: fmt.Sprintf("the request has more than %d bytes", large.Limit)}
 	}
 	st, _ := status.FromError(err)
 	for _, k := range known {
@@ -94,12 +104,15 @@ func classify(err error) *failure {
 		}
 	}
 	switch st.Code() {
-	case codes.InvalidArgument, codes.NotFound, codes.FailedPrecondition, codes.AlreadyExists, codes.OutOfRange:
+	case codes.InvalidArgument, codes.NotFound, codes.FailedPrecondition, codes.AlreadyExists,
+		codes.OutOfRange:
 		return &failure{Status: http.StatusBadRequest, Code: "request", Text: st.Message()}
 	case codes.DeadlineExceeded:
-		return &failure{Status: http.StatusGatewayTimeout, Code: "timeout", Text: st.Message(), Next: "look at the overview: a member may be down or slow"}
+		return &failure{Status: http.StatusGatewayTimeout, Code: "timeout", Text: st.Message(),
+			Next: "look at the overview: a member may be down or slow"}
 	case codes.ResourceExhausted, codes.Unavailable:
-		return &failure{Status: http.StatusServiceUnavailable, Code: "unavailable", Text: st.Message(), Next: "try again in a moment"}
+		return &failure{Status: http.StatusServiceUnavailable, Code: "unavailable",
+			Text: st.Message(), Next: "try again in a moment"}
 	}
 	return &failure{Status: http.StatusInternalServerError, Code: "internal", Text: st.Message()}
 }
@@ -120,7 +133,8 @@ func writeJSON(w http.ResponseWriter, status int, v any) {
 	w.Write(b)
 }
 
-// request is a request to the API. ctx is for calls: it has the credentials of the browser, and ends with the request.
+// request is a request to the API. ctx is for calls: it has the credentials of the browser, and
+// ends with the request.
 type request struct {
 	*http.Request
 	ctx context.Context

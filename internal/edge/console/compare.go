@@ -19,7 +19,8 @@ import (
 
 // Comparison is what a member has for a comparison of data. Members send it to each other as JSON.
 type Comparison struct {
-	// Status is an encoded etcdserverpb.StatusResponse, and Hash an encoded HashKVResponse that was made after it.
+	// Status is an encoded etcdserverpb.StatusResponse, and Hash an encoded HashKVResponse that was
+	// made after it.
 	Status []byte `json:"status"`
 	Hash   []byte `json:"hash"`
 }
@@ -39,7 +40,8 @@ func NewComparison(st *etcdserverpb.StatusResponse, res kv.HashResult) (c *Compa
 	}
 	h := st.GetHeader()
 	c.Hash, err = proto.Marshal(&etcdserverpb.HashKVResponse{Header: &etcdserverpb.ResponseHeader{ClusterId: h.GetClusterId(), MemberId: h.GetMemberId(),
-		Revision: res.Revision, RaftTerm: h.GetRaftTerm()}, Hash: res.Hash, CompactRevision: res.CompactRevision, HashRevision: res.HashRevision})
+		Revision: res.Revision, RaftTerm: h.GetRaftTerm()}, Hash: res.Hash,
+		CompactRevision: res.CompactRevision, HashRevision: res.HashRevision})
 	return c, err
 }
 
@@ -74,8 +76,8 @@ func (c *Comparison) compared(err error) health.Compared {
 // compareTime bounds the time of a comparison.
 const compareTime = 10 * time.Minute
 
-// comparing is a line of the stream of a comparison: the first has the members and the revision, one for each member its hash, and the
-// last the result.
+// comparing is a line of the stream of a comparison: the first has the members and the revision,
+// one for each member its hash, and the last the result.
 type comparing struct {
 	Revision int64            `json:"revision,omitempty"`
 	Members  []comparedMember `json:"members,omitempty"`
@@ -83,7 +85,8 @@ type comparing struct {
 	Result   *comparedResult  `json:"result,omitempty"`
 }
 
-// comparedMember is a member whose data are compared. Without a hash and an error, it is still reading.
+// comparedMember is a member whose data are compared. Without a hash and an error, it is still
+// reading.
 type comparedMember struct {
 	ID      string `json:"id"`
 	Name    string `json:"name"`
@@ -98,13 +101,17 @@ type comparedResult struct {
 	Unchecked []health.Unchecked `json:"not_checked"`
 }
 
-// serveCompare compares the data of the members at the newest revision that all have, as the command doctor does.
+// serveCompare compares the data of the members at the newest revision that all have, as the
+// command doctor does.
 func (c *Console) serveCompare(r *request, out *lines) error {
-	if err := c.adminOnly(r, "only users with the role root may compare the data of the members"); err != nil {
+	if err := c.adminOnly(r,
+		"only users with the role root may compare the data of the members"); err != nil {
 		return err
 	}
 	if !c.comparing.TryLock() {
-		return &failure{Status: http.StatusServiceUnavailable, Code: "unavailable", Text: "somebody else is comparing the data of the members", Next: "wait until that has ended"}
+		return &failure{Status: http.StatusServiceUnavailable, Code: "unavailable",
+			Text: "somebody else is comparing the data of the members",
+			Next: "wait until that has ended"}
 	}
 	defer c.comparing.Unlock()
 	list, err := c.cluster.MemberList(r.ctx, &etcdserverpb.MemberListRequest{Linearizable: false})
@@ -153,7 +160,8 @@ func (c *Console) serveCompare(r *request, out *lines) error {
 }
 
 // compareAll asks the members that answer, all at the same time, and sends each answer.
-func (c *Console) compareAll(ctx context.Context, e *health.Examination, revision int64, out *lines) error {
+func (c *Console) compareAll(ctx context.Context, e *health.Examination, revision int64,
+	out *lines) error {
 	ctx, cancel := context.WithCancel(ctx)
 	var all sync.WaitGroup
 	defer all.Wait()
@@ -184,7 +192,8 @@ func (c *Console) compareAll(ctx context.Context, e *health.Examination, revisio
 			}
 			continue
 		}
-		m := comparedMember{ID: hexadecimal(e.Readings[i].Advertised), Name: e.NameOf(&e.Readings[i])}
+		m := comparedMember{ID: hexadecimal(e.Readings[i].Advertised),
+			Name: e.NameOf(&e.Readings[i])}
 		if x := &e.Data[i]; x.Err != nil {
 			m.Error = x.Err.Error()
 		} else {
@@ -199,7 +208,8 @@ func (c *Console) compareAll(ctx context.Context, e *health.Examination, revisio
 }
 
 // sampleAll measures members at the same time.
-func (c *Console) sampleAll(ctx context.Context, members []*etcdserverpb.Member) map[uint64]*reading {
+func (c *Console) sampleAll(ctx context.Context,
+	members []*etcdserverpb.Member) map[uint64]*reading {
 	ctx, cancel := context.WithTimeout(ctx, sampleInterval)
 	defer cancel()
 	found := make([]*reading, len(members))

@@ -11,9 +11,12 @@ import (
 // dataCompared is why the data of members are not compared all the time.
 const dataCompared = "the data are compared when somebody asks for it, because each member reads its whole store then"
 
-// examination is what the checks of the command doctor need, but the data, from the newest readings.
-func (c *Console) examination(members []*etcdserverpb.Member, last map[uint64]*reading) *health.Examination {
-	e := &health.Examination{Round: &health.Round{At: time.Now(), Members: members, ClusterID: c.Self.Cluster},
+// examination is what the checks of the command doctor need, but the data, from the newest
+// readings.
+func (c *Console) examination(members []*etcdserverpb.Member,
+	last map[uint64]*reading) *health.Examination {
+	e := &health.Examination{Round: &health.Round{At: time.Now(), Members: members,
+		ClusterID: c.Self.Cluster},
 		Now: time.Now(), Limits: health.Defaults(), Omit: map[string]string{"data": dataCompared}}
 	for _, m := range members {
 		r := last[m.ID]

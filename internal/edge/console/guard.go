@@ -11,14 +11,15 @@ import (
 	"time"
 )
 
-// apiPrefix is the prefix of the API, requestHeader the header that all requests to it have. Pages of other origins cannot send it: a
-// browser asks for permission first, which is never given.
+// apiPrefix is the prefix of the API, requestHeader the header that all requests to it have. Pages
+// of other origins cannot send it: a browser asks for permission first, which is never given.
 const (
 	apiPrefix     = Prefix + "api/"
 	requestHeader = "X-Vigil-Console"
 )
 
-// policy is the Content-Security-Policy of all responses: only files of the console itself, no inline script or style, no frames.
+// policy is the Content-Security-Policy of all responses: only files of the console itself, no
+// inline script or style, no frames.
 const policy = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; " +
 	"form-action 'none'; base-uri 'none'; frame-ancestors 'none'"
 
@@ -59,7 +60,8 @@ func (c *Console) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	h.Set("Cache-Control", "no-store")
 	if text := foreign(r); text != "" {
-		writeError(w, &failure{Status: http.StatusForbidden, Code: "foreign", Text: text, Next: "open the console itself: " + Prefix})
+		writeError(w, &failure{Status: http.StatusForbidden, Code: "foreign", Text: text,
+			Next: "open the console itself: " + Prefix})
 		return
 	}
 	r.Body = http.MaxBytesReader(w, r.Body, c.maxBody())
@@ -81,11 +83,12 @@ func (c *Console) closed(r *http.Request) string {
 		"disabled.\nOpen it on the machine of the member (http://127.0.0.1:PORT/console/), enable authentication, or start the member with --console=on."
 }
 
-// forwarding are the headers by which a proxy says that the request is of somebody else, who may be anywhere.
+// forwarding are the headers by which a proxy says that the request is of somebody else, who may be
+// anywhere.
 var forwarding = []string{"Forwarded", "Via", "X-Forwarded-For", "X-Forwarded-Host", "X-Real-Ip"}
 
-// onLoopback reports whether a request is of a program on this machine. The address of the other end counts too, since a kernel can be
-// told to route packets of others to loopback addresses.
+// onLoopback reports whether a request is of a program on this machine. The address of the other
+// end counts too, since a kernel can be told to route packets of others to loopback addresses.
 func onLoopback(r *http.Request) bool {
 	if slices.ContainsFunc(forwarding, func(name string) bool { return len(r.Header[name]) > 0 }) {
 		return false
@@ -100,14 +103,17 @@ func onLoopback(r *http.Request) bool {
 	return false
 }
 
-// knownHost reports whether the Host of a request can be this member. With TLS the certificate answers that.
+// knownHost reports whether the Host of a request can be this member. With TLS the certificate
+// answers that.
 func (c *Console) knownHost(r *http.Request) bool {
 	if r.TLS != nil {
 		return true
 	}
 	host := strings.ToLower(strings.Trim(hostname(r), "[]"))
-	return net.ParseIP(host) != nil || host == "localhost" || strings.HasSuffix(host, ".localhost") ||
-		slices.ContainsFunc(c.Hosts, func(known string) bool { return strings.EqualFold(known, host) })
+	return net.ParseIP(host) != nil || host == "localhost" ||
+		strings.HasSuffix(host, ".localhost") ||
+		slices.ContainsFunc(c.Hosts,
+			func(known string) bool { return strings.EqualFold(known, host) })
 }
 
 // hostname returns the host of a request without the port.
@@ -128,7 +134,8 @@ func foreign(r *http.Request) string {
 	}
 	if origin := r.Header.Get("Origin"); origin != "" {
 		u, err := url.Parse(origin)
-		if err != nil || !strings.EqualFold(withoutPort(u.Scheme, u.Host), withoutPort(u.Scheme, r.Host)) {
+		if err != nil || !strings.EqualFold(withoutPort(u.Scheme, u.Host),
+			withoutPort(u.Scheme, r.Host)) {
 			return "the request comes from a page of another origin"
 		}
 	}

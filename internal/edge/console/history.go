@@ -55,8 +55,8 @@ type versions struct {
 	Unread bool `json:"unread,omitempty"`
 }
 
-// serveHistory lists the changes of a key before a revision. The changes since the key was created are read one by one; those before
-// from the history of the store.
+// serveHistory lists the changes of a key before a revision. The changes since the key was created
+// are read one by one; those before from the history of the store.
 func (c *Console) serveHistory(r *request) (any, error) {
 	key, err := r.bytes("key")
 	if err != nil {
@@ -103,10 +103,11 @@ func (c *Console) serveHistory(r *request) (any, error) {
 	return out, c.times.date(r.ctx, out.Versions)
 }
 
-// older adds changes up to a revision at which the key does not exist, from the history of the store. It returns the revision up to which
-// there may be more, 0 if there is none.
+// older adds changes up to a revision at which the key does not exist, from the history of the
+// store. It returns the revision up to which there may be more, 0 if there is none.
 func (c *Console) older(ctx context.Context, key []byte, upTo int64, out *versions) (int64, error) {
-	found, err := c.backward(ctx, &etcdserverpb.WatchCreateRequest{Key: key}, 1, upTo, maxVersions-len(out.Versions))
+	found, err := c.backward(ctx, &etcdserverpb.WatchCreateRequest{Key: key}, 1, upTo,
+		maxVersions-len(out.Versions))
 	if err != nil {
 		return 0, err
 	}
@@ -129,9 +130,11 @@ func (c *Console) older(ctx context.Context, key []byte, upTo int64, out *versio
 	return 0, nil
 }
 
-// scan calls f for the events of a watch up to a revision, until f returns false. done is false if the time was too short. If the start
-// is compacted, the scan begins after the compact revision, which is returned.
-func (c *Console) scan(ctx context.Context, create *etcdserverpb.WatchCreateRequest, upTo int64, f func(*mvccpb.Event) bool) (compact int64, done bool, err error) {
+// scan calls f for the events of a watch up to a revision, until f returns false. done is false if
+// the time was too short. If the start is compacted, the scan begins after the compact revision,
+// which is returned.
+func (c *Console) scan(ctx context.Context, create *etcdserverpb.WatchCreateRequest, upTo int64,
+	f func(*mvccpb.Event) bool) (compact int64, done bool, err error) {
 	ctx, cancel := context.WithTimeout(ctx, scanTime)
 	defer cancel()
 	expired := func(err error) (int64, bool, error) {
@@ -153,7 +156,8 @@ func (c *Console) scan(ctx context.Context, create *etcdserverpb.WatchCreateRequ
 }
 
 // scanOnce is scan without the retry: compact is set if the start is compacted.
-func (c *Console) scanOnce(ctx context.Context, create *etcdserverpb.WatchCreateRequest, upTo int64, f func(*mvccpb.Event) bool) (compact int64, done bool, err error) {
+func (c *Console) scanOnce(ctx context.Context, create *etcdserverpb.WatchCreateRequest, upTo int64,
+	f func(*mvccpb.Event) bool) (compact int64, done bool, err error) {
 	if create.StartRevision > upTo {
 		return 0, true, nil
 	}
@@ -206,7 +210,8 @@ func canceled(res *etcdserverpb.WatchResponse) error {
 	return f
 }
 
-// askProgress asks for progress notifications until the context ends: one is sent only when the watcher has caught up.
+// askProgress asks for progress notifications until the context ends: one is sent only when the
+// watcher has caught up.
 func askProgress(ctx context.Context, st etcdserverpb.Watch_WatchClient) {
 	for pause := 2 * time.Millisecond; ; pause = min(2*pause, 200*time.Millisecond) {
 		if st.Send(&etcdserverpb.WatchRequest{RequestUnion: &etcdserverpb.WatchRequest_ProgressRequest{ProgressRequest: &etcdserverpb.WatchProgressRequest{}}}) != nil {
@@ -229,7 +234,8 @@ type changes struct {
 	Before int64 `json:"before,omitempty"`
 	// Unread is set if reading took too long for more.
 	Unread bool `json:"unread,omitempty"`
-	// Cut is a revision with more changes than one answer has; those that are not here are in no part.
+	// Cut is a revision with more changes than one answer has; those that are not here are in no
+	// part.
 	Cut int64 `json:"cut,omitempty"`
 }
 
@@ -247,7 +253,8 @@ func (c *Console) serveChanges(r *request) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	now, err := c.kv.Range(r.ctx, &etcdserverpb.RangeRequest{Key: from(prefix), RangeEnd: endOf(prefix), CountOnly: true})
+	now, err := c.kv.Range(r.ctx,
+		&etcdserverpb.RangeRequest{Key: from(prefix), RangeEnd: endOf(prefix), CountOnly: true})
 	if err != nil {
 		return nil, err
 	}
@@ -258,12 +265,15 @@ func (c *Console) serveChanges(r *request) (any, error) {
 	if first > to || to > out.Now {
 		return nil, badRequest("the revisions %d to %d: the first must not be after the last, and the store is at %d", first, to, out.Now)
 	}
-	found, err := c.backward(r.ctx, &etcdserverpb.WatchCreateRequest{Key: from(prefix), RangeEnd: endOf(prefix)}, max(first, 1), to, maxChanges)
+	found, err := c.backward(r.ctx,
+		&etcdserverpb.WatchCreateRequest{Key: from(prefix), RangeEnd: endOf(prefix)}, max(first, 1),
+		to, maxChanges)
 	if err != nil {
 		return nil, err
 	}
 	out.Changes = append(out.Changes, found.list...)
-	out.Compact, out.Before, out.Unread, out.Cut = found.compact, found.before, found.unread, found.cut
+	out.Compact, out.Before, out.Unread, out.Cut = found.compact, found.before,
+		found.unread, found.cut
 	return out, c.times.date(r.ctx, out.Changes)
 }
 
@@ -276,10 +286,12 @@ type newestFirst struct {
 	unread  bool  // the time was too short for more
 }
 
-// backward returns the newest changes of what a watch sees between two revisions, about as many as are wanted. A watch reads forward, so
-// they are found in spans of revisions, each longer than the one after it. What a span that takes too long has found is older than what is
-// missing, and is not used.
-func (c *Console) backward(ctx context.Context, create *etcdserverpb.WatchCreateRequest, first, last int64, most int) (out newestFirst, err error) {
+// backward returns the newest changes of what a watch sees between two revisions, about as many as
+// are wanted. A watch reads forward, so they are found in spans of revisions, each longer than the
+// one after it. What a span that takes too long has found is older than what is missing, and is not
+// used.
+func (c *Console) backward(ctx context.Context, create *etcdserverpb.WatchCreateRequest, first,
+	last int64, most int) (out newestFirst, err error) {
 	left, until := room(maxPageBytes), time.Now().Add(scanTime)
 	for span := int64(maxChanges); last >= first; span *= 4 {
 		if len(out.list) >= most || left <= 0 || out.unread {
@@ -321,7 +333,8 @@ func (c *Console) backward(ctx context.Context, create *etcdserverpb.WatchCreate
 	return out, nil
 }
 
-// newest keeps the newest of the changes that are added in their order: whole revisions, the last ones for which there is room.
+// newest keeps the newest of the changes that are added in their order: whole revisions, the last
+// ones for which there is room.
 type newest struct {
 	most, room int // changes, and bytes of their keys
 	revisions  []oneRevision
@@ -349,7 +362,8 @@ func (w *newest) add(v version) {
 	g.size += len(v.Key)
 	w.n++
 	w.size += len(v.Key)
-	for len(w.revisions) > 1 && (w.n-len(w.revisions[0].changes) >= w.most || w.size-w.revisions[0].size >= w.room) {
+	for len(w.revisions) > 1 &&
+		(w.n-len(w.revisions[0].changes) >= w.most || w.size-w.revisions[0].size >= w.room) {
 		w.n -= len(w.revisions[0].changes)
 		w.size -= w.revisions[0].size
 		w.dropped = w.revisions[0].changes[0].Mod

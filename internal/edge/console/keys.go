@@ -19,10 +19,12 @@ const (
 	maxEntries = 200    // of a level of the tree, or of the results of a search
 	maxVisited = 50_000 // keys that one request of a search visits
 	searchTime = 2 * time.Second
-	maxWork    = 1 << 30 // bytes of keys times bytes of the pattern that one request of a search compares
+	// bytes of keys times bytes of the pattern that one request of a search compares
+	maxWork = 1 << 30
 )
 
-// maxPageBytes limits the bytes of keys in an answer, of which each may be as large as a request. The first is always in.
+// maxPageBytes limits the bytes of keys in an answer, of which each may be as large as a request.
+// The first is always in.
 const maxPageBytes = 1 << 20
 
 // room is the bytes that an answer has left.
@@ -59,7 +61,8 @@ type entry struct {
 	*keyView
 	Prefix []byte `json:"prefix,omitempty"`
 	Count  int64  `json:"count,omitempty"`
-	// Size and Text are of the value, if they were asked for; Size is -1 if the values of the page are too large to be read.
+	// Size and Text are of the value, if they were asked for; Size is -1 if the values of the page
+	// are too large to be read.
 	Size *int   `json:"size,omitempty"`
 	Text string `json:"text,omitempty"`
 }
@@ -72,7 +75,8 @@ type page struct {
 	Total    int64   `json:"total"`
 	After    []byte  `json:"after,omitempty"`
 	Visited  int64   `json:"visited,omitempty"`
-	// Sorted is set if the entries are the first ones of the whole range in the order that was asked for.
+	// Sorted is set if the entries are the first ones of the whole range in the order that was
+	// asked for.
 	Sorted bool `json:"sorted,omitempty"`
 }
 
@@ -82,20 +86,26 @@ func endOf(prefix []byte) []byte { return folders.End(prefix) }
 // from returns the first key of a range as the API wants it.
 func from(key []byte) []byte { return folders.From(key) }
 
-// rangeOnce reads a part of a range whose keys and values are used before the next part is read. The memory of a large answer counts as
-// in use until the context of its call ends, and a request of many calls must not count them all at once.
-func (c *Console) rangeOnce(ctx context.Context, in *etcdserverpb.RangeRequest) (*etcdserverpb.RangeResponse, error) {
+// rangeOnce reads a part of a range whose keys and values are used before the next part is read.
+// The memory of a large answer counts as in use until the context of its call ends, and a request
+// of many calls must not count them all at once.
+func (c *Console) rangeOnce(ctx context.Context,
+	in *etcdserverpb.RangeRequest) (*etcdserverpb.RangeResponse, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	return c.kv.Range(ctx, in)
 }
 
 // ranged is rangeOnce without values.
-func (c *Console) ranged(ctx context.Context, key, end []byte, rev, limit int64) (*etcdserverpb.RangeResponse, error) {
-	return c.rangeOnce(ctx, &etcdserverpb.RangeRequest{Key: from(key), RangeEnd: end, Revision: rev, Limit: limit, KeysOnly: true})
+func (c *Console) ranged(ctx context.Context, key, end []byte, rev,
+	limit int64) (*etcdserverpb.RangeResponse, error) {
+	return c.rangeOnce(ctx,
+		&etcdserverpb.RangeRequest{Key: from(key), RangeEnd: end, Revision: rev, Limit: limit,
+			KeysOnly: true})
 }
 
-// serveTree lists one level of the tree: the keys with a prefix, of which those that have the separator after the prefix are one line.
+// serveTree lists one level of the tree: the keys with a prefix, of which those that have the
+// separator after the prefix are one line.
 func (c *Console) serveTree(r *request) (any, error) {
 	prefix, err := r.bytes("prefix")
 	if err != nil {
@@ -110,7 +120,9 @@ func (c *Console) serveTree(r *request) (any, error) {
 		return nil, err
 	}
 	separator := []byte(r.URL.Query().Get("separator"))
-	all, err := c.kv.Range(r.ctx, &etcdserverpb.RangeRequest{Key: from(prefix), RangeEnd: endOf(prefix), Revision: rev, CountOnly: true})
+	all, err := c.kv.Range(r.ctx,
+		&etcdserverpb.RangeRequest{Key: from(prefix), RangeEnd: endOf(prefix), Revision: rev,
+			CountOnly: true})
 	if err != nil {
 		return nil, err
 	}
@@ -138,7 +150,9 @@ func (c *Console) serveTree(r *request) (any, error) {
 			p.Entries = append(p.Entries, entry{keyView: &view})
 			continue
 		}
-		n, err := c.kv.Range(r.ctx, &etcdserverpb.RangeRequest{Key: e.Folder, RangeEnd: endOf(e.Folder), Revision: p.Revision, CountOnly: true})
+		n, err := c.kv.Range(r.ctx,
+			&etcdserverpb.RangeRequest{Key: e.Folder, RangeEnd: endOf(e.Folder),
+				Revision: p.Revision, CountOnly: true})
 		if err != nil {
 			return nil, err
 		}
@@ -159,8 +173,10 @@ type search struct {
 }
 
 // targets are the columns by which keys can be sorted.
-var targets = map[string]etcdserverpb.RangeRequest_SortTarget{"": etcdserverpb.RangeRequest_KEY, "key": etcdserverpb.RangeRequest_KEY,
-	"mod": etcdserverpb.RangeRequest_MOD, "create": etcdserverpb.RangeRequest_CREATE, "version": etcdserverpb.RangeRequest_VERSION}
+var targets = map[string]etcdserverpb.RangeRequest_SortTarget{"": etcdserverpb.RangeRequest_KEY,
+	"key": etcdserverpb.RangeRequest_KEY,
+	"mod": etcdserverpb.RangeRequest_MOD, "create": etcdserverpb.RangeRequest_CREATE,
+	"version": etcdserverpb.RangeRequest_VERSION}
 
 func (r *request) search() (s search, err error) {
 	for name, to := range map[string]*[]byte{"key": &s.key, "end": &s.end, "after": &s.after} {
@@ -175,7 +191,8 @@ func (r *request) search() (s search, err error) {
 		s.end = endOf(s.key)
 	}
 	q := r.URL.Query()
-	s.pattern, s.values, s.order = q.Get("pattern"), q.Has("values"), etcdserverpb.RangeRequest_ASCEND
+	s.pattern, s.values, s.order = q.Get("pattern"), q.Has("values"),
+		etcdserverpb.RangeRequest_ASCEND
 	if q.Has("descend") {
 		s.order = etcdserverpb.RangeRequest_DESCEND
 	}
@@ -187,14 +204,17 @@ func (r *request) search() (s search, err error) {
 	return s, err
 }
 
-// serveSearch lists the keys of a range, or those of them that match a pattern. Another order than by key is that of the whole range, if
-// it has at most maxVisited keys and there is no pattern; otherwise the page is sorted by the browser.
+// serveSearch lists the keys of a range, or those of them that match a pattern. Another order than
+// by key is that of the whole range, if it has at most maxVisited keys and there is no pattern;
+// otherwise the page is sorted by the browser.
 func (c *Console) serveSearch(r *request) (any, error) {
 	s, err := r.search()
 	if err != nil {
 		return nil, err
 	}
-	all, err := c.kv.Range(r.ctx, &etcdserverpb.RangeRequest{Key: from(s.key), RangeEnd: s.end, Revision: s.rev, CountOnly: true})
+	all, err := c.kv.Range(r.ctx,
+		&etcdserverpb.RangeRequest{Key: from(s.key), RangeEnd: s.end, Revision: s.rev,
+			CountOnly: true})
 	if err != nil {
 		return nil, err
 	}
@@ -220,8 +240,10 @@ func (c *Console) serveSearch(r *request) (any, error) {
 // sorted adds the first keys of a range in an order.
 func (c *Console) sorted(ctx context.Context, s *search, p *page) error {
 	p.Sorted = true
-	list, err := c.rangeOnce(ctx, &etcdserverpb.RangeRequest{Key: from(s.key), RangeEnd: s.end, Revision: p.Revision, KeysOnly: true, Limit: maxEntries,
-		SortTarget: s.sort, SortOrder: s.order})
+	list, err := c.rangeOnce(ctx,
+		&etcdserverpb.RangeRequest{Key: from(s.key), RangeEnd: s.end, Revision: p.Revision,
+			KeysOnly: true, Limit: maxEntries,
+			SortTarget: s.sort, SortOrder: s.order})
 	if err != nil {
 		return err
 	}
@@ -276,7 +298,8 @@ func (c *Console) visit(ctx context.Context, s *search, p *page) error {
 // maxValueBytes limits the values that are read for the entries of a page.
 const maxValueBytes = 16 << 20
 
-// values adds the sizes and the beginnings of the values of a page, one after the other: all at once could be of any size.
+// values adds the sizes and the beginnings of the values of a page, one after the other: all at
+// once could be of any size.
 func (c *Console) values(ctx context.Context, p *page) error {
 	left, until := room(maxValueBytes), time.Now().Add(searchTime)
 	for i := range p.Entries {
@@ -302,8 +325,8 @@ func (c *Console) values(ctx context.Context, p *page) error {
 // maxPattern limits a pattern.
 const maxPattern = 1000
 
-// matcher returns the test of a pattern: with * or ? or [ a pattern for the whole key, in which * does not match a slash and ** matches
-// everything; otherwise a part of the key.
+// matcher returns the test of a pattern: with * or ? or [ a pattern for the whole key, in which *
+// does not match a slash and ** matches everything; otherwise a part of the key.
 func matcher(pattern string) (func(key []byte) bool, error) {
 	switch {
 	case pattern == "":
@@ -364,7 +387,8 @@ func (c *Console) serveCount(r *request) (any, error) {
 	if r.URL.Query().Has("prefix") {
 		end = endOf(key)
 	}
-	n, err := c.kv.Range(r.ctx, &etcdserverpb.RangeRequest{Key: from(key), RangeEnd: end, CountOnly: true})
+	n, err := c.kv.Range(r.ctx,
+		&etcdserverpb.RangeRequest{Key: from(key), RangeEnd: end, CountOnly: true})
 	if err != nil {
 		return nil, err
 	}
@@ -373,7 +397,8 @@ func (c *Console) serveCount(r *request) (any, error) {
 
 // conflict is the error of a write of a key that has changed meanwhile.
 func conflict(current *mvccpb.KeyValue) error {
-	f := &failure{Status: http.StatusConflict, Code: "conflict", Text: "the key was changed by somebody else after it was read here; nothing was written",
+	f := &failure{Status: http.StatusConflict, Code: "conflict",
+		Text: "the key was changed by somebody else after it was read here; nothing was written",
 		Next: "compare with the current value, and write again"}
 	if current != nil {
 		f.Current = valueOf(current, maxShown)

@@ -15,34 +15,53 @@ import (
 	"google.golang.org/protobuf/reflect/protoreflect"
 )
 
-// leaderConn calls the services of this member. A call that needs a leader does not wait while there is none: a read is answered with the
-// data of this member, if its request allows that, and everything else is refused.
+// leaderConn calls the services of this member. A call that needs a leader does not wait while
+// there is none: a read is answered with the data of this member, if its request allows that, and
+// everything else is refused.
 type leaderConn struct {
 	grpc.ClientConnInterface
 	name   string // of this member
 	leader func() Leadership
 }
 
-// Leadership is whether a member knows a leader, and if not, since when; the zero time if it has never known one.
+// Leadership is whether a member knows a leader, and if not, since when; the zero time if it has
+// never known one.
 type Leadership struct {
 	Known bool
 	Lost  time.Time
 }
 
-// needsLeader are the calls that need a leader, and whether it matters what became of one that was under way when the leader was lost. Reads
-// of keys need a leader, too, unless they are serializable.
+// needsLeader are the calls that need a leader, and whether it matters what became of one that was
+// under way when the leader was lost. Reads of keys need a leader, too, unless they are
+// serializable.
 var needsLeader = map[string]struct{ changes bool }{
-	etcdserverpb.KV_Range_FullMethodName: {},
-	etcdserverpb.KV_Put_FullMethodName:   {true}, etcdserverpb.KV_DeleteRange_FullMethodName: {true}, etcdserverpb.KV_Txn_FullMethodName: {true}, etcdserverpb.KV_Compact_FullMethodName: {true},
-	etcdserverpb.Lease_LeaseRevoke_FullMethodName: {true}, etcdserverpb.Lease_LeaseTimeToLive_FullMethodName: {}, etcdserverpb.Lease_LeaseLeases_FullMethodName: {},
-	etcdserverpb.Cluster_MemberAdd_FullMethodName: {true}, etcdserverpb.Cluster_MemberRemove_FullMethodName: {true}, etcdserverpb.Cluster_MemberPromote_FullMethodName: {true},
-	etcdserverpb.Maintenance_Alarm_FullMethodName: {true}, etcdserverpb.Maintenance_MoveLeader_FullMethodName: {true},
-	etcdserverpb.Auth_Authenticate_FullMethodName: {}, etcdserverpb.Auth_UserGet_FullMethodName: {}, etcdserverpb.Auth_UserList_FullMethodName: {}, etcdserverpb.Auth_RoleGet_FullMethodName: {},
-	etcdserverpb.Auth_RoleList_FullMethodName: {}, etcdserverpb.Auth_UserAdd_FullMethodName: {true}, etcdserverpb.Auth_UserDelete_FullMethodName: {true},
-	etcdserverpb.Auth_UserChangePassword_FullMethodName: {true}, etcdserverpb.Auth_UserGrantRole_FullMethodName: {true}, etcdserverpb.Auth_UserRevokeRole_FullMethodName: {true},
-	etcdserverpb.Auth_RoleAdd_FullMethodName: {true}, etcdserverpb.Auth_RoleDelete_FullMethodName: {true}, etcdserverpb.Auth_RoleGrantPermission_FullMethodName: {true},
+	etcdserverpb.KV_Range_FullMethodName:       {},
+	etcdserverpb.KV_Put_FullMethodName:         {true},
+	etcdserverpb.KV_DeleteRange_FullMethodName: {true}, etcdserverpb.KV_Txn_FullMethodName: {true},
+	etcdserverpb.KV_Compact_FullMethodName:                {true},
+	etcdserverpb.Lease_LeaseRevoke_FullMethodName:         {true},
+	etcdserverpb.Lease_LeaseTimeToLive_FullMethodName:     {},
+	etcdserverpb.Lease_LeaseLeases_FullMethodName:         {},
+	etcdserverpb.Cluster_MemberAdd_FullMethodName:         {true},
+	etcdserverpb.Cluster_MemberRemove_FullMethodName:      {true},
+	etcdserverpb.Cluster_MemberPromote_FullMethodName:     {true},
+	etcdserverpb.Maintenance_Alarm_FullMethodName:         {true},
+	etcdserverpb.Maintenance_MoveLeader_FullMethodName:    {true},
+	etcdserverpb.Auth_Authenticate_FullMethodName:         {},
+	etcdserverpb.Auth_UserGet_FullMethodName:              {},
+	etcdserverpb.Auth_UserList_FullMethodName:             {},
+	etcdserverpb.Auth_RoleGet_FullMethodName:              {},
+	etcdserverpb.Auth_RoleList_FullMethodName:             {},
+	etcdserverpb.Auth_UserAdd_FullMethodName:              {true},
+	etcdserverpb.Auth_UserDelete_FullMethodName:           {true},
+	etcdserverpb.Auth_UserChangePassword_FullMethodName:   {true},
+	etcdserverpb.Auth_UserGrantRole_FullMethodName:        {true},
+	etcdserverpb.Auth_UserRevokeRole_FullMethodName:       {true},
+	etcdserverpb.Auth_RoleAdd_FullMethodName:              {true},
+	etcdserverpb.Auth_RoleDelete_FullMethodName:           {true},
+	etcdserverpb.Auth_RoleGrantPermission_FullMethodName:  {true},
 	etcdserverpb.Auth_RoleRevokePermission_FullMethodName: {true},
-	timesMethod("Spans"): {}, timesMethod("RevisionAt"): {},
+	timesMethod("Spans"):                                  {}, timesMethod("RevisionAt"): {},
 }
 
 // leaderPause is how often a call that waits looks whether there is a leader.
@@ -52,7 +71,8 @@ const leaderPause = 100 * time.Millisecond
 var errLeaderLost = errors.New("the leader was lost")
 
 // Invoke implements grpc.ClientConnInterface.
-func (l *leaderConn) Invoke(ctx context.Context, method string, in, out any, opts ...grpc.CallOption) error {
+func (l *leaderConn) Invoke(ctx context.Context, method string, in, out any,
+	opts ...grpc.CallOption) error {
 	need, ok := needsLeader[method]
 	field := serializableField(in)
 	if !ok || field != nil && in.(proto.Message).ProtoReflect().Get(field).Bool() {
@@ -60,7 +80,8 @@ func (l *leaderConn) Invoke(ctx context.Context, method string, in, out any, opt
 	}
 	data, _ := ctx.Value(localKey{}).(*localData)
 	if l.leader().Known && !data.used() {
-		// The memory of an answer counts until its context ends, so that this one ends only if there is no answer, or with ctx.
+		// The memory of an answer counts until its context ends, so that this one ends only if
+		// there is no answer, or with ctx.
 		waiting, giveUp := context.WithCancelCause(ctx)
 		over := make(chan struct{})
 		look := time.AfterFunc(leaderPause, func() { l.awaitLoss(over, giveUp) })
@@ -71,13 +92,15 @@ func (l *leaderConn) Invoke(ctx context.Context, method string, in, out any, opt
 		case err == nil || !errors.Is(context.Cause(waiting), errLeaderLost):
 			return err
 		case need.changes:
-			return &failure{Status: http.StatusServiceUnavailable, Code: "leaderless", Text: "no leader: it was lost before the answer, and the change may still be made",
+			return &failure{Status: http.StatusServiceUnavailable, Code: "leaderless",
+				Text: "no leader: it was lost before the answer, and the change may still be made",
 				Next: "look at the overview; read again when there is a leader"}
 		}
 	}
 	reason := l.since()
 	if field == nil || data == nil {
-		return &failure{Status: http.StatusServiceUnavailable, Code: "leaderless", Text: "no leader: " + reason + ", and this needs one",
+		return &failure{Status: http.StatusServiceUnavailable, Code: "leaderless",
+			Text: "no leader: " + reason + ", and this needs one",
 			Next: "look at the overview: it names the members that do not answer. When a majority runs, there is a leader again"}
 	}
 	data.reason.CompareAndSwap(nil, &reason)
@@ -86,7 +109,8 @@ func (l *leaderConn) Invoke(ctx context.Context, method string, in, out any, opt
 	return l.ClientConnInterface.Invoke(ctx, method, local, out, opts...)
 }
 
-// serializableField returns the field of a request for an answer that this member gives alone, nil if there is none.
+// serializableField returns the field of a request for an answer that this member gives alone, nil
+// if there is none.
 func serializableField(in any) protoreflect.FieldDescriptor {
 	if m, ok := in.(proto.Message); ok {
 		return m.ProtoReflect().Descriptor().Fields().ByName("serializable")
@@ -114,10 +138,12 @@ func (l *leaderConn) since() string {
 	if led.Lost.IsZero() {
 		return l.name + " has had no leader yet"
 	}
-	return fmt.Sprintf("%s has had no leader for %v", l.name, max(time.Since(led.Lost).Round(time.Second), time.Second))
+	return fmt.Sprintf("%s has had no leader for %v", l.name,
+		max(time.Since(led.Lost).Round(time.Second), time.Second))
 }
 
-// localData is whether a request was answered with the data of this member, because there is no leader.
+// localData is whether a request was answered with the data of this member, because there is no
+// leader.
 type localData struct {
 	reason atomic.Pointer[string]
 }
@@ -134,6 +160,6 @@ func (d *localData) note(h http.Header) {
 	}
 }
 
-// localHeader is why a response has local data, which may be old. It is escaped as in a URL: browsers read headers as Latin-1, and the
-// name of a member may have any characters.
+// localHeader is why a response has local data, which may be old. It is escaped as in a URL:
+// browsers read headers as Latin-1, and the name of a member may have any characters.
 const localHeader = "X-Vigil-Local"

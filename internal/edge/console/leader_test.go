@@ -35,10 +35,11 @@ func (p patient) Invoke(ctx context.Context, _ string, in, _ any, _ ...grpc.Call
 	}
 }
 
-// TestLeaderConn: a call waits as long as there is a leader. When it is lost, a read is answered locally if it may be, and everything else is
-// refused; a change says that it may still be made.
+// TestLeaderConn: a call waits as long as there is a leader. When it is lost, a read is answered
+// locally if it may be, and everything else is refused; a change says that it may still be made.
 func TestLeaderConn(t *testing.T) {
-	read, put := &etcdserverpb.RangeRequest{Key: []byte("a")}, &etcdserverpb.PutRequest{Key: []byte("a")}
+	read, put := &etcdserverpb.RangeRequest{Key: []byte("a")},
+		&etcdserverpb.PutRequest{Key: []byte("a")}
 	for _, c := range []struct {
 		name   string
 		method string
@@ -49,14 +50,22 @@ func TestLeaderConn(t *testing.T) {
 		code   string // of the error
 		says   string // in the note or in the error
 	}{
-		{"a read with a leader", etcdserverpb.KV_Range_FullMethodName, read, time.Hour, true, 5 * time.Second, "", ""},
-		{"a read whose leader is lost", etcdserverpb.KV_Range_FullMethodName, read, time.Second, true, time.Second, "", "mü1 has had no leader for 1s"},
-		{"a read without a leader", etcdserverpb.KV_Range_FullMethodName, read, -1, true, 0, "", "mü1 has had no leader yet"},
-		{"a read that must not be local", etcdserverpb.KV_Range_FullMethodName, read, -1, false, 0, "leaderless", "mü1 has had no leader yet"},
-		{"a serializable read", etcdserverpb.KV_Range_FullMethodName, &etcdserverpb.RangeRequest{Serializable: true}, -1, true, 0, "", ""},
-		{"a change whose leader is lost", etcdserverpb.KV_Put_FullMethodName, put, time.Second, true, time.Second, "leaderless", "the change may still be made"},
-		{"a change without a leader", etcdserverpb.KV_Put_FullMethodName, put, -1, true, 0, "leaderless", "mü1 has had no leader yet"},
-		{"a call that needs none", etcdserverpb.Maintenance_Status_FullMethodName, &etcdserverpb.StatusRequest{}, -1, false, 5 * time.Second, "", ""},
+		{"a read with a leader", etcdserverpb.KV_Range_FullMethodName, read, time.Hour, true,
+			5 * time.Second, "", ""},
+		{"a read whose leader is lost", etcdserverpb.KV_Range_FullMethodName, read, time.Second,
+			true, time.Second, "", "mü1 has had no leader for 1s"},
+		{"a read without a leader", etcdserverpb.KV_Range_FullMethodName, read, -1, true, 0, "",
+			"mü1 has had no leader yet"},
+		{"a read that must not be local", etcdserverpb.KV_Range_FullMethodName, read, -1, false, 0,
+			"leaderless", "mü1 has had no leader yet"},
+		{"a serializable read", etcdserverpb.KV_Range_FullMethodName,
+			&etcdserverpb.RangeRequest{Serializable: true}, -1, true, 0, "", ""},
+		{"a change whose leader is lost", etcdserverpb.KV_Put_FullMethodName, put, time.Second,
+			true, time.Second, "leaderless", "the change may still be made"},
+		{"a change without a leader", etcdserverpb.KV_Put_FullMethodName, put, -1, true, 0,
+			"leaderless", "mü1 has had no leader yet"},
+		{"a call that needs none", etcdserverpb.Maintenance_Status_FullMethodName,
+			&etcdserverpb.StatusRequest{}, -1, false, 5 * time.Second, "", ""},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -83,7 +92,9 @@ func TestLeaderConn(t *testing.T) {
 				h := http.Header{}
 				data.note(h)
 				said, escaped := url.PathUnescape(h.Get(localHeader))
-				if escaped != nil || strings.ContainsFunc(h.Get(localHeader), func(r rune) bool { return r > unicode.MaxASCII }) {
+				if escaped != nil ||
+					strings.ContainsFunc(h.Get(localHeader),
+						func(r rune) bool { return r > unicode.MaxASCII }) {
 					t.Errorf("the header is %q", h.Get(localHeader))
 				}
 				f := &failure{}
@@ -92,7 +103,8 @@ func TestLeaderConn(t *testing.T) {
 				} else if err != nil {
 					t.Error(err)
 				}
-				if f.Code != c.code || !strings.Contains(said, c.says) || (c.says == "") != (said == "") {
+				if f.Code != c.code || !strings.Contains(said, c.says) ||
+					(c.says == "") != (said == "") {
 					t.Errorf("code %q, %q", f.Code, said)
 				}
 				if late := took - c.takes; late < 0 || late > 2*leaderPause {

@@ -50,10 +50,12 @@ func (c *Console) leaseIDs(r *request) ([]uint64, error) {
 }
 
 // keysOfLease returns a lease with its keys; like rangeOnce.
-func (c *Console) keysOfLease(ctx context.Context, n uint64) (*etcdserverpb.LeaseTimeToLiveResponse, error) {
+func (c *Console) keysOfLease(ctx context.Context,
+	n uint64) (*etcdserverpb.LeaseTimeToLiveResponse, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	return c.lease.LeaseTimeToLive(ctx, &etcdserverpb.LeaseTimeToLiveRequest{ID: int64(n), Keys: true})
+	return c.lease.LeaseTimeToLive(ctx,
+		&etcdserverpb.LeaseTimeToLiveRequest{ID: int64(n), Keys: true})
 }
 
 func (c *Console) serveLeases(r *request) (any, error) {
@@ -107,7 +109,8 @@ func (c *Console) serveRevoke(r *request) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	if _, err := c.lease.LeaseRevoke(r.ctx, &etcdserverpb.LeaseRevokeRequest{ID: int64(n)}); err != nil {
+	if _, err := c.lease.LeaseRevoke(r.ctx,
+		&etcdserverpb.LeaseRevokeRequest{ID: int64(n)}); err != nil {
 		return nil, err
 	}
 	return struct{}{}, nil
@@ -121,7 +124,8 @@ type claim struct {
 	span        // in which the key was created
 }
 
-// lock is a prefix whose keys end with their lease, as the libraries for locks and elections write them: the oldest holds it.
+// lock is a prefix whose keys end with their lease, as the libraries for locks and elections write
+// them: the oldest holds it.
 type lock struct {
 	Name    []byte  `json:"name"`
 	Holder  claim   `json:"holder"`
@@ -161,8 +165,10 @@ func (c *Console) serveLocks(r *request) (any, error) {
 	out, left := []lock{}, room(maxPageBytes)
 	for name := range names {
 		prefix := append([]byte(name), '/')
-		list, err := c.rangeOnce(r.ctx, &etcdserverpb.RangeRequest{Key: prefix, RangeEnd: endOf(prefix), Limit: maxWaiting + 1,
-			SortTarget: etcdserverpb.RangeRequest_CREATE, SortOrder: etcdserverpb.RangeRequest_ASCEND})
+		list, err := c.rangeOnce(r.ctx,
+			&etcdserverpb.RangeRequest{Key: prefix, RangeEnd: endOf(prefix), Limit: maxWaiting + 1,
+				SortTarget: etcdserverpb.RangeRequest_CREATE,
+				SortOrder:  etcdserverpb.RangeRequest_ASCEND})
 		if err != nil {
 			if describe(err).Code == "denied" {
 				continue
@@ -192,7 +198,8 @@ func (c *Console) serveLocks(r *request) (any, error) {
 	if err := c.times.dateLocks(r.ctx, out); err != nil {
 		return nil, err
 	}
-	return map[string]any{"locks": out, "leases": len(ids), "visited": len(visited), "cut": cut}, nil
+	return map[string]any{"locks": out, "leases": len(ids), "visited": len(visited),
+		"cut": cut}, nil
 }
 
 // dateLocks sets since when clients hold locks and wait for them.

@@ -45,9 +45,11 @@ type addedMember struct {
 	Cluster []string `json:"cluster"`
 }
 
-var actions = map[string]func(c *Console, ctx context.Context, id uint64, in *memberChange) (any, error){
+var actions = map[string]func(c *Console, ctx context.Context, id uint64,
+	in *memberChange) (any, error){
 	"add": func(c *Console, ctx context.Context, _ uint64, in *memberChange) (any, error) {
-		res, err := c.cluster.MemberAdd(ctx, &etcdserverpb.MemberAddRequest{PeerURLs: in.URLs, IsLearner: in.Learner})
+		res, err := c.cluster.MemberAdd(ctx,
+			&etcdserverpb.MemberAddRequest{PeerURLs: in.URLs, IsLearner: in.Learner})
 		if err != nil {
 			return nil, err
 		}
@@ -84,7 +86,9 @@ var actions = map[string]func(c *Console, ctx context.Context, id uint64, in *me
 		if !ok || kind == 0 {
 			return nil, badRequest("no alarm is called %q", in.Alarm)
 		}
-		return done(c.maintenance.Alarm(ctx, &etcdserverpb.AlarmRequest{Action: etcdserverpb.AlarmRequest_DEACTIVATE, MemberID: id, Alarm: etcdserverpb.AlarmType(kind)}))
+		return done(c.maintenance.Alarm(ctx,
+			&etcdserverpb.AlarmRequest{Action: etcdserverpb.AlarmRequest_DEACTIVATE, MemberID: id,
+				Alarm: etcdserverpb.AlarmType(kind)}))
 	},
 }
 
@@ -105,7 +109,8 @@ func (c *Console) serveSnapshot(w http.ResponseWriter, r *http.Request) {
 		var part *etcdserverpb.SnapshotResponse
 		if part, err = st.Recv(); err != nil {
 			if err != io.EOF && !first {
-				// The length is not known beforehand: a broken connection is the only way to report the error.
+				// The length is not known beforehand: a broken connection is the only way to report
+				// the error.
 				panic(http.ErrAbortHandler)
 			}
 			break

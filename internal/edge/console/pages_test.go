@@ -26,7 +26,8 @@ import (
 	"vigil/internal/kv"
 )
 
-// past is a connection to a store with these changes of keys, each of a later revision, up to now. What is older than compact is gone.
+// past is a connection to a store with these changes of keys, each of a later revision, up to now.
+// What is older than compact is gone.
 type past struct {
 	now, compact int64
 	changes      []*mvccpb.Event
@@ -36,7 +37,8 @@ type past struct {
 }
 
 // Invoke implements grpc.ClientConnInterface.
-func (p *past) Invoke(_ context.Context, method string, args, reply any, _ ...grpc.CallOption) error {
+func (p *past) Invoke(_ context.Context, method string, args, reply any,
+	_ ...grpc.CallOption) error {
 	switch in := args.(type) {
 	case *etcdserverpb.RangeRequest:
 		out := reply.(*etcdserverpb.RangeResponse)
@@ -45,7 +47,8 @@ func (p *past) Invoke(_ context.Context, method string, args, reply any, _ ...gr
 			return kv.ErrCompacted
 		}
 		for _, e := range slices.Backward(p.changes) {
-			if bytes.Equal(e.Kv.Key, in.Key) && (in.Revision == 0 || e.Kv.ModRevision <= in.Revision) {
+			if bytes.Equal(e.Kv.Key, in.Key) &&
+				(in.Revision == 0 || e.Kv.ModRevision <= in.Revision) {
 				if e.Type == mvccpb.PUT {
 					out.Kvs = []*mvccpb.KeyValue{e.Kv}
 				}
@@ -63,7 +66,8 @@ func (p *past) Invoke(_ context.Context, method string, args, reply any, _ ...gr
 }
 
 // NewStream implements grpc.ClientConnInterface.
-func (p *past) NewStream(ctx context.Context, _ *grpc.StreamDesc, _ string, _ ...grpc.CallOption) (grpc.ClientStream, error) {
+func (p *past) NewStream(ctx context.Context, _ *grpc.StreamDesc, _ string,
+	_ ...grpc.CallOption) (grpc.ClientStream, error) {
 	return &replay{past: p, ctx: ctx, created: make(chan struct{})}, nil
 }
 
@@ -89,14 +93,17 @@ func (w *replay) SendMsg(m any) error {
 	defer close(w.created)
 	header := &etcdserverpb.ResponseHeader{Revision: w.now}
 	if create.StartRevision <= w.compact {
-		w.left = []*etcdserverpb.WatchResponse{{Header: header, Canceled: true, CompactRevision: w.compact}}
+		w.left = []*etcdserverpb.WatchResponse{{Header: header, Canceled: true,
+			CompactRevision: w.compact}}
 		return nil
 	}
 	w.left = []*etcdserverpb.WatchResponse{{Header: header, Created: true}}
 	for _, e := range w.changes {
-		inside := bytes.Equal(e.Kv.Key, create.Key) || len(create.RangeEnd) > 0 && bytes.Compare(e.Kv.Key, create.Key) >= 0
+		inside := bytes.Equal(e.Kv.Key, create.Key) || len(create.RangeEnd) > 0 &&
+			bytes.Compare(e.Kv.Key, create.Key) >= 0
 		if inside && e.Kv.ModRevision >= create.StartRevision {
-			w.left = append(w.left, &etcdserverpb.WatchResponse{Header: header, Events: []*mvccpb.Event{e}})
+			w.left = append(w.left,
+				&etcdserverpb.WatchResponse{Header: header, Events: []*mvccpb.Event{e}})
 		}
 	}
 	w.left = append(w.left, &etcdserverpb.WatchResponse{Header: header})
@@ -140,19 +147,22 @@ var encoded = func(key string) string {
 
 // change is a change of the key k at a revision.
 func change(rev int64, deleted bool) *mvccpb.Event {
-	e := &mvccpb.Event{Kv: &mvccpb.KeyValue{Key: []byte("k"), ModRevision: rev, CreateRevision: rev, Version: 1, Value: fmt.Append(nil, rev)}}
+	e := &mvccpb.Event{Kv: &mvccpb.KeyValue{Key: []byte("k"), ModRevision: rev, CreateRevision: rev,
+		Version: 1, Value: fmt.Append(nil, rev)}}
 	if deleted {
 		e.Type, e.Kv = mvccpb.DELETE, &mvccpb.KeyValue{Key: []byte("k"), ModRevision: rev}
 	}
 	return e
 }
 
-// TestHistoryIsWhole: the pages of the history of a key have each kept change once, the newest first, wherever the compaction is and
-// whether or not the key exists.
+// TestHistoryIsWhole: the pages of the history of a key have each kept change once, the newest
+// first, wherever the compaction is and whether or not the key exists.
 func TestHistoryIsWhole(t *testing.T) {
-	for _, n := range []int64{1, 2, maxVersions - 1, maxVersions, maxVersions + 1, 2*maxVersions - 1, 2 * maxVersions, 2*maxVersions + 1, 700} {
+	for _, n := range []int64{1, 2, maxVersions - 1, maxVersions, maxVersions + 1,
+		2*maxVersions - 1, 2 * maxVersions, 2*maxVersions + 1, 700} {
 		for _, deleted := range []int64{0, 1, 2, n/2 + 1, n} { // the change that deletes the key
-			for _, compact := range []int64{0, 1, 2, n / 2, n - maxVersions, n - maxVersions - 1, n - 2*maxVersions, n - 1, n, n + 5} {
+			for _, compact := range []int64{0, 1, 2, n / 2, n - maxVersions, n - maxVersions - 1,
+				n - 2*maxVersions, n - 1, n, n + 5} {
 				if compact < 0 {
 					continue
 				}
@@ -171,7 +181,9 @@ func TestHistoryIsWhole(t *testing.T) {
 				before, pages := int64(0), 0
 				for {
 					var out versions
-					if code := answer(t, h, "GET", fmt.Sprintf("history?key=%s&before=%d", encoded("k"), before), "", &out); code != 200 {
+					if code := answer(t, h, "GET",
+						fmt.Sprintf("history?key=%s&before=%d", encoded("k"), before), "",
+						&out); code != 200 {
 						t.Fatalf("status %d", code)
 					}
 					for _, v := range out.Versions {
@@ -185,15 +197,16 @@ func TestHistoryIsWhole(t *testing.T) {
 					}
 				}
 				if !slices.Equal(got, want) {
-					t.Fatalf("%d changes, number %d deletes the key, compacted at %d: %v, want %v", n, deleted, compact, got, want)
+					t.Fatalf("%d changes, number %d deletes the key, compacted at %d: %v, want %v",
+						n, deleted, compact, got, want)
 				}
 			}
 		}
 	}
 }
 
-// TestHistoryInTime: what is shown of the history of a deleted key that takes too long to read has no gap before it: it is the newest
-// changes.
+// TestHistoryInTime: what is shown of the history of a deleted key that takes too long to read has
+// no gap before it: it is the newest changes.
 func TestHistoryInTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := &past{now: 5000, slow: 600}
@@ -230,7 +243,9 @@ func TestSameValues(t *testing.T) {
 		p := &past{now: 2, changes: []*mvccpb.Event{change(1, false), change(2, c.deleted)}}
 		p.changes[0].Kv.Value, p.changes[1].Kv.Value = []byte(c.a), []byte(c.b)
 		var out difference
-		if answer(t, served(t, p), "GET", "diff?a=1&b=2&key="+encoded("k"), "", &out); out.Same != c.same || !strings.Contains(out.Diff, c.diff) || c.diff == "" && out.Diff != "" || out.Missing != c.deleted {
+		if answer(t, served(t, p), "GET", "diff?a=1&b=2&key="+encoded("k"), "",
+			&out); out.Same != c.same || !strings.Contains(out.Diff, c.diff) ||
+			c.diff == "" && out.Diff != "" || out.Missing != c.deleted {
 			t.Errorf("%.20q and %.20q, deleted %v: %+v", c.a, c.b, c.deleted, out)
 		}
 	}
@@ -240,8 +255,10 @@ func TestSameValues(t *testing.T) {
 func TestImportStops(t *testing.T) {
 	p := &past{now: 1}
 	var out failure
-	code := answer(t, served(t, p), "POST", "import", `{"before":100,"lines":"{\"key\":\"a\",\"value\":\"b\"}\n\n{\"key\":\"c\"","replace":false}`, &out)
-	if code != 400 || !strings.HasPrefix(out.Text, "line 103: ") || out.Imported == nil || out.Imported.Written != 1 || p.txns != 1 {
+	code := answer(t, served(t, p), "POST", "import",
+		`{"before":100,"lines":"{\"key\":\"a\",\"value\":\"b\"}\n\n{\"key\":\"c\"","replace":false}`, &out)
+	if code != 400 || !strings.HasPrefix(out.Text, "line 103: ") || out.Imported == nil ||
+		out.Imported.Written != 1 || p.txns != 1 {
 		t.Errorf("%d, %+v, %+v", code, out, out.Imported)
 	}
 }
@@ -254,7 +271,8 @@ type endless struct {
 }
 
 // Invoke implements grpc.ClientConnInterface.
-func (e *endless) Invoke(ctx context.Context, method string, args, reply any, opts ...grpc.CallOption) error {
+func (e *endless) Invoke(ctx context.Context, method string, args, reply any,
+	opts ...grpc.CallOption) error {
 	if _, ok := args.(*etcdserverpb.RangeRequest); !ok {
 		return e.past.Invoke(ctx, method, args, reply, opts...)
 	}
@@ -274,7 +292,8 @@ func TestCutExport(t *testing.T) {
 		e := &endless{parts: parts}
 		h := open(t, func(c *Config) {
 			c.Serve, c.Conn = On, e
-			c.WithCaller = func(ctx context.Context, _ net.Addr, _ *tls.ConnectionState, cut func()) context.Context {
+			c.WithCaller = func(ctx context.Context, _ net.Addr, _ *tls.ConnectionState,
+				cut func()) context.Context {
 				e.cut = cut
 				return ctx
 			}
@@ -289,7 +308,8 @@ func TestCutExport(t *testing.T) {
 		body, err := io.ReadAll(res.Body)
 		res.Body.Close()
 		s.Close()
-		if complete := res.StatusCode == 200 && err == nil && !bytes.Contains(body, []byte(`"end"`)); complete {
+		if complete := res.StatusCode == 200 && err == nil &&
+			!bytes.Contains(body, []byte(`"end"`)); complete {
 			t.Errorf("after %d parts: an export that was cut off looks complete: %s", parts, body)
 		}
 	}

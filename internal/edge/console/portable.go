@@ -15,7 +15,8 @@ import (
 	"go.etcd.io/etcd/api/v3/etcdserverpb"
 )
 
-// text is a key or value as the command vigilctl dump writes it: a text, or an object with base64 if the bytes are no text.
+// text is a key or value as the command vigilctl dump writes it: a text, or an object with base64
+// if the bytes are no text.
 type text []byte
 
 // MarshalJSON implements json.Marshaler.
@@ -26,7 +27,8 @@ func (t text) MarshalJSON() ([]byte, error) {
 	return json.Marshal(map[string][]byte{"base64": t})
 }
 
-// wholeText matches a text of JSON without half a surrogate pair, which json.Unmarshal replaces by another character.
+// wholeText matches a text of JSON without half a surrogate pair, which json.Unmarshal replaces by
+// another character.
 var wholeText = regexp.MustCompile(`(?is)^"([^\\]|\\[^u]|\\u([0-9a-ce-f][0-9a-f]{3}|d[0-7][0-9a-f]{2}|d[89ab][0-9a-f]{2}\\ud[c-f][0-9a-f]{2}))*"$`)
 
 // UnmarshalJSON implements json.Unmarshaler.
@@ -88,12 +90,14 @@ func (c *Console) serveExport(r *request, out *lines) error {
 	return badRequest("an export may take at most %v: export parts", exportTime)
 }
 
-// exportPart sends the first keys of a range. It returns where the next part begins, nil at the end, and the revision of all parts. The
-// memory of the part counts as in use until it is sent.
-func (c *Console) exportPart(ctx context.Context, key, end []byte, rev int64, out *lines) (next []byte, at int64, err error) {
+// exportPart sends the first keys of a range. It returns where the next part begins, nil at the
+// end, and the revision of all parts. The memory of the part counts as in use until it is sent.
+func (c *Console) exportPart(ctx context.Context, key, end []byte, rev int64,
+	out *lines) (next []byte, at int64, err error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	res, err := c.kv.Range(ctx, &etcdserverpb.RangeRequest{Key: key, RangeEnd: end, Revision: rev, Limit: exportAhead})
+	res, err := c.kv.Range(ctx,
+		&etcdserverpb.RangeRequest{Key: key, RangeEnd: end, Revision: rev, Limit: exportAhead})
 	if err != nil {
 		return nil, 0, err
 	}
@@ -124,12 +128,14 @@ type imported struct {
 // stopAt returns the error of a line. What the lines before it have done stays done.
 func (done *imported) stopAt(line int, err error) error {
 	f := *describe(err)
-	f.Text, f.Imported = fmt.Sprintf("line %d: %s; what is before it was written", line, f.Text), done
+	f.Text, f.Imported = fmt.Sprintf("line %d: %s; what is before it was written",
+		line, f.Text), done
 	return &f
 }
 
-// serveImport writes lines of JSON. Keys that exist are replaced only if replace is set. Leases are not attached: they ended with the
-// store that the lines are from. The browser divides a file into bodies.
+// serveImport writes lines of JSON. Keys that exist are replaced only if replace is set. Leases are
+// not attached: they ended with the store that the lines are from. The browser divides a file into
+// bodies.
 func (c *Console) serveImport(r *request) (any, error) {
 	var in struct {
 		Lines   string
@@ -159,7 +165,8 @@ func (c *Console) serveImport(r *request) (any, error) {
 		put := &etcdserverpb.RequestOp{Request: &etcdserverpb.RequestOp_RequestPut{RequestPut: &etcdserverpb.PutRequest{Key: *p.Key, Value: *p.Value}}}
 		txn := &etcdserverpb.TxnRequest{Success: []*etcdserverpb.RequestOp{put}}
 		if !in.Replace {
-			txn.Compare = []*etcdserverpb.Compare{{Key: *p.Key, Target: etcdserverpb.Compare_MOD, Result: etcdserverpb.Compare_EQUAL,
+			txn.Compare = []*etcdserverpb.Compare{{Key: *p.Key, Target: etcdserverpb.Compare_MOD,
+				Result:      etcdserverpb.Compare_EQUAL,
 				TargetUnion: &etcdserverpb.Compare_ModRevision{ModRevision: 0}}}
 		}
 		res, err := c.kv.Txn(r.ctx, txn)

@@ -36,6 +36,7 @@ func (c *Console) routes() {
 	c.call("POST", "member", c.serveMemberChange)
 	c.api.HandleFunc("GET "+apiPrefix+"snapshot", c.serveSnapshot)
 	c.api.HandleFunc(apiPrefix, func(w http.ResponseWriter, r *http.Request) {
-		writeError(w, &failure{Status: http.StatusNotFound, Code: "request", Text: "the API of the console has no such path or method"})
+		writeError(w, &failure{Status: http.StatusNotFound, Code: "request",
+			Text: "the API of the console has no such path or method"})
 	})
 }

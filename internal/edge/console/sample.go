@@ -13,7 +13,8 @@ import (
 	"vigil/internal/health"
 )
 
-// Sample is what a member reports of itself at one time. Members send it to each other as JSON: fields may be added.
+// Sample is what a member reports of itself at one time. Members send it to each other as JSON:
+// fields may be added.
 type Sample struct {
 	Version string `json:"version"` // of the program
 	At      int64  `json:"at"`      // in milliseconds since 1970, by the member's clock
@@ -26,20 +27,30 @@ type Sample struct {
 
 // measured are the metrics of a sample.
 var measured = map[string]bool{
-	health.Puts: true, health.Ranges: true, health.Txns: true, health.Deletes: true, health.Events: true, health.Watchers: true,
-	health.SlowWatchers: true, health.PendingEvents: true, health.CurrentRevision: true, health.CompactRevision: true, health.CompactedAt: true,
-	health.WALFsync: true, health.StoreCommit: true, health.Apply: true, health.PeerRoundTrip: true, health.SlowApplies: true,
-	health.AppliedProposals: true, health.PendingProposals: true, health.LeaderChanges: true, health.OpenFiles: true, health.MaxFiles: true,
-	health.ResidentMemory: true, health.StartTime: true, health.LargestWatcherLag: true, health.Stalled: true, health.DiskFull: true, health.DataFilesGone: true, health.ApplyWaits: true, health.RaftLogWaits: true, health.DamageFound: true,
-	health.StalledWatchers: true, health.Differences: true, health.BuildInfo: true, health.CertificateExpiry: true, keysTotal: true,
-	health.ArchiveLag: true, health.ArchiveRefused: true, health.ArchiveFailing: true, health.ArchiveGaps: true,
+	health.Puts: true, health.Ranges: true, health.Txns: true, health.Deletes: true,
+	health.Events: true, health.Watchers: true,
+	health.SlowWatchers: true, health.PendingEvents: true, health.CurrentRevision: true,
+	health.CompactRevision: true, health.CompactedAt: true,
+	health.WALFsync: true, health.StoreCommit: true, health.Apply: true, health.PeerRoundTrip: true,
+	health.SlowApplies:      true,
+	health.AppliedProposals: true, health.PendingProposals: true, health.LeaderChanges: true,
+	health.OpenFiles: true, health.MaxFiles: true,
+	health.ResidentMemory: true, health.StartTime: true, health.LargestWatcherLag: true,
+	health.Stalled: true, health.DiskFull: true, health.DataFilesGone: true,
+	health.ApplyWaits: true, health.RaftLogWaits: true, health.DamageFound: true,
+	health.StalledWatchers: true, health.Differences: true, health.BuildInfo: true,
+	health.CertificateExpiry: true, keysTotal: true,
+	health.ArchiveLag: true, health.ArchiveRefused: true, health.ArchiveFailing: true,
+	health.ArchiveGaps: true,
 }
 
 // keysTotal is the number of keys.
 const keysTotal = "etcd_debugging_mvcc_keys_total"
 
-// NewSample returns a sample with a status, the metrics of a registry, and what a history says of the time before.
-func NewSample(st *etcdserverpb.StatusResponse, from prometheus.Gatherer, past *health.History) (*Sample, error) {
+// NewSample returns a sample with a status, the metrics of a registry, and what a history says of
+// the time before.
+func NewSample(st *etcdserverpb.StatusResponse, from prometheus.Gatherer,
+	past *health.History) (*Sample, error) {
 	s := &Sample{At: time.Now().UnixMilli()}
 	var err error
 	if s.Status, err = proto.Marshal(st); err != nil {
@@ -94,7 +105,8 @@ func read(s *Sample, err error, sent time.Time) *reading {
 	}
 	// The member took the time between the question and the answer.
 	at := time.UnixMilli(s.At)
-	r.clock = &health.Clock{Least: at.Sub(r.At.Round(0)), Most: at.Add(time.Millisecond).Sub(sent.Round(0))}
+	r.clock = &health.Clock{Least: at.Sub(r.At.Round(0)),
+		Most: at.Add(time.Millisecond).Sub(sent.Round(0))}
 	r.version, r.settings = s.Version, s.Settings
 	r.Waits, r.Failures = s.Waits, s.Failures
 	if r.Metrics, r.MetricsErr = health.ParseMetrics(strings.NewReader(s.Metrics)); r.MetricsErr != nil {
@@ -105,11 +117,13 @@ func read(s *Sample, err error, sent time.Time) *reading {
 	return r
 }
 
-// Sampling of members: how often while there is a reader, how long after the last one, and how far the charts go back.
+// Sampling of members: how often while there is a reader, how long after the last one, and how far
+// the charts go back.
 const (
 	sampleInterval = 2 * time.Second
-	firstLook      = 500 * time.Millisecond // after which the first answers are shown without those of other members
-	sampleLinger   = 30 * time.Second
-	sampleHistory  = 15 * time.Minute
-	maxPoints      = int(sampleHistory / sampleInterval)
+	// after which the first answers are shown without those of other members
+	firstLook     = 500 * time.Millisecond
+	sampleLinger  = 30 * time.Second
+	sampleHistory = 15 * time.Minute
+	maxPoints     = int(sampleHistory / sampleInterval)
 )

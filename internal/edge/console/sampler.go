@@ -19,7 +19,8 @@ var errClosed = errors.New("the member stops")
 
 // point is what a chart shows of a member at one time.
 type point struct {
-	At int64 `json:"at"` // in milliseconds since 1970, by the clock of the member that the browser is connected to
+	// in milliseconds since 1970, by the clock of the member that the browser is connected to
+	At int64 `json:"at"`
 	// Rates are by second since the point before, Times in seconds, of which 99 of 100 are shorter.
 	Rates map[string]float64 `json:"rates,omitempty"`
 	Times map[string]float64 `json:"times,omitempty"`
@@ -43,7 +44,8 @@ type sampler struct {
 		closed  bool
 		left    time.Time // when the last reader left
 		members []uint64
-		last    map[uint64]*reading // nil while the sampler does not run: what it saw before is not the present
+		// nil while the sampler does not run: what it saw before is not the present
+		last    map[uint64]*reading
 		seen    map[uint64]*reading // of each member the newest with an answer
 		points  map[uint64][]point  // the newest last, at most maxPoints
 		changed chan struct{}       // closed after a round
@@ -95,17 +97,20 @@ func (s *sampler) close() {
 	s.rounds.Wait()
 }
 
-// wanted reports whether there is a reader, or was one recently. If not, the sampler is not running any more.
+// wanted reports whether there is a reader, or was one recently. If not, the sampler is not running
+// any more.
 func (s *sampler) wanted() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.mu.running = !s.mu.closed && (s.mu.readers > 0 || time.Since(s.mu.left) < sampleLinger); !s.mu.running {
+	if s.mu.running = !s.mu.closed &&
+		(s.mu.readers > 0 || time.Since(s.mu.left) < sampleLinger); !s.mu.running {
 		s.mu.last = nil
 	}
 	return s.mu.running
 }
 
-// round measures the members once, all at the same time. Of the first round, those that have answered soon are shown before the others.
+// round measures the members once, all at the same time. Of the first round, those that have
+// answered soon are shown before the others.
 func (s *sampler) round() {
 	s.mu.Lock()
 	members, first := s.mu.members, s.mu.last == nil
@@ -158,7 +163,8 @@ func (s *sampler) keep(got map[uint64]*reading, now time.Time) {
 			seen[id] = r
 		}
 		list := s.mu.points[id] // of members that were removed nothing is kept
-		for len(list) > 0 && (list[0].At < now.Add(-sampleHistory).UnixMilli() || len(list) >= maxPoints) {
+		for len(list) > 0 &&
+			(list[0].At < now.Add(-sampleHistory).UnixMilli() || len(list) >= maxPoints) {
 			list = list[1:]
 		}
 		if r.Status != nil {
@@ -180,13 +186,16 @@ func (s *sampler) publish(got map[uint64]*reading) {
 
 // Rates and latencies of a point, by their short names.
 var (
-	rates     = map[string]string{"puts": health.Puts, "reads": health.Ranges, "transactions": health.Txns, "deletes": health.Deletes, "events": health.Events}
-	latencies = map[string]string{"fsync": health.WALFsync, "commit": health.StoreCommit, "apply": health.Apply}
+	rates = map[string]string{"puts": health.Puts, "reads": health.Ranges,
+		"transactions": health.Txns, "deletes": health.Deletes, "events": health.Events}
+	latencies = map[string]string{"fsync": health.WALFsync, "commit": health.StoreCommit,
+		"apply": health.Apply}
 )
 
 // makePoint compares two readings of a member, of which the older may be missing.
 func makePoint(r, before *reading, lag int64) point {
-	p := point{At: r.At.UnixMilli(), Size: r.Status.DbSize, Revision: r.Status.Header.GetRevision(), Lag: lag}
+	p := point{At: r.At.UnixMilli(), Size: r.Status.DbSize,
+		Revision: r.Status.Header.GetRevision(), Lag: lag}
 	if before == nil || before.Metrics == nil || r.Metrics == nil || r.started != before.started {
 		return p
 	}
@@ -208,7 +217,8 @@ func makePoint(r, before *reading, lag int64) point {
 	return p
 }
 
-// lagOf returns how many entries a member has still to apply of those that the leader has; -1 if that is not known.
+// lagOf returns how many entries a member has still to apply of those that the leader has; -1 if
+// that is not known.
 func lagOf(x *reading, all map[uint64]*reading) int64 {
 	for _, r := range all {
 		if r.Status != nil && r.ID() == x.Status.Leader {
@@ -218,7 +228,8 @@ func lagOf(x *reading, all map[uint64]*reading) int64 {
 	return -1
 }
 
-// measurements are what a sampler has measured: the newest round, of each member the newest answer, and the points of the charts.
+// measurements are what a sampler has measured: the newest round, of each member the newest answer,
+// and the points of the charts.
 type measurements struct {
 	last, seen map[uint64]*reading
 	points     map[uint64][]point
@@ -246,7 +257,8 @@ func unanswered(err error) error {
 	if err == nil {
 		return nil
 	}
-	if timeout := (interface{ Timeout() bool })(nil); errors.As(err, &timeout) && timeout.Timeout() {
+	if timeout := (interface{ Timeout() bool })(nil); errors.As(err, &timeout) &&
+		timeout.Timeout() {
 		return errNoAnswer
 	}
 	return errors.New(calledMember.ReplaceAllString(err.Error(), ""))
@@ -267,8 +279,8 @@ type memberView struct {
 	Lag        int64    `json:"lag"`
 	Error      string   `json:"error,omitempty"`
 	Points     []point  `json:"points,omitempty"`
-	// Answers is set if the member has answered in the newest round. State is its newest answer, which is older if it has not, and At is
-	// when that was measured.
+	// Answers is set if the member has answered in the newest round. State is its newest answer,
+	// which is older if it has not, and At is when that was measured.
 	Answers bool         `json:"answers"`
 	At      int64        `json:"at,omitempty"`
 	State   *memberState `json:"state,omitempty"`
@@ -289,14 +301,16 @@ type memberState struct {
 	Errors          []string `json:"errors,omitempty"`
 }
 
-// overview is a line of the stream of live numbers. The first has all points, later ones the newest.
+// overview is a line of the stream of live numbers. The first has all points, later ones the
+// newest.
 type overview struct {
 	At      int64        `json:"at"`
 	First   bool         `json:"first,omitempty"`
 	Members []memberView `json:"members"`
 	// Alarms are raised for members.
 	Alarms []alarm `json:"alarms"`
-	// Pending are the names of the members whose first answer is awaited; until then there is no diagnosis.
+	// Pending are the names of the members whose first answer is awaited; until then there is no
+	// diagnosis.
 	Pending []string `json:"pending,omitempty"`
 	// Diagnosis has the findings of the command doctor.
 	Diagnosis *health.Diagnosis `json:"diagnosis,omitempty"`
@@ -320,8 +334,10 @@ func (c *Console) serveLive(r *request, out *lines) error {
 	leave := func() {}
 	defer func() { leave() }()
 	for {
-		// Serializable: a member without a quorum answers too. The list is also the check that the session is still valid.
-		list, err := c.cluster.MemberList(r.ctx, &etcdserverpb.MemberListRequest{Linearizable: false})
+		// Serializable: a member without a quorum answers too. The list is also the check that the
+		// session is still valid.
+		list, err := c.cluster.MemberList(r.ctx,
+			&etcdserverpb.MemberListRequest{Linearizable: false})
 		if err != nil {
 			return err
 		}
@@ -351,7 +367,8 @@ func (c *Console) serveLive(r *request, out *lines) error {
 }
 
 func (c *Console) overview(members []*etcdserverpb.Member, now measurements, all bool) *overview {
-	o, e := &overview{At: time.Now().UnixMilli(), First: all, Alarms: []alarm{}}, c.examination(members, now.last)
+	o, e := &overview{At: time.Now().UnixMilli(), First: all, Alarms: []alarm{}},
+		c.examination(members, now.last)
 	names := e.Name
 	for _, a := range e.Alarms {
 		of := "a member that is not known"
@@ -361,7 +378,8 @@ func (c *Console) overview(members []*etcdserverpb.Member, now measurements, all
 		o.Alarms = append(o.Alarms, alarm{hexadecimal(a.MemberID), of, a.Alarm.String()})
 	}
 	for _, m := range members {
-		v := memberView{ID: hexadecimal(m.ID), Name: m.Name, PeerURLs: m.PeerURLs, ClientURLs: m.ClientURLs, Learner: m.IsLearner,
+		v := memberView{ID: hexadecimal(m.ID), Name: m.Name, PeerURLs: m.PeerURLs,
+			ClientURLs: m.ClientURLs, Learner: m.IsLearner,
 			Self: m.ID == c.Self.Member, Role: "does not answer", Lag: -1, Points: now.points[m.ID]}
 		if n := len(v.Points); n > 0 && (o.Since == 0 || v.Points[0].At < o.Since) {
 			o.Since = v.Points[0].At
@@ -379,11 +397,14 @@ func (c *Console) overview(members []*etcdserverpb.Member, now measurements, all
 			o.Pending = append(o.Pending, names(m.ID))
 		case r.StatusErr != nil:
 			v.Error = r.StatusErr.Error()
-			if self := now.last[c.Self.Member]; self != nil && slices.ContainsFunc(self.Failures, func(f health.PeerFailure) bool { return f.Member == v.ID && f.Lasts() }) {
+			if self := now.last[c.Self.Member]; self != nil &&
+				slices.ContainsFunc(self.Failures,
+					func(f health.PeerFailure) bool { return f.Member == v.ID && f.Lasts() }) {
 				v.Role = "refused"
 			}
 		default:
-			v.Answers, v.At, v.State, v.Role, v.Lag = true, r.At.UnixMilli(), r.state(), r.Role(), lagOf(r, now.last)
+			v.Answers, v.At, v.State, v.Role, v.Lag = true, r.At.UnixMilli(), r.state(), r.Role(),
+				lagOf(r, now.last)
 		}
 		o.Members = append(o.Members, v)
 	}
@@ -397,7 +418,9 @@ func (c *Console) overview(members []*etcdserverpb.Member, now measurements, all
 // state returns what a view shows of a member that has answered.
 func (r *reading) state() *memberState {
 	st := r.Status
-	return &memberState{Version: r.version, Term: st.RaftTerm, Revision: st.Header.GetRevision(), CompactRevision: int64(r.Value(health.CompactRevision)),
-		Keys: int64(r.Value(keysTotal)), Size: st.DbSize, InUse: st.DbSizeInUse, Quota: max(0, st.DbSizeQuota), Watchers: int64(r.Value(health.Watchers)),
+	return &memberState{Version: r.version, Term: st.RaftTerm, Revision: st.Header.GetRevision(),
+		CompactRevision: int64(r.Value(health.CompactRevision)),
+		Keys:            int64(r.Value(keysTotal)), Size: st.DbSize, InUse: st.DbSizeInUse,
+		Quota: max(0, st.DbSizeQuota), Watchers: int64(r.Value(health.Watchers)),
 		Memory: int64(r.Value(health.ResidentMemory)), Errors: st.Errors}
 }

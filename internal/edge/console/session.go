@@ -14,7 +14,8 @@ import (
 	"vigil/internal/kv"
 )
 
-// credentials are what a request carries. User is what the browser claims: only calls with the token verify it.
+// credentials are what a request carries. User is what the browser claims: only calls with the
+// token verify it.
 type credentials struct {
 	User, Token string
 	certificate bool // User is the name in a verified certificate, and there is no token
@@ -23,24 +24,29 @@ type credentials struct {
 // maxCookie limits a session: browsers keep no larger cookies.
 const maxCookie = 4096
 
-// cookieName returns the name of the session's cookie. Cookies of a host are shared by all its ports, so it names the cluster.
+// cookieName returns the name of the session's cookie. Cookies of a host are shared by all its
+// ports, so it names the cluster.
 func (c *Console) cookieName() string { return fmt.Sprintf("vigil-console-%x", c.Self.Cluster) }
 
-// credentials returns the credentials of a request: the session, or else the certificate if certificates name users.
+// credentials returns the credentials of a request: the session, or else the certificate if
+// certificates name users.
 func (c *Console) credentials(r *http.Request) credentials {
 	if k, err := r.Cookie(c.cookieName()); err == nil && len(k.Value) <= maxCookie {
 		var who credentials
-		if b, err := base64.RawURLEncoding.DecodeString(k.Value); err == nil && json.Unmarshal(b, &who) == nil && who.Token != "" {
+		if b, err := base64.RawURLEncoding.DecodeString(k.Value); err == nil &&
+			json.Unmarshal(b, &who) == nil && who.Token != "" {
 			return who
 		}
 	}
-	if c.CertificateUsers && r.TLS != nil && len(r.TLS.VerifiedChains) > 0 && len(r.TLS.VerifiedChains[0]) > 0 {
+	if c.CertificateUsers && r.TLS != nil && len(r.TLS.VerifiedChains) > 0 &&
+		len(r.TLS.VerifiedChains[0]) > 0 {
 		return credentials{User: r.TLS.VerifiedChains[0][0].Subject.CommonName, certificate: true}
 	}
 	return credentials{}
 }
 
-// adminOnly returns an error that says what only users with the role root may do, if the user of a request does not have it.
+// adminOnly returns an error that says what only users with the role root may do, if the user of a
+// request does not have it.
 func (c *Console) adminOnly(r *request, what string) error {
 	err := c.RequireAdmin(kv.WithCredentials(r.ctx, r.who.identity()))
 	if err == nil {
@@ -49,7 +55,8 @@ func (c *Console) adminOnly(r *request, what string) error {
 	if f := describe(err); f.Code == "leaderless" || f.Code == "timeout" {
 		return f
 	}
-	return &failure{Status: http.StatusForbidden, Code: "denied", Text: what + ": " + err.Error(), Next: "log in as a user with the role root"}
+	return &failure{Status: http.StatusForbidden, Code: "denied", Text: what + ": " + err.Error(),
+		Next: "log in as a user with the role root"}
 }
 
 // identity returns the credentials as the rules of users need them.
@@ -69,7 +76,8 @@ type session struct {
 	Version string `json:"version"`
 	// Endpoints are for commands, if the address of the page is not one.
 	Endpoints string `json:"endpoints,omitempty"`
-	// Auth is set while users must identify themselves, Secure if the connection is encrypted or does not leave the machine.
+	// Auth is set while users must identify themselves, Secure if the connection is encrypted or
+	// does not leave the machine.
 	Auth   bool `json:"auth"`
 	Secure bool `json:"secure"`
 	// User is empty without a valid session. Root is set if the user may do everything.
@@ -79,7 +87,8 @@ type session struct {
 	Expired     bool   `json:"expired,omitempty"`
 	// Ranges are the ranges of keys that the user may use, if not all.
 	Ranges []permission `json:"ranges,omitempty"`
-	// Members are where the consoles of the members are, for a reader whose member does not answer later.
+	// Members are where the consoles of the members are, for a reader whose member does not answer
+	// later.
 	Members []place `json:"members,omitempty"`
 }
 
@@ -118,7 +127,8 @@ func (r *room) permissions(list []*authpb.Permission) []permission {
 			break
 		}
 		both := p.PermType == authpb.READWRITE // a type that is not known allows nothing
-		out = append(out, permission{p.Key, p.RangeEnd, both || p.PermType == authpb.READ, both || p.PermType == authpb.WRITE})
+		out = append(out, permission{p.Key, p.RangeEnd, both || p.PermType == authpb.READ, both ||
+			p.PermType == authpb.WRITE})
 	}
 	return out
 }
@@ -128,8 +138,10 @@ const maxRanges = 1000
 
 // serveSession describes the reader.
 func (c *Console) serveSession(r *request) (any, error) {
-	s := &session{Cluster: hexadecimal(c.Self.Cluster), Member: hexadecimal(c.Self.Member), Name: c.Self.Name, Version: c.Self.Version,
-		Endpoints: c.Endpoints, Auth: c.AuthEnabled(), Secure: r.TLS != nil || onLoopback(r.Request)}
+	s := &session{Cluster: hexadecimal(c.Self.Cluster), Member: hexadecimal(c.Self.Member),
+		Name: c.Self.Name, Version: c.Self.Version,
+		Endpoints: c.Endpoints, Auth: c.AuthEnabled(), Secure: r.TLS != nil ||
+			onLoopback(r.Request)}
 	if !s.Auth {
 		s.Root, s.Members = true, c.places(r)
 		return s, nil
@@ -147,7 +159,9 @@ func (c *Console) serveSession(r *request) (any, error) {
 	if !root {
 		left := room(maxPageBytes)
 		for _, p := range permissions[:min(len(permissions), maxRanges)] {
-			s.Ranges = append(s.Ranges, left.permissions([]*authpb.Permission{{PermType: authpb.Permission_Type(p.Type), Key: p.Key, RangeEnd: p.End}})...)
+			s.Ranges = append(s.Ranges,
+				left.permissions([]*authpb.Permission{{PermType: authpb.Permission_Type(p.Type),
+					Key: p.Key, RangeEnd: p.End}})...)
 		}
 	}
 	return s, nil
@@ -163,11 +177,13 @@ func (c *Console) serveLogin(w http.ResponseWriter, r *http.Request) {
 		writeError(w, err)
 		return
 	}
-	res, err := c.auth.Authenticate(q.ctx, &etcdserverpb.AuthenticateRequest{Name: in.Name, Password: in.Password})
+	res, err := c.auth.Authenticate(q.ctx,
+		&etcdserverpb.AuthenticateRequest{Name: in.Name, Password: in.Password})
 	if err != nil {
 		f := describe(err)
 		if f.Code == "request" {
-			f = &failure{Status: http.StatusUnauthorized, Code: "login", Text: f.Text, Next: "check the name and the password"}
+			f = &failure{Status: http.StatusUnauthorized, Code: "login", Text: f.Text,
+				Next: "check the name and the password"}
 		}
 		writeError(w, f)
 		return
@@ -179,7 +195,9 @@ func (c *Console) serveLogin(w http.ResponseWriter, r *http.Request) {
 	}
 	value := base64.RawURLEncoding.EncodeToString(b)
 	if len(value) > maxCookie-len(c.cookieName())-200 {
-		writeError(w, &failure{Status: http.StatusBadRequest, Code: "request", Text: "the token is too long for a cookie", Next: "use tokens with fewer claims, or a client certificate"})
+		writeError(w, &failure{Status: http.StatusBadRequest, Code: "request",
+			Text: "the token is too long for a cookie",
+			Next: "use tokens with fewer claims, or a client certificate"})
 		return
 	}
 	c.setCookie(w, r, value, 0)
@@ -192,6 +210,7 @@ func (c *Console) serveLogout(w http.ResponseWriter, r *http.Request) {
 }
 
 func (c *Console) setCookie(w http.ResponseWriter, r *http.Request, value string, age int) {
-	http.SetCookie(w, &http.Cookie{Name: c.cookieName(), Value: value, Path: Prefix, MaxAge: age, HttpOnly: true, Secure: r.TLS != nil,
+	http.SetCookie(w, &http.Cookie{Name: c.cookieName(), Value: value, Path: Prefix, MaxAge: age,
+		HttpOnly: true, Secure: r.TLS != nil,
 		SameSite: http.SameSiteStrictMode})
 }

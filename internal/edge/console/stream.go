@@ -25,7 +25,8 @@ func (l *lines) send(v any) error {
 	if err != nil {
 		return err
 	}
-	_ = l.control.SetWriteDeadline(time.Now().Add(writeTimeout)) // not every writer has a connection
+	// not every writer has a connection
+	_ = l.control.SetWriteDeadline(time.Now().Add(writeTimeout))
 	if _, err = l.w.Write(append(b, '\n')); err == nil {
 		err = l.control.Flush()
 	}
@@ -33,8 +34,8 @@ func (l *lines) send(v any) error {
 	return err
 }
 
-// beatInterval is how often a stream sends a line when it has nothing to say. A reader that receives none for longer knows that the member,
-// or the way to it, has stopped.
+// beatInterval is how often a stream sends a line when it has nothing to say. A reader that
+// receives none for longer knows that the member, or the way to it, has stopped.
 const beatInterval = 2 * time.Second
 
 // beat is such a line.
@@ -58,8 +59,8 @@ type end struct {
 	End *failure `json:"end"`
 }
 
-// stream serves a path of the API with a stream: the handler sends lines until the reader leaves. An error before the first line is the
-// response, a later one is the last line.
+// stream serves a path of the API with a stream: the handler sends lines until the reader leaves.
+// An error before the first line is the response, a later one is the last line.
 func (c *Console) stream(path string, serve func(*request, *lines) error) {
 	c.api.HandleFunc("GET "+apiPrefix+path, func(w http.ResponseWriter, r *http.Request) {
 		ctx, cancel := context.WithCancel(r.Context())
@@ -67,7 +68,8 @@ func (c *Console) stream(path string, serve func(*request, *lines) error) {
 		q := c.request(ctx, cancel, r)
 		leave, ok := c.streams.open(c.streamsOf(q))
 		if !ok {
-			writeError(w, &failure{Status: http.StatusServiceUnavailable, Code: "unavailable", Text: "too many live views of this member are open",
+			writeError(w, &failure{Status: http.StatusServiceUnavailable, Code: "unavailable",
+				Text: "too many live views of this member are open",
 				Next: "close some, or open the console of another member"})
 			return
 		}
@@ -81,7 +83,8 @@ func (c *Console) stream(path string, serve func(*request, *lines) error) {
 		w.Header().Set("X-Accel-Buffering", "no")
 		err := serve(q, out)
 		if ctx.Err() != nil && err != nil {
-			err = &failure{Status: http.StatusServiceUnavailable, Code: "unavailable", Text: "the member has ended this view: its browser was too slow while others waited",
+			err = &failure{Status: http.StatusServiceUnavailable, Code: "unavailable",
+				Text: "the member has ended this view: its browser was too slow while others waited",
 				Next: "try again in a moment"}
 		}
 		switch {
@@ -94,8 +97,8 @@ func (c *Console) stream(path string, serve func(*request, *lines) error) {
 	})
 }
 
-// Limits of open streams (tails, live numbers and exports): of all readers, and of each user while there are users, so that one cannot
-// take those of the others.
+// Limits of open streams (tails, live numbers and exports): of all readers, and of each user while
+// there are users, so that one cannot take those of the others.
 const (
 	maxStreams     = 100
 	maxUserStreams = 30

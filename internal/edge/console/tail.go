@@ -15,7 +15,8 @@ type tailLine struct {
 	Revision int64     `json:"revision"`
 	Created  bool      `json:"created,omitempty"`
 	Events   []version `json:"events,omitempty"`
-	// Skipped is how many events before those of this line the reader was too slow for: they are not sent.
+	// Skipped is how many events before those of this line the reader was too slow for: they are
+	// not sent.
 	Skipped int64 `json:"skipped,omitempty"`
 }
 
@@ -25,9 +26,10 @@ const (
 	maxTailEvents = 1000                   // in one line
 	maxTailQueued = 20_000                 // events for which a reader is too slow
 	maxTailBytes  = 8 << 20                // of memory for them
-	allTailBytes  = 64 << 20               // of memory for the events of all tails: each has an equal share
-	eventBytes    = 200                    // of memory for an event besides its key and excerpt
-	maxTailKey    = 2 << 10                // of a key: a page keeps many events
+	// of memory for the events of all tails: each has an equal share
+	allTailBytes = 64 << 20
+	eventBytes   = 200     // of memory for an event besides its key and excerpt
+	maxTailKey   = 2 << 10 // of a key: a page keeps many events
 )
 
 // bytesOf returns the memory that an event of a tail takes.
@@ -49,7 +51,8 @@ func (c *Console) serveTail(r *request, out *lines) error {
 		cancel()
 		return err
 	}
-	create := &etcdserverpb.WatchCreateRequest{Key: from(prefix), RangeEnd: endOf(prefix), StartRevision: rev, ProgressNotify: true, Fragment: true}
+	create := &etcdserverpb.WatchCreateRequest{Key: from(prefix), RangeEnd: endOf(prefix),
+		StartRevision: rev, ProgressNotify: true, Fragment: true}
 	if err := st.Send(&etcdserverpb.WatchRequest{RequestUnion: &etcdserverpb.WatchRequest_CreateRequest{CreateRequest: create}}); err != nil {
 		cancel()
 		return err
@@ -92,8 +95,9 @@ func (c *Console) serveTail(r *request, out *lines) error {
 	}
 }
 
-// tail is the events of a watch that were not sent yet. The receiver adds them and never waits for the reader of the tail, so
-// that the watcher does not lag: if the reader is too slow, the oldest events are skipped and counted.
+// tail is the events of a watch that were not sent yet. The receiver adds them and never waits for
+// the reader of the tail, so that the watcher does not lag: if the reader is too slow, the oldest
+// events are skipped and counted.
 type tail struct {
 	wake    chan struct{} // has room for one
 	streams *streams      // those that share the memory
@@ -132,7 +136,8 @@ func (t *tail) add(res *etcdserverpb.WatchResponse, end error) {
 			if len(v.Key) > maxTailKey {
 				v.Key, v.Cut = v.Key[:maxTailKey], true
 			}
-			v.Key, v.To = bytes.Clone(v.Key), now // the response may be a part of a large piece of memory
+			// the response may be a part of a large piece of memory
+			v.Key, v.To = bytes.Clone(v.Key), now
 			t.mu.line.Events = append(t.mu.line.Events, v)
 			t.mu.bytes += bytesOf(&v)
 		}
@@ -154,7 +159,8 @@ func (t *tail) add(res *etcdserverpb.WatchResponse, end error) {
 	}
 }
 
-// take returns the next line, nil if there is nothing new, whether there is another one, and the end of the watch.
+// take returns the next line, nil if there is nothing new, whether there is another one, and the
+// end of the watch.
 func (t *tail) take() (next *tailLine, rest bool, end error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -164,7 +170,8 @@ func (t *tail) take() (next *tailLine, rest bool, end error) {
 	out := t.mu.line
 	t.mu.line.Created, t.mu.line.Skipped, t.mu.line.Events = false, 0, nil
 	if rest = len(out.Events) > maxTailEvents; rest {
-		out.Events, t.mu.line.Events = out.Events[:maxTailEvents:maxTailEvents], out.Events[maxTailEvents:]
+		out.Events, t.mu.line.Events = out.Events[:maxTailEvents:maxTailEvents],
+			out.Events[maxTailEvents:]
 	}
 	for i := range out.Events {
 		t.mu.bytes -= bytesOf(&out.Events[i])

@@ -12,8 +12,8 @@ import (
 	"vigil/internal/kv"
 )
 
-// span is when a revision was made, in milliseconds since 1970 by the clock of the leader of that time: after From, and at or before
-// To; 0 if that is not known.
+// span is when a revision was made, in milliseconds since 1970 by the clock of the leader of that
+// time: after From, and at or before To; 0 if that is not known.
 type span struct {
 	From int64 `json:"from,omitempty"`
 	To   int64 `json:"to,omitempty"`
@@ -26,7 +26,8 @@ const maxSpans = 1000
 type times struct{ conn grpc.ClientConnInterface }
 
 // ask calls a method.
-func (t times) ask(ctx context.Context, method protoreflect.Name, fill func(in protoreflect.Message)) (protoreflect.Message, error) {
+func (t times) ask(ctx context.Context, method protoreflect.Name,
+	fill func(in protoreflect.Message)) (protoreflect.Message, error) {
 	m := lockpb.Times.Methods().ByName(method)
 	in, out := dynamicpb.NewMessage(m.Input()), dynamicpb.NewMessage(m.Output())
 	fill(in)
@@ -87,7 +88,8 @@ func (c *Console) serveRevision(r *request) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	answer, err := c.times.ask(r.ctx, "RevisionAt", func(in protoreflect.Message) { lockpb.Set(in, "time", at) })
+	answer, err := c.times.ask(r.ctx, "RevisionAt",
+		func(in protoreflect.Message) { lockpb.Set(in, "time", at) })
 	if err != nil {
 		return nil, err
 	}

@@ -24,7 +24,8 @@ type valueView struct {
 
 func valueOf(kv *mvccpb.KeyValue, most int) *valueView {
 	shown := kv.Value[:min(len(kv.Value), most)]
-	return &valueView{keyView: viewKey(kv), Size: len(kv.Value), Value: shown, Cut: len(shown) < len(kv.Value), Views: decode.Views(shown)}
+	return &valueView{keyView: viewKey(kv), Size: len(kv.Value), Value: shown,
+		Cut: len(shown) < len(kv.Value), Views: decode.Views(shown)}
 }
 
 // single is a key at a revision. Key is missing if it does not exist there.
@@ -68,7 +69,8 @@ func (c *Console) serveKey(r *request) (any, error) {
 	return out, nil
 }
 
-// servePut writes a key, if its last change is still the one that was read: 0 for a key that did not exist.
+// servePut writes a key, if its last change is still the one that was read: 0 for a key that did
+// not exist.
 func (c *Console) servePut(r *request) (any, error) {
 	var in struct {
 		Key, Value []byte
@@ -89,13 +91,16 @@ func (c *Console) servePut(r *request) (any, error) {
 		}
 		put.Lease = int64(n)
 	}
-	return c.change(r, in.Key, *in.Mod, &etcdserverpb.RequestOp{Request: &etcdserverpb.RequestOp_RequestPut{RequestPut: put}})
+	return c.change(r, in.Key, *in.Mod,
+		&etcdserverpb.RequestOp{Request: &etcdserverpb.RequestOp_RequestPut{RequestPut: put}})
 }
 
 // change runs an operation if the last change of a key is the expected one.
-func (c *Console) change(r *request, key []byte, mod int64, op *etcdserverpb.RequestOp) (any, error) {
+func (c *Console) change(r *request, key []byte, mod int64,
+	op *etcdserverpb.RequestOp) (any, error) {
 	res, err := c.kv.Txn(r.ctx, &etcdserverpb.TxnRequest{
-		Compare: []*etcdserverpb.Compare{{Key: key, Target: etcdserverpb.Compare_MOD, Result: etcdserverpb.Compare_EQUAL,
+		Compare: []*etcdserverpb.Compare{{Key: key, Target: etcdserverpb.Compare_MOD,
+			Result:      etcdserverpb.Compare_EQUAL,
 			TargetUnion: &etcdserverpb.Compare_ModRevision{ModRevision: mod}}},
 		Success: []*etcdserverpb.RequestOp{op},
 		Failure: []*etcdserverpb.RequestOp{{Request: &etcdserverpb.RequestOp_RequestRange{RequestRange: &etcdserverpb.RangeRequest{Key: key}}}},
@@ -113,7 +118,8 @@ func (c *Console) change(r *request, key []byte, mod int64, op *etcdserverpb.Req
 	return map[string]int64{"revision": res.Header.Revision}, nil
 }
 
-// serveDelete deletes a key that has not changed, or all keys of a range of which none has changed since a revision.
+// serveDelete deletes a key that has not changed, or all keys of a range of which none has changed
+// since a revision.
 func (c *Console) serveDelete(r *request) (any, error) {
 	var in struct {
 		Key, End []byte
@@ -138,7 +144,8 @@ func (c *Console) serveDelete(r *request) (any, error) {
 		end = endOf(in.Key)
 	}
 	res, err := c.kv.Txn(r.ctx, &etcdserverpb.TxnRequest{
-		Compare: []*etcdserverpb.Compare{{Key: key, RangeEnd: end, Target: etcdserverpb.Compare_MOD, Result: etcdserverpb.Compare_LESS,
+		Compare: []*etcdserverpb.Compare{{Key: key, RangeEnd: end, Target: etcdserverpb.Compare_MOD,
+			Result:      etcdserverpb.Compare_LESS,
 			TargetUnion: &etcdserverpb.Compare_ModRevision{ModRevision: in.Since + 1}}},
 		Success: []*etcdserverpb.RequestOp{deletion(key, end)},
 	})
@@ -146,10 +153,12 @@ func (c *Console) serveDelete(r *request) (any, error) {
 		return nil, err
 	}
 	if !res.Succeeded {
-		return nil, &failure{Status: http.StatusConflict, Code: "conflict", Text: fmt.Sprintf("a key of the range was written after revision %d; nothing was deleted", in.Since),
+		return nil, &failure{Status: http.StatusConflict, Code: "conflict",
+			Text: fmt.Sprintf("a key of the range was written after revision %d; nothing was deleted", in.Since),
 			Next: "count again, and delete again"}
 	}
-	return map[string]int64{"revision": res.Header.Revision, "deleted": res.Responses[0].GetResponseDeleteRange().Deleted}, nil
+	return map[string]int64{"revision": res.Header.Revision,
+		"deleted": res.Responses[0].GetResponseDeleteRange().Deleted}, nil
 }
 
 func deletion(key, end []byte) *etcdserverpb.RequestOp {

@@ -17,7 +17,8 @@ import (
 
 // WatcherView is a watcher of a member.
 type WatcherView struct {
-	Member  string    `json:"member,omitempty"` // the name; set by the member that was asked for all
+	// the name; set by the member that was asked for all
+	Member  string    `json:"member,omitempty"`
 	Stream  uint64    `json:"stream"`
 	ID      int64     `json:"id"`
 	Client  string    `json:"client"`
@@ -35,8 +36,9 @@ type WatcherView struct {
 	Created time.Time `json:"created"`
 }
 
-// WatchersQuery chooses watchers: the first ones in the order of a column, of those whose client, user, state or key contains a text.
-// Members send it to each other as JSON, and WatchersView as the answer.
+// WatchersQuery chooses watchers: the first ones in the order of a column, of those whose client,
+// user, state or key contains a text. Members send it to each other as JSON, and WatchersView as
+// the answer.
 type WatchersQuery struct {
 	Sort   string `json:"sort"`
 	Filter string `json:"filter"`
@@ -87,15 +89,22 @@ func sortWatchers(list []WatcherView, order string) {
 
 // ListWatchers returns the watchers of a member that a query chooses.
 func ListWatchers(st watch.Stats, q WatchersQuery) *WatchersView {
-	out := &WatchersView{Revision: st.Revision, Distributed: st.Matched, Streams: len(st.Streams), Watchers: []WatcherView{}}
+	out := &WatchersView{Revision: st.Revision, Distributed: st.Matched, Streams: len(st.Streams),
+		Watchers: []WatcherView{}}
 	for _, s := range st.Streams {
 		for _, x := range s.Watchers {
 			out.Total++
-			if q.Filter != "" && !strings.Contains(s.Client+"\n"+s.User+"\n"+string(x.State)+"\n"+string(x.Key), q.Filter) {
+			if q.Filter != "" &&
+				!strings.Contains(s.Client+"\n"+s.User+"\n"+string(x.State)+"\n"+
+					string(x.Key), q.Filter) {
 				continue
 			}
-			out.Watchers = append(out.Watchers, WatcherView{Stream: s.ID, ID: x.ID, Client: s.Client, User: s.User, Key: x.Key, End: x.End, State: string(x.State),
-				Next: x.Next, Lag: x.Lag, Queued: x.QueuedBytes, Events: x.Events, Bytes: x.Bytes, Created: x.Created, Options: x.Options()})
+			out.Watchers = append(out.Watchers,
+				WatcherView{Stream: s.ID, ID: x.ID, Client: s.Client, User: s.User, Key: x.Key,
+					End: x.End, State: string(x.State),
+					Next: x.Next, Lag: x.Lag, Queued: x.QueuedBytes, Events: x.Events,
+					Bytes:   x.Bytes,
+					Created: x.Created, Options: x.Options()})
 		}
 	}
 	sortWatchers(out.Watchers, q.Sort)
@@ -110,7 +119,8 @@ func ListWatchers(st watch.Stats, q WatchersQuery) *WatchersView {
 			}
 		}
 		w.User, w.Client = beginning(w.User), beginning(w.Client)
-		if !left.take(len(w.Key) + len(w.End) + 6*(len(w.User)+len(w.Client))) { // JSON may escape each character
+		// JSON may escape each character
+		if !left.take(len(w.Key) + len(w.End) + 6*(len(w.User)+len(w.Client))) {
 			out.Watchers = out.Watchers[:i]
 			break
 		}
@@ -159,9 +169,11 @@ type watchingMember struct {
 	Error       string `json:"error,omitempty"`
 }
 
-// serveWatchers lists the watchers of all members, or of one, those with the largest lag first, or by another column.
+// serveWatchers lists the watchers of all members, or of one, those with the largest lag first, or
+// by another column.
 func (c *Console) serveWatchers(r *request) (any, error) {
-	if err := c.adminOnly(r, "the watchers of all users are shown to users with the role root only"); err != nil {
+	if err := c.adminOnly(r,
+		"the watchers of all users are shown to users with the role root only"); err != nil {
 		return nil, err
 	}
 	p := r.URL.Query()
@@ -180,10 +192,12 @@ func (c *Console) serveWatchers(r *request) (any, error) {
 func byName(a, b *etcdserverpb.Member) int { return cmp.Compare(a.Name, b.Name) }
 
 // watchersOf asks members, all or the one with a name, at the same time.
-func (c *Console) watchersOf(ctx context.Context, members []*etcdserverpb.Member, only string, q WatchersQuery) *allWatchers {
+func (c *Console) watchersOf(ctx context.Context, members []*etcdserverpb.Member, only string,
+	q WatchersQuery) *allWatchers {
 	ctx, cancel := context.WithTimeout(ctx, watchersTime)
 	defer cancel()
-	members = slices.DeleteFunc(slices.Clone(members), func(m *etcdserverpb.Member) bool { return only != "" && m.Name != only })
+	members = slices.DeleteFunc(slices.Clone(members),
+		func(m *etcdserverpb.Member) bool { return only != "" && m.Name != only })
 	slices.SortFunc(members, byName)
 	views, errs := make([]*WatchersView, len(members)), make([]error, len(members))
 	var all sync.WaitGroup

@@ -7,13 +7,15 @@ import (
 	"vigil/internal/portmux"
 )
 
-// Limits are the limits of connections. They follow from the limit of file descriptors. Clients, members and metrics have
-// separate limits, so that clients cannot use up the connections between members, which the quorum needs.
+// Limits are the limits of connections. They follow from the limit of file descriptors. Clients,
+// members and metrics have separate limits, so that clients cannot use up the connections between
+// members, which the quorum needs.
 type Limits struct{ Clients, Members, Metrics *portmux.Limit }
 
 const (
-	// leastReserve is the least number of file descriptors reserved for segments, the raft log and connections to other members.
-	// A quarter of all descriptors is reserved, because a large store has many segments.
+	// leastReserve is the least number of file descriptors reserved for segments, the raft log and
+	// connections to other members. A quarter of all descriptors is reserved, because a large store
+	// has many segments.
 	leastReserve = 150
 	// Bounds of the limits for members and for metrics.
 	leastMembers, mostMembers = 16, 1024
@@ -30,7 +32,8 @@ func NewLimits(log *slog.Logger) Limits {
 		limit = r.Cur
 	}
 	clients, members, metrics := shareConns(limit)
-	return Limits{portmux.NewLimit(clients, 0, log), portmux.NewLimit(members, 0, log), portmux.NewLimit(metrics, 0, log)}
+	return Limits{portmux.NewLimit(clients, 0, log), portmux.NewLimit(members, 0, log),
+		portmux.NewLimit(metrics, 0, log)}
 }
 
 // shareConns returns the limits of connections for a number of file descriptors.

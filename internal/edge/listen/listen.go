@@ -1,4 +1,5 @@
-// Package listen opens listeners at URLs, checks the URLs, and divides file descriptors among connections.
+// Package listen opens listeners at URLs, checks the URLs, and divides file descriptors among
+// connections.
 package listen
 
 import (
@@ -95,7 +96,8 @@ func (o *Options) explain(err error, network, addr string) error {
 	return &reason{err, text}
 }
 
-// removeStaleSocket removes a socket file without a listener, which remains after a process was killed.
+// removeStaleSocket removes a socket file without a listener, which remains after a process was
+// killed.
 func removeStaleSocket(path string) error {
 	info, err := os.Lstat(path)
 	if errors.Is(err, fs.ErrNotExist) {

@@ -11,7 +11,8 @@ import (
 	"testing"
 )
 
-// TestSocketOfRunningProgram: only a socket without a listener is removed, not one whose listener is slow or of another kind.
+// TestSocketOfRunningProgram: only a socket without a listener is removed, not one whose listener
+// is slow or of another kind.
 func TestSocketOfRunningProgram(t *testing.T) {
 	dir := t.TempDir()
 	path := func(name string) string { return filepath.Join(dir, name) }

@@ -10,8 +10,8 @@ import (
 	"strings"
 )
 
-// parseURL parses the URL of a listener or a member. A TCP URL has exactly the form SCHEME://HOST:PORT: a path, a query or a user
-// would have no effect and is a mistake.
+// parseURL parses the URL of a listener or a member. A TCP URL has exactly the form
+// SCHEME://HOST:PORT: a path, a query or a user would have no effect and is a mistake.
 func parseURL(s string) (u *url.URL, host, port string, err error) {
 	u, err = url.Parse(s)
 	if err != nil && !strings.Contains(s, "://") {
@@ -47,7 +47,8 @@ func parseURL(s string) (u *url.URL, host, port string, err error) {
 		return nil, "", "", fmt.Errorf("%q must have the form %s://HOST:PORT", s, u.Scheme)
 	}
 	if _, err := strconv.ParseUint(port, 10, 16); err != nil {
-		return nil, "", "", fmt.Errorf("%q: the port must be a number from 0 to 65535, not %s", s, port)
+		return nil, "", "", fmt.Errorf("%q: the port must be a number from 0 to 65535, not %s", s,
+			port)
 	}
 	return u, host, port, nil
 }
@@ -68,7 +69,8 @@ func Address(s string) (network, addr string, secure bool, err error) {
 		host = "127.0.0.1"
 	}
 	if net.ParseIP(host) == nil {
-		return "", "", false, fmt.Errorf("%q must name an IP address or localhost to listen on, not %q", s, host)
+		return "", "", false,
+			fmt.Errorf("%q must name an IP address or localhost to listen on, not %q", s, host)
 	}
 	return "tcp", net.JoinHostPort(host, port), secure, nil
 }
@@ -79,7 +81,8 @@ func CheckURL(s string) error {
 	return err
 }
 
-// LocalAddr returns the first IP address in URLs that other programs can dial, empty if there is none.
+// LocalAddr returns the first IP address in URLs that other programs can dial, empty if there is
+// none.
 func LocalAddr(urls []string) string {
 	for _, s := range urls {
 		_, host, _, err := parseURL(s)

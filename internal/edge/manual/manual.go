@@ -34,7 +34,8 @@ const Prefix = "/console/docs/"
 // policy is the Content-Security-Policy of all answers. A picture may have styles of its own.
 const policy = "default-src 'none'; style-src 'self' 'unsafe-inline'; img-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 
-// lineBreak is the only HTML in a page that is kept: a cell of a table has no other way to begin a line.
+// lineBreak is the only HTML in a page that is kept: a cell of a table has no other way to begin a
+// line.
 const lineBreak = "<br>"
 
 // index is the page of a directory.
@@ -74,7 +75,8 @@ type manual struct {
 	markdown goldmark.Markdown
 }
 
-var kinds = map[string]string{".png": "image/png", ".svg": "image/svg+xml", ".md": "text/html; charset=utf-8"}
+var kinds = map[string]string{".png": "image/png", ".svg": "image/svg+xml",
+	".md": "text/html; charset=utf-8"}
 
 // ServeHTTP implements http.Handler.
 func (m *manual) ServeHTTP(w http.ResponseWriter, r *http.Request) {
@@ -97,7 +99,8 @@ func (m *manual) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	file, isDir := m.find(name)
 	switch {
 	case file == "":
-		http.Error(w, fmt.Sprintf("There is no page %q. All pages: %s", name, Prefix), http.StatusNotFound)
+		http.Error(w, fmt.Sprintf("There is no page %q. All pages: %s", name, Prefix),
+			http.StatusNotFound)
 		return
 	case name != "" && isDir != strings.HasSuffix(name, "/"):
 		// Links of the page are relative to its directory.
@@ -128,7 +131,8 @@ func (m *manual) find(name string) (file string, isDir bool) {
 		return "", false // links would lead elsewhere
 	}
 	for _, file := range []string{clean, clean + ".md", path.Join(clean, index)} {
-		if info, err := fs.Stat(m.files, file); err == nil && !info.IsDir() && kinds[path.Ext(file)] != "" {
+		if info, err := fs.Stat(m.files, file); err == nil && !info.IsDir() &&
+			kinds[path.Ext(file)] != "" {
 			return file, file == path.Join(clean, index)
 		}
 	}
@@ -137,7 +141,8 @@ func (m *manual) find(name string) (file string, isDir bool) {
 
 // render returns a page as HTML. top leads from its address to that of all pages.
 func (m *manual) render(name, top string, source []byte) ([]byte, error) {
-	doc := m.markdown.Parser().Parse(text.NewReader(source), parser.WithContext(parser.NewContext(parser.WithIDs(anchors{}))))
+	doc := m.markdown.Parser().Parse(text.NewReader(source),
+		parser.WithContext(parser.NewContext(parser.WithIDs(anchors{}))))
 	title := name
 	var outside, breaks []ast.Node
 	err := ast.Walk(doc, func(n ast.Node, entering bool) (ast.WalkStatus, error) {
@@ -176,7 +181,9 @@ func (m *manual) render(name, top string, source []byte) ([]byte, error) {
 	if err := m.markdown.Renderer().Render(&body, source, doc); err != nil {
 		return nil, err
 	}
-	err = frame.Execute(&whole, map[string]any{"Title": title, "Path": name, "Top": top, "Body": template.HTML(body.String())})
+	err = frame.Execute(&whole,
+		map[string]any{"Title": title, "Path": name, "Top": top,
+			"Body": template.HTML(body.String())})
 	return whole.Bytes(), err
 }
 
@@ -200,7 +207,8 @@ var notInAnchor = regexp.MustCompile(`[^\p{L}\p{N}\- _]`)
 
 // Generate implements parser.IDs.
 func (a anchors) Generate(value []byte, _ ast.NodeKind) []byte {
-	base := strings.ReplaceAll(notInAnchor.ReplaceAllString(strings.ToLower(string(value)), ""), " ", "-")
+	base := strings.ReplaceAll(notInAnchor.ReplaceAllString(strings.ToLower(string(value)), ""),
+		" ", "-")
 	name := base
 	for n := 1; a[name]; n++ {
 		name = fmt.Sprintf("%s-%d", base, n)

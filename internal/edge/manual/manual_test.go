@@ -109,7 +109,8 @@ func TestPagesOfFindings(t *testing.T) {
 	for _, c := range health.Checks() {
 		name, anchor, _ := strings.Cut(strings.TrimPrefix(c.Page, "docs/"), "#")
 		r, body := get(t, docs.Files, name)
-		if r.StatusCode != http.StatusOK || anchor != "" && !strings.Contains(body, ` id="`+anchor+`"`) {
+		if r.StatusCode != http.StatusOK ||
+			anchor != "" && !strings.Contains(body, ` id="`+anchor+`"`) {
 			t.Errorf("%s: %s, or no such heading", c.Page, r.Status)
 		}
 	}
@@ -153,20 +154,24 @@ func TestPaths(t *testing.T) {
 		{"style.css", 200, "body {", ""},
 	} {
 		r, body := get(t, files, x.name)
-		if r.StatusCode != x.status || !strings.Contains(body, x.contains) || r.Header.Get("Location") != x.location {
+		if r.StatusCode != x.status || !strings.Contains(body, x.contains) ||
+			r.Header.Get("Location") != x.location {
 			t.Errorf("%q: %s, %q:\n%s", x.name, r.Status, r.Header.Get("Location"), body)
 		}
-		if r.Header.Get("Content-Security-Policy") != policy || r.Header.Get("X-Content-Type-Options") != "nosniff" {
+		if r.Header.Get("Content-Security-Policy") != policy ||
+			r.Header.Get("X-Content-Type-Options") != "nosniff" {
 			t.Errorf("%q: headers %q", x.name, r.Header)
 		}
 	}
 	_, body := get(t, files, "ops/disk.md")
-	for _, want := range []string{`<a href="../README.md">home</a> top none`, `<th align="right">a</th>`, "2<br>3"} {
+	for _, want := range []string{`<a href="../README.md">home</a> top none`,
+		`<th align="right">a</th>`, "2<br>3"} {
 		if !strings.Contains(body, want) {
 			t.Errorf("no %q in:\n%s", want, body)
 		}
 	}
-	if strings.Contains(body, "<script") || strings.Contains(body, "style=") || strings.Contains(body, "onclick=") {
+	if strings.Contains(body, "<script") || strings.Contains(body, "style=") ||
+		strings.Contains(body, "onclick=") {
 		t.Errorf("a script or a style, which browsers reject:\n%s", body)
 	}
 	w := httptest.NewRecorder()

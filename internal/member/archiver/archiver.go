@@ -25,22 +25,25 @@ type Archiver struct {
 	mu struct {
 		sync.Mutex
 		bucket bucket.Bucket
-		// identity is that of the archive, nil while this member has not read it. refused is why nothing is written to the
-		// bucket; vacant: the bucket is reachable and has no archive.
+		// identity is that of the archive, nil while this member has not read it. refused is why
+		// nothing is written to the bucket; vacant: the bucket is reachable and has no archive.
 		identity *archive.Identity
 		refused  error
 		vacant   bool
-		// foreign is when a session has refused the history in the archive, zero if none has. Only a session can accept it again, for
-		// instance after the bucket was replaced: while the objects and the lineage are what they are, the outcome is the same.
+		// foreign is when a session has refused the history in the archive, zero if none has. Only
+		// a session can accept it again, for instance after the bucket was replaced: while the
+		// objects and the lineage are what they are, the outcome is the same.
 		foreign time.Time
 
-		// order is the newest order, orders the number of those that appoint this member, until when the appointment ends.
+		// order is the newest order, orders the number of those that appoint this member, until
+		// when the appointment ends.
 		order  order
 		orders uint64
 		until  time.Time
 
 		marks marks
-		// archived is up to where the archive archivedIn has what it needs, if known is set. Its time is not used.
+		// archived is up to where the archive archivedIn has what it needs, if known is set. Its
+		// time is not used.
 		archived   mark
 		archivedIn archive.ID
 		known      bool
@@ -123,8 +126,8 @@ func (a *Archiver) accept(o order) report {
 	defer a.mu.Unlock()
 	if o.term >= a.mu.order.term {
 		a.mu.order = o
-		// An order that names another member, or none yet, does not end the appointment at once: this member goes on while its
-		// successor finds out what is there.
+		// An order that names another member, or none yet, does not end the appointment at once:
+		// this member goes on while its successor finds out what is there.
 		if o.appointee == a.o.MemberID && a.o.Open != nil {
 			a.mu.orders++
 			a.mu.until = time.Now().Add(appointment)
@@ -147,7 +150,8 @@ func (a *Archiver) reportLocked() report {
 		has: a.o.Open != nil, appointed: now.Before(a.mu.until), ready: a.readyLocked(now),
 		vacant: a.mu.identity == nil && a.mu.vacant,
 		first:  a.o.Source.FirstIndex(), applied: at.Index,
-		id: a.mu.archivedIn, archived: a.mu.archived.index, revision: a.mu.archived.revision, known: a.mu.known,
+		id: a.mu.archivedIn, archived: a.mu.archived.index, revision: a.mu.archived.revision,
+		known: a.mu.known,
 	}
 	if a.mu.refused != nil {
 		r.text = oneLine(a.mu.refused.Error())
@@ -158,7 +162,8 @@ func (a *Archiver) reportLocked() report {
 	return r
 }
 
-// readyLocked reports whether this member may be appointed. A history that was refused is looked at again after some time.
+// readyLocked reports whether this member may be appointed. A history that was refused is looked at
+// again after some time.
 func (a *Archiver) readyLocked(now time.Time) bool {
 	if a.mu.refused != nil && (a.mu.foreign.IsZero() || now.Sub(a.mu.foreign) < refusedInterval) {
 		return false
@@ -166,8 +171,8 @@ func (a *Archiver) readyLocked(now time.Time) bool {
 	return a.mu.identity != nil || a.mu.vacant
 }
 
-// noteArchivedLocked notes that an archive needs nothing up to an index. While --archive is changed member by member, others may speak of
-// another archive than this member's.
+// noteArchivedLocked notes that an archive needs nothing up to an index. While --archive is changed
+// member by member, others may speak of another archive than this member's.
 func (a *Archiver) noteArchivedLocked(id archive.ID, index uint64) {
 	if a.mu.identity != nil && a.mu.identity.Archive != id {
 		return
@@ -262,7 +267,8 @@ type failure struct {
 // failingLocked returns the failure that has lasted longest, nil for none.
 func (a *Archiver) failingLocked() (worst *failure) {
 	for i := range a.mu.failures {
-		if f := &a.mu.failures[i]; !f.since.IsZero() && (worst == nil || f.since.Before(worst.since)) {
+		if f := &a.mu.failures[i]; !f.since.IsZero() &&
+			(worst == nil || f.since.Before(worst.since)) {
 			worst = f
 		}
 	}
@@ -282,7 +288,8 @@ func (a *Archiver) noteFailure(in activity, what string, err error) {
 		f.since = now
 	}
 	if text != f.text || now.Sub(f.logged) > time.Minute {
-		a.o.Logger.Warn("the archive fails; it is tried again", slog.String("archive", a.o.Address), slog.String("error", text))
+		a.o.Logger.Warn("the archive fails; it is tried again", slog.String("archive", a.o.Address),
+			slog.String("error", text))
 		f.logged = now
 	}
 	f.text = text
@@ -293,7 +300,8 @@ func (a *Archiver) noteSuccess(in activity) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if since := a.mu.failures[in].since; !since.IsZero() {
-		a.o.Logger.Info("the archive works again", slog.String("archive", a.o.Address), slog.Duration("after", time.Since(since)))
+		a.o.Logger.Info("the archive works again", slog.String("archive", a.o.Address),
+			slog.Duration("after", time.Since(since)))
 	}
 	a.mu.failures[in] = failure{}
 }

@@ -33,7 +33,8 @@ func small(o *Options) {
 	o.BaseInterval = 5 * time.Second
 }
 
-// TestRandomHistory archives random histories with compactions, and restores them from several bases.
+// TestRandomHistory archives random histories with compactions, and restores them from several
+// bases.
 func TestRandomHistory(t *testing.T) {
 	for i := range 6 {
 		seed := rand.Uint64()
@@ -58,9 +59,11 @@ func TestRandomHistory(t *testing.T) {
 	}
 }
 
-// everyOperation runs a test for each operation on the bucket in turn, which fails before its effect or after it, until there are
-// no more operations. strike is called for the operation, and for all after it.
-func everyOperation(t *testing.T, run func(t *testing.T, w *world, f *faulty), strike func(f *faulty, first bool) error) {
+// everyOperation runs a test for each operation on the bucket in turn, which fails before its
+// effect or after it, until there are no more operations. strike is called for the operation, and
+// for all after it.
+func everyOperation(t *testing.T, run func(t *testing.T, w *world, f *faulty),
+	strike func(f *faulty, first bool) error) {
 	for _, late := range []bool{false, true} {
 		step := 1
 		if testing.Short() {
@@ -159,7 +162,8 @@ func TestCrashAtEveryOperation(t *testing.T) {
 	})
 }
 
-// TestHangingBucket: an operation that never returns delays neither the end of the archiver nor another member's work.
+// TestHangingBucket: an operation that never returns delays neither the end of the archiver nor
+// another member's work.
 func TestHangingBucket(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w, b := newWorld(t, 1), newBucket(t)
@@ -207,7 +211,8 @@ func TestHangingBucket(t *testing.T) {
 	})
 }
 
-// TestHangingBases: writes of base states that never return stop neither the entries nor the beginning of another session.
+// TestHangingBases: writes of base states that never return stop neither the entries nor the
+// beginning of another session.
 func TestHangingBases(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w, b := newWorld(t, 1), newBucket(t)
@@ -260,8 +265,8 @@ func TestHangingBases(t *testing.T) {
 	})
 }
 
-// TestHangingBasesAndEntries: next to two writes of base states, two of entries never return, and leave one operation at a time. Another
-// session begins all the same.
+// TestHangingBasesAndEntries: next to two writes of base states, two of entries never return, and
+// leave one operation at a time. Another session begins all the same.
 func TestHangingBasesAndEntries(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w, b := newWorld(t, 1), newBucket(t)
@@ -356,7 +361,8 @@ func TestSuccessor(t *testing.T) {
 				w.random(r, 10)
 				// The successor has been at work for a few seconds.
 				if lag := w.members[w.leader-1].a.Status().LagSeconds; lag > 2.5 {
-					t.Errorf("a lag of %v s %d s after the member that archives has ended", lag, i+1)
+					t.Errorf("a lag of %v s %d s after the member that archives has ended", lag,
+						i+1)
 				}
 			}
 			at.begin(b, small)
@@ -384,7 +390,8 @@ func TestSuccessor(t *testing.T) {
 	})
 }
 
-// TestOutage: after the bucket was away for all members, the leader does not go on to archive because the others have failed.
+// TestOutage: after the bucket was away for all members, the leader does not go on to archive
+// because the others have failed.
 func TestOutage(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w, b := newWorld(t, 3), newBucket(t)
@@ -514,8 +521,8 @@ func TestGap(t *testing.T) {
 	})
 }
 
-// TestForeignBucket: a bucket of another cluster, one with other encryption, and one with another history are refused and never
-// written to.
+// TestForeignBucket: a bucket of another cluster, one with other encryption, and one with another
+// history are refused and never written to.
 func TestForeignBucket(t *testing.T) {
 	const recipient = "age1ql3z7hjy54pw3hyww5ayyfg7zqgvc7w3j2elw8zmrj2kg5sfn9aqmcac8p"
 	write := func(t *testing.T, b bucket.Bucket, id archive.Identity) {
@@ -533,7 +540,8 @@ func TestForeignBucket(t *testing.T) {
 			return small
 		},
 		"encrypted": func(t *testing.T, b bucket.Bucket) func(*Options) {
-			write(t, b, archive.NewIdentity(clusterID, archive.ID{1}, time.Now(), []string{recipient}))
+			write(t, b, archive.NewIdentity(clusterID, archive.ID{1}, time.Now(),
+				[]string{recipient}))
 			return small
 		},
 		"not encrypted": func(t *testing.T, b bucket.Bucket) func(*Options) {
@@ -572,7 +580,8 @@ func TestForeignBucket(t *testing.T) {
 						w.put("c", "d")
 					}
 					// It is looked at again and again, and stays refused meanwhile.
-					st, held := w.members[0].a.Status(), w.members[0].a.o.Hold.LimitTruncation(2, 20, 0) != 20
+					st, held := w.members[0].a.Status(),
+						w.members[0].a.o.Hold.LimitTruncation(2, 20, 0) != 20
 					if i > 10 && (st.State != debugpage.ArchiveRefused || held) {
 						t.Fatalf("after %d looks: the log is held: %v; %+v", i+1, held, st)
 					}
@@ -590,7 +599,8 @@ func TestForeignBucket(t *testing.T) {
 	}
 }
 
-// TestVanishedIdentity: a bucket that is emptied, as an unmounted directory is, gets no second archive.
+// TestVanishedIdentity: a bucket that is emptied, as an unmounted directory is, gets no second
+// archive.
 func TestVanishedIdentity(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w, b := newWorld(t, 1), newBucket(t)
@@ -634,7 +644,8 @@ func TestDeadRecords(t *testing.T) {
 		m.begin(b, small)
 		w.awaitBase(b, w.last(), time.Minute)
 		for i := range 5 {
-			w.do(fsm.Request{DeleteRange: &kv.DeleteRangeRequest{Key: fmt.Append(nil, "key", 10*i)}})
+			w.do(fsm.Request{DeleteRange: &kv.DeleteRangeRequest{Key: fmt.Append(nil,
+				"key", 10*i)}})
 		}
 		w.put("new", "x")
 		_, revision := m.Position()
@@ -652,7 +663,8 @@ func TestDeadRecords(t *testing.T) {
 	})
 }
 
-// TestOnlyApplied: entries that the log has and this member has not applied stay there; they may be replaced.
+// TestOnlyApplied: entries that the log has and this member has not applied stay there; they may be
+// replaced.
 func TestOnlyApplied(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w, b := newWorld(t, 1), newBucket(t)
@@ -666,7 +678,9 @@ func TestOnlyApplied(t *testing.T) {
 		applied := w.last()
 		w.mu.Lock()
 		for i := range uint64(5) {
-			w.entries = append(w.entries, &raftpb.Entry{Index: new(applied + 1 + i), Term: new(w.term), Type: raftpb.EntryNormal.Enum()})
+			w.entries = append(w.entries,
+				&raftpb.Entry{Index: new(applied + 1 + i), Term: new(w.term),
+					Type: raftpb.EntryNormal.Enum()})
 		}
 		w.mu.Unlock()
 		time.Sleep(10 * time.Second)
@@ -682,7 +696,8 @@ func TestOnlyApplied(t *testing.T) {
 	})
 }
 
-// TestArchivedNeedsBase: entries count as archived only when there is a base before them, without a gap between.
+// TestArchivedNeedsBase: entries count as archived only when there is a base before them, without a
+// gap between.
 func TestArchivedNeedsBase(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, 1)
@@ -725,7 +740,8 @@ func TestArchivedNeedsBase(t *testing.T) {
 			w.put("e", "f")
 			time.Sleep(time.Second)
 		}
-		if st := m.a.Status(); st.Gap == nil || st.ArchivedIndex >= st.Gap.First || st.LagSeconds < 50 || st.State != debugpage.ArchiveFailing || st.FailingSeconds < 10 {
+		if st := m.a.Status(); st.Gap == nil || st.ArchivedIndex >= st.Gap.First ||
+			st.LagSeconds < 50 || st.State != debugpage.ArchiveFailing || st.FailingSeconds < 10 {
 			t.Errorf("with a gap: %+v", st)
 		}
 		strike(nil)
@@ -781,14 +797,16 @@ type longList struct {
 	each time.Duration
 }
 
-func (l longList) List(ctx context.Context, prefix, after string, limit int) ([]bucket.Object, error) {
+func (l longList) List(ctx context.Context, prefix, after string,
+	limit int) ([]bucket.Object, error) {
 	list, err := l.Bucket.List(ctx, prefix, after, limit)
 	time.Sleep(time.Duration(len(list)) * l.each)
 	return list, err
 }
 
-// TestNothingOldIsLost ends the member that archives, and then it and the leader together, again and again, while a request takes
-// 50 ms and the list of all seconds: no entry that is older than that takes is missing in the archive at any time.
+// TestNothingOldIsLost ends the member that archives, and then it and the leader together, again
+// and again, while a request takes 50 ms and the list of all seconds: no entry that is older than
+// that takes is missing in the archive at any time.
 func TestNothingOldIsLost(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const (
@@ -798,10 +816,11 @@ func TestNothingOldIsLost(t *testing.T) {
 		)
 		w, b := newWorld(t, 3), newBucket(t)
 		defer w.close()
-		slow := &faulty{Bucket: longList{b, 20 * time.Millisecond}, before: func(int, string, string) error {
-			time.Sleep(latency)
-			return nil
-		}}
+		slow := &faulty{Bucket: longList{b, 20 * time.Millisecond},
+			before: func(int, string, string) error {
+				time.Sleep(latency)
+				return nil
+			}}
 		options := func(o *Options) { o.BaseInterval = time.Hour }
 		for _, m := range w.members {
 			m.begin(slow, options)
@@ -832,7 +851,8 @@ func TestNothingOldIsLost(t *testing.T) {
 			age.write(4 * time.Second)
 			t.Logf("round %d: at most %v", i, age.worst)
 			if age.worst > most {
-				t.Errorf("round %d: an entry was missing for %v, the most is %v", i, age.worst, most)
+				t.Errorf("round %d: an entry was missing for %v, the most is %v", i,
+					age.worst, most)
 			}
 			for _, m := range w.members {
 				if m.a == nil {
@@ -846,8 +866,9 @@ func TestNothingOldIsLost(t *testing.T) {
 	})
 }
 
-// TestPrunedIsNoGap removes the entries between base states, as prune does when it keeps one state of a day: a successor reports no gap
-// and keeps what follows restorable, whether it knows what was archived or nothing.
+// TestPrunedIsNoGap removes the entries between base states, as prune does when it keeps one state
+// of a day: a successor reports no gap and keeps what follows restorable, whether it knows what was
+// archived or nothing.
 func TestPrunedIsNoGap(t *testing.T) {
 	for _, restart := range []bool{false, true} {
 		t.Run(fmt.Sprint("all restarted ", restart), func(t *testing.T) {
@@ -869,7 +890,8 @@ func TestPrunedIsNoGap(t *testing.T) {
 				newest := o.bases[len(o.bases)-1].Index
 				removed := 0
 				for _, x := range o.logs {
-					if first, last, _ := archive.ParseLogName(x.Key); first > o.bases[0].Index && last <= newest {
+					if first, last, _ := archive.ParseLogName(x.Key); first > o.bases[0].Index &&
+						last <= newest {
 						removed++
 						if err := b.Delete(t.Context(), x.Key); err != nil {
 							t.Fatal(err)
@@ -879,7 +901,8 @@ func TestPrunedIsNoGap(t *testing.T) {
 				if removed == 0 {
 					t.Fatal("nothing was removed")
 				}
-				// The logs have nothing below the newest base either, so that the holes cannot be filled.
+				// The logs have nothing below the newest base either, so that the holes cannot be
+				// filled.
 				for _, m := range w.members {
 					m.truncate(newest + 1)
 					if restart || m.a.Status().State == debugpage.ArchiveSending {
@@ -907,8 +930,9 @@ func TestPrunedIsNoGap(t *testing.T) {
 	}
 }
 
-// TestHolesAreFilled: a successor sends the entries that the one before has left out, before and after the newest base: one that knows
-// nothing, and one that takes what the cluster knows to be archived for complete at first.
+// TestHolesAreFilled: a successor sends the entries that the one before has left out, before and
+// after the newest base: one that knows nothing, and one that takes what the cluster knows to be
+// archived for complete at first.
 func TestHolesAreFilled(t *testing.T) {
 	for _, members := range []int{1, 3} {
 		t.Run(fmt.Sprint(members), func(t *testing.T) {
@@ -933,7 +957,8 @@ func holesAreFilled(t *testing.T, members int) {
 	w.awaitArchived(m, time.Minute)
 	removed := make(chan struct{})
 	way.mu.Lock()
-	way.before = func(int, string, string) error { <-removed; return nil } // a successor begins at once
+	// a successor begins at once
+	way.before = func(int, string, string) error { <-removed; return nil }
 	way.mu.Unlock()
 	for _, x := range w.members {
 		if x.a.Status().State == debugpage.ArchiveSending {
@@ -980,8 +1005,9 @@ func holesAreFilled(t *testing.T, members int) {
 	w.verify(b, 3) // from each base by entries
 }
 
-// TestNothingIsReplaced: a sender deletes no object and tries to replace none, so that a bucket with object lock serves it. Only an
-// object whose Put had no answer is put again, and has the same bytes.
+// TestNothingIsReplaced: a sender deletes no object and tries to replace none, so that a bucket
+// with object lock serves it. Only an object whose Put had no answer is put again, and has the same
+// bytes.
 func TestNothingIsReplaced(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, 3)
@@ -1037,7 +1063,8 @@ func (l *locked) Put(ctx context.Context, key string, data []byte) error {
 	if there, ok := l.objects[key]; ok {
 		l.again++
 		// Two senders may make a base of the same entry: the one that is there counts.
-		if !bytes.Equal(there, data) && !strings.HasPrefix(key, archive.BasePrefix) && key != archive.IdentityName {
+		if !bytes.Equal(there, data) && !strings.HasPrefix(key, archive.BasePrefix) &&
+			key != archive.IdentityName {
 			l.t.Errorf("%s was put again with other bytes", key)
 		}
 		return fmt.Errorf("%s: %w", key, bucket.ErrExists)
@@ -1058,7 +1085,8 @@ func (l *locked) Delete(_ context.Context, key string) error {
 	return fmt.Errorf("%s: %w", key, bucket.ErrLocked)
 }
 
-// TestOldPartsAreSentAgain: a part that is damaged spoils the bases that list it, and none that is made FullInterval later.
+// TestOldPartsAreSentAgain: a part that is damaged spoils the bases that list it, and none that is
+// made FullInterval later.
 func TestOldPartsAreSentAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w, b := newWorld(t, 1), newBucket(t)
@@ -1092,12 +1120,14 @@ func TestOldPartsAreSentAgain(t *testing.T) {
 		o = readAll(t, b)
 		spoiled := 0
 		for _, base := range o.bases {
-			lists := slices.ContainsFunc(base.Parts, func(p archive.Part) bool { return p.Name == bad })
+			lists := slices.ContainsFunc(base.Parts,
+				func(p archive.Part) bool { return p.Name == bad })
 			if lists {
 				spoiled++
 			}
 			// A base may be due some seconds after the part has become too old.
-			if age := base.Time.Sub(begun); lists && age > 40*time.Second || !lists && age < 20*time.Second {
+			if age := base.Time.Sub(begun); lists && age > 40*time.Second ||
+				!lists && age < 20*time.Second {
 				t.Errorf("the base after %v lists the damaged part: %v", age, lists)
 			}
 			oldest := base.Time
@@ -1145,7 +1175,8 @@ func (d *dated) written(key string) time.Time {
 	return d.at[key]
 }
 
-func (d *dated) List(ctx context.Context, prefix, after string, limit int) ([]bucket.Object, error) {
+func (d *dated) List(ctx context.Context, prefix, after string,
+	limit int) ([]bucket.Object, error) {
 	list, err := d.Bucket.List(ctx, prefix, after, limit)
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -1155,15 +1186,18 @@ func (d *dated) List(ctx context.Context, prefix, after string, limit int) ([]bu
 	return list, err
 }
 
-// TestDiskCrashAtEveryOperation ends the member and the machine of the directory at each change of its file system in turn: what was
-// not synced is lost, and the raft log has what was not archived only. A new archiver goes on without a gap.
+// TestDiskCrashAtEveryOperation ends the member and the machine of the directory at each change of
+// its file system in turn: what was not synced is lost, and the raft log has what was not archived
+// only. A new archiver goes on without a gap.
 func TestDiskCrashAtEveryOperation(t *testing.T) {
 	step := int64(1)
 	if testing.Short() {
 		step = 20
 	}
-	// Half of a write, or nothing of any other operation; all of it without an answer; a sync that loses what was written.
-	for _, fault := range []faultfs.Fault{faultfs.ShortWrite, faultfs.FailPersisted, faultfs.FailLost} {
+	// Half of a write, or nothing of any other operation; all of it without an answer; a sync that
+	// loses what was written.
+	for _, fault := range []faultfs.Fault{faultfs.ShortWrite, faultfs.FailPersisted,
+		faultfs.FailLost} {
 		n, more := int64(1), true
 		for ; more; n += step {
 			synctest.Test(t, func(t *testing.T) { more = crashDisk(t, n, fault) })
@@ -1175,7 +1209,8 @@ func TestDiskCrashAtEveryOperation(t *testing.T) {
 	}
 }
 
-// crashDisk is TestDiskCrashAtEveryOperation for the n-th change. It returns false if there are fewer.
+// crashDisk is TestDiskCrashAtEveryOperation for the n-th change. It returns false if there are
+// fewer.
 func crashDisk(t *testing.T, n int64, fault faultfs.Fault) bool {
 	w := newWorld(t, 1)
 	defer w.close()

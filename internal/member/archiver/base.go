@@ -21,10 +21,11 @@ const (
 	baseShare = 20
 	// baseAttempts is how often a state is cut again after a concurrent compaction.
 	baseAttempts = 5
-	// littleWritten is the size of log objects below which nothing counts as written if the revision is the same.
+	// littleWritten is the size of log objects below which nothing counts as written if the
+	// revision is the same.
 	littleWritten = 1 << 20
-	// baseGiveUp is for how long a base waits for a bucket that fails, on top of the time for the bytes of a part. While it waits, files
-	// of the history are kept.
+	// baseGiveUp is for how long a base waits for a bucket that fails, on top of the time for the
+	// bytes of a part. While it waits, files of the history are kept.
 	baseGiveUp = 5 * time.Minute
 )
 
@@ -53,7 +54,8 @@ func (s *session) makeBases(ctx context.Context) {
 			case err == nil:
 				b = backoff{}
 				s.a.noteSuccess(basing)
-				// Another member may have written a first base meanwhile: the entries from that one on are needed too.
+				// Another member may have written a first base meanwhile: the entries from that one
+				// on are needed too.
 				if first && !s.takeStock(ctx) {
 					return
 				}
@@ -95,13 +97,16 @@ func (s *session) baseDue(now time.Time) bool {
 	}
 	age := now.Sub(s.mu.baseAt)
 	written := revision > s.mu.base.Revision || s.mu.bytes >= littleWritten
-	return written && age >= baseShare*s.mu.cost && (age >= s.a.o.BaseInterval || s.mu.bytes >= s.a.o.BaseBytes)
+	return written && age >= baseShare*s.mu.cost &&
+		(age >= s.a.o.BaseInterval || s.mu.bytes >= s.a.o.BaseBytes)
 }
 
-// errBaseBefore: another sender has made a base, or this one has without knowing it, and the archive lacks entries up to that.
+// errBaseBefore: another sender has made a base, or this one has without knowing it, and the
+// archive lacks entries up to that.
 var errBaseBefore = errors.New("a base that was made before comes first")
 
-// follows returns errBaseBefore unless the archive has the entries up to every base in the bucket, except where none can be sent any more.
+// follows returns errBaseBefore unless the archive has the entries up to every base in the bucket,
+// except where none can be sent any more.
 func (s *session) follows(ctx context.Context) error {
 	newest := uint64(0)
 	err := s.each(ctx, archive.BasePrefix, "", func(o bucket.Object) {
@@ -138,7 +143,8 @@ func (s *session) makeBase(ctx context.Context) error {
 			break
 		}
 		// A concurrent compaction needs another cut, an installed snapshot another store.
-		if attempt == baseAttempts || !errors.Is(err, kv.ErrCompacted) && !errors.Is(err, history.ErrClosed) {
+		if attempt == baseAttempts || !errors.Is(err, kv.ErrCompacted) &&
+			!errors.Is(err, history.ErrClosed) {
 			return err
 		}
 	}
@@ -148,7 +154,8 @@ func (s *session) makeBase(ctx context.Context) error {
 	s.mu.Unlock()
 	s.a.setBase(base)
 	s.a.counters.bases.Add(1)
-	s.a.o.Logger.Info("archived a base", slog.String("archive", s.a.o.Address), slog.Uint64("index", base.Index), slog.Int64("revision", base.Revision),
+	s.a.o.Logger.Info("archived a base", slog.String("archive", s.a.o.Address),
+		slog.Uint64("index", base.Index), slog.Int64("revision", base.Revision),
 		slog.Int("parts", len(base.Parts)), slog.Duration("took", took))
 	return nil
 }
@@ -159,8 +166,8 @@ func (a *Archiver) setBase(b *archive.Base) {
 	a.mu.base = b
 }
 
-// writeBase cuts the state, writes what of it is in no part of the base before, and then the manifest. The records are read twice by
-// the export, and a third time for the hash.
+// writeBase cuts the state, writes what of it is in no part of the base before, and then the
+// manifest. The records are read twice by the export, and a third time for the hash.
 func (s *session) writeBase(ctx context.Context, before *archive.Base) (*archive.Base, error) {
 	base := archive.NewBase(s.id)
 	base.Time, base.Sender = time.Now(), archive.Hex64(s.a.o.MemberID)
@@ -194,14 +201,18 @@ func (s *session) writeBase(ctx context.Context, before *archive.Base) (*archive
 	if base.Claim = s.a.newestClaim(); uint64(base.Claim.Term) < export.Applied.Term {
 		return nil, fmt.Errorf("the state has an entry of term %d, which its leader has not claimed yet", export.Applied.Term)
 	}
-	base.Index, base.Term, base.Revision, base.Compact = export.Applied.Index, export.Applied.Term, export.Revision, export.Compact
+	base.Index, base.Term, base.Revision, base.Compact = export.Applied.Index, export.Applied.Term,
+		export.Revision, export.Compact
 	if base.Hash, err = store.HashAt(ctx, base.Revision, base.Compact); err != nil {
 		return nil, err
 	}
 	for _, m := range s.a.o.Source.Members().Members() {
-		base.Members = append(base.Members, archive.Member{ID: archive.Hex64(m.ID), Name: m.Name, PeerURLs: m.PeerURLs, ClientURLs: m.ClientURLs, Learner: m.Learner})
+		base.Members = append(base.Members,
+			archive.Member{ID: archive.Hex64(m.ID), Name: m.Name, PeerURLs: m.PeerURLs,
+				ClientURLs: m.ClientURLs, Learner: m.Learner})
 	}
-	w := &baseWriter{s: s, ctx: ctx, base: &base, pieces: planRecords(parts, counts, base.Revision, s.a.o.partBytes)}
+	w := &baseWriter{s: s, ctx: ctx, base: &base,
+		pieces: planRecords(parts, counts, base.Revision, s.a.o.partBytes)}
 	if err := w.writeRecords(export); err != nil {
 		return nil, err
 	}
@@ -214,8 +225,8 @@ func (s *session) writeBase(ctx context.Context, before *archive.Base) (*archive
 	return s.putManifest(ctx, &base)
 }
 
-// findAgain notes which parts a new base does not rely on as well: those that are not in the bucket, and those that are older than
-// FullInterval, by the bucket's clock.
+// findAgain notes which parts a new base does not rely on as well: those that are not in the
+// bucket, and those that are older than FullInterval, by the bucket's clock.
 func (s *session) findAgain(ctx context.Context, parts []archive.Part, counts []tally) error {
 	if len(parts) == 0 {
 		return nil
@@ -242,14 +253,15 @@ func (s *session) findAgain(ctx context.Context, parts []archive.Part, counts []
 		counts[i].again = o.Size != p.Size || newest.Sub(o.Modified) >= s.a.o.FullInterval
 		if o.Size != p.Size {
 			s.a.o.Logger.Error("a part of the archive is lost: its records are written again with the next base", slog.String("archive", s.a.o.Address),
-				slog.String("part", p.Name), slog.Int64("size", p.Size), slog.Int64("found-size", o.Size))
+				slog.String("part", p.Name), slog.Int64("size", p.Size),
+				slog.Int64("found-size", o.Size))
 		}
 	}
 	return nil
 }
 
-// keepOffMemory keeps an export from holding the memory of segments that are sealed meanwhile, until the function that it returns is
-// called.
+// keepOffMemory keeps an export from holding the memory of segments that are sealed meanwhile,
+// until the function that it returns is called.
 func (s *session) keepOffMemory(e *mvcc.Export) (stop func()) {
 	done, ended := make(chan struct{}), make(chan struct{})
 	go func() {
@@ -270,7 +282,8 @@ func (s *session) keepOffMemory(e *mvcc.Export) (stop func()) {
 	}
 }
 
-// putManifest writes a manifest and returns it, or the one that another sender has written for the same index.
+// putManifest writes a manifest and returns it, or the one that another sender has written for the
+// same index.
 func (s *session) putManifest(ctx context.Context, base *archive.Base) (*archive.Base, error) {
 	data, err := base.Encode()
 	if err != nil {
@@ -450,7 +463,8 @@ func (w *baseWriter) put(object *archive.Sealed) error {
 	defer cancel()
 	err := w.s.put(ctx, basing, object.Name, object.Data)
 	if err != nil && w.ctx.Err() == nil && ctx.Err() != nil {
-		return fmt.Errorf("%w: part %s was not written within %v", bucket.ErrUnavailable, object.Name, limit)
+		return fmt.Errorf("%w: part %s was not written within %v", bucket.ErrUnavailable,
+			object.Name, limit)
 	}
 	return err
 }

@@ -6,11 +6,13 @@ import (
 )
 
 const (
-	// orderInterval is how often the leader says who archives, and appointment for how long that holds. A member that has ended is
-	// found within orderInterval, one that does not answer after answerWithin.
+	// orderInterval is how often the leader says who archives, and appointment for how long that
+	// holds. A member that has ended is found within orderInterval, one that does not answer after
+	// answerWithin.
 	orderInterval = 250 * time.Millisecond
-	// askInterval is how often a leader without an archive asks whether a member has one. unableAfter is how long all members of a new
-	// leader may take to reach the archive before it says that none can.
+	// askInterval is how often a leader without an archive asks whether a member has one.
+	// unableAfter is how long all members of a new leader may take to reach the archive before it
+	// says that none can.
 	askInterval  = 2 * time.Second
 	unableAfter  = 15 * time.Second
 	answerWithin = 1500 * time.Millisecond
@@ -21,8 +23,8 @@ const (
 	heardWithin = 3 * time.Second
 	// maxApplyLag is by how many entries a member that is appointed may lag.
 	maxApplyLag = 10_000
-	// rotateAfter is for how long an appointee fails before another member is tried, and avoidFor how long others are
-	// preferred then.
+	// rotateAfter is for how long an appointee fails before another member is tried, and avoidFor
+	// how long others are preferred then.
 	rotateAfter = 30 * time.Second
 	avoidFor    = time.Hour
 	outageAfter = 10 * time.Second
@@ -48,8 +50,8 @@ type candidates struct {
 	known    bool
 }
 
-// allFail reports whether the present appointee has failed for outageAfter and all others before it: then the bucket is away, and not
-// the way of some members to it.
+// allFail reports whether the present appointee has failed for outageAfter and all others before
+// it: then the bucket is away, and not the way of some members to it.
 func (c *candidates) allFail(now time.Time) bool {
 	for _, id := range c.voters {
 		r, ok := c.reports[id]
@@ -63,18 +65,20 @@ func (c *candidates) allFail(now time.Time) bool {
 	return c.current != 0
 }
 
-// choose returns the member that is to archive, 0 if there is none. The present appointee stays while it works. Otherwise it is
-// a member whose raft log has the entries that are missing, if there is one, and the leader itself only if there is no other.
+// choose returns the member that is to archive, 0 if there is none. The present appointee stays
+// while it works. Otherwise it is a member whose raft log has the entries that are missing, if
+// there is one, and the leader itself only if there is no other.
 func (c *candidates) choose(now time.Time) uint64 {
 	var able []uint64
 	for _, id := range c.voters {
 		r, ok := c.reports[id]
-		if ok && r.ready && now.Sub(r.at) <= heardWithin && r.applied+maxApplyLag >= c.reports[c.self].applied {
+		if ok && r.ready && now.Sub(r.at) <= heardWithin &&
+			r.applied+maxApplyLag >= c.reports[c.self].applied {
 			able = append(able, id)
 		}
 	}
-	// A member with an empty bucket begins an archive. If others have reached the archive, it has another bucket than they, such as
-	// during a change of --archive.
+	// A member with an empty bucket begins an archive. If others have reached the archive, it has
+	// another bucket than they, such as during a change of --archive.
 	found := func(id uint64) bool { return !c.reports[id].vacant }
 	if slices.ContainsFunc(able, found) {
 		able = slices.DeleteFunc(able, func(id uint64) bool { return !found(id) })
@@ -102,7 +106,8 @@ func (c *candidates) choose(now time.Time) uint64 {
 		}
 	}
 	failed := func(id uint64) bool { return now.Sub(c.failed[id]) < avoidFor }
-	others := slices.DeleteFunc(slices.Clone(able), func(id uint64) bool { return id == c.self || failed(id) })
+	others := slices.DeleteFunc(slices.Clone(able),
+		func(id uint64) bool { return id == c.self || failed(id) })
 	switch {
 	case slices.Contains(others, c.current):
 		return c.current

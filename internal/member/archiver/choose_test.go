@@ -22,27 +22,49 @@ func TestChoose(t *testing.T) {
 		candidates
 		want uint64
 	}{
-		"not the leader":       {candidates{reports: map[uint64]heard{1: ok(5), 2: ok(5), 3: ok(5)}}, 2},
-		"the present one":      {candidates{reports: map[uint64]heard{1: ok(5), 2: ok(5), 3: ok(5)}, current: 3}, 3},
-		"the one before":       {candidates{reports: map[uint64]heard{1: ok(5), 2: ok(5), 3: ok(5, func(h *heard) { h.appointed = true })}}, 3},
-		"one without archive":  {candidates{reports: map[uint64]heard{1: ok(5), 2: ok(5, func(h *heard) { h.ready = false }), 3: ok(5)}, current: 2}, 3},
-		"one that is away":     {candidates{reports: map[uint64]heard{1: ok(5), 2: ok(5, func(h *heard) { h.at = now.Add(-heardWithin - 1) }), 3: ok(5)}, current: 2}, 3},
-		"one that lags":        {candidates{reports: map[uint64]heard{1: ok(5), 2: ok(5, func(h *heard) { h.applied -= maxApplyLag + 1 }), 3: ok(5)}}, 3},
-		"one without entries":  {candidates{reports: map[uint64]heard{1: ok(5), 2: ok(12), 3: ok(11)}, current: 2, archived: 10, known: true}, 3},
-		"only the leader has":  {candidates{reports: map[uint64]heard{1: ok(5), 2: ok(12), 3: ok(12)}, current: 2, archived: 10, known: true}, 1},
-		"none has the entries": {candidates{reports: map[uint64]heard{1: ok(15), 2: ok(12), 3: ok(13)}, current: 3, archived: 10, known: true}, 3},
-		"the longest log":      {candidates{reports: map[uint64]heard{1: ok(5), 2: ok(12), 3: ok(5)}}, 3},
-		"one that failed":      {candidates{reports: map[uint64]heard{1: ok(5), 2: ok(5, failing), 3: ok(5)}, current: 2, failed: map[uint64]time.Time{2: now}}, 3},
-		"both failed":          {candidates{reports: map[uint64]heard{1: ok(5), 2: ok(5), 3: ok(5, failing)}, current: 3, failed: map[uint64]time.Time{2: now.Add(-time.Minute), 3: now}}, 1},
-		"the leader works":     {candidates{reports: map[uint64]heard{1: ok(5), 2: ok(5), 3: ok(5)}, current: 1, failed: map[uint64]time.Time{2: now.Add(-time.Minute), 3: now}}, 1},
-		"another one again":    {candidates{reports: map[uint64]heard{1: ok(5), 2: ok(5), 3: ok(5)}, current: 1, failed: map[uint64]time.Time{2: now.Add(-avoidFor), 3: now}}, 2},
-		"all failed": {candidates{reports: map[uint64]heard{1: ok(5, failing), 2: ok(5), 3: ok(5)}, current: 1,
-			failed: map[uint64]time.Time{1: now, 2: now.Add(-2 * time.Minute), 3: now.Add(-time.Minute)}}, 2},
-		"one with an empty bucket": {candidates{reports: map[uint64]heard{1: ok(5), 2: ok(5, vacant), 3: ok(5)}, current: 2}, 3},
-		"only empty buckets":       {candidates{reports: map[uint64]heard{1: ok(5, vacant), 2: ok(5, vacant), 3: ok(5, vacant)}}, 2},
-		"a new place":              {candidates{reports: map[uint64]heard{2: ok(5, vacant)}, archived: 10, known: true}, 2},
-		"alone":                    {candidates{reports: map[uint64]heard{1: ok(5)}, voters: []uint64{1}}, 1},
-		"no able":                  {candidates{reports: map[uint64]heard{}}, 0},
+		"not the leader": {candidates{reports: map[uint64]heard{1: ok(5), 2: ok(5),
+			3: ok(5)}}, 2},
+		"the present one": {candidates{reports: map[uint64]heard{1: ok(5), 2: ok(5), 3: ok(5)},
+			current: 3}, 3},
+		"the one before": {candidates{reports: map[uint64]heard{1: ok(5), 2: ok(5),
+			3: ok(5, func(h *heard) { h.appointed = true })}}, 3},
+		"one without archive": {candidates{reports: map[uint64]heard{1: ok(5),
+			2: ok(5, func(h *heard) { h.ready = false }), 3: ok(5)}, current: 2}, 3},
+		"one that is away": {candidates{reports: map[uint64]heard{1: ok(5),
+			2: ok(5, func(h *heard) { h.at = now.Add(-heardWithin - 1) }), 3: ok(5)},
+			current: 2}, 3},
+		"one that lags": {candidates{reports: map[uint64]heard{1: ok(5),
+			2: ok(5, func(h *heard) { h.applied -= maxApplyLag + 1 }), 3: ok(5)}}, 3},
+		"one without entries": {candidates{reports: map[uint64]heard{1: ok(5), 2: ok(12),
+			3: ok(11)}, current: 2, archived: 10, known: true}, 3},
+		"only the leader has": {candidates{reports: map[uint64]heard{1: ok(5), 2: ok(12),
+			3: ok(12)}, current: 2, archived: 10, known: true}, 1},
+		"none has the entries": {candidates{reports: map[uint64]heard{1: ok(15), 2: ok(12),
+			3: ok(13)}, current: 3, archived: 10, known: true}, 3},
+		"the longest log": {candidates{reports: map[uint64]heard{1: ok(5), 2: ok(12),
+			3: ok(5)}}, 3},
+		"one that failed": {candidates{reports: map[uint64]heard{1: ok(5), 2: ok(5, failing),
+			3: ok(5)}, current: 2, failed: map[uint64]time.Time{2: now}}, 3},
+		"both failed": {candidates{reports: map[uint64]heard{1: ok(5), 2: ok(5),
+			3: ok(5, failing)}, current: 3,
+			failed: map[uint64]time.Time{2: now.Add(-time.Minute), 3: now}}, 1},
+		"the leader works": {candidates{reports: map[uint64]heard{1: ok(5), 2: ok(5), 3: ok(5)},
+			current: 1, failed: map[uint64]time.Time{2: now.Add(-time.Minute), 3: now}}, 1},
+		"another one again": {candidates{reports: map[uint64]heard{1: ok(5), 2: ok(5), 3: ok(5)},
+			current: 1, failed: map[uint64]time.Time{2: now.Add(-avoidFor), 3: now}}, 2},
+		"all failed": {candidates{reports: map[uint64]heard{1: ok(5, failing), 2: ok(5),
+			3: ok(5)}, current: 1,
+			failed: map[uint64]time.Time{1: now, 2: now.Add(-2 * time.Minute),
+				3: now.Add(-time.Minute)}}, 2},
+		"one with an empty bucket": {candidates{reports: map[uint64]heard{1: ok(5),
+			2: ok(5, vacant), 3: ok(5)}, current: 2}, 3},
+		"only empty buckets": {candidates{reports: map[uint64]heard{1: ok(5, vacant),
+			2: ok(5, vacant), 3: ok(5, vacant)}}, 2},
+		"a new place": {candidates{reports: map[uint64]heard{2: ok(5, vacant)},
+			archived: 10, known: true}, 2},
+		"alone": {candidates{reports: map[uint64]heard{1: ok(5)},
+			voters: []uint64{1}}, 1},
+		"no able": {candidates{reports: map[uint64]heard{}}, 0},
 	} {
 		c.self = 1
 		if c.voters == nil {
@@ -80,7 +102,8 @@ func TestHold(t *testing.T) {
 
 func FuzzWire(f *testing.F) {
 	o := order{1, 2, 3, archive.ID{4}}
-	r := report{has: true, id: archive.ID{5}, appointed: true, known: true, first: 1, applied: 2, archived: 3, revision: 4, failing: time.Second, text: "no"}
+	r := report{has: true, id: archive.ID{5}, appointed: true, known: true, first: 1, applied: 2,
+		archived: 3, revision: 4, failing: time.Second, text: "no"}
 	f.Add(o.encode())
 	f.Add(r.encode())
 	f.Fuzz(func(t *testing.T, b []byte) {
@@ -98,7 +121,8 @@ func FuzzWire(f *testing.F) {
 }
 
 func TestPlanKeepsFewParts(t *testing.T) {
-	// Bases of equal additions: the number of parts stays small, and each record is written a few times.
+	// Bases of equal additions: the number of parts stays small, and each record is written a few
+	// times.
 	const full, step = 1 << 20, 1000
 	parts, written := []partOf{}, int64(0)
 	for i := range int64(2000) {
@@ -117,14 +141,17 @@ func TestPlanKeepsFewParts(t *testing.T) {
 // TestPlanDropsGarbage rewrites parts of which less than half counts, and nothing else.
 func TestPlanDropsGarbage(t *testing.T) {
 	parts := []partOf{{0, 10, 100, 1 << 20}, {10, 20, 100, 1 << 20}, {20, 30, 100, 1 << 20}}
-	counts := []tally{{items: 100, bytes: 1 << 20}, {items: 49, bytes: 1 << 19}, {items: 50, bytes: 1 << 19}, {items: 1, bytes: 10}}
+	counts := []tally{{items: 100, bytes: 1 << 20}, {items: 49, bytes: 1 << 19},
+		{items: 50, bytes: 1 << 19}, {items: 1, bytes: 10}}
 	pieces := planRecords(archiveParts(parts), counts, 31, 1<<20)
-	if len(pieces) != 4 || pieces[0].keep == nil || pieces[1].keep != nil || pieces[2].keep == nil || pieces[3].keep != nil {
+	if len(pieces) != 4 || pieces[0].keep == nil || pieces[1].keep != nil ||
+		pieces[2].keep == nil || pieces[3].keep != nil {
 		t.Errorf("%+v", pieces)
 	}
 }
 
-// TestLateOrder: a member that is appointed while a call to it is under way, with the order of before, gets its order when that ends.
+// TestLateOrder: a member that is appointed while a call to it is under way, with the order of
+// before, gets its order when that ends.
 func TestLateOrder(t *testing.T) {
 	var l leader
 	l.init()

@@ -20,15 +20,16 @@ var (
 )
 
 const (
-	// lookInterval is how often a member without an identity looks for it, and refusedInterval how often it looks whether a
-	// bucket that it has refused is another one now.
+	// lookInterval is how often a member without an identity looks for it, and refusedInterval how
+	// often it looks whether a bucket that it has refused is another one now.
 	lookInterval    = 2 * time.Second
 	refusedInterval = 30 * time.Second
 	// claimInterval is how often it is looked whether a claim has arrived.
 	claimInterval = 50 * time.Millisecond
 )
 
-// watchBucket reads the identity of the archive, so that a wrong bucket is reported at the start and by every member.
+// watchBucket reads the identity of the archive, so that a wrong bucket is reported at the start
+// and by every member.
 func (a *Archiver) watchBucket(ctx context.Context) {
 	for {
 		_, err := a.readIdentity(ctx)
@@ -101,13 +102,16 @@ func (a *Archiver) closeBucket() {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 	defer cancel()
-	if err := a.guard.do(ctx, opTimeout, func(context.Context) error { return b.Close() }); err != nil {
-		a.o.Logger.Warn("the archive was not closed", slog.String("archive", a.o.Address), slog.String("error", oneLine(err.Error())))
+	if err := a.guard.do(ctx, opTimeout,
+		func(context.Context) error { return b.Close() }); err != nil {
+		a.o.Logger.Warn("the archive was not closed", slog.String("archive", a.o.Address),
+			slog.String("error", oneLine(err.Error())))
 	}
 }
 
 // doValue is guard.do with a result.
-func doValue[T any](ctx context.Context, g *guard, limit time.Duration, f func(context.Context) (T, error)) (T, error) {
+func doValue[T any](ctx context.Context, g *guard, limit time.Duration,
+	f func(context.Context) (T, error)) (T, error) {
 	result := make(chan T, 1)
 	var none T
 	err := g.do(ctx, limit, func(ctx context.Context) error {
@@ -123,16 +127,17 @@ func doValue[T any](ctx context.Context, g *guard, limit time.Duration, f func(c
 	return <-result, nil
 }
 
-// readIdentity reads the identity of the archive and checks it; nil if the bucket has none. An error that wraps errRefused says why
-// nothing is written.
+// readIdentity reads the identity of the archive and checks it; nil if the bucket has none. An
+// error that wraps errRefused says why nothing is written.
 func (a *Archiver) readIdentity(ctx context.Context) (*archive.Identity, error) {
 	b, err := a.openBucket(ctx)
 	if err != nil {
 		return nil, err
 	}
-	data, err := doValue(ctx, &a.guard, a.guard.limit(0), func(ctx context.Context) ([]byte, error) {
-		return bucket.ReadAll(ctx, b, archive.IdentityName, archive.MaxJSON)
-	})
+	data, err := doValue(ctx, &a.guard, a.guard.limit(0),
+		func(ctx context.Context) ([]byte, error) {
+			return bucket.ReadAll(ctx, b, archive.IdentityName, archive.MaxJSON)
+		})
 	a.mu.Lock()
 	known := a.mu.identity
 	a.mu.Unlock()
@@ -215,7 +220,8 @@ func (a *Archiver) noteBegun(ctx context.Context, id *archive.Identity) error {
 	return nil
 }
 
-// proposeBegun notes an archive. The zero value notes none: after that this member knows what was noted before the call.
+// proposeBegun notes an archive. The zero value notes none: after that this member knows what was
+// noted before the call.
 func (a *Archiver) proposeBegun(ctx context.Context, id archive.ID) error {
 	if begun, ok := a.begun(); ok && begun == id {
 		return nil
@@ -252,12 +258,14 @@ func (a *Archiver) noteVacant() {
 	a.o.Hold.setOff(false)
 }
 
-// refuse notes that nothing is written to the bucket, and logs it once. foreign is the time if a session refuses its history.
+// refuse notes that nothing is written to the bucket, and logs it once. foreign is the time if a
+// session refuses its history.
 func (a *Archiver) refuse(err error, foreign time.Time) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if a.mu.refused == nil || a.mu.refused.Error() != err.Error() {
-		a.o.Logger.Error("the archive is not written to; the member serves without it", slog.String("archive", a.o.Address), slog.String("error", oneLine(err.Error())))
+		a.o.Logger.Error("the archive is not written to; the member serves without it",
+			slog.String("archive", a.o.Address), slog.String("error", oneLine(err.Error())))
 	}
 	a.mu.refused, a.mu.foreign = err, foreign
 	a.o.Hold.setOff(true)
@@ -271,9 +279,11 @@ func (a *Archiver) acceptHistory() {
 	a.o.Hold.setOff(false)
 }
 
-// connect returns the bucket and the identity of the archive, which it makes if there is none. An identity that this member has read
-// before is read again meanwhile: nothing is written until checked returns no error.
-func (a *Archiver) connect(ctx context.Context) (_ bucket.Bucket, _ *archive.Identity, checked func() error, _ error) {
+// connect returns the bucket and the identity of the archive, which it makes if there is none. An
+// identity that this member has read before is read again meanwhile: nothing is written until
+// checked returns no error.
+func (a *Archiver) connect(ctx context.Context) (_ bucket.Bucket, _ *archive.Identity,
+	checked func() error, _ error) {
 	checked = func() error { return nil }
 	b, err := a.openBucket(ctx)
 	if err == nil {
@@ -307,7 +317,8 @@ func (a *Archiver) connect(ctx context.Context) (_ bucket.Bucket, _ *archive.Ide
 	if err != nil {
 		return nil, nil, nil, err
 	}
-	err = a.guard.do(ctx, a.guard.limit(len(data)), func(ctx context.Context) error { return b.Put(ctx, archive.IdentityName, data) })
+	err = a.guard.do(ctx, a.guard.limit(len(data)),
+		func(ctx context.Context) error { return b.Put(ctx, archive.IdentityName, data) })
 	if err != nil && !errors.Is(err, bucket.ErrExists) {
 		return nil, nil, nil, fmt.Errorf("writing %s: %w", archive.IdentityName, err)
 	}
@@ -319,7 +330,8 @@ func (a *Archiver) connect(ctx context.Context) (_ bucket.Bucket, _ *archive.Ide
 		return nil, nil, nil, err
 	}
 	if id.Archive == first.Archive {
-		a.o.Logger.Info("began an archive", slog.String("archive", a.o.Address), slog.String("archive-id", id.Archive.String()))
+		a.o.Logger.Info("began an archive", slog.String("archive", a.o.Address),
+			slog.String("archive-id", id.Archive.String()))
 	}
 	return b, id, checked, nil
 }

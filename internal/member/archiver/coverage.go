@@ -5,11 +5,12 @@ import "slices"
 // span is a range of indexes, both ends included.
 type span struct{ first, last uint64 }
 
-// coverage is a set of indexes as disjoint spans in ascending order, with a hole between each two of them.
+// coverage is a set of indexes as disjoint spans in ascending order, with a hole between each two
+// of them.
 type coverage struct{ spans []span }
 
-// maxSpans limits the spans. Holes stay until prune removes the objects around them, and each takes an outage longer than the
-// limit of the raft log, so that there are few; the oldest are forgotten.
+// maxSpans limits the spans. Holes stay until prune removes the objects around them, and each takes
+// an outage longer than the limit of the raft log, so that there are few; the oldest are forgotten.
 const maxSpans = 1024
 
 // add adds the indexes from first to last.
@@ -17,7 +18,8 @@ func (c *coverage) add(first, last uint64) {
 	if first == 0 || first > last {
 		return
 	}
-	// The spans before i end more than one below first; those from j on begin more than one above last.
+	// The spans before i end more than one below first; those from j on begin more than one above
+	// last.
 	i, _ := slices.BinarySearchFunc(c.spans, first, func(s span, v uint64) int {
 		if s.last < v-1 {
 			return -1
@@ -35,8 +37,8 @@ func (c *coverage) add(first, last uint64) {
 	}
 }
 
-// next returns the first index at or above from that is missing, and the last one before the next span; ^0 if there is no span
-// above.
+// next returns the first index at or above from that is missing, and the last one before the next
+// span; ^0 if there is no span above.
 func (c *coverage) next(from uint64) (first, last uint64) {
 	first, last = from, ^uint64(0)
 	for _, s := range c.spans {

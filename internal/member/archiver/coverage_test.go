@@ -44,11 +44,13 @@ func TestCoverage(t *testing.T) {
 			}
 			for i := first; i <= min(last, 80); i++ {
 				if set[i] {
-					t.Fatalf("seed %d: next(%d) is %d to %d, and %d is there: %v", seed, from, first, last, i, c.spans)
+					t.Fatalf("seed %d: next(%d) is %d to %d, and %d is there: %v", seed, from,
+						first, last, i, c.spans)
 				}
 			}
 			if last < 80 && !set[last+1] {
-				t.Fatalf("seed %d: next(%d) ends at %d before a missing index: %v", seed, from, last, c.spans)
+				t.Fatalf("seed %d: next(%d) ends at %d before a missing index: %v", seed,
+					from, last, c.spans)
 			}
 		}
 		var missing []uint64

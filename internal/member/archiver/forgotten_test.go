@@ -9,8 +9,8 @@ import (
 	"vigil/internal/state/lineage"
 )
 
-// TestManyTerms: so many leaders follow each other in a cluster that writes nothing that the store has forgotten the claims of the first ones.
-// The archive stays its own.
+// TestManyTerms: so many leaders follow each other in a cluster that writes nothing that the store
+// has forgotten the claims of the first ones. The archive stays its own.
 func TestManyTerms(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBucket(t)

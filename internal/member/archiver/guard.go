@@ -10,24 +10,27 @@ import (
 	"vigil/internal/bucket"
 )
 
-// errHanging: operations on the bucket do not return although their time is over, so that no other one is begun.
+// errHanging: operations on the bucket do not return although their time is over, so that no other
+// one is begun.
 var errHanging = errors.New("earlier operations on the bucket hang")
 
 const (
 	// opTimeout limits an operation.
 	opTimeout = 30 * time.Second
-	// shortTimeout limits operations on one object while the bucket answers in much less: a request on a connection that is dead
-	// gets no answer, and its repetition opens another one. Each that took too long doubles the limit, up to opTimeout.
-	// bytesTime is added for the bytes of an object.
+	// shortTimeout limits operations on one object while the bucket answers in much less: a request
+	// on a connection that is dead gets no answer, and its repetition opens another one. Each that
+	// took too long doubles the limit, up to opTimeout. bytesTime is added for the bytes of an
+	// object.
 	shortTimeout = 5 * time.Second
 	// patience is the ratio of the limit to the time that the last operation took.
 	patience = 4
 	// opGrace is how long an operation may take to return after its context has ended.
 	opGrace = 500 * time.Millisecond
-	// maxRunning is how many operations are in progress: three while a session begins, then one of the entries, and maxBases of bases,
-	// which is one, and another while it hangs. Those that hang count, and each keeps one object in memory. An operation waits
-	// for its turn as long as fewer than all hang, so that a session begins with one at a time if need be. The last one is
-	// none of a base.
+	// maxRunning is how many operations are in progress: three while a session begins, then one of
+	// the entries, and maxBases of bases, which is one, and another while it hangs. Those that hang
+	// count, and each keeps one object in memory. An operation waits for its turn as long as fewer
+	// than all hang, so that a session begins with one at a time if need be. The last one is none
+	// of a base.
 	maxRunning = 3 + maxBases
 	maxBases   = 2
 )
@@ -36,10 +39,13 @@ const (
 type basesKey struct{}
 
 // forBases returns a context for operations of bases: if they hang, those of the entries go on.
-func forBases(ctx context.Context) context.Context { return context.WithValue(ctx, basesKey{}, true) }
+func forBases(ctx context.Context) context.Context {
+	return context.WithValue(ctx, basesKey{}, true)
+}
 
-// guard makes operations on the bucket. An operation that does not return when its context ends, such as a write to a file server
-// that is away, is left alone: it delays neither its caller nor the end of the member. The zero value is ready.
+// guard makes operations on the bucket. An operation that does not return when its context ends,
+// such as a write to a file server that is away, is left alone: it delays neither its caller nor
+// the end of the member. The zero value is ready.
 type guard struct {
 	mu struct {
 		sync.Mutex
@@ -82,8 +88,10 @@ func (g *guard) adapt(took time.Duration, over bool) {
 	g.mu.short = min(g.mu.short, opTimeout)
 }
 
-// do runs f with a limit of time. f must not use memory of its caller that the caller changes later.
-func (g *guard) do(ctx context.Context, limit time.Duration, f func(ctx context.Context) error) error {
+// do runs f with a limit of time. f must not use memory of its caller that the caller changes
+// later.
+func (g *guard) do(ctx context.Context, limit time.Duration,
+	f func(ctx context.Context) error) error {
 	bases := 0
 	if ctx.Value(basesKey{}) != nil {
 		bases = 1
@@ -137,7 +145,8 @@ func timed(ctx, limited context.Context, limit time.Duration, err error) error {
 	return err
 }
 
-// begin counts an operation, bases is 1 if it is one of a base. It waits for others to end, unless too many hang.
+// begin counts an operation, bases is 1 if it is one of a base. It waits for others to end, unless
+// too many hang.
 func (g *guard) begin(ctx context.Context, bases int) error {
 	for {
 		changed, err := g.tryBegin(bases)
@@ -156,7 +165,10 @@ func (g *guard) begin(ctx context.Context, bases int) error {
 func (g *guard) tryBegin(bases int) (changed <-chan struct{}, err error) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	full := func(c count) bool { return c.all >= maxRunning-bases || bases > 0 && c.bases >= maxBases }
+	full := func(c count) bool {
+		return c.all >= maxRunning-bases ||
+			bases > 0 && c.bases >= maxBases
+	}
 	switch {
 	case !full(g.mu.running):
 		g.mu.running.add(1, bases)

@@ -8,7 +8,8 @@ import (
 	"time"
 )
 
-// TestGuardLeavesRoom: while one operation fewer hangs than may run, those of entries are made one after another, and those of bases fail.
+// TestGuardLeavesRoom: while one operation fewer hangs than may run, those of entries are made one
+// after another, and those of bases fail.
 func TestGuardLeavesRoom(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var g guard

@@ -21,9 +21,11 @@ import (
 type ending int
 
 const (
-	// wasRestored: a backup was restored, or the cluster began without its data: nothing of the archive's history is left.
+	// wasRestored: a backup was restored, or the cluster began without its data: nothing of the
+	// archive's history is left.
 	wasRestored ending = iota
-	// setBack: the disk is that of an earlier time, up to some entry, or a member that had no more was forced to be alone.
+	// setBack: the disk is that of an earlier time, up to some entry, or a member that had no more
+	// was forced to be alone.
 	setBack
 	// continued: the process ended, and the disk has what it had.
 	continued
@@ -39,7 +41,8 @@ func (w *world) fork(t *testing.T, index uint64) *world {
 	w.mu.Unlock()
 	for _, e := range entries {
 		next.mu.Lock()
-		next.entries, next.at, next.term = append(next.entries, e), append(next.at, time.Now()), e.GetTerm()
+		next.entries, next.at, next.term = append(next.entries, e),
+			append(next.at, time.Now()), e.GetTerm()
 		next.mu.Unlock()
 		next.members[0].apply(t, e)
 	}
@@ -77,10 +80,12 @@ func (c *writer) written() []string {
 	return c.keys
 }
 
-// TestTwoHistories: a second cluster of the same id, members and terms uses the bucket of a first one. Whatever it has of the first one's
-// entries, however far it is with its own when its archiver looks first, and however much of its log it has given up then: it extends the
-// archive if and only if its history has all of it, and otherwise it writes nothing, now and later, whatever it commits and gives up and
-// however often it starts. The archive stays one history: it is restored to the first one's state.
+// TestTwoHistories: a second cluster of the same id, members and terms uses the bucket of a first
+// one. Whatever it has of the first one's entries, however far it is with its own when its archiver
+// looks first, and however much of its log it has given up then: it extends the archive if and only
+// if its history has all of it, and otherwise it writes nothing, now and later, whatever it commits
+// and gives up and however often it starts. The archive stays one history: it is restored to the
+// first one's state.
 func TestTwoHistories(t *testing.T) {
 	const archived = 30 // the index at which the first one ends
 	for _, end := range []ending{wasRestored, setBack, continued} {
@@ -89,10 +94,15 @@ func TestTwoHistories(t *testing.T) {
 				continue
 			}
 			for _, commits := range []int{0, 1, 10, 40} { // before its archiver looks first
-				for _, cut := range []string{"nothing", "half", "all"} { // of its log that it has given up then
-					name := fmt.Sprintf("%v, from %d, %d commits, log without %s", end, from, commits, cut)
+				// of its log that it has given up then
+				for _, cut := range []string{"nothing", "half", "all"} {
+					name := fmt.Sprintf("%v, from %d, %d commits, log without %s", end,
+						from, commits, cut)
 					t.Run(name, func(t *testing.T) {
-						synctest.Test(t, func(t *testing.T) { twoHistories(t, end, from, archived, commits, cut) })
+						synctest.Test(t, func(t *testing.T) {
+							twoHistories(t, end, from, archived,
+								commits, cut)
+						})
 					})
 				}
 			}
@@ -144,7 +154,8 @@ func twoHistories(t *testing.T, end ending, from, archived uint64, commits int, 
 			w.put("b", "later")
 			shorten()
 			st := m.a.Status()
-			if end != continued && (st.State != debugpage.ArchiveRefused || st.ArchivedIndex > 0 || !strings.Contains(st.Error, "use another bucket")) {
+			if end != continued && (st.State != debugpage.ArchiveRefused || st.ArchivedIndex > 0 ||
+				!strings.Contains(st.Error, "use another bucket")) {
 				t.Fatalf("%+v", st)
 			}
 		}
@@ -167,7 +178,8 @@ func twoHistories(t *testing.T, end ending, from, archived uint64, commits int, 
 	w.compare(r)
 }
 
-// TestEqualTermsAndLengths: the two histories have the same entries by index and term, and only their content differs.
+// TestEqualTermsAndLengths: the two histories have the same entries by index and term, and only
+// their content differs.
 func TestEqualTermsAndLengths(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBucket(t)
@@ -203,15 +215,17 @@ func TestEqualTermsAndLengths(t *testing.T) {
 			time.Sleep(10 * time.Second)
 			second.put("c", "d")
 		}
-		if st := second.members[0].a.Status(); st.State != debugpage.ArchiveRefused || len(seen.written()) > 0 {
+		if st := second.members[0].a.Status(); st.State != debugpage.ArchiveRefused ||
+			len(seen.written()) > 0 {
 			t.Errorf("from %d, image of %d: wrote %q; %+v", begun, image, seen.written(), st)
 		}
 		first.verify(b, 1)
 	})
 }
 
-// TestForcedIncarnation: a member that was forced to be a cluster of its own has another incarnation, since the other members may go on:
-// it is refused also if it has all that was archived.
+// TestForcedIncarnation: a member that was forced to be a cluster of its own has another
+// incarnation, since the other members may go on: it is refused also if it has all that was
+// archived.
 func TestForcedIncarnation(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBucket(t)
@@ -230,14 +244,16 @@ func TestForcedIncarnation(t *testing.T) {
 		for range 10 {
 			time.Sleep(10 * time.Second)
 			w.put("a", "c")
-			if st := w.members[0].a.Status(); st.State != debugpage.ArchiveRefused || !strings.Contains(st.Error, "incarnation") || len(seen.written()) > 0 {
+			if st := w.members[0].a.Status(); st.State != debugpage.ArchiveRefused ||
+				!strings.Contains(st.Error, "incarnation") || len(seen.written()) > 0 {
 				t.Fatalf("wrote %q; %+v", seen.written(), st)
 			}
 		}
 	})
 }
 
-// TestUnclaimedTerm: entries of a term that its leader has not claimed are not sent, and they are once a later leader has.
+// TestUnclaimedTerm: entries of a term that its leader has not claimed are not sent, and they are
+// once a later leader has.
 func TestUnclaimedTerm(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBucket(t)
@@ -250,7 +266,8 @@ func TestUnclaimedTerm(t *testing.T) {
 		time.Sleep(5 * time.Second)
 		w.awaitArchived(w.members[1], time.Minute)
 		claimed := w.last()
-		// The leader appoints for some seconds more; the entries are of the next one, which nobody can reach.
+		// The leader appoints for some seconds more; the entries are of the next one, which nobody
+		// can reach.
 		w.mu.Lock()
 		w.leader = 0
 		w.mu.Unlock()
@@ -274,8 +291,9 @@ func TestUnclaimedTerm(t *testing.T) {
 	})
 }
 
-// TestMissingArchive: a bucket that is empty where the cluster has begun an archive, as a directory whose file system is not mounted, gets
-// no second one, after a restart too. It is used again when it is back. At another address a new archive is begun.
+// TestMissingArchive: a bucket that is empty where the cluster has begun an archive, as a directory
+// whose file system is not mounted, gets no second one, after a restart too. It is used again when
+// it is back. At another address a new archive is begun.
 func TestMissingArchive(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBucket(t)
@@ -294,7 +312,8 @@ func TestMissingArchive(t *testing.T) {
 			time.Sleep(5 * time.Second)
 			w.put("a", "c")
 		}
-		if st := m.a.Status(); st.State != debugpage.ArchiveRefused || !strings.Contains(st.Error, "mounted") || len(away.written()) > 0 {
+		if st := m.a.Status(); st.State != debugpage.ArchiveRefused ||
+			!strings.Contains(st.Error, "mounted") || len(away.written()) > 0 {
 			t.Fatalf("wrote %q; %+v", away.written(), st)
 		}
 		f.mu.Lock()
@@ -311,8 +330,8 @@ func TestMissingArchive(t *testing.T) {
 	})
 }
 
-// TestChangedAddress: the members are restarted one by one with another --archive. Until the last of them the present archive goes on, and
-// then the new one.
+// TestChangedAddress: the members are restarted one by one with another --archive. Until the last
+// of them the present archive goes on, and then the new one.
 func TestChangedAddress(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a, b := newBucket(t), newBucket(t)
@@ -377,10 +396,15 @@ func TestNobodyCanArchive(t *testing.T) {
 		w := newWorld(t, 2)
 		defer w.close()
 		w.members[0].begin(nil, small, func(o *Options) { o.Open = nil })
-		w.members[1].begin(&faulty{Bucket: newBucket(t), before: func(_ int, op, key string) error { return fmt.Errorf("%s %s: %w", op, key, bucket.ErrDenied) }}, small)
+		w.members[1].begin(&faulty{Bucket: newBucket(t),
+			before: func(_ int, op,
+				key string) error {
+				return fmt.Errorf("%s %s: %w", op, key, bucket.ErrDenied)
+			}}, small)
 		time.Sleep(time.Minute)
 		st := w.members[0].a.Status()
-		for _, want := range []string{"no member can archive", "member 1: it has no --archive", "member 2: reading the identity"} {
+		for _, want := range []string{"no member can archive", "member 1: it has no --archive",
+			"member 2: reading the identity"} {
 			if !strings.Contains(st.Error, want) {
 				t.Errorf("%q is not in %q", want, st.Error)
 			}
@@ -391,8 +415,8 @@ func TestNobodyCanArchive(t *testing.T) {
 	})
 }
 
-// TestForcedWhileArchiving: a session that has begun ends when the incarnation does: a member that is being forced to be a cluster of its own
-// may still be appointed by a leader of the old one.
+// TestForcedWhileArchiving: a session that has begun ends when the incarnation does: a member that
+// is being forced to be a cluster of its own may still be appointed by a leader of the old one.
 func TestForcedWhileArchiving(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		seen := &writer{Bucket: newBucket(t)}
@@ -409,7 +433,8 @@ func TestForcedWhileArchiving(t *testing.T) {
 			w.put("a", "c")
 			time.Sleep(10 * time.Second)
 		}
-		if st := w.members[0].a.Status(); st.State != debugpage.ArchiveRefused || !strings.Contains(st.Error, "incarnation") || len(seen.written()) > before {
+		if st := w.members[0].a.Status(); st.State != debugpage.ArchiveRefused ||
+			!strings.Contains(st.Error, "incarnation") || len(seen.written()) > before {
 			t.Errorf("wrote %q; %+v", seen.written()[before:], st)
 		}
 	})

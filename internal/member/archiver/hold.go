@@ -2,7 +2,8 @@ package archiver
 
 import "sync"
 
-// Hold keeps entries of the raft log that the archive lacks. The archiver sets it, and the truncation of the log asks it.
+// Hold keeps entries of the raft log that the archive lacks. The archiver sets it, and the
+// truncation of the log asks it.
 type Hold struct {
 	maxBytes   int64
 	maxEntries uint64
@@ -17,16 +18,19 @@ type Hold struct {
 	}
 }
 
-// bytesPerEntry is the size of entries below which their number limits what is held, because each takes memory in the raft log.
+// bytesPerEntry is the size of entries below which their number limits what is held, because each
+// takes memory in the raft log.
 const bytesPerEntry = 1 << 10
 
-// NewHold returns a Hold that keeps up to max bytes of the raft log, and one entry for each KiB of them.
+// NewHold returns a Hold that keeps up to max bytes of the raft log, and one entry for each KiB of
+// them.
 func NewHold(max int64) *Hold {
 	return &Hold{maxBytes: max, maxEntries: uint64(max / bytesPerEntry)}
 }
 
-// LimitTruncation returns the index up to which the raft log may be truncated, at most cut: entries that the archive lacks are
-// kept within the limits. first is the first index of the log, extra how many bytes it has beyond what the member keeps anyway.
+// LimitTruncation returns the index up to which the raft log may be truncated, at most cut: entries
+// that the archive lacks are kept within the limits. first is the first index of the log, extra how
+// many bytes it has beyond what the member keeps anyway.
 func (h *Hold) LimitTruncation(first, cut uint64, extra int64) uint64 {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -40,8 +44,8 @@ func (h *Hold) LimitTruncation(first, cut uint64, extra int64) uint64 {
 	return from
 }
 
-// noteArchived notes that the archive needs nothing at or below an index. A smaller index than before changes nothing: a leader
-// that has just been elected knows less than the one before.
+// noteArchived notes that the archive needs nothing at or below an index. A smaller index than
+// before changes nothing: a leader that has just been elected knows less than the one before.
 func (h *Hold) noteArchived(index uint64) {
 	h.mu.Lock()
 	defer h.mu.Unlock()

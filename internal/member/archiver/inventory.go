@@ -33,7 +33,8 @@ type logName struct {
 type inventory struct {
 	// base is the newest base that can be read, nil for none.
 	base *archive.Base
-	// cover are the indexes that the archive has. What is before the bases that are looked at counts as there.
+	// cover are the indexes that the archive has. What is before the bases that are looked at
+	// counts as there.
 	cover coverage
 	// bytes is the size of the log objects that begin after the base.
 	bytes int64
@@ -55,13 +56,16 @@ func (n *names) noteNewest(name string, last uint64) {
 	}
 }
 
-// basesLookedAt is how many of the newest bases are looked at. A new base is made only when the archive has the entries up to all before
-// it, except for those that other senders make at the same moment, at most one each. So no entry before the second of these bases is
-// missing that could still be sent, with up to six senders at a time; and no log object is as long as the way from the first to the second.
+// basesLookedAt is how many of the newest bases are looked at. A new base is made only when the
+// archive has the entries up to all before it, except for those that other senders make at the same
+// moment, at most one each. So no entry before the second of these bases is missing that could
+// still be sent, with up to six senders at a time; and no log object is as long as the way from the
+// first to the second.
 const basesLookedAt = 8
 
-// listNames reads the names in the bucket. Of the log objects it lists those that reach beyond the index archived, or with 0 all that
-// the bases say nothing of. Each request takes time in which nothing is sent, so it makes both lists at once if it can.
+// listNames reads the names in the bucket. Of the log objects it lists those that reach beyond the
+// index archived, or with 0 all that the bases say nothing of. Each request takes time in which
+// nothing is sent, so it makes both lists at once if it can.
 func (s *session) listNames(ctx context.Context, archived uint64) (*names, error) {
 	n := &names{from: archived}
 	logs := func() error { return s.listLogs(ctx, n) }
@@ -98,8 +102,8 @@ func (s *session) listLogs(ctx context.Context, n *names) error {
 	})
 }
 
-// list reads the names in the bucket, and the newest manifest. What is up to the index archived counts as there without a look: 0 for
-// all that the bases say nothing of.
+// list reads the names in the bucket, and the newest manifest. What is up to the index archived
+// counts as there without a look: 0 for all that the bases say nothing of.
 func (s *session) list(ctx context.Context, archived uint64) (*inventory, error) {
 	n, err := s.listNames(ctx, archived)
 	if err != nil {
@@ -108,9 +112,10 @@ func (s *session) list(ctx context.Context, archived uint64) (*inventory, error)
 	return s.takeInventory(ctx, n, archived)
 }
 
-// takeInventory reads the newest manifest of those that are listed, and returns what the archive has. It lists all log objects if no
-// manifest can be read.
-func (s *session) takeInventory(ctx context.Context, n *names, archived uint64) (*inventory, error) {
+// takeInventory reads the newest manifest of those that are listed, and returns what the archive
+// has. It lists all log objects if no manifest can be read.
+func (s *session) takeInventory(ctx context.Context, n *names,
+	archived uint64) (*inventory, error) {
 	inv := &inventory{}
 	var err error
 	for i := len(n.bases) - 1; i >= 0 && inv.base == nil; i-- {
@@ -148,9 +153,10 @@ func begin(f func() error) func() error {
 // each calls visit with the objects below a prefix whose keys are above after.
 func (s *session) each(ctx context.Context, prefix, after string, visit func(bucket.Object)) error {
 	for {
-		list, err := doValue(ctx, &s.a.guard, opTimeout, func(ctx context.Context) ([]bucket.Object, error) {
-			return s.b.List(ctx, prefix, after, bucket.ListLimit)
-		})
+		list, err := doValue(ctx, &s.a.guard, opTimeout,
+			func(ctx context.Context) ([]bucket.Object, error) {
+				return s.b.List(ctx, prefix, after, bucket.ListLimit)
+			})
 		if err != nil {
 			return fmt.Errorf("listing %s: %w", prefix, err)
 		}
@@ -181,24 +187,27 @@ func (s *session) readBase(ctx context.Context, name string, size int64) (*archi
 		base, err = archive.DecodeBase(s.id, name, data)
 	}
 	if err != nil {
-		s.a.o.Logger.Error("a base of the archive is not used: see vigilctl archive verify", slog.String("archive", s.a.o.Address), slog.String("error", oneLine(err.Error())))
+		s.a.o.Logger.Error("a base of the archive is not used: see vigilctl archive verify",
+			slog.String("archive", s.a.o.Address), slog.String("error", oneLine(err.Error())))
 		return nil, nil
 	}
 	return &base, nil
 }
 
-// newestHeader reads the header of the log object that reaches furthest, of those that can be read; nil if there is none.
+// newestHeader reads the header of the log object that reaches furthest, of those that can be read;
+// nil if there is none.
 func (s *session) newestHeader(ctx context.Context, newest []string) (*archive.Header, error) {
 	reader := archive.NewReader(*s.id)
 	for _, name := range newest {
-		data, err := doValue(ctx, &s.a.guard, s.a.guard.limit(0), func(ctx context.Context) ([]byte, error) {
-			r, err := s.b.Get(ctx, name, 0)
-			if err != nil {
-				return nil, err
-			}
-			defer r.Close()
-			return io.ReadAll(io.LimitReader(r, archive.HeaderSize))
-		})
+		data, err := doValue(ctx, &s.a.guard, s.a.guard.limit(0),
+			func(ctx context.Context) ([]byte, error) {
+				r, err := s.b.Get(ctx, name, 0)
+				if err != nil {
+					return nil, err
+				}
+				defer r.Close()
+				return io.ReadAll(io.LimitReader(r, archive.HeaderSize))
+			})
 		if err != nil && !errors.Is(err, bucket.ErrNotFound) {
 			return nil, fmt.Errorf("reading %s: %w", name, err)
 		}
@@ -208,7 +217,8 @@ func (s *session) newestHeader(ctx context.Context, newest []string) (*archive.H
 				return &h, nil
 			}
 		}
-		s.a.o.Logger.Error("an object of the archive is not used: see vigilctl archive verify", slog.String("archive", s.a.o.Address), slog.String("error", oneLine(err.Error())))
+		s.a.o.Logger.Error("an object of the archive is not used: see vigilctl archive verify",
+			slog.String("archive", s.a.o.Address), slog.String("error", oneLine(err.Error())))
 	}
 	return nil, nil
 }

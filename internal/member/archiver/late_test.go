@@ -18,8 +18,8 @@ import (
 	"vigil/internal/vfs/memfs"
 )
 
-// late is a member's way to the bucket on which manifests are held up: the bucket receives them when release is called, whatever the
-// member has done meanwhile.
+// late is a member's way to the bucket on which manifests are held up: the bucket receives them
+// when release is called, whatever the member has done meanwhile.
 type late struct {
 	bucket.Bucket
 	mu      sync.Mutex
@@ -121,9 +121,10 @@ func prune(t *testing.T, b bucket.Bucket, r offline.Rules, meanwhile func()) *of
 	return p
 }
 
-// TestPruneAndLateBase: while the manifest of a base is on its way, its sender is replaced, and the parts that it shares with an older
-// base are pruned: before it arrives, and between the plan and the removal. The newest state can be restored throughout, a
-// verification names the base, and the next prune removes it.
+// TestPruneAndLateBase: while the manifest of a base is on its way, its sender is replaced, and the
+// parts that it shares with an older base are pruned: before it arrives, and between the plan and
+// the removal. The newest state can be restored throughout, a verification names the base, and the
+// next prune removes it.
 func TestPruneAndLateBase(t *testing.T) {
 	for _, during := range []bool{false, true} {
 		t.Run(fmt.Sprint("during the prune ", during), func(t *testing.T) {
@@ -133,7 +134,8 @@ func TestPruneAndLateBase(t *testing.T) {
 }
 
 func pruneAndLateBase(t *testing.T, during bool) {
-	w, b, ways := lateWorld(t, func(o *Options) { o.partBytes, o.logBytes, o.BaseInterval = 2000, 600, time.Hour })
+	w, b, ways := lateWorld(t,
+		func(o *Options) { o.partBytes, o.logBytes, o.BaseInterval = 2000, 600, time.Hour })
 	defer w.close()
 	r := rand.New(rand.NewPCG(11, 12))
 	write := func(d time.Duration) {
@@ -192,7 +194,10 @@ func pruneAndLateBase(t *testing.T, during bool) {
 	}
 	// The member that has written it archives again, and the archive is pruned once more.
 	ended := w.archiving()
-	old.begin(way, func(o *Options) { o.partBytes, o.logBytes, o.BaseInterval = 2000, 600, time.Hour })
+	old.begin(way, func(o *Options) {
+		o.partBytes, o.logBytes, o.BaseInterval = 2000,
+			600, time.Hour
+	})
 	time.Sleep(10 * time.Second)
 	ended.end()
 	write(3 * time.Hour)
@@ -204,12 +209,14 @@ func pruneAndLateBase(t *testing.T, during bool) {
 	}
 }
 
-// TestLateFirstBase: the first base of a member is on its way when another one is appointed, which finds no base and makes one. Its
-// manifest arrives before the other is complete or after it, so that there are two. Every state from the older one on can be restored.
+// TestLateFirstBase: the first base of a member is on its way when another one is appointed, which
+// finds no base and makes one. Its manifest arrives before the other is complete or after it, so
+// that there are two. Every state from the older one on can be restored.
 func TestLateFirstBase(t *testing.T) {
 	for _, c := range []struct {
 		name string
-		// before: it arrives before the other base is complete. handover: another member archives afterwards.
+		// before: it arrives before the other base is complete. handover: another member archives
+		// afterwards.
 		before, handover bool
 	}{{"before", true, false}, {"after, and another sender", false, true}} {
 		t.Run(c.name, func(t *testing.T) {
@@ -219,7 +226,8 @@ func TestLateFirstBase(t *testing.T) {
 }
 
 func lateFirstBase(t *testing.T, before, handover bool) {
-	w, b, ways := lateWorld(t, func(o *Options) { o.partBytes, o.logBytes, o.BaseInterval = 2000, 600, time.Hour })
+	w, b, ways := lateWorld(t,
+		func(o *Options) { o.partBytes, o.logBytes, o.BaseInterval = 2000, 600, time.Hour })
 	defer w.close()
 	r := rand.New(rand.NewPCG(13, 14))
 	keys, were := map[string]string{}, map[int64]map[string]string{} // now, and at each revision
@@ -245,7 +253,8 @@ func lateFirstBase(t *testing.T, before, handover bool) {
 		}
 	}
 	write(20)
-	// Usually the smallest of those that do not lead; another one if the leader heard of it earlier.
+	// Usually the smallest of those that do not lead; another one if the leader heard of it
+	// earlier.
 	first, second := w.members[1], w.members[2]
 	for end := time.Now().Add(time.Minute); ways[first.id-1].holds() == 0; {
 		if ways[second.id-1].holds() > 0 {
@@ -302,7 +311,8 @@ func lateFirstBase(t *testing.T, before, handover bool) {
 		if revision <= o.bases[0].Revision {
 			continue
 		}
-		p, err := a.OpenPast(t.Context(), offline.Target{Revision: revision}, memfs.New(), "past", nil)
+		p, err := a.OpenPast(t.Context(), offline.Target{Revision: revision},
+			memfs.New(), "past", nil)
 		if err != nil {
 			t.Fatalf("revision %d: %v", revision, err)
 		}
@@ -324,7 +334,8 @@ func lateFirstBase(t *testing.T, before, handover bool) {
 	if tested < 100 {
 		t.Errorf("only %d revisions", tested)
 	}
-	if v := verifyOffline(t, b); len(v.Damages) > 0 || len(v.Gaps) > 0 || v.Rebuilt != len(o.bases) || v.Replayed != len(o.bases)-1 {
+	if v := verifyOffline(t, b); len(v.Damages) > 0 || len(v.Gaps) > 0 ||
+		v.Rebuilt != len(o.bases) || v.Replayed != len(o.bases)-1 {
 		t.Errorf("%+v", v)
 	}
 	for _, m := range w.members {

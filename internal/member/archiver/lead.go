@@ -15,14 +15,16 @@ import (
 
 // leader is what a leader knows of the other members.
 type leader struct {
-	// again has room for one: the member that archives does not answer, or has not got its order yet.
+	// again has room for one: the member that archives does not answer, or has not got its order
+	// yet.
 	again chan struct{}
 	mu    struct {
 		sync.Mutex
 		// term is the term in which this member leads, since when it knows that.
 		term  uint64
 		since time.Time
-		// reports are the newest ones, asking the members with a call under way, silent those whose last call has failed.
+		// reports are the newest ones, asking the members with a call under way, silent those whose
+		// last call has failed.
 		reports map[uint64]heard
 		asking  map[uint64]bool
 		late    map[uint64]bool // of asking: appointed since the call began
@@ -49,8 +51,8 @@ func (l *leader) resetLocked(term uint64) {
 	l.mu.asking, l.mu.late, l.mu.silent = map[uint64]bool{}, map[uint64]bool{}, map[uint64]bool{}
 }
 
-// lead appoints a member in every orderInterval while this member leads, and at once when the one that archives does not answer or has
-// not got its order.
+// lead appoints a member in every orderInterval while this member leads, and at once when the one
+// that archives does not answer or has not got its order.
 func (a *Archiver) lead(ctx context.Context) {
 	var calls sync.WaitGroup
 	defer calls.Wait()
@@ -105,7 +107,8 @@ func (a *Archiver) wanted(term uint64) bool {
 	return false
 }
 
-// claim claims the term, and reports whether that is applied: before, no entry of the term can be told from that of another history.
+// claim claims the term, and reports whether that is applied: before, no entry of the term can be
+// told from that of another history.
 func (a *Archiver) claim(ctx context.Context, term uint64) bool {
 	if s, _ := a.o.Source.Lineage(); s.Newest().Term == term {
 		return true
@@ -171,8 +174,10 @@ func (l *leader) retain(term uint64, members []uint64) {
 	if l.mu.term != term {
 		return
 	}
-	maps.DeleteFunc(l.mu.reports, func(id uint64, _ heard) bool { return !slices.Contains(members, id) })
-	maps.DeleteFunc(l.mu.silent, func(id uint64, _ bool) bool { return !slices.Contains(members, id) })
+	maps.DeleteFunc(l.mu.reports,
+		func(id uint64, _ heard) bool { return !slices.Contains(members, id) })
+	maps.DeleteFunc(l.mu.silent,
+		func(id uint64, _ bool) bool { return !slices.Contains(members, id) })
 }
 
 // begin notes that a member is asked; false if it is already.
@@ -212,7 +217,8 @@ func (l *leader) wakeLocked() {
 	}
 }
 
-// forget forgets the report of a member that does not answer, so that another one is appointed at once.
+// forget forgets the report of a member that does not answer, so that another one is appointed at
+// once.
 func (l *leader) forget(term, id uint64) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -298,10 +304,13 @@ func (a *Archiver) appoint(term uint64) uint64 {
 	}
 	now := time.Now()
 	if l.mu.appointee == 0 && !l.heardAllLocked(c.voters) && now.Sub(l.mu.since) < hearAllWithin {
-		return 0 // one of them may be the member that archives, or the only one that has the entries
+		// one of them may be the member that archives, or the only one that has the entries
+		return 0
 	}
 	// What a member reports may be the failure of an earlier appointment.
-	if r, ok := l.mu.reports[l.mu.appointee]; ok && r.failing >= rotateAfter && now.Sub(l.mu.appointed) >= rotateAfter && now.Sub(l.mu.failed[l.mu.appointee]) >= rotateAfter {
+	if r, ok := l.mu.reports[l.mu.appointee]; ok && r.failing >= rotateAfter &&
+		now.Sub(l.mu.appointed) >= rotateAfter &&
+		now.Sub(l.mu.failed[l.mu.appointee]) >= rotateAfter {
 		l.mu.failed[l.mu.appointee] = now
 	}
 	c.reports, c.current, c.failed = l.mu.reports, l.mu.appointee, l.mu.failed
@@ -315,7 +324,8 @@ func (a *Archiver) appoint(term uint64) uint64 {
 	next := c.choose(now)
 	a.noteChoice(&c, next, now.Sub(l.mu.since))
 	if next != l.mu.appointee {
-		a.o.Logger.Info("appointed a member to archive", slog.String("member-id", hexText(next)), slog.String("before", hexText(l.mu.appointee)))
+		a.o.Logger.Info("appointed a member to archive", slog.String("member-id", hexText(next)),
+			slog.String("before", hexText(l.mu.appointee)))
 		l.mu.appointee, l.mu.appointed = next, now
 	}
 	return l.mu.appointee

@@ -12,8 +12,8 @@ type mark struct {
 	at       time.Time
 }
 
-// marks remembers moments, so that entries that are archived late have revisions and times too. Each member has its own, since
-// the start of its process. The zero value is empty.
+// marks remembers moments, so that entries that are archived late have revisions and times too.
+// Each member has its own, since the start of its process. The zero value is empty.
 type marks struct{ list []mark }
 
 // maxMarks limits the moments. When there are more, each second one of the older half is forgotten.
@@ -21,7 +21,8 @@ const maxMarks = 4096
 
 // add adds a moment, if it is newer than the last one.
 func (m *marks) add(x mark) {
-	if n := len(m.list); n > 0 && (x.index <= m.list[n-1].index || x.revision < m.list[n-1].revision) {
+	if n := len(m.list); n > 0 &&
+		(x.index <= m.list[n-1].index || x.revision < m.list[n-1].revision) {
 		return
 	}
 	m.list = append(m.list, x)

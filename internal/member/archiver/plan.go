@@ -2,7 +2,8 @@ package archiver
 
 import "vigil/internal/store/archive"
 
-// piece is a range of revisions of a new base: a part of the base before, or records that are written anew.
+// piece is a range of revisions of a new base: a part of the base before, or records that are
+// written anew.
 type piece struct {
 	// keep is the part that is named again, nil for new records.
 	keep           *archive.Part
@@ -17,10 +18,11 @@ type tally struct {
 	again bool
 }
 
-// planRecords decides which parts of the base before a new one names again, and which records it writes anew: those after the parts,
-// those of parts that are lost, old, or of which less than half counts, and those of small parts next to them. So the parts that are
-// not of full size grow geometrically, and the number of parts is logarithmic in the number of bases. counts has the tally of each
-// part, and of the records after the parts at its end.
+// planRecords decides which parts of the base before a new one names again, and which records it
+// writes anew: those after the parts, those of parts that are lost, old, or of which less than half
+// counts, and those of small parts next to them. So the parts that are not of full size grow
+// geometrically, and the number of parts is logarithmic in the number of bases. counts has the
+// tally of each part, and of the records after the parts at its end.
 func planRecords(parts []archive.Part, counts []tally, revision, full int64) []piece {
 	end := int64(0)
 	pieces := make([]piece, len(parts))
@@ -38,8 +40,12 @@ func planRecords(parts []archive.Part, counts []tally, revision, full int64) []p
 		pieces = append(pieces, piece{after: end, through: revision})
 		size = append(size, counts[len(parts)].bytes)
 	}
-	// A part joins new records at its side if it is not much larger than they are, and the two are not more than a part.
-	joins := func(part, written int64) bool { return part <= 2*written+full/64 && part+written <= full }
+	// A part joins new records at its side if it is not much larger than they are, and the two are
+	// not more than a part.
+	joins := func(part, written int64) bool {
+		return part <= 2*written+full/64 &&
+			part+written <= full
+	}
 	for i := len(pieces) - 1; i > 0; i-- { // to the left
 		if pieces[i].keep == nil && pieces[i-1].keep != nil && joins(size[i-1], size[i]) {
 			pieces[i-1].keep = nil

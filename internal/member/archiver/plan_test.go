@@ -16,7 +16,8 @@ type partOf struct {
 func archiveParts(parts []partOf) []archive.Part {
 	var out []archive.Part
 	for _, p := range parts {
-		out = append(out, archive.Part{Kind: archive.RecordsPart, After: p.after, Through: p.through, Items: p.items, Content: p.bytes})
+		out = append(out, archive.Part{Kind: archive.RecordsPart, After: p.after,
+			Through: p.through, Items: p.items, Content: p.bytes})
 	}
 	return out
 }
@@ -30,9 +31,11 @@ func tallies(parts []partOf, items uint64, bytes int64) []tally {
 }
 
 // apply returns the parts of a base that has the pieces, and how many bytes were written.
-func apply(t *testing.T, pieces []piece, parts []partOf, revision int64, items uint64, bytes, written int64) ([]partOf, int64) {
+func apply(t *testing.T, pieces []piece, parts []partOf, revision int64, items uint64, bytes,
+	written int64) ([]partOf, int64) {
 	t.Helper()
-	all := append(parts[:len(parts):len(parts)], partOf{revision - int64(items), revision, items, bytes})
+	all := append(parts[:len(parts):len(parts)],
+		partOf{revision - int64(items), revision, items, bytes})
 	var out []partOf
 	end := int64(0)
 	for _, p := range pieces {

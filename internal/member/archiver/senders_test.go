@@ -13,8 +13,9 @@ import (
 	"vigil/internal/store/archive"
 )
 
-// TestSendersAtOnce: members that cannot always be reached, and whose ways to the bucket are slow and fail, archive in turns and two at
-// a time, and shorten their logs as far as Hold lets them. Nothing is lost, and nothing is reported as lost.
+// TestSendersAtOnce: members that cannot always be reached, and whose ways to the bucket are slow
+// and fail, archive in turns and two at a time, and shorten their logs as far as Hold lets them.
+// Nothing is lost, and nothing is reported as lost.
 func TestSendersAtOnce(t *testing.T) {
 	for i := range 6 {
 		t.Run(fmt.Sprint(i), func(t *testing.T) { synctest.Test(t, sendAtOnce) })
@@ -77,7 +78,8 @@ func sendAtOnce(t *testing.T) {
 	w.verify(b, 2)
 }
 
-// TestBaseAfterOthers: no base is made before the archive has the entries up to one that another sender has made.
+// TestBaseAfterOthers: no base is made before the archive has the entries up to one that another
+// sender has made.
 func TestBaseAfterOthers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w, b := newWorld(t, 1), newBucket(t)
@@ -98,7 +100,9 @@ func TestBaseAfterOthers(t *testing.T) {
 			w.put("a", "c")
 		}
 		other := w.last()
-		if err := b.Put(t.Context(), fmt.Sprintf("%s%016x-%016x.json", archive.BasePrefix, other, 2), []byte("another sender's")); err != nil {
+		if err := b.Put(t.Context(),
+			fmt.Sprintf("%s%016x-%016x.json", archive.BasePrefix, other, 2),
+			[]byte("another sender's")); err != nil {
 			t.Fatal(err)
 		}
 		before := m.a.Status().Bases

@@ -28,15 +28,16 @@ type session struct {
 
 	// cover are the indexes that the archive has, or that are lost. Owned by the sending loop.
 	cover coverage
-	// done is what this session has sent, given up, or found in a later list, so that it is in the list that replaces cover. Owned by
-	// the sending loop.
+	// done is what this session has sent, given up, or found in a later list, so that it is in the
+	// list that replaces cover. Owned by the sending loop.
 	done coverage
 	// partial: cover has no list of what is below the archived index, which makeBases makes first.
 	partial bool
-	// settled is an index: what is missing up to it was archived and pruned since, or lost and reported by a sender before. Owned by the
-	// sending loop.
+	// settled is an index: what is missing up to it was archived and pruned since, or lost and
+	// reported by a sender before. Owned by the sending loop.
 	settled uint64
-	// missedAt is the number of orders when entries were found missing that are not in this member's log any more, 0 for none.
+	// missedAt is the number of orders when entries were found missing that are not in this
+	// member's log any more, 0 for none.
 	missedAt uint64
 
 	// wake has room for one: a base may be due.
@@ -46,7 +47,8 @@ type session struct {
 		// base is the newest base, nil without one, and since when it is.
 		base   *archive.Base
 		baseAt time.Time
-		// others is the index of the newest base that was in the bucket when one was last to be made.
+		// others is the index of the newest base that was in the bucket when one was last to be
+		// made.
 		others uint64
 		// need is an index: a base at or after it is needed at once.
 		need uint64
@@ -54,16 +56,16 @@ type session struct {
 		bytes int64
 		// cost is how long the last base took.
 		cost time.Duration
-		// sent is the index up to which the archive needs no log object. whole is the same, up to the first gap without a base
-		// after it.
+		// sent is the index up to which the archive needs no log object. whole is the same, up to
+		// the first gap without a base after it.
 		sent, whole uint64
 		// stock is the whole list, until the sending loop takes it.
 		stock *inventory
 	}
 }
 
-// session archives until this member is not appointed any more, ctx ends, or something fails that putting again does not help
-// against. began reports whether it could begin to send.
+// session archives until this member is not appointed any more, ctx ends, or something fails that
+// putting again does not help against. began reports whether it could begin to send.
 func (a *Archiver) session(ctx context.Context) (began bool, err error) {
 	b, id, checked, err := a.connect(ctx)
 	if err != nil {
@@ -103,11 +105,12 @@ func (a *Archiver) setSession(on bool) {
 	a.mu.session = on
 }
 
-// take finds out what the archive has, and checks that it is the history of this cluster. It makes requests at once that do not depend
-// on each other: until it returns, nothing is sent. checked returns whether the identity is the archive's.
+// take finds out what the archive has, and checks that it is the history of this cluster. It makes
+// requests at once that do not depend on each other: until it returns, nothing is sent. checked
+// returns whether the identity is the archive's.
 func (s *session) take(ctx context.Context, checked func() error) error {
-	// A list can have thousands of names. So the members of a cluster that knows up to where it has archived look at what follows
-	// first, and send.
+	// A list can have thousands of names. So the members of a cluster that knows up to where it has
+	// archived look at what follows first, and send.
 	s.a.mu.Lock()
 	archived := s.a.mu.archived.index
 	if s.a.mu.archivedIn != s.id.Archive {
@@ -153,7 +156,8 @@ func (s *session) take(ctx context.Context, checked func() error) error {
 		s.mu.baseAt = time.Now().Add(-max(0, time.Since(inv.base.Time)))
 		s.a.setBase(inv.base)
 	}
-	s.a.o.Logger.Info("this member archives now", slog.String("archive", s.a.o.Address), slog.Uint64("last-index", inv.cover.end()))
+	s.a.o.Logger.Info("this member archives now", slog.String("archive", s.a.o.Address),
+		slog.Uint64("last-index", inv.cover.end()))
 	return nil
 }
 
@@ -232,8 +236,9 @@ func (s *session) refuse(err error) error {
 // errReplaced ends a session. The next one refuses the archive.
 var errReplaced = errors.New("this cluster has begun another incarnation")
 
-// ordersToTrust is how many orders show that one of them was made after something else had ended: the first to arrive may have been
-// on the way, and the leader may have begun the one after it meanwhile.
+// ordersToTrust is how many orders show that one of them was made after something else had ended:
+// the first to arrive may have been on the way, and the leader may have begun the one after it
+// meanwhile.
 const ordersToTrust = 3
 
 // origin names the history of an object: it has the entries of its claim's history up to last.
@@ -243,17 +248,21 @@ type origin struct {
 	claim archive.Claim
 }
 
-// judge waits until this member knows whether the archive is one of this cluster's history, which it is if this history has the same
-// entries up to the ends of the newest base and of the newest log object. It refuses the archive if it is not. The outcome follows from
-// the objects and from the claims in the store, so it stays what it is however far the log goes on and is shortened. The archive was
-// listed before the call.
+// judge waits until this member knows whether the archive is one of this cluster's history, which
+// it is if this history has the same entries up to the ends of the newest base and of the newest
+// log object. It refuses the archive if it is not. The outcome follows from the objects and from
+// the claims in the store, so it stays what it is however far the log goes on and is shortened. The
+// archive was listed before the call.
 func (s *session) judge(ctx context.Context, base *archive.Base, newest *archive.Header) error {
 	var objects []origin
 	if base != nil {
-		objects = append(objects, origin{fmt.Sprintf("the state after entry %d", base.Index), base.Index, base.Claim})
+		objects = append(objects,
+			origin{fmt.Sprintf("the state after entry %d", base.Index), base.Index, base.Claim})
 	}
 	if newest != nil {
-		objects = append(objects, origin{fmt.Sprintf("the entries %d to %d", newest.First, newest.Last), newest.Last, newest.Claim})
+		objects = append(objects,
+			origin{fmt.Sprintf("the entries %d to %d", newest.First, newest.Last),
+				newest.Last, newest.Claim})
 	}
 	for _, o := range objects {
 		if err := s.judgeObject(ctx, o); err != nil {
@@ -266,7 +275,8 @@ func (s *session) judge(ctx context.Context, base *archive.Base, newest *archive
 func (s *session) judgeObject(ctx context.Context, o origin) error {
 	for n := 0; ; n++ {
 		own, applied := s.a.o.Source.Lineage()
-		switch own.Judge(lineage.Mark{Term: uint64(o.claim.Term), ID: lineage.ID(o.claim.ID)}, o.last, applied) {
+		switch own.Judge(lineage.Mark{Term: uint64(o.claim.Term), ID: lineage.ID(o.claim.ID)},
+			o.last, applied) {
 		case lineage.Same:
 			return nil
 		case lineage.Foreign:
@@ -290,11 +300,13 @@ func (a *Archiver) newestClaim() archive.Claim {
 	return archive.Claim{Term: archive.Hex64(m.Term), ID: archive.ID(m.ID)}
 }
 
-// claimed reports whether entries of a term may be sent: its leader or a later one has made a claim.
+// claimed reports whether entries of a term may be sent: its leader or a later one has made a
+// claim.
 func (a *Archiver) claimed(term uint64) bool { return uint64(a.newestClaim().Term) >= term }
 
-// ordersBeforeLoss is how many orders, of four seconds, appoint this member again before entries that its log has no more are given
-// up: in this time the leader appoints a member whose log has them, if there is one.
+// ordersBeforeLoss is how many orders, of four seconds, appoint this member again before entries
+// that its log has no more are given up: in this time the leader appoints a member whose log has
+// them, if there is one.
 const ordersBeforeLoss = uint64(4 * time.Second / orderInterval)
 
 // pass sends one log object if there is something to send. more is set if there is more.
@@ -323,8 +335,10 @@ func (s *session) pass(ctx context.Context) (more bool, err error) {
 	case len(ents) == 0 || ents[0].GetIndex() != from:
 		return false, fmt.Errorf("archiver: the raft log gives no entry %d", from)
 	}
-	// Of a term that no leader has claimed yet, an entry cannot be told from that of another history.
-	if n := slices.IndexFunc(ents, func(e *raftpb.Entry) bool { return e.GetTerm() > uint64(claim.Term) }); n >= 0 {
+	// Of a term that no leader has claimed yet, an entry cannot be told from that of another
+	// history.
+	if n := slices.IndexFunc(ents,
+		func(e *raftpb.Entry) bool { return e.GetTerm() > uint64(claim.Term) }); n >= 0 {
 		if ents = ents[:n]; n == 0 {
 			return false, nil
 		}
@@ -348,11 +362,14 @@ func (s *session) pass(ctx context.Context) (more bool, err error) {
 	return object.Header.Last < m.index, nil
 }
 
-// sealEntries makes a log object of the first entries. It ends with a moment whose revision is known, if there is one.
-func (s *session) sealEntries(ents []*raftpb.Entry, now mark, claim archive.Claim) (*archive.Sealed, error) {
+// sealEntries makes a log object of the first entries. It ends with a moment whose revision is
+// known, if there is one.
+func (s *session) sealEntries(ents []*raftpb.Entry, now mark,
+	claim archive.Claim) (*archive.Sealed, error) {
 	a := s.a
 	first, last := ents[0].GetIndex(), ents[len(ents)-1].GetIndex()
-	info := archive.LogInfo{Sender: a.o.MemberID, After: now.revision, FirstTime: now.at, LastTime: now.at, Claim: claim}
+	info := archive.LogInfo{Sender: a.o.MemberID, After: now.revision, FirstTime: now.at,
+		LastTime: now.at, Claim: claim}
 	s.mu.Lock()
 	if b := s.mu.base; b != nil && b.Index < first {
 		info.Before = b.Revision
@@ -382,8 +399,9 @@ func (s *session) sealEntries(ents []*raftpb.Entry, now mark, claim archive.Clai
 	return w.Seal(info)
 }
 
-// giveUp notes as lost what is missing below the first index of the log, once the leader had the time to appoint another member, and
-// if it is not in a new list either: others may have sent it since this session has begun.
+// giveUp notes as lost what is missing below the first index of the log, once the leader had the
+// time to appoint another member, and if it is not in a new list either: others may have sent it
+// since this session has begun.
 func (s *session) giveUp(ctx context.Context, first, applied uint64) error {
 	holes := s.cover.holes(1, min(first-1, applied))
 	s.a.mu.Lock()
@@ -420,7 +438,8 @@ func (s *session) giveUp(ctx context.Context, first, applied uint64) error {
 			s.mu.need = max(s.mu.need, h.last)
 		case h.last <= s.settled:
 			s.a.o.Logger.Info("the archive has no entries between two of its base states: they were pruned, or are a gap that was reported before",
-				slog.String("archive", s.a.o.Address), slog.Uint64("first-index", h.first), slog.Uint64("last-index", h.last))
+				slog.String("archive", s.a.o.Address), slog.Uint64("first-index", h.first),
+				slog.Uint64("last-index", h.last))
 			continue
 		}
 		s.a.noteGap(debugpage.ArchiveGap{First: h.first, Last: h.last, Time: time.Now()})
@@ -432,14 +451,15 @@ func (s *session) giveUp(ctx context.Context, first, applied uint64) error {
 func (a *Archiver) noteGap(g debugpage.ArchiveGap) {
 	a.counters.gaps.Add(1)
 	a.o.Logger.Error("the archive has a gap: states between these entries cannot be restored. The raft log did not hold them until they were archived; --archive-max-lag-bytes limits it",
-		slog.String("archive", a.o.Address), slog.Uint64("first-index", g.First), slog.Uint64("last-index", g.Last))
+		slog.String("archive", a.o.Address), slog.Uint64("first-index", g.First),
+		slog.Uint64("last-index", g.Last))
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.mu.gap = g
 }
 
-// noteSent notes that the archive needs no log object up to an index. While it has no base from which these entries can be
-// applied without a gap, they do not count as archived.
+// noteSent notes that the archive needs no log object up to an index. While it has no base from
+// which these entries can be applied without a gap, they do not count as archived.
 func (s *session) noteSent(index uint64) {
 	s.mu.Lock()
 	s.mu.sent = index
@@ -457,11 +477,13 @@ func (s *session) noteSent(index uint64) {
 	s.a.noteArchivedLocked(s.id.Archive, index)
 }
 
-// put writes an object, again and again until it is there, this member is not appointed any more, or ctx ends.
+// put writes an object, again and again until it is there, this member is not appointed any more,
+// or ctx ends.
 func (s *session) put(ctx context.Context, in activity, name string, data []byte) error {
 	for b := (backoff{}); s.a.appointed(); {
 		err := s.a.guard.do(ctx, s.a.guard.limit(len(data)), func(ctx context.Context) error {
-			// A process that was stopped for a time, or has waited for other operations, has an old view of the archive.
+			// A process that was stopped for a time, or has waited for other operations, has an old
+			// view of the archive.
 			switch {
 			case !s.a.appointed():
 				return errNotAppointed
@@ -472,7 +494,8 @@ func (s *session) put(ctx context.Context, in activity, name string, data []byte
 		})
 		switch {
 		case err == nil || errors.Is(err, bucket.ErrExists):
-			// The name is that of the content, or random: what exists is this object, of an attempt without an answer.
+			// The name is that of the content, or random: what exists is this object, of an attempt
+			// without an answer.
 			s.a.counters.objects.Add(1)
 			s.a.counters.bytes.Add(uint64(len(data)))
 			if in == sending {

@@ -15,8 +15,9 @@ import (
 	"vigil/internal/bucket"
 )
 
-// TestSlowBucket: each request takes up to two seconds. An entry waits for the request before and its own while one member archives; when
-// that member ends, for the few requests that depend on each other with which another one begins.
+// TestSlowBucket: each request takes up to two seconds. An entry waits for the request before and
+// its own while one member archives; when that member ends, for the few requests that depend on
+// each other with which another one begins.
 func TestSlowBucket(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const request = 2 * time.Second
@@ -36,7 +37,8 @@ func TestSlowBucket(t *testing.T) {
 		w.awaitBase(b, 1, time.Minute)
 		age.write(time.Minute)
 		if most := DefaultInterval + 2*request; age.worst > most {
-			t.Errorf("an entry was missing for %v although nothing failed, the most is %v", age.worst, most)
+			t.Errorf("an entry was missing for %v although nothing failed, the most is %v",
+				age.worst, most)
 		}
 		t.Logf("nothing fails: at most %v", age.worst)
 		for i := range 8 {
@@ -46,10 +48,11 @@ func TestSlowBucket(t *testing.T) {
 			ended.end()
 			age.write(20 * time.Second)
 			t.Logf("round %d: at most %v", i, age.worst)
-			// The request that was interrupted; the order; identity and names, manifest and newest entry, the entries; half a second
-			// for each of the two members to notice.
+			// The request that was interrupted; the order; identity and names, manifest and newest
+			// entry, the entries; half a second for each of the two members to notice.
 			if most := DefaultInterval + 4*request + time.Second; age.worst > most {
-				t.Errorf("round %d: an entry was missing for %v, the most is %v", i, age.worst, most)
+				t.Errorf("round %d: an entry was missing for %v, the most is %v", i,
+					age.worst, most)
 			}
 			ended.begin(slow, options)
 			age.write(10 * time.Second)
@@ -59,8 +62,9 @@ func TestSlowBucket(t *testing.T) {
 	})
 }
 
-// TestDeadConnection: requests get no answer until they are given up, as on a connection that a firewall has forgotten, and their
-// repetitions do. A storage that takes longer for each request is waited for all the same.
+// TestDeadConnection: requests get no answer until they are given up, as on a connection that a
+// firewall has forgotten, and their repetitions do. A storage that takes longer for each request is
+// waited for all the same.
 func TestDeadConnection(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w, b := newWorld(t, 1), newBucket(t)
@@ -110,7 +114,8 @@ func (s slowLink) Put(ctx context.Context, key string, data []byte) error {
 	return s.Bucket.Put(ctx, key, data)
 }
 
-// TestSlowLink: a base gets through a link that is as slow as a bucket may be, although its parts take minutes.
+// TestSlowLink: a base gets through a link that is as slow as a bucket may be, although its parts
+// take minutes.
 func TestSlowLink(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w, b := newWorld(t, 1), newBucket(t)
@@ -154,7 +159,10 @@ func TestPauseAfterOutage(t *testing.T) {
 			return nil
 		}}
 		m := w.members[0]
-		m.begin(f, func(o *Options) { o.BaseInterval, o.Source = time.Hour, failingSource{m, &fails} })
+		m.begin(f, func(o *Options) {
+			o.BaseInterval, o.Source = time.Hour,
+				failingSource{m, &fails}
+		})
 		age := newAges(w, b, 100*time.Millisecond)
 		w.put("first", "x")
 		time.Sleep(time.Minute)
@@ -168,7 +176,8 @@ func TestPauseAfterOutage(t *testing.T) {
 			t.Fatal("the log was not read")
 		}
 		if most := 2 * DefaultInterval; age.worst > most {
-			t.Errorf("an entry was missing for %v after one failure, the most is %v", age.worst, most)
+			t.Errorf("an entry was missing for %v after one failure, the most is %v",
+				age.worst, most)
 		}
 		w.awaitArchived(m, maxPause)
 		w.verify(b, 1)

@@ -15,11 +15,14 @@ func (a *Archiver) Status() debugpage.Archive {
 	defer a.mu.Unlock()
 	st := debugpage.Archive{
 		Archive: a.o.Address, ClusterID: hexText(a.o.ClusterID), MemberID: hexText(a.o.MemberID),
-		Leader: term != 0, ArchivedIndex: a.mu.archived.index, ArchivedRevision: a.mu.archived.revision,
-		AppliedIndex: at.Index, Revision: revision, HeldEntries: a.o.Hold.Held(),
-		ArchiveCounters: debugpage.ArchiveCounters{Objects: a.counters.objects.Load(), Bytes: a.counters.bytes.Load(), Entries: a.counters.entries.Load(),
-			EntryBytes: a.counters.contents.Load(), Bases: a.counters.bases.Load(), Failures: a.counters.failures.Load(),
-			Gaps: a.counters.gaps.Load(), Hanging: a.guard.hanging()},
+		Leader: term != 0, ArchivedIndex: a.mu.archived.index,
+		ArchivedRevision: a.mu.archived.revision,
+		AppliedIndex:     at.Index, Revision: revision, HeldEntries: a.o.Hold.Held(),
+		ArchiveCounters: debugpage.ArchiveCounters{Objects: a.counters.objects.Load(),
+			Bytes: a.counters.bytes.Load(), Entries: a.counters.entries.Load(),
+			EntryBytes: a.counters.contents.Load(), Bases: a.counters.bases.Load(),
+			Failures: a.counters.failures.Load(),
+			Gaps:     a.counters.gaps.Load(), Hanging: a.guard.hanging()},
 	}
 	if a.mu.identity != nil {
 		st.ID = a.mu.identity.Archive.String()
@@ -44,7 +47,8 @@ func (a *Archiver) Status() debugpage.Archive {
 		}
 	}
 	if b := a.mu.base; b != nil {
-		st.Base = &debugpage.ArchiveBase{Index: b.Index, Revision: b.Revision, Time: b.Time, Parts: len(b.Parts)}
+		st.Base = &debugpage.ArchiveBase{Index: b.Index, Revision: b.Revision, Time: b.Time,
+			Parts: len(b.Parts)}
 		for _, p := range b.Parts {
 			st.Base.Bytes += p.Size
 		}

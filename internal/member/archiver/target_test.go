@@ -13,8 +13,8 @@ import (
 	"vigil/internal/store/archive"
 )
 
-// TestTwoClustersAtOnce: two clusters begin in one empty bucket at the same time. One of them archives, the other is refused and writes
-// nothing.
+// TestTwoClustersAtOnce: two clusters begin in one empty bucket at the same time. One of them
+// archives, the other is refused and writes nothing.
 func TestTwoClustersAtOnce(t *testing.T) {
 	for range 5 {
 		synctest.Test(t, func(t *testing.T) {
@@ -42,7 +42,8 @@ func TestTwoClustersAtOnce(t *testing.T) {
 				if uint64(0xa0+i) == owner {
 					w.awaitArchived(w.members[0], time.Minute)
 					w.verify(b, 2) // all objects are the owner's, or it would fail
-				} else if st.State != debugpage.ArchiveRefused || st.Objects > 0 || !strings.Contains(st.Error, fmt.Sprintf("it belongs to cluster %x", owner)) {
+				} else if st.State != debugpage.ArchiveRefused || st.Objects > 0 ||
+					!strings.Contains(st.Error, fmt.Sprintf("it belongs to cluster %x", owner)) {
 					t.Errorf("the other cluster: %+v", st)
 				}
 			}
@@ -50,8 +51,8 @@ func TestTwoClustersAtOnce(t *testing.T) {
 	}
 }
 
-// TestMissingRights: a right is missing. The state says which one, nothing is written or lost, and the member archives as soon as it has
-// the right.
+// TestMissingRights: a right is missing. The state says which one, nothing is written or lost, and
+// the member archives as soon as it has the right.
 func TestMissingRights(t *testing.T) {
 	for _, op := range []string{"put", "get", "list"} {
 		t.Run(op, func(t *testing.T) {
@@ -71,7 +72,9 @@ func TestMissingRights(t *testing.T) {
 					time.Sleep(time.Second)
 				}
 				st := m.a.Status()
-				if st.State == debugpage.ArchiveSending || st.FailingSeconds < 30 || !strings.Contains(st.Error, bucket.ErrDenied.Error()) || !strings.Contains(st.Error, op) || st.ArchivedIndex > 0 {
+				if st.State == debugpage.ArchiveSending || st.FailingSeconds < 30 ||
+					!strings.Contains(st.Error, bucket.ErrDenied.Error()) ||
+					!strings.Contains(st.Error, op) || st.ArchivedIndex > 0 {
 					t.Errorf("%+v", st)
 				}
 				for o, err := range bucket.All(context.Background(), b, "", "") {

@@ -11,7 +11,8 @@ import (
 
 var le = binary.LittleEndian
 
-// wireVersion begins calls and answers. It is part of the protocol between members, as docs/formats/peer.md describes.
+// wireVersion begins calls and answers. It is part of the protocol between members, as
+// docs/formats/peer.md describes.
 const (
 	wireVersion  = 1
 	callSize     = 8 + 3*8 + 16
@@ -19,13 +20,15 @@ const (
 	maxErrorText = 200
 )
 
-// order is what the leader says to each other member in every orderInterval: who archives, and what is archived.
+// order is what the leader says to each other member in every orderInterval: who archives, and what
+// is archived.
 type order struct {
 	// term is the leader's, which it has claimed.
 	term uint64
 	// appointee is the member that archives, 0 while the leader does not know one.
 	appointee uint64
-	// archived is the index up to which an archive, id, needs nothing from anyone, 0 if the leader does not know it.
+	// archived is the index up to which an archive, id, needs nothing from anyone, 0 if the leader
+	// does not know it.
 	archived uint64
 	id       archive.ID
 }
@@ -52,18 +55,21 @@ func decodeOrder(b []byte) (o order, err error) {
 
 // report is the answer to an order, and what a member says about itself.
 type report struct {
-	// has: the member has an archive at all. appointed: the member archives. ready: it has reached the bucket and may archive; it is not
-	// ready while it does not know the bucket, or the archive is refused. vacant: the bucket that it has reached has no archive.
+	// has: the member has an archive at all. appointed: the member archives. ready: it has reached
+	// the bucket and may archive; it is not ready while it does not know the bucket, or the archive
+	// is refused. vacant: the bucket that it has reached has no archive.
 	has, appointed, ready, vacant bool
 	// known: archived is set.
 	known bool
 	// first is the index of the first entry of its raft log, applied its applied position.
 	first, applied uint64
-	// archived is the index up to which the archive id needs nothing, revision the newest revision then, as far as it knows.
+	// archived is the index up to which the archive id needs nothing, revision the newest revision
+	// then, as far as it knows.
 	id       archive.ID
 	archived uint64
 	revision int64
-	// failing is for how long every attempt has failed, 0 if the last one succeeded. text is the reason, or why the archive is refused.
+	// failing is for how long every attempt has failed, 0 if the last one succeeded. text is the
+	// reason, or why the archive is refused.
 	failing time.Duration
 	text    string
 }
@@ -84,8 +90,10 @@ func (r *report) encode() []byte {
 		}
 	}
 	text := r.text[:min(len(r.text), maxErrorText)]
-	b := append(make([]byte, 0, answerSize+len(text)), wireVersion, flags, 0, 0, 0, 0, 0, byte(len(text)))
-	for _, v := range [...]uint64{r.first, r.applied, r.archived, uint64(r.revision), uint64(r.failing.Milliseconds())} {
+	b := append(make([]byte, 0, answerSize+len(text)), wireVersion, flags, 0, 0, 0, 0, 0,
+		byte(len(text)))
+	for _, v := range [...]uint64{r.first, r.applied, r.archived, uint64(r.revision),
+		uint64(r.failing.Milliseconds())} {
 		b = le.AppendUint64(b, v)
 	}
 	return append(append(b, r.id[:]...), text...)
@@ -100,7 +108,8 @@ func decodeReport(b []byte) (r report, err error) {
 		return time.Duration(min(v(i), uint64(math.MaxInt64/time.Millisecond))) * time.Millisecond
 	}
 	return report{
-		appointed: b[1]&flagAppointed != 0, ready: b[1]&flagReady != 0, known: b[1]&flagKnown != 0, vacant: b[1]&flagVacant != 0, has: b[1]&flagHas != 0,
+		appointed: b[1]&flagAppointed != 0, ready: b[1]&flagReady != 0, known: b[1]&flagKnown != 0,
+		vacant: b[1]&flagVacant != 0, has: b[1]&flagHas != 0,
 		first: v(0), applied: v(1), archived: v(2), revision: int64(v(3)), failing: millis(4),
 		id: archive.ID(b[answerSize-16:]), text: string(b[answerSize:]),
 	}, nil

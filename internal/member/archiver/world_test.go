@@ -63,7 +63,9 @@ func newWorld(t *testing.T, n int) *world {
 	w := &world{t: t, term: 2, leader: 1, away: map[uint64]bool{}}
 	members := &cluster.State{}
 	for i := range n {
-		next, _, err := members.Change(cluster.Change{Op: cluster.Add, Member: cluster.Member{ID: uint64(i + 1), Name: fmt.Sprint("m", i+1), PeerURLs: []string{fmt.Sprintf("http://m%d:1", i+1)}}})
+		next, _, err := members.Change(cluster.Change{Op: cluster.Add,
+			Member: cluster.Member{ID: uint64(i + 1), Name: fmt.Sprint("m", i+1),
+				PeerURLs: []string{fmt.Sprintf("http://m%d:1", i+1)}}})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -73,7 +75,8 @@ func newWorld(t *testing.T, n int) *world {
 	for i := range n {
 		m := &member{w: w, id: uint64(i + 1), first: 2}
 		var err error
-		m.log, err = history.Create(history.Options{FS: memfs.New(), Dir: "h", ClusterID: clusterID, MemberID: m.id, SegmentBytes: 1 << 20},
+		m.log, err = history.Create(history.Options{FS: memfs.New(), Dir: "h", ClusterID: clusterID,
+			MemberID: m.id, SegmentBytes: 1 << 20},
 			history.Applied{Term: 1, Index: 1}, fsm.InitialRecords(members, conf))
 		if err != nil {
 			t.Fatal(err)
@@ -122,7 +125,8 @@ func (w *world) commit(data []byte) {
 	w.proposing.Lock()
 	defer w.proposing.Unlock()
 	w.mu.Lock()
-	e := &raftpb.Entry{Index: new(uint64(len(w.entries)) + 2), Term: new(w.term), Type: raftpb.EntryNormal.Enum(), Data: data}
+	e := &raftpb.Entry{Index: new(uint64(len(w.entries)) + 2), Term: new(w.term),
+		Type: raftpb.EntryNormal.Enum(), Data: data}
 	w.entries, w.at = append(w.entries, e), append(w.at, time.Now())
 	w.mu.Unlock()
 	for _, m := range w.members {
@@ -252,7 +256,8 @@ func (m *member) Call(ctx context.Context, to uint64, kind uint8, payload []byte
 func (m *member) begin(b bucket.Bucket, change ...func(*Options)) {
 	m.w.t.Helper()
 	o := Options{ClusterID: clusterID, MemberID: m.id, Source: m, Calls: m, Hold: NewHold(1 << 30),
-		Open: func(context.Context) (bucket.Bucket, error) { return keepOpen{b}, nil }, Address: "test", BaseInterval: time.Minute}
+		Open:    func(context.Context) (bucket.Bucket, error) { return keepOpen{b}, nil },
+		Address: "test", BaseInterval: time.Minute}
 	for _, f := range change {
 		f(&o)
 	}
@@ -361,13 +366,15 @@ func restore(t *testing.T, b bucket.Bucket, o *objects, base *archive.Base, to u
 	t.Helper()
 	r := &restored{}
 	var err error
-	if r.log, err = history.Create(history.Options{FS: memfs.New(), Dir: "r", ClusterID: clusterID, MemberID: 9, SegmentBytes: 1 << 20}, history.Applied{}, nil); err != nil {
+	if r.log, err = history.Create(history.Options{FS: memfs.New(), Dir: "r", ClusterID: clusterID,
+		MemberID: 9, SegmentBytes: 1 << 20}, history.Applied{}, nil); err != nil {
 		t.Fatal(err)
 	}
 	live := map[kv.Rev]bool{}
 	parts := base.PartsOf(archive.LivePart)
 	for i := range parts {
-		if err := open(t, b, o, &parts[i]).Live(func(rev kv.Rev) error { live[rev] = true; return nil }); err != nil {
+		if err := open(t, b, o,
+			&parts[i]).Live(func(rev kv.Rev) error { live[rev] = true; return nil }); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -388,7 +395,8 @@ func restore(t *testing.T, b bucket.Bucket, o *objects, base *archive.Base, to u
 		t.Fatalf("base %d: %d records that count are in no part", base.Index, len(live))
 	}
 	for _, p := range base.PartsOf(archive.MetaPart) {
-		if err := open(t, b, o, &p).Meta(func(m history.Meta) error { return r.log.AppendMeta(m) }); err != nil {
+		if err := open(t, b, o,
+			&p).Meta(func(m history.Meta) error { return r.log.AppendMeta(m) }); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -450,7 +458,8 @@ func open(t *testing.T, b bucket.Bucket, o *objects, p *archive.Part) *archive.O
 	return x
 }
 
-// verify restores the newest state from each base that reaches it, and compares it with the member's.
+// verify restores the newest state from each base that reaches it, and compares it with the
+// member's.
 func (w *world) verify(b bucket.Bucket, bases int) {
 	w.t.Helper()
 	o := readAll(w.t, b)
@@ -481,12 +490,14 @@ func (w *world) compare(r *restored) {
 	}
 	got, err := r.store.HashAt(context.Background(), revision, compact)
 	if err != nil || got != want {
-		w.t.Fatalf("hash %d at revision %d compacted at %d, want %d (%v)", got, revision, compact, want, err)
+		w.t.Fatalf("hash %d at revision %d compacted at %d, want %d (%v)", got, revision,
+			compact, want, err)
 	}
 	order := func(x, y history.Meta) int {
 		return cmp.Or(cmp.Compare(x.Bucket, y.Bucket), bytes.Compare(x.Key, y.Key))
 	}
-	have, need := slices.SortedFunc(slices.Values(r.log.CommittedMeta()), order), slices.SortedFunc(slices.Values(m.log.CommittedMeta()), order)
+	have, need := slices.SortedFunc(slices.Values(r.log.CommittedMeta()), order),
+		slices.SortedFunc(slices.Values(m.log.CommittedMeta()), order)
 	same := func(x, y history.Meta) bool {
 		return x.Bucket == y.Bucket && bytes.Equal(x.Key, y.Key) && bytes.Equal(x.Value, y.Value)
 	}
@@ -535,7 +546,8 @@ func (w *world) random(r *mathrand.Rand, n int) {
 		case 0, 1:
 			w.do(fsm.Request{DeleteRange: &kv.DeleteRangeRequest{Key: []byte(key)}})
 		case 2:
-			w.do(fsm.Request{DeleteRange: &kv.DeleteRangeRequest{Key: []byte(key), End: []byte(key + "5")}})
+			w.do(fsm.Request{DeleteRange: &kv.DeleteRangeRequest{Key: []byte(key),
+				End: []byte(key + "5")}})
 		case 3:
 			w.do(fsm.Request{LeaseGrant: &kv.LeaseGrantRequest{ID: 1 + r.Int64N(20), TTL: 100}})
 		case 4:
@@ -544,8 +556,10 @@ func (w *world) random(r *mathrand.Rand, n int) {
 			w.commit(nil) // a leader's first entry
 		case 6:
 			_, revision := w.members[0].Position()
-			if compact := w.members[0].store.CompactRevision(); r.IntN(3) == 0 && revision > max(compact, 1) {
-				w.do(fsm.Request{Compact: &kv.CompactRequest{Revision: max(compact, 1) + 1 + r.Int64N(revision-max(compact, 1))}})
+			if compact := w.members[0].store.CompactRevision(); r.IntN(3) == 0 &&
+				revision > max(compact, 1) {
+				w.do(fsm.Request{Compact: &kv.CompactRequest{Revision: max(compact, 1) + 1 +
+					r.Int64N(revision-max(compact, 1))}})
 			}
 		default:
 			w.put(key, fmt.Sprint(r.Uint64(), r.Uint64()))
@@ -558,8 +572,8 @@ type faulty struct {
 	bucket.Bucket
 	mu  sync.Mutex
 	ops int
-	// before and after are called with the number of each operation, its name and key. An error of before leaves the operation
-	// out, one of after comes after its effect.
+	// before and after are called with the number of each operation, its name and key. An error of
+	// before leaves the operation out, one of after comes after its effect.
 	before, after func(n int, op, key string) error
 }
 
@@ -588,12 +602,19 @@ func (f *faulty) Put(ctx context.Context, key string, data []byte) error {
 }
 
 func (f *faulty) Get(ctx context.Context, key string, offset int64) (r io.ReadCloser, err error) {
-	err = f.around("get", key, func(b bucket.Bucket) (err error) { r, err = b.Get(ctx, key, offset); return err })
+	err = f.around("get", key,
+		func(b bucket.Bucket) (err error) { r, err = b.Get(ctx, key, offset); return err })
 	return r, err
 }
 
-func (f *faulty) List(ctx context.Context, prefix, after string, limit int) (list []bucket.Object, err error) {
-	err = f.around("list", prefix, func(b bucket.Bucket) (err error) { list, err = b.List(ctx, prefix, after, limit); return err })
+func (f *faulty) List(ctx context.Context, prefix, after string,
+	limit int) (list []bucket.Object, err error) {
+	err = f.around("list", prefix,
+		func(b bucket.Bucket) (err error) {
+			list,
+				err = b.List(ctx, prefix, after, limit)
+			return err
+		})
 	return list, err
 }
 

@@ -42,9 +42,9 @@ const (
 	DefaultRetention = "0"
 )
 
-// Parse reads a mode and a retention as etcd's command line has them. The empty mode is DefaultMode. A
-// bare number is hours for Periodic and revisions for Revision; Periodic takes durations such as "90m"
-// too, and 0 of either stands for never.
+// Parse reads a mode and a retention as etcd's command line has them. The empty mode is
+// DefaultMode. A bare number is hours for Periodic and revisions for Revision; Periodic takes
+// durations such as "90m" too, and 0 of either stands for never.
 func Parse(mode, retention string) (Policy, error) {
 	p := Policy{Mode: Mode(mode)}
 	if mode == "" {
@@ -65,7 +65,8 @@ func Parse(mode, retention string) (Policy, error) {
 		p.Revisions = n
 	case err == nil:
 		if n < 0 || n > int64(math.MaxInt64/time.Hour) {
-			return Policy{}, fmt.Errorf("retention %q is not a number of hours from 0 to %d", retention, int64(math.MaxInt64/time.Hour))
+			return Policy{}, fmt.Errorf("retention %q is not a number of hours from 0 to %d",
+				retention, int64(math.MaxInt64/time.Hour))
 		}
 		p.Period = time.Duration(n) * time.Hour
 	default:
@@ -74,7 +75,8 @@ func Parse(mode, retention string) (Policy, error) {
 		}
 		p.Period = max(p.Period, 0) // like etcd, which does not compact then
 		if p.Period > 0 && p.Period < minPeriod {
-			return Policy{}, fmt.Errorf("retention %v is less than %v", p.Period, time.Duration(minPeriod))
+			return Policy{}, fmt.Errorf("retention %v is less than %v", p.Period,
+				time.Duration(minPeriod))
 		}
 	}
 	return p, nil
@@ -84,8 +86,8 @@ func Parse(mode, retention string) (Policy, error) {
 type Store interface {
 	// Revision returns the newest revision.
 	Revision() int64
-	// Compact forgets what only revisions below rev can see. kv.ErrCompacted says that this was done
-	// before.
+	// Compact forgets what only revisions below rev can see. kv.ErrCompacted says that this was
+	// done before.
 	Compact(ctx context.Context, rev int64) error
 }
 
@@ -130,7 +132,8 @@ func (c *Config) compact(ctx context.Context, rev int64, retry time.Duration, ho
 	log.Info(fmt.Sprintf("starting auto %s compaction", c.Policy.Mode))
 	err := c.Store.Compact(ctx, rev)
 	if err != nil && !errors.Is(err, kv.ErrCompacted) {
-		log.Warn(fmt.Sprintf("failed auto %s compaction", c.Policy.Mode), "retry-interval", retry, "error", err)
+		log.Warn(fmt.Sprintf("failed auto %s compaction", c.Policy.Mode), "retry-interval",
+			retry, "error", err)
 		return false
 	}
 	log.Info(fmt.Sprintf("completed auto %s compaction", c.Policy.Mode), "took", time.Since(began))

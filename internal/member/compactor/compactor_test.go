@@ -50,7 +50,8 @@ func TestParse(t *testing.T) {
 		{"revision", "5m", "whole number from 0"},
 		{"revision", "99999999999999999999", "whole number from 0"},
 	} {
-		if p, err := Parse(c.mode, c.retention); err == nil || !strings.Contains(err.Error(), c.want) {
+		if p, err := Parse(c.mode, c.retention); err == nil ||
+			!strings.Contains(err.Error(), c.want) {
 			t.Errorf("Parse(%q, %q): %+v, %v, want %q", c.mode, c.retention, p, err, c.want)
 		}
 	}
@@ -162,7 +163,8 @@ func TestPeriodicFailure(t *testing.T) {
 	if want := []string{"14:4", "24:14", "34:24"}; !slices.Equal(b.compacted, want) {
 		t.Errorf("%q, want %q\n%s", b.compacted, want, log)
 	}
-	if n := strings.Count(log, `msg="failed auto periodic compaction"`); n != 4 || !strings.Contains(log, `retry-interval=1m0s error="no leader"`) {
+	if n := strings.Count(log, `msg="failed auto periodic compaction"`); n != 4 ||
+		!strings.Contains(log, `retry-interval=1m0s error="no leader"`) {
 		t.Errorf("%d failures\n%s", n, log)
 	}
 }
@@ -187,7 +189,8 @@ func TestRevision(t *testing.T) {
 
 // A store to which nothing is written is left alone.
 func TestQuiet(t *testing.T) {
-	for _, p := range []Policy{{Mode: Periodic, Period: 10 * time.Minute}, {Mode: Revision, Revisions: 1}} {
+	for _, p := range []Policy{{Mode: Periodic, Period: 10 * time.Minute},
+		{Mode: Revision, Revisions: 1}} {
 		synctest.Test(t, func(t *testing.T) {
 			still := &still{}
 			ctx, cancel := context.WithTimeout(t.Context(), 10*time.Hour)

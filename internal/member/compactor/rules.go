@@ -8,8 +8,8 @@ import (
 
 // The cadence is etcd's.
 const (
-	// samples is how often the newest revision is noted during a period, or during maxInterval if that
-	// is shorter. Revisions are forgotten a sample later than they could be, at the latest.
+	// samples is how often the newest revision is noted during a period, or during maxInterval if
+	// that is shorter. Revisions are forgotten a sample later than they could be, at the latest.
 	samples = 10
 	// maxInterval is the longest time between two compactions of Periodic.
 	maxInterval = time.Hour
@@ -19,8 +19,8 @@ const (
 	minPeriod = samples * time.Microsecond
 )
 
-// periodic notes the newest revision at every tick. The oldest note is a period old once the notes of
-// a whole period are there; from then on it is compacted at, once per interval.
+// periodic notes the newest revision at every tick. The oldest note is a period old once the notes
+// of a whole period are there; from then on it is compacted at, once per interval.
 func (c *Config) periodic(ctx context.Context) {
 	interval := min(c.Policy.Period, maxInterval)
 	every := interval / samples
@@ -48,8 +48,8 @@ func (c *Config) periodic(ctx context.Context) {
 	}
 }
 
-// revision compacts at the revision that is a retention before the newest, at every tick at which that
-// is another one.
+// revision compacts at the revision that is a retention before the newest, at every tick at which
+// that is another one.
 func (c *Config) revision(ctx context.Context) {
 	for done := int64(0); c.tick(ctx, revisionInterval); {
 		if !c.Leading() {
@@ -59,7 +59,8 @@ func (c *Config) revision(ctx context.Context) {
 		if rev <= 0 || rev == done {
 			continue
 		}
-		if c.compact(ctx, rev, revisionInterval, slog.Int64("revision-compaction-retention", c.Policy.Revisions)) {
+		if c.compact(ctx, rev, revisionInterval,
+			slog.Int64("revision-compaction-retention", c.Policy.Revisions)) {
 			done = rev
 		}
 	}

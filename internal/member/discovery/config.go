@@ -12,29 +12,34 @@ import (
 	"time"
 )
 
-// Config selects where the members are found: in a registry, if it has Endpoints, or in the DNS, if it has SRV. The zero
-// value of a field is its default.
+// Config selects where the members are found: in a registry, if it has Endpoints, or in the DNS, if
+// it has SRV. The zero value of a field is its default.
 type Config struct {
 	// Token names the new cluster. Endpoints are members of the cluster that holds the registry:
 	// http://, https://, unix:// or unixs:// URLs, or HOST:PORT.
 	Token     string
 	Endpoints []string
-	// DialTimeout bounds connecting and authenticating, default 2 s, RequestTimeout one request, default 5 s.
+	// DialTimeout bounds connecting and authenticating, default 2 s, RequestTimeout one request,
+	// default 5 s.
 	DialTimeout, RequestTimeout time.Duration
-	// KeepAliveTime is how long a connection may be silent before a heartbeat is requested, default 2 s (the transport takes
-	// anything below 10 s as 10 s). KeepAliveTimeout bounds the time until the heartbeat, default 6 s.
+	// KeepAliveTime is how long a connection may be silent before a heartbeat is requested, default
+	// 2 s (the transport takes anything below 10 s as 10 s). KeepAliveTimeout bounds the time until
+	// the heartbeat, default 6 s.
 	KeepAliveTime, KeepAliveTimeout time.Duration
-	// TLS encrypts connections to endpoints without a scheme; http:// and https:// decide for others.
+	// TLS encrypts connections to endpoints without a scheme; http:// and https:// decide for
+	// others.
 	TLS bool
-	// CertFile and KeyFile are the certificate sent to the registry. The certificate of the registry must be of an authority in
-	// CAFile, by default of one of the system, unless InsecureSkipVerify accepts any.
+	// CertFile and KeyFile are the certificate sent to the registry. The certificate of the
+	// registry must be of an authority in CAFile, by default of one of the system, unless
+	// InsecureSkipVerify accepts any.
 	CertFile, KeyFile, CAFile string
 	InsecureSkipVerify        bool
 	// User and Password authenticate, if both are given; User may be NAME:PASSWORD.
 	User, Password string
 
-	// SRV is a domain of the DNS whose SRV records name the members: those of _etcd-server-ssl._tcp, for https, and
-	// _etcd-server._tcp, for http. SRVName is added to these names: _etcd-server-SRVNAME.
+	// SRV is a domain of the DNS whose SRV records name the members: those of
+	// _etcd-server-ssl._tcp, for https, and _etcd-server._tcp, for http. SRVName is added to these
+	// names: _etcd-server-SRVNAME.
 	SRV, SRVName string
 	// Resolver asks the DNS. Default net.DefaultResolver.
 	Resolver *net.Resolver
@@ -43,7 +48,8 @@ type Config struct {
 	Logger *slog.Logger
 }
 
-// Registry reports whether members are to be found by a registry, Wanted whether they are to be found at all.
+// Registry reports whether members are to be found by a registry, Wanted whether they are to be
+// found at all.
 func (c *Config) Registry() bool { return len(c.Endpoints) > 0 }
 func (c *Config) Wanted() bool   { return c.Registry() || c.SRV != "" }
 
@@ -74,7 +80,8 @@ func (c Config) WithDefaults() Config {
 	return c
 }
 
-// Validate reports what cannot work, in the words of the flags. It expects defaults to be filled in.
+// Validate reports what cannot work, in the words of the flags. It expects defaults to be filled
+// in.
 func (c Config) Validate() error {
 	var errs []error
 	bad := func(cond bool, text string) {
@@ -82,7 +89,8 @@ func (c Config) Validate() error {
 			errs = append(errs, errors.New(text))
 		}
 	}
-	bad((c.Token != "") != (len(c.Endpoints) > 0), "both --discovery-token and --discovery-endpoints must be set")
+	bad((c.Token != "") != (len(c.Endpoints) > 0),
+		"both --discovery-token and --discovery-endpoints must be set")
 	for _, e := range c.Endpoints {
 		bad(strings.TrimSpace(e) == "", "--discovery-endpoints must not contain empty endpoints")
 	}

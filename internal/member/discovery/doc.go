@@ -1,8 +1,9 @@
-// Package discovery finds the members of a new cluster: through a registry of keys in a cluster that
-// already runs, or through SRV records of the DNS. Both give the list in the form of
+// Package discovery finds the members of a new cluster: through a registry of keys in a cluster
+// that already runs, or through SRV records of the DNS. Both give the list in the form of
 // --initial-cluster, NAME=URL,...
 //
-// The registry is etcd's third one, so that members of etcd and of this program find each other's lists:
+// The registry is etcd's third one, so that members of etcd and of this program find each other's
+// lists:
 //
 //		/_etcd/registry/TOKEN/_config/size       decimal, written by the creator of the token
 //		/_etcd/registry/TOKEN/members/MEMBER-ID  NAME=URL,..., written by each member; the id in hexadecimal

@@ -36,17 +36,20 @@ const (
 	lastWait  = 8 * time.Second
 )
 
-// Join registers the member of an id, waits until as many have registered as the cluster is to have, and
-// returns them: NAME=URL,..., in the order of their registration. self is this member in the same form; before reports
-// whether it had registered earlier. An error is about the registry or the configuration, or that of ctx.
-func Join(ctx context.Context, c Config, id uint64, self string) (list string, before bool, err error) {
+// Join registers the member of an id, waits until as many have registered as the cluster is to
+// have, and returns them: NAME=URL,..., in the order of their registration. self is this member in
+// the same form; before reports whether it had registered earlier. An error is about the registry
+// or the configuration, or that of ctx.
+func Join(ctx context.Context, c Config, id uint64, self string) (list string,
+	before bool, err error) {
 	c = c.WithDefaults()
 	s, err := dial(&c)
 	if err != nil {
 		return "", false, err
 	}
 	defer s.close()
-	j := &joiner{s: s, log: c.Logger.With("discovery-token", c.Token, "discovery-endpoints", strings.Join(c.Endpoints, ","))}
+	j := &joiner{s: s, log: c.Logger.With("discovery-token", c.Token, "discovery-endpoints",
+		strings.Join(c.Endpoints, ","))}
 	j.sizeKey = path.Join(root, c.Token, "_config/size")
 	j.members = path.Join(root, c.Token, "members")
 	j.own = path.Join(j.members, strconv.FormatUint(id, 16))
@@ -78,17 +81,20 @@ func (j *joiner) join(ctx context.Context, self string) (initial string, before 
 			return "", before, err
 		}
 		if len(list.peers) < size {
-			j.log.Info("waiting for peers from discovery service", "cluster-size", size, "found-peers", len(list.peers))
+			j.log.Info("waiting for peers from discovery service", "cluster-size", size,
+				"found-peers", len(list.peers))
 			if err := j.wait(ctx, list, size); err != nil {
 				if ctx.Err() != nil {
 					return "", before, ctx.Err()
 				}
-				// The watch has ended with its connection or by a compaction: the present keys are enough.
+				// The watch has ended with its connection or by a compaction: the present keys are
+				// enough.
 				j.log.Warn("the wait for peers was interrupted", "error", err)
 				continue
 			}
 		}
-		j.log.Info("found all needed peers from discovery service", "cluster-size", size, "found-peers", len(list.peers))
+		j.log.Info("found all needed peers from discovery service", "cluster-size", size,
+			"found-peers", len(list.peers))
 		if initial, err = list.initialCluster(size); err != nil {
 			return "", before, err
 		}
@@ -108,7 +114,8 @@ func (j *joiner) look(ctx context.Context) (list *registered, size int, err erro
 			return ErrSizeNotFound
 		}
 		if size, err = strconv.Atoi(string(res.Kvs[0].Value)); err != nil || size < 1 {
-			return fmt.Errorf("%w: %s is %q, want a whole number from 1", ErrBadSize, j.sizeKey, res.Kvs[0].Value)
+			return fmt.Errorf("%w: %s is %q, want a whole number from 1", ErrBadSize, j.sizeKey,
+				res.Kvs[0].Value)
 		}
 		if res, err = j.s.get(ctx, j.members, true); err != nil {
 			return err
@@ -141,7 +148,8 @@ func (j *joiner) wait(ctx context.Context, list *registered, size int) error {
 }
 
 func (j *joiner) add(list *registered, kv *mvccpb.KeyValue) {
-	p := peer{key: strings.TrimSpace(string(kv.Key)), info: strings.TrimSpace(string(kv.Value)), created: kv.CreateRevision}
+	p := peer{key: strings.TrimSpace(string(kv.Key)), info: strings.TrimSpace(string(kv.Value)),
+		created: kv.CreateRevision}
 	if err := list.add(p); err != nil {
 		j.log.Warn(err.Error(), "member-key", p.key, "member-info", p.info)
 		return
@@ -153,13 +161,15 @@ func (j *joiner) add(list *registered, kv *mvccpb.KeyValue) {
 func (j *joiner) insist(ctx context.Context, what string, f func() error) error {
 	for wait := firstWait; ; wait = min(2*wait, lastWait) {
 		err := f()
-		if err == nil || errors.Is(err, ErrSizeNotFound) || errors.Is(err, ErrBadSize) || final(err) {
+		if err == nil || errors.Is(err, ErrSizeNotFound) ||
+			errors.Is(err, ErrBadSize) || final(err) {
 			return err
 		}
 		if ctx.Err() != nil {
 			return ctx.Err()
 		}
-		j.log.Warn("retry connecting to discovery service", "reason", what, "backoff", wait.String(), "error", err)
+		j.log.Warn("retry connecting to discovery service", "reason", what, "backoff",
+			wait.String(), "error", err)
 		select {
 		case <-time.After(wait):
 		case <-ctx.Done():
@@ -187,7 +197,8 @@ func (r *registered) add(p peer) error {
 	if r.position(p.key) >= 0 {
 		return errors.New("found duplicate peer from discovery service")
 	}
-	i, _ := slices.BinarySearchFunc(r.peers, p, func(a, b peer) int { return cmp.Compare(a.created, b.created) })
+	i, _ := slices.BinarySearchFunc(r.peers, p,
+		func(a, b peer) int { return cmp.Compare(a.created, b.created) })
 	r.peers = slices.Insert(r.peers, i, p)
 	return nil
 }

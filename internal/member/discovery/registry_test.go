@@ -46,7 +46,8 @@ func TestWhatIsNoPeer(t *testing.T) {
 			t.Errorf("%q: %v, want %q", c.info, err, c.want)
 		}
 	}
-	for _, info := range []string{"a=", "a=nonsense", "a=http://10.0.0.1", "=http://10.0.0.1:2380", "a=ftp://10.0.0.1:2380", "a=http://10.0.0.1:2380,b=%"} {
+	for _, info := range []string{"a=", "a=nonsense", "a=http://10.0.0.1", "=http://10.0.0.1:2380",
+		"a=ftp://10.0.0.1:2380", "a=http://10.0.0.1:2380,b=%"} {
 		bad := registered{peers: []peer{{"/m/a", info, 1}}}
 		if got, err := bad.initialCluster(1); !errors.Is(err, ErrInvalidURL) {
 			t.Errorf("%q gives %q, %v", info, got, err)
@@ -66,7 +67,9 @@ func FuzzRegistered(f *testing.F) {
 		if len(r.peers) == 0 {
 			return
 		}
-		if !slices.IsSortedFunc(r.peers, func(a, b peer) int { return int(min(max(a.created-b.created, -1), 1)) }) && ca > 0 && cb > 0 {
+		if !slices.IsSortedFunc(r.peers,
+			func(a, b peer) int { return int(min(max(a.created-b.created, -1), 1)) }) &&
+			ca > 0 && cb > 0 {
 			t.Errorf("out of order: %v", r.peers)
 		}
 		list, err := r.initialCluster(len(r.peers))

@@ -48,8 +48,10 @@ func dial(c *Config) (*service, error) {
 		}
 		conn, err := grpc.NewClient(target,
 			grpc.WithTransportCredentials(creds),
-			grpc.WithConnectParams(grpc.ConnectParams{Backoff: backoff.Config{BaseDelay: firstWait, Multiplier: 2, Jitter: 0.2, MaxDelay: lastWait}, MinConnectTimeout: c.DialTimeout}),
-			grpc.WithKeepaliveParams(keepalive.ClientParameters{Time: c.KeepAliveTime, Timeout: c.KeepAliveTimeout}),
+			grpc.WithConnectParams(grpc.ConnectParams{Backoff: backoff.Config{BaseDelay: firstWait,
+				Multiplier: 2, Jitter: 0.2, MaxDelay: lastWait}, MinConnectTimeout: c.DialTimeout}),
+			grpc.WithKeepaliveParams(keepalive.ClientParameters{Time: c.KeepAliveTime,
+				Timeout: c.KeepAliveTimeout}),
 		)
 		if err != nil {
 			s.close()
@@ -83,7 +85,8 @@ func (c *Config) target(e string) (string, *tls.Config, error) {
 	}
 	u, perr := url.Parse(e)
 	if perr != nil || u.Host == "" || u.Path != "" && u.Path != "/" {
-		return "", nil, fmt.Errorf("--discovery-endpoints: %q must have the form %s://HOST:PORT", e, scheme)
+		return "", nil, fmt.Errorf("--discovery-endpoints: %q must have the form %s://HOST:PORT", e,
+			scheme)
 	}
 	// The addresses of the host are looked up again for each connection.
 	return "dns:///" + u.Host, t, err
@@ -98,14 +101,16 @@ func (s *service) close() {
 // final reports whether asking again cannot help.
 func final(err error) bool {
 	switch status.Code(err) {
-	case codes.PermissionDenied, codes.Unauthenticated, codes.InvalidArgument, codes.Unimplemented, codes.FailedPrecondition:
+	case codes.PermissionDenied, codes.Unauthenticated, codes.InvalidArgument, codes.Unimplemented,
+		codes.FailedPrecondition:
 		return true
 	}
 	return false
 }
 
 // do calls f with one connection after the other until one answers.
-func (s *service) do(ctx context.Context, timeout time.Duration, f func(context.Context, *grpc.ClientConn) error) error {
+func (s *service) do(ctx context.Context, timeout time.Duration,
+	f func(context.Context, *grpc.ClientConn) error) error {
 	var errs []error
 	for range s.conns {
 		one, cancel := context.WithTimeout(ctx, timeout)
@@ -120,8 +125,10 @@ func (s *service) do(ctx context.Context, timeout time.Duration, f func(context.
 	return errors.Join(errs...)
 }
 
-// authenticated calls f with a token if there is a password, and with a new one if the service has forgotten it.
-func (s *service) authenticated(ctx context.Context, conn *grpc.ClientConn, f func(context.Context, *grpc.ClientConn) error) error {
+// authenticated calls f with a token if there is a password, and with a new one if the service has
+// forgotten it.
+func (s *service) authenticated(ctx context.Context, conn *grpc.ClientConn,
+	f func(context.Context, *grpc.ClientConn) error) error {
 	if s.c.User == "" || s.c.Password == "" {
 		return f(ctx, conn)
 	}
@@ -133,7 +140,8 @@ func (s *service) authenticated(ctx context.Context, conn *grpc.ClientConn, f fu
 	}
 	one, cancel := context.WithTimeout(ctx, s.c.DialTimeout)
 	defer cancel()
-	res, err := pb.NewAuthClient(conn).Authenticate(one, &pb.AuthenticateRequest{Name: s.c.User, Password: s.c.Password})
+	res, err := pb.NewAuthClient(conn).Authenticate(one,
+		&pb.AuthenticateRequest{Name: s.c.User, Password: s.c.Password})
 	switch {
 	case err != nil && status.Convert(err).Message() == rpctypes.ErrorDesc(rpctypes.ErrGRPCAuthNotEnabled):
 		return f(ctx, conn)
@@ -144,24 +152,28 @@ func (s *service) authenticated(ctx context.Context, conn *grpc.ClientConn, f fu
 	return f(metadata.AppendToOutgoingContext(ctx, rpctypes.TokenFieldNameGRPC, s.token), conn)
 }
 
-func (s *service) get(ctx context.Context, key string, prefix bool) (res *pb.RangeResponse, err error) {
-	err = s.do(ctx, s.c.RequestTimeout, func(ctx context.Context, conn *grpc.ClientConn) (err error) {
-		res, err = pb.NewKVClient(conn).Range(ctx, rangeRequest(key, prefix))
-		return err
-	})
+func (s *service) get(ctx context.Context, key string,
+	prefix bool) (res *pb.RangeResponse, err error) {
+	err = s.do(ctx, s.c.RequestTimeout,
+		func(ctx context.Context, conn *grpc.ClientConn) (err error) {
+			res, err = pb.NewKVClient(conn).Range(ctx, rangeRequest(key, prefix))
+			return err
+		})
 	return res, err
 }
 
 func (s *service) put(ctx context.Context, key, value string) error {
 	return s.do(ctx, s.c.RequestTimeout, func(ctx context.Context, conn *grpc.ClientConn) error {
-		_, err := pb.NewKVClient(conn).Put(ctx, &pb.PutRequest{Key: []byte(key), Value: []byte(value)})
+		_, err := pb.NewKVClient(conn).Put(ctx,
+			&pb.PutRequest{Key: []byte(key), Value: []byte(value)})
 		return err
 	})
 }
 
-// watch calls f with the events of all keys that begin with prefix, from a revision on, until f reports that it is done.
-// The heartbeats of the connection end it if the service is lost.
-func (s *service) watch(ctx context.Context, prefix string, from int64, f func([]*mvccpb.Event) bool) error {
+// watch calls f with the events of all keys that begin with prefix, from a revision on, until f
+// reports that it is done. The heartbeats of the connection end it if the service is lost.
+func (s *service) watch(ctx context.Context, prefix string, from int64,
+	f func([]*mvccpb.Event) bool) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	if s.token != "" {
@@ -171,7 +183,8 @@ func (s *service) watch(ctx context.Context, prefix string, from int64, f func([
 	if err != nil {
 		return err
 	}
-	create := &pb.WatchCreateRequest{Key: []byte(prefix), RangeEnd: kv.PrefixEnd([]byte(prefix)), StartRevision: from}
+	create := &pb.WatchCreateRequest{Key: []byte(prefix), RangeEnd: kv.PrefixEnd([]byte(prefix)),
+		StartRevision: from}
 	if err := w.Send(&pb.WatchRequest{RequestUnion: &pb.WatchRequest_CreateRequest{CreateRequest: create}}); err != nil {
 		return err
 	}

@@ -14,19 +14,22 @@ import (
 // srvTimeout bounds all lookups of one list.
 const srvTimeout = 30 * time.Second
 
-// Lookup returns the members that the DNS lists: NAME=URL,.... A record of which the address is that of one of the advertised
-// URLs, of this member, is called name; the others are numbered, for the DNS has no names.
+// Lookup returns the members that the DNS lists: NAME=URL,.... A record of which the address is
+// that of one of the advertised URLs, of this member, is called name; the others are numbered, for
+// the DNS has no names.
 func Lookup(ctx context.Context, c Config, name string, advertised []string) (string, error) {
 	c = c.WithDefaults()
 	ctx, cancel := context.WithTimeout(ctx, srvTimeout)
 	defer cancel()
 	var list []string
 	var errs []error
-	for _, kind := range []struct{ service, scheme string }{{"etcd-server-ssl", "https"}, {"etcd-server", "http"}} {
+	for _, kind := range []struct{ service, scheme string }{{"etcd-server-ssl", "https"},
+		{"etcd-server", "http"}} {
 		if c.SRVName != "" {
 			kind.service += "-" + c.SRVName
 		}
-		log := c.Logger.With("service-scheme", kind.scheme, "service-name", kind.service, "server-name", name,
+		log := c.Logger.With("service-scheme", kind.scheme, "service-name", kind.service,
+			"server-name", name,
 			"discovery-srv", c.SRV, "advertise-peer-urls", advertised)
 		found, err := c.members(ctx, kind.service, kind.scheme, name, advertised)
 		if err != nil {
@@ -49,7 +52,8 @@ func Lookup(ctx context.Context, c Config, name string, advertised []string) (st
 }
 
 // members looks up one service. A record that cannot be used is an error only if there is no other.
-func (c *Config) members(ctx context.Context, service, scheme, name string, advertised []string) (list []string, err error) {
+func (c *Config) members(ctx context.Context, service, scheme, name string,
+	advertised []string) (list []string, err error) {
 	own := map[string]*url.URL{} // by address
 	for _, s := range advertised {
 		u, err := url.Parse(s)
@@ -117,24 +121,27 @@ func Address(ctx context.Context, r *net.Resolver, host string) (string, error) 
 	return ips[0].String(), nil
 }
 
-// Clients returns the URLs at which the members of a cluster serve clients, as the DNS lists them: https:// URLs of the
-// records of _etcd-client-ssl._tcp, then http:// ones of _etcd-client._tcp. A suffix, if there is one, is added to these
-// names: _etcd-client-SUFFIX.
+// Clients returns the URLs at which the members of a cluster serve clients, as the DNS lists them:
+// https:// URLs of the records of _etcd-client-ssl._tcp, then http:// ones of _etcd-client._tcp. A
+// suffix, if there is one, is added to these names: _etcd-client-SUFFIX.
 func Clients(ctx context.Context, r *net.Resolver, domain, suffix string) ([]string, error) {
 	ctx, cancel := context.WithTimeout(ctx, srvTimeout)
 	defer cancel()
 	var list []string
 	var errs []error
-	for _, kind := range []struct{ service, scheme string }{{"etcd-client-ssl", "https"}, {"etcd-client", "http"}} {
+	for _, kind := range []struct{ service, scheme string }{{"etcd-client-ssl", "https"},
+		{"etcd-client", "http"}} {
 		if suffix != "" {
 			kind.service += "-" + suffix
 		}
 		_, records, err := r.LookupSRV(ctx, kind.service, "tcp", domain)
 		if err != nil {
-			errs = append(errs, fmt.Errorf("error querying DNS SRV records for _%s: %w", kind.service, err))
+			errs = append(errs, fmt.Errorf("error querying DNS SRV records for _%s: %w",
+				kind.service, err))
 		}
 		for _, rec := range records {
-			list = append(list, kind.scheme+"://"+net.JoinHostPort(strings.TrimSuffix(rec.Target, "."), strconv.Itoa(int(rec.Port))))
+			list = append(list, kind.scheme+"://"+
+				net.JoinHostPort(strings.TrimSuffix(rec.Target, "."), strconv.Itoa(int(rec.Port))))
 		}
 	}
 	if len(errs) == 2 {

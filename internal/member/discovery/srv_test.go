@@ -39,10 +39,11 @@ func (z zone) serve(t *testing.T) *net.Resolver {
 		_ = c.Close()
 		<-done
 	})
-	return &net.Resolver{PreferGo: true, Dial: func(ctx context.Context, _, _ string) (net.Conn, error) {
-		var d net.Dialer
-		return d.DialContext(ctx, "udp", c.LocalAddr().String())
-	}}
+	return &net.Resolver{PreferGo: true,
+		Dial: func(ctx context.Context, _, _ string) (net.Conn, error) {
+			var d net.Dialer
+			return d.DialContext(ctx, "udp", c.LocalAddr().String())
+		}}
 }
 
 func (z zone) answer(question []byte) []byte {
@@ -55,7 +56,8 @@ func (z zone) answer(question []byte) []byte {
 	m.Header.Response, m.Header.Authoritative = true, true
 	m.Answers, m.Authorities, m.Additionals = nil, nil, nil
 	head := func(kind dnsmessage.Type) dnsmessage.ResourceHeader {
-		return dnsmessage.ResourceHeader{Name: q.Name, Type: kind, Class: dnsmessage.ClassINET, TTL: 1}
+		return dnsmessage.ResourceHeader{Name: q.Name, Type: kind,
+			Class: dnsmessage.ClassINET, TTL: 1}
 	}
 	ip, host := z.a[name]
 	records, service := z.srv[name]
@@ -65,7 +67,8 @@ func (z zone) answer(question []byte) []byte {
 			m.Answers = append(m.Answers, dnsmessage.Resource{Header: head(q.Type), Body: &r})
 		}
 	case host && q.Type == dnsmessage.TypeA:
-		m.Answers = []dnsmessage.Resource{{Header: head(q.Type), Body: &dnsmessage.AResource{A: ip}}}
+		m.Answers = []dnsmessage.Resource{{Header: head(q.Type),
+			Body: &dnsmessage.AResource{A: ip}}}
 	case !host && !service:
 		m.Header.RCode = dnsmessage.RCodeNameError
 	}
@@ -81,12 +84,14 @@ func record(target string, port uint16) dnsmessage.SRVResource {
 }
 
 var hosts = map[string][4]byte{
-	"one.example.com.": {10, 0, 0, 1}, "two.example.com.": {10, 0, 0, 2}, "three.example.com.": {10, 0, 0, 3},
+	"one.example.com.": {10, 0, 0, 1}, "two.example.com.": {10, 0, 0, 2},
+	"three.example.com.": {10, 0, 0, 3},
 }
 
 func TestLookup(t *testing.T) {
 	const plain, secure = "_etcd-server._tcp.example.com.", "_etcd-server-ssl._tcp.example.com."
-	three := []dnsmessage.SRVResource{record("one.example.com.", 2380), record("two.example.com.", 2380), record("three.example.com.", 2380)}
+	three := []dnsmessage.SRVResource{record("one.example.com.", 2380),
+		record("two.example.com.", 2380), record("three.example.com.", 2380)}
 	for _, c := range []struct {
 		name string
 		srv  map[string][]dnsmessage.SRVResource
@@ -96,26 +101,40 @@ func TestLookup(t *testing.T) {
 		parts []string
 		err   string
 	}{
-		{"plain, own by name", map[string][]dnsmessage.SRVResource{plain: three}, Config{}, []string{"http://two.example.com:2380"},
-			[]string{"me=http://two.example.com:2380", "=http://one.example.com:2380", "=http://three.example.com:2380"}, ""},
-		{"plain, own by address", map[string][]dnsmessage.SRVResource{plain: three}, Config{}, []string{"http://10.0.0.3:2380"},
-			[]string{"me=http://three.example.com:2380", "=http://one.example.com:2380", "=http://two.example.com:2380"}, ""},
-		{"secure", map[string][]dnsmessage.SRVResource{secure: three}, Config{}, []string{"https://10.0.0.1:2380"},
-			[]string{"me=https://one.example.com:2380", "=https://two.example.com:2380", "=https://three.example.com:2380"}, ""},
+		{"plain, own by name", map[string][]dnsmessage.SRVResource{plain: three}, Config{},
+			[]string{"http://two.example.com:2380"},
+			[]string{"me=http://two.example.com:2380", "=http://one.example.com:2380",
+				"=http://three.example.com:2380"}, ""},
+		{"plain, own by address", map[string][]dnsmessage.SRVResource{plain: three}, Config{},
+			[]string{"http://10.0.0.3:2380"},
+			[]string{"me=http://three.example.com:2380", "=http://one.example.com:2380",
+				"=http://two.example.com:2380"}, ""},
+		{"secure", map[string][]dnsmessage.SRVResource{secure: three}, Config{},
+			[]string{"https://10.0.0.1:2380"},
+			[]string{"me=https://one.example.com:2380", "=https://two.example.com:2380",
+				"=https://three.example.com:2380"}, ""},
 		{"named service", map[string][]dnsmessage.SRVResource{"_etcd-server-blue._tcp.example.com.": three[:1]}, Config{SRVName: "blue"}, []string{"http://10.0.0.1:2380"},
 			[]string{"me=http://one.example.com:2380"}, ""},
-		{"both", map[string][]dnsmessage.SRVResource{secure: three[:1], plain: three[1:2]}, Config{}, []string{"http://10.0.0.2:2380"},
+		{"both", map[string][]dnsmessage.SRVResource{secure: three[:1], plain: three[1:2]},
+			Config{}, []string{"http://10.0.0.2:2380"},
 			[]string{"0=https://one.example.com:2380", "me=http://two.example.com:2380"}, ""},
-		{"a name without an address is left out", map[string][]dnsmessage.SRVResource{plain: append(three[:2:2], record("gone.example.com.", 2380))}, Config{}, []string{"http://10.0.0.1:2380"},
+		{"a name without an address is left out",
+			map[string][]dnsmessage.SRVResource{plain: append(three[:2:2],
+				record("gone.example.com.", 2380))}, Config{}, []string{"http://10.0.0.1:2380"},
 			[]string{"me=http://one.example.com:2380", "0=http://two.example.com:2380"}, ""},
-		{"not among them", map[string][]dnsmessage.SRVResource{plain: three}, Config{}, []string{"http://10.0.0.1:2381"}, nil,
+		{"not among them", map[string][]dnsmessage.SRVResource{plain: three}, Config{},
+			[]string{"http://10.0.0.1:2381"}, nil,
 			`cannot find local etcd member "me" in SRV records`},
-		{"no records", nil, Config{}, []string{"http://10.0.0.1:2380"}, nil, "error querying DNS SRV records for _etcd-server-ssl lookup _etcd-server-ssl._tcp.example.com"},
-		{"no records of the named service", map[string][]dnsmessage.SRVResource{plain: three}, Config{SRVName: "blue"}, []string{"http://10.0.0.1:2380"}, nil,
+		{"no records", nil, Config{}, []string{"http://10.0.0.1:2380"}, nil,
+			"error querying DNS SRV records for _etcd-server-ssl lookup _etcd-server-ssl._tcp.example.com"},
+		{"no records of the named service", map[string][]dnsmessage.SRVResource{plain: three},
+			Config{SRVName: "blue"}, []string{"http://10.0.0.1:2380"}, nil,
 			"error querying DNS SRV records for _etcd-server-blue lookup _etcd-server-blue._tcp.example.com"},
-		{"wrong scheme", map[string][]dnsmessage.SRVResource{plain: three[:1]}, Config{}, []string{"https://10.0.0.1:2380"}, nil,
+		{"wrong scheme", map[string][]dnsmessage.SRVResource{plain: three[:1]}, Config{},
+			[]string{"https://10.0.0.1:2380"}, nil,
 			"bootstrap at http://one.example.com:2380 from DNS for etcd-server has scheme mismatch with expected peer https://10.0.0.1:2380"},
-		{"unknown host of its own", map[string][]dnsmessage.SRVResource{plain: three}, Config{}, []string{"http://nowhere.example.com:2380"}, nil, "nowhere.example.com"},
+		{"unknown host of its own", map[string][]dnsmessage.SRVResource{plain: three}, Config{},
+			[]string{"http://nowhere.example.com:2380"}, nil, "nowhere.example.com"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()

@@ -6,23 +6,26 @@ import (
 	"time"
 )
 
-// probePause is the least time between the two refusals after which a member counts as absent. A member that lives, and whose
-// connections were reset, has dialed this one by then.
+// probePause is the least time between the two refusals after which a member counts as absent. A
+// member that lives, and whose connections were reset, has dialed this one by then.
 const probePause = 20 * time.Millisecond
 
-// absence is what distinguishes a member whose process has ended from a member that is slow or cannot be reached. Guarded by
-// remote.mu.
+// absence is what distinguishes a member whose process has ended from a member that is slow or
+// cannot be reached. Guarded by remote.mu.
 type absence struct {
-	// probing is set from the end of a stream until a dial has shown why it may have ended: dials do not wait for BackoffMin.
+	// probing is set from the end of a stream until a dial has shown why it may have ended: dials
+	// do not wait for BackoffMin.
 	probing bool
-	// refused is when the first dial was refused since a stream ended, and no dial ended otherwise since.
+	// refused is when the first dial was refused since a stream ended, and no dial ended otherwise
+	// since.
 	refused time.Time
 	// reported is what was reported to raft last.
 	reported bool
 }
 
-// noteEndLocked notes that a stream of messages with the member has ended, in one direction: earlier refusals say nothing about
-// the reason. Only a stream that was open for BackoffMin is dialed again at once, so that members do not dial in a loop.
+// noteEndLocked notes that a stream of messages with the member has ended, in one direction:
+// earlier refusals say nothing about the reason. Only a stream that was open for BackoffMin is
+// dialed again at once, so that members do not dial in a loop.
 func (p *remote) noteEndLocked(l *link) {
 	p.mu.absence.refused = time.Time{}
 	if l != nil && time.Since(l.began) >= p.t.o.BackoffMin {
@@ -51,8 +54,9 @@ func (p *remote) noteDial(err error) {
 	}
 }
 
-// reportLocked reports to raft whether the member is absent, if that has changed: its ports refuse connections, and no stream of
-// messages is open in either direction. The lock keeps the reports in order. One that was given up is not absent.
+// reportLocked reports to raft whether the member is absent, if that has changed: its ports refuse
+// connections, and no stream of messages is open in either direction. The lock keeps the reports in
+// order. One that was given up is not absent.
 func (p *remote) reportLocked(refuses bool) {
 	absent := refuses && p.ctx.Err() == nil && p.mu.link == nil && p.mu.in[kindMessages] == nil
 	if absent != p.mu.absence.reported {
@@ -61,7 +65,8 @@ func (p *remote) reportLocked(refuses bool) {
 	}
 }
 
-// nextProbe returns how long to wait before the next dial, if it is not known why a stream has ended.
+// nextProbe returns how long to wait before the next dial, if it is not known why a stream has
+// ended.
 func (p *remote) nextProbe() (wait time.Duration, probing bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -72,8 +77,9 @@ func (p *remote) nextProbe() (wait time.Duration, probing bool) {
 	return wait, a.probing
 }
 
-// refusedEverywhere reports whether nothing listens at any of the addresses that were dialed. A host that is down, a program that
-// does not accept, and a connection that is reset give other errors.
+// refusedEverywhere reports whether nothing listens at any of the addresses that were dialed. A
+// host that is down, a program that does not accept, and a connection that is reset give other
+// errors.
 func refusedEverywhere(err error) bool {
 	if all, ok := err.(interface{ Unwrap() []error }); ok {
 		for _, e := range all.Unwrap() {

@@ -33,16 +33,21 @@ func listenAt(t *testing.T, addr string) (l net.Listener) {
 	return l
 }
 
-// A member whose process has ended is reported as absent, and as present before the first message of its next process.
+// A member whose process has ended is reported as absent, and as present before the first message
+// of its next process.
 func TestAbsentMember(t *testing.T) {
 	a, b := pair(t)
 	up(t, a, b)
 	up(t, b, a)
 	b.Close()
-	until(t, "it is absent", func() bool { return slices.Equal(a.sink.reports(b.id), []bool{true}) })
+	until(t, "it is absent",
+		func() bool { return slices.Equal(a.sink.reports(b.id), []bool{true}) })
 	early := false
 	a.sink.mu.Lock()
-	a.sink.taken = func(*raftpb.Message) { early = early || a.sink.absent[b.id][len(a.sink.absent[b.id])-1] }
+	a.sink.taken = func(*raftpb.Message) {
+		early = early ||
+			a.sink.absent[b.id][len(a.sink.absent[b.id])-1]
+	}
 	a.sink.mu.Unlock()
 
 	again, err := New(b.o)
@@ -63,19 +68,23 @@ func TestAbsentMember(t *testing.T) {
 	a.sink.mu.Lock()
 	defer a.sink.mu.Unlock()
 	if !slices.Equal(a.sink.absent[b.id], []bool{true, false}) || early {
-		t.Errorf("reports %v; a message came before the last of them: %v", a.sink.absent[b.id], early)
+		t.Errorf("reports %v; a message came before the last of them: %v",
+			a.sink.absent[b.id], early)
 	}
 }
 
-// The report about a member that leaves the membership is taken back: nothing would do so later, and its id may come back.
+// The report about a member that leaves the membership is taken back: nothing would do so later,
+// and its id may come back.
 func TestAbsentMemberThatIsGivenUp(t *testing.T) {
 	a, b := pair(t)
 	up(t, a, b)
 	up(t, b, a)
 	b.Close()
-	until(t, "it is absent", func() bool { return slices.Equal(a.sink.reports(b.id), []bool{true}) })
+	until(t, "it is absent",
+		func() bool { return slices.Equal(a.sink.reports(b.id), []bool{true}) })
 	a.SetMembers(2, []Member{{a.id, []string{a.url}}}, nil)
-	until(t, "it is not absent", func() bool { return slices.Equal(a.sink.reports(b.id), []bool{true, false}) })
+	until(t, "it is not absent",
+		func() bool { return slices.Equal(a.sink.reports(b.id), []bool{true, false}) })
 }
 
 // A member that lives is not absent while it reaches this one, though its port refuses connections.
@@ -95,7 +104,8 @@ func TestMemberBehindClosedPortIsNotAbsent(t *testing.T) {
 	p.l.Close()
 	p.reset()
 	until(t, "a connection is refused, and the member makes it", func() bool {
-		return refused.Load() > 0 && !a.about(b.id).Connected.IsZero() && len(b.logs.lines("a member cannot connect to a peer URL of this member")) > 0
+		return refused.Load() > 0 && !a.about(b.id).Connected.IsZero() &&
+			len(b.logs.lines("a member cannot connect to a peer URL of this member")) > 0
 	})
 	if r := a.sink.reports(b.id); len(r) > 0 {
 		t.Errorf("reports about a member that is connected: %v", r)
@@ -123,7 +133,8 @@ func TestMemberBehindClosedPortIsNotAbsent(t *testing.T) {
 		t.Errorf("reports about a member that is connected: %v", r)
 	}
 	b.Close()
-	until(t, "it is absent", func() bool { r := a.sink.reports(b.id); return len(r)%2 == 1 && r[len(r)-1] })
+	until(t, "it is absent",
+		func() bool { r := a.sink.reports(b.id); return len(r)%2 == 1 && r[len(r)-1] })
 }
 
 // inbound returns the streams of messages that a member has opened here.
@@ -143,7 +154,8 @@ func (m *member) inbound(id uint64) (out []*link) {
 func TestResetsMakeNobodyAbsent(t *testing.T) {
 	a, b, p := throughProxy(t)
 	for i := uint64(1); i <= 20; i++ {
-		until(t, "connected", func() bool { s := a.about(b.id); return s.Connects >= i && !s.Connected.IsZero() })
+		until(t, "connected",
+			func() bool { s := a.about(b.id); return s.Connects >= i && !s.Connected.IsZero() })
 		up(t, b, a)
 		p.reset()
 		for _, link := range a.inbound(b.id) {
@@ -173,11 +185,13 @@ func TestRefusedEverywhere(t *testing.T) {
 		{"nothing listens", []string{"http://" + free}, true},
 		{"nothing listens at two addresses", []string{"http://" + free, "http://" + free}, true},
 		{"the queue of connections is full", []string{"http://" + full}, false},
-		{"nothing listens at one address, the queue of the other is full", []string{"http://" + free, "http://" + full}, false},
+		{"nothing listens at one address, the queue of the other is full",
+			[]string{"http://" + free, "http://" + full}, false},
 		{"there is no socket", []string{"unix://" + file}, false},
 		{"the connection is reset", []string{"http://" + resetting(t)}, false},
 	} {
-		a := newMember(t, 0xa, func(o *Options) { o.DialTimeout, o.HandshakeTimeout = time.Second, patience })
+		a := newMember(t, 0xa,
+			func(o *Options) { o.DialTimeout, o.HandshakeTimeout = time.Second, patience })
 		a.SetMembers(1, []Member{{0xb, c.urls}}, nil)
 		a.mu.Lock()
 		p := a.mu.members[0xb]
@@ -187,13 +201,16 @@ func TestRefusedEverywhere(t *testing.T) {
 			t.Errorf("%s: refused everywhere is %v: %v", c.name, refusedEverywhere(err), err)
 		}
 	}
-	for _, err := range []error{nil, context.DeadlineExceeded, os.ErrNotExist, syscall.ECONNRESET, syscall.EHOSTUNREACH,
+	for _, err := range []error{nil, context.DeadlineExceeded, os.ErrNotExist, syscall.ECONNRESET,
+		syscall.EHOSTUNREACH,
 		errors.Join(syscall.ECONNREFUSED, errors.New("lookup failed")), refuse(CodeClosing, "")} {
 		if refusedEverywhere(err) {
 			t.Errorf("%v counts as refused", err)
 		}
 	}
-	if !refusedEverywhere(fmt.Errorf("dial: %w", errors.Join(syscall.ECONNREFUSED, &net.OpError{Err: os.NewSyscallError("connect", syscall.ECONNREFUSED)}))) {
+	if !refusedEverywhere(fmt.Errorf("dial: %w",
+		errors.Join(syscall.ECONNREFUSED,
+			&net.OpError{Err: os.NewSyscallError("connect", syscall.ECONNREFUSED)}))) {
 		t.Error("wrapped refusals do not count")
 	}
 }
@@ -210,7 +227,8 @@ func TestRefusedByAllAddressesOfAHost(t *testing.T) {
 		addrs   []net.IPAddr
 		refused bool
 	}{{[]net.IPAddr{one}, true}, {[]net.IPAddr{one, one}, true}, {[]net.IPAddr{one, two}, false}} {
-		d := &dialer{timeout: time.Second, lookup: func(context.Context, string) ([]net.IPAddr, error) { return c.addrs, nil }}
+		d := &dialer{timeout: time.Second,
+			lookup: func(context.Context, string) ([]net.IPAddr, error) { return c.addrs, nil }}
 		conn, err := d.open(t.Context(), target{network: "tcp", addr: "localhost:" + port})
 		if err == nil {
 			conn.Close()

@@ -18,8 +18,8 @@ import (
 	"vigil/internal/portmux"
 )
 
-// Serve accepts connections until Close, after which it returns nil, or until the listener fails for
-// good. The listener belongs to the Transport from now on.
+// Serve accepts connections until Close, after which it returns nil, or until the listener fails
+// for good. The listener belongs to the Transport from now on.
 func (t *Transport) Serve(l net.Listener) error { return t.serve(l, false) }
 
 // ServeTLS is Serve for connections that begin with a TLS handshake, by Options.ServerTLS.
@@ -58,7 +58,8 @@ func (t *Transport) serve(l net.Listener, secure bool) error {
 		}
 		// Out of file descriptors, most likely. Others close theirs, so this passes.
 		delay = min(max(2*delay, 5*time.Millisecond), time.Second)
-		t.o.Logger.Warn("failed to accept a connection", slog.String("address", l.Addr().String()), slog.Any("error", err), slog.Duration("retry in", delay))
+		t.o.Logger.Warn("failed to accept a connection", slog.String("address", l.Addr().String()),
+			slog.Any("error", err), slog.Duration("retry in", delay))
 		select {
 		case <-time.After(delay):
 		case <-t.ctx.Done():
@@ -71,7 +72,8 @@ func (t *Transport) serve(l net.Listener, secure bool) error {
 func (t *Transport) ServeConn(conn net.Conn) {
 	place, evicted := t.pending.add(conn)
 	if evicted != nil {
-		t.o.Logger.Debug("closed the oldest connection without a handshake", slog.String("remote-addr", evicted.RemoteAddr().String()))
+		t.o.Logger.Debug("closed the oldest connection without a handshake",
+			slog.String("remote-addr", evicted.RemoteAddr().String()))
 	}
 	if !t.begin(func() { t.handle(conn, place) }) {
 		conn.Close()
@@ -149,9 +151,11 @@ func (t *Transport) hear(conn net.Conn) (*greeted, hello, error) {
 	if c, ok := conn.(*tls.Conn); ok {
 		if err := c.HandshakeContext(t.ctx); err != nil {
 			plain := tls.RecordHeaderError{}
-			if errors.As(err, &plain) && plain.Conn != nil && strings.HasPrefix(magic, string(plain.RecordHeader[:])) {
+			if errors.As(err, &plain) && plain.Conn != nil &&
+				strings.HasPrefix(magic, string(plain.RecordHeader[:])) {
 				g.conn = plain.Conn // where it understands the answer
-				return g, hello{}, refuse(CodeMalformed, "it speaks no TLS: an https peer URL is needed")
+				return g, hello{}, refuse(CodeMalformed,
+					"it speaks no TLS: an https peer URL is needed")
 			}
 			return g, hello{}, fmt.Errorf("%w: %w", errHandshakeTLS, err)
 		}
@@ -190,13 +194,16 @@ func (o *Options) acceptLimits(k kind) (linkLimits, int) {
 }
 
 // reply answers that the stream may begin.
-func (t *Transport) reply(g *greeted, h hello, limits linkLimits, limit int, s *stats) (*link, error) {
-	r := reply{protocol: min(h.maxProtocol, maxProtocol), cluster: t.o.ClusterID, member: t.o.MemberID, version: t.o.Version}
+func (t *Transport) reply(g *greeted, h hello, limits linkLimits, limit int,
+	s *stats) (*link, error) {
+	r := reply{protocol: min(h.maxProtocol, maxProtocol), cluster: t.o.ClusterID,
+		member: t.o.MemberID, version: t.o.Version}
 	if _, err := g.conn.Write(r.encode()); err != nil {
 		return nil, err
 	}
 	portmux.CallMade(g.conn)
-	return g.open(identity{h.cluster, h.from, h.version, h.flags&flagComes != 0}, limits, limit, &s.sentBytes, &s.receivedBytes)
+	return g.open(identity{h.cluster, h.from, h.version, h.flags&flagComes != 0}, limits, limit,
+		&s.sentBytes, &s.receivedBytes)
 }
 
 // reject reports to both sides why a connection is refused, and closes it.
@@ -211,7 +218,8 @@ func (t *Transport) reject(g *greeted, h hello, err error) {
 	if errors.As(err, &e) {
 		t.refused[min(e.Code, CodeClosing)].Add(1)
 		what = fmt.Sprintf("code %d", e.Code)
-		r := reply{code: e.Code, cluster: t.o.ClusterID, member: t.o.MemberID, version: t.o.Version, text: e.Text}
+		r := reply{code: e.Code, cluster: t.o.ClusterID, member: t.o.MemberID,
+			version: t.o.Version, text: e.Text}
 		_, _ = g.conn.Write(r.encode())
 	} else {
 		t.refused[0].Add(1)
@@ -223,22 +231,27 @@ func (t *Transport) reject(g *greeted, h hello, err error) {
 	host, _, _ := net.SplitHostPort(g.conn.RemoteAddr().String())
 	attrs := []slog.Attr{slog.String("remote-addr", g.conn.RemoteAddr().String())}
 	if h.from != 0 {
-		attrs = append(attrs, hexID("remote-peer-id", h.from), slog.String("stream", h.kind.String()))
+		attrs = append(attrs, hexID("remote-peer-id", h.from),
+			slog.String("stream", h.kind.String()))
 	}
-	t.log.line(t.o.Logger, level, lineKey{h.from, what + " from " + host}, "rejected connection on peer endpoint", append(attrs, slog.Any("error", err))...)
+	t.log.line(t.o.Logger, level, lineKey{h.from, what + " from " + host},
+		"rejected connection on peer endpoint", append(attrs, slog.Any("error", err))...)
 }
 
 // checkLocked returns why a hello is rejected, for any sender.
 func (t *Transport) checkLocked(h *hello) *Error {
 	switch {
 	case h.minProtocol > maxProtocol || h.maxProtocol < minProtocol:
-		return refuse(CodeVersion, "it speaks versions %d to %d of the protocol, this member %d to %d", h.minProtocol, h.maxProtocol, minProtocol, maxProtocol)
+		return refuse(CodeVersion,
+			"it speaks versions %d to %d of the protocol, this member %d to %d", h.minProtocol,
+			h.maxProtocol, minProtocol, maxProtocol)
 	case t.mu.closed || !t.mu.started:
 		return refuse(CodeClosing, "this member is not running")
 	case h.kind < kindMessages || h.kind > lastKind:
 		return refuse(CodeUnsupported, "stream of %v", h.kind)
 	case h.cluster != t.o.ClusterID && (h.cluster != 0 || h.kind != kindCall):
-		return refuse(CodeCluster, "it belongs to cluster %x, this member to %x", h.cluster, t.o.ClusterID)
+		return refuse(CodeCluster, "it belongs to cluster %x, this member to %x",
+			h.cluster, t.o.ClusterID)
 	case h.to != t.o.MemberID && (h.to != 0 || h.kind != kindCall):
 		return refuse(CodeMember, "it wants member %x, this is %x", h.to, t.o.MemberID)
 	case h.from == t.o.MemberID:
@@ -264,8 +277,8 @@ func (t *Transport) serves(k kind) bool {
 }
 
 // admit decides whether a member may open a stream. One that knows a newer membership than this
-// member is let in though it is unknown here: it may be the leader that shall bring this member up to
-// date.
+// member is let in though it is unknown here: it may be the leader that shall bring this member up
+// to date.
 func (t *Transport) admit(h *hello) (*remote, *Error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -278,7 +291,8 @@ func (t *Transport) admit(h *hello) (*remote, *Error) {
 		p = t.addRemoteLocked(h.from)
 	}
 	if p == nil {
-		return nil, refuse(CodeUnknown, "member %x is no member of the cluster as far as this member knows", h.from)
+		return nil, refuse(CodeUnknown,
+			"member %x is no member of the cluster as far as this member knows", h.from)
 	}
 	if newer {
 		p.mu.Lock()
@@ -299,9 +313,9 @@ func (t *Transport) learnedLocked() (n int) {
 	return n
 }
 
-// enter takes the place of a stream of a kind. A newer stream takes that of an older one, whose other
-// end is gone: a member opens no second one concurrently. The older one is over before the newer begins,
-// so a receiver that is not done with a transfer keeps the next one out.
+// enter takes the place of a stream of a kind. A newer stream takes that of an older one, whose
+// other end is gone: a member opens no second one concurrently. The older one is over before the
+// newer begins, so a receiver that is not done with a transfer keeps the next one out.
 func (p *remote) enter(k kind, in *inbound, conn net.Conn, patience time.Duration) *Error {
 	in.conn = conn
 	timeout := time.NewTimer(patience)
@@ -384,7 +398,8 @@ func (t *Transport) ended(p *remote, k kind, err error) {
 		p.stats.receiveFailures.Add(1)
 	}
 	p.noteRefusal(err)
-	t.o.Logger.LogAttrs(context.Background(), level, "stream from peer ended", hexID("remote-peer-id", p.id), slog.String("stream", k.String()), slog.Any("error", err))
+	t.o.Logger.LogAttrs(context.Background(), level, "stream from peer ended",
+		hexID("remote-peer-id", p.id), slog.String("stream", k.String()), slog.Any("error", err))
 }
 
 // admitCall serves a connection that is there for one call.

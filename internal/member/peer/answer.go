@@ -50,7 +50,8 @@ func (t *Transport) answer(ctx context.Context, l *link, from Caller, one bool) 
 					}
 				})
 			default:
-				err = l.respond(response{id: r.id, err: refuse(CodeBusy, "%d calls are under way", t.o.MaxCalls)})
+				err = l.respond(response{id: r.id,
+					err: refuse(CodeBusy, "%d calls are under way", t.o.MaxCalls)})
 			}
 		}
 		if err != nil || one {
@@ -63,7 +64,8 @@ func (t *Transport) answer(ctx context.Context, l *link, from Caller, one bool) 
 func (t *Transport) acceptable(r *request, from Caller) *Error {
 	switch {
 	case len(r.payload) > t.o.MaxCallBytes:
-		return refuse(CodeTooLarge, "call of %d bytes, the most is %d", len(r.payload), t.o.MaxCallBytes)
+		return refuse(CodeTooLarge, "call of %d bytes, the most is %d", len(r.payload),
+			t.o.MaxCallBytes)
 	case from.Member == 0 && r.kind < calls.FirstOpen:
 		return refuse(CodeUnknown, "calls of kind %d are for members of the cluster", r.kind)
 	}
@@ -80,7 +82,8 @@ func (t *Transport) serve1(ctx context.Context, l *link, from Caller, r request)
 	case err != nil:
 		resp.err = asError(err)
 	case len(out) > t.o.MaxCallBytes:
-		resp.err = refuse(CodeTooLarge, "answer of %d bytes, the most is %d", len(out), t.o.MaxCallBytes)
+		resp.err = refuse(CodeTooLarge, "answer of %d bytes, the most is %d", len(out),
+			t.o.MaxCallBytes)
 	}
 	return l.respond(resp)
 }

@@ -90,7 +90,8 @@ func BenchmarkBulk(b *testing.B) {
 	const size = 64 << 20
 	b.SetBytes(size)
 	for b.Loop() {
-		if err := from.SendBulk(b.Context(), to.id, nil, io.LimitReader(endless{}, size)); err != nil {
+		if err := from.SendBulk(b.Context(), to.id, nil,
+			io.LimitReader(endless{}, size)); err != nil {
 			b.Fatal(err)
 		}
 	}

@@ -18,10 +18,10 @@ const MaxBulkMeta = 32 << 10
 const trailerSize = 12 // length u64, checksum u32
 
 // SendBulk sends all that r has, until io.EOF, to a member on a stream of its own, and returns nil
-// after the member's BulkReceiver has. r sets the pace: a receiver that is slow makes it wait, and a
-// sender that wants to be slow lets r be. One transfer to a member is under way at a time; a second
-// is refused with CodeBusy. An error of r is reported to the receiver. When ctx ends the transfer does,
-// as soon as r returns; the receiver's own work is not interrupted.
+// after the member's BulkReceiver has. r sets the pace: a receiver that is slow makes it wait, and
+// a sender that wants to be slow lets r be. One transfer to a member is under way at a time; a
+// second is refused with CodeBusy. An error of r is reported to the receiver. When ctx ends the
+// transfer does, as soon as r returns; the receiver's own work is not interrupted.
 func (t *Transport) SendBulk(ctx context.Context, to uint64, meta []byte, r io.Reader) error {
 	if len(meta) > MaxBulkMeta {
 		return refuse(CodeTooLarge, "metadata of %d bytes, the most is %d", len(meta), MaxBulkMeta)
@@ -214,7 +214,8 @@ func (t *Transport) receiveBulk1(p *remote, l *link) error {
 		return err
 	}
 	if typ != frameMeta || len(meta) > MaxBulkMeta {
-		return refuse(CodeMalformed, "bulk transfer that begins with a frame of type %d and %d bytes", typ, len(meta))
+		return refuse(CodeMalformed,
+			"bulk transfer that begins with a frame of type %d and %d bytes", typ, len(meta))
 	}
 	meta = append([]byte(nil), meta...)
 	err = t.receivers.Bulk.ReceiveBulk(p.ctx, p.id, meta, &b)
@@ -303,9 +304,11 @@ func (b *bulkReader) advance() error {
 		b.bytes.Add(uint64(len(payload)))
 		return nil
 	case t != frameEnd || len(payload) != trailerSize:
-		return refuse(CodeMalformed, "frame of type %d with %d bytes in a bulk transfer", t, len(payload))
+		return refuse(CodeMalformed, "frame of type %d with %d bytes in a bulk transfer",
+			t, len(payload))
 	case le.Uint64(payload) != b.length:
-		return refuse(CodeCorrupt, "%d bytes of a bulk transfer arrived, %d were sent", b.length, le.Uint64(payload))
+		return refuse(CodeCorrupt, "%d bytes of a bulk transfer arrived, %d were sent", b.length,
+			le.Uint64(payload))
 	case le.Uint32(payload[8:]) != b.sum:
 		return refuse(CodeCorrupt, "checksum of a bulk transfer of %d bytes", b.length)
 	}

@@ -23,7 +23,8 @@ type delivery struct {
 // keeping makes b keep what arrives.
 func keeping(b *member) chan delivery {
 	got := make(chan delivery, 10)
-	b.recv.Bulk = bulkFunc(func(_ context.Context, from uint64, meta []byte, r io.ReadCloser) error {
+	b.recv.Bulk = bulkFunc(func(_ context.Context, from uint64, meta []byte,
+		r io.ReadCloser) error {
 		data, err := io.ReadAll(r)
 		got <- delivery{from, string(meta), data, err}
 		return err
@@ -62,16 +63,19 @@ func TestBulk(t *testing.T) {
 	}
 	until(t, "counted at the receiver", func() bool { return b.about(a.id).Received.OK == 6 })
 	s, r := a.about(b.id).Sent, b.about(a.id).Received
-	if s.OK != 6 || s.Bytes != total || s.UnderWay != 0 || r.Bytes != total || r.Failed != 0 || s.Durations.Count() != 6 {
+	if s.OK != 6 || s.Bytes != total || s.UnderWay != 0 || r.Bytes != total || r.Failed != 0 ||
+		s.Durations.Count() != 6 {
 		t.Errorf("%+v, %+v", s, r)
 	}
 	if err := a.SendBulk(t.Context(), 0x99, nil, nil); !errors.Is(err, ErrNotMember) {
 		t.Error(err)
 	}
-	if err := a.SendBulk(t.Context(), b.id, make([]byte, MaxBulkMeta+1), nil); !errors.Is(err, CodeTooLarge) {
+	if err := a.SendBulk(t.Context(), b.id, make([]byte, MaxBulkMeta+1), nil); !errors.Is(err,
+		CodeTooLarge) {
 		t.Error(err)
 	}
-	if err := b.SendBulk(t.Context(), a.id, nil, strings.NewReader("x")); !errors.Is(err, CodeUnsupported) {
+	if err := b.SendBulk(t.Context(), a.id, nil, strings.NewReader("x")); !errors.Is(err,
+		CodeUnsupported) {
 		t.Error(err)
 	}
 }
@@ -104,11 +108,13 @@ func TestBulkDamage(t *testing.T) {
 				p.cutAt.Store(at)
 			}
 			a.Transport.mu.Lock()
-			a.receivers, a.Transport.mu.started = a.recv, true // started, but for the stream of messages
+			// started, but for the stream of messages
+			a.receivers, a.Transport.mu.started = a.recv, true
 			a.Transport.mu.Unlock()
 			err := a.SendBulk(t.Context(), b.id, []byte("meta"), bytes.NewReader(noise(size)))
 			named := func(err error) bool { // a flipped bit is; a cut looks different on each side
-				return err != nil && (!c.flip || errors.Is(err, CodeCorrupt) || errors.Is(err, CodeMalformed))
+				return err != nil &&
+					(!c.flip || errors.Is(err, CodeCorrupt) || errors.Is(err, CodeMalformed))
 			}
 			if !named(err) {
 				t.Errorf("the sender got %v", err)
@@ -159,24 +165,33 @@ func TestBulkErrors(t *testing.T) {
 	})
 	a.start(t)
 	b.start(t)
-	send := func(meta string, r io.Reader) error { return a.SendBulk(t.Context(), b.id, []byte(meta), r) }
-	if err := send("refuse", endless{}); !errors.Is(err, CodeBusy) || !strings.Contains(err.Error(), "one is being installed") {
+	send := func(meta string,
+		r io.Reader) error {
+		return a.SendBulk(t.Context(), b.id, []byte(meta), r)
+	}
+	if err := send("refuse", endless{}); !errors.Is(err, CodeBusy) ||
+		!strings.Contains(err.Error(), "one is being installed") {
 		t.Error(err)
 	}
-	if err := send("half", endless{}); err == nil || !strings.Contains(err.Error(), "did not read to the end") {
+	if err := send("half", endless{}); err == nil ||
+		!strings.Contains(err.Error(), "did not read to the end") {
 		t.Error(err)
 	}
-	if err := send("late", bytes.NewReader(noise(1000))); err == nil || !strings.Contains(err.Error(), "the disk is full") {
+	if err := send("late", bytes.NewReader(noise(1000))); err == nil ||
+		!strings.Contains(err.Error(), "the disk is full") {
 		t.Error(err)
 	}
 	bad := errors.New("segment 7 is gone")
-	if err := send("", io.MultiReader(bytes.NewReader(noise(100<<10)), iotest.ErrReader(bad))); !errors.Is(err, bad) {
+	if err := send("", io.MultiReader(bytes.NewReader(noise(100<<10)),
+		iotest.ErrReader(bad))); !errors.Is(err, bad) {
 		t.Error(err)
 	}
-	if err := <-got; !errors.Is(err, CodeAborted) || !strings.Contains(err.Error(), "segment 7 is gone") {
+	if err := <-got; !errors.Is(err, CodeAborted) ||
+		!strings.Contains(err.Error(), "segment 7 is gone") {
 		t.Errorf("the receiver got %v", err)
 	}
-	if err := a.SendBulk(ctx, b.id, []byte("cancel"), endless{}); !errors.Is(err, context.Canceled) {
+	if err := a.SendBulk(ctx, b.id, []byte("cancel"), endless{}); !errors.Is(err,
+		context.Canceled) {
 		t.Error(err)
 	}
 	if err := <-got; err == nil {
@@ -187,7 +202,8 @@ func TestBulkErrors(t *testing.T) {
 // One transfer to a member at a time; a receiver that is slow holds the sender, and a sender that
 // makes no progress is given up.
 func TestBulkBackPressure(t *testing.T) {
-	a, b := newMember(t, 0xa, func(o *Options) { o.BulkStall = 300 * time.Millisecond }), newMember(t, 0xb, func(o *Options) { o.HandshakeTimeout = 4 * time.Second })
+	a, b := newMember(t, 0xa, func(o *Options) { o.BulkStall = 300 * time.Millisecond }),
+		newMember(t, 0xb, func(o *Options) { o.HandshakeTimeout = 4 * time.Second })
 	know(1, a, b)
 	gate := make(chan struct{})
 	defer close(gate)
@@ -217,8 +233,8 @@ func TestBulkBackPressure(t *testing.T) {
 	}
 }
 
-// A receiver that takes long after the last byte, and a source that takes long for the next one, are
-// waited for: signs of life keep the stream open.
+// A receiver that takes long after the last byte, and a source that takes long for the next one,
+// are waited for: signs of life keep the stream open.
 func TestBulkPauses(t *testing.T) {
 	a, b := pairBulk(t)
 	pause := a.o.DeadAfter + a.o.DeadAfter/4 // what is tested is that such a time is waited

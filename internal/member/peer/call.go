@@ -13,12 +13,14 @@ import (
 // callTimeout bounds a call whose context has no deadline.
 const callTimeout = 10 * time.Second
 
-// Call asks a member and returns its answer. It waits until ctx ends, 10 s if it has no deadline. An
-// answer that is an error is an *Error; any other error leaves open whether the call took effect.
-// The payload may be used again afterwards.
-func (t *Transport) Call(ctx context.Context, to uint64, kind uint8, payload []byte) ([]byte, error) {
+// Call asks a member and returns its answer. It waits until ctx ends, 10 s if it has no deadline.
+// An answer that is an error is an *Error; any other error leaves open whether the call took
+// effect. The payload may be used again afterwards.
+func (t *Transport) Call(ctx context.Context, to uint64, kind uint8,
+	payload []byte) ([]byte, error) {
 	if len(payload) > t.o.MaxCallBytes {
-		return nil, refuse(CodeTooLarge, "call of %d bytes, the most is %d (MaxCallBytes)", len(payload), t.o.MaxCallBytes)
+		return nil, refuse(CodeTooLarge, "call of %d bytes, the most is %d (MaxCallBytes)",
+			len(payload), t.o.MaxCallBytes)
 	}
 	if t.ctx.Err() != nil {
 		return nil, ErrClosed
@@ -197,7 +199,8 @@ func (s *callStream) fail() {
 	}
 }
 
-func (s *callStream) call(ctx context.Context, kind uint8, payload []byte, most int) ([]byte, error) {
+func (s *callStream) call(ctx context.Context, kind uint8, payload []byte,
+	most int) ([]byte, error) {
 	ch := make(chan response, 1)
 	s.mu.Lock()
 	switch {
@@ -232,8 +235,8 @@ func (s *callStream) call(ctx context.Context, kind uint8, payload []byte, most 
 	}
 }
 
-// Client makes calls to members that it knows by a URL only, as a member does that is about to join.
-// The zero value belongs to no cluster.
+// Client makes calls to members that it knows by a URL only, as a member does that is about to
+// join. The zero value belongs to no cluster.
 type Client struct {
 	// ClusterID and MemberID are 0 if they are not known yet.
 	ClusterID, MemberID uint64
@@ -258,15 +261,18 @@ type Answer struct {
 
 // Call makes one call on a connection of its own, like Transport.Call.
 func (c *Client) Call(ctx context.Context, url string, kind uint8, payload []byte) (Answer, error) {
-	o := Options{MaxCallBytes: c.MaxCallBytes, ClientTLS: c.TLS, LocalAddr: c.LocalAddr, Dial: c.Dial}
+	o := Options{MaxCallBytes: c.MaxCallBytes, ClientTLS: c.TLS,
+		LocalAddr: c.LocalAddr, Dial: c.Dial}
 	o.setDefaults()
-	h := hello{minProtocol: minProtocol, maxProtocol: maxProtocol, cluster: c.ClusterID, from: c.MemberID, version: c.Version}
+	h := hello{minProtocol: minProtocol, maxProtocol: maxProtocol, cluster: c.ClusterID,
+		from: c.MemberID, version: c.Version}
 	return callURL(ctx, o.dialer(kindCall), &h, url, kind, payload, o.MaxCallBytes)
 }
 
 // CallURL makes one call to whichever member of this cluster answers at a peer URL, on a connection
 // of its own.
-func (t *Transport) CallURL(ctx context.Context, url string, kind uint8, payload []byte) (Answer, error) {
+func (t *Transport) CallURL(ctx context.Context, url string, kind uint8,
+	payload []byte) (Answer, error) {
 	t.mu.Lock()
 	h := t.helloLocked(kindCall, 0)
 	t.mu.Unlock()
@@ -277,9 +283,11 @@ func (t *Transport) CallURL(ctx context.Context, url string, kind uint8, payload
 	return callURL(ctx, t.o.dialer(kindCall), &h, url, kind, payload, t.o.MaxCallBytes)
 }
 
-func callURL(ctx context.Context, d *dialer, h *hello, url string, kind uint8, payload []byte, most int) (Answer, error) {
+func callURL(ctx context.Context, d *dialer, h *hello, url string, kind uint8, payload []byte,
+	most int) (Answer, error) {
 	if len(payload) > most {
-		return Answer{}, refuse(CodeTooLarge, "call of %d bytes, the most is %d (MaxCallBytes)", len(payload), most)
+		return Answer{}, refuse(CodeTooLarge, "call of %d bytes, the most is %d (MaxCallBytes)",
+			len(payload), most)
 	}
 	ctx, cancel := bounded(ctx)
 	defer cancel()
@@ -315,5 +323,6 @@ func callURL(ctx context.Context, d *dialer, h *hello, url string, kind uint8, p
 	if resp.err != nil {
 		return Answer{}, fmt.Errorf("%s: %w", url, resp.err)
 	}
-	return Answer{ClusterID: l.other.cluster, MemberID: l.other.member, Version: l.other.version, Payload: resp.payload}, nil
+	return Answer{ClusterID: l.other.cluster, MemberID: l.other.member, Version: l.other.version,
+		Payload: resp.payload}, nil
 }

@@ -22,7 +22,8 @@ func echo(_ context.Context, from Caller, kind uint8, payload []byte) ([]byte, e
 func TestCalls(t *testing.T) {
 	a, b := newMember(t, 0xa), newMember(t, 0xb)
 	know(1, a, b)
-	b.recv.Calls = callFunc(func(ctx context.Context, from Caller, kind uint8, payload []byte) ([]byte, error) {
+	b.recv.Calls = callFunc(func(ctx context.Context, from Caller, kind uint8,
+		payload []byte) ([]byte, error) {
 		switch kind {
 		case 2:
 			return nil, &Error{Code: CodeBusy, Text: "not now"}
@@ -57,13 +58,16 @@ func TestCalls(t *testing.T) {
 		})
 	}
 	wg.Wait()
-	if _, err := call(2, ""); !errors.Is(err, CodeBusy) || !strings.Contains(err.Error(), "busy: not now") {
+	if _, err := call(2, ""); !errors.Is(err, CodeBusy) ||
+		!strings.Contains(err.Error(), "busy: not now") {
 		t.Error(err)
 	}
-	if _, err := call(3, ""); !errors.Is(err, CodeFailed) || err.Error() != "call to member b: it went wrong" {
+	if _, err := call(3, ""); !errors.Is(err, CodeFailed) ||
+		err.Error() != "call to member b: it went wrong" {
 		t.Error(err)
 	}
-	if _, err := call(4, ""); !errors.Is(err, CodeTooLarge) || !strings.Contains(err.Error(), "answer of 2097152 bytes, the most is 1048576") {
+	if _, err := call(4, ""); !errors.Is(err, CodeTooLarge) ||
+		!strings.Contains(err.Error(), "answer of 2097152 bytes, the most is 1048576") {
 		t.Error(err)
 	}
 	if _, err := call(1, strings.Repeat("x", 2<<20)); !errors.Is(err, CodeTooLarge) {
@@ -103,10 +107,12 @@ func TestCallsOfStrangers(t *testing.T) {
 	ctx := t.Context()
 	c := Client{Version: "stranger"}
 	got, err := c.Call(ctx, b.url, calls.FirstOpen, []byte("who"))
-	if err != nil || string(got.Payload) != "0/128/who" || got.ClusterID != testCluster || got.MemberID != b.id || got.Version != "test-11" {
+	if err != nil || string(got.Payload) != "0/128/who" || got.ClusterID != testCluster ||
+		got.MemberID != b.id || got.Version != "test-11" {
 		t.Errorf("%+v, %v", got, err)
 	}
-	if _, err := c.Call(ctx, b.url, calls.FirstOpen-1, nil); !errors.Is(err, CodeUnknown) || !strings.Contains(err.Error(), "for members of the cluster") {
+	if _, err := c.Call(ctx, b.url, calls.FirstOpen-1, nil); !errors.Is(err, CodeUnknown) ||
+		!strings.Contains(err.Error(), "for members of the cluster") {
 		t.Error(err)
 	}
 	got, err = a.CallURL(ctx, b.url, 1, []byte("x"))
@@ -115,7 +121,8 @@ func TestCallsOfStrangers(t *testing.T) {
 	}
 	// An id alone makes no member.
 	c = Client{MemberID: 0x77}
-	if got, err = c.Call(ctx, b.url, calls.FirstOpen, nil); err != nil || string(got.Payload) != "0/128/" {
+	if got, err = c.Call(ctx, b.url, calls.FirstOpen, nil); err != nil ||
+		string(got.Payload) != "0/128/" {
 		t.Errorf("%+v, %v", got, err)
 	}
 	c = Client{ClusterID: 0xc2}
@@ -133,7 +140,8 @@ func TestCallsOfStrangers(t *testing.T) {
 
 // Calls under way are bounded; what is beyond is refused and takes no effect.
 func TestCallsAreBounded(t *testing.T) {
-	a, b := newMember(t, 0xa, func(o *Options) { o.MaxCalls = 100 }), newMember(t, 0xb, func(o *Options) { o.MaxCalls = 3 })
+	a, b := newMember(t, 0xa, func(o *Options) { o.MaxCalls = 100 }),
+		newMember(t, 0xb, func(o *Options) { o.MaxCalls = 3 })
 	know(1, a, b)
 	gate := make(chan struct{})
 	var running, most atomic.Int64
@@ -179,7 +187,8 @@ func TestCallDeadline(t *testing.T) {
 	know(1, a, b)
 	const most = 100
 	began, ended, left := make(chan struct{}, most), make(chan struct{}, most), make(chan struct{})
-	b.recv.Calls = callFunc(func(ctx context.Context, from Caller, kind uint8, payload []byte) ([]byte, error) {
+	b.recv.Calls = callFunc(func(ctx context.Context, from Caller, kind uint8,
+		payload []byte) ([]byte, error) {
 		if kind == 1 {
 			began <- struct{}{}
 			<-ctx.Done()
@@ -212,7 +221,8 @@ func TestCallDeadline(t *testing.T) {
 func TestCallsSurviveReset(t *testing.T) {
 	a, b, p := throughProxyCalls(t)
 	entered := make(chan struct{}, 1)
-	b.recv.Calls = callFunc(func(ctx context.Context, from Caller, kind uint8, payload []byte) ([]byte, error) {
+	b.recv.Calls = callFunc(func(ctx context.Context, from Caller, kind uint8,
+		payload []byte) ([]byte, error) {
 		if kind == 1 {
 			entered <- struct{}{}
 			<-ctx.Done()
@@ -232,7 +242,8 @@ func TestCallsSurviveReset(t *testing.T) {
 		if err := <-failed; !errors.Is(err, ErrDisconnected) {
 			t.Errorf("the call ended with %v", err)
 		}
-		until(t, "calls work again", func() bool { _, err := a.Call(t.Context(), b.id, 2, nil); return err == nil })
+		until(t, "calls work again",
+			func() bool { _, err := a.Call(t.Context(), b.id, 2, nil); return err == nil })
 	}
 }
 

@@ -5,8 +5,8 @@ import (
 	"fmt"
 )
 
-// Code is the reason why a member refused a connection, ended a stream or failed a call. It crosses the wire
-// and is an error, so that errors.Is finds it in what this package returns.
+// Code is the reason why a member refused a connection, ended a stream or failed a call. It crosses
+// the wire and is an error, so that errors.Is finds it in what this package returns.
 type Code uint16
 
 // The codes. Their numbers are part of the protocol.
@@ -43,9 +43,12 @@ const (
 )
 
 var codeNames = map[Code]string{
-	CodeFailed: "failed", CodeVersion: "incompatible version", CodeCluster: "wrong cluster", CodeMember: "wrong member",
-	CodeUnknown: "unknown member", CodeRemoved: "removed member", CodeBusy: "busy", CodeMalformed: "malformed",
-	CodeCorrupt: "corrupt", CodeUnsupported: "unsupported", CodeTooLarge: "too large", CodeAborted: "aborted",
+	CodeFailed: "failed", CodeVersion: "incompatible version", CodeCluster: "wrong cluster",
+	CodeMember:  "wrong member",
+	CodeUnknown: "unknown member", CodeRemoved: "removed member", CodeBusy: "busy",
+	CodeMalformed: "malformed",
+	CodeCorrupt:   "corrupt", CodeUnsupported: "unsupported", CodeTooLarge: "too large",
+	CodeAborted:  "aborted",
 	CodeReplaced: "replaced", CodeClosing: "shutting down",
 }
 

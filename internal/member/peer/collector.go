@@ -9,8 +9,8 @@ import (
 	"vigil/internal/histogram"
 )
 
-// Collector exports a Transport's figures under the names that etcd has for them, and under names of
-// its own. It reads them at the scrape, so that counting costs nothing beyond the counters.
+// Collector exports a Transport's figures under the names that etcd has for them, and under names
+// of its own. It reads them at the scrape, so that counting costs nothing beyond the counters.
 type Collector struct {
 	t        *Transport
 	readings []reading
@@ -35,46 +35,73 @@ type histo struct {
 // NewCollector makes the collector of a Transport.
 func NewCollector(t *Transport) *Collector {
 	c := &Collector{t: t,
-		refused: prometheus.NewDesc("vigil_peer_refused_connections_total", "Connections to the peer port that were refused.", []string{"Reason"}, nil),
-		failing: prometheus.NewDesc("vigil_peer_failing_seconds", "How long messages cannot be sent to the peer, and why; 0 if they can.", []string{"To", "Reason"}, nil),
-		pending: prometheus.NewDesc("vigil_peer_pending_connections", "Connections to the peer port whose handshake is not over.", nil, nil),
+		refused: prometheus.NewDesc("vigil_peer_refused_connections_total",
+			"Connections to the peer port that were refused.", []string{"Reason"}, nil),
+		failing: prometheus.NewDesc("vigil_peer_failing_seconds",
+			"How long messages cannot be sent to the peer, and why; 0 if they can.",
+			[]string{"To", "Reason"}, nil),
+		pending: prometheus.NewDesc("vigil_peer_pending_connections",
+			"Connections to the peer port whose handshake is not over.", nil, nil),
 	}
-	add := func(kind prometheus.ValueType, name, help string, labels []string, value func(*Status) float64) {
-		c.readings = append(c.readings, reading{prometheus.NewDesc(name, help, labels, nil), kind, len(labels) == 2, value})
+	add := func(kind prometheus.ValueType, name, help string, labels []string,
+		value func(*Status) float64) {
+		c.readings = append(c.readings,
+			reading{prometheus.NewDesc(name, help, labels, nil), kind, len(labels) == 2, value})
 	}
 	counter, gauge := prometheus.CounterValue, prometheus.GaugeValue
 	to, from, both := []string{"To"}, []string{"From"}, []string{"Local", "Remote"}
-	add(gauge, "etcd_network_active_peers", "Whether messages can be sent to the peer.", both, func(s *Status) float64 {
-		if s.Connected.IsZero() {
-			return 0
-		}
-		return 1
-	})
-	add(counter, "etcd_network_disconnected_peers_total", "Times the stream to the peer was lost.", both, func(s *Status) float64 { return float64(s.Disconnects) })
-	add(counter, "etcd_network_peer_sent_bytes_total", "Bytes sent to the peer.", to, func(s *Status) float64 { return float64(s.SentBytes) })
-	add(counter, "etcd_network_peer_received_bytes_total", "Bytes received from the peer.", from, func(s *Status) float64 { return float64(s.ReceivedBytes) })
-	add(counter, "etcd_network_peer_sent_failures_total", "Raft messages that were not sent.", to, func(s *Status) float64 { return float64(s.SendFailures) })
-	add(counter, "etcd_network_peer_received_failures_total", "Streams from the peer that broke.", from, func(s *Status) float64 { return float64(s.ReceiveFailures) })
+	add(gauge, "etcd_network_active_peers", "Whether messages can be sent to the peer.", both,
+		func(s *Status) float64 {
+			if s.Connected.IsZero() {
+				return 0
+			}
+			return 1
+		})
+	add(counter, "etcd_network_disconnected_peers_total", "Times the stream to the peer was lost.",
+		both, func(s *Status) float64 { return float64(s.Disconnects) })
+	add(counter, "etcd_network_peer_sent_bytes_total", "Bytes sent to the peer.", to,
+		func(s *Status) float64 { return float64(s.SentBytes) })
+	add(counter, "etcd_network_peer_received_bytes_total", "Bytes received from the peer.", from,
+		func(s *Status) float64 { return float64(s.ReceivedBytes) })
+	add(counter, "etcd_network_peer_sent_failures_total", "Raft messages that were not sent.", to,
+		func(s *Status) float64 { return float64(s.SendFailures) })
+	add(counter, "etcd_network_peer_received_failures_total", "Streams from the peer that broke.",
+		from, func(s *Status) float64 { return float64(s.ReceiveFailures) })
 	transfer := func(verb string, labels []string, of func(*Status) *Transfers) {
 		name := "etcd_network_snapshot_" + verb
-		add(counter, name+"_success", "Bulk transfers that succeeded.", labels, func(s *Status) float64 { return float64(of(s).OK) })
-		add(counter, name+"_failures", "Bulk transfers that failed.", labels, func(s *Status) float64 { return float64(of(s).Failed) })
-		add(gauge, name+"_inflights_total", "Bulk transfers under way.", labels, func(s *Status) float64 { return float64(of(s).UnderWay) })
-		c.histos = append(c.histos, histo{prometheus.NewDesc(name+"_total_duration_seconds", "Time that a bulk transfer takes.", labels, nil),
-			func(s *Status) histogram.Snapshot { return of(s).Durations }})
-		add(counter, "vigil_peer_bulk_"+verb+"_bytes_total", "Bytes of bulk transfers.", labels, func(s *Status) float64 { return float64(of(s).Bytes) })
+		add(counter, name+"_success", "Bulk transfers that succeeded.", labels,
+			func(s *Status) float64 { return float64(of(s).OK) })
+		add(counter, name+"_failures", "Bulk transfers that failed.", labels,
+			func(s *Status) float64 { return float64(of(s).Failed) })
+		add(gauge, name+"_inflights_total", "Bulk transfers under way.", labels,
+			func(s *Status) float64 { return float64(of(s).UnderWay) })
+		c.histos = append(c.histos,
+			histo{prometheus.NewDesc(name+"_total_duration_seconds",
+				"Time that a bulk transfer takes.", labels, nil),
+				func(s *Status) histogram.Snapshot { return of(s).Durations }})
+		add(counter, "vigil_peer_bulk_"+verb+"_bytes_total", "Bytes of bulk transfers.", labels,
+			func(s *Status) float64 { return float64(of(s).Bytes) })
 	}
 	transfer("send", to, func(s *Status) *Transfers { return &s.Sent })
 	transfer("receive", from, func(s *Status) *Transfers { return &s.Received })
-	c.histos = append(c.histos, histo{prometheus.NewDesc("etcd_network_peer_round_trip_time_seconds", "Time that a ping takes to the peer and back.", to, nil),
-		func(s *Status) histogram.Snapshot { return s.RoundTrips }})
+	c.histos = append(c.histos,
+		histo{prometheus.NewDesc("etcd_network_peer_round_trip_time_seconds",
+			"Time that a ping takes to the peer and back.", to, nil),
+			func(s *Status) histogram.Snapshot { return s.RoundTrips }})
 
-	add(counter, "vigil_peer_sent_messages_total", "Raft messages sent to the peer.", to, func(s *Status) float64 { return float64(s.SentMessages) })
-	add(counter, "vigil_peer_received_messages_total", "Raft messages received from the peer.", from, func(s *Status) float64 { return float64(s.ReceivedMessages) })
-	add(counter, "vigil_peer_dropped_messages_total", "Raft messages to the peer that were dropped.", to, func(s *Status) float64 { return float64(s.DroppedMessages) })
-	add(counter, "vigil_peer_connects_total", "Times the stream to the peer was opened.", to, func(s *Status) float64 { return float64(s.Connects) })
-	add(gauge, "vigil_peer_queued_bytes", "Bytes of raft entries that wait to be sent to the peer.", to, func(s *Status) float64 { return float64(s.QueuedBytes) })
-	add(gauge, "vigil_peer_queued_messages", "Raft messages that wait to be sent to the peer.", to, func(s *Status) float64 { return float64(s.QueuedMessages) })
+	add(counter, "vigil_peer_sent_messages_total", "Raft messages sent to the peer.", to,
+		func(s *Status) float64 { return float64(s.SentMessages) })
+	add(counter, "vigil_peer_received_messages_total", "Raft messages received from the peer.",
+		from, func(s *Status) float64 { return float64(s.ReceivedMessages) })
+	add(counter, "vigil_peer_dropped_messages_total",
+		"Raft messages to the peer that were dropped.", to,
+		func(s *Status) float64 { return float64(s.DroppedMessages) })
+	add(counter, "vigil_peer_connects_total", "Times the stream to the peer was opened.", to,
+		func(s *Status) float64 { return float64(s.Connects) })
+	add(gauge, "vigil_peer_queued_bytes", "Bytes of raft entries that wait to be sent to the peer.",
+		to, func(s *Status) float64 { return float64(s.QueuedBytes) })
+	add(gauge, "vigil_peer_queued_messages", "Raft messages that wait to be sent to the peer.", to,
+		func(s *Status) float64 { return float64(s.QueuedMessages) })
 	return c
 }
 
@@ -110,7 +137,8 @@ func (c *Collector) Collect(ch chan<- prometheus.Metric) {
 		ch <- prometheus.MustNewConstMetric(c.failing, prometheus.GaugeValue, failing, id, reason)
 		for _, h := range c.histos {
 			x := h.read(&s)
-			ch <- prometheus.MustNewConstHistogram(h.desc, x.Count(), x.Sum.Seconds(), x.Cumulative(time.Second), id)
+			ch <- prometheus.MustNewConstHistogram(h.desc, x.Count(), x.Sum.Seconds(),
+				x.Cumulative(time.Second), id)
 		}
 	}
 	byReason, pending := c.t.Refused()

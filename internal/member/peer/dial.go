@@ -13,7 +13,8 @@ import (
 
 var errHandshakeTLS = errors.New("TLS handshake")
 
-// dialMember opens a stream to a member: at the URL that worked last, or else at any other, or by inviting the member.
+// dialMember opens a stream to a member: at the URL that worked last, or else at any other, or by
+// inviting the member.
 func (t *Transport) dialMember(ctx context.Context, p *remote, k kind) (*link, error) {
 	urls := p.urls()
 	if len(urls) == 0 {
@@ -61,7 +62,8 @@ func (t *Transport) dialMember(ctx context.Context, p *remote, k kind) (*link, e
 
 // helloLocked returns the hello of this member.
 func (t *Transport) helloLocked(k kind, to uint64) hello {
-	return hello{minProtocol: minProtocol, maxProtocol: maxProtocol, kind: k, cluster: t.o.ClusterID, from: t.o.MemberID,
+	return hello{minProtocol: minProtocol, maxProtocol: maxProtocol, kind: k,
+		cluster: t.o.ClusterID, from: t.o.MemberID,
 		to: to, index: t.mu.index, version: t.o.Version, urls: t.mu.self, flags: flagComes}
 }
 
@@ -70,16 +72,20 @@ func (o *Options) dialer(k kind) *dialer {
 	if k == kindBulk {
 		limits.write = o.BulkStall // a receiver that is slow and gives signs of life is not dead
 	}
-	return &dialer{tls: o.ClientTLS, connect: o.Dial, local: net.ParseIP(o.LocalAddr), timeout: o.DialTimeout, handshake: o.HandshakeTimeout,
+	return &dialer{tls: o.ClientTLS, connect: o.Dial, local: net.ParseIP(o.LocalAddr),
+		timeout: o.DialTimeout, handshake: o.HandshakeTimeout,
 		limits: limits, limit: max(o.MaxCallBytes+requestHeader, maxFrame)}
 }
 
 // dialer makes connections and their handshakes.
 type dialer struct {
-	tls                func() *tls.Config
-	connect            func(ctx context.Context, network, address string) (net.Conn, error) // nil: net.Dialer
-	local              net.IP                                                               // nil: the system chooses
-	lookup             func(ctx context.Context, host string) ([]net.IPAddr, error)         // nil: net.Resolver
+	tls func() *tls.Config
+	// nil: net.Dialer
+	connect func(ctx context.Context, network, address string) (net.Conn, error)
+	// nil: the system chooses
+	local net.IP
+	// nil: net.Resolver
+	lookup             func(ctx context.Context, host string) ([]net.IPAddr, error)
 	timeout, handshake time.Duration
 	limits             linkLimits
 	limit              int
@@ -87,7 +93,8 @@ type dialer struct {
 	ready func(net.Conn) error
 }
 
-func (d *dialer) dial(ctx context.Context, url string, h *hello, sent, received *atomic.Uint64) (*link, error) {
+func (d *dialer) dial(ctx context.Context, url string, h *hello, sent,
+	received *atomic.Uint64) (*link, error) {
 	to, err := parseURL(url)
 	if err != nil {
 		return nil, err
@@ -126,9 +133,10 @@ func (d *dialer) open(ctx context.Context, to target) (net.Conn, error) {
 	return conn, err
 }
 
-// openEach dials each address of a host by itself, if there are several: of their errors the net package returns the first only,
-// which does not say that all refuse.
-func (d *dialer) openEach(ctx context.Context, nd *net.Dialer, to target, first error) (net.Conn, error) {
+// openEach dials each address of a host by itself, if there are several: of their errors the net
+// package returns the first only, which does not say that all refuse.
+func (d *dialer) openEach(ctx context.Context, nd *net.Dialer, to target,
+	first error) (net.Conn, error) {
 	lookup := d.lookup
 	if lookup == nil {
 		lookup = net.DefaultResolver.LookupIPAddr
@@ -152,7 +160,8 @@ func (d *dialer) openEach(ctx context.Context, nd *net.Dialer, to target, first 
 	return nil, errors.Join(errs...)
 }
 
-func (d *dialer) greet(ctx context.Context, conn net.Conn, to target, h *hello, sent, received *atomic.Uint64) (*link, error) {
+func (d *dialer) greet(ctx context.Context, conn net.Conn, to target, h *hello, sent,
+	received *atomic.Uint64) (*link, error) {
 	raw := conn
 	stop := context.AfterFunc(ctx, func() { raw.Close() })
 	defer stop()
@@ -186,7 +195,8 @@ func (d *dialer) greet(ctx context.Context, conn net.Conn, to target, h *hello, 
 	if err := d.check(h, &r); err != nil {
 		return nil, err
 	}
-	return g.open(identity{r.cluster, r.member, r.version, h.flags&flagReversed != 0}, d.limits, d.limit, sent, received)
+	return g.open(identity{r.cluster, r.member, r.version, h.flags&flagReversed != 0}, d.limits,
+		d.limit, sent, received)
 }
 
 func (d *dialer) secure(ctx context.Context, conn net.Conn, to target) (net.Conn, error) {
@@ -219,13 +229,15 @@ func (d *dialer) check(h *hello, r *reply) error {
 	}
 	switch {
 	case h.cluster != 0 && r.cluster != h.cluster && r.code != CodeCluster:
-		return by(refuse(CodeCluster, "it belongs to cluster %x, this member to %x", r.cluster, h.cluster))
+		return by(refuse(CodeCluster, "it belongs to cluster %x, this member to %x",
+			r.cluster, h.cluster))
 	case r.code != 0:
 		return fmt.Errorf("refused: %w", by(&Error{Code: r.code, Text: r.text, remote: true}))
 	case h.to != 0 && r.member != h.to:
 		return by(refuse(CodeMember, "it is member %x, not %x", r.member, h.to))
 	case r.protocol < h.minProtocol || r.protocol > h.maxProtocol:
-		return by(refuse(CodeVersion, "it chose version %d of the protocol, offered were %d to %d", r.protocol, h.minProtocol, h.maxProtocol))
+		return by(refuse(CodeVersion, "it chose version %d of the protocol, offered were %d to %d",
+			r.protocol, h.minProtocol, h.maxProtocol))
 	}
 	return nil
 }

@@ -4,17 +4,16 @@
 //
 // # Streams
 //
-// The sender dials, or if it cannot, lets the other member dial. For each other member a Transport keeps one stream for raft
-// messages open, dials one for calls when the first call is made, and one for each bulk transfer. A
-// stream carries messages in one direction, and in the other acknowledgments, answers and heartbeats.
-// Every stream begins with a handshake in which both sides identify each other, and the dialed side
-// rejects streams that are not for it.
+// The sender dials, or if it cannot, lets the other member dial. For each other member a Transport
+// keeps one stream for raft messages open, dials one for calls when the first call is made, and one
+// for each bulk transfer. A stream carries messages in one direction, and in the other
+// acknowledgments, answers and heartbeats. Every stream begins with a handshake in which both sides
+// identify each other, and the dialed side rejects streams that are not for it.
 //
 // # What a caller must do
 //
-//  1. New, then SetMembers, then Start with the receivers; and SetMembers again each time this member has
-//     applied a change of the membership. Nothing is sent or accepted before
-//     Start.
+//  1. New, then SetMembers, then Start with the receivers; and SetMembers again each time this
+//     member has applied a change of the membership. Nothing is sent or accepted before Start.
 //  2. Serve (or ServeTLS, ServeConn) the listeners of the peer URLs. Method HTTP returns a
 //     listener for the requests in HTTP/1 there.
 //  3. When Removed receives something, stop the member: another member reports its removal.
@@ -33,23 +32,23 @@
 //  4. Every byte after the handshake is covered by a checksum: altered bytes end the stream and are
 //     never delivered.
 //  5. A bulk transfer is whole or an error, on both sides: the reader returns io.EOF only after the
-//     trailer with the right length and checksum, and the sender returns nil only after the receiver
-//     has.
+//     trailer with the right length and checksum, and the sender returns nil only after the
+//     receiver has.
 //  6. A stream that is silent for DeadAfter is closed: no read waits longer for the network, and no
 //     write but that of a bulk transfer, which waits for a slow receiver up to BulkStall.
 //  7. No memory is taken for a number that was read before the number was bounded; connections that
-//     have not finished the handshake are at most MaxPending, and a member has at most one stream of
-//     each kind in each direction.
+//     have not finished the handshake are at most MaxPending, and a member has at most one stream
+//     of each kind in each direction.
 //  8. A removed member learns of its removal, at its next dial at the latest.
 //  9. After Close has returned no goroutine of this package is left, and every connection that was
 //     not handed to HTTP is closed.
 //
 // # Lanes
 //
-// MsgApp and MsgProp travel in the log lane, everything else in the control lane, which is sent first:
-// a heartbeat, a vote or an acknowledgment waits for at most one fragment of 64 KiB. Raft allows
-// any order of messages; these two never depend on each other, since a heartbeat carries no commit
-// index above what its receiver has acknowledged. MsgApps must keep their order among themselves, or
-// the receiver would reject early ones and raft would fall back to probing. A MsgApp that brings all that
-// the newest waiting one brings takes its place.
+// MsgApp and MsgProp travel in the log lane, everything else in the control lane, which is sent
+// first: a heartbeat, a vote or an acknowledgment waits for at most one fragment of 64 KiB. Raft
+// allows any order of messages; these two never depend on each other, since a heartbeat carries no
+// commit index above what its receiver has acknowledged. MsgApps must keep their order among
+// themselves, or the receiver would reject early ones and raft would fall back to probing. A MsgApp
+// that brings all that the newest waiting one brings takes its place.
 package peer

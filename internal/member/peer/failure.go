@@ -10,12 +10,14 @@ import (
 // maxFailureText bounds the text of a Failure.
 const maxFailureText = 300
 
-// Failure is why messages cannot be sent to a member. It comes from this member's dials of the peer URLs in the membership, never
-// from a connection that somebody else has opened: a program that is not a member cannot bring one about.
+// Failure is why messages cannot be sent to a member. It comes from this member's dials of the peer
+// URLs in the membership, never from a connection that somebody else has opened: a program that is
+// not a member cannot bring one about.
 type Failure struct {
 	// Since is when the first dial failed since messages could be sent the last time.
 	Since time.Time
-	// Code is the reason if the two sides have exchanged identities, 0 otherwise. ByPeer is set if the other side gave it.
+	// Code is the reason if the two sides have exchanged identities, 0 otherwise. ByPeer is set if
+	// the other side gave it.
 	Code   Code
 	ByPeer bool
 	// TLS is set if the TLS handshake failed.
@@ -39,7 +41,8 @@ func (f *Failure) Reason() string {
 
 // noteFailure notes why a dial failed, or why the stream of messages has ended.
 func (p *remote) noteFailure(err error) {
-	f := Failure{Since: time.Now(), TLS: errors.Is(err, errHandshakeTLS) || certificateAlert(err), Text: failureText(err)}
+	f := Failure{Since: time.Now(), TLS: errors.Is(err, errHandshakeTLS) || certificateAlert(err),
+		Text: failureText(err)}
 	if e := (*Error)(nil); errors.As(err, &e) {
 		f.Code, f.ByPeer, f.Cluster, f.Member = e.Code, e.remote, e.cluster, e.member
 	}
@@ -54,10 +57,12 @@ func (p *remote) noteFailure(err error) {
 	p.mu.failure = &f
 }
 
-// detourCheck times BackoffMin is between two dials of a member that has made the connection instead: one minute.
+// detourCheck times BackoffMin is between two dials of a member that has made the connection
+// instead: one minute.
 const detourCheck = 600
 
-// watchDetour forgets why the member could not be dialed as soon as it can. The connection that it has made stays.
+// watchDetour forgets why the member could not be dialed as soon as it can. The connection that it
+// has made stays.
 func (p *remote) watchDetour(ctx context.Context) {
 	t := time.NewTicker(detourCheck * p.t.o.BackoffMin)
 	defer t.Stop()
@@ -91,9 +96,11 @@ func (p *remote) reachable(ctx context.Context) bool {
 	return false
 }
 
-// certificateAlert reports whether the other side has rejected this member's certificate, which it does after the handshake as this
-// side sees it.
-func certificateAlert(err error) bool { return strings.HasPrefix(certificateFailure(err), " alert: ") }
+// certificateAlert reports whether the other side has rejected this member's certificate, which it
+// does after the handshake as this side sees it.
+func certificateAlert(err error) bool {
+	return strings.HasPrefix(certificateFailure(err), " alert: ")
+}
 
 // failureText returns an error as one line. Parts of it may come from the other side.
 func failureText(err error) string {

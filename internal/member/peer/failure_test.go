@@ -17,7 +17,8 @@ func failureOf(m *member, id uint64) *Failure {
 	return nil
 }
 
-// A member knows who answers in the place of another one, from its own dials; it forgets that when messages can be sent.
+// A member knows who answers in the place of another one, from its own dials; it forgets that when
+// messages can be sent.
 func TestFailureNamesWhoAnswers(t *testing.T) {
 	a, b := newMember(t, 0xa), newMember(t, 0xb)
 	b.SetMembers(1, []Member{{a.id, []string{"http://127.0.0.1:1"}}}, nil) // it does not dial
@@ -28,10 +29,12 @@ func TestFailureNamesWhoAnswers(t *testing.T) {
 		wrong, away := failureOf(a, 0xbb), failureOf(a, 0xcc)
 		return wrong != nil && wrong.Code == CodeMember && away != nil && away.Code == 0
 	})
-	if f := failureOf(a, 0xbb); f.Reason() != "wrong member" || !f.ByPeer || f.Cluster != testCluster || f.Member != b.id {
+	if f := failureOf(a, 0xbb); f.Reason() != "wrong member" || !f.ByPeer ||
+		f.Cluster != testCluster || f.Member != b.id {
 		t.Errorf("%+v", f)
 	}
-	if f := failureOf(a, 0xcc); f.Reason() != "unreachable" || f.Cluster != 0 || f.Member != 0 || f.Since.IsZero() {
+	if f := failureOf(a, 0xcc); f.Reason() != "unreachable" || f.Cluster != 0 || f.Member != 0 ||
+		f.Since.IsZero() {
 		t.Errorf("%+v", f)
 	}
 	a.SetMembers(2, []Member{{b.id, []string{b.url}}}, nil)
@@ -47,7 +50,8 @@ func TestStrangersCauseNoFailures(t *testing.T) {
 	know(1, a, b)
 	a.start(t)
 	b.start(t)
-	until(t, "a connection", func() bool { return !a.ConnectedSince(b.id).IsZero() && !b.ConnectedSince(a.id).IsZero() })
+	until(t, "a connection",
+		func() bool { return !a.ConnectedSince(b.id).IsZero() && !b.ConnectedSince(a.id).IsZero() })
 	for _, h := range []hello{
 		{cluster: 0xbad, from: b.id, to: a.id},
 		{cluster: testCluster, from: b.id, to: 0xbad},
@@ -67,7 +71,8 @@ func TestStrangersCauseNoFailures(t *testing.T) {
 func TestFailureText(t *testing.T) {
 	err := errors.Join(errors.New("one\x1b[31m"), fmt.Errorf("two\r%s", strings.Repeat("é", 400)))
 	got := failureText(err)
-	if len(got) != maxFailureText || !strings.HasPrefix(got, "one?[31m; two?") || strings.ContainsFunc(got, func(r rune) bool { return r < ' ' || r > '~' }) {
+	if len(got) != maxFailureText || !strings.HasPrefix(got, "one?[31m; two?") ||
+		strings.ContainsFunc(got, func(r rune) bool { return r < ' ' || r > '~' }) {
 		t.Errorf("%d bytes: %q", len(got), got)
 	}
 }

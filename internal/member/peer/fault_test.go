@@ -21,8 +21,8 @@ func throughProxy(t *testing.T, edit ...func(*Options)) (a, b *member, p *proxy)
 	return a, b, p
 }
 
-// A proxy that resets connections again and again costs messages and nothing else: what arrives is in
-// order and without repetition, and the stream comes back.
+// A proxy that resets connections again and again costs messages and nothing else: what arrives is
+// in order and without repetition, and the stream comes back.
 func TestResets(t *testing.T) {
 	a, b, p := throughProxy(t)
 	up(t, a, b)
@@ -33,19 +33,26 @@ func TestResets(t *testing.T) {
 			a.send(app(a.id, b.id, index, 10<<10), msg(raftpb.MsgHeartbeat, a.id, b.id, index))
 		}
 		p.reset()
-		until(t, "it is connected again", func() bool { s := a.about(b.id); return s.Connects > uint64(round) && !s.Connected.IsZero() })
+		until(t, "it is connected again",
+			func() bool {
+				s := a.about(b.id)
+				return s.Connects > uint64(round) &&
+					!s.Connected.IsZero()
+			})
 		index++
 		last := index
 		a.send(app(a.id, b.id, last, 1), msg(raftpb.MsgHeartbeat, a.id, b.id, last))
 		until(t, "the last message arrived", func() bool {
 			apps, beats := b.sink.indexes(raftpb.MsgApp), b.sink.indexes(raftpb.MsgHeartbeat)
-			return len(apps) > 0 && apps[len(apps)-1] == last && len(beats) > 0 && beats[len(beats)-1] == last
+			return len(apps) > 0 && apps[len(apps)-1] == last && len(beats) > 0 &&
+				beats[len(beats)-1] == last
 		})
 		if a.sink.lost(b.id) < round {
 			t.Fatalf("round %d: raft received %d reports", round, a.sink.lost(b.id))
 		}
 	}
-	if !ascending(b.sink.indexes(raftpb.MsgApp)) || !ascending(b.sink.indexes(raftpb.MsgHeartbeat)) {
+	if !ascending(b.sink.indexes(raftpb.MsgApp)) ||
+		!ascending(b.sink.indexes(raftpb.MsgHeartbeat)) {
 		t.Error("out of order or repeated")
 	}
 	if s := a.about(b.id); s.Disconnects != 10 {
@@ -62,7 +69,8 @@ func TestDelay(t *testing.T) {
 		a.send(app(a.id, b.id, i, 10<<10))
 	}
 	until(t, "all arrived", func() bool { return len(b.sink.all()) == 100 })
-	until(t, "the round trip shows the delay", func() bool { return a.about(b.id).RoundTrip >= 40*time.Millisecond })
+	until(t, "the round trip shows the delay",
+		func() bool { return a.about(b.id).RoundTrip >= 40*time.Millisecond })
 	if s := a.about(b.id); s.Connects != 1 || s.DroppedMessages != 0 {
 		t.Errorf("%+v", s)
 	}
@@ -74,7 +82,8 @@ func TestBlackHoles(t *testing.T) {
 	for _, c := range []struct {
 		name     string
 		up, down bool
-	}{{"towards the receiver", true, false}, {"towards the sender", false, true}, {"both", true, true}} {
+	}{{"towards the receiver", true, false}, {"towards the sender", false, true},
+		{"both", true, true}} {
 		t.Run(c.name, func(t *testing.T) {
 			a, b, p := throughProxy(t, func(o *Options) {
 				o.DeadAfter = 2 * time.Second
@@ -83,7 +92,8 @@ func TestBlackHoles(t *testing.T) {
 			up(t, a, b)
 			p.dropUp.Store(c.up)
 			p.dropDown.Store(c.down)
-			until(t, "it is noticed", func() bool { return a.about(b.id).Connected.IsZero() && a.sink.lost(b.id) > 0 })
+			until(t, "it is noticed",
+				func() bool { return a.about(b.id).Connected.IsZero() && a.sink.lost(b.id) > 0 })
 			for i := uint64(1); i <= 10_000; i++ {
 				a.send(msg(raftpb.MsgHeartbeat, a.id, b.id, i))
 			}
@@ -93,7 +103,12 @@ func TestBlackHoles(t *testing.T) {
 			before := a.about(b.id).Connects
 			p.dropAll(false)
 			p.reset()
-			until(t, "it is connected again", func() bool { s := a.about(b.id); return s.Connects > before && !s.Connected.IsZero() })
+			until(t, "it is connected again",
+				func() bool {
+					s := a.about(b.id)
+					return s.Connects > before &&
+						!s.Connected.IsZero()
+				})
 			until(t, "a message arrives", func() bool {
 				a.send(msg(raftpb.MsgVote, a.id, b.id, 99_999))
 				return len(b.sink.indexes(raftpb.MsgVote)) > 0
@@ -112,7 +127,8 @@ func TestAlteredMessage(t *testing.T) {
 	for i := uint64(1); i <= 100; i++ {
 		a.send(app(a.id, b.id, i, size))
 	}
-	until(t, "the stream ended and came back", func() bool { return a.about(b.id).Connects >= 2 && !a.about(b.id).Connected.IsZero() })
+	until(t, "the stream ended and came back",
+		func() bool { return a.about(b.id).Connects >= 2 && !a.about(b.id).Connected.IsZero() })
 	until(t, "there is a line on both sides", func() bool {
 		return len(b.logs.lines("stream from peer ended", "corrupt: checksum")) == 1 &&
 			len(a.logs.lines("lost connection to peer", "corrupt: checksum")) == 1
@@ -158,7 +174,8 @@ func TestNewerStreamReplacesOlder(t *testing.T) {
 	direct := newProxy(t, b.url)
 	a.SetMembers(2, []Member{{b.id, []string{direct.url}}}, nil)
 	l.end(ErrDisconnected)
-	until(t, "connected on another way", func() bool { return direct.conns() > 0 && !a.about(b.id).Connected.IsZero() })
+	until(t, "connected on another way",
+		func() bool { return direct.conns() > 0 && !a.about(b.id).Connected.IsZero() })
 	a.send(msg(raftpb.MsgHeartbeat, a.id, b.id, 2))
 	until(t, "it arrived", func() bool { return len(b.sink.all()) == 2 })
 	pb := b.remote(a.id)
@@ -169,7 +186,8 @@ func TestNewerStreamReplacesOlder(t *testing.T) {
 	}
 }
 
-// The older of two streams of a member is over, its last message delivered, before the newer begins.
+// The older of two streams of a member is over, its last message delivered, before the newer
+// begins.
 func TestOlderStreamEndsFirst(t *testing.T) {
 	a, b := newMember(t, 0xa), newMember(t, 0xb)
 	know(1, a, b)
@@ -230,7 +248,8 @@ func TestOlderStreamEndsFirst(t *testing.T) {
 // Many goroutines send while connections break and members change; the race detector watches.
 func TestEverythingAtOnce(t *testing.T) {
 	a, b, p := throughProxy(t)
-	// A member that was invited, because dials failed for a while, connects through the other one. No other way is advertised.
+	// A member that was invited, because dials failed for a while, connects through the other one.
+	// No other way is advertised.
 	q := newProxy(t, a.url)
 	members := []Member{{a.id, []string{q.url}}, {b.id, []string{p.url}}}
 	a.SetMembers(1, members, nil)
@@ -250,15 +269,24 @@ func TestEverythingAtOnce(t *testing.T) {
 			}
 		})
 	}
-	again(func(i uint64) { a.send(app(a.id, b.id, i, int(i%100_000))); time.Sleep(100 * time.Microsecond) })
-	again(func(i uint64) { a.send(msg(raftpb.MsgHeartbeat, a.id, b.id, i)); time.Sleep(100 * time.Microsecond) })
+	again(func(i uint64) {
+		a.send(app(a.id, b.id, i,
+			int(i%100_000)))
+		time.Sleep(100 * time.Microsecond)
+	})
+	again(func(i uint64) {
+		a.send(msg(raftpb.MsgHeartbeat, a.id, b.id,
+			i))
+		time.Sleep(100 * time.Microsecond)
+	})
 	again(func(i uint64) { a.SetMembers(i, members, nil); time.Sleep(time.Millisecond) })
 	again(func(uint64) { a.Status(); b.Refused(); time.Sleep(time.Millisecond) })
 	for range 20 {
 		before, connects := p.conns(), a.about(b.id).Connects
 		p.reset()
 		q.reset()
-		until(t, "a new connection", func() bool { return p.conns() > before || a.about(b.id).Connects > connects })
+		until(t, "a new connection",
+			func() bool { return p.conns() > before || a.about(b.id).Connects > connects })
 	}
 	close(stop)
 	wg.Wait()
@@ -266,7 +294,8 @@ func TestEverythingAtOnce(t *testing.T) {
 		a.send(msg(raftpb.MsgVote, a.id, b.id, 1))
 		return len(b.sink.indexes(raftpb.MsgVote)) > 0
 	})
-	if !ascending(b.sink.indexes(raftpb.MsgApp)) || !ascending(b.sink.indexes(raftpb.MsgHeartbeat)) {
+	if !ascending(b.sink.indexes(raftpb.MsgApp)) ||
+		!ascending(b.sink.indexes(raftpb.MsgHeartbeat)) {
 		t.Error("out of order or repeated")
 	}
 }

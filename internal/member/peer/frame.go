@@ -90,7 +90,8 @@ func parseFrame(b []byte) (t frameType, flags byte, length int, err error) {
 	return t, flags, int(n), nil
 }
 
-// encodeReason is the payload of frameClose and frameResult; decodeReason its inverse, nil for code 0.
+// encodeReason is the payload of frameClose and frameResult; decodeReason its inverse, nil for code
+// 0.
 func encodeReason(e *Error) []byte {
 	if e == nil {
 		return []byte{0, 0}
@@ -133,7 +134,8 @@ func decodeRequest(b []byte) (request, error) {
 	if len(b) < requestHeader {
 		return request{}, refuse(CodeMalformed, "call of %d bytes", len(b))
 	}
-	return request{id: le.Uint64(b), kind: b[8], millis: le.Uint32(b[12:]), payload: b[requestHeader:]}, nil
+	return request{id: le.Uint64(b), kind: b[8], millis: le.Uint32(b[12:]),
+		payload: b[requestHeader:]}, nil
 }
 
 // response is the payload of frameResponse:
@@ -207,7 +209,8 @@ func (f *frames) next() (frameType, []byte, error) {
 			return 0, nil, refuse(CodeMalformed, "frame of type %d inside one of type %d", t, f.typ)
 		}
 		if len(f.partial)+len(payload) > f.limit {
-			return 0, nil, refuse(CodeTooLarge, "frames of type %d with more than %d bytes", t, f.limit)
+			return 0, nil, refuse(CodeTooLarge,
+				"frames of type %d with more than %d bytes", t, f.limit)
 		}
 		f.typ = t
 		f.partial = append(f.partial, payload...)
@@ -272,5 +275,6 @@ func (f *frames) ready() bool {
 		return false
 	}
 	b, err := f.r.Peek(f.skip + frameHeader)
-	return err == nil && b[f.skip+1]&flagMore == 0 && have-frameHeader >= int(le.Uint32(b[f.skip+4:]))
+	return err == nil && b[f.skip+1]&flagMore == 0 &&
+		have-frameHeader >= int(le.Uint32(b[f.skip+4:]))
 }

@@ -15,7 +15,8 @@ import (
 // FuzzHandshake: a hello or a reply that is read is one that encodes to the same, and nothing makes
 // the decoder fail otherwise than by an error.
 func FuzzHandshake(f *testing.F) {
-	h := hello{minProtocol: 1, maxProtocol: 1, kind: kindMessages, cluster: 1, from: 2, to: 3, index: 4, version: "v", urls: []string{"http://h:1", "unix:///x"}}
+	h := hello{minProtocol: 1, maxProtocol: 1, kind: kindMessages, cluster: 1, from: 2, to: 3,
+		index: 4, version: "v", urls: []string{"http://h:1", "unix:///x"}}
 	f.Add(h.encode())
 	f.Add((&reply{protocol: 1, cluster: 1, member: 2, version: "v"}).encode())
 	f.Add((&reply{code: CodeRemoved, cluster: 1, member: 2, text: "gone"}).encode())
@@ -58,8 +59,10 @@ func FuzzFrames(f *testing.F) {
 	b = appendFrame(b, frameClose, 0, encodeReason(refuse(CodeBusy, "later")))
 	f.Add(b)
 	f.Add(b[:len(b)-1])
-	f.Add(appendFrame(nil, frameRequest, 0, (&request{id: 1, kind: 2, millis: 3, payload: []byte("x")}).encode()))
-	f.Add(appendFrame(nil, frameResponse, 0, (&response{id: 1, err: refuse(CodeFailed, "no")}).encode()))
+	f.Add(appendFrame(nil, frameRequest, 0,
+		(&request{id: 1, kind: 2, millis: 3, payload: []byte("x")}).encode()))
+	f.Add(appendFrame(nil, frameResponse, 0,
+		(&response{id: 1, err: refuse(CodeFailed, "no")}).encode()))
 	f.Add(appendFrame(nil, frameEnd, 0, appendTrailer(nil, 5, 6)))
 	f.Fuzz(func(t *testing.T, b []byte) {
 		const limit = 1000
@@ -83,10 +86,12 @@ func FuzzFrames(f *testing.F) {
 				}
 				out = append(out, frame{typ, string(payload)})
 				decodeReason(payload)
-				if r, err := decodeRequest(payload); err == nil && len(r.payload) != len(payload)-requestHeader {
+				if r, err := decodeRequest(payload); err == nil &&
+					len(r.payload) != len(payload)-requestHeader {
 					t.Fatal("a call of another length")
 				}
-				if r, err := decodeResponse(payload); err == nil && r.err != nil && len(r.err.Text) > maxText {
+				if r, err := decodeResponse(payload); err == nil && r.err != nil &&
+					len(r.err.Text) > maxText {
 					t.Fatal("a reason without bound")
 				}
 			}
@@ -99,10 +104,11 @@ func FuzzFrames(f *testing.F) {
 	})
 }
 
-// FuzzMessage: a message that is delivered is for this member, of a type that members send, and from
-// its sender unless it was passed on.
+// FuzzMessage: a message that is delivered is for this member, of a type that members send, and
+// from its sender unless it was passed on.
 func FuzzMessage(f *testing.F) {
-	for _, m := range []*raftpb.Message{app(1, 2, 3, 10), msg(raftpb.MsgHeartbeat, 1, 2, 3), msg(raftpb.MsgSnap, 1, 2, 3), msg(raftpb.MsgProp, 7, 2, 3)} {
+	for _, m := range []*raftpb.Message{app(1, 2, 3, 10), msg(raftpb.MsgHeartbeat, 1, 2, 3),
+		msg(raftpb.MsgSnap, 1, 2, 3), msg(raftpb.MsgProp, 7, 2, 3)} {
 		b, err := proto.Marshal(m)
 		if err != nil {
 			f.Fatal(err)
@@ -118,7 +124,8 @@ func FuzzMessage(f *testing.F) {
 		if err != nil {
 			return
 		}
-		if m.GetTo() != 2 || !remoteTypes[m.GetType()] || inLogLane(m.GetType()) != log || m.GetFrom() != 1 && !forwarded(m.GetType()) {
+		if m.GetTo() != 2 || !remoteTypes[m.GetType()] || inLogLane(m.GetType()) != log ||
+			m.GetFrom() != 1 && !forwarded(m.GetType()) {
 			t.Fatalf("%v", m)
 		}
 		clear(b) // it keeps nothing of the buffer
@@ -151,7 +158,8 @@ func FuzzBulk(f *testing.F) {
 		b := encode(data)
 		b[int(at)%len(b)] ^= flip
 		s := &stats{}
-		r := bulkReader{l: &link{in: frames{r: bufio.NewReaderSize(bytes.NewReader(b), maxFrame+frameHeader), limit: maxFrame}}, bytes: &s.bulkReceivedBytes}
+		r := bulkReader{l: &link{in: frames{r: bufio.NewReaderSize(bytes.NewReader(b),
+			maxFrame+frameHeader), limit: maxFrame}}, bytes: &s.bulkReceivedBytes}
 		got, err := io.ReadAll(&r)
 		if (err == nil) != (flip == 0) {
 			t.Fatalf("altered by %x: %v", flip, err)

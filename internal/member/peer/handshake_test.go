@@ -15,7 +15,8 @@ import (
 	"go.etcd.io/raft/v3/raftpb"
 )
 
-// A connection of another cluster or program is refused, with one line on each side however often it is tried.
+// A connection of another cluster or program is refused, with one line on each side however often
+// it is tried.
 func TestRefusals(t *testing.T) {
 	for _, c := range []struct {
 		name  string
@@ -29,16 +30,18 @@ func TestRefusals(t *testing.T) {
 		{name: "another member", knows: func(a, b *member) {
 			a.SetMembers(1, []Member{{0xbb, []string{b.url}}}, nil)
 		}, code: CodeMember, want: "wrong member: it wants member bb, this is b"},
-		{name: "the same id", dials: func(o *Options) { o.MemberID = 0xb }, knows: func(a, b *member) {
-			// It takes b for the member that it is itself.
-			a.SetMembers(1, []Member{{0xbb, []string{b.url}}}, nil)
-			b.o.MemberID = 0xbb
-			a.o.MemberID = 0xbb
-		}, code: CodeMember, want: "it has the id of this member, bb"},
+		{name: "the same id", dials: func(o *Options) { o.MemberID = 0xb },
+			knows: func(a, b *member) {
+				// It takes b for the member that it is itself.
+				a.SetMembers(1, []Member{{0xbb, []string{b.url}}}, nil)
+				b.o.MemberID = 0xbb
+				a.o.MemberID = 0xbb
+			}, code: CodeMember, want: "it has the id of this member, bb"},
 		{name: "unknown", knows: func(a, b *member) {
 			a.SetMembers(1, []Member{{b.id, []string{b.url}}}, nil)
 			b.SetMembers(1, nil, nil)
-		}, code: CodeUnknown, want: "unknown member: member a is no member of the cluster as far as this member knows"},
+		}, code: CodeUnknown,
+			want: "unknown member: member a is no member of the cluster as far as this member knows"},
 		{name: "removed", knows: func(a, b *member) {
 			a.SetMembers(1, []Member{{b.id, []string{b.url}}}, nil)
 			b.SetMembers(2, nil, []uint64{a.id})
@@ -55,18 +58,22 @@ func TestRefusals(t *testing.T) {
 				c.knows(a, b)
 			} else {
 				know(1, a, b)
-				b.SetMembers(1, []Member{{a.id, []string{"http://127.0.0.1:1"}}}, nil) // it does not dial
+				// it does not dial
+				b.SetMembers(1, []Member{{a.id, []string{"http://127.0.0.1:1"}}}, nil)
 			}
 			b.start(t)
 			a.start(t)
-			until(t, "it was refused three times", func() bool { n, _ := b.Refused(); return n[c.code.Error()] >= 3 })
+			until(t, "it was refused three times",
+				func() bool { n, _ := b.Refused(); return n[c.code.Error()] >= 3 })
 			until(t, "both have said so", func() bool {
-				return len(b.logs.lines("rejected connection")) > 0 && len(a.logs.lines("failed to connect")) > 0
+				return len(b.logs.lines("rejected connection")) > 0 &&
+					len(a.logs.lines("failed to connect")) > 0
 			})
 			if got := b.logs.lines("rejected connection on peer endpoint", c.want); len(got) != 1 {
 				t.Errorf("lines on the side that refuses: %q", got)
 			}
-			if got := a.logs.lines("failed to connect to peer", "refused: ", c.want); len(got) != 1 {
+			if got := a.logs.lines("failed to connect to peer", "refused: ",
+				c.want); len(got) != 1 {
 				t.Errorf("lines on the side that dials: %q", got)
 			}
 			a.send(msg(raftpb.MsgHeartbeat, a.id, b.id, 1))
@@ -112,14 +119,16 @@ func TestVersionIsNegotiated(t *testing.T) {
 	a, b := newMember(t, 0xa), newMember(t, 0xb)
 	know(1, a, b)
 	b.start(t)
-	h := hello{minProtocol: 1, maxProtocol: 9, kind: kindMessages, cluster: testCluster, from: a.id, to: b.id}
+	h := hello{minProtocol: 1, maxProtocol: 9, kind: kindMessages, cluster: testCluster,
+		from: a.id, to: b.id}
 	r, err := greetRaw(t, b.url, h.encode())
 	if err != nil || r.code != 0 || r.protocol != maxProtocol {
 		t.Errorf("%+v, %v", r, err)
 	}
 	h.minProtocol = 8
 	r, err = greetRaw(t, b.url, h.encode())
-	if err != nil || r.code != CodeVersion || r.text != "it speaks versions 8 to 9 of the protocol, this member 1 to 1" {
+	if err != nil || r.code != CodeVersion ||
+		r.text != "it speaks versions 8 to 9 of the protocol, this member 1 to 1" {
 		t.Errorf("%+v, %v", r, err)
 	}
 	// A later version may look different after the versions.
@@ -127,14 +136,16 @@ func TestVersionIsNegotiated(t *testing.T) {
 	if err != nil || r.code != CodeVersion {
 		t.Errorf("%+v, %v", r, err)
 	}
-	until(t, "the line", func() bool { return len(b.logs.lines("rejected connection", "incompatible version")) > 0 })
+	until(t, "the line",
+		func() bool { return len(b.logs.lines("rejected connection", "incompatible version")) > 0 })
 }
 
 func TestBrokenHandshakes(t *testing.T) {
 	a, b := newMember(t, 0xa), newMember(t, 0xb)
 	know(1, a, b)
 	b.start(t)
-	h := hello{minProtocol: 1, maxProtocol: 1, kind: kindMessages, cluster: testCluster, from: a.id, to: b.id}
+	h := hello{minProtocol: 1, maxProtocol: 1, kind: kindMessages, cluster: testCluster,
+		from: a.id, to: b.id}
 	good := h.encode()
 	for i := range good {
 		bad := append([]byte(nil), good...)
@@ -232,7 +243,8 @@ func TestNewerMembershipIsLearned(t *testing.T) {
 	if b.about(a.id).ID != 0 {
 		t.Error("still known though the newer membership does not have it")
 	}
-	until(t, "it is refused", func() bool { n, _ := b.Refused(); return n[CodeUnknown.Error()] > 0 })
+	until(t, "it is refused",
+		func() bool { n, _ := b.Refused(); return n[CodeUnknown.Error()] > 0 })
 }
 
 // A program of another cluster on a reused address stops no member by reporting it as removed.
@@ -251,7 +263,8 @@ func TestStrangersClaimOfRemoval(t *testing.T) {
 				return
 			}
 			readSealed(conn)
-			conn.Write((&reply{code: CodeRemoved, cluster: 0xc2, member: 0xb, text: "go away"}).encode())
+			conn.Write((&reply{code: CodeRemoved, cluster: 0xc2, member: 0xb,
+				text: "go away"}).encode())
 			conn.Close()
 		}
 	})
@@ -259,7 +272,8 @@ func TestStrangersClaimOfRemoval(t *testing.T) {
 	a.SetMembers(1, []Member{{0xb, []string{"http://" + l.Addr().String()}}}, nil)
 	a.start(t)
 	until(t, "the line", func() bool {
-		return len(a.logs.lines("failed to connect to peer", "wrong cluster: it belongs to cluster c2, this member to c1")) == 1
+		return len(a.logs.lines("failed to connect to peer",
+			"wrong cluster: it belongs to cluster c2, this member to c1")) == 1
 	})
 	select {
 	case <-a.Removed():
@@ -295,7 +309,9 @@ func TestRemovedMemberIsTold(t *testing.T) {
 
 // A member that moves is dialed at its new URL at once, and its old stream continues until it ends.
 func TestNewURLIsDialed(t *testing.T) {
-	a, b := newMember(t, 0xa, func(o *Options) { o.BackoffMax = time.Hour; o.BackoffMin = time.Millisecond }), newMember(t, 0xb)
+	a, b := newMember(t, 0xa,
+		func(o *Options) { o.BackoffMax = time.Hour; o.BackoffMin = time.Millisecond }),
+		newMember(t, 0xb)
 	a.SetMembers(1, []Member{{b.id, []string{"http://127.0.0.1:1"}}}, nil)
 	b.SetMembers(1, []Member{{a.id, []string{"http://127.0.0.1:1"}}}, nil)
 	a.start(t)
@@ -311,7 +327,8 @@ func TestIncomingStreamEndsBackoff(t *testing.T) {
 	a, b := newMember(t, 0xa, slow), newMember(t, 0xb)
 	know(1, a, b)
 	a.start(t) // b refuses: it does not run
-	until(t, "a was refused until its wait is long", func() bool { n, _ := b.Refused(); return n[CodeClosing.Error()] >= 10 })
+	until(t, "a was refused until its wait is long",
+		func() bool { n, _ := b.Refused(); return n[CodeClosing.Error()] >= 10 })
 	b.start(t)
 	up(t, a, b)
 }
@@ -320,7 +337,10 @@ func TestIncomingStreamEndsBackoff(t *testing.T) {
 func TestHTTPOnPeerPort(t *testing.T) {
 	a := newMember(t, 0xa, func(o *Options) { o.HTTP = true })
 	a.start(t)
-	srv := http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { io.WriteString(w, "path "+r.URL.Path) })}
+	srv := http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter,
+		r *http.Request) {
+		io.WriteString(w, "path "+r.URL.Path)
+	})}
 	go srv.Serve(a.HTTP())
 	defer srv.Close()
 	get := func(url string) (string, error) {
@@ -344,7 +364,8 @@ func TestHTTPOnPeerPort(t *testing.T) {
 		t.Errorf("answered %q", got)
 	}
 	until(t, "the line", func() bool {
-		return len(b.logs.lines("rejected connection on peer endpoint", "does not speak this protocol")) == 1
+		return len(b.logs.lines("rejected connection on peer endpoint",
+			"does not speak this protocol")) == 1
 	})
 }
 
@@ -360,12 +381,18 @@ func TestDialerNamesWhatItFound(t *testing.T) {
 	a := newMember(t, 0xa)
 	a.SetMembers(1, []Member{{0xb, []string{"http://" + l.Addr().String()}}}, nil)
 	a.start(t)
-	until(t, "the line", func() bool { return len(a.logs.lines("failed to connect to peer", "answers in HTTP")) == 1 })
+	until(t, "the line",
+		func() bool {
+			return len(a.logs.lines("failed to connect to peer",
+				"answers in HTTP")) == 1
+		})
 }
 
 func TestOptionsAreChecked(t *testing.T) {
-	_, err := New(Options{PingInterval: time.Second, DeadAfter: time.Second, MaxPending: -1, Version: strings.Repeat("v", 65)})
-	for _, want := range []string{"ClusterID is 0", "MemberID is 0", "less than two PingIntervals", "MaxPending is -1", "Version has 65 bytes"} {
+	_, err := New(Options{PingInterval: time.Second, DeadAfter: time.Second, MaxPending: -1,
+		Version: strings.Repeat("v", 65)})
+	for _, want := range []string{"ClusterID is 0", "MemberID is 0", "less than two PingIntervals",
+		"MaxPending is -1", "Version has 65 bytes"} {
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%v does not say %q", err, want)
 		}
@@ -378,8 +405,10 @@ func TestOptionsAreChecked(t *testing.T) {
 	if a.Start(a.recv) == nil {
 		t.Error("started twice")
 	}
-	for url, ok := range map[string]bool{"http://h:1": true, "https://[::1]:2/": true, "unix:///peer.sock": true, "unixs://x": true,
-		"http://h": false, "http://:1": false, "http://h:1/p": false, "h:1": false, "": false, "unix://": false, "http://" + strings.Repeat("h", maxURL) + ":1": false} {
+	for url, ok := range map[string]bool{"http://h:1": true, "https://[::1]:2/": true,
+		"unix:///peer.sock": true, "unixs://x": true,
+		"http://h": false, "http://:1": false, "http://h:1/p": false, "h:1": false, "": false,
+		"unix://": false, "http://" + strings.Repeat("h", maxURL) + ":1": false} {
 		if _, err := parseURL(url); (err == nil) != ok {
 			t.Errorf("%q: %v", url, err)
 		}

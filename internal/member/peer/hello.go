@@ -15,7 +15,8 @@ const (
 )
 
 const (
-	// magic begins a stream and its answer. Its first byte begins no HTTP request and no TLS record.
+	// magic begins a stream and its answer. Its first byte begins no HTTP request and no TLS
+	// record.
 	magic = "\x8fVIGLPR\n"
 
 	maxVersion = 64  // bytes of a program's version
@@ -36,7 +37,8 @@ const (
 	lastKind          = kindCall
 )
 
-var kindNames = [...]string{kindMessages: "messages", kindCalls: "calls", kindBulk: "bulk", kindCall: "call"}
+var kindNames = [...]string{kindMessages: "messages", kindCalls: "calls", kindBulk: "bulk",
+	kindCall: "call"}
 
 func (k kind) String() string {
 	if int(k) < len(kindNames) && kindNames[k] != "" {
@@ -57,8 +59,8 @@ type hello struct {
 	cluster                  uint64 // 0 if it is not known yet, for kindCall only
 	from                     uint64 // 0 for a stranger, for kindCall only
 	to                       uint64 // 0 if it is not known yet, for kindCall only
-	// index is the position of the membership that the sender knows, and urls are those that it advertises:
-	// a receiver with an older membership learns the sender from them.
+	// index is the position of the membership that the sender knows, and urls are those that it
+	// advertises: a receiver with an older membership learns the sender from them.
 	index   uint64
 	version string
 	urls    []string

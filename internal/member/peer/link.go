@@ -18,7 +18,8 @@ type link struct {
 	other  identity
 	limits linkLimits
 	began  time.Time
-	// invited is set if this side could not dial the other one, which has made the connection instead.
+	// invited is set if this side could not dial the other one, which has made the connection
+	// instead.
 	invited bool
 	// due is when the next sign of life must be sent.
 	due *time.Timer
@@ -48,7 +49,8 @@ type linkLimits struct {
 	// dead and write are how long a read or a write may take before the link ends.
 	dead, write time.Duration
 	ping        time.Duration
-	// since is the beginning of the intervals in which all links of a member ping: their pings are sent together.
+	// since is the beginning of the intervals in which all links of a member ping: their pings are
+	// sent together.
 	since time.Time
 }
 
@@ -85,12 +87,14 @@ func greet(conn net.Conn) *greeted {
 }
 
 // open ends the handshake: from now on the link's own deadlines hold.
-func (g *greeted) open(other identity, limits linkLimits, limit int, sent, received *atomic.Uint64) (*link, error) {
+func (g *greeted) open(other identity, limits linkLimits, limit int, sent,
+	received *atomic.Uint64) (*link, error) {
 	if err := g.conn.SetDeadline(time.Time{}); err != nil {
 		return nil, err
 	}
 	g.idle.dead, g.idle.n = limits.dead, received
-	l := &link{conn: g.conn, in: frames{r: g.br, limit: limit}, other: other, limits: limits, began: time.Now(), sent: sent, received: received}
+	l := &link{conn: g.conn, in: frames{r: g.br, limit: limit}, other: other, limits: limits,
+		began: time.Now(), sent: sent, received: received}
 	l.due = time.NewTimer(limits.ping)
 	l.down.done = make(chan struct{})
 	return l, nil
@@ -139,12 +143,12 @@ func (l *link) end(err error) {
 	})
 }
 
-// grace is how long a side that closes a stream leaves the other one to read why. Closing at once could
-// reset the connection, which overtakes the reason.
+// grace is how long a side that closes a stream leaves the other one to read why. Closing at once
+// could reset the connection, which overtakes the reason.
 func (l *link) grace() time.Duration { return min(l.limits.dead, time.Second) }
 
-// endWith sends the reason, lets the other side close the link, and closes it if it does not. Another goroutine
-// reads the link.
+// endWith sends the reason, lets the other side close the link, and closes it if it does not.
+// Another goroutine reads the link.
 func (l *link) endWith(e *Error) {
 	l.blame(e)
 	if l.sendFrame(frameClose, encodeReason(e)) == nil {
@@ -161,7 +165,8 @@ func (l *link) endWith(e *Error) {
 // giveUp is endWith for the goroutine that reads the link.
 func (l *link) giveUp(e *Error) {
 	l.blame(e)
-	if l.sendFrame(frameClose, encodeReason(e)) == nil && l.conn.SetReadDeadline(time.Now().Add(l.grace())) == nil {
+	if l.sendFrame(frameClose, encodeReason(e)) == nil &&
+		l.conn.SetReadDeadline(time.Now().Add(l.grace())) == nil {
 		_, _ = io.Copy(io.Discard, l.conn)
 	}
 	l.end(e)
@@ -174,7 +179,8 @@ func (l *link) reason() error {
 }
 
 // pulse gives signs of life until the link or ctx ends. Those of the side that dialed ask for an
-// answer, which measures the round trip. The other side adds nothing to its answers as long as pings arrive.
+// answer, which measures the round trip. The other side adds nothing to its answers as long as
+// pings arrive.
 func (l *link) pulse(ctx context.Context, t frameType) {
 	defer l.due.Stop()
 	var payload []byte
@@ -199,7 +205,8 @@ func (l *link) pulse(ctx context.Context, t frameType) {
 	}
 }
 
-// untilAnswered is how long a side that answers pings waits for the next one before it gives a sign of life by itself.
+// untilAnswered is how long a side that answers pings waits for the next one before it gives a sign
+// of life by itself.
 func (l *link) untilAnswered() time.Duration { return l.limits.ping + l.limits.ping/4 }
 
 // common deals with frames that every stream has. It returns false for all others.

@@ -14,8 +14,8 @@ var remoteTypes = map[raftpb.MessageType]bool{
 	raftpb.MsgReadIndexResp: true, raftpb.MsgPreVote: true, raftpb.MsgPreVoteResp: true,
 }
 
-// forwarded reports which messages a member passes on for another one, whose id they keep. A transfer
-// of leadership names the member that shall lead.
+// forwarded reports which messages a member passes on for another one, whose id they keep. A
+// transfer of leadership names the member that shall lead.
 func forwarded(t raftpb.MessageType) bool {
 	return t == raftpb.MsgProp || t == raftpb.MsgReadIndex || t == raftpb.MsgTransferLeader
 }
@@ -28,7 +28,8 @@ func appendMessage(b []byte, t frameType, m *raftpb.Message) ([]byte, error) {
 		return b, err
 	}
 	if n := len(out) - at - frameHeader; n > maxFrame {
-		return b, refuse(CodeTooLarge, "message of type %v with %d bytes, the most is %d", m.GetType(), n, maxFrame)
+		return b, refuse(CodeTooLarge, "message of type %v with %d bytes, the most is %d",
+			m.GetType(), n, maxFrame)
 	}
 	sealFrame(out[at:], t, 0)
 	return out, nil
@@ -49,7 +50,8 @@ func decodeMessage(b []byte, t frameType, from, to uint64) (*raftpb.Message, err
 	case m.GetTo() != to:
 		return nil, refuse(CodeMalformed, "raft message for member %x", m.GetTo())
 	case m.GetFrom() != from && !forwarded(typ):
-		return nil, refuse(CodeMalformed, "raft message of type %v from member %x", typ, m.GetFrom())
+		return nil, refuse(CodeMalformed, "raft message of type %v from member %x",
+			typ, m.GetFrom())
 	}
 	return m, nil
 }

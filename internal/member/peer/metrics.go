@@ -24,8 +24,12 @@ type stats struct {
 
 // newStats returns counters at zero. The bounds of the histograms are etcd's.
 func newStats() stats {
-	transfer := func() transfers { return transfers{durations: histogram.New(100*time.Millisecond, 10)} }
-	return stats{rtt: roundTrips{times: histogram.New(100*time.Microsecond, 16)}, bulkSent: transfer(), bulkReceived: transfer()}
+	transfer := func() transfers {
+		return transfers{durations: histogram.New(100*time.Millisecond,
+			10)}
+	}
+	return stats{rtt: roundTrips{times: histogram.New(100*time.Microsecond, 16)},
+		bulkSent: transfer(), bulkReceived: transfer()}
 }
 
 type roundTrips struct {
@@ -68,7 +72,8 @@ type Status struct {
 	Connected time.Time
 	// Failure is why they cannot, nil if they can or no dial has failed yet.
 	Failure *Failure
-	// Detour is why the member could not be dialed, if it has made the connection for messages instead.
+	// Detour is why the member could not be dialed, if it has made the connection for messages
+	// instead.
 	Detour *Failure
 	// Version is the version of the member's program as last received; empty if never.
 	Version string
@@ -112,8 +117,9 @@ func (p *remote) status() Status {
 	out := Status{
 		ID: p.id, RoundTrip: time.Duration(s.rtt.last.Load()),
 		SentBytes: s.sentBytes.Load(), ReceivedBytes: s.receivedBytes.Load(),
-		SentMessages: s.sent.Load(), ReceivedMessages: s.received.Load(), DroppedMessages: s.dropped.Load(),
-		SendFailures: s.sendFailures.Load(), ReceiveFailures: s.receiveFailures.Load(),
+		SentMessages: s.sent.Load(), ReceivedMessages: s.received.Load(),
+		DroppedMessages: s.dropped.Load(),
+		SendFailures:    s.sendFailures.Load(), ReceiveFailures: s.receiveFailures.Load(),
 		Connects: s.connects.Load(), Disconnects: s.disconnects.Load(),
 		RoundTrips: s.rtt.times.Read(),
 		Sent:       readTransfers(&s.bulkSent, &s.bulkSentBytes, &s.bulkSending),
@@ -122,12 +128,14 @@ func (p *remote) status() Status {
 	out.QueuedBytes, out.QueuedMessages = p.queue.waiting()
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	out.Connected, out.Version, out.Failure, out.Detour = p.mu.since, p.mu.version, p.mu.failure, p.mu.detour
+	out.Connected, out.Version, out.Failure, out.Detour = p.mu.since, p.mu.version,
+		p.mu.failure, p.mu.detour
 	return out
 }
 
 func readTransfers(t *transfers, bytes *atomic.Uint64, underWay *atomic.Int64) Transfers {
-	return Transfers{Bytes: bytes.Load(), UnderWay: int(underWay.Load()), OK: t.ok.Load(), Failed: t.failed.Load(),
+	return Transfers{Bytes: bytes.Load(), UnderWay: int(underWay.Load()), OK: t.ok.Load(),
+		Failed:    t.failed.Load(),
 		Durations: t.durations.Read()}
 }
 

@@ -42,7 +42,8 @@ func TestCollector(t *testing.T) {
 			want := prometheus.ExponentialBuckets(0.0001, 2, 16) // etcd's
 			for i, b := range f.GetMetric()[0].GetHistogram().GetBucket() {
 				if i >= len(want) || b.GetUpperBound() != want[i] {
-					t.Errorf("bucket %d ends at %v, etcd's buckets end at %v", i, b.GetUpperBound(), want)
+					t.Errorf("bucket %d ends at %v, etcd's buckets end at %v", i,
+						b.GetUpperBound(), want)
 				}
 			}
 		}
@@ -72,7 +73,8 @@ func TestCollector(t *testing.T) {
 		}
 	}
 	for _, f := range families {
-		if f.GetName() == "vigil_peer_bulk_send_bytes_total" && f.GetMetric()[0].GetCounter().GetValue() != 5 {
+		if f.GetName() == "vigil_peer_bulk_send_bytes_total" &&
+			f.GetMetric()[0].GetCounter().GetValue() != 5 {
 			t.Errorf("%v", f)
 		}
 	}

@@ -20,45 +20,47 @@ type Member struct {
 	URLs []string
 }
 
-// Options configures a Transport. ClusterID and MemberID are required; the zero value of every other
-// field means its default.
+// Options configures a Transport. ClusterID and MemberID are required; the zero value of every
+// other field means its default.
 type Options struct {
 	ClusterID uint64
 	MemberID  uint64
 	// Version is the version of this program, at most 64 bytes; other members see it.
 	Version string
-	// PeerURLs are the URLs that others are to dial, until SetMembers changes them. As in SetMembers, those that cannot be dialed are
-	// left out, with a line in the log: the membership has them already.
+	// PeerURLs are the URLs that others are to dial, until SetMembers changes them. As in
+	// SetMembers, those that cannot be dialed are left out, with a line in the log: the membership
+	// has them already.
 	PeerURLs []string
 
 	// ServerTLS is called for each connection that ServeTLS accepts, ClientTLS for each that is
 	// dialed to an https or unixs URL, so that certificates can be changed while they are in use.
 	// What they return is not modified. A ServerTLS config must not offer h2.
 	ServerTLS, ClientTLS func() *tls.Config
-	// LocalAddr is the local IP address of connections to other members, for members whose certificates or
-	// firewalls name one of several. Empty: the system chooses.
+	// LocalAddr is the local IP address of connections to other members, for members whose
+	// certificates or firewalls name one of several. Empty: the system chooses.
 	LocalAddr string
 	// Dial makes connections, without LocalAddr and keep-alives. Default net.Dialer.
 	Dial func(ctx context.Context, network, address string) (net.Conn, error)
-	// HTTP reports that the listener returned by HTTP is used. Otherwise connections in other protocols
-	// are rejected.
+	// HTTP reports that the listener returned by HTTP is used. Otherwise connections in other
+	// protocols are rejected.
 	HTTP bool
 	// Logger takes changes of connections at info, refusals at warn. Default none.
 	Logger *slog.Logger
 
-	// DialTimeout bounds making a connection, default 3 s; HandshakeTimeout the time after it until the
-	// stream is open, TLS included, default 5 s.
+	// DialTimeout bounds making a connection, default 3 s; HandshakeTimeout the time after it until
+	// the stream is open, TLS included, default 5 s.
 	DialTimeout, HandshakeTimeout time.Duration
-	// PingInterval is how often the side of a stream that dialed sends a heartbeat, which the other one answers, default
-	// 1 s. If none arrives, the other side sends heartbeats by itself, every 1 1/4 PingIntervals. DeadAfter
-	// is how long a side may be silent, or a write may take, before the stream is closed; default 4 s, at
-	// least two PingIntervals.
+	// PingInterval is how often the side of a stream that dialed sends a heartbeat, which the other
+	// one answers, default 1 s. If none arrives, the other side sends heartbeats by itself, every 1
+	// 1/4 PingIntervals. DeadAfter is how long a side may be silent, or a write may take, before
+	// the stream is closed; default 4 s, at least two PingIntervals.
 	PingInterval, DeadAfter time.Duration
 	// BackoffMin and BackoffMax bound the wait before a member is dialed again, default 100 ms and
 	// 5 s. It doubles with each failure, is shortened at random by up to half, and ends early when
 	// that member dials this one.
 	BackoffMin, BackoffMax time.Duration
-	// ReachAfter is how long after its start a member says in the log that no other one has connected to it, default 10 s.
+	// ReachAfter is how long after its start a member says in the log that no other one has
+	// connected to it, default 10 s.
 	ReachAfter time.Duration
 	// BulkStall is how long a bulk transfer may make no progress, default 1 min. Time that the
 	// source or the receiver takes counts.
@@ -119,25 +121,31 @@ func (o *Options) Validate() error {
 	}
 	need(c.ClusterID != 0, "ClusterID is 0")
 	need(c.MemberID != 0, "MemberID is 0")
-	need(len(c.Version) <= maxVersion, "Version has %d bytes, the most is %d", len(c.Version), maxVersion)
-	need(c.LocalAddr == "" || net.ParseIP(c.LocalAddr) != nil, "LocalAddr %q is no IP address", c.LocalAddr)
+	need(len(c.Version) <= maxVersion, "Version has %d bytes, the most is %d",
+		len(c.Version), maxVersion)
+	need(c.LocalAddr == "" || net.ParseIP(c.LocalAddr) != nil,
+		"LocalAddr %q is no IP address", c.LocalAddr)
 	for _, d := range []struct {
 		name  string
 		value time.Duration
 	}{
-		{"DialTimeout", c.DialTimeout}, {"HandshakeTimeout", c.HandshakeTimeout}, {"PingInterval", c.PingInterval},
+		{"DialTimeout", c.DialTimeout}, {"HandshakeTimeout", c.HandshakeTimeout},
+		{"PingInterval", c.PingInterval},
 		{"BackoffMin", c.BackoffMin}, {"ReachAfter", c.ReachAfter}, {"BulkStall", c.BulkStall},
 	} {
 		need(d.value > 0, "%s is %v", d.name, d.value)
 	}
-	need(c.DeadAfter >= 2*c.PingInterval, "DeadAfter is %v, less than two PingIntervals of %v", c.DeadAfter, c.PingInterval)
-	need(c.BackoffMax >= c.BackoffMin, "BackoffMax is %v, less than BackoffMin of %v", c.BackoffMax, c.BackoffMin)
+	need(c.DeadAfter >= 2*c.PingInterval, "DeadAfter is %v, less than two PingIntervals of %v",
+		c.DeadAfter, c.PingInterval)
+	need(c.BackoffMax >= c.BackoffMin, "BackoffMax is %v, less than BackoffMin of %v",
+		c.BackoffMax, c.BackoffMin)
 	for _, n := range []struct {
 		name       string
 		value, max int
 	}{
 		{"MaxPending", c.MaxPending, 1 << 20}, {"MaxQueueBytes", c.MaxQueueBytes, 1 << 40},
-		{"MaxQueueMessages", c.MaxQueueMessages, 1 << 20}, {"MaxMessageBytes", c.MaxMessageBytes, 1<<31 - 1},
+		{"MaxQueueMessages", c.MaxQueueMessages, 1 << 20},
+		{"MaxMessageBytes", c.MaxMessageBytes, 1<<31 - 1},
 		{"MaxCallBytes", c.MaxCallBytes, 1 << 30}, {"MaxCalls", c.MaxCalls, 1 << 20},
 	} {
 		need(n.value > 0 && n.value <= n.max, "%s is %d, outside 1 to %d", n.name, n.value, n.max)
@@ -158,8 +166,9 @@ func checkURLs(urls []string) error {
 	return nil
 }
 
-// setSelfLocked takes the URLs of this member for the handshake, which others refuse if they cannot dial one of them, or it breaks a limit
-// of the handshake: the membership may have come with an initial cluster or a snapshot, which have other limits. mu is held.
+// setSelfLocked takes the URLs of this member for the handshake, which others refuse if they cannot
+// dial one of them, or it breaks a limit of the handshake: the membership may have come with an
+// initial cluster or a snapshot, which have other limits. mu is held.
 func (t *Transport) setSelfLocked(urls []string) {
 	if slices.Equal(urls, t.mu.selfGiven) {
 		return
@@ -178,7 +187,8 @@ func (t *Transport) setSelfLocked(urls []string) {
 	}
 	if n := len(t.mu.self); n > maxURLs {
 		t.mu.self = t.mu.self[:maxURLs]
-		t.o.Logger.Warn("the handshake cannot have every peer URL of this member", hexID("member-id", t.o.MemberID), slog.Int("urls", n), slog.Int("most", maxURLs))
+		t.o.Logger.Warn("the handshake cannot have every peer URL of this member",
+			hexID("member-id", t.o.MemberID), slog.Int("urls", n), slog.Int("most", maxURLs))
 	}
 }
 

@@ -157,7 +157,8 @@ func newMember(t *testing.T, id uint64, edit ...func(*Options)) *member {
 		t.Fatal(err)
 	}
 	m.url = "http://" + l.Addr().String()
-	o := Options{ClusterID: testCluster, MemberID: id, Version: fmt.Sprintf("test-%d", id), PeerURLs: []string{m.url}}
+	o := Options{ClusterID: testCluster, MemberID: id, Version: fmt.Sprintf("test-%d", id),
+		PeerURLs: []string{m.url}}
 	fast(&o)
 	o.Logger = slog.New(slog.NewTextHandler(m.logs, nil)).With("me", id)
 	for _, e := range edit {
@@ -218,7 +219,8 @@ func pair(t *testing.T, edit ...func(*Options)) (a, b *member) {
 // up waits until a can send to b.
 func up(t *testing.T, a, b *member) {
 	t.Helper()
-	until(t, fmt.Sprintf("%x is connected to %x", a.id, b.id), func() bool { return !a.about(b.id).Connected.IsZero() })
+	until(t, fmt.Sprintf("%x is connected to %x", a.id, b.id),
+		func() bool { return !a.about(b.id).Connected.IsZero() })
 }
 
 func (m *member) about(id uint64) Status {
@@ -230,8 +232,8 @@ func (m *member) about(id uint64) Status {
 	return Status{}
 }
 
-// hangUp ends the stream of messages that another member has opened. The other member may count as connected before
-// this one has registered the stream.
+// hangUp ends the stream of messages that another member has opened. The other member may count as
+// connected before this one has registered the stream.
 func (m *member) hangUp(t *testing.T, id uint64) {
 	t.Helper()
 	p := m.remote(id)
@@ -246,13 +248,15 @@ func (m *member) hangUp(t *testing.T, id uint64) {
 }
 
 func msg(typ raftpb.MessageType, from, to, index uint64) *raftpb.Message {
-	return &raftpb.Message{Type: typ.Enum(), From: new(from), To: new(to), Term: new(uint64(1)), Index: new(index)}
+	return &raftpb.Message{Type: typ.Enum(), From: new(from), To: new(to), Term: new(uint64(1)),
+		Index: new(index)}
 }
 
 // app is a MsgApp with one entry of some bytes.
 func app(from, to, index uint64, size int) *raftpb.Message {
 	m := msg(raftpb.MsgApp, from, to, index)
-	m.Entries = []*raftpb.Entry{{Term: new(uint64(1)), Index: new(index), Data: bytes.Repeat([]byte{byte(index)}, size)}}
+	m.Entries = []*raftpb.Entry{{Term: new(uint64(1)), Index: new(index),
+		Data: bytes.Repeat([]byte{byte(index)}, size)}}
 	return m
 }
 
@@ -272,7 +276,8 @@ func TestMessagesArriveInOrder(t *testing.T) {
 	a, b := pair(t)
 	up(t, a, b)
 	up(t, b, a)
-	sizes := []int{0, 1, 100, maxFrame/2 - 200, maxFrame / 2, maxFrame - 40, maxFrame, maxFrame + 1, 3*maxFrame + 17, 2 << 20}
+	sizes := []int{0, 1, 100, maxFrame/2 - 200, maxFrame / 2, maxFrame - 40, maxFrame, maxFrame + 1,
+		3*maxFrame + 17, 2 << 20}
 	want := map[uint64]int{}
 	index := uint64(0)
 	for range 20 {
@@ -282,7 +287,8 @@ func TestMessagesArriveInOrder(t *testing.T) {
 			a.send(app(a.id, b.id, index, n), msg(raftpb.MsgHeartbeat, a.id, b.id, index))
 			b.send(msg(raftpb.MsgAppResp, b.id, a.id, index))
 			if a.about(b.id).QueuedBytes > 16<<20 {
-				until(t, "the queue drains", func() bool { return a.about(b.id).QueuedBytes < 4<<20 })
+				until(t, "the queue drains",
+					func() bool { return a.about(b.id).QueuedBytes < 4<<20 })
 			}
 		}
 	}
@@ -299,17 +305,20 @@ func TestMessagesArriveInOrder(t *testing.T) {
 			continue
 		}
 		data := m.GetEntries()[0].GetData()
-		if len(data) != want[m.GetIndex()] || bytes.Count(data, []byte{byte(m.GetIndex())}) != len(data) {
+		if len(data) != want[m.GetIndex()] ||
+			bytes.Count(data, []byte{byte(m.GetIndex())}) != len(data) {
 			t.Errorf("message %d has %d bytes, or others than were sent", m.GetIndex(), len(data))
 		}
 	}
 	if n := a.sink.lost(b.id); n != 0 {
 		t.Errorf("%d reports of lost messages", n)
 	}
-	until(t, "nothing waits", func() bool { s := a.about(b.id); return s.QueuedBytes == 0 && s.QueuedMessages == 0 })
+	until(t, "nothing waits",
+		func() bool { s := a.about(b.id); return s.QueuedBytes == 0 && s.QueuedMessages == 0 })
 	s := a.about(b.id)
 	until(t, "a round trip was measured", func() bool { s = a.about(b.id); return s.RoundTrip > 0 })
-	if s.Version != "test-11" || s.SentMessages != 2*index || s.DroppedMessages != 0 || s.Connects != 1 {
+	if s.Version != "test-11" || s.SentMessages != 2*index || s.DroppedMessages != 0 ||
+		s.Connects != 1 {
 		t.Errorf("status %+v", s)
 	}
 }
@@ -322,8 +331,10 @@ func TestControlPassesLog(t *testing.T) {
 	p.rate(1 << 20) // bytes a second: the message takes seconds, its heartbeat must not
 	a.SetMembers(2, []Member{{b.id, []string{p.url}}}, nil)
 	b.hangUp(t, a.id) // so that it dials again, through the proxy
-	until(t, "connected through the proxy", func() bool { return p.conns() > 0 && !a.about(b.id).Connected.IsZero() })
-	// What b has received is counted where it takes the heartbeat, so it does not depend on when the test looks.
+	until(t, "connected through the proxy",
+		func() bool { return p.conns() > 0 && !a.about(b.id).Connected.IsZero() })
+	// What b has received is counted where it takes the heartbeat, so it does not depend on when
+	// the test looks.
 	earlier := b.about(a.id).ReceivedBytes // little: signs of life
 	var at atomic.Uint64
 	b.sink.mu.Lock()
@@ -338,17 +349,23 @@ func TestControlPassesLog(t *testing.T) {
 	until(t, "the large message is under way", func() bool { return p.bytes() > 2*maxFrame })
 	a.send(msg(raftpb.MsgHeartbeat, a.id, b.id, 2))
 	passed := uint64(p.bytes())
-	until(t, "the heartbeat arrived", func() bool { return len(b.sink.indexes(raftpb.MsgHeartbeat)) == 1 })
+	until(t, "the heartbeat arrived",
+		func() bool { return len(b.sink.indexes(raftpb.MsgHeartbeat)) == 1 })
 	if n := at.Load(); n > passed+1<<20 && runtime.GOOS == "linux" {
 		t.Errorf("it came after %d bytes, %d had passed when it was sent", n, passed)
 	}
 	p.rate(0)
-	until(t, "the large message arrived", func() bool { return len(b.sink.indexes(raftpb.MsgApp)) == 1 })
+	until(t, "the large message arrived",
+		func() bool { return len(b.sink.indexes(raftpb.MsgApp)) == 1 })
 }
 
 // The queue for a member that does not read is bounded, and lost messages are reported.
 func TestQueueIsBounded(t *testing.T) {
-	a, b := pair(t, func(o *Options) { o.MaxQueueBytes, o.MaxQueueMessages = 4<<20, 100; o.DeadAfter = patience })
+	a, b := pair(t, func(o *Options) {
+		o.MaxQueueBytes, o.MaxQueueMessages = 4<<20,
+			100
+		o.DeadAfter = patience
+	})
 	b.sink.gate = make(chan struct{})
 	open := sync.OnceFunc(func() { close(b.sink.gate) })
 	defer open()
@@ -384,8 +401,8 @@ func TestQueueIsBounded(t *testing.T) {
 	}
 }
 
-// A leader probes a member that answers many heartbeats at once with the same entries many times. They wait once, in
-// the newest form, and another message is never taken for one of them.
+// A leader probes a member that answers many heartbeats at once with the same entries many times.
+// They wait once, in the newest form, and another message is never taken for one of them.
 func TestRepeatedProbesWaitOnce(t *testing.T) {
 	a, b := pair(t, func(o *Options) { o.DeadAfter = patience })
 	b.sink.gate = make(chan struct{})
@@ -426,7 +443,8 @@ func TestRepeatedProbesWaitOnce(t *testing.T) {
 	if n := len(commits); n < 2 || n > 4 || commits[n-1] != 1001 || commits[n-2] != 1000 {
 		t.Errorf("probes with the commit indexes %v arrived", commits)
 	}
-	until(t, "nothing waits", func() bool { s := a.about(b.id); return s.QueuedMessages == 0 && s.QueuedBytes == 0 })
+	until(t, "nothing waits",
+		func() bool { s := a.about(b.id); return s.QueuedMessages == 0 && s.QueuedBytes == 0 })
 }
 
 // A message that is too large for the wire is dropped and named, and later ones arrive.
@@ -442,7 +460,8 @@ func TestTooLargeMessageIsDropped(t *testing.T) {
 	// Alone it takes no place in the queue either.
 	a.send(app(a.id, b.id, 3, 200<<10))
 	until(t, "it is dropped", func() bool { return a.sink.lost(b.id) == 2 })
-	until(t, "nothing waits again", func() bool { s := a.about(b.id); return s.QueuedMessages == 0 && s.QueuedBytes == 0 })
+	until(t, "nothing waits again",
+		func() bool { s := a.about(b.id); return s.QueuedMessages == 0 && s.QueuedBytes == 0 })
 }
 
 // Nothing is sent to strangers, before Start, or of a type that is a node's own.
@@ -453,7 +472,8 @@ func TestWhatIsNotSent(t *testing.T) {
 	a.start(t)
 	b.start(t)
 	up(t, a, b)
-	a.send(msg(raftpb.MsgHeartbeat, a.id, 0x77, 2), msg(raftpb.MsgSnap, a.id, b.id, 3), msg(raftpb.MsgHup, a.id, b.id, 4),
+	a.send(msg(raftpb.MsgHeartbeat, a.id, 0x77, 2), msg(raftpb.MsgSnap, a.id, b.id, 3),
+		msg(raftpb.MsgHup, a.id, b.id, 4),
 		msg(raftpb.MsgHeartbeat, a.id, b.id, 5))
 	until(t, "the last message arrived", func() bool { return len(b.sink.all()) > 0 })
 	if got := b.sink.all(); len(got) != 1 || got[0].GetIndex() != 5 {
@@ -471,11 +491,13 @@ func TestCloseLeavesNothing(t *testing.T) {
 		var all []*member
 		for id := uint64(1); id <= 3; id++ {
 			m := newMember(t, id)
-			m.recv.Calls = callFunc(func(ctx context.Context, _ Caller, _ uint8, _ []byte) ([]byte, error) {
+			m.recv.Calls = callFunc(func(ctx context.Context, _ Caller, _ uint8,
+				_ []byte) ([]byte, error) {
 				<-ctx.Done()
 				return nil, ctx.Err()
 			})
-			m.recv.Bulk = bulkFunc(func(ctx context.Context, _ uint64, _ []byte, r io.ReadCloser) error {
+			m.recv.Bulk = bulkFunc(func(ctx context.Context, _ uint64, _ []byte,
+				r io.ReadCloser) error {
 				_, err := io.Copy(io.Discard, r)
 				return err
 			})
@@ -497,7 +519,8 @@ func TestCloseLeavesNothing(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer conn.Close()
-		until(t, "a connection without a handshake waits", func() bool { _, n := all[0].Refused(); return n == 1 })
+		until(t, "a connection without a handshake waits",
+			func() bool { _, n := all[0].Refused(); return n == 1 })
 		var wg sync.WaitGroup
 		for range 10 {
 			wg.Go(func() { all[1].Call(t.Context(), 1, 1, nil) })
@@ -526,31 +549,38 @@ func (endless) Read(b []byte) (int, error) { return len(b), nil }
 
 type callFunc func(ctx context.Context, from Caller, kind uint8, payload []byte) ([]byte, error)
 
-func (f callFunc) ServeCall(ctx context.Context, from Caller, kind uint8, payload []byte) ([]byte, error) {
+func (f callFunc) ServeCall(ctx context.Context, from Caller, kind uint8,
+	payload []byte) ([]byte, error) {
 	return f(ctx, from, kind, payload)
 }
 
 type bulkFunc func(ctx context.Context, from uint64, meta []byte, r io.ReadCloser) error
 
-func (f bulkFunc) ReceiveBulk(ctx context.Context, from uint64, meta []byte, r io.ReadCloser) error {
+func (f bulkFunc) ReceiveBulk(ctx context.Context, from uint64, meta []byte,
+	r io.ReadCloser) error {
 	return f(ctx, from, meta, r)
 }
 
-// A member whose URLs in the membership cannot be dialed starts, and advertises the rest: the membership has them already.
+// A member whose URLs in the membership cannot be dialed starts, and advertises the rest: the
+// membership has them already.
 func TestUndialableURLsOfSelf(t *testing.T) {
-	a := newMember(t, 0xa, func(o *Options) { o.PeerURLs = append([]string{"ftp://x"}, o.PeerURLs...) })
+	a := newMember(t, 0xa,
+		func(o *Options) { o.PeerURLs = append([]string{"ftp://x"}, o.PeerURLs...) })
 	b := newMember(t, 0xb)
 	for _, m := range []*member{a, b} {
-		m.SetMembers(1, []Member{{ID: a.id, URLs: []string{"http://:1", a.url}}, {ID: b.id, URLs: []string{"http://h:1/p", b.url}}}, nil)
+		m.SetMembers(1, []Member{{ID: a.id, URLs: []string{"http://:1", a.url}},
+			{ID: b.id, URLs: []string{"http://h:1/p", b.url}}}, nil)
 		m.start(t)
 	}
 	up(t, a, b)
-	if len(a.logs.lines("others cannot dial a peer URL", "ftp://x")) != 1 || len(a.logs.lines("others cannot dial a peer URL", "http://:1")) != 1 {
+	if len(a.logs.lines("others cannot dial a peer URL", "ftp://x")) != 1 ||
+		len(a.logs.lines("others cannot dial a peer URL", "http://:1")) != 1 {
 		t.Error("no line about a URL")
 	}
 }
 
-// URLs that the handshake does not carry are left out of it, too: the membership may be older than its limits, or come from elsewhere.
+// URLs that the handshake does not carry are left out of it, too: the membership may be older than
+// its limits, or come from elsewhere.
 func TestURLsOfSelfBeyondTheHandshake(t *testing.T) {
 	for name, extra := range map[string][]string{
 		"not in ASCII": {"http://h\u00f6st:2380"},
@@ -561,7 +591,8 @@ func TestURLsOfSelfBeyondTheHandshake(t *testing.T) {
 			a := newMember(t, 0xa, func(o *Options) { o.PeerURLs = append(o.PeerURLs, extra...) })
 			b := newMember(t, 0xb)
 			for _, m := range []*member{a, b} {
-				m.SetMembers(1, []Member{{ID: a.id, URLs: append([]string{a.url}, extra...)}, {ID: b.id, URLs: []string{b.url}}}, nil)
+				m.SetMembers(1, []Member{{ID: a.id, URLs: append([]string{a.url}, extra...)},
+					{ID: b.id, URLs: []string{b.url}}}, nil)
 				m.start(t)
 			}
 			up(t, a, b)

@@ -39,7 +39,8 @@ func newProxy(t *testing.T, url string) *proxy {
 		t.Fatal(err)
 	}
 	scheme, addr, _ := strings.Cut(url, "://")
-	p := &proxy{url: scheme + "://" + l.Addr().String(), to: addr, l: l, live: map[net.Conn]struct{}{}}
+	p := &proxy{url: scheme + "://" + l.Addr().String(), to: addr, l: l,
+		live: map[net.Conn]struct{}{}}
 	p.wg.Go(p.run)
 	t.Cleanup(func() {
 		l.Close()

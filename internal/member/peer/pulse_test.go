@@ -10,12 +10,14 @@ import (
 	"time"
 )
 
-// openPulse returns the link of a side with an interval of 1 s, and a function that returns the frames that it has sent
-// since the last call.
+// openPulse returns the link of a side with an interval of 1 s, and a function that returns the
+// frames that it has sent since the last call.
 func openPulse(t *testing.T, since time.Time) (l *link, other net.Conn, sent func() []frameType) {
 	conn, other := net.Pipe()
 	var bytes atomic.Uint64
-	l, err := greet(conn).open(identity{}, linkLimits{dead: 4 * time.Second, write: 4 * time.Second, ping: time.Second, since: since}, maxFrame, &bytes, &bytes)
+	l, err := greet(conn).open(identity{},
+		linkLimits{dead: 4 * time.Second, write: 4 * time.Second, ping: time.Second, since: since},
+		maxFrame, &bytes, &bytes)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -39,8 +41,8 @@ func openPulse(t *testing.T, since time.Time) (l *link, other net.Conn, sent fun
 	}
 }
 
-// The side that was dialed answers pings, and gives signs of life by itself only when none arrive: while its reader is busy, or
-// the other side pings rarely.
+// The side that was dialed answers pings, and gives signs of life by itself only when none arrive:
+// while its reader is busy, or the other side pings rarely.
 func TestSignsOfLife(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l, other, sent := openPulse(t, time.Time{})

@@ -86,12 +86,13 @@ func (q *queue) lastLog() *raftpb.Message {
 	return nil
 }
 
-// repeats reports whether m has all that a waiting message has, which then need not be sent. A leader that probes
-// a member sends the same entries again for each answer to a heartbeat, and a member that stood still answers many
-// heartbeats at once, one for each read of its clients.
+// repeats reports whether m has all that a waiting message has, which then need not be sent. A
+// leader that probes a member sends the same entries again for each answer to a heartbeat, and a
+// member that stood still answers many heartbeats at once, one for each read of its clients.
 func repeats(m, waiting *raftpb.Message) bool {
 	return waiting != nil && m.GetType() == raftpb.MsgApp && waiting.GetType() == raftpb.MsgApp &&
-		m.GetTerm() == waiting.GetTerm() && m.GetIndex() == waiting.GetIndex() && m.GetLogTerm() == waiting.GetLogTerm() &&
+		m.GetTerm() == waiting.GetTerm() && m.GetIndex() == waiting.GetIndex() &&
+		m.GetLogTerm() == waiting.GetLogTerm() &&
 		len(m.GetEntries()) >= len(waiting.GetEntries())
 }
 
@@ -124,8 +125,9 @@ func (q *queue) release(bytes, count int) {
 	q.mu.count -= count
 }
 
-// setOpen accepts messages from now on, or drops the queued and all later ones. It returns how many it
-// dropped, with messages of the log lane that were taken, and whether there were messages of the log lane.
+// setOpen accepts messages from now on, or drops the queued and all later ones. It returns how many
+// it dropped, with messages of the log lane that were taken, and whether there were messages of the
+// log lane.
 func (q *queue) setOpen(open bool) (dropped int, lost bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()

@@ -62,14 +62,17 @@ func (nodeReceiver) ReportAbsent(uint64, bool) {}
 func startReplica(t *testing.T, m *member) *replicaOf {
 	t.Helper()
 	start := wal.Start{Index: 1, Term: 1}
-	log, err := wal.Create(wal.Options{FS: memfs.New(), Dir: "/wal", ID: wal.Identity{ClusterID: testCluster, MemberID: m.id}, SegmentBytes: 1 << 20}, start)
+	log, err := wal.Create(wal.Options{FS: memfs.New(), Dir: "/wal",
+		ID: wal.Identity{ClusterID: testCluster, MemberID: m.id}, SegmentBytes: 1 << 20}, start)
 	if err != nil {
 		t.Fatal(err)
 	}
 	r := &replicaOf{member: m}
 	tick := time.NewTicker(20 * time.Millisecond)
-	r.node, err = raftnode.New(raftnode.Config{ID: m.id, Log: log, ConfState: &raftpb.ConfState{Voters: []uint64{1, 2, 3}},
-		Applied: 1, Ticks: tick.C, Proposals: &r.props, Transport: m.Transport, MaxInFlight: 8, MaxMessage: 64 << 10,
+	r.node, err = raftnode.New(raftnode.Config{ID: m.id, Log: log,
+		ConfState: &raftpb.ConfState{Voters: []uint64{1, 2, 3}},
+		Applied:   1, Ticks: tick.C, Proposals: &r.props, Transport: m.Transport, MaxInFlight: 8,
+		MaxMessage:     64 << 10,
 		MaxUncommitted: 32 << 10})
 	if err != nil {
 		t.Fatal(err)
@@ -131,7 +134,11 @@ func TestRaftOverFaultyConnections(t *testing.T) {
 	rng := rand.New(rand.NewPCG(seed, 1))
 	var members []*member
 	for id := uint64(1); id <= 3; id++ {
-		members = append(members, newMember(t, id, func(o *Options) { o.DeadAfter, o.HandshakeTimeout = 2*time.Second, time.Second }))
+		members = append(members,
+			newMember(t, id, func(o *Options) {
+				o.DeadAfter, o.HandshakeTimeout = 2*time.Second,
+					time.Second
+			}))
 	}
 	var proxies []*proxy
 	for _, a := range members {
@@ -156,8 +163,9 @@ func TestRaftOverFaultyConnections(t *testing.T) {
 		return n
 	}
 	number := uint64(0)
-	// push proposes until more is applied somewhere: what one member drops another one may take. It proposes ever less
-	// often, as a client does: what is not committed yet must reach a quorum first.
+	// push proposes until more is applied somewhere: what one member drops another one may take. It
+	// proposes ever less often, as a client does: what is not committed yet must reach a quorum
+	// first.
 	push := func(what string) {
 		want := top() + 3
 		next, pause := time.Now(), 50*time.Millisecond
@@ -198,7 +206,8 @@ func TestRaftOverFaultyConnections(t *testing.T) {
 	})
 	want := all[0].applied()
 	for _, r := range all[1:] {
-		if got := r.applied(); !slices.Equal(got[:min(len(got), len(want))], want[:min(len(got), len(want))]) {
+		if got := r.applied(); !slices.Equal(got[:min(len(got), len(want))],
+			want[:min(len(got), len(want))]) {
 			t.Errorf("member %d applied others, or in another order, than member 1", r.id)
 		}
 	}

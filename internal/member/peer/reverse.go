@@ -10,15 +10,18 @@ import (
 	"time"
 )
 
-// A member that another one cannot connect to, because of an advertised address that is wrong, a firewall, or a certificate, may be able
-// to connect to that one. So the sender invites it, on the stream of messages that it has opened, to make the connection. After the
-// handshake of such a connection the sides have changed places: the stream is what it would be if the sender had made it.
+// A member that another one cannot connect to, because of an advertised address that is wrong, a
+// firewall, or a certificate, may be able to connect to that one. So the sender invites it, on the
+// stream of messages that it has opened, to make the connection. After the handshake of such a
+// connection the sides have changed places: the stream is what it would be if the sender had made
+// it.
 
 // Flags in a hello.
 const (
 	// flagReversed: the stream belongs to the side that was dialed.
 	flagReversed = 1
-	// flagComes: the sender takes invitations. A member of an older version ends the stream with one.
+	// flagComes: the sender takes invitations. A member of an older version ends the stream with
+	// one.
 	flagComes = 2
 )
 
@@ -53,8 +56,8 @@ type awaited struct {
 	done chan struct{} // closed when nobody waits for it any more
 }
 
-// lastingFailure times BackoffMin is how long dials must have failed before the member is invited: 1 s. A connection that was reset is
-// no reason.
+// lastingFailure times BackoffMin is how long dials must have failed before the member is invited:
+// 1 s. A connection that was reset is no reason.
 const lastingFailure = 10
 
 // reached reports whether the error of a dial is the answer of the member that was meant.
@@ -63,8 +66,8 @@ func reached(err error) bool {
 	return errors.As(err, &e) && e.remote && e.Code != CodeCluster && e.Code != CodeMember
 }
 
-// invite lets a member that cannot be dialed make the connection. It returns nil if the member has no stream open to this one, or does
-// not come.
+// invite lets a member that cannot be dialed make the connection. It returns nil if the member has
+// no stream open to this one, or does not come.
 func (p *remote) invite(ctx context.Context, k kind, why error) *link {
 	w := &awaited{got: make(chan *link), done: make(chan struct{})}
 	p.mu.Lock()
@@ -103,7 +106,8 @@ func (p *remote) invite(ctx context.Context, k kind, why error) *link {
 	return nil
 }
 
-// welcome passes a connection that a member was invited to make to the goroutine that waits for it, and waits for the end of its use.
+// welcome passes a connection that a member was invited to make to the goroutine that waits for it,
+// and waits for the end of its use.
 func (t *Transport) welcome(g *greeted, h hello, leave func()) {
 	defer g.conn.Close()
 	t.mu.Lock()
@@ -116,7 +120,8 @@ func (t *Transport) welcome(g *greeted, h hello, leave func()) {
 		p.mu.Unlock()
 	}
 	if e == nil && (w == nil || w.id != h.invitation) {
-		e = refuse(CodeUnknown, "member %x was not invited to a stream of %v, or comes too late", h.from, h.kind)
+		e = refuse(CodeUnknown, "member %x was not invited to a stream of %v, or comes too late",
+			h.from, h.kind)
 	}
 	if e != nil {
 		t.reject(g, h, e)
@@ -139,7 +144,8 @@ func (t *Transport) welcome(g *greeted, h hello, leave func()) {
 	}
 }
 
-// invitedBy takes an invitation of a member, and makes the connection. One of a kind is made at a time.
+// invitedBy takes an invitation of a member, and makes the connection. One of a kind is made at a
+// time.
 func (p *remote) invitedBy(payload []byte) error {
 	i, err := decodeInvitation(payload)
 	if err != nil {
@@ -149,8 +155,10 @@ func (p *remote) invitedBy(payload []byte) error {
 	t.mu.Lock()
 	urls := strings.Join(t.mu.self, ",")
 	t.mu.Unlock()
-	t.log.line(t.o.Logger, slog.LevelWarn, lineKey{p.id, "invitation"}, "a member cannot connect to a peer URL of this member, and has this one connect instead",
-		hexID("remote-peer-id", p.id), slog.String("advertised-peer-urls", urls), slog.String("error-there", i.why))
+	t.log.line(t.o.Logger, slog.LevelWarn, lineKey{p.id, "invitation"},
+		"a member cannot connect to a peer URL of this member, and has this one connect instead",
+		hexID("remote-peer-id", p.id), slog.String("advertised-peer-urls", urls),
+		slog.String("error-there", i.why))
 	if !t.serves(i.kind) {
 		return nil
 	}
@@ -184,7 +192,8 @@ func (t *Transport) dialReversed(p *remote, i invitation) {
 	for _, u := range p.urls() {
 		in, entered := &inbound{done: make(chan struct{})}, false
 		d.ready = func(conn net.Conn) error {
-			// The other side may begin as soon as it has the hello. A stream before this one is over then.
+			// The other side may begin as soon as it has the hello. A stream before this one is
+			// over then.
 			e := p.enter(i.kind, in, conn, t.o.HandshakeTimeout/2)
 			if e != nil {
 				return e
@@ -207,11 +216,14 @@ func (t *Transport) dialReversed(p *remote, i invitation) {
 		errs = append(errs, err)
 	}
 	connected()
-	t.log.line(t.o.Logger, slog.LevelWarn, lineKey{p.id, "invited"}, "failed to connect to a member that asked for it",
-		hexID("remote-peer-id", p.id), slog.String("stream", i.kind.String()), slog.Any("error", errors.Join(errs...)))
+	t.log.line(t.o.Logger, slog.LevelWarn, lineKey{p.id, "invited"},
+		"failed to connect to a member that asked for it",
+		hexID("remote-peer-id", p.id), slog.String("stream", i.kind.String()),
+		slog.Any("error", errors.Join(errs...)))
 }
 
-// watchReach says in the log when no other member has connected to this one a while after its start.
+// watchReach says in the log when no other member has connected to this one a while after its
+// start.
 func (t *Transport) watchReach() {
 	timer := time.NewTimer(t.o.ReachAfter)
 	defer timer.Stop()
@@ -225,6 +237,7 @@ func (t *Transport) watchReach() {
 	t.mu.Unlock()
 	if others > 0 && t.visits.Load() == 0 {
 		t.o.Logger.Warn("no member has connected to a peer URL of this member: they do not run, or cannot reach it; check --initial-advertise-peer-urls, firewalls and certificates",
-			slog.String("advertised-peer-urls", urls), slog.Int("other-members", others), slog.String("after", fmt.Sprint(t.o.ReachAfter)))
+			slog.String("advertised-peer-urls", urls), slog.Int("other-members", others),
+			slog.String("after", fmt.Sprint(t.o.ReachAfter)))
 	}
 }

@@ -31,8 +31,9 @@ func oneWay(t *testing.T, edit ...func(*Options)) (a, b *member, got chan delive
 	return a, b, got
 }
 
-// A member that the other one cannot connect to gets its messages, calls and bulk transfers all the same, in order, also after its
-// stream has ended; and it says in its log why the other one cannot connect.
+// A member that the other one cannot connect to gets its messages, calls and bulk transfers all the
+// same, in order, also after its stream has ended; and it says in its log why the other one cannot
+// connect.
 func TestAMemberThatCanOnlyConnect(t *testing.T) {
 	a, b, got := oneWay(t)
 	index := uint64(0)
@@ -43,8 +44,10 @@ func TestAMemberThatCanOnlyConnect(t *testing.T) {
 			index++
 			a.send(app(a.id, b.id, index, 3*maxFrame), msg(raftpb.MsgHeartbeat, a.id, b.id, index))
 		}
-		until(t, "the messages arrive", func() bool { return len(b.sink.indexes(raftpb.MsgApp)) == before+n })
-		if !ascending(b.sink.indexes(raftpb.MsgApp)) || !ascending(b.sink.indexes(raftpb.MsgHeartbeat)) {
+		until(t, "the messages arrive",
+			func() bool { return len(b.sink.indexes(raftpb.MsgApp)) == before+n })
+		if !ascending(b.sink.indexes(raftpb.MsgApp)) ||
+			!ascending(b.sink.indexes(raftpb.MsgHeartbeat)) {
 			t.Error("messages are out of order")
 		}
 	}
@@ -63,14 +66,20 @@ func TestAMemberThatCanOnlyConnect(t *testing.T) {
 	} else if d := <-got; d.from != a.id || !bytes.Equal(d.data, data) || d.err != nil {
 		t.Errorf("transfer: %d bytes from %x, %v", len(d.data), d.from, d.err)
 	}
-	if len(b.logs.lines("a member cannot connect to a peer URL of this member", "connection refused")) != 1 {
+	if len(b.logs.lines("a member cannot connect to a peer URL of this member",
+		"connection refused")) != 1 {
 		t.Error("b does not say once that a cannot connect, and why")
 	}
 	connects := a.about(b.id).Connects
 	b.hangUp(t, a.id)
-	until(t, "connected again", func() bool { return a.about(b.id).Connects > connects && !a.about(b.id).Connected.IsZero() })
+	until(t, "connected again",
+		func() bool {
+			return a.about(b.id).Connects > connects &&
+				!a.about(b.id).Connected.IsZero()
+		})
 	send(20)
-	if s := a.about(b.id); s.Failure != nil || s.Detour == nil || !strings.Contains(s.Detour.Text, "connection refused") {
+	if s := a.about(b.id); s.Failure != nil || s.Detour == nil ||
+		!strings.Contains(s.Detour.Text, "connection refused") {
 		t.Errorf("the failure %+v, and the reason why b has connected %+v", s.Failure, s.Detour)
 	}
 	if s := b.about(a.id); s.Failure != nil || s.Detour != nil {
@@ -81,7 +90,8 @@ func TestAMemberThatCanOnlyConnect(t *testing.T) {
 	}
 }
 
-// A member that could only connect can be dialed again: the reason why it could not be is forgotten, and the connection stays.
+// A member that could only connect can be dialed again: the reason why it could not be is
+// forgotten, and the connection stays.
 func TestADetourEnds(t *testing.T) {
 	a, b, _ := oneWay(t)
 	index := uint64(0)
@@ -94,11 +104,13 @@ func TestADetourEnds(t *testing.T) {
 	a.SetMembers(2, []Member{{a.id, []string{a.url}}, {b.id, []string{b.url}}}, nil)
 	until(t, "a dials b", func() bool { return a.about(b.id).Detour == nil })
 	if s := a.about(b.id); s.Connected != before.Connected || s.Failure != nil {
-		t.Errorf("the connection of %v is replaced by one of %v; %+v", before.Connected, s.Connected, s.Failure)
+		t.Errorf("the connection of %v is replaced by one of %v; %+v", before.Connected,
+			s.Connected, s.Failure)
 	}
 }
 
-// A stream that nobody asked for is rejected, and an invitation to a member that ends or does not come ends the wait.
+// A stream that nobody asked for is rejected, and an invitation to a member that ends or does not
+// come ends the wait.
 func TestInvitations(t *testing.T) {
 	a, b, _ := oneWay(t)
 	up(t, a, b)
@@ -138,7 +150,8 @@ func TestAMemberThatNobodyReachesSaysSo(t *testing.T) {
 	b.Close()
 }
 
-// A member of an older version, which knows no invitations and ends a stream with one, is not invited.
+// A member of an older version, which knows no invitations and ends a stream with one, is not
+// invited.
 func TestAnOlderMemberIsNotInvited(t *testing.T) {
 	a := newMember(t, 0xa)
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -149,7 +162,8 @@ func TestAnOlderMemberIsNotInvited(t *testing.T) {
 	l.Close()
 	a.SetMembers(1, []Member{{a.id, []string{a.url}}, {0xb, []string{nowhere}}}, nil)
 	a.start(t)
-	h := hello{minProtocol: minProtocol, maxProtocol: maxProtocol, kind: kindMessages, cluster: a.o.ClusterID, from: 0xb, to: a.id, index: 1,
+	h := hello{minProtocol: minProtocol, maxProtocol: maxProtocol, kind: kindMessages,
+		cluster: a.o.ClusterID, from: 0xb, to: a.id, index: 1,
 		version: "1", urls: []string{nowhere}}
 	d := a.o.dialer(kindMessages)
 	var sent, received atomic.Uint64

@@ -37,8 +37,8 @@ func (p *remote) run() {
 	p.queue.setOpen(false)
 }
 
-// pause waits before the next dial; the member's own dial cuts it short. There is no wait while it is not known why a stream
-// has ended.
+// pause waits before the next dial; the member's own dial cuts it short. There is no wait while it
+// is not known why a stream has ended.
 func (p *remote) pause(delay *time.Duration) {
 	o := &p.t.o
 	least, most, begun := jitter(o.BackoffMin), jitter(*delay), time.Now()
@@ -143,7 +143,8 @@ type writer struct {
 	control []*raftpb.Message
 	log     []*raftpb.Message // taken and not encoded: log[next:]
 	next    int
-	// big is the encoding of a message that does not fit into a frame, rest the part that is not sent.
+	// big is the encoding of a message that does not fit into a frame, rest the part that is not
+	// sent.
 	big, rest []byte
 	bigSize   int // of the message, as the queue counts it
 	// written is what the buffer completes.
@@ -217,7 +218,9 @@ func (w *writer) add(m *raftpb.Message, t frameType) {
 func (w *writer) begin(m *raftpb.Message, n int) {
 	b, err := proto.MarshalOptions{}.MarshalAppend(w.big[:0], m)
 	if most := w.p.t.o.MaxMessageBytes; err == nil && len(b) > most {
-		err = refuse(CodeTooLarge, "message of type %v with %d bytes, the most is %d (MaxMessageBytes)", m.GetType(), len(b), most)
+		err = refuse(CodeTooLarge,
+			"message of type %v with %d bytes, the most is %d (MaxMessageBytes)",
+			m.GetType(), len(b), most)
 	}
 	if err != nil {
 		w.bytes += n
@@ -247,7 +250,8 @@ func (w *writer) fragment() {
 }
 
 func (w *writer) unsendable(m *raftpb.Message, err error) {
-	w.p.t.o.Logger.Error("raft message cannot be sent", hexID("to", w.p.id), slog.String("type", m.GetType().String()), slog.Any("error", err))
+	w.p.t.o.Logger.Error("raft message cannot be sent", hexID("to", w.p.id),
+		slog.String("type", m.GetType().String()), slog.Any("error", err))
 	w.p.drop(1, inLogLane(m.GetType()))
 }
 

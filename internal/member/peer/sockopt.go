@@ -6,7 +6,8 @@ import (
 )
 
 // keepAlive finds dead connections that have nothing to send, below the pings of this package.
-var keepAlive = net.KeepAliveConfig{Enable: true, Idle: 15 * time.Second, Interval: 5 * time.Second, Count: 3}
+var keepAlive = net.KeepAliveConfig{Enable: true, Idle: 15 * time.Second,
+	Interval: 5 * time.Second, Count: 3}
 
 // tune sets what a connection between members needs.
 func tune(conn net.Conn, dead time.Duration) {

@@ -31,12 +31,14 @@ type authority struct {
 func newAuthority(t *testing.T) *authority {
 	t.Helper()
 	a := &authority{t: t}
-	a.cert, a.key = a.make(&x509.Certificate{Subject: pkix.Name{CommonName: "authority"}, IsCA: true, BasicConstraintsValid: true,
+	a.cert, a.key = a.make(&x509.Certificate{Subject: pkix.Name{CommonName: "authority"},
+		IsCA: true, BasicConstraintsValid: true,
 		KeyUsage: x509.KeyUsageCertSign}, nil, nil)
 	return a
 }
 
-func (a *authority) make(c, parent *x509.Certificate, by *ecdsa.PrivateKey) (*x509.Certificate, *ecdsa.PrivateKey) {
+func (a *authority) make(c, parent *x509.Certificate, by *ecdsa.PrivateKey) (*x509.Certificate,
+	*ecdsa.PrivateKey) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
 		a.t.Fatal(err)
@@ -59,11 +61,14 @@ func (a *authority) make(c, parent *x509.Certificate, by *ecdsa.PrivateKey) (*x5
 
 // config is what a member with a certificate of the authority uses in both directions.
 func (a *authority) config(name string) *tls.Config {
-	cert, key := a.make(&x509.Certificate{Subject: pkix.Name{CommonName: name}, IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)},
-		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth}}, a.cert, a.key)
+	cert, key := a.make(&x509.Certificate{Subject: pkix.Name{CommonName: name},
+		IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)},
+		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth}},
+		a.cert, a.key)
 	pool := x509.NewCertPool()
 	pool.AddCert(a.cert)
-	return &tls.Config{Certificates: []tls.Certificate{{Certificate: [][]byte{cert.Raw}, PrivateKey: key}},
+	return &tls.Config{Certificates: []tls.Certificate{{Certificate: [][]byte{cert.Raw},
+		PrivateKey: key}},
 		RootCAs: pool, ClientCAs: pool, ClientAuth: tls.RequireAndVerifyClientCert}
 }
 
@@ -82,14 +87,15 @@ func TestMutualTLS(t *testing.T) {
 	up(t, b, a)
 	a.send(app(a.id, b.id, 1, 1<<20), msg(raftpb.MsgHeartbeat, a.id, b.id, 2))
 	until(t, "both arrived", func() bool { return len(b.sink.all()) == 2 })
-	got, err := (&Client{TLS: func() *tls.Config { return conf }}).Call(t.Context(), b.url, calls.FirstOpen, nil)
+	got, err := (&Client{TLS: func() *tls.Config { return conf }}).Call(t.Context(), b.url,
+		calls.FirstOpen, nil)
 	if !errors.Is(err, CodeUnsupported) {
 		t.Errorf("%+v, %v", got, err)
 	}
 }
 
-// A program with no certificate, or one of another authority, or a name that is not allowed, or speaks
-// no TLS at all, is refused with a line on both sides.
+// A program with no certificate, or one of another authority, or a name that is not allowed, or
+// speaks no TLS at all, is refused with a line on both sides.
 func TestUnknownCertificates(t *testing.T) {
 	ca, other := newAuthority(t), newAuthority(t)
 	good := ca.config("member")
@@ -110,19 +116,24 @@ func TestUnknownCertificates(t *testing.T) {
 	}{
 		{"another authority", good, strange, "unknown authority", "unknown certificate authority"},
 		{"none", good, none, "didn't provide a certificate", "certificate required"},
-		{"a name that is not allowed", guarded, ca.config("somebody"), "the name somebody is not allowed", "bad certificate"},
+		{"a name that is not allowed", guarded, ca.config("somebody"),
+			"the name somebody is not allowed", "bad certificate"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			a, b := newMember(t, 0xa, secured(good, c.client)), newMember(t, 0xb, secured(c.server, good))
+			a, b := newMember(t, 0xa, secured(good, c.client)),
+				newMember(t, 0xb, secured(c.server, good))
 			a.SetMembers(1, []Member{{b.id, []string{b.url}}}, nil)
 			b.SetMembers(1, []Member{{a.id, []string{"http://127.0.0.1:1"}}}, nil)
 			b.start(t)
 			a.start(t)
-			until(t, "refused three times", func() bool { n, _ := b.Refused(); return n["no handshake"] >= 3 })
+			until(t, "refused three times",
+				func() bool { n, _ := b.Refused(); return n["no handshake"] >= 3 })
 			until(t, "both said so", func() bool {
-				return len(b.logs.lines("rejected connection on peer endpoint", c.here)) > 0 && len(a.logs.lines("failed to connect to peer", c.there)) > 0
+				return len(b.logs.lines("rejected connection on peer endpoint", c.here)) > 0 &&
+					len(a.logs.lines("failed to connect to peer", c.there)) > 0
 			})
-			if n, m := len(b.logs.lines("rejected connection")), len(a.logs.lines("failed to connect")); n != 1 || m != 1 {
+			if n, m := len(b.logs.lines("rejected connection")),
+				len(a.logs.lines("failed to connect")); n != 1 || m != 1 {
 				t.Errorf("%d lines on the side that refuses, %d on the other", n, m)
 			}
 		})
@@ -133,8 +144,10 @@ func TestUnknownCertificates(t *testing.T) {
 		b.start(t)
 		a.start(t)
 		until(t, "both said so", func() bool {
-			return len(b.logs.lines("rejected connection on peer endpoint", "speaks no TLS: an https peer URL is needed")) > 0 &&
-				len(a.logs.lines("failed to connect", "speaks no TLS: an https peer URL is needed")) > 0
+			return len(b.logs.lines("rejected connection on peer endpoint",
+				"speaks no TLS: an https peer URL is needed")) > 0 &&
+				len(a.logs.lines("failed to connect",
+					"speaks no TLS: an https peer URL is needed")) > 0
 		})
 	})
 	t.Run("TLS to plain", func(t *testing.T) {
@@ -143,7 +156,8 @@ func TestUnknownCertificates(t *testing.T) {
 		b.start(t)
 		a.start(t)
 		until(t, "both said so", func() bool {
-			return len(b.logs.lines("rejected connection on peer endpoint", "speaks TLS")) > 0 && len(a.logs.lines("failed to connect", "TLS handshake")) > 0
+			return len(b.logs.lines("rejected connection on peer endpoint", "speaks TLS")) > 0 &&
+				len(a.logs.lines("failed to connect", "TLS handshake")) > 0
 		})
 	})
 	t.Run("no certificates here", func(t *testing.T) {
@@ -170,9 +184,11 @@ func TestCertificatesAreReloaded(t *testing.T) {
 	conf.Store(next.config("member"))
 	before := a.about(b.id).Connects
 	b.hangUp(t, a.id)
-	until(t, "connected anew", func() bool { s := a.about(b.id); return s.Connects > before && !s.Connected.IsZero() })
+	until(t, "connected anew",
+		func() bool { s := a.about(b.id); return s.Connects > before && !s.Connected.IsZero() })
 	c := Client{TLS: func() *tls.Config { return old.config("member") }}
-	if _, err := c.Call(context.Background(), b.url, calls.FirstOpen, nil); err == nil || errors.Is(err, CodeUnsupported) {
+	if _, err := c.Call(context.Background(), b.url, calls.FirstOpen, nil); err == nil ||
+		errors.Is(err, CodeUnsupported) {
 		t.Errorf("the old authority is still trusted: %v", err)
 	}
 }

@@ -20,23 +20,24 @@ import (
 	"vigil/internal/portmux"
 )
 
-// Raft takes the messages of other members' raft. No method may block or call the Transport, and all may be called while
-// Send is.
+// Raft takes the messages of other members' raft. No method may block or call the Transport, and
+// all may be called while Send is.
 type Raft interface {
 	// Step takes messages that arrived. The slice is used again; the messages are the receiver's.
 	Step(msgs ...*raftpb.Message)
 	// ReportUnreachable reports that a MsgApp or MsgProp to a member was lost on this side.
 	ReportUnreachable(id uint64)
-	// ReportAbsent reports that the process of a member has ended, as far as this member can see: no stream of messages is
-	// open in either direction, and its ports refuse connections. It reports false when the member opens a stream again, or
-	// accepts one, before the first message of that stream. See DESIGN.md.
+	// ReportAbsent reports that the process of a member has ended, as far as this member can see:
+	// no stream of messages is open in either direction, and its ports refuse connections. It
+	// reports false when the member opens a stream again, or accepts one, before the first message
+	// of that stream. See DESIGN.md.
 	ReportAbsent(id uint64, absent bool)
 }
 
 // Caller identifies the origin of a call.
 type Caller struct {
-	// Member is the id of a member of this cluster, 0 for any other program that reaches the peer port, such as
-	// a member that is about to join.
+	// Member is the id of a member of this cluster, 0 for any other program that reaches the peer
+	// port, such as a member that is about to join.
 	Member uint64
 	// Addr is the remote address.
 	Addr string
@@ -49,15 +50,16 @@ type CallServer interface {
 }
 
 // BulkReceiver takes bulk transfers, one at a time from each member. r returns io.EOF when all
-// bytes have been received and their checksum is right, and otherwise an error. A nil
-// result before io.EOF was seen fails the transfer; an error is reported to the sender. ctx ends when the
-// Transport is closed. Closing r, from any goroutine, ends the transfer and with it a Read under way. r must not be
-// used after the return.
+// bytes have been received and their checksum is right, and otherwise an error. A nil result before
+// io.EOF was seen fails the transfer; an error is reported to the sender. ctx ends when the
+// Transport is closed. Closing r, from any goroutine, ends the transfer and with it a Read under
+// way. r must not be used after the return.
 type BulkReceiver interface {
 	ReceiveBulk(ctx context.Context, from uint64, meta []byte, r io.ReadCloser) error
 }
 
-// Receivers take what is received. Raft is required; calls and transfers without a receiver are rejected.
+// Receivers take what is received. Raft is required; calls and transfers without a receiver are
+// rejected.
 type Receivers struct {
 	Raft  Raft
 	Calls CallServer
@@ -81,8 +83,9 @@ type Transport struct {
 	removal   sync.Once
 	pending   pending
 	refused   [CodeClosing + 1]atomic.Uint64 // connections refused, by code
-	visits    atomic.Uint64                  // streams that other members have opened by their own choice
-	strangers stats                          // what belongs to no member
+	// streams that other members have opened by their own choice
+	visits    atomic.Uint64
+	strangers stats // what belongs to no member
 
 	mu struct {
 		sync.Mutex
@@ -111,8 +114,8 @@ type remote struct {
 	mu struct {
 		sync.Mutex
 		urls []string // of the membership
-		// learned are URLs that the member itself advertised, when it knew a newer membership: that of
-		// learnedAt. known is false if it is in no membership of ours.
+		// learned are URLs that the member itself advertised, when it knew a newer membership: that
+		// of learnedAt. known is false if it is in no membership of ours.
 		learned   []string
 		learnedAt uint64
 		known     bool
@@ -126,12 +129,14 @@ type remote struct {
 		absence absence
 		// failure is why the last dial for messages failed, nil while the stream is open.
 		failure *Failure
-		// detour is why the last dial failed, if the member was invited to make the connection that is open.
+		// detour is why the last dial failed, if the member was invited to make the connection that
+		// is open.
 		detour *Failure
 		// undialed is since when the member does not answer dials, whatever it was invited to.
 		undialed time.Time
-		// awaited are the connections that the member was invited to make, invited counts invitations; answering is set for a kind
-		// while this member connects because the other one has invited it.
+		// awaited are the connections that the member was invited to make, invited counts
+		// invitations; answering is set for a kind while this member connects because the other one
+		// has invited it.
 		awaited   [lastKind + 1]*awaited
 		invited   uint64
 		answering [lastKind + 1]bool
@@ -151,7 +156,8 @@ func New(o Options) (*Transport, error) {
 		return nil, err
 	}
 	o.setDefaults()
-	t := &Transport{o: o, began: time.Now(), http: portmux.NewListener(peerPort{}), removed: make(chan uint64, maxReports)}
+	t := &Transport{o: o, began: time.Now(), http: portmux.NewListener(peerPort{}),
+		removed: make(chan uint64, maxReports)}
 	t.ctx, t.cancel = context.WithCancel(context.Background())
 	t.setSelfLocked(o.PeerURLs)
 	t.mu.members = map[uint64]*remote{}
@@ -180,9 +186,9 @@ func (t *Transport) Start(r Receivers) error {
 	return nil
 }
 
-// SetMembers replaces the membership by that of the change at a raft index; removed are all ids of former
-// members. This member may be among the members; others are to
-// dial its URLs. Streams of removed members end.
+// SetMembers replaces the membership by that of the change at a raft index; removed are all ids of
+// former members. This member may be among the members; others are to dial its URLs. Streams of
+// removed members end.
 func (t *Transport) SetMembers(index uint64, members []Member, removed []uint64) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -218,7 +224,8 @@ func (t *Transport) SetMembers(index uint64, members []Member, removed []uint64)
 }
 
 func (t *Transport) addRemoteLocked(id uint64) *remote {
-	p := &remote{t: t, id: id, stats: newStats(), queue: newQueue(t.o.MaxQueueBytes, t.o.MaxQueueMessages), kicked: make(chan struct{}, 1),
+	p := &remote{t: t, id: id, stats: newStats(),
+		queue: newQueue(t.o.MaxQueueBytes, t.o.MaxQueueMessages), kicked: make(chan struct{}, 1),
 		ended: make(chan struct{}, 1)}
 	p.ctx, p.cancel = context.WithCancel(t.ctx)
 	p.calls.p = p
@@ -276,8 +283,8 @@ func (p *remote) set(urls []string) {
 	}
 }
 
-// isLearned reports whether the member advertised itself at a newer membership than the one at index, so that
-// its absence there means nothing yet.
+// isLearned reports whether the member advertised itself at a newer membership than the one at
+// index, so that its absence there means nothing yet.
 func (p *remote) isLearned(index uint64) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -316,7 +323,8 @@ func (t *Transport) Send(msgs []*raftpb.Message) {
 		case p == nil:
 			t.strangers.dropped.Add(1)
 		case !remoteTypes[m.GetType()]:
-			t.log.line(t.o.Logger, slog.LevelError, lineKey{p.id, m.GetType().String()}, "raft message of a type that members do not send each other",
+			t.log.line(t.o.Logger, slog.LevelError, lineKey{p.id, m.GetType().String()},
+				"raft message of a type that members do not send each other",
 				hexID("to", p.id), slog.String("type", m.GetType().String()))
 			p.drop(1, false)
 		default:
@@ -348,12 +356,15 @@ func (t *Transport) ConnectedSince(id uint64) time.Time {
 	return p.mu.since
 }
 
-// Removed receives the id of each member that reports that this one was removed from the cluster, also repeatedly.
+// Removed receives the id of each member that reports that this one was removed from the cluster,
+// also repeatedly.
 func (t *Transport) Removed() <-chan uint64 { return t.removed }
 
 func (t *Transport) wasRemoved(by uint64, e *Error) {
 	t.removal.Do(func() {
-		t.o.Logger.Error("this member was removed from the cluster", hexID("local-member-id", t.o.MemberID), hexID("remote-peer-id", by), slog.Any("error", e))
+		t.o.Logger.Error("this member was removed from the cluster",
+			hexID("local-member-id", t.o.MemberID), hexID("remote-peer-id", by),
+			slog.Any("error", e))
 	})
 	select {
 	case t.removed <- by:
@@ -361,8 +372,8 @@ func (t *Transport) wasRemoved(by uint64, e *Error) {
 	}
 }
 
-// Close ends all streams and listeners and waits for their goroutines, calls of the receivers and of
-// the sources of bulk transfers included.
+// Close ends all streams and listeners and waits for their goroutines, calls of the receivers and
+// of the sources of bulk transfers included.
 func (t *Transport) Close() {
 	t.mu.Lock()
 	t.mu.closed = true
@@ -389,7 +400,8 @@ func (p *remote) connected(l *link) {
 	p.mu.Unlock()
 	p.stats.connects.Add(1)
 	p.t.log.forget(p.id)
-	p.t.o.Logger.Info("connected to peer", hexID("remote-peer-id", p.id), slog.String("remote-addr", l.conn.RemoteAddr().String()),
+	p.t.o.Logger.Info("connected to peer", hexID("remote-peer-id", p.id),
+		slog.String("remote-addr", l.conn.RemoteAddr().String()),
 		slog.String("remote-version", l.other.version))
 }
 
@@ -406,7 +418,8 @@ func (p *remote) disconnected(err error) {
 	p.noteFailure(err)
 	// What the kernel had accepted is lost too, and is not counted.
 	p.t.receivers.Raft.ReportUnreachable(p.id)
-	p.t.o.Logger.Warn("lost connection to peer", hexID("remote-peer-id", p.id), slog.Any("error", err))
+	p.t.o.Logger.Warn("lost connection to peer", hexID("remote-peer-id", p.id),
+		slog.Any("error", err))
 }
 
 func hexID(key string, id uint64) slog.Attr { return slog.String(key, strconv.FormatUint(id, 16)) }
@@ -430,7 +443,8 @@ const (
 	maxLines    = 256
 )
 
-func (l *lines) line(to *slog.Logger, level slog.Level, key lineKey, msg string, attrs ...slog.Attr) {
+func (l *lines) line(to *slog.Logger, level slog.Level, key lineKey, msg string,
+	attrs ...slog.Attr) {
 	now := time.Now()
 	l.mu.Lock()
 	last, seen := l.mu.last[key]
@@ -466,8 +480,8 @@ func failureKey(id uint64, err error) lineKey {
 	return lineKey{id, "dial: " + failureClass(err)}
 }
 
-// failureClass distinguishes failures that need different reactions: a lasting failure must not suppress the log line of the
-// next kind.
+// failureClass distinguishes failures that need different reactions: a lasting failure must not
+// suppress the log line of the next kind.
 func failureClass(err error) string {
 	var errno syscall.Errno
 	var timeout net.Error
@@ -484,7 +498,8 @@ func failureClass(err error) string {
 	return "other"
 }
 
-// certificateFailure distinguishes the failures of TLS handshakes. It does not depend on what the other side puts in a certificate.
+// certificateFailure distinguishes the failures of TLS handshakes. It does not depend on what the
+// other side puts in a certificate.
 func certificateFailure(err error) string {
 	var (
 		alert   *net.OpError

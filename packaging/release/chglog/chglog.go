@@ -1,6 +1,7 @@
-// Package chglog stands for the module of this name, by a replace directive of the module above. nfpm uses it to write
-// changelogs into packages, a feature that a release of Vigil does not use; the real module would add git, SSH and templates to what
-// `./check` compiles. Every function fails.
+// Package chglog stands for the module of this name, by a replace directive of the module above.
+// nfpm uses it to write changelogs into packages, a feature that a release of Vigil does not use;
+// the real module would add git, SSH and templates to what `./check` compiles. Every function
+// fails.
 package chglog
 
 import (
@@ -33,4 +34,6 @@ func DebTemplate() (*template.Template, error) { return nil, errLeftOut }
 func LoadTemplateData(string) (*template.Template, error) { return nil, errLeftOut }
 
 // FormatChangelog would execute a template.
-func FormatChangelog(*PackageChangeLog, *template.Template) (string, error) { return "", errLeftOut }
+func FormatChangelog(*PackageChangeLog, *template.Template) (string, error) {
+	return "", errLeftOut
+}

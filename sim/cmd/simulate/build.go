@@ -34,7 +34,8 @@ func cacheDir() (string, error) {
 	return dir, nil
 }
 
-// removeOld removes the files in dir and below it that were written before a time. Another process may do the same.
+// removeOld removes the files in dir and below it that were written before a time. Another process
+// may do the same.
 func removeOld(dir string, before time.Time) {
 	_ = filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
 		if err != nil || d.IsDir() {
@@ -47,18 +48,23 @@ func removeOld(dir string, before time.Time) {
 	})
 }
 
-// trimmed leaves out what no simulation uses: the pages of golang.org/x/net/trace. They have templates, for which the linker
-// keeps all exported methods of all packages: a quarter of the functions, which are compiled for minutes.
+// trimmed leaves out what no simulation uses: the pages of golang.org/x/net/trace. They have
+// templates, for which the linker keeps all exported methods of all packages: a quarter of the
+// functions, which are compiled for minutes.
 var trimmed = planted.Mistake{Name: "trimmed", Edits: []planted.Edit{
 	{File: "internal/edge/httpd/debug.go", Old: "\n\t\"golang.org/x/net/trace\"\n", New: ""},
-	{File: "internal/edge/httpd/debug.go", Old: "\tmux.HandleFunc(\"/debug/requests\", func(w http.ResponseWriter, r *http.Request) { trace.Render(w, r, true) })\n", New: ""},
-	{File: "internal/edge/httpd/debug.go", Old: "\tmux.HandleFunc(\"/debug/events\", func(w http.ResponseWriter, r *http.Request) { trace.RenderEvents(w, r, true) })\n", New: ""},
+	{File: "internal/edge/httpd/debug.go",
+		Old: "\tmux.HandleFunc(\"/debug/requests\", func(w http.ResponseWriter, r *http.Request) { trace.Render(w, r, true) })\n", New: ""},
+	{File: "internal/edge/httpd/debug.go",
+		Old: "\tmux.HandleFunc(\"/debug/events\", func(w http.ResponseWriter, r *http.Request) { trace.RenderEvents(w, r, true) })\n", New: ""},
 	{File: "internal/edge/rpc/trace.go", Old: "\t\"golang.org/x/net/trace\"\n\n", New: ""},
 	{File: "internal/edge/rpc/trace.go", Old: "\ttr := trace.New(", New: "\ttr := newRecord("},
-	{File: "internal/edge/rpc/trace.go", Old: "// traced begins", New: "type record struct{}\n\nfunc newRecord(string, string) record { return record{} }\n\nfunc (record) LazyPrintf(string, ...any) {}\nfunc (record) SetError() {}\nfunc (record) Finish() {}\n\n// traced begins"},
+	{File: "internal/edge/rpc/trace.go", Old: "// traced begins",
+		New: "type record struct{}\n\nfunc newRecord(string, string) record { return record{} }\n\nfunc (record) LazyPrintf(string, ...any) {}\nfunc (record) SetError() {}\nfunc (record) Finish() {}\n\n// traced begins"},
 }}
 
-// loadGuest builds the program of the processes, with some files changed, or uses the one in a file, and compiles it.
+// loadGuest builds the program of the processes, with some files changed, or uses the one in a
+// file, and compiles it.
 func loadGuest(ctx context.Context, file string, changed map[string]string) (*world.Guest, error) {
 	cache, err := cacheDir()
 	if err != nil {
@@ -71,13 +77,15 @@ func loadGuest(ctx context.Context, file string, changed map[string]string) (*wo
 		}
 		defer os.RemoveAll(dir)
 		file = filepath.Join(dir, "guest.wasm")
-		// Without paths and versions of the working tree the same code has the same version.
-		// A library is initialized once, and not at each start of a process; see world.image. It calls functions of the runtime.
+		// Without paths and versions of the working tree the same code has the same version. A
+		// library is initialized once, and not at each start of a process; see world.image. It
+		// calls functions of the runtime.
 		overlay, err := writeOverlay(ctx, dir, changed)
 		if err != nil {
 			return nil, err
 		}
-		args := []string{"build", "-tags=grpcnotrace", "-overlay=" + overlay, "-trimpath", "-buildvcs=false", "-buildmode=c-shared", "-ldflags=-s -w -checklinkname=0", "-o", file}
+		args := []string{"build", "-tags=grpcnotrace", "-overlay=" + overlay, "-trimpath",
+			"-buildvcs=false", "-buildmode=c-shared", "-ldflags=-s -w -checklinkname=0", "-o", file}
 		build := exec.CommandContext(ctx, "go", append(args, "vigil/sim/guest")...)
 		build.Env = append(os.Environ(), "GOOS=wasip1", "GOARCH=wasm")
 		build.Stderr = os.Stderr
@@ -92,7 +100,8 @@ func loadGuest(ctx context.Context, file string, changed map[string]string) (*wo
 	return g, addHost(ctx, g)
 }
 
-// addHost makes the version of the code depend on what runs the program too: plans, faults, disks, the network, and the checks.
+// addHost makes the version of the code depend on what runs the program too: plans, faults, disks,
+// the network, and the checks.
 func addHost(ctx context.Context, g *world.Guest) error {
 	files, err := hostFiles(ctx)
 	if err != nil {
@@ -114,11 +123,14 @@ func addHost(ctx context.Context, g *world.Guest) error {
 
 // hostFiles returns the files of the modules vigil and vigil/sim of which this program is made.
 func hostFiles(ctx context.Context) (files []string, err error) {
-	list := exec.CommandContext(ctx, "go", "list", "-deps", "-f", "{{with .Module}}{{.Path}}{{end}}\t{{.Dir}}\t{{join .GoFiles \"\t\"}}", "vigil/sim/cmd/simulate")
+	list := exec.CommandContext(ctx, "go", "list", "-deps", "-f",
+		"{{with .Module}}{{.Path}}{{end}}\t{{.Dir}}\t{{join .GoFiles \"\t\"}}",
+		"vigil/sim/cmd/simulate")
 	list.Stderr = os.Stderr
 	out, err := list.Output()
 	if err != nil {
-		return nil, fmt.Errorf("list the code of the simulation, from the module vigil/sim: %w", err)
+		return nil, fmt.Errorf("list the code of the simulation, from the module vigil/sim: %w",
+			err)
 	}
 	for line := range strings.Lines(string(out)) {
 		p := strings.Split(strings.TrimSuffix(line, "\n"), "\t")
@@ -146,7 +158,8 @@ func writeOverlay(ctx context.Context, dir string, changed map[string]string) (s
 	return planted.Overlay(root, dir, files)
 }
 
-// sources returns the folder of the module vigil. The working directory is anywhere in the module vigil/sim.
+// sources returns the folder of the module vigil. The working directory is anywhere in the module
+// vigil/sim.
 func sources(ctx context.Context) (string, error) {
 	out, err := exec.CommandContext(ctx, "go", "list", "-m", "-f", "{{.Dir}}", "vigil").Output()
 	if err != nil {

@@ -33,18 +33,24 @@ func TestRemoveOld(t *testing.T) {
 	}
 }
 
-// TestHostFiles: the version of the code covers what decides what happens in a run, besides the program of the processes.
+// TestHostFiles: the version of the code covers what decides what happens in a run, besides the
+// program of the processes.
 func TestHostFiles(t *testing.T) {
 	files, err := hostFiles(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, end := range []string{"sim/world/world.go", "sim/scenario/profiles.go", "sim/check/watch.go", "internal/vfs/memfs/memfs.go", "sim/cmd/simulate/build.go"} {
+	for _, end := range []string{"sim/world/world.go", "sim/scenario/profiles.go",
+		"sim/check/watch.go", "internal/vfs/memfs/memfs.go", "sim/cmd/simulate/build.go"} {
 		if !slices.ContainsFunc(files, func(f string) bool { return strings.HasSuffix(f, end) }) {
 			t.Errorf("%s is missing in %q", end, files)
 		}
 	}
-	if slices.ContainsFunc(files, func(f string) bool { return strings.HasSuffix(f, "_test.go") || strings.Contains(f, "wazero") }) {
+	if slices.ContainsFunc(files,
+		func(f string) bool {
+			return strings.HasSuffix(f, "_test.go") ||
+				strings.Contains(f, "wazero")
+		}) {
 		t.Errorf("tests or other modules are in %q", files)
 	}
 }

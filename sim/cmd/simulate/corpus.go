@@ -25,7 +25,8 @@ func (o *options) files(g *world.Guest) (func() (job, bool), error) {
 		if err != nil {
 			return nil, err
 		}
-		jobs = append(jobs, job{name: fmt.Sprintf("plan %s@%s", name, g.Version), plan: c.Plan, again: "-plan " + name})
+		jobs = append(jobs, job{name: fmt.Sprintf("plan %s@%s", name, g.Version), plan: c.Plan,
+			again: "-plan " + name})
 	}
 	return func() (job, bool) {
 		if len(jobs) == 0 {

@@ -22,7 +22,8 @@ type failure struct {
 	text string
 }
 
-// newFailure describes the violations of a run: when they were noticed, the plainest one, and some of each kind.
+// newFailure describes the violations of a run: when they were noticed, the plainest one, and some
+// of each kind.
 func newFailure(j job, r scenario.Result) *failure {
 	_, plain := plainest(r.Violations)
 	f := &failure{job: j, kind: scenario.KindOf(plain)}
@@ -33,7 +34,8 @@ func newFailure(j job, r scenario.Result) *failure {
 		}
 	}
 	var b strings.Builder
-	fmt.Fprintf(&b, "%s failed, noticed at %v of simulated time, in line %d of the trace\n  %s\n", j.name, r.At, r.Line, plain)
+	fmt.Fprintf(&b, "%s failed, noticed at %v of simulated time, in line %d of the trace\n  %s\n",
+		j.name, r.At, r.Line, plain)
 	count := map[string]int{}
 	for _, v := range r.Violations {
 		k := scenario.KindOf(v)
@@ -75,7 +77,8 @@ func (k *kinds) add(f *failure) {
 func (k kinds) String() string {
 	var b strings.Builder
 	for _, name := range slices.Sorted(maps.Keys(k)) {
-		fmt.Fprintf(&b, "%d failed by %q, the first is: simulate %s\n", k[name].plans, name, k[name].first.again)
+		fmt.Fprintf(&b, "%d failed by %q, the first is: simulate %s\n", k[name].plans, name,
+			k[name].first.again)
 	}
 	return b.String()
 }
@@ -94,7 +97,8 @@ func shrink(g *world.Guest, f *failure) {
 	p := scenario.Shrink(f.job.plan, func(q scenario.Plan) bool {
 		runs++
 		found := same(scenario.Run(g, q, nil).Violations)
-		fmt.Printf("run %d: %d faults until %v, %d x %d clients: fails %t\n", runs, len(q.Faults), q.Faulty, q.Clients, q.Workers, found != "")
+		fmt.Printf("run %d: %d faults until %v, %d x %d clients: fails %t\n", runs, len(q.Faults),
+			q.Faulty, q.Clients, q.Workers, found != "")
 		if found != "" {
 			last = found
 		}
@@ -106,7 +110,8 @@ func shrink(g *world.Guest, f *failure) {
 	}
 	fmt.Println("  ", last)
 	file := fmt.Sprintf("plan-%d.json", p.Seed)
-	if err := (scenario.Case{Cause: f.job.name, Mistake: f.job.mistake, Violation: f.kind, Plan: p}).Write(file); err != nil {
+	if err := (scenario.Case{Cause: f.job.name, Mistake: f.job.mistake, Violation: f.kind,
+		Plan: p}).Write(file); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		return
 	}

@@ -1,5 +1,6 @@
-// Simulate lets clusters of the real code live through faults in a simulated world, and checks what their clients saw.
-// It builds the program of the processes, so it runs in the module vigil/sim. Its help shows how it is used.
+// Simulate lets clusters of the real code live through faults in a simulated world, and checks what
+// their clients saw. It builds the program of the processes, so it runs in the module vigil/sim.
+// Its help shows how it is used.
 package main
 
 import (
@@ -57,23 +58,32 @@ func main() {
 		fmt.Fprint(flag.CommandLine.Output(), usage)
 		flag.PrintDefaults()
 	}
-	flag.StringVar(&o.seed, "seed", "1", "the first seed, with @ and the version of the code if it must be that one")
+	flag.StringVar(&o.seed, "seed", "1",
+		"the first seed, with @ and the version of the code if it must be that one")
 	flag.Uint64Var(&o.seeds, "seeds", 1, "the number of seeds")
 	flag.Float64Var(&o.hours, "hours", 0, "take fresh seeds for so many hours of real time")
-	flag.Float64Var(&o.minutes, "minutes", 0, "the minutes of simulated time in which faults begin, for seeds; 0 for what is usual for the profile")
-	flag.StringVar(&o.profile, "profile", "", "how plans are drawn from seeds; default: "+scenario.Mixed+", and for planted mistakes that of each. There are\n"+scenario.Profiles())
+	flag.Float64Var(&o.minutes, "minutes", 0,
+		"the minutes of simulated time in which faults begin, for seeds; 0 for what is usual for the profile")
+	flag.StringVar(&o.profile, "profile", "", "how plans are drawn from seeds; default: "+
+		scenario.Mixed+", and for planted mistakes that of each. There are\n"+scenario.Profiles())
 	flag.BoolVar(&o.keepGoing, "keep-going", false, "continue with other seeds after a violation")
 	flag.StringVar(&o.log, "log", "", "append a line for the whole run to a file")
 	flag.IntVar(&o.parallel, "parallel", 2, "the number of seeds at a time")
 	flag.IntVar(&o.replays, "replays", 1, "run each seed so often, and compare the hashes")
-	flag.BoolVar(&o.shrink, "shrink", false, "leave out faults, clients and work of a failing plan as long as it fails, and write the rest to a file")
+	flag.BoolVar(&o.shrink, "shrink", false,
+		"leave out faults, clients and work of a failing plan as long as it fails, and write the rest to a file")
 	flag.StringVar(&o.plan, "plan", "", "the file of a plan, instead of seeds")
 	flag.StringVar(&o.corpus, "corpus", "", "a directory with files of plans, instead of seeds")
-	flag.StringVar(&o.trace, "trace", "", "write what happens to a file, - is the standard output; for one seed")
-	flag.StringVar(&o.guest, "guest", "", "the program of the processes, with -planted the one with all mistakes; default: build it")
-	flag.StringVar(&o.planted, "planted", "", "plant a mistake in the members and clients, by its name in package planted, or several by comma; all tries each of them")
-	flag.StringVar(&o.format, "format", "text", "the format of the table of planted mistakes: text, md or json")
-	flag.StringVar(&o.cpuProfile, "cpuprofile", "", "write a profile of the processor's time to a file")
+	flag.StringVar(&o.trace, "trace", "",
+		"write what happens to a file, - is the standard output; for one seed")
+	flag.StringVar(&o.guest, "guest", "",
+		"the program of the processes, with -planted the one with all mistakes; default: build it")
+	flag.StringVar(&o.planted, "planted", "",
+		"plant a mistake in the members and clients, by its name in package planted, or several by comma; all tries each of them")
+	flag.StringVar(&o.format, "format", "text",
+		"the format of the table of planted mistakes: text, md or json")
+	flag.StringVar(&o.cpuProfile, "cpuprofile", "",
+		"write a profile of the processor's time to a file")
 	flag.Parse()
 	err := o.run(flag.Args())
 	if err == nil {
@@ -97,9 +107,12 @@ func (o *options) check(rest []string) (first uint64, version string, err error)
 	number, version, at := strings.Cut(o.seed, "@")
 	first, err = strconv.ParseUint(number, 10, 64)
 	bad(err != nil || at && version == "", "-seed %q is not a number, or a number@version", o.seed)
-	bad(err == nil && first > math.MaxUint64-o.seeds, "-seed %d: there are no %d seeds from it on, the last one is %d", first, o.seeds, uint64(math.MaxUint64-1))
+	bad(err == nil && first > math.MaxUint64-o.seeds,
+		"-seed %d: there are no %d seeds from it on, the last one is %d", first, o.seeds,
+		uint64(math.MaxUint64-1))
 	bad(len(rest) > 0, "%q is not expected, only options are", rest)
-	bad(o.seeds == 0 || o.parallel < 1 || o.replays < 1, "-seeds, -parallel and -replays must be at least 1")
+	bad(o.seeds == 0 || o.parallel < 1 || o.replays < 1,
+		"-seeds, -parallel and -replays must be at least 1")
 	bad(!(o.hours >= 0), "-hours must not be negative")
 	bad(!(o.minutes >= 0 && o.minutes <= 24*60), "-minutes must be at least 0, and at most a day")
 	files := o.plan != "" || o.corpus != ""
@@ -115,10 +128,12 @@ func (o *options) check(rest []string) (first uint64, version string, err error)
 		}
 	}
 	bad(sources > 1, "only one of -plan, -corpus and -hours can be given")
-	bad((sources > 0 || o.planted != "") && version != "", "-seed %s has no use with -plan, -corpus, -hours or -planted", o.seed)
+	bad((sources > 0 || o.planted != "") && version != "",
+		"-seed %s has no use with -plan, -corpus, -hours or -planted", o.seed)
 	bad(o.planted != "" && (o.log != "" || o.replays > 1), "-log and -replays are not for -planted")
 	bad(o.planted != "" && (o.plan != "" || o.hours > 0), "-planted takes seeds or -corpus")
-	bad(o.trace != "" && (o.seeds > 1 || o.hours > 0 || o.corpus != ""), "-trace is for one seed or plan")
+	bad(o.trace != "" && (o.seeds > 1 || o.hours > 0 || o.corpus != ""),
+		"-trace is for one seed or plan")
 	bad(o.trace != "" && o.trace == o.log, "-trace and -log are one file")
 	for _, f := range []struct{ name, file string }{{"-log", o.log}, {"-trace", o.trace}} {
 		if f.file == "-" {
@@ -128,12 +143,13 @@ func (o *options) check(rest []string) (first uint64, version string, err error)
 			errs = append(errs, fmt.Errorf("%s cannot be written: %w", f.name, err))
 		}
 	}
-	bad(o.format != "text" && o.format != "md" && o.format != "json", "-format %q is not text, md or json", o.format)
+	bad(o.format != "text" && o.format != "md" && o.format != "json",
+		"-format %q is not text, md or json", o.format)
 	return first, version, errors.Join(errs...)
 }
 
-// writable returns why a file, if there is a name, cannot be written. Nothing is lost of one that exists. A run of hours must not end with
-// that.
+// writable returns why a file, if there is a name, cannot be written. Nothing is lost of one that
+// exists. A run of hours must not end with that.
 func writable(file string) error {
 	if file == "" {
 		return nil
@@ -195,7 +211,8 @@ type job struct {
 	mistake string // the planted one, if any
 }
 
-// jobs returns a function that gives the plans to run one after the other, and false after the last one.
+// jobs returns a function that gives the plans to run one after the other, and false after the last
+// one.
 func (o *options) jobs(g *world.Guest, first uint64) (func() (job, bool), error) {
 	if o.plan != "" || o.corpus != "" {
 		return o.files(g)
@@ -203,7 +220,8 @@ func (o *options) jobs(g *world.Guest, first uint64) (func() (job, bool), error)
 	last, end := first+o.seeds, time.Time{}
 	if o.hours > 0 {
 		began := time.Now()
-		first, last, end = uint64(began.UnixNano()), 1<<64-1, began.Add(time.Duration(o.hours*float64(time.Hour)))
+		first, last, end = uint64(began.UnixNano()), 1<<64-1,
+			began.Add(time.Duration(o.hours*float64(time.Hour)))
 	}
 	faulty := time.Duration(o.minutes * float64(time.Minute))
 	drawn := "" // how, as options
@@ -221,7 +239,8 @@ func (o *options) jobs(g *world.Guest, first uint64) (func() (job, bool), error)
 		if err != nil {
 			return job{}, false // check has found it
 		}
-		j := job{name: fmt.Sprintf("seed %d@%s%s", first, g.Version, drawn), plan: p, again: fmt.Sprintf("-seed %d@%s%s", first, g.Version, drawn)}
+		j := job{name: fmt.Sprintf("seed %d@%s%s", first, g.Version, drawn), plan: p,
+			again: fmt.Sprintf("-seed %d@%s%s", first, g.Version, drawn)}
 		first++
 		return j, true
 	}, nil

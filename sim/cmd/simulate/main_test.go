@@ -33,10 +33,16 @@ func TestOptions(t *testing.T) {
 		"seeds from it on": func(o *options) { o.seed, o.seeds = "5", 1<<64-1 },
 		"from it on":       func(o *options) { o.seed = "18446744073709551615" },
 		"-hours or -plant": func(o *options) { o.seed, o.planted = "1@2", "no-sync" },
-		"not for -planted": func(o *options) { o.planted, o.log = "no-sync", filepath.Join(dir, "log") },
+		"not for -planted": func(o *options) {
+			o.planted, o.log = "no-sync",
+				filepath.Join(dir, "log")
+		},
 		"-log cannot be":   func(o *options) { o.log = filepath.Join(dir, "none", "log") },
 		"-trace cannot be": func(o *options) { o.trace = filepath.Join(dir, "none", "trace") },
-		"are one file":     func(o *options) { o.log, o.trace = filepath.Join(dir, "x"), filepath.Join(dir, "x") },
+		"are one file": func(o *options) {
+			o.log, o.trace = filepath.Join(dir, "x"),
+				filepath.Join(dir, "x")
+		},
 		"is not expected":  nil,
 		"seed 7@0bad is n": func(o *options) { o.seed = "7@0bad" },
 	} {
@@ -63,14 +69,18 @@ func TestOptions(t *testing.T) {
 	}
 }
 
-// TestFailure: a failure shows the plainest violation, its time, and how to repeat it; a run groups failures by kind.
+// TestFailure: a failure shows the plainest violation, its time, and how to repeat it; a run groups
+// failures by kind.
 func TestFailure(t *testing.T) {
-	f := newFailure(job{name: "seed 3@ab", again: "-seed 3@ab"}, scenario.Result{At: 4 * time.Second, Line: 77, Violations: check.Violations{
-		"m0 ended by itself at 3s: exit",
-		"an acknowledged write is lost: a long text about revision 7 and more",
-		"an acknowledged write is lost: revision 7",
-	}})
-	for _, want := range []string{"seed 3@ab failed", "4s", "line 77", "trace\n  an acknowledged write is lost: revision 7\n", "2 times: an acknowledged write is", "again: simulate -seed 3@ab -trace -\n"} {
+	f := newFailure(job{name: "seed 3@ab", again: "-seed 3@ab"},
+		scenario.Result{At: 4 * time.Second, Line: 77, Violations: check.Violations{
+			"m0 ended by itself at 3s: exit",
+			"an acknowledged write is lost: a long text about revision 7 and more",
+			"an acknowledged write is lost: revision 7",
+		}})
+	for _, want := range []string{"seed 3@ab failed", "4s", "line 77",
+		"trace\n  an acknowledged write is lost: revision 7\n", "2 times: an acknowledged write is",
+		"again: simulate -seed 3@ab -trace -\n"} {
 		if !strings.Contains(f.String(), want) {
 			t.Errorf("%q is missing:\n%s", want, f)
 		}
@@ -96,8 +106,10 @@ func TestFailure(t *testing.T) {
 		}
 	}
 	b, err := os.ReadFile(log.log)
-	if err != nil || strings.Count(string(b), "\n") != 2 || !strings.Contains(string(b), "version ab: 3 plans, 3.00 cluster-hours") ||
-		!strings.Contains(string(b), `2 failed by "an acknowledged write is", the first is: simulate -seed 3@ab`) {
+	if err != nil || strings.Count(string(b), "\n") != 2 ||
+		!strings.Contains(string(b), "version ab: 3 plans, 3.00 cluster-hours") ||
+		!strings.Contains(string(b),
+			`2 failed by "an acknowledged write is", the first is: simulate -seed 3@ab`) {
 		t.Errorf("%s, %v", b, err)
 	}
 }

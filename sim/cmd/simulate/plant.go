@@ -49,7 +49,8 @@ func (o *options) findPlanted(first uint64) error {
 			list = append(list, m)
 		}
 	}
-	// Most mistakes share a program, which is the same for any list of them, so that its compiled form is found in the cache.
+	// Most mistakes share a program, which is the same for any list of them, so that its compiled
+	// form is found in the cache.
 	root, err := sources(context.Background())
 	if err != nil {
 		return err
@@ -72,10 +73,12 @@ func (o *options) findPlanted(first uint64) error {
 			for n := range next {
 				m, began := list[n], time.Now()
 				all[n] = finding{Name: m.Name, Promise: m.Promise, Past: m.Past}
-				if slices.ContainsFunc(rest, func(r planted.Mistake) bool { return r.Name == m.Name }) {
+				if slices.ContainsFunc(rest,
+					func(r planted.Mistake) bool { return r.Name == m.Name }) {
 					o.findAlone(m, first, &all[n])
 				} else {
-					number := 1 + slices.IndexFunc(planted.All, func(a planted.Mistake) bool { return a.Name == m.Name })
+					number := 1 + slices.IndexFunc(planted.All,
+						func(a planted.Mistake) bool { return a.Name == m.Name })
 					o.find(shared.With(strconv.Itoa(number)), m, first, &all[n])
 				}
 				all[n].Took = time.Since(began)
@@ -128,7 +131,8 @@ func (o *options) find(g *world.Guest, m planted.Mistake, first uint64, f *findi
 			return
 		}
 	}
-	for n := 0; (plans != nil && n < len(plans) || plans == nil && n < int(o.seeds)) && !f.Found; n++ {
+	for n := 0; (plans != nil && n < len(plans) || plans == nil && n < int(o.seeds)) &&
+		!f.Found; n++ {
 		var p scenario.Plan
 		again := "-corpus " + o.corpus
 		if plans != nil {
@@ -166,14 +170,17 @@ func (o *options) find(g *world.Guest, m planted.Mistake, first uint64, f *findi
 	}
 }
 
-// plainest returns the first violation of a promise to clients, or another one if there is none, and what found it.
+// plainest returns the first violation of a promise to clients, or another one if there is none,
+// and what found it.
 func plainest(all check.Violations) (by, violation string) {
 	by, violation = "check", all[0]
 	for _, v := range all {
 		switch {
-		case strings.Contains(v, "ended by itself"), strings.Contains(v, ": panic:"), strings.Contains(v, ": fatal error:"):
+		case strings.Contains(v, "ended by itself"), strings.Contains(v, ": panic:"),
+			strings.Contains(v, ": fatal error:"):
 			by, violation = "end of a process", v
-		case strings.Contains(v, "after the last fault has ended"), strings.Contains(v, "after the faults had ended"),
+		case strings.Contains(v, "after the last fault has ended"),
+			strings.Contains(v, "after the faults had ended"),
 			strings.Contains(v, " without a fault"):
 			if by == "check" {
 				by, violation = "no recovery", v
@@ -187,9 +194,11 @@ func plainest(all check.Violations) (by, violation string) {
 
 func (f finding) String() string {
 	if !f.Found {
-		return fmt.Sprintf("%s: not found in %d seeds, of which %d fail without it, and %v: %s", f.Name, f.Seeds, f.Unusable, f.Simulated.Round(time.Second), f.Violation)
+		return fmt.Sprintf("%s: not found in %d seeds, of which %d fail without it, and %v: %s",
+			f.Name, f.Seeds, f.Unusable, f.Simulated.Round(time.Second), f.Violation)
 	}
-	return fmt.Sprintf("%s: found in seed %d, after %d seeds, %v and %v of work, by %s: %.300s", f.Name, f.Seed, f.Seeds,
+	return fmt.Sprintf("%s: found in seed %d, after %d seeds, %v and %v of work, by %s: %.300s",
+		f.Name, f.Seed, f.Seeds,
 		f.Simulated.Round(time.Second), f.Took.Round(time.Second), f.By, f.Violation)
 }
 
@@ -202,7 +211,8 @@ func printFindings(all []finding, format string) error {
 	}
 	w := tabwriter.NewWriter(os.Stdout, 0, 0, 2, ' ', 0)
 	row := func(cells ...string) { fmt.Fprintln(w, strings.Join(cells, "\t")) }
-	head := []string{"mistake", "promise", "seeds", "simulated", "work", "found by", "first violation"}
+	head := []string{"mistake", "promise", "seeds", "simulated", "work", "found by",
+		"first violation"}
 	if format == "md" {
 		w.Init(os.Stdout, 0, 0, 0, ' ', 0)
 		row = func(cells ...string) { fmt.Fprintln(w, "| "+strings.Join(cells, " | ")+" |") }
@@ -222,7 +232,8 @@ func printFindings(all []finding, format string) error {
 		if !f.Found {
 			by = "not found"
 		}
-		row(name, promise, fmt.Sprint(f.Seeds), f.Simulated.Round(time.Second).String(), f.Took.Round(time.Second).String(), by, cell(f.Violation))
+		row(name, promise, fmt.Sprint(f.Seeds), f.Simulated.Round(time.Second).String(),
+			f.Took.Round(time.Second).String(), by, cell(f.Violation))
 	}
 	return w.Flush()
 }

@@ -28,11 +28,13 @@ func TestReplay(t *testing.T) {
 	}
 	runs.Wait()
 	a, b := results[0], results[1]
-	t.Logf("%v simulated, %d faults, %d operations, %d acknowledged, hash %s, %d violations", a.Simulated, len(p.Faults), a.Ops, a.Acked, a.Hash, len(a.Violations))
+	t.Logf("%v simulated, %d faults, %d operations, %d acknowledged, hash %s, %d violations",
+		a.Simulated, len(p.Faults), a.Ops, a.Acked, a.Hash, len(a.Violations))
 	if a.Acked == 0 || a.Events == 0 {
 		t.Errorf("nothing was written or watched: %+v", a)
 	}
 	if a.Hash != b.Hash || a.Simulated != b.Simulated || a.Ops != b.Ops {
-		t.Errorf("the same plan gave %s after %v and %d operations, and %s after %v and %d", a.Hash, a.Simulated, a.Ops, b.Hash, b.Simulated, b.Ops)
+		t.Errorf("the same plan gave %s after %v and %d operations, and %s after %v and %d", a.Hash,
+			a.Simulated, a.Ops, b.Hash, b.Simulated, b.Ops)
 	}
 }

@@ -52,7 +52,8 @@ func (t *tally) String() string {
 		spent.Round(time.Second), t.simulated.Seconds()/spent.Seconds(), t.failed)
 }
 
-// processorTime is what this process has used so far, which does not depend on what else the machine does.
+// processorTime is what this process has used so far, which does not depend on what else the
+// machine does.
 func processorTime() time.Duration {
 	var u syscall.Rusage
 	if syscall.Getrusage(syscall.RUSAGE_SELF, &u) != nil {
@@ -67,11 +68,13 @@ func (t *tally) stop(keepGoing bool) bool {
 	return t.failed > 0 && !keepGoing
 }
 
-// runAll runs plans, several at a time, until there is no other or one fails. After an interrupt it takes no other plan, so that
-// a long run can be ended and is in the log; the second interrupt ends the process.
+// runAll runs plans, several at a time, until there is no other or one fails. After an interrupt it
+// takes no other plan, so that a long run can be ended and is in the log; the second interrupt ends
+// the process.
 func (o *options) runAll(g *world.Guest, next func() (job, bool)) error {
 	t := &tally{began: time.Now(), spent: processorTime()}
-	interrupted, restore := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	interrupted, restore := signal.NotifyContext(context.Background(), os.Interrupt,
+		syscall.SIGTERM)
 	defer context.AfterFunc(interrupted, restore)() // the next interrupt ends the process
 	defer restore()
 	var taking sync.Mutex
@@ -172,7 +175,8 @@ func (o *options) openTrace() (out io.Writer, done func(), err error) {
 	return f, func() { f.Close() }, err
 }
 
-// runJob runs a plan as often as -replays says, and prints its result. It returns a failure if there is one.
+// runJob runs a plan as often as -replays says, and prints its result. It returns a failure if
+// there is one.
 func (o *options) runJob(g *world.Guest, j job) (fail *failure, simulated time.Duration) {
 	out, closeTrace, err := o.openTrace()
 	if err != nil {
@@ -187,7 +191,8 @@ func (o *options) runJob(g *world.Guest, j job) (fail *failure, simulated time.D
 		simulated += r.Simulated
 		if o.hours == 0 {
 			fmt.Printf("%s: %v in %v (%.1fx), %d members, %d faults, %d operations, %d acknowledged, %d revisions, %d events, hash %s\n",
-				j.name, r.Simulated.Round(time.Millisecond), took.Round(time.Millisecond), r.Simulated.Seconds()/took.Seconds(),
+				j.name, r.Simulated.Round(time.Millisecond), took.Round(time.Millisecond),
+				r.Simulated.Seconds()/took.Seconds(),
 				j.plan.Members, len(j.plan.Faults), r.Ops, r.Acked, r.Revisions, r.Events, r.Hash)
 		}
 		if n > 0 && r.Hash != hash {

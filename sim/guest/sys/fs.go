@@ -16,7 +16,8 @@ import (
 )
 
 //go:wasmimport vigil disk_name
-func hostName(op uint32, p unsafe.Pointer, n uint32, p2 unsafe.Pointer, n2 uint32, out unsafe.Pointer, outLen uint32) int64
+func hostName(op uint32, p unsafe.Pointer, n uint32, p2 unsafe.Pointer, n2 uint32,
+	out unsafe.Pointer, outLen uint32) int64
 
 //go:wasmimport vigil disk_file
 func hostFile(op uint32, fd int32, arg int64) int64
@@ -27,8 +28,8 @@ func hostRead(fd int32, p unsafe.Pointer, n uint32, off int64) int64
 //go:wasmimport vigil disk_write
 func hostWrite(fd int32, p unsafe.Pointer, n uint32, off int64) int64
 
-// hostDelay returns how many nanoseconds the disk needs for an operation that syncs, times two, and plus one if that time
-// passes after it has happened.
+// hostDelay returns how many nanoseconds the disk needs for an operation that syncs, times two, and
+// plus one if that time passes after it has happened.
 //
 //go:wasmimport vigil disk_delay
 func hostDelay() int64
@@ -215,8 +216,10 @@ func (f *file) do(op uint32, verb string, arg int64) error {
 	return failure(hostFile(op, f.fd, arg), verb, f.name)
 }
 
-func (f *file) Close() error                 { return f.do(abi.Close, "close", 0) }
-func (f *file) Sync() error                  { return synced(func() error { return f.do(abi.Sync, "sync", 0) }) }
+func (f *file) Close() error { return f.do(abi.Close, "close", 0) }
+func (f *file) Sync() error {
+	return synced(func() error { return f.do(abi.Sync, "sync", 0) })
+}
 func (f *file) Preallocate(size int64) error { return f.do(abi.Preallocate, "preallocate", size) }
 func (f *file) Truncate(size int64) error    { return f.do(abi.Truncate, "truncate", size) }
 

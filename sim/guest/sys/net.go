@@ -34,7 +34,8 @@ type Network struct{}
 func (Network) Listen(_ context.Context, network, address string) (net.Listener, error) {
 	fd := hostListen(textOf(address))
 	if fd < 0 {
-		return nil, &net.OpError{Op: "listen", Net: network, Err: os.NewSyscallError("bind", abi.Error(fd))}
+		return nil, &net.OpError{Op: "listen", Net: network,
+			Err: os.NewSyscallError("bind", abi.Error(fd))}
 	}
 	f := os.NewFile(uintptr(fd), address)
 	defer f.Close()

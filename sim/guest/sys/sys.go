@@ -1,7 +1,8 @@
 //go:build wasip1
 
-// Package sys is the machine that a simulated process runs on: its network, its disk, and the simulation's own clock.
-// Everything else, the clocks and random numbers of Go's runtime included, reaches the simulation through WASI.
+// Package sys is the machine that a simulated process runs on: its network, its disk, and the
+// simulation's own clock. Everything else, the clocks and random numbers of Go's runtime included,
+// reaches the simulation through WASI.
 package sys
 
 import (
@@ -37,8 +38,8 @@ func mrandinit(m unsafe.Pointer)
 //go:linkname bootstrapRand runtime.bootstrapRand
 func bootstrapRand() uint64
 
-// startStack is the stack with which a goroutine begins. The runtime learns a size only from collections, of which a process has
-// few: from 2 KiB, most stacks grow several times.
+// startStack is the stack with which a goroutine begins. The runtime learns a size only from
+// collections, of which a process has few: from 2 KiB, most stacks grow several times.
 const startStack = 8 << 10
 
 //go:linkname startingStackSize runtime.startingStackSize
@@ -46,8 +47,8 @@ var startingStackSize uint32
 
 func init() { startingStackSize = startStack }
 
-// Reseed gives the runtime random numbers of this process. All processes start with the memory of one, so that they would draw
-// the same numbers otherwise.
+// Reseed gives the runtime random numbers of this process. All processes start with the memory of
+// one, so that they would draw the same numbers otherwise.
 func Reseed() {
 	var b [2]byte
 	if _, err := rand.Read(b[:]); err != nil {

@@ -9,7 +9,8 @@ const (
 	ReplaceBy  = "replace by a learner" // likewise, and promote it
 	Move       = "move"                 // to another peer URL
 	Settle     = "settle"               // promote all learners
-	Rescue     = "rescue"               // look at a member that was started with --force-new-cluster, and add a second one
+	// look at a member that was started with --force-new-cluster, and add a second one
+	Rescue = "rescue"
 )
 
 // Change configures a process that changes the membership, and ends then.
@@ -26,15 +27,16 @@ type Change struct {
 	Users bool
 	// Former are the members that were at PeerURL before.
 	Former []uint64
-	// Rev and Rescued are for Rescue: the last revision, and the address of the member that was started.
+	// Rev and Rescued are for Rescue: the last revision, and the address of the member that was
+	// started.
 	Rev     int64
 	Rescued string
 	// Impatience is when the first addition is canceled under way, in nanoseconds; 0 if it is not.
 	Impatience int64
 }
 
-// Members are the members of the cluster, as a linearizable read that was called at Called returned them, or the addition
-// of a member that was answered then.
+// Members are the members of the cluster, as a linearizable read that was called at Called returned
+// them, or the addition of a member that was answered then.
 type Members struct {
 	Called int64
 	List   []Listed

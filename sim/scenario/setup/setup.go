@@ -3,13 +3,15 @@ package setup
 
 import "vigil/sim/check"
 
-// MaxRequestBytes is the largest request that members accept. Events of more than that and 512 KiB are sent in fragments.
+// MaxRequestBytes is the largest request that members accept. Events of more than that and 512 KiB
+// are sent in fragments.
 const MaxRequestBytes = 128 << 10
 
 // Member configures a member.
 type Member struct {
 	Name, ClientURL string
-	// ListenPeerURLs are where it listens for other members. They know PeerURL when it starts for the first time.
+	// ListenPeerURLs are where it listens for other members. They know PeerURL when it starts for
+	// the first time.
 	PeerURL                             string
 	ListenPeerURLs                      []string
 	InitialCluster, InitialClusterState string
@@ -23,13 +25,16 @@ type Member struct {
 	LaxReconfig bool
 	// ForceNewCluster makes it the only member of its cluster.
 	ForceNewCluster bool
-	// ScrubPause and CompareInterval are how often damage and differences between the members are looked for, in nanoseconds.
+	// ScrubPause and CompareInterval are how often damage and differences between the members are
+	// looked for, in nanoseconds.
 	ScrubPause, CompareInterval int64
-	// SegmentBytes and HistoryBytes are the sizes of the files of the raft log and of the history; 0 for what the program has.
+	// SegmentBytes and HistoryBytes are the sizes of the files of the raft log and of the history;
+	// 0 for what the program has.
 	SegmentBytes, HistoryBytes int64
 }
 
-// Client configures a process with clients and watchers. Times are those of the simulation in nanoseconds.
+// Client configures a process with clients and watchers. Times are those of the simulation in
+// nanoseconds.
 type Client struct {
 	Seed      uint64
 	First     int // the number of its first client
@@ -48,11 +53,12 @@ type Client struct {
 	Last       bool   // it makes the last write then, and asks all members for their hash
 	// StopAddress is where it listens for the request to stop.
 	StopAddress string
-	// Healed is when all faults have ended. Calm clients wait long between two operations before, and their watchers request
-	// progress rarely.
+	// Healed is when all faults have ended. Calm clients wait long between two operations before,
+	// and their watchers request progress rarely.
 	Healed int64
 	Calm   bool
-	// Wave and Lull follow each other until then: in a lull little happens. There are none if Lull is 0.
+	// Wave and Lull follow each other until then: in a lull little happens. There are none if Lull
+	// is 0.
 	Wave, Lull int64
 	Large      bool // many values are large
 }
@@ -84,11 +90,12 @@ var Works = []string{
 // Users is the work on users and permissions. All other clients authenticate as the user root then.
 const Users = "users"
 
-// Authenticated are the kinds of work that can authenticate: those that make no call without the library.
+// Authenticated are the kinds of work that can authenticate: those that make no call without the
+// library.
 var Authenticated = []string{"comparison", "downgrade", "leases", "locks", "mirrors", "queues"}
 
-// Quota is the work on a small quota that is used up. It looks after the space, so that it goes without the kinds of work in
-// Large, which need much of it, or raise its alarm themselves.
+// Quota is the work on a small quota that is used up. It looks after the space, so that it goes
+// without the kinds of work in Large, which need much of it, or raise its alarm themselves.
 const Quota = "quota"
 
 // Large are the kinds of work that do not fit with Quota.

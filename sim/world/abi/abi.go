@@ -1,4 +1,5 @@
-// Package abi is what a simulated process and its world agree on: the numbers of the operations of a disk, and of errors.
+// Package abi is what a simulated process and its world agree on: the numbers of the operations of
+// a disk, and of errors.
 package abi
 
 import (
@@ -35,10 +36,13 @@ const (
 	Ended  = -101
 )
 
-// errnos are the system errors, by their negative number in results. Systems give them different values.
+// errnos are the system errors, by their negative number in results. Systems give them different
+// values.
 var errnos = [...]syscall.Errno{
-	1: syscall.EIO, 2: syscall.ENOENT, 3: syscall.EEXIST, 4: syscall.ENOTDIR, 5: syscall.ENOSPC, 6: syscall.EBADF, 7: syscall.EINVAL,
-	8: syscall.EAGAIN, 9: syscall.ECONNREFUSED, 10: syscall.ECONNRESET, 11: syscall.EADDRINUSE, 12: syscall.EISDIR, 13: syscall.ENOTEMPTY,
+	1: syscall.EIO, 2: syscall.ENOENT, 3: syscall.EEXIST, 4: syscall.ENOTDIR, 5: syscall.ENOSPC,
+	6: syscall.EBADF, 7: syscall.EINVAL,
+	8: syscall.EAGAIN, 9: syscall.ECONNREFUSED, 10: syscall.ECONNRESET, 11: syscall.EADDRINUSE,
+	12: syscall.EISDIR, 13: syscall.ENOTEMPTY,
 	14: syscall.EMFILE, 15: syscall.ENOMEM,
 }
 

@@ -18,8 +18,8 @@ import (
 	"time"
 )
 
-// Authority issues certificates into a directory. Its own is in authority.pem. Its methods are for the
-// goroutine of the test.
+// Authority issues certificates into a directory. Its own is in authority.pem. Its methods are for
+// the goroutine of the test.
 type Authority struct {
 	Cert *x509.Certificate
 
@@ -38,18 +38,21 @@ func New(t testing.TB) *Authority {
 func In(t testing.TB, dir string) *Authority {
 	t.Helper()
 	a := &Authority{t: t, dir: dir}
-	a.Cert, a.key = a.issue("authority", &x509.Certificate{IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign | x509.KeyUsageCRLSign})
+	a.Cert, a.key = a.issue("authority",
+		&x509.Certificate{IsCA: true, BasicConstraintsValid: true,
+			KeyUsage: x509.KeyUsageCertSign | x509.KeyUsageCRLSign})
 	return a
 }
 
 // File is the path of a file in the directory.
 func (a *Authority) File(name string) string { return filepath.Join(a.dir, name) }
 
-// Issue writes NAME.pem and NAME-key.pem: a certificate for servers and clients at 127.0.0.1 that is
-// called NAME. change, which may be nil, makes it another.
+// Issue writes NAME.pem and NAME-key.pem: a certificate for servers and clients at 127.0.0.1 that
+// is called NAME. change, which may be nil, makes it another.
 func (a *Authority) Issue(name string, change func(*x509.Certificate)) *x509.Certificate {
 	a.t.Helper()
-	c := &x509.Certificate{IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}, KeyUsage: x509.KeyUsageDigitalSignature,
+	c := &x509.Certificate{IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)},
+		KeyUsage:    x509.KeyUsageDigitalSignature,
 		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth}}
 	if change != nil {
 		change(c)
@@ -110,9 +113,11 @@ func (a *Authority) Write(name string, b []byte) {
 // Revoke writes a list of revoked certificates, in DER as etcd wants it.
 func (a *Authority) Revoke(name string, revoked ...*x509.Certificate) {
 	a.t.Helper()
-	list := &x509.RevocationList{Number: big.NewInt(time.Now().UnixNano()), ThisUpdate: time.Now(), NextUpdate: time.Now().Add(time.Hour)}
+	list := &x509.RevocationList{Number: big.NewInt(time.Now().UnixNano()), ThisUpdate: time.Now(),
+		NextUpdate: time.Now().Add(time.Hour)}
 	for _, c := range revoked {
-		list.RevokedCertificateEntries = append(list.RevokedCertificateEntries, x509.RevocationListEntry{SerialNumber: c.SerialNumber, RevocationTime: time.Now()})
+		list.RevokedCertificateEntries = append(list.RevokedCertificateEntries,
+			x509.RevocationListEntry{SerialNumber: c.SerialNumber, RevocationTime: time.Now()})
 	}
 	der, err := x509.CreateRevocationList(rand.Reader, list, a.Cert, a.key)
 	if err != nil {
@@ -121,8 +126,8 @@ func (a *Authority) Revoke(name string, revoked ...*x509.Certificate) {
 	a.Write(name, der)
 }
 
-// Client is the configuration of a client that believes this authority and shows the certificate NAME,
-// or none.
+// Client is the configuration of a client that believes this authority and shows the certificate
+// NAME, or none.
 func (a *Authority) Client(name string) *tls.Config {
 	a.t.Helper()
 	config := &tls.Config{RootCAs: x509.NewCertPool()}

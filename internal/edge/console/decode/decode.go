@@ -1,8 +1,8 @@
-// Package decode shows the bytes of a value as text: JSON, YAML, protobuf without a schema, objects of Kubernetes, gzip, hex. Values
-// come from strangers.
+// Package decode shows the bytes of a value as text: JSON, YAML, protobuf without a schema, objects
+// of Kubernetes, gzip, hex. Values come from strangers.
 //
-//  1. The output of each view is at most MaxText bytes, and the time is linear in the input and the output: depth, fields
-//     and decompressed bytes are bounded.
+//  1. The output of each view is at most MaxText bytes, and the time is linear in the input and the
+//     output: depth, fields and decompressed bytes are bounded.
 //  2. A text is valid UTF-8. It may have control characters, which the display must escape.
 package decode
 
@@ -34,7 +34,8 @@ type View struct {
 	Cut bool `json:"cut,omitempty"`
 }
 
-// Views returns the forms in which a value can be shown, the most telling first. The last is always hex.
+// Views returns the forms in which a value can be shown, the most telling first. The last is always
+// hex.
 func Views(value []byte) []View { return views(value, true) }
 
 func views(value []byte, outer bool) []View {

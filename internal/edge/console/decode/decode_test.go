@@ -34,8 +34,11 @@ func zipped(b []byte) []byte {
 }
 
 func pod() []byte {
-	meta := message(1, "web-1", 3, "default", 8, message(1, 1_700_000_000), 11, message(1, "app", 2, "web"))
-	return append([]byte("k8s\x00"), message(1, message(1, "v1", 2, "Pod"), 2, message(1, meta, 2, message(3, "always", 5, 30)), 3, "", 4, "")...)
+	meta := message(1, "web-1", 3, "default", 8, message(1, 1_700_000_000), 11,
+		message(1, "app", 2, "web"))
+	return append([]byte("k8s\x00"),
+		message(1, message(1, "v1", 2, "Pod"), 2, message(1, meta, 2, message(3, "always", 5, 30)),
+			3, "", 4, "")...)
 }
 
 func names(list []View) string {
@@ -53,12 +56,16 @@ func TestViews(t *testing.T) {
 	}{
 		{"empty", "text,hex", "", nil},
 		{"text", "text,hex", "hello\n", []byte("hello\n")},
-		{"JSON", "JSON,YAML,text,hex", "{\n  \"a\": [\n    1.50,\n    \"no\"\n  ]\n}", []byte(`{"a":[1.50,"no"]}`)},
+		{"JSON", "JSON,YAML,text,hex", "{\n  \"a\": [\n    1.50,\n    \"no\"\n  ]\n}",
+			[]byte(`{"a":[1.50,"no"]}`)},
 		{"two texts of JSON", "text,hex", "{} {}", []byte("{} {}")},
-		{"message", "protobuf,hex", "1: 7\n2 {\n  1: \"x\"\n  3: 300\n}\n4: 0xff00fe\n", message(1, 7, 2, message(1, "x", 3, 300), 4, []byte{255, 0, 254})},
-		{"pod", "Kubernetes,hex", "apiVersion: v1\nkind: Pod\nmetadata:\n  name: web-1\n  namespace: default\n" +
-			"  creationTimestamp: 2023-11-14T22:13:20Z\n  labels: app = web\nspec (field 2) {\n  3: \"always\"\n  5: 30\n}\n", pod()},
-		{"gzip", "gzip: JSON,gzip: YAML,gzip: text,gzip: hex,hex", "{\n  \"a\": null\n}", zipped([]byte(`{"a":null}`))},
+		{"message", "protobuf,hex", "1: 7\n2 {\n  1: \"x\"\n  3: 300\n}\n4: 0xff00fe\n",
+			message(1, 7, 2, message(1, "x", 3, 300), 4, []byte{255, 0, 254})},
+		{"pod", "Kubernetes,hex",
+			"apiVersion: v1\nkind: Pod\nmetadata:\n  name: web-1\n  namespace: default\n" +
+				"  creationTimestamp: 2023-11-14T22:13:20Z\n  labels: app = web\nspec (field 2) {\n  3: \"always\"\n  5: 30\n}\n", pod()},
+		{"gzip", "gzip: JSON,gzip: YAML,gzip: text,gzip: hex,hex", "{\n  \"a\": null\n}",
+			zipped([]byte(`{"a":null}`))},
 		{"no gzip", "hex", "", append([]byte{0x1f, 0x8b}, bytes.Repeat([]byte{255}, 30)...)},
 	} {
 		got := Views(c.value)
@@ -97,10 +104,12 @@ func TestLargeAndDeepValuesAreBounded(t *testing.T) {
 		deep = append(message(1, deep), 8, 200, 1) // not printable
 	}
 	for name, value := range map[string][]byte{
-		"a megabyte of one letter":     bytes.Repeat([]byte("x"), 1<<20),
-		"a megabyte of brackets":       bytes.Repeat([]byte("["), 1<<20),
-		"deep JSON":                    []byte(strings.Repeat("[", 20_000) + strings.Repeat("]", 20_000)),
-		"a list that grows as YAML":    []byte("[" + strings.Repeat("[[[[[[[[[[[[1]]]]]]]]]]]],", 9000) + "1]"),
+		"a megabyte of one letter": bytes.Repeat([]byte("x"), 1<<20),
+		"a megabyte of brackets":   bytes.Repeat([]byte("["), 1<<20),
+		"deep JSON": []byte(strings.Repeat("[", 20_000) +
+			strings.Repeat("]", 20_000)),
+		"a list that grows as YAML": []byte("[" +
+			strings.Repeat("[[[[[[[[[[[[1]]]]]]]]]]]],", 9000) + "1]"),
 		"a gigabyte in a megabyte":     zipped(make([]byte, 64<<20)),
 		"gzip in gzip":                 zipped(zipped([]byte("x"))),
 		"a message of a million parts": bytes.Repeat([]byte{8, 200, 1}, 300_000),

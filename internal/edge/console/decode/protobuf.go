@@ -56,7 +56,8 @@ func fields(b []byte, budget *int) ([]field, bool) {
 	return out, len(out) > 0
 }
 
-// protobuf shows a message without its schema: the numbers of fields, nested messages where bytes are one.
+// protobuf shows a message without its schema: the numbers of fields, nested messages where bytes
+// are one.
 func protobuf(value []byte) (text string, cut, ok bool) {
 	p := &printer{budget: maxFields}
 	list, ok := fields(value, &p.budget)
@@ -122,12 +123,14 @@ func printable(b []byte) bool {
 var kubernetesPrefix = []byte("k8s\x00")
 
 // metadataNames are the fields of an ObjectMeta.
-var metadataNames = map[protowire.Number]string{1: "name", 2: "generateName", 3: "namespace", 4: "selfLink", 5: "uid", 6: "resourceVersion",
-	7: "generation", 8: "creationTimestamp", 9: "deletionTimestamp", 10: "deletionGracePeriodSeconds", 11: "labels", 12: "annotations",
+var metadataNames = map[protowire.Number]string{1: "name", 2: "generateName", 3: "namespace",
+	4: "selfLink", 5: "uid", 6: "resourceVersion",
+	7: "generation", 8: "creationTimestamp", 9: "deletionTimestamp",
+	10: "deletionGracePeriodSeconds", 11: "labels", 12: "annotations",
 	13: "ownerReferences", 14: "finalizers", 17: "managedFields"}
 
-// kubernetes shows an object: its type and metadata by the names of the API, other fields by their numbers, because their names depend
-// on the type.
+// kubernetes shows an object: its type and metadata by the names of the API, other fields by their
+// numbers, because their names depend on the type.
 func kubernetes(value []byte) (text string, cut, ok bool) {
 	rest, ok := bytes.CutPrefix(value, kubernetesPrefix)
 	if !ok {
@@ -144,7 +147,8 @@ func kubernetes(value []byte) (text string, cut, ok bool) {
 		case 1:
 			meta, _ := fields(f.bytes, &p.budget)
 			for _, m := range meta {
-				if name := map[protowire.Number]string{1: "apiVersion", 2: "kind"}[m.number]; name != "" {
+				if name := map[protowire.Number]string{1: "apiVersion",
+					2: "kind"}[m.number]; name != "" {
 					p.line(0, "%s: %s", name, scalar(string(m.bytes)))
 				}
 			}
@@ -179,7 +183,8 @@ func (p *printer) metadata(list []field) {
 			p.field(fmt.Sprintf("field %d", f.number), f, 1)
 		case f.number == 8 || f.number == 9:
 			if t, ok := fields(f.bytes, &p.budget); ok && t[0].kind == protowire.VarintType {
-				p.line(1, "%s: %s", name, time.Unix(int64(t[0].value), 0).UTC().Format(time.RFC3339))
+				p.line(1, "%s: %s", name,
+					time.Unix(int64(t[0].value), 0).UTC().Format(time.RFC3339))
 			}
 		case f.number == 11 || f.number == 12:
 			var pair [3][]byte
@@ -190,7 +195,8 @@ func (p *printer) metadata(list []field) {
 				}
 			}
 			p.line(1, "%s: %s = %s", name, scalar(string(pair[1])), scalar(string(pair[2])))
-		case f.kind == protowire.BytesType && utf8.Valid(f.bytes) && f.number != 13 && f.number != 17:
+		case f.kind == protowire.BytesType && utf8.Valid(f.bytes) && f.number != 13 &&
+			f.number != 17:
 			p.line(1, "%s: %s", name, scalar(string(f.bytes)))
 		default:
 			p.field(name, f, 1)

@@ -16,7 +16,8 @@ var words = []string{"true", "false", "null", "yes", "no", "on", "off", "y", "n"
 
 // scalar returns a value of JSON that is no collection as YAML.
 func scalar(v any) string {
-	if s, ok := v.(string); ok && plain.MatchString(s) && !slices.Contains(words, strings.ToLower(s)) {
+	if s, ok := v.(string); ok && plain.MatchString(s) &&
+		!slices.Contains(words, strings.ToLower(s)) {
 		return s
 	}
 	b, err := json.Marshal(v) // JSON is YAML

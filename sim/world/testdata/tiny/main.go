@@ -1,6 +1,7 @@
 //go:build wasip1
 
-// Tiny is a program for the test of images: it prints what it knows since its initialization, and what is new.
+// Tiny is a program for the test of images: it prints what it knows since its initialization, and
+// what is new.
 package main
 
 import (
@@ -25,7 +26,8 @@ func main() {}
 func run() {
 	initialized["runs"]++
 	time.Sleep(time.Second)
-	fmt.Printf("%d %d %d %q %t\n", initialized["since"], initialized["runs"], len(large), os.Args[1:], time.Since(began) >= time.Second)
+	fmt.Printf("%d %d %d %q %t\n", initialized["since"], initialized["runs"], len(large),
+		os.Args[1:], time.Since(began) >= time.Second)
 	sys.Reseed()
 	fmt.Println("random", rand.Uint64())
 	os.Exit(0)

@@ -23,13 +23,15 @@ type Config struct {
 	ClientTLSInfo transport.TLSInfo
 	// QuotaBackendBytes is the server's quota; 0 for its default.
 	QuotaBackendBytes int64
-	// WatchProgressNotifyInterval is how often quiet watchers hear of progress; 0 for the server's default.
+	// WatchProgressNotifyInterval is how often quiet watchers hear of progress; 0 for the server's
+	// default.
 	WatchProgressNotifyInterval time.Duration
 	// ZapLoggerBuilder is taken and not used: what the process logs is shown if it fails.
 	ZapLoggerBuilder func(*Config) error
 }
 
-// NewConfig returns a configuration of a member called default; the addresses are for the caller to set.
+// NewConfig returns a configuration of a member called default; the addresses are for the caller to
+// set.
 func NewConfig() *Config { return &Config{Name: "default"} }
 
 // InitialClusterFromName returns the members of a cluster of this member alone.
@@ -64,7 +66,8 @@ func (c *Config) commandLine() []string {
 		args = append(args, "--quota-backend-bytes="+strconv.FormatInt(c.QuotaBackendBytes, 10))
 	}
 	if c.WatchProgressNotifyInterval > 0 {
-		args = append(args, "--watch-progress-notify-interval="+c.WatchProgressNotifyInterval.String())
+		args = append(args, "--watch-progress-notify-interval="+
+			c.WatchProgressNotifyInterval.String())
 	}
 	for _, file := range []struct{ flag, name string }{
 		{"--cert-file", c.ClientTLSInfo.CertFile},

@@ -54,10 +54,12 @@ func StartEtcd(c *Config) (*Etcd, error) {
 	case <-process.Log().Wait(ready):
 		return e, nil
 	case <-process.Exited():
-		return nil, fmt.Errorf("%s ended before it was ready: %s\n%s", path, process.State(), process.Log().Tail(30))
+		return nil, fmt.Errorf("%s ended before it was ready: %s\n%s", path, process.State(),
+			process.Log().Tail(30))
 	case <-time.After(startTimeout):
 		e.Close()
-		return nil, fmt.Errorf("%s is not ready after %s:\n%s", path, startTimeout, process.Log().Tail(30))
+		return nil, fmt.Errorf("%s is not ready after %s:\n%s", path, startTimeout,
+			process.Log().Tail(30))
 	}
 }
 
