@@ -47,6 +47,7 @@ var bounds = map[string]string{
 	"edge/rpc/versions.Counters.seen":          "edge/rpc/versions.Max",
 	// Made at the start.
 	"edge/rpc.Server.methods":                "few: the methods",
+	"edge/rpc/inprocess.Caller.methods":      "few: the methods",
 	"edge/rpc/locks.Calls.Stream":            "few: the methods",
 	"edge/rpc/locks.Calls.Unary":             "few: the methods",
 	"edge/rpc/transport.Server.methods":      "few: the methods",

@@ -8,6 +8,7 @@ import (
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	"google.golang.org/grpc/metadata"
 
+	"vigil/internal/edge/rpc/inprocess"
 	"vigil/internal/edge/rpc/transport"
 	"vigil/internal/kv"
 )
@@ -51,8 +52,8 @@ func (s *service) commonName(ctx context.Context) (name string, ok bool) {
 // network of 64 bits of IPv6.
 func withOrigin(ctx context.Context) context.Context {
 	addr := transport.Remote(ctx)
-	if r, ok := ctx.Value(readerKey{}).(reader); ok && r.origin != "" {
-		addr = r.origin
+	if origin := inprocess.Origin(ctx); origin != "" {
+		addr = origin
 	}
 	from := kv.Origin{Host: addr, Connection: addr}
 	if a, err := netip.ParseAddrPort(addr); err == nil {

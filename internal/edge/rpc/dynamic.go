@@ -26,7 +26,7 @@ func (s *service) dynamicService(sd protoreflect.ServiceDescriptor, c locks.Call
 				}
 				transport.SendUncompressed(ss.Context())
 				return stream(ss.Context(), in, func(out *dynamicpb.Message) error {
-					answer, err := s.countGenerated(ss.Context(), out)
+					answer, err := s.deliveries.CountMessage(ss.Context(), out)
 					if err != nil {
 						return err
 					}

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"vigil/internal/edge/rpc/apierror"
+	"vigil/internal/edge/rpc/delivery"
 	"vigil/internal/edge/rpc/streams"
 	"vigil/internal/edge/rpc/times"
 	"vigil/internal/edge/rpc/transport"
@@ -29,8 +30,8 @@ type service struct {
 	snapshots     snapshotsSent
 	watchStreams  watchStreams
 	ready         *watch.Ready // the watch streams with responses
-	// sendPatience bounds the time of sending a large answer while others wait for its memory.
-	sendPatience sendPatience
+	// deliveries counts large answers.
+	deliveries *delivery.Deliveries
 	// slow rate-limits the lines about slow calls.
 	slow *throttle.Throttle
 	// ended rate-limits the lines about connections that the transport has ended.

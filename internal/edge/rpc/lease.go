@@ -67,7 +67,7 @@ func (l *leaseServer) LeaseTimeToLive(ctx context.Context, r *etcdserverpb.Lease
 	for _, k := range st.Keys {
 		n += 2 * int64(len(k)) // as a message, and encoded
 	}
-	send, err := l.svc.reserve(ctx, n)
+	send, err := l.svc.deliveries.Reserve(ctx, n)
 	if err != nil {
 		return nil, err
 	}
@@ -83,7 +83,7 @@ func (l *leaseServer) LeaseLeases(ctx context.Context, _ *etcdserverpb.LeaseLeas
 	if err != nil {
 		return nil, apierror.Status(err)
 	}
-	send, err := l.svc.reserve(ctx, int64(len(ids))*2*leaseOverhead)
+	send, err := l.svc.deliveries.Reserve(ctx, int64(len(ids))*2*leaseOverhead)
 	if err != nil {
 		return nil, err
 	}

@@ -14,6 +14,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"vigil/internal/edge/rpc/apierror"
+	"vigil/internal/edge/rpc/inprocess"
 	"vigil/internal/edge/rpc/lockpb"
 	"vigil/internal/edge/rpc/transport"
 	"vigil/internal/store/watch"
@@ -27,7 +28,7 @@ type Server struct {
 	health    *healthService
 	methods   map[string]*method // by full name; not changed after NewServer
 	codec     *transport.Codec
-	inProcess *InProcess
+	inProcess *inprocess.Caller
 
 	stop     func() // ends the goroutines that watch for a leader and for changes of users
 	cut      func() // ends what handlers do after their calls
@@ -53,7 +54,7 @@ func NewServer(c Config) (*Server, error) {
 	}
 	c = c.WithDefaults()
 	s := &Server{
-		svc: &service{cfg: c, log: c.Logger, sendPatience: defaultPatience, snapshotPatience: snapshotPatience, snapshotYield: snapshotYield,
+		svc: &service{cfg: c, log: c.Logger, snapshotPatience: snapshotPatience, snapshotYield: snapshotYield,
 			slow: throttle.New(slowLines), ended: throttle.New(1), logAll: c.Logger.Enabled(context.Background(), slog.LevelDebug)},
 		methods: map[string]*method{},
 		codec:   transport.NewCodec(c.Logger, c.Metrics.bytesReceived, c.Metrics.bytesSent),
@@ -62,7 +63,7 @@ func NewServer(c Config) (*Server, error) {
 	s.finishers.New = func() any { return new(finisher) }
 	s.svc.watchStreams.init()
 	s.svc.ready = watch.NewReady()
-	s.inProcess = newInProcess(s)
+	s.svc.deliveries = s.svc.newDeliveries()
 	s.health = newHealthService(s.svc)
 	var services []transport.Service
 	for _, d := range append(s.svc.services(), s.health.service()) {
@@ -76,6 +77,8 @@ func NewServer(c Config) (*Server, error) {
 		}
 		services = append(services, s.serve(d))
 	}
+	s.inProcess = inprocess.New(inprocess.Options{Services: services, Codec: s.codec, MaxMessageBytes: MaxMessageBytes(c.MaxRequestBytes),
+		Stats: c.Stats, Deliveries: s.svc.deliveries})
 	s.transport = transport.NewServer(transport.Options{
 		Services:             services,
 		Codec:                s.codec,
@@ -136,6 +139,9 @@ func (s *Server) serve(d serviceDef) transport.Service {
 	return out
 }
 
+// InProcess returns the caller of the services in this process. Its calls are rejected after the server has begun to stop.
+func (s *Server) InProcess() *inprocess.Caller { return s.inProcess }
+
 // Serve accepts connections until the listener fails or the server stops, which is no error. It may
 // be called for several listeners, and closes them.
 func (s *Server) Serve(l net.Listener) error { return s.transport.Serve(l) }
@@ -152,7 +158,7 @@ func (s *Server) Stop(ctx context.Context) {
 	s.watching.Wait()
 	s.health.Shutdown()
 	var calls sync.WaitGroup
-	calls.Go(func() { s.inProcess.shutDown(ctx) })
+	calls.Go(func() { s.inProcess.Stop(ctx) })
 	calls.Go(func() { s.transport.Stop(ctx) })
 	s.svc.streams.Stop()
 	calls.Wait()
@@ -199,7 +205,7 @@ func (s *Server) serveUnary(ctx context.Context, m *method, req any) (resp any, 
 	}
 	resp, err = m.unary(ctx, req)
 	if generated, ok := resp.(proto.Message); ok && err == nil {
-		return s.svc.countGenerated(ctx, generated)
+		return s.svc.deliveries.CountMessage(ctx, generated)
 	}
 	return resp, err
 }
