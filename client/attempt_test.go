@@ -71,7 +71,7 @@ func TestAnswersAreNotMerged(t *testing.T) {
 	if r, err := c.TimeToLive(t.Context(), 7, true); err != nil || len(r.Keys) != 0 || r.Remaining != 0 || r.Header.Revision != 3 {
 		t.Errorf("time to live: %+v, %v", r, err)
 	}
-	if r, err := c.MemberList(t.Context()); err != nil || len(r.Members) != 1 || r.Members[0].ID != 2 {
+	if r, err := c.Cluster().MemberList(t.Context()); err != nil || len(r.Members) != 1 || r.Members[0].ID != 2 {
 		t.Errorf("members: %+v, %v", r, err)
 	}
 }

@@ -4,6 +4,8 @@ import (
 	"context"
 	"time"
 
+	"google.golang.org/protobuf/proto"
+
 	"vigil/client/internal/token"
 	"vigil/client/internal/wire"
 )
@@ -54,6 +56,11 @@ type tracked interface {
 // call makes a call and retries it if that is safe.
 func call[R any](ctx context.Context, c *Client, m *method, key string, req tracked) (*R, error) {
 	return callWith[R](ctx, c, m, key, req, nil)
+}
+
+// ask makes a call with generated messages.
+func ask[R any](ctx context.Context, c *Client, m *method, key string, req proto.Message) (*R, error) {
+	return call[R](ctx, c, m, key, &wire.Generated{Message: req})
 }
 
 // callWith is call with a given credential, or that of the client if it is nil. Each attempt decodes into a new answer,

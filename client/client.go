@@ -151,7 +151,7 @@ func (c *Client) Member() string {
 // Sync lists the members of the cluster and adds the client URLs of the voting members that have been started. Configured
 // endpoints stay.
 func (c *Client) Sync(ctx context.Context) error {
-	r, err := c.MemberList(ctx)
+	r, err := c.Cluster().MemberList(ctx)
 	if err != nil {
 		return err
 	}

@@ -273,19 +273,19 @@ func TestAdmin(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if s, err := at.Status(ctx); err != nil || s.Version == "" {
+	if s, err := at.Maintenance().Status(ctx); err != nil || s.Version == "" {
 		t.Error(s, err)
 	}
-	if m, err := c.MemberList(ctx); err != nil || len(m.Members) != 1 {
+	if m, err := c.Cluster().MemberList(ctx); err != nil || len(m.Members) != 1 {
 		t.Error(m, err)
 	}
-	if _, err := c.HashKV(ctx, 0); err != nil {
+	if _, err := c.Maintenance().HashKV(ctx, 0); err != nil {
 		t.Error(err)
 	}
-	if _, err := c.MemberRemove(ctx, 1); !errors.Is(err, client.ErrMemberNotFound) {
+	if _, err := c.Cluster().MemberRemove(ctx, 1); !errors.Is(err, client.ErrMemberNotFound) {
 		t.Error(err)
 	}
-	s, err := c.Snapshot(ctx)
+	s, err := c.Maintenance().Snapshot(ctx)
 	if err != nil {
 		t.Logf("no snapshot: %v", err)
 		return

@@ -278,21 +278,21 @@ var trials = []struct {
 		}
 	}},
 	{"status", 7, func(tr *trial) {
-		if r, err := tr.c.Status(tr.ctx); err != nil || r.Version == "" || r.Leader == 0 || r.RaftIndex == 0 {
+		if r, err := tr.c.Maintenance().Status(tr.ctx); err != nil || r.Version == "" || r.Leader == 0 || r.RaftIndex == 0 {
 			tr.errorf("%v, %v", r, err)
 		}
 	}},
 	{"members", 7, func(tr *trial) {
-		if r, err := tr.c.MemberList(tr.ctx); err != nil || len(r.Members) != 1 {
+		if r, err := tr.c.Cluster().MemberList(tr.ctx); err != nil || len(r.Members) != 1 {
 			tr.errorf("%v, %v", r, err)
 		}
 	}},
 	{"snapshot", 30011, func(tr *trial) {
-		s, err := tr.c.Snapshot(tr.ctx)
+		s, err := tr.c.Maintenance().Snapshot(tr.ctx)
 		for errors.Is(err, client.ErrTooManyRequests) && tr.ctx.Err() == nil {
 			// The member makes a few at a time, and more calls run here.
 			time.Sleep(10 * time.Millisecond)
-			s, err = tr.c.Snapshot(tr.ctx)
+			s, err = tr.c.Maintenance().Snapshot(tr.ctx)
 		}
 		if tr.must(err); err != nil {
 			return

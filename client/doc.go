@@ -26,6 +26,8 @@
 //
 // Within a major version of the module, the exported names of this package and the packages below it keep compiling and
 // keep their meaning: functions, methods, fields and errors are only added. Fields may be added to structs, so write
-// struct literals with field names. Other packages must not implement the interfaces of options. The calls for operators
-// return messages of go.etcd.io/etcd/api/v3, which has its own rules of compatibility.
+// struct literals with field names. Other packages must not implement the interfaces of options.
+//
+// The API has no messages of protocol buffers, except through Client.Conn: a program that makes a call which this package
+// does not have brings the messages itself.
 package client

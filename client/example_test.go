@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"log"
 	"time"
 
@@ -223,11 +224,11 @@ func ExampleClient_At() {
 		if err != nil {
 			log.Fatal(err)
 		}
-		s, err := m.Status(ctx)
+		s, err := m.Maintenance().Status(ctx)
 		if err != nil {
 			log.Fatal(err)
 		}
-		fmt.Println("leads:", s.Leader == s.Header.MemberId)
+		fmt.Println("leads:", s.Leader == s.Header.MemberID)
 	}
 	// Output: leads: true
 }
@@ -248,4 +249,90 @@ func ExampleHooks() {
 		log.Fatal(err)
 	}
 	// Output: /etcdserverpb.KV/Range 1 <nil>
+}
+
+// The calls about members change the cluster.
+func ExampleCluster() {
+	c, ctx := connected()
+	defer c.Close()
+	r, err := c.Cluster().MemberList(ctx)
+	if err != nil {
+		log.Fatal(err)
+	}
+	for _, m := range r.Members {
+		fmt.Println("learner:", m.IsLearner)
+	}
+	_, err = c.Cluster().MemberRemove(ctx, 1)
+	fmt.Println("no such member:", errors.Is(err, client.ErrMemberNotFound))
+	// Output:
+	// learner: false
+	// no such member: true
+}
+
+// The calls for operators describe members and change their state.
+func ExampleMaintenance() {
+	c, ctx := connected()
+	defer c.Close()
+	alarms, err := c.Maintenance().Alarms(ctx)
+	if err != nil {
+		log.Fatal(err)
+	}
+	for _, a := range alarms {
+		if a.Type == client.AlarmNoSpace {
+			fmt.Printf("member %x has no space\n", a.Member)
+		}
+	}
+	s, err := c.Maintenance().Status(ctx)
+	if err != nil {
+		log.Fatal(err)
+	}
+	fmt.Println("problems:", s.Errors, "downgrade:", s.DowngradeTarget != "")
+	// Output: problems: [] downgrade: false
+}
+
+// A snapshot is an io.Reader that checks the checksum at its end.
+func ExampleSnapshot() {
+	c, ctx := connected()
+	defer c.Close()
+	s, err := c.Maintenance().Snapshot(ctx)
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer s.Close()
+	n, err := io.Copy(io.Discard, s) // into a file
+	if err != nil {
+		log.Fatal(err)
+	}
+	fmt.Println("complete:", n == s.Size)
+	// Output: complete: true
+}
+
+// A role has permissions, and a user has roles.
+func ExampleAuth() {
+	c, ctx := connected()
+	defer c.Close()
+	a := c.Auth()
+	read := client.Permission{Type: client.PermissionRead, Key: "auth/", End: client.PrefixEnd("auth/")}
+	for _, step := range []func() (client.Header, error){
+		func() (client.Header, error) { return a.RoleAdd(ctx, "reader") },
+		func() (client.Header, error) { return a.RoleGrantPermission(ctx, "reader", read) },
+		func() (client.Header, error) { return a.UserAdd(ctx, "ann", "secret") },
+		func() (client.Header, error) { return a.UserGrantRole(ctx, "ann", "reader") },
+	} {
+		if _, err := step(); err != nil {
+			log.Fatal(err)
+		}
+	}
+	u, err := a.UserGet(ctx, "ann")
+	if err != nil {
+		log.Fatal(err)
+	}
+	r, err := a.RoleGet(ctx, u.Roles[0])
+	if err != nil {
+		log.Fatal(err)
+	}
+	for _, p := range r.Permissions {
+		fmt.Printf("%s may %v %q to %q\n", u.Name, p.Type, p.Key, p.End)
+	}
+	// Output: ann may READ "auth/" to "auth0"
 }

@@ -106,27 +106,32 @@ func (c *Client) Delete(ctx context.Context, key string, opts ...DeleteOption) (
 }
 
 // CompactOption is an option of Compact.
-type CompactOption interface {
-	applyCompact(*etcdserverpb.CompactionRequest)
-}
+type CompactOption interface{ applyCompact(*compaction) }
 
-type compactOption func(*etcdserverpb.CompactionRequest)
+type compaction struct{ physical bool }
 
-func (o compactOption) applyCompact(r *etcdserverpb.CompactionRequest) { o(r) }
+type compactOption func(*compaction)
+
+func (o compactOption) applyCompact(c *compaction) { o(c) }
 
 // WithPhysical makes Compact wait until the space has been freed.
-func WithPhysical() CompactOption {
-	return compactOption(func(r *etcdserverpb.CompactionRequest) { r.Physical = true })
-}
+func WithPhysical() CompactOption { return compactOption(func(c *compaction) { c.physical = true }) }
 
 // Compact drops the versions of all keys that were superseded before revision. The namespace does not matter.
 func (c *Client) Compact(ctx context.Context, revision int64, opts ...CompactOption) (Header, error) {
-	r := &etcdserverpb.CompactionRequest{Revision: revision}
+	var with compaction
 	for _, o := range opts {
-		o.applyCompact(r)
+		o.applyCompact(&with)
 	}
-	resp, err := ask[etcdserverpb.CompactionResponse](ctx, c, &compactMethod, "", r)
-	return header(resp.GetHeader()), err
+	return headerOf(ask[etcdserverpb.CompactionResponse](ctx, c, &compactMethod, "",
+		&etcdserverpb.CompactionRequest{Revision: revision, Physical: with.physical}))
+}
+
+// headerOf returns the header of an answer that has nothing else to return.
+func headerOf(r interface {
+	GetHeader() *etcdserverpb.ResponseHeader
+}, err error) (Header, error) {
+	return header(r.GetHeader()), err
 }
 
 func header(h *etcdserverpb.ResponseHeader) Header {

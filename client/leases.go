@@ -31,27 +31,28 @@ type GrantResponse struct {
 }
 
 // GrantOption is an option of Grant.
-type GrantOption interface {
-	applyGrant(*etcdserverpb.LeaseGrantRequest)
-}
+type GrantOption interface{ applyGrant(*leaseGrant) }
 
-type grantOption func(*etcdserverpb.LeaseGrantRequest)
+type leaseGrant struct{ id LeaseID }
 
-func (o grantOption) applyGrant(r *etcdserverpb.LeaseGrantRequest) { o(r) }
+type grantOption func(*leaseGrant)
+
+func (o grantOption) applyGrant(g *leaseGrant) { o(g) }
 
 // WithLeaseID requests a lease with this id. Grant fails with ErrLeaseExists if there is one.
 func WithLeaseID(id LeaseID) GrantOption {
-	return grantOption(func(r *etcdserverpb.LeaseGrantRequest) { r.ID = int64(id) })
+	return grantOption(func(g *leaseGrant) { g.id = id })
 }
 
 // Grant creates a lease that lives for ttl, rounded up to seconds, or longer with keep-alives, which package lease sends.
 // After an error that matches ErrUncertain the lease may exist; it expires.
 func (c *Client) Grant(ctx context.Context, ttl time.Duration, opts ...GrantOption) (*GrantResponse, error) {
-	r := &etcdserverpb.LeaseGrantRequest{TTL: wire.SecondsOf(ttl)}
+	var with leaseGrant
 	for _, o := range opts {
-		o.applyGrant(r)
+		o.applyGrant(&with)
 	}
-	resp, err := ask[etcdserverpb.LeaseGrantResponse](ctx, c, &grantMethod, "", r)
+	resp, err := ask[etcdserverpb.LeaseGrantResponse](ctx, c, &grantMethod, "",
+		&etcdserverpb.LeaseGrantRequest{TTL: wire.SecondsOf(ttl), ID: int64(with.id)})
 	if err != nil {
 		return nil, err
 	}
@@ -63,8 +64,7 @@ func (c *Client) Grant(ctx context.Context, ttl time.Duration, opts ...GrantOpti
 
 // Revoke ends a lease and deletes its keys. It fails with ErrLeaseNotFound if there is none.
 func (c *Client) Revoke(ctx context.Context, id LeaseID) (Header, error) {
-	resp, err := ask[etcdserverpb.LeaseRevokeResponse](ctx, c, &revokeMethod, "", &etcdserverpb.LeaseRevokeRequest{ID: int64(id)})
-	return header(resp.GetHeader()), err
+	return headerOf(ask[etcdserverpb.LeaseRevokeResponse](ctx, c, &revokeMethod, "", &etcdserverpb.LeaseRevokeRequest{ID: int64(id)}))
 }
 
 // TimeToLiveResponse is the answer of TimeToLive.

@@ -42,10 +42,10 @@ type Snapshot struct {
 	err     error
 }
 
-// Snapshot starts to copy the store of one member; see At. It must be closed. An interrupted copy cannot be continued: the
-// rest would be of another revision.
-func (c *Client) Snapshot(ctx context.Context) (*Snapshot, error) {
-	a := c.attempts(&snapshotMethod, "")
+// Snapshot starts to copy the store of one member; see [Client.At]. It must be closed. An
+// interrupted copy cannot be continued: the rest would be of another revision.
+func (m Maintenance) Snapshot(ctx context.Context) (*Snapshot, error) {
+	a := m.c.attempts(&snapshotMethod, "")
 	var s *Snapshot
 	err := a.run(ctx, func(octx context.Context) (sent bool, err error) {
 		octx, cancel := context.WithCancel(octx)

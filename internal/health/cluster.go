@@ -202,8 +202,8 @@ func (e *Examination) checkLeader(r *report) {
 				"is not a member of the cluster, and runs: it was removed while it could not be told, and answers with old data", "stop it. To have it back: add it again, with an empty data directory", "docs/operations/cluster.md#shrink-and-replace-a-member")
 		case x.Status.Leader == 0:
 			lost = true
-			r.find(Critical, e.NameOf(x),
-				NoLeader("has no leader", x.Status)+": it accepts no writes",
+			r.find(Critical, e.NameOf(x), NoLeader("has no leader", x.Status.GetErrors())+
+				": it accepts no writes",
 				"check that a majority of members runs, and that they can reach each other on their peer ports", "")
 		case x.Status.Leader != leader:
 			r.find(Warning, e.NameOf(x), "follows another leader than the others: "+
@@ -222,10 +222,10 @@ func (e *Examination) checkLeader(r *report) {
 	}
 }
 
-// NoLeader returns what is known of a member without a leader: how long it has had none, or
-// otherwise the text.
-func NoLeader(otherwise string, r *etcdserverpb.StatusResponse) string {
-	for _, text := range r.GetErrors() {
+// NoLeader returns for how long a member has had no leader, if the errors of its status say so, or
+// otherwise.
+func NoLeader(otherwise string, errors []string) string {
+	for _, text := range errors {
 		if d, ok := strings.CutPrefix(text, "vigil: there has been no leader for "); ok {
 			return "has had no leader for " + d
 		}

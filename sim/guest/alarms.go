@@ -64,12 +64,12 @@ func raiseAlarm(endpoint string, id uint64) (rev int64, err error) {
 func clearAlarms(all *client.Client, stop int64) {
 	for none := 0; none < 3 && int64(now()) < stop; {
 		ctx, cancel := context.WithTimeout(context.Background(), opTimeout)
-		r, err := all.Alarms(ctx)
+		list, err := all.Maintenance().Alarms(ctx)
 		if err == nil {
 			none++
-			for _, a := range r.Alarms {
-				if none = 0; a.Alarm == etcdserverpb.AlarmType_NOSPACE {
-					_, _ = all.AlarmDisarm(ctx, a.MemberID, a.Alarm)
+			for _, a := range list {
+				if none = 0; a.Type == client.AlarmNoSpace {
+					_, _ = all.Maintenance().AlarmDisarm(ctx, a)
 				}
 			}
 		}

@@ -53,7 +53,7 @@ func backUp(c *setup.Client, rng *rand.Rand, all *client.Client) error {
 func fetch(at *client.Client, name string) error {
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 	defer cancel()
-	s, err := at.Snapshot(ctx)
+	s, err := at.Maintenance().Snapshot(ctx)
 	if err != nil {
 		return err
 	}

@@ -7,8 +7,6 @@ import (
 	"slices"
 	"time"
 
-	"go.etcd.io/etcd/api/v3/etcdserverpb"
-
 	"vigil/client"
 	"vigil/sim/scenario/setup"
 )
@@ -61,7 +59,7 @@ func (ch *changer) until(done func(*setup.Members) bool) bool {
 	for int64(now()) < ch.c.Until {
 		m := &setup.Members{Called: int64(now())}
 		ctx, cancel := context.WithTimeout(context.Background(), changeTimeout)
-		r, err := ch.MemberList(ctx)
+		r, err := ch.Cluster().MemberList(ctx)
 		cancel()
 		if err == nil {
 			reportMembers(m, r.Members)
@@ -84,7 +82,7 @@ func (ch *changer) lookForAdded() {
 	m := &setup.Members{Called: int64(now())}
 	ctx, cancel := context.WithTimeout(context.Background(), changeTimeout)
 	defer cancel()
-	r, err := ch.MemberListSerializable(ctx)
+	r, err := ch.Cluster().MemberListSerializable(ctx)
 	if err != nil || len(r.Members) != len(ch.before)+1 {
 		return
 	}
@@ -98,7 +96,7 @@ func (ch *changer) lookForAdded() {
 }
 
 // reportMembers completes a list of members and reports it.
-func reportMembers(m *setup.Members, list []*etcdserverpb.Member) {
+func reportMembers(m *setup.Members, list []client.Member) {
 	for _, x := range list {
 		m.List = append(m.List,
 			setup.Listed{ID: x.ID, PeerURL: x.PeerURLs[0], Learner: x.IsLearner})
@@ -140,9 +138,9 @@ func (ch *changer) add() {
 				ch.impatient = 0
 				defer cancel()
 			}
-			add := ch.MemberAdd
+			add := ch.Cluster().MemberAdd
 			if learner {
-				add = ch.MemberAddLearner
+				add = ch.Cluster().MemberAddLearner
 			}
 			r, err := add(ctx, ch.c.PeerURL)
 			if err == nil {
@@ -168,7 +166,10 @@ func (ch *changer) promote(m *setup.Members, url string) bool {
 	for _, x := range m.List {
 		if x.Learner && (url == "" || url == x.PeerURL) {
 			left = true
-			request(func(ctx context.Context) (any, error) { return ch.MemberPromote(ctx, x.ID) })
+			request(func(ctx context.Context) (any,
+				error) {
+				return ch.Cluster().MemberPromote(ctx, x.ID)
+			})
 		}
 	}
 	return !left
@@ -182,7 +183,10 @@ func (ch *changer) remove() bool {
 			return true
 		}
 		id = x.ID
-		request(func(ctx context.Context) (any, error) { return ch.MemberRemove(ctx, id) })
+		request(func(ctx context.Context) (any,
+			error) {
+			return ch.Cluster().MemberRemove(ctx, id)
+		})
 		return false
 	})
 }
@@ -200,7 +204,7 @@ func (ch *changer) move() {
 		}
 		request(func(ctx context.Context) (any,
 			error) {
-			return ch.MemberUpdate(ctx, x.ID, ch.c.NewURL)
+			return ch.Cluster().MemberUpdate(ctx, x.ID, ch.c.NewURL)
 		})
 		return false
 	})

@@ -43,7 +43,7 @@ func compareMembers(c *setup.Client, rng *rand.Rand, all *client.Client) error {
 func reportStatus(at *client.Client, endpoint string) {
 	ctx, cancel := context.WithTimeout(context.Background(), opTimeout)
 	defer cancel()
-	s, err := at.Status(ctx)
+	s, err := at.Maintenance().Status(ctx)
 	if err != nil {
 		return
 	}
@@ -51,6 +51,6 @@ func reportStatus(at *client.Client, endpoint string) {
 	alarms := slices.DeleteFunc(s.Errors,
 		func(e string) bool { return !strings.Contains(e, "alarm:") })
 	report(setup.Report{Status: &setup.Status{Endpoint: endpoint, Index: s.RaftAppliedIndex,
-		Cluster: fmt.Sprintf("storage version %s, downgrade %t %s, alarms %q", s.StorageVersion,
-			s.DowngradeInfo.Enabled, s.DowngradeInfo.TargetVersion, alarms)}})
+		Cluster: fmt.Sprintf("storage version %s, downgrade %q, alarms %q", s.StorageVersion,
+			s.DowngradeTarget, alarms)}})
 }

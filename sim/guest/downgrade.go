@@ -8,8 +8,6 @@ import (
 	"math/rand/v2"
 	"time"
 
-	"go.etcd.io/etcd/api/v3/etcdserverpb"
-
 	"vigil/client"
 	"vigil/sim/scenario/setup"
 )
@@ -23,22 +21,21 @@ func downgrade(c *setup.Client, rng *rand.Rand, all *client.Client) error {
 	for goesOn(c, c.Stop) {
 		time.Sleep(time.Duration(rng.Int64N(int64(15 * time.Second))))
 		request(func(ctx context.Context) (any, error) {
-			return all.Downgrade(ctx, etcdserverpb.DowngradeRequest_VALIDATE, lower)
+			return all.Maintenance().Downgrade(ctx, client.DowngradeValidate, lower)
 		})
-		change(all, c.Stop, etcdserverpb.DowngradeRequest_ENABLE, client.ErrDowngradeInProgress)
+		change(all, c.Stop, client.DowngradeEnable, client.ErrDowngradeInProgress)
 		time.Sleep(time.Duration(rng.Int64N(int64(12 * time.Second))))
-		change(all, c.Stop, etcdserverpb.DowngradeRequest_CANCEL, client.ErrNoDowngrade)
+		change(all, c.Stop, client.DowngradeCancel, client.ErrNoDowngrade)
 	}
 	return nil
 }
 
 // change makes a call until it succeeds, or fails because it had its effect before, or the time is
 // over.
-func change(c *client.Client, stop int64, action etcdserverpb.DowngradeRequest_DowngradeAction,
-	before error) {
+func change(c *client.Client, stop int64, action client.DowngradeAction, before error) {
 	for int64(now()) < stop {
 		ctx, cancel := context.WithTimeout(context.Background(), opTimeout)
-		_, err := c.Downgrade(ctx, action, lower)
+		_, err := c.Maintenance().Downgrade(ctx, action, lower)
 		cancel()
 		if err == nil || errors.Is(err, before) ||
 			errors.Is(err, client.ErrInvalidDowngradeTargetVersion) {

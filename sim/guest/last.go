@@ -41,7 +41,7 @@ func last(c *setup.Client, rng *rand.Rand) error {
 func reportHash(cl *client.Client, endpoint string, rev int64) bool {
 	ctx, cancel := context.WithTimeout(context.Background(), opTimeout)
 	defer cancel()
-	r, err := cl.HashKV(ctx, rev)
+	r, err := cl.Maintenance().HashKV(ctx, rev)
 	if err != nil {
 		return false
 	}
@@ -54,7 +54,7 @@ func reportHash(cl *client.Client, endpoint string, rev int64) bool {
 func members(cl *client.Client) []string {
 	for {
 		ctx, cancel := context.WithTimeout(context.Background(), opTimeout)
-		r, err := cl.MemberList(ctx)
+		r, err := cl.Cluster().MemberList(ctx)
 		cancel()
 		var out []string
 		if err == nil {

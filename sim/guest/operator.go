@@ -42,18 +42,19 @@ const transferTimeout = time.Second
 func transfer(at *client.Client, members map[uint64]*client.Client, rng *rand.Rand) {
 	ctx, cancel := context.WithTimeout(context.Background(), transferTimeout)
 	defer cancel()
-	r, err := at.Status(ctx)
+	r, err := at.Maintenance().Status(ctx)
 	if err != nil {
 		return
 	}
-	members[r.Header.MemberId] = at
+	members[r.Header.MemberID] = at
 	others := slices.DeleteFunc(slices.Sorted(maps.Keys(members)),
 		func(id uint64) bool { return id == r.Leader })
 	if members[r.Leader] == nil || len(others) == 0 {
 		return
 	}
 	to := others[rng.IntN(len(others))]
-	if _, err = members[r.Leader].MoveLeader(ctx, to); err == nil && rng.IntN(2) == 0 {
-		_, _ = members[to].MoveLeader(ctx, r.Leader)
+	if _, err = members[r.Leader].Maintenance().MoveLeader(ctx, to); err == nil &&
+		rng.IntN(2) == 0 {
+		_, _ = members[to].Maintenance().MoveLeader(ctx, r.Leader)
 	}
 }

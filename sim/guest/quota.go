@@ -11,8 +11,6 @@ import (
 	"slices"
 	"time"
 
-	"go.etcd.io/etcd/api/v3/etcdserverpb"
-
 	"vigil/client"
 	"vigil/sim/scenario/setup"
 )
@@ -100,18 +98,18 @@ func freeQuota(c *setup.Client, all *client.Client) {
 
 // clearOfRemoved clears the alarms of former members, which nobody else does.
 func clearOfRemoved(ctx context.Context, all *client.Client) {
-	members, err := all.MemberList(ctx)
+	members, err := all.Cluster().MemberList(ctx)
 	if err != nil {
 		return
 	}
-	alarms, err := all.Alarms(ctx)
+	alarms, err := all.Maintenance().Alarms(ctx)
 	if err != nil {
 		return
 	}
-	for _, a := range alarms.Alarms {
+	for _, a := range alarms {
 		if !slices.ContainsFunc(members.Members,
-			func(m *etcdserverpb.Member) bool { return m.ID == a.MemberID }) {
-			_, _ = all.AlarmDisarm(ctx, a.MemberID, a.Alarm)
+			func(m client.Member) bool { return m.ID == a.Member }) {
+			_, _ = all.Maintenance().AlarmDisarm(ctx, a)
 		}
 	}
 }

@@ -10,7 +10,6 @@ import (
 	"sync"
 	"time"
 
-	"go.etcd.io/etcd/api/v3/authpb"
 	"go.etcd.io/etcd/api/v3/etcdserverpb"
 	"google.golang.org/grpc/metadata"
 
@@ -56,24 +55,24 @@ func enableAuth(c *setup.Client) error {
 	}
 	if c.First == 0 {
 		certain(func(ctx context.Context) error {
-			_, err := cl.UserAdd(ctx, rootUser, rootUser)
+			_, err := cl.Auth().UserAdd(ctx, rootUser, rootUser)
 			return err
 		}, client.ErrUserExists)
 		certain(func(ctx context.Context) error {
-			_, err := cl.RoleAdd(ctx, rootUser)
+			_, err := cl.Auth().RoleAdd(ctx, rootUser)
 			return err
 		}, client.ErrRoleExists)
 		certain(func(ctx context.Context) error {
-			_, err := cl.UserGrantRole(ctx, rootUser, rootUser)
+			_, err := cl.Auth().UserGrantRole(ctx, rootUser, rootUser)
 			return err
 		})
 		certain(func(ctx context.Context) error {
-			_, err := cl.AuthEnable(ctx)
+			_, err := cl.Auth().Enable(ctx)
 			return err
 		})
 	}
 	certain(func(ctx context.Context) error {
-		_, err := cl.Authenticate(ctx, rootUser, rootUser)
+		_, err := cl.Auth().Authenticate(ctx, rootUser, rootUser)
 		return err
 	})
 	return nil
@@ -134,15 +133,14 @@ type slot struct {
 
 // change makes a change of the user, and reports whether its effect is certain. The present
 // permission is certain until the change.
-func (s *slot) change(do func(context.Context) (*etcdserverpb.ResponseHeader, error),
-	allows bool) bool {
+func (s *slot) change(do func(context.Context) (client.Header, error), allows bool) bool {
 	span := check.PermitSpan{User: s.name, Allowed: s.allowed, From: s.since,
 		FromRev: s.sinceRev, To: now()}
 	ctx, cancel := context.WithTimeout(context.Background(), opTimeout)
 	h, err := do(ctx)
 	cancel()
 	report(setup.Report{Permit: &span})
-	s.since, s.sinceRev, s.allowed = now(), h.GetRevision(), allows
+	s.since, s.sinceRev, s.allowed = now(), h.Revision, allows
 	return err == nil
 }
 
@@ -151,15 +149,12 @@ func (s *slot) change(do func(context.Context) (*etcdserverpb.ResponseHeader, er
 func (s *slot) live() {
 	s.name = fmt.Sprintf("user-%d-%d", s.id, s.generation)
 	s.since, s.sinceRev, s.allowed = now(), 0, false
-	made := s.change(func(ctx context.Context) (*etcdserverpb.ResponseHeader, error) {
-		r, err := s.root.RoleAdd(ctx, s.name)
-		return r.GetHeader(), err
-	}, false) && s.change(func(ctx context.Context) (*etcdserverpb.ResponseHeader, error) {
-		r, err := s.root.UserAdd(ctx, s.name, s.name)
-		return r.GetHeader(), err
-	}, false) && s.change(func(ctx context.Context) (*etcdserverpb.ResponseHeader, error) {
-		r, err := s.root.UserGrantRole(ctx, s.name, s.name)
-		return r.GetHeader(), err
+	made := s.change(func(ctx context.Context) (client.Header, error) {
+		return s.root.Auth().RoleAdd(ctx, s.name)
+	}, false) && s.change(func(ctx context.Context) (client.Header, error) {
+		return s.root.Auth().UserAdd(ctx, s.name, s.name)
+	}, false) && s.change(func(ctx context.Context) (client.Header, error) {
+		return s.root.Auth().UserGrantRole(ctx, s.name, s.name)
 	}, false)
 	if !made {
 		return
@@ -192,45 +187,40 @@ func (s *slot) vary() bool {
 		time.Sleep(time.Duration(s.rng.Int64N(int64(2 * time.Second))))
 	}
 	pause()
-	if !s.change(func(ctx context.Context) (*etcdserverpb.ResponseHeader, error) {
-		r, err := s.root.RoleGrantPermission(ctx, s.name, s.key, "", authpb.READWRITE)
-		return r.GetHeader(), err
+	if !s.change(func(ctx context.Context) (client.Header, error) {
+		return s.root.Auth().RoleGrantPermission(ctx, s.name,
+			client.Permission{Type: client.PermissionReadWrite, Key: s.key})
 	}, true) {
 		return false
 	}
 	pause()
 	switch s.rng.IntN(4) {
 	case 0: // by the role of the user
-		if !s.change(func(ctx context.Context) (*etcdserverpb.ResponseHeader, error) {
-			r, err := s.root.UserRevokeRole(ctx, s.name, s.name)
-			return r.GetHeader(), err
+		if !s.change(func(ctx context.Context) (client.Header, error) {
+			return s.root.Auth().UserRevokeRole(ctx, s.name, s.name)
 		}, false) {
 			return false
 		}
 		pause()
-		return s.change(func(ctx context.Context) (*etcdserverpb.ResponseHeader, error) {
-			r, err := s.root.UserGrantRole(ctx, s.name, s.name)
-			return r.GetHeader(), err
+		return s.change(func(ctx context.Context) (client.Header, error) {
+			return s.root.Auth().UserGrantRole(ctx, s.name, s.name)
 		}, true)
 	case 1: // by the end of the role, or of the user
 		s.end()
 		return false
 	}
-	return s.change(func(ctx context.Context) (*etcdserverpb.ResponseHeader, error) {
-		r, err := s.root.RoleRevokePermission(ctx, s.name, s.key, "")
-		return r.GetHeader(), err
+	return s.change(func(ctx context.Context) (client.Header, error) {
+		return s.root.Auth().RoleRevokePermission(ctx, s.name, s.key, "")
 	}, false)
 }
 
 // end deletes the role or the user, whose name is never used again.
 func (s *slot) end() {
-	ok := s.change(func(ctx context.Context) (*etcdserverpb.ResponseHeader, error) {
+	ok := s.change(func(ctx context.Context) (client.Header, error) {
 		if s.rng.IntN(2) == 0 {
-			r, err := s.root.RoleDelete(ctx, s.name)
-			return r.GetHeader(), err
+			return s.root.Auth().RoleDelete(ctx, s.name)
 		}
-		r, err := s.root.UserDelete(ctx, s.name)
-		return r.GetHeader(), err
+		return s.root.Auth().UserDelete(ctx, s.name)
 	}, false)
 	if ok {
 		report(setup.Report{Permit: &check.PermitSpan{User: s.name, From: s.since,

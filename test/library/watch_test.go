@@ -373,7 +373,7 @@ func TestPermissionLost(t *testing.T) {
 		readTo(t, w, r.Header.Revision)
 		// Another role, another revision of the rights: earlier tokens are outdated, without an
 		// effect on clients.
-		if _, err := root.RoleAdd(ctx(t), "other"); err != nil {
+		if _, err := root.Auth().RoleAdd(ctx(t), "other"); err != nil {
 			t.Fatal(err)
 		}
 		if _, err := k.Get(ctx(t), "open/k"); err != nil {
@@ -381,7 +381,7 @@ func TestPermissionLost(t *testing.T) {
 		}
 		// Permission is lost: calls are refused, and so is the watch at the latest when it is
 		// resumed.
-		if _, err := root.UserRevokeRole(ctx(t), "ann", "reader"); err != nil {
+		if _, err := root.Auth().UserRevokeRole(ctx(t), "ann", "reader"); err != nil {
 			t.Fatal(err)
 		}
 		if _, err := k.Get(ctx(t), "open/k"); !errors.Is(err, client.ErrPermissionDenied) {

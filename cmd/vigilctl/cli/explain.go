@@ -10,7 +10,6 @@ import (
 	"sync"
 	"time"
 
-	"go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
@@ -232,7 +231,7 @@ func (e *Env) explainNoSpace(ctx context.Context, cl *client.Client, err error) 
 		if aerr != nil {
 			continue
 		}
-		if r, serr := one.Status(ctx); serr == nil {
+		if r, serr := one.Maintenance().Status(ctx); serr == nil {
 			if why := noSpaceReason(r); why != "" {
 				reasons = append(reasons, at+": "+why)
 			}
@@ -245,8 +244,8 @@ func (e *Env) explainNoSpace(ctx context.Context, cl *client.Client, err error) 
 }
 
 // diskFull returns what a member cannot do because its disk is full, "" if it is not.
-func diskFull(r *etcdserverpb.StatusResponse) string {
-	for _, text := range r.GetErrors() {
+func diskFull(r *client.Status) string {
+	for _, text := range r.Errors {
 		if text, ok := strings.CutPrefix(text, "vigil: "); ok &&
 			strings.HasPrefix(text, "the disk is full") {
 			return text
@@ -256,14 +255,14 @@ func diskFull(r *etcdserverpb.StatusResponse) string {
 }
 
 // noSpaceReason returns why a member rejects puts, "" if that is not known.
-func noSpaceReason(r *etcdserverpb.StatusResponse) string {
+func noSpaceReason(r *client.Status) string {
 	if full := diskFull(r); full != "" {
 		return full + ". Free space on the volume of the data directory, or enlarge it: the member goes on within a second"
 	}
-	if r.GetDbSizeQuota() > 0 &&
-		slices.ContainsFunc(r.GetErrors(),
+	if r.DBSizeQuota > 0 &&
+		slices.ContainsFunc(r.Errors,
 			func(s string) bool { return strings.Contains(s, "NOSPACE") }) {
-		return fmt.Sprintf("the quota of %d bytes is used up (the alarm NOSPACE is raised): delete keys, run compaction, then alarm disarm; or start the members with a larger --quota-backend-bytes", r.GetDbSizeQuota())
+		return fmt.Sprintf("the quota of %d bytes is used up (the alarm NOSPACE is raised): delete keys, run compaction, then alarm disarm; or start the members with a larger --quota-backend-bytes", r.DBSizeQuota)
 	}
 	return ""
 }
@@ -309,7 +308,7 @@ func stateOf(ctx context.Context, cl *client.Client, endpoint string) string {
 	if err != nil {
 		return err.Error()
 	}
-	r, err := at.Status(ctx)
+	r, err := at.Maintenance().Status(ctx)
 	switch {
 	case errors.Is(err, context.DeadlineExceeded), status.Code(err) == codes.DeadlineExceeded:
 		return noAnswer
@@ -320,16 +319,16 @@ func stateOf(ctx context.Context, cl *client.Client, endpoint string) string {
 		}
 		return strings.Join(strings.Fields(err.Error()), " ")
 	case r.Leader == 0:
-		return "answers, and " + health.NoLeader("knows no leader", r) +
+		return "answers, and " + health.NoLeader("knows no leader", r.Errors) +
 			": no majority of the members has elected one"
 	case r.IsLearner:
 		return "answers, and is a learner, which serves no such request"
 	}
 	text := fmt.Sprintf("answers, and knows the leader %x", r.Leader)
-	if list, lerr := at.MemberListSerializable(ctx); lerr == nil {
-		for _, m := range list.GetMembers() {
-			if m.GetID() == r.Leader && m.GetName() != "" {
-				text += " (" + screen.SafeLine(0, m.GetName()) + ")"
+	if list, lerr := at.Cluster().MemberListSerializable(ctx); lerr == nil {
+		for _, m := range list.Members {
+			if m.ID == r.Leader && m.Name != "" {
+				text += " (" + screen.SafeLine(0, m.Name) + ")"
 			}
 		}
 	}

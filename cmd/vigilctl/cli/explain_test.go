@@ -5,23 +5,21 @@ import (
 	"strings"
 	"testing"
 
-	"go.etcd.io/etcd/api/v3/etcdserverpb"
-
+	"vigil/client"
 	"vigil/cmd/vigilctl/exit"
 )
 
 // TestNoSpaceReason: etcd has one error for a full disk and a used quota; members say which it is.
 func TestNoSpaceReason(t *testing.T) {
 	for _, c := range []struct {
-		status *etcdserverpb.StatusResponse
+		status *client.Status
 		want   string
 	}{
-		{&etcdserverpb.StatusResponse{Errors: []string{"vigil: the disk is full: puts are rejected until it has free space"}, DbSizeQuota: 9}, "the disk is full: puts are rejected until it has free space. Free space"},
-		{&etcdserverpb.StatusResponse{Errors: []string{"memberID:1 alarm:NOSPACE "},
-			DbSizeQuota: 9}, "the quota of 9 bytes is used up"},
-		{&etcdserverpb.StatusResponse{Errors: []string{"memberID:1 alarm:CORRUPT "},
-			DbSizeQuota: 9}, ""},
-		{&etcdserverpb.StatusResponse{}, ""},
+		{&client.Status{Errors: []string{"vigil: the disk is full: puts are rejected until it has free space"}, DBSizeQuota: 9}, "the disk is full: puts are rejected until it has free space. Free space"},
+		{&client.Status{Errors: []string{"memberID:1 alarm:NOSPACE "}, DBSizeQuota: 9},
+			"the quota of 9 bytes is used up"},
+		{&client.Status{Errors: []string{"memberID:1 alarm:CORRUPT "}, DBSizeQuota: 9}, ""},
+		{&client.Status{}, ""},
 	} {
 		if got := noSpaceReason(c.status); !strings.HasPrefix(got, c.want) ||
 			c.want == "" && got != "" {

@@ -45,15 +45,15 @@ func targets(env *cli.Env, c *cobra.Command, cl *client.Client, cluster bool) ([
 	}
 	ctx, cancel := context.WithTimeout(c.Context(), env.Timeout())
 	defer cancel()
-	r, err := cl.MemberList(ctx)
+	r, err := cl.Cluster().MemberList(ctx)
 	if err != nil {
 		return nil, exit.With(exit.Failure,
 			fmt.Errorf("failed to fetch endpoints from etcd cluster member list: %w",
 				cli.CallError(err)))
 	}
 	var urls []string
-	for _, m := range r.GetMembers() {
-		urls = append(urls, m.GetClientURLs()...)
+	for _, m := range r.Members {
+		urls = append(urls, m.ClientURLs...)
 	}
 	return urls, nil
 }

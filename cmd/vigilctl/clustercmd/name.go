@@ -162,7 +162,7 @@ func countAnswering(s cli.Session, members []*etcdserverpb.Member) int {
 			all.Go(func() {
 				one, err := s.Client.At(at)
 				if err == nil {
-					_, err = one.Status(ctx)
+					_, err = one.Maintenance().Status(ctx)
 				}
 				if err == nil {
 					once.Do(func() { alive.Add(1) })

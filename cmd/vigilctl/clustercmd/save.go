@@ -9,8 +9,6 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"go.etcd.io/etcd/api/v3/etcdserverpb"
-
 	"vigil/client"
 	"vigil/cmd/vigilctl/cli"
 	"vigil/cmd/vigilctl/exit"
@@ -83,20 +81,20 @@ func oneMember(env *cli.Env, c *cobra.Command, args []string) error {
 	defer cl.Close()
 	ctx, cancel := context.WithTimeout(c.Context(), answerTimeout)
 	defer cancel()
-	status := make([]*etcdserverpb.StatusResponse, len(env.Config.Endpoints))
+	status := make([]*client.Status, len(env.Config.Endpoints))
 	var all sync.WaitGroup
 	for i, at := range env.Config.Endpoints {
 		all.Go(func() {
 			if one, err := cl.At(at); err == nil {
-				status[i], _ = one.Status(ctx) // nil without an answer
+				status[i], _ = one.Maintenance().Status(ctx) // nil without an answer
 			}
 		})
 	}
 	all.Wait()
 	names := map[uint64]string{}
-	if r, err := cl.MemberListSerializable(ctx); err == nil {
-		for _, m := range r.GetMembers() {
-			names[m.GetID()] = screen.SafeLine(0, m.GetName())
+	if r, err := cl.Cluster().MemberListSerializable(ctx); err == nil {
+		for _, m := range r.Members {
+			names[m.ID] = screen.SafeLine(0, m.Name)
 		}
 	}
 	var text strings.Builder
@@ -112,31 +110,29 @@ func oneMember(env *cli.Env, c *cobra.Command, args []string) error {
 }
 
 // snapshotWorth returns what a member is, and how good a snapshot of it would be.
-func snapshotWorth(r *etcdserverpb.StatusResponse,
-	names map[uint64]string) (what string, worth int) {
+func snapshotWorth(r *client.Status, names map[uint64]string) (what string, worth int) {
 	if r == nil {
 		return "no answer", 0
 	}
-	what = fmt.Sprintf("%x", r.GetHeader().GetMemberId())
-	if name := names[r.GetHeader().GetMemberId()]; name != "" {
+	what = fmt.Sprintf("%x", r.Header.MemberID)
+	if name := names[r.Header.MemberID]; name != "" {
 		what = fmt.Sprintf("%s (%s)", name, what)
 	}
-	behind := r.GetRaftIndex() > r.GetRaftAppliedIndex()
+	behind := r.RaftIndex > r.RaftAppliedIndex
 	switch {
-	case r.GetIsLearner():
+	case r.IsLearner:
 		what, worth = what+", a learner", 2
-	case r.GetLeader() == 0:
+	case r.Leader == 0:
 		what, worth = what+", knows no leader", 1
-	case r.GetLeader() == r.GetHeader().GetMemberId():
+	case r.Leader == r.Header.MemberID:
 		what, worth = what+", the leader", 3
 	case behind:
 		what, worth = what+", a follower", 2
 	default:
 		what, worth = what+", a follower", 4
 	}
-	if what += fmt.Sprintf(", at revision %d", r.GetHeader().GetRevision()); behind {
-		what += fmt.Sprintf("; %d entries are to be applied",
-			r.GetRaftIndex()-r.GetRaftAppliedIndex())
+	if what += fmt.Sprintf(", at revision %d", r.Header.Revision); behind {
+		what += fmt.Sprintf("; %d entries are to be applied", r.RaftIndex-r.RaftAppliedIndex)
 	}
 	return what, worth
 }
@@ -144,7 +140,7 @@ func snapshotWorth(r *etcdserverpb.StatusResponse,
 // save copies a snapshot into a file. The exit code of every failure is that of an interruption, as
 // of etcdctl.
 func save(c *cobra.Command, cl *client.Client, path string, quiet bool) error {
-	s, err := cl.Snapshot(c.Context())
+	s, err := cl.Maintenance().Snapshot(c.Context())
 	if err != nil {
 		return exit.With(exit.Interrupted, cli.CallError(interrupted(c, err)))
 	}

@@ -174,36 +174,34 @@ func plain(name string) bool {
 // members returns the names of members, and the IDs for a word that can begin one, or where the
 // name does not do.
 func members(ctx context.Context, c *client.Client, word string) ([]string, error) {
-	r, err := c.MemberList(ctx)
+	r, err := c.Cluster().MemberList(ctx)
 	if err != nil {
 		return nil, err
 	}
 	named := map[string]int{}
-	for _, m := range r.GetMembers() {
-		named[m.GetName()]++
+	for _, m := range r.Members {
+		named[m.Name]++
 	}
 	var names, ids []string
-	for _, m := range r.GetMembers() {
-		id := fmt.Sprintf("%x", m.GetID())
-		unique := named[m.GetName()] == 1 && plain(m.GetName())
+	for _, m := range r.Members {
+		id := fmt.Sprintf("%x", m.ID)
+		unique := named[m.Name] == 1 && plain(m.Name)
 		if unique {
-			names = append(names, m.GetName()+"\t"+id)
+			names = append(names, m.Name+"\t"+id)
 		}
 		if word != "" || !unique {
-			ids = append(ids, id+"\t"+m.GetName())
+			ids = append(ids, id+"\t"+m.Name)
 		}
 	}
 	return append(names, ids...), nil
 }
 
 func users(ctx context.Context, c *client.Client, _ string) ([]string, error) {
-	r, err := c.UserList(ctx)
-	return r.GetUsers(), err
+	return c.Auth().UserList(ctx)
 }
 
 func roles(ctx context.Context, c *client.Client, _ string) ([]string, error) {
-	r, err := c.RoleList(ctx)
-	return r.GetRoles(), err
+	return c.Auth().RoleList(ctx)
 }
 
 func leases(ctx context.Context, c *client.Client, _ string) ([]string, error) {

@@ -129,8 +129,8 @@ func compareData(ctx context.Context, l *survey.Survey, r *health.Round) []healt
 			out[i].Err = err
 			return
 		}
-		if out[i].Later, err = at.Status(ctx); err == nil {
-			out[i].Hash, err = at.HashKV(ctx, revision)
+		if out[i].Later, err = survey.Status(ctx, at); err == nil {
+			out[i].Hash, err = survey.HashKV(ctx, at, revision)
 		}
 		out[i].Err = err
 	})

@@ -273,7 +273,7 @@ func (l *loader) clean(ctx context.Context, out io.Writer) error {
 		if err := step(func(ctx context.Context) error {
 			one, err := l.clients[0].At(ep)
 			if err == nil {
-				_, err = one.Defragment(ctx)
+				_, err = one.Maintenance().Defragment(ctx)
 			}
 			return err
 		}); err != nil {

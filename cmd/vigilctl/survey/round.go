@@ -3,7 +3,6 @@ package survey
 import (
 	"context"
 	"errors"
-	"slices"
 	"time"
 
 	"vigil/cmd/vigilctl/cli"
@@ -20,13 +19,13 @@ func (s *Survey) Read(ctx context.Context) *health.Round {
 		ctx, cancel := context.WithTimeout(ctx, s.Env.Timeout())
 		defer cancel()
 		// Serializable: a member without a quorum answers too.
-		m, err := s.Client.MemberListSerializable(ctx)
+		m, err := s.Client.Cluster().MemberListSerializable(ctx)
 		if err != nil {
 			r.ListErr = cli.Refused(err, s.NoLogin)
 			return
 		}
-		slices.SortFunc(m.Members, byName)
-		r.Members, r.ClusterID, by = m.Members, m.Header.GetClusterId(), m.Header.GetMemberId()
+		r.Members, r.ClusterID, by = memberMessages(m.Members), m.Header.ClusterID,
+			m.Header.MemberID
 	}()
 	s.Each(ctx, func(ctx context.Context, i int, m *probe.Member) {
 		x := health.Reading{Endpoint: m.Endpoint}
@@ -86,9 +85,8 @@ func (s *Survey) relist(ctx context.Context, r *health.Round, by uint64) {
 	}
 	ctx, cancel := context.WithTimeout(ctx, s.Env.Timeout())
 	defer cancel()
-	if m, err := at.MemberListSerializable(ctx); err == nil &&
-		m.Header.GetClusterId() == r.ClusterID {
-		slices.SortFunc(m.Members, byName)
-		r.Members = m.Members
+	if m, err := at.Cluster().MemberListSerializable(ctx); err == nil &&
+		m.Header.ClusterID == r.ClusterID {
+		r.Members = memberMessages(m.Members)
 	}
 }

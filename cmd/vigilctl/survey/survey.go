@@ -94,7 +94,7 @@ func (s *Survey) addOthers(ctx context.Context, given []string) ([]string, error
 	listing, cancel := context.WithTimeout(ctx, s.Env.Timeout())
 	defer cancel()
 	// Serializable: a member without a quorum answers too.
-	list, err := s.Client.MemberListSerializable(listing)
+	list, err := s.Client.Cluster().MemberListSerializable(listing)
 	if err != nil {
 		if (s.Whole || s.NoLogin != nil) && ctx.Err() == nil {
 			return given, nil // Read reports the error
@@ -108,16 +108,16 @@ func (s *Survey) addOthers(ctx context.Context, given []string) ([]string, error
 	for i, e := range given {
 		wg.Go(func() {
 			if at, err := s.Client.At(e); err == nil {
-				if r, err := at.Status(identifying); err == nil {
-					ids[i] = r.Header.GetMemberId()
+				if r, err := at.Maintenance().Status(identifying); err == nil {
+					ids[i] = r.Header.MemberID
 				}
 			}
 		})
 	}
 	wg.Wait()
-	slices.SortFunc(list.Members, byName)
+	members := memberMessages(list.Members)
 	var out []string
-	for _, m := range list.Members {
+	for _, m := range members {
 		if i := slices.Index(ids, m.ID); i >= 0 {
 			out = append(out, given[i])
 		} else if len(m.ClientURLs) > 0 {
@@ -125,15 +125,13 @@ func (s *Survey) addOthers(ctx context.Context, given []string) ([]string, error
 		}
 	}
 	for i, e := range given {
-		if m := advertises(list.Members, e); ids[i] == 0 && m == nil ||
-			ids[i] != 0 && !slices.Contains(out, e) && !listed(list.Members, ids[i]) {
+		if m := advertises(members, e); ids[i] == 0 && m == nil ||
+			ids[i] != 0 && !slices.Contains(out, e) && !listed(members, ids[i]) {
 			out = append(out, e)
 		}
 	}
 	return out, nil
 }
-
-func byName(a, b *etcdserverpb.Member) int { return strings.Compare(a.Name, b.Name) }
 
 func listed(members []*etcdserverpb.Member, id uint64) bool {
 	return slices.ContainsFunc(members, func(m *etcdserverpb.Member) bool { return m.ID == id })
@@ -166,11 +164,8 @@ func (s *Survey) token(ctx context.Context) (string, error) {
 	}
 	ctx, cancel := context.WithTimeout(ctx, s.Env.Timeout())
 	defer cancel()
-	r, err := s.Client.Authenticate(ctx, cfg.Username, cfg.Password)
-	if err != nil {
-		return "", err
-	}
-	return r.Token, nil
+	t, err := s.Client.Auth().Authenticate(ctx, cfg.Username, cfg.Password)
+	return t.Value, err
 }
 
 // Each calls f for all members concurrently, and limits the time of all.
@@ -191,7 +186,7 @@ func (s *Survey) status(ctx context.Context,
 	if err != nil {
 		return nil, err
 	}
-	return at.Status(ctx)
+	return Status(ctx, at)
 }
 
 // ErrorLine returns an error on one line, reduced to the first cause, with the flags that may help.
