@@ -177,6 +177,15 @@ func (r *TxnRequest) ReadOnly() (reads, serializable bool) {
 	return true, serializable
 }
 
+// Write is a request of a client that goes through the raft log, unless it is a transaction that only
+// reads. One field is set.
+type Write struct {
+	Put         *PutRequest
+	DeleteRange *DeleteRangeRequest
+	Txn         *TxnRequest
+	Grant       *LeaseGrantRequest
+}
+
 // CompactRequest removes the versions of keys that only revisions below Revision can see.
 type CompactRequest struct {
 	Revision int64

@@ -23,13 +23,10 @@ import (
 type Starter interface {
 	// Get reads one key into res, which must not be kept. The request began at start.
 	Get(ctx context.Context, r *kv.RangeRequest, res *kv.GetResult, start time.Time) (ok bool)
-	// StartGet, StartPut, StartDelete, StartTxn and StartGrant start a request; Results returns its result, with the tag. That of a get
+	// StartGet and StartWrite start a request; Results returns its result, with the tag. That of a get
 	// may be that it is declined, and must not be kept. Unproposed must follow.
 	StartGet(r *kv.RangeRequest, tag any) (started bool)
-	StartPut(ctx context.Context, r *kv.PutRequest, tag any) (started bool)
-	StartDelete(ctx context.Context, r *kv.DeleteRangeRequest, tag any) (started bool)
-	StartTxn(ctx context.Context, r *kv.TxnRequest, tag any) (started bool)
-	StartGrant(ctx context.Context, r kv.LeaseGrantRequest, tag any) (started bool)
+	StartWrite(ctx context.Context, w kv.Write, tag any) (started bool)
 	// Renew renews a lease, and returns its TTL.
 	Renew(id int64) (ttl int64, ok bool)
 	// Unproposed reports whether Propose must be called now, which lets requests be proposed that were started. alone reports that the
@@ -44,14 +41,32 @@ type Starter interface {
 	Apply(dst []kv.Outcome, stop <-chan struct{}) []kv.Outcome
 }
 
-// express adds to a unary method how it is served without a handler: begin answers or starts a call, finish makes the answer
-// of a result.
-func express[Request any](e endpoint, begin func(context.Context, *Request, transport.Pending) (any, transport.Begun),
-	finish func(context.Context, *Request, *kv.Outcome) (any, error)) endpoint {
-	e.begin = func(ctx context.Context, r any, p transport.Pending) (any, transport.Begun) {
-		return begin(ctx, r.(*Request), p)
+// writes returns a unary method that writes: write validates a request, answer makes the answer of its
+// outcome. A call that can be started needs no handler. Any other one has a handler, which waits.
+func writes[Request any](s *service, name string, write func(*Request) (kv.Write, error),
+	answer func(context.Context, *kv.Outcome) (wire.Encoder, error)) endpoint {
+	e := unary(name, func(ctx context.Context, r *Request) (any, error) {
+		w, err := write(r)
+		if err != nil {
+			return nil, err
+		}
+		o := s.cfg.KV.Do(s.withHolders(ctx), w)
+		if o.Err != nil {
+			return nil, apierror.Status(o.Err)
+		}
+		return answer(ctx, &o)
+	})
+	if s.cfg.Starter == nil {
+		return e
 	}
-	e.finish = func(ctx context.Context, r any, o *kv.Outcome) (any, error) { return finish(ctx, r.(*Request), o) }
+	e.begin = func(ctx context.Context, r any, p transport.Pending) (any, transport.Begun) {
+		w, err := write(r.(*Request))
+		if err != nil {
+			return nil, transport.Declined
+		}
+		return nil, started(s.cfg.Starter.StartWrite(ctx, w, p))
+	}
+	e.finish = func(ctx context.Context, o *kv.Outcome) (any, error) { return answer(ctx, o) }
 	return e
 }
 
@@ -63,7 +78,8 @@ func started(ok bool) transport.Begun {
 	return transport.Declined
 }
 
-func (s *service) beginRange(ctx context.Context, r *wire.RangeRequest, p transport.Pending) (any, transport.Begun) {
+func (s *service) beginRange(ctx context.Context, request any, p transport.Pending) (any, transport.Begun) {
+	r := request.(*wire.RangeRequest)
 	if validate.Range(&r.RangeRequest) != nil || times.Given(transport.Metadata(ctx)) {
 		return nil, transport.Declined
 	}
@@ -74,31 +90,6 @@ func (s *service) beginRange(ctx context.Context, r *wire.RangeRequest, p transp
 	}
 	a.Header, a.Result = s.header(a.Memory.Revision), &a.Memory.RangeResult
 	return &a.RangeResponse, transport.Answered
-}
-
-func (s *service) beginPut(ctx context.Context, r *wire.PutRequest, p transport.Pending) (any, transport.Begun) {
-	if validate.Put(&r.PutRequest) != nil || validate.Size(r.Len, s.cfg.MaxRequestBytes) != nil {
-		return nil, transport.Declined
-	}
-	return nil, started(s.cfg.Starter.StartPut(ctx, &r.PutRequest, p))
-}
-
-func (s *service) beginDelete(ctx context.Context, r *wire.DeleteRangeRequest, p transport.Pending) (any, transport.Begun) {
-	if validate.Delete(&r.DeleteRangeRequest) != nil || validate.Size(r.Len, s.cfg.MaxRequestBytes) != nil {
-		return nil, transport.Declined
-	}
-	return nil, started(s.cfg.Starter.StartDelete(ctx, &r.DeleteRangeRequest, p))
-}
-
-func (s *service) beginTxn(ctx context.Context, r *wire.TxnRequest, p transport.Pending) (any, transport.Begun) {
-	if validate.Txn(&r.TxnRequest, s.cfg.MaxTxnOps) != nil || validate.Size(r.Len, s.cfg.MaxRequestBytes) != nil {
-		return nil, transport.Declined
-	}
-	return nil, started(s.cfg.Starter.StartTxn(ctx, &r.TxnRequest, p))
-}
-
-func (l *leaseServer) beginGrant(ctx context.Context, r *wire.LeaseGrantRequest, p transport.Pending) (any, transport.Begun) {
-	return nil, started(l.svc.cfg.Starter.StartGrant(ctx, r.LeaseGrantRequest, p))
 }
 
 // begin is Server.serveUnary for calls that need no handler.
@@ -246,7 +237,7 @@ func (s *Server) finish(p transport.Pending, o *kv.Outcome, now time.Time) (resp
 	if o.Err != nil {
 		return nil, apierror.Status(o.Err)
 	}
-	return m.finish(ctx, req, o)
+	return m.finish(ctx, o)
 }
 
 // numFinishers returns how many goroutines answer calls that were started.

@@ -79,25 +79,12 @@ func (f *fakeStarter) StartGet(r *kv.RangeRequest, tag any) bool {
 	})
 }
 
-func (f *fakeStarter) StartPut(ctx context.Context, r *kv.PutRequest, tag any) bool {
-	if _, ok := f.kv.(*fakeKV); !ok {
+func (f *fakeStarter) StartWrite(ctx context.Context, w kv.Write, tag any) bool {
+	if _, ok := f.kv.(*fakeKV); !ok && w.DeleteRange == nil {
 		return false
 	}
-	return f.start(tag, func() (o kv.Outcome) { o.Put, o.Err = f.kv.Put(ctx, r); return })
+	return f.start(tag, func() kv.Outcome { return f.kv.Do(ctx, w) })
 }
-
-func (f *fakeStarter) StartDelete(ctx context.Context, r *kv.DeleteRangeRequest, tag any) bool {
-	return f.start(tag, func() (o kv.Outcome) { o.DeleteRange, o.Err = f.kv.DeleteRange(ctx, r); return })
-}
-
-func (f *fakeStarter) StartTxn(ctx context.Context, r *kv.TxnRequest, tag any) bool {
-	if _, ok := f.kv.(*fakeKV); !ok {
-		return false
-	}
-	return f.start(tag, func() (o kv.Outcome) { o.Txn, o.Err = f.kv.Txn(ctx, r); return })
-}
-
-func (f *fakeStarter) StartGrant(context.Context, kv.LeaseGrantRequest, any) bool { return false }
 
 // Renew renews what a fake of leases that does not wait renews.
 func (f *fakeStarter) Renew(id int64) (int64, bool) {

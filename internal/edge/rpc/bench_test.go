@@ -48,11 +48,15 @@ type constant struct {
 func (c *constant) Range(context.Context, *kv.RangeRequest) (*kv.RangeResult, error) {
 	return c.get, nil
 }
-func (c *constant) Put(context.Context, *kv.PutRequest) (*kv.PutResult, error) { return c.put, nil }
-func (c *constant) DeleteRange(context.Context, *kv.DeleteRangeRequest) (*kv.DeleteRangeResult, error) {
-	return &kv.DeleteRangeResult{}, nil
+func (c *constant) Do(_ context.Context, w kv.Write) kv.Outcome {
+	switch {
+	case w.Put != nil:
+		return kv.Outcome{Put: c.put}
+	case w.Txn != nil:
+		return kv.Outcome{Txn: c.txn}
+	}
+	return kv.Outcome{DeleteRange: &kv.DeleteRangeResult{}}
 }
-func (c *constant) Txn(context.Context, *kv.TxnRequest) (*kv.TxnResult, error) { return c.txn, nil }
 func (c *constant) Compact(context.Context, *kv.CompactRequest) (*kv.CompactResult, error) {
 	return &kv.CompactResult{}, nil
 }
@@ -126,9 +130,11 @@ type tickKV struct {
 	*ticking
 }
 
-func (k *tickKV) DeleteRange(ctx context.Context, r *kv.DeleteRangeRequest) (*kv.DeleteRangeResult, error) {
-	k.tick()
-	return k.constant.DeleteRange(ctx, r)
+func (k *tickKV) Do(ctx context.Context, w kv.Write) kv.Outcome {
+	if w.DeleteRange != nil {
+		k.tick()
+	}
+	return k.constant.Do(ctx, w)
 }
 
 func (k *tickKV) Compact(context.Context, *kv.CompactRequest) (*kv.CompactResult, error) {

@@ -20,9 +20,8 @@ import (
 // KV is the part of the member that the KV service uses. The calls of one client may be concurrent and in any order. A call returns when its outcome is known or its context ends; errors are kv's.
 type KV interface {
 	Range(context.Context, *kv.RangeRequest) (*kv.RangeResult, error)
-	Put(context.Context, *kv.PutRequest) (*kv.PutResult, error)
-	DeleteRange(context.Context, *kv.DeleteRangeRequest) (*kv.DeleteRangeResult, error)
-	Txn(context.Context, *kv.TxnRequest) (*kv.TxnResult, error)
+	// Do carries out a write. It chooses the id of a lease if that is 0.
+	Do(context.Context, kv.Write) kv.Outcome
 	Compact(context.Context, *kv.CompactRequest) (*kv.CompactResult, error)
 }
 

@@ -149,6 +149,21 @@ func (f *fakeKV) DeleteRange(ctx context.Context, r *kv.DeleteRangeRequest) (*kv
 	return res, nil
 }
 
+// Do carries out a write. A lease gets a longer TTL.
+func (f *fakeKV) Do(ctx context.Context, w kv.Write) (o kv.Outcome) {
+	switch {
+	case w.Put != nil:
+		o.Put, o.Err = f.Put(ctx, w.Put)
+	case w.DeleteRange != nil:
+		o.DeleteRange, o.Err = f.DeleteRange(ctx, w.DeleteRange)
+	case w.Txn != nil:
+		o.Txn, o.Err = f.Txn(ctx, w.Txn)
+	default:
+		o.Lease, o.Err = &kv.LeaseResult{Revision: 9, ID: w.Grant.ID, TTL: w.Grant.TTL + 1}, f.enter(ctx, w.Grant)
+	}
+	return o
+}
+
 // Txn runs the puts and ranges of the success branch; nested transactions too.
 func (f *fakeKV) Txn(ctx context.Context, r *kv.TxnRequest) (*kv.TxnResult, error) {
 	if err := f.enter(ctx, r); err != nil {

@@ -67,62 +67,46 @@ func (s *service) kvRange(ctx context.Context, r *wire.RangeRequest) (wire.Encod
 	return &wire.RangeResponse{Header: s.header(res.Revision), Result: res}, nil
 }
 
-func (s *service) kvPut(ctx context.Context, r *wire.PutRequest) (wire.Encoder, error) {
+// putWrite returns the write of a put, or why it is invalid.
+func (s *service) putWrite(r *wire.PutRequest) (kv.Write, error) {
 	if err := validate.Put(&r.PutRequest); err != nil {
-		return nil, err
+		return kv.Write{}, err
 	}
-	if err := validate.Size(r.Len, s.cfg.MaxRequestBytes); err != nil {
-		return nil, err
-	}
-	res, err := s.cfg.KV.Put(ctx, &r.PutRequest)
-	if err != nil {
-		return nil, apierror.Status(err)
-	}
-	return s.putAnswer(ctx, res)
+	return kv.Write{Put: &r.PutRequest}, validate.Size(r.Len, s.cfg.MaxRequestBytes)
 }
 
-func (s *service) putAnswer(ctx context.Context, res *kv.PutResult) (wire.Encoder, error) {
-	return s.countAnswer(ctx, &wire.PutResponse{Header: s.header(res.Revision), Result: res}, len(res.PrevKV))
+func (s *service) putAnswer(ctx context.Context, o *kv.Outcome) (wire.Encoder, error) {
+	return s.countAnswer(ctx, &wire.PutResponse{Header: s.header(o.Put.Revision), Result: o.Put}, len(o.Put.PrevKV))
 }
 
-func (s *service) kvDeleteRange(ctx context.Context, r *wire.DeleteRangeRequest) (wire.Encoder, error) {
+// deleteWrite returns the write of a deletion, or why it is invalid.
+func (s *service) deleteWrite(r *wire.DeleteRangeRequest) (kv.Write, error) {
 	if err := validate.Delete(&r.DeleteRangeRequest); err != nil {
-		return nil, err
+		return kv.Write{}, err
 	}
-	if err := validate.Size(r.Len, s.cfg.MaxRequestBytes); err != nil {
-		return nil, err
-	}
-	res, err := s.cfg.KV.DeleteRange(ctx, &r.DeleteRangeRequest)
-	if err != nil {
-		return nil, apierror.Status(err)
-	}
-	return s.deleteAnswer(ctx, res)
+	return kv.Write{DeleteRange: &r.DeleteRangeRequest}, validate.Size(r.Len, s.cfg.MaxRequestBytes)
 }
 
-func (s *service) deleteAnswer(ctx context.Context, res *kv.DeleteRangeResult) (wire.Encoder, error) {
+func (s *service) deleteAnswer(ctx context.Context, o *kv.Outcome) (wire.Encoder, error) {
+	res := o.DeleteRange
 	return s.countAnswer(ctx, &wire.DeleteRangeResponse{Header: s.header(res.Revision), Result: res}, len(res.PrevKVs.Buf))
 }
 
-func (s *service) kvTxn(ctx context.Context, r *wire.TxnRequest) (wire.Encoder, error) {
+// txnWrite returns the write of a transaction, or why it is invalid.
+func (s *service) txnWrite(r *wire.TxnRequest) (w kv.Write, err error) {
 	if err := validate.Txn(&r.TxnRequest, s.cfg.MaxTxnOps); err != nil {
-		return nil, err
+		return w, err
 	}
 	// A transaction that only reads is not proposed and may be as large as a message.
 	if !validate.ReadOnly(&r.TxnRequest) {
-		if err := validate.Size(r.Len, s.cfg.MaxRequestBytes); err != nil {
-			return nil, err
-		}
+		err = validate.Size(r.Len, s.cfg.MaxRequestBytes)
 	}
-	res, err := s.cfg.KV.Txn(s.withHolders(ctx), &r.TxnRequest)
-	if err != nil {
-		return nil, apierror.Status(err)
-	}
-	return s.txnAnswer(ctx, res)
+	return kv.Write{Txn: &r.TxnRequest}, err
 }
 
-func (s *service) txnAnswer(ctx context.Context, res *kv.TxnResult) (wire.Encoder, error) {
-	ranges, bytes := contents(res, nil)
-	m := &wire.TxnResponse{Header: s.header(res.Revision), Result: res}
+func (s *service) txnAnswer(ctx context.Context, o *kv.Outcome) (wire.Encoder, error) {
+	ranges, bytes := contents(o.Txn, nil)
+	m := &wire.TxnResponse{Header: s.header(o.Txn.Revision), Result: o.Txn}
 	if s.trackLists(ctx, ranges...) {
 		return m, nil
 	}

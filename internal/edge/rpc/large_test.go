@@ -95,6 +95,14 @@ func (k *largeKV) build(l *ration.Loan, first, n int64) (*kv.RangeResult, error)
 	return &kv.RangeResult{Revision: 9, Count: 1 << 20, More: first+n < 20000, KVs: kv.Records{Long: long}}, nil
 }
 
+func (k *largeKV) Do(ctx context.Context, w kv.Write) (o kv.Outcome) {
+	if w.Txn == nil {
+		return k.fakeKV.Do(ctx, w)
+	}
+	o.Txn, o.Err = k.Txn(ctx, w.Txn)
+	return o
+}
+
 func (k *largeKV) Txn(ctx context.Context, r *kv.TxnRequest) (*kv.TxnResult, error) {
 	res := &kv.RangeResult{Revision: 9}
 	for i := range int64(8000) {

@@ -14,8 +14,6 @@ import (
 
 // Leases is the part of the member that the lease service uses. Errors are kv's.
 type Leases interface {
-	// GrantLease makes a lease, and chooses its id if that is 0.
-	GrantLease(context.Context, kv.LeaseGrantRequest) (kv.LeaseResult, error)
 	// RevokeLease ends a lease with its keys.
 	RevokeLease(ctx context.Context, id int64) (kv.LeaseResult, error)
 	// KeepAlive returns the TTL that a lease has from now on.
@@ -32,16 +30,13 @@ type leaseServer struct {
 	svc *service
 }
 
-func (l *leaseServer) LeaseGrant(ctx context.Context, r *wire.LeaseGrantRequest) (wire.Encoder, error) {
-	res, err := l.svc.cfg.Leases.GrantLease(ctx, r.LeaseGrantRequest)
-	if err != nil {
-		return nil, apierror.Status(err)
-	}
-	return l.grantAnswer(res), nil
+// grantWrite returns the write that grants a lease.
+func (l *leaseServer) grantWrite(r *wire.LeaseGrantRequest) (kv.Write, error) {
+	return kv.Write{Grant: &r.LeaseGrantRequest}, nil
 }
 
-func (l *leaseServer) grantAnswer(res kv.LeaseResult) wire.Encoder {
-	return &wire.LeaseResponse{Header: l.svc.header(res.Revision), ID: res.ID, TTL: res.TTL}
+func (l *leaseServer) grantAnswer(_ context.Context, o *kv.Outcome) (wire.Encoder, error) {
+	return &wire.LeaseResponse{Header: l.svc.header(o.Lease.Revision), ID: o.Lease.ID, TTL: o.Lease.TTL}, nil
 }
 
 func (l *leaseServer) LeaseRevoke(ctx context.Context, r *etcdserverpb.LeaseRevokeRequest) (*etcdserverpb.LeaseRevokeResponse, error) {

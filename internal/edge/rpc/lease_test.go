@@ -25,10 +25,6 @@ type fakeLeases struct {
 	kept atomic.Int64 // keep-alives
 }
 
-func (f *fakeLeases) GrantLease(_ context.Context, r kv.LeaseGrantRequest) (kv.LeaseResult, error) {
-	return kv.LeaseResult{Revision: 9, ID: r.ID, TTL: r.TTL + 1}, f.err
-}
-
 func (f *fakeLeases) RevokeLease(_ context.Context, id int64) (kv.LeaseResult, error) {
 	return kv.LeaseResult{Revision: 9}, f.err
 }
@@ -109,7 +105,8 @@ func TestLeaseErrors(t *testing.T) {
 		{kv.ErrNoSpace, rpctypes.ErrGRPCNoSpace}, {kv.ErrNoLeader, rpctypes.ErrGRPCNoLeader}, {kv.ErrTimeout, rpctypes.ErrGRPCTimeout},
 		{kv.ErrLeaseNotFound, rpctypes.ErrGRPCLeaseNotFound},
 	} {
-		_, c := leases(t, &fakeLeases{err: e.from})
+		f, c := leases(t, &fakeLeases{err: e.from})
+		f.kv.setFail(e.from)
 		ctx := t.Context()
 		_, err := c.LeaseGrant(ctx, &etcdserverpb.LeaseGrantRequest{})
 		wantStatus(t, err, e.to)

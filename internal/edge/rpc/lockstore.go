@@ -32,8 +32,8 @@ func (s lockStore) Txn(ctx context.Context, r *kv.TxnRequest) (*kv.TxnResult, er
 	if err := validate.Txn(r, s.svc.cfg.MaxTxnOps); err != nil {
 		return nil, err
 	}
-	res, err := s.svc.cfg.KV.Txn(ctx, r)
-	return res, apierror.Status(err)
+	o := s.svc.cfg.KV.Do(ctx, kv.Write{Txn: r})
+	return o.Txn, apierror.Status(o.Err)
 }
 
 // Delete implements locks.Store.
@@ -42,14 +42,17 @@ func (s lockStore) Delete(ctx context.Context, key []byte) (*kv.DeleteRangeResul
 	if err := validate.Delete(r); err != nil {
 		return nil, err
 	}
-	res, err := s.svc.cfg.KV.DeleteRange(ctx, r)
-	return res, apierror.Status(err)
+	o := s.svc.cfg.KV.Do(ctx, kv.Write{DeleteRange: r})
+	return o.DeleteRange, apierror.Status(o.Err)
 }
 
 // Grant implements locks.Store.
 func (s lockStore) Grant(ctx context.Context, ttl int64) (int64, error) {
-	res, err := s.svc.cfg.Leases.GrantLease(ctx, kv.LeaseGrantRequest{TTL: ttl})
-	return res.ID, apierror.Status(err)
+	o := s.svc.cfg.KV.Do(ctx, kv.Write{Grant: &kv.LeaseGrantRequest{TTL: ttl}})
+	if o.Err != nil {
+		return 0, apierror.Status(o.Err)
+	}
+	return o.Lease.ID, nil
 }
 
 // Header implements locks.Store.

@@ -30,9 +30,10 @@ type endpoint struct {
 	stream     func(*serverStream) error
 	session    func() served
 
-	// begin and finish, if set, serve a unary request without a handler: see express.
+	// begin and finish, if set, serve a unary request without a handler: begin answers or starts a
+	// call, finish makes the answer of its outcome.
 	begin  func(ctx context.Context, request any, p transport.Pending) (response any, how transport.Begun)
-	finish func(ctx context.Context, request any, o *kv.Outcome) (response any, err error)
+	finish func(ctx context.Context, o *kv.Outcome) (response any, err error)
 	// mayDecline: a request that was started may go to the handler after all.
 	mayDecline bool
 
@@ -76,37 +77,26 @@ func serverStreaming[Request any](name string, serve func(*Request, *serverStrea
 // services are the services of the API.
 func (s *service) services() []serviceDef {
 	m, c, l, a := &maintenance{svc: s}, &clusterServer{svc: s}, &leaseServer{svc: s}, &authServer{svc: s}
-	rangeMethod, txn := unary("Range", s.kvRange), unary("Txn", s.kvTxn)
-	rangeMethod.learnerAnswers = func(r any) bool { return r.(*wire.RangeRequest).Serializable }
+	get := unary("Range", s.kvRange)
+	get.learnerAnswers = func(r any) bool { return r.(*wire.RangeRequest).Serializable }
+	if s.cfg.Starter != nil {
+		get.begin, get.mayDecline = s.beginRange, true
+		get.finish = func(_ context.Context, o *kv.Outcome) (any, error) {
+			return &wire.RangeResponse{Header: s.header(o.Range.Revision), Result: o.Range}, nil
+		}
+		get.newRequest = func() any { return wire.NewRangeRequest() }
+		get.free = func(r any) { r.(*wire.RangeRequest).Free() }
+	}
+	txn := writes(s, "Txn", s.txnWrite, s.txnAnswer)
 	txn.newRequest = func() any {
 		r := new(wire.TxnRequest)
 		r.LimitOps(s.cfg.MaxTxnOps)
 		return r
 	}
-	put, del, grant := unary("Put", s.kvPut), unary("DeleteRange", s.kvDeleteRange), unary("LeaseGrant", l.LeaseGrant)
-	if s.cfg.Starter != nil {
-		rangeMethod = express(rangeMethod, s.beginRange, func(_ context.Context, _ *wire.RangeRequest, o *kv.Outcome) (any, error) {
-			return &wire.RangeResponse{Header: s.header(o.Range.Revision), Result: o.Range}, nil
-		})
-		rangeMethod.mayDecline = true
-		rangeMethod.newRequest = func() any { return wire.NewRangeRequest() }
-		rangeMethod.free = func(r any) { r.(*wire.RangeRequest).Free() }
-		put = express(put, s.beginPut, func(ctx context.Context, _ *wire.PutRequest, o *kv.Outcome) (any, error) {
-			return s.putAnswer(ctx, o.Put)
-		})
-		del = express(del, s.beginDelete, func(ctx context.Context, _ *wire.DeleteRangeRequest, o *kv.Outcome) (any, error) {
-			return s.deleteAnswer(ctx, o.DeleteRange)
-		})
-		txn = express(txn, s.beginTxn, func(ctx context.Context, _ *wire.TxnRequest, o *kv.Outcome) (any, error) {
-			return s.txnAnswer(ctx, o.Txn)
-		})
-		grant = express(grant, l.beginGrant, func(_ context.Context, _ *wire.LeaseGrantRequest, o *kv.Outcome) (any, error) {
-			return l.grantAnswer(*o.Lease), nil
-		})
-	}
 	list := []serviceDef{
 		{etcdserverpb.KV_ServiceDesc.ServiceName, []endpoint{
-			rangeMethod, put, del, txn, unary("Compact", s.kvCompact),
+			get, writes(s, "Put", s.putWrite, s.putAnswer), writes(s, "DeleteRange", s.deleteWrite, s.deleteAnswer), txn,
+			unary("Compact", s.kvCompact),
 			serverStreaming("RangeStream", func(r *wire.RangeRequest, ss *serverStream) error {
 				return s.kvRangeStream(ss.Context(), r, func(m wire.Encoder) error { return ss.SendMsg(m) })
 			}),
@@ -126,7 +116,7 @@ func (s *service) services() []serviceDef {
 	if s.cfg.Leases != nil {
 		lk := locks.New(s.running, lockStore{s}, kv.RequestTimeout(s.cfg.ElectionTimeout), s.log)
 		list = append(list, serviceDef{etcdserverpb.Lease_ServiceDesc.ServiceName, []endpoint{
-			grant, unary("LeaseRevoke", l.LeaseRevoke),
+			writes(s, "LeaseGrant", l.grantWrite, l.grantAnswer), unary("LeaseRevoke", l.LeaseRevoke),
 			{name: "LeaseKeepAlive", clientStreams: true, serverStreams: true,
 				newRequest: func() any { return new(wire.LeaseKeepAliveRequest) }, session: func() served { return &leaseSession{} }},
 			unary("LeaseTimeToLive", l.LeaseTimeToLive), unary("LeaseLeases", l.LeaseLeases),

@@ -478,10 +478,13 @@ func TestPanicsAreContained(t *testing.T) {
 // nilKV answers with results that cannot be encoded.
 type nilKV struct{ *fakeKV }
 
-func (nilKV) DeleteRange(context.Context, *kv.DeleteRangeRequest) (*kv.DeleteRangeResult, error) {
+func (k nilKV) Do(ctx context.Context, w kv.Write) kv.Outcome {
+	if w.DeleteRange == nil {
+		return k.fakeKV.Do(ctx, w)
+	}
 	r := &kv.DeleteRangeResult{}
 	r.PrevKVs.Ends = []int{5} // beyond the buffer
-	return r, nil
+	return kv.Outcome{DeleteRange: r}
 }
 
 func TestPanicInEncoding(t *testing.T) {

@@ -44,7 +44,7 @@ type applier struct {
 	// began is when the request under way began.
 	began time.Time
 	// started are requests that were started and have their results, which are not delivered.
-	started []*proposal.Started
+	started []*proposal.Call
 	lent    bool // applySmall is at work: apply leaves what takes long
 	failed  bool // nothing more is applied
 	// tokens are those that the batch has issued.
@@ -109,7 +109,7 @@ func (a *applier) run() {
 
 // applySmall applies what the node has lent, and appends the results of requests that were started to dst. Its caller waits neither for
 // room on the disk nor for an entry that takes several batches: another goroutine continues.
-func (a *applier) applySmall(run []*raftpb.Message, dst []*proposal.Started) []*proposal.Started {
+func (a *applier) applySmall(run []*raftpb.Message, dst []*proposal.Call) []*proposal.Call {
 	if a.failed {
 		a.r.node.Single.Done()
 		return dst

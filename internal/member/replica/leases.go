@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"iter"
-	"math/rand/v2"
 	"slices"
 
 	"vigil/internal/kv"
@@ -18,22 +17,11 @@ type Leases struct{ r *Replica }
 
 // GrantLease grants a lease; for the id 0 it chooses one. Errors: kv.ErrLeaseExists, kv.ErrLeaseTTLTooLarge, and as Put.
 func (l *Leases) GrantLease(ctx context.Context, req kv.LeaseGrantRequest) (kv.LeaseResult, error) {
-	choose := req.ID == 0
-	req.TTL = max(req.TTL, l.r.lessor.MinTTL())
-	for {
-		for choose && req.ID == 0 {
-			req.ID = rand.Int64()
-		}
-		res, err := l.r.Propose(ctx, &fsm.Request{LeaseGrant: &req})
-		if choose && errors.Is(err, kv.ErrLeaseExists) {
-			req.ID = 0
-			continue
-		}
-		if err != nil {
-			return kv.LeaseResult{}, err
-		}
-		return *res.Lease, nil
+	o := l.r.Do(ctx, kv.Write{Grant: &req})
+	if o.Err != nil {
+		return kv.LeaseResult{}, o.Err
 	}
+	return *o.Lease, nil
 }
 
 // RevokeLease revokes a lease and deletes its keys, in one revision. Errors: kv.ErrLeaseNotFound, and as Put.

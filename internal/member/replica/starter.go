@@ -3,7 +3,6 @@ package replica
 import (
 	"context"
 	"errors"
-	"math/rand/v2"
 	"sync"
 	"time"
 
@@ -14,7 +13,6 @@ import (
 	"vigil/internal/member/replica/proposal"
 	"vigil/internal/member/replica/timing"
 	"vigil/internal/state/auth"
-	"vigil/internal/state/fsm"
 )
 
 // Starter serves requests on goroutines that must not wait. Its methods decline what might wait, and what is rejected: then
@@ -22,38 +20,13 @@ import (
 type Starter struct {
 	r     *Replica
 	gets  *gets.Gets
-	lists sync.Pool // of *[]*proposal.Started
+	lists sync.Pool // of *[]*proposal.Call
 }
 
 func newStarter(r *Replica) *Starter {
 	s := &Starter{r: r}
 	s.gets = gets.New(gets.Options{Ready: s.ready, Queue: r.queue})
 	return s
-}
-
-// StartPut starts a put. Results returns its result, with the tag.
-func (s *Starter) StartPut(ctx context.Context, req *kv.PutRequest, tag any) (started bool) {
-	return s.start(ctx, fsm.Request{Put: req}, tag)
-}
-
-// StartDelete is StartPut for a deletion.
-func (s *Starter) StartDelete(ctx context.Context, req *kv.DeleteRangeRequest, tag any) (started bool) {
-	return s.start(ctx, fsm.Request{DeleteRange: req}, tag)
-}
-
-// StartTxn is StartPut for a transaction that writes.
-func (s *Starter) StartTxn(ctx context.Context, req *kv.TxnRequest, tag any) (started bool) {
-	if reads, _ := req.ReadOnly(); reads {
-		return false
-	}
-	return s.start(ctx, fsm.Request{Txn: req}, tag)
-}
-
-// StartGrant is StartPut for a lease.
-func (s *Starter) StartGrant(ctx context.Context, req kv.LeaseGrantRequest, tag any) (started bool) {
-	grant := &grant{LeaseGrantRequest: req, choose: req.ID == 0, tag: tag}
-	grant.TTL = max(grant.TTL, s.r.lessor.MinTTL())
-	return s.startGrant(ctx, grant)
 }
 
 // Renew renews a lease, and returns its TTL in seconds.
@@ -64,28 +37,12 @@ func (s *Starter) Renew(id int64) (ttl int64, ok bool) {
 	return s.r.lessor.RenewNow(auth.Identity{}, id)
 }
 
-// grant is the tag of a lease that was started: if its id was chosen here and is in use, another is chosen.
-type grant struct {
-	kv.LeaseGrantRequest
-	choose bool
-	tag    any
-}
+// chosenID is the tag of a lease whose id was chosen here: if that is in use, another one is chosen.
+type chosenID struct{ tag any }
 
-func (s *Starter) startGrant(ctx context.Context, g *grant) (started bool) {
-	for g.choose && g.ID == 0 {
-		g.ID = rand.Int64()
-	}
-	return s.start(ctx, fsm.Request{LeaseGrant: &g.LeaseGrantRequest}, g)
-}
-
-func (s *Starter) start(ctx context.Context, req fsm.Request, tag any) (started bool) {
-	r := s.r
-	switch {
-	case r.Access.AuthEnabled(), len(r.Alarms.Active()) > 0, r.space.Shortage() != nil,
-		r.node.Status().Committed > r.applied.Load()+r.cfg.MaxApplyLag:
-		return false
-	}
-	return r.queue.Start(ctx, req, req.Cost(), tag, time.Now()) == nil
+// StartWrite starts a write; see Replica.StartWrite.
+func (s *Starter) StartWrite(ctx context.Context, w kv.Write, tag any) (started bool) {
+	return s.r.StartWrite(ctx, w, tag)
 }
 
 // Results waits for results of requests that were started, and appends them to dst: all that there are, so that those of one
@@ -143,9 +100,9 @@ func (s *Starter) Propose(dst []kv.Outcome, alone bool) []kv.Outcome {
 
 // apply applies what the node has lent, and appends the results.
 func (s *Starter) apply(dst []kv.Outcome, run []*raftpb.Message) []kv.Outcome {
-	list, _ := s.lists.Get().(*[]*proposal.Started)
+	list, _ := s.lists.Get().(*[]*proposal.Call)
 	if list == nil {
-		list = new([]*proposal.Started)
+		list = new([]*proposal.Call)
 	}
 	*list = s.r.applier.applySmall(run, (*list)[:0])
 	dst = s.finishAll(dst, *list)
@@ -154,30 +111,28 @@ func (s *Starter) apply(dst []kv.Outcome, run []*raftpb.Message) []kv.Outcome {
 }
 
 // finishAll appends results.
-func (s *Starter) finishAll(dst []kv.Outcome, list []*proposal.Started) []kv.Outcome {
+func (s *Starter) finishAll(dst []kv.Outcome, list []*proposal.Call) []kv.Outcome {
 	now := time.Now()
 	for _, p := range list {
 		dst = s.finish(dst, p, now)
 	}
-	s.r.queue.Recycle(list)
+	s.r.queue.Recycle(list...)
 	return dst
 }
 
 // finish appends the result of a request, unless that is repeated.
-func (s *Starter) finish(dst []kv.Outcome, p *proposal.Started, now time.Time) []kv.Outcome {
+func (s *Starter) finish(dst []kv.Outcome, p *proposal.Call, now time.Time) []kv.Outcome {
 	if p.Read != nil {
 		return append(dst, s.finishGet(p))
 	}
-	r, took := s.r, now.Sub(p.At)
-	if r.timings.CountWrite(context.Background(), &p.Request, took, p.Result.Err) {
-		r.timings.SetSteps(context.Background(), &p.Request, p.At, p.Marks.Steps(p.At, now))
-	}
-	out := kv.Outcome{Tag: p.Tag, Put: p.Result.Put, DeleteRange: p.Result.DeleteRange, Txn: p.Result.Txn, Lease: p.Result.Lease, Err: p.Result.Err}
-	if g, ok := p.Tag.(*grant); ok {
-		out.Tag = g.tag
-		if g.choose && errors.Is(out.Err, kv.ErrLeaseExists) {
-			g.ID = 0
-			if s.startGrant(context.Background(), g) {
+	s.r.countWrite(context.Background(), p, now)
+	out := kv.Outcome{Tag: p.Tag, Err: p.Result.Err}
+	setOutcome(&out, p.Result)
+	if chosen, ok := p.Tag.(chosenID); ok {
+		out.Tag = chosen.tag
+		if errors.Is(out.Err, kv.ErrLeaseExists) {
+			p.Request.LeaseGrant.ID = newLeaseID()
+			if s.r.startRequest(context.Background(), p.Request, p.Tag) {
 				if s.Unproposed() {
 					s.r.node.Wake()
 				}
@@ -250,7 +205,7 @@ func (s *Starter) ready(ctx context.Context, since time.Time) error {
 
 // finishGet returns the result of a get that is ready. One that may wait for the disk, and one for which permissions matter now, is
 // declined.
-func (s *Starter) finishGet(p *proposal.Started) kv.Outcome {
+func (s *Starter) finishGet(p *proposal.Call) kv.Outcome {
 	r, out := s.r, kv.Outcome{Tag: p.Tag, Err: p.Result.Err}
 	read := timing.Read{Start: p.At, Ready: time.Since(p.At)}
 	if out.Err == nil {

@@ -63,10 +63,10 @@ func TestStarted(t *testing.T) {
 	const rounds = 50
 	for i := range rounds {
 		key := fmt.Appendf(nil, "k%d", i)
-		ok := r.Starter.StartPut(ctx, &kv.PutRequest{Key: key, Value: key}, 4*i) &&
-			r.Starter.StartPut(ctx, &kv.PutRequest{Key: key, Lease: 99}, 4*i+1) &&
-			r.Starter.StartTxn(ctx, &kv.TxnRequest{Success: []kv.Op{{Put: &kv.PutRequest{Key: key, PrevKV: true}}}}, 4*i+2) &&
-			r.Starter.StartDelete(ctx, &kv.DeleteRangeRequest{Key: key}, 4*i+3)
+		ok := r.Starter.StartWrite(ctx, kv.Write{Put: &kv.PutRequest{Key: key, Value: key}}, 4*i) &&
+			r.Starter.StartWrite(ctx, kv.Write{Put: &kv.PutRequest{Key: key, Lease: 99}}, 4*i+1) &&
+			r.Starter.StartWrite(ctx, kv.Write{Txn: &kv.TxnRequest{Success: []kv.Op{{Put: &kv.PutRequest{Key: key, PrevKV: true}}}}}, 4*i+2) &&
+			r.Starter.StartWrite(ctx, kv.Write{DeleteRange: &kv.DeleteRangeRequest{Key: key}}, 4*i+3)
 		if !ok {
 			t.Fatal("declined")
 		}
@@ -94,9 +94,9 @@ func TestStarted(t *testing.T) {
 func TestStartedGrant(t *testing.T) {
 	r := start(t, config(memfs.New()))
 	mustGrant(t, r, 7, 100)
-	if !r.Starter.StartGrant(t.Context(), kv.LeaseGrantRequest{ID: 7, TTL: 50}, "given") ||
-		!r.Starter.startGrant(t.Context(), &grant{LeaseGrantRequest: kv.LeaseGrantRequest{ID: 7, TTL: 50}, choose: true, tag: "chosen"}) ||
-		!r.Starter.StartGrant(t.Context(), kv.LeaseGrantRequest{TTL: 50}, "none") {
+	if !r.Starter.StartWrite(t.Context(), kv.Write{Grant: &kv.LeaseGrantRequest{ID: 7, TTL: 50}}, "given") ||
+		!r.startRequest(t.Context(), fsm.Request{LeaseGrant: &kv.LeaseGrantRequest{ID: 7, TTL: 50}}, chosenID{"chosen"}) ||
+		!r.Starter.StartWrite(t.Context(), kv.Write{Grant: &kv.LeaseGrantRequest{TTL: 50}}, "none") {
 		t.Fatal("declined")
 	}
 	got := outcomes(t, r, 3)
@@ -124,9 +124,9 @@ func TestDeclined(t *testing.T) {
 	var res kv.GetResult
 	get := func(req kv.RangeRequest) bool { return r.Starter.Get(ctx, &req, &res, time.Now()) }
 	for what, served := range map[string]bool{
-		"a large put":            r.Starter.StartPut(ctx, &kv.PutRequest{Key: []byte("k"), Value: make([]byte, 1000)}, 1),
-		"a canceled put":         r.Starter.StartPut(gone, put, 1),
-		"a transaction of reads": r.Starter.StartTxn(ctx, &kv.TxnRequest{Success: []kv.Op{{Range: &kv.RangeRequest{Key: []byte("k")}}}}, 1),
+		"a large put":            r.Starter.StartWrite(ctx, kv.Write{Put: &kv.PutRequest{Key: []byte("k"), Value: make([]byte, 1000)}}, 1),
+		"a canceled put":         r.Starter.StartWrite(gone, kv.Write{Put: put}, 1),
+		"a transaction of reads": r.Starter.StartWrite(ctx, kv.Write{Txn: &kv.TxnRequest{Success: []kv.Op{{Range: &kv.RangeRequest{Key: []byte("k")}}}}}, 1),
 		"a range":                get(kv.RangeRequest{Key: []byte("k"), End: []byte("l")}),
 		"an old revision":        get(kv.RangeRequest{Key: []byte("k"), Revision: 1}),
 		"a count":                get(kv.RangeRequest{Key: []byte("k"), CountOnly: true}),
@@ -144,7 +144,7 @@ func TestDeclined(t *testing.T) {
 	if err := r.Stop(ctx); err != nil {
 		t.Fatal(err)
 	}
-	if r.Starter.StartPut(ctx, put, 1) || get(kv.RangeRequest{Key: []byte("k"), Serializable: true}) {
+	if r.Starter.StartWrite(ctx, kv.Write{Put: put}, 1) || get(kv.RangeRequest{Key: []byte("k"), Serializable: true}) {
 		t.Error("a stopped member serves")
 	}
 }
@@ -162,7 +162,7 @@ func TestStartedAndStopped(t *testing.T) {
 	held.Store(true)
 	const requests = 20
 	for i := range requests {
-		if !r.Starter.StartPut(t.Context(), &kv.PutRequest{Key: []byte("k")}, i) {
+		if !r.Starter.StartWrite(t.Context(), kv.Write{Put: &kv.PutRequest{Key: []byte("k")}}, i) {
 			t.Fatal("declined")
 		}
 	}
@@ -290,7 +290,7 @@ func TestProposeAlone(t *testing.T) {
 	})))
 	put := func(tag int) {
 		t.Helper()
-		if !r.Starter.StartPut(t.Context(), &kv.PutRequest{Key: fmt.Appendf(nil, "k%d", tag)}, tag) || !r.Starter.Unproposed() {
+		if !r.Starter.StartWrite(t.Context(), kv.Write{Put: &kv.PutRequest{Key: fmt.Appendf(nil, "k%d", tag)}}, tag) || !r.Starter.Unproposed() {
 			t.Fatal("declined")
 		}
 	}
@@ -342,7 +342,7 @@ func TestProposeAloneOnHangingLog(t *testing.T) {
 	r := start(t, c)
 	put := func(tag int) {
 		t.Helper()
-		if !r.Starter.StartPut(t.Context(), &kv.PutRequest{Key: []byte("k")}, tag) || !r.Starter.Unproposed() {
+		if !r.Starter.StartWrite(t.Context(), kv.Write{Put: &kv.PutRequest{Key: []byte("k")}}, tag) || !r.Starter.Unproposed() {
 			t.Fatal("declined")
 		}
 	}
@@ -436,7 +436,7 @@ func TestLongWorkIsLeft(t *testing.T) {
 		}
 		full.Store(true)
 		all := kv.DeleteRangeRequest{Key: []byte("k"), End: []byte("l")}
-		if !r.Starter.StartDelete(t.Context(), &all, 1) || !r.Starter.Unproposed() {
+		if !r.Starter.StartWrite(t.Context(), kv.Write{DeleteRange: &all}, 1) || !r.Starter.Unproposed() {
 			t.Fatal("declined")
 		}
 		proposed := make(chan []kv.Outcome)

@@ -2,6 +2,8 @@ package replica
 
 import (
 	"context"
+	"errors"
+	"math/rand/v2"
 	"slices"
 	"time"
 
@@ -9,35 +11,105 @@ import (
 
 	"vigil/internal/kv"
 	"vigil/internal/member/replica/access"
+	"vigil/internal/member/replica/proposal"
 	"vigil/internal/member/replica/timing"
 	"vigil/internal/state/auth"
 	"vigil/internal/state/cluster"
 	"vigil/internal/state/fsm"
 )
 
-// Put writes a key. Errors: those of mvcc.Writer.Put, and of any write: kv.ErrRequestTooLarge,
-// kv.ErrTooManyRequests, kv.ErrNoSpace, kv.ErrLeaderChanged and those of auth had no effect; kv.ErrTimeout and its
-// variants, kv.ErrStopped and those of ctx may still take effect. A request that could not be proposed in
-// time because there is no leader ends with context.DeadlineExceeded.
-func (r *Replica) Put(ctx context.Context, req *kv.PutRequest) (*kv.PutResult, error) {
-	res, err := r.Propose(ctx, &fsm.Request{Put: req})
-	return res.Put, err
-}
-
-// DeleteRange deletes the keys of a range. Errors: as Put.
-func (r *Replica) DeleteRange(ctx context.Context, req *kv.DeleteRangeRequest) (*kv.DeleteRangeResult, error) {
-	res, err := r.Propose(ctx, &fsm.Request{DeleteRange: req})
-	return res.DeleteRange, err
-}
-
-// Txn runs a transaction. One that only reads does not go through the log; it is linearizable
-// unless all its ranges are serializable. Errors: those of mvcc, and as Put or Range.
-func (r *Replica) Txn(ctx context.Context, req *kv.TxnRequest) (*kv.TxnResult, error) {
-	reads, serializable := req.ReadOnly()
-	if !reads {
-		res, err := r.Propose(ctx, &fsm.Request{Txn: req})
-		return res.Txn, err
+// Do carries out a write of a client, and chooses the id of a lease if that is 0. Errors: those of mvcc and lease for the
+// request, and of any write: kv.ErrRequestTooLarge, kv.ErrTooManyRequests, kv.ErrNoSpace, kv.ErrLeaderChanged and those of
+// auth had no effect; kv.ErrTimeout and its variants, kv.ErrStopped and those of ctx may still take effect. A request that
+// could not be proposed in time because there is no leader ends with context.DeadlineExceeded.
+//
+// A transaction that only reads does not go through the log. It is linearizable unless all its ranges are serializable;
+// errors: as Range.
+func (r *Replica) Do(ctx context.Context, w kv.Write) (o kv.Outcome) {
+	if w.Txn != nil {
+		if reads, serializable := w.Txn.ReadOnly(); reads {
+			o.Txn, o.Err = r.readTxn(ctx, w.Txn, serializable)
+			return o
+		}
 	}
+	req, choose := r.requestOf(w)
+	for {
+		var res fsm.Result
+		if res, o.Err = r.Propose(ctx, &req); !choose || !errors.Is(o.Err, kv.ErrLeaseExists) {
+			setOutcome(&o, res)
+			return o
+		}
+		req.LeaseGrant.ID = newLeaseID()
+	}
+}
+
+// StartWrite starts a write. Results returns its outcome, with the tag. It never waits: it returns false for a request that might
+// have to wait or would be rejected, and has no effect then.
+func (r *Replica) StartWrite(ctx context.Context, w kv.Write, tag any) (started bool) {
+	if w.Txn != nil {
+		if reads, _ := w.Txn.ReadOnly(); reads {
+			return false
+		}
+	}
+	req, choose := r.requestOf(w)
+	if choose {
+		tag = chosenID{tag}
+	}
+	return r.startRequest(ctx, req, tag)
+}
+
+func (r *Replica) startRequest(ctx context.Context, req fsm.Request, tag any) (started bool) {
+	return r.admit(ctx, &req, false) == nil && r.queue.Start(ctx, req, req.Cost(), tag, time.Now()) == nil
+}
+
+// requestOf returns the request of a write. chosen reports that the id of its lease was chosen here: if that is in use,
+// another one is chosen.
+func (r *Replica) requestOf(w kv.Write) (req fsm.Request, chosen bool) {
+	if w.Grant == nil {
+		return fsm.Request{Put: w.Put, DeleteRange: w.DeleteRange, Txn: w.Txn}, false
+	}
+	grant := *w.Grant
+	grant.TTL = max(grant.TTL, r.lessor.MinTTL())
+	if chosen = grant.ID == 0; chosen {
+		grant.ID = newLeaseID()
+	}
+	return fsm.Request{LeaseGrant: &grant}, chosen
+}
+
+// newLeaseID returns a random id.
+func newLeaseID() int64 {
+	for {
+		if id := rand.Int64(); id != 0 {
+			return id
+		}
+	}
+}
+
+// setOutcome sets the result of an outcome.
+func setOutcome(o *kv.Outcome, res fsm.Result) {
+	o.Put, o.DeleteRange, o.Txn, o.Lease = res.Put, res.DeleteRange, res.Txn, res.Lease
+}
+
+// Put writes a key. Errors: those of mvcc.Writer.Put, and as Do.
+func (r *Replica) Put(ctx context.Context, req *kv.PutRequest) (*kv.PutResult, error) {
+	o := r.Do(ctx, kv.Write{Put: req})
+	return o.Put, o.Err
+}
+
+// DeleteRange deletes the keys of a range. Errors: as Do.
+func (r *Replica) DeleteRange(ctx context.Context, req *kv.DeleteRangeRequest) (*kv.DeleteRangeResult, error) {
+	o := r.Do(ctx, kv.Write{DeleteRange: req})
+	return o.DeleteRange, o.Err
+}
+
+// Txn runs a transaction. Errors: as Do.
+func (r *Replica) Txn(ctx context.Context, req *kv.TxnRequest) (*kv.TxnResult, error) {
+	o := r.Do(ctx, kv.Write{Txn: req})
+	return o.Txn, o.Err
+}
+
+// readTxn runs a transaction that only reads.
+func (r *Replica) readTxn(ctx context.Context, req *kv.TxnRequest, serializable bool) (*kv.TxnResult, error) {
 	err := r.trust.Check()
 	if err != nil {
 		return nil, err
@@ -57,7 +129,7 @@ func (r *Replica) Txn(ctx context.Context, req *kv.TxnRequest) (*kv.TxnResult, e
 }
 
 // Compact drops what only revisions below the one named can see. Errors: those of
-// mvcc.Writer.Compact, and as Put.
+// mvcc.Writer.Compact, and as Do.
 func (r *Replica) Compact(ctx context.Context, req *kv.CompactRequest) (*kv.CompactResult, error) {
 	res, err := r.Propose(ctx, &fsm.Request{Compact: req})
 	if err == nil && req.Physical {
@@ -83,19 +155,12 @@ func (r *Replica) setAttributes(ctx context.Context) error {
 	return err
 }
 
-// Propose proposes a request and waits for its result. Errors: as Put.
+// Propose proposes a request and waits for its result. Errors: as Do.
 func (r *Replica) Propose(ctx context.Context, req *fsm.Request) (fsm.Result, error) {
-	if err := r.admit(ctx, req); err != nil {
+	if err := r.admit(ctx, req, true); err != nil {
 		return fsm.Result{}, err
 	}
-	if r.Access.AuthEnabled() && req.NeedsIdentity() {
-		var err error
-		if req.Identity, err = r.Access.Proposer(ctx, req); err != nil {
-			return fsm.Result{}, err
-		}
-	}
-	start := time.Now()
-	w, wake, err := r.queue.Add(ctx, req, req.Cost())
+	c, err := r.queue.StartWaited(ctx, *req, req.Cost(), time.Now())
 	if err != nil {
 		if err == errQuota {
 			r.space.awaitAlarm(ctx)
@@ -103,23 +168,35 @@ func (r *Replica) Propose(ctx context.Context, req *fsm.Request) (fsm.Result, er
 		}
 		return fsm.Result{}, err
 	}
-	if wake {
+	if r.queue.TakeUnproposed() {
 		r.node.Wake()
 	}
-	res, marks, ok := r.queue.Wait(ctx, w)
-	if !ok {
-		res.Err = r.ctxError(ctx.Err(), marks.Begun)
+	begun, at := c.Begun(), c.At
+	if !c.Wait(ctx) {
+		err := r.ctxError(ctx.Err(), begun)
+		r.timings.CountWrite(ctx, req, time.Since(at), err)
+		return fsm.Result{}, err
 	}
-	took := time.Since(start)
-	if r.timings.CountWrite(ctx, req, took, res.Err) {
-		r.timings.SetSteps(ctx, req, start, marks.Steps(start, start.Add(took)))
-	}
+	r.countWrite(ctx, c, time.Now())
+	res := c.Result
+	r.queue.Recycle(c)
 	return res, res.Err
 }
 
-// admit refuses early what would only make things worse. Nothing here is a matter of the state
-// machine: what is refused is not proposed.
-func (r *Replica) admit(ctx context.Context, req *fsm.Request) error {
+// countWrite counts and measures a write that has its result.
+func (r *Replica) countWrite(ctx context.Context, c *proposal.Call, now time.Time) {
+	if r.timings.CountWrite(ctx, &c.Request, now.Sub(c.At), c.Result.Err) {
+		r.timings.SetSteps(ctx, &c.Request, c.At, c.Marks.Steps(c.At, now))
+	}
+}
+
+// errMustWait is the error of admit for a request that might have to wait.
+var errMustWait = errors.New("the request might have to wait")
+
+// admit rejects early what would only make things worse. Nothing here is a matter of the state machine: what is rejected is
+// not proposed. If auth is enabled it sets the identity of the request. If it must not wait and might have to, its error is
+// errMustWait.
+func (r *Replica) admit(ctx context.Context, req *fsm.Request, mayWait bool) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
@@ -127,6 +204,9 @@ func (r *Replica) admit(ctx context.Context, req *fsm.Request) error {
 		return kv.ErrTooManyRequests
 	}
 	if r.alarmRejects(req) {
+		if !mayWait {
+			return errMustWait
+		}
 		// Apply would reject it, and the log would grow by it. A member that lags may know an alarm that is cleared.
 		if err := r.Linearize(ctx); err != nil {
 			return err
@@ -135,12 +215,19 @@ func (r *Replica) admit(ctx context.Context, req *fsm.Request) error {
 			return kv.ErrNoSpace
 		}
 	}
-	short := r.space.Shortage()
-	if short == nil || req.Grows() {
-		return short
+	err := r.space.Shortage()
+	if err != nil && !req.Grows() {
+		// What gives space back goes on, out of what is kept for it.
+		err = r.space.roomToFree()
 	}
-	// What gives space back goes on, out of what is kept for it.
-	return r.space.roomToFree()
+	if err != nil || !r.Access.AuthEnabled() || !req.NeedsIdentity() {
+		return err
+	}
+	if !mayWait {
+		return errMustWait
+	}
+	req.Identity, err = r.Access.Proposer(ctx, req)
+	return err
 }
 
 // alarmRejects says whether the NOSPACE alarm, as this member has applied it, rejects a request. Other alarms reject more,

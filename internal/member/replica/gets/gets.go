@@ -24,7 +24,7 @@ type Gets struct {
 	o  Options
 	mu struct {
 		sync.Mutex
-		waiting []*proposal.Started
+		waiting []*proposal.Call
 		since   time.Time // when the first of those arrived that are made ready now; zero if there are none
 		closed  bool
 	}
@@ -61,7 +61,7 @@ func (g *Gets) Add(req *kv.RangeRequest, tag any, now time.Time) (started bool) 
 }
 
 // take returns the reads that wait. list is used again.
-func (g *Gets) take(list []*proposal.Started) []*proposal.Started {
+func (g *Gets) take(list []*proposal.Call) []*proposal.Call {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	list, g.mu.waiting = g.mu.waiting, list[:0]
@@ -73,7 +73,7 @@ func (g *Gets) take(list []*proposal.Started) []*proposal.Started {
 
 // Run makes reads ready until ctx ends. Those that wait then fail with kv.ErrStopped. It is called once.
 func (g *Gets) Run(ctx context.Context) {
-	var list []*proposal.Started
+	var list []*proposal.Call
 	for {
 		if list = g.take(list); len(list) > 0 {
 			list = g.deliver(list, g.o.Ready(ctx, list[0].At))
@@ -92,7 +92,7 @@ func (g *Gets) Run(ctx context.Context) {
 }
 
 // deliver gives reads their result, and returns the list without them.
-func (g *Gets) deliver(list []*proposal.Started, err error) []*proposal.Started {
+func (g *Gets) deliver(list []*proposal.Call, err error) []*proposal.Call {
 	for _, p := range list {
 		p.Result.Err = err
 	}

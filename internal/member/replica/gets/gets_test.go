@@ -26,7 +26,7 @@ func results(t *testing.T, q *proposal.Queue, n int) map[error]int {
 			}
 			out[p.Result.Err]++
 		}
-		q.Recycle(list)
+		q.Recycle(list...)
 	}
 	return out
 }

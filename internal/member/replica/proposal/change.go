@@ -13,8 +13,8 @@ var ErrLost = errors.New("lost with its leader")
 
 // Change is a configuration change, which its caller proposes.
 type Change struct {
-	q *Queue
-	w *Waiter
+	q    *Queue
+	call *Call
 	// Header is the header of its entry.
 	Header fsm.GroupHeader
 }
@@ -27,12 +27,13 @@ func (q *Queue) Register() (*Change, error) {
 		return nil, q.mu.err
 	}
 	q.mu.seq++
-	w := newWaiter()
-	g := &Group{q: q, seq: q.mu.seq, buf: make([]byte, fsm.HeaderSize), waiters: []*Waiter{w}, marks: Milestones{Begun: time.Now()}, conf: true}
-	w.begun = g.marks.Begun
+	c := newCall()
+	c.waits = true
+	g := &Group{q: q, seq: q.mu.seq, buf: make([]byte, fsm.HeaderSize), calls: []*Call{c}, marks: Milestones{Begun: time.Now()}, conf: true}
+	c.begun = g.marks.Begun
 	q.mu.pending[g.seq] = g
 	q.mu.count++
-	return &Change{q, w, fsm.GroupHeader{Proposer: q.o.Member, Sequence: g.seq, Count: 1}}, nil
+	return &Change{q, c, fsm.GroupHeader{Proposer: q.o.Member, Sequence: g.seq, Count: 1}}, nil
 }
 
 // NoteProposed notes the term in which the change was proposed.
@@ -58,15 +59,16 @@ func (c *Change) NoteProposed(term uint64) {
 // still take effect then.
 func (c *Change) Wait(ctx context.Context, stop <-chan struct{}) (res fsm.Result, err error) {
 	select {
-	case <-c.w.done:
-		return c.w.take(), nil
+	case <-c.call.done:
+		return c.call.Result, nil
 	case <-stop:
 	case <-ctx.Done():
 		err = ctx.Err()
 	}
-	if !c.w.leave() {
-		<-c.w.done
-		return c.w.take(), nil
+	select {
+	case <-c.call.done:
+		return c.call.Result, nil
+	default:
 	}
 	c.Withdraw()
 	return fsm.Result{}, err

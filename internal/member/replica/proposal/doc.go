@@ -1,11 +1,11 @@
 // Package proposal collects the requests of a member into groups, each of which becomes one entry of the raft log, and gives
 // each request its result.
 //
-// A caller adds its request to the group that is being filled (Queue.Add) and waits (Queue.Wait). The raft goroutine takes
-// the oldest group (Next). The apply goroutine claims the group of an entry by its sequence (Claim), adds the results, and
-// resolves the waiters. A request of a caller that cannot wait is added by Start, and its result comes from Results, as do reads that
-// are made ready elsewhere (StartRead, Deliver). The caller asks then whether it must be proposed (TakeUnproposed). Groups without a
-// result in time are removed (Expire), and the caller fails them.
+// A caller starts its request (Queue.Start): that adds it to the group that is being filled. Then the caller asks whether the
+// group must be proposed (TakeUnproposed). The raft goroutine takes the oldest group (Next). The apply goroutine claims the group
+// of an entry by its sequence (Claim), adds the results, and resolves the calls. Results returns them, as it does reads that are
+// made ready elsewhere (StartRead, Deliver); a caller that waits gets its own (StartWaited, Call.Wait). Groups without a result in
+// time are removed (Expire), and the caller fails them.
 //
 // # Invariants
 //

@@ -9,10 +9,10 @@ import (
 
 // Group holds requests that become one entry.
 type Group struct {
-	seq     uint64
-	buf     []byte
-	waiters []*Waiter
-	marks   Milestones
+	seq   uint64
+	buf   []byte
+	calls []*Call
+	marks Milestones
 	// results are kept by the apply goroutine between applying and resolving.
 	results []fsm.Result
 	// term is the one the group was proposed in, 0 while it is not.
@@ -24,7 +24,7 @@ type Group struct {
 
 	q *Queue
 	// started is the memory of Fail.
-	started []*Started
+	started []*Call
 }
 
 // keepGroup bounds the bytes that a group keeps for requests when it is used again: a full group with large values grows a little above
@@ -42,7 +42,7 @@ func (g *Group) Proposed() bool { return g.term != 0 }
 func (g *Group) IsChange() bool { return g.conf }
 
 // Waits reports whether the group has waiters that have not expired.
-func (g *Group) Waits() bool { return len(g.waiters) > 0 }
+func (g *Group) Waits() bool { return len(g.calls) > 0 }
 
 // NoteCommitted notes when raft committed the group.
 func (g *Group) NoteCommitted(at time.Time) { g.marks.committed = at.Sub(g.marks.Begun) }
@@ -50,14 +50,14 @@ func (g *Group) NoteCommitted(at time.Time) { g.marks.committed = at.Sub(g.marks
 // AddResult adds the result of the next request of the group.
 func (g *Group) AddResult(res fsm.Result) {
 	if g.results == nil {
-		g.results = make([]fsm.Result, 0, len(g.waiters))
+		g.results = make([]fsm.Result, 0, len(g.calls))
 	}
 	g.results = append(g.results, res)
 }
 
 // Fail gives every waiter of g the same error.
 func (g *Group) Fail(err error) {
-	for _, w := range g.waiters {
+	for _, w := range g.calls {
 		if w != nil {
 			g.resolve(w, fsm.Result{Err: err})
 		}
@@ -67,22 +67,22 @@ func (g *Group) Fail(err error) {
 
 // Resolve gives the waiters of g the available results, after these have been applied, and appends the requests that were started to
 // dst: the caller passes them to Deliver, or on. A resolved waiter may serve another request by now, so it is removed from g.
-func (g *Group) Resolve(dst []*Started) []*Started {
+func (g *Group) Resolve(dst []*Call) []*Call {
 	g.marks.applied = time.Since(g.marks.Begun)
-	for k, w := range g.waiters[:min(len(g.waiters), len(g.results))] {
+	for k, w := range g.calls[:min(len(g.calls), len(g.results))] {
 		if w == nil {
 			continue
 		}
-		if s := w.resolve(g.results[k], g.marks); s != nil {
+		if s := w.setResult(g.results[k], g.marks); s != nil {
 			dst = append(dst, s)
 		}
-		g.waiters[k], g.results[k] = nil, fsm.Result{}
+		g.calls[k], g.results[k] = nil, fsm.Result{}
 	}
 	return dst
 }
 
-func (g *Group) resolve(w *Waiter, res fsm.Result) {
-	if s := w.resolve(res, g.marks); s != nil {
+func (g *Group) resolve(w *Call, res fsm.Result) {
+	if s := w.setResult(res, g.marks); s != nil {
 		g.started = append(g.started, s)
 	}
 }

@@ -12,8 +12,8 @@ import (
 // sequence is a queue with groups of one request, and its checks.
 type sequence struct {
 	*Queue
-	t       *testing.T
-	waiters []*Waiter
+	t     *testing.T
+	calls []*Call
 }
 
 func newSequence(t *testing.T) *sequence {
@@ -25,11 +25,11 @@ func newSequence(t *testing.T) *sequence {
 func (s *sequence) add(n int) {
 	s.t.Helper()
 	for range n {
-		w, _, err := s.Add(s.t.Context(), &fsm.Request{Put: &kv.PutRequest{Key: []byte{byte('a' + len(s.waiters))}}}, 1)
+		c, err := s.StartWaited(s.t.Context(), fsm.Request{Put: &kv.PutRequest{Key: []byte{byte('a' + len(s.calls))}}}, 1, time.Now())
 		if err != nil {
 			s.t.Fatal(err)
 		}
-		s.waiters = append(s.waiters, w)
+		s.calls = append(s.calls, c)
 	}
 }
 
@@ -69,11 +69,11 @@ func (s *sequence) apply(seq uint64) {
 func (s *sequence) wants(want string) {
 	s.t.Helper()
 	got := ""
-	for _, w := range s.waiters {
+	for _, c := range s.calls {
 		select {
-		case <-w.done:
-			w.done <- struct{}{} // for the next check
-			switch err := w.result.Err; {
+		case <-c.done:
+			c.done <- struct{}{} // for the next check
+			switch err := c.Result.Err; {
 			case err == nil:
 				got += "o"
 			case errors.Is(err, kv.ErrLeaderChanged):

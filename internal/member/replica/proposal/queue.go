@@ -89,14 +89,14 @@ type Queue struct {
 	unproposed atomic.Bool
 
 	results results
-	waiters sync.Pool // of *Waiter
+	calls   sync.Pool // of *Call
 }
 
 // New returns an empty queue.
 func New(o Options) *Queue {
 	q := &Queue{o: o}
 	q.mu.pending = map[uint64]*Group{}
-	q.waiters.New = func() any { return newWaiter() }
+	q.calls.New = func() any { return newCall() }
 	q.results.ready = make(chan struct{}, 1)
 	// Groups of an earlier run may still be in the log: the sequence starts at random so that theirs differ.
 	var b [8]byte
@@ -105,46 +105,31 @@ func New(o Options) *Queue {
 	return q
 }
 
-// Add puts a request into the group that is being filled. The request adds cost bytes to the store. wake reports that the
-// raft goroutine may not know that there is a group. The caller calls Wait for the result. Errors: ctx's, that of Close,
-// kv.ErrRequestTooLarge, kv.ErrTooManyRequests, those of Space, and those of the encoding.
-func (q *Queue) Add(ctx context.Context, r *fsm.Request, cost int64) (w *Waiter, wake bool, err error) {
-	w = q.waiters.Get().(*Waiter)
-	if wake, err = q.add(ctx, r, w, cost, nil); err == ErrUnmeasured {
-		var free []int64
-		if free, err = q.o.Space.Measure(ctx); err == nil {
-			wake, err = q.add(ctx, r, w, cost, free)
-		}
-	}
-	if err != nil {
-		q.waiters.Put(w)
-		return nil, false, err
-	}
-	return w, wake, nil
-}
-
-func (q *Queue) add(ctx context.Context, r *fsm.Request, w *Waiter, cost int64, free []int64) (wake bool, err error) {
+// add puts a request into the group that is being filled. The request adds cost bytes to the store; free is
+// the space on the disk, if it was measured. Errors: ctx's, that of Close, kv.ErrRequestTooLarge,
+// kv.ErrTooManyRequests, those of Space, and those of the encoding.
+func (q *Queue) add(ctx context.Context, c *Call, cost int64, free []int64) error {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if q.mu.err != nil {
-		return false, q.mu.err
+		return q.mu.err
 	}
 	// Checked with the lock held: a later request of a client that has given up this one must be ordered after it, or this
 	// one is never proposed.
 	if err := ctx.Err(); err != nil {
-		return false, err
+		return err
 	}
 	g := q.mu.filling
-	if g == nil {
+	opened := g == nil
+	if opened {
 		g = q.newGroup()
 		g.buf = fsm.AppendHeader(g.buf[:0])
 		g.marks, g.cost = Milestones{Begun: time.Now()}, 0
-		wake = true
 	}
 	before := len(g.buf)
-	buf, err := fsm.AppendRequest(g.buf, r)
+	buf, err := fsm.AppendRequest(g.buf, &c.Request)
 	size := len(buf) - before
-	if err == nil && size > q.o.MaxRequestBytes && fromClient(r) {
+	if err == nil && size > q.o.MaxRequestBytes && fromClient(&c.Request) {
 		err = kv.ErrRequestTooLarge
 	}
 	// Space before the length of the queue, like etcd: a client that retries does not learn otherwise that it must free space.
@@ -160,23 +145,26 @@ func (q *Queue) add(ctx context.Context, r *fsm.Request, w *Waiter, cost int64, 
 	}
 	if err != nil {
 		g.buf = buf[:before]
-		if wake {
+		if opened {
 			q.free(g)
 		}
-		return false, err
+		return err
 	}
 	g.buf = buf
-	w.begun, w.size, w.grows = g.marks.Begun, size, cost > 0
-	g.waiters = append(g.waiters, w)
+	c.begun, c.size, c.grows = g.marks.Begun, size, cost > 0
+	g.calls = append(g.calls, c)
 	q.mu.filling = g
 	q.mu.bytes += int64(size)
 	q.mu.cost += cost
 	g.cost += cost
 	q.mu.count++
-	if len(g.buf) >= q.o.MaxGroupBytes || len(g.waiters) >= q.o.MaxGroupRequests {
+	if len(g.buf) >= q.o.MaxGroupBytes || len(g.calls) >= q.o.MaxGroupRequests {
 		q.sealFilling()
 	}
-	return wake, nil
+	if opened {
+		q.unproposed.Store(true)
+	}
+	return nil
 }
 
 // spareForSmall is the part of Options.MaxPendingBytes that requests which are larger than a group leave for others.
@@ -233,7 +221,7 @@ func (q *Queue) Next(term uint64) []byte {
 	q.mu.out++
 	q.mu.pending[g.seq] = g
 	q.mu.usual = max(min(len(g.buf), keepGroup), q.mu.usual-q.mu.usual/8)
-	fsm.PutHeader(g.buf, fsm.GroupHeader{Proposer: q.o.Member, Sequence: g.seq, Count: len(g.waiters)})
+	fsm.PutHeader(g.buf, fsm.GroupHeader{Proposer: q.o.Member, Sequence: g.seq, Count: len(g.calls)})
 	return g.buf
 }
 
@@ -248,23 +236,23 @@ func (q *Queue) rejectGrowing(err error) {
 		// Raft may know the bytes of a group that is proposed again.
 		rest := &Group{q: q, buf: slices.Clone(g.buf[:fsm.HeaderSize]), marks: g.marks}
 		from := fsm.HeaderSize
-		for _, w := range g.waiters {
+		for _, w := range g.calls {
 			to := from + w.size
 			if w.grows {
 				q.failed.Add(1)
 				g.resolve(w, fsm.Result{Err: err})
 			} else {
 				rest.buf = append(rest.buf, g.buf[from:to]...)
-				rest.waiters = append(rest.waiters, w)
+				rest.calls = append(rest.calls, w)
 			}
 			from = to
 		}
 		q.mu.bytes += int64(len(rest.buf) - fsm.HeaderSize)
-		q.mu.count += len(rest.waiters)
+		q.mu.count += len(rest.calls)
 		q.forget(g)
 		g.deliverFailed()
 		*g = *rest
-		return len(g.waiters) == 0
+		return len(g.calls) == 0
 	})
 }
 
@@ -296,7 +284,7 @@ func (q *Queue) drop(seq uint64) {
 	g := q.takePending(seq)
 	q.mu.Unlock()
 	if g != nil {
-		q.failed.Add(uint64(len(g.waiters)))
+		q.failed.Add(uint64(len(g.calls)))
 		g.Fail(kv.ErrTooManyRequests)
 	}
 }
@@ -367,7 +355,7 @@ func (q *Queue) Requeue(term uint64) (more bool) {
 		case int64(g.seq-q.mu.claimed) < 0 && q.mu.claimed != 0:
 			q.removePending(g)
 			q.forget(g)
-			q.failed.Add(uint64(len(g.waiters)))
+			q.failed.Add(uint64(len(g.calls)))
 			late = append(late, g)
 		default:
 			q.removePending(g)
@@ -399,7 +387,7 @@ func (q *Queue) HasNext() bool {
 func (q *Queue) forget(g *Group) {
 	q.mu.bytes -= int64(len(g.buf) - fsm.HeaderSize)
 	q.mu.cost -= g.cost
-	q.mu.count -= len(g.waiters)
+	q.mu.count -= len(g.calls)
 	if q.mu.count == 0 && q.mu.idle != nil {
 		close(q.mu.idle)
 		q.mu.idle = nil
@@ -409,9 +397,9 @@ func (q *Queue) forget(g *Group) {
 // Release lets the memory of a resolved group be used again. It must have had its outcome, so that
 // raft is done with the bytes: a group that timed out is left to the garbage collector.
 func (q *Queue) Release(g *Group) {
-	clear(g.waiters)
+	clear(g.calls)
 	clear(g.results)
-	g.waiters, g.results, g.term = g.waiters[:0], g.results[:0], 0
+	g.calls, g.results, g.term = g.calls[:0], g.results[:0], 0
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	q.free(g)
@@ -485,7 +473,7 @@ func (q *Queue) remove(gone func(*Group) bool) (out []*Group) {
 		}
 	}
 	for _, g := range out {
-		q.failed.Add(uint64(len(g.waiters)))
+		q.failed.Add(uint64(len(g.calls)))
 		q.forget(g)
 	}
 	return out
@@ -510,7 +498,7 @@ func (q *Queue) TakePending() (out []*Group) {
 	defer q.mu.Unlock()
 	for _, g := range q.mu.pending {
 		q.removePending(g)
-		q.failed.Add(uint64(len(g.waiters)))
+		q.failed.Add(uint64(len(g.calls)))
 		q.forget(g)
 		out = append(out, g)
 	}
@@ -567,10 +555,10 @@ func (q *Queue) NoteCommitted() { q.applying.Store(0) }
 
 // FailClaimed fails a claimed group whose effect cannot be committed yet. Its requests may still take effect.
 func (q *Queue) FailClaimed(g *Group, err error) {
-	q.failed.Add(uint64(len(g.waiters)))
+	q.failed.Add(uint64(len(g.calls)))
 	g.Fail(err)
 	// The waiters may serve other requests from now on.
-	clear(g.waiters)
+	clear(g.calls)
 	clear(g.results)
-	g.waiters, g.results = g.waiters[:0], g.results[:0]
+	g.calls, g.results = g.calls[:0], g.results[:0]
 }

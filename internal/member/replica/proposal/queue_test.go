@@ -26,13 +26,13 @@ func TestQueueRejectsWithoutRoom(t *testing.T) {
 	q := New(Options{Member: 1, MaxGroupBytes: 1 << 20, MaxGroupRequests: 2, MaxPendingBytes: 1 << 20, MaxRequestBytes: 1 << 20, Space: &space})
 	put := &fsm.Request{Put: &kv.PutRequest{Key: []byte("k")}}
 	del := &fsm.Request{DeleteRange: &kv.DeleteRangeRequest{Key: []byte("k")}}
-	var waiters []*Waiter
+	var calls []*Call
 	for _, r := range []*fsm.Request{put, del, del, del, put} {
-		w, _, err := q.Add(t.Context(), r, r.Cost())
+		c, err := q.StartWaited(t.Context(), *r, r.Cost(), time.Now())
 		if err != nil {
 			t.Fatal(err)
 		}
-		waiters = append(waiters, w)
+		calls = append(calls, c)
 	}
 	space.shortage = kv.ErrNoSpace
 	for _, want := range []int{1, 2, 0} {
@@ -63,8 +63,8 @@ func TestQueueRejectsWithoutRoom(t *testing.T) {
 	}
 	for i, refused := range []bool{true, false, false, false, true} {
 		select {
-		case <-waiters[i].done:
-			if err := waiters[i].take().Err; !refused || !errors.Is(err, kv.ErrNoSpace) {
+		case <-calls[i].done:
+			if err := calls[i].Result.Err; !refused || !errors.Is(err, kv.ErrNoSpace) {
 				t.Errorf("request %d: %v", i, err)
 			}
 		default:
@@ -84,14 +84,14 @@ func TestNoSpaceBeforeFullQueue(t *testing.T) {
 	q := New(Options{Member: 1, MaxGroupBytes: 1 << 20, MaxGroupRequests: 2, MaxRequestBytes: 1 << 20, Space: &space})
 	put := &fsm.Request{Put: &kv.PutRequest{Key: []byte("k")}}
 	del := &fsm.Request{DeleteRange: &kv.DeleteRangeRequest{Key: []byte("k")}}
-	if _, _, err := q.Add(t.Context(), put, put.Cost()); err != kv.ErrTooManyRequests {
+	if _, err := q.StartWaited(t.Context(), *put, put.Cost(), time.Now()); err != kv.ErrTooManyRequests {
 		t.Errorf("a full queue: %v", err)
 	}
 	space.refusal = kv.ErrNoSpace
-	if _, _, err := q.Add(t.Context(), put, put.Cost()); err != kv.ErrNoSpace {
+	if _, err := q.StartWaited(t.Context(), *put, put.Cost(), time.Now()); err != kv.ErrNoSpace {
 		t.Errorf("a full queue and a full store: %v", err)
 	}
-	if _, _, err := q.Add(t.Context(), del, del.Cost()); err != kv.ErrTooManyRequests {
+	if _, err := q.StartWaited(t.Context(), *del, del.Cost(), time.Now()); err != kv.ErrTooManyRequests {
 		t.Errorf("a deletion: %v", err)
 	}
 }
@@ -100,7 +100,7 @@ func TestNoSpaceBeforeFullQueue(t *testing.T) {
 func TestQueueRoomForSmall(t *testing.T) {
 	q := New(Options{Member: 1, MaxGroupBytes: 1 << 10, MaxGroupRequests: 1, MaxPendingBytes: 100 << 10, MaxRequestBytes: 1 << 20, Space: &disk{}})
 	add := func(size int) error {
-		_, _, err := q.Add(t.Context(), &fsm.Request{Put: &kv.PutRequest{Key: []byte("k"), Value: make([]byte, size)}}, 0)
+		_, err := q.StartWaited(t.Context(), fsm.Request{Put: &kv.PutRequest{Key: []byte("k"), Value: make([]byte, size)}}, 0, time.Now())
 		return err
 	}
 	for n := 0; ; n++ {
@@ -124,13 +124,13 @@ func TestQueueRoomForSmall(t *testing.T) {
 // A group that the leader has refused fails, and no other one; a refusal of one that is proposed again is about the time before.
 func TestQueueRefused(t *testing.T) {
 	q := New(Options{Member: 1, MaxGroupBytes: 1 << 20, MaxGroupRequests: 1, MaxPendingBytes: 1 << 20, MaxRequestBytes: 1 << 20, Space: &disk{}})
-	var waiters []*Waiter
+	var calls []*Call
 	for range 3 {
-		w, _, err := q.Add(t.Context(), &fsm.Request{Put: &kv.PutRequest{Key: []byte("k"), Value: make([]byte, 100)}}, 100)
+		c, err := q.StartWaited(t.Context(), fsm.Request{Put: &kv.PutRequest{Key: []byte("k"), Value: make([]byte, 100)}}, 100, time.Now())
 		if err != nil {
 			t.Fatal(err)
 		}
-		waiters = append(waiters, w)
+		calls = append(calls, c)
 	}
 	if _, err := q.Register(); err != nil {
 		t.Fatal(err)
@@ -140,10 +140,10 @@ func TestQueueRefused(t *testing.T) {
 	for _, b := range [][]byte{nil, second[:fsm.HeaderSize-1], bytes.Repeat([]byte{0}, fsm.HeaderSize), second, second} {
 		q.Refused(b)
 	}
-	for i, w := range waiters {
+	for i, c := range calls {
 		select {
-		case <-w.done:
-			if err := w.take().Err; i != 1 || err != kv.ErrTooManyRequests {
+		case <-c.done:
+			if err := c.Result.Err; i != 1 || err != kv.ErrTooManyRequests {
 				t.Errorf("request %d: %v", i, err)
 			}
 		default:
@@ -186,13 +186,13 @@ func TestRefusedIsNotApplied(t *testing.T) {
 	defer apply.Wait()
 	defer close(stop)
 	for range 5_000 {
-		w, _, err := q.Add(t.Context(), &fsm.Request{Put: &kv.PutRequest{Key: []byte("k")}}, 100)
+		c, err := q.StartWaited(t.Context(), fsm.Request{Put: &kv.PutRequest{Key: []byte("k")}}, 100, time.Now())
 		if err != nil {
 			t.Fatal(err)
 		}
 		q.Refused(q.Next(1))
-		if res, _, _ := q.Wait(t.Context(), w); res.Err != kv.ErrTooManyRequests {
-			t.Fatal(res.Err)
+		if c.Wait(t.Context()); c.Result.Err != kv.ErrTooManyRequests {
+			t.Fatal(c.Result.Err)
 		}
 	}
 }
@@ -211,7 +211,7 @@ func TestResultsOfBurst(t *testing.T) {
 	if len(list) != requests {
 		t.Errorf("%d results, want %d", len(list), requests)
 	}
-	q.Recycle(list)
+	q.Recycle(list...)
 	if n := cap(q.results.mu.list); n > mostKept {
 		t.Errorf("there is memory for %d results", n)
 	}
@@ -237,7 +237,7 @@ func TestFreeGroups(t *testing.T) {
 		g.AddResult(fsm.Result{Put: &kv.PutResult{}})
 		q.Deliver(g.Resolve(nil))
 		q.Release(g)
-		q.Recycle(q.Results(nil, nil))
+		q.Recycle(q.Results(nil, nil)...)
 	}
 	expire := func() {
 		for range trimEvery {
