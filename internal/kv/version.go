@@ -81,6 +81,4 @@ var (
 	ErrDowngradeInProcess = errors.New("cluster has a downgrade job in progress")
 	// ErrNoDowngrade: no downgrade is in progress.
 	ErrNoDowngrade = errors.New("no inflight downgrade job")
-	// ErrVersionUnknown: not all members know levels yet.
-	ErrVersionUnknown = errors.New("cluster version not found during downgrade")
 )

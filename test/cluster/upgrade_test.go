@@ -6,9 +6,10 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
+	"strings"
 	"testing"
 
-	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"vigil/test/proc"
@@ -34,7 +35,7 @@ func TestRollingUpgrade(t *testing.T) {
 	t.Parallel()
 	t.Log("the previous version is built from", proc.DescribePrevious())
 	archive := t.TempDir()
-	g := &group{t: t, args: []string{steady, "--archive=file://" + archive}}
+	g := &group{t: t, args: []string{steady}}
 	for i := range 3 {
 		m := g.configure(fmt.Sprintf("m%d", i+1))
 		m.cfg.Program = proc.Previous
@@ -72,37 +73,42 @@ func TestRollingUpgrade(t *testing.T) {
 		}
 	}
 	check("at first")
-	for i, m := range g.list {
-		if archived(t, archive) {
-			t.Errorf("before the upgrade of %s an archive has begun", m.name)
-		}
+	for _, m := range g.list {
 		g.upgrade(m, proc.Vigil)
 		check("with " + m.name + " of this version")
-		_, err := m.client.RoleAdd(proc.Context(t), fmt.Sprint("r", i))
-		if err != nil && rpctypes.ErrorDesc(err) != rpctypes.ErrorDesc(rpctypes.ErrGRPCNotCapable) {
-			t.Errorf("a role while members of two versions are there: %v", err)
-		}
 	}
-	g.until("what this version knows", func() bool {
-		_, err := g.list[0].client.RoleAdd(proc.Context(t), "late")
-		return err == nil || errors.Is(err, rpctypes.ErrRoleAlreadyExist)
-	})
-	g.until("an archive", func() bool { return archived(t, archive) })
 	// The next one is tried at one member, given up, and then brought to all.
 	g.upgrade(g.list[0], proc.Next)
 	check("with one of the next version")
 	g.upgrade(g.list[0], proc.Vigil)
 	check("back from the next version")
 	for _, m := range g.list {
+		if archived(t, archive) {
+			t.Errorf("before the upgrade of %s an archive has begun", m.name)
+		}
+		m.SetArgs(append(slices.Clone(g.args), "--archive=file://"+archive)...)
 		g.upgrade(m, proc.Next)
 		check("with " + m.name + " of the next version")
 	}
+	g.until("an archive", func() bool { return archived(t, archive) })
 	w.check()
 	g.agree()
+	// The log has requests now that this version does not know.
+	last := g.list[2]
+	if code := last.Stop(); code != 0 {
+		t.Fatalf("%s: exit code %d", last.name, code)
+	}
+	last.SetProgram(proc.Vigil)
+	last.Launch()
+	if code := last.Wait(); code == 0 ||
+		!strings.Contains(last.Log().String(),
+			"the cluster uses requests of level 2 and this version of the program knows 1") {
+		t.Errorf("%s of this version: exit code %d, log %s", last.name, code, last.Log().String())
+	}
 }
 
 // archived reports whether an archive has begun in a directory. That needs claims of terms, which
-// this version brought.
+// the next version proposes as a new kind of request.
 func archived(t *testing.T, dir string) bool {
 	t.Helper()
 	_, err := os.Stat(filepath.Join(dir, "vigil-archive.json"))

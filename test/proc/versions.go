@@ -6,15 +6,15 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"regexp"
-	"strconv"
 	"strings"
 )
 
-// Previous is the last release, according to its tag. Without a release it is this program with the
-// level below its own, which reports that it does not know the requests of the current level. Next
-// is this program with the level above its own and a field in the record of a member that this one
-// does not know. Both report another version.
+// Previous is the last release, according to its tag. Without a release it is this program under
+// another version.
+//
+// Next is this program with an invented next level, under another version: its claims of terms have
+// a number that this program does not know, and its members publish a field that this one does not
+// know.
 
 // release returns the tag of the last release before the sources, "" if there is none.
 func release(root string) string {
@@ -32,7 +32,21 @@ func DescribePrevious() string {
 	if tag := release(sources()); tag != "" {
 		return "the release " + tag
 	}
-	return "these sources with the level below, since there is no release"
+	return "these sources, since there is no release"
+}
+
+// swap returns a function that replaces the first of each pair of texts, which must occur, by the
+// second.
+func swap(pairs ...string) func(string) (string, error) {
+	return func(s string) (string, error) {
+		for i := 0; i < len(pairs); i += 2 {
+			if !strings.Contains(s, pairs[i]) {
+				return "", fmt.Errorf("no text %q", pairs[i])
+			}
+			s = strings.Replace(s, pairs[i], pairs[i+1], 1)
+		}
+		return s, nil
+	}
 }
 
 // otherVersion returns the beginning of the command that builds Previous or Next, and a function to
@@ -56,7 +70,6 @@ func otherVersion(p Program, root, dir string) (args []string, done func(), err 
 			return []string{"build", "-C", tree}, done, nil
 		}
 	}
-	step := map[Program]int{Previous: -1, Next: 1}[p]
 	overlay := struct{ Replace map[string]string }{map[string]string{}}
 	replace := func(file string, change func(string) (string, error)) error {
 		b, err := os.ReadFile(filepath.Join(root, file))
@@ -72,26 +85,16 @@ func otherVersion(p Program, root, dir string) (args []string, done func(), err 
 		overlay.Replace[filepath.Join(root, file)] = to
 		return os.WriteFile(to, []byte(text), 0o644)
 	}
-	level := regexp.MustCompile(`const Level uint64 = (\d+)`)
-	other := 0
-	err = replace("internal/state/fsm/request.go", func(s string) (string, error) {
-		m := level.FindStringSubmatch(s)
-		if m == nil {
-			return "", fmt.Errorf("no line matches %v", level)
-		}
-		own, err := strconv.Atoi(m[1])
-		other = own + step
-		return strings.Replace(s, m[0], fmt.Sprintf("const Level uint64 = %d", other), 1), err
-	})
-	if err == nil && p == Next {
-		err = replace("internal/state/cluster/encode.go", func(s string) (string, error) {
+	if p == Next {
+		err = replace("internal/state/fsm/request.go",
+			swap("const Level uint64 = 1\n", "const Level uint64 = 2\n",
+				" Kind = 36\n", " Kind = 38\n", "laterKinds = map[Kind]uint64{}\n",
+				"laterKinds = map[Kind]uint64{KindClaim: 2}\n"))
+		if err == nil {
 			const head = "func EncodeMember(m Member) []byte {\n"
-			if !strings.Contains(s, head) {
-				return "", fmt.Errorf("no line %q", head)
-			}
-			field := fmt.Sprintf("\tif m.Level == %d && m.later.flags == 0 {\n\t\tm.later = later{1 << 3, \"\\x02eu\"}\n\t}\n", other)
-			return strings.Replace(s, head, head+field, 1), nil
-		})
+			err = replace("internal/state/cluster/encode.go", swap(head, head+
+				"\tif m.Level == 2 && m.later.flags == 0 {\n\t\tm.later = later{1 << 3, \"\\x02eu\"}\n\t}\n"))
+		}
 	}
 	if err != nil {
 		return nil, done, err

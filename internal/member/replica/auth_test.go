@@ -16,8 +16,6 @@ import (
 	"vigil/internal/kv"
 	"vigil/internal/member/replica/access"
 	"vigil/internal/state/auth"
-	"vigil/internal/state/cluster"
-	"vigil/internal/state/fsm"
 	"vigil/internal/store/ration"
 	"vigil/internal/vfs/memfs"
 )
@@ -70,60 +68,27 @@ func secured(t testing.TB) *Replica {
 	return r
 }
 
-// Users are added only when every member knows what they are.
-func TestAuthNeedsAllMembers(t *testing.T) {
-	r := start(t, config(memfs.New()))
-	old := &cluster.Member{ID: r.memberID, Name: "default", ClientURLs: r.cfg.ClientURLs, Level: fsm.LevelAuth - 1}
-	if _, err := r.Propose(t.Context(), &fsm.Request{Attributes: old}); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := r.Access.ChangeAuth(t.Context(), &kv.AuthRequest{Op: kv.RoleAdd, Role: "r"}); !errors.Is(err, kv.ErrNotCapable) {
-		t.Errorf("with a member that does not know users: %v", err)
-	}
-	old.Level = fsm.LevelAuth
-	if _, err := r.Propose(t.Context(), &fsm.Request{Attributes: old}); err != nil {
-		t.Fatal(err)
-	}
-	changeAuth(t, r, t.Context(), kv.AuthRequest{Op: kv.RoleAdd, Role: "r"})
-}
-
-// A change of the membership names its user only when every member knows that it may: an older one could not apply it.
-func TestChangesNameTheirUserWhenAllKnow(t *testing.T) {
+// A change of the membership names its user, and the leader judges who may renew a lease.
+func TestMembersAndLeasesNameTheirUser(t *testing.T) {
 	c := config(memfs.New())
 	c.BcryptCost, c.MaxLearners = 4, 9
 	r := start(t, c)
 	secure(t, r)
-	root := withToken(t, login(t, r, "root"))
-	attributes := &cluster.Member{ID: r.memberID, Name: "default", ClientURLs: r.cfg.ClientURLs}
-	for i, level := range []uint64{fsm.LevelRights - 1, fsm.LevelRights} {
-		attributes.Level = level
-		if _, err := r.Propose(t.Context(), &fsm.Request{Attributes: attributes}); err != nil {
-			t.Fatal(err)
-		}
-		if _, _, err := r.Members.AddMember(root, []string{fmt.Sprintf("http://b:%d", i+1)}, true); err != nil {
-			t.Fatal(err)
-		}
-		last, err := r.raftLog.LastIndex()
-		if err != nil {
-			t.Fatal(err)
-		}
-		entries, err := r.raftLog.Entries(last, last+1, 1<<20)
-		if err != nil || entries[0].GetType() != raftpb.EntryConfChangeV2 {
-			t.Fatalf("the last entry: %v, %v", entries, err)
-		}
-		if named := bytes.Contains(entries[0].GetData(), []byte("root")); named != (level == fsm.LevelRights) {
-			t.Errorf("at level %d the change names its user: %t", level, named)
-		}
+	root, alice := withToken(t, login(t, r, "root")), withToken(t, login(t, r, "alice"))
+	if _, _, err := r.Members.AddMember(root, []string{"http://b:1"}, true); err != nil {
+		t.Fatal(err)
 	}
-	if _, _, err := r.Members.AddMember(withToken(t, login(t, r, "alice")), []string{"http://c:1"}, true); !errors.Is(err, kv.ErrPermissionDenied) {
+	last, err := r.raftLog.LastIndex()
+	if err != nil {
+		t.Fatal(err)
+	}
+	entries, err := r.raftLog.Entries(last, last+1, 1<<20)
+	if err != nil || entries[0].GetType() != raftpb.EntryConfChangeV2 || !bytes.Contains(entries[0].GetData(), []byte("root")) {
+		t.Fatalf("the last entry: %v, %v", entries, err)
+	}
+	if _, _, err := r.Members.AddMember(alice, []string{"http://c:1"}, true); !errors.Is(err, kv.ErrPermissionDenied) {
 		t.Errorf("a change by a user without the right: %v", err)
 	}
-}
-
-// With members of an older version, whose leader does not judge who asks about a lease, each member judges its clients by itself.
-func TestLeasesAreJudgedInEveryVersion(t *testing.T) {
-	r := secured(t)
-	root := withToken(t, login(t, r, "root"))
 	lease, err := r.Leases.GrantLease(root, kv.LeaseGrantRequest{TTL: 60})
 	if err != nil {
 		t.Fatal(err)
@@ -131,23 +96,18 @@ func TestLeasesAreJudgedInEveryVersion(t *testing.T) {
 	if _, err := r.Put(root, &kv.PutRequest{Key: []byte("secret"), Lease: lease.ID}); err != nil {
 		t.Fatal(err)
 	}
-	for _, level := range []uint64{fsm.LevelRights - 1, fsm.LevelRights} {
-		if _, err := r.Propose(t.Context(), &fsm.Request{Attributes: &cluster.Member{ID: r.memberID, Name: "default", ClientURLs: r.cfg.ClientURLs, Level: level}}); err != nil {
-			t.Fatal(err)
-		}
-		for name, c := range map[string]struct {
-			ctx  context.Context
-			want [2]error // of a keep-alive, and of a question
-		}{
-			"root":   {root, [2]error{}},
-			"alice":  {withToken(t, login(t, r, "alice")), [2]error{kv.ErrPermissionDenied, nil}},
-			"nobody": {t.Context(), [2]error{kv.ErrUserEmpty, kv.ErrUserEmpty}},
-		} {
-			_, renew := r.Leases.KeepAlive(c.ctx, lease.ID)
-			_, left := r.Leases.TimeToLive(c.ctx, lease.ID, false)
-			if got := [2]error{renew, left}; got != c.want {
-				t.Errorf("level %d, %s: %v, want %v", level, name, got, c.want)
-			}
+	for name, c := range map[string]struct {
+		ctx  context.Context
+		want [2]error // of a keep-alive, and of a question
+	}{
+		"root":   {root, [2]error{}},
+		"alice":  {alice, [2]error{kv.ErrPermissionDenied, nil}},
+		"nobody": {t.Context(), [2]error{kv.ErrUserEmpty, kv.ErrUserEmpty}},
+	} {
+		_, renew := r.Leases.KeepAlive(c.ctx, lease.ID)
+		_, left := r.Leases.TimeToLive(c.ctx, lease.ID, false)
+		if got := [2]error{renew, left}; got != c.want {
+			t.Errorf("%s: %v, want %v", name, got, c.want)
 		}
 	}
 }

@@ -205,17 +205,13 @@ func (ms *Members) ServePromotion(ctx context.Context, payload []byte) error {
 }
 
 // EncodePromotion returns the payload of a call for ServePromotion in the name of the caller: the id of the learner as u64, little
-// endian, and the identity, which older members do not know.
+// endian, and the identity.
 func (ms *Members) EncodePromotion(ctx context.Context, id uint64) ([]byte, error) {
 	who, err := ms.r.Access.Admin(ctx)
 	if err != nil {
 		return nil, err
 	}
-	b := binary.LittleEndian.AppendUint64(nil, id)
-	if ms.state.Load().Level() < fsm.LevelRights {
-		return b, nil
-	}
-	return fsm.AppendIdentity(b, who), nil
+	return fsm.AppendIdentity(binary.LittleEndian.AppendUint64(nil, id), who), nil
 }
 
 func decodePromotion(payload []byte) (id uint64, who auth.Identity, err error) {
@@ -223,10 +219,8 @@ func decodePromotion(payload []byte) (id uint64, who auth.Identity, err error) {
 		return 0, who, fmt.Errorf("replica: malformed call for a promotion of %d bytes", len(payload))
 	}
 	id = binary.LittleEndian.Uint64(payload)
-	if payload = payload[8:]; len(payload) > 0 {
-		if who, payload, err = fsm.ParseIdentity(payload); err == nil && len(payload) > 0 {
-			err = fmt.Errorf("replica: a call for a promotion has %d bytes too many", len(payload))
-		}
+	if who, payload, err = fsm.ParseIdentity(payload[8:]); err == nil && len(payload) > 0 {
+		err = fmt.Errorf("replica: a call for a promotion has %d bytes too many", len(payload))
 	}
 	return id, who, err
 }
@@ -365,9 +359,6 @@ var opNames = map[cluster.ChangeOp]string{cluster.Add: "add", cluster.Remove: "r
 
 // proposeChange proposes a change once.
 func (ms *Members) proposeChange(ctx context.Context, c cluster.Change, who auth.Identity) (fsm.Result, error) {
-	if ms.state.Load().Level() < fsm.LevelRights {
-		who = auth.Identity{} // older members do not know such a change, and judge none
-	}
 	change, err := ms.r.queue.Register()
 	if err != nil {
 		return fsm.Result{}, err

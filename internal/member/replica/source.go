@@ -3,11 +3,9 @@ package replica
 import (
 	"context"
 	"crypto/rand"
-	"fmt"
 
 	"go.etcd.io/raft/v3/raftpb"
 
-	"vigil/internal/kv"
 	"vigil/internal/state/fsm"
 	"vigil/internal/state/lineage"
 	"vigil/internal/store/history"
@@ -38,8 +36,7 @@ func (s Source) Lineage() (*lineage.State, uint64) {
 	return s.r.lineage.Load(), applied
 }
 
-// Claim claims the term in which this member leads. It returns once that is applied. Errors: those of Propose; kv.ErrVersionUnknown while
-// there is a member that does not know claims.
+// Claim claims the term in which this member leads. It returns once that is applied. Errors: those of Propose.
 func (s Source) Claim(ctx context.Context, term uint64) error {
 	return s.r.claim(ctx, lineage.Claim{Term: term})
 }
@@ -56,9 +53,6 @@ func (r *Replica) claim(ctx context.Context, c lineage.Claim) error {
 }
 
 func (r *Replica) proposeClaim(ctx context.Context, req *fsm.Request) error {
-	if r.Members.state.Load().Level() < fsm.LevelClaims {
-		return fmt.Errorf("a member of the cluster runs a version that does not know claims of terms: %w", kv.ErrVersionUnknown)
-	}
 	_, err := r.Propose(ctx, req)
 	return err
 }

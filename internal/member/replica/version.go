@@ -55,9 +55,6 @@ func (a *APILevel) ValidateDowngrade(ctx context.Context, to kv.Version) error {
 	if _, err := a.r.readable(ctx, false); err != nil {
 		return err
 	}
-	if a.r.Members.state.Load().Level() < fsm.LevelVersions {
-		return kv.ErrVersionUnknown
-	}
 	return a.Versions().CheckDowngrade(to)
 }
 
@@ -97,7 +94,7 @@ func (a *APILevel) lead(ctx context.Context) {
 		}
 		v := a.Versions()
 		next := v.Next(kv.APIVersion)
-		if next == v.Cluster || a.r.node.LeadTerm() == 0 || a.r.Members.state.Load().Level() < fsm.LevelVersions {
+		if next == v.Cluster || a.r.node.LeadTerm() == 0 {
 			continue
 		}
 		if err := a.change(ctx, kv.VersionChange{Op: kv.VersionSet, Version: next}); err != nil && ctx.Err() == nil {

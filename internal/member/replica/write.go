@@ -3,6 +3,7 @@ package replica
 import (
 	"context"
 	"errors"
+	"fmt"
 	"math/rand/v2"
 	"slices"
 	"time"
@@ -155,8 +156,13 @@ func (r *Replica) setAttributes(ctx context.Context) error {
 	return err
 }
 
-// Propose proposes a request and waits for its result. Errors: as Do.
+// Propose proposes a request and waits for its result. Errors: kv.ErrNotCapable if not every member
+// knows the request, and as Do.
 func (r *Replica) Propose(ctx context.Context, req *fsm.Request) (fsm.Result, error) {
+	if level := r.Members.state.Load().Level(); req.Level() > level {
+		return fsm.Result{}, fmt.Errorf("%w: the request needs level %d and a member of the cluster knows level %d: "+
+			"run the newer version at every member", kv.ErrNotCapable, req.Level(), level)
+	}
 	if err := r.admit(ctx, req, true); err != nil {
 		return fsm.Result{}, err
 	}

@@ -73,8 +73,7 @@ func (m *Machine) clearAlarms(member uint64) error {
 func (m *Machine) changeAlarm(c kv.AlarmChange) (*kv.Alarm, error) {
 	i, active := slices.BinarySearchFunc(m.alarms, c.Alarm, kv.Alarm.Compare)
 	switch {
-	case c.Alarm.Type == kv.AlarmNone, c.Clear && !active,
-		!c.Clear && m.members.Removed(c.Alarm.MemberID) && m.members.Level() >= LevelAlarmsEnd:
+	case c.Alarm.Type == kv.AlarmNone, c.Clear && !active, !c.Clear && m.members.Removed(c.Alarm.MemberID):
 		return nil, nil
 	case !c.Clear && active:
 		return &c.Alarm, nil

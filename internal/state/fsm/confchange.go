@@ -105,19 +105,17 @@ func (e *Entry) applyConfChange() (*Outcome, error) {
 		if err == nil {
 			err = refusal
 		}
-		if denied := m.refusedChange(e.who); denied != nil {
+		if denied := m.auth.state.CheckAdmin(e.who); denied != nil {
 			err = denied
 		}
 		if err != nil {
 			e.outcome = Outcome{Result: Result{Err: err}}
 			return &e.outcome, nil
 		}
-		// The member that is removed counts for the level: others of its version apply this, too.
-		clears := e.change.Op == cluster.Remove && m.members.Level() >= LevelAlarmsEnd
 		if err := m.setMembers(next, rec); err != nil {
 			return nil, err
 		}
-		if clears {
+		if e.change.Op == cluster.Remove {
 			// Nothing else that is replicated names a member.
 			if err := m.clearAlarms(e.change.Member.ID); err != nil {
 				return nil, err

@@ -113,7 +113,7 @@ func (d *Decoder) Next() (*Request, error) {
 	case KindAuth:
 		d.readAuth()
 	default:
-		return nil, fmt.Errorf("%w: request kind %d", ErrFormat, kind)
+		return nil, fmt.Errorf("%w: request kind %d, this program knows the requests of level %d", ErrVersion, kind, Level)
 	}
 	if d.bad || len(d.b) != 0 {
 		return nil, fmt.Errorf("%w: body of request kind %d", ErrFormat, kind)

@@ -34,6 +34,6 @@
 //     versions apply them at the same time during an upgrade. New kinds of requests and fields are proposed, and
 //     changed outcomes take effect, only when cluster.State.Level has reached the level of the version that
 //     introduced them: the level is part of the state, so all members change at the same entry.
-//     testdata/logs holds entries of former versions with their outcomes, and a test replays them. testdata/agreed.txt
+//     testdata/logs holds entries of each level with their outcomes, and a test replays them. testdata/agreed.txt
 //     lists every number on which members agree, with its level, and a test fails when one changes.
 package fsm

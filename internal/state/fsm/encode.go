@@ -78,8 +78,8 @@ const (
 var (
 	// ErrFormat: the bytes are not a group of this format in its canonical form.
 	ErrFormat = errors.New("fsm: malformed group")
-	// ErrVersion: the group has a newer format.
-	ErrVersion = errors.New("fsm: unknown group version")
+	// ErrVersion: a newer program has written the group or a request of it.
+	ErrVersion = errors.New("fsm: entry of a newer version")
 )
 
 // AppendHeader appends space for a header, which PutHeader fills.

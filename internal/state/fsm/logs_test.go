@@ -45,7 +45,7 @@ const logs = "testdata/logs"
 //
 // A version that brings a new kind of request, or changes an outcome from a level on, adds a log:
 //
-//	go test ./fsm -run TestLogs -write-log=level3
+//	go test ./fsm -run TestLogs -write-log=level2
 //
 // Until the first release the log of the current level may be written anew when an outcome changes on purpose.
 // After that a log never changes.

@@ -17,7 +17,7 @@ import (
 //	claims of terms, archives              lineage.State.Claim, Begin
 //	users and roles, tokens                auth.State.Change, auth.State.CheckAuthenticate
 //
-// A change of the membership is an entry of its own: refusedChange judges its identity, then cluster.State.Change and, for raft's
+// A change of the membership is an entry of its own: auth.State.CheckAdmin judges its identity, then cluster.State.Change and, for raft's
 // configuration, nextConf.
 func (m *Machine) refusal(proposer uint64, r *Request) error {
 	if len(m.alarms) > 0 {
@@ -25,13 +25,11 @@ func (m *Machine) refusal(proposer uint64, r *Request) error {
 			return err
 		}
 	}
-	if err := m.authorize(r); err != nil {
+	if err := Authorize(m.auth.state, r.Identity, r, m.auth.keys); err != nil {
 		return err
 	}
-	if m.members.Level() >= LevelRights {
-		if err := r.CheckKeys(); err != nil {
-			return err
-		}
+	if err := r.CheckKeys(); err != nil {
+		return err
 	}
 	// Requests of a leader are valid only in its term.
 	term := m.leases.at.Term
@@ -69,33 +67,6 @@ func refusedByAlarm(alarms []kv.Alarm, proposer uint64, r *Request) error {
 		return kv.ErrNoSpace
 	}
 	return nil
-}
-
-// authorize returns why the identity of a request may not make it. Members of an older version do not judge all requests: with
-// them in the cluster, this member does not either.
-func (m *Machine) authorize(r *Request) error {
-	switch {
-	case !m.auth.state.Enabled(), m.members.Level() < LevelRights && !r.alwaysJudged():
-		return nil
-	}
-	return Authorize(m.auth.state, r.Identity, r, m.auth.keys)
-}
-
-// alwaysJudged reports whether r is judged below LevelRights too.
-func (r *Request) alwaysJudged() bool {
-	switch r.Kind() {
-	case KindCompact, KindLeaseGrant, KindAlarm, KindVersion:
-		return false
-	}
-	return true
-}
-
-// refusedChange returns why a change of the membership is not allowed to its proposer.
-func (m *Machine) refusedChange(who auth.Identity) error {
-	if m.members.Level() < LevelRights {
-		return nil
-	}
-	return m.auth.state.CheckAdmin(who)
 }
 
 // Authorize returns why an identity may not make a request. It knows every kind: what it does not know is denied.

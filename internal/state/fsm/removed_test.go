@@ -67,7 +67,6 @@ func naming(id uint64) map[string]*Request {
 // and level. That note is its own record and nothing else, and what comes late names the member no more.
 func TestARemovedMemberIsNamedNowhere(t *testing.T) {
 	b := newBox(t)
-	b.publish(Level)
 	b.change(cluster.Change{Op: cluster.Add, Member: cluster.Member{ID: gone, PeerURLs: []string{"http://b:1"}, Learner: true}})
 	for name, r := range naming(gone) {
 		if res := b.request(gone, r); res.Err != nil {
@@ -99,29 +98,6 @@ func TestARemovedMemberIsNamedNowhere(t *testing.T) {
 	check("after late requests")
 	b.reopen()
 	check("after reopening")
-}
-
-// While a member of an older version is there, whose removal of a member leaves its alarms, this version leaves them, too. The version of
-// the member that is removed counts: the others apply its removal as well.
-func TestAlarmsOfARemovedMemberInMixedVersions(t *testing.T) {
-	for _, c := range []struct{ own, removed uint64 }{{LevelAlarmsEnd - 1, LevelAlarmsEnd}, {LevelAlarmsEnd, LevelAlarmsEnd - 1}} {
-		b := newBox(t)
-		b.publish(c.own)
-		b.change(cluster.Change{Op: cluster.Add, Member: cluster.Member{ID: gone, PeerURLs: []string{"http://b:1"}, Learner: true}})
-		attributes := &cluster.Member{ID: gone, Name: "gone", ClientURLs: []string{"http://c:1"}, Level: c.removed}
-		if res := b.request(gone, &Request{Attributes: attributes}); res.Err != nil {
-			t.Fatal(res.Err)
-		}
-		b.alarm(kv.AlarmNoSpace, gone, false)
-		b.change(cluster.Change{Op: cluster.Remove, Member: cluster.Member{ID: gone}})
-		if a := b.m.Alarms(); len(a) != 1 {
-			t.Errorf("levels %+v: the alarms after the removal are %v", c, a)
-		}
-		b.alarm(kv.AlarmCorrupt, gone, false)
-		if a, want := len(b.m.Alarms()), map[bool]int{true: 2, false: 1}[c.own < LevelAlarmsEnd]; a != want {
-			t.Errorf("levels %+v: %d alarms after a late one, want %d", c, a, want)
-		}
-	}
 }
 
 // Every field of a request that can hold the id of a member is among those that name one.

@@ -27,49 +27,22 @@ const (
 
 	KindAttributes Kind = 32
 	KindAlarm      Kind = 33
-	// KindVersion requires LevelVersions.
-	KindVersion Kind = 34
-	// KindTime requires LevelTimes.
-	KindTime Kind = 35
-	// KindClaim requires LevelClaims.
-	KindClaim Kind = 36
-	// KindArchive requires LevelClaims.
-	KindArchive Kind = 37
+	KindVersion    Kind = 34
+	KindTime       Kind = 35
+	KindClaim      Kind = 36
+	KindArchive    Kind = 37
 	// 38 to 63 are reserved for the cluster.
 
-	// KindAuth requires LevelAuth.
 	KindAuth Kind = 64
 )
 
 // Level identifies the kinds and fields of requests that this program knows. It increases by one with each version that
-// adds some; these are proposed only when cluster.State.Level has reached it, so that members can be upgraded one by one.
-const Level uint64 = 4
+// adds some. Every member publishes its level, and cluster.State.Level is the lowest one: what a level adds is proposed only
+// when the cluster has reached it, so members can be upgraded one by one.
+const Level uint64 = 1
 
-// LevelAuth is the first level with users and roles.
-const LevelAuth uint64 = 2
-
-// LevelVersions is the first level at which the cluster can speak another level of the API.
-const LevelVersions uint64 = 2
-
-// LevelTimes is the first level at which the times of revisions are recorded.
-const LevelTimes uint64 = 3
-
-// LevelTokensEnd is the first level at which the leader ends tokens.
-const LevelTokensEnd uint64 = 3
-
-// LevelVersionSetChecked is the first level at which kv.VersionSet is checked when it is applied: members of an older version do not.
-const LevelVersionSetChecked uint64 = 3
-
-// LevelRights is the first level at which every request that a client can cause is judged when it is applied, by the identity
-// in it: compactions, leases, alarms, downgrades and changes of the membership too. Members of an older version propose these
-// without an identity. It is also the first level at which a request without a key is rejected when it is applied.
-const LevelRights uint64 = 4
-
-// LevelClaims is the first level at which leaders claim their terms, and archives are noted.
-const LevelClaims uint64 = 4
-
-// LevelAlarmsEnd is the first level at which the removal of a member clears its alarms.
-const LevelAlarmsEnd uint64 = 4
+// laterKinds holds the kinds that not every level knows, with the first level that does.
+var laterKinds = map[Kind]uint64{}
 
 // Request is one request of a group: exactly one of the pointers is set.
 type Request struct {
@@ -137,6 +110,9 @@ func (r *Request) Kind() Kind {
 	}
 	return 0
 }
+
+// Level returns the first level that knows r: with a lower level, the cluster has a member that could not apply it.
+func (r *Request) Level() uint64 { return max(laterKinds[r.Kind()], 1) }
 
 // NeedsIdentity reports whether apply judges r by its identity. The others are those that no client can cause, which members
 // propose by themselves, and tokens.

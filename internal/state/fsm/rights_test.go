@@ -15,15 +15,6 @@ import (
 	"vigil/internal/state/cluster"
 )
 
-// publish lets the first member publish the level of requests that it knows.
-func (b *box) publish(level uint64) {
-	b.t.Helper()
-	r := &Request{Attributes: &cluster.Member{ID: b.m.ConfState().GetVoters()[0], Name: "m", Level: level}}
-	if err := b.entry(raftpb.EntryNormal, group(b.t, GroupHeader{}, r), true).Results[0].Err; err != nil {
-		b.t.Fatal(err)
-	}
-}
-
 // strangers are identities that may do nothing that requires a right. rev is the auth revision.
 func strangers(rev uint64) map[string]auth.Identity {
 	return map[string]auth.Identity{
@@ -37,7 +28,6 @@ func strangers(rev uint64) map[string]auth.Identity {
 // Every kind of request is judged when it is applied, except those that no client can cause. A new field of Request needs a line here.
 func TestEveryRequestIsJudged(t *testing.T) {
 	b := secured(t)
-	b.publish(Level)
 	rev := b.m.Auth().Revision()
 	members := []string{"LeaseCheckpoint", "LeaseExpire", "Attributes", "Time", "Claim", "Archive"}
 	// root: only the role root may do it. Others are for every user.
@@ -110,8 +100,7 @@ func (b *box) do(r *Request) error {
 	return b.entry(raftpb.EntryNormal, group(b.t, GroupHeader{}, r), true).Results[0].Err
 }
 
-// A change of the membership is judged too. For raft, one that its proposer may not make is an empty entry. With members of an older version,
-// which do not judge it, this member does not either: all decide alike.
+// A change of the membership is judged too. For raft, one that its proposer may not make is an empty entry.
 func TestMembershipChangesAreJudged(t *testing.T) {
 	b := secured(t)
 	rev := b.m.Auth().Revision()
@@ -131,11 +120,9 @@ func TestMembershipChangesAreJudged(t *testing.T) {
 	learner := func(id uint64) cluster.Change {
 		return cluster.Change{Op: cluster.Add, Member: cluster.Member{ID: id, PeerURLs: []string{fmt.Sprintf("http://m%d:1", id)}, Learner: true}, MaxLearners: 9}
 	}
-	b.publish(LevelRights - 1)
-	if out := reconfigure(learner(5), auth.Identity{}); out.ConfChange == nil || out.Results[0].Err != nil {
-		t.Errorf("with members of an older version: %+v", out)
+	if out := reconfigure(learner(5), auth.Identity{Member: true}); out.ConfChange == nil || out.Results[0].Err != nil {
+		t.Errorf("by a member: %+v", out)
 	}
-	b.publish(Level)
 	before := b.m.ConfState()
 	for what, id := range strangers(rev) {
 		for _, c := range []cluster.Change{

@@ -69,7 +69,7 @@ func (m *Machine) changeVersion(c kv.VersionChange) error {
 		next.Target = kv.Version{}
 	case kv.VersionSet:
 		// Its proposer may not have known changes that are before it in the log. It has no effect then, and the leader looks again.
-		if next.Next(c.Version) == c.Version || m.members.Level() < LevelVersionSetChecked {
+		if next.Next(c.Version) == c.Version {
 			next.Cluster = c.Version
 		}
 	}

@@ -5,7 +5,6 @@ import (
 	"testing"
 
 	"vigil/internal/kv"
-	"vigil/internal/state/cluster"
 	"vigil/internal/store/history"
 )
 
@@ -58,27 +57,22 @@ func TestLateVersionSet(t *testing.T) {
 	again := []change{{Op: kv.DowngradeBegin, Version: v(6)}, {Op: kv.VersionSet, Version: v(6)}, {Op: kv.DowngradeEnd},
 		{Op: kv.DowngradeBegin, Version: v(5)}, {Op: kv.VersionSet, Version: v(7)}}
 	for _, c := range []struct {
-		level   uint64
 		changes []change
 		want    kv.Versions
 	}{
-		{Level, cancelled, kv.Versions{Cluster: v(7)}},
-		{Level, again, kv.Versions{Cluster: v(6), Target: v(5)}},
-		{Level, append(again[:3:3], change{Op: kv.VersionSet, Version: v(7)}), kv.Versions{Cluster: v(7)}},
-		{Level, []change{{Op: kv.VersionSet, Version: v(8)}, {Op: kv.VersionSet, Version: v(7)}}, kv.Versions{Cluster: v(8)}},
-		// Members of an older version apply them.
-		{LevelVersions, cancelled, kv.Versions{Cluster: v(6)}},
-		{LevelVersions, again, kv.Versions{Cluster: v(7), Target: v(5)}},
+		{cancelled, kv.Versions{Cluster: v(7)}},
+		{again, kv.Versions{Cluster: v(6), Target: v(5)}},
+		{append(again[:3:3], change{Op: kv.VersionSet, Version: v(7)}), kv.Versions{Cluster: v(7)}},
+		{[]change{{Op: kv.VersionSet, Version: v(8)}, {Op: kv.VersionSet, Version: v(7)}}, kv.Versions{Cluster: v(8)}},
 	} {
 		b := newBox(t)
-		b.request(1, &Request{Attributes: &cluster.Member{ID: b.m.Members().IDs()[0], Name: "a", ClientURLs: []string{"http://c:1"}, Level: c.level}})
 		for _, change := range c.changes {
 			if res := b.request(1, &Request{Version: &change}); res.Err != nil {
 				t.Error(res.Err)
 			}
 		}
 		if got := b.m.Versions(); got != c.want {
-			t.Errorf("%v at level %d: %v, want %v", c.changes, c.level, got, c.want)
+			t.Errorf("%v: %v, want %v", c.changes, got, c.want)
 		}
 	}
 }

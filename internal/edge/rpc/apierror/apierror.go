@@ -77,7 +77,6 @@ var table = [...]struct{ from, to error }{
 	{kv.ErrNoDowngrade, rpctypes.ErrGRPCNoInflightDowngrade},
 	// etcd does not notice. The request had no effect; another member may accept it.
 	{kv.ErrAway, status.Error(codes.Unavailable, "vigil: "+kv.ErrAway.Error()+": this member accepts no writes, see its log or vigilctl doctor")},
-	{kv.ErrVersionUnknown, status.Error(codes.Unknown, "etcdserver: cluster version not found during downgrade")},
 }
 
 // errFile replaces an error that names a file of the member.

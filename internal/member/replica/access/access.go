@@ -43,7 +43,6 @@ import (
 	"vigil/internal/state/auth"
 	"vigil/internal/state/auth/password"
 	"vigil/internal/state/auth/token"
-	"vigil/internal/state/cluster"
 	"vigil/internal/state/fsm"
 	"vigil/internal/state/lease"
 	"vigil/internal/throttle"
@@ -69,9 +68,8 @@ type Pipeline interface {
 	Propose(context.Context, *fsm.Request) (fsm.Result, error)
 	// LeadTerm returns the term in which this member leads, 0 if it does not lead.
 	LeadTerm() uint64
-	// LeaseState and Membership return the leases and the members as of the applied position.
+	// LeaseState returns the leases as of the applied position.
 	LeaseState() *lease.State
-	Membership() *cluster.State
 }
 
 // Options configure a Control.
@@ -252,9 +250,6 @@ func (c *Control) named(ctx context.Context, rule func(*auth.State, auth.Identit
 	who, err := c.identify(ctx)
 	if err != nil {
 		return auth.Identity{}, err
-	}
-	if who.Member && c.pipe.Membership().Level() < fsm.LevelRights {
-		return auth.Identity{}, nil // older members do not know it
 	}
 	return who.Identity, rule(state, who.Identity)
 }

@@ -38,7 +38,7 @@ func (c *Control) Run(ctx context.Context) {
 		case <-tick.C:
 		}
 		c.tokens.Sweep()
-		if index, ok := c.tokens.Expired(); ok && c.pipe.LeadTerm() != 0 && c.pipe.Membership().Level() >= fsm.LevelTokensEnd {
+		if index, ok := c.tokens.Expired(); ok && c.pipe.LeadTerm() != 0 {
 			c.proposeEnd(ctx, index)
 		}
 	}

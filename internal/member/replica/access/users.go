@@ -71,12 +71,8 @@ func (c *Control) HashPassword(ctx context.Context, pass string) (string, error)
 	return c.passwords.Hash(ctx, c.User(ctx), pass)
 }
 
-// ChangeAuth changes users or roles. Errors: those of auth.State.Change and CheckAdmin, kv.ErrNotCapable, and as
-// Put.
+// ChangeAuth changes users or roles. Errors: those of auth.State.Change and CheckAdmin, and as Put.
 func (c *Control) ChangeAuth(ctx context.Context, req *kv.AuthRequest) (*kv.AuthResult, error) {
-	if c.pipe.Membership().Level() < fsm.LevelAuth {
-		return nil, kv.ErrNotCapable
-	}
 	res, err := c.pipe.Propose(ctx, &fsm.Request{Auth: req})
 	return res.Auth, err
 }

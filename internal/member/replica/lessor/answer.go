@@ -13,14 +13,9 @@ import (
 )
 
 // Ask asks the leader about a lease in the name of who, and repeats that until there is an answer. The leader may be this member. It
-// decides whether who may ask; with members of an older version, which do not, this one does. Errors: kv.ErrLeaseNotFound, those of auth.State.CheckEndLease, kv.ErrNoLeader, kv.ErrStopped, that of ctx, those of a rejected request and of
-// Pipeline.TimeoutCause.
+// decides whether who may ask. Errors: kv.ErrLeaseNotFound, those of auth.State.CheckEndLease, kv.ErrNoLeader, kv.ErrStopped,
+// that of ctx, those of a rejected request and of Pipeline.TimeoutCause.
 func (l *Lessor) Ask(ctx context.Context, who auth.Identity, op Op, id int64) (Answer, error) {
-	if !l.leaderJudges() {
-		if err := l.rule(who, op, id); err != nil {
-			return Answer{}, err
-		}
-	}
 	if op == Renew {
 		if ttl, ok := l.RenewNow(who, id); ok {
 			return Answer{TTL: ttl}, nil
@@ -69,7 +64,7 @@ func (l *Lessor) Ask(ctx context.Context, who auth.Identity, op Op, id int64) (A
 
 func (l *Lessor) askLeader(ctx context.Context, leader uint64, who auth.Identity, op Op, id int64) (Answer, error) {
 	question := encodeCall(op, id)
-	if who != (auth.Identity{}) && l.leaderJudges() {
+	if who != (auth.Identity{}) {
 		question = fsm.AppendIdentity(question, who)
 	}
 	b, err := l.o.Calls.Call(ctx, leader, calls.Lease, question)
@@ -126,21 +121,9 @@ func (l *Lessor) RenewNow(who auth.Identity, id int64) (ttl int64, ok bool) {
 	return ttl, ok
 }
 
-// leaderJudges reports whether the leader judges who asks. Members of an older version judge their clients by themselves, and do not say
-// who asks.
-func (l *Lessor) leaderJudges() bool { return l.o.Pipeline.Membership().Level() >= fsm.LevelRights }
-
-// judge returns why who may not ask this member as the leader.
+// judge returns why who may not ask this member as the leader. It decides by the applied state: the leader has confirmed that it
+// leads, so that is the state of the cluster.
 func (l *Lessor) judge(who auth.Identity, op Op, id int64) error {
-	if !l.leaderJudges() {
-		return nil
-	}
-	return l.rule(who, op, id)
-}
-
-// rule returns why who may not ask, by what is applied here: for the leader, which has confirmed that it leads, that is what the cluster
-// knows.
-func (l *Lessor) rule(who auth.Identity, op Op, id int64) error {
 	state := l.o.Pipeline.AuthState()
 	switch {
 	case !state.Enabled():

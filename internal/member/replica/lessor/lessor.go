@@ -12,16 +12,14 @@ import (
 	"vigil/internal/member/calls"
 	"vigil/internal/member/raftnode"
 	"vigil/internal/state/auth"
-	"vigil/internal/state/cluster"
 	"vigil/internal/state/fsm"
 	"vigil/internal/state/lease"
 )
 
 // Pipeline is the pipeline of the member that the leases belong to.
 type Pipeline interface {
-	// LeaseState, Membership and AuthState return the leases, the members, and users and roles as of the applied position.
+	// LeaseState and AuthState return the leases, and users and roles, as of the applied position.
 	LeaseState() *lease.State
-	Membership() *cluster.State
 	AuthState() *auth.State
 	// Applied returns the applied position.
 	Applied() uint64

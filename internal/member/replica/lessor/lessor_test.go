@@ -15,7 +15,6 @@ import (
 	"vigil/internal/kv"
 	"vigil/internal/member/raftnode"
 	"vigil/internal/state/auth"
-	"vigil/internal/state/cluster"
 	"vigil/internal/state/fsm"
 	"vigil/internal/state/lease"
 )
@@ -28,9 +27,8 @@ type fake struct {
 	l      *Lessor
 	leases *lease.State
 	// members and users are those as of the applied position.
-	members *cluster.State
-	users   *auth.State
-	index   uint64
+	users *auth.State
+	index uint64
 	// alone is set if renewals need no confirmation.
 	alone bool
 	// handed is the term in which another member was asked to take over.
@@ -64,7 +62,6 @@ func (f *fake) Leader() (uint64, context.Context) {
 }
 
 func (f *fake) LeaseState() *lease.State     { return f.leases }
-func (f *fake) Membership() *cluster.State   { return f.members }
 func (f *fake) AuthState() *auth.State       { return f.users }
 func (f *fake) Applied() uint64              { f.mu.Lock(); defer f.mu.Unlock(); return f.index }
 func (f *fake) TimeoutCause(time.Time) error { return kv.ErrTimeout }
@@ -124,7 +121,7 @@ func (f *fake) grant(t *testing.T, id, ttl int64) {
 
 // start returns a lessor whose clock runs if run is set.
 func start(t *testing.T, run bool) (*Lessor, *fake) {
-	f := &fake{leases: lease.New(), members: &cluster.State{}, users: auth.New(), alone: true}
+	f := &fake{leases: lease.New(), users: auth.New(), alone: true}
 	f.lead(1)
 	f.l = New(Options{MemberID: 1, Pipeline: f, Raft: f, Stopping: make(chan struct{}), TickInterval: 5 * time.Millisecond,
 		ElectionTimeout: 50 * time.Millisecond, CheckpointInterval: time.Hour, RequestTimeout: 10 * time.Second,

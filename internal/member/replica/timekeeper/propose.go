@@ -53,7 +53,7 @@ func (t *Timekeeper) Run(ctx context.Context) {
 func (t *Timekeeper) look(ctx context.Context) *kv.TimeRequest {
 	l := &t.leader
 	term := t.o.Raft.LeadTerm()
-	if term == 0 || t.o.Pipeline.Membership().Level() < fsm.LevelTimes {
+	if term == 0 {
 		*l = leader{}
 		return nil
 	}

@@ -98,7 +98,7 @@ func (m *member) Propose(_ context.Context, r *fsm.Request) (fsm.Result, error) 
 // run lets a timekeeper work in fake time, in which steps change the member.
 func run(t *testing.T, steps func(m *member, sleep func(time.Duration))) (*member, string) {
 	t.Helper()
-	m := &member{rev: 1, term: 5, level: fsm.LevelTimes}
+	m := &member{rev: 1, term: 5, level: fsm.Level}
 	var log bytes.Buffer
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
@@ -175,16 +175,14 @@ func TestWhoProposes(t *testing.T) {
 	m, _ := run(t, func(m *member, sleep func(time.Duration)) {
 		m.change(func() { m.rev, m.term = 2, 0 })
 		sleep(10 * time.Second)
-		m.change(func() { m.term, m.level = 6, fsm.LevelTimes-1 })
-		sleep(10 * time.Second)
-		m.change(func() { m.level, m.lineare = fsm.LevelTimes, kv.ErrTimeout })
+		m.change(func() { m.term, m.lineare = 6, kv.ErrTimeout })
 		sleep(10 * time.Second)
 		m.change(func() { m.lineare = nil })
 		sleep(10 * time.Second)
 		m.change(func() { m.term, m.rev = 9, 3 }) // it was not seen that revision 2 was still the newest
 		sleep(time.Second)
 	})
-	if got, want := m.text(), "6: 2@31\n9: 3@41\n"; got != want {
+	if got, want := m.text(), "6: 2@21\n9: 3@31\n"; got != want {
 		t.Errorf("marks\n%swant\n%s", got, want)
 	}
 }
