@@ -1,5 +1,8 @@
 # make check passes every test; the other targets are parts of it, or longer than it.
 
+# Each module keeps its own versions, also where make workspace has written a go.work.
+export GOWORK := off
+
 GO       ?= go
 FUZZTIME ?= 1m
 VIGIL_SOAK ?= 30m
@@ -11,7 +14,7 @@ VIGIL_HANGS ?= 10
 help: ## these targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-24s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-.PHONY: archive-bench archive-test hangs sicknesses help build test race processes transports lint fuzz bench check crash damage soak simulate replays planted kubernetes helm-test kubernetes-integration node-client clean cluster lint-console
+.PHONY: archive-bench archive-test hangs sicknesses help build test race processes lint fuzz bench check crash damage soak simulate replays planted kubernetes helm-test kubernetes-integration node-client clean cluster workspace
 
 build: ## bin/vigil
 	$(GO) build -o bin/ ./cmd/...
@@ -27,7 +30,11 @@ processes: ## the tests with processes and stock clients, in full
 
 lint: ## formatting, vet, staticcheck
 	@test -z "$$(gofmt -l .)" || { gofmt -l .; exit 1; }
-	for m in . client sim test test/proc test/alerts test/helm test/interop bench test/kubernetes/embedded console test/console; do (cd $$m && $(GO) vet ./... && $(GO) run honnef.co/go/tools/cmd/staticcheck@v0.8.2 ./...) || exit 1; done
+	for m in . client sim bucket test test/proc test/kubernetes/embedded bench tools; do (cd $$m && $(GO) vet ./... && $(GO) run honnef.co/go/tools/cmd/staticcheck@v0.8.2 ./...) || exit 1; done
+
+workspace: ## go.work for an editor, which then finds all modules, which make and ./check do not use
+	rm -f go.work go.work.sum
+	GOWORK= $(GO) work init . ./client ./sim ./bucket ./test ./test/proc ./bench ./tools
 
 check: ## everything that CI runs
 	./check
@@ -38,17 +45,12 @@ fuzz: ## every fuzz target for FUZZTIME each
 			echo "== $$p $$f"; $(GO) -C $$m test -run '^$$' -fuzz "^$$f\$$" -fuzztime $(FUZZTIME) -fuzzminimizetime 10x $$p; \
 		done; done; done
 
-.PHONY: release release-test lint-release
-lint: lint-release
-
-lint-release:
-	cd packaging/release && $(GO) vet ./... && $(GO) run honnef.co/go/tools/cmd/staticcheck@v0.8.2 ./...
-
+.PHONY: release release-test
 release: ## packages, archives and images of VERSION, like 1.2.3, in dist/VERSION; PLATFORM=linux/amd64 for one platform only, in minutes
-	@$(GO) build -C packaging/release -o ../../bin/release . && bin/release -version "$(VERSION)" -platform "$(PLATFORM)"
+	@$(GO) build -C tools -o ../bin/release ./release && bin/release -version "$(VERSION)" -platform "$(PLATFORM)"
 
 release-test: ## a release from two clones must be the same bytes; root installs, upgrades and removes the package in a Debian
-	$(GO) -C packaging/release test -count 1 -timeout 2h -v .
+	$(GO) -C tools test -count 1 -timeout 2h -v ./release
 
 .PHONY: pgo
 pgo: ## a new profile of a member under load, and bin/vigil built with it; plain builds do not use it
@@ -61,7 +63,7 @@ pgo: ## a new profile of a member under load, and bin/vigil built with it; plain
 crash: ## five thousand seeded crashes of a whole member, five hundred stores that are copied while they crash, and fifty kills of the real process
 	VIGIL_CRASHES=5000 $(GO) test -timeout 2h -run Crash ./internal/store/wal ./internal/store/history ./internal/member/replica
 	VIGIL_ROUNDS=500 $(GO) test -timeout 2h -run Copies ./internal/store/mvcc
-	cd test && VIGIL_KILLS=50 $(GO) test -count 1 -timeout 30m -run Kill ./...
+	cd test && VIGIL_KILLS=50 $(GO) test -count 1 -timeout 30m -run Kill ./kill
 
 damage: ## every single bit of a small data directory, its files cut at every length, and calls of the client at every byte (a snapshot at every hundredth)
 	VIGIL_EVERY_BIT=1 VIGIL_CUT_STRIDE=1 GOGC=800 $(GO) test -timeout 2h -run 'EveryFlippedBit|WrongFiles' ./internal/store/wal ./internal/member/replica
@@ -94,7 +96,7 @@ planted: ## mistakes planted in the members and clients, which the simulation mu
 	cd sim && $(GO) run ./cmd/simulate -planted all -seed 800001 -seeds 24
 
 helm-test: ## the Helm chart: Helm's linter, the types of the API, members with the pods' arguments; takes minutes to build
-	$(GO) -C test/helm test -count 1 -timeout 20m ./...
+	$(GO) -C test test -count 1 -timeout 20m ./helm
 
 kubernetes: ## Kubernetes on Vigil: its own tests of its storage, and a real API server; takes minutes to build
 	cd test/kubernetes && $(GO) test -count 1 -timeout 1h -v ./...
@@ -105,36 +107,26 @@ kubernetes-integration: ## integration tests of Kubernetes on Vigil; half an hou
 node-client: ## the etcd client of Node against Vigil, and gRPC's interoperability cases with the client of Node; npm installs both
 	cd test/node && npm ci --ignore-scripts --no-audit --no-fund
 	cd test && $(GO) test -count 1 -v ./node
-	$(GO) -C test/interop test -count 1 -v -run Node .
+	$(GO) -C test test -count 1 -v -run Node ./interop
 
 .PHONY: console console-test console-large
-lint: lint-console
-
-lint-console:
-	for m in console test/console; do (cd $$m && $(GO) vet ./... && $(GO) run honnef.co/go/tools/cmd/staticcheck@v0.8.2 ./...) || exit 1; done
-
 console: ## the pages of the console, from console/src into internal/edge/console/assets
-	$(GO) -C console run .
+	$(GO) -C tools run ./console
 
 console-test: ## the console in headless Chromium; VIGIL_SCREENSHOTS=$$PWD/docs/console writes the pictures of the documents
-	VIGIL_BROWSER=1 $(GO) -C test/console test -count 1 -timeout 30m -v .
+	VIGIL_BROWSER=1 $(GO) -C test test -count 1 -timeout 30m -v ./console
 
 console-large: ## the same with a million keys and 1,000 events a second: time to first paint, memory of the tab
-	VIGIL_BROWSER=1 VIGIL_LARGE=1 $(GO) -C test/console test -count 1 -timeout 1h -run "Large|Tail" -v .
+	VIGIL_BROWSER=1 VIGIL_LARGE=1 $(GO) -C test test -count 1 -timeout 1h -run "Large|Tail" -v ./console
 
 .PHONY: bucket-test bucket-azure-test
-lint: lint-bucket
-
-lint-bucket:
-	for m in bucket bucket/cloudtest; do (cd $$m && $(GO) vet ./... && $(GO) run honnef.co/go/tools/cmd/staticcheck@v0.8.2 ./...) || exit 1; done
-
 bucket-test: ## vigil-bucket, and an archive of a member, with object storages that speak S3 and Google Cloud Storage's API; takes minutes to build
 	$(GO) -C bucket test -count 1 ./...
-	$(GO) -C bucket/cloudtest test -count 1 -timeout 30m -v .
+	$(GO) -C test test -count 1 -timeout 30m -v ./cloudtest
 
 bucket-azure-test: ## the same with Azurite, which speaks Azure Blob's API; npm installs it, and Node runs it
-	cd bucket/cloudtest/azurite && npm ci --ignore-scripts --no-audit --no-fund
-	VIGIL_AZURITE=1 $(GO) -C bucket/cloudtest test -count 1 -timeout 30m -v -run '/^azblob$$' .
+	cd test/cloudtest/azurite && npm ci --ignore-scripts --no-audit --no-fund
+	VIGIL_AZURITE=1 $(GO) -C test test -count 1 -timeout 30m -v -run '/^azblob$$' ./cloudtest
 
 bench: ## Vigil compared with etcd; bench/README.md explains the result
 	cd bench && $(GO) run .

@@ -62,7 +62,7 @@ func (d *directory) rename(from, to string) {
 	}
 }
 
-// s3 is a process of the object storage that bucket/cloudtest has, behind a proxy.
+// s3 is a process of the object storage that test/cloudtest has, behind a proxy.
 type s3 struct {
 	t                testing.TB
 	network          *link.Network
@@ -80,14 +80,13 @@ func newS3(t testing.TB) *s3 {
 	s := &s3{t: t, network: link.New(t), program: filepath.Join(bin, "vigil-bucket"),
 		address: fmt.Sprintf("127.0.0.1:%d", proc.FreePort(t))}
 	s.command = []string{filepath.Join(bin, "storage")}
-	// The test program of bucket/cloudtest is the storage when it has this environment.
+	// The test program of test/cloudtest is the storage when it has this environment.
 	s.env = []string{"CLOUDTEST_SERVER=s3", "CLOUDTEST_DIRECTORY=" + data,
 		"CLOUDTEST_ADDRESS=" + s.address}
 	bucket := filepath.Join("..", "..", "bucket")
 	for _, args := range [][]string{
 		{"build", "-C", bucket, "-buildvcs=false", "-o", s.program, "."},
-		{"test", "-C", filepath.Join(bucket, "cloudtest"), "-c", "-buildvcs=false", "-o",
-			s.command[0], "."},
+		{"test", "-C", "..", "-c", "-buildvcs=false", "-o", s.command[0], "./cloudtest"},
 	} {
 		if out, err := exec.Command("go", args...).CombinedOutput(); err != nil {
 			t.Fatalf("go %q: %v\n%s", args, err, out)

@@ -1,3 +1,3 @@
-// Package interop runs the interoperability cases of gRPC, with the client that grpc-go has for them and with that of Node, against the
-// server of package transport. It is a module of its own, because that client needs modules of clouds and proxies.
+// Package interop runs gRPC's interoperability cases against the server of package transport, with
+// grpc-go's client for them and with the client of Node.
 package interop

@@ -9,17 +9,17 @@ import (
 	"testing"
 )
 
-const assets = "../internal/edge/console/assets"
+const assets = "../../internal/edge/console/assets"
 
 // maxCompressed limits what a browser loads.
 const maxCompressed = 250 << 10
 
 func TestAssetsAreBuiltFromTheSources(t *testing.T) {
-	want, err := build(".")
+	want, err := build(filepath.Join("..", sources))
 	if err != nil {
 		t.Fatal(err)
 	}
-	again, err := build(".")
+	again, err := build(filepath.Join("..", sources))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -55,7 +55,7 @@ func TestAssetsAreBuiltFromTheSources(t *testing.T) {
 func TestChangedThirdPartyIsRejected(t *testing.T) {
 	root := t.TempDir()
 	for _, dir := range []string{"src", "third_party"} {
-		if err := os.CopyFS(filepath.Join(root, dir), os.DirFS(dir)); err != nil {
+		if err := os.CopyFS(filepath.Join(root, dir), os.DirFS(filepath.Join("..", sources, dir))); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -1,10 +1,13 @@
-module vigil/packaging/release
+// The programs that build what the repository keeps and what a release has. No other module needs
+// them or what they depend on.
+module vigil/tools
 
 go 1.26.0
 
 require (
 	github.com/CycloneDX/cyclonedx-go v0.12.0
 	github.com/cavaliergopher/cpio v1.0.1
+	github.com/evanw/esbuild v0.28.2
 	github.com/google/go-containerregistry v0.22.1
 	github.com/goreleaser/nfpm/v2 v2.45.2
 	golang.org/x/crypto/x509roots/fallback v0.0.0-20261030153154-30a33513ff6d
@@ -32,4 +35,4 @@ require (
 	golang.org/x/sync v0.22.0 // indirect
 )
 
-replace github.com/goreleaser/chglog => ./chglog
+replace github.com/goreleaser/chglog => ./release/chglog

@@ -1,4 +1,4 @@
-// Command console builds the pages of the console from src and third_party into
+// Command console builds the pages of the console from console/src and console/third_party into
 // internal/edge/console/assets, from where the server embeds them. Run it with make console. The
 // same sources make the same bytes.
 package main
@@ -9,8 +9,11 @@ import (
 	"path/filepath"
 )
 
+// sources is the directory of the sources, from tools, where the program runs.
+var sources = filepath.Join("..", "console")
+
 func main() {
-	if err := write(".", filepath.Join("..", "internal", "edge", "console", "assets")); err != nil {
+	if err := write(sources, filepath.Join("..", "internal", "edge", "console", "assets")); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
 	}
