@@ -82,7 +82,7 @@ soak: ## three members under every fault in turn, with clients whose records are
 hangs: ## disks of a leader that hang, are slow and full, VIGIL_HANGS times each, of a stock etcd and of Vigil: time to a new leader, keep-alives lost, leases ended; half an hour, needs root
 	VIGIL_HANGS=$(VIGIL_HANGS) $(GO) -C test test -count 1 -timeout 0 -run 'Compare$$' -v ./hang
 
-sicknesses: ## some thirty sicknesses of a cluster, and docs/operations/sickness.md with what each view says of them; minutes, needs root
+sicknesses: ## some thirty sicknesses of a cluster, and test/sick/testdata/views.md with what each view says of them; minutes, needs root
 	$(GO) -C test test -count 1 -timeout 30m -parallel 4 -run Sicknesses -v ./sick -rewrite
 
 simulate: ## fresh seeds of clusters in a simulated world, for HOURS

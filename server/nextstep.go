@@ -37,7 +37,7 @@ func WithNextStep(err error) error { return withStep(err, nextStep) }
 func withDataStep(err error) error {
 	return withStep(err, func(err error) string {
 		if errors.Is(err, kv.ErrCorrupt) || vfs.Unreadable(err) {
-			return "keep the directory, and see the damage with vigilctl check; if other members have the data, replace this one, otherwise restore a backup (docs/operations/checking.md)"
+			return "keep the directory, and see the damage with vigilctl check; if other members have the data, replace this one, otherwise restore a backup (docs/operations/corruption.md)"
 		}
 		return nextStep(err)
 	})

@@ -254,7 +254,7 @@ func TestSplitHTTP(t *testing.T) {
 	}
 }
 
-// TestRunbooksAreServed follows the link of each alert, after the change that monitoring.md asks
+// TestRunbooksAreServed follows the link of each alert, after the change that observe.md asks
 // for.
 func TestRunbooksAreServed(t *testing.T) {
 	m, addr := member(t,

@@ -26,7 +26,7 @@ func (e *Examination) checkReachable(r *report) {
 			r.find(Critical, e.NameOf(x), what, next, page)
 		case errors.Is(x.StatusErr, ErrNoLogin):
 			r.find(Critical, e.NameOf(x),
-				"is alive, and knows no leader: nobody can log in, and it tells its status to users only", nextQuorum, "docs/operations/cluster.md#when-the-majority-is-gone-for-good")
+				"is alive, and knows no leader: nobody can log in, and it tells its status to users only", nextQuorum, "docs/operations/backup.md#the-majority-is-lost")
 		case NeedsUser(x.StatusErr):
 			r.find(Critical, e.NameOf(x), "answers users only: authentication is enabled",
 				"give --user; the comparison of data needs a user with the role root",
@@ -45,7 +45,7 @@ func (e *Examination) checkReachable(r *report) {
 				next, page = nextHung, "docs/operations/disks.md#the-disk-hangs-or-is-slow"
 			}
 			if e.rejectedTLS(i) {
-				next, page = "it runs, and this program cannot make a TLS connection to it: check the certificates of both, and --cacert, --cert and --key here", "docs/operations/tls.md"
+				next, page = "it runs, and this program cannot make a TLS connection to it: check the certificates of both, and --cacert, --cert and --key here", "docs/operations/security.md"
 			}
 			if list := refused[hexadecimal(x.Advertised)]; len(list) > 0 {
 				next, page = list[0].next, list[0].page
@@ -79,7 +79,7 @@ func (e *Examination) checkReachable(r *report) {
 			what = "no endpoint serves clients, so nothing else is known of the cluster"
 		}
 		r.find(Critical, "", what,
-			"give --endpoints of all members, and look at their processes and logs on their own machines. If all are down: "+nextQuorum, "docs/operations/cluster.md#when-the-majority-is-gone-for-good")
+			"give --endpoints of all members, and look at their processes and logs on their own machines. If all are down: "+nextQuorum, "docs/operations/backup.md#the-majority-is-lost")
 	}
 	if e.Members == nil && e.ListErr != nil && e.Answered() {
 		r.find(Warning, "", "the list of members is not known: "+line(e.ListErr),
@@ -282,12 +282,12 @@ func (e *Examination) checkQuorum(r *report) {
 		r.find(Critical, "",
 			fmt.Sprintf("%d of %d voting members answer and %d are needed, but %s is followed as the leader: the others have failed within the last seconds, or cannot be reached from here", answer, voters, need, e.Name(leader)),
 			"run doctor again, also at a member. If there is no leader then: "+nextQuorum,
-			"docs/operations/cluster.md#when-the-majority-is-gone-for-good")
+			"docs/operations/backup.md#the-majority-is-lost")
 	case answer+len(unasked) < need:
 		r.find(Critical, "",
 			fmt.Sprintf("%d of %d voting members answer and %d are needed: no write is possible",
 				answer, voters, need), nextQuorum,
-			"docs/operations/cluster.md#when-the-majority-is-gone-for-good")
+			"docs/operations/backup.md#the-majority-is-lost")
 	case voters == 1 && len(e.Members) == 1:
 		r.find(Note, "", "the cluster has one member: if it is lost, all writes since the last backup are lost", "add two members, or make backups: vigilctl snapshot save", "docs/operations/backup.md")
 	case voters == 1:

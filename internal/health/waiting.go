@@ -69,11 +69,11 @@ func (w *Wait) next() (next, page string) {
 	case ForDirectory, ForData:
 		return "do not start it again, it would begin from the start. If it lasts, check whether its disk answers (its log has the file)", "docs/operations/disks.md"
 	case ForMajority:
-		return "start the members that are missing, with their data directories, which loses nothing; if they run, the errors say why they cannot be reached. This member need not be started again", "docs/operations/cluster.md#when-the-majority-is-gone-for-good"
+		return "start the members that are missing, with their data directories, which loses nothing; if they run, the errors say why they cannot be reached. This member need not be started again", "docs/operations/backup.md#the-majority-is-lost"
 	case ForIdentity:
 		return nextIdentity, start
 	case ForTLS:
-		return nextPeerTLS, "docs/operations/tls.md"
+		return nextPeerTLS, "docs/operations/security.md"
 	case ForLeader:
 		return "check that the members can reach each other on their peer ports, in both directions", ""
 	case ForCatchUp:
@@ -168,7 +168,7 @@ func (e *Examination) rejectionOf(f *PeerFailure) (r *rejection, ok bool) {
 			clip(f.Cluster, 16), next: nextIdentity, page: start}, true
 	case WrongTLS:
 		return &rejection{what: "TLS fails: " + clip(f.Text, maxFailureText), next: nextPeerTLS,
-			page: "docs/operations/tls.md"}, true
+			page: "docs/operations/security.md"}, true
 	case WrongVersion:
 		return &rejection{what: clip(f.Text, maxFailureText),
 			next: "run versions of the program that can be in one cluster",

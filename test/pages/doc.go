@@ -19,8 +19,10 @@
 //     have written the output. "until": a command is repeated until its output is as on the page.
 //     "fails": the commands end with an error.
 //  5. A comment "<!-- run: stop NAME -->" ends the member of that name as Ctrl-C does, "kill NAME"
-//     by SIGKILL, and "exit NAME" waits until it exits by itself. The name of a member without
-//     --name is default.
+//     by SIGKILL, and "exit NAME" waits until it exits by itself. "start NAME FLAGS" starts it
+//     again with its last command, in which the flags replace others or are added for this
+//     start. "cluster NAME=HOST ..." starts members with the command that
+//     docs/operations/cluster.md has. The name of a member without --name is default.
 //  6. A comment that begins with a line "<!-- console WORDS" and ends with a line "-->" is a block
 //     that readers do not see: it brings about what the page assumes.
 //

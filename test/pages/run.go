@@ -45,15 +45,16 @@ type world struct {
 	// ports are the ports of the run by the addresses of the page.
 	ports map[string]string
 	ids   ids
-	// members are the programs of the "start" blocks by the name of the member.
-	members map[string]*proc.Process
+	// members are the programs of the "start" blocks by the name of the member, commands their last commands.
+	members  map[string]*proc.Process
+	commands map[string]string
 }
 
 // newWorld makes the directory of a page, with the programs that the page uses in the path.
 func newWorld(t *testing.T, page string, all []block) *world {
 	t.Helper()
 	w := &world{t: t, page: page, dir: proc.Dir(t), ports: map[string]string{}, ids: ids{},
-		members: map[string]*proc.Process{}}
+		members: map[string]*proc.Process{}, commands: map[string]string{}}
 	for _, d := range []string{"work", "bin", "machine/var/lib", "machine/etc"} {
 		if err := os.MkdirAll(filepath.Join(w.dir, d), 0o755); err != nil {
 			t.Fatal(err)
@@ -225,10 +226,21 @@ func (w *world) run(all []block) {
 // direct follows a comment.
 func (w *world) direct(b block) {
 	w.t.Helper()
-	if len(b.words) != 2 || w.members[b.words[1]] == nil {
-		w.t.Fatalf("%s:%d: %q: no such member", w.page, b.line, b.words)
+	if len(b.words) < 2 {
+		w.t.Fatalf("%s:%d: %q names no member", w.page, b.line, b.words)
 	}
 	name := b.words[1]
+	switch b.words[0] {
+	case "cluster":
+		w.startCluster(b)
+		return
+	case "start":
+		w.startAgain(b)
+		return
+	}
+	if len(b.words) != 2 || w.members[name] == nil {
+		w.t.Fatalf("%s:%d: %q: no such member", w.page, b.line, b.words)
+	}
 	if b.words[0] != "exit" {
 		w.awaitMembers() // A program that just starts does not yet end itself at a signal.
 	}
@@ -257,6 +269,41 @@ func (w *world) direct(b block) {
 	delete(w.members, name)
 }
 
+// startCluster starts the members NAME=HOST, with their data in /var/lib/vigil/NAME.
+func (w *world) startCluster(b block) {
+	w.t.Helper()
+	list := make([]string, 0, len(b.words))
+	for _, word := range b.words[1:] {
+		name, host, _ := strings.Cut(word, "=")
+		list = append(list, fmt.Sprintf("%s=http://%s:2380", name, host))
+	}
+	for _, word := range b.words[1:] {
+		name, host, _ := strings.Cut(word, "=")
+		w.start(step{line: b.line, command: fmt.Sprintf("vigil --name %[1]s --data-dir /var/lib/vigil/%[1]s"+
+			" --listen-client-urls http://%[2]s:2379 --advertise-client-urls http://%[2]s:2379"+
+			" --listen-peer-urls http://%[2]s:2380 --initial-advertise-peer-urls http://%[2]s:2380 --initial-cluster %[3]s",
+			name, host, strings.Join(list, ","))})
+	}
+}
+
+// startAgain starts a member with its last command. Flags of the comment replace flags of the command or are added to it.
+func (w *world) startAgain(b block) {
+	w.t.Helper()
+	name := b.words[1]
+	usual := w.commands[name]
+	if usual == "" {
+		w.t.Fatalf("%s:%d: %s never ran", w.page, b.line, name)
+	}
+	command := usual
+	for _, word := range b.words[2:] {
+		if strings.HasPrefix(word, "--") {
+			command = regexp.MustCompile(` `+regexp.QuoteMeta(word)+`( +[^-\s]\S*)?`).ReplaceAllString(command+" ", " ")
+		}
+	}
+	w.start(step{line: b.line, command: strings.TrimSpace(command) + " " + strings.Join(b.words[2:], " ")})
+	w.commands[name] = usual
+}
+
 // start runs a member.
 func (w *world) start(s step) {
 	w.t.Helper()
@@ -271,7 +318,7 @@ func (w *world) start(s step) {
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	w.members[name] = m
+	w.members[name], w.commands[name] = m, s.command
 	w.await(s, m, func(log string) bool { return w.ids.contains(s.want, log) })
 }
 

@@ -6,8 +6,8 @@
 //     them.
 //  2. Words are those of one finding, one line of a table, or one line of the log. Numbers,
 //     addresses and times are not compared.
-//  3. docs/operations/sickness.md is the same table with what the views said when the test last ran
-//     with -rewrite (make sicknesses). Every run compares the page with the table.
+//  3. testdata/views.md is the same table with what the views said when the test last ran with
+//     -rewrite (make sicknesses). Every run compares the page with the table.
 //  4. Sicknesses of disks need root, to mount and to freeze file systems. Without it they are
 //     skipped.
 package sick

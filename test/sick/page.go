@@ -9,8 +9,8 @@ import (
 	"sync"
 )
 
-// pagePath is the page that has the table.
-const pagePath = "../../docs/operations/sickness.md"
+// pagePath is the file that has the table.
+const pagePath = "testdata/views.md"
 
 // viewNames are the views in the order of the table.
 var viewNames = [4]string{"doctor", "top", "console", "log"}
@@ -174,33 +174,12 @@ const pageHead = `# What each view says of a sick cluster
 A test makes clusters of real members sick, and reads what ` + "`vigilctl doctor`, `vigilctl top --once`" + `, the overview
 of the console and the log of a member say. The tables have what they said of the sickness, without
 their lines about the rest. The next step follows an arrow. N is a number, and times, ids and addresses are replaced. A dash means that
-the view has nothing to say of it, or cannot be asked. [doctor.md](doctor.md) describes the checks,
-[troubleshooting.md](troubleshooting.md) has more lines of the log.
+the view has nothing to say of it, or cannot be asked.
 
 `
 
 // pageTable begins the table of one sickness.
 const pageTable = "| view | says |\n|---|---|\n"
-
-// pageEnd shows pictures that test/console takes.
-const pageEnd = `## Pictures
-
-The console while m1, which serves it, is the only member alive:
-
-![The overview of the one member that is alive: the others in grey, with when they were last seen](../console/overview-alone.png)
-
-While m1 is frozen, its page turns grey by itself:
-
-![The overview of a frozen member: in grey, with the time of the last answer and the consoles of the others](../console/overview-frozen.png)
-
-A damaged record, a full disk whose entries wait, and a member that was restored alone:
-
-![The overview with a damaged record of m3](../console/sick-damage.png)
-
-![The overview with a full disk of m3, which takes no entries](../console/sick-full.png)
-
-![The overview while m1 and m2 refuse m3, which belongs to another cluster](../console/sick-restored.png)
-`
 
 // title returns a text as the beginning of a sentence.
 func title(text string) string { return strings.ToUpper(text[:1]) + text[1:] }
@@ -216,5 +195,5 @@ func (p *page) render() string {
 		}
 		b.WriteString("\n")
 	}
-	return b.String() + pageEnd
+	return strings.TrimSuffix(b.String(), "\n")
 }

@@ -12,7 +12,7 @@ import (
 )
 
 var rewrite = flag.Bool("rewrite", false,
-	"write docs/operations/sickness.md with what the views say")
+	"write testdata/views.md with what the views say")
 
 // TestSicknesses makes a cluster sick in each way of the table, and waits until each view says what
 // it must.
