@@ -20,7 +20,7 @@ import (
 )
 
 // screens has pictures of what commands draw.
-const screens = "../../docs/vigilctl/screens.md"
+const screens = "testdata/screens.md"
 
 // escapes are what steers a terminal.
 var escapes = regexp.MustCompile(`\x1b\[[0-9;?]*[A-Za-z]`)
