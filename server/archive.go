@@ -9,10 +9,7 @@ import (
 
 	"vigil/internal/bucket"
 	"vigil/internal/member/archiver"
-	"vigil/internal/member/replica"
-	"vigil/internal/state/cluster"
 	"vigil/internal/store/archive"
-	"vigil/internal/store/mvcc"
 )
 
 // Archive is the continuous archive of the cluster. All members have the same.
@@ -82,15 +79,6 @@ func (a *Archive) validate() error {
 	return errors.Join(errs...)
 }
 
-// archiveSource implements archiver.Source.
-type archiveSource struct {
-	replica.Source
-	r *replica.Replica
-}
-
-func (s archiveSource) Store() *mvcc.Store      { return s.r.Store() }
-func (s archiveSource) Members() *cluster.State { return s.r.Membership() }
-
 // archiving is the member's archiver. A member without an archive has one too, which appoints
 // others while the member leads.
 type archiving struct {
@@ -105,7 +93,7 @@ func (m *Member) openArchive() (err error) {
 	c, h := &m.cfg.Archive, m.replica.Header()
 	o := archiver.Options{
 		ClusterID: h.ClusterID, MemberID: h.MemberID,
-		Source: archiveSource{m.replica.Source, m.replica}, Calls: m.transport,
+		Source: m.replica.Source, Calls: m.transport,
 		Hold:    m.archive.hold,
 		Address: bucket.Show(c.URL), Place: c.URL, Recipients: c.Recipients,
 		Interval: c.Interval, BaseInterval: c.BaseInterval, BaseBytes: c.BaseBytes,

@@ -18,6 +18,7 @@ import (
 	"vigil/internal/member/calls"
 	"vigil/internal/member/peer"
 	"vigil/internal/member/replica"
+	"vigil/internal/member/replica/members"
 	"vigil/internal/state/cluster"
 	"vigil/internal/state/fsm"
 )
@@ -238,13 +239,21 @@ type removal interface {
 func (m *Member) watchRemoval(ctx context.Context) {
 	id := m.replica.Header().MemberID
 	leads := func() bool { return m.replica.Status().Leader == id }
-	if awaitRemoval(ctx, m.replica.Members, m.transport.Removed(), leads, m.cfg.HeartbeatInterval,
+	if awaitRemoval(ctx, ownRemoval{m.replica.Members, m.replica}, m.transport.Removed(), leads, m.cfg.HeartbeatInterval,
 		m.cfg.ElectionTimeout) {
 		m.log.Warn("this member was removed from the cluster: stopping", "local-member-id",
 			fmt.Sprintf("%x", id))
 		m.fail(ErrRemoved)
 	}
 }
+
+// ownRemoval is the removal of this member.
+type ownRemoval struct {
+	*members.Members
+	replica *replica.Replica
+}
+
+func (r ownRemoval) Leave() { r.replica.Leave() }
 
 // awaitRemoval waits until a member was removed and is to stop, false if ctx ends before. It learns
 // of its removal by itself or from others, which report it as soon as they have applied it, and do

@@ -290,7 +290,7 @@ func (m *Member) close(ctx context.Context) error {
 		m.transport.Close()
 	}
 	if m.replica != nil {
-		if !m.replica.Members.Alone() {
+		if !m.replica.Membership().Alone() {
 			// Pending requests get no outcome any more: no other member is reachable.
 			var cancel context.CancelFunc
 			ctx, cancel = context.WithCancel(ctx)

@@ -41,8 +41,8 @@ var consensus = []Mistake{
 				"q.mu.seq = uint64(binary.LittleEndian.Uint16(b[:]) % 2)"},
 			// A member that serves clients only after a linearizable read has applied what its former
 			// process has proposed.
-			{"internal/member/replica/keeper.go", "\tr.handle().log.WaitNext()\n\tfor last",
-				"\tr.handle().log.WaitNext()\n\tif r.applied.Load() > 1 {\n\t\tclose(r.ready)\n\t\treturn\n\t}\n\tfor last"},
+			{"internal/member/replica/keeper.go", "\tr.current.Load().Log.WaitNext()\n\tfor last",
+				"\tr.current.Load().Log.WaitNext()\n\tif r.applied.Load() > 1 {\n\t\tclose(r.ready)\n\t\treturn\n\t}\n\tfor last"},
 		}},
 	{Name: "half-group",
 		Promise: "each request of a group is applied once, also after a crash in the middle of it",
@@ -63,7 +63,7 @@ var consensus = []Mistake{
 		Promise: "a position counts as applied when its state can be read",
 		Needs:   "full disks", Edits: []Edit{
 			{"internal/member/replica/commit.go", "\ta.prepareCommit()\n\tbegan",
-				"\ta.r.applied.Store(a.at.Index)\n\ta.r.waits.Advance(a.at.Index)\n\ta.prepareCommit()\n\tbegan"},
+				"\ta.r.applied.Advance(a.at.Index)\n\ta.prepareCommit()\n\tbegan"},
 		}},
 	{Name: "applied-ahead", Promise: "the stored position is that of the stored state",
 		Needs: "kills", Edits: []Edit{

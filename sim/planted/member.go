@@ -64,14 +64,14 @@ var member = []Mistake{
 		}},
 	{Name: "quota-ignored", Promise: "writes are refused when the quota is used up",
 		Needs: "a quota", Edits: []Edit{
-			{"internal/member/replica/space.go",
-				"return n <= sp.quotaLeft(false) || n <= sp.quotaLeft(true)", "return n >= 0"},
-			{"internal/member/replica/space.go",
-				"(refused || live >= quota && !sp.r.Alarms.anyNoSpace())", "refused"},
+			{"internal/member/replica/space/room.go",
+				"return n <= r.quotaLeft(q, false) || n <= r.quotaLeft(q, true)", "return n >= 0"},
+			{"internal/member/replica/space/monitor.go",
+				"(refused || live >= quota && !m.o.Alarms.AnyNoSpace())", "refused"},
 		}},
 	{Name: "alarm-stays", Promise: "a member clears its alarm NOSPACE when it has space",
 		Needs: "a quota", Edits: []Edit{
-			{"internal/member/replica/space.go",
+			{"internal/member/replica/space/monitor.go",
 				"case raised && (quota <= 0 || live < full/100*clearPercent):",
 				"case raised && full < 0:"},
 		}},
@@ -127,7 +127,7 @@ var member = []Mistake{
 	{Name: "forced-with-others", Profile: "alarms",
 		Promise: "--force-new-cluster leaves one member",
 		Needs:   "a rescue at the end", Edits: []Edit{
-			{"internal/member/replica/members.go", "next, ok := ms.nextForced()\n\t\tif !ok {",
+			{"internal/member/replica/members/force.go", "next, ok := ms.nextForced()\n\t\tif !ok {",
 				"next, ok := ms.nextForced()\n\t\tif ms.forcing.Load() || !ok {"},
 		}},
 	{Name: "permission-before-log", Profile: "users",

@@ -29,8 +29,8 @@ var storage = []Mistake{
 	{Name: "truncated-early", Profile: "cuts",
 		Promise: "the log is truncated only up to what the store has synced",
 		Needs:   "power failures", Edits: []Edit{
-			{"internal/member/replica/truncate.go", "synced, err := h.log.Sync()",
-				"synced, err := h.log.Applied(), h.log.Err()"},
+			{"internal/member/replica/truncate/truncate.go", "synced, err := h.Log.Sync()",
+				"synced, err := h.Log.Applied(), h.Log.Err()"},
 		}},
 	{Name: "clean-pages", Profile: "syncs",
 		Promise: "what a failed sync may have left out is written again after the restart",

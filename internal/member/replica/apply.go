@@ -10,6 +10,7 @@ import (
 	"go.etcd.io/raft/v3/raftpb"
 
 	"vigil/internal/kv"
+	"vigil/internal/member/replica/members"
 	"vigil/internal/member/replica/proposal"
 	"vigil/internal/state/auth"
 	"vigil/internal/state/fsm"
@@ -63,7 +64,7 @@ func (a *applier) init(r *Replica, m *fsm.Machine) {
 	a.r, a.subscribers, a.done = r, r.subscribers(r.hub), make(chan struct{})
 	a.adopt(m)
 	a.announced = a.users
-	a.at = r.handle().log.Applied()
+	a.at = r.current.Load().Log.Applied()
 	a.term = a.at.Term
 }
 
@@ -258,8 +259,8 @@ func (a *applier) entry(e *raftpb.Entry) (err error) {
 	}
 	a.open, a.claimed = nil, nil
 	if conf != nil {
-		if a.r.Members.forcing.Load() {
-			conf = nothingFor(a.r.memberID)
+		if a.r.Members.Forcing() {
+			conf = members.NoChange(a.r.memberID)
 		}
 		if err := a.r.node.ApplyConfChange(e.GetIndex(), conf); err != nil {
 			return errStopped
@@ -319,6 +320,9 @@ func (a *applier) commitPart() error {
 	return nil
 }
 
+// committed returns the newest index that is known to be committed.
+func (a *applier) committed() uint64 { return a.r.node.Status().Committed }
+
 // noSpaceRetry is the pause before apply tries again to get space on a full disk.
 const noSpaceRetry = 200 * time.Millisecond
 
@@ -329,12 +333,12 @@ func (a *applier) commitStore() (mvcc.Published, error) {
 		pub, err := a.machine.Commit(a.at)
 		switch {
 		case !kv.Shortage(err):
-			a.r.space.endWait()
+			a.r.stall.End(a.committed)
 			return pub, err
 		case a.lent:
 			return pub, errLeft
 		}
-		a.r.space.beginWait(err)
+		a.r.stall.Begin(err, a.r.applied.Load(), a.committed())
 		a.expire(time.Now().Add(-a.r.cfg.RequestTimeout))
 		select {
 		case <-time.After(noSpaceRetry):

@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"vigil/internal/kv"
+	"vigil/internal/member/replica/damage"
+	"vigil/internal/member/replica/handle"
 	"vigil/internal/offline/snapshot"
 	"vigil/internal/state/fsm"
 	"vigil/internal/store/mvcc"
@@ -23,7 +25,7 @@ const (
 // Backup is the whole state of the member at one position, as a file of etcd that is not on disk: it is
 // made while it is written. It must be closed, and is for one goroutine.
 type Backup struct {
-	r      *Replica
+	damage *damage.Places
 	export *mvcc.Export
 	plan   *snapshot.Plan
 	free   func()
@@ -47,11 +49,11 @@ func (r *Replica) Backup(ctx context.Context, storage, cluster string) (*Backup,
 	default:
 		return nil, fmt.Errorf("%w: %d snapshots are being taken from this member", kv.ErrTooManyRequests, maxBackups)
 	}
-	b := &Backup{r: r, free: func() { <-r.backups }, closed: make(chan struct{})}
+	b := &Backup{damage: r.damage, free: func() { <-r.backups }, closed: make(chan struct{})}
 	layout := snapshot.NewLayout()
-	b.export, err = onStore(ctx, r, func(h *handle) (*mvcc.Export, error) {
+	b.export, err = handle.Read(ctx, r.current, func(h *handle.Handle) (*mvcc.Export, error) {
 		layout = snapshot.NewLayout()
-		return h.store.Export(ctx, layout.Add)
+		return h.Store.Export(ctx, layout.Add)
 	})
 	if err == nil {
 		err = b.finish(ctx, layout, storage, cluster)
@@ -106,7 +108,7 @@ func (b *Backup) Revision() int64 { return b.export.Revision }
 func (b *Backup) Write(out io.Writer) error {
 	err := snapshot.Write(out, b.plan, b.export)
 	if failed := b.export.Err(); failed != nil {
-		return b.r.space.unreadable(failed)
+		return b.damage.Translate(failed)
 	}
 	return err
 }

@@ -5,6 +5,7 @@ import (
 	"sync"
 
 	"vigil/internal/kv"
+	"vigil/internal/member/replica/handle"
 	"vigil/internal/offline/datadir"
 	"vigil/internal/store/history"
 )
@@ -77,8 +78,8 @@ func (r *Replica) Checkpoint(ctx context.Context, dir string) (history.Checkpoin
 		return history.Checkpoint{}, err
 	}
 	defer done()
-	c, err := onStore(ctx, r, func(h *handle) (history.Checkpoint, error) {
-		return h.log.Checkpoint(ctx, dir, datadir.HistoryName)
+	c, err := handle.Read(ctx, r.current, func(h *handle.Handle) (history.Checkpoint, error) {
+		return h.Log.Checkpoint(ctx, dir, datadir.HistoryName)
 	})
 	if err != nil && context.Cause(ctx) == kv.ErrStopped {
 		err = kv.ErrStopped

@@ -12,6 +12,7 @@ import (
 	"vigil/internal/member/replica/timekeeper"
 	"vigil/internal/member/replica/timing"
 	"vigil/internal/member/replica/transfer"
+	"vigil/internal/member/replica/truncate"
 	"vigil/internal/state/cluster"
 	"vigil/internal/state/fsm"
 	"vigil/internal/store/history"
@@ -125,7 +126,7 @@ type Config struct {
 	SnapshotOfferTimeout time.Duration
 
 	// Hold, if set, keeps entries of the raft log for an archive when the log is shortened, unless the disk is full.
-	Hold LogHold
+	Hold truncate.Hold
 
 	// LeaseCheckpointInterval is after how long it is replicated what a lease has left, by default
 	// 5 minutes.
@@ -265,6 +266,9 @@ func (c *Config) historyOptions(id wal.Identity) history.Options {
 	return history.Options{FS: c.FS, Dir: c.HistoryDir, SegmentBytes: c.HistorySegmentBytes,
 		ClusterID: id.ClusterID, MemberID: id.MemberID, Logger: c.Logger, NoSync: c.NoSync}
 }
+
+// LogHold keeps entries of the raft log that are needed elsewhere.
+type LogHold = truncate.Hold
 
 // Network reaches the other members: with raft messages, calls and snapshots.
 type Network interface {

@@ -34,11 +34,11 @@ func (g *group3) astray(r *Replica, value string) {
 	g.t.Helper()
 	g.net.setCut(r.memberID, true)
 	index := r.applied.Load()
-	w := r.handle().store.Writer()
+	w := r.current.Load().Store.Writer()
 	if _, err := w.Put(&kv.PutRequest{Key: []byte("k1"), Value: []byte(value)}, nil); err != nil {
 		g.t.Fatal(err)
 	}
-	if _, err := w.Commit(r.handle().log.Applied()); err != nil {
+	if _, err := w.Commit(r.current.Load().Log.Applied()); err != nil {
 		g.t.Fatal(err)
 	}
 	if r.applied.Load() != index {
@@ -379,7 +379,7 @@ func emptyThird(t *testing.T, change func(c *Config)) (g *group3, start func(i i
 		if err != nil {
 			t.Fatal(err)
 		}
-		w := r.handle().store.Writer()
+		w := r.current.Load().Store.Writer()
 		for k := range 50 {
 			if _, err := w.Put(&kv.PutRequest{Key: fmt.Appendf(nil, "k%d", k), Value: []byte("v")}, nil); err != nil {
 				t.Fatal(err)

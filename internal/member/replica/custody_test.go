@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"vigil/internal/kv"
+	"vigil/internal/member/replica/custody"
 	"vigil/internal/member/replica/transfer"
 	"vigil/internal/store/history"
 	"vigil/internal/store/wal"
@@ -24,9 +25,8 @@ func TestCustody(t *testing.T) {
 	cfg := config(memfs.New())
 	cfg.Logger = slog.New(slog.DiscardHandler)
 	r := start(t, cfg)
-	sp := &r.space
-	log := guardedLog{r.raftLog, &sp.custody}
-	await(t, "there is no check but these", func() bool { return sp.custody.running.CompareAndSwap(false, true) })
+	log := custody.Log{WAL: r.raftLog, Watch: r.custody}
+	r.custody.Close() // no checks but these
 	gone := &vfs.AwayError{Path: "data/wal"}
 	for i, c := range []struct {
 		found    error
@@ -36,12 +36,12 @@ func TestCustody(t *testing.T) {
 		{gone, false, true}, {gone, false, true}, {fmt.Errorf("%w: a shortage", vfs.ErrUnsure), false, false}, {gone, false, false},
 		{vfs.ErrUnsure, false, false}, {gone, false, false}, {nil, true, true},
 	} {
-		sp.noteCustody(c.found)
+		r.custody.Note(c.found)
 		err := log.Append(wal.Batch{})
 		if (err == nil) != c.log || err != nil && !kv.Shortage(err) {
 			t.Errorf("%d: the raft log: %v", i, err)
 		}
-		for _, err := range []error{sp.Shortage(), sp.roomToFree()} {
+		for _, err := range []error{r.space.Shortage(), r.space.ShortageToFree()} {
 			if (err == nil) != c.put || err != nil && !errors.Is(err, kv.ErrAway) {
 				t.Errorf("%d: writes: %v", i, err)
 			}
@@ -59,7 +59,7 @@ func TestReceiveBulkAway(t *testing.T) {
 	cfg := config(vfs.OS())
 	cfg.WALDir, cfg.HistoryDir = filepath.Join(dir, "wal"), filepath.Join(dir, "history")
 	r := start(t, cfg)
-	await(t, "there is no check but these", func() bool { return r.space.custody.running.CompareAndSwap(false, true) })
+	r.custody.Close() // no checks but these
 	if err := os.Rename(dir, dir+".away"); err != nil {
 		t.Fatal(err)
 	}
@@ -76,10 +76,9 @@ func TestReceiveBulkAway(t *testing.T) {
 // TestGoneRejectsWhatWaits: when the files are gone for sure, requests that wait for the raft log end.
 func TestGoneRejectsWhatWaits(t *testing.T) {
 	r := start(t, config(memfs.New()))
-	sp := &r.space
-	await(t, "there is no check but these", func() bool { return sp.custody.running.CompareAndSwap(false, true) })
+	r.custody.Close() // no checks but these
 	gone := &vfs.AwayError{Path: "data/wal"}
-	sp.noteCustody(gone)
+	r.custody.Note(gone)
 	ended := make(chan error)
 	const writers = 20
 	for i := range writers {
@@ -89,8 +88,8 @@ func TestGoneRejectsWhatWaits(t *testing.T) {
 		}()
 	}
 	await(t, "all wait", func() bool { return r.queue.Pending() == writers })
-	for range custodySure {
-		sp.noteCustody(gone)
+	for range custody.Sure {
+		r.custody.Note(gone)
 	}
 	unproposed := 0
 	for range writers {
@@ -103,7 +102,7 @@ func TestGoneRejectsWhatWaits(t *testing.T) {
 	if unproposed == writers {
 		t.Error("none of the requests was proposed, by their errors")
 	}
-	sp.noteCustody(nil)
+	r.custody.Note(nil)
 	mustPut(t, r, "a", "b")
 	// What was proposed may still take effect, and what was not has none.
 	res, err := r.Range(t.Context(), &kv.RangeRequest{Key: []byte("0"), End: []byte(":"), CountOnly: true})

@@ -113,8 +113,8 @@ type holding struct {
 
 // holdingOf reads what an open member holds.
 func holdingOf(r *Replica) (*holding, error) {
-	h := &holding{applied: r.handle().log.Applied(), hard: r.raftLog.HardState()}
-	s := r.handle().log.View().Scan(kv.Rev{})
+	h := &holding{applied: r.current.Load().Log.Applied(), hard: r.raftLog.HardState()}
+	s := r.current.Load().Log.View().Scan(kv.Rev{})
 	defer s.Close()
 	for s.Next() {
 		h.records = append(h.records, fmt.Sprint(s.Rev(), s.Tombstone(), string(s.Data())))
@@ -123,7 +123,7 @@ func holdingOf(r *Replica) (*holding, error) {
 		return nil, s.Err()
 	}
 	for bucket := range 256 {
-		for k, v := range r.handle().log.Meta(byte(bucket)) {
+		for k, v := range r.current.Load().Log.Meta(byte(bucket)) {
 			h.metas = append(h.metas, fmt.Sprintf("%d %x=%x", bucket, k, v))
 		}
 	}

@@ -10,6 +10,7 @@ import (
 	"go.etcd.io/raft/v3/raftpb"
 
 	"vigil/internal/kv"
+	"vigil/internal/member/replica/handle"
 	"vigil/internal/member/replica/transfer"
 	"vigil/internal/offline/datadir"
 	"vigil/internal/state/cluster"
@@ -23,12 +24,15 @@ import (
 // result of an entry that was never written, and the raft log begins after it.
 var first = datadir.First
 
+// ErrRemoved reports that this member was removed from its cluster.
+var ErrRemoved = errors.New("the member was removed from its cluster; to join again it needs an empty data directory and a new member add")
+
 // Data is what a member has on disk, open: the raft log, the store, and the state machine in it.
 type Data struct {
 	cfg     Config
 	id      wal.Identity
 	log     *wal.WAL
-	handle  *handle
+	handle  *handle.Handle
 	machine *fsm.Machine
 }
 
@@ -65,13 +69,13 @@ func (d *Data) Members() []cluster.Member { return d.machine.Members().Members()
 
 // Close closes the data, unless New has taken it over.
 func (d *Data) Close() error {
-	d.handle.store.Close()
-	files := disk{log: d.log, store: d.handle.log}
+	d.handle.Store.Close()
+	files := disk{log: d.log, store: d.handle.Log}
 	return files.close()
 }
 
 // openStore opens the index of a store, and reads the state machine in it.
-func openStore(c *Config, memberID uint64, log *history.Log) (*handle, *fsm.Machine, error) {
+func openStore(c *Config, memberID uint64, log *history.Log) (*handle.Handle, *fsm.Machine, error) {
 	store, err := mvcc.Open(log, c.Store)
 	if err != nil {
 		return nil, nil, fmt.Errorf("replica: %w", err)
@@ -90,7 +94,7 @@ func openStore(c *Config, memberID uint64, log *history.Log) (*handle, *fsm.Mach
 		store.Close()
 		return nil, nil, fmt.Errorf("replica: %w", err)
 	}
-	return newHandle(log, store, machine.Leases()), machine, nil
+	return handle.New(log, store, machine.Leases()), machine, nil
 }
 
 // disk is the open files of a member.

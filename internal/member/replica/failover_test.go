@@ -160,7 +160,7 @@ func TestMembershipChanges(t *testing.T) {
 	if _, err := r.Members.UpdateMember(ctx, 0x77, urls(7)); err != kv.ErrMemberNotFound {
 		t.Errorf("update of a stranger: %v", err)
 	}
-	if _, err := r.Members.UpdateMember(ctx, r.memberID, g.leader().Members.state.Load().Members()[0].PeerURLs); err != kv.ErrPeerURLExists && r.memberID != g.leader().Members.state.Load().Members()[0].ID {
+	if _, err := r.Members.UpdateMember(ctx, r.memberID, g.leader().Membership().Members()[0].PeerURLs); err != kv.ErrPeerURLExists && r.memberID != g.leader().Membership().Members()[0].ID {
 		t.Errorf("update to a URL that is taken: %v", err)
 	}
 	m, all, err := r.Members.AddMember(ctx, urls(4), true)
@@ -233,7 +233,7 @@ func TestMembershipChanges(t *testing.T) {
 	g.net.setCut(lead.memberID, true)
 	g.net.setCut(m.ID, true)
 	g.put("after", nil)
-	if got := g.leader().Members.state.Load(); len(got.Members()) != 2 || !got.Removed(lead.memberID) {
+	if got := g.leader().Membership(); len(got.Members()) != 2 || !got.Removed(lead.memberID) {
 		t.Errorf("members %+v", got.Members())
 	}
 }

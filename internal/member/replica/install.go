@@ -25,11 +25,11 @@ func (a *applier) install(s *raftpb.Snapshot) error {
 	fail := func(err error) error {
 		return fmt.Errorf("replica: installing the snapshot at index %d: %w", at.Index, err)
 	}
-	old := r.handle()
+	old := r.current.Load()
 	a.removal.Wait() // of what the last snapshot replaced
-	close(old.retired)
-	old.store.Close()
-	old.log.Retire()
+	old.Retire()
+	old.Store.Close()
+	old.Log.Retire()
 	log, err := a.moveIn(at)
 	if errors.Is(err, errStopped) {
 		return err
@@ -50,19 +50,18 @@ func (a *applier) install(s *raftpb.Snapshot) error {
 	a.at, a.term = at, max(a.term, at.Term)
 	a.tokens, a.tokensEnd = a.tokens[:0], 0
 	a.prepareCommit()
-	r.current.Store(h)
-	close(old.replaced)
-	a.last.Revision, a.last.Installed = h.store.Revision(), true
+	r.current.Replace(h)
+	a.last.Revision, a.last.Installed = h.Store.Revision(), true
 	a.emitCommit()
 	for _, g := range r.queue.TakePending() {
 		g.Fail(r.TimeoutCause(g.Begun()))
 	}
 	r.receiver.NoteInstalled(at)
-	r.cfg.Logger.Info("installed a snapshot", slog.Uint64("index", at.Index), slog.Int64("revision", h.store.Revision()),
-		slog.Int64("compact-revision", h.store.CompactRevision()), slog.Duration("took", time.Since(began)))
+	r.cfg.Logger.Info("installed a snapshot", slog.Uint64("index", at.Index), slog.Int64("revision", h.Store.Revision()),
+		slog.Int64("compact-revision", h.Store.CompactRevision()), slog.Duration("took", time.Since(began)))
 	place := r.cfg.place()
 	a.removal.Go(func() {
-		err := errors.Join(old.log.Close(), place.RemoveOld())
+		err := errors.Join(old.Log.Close(), place.RemoveOld())
 		if err != nil {
 			r.cfg.Logger.Warn("the store that a snapshot replaced is not gone yet; the next start removes it", slog.Any("error", err))
 		}
@@ -74,7 +73,7 @@ func (a *applier) install(s *raftpb.Snapshot) error {
 // space, file descriptors or memory are short. Its error is errStopped, or final.
 func (a *applier) moveIn(at history.Applied) (*history.Log, error) {
 	r, place := a.r, a.r.cfg.place()
-	defer r.space.endWait()
+	defer r.stall.End(a.committed)
 	for {
 		err := place.Swap(at)
 		if err == nil {
@@ -87,7 +86,7 @@ func (a *applier) moveIn(at history.Applied) (*history.Log, error) {
 		if !kv.Shortage(vfs.MarkShortage(err)) {
 			return nil, err
 		}
-		r.space.beginWait(fmt.Errorf("installing a snapshot: %w", vfs.MarkShortage(err)))
+		r.stall.Begin(fmt.Errorf("installing a snapshot: %w", vfs.MarkShortage(err)), r.applied.Load(), a.committed())
 		select {
 		case <-time.After(noSpaceRetry):
 		case <-r.stopping:

@@ -85,7 +85,7 @@ func newParcel(t *testing.T, full bool) *parcel {
 	must(r.Stop(t.Context()))
 	p.image = copyFS(t, r.cfg.FS, "data/wal", "data/history")
 
-	store := lead.handle().store
+	store := lead.current.Load().Store
 	cut, err := store.Cut(t.Context())
 	must(err)
 	p.header = transfer.Header{Cluster: lead.clusterID, Term: lead.node.Status().Term, At: cut.Applied, Revision: cut.Revision, Compact: cut.Compact}

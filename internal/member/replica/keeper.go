@@ -17,7 +17,7 @@ import (
 func (r *Replica) keep(ctx context.Context) {
 	defer r.rounds.Stop()
 	for {
-		log := r.handle().log
+		log := r.current.Load().Log
 		select {
 		case <-ctx.Done():
 			return
@@ -25,22 +25,27 @@ func (r *Replica) keep(ctx context.Context) {
 			r.fail(r.node.Err())
 			return
 		case <-log.Failed():
-			if log != r.handle().log {
+			if log != r.current.Load().Log {
 				continue // another store has taken its place since
 			}
 			r.fail(log.Err())
 			return
 		case err := <-log.Damage():
-			_ = r.space.noteDamage(err)
+			_ = r.damage.Note(err)
+		case <-r.custody.Declared():
+			// What waits for the raft log need not wait until its time is up.
+			r.queue.Reject(kv.ErrAway, func(g *proposal.Group) error { return r.TimeoutCause(g.Begun()) })
+			// Another leader need not wait for this disk at the next write.
+			r.background.Go(func() { r.Leadership.HandOver(context.Background()) })
 		case now := <-r.rounds.C:
 			before := now.Add(-r.cfg.RequestTimeout)
 			for _, g := range r.queue.Expire(before) {
 				g.Fail(r.expired(g))
 			}
-			r.waits.Expire(before, kv.ErrTimeoutWaitApplied)
-			r.space.sampleSpace()
-			r.space.startCustody()
-			if r.Members.Alone() {
+			r.applied.Expire(before, kv.ErrTimeoutWaitApplied)
+			r.monitor.Tick()
+			r.custody.Tick()
+			if r.roster.Alone() {
 				// Applied entries are for members that lag, of which there is none.
 				r.raftLog.Uncache(r.node.Acknowledged())
 			}
@@ -61,14 +66,14 @@ func (r *Replica) expired(g *proposal.Group) error {
 // others, and declares the member ready.
 func (r *Replica) publish(ctx context.Context) {
 	// Nothing is taken on before it is known whether there is room.
-	r.handle().log.WaitNext()
+	r.current.Load().Log.WaitNext()
 	for last := ""; ; {
 		err := r.Linearize(ctx)
-		if err == nil && r.Members.forcing.Load() {
-			err = r.Members.beAlone(ctx)
+		if err == nil && r.Members.Forcing() {
+			err = r.becomeOnly(ctx)
 		}
 		if err == nil {
-			m, _ := r.Members.state.Load().Member(r.memberID)
+			m, _ := r.roster.State().Member(r.memberID)
 			if m.Name == r.cfg.Name && m.Level == fsm.Level && slices.Equal(m.ClientURLs, r.cfg.ClientURLs) {
 				break
 			}
@@ -106,4 +111,14 @@ func (r *Replica) publish(ctx context.Context) {
 	default:
 	}
 	close(r.ready)
+}
+
+// becomeOnly makes this member the only one of its cluster. The others may go on with the history, so it begins a new incarnation first.
+func (r *Replica) becomeOnly(ctx context.Context) error {
+	if r.Members.MustForce() {
+		if err := r.Source.BeginIncarnation(ctx); err != nil {
+			return err
+		}
+	}
+	return r.Members.BeAlone(ctx)
 }

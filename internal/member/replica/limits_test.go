@@ -51,7 +51,7 @@ func TestGrowingRequestsStopNobody(t *testing.T) {
 	value := make([]byte, 7<<10)
 	mustPut(t, r, "large", string(value))
 
-	before := r.handle().log.Applied()
+	before := r.current.Load().Log.Applied()
 	var wg sync.WaitGroup
 	for range 300 {
 		wg.Go(func() {
@@ -61,7 +61,7 @@ func TestGrowingRequestsStopNobody(t *testing.T) {
 		})
 	}
 	wg.Wait()
-	t.Logf("%d entries", r.handle().log.Applied().Index-before.Index)
+	t.Logf("%d entries", r.current.Load().Log.Applied().Index-before.Index)
 
 	var limit *kv.LimitError
 	copies := &kv.TxnRequest{}
@@ -116,7 +116,7 @@ func TestLimitForClientsOnly(t *testing.T) {
 	for id := range int64(20) {
 		mustGrant(t, r, id+1, 1)
 	}
-	await(t, "the end of the leases", func() bool { return r.handle().leases.Len() == 0 })
+	await(t, "the end of the leases", func() bool { return r.LeaseState().Len() == 0 })
 	if _, err := r.Put(t.Context(), &kv.PutRequest{Key: make([]byte, 50)}); !errors.Is(err, kv.ErrRequestTooLarge) {
 		t.Error(err)
 	}

@@ -241,7 +241,7 @@ func startGroup(t *testing.T, change func(i int, c *Config)) *group3 {
 	// A strict change counts the members that have said something of themselves.
 	for _, r := range g.list {
 		await(t, "members that have started", func() bool {
-			return !slices.ContainsFunc(r.Members.state.Load().Members(), func(m cluster.Member) bool { return m.Level == 0 })
+			return !slices.ContainsFunc(r.Membership().Members(), func(m cluster.Member) bool { return m.Level == 0 })
 		})
 	}
 	return g

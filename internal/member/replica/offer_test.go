@@ -54,7 +54,7 @@ func readsFail(fault faultfs.Fault) func(op faultfs.Op, name string) faultfs.Fau
 // member.
 func sealAll(t *testing.T, r *Replica) {
 	t.Helper()
-	if _, err := r.handle().log.Sync(); err != nil {
+	if _, err := r.current.Load().Log.Sync(); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -246,9 +246,7 @@ func TestReadsNoteDamageAndHideFiles(t *testing.T) {
 			},
 			"a backup under way": func() error { return backup.Write(io.Discard) },
 		} {
-			r.space.damaged.mu.Lock()
-			r.space.damaged.mu.list = nil // the same place counts once
-			r.space.damaged.mu.Unlock()
+			r.damage.Forget() // the same place counts once
 			err := read()
 			switch found := r.Metrics().Damaged > 0; {
 			case err == nil:

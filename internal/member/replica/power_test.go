@@ -87,7 +87,7 @@ func TestTheLastRemovalOutlivesALossOfPower(t *testing.T) {
 				case err := <-r.Failed():
 					return err
 				case <-time.After(5 * time.Second):
-					return fmt.Errorf("no leader after 5 s: %d members", len(r.Members.state.Load().Members()))
+					return fmt.Errorf("no leader after 5 s: %d members", len(r.Membership().Members()))
 				}
 				_, err := r.Put(t.Context(), &kv.PutRequest{Key: []byte("k")})
 				return err
@@ -102,7 +102,7 @@ func (g *group3) reportRemoval(stays, goes *Replica) (stop func()) {
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		for ctx.Err() == nil && !stays.Members.state.Load().Removed(goes.memberID) {
+		for ctx.Err() == nil && !stays.Membership().Removed(goes.memberID) {
 			time.Sleep(time.Millisecond) // polls
 		}
 		goes.Members.NoteRemoved(stays.memberID)
@@ -113,7 +113,7 @@ func (g *group3) reportRemoval(stays, goes *Replica) (stop func()) {
 // digest is what a member holds of all replicated state, from memory.
 func digest(r *Replica) string {
 	st, v := r.Status(), r.Access
-	return fmt.Sprint("revision ", st.Revision, " compact ", r.handle().store.CompactRevision(), " members ", r.Members.state.Load().Members(),
+	return fmt.Sprint("revision ", st.Revision, " compact ", r.current.Load().Store.CompactRevision(), " members ", r.Membership().Members(),
 		" alarms ", r.Alarms.Active(), " leases ", r.LeaseState().All(), " auth ", v.AuthEnabled(), v.Revision(), " versions ", r.API.Versions())
 }
 
@@ -246,7 +246,7 @@ func TestAnswersOutliveALossOfPowerOfAll(t *testing.T) {
 			if want != "" && got != want {
 				t.Errorf("%s, then all lost power:\n%s\nwas\n%s", s.what, got, want)
 			}
-			if m := r.Members.state.Load(); gone != nil && !m.Removed(gone.memberID) {
+			if m := r.Membership(); gone != nil && !m.Removed(gone.memberID) {
 				t.Errorf("%s, then all lost power: the member is back", s.what)
 			}
 		}

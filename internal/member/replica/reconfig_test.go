@@ -100,7 +100,7 @@ func changesFromAll(t *testing.T, lax bool) {
 		wg.Go(func() {
 			for range 12 {
 				var strangers []uint64 // learners that never start
-				members := r.Members.state.Load().Members()
+				members := r.Membership().Members()
 				learners := 0
 				for _, m := range members {
 					if m.Learner && m.ID != learner.ID {
@@ -164,9 +164,9 @@ func changesFromAll(t *testing.T, lax bool) {
 					return
 				}
 				told := slices.ContainsFunc(g.list, func(o *Replica) bool {
-					return o != r && o.Members.state.Load().Removed(r.memberID) && r.Members.NoteRemoved(o.memberID)
+					return o != r && o.Membership().Removed(r.memberID) && r.Members.NoteRemoved(o.memberID)
 				})
-				if known.IsZero() && r.Members.state.Load().Removed(r.memberID) {
+				if known.IsZero() && r.Membership().Removed(r.memberID) {
 					known = time.Now()
 				}
 				if told || !known.IsZero() && time.Since(known) > 10*time.Second {
@@ -239,7 +239,7 @@ func TestTheLastVoterStays(t *testing.T) {
 	last = g.restart(last, nil)
 	g.ready(last)
 	g.put("b", nil)
-	if n := len(last.Members.state.Load().Members()); n != 1 {
+	if n := len(last.Membership().Members()); n != 1 {
 		t.Errorf("%d members, want 1", n)
 	}
 }

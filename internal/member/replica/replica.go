@@ -6,76 +6,98 @@ import (
 	"fmt"
 	"log/slog"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"vigil/internal/kv"
 	"vigil/internal/member/raftnode"
 	"vigil/internal/member/replica/access"
+	"vigil/internal/member/replica/alarms"
 	"vigil/internal/member/replica/audit"
+	"vigil/internal/member/replica/contact"
+	"vigil/internal/member/replica/custody"
+	"vigil/internal/member/replica/damage"
+	"vigil/internal/member/replica/freespace"
+	"vigil/internal/member/replica/handle"
+	"vigil/internal/member/replica/leadership"
 	"vigil/internal/member/replica/lessor"
+	"vigil/internal/member/replica/level"
+	"vigil/internal/member/replica/members"
 	"vigil/internal/member/replica/position"
 	"vigil/internal/member/replica/proposal"
+	"vigil/internal/member/replica/source"
+	"vigil/internal/member/replica/space"
 	"vigil/internal/member/replica/timekeeper"
 	"vigil/internal/member/replica/timing"
 	"vigil/internal/member/replica/transfer"
-	"vigil/internal/state/lineage"
+	"vigil/internal/member/replica/truncate"
 	"vigil/internal/store/wal"
 	"vigil/internal/store/watch"
 )
 
-// Replica is one member.
+// Replica is one member: it makes the parts of a member, and starts and stops them. Each part has its own state. New says which part
+// uses which others; no part knows the Replica.
 type Replica struct {
 	cfg                 Config
 	clusterID, memberID uint64
 	// network reaches the other members; nil if there never are any.
 	network Network
 
+	// The disk.
 	raftLog *wal.WAL
-	// current is the store handle. The apply goroutine replaces it when it installs a snapshot.
-	current atomic.Pointer[handle]
-	hub     *watch.Hub
-	node    *raftnode.Node
-	queue   *proposal.Queue
-	applier applier
-	waits   position.Waits
-	trail   *position.Trail
-	space   space
+	current *handle.Current
+	damage  *damage.Places
+	// scrubber is nil if the store is not scrubbed.
+	scrubber *damage.Scrubber
+	custody  *custody.Watch
+	gauge    *freespace.Gauge
+	space    *space.Room
+	monitor  *space.Monitor
+	truncate *truncate.Truncator
+
+	// The pipeline: requests, raft, entries that are applied, and the position of the results.
+	queue     *proposal.Queue
+	node      *raftnode.Node
+	applier   applier
+	stall     *space.Stall
+	applied   *position.Applied
+	trail     *position.Trail
+	proposals proposals
+	timings   *timing.Recorder
+	contacts  *contact.Contacts
+	// Reader tells when the state may be read.
+	*position.Reader
+
+	// The subscribers of commits; see subscribers.go.
+	hub    *watch.Hub
+	roster *members.Roster
+	lessor *lessor.Lessor
+	// Access decides what clients may do, and serves users and roles.
+	Access *access.Control
+	// Alarms serves and changes the alarms of the cluster.
+	Alarms *alarms.Alarms
+	// API serves and changes the level of the API that the cluster speaks.
+	API *level.Level
+	// Times knows when revisions were made.
+	Times *timekeeper.Timekeeper
+	// Source is what an archive is made of.
+	Source *source.Source
+
+	// What serves clients and other members.
+	// Members serves and changes the membership, Leadership moves it between members.
+	Members    *members.Members
+	Leadership *leadership.Leadership
+	// Leases serves clients that ask for leases.
+	Leases *lessor.Leases
+	// Starter serves requests on goroutines that must not wait.
+	Starter *Starter
 	// audit compares this member with others.
 	audit *audit.Auditor
 	trust audit.Trust
-	// proposals counts applied requests.
-	proposals proposals
-	timings   *timing.Recorder
 	// sender and receiver are the two ends of snapshots.
 	sender   *transfer.Sender
 	receiver *transfer.Receiver
 	// backups holds a token for each backup under way.
 	backups chan struct{}
-	// lessor counts down the TTLs of leases while this member leads.
-	lessor *lessor.Lessor
-	// Leases serves clients that ask for leases.
-	Leases *Leases
-	// Starter serves requests on goroutines that must not wait.
-	Starter *Starter
-
-	// Access decides what clients may do, and serves users and roles.
-	Access *access.Control
-	// Members serves and changes the membership, Leadership moves it between members.
-	Members    *Members
-	Leadership *Leadership
-	// Alarms serves and changes the alarms of the cluster.
-	Alarms *Alarms
-	// API serves and changes the level of the API that the cluster speaks.
-	API *APILevel
-	// Times knows when revisions were made.
-	Times *timekeeper.Timekeeper
-	// Source is what an archive is made of.
-	Source Source
-	// lineage are the claims of terms as of the applied position. Stored by the apply goroutine, before applied.
-	lineage atomic.Pointer[lineage.State]
-	// applied is the position whose results can be read and are published.
-	applied atomic.Uint64
 
 	ready    chan struct{} // closed when the member serves
 	stopping chan struct{} // closed when Stop begins, or the member fails
@@ -115,16 +137,28 @@ func New(d *Data, network Network) (*Replica, error) {
 	return r, nil
 }
 
-// assemble connects the parts above the disk.
+// assemble connects the parts above the disk, each to those that it uses.
 func (r *Replica) assemble(d *Data) (err error) {
-	c, machine, at := &r.cfg, d.machine, d.handle.log.Applied()
-	r.current.Store(d.handle)
-	r.Members, r.API, r.Leadership = newMembers(r), &APILevel{r: r}, &Leadership{r}
-	r.Members.state.Store(machine.Members())
+	c, machine, at := &r.cfg, d.machine, d.handle.Log.Applied()
+	election := time.Duration(c.ElectionTicks) * c.TickInterval
 	last, err := r.raftLog.LastIndex()
 	if err != nil {
 		return fmt.Errorf("replica: %w", err)
 	}
+	r.assembleDisk(d.handle)
+	r.roster = members.NewRoster(r.memberID, r.network, machine.Members())
+	r.applied = &position.Applied{}
+	r.applied.Advance(at.Index)
+	r.trail = position.NewTrail(at.Index, c.CatchUpBytes/16, position.TrailBounds{Requests: c.SnapshotCount, Bytes: c.SnapshotBytes})
+	r.timings = timing.New(timing.Options{WarnApply: c.WarnApply, NoteSteps: c.NoteSteps, Tracer: c.Tracer, Logger: c.Logger})
+	r.queue = proposal.New(proposal.Options{
+		Member:           r.memberID,
+		MaxGroupBytes:    c.MaxGroupBytes,
+		MaxGroupRequests: c.MaxGroupRequests,
+		MaxPendingBytes:  c.MaxPendingBytes,
+		MaxRequestBytes:  c.MaxRequestBytes,
+		Space:            r.space,
+	})
 	r.Access, err = access.New(access.Options{
 		Pipeline:       r,
 		State:          machine.Auth(),
@@ -138,29 +172,19 @@ func (r *Replica) assemble(d *Data) (err error) {
 	if err != nil {
 		return fmt.Errorf("replica: %w", err)
 	}
-	r.Alarms, r.Source = &Alarms{r: r}, Source{r}
-	r.Alarms.follow(machine.Alarms())
-	r.API.follow(machine.Versions())
-	r.space.init(r)
-	r.timings = timing.New(timing.Options{WarnApply: c.WarnApply, NoteSteps: c.NoteSteps, Tracer: c.Tracer, Logger: c.Logger})
-	r.applied.Store(at.Index)
-	r.queue = proposal.New(proposal.Options{
-		Member:           r.memberID,
-		MaxGroupBytes:    c.MaxGroupBytes,
-		MaxGroupRequests: c.MaxGroupRequests,
-		MaxPendingBytes:  c.MaxPendingBytes,
-		MaxRequestBytes:  c.MaxRequestBytes,
-		Space:            &r.space,
-	})
 	// The tickers of a member begin together, also that of the lessor, so that a member at rest is woken once for all of them.
 	r.Ticking = time.Now()
 	r.ticker, r.rounds = time.NewTicker(c.TickInterval), time.NewTicker(c.TickInterval)
 	snapshots := r.transferOptions()
 	r.sender = transfer.NewSender(snapshots)
+	conf := machine.ConfState()
+	if c.ForceNewCluster {
+		conf = members.ForcedConf(r.memberID)
+	}
 	r.node, err = raftnode.New(raftnode.Config{
 		ID:             r.memberID,
-		Log:            guardedLog{r.raftLog, &r.space.custody},
-		ConfState:      r.Members.confState(machine.ConfState()),
+		Log:            custody.Log{WAL: r.raftLog, Watch: r.custody},
+		ConfState:      conf,
 		Applied:        at.Index,
 		Ticks:          r.ticker.C,
 		TickInterval:   c.TickInterval,
@@ -177,6 +201,78 @@ func (r *Replica) assemble(d *Data) (err error) {
 		r.ticker.Stop()
 		return fmt.Errorf("replica: %w", err)
 	}
+	r.sender.SetRaft(r.node)
+	r.receiver = transfer.NewReceiver(snapshots, r.node)
+	r.contacts = contact.New(contact.Options{
+		MemberID:        r.memberID,
+		Raft:            r.node,
+		Network:         r.network,
+		Membership:      r.roster,
+		ElectionTimeout: election,
+	})
+	r.Reader = position.NewReader(position.ReaderOptions{
+		Applied:        r.applied,
+		Raft:           r.node,
+		Contacts:       r.contacts,
+		Timings:        r.timings,
+		Stopping:       r.stopping,
+		RequestTimeout: c.RequestTimeout,
+	})
+	r.Leadership = leadership.New(leadership.Options{
+		MemberID:        r.memberID,
+		Raft:            r.node,
+		Membership:      r.roster,
+		Contacts:        r.contacts,
+		ElectionTicks:   c.ElectionTicks,
+		ElectionTimeout: election,
+		RequestTimeout:  c.RequestTimeout,
+		Logger:          c.Logger,
+	})
+	r.Members = members.New(members.Options{
+		MemberID:       r.memberID,
+		Roster:         r.roster,
+		Raft:           r.node,
+		Queue:          r.queue,
+		Access:         r.Access,
+		Contacts:       r.contacts,
+		Leadership:     r.Leadership,
+		Reads:          r.Reader,
+		Stopping:       r.stopping,
+		Forced:         c.ForceNewCluster,
+		Lax:            c.LaxReconfig,
+		MaxLearners:    c.MaxLearners,
+		RequestTimeout: c.RequestTimeout,
+		TickInterval:   c.TickInterval,
+		Logger:         c.Logger,
+	})
+	r.Alarms = alarms.New(alarms.Options{
+		MemberID:       r.memberID,
+		Pipeline:       r,
+		Membership:     r.roster,
+		Damage:         r.damage,
+		Trust:          &r.trust,
+		RequestTimeout: c.RequestTimeout,
+		TickInterval:   c.TickInterval,
+		Logger:         c.Logger,
+	}, machine.Alarms())
+	r.API = level.New(r, machine.Versions(), c.Logger)
+	r.Source = source.New(source.Options{
+		Pipeline: r,
+		RaftLog:  r.raftLog,
+		Current:  r.current,
+		Force:    r.Members,
+	}, machine.Lineage())
+	r.Times = timekeeper.New(timekeeper.Options{
+		Pipeline:        r,
+		Raft:            r.node,
+		Access:          r.Access,
+		CompactRevision: r.current.CompactRevision,
+		Interval:        c.TimeInterval,
+		Clock:           c.Clock,
+		RequestTimeout:  c.RequestTimeout,
+		Stopping:        r.stopping,
+		Logger:          c.Logger,
+	}, machine.Times())
 	r.lessor = lessor.New(lessor.Options{
 		MemberID:           r.memberID,
 		Pipeline:           r,
@@ -184,24 +280,12 @@ func (r *Replica) assemble(d *Data) (err error) {
 		Calls:              r.network,
 		Stopping:           r.stopping,
 		TickInterval:       c.TickInterval,
-		ElectionTimeout:    time.Duration(c.ElectionTicks) * c.TickInterval,
+		ElectionTimeout:    election,
 		CheckpointInterval: c.LeaseCheckpointInterval,
 		RequestTimeout:     c.RequestTimeout,
 		Logger:             c.Logger,
 	})
-	r.Times = timekeeper.New(timekeeper.Options{
-		Pipeline:        r,
-		Raft:            r.node,
-		Access:          r.Access,
-		CompactRevision: func() int64 { return r.handle().store.CompactRevision() },
-		Interval:        c.TimeInterval,
-		Clock:           c.Clock,
-		RequestTimeout:  c.RequestTimeout,
-		Stopping:        r.stopping,
-		Logger:          c.Logger,
-	}, machine.Times())
-	r.lineage.Store(machine.Lineage())
-	r.Leases, r.Starter = &Leases{r}, newStarter(r)
+	r.Leases, r.Starter = lessor.NewLeases(r.lessor, r, r.Access), newStarter(r)
 	r.audit = audit.New(audit.Options{
 		MemberID:            r.memberID,
 		Pipeline:            r,
@@ -213,16 +297,66 @@ func (r *Replica) assemble(d *Data) (err error) {
 		Stopping:            r.stopping,
 		Interval:            c.CompareInterval,
 		CompactionsInterval: c.CompareCompactionsInterval,
-		ElectionTimeout:     time.Duration(c.ElectionTicks) * c.TickInterval,
+		ElectionTimeout:     election,
 		NoInitialCheck:      c.NoInitialCheck,
 		Logger:              c.Logger,
 	})
-	r.hub = watch.New(source{r}, c.Watch)
+	r.truncate = truncate.New(truncate.Options{
+		MemberID:        r.memberID,
+		RaftLog:         r.raftLog,
+		Current:         r.current,
+		Trail:           r.trail,
+		Raft:            r.node,
+		Membership:      r.roster,
+		Sender:          r.senderOrNil(),
+		Hold:            c.Hold,
+		Gauge:           r.gauge,
+		CatchUpEntries:  c.CatchUpEntries,
+		CatchUpBytes:    c.CatchUpBytes,
+		MaxCatchUpBytes: c.MaxCatchUpBytes,
+		SnapshotBytes:   c.SnapshotBytes,
+		Logger:          c.Logger,
+	})
+	r.monitor = space.NewMonitor(space.MonitorOptions{
+		MemberID:  r.memberID,
+		Room:      r.space,
+		Alarms:    r.Alarms,
+		Damage:    r.damage,
+		RaftLog:   r.raftLog,
+		Truncator: r.truncate,
+	})
+	r.hub = watch.New(r.current, c.Watch)
 	r.applier.init(r, machine)
-	r.sender.SetRaft(r.node)
-	r.receiver = transfer.NewReceiver(snapshots, r.node)
-	r.trail = position.NewTrail(at.Index, c.CatchUpBytes/16, position.TrailBounds{Requests: c.SnapshotCount, Bytes: c.SnapshotBytes})
 	return nil
+}
+
+// assembleDisk makes the parts that watch the disk, and the room on it.
+func (r *Replica) assembleDisk(h *handle.Handle) {
+	c := &r.cfg
+	r.damage = damage.New(c.Logger)
+	r.current = handle.NewCurrent(h, r.damage, r.stopping)
+	r.custody = custody.New(custody.Options{RaftLog: r.raftLog, Current: r.current, Lock: c.Lock, Logger: c.Logger})
+	r.gauge = freespace.New(c.FS, c.HistoryDir, c.WALDir)
+	r.space = space.NewRoom(space.RoomOptions{
+		Current:        r.current,
+		RaftLog:        r.raftLog,
+		Custody:        r.custody,
+		Gauge:          r.gauge,
+		QuotaBytes:     c.QuotaBytes,
+		Ready:          r.ready,
+		Stopping:       r.stopping,
+		RequestTimeout: c.RequestTimeout,
+	})
+	r.stall = space.NewStall(c.Logger)
+	if c.ScrubBytesPerSecond > 0 {
+		r.scrubber = damage.NewScrubber(damage.ScrubberOptions{
+			Current:        r.current,
+			Places:         r.damage,
+			BytesPerSecond: c.ScrubBytesPerSecond,
+			Pause:          c.ScrubPause,
+			Logger:         c.Logger,
+		})
+	}
 }
 
 // Start lets the member take part in the cluster. It is called once.
@@ -230,7 +364,7 @@ func (r *Replica) Start() {
 	ctx, cancel := context.WithCancel(context.Background())
 	r.cancel = cancel
 	if r.network != nil {
-		r.network.SetMembers(r.applied.Load(), r.Members.state.Load())
+		r.network.SetMembers(r.applied.Load(), r.roster.State())
 	}
 	r.node.Start()
 	go r.applier.run()
@@ -241,7 +375,7 @@ func (r *Replica) Start() {
 
 // duties lists the background work. It starts after the apply goroutine, and ends after it.
 func (r *Replica) duties() []func(context.Context) {
-	list := []func(context.Context){r.keep, r.truncate, r.publish, r.space.monitor, r.lessor.Run, r.API.lead, r.Starter.gets.Run}
+	list := []func(context.Context){r.keep, r.orFail(r.truncate.Run), r.publish, r.orFail(r.monitor.Run), r.lessor.Run, r.API.Run, r.Starter.gets.Run}
 	if r.cfg.JWT == nil {
 		list = append(list, r.Access.Run)
 	}
@@ -251,13 +385,22 @@ func (r *Replica) duties() []func(context.Context) {
 	if r.network != nil {
 		list = append(list, r.audit.Run)
 		if !r.cfg.NoElectionAdvance {
-			list = append(list, r.Leadership.advanceElection)
+			list = append(list, r.Leadership.AdvanceElection)
 		}
 	}
-	if r.cfg.ScrubBytesPerSecond > 0 {
-		list = append(list, r.space.scrub)
+	if r.scrubber != nil {
+		list = append(list, r.scrubber.Run)
 	}
 	return list
+}
+
+// orFail returns a duty whose error ends the member.
+func (r *Replica) orFail(run func(context.Context) error) func(context.Context) {
+	return func(ctx context.Context) {
+		if err := run(ctx); err != nil {
+			r.fail(err)
+		}
+	}
 }
 
 // Ready is closed when the member serves: it has served a linearizable read to itself, and the cluster has its name and
@@ -319,41 +462,25 @@ func (r *Replica) shutDown(ctx context.Context) error {
 		r.cancel()
 		r.background.Wait()
 	}
-	r.waits.Close(kv.ErrStopped)
+	r.custody.Close()
+	r.applied.Close(kv.ErrStopped)
 	r.sender.Close()
 	r.receiver.Close()
 	r.errands.end()
 	// All that was applied is in the queues of the watchers; the services have ended their streams before.
 	r.hub.Close()
-	h := r.handle()
-	h.store.Close()
-	d := disk{log: r.raftLog, store: h.log}
+	h := r.current.Load()
+	h.Store.Close()
+	d := disk{log: r.raftLog, store: h.Log}
 	return d.close()
 }
 
-// ctxError returns the error of a wait that ctx has ended.
-func (r *Replica) ctxError(err error, begun time.Time) error {
-	if errors.Is(err, context.DeadlineExceeded) {
-		return r.TimeoutCause(begun)
-	}
-	return err
-}
-
 // TimeoutCause returns the error of a request that began at a time and has had no result for too long.
-func (r *Replica) TimeoutCause(begun time.Time) error {
-	st := r.node.Status()
-	// The election before the present leader began about two election timeouts before it.
-	election := time.Duration(r.cfg.ElectionTicks) * r.cfg.TickInterval
-	switch {
-	case st.Lead == 0:
-	case begun.Before(st.LeadSince) && begun.After(st.LeadSince.Add(-2*election)):
-		return kv.ErrTimeoutLeaderFailure
-	case st.Lead == r.memberID:
-		if members := r.Members.state.Load().Members(); r.Members.connected(members, begun) < len(members)/2+1 {
-			return kv.ErrTimeoutConnectionLost
-		}
-	case !r.Members.connectedTo(st.Lead, begun):
-		return kv.ErrTimeoutConnectionLost
-	}
-	return kv.ErrTimeout
+func (r *Replica) TimeoutCause(begun time.Time) error { return r.contacts.TimeoutCause(begun) }
+
+// Leave rejects the requests of clients and ends those that wait, because this member was removed: they get no outcome here any more. It
+// goes on with its part in raft, which the others may need.
+func (r *Replica) Leave() {
+	r.refuse()
+	r.queue.Abandon(kv.ErrStopped)
 }

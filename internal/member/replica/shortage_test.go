@@ -17,6 +17,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"vigil/internal/kv"
+	"vigil/internal/member/replica/damage"
 	"vigil/internal/vfs"
 	"vigil/internal/vfs/faultfs"
 	"vigil/internal/vfs/memfs"
@@ -73,7 +74,7 @@ func (l *errnoLife) patiently(step func() error) error {
 			case <-time.After(time.Minute):
 				return err
 			}
-		case !kv.Shortage(err) && !errors.Is(err, kv.ErrTimeout) && !errors.Is(err, errUnreadable) && !errors.Is(err, l.errno):
+		case !kv.Shortage(err) && !errors.Is(err, kv.ErrTimeout) && !errors.Is(err, damage.ErrUnreadable) && !errors.Is(err, l.errno):
 			return err
 		case time.Since(begin) > 5*time.Minute:
 			return fmt.Errorf("after five minutes: %w", err)

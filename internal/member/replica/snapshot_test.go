@@ -167,7 +167,7 @@ func TestEmptyMemberJoins(t *testing.T) {
 	if _, err := lead.node.ProposeConfChange(cc); err != nil {
 		t.Fatal(err)
 	}
-	await(t, "the member is known", func() bool { _, ok := lead.Members.state.Load().Member(m.ID); return ok })
+	await(t, "the member is known", func() bool { _, ok := lead.Membership().Member(m.ID); return ok })
 	members, err := lead.Members.List(t.Context(), false)
 	if err != nil {
 		t.Fatal(err)
@@ -332,7 +332,7 @@ func TestWaitersAcrossASnapshot(t *testing.T) {
 		reading <- err
 	}()
 	await(t, "the reader waits for the index", func() bool {
-		return r.waits.Len() > 0
+		return r.applied.Len() > 0
 	})
 	g.lag(r, 50) // cuts it off altogether
 	select {

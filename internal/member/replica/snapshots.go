@@ -21,7 +21,7 @@ func (r *Replica) transferOptions() transfer.Options {
 		MemberID:       r.memberID,
 		Member:         r,
 		Network:        r.network,
-		NoteDamage:     r.space.noteDamage,
+		NoteDamage:     r.damage.Note,
 		Place:          c.place(),
 		History:        c.historyOptions(wal.Identity{ClusterID: r.clusterID, MemberID: r.memberID}),
 		Stopping:       r.stopping,
@@ -40,10 +40,18 @@ func (r *Replica) snapshots() raftnode.Snapshots {
 	return r.sender
 }
 
+// senderOrNil returns the sender, nil if there are no other members.
+func (r *Replica) senderOrNil() *transfer.Sender {
+	if r.network == nil {
+		return nil
+	}
+	return r.sender
+}
+
 // Present returns the store's history and index. A snapshot that is installed replaces both.
 func (r *Replica) Present() (*history.Log, *mvcc.Store) {
-	h := r.handle()
-	return h.log, h.store
+	h := r.current.Load()
+	return h.Log, h.Store
 }
 
 // OfferSnapshot answers a leader that is about to send a snapshot (calls.SnapshotOffer). Errors: kv.ErrStopped, and those of
@@ -59,7 +67,7 @@ func (r *Replica) OfferSnapshot(ctx context.Context, from uint64, payload []byte
 
 // ReceiveBulk receives a snapshot from a leader; see transfer.Receiver.
 func (r *Replica) ReceiveBulk(ctx context.Context, from uint64, meta []byte, stream io.ReadCloser) error {
-	if h := r.handle(); r.space.custody.declared.Load() != nil || errors.Is(h.log.CheckDir(), kv.ErrAway) && !h.isRetired() {
+	if h := r.current.Load(); r.custody.Err() != nil || errors.Is(h.Log.CheckDir(), kv.ErrAway) && !h.IsRetired() {
 		// It would be received into a directory that nobody finds, in the place of one that may come back.
 		return kv.ErrAway
 	}

@@ -64,7 +64,7 @@ func TestClaims(t *testing.T) {
 		r.Start()
 		await(t, "the member leads", func() bool {
 			s, _ := r.Source.Lineage()
-			if leads := r.Source.Leading() != 0; leads && (s.Incarnation() == second.Incarnation() || len(r.Members.state.Load().Members()) > 1) {
+			if leads := r.Source.Leading() != 0; leads && (s.Incarnation() == second.Incarnation() || len(r.Membership().Members()) > 1) {
 				t.Fatalf("it leads the history of the others: %+v", s)
 			} else {
 				return leads

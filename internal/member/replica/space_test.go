@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -13,7 +12,7 @@ import (
 	"time"
 
 	"vigil/internal/kv"
-	"vigil/internal/state/cluster"
+	"vigil/internal/member/replica/space"
 	"vigil/internal/vfs/faultfs"
 	"vigil/internal/vfs/memfs"
 )
@@ -96,7 +95,7 @@ func TestQuota(t *testing.T) {
 		t.Fatal(err)
 	}
 	await(t, "no alarm", func() bool { return !r.Alarms.Raised(own) })
-	if live := r.Status().InUse; live >= c.QuotaBytes*clearPercent/100 {
+	if live := r.Status().InUse; live >= c.QuotaBytes*90/100 {
 		t.Errorf("cleared with %d live bytes", live)
 	}
 	mustPut(t, r, "k", "v")
@@ -132,7 +131,7 @@ func TestQuotaCountsRequests(t *testing.T) {
 	}
 	own := kv.Alarm{MemberID: r.memberID, Type: kv.AlarmNoSpace}
 	for range 3 { // it does not clear itself: the data have not become less
-		r.space.sampleSpace()
+		r.monitor.Tick()
 		if !r.Alarms.Raised(own) {
 			t.Error("no alarm of the requests that were refused")
 		}
@@ -193,46 +192,6 @@ func TestAlarmClearedElsewhere(t *testing.T) {
 	}
 	g.net.setCut(lags.memberID, false)
 	mustPut(t, lags, "k", "v")
-}
-
-func TestAlarmDue(t *testing.T) {
-	r := &Replica{memberID: 3}
-	r.Alarms, r.Members, r.space.r = &Alarms{r: r}, newMembers(r), r
-	r.Members.state.Store(&cluster.State{})
-	own, other := kv.Alarm{MemberID: 3, Type: kv.AlarmNoSpace}, kv.Alarm{MemberID: 2, Type: kv.AlarmNoSpace}
-	for _, c := range []struct {
-		quota, live, crossing int64
-		refused               bool
-		raised                []kv.Alarm
-		want                  string
-	}{
-		{1000, 999, 0, false, nil, ""}, {1000, 1000, 0, false, nil, "raise"}, {1000, 5000, 0, false, []kv.Alarm{own}, ""},
-		{1000, 900, 0, false, []kv.Alarm{own}, ""}, {1000, 899, 0, false, []kv.Alarm{own}, "clear"}, {1000, 899, 0, false, nil, ""},
-		{0, 1 << 40, 0, false, nil, ""}, {0, 1 << 40, 0, false, []kv.Alarm{own}, "clear"}, {-1, 0, 0, false, []kv.Alarm{own}, "clear"},
-		// With the alarm of another member there are no puts any more, but for those under way.
-		{1000, 1000, 0, false, []kv.Alarm{other}, ""}, {1000, 899, 0, false, []kv.Alarm{other, own}, "clear"},
-		// Any refusal raises it, and what was refused at less than nine tenths must become less than that.
-		{1000, 950, 950, true, nil, "raise"}, {1000, 300, 300, true, nil, "raise"}, {1000, 300, 300, true, []kv.Alarm{own}, ""},
-		{1000, 300, 300, false, []kv.Alarm{own}, ""}, {1000, 269, 300, false, []kv.Alarm{own}, "clear"}, {1000, 899, 5000, false, []kv.Alarm{own}, "clear"},
-		// Disarmed by hand, it waits for the next refusal.
-		{1000, 950, 950, false, nil, ""},
-	} {
-		r.cfg.QuotaBytes = c.quota
-		r.space.crossing.Store(c.crossing)
-		r.Alarms.follow(append(c.raised, kv.Alarm{MemberID: 3, Type: kv.AlarmCorrupt}))
-		got := ""
-		if ch := r.space.alarmDue(c.live, c.refused); ch != nil {
-			if got = "raise"; ch.Clear {
-				got = "clear"
-			}
-			if ch.Alarm != own {
-				t.Errorf("%+v: %+v", c, ch)
-			}
-		}
-		if got != c.want {
-			t.Errorf("%+v: %q", c, got)
-		}
-	}
 }
 
 // While the disk is full puts are refused and deletions are not, and nothing is to be disarmed.
@@ -378,7 +337,7 @@ func TestFreshMemberIsSmall(t *testing.T) {
 		}
 		await(t, "what is allocated ahead", func() bool {
 			_, err := disk.Stat("data/history/reserve")
-			return err == nil && r.Metrics().WAL.Spares > 0 && r.handle().log.WaitNext()
+			return err == nil && r.Metrics().WAL.Spares > 0 && r.current.Load().Log.WaitNext()
 		})
 		total := int64(0)
 		for _, dir := range []string{c.WALDir, c.HistoryDir} {
@@ -409,7 +368,7 @@ func TestQuotaAwaitsCompactionsAppliedAgain(t *testing.T) {
 	c.QuotaBytes = 100_000
 	r := start(t, c)
 	<-r.Ready()
-	await(t, "a first sample", func() bool { return r.space.trim.Load() == 0 })
+	await(t, "a first sample", func() bool { return r.space.Counted() })
 	put := func() {
 		for n := range 200 {
 			mustPut(t, r, fmt.Sprintf("k%04d", n), strings.Repeat("v", 250))
@@ -421,7 +380,7 @@ func TestQuotaAwaitsCompactionsAppliedAgain(t *testing.T) {
 	var once sync.Once
 	backup := make(chan error, 1)
 	go func() {
-		e, err := r.handle().store.Export(context.Background(), func(kv.Rev, bool, []byte) error {
+		e, err := r.current.Load().Store.Export(context.Background(), func(kv.Rev, bool, []byte) error {
 			once.Do(func() {
 				close(reads)
 				<-release
@@ -442,26 +401,19 @@ func TestQuotaAwaitsCompactionsAppliedAgain(t *testing.T) {
 		t.Fatal(err)
 	}
 	// As if this were applied again after a start.
-	r.space.trim.Store(math.MaxInt64)
+	r.space.Recount()
 	put()
 	if _, err := r.Compact(t.Context(), &kv.CompactRequest{Revision: r.Status().Revision}); err != nil {
 		t.Fatal(err)
 	}
 	// The keeper may have taken the first compaction for the last one that was applied again.
-	last := r.handle().store.CompactRevision()
-	await(t, "the keeper to wait for the last compaction", func() bool {
-		if r.space.trim.Load() == last {
-			return true
-		}
-		r.space.trim.Store(math.MaxInt64)
-		return false
-	})
+	r.space.Recount()
 	if live := r.Status().InUse; live < c.QuotaBytes {
 		t.Fatalf("%d bytes are live: the test is about more than %d", live, c.QuotaBytes)
 	}
 	for range 10 {
-		r.space.sampleSpace()
-		if !r.space.quotaHolds(1) || len(r.Alarms.Active()) > 0 {
+		r.monitor.Tick()
+		if r.space.Admit(1, r.queue, nil) == space.ErrQuota || len(r.Alarms.Active()) > 0 {
 			t.Fatal("what is still to be counted stops the cluster")
 		}
 	}
@@ -469,10 +421,10 @@ func TestQuotaAwaitsCompactionsAppliedAgain(t *testing.T) {
 	if err := <-backup; err != nil {
 		t.Fatal(err)
 	}
-	await(t, "the figure to count", func() bool { return r.space.trim.Load() == 0 })
-	r.space.sampleSpace()
-	if live := r.Status().InUse; live >= c.QuotaBytes || !r.space.quotaHolds(1) || len(r.Alarms.Active()) > 0 {
-		t.Errorf("%d bytes are live, %d left, alarms %v", live, r.space.quotaLeft(true), r.Alarms.Active())
+	await(t, "the figure to count", func() bool { return r.space.Counted() })
+	r.monitor.Tick()
+	if live := r.Status().InUse; live >= c.QuotaBytes || r.space.Admit(1, r.queue, nil) == space.ErrQuota || len(r.Alarms.Active()) > 0 {
+		t.Errorf("%d bytes are live, alarms %v", live, r.Alarms.Active())
 	}
 }
 
@@ -544,5 +496,5 @@ func TestUnknownFullDiskKeepsRoomToFree(t *testing.T) {
 // allocated reports whether there is all that is allocated ahead.
 func allocated(r *Replica) bool {
 	st, err := r.cfg.FS.Stat(r.cfg.HistoryDir + "/reserve")
-	return err == nil && st.Size() > 0 && r.handle().log.WaitNext() && r.Metrics().WAL.Spares > 0
+	return err == nil && st.Size() > 0 && r.current.Load().Log.WaitNext() && r.Metrics().WAL.Spares > 0
 }

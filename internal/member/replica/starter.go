@@ -150,7 +150,7 @@ func (s *Starter) Get(ctx context.Context, req *kv.RangeRequest, res *kv.GetResu
 
 // peek reads one key from the present store.
 func peek(r *Replica, req *kv.RangeRequest, res *kv.GetResult) (ok bool) {
-	return r.handle().store.Peek(req, res)
+	return r.current.Load().Store.Peek(req, res)
 }
 
 // get is Get with the function that reads.
@@ -196,11 +196,11 @@ func (s *Starter) StartGet(req *kv.RangeRequest, tag any) (started bool) {
 func (s *Starter) ready(ctx context.Context, since time.Time) error {
 	limited, cancel := context.WithDeadline(ctx, since.Add(s.r.cfg.RequestTimeout))
 	defer cancel()
-	_, err := s.r.readable(limited, false)
+	_, err := s.r.AwaitReadable(limited, false)
 	if ctx.Err() != nil {
 		return kv.ErrStopped
 	}
-	return s.r.ctxError(err, since)
+	return s.r.contacts.WaitError(err, since)
 }
 
 // finishGet returns the result of a get that is ready. One that may wait for the disk, and one for which permissions matter now, is

@@ -1,16 +1,20 @@
 package replica
 
 import (
+	"context"
+	"errors"
 	"sync/atomic"
 	"time"
 
 	"vigil/internal/kv"
 	"vigil/internal/member/raftnode"
 	"vigil/internal/member/replica/access"
+	"vigil/internal/member/replica/handle"
 	"vigil/internal/member/replica/timing"
 	"vigil/internal/member/replica/transfer"
 	"vigil/internal/state/auth"
 	"vigil/internal/state/cluster"
+	"vigil/internal/state/lease"
 	"vigil/internal/store/history"
 	"vigil/internal/store/mvcc"
 	"vigil/internal/store/wal"
@@ -46,12 +50,15 @@ type Status struct {
 // Status returns the present state. It is read in the reverse of the order in which the state advances, so that no value is beyond one
 // that limits it.
 func (r *Replica) Status() Status {
-	h, applied := r.handle(), r.applied.Load()
+	h, applied := r.current.Load(), r.applied.Load()
 	st := r.node.Status()
-	size, live := h.log.Size()
-	self, _ := r.Members.state.Load().Member(r.memberID)
-	compact := h.store.CompactRevision()
-	applyWaits, logWaits := r.space.waits()
+	size, live := h.Log.Size()
+	self, _ := r.roster.State().Member(r.memberID)
+	compact := h.Store.CompactRevision()
+	applyWaits, logWaits := r.stall.SinceNoSpace(), time.Time{}
+	if since, err := r.raftLog.Starved(); errors.Is(err, kv.ErrNoSpace) {
+		logWaits = since
+	}
 	return Status{
 		ClusterID:       r.clusterID,
 		MemberID:        r.memberID,
@@ -63,12 +70,12 @@ func (r *Replica) Status() Status {
 		Size:            size,
 		InUse:           live,
 		LogSize:         r.raftLog.Bytes(),
-		Revision:        h.store.Revision(),
+		Revision:        h.Store.Revision(),
 		CompactRevision: compact,
-		DiskFull:        r.space.diskFull() || !applyWaits.IsZero() || !logWaits.IsZero(),
+		DiskFull:        r.space.DiskFull() || !applyWaits.IsZero() || !logWaits.IsZero(),
 		ApplyWaits:      applyWaits,
 		LogWaits:        logWaits,
-		Away:            r.space.custody.away(),
+		Away:            r.custody.Away(),
 		LeaderLost:      st.LeadLost,
 	}
 }
@@ -90,13 +97,13 @@ func (r *Replica) Header() kv.Header {
 	return kv.Header{
 		ClusterID: r.clusterID,
 		MemberID:  r.memberID,
-		Revision:  r.handle().store.Revision(),
+		Revision:  r.current.Load().Store.Revision(),
 		Term:      r.node.Status().Term,
 	}
 }
 
 // Membership returns the membership as of the applied position.
-func (r *Replica) Membership() *cluster.State { return r.Members.state.Load() }
+func (r *Replica) Membership() *cluster.State { return r.roster.State() }
 
 // AuthState returns users and roles as of the applied position.
 func (r *Replica) AuthState() *auth.State { return r.Access.AuthState() }
@@ -149,6 +156,10 @@ func (r *Replica) Timings() timing.Snapshot { return r.timings.Snapshot() }
 // Metrics returns the present figures.
 func (r *Replica) Metrics() Metrics {
 	st := r.node.Status()
+	var scrubbed, rounds uint64
+	if r.scrubber != nil {
+		scrubbed, rounds = r.scrubber.Stats()
+	}
 	return Metrics{
 		Committed:     st.Committed,
 		Applied:       r.applied.Load(),
@@ -161,16 +172,28 @@ func (r *Replica) Metrics() Metrics {
 		Elections:   r.node.Elections(),
 		Stalled:     r.node.Stalled(),
 		Relieved:    r.node.Relieved(),
-		Scrubbed:    r.space.scrubbed.Load(),
-		ScrubRounds: r.space.rounds.Load(),
-		Damaged:     uint64(r.space.damaged.count()),
+		Scrubbed:    scrubbed,
+		ScrubRounds: rounds,
+		Damaged:     uint64(r.damage.Count()),
 		Comparisons: r.audit.Stats().Rounds,
 		Differences: r.audit.Stats().Differences,
 		Sent:        r.sender.Stats(),
 		Received:    r.receiver.Stats(),
 		WAL:         r.raftLog.Metrics(),
-		Store:       r.handle().store.Stats(),
-		Counts:      r.handle().store.Counts(),
-		Reclaim:     r.handle().log.ReclaimStats(),
+		Store:       r.current.Load().Store.Stats(),
+		Counts:      r.current.Load().Store.Counts(),
+		Reclaim:     r.current.Load().Log.ReclaimStats(),
 	}
+}
+
+// LeaseState returns the leases as of the applied position.
+func (r *Replica) LeaseState() *lease.State { return r.current.Load().Leases }
+
+// Store returns the present store. A snapshot may replace it.
+func (r *Replica) Store() *mvcc.Store { return r.current.Load().Store }
+
+// ReadStore calls read with the present store, and again if a snapshot replaces the store meanwhile.
+func (r *Replica) ReadStore(ctx context.Context, read func(*mvcc.Store) error) error {
+	_, err := handle.Read(ctx, r.current, func(h *handle.Handle) (struct{}, error) { return struct{}{}, read(h.Store) })
+	return err
 }

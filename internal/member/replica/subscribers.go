@@ -51,13 +51,13 @@ func (r *Replica) subscribers(hub publisher) subscribers {
 			}},
 			// Whoever has waited for a position, or has got an answer, finds the replicated state of that position: each part of it
 			// before both.
-			{"members", func(c *Commit) { r.Members.follow(c.Members, c.At.Index) }},
+			{"members", func(c *Commit) { r.roster.Follow(c.Members, c.At.Index) }},
 			// The alarm CORRUPT of a member that is alone does not matter: after the members.
-			{"alarms", func(c *Commit) { r.Alarms.follow(c.Alarms) }},
-			{"level", func(c *Commit) { r.API.follow(c.Versions) }},
+			{"alarms", func(c *Commit) { r.Alarms.Follow(c.Alarms) }},
+			{"level", func(c *Commit) { r.API.Follow(c.Versions) }},
 			{"times", func(c *Commit) { r.Times.Follow(c.Times) }},
 			// The archive loads the position first, and must not get claims that are older than it.
-			{"lineage", func(c *Commit) { r.lineage.Store(c.Lineage) }},
+			{"lineage", func(c *Commit) { r.Source.Follow(c.Lineage) }},
 			// The leader counts a lease when a client knows that it is granted.
 			{"leases", func(c *Commit) { r.lessor.Follow(c.Leases, c.At.Term) }},
 			// A token that is returned is valid here.
@@ -78,10 +78,7 @@ func (r *Replica) subscribers(hub publisher) subscribers {
 			}},
 			// Reads and calls that wait for the position go on. A client that has its answer does not find the member lagging behind
 			// it: before the answers.
-			{"position", func(c *Commit) {
-				r.applied.Store(c.At.Index)
-				r.waits.Advance(c.At.Index)
-			}},
+			{"position", func(c *Commit) { r.applied.Advance(c.At.Index) }},
 			{"answers", r.applier.answer},
 			// Nobody waits for the rest.
 			{"trail", func(c *Commit) {

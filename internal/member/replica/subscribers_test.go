@@ -111,7 +111,7 @@ func emitEverything(t *testing.T, r *Replica, enabled bool, change func([]subscr
 	if _, err := c.Leases.Grant(kv.LeaseGrantRequest{ID: 7, TTL: 100}, 1); err != nil {
 		t.Fatal(err)
 	}
-	c.Lineage, _ = r.lineage.Load().Claim(lineage.Claim{Term: 1, ID: lineage.ID{1}})
+	c.Lineage, _ = r.Source.Claims().Claim(lineage.Claim{Term: 1, ID: lineage.ID{1}})
 
 	hub := &noted{}
 	subs := r.subscribers(hub)
@@ -119,7 +119,7 @@ func emitEverything(t *testing.T, r *Replica, enabled bool, change func([]subscr
 		change(subs.after)
 	}
 	announced := r.Access.AuthChanged()
-	waiting := r.waits.Join(c.At.Index, &r.applied)
+	waiting := r.applied.Join(c.At.Index)
 	// The effects, by the names of the subscribers that have them.
 	effects := map[string]func() bool{
 		"withhold": func() bool { return hub.withheld || !enabled },

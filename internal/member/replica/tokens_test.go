@@ -95,7 +95,7 @@ func TestTokensEndWithTheProcess(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if d.handle.log.Applied().Index < issued {
+		if d.handle.Log.Applied().Index < issued {
 			replayed++
 		}
 		if err := d.Close(); err != nil {

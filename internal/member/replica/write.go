@@ -12,7 +12,9 @@ import (
 
 	"vigil/internal/kv"
 	"vigil/internal/member/replica/access"
+	"vigil/internal/member/replica/handle"
 	"vigil/internal/member/replica/proposal"
+	"vigil/internal/member/replica/space"
 	"vigil/internal/member/replica/timing"
 	"vigil/internal/state/auth"
 	"vigil/internal/state/cluster"
@@ -117,11 +119,11 @@ func (r *Replica) readTxn(ctx context.Context, req *kv.TxnRequest, serializable 
 	}
 	read := timing.Read{Start: time.Now()}
 	var res *kv.TxnResult
-	read.Ready, err = r.readable(ctx, serializable)
+	read.Ready, err = r.AwaitReadable(ctx, serializable)
 	if err == nil {
-		res, err = access.Read(ctx, r.Access, func(s *auth.State, id auth.Identity) error { return s.CheckTxn(id, req, r.handle().leases.Each) },
+		res, err = access.Read(ctx, r.Access, func(s *auth.State, id auth.Identity) error { return s.CheckTxn(id, req, r.LeaseState().Each) },
 			func() (*kv.TxnResult, error) {
-				return onStore(ctx, r, func(h *handle) (*kv.TxnResult, error) { return h.store.ReadTxn(ctx, req) })
+				return handle.Read(ctx, r.current, func(h *handle.Handle) (*kv.TxnResult, error) { return h.Store.ReadTxn(ctx, req) })
 			})
 	}
 	read.Took = time.Since(read.Start)
@@ -134,7 +136,7 @@ func (r *Replica) readTxn(ctx context.Context, req *kv.TxnRequest, serializable 
 func (r *Replica) Compact(ctx context.Context, req *kv.CompactRequest) (*kv.CompactResult, error) {
 	res, err := r.Propose(ctx, &fsm.Request{Compact: req})
 	if err == nil && req.Physical {
-		_, err = onStore(ctx, r, func(h *handle) (struct{}, error) { return struct{}{}, h.store.WaitReclaimed(ctx, req.Revision) })
+		_, err = handle.Read(ctx, r.current, func(h *handle.Handle) (struct{}, error) { return struct{}{}, h.Store.WaitReclaimed(ctx, req.Revision) })
 	}
 	return res.Compact, err
 }
@@ -142,9 +144,9 @@ func (r *Replica) Compact(ctx context.Context, req *kv.CompactRequest) (*kv.Comp
 // Reclaim asks for the disk space of everything that compaction has made needless, and returns when that counts as
 // free: the space itself comes back in the background. It is this member's alone. Errors: those of ctx, kv.ErrStopped.
 func (r *Replica) Reclaim(ctx context.Context) error {
-	_, err := onStore(ctx, r, func(h *handle) (struct{}, error) {
-		h.store.Reclaim()
-		return struct{}{}, h.store.WaitTrimmed(ctx, h.store.CompactRevision())
+	_, err := handle.Read(ctx, r.current, func(h *handle.Handle) (struct{}, error) {
+		h.Store.Reclaim()
+		return struct{}{}, h.Store.WaitTrimmed(ctx, h.Store.CompactRevision())
 	})
 	return err
 }
@@ -166,11 +168,15 @@ func (r *Replica) Propose(ctx context.Context, req *fsm.Request) (fsm.Result, er
 	if err := r.admit(ctx, req, true); err != nil {
 		return fsm.Result{}, err
 	}
-	c, err := r.queue.StartWaited(ctx, *req, req.Cost(), time.Now())
+	begun := time.Now()
+	c, err := r.queue.StartWaited(ctx, *req, req.Cost(), begun)
 	if err != nil {
-		if err == errQuota {
-			r.space.awaitAlarm(ctx)
+		switch err {
+		case space.ErrQuota:
+			r.monitor.AwaitAlarm(ctx)
 			err = kv.ErrNoSpace
+		case space.ErrUnmeasured:
+			err = r.TimeoutCause(begun)
 		}
 		return fsm.Result{}, err
 	}
@@ -179,7 +185,7 @@ func (r *Replica) Propose(ctx context.Context, req *fsm.Request) (fsm.Result, er
 	}
 	begun, at := c.Begun(), c.At
 	if !c.Wait(ctx) {
-		err := r.ctxError(ctx.Err(), begun)
+		err := r.contacts.WaitError(ctx.Err(), begun)
 		r.timings.CountWrite(ctx, req, time.Since(at), err)
 		return fsm.Result{}, err
 	}
@@ -224,7 +230,7 @@ func (r *Replica) admit(ctx context.Context, req *fsm.Request, mayWait bool) err
 	err := r.space.Shortage()
 	if err != nil && !req.Grows() {
 		// What gives space back goes on, out of what is kept for it.
-		err = r.space.roomToFree()
+		err = r.space.ShortageToFree()
 	}
 	if err != nil || !r.Access.AuthEnabled() || !req.NeedsIdentity() {
 		return err

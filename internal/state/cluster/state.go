@@ -76,6 +76,19 @@ func Initial(token string, members []Member) (*State, error) {
 // Members returns the members, sorted by id. The caller must not modify it.
 func (s *State) Members() []Member { return s.members }
 
+// Alone reports whether there is one member.
+func (s *State) Alone() bool { return len(s.members) == 1 }
+
+// Voters returns the members that are not learners, sorted by id.
+func (s *State) Voters() (out []Member) {
+	for _, m := range s.members {
+		if !m.Learner {
+			out = append(out, m)
+		}
+	}
+	return out
+}
+
 // IDs returns the ids of the members, sorted.
 func (s *State) IDs() []uint64 {
 	ids := make([]uint64, len(s.members))

@@ -1,18 +1,20 @@
-// Package position lets reads wait until a member has applied the log up to a position. The apply goroutine calls Advance, with the same
-// positions that the Loader of a Join returns, stored before.
+// Package position has the applied position of a member, and lets reads wait for it.
 package position
 
 import (
 	"cmp"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 )
 
-// Waits are reads that wait. Those that wait for the same position, and came between the same two calls of Expire, share one entry.
-// The zero value is ready; it is safe for concurrent use.
-type Waits struct {
-	mu struct {
+// Applied is the position of the log up to which results can be read and are published, and the reads that wait for a later one.
+// Reads that wait for the same position, and came between the same two calls of Expire, share one entry. The zero value is ready; it is
+// safe for concurrent use.
+type Applied struct {
+	index atomic.Uint64
+	mu    struct {
 		sync.Mutex
 		waiting []*Wait // by index, and by age for the same one
 		round   uint64  // counts the calls of Expire
@@ -38,14 +40,14 @@ func (w *Wait) Err() error { return w.err }
 // Since returns when the first of the reads that share the entry came.
 func (w *Wait) Since() time.Time { return w.since }
 
-// Loader is an atomic position.
-type Loader interface{ Load() uint64 }
+// Load returns the position.
+func (p *Applied) Load() uint64 { return p.index.Load() }
 
-// Join returns what to wait on for index, nil if it is applied already.
-func (p *Waits) Join(index uint64, applied Loader) *Wait {
+// Join returns the entry to wait on for index, nil if it is applied already.
+func (p *Applied) Join(index uint64) *Wait {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if applied.Load() >= index {
+	if p.index.Load() >= index {
 		return nil
 	}
 	// The last entry of the index is the youngest.
@@ -63,8 +65,9 @@ func (p *Waits) Join(index uint64, applied Loader) *Wait {
 	return w
 }
 
-// Advance wakes readers that wait for index or less. The applied position was stored before.
-func (p *Waits) Advance(index uint64) {
+// Advance sets the position, and wakes readers that wait for it or an earlier one. The apply goroutine calls it.
+func (p *Applied) Advance(index uint64) {
+	p.index.Store(index)
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	n := 0
@@ -76,7 +79,7 @@ func (p *Waits) Advance(index uint64) {
 }
 
 // Expire fails readers that have waited since before a time. It is called regularly.
-func (p *Waits) Expire(before time.Time, err error) {
+func (p *Applied) Expire(before time.Time, err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.mu.round++
@@ -91,7 +94,7 @@ func (p *Waits) Expire(before time.Time, err error) {
 }
 
 // Close fails all waiting readers, and all later ones.
-func (p *Waits) Close(err error) {
+func (p *Applied) Close(err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.mu.err = err
@@ -103,7 +106,7 @@ func (p *Waits) Close(err error) {
 }
 
 // Len returns how many entries wait.
-func (p *Waits) Len() int {
+func (p *Applied) Len() int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return len(p.mu.waiting)

@@ -1,7 +1,6 @@
 package position
 
 import (
-	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -13,8 +12,7 @@ import (
 func TestReadersOfOnePositionHaveTheirOwnAge(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const timeout, tick = 7 * time.Second, 100 * time.Millisecond
-		var r Waits
-		var applied atomic.Uint64
+		var r Applied
 		failed := func(w *Wait) bool {
 			select {
 			case <-w.done:
@@ -31,10 +29,10 @@ func TestReadersOfOnePositionHaveTheirOwnAge(t *testing.T) {
 		places := map[*Wait]bool{}
 		for range 200 { // 20 s
 			for range 5 {
-				w := r.Join(9, &applied)
+				w := r.Join(9)
 				all, places[w] = append(all, waiting{w, time.Now()}), true
 			}
-			r.Join(8+uint64(len(all)%3), &applied) // others in between
+			r.Join(8 + uint64(len(all)%3)) // others in between
 			time.Sleep(tick)
 			r.Expire(time.Now().Add(-timeout), kv.ErrTimeoutWaitApplied)
 			for _, w := range all {
@@ -47,7 +45,6 @@ func TestReadersOfOnePositionHaveTheirOwnAge(t *testing.T) {
 		if len(places) > 200 {
 			t.Errorf("%d places for 1,000 readers in 200 rounds", len(places))
 		}
-		applied.Store(9)
 		r.Advance(9)
 		for _, w := range all {
 			if !failed(w.Wait) {

@@ -39,9 +39,15 @@ type Space interface {
 	Shortage() error
 	// Admit returns why n bytes cannot be added to the store. n is what all requests under way would add. It does no I/O: raft and
 	// apply wait for it. If it depends on what is free on the disk and free is nil, its error is ErrUnmeasured.
-	Admit(n int64, free []int64) error
+	Admit(n int64, q Applying, free []int64) error
 	// Measure asks the disk what is free, for Admit. It may take as long as ctx.
 	Measure(ctx context.Context) (free []int64, err error)
+}
+
+// Applying counts what is being applied.
+type Applying interface {
+	// Applying returns how many bytes the requests add to the store that apply has and did not commit yet.
+	Applying() int64
 }
 
 // Queue collects requests into groups, and finds the group of an outcome again. It implements raftnode.Proposals.
@@ -134,7 +140,7 @@ func (q *Queue) add(ctx context.Context, c *Call, cost int64, free []int64) erro
 	}
 	// Space before the length of the queue, like etcd: a client that retries does not learn otherwise that it must free space.
 	if err == nil && cost > 0 {
-		err = q.o.Space.Admit(q.mu.cost+cost, free)
+		err = q.o.Space.Admit(q.mu.cost+cost, q, free)
 	}
 	most := q.o.MaxPendingBytes
 	if size > q.o.MaxGroupBytes {

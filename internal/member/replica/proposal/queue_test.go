@@ -16,7 +16,7 @@ import (
 type disk struct{ shortage, refusal error }
 
 func (d *disk) Shortage() error                          { return d.shortage }
-func (d *disk) Admit(int64, []int64) error               { return d.refusal }
+func (d *disk) Admit(int64, Applying, []int64) error     { return d.refusal }
 func (d *disk) Measure(context.Context) ([]int64, error) { return nil, nil }
 
 // Requests that were added while there was room are not proposed when there is none: those that add to the store get the

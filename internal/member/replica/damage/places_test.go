@@ -1,9 +1,10 @@
-package replica
+package damage
 
 import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"log/slog"
 	"syscall"
 	"testing"
 
@@ -12,7 +13,7 @@ import (
 
 // TestDamagePlaces: damage counts once, however often it is met, and the list of places is bounded.
 func TestDamagePlaces(t *testing.T) {
-	var d damagePlaces
+	d := New(slog.New(slog.DiscardHandler))
 	at := func(file string, offset int64) error {
 		return fmt.Errorf("a read: %w", &history.CorruptError{File: file, Offset: offset})
 	}
@@ -35,10 +36,10 @@ func TestDamagePlaces(t *testing.T) {
 			t.Errorf("%d: %v is new: %v", i, c.err, got)
 		}
 	}
-	for i := range int64(2 * mostDamage) {
-		d.add(at("d", i*sameDamage))
+	for i := range int64(2 * mostPlaces) {
+		d.add(at("d", i*samePlace))
 	}
-	if n := d.count(); n != mostDamage {
+	if n := d.Count(); n != mostPlaces {
 		t.Errorf("%d places are kept", n)
 	}
 }

@@ -1,4 +1,4 @@
-package replica
+package lessor
 
 import (
 	"context"
@@ -7,17 +7,41 @@ import (
 	"slices"
 
 	"vigil/internal/kv"
-	"vigil/internal/member/replica/lessor"
 	"vigil/internal/state/auth"
 	"vigil/internal/state/fsm"
 )
 
+// Member is the member that serves the clients.
+type Member interface {
+	// Do carries out a write. It chooses the id of a lease if that is 0.
+	Do(context.Context, kv.Write) kv.Outcome
+	// WaitApplied waits until the member has applied an index.
+	WaitApplied(ctx context.Context, index uint64) error
+}
+
+// Access identifies clients and decides what they may do.
+type Access interface {
+	// Identity returns the identity of the caller.
+	Identity(context.Context) (auth.Identity, error)
+	// Confirm waits until this member knows the rights that any member knew at the time of the call.
+	Confirm(context.Context) error
+	// Check checks a rule for the caller, by what is applied here.
+	Check(ctx context.Context, rule func(*auth.State, auth.Identity) error) error
+}
+
 // Leases serves clients that ask for leases.
-type Leases struct{ r *Replica }
+type Leases struct {
+	lessor *Lessor
+	member Member
+	access Access
+}
+
+// NewLeases returns the Leases that l counts.
+func NewLeases(l *Lessor, member Member, access Access) *Leases { return &Leases{l, member, access} }
 
 // GrantLease grants a lease; for the id 0 it chooses one. Errors: kv.ErrLeaseExists, kv.ErrLeaseTTLTooLarge, and as Put.
 func (l *Leases) GrantLease(ctx context.Context, req kv.LeaseGrantRequest) (kv.LeaseResult, error) {
-	o := l.r.Do(ctx, kv.Write{Grant: &req})
+	o := l.member.Do(ctx, kv.Write{Grant: &req})
 	if o.Err != nil {
 		return kv.LeaseResult{}, o.Err
 	}
@@ -26,7 +50,7 @@ func (l *Leases) GrantLease(ctx context.Context, req kv.LeaseGrantRequest) (kv.L
 
 // RevokeLease revokes a lease and deletes its keys, in one revision. Errors: kv.ErrLeaseNotFound, and as Put.
 func (l *Leases) RevokeLease(ctx context.Context, id int64) (kv.LeaseResult, error) {
-	res, err := l.r.Propose(ctx, &fsm.Request{LeaseRevoke: &kv.LeaseRevokeRequest{ID: id}})
+	res, err := l.lessor.o.Pipeline.Propose(ctx, &fsm.Request{LeaseRevoke: &kv.LeaseRevokeRequest{ID: id}})
 	if err != nil {
 		return kv.LeaseResult{}, err
 	}
@@ -34,19 +58,19 @@ func (l *Leases) RevokeLease(ctx context.Context, id int64) (kv.LeaseResult, err
 }
 
 // ask asks the leader about a lease in the name of the caller, which the leader judges: this member may lag.
-func (l *Leases) ask(ctx context.Context, op lessor.Op, id int64) (lessor.Answer, error) {
-	for who, err := l.r.Access.Identity(ctx); ; {
+func (l *Leases) ask(ctx context.Context, op Op, id int64) (Answer, error) {
+	for who, err := l.access.Identity(ctx); ; {
 		if err != nil {
-			return lessor.Answer{}, err
+			return Answer{}, err
 		}
-		var a lessor.Answer
-		if a, err = l.r.lessor.Ask(ctx, who, op, id); !errors.Is(err, kv.ErrAuthOldRevision) && !errors.Is(err, kv.ErrUserEmpty) {
+		var a Answer
+		if a, err = l.lessor.Ask(ctx, who, op, id); !errors.Is(err, kv.ErrAuthOldRevision) && !errors.Is(err, kv.ErrUserEmpty) {
 			return a, err
 		}
 		// The leader knows a change of users or roles, or that auth is enabled, and this member may not have known it.
 		old, refusal := who, err
-		if err = l.r.Linearize(ctx); err == nil {
-			who, err = l.r.Access.Identity(ctx)
+		if err = l.lessor.o.Pipeline.Linearize(ctx); err == nil {
+			who, err = l.access.Identity(ctx)
 		}
 		if err == nil && who == old {
 			return a, refusal
@@ -57,27 +81,27 @@ func (l *Leases) ask(ctx context.Context, op lessor.Op, id int64) (lessor.Answer
 // KeepAlive renews a lease, and returns its TTL in seconds. Errors: kv.ErrLeaseNotFound,
 // kv.ErrNoLeader, those of auth.State.CheckEndLease, kv.ErrInvalidAuthToken, and as Range.
 func (l *Leases) KeepAlive(ctx context.Context, id int64) (int64, error) {
-	a, err := l.ask(ctx, lessor.Renew, id)
+	a, err := l.ask(ctx, Renew, id)
 	return a.TTL, err
 }
 
 // TimeToLive returns the remaining TTL of a lease, and the keys that are attached to it if keys is set. Errors: those of
 // auth.State.CheckReadLease, and as KeepAlive.
 func (l *Leases) TimeToLive(ctx context.Context, id int64, keys bool) (kv.LeaseStatus, error) {
-	a, err := l.ask(ctx, lessor.TimeLeft, id)
+	a, err := l.ask(ctx, TimeLeft, id)
 	if err != nil {
 		return kv.LeaseStatus{}, err
 	}
 	s := kv.LeaseStatus{ID: id, TTL: a.TTL, Granted: a.Granted}
 	if keys {
 		// This member has the keys, and the right to see them, when it has applied what the leader had applied.
-		if l.r.applied.Load() < a.Index {
-			if err := l.r.WaitApplied(ctx, a.Index); err != nil {
+		if l.lessor.o.Pipeline.Applied() < a.Index {
+			if err := l.member.WaitApplied(ctx, a.Index); err != nil {
 				return s, err
 			}
 		}
-		s.Keys = l.r.LeaseState().Keys(id)
-		err := l.r.Access.Check(ctx, func(state *auth.State, who auth.Identity) error {
+		s.Keys = l.lessor.o.Pipeline.LeaseState().Keys(id)
+		err := l.access.Check(ctx, func(state *auth.State, who auth.Identity) error {
 			return state.CheckReadLease(who, id, func(int64) iter.Seq[string] { return slices.Values(s.Keys) })
 		})
 		if err != nil {
@@ -90,12 +114,12 @@ func (l *Leases) TimeToLive(ctx context.Context, id int64, keys bool) (kv.LeaseS
 // LeaseIDs returns the ids of all leases, on the leader sorted by expiry. The caller must be allowed to read the keys of
 // all of them. Errors: those of auth.State.CheckReadLease, kv.ErrInvalidAuthToken, and as Range.
 func (l *Leases) LeaseIDs(ctx context.Context) ([]int64, error) {
-	if err := l.r.Access.Confirm(ctx); err != nil {
+	if err := l.access.Confirm(ctx); err != nil {
 		return nil, err
 	}
-	leases := l.r.LeaseState()
+	leases := l.lessor.o.Pipeline.LeaseState()
 	all := leases.All()
-	err := l.r.Access.Check(ctx, func(s *auth.State, who auth.Identity) error {
+	err := l.access.Check(ctx, func(s *auth.State, who auth.Identity) error {
 		for i := range all {
 			if err := s.CheckReadLease(who, all[i].ID, leases.Each); err != nil {
 				return err
@@ -106,7 +130,7 @@ func (l *Leases) LeaseIDs(ctx context.Context) ([]int64, error) {
 	if err != nil {
 		return nil, err
 	}
-	l.r.lessor.SortByExpiry(all)
+	l.lessor.SortByExpiry(all)
 	ids := make([]int64, len(all))
 	for i := range all {
 		ids[i] = all[i].ID
@@ -115,9 +139,9 @@ func (l *Leases) LeaseIDs(ctx context.Context) ([]int64, error) {
 }
 
 // Stats counts what happened to leases since the start.
-func (l *Leases) Stats() lessor.Stats { return l.r.lessor.Stats() }
+func (l *Leases) Stats() Stats { return l.lessor.Stats() }
 
 // ServeCall answers another member that asks this one, as the leader, about a lease (calls.Lease).
 func (l *Leases) ServeCall(ctx context.Context, payload []byte) ([]byte, error) {
-	return l.r.lessor.ServeCall(ctx, payload)
+	return l.lessor.ServeCall(ctx, payload)
 }
