@@ -11,11 +11,11 @@ import (
 )
 
 var rewrite = flag.Bool("rewrite", false,
-	"write the tables of flags into docs/operations/configuration.md")
+	"write the lists of flags into docs/operations/configuration.md")
 
 const configurationDoc = "../../docs/operations/configuration.md"
 
-// TestDocumentation: the tables of flags in the documentation are those of the program. With
+// TestDocumentation: the lists of flags in the documentation are those of the program. With
 // -rewrite they become it.
 func TestDocumentation(t *testing.T) {
 	b, err := os.ReadFile(configurationDoc)
@@ -28,14 +28,14 @@ func TestDocumentation(t *testing.T) {
 	if !ok || !ok2 {
 		t.Fatalf("no %q and %q in %s", begin, end, configurationDoc)
 	}
-	tables := flagTables()
-	if old == tables {
+	lists := flagLists()
+	if old == lists {
 		return
 	}
 	if !*rewrite {
-		t.Fatalf("the tables in %s are not those of the program: go test ./cmd/vigil -run Documentation -rewrite", configurationDoc)
+		t.Fatalf("the lists in %s are not those of the program: go test ./cmd/vigil -run Documentation -rewrite", configurationDoc)
 	}
-	if err := os.WriteFile(configurationDoc, []byte(head+begin+tables+end+tail),
+	if err := os.WriteFile(configurationDoc, []byte(head+begin+lists+end+tail),
 		0o644); err != nil {
 		t.Fatal(err)
 	}
@@ -52,36 +52,31 @@ func fileKeys() map[string]string {
 	return keys
 }
 
-func flagTables() string {
+// flagLists has the flags by section, each with its default, its key if that is in a group of the
+// configuration file, and its effect.
+func flagLists() string {
 	var b strings.Builder
 	keys := fileKeys()
 	o := newOptions()
 	o.config = o.config.WithDefaults()
 	for _, sec := range o.sections {
-		fmt.Fprintf(&b, "\n### %s\n\n| flag | default | environment | key in the file | effect |\n|---|---|---|---|---|\n", sec.title)
+		fmt.Fprintf(&b, "\n### %s\n\n", sec.title)
 		for _, f := range sec.flags {
-			effect, key, value := f.help, "`"+f.name+"`", f.preset()
+			effect, value := f.help, f.preset()
 			if f.noEffect != "" {
-				effect = "none: " + f.noEffect
-			}
-			if k := keys[f.name]; k != "" {
-				key = "`" + k + "`"
-			}
-			variable := f.variable()
-			if variable != "" {
-				variable = "`" + variable + "`"
-			}
-			if f.name == "config-file" || f.name == "version" {
-				key = ""
+				effect = "no effect: " + f.noEffect
 			}
 			if value == "" && f.isBool {
 				value = "false"
 			}
 			if value != "" {
-				value = "`" + value + "`"
+				value = "=" + value
 			}
-			fmt.Fprintf(&b, "| `--%s` | %s | %s | %s | %s |\n", f.name, value, variable, key,
-				strings.ReplaceAll(effect, "|", `\|`))
+			fmt.Fprintf(&b, "- `--%s%s`", f.name, value)
+			if key := keys[f.name]; key != "" {
+				fmt.Fprintf(&b, " (`%s`)", key)
+			}
+			fmt.Fprintf(&b, ": %s\n", effect)
 		}
 	}
 	return b.String() + "\n"

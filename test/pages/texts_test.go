@@ -16,14 +16,14 @@ import (
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 )
 
-// quotes are the pages whose tables quote texts in their first column.
+// quotes is the page whose lists begin with quoted texts.
 const quotes = "docs/operations/troubleshooting.md"
 
 // TestQuotedTexts: each text that the page quotes is one that the programs write, or an error of
 // etcd's API.
 func TestQuotedTexts(t *testing.T) {
 	texts := literals(t)
-	first := regexp.MustCompile("^\\| `([^`]+)` \\|")
+	first := regexp.MustCompile("^- `([^`]+)`: ")
 	n := 0
 	for _, line := range prose(t, quotes) {
 		m := first.FindStringSubmatch(line)
