@@ -161,7 +161,7 @@ func (r *Replica) setAttributes(ctx context.Context) error {
 // Propose proposes a request and waits for its result. Errors: kv.ErrNotCapable if not every member
 // knows the request, and as Do.
 func (r *Replica) Propose(ctx context.Context, req *fsm.Request) (fsm.Result, error) {
-	if level := r.Members.state.Load().Level(); req.Level() > level {
+	if level := r.roster.State().Level(); req.Level() > level {
 		return fsm.Result{}, fmt.Errorf("%w: the request needs level %d and a member of the cluster knows level %d: "+
 			"run the newer version at every member", kv.ErrNotCapable, req.Level(), level)
 	}
