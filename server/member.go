@@ -6,8 +6,9 @@ import (
 	"time"
 
 	"vigil/internal/edge/httpd"
-	"vigil/internal/edge/rpc"
 	"vigil/internal/edge/rpc/apierror"
+	"vigil/internal/edge/rpc/clusterapi"
+	"vigil/internal/edge/rpc/maintenanceapi"
 	"vigil/internal/kv"
 	"vigil/internal/member/replica"
 	"vigil/internal/state/cluster"
@@ -59,7 +60,7 @@ const waitsTooLong = time.Second
 func (v *memberView) Read(ctx context.Context, serializable bool) error {
 	if s := v.replica.Status(); !serializable {
 		if s.Away != "" {
-			return errors.New(rpc.AwayText + s.Away)
+			return errors.New(maintenanceapi.AwayText + s.Away)
 		}
 		for _, since := range []time.Time{s.ApplyWaits, s.LogWaits} {
 			if !since.IsZero() && time.Since(since) > waitsTooLong {
@@ -77,9 +78,9 @@ func (v *memberView) Read(ctx context.Context, serializable bool) error {
 	return nil
 }
 
-func (v *memberView) Status() rpc.Status {
+func (v *memberView) Status() maintenanceapi.Status {
 	s := v.replica.Status()
-	return rpc.Status{
+	return maintenanceapi.Status{
 		Version:          APIVersion,
 		StorageVersion:   v.replica.API.Versions().Cluster.Full(),
 		DBSize:           s.Size,
@@ -96,47 +97,47 @@ func (v *memberView) Status() rpc.Status {
 	}
 }
 
-func (v *memberView) Members(ctx context.Context, linearizable bool) ([]rpc.MemberInfo, error) {
+func (v *memberView) Members(ctx context.Context, linearizable bool) ([]clusterapi.MemberInfo, error) {
 	return infos(v.replica.Members.List(ctx, linearizable))
 }
 
 // infos converts members to the type of the services.
-func infos(members []cluster.Member, err error) ([]rpc.MemberInfo, error) {
+func infos(members []cluster.Member, err error) ([]clusterapi.MemberInfo, error) {
 	if err != nil {
 		return nil, err
 	}
-	out := make([]rpc.MemberInfo, len(members))
+	out := make([]clusterapi.MemberInfo, len(members))
 	for i, m := range members {
 		out[i] = info(m)
 	}
 	return out, nil
 }
 
-func info(m cluster.Member) rpc.MemberInfo {
-	return rpc.MemberInfo{ID: m.ID, Name: m.Name, PeerURLs: m.PeerURLs, ClientURLs: m.ClientURLs,
+func info(m cluster.Member) clusterapi.MemberInfo {
+	return clusterapi.MemberInfo{ID: m.ID, Name: m.Name, PeerURLs: m.PeerURLs, ClientURLs: m.ClientURLs,
 		IsLearner: m.Learner}
 }
 
 func (v *memberView) AddMember(ctx context.Context, peerURLs []string,
-	learner bool) (rpc.MemberInfo, []rpc.MemberInfo, error) {
+	learner bool) (clusterapi.MemberInfo, []clusterapi.MemberInfo, error) {
 	m, all, err := v.replica.Members.AddMember(ctx, peerURLs, learner)
 	if err != nil {
-		return rpc.MemberInfo{}, nil, err
+		return clusterapi.MemberInfo{}, nil, err
 	}
 	list, err := infos(all, nil)
 	return info(m), list, err
 }
 
-func (v *memberView) RemoveMember(ctx context.Context, id uint64) ([]rpc.MemberInfo, error) {
+func (v *memberView) RemoveMember(ctx context.Context, id uint64) ([]clusterapi.MemberInfo, error) {
 	return infos(v.replica.Members.RemoveMember(ctx, id))
 }
 
 func (v *memberView) UpdateMember(ctx context.Context, id uint64,
-	peerURLs []string) ([]rpc.MemberInfo, error) {
+	peerURLs []string) ([]clusterapi.MemberInfo, error) {
 	return infos(v.replica.Members.UpdateMember(ctx, id, peerURLs))
 }
 
-func (v *memberView) PromoteMember(ctx context.Context, id uint64) ([]rpc.MemberInfo, error) {
+func (v *memberView) PromoteMember(ctx context.Context, id uint64) ([]clusterapi.MemberInfo, error) {
 	return infos(v.m.promote(ctx, id))
 }
 
@@ -144,8 +145,8 @@ func (v *memberView) MoveLeader(ctx context.Context, to uint64) error {
 	return v.replica.Leadership.MoveLeader(ctx, to)
 }
 
-// Snapshot implements rpc.Snapshots.
-func (v *memberView) Snapshot(ctx context.Context) (rpc.Snapshot, error) {
+// Snapshot implements maintenanceapi.Snapshots.
+func (v *memberView) Snapshot(ctx context.Context) (maintenanceapi.Snapshot, error) {
 	level := v.replica.API.Versions().Cluster.Full()
 	b, err := v.replica.Backup(ctx, level, level)
 	if err != nil {
@@ -154,7 +155,7 @@ func (v *memberView) Snapshot(ctx context.Context) (rpc.Snapshot, error) {
 	return backup{b, level}, nil
 }
 
-// backup adapts a backup to rpc.Snapshot.
+// backup adapts a backup to maintenanceapi.Snapshot.
 type backup struct {
 	*replica.Backup
 	version string

@@ -3,7 +3,7 @@ package server
 import (
 	"context"
 
-	"vigil/internal/edge/rpc"
+	"vigil/internal/edge/rpc/watchapi"
 	"vigil/internal/kv"
 	"vigil/internal/store/watch"
 )
@@ -12,7 +12,7 @@ import (
 // the replica refuses reads and writes, and what is here ends watches and lets none begin.
 
 // newWatchStream makes the hub's side of a watch stream.
-func (m *Member) newWatchStream(info watch.StreamInfo) rpc.WatchStream {
+func (m *Member) newWatchStream(info watch.StreamInfo) watchapi.HubStream {
 	if wrong, _ := m.replica.Untrusted(); wrong {
 		return refusedStream{}
 	}

@@ -28,6 +28,12 @@ type Header struct {
 	Term      uint64
 }
 
+// At returns the header with another revision.
+func (h Header) At(revision int64) Header {
+	h.Revision = revision
+	return h
+}
+
 // Event is one change of one key, as a watcher sees it.
 type Event struct {
 	Rev Rev

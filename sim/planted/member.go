@@ -5,8 +5,8 @@ var member = []Mistake{
 	{Name: "learner-answers", Profile: "members",
 		Promise: "a learner answers only serializable reads and what concerns itself",
 		Needs:   "learners", Edits: []Edit{
-			{"internal/edge/rpc/admit.go", "if !forLearner && s.cfg.Member.IsLearner() {",
-				"if !forLearner && s.cfg.Member.IsLearner() && s.cfg.Member.Leader() == 0 {"},
+			{"internal/edge/rpc/gate/admit.go", "if !forLearner && g.o.Member.IsLearner() {",
+				"if !forLearner && g.o.Member.IsLearner() && g.o.Member.Leader() == 0 {"},
 		}},
 	{Name: "removed-unnoticed", Profile: "removals",
 		Promise: "a removed member ends, also if it was away during its removal",
@@ -77,7 +77,7 @@ var member = []Mistake{
 		}},
 	{Name: "watch-kept", Promise: "a watch ends when its user loses the permission",
 		Needs: "users", Edits: []Edit{
-			{"internal/edge/rpc/watchauth.go",
+			{"internal/edge/rpc/watchapi/rights.go",
 				"if reason, unknown = st.denial(ctx, key, end); unknown != nil {",
 				"if unknown != nil {"},
 		}},

@@ -6,12 +6,12 @@ import (
 	"testing"
 
 	"go.etcd.io/etcd/api/v3/etcdserverpb"
-	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	"google.golang.org/grpc/health/grpc_health_v1"
 	rpb "google.golang.org/grpc/reflection/grpc_reflection_v1"
 	"google.golang.org/protobuf/reflect/protoreflect"
 
 	"vigil/internal/edge/rpc/lockpb"
+	"vigil/internal/edge/rpc/transport"
 	"vigil/internal/kv"
 )
 
@@ -34,14 +34,25 @@ func (noTimes) RevisionAt(context.Context, int64, bool) (int64, error) {
 }
 func (noTimes) Spans(context.Context, []int64) ([]kv.TimeSpan, error) { return nil, kv.ErrUserEmpty }
 
+// methods returns the methods that the server serves, by their full names.
+func (f *fixture) methods() map[string]transport.Method {
+	out := map[string]transport.Method{}
+	for _, s := range f.serveAll(&f.config) {
+		for _, m := range s.Methods {
+			out["/"+s.Name+"/"+m.Name] = m
+		}
+	}
+	return out
+}
+
 // Whatever the server serves has a rule, by the descriptors of the services; and there is no rule for what is
 // not served.
 func TestEveryMethodHasARule(t *testing.T) {
 	f := start(t, func(c *Config) { c.Auth, c.Leases, c.Times = nobodyKnown{}, &fakeLeases{}, noTimes{} })
 	served := map[string]bool{}
-	for full := range f.Server.methods {
+	for full := range f.methods() {
 		served[full] = true
-		if r, ok := rules[full]; !ok || r.need == 0 && r.of == nil {
+		if r, ok := rules[full]; !ok || r.Need == 0 && r.Of == nil {
 			t.Errorf("%s is served and has no rule", full)
 		}
 	}
@@ -59,6 +70,7 @@ func TestEveryMethodHasARule(t *testing.T) {
 func TestEveryMethodIsServed(t *testing.T) {
 	f := start(t, func(c *Config) { c.Auth, c.Leases = nobodyKnown{}, &fakeLeases{} })
 	n := 0
+	methods := f.methods()
 	for _, file := range []protoreflect.FileDescriptor{etcdserverpb.File_rpc_proto, lockpb.Lock.ParentFile(), lockpb.Election.ParentFile(),
 		grpc_health_v1.File_grpc_health_v1_health_proto, rpb.File_grpc_reflection_v1_reflection_proto} {
 		for i := range file.Services().Len() {
@@ -66,33 +78,17 @@ func TestEveryMethodIsServed(t *testing.T) {
 			for j := range d.Methods().Len() {
 				want := d.Methods().Get(j)
 				n++
-				m := f.Server.methods[fmt.Sprintf("/%s/%s", d.FullName(), want.Name())]
+				m, ok := methods[fmt.Sprintf("/%s/%s", d.FullName(), want.Name())]
 				switch {
-				case m == nil:
+				case !ok:
 					t.Errorf("%s is not served", want.FullName())
-				case m.clientStreams != want.IsStreamingClient() || m.serverStreams != want.IsStreamingServer():
-					t.Errorf("%s is served as %s", want.FullName(), m.kind())
+				case m.ClientStreams != want.IsStreamingClient() || m.ServerStreams != want.IsStreamingServer():
+					t.Errorf("%s is served as %+v", want.FullName(), m)
 				}
 			}
 		}
 	}
 	if n < 50 {
 		t.Errorf("only %d methods in the descriptors", n)
-	}
-}
-
-// A method without a rule rejects all calls, whether auth is enabled or not; so does a rule that requires nothing.
-func TestNoRuleNoCall(t *testing.T) {
-	for _, s := range []*service{{}, {cfg: Config{Auth: nobodyKnown{}}}} {
-		wantStatus(t, s.authorize(t.Context(), &access{}, nil), rpctypes.ErrGRPCPermissionDenied)
-	}
-	s := &service{cfg: Config{Auth: nobodyKnown{}}}
-	wantStatus(t, s.authorize(t.Context(), &access{of: func(any) need { return 0 }}, nil), rpctypes.ErrGRPCPermissionDenied)
-	wantStatus(t, s.authorize(t.Context(), &access{need: anyUser}, nil), rpctypes.ErrGRPCUserEmpty)
-	wantStatus(t, s.authorize(t.Context(), &access{need: rootOnly}, nil), rpctypes.ErrGRPCUserEmpty)
-	for _, n := range []need{open, decided} {
-		if err := s.authorize(t.Context(), &access{need: n}, nil); err != nil {
-			t.Error(err)
-		}
 	}
 }

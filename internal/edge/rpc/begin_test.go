@@ -13,20 +13,23 @@ import (
 	"go.etcd.io/etcd/api/v3/etcdserverpb"
 	"google.golang.org/grpc/status"
 
+	"vigil/internal/edge/rpc/gate"
+	"vigil/internal/edge/rpc/kvapi"
+	"vigil/internal/edge/rpc/leaseapi"
 	"vigil/internal/kv"
 )
 
 // fakeStarter starts most requests by passing them to a fake KV on a goroutine, and answers most gets: all tests of the package
 // run on both ways of serving a call.
 type fakeStarter struct {
-	kv      KV
-	leases  Leases
+	kv      kvapi.Store
+	leases  leaseapi.Leases
 	n       atomic.Int64
 	results chan kv.Outcome
 	broken  atomic.Bool // Get panics
 }
 
-func newFakeStarter(store KV) *fakeStarter {
+func newFakeStarter(store kvapi.Store) *fakeStarter {
 	return &fakeStarter{kv: store, results: make(chan kv.Outcome, 10_000)}
 }
 
@@ -141,7 +144,7 @@ func TestStarted(t *testing.T) {
 	}
 	calls.Wait()
 	metrics := prometheus.NewRegistry()
-	metrics.MustRegister(f.svc.cfg.Metrics)
+	metrics.MustRegister(f.metrics)
 	families, err := metrics.Gather()
 	if err != nil {
 		t.Fatal(err)
@@ -192,7 +195,7 @@ type hoarder struct {
 func (h *hoarder) Results(dst []kv.Outcome, stop <-chan struct{}) []kv.Outcome {
 	for n := h.most.Load(); int64(cap(dst)) > n && !h.most.CompareAndSwap(n, int64(cap(dst))); n = h.most.Load() {
 	}
-	return h.fakeStarter.Results(make([]kv.Outcome, 0, 3*mostKept), stop)
+	return h.fakeStarter.Results(make([]kv.Outcome, 0, 3*gate.MostKept), stop)
 }
 
 // TestMemoryOfResults: a long list of results is not kept.
@@ -204,7 +207,7 @@ func TestMemoryOfResults(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if n := h.most.Load(); n > mostKept {
+	if n := h.most.Load(); n > gate.MostKept {
 		t.Errorf("memory for %d results was kept", n)
 	}
 }

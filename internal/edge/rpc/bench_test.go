@@ -21,6 +21,9 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
 
+	"vigil/internal/edge/rpc/clusterapi"
+	"vigil/internal/edge/rpc/maintenanceapi"
+	"vigil/internal/edge/rpc/watchapi"
 	"vigil/internal/kv"
 	"vigil/internal/store/watch"
 )
@@ -67,8 +70,8 @@ func (c *constant) Leader() uint64                { return 1 }
 func (c *constant) IsLearner() bool               { return false }
 func (c *constant) Trusted() bool                 { return true }
 func (c *constant) Reclaim(context.Context) error { return nil }
-func (c *constant) Status() Status                { return Status{} }
-func (c *constant) Members(context.Context, bool) ([]MemberInfo, error) {
+func (c *constant) Status() maintenanceapi.Status { return maintenanceapi.Status{} }
+func (c *constant) Members(context.Context, bool) ([]clusterapi.MemberInfo, error) {
 	return nil, nil
 }
 
@@ -162,7 +165,7 @@ func benchServer() {
 	for id := range int64(watchersPerStream) {
 		k.batch = append(k.batch, watch.Response{WatchID: id, Revision: 1 << 20, Events: events})
 	}
-	s, err := NewServer(Config{ElectionTimeout: time.Second, KV: k, Member: k, Alarms: k, Hasher: fakeHasher{}, NewWatchStream: func(watch.StreamInfo) WatchStream {
+	s, err := NewServer(Config{ElectionTimeout: time.Second, KV: k, Member: k, Alarms: k, Hasher: fakeHasher{}, NewWatchStream: func(watch.StreamInfo) watchapi.HubStream {
 		return &tickStream{t: k.ticking}
 	}})
 	if err != nil {

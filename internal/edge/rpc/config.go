@@ -1,7 +1,6 @@
 package rpc
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -10,143 +9,76 @@ import (
 	"net/http"
 	"time"
 
-	"vigil/internal/edge/rpc/times"
+	"vigil/internal/edge/rpc/authapi"
+	"vigil/internal/edge/rpc/clusterapi"
+	"vigil/internal/edge/rpc/gate"
+	"vigil/internal/edge/rpc/healthapi"
+	"vigil/internal/edge/rpc/kvapi"
+	"vigil/internal/edge/rpc/leaseapi"
+	"vigil/internal/edge/rpc/maintenanceapi"
+	"vigil/internal/edge/rpc/timesapi"
 	"vigil/internal/edge/rpc/transport"
+	"vigil/internal/edge/rpc/watchapi"
 	"vigil/internal/kv"
 	"vigil/internal/store/ration"
 	"vigil/internal/store/watch"
 )
 
-// KV is the part of the member that the KV service uses. The calls of one client may be concurrent and in any order. A call returns when its outcome is known or its context ends; errors are kv's.
-type KV interface {
-	Range(context.Context, *kv.RangeRequest) (*kv.RangeResult, error)
-	// Do carries out a write. It chooses the id of a lease if that is 0.
-	Do(context.Context, kv.Write) kv.Outcome
-	Compact(context.Context, *kv.CompactRequest) (*kv.CompactResult, error)
-}
-
-// WatchStream is the hub's side of one watch stream. Either Next or Take is called, by one goroutine at a time; Create, Cancel
-// and Progress by another; Close once, by any. After Close the others may still be called, and must do nothing.
-type WatchStream interface {
-	// Create, Cancel and Progress do not fail: Next returns their responses, in order. Create has none, and returns false, if
-	// Hub.Withheld has changed since the request.
-	Create(watch.CreateRequest) bool
-	Cancel(id int64)
-	Progress()
-	// Refuse answers a rejected create with the reason. It is called by the goroutine that calls Create.
-	Refuse(reason string)
-	// Revoke cancels the watchers for whose range refuse returns a reason. It may be called concurrently.
-	Revoke(refuse func(key, end []byte) (reason string))
-	// Next waits until there are responses, or the context ends, and appends what is ready to dst.
-	Next(ctx context.Context, dst []watch.Response) ([]watch.Response, error)
-	// NotifyReady is called first. It lets the stream be reported whenever Take has something to return: after the call, and after
-	// each call of Take that has returned nothing.
-	NotifyReady(to *watch.Ready, owner any)
-	// Take appends what is ready to dst, up to about most bytes, without waiting.
-	Take(dst []watch.Response, most int64) ([]watch.Response, error)
-	Close()
-}
-
-// WatchHub keeps back events of watchers after each change of users or roles, while auth is enabled.
-type WatchHub interface {
-	// Withheld returns how often that was.
-	Withheld() int64
-	// Release delivers what is kept back because of the first n changes: the watchers were checked after them.
-	Release(n int64)
-}
-
-// Member is the state of the member itself. All methods except Members and Reclaim return at once.
+// Member is the state of the member itself.
 type Member interface {
-	// Header returns the header of a response at the present revision.
-	Header() kv.Header
-	// Leader is the id of the leader, 0 if there is none.
-	Leader() uint64
-	IsLearner() bool
-	// Trusted is false while the member rejects reads and writes because its data differ from the majority.
-	Trusted() bool
-	Status() Status
-	// Reclaim starts to free the disk space of compacted data, and returns when that space counts as free.
-	Reclaim(ctx context.Context) error
-	// Members lists the cluster; if linearizable, as of a moment after the call began.
-	Members(ctx context.Context, linearizable bool) ([]MemberInfo, error)
+	gate.Member
+	healthapi.Member
+	clusterapi.Member
+	maintenanceapi.Member
 }
 
-// Status is the state of the member beyond the header of a response.
-type Status struct {
-	// Version is the level of the API, StorageVersion that of the data.
-	Version, StorageVersion string
-	// DBSize is the size of the history on disk, DBSizeInUse the part of it that is live,
-	// DBSizeQuota the limit, all in bytes.
-	DBSize, DBSizeInUse, DBSizeQuota int64
-	// RaftIndex is the commit index.
-	RaftIndex, RaftAppliedIndex uint64
-	// Alarms are the active ones.
-	Alarms []kv.Alarm
-	// DiskFull is set while puts are rejected because the disk of this member is full.
-	DiskFull bool
-	// ApplyWaits is set while committed entries cannot be applied because of that, LogWaits while the raft log takes no entries.
-	ApplyWaits, LogWaits bool
-	// Away says which files of the member are not where their paths lead, empty if all are: then it accepts no writes.
-	Away string
-	// LeaderLost is when the member lost its last leader, the zero time if it knows one, or never did.
-	LeaderLost time.Time
-}
-
-// Alarms is the part of the member that the maintenance service uses for alarms. Errors are kv's.
-type Alarms interface {
-	// Alarms lists the active alarms as of a moment after the call began.
-	Alarms(context.Context) ([]kv.Alarm, error)
-	// ChangeAlarm raises or clears an alarm. The result is nil if there was nothing to do: an alarm
-	// that was not active was cleared, or one of no type named.
-	ChangeAlarm(context.Context, kv.AlarmChange) (*kv.Alarm, error)
-}
-
-// Cluster changes the membership and moves leadership. Errors are kv's.
+// Cluster changes the membership and moves leadership.
 type Cluster interface {
-	// AddMember returns the new member and all of them, the others all of them.
-	AddMember(ctx context.Context, peerURLs []string, learner bool) (MemberInfo, []MemberInfo, error)
-	RemoveMember(ctx context.Context, id uint64) ([]MemberInfo, error)
-	UpdateMember(ctx context.Context, id uint64, peerURLs []string) ([]MemberInfo, error)
-	PromoteMember(ctx context.Context, id uint64) ([]MemberInfo, error)
-	// MoveLeader returns when the member leads.
-	MoveLeader(ctx context.Context, to uint64) error
+	clusterapi.Changer
+	maintenanceapi.Mover
 }
 
-// MemberInfo is one member of the cluster. One that never started has no name and client URLs.
-type MemberInfo struct {
-	ID                   uint64
-	Name                 string
-	PeerURLs, ClientURLs []string
-	IsLearner            bool
+// Auth is the part of the member that knows users, roles and rights.
+type Auth interface {
+	gate.Rights
+	watchapi.Rights
+	authapi.Users
+}
+
+// Starter is the part of the member that serves requests on goroutines that must not wait.
+type Starter interface {
+	gate.Starter
+	kvapi.Starter
+	leaseapi.Renewer
 }
 
 // Config is what a server needs. The zero value of every field from Logger on is its default, unless noted.
 type Config struct {
-	KV     KV
+	KV     kvapi.Store
 	Member Member
 	// Cluster may be nil; then its calls answer Unimplemented.
 	Cluster Cluster
-	Hasher  Hasher
+	Hasher  maintenanceapi.Hasher
 	// Snapshots may be nil; then there are none.
-	Snapshots Snapshots
-	Alarms    Alarms
+	Snapshots maintenanceapi.Snapshots
+	Alarms    maintenanceapi.Alarms
 	// Versions may be nil; then there is no downgrade.
-	Versions Versions
+	Versions maintenanceapi.Versions
 	// Leases may be nil; then there is no such service.
-	Leases Leases
+	Leases leaseapi.Leases
 	// Times may be nil; then there is no such service, and times in the metadata of calls are ignored.
-	Times times.Source
+	Times timesapi.Source
 	// Starter may be nil; then every call has a handler.
 	Starter Starter
 	// Auth may be nil; then there are no users, and everyone may do everything.
 	Auth Auth
 	// WatchHub is required with Auth.
-	WatchHub WatchHub
+	WatchHub watchapi.Hub
 	// CertificateUsers makes the common name of a client's certificate its user, if the call has no token.
 	CertificateUsers bool
 	// NewWatchStream makes the hub's side of a new watch stream. One whose Next and Take return
 	// kv.ErrCorrupt is refused.
-	NewWatchStream func(watch.StreamInfo) WatchStream
+	NewWatchStream func(watch.StreamInfo) watchapi.HubStream
 
 	// Ranges is the budget from which KV takes the memory of large results; default none.
 	Ranges *ration.Budget

@@ -17,6 +17,9 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/protobuf/proto"
 
+	"vigil/internal/edge/rpc/clusterapi"
+	"vigil/internal/edge/rpc/maintenanceapi"
+	"vigil/internal/edge/rpc/watchapi"
 	"vigil/internal/kv"
 	"vigil/internal/store/watch"
 )
@@ -260,8 +263,8 @@ func (f *fakeMember) Reclaim(context.Context) error {
 	return nil
 }
 
-func (f *fakeMember) Status() Status {
-	return Status{Version: "3.7.3", StorageVersion: "3.7.0", DBSize: 4096, DBSizeInUse: 100, DBSizeQuota: 2 << 30,
+func (f *fakeMember) Status() maintenanceapi.Status {
+	return maintenanceapi.Status{Version: "3.7.3", StorageVersion: "3.7.0", DBSize: 4096, DBSizeInUse: 100, DBSizeQuota: 2 << 30,
 		RaftIndex: 12, RaftAppliedIndex: 11, Alarms: f.list(), DiskFull: f.diskFull.Load()}
 }
 
@@ -271,23 +274,23 @@ func (f *fakeMember) list() []kv.Alarm {
 	return slices.Clone(f.alarms)
 }
 
-func (f *fakeMember) Members(ctx context.Context, linearizable bool) ([]MemberInfo, error) {
+func (f *fakeMember) Members(ctx context.Context, linearizable bool) ([]clusterapi.MemberInfo, error) {
 	if err := f.fail.Load(); err != nil && linearizable {
 		return nil, *err
 	}
-	return []MemberInfo{{ID: 0xa1, Name: "one", PeerURLs: []string{"http://a:2380"}, ClientURLs: []string{"http://a:2379"}},
+	return []clusterapi.MemberInfo{{ID: 0xa1, Name: "one", PeerURLs: []string{"http://a:2380"}, ClientURLs: []string{"http://a:2379"}},
 		{ID: 0xa2, PeerURLs: []string{"http://b:2380"}, IsLearner: true}}, nil
 }
 
 // The hub's streams are what the service wants.
-var _ WatchStream = (*watch.Stream)(nil)
+var _ watchapi.HubStream = (*watch.Stream)(nil)
 
 // fakeHub makes watch streams that tests feed by hand.
 type fakeHub struct {
 	streams chan *fakeStream
 }
 
-func (h *fakeHub) NewStream(info watch.StreamInfo) WatchStream {
+func (h *fakeHub) NewStream(info watch.StreamInfo) watchapi.HubStream {
 	s := &fakeStream{info: info, in: make(chan any, 1000), out: make(chan []watch.Response, 1000), fail: make(chan error, 1), next: make(chan taken, 1), closed: make(chan struct{})}
 	h.streams <- s
 	return s
@@ -382,8 +385,11 @@ type fixture struct {
 	member *fakeMember
 	hub    *fakeHub
 	log    *logBuffer
-	addr   string
-	conn   *grpc.ClientConn
+	// config is the server's configuration, metrics its metrics.
+	config  Config
+	metrics *Metrics
+	addr    string
+	conn    *grpc.ClientConn
 
 	KV          etcdserverpb.KVClient
 	Watch       etcdserverpb.WatchClient
@@ -422,6 +428,10 @@ func start(t testing.TB, change func(*Config)) *fixture {
 		f := newFakeStarter(c.KV)
 		f.leases, c.Starter = c.Leases, f
 	}
+	if c.Metrics == nil {
+		c.Metrics = NewMetrics(false)
+	}
+	f.config, f.metrics = c.WithDefaults(), c.Metrics
 	var err error
 	if f.Server, err = NewServer(c); err != nil {
 		t.Fatal(err)

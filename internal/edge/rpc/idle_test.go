@@ -16,6 +16,7 @@ import (
 	"golang.org/x/net/http2/hpack"
 	"google.golang.org/protobuf/proto"
 
+	"vigil/internal/edge/rpc/watchapi"
 	"vigil/internal/kv"
 	"vigil/internal/store/watch"
 )
@@ -130,7 +131,7 @@ func TestIdleMemory(t *testing.T) {
 	defer hub.Close()
 	leases := &fakeLeases{}
 	f := start(t, func(c *Config) {
-		c.NewWatchStream = func(i watch.StreamInfo) WatchStream { return hub.NewStream(i) }
+		c.NewWatchStream = func(i watch.StreamInfo) watchapi.HubStream { return hub.NewStream(i) }
 		c.Leases = leases
 	})
 	if _, err := f.KV.Range(t.Context(), &etcdserverpb.RangeRequest{Key: []byte("k")}); err != nil {

@@ -256,7 +256,7 @@ const rangeMethod = "/etcdserverpb.KV/Range"
 // waits for that and its time is over. Then its connection is closed.
 func TestStalledClient(t *testing.T) {
 	f, budget := startLarge(t, 24<<20)
-	f.svc.deliveries.Patience = delivery.Patience{Interval: 50 * time.Millisecond, MaxStill: 50 * time.Millisecond, MaxSlow: time.Hour, OwnMaxStill: time.Hour}
+	f.deliveries.Patience = delivery.Patience{Interval: 50 * time.Millisecond, MaxStill: 50 * time.Millisecond, MaxSlow: time.Hour, OwnMaxStill: time.Hour}
 	slow := dialRaw(t, f.addr)
 	slow.ask(t, 1, rangeMethod, &etcdserverpb.RangeRequest{Key: []byte("0"), Limit: 12000})
 	eventually(t, "the answer is on its way", func() bool { return budget.Stats().Held > 10<<20 })
@@ -283,7 +283,7 @@ func TestStalledClient(t *testing.T) {
 // TestWaitingCallGivesUp: a call that waits for memory leaves the line when its client gives it up.
 func TestWaitingCallGivesUp(t *testing.T) {
 	f, budget := startLarge(t, 24<<20)
-	f.svc.deliveries.Patience = delivery.Patience{Interval: time.Hour, MaxStill: time.Hour, MaxSlow: time.Hour, OwnMaxStill: time.Hour}
+	f.deliveries.Patience = delivery.Patience{Interval: time.Hour, MaxStill: time.Hour, MaxSlow: time.Hour, OwnMaxStill: time.Hour}
 	slow := dialRaw(t, f.addr)
 	slow.ask(t, 1, rangeMethod, &etcdserverpb.RangeRequest{Key: []byte("0"), Limit: 12000})
 	eventually(t, "the answer is on its way", func() bool { return budget.Stats().Held > 10<<20 })

@@ -1,139 +1,151 @@
 package rpc
 
 import (
-	"context"
-
 	"go.etcd.io/etcd/api/v3/etcdserverpb"
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+	"google.golang.org/grpc/health/grpc_health_v1"
 
+	"vigil/internal/edge/rpc/authapi"
+	"vigil/internal/edge/rpc/clusterapi"
+	"vigil/internal/edge/rpc/gate"
+	"vigil/internal/edge/rpc/kvapi"
+	"vigil/internal/edge/rpc/leaseapi"
+	"vigil/internal/edge/rpc/lockapi"
 	"vigil/internal/edge/rpc/lockpb"
-	"vigil/internal/edge/rpc/locks"
-	"vigil/internal/edge/rpc/times"
+	"vigil/internal/edge/rpc/timesapi"
 	"vigil/internal/edge/rpc/transport"
-	"vigil/internal/edge/rpc/wire"
+	"vigil/internal/edge/rpc/validate"
 	"vigil/internal/kv"
 )
 
-// serviceDef is a service with the functions that implement its methods.
-type serviceDef struct {
-	name    string
-	methods []endpoint
-}
-
-// endpoint is one method as its service implements it: one of unary, stream and session is set.
-type endpoint struct {
-	name                         string
-	clientStreams, serverStreams bool
-
-	newRequest func() any
-	free       func(request any) // of transport.Method; nil if requests are not used again
-	unary      func(ctx context.Context, request any) (response any, err error)
-	stream     func(*serverStream) error
-	session    func() served
-
-	// begin and finish, if set, serve a unary request without a handler: begin answers or starts a
-	// call, finish makes the answer of its outcome.
-	begin  func(ctx context.Context, request any, p transport.Pending) (response any, how transport.Begun)
-	finish func(ctx context.Context, o *kv.Outcome) (response any, err error)
-	// mayDecline: a request that was started may go to the handler after all.
-	mayDecline bool
-
-	// learnerAnswers reports whether a learner answers a unary request; nil means that it does not.
-	learnerAnswers func(request any) bool
-}
-
-// kind returns the name of the kind of method in metrics.
-func (e *endpoint) kind() string {
-	switch {
-	case e.clientStreams && e.serverStreams:
-		return "bidi_stream"
-	case e.clientStreams:
-		return "client_stream"
-	case e.serverStreams:
-		return "server_stream"
+// serveAll returns all services as the transport serves them.
+func (s *Server) serveAll(c *Config) (list []transport.Service) {
+	for _, d := range s.services(c) {
+		list = append(list, s.gate.Serve(d, rules))
 	}
-	return "unary"
-}
-
-// unary returns a unary method with requests of one type.
-func unary[Request, Response any](name string, call func(context.Context, *Request) (Response, error)) endpoint {
-	return endpoint{
-		name:       name,
-		newRequest: func() any { return new(Request) },
-		unary:      func(ctx context.Context, r any) (any, error) { return call(ctx, r.(*Request)) },
-	}
-}
-
-// serverStreaming returns a method that answers one request with many messages.
-func serverStreaming[Request any](name string, serve func(*Request, *serverStream) error) endpoint {
-	return endpoint{name: name, serverStreams: true, stream: func(ss *serverStream) error {
-		r := new(Request)
-		if err := ss.RecvMsg(r); err != nil {
-			return err
-		}
-		return serve(r, ss)
-	}}
-}
-
-// services are the services of the API.
-func (s *service) services() []serviceDef {
-	m, c, l, a := &maintenance{svc: s}, &clusterServer{svc: s}, &leaseServer{svc: s}, &authServer{svc: s}
-	get := unary("Range", s.kvRange)
-	get.learnerAnswers = func(r any) bool { return r.(*wire.RangeRequest).Serializable }
-	if s.cfg.Starter != nil {
-		get.begin, get.mayDecline = s.beginRange, true
-		get.finish = func(_ context.Context, o *kv.Outcome) (any, error) {
-			return &wire.RangeResponse{Header: s.header(o.Range.Revision), Result: o.Range}, nil
-		}
-		get.newRequest = func() any { return wire.NewRangeRequest() }
-		get.free = func(r any) { r.(*wire.RangeRequest).Free() }
-	}
-	txn := writes(s, "Txn", s.txnWrite, s.txnAnswer)
-	txn.newRequest = func() any {
-		r := new(wire.TxnRequest)
-		r.LimitOps(s.cfg.MaxTxnOps)
-		return r
-	}
-	list := []serviceDef{
-		{etcdserverpb.KV_ServiceDesc.ServiceName, []endpoint{
-			get, writes(s, "Put", s.putWrite, s.putAnswer), writes(s, "DeleteRange", s.deleteWrite, s.deleteAnswer), txn,
-			unary("Compact", s.kvCompact),
-			serverStreaming("RangeStream", func(r *wire.RangeRequest, ss *serverStream) error {
-				return s.kvRangeStream(ss.Context(), r, func(m wire.Encoder) error { return ss.SendMsg(m) })
-			}),
-		}},
-		{etcdserverpb.Watch_ServiceDesc.ServiceName, []endpoint{
-			{name: "Watch", clientStreams: true, serverStreams: true, newRequest: func() any { return new(wire.WatchRequest) }, session: func() served { return &watchSession{} }},
-		}},
-		{etcdserverpb.Maintenance_ServiceDesc.ServiceName, []endpoint{
-			unary("Alarm", m.Alarm), unary("Status", m.Status), unary("Defragment", m.Defragment), unary("Hash", m.Hash),
-			unary("HashKV", m.HashKV), serverStreaming("Snapshot", m.Snapshot), unary("MoveLeader", m.MoveLeader), unary("Downgrade", m.Downgrade),
-		}},
-		{etcdserverpb.Cluster_ServiceDesc.ServiceName, []endpoint{
-			unary("MemberAdd", c.MemberAdd), unary("MemberRemove", c.MemberRemove), unary("MemberUpdate", c.MemberUpdate),
-			unary("MemberList", c.MemberList), unary("MemberPromote", c.MemberPromote),
-		}},
-	}
-	if s.cfg.Leases != nil {
-		lk := locks.New(s.running, lockStore{s}, kv.RequestTimeout(s.cfg.ElectionTimeout), s.log)
-		list = append(list, serviceDef{etcdserverpb.Lease_ServiceDesc.ServiceName, []endpoint{
-			writes(s, "LeaseGrant", l.grantWrite, l.grantAnswer), unary("LeaseRevoke", l.LeaseRevoke),
-			{name: "LeaseKeepAlive", clientStreams: true, serverStreams: true,
-				newRequest: func() any { return new(wire.LeaseKeepAliveRequest) }, session: func() served { return &leaseSession{} }},
-			unary("LeaseTimeToLive", l.LeaseTimeToLive), unary("LeaseLeases", l.LeaseLeases),
-		}}, s.dynamicService(lockpb.Lock, lk.Lock()), s.dynamicService(lockpb.Election, lk.Election()))
-	}
-	if s.cfg.Times != nil {
-		list = append(list, s.dynamicService(lockpb.Times, locks.Calls{Unary: times.Calls(s.cfg.Times)}))
-	}
-	if s.cfg.Auth != nil {
-		list = append(list, serviceDef{etcdserverpb.Auth_ServiceDesc.ServiceName, []endpoint{
-			unary("AuthEnable", a.AuthEnable), unary("AuthDisable", a.AuthDisable), unary("AuthStatus", a.AuthStatus),
-			unary("Authenticate", a.Authenticate), unary("UserAdd", a.UserAdd), unary("UserGet", a.UserGet),
-			unary("UserList", a.UserList), unary("UserDelete", a.UserDelete), unary("UserChangePassword", a.UserChangePassword),
-			unary("UserGrantRole", a.UserGrantRole), unary("UserRevokeRole", a.UserRevokeRole), unary("RoleAdd", a.RoleAdd),
-			unary("RoleGet", a.RoleGet), unary("RoleList", a.RoleList), unary("RoleDelete", a.RoleDelete),
-			unary("RoleGrantPermission", a.RoleGrantPermission), unary("RoleRevokePermission", a.RoleRevokePermission),
-		}})
+	for _, d := range reflection(list) {
+		list = append(list, s.gate.Serve(d, rules))
 	}
 	return list
+}
+
+// services lists the services of the API.
+func (s *Server) services(c *Config) []gate.Service {
+	list := []gate.Service{
+		kvapi.New(kvapi.Options{Store: c.KV, Starter: c.Starter, Times: c.Times, Member: c.Member, Deliveries: s.deliveries,
+			MaxRequestBytes: c.MaxRequestBytes, MaxTxnOps: c.MaxTxnOps}).Service(),
+		s.watches.Service(), s.maintenance.Service(), s.health.Service(),
+		clusterapi.New(c.Member, c.Cluster).Service(),
+	}
+	if c.Leases != nil {
+		list = append(list, leaseapi.New(leaseapi.Options{Leases: c.Leases, Renewer: c.Starter, Member: c.Member, Deliveries: s.deliveries,
+			Writer: &gate.Writer{Store: c.KV, Starter: c.Starter, Deliveries: s.deliveries}}).Service())
+		list = append(list, lockapi.New(lockapi.Options{KV: c.KV, Watches: s.watches, Waits: s.gate, Member: c.Member, Deliveries: s.deliveries,
+			MaxTxnOps: c.MaxTxnOps, Cleanup: kv.RequestTimeout(c.ElectionTimeout), Running: s.running, Logger: c.Logger}).Services()...)
+	}
+	if c.Times != nil {
+		list = append(list, timesapi.Service(c.Times))
+	}
+	if c.Auth != nil {
+		list = append(list, authapi.New(c.Auth, c.Member).Service())
+	}
+	return list
+}
+
+// reflection returns the services that describe the others.
+func reflection(services []transport.Service) (list []gate.Service) {
+	for _, r := range transport.Reflection(services, lockpb.Files) {
+		s := gate.Service{Name: r.Name}
+		for _, m := range r.Methods {
+			s.Methods = append(s.Methods, gate.Endpoint{Name: m.Name, ClientStreams: m.ClientStreams, ServerStreams: m.ServerStreams,
+				Stream: m.Stream, ForLearner: true})
+		}
+		list = append(list, s)
+	}
+	return list
+}
+
+// rules has every method that is served, with the rules of etcd.
+var rules = map[string]gate.Rule{
+	etcdserverpb.KV_Range_FullMethodName:       {Need: gate.Decided},
+	etcdserverpb.KV_RangeStream_FullMethodName: {Need: gate.Decided},
+	etcdserverpb.KV_Put_FullMethodName:         {Need: gate.Decided},
+	etcdserverpb.KV_DeleteRange_FullMethodName: {Need: gate.Decided},
+	etcdserverpb.KV_Txn_FullMethodName:         {Need: gate.Decided},
+	etcdserverpb.KV_Compact_FullMethodName:     {Need: gate.Decided},
+
+	etcdserverpb.Watch_Watch_FullMethodName: {Need: gate.Decided},
+
+	etcdserverpb.Lease_LeaseGrant_FullMethodName:      {Need: gate.Decided},
+	etcdserverpb.Lease_LeaseRevoke_FullMethodName:     {Need: gate.Decided},
+	etcdserverpb.Lease_LeaseKeepAlive_FullMethodName:  {Need: gate.Decided},
+	etcdserverpb.Lease_LeaseTimeToLive_FullMethodName: {Need: gate.Decided},
+	etcdserverpb.Lease_LeaseLeases_FullMethodName:     {Need: gate.Decided},
+
+	etcdserverpb.Cluster_MemberAdd_FullMethodName: {Need: gate.RootOnly, Valid: func(r any) error {
+		if _, ok := validate.PeerURLs(r.(*etcdserverpb.MemberAddRequest).PeerURLs); !ok {
+			return rpctypes.ErrGRPCMemberBadURLs
+		}
+		return nil
+	}},
+	etcdserverpb.Cluster_MemberRemove_FullMethodName: {Need: gate.RootOnly},
+	etcdserverpb.Cluster_MemberUpdate_FullMethodName: {Need: gate.RootOnly},
+	etcdserverpb.Cluster_MemberList_FullMethodName: {Of: func(r any) gate.Need {
+		if r.(*etcdserverpb.MemberListRequest).Linearizable {
+			return gate.AnyUser
+		}
+		return gate.UserHere
+	}},
+	etcdserverpb.Cluster_MemberPromote_FullMethodName: {Need: gate.RootOnly},
+
+	etcdserverpb.Maintenance_Alarm_FullMethodName: {Of: func(r any) gate.Need {
+		if r.(*etcdserverpb.AlarmRequest).Action == etcdserverpb.AlarmRequest_GET {
+			return gate.AnyUser
+		}
+		return gate.RootOnly
+	}},
+	etcdserverpb.Maintenance_Status_FullMethodName:     {Need: gate.UserHere},
+	etcdserverpb.Maintenance_Defragment_FullMethodName: {Need: gate.RootOnly},
+	etcdserverpb.Maintenance_Hash_FullMethodName:       {Need: gate.RootOnly},
+	etcdserverpb.Maintenance_HashKV_FullMethodName:     {Need: gate.RootOnly},
+	etcdserverpb.Maintenance_Snapshot_FullMethodName:   {Need: gate.RootOnly},
+	etcdserverpb.Maintenance_MoveLeader_FullMethodName: {Need: gate.RootOnly},
+	etcdserverpb.Maintenance_Downgrade_FullMethodName:  {Need: gate.RootOnly},
+
+	etcdserverpb.Auth_AuthEnable_FullMethodName:           {Need: gate.Decided},
+	etcdserverpb.Auth_AuthDisable_FullMethodName:          {Need: gate.Decided},
+	etcdserverpb.Auth_AuthStatus_FullMethodName:           {Need: gate.Decided},
+	etcdserverpb.Auth_Authenticate_FullMethodName:         {Need: gate.Open},
+	etcdserverpb.Auth_UserAdd_FullMethodName:              {Need: gate.Decided},
+	etcdserverpb.Auth_UserGet_FullMethodName:              {Need: gate.Decided},
+	etcdserverpb.Auth_UserList_FullMethodName:             {Need: gate.Decided},
+	etcdserverpb.Auth_UserDelete_FullMethodName:           {Need: gate.Decided},
+	etcdserverpb.Auth_UserChangePassword_FullMethodName:   {Need: gate.Decided},
+	etcdserverpb.Auth_UserGrantRole_FullMethodName:        {Need: gate.Decided},
+	etcdserverpb.Auth_UserRevokeRole_FullMethodName:       {Need: gate.Decided},
+	etcdserverpb.Auth_RoleAdd_FullMethodName:              {Need: gate.Decided},
+	etcdserverpb.Auth_RoleGet_FullMethodName:              {Need: gate.Decided},
+	etcdserverpb.Auth_RoleList_FullMethodName:             {Need: gate.Decided},
+	etcdserverpb.Auth_RoleDelete_FullMethodName:           {Need: gate.Decided},
+	etcdserverpb.Auth_RoleGrantPermission_FullMethodName:  {Need: gate.Decided},
+	etcdserverpb.Auth_RoleRevokePermission_FullMethodName: {Need: gate.Decided},
+
+	// These make the calls above, with the rights of the same user.
+	"/" + string(lockpb.Lock.FullName()) + "/Lock":         {Need: gate.Decided},
+	"/" + string(lockpb.Lock.FullName()) + "/Unlock":       {Need: gate.Decided},
+	"/" + string(lockpb.Election.FullName()) + "/Campaign": {Need: gate.Decided},
+	"/" + string(lockpb.Election.FullName()) + "/Proclaim": {Need: gate.Decided},
+	"/" + string(lockpb.Election.FullName()) + "/Leader":   {Need: gate.Decided},
+	"/" + string(lockpb.Election.FullName()) + "/Observe":  {Need: gate.Decided},
+	"/" + string(lockpb.Election.FullName()) + "/Resign":   {Need: gate.Decided},
+
+	"/" + string(lockpb.Times.FullName()) + "/RevisionAt": {Need: gate.Decided},
+	"/" + string(lockpb.Times.FullName()) + "/Spans":      {Need: gate.Decided},
+
+	// The list of services reveals nothing about stored data.
+	grpc_health_v1.Health_Check_FullMethodName:                       {Need: gate.Open},
+	grpc_health_v1.Health_List_FullMethodName:                        {Need: gate.Open},
+	grpc_health_v1.Health_Watch_FullMethodName:                       {Need: gate.Open},
+	"/grpc.reflection.v1.ServerReflection/ServerReflectionInfo":      {Need: gate.Open},
+	"/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo": {Need: gate.Open},
 }

@@ -23,8 +23,8 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"vigil/internal/edge/rpc/apierror"
+	"vigil/internal/edge/rpc/gate"
 	"vigil/internal/edge/rpc/transport"
-	"vigil/internal/edge/rpc/versions"
 	"vigil/internal/kv"
 )
 
@@ -363,8 +363,8 @@ func TestMetadata(t *testing.T) {
 		t.Error(err)
 	}
 	// grpc-go's own client does not send what is no ASCII.
-	bad := metadata.NewIncomingContext(t.Context(), metadata.Pairs("client-api-version", "\xff"))
-	_, err := f.svc.admit(bad, f.svc.cfg.Metrics.unary, false)
+	bad := metadata.NewOutgoingContext(t.Context(), metadata.Pairs("client-api-version", "\xff"))
+	err := f.InProcess().Call(bad, etcdserverpb.KV_Compact_FullMethodName, nil, nil)
 	wantStatus(t, err, rpctypes.ErrGRPCInvalidClientAPIVersion)
 	f.member.leader.Store(0)
 	if err := put(); err != nil {
@@ -376,13 +376,13 @@ func TestMetadata(t *testing.T) {
 	wantStatus(t, put("hasleader", "true"), rpctypes.ErrGRPCNoLeader)
 	_, err = f.Maintenance.Status(metadata.AppendToOutgoingContext(t.Context(), "hasleader", "true"), &etcdserverpb.StatusRequest{})
 	wantStatus(t, err, rpctypes.ErrGRPCNoLeader)
-	for i := range 2 * versions.Max {
+	for i := range 2 * gate.MaxVersions {
 		if err := put("client-api-version", fmt.Sprint("v", i)); err != nil {
 			t.Fatal(err)
 		}
 	}
 	reg := prometheus.NewRegistry()
-	reg.MustRegister(f.svc.cfg.Metrics)
+	reg.MustRegister(f.metrics)
 	families, err := reg.Gather()
 	if err != nil {
 		t.Fatal(err)
@@ -400,12 +400,12 @@ func TestMetadata(t *testing.T) {
 	for name, want := range map[string]float64{
 		"etcd_server_client_requests_total,3.7,unary":                                 1,
 		"etcd_server_client_requests_total,unknown,unary":                             4,
-		"etcd_server_client_requests_total,other,unary":                               2*versions.Max - versions.Max + 2,
-		"grpc_server_started_total,Put,etcdserverpb.KV,unary":                         4 + 2*versions.Max,
-		"grpc_server_handled_total,OK,Put,etcdserverpb.KV,unary":                      3 + 2*versions.Max,
+		"etcd_server_client_requests_total,other,unary":                               2*gate.MaxVersions - gate.MaxVersions + 2,
+		"grpc_server_started_total,Put,etcdserverpb.KV,unary":                         4 + 2*gate.MaxVersions,
+		"grpc_server_handled_total,OK,Put,etcdserverpb.KV,unary":                      3 + 2*gate.MaxVersions,
 		"grpc_server_handled_total,Unavailable,Put,etcdserverpb.KV,unary":             1,
-		"grpc_server_msg_received_total,Put,etcdserverpb.KV,unary":                    4 + 2*versions.Max,
-		"grpc_server_msg_sent_total,Put,etcdserverpb.KV,unary":                        3 + 2*versions.Max,
+		"grpc_server_msg_received_total,Put,etcdserverpb.KV,unary":                    4 + 2*gate.MaxVersions,
+		"grpc_server_msg_sent_total,Put,etcdserverpb.KV,unary":                        3 + 2*gate.MaxVersions,
 		"grpc_server_handled_total,Unavailable,Status,etcdserverpb.Maintenance,unary": 1,
 		"grpc_server_started_total,Watch,etcdserverpb.Watch,bidi_stream":              0,
 		"grpc_server_started_total,Snapshot,etcdserverpb.Maintenance,server_stream":   0,

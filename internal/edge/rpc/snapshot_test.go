@@ -17,6 +17,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
+	"vigil/internal/edge/rpc/maintenanceapi"
 	"vigil/internal/edge/rpc/transport"
 	"vigil/internal/kv"
 )
@@ -31,7 +32,7 @@ type fakeSnapshots struct {
 	open  atomic.Int64
 }
 
-func (f *fakeSnapshots) Snapshot(context.Context) (Snapshot, error) {
+func (f *fakeSnapshots) Snapshot(context.Context) (maintenanceapi.Snapshot, error) {
 	if f.begin != nil {
 		return nil, f.begin
 	}
@@ -88,7 +89,7 @@ func fetch(t *testing.T, f *fixture) (body []byte, messages int, err error) {
 			t.Errorf("%d bytes were to come, %d come and %d are said to remain", left, len(r.Blob), r.RemainingBytes)
 		}
 		left = int64(r.RemainingBytes)
-		if r.Version != "3.7.0" || len(r.Blob) > snapshotChunk {
+		if r.Version != "3.7.0" || len(r.Blob) > maintenanceapi.SnapshotChunk {
 			t.Errorf("version %q, %d bytes", r.Version, len(r.Blob))
 		}
 		body = append(body, r.Blob...)
@@ -98,12 +99,12 @@ func fetch(t *testing.T, f *fixture) (body []byte, messages int, err error) {
 func TestSnapshot(t *testing.T) {
 	s := &fakeSnapshots{}
 	f := start(t, func(c *Config) { c.Snapshots = s })
-	for _, size := range []int{0, 4096, snapshotChunk, 10*snapshotChunk + 512} {
+	for _, size := range []int{0, 4096, maintenanceapi.SnapshotChunk, 10*maintenanceapi.SnapshotChunk + 512} {
 		s.size = size
 		body, messages, err := fetch(t, f)
 		want := content(size)
 		sum := sha256.Sum256(want)
-		if err != io.EOF || !bytes.Equal(body, append(want, sum[:]...)) || messages != (size+snapshotChunk-1)/snapshotChunk+1 {
+		if err != io.EOF || !bytes.Equal(body, append(want, sum[:]...)) || messages != (size+maintenanceapi.SnapshotChunk-1)/maintenanceapi.SnapshotChunk+1 {
 			t.Errorf("%d bytes: %d in %d messages, %v", size, len(body), messages, err)
 		}
 	}
@@ -146,7 +147,7 @@ func TestSnapshotFails(t *testing.T) {
 func TestSnapshotEnds(t *testing.T) {
 	s := &fakeSnapshots{size: 64 << 20} // more than the transport takes on its own
 	f := start(t, func(c *Config) { c.Snapshots = s })
-	f.svc.snapshotPatience = 50 * time.Millisecond
+	f.maintenance.Sending.Patience = 50 * time.Millisecond
 	st, err := f.Maintenance.Snapshot(t.Context(), &etcdserverpb.SnapshotRequest{})
 	if err != nil {
 		t.Fatal(err)
@@ -159,7 +160,7 @@ func TestSnapshotEnds(t *testing.T) {
 		t.Errorf("the client that took nothing: %v", err)
 	}
 
-	f.svc.snapshotPatience = snapshotPatience
+	f.maintenance.Sending.Patience = maintenanceapi.SnapshotPatience
 	ctx, cancel := context.WithCancel(t.Context())
 	if _, err = f.Maintenance.Snapshot(ctx, &etcdserverpb.SnapshotRequest{}); err != nil {
 		t.Fatal(err)
@@ -189,7 +190,7 @@ func TestSnapshotEnds(t *testing.T) {
 func TestSnapshotYields(t *testing.T) {
 	s := &fakeSnapshots{size: 64 << 20, most: 3}
 	f := start(t, func(c *Config) { c.Snapshots = s })
-	f.svc.snapshotYield = time.Hour
+	f.maintenance.Sending.Yield = time.Hour
 	for range s.most {
 		if _, err := f.Maintenance.Snapshot(t.Context(), &etcdserverpb.SnapshotRequest{}); err != nil {
 			t.Fatal(err)
@@ -206,15 +207,15 @@ func TestSnapshotYields(t *testing.T) {
 	if err := another(); status.Code(err) != codes.ResourceExhausted {
 		t.Errorf("one more than there may be: %v", err)
 	}
-	f.svc.snapshotYield = 50 * time.Millisecond
+	f.maintenance.Sending.Yield = 50 * time.Millisecond
 	eventually(t, "one makes room", func() bool { return another() == nil })
 }
 
 // A client that reads a little within the time is ended all the same; one that is fast enough is not.
 func TestSnapshotRate(t *testing.T) {
-	s := &fakeSnapshots{size: 3 * snapshotPiece}
+	s := &fakeSnapshots{size: 3 * maintenanceapi.SnapshotPiece}
 	f := start(t, func(c *Config) { c.Snapshots = s })
-	f.svc.snapshotPatience = 200 * time.Millisecond
+	f.maintenance.Sending.Patience = 200 * time.Millisecond
 	st, err := f.Maintenance.Snapshot(t.Context(), &etcdserverpb.SnapshotRequest{})
 	for tick := time.NewTicker(10 * time.Millisecond); err == nil; <-tick.C {
 		_, err = st.Recv()
@@ -222,7 +223,7 @@ func TestSnapshotRate(t *testing.T) {
 	if status.Code(err) != codes.DeadlineExceeded || !strings.Contains(err.Error(), "less than 10485760 bytes of it in 10m0s") {
 		t.Errorf("the slow client: %v", err)
 	}
-	f.svc.snapshotPatience = time.Minute
+	f.maintenance.Sending.Patience = time.Minute
 	if _, _, err := fetch(t, f); err != io.EOF {
 		t.Errorf("the fast client: %v", err)
 	}
@@ -234,13 +235,13 @@ type slowSnapshots struct {
 	delay time.Duration
 }
 
-func (f *slowSnapshots) Snapshot(ctx context.Context) (Snapshot, error) {
+func (f *slowSnapshots) Snapshot(ctx context.Context) (maintenanceapi.Snapshot, error) {
 	s, err := f.fakeSnapshots.Snapshot(ctx)
 	return &slowSnapshot{s, f.delay}, err
 }
 
 type slowSnapshot struct {
-	Snapshot
+	maintenanceapi.Snapshot
 	delay time.Duration
 }
 
@@ -252,7 +253,7 @@ func (s *slowSnapshot) Write(out io.Writer) error {
 // A client that reads at once is not ended because the member is slow, neither for the time nor for another client.
 func TestSnapshotOfSlowMember(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := &slowSnapshots{fakeSnapshots{size: 3 * snapshotChunk, most: 1}, 2 * snapshotPatience}
+		s := &slowSnapshots{fakeSnapshots{size: 3 * maintenanceapi.SnapshotChunk, most: 1}, 2 * maintenanceapi.SnapshotPatience}
 		k := newFakeKV()
 		member := &fakeMember{kv: k}
 		server, err := NewServer(Config{KV: k, Member: member, Alarms: member, Hasher: fakeHasher{}, ElectionTimeout: time.Second, Snapshots: s,
@@ -273,7 +274,7 @@ func TestSnapshotOfSlowMember(t *testing.T) {
 			return st
 		}
 		first := open()
-		time.Sleep(2 * snapshotYield)
+		time.Sleep(2 * maintenanceapi.SnapshotYield)
 		if _, err := open().Receive(); status.Code(err) != codes.ResourceExhausted {
 			t.Errorf("another client: %v", err)
 		}

@@ -248,7 +248,7 @@ func TestWatchEnds(t *testing.T) {
 	})
 	eventually(t, "the goroutines of the streams are gone", func() bool { return runtime.NumGoroutine() <= before+2 })
 	eventually(t, "no stream is known any more", func() bool {
-		return f.svc.streams.Empty()
+		return f.streams.Empty()
 	})
 }
 

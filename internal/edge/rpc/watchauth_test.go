@@ -8,6 +8,7 @@ import (
 	"go.etcd.io/etcd/api/v3/mvccpb"
 	"google.golang.org/protobuf/proto"
 
+	"vigil/internal/edge/rpc/watchapi"
 	"vigil/internal/kv"
 	"vigil/internal/store/watch"
 )
@@ -102,7 +103,7 @@ func TestEventsWaitForTheReview(t *testing.T) {
 			released := make(chan int64, 100)
 			f := start(t, func(c *Config) {
 				c.Auth, c.WatchHub = auth, reviewed{hub, released}
-				c.NewWatchStream = func(i watch.StreamInfo) WatchStream { return hub.NewStream(i) }
+				c.NewWatchStream = func(i watch.StreamInfo) watchapi.HubStream { return hub.NewStream(i) }
 			})
 			stream, err := f.Watch.Watch(t.Context())
 			if err != nil {
