@@ -9,8 +9,8 @@ import (
 
 	"vigil/client/internal/attempt"
 	"vigil/client/internal/pool"
+	"vigil/client/internal/request"
 	"vigil/client/internal/token"
-	"vigil/client/internal/wire"
 )
 
 // attempts is the state of a call that is retried. Every call and stream of the package uses it: Next chooses the member
@@ -131,7 +131,7 @@ func (a *attempts) explain(ctx context.Context, err error) *Error {
 // judge decides what follows from an error. sent reports that the request may have reached the member.
 func judge(e *Error, m *method, sent bool) attempt.Verdict {
 	return attempt.Judge(attempt.Failure{Code: e.Code, Text: e.Text, API: kinds[e.Text] != nil, Caused: e.kind != nil,
-		Malformed: e.kind == wire.ErrMalformed, Sent: sent, Lasting: m.lasting})
+		Malformed: e.kind == request.ErrMalformed, Sent: sent, Lasting: m.lasting})
 }
 
 // Temporary reports whether an error of a call is about the member, the connection or the moment, so that the same call

@@ -6,8 +6,8 @@ import (
 	"go.etcd.io/etcd/api/v3/authpb"
 	"go.etcd.io/etcd/api/v3/etcdserverpb"
 
+	"vigil/client/internal/request"
 	"vigil/client/internal/token"
-	"vigil/client/internal/wire"
 )
 
 var (
@@ -69,7 +69,7 @@ func (a Auth) Status(ctx context.Context) (*AuthStatus, error) {
 
 // Authenticate exchanges a password for a token. A client with Config.Username calls it by itself.
 func (a Auth) Authenticate(ctx context.Context, user, password string) (Token, error) {
-	req := &wire.Generated{Message: &etcdserverpb.AuthenticateRequest{Name: user, Password: password}}
+	req := &request.Generated{Message: &etcdserverpb.AuthenticateRequest{Name: user, Password: password}}
 	r, err := callWith[etcdserverpb.AuthenticateResponse](ctx, a.c, &authenticateMethod, user, req, token.NewCredential(token.Token{}))
 	return Token{Value: r.GetToken()}, err
 }

@@ -6,8 +6,8 @@ import (
 
 	"google.golang.org/protobuf/proto"
 
+	"vigil/client/internal/request"
 	"vigil/client/internal/token"
-	"vigil/client/internal/wire"
 )
 
 // method is a call of the API.
@@ -50,7 +50,7 @@ func (m method) anyMember() method {
 type tracked interface {
 	Begin()
 	Sent() bool
-	First() *wire.Context
+	First() *request.Context
 }
 
 // call makes a call and retries it if that is safe.
@@ -60,7 +60,7 @@ func call[R any](ctx context.Context, c *Client, m *method, key string, req trac
 
 // ask makes a call with generated messages.
 func ask[R any](ctx context.Context, c *Client, m *method, key string, req proto.Message) (*R, error) {
-	return call[R](ctx, c, m, key, &wire.Generated{Message: req})
+	return call[R](ctx, c, m, key, &request.Generated{Message: req})
 }
 
 // callWith is call with a given credential, or that of the client if it is nil. Each attempt decodes into a new answer,

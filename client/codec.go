@@ -5,7 +5,7 @@ import (
 	_ "google.golang.org/grpc/encoding/proto" // the codec for everything that is not hot
 	"google.golang.org/grpc/mem"
 
-	"vigil/client/internal/wire"
+	"vigil/client/internal/request"
 )
 
 // codec encodes the hot messages by hand and all others with the generated code.
@@ -20,10 +20,10 @@ func (codec) Name() string { return "" }
 // Marshal implements encoding.CodecV2.
 func (c codec) Marshal(v any) (mem.BufferSlice, error) {
 	switch m := v.(type) {
-	case *wire.Generated:
+	case *request.Generated:
 		m.Encoded()
 		return c.generated.Marshal(m.Message)
-	case wire.Request:
+	case request.Encoder:
 		return m.Marshal()
 	}
 	return c.generated.Marshal(v)

@@ -3,7 +3,8 @@ package client
 import (
 	"google.golang.org/grpc/mem"
 
-	"vigil/client/internal/wire"
+	"vigil/client/internal/request"
+	"vigil/client/pbfield"
 )
 
 // response is a message that is received. decode may keep parts of b.
@@ -23,99 +24,103 @@ type inPlace interface {
 // unmarshal decodes a received message. gRPC reuses its buffers afterwards, so a message that keeps parts is copied
 // first, into memory of exactly its size.
 func unmarshal(data mem.BufferSlice, m response) error {
+	var b []byte
 	if p, ok := m.(inPlace); ok && !p.keeps() && len(data) == 1 {
-		return m.decode(data[0].ReadOnlyData())
+		b = data[0].ReadOnlyData()
+	} else {
+		b = data.Materialize()
 	}
-	return m.decode(data.Materialize())
+	if m.decode(b) != nil {
+		return request.ErrMalformed
+	}
+	return nil
 }
 
 func (h *Header) decode(b []byte) error {
-	f := wire.Read(b)
-	for f.Next() {
-		if f.Type != wire.TypeVarint {
-			continue
-		}
-		switch f.Num {
-		case 1:
-			h.ClusterID = f.Varint
-		case 2:
-			h.MemberID = f.Varint
-		case 3:
-			h.Revision = int64(f.Varint)
-		case 4:
-			h.RaftTerm = f.Varint
-		}
+	r := pbfield.Read(b)
+	for r.Next() {
+		pbfield.Int(&r, 1, &h.ClusterID)
+		pbfield.Int(&r, 2, &h.MemberID)
+		pbfield.Int(&r, 3, &h.Revision)
+		pbfield.Int(&r, 4, &h.RaftTerm)
 	}
-	return f.Err()
+	return r.Err()
 }
 
 func (kv *KeyValue) decode(b []byte) error {
-	f := wire.Read(b)
-	for f.Next() {
-		switch {
-		case f.Is(1, wire.TypeBytes):
-			kv.Key = wire.Text(f.Bytes)
-		case f.Is(2, wire.TypeVarint):
-			kv.CreateRevision = int64(f.Varint)
-		case f.Is(3, wire.TypeVarint):
-			kv.ModRevision = int64(f.Varint)
-		case f.Is(4, wire.TypeVarint):
-			kv.Version = int64(f.Varint)
-		case f.Is(5, wire.TypeBytes):
-			kv.Value = f.Bytes
-		case f.Is(6, wire.TypeVarint):
-			kv.Lease = LeaseID(f.Varint)
-		}
+	r := pbfield.Read(b)
+	for r.Next() {
+		r.Text(1, &kv.Key)
+		pbfield.Int(&r, 2, &kv.CreateRevision)
+		pbfield.Int(&r, 3, &kv.ModRevision)
+		pbfield.Int(&r, 4, &kv.Version)
+		r.Bytes(5, &kv.Value)
+		pbfield.Int(&r, 6, &kv.Lease)
 	}
-	return f.Err()
+	return r.Err()
 }
 
-func (r *GetResponse) decode(b []byte) error {
-	f := wire.Read(b)
-	if n := wire.Count(b, 2); n > 0 {
-		r.KVs = make([]KeyValue, 0, n)
+// decodeKVs appends a list of keys, which is field num of a message, to list.
+func decodeKVs(r *pbfield.Reader, num int, list *[]KeyValue) {
+	var body []byte
+	for r.Message(num, &body) {
+		*list = append(*list, KeyValue{})
+		r.Check((*list)[len(*list)-1].decode(body))
 	}
-	for f.Next() {
-		switch {
-		case f.Is(1, wire.TypeBytes):
-			f.Check(r.Header.decode(f.Bytes))
-		case f.Is(2, wire.TypeBytes):
-			r.KVs = append(r.KVs, KeyValue{})
-			f.Check(r.KVs[len(r.KVs)-1].decode(f.Bytes))
-		case f.Is(3, wire.TypeVarint):
-			r.More = f.Varint != 0
-		case f.Is(4, wire.TypeVarint):
-			r.Count = int64(f.Varint)
-		}
+}
+
+// decodeKV makes the key that is field num of a message.
+func decodeKV(r *pbfield.Reader, num int, kv **KeyValue) {
+	var body []byte
+	if r.Message(num, &body) {
+		*kv = new(KeyValue)
+		r.Check((*kv).decode(body))
 	}
-	return f.Err()
+}
+
+// decodeHeader reads the header, which is field 1 of every answer.
+func decodeHeader(r *pbfield.Reader, h *Header) {
+	var body []byte
+	if r.Message(1, &body) {
+		r.Check(h.decode(body))
+	}
+}
+
+func (m *GetResponse) decode(b []byte) error {
+	r := pbfield.Read(b)
+	if n := r.Count(2); n > 0 {
+		m.KVs = make([]KeyValue, 0, n)
+	}
+	for r.Next() {
+		decodeHeader(&r, &m.Header)
+		decodeKVs(&r, 2, &m.KVs)
+		r.Bool(3, &m.More)
+		pbfield.Int(&r, 4, &m.Count)
+	}
+	return r.Err()
 }
 
 // rangeChunk is etcdserverpb.RangeStreamResponse.
 type rangeChunk struct{ GetResponse }
 
-func (r *rangeChunk) decode(b []byte) error {
-	f := wire.Read(b)
-	for f.Next() {
-		if f.Is(1, wire.TypeBytes) {
-			f.Check(r.GetResponse.decode(f.Bytes))
+func (m *rangeChunk) decode(b []byte) error {
+	r := pbfield.Read(b)
+	var body []byte
+	for r.Next() {
+		if r.Message(1, &body) {
+			r.Check(m.GetResponse.decode(body))
 		}
 	}
-	return f.Err()
+	return r.Err()
 }
 
-func (r *PutResponse) decode(b []byte) error {
-	f := wire.Read(b)
-	for f.Next() {
-		switch {
-		case f.Is(1, wire.TypeBytes):
-			f.Check(r.Header.decode(f.Bytes))
-		case f.Is(2, wire.TypeBytes):
-			r.PrevKV = new(KeyValue)
-			f.Check(r.PrevKV.decode(f.Bytes))
-		}
+func (m *PutResponse) decode(b []byte) error {
+	r := pbfield.Read(b)
+	for r.Next() {
+		decodeHeader(&r, &m.Header)
+		decodeKV(&r, 2, &m.PrevKV)
 	}
-	return f.Err()
+	return r.Err()
 }
 
 // plainPut is the answer of a put without WithPrevKV.
@@ -123,80 +128,72 @@ type plainPut struct{ PutResponse }
 
 func (*plainPut) keeps() bool { return false }
 
-func (r *plainPut) decode(b []byte) error {
-	e := r.PutResponse.decode(b)
-	r.PrevKV = nil // it was not requested, and b is reused
-	return e
+func (m *plainPut) decode(b []byte) error {
+	err := m.PutResponse.decode(b)
+	m.PrevKV = nil // it was not requested, and b is reused
+	return err
 }
 
-func (r *DeleteResponse) decode(b []byte) error {
-	f := wire.Read(b)
-	if n := wire.Count(b, 3); n > 0 {
-		r.PrevKVs = make([]KeyValue, 0, n)
+func (m *DeleteResponse) decode(b []byte) error {
+	r := pbfield.Read(b)
+	if n := r.Count(3); n > 0 {
+		m.PrevKVs = make([]KeyValue, 0, n)
 	}
-	for f.Next() {
-		switch {
-		case f.Is(1, wire.TypeBytes):
-			f.Check(r.Header.decode(f.Bytes))
-		case f.Is(2, wire.TypeVarint):
-			r.Deleted = int64(f.Varint)
-		case f.Is(3, wire.TypeBytes):
-			r.PrevKVs = append(r.PrevKVs, KeyValue{})
-			f.Check(r.PrevKVs[len(r.PrevKVs)-1].decode(f.Bytes))
-		}
+	for r.Next() {
+		decodeHeader(&r, &m.Header)
+		pbfield.Int(&r, 2, &m.Deleted)
+		decodeKVs(&r, 3, &m.PrevKVs)
 	}
-	return f.Err()
+	return r.Err()
 }
 
 // maxDepth bounds the nesting of transactions in answers.
 const maxDepth = 1000
 
-func (r *TxnResponse) decode(b []byte) error { return r.decodeAt(b, 0) }
+func (m *TxnResponse) decode(b []byte) error { return m.decodeAt(b, 0) }
 
-func (r *TxnResponse) decodeAt(b []byte, depth int) error {
+func (m *TxnResponse) decodeAt(b []byte, depth int) error {
 	if depth > maxDepth {
-		return wire.ErrMalformed
+		return pbfield.ErrTooDeep
 	}
-	f := wire.Read(b)
-	if n := wire.Count(b, 3); n > 0 {
-		r.Responses = make([]OpResponse, 0, n)
+	r := pbfield.Read(b)
+	if n := r.Count(3); n > 0 {
+		m.Responses = make([]OpResponse, 0, n)
 	}
-	for f.Next() {
-		switch {
-		case f.Is(1, wire.TypeBytes):
-			f.Check(r.Header.decode(f.Bytes))
-		case f.Is(2, wire.TypeVarint):
-			r.Succeeded = f.Varint != 0
-		case f.Is(3, wire.TypeBytes):
-			r.Responses = append(r.Responses, OpResponse{})
-			f.Check(r.Responses[len(r.Responses)-1].decode(f.Bytes, depth))
+	var body []byte
+	for r.Next() {
+		decodeHeader(&r, &m.Header)
+		r.Bool(2, &m.Succeeded)
+		for r.Message(3, &body) {
+			m.Responses = append(m.Responses, OpResponse{})
+			r.Check(m.Responses[len(m.Responses)-1].decode(body, depth))
 		}
 	}
-	return f.Err()
+	return r.Err()
 }
 
-func (r *OpResponse) decode(b []byte, depth int) error {
-	f := wire.Read(b)
-	for f.Next() {
-		if f.Type != wire.TypeBytes {
-			continue
+func (m *OpResponse) decode(b []byte, depth int) error {
+	r := pbfield.Read(b)
+	var body []byte
+	for r.Next() {
+		if r.Message(1, &body) {
+			*m = OpResponse{Get: new(GetResponse)}
+			r.Check(m.Get.decode(body))
 		}
-		switch f.Num {
-		case 1:
-			*r = OpResponse{Get: new(GetResponse)}
-			f.Check(r.Get.decode(f.Bytes))
-		case 2:
-			*r = OpResponse{Put: new(PutResponse)}
-			f.Check(r.Put.decode(f.Bytes))
-		case 3:
-			*r = OpResponse{Delete: new(DeleteResponse)}
-			f.Check(r.Delete.decode(f.Bytes))
-		case 4:
-			*r = OpResponse{Txn: new(TxnResponse)}
-			f.Check(r.Txn.decodeAt(f.Bytes, depth+1))
+		if r.Message(2, &body) {
+			*m = OpResponse{Put: new(PutResponse)}
+			r.Check(m.Put.decode(body))
+		}
+		if r.Message(3, &body) {
+			*m = OpResponse{Delete: new(DeleteResponse)}
+			r.Check(m.Delete.decode(body))
+		}
+		if r.Message(4, &body) {
+			*m = OpResponse{Txn: new(TxnResponse)}
+			r.Check(m.Txn.decodeAt(body, depth+1))
 		}
 	}
-	return f.Err()
+	return r.Err()
 }
 
 // watchResponse is etcdserverpb.WatchResponse.
@@ -213,50 +210,40 @@ type watchResponse struct {
 	size int
 }
 
-func (r *watchResponse) decode(b []byte) error {
-	*r = watchResponse{size: len(b)}
-	f := wire.Read(b)
-	if n := wire.Count(b, 11); n > 0 {
-		r.events = make([]Event, 0, n)
+func (m *watchResponse) decode(b []byte) error {
+	*m = watchResponse{size: len(b)}
+	r := pbfield.Read(b)
+	if n := r.Count(11); n > 0 {
+		m.events = make([]Event, 0, n)
 	}
-	for f.Next() {
-		switch {
-		case f.Is(11, wire.TypeBytes):
-			r.events = append(r.events, Event{})
-			f.Check(r.events[len(r.events)-1].decode(f.Bytes))
-		case f.Is(1, wire.TypeBytes):
-			f.Check(r.header.decode(f.Bytes))
-		case f.Is(2, wire.TypeVarint):
-			r.id = int64(f.Varint)
-		case f.Is(3, wire.TypeVarint):
-			r.created = f.Varint != 0
-		case f.Is(4, wire.TypeVarint):
-			r.canceled = f.Varint != 0
-		case f.Is(5, wire.TypeVarint):
-			r.compact = int64(f.Varint)
-		case f.Is(6, wire.TypeBytes):
-			r.reason = wire.Text(f.Bytes)
-		case f.Is(7, wire.TypeVarint):
-			r.fragment = f.Varint != 0
+	var body []byte
+	for r.Next() {
+		decodeHeader(&r, &m.header)
+		pbfield.Int(&r, 2, &m.id)
+		r.Bool(3, &m.created)
+		r.Bool(4, &m.canceled)
+		pbfield.Int(&r, 5, &m.compact)
+		r.Text(6, &m.reason)
+		r.Bool(7, &m.fragment)
+		for r.Message(11, &body) {
+			m.events = append(m.events, Event{})
+			r.Check(m.events[len(m.events)-1].decode(body))
 		}
 	}
-	return f.Err()
+	return r.Err()
 }
 
 func (ev *Event) decode(b []byte) error {
-	f := wire.Read(b)
-	for f.Next() {
-		switch {
-		case f.Is(1, wire.TypeVarint):
-			ev.Type = EventType(f.Varint)
-		case f.Is(2, wire.TypeBytes):
-			f.Check(ev.KV.decode(f.Bytes))
-		case f.Is(3, wire.TypeBytes):
-			ev.PrevKV = new(KeyValue)
-			f.Check(ev.PrevKV.decode(f.Bytes))
+	r := pbfield.Read(b)
+	var body []byte
+	for r.Next() {
+		pbfield.Int(&r, 1, &ev.Type)
+		if r.Message(2, &body) {
+			r.Check(ev.KV.decode(body))
 		}
+		decodeKV(&r, 3, &ev.PrevKV)
 	}
-	return f.Err()
+	return r.Err()
 }
 
 // leaseResponse is etcdserverpb.LeaseKeepAliveResponse.
@@ -268,18 +255,13 @@ type leaseResponse struct {
 
 func (*leaseResponse) keeps() bool { return false }
 
-func (r *leaseResponse) decode(b []byte) error {
-	*r = leaseResponse{}
-	f := wire.Read(b)
-	for f.Next() {
-		switch {
-		case f.Is(1, wire.TypeBytes):
-			f.Check(r.header.decode(f.Bytes))
-		case f.Is(2, wire.TypeVarint):
-			r.id = LeaseID(f.Varint)
-		case f.Is(3, wire.TypeVarint):
-			r.ttl = int64(f.Varint)
-		}
+func (m *leaseResponse) decode(b []byte) error {
+	*m = leaseResponse{}
+	r := pbfield.Read(b)
+	for r.Next() {
+		decodeHeader(&r, &m.header)
+		pbfield.Int(&r, 2, &m.id)
+		pbfield.Int(&r, 3, &m.ttl)
 	}
-	return f.Err()
+	return r.Err()
 }

@@ -10,7 +10,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"vigil/client/internal/pool"
-	"vigil/client/internal/wire"
+	"vigil/client/internal/request"
 )
 
 // Errors of the client itself, for errors.Is.
@@ -193,8 +193,8 @@ func explain(ctx context.Context, op, key, member string, err error) *Error {
 	case e.kind != nil && ended != nil && (e.Code == codes.Canceled || e.Code == codes.DeadlineExceeded):
 		e.kind = errors.Join(ended, e.kind)
 	case e.kind != nil:
-	case e.Code == codes.Internal && strings.HasSuffix(e.Text, wire.ErrMalformed.Error()):
-		e.kind = wire.ErrMalformed // gRPC keeps the text of the codec only
+	case e.Code == codes.Internal && strings.HasSuffix(e.Text, request.ErrMalformed.Error()):
+		e.kind = request.ErrMalformed // gRPC keeps the text of the codec only
 	case errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded):
 		e.kind, e.Text = err, err.Error()
 	case ended != nil && (e.Code == codes.Canceled || e.Code == codes.DeadlineExceeded):

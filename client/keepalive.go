@@ -8,7 +8,7 @@ import (
 	"google.golang.org/grpc"
 
 	"vigil/client/internal/attempt"
-	"vigil/client/internal/wire"
+	"vigil/client/internal/request"
 )
 
 // KeepAlive is a member's answer to one keep-alive.
@@ -67,7 +67,7 @@ func (k *KeepAlives) Member() string { return k.at.Member() }
 
 // Send sends one keep-alive. An error means only that the stream has ended; Recv returns why.
 func (k *KeepAlives) Send(id LeaseID) error {
-	return k.stream.SendMsg(&wire.KeepAliveRequest{ID: int64(id)})
+	return k.stream.SendMsg(&request.KeepAlive{ID: int64(id)})
 }
 
 // Recv waits for the next answer, in the order of the requests. After an error the stream has ended; Temporary reports
@@ -83,7 +83,7 @@ func (k *KeepAlives) Recv() (KeepAlive, error) {
 		}
 		return KeepAlive{}, e
 	}
-	return KeepAlive{Header: k.resp.header, ID: k.resp.id, TTL: wire.Seconds(k.resp.ttl)}, nil
+	return KeepAlive{Header: k.resp.header, ID: k.resp.id, TTL: request.Seconds(k.resp.ttl)}, nil
 }
 
 // Leave reports that the member does not answer, so that the client avoids it for a while.
@@ -93,7 +93,7 @@ func (k *KeepAlives) Leave(why error) { k.at.At.Suspect(why) }
 func (a *attempts) keepAliveOnce(ctx context.Context, id LeaseID) (sent bool, ttl time.Duration, err error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	s, err := open(ctx, a.At, keepStream, keepMethod.name, &wire.KeepAliveRequest{ID: int64(id)})
+	s, err := open(ctx, a.At, keepStream, keepMethod.name, &request.KeepAlive{ID: int64(id)})
 	if err != nil {
 		return true, 0, err
 	}
@@ -101,5 +101,5 @@ func (a *attempts) keepAliveOnce(ctx context.Context, id LeaseID) (sent bool, tt
 	if err := s.RecvMsg(&resp); err != nil {
 		return true, 0, attempt.StreamError(ctx, err)
 	}
-	return true, wire.Seconds(resp.ttl), nil
+	return true, request.Seconds(resp.ttl), nil
 }

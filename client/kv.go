@@ -6,7 +6,7 @@ import (
 	"go.etcd.io/etcd/api/v3/etcdserverpb"
 	"google.golang.org/grpc/codes"
 
-	"vigil/client/internal/wire"
+	"vigil/client/internal/request"
 )
 
 var (
@@ -19,15 +19,15 @@ var (
 	compactMethod      = write("KV", "Compact", "compact")
 )
 
-func getRequest(key string, opts []GetOption) *wire.RangeRequest {
-	r := &wire.RangeRequest{Key: key}
+func getRequest(key string, opts []GetOption) *request.Range {
+	r := &request.Range{Key: key}
 	for _, o := range opts {
 		o.applyGet(r)
 	}
 	return r
 }
 
-func getMethod(r *wire.RangeRequest) *method {
+func getMethod(r *request.Range) *method {
 	if r.Serializable {
 		return &serializableMethod
 	}
@@ -61,7 +61,7 @@ func (c *Client) Count(ctx context.Context, key string, opts ...GetOption) (int6
 
 // Put writes a key. After an error that matches ErrUncertain it may have been written.
 func (c *Client) Put(ctx context.Context, key string, value []byte, opts ...PutOption) (*PutResponse, error) {
-	r := &wire.PutRequest{Key: key, Value: value}
+	r := &request.Put{Key: key, Value: value}
 	for _, o := range opts {
 		o.applyPut(r)
 	}
@@ -89,7 +89,7 @@ func (c *Client) Put(ctx context.Context, key string, value []byte, opts ...PutO
 // Delete deletes a key, or several with a RangeOption. A missing key is no error. After an error that matches
 // ErrUncertain it may have been deleted.
 func (c *Client) Delete(ctx context.Context, key string, opts ...DeleteOption) (*DeleteResponse, error) {
-	r := &wire.DeleteRequest{Key: key}
+	r := &request.Delete{Key: key}
 	for _, o := range opts {
 		o.applyDelete(r)
 	}

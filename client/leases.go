@@ -8,7 +8,7 @@ import (
 	"go.etcd.io/etcd/api/v3/etcdserverpb"
 	"google.golang.org/grpc/codes"
 
-	"vigil/client/internal/wire"
+	"vigil/client/internal/request"
 )
 
 // LeaseID identifies a lease. 0 means none.
@@ -52,14 +52,14 @@ func (c *Client) Grant(ctx context.Context, ttl time.Duration, opts ...GrantOpti
 		o.applyGrant(&with)
 	}
 	resp, err := ask[etcdserverpb.LeaseGrantResponse](ctx, c, &grantMethod, "",
-		&etcdserverpb.LeaseGrantRequest{TTL: wire.SecondsOf(ttl), ID: int64(with.id)})
+		&etcdserverpb.LeaseGrantRequest{TTL: request.SecondsOf(ttl), ID: int64(with.id)})
 	if err != nil {
 		return nil, err
 	}
 	if resp.TTL <= 0 {
-		return nil, &Error{Op: grantMethod.op, Text: fmt.Sprintf("the member granted a lease of %d seconds", resp.TTL), Code: codes.Internal, kind: wire.ErrMalformed}
+		return nil, &Error{Op: grantMethod.op, Text: fmt.Sprintf("the member granted a lease of %d seconds", resp.TTL), Code: codes.Internal, kind: request.ErrMalformed}
 	}
-	return &GrantResponse{Header: header(resp.Header), ID: LeaseID(resp.ID), TTL: wire.Seconds(resp.TTL)}, nil
+	return &GrantResponse{Header: header(resp.Header), ID: LeaseID(resp.ID), TTL: request.Seconds(resp.TTL)}, nil
 }
 
 // Revoke ends a lease and deletes its keys. It fails with ErrLeaseNotFound if there is none.
@@ -84,7 +84,7 @@ func (c *Client) TimeToLive(ctx context.Context, id LeaseID, keys bool) (*TimeTo
 	if err != nil {
 		return nil, err
 	}
-	out := &TimeToLiveResponse{Header: header(resp.Header), ID: LeaseID(resp.ID), Remaining: wire.Seconds(resp.TTL), Granted: wire.Seconds(resp.GrantedTTL)}
+	out := &TimeToLiveResponse{Header: header(resp.Header), ID: LeaseID(resp.ID), Remaining: request.Seconds(resp.TTL), Granted: request.Seconds(resp.GrantedTTL)}
 	for _, k := range resp.Keys {
 		out.Keys = append(out.Keys, c.ns.stripIfThere(k))
 	}

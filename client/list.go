@@ -11,7 +11,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"vigil/client/internal/pool"
-	"vigil/client/internal/wire"
+	"vigil/client/internal/request"
 )
 
 var (
@@ -31,7 +31,7 @@ const (
 type Listing struct {
 	c   *Client
 	ctx context.Context
-	r   wire.RangeRequest
+	r   request.Range
 	key string // without namespace, for errors
 
 	page    int64 // the maximum of keys in the next page
@@ -114,7 +114,7 @@ func (l *Listing) yieldPiece(resp *GetResponse, yield func(KeyValue, error) bool
 // next reads a page, or the whole range if it cannot be read in pieces. more reports that the range has further keys.
 func (l *Listing) next(yield func(KeyValue, error) bool) (more bool, err error) {
 	r, cut := l.r, l.plain()
-	r.Attempt = wire.Attempt{}
+	r.Attempt = request.Attempt{}
 	if cut && (!l.limited || r.Limit > l.page) {
 		r.Limit = l.page
 	}

@@ -10,13 +10,13 @@ import (
 	"go.etcd.io/etcd/api/v3/mvccpb"
 	"google.golang.org/protobuf/proto"
 
-	"vigil/client/internal/wire/wiretest"
+	"vigil/client/internal/randfield"
 )
 
 // The model of the decoders is the generated code: it encodes random messages, which are decoded here and compared.
 
 // gen makes random messages.
-type gen struct{ wiretest.Gen }
+type gen struct{ randfield.Gen }
 
 func (g gen) header() (Header, *pb.ResponseHeader) {
 	h := Header{ClusterID: g.Uint64(), MemberID: g.Uint64(), Revision: g.Number(), RaftTerm: g.Uint64()}
@@ -127,7 +127,7 @@ func level(v reflect.Value) {
 
 func TestDecode(t *testing.T) {
 	seed := rand.Uint64()
-	g := gen{wiretest.Gen{Rand: rand.New(rand.NewPCG(seed, 2))}}
+	g := gen{randfield.Gen{Rand: rand.New(rand.NewPCG(seed, 2))}}
 	for range 500 {
 		var want any
 		var m proto.Message
@@ -173,7 +173,7 @@ func TestDecode(t *testing.T) {
 
 // FuzzDecode searches for bytes that make a decoder panic, or that it accepts and the generated code rejects.
 func FuzzDecode(f *testing.F) {
-	g := gen{wiretest.Gen{Rand: rand.New(rand.NewPCG(1, 3))}}
+	g := gen{randfield.Gen{Rand: rand.New(rand.NewPCG(1, 3))}}
 	for seeds := 0; seeds < 20; {
 		_, txn := g.txnResponse(1)
 		_, watch := g.watchResponse()

@@ -6,8 +6,8 @@ import (
 
 	"go.etcd.io/etcd/api/v3/etcdserverpb"
 
+	"vigil/client/internal/request"
 	"vigil/client/internal/token"
-	"vigil/client/internal/wire"
 )
 
 // tokenSource returns where tokens come from, nil if calls need none.
@@ -31,7 +31,7 @@ const authenticateTimeouts = 3
 func (c *core) authenticate(ctx context.Context) (token.Token, error) {
 	ctx, cancel := context.WithTimeout(ctx, authenticateTimeouts*c.cfg.DialTimeout)
 	defer cancel()
-	req := &wire.Generated{Message: &etcdserverpb.AuthenticateRequest{Name: c.cfg.Username, Password: c.cfg.Password}}
+	req := &request.Generated{Message: &etcdserverpb.AuthenticateRequest{Name: c.cfg.Username, Password: c.cfg.Password}}
 	r, err := callWith[etcdserverpb.AuthenticateResponse](ctx, &Client{core: c}, &authenticateMethod, "", req, token.NewCredential(token.Token{}))
 	if errors.Is(err, ErrAuthNotEnabled) {
 		return token.Token{}, nil

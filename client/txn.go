@@ -4,11 +4,11 @@ import (
 	"context"
 
 	"vigil/client/internal/namespace"
-	"vigil/client/internal/wire"
+	"vigil/client/internal/request"
 )
 
 // Cmp is a condition of a transaction.
-type Cmp struct{ c wire.Compare }
+type Cmp struct{ c request.Compare }
 
 // Number is a number of a key in a condition. It is 0 for a missing key.
 type Number struct{ c Cmp }
@@ -17,7 +17,7 @@ type Number struct{ c Cmp }
 type Bytes struct{ c Cmp }
 
 func number(target uint8, key string, opts []CmpOption) Number {
-	n := Number{Cmp{wire.Compare{Key: key, Target: target}}}
+	n := Number{Cmp{request.Compare{Key: key, Target: target}}}
 	for _, o := range opts {
 		o.applyCmp(&n.c)
 	}
@@ -26,21 +26,23 @@ func number(target uint8, key string, opts []CmpOption) Number {
 
 // Version is the number of changes of a key since its creation. With a RangeOption the condition must hold for every
 // existing key of the range; the same holds for the functions below.
-func Version(key string, opts ...CmpOption) Number { return number(wire.CompareVersion, key, opts) }
+func Version(key string, opts ...CmpOption) Number { return number(request.CompareVersion, key, opts) }
 
 // CreateRevision is the revision at which a key was created.
 func CreateRevision(key string, opts ...CmpOption) Number {
-	return number(wire.CompareCreate, key, opts)
+	return number(request.CompareCreate, key, opts)
 }
 
 // ModRevision is the revision of the last change of a key.
-func ModRevision(key string, opts ...CmpOption) Number { return number(wire.CompareMod, key, opts) }
+func ModRevision(key string, opts ...CmpOption) Number { return number(request.CompareMod, key, opts) }
 
 // Lease is the lease of a key.
-func Lease(key string, opts ...CmpOption) Number { return number(wire.CompareLease, key, opts) }
+func Lease(key string, opts ...CmpOption) Number { return number(request.CompareLease, key, opts) }
 
 // Value is the value of a key.
-func Value(key string, opts ...CmpOption) Bytes { return Bytes{number(wire.CompareValue, key, opts).c} }
+func Value(key string, opts ...CmpOption) Bytes {
+	return Bytes{number(request.CompareValue, key, opts).c}
+}
 
 func (n Number) is(r uint8, v int64) Cmp {
 	n.c.c.Result, n.c.c.Number = r, v
@@ -48,16 +50,16 @@ func (n Number) is(r uint8, v int64) Cmp {
 }
 
 // Equal holds if the number is v.
-func (n Number) Equal(v int64) Cmp { return n.is(wire.Equal, v) }
+func (n Number) Equal(v int64) Cmp { return n.is(request.Equal, v) }
 
 // NotEqual holds if the number is not v.
-func (n Number) NotEqual(v int64) Cmp { return n.is(wire.NotEqual, v) }
+func (n Number) NotEqual(v int64) Cmp { return n.is(request.NotEqual, v) }
 
 // Greater holds if the number is above v.
-func (n Number) Greater(v int64) Cmp { return n.is(wire.Greater, v) }
+func (n Number) Greater(v int64) Cmp { return n.is(request.Greater, v) }
 
 // Less holds if the number is below v.
-func (n Number) Less(v int64) Cmp { return n.is(wire.Less, v) }
+func (n Number) Less(v int64) Cmp { return n.is(request.Less, v) }
 
 func (n Bytes) is(r uint8, v []byte) Cmp {
 	n.c.c.Result, n.c.c.Value = r, v
@@ -65,16 +67,16 @@ func (n Bytes) is(r uint8, v []byte) Cmp {
 }
 
 // Equal holds if the value is v.
-func (n Bytes) Equal(v []byte) Cmp { return n.is(wire.Equal, v) }
+func (n Bytes) Equal(v []byte) Cmp { return n.is(request.Equal, v) }
 
 // NotEqual holds if the value is not v.
-func (n Bytes) NotEqual(v []byte) Cmp { return n.is(wire.NotEqual, v) }
+func (n Bytes) NotEqual(v []byte) Cmp { return n.is(request.NotEqual, v) }
 
 // Greater holds if the value is after v in the order of bytes.
-func (n Bytes) Greater(v []byte) Cmp { return n.is(wire.Greater, v) }
+func (n Bytes) Greater(v []byte) Cmp { return n.is(request.Greater, v) }
 
 // Less holds if the value is before v in the order of bytes.
-func (n Bytes) Less(v []byte) Cmp { return n.is(wire.Less, v) }
+func (n Bytes) Less(v []byte) Cmp { return n.is(request.Less, v) }
 
 // Exists holds if the key exists.
 func Exists(key string) Cmp { return Version(key).Greater(0) }
@@ -83,36 +85,36 @@ func Exists(key string) Cmp { return Version(key).Greater(0) }
 func Missing(key string) Cmp { return Version(key).Equal(0) }
 
 // Op is an operation of a transaction.
-type Op struct{ op wire.Op }
+type Op struct{ op request.Op }
 
 // OpGet reads in a transaction; see Client.Get.
-func OpGet(key string, opts ...GetOption) Op { return Op{wire.Op{Get: getRequest(key, opts)}} }
+func OpGet(key string, opts ...GetOption) Op { return Op{request.Op{Get: getRequest(key, opts)}} }
 
 // OpPut writes in a transaction; see Client.Put.
 func OpPut(key string, value []byte, opts ...PutOption) Op {
-	r := &wire.PutRequest{Key: key, Value: value}
+	r := &request.Put{Key: key, Value: value}
 	for _, o := range opts {
 		o.applyPut(r)
 	}
-	return Op{wire.Op{Put: r}}
+	return Op{request.Op{Put: r}}
 }
 
 // OpDelete deletes in a transaction; see Client.Delete.
 func OpDelete(key string, opts ...DeleteOption) Op {
-	r := &wire.DeleteRequest{Key: key}
+	r := &request.Delete{Key: key}
 	for _, o := range opts {
 		o.applyDelete(r)
 	}
-	return Op{wire.Op{Delete: r}}
+	return Op{request.Op{Delete: r}}
 }
 
 // OpTxn is a transaction in a transaction. Its conditions refer to the state before the outer transaction.
 func OpTxn(conditions []Cmp, then, otherwise []Op) Op {
-	t := &wire.TxnRequest{}
+	t := &request.Txn{}
 	addConditions(&t.Compare, conditions)
 	addOps(&t.Success, then)
 	addOps(&t.Failure, otherwise)
-	return Op{wire.Op{Txn: t}}
+	return Op{request.Op{Txn: t}}
 }
 
 // Txn is a transaction being built: c.Txn(ctx).If(...).Then(...).Else(...).Commit(). It is not safe for
@@ -120,16 +122,16 @@ func OpTxn(conditions []Cmp, then, otherwise []Op) Op {
 type Txn struct {
 	c   *Client
 	ctx context.Context
-	r   wire.TxnRequest // without the namespace
+	r   request.Txn // without the namespace
 }
 
-func addConditions(list *[]wire.Compare, conditions []Cmp) {
+func addConditions(list *[]request.Compare, conditions []Cmp) {
 	for _, c := range conditions {
 		*list = append(*list, c.c)
 	}
 }
 
-func addOps(list *[]wire.Op, ops []Op) {
+func addOps(list *[]request.Op, ops []Op) {
 	for _, o := range ops {
 		*list = append(*list, o.op)
 	}

@@ -8,8 +8,8 @@ import (
 	"google.golang.org/grpc"
 
 	"vigil/client/internal/inbox"
+	"vigil/client/internal/request"
 	"vigil/client/internal/session"
-	"vigil/client/internal/wire"
 )
 
 // script is a stream of messages, each made when it is received.
@@ -31,7 +31,7 @@ func TestStreamEndsWhileWaitingForRoom(t *testing.T) {
 	s, e := &watchStream{alone: true}, &watchSession{Session: session.New[*Watcher, watchResponse]()}
 	w := &Watcher{c: &Client{}, ready: make(chan struct{}, 1), room: make(chan struct{}, 1), done: make(chan struct{})}
 	w.mu.inbox = inbox.New(2, 1, false, func(e *Event) int64 { return e.KV.ModRevision })
-	create := &wire.WatchCreate{Start: 2}
+	create := &request.WatchCreate{Start: 2}
 	e.Create(w, create)
 	e.Accept(create.ID, 4)
 	ctx, cancel := context.WithCancel(t.Context())

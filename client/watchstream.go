@@ -14,8 +14,8 @@ import (
 
 	"vigil/client/internal/attempt"
 	"vigil/client/internal/pool"
+	"vigil/client/internal/request"
 	"vigil/client/internal/session"
-	"vigil/client/internal/wire"
 )
 
 var (
@@ -100,7 +100,7 @@ func (s *watchStream) askProgress() {
 
 // create requests a watcher on the session. The lock is held.
 func (s *watchStream) create(w *Watcher) {
-	s.mu.session.Create(w, &wire.WatchCreate{Key: w.spec.key, End: w.spec.end, Start: w.resumeFrom(),
+	s.mu.session.Create(w, &request.WatchCreate{Key: w.spec.key, End: w.spec.end, Start: w.resumeFrom(),
 		Progress: w.spec.progress, NoPut: w.spec.noPut, NoDelete: w.spec.noDelete, PrevKV: w.spec.prevKV})
 }
 

@@ -10,8 +10,8 @@ import (
 	"testing"
 	"time"
 
+	"vigil/bench/api"
 	"vigil/bench/h2"
-	"vigil/bench/wire"
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"google.golang.org/grpc"
@@ -72,11 +72,11 @@ func (p *putOp) Next(buf []byte) (string, []byte, bool) {
 		return "", nil, false
 	}
 	p.left--
-	return wire.Put, wire.AppendPut(buf, []byte("k"), []byte("v")), true
+	return api.Put, api.AppendPut(buf, []byte("k"), []byte("v")), true
 }
 
 func (p *putOp) Check(msg []byte) error {
-	h, err := wire.ReadHeader(msg)
+	h, err := api.ReadHeader(msg)
 	if err == nil && p.limit > 0 && h.Revision > p.limit {
 		return errors.New("that is too much")
 	}
@@ -126,11 +126,11 @@ func (k *keepOp) Next(buf []byte) (string, []byte, bool) {
 		return "", nil, false
 	}
 	k.left--
-	return wire.LeaseKeepAlive, wire.AppendLeaseKeepAlive(buf, 5), true
+	return api.LeaseKeepAlive, api.AppendLeaseKeepAlive(buf, 5), true
 }
 
 func (k *keepOp) Check(msg []byte) error {
-	var a wire.LeaseAnswer
+	var a api.LeaseAnswer
 	if err := a.Read(msg); err != nil {
 		return err
 	}
@@ -142,7 +142,7 @@ func (k *keepOp) Check(msg []byte) error {
 
 func TestClosedStreams(t *testing.T) {
 	f := &fakeLease{}
-	r, err := ClosedStreams(context.Background(), serve(t, f, 3), 5, wire.LeaseKeepAlive, Window{}, func(slot int) Op { return &keepOp{left: slot} })
+	r, err := ClosedStreams(context.Background(), serve(t, f, 3), 5, api.LeaseKeepAlive, Window{}, func(slot int) Op { return &keepOp{left: slot} })
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -152,7 +152,7 @@ func TestClosedStreams(t *testing.T) {
 	}
 	f = &fakeLease{}
 	f.after.Store(20)
-	_, err = ClosedStreams(context.Background(), serve(t, f, 1), 1, wire.LeaseKeepAlive, Window{}, func(int) Op { return &keepOp{left: -1} })
+	_, err = ClosedStreams(context.Background(), serve(t, f, 1), 1, api.LeaseKeepAlive, Window{}, func(int) Op { return &keepOp{left: -1} })
 	if err == nil || !strings.Contains(err.Error(), "0 answers") {
 		t.Fatalf("a stream that ended before its answer: %v", err)
 	}
@@ -209,7 +209,7 @@ type refusedOp struct {
 
 func (o *refusedOp) Next(buf []byte) (string, []byte, bool) {
 	if *o.sent++; *o.sent%4 == 0 {
-		return wire.Put, wire.AppendPut(buf, []byte("refused"), []byte("v")), true
+		return api.Put, api.AppendPut(buf, []byte("refused"), []byte("v")), true
 	}
 	return o.putOp.Next(buf)
 }

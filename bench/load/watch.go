@@ -8,9 +8,9 @@ import (
 	"sync/atomic"
 	"time"
 
+	"vigil/bench/api"
 	"vigil/bench/h2"
 	"vigil/bench/hist"
-	"vigil/bench/wire"
 )
 
 // WatchSpec describes a set of watchers.
@@ -18,7 +18,7 @@ type WatchSpec struct {
 	// Streams watch streams, spread over the connections in turn, carry PerStream watchers each.
 	Streams, PerStream int
 	// Create is what the i-th watcher of a stream asks for. It leaves the id to the server.
-	Create func(stream, i int) wire.WatchCreate
+	Create func(stream, i int) api.WatchCreate
 	// Base, if set, says that every value begins with the nanoseconds since then at which its put
 	// was due (see Stamp); the time from there to its arrival is recorded.
 	Base time.Time
@@ -68,7 +68,7 @@ func Watch(ctx context.Context, conns Conns, spec WatchSpec) (*Watchers, error) 
 		w.streams = append(w.streams, s)
 		w.ended.Add(1)
 		var err error
-		if s.id, err = s.conn.Open(wire.Watch, s, nil, false); err != nil {
+		if s.id, err = s.conn.Open(api.Watch, s, nil, false); err != nil {
 			w.ended.Done()
 			return nil, err
 		}
@@ -110,7 +110,7 @@ func (s *watchStream) Message(at time.Time, msg []byte) {
 }
 
 func (s *watchStream) take(at time.Time, msg []byte) error {
-	var a wire.WatchAnswer
+	var a api.WatchAnswer
 	if err := a.Read(msg, nil); err != nil {
 		return err
 	}
@@ -130,7 +130,7 @@ func (s *watchStream) take(at time.Time, msg []byte) error {
 	last := &s.last[a.WatchID]
 	seen := atomic.LoadInt64(last)
 	s.mu.Lock()
-	err := a.Read(msg, func(ev *wire.Event) error {
+	err := a.Read(msg, func(ev *api.Event) error {
 		mod := ev.KV.Mod
 		if mod < seen || mod == seen && !s.w.spec.SharedRevisions {
 			return fmt.Errorf("watcher %d got revision %d after %d", a.WatchID, mod, seen)

@@ -11,10 +11,10 @@ import (
 	"path/filepath"
 	"time"
 
+	"vigil/bench/api"
 	"vigil/bench/h2"
 	"vigil/bench/hist"
 	"vigil/bench/load"
-	"vigil/bench/wire"
 )
 
 func archiveScenarios() []Scenario {
@@ -38,7 +38,7 @@ func newNoise(slot, size int) load.Op {
 func (n *noise) Next(buf []byte) (string, []byte, bool) {
 	n.key = appendKey(n.key[:0], n.rng.IntN(n.keys))
 	_, _ = n.values.Read(n.value)
-	return wire.Put, wire.AppendPut(buf, n.key, n.value), true
+	return api.Put, api.AppendPut(buf, n.key, n.value), true
 }
 
 // archived is what a server says about its archive.

@@ -6,9 +6,9 @@ import (
 	"math/rand/v2"
 	"sync/atomic"
 
+	"vigil/bench/api"
 	"vigil/bench/h2"
 	"vigil/bench/load"
-	"vigil/bench/wire"
 )
 
 func costScenarios() []Scenario {
@@ -131,7 +131,7 @@ func costByValue(ctx context.Context, e *Env) ([]Figure, error) {
 		if err != nil {
 			return nil, err
 		}
-		if _, err := cs[0].Call(ctx, wire.Compact, wire.AppendCompact(nil, rev, false)); err != nil {
+		if _, err := cs[0].Call(ctx, api.Compact, api.AppendCompact(nil, rev, false)); err != nil {
 			return nil, err
 		}
 	}

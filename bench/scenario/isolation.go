@@ -5,10 +5,10 @@ import (
 	"fmt"
 	"time"
 
+	"vigil/bench/api"
 	"vigil/bench/h2"
 	"vigil/bench/hist"
 	"vigil/bench/load"
-	"vigil/bench/wire"
 )
 
 func isolationScenarios() []Scenario {
@@ -146,8 +146,8 @@ func watchOthers(ctx context.Context, e *Env) ([]Figure, error) {
 	var w *load.Watchers
 	c, err := e.compare(ctx, rate, 20, func(slot int) load.Op { return newPutter(slot, spread, e.Params.ValueSize, fill) }, condition{
 		begin: func(ctx context.Context) (err error) {
-			w, err = load.Watch(ctx, wc, load.WatchSpec{Streams: streams, PerStream: per, Create: func(s, i int) wire.WatchCreate {
-				return wire.WatchCreate{Key: appendKey(nil, 50_000_000+s*per+i)}
+			w, err = load.Watch(ctx, wc, load.WatchSpec{Streams: streams, PerStream: per, Create: func(s, i int) api.WatchCreate {
+				return api.WatchCreate{Key: appendKey(nil, 50_000_000+s*per+i)}
 			}})
 			return err
 		},
@@ -190,8 +190,8 @@ func watchStalled(ctx context.Context, e *Env, socket bool) ([]Figure, error) {
 				return err
 			}
 			e.conns = append(e.conns, wc)
-			_, err = load.Watch(ctx, wc, load.WatchSpec{Streams: streams, PerStream: per, Create: func(_, i int) wire.WatchCreate {
-				return wire.WatchCreate{Key: appendKey(nil, i)}
+			_, err = load.Watch(ctx, wc, load.WatchSpec{Streams: streams, PerStream: per, Create: func(_, i int) api.WatchCreate {
+				return api.WatchCreate{Key: appendKey(nil, i)}
 			}})
 			for _, c := range wc {
 				if socket {
@@ -231,8 +231,8 @@ func watchCatchUp(ctx context.Context, e *Env, watchers int) ([]Figure, error) {
 		begin: func(context.Context) error { return nil },
 		during: func(ctx context.Context, p *load.Pacer) error {
 			began := time.Now()
-			spec := load.WatchSpec{Streams: streams, PerStream: watchers / streams, SharedRevisions: true, Create: func(int, int) wire.WatchCreate {
-				return wire.WatchCreate{Key: allKeys, End: allKeysEnd, StartRevision: 2}
+			spec := load.WatchSpec{Streams: streams, PerStream: watchers / streams, SharedRevisions: true, Create: func(int, int) api.WatchCreate {
+				return api.WatchCreate{Key: allKeys, End: allKeysEnd, StartRevision: 2}
 			}}
 			if w, err = load.Watch(ctx, wc, spec); err != nil {
 				return err
@@ -279,8 +279,8 @@ func watchPrevKV(ctx context.Context, e *Env) ([]Figure, error) {
 	var w *load.Watchers
 	c, err := e.compare(ctx, rate, 20, func(slot int) load.Op { return newPutter(slot, keys, size, fill) }, condition{
 		begin: func(ctx context.Context) (err error) {
-			w, err = load.Watch(ctx, wc, load.WatchSpec{Streams: 1, PerStream: 1, Create: func(int, int) wire.WatchCreate {
-				return wire.WatchCreate{Key: allKeys, End: allKeysEnd, PrevKV: true}
+			w, err = load.Watch(ctx, wc, load.WatchSpec{Streams: 1, PerStream: 1, Create: func(int, int) api.WatchCreate {
+				return api.WatchCreate{Key: allKeys, End: allKeysEnd, PrevKV: true}
 			}})
 			return err
 		},

@@ -5,9 +5,9 @@ import (
 	"fmt"
 	"math/rand/v2"
 
+	"vigil/bench/api"
 	"vigil/bench/h2"
 	"vigil/bench/load"
-	"vigil/bench/wire"
 )
 
 // The load of the throughput scenarios.
@@ -122,11 +122,11 @@ func (u *updater) Next(buf []byte) (string, []byte, bool) {
 	u.i = u.rng.IntN(u.keys)
 	u.key = appendKey(u.key[:0], u.from+u.i)
 	u.fill.fill(u.value, uint64(u.from+u.i))
-	return wire.Txn, wire.AppendUpdateTxn(buf, u.key, u.value, u.revs[u.i]), true
+	return api.Txn, api.AppendUpdateTxn(buf, u.key, u.value, u.revs[u.i]), true
 }
 
 func (u *updater) Check(msg []byte) error {
-	var a wire.TxnAnswer
+	var a api.TxnAnswer
 	if err := a.Read(msg); err != nil {
 		return err
 	}

@@ -4,9 +4,9 @@ import (
 	"context"
 	"fmt"
 
+	"vigil/bench/api"
 	"vigil/bench/h2"
 	"vigil/bench/load"
-	"vigil/bench/wire"
 )
 
 func leaseScenarios() []Scenario {
@@ -22,11 +22,11 @@ const leaseTTL = 3600
 type grantor struct{ last int64 }
 
 func (g *grantor) Next(buf []byte) (string, []byte, bool) {
-	return wire.LeaseGrant, wire.AppendLeaseGrant(buf, leaseTTL), true
+	return api.LeaseGrant, api.AppendLeaseGrant(buf, leaseTTL), true
 }
 
 func (g *grantor) Check(msg []byte) error {
-	var a wire.LeaseAnswer
+	var a api.LeaseAnswer
 	if err := a.Read(msg); err != nil {
 		return err
 	}
@@ -52,11 +52,11 @@ func grants(ctx context.Context, e *Env) ([]Figure, error) {
 type keeper struct{ id int64 }
 
 func (k *keeper) Next(buf []byte) (string, []byte, bool) {
-	return wire.LeaseKeepAlive, wire.AppendLeaseKeepAlive(buf, k.id), true
+	return api.LeaseKeepAlive, api.AppendLeaseKeepAlive(buf, k.id), true
 }
 
 func (k *keeper) Check(msg []byte) error {
-	var a wire.LeaseAnswer
+	var a api.LeaseAnswer
 	if err := a.Read(msg); err != nil {
 		return err
 	}
@@ -76,16 +76,16 @@ func keepAlives(ctx context.Context, e *Env) ([]Figure, error) {
 	}
 	ids := make([]int64, manyConns*perConn)
 	for i := range ids {
-		b, err := cs[i%len(cs)].Call(ctx, wire.LeaseGrant, wire.AppendLeaseGrant(nil, leaseTTL))
+		b, err := cs[i%len(cs)].Call(ctx, api.LeaseGrant, api.AppendLeaseGrant(nil, leaseTTL))
 		if err != nil {
 			return nil, err
 		}
-		var a wire.LeaseAnswer
+		var a api.LeaseAnswer
 		if err := a.Read(b); err != nil {
 			return nil, err
 		}
 		ids[i] = a.ID
 	}
-	_, f, err := e.closedOn(ctx, e.meter(), wire.LeaseKeepAlive, cs, perConn, "keep-alive", func(slot int) load.Op { return &keeper{ids[slot]} })
+	_, f, err := e.closedOn(ctx, e.meter(), api.LeaseKeepAlive, cs, perConn, "keep-alive", func(slot int) load.Op { return &keeper{ids[slot]} })
 	return f, err
 }

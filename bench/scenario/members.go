@@ -14,10 +14,10 @@ import (
 	"strings"
 	"time"
 
+	"vigil/bench/api"
 	"vigil/bench/h2"
 	"vigil/bench/load"
 	"vigil/bench/target"
-	"vigil/bench/wire"
 )
 
 func memberScenarios() []Scenario {
@@ -136,8 +136,8 @@ func (e *Env) ask(ctx context.Context, s *target.Server, method string, msg []by
 	return cs[0].Call(ctx, method, msg)
 }
 
-func (e *Env) status(ctx context.Context, s *target.Server) (st wire.StatusAnswer, err error) {
-	b, err := e.ask(ctx, s, wire.Status, nil)
+func (e *Env) status(ctx context.Context, s *target.Server) (st api.StatusAnswer, err error) {
+	b, err := e.ask(ctx, s, api.Status, nil)
 	if err != nil {
 		return st, err
 	}
@@ -322,7 +322,7 @@ func followerReplaced(ctx context.Context, e *Env) ([]Figure, error) {
 		return nil, err
 	}
 	e.others = e.others[:1]
-	if err := e.change(ctx, wire.MemberRemove, wire.AppendMemberRemove(nil, st.Header.MemberID)); err != nil {
+	if err := e.change(ctx, api.MemberRemove, api.AppendMemberRemove(nil, st.Header.MemberID)); err != nil {
 		return nil, err
 	}
 	if err := old.Stop(); err != nil {
@@ -333,7 +333,7 @@ func followerReplaced(ctx context.Context, e *Env) ([]Figure, error) {
 		return nil, err
 	}
 	return e.back(ctx, keys, fill, 0, func() (*target.Server, uint64, error) {
-		if err := e.change(ctx, wire.MemberAdd, wire.AppendMemberAdd(nil, "http://"+seat.Peer)); err != nil {
+		if err := e.change(ctx, api.MemberAdd, api.AppendMemberAdd(nil, "http://"+seat.Peer)); err != nil {
 			return nil, 0, err
 		}
 		s, err := e.member(seat, cluster, true)

@@ -9,10 +9,10 @@ import (
 	"sync/atomic"
 	"time"
 
+	"vigil/bench/api"
 	"vigil/bench/h2"
 	"vigil/bench/load"
 	"vigil/bench/proc"
-	"vigil/bench/wire"
 )
 
 // appendKey adds the name of key i, shaped like those of a Kubernetes API server.
@@ -81,11 +81,11 @@ func (p *putter) Next(buf []byte) (string, []byte, bool) {
 	if !p.base.IsZero() {
 		load.Stamp(p.value, p.base, p.due)
 	}
-	return wire.Put, wire.AppendPut(buf, p.key, p.value), true
+	return api.Put, api.AppendPut(buf, p.key, p.value), true
 }
 
 func (p *putter) Check(msg []byte) error {
-	h, err := wire.ReadHeader(msg)
+	h, err := api.ReadHeader(msg)
 	if err != nil {
 		return err
 	}
@@ -110,13 +110,13 @@ func (g *getter) Next(buf []byte) (string, []byte, bool) {
 	i := g.rng.IntN(g.keys)
 	g.want = uint64(i)
 	g.key = appendKey(g.key[:0], i)
-	r := wire.RangeRequest{Key: g.key, Serializable: g.serializable}
-	return wire.Range, r.Append(buf), true
+	r := api.RangeRequest{Key: g.key, Serializable: g.serializable}
+	return api.Range, r.Append(buf), true
 }
 
 func (g *getter) Check(msg []byte) error {
-	var a wire.RangeAnswer
-	err := a.Read(msg, func(kv *wire.KeyValue) error {
+	var a api.RangeAnswer
+	err := a.Read(msg, func(kv *api.KeyValue) error {
 		if !bytes.Equal(kv.Key, g.key) || len(kv.Value) != g.size || !g.fill.holds(kv.Value, g.want) {
 			return fmt.Errorf("get of %s gave %s with %d bytes", g.key, kv.Key, len(kv.Value))
 		}
@@ -152,14 +152,14 @@ func (f *filling) Next(buf []byte) (string, []byte, bool) {
 		}
 		f.key = appendKey(f.key[:0], name)
 		f.fill.fill(f.value, uint64(name))
-		buf = wire.AppendTxnPut(buf, f.key, f.value)
+		buf = api.AppendTxnPut(buf, f.key, f.value)
 	}
 	f.n = to - from
-	return wire.Txn, buf, true
+	return api.Txn, buf, true
 }
 
 func (f *filling) Check(msg []byte) error {
-	var a wire.TxnAnswer
+	var a api.TxnAnswer
 	if err := a.Read(msg); err != nil {
 		return err
 	}
@@ -220,12 +220,12 @@ func (e *Env) history(ctx context.Context, n, keys, size int, fill filler) error
 
 // revision is the server's current one.
 func (e *Env) revision(ctx context.Context, c *h2.Conn) (int64, error) {
-	r := wire.RangeRequest{Key: []byte("ready?")}
-	b, err := c.Call(ctx, wire.Range, r.Append(nil))
+	r := api.RangeRequest{Key: []byte("ready?")}
+	b, err := c.Call(ctx, api.Range, r.Append(nil))
 	if err != nil {
 		return 0, err
 	}
-	h, err := wire.ReadHeader(b)
+	h, err := api.ReadHeader(b)
 	return h.Revision, err
 }
 
@@ -245,12 +245,12 @@ func (e *Env) exactly(ctx context.Context, c *h2.Conn, from, writes int64) error
 type absent struct{}
 
 func (absent) Next(buf []byte) (string, []byte, bool) {
-	r := wire.RangeRequest{Key: []byte("absent")}
-	return wire.Range, r.Append(buf), true
+	r := api.RangeRequest{Key: []byte("absent")}
+	return api.Range, r.Append(buf), true
 }
 
 func (absent) Check(msg []byte) error {
-	var a wire.RangeAnswer
+	var a api.RangeAnswer
 	err := a.Read(msg, nil)
 	if err == nil && a.Keys != 0 {
 		err = fmt.Errorf("a key exists that was never written")

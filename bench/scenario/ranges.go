@@ -8,10 +8,10 @@ import (
 	"math/rand/v2"
 	"time"
 
+	"vigil/bench/api"
 	"vigil/bench/h2"
 	"vigil/bench/hist"
 	"vigil/bench/load"
-	"vigil/bench/wire"
 )
 
 func rangeScenarios() []Scenario {
@@ -52,14 +52,14 @@ func (r *ranger) Next(buf []byte) (string, []byte, bool) {
 	r.first = r.rng.IntN(namespaces) + namespaces*r.rng.IntN(r.keys/namespaces-r.width+1)
 	r.key = appendKey(r.key[:0], r.first)
 	r.end = appendKey(r.end[:0], r.first+namespaces*r.width)
-	q := wire.RangeRequest{Key: r.key, End: r.end}
-	return wire.Range, q.Append(buf), true
+	q := api.RangeRequest{Key: r.key, End: r.end}
+	return api.Range, q.Append(buf), true
 }
 
 func (r *ranger) Check(msg []byte) error {
-	var a wire.RangeAnswer
+	var a api.RangeAnswer
 	i := r.first
-	err := a.Read(msg, func(kv *wire.KeyValue) error {
+	err := a.Read(msg, func(kv *api.KeyValue) error {
 		if r.key = appendKey(r.key[:0], i); !bytes.Equal(kv.Key, r.key) || len(kv.Value) != r.size || !r.fill.holds(kv.Value, uint64(i)) {
 			return fmt.Errorf("key %s with %d bytes, want %s", kv.Key, len(kv.Value), r.key)
 		}
@@ -83,12 +83,12 @@ func rangeSome(ctx context.Context, e *Env, size int) ([]Figure, error) {
 type counter struct{ keys int64 }
 
 func (c *counter) Next(buf []byte) (string, []byte, bool) {
-	q := wire.RangeRequest{Key: allKeys, End: allKeysEnd, CountOnly: true}
-	return wire.Range, q.Append(buf), true
+	q := api.RangeRequest{Key: allKeys, End: allKeysEnd, CountOnly: true}
+	return api.Range, q.Append(buf), true
 }
 
 func (c *counter) Check(msg []byte) error {
-	var a wire.RangeAnswer
+	var a api.RangeAnswer
 	if err := a.Read(msg, nil); err != nil {
 		return err
 	}
@@ -129,12 +129,12 @@ type churner struct {
 func (c *churner) Next(buf []byte) (string, []byte, bool) {
 	c.made = !c.made
 	if !c.made {
-		return wire.DeleteRange, wire.AppendDelete(buf, c.key, nil), true
+		return api.DeleteRange, api.AppendDelete(buf, c.key, nil), true
 	}
 	i := c.rng.IntN(c.keys)
 	c.key = append(appendKey(c.key[:0], i), "/churn"...)
 	c.fill.fill(c.value, uint64(i))
-	return wire.Put, wire.AppendPut(buf, c.key, c.value), true
+	return api.Put, api.AppendPut(buf, c.key, c.value), true
 }
 
 // list reads everything page by page, again and again, while others write.
@@ -205,19 +205,19 @@ func listOnce(ctx context.Context, c *h2.Conn, keys, page int, pinned, churn boo
 	from, seen, rev, first := append([]byte(nil), allKeys...), 0, int64(0), keys
 	var last, buf []byte
 	for {
-		q := wire.RangeRequest{Key: from, End: allKeysEnd, Limit: int64(page)}
+		q := api.RangeRequest{Key: from, End: allKeysEnd, Limit: int64(page)}
 		if pinned {
 			q.Revision = rev
 		}
 		buf = q.Append(buf[:0])
 		began := time.Now()
-		b, err := c.Call(ctx, wire.Range, buf)
+		b, err := c.Call(ctx, api.Range, buf)
 		if err != nil {
 			return err
 		}
 		pages.Record(time.Since(began))
-		var a wire.RangeAnswer
-		err = a.Read(b, func(kv *wire.KeyValue) error {
+		var a api.RangeAnswer
+		err = a.Read(b, func(kv *api.KeyValue) error {
 			if bytes.Compare(kv.Key, last) <= 0 {
 				return fmt.Errorf("key %s after %s", kv.Key, last)
 			}
@@ -256,7 +256,7 @@ func listOnce(ctx context.Context, c *h2.Conn, keys, page int, pinned, churn boo
 
 // hugeRange counts the keys of one answer of any size without keeping it.
 type hugeRange struct {
-	wire.RangeCounter
+	api.RangeCounter
 	err  error
 	done chan h2.Status
 }
@@ -290,11 +290,11 @@ func rangeHuge(ctx context.Context, e *Env) ([]Figure, error) {
 	if err := m.begin(); err != nil {
 		return nil, err
 	}
-	q := wire.RangeRequest{Key: allKeys, End: allKeysEnd}
+	q := api.RangeRequest{Key: allKeys, End: allKeysEnd}
 	hs := make([]*hugeRange, clients)
 	for i, c := range cs {
 		hs[i] = &hugeRange{done: make(chan h2.Status, 1)}
-		if _, err := c.Open(wire.Range, hs[i], q.Append(nil), true); err != nil {
+		if _, err := c.Open(api.Range, hs[i], q.Append(nil), true); err != nil {
 			return nil, err
 		}
 		if err := c.Flush(); err != nil {

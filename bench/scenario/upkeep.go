@@ -6,10 +6,10 @@ import (
 	"path/filepath"
 	"time"
 
+	"vigil/bench/api"
 	"vigil/bench/h2"
 	"vigil/bench/load"
 	"vigil/bench/proc"
-	"vigil/bench/wire"
 )
 
 func upkeepScenarios() []Scenario {
@@ -133,11 +133,11 @@ func compaction(ctx context.Context, e *Env) ([]Figure, error) {
 
 // compact compacts, and defragments where space does not come back without that.
 func (e *Env) compact(ctx context.Context, c *h2.Conn, rev int64) error {
-	if _, err := c.Call(ctx, wire.Compact, wire.AppendCompact(nil, rev, e.Build.Kind == "etcd")); err != nil {
+	if _, err := c.Call(ctx, api.Compact, api.AppendCompact(nil, rev, e.Build.Kind == "etcd")); err != nil {
 		return fmt.Errorf("compaction at %d: %w", rev, err)
 	}
 	if e.Build.Kind == "etcd" {
-		if _, err := c.Call(ctx, wire.Defragment, nil); err != nil {
+		if _, err := c.Call(ctx, api.Defragment, nil); err != nil {
 			return fmt.Errorf("defragmentation: %w", err)
 		}
 	}
@@ -188,7 +188,7 @@ func restart(ctx context.Context, e *Env) ([]Figure, error) {
 	}
 	count := counter{int64(keys)}
 	_, msg, _ := count.Next(nil)
-	b, err := cs[0].Call(ctx, wire.Range, msg)
+	b, err := cs[0].Call(ctx, api.Range, msg)
 	if err != nil {
 		return nil, err
 	}

@@ -6,10 +6,10 @@ import (
 	"sync/atomic"
 	"time"
 
+	"vigil/bench/api"
 	"vigil/bench/h2"
 	"vigil/bench/load"
 	"vigil/bench/proc"
-	"vigil/bench/wire"
 )
 
 func watchScenarios() []Scenario {
@@ -44,7 +44,7 @@ func fanOut(ctx context.Context, e *Env, streams, per int, rate float64) ([]Figu
 	key := appendKey(nil, 0)
 	base := time.Now()
 	w, err := load.Watch(ctx, wc, load.WatchSpec{Streams: streams, PerStream: per, Base: base,
-		Create: func(int, int) wire.WatchCreate { return wire.WatchCreate{Key: key} }})
+		Create: func(int, int) api.WatchCreate { return api.WatchCreate{Key: key} }})
 	if err != nil {
 		return nil, err
 	}
@@ -119,7 +119,7 @@ func watchLarge(ctx context.Context, e *Env) ([]Figure, error) {
 		return nil, err
 	}
 	w, err := load.Watch(ctx, wc, load.WatchSpec{Streams: streams, PerStream: 1,
-		Create: func(int, int) wire.WatchCreate { return wire.WatchCreate{Key: allKeys, End: allKeysEnd} }})
+		Create: func(int, int) api.WatchCreate { return api.WatchCreate{Key: allKeys, End: allKeysEnd} }})
 	if err != nil {
 		return nil, err
 	}
@@ -182,8 +182,8 @@ func watchMemory(ctx context.Context, e *Env) ([]Figure, error) {
 		return nil, err
 	}
 	var n atomic.Int64
-	create := func(int, int) wire.WatchCreate {
-		return wire.WatchCreate{Key: appendKey(nil, 1_000_000+int(n.Add(1)))}
+	create := func(int, int) api.WatchCreate {
+		return api.WatchCreate{Key: appendKey(nil, 1_000_000+int(n.Add(1)))}
 	}
 	one, err := load.Watch(ctx, wc, load.WatchSpec{Streams: streams, PerStream: 1, Create: create})
 	if err != nil {

@@ -14,8 +14,8 @@ import (
 	"syscall"
 	"time"
 
+	"vigil/bench/api"
 	"vigil/bench/h2"
-	"vigil/bench/wire"
 )
 
 // Config says how a server is started.
@@ -165,7 +165,7 @@ func (s *Server) Args() []string { return s.cmd.Args[1:] }
 
 // Ready waits until the server answers a linearizable read, and returns when it did.
 func (s *Server) Ready(ctx context.Context) (time.Time, error) {
-	r := wire.RangeRequest{Key: []byte("ready?")}
+	r := api.RangeRequest{Key: []byte("ready?")}
 	msg := r.Append(nil)
 	var last error
 	for {
@@ -197,7 +197,7 @@ func (s *Server) try(ctx context.Context, msg []byte) (time.Time, error) {
 		return time.Time{}, err
 	}
 	defer c.Close()
-	if _, err := c.Call(ctx, wire.Range, msg); err != nil {
+	if _, err := c.Call(ctx, api.Range, msg); err != nil {
 		return time.Time{}, err
 	}
 	return time.Now(), nil

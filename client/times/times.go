@@ -16,6 +16,7 @@ package times
 
 import (
 	"context"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"slices"
@@ -23,10 +24,10 @@ import (
 	"time"
 
 	"google.golang.org/grpc/status"
-	"google.golang.org/protobuf/encoding/protowire"
 	"google.golang.org/protobuf/types/known/emptypb"
 
 	"vigil/client"
+	"vigil/client/pbfield"
 )
 
 const (
@@ -44,22 +45,19 @@ var errMalformed = errors.New("malformed answer about times of revisions")
 // time. The error matches client.ErrCompacted if the revision has been compacted, client.ErrFutureRevision if the time is in
 // the future, and ErrUnknown if it is before the first known one; its text has both times.
 func RevisionAt(ctx context.Context, c *client.Client, t time.Time) (int64, error) {
-	req := protowire.AppendVarint(protowire.AppendTag(nil, 1, protowire.VarintType), uint64(max(t.UnixMilli(), 0)))
-	b, err := invoke(ctx, c, revisionAt, req)
+	b, err := invoke(ctx, c, revisionAt, pbfield.AppendInt(nil, 1, max(t.UnixMilli(), 0)))
 	if err != nil {
 		return 0, err
 	}
 	var rev int64
-	err = fields(b, func(n protowire.Number, v uint64, _ []byte) error {
-		if n == 1 {
-			rev = int64(v)
-		}
-		return nil
-	})
-	if err == nil && rev <= 0 {
-		err = errMalformed
+	r := pbfield.Read(b)
+	for r.Next() {
+		pbfield.Int(&r, 1, &rev)
 	}
-	return rev, err
+	if r.Err() != nil || rev <= 0 {
+		return 0, errMalformed
+	}
+	return rev, nil
 }
 
 // Span is when a revision was made, by the clock of the leader of that time.
@@ -79,9 +77,9 @@ func Of(ctx context.Context, c *client.Client, revisions ...int64) ([]Span, erro
 	for part := range slices.Chunk(revisions, maxSpans) {
 		var list []byte
 		for _, rev := range part {
-			list = protowire.AppendVarint(list, uint64(rev))
+			list = binary.AppendUvarint(list, uint64(rev))
 		}
-		b, err := invoke(ctx, c, spans, protowire.AppendBytes(protowire.AppendTag(nil, 1, protowire.BytesType), list))
+		b, err := invoke(ctx, c, spans, pbfield.AppendBytes(nil, 1, list))
 		if err != nil {
 			return nil, err
 		}
@@ -98,25 +96,32 @@ func Of(ctx context.Context, c *client.Client, revisions ...int64) ([]Span, erro
 }
 
 func parseSpans(b []byte) (out []Span, err error) {
-	err = fields(b, func(n protowire.Number, _ uint64, data []byte) error {
-		if n != 1 || data == nil {
-			return nil
-		}
-		var s Span
-		err := fields(data, func(n protowire.Number, v uint64, _ []byte) error {
-			switch {
-			case v == 0:
-			case n == 1:
-				s.After = time.UnixMilli(int64(v))
-			case n == 2:
-				s.At = time.UnixMilli(int64(v))
+	r := pbfield.Read(b)
+	var body []byte
+	for r.Next() {
+		for r.Message(1, &body) {
+			var after, at int64
+			span := pbfield.Read(body)
+			for span.Next() {
+				pbfield.Int(&span, 1, &after)
+				pbfield.Int(&span, 2, &at)
 			}
-			return nil
-		})
-		out = append(out, s)
-		return err
-	})
-	return out, err
+			r.Check(span.Err())
+			out = append(out, Span{timeOf(after), timeOf(at)})
+		}
+	}
+	if r.Err() != nil {
+		return nil, errMalformed
+	}
+	return out, nil
+}
+
+// timeOf returns a time in milliseconds, the zero time if there is none.
+func timeOf(ms int64) time.Time {
+	if ms == 0 {
+		return time.Time{}
+	}
+	return time.UnixMilli(ms)
 }
 
 // invoke makes a call. The messages have no generated code: they are the unknown fields of an empty one.
@@ -127,37 +132,6 @@ func invoke(ctx context.Context, c *client.Client, method string, req []byte) ([
 		return nil, explain(err)
 	}
 	return out.ProtoReflect().GetUnknown(), nil
-}
-
-// fields calls found with each field of a message: a varint or, not nil, bytes.
-func fields(b []byte, found func(n protowire.Number, v uint64, data []byte) error) error {
-	for len(b) > 0 {
-		num, typ, n := protowire.ConsumeTag(b)
-		if n < 0 {
-			return errMalformed
-		}
-		b = b[n:]
-		var v uint64
-		var data []byte
-		switch typ {
-		case protowire.VarintType:
-			v, n = protowire.ConsumeVarint(b)
-		case protowire.BytesType:
-			if data, n = protowire.ConsumeBytes(b); data == nil {
-				data = []byte{}
-			}
-		default:
-			n = protowire.ConsumeFieldValue(num, typ, b)
-		}
-		if n < 0 {
-			return errMalformed
-		}
-		b = b[n:]
-		if err := found(num, v, data); err != nil {
-			return err
-		}
-	}
-	return nil
 }
 
 // explain adds to the error of a call what it means: the text says it.

@@ -10,8 +10,8 @@ import (
 	"google.golang.org/grpc/metadata"
 
 	"vigil/client/internal/pool"
+	"vigil/client/internal/request"
 	"vigil/client/internal/token"
-	"vigil/client/internal/wire"
 )
 
 // maxRenewals is how many tokens in a row a server may refuse before the call fails.
@@ -28,7 +28,7 @@ type State struct {
 	// Leader makes members without a leader reject the call.
 	Leader bool
 	// Room is memory for the context of the next attempt.
-	Room *wire.Context
+	Room *request.Context
 	// Avoid is a member that is used only if there is no other.
 	Avoid *pool.Member
 
@@ -62,18 +62,18 @@ func (s *State) Next(ctx context.Context) (context.Context, error) {
 	}
 	room := s.Room
 	if s.Room = nil; room == nil { // gRPC may still use the last one
-		room = new(wire.Context)
+		room = new(request.Context)
 	}
 	return with(ctx, md, room), nil
 }
 
 // with adds a credential to a context. room is memory for the result.
-func with(ctx, credential context.Context, room *wire.Context) context.Context {
+func with(ctx, credential context.Context, room *request.Context) context.Context {
 	if own, ok := metadata.FromOutgoingContext(ctx); ok {
 		md, _ := metadata.FromOutgoingContext(credential)
 		return metadata.NewOutgoingContext(ctx, metadata.Join(md, own))
 	}
-	*room = wire.Context{Context: ctx, Metadata: credential}
+	*room = request.Context{Context: ctx, Metadata: credential}
 	return room
 }
 

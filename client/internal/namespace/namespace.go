@@ -1,7 +1,7 @@
 // Package namespace puts a prefix before the keys of requests.
 package namespace
 
-import "vigil/client/internal/wire"
+import "vigil/client/internal/request"
 
 // The end of a range from a key on, and the smallest key.
 const (
@@ -42,8 +42,8 @@ func (p Prefix) Place(key, end *string) {
 
 // PlaceTxn returns a copy of a transaction with the prefix before all keys. Operations may be used again, so t does not
 // change.
-func (p Prefix) PlaceTxn(t *wire.TxnRequest) *wire.TxnRequest {
-	out := &wire.TxnRequest{Compare: make([]wire.Compare, len(t.Compare)), Success: p.placeOps(t.Success), Failure: p.placeOps(t.Failure)}
+func (p Prefix) PlaceTxn(t *request.Txn) *request.Txn {
+	out := &request.Txn{Compare: make([]request.Compare, len(t.Compare)), Success: p.placeOps(t.Success), Failure: p.placeOps(t.Failure)}
 	for i, c := range t.Compare {
 		p.Place(&c.Key, &c.End)
 		out.Compare[i] = c
@@ -52,14 +52,14 @@ func (p Prefix) PlaceTxn(t *wire.TxnRequest) *wire.TxnRequest {
 }
 
 // EmptyKey reports whether a transaction has an empty key, of which Place would make a valid one.
-func EmptyKey(t *wire.TxnRequest) bool {
+func EmptyKey(t *request.Txn) bool {
 	empty := func(key, end string) bool { return key == "" && end == "" }
 	for _, c := range t.Compare {
 		if empty(c.Key, c.End) {
 			return true
 		}
 	}
-	for _, list := range [][]wire.Op{t.Success, t.Failure} {
+	for _, list := range [][]request.Op{t.Success, t.Failure} {
 		for _, op := range list {
 			if op.Get != nil && empty(op.Get.Key, op.Get.End) || op.Put != nil && op.Put.Key == "" ||
 				op.Delete != nil && empty(op.Delete.Key, op.Delete.End) || op.Txn != nil && EmptyKey(op.Txn) {
@@ -70,8 +70,8 @@ func EmptyKey(t *wire.TxnRequest) bool {
 	return false
 }
 
-func (p Prefix) placeOps(list []wire.Op) []wire.Op {
-	out := make([]wire.Op, len(list))
+func (p Prefix) placeOps(list []request.Op) []request.Op {
+	out := make([]request.Op, len(list))
 	for i, op := range list {
 		switch {
 		case op.Get != nil:

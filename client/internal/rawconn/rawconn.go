@@ -14,7 +14,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"vigil/client/internal/pool"
-	"vigil/client/internal/wire"
+	"vigil/client/internal/request"
 )
 
 // Attempts is the state of one call or stream. One goroutine at a time uses it.
@@ -43,7 +43,7 @@ func (c Conn) Invoke(ctx context.Context, name string, args, reply any, opts ...
 		if !known {
 			return true, at.Conn().Invoke(ctx, name, args, reply, opts...)
 		}
-		wrapped := &wire.Generated{Message: req}
+		wrapped := &request.Generated{Message: req}
 		err = at.Conn().Invoke(ctx, name, wrapped, reply, opts...)
 		return wrapped.Sent(), err
 	})

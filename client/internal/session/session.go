@@ -11,7 +11,7 @@ package session
 import (
 	"slices"
 
-	"vigil/client/internal/wire"
+	"vigil/client/internal/request"
 )
 
 // Session holds the requests of one stream. W identifies a watcher, R is a refusal.
@@ -21,7 +21,7 @@ type Session[W comparable, R any] struct {
 	ids      map[W]int64
 	wait     []int64 // ids without an answer, in the order of the requests
 	refusals []*refusal[R]
-	out      []*wire.WatchRequest
+	out      []*request.Watch
 	// asked and answers count the requests for progress and their answers. A server may leave a request without an answer.
 	asked, answers int64
 	// Wake holds an element when there are requests to send.
@@ -54,7 +54,7 @@ func New[W comparable, R any]() *Session[W, R] {
 }
 
 // Create requests a watcher. It sets the id of the request.
-func (s *Session[W, R]) Create(w W, r *wire.WatchCreate) {
+func (s *Session[W, R]) Create(w W, r *request.WatchCreate) {
 	for s.last++; ; s.last++ {
 		if _, taken := s.watchers[s.last]; !taken { // by the server
 			break
@@ -63,7 +63,7 @@ func (s *Session[W, R]) Create(w W, r *wire.WatchCreate) {
 	r.ID = s.last
 	s.watchers[r.ID], s.ids[w] = &member[W]{watcher: w, start: r.Start}, r.ID
 	s.wait = append(s.wait, r.ID)
-	s.send(&wire.WatchRequest{Create: r})
+	s.send(&request.Watch{Create: r})
 }
 
 // Cancel removes a watcher. It requests its end if the watcher was requested, and otherwise withdraws that request.
@@ -73,13 +73,13 @@ func (s *Session[W, R]) Cancel(w W) {
 		return
 	}
 	n := len(s.out)
-	s.out = slices.DeleteFunc(s.out, func(r *wire.WatchRequest) bool { return r.Create != nil && r.Create.ID == id })
+	s.out = slices.DeleteFunc(s.out, func(r *request.Watch) bool { return r.Create != nil && r.Create.ID == id })
 	if len(s.out) < n {
 		s.answered(id) // it has none to wait for
 		s.mergeProgress()
 		return
 	}
-	s.send(&wire.WatchRequest{Cancel: &id})
+	s.send(&request.Watch{Cancel: &id})
 }
 
 // Forget removes a watcher and returns its id, if there is one.
@@ -96,14 +96,14 @@ func (s *Session[W, R]) RequestProgress() {
 		return
 	}
 	s.asked++
-	s.send(&wire.WatchRequest{})
+	s.send(&request.Watch{})
 }
 
 // mergeProgress makes one request of those for progress that wait next to each other, after the request between them was
 // withdrawn.
 func (s *Session[W, R]) mergeProgress() {
 	n := len(s.out)
-	s.out = slices.CompactFunc(s.out, func(a, b *wire.WatchRequest) bool { return a.Progress() && b.Progress() })
+	s.out = slices.CompactFunc(s.out, func(a, b *request.Watch) bool { return a.Progress() && b.Progress() })
 	s.asked -= int64(n - len(s.out))
 }
 
@@ -122,7 +122,7 @@ func (s *Session[W, R]) Progress(rev int64) (list []W) {
 	return list
 }
 
-func (s *Session[W, R]) send(r *wire.WatchRequest) {
+func (s *Session[W, R]) send(r *request.Watch) {
 	s.out = append(s.out, r)
 	select {
 	case s.Wake <- struct{}{}:
@@ -131,7 +131,7 @@ func (s *Session[W, R]) send(r *wire.WatchRequest) {
 }
 
 // TakeRequests returns the requests to send, in order.
-func (s *Session[W, R]) TakeRequests() []*wire.WatchRequest {
+func (s *Session[W, R]) TakeRequests() []*request.Watch {
 	out := s.out
 	s.out = nil
 	return out

@@ -4,13 +4,13 @@ import (
 	"slices"
 	"testing"
 
-	"vigil/client/internal/wire"
+	"vigil/client/internal/request"
 )
 
 func open(watchers ...string) *Session[string, string] {
 	s := New[string, string]()
 	for _, w := range watchers {
-		s.Create(w, &wire.WatchCreate{Key: w})
+		s.Create(w, &request.WatchCreate{Key: w})
 	}
 	return s
 }
@@ -68,10 +68,10 @@ func TestCanceledAndUnknown(t *testing.T) {
 func TestCanceledBeforeSent(t *testing.T) {
 	s := open("a")
 	for range 1000 {
-		s.Create("b", &wire.WatchCreate{Key: "b"})
+		s.Create("b", &request.WatchCreate{Key: "b"})
 		s.Cancel("b")
 	}
-	s.Create("c", &wire.WatchCreate{Key: "c"})
+	s.Create("c", &request.WatchCreate{Key: "c"})
 	s.Refuse("no")
 	requests := s.TakeRequests()
 	if len(requests) != 2 || requests[0].Create.Key != "a" || requests[1].Create.Key != "c" {
@@ -111,7 +111,7 @@ func TestIDsOfTheServer(t *testing.T) {
 	}
 	s = open("a")
 	accept(t, s, 2, "a")
-	s.Create("b", &wire.WatchCreate{}) // with another id
+	s.Create("b", &request.WatchCreate{}) // with another id
 	if w, ok := s.Watcher(2); w != "a" || !ok {
 		t.Errorf("the watcher of 2 is %q, %v", w, ok)
 	}
@@ -129,9 +129,9 @@ func TestProgressOfOlderRequest(t *testing.T) {
 		}
 	}
 	s.RequestProgress()
-	s.Create("past", &wire.WatchCreate{Start: 3})
-	s.Create("future", &wire.WatchCreate{Start: 11})
-	s.Create("now", &wire.WatchCreate{})
+	s.Create("past", &request.WatchCreate{Start: 3})
+	s.Create("future", &request.WatchCreate{Start: 11})
+	s.Create("now", &request.WatchCreate{})
 	accept(t, s, 1, "past")
 	accept(t, s, 2, "future")
 	progress(10, "future") // now has no answer
@@ -139,12 +139,12 @@ func TestProgressOfOlderRequest(t *testing.T) {
 	progress(10, "future", "now", "past") // a second answer is one to a request that came after all of them
 	s = New[string, string]()
 	s.RequestProgress()
-	s.Create("past", &wire.WatchCreate{Start: 3})
+	s.Create("past", &request.WatchCreate{Start: 3})
 	accept(t, s, 1, "past")
 	s.RequestProgress()
 	progress(10)
 	progress(10, "past")
-	s.Create("later", &wire.WatchCreate{Start: 3})
+	s.Create("later", &request.WatchCreate{Start: 3})
 	accept(t, s, 2, "later")
 	s.RequestProgress() // the server may have left out an answer, then this one is the third
 	progress(11, "later", "past")
@@ -156,7 +156,7 @@ func TestProgressRequestsAreBounded(t *testing.T) {
 	for range 1000 {
 		s.RequestProgress()
 	}
-	s.Create("b", &wire.WatchCreate{})
+	s.Create("b", &request.WatchCreate{})
 	s.RequestProgress() // b is not created before the first
 	if n := len(s.TakeRequests()); n != 4 {
 		t.Errorf("%d requests wait, want 4", n)
@@ -173,7 +173,7 @@ func TestProgressRequestsAroundWithdrawnWatchers(t *testing.T) {
 	s.TakeRequests()
 	for range 1000 {
 		s.RequestProgress()
-		s.Create("b", &wire.WatchCreate{Key: "b"})
+		s.Create("b", &request.WatchCreate{Key: "b"})
 		s.RequestProgress()
 		s.Cancel("b")
 	}
@@ -181,7 +181,7 @@ func TestProgressRequestsAroundWithdrawnWatchers(t *testing.T) {
 		t.Errorf("%d requests wait, want 1", n)
 	}
 	// The merged requests have no answers to wait for.
-	s.Create("past", &wire.WatchCreate{Key: "past", Start: 3})
+	s.Create("past", &request.WatchCreate{Key: "past", Start: 3})
 	accept(t, s, 1, "a")
 	accept(t, s, s.last, "past")
 	s.RequestProgress()

@@ -1,36 +1,23 @@
-// Package wire encodes and decodes the messages of the KV and Watch services, and those that grant and renew leases, by hand, because they are on the hot path.
-// Requests are decoded directly into kv's types, and results of kv are encoded directly from their records, so that no
-// message is built twice.
+// Package wire encodes and decodes the messages of the KV and Watch services, and those that grant
+// and renew leases: the calls under load. It decodes requests directly into the types of kv, and
+// encodes results of kv directly from their records, so no message is built twice. The fields
+// themselves are read and appended with client/pbfield.
 //
 // The messages are those of etcdserverpb, and the package behaves as the generated code does:
 //
-//  1. Decode accepts and rejects the same encodings as the generated code. A field of an
-//     unknown number, or of a known number with another wire type, is skipped. Of a field given
-//     more than once the last value counts; an embedded message is merged; a oneof keeps the
-//     last member.
-//  2. The generated code decodes an encoding to an equal message. Fields of zero
-//     value are left out, and fields are in the order of their numbers.
+//  1. Decode accepts and rejects the same encodings as the generated code. It skips a field of an
+//     unknown number, or of a known number with another wire type. Of a field given more than once
+//     the last value counts; an embedded message is merged; a oneof keeps the last member.
+//  2. The generated code decodes an encoding to an equal message. Fields of zero value are left out,
+//     and fields are in the order of their numbers.
 //  3. Size is exactly the number of bytes that AppendTo appends.
 //  4. Decode allocates no memory for a length before it has the bytes.
 //
-// A decoded request aliases the buffer, which must not change as long as the request is in use. An empty byte field is nil.
+// A decoded request aliases the buffer, which must not change while the request is in use. An empty
+// byte field is nil.
 //
-// Nothing here is safe for concurrent use on the same message; nothing keeps state in between.
+// A message is for one goroutine at a time. The package keeps no state between calls.
 package wire
-
-import "errors"
-
-// The two ways in which a message can be malformed. Clients see their texts, which are those of
-// the generated code.
-var (
-	// ErrInvalid: the bytes are not an encoding of the message.
-	ErrInvalid = errors.New("proto: cannot parse invalid wire-format data")
-	// ErrTooDeep: the message nests deeper than MaxDepth.
-	ErrTooDeep = errors.New("proto: exceeded maximum recursion depth")
-)
-
-// MaxDepth is how deep messages may nest, the outermost being the first level.
-const MaxDepth = 10000
 
 // Decoder is a message that can be received.
 type Decoder interface {

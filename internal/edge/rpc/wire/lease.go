@@ -1,6 +1,9 @@
 package wire
 
-import "vigil/internal/kv"
+import (
+	"vigil/client/pbfield"
+	"vigil/internal/kv"
+)
 
 // LeaseGrantRequest is etcdserverpb.LeaseGrantRequest.
 type LeaseGrantRequest struct {
@@ -15,49 +18,21 @@ type LeaseKeepAliveRequest struct{ ID int64 }
 // Decode implements Decoder.
 func (m *LeaseGrantRequest) Decode(b []byte) error {
 	m.Len = len(b)
-	for len(b) > 0 {
-		tag, n := takeVarint(b)
-		if n <= 0 {
-			return ErrInvalid
-		}
-		b = b[n:]
-		var err error
-		switch tag {
-		case 1<<3 | typeVarint:
-			n = takeInt64(b, &m.TTL)
-		case 2<<3 | typeVarint:
-			n = takeInt64(b, &m.ID)
-		default:
-			n, err = skipField(tag, b)
-		}
-		if err != nil || n <= 0 {
-			return ErrInvalid
-		}
-		b = b[n:]
+	r := pbfield.Read(b)
+	for r.Next() {
+		pbfield.Int(&r, 1, &m.TTL)
+		pbfield.Int(&r, 2, &m.ID)
 	}
-	return nil
+	return r.Err()
 }
 
 // Decode implements Decoder.
 func (m *LeaseKeepAliveRequest) Decode(b []byte) error {
-	for len(b) > 0 {
-		tag, n := takeVarint(b)
-		if n <= 0 {
-			return ErrInvalid
-		}
-		b = b[n:]
-		var err error
-		if tag == 1<<3|typeVarint {
-			n = takeInt64(b, &m.ID)
-		} else {
-			n, err = skipField(tag, b)
-		}
-		if err != nil || n <= 0 {
-			return ErrInvalid
-		}
-		b = b[n:]
+	r := pbfield.Read(b)
+	for r.Next() {
+		pbfield.Int(&r, 1, &m.ID)
 	}
-	return nil
+	return r.Err()
 }
 
 // LeaseResponse is etcdserverpb.LeaseGrantResponse, without an error text, and etcdserverpb.LeaseKeepAliveResponse.
@@ -68,10 +43,10 @@ type LeaseResponse struct {
 
 // Size implements Encoder.
 func (m *LeaseResponse) Size() int {
-	return 1 + sizeBytes(sizeHeader(m.Header)) + sizeUint(uint64(m.ID)) + sizeUint(uint64(m.TTL))
+	return 1 + pbfield.SizeBytes(sizeHeader(m.Header)) + sizeInt(uint64(m.ID)) + sizeInt(uint64(m.TTL))
 }
 
 // AppendTo implements Encoder.
 func (m *LeaseResponse) AppendTo(b []byte) []byte {
-	return appendUint(appendUint(appendHeader(b, m.Header), 2, uint64(m.ID)), 3, uint64(m.TTL))
+	return pbfield.AppendInt(pbfield.AppendInt(appendHeader(b, m.Header), 2, uint64(m.ID)), 3, uint64(m.TTL))
 }

@@ -7,6 +7,7 @@ import (
 	"go.etcd.io/etcd/api/v3/mvccpb"
 	"google.golang.org/protobuf/proto"
 
+	"vigil/client/pbfield"
 	"vigil/internal/kv"
 )
 
@@ -316,7 +317,7 @@ func (g gen) rangeResult() *kv.RangeResult {
 func (g gen) lengthen(r *kv.Records) kv.Records {
 	var all []byte
 	for i := range r.Len() {
-		all = appendBytes(all, 2, r.At(i))
+		all = pbfield.AppendPresent(all, 2, r.At(i))
 	}
 	l := &kv.LongRecords{Bytes: len(all), N: r.Len()}
 	for len(all) > 0 {
@@ -338,9 +339,11 @@ func listed(r *kv.Records) (list [][]byte) {
 	for _, p := range r.Long.Pieces {
 		all = append(all, *p...)
 	}
-	for len(all) > 0 {
-		b, n := takeBytes(all[1:])
-		list, all = append(list, b), all[1+n:]
+	var one []byte
+	for r := pbfield.Read(all); r.Next(); {
+		for r.Message(2, &one) {
+			list = append(list, one)
+		}
 	}
 	return list
 }

@@ -1,6 +1,9 @@
 package wire
 
-import "vigil/internal/kv"
+import (
+	"vigil/client/pbfield"
+	"vigil/internal/kv"
+)
 
 // Piece is a part of an encoding: bytes of its own, or a piece of a long list of records.
 type Piece struct {
@@ -33,7 +36,7 @@ func (m *RangeStreamResponse) Pieces(list []Piece) []Piece {
 		return nil
 	}
 	c := cutter{list: list}
-	c.b = appendLen(c.b, 1, m.inner())
+	c.b = pbfield.AppendLen(c.b, 1, m.inner())
 	if m.Last {
 		c.appendRange(m.Header, m.Result)
 	} else {
@@ -97,22 +100,22 @@ func (c *cutter) appendRange(h kv.Header, r *kv.RangeResult) {
 	}
 	c.b = appendHeader(c.b, h)
 	c.cut(r.KVs.Long)
-	c.b = appendBool(c.b, 3, r.More)
-	c.b = appendUint(c.b, 4, uint64(r.Count))
+	c.b = pbfield.AppendBool(c.b, 3, r.More)
+	c.b = pbfield.AppendInt(c.b, 4, r.Count)
 }
 
 func (c *cutter) appendTxn(h kv.Header, r *kv.TxnResult) {
 	c.b = appendHeader(c.b, h)
-	c.b = appendBool(c.b, 2, r.Succeeded)
+	c.b = pbfield.AppendBool(c.b, 2, r.Succeeded)
 	for i := range r.Responses {
 		op := &r.Responses[i]
-		c.b = appendLen(c.b, 3, sizeOp(op))
+		c.b = pbfield.AppendLen(c.b, 3, sizeOp(op))
 		switch {
 		case op.Range != nil:
-			c.b = appendLen(c.b, 1, sizeUnion(op))
+			c.b = pbfield.AppendLen(c.b, 1, sizeUnion(op))
 			c.appendRange(kv.Header{Revision: op.Range.Revision}, op.Range)
 		case op.Txn != nil:
-			c.b = appendLen(c.b, 4, sizeUnion(op))
+			c.b = pbfield.AppendLen(c.b, 4, sizeUnion(op))
 			c.appendTxn(kv.Header{}, op.Txn)
 		default:
 			c.b = appendOp(c.b, op)

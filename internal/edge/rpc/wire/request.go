@@ -1,6 +1,9 @@
 package wire
 
-import "vigil/internal/kv"
+import (
+	"vigil/client/pbfield"
+	"vigil/internal/kv"
+)
 
 // RangeRequest is etcdserverpb.RangeRequest.
 type RangeRequest struct {
@@ -54,134 +57,61 @@ func (m *DeleteRangeRequest) Decode(b []byte) error {
 // Decode implements Decoder.
 func (m *TxnRequest) Decode(b []byte) error {
 	m.Len = len(b)
-	return decodeTxn(b, &m.TxnRequest, MaxDepth, m.maxOps)
+	return decodeTxn(b, &m.TxnRequest, pbfield.MaxDepth, m.maxOps)
 }
 
 // Decode implements Decoder.
 func (m *CompactionRequest) Decode(b []byte) error {
-	for len(b) > 0 {
-		tag, n := takeVarint(b)
-		if n <= 0 {
-			return ErrInvalid
-		}
-		b = b[n:]
-		var err error
-		switch tag {
-		case 1<<3 | typeVarint:
-			n = takeInt64(b, &m.Revision)
-		case 2<<3 | typeVarint:
-			n = takeBool(b, &m.Physical)
-		default:
-			n, err = skipField(tag, b)
-		}
-		if err != nil || n <= 0 {
-			return ErrInvalid
-		}
-		b = b[n:]
+	r := pbfield.Read(b)
+	for r.Next() {
+		pbfield.Int(&r, 1, &m.Revision)
+		r.Bool(2, &m.Physical)
 	}
-	return nil
+	return r.Err()
 }
 
 func decodeRange(b []byte, m *kv.RangeRequest) error {
-	for len(b) > 0 {
-		tag, n := takeVarint(b)
-		if n <= 0 {
-			return ErrInvalid
+	r := pbfield.Read(b)
+	for r.Next() {
+		r.Bytes(1, &m.Key)
+		r.Bytes(2, &m.End)
+		if r.AtEnd() {
+			break
 		}
-		b = b[n:]
-		var err error
-		switch tag {
-		case 1<<3 | typeBytes:
-			m.Key, n = takeBytes(b)
-		case 2<<3 | typeBytes:
-			m.End, n = takeBytes(b)
-		case 3<<3 | typeVarint:
-			n = takeInt64(b, &m.Limit)
-		case 4<<3 | typeVarint:
-			n = takeInt64(b, &m.Revision)
-		case 5<<3 | typeVarint:
-			n = takeInt32(b, &m.Order)
-		case 6<<3 | typeVarint:
-			n = takeInt32(b, &m.Sort)
-		case 7<<3 | typeVarint:
-			n = takeBool(b, &m.Serializable)
-		case 8<<3 | typeVarint:
-			n = takeBool(b, &m.KeysOnly)
-		case 9<<3 | typeVarint:
-			n = takeBool(b, &m.CountOnly)
-		case 10<<3 | typeVarint:
-			n = takeInt64(b, &m.MinModRevision)
-		case 11<<3 | typeVarint:
-			n = takeInt64(b, &m.MaxModRevision)
-		case 12<<3 | typeVarint:
-			n = takeInt64(b, &m.MinCreateRevision)
-		case 13<<3 | typeVarint:
-			n = takeInt64(b, &m.MaxCreateRevision)
-		default:
-			n, err = skipField(tag, b)
-		}
-		if err != nil || n <= 0 {
-			return ErrInvalid
-		}
-		b = b[n:]
+		pbfield.Int(&r, 3, &m.Limit)
+		pbfield.Int(&r, 4, &m.Revision)
+		pbfield.Int(&r, 5, &m.Order)
+		pbfield.Int(&r, 6, &m.Sort)
+		r.Bool(7, &m.Serializable)
+		r.Bool(8, &m.KeysOnly)
+		r.Bool(9, &m.CountOnly)
+		pbfield.Int(&r, 10, &m.MinModRevision)
+		pbfield.Int(&r, 11, &m.MaxModRevision)
+		pbfield.Int(&r, 12, &m.MinCreateRevision)
+		pbfield.Int(&r, 13, &m.MaxCreateRevision)
 	}
-	return nil
+	return r.Err()
 }
 
 func decodePut(b []byte, m *kv.PutRequest) error {
-	for len(b) > 0 {
-		tag, n := takeVarint(b)
-		if n <= 0 {
-			return ErrInvalid
-		}
-		b = b[n:]
-		var err error
-		switch tag {
-		case 1<<3 | typeBytes:
-			m.Key, n = takeBytes(b)
-		case 2<<3 | typeBytes:
-			m.Value, n = takeBytes(b)
-		case 3<<3 | typeVarint:
-			n = takeInt64(b, &m.Lease)
-		case 4<<3 | typeVarint:
-			n = takeBool(b, &m.PrevKV)
-		case 5<<3 | typeVarint:
-			n = takeBool(b, &m.IgnoreValue)
-		case 6<<3 | typeVarint:
-			n = takeBool(b, &m.IgnoreLease)
-		default:
-			n, err = skipField(tag, b)
-		}
-		if err != nil || n <= 0 {
-			return ErrInvalid
-		}
-		b = b[n:]
+	r := pbfield.Read(b)
+	for r.Next() {
+		r.Bytes(1, &m.Key)
+		r.Bytes(2, &m.Value)
+		pbfield.Int(&r, 3, &m.Lease)
+		r.Bool(4, &m.PrevKV)
+		r.Bool(5, &m.IgnoreValue)
+		r.Bool(6, &m.IgnoreLease)
 	}
-	return nil
+	return r.Err()
 }
 
 func decodeDelete(b []byte, m *kv.DeleteRangeRequest) error {
-	for len(b) > 0 {
-		tag, n := takeVarint(b)
-		if n <= 0 {
-			return ErrInvalid
-		}
-		b = b[n:]
-		var err error
-		switch tag {
-		case 1<<3 | typeBytes:
-			m.Key, n = takeBytes(b)
-		case 2<<3 | typeBytes:
-			m.End, n = takeBytes(b)
-		case 3<<3 | typeVarint:
-			n = takeBool(b, &m.PrevKV)
-		default:
-			n, err = skipField(tag, b)
-		}
-		if err != nil || n <= 0 {
-			return ErrInvalid
-		}
-		b = b[n:]
+	r := pbfield.Read(b)
+	for r.Next() {
+		r.Bytes(1, &m.Key)
+		r.Bytes(2, &m.End)
+		r.Bool(3, &m.PrevKV)
 	}
-	return nil
+	return r.Err()
 }

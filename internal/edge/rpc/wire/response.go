@@ -1,6 +1,9 @@
 package wire
 
-import "vigil/internal/kv"
+import (
+	"vigil/client/pbfield"
+	"vigil/internal/kv"
+)
 
 // RangeResponse is etcdserverpb.RangeResponse.
 type RangeResponse struct {
@@ -57,7 +60,7 @@ func (m *TxnResponse) Size() int { return sizeTxn(m.Header, m.Result) }
 func (m *TxnResponse) AppendTo(b []byte) []byte { return appendTxn(b, m.Header, m.Result) }
 
 // Size implements Encoder.
-func (m *CompactionResponse) Size() int { return 1 + sizeBytes(sizeHeader(m.Header)) }
+func (m *CompactionResponse) Size() int { return 1 + pbfield.SizeBytes(sizeHeader(m.Header)) }
 
 // AppendTo implements Encoder.
 func (m *CompactionResponse) AppendTo(b []byte) []byte { return appendHeader(b, m.Header) }
@@ -71,11 +74,11 @@ type RangeStreamResponse struct {
 }
 
 // Size implements Encoder.
-func (m *RangeStreamResponse) Size() int { return 1 + sizeBytes(m.inner()) }
+func (m *RangeStreamResponse) Size() int { return 1 + pbfield.SizeBytes(m.inner()) }
 
 // AppendTo implements Encoder.
 func (m *RangeStreamResponse) AppendTo(b []byte) []byte {
-	b = appendLen(b, 1, m.inner())
+	b = pbfield.AppendLen(b, 1, m.inner())
 	if m.Last {
 		return appendRange(b, m.Header, m.Result)
 	}
@@ -90,36 +93,26 @@ func (m *RangeStreamResponse) inner() int {
 }
 
 func sizeHeader(h kv.Header) int {
-	return sizeUint(h.ClusterID) + sizeUint(h.MemberID) + sizeUint(uint64(h.Revision)) + sizeUint(h.Term)
+	return sizeInt(h.ClusterID) + sizeInt(h.MemberID) + sizeInt(uint64(h.Revision)) + sizeInt(h.Term)
 }
 
 // appendHeader appends a header as field 1, which it is in every response.
 func appendHeader(b []byte, h kv.Header) []byte {
-	b = appendLen(b, 1, sizeHeader(h))
-	b = appendUint(b, 1, h.ClusterID)
-	b = appendUint(b, 2, h.MemberID)
-	b = appendUint(b, 3, uint64(h.Revision))
-	return appendUint(b, 4, h.Term)
+	b = pbfield.AppendLen(b, 1, sizeHeader(h))
+	b = pbfield.AppendInt(b, 1, h.ClusterID)
+	b = pbfield.AppendInt(b, 2, h.MemberID)
+	b = pbfield.AppendInt(b, 3, h.Revision)
+	return pbfield.AppendInt(b, 4, h.Term)
 }
 
 // RecordKey returns the key of an encoded mvccpb.KeyValue, nil if there is none. It aliases b.
 func RecordKey(b []byte) (key []byte) {
-	for len(b) > 0 {
-		tag, n := takeVarint(b)
-		if n <= 0 {
-			return nil
-		}
-		b = b[n:]
-		var err error
-		if tag == 1<<3|typeBytes {
-			key, n = takeBytes(b)
-		} else {
-			n, err = skipField(tag, b)
-		}
-		if err != nil || n <= 0 {
-			return nil
-		}
-		b = b[n:]
+	r := pbfield.Read(b)
+	for r.Next() {
+		r.Bytes(1, &key)
+	}
+	if r.Err() != nil {
+		return nil
 	}
 	return key
 }
@@ -130,7 +123,7 @@ func sizeRecords(r *kv.Records) int {
 	}
 	n, from := 0, 0
 	for _, to := range r.Ends {
-		n += 1 + sizeBytes(to-from)
+		n += 1 + pbfield.SizeBytes(to-from)
 		from = to
 	}
 	return n
@@ -145,27 +138,27 @@ func appendRecords(b []byte, field int, r *kv.Records) []byte {
 	}
 	from := 0
 	for _, to := range r.Ends {
-		b = appendBytes(b, field, r.Buf[from:to])
+		b = pbfield.AppendPresent(b, field, r.Buf[from:to])
 		from = to
 	}
 	return b
 }
 
 func sizeRange(h kv.Header, r *kv.RangeResult) int {
-	return 1 + sizeBytes(sizeHeader(h)) + sizeRecords(&r.KVs) + sizeBool(r.More) + sizeUint(uint64(r.Count))
+	return 1 + pbfield.SizeBytes(sizeHeader(h)) + sizeRecords(&r.KVs) + sizeBool(r.More) + sizeInt(uint64(r.Count))
 }
 
 func appendRange(b []byte, h kv.Header, r *kv.RangeResult) []byte {
 	b = appendHeader(b, h)
 	b = appendRecords(b, 2, &r.KVs)
-	b = appendBool(b, 3, r.More)
-	return appendUint(b, 4, uint64(r.Count))
+	b = pbfield.AppendBool(b, 3, r.More)
+	return pbfield.AppendInt(b, 4, r.Count)
 }
 
 func sizePut(h kv.Header, r *kv.PutResult) int {
-	n := 1 + sizeBytes(sizeHeader(h))
+	n := 1 + pbfield.SizeBytes(sizeHeader(h))
 	if r.PrevKV != nil {
-		n += 1 + sizeBytes(len(r.PrevKV))
+		n += 1 + pbfield.SizeBytes(len(r.PrevKV))
 	}
 	return n
 }
@@ -173,35 +166,35 @@ func sizePut(h kv.Header, r *kv.PutResult) int {
 func appendPut(b []byte, h kv.Header, r *kv.PutResult) []byte {
 	b = appendHeader(b, h)
 	if r.PrevKV != nil {
-		b = appendBytes(b, 2, r.PrevKV)
+		b = pbfield.AppendPresent(b, 2, r.PrevKV)
 	}
 	return b
 }
 
 func sizeDelete(h kv.Header, r *kv.DeleteRangeResult) int {
-	return 1 + sizeBytes(sizeHeader(h)) + sizeUint(uint64(r.Deleted)) + sizeRecords(&r.PrevKVs)
+	return 1 + pbfield.SizeBytes(sizeHeader(h)) + sizeInt(uint64(r.Deleted)) + sizeRecords(&r.PrevKVs)
 }
 
 func appendDelete(b []byte, h kv.Header, r *kv.DeleteRangeResult) []byte {
 	b = appendHeader(b, h)
-	b = appendUint(b, 2, uint64(r.Deleted))
+	b = pbfield.AppendInt(b, 2, r.Deleted)
 	return appendRecords(b, 3, &r.PrevKVs)
 }
 
 func sizeTxn(h kv.Header, r *kv.TxnResult) int {
-	n := 1 + sizeBytes(sizeHeader(h)) + sizeBool(r.Succeeded)
+	n := 1 + pbfield.SizeBytes(sizeHeader(h)) + sizeBool(r.Succeeded)
 	for i := range r.Responses {
-		n += 1 + sizeBytes(sizeOp(&r.Responses[i]))
+		n += 1 + pbfield.SizeBytes(sizeOp(&r.Responses[i]))
 	}
 	return n
 }
 
 func appendTxn(b []byte, h kv.Header, r *kv.TxnResult) []byte {
 	b = appendHeader(b, h)
-	b = appendBool(b, 2, r.Succeeded)
+	b = pbfield.AppendBool(b, 2, r.Succeeded)
 	for i := range r.Responses {
 		op := &r.Responses[i]
-		b = appendOp(appendLen(b, 3, sizeOp(op)), op)
+		b = appendOp(pbfield.AppendLen(b, 3, sizeOp(op)), op)
 	}
 	return b
 }
@@ -212,7 +205,7 @@ func sizeOp(op *kv.OpResult) int {
 	if n < 0 {
 		return 0
 	}
-	return 1 + sizeBytes(n)
+	return 1 + pbfield.SizeBytes(n)
 }
 
 // sizeUnion returns the size of the content of a ResponseOp, -1 for an empty one.
@@ -234,13 +227,13 @@ func appendOp(b []byte, op *kv.OpResult) []byte {
 	n := sizeUnion(op)
 	switch {
 	case op.Range != nil:
-		return appendRange(appendLen(b, 1, n), kv.Header{Revision: op.Range.Revision}, op.Range)
+		return appendRange(pbfield.AppendLen(b, 1, n), kv.Header{Revision: op.Range.Revision}, op.Range)
 	case op.Put != nil:
-		return appendPut(appendLen(b, 2, n), kv.Header{Revision: op.Put.Revision}, op.Put)
+		return appendPut(pbfield.AppendLen(b, 2, n), kv.Header{Revision: op.Put.Revision}, op.Put)
 	case op.Delete != nil:
-		return appendDelete(appendLen(b, 3, n), kv.Header{Revision: op.Delete.Revision}, op.Delete)
+		return appendDelete(pbfield.AppendLen(b, 3, n), kv.Header{Revision: op.Delete.Revision}, op.Delete)
 	case op.Txn != nil:
-		return appendTxn(appendLen(b, 4, n), kv.Header{}, op.Txn)
+		return appendTxn(pbfield.AppendLen(b, 4, n), kv.Header{}, op.Txn)
 	}
 	return b
 }

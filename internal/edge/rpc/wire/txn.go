@@ -1,117 +1,88 @@
 package wire
 
-import "vigil/internal/kv"
+import (
+	"vigil/client/pbfield"
+	"vigil/internal/kv"
+)
 
 // decodeTxn merges an encoding into m. depth is how many levels of messages may follow, this one
-// included. Of more than maxOps compares or operations on one level only the first maxOps+1 are decoded: a
-// request with more is rejected, and an empty one takes 50 times its bytes in memory. 0 is no limit.
+// included. Of more than maxOps compares or operations on one level it decodes only the first
+// maxOps+1: a request with more is rejected, and an empty one takes 50 times its bytes in memory. 0
+// is no limit.
 func decodeTxn(b []byte, m *kv.TxnRequest, depth, maxOps int) error {
 	if depth--; depth < 0 {
-		return ErrTooDeep
+		return pbfield.ErrTooDeep
 	}
-	for len(b) > 0 {
-		tag, n := takeVarint(b)
-		if n <= 0 {
-			return ErrInvalid
-		}
-		b = b[n:]
-		var err error
-		switch tag {
-		case 1<<3 | typeBytes:
-			var body []byte
-			if body, n = takeBytes(b); n > 0 && !beyond(len(m.Compare), maxOps) {
+	r := pbfield.Read(b)
+	var body []byte
+	for r.Next() {
+		for r.Message(1, &body) {
+			if !isBeyond(len(m.Compare), maxOps) {
 				m.Compare = append(m.Compare, kv.Compare{})
-				err = decodeCompare(body, &m.Compare[len(m.Compare)-1], depth)
+				r.Check(decodeCompare(body, &m.Compare[len(m.Compare)-1], depth))
 			}
-		case 2<<3 | typeBytes:
-			m.Success, n, err = decodeOp(b, m.Success, depth, maxOps)
-		case 3<<3 | typeBytes:
-			m.Failure, n, err = decodeOp(b, m.Failure, depth, maxOps)
-		default:
-			n, err = skipField(tag, b)
 		}
-		if err != nil {
-			return err
+		for r.Message(2, &body) {
+			r.Check(decodeOp(body, &m.Success, depth, maxOps))
 		}
-		if n <= 0 {
-			return ErrInvalid
+		for r.Message(3, &body) {
+			r.Check(decodeOp(body, &m.Failure, depth, maxOps))
 		}
-		b = b[n:]
 	}
-	return nil
+	return r.Err()
 }
 
-// beyond reports whether a list of n elements is too long already.
-func beyond(n, maxOps int) bool { return maxOps > 0 && n > maxOps }
+// isBeyond reports whether a list of n elements is too long already.
+func isBeyond(n, maxOps int) bool { return maxOps > 0 && n > maxOps }
 
-// decodeOp appends one RequestOp to ops.
-func decodeOp(b []byte, ops []kv.Op, depth, maxOps int) ([]kv.Op, int, error) {
-	body, taken := takeBytes(b)
-	if taken <= 0 {
-		return ops, 0, ErrInvalid
-	}
-	if beyond(len(ops), maxOps) {
-		return ops, taken, nil
+// decodeOp appends one RequestOp to ops. Of its oneof the last member counts, and a repeated member
+// is merged.
+func decodeOp(b []byte, ops *[]kv.Op, depth, maxOps int) error {
+	if isBeyond(len(*ops), maxOps) {
+		return nil
 	}
 	if depth--; depth < 0 {
-		return ops, 0, ErrTooDeep
+		return pbfield.ErrTooDeep
 	}
-	ops = append(ops, kv.Op{})
-	op := &ops[len(ops)-1]
-	for len(body) > 0 {
-		tag, n := takeVarint(body)
-		if n <= 0 {
-			return ops, 0, ErrInvalid
-		}
-		body = body[n:]
-		var inner []byte
-		var err error
-		switch tag {
-		case 1<<3 | typeBytes, 2<<3 | typeBytes, 3<<3 | typeBytes, 4<<3 | typeBytes:
-			if inner, n = takeBytes(body); n > 0 {
-				err = decodeUnion(tag>>3, inner, op, depth, maxOps)
+	*ops = append(*ops, kv.Op{})
+	op := &(*ops)[len(*ops)-1]
+	r := pbfield.Read(b)
+	var body []byte
+	for r.Next() {
+		if r.Message(1, &body) {
+			if op.Range == nil {
+				*op = kv.Op{Range: new(kv.RangeRequest)}
 			}
-		default:
-			n, err = skipField(tag, body)
+			r.Check(unlessTooDeep(depth, decodeRange(body, op.Range)))
 		}
-		if err != nil {
-			return ops, 0, err
+		if r.Message(2, &body) {
+			if op.Put == nil {
+				*op = kv.Op{Put: new(kv.PutRequest)}
+			}
+			r.Check(unlessTooDeep(depth, decodePut(body, op.Put)))
 		}
-		if n <= 0 {
-			return ops, 0, ErrInvalid
+		if r.Message(3, &body) {
+			if op.Delete == nil {
+				*op = kv.Op{Delete: new(kv.DeleteRangeRequest)}
+			}
+			r.Check(unlessTooDeep(depth, decodeDelete(body, op.Delete)))
 		}
-		body = body[n:]
+		if r.Message(4, &body) {
+			if op.Txn == nil {
+				*op = kv.Op{Txn: new(kv.TxnRequest)}
+			}
+			r.Check(decodeTxn(body, op.Txn, depth, maxOps))
+		}
 	}
-	return ops, taken, nil
+	return r.Err()
 }
 
-// decodeUnion merges one member of the oneof into op; another member that was there is dropped.
-func decodeUnion(field uint64, b []byte, op *kv.Op, depth, maxOps int) error {
-	if field != 4 && depth < 1 {
-		return ErrTooDeep
+// unlessTooDeep returns the error of a message without embedded ones at this depth.
+func unlessTooDeep(depth int, err error) error {
+	if depth < 1 {
+		return pbfield.ErrTooDeep
 	}
-	switch field {
-	case 1:
-		if op.Range == nil {
-			*op = kv.Op{Range: new(kv.RangeRequest)}
-		}
-		return decodeRange(b, op.Range)
-	case 2:
-		if op.Put == nil {
-			*op = kv.Op{Put: new(kv.PutRequest)}
-		}
-		return decodePut(b, op.Put)
-	case 3:
-		if op.Delete == nil {
-			*op = kv.Op{Delete: new(kv.DeleteRangeRequest)}
-		}
-		return decodeDelete(b, op.Delete)
-	default:
-		if op.Txn == nil {
-			*op = kv.Op{Txn: new(kv.TxnRequest)}
-		}
-		return decodeTxn(b, op.Txn, depth, maxOps)
-	}
+	return err
 }
 
 // The members of Compare's oneof, by their field numbers.
@@ -125,48 +96,30 @@ const (
 
 // decodeCompare decodes into the zero value of m.
 func decodeCompare(b []byte, m *kv.Compare, depth int) error {
-	if depth < 1 {
-		return ErrTooDeep
-	}
-	union := uint64(0)
-	for len(b) > 0 {
-		tag, n := takeVarint(b)
-		if n <= 0 {
-			return ErrInvalid
+	r := pbfield.Read(b)
+	union := 0
+	for r.Next() {
+		pbfield.Int(&r, 1, &m.Result)
+		pbfield.Int(&r, 2, &m.Target)
+		r.Bytes(3, &m.Key)
+		for _, num := range [...]int{unionVersion, unionCreate, unionMod, unionLease} {
+			if v, ok := r.Varint(num); ok {
+				m.Number, union = int64(v), num
+			}
 		}
-		b = b[n:]
-		var err error
-		switch tag {
-		case 1<<3 | typeVarint:
-			n = takeInt32(b, &m.Result)
-		case 2<<3 | typeVarint:
-			n = takeInt32(b, &m.Target)
-		case 3<<3 | typeBytes:
-			m.Key, n = takeBytes(b)
-		case unionVersion<<3 | typeVarint, unionCreate<<3 | typeVarint, unionMod<<3 | typeVarint, unionLease<<3 | typeVarint:
-			n = takeInt64(b, &m.Number)
-			union = tag >> 3
-		case unionValue<<3 | typeBytes:
-			m.Value, n = takeBytes(b)
-			union = tag >> 3
-		case 64<<3 | typeBytes:
-			m.End, n = takeBytes(b)
-		default:
-			n, err = skipField(tag, b)
+		if r.Message(unionValue, &m.Value) {
+			union = unionValue
 		}
-		if err != nil || n <= 0 {
-			return ErrInvalid
-		}
-		b = b[n:]
+		r.Bytes(64, &m.End)
 	}
 	settleUnion(m, union)
-	return nil
+	return unlessTooDeep(depth, r.Err())
 }
 
 // settleUnion keeps only the operand that the target looks at: a client that sends another member
 // of the oneof than the target's compares with zero or with the empty value.
-func settleUnion(m *kv.Compare, union uint64) {
-	wanted := uint64(0)
+func settleUnion(m *kv.Compare, union int) {
+	wanted := 0
 	switch m.Target {
 	case kv.CompareVersion:
 		wanted = unionVersion

@@ -3,6 +3,7 @@ package wire
 import (
 	"encoding/binary"
 
+	"vigil/client/pbfield"
 	"vigil/internal/kv"
 )
 
@@ -39,145 +40,55 @@ type WatchCreateRequest struct {
 
 // Decode implements Decoder.
 func (m *WatchRequest) Decode(b []byte) error {
-	for len(b) > 0 {
-		tag, n := takeVarint(b)
-		if n <= 0 {
-			return ErrInvalid
-		}
-		b = b[n:]
-		var body []byte
-		var err error
-		switch tag {
-		case 1<<3 | typeBytes:
+	r := pbfield.Read(b)
+	var body []byte
+	for r.Next() {
+		if r.Message(1, &body) {
 			m.choose(WatchCreate)
-			if body, n = takeBytes(b); n > 0 {
-				err = m.Create.decode(body)
-			}
-		case 2<<3 | typeBytes:
+			r.Check(m.Create.decode(body))
+		}
+		if r.Message(2, &body) {
 			m.choose(WatchCancel)
-			if body, n = takeBytes(b); n > 0 {
-				err = m.decodeCancel(body)
+			c := pbfield.Read(body)
+			for c.Next() {
+				pbfield.Int(&c, 1, &m.CancelID)
 			}
-		case 3<<3 | typeBytes:
+			r.Check(c.Err())
+		}
+		if r.Message(3, &body) {
 			m.choose(WatchProgress)
-			if body, n = takeBytes(b); n > 0 {
-				err = skipFields(body)
+			p := pbfield.Read(body)
+			for p.Next() { // it has no fields
 			}
-		default:
-			n, err = skipField(tag, b)
+			r.Check(p.Err())
 		}
-		if err != nil || n <= 0 {
-			return ErrInvalid
-		}
-		b = b[n:]
 	}
-	return nil
+	return r.Err()
 }
 
-// choose makes k the member of the oneof; what another member left is dropped.
+// choose makes k the member of the oneof. It drops what another member left.
 func (m *WatchRequest) choose(k WatchKind) {
 	if m.Kind != k {
 		*m = WatchRequest{Kind: k}
 	}
 }
 
-func (m *WatchRequest) decodeCancel(b []byte) error {
-	for len(b) > 0 {
-		tag, n := takeVarint(b)
-		if n <= 0 {
-			return ErrInvalid
-		}
-		b = b[n:]
-		var err error
-		if tag == 1<<3|typeVarint {
-			n = takeInt64(b, &m.CancelID)
-		} else {
-			n, err = skipField(tag, b)
-		}
-		if err != nil || n <= 0 {
-			return ErrInvalid
-		}
-		b = b[n:]
-	}
-	return nil
-}
-
-// skipFields passes over a whole message of which no field is known.
-func skipFields(b []byte) error {
-	for len(b) > 0 {
-		tag, n := takeVarint(b)
-		if n <= 0 {
-			return ErrInvalid
-		}
-		b = b[n:]
-		n, err := skipField(tag, b)
-		if err != nil {
-			return err
-		}
-		b = b[n:]
-	}
-	return nil
-}
-
 func (m *WatchCreateRequest) decode(b []byte) error {
-	for len(b) > 0 {
-		tag, n := takeVarint(b)
-		if n <= 0 {
-			return ErrInvalid
-		}
-		b = b[n:]
-		var err error
-		switch tag {
-		case 1<<3 | typeBytes:
-			m.Key, n = takeBytes(b)
-		case 2<<3 | typeBytes:
-			m.End, n = takeBytes(b)
-		case 3<<3 | typeVarint:
-			n = takeInt64(b, &m.StartRevision)
-		case 4<<3 | typeVarint:
-			n = takeBool(b, &m.ProgressNotify)
-		case 5<<3 | typeVarint:
-			n = m.filter(b)
-		case 5<<3 | typeBytes:
-			n = m.packedFilters(b)
-		case 6<<3 | typeVarint:
-			n = takeBool(b, &m.PrevKV)
-		case 7<<3 | typeVarint:
-			n = takeInt64(b, &m.WatchID)
-		case 8<<3 | typeVarint:
-			n = takeBool(b, &m.Fragment)
-		default:
-			n, err = skipField(tag, b)
-		}
-		if err != nil || n <= 0 {
-			return ErrInvalid
-		}
-		b = b[n:]
+	r := pbfield.Read(b)
+	for r.Next() {
+		r.Bytes(1, &m.Key)
+		r.Bytes(2, &m.End)
+		pbfield.Int(&r, 3, &m.StartRevision)
+		r.Bool(4, &m.ProgressNotify)
+		r.Ints(5, func(filter uint64) {
+			m.NoPut = m.NoPut || int32(filter) == 0
+			m.NoDelete = m.NoDelete || int32(filter) == 1
+		})
+		r.Bool(6, &m.PrevKV)
+		pbfield.Int(&r, 7, &m.WatchID)
+		r.Bool(8, &m.Fragment)
 	}
-	return nil
-}
-
-// filter takes one number of the list of filters.
-func (m *WatchCreateRequest) filter(b []byte) int {
-	var f int32
-	n := takeInt32(b, &f)
-	if n > 0 {
-		m.NoPut = m.NoPut || f == 0
-		m.NoDelete = m.NoDelete || f == 1
-	}
-	return n
-}
-
-func (m *WatchCreateRequest) packedFilters(b []byte) int {
-	list, taken := takeBytes(b)
-	for taken > 0 && len(list) > 0 {
-		n := m.filter(list)
-		if n <= 0 {
-			return 0
-		}
-		list = list[n:]
-	}
-	return taken
+	return r.Err()
 }
 
 // WatchResponse is etcdserverpb.WatchResponse.
@@ -203,7 +114,7 @@ const eventsField = 11
 func (m *WatchResponse) Size() int {
 	n := m.SizeFront()
 	for _, ev := range m.Events {
-		n += 1 + sizeBytes(len(ev))
+		n += 1 + pbfield.SizeBytes(len(ev))
 	}
 	return n
 }
@@ -212,7 +123,7 @@ func (m *WatchResponse) Size() int {
 func (m *WatchResponse) AppendTo(b []byte) []byte {
 	b = m.AppendFront(b)
 	for _, ev := range m.Events {
-		b = appendBytes(b, eventsField, ev)
+		b = pbfield.AppendPresent(b, eventsField, ev)
 	}
 	return b
 }
@@ -232,22 +143,22 @@ func (m *WatchResponse) One(i int) WatchResponse {
 // SizeEach returns the size of all messages together.
 func (m *WatchResponse) SizeEach() int {
 	size := m.Size()
-	rest := size - sizeUint(uint64(m.WatchID))
+	rest := size - sizeInt(uint64(m.WatchID))
 	for _, id := range m.Also {
-		size += rest + sizeUint(uint64(id))
+		size += rest + sizeInt(uint64(id))
 	}
 	return size
 }
 
 // SameSize reports whether the message for another watcher has the same size. Then they differ in the bytes of the id only.
 func (m *WatchResponse) SameSize(id int64) bool {
-	return sizeUint(uint64(id)) == sizeUint(uint64(m.WatchID))
+	return sizeInt(uint64(id)) == sizeInt(uint64(m.WatchID))
 }
 
 // PutWatchID makes an encoding of the message that for another watcher, if it has the same size.
 func (m *WatchResponse) PutWatchID(encoding []byte, id int64) {
 	if id != 0 {
-		binary.PutUvarint(encoding[1+sizeBytes(sizeHeader(m.Header))+1:], uint64(id))
+		binary.PutUvarint(encoding[1+pbfield.SizeBytes(sizeHeader(m.Header))+1:], uint64(id))
 	}
 }
 
@@ -268,7 +179,7 @@ func EventParts(dst, events [][]byte, share int) [][]byte {
 func sizeEventParts(events [][]byte, share int) int {
 	n := 0
 	for _, ev := range events {
-		n += 1 + sizeVarint(uint64(len(ev)))
+		n += 1 + pbfield.SizeVarint(uint64(len(ev)))
 		if len(ev) < share {
 			n += len(ev)
 		}
@@ -280,7 +191,7 @@ func sizeEventParts(events [][]byte, share int) int {
 func appendEventParts(dst [][]byte, b []byte, events [][]byte, share int) [][]byte {
 	from := 0
 	for _, ev := range events {
-		b = appendLen(b, eventsField, len(ev))
+		b = pbfield.AppendLen(b, eventsField, len(ev))
 		if len(ev) < share {
 			b = append(b, ev...)
 			continue
@@ -296,10 +207,10 @@ func appendEventParts(dst [][]byte, b []byte, events [][]byte, share int) [][]by
 
 // SizeFront returns the size of everything before the events.
 func (m *WatchResponse) SizeFront() int {
-	n := 1 + sizeBytes(sizeHeader(m.Header)) + sizeUint(uint64(m.WatchID)) + sizeBool(m.Created) +
-		sizeBool(m.Canceled) + sizeUint(uint64(m.CompactRevision)) + sizeBool(m.Fragment)
+	n := 1 + pbfield.SizeBytes(sizeHeader(m.Header)) + sizeInt(uint64(m.WatchID)) + sizeBool(m.Created) +
+		sizeBool(m.Canceled) + sizeInt(uint64(m.CompactRevision)) + sizeBool(m.Fragment)
 	if m.Reason != "" {
-		n += 1 + sizeBytes(len(m.Reason))
+		n += 1 + pbfield.SizeBytes(len(m.Reason))
 	}
 	return n
 }
@@ -307,12 +218,12 @@ func (m *WatchResponse) SizeFront() int {
 // AppendFront appends everything before the events.
 func (m *WatchResponse) AppendFront(b []byte) []byte {
 	b = appendHeader(b, m.Header)
-	b = appendUint(b, 2, uint64(m.WatchID))
-	b = appendBool(b, 3, m.Created)
-	b = appendBool(b, 4, m.Canceled)
-	b = appendUint(b, 5, uint64(m.CompactRevision))
+	b = pbfield.AppendInt(b, 2, m.WatchID)
+	b = pbfield.AppendBool(b, 3, m.Created)
+	b = pbfield.AppendBool(b, 4, m.Canceled)
+	b = pbfield.AppendInt(b, 5, m.CompactRevision)
 	if m.Reason != "" {
-		b = append(appendLen(b, 6, len(m.Reason)), m.Reason...)
+		b = append(pbfield.AppendLen(b, 6, len(m.Reason)), m.Reason...)
 	}
-	return appendBool(b, 7, m.Fragment)
+	return pbfield.AppendBool(b, 7, m.Fragment)
 }

@@ -13,6 +13,7 @@ import (
 	"google.golang.org/protobuf/encoding/protowire"
 	"google.golang.org/protobuf/proto"
 
+	"vigil/client/pbfield"
 	"vigil/internal/kv"
 )
 
@@ -178,8 +179,8 @@ func TestDecodeByHand(t *testing.T) {
 		"group of another end":   append(tag(nil, 99, protowire.StartGroupType), tag(nil, 98, protowire.EndGroupType)...),
 		"group without end":      tag(nil, 99, protowire.StartGroupType),
 		"key as a group":         append(tag(nil, 1, protowire.StartGroupType), tag(nil, 1, protowire.EndGroupType)...),
-		"deepest group":          group(MaxDepth + 1),
-		"group too deep":         group(MaxDepth + 2),
+		"deepest group":          group(pbfield.MaxDepth + 1),
+		"group too deep":         group(pbfield.MaxDepth + 2),
 		"length beyond the end":  {0x0a, 0x05, 'a'},
 		"huge length":            append([]byte{0x0a}, protowire.AppendVarint(nil, 1<<63)...),
 		"varint of ten bytes":    {0x18, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x01},
@@ -235,12 +236,12 @@ func nest(levels int, leaf []byte) []byte {
 func TestDecodeDepth(t *testing.T) {
 	k := kinds()[3]
 	compare := []byte{0x0a, 0x00}
-	for _, levels := range []int{1, 2, 100, MaxDepth / 2, MaxDepth/2 + 1, MaxDepth} {
+	for _, levels := range []int{1, 2, 100, pbfield.MaxDepth / 2, pbfield.MaxDepth/2 + 1, pbfield.MaxDepth} {
 		k.agree(t, nest(levels, nil))
 		k.agree(t, nest(levels, compare))
 	}
 	var m TxnRequest
-	if err := m.Decode(nest(MaxDepth/2+1, nil)); !errors.Is(err, ErrTooDeep) {
+	if err := m.Decode(nest(pbfield.MaxDepth/2+1, nil)); !errors.Is(err, pbfield.ErrTooDeep) {
 		t.Fatalf("decoded with %v", err)
 	}
 }
@@ -397,9 +398,9 @@ func TestDecodeStopsAtTheLimit(t *testing.T) {
 		2: func(r *kv.TxnRequest) int { return len(r.Success) },
 		3: func(r *kv.TxnRequest) int { return len(r.Failure) },
 	} {
-		level := bytes.Repeat([]byte{field<<3 | typeBytes, 0}, 1<<20)
-		nested := append(binary.AppendUvarint([]byte{4<<3 | typeBytes}, uint64(len(level))), level...)
-		outer := binary.AppendUvarint([]byte{2<<3 | typeBytes}, uint64(len(nested)))
+		level := bytes.Repeat([]byte{field<<3 | byte(protowire.BytesType), 0}, 1<<20)
+		nested := append(binary.AppendUvarint([]byte{4<<3 | byte(protowire.BytesType)}, uint64(len(level))), level...)
+		outer := binary.AppendUvarint([]byte{2<<3 | byte(protowire.BytesType)}, uint64(len(nested)))
 		for depth, b := range [][]byte{level, append(outer, nested...)} {
 			var m TxnRequest
 			m.LimitOps(most)

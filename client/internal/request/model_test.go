@@ -1,4 +1,4 @@
-package wire
+package request
 
 import (
 	"math/rand/v2"
@@ -7,32 +7,32 @@ import (
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"google.golang.org/protobuf/proto"
 
-	"vigil/client/internal/wire/wiretest"
+	"vigil/client/internal/randfield"
 )
 
 // The model of the encodings is the generated code: it decodes what is encoded here.
 
 // gen makes random messages.
-type gen struct{ wiretest.Gen }
+type gen struct{ randfield.Gen }
 
-func (g gen) get() (*RangeRequest, *pb.RangeRequest) {
+func (g gen) get() (*Range, *pb.RangeRequest) {
 	m := &pb.RangeRequest{Key: g.Data(), RangeEnd: g.Data(), Limit: g.Number(), Revision: g.Number(),
 		SortOrder: pb.RangeRequest_SortOrder(g.IntN(3)), SortTarget: pb.RangeRequest_SortTarget(g.IntN(5)),
 		Serializable: g.Flag(), KeysOnly: g.Flag(), CountOnly: g.Flag(),
 		MinModRevision: g.Number(), MaxModRevision: g.Number(), MinCreateRevision: g.Number(), MaxCreateRevision: g.Number()}
-	return &RangeRequest{Key: string(m.Key), End: string(m.RangeEnd), Limit: m.Limit, Revision: m.Revision,
+	return &Range{Key: string(m.Key), End: string(m.RangeEnd), Limit: m.Limit, Revision: m.Revision,
 		Order: uint8(m.SortOrder), Target: uint8(m.SortTarget), Serializable: m.Serializable, KeysOnly: m.KeysOnly, CountOnly: m.CountOnly,
 		MinModRevision: m.MinModRevision, MaxModRevision: m.MaxModRevision, MinCreateRevision: m.MinCreateRevision, MaxCreateRevision: m.MaxCreateRevision}, m
 }
 
-func (g gen) put() (*PutRequest, *pb.PutRequest) {
+func (g gen) put() (*Put, *pb.PutRequest) {
 	m := &pb.PutRequest{Key: g.Data(), Value: g.Data(), Lease: g.Number(), PrevKv: g.Flag(), IgnoreValue: g.Flag(), IgnoreLease: g.Flag()}
-	return &PutRequest{Key: string(m.Key), Value: m.Value, Lease: m.Lease, PrevKV: m.PrevKv, IgnoreValue: m.IgnoreValue, IgnoreLease: m.IgnoreLease}, m
+	return &Put{Key: string(m.Key), Value: m.Value, Lease: m.Lease, PrevKV: m.PrevKv, IgnoreValue: m.IgnoreValue, IgnoreLease: m.IgnoreLease}, m
 }
 
-func (g gen) del() (*DeleteRequest, *pb.DeleteRangeRequest) {
+func (g gen) del() (*Delete, *pb.DeleteRangeRequest) {
 	m := &pb.DeleteRangeRequest{Key: g.Data(), RangeEnd: g.Data(), PrevKv: g.Flag()}
-	return &DeleteRequest{Key: string(m.Key), End: string(m.RangeEnd), PrevKV: m.PrevKv}, m
+	return &Delete{Key: string(m.Key), End: string(m.RangeEnd), PrevKV: m.PrevKv}, m
 }
 
 func (g gen) cmp() (Compare, *pb.Compare) {
@@ -75,8 +75,8 @@ func (g gen) ops(depth int) (list []Op, m []*pb.RequestOp) {
 	return list, m
 }
 
-func (g gen) txn(depth int) (*TxnRequest, *pb.TxnRequest) {
-	r, m := &TxnRequest{}, &pb.TxnRequest{}
+func (g gen) txn(depth int) (*Txn, *pb.TxnRequest) {
+	r, m := &Txn{}, &pb.TxnRequest{}
 	for range g.IntN(3) {
 		c, p := g.cmp()
 		r.Compare, m.Compare = append(r.Compare, c), append(m.Compare, p)
@@ -86,13 +86,13 @@ func (g gen) txn(depth int) (*TxnRequest, *pb.TxnRequest) {
 	return r, m
 }
 
-func (g gen) watch() (*WatchRequest, *pb.WatchRequest) {
+func (g gen) watch() (*Watch, *pb.WatchRequest) {
 	switch g.IntN(3) {
 	case 0:
 		id := g.Int64N(1000)
-		return &WatchRequest{Cancel: &id}, &pb.WatchRequest{RequestUnion: &pb.WatchRequest_CancelRequest{CancelRequest: &pb.WatchCancelRequest{WatchId: id}}}
+		return &Watch{Cancel: &id}, &pb.WatchRequest{RequestUnion: &pb.WatchRequest_CancelRequest{CancelRequest: &pb.WatchCancelRequest{WatchId: id}}}
 	case 1:
-		return &WatchRequest{}, &pb.WatchRequest{RequestUnion: &pb.WatchRequest_ProgressRequest{ProgressRequest: &pb.WatchProgressRequest{}}}
+		return &Watch{}, &pb.WatchRequest{RequestUnion: &pb.WatchRequest_ProgressRequest{ProgressRequest: &pb.WatchProgressRequest{}}}
 	}
 	m := &pb.WatchCreateRequest{Key: g.Data(), RangeEnd: g.Data(), StartRevision: g.Number(), ProgressNotify: g.Flag(), PrevKv: g.Flag(), WatchId: g.Number(), Fragment: true}
 	r := &WatchCreate{Key: string(m.Key), End: string(m.RangeEnd), Start: m.StartRevision, Progress: m.ProgressNotify, PrevKV: m.PrevKv, ID: m.WatchId}
@@ -102,14 +102,14 @@ func (g gen) watch() (*WatchRequest, *pb.WatchRequest) {
 	if r.NoDelete = g.Flag(); r.NoDelete {
 		m.Filters = append(m.Filters, pb.WatchCreateRequest_NODELETE)
 	}
-	return &WatchRequest{Create: r}, &pb.WatchRequest{RequestUnion: &pb.WatchRequest_CreateRequest{CreateRequest: m}}
+	return &Watch{Create: r}, &pb.WatchRequest{RequestUnion: &pb.WatchRequest_CreateRequest{CreateRequest: m}}
 }
 
 func TestEncode(t *testing.T) {
 	seed := rand.Uint64()
-	g := gen{wiretest.Gen{Rand: rand.New(rand.NewPCG(seed, 1))}}
+	g := gen{randfield.Gen{Rand: rand.New(rand.NewPCG(seed, 1))}}
 	for range 500 {
-		var r Request
+		var r Encoder
 		var want proto.Message
 		switch g.IntN(6) {
 		case 0:
@@ -124,7 +124,7 @@ func TestEncode(t *testing.T) {
 			r, want = g.watch()
 		case 5:
 			id := g.Number()
-			r, want = &KeepAliveRequest{ID: id}, &pb.LeaseKeepAliveRequest{ID: id}
+			r, want = &KeepAlive{ID: id}, &pb.LeaseKeepAliveRequest{ID: id}
 		}
 		data, err := r.Marshal()
 		if err != nil {

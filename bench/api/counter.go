@@ -1,8 +1,10 @@
-package wire
+package api
 
 import (
 	"encoding/binary"
 	"fmt"
+
+	"vigil/client/pbfield"
 )
 
 // RangeCounter walks a RangeResponse that arrives in parts, without keeping it: it counts the keys
@@ -43,7 +45,7 @@ func (c *RangeCounter) field() error {
 	v, k := binary.Uvarint(c.head[max(n, 0):])
 	switch {
 	case n < 0 || k < 0:
-		return fmt.Errorf("%w: varint", ErrMalformed)
+		return fmt.Errorf("%w: varint", pbfield.ErrInvalid)
 	case k == 0:
 		return nil
 	}
@@ -60,7 +62,7 @@ func (c *RangeCounter) field() error {
 		}
 		c.skip = int64(v)
 	default:
-		return fmt.Errorf("%w: wire type %d", ErrMalformed, tag&7)
+		return fmt.Errorf("%w: wire type %d", pbfield.ErrInvalid, tag&7)
 	}
 	return nil
 }
@@ -68,7 +70,7 @@ func (c *RangeCounter) field() error {
 // Whole reports an answer that ends inside a field.
 func (c *RangeCounter) Whole() error {
 	if c.skip > 0 || len(c.head) > 0 {
-		return fmt.Errorf("%w: cut short", ErrMalformed)
+		return fmt.Errorf("%w: cut short", pbfield.ErrInvalid)
 	}
 	return nil
 }

@@ -1,16 +1,16 @@
-package wire
+package request
 
 import (
-	"encoding/binary"
-
 	"google.golang.org/grpc/mem"
+
+	"vigil/client/pbfield"
 )
 
 // fieldSlack is more than the tags, lengths and numbers of a message with a key, a range and a value take.
 const fieldSlack = 96
 
-// RangeRequest is etcdserverpb.RangeRequest.
-type RangeRequest struct {
+// Range is etcdserverpb.RangeRequest.
+type Range struct {
 	Attempt
 	Key, End            string
 	Limit, Revision     int64
@@ -23,29 +23,29 @@ type RangeRequest struct {
 	MaxCreateRevision   int64
 }
 
-// Marshal implements Request.
-func (r *RangeRequest) Marshal() (mem.BufferSlice, error) {
+// Marshal implements Encoder.
+func (r *Range) Marshal() (mem.BufferSlice, error) {
 	return r.buffers(r.append(make([]byte, 0, len(r.Key)+len(r.End)+fieldSlack)))
 }
 
-func (r *RangeRequest) append(b []byte) []byte {
-	b = appendBytes(b, 1, r.Key)
-	b = appendBytes(b, 2, r.End)
-	b = appendInt(b, 3, r.Limit)
-	b = appendInt(b, 4, r.Revision)
-	b = appendInt(b, 5, int64(r.Order))
-	b = appendInt(b, 6, int64(r.Target))
-	b = appendBool(b, 7, r.Serializable)
-	b = appendBool(b, 8, r.KeysOnly)
-	b = appendBool(b, 9, r.CountOnly)
-	b = appendInt(b, 10, r.MinModRevision)
-	b = appendInt(b, 11, r.MaxModRevision)
-	b = appendInt(b, 12, r.MinCreateRevision)
-	return appendInt(b, 13, r.MaxCreateRevision)
+func (r *Range) append(b []byte) []byte {
+	b = pbfield.AppendBytes(b, 1, r.Key)
+	b = pbfield.AppendBytes(b, 2, r.End)
+	b = pbfield.AppendInt(b, 3, r.Limit)
+	b = pbfield.AppendInt(b, 4, r.Revision)
+	b = pbfield.AppendInt(b, 5, r.Order)
+	b = pbfield.AppendInt(b, 6, r.Target)
+	b = pbfield.AppendBool(b, 7, r.Serializable)
+	b = pbfield.AppendBool(b, 8, r.KeysOnly)
+	b = pbfield.AppendBool(b, 9, r.CountOnly)
+	b = pbfield.AppendInt(b, 10, r.MinModRevision)
+	b = pbfield.AppendInt(b, 11, r.MaxModRevision)
+	b = pbfield.AppendInt(b, 12, r.MinCreateRevision)
+	return pbfield.AppendInt(b, 13, r.MaxCreateRevision)
 }
 
-// PutRequest is etcdserverpb.PutRequest.
-type PutRequest struct {
+// Put is etcdserverpb.PutRequest.
+type Put struct {
 	Attempt
 	Key         string
 	Value       []byte
@@ -55,40 +55,40 @@ type PutRequest struct {
 	IgnoreLease bool
 }
 
-// Marshal implements Request.
-func (r *PutRequest) Marshal() (mem.BufferSlice, error) {
+// Marshal implements Encoder.
+func (r *Put) Marshal() (mem.BufferSlice, error) {
 	return r.buffers(r.append(make([]byte, 0, len(r.Key)+len(r.Value)+fieldSlack/2)))
 }
 
-func (r *PutRequest) append(b []byte) []byte {
-	b = appendBytes(b, 1, r.Key)
-	b = appendBytes(b, 2, r.Value)
-	b = appendInt(b, 3, r.Lease)
-	b = appendBool(b, 4, r.PrevKV)
-	b = appendBool(b, 5, r.IgnoreValue)
-	return appendBool(b, 6, r.IgnoreLease)
+func (r *Put) append(b []byte) []byte {
+	b = pbfield.AppendBytes(b, 1, r.Key)
+	b = pbfield.AppendBytes(b, 2, r.Value)
+	b = pbfield.AppendInt(b, 3, r.Lease)
+	b = pbfield.AppendBool(b, 4, r.PrevKV)
+	b = pbfield.AppendBool(b, 5, r.IgnoreValue)
+	return pbfield.AppendBool(b, 6, r.IgnoreLease)
 }
 
-// DeleteRequest is etcdserverpb.DeleteRangeRequest.
-type DeleteRequest struct {
+// Delete is etcdserverpb.DeleteRangeRequest.
+type Delete struct {
 	Attempt
 	Key, End string
 	PrevKV   bool
 }
 
-// Marshal implements Request.
-func (r *DeleteRequest) Marshal() (mem.BufferSlice, error) {
+// Marshal implements Encoder.
+func (r *Delete) Marshal() (mem.BufferSlice, error) {
 	return r.buffers(r.append(make([]byte, 0, len(r.Key)+len(r.End)+fieldSlack/2)))
 }
 
-func (r *DeleteRequest) append(b []byte) []byte {
-	b = appendBytes(b, 1, r.Key)
-	b = appendBytes(b, 2, r.End)
-	return appendBool(b, 3, r.PrevKV)
+func (r *Delete) append(b []byte) []byte {
+	b = pbfield.AppendBytes(b, 1, r.Key)
+	b = pbfield.AppendBytes(b, 2, r.End)
+	return pbfield.AppendBool(b, 3, r.PrevKV)
 }
 
-// TxnRequest is etcdserverpb.TxnRequest.
-type TxnRequest struct {
+// Txn is etcdserverpb.TxnRequest.
+type Txn struct {
 	Attempt
 	Compare          []Compare
 	Success, Failure []Op
@@ -96,10 +96,10 @@ type TxnRequest struct {
 
 // Op is etcdserverpb.RequestOp; one field is set.
 type Op struct {
-	Get    *RangeRequest
-	Put    *PutRequest
-	Delete *DeleteRequest
-	Txn    *TxnRequest
+	Get    *Range
+	Put    *Put
+	Delete *Delete
+	Txn    *Txn
 }
 
 // Compare is etcdserverpb.Compare. Number is the operand of all targets but CompareValue.
@@ -128,13 +128,13 @@ const (
 	NotEqual
 )
 
-// Marshal implements Request.
-func (r *TxnRequest) Marshal() (mem.BufferSlice, error) {
+// Marshal implements Encoder.
+func (r *Txn) Marshal() (mem.BufferSlice, error) {
 	return r.buffers(r.append(make([]byte, 0, r.roughSize())))
 }
 
 // ReadOnly reports whether no operation writes.
-func (r *TxnRequest) ReadOnly() bool {
+func (r *Txn) ReadOnly() bool {
 	for _, list := range [2][]Op{r.Success, r.Failure} {
 		for _, op := range list {
 			if op.Put != nil || op.Delete != nil || op.Txn != nil && !op.Txn.ReadOnly() {
@@ -146,7 +146,7 @@ func (r *TxnRequest) ReadOnly() bool {
 }
 
 // roughSize estimates the size, so that the buffer seldom grows.
-func (r *TxnRequest) roughSize() int {
+func (r *Txn) roughSize() int {
 	n := 0
 	for i := range r.Compare {
 		c := &r.Compare[i]
@@ -171,53 +171,52 @@ func (r *TxnRequest) roughSize() int {
 	return n
 }
 
-func (r *TxnRequest) append(b []byte) []byte {
+func (r *Txn) append(b []byte) []byte {
 	var at int
 	for i := range r.Compare {
-		b, at = beginMessage(b, 1)
-		b = endMessage(r.Compare[i].append(b), at)
+		b, at = pbfield.BeginMessage(b, 1)
+		b = pbfield.EndMessage(r.Compare[i].append(b), at)
 	}
 	for i := range r.Success {
-		b, at = beginMessage(b, 2)
-		b = endMessage(r.Success[i].append(b), at)
+		b, at = pbfield.BeginMessage(b, 2)
+		b = pbfield.EndMessage(r.Success[i].append(b), at)
 	}
 	for i := range r.Failure {
-		b, at = beginMessage(b, 3)
-		b = endMessage(r.Failure[i].append(b), at)
+		b, at = pbfield.BeginMessage(b, 3)
+		b = pbfield.EndMessage(r.Failure[i].append(b), at)
 	}
 	return b
 }
 
 func (c *Compare) append(b []byte) []byte {
-	b = appendInt(b, 1, int64(c.Result))
-	b = appendInt(b, 2, int64(c.Target))
-	b = appendBytes(b, 3, c.Key)
+	b = pbfield.AppendInt(b, 1, c.Result)
+	b = pbfield.AppendInt(b, 2, c.Target)
+	b = pbfield.AppendBytes(b, 3, c.Key)
 	// The operand is a oneof: its member is written even if it is zero.
 	field := int(c.Target) + 4
 	if c.Target == CompareValue {
-		b = binary.AppendUvarint(appendTag(b, field, TypeBytes), uint64(len(c.Value)))
-		b = append(b, c.Value...)
+		b = pbfield.AppendPresent(b, field, c.Value)
 	} else {
-		b = binary.AppendUvarint(appendTag(b, field, TypeVarint), uint64(c.Number))
+		b = pbfield.AppendPresentInt(b, field, c.Number)
 	}
-	return appendBytes(b, 64, c.End)
+	return pbfield.AppendBytes(b, 64, c.End)
 }
 
 func (op *Op) append(b []byte) []byte {
 	var at int
 	switch {
 	case op.Get != nil:
-		b, at = beginMessage(b, 1)
-		return endMessage(op.Get.append(b), at)
+		b, at = pbfield.BeginMessage(b, 1)
+		return pbfield.EndMessage(op.Get.append(b), at)
 	case op.Put != nil:
-		b, at = beginMessage(b, 2)
-		return endMessage(op.Put.append(b), at)
+		b, at = pbfield.BeginMessage(b, 2)
+		return pbfield.EndMessage(op.Put.append(b), at)
 	case op.Delete != nil:
-		b, at = beginMessage(b, 3)
-		return endMessage(op.Delete.append(b), at)
+		b, at = pbfield.BeginMessage(b, 3)
+		return pbfield.EndMessage(op.Delete.append(b), at)
 	case op.Txn != nil:
-		b, at = beginMessage(b, 4)
-		return endMessage(op.Txn.append(b), at)
+		b, at = pbfield.BeginMessage(b, 4)
+		return pbfield.EndMessage(op.Txn.append(b), at)
 	}
 	return b
 }

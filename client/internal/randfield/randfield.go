@@ -1,5 +1,5 @@
-// Package wiretest makes random fields of messages, for the tests that compare encodings with the generated code.
-package wiretest
+// Package randfield makes random fields of messages, for the tests that compare encodings with the generated code.
+package randfield
 
 import "math/rand/v2"
 

@@ -1,4 +1,4 @@
-package wire
+package api
 
 import (
 	"bytes"
@@ -9,6 +9,8 @@ import (
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/mvccpb"
 	"google.golang.org/protobuf/proto"
+
+	"vigil/client/pbfield"
 )
 
 // same fails unless enc decodes to want.
@@ -151,7 +153,7 @@ func FuzzAnswers(f *testing.F) {
 		for _, err := range []error{
 			r.Read(b, func(*KeyValue) error { return nil }), w.Read(b, func(*Event) error { return nil }), x.Read(b), s.Read(b), c.Add(b),
 		} {
-			if err != nil && !errors.Is(err, ErrMalformed) {
+			if err != nil && !errors.Is(err, pbfield.ErrInvalid) {
 				t.Fatal(err)
 			}
 		}

@@ -1,7 +1,8 @@
-package wire
+package request
 
 import (
 	"context"
+	"errors"
 
 	"google.golang.org/grpc/mem"
 	"google.golang.org/protobuf/proto"
@@ -55,10 +56,13 @@ func (c *Context) Value(key any) any {
 	return c.Context.Value(key)
 }
 
-// Request is a request that is encoded by hand.
-type Request interface {
+// Encoder is a request that encodes itself.
+type Encoder interface {
 	Marshal() (mem.BufferSlice, error)
 }
+
+// ErrMalformed means that the bytes of a server are not an encoding of the message.
+var ErrMalformed = errors.New("malformed message from the server")
 
 // Generated is a request that the generated code encodes.
 type Generated struct {
