@@ -45,7 +45,7 @@ func (l *Log) Checkpoint(ctx context.Context, dir, sub string) (c Checkpoint, er
 	wrap := func(err error) (Checkpoint, error) {
 		return Checkpoint{}, fmt.Errorf("history: checkpoint %s: %w", dir, vfs.MarkShortage(err))
 	}
-	if err := l.alive(); err != nil {
+	if err := l.end.checkWritable(); err != nil {
 		return wrap(err)
 	}
 	dir = filepath.Clean(dir)
@@ -54,7 +54,7 @@ func (l *Log) Checkpoint(ctx context.Context, dir, sub string) (c Checkpoint, er
 	}
 	l.checkpointing.Lock()
 	defer l.checkpointing.Unlock()
-	if err := l.alive(); err != nil {
+	if err := l.end.checkWritable(); err != nil {
 		return wrap(err)
 	}
 	switch _, err := l.o.FS.Stat(dir); {
@@ -114,7 +114,7 @@ func (p *partial) clear() error {
 // make fills the directory and makes it durable.
 func (p *partial) make(ctx context.Context) (Checkpoint, error) {
 	for range checkpointAttempts {
-		files, v, err := p.choose(ctx)
+		files, v, err := p.chooseFiles(ctx)
 		if err != nil {
 			return Checkpoint{}, err
 		}
@@ -135,37 +135,32 @@ func (p *partial) make(ctx context.Context) (Checkpoint, error) {
 	return Checkpoint{}, errors.New("the segments were rewritten again and again meanwhile; try again")
 }
 
-// choose returns sealed files, and a view whose open segment follows the last of them.
+// chooseFiles returns a view, and the files of its segments before the open one.
 //
-// Files are rewritten concurrently, without the records that a compaction made superfluous. The files are those
-// of one moment, as Hold needs them. The view is taken after them, so that it knows of every
-// compaction that they do; and if a segment was sealed between the two, they do not follow each other.
-func (p *partial) choose(ctx context.Context) ([]*segfile.File, *View, error) {
+// Files are rewritten concurrently, without the records that a compaction made superfluous. The view
+// knows every compaction that its files do: a segment that a rewrite wrote is in the manifest only after
+// the compaction. A segment that was rewritten since has no file, and then all are chosen again.
+func (p *partial) chooseFiles(ctx context.Context) ([]*segfile.File, *View, error) {
 	l := p.l
 	for {
 		if err := ctx.Err(); err != nil {
 			return nil, nil, err
 		}
+		v := l.cat.manifest.Load()
 		var files []*segfile.File
-		next, whole := uint64(1), true
-		for _, s := range l.cat.segments() {
-			f := s.src.Load().file
-			if f == nil {
-				whole = false // it is not sealed yet, or was rewritten since
-				break
+		for _, s := range v.segs {
+			if f := s.file(); f != nil {
+				files = append(files, f)
 			}
-			whole = whole && f.Footer().FirstID == next
-			next = f.Footer().LastID + 1
-			files = append(files, f)
 		}
-		if v := l.cat.view.Load(); whole && v.open.Head.ID == next {
+		if len(files) == len(v.segs) {
 			return files, v, nil
 		}
-		l.seal.syncMu.Lock()
-		err := l.seal.sealPending()
-		l.seal.syncMu.Unlock()
+		l.seal.order.Lock()
+		err := l.seal.sealFull()
+		l.seal.order.Unlock()
 		if err == nil {
-			err = l.alive()
+			err = l.end.checkWritable()
 		}
 		if err != nil {
 			return nil, nil, err
@@ -183,7 +178,7 @@ func (p *partial) fill(ctx context.Context, files []*segfile.File, v *View) (Che
 		}
 		err := p.l.o.FS.Link(f.Path(), filepath.Join(p.dir, filepath.Base(f.Path())))
 		switch {
-		case errors.Is(err, fs.ErrNotExist) && !p.l.cat.view.Load().holds(f):
+		case errors.Is(err, fs.ErrNotExist) && !p.l.cat.manifest.Load().holds(f):
 			return c, false, nil
 		case errors.Is(err, syscall.EXDEV):
 			return c, false, fmt.Errorf("it must be on the file system of %s, where its segments can be linked: %w", p.l.o.Dir, err)
@@ -213,7 +208,7 @@ func (p *partial) copyOpen(ctx context.Context, v *View) (n int64, err error) {
 	if v.end <= format.HeaderSize {
 		return 0, nil
 	}
-	c, err := v.open.Copy(v.tail, v.end)
+	c, err := v.growing.Copy(v.tail, v.end)
 	if err != nil {
 		return 0, err
 	}
@@ -229,7 +224,7 @@ func (p *partial) copyOpen(ctx context.Context, v *View) (n int64, err error) {
 	if err := c.Write(ctx, file); err != nil {
 		return 0, err
 	}
-	return c.Size(), p.l.syncFile(file, file.Name())
+	return c.Size(), p.l.dir.syncFile(file, file.Name())
 }
 
 // publish gives the finished checkpoint its name.

@@ -6,91 +6,65 @@ import (
 	"vigil/internal/kv"
 )
 
-// start starts the goroutines. They end when the log is closed or has failed.
-func (l *Log) start() {
-	l.alloc.wanted = true
-	l.done.Go(l.seal.run)
-	l.done.Go(l.alloc.run)
-	l.done.Go(l.alloc.runResizer)
-	l.done.Go(l.rec.run)
-}
-
 // Retire ends writing and the background, without a sync: another log takes the place of this one.
 // Reads continue until Close, and no name in the directory is used any more, so that it may be renamed
 // or removed. The writer must be idle. Everything that would write returns ErrClosed from now on.
 func (l *Log) Retire() {
-	l.mu.Lock()
-	if l.mu.closed {
-		l.mu.Unlock()
+	if l.end.enter(phaseRetired) != phaseOpen {
 		return
 	}
-	l.endLocked(true)
-	l.mu.Unlock()
-	l.rec.halt()
 	l.done.Wait()
 	// Earlier checkpoints and syncs still use names in the directory.
 	l.checkpointing.Lock()
 	defer l.checkpointing.Unlock()
-	l.seal.syncMu.Lock()
-	defer l.seal.syncMu.Unlock()
+	l.seal.order.Lock()
+	defer l.seal.order.Unlock()
 }
 
 // Close stops the background, syncs what was committed and closes the files. It returns the error
-// that ended the log, if one did. A batch that was not committed is lost. Of a log that
-// was retired it closes the files only.
+// that ended the log, if one did. A batch that was not committed is lost. Of a log that was retired
+// it closes the files only.
 func (l *Log) Close() error {
-	l.mu.Lock()
-	retired := l.mu.retired
-	if l.mu.closed && !retired {
-		l.mu.Unlock()
+	before := l.end.enter(phaseClosed)
+	if before == phaseClosed {
 		return ErrClosed
 	}
-	l.endLocked(false)
-	l.mu.Unlock()
-	l.rec.halt()
 	l.done.Wait()
 
 	err := error(nil)
-	if !retired {
+	if before == phaseOpen {
 		err = l.finalSync()
 	}
-	switch next := l.alloc.next; {
-	case next != nil && err == nil && !retired:
-		l.abandon(next.File, next.Path)
-	case next != nil:
-		_ = next.File.Close()
+	l.alloc.closeFiles(err == nil && before == phaseOpen)
+	v := l.cat.manifest.Load()
+	if _, full := v.unsealed(); full != nil {
+		_ = full.File.Close()
 	}
-	if l.seal.pending != nil {
-		_ = l.seal.pending.File.Close()
+	if cerr := v.growing.File.Close(); err == nil && cerr != nil {
+		err = fmt.Errorf("history: close %s: %w", v.growing.Path, cerr)
 	}
-	if l.alloc.reserve != nil {
-		_ = l.alloc.reserve.Close()
-	}
-	if cerr := l.w.seg.File.Close(); err == nil && cerr != nil {
-		err = fmt.Errorf("history: close %s: %w", l.w.seg.Path, cerr)
-	}
-	for _, s := range l.cat.segs {
-		if src := s.src.Load(); src.file != nil {
-			src.file.Release()
+	for _, s := range v.segs {
+		if f := s.file(); f != nil {
+			f.Release()
 		}
 	}
-	l.dir.Release()
+	l.pinned.Release()
 	return err
 }
 
 // finalSync makes everything durable and adds a mark, an empty batch that says so, if the last batch
 // does not. Without it a damaged last batch would look like one that a crash tore.
 func (l *Log) finalSync() error {
-	l.seal.syncMu.Lock()
-	defer l.seal.syncMu.Unlock()
-	if err := l.seal.sealPending(); err != nil {
+	l.seal.order.Lock()
+	defer l.seal.order.Unlock()
+	if err := l.seal.sealFull(); err != nil {
 		if l.Err() != nil {
 			return err
 		}
 		// The next Open seals it.
-		if seg := l.seal.pending; seg.Synced.Load() < seg.End {
-			if err := l.syncFile(seg.File, seg.Path); err != nil {
-				return l.fail(err)
+		if _, g := l.cat.manifest.Load().unsealed(); g.Synced.Load() < g.End {
+			if err := l.dir.syncFile(g.File, g.Path); err != nil {
+				return l.end.fail(err)
 			}
 		}
 	}
@@ -100,12 +74,12 @@ func (l *Log) finalSync() error {
 		return nil
 	}
 	if !seg.Marked {
-		if err := l.syncFile(seg.File, seg.Path); err != nil {
-			return l.fail(err)
+		if err := l.dir.syncFile(seg.File, seg.Path); err != nil {
+			return l.end.fail(err)
 		}
 		l.seal.noteSynced(seg, seg.End, seg.Applied)
 		w.drop()
-		w.last = l.cat.view.Load().last
+		w.last = l.cat.manifest.Load().last
 		w.beginBatch(0)
 		if err := l.write(w.applied); kv.Shortage(err) {
 			l.o.Logger.Warn("closing the history without a mark that its end is whole", "error", err.Error())
@@ -114,8 +88,8 @@ func (l *Log) finalSync() error {
 			return err
 		}
 	}
-	if err := l.syncFile(seg.File, seg.Path); err != nil {
-		return l.fail(err)
+	if err := l.dir.syncFile(seg.File, seg.Path); err != nil {
+		return l.end.fail(err)
 	}
 	l.seal.noteSynced(seg, seg.End, seg.Applied)
 	return nil

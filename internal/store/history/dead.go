@@ -17,11 +17,10 @@ type DeadRecord struct {
 // deadChunk is how many records are marked while the lock is held.
 const deadChunk = 256
 
-// noteDead is Log.Dead.
-func (c *catalog) noteDead(recs []DeadRecord) (err error) {
-	defer c.rec.kick()
+// markAllDead marks records. A record that cannot be marked is skipped; the first error is returned.
+func (c *catalog) markAllDead(recs []DeadRecord) (err error) {
 	for len(recs) > 0 {
-		n, merr := c.markDead(recs[:min(len(recs), deadChunk)])
+		n, merr := c.markSomeDead(recs[:min(len(recs), deadChunk)])
 		recs = recs[n:]
 		if err == nil {
 			err = merr
@@ -30,28 +29,27 @@ func (c *catalog) noteDead(recs []DeadRecord) (err error) {
 	return err
 }
 
-// markDead marks records up to the end or the first that cannot be marked, and returns how many that
-// is, this one included.
-func (c *catalog) markDead(recs []DeadRecord) (n int, err error) {
+// markSomeDead marks records up to the end or the first that cannot be marked, and returns how many
+// that is, this one included.
+func (c *catalog) markSomeDead(recs []DeadRecord) (n int, err error) {
 	c.dead.Lock()
 	defer c.dead.Unlock()
-	v := c.view.Load()
+	v := c.manifest.Load()
 	var s *segment
 	err = segfile.Guard(func(a *segfile.Access) error {
 		for ; n < len(recs); n++ {
 			r := &recs[n]
 			s = v.segmentOf(r.Rev)
 			if s == nil {
-				markMemory(&v.open.seg.dead, &v.tail, r, v.end)
+				markMemory(&v.open.dead, &v.tail, r, v.end)
 				continue
 			}
-			s = s.home()
 			if s.dead.Unsure {
 				continue
 			}
-			src := s.src.Load() // reclaim, which alone merges, does so under c.dead
+			src := s.src.Load() // mergeRun, which alone clears it, holds c.dead
 			if src.mem != nil {
-				markMemory(&s.dead, src.mem, r, uint32(s.size.Load()))
+				markMemory(&s.dead, src.mem, r, src.full.End)
 				continue
 			}
 			if err := a.To(src.file); err != nil {
@@ -69,10 +67,17 @@ func (c *catalog) markDead(recs []DeadRecord) (n int, err error) {
 	})
 	if err != nil {
 		s.dead.Unsure = true
-		c.ReportDamage(err)
+		c.reports.ReportDamage(err)
 		n++
 	}
 	return n, err
+}
+
+// noteDamaged records that a segment cannot be rewritten.
+func (c *catalog) noteDamaged(s *segment) {
+	c.dead.Lock()
+	defer c.dead.Unlock()
+	s.damaged = true
 }
 
 // markMemory marks the record of a segment in memory that ends at end.
@@ -94,17 +99,4 @@ func markFile(d *garbage.Set, f *segfile.File, i int, tombstone bool) error {
 		d.Mark(i, size, tombstone)
 	}
 	return err
-}
-
-// garbage returns how many bytes of the segment are dead records and their places in the tables, and
-// how many of these are tombstones and theirs. The caller holds Log.dead.
-func (s *segment) garbage() (all, tombs int64) {
-	all, tombs = s.dead.Dead.Bytes, s.dead.Tombstones.Bytes
-	if f := s.src.Load().file; f != nil && f.Footer().Records > 0 {
-		foot := f.Footer()
-		tables := foot.TableSize() - 4*int64(foot.Metas)
-		all += tables * int64(s.dead.Dead.Records) / int64(foot.Records)
-		tombs += tables * int64(s.dead.Tombstones.Records) / int64(foot.Records)
-	}
-	return all, tombs
 }

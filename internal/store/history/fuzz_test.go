@@ -147,7 +147,7 @@ func FuzzFooter(f *testing.F) {
 		seg := &segment{}
 		seg.src.Store(&source{file: s})
 		seg.last = kv.Rev{Main: 1 << 62}
-		v := &View{segs: []*segment{seg}, lasts: []kv.Rev{seg.last}, open: &openSegment{seg: &segment{}}}
+		v := &View{segs: []*segment{seg}, lasts: []kv.Rev{seg.last}, open: &segment{}}
 		_, _ = v.Get(rev, nil)
 		scan := v.Scan(rev)
 		for scan.Next() {

@@ -115,7 +115,7 @@ func TestDamagedTables(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	l.rec.halt() // what is marked here is not to go
+	l.work.stop() // what is marked here is not to go
 	dead := []DeadRecord{}
 	for i, r := range m.recs() {
 		if i%2 == 0 {
@@ -124,11 +124,10 @@ func TestDamagedTables(t *testing.T) {
 	}
 	bytes, refused, kinds := 0, 0, map[bool]int{}
 	for _, s := range l.cat.segments() {
-		src := s.src.Load()
-		if src.file == nil {
+		f := s.file()
+		if f == nil {
 			continue
 		}
-		f := src.file
 		foot := f.Footer()
 		kinds[foot.Sparse]++
 		tables := disk.of(t, f.Path())[foot.BodyEnd:][:foot.TableSize()]
@@ -149,8 +148,8 @@ func TestDamagedTables(t *testing.T) {
 			l.cat.dead.Lock()
 			s.dead = garbage.Set{}
 			l.cat.dead.Unlock()
-			w := rewriting{r: l.rec, run: []*segment{s}, dead: []garbage.Set{{}}}
-			if err := segfile.Guard(func(a *segfile.Access) error { return w.copy(a, 0, s) }); !errors.Is(err, kv.ErrCorrupt) {
+			w := rewriting{mergePlan: mergePlan{dead: []garbage.Set{{}}}, cat: l.cat}
+			if err := segfile.Guard(func(a *segfile.Access) error { return w.copyRecords(a, 0, s.file()) }); !errors.Is(err, kv.ErrCorrupt) {
 				t.Fatalf("byte %d of the tables of %s: rewritten, %v", i, f.Path(), err)
 			}
 			tables[i] ^= flip
@@ -228,10 +227,10 @@ func TestDamagedSizeInRewrite(t *testing.T) {
 			data[off+7] ^= 0x08 // the highest bit of the size: 128 MiB
 		}
 	}
-	w := rewriting{r: l.rec, run: []*segment{s}, dead: []garbage.Set{{}}}
+	w := rewriting{mergePlan: mergePlan{dead: []garbage.Set{{}}}, cat: l.cat}
 	var before, after runtime.MemStats
 	runtime.ReadMemStats(&before)
-	err := segfile.Guard(func(a *segfile.Access) error { return w.copy(a, 0, s) })
+	err := segfile.Guard(func(a *segfile.Access) error { return w.copyRecords(a, 0, s.file()) })
 	runtime.ReadMemStats(&after)
 	if n := after.TotalAlloc - before.TotalAlloc; !errors.Is(err, kv.ErrCorrupt) || n > 16<<20 {
 		t.Errorf("%d bytes allocated, %v", n, err)

@@ -1,98 +1,36 @@
 package history
 
 import (
-	"errors"
+	"context"
 	"fmt"
 	"io/fs"
 	"iter"
-	"log/slog"
 	"sync"
 	"sync/atomic"
+
 	"vigil/internal/kv"
 	"vigil/internal/store/history/format"
+	"vigil/internal/store/history/growing"
 	"vigil/internal/store/history/metas"
 	"vigil/internal/store/history/segfile"
 	"vigil/internal/vfs"
 )
 
-const (
-	defaultSegmentBytes = 64 << 20
-	minSegmentBytes     = 4 << 10
-	maxSegmentBytes     = 1 << 30
-)
-
-// Options say where a Log is and how it is kept.
-type Options struct {
-	// FS is the file system; required.
-	FS vfs.FS
-	// Dir is the directory of the log. Nothing else may live in it.
-	Dir string
-	// SegmentBytes is the most that a segment grows to before it is sealed; default 64 MiB, least
-	// 4 KiB, most 1 GiB. Segments are smaller, down to 4 MiB, while the log is small and filled
-	// slowly. A batch larger than that gets a larger segment of its own.
-	SegmentBytes int64
-	// ClusterID and MemberID are written into every segment. Open refuses a directory that carries
-	// others with ErrIdentity; if both are 0 it takes what is there.
-	ClusterID, MemberID uint64
-	// Logger takes the few things worth a line (a torn tail cut, a segment sealed); default none.
-	Logger *slog.Logger
-	// NoSync leaves every sync out. A crash of the machine may then lose or corrupt anything.
-	NoSync bool
-}
-
-func (o Options) withDefaults() Options {
-	if o.SegmentBytes == 0 {
-		o.SegmentBytes = defaultSegmentBytes
-	}
-	if o.Logger == nil {
-		o.Logger = slog.New(slog.DiscardHandler)
-	}
-	return o
-}
-
-// Validate names every field that is wrong.
-func (o *Options) Validate() error {
-	var errs []error
-	if o.FS == nil {
-		errs = append(errs, errors.New("history: Options.FS is not set"))
-	}
-	if o.Dir == "" {
-		errs = append(errs, errors.New("history: Options.Dir is not set"))
-	}
-	if n := o.SegmentBytes; n != 0 && (n < minSegmentBytes || n > maxSegmentBytes) {
-		errs = append(errs, fmt.Errorf("history: Options.SegmentBytes is %d, not between %d and %d", n, minSegmentBytes, maxSegmentBytes))
-	}
-	return errors.Join(errs...)
-}
-
-// The vocabulary of the files is that of package format.
-type (
-	Applied      = format.Applied
-	Meta         = format.Meta
-	CorruptError = format.CorruptError
-)
-
-// ErrVersion means that a file is in a version of the format that this program does not read.
-var ErrVersion = format.ErrVersion
-
-var (
-	// ErrNotFound: there is no record at that revision.
-	ErrNotFound = errors.New("history: no record at that revision")
-	// ErrClosed: the log is closed.
-	ErrClosed = segfile.ErrClosed
-	// ErrIdentity: the directory belongs to another cluster or member.
-	ErrIdentity = format.ErrIdentity
-)
-
-// Log is a revision-ordered log in a directory.
+// Log is a revision-ordered log in a directory. It puts the parts together: each has its own state,
+// and uses only parts above it in this list.
 type Log struct {
-	*core
-	dir   *vfs.Pinned // Options.FS
-	cat   *catalog
-	alloc *allocator
-	seal  *sealer
-	rec   *reclaimer
-	done  sync.WaitGroup // the goroutines
+	o       Options
+	reports segfile.Reports
+	pinned  *vfs.Pinned // Options.FS
+	dir     directory
+	end     *ending
+	cat     *catalog
+	sizes   *sizes
+	work    *agenda
+	alloc   *allocator
+	seal    *sealer
+	rec     *reclaimer
+	done    sync.WaitGroup // the goroutines
 
 	w    writer       // owned by the writer goroutine
 	left atomic.Int64 // of the open segment's file, less what its tables will take
@@ -101,25 +39,35 @@ type Log struct {
 
 	// Owned by CheckPlaces.
 	placed int         // sealed segments that it has compared
-	noCopy fs.FileInfo // a file in the place of a sealed segment that is no copy of it
+	noCopy fs.FileInfo // a file at the path of a sealed segment that is no copy of it
 
-	// checkpointing is held through Checkpoint, before syncMu.
+	// checkpointing is held through Checkpoint, before sealer.order.
 	checkpointing sync.Mutex
 }
 
-func newLog(o Options) *Log {
-	c, rec := newCore(o), newReclaimState()
-	cat := &catalog{core: c, rec: rec, metas: metas.NewIndex()}
-	l := &Log{
-		core:  c,
-		cat:   cat,
-		alloc: &allocator{core: c, cat: cat, rec: rec},
-		seal:  &sealer{core: c, cat: cat, rec: rec},
-	}
-	l.rec = &reclaimer{core: c, reclaimState: rec, cat: cat, alloc: l.alloc, seal: l.seal}
+// newLog returns a log without segments in the directory that was pinned.
+func newLog(o Options, pinned *vfs.Pinned) *Log {
+	o = o.withDefaults()
+	o.FS = pinned
+	l := &Log{o: o, pinned: pinned, reports: segfile.NewReports(), end: newEnding()}
+	l.dir = directory{fs: pinned, path: o.Dir, noSync: o.NoSync}
+	l.cat = &catalog{reports: l.reports, logger: o.Logger, metas: metas.NewIndex()}
+	l.sizes = &sizes{most: o.SegmentBytes, cat: l.cat}
+	l.work = newAgenda(l.end)
+	l.alloc = newAllocator(l.dir, o.Logger, l.sizes, l.end, l.work)
+	l.seal = newSealer(l.dir, o.Logger, l.end, l.cat, l.work)
+	l.rec = &reclaimer{dir: l.dir, logger: o.Logger, sizes: l.sizes, end: l.end, cat: l.cat, work: l.work,
+		alloc: l.alloc, seal: l.seal}
+	l.setMember(format.Identity{ClusterID: o.ClusterID, MemberID: o.MemberID})
 	l.w.pend.Sorted = true
 	l.w.metas = metas.NewState()
 	return l
+}
+
+// setMember sets the identity that segments get from now on.
+func (l *Log) setMember(id format.Identity) {
+	l.o.ClusterID, l.o.MemberID = id.ClusterID, id.MemberID
+	l.alloc.member, l.rec.member = id, id
 }
 
 // Exists reports whether dir holds a log. The files of a Create that a crash interrupted do not count.
@@ -145,9 +93,6 @@ func Create(o Options, first Applied, meta []Meta) (_ *Log, err error) {
 	if err != nil {
 		return nil, fmt.Errorf("history: %w", err)
 	}
-	o.FS = pinned
-	l := newLog(o)
-	l.dir = pinned
 	defer func() {
 		if err != nil {
 			pinned.Release()
@@ -157,11 +102,12 @@ func Create(o Options, first Applied, meta []Meta) (_ *Log, err error) {
 		return nil, fmt.Errorf("history: %w", err)
 	}
 	// The first segment gets its name, and so the log begins to exist, with the first batch in it.
-	seg, err := l.alloc.prepare(1)
+	l := newLog(o, pinned)
+	seg, err := l.alloc.prepareSegment(1)
 	if err != nil {
 		return nil, err
 	}
-	l.w.seg = seg
+	l.openManifest(nil, seg, format.Chain{})
 	for i := range meta {
 		if err = l.AppendMeta(meta[i]); err != nil {
 			break
@@ -171,31 +117,69 @@ func Create(o Options, first Applied, meta []Meta) (_ *Log, err error) {
 		err = l.Commit(first)
 	}
 	if err == nil {
-		err = l.alloc.finish(seg)
+		err = l.alloc.nameSegment(seg)
 	} else {
-		l.abandon(seg.File, seg.Path)
+		l.dir.discard(seg.File, seg.Path)
 	}
 	if err != nil {
 		return nil, err
 	}
-	l.seal.noteSynced(seg, seg.End, first)
-	l.alloc.nextID = 2
-	l.start()
+	l.start(first)
 	return l, nil
 }
+
+// openManifest sets the first manifest: the segments before the open one, and the open one, at the
+// end of the chain.
+func (l *Log) openManifest(segs []*segment, open *growing.Segment, end format.Chain) {
+	v := &View{segs: segs, open: &segment{id: open.Head.ID}, growing: open, tail: open.Memory, end: open.End,
+		last: end.Last, applied: end.Applied}
+	for _, s := range segs {
+		v.lasts = append(v.lasts, s.last)
+	}
+	l.cat.manifest.Store(v)
+	l.w.seg, l.w.last, l.w.applied = open, end.Last, end.Applied
+	l.noteLeft()
+}
+
+// start starts the goroutines. They end when the log does. The open segment is durable up to its
+// end, which is at the position at.
+func (l *Log) start(at Applied) {
+	open := l.w.seg
+	l.seal.noteSynced(open, open.End, at)
+	l.alloc.mu.nextID = open.Head.ID + 1
+	l.alloc.mu.wanted = true
+	l.done.Go(l.seal.sealInBackground)
+	l.done.Go(l.alloc.allocateInBackground)
+	l.done.Go(l.alloc.resizeInBackground)
+	l.done.Go(l.rec.reclaimInBackground)
+}
+
+// Failed is closed when a write or a sync failed for good; Err then says why.
+func (l *Log) Failed() <-chan struct{} { return l.end.failed }
+
+// Err returns the error that ended the log, nil before that.
+func (l *Log) Err() error { return l.end.failure() }
+
+// Damage yields damage that background work found: reclaim, the marking of dead records, a
+// compaction. The log goes on. Its owner counts the damage and raises the alarm.
+func (l *Log) Damage() <-chan error { return l.reports.Damage() }
+
+// ReportDamage yields err on Damage if it is damage. It is for background work, which has no caller
+// to return it to.
+func (l *Log) ReportDamage(err error) { l.reports.ReportDamage(err) }
 
 // Identity returns the ids that the log was created with.
 func (l *Log) Identity() (clusterID, memberID uint64) { return l.o.ClusterID, l.o.MemberID }
 
 // Applied returns the position of the newest committed batch.
-func (l *Log) Applied() Applied { return l.cat.view.Load().applied }
+func (l *Log) Applied() Applied { return l.cat.manifest.Load().applied }
 
 // LastRev returns the newest committed revision; zero if no record was ever written. Its sub
 // revision is not known, and 0, if the record itself was reclaimed.
-func (l *Log) LastRev() kv.Rev { return l.cat.view.Load().last }
+func (l *Log) LastRev() kv.Rev { return l.cat.manifest.Load().last }
 
 // View returns the view of the newest committed batch. It takes no lock.
-func (l *Log) View() *View { return l.cat.view.Load() }
+func (l *Log) View() *View { return l.cat.manifest.Load() }
 
 // Dead marks records as no longer needed; reclaim frees their space later. Records may be marked twice, or be gone
 // already. The marks are in memory only: the caller repeats them after Open.
@@ -205,21 +189,24 @@ func (l *Log) View() *View { return l.cat.view.Load() }
 //
 // A record whose segment cannot be read is skipped: it stays, and so do all later tombstones, until the next Open. Dead
 // returns the first error.
-func (l *Log) Dead(recs []DeadRecord) error { return l.cat.noteDead(recs) }
+func (l *Log) Dead(recs []DeadRecord) error {
+	defer l.work.queue()
+	return l.cat.markAllDead(recs)
+}
 
 // Size returns the bytes that were written to the segments (allocated ones beyond that not counted),
 // and how many of them are not known to be dead.
-func (l *Log) Size() (total, live int64) { return l.cat.size() }
+func (l *Log) Size() (total, live int64) { return l.cat.countBytes() }
 
 // Appended returns how many bytes were written to the segments since the log was opened.
-func (l *Log) Appended() int64 { return l.cat.appended.Load() }
+func (l *Log) Appended() int64 { return l.sizes.appended.Load() }
 
 // Sync makes everything that was committed before the call durable and returns the position that is
 // now durable. It may take as long as the disk does.
-func (l *Log) Sync() (Applied, error) { return l.seal.sync() }
+func (l *Log) Sync() (Applied, error) { return l.seal.syncAll() }
 
 // Synced returns a position that is durable. It takes no I/O.
-func (l *Log) Synced() Applied { return l.seal.position() }
+func (l *Log) Synced() Applied { return l.seal.durable() }
 
 // Meta returns the live meta records of a bucket, those of the current batch included, sorted by
 // key. The slices must not be modified and stay valid. Writer only; the log must not be written
@@ -232,3 +219,14 @@ func (l *Log) AllMeta() []Meta { return l.w.metas.All() }
 
 // CommittedMeta is AllMeta without what the current batch does.
 func (l *Log) CommittedMeta() []Meta { return l.w.metas.Committed() }
+
+// Reclaim requests that all segments with dead records are rewritten now, even where it is not worth
+// it, and returns.
+func (l *Log) Reclaim() { l.work.request() }
+
+// WaitReclaimed returns when reclaim has nothing to do. Its errors are ctx's, the error of a rewrite
+// that failed, the error that ended the log, and ErrClosed.
+func (l *Log) WaitReclaimed(ctx context.Context) error { return l.work.awaitIdle(ctx) }
+
+// ReclaimStats returns the present counts.
+func (l *Log) ReclaimStats() ReclaimStats { return l.work.countRewrites() }

@@ -516,9 +516,7 @@ func TestSize(t *testing.T) {
 		dead = append(dead, DeadRecord{Rev: r.rev, Tombstone: r.tombstone})
 		least += int64(len(r.data) + format.RecordHeaderSize)
 	}
-	l.rec.Lock() // nothing is rewritten while this is held
-	l.rec.stopped = true
-	l.rec.Unlock()
+	l.work.stop() // nothing is rewritten any more
 	for range 2 {
 		if err := l.Dead(dead); err != nil {
 			t.Fatal(err)

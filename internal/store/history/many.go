@@ -7,6 +7,33 @@ import (
 	"vigil/internal/store/history/segfile"
 )
 
+// GetSome appends the records at revs, in the order given, to out. It stops before a record with which out.Buf would have more than
+// size bytes; need is the size of that record, 0 if there is none. On an error out holds the records before the one that failed.
+// Revisions that are near each other cost less.
+func (v *View) GetSome(revs []kv.Rev, size int, out *kv.Records) (need int, err error) {
+	if len(revs) == 1 {
+		b, need, err := v.GetWithin(revs[0], size-len(out.Buf), out.Buf)
+		if err == nil && need == 0 {
+			out.Buf = b
+			out.Close()
+		}
+		return need, err
+	}
+	m := many{v: v, most: size, dst: out.Buf, ends: &out.Ends}
+	need, err = m.get(revs)
+	out.Buf = m.dst
+	return need, err
+}
+
+// GetFramed appends the records at revs, in the order given, to dst, each as an element of the field with a tag of a protobuf message,
+// without growing dst. It returns how many those are: it stops before a record for which there is no room. On an error out holds the
+// records before the one that failed.
+func (v *View) GetFramed(revs []kv.Rev, tag byte, dst []byte) (out []byte, n int, err error) {
+	m := many{v: v, tag: tag, most: cap(dst), dst: dst}
+	_, err = m.get(revs)
+	return m.dst, m.n, err
+}
+
 // many reads many records. Those that are read next are found and touched first: they are seldom in the processor's caches, and so
 // they are fetched at the same time.
 type many struct {

@@ -28,18 +28,22 @@ func TestCandidatesAreNeighbors(t *testing.T) {
 					return
 				default:
 				}
-				run, _, _, _, _ := l.cat.candidates()
-				if all := l.cat.segments(); len(run) > len(all) || !slices.Equal(all[:len(run)], run) {
+				run := l.cat.findCandidates().segs
+				v := l.View()
+				if len(run) > len(v.segs) || !slices.Equal(v.segs[:len(run)], run) {
 					t.Error("a segment is left out")
 					return
 				}
-				segs, v := l.cat.state()
-				want := v.segs
-				if slices.Contains(segs, v.open.seg) {
-					want = append(slices.Clip(want), v.open.seg)
+				next := uint64(1)
+				for i, s := range v.segs {
+					if s.id != next || s.last != v.lasts[i] || i+1 < len(v.segs) && s.full() != nil {
+						t.Errorf("segment %d of %d has id %d, want %d", i, len(v.segs), s.id, next)
+						return
+					}
+					next++
 				}
-				if !slices.Equal(segs, want) {
-					t.Errorf("%d segments and a view of %d are not of one moment", len(segs), len(v.segs))
+				if v.open.id != next || v.growing.Head.ID != next {
+					t.Errorf("the open segment %d does not follow %d segments", v.open.id, len(v.segs))
 					return
 				}
 			}

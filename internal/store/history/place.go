@@ -11,35 +11,29 @@ import (
 const placesChecked = 16
 
 // CheckDir compares the directory of the log with what its path leads to. Errors: those of vfs.CheckPlace.
-func (l *Log) CheckDir() error { return l.dir.Check() }
+func (l *Log) CheckDir() error { return l.pinned.Check() }
 
 // CheckPlaces compares the directory and the files of the log with what their paths lead to: each time the open segment, and some of
 // the sealed ones, round after round. Errors: those of vfs.CheckPlace. It may take as long as the disk does, and is for one goroutine.
 func (l *Log) CheckPlaces() error {
-	if err := l.dir.Check(); err != nil {
+	if err := l.pinned.Check(); err != nil {
 		return err
 	}
-	segs, v := l.cat.state()
-	for i := range min(len(segs), placesChecked) {
-		file := segs[(l.placed+i)%len(segs)].src.Load().file
+	v := l.cat.manifest.Load()
+	for i := range min(len(v.segs), placesChecked) {
+		file := v.segs[(l.placed+i)%len(v.segs)].file()
 		if file == nil {
 			continue
 		}
 		// A file that was replaced meanwhile has no name any more.
-		if err := vfs.CheckPlace(l.o.FS, file.Path(), file.Identity()); err != nil && l.cat.uses(file) && !l.acceptCopy(file, err) {
+		if err := vfs.CheckPlace(l.o.FS, file.Path(), file.Identity()); err != nil && l.cat.hasFile(file) && !l.acceptCopy(file, err) {
 			return err // the same ones again the next time
 		}
 	}
 	l.placed += placesChecked
-	open := v.open
-	err := vfs.CheckFile(l.o.FS, open.Path, open.File)
-	if err == nil {
-		return nil
-	}
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if src := open.seg.src.Load(); l.seal.pending == open || src != nil && src.mem == nil {
-		return nil // it gets the name of a sealed one, or has it
+	err := vfs.CheckFile(l.o.FS, v.growing.Path, v.growing.File)
+	if err != nil && l.cat.manifest.Load().open != v.open {
+		return nil // it is full: it gets the name of a sealed one, or has it
 	}
 	return err
 }
@@ -55,7 +49,7 @@ func (l *Log) acceptCopy(file *segfile.File, err error) bool {
 	if err != nil || l.noCopy != nil && os.SameFile(is, l.noCopy) && is.ModTime().Equal(l.noCopy.ModTime()) {
 		return false
 	}
-	if !file.AcceptCopy(l.rec.stop, l.o.FS) {
+	if !file.AcceptCopy(l.end.ctx, l.o.FS) {
 		l.noCopy = is
 		return false
 	}

@@ -159,11 +159,7 @@ func TestOpenTwice(t *testing.T) {
 		}
 		return list
 	}
-	l.mu.Lock()
-	for l.alloc.next == nil || l.alloc.reserve == nil {
-		l.mu.changed.Wait()
-	}
-	l.mu.Unlock()
+	l.awaitAllocated()
 	before := names()
 	if _, err := Open(o); !errors.Is(err, vfs.ErrLocked) {
 		t.Errorf("a second time: %v", err)

@@ -33,23 +33,22 @@ func Open(o Options) (*Log, error) {
 		pinned.Release()
 		return nil, fmt.Errorf("history: %w", err)
 	}
-	o.FS = pinned
-	l := newLog(o)
-	l.dir = pinned
-	r := recovery{l: l, member: l.identity()}
+	l := newLog(o, pinned)
+	r := recovery{l: l, member: format.Identity{ClusterID: o.ClusterID, MemberID: o.MemberID}}
 	if err := r.run(); err != nil {
-		for _, s := range l.cat.segs {
-			if src := s.src.Load(); src.file != nil {
-				src.file.Release()
+		for _, s := range r.segs {
+			if f := s.file(); f != nil {
+				f.Release()
 			}
 		}
-		for _, seg := range r.logs {
-			_ = seg.File.Close()
+		for _, g := range r.logs {
+			_ = g.File.Close()
 		}
 		pinned.Release()
 		return nil, err
 	}
-	l.start()
+	l.openManifest(r.segs, r.logs[0], r.chain)
+	l.start(r.chain.Applied)
 	return l, nil
 }
 
@@ -57,10 +56,12 @@ func Open(o Options) (*Log, error) {
 type recovery struct {
 	l      *Log
 	member format.Identity
-	logs   []*openSegment // open files that are not sealed
+	segs   []*segment         // sealed
+	logs   []*growing.Segment // open files that are not sealed
 	chain  format.Chain
 }
 
+// run reads all files and makes what it finds durable. After it, logs has one element, the open segment.
 func (r *recovery) run() error {
 	l := r.l
 	files, err := segfile.List(l.o.FS, l.o.Dir)
@@ -68,7 +69,7 @@ func (r *recovery) run() error {
 		return err
 	}
 	for _, name := range files.Unknown {
-		l.o.Logger.Warn("a file in the history directory does not belong there", "file", l.path(name))
+		l.o.Logger.Warn("a file in the history directory does not belong there", "file", l.dir.join(name))
 	}
 	r.chain.NextID = 1
 	for _, f := range files.Sealed {
@@ -76,69 +77,66 @@ func (r *recovery) run() error {
 			return err
 		}
 	}
-	open, err := r.addLogs(files.Logs)
+	if err := r.addLogs(files.Logs); err != nil {
+		return err
+	}
+	// A killed process may not have synced the name of a merged segment. What that replaces is
+	// removed after the sync.
+	if err := l.dir.syncNames(); err != nil {
+		return err
+	}
+	for _, name := range append(files.Temp, files.Obsolete...) {
+		if err := l.o.FS.Remove(l.dir.join(name)); err != nil {
+			return fmt.Errorf("history: remove a leftover: %w", err)
+		}
+	}
+	l.setMember(r.member)
+	if len(r.logs) > 0 {
+		return nil
+	}
+	// A crash between the seal of a segment and the first batch of the next one leaves the next one.
+	// If that was removed too, a new one serves as well.
+	open, err := l.alloc.prepareSegment(r.chain.NextID)
 	if err == nil {
-		err = l.syncDir() // a killed process may not have synced the name of a merged segment: what it replaces is removed after that
+		err = l.alloc.nameSegment(open)
 	}
 	if err != nil {
 		return err
 	}
-	for _, name := range append(files.Temp, files.Obsolete...) {
-		if err := l.o.FS.Remove(l.path(name)); err != nil {
-			return fmt.Errorf("history: remove a leftover: %w", err)
-		}
-	}
-	if open == nil {
-		// A crash between the seal of a segment and the first batch of the next one leaves the
-		// next one; if that was removed too, a new one serves as well.
-		if open, err = l.alloc.prepare(r.chain.NextID); err == nil {
-			err = l.alloc.finish(open)
-		}
-		if err != nil {
-			return err
-		}
-		open.FollowChain(&r.chain)
-		r.logs = append(r.logs, open)
-	}
-	l.w.seg, l.w.last, l.w.applied = open, r.chain.Last, r.chain.Applied
-	l.seal.noteSynced(open, open.End, l.w.applied)
-	l.alloc.nextID = open.Head.ID + 1
-	l.publish()
+	open.FollowChain(&r.chain)
+	r.logs = append(r.logs, open)
 	return nil
 }
 
 // addSealed opens the next sealed segment.
 func (r *recovery) addSealed(f segfile.Name) error {
-	l := r.l
-	path := l.path(f.Name)
+	path := r.l.dir.join(f.Name)
 	if f.First != r.chain.NextID {
 		return format.Corrupt(path, 0, "the segment that begins with %016x is missing, or this one is there twice", r.chain.NextID)
 	}
-	file, err := l.o.FS.Open(path)
+	in, err := r.l.o.FS.Open(path)
 	if err != nil {
 		return fmt.Errorf("history: %w", err)
 	}
-	s, h, err := segfile.Open(file, path)
+	file, h, err := segfile.Open(in, path)
 	if err != nil {
 		return err
 	}
-	foot := s.Footer()
-	seg := &segment{id: f.First, first: foot.First, last: foot.Last}
-	seg.size.Store(foot.FileSize())
-	seg.src.Store(&source{file: s})
+	foot := file.Footer()
+	last := foot.Last
 	if foot.Records == 0 {
-		seg.last = r.chain.Last
+		last = r.chain.Last
 	}
-	// Adopted at once, so that it is released if a later step fails.
-	l.adopt(seg)
-	if err := r.identify(&h, path); err != nil {
+	// Added at once, so that it is released if a later step fails.
+	r.segs = append(r.segs, newSealed(file, last))
+	if err := r.member.Check(&h, path); err != nil {
 		return err
 	}
 	if err := r.chain.CheckSealed(foot, path); err != nil {
 		return err
 	}
 	r.chain.AdvanceSealed(foot)
-	return s.EachMeta(func(_ uint32, m Meta) { r.addMeta(f.Last, m) })
+	return file.EachMeta(func(_ uint32, m Meta) { r.addMeta(f.Last, m) })
 }
 
 // addMeta adds a meta record of segment id.
@@ -148,48 +146,42 @@ func (r *recovery) addMeta(id uint64, m Meta) {
 	r.l.cat.metas.Note(id, &m)
 }
 
-func (r *recovery) identify(h *format.Header, path string) error {
-	err := r.member.Check(h, path)
-	r.l.o.ClusterID, r.l.o.MemberID = r.member.ClusterID, r.member.MemberID
-	return err
-}
-
-// addLogs opens what is not sealed and returns the segment to go on with, nil if there is none. All
+// addLogs opens what is not sealed, and leaves the segment to go on with in logs, if there is one. All
 // but the last one with a batch are whole and get sealed; the ones after it are removed.
-func (r *recovery) addLogs(ids []uint64) (open *openSegment, err error) {
+func (r *recovery) addLogs(ids []uint64) error {
 	l := r.l
-	if len(ids) == 0 && len(l.cat.segs) == 0 {
-		return nil, format.Corrupt(l.o.Dir, 0, "there is no segment")
+	if len(ids) == 0 && len(r.segs) == 0 {
+		return format.Corrupt(l.o.Dir, 0, "there is no segment")
 	}
 	for i, id := range ids {
 		if id != r.chain.NextID+uint64(i) {
-			return nil, format.Corrupt(l.path(format.SegmentName(id)), 0, "the segment %016x is missing, or this one is there twice", r.chain.NextID+uint64(i))
+			return format.Corrupt(l.dir.join(format.SegmentName(id)), 0, "the segment %016x is missing, or this one is there twice", r.chain.NextID+uint64(i))
 		}
 		seg, err := r.openLog(id)
 		if err != nil {
-			return nil, err
+			return err
 		}
 		r.logs = append(r.logs, seg)
 	}
 	used := 0
 	for _, seg := range r.logs {
 		if err := seg.Load(&r.chain, func(m Meta) { r.addMeta(seg.Head.ID, m) }); err != nil {
-			return nil, err
+			return err
 		}
 		if seg.Batches == 0 {
 			break
 		}
 		used++
 	}
-	if used == 0 && len(l.cat.segs) == 0 {
-		return nil, format.Corrupt(r.logs[0].Path, format.HeaderSize, "there is no batch")
+	if used == 0 && len(r.segs) == 0 {
+		return format.Corrupt(r.logs[0].Path, format.HeaderSize, "there is no batch")
 	}
 	if used == 0 && len(r.logs) > 0 {
 		used = 1 // nothing was committed since the last seal: go on in the empty one
 	}
 	for _, seg := range r.logs[max(used-1, 0):] {
 		if err := seg.ExamineTail(); err != nil {
-			return nil, err
+			return err
 		}
 	}
 	for len(r.logs) > used {
@@ -200,46 +192,52 @@ func (r *recovery) addLogs(ids []uint64) (open *openSegment, err error) {
 		_ = last.File.Close()
 		r.logs = r.logs[:len(r.logs)-1]
 		if err := l.o.FS.Remove(last.Path); err != nil {
-			return nil, fmt.Errorf("history: %w", err)
+			return fmt.Errorf("history: %w", err)
 		}
 		// One after another, so that a crash leaves no hole.
-		if err := l.syncDir(); err != nil {
-			return nil, err
+		if err := l.dir.syncNames(); err != nil {
+			return err
 		}
 	}
 	for len(r.logs) > 1 {
 		seg := r.logs[0]
 		if err := r.makeDurable(seg, false); err != nil {
-			return nil, err
+			return err
 		}
-		l.retire(seg)
-		if err := l.seal.seal(seg); err != nil {
-			return nil, err
+		if err := r.sealLog(seg); err != nil {
+			return err
 		}
 		r.logs = r.logs[1:]
 	}
 	if len(r.logs) == 0 {
-		return nil, nil
+		return nil
 	}
-	return r.logs[0], r.makeDurable(r.logs[0], true)
+	return r.makeDurable(r.logs[0], true)
 }
 
-func (r *recovery) openLog(id uint64) (*openSegment, error) {
-	path := r.l.path(format.SegmentName(id))
+// sealLog seals a segment that is whole.
+func (r *recovery) sealLog(g *growing.Segment) error {
+	var before kv.Rev
+	if n := len(r.segs); n > 0 {
+		before = r.segs[n-1].last
+	}
+	s := &segment{id: g.Head.ID}
+	s.setFull(g, before)
+	r.segs = append(r.segs, s)
+	return r.l.seal.seal(s, g)
+}
+
+func (r *recovery) openLog(id uint64) (*growing.Segment, error) {
+	path := r.l.dir.join(format.SegmentName(id))
 	file, err := r.l.o.FS.OpenWrite(path)
 	if err != nil {
 		return nil, fmt.Errorf("history: %w", err)
 	}
-	seg, err := growing.Open(file, path, id, &r.member)
-	if err != nil {
-		return nil, err
-	}
-	r.l.o.ClusterID, r.l.o.MemberID = r.member.ClusterID, r.member.MemberID
-	return &openSegment{Segment: seg, seg: &segment{id: id}}, nil
+	return growing.Open(file, path, id, &r.member)
 }
 
 // makeDurable makes a segment durable as it was read. The open one gets the space of a small segment.
-func (r *recovery) makeDurable(seg *openSegment, open bool) error {
+func (r *recovery) makeDurable(seg *growing.Segment, open bool) error {
 	wrap := func(err error) error { return fmt.Errorf("history: recover %s: %w", seg.Path, err) }
 	if open {
 		if n := seg.Torn(); n > 0 {
@@ -263,5 +261,5 @@ func (r *recovery) makeDurable(seg *openSegment, open bool) error {
 	if !open {
 		return nil // the seal syncs it
 	}
-	return r.l.syncFile(seg.File, seg.Path)
+	return r.l.dir.syncFile(seg.File, seg.Path)
 }

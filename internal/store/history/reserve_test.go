@@ -15,29 +15,30 @@ import (
 	"vigil/internal/vfs/memfs"
 )
 
-// await waits until ok says so, looking whenever something in l.mu changed.
+// await waits until ok says so, looking whenever the allocator changed.
 func (l *Log) await(ok func() bool) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	for !ok() && l.mu.err == nil {
-		l.mu.changed.Wait()
+	l.alloc.mu.Lock()
+	defer l.alloc.mu.Unlock()
+	for !ok() && l.Err() == nil {
+		l.alloc.mu.changed.Wait()
 	}
 }
 
 // awaitAllocated waits until the next segment and the reserve exist: the allocator is idle then.
 func (l *Log) awaitAllocated() {
-	l.await(func() bool { return l.alloc.reserve != nil && l.alloc.next != nil })
+	l.await(l.alloc.bothLocked)
 }
 
 // retry has the allocator try again now rather than when the pause is over.
 func (l *Log) retry() error {
-	l.mu.Lock()
-	l.alloc.wanted, l.alloc.triedAt = true, time.Time{}
-	l.mu.changed.Broadcast()
-	for l.alloc.wanted && (l.alloc.next == nil || l.alloc.reserve == nil) && l.mu.err == nil {
-		l.mu.changed.Wait()
+	a := l.alloc
+	a.mu.Lock()
+	a.mu.wanted, a.mu.triedAt = true, time.Time{}
+	a.mu.changed.Broadcast()
+	for a.mu.wanted && !a.bothLocked() && l.Err() == nil {
+		a.mu.changed.Wait()
 	}
-	l.mu.Unlock()
+	a.mu.Unlock()
 	return l.Room()
 }
 
@@ -56,7 +57,7 @@ func fill(t *testing.T, l *Log, m *model, rng *rand.Rand, enough func() bool) er
 		}
 		m.batches = append(m.batches, b)
 		// The allocator is quicker than a disk is full, in life.
-		l.await(func() bool { return !l.alloc.wanted || l.alloc.next != nil && l.alloc.reserve != nil })
+		l.await(func() bool { return !l.alloc.mu.wanted || l.alloc.bothLocked() })
 	}
 	return nil
 }
@@ -164,7 +165,7 @@ func TestReserve(t *testing.T) {
 }
 
 func (l *Log) hasReserve() (bool, error) {
-	_, err := l.o.FS.Stat(l.path(format.ReserveName))
+	_, err := l.o.FS.Stat(l.dir.join(format.ReserveName))
 	return err == nil, err
 }
 
@@ -175,7 +176,7 @@ func TestTakeReserve(t *testing.T) {
 	l, _ := create(t, o)
 	l.awaitAllocated()
 	disk.SetFree(0)
-	path := l.path("output" + format.TempSuffix)
+	path := l.dir.join("output" + format.TempSuffix)
 	file, size, err := l.alloc.takeReserve(path)
 	if err != nil || file == nil || size != o.SegmentBytes {
 		t.Fatal(file, size, err)
@@ -197,7 +198,7 @@ func TestTakeReserve(t *testing.T) {
 		t.Fatal(err)
 	}
 	l.alloc.refillReserve()
-	l.await(func() bool { return l.alloc.reserve != nil })
+	l.await(func() bool { return l.alloc.mu.reserve != nil })
 	if err := l.retry(); err != nil {
 		t.Fatal(err)
 	}
@@ -206,15 +207,15 @@ func TestTakeReserve(t *testing.T) {
 	}
 	// A crash leaves the output, which goes, and no reserve, which is made again; and a file of
 	// another size is none.
-	if f, err := o.FS.OpenWrite(l.path(format.ReserveName)); err != nil || f.Truncate(5) != nil || f.Close() != nil {
+	if f, err := o.FS.OpenWrite(l.dir.join(format.ReserveName)); err != nil || f.Truncate(5) != nil || f.Close() != nil {
 		t.Fatal(err)
 	}
 	if l, err = Open(o); err != nil {
 		t.Fatal(err)
 	}
 	disk.SetFree(10 * o.SegmentBytes)
-	l.await(func() bool { return l.alloc.reserve != nil })
-	if size, err := l.alloc.reserve.Size(); size != o.SegmentBytes || err != nil {
+	l.await(func() bool { return l.alloc.mu.reserve != nil })
+	if size, err := l.alloc.mu.reserve.Size(); size != o.SegmentBytes || err != nil {
 		t.Fatal(size, err)
 	}
 	if err := l.Close(); err != nil {
@@ -256,12 +257,12 @@ func TestTakeReserveAlone(t *testing.T) {
 	default:
 	}
 	disk.SetFree(0)
-	file, _, err := l.alloc.takeReserve(l.path("output" + format.TempSuffix))
+	file, _, err := l.alloc.takeReserve(l.dir.join("output" + format.TempSuffix))
 	if err != nil || file == nil || !taking {
 		t.Fatal(file, err, taking)
 	}
 	disk.SetFree(10 * o.SegmentBytes)
-	l.await(func() bool { return l.alloc.reserve != nil })
+	l.await(func() bool { return l.alloc.mu.reserve != nil })
 	if err := errors.Join(file.Close(), l.Close()); err != nil {
 		t.Fatal(err)
 	}
@@ -319,7 +320,7 @@ func TestReclaimWithoutProgress(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if l.View().segmentOf(kv.Rev{Main: 1}).home().dead.Dead.Records == 0 {
+	if l.View().segmentOf(kv.Rev{Main: 1}).dead.Dead.Records == 0 {
 		t.Error("the large segment was rewritten without room for it")
 	}
 	// With room it goes on by itself.
@@ -330,7 +331,7 @@ func TestReclaimWithoutProgress(t *testing.T) {
 	if err := l.retry(); err != nil {
 		t.Fatal(err)
 	}
-	for l.View().segmentOf(kv.Rev{Main: 1}).home().deadRecords(l) > 0 {
+	for l.View().segmentOf(kv.Rev{Main: 1}).deadRecords(l) > 0 {
 		waitReclaimed(t, l)
 	}
 	if l.ReclaimStats().Rewrites == before {

@@ -17,14 +17,14 @@ func fit(t *testing.T) {
 	l, m := create(t, o)
 	ahead := func() (next, reserve int64) {
 		t.Helper()
-		l.await(func() bool { return l.alloc.next != nil && l.alloc.reserve != nil && !l.alloc.fitting })
-		l.mu.Lock()
-		defer l.mu.Unlock()
-		next, reserve = l.alloc.next.Alloc, l.alloc.reserveSize
+		l.await(func() bool { return l.alloc.bothLocked() && !l.alloc.mu.fitting })
+		l.alloc.mu.Lock()
+		defer l.alloc.mu.Unlock()
+		next, reserve = l.alloc.mu.next.Alloc, l.alloc.mu.reserveSize
 		for _, f := range []struct {
 			size interface{ Size() (int64, error) }
 			want int64
-		}{{l.alloc.next.File, next}, {l.alloc.reserve, reserve}} {
+		}{{l.alloc.mu.next.File, next}, {l.alloc.mu.reserve, reserve}} {
 			if n, err := f.size.Size(); err != nil || n != f.want {
 				t.Fatalf("a file of %d bytes, noted are %d: %v", n, f.want, err)
 			}
@@ -38,8 +38,8 @@ func fit(t *testing.T) {
 		}
 	}
 	want("at first", smallSegment)
-	l.cat.rate.Store(100 << 20)
-	l.alloc.resize()
+	l.sizes.rate.Store(100 << 20)
+	l.alloc.resizeFiles()
 	if next, reserve := ahead(); next != smallSegment || reserve != fastSegment {
 		t.Fatalf("in a hurry: the next segment has %d bytes, the reserve %d", next, reserve)
 	}
@@ -47,10 +47,10 @@ func fit(t *testing.T) {
 	if ok, err := l.Roll(); !ok || err != nil {
 		t.Fatal(ok, err)
 	}
-	l.cat.rate.Store(100 << 20)
+	l.sizes.rate.Store(100 << 20)
 	want("in a hurry", fastSegment)
-	l.cat.rate.Store(0)
-	l.alloc.resize()
+	l.sizes.rate.Store(0)
+	l.alloc.resizeFiles()
 	want("when it is over", smallSegment)
 	// The one that was cut is as good as any.
 	l.WaitNext()

@@ -5,9 +5,11 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"log/slog"
+	"time"
+
 	"vigil/internal/kv"
 	"vigil/internal/store/history/format"
-	"vigil/internal/store/history/garbage"
 	"vigil/internal/store/history/growing"
 	"vigil/internal/store/history/segfile"
 	"vigil/internal/store/pace"
@@ -18,28 +20,28 @@ const (
 	// mergedBatch is the size at which a batch of a merged segment ends.
 	mergedBatch = 256 << 10
 	// mergedSync is how much of a merged segment is written between syncs: the log's own syncs
-	// shall not have to wait for more than that.
+	// do not have to wait for more than that.
 	mergedSync = 8 << 20
 )
 
-// rewriting is the making of a merged segment.
+// rewriting writes the merged segment of a plan.
 type rewriting struct {
-	r    *reclaimer
-	run  []*segment
-	stop context.Context
-	pace pace.Rate
+	mergePlan
+	dir    directory
+	logger *slog.Logger
+	member format.Identity
+	most   int64 // Options.SegmentBytes
+	cat    *catalog
+	alloc  *allocator
+	stop   context.Context
+	pace   pace.Rate
 
-	dead      []garbage.Set // of the segments of run, as they were at the start
-	keepTombs bool
-	tombs     []int               // those that are kept though dead, by their number in the merged segment
-	count     int                 // of the records in it
-	metas     map[metaRecord]bool // that are kept
+	count int                 // of the records in the merged segment
+	metas map[metaRecord]bool // that are kept
 
-	out  *growing.Segment
-	size int64 // about what out will have
-	// reserved says that out is made of the reserve.
-	reserved bool
-	last     *format.Footer // of the last one of run
+	out      *growing.Segment
+	name     string // of out when it is whole
+	reserved bool   // out is made of the reserve
 	batch    []byte
 	recs     []format.Entry // of the batch, offsets in it
 	locs     []uint32       // of its meta records
@@ -50,150 +52,200 @@ type rewriting struct {
 
 // metaRecord is where a meta record is.
 type metaRecord struct {
-	seg *segment
-	off uint32
+	file *segfile.File
+	off  uint32
 }
 
-// rewrite writes one segment that holds what is not dead in the sealed segments of run, neighbors
-// all, and puts it in their place. If it fails everything is as it was, or the log has failed.
-func (r *reclaimer) rewrite(ctx context.Context, run []*segment, rate int64) (*segment, error) {
-	w := &rewriting{r: r, run: run, stop: ctx, pace: pace.Rate{BytesPerSecond: rate}}
-	w.last = run[len(run)-1].src.Load().file.Footer()
-	if err := w.decide(); err != nil {
-		return nil, err
+// chooseMetas notes which meta records are kept: a value if it is the newest, a deletion if it is the
+// last record of its name in the run and an older segment has a value of that name.
+func (w *rewriting) chooseMetas() error {
+	type found struct {
+		at   metaRecord
+		meta Meta
 	}
-	// What made records dead must not be lost in a crash, or the log that is replayed then would
-	// meet a state from which they are missing.
-	if _, err := r.seal.sync(); err != nil {
-		return nil, err
-	}
-	defer func() {
-		if w.reserved {
-			r.alloc.refillReserve()
+	latest := map[string]found{}
+	deletions := false
+	for i, f := range w.files {
+		err := f.EachMeta(func(off uint32, m Meta) {
+			m.Value = nil
+			latest[m.Name()] = found{metaRecord{f, off}, m}
+			deletions = deletions || m.Deleted
+		})
+		if err != nil {
+			return w.unreadable(w.run[i], err)
 		}
-	}()
-	foot, err := w.write()
-	if err == nil {
-		err = w.wait(0)
 	}
-	if err != nil {
+	values, unsure := map[string]bool{}, false
+	if deletions {
+		for _, f := range w.older {
+			err := f.EachMeta(func(_ uint32, m Meta) {
+				if name := m.Name(); !m.Deleted && latest[name].meta.Deleted {
+					values[name] = true
+				}
+			})
+			if err != nil {
+				// It may have any value: all deletions stay.
+				w.cat.reports.ReportDamage(err)
+				w.logger.Warn("cannot determine which deletions in the history are needed", "error", err.Error())
+				unsure = true
+			}
+		}
+	}
+	w.metas = map[metaRecord]bool{}
+	for name, f := range latest {
+		newest, ok := w.cat.metas.Newest(f.meta.Bucket, f.meta.Key)
+		switch {
+		case ok && newest > w.last().LastID:
+		case f.meta.Deleted:
+			if values[name] || unsure {
+				w.metas[f.at] = true
+			}
+		case ok:
+			w.metas[f.at] = true
+		}
+	}
+	return nil
+}
+
+// write writes the merged segment under a temporary name, makes it durable and reads it back. The
+// file that it returns has the name that the segment will get. If it fails, nothing is left.
+func (w *rewriting) write() (*segfile.File, error) {
+	if err := w.writeOutput(); err != nil {
 		if w.out != nil {
-			r.abandon(w.out.File, w.out.Path)
+			w.dir.discard(w.out.File, w.out.Path)
 		}
 		return nil, err
 	}
-	return w.replace(foot)
+	file, err := w.readBack()
+	if err != nil {
+		_ = w.dir.fs.Remove(w.out.Path)
+	}
+	return file, err
 }
 
-// write writes the merged segment under a temporary name, makes it durable and reads it back.
-func (w *rewriting) write() (*format.Footer, error) {
-	r := w.r
-	first := w.run[0].src.Load().file.Footer()
-	foot := &format.Footer{FirstID: first.FirstID, LastID: w.last.LastID, Before: first.Before, After: w.last.After,
-		Revision: w.last.Revision, Applied: w.last.Applied}
-	for _, s := range w.run {
-		foot.Generation = max(foot.Generation, s.src.Load().file.Footer().Generation+1)
-	}
-	if err := w.create(foot); err != nil {
+// readBack opens the merged segment and compares all of it with its checksums.
+func (w *rewriting) readBack() (*segfile.File, error) {
+	file, _, err := segfile.Open(w.out.File, w.name)
+	if err != nil {
 		return nil, err
 	}
-	for i, s := range w.run {
-		if err := segfile.Guard(func(a *segfile.Access) error { return w.copy(a, i, s) }); err != nil {
-			return nil, w.unreadable(s, err)
+	if err := file.Check(w.stop); err != nil {
+		file.Release()
+		return nil, err
+	}
+	return file, nil
+}
+
+// writeOutput writes all of the merged segment and makes it durable.
+func (w *rewriting) writeOutput() error {
+	first, last := w.first(), w.last()
+	foot := &format.Footer{FirstID: first.FirstID, LastID: last.LastID, Before: first.Before, After: last.After,
+		Revision: last.Revision, Applied: last.Applied}
+	for _, f := range w.files {
+		foot.Generation = max(foot.Generation, f.Footer().Generation+1)
+	}
+	if err := w.createOutput(foot); err != nil {
+		return err
+	}
+	for i, f := range w.files {
+		if err := segfile.Guard(func(a *segfile.Access) error { return w.copyRecords(a, i, f) }); err != nil {
+			return w.unreadable(w.run[i], err)
 		}
 	}
-	if err := w.flush(); err != nil {
-		return nil, err
+	if err := w.flushBatch(); err != nil {
+		return err
 	}
-	seg := w.out
-	if err := seg.WriteTables(foot); err != nil {
-		return nil, w.wrap(err)
+	if err := w.out.WriteTables(foot); err != nil {
+		return w.writeError(err)
 	}
-	if err := r.syncFile(seg.File, seg.Path); err != nil {
-		return nil, err
+	if err := w.dir.syncFile(w.out.File, w.out.Path); err != nil {
+		return err
 	}
-	return foot, nil
+	return w.waitFor(0)
 }
 
-func (w *rewriting) wrap(err error) error {
+func (w *rewriting) writeError(err error) error {
 	if err == nil {
 		return nil
 	}
 	return fmt.Errorf("history: write %s: %w", w.out.Path, err)
 }
 
-// unreadable returns err, which copying s met, and reports damage of s. A segment that is damaged is left as it is, so
-// that it does not keep others from being rewritten again and again.
+// unreadable returns err, with which copying s failed, and reports damage of s. A segment that is
+// damaged is left as it is, so that it does not keep others from being rewritten again and again.
 func (w *rewriting) unreadable(s *segment, err error) error {
 	if w.unwritten == nil {
-		w.r.ReportDamage(err)
+		w.cat.reports.ReportDamage(err)
 	}
 	if errors.Is(err, kv.ErrCorrupt) {
-		w.r.cat.dead.Lock()
-		defer w.r.cat.dead.Unlock()
-		s.damaged = true
+		w.cat.noteDamaged(s)
 	}
 	return err
 }
 
-// create makes the file.
-func (w *rewriting) create(foot *format.Footer) error {
-	r := w.r
-	temp := r.path(format.SealedName(foot.FirstID, foot.LastID, foot.Generation) + format.TempSuffix)
-	if err := r.o.FS.Remove(temp); err != nil && !errors.Is(err, fs.ErrNotExist) {
+// createOutput makes the file.
+func (w *rewriting) createOutput(foot *format.Footer) error {
+	w.name = w.dir.join(format.SealedName(foot.FirstID, foot.LastID, foot.Generation))
+	temp := w.name + format.TempSuffix
+	if err := w.dir.fs.Remove(temp); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("history: %w", err)
 	}
-	file, err := r.o.FS.Create(temp)
+	file, err := w.dir.fs.Create(temp)
 	if err != nil {
 		return fmt.Errorf("history: %w", err)
 	}
 	// All of the space before anything is written: on a full disk the reserve is what there is.
-	if err := file.Preallocate(min(w.size, r.o.SegmentBytes)); vfs.CauseOf(err) == vfs.NoSpace {
+	if err := file.Preallocate(min(w.size, w.most)); vfs.CauseOf(err) == vfs.NoSpace {
 		_ = file.Close()
-		if err := r.o.FS.Remove(temp); err != nil {
+		if err := w.dir.fs.Remove(temp); err != nil {
 			return fmt.Errorf("history: %w", err)
 		}
-		reserve, size, rerr := r.alloc.takeReserve(temp)
-		if rerr != nil {
-			return rerr
+		if file, err = w.takeReserve(temp, err); err != nil {
+			return err
 		}
-		if reserve == nil || size < w.size {
-			if reserve != nil {
-				// It does not suffice: what there is is given back, to be made again.
-				_ = reserve.Close()
-				_ = r.o.FS.Remove(temp)
-				r.alloc.refillReserve()
-			}
-			return fmt.Errorf("history: allocate %s: %w: %w", temp, kv.ErrNoSpace, err)
-		}
-		file, w.reserved = reserve, true
 	} else if err != nil {
-		_ = file.Close()
-		_ = r.o.FS.Remove(temp)
+		w.dir.discard(file, temp)
 		return fmt.Errorf("history: allocate %s: %w", temp, err)
 	}
-	if w.out, err = growing.Create(file, temp, format.NewHeader(r.identity(), foot.FirstID), 0); err != nil {
-		r.abandon(file, temp)
+	if w.out, err = growing.Create(file, temp, format.NewHeader(w.member, foot.FirstID), 0); err != nil {
+		w.dir.discard(file, temp)
 		return fmt.Errorf("history: write %s: %w", temp, err)
 	}
 	w.batch = make([]byte, format.BatchHeaderSize, mergedBatch+4096)
 	return nil
 }
 
-// copy copies what is kept of segment i of the run.
-func (w *rewriting) copy(a *segfile.Access, i int, s *segment) error {
-	f := s.src.Load().file
+// takeReserve returns the reserve as the file temp, which could not be allocated because of cause.
+func (w *rewriting) takeReserve(temp string, cause error) (vfs.File, error) {
+	reserve, size, err := w.alloc.takeReserve(temp)
+	if err != nil {
+		return nil, err
+	}
+	if reserve == nil || size < w.size {
+		if reserve != nil {
+			// It does not suffice: it is given back, to be made again.
+			w.dir.discard(reserve, temp)
+			w.alloc.refillReserve()
+		}
+		return nil, fmt.Errorf("history: allocate %s: %w: %w", temp, kv.ErrNoSpace, cause)
+	}
+	w.reserved = true
+	return reserve, nil
+}
+
+// copyRecords copies what is kept of f, file i of the run.
+func (w *rewriting) copyRecords(a *segfile.Access, i int, f *segfile.File) error {
 	if err := a.To(f); err != nil {
 		return err
 	}
-	// The dead records were found by the tables, and those that are not are found by them now.
+	// The dead records were found by the tables, and the others are found by them now.
 	if err := f.CheckTables(); err != nil {
 		return err
 	}
 	dead := &w.dead[i]
 	for n, off := range f.Offsets() {
 		isDead := n >= 0 && dead.Has(n)
-		if n < 0 && !w.metas[metaRecord{s, off}] || isDead && !w.keepTombs {
+		if n < 0 && !w.metas[metaRecord{f, off}] || isDead && !w.keepTombs {
 			continue
 		}
 		size, kind, err := f.Head(off)
@@ -207,17 +259,17 @@ func (w *rewriting) copy(a *segfile.Access, i int, s *segment) error {
 			}
 			w.tombs = append(w.tombs, w.count)
 		}
-		if err := w.addRecord(f, n, off, size); err != nil {
+		if err := w.copyRecord(f, n, off, size); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// addRecord adds record i of f, which is at off, to the batch; -1 is a meta record.
-func (w *rewriting) addRecord(f *segfile.File, i int, off uint32, size int) error {
+// copyRecord adds record i of f, which is at off, to the batch; -1 is a meta record.
+func (w *rewriting) copyRecord(f *segfile.File, i int, off uint32, size int) error {
 	if len(w.batch) > format.BatchHeaderSize && len(w.batch)+size > mergedBatch {
-		if w.unwritten = w.flush(); w.unwritten != nil {
+		if w.unwritten = w.flushBatch(); w.unwritten != nil {
 			return w.unwritten
 		}
 	}
@@ -236,8 +288,8 @@ func (w *rewriting) addRecord(f *segfile.File, i int, off uint32, size int) erro
 	return nil
 }
 
-// flush writes the batch.
-func (w *rewriting) flush() error {
+// flushBatch writes the batch.
+func (w *rewriting) flushBatch() error {
 	seg := w.out
 	if len(w.recs)+len(w.locs) == 0 {
 		return nil
@@ -245,27 +297,64 @@ func (w *rewriting) flush() error {
 	n := int(format.Align8(int64(len(w.batch))))
 	w.batch = append(w.batch, make([]byte, n-len(w.batch))...)
 	if int64(seg.End)+int64(n) > format.MaxSegment {
-		return w.wrap(fmt.Errorf("a merged segment of more than %d bytes is too large", int64(format.MaxSegment)))
+		return w.writeError(fmt.Errorf("a merged segment of more than %d bytes is too large", int64(format.MaxSegment)))
 	}
-	h := format.BatchHeader{Synced: format.HeaderSize, Applied: w.last.Applied, Revision: w.last.Revision}
+	h := format.BatchHeader{Synced: format.HeaderSize, Applied: w.last().Applied, Revision: w.last().Revision}
 	if err := seg.WriteBatch(&h, w.batch, w.recs, w.locs); err != nil {
-		return w.wrap(err)
+		return w.writeError(err)
 	}
 	w.batch, w.recs, w.locs = w.batch[:format.BatchHeaderSize], w.recs[:0], w.locs[:0]
 	clear(w.batch)
 	if seg.End-w.synced >= mergedSync {
 		w.synced = seg.End
-		if err := w.r.syncFile(seg.File, seg.Path); err != nil {
+		if err := w.dir.syncFile(seg.File, seg.Path); err != nil {
 			return err
 		}
 	}
-	return w.wait(2 * n)
+	return w.waitFor(2 * n)
 }
 
-// wait returns when n more bytes may be handled. Its error says that the log is being closed.
-func (w *rewriting) wait(n int) error {
+// waitFor returns when n more bytes may be handled. Its error says that the log is being closed.
+func (w *rewriting) waitFor(n int) error {
 	if err := w.pace.Wait(w.stop, n); err != nil {
 		return fmt.Errorf("history: reclaim: %w", err)
 	}
 	return nil
+}
+
+// nameOutput gives the merged segment its name and makes the name durable. From the rename on it is
+// the valid one. It cannot be undone, so a lack of file descriptors or memory is retried. Any other
+// error of the sync is final, except that the log is being closed: then the next Open finds the one
+// name or the other.
+func (w *rewriting) nameOutput() error {
+	if err := w.dir.fs.Rename(w.out.Path, w.name); err != nil {
+		_ = w.dir.fs.Remove(w.out.Path)
+		return fmt.Errorf("history: %w", err)
+	}
+	for {
+		err := w.dir.syncNames()
+		if !kv.Shortage(err) {
+			return err
+		}
+		select {
+		case <-w.stop.Done():
+			return fmt.Errorf("history: reclaim: %w", w.stop.Err())
+		case <-time.After(retryPause):
+		}
+	}
+}
+
+// removeFiles releases and removes the files that were merged.
+func (w *rewriting) removeFiles(old []*segfile.File) {
+	for _, f := range old {
+		f.Release()
+		// Freeing much at once makes the file system's own log long, and syncs wait for that. An
+		// error means that the log is being closed: the next Open removes what is left.
+		_ = w.waitFor(int(f.Footer().FileSize()))
+		// The name may reappear after a crash, or stay: the next Open removes it.
+		if err := w.dir.fs.Remove(f.Path()); err != nil {
+			w.logger.Warn("cannot remove a history segment that was rewritten",
+				"file", f.Path(), "error", err.Error())
+		}
+	}
 }

@@ -46,7 +46,7 @@ func (l *Log) NewScrubber(bytesPerSecond int64) *Scrubber {
 // over: what replaced it was read back when it was written.
 func (s *Scrubber) Next(ctx context.Context) (Scrubbed, error) {
 	for _, seg := range s.l.cat.segments() {
-		file := seg.src.Load().file
+		file := seg.file()
 		if file == nil || file.Footer().LastID <= s.last {
 			continue
 		}
@@ -58,10 +58,10 @@ func (s *Scrubber) Next(ctx context.Context) (Scrubbed, error) {
 			return Scrubbed{}, cerr
 		}
 		if errors.Is(err, fs.ErrNotExist) {
-			if !s.l.cat.uses(file) {
+			if !s.l.cat.hasFile(file) {
 				continue
 			}
-			err = s.l.cat.missing(file, err)
+			err = s.l.cat.missing(s.l.dir, file, err)
 		}
 		switch {
 		case err == nil:

@@ -228,7 +228,7 @@ func TestScrubReadsMergedSegments(t *testing.T) {
 	}
 	want := map[string]bool{}
 	for _, s := range l.cat.segments() {
-		if f := s.src.Load().file; f != nil {
+		if f := s.file(); f != nil {
 			want[f.Path()] = true
 		}
 	}

@@ -1,197 +1,255 @@
 package history
 
 import (
+	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"sync"
 	"sync/atomic"
-	"time"
 
 	"vigil/internal/kv"
 	"vigil/internal/store/history/format"
+	"vigil/internal/store/history/growing"
 	"vigil/internal/store/history/segfile"
 	"vigil/internal/vfs"
 )
 
-// sealer makes segments durable, in their order: it seals full ones, in a goroutine, and syncs.
+// sealer makes segments durable, in their order: it seals the full segment of the manifest, in a
+// goroutine, and syncs the open one.
 type sealer struct {
-	*core
-	cat *catalog
-	rec *reclaimState // woken when a segment was sealed
+	dir    directory
+	logger *slog.Logger
+	end    *ending
+	cat    *catalog
+	work   *agenda // notified when a segment was sealed
 
-	// syncMu is held over syncs and seals. It comes before core.mu.
-	syncMu sync.Mutex
+	// order is held over syncs and seals. It comes before all other locks.
+	order sync.Mutex
+	// Guarded by order: how far a try to seal the full segment got. renamed says that the file has
+	// the name of a sealed one, reopen that the file was closed.
+	renamed, reopen bool
+
 	// stuck is set while the last try to seal failed.
 	stuck atomic.Bool
 
-	// Guarded by core.mu.
-	pending *openSegment // full, no longer written to, not yet sealed
-	err     error        // why the last of tries tries to seal it failed
-	tries   int
-	synced  Applied
-}
-
-func (s *sealer) run() {
-	for {
-		s.mu.Lock()
-		for s.pending == nil && s.aliveLocked() == nil {
-			s.mu.changed.Wait()
-		}
-		dead := s.aliveLocked() != nil
-		s.mu.Unlock()
-		if dead {
-			return
-		}
-		s.syncMu.Lock()
-		err := s.sealPending()
-		s.syncMu.Unlock()
-		if err != nil {
-			// It is in mu.err, or the seal is retried.
-			select {
-			case <-s.rec.stop.Done():
-			case <-s.failed:
-			case <-time.After(retryPause):
-			}
-		}
+	mu struct {
+		sync.Mutex
+		changed sync.Cond // a segment is full or sealed, a try failed, or the log has ended
+		err     error     // why the last of tries tries failed; nil if there was none or it succeeded
+		tries   int
+		synced  Applied
 	}
 }
 
-// sealPending seals the pending segment, if there is one. After an error that is not in mu.err it stays pending. syncMu
-// is held.
-func (s *sealer) sealPending() error {
-	s.mu.Lock()
-	seg, err := s.pending, s.mu.err
-	s.mu.Unlock()
-	if seg == nil || err != nil {
-		return err
-	}
-	if err := s.seal(seg); err != nil {
-		if final(err) {
-			return s.fail(err)
-		}
-		return s.noteSeal(vfs.MarkShortage(err))
-	}
-	defer s.rec.kick() // when mu is free again: rec comes before it
+func newSealer(dir directory, logger *slog.Logger, end *ending, cat *catalog, work *agenda) *sealer {
+	s := &sealer{dir: dir, logger: logger, end: end, cat: cat, work: work}
+	s.mu.changed.L = &s.mu.Mutex
+	context.AfterFunc(end.ctx, s.wakeAll)
+	return s
+}
+
+// wakeAll wakes the goroutine and those that wait for it.
+func (s *sealer) wakeAll() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.err != nil {
-		s.o.Logger.Info("sealed a history segment that could not be sealed before", "segment", format.SegmentName(seg.Head.ID))
-	}
-	s.pending, s.err, s.tries = nil, nil, 0
-	s.stuck.Store(false)
-	s.synced = seg.Applied
 	s.mu.changed.Broadcast()
+}
+
+// sealInBackground is the goroutine: it seals each segment that becomes full, until the log ends.
+func (s *sealer) sealInBackground() {
+	for s.awaitFull() {
+		s.order.Lock()
+		err := s.sealFull()
+		s.order.Unlock()
+		if err != nil {
+			s.end.pause() // it has ended the log, or the seal is tried again
+		}
+	}
+}
+
+// awaitFull waits for a full segment. It returns false if the log ends.
+func (s *sealer) awaitFull() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for !s.hasFull() && s.end.checkWritable() == nil {
+		s.mu.changed.Wait()
+	}
+	return s.end.checkWritable() == nil
+}
+
+// hasFull reports whether a segment is full and not sealed.
+func (s *sealer) hasFull() bool {
+	_, g := s.cat.manifest.Load().unsealed()
+	return g != nil
+}
+
+// awaitSealed waits until no segment is full, so that the open one may become full. It returns why
+// the full one cannot be sealed: a shortage at once, another error after some tries.
+func (s *sealer) awaitSealed() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for s.hasFull() && !kv.Shortage(s.mu.err) && s.mu.tries < tries && s.end.checkWritable() == nil {
+		s.mu.changed.Wait()
+	}
+	if s.hasFull() && s.mu.err != nil {
+		return s.mu.err
+	}
+	return s.end.checkWritable()
+}
+
+// awaitTry waits until no segment is full, and returns true; or false if the last try to seal it
+// failed, or the log has ended.
+func (s *sealer) awaitTry() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for s.hasFull() && s.mu.err == nil && s.end.checkWritable() == nil {
+		s.mu.changed.Wait()
+	}
+	return !s.hasFull() && s.end.checkWritable() == nil
+}
+
+// shortage returns the shortage for which the last try to seal failed, nil if there was none.
+func (s *sealer) shortage() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if kv.Shortage(s.mu.err) {
+		return s.mu.err
+	}
 	return nil
 }
 
-// noteSeal notes that the pending segment could not be sealed yet.
-func (s *sealer) noteSeal(err error) error {
+// sealFull seals the full segment, if there is one. After an error that has not ended the log, the
+// segment stays full. The caller holds order.
+func (s *sealer) sealFull() error {
+	seg, g := s.cat.manifest.Load().unsealed()
+	if err := s.end.failure(); g == nil || err != nil {
+		return err
+	}
+	if err := s.seal(seg, g); err != nil {
+		if isFinal(err) {
+			return s.end.fail(err)
+		}
+		return s.noteFailure(vfs.MarkShortage(err))
+	}
+	s.noteSealed(g)
+	s.work.queue()
+	return nil
+}
+
+// noteSealed records that the full segment was sealed.
+func (s *sealer) noteSealed(g *growing.Segment) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.err == nil {
-		s.o.Logger.Warn("cannot seal a history segment yet", "error", err.Error())
+	if s.mu.err != nil {
+		s.logger.Info("sealed a history segment that could not be sealed before",
+			"segment", format.SegmentName(g.Head.ID))
 	}
-	s.err = err
+	s.mu.err, s.mu.tries = nil, 0
+	s.stuck.Store(false)
+	s.mu.synced = g.Applied
+	s.mu.changed.Broadcast()
+}
+
+// noteFailure records that the full segment could not be sealed yet. It returns err.
+func (s *sealer) noteFailure(err error) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.mu.err == nil {
+		s.logger.Warn("cannot seal a history segment yet", "error", err.Error())
+	}
+	s.mu.err = err
 	s.stuck.Store(true)
-	s.tries++
+	s.mu.tries++
 	s.mu.changed.Broadcast()
 	return err
 }
 
 // seal writes the tables and the footer of a full segment, makes it durable, gives it the name of a
-// sealed one and switches readers from memory to the file. After an error that is not final it can be
-// called again and continues.
-func (s *sealer) seal(seg *openSegment) error {
-	foot := seg.Footer()
-	path := s.path(format.SealedName(foot.FirstID, foot.LastID, foot.Generation))
-	if !seg.renamed {
-		if err := seg.WriteTables(&foot); err != nil {
-			return fmt.Errorf("history: seal %s: %w", seg.Path, err)
+// sealed one and switches readers from memory to the file. After an error that is not final it can
+// be called again and continues.
+func (s *sealer) seal(seg *segment, g *growing.Segment) error {
+	foot := g.Footer()
+	path := s.dir.join(format.SealedName(foot.FirstID, foot.LastID, foot.Generation))
+	if !s.renamed {
+		if err := g.WriteTables(&foot); err != nil {
+			return fmt.Errorf("history: seal %s: %w", g.Path, err)
 		}
-		if err := s.syncFile(seg.File, seg.Path); err != nil {
+		if err := s.dir.syncFile(g.File, g.Path); err != nil {
 			return err
 		}
-		seg.Synced.Store(seg.End)
-		if err := s.o.FS.Rename(seg.Path, path); err != nil {
-			return fmt.Errorf("history: seal %s: %w", seg.Path, s.awayOr(seg.Path, seg.File, err))
+		g.Synced.Store(g.End)
+		if err := s.dir.fs.Rename(g.Path, path); err != nil {
+			return fmt.Errorf("history: seal %s: %w", g.Path, s.explainRename(g.Path, g.File, err))
 		}
-		seg.renamed = true
+		s.renamed = true
 	}
-	if err := s.syncDir(); err != nil {
+	if err := s.dir.syncNames(); err != nil {
 		return err
 	}
-	in := seg.File
-	if seg.reopen {
+	in := g.File
+	if s.reopen {
 		var err error
-		if in, err = s.o.FS.Open(path); err != nil {
+		if in, err = s.dir.fs.Open(path); err != nil {
 			return fmt.Errorf("history: seal %s: %w", path, err)
 		}
 	}
 	file, _, err := segfile.Open(in, path)
 	if err != nil {
-		seg.reopen = true
+		s.reopen = true
 		return err
 	}
-	seg.seg.size.Store(file.Footer().FileSize())
-	seg.seg.src.Store(&source{file: file})
-	s.o.Logger.Debug("sealed a history segment", "file", path, "records", file.Footer().Records, "bytes", file.Footer().FileSize())
+	s.renamed, s.reopen = false, false
+	seg.setFile(file)
+	s.logger.Debug("sealed a history segment", "file", path,
+		"records", file.Footer().Records, "bytes", file.Footer().FileSize())
 	return nil
 }
 
-// awayOr returns why an operation on a name failed. If the open file is no longer at that path, the
-// error is an AwayError, which is retried until the file is back; otherwise it is err.
-func (s *sealer) awayOr(path string, file vfs.File, err error) error {
-	if away := vfs.CheckFile(s.o.FS, path, file); errors.Is(away, kv.ErrAway) {
+// explainRename returns why a rename failed with err. If the open file is no longer at its path, the
+// error is an AwayError, and the rename is retried until the file is back.
+func (s *sealer) explainRename(path string, file vfs.File, err error) error {
+	if away := vfs.CheckFile(s.dir.fs, path, file); errors.Is(away, kv.ErrAway) {
 		return away
 	}
 	return err
 }
 
-// sync is Log.Sync.
-func (s *sealer) sync() (Applied, error) {
-	s.syncMu.Lock()
-	defer s.syncMu.Unlock()
-	return s.syncLocked()
-}
-
-func (s *sealer) syncLocked() (Applied, error) {
-	var v *View
-	for {
-		if err := s.alive(); err != nil {
-			return Applied{}, err
-		}
-		v = s.cat.view.Load()
-		s.mu.Lock()
-		older := s.pending != nil && s.pending != v.open
-		s.mu.Unlock()
-		if !older {
-			break
-		}
-		if err := s.sealPending(); err != nil {
-			return Applied{}, err
-		}
+// syncAll makes everything that was committed before the call durable, and returns the position
+// that is durable then.
+func (s *sealer) syncAll() (Applied, error) {
+	s.order.Lock()
+	defer s.order.Unlock()
+	if err := s.end.checkWritable(); err != nil {
+		return Applied{}, err
 	}
-	// The file of v.open stays open: sealing it takes syncMu.
-	seg := v.open
-	if seg.Synced.Load() < v.end {
-		if err := s.syncFile(seg.File, seg.Path); err != nil {
-			return Applied{}, s.fail(err)
+	v := s.cat.manifest.Load()
+	// No segment is synced before the one before it is sealed.
+	if err := s.sealFull(); err != nil {
+		return Applied{}, err
+	}
+	// The file of v's open segment stays open: sealing it takes order.
+	g := v.growing
+	if g.Synced.Load() < v.end {
+		if err := s.dir.syncFile(g.File, g.Path); err != nil {
+			return Applied{}, s.end.fail(err)
 		}
-		s.noteSynced(seg, v.end, v.applied)
+		s.noteSynced(g, v.end, v.applied)
 	}
 	return v.applied, nil
 }
 
-func (s *sealer) noteSynced(seg *openSegment, end uint32, a Applied) {
-	seg.Synced.Store(end)
-	s.mu.Lock()
-	s.synced = a
-	s.mu.Unlock()
-}
-
-// position is Log.Synced.
-func (s *sealer) position() Applied {
+// noteSynced records that the open segment is durable up to end, and so the log up to at.
+func (s *sealer) noteSynced(g *growing.Segment, end uint32, at Applied) {
+	g.Synced.Store(end)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.synced
+	s.mu.synced = at
+}
+
+// durable returns the position that is known to be durable.
+func (s *sealer) durable() Applied {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.mu.synced
 }

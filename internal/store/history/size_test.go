@@ -18,7 +18,7 @@ func TestLiveSize(t *testing.T) {
 				o := testOptions(memfs.New())
 				o.SegmentBytes = 64 << 10
 				l, m := create(t, o)
-				l.rec.halt() // sizes are compared before anything is rewritten
+				l.work.stop() // sizes are compared before anything is rewritten
 				var dead []DeadRecord
 				for i := range 200 {
 					b := batch{applied: Applied{Term: 1, Index: uint64(i) + 2}}

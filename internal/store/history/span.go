@@ -99,27 +99,6 @@ func letGo(spans []span) {
 	}
 }
 
-// bounds returns the numbers that the records of s at or above from have in src. Once s was merged
-// there are others before and after them.
-func (s *segment) bounds(src *source, from kv.Rev) (first, limit int, err error) {
-	if from.Less(s.first) {
-		from = s.first
-	}
-	if src.mem != nil {
-		return src.mem.Ceil(from), src.mem.Ceil(after(s.last)), nil
-	}
-	if first, err = src.file.Ceil(from); err != nil {
-		return 0, 0, err
-	}
-	if limit, err = src.file.Ceil(after(s.last)); err != nil {
-		return 0, 0, err
-	}
-	return first, limit, nil
-}
-
-// after returns the least revision above rev.
-func after(rev kv.Rev) kv.Rev { return kv.Rev{Main: rev.Main, Sub: rev.Sub + 1} }
-
 // spans returns the sources of the records at and above from, in order.
 func (v *View) spans(from kv.Rev) []span {
 	i := sort.Search(len(v.lasts), func(i int) bool { return !v.lasts[i].Less(from) })
@@ -132,8 +111,8 @@ func (v *View) spans(from kv.Rev) []span {
 	for _, m := range []*growing.Memory{&v.tail, v.pend} {
 		if m != nil && m.Len() > 0 {
 			sp := span{mem: m, from: from}
-			if m == &v.tail && v.open != nil {
-				sp.open = v.open.seg
+			if m == &v.tail {
+				sp.open = v.open
 			}
 			spans = append(spans, sp)
 		}

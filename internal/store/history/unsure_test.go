@@ -105,7 +105,7 @@ func TestUnmarked(t *testing.T) {
 	failed := 0
 	for i, d := range dead {
 		restore := func() {}
-		if s := l.View().segmentOf(d.Rev); s == segs[2] && s.source().file != nil && s.home() == s {
+		if s := l.View().segmentOf(d.Rev); s == segs[2] && s.source().file != nil && s.into.Load() == nil {
 			restore = lose(t, s.source().file.Path())
 		}
 		err := l.Dead(dead[i : i+1])
@@ -146,7 +146,7 @@ func TestUnmarkedInRewrite(t *testing.T) {
 		if err := l.Dead(dead[1:n]); err != nil {
 			t.Error(err)
 		}
-		lose(t, l.path(format.SealedName(1, 1, 0)))
+		lose(t, l.dir.join(format.SealedName(1, 1, 0)))
 	}
 	renamed.Store(&fn)
 	if err := l.Dead(dead[:1]); err != nil {
@@ -209,10 +209,7 @@ func TestDamagedSegmentIsLeft(t *testing.T) {
 
 // tryAgain ends the pause after a rewrite that failed.
 func (l *Log) tryAgain() {
-	l.rec.Lock()
-	defer l.rec.Unlock()
-	l.rec.err = nil
-	l.rec.changed.Broadcast()
+	l.work.endPause()
 }
 
 // TestMetaDeletionStays: while an older segment cannot be searched for the value of a meta record, its
@@ -274,7 +271,7 @@ func TestMetaDeletionStays(t *testing.T) {
 		l.tryAgain()
 		err = l.WaitReclaimed(t.Context())
 	}
-	if err != nil || at.home() == at {
+	if err != nil || at.into.Load() == nil {
 		t.Fatalf("the segment of the deletion was not rewritten: %v, %+v", err, l.ReclaimStats())
 	}
 	wantDamage(t, l, first.Path())

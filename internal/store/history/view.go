@@ -9,20 +9,41 @@ import (
 	"vigil/internal/vfs"
 )
 
-// View is an immutable state of a Log: the records of the batches that were committed when it was taken. It is safe for
-// concurrent use and needs no closing; it stays readable until the Log is closed.
+// View is the manifest of a Log at one moment: its segments in order, and the records of the batches
+// that were committed by then. It never changes and is safe for concurrent use. It needs no closing,
+// and stays readable until the Log is closed.
 type View struct {
-	segs  []*segment      // the segments before the open one, oldest first
-	lasts []kv.Rev        // the last revision of each, at its end or before
-	tail  growing.Memory  // the open segment
-	pend  *growing.Memory // the current batch; nil unless the view is the writer's
+	segs    []*segment       // the segments before the open one, oldest first
+	lasts   []kv.Rev         // the last revision of each, at its end or before
+	open    *segment         // the open segment
+	growing *growing.Segment // its file
+	tail    growing.Memory   // its committed records
+	end     uint32           // where its last batch ends
+	pend    *growing.Memory  // the current batch; nil unless the view is the writer's
 
 	last    kv.Rev
 	applied Applied
-	open    *openSegment // whose bytes tail is
-	end     uint32       // where the last batch ends in it
 	// patient is set for the writer's view: the writer cannot continue without its reads.
 	patient bool
+}
+
+// newest returns the newest segment before the open one, nil if there is none. It is the only one
+// that may be full and not sealed.
+func (v *View) newest() *segment {
+	if n := len(v.segs); n > 0 {
+		return v.segs[n-1]
+	}
+	return nil
+}
+
+// unsealed returns the segment that is full and not sealed, and its file; nil if there is none.
+func (v *View) unsealed() (*segment, *growing.Segment) {
+	if s := v.newest(); s != nil {
+		if g := s.full(); g != nil {
+			return s, g
+		}
+	}
+	return nil, nil
 }
 
 // readTries is how often the writer retries a read that failed for lack of memory.
@@ -90,33 +111,6 @@ func (v *View) Peek(rev kv.Rev, most int) (b []byte) {
 	return b
 }
 
-// GetSome appends the records at revs, in the order given, to out. It stops before a record with which out.Buf would have more than
-// size bytes; need is the size of that record, 0 if there is none. On an error out holds the records before the one that failed.
-// Revisions that are near each other cost less.
-func (v *View) GetSome(revs []kv.Rev, size int, out *kv.Records) (need int, err error) {
-	if len(revs) == 1 {
-		b, need, err := v.GetWithin(revs[0], size-len(out.Buf), out.Buf)
-		if err == nil && need == 0 {
-			out.Buf = b
-			out.Close()
-		}
-		return need, err
-	}
-	m := many{v: v, most: size, dst: out.Buf, ends: &out.Ends}
-	need, err = m.get(revs)
-	out.Buf = m.dst
-	return need, err
-}
-
-// GetFramed appends the records at revs, in the order given, to dst, each as an element of the field with a tag of a protobuf message,
-// without growing dst. It returns how many those are: it stops before a record for which there is no room. On an error out holds the
-// records before the one that failed.
-func (v *View) GetFramed(revs []kv.Rev, tag byte, dst []byte) (out []byte, n int, err error) {
-	m := many{v: v, tag: tag, most: cap(dst), dst: dst}
-	_, err = m.get(revs)
-	return m.dst, m.n, err
-}
-
 // segmentOf returns the segment that holds the record at rev if there is one, nil for the open one.
 func (v *View) segmentOf(rev kv.Rev) *segment {
 	n := len(v.lasts)
@@ -145,15 +139,6 @@ func (v *View) getMemory(w *segfile.Want, dst []byte) (out []byte, need int, err
 	return appendWithin(data, w, dst)
 }
 
-// appendWithin appends a record in memory, nil if there is none.
-func appendWithin(data []byte, w *segfile.Want, dst []byte) (out []byte, need int, err error) {
-	if data == nil {
-		return dst, 0, ErrNotFound
-	}
-	out, need = w.AppendWithin(dst, data)
-	return out, need, nil
-}
-
 // getSealed is get with the patience of the view.
 func (v *View) getSealed(s *segment, a *segfile.Access, w *segfile.Want, dst []byte) (out []byte, need int, err error) {
 	out, need, err = s.get(a, w, dst)
@@ -161,29 +146,4 @@ func (v *View) getSealed(s *segment, a *segfile.Access, w *segfile.Want, dst []b
 		out, need, err = s.get(a, w, dst)
 	}
 	return out, need, err
-}
-
-// get appends a record to dst, unless there is no room.
-func (s *segment) get(a *segfile.Access, w *segfile.Want, dst []byte) (out []byte, need int, err error) {
-	src, err := s.acquire(a)
-	if err != nil {
-		return dst, 0, err
-	}
-	if src.mem != nil {
-		return appendWithin(src.mem.Data(w.Rev), w, dst)
-	}
-	if a.Resident {
-		if i, ok := src.file.Locate(w.Rev, w.Room); ok {
-			return src.file.Get(i, w, dst)
-		}
-		return dst, 0, nil
-	}
-	switch i, err := src.file.Find(w.Rev); {
-	case err != nil:
-		return dst, 0, err
-	case i < 0:
-		return dst, 0, ErrNotFound
-	default:
-		return src.file.Get(i, w, dst)
-	}
 }

@@ -20,9 +20,7 @@ const (
 
 // writer is the state of the writer goroutine.
 type writer struct {
-	seg   *openSegment
-	segs  []*segment // the segments before seg; replaced, never changed, as Views share it
-	lasts []kv.Rev
+	seg *growing.Segment // the open one
 
 	// The current batch is buf[start:pos], its header not filled in yet. Bytes before
 	// start are published and never written again; inSeg says that seg.Memory already has a chunk whose
@@ -38,16 +36,6 @@ type writer struct {
 	applied Applied
 	metas   *metas.State
 	view    View // what WriterView returns
-}
-
-// openSegment is a segment that is not sealed. The writer owns it until it hands it to the sealer
-// under core.mu, except Synced, which is written under syncMu.
-type openSegment struct {
-	*growing.Segment
-	seg *segment
-	// renamed says that the seal has given the file its name, and reopen that file was closed by a try
-	// to go over to it. They are guarded by syncMu.
-	renamed, reopen bool
 }
 
 // AppendKV adds a record to the current batch: encoded is a mvccpb.KeyValue, or for a tombstone one
@@ -188,14 +176,14 @@ func (w *writer) beginBatch(n int) {
 // descriptors or memory: it is kept, and Commit may be called again. Every other error is final.
 func (l *Log) Commit(a Applied) error {
 	w := &l.w
-	if err := l.alive(); err != nil {
+	if err := l.end.checkWritable(); err != nil {
 		return err
 	}
 	if a.Index < w.applied.Index || a.Term < w.applied.Term {
-		return l.fail(fmt.Errorf("history: position %d/%d cannot follow %d/%d", a.Term, a.Index, w.applied.Term, w.applied.Index))
+		return l.end.fail(fmt.Errorf("history: position %d/%d cannot follow %d/%d", a.Term, a.Index, w.applied.Term, w.applied.Index))
 	}
 	w.beginBatch(0)
-	err := l.place(format.Align8(int64(w.pos - w.start)))
+	err := l.makeRoom(format.Align8(int64(w.pos - w.start)))
 	if err == nil {
 		err = l.write(a)
 	}
@@ -218,7 +206,7 @@ func (l *Log) write(a Applied) error {
 		if kv.Shortage(err) {
 			return err // the next try writes to the same place
 		}
-		return l.fail(err)
+		return l.end.fail(err)
 	}
 	if !w.inSeg {
 		seg.Memory.Chunks = append(seg.Memory.Chunks, growing.Chunk{Start: seg.End - h.Length, Buf: w.buf[w.start:]})
@@ -227,19 +215,20 @@ func (l *Log) write(a Applied) error {
 	w.applied = a
 	w.start += n
 	w.dropLargeBuffer()
-	l.cat.appended.Add(int64(n))
+	l.sizes.appended.Add(int64(n))
 	metas := w.pendLoc
 	w.drop()
-	l.publish()
+	l.cat.commitBatch(seg, w.last, w.applied)
+	l.noteLeft()
 	// Only now: what is in the index must be in what a Sync that follows makes durable.
 	for _, off := range metas {
 		r, _, err := format.DecodeRecord(b[off:])
 		if err != nil {
-			return l.fail(format.Corrupt(seg.Path, int64(off), "%v", err))
+			return l.end.fail(format.Corrupt(seg.Path, int64(off), "%v", err))
 		}
 		m, err := format.DecodeMeta(r)
 		if err != nil {
-			return l.fail(format.Corrupt(seg.Path, int64(off), "%v", err))
+			return l.end.fail(format.Corrupt(seg.Path, int64(off), "%v", err))
 		}
 		l.cat.metas.Note(seg.Head.ID, &m)
 	}
@@ -279,25 +268,11 @@ func reuse[T any](s []T) []T {
 	return s[:0]
 }
 
-func (l *Log) publish() {
-	w := &l.w
-	l.cat.view.Store(&View{
-		segs:    w.segs,
-		lasts:   w.lasts,
-		tail:    w.seg.Memory,
-		last:    w.last,
-		applied: w.applied,
-		open:    w.seg,
-		end:     w.seg.End,
-	})
-	l.left.Store(w.seg.Alloc - l.need(0))
-}
-
 // WriterView returns a view that also shows the records of the current batch. It is the writer's
 // and valid until the next AppendKV, Commit or WriterView.
 func (l *Log) WriterView() *View {
 	w := &l.w
-	w.view = *l.cat.view.Load()
+	w.view = *l.cat.manifest.Load()
 	w.view.patient = true
 	if w.pend.Len() > 0 {
 		w.pend.Chunks = append(w.pend.Chunks[:0], growing.Chunk{Buf: w.buf[w.start:w.pos]})
