@@ -33,7 +33,7 @@ func main() {
 
 func run(args []string) int {
 	var show bool
-	var format string
+	format := "simple"
 	switch command := append(args, "")[0]; command {
 	case "help":
 		if err := help(os.Stdout, args[1:]); err != nil {
@@ -41,8 +41,13 @@ func run(args []string) int {
 		}
 		return 0
 	case "version":
-		if len(args) > 1 {
-			return mistake(fmt.Errorf("vigil version takes no arguments, and got %q (%w)",
+		var rest []string
+		var err error
+		if format, rest, err = splitFormat(args[1:]); err != nil {
+			return mistake(err)
+		}
+		if len(rest) > 0 || format == "yaml" {
+			return mistake(fmt.Errorf("vigil version takes -w json only, and got %q (%w)",
 				args[1:], errUsage))
 		}
 		args = []string{"--version"}
@@ -58,12 +63,13 @@ func run(args []string) int {
 	case errors.Is(err, flag.ErrHelp):
 		usage(os.Stdout)
 		return 0
-	case o.version:
-		fmt.Printf("Vigil Version: %s\netcd Version: %s\nGo Version: %s\nGo OS/Arch: %s\n",
-			server.Version, server.APIVersion, runtime.Version(), runtime.GOOS+"/"+runtime.GOARCH)
-		return 0
 	case err != nil:
 		return mistake(err)
+	case o.version:
+		if err := printVersion(os.Stdout, format); err != nil {
+			return failure(err)
+		}
+		return 0
 	case show:
 		if err := o.printEffective(os.Stdout, format); err != nil {
 			return failure(err)

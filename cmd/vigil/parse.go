@@ -18,7 +18,8 @@ import (
 var errUsage = errors.New("see vigil --help")
 
 // parse reads the configuration file, the environment and the arguments. Each of them overrides the
-// one before. The error names every mistake, or is flag.ErrHelp if help was requested.
+// one before. The error names every mistake, or is flag.ErrHelp if help was requested. With
+// --version only the arguments count.
 func parse(args, environ []string) (*options, error) {
 	p := &parser{o: newOptions(), byName: map[string]*option{}, byVar: map[string]*option{}}
 	p.o.each(func(opt *option) {
@@ -32,6 +33,14 @@ func parse(args, environ []string) (*options, error) {
 		return nil, err
 	}
 	p.fail(err)
+	if given["version"] != nil {
+		for name, values := range given {
+			p.set(p.byName[name], values, origin{kind: "flag"})
+		}
+		if p.o.version || len(p.errs) > 0 {
+			return p.o, p.mistakes()
+		}
+	}
 	vars := p.environment(environ)
 	if path := last(given["config-file"], vars["config-file"]); path != "" {
 		p.file(path)
@@ -46,12 +55,7 @@ func parse(args, environ []string) (*options, error) {
 	p.o.config = p.o.config.WithDefaults()
 	p.fail(p.o.log.validate())
 	p.fail(p.o.config.Validate())
-	if len(p.errs) > 0 {
-		slices.SortFunc(p.errs,
-			func(a, b error) int { return strings.Compare(a.Error(), b.Error()) })
-		return p.o, fmt.Errorf("%w (%w)", errors.Join(p.errs...), errUsage)
-	}
-	return p.o, nil
+	return p.o, p.mistakes()
 }
 
 // goneFlags are flags of old versions of etcd, which etcd accepts and its help does not name.
@@ -65,6 +69,15 @@ type parser struct {
 	o             *options
 	byName, byVar map[string]*option
 	errs          []error
+}
+
+// mistakes returns all mistakes as one error, nil without any.
+func (p *parser) mistakes() error {
+	if len(p.errs) == 0 {
+		return nil
+	}
+	slices.SortFunc(p.errs, func(a, b error) int { return strings.Compare(a.Error(), b.Error()) })
+	return fmt.Errorf("%w (%w)", errors.Join(p.errs...), errUsage)
 }
 
 func (p *parser) fail(err error) {

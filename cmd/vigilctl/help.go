@@ -1,6 +1,7 @@
 package main
 
 import (
+	"encoding/json"
 	"fmt"
 	"slices"
 	"strings"
@@ -11,21 +12,32 @@ import (
 	"vigil/cmd/vigilctl/cli"
 	"vigil/cmd/vigilctl/command"
 	"vigil/cmd/vigilctl/complete"
+	"vigil/cmd/vigilctl/show"
 	"vigil/internal/kv"
 	"vigil/internal/release"
 )
 
-func versionCommand() *cobra.Command {
+func versionCommand(env *cli.Env) *cobra.Command {
 	return &cobra.Command{
 		Use:     "version",
-		Example: "  vigilctl version",
+		Example: "  vigilctl version\n  vigilctl version -w json",
 		// It has no connection: nothing is wrong with the flags for one.
 		PersistentPreRunE: func(*cobra.Command, []string) error { return nil },
-		Short:             "Print the compatible version of etcdctl, the version of the API, and its own version",
+		Short:             "Print the compatible version of etcdctl, the version of the API, and its own version and commit",
 		RunE: func(c *cobra.Command, _ []string) error {
-			_, err := fmt.Fprintf(c.OutOrStdout(),
-				"etcdctl version: %s\nAPI version: %s\nvigilctl version: %s\n", release.APIVersion,
-				kv.APIVersion, release.Version)
+			commit, tree := release.Source()
+			if env.Format == string(show.JSON) {
+				return json.NewEncoder(c.OutOrStdout()).Encode(struct {
+					Etcdctl  string `json:"etcdctl"`
+					API      string `json:"api"`
+					Vigilctl string `json:"vigilctl"`
+					Commit   string `json:"commit"`
+					Tree     string `json:"tree"`
+				}{release.APIVersion, kv.APIVersion, release.Version, commit, tree})
+			}
+			_, err := fmt.Fprintf(c.OutOrStdout(), "etcdctl version: %s\nAPI version: %s\n"+
+				"vigilctl version: %s\nGit SHA: %s\nGit Tree: %s\n",
+				release.APIVersion, kv.APIVersion, release.Version, commit, tree)
 			return err
 		},
 	}

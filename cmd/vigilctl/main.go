@@ -172,7 +172,7 @@ variable too: VIGILCTL_ENDPOINTS, or ETCDCTL_ENDPOINTS, for --endpoints.`,
 			[]*cobra.Command{keyview.History(env), keyview.Diff(env), keyview.Tree(env),
 				monitor.Watchers(env), monitor.Top(env), doctor.Command(env), transfer.Dump(env),
 				transfer.Load(env)}},
-		{other, "Other:", []*cobra.Command{transfer.MakeMirror(env), versionCommand(),
+		{other, "Other:", []*cobra.Command{transfer.MakeMirror(env), versionCommand(env),
 			optionsCommand(root), completionCommand()}},
 	} {
 		root.AddGroup(&cobra.Group{ID: group.id, Title: group.title})

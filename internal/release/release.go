@@ -14,20 +14,27 @@ var revision string
 // version. Clients switch features on and off by it.
 const APIVersion = "3.7.3"
 
-// SourceRevision returns the source revision that the program was built from, "unknown" if the
-// build did not record it.
-func SourceRevision() string {
+// Source returns the commit that the program was built from, and whether the tree had changes that
+// are not in it: "clean" or "modified". Both are "unknown" if the build did not record them, as with
+// -buildvcs=false.
+func Source() (commit, tree string) {
 	if revision != "" {
-		return revision
+		return revision, "clean" // a release is not built from files that differ from the commit
 	}
+	commit, tree = "unknown", "unknown"
 	info, ok := debug.ReadBuildInfo()
 	if !ok {
-		return "unknown"
+		return commit, tree
 	}
 	for _, s := range info.Settings {
-		if s.Key == "vcs.revision" {
-			return s.Value
+		switch {
+		case s.Key == "vcs.revision":
+			commit = s.Value
+		case s.Key == "vcs.modified" && s.Value == "true":
+			tree = "modified"
+		case s.Key == "vcs.modified":
+			tree = "clean"
 		}
 	}
-	return "unknown"
+	return commit, tree
 }

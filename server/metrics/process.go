@@ -45,6 +45,7 @@ func readFileDescriptors() (f fileDescriptors) {
 
 // buildInfo returns the metrics that are constant for a process.
 func buildInfo(memberID uint64) (all []prometheus.Collector) {
+	commit, _ := release.Source()
 	for _, m := range []struct {
 		name, help string
 		labels     prometheus.Labels
@@ -56,7 +57,7 @@ func buildInfo(memberID uint64) (all []prometheus.Collector) {
 		{"etcd_server_id", "ID of the member in hexadecimal.",
 			prometheus.Labels{"server_id": fmt.Sprintf("%x", memberID)}},
 		{"vigil_build_info", "Version and source revision of this program.",
-			prometheus.Labels{"version": release.Version, "revision": release.SourceRevision()}},
+			prometheus.Labels{"version": release.Version, "revision": commit}},
 	} {
 		g := prometheus.NewGauge(prometheus.GaugeOpts{Name: m.name, Help: m.help,
 			ConstLabels: m.labels})

@@ -170,7 +170,7 @@ var varying = []struct {
 	// Additional output of Vigil's program.
 	{regexp.MustCompile(`(?m)^(  )?revision \d+ was asked for; .*\n`), ``},
 	{regexp.MustCompile(`(?m)^  .*: the quota of \d+ bytes is used up .*\n  next: vigilctl doctor\n`), ``},
-	{regexp.MustCompile(`(?m)^vigilctl version: .*\n`), ``},
+	{regexp.MustCompile(`(?m)^vigilctl version: .*\nGit SHA: .*\nGit Tree: .*\n`), ``},
 	{regexp.MustCompile(`(Error: (?:unknown consistency flag|bad sort (?:order|target)) \S+): .*`),
 		`$1`},
 }
