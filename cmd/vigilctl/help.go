@@ -33,7 +33,7 @@ func versionCommand(env *cli.Env) *cobra.Command {
 					Vigilctl string `json:"vigilctl"`
 					Commit   string `json:"commit"`
 					Tree     string `json:"tree"`
-				}{release.APIVersion, kv.APIVersion, release.Version, commit, tree})
+				}{release.APIVersion, kv.APIVersion.String(), release.Version, commit, tree})
 			}
 			_, err := fmt.Fprintf(c.OutOrStdout(), "etcdctl version: %s\nAPI version: %s\n"+
 				"vigilctl version: %s\nGit SHA: %s\nGit Tree: %s\n",

@@ -270,7 +270,7 @@ var table = map[string]rule{
 	"scripts/measure":            {why: "it reads sources as text and types, and uses none"},
 	"examples/follow":            {inside: []string{"client", "client/mirror"}, why: "an example is a program of a user"},
 	"server/servertest":          {inside: []string{"server"}, why: "a server for the tests of packages that depend on none"},
-	"cmd/vigil":                  {inside: []string{"server", "internal/logline", "internal/spelling"}, outside: []string{yamlLib, sysLib, systemdLib, grpcLib, "golang.org/x/term"}, why: "flags, environment and file into server.Config, run, exit"},
+	"cmd/vigil":                  {inside: []string{"server", "internal/logline", "internal/release", "internal/spelling"}, outside: []string{yamlLib, sysLib, systemdLib, grpcLib, "golang.org/x/term"}, why: "flags, environment and file into server.Config, run, exit"},
 	"internal/offline/restore/etcdwal": {inside: []string{"internal/vfs"}, outside: []string{raftLib, pbLib},
 		why: "a foreign format: restore interprets the entries"},
 	"internal/offline/restore": {inside: []string{"internal/kv", "internal/vfs", "internal/store/history", "internal/offline/datadir", "internal/store/mvcc", "internal/state/cluster", "internal/state/auth", "internal/state/fsm", "internal/state/lineage", "internal/offline/snapshot", "internal/edge/rpc/wire", "internal/offline/restore/etcdwal"},
