@@ -30,12 +30,19 @@ func TestCheckAddress(t *testing.T) {
 		ok   bool
 	}{
 		{"no names", x509.Certificate{}, &net.TCPAddr{IP: here}, true},
-		{"its address", x509.Certificate{IPAddresses: []net.IP{there, here}}, &net.TCPAddr{IP: here}, true},
-		{"its address in IPv6", x509.Certificate{IPAddresses: []net.IP{here}}, &net.TCPAddr{IP: here.To16()}, true},
-		{"another address", x509.Certificate{IPAddresses: []net.IP{there}}, &net.TCPAddr{IP: here}, false},
-		{"another name", x509.Certificate{DNSNames: []string{"there.invalid"}}, &net.TCPAddr{IP: here}, false},
-		{"another address, and a name", x509.Certificate{IPAddresses: []net.IP{there}, DNSNames: []string{"*.invalid"}}, &net.TCPAddr{IP: here}, false},
-		{"a socket", x509.Certificate{IPAddresses: []net.IP{there}}, &net.UnixAddr{Name: "@"}, true},
+		{"its address", x509.Certificate{IPAddresses: []net.IP{there, here}},
+			&net.TCPAddr{IP: here}, true},
+		{"its address in IPv6", x509.Certificate{IPAddresses: []net.IP{here}},
+			&net.TCPAddr{IP: here.To16()}, true},
+		{"another address", x509.Certificate{IPAddresses: []net.IP{there}},
+			&net.TCPAddr{IP: here}, false},
+		{"another name", x509.Certificate{DNSNames: []string{"there.invalid"}},
+			&net.TCPAddr{IP: here}, false},
+		{"another address, and a name",
+			x509.Certificate{IPAddresses: []net.IP{there}, DNSNames: []string{"*.invalid"}},
+			&net.TCPAddr{IP: here}, false},
+		{"a socket", x509.Certificate{IPAddresses: []net.IP{there}},
+			&net.UnixAddr{Name: "@"}, true},
 	} {
 		if err := checkAddress(ctx, &c.cert, c.from); (err == nil) != c.ok {
 			t.Errorf("%s: %v", c.name, err)
@@ -74,7 +81,8 @@ func TestSelfSignedIsReused(t *testing.T) {
 	}
 }
 
-// TestAutoKeepsClientCertAuth: a generated certificate does not disable the check of client certificates.
+// TestAutoKeepsClientCertAuth: a generated certificate does not disable the check of client
+// certificates.
 func TestAutoKeepsClientCertAuth(t *testing.T) {
 	for _, c := range []struct {
 		opts Options
@@ -83,7 +91,8 @@ func TestAutoKeepsClientCertAuth(t *testing.T) {
 		{Options{Auto: true}, tls.NoClientCert},
 		{Options{Auto: true, ClientCertAuth: true}, tls.RequireAndVerifyClientCert},
 	} {
-		s, err := Open(Config{Options: c.opts, DataDir: t.TempDir(), SelfSignedValidity: time.Hour, Logger: slog.New(slog.DiscardHandler)})
+		s, err := Open(Config{Options: c.opts, DataDir: t.TempDir(), SelfSignedValidity: time.Hour,
+			Logger: slog.New(slog.DiscardHandler)})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -114,7 +123,8 @@ func TestReloadByFile(t *testing.T) {
 		return s
 	}
 	one, two := made(), made()
-	c := Options{CertFile: write("cert", one.cert), KeyFile: write("key", one.key), TrustedCAFile: write("ca", one.cert)}
+	c := Options{CertFile: write("cert", one.cert), KeyFile: write("key", one.key),
+		TrustedCAFile: write("ca", one.cert)}
 	var log strings.Builder
 	logger := slog.New(slog.NewTextHandler(&log, nil))
 	s, err := Open(Config{Options: c, Logger: logger})
@@ -147,12 +157,14 @@ func TestReloadByFile(t *testing.T) {
 	if got := s.Server(); string(got.Certificates[0].Certificate[0]) == string(now.Certificates[0].Certificate[0]) {
 		t.Error("the other half is not seen")
 	}
-	if _, err := Open(Config{Options: Options{TrustedCAFile: filepath.Join(dir, "missing")}, Logger: logger}); err == nil {
+	if _, err := Open(Config{Options: Options{TrustedCAFile: filepath.Join(dir, "missing")},
+		Logger: logger}); err == nil {
 		t.Error("a missing file at the start")
 	}
 }
 
-// A file that could not be read is read again without another change: what the member has missed may be a revocation.
+// A file that could not be read is read again without another change: what the member has missed
+// may be a revocation.
 func TestFailedReadIsRepeated(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "crl")
 	if err := os.WriteFile(file, []byte("one"), 0o600); err != nil {
@@ -170,7 +182,8 @@ func TestFailedReadIsRepeated(t *testing.T) {
 	refresh := func(want bool, wantErr error, content string) {
 		t.Helper()
 		if fresh, err := s.refresh(); fresh != want || err != wantErr || seen != content {
-			t.Errorf("read again: %t, %v, with %q; want %t, %v, %q", fresh, err, seen, want, wantErr, content)
+			t.Errorf("read again: %t, %v, with %q; want %t, %v, %q", fresh, err, seen, want,
+				wantErr, content)
 		}
 	}
 	refresh(true, nil, "one")
@@ -185,8 +198,8 @@ func TestFailedReadIsRepeated(t *testing.T) {
 	refresh(false, nil, "the second")
 }
 
-// TestWarningWithoutAuthority: client certificates without an authority file are logged, since the authorities of the
-// system are trusted then.
+// TestWarningWithoutAuthority: client certificates without an authority file are logged, since the
+// authorities of the system are trusted then.
 func TestWarningWithoutAuthority(t *testing.T) {
 	for _, c := range []struct {
 		opts Options
@@ -196,10 +209,13 @@ func TestWarningWithoutAuthority(t *testing.T) {
 		{Options{Auto: true}, false},
 		{Options{ClientCertAuth: true}, false}, // no TLS at all
 	} {
-		for kind, missing := range map[Kind]string{Clients: "missing=trusted-ca-file", Peers: "missing=peer-trusted-ca-file"} {
+		for kind, missing := range map[Kind]string{Clients: "missing=trusted-ca-file",
+			Peers: "missing=peer-trusted-ca-file"} {
 			var out strings.Builder
-			if _, err := Open(Config{Kind: kind, Options: c.opts, DataDir: t.TempDir(), SelfSignedValidity: 1,
-				URLs: []string{"https://127.0.0.1:0"}, Logger: slog.New(slog.NewTextHandler(&out, nil))}); err != nil {
+			if _, err := Open(Config{Kind: kind, Options: c.opts, DataDir: t.TempDir(),
+				SelfSignedValidity: 1,
+				URLs:               []string{"https://127.0.0.1:0"},
+				Logger:             slog.New(slog.NewTextHandler(&out, nil))}); err != nil {
 				t.Fatal(err)
 			}
 			if got := strings.Contains(out.String(), missing); got != c.want {
@@ -209,7 +225,8 @@ func TestWarningWithoutAuthority(t *testing.T) {
 	}
 }
 
-// TestExpiries: the expiries are those of the present files: of a chain the first, of authorities the last.
+// TestExpiries: the expiries are those of the present files: of a chain the first, of authorities
+// the last.
 func TestExpiries(t *testing.T) {
 	dir := t.TempDir()
 	made := func(validity time.Duration) *selfSigned {
@@ -221,14 +238,16 @@ func TestExpiries(t *testing.T) {
 	}
 	write := func(name string, parts ...[]byte) string {
 		file := filepath.Join(dir, name)
-		if err := errors.Join(os.WriteFile(file+".new", bytes.Join(parts, nil), 0o600), os.Rename(file+".new", file)); err != nil {
+		if err := errors.Join(os.WriteFile(file+".new", bytes.Join(parts, nil), 0o600),
+			os.Rename(file+".new", file)); err != nil {
 			t.Fatal(err)
 		}
 		return file
 	}
 	hour, day, week := made(time.Hour), made(24*time.Hour), made(7*24*time.Hour)
 	o := Options{CertFile: write("cert", day.cert, hour.cert), KeyFile: write("key", day.key),
-		ClientCertFile: write("client", week.cert), ClientKeyFile: write("client-key", week.key), TrustedCAFile: write("ca", hour.cert, day.cert)}
+		ClientCertFile: write("client", week.cert), ClientKeyFile: write("client-key", week.key),
+		TrustedCAFile: write("ca", hour.cert, day.cert)}
 	s, err := Open(Config{Options: o, Logger: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		t.Fatal(err)

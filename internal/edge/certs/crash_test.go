@@ -16,8 +16,8 @@ import (
 	"time"
 )
 
-// TestSelfSignedAfterCrash: files of which a crash has left only a part are generated again, with a warning, and what is not
-// readable is an error.
+// TestSelfSignedAfterCrash: files of which a crash has left only a part are generated again, with a
+// warning, and what is not readable is an error.
 func TestSelfSignedAfterCrash(t *testing.T) {
 	for name, harm := range map[string]func(cert, key string) error{
 		"another key": func(_, key string) error {
@@ -40,8 +40,10 @@ func TestSelfSignedAfterCrash(t *testing.T) {
 			dir := t.TempDir()
 			var log strings.Builder
 			open := func() error {
-				s, err := Open(Config{Options: Options{Auto: true}, URLs: []string{"https://localhost:1"}, DataDir: dir, SelfSignedValidity: time.Hour,
-					Logger: slog.New(slog.NewTextHandler(&log, nil))})
+				s, err := Open(Config{Options: Options{Auto: true},
+					URLs: []string{"https://localhost:1"}, DataDir: dir,
+					SelfSignedValidity: time.Hour,
+					Logger:             slog.New(slog.NewTextHandler(&log, nil))})
 				if err == nil {
 					err = s.SaveSelfSigned()
 				}
@@ -51,21 +53,23 @@ func TestSelfSignedAfterCrash(t *testing.T) {
 				t.Fatal(err)
 			}
 			fixtures := filepath.Join(dir, "fixtures", Clients.String())
-			if err := harm(filepath.Join(fixtures, "cert.pem"), filepath.Join(fixtures, "key.pem")); err != nil {
+			if err := harm(filepath.Join(fixtures, "cert.pem"),
+				filepath.Join(fixtures, "key.pem")); err != nil {
 				t.Fatal(err)
 			}
 			if err := open(); (err != nil) != (name == "a directory") {
 				t.Error(err)
 			}
-			if warned := strings.Contains(log.String(), "another one is generated"); warned == (name == "a directory") {
+			if warned := strings.Contains(log.String(),
+				"another one is generated"); warned == (name == "a directory") {
 				t.Errorf("warned: %v", warned)
 			}
 		})
 	}
 }
 
-// TestTruncatedRevocations: a file of revocation lists that ends too early is an error, whichever list is incomplete: certificates that
-// the rest revokes would be accepted.
+// TestTruncatedRevocations: a file of revocation lists that ends too early is an error, whichever
+// list is incomplete: certificates that the rest revokes would be accepted.
 func TestTruncatedRevocations(t *testing.T) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
@@ -75,8 +79,10 @@ func TestTruncatedRevocations(t *testing.T) {
 	var lists []byte
 	var ends []int
 	for n := range int64(3) {
-		der, err := x509.CreateRevocationList(rand.Reader, &x509.RevocationList{Number: big.NewInt(n),
-			RevokedCertificateEntries: []x509.RevocationListEntry{{SerialNumber: big.NewInt(n), RevocationTime: time.Now()}}}, ca, key)
+		der, err := x509.CreateRevocationList(rand.Reader,
+			&x509.RevocationList{Number: big.NewInt(n),
+				RevokedCertificateEntries: []x509.RevocationListEntry{{SerialNumber: big.NewInt(n),
+					RevocationTime: time.Now()}}}, ca, key)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -89,8 +95,10 @@ func TestTruncatedRevocations(t *testing.T) {
 			t.Fatal(err)
 		}
 		var revoked map[string]bool
-		whole := slices.ContainsFunc(ends, func(end int) bool { return n == end || n == end-1 }) // the last byte is a line feed
-		between := slices.ContainsFunc(ends, func(end int) bool { return n > end && n < end+len("-----BEGIN ") })
+		// the last byte is a line feed
+		whole := slices.ContainsFunc(ends, func(end int) bool { return n == end || n == end-1 })
+		between := slices.ContainsFunc(ends,
+			func(end int) bool { return n > end && n < end+len("-----BEGIN ") })
 		if err := loadRevoked(&revoked, file); (err == nil) != (whole || between) {
 			t.Errorf("of %d bytes %d: %v", len(lists), n, err)
 		}

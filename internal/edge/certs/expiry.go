@@ -9,21 +9,21 @@ import (
 
 // Expiry is when the content of a certificate file that is in use expires.
 type Expiry struct {
-	// Use is "server" for the certificate of listeners, "client" for the one of dialed connections if it has files of its
-	// own, and "authority" for the trusted authorities.
+	// Use is "server" for the certificate of listeners, "client" for a separate certificate of
+	// dialed connections, and "authority" for the trusted authorities.
 	Use string
 	End time.Time
-	// Subject is that of the certificate that decides.
+	// Subject is the subject of the certificate that expires at End.
 	Subject string
-	// Generated is set if the member has made the certificate itself.
+	// Generated is set if the member generated the certificate.
 	Generated bool
 }
 
-// Expiries returns the expiries of the present content of the files, which it reads again if they have changed. Of a
-// certificate with intermediates it is that of the one that expires first; of authorities that of the one that is valid
-// longest, since an expired one next to its successor does no harm.
+// Expiries returns the expiries of the present content of the files. It reads them again if they
+// changed. Of a certificate and its intermediates the first expiry counts; of the authorities the
+// last one, because an expired authority next to its successor does no harm.
 func (s *Store) Expiries() (list []Expiry) {
-	s.current()
+	s.currentConfigs()
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	l := &s.mu.loaded
@@ -33,11 +33,13 @@ func (s *Store) Expiries() (list []Expiry) {
 	}{{"server", l.pair}, {"client", l.clientPair}} {
 		if c.pair != nil {
 			first := firstExpiry(c.pair)
-			list = append(list, Expiry{c.use, first.NotAfter, first.Subject.String(), c.use == "server" && s.auto != nil})
+			list = append(list, Expiry{c.use, first.NotAfter, first.Subject.String(),
+				c.use == "server" && s.auto != nil})
 		}
 	}
 	if l.pool != nil {
-		list = append(list, Expiry{Use: "authority", End: l.poolEnd.NotAfter, Subject: l.poolEnd.Subject.String()})
+		list = append(list, Expiry{Use: "authority", End: l.poolEnd.NotAfter,
+			Subject: l.poolEnd.Subject.String()})
 	}
 	return list
 }
@@ -57,7 +59,8 @@ func (o *Options) fileOf(use string) string {
 func firstExpiry(pair *tls.Certificate) *x509.Certificate {
 	first := new(x509.Certificate)
 	for _, der := range pair.Certificate {
-		if c, err := x509.ParseCertificate(der); err == nil && (first.NotAfter.IsZero() || c.NotAfter.Before(first.NotAfter)) {
+		if c, err := x509.ParseCertificate(der); err == nil &&
+			(first.NotAfter.IsZero() || c.NotAfter.Before(first.NotAfter)) {
 			first = c
 		}
 	}
@@ -68,7 +71,8 @@ func firstExpiry(pair *tls.Certificate) *x509.Certificate {
 func lastExpiry(text []byte) *x509.Certificate {
 	last := new(x509.Certificate)
 	for block, rest := pem.Decode(text); block != nil; block, rest = pem.Decode(rest) {
-		if c, err := x509.ParseCertificate(block.Bytes); block.Type == "CERTIFICATE" && err == nil && c.NotAfter.After(last.NotAfter) {
+		if c, err := x509.ParseCertificate(block.Bytes); block.Type == "CERTIFICATE" &&
+			err == nil && c.NotAfter.After(last.NotAfter) {
 			last = c
 		}
 	}

@@ -23,7 +23,7 @@ type loaded struct {
 type source struct {
 	files []string
 	load  func() error
-	stamp []stamp // of the files before the last call of load that has succeeded; nil before that
+	stamp []stamp // of the files before the last successful load, nil before that
 }
 
 // stamp changes when a file is replaced or written to.
@@ -33,7 +33,7 @@ type stamp struct {
 	modified, moved time.Time
 }
 
-// stampOf returns zero for a missing file, which load will report.
+// stampOf returns the zero stamp for a missing file, which load will report.
 func stampOf(file string) stamp {
 	i, err := os.Stat(file)
 	if err != nil {
@@ -44,8 +44,8 @@ func stampOf(file string) stamp {
 	return s
 }
 
-// refresh loads the files if they have changed, and reports whether it did. After a failure it tries again, whether they change or not:
-// the cause may have passed, and what they hold may be that a certificate was revoked.
+// refresh loads the files if they changed, and reports whether it did. After a failure it tries
+// again even if they did not change: the cause may be gone, and the files may revoke a certificate.
 func (f *source) refresh() (bool, error) {
 	now := make([]stamp, len(f.files))
 	for i, name := range f.files {
@@ -79,7 +79,8 @@ func (l *loaded) sources(o *Options, auto *selfSigned) (list []*source) {
 		}})
 	}
 	add(func() error { return loadPair(&l.pair, o.CertFile, o.KeyFile) }, o.CertFile, o.KeyFile)
-	add(func() error { return loadPair(&l.clientPair, o.ClientCertFile, o.ClientKeyFile) }, o.ClientCertFile, o.ClientKeyFile)
+	add(func() error { return loadPair(&l.clientPair, o.ClientCertFile, o.ClientKeyFile) },
+		o.ClientCertFile, o.ClientKeyFile)
 	add(func() error { return loadPool(&l.pool, &l.poolEnd, o.TrustedCAFile) }, o.TrustedCAFile)
 	add(func() error { return loadRevoked(&l.revoked, o.CRLFile) }, o.CRLFile)
 	return list
@@ -101,7 +102,7 @@ func loadPool(into **x509.CertPool, end **x509.Certificate, file string) error {
 	}
 	pool := x509.NewCertPool()
 	if !pool.AppendCertsFromPEM(b) {
-		return fmt.Errorf("%s holds no certificate: %s", file, noPEM(file, "certificate", b))
+		return fmt.Errorf("%s holds no certificate: %s", file, adviseOnPEM(file, "certificate", b))
 	}
 	*into, *end = pool, lastExpiry(b)
 	return nil
@@ -136,7 +137,7 @@ func loadRevoked(into *map[string]bool, file string) error {
 	if err != nil {
 		return err
 	}
-	if lists != begun { // pem.Decode leaves out what is incomplete
+	if lists != begun { // pem.Decode skips incomplete blocks
 		return fmt.Errorf("%s holds %d lists of revoked certificates, of which %d are complete: copy the file again", file, begun, lists)
 	}
 	*into = revoked

@@ -24,10 +24,13 @@ type selfSigned struct {
 	cert, key         []byte // PEM, if not saved yet
 }
 
-// openSelfSigned finds a valid certificate in a directory, or generates one without writing it. Files that a crash has left without
-// their content, or of which only one was renewed, count as none: they were generated, too. damage says what is wrong with them.
-func openSelfSigned(dir string, hosts []string, validity time.Duration) (s *selfSigned, damage, err error) {
-	s = &selfSigned{certFile: filepath.Join(dir, "cert.pem"), keyFile: filepath.Join(dir, "key.pem")}
+// openSelfSigned finds a valid certificate in a directory, or generates one without writing it.
+// Files that a crash left empty, or of which only one was renewed, count as missing, because they
+// were generated too. damage says what is wrong with them.
+func openSelfSigned(dir string, hosts []string, validity time.Duration) (s *selfSigned,
+	damage, err error) {
+	s = &selfSigned{certFile: filepath.Join(dir, "cert.pem"),
+		keyFile: filepath.Join(dir, "key.pem")}
 	pair, err := tls.LoadX509KeyPair(s.certFile, s.keyFile)
 	unread := &fs.PathError{}
 	switch {
@@ -55,8 +58,9 @@ func generate(hosts []string, validity time.Duration) (cert, secret []byte, err 
 	t := &x509.Certificate{
 		SerialNumber: serial, Subject: pkix.Name{Organization: []string{"vigil"}},
 		NotBefore: time.Now().Add(-time.Minute), NotAfter: time.Now().Add(validity),
-		KeyUsage:              x509.KeyUsageDigitalSignature,
-		ExtKeyUsage:           []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth},
+		KeyUsage: x509.KeyUsageDigitalSignature,
+		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth,
+			x509.ExtKeyUsageClientAuth},
 		BasicConstraintsValid: true,
 	}
 	for _, h := range hosts {
@@ -74,7 +78,8 @@ func generate(hosts []string, validity time.Duration) (cert, secret []byte, err 
 	if err != nil {
 		return nil, nil, err
 	}
-	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}), pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: secret}), nil
+	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}),
+		pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: secret}), nil
 }
 
 // load returns the certificate and its key.
@@ -94,5 +99,6 @@ func (s *selfSigned) save() error {
 		return err
 	}
 	// A crash in between leaves files that do not match: see openSelfSigned.
-	return errors.Join(os.WriteFile(s.keyFile, s.key, 0o600), os.WriteFile(s.certFile, s.cert, 0o600))
+	return errors.Join(os.WriteFile(s.keyFile, s.key, 0o600),
+		os.WriteFile(s.certFile, s.cert, 0o600))
 }

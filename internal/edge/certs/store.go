@@ -28,13 +28,14 @@ type Config struct {
 	DataDir string
 	// SelfSignedValidity is how long a generated certificate is valid.
 	SelfSignedValidity time.Duration
-	// URLs are the URLs that are listened on and advertised. A generated certificate names their hosts.
+	// URLs are the URLs that are listened on and advertised. A generated certificate names their
+	// hosts.
 	URLs   []string
 	Logger *slog.Logger
 }
 
-// Store builds TLS configurations from certificate files, again after these have changed. Its methods are safe
-// for concurrent use.
+// Store builds TLS configurations from certificate files, and builds them again when the files
+// change. Its methods are safe for concurrent use.
 type Store struct {
 	c    Config
 	base *tls.Config // the part that does not come from files
@@ -55,14 +56,17 @@ func Open(c Config) (*Store, error) {
 	prefix := c.flagPrefix()
 	switch {
 	case c.Auto && c.CertFile != "":
-		c.Logger.Warn("a certificate is configured: no self-signed one is generated", "flag", prefix+"auto-tls")
+		c.Logger.Warn("a certificate is configured: no self-signed one is generated", "flag",
+			prefix+"auto-tls")
 	case c.Auto:
-		auto, damage, err := openSelfSigned(filepath.Join(c.DataDir, "fixtures", c.Kind.String()), hostNames(c.URLs), c.SelfSignedValidity)
+		auto, damage, err := openSelfSigned(filepath.Join(c.DataDir, "fixtures", c.Kind.String()),
+			hostNames(c.URLs), c.SelfSignedValidity)
 		if err != nil {
 			return nil, fmt.Errorf("--%sauto-tls: %w", prefix, err)
 		}
 		if s.auto = auto; damage != nil {
-			c.Logger.Warn("the self-signed certificate cannot be used: another one is generated", "flag", prefix+"auto-tls", "error", damage)
+			c.Logger.Warn("the self-signed certificate cannot be used: another one is generated",
+				"flag", prefix+"auto-tls", "error", damage)
 		}
 	}
 	if c.ClientCertAuth && c.TrustedCAFile == "" && c.Serves() {
@@ -71,7 +75,8 @@ func Open(c Config) (*Store, error) {
 			effect = "the owner of any such certificate can act as a member"
 		}
 		c.Logger.Warn("certificates of every authority that the system trusts are accepted, including public ones: set a file of authorities to accept only theirs",
-			"flag", prefix+"client-cert-auth", "missing", prefix+"trusted-ca-file", "effect", effect)
+			"flag", prefix+"client-cert-auth", "missing", prefix+"trusted-ca-file",
+			"effect", effect)
 	}
 	if c.Kind == Clients {
 		s.c.SkipClientSAN = true // like etcd: clients may connect from any address
@@ -87,8 +92,10 @@ func Open(c Config) (*Store, error) {
 		}
 	}
 	for _, u := range c.URLs {
-		if c.CertFile != "" && (strings.HasPrefix(u, "http://") || strings.HasPrefix(u, "unix://")) {
-			c.Logger.Warn("certificates are configured, but this URL does not use them", "kind", c.Kind.String(), "url", u)
+		if c.CertFile != "" &&
+			(strings.HasPrefix(u, "http://") || strings.HasPrefix(u, "unix://")) {
+			c.Logger.Warn("certificates are configured, but this URL does not use them", "kind",
+				c.Kind.String(), "url", u)
 		}
 	}
 	return s, nil
@@ -105,8 +112,8 @@ func (s *Store) SaveSelfSigned() error {
 	return nil
 }
 
-// refresh reads changed files. A file that cannot be read keeps its previous content and is tried again at the
-// next connection.
+// refresh reads changed files. If a file cannot be read, its previous content stays in use, and the
+// next connection tries again.
 func (s *Store) refresh() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -124,12 +131,12 @@ func (s *Store) refresh() error {
 }
 
 // Server returns the present configuration of accepted connections.
-func (s *Store) Server() *tls.Config { c, _ := s.current(); return c }
+func (s *Store) Server() *tls.Config { c, _ := s.currentConfigs(); return c }
 
 // Client returns the present configuration of dialed connections.
-func (s *Store) Client() *tls.Config { _, c := s.current(); return c }
+func (s *Store) Client() *tls.Config { _, c := s.currentConfigs(); return c }
 
-func (s *Store) current() (server, client *tls.Config) {
+func (s *Store) currentConfigs() (server, client *tls.Config) {
 	err := s.refresh()
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -173,14 +180,18 @@ func (s *Store) serverConfig() *tls.Config {
 		t.ClientCAs = s.mu.loaded.pool
 	}
 	revoked := s.mu.loaded.revoked
-	t.VerifyConnection = func(st tls.ConnectionState) error { return s.c.checkClientCert(st, revoked) }
+	t.VerifyConnection = func(st tls.ConnectionState) error {
+		return s.c.checkClientCert(st,
+			revoked)
+	}
 	if s.c.SkipClientSAN {
 		return t
 	}
 	t.GetConfigForClient = func(hello *tls.ClientHelloInfo) (*tls.Config, error) {
 		conf := t.Clone()
 		conf.VerifyConnection = func(st tls.ConnectionState) error {
-			if err := s.c.checkClientCert(st, revoked); err != nil || len(st.PeerCertificates) == 0 {
+			if err := s.c.checkClientCert(st, revoked); err != nil ||
+				len(st.PeerCertificates) == 0 {
 				return err
 			}
 			return checkAddress(hello.Context(), st.PeerCertificates[0], hello.Conn.RemoteAddr())
@@ -190,8 +201,8 @@ func (s *Store) serverConfig() *tls.Config {
 	return t
 }
 
-// hostNames returns the host names in URLs, each once. An unspecified address, which nobody dials, stands for this machine: its loopback
-// addresses and its name.
+// hostNames returns the host names in URLs, each once. An unspecified address cannot be dialed: it
+// stands for the loopback addresses and the name of this machine.
 func hostNames(urls []string) (names []string) {
 	add := func(list ...string) {
 		for _, name := range list {

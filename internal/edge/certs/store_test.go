@@ -28,7 +28,8 @@ type authority struct {
 
 func newAuthority(t *testing.T) *authority {
 	a := &authority{t: t, dir: t.TempDir()}
-	a.issue("authority", &x509.Certificate{IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign})
+	a.issue("authority",
+		&x509.Certificate{IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign})
 	return a
 }
 
@@ -54,7 +55,8 @@ func (a *authority) issue(name string, c *x509.Certificate) {
 	if err != nil {
 		a.t.Fatal(err)
 	}
-	for file, b := range map[string]*pem.Block{name: {Type: "CERTIFICATE", Bytes: der}, name + ".key": {Type: "PRIVATE KEY", Bytes: secret}} {
+	for file, b := range map[string]*pem.Block{name: {Type: "CERTIFICATE", Bytes: der},
+		name + ".key": {Type: "PRIVATE KEY", Bytes: secret}} {
 		if err := os.WriteFile(a.file(file), pem.EncodeToMemory(b), 0o600); err != nil {
 			a.t.Fatal(err)
 		}
@@ -63,7 +65,8 @@ func (a *authority) issue(name string, c *x509.Certificate) {
 
 func (a *authority) open(kind Kind, o Options, name string) *Store {
 	a.t.Helper()
-	o.CertFile, o.KeyFile, o.TrustedCAFile, o.ClientCertAuth = a.file(name), a.file(name+".key"), a.file("authority"), true
+	o.CertFile, o.KeyFile, o.TrustedCAFile, o.ClientCertAuth = a.file(name), a.file(name+".key"),
+		a.file("authority"), true
 	s, err := Open(Config{Kind: kind, Options: o, Logger: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		a.t.Fatal(err)
@@ -105,17 +108,23 @@ func handshake(t *testing.T, dialing, accepting *Store) (dial, accept error) {
 	return dial, <-accepted
 }
 
-// TestAllowedNames: a member accepts connections from and makes connections to those members only whose certificates have an
-// allowed name, like etcd.
+// TestAllowedNames: a member accepts connections from and makes connections to those members only
+// whose certificates have an allowed name, like etcd.
 func TestAllowedNames(t *testing.T) {
 	a := newAuthority(t)
-	for name, host := range map[string]string{"member": "member.example", "stranger": "stranger.example"} {
-		a.issue(name, &x509.Certificate{IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}, DNSNames: []string{host}, KeyUsage: x509.KeyUsageDigitalSignature,
-			ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth}})
+	for name, host := range map[string]string{"member": "member.example",
+		"stranger": "stranger.example"} {
+		a.issue(name, &x509.Certificate{IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)},
+			DNSNames: []string{host}, KeyUsage: x509.KeyUsageDigitalSignature,
+			ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth,
+				x509.ExtKeyUsageClientAuth}})
 	}
-	for flag, o := range map[string]Options{"common names": {AllowedCN: []string{"other", "member"}}, "host names": {AllowedHostname: []string{"other.example", "member.example"}}} {
+	for flag, o := range map[string]Options{"common names": {AllowedCN: []string{"other",
+		"member"}}, "host names": {AllowedHostname: []string{"other.example", "member.example"}}} {
 		o.SkipClientSAN = true
-		strict, member, stranger := a.open(Peers, o, "member"), a.open(Peers, Options{SkipClientSAN: true}, "member"), a.open(Peers, Options{SkipClientSAN: true}, "stranger")
+		strict, member, stranger := a.open(Peers, o, "member"),
+			a.open(Peers, Options{SkipClientSAN: true}, "member"),
+			a.open(Peers, Options{SkipClientSAN: true}, "stranger")
 		for name, c := range map[string]struct {
 			dialing, accepting *Store
 			allowed            bool
@@ -127,9 +136,11 @@ func TestAllowedNames(t *testing.T) {
 		} {
 			dial, accept := handshake(t, c.dialing, c.accepting)
 			if c.allowed != (dial == nil && accept == nil) {
-				t.Errorf("%s: a connection %s: %v, and on the other side %v", flag, name, dial, accept)
+				t.Errorf("%s: a connection %s: %v, and on the other side %v", flag,
+					name, dial, accept)
 			}
-			if err := dial; name == "to a stranger" && err != nil && !strings.Contains(err.Error(), "stranger") {
+			if err := dial; name == "to a stranger" && err != nil &&
+				!strings.Contains(err.Error(), "stranger") {
 				t.Errorf("%s: the error does not name the certificate: %v", flag, err)
 			}
 		}

@@ -14,11 +14,12 @@ import (
 // checkClientCert decides about a client's certificate after crypto/tls has found it valid.
 func (o *Options) checkClientCert(st tls.ConnectionState, revoked map[string]bool) error {
 	if len(st.PeerCertificates) == 0 {
-		return nil // crypto/tls has rejected it if one is required
+		return nil // crypto/tls rejects this if a certificate is required
 	}
 	for _, cert := range st.PeerCertificates {
 		if revoked[cert.SerialNumber.String()] {
-			return fmt.Errorf("certificate %x of %q was revoked", cert.SerialNumber, cert.Subject.CommonName)
+			return fmt.Errorf("certificate %x of %q was revoked", cert.SerialNumber,
+				cert.Subject.CommonName)
 		}
 	}
 	if err := o.checkNames(st.PeerCertificates[0]); err != nil {
@@ -27,7 +28,8 @@ func (o *Options) checkClientCert(st tls.ConnectionState, revoked map[string]boo
 	return nil
 }
 
-// checkServerCert decides about the certificate of a member that was dialed, after crypto/tls has found it valid.
+// checkServerCert decides about the certificate of a member that was dialed, after crypto/tls has
+// found it valid.
 func (o *Options) checkServerCert(st tls.ConnectionState) error {
 	switch {
 	case len(o.AllowedCN) == 0 && len(o.AllowedHostname) == 0:
@@ -46,14 +48,17 @@ func (o *Options) checkNames(cert *x509.Certificate) error {
 	switch {
 	case len(o.AllowedCN) > 0 && !slices.Contains(o.AllowedCN, cert.Subject.CommonName):
 		return fmt.Errorf("common name %q is not allowed", cert.Subject.CommonName)
-	case len(o.AllowedHostname) > 0 && !slices.ContainsFunc(o.AllowedHostname, func(h string) bool { return cert.VerifyHostname(h) == nil }):
-		return fmt.Errorf("the certificate of %q has none of the allowed names", cert.Subject.CommonName)
+	case len(o.AllowedHostname) > 0 &&
+		!slices.ContainsFunc(o.AllowedHostname,
+			func(h string) bool { return cert.VerifyHostname(h) == nil }):
+		return fmt.Errorf("the certificate of %q has none of the allowed names",
+			cert.Subject.CommonName)
 	}
 	return nil
 }
 
-// checkAddress compares the addresses and host names in a certificate, if it has any, with the address of the client:
-// a stolen certificate is of no use elsewhere.
+// checkAddress compares the addresses and host names in a certificate, if it has any, with the
+// address of the client: a stolen certificate is of no use elsewhere.
 func checkAddress(ctx context.Context, cert *x509.Certificate, from net.Addr) error {
 	tcp, ok := from.(*net.TCPAddr)
 	if !ok || len(cert.IPAddresses) == 0 && len(cert.DNSNames) == 0 {
@@ -66,19 +71,22 @@ func checkAddress(ctx context.Context, cert *x509.Certificate, from net.Addr) er
 		return fmt.Errorf("certificate is valid for %v, not %v", cert.IPAddresses, tcp.IP)
 	}
 	if err := checkHostNames(ctx, cert.DNSNames, tcp.IP.String()); err != nil {
-		return fmt.Errorf("tls: %q does not match any of DNSNames %q (%w)", tcp.IP, cert.DNSNames, err)
+		return fmt.Errorf("tls: %q does not match any of DNSNames %q (%w)", tcp.IP,
+			cert.DNSNames, err)
 	}
 	return nil
 }
 
-// checkHostNames looks for one of the names among those of an address in the DNS, and for the address among those of
-// the names. Names with a wildcard are compared only with the names of the address.
+// checkHostNames looks for one of the names among those of an address in the DNS, and for the
+// address among those of the names. Names with a wildcard are compared only with the names of the
+// address.
 func checkHostNames(ctx context.Context, names []string, addr string) error {
 	known, err := net.DefaultResolver.LookupAddr(ctx, addr)
 	for _, n := range known {
 		n = strings.TrimSuffix(n, ".")
 		for _, name := range names {
-			if rest, wild := strings.CutPrefix(name, "*"); n == name || wild && strings.HasSuffix(n, rest) {
+			if rest, wild := strings.CutPrefix(name, "*"); n == name ||
+				wild && strings.HasSuffix(n, rest) {
 				return nil
 			}
 		}

@@ -15,8 +15,8 @@ import (
 // bodyTimeout is how long receiving the next bytes of a body may take.
 const bodyTimeout = time.Minute
 
-// body is the body of a request with bounds on time and size. A reader may continue after the request has ended, and then
-// reads its end.
+// body is the body of a request, with limits for time and size. A reader may continue after the end
+// of the request, and then reads the end of the body.
 type body struct {
 	io.ReadCloser
 	control *http.ResponseController
@@ -25,7 +25,8 @@ type body struct {
 	endless bool
 	single  bool // ends after a message although the client's side stays open
 	decoded bool // a message
-	// unread, if set, is called once nothing reads the body any more: after the message of a single one, and after an error.
+	// unread, if set, is called when no one reads the body any more: after the message if single is
+	// set, and after an error.
 	unread func()
 
 	mu struct {
@@ -35,18 +36,21 @@ type body struct {
 }
 
 func newBody(w http.ResponseWriter, r *http.Request, limit int64) *body {
-	b := &body{ReadCloser: r.Body, control: http.NewResponseController(w), limit: limit, left: limit}
+	b := &body{ReadCloser: r.Body, control: http.NewResponseController(w),
+		limit: limit, left: limit}
 	if r.Body != http.NoBody {
-		// For a body without a reader: the server reads it after the handler.
-		b.extend()
+		// Needed if no one reads the body: then the server reads it after the handler.
+		b.extendDeadline()
 	}
 	return b
 }
 
-// extend gives the client more time. A writer without deadlines has no connection to wait for.
-func (b *body) extend() { b.setDeadline(time.Now().Add(bodyTimeout)) }
+// extendDeadline gives the client more time. A writer without deadlines has no connection to wait
+// for.
+func (b *body) extendDeadline() { b.setDeadline(time.Now().Add(bodyTimeout)) }
 
-// setDeadline bounds reading from the connection. It has no effect after the request has ended.
+// setDeadline limits the time to read from the connection. It has no effect after the request has
+// ended.
 func (b *body) setDeadline(t time.Time) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -55,23 +59,24 @@ func (b *body) setDeadline(t time.Time) {
 	}
 }
 
-// end is called when the handler returns: the server panics if its connection is used after that.
-func (b *body) end() {
+// detach is called when the handler returns: the server panics if its connection is used after
+// that.
+func (b *body) detach() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.mu.over = true
 }
 
-// open allows any time between messages, and answers between them, on connections that support it. Others behave as if it
-// had not been called.
-func (b *body) open() {
+// allowStream allows any time between messages, and answers between them, on connections that
+// support it. On other connections it has no effect.
+func (b *body) allowStream() {
 	b.endless = true
 	b.setDeadline(time.Time{})
 	_ = b.control.EnableFullDuplex()
 }
 
-// Read implements io.Reader. Bytes that a decoder reads ahead count too: it fails only if it needs more of the same
-// message.
+// Read implements io.Reader. Bytes that a decoder reads ahead count too: it fails only if it needs
+// more of the same message.
 func (b *body) Read(p []byte) (int, error) {
 	if b.single && b.decoded {
 		return 0, io.EOF
@@ -83,7 +88,7 @@ func (b *body) Read(p []byte) (int, error) {
 		p = p[:b.left]
 	}
 	if !b.endless {
-		b.extend()
+		b.extendDeadline()
 	}
 	n, err := b.ReadCloser.Read(p)
 	if err != nil {
@@ -97,8 +102,8 @@ func (b *body) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// bounded gives each message that it decodes a limit of its own, and encodes without blanks, of which
-// protojson has some in every other build.
+// bounded limits the size of each message that it decodes. It encodes without blanks, because
+// protojson adds blanks that differ between builds.
 type bounded struct{ runtime.Marshaler }
 
 // Marshal implements runtime.Marshaler.

@@ -66,7 +66,8 @@ type streams struct {
 	err error
 }
 
-func (s streams) NewStream(ctx context.Context, _ *grpc.StreamDesc, _ string, _ ...grpc.CallOption) (grpc.ClientStream, error) {
+func (s streams) NewStream(ctx context.Context, _ *grpc.StreamDesc, _ string,
+	_ ...grpc.CallOption) (grpc.ClientStream, error) {
 	return &endingStream{ctx: ctx, n: s.n, err: s.err}, nil
 }
 
@@ -78,12 +79,16 @@ func TestErrorsOfStreams(t *testing.T) {
 		code int
 		want string
 	}{
-		{"/v3/watch", 1, 200, `{"result":{"watch_id":"7"}}` + "\n" + `{"error":{"code":14,"message":"no leader"}}` + "\n"},
+		{"/v3/watch", 1, 200,
+			`{"result":{"watch_id":"7"}}` + "\n" +
+				`{"error":{"code":14,"message":"no leader"}}` + "\n"},
 		{"/v3/watch", 0, 503, `{"error":{"code":14,"message":"no leader"}}` + "\n"},
-		{"/v3/election/observe", 1, 200, `{"result":{}}` + "\n" + `{"error":{"code":14,"message":"no leader"}}` + "\n"},
+		{"/v3/election/observe", 1, 200,
+			`{"result":{}}` + "\n" + `{"error":{"code":14,"message":"no leader"}}` + "\n"},
 		{"/v3/maintenance/snapshot", 0, 503, `{"error":{"code":14,"message":"no leader"}}` + "\n"},
 	} {
-		g, err := New(Config{Conn: streams{n: c.n, err: status.Error(codes.Unavailable, "no leader")}, MaxBodyBytes: 100})
+		g, err := New(Config{Conn: streams{n: c.n,
+			err: status.Error(codes.Unavailable, "no leader")}, MaxBodyBytes: 100})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -96,7 +101,8 @@ func TestErrorsOfStreams(t *testing.T) {
 	}
 }
 
-// TestCloseEndsWebSockets: those that wait for a message or an answer end with the gateway, and there are none after it.
+// TestCloseEndsWebSockets: those that wait for a message or an answer end with the gateway, and
+// there are none after it.
 func TestCloseEndsWebSockets(t *testing.T) {
 	g, err := New(Config{Conn: streams{}, MaxBodyBytes: 100})
 	if err != nil {
@@ -134,7 +140,8 @@ func TestCloseEndsWebSockets(t *testing.T) {
 	}
 }
 
-// failing are services whose streams cannot be opened, or end with an error before the first answer.
+// failing are services whose streams cannot be opened, or end with an error before the first
+// answer.
 type failing struct {
 	Services
 	open bool
@@ -149,7 +156,8 @@ func (f failing) Open(context.Context, string) (transport.LocalStream, error) {
 	return refused{errNoLeader}, nil
 }
 
-// TestErrorsBeforeAnswers: an error before the first answer of a stream is a message of the stream, too, with its status.
+// TestErrorsBeforeAnswers: an error before the first answer of a stream is a message of the stream,
+// too, with its status.
 func TestErrorsBeforeAnswers(t *testing.T) {
 	for _, open := range []bool{false, true} {
 		g, err := New(Config{Conn: NewConn(failing{open: open}), MaxBodyBytes: 100})
@@ -157,10 +165,12 @@ func TestErrorsBeforeAnswers(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer g.Close()
-		for _, path := range []string{"/v3/watch", "/v3/lease/keepalive", "/v3/maintenance/snapshot", "/v3/election/observe"} {
+		for _, path := range []string{"/v3/watch", "/v3/lease/keepalive",
+			"/v3/maintenance/snapshot", "/v3/election/observe"} {
 			w := httptest.NewRecorder()
 			g.ServeHTTP(w, httptest.NewRequest(http.MethodPost, path, strings.NewReader(`{}`)))
-			if want := `{"error":{"code":14,"message":"no leader"}}` + "\n"; w.Code != 503 || w.Body.String() != want {
+			if want := `{"error":{"code":14,"message":"no leader"}}` + "\n"; w.Code != 503 ||
+				w.Body.String() != want {
 				t.Errorf("%s: %d %s, want %s", path, w.Code, w.Body, want)
 			}
 		}
@@ -225,15 +235,18 @@ func selfSigned(t *testing.T) tls.Certificate {
 	return tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key}
 }
 
-// TestCloseDoesNotWaitForReaders: clients that do not read the answer to their handshake, or the end of TLS, do not delay Close.
+// TestCloseDoesNotWaitForReaders: clients that do not read the answer to their handshake, or the
+// end of TLS, do not delay Close.
 func TestCloseDoesNotWaitForReaders(t *testing.T) {
 	t.Run("handshake", func(t *testing.T) { closeUnread(t, nil) })
 	t.Run("TLS", func(t *testing.T) {
-		closeUnread(t, &tls.Config{Certificates: []tls.Certificate{selfSigned(t)}, SessionTicketsDisabled: true})
+		closeUnread(t, &tls.Config{Certificates: []tls.Certificate{selfSigned(t)},
+			SessionTicketsDisabled: true})
 	})
 }
 
-// closeUnread opens a WebSocket, of which it reads no more than the answer to the handshake, and that only with TLS.
+// closeUnread opens a WebSocket, of which it reads no more than the answer to the handshake, and
+// that only with TLS.
 func closeUnread(t *testing.T, secure *tls.Config) {
 	libraryLines.take()
 	synctest.Test(t, func(t *testing.T) {
@@ -253,8 +266,9 @@ func closeUnread(t *testing.T, secure *tls.Config) {
 			p.accept <- tls.Server(theirs, secure)
 			ours = tls.Client(ours, &tls.Config{InsecureSkipVerify: true})
 		}
-		if _, err := io.WriteString(ours, "GET /v3/watch HTTP/1.1\r\nHost: a\r\nConnection: Upgrade\r\nUpgrade: websocket\r\nOrigin: http://a\r\n"+
-			"Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==\r\n\r\n"); err != nil {
+		if _, err := io.WriteString(ours,
+			"GET /v3/watch HTTP/1.1\r\nHost: a\r\nConnection: Upgrade\r\nUpgrade: websocket\r\nOrigin: http://a\r\n"+
+				"Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==\r\n\r\n"); err != nil {
 			t.Fatal(err)
 		}
 		if secure != nil {
@@ -269,7 +283,8 @@ func closeUnread(t *testing.T, secure *tls.Config) {
 			t.Errorf("Close took %v", took)
 		}
 		synctest.Wait()
-		today := time.Now().Format("2006/01/02") // by the clock of this test, which sets its lines apart from those of others
+		// by the clock of this test, which sets its lines apart from those of others
+		today := time.Now().Format("2006/01/02")
 		for line := range strings.Lines(libraryLines.take()) {
 			if strings.HasPrefix(line, today) {
 				t.Errorf("the library logs %s", line)

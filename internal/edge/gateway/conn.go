@@ -16,23 +16,25 @@ import (
 
 // Services calls the services of this member, with encoded messages.
 type Services interface {
-	// Call makes a unary call. take gets the answer before the call ends, and must free its buffers.
+	// Call makes a unary call. take gets the answer before the call ends, and must free its
+	// buffers.
 	Call(ctx context.Context, method string, req []byte, take func(mem.BufferSlice) error) error
 	// Open opens a stream, which ends with the context.
 	Open(ctx context.Context, method string) (transport.LocalStream, error)
-	// Hold counts the memory for a decoded answer of n bytes until release is called or the context ends. The error is that
-	// of the call.
+	// Hold counts the memory for a decoded answer of n bytes until release is called or the context
+	// ends. The error is that of the call.
 	Hold(ctx context.Context, n int64) (release func(), err error)
 }
 
-// NewConn returns the services as the connection that generated code needs. Invoke also accepts a *mem.BufferSlice as the
-// reply, for the encoded answer, whose buffers must be freed.
+// NewConn returns the services as the connection that generated code needs. Invoke also accepts a
+// *mem.BufferSlice as the reply, for the encoded answer, whose buffers must be freed.
 func NewConn(s Services) grpc.ClientConnInterface { return conn{s} }
 
 type conn struct{ services Services }
 
 // Invoke implements grpc.ClientConnInterface.
-func (c conn) Invoke(ctx context.Context, method string, args, reply any, opts ...grpc.CallOption) error {
+func (c conn) Invoke(ctx context.Context, method string, args, reply any,
+	opts ...grpc.CallOption) error {
 	req, err := encode(args)
 	if err != nil {
 		return err
@@ -63,8 +65,10 @@ func encode(args any) ([]byte, error) {
 	return b, nil
 }
 
-// decodeAnswer decodes an answer. The memory of a large one counts until release is called or ctx ends.
-func (c conn) decodeAnswer(ctx context.Context, data mem.BufferSlice, into any) (release func(), err error) {
+// decodeAnswer decodes an answer. The memory of a large one counts until release is called or ctx
+// ends.
+func (c conn) decodeAnswer(ctx context.Context, data mem.BufferSlice,
+	into any) (release func(), err error) {
 	release = func() {}
 	if raw, ok := into.(*mem.BufferSlice); ok {
 		*raw = data
@@ -79,19 +83,22 @@ func (c conn) decodeAnswer(ctx context.Context, data mem.BufferSlice, into any) 
 		return release, err
 	}
 	if err := proto.Unmarshal(data.Materialize(), m); err != nil {
-		return release, status.Errorf(codes.Internal, "grpc: failed to unmarshal the received message: %v", err)
+		return release, status.Errorf(codes.Internal,
+			"grpc: failed to unmarshal the received message: %v", err)
 	}
 	return release, nil
 }
 
-// NewStream implements grpc.ClientConnInterface. Like on a connection, RecvMsg returns the error of a call that cannot be opened, so that
-// it is written as a message of the stream, like etcd does.
-func (c conn) NewStream(ctx context.Context, desc *grpc.StreamDesc, method string, _ ...grpc.CallOption) (grpc.ClientStream, error) {
+// NewStream implements grpc.ClientConnInterface. As on a connection, RecvMsg returns the error of a
+// call that cannot be opened, so that it is written as a message of the stream, as in etcd.
+func (c conn) NewStream(ctx context.Context, desc *grpc.StreamDesc, method string,
+	_ ...grpc.CallOption) (grpc.ClientStream, error) {
 	s, err := c.services.Open(ctx, method)
 	if err != nil {
 		s = refused{err}
 	}
-	return &stream{conn: c, local: s, ctx: ctx, single: !desc.ClientStreams, release: func() {}}, nil
+	return &stream{conn: c, local: s, ctx: ctx, single: !desc.ClientStreams,
+		release: func() {}}, nil
 }
 
 // refused is a stream that could not be opened.
@@ -108,7 +115,8 @@ type stream struct {
 	ctx   context.Context
 	// single is set if the client sends one message.
 	single bool
-	// first is an answer that Header has received, or firstErr the end, if waits is set. headed is set after the first answer.
+	// If waits is set, first is an answer that Header received, or firstErr the end of the stream.
+	// headed is set after the first answer.
 	first         mem.BufferSlice
 	firstErr      error
 	waits, headed bool
@@ -118,7 +126,7 @@ type stream struct {
 func (st *stream) Trailer() metadata.MD     { return metadata.MD{} }
 func (st *stream) Context() context.Context { return st.ctx }
 
-// Header implements grpc.ClientStream. There is one as soon as there is an answer.
+// Header implements grpc.ClientStream. The header is there as soon as there is an answer.
 func (st *stream) Header() (metadata.MD, error) {
 	if !st.headed {
 		st.first, st.firstErr = st.local.Receive()

@@ -15,15 +15,17 @@ import (
 	"google.golang.org/protobuf/types/dynamicpb"
 )
 
-// register serves the methods of a service without generated handlers, at the paths in their descriptors.
-func (g *Gateway) register(sd protoreflect.ServiceDescriptor) error {
+// registerService serves the methods of a service without generated handlers, at the paths in their
+// descriptors.
+func (g *Gateway) registerService(sd protoreflect.ServiceDescriptor) error {
 	for i := range sd.Methods().Len() {
 		d := sd.Methods().Get(i)
 		rule, _ := proto.GetExtension(d.Options(), annotations.E_Http).(*annotations.HttpRule)
 		if rule.GetPost() == "" || rule.GetBody() != "*" || d.IsStreamingClient() {
 			return fmt.Errorf("%s cannot be served: its path is %v", d.FullName(), rule)
 		}
-		m := &method{g: g, d: d, path: rule.GetPost(), full: fmt.Sprintf("/%s/%s", sd.FullName(), d.Name())}
+		m := &method{g: g, d: d, path: rule.GetPost(),
+			full: fmt.Sprintf("/%s/%s", sd.FullName(), d.Name())}
 		if err := g.mux.HandlePath(http.MethodPost, m.path, m.serve); err != nil {
 			return err
 		}
@@ -37,7 +39,7 @@ type method struct {
 	path, full string
 }
 
-// serve is the handler that is generated for the methods of etcdserverpb.
+// serve is like the generated handlers of the methods of etcdserverpb.
 func (m *method) serve(w http.ResponseWriter, r *http.Request, _ map[string]string) {
 	mux := m.g.mux
 	ctx, cancel := context.WithCancel(r.Context())
@@ -55,7 +57,7 @@ func (m *method) serve(w http.ResponseWriter, r *http.Request, _ map[string]stri
 	case err != nil:
 	case m.d.IsStreamingServer():
 		var stream grpc.ClientStream
-		if stream, err = m.open(call, in); err != nil {
+		if stream, err = m.openStream(call, in); err != nil {
 			break
 		}
 		if md.HeaderMD, err = stream.Header(); err != nil {
@@ -69,11 +71,13 @@ func (m *method) serve(w http.ResponseWriter, r *http.Request, _ map[string]stri
 		return
 	default:
 		out := dynamicpb.NewMessage(m.d.Output())
-		err = m.g.Conn.Invoke(call, m.full, in, out, grpc.Header(&md.HeaderMD), grpc.Trailer(&md.TrailerMD))
+		err = m.g.Conn.Invoke(call, m.full, in, out, grpc.Header(&md.HeaderMD),
+			grpc.Trailer(&md.TrailerMD))
 		if err != nil {
 			break
 		}
-		runtime.ForwardResponseMessage(runtime.NewServerMetadataContext(call, md), mux, outbound, w, r, out, mux.GetForwardResponseOptions()...)
+		runtime.ForwardResponseMessage(runtime.NewServerMetadataContext(call, md), mux, outbound, w,
+			r, out, mux.GetForwardResponseOptions()...)
 		return
 	}
 	runtime.HTTPError(runtime.NewServerMetadataContext(call, md), mux, outbound, w, r, err)
@@ -81,7 +85,7 @@ func (m *method) serve(w http.ResponseWriter, r *http.Request, _ map[string]stri
 
 func malformed(err error) error { return status.Errorf(codes.InvalidArgument, "%v", err) }
 
-func (m *method) open(ctx context.Context, in proto.Message) (grpc.ClientStream, error) {
+func (m *method) openStream(ctx context.Context, in proto.Message) (grpc.ClientStream, error) {
 	stream, err := m.g.Conn.NewStream(ctx, &grpc.StreamDesc{ServerStreams: true}, m.full)
 	if err != nil {
 		return nil, err

@@ -1,20 +1,24 @@
-// Package gateway serves the gRPC API as JSON over HTTP, under the paths below /v3/ and with the answers of
-// etcd: bytes are base64, 64-bit integers are texts, fields have the names of the API, fields that are not
-// set are left out, unknown ones are ignored, and an error is its code and message.
+// Package gateway serves the gRPC API as JSON over HTTP, under the paths below /v3/ and with the
+// answers of etcd: bytes are base64, 64-bit integers are texts, fields have the names of the API,
+// fields that are not set are omitted, unknown fields are ignored, and an error is its code and
+// message.
 //
-// It is a client of the member's gRPC services through Config.Conn. It has no rights of its own: calls have the token of
-// the request.
+// It is a client of the member's gRPC services through Config.Conn. It has no rights of its own:
+// calls have the token of the request.
 //
-//  1. No message takes more than Config.MaxBodyBytes of memory before it is decoded, whether a request has
-//     one or a stream of them.
-//  2. A client that stops sending in the middle of a body is disconnected after bodyTimeout. A client that waits for an
-//     answer is not: a lock or a watch may take any time.
+//  1. No message needs more than Config.MaxBodyBytes of memory before it is decoded, in requests
+//     with one message and in streams.
+//  2. A client that stops sending in the middle of a body is disconnected after bodyTimeout. A
+//     client that waits for an answer is not: a lock or a watch may take any time.
 //  3. A call ends with the request that it was made for.
-//  4. A range of more than streamFrom bytes is never in memory as JSON. It is written from the lent memory, over a
-//     WebSocket in frames of frameSize bytes. A client that reads nothing of an answer for writeTimeout is disconnected.
-//  5. A message of a stream is one HTTP chunk, whatever its size, as etcd sends it; its line feed is another one if it is long. A client has
-//     writeTimeout for it, and a second for each writeSize bytes. A message of a WebSocket has the frames of socket.go.
-//  6. The end of a client is noticed whatever it has sent that the call does not read, and ends the call.
+//  4. A range of more than streamFrom bytes is never in memory as JSON. It is written from the lent
+//     memory, over a WebSocket in frames of frameSize bytes. A client that reads nothing for
+//     writeTimeout is disconnected.
+//  5. A message of a stream is one HTTP chunk of any size, as in etcd; the line feed after a long
+//     message is a separate chunk. A client has writeTimeout for it, and a second for each
+//     writeSize bytes. A message over a WebSocket is sent in the frames of socket.go.
+//  6. A call ends when its client is gone, even if the client sent data that the call does not
+//     read.
 package gateway
 
 import (
@@ -37,10 +41,11 @@ import (
 
 // Config is what Handler needs.
 type Config struct {
-	// Conn calls the services; see NewConn. It accepts a *mem.BufferSlice as the reply to a range, for the encoded answer.
+	// Conn calls the services; see NewConn. It accepts a *mem.BufferSlice as the reply to a range,
+	// for the encoded answer.
 	Conn grpc.ClientConnInterface
-	// MaxBodyBytes is the largest message as JSON. A larger one has the status 429 of a message that is
-	// larger than gRPC takes, or 400 if its size is not known beforehand.
+	// MaxBodyBytes is the largest message as JSON. A larger message is rejected with status 429,
+	// like a message that is too large for gRPC, or with 400 if its size is not known beforehand.
 	MaxBodyBytes int64
 }
 
@@ -62,7 +67,7 @@ const Prefix = "/v3/"
 // streaming are the paths of requests with any number of messages, sent at any time.
 var streaming = map[string]bool{"/v3/watch": true, "/v3/lease/keepalive": true}
 
-// marshaler translates like etcd.
+// marshaler translates messages like etcd.
 var marshaler runtime.Marshaler = &runtime.HTTPBodyMarshaler{Marshaler: &bounded{&runtime.JSONPb{
 	MarshalOptions:   protojson.MarshalOptions{UseProtoNames: true},
 	UnmarshalOptions: protojson.UnmarshalOptions{DiscardUnknown: true},
@@ -72,7 +77,7 @@ var marshaler runtime.Marshaler = &runtime.HTTPBodyMarshaler{Marshaler: &bounded
 type Gateway struct {
 	Config
 	mux *runtime.ServeMux
-	// outbound encodes answers that do not come from the mux.
+	// outbound encodes errors that do not come from the mux.
 	outbound runtime.Marshaler
 	// open ends with Close.
 	open  context.Context
@@ -90,7 +95,8 @@ func New(c Config) (*Gateway, error) {
 	if err := c.Validate(); err != nil {
 		return nil, fmt.Errorf("gateway: %w", err)
 	}
-	g := &Gateway{Config: c, outbound: marshaler, mux: runtime.NewServeMux(runtime.WithMarshalerOption(runtime.MIMEWildcard, marshaler))}
+	g := &Gateway{Config: c, outbound: marshaler,
+		mux: runtime.NewServeMux(runtime.WithMarshalerOption(runtime.MIMEWildcard, marshaler))}
 	g.open, g.close = context.WithCancel(context.Background())
 	ctx := context.Background() // not used by the handlers below
 	for _, err := range []error{
@@ -100,8 +106,8 @@ func New(c Config) (*Gateway, error) {
 		gw.RegisterClusterHandlerClient(ctx, g.mux, etcdserverpb.NewClusterClient(c.Conn)),
 		gw.RegisterMaintenanceHandlerClient(ctx, g.mux, etcdserverpb.NewMaintenanceClient(c.Conn)),
 		gw.RegisterAuthHandlerClient(ctx, g.mux, etcdserverpb.NewAuthClient(c.Conn)),
-		g.register(lockpb.Lock),
-		g.register(lockpb.Election),
+		g.registerService(lockpb.Lock),
+		g.registerService(lockpb.Election),
 		g.mux.HandlePath(http.MethodPost, rangePath, g.serveRange),
 	} {
 		if err != nil {
@@ -111,7 +117,8 @@ func New(c Config) (*Gateway, error) {
 	return g, nil
 }
 
-// Close ends all WebSockets, of which an http.Server knows nothing, and waits for their calls. There are none after it.
+// Close ends all WebSockets, which an http.Server does not know, and waits for their calls. Later
+// WebSockets are rejected.
 func (g *Gateway) Close() {
 	g.sockets.Lock()
 	g.sockets.closed = true
@@ -141,17 +148,19 @@ func (g *Gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if !stream && r.ContentLength > g.MaxBodyBytes {
 		// The rest of the body is not worth reading.
 		w.Header().Set("Connection", "close")
-		runtime.HTTPError(r.Context(), g.mux, g.outbound, w, r, status.Errorf(codes.ResourceExhausted,
-			"the request has a body of %d bytes, more than %d", r.ContentLength, g.MaxBodyBytes))
+		runtime.HTTPError(r.Context(), g.mux, g.outbound, w, r,
+			status.Errorf(codes.ResourceExhausted,
+				"the request has a body of %d bytes, more than %d", r.ContentLength,
+				g.MaxBodyBytes))
 		return
 	}
 	b := newBody(w, r, g.MaxBodyBytes)
-	defer b.end()
+	defer b.detach()
 	if stream {
-		b.open()
+		b.allowStream()
 	}
 	r.Body = b
 	a := newAnswer(w, r)
-	defer a.end()
+	defer a.finish()
 	g.mux.ServeHTTP(a, r)
 }

@@ -25,11 +25,13 @@ import (
 // services answers calls with a function.
 type services func(ctx context.Context, method string, in, out any) error
 
-func (s services) Invoke(ctx context.Context, method string, in, out any, _ ...grpc.CallOption) error {
+func (s services) Invoke(ctx context.Context, method string, in, out any,
+	_ ...grpc.CallOption) error {
 	return s(ctx, method, in, out)
 }
 
-func (s services) NewStream(context.Context, *grpc.StreamDesc, string, ...grpc.CallOption) (grpc.ClientStream, error) {
+func (s services) NewStream(context.Context, *grpc.StreamDesc, string,
+	...grpc.CallOption) (grpc.ClientStream, error) {
 	return nil, status.Error(codes.Unavailable, "no streams here")
 }
 
@@ -54,7 +56,8 @@ func TestConfig(t *testing.T) {
 // TestTranslation: what comes out as JSON, with generated messages and with dynamic ones.
 func TestTranslation(t *testing.T) {
 	h := handler(t, func(ctx context.Context, method string, in, out any) error {
-		if md, _ := metadata.FromOutgoingContext(ctx); len(md.Get("authorization")) != 1 || md.Get("authorization")[0] != "token" {
+		if md, _ := metadata.FromOutgoingContext(ctx); len(md.Get("authorization")) != 1 ||
+			md.Get("authorization")[0] != "token" {
 			t.Errorf("%s: metadata %v", method, md)
 		}
 		switch out := out.(type) {
@@ -64,7 +67,8 @@ func TestTranslation(t *testing.T) {
 			}
 			proto.Merge(out, &etcdserverpb.PutResponse{Header: &etcdserverpb.ResponseHeader{Revision: 1 << 62, RaftTerm: 1}})
 		case *dynamicpb.Message:
-			if r := in.(*dynamicpb.Message); method != "/v3lockpb.Lock/Unlock" || string(lockpb.Bytes(r, "key")) != "k" {
+			if r := in.(*dynamicpb.Message); method != "/v3lockpb.Lock/Unlock" ||
+				string(lockpb.Bytes(r, "key")) != "k" {
 				t.Errorf("%s %v", method, r)
 			}
 			lockpb.Set(out, "header", &etcdserverpb.ResponseHeader{Revision: 7})
@@ -78,7 +82,8 @@ func TestTranslation(t *testing.T) {
 		code       int
 		want       string
 	}{
-		{"/v3/kv/put", `{"key":"aw==","lease":"4611686018427387904","nobody":[]}`, 200, `{"header":{"revision":"4611686018427387904","raft_term":"1"}}`},
+		{"/v3/kv/put", `{"key":"aw==","lease":"4611686018427387904","nobody":[]}`, 200,
+			`{"header":{"revision":"4611686018427387904","raft_term":"1"}}`},
 		{"/v3/lock/unlock", `{"key":"aw=="}`, 200, `{"header":{"revision":"7"}}`},
 		{"/v3/lock/unlock", `{"key":1}`, 400, ``},
 		{"/v3/kv/range", `{}`, 404, `{"code":5,"message":"a text with \"quotes\""}`},
@@ -99,7 +104,8 @@ func TestTranslation(t *testing.T) {
 // TestBody: a bound on each message, and none on how many there are.
 func TestBody(t *testing.T) {
 	message := `{"key":"` + strings.Repeat("a", 80) + `"}`
-	r := httptest.NewRequest(http.MethodPost, "/", strings.NewReader(strings.Repeat(message, 50)+`{"key":"`+strings.Repeat("a", 300)))
+	r := httptest.NewRequest(http.MethodPost, "/",
+		strings.NewReader(strings.Repeat(message, 50)+`{"key":"`+strings.Repeat("a", 300)))
 	b := newBody(httptest.NewRecorder(), r, 200)
 	dec := (&bounded{&runtime.JSONPb{}}).NewDecoder(b)
 	for i := range 50 {
@@ -107,12 +113,14 @@ func TestBody(t *testing.T) {
 			t.Fatalf("message %d: %v", i, err)
 		}
 	}
-	if err := dec.Decode(&etcdserverpb.RangeRequest{}); err == nil || !strings.Contains(err.Error(), "more than 200 bytes") {
+	if err := dec.Decode(&etcdserverpb.RangeRequest{}); err == nil ||
+		!strings.Contains(err.Error(), "more than 200 bytes") {
 		t.Errorf("%v", err)
 	}
 	// One that is just as long as it may be.
 	r = httptest.NewRequest(http.MethodPost, "/", bytes.NewReader(make([]byte, 200)))
-	if n, err := io.Copy(io.Discard, newBody(httptest.NewRecorder(), r, 200)); n != 200 || err != nil {
+	if n, err := io.Copy(io.Discard, newBody(httptest.NewRecorder(), r, 200)); n != 200 ||
+		err != nil {
 		t.Errorf("%d bytes, %v", n, err)
 	}
 }
@@ -122,7 +130,8 @@ func TestBearer(t *testing.T) {
 		protocol, cookie, want string
 		ok                     bool
 	}{
-		{"", "", "", false}, {"Bearer, abc", "", "Bearer abc", true}, {"Bearer,abc", "", "Bearer abc", true}, {"other", "", "", true},
+		{"", "", "", false}, {"Bearer, abc", "", "Bearer abc", true},
+		{"Bearer,abc", "", "Bearer abc", true}, {"other", "", "", true},
 		{"", "xyz", "Bearer xyz", true}, {"Bearer, abc", "xyz", "Bearer xyz", true},
 	} {
 		r := httptest.NewRequest(http.MethodGet, "/", nil)
@@ -150,7 +159,8 @@ func TestCallEndsWithRequest(t *testing.T) {
 	})
 	for _, path := range []string{"/v3/kv/range", "/v3/lock/lock"} {
 		w := httptest.NewRecorder()
-		h.ServeHTTP(w, httptest.NewRequestWithContext(ctx, http.MethodPost, path, strings.NewReader(`{}`)))
+		h.ServeHTTP(w, httptest.NewRequestWithContext(ctx, http.MethodPost, path,
+			strings.NewReader(`{}`)))
 		if w.Code != 499 {
 			t.Errorf("%s: %d %s", path, w.Code, w.Body)
 		}

@@ -21,13 +21,15 @@ func (h held) Invoke(ctx context.Context, method string, _, _ any, _ ...grpc.Cal
 	return ctx.Err()
 }
 
-func (h held) NewStream(ctx context.Context, _ *grpc.StreamDesc, method string, _ ...grpc.CallOption) (grpc.ClientStream, error) {
+func (h held) NewStream(ctx context.Context, _ *grpc.StreamDesc, method string,
+	_ ...grpc.CallOption) (grpc.ClientStream, error) {
 	h.begun <- method
 	context.AfterFunc(ctx, func() { h.ended <- method })
 	return &endingStream{ctx: ctx}, nil
 }
 
-// TestClientGone: a call ends with the client of its WebSocket, whatever the client has sent that the call does not read.
+// TestClientGone: a call ends with the client of its WebSocket, whatever the client has sent that
+// the call does not read.
 func TestClientGone(t *testing.T) {
 	const wait = time.Minute
 	h := held{make(chan string, 1), make(chan string, 1)}
@@ -38,10 +40,14 @@ func TestClientGone(t *testing.T) {
 	s := httptest.NewServer(g)
 	defer s.Close()
 	defer g.Close()
-	for _, path := range []string{"lock/lock", "election/campaign", "election/observe", "maintenance/snapshot", "kv/put", "watch", "lease/keepalive"} {
+	for _, path := range []string{"lock/lock", "election/campaign", "election/observe",
+		"maintenance/snapshot", "kv/put", "watch", "lease/keepalive"} {
 		for name, messages := range map[string][]string{
-			"one message": {`{}`}, "two messages": {`{}`, `{}`}, "a line feed": {"{}\n", "\n"}, "many": strings.Split(strings.Repeat("{},", 99)+"{}", ","),
-			"a bad message": {`{}`, `nonsense`, `{}`}, "a large one": {`{}`, strings.Repeat(" ", 1000), `{"more":"` + strings.Repeat("x", 1000) + `"}`, `{}`},
+			"one message": {`{}`}, "two messages": {`{}`, `{}`}, "a line feed": {"{}\n", "\n"},
+			"many":          strings.Split(strings.Repeat("{},", 99)+"{}", ","),
+			"a bad message": {`{}`, `nonsense`, `{}`},
+			"a large one": {`{}`, strings.Repeat(" ", 1000),
+				`{"more":"` + strings.Repeat("x", 1000) + `"}`, `{}`},
 		} {
 			ws, err := websocket.Dial("ws"+strings.TrimPrefix(s.URL, "http")+"/v3/"+path, "", s.URL)
 			if err != nil {

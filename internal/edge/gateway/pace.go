@@ -23,13 +23,13 @@ type pace struct {
 	}
 }
 
-func (p *pace) begin(ctx context.Context, deadline func(time.Time) error) {
+func (p *pace) startPacing(ctx context.Context, deadline func(time.Time) error) {
 	p.deadline = deadline
-	p.stop = context.AfterFunc(ctx, p.cut)
+	p.stop = context.AfterFunc(ctx, p.cutWrite)
 }
 
-// cut ends a write that is under way.
-func (p *pace) cut() {
+// cutWrite ends a write that is under way.
+func (p *pace) cutWrite() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if !p.mu.over {
@@ -38,9 +38,10 @@ func (p *pace) cut() {
 	}
 }
 
-// limit sets the deadline of the next n bytes: writeTimeout, and a second for each further writeSize bytes. It returns false after the end. A
-// writer without deadlines has no connection.
-func (p *pace) limit(n int) bool {
+// setDeadlineFor sets the deadline of the next n bytes: writeTimeout, and a second for each further
+// writeSize bytes. It returns false after the end of the context. A writer without deadlines has no
+// connection.
+func (p *pace) setDeadlineFor(n int) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.mu.over {
@@ -50,8 +51,9 @@ func (p *pace) limit(n int) bool {
 	return true
 }
 
-// unlimit removes the deadline: HTTP/2 ends a stream at one even when nothing is written.
-func (p *pace) unlimit() {
+// clearDeadline removes the deadline: HTTP/2 ends a stream at its deadline even when nothing is
+// written.
+func (p *pace) clearDeadline() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if !p.mu.over {
@@ -59,12 +61,13 @@ func (p *pace) unlimit() {
 	}
 }
 
-// write writes pieces of up to size bytes. After the context has ended it drops bytes without an error, which would be logged.
-func (p *pace) write(b []byte, size int, piece func([]byte) (int, error)) (n int, err error) {
-	defer p.unlimit()
+// writePieces writes pieces of up to size bytes. After the end of the context it drops bytes
+// without an error, because an error would be logged.
+func (p *pace) writePieces(b []byte, size int, piece func([]byte) (int, error)) (n int, err error) {
+	defer p.clearDeadline()
 	for {
 		next := b[:min(len(b), size)]
-		if !p.limit(len(next)) {
+		if !p.setDeadlineFor(len(next)) {
 			return n + len(b), nil
 		}
 		k, err := piece(next)
@@ -75,8 +78,8 @@ func (p *pace) write(b []byte, size int, piece func([]byte) (int, error)) (n int
 	}
 }
 
-// end releases the connection. It sets no deadline from then on.
-func (p *pace) end() {
+// release ends the pacing: it sets no deadline from then on.
+func (p *pace) release() {
 	p.stop()
 	p.mu.Lock()
 	defer p.mu.Unlock()

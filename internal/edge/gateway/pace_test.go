@@ -28,8 +28,8 @@ func (p *paced) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
-// TestDeadlinesGrow: a message of a stream is written at once, and has more time the larger it is. Other answers are written in pieces, so that
-// a client that reads nothing is disconnected soon.
+// TestDeadlinesGrow: a message of a stream is written at once, and has more time the larger it is.
+// Other answers are written in pieces, so that a client that reads nothing is disconnected soon.
 func TestDeadlinesGrow(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for _, stream := range []bool{true, false} {
@@ -48,9 +48,10 @@ func TestDeadlinesGrow(t *testing.T) {
 				pieces, last = 1, writeTimeout+16*time.Second
 			}
 			if len(p.sizes) != pieces || len(p.times) != pieces || p.times[pieces-1] != last {
-				t.Errorf("stream %v: pieces of %v within %v, want %d, the last within %v", stream, p.sizes, p.times, pieces, last)
+				t.Errorf("stream %v: pieces of %v within %v, want %d, the last within %v", stream,
+					p.sizes, p.times, pieces, last)
 			}
-			a.end()
+			a.finish()
 			cancel()
 		}
 	})

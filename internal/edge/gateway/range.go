@@ -26,13 +26,14 @@ const (
 	streamFrom = 64 << 10
 )
 
-// serveRange is the handler that is generated for other methods, but it leaves a large answer in its lent memory and
-// returns that as it is sent.
+// serveRange is like the generated handlers of other methods, but it leaves a large answer in its
+// lent memory, and returns that memory as it sends the answer.
 func (g *Gateway) serveRange(w http.ResponseWriter, r *http.Request, _ map[string]string) {
 	ctx, cancel := context.WithCancel(r.Context())
 	defer cancel()
 	inbound, outbound := runtime.MarshalerForRequest(g.mux, r)
-	call, err := runtime.AnnotateContext(ctx, g.mux, r, etcdserverpb.KV_Range_FullMethodName, runtime.WithHTTPPathPattern(rangePath))
+	call, err := runtime.AnnotateContext(ctx, g.mux, r, etcdserverpb.KV_Range_FullMethodName,
+		runtime.WithHTTPPathPattern(rangePath))
 	if err != nil {
 		runtime.HTTPError(ctx, g.mux, outbound, w, r, err)
 		return
@@ -41,7 +42,8 @@ func (g *Gateway) serveRange(w http.ResponseWriter, r *http.Request, _ map[strin
 	var parts mem.BufferSlice
 	in := &etcdserverpb.RangeRequest{}
 	if err = decode(inbound, r.Body, in); err == nil {
-		err = g.Conn.Invoke(call, etcdserverpb.KV_Range_FullMethodName, in, &parts, grpc.Header(&md.HeaderMD), grpc.Trailer(&md.TrailerMD))
+		err = g.Conn.Invoke(call, etcdserverpb.KV_Range_FullMethodName, in, &parts,
+			grpc.Header(&md.HeaderMD), grpc.Trailer(&md.TrailerMD))
 	}
 	call = runtime.NewServerMetadataContext(call, md)
 	if err != nil {
@@ -56,13 +58,15 @@ func (g *Gateway) serveRange(w http.ResponseWriter, r *http.Request, _ map[strin
 			runtime.HTTPError(call, g.mux, outbound, w, r, err)
 			return
 		}
-		runtime.ForwardResponseMessage(call, g.mux, outbound, w, r, out, g.mux.GetForwardResponseOptions()...)
+		runtime.ForwardResponseMessage(call, g.mux, outbound, w, r, out,
+			g.mux.GetForwardResponseOptions()...)
 		return
 	}
 	src := parts.Reader() // owns the buffers now, and frees each after reading it
 	parts.Free()
 	defer src.Close()
-	runtime.ForwardResponseMessage(call, g.mux, headOnly{outbound}, w, r, out, g.mux.GetForwardResponseOptions()...)
+	runtime.ForwardResponseMessage(call, g.mux, headOnly{outbound}, w, r, out,
+		g.mux.GetForwardResponseOptions()...)
 	buf := bufio.NewWriterSize(w, writeSize)
 	if err := translateRange(ctx, buf, src, outbound); err == nil {
 		_ = buf.Flush() // if it fails the client is gone
@@ -83,8 +87,10 @@ const (
 	fieldCount  = 4
 )
 
-// translateRange writes an encoded RangeResponse as JSON, as the whole message would be.
-func translateRange(ctx context.Context, w *bufio.Writer, src *mem.Reader, m runtime.Marshaler) error {
+// translateRange writes an encoded RangeResponse as JSON, with the same bytes as for the whole
+// message.
+func translateRange(ctx context.Context, w *bufio.Writer, src *mem.Reader,
+	m runtime.Marshaler) error {
 	var scratch []byte
 	message := func(into proto.Message) error {
 		n, err := binary.ReadUvarint(src)

@@ -36,7 +36,8 @@ func (c *counted) cut(b []byte, rng *rand.Rand) (parts mem.BufferSlice) {
 	return parts
 }
 
-// TestRangeTranslation holds the translation key by key against that of whole messages, to the last byte.
+// TestRangeTranslation holds the translation key by key against that of whole messages, to the last
+// byte.
 func TestRangeTranslation(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 2))
 	value := func(n int) []byte {
@@ -48,13 +49,16 @@ func TestRangeTranslation(t *testing.T) {
 	}
 	long := &etcdserverpb.RangeResponse{Header: &etcdserverpb.ResponseHeader{ClusterId: math.MaxUint64, MemberId: 2, Revision: 9, RaftTerm: 3}, Count: 1 << 60, More: true}
 	for i := range 300 {
-		long.Kvs = append(long.Kvs, &mvccpb.KeyValue{Key: value(rng.IntN(40)), Value: value(rng.IntN(20 << 10)), CreateRevision: int64(i), ModRevision: rng.Int64(),
-			Version: int64(i % 3), Lease: int64(i%2) * math.MinInt64})
+		long.Kvs = append(long.Kvs,
+			&mvccpb.KeyValue{Key: value(rng.IntN(40)), Value: value(rng.IntN(20 << 10)),
+				CreateRevision: int64(i), ModRevision: rng.Int64(),
+				Version: int64(i % 3), Lease: int64(i%2) * math.MinInt64})
 	}
 	none := proto.Clone(long).(*etcdserverpb.RangeResponse)
 	none.Kvs = nil
 	for name, m := range map[string]*etcdserverpb.RangeResponse{
-		"empty": {}, "header": {Header: &etcdserverpb.ResponseHeader{}}, "count": {Count: 7}, "one": {Kvs: []*mvccpb.KeyValue{{Key: []byte("<&>")}}},
+		"empty": {}, "header": {Header: &etcdserverpb.ResponseHeader{}}, "count": {Count: 7},
+		"one":  {Kvs: []*mvccpb.KeyValue{{Key: []byte("<&>")}}},
 		"long": long, "none": none, "empty keys": {Kvs: []*mvccpb.KeyValue{{}, {}}, Count: -1},
 	} {
 		b, err := proto.MarshalOptions{Deterministic: true}.Marshal(m)
@@ -82,8 +86,8 @@ func TestRangeTranslation(t *testing.T) {
 			t.Errorf("%s: %d buffers are not given back", name, n)
 		}
 	}
-	// Through the handler: a long answer and a short one look alike, and buffers come back also if nobody
-	// reads.
+	// Through the handler: a long answer and a short one look alike, and buffers come back also if
+	// nobody reads.
 	pool := &counted{}
 	short := &etcdserverpb.RangeResponse{Header: long.Header, Kvs: long.Kvs[:2], Count: 2}
 	for _, m := range []*etcdserverpb.RangeResponse{long, short} {
@@ -100,11 +104,15 @@ func TestRangeTranslation(t *testing.T) {
 			t.Fatal(err)
 		}
 		w := httptest.NewRecorder()
-		h.ServeHTTP(w, httptest.NewRequest(http.MethodPost, "/v3/kv/range", strings.NewReader(`{"key":"aw=="}`)))
-		if w.Code != 200 || w.Body.String() != string(want) || w.Header().Get("Content-Type") != "application/json" {
+		h.ServeHTTP(w, httptest.NewRequest(http.MethodPost, "/v3/kv/range",
+			strings.NewReader(`{"key":"aw=="}`)))
+		if w.Code != 200 || w.Body.String() != string(want) ||
+			w.Header().Get("Content-Type") != "application/json" {
 			t.Errorf("%d %v %.100s", w.Code, w.Header(), w.Body)
 		}
-		h.ServeHTTP(&unread{}, httptest.NewRequest(http.MethodPost, "/v3/kv/range", strings.NewReader(`{"key":"aw=="}`)))
+		h.ServeHTTP(&unread{},
+			httptest.NewRequest(http.MethodPost, "/v3/kv/range",
+				strings.NewReader(`{"key":"aw=="}`)))
 		if n := pool.out.Load(); n != 0 {
 			t.Errorf("%d buffers are not given back", n)
 		}

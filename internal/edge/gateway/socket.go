@@ -10,8 +10,8 @@ import (
 	"sync"
 )
 
-// frameSize is the size in bytes from which a message is sent in several frames. A message of one frame must be in memory
-// as a whole.
+// frameSize is the size in bytes from which a message is sent in several frames. A message of one
+// frame must be in memory as a whole.
 const frameSize = 1 << 20
 
 // The first byte of a frame of RFC 6455.
@@ -20,10 +20,12 @@ const (
 	frameFinal = 0x80
 )
 
-// maxFrameHead is the most bytes before the payload of a frame of the server: two, and eight for the length.
+// maxFrameHead is the most bytes before the payload of a frame of the server: two, and eight for
+// the length.
 const maxFrameHead = 10
 
-// socket is the connection of a WebSocket, written piece by piece, each with a deadline. Each Write is a whole frame.
+// socket is the connection of a WebSocket, written piece by piece, each with a deadline. Each Write
+// is a whole frame.
 type socket struct {
 	net.Conn
 	pace
@@ -34,7 +36,7 @@ type socket struct {
 func (s *socket) Write(b []byte) (int, error) {
 	s.writing.Lock()
 	defer s.writing.Unlock()
-	return s.write(b, writeSize, s.Conn.Write)
+	return s.writePieces(b, writeSize, s.Conn.Write)
 }
 
 // hijacking is a ResponseWriter whose connection is a socket once it is hijacked.
@@ -42,7 +44,8 @@ type hijacking struct {
 	http.ResponseWriter
 	ctx  context.Context // that ends the writes
 	sock *socket         // nil before
-	// The end of gateway closes the connection, which ends the reading of the client's messages, and so the call. release prevents that.
+	// When gateway ends, the connection is closed. That ends the reading of the client's messages,
+	// and so the call. release prevents that.
 	gateway context.Context
 	release func() bool
 }
@@ -54,17 +57,19 @@ func (h *hijacking) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 		return nil, nil, err
 	}
 	h.sock = &socket{Conn: c}
-	h.sock.begin(h.ctx, c.SetWriteDeadline)
+	h.sock.startPacing(h.ctx, c.SetWriteDeadline)
 	h.release = context.AfterFunc(h.gateway, func() {
-		h.sock.cut() // no errors of writes, which would be logged
+		h.sock.cutWrite() // no errors of writes, which would be logged
 		closeSocket(c)
 	})
 	return h.sock, bufio.NewReadWriter(rw.Reader, bufio.NewWriter(h.sock)), nil
 }
 
-// closeSocket closes the socket of a connection. Only that: TLS would send its end first, for which it would wait if the client does not read.
+// closeSocket closes the socket of a connection. It does not end TLS first, because that would wait
+// if the client does not read.
 func closeSocket(c net.Conn) {
-	for inner, ok := c.(interface{ NetConn() net.Conn }); ok; inner, ok = c.(interface{ NetConn() net.Conn }) {
+	for inner, ok := c.(interface{ NetConn() net.Conn }); ok; inner,
+		ok = c.(interface{ NetConn() net.Conn }) {
 		c = inner.NetConn()
 	}
 	c.Close()
@@ -96,15 +101,15 @@ func (l *lines) Write(b []byte) (int, error) {
 		if i >= 0 {
 			part = part[:i]
 		}
-		l.add(part)
+		l.appendPayload(part)
 		b = b[len(part):]
 		var err error
 		switch {
 		case i >= 0:
 			b = b[1:]
-			err = l.end()
+			err = l.endMessage()
 		case l.payload() == frameSize:
-			err = l.send(0)
+			err = l.sendFrame(0)
 		}
 		if err != nil {
 			return n - len(b), err
@@ -113,27 +118,27 @@ func (l *lines) Write(b []byte) (int, error) {
 	return n, nil
 }
 
-// payload is the size in bytes of what waits for the rest of its frame.
+// payload returns the size in bytes of the payload so far.
 func (l *lines) payload() int { return max(0, len(l.frame)-maxFrameHead) }
 
-func (l *lines) add(b []byte) {
+func (l *lines) appendPayload(b []byte) {
 	if l.frame == nil {
 		l.frame = make([]byte, maxFrameHead, maxFrameHead+len(b))
 	}
 	l.frame = append(l.frame, b...)
 }
 
-// end sends the rest of a message. Empty lines are none.
-func (l *lines) end() error {
+// endMessage sends the rest of a message. An empty line is not a message.
+func (l *lines) endMessage() error {
 	if l.payload() == 0 && !l.begun {
 		return nil
 	}
-	return l.send(frameFinal)
+	return l.sendFrame(frameFinal)
 }
 
-// send sends a frame.
-func (l *lines) send(final byte) error {
-	l.add(nil)
+// sendFrame sends a frame.
+func (l *lines) sendFrame(final byte) error {
+	l.appendPayload(nil)
 	n := l.payload()
 	head := make([]byte, 2, maxFrameHead)
 	head[0] = final

@@ -34,7 +34,8 @@ func (s *sink) messages(t *testing.T) (list [][]byte) {
 		case 127:
 			n, b = int(binary.BigEndian.Uint64(b)), b[8:]
 		}
-		if want := byte(frameText); n > frameSize || first&^frameFinal != want && !begun || first&^frameFinal != 0 && begun {
+		if want := byte(frameText); n > frameSize || first&^frameFinal != want && !begun ||
+			first&^frameFinal != 0 && begun {
 			t.Fatalf("a frame of %d bytes that begins with %#x, begun %v", n, first, begun)
 		}
 		message, b, begun = append(message, b[:n]...), b[n:], true
@@ -49,17 +50,19 @@ func (s *sink) messages(t *testing.T) (list [][]byte) {
 	return list
 }
 
-// TestLines: each line is a message, however it is cut when it is written and in how many frames it goes out.
+// TestLines: each line is a message, however it is cut when it is written and in how many frames it
+// goes out.
 func TestLines(t *testing.T) {
 	rnd := rand.New(rand.NewPCG(1, 2))
 	for _, most := range []int{7, 1 << 10, 1 << 16, frameSize + 2} {
 		conn := &sink{}
 		sock := &socket{Conn: conn}
-		sock.begin(t.Context(), conn.SetWriteDeadline)
+		sock.startPacing(t.Context(), conn.SetWriteDeadline)
 		l := &lines{sock: sock, header: http.Header{}}
 		var want [][]byte
 		var text []byte
-		for _, n := range []int{1, 0, 125, 126, 1<<16 - 1, 1 << 16, frameSize - 1, frameSize, frameSize + 1, 2 * frameSize, 3*frameSize + 5} {
+		for _, n := range []int{1, 0, 125, 126, 1<<16 - 1, 1 << 16, frameSize - 1, frameSize,
+			frameSize + 1, 2 * frameSize, 3*frameSize + 5} {
 			line := bytes.Repeat([]byte{'a' + byte(len(want))}, n)
 			if n > 0 {
 				want = append(want, line)
@@ -76,16 +79,17 @@ func TestLines(t *testing.T) {
 			}
 			text = text[n:]
 		}
-		if err := l.end(); err != nil {
+		if err := l.endMessage(); err != nil {
 			t.Fatal(err)
 		}
-		sock.end()
+		sock.release()
 		if got := conn.messages(t); len(got) != len(want) {
 			t.Errorf("%d messages of %d", len(got), len(want))
 		} else {
 			for i := range want {
 				if !bytes.Equal(got[i], want[i]) {
-					t.Errorf("message %d has %d bytes, not the %d of its line", i, len(got[i]), len(want[i]))
+					t.Errorf("message %d has %d bytes, not the %d of its line", i,
+						len(got[i]), len(want[i]))
 				}
 			}
 		}

@@ -11,11 +11,12 @@ import (
 	"golang.org/x/net/websocket"
 )
 
-// A request for a WebSocket is served as a POST: the client's messages are its body, and each line of the answer is sent
-// as a message. A method with one request is called with the first message, and the WebSocket ends with the answer. So a
-// browser, which cannot read an answer while it still sends a request, opens a watch or keeps a lease alive. The token
-// is the subprotocol "Bearer, TOKEN" or the cookie token, because pages cannot set other headers. Package httpd rejects
-// pages of origins that are not allowed, and removes the cookies of pages of other origins.
+// A request for a WebSocket is served as a POST: the client's messages are its body, and each line
+// of the answer is sent as a message. A method with one request is called with the first message,
+// and the WebSocket ends with the answer. So a browser, which cannot read an answer while it still
+// sends a request, opens a watch or keeps a lease alive. The token is the subprotocol "Bearer,
+// TOKEN" or the cookie token, because pages cannot set other headers. Package httpd rejects pages
+// of origins that are not allowed, and removes the cookies of pages of other origins.
 
 func wantsWebSocket(r *http.Request) bool {
 	return httpguts.HeaderValuesContainsToken(r.Header["Connection"], "upgrade") &&
@@ -30,7 +31,8 @@ func (g *Gateway) serveWebSocket(w http.ResponseWriter, r *http.Request) {
 	defer g.sockets.all.Done()
 	ctx, cancel := context.WithCancel(r.Context())
 	defer cancel()
-	h := &hijacking{ResponseWriter: w, ctx: ctx, gateway: g.open, release: func() bool { return true }}
+	h := &hijacking{ResponseWriter: w, ctx: ctx, gateway: g.open,
+		release: func() bool { return true }}
 	defer func() { h.release() }()
 	websocket.Server{
 		// Origins are checked by package httpd, and rights by the token.
@@ -42,16 +44,18 @@ func (g *Gateway) serveWebSocket(w http.ResponseWriter, r *http.Request) {
 			return nil
 		},
 		Handler: func(ws *websocket.Conn) {
-			defer h.sock.end()
+			defer h.sock.release()
 			g.converse(ctx, cancel, ws, h.sock, r)
 		},
 	}.ServeHTTP(h, r)
 }
 
 // converse serves a WebSocket until the call ends or the client disconnects, which cancels ctx.
-func (g *Gateway) converse(ctx context.Context, cancel func(), ws *websocket.Conn, sock *socket, r *http.Request) {
+func (g *Gateway) converse(ctx context.Context, cancel func(), ws *websocket.Conn, sock *socket,
+	r *http.Request) {
 	in, out := io.Pipe()
-	defer out.Close() // for both ends. The library would log another error than the end of the messages
+	// for both ends. The library would log another error than the end of the messages
+	defer out.Close()
 	post, err := http.NewRequestWithContext(ctx, http.MethodPost, r.URL.String(), in)
 	if err != nil {
 		return
@@ -66,8 +70,8 @@ func (g *Gateway) converse(ctx context.Context, cancel func(), ws *websocket.Con
 		post.Header.Set("Authorization", token)
 	}
 	go func() {
-		// The handler ends with the client, which would not read its answers. So the client's messages are read up to the end also when
-		// nothing wants them any more: only who reads notices the end.
+		// The handler must end with the client, and only a reader notices that the client is gone.
+		// So the client's messages are read to the end, even when no one needs them.
 		_, err := io.Copy(out, ws)
 		if errors.Is(err, io.ErrClosedPipe) {
 			_, err = io.Copy(io.Discard, ws)
@@ -83,7 +87,7 @@ func (g *Gateway) converse(ctx context.Context, cancel func(), ws *websocket.Con
 	b.endless, b.single, b.unread = true, !streaming[post.URL.Path], func() { in.Close() }
 	post.Body = b
 	g.mux.ServeHTTP(lines, post)
-	_ = lines.end() // an error means that the client is gone
+	_ = lines.endMessage() // an error means that the client is gone
 }
 
 // bearer returns the value of the header Authorization that a client meant to send.

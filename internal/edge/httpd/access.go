@@ -11,15 +11,16 @@ import (
 	"strings"
 )
 
-// access rejects requests before the path is routed: of a browser that resolved a foreign name to this member (DNS
-// rebinding), of pages of other origins, also over a WebSocket and with the cookies of the browser's user, and of clients
-// whose certificate names a user, on paths that ignore certificates.
+// access rejects requests before the path is routed: of a browser that resolved a foreign name to
+// this member (DNS rebinding), of pages of other origins, also over a WebSocket and with the
+// cookies of the browser's user, and of clients whose certificate names a user, on paths that
+// ignore certificates.
 type access struct {
 	*Config
 	next http.Handler
 }
 
-// oldGatewayPrefix is the path of the gateway for clients of etcd 3.3.
+// oldGatewayPrefix is the path of the gateway in etcd 3.3.
 const oldGatewayPrefix = "/v3beta/"
 
 const commonNameIgnored = "CommonName of client sending a request against gateway will be ignored and not used as expected"
@@ -31,24 +32,27 @@ func (a *access) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	if r.TLS == nil {
 		if host := hostname(r); !Allows(a.HostWhitelist, host) {
-			bound(w, r)
+			boundTime(w, r)
 			a.Logger.Warn("rejecting HTTP request to prevent DNS rebinding attacks", "host", host)
 			http.Error(w, fmt.Sprintf("\nThis is not a name that the member is known by: the Host header was unrecognized.\n\n"+
 				"A page in a browser could have been led here under a name of its own (DNS rebinding, CVE-2018-5702).\n"+
-				"Use TLS, or list the name: --host-whitelist %q\n", host), http.StatusMisdirectedRequest)
+				"Use TLS, or list the name: --host-whitelist %q\n", host),
+				http.StatusMisdirectedRequest)
 			return
 		}
-	} else if a.Gateway != nil && strings.HasPrefix(r.URL.Path, gatewayPrefix) && hasCommonName(r.TLS) && a.CertNamesUsers() {
-		bound(w, r)
+	} else if a.Gateway != nil && strings.HasPrefix(r.URL.Path, gatewayPrefix) &&
+		hasCommonName(r.TLS) && a.CertNamesUsers() {
+		boundTime(w, r)
 		http.Error(w, commonNameIgnored, http.StatusBadRequest)
 		return
 	}
 	origin := r.Header.Get("Origin")
 	if origin != "" && !ownOrigin(origin, r.Host) {
 		if r.Header.Get("Upgrade") != "" && !Allows(a.CORS, origin) {
-			bound(w, r)
+			boundTime(w, r)
 			// A browser asks for no permission before it opens a WebSocket.
-			http.Error(w, fmt.Sprintf("The origin %q may not open a WebSocket: list it in --cors.", origin), http.StatusForbidden)
+			http.Error(w, fmt.Sprintf("The origin %q may not open a WebSocket: list it in --cors.",
+				origin), http.StatusForbidden)
 			return
 		}
 		// A browser adds the cookies of its user to a WebSocket that any page opens.
@@ -60,18 +64,19 @@ func (a *access) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		allowOrigin(w, origin)
 	}
 	if r.Method == http.MethodOptions {
-		bound(w, r)
+		boundTime(w, r)
 		w.WriteHeader(http.StatusOK)
 		return
 	}
 	a.next.ServeHTTP(w, r)
 }
 
-// ownOrigin reports whether a page of an origin is served by the host of the request. The scheme may be
-// another one, since TLS may end before the member.
+// ownOrigin reports whether a page of an origin is served by the host of the request. The scheme
+// may differ, since TLS may end before the member.
 func ownOrigin(origin, host string) bool {
 	u, err := url.Parse(origin)
-	return err == nil && strings.EqualFold(withoutDefaultPort(u.Scheme, u.Host), withoutDefaultPort(u.Scheme, host))
+	return err == nil &&
+		strings.EqualFold(withoutDefaultPort(u.Scheme, u.Host), withoutDefaultPort(u.Scheme, host))
 }
 
 func withoutDefaultPort(scheme, host string) string {

@@ -26,7 +26,8 @@ type stalledWriter struct {
 }
 
 func newStalledWriter() *stalledWriter {
-	return &stalledWriter{ResponseWriter: httptest.NewRecorder(), writing: make(chan struct{}), cut: make(chan struct{})}
+	return &stalledWriter{ResponseWriter: httptest.NewRecorder(), writing: make(chan struct{}),
+		cut: make(chan struct{})}
 }
 
 func (w *stalledWriter) Write([]byte) (int, error) {
@@ -42,13 +43,16 @@ func (w *stalledWriter) SetWriteDeadline(t time.Time) error {
 	return nil
 }
 
-// TestPages: the pages that wait for their clients are bounded: the connections of those that have waited longest are closed. A page is
-// made although others wait for their clients.
+// TestPages: the pages that wait for their clients are bounded: the connections of those that have
+// waited longest are closed. A page is made although others wait for their clients.
 func TestPages(t *testing.T) {
 	const size, most = 1000, 10
 	p := newPages(most * size)
 	var making sync.WaitGroup
-	h := p.handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { w.Write(make([]byte, size)) }))
+	h := p.handler(http.HandlerFunc(func(w http.ResponseWriter,
+		r *http.Request) {
+		w.Write(make([]byte, size))
+	}))
 	var writers []*stalledWriter
 	for i := range 3 * most {
 		w := newStalledWriter()
@@ -60,7 +64,8 @@ func TestPages(t *testing.T) {
 		}
 		p.mu.Lock()
 		if p.mu.bytes > most*size || p.mu.waiting.Len() > most {
-			t.Errorf("after %d pages %d bytes of %d pages wait", i+1, p.mu.bytes, p.mu.waiting.Len())
+			t.Errorf("after %d pages %d bytes of %d pages wait", i+1, p.mu.bytes,
+				p.mu.waiting.Len())
 		}
 		p.mu.Unlock()
 	}
@@ -89,8 +94,8 @@ func TestPages(t *testing.T) {
 	}
 }
 
-// TestUnreadPagesLeaveRoom: clients that read no page, however many, keep nobody from a page, also if they share the page that waits, and
-// have the address of those that read.
+// TestUnreadPagesLeaveRoom: clients that read no page, however many, keep nobody from a page, also
+// if they share the page that waits, and have the address of those that read.
 func TestUnreadPagesLeaveRoom(t *testing.T) {
 	p := newPages(1 << 20)
 	shared := &madePage{header: http.Header{}}
@@ -101,7 +106,7 @@ func TestUnreadPagesLeaveRoom(t *testing.T) {
 			page = &madePage{header: http.Header{}}
 			page.body.WriteByte('y')
 		}
-		p.send(w, page)
+		p.sendPage(w, page)
 	}))
 	var running sync.WaitGroup
 	var writers []*stalledWriter
@@ -111,7 +116,8 @@ func TestUnreadPagesLeaveRoom(t *testing.T) {
 		ended := make(chan struct{})
 		running.Go(func() {
 			defer close(ended)
-			h.ServeHTTP(w, httptest.NewRequest("GET", []string{"/metrics", "/debug/vars"}[i%2], nil))
+			h.ServeHTTP(w, httptest.NewRequest("GET",
+				[]string{"/metrics", "/debug/vars"}[i%2], nil))
 		})
 		select {
 		case <-w.writing:
@@ -120,7 +126,8 @@ func TestUnreadPagesLeaveRoom(t *testing.T) {
 		if rec := httptest.NewRecorder(); i%100 == 99 {
 			h.ServeHTTP(rec, httptest.NewRequest("GET", "/metrics", nil))
 			if rec.Code != http.StatusOK {
-				t.Fatalf("next to %d requests for pages that nobody reads: %d %s", i+1, rec.Code, rec.Body)
+				t.Fatalf("next to %d requests for pages that nobody reads: %d %s", i+1,
+					rec.Code, rec.Body)
 			}
 		}
 	}
@@ -129,7 +136,8 @@ func TestUnreadPagesLeaveRoom(t *testing.T) {
 	}
 	running.Wait()
 	if p.mu.bytes != 0 || p.mu.unread != 0 || p.mu.waiting.Len() != 0 {
-		t.Errorf("%d bytes and %d requests of %d pages are left", p.mu.bytes, p.mu.unread, p.mu.waiting.Len())
+		t.Errorf("%d bytes and %d requests of %d pages are left", p.mu.bytes, p.mu.unread,
+			p.mu.waiting.Len())
 	}
 }
 
@@ -144,8 +152,9 @@ func (c waitingContext) Done() <-chan struct{} {
 	return c.Context.Done()
 }
 
-// TestSharedPages: requests that wait while a page is made get the next one, all the same, which is made after they have come. A client
-// that leaves, or whose page waits, does not keep the others from theirs.
+// TestSharedPages: requests that wait while a page is made get the next one, all the same, which is
+// made after they have come. A client that leaves, or whose page waits, does not keep the others
+// from theirs.
 func TestSharedPages(t *testing.T) {
 	begun, release := make(chan int), make(chan struct{})
 	var made atomic.Int64
@@ -159,7 +168,10 @@ func TestSharedPages(t *testing.T) {
 	var asking sync.WaitGroup
 	ask := func(ctx context.Context) *httptest.ResponseRecorder {
 		w := httptest.NewRecorder()
-		asking.Go(func() { h.ServeHTTP(w, httptest.NewRequest("GET", "/metrics", nil).WithContext(ctx)) })
+		asking.Go(func() {
+			h.ServeHTTP(w,
+				httptest.NewRequest("GET", "/metrics", nil).WithContext(ctx))
+		})
 		return w
 	}
 	places := max(2, runtime.GOMAXPROCS(0))
@@ -209,7 +221,8 @@ func TestSharedPages(t *testing.T) {
 	}
 }
 
-// TestRequests: the requests of a client are bounded by what is left, so that another one is served.
+// TestRequests: the requests of a client are bounded by what is left, so that another one is
+// served.
 func TestRequests(t *testing.T) {
 	const most = 100
 	release := make(chan struct{})
@@ -245,7 +258,8 @@ func TestRequests(t *testing.T) {
 		}
 		return n
 	}
-	if first, second, socket := count("10.0.0.1:N"), count("[2001:db8::N]:1"), count("@"); first != most/2 || second != most/4 || socket == 0 {
+	if first, second, socket := count("10.0.0.1:N"), count("[2001:db8::N]:1"),
+		count("@"); first != most/2 || second != most/4 || socket == 0 {
 		t.Errorf("three clients have %d, %d and %d requests of %d", first, second, socket, most)
 	}
 	if !ask("10.0.0.3:1") {
@@ -258,12 +272,13 @@ func TestRequests(t *testing.T) {
 	}
 }
 
-// TestStreamsLeaveRoom: a proxy whose clients have as many streams as one address may have can still probe the member, and an operator
-// next to it sees its pages.
+// TestStreamsLeaveRoom: a proxy whose clients have as many streams as one address may have can
+// still probe the member, and an operator next to it sees its pages.
 func TestStreamsLeaveRoom(t *testing.T) {
 	release, entered := make(chan struct{}), make(chan struct{})
-	h, err := New(Config{Health: &fakeMember{leader: 1}, Registry: prometheus.NewRegistry(), CheckTimeout: time.Minute,
-		Versions: func() Versions { return Versions{} },
+	h, err := New(Config{Health: &fakeMember{leader: 1}, Registry: prometheus.NewRegistry(),
+		CheckTimeout: time.Minute,
+		Versions:     func() Versions { return Versions{} },
 		Gateway: http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
 			entered <- struct{}{}
 			<-release
@@ -286,7 +301,8 @@ func TestStreamsLeaveRoom(t *testing.T) {
 	if code := ask("/v3/watch"); code != http.StatusServiceUnavailable {
 		t.Errorf("one stream more: %d", code)
 	}
-	for _, path := range []string{"/health", "/livez", "/readyz", "/readyz/linearizable_read", "/metrics", "/version", "/debug/vars"} {
+	for _, path := range []string{"/health", "/livez", "/readyz", "/readyz/linearizable_read",
+		"/metrics", "/version", "/debug/vars"} {
 		if code := ask(path); code != http.StatusOK {
 			t.Errorf("%s: %d next to as many streams as an address may have", path, code)
 		}

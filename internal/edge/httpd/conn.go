@@ -30,7 +30,8 @@ func noteConn(callMade func(net.Conn)) func(context.Context, net.Conn) context.C
 	}
 }
 
-// withConn sets Request.TLS and reports the first request of a connection. It removes the deadline of the request before.
+// withConn sets Request.TLS and reports the first request of a connection. It removes the deadline
+// of the request before.
 func withConn(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.ProtoMajor < 2 {

@@ -33,13 +33,18 @@ func (l pipeListener) Accept() (net.Conn, error) {
 func (l pipeListener) Close() error   { close(l.closed); return nil }
 func (l pipeListener) Addr() net.Addr { return &net.UnixAddr{Name: "pipe", Net: "unix"} }
 
-// A client that does not read a page loses its connection; the answer of the gateway may take any time, also on a connection
-// on which a page was sent before.
+// A client that does not read a page loses its connection; the answer of the gateway may take any
+// time, also on a connection on which a page was sent before.
 func TestStalledReaders(t *testing.T) {
-	large := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { io.WriteString(w, strings.Repeat("x", 100<<10)) })
+	large := http.HandlerFunc(func(w http.ResponseWriter,
+		_ *http.Request) {
+		io.WriteString(w, strings.Repeat("x", 100<<10))
+	})
 	handlers := func(hosts ...string) *Handlers {
-		h, err := New(Config{Health: &fakeMember{leader: 1}, Registry: prometheus.NewRegistry(), CheckTimeout: time.Second, Gateway: large,
-			Watchers: large, Members: large, Versions: func() Versions { return Versions{} }, HostWhitelist: hosts})
+		h, err := New(Config{Health: &fakeMember{leader: 1}, Registry: prometheus.NewRegistry(),
+			CheckTimeout: time.Second, Gateway: large,
+			Watchers: large, Members: large, Versions: func() Versions { return Versions{} },
+			HostWhitelist: hosts})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -63,12 +68,15 @@ func TestStalledReaders(t *testing.T) {
 		{"gateway", h.Client, []string{"POST /v3/watch"}, false},
 		{"gateway after a page", h.Client, []string{"GET /health", "POST /v3/watch"}, false},
 	} {
-		t.Run(c.name, func(t *testing.T) { synctest.Test(t, func(t *testing.T) { stall(t, c.handler, c.requests, c.closed) }) })
+		t.Run(c.name, func(t *testing.T) {
+			synctest.Test(t,
+				func(t *testing.T) { stall(t, c.handler, c.requests, c.closed) })
+		})
 	}
 }
 
-// stall sends requests on one connection, reads all answers but the last, and fails unless the connection is closed
-// within two minutes, or is not.
+// stall sends requests on one connection, reads all answers but the last, and fails unless the
+// connection is closed within two minutes, or is not.
 func stall(t *testing.T, h http.Handler, requests []string, closed bool) {
 	l := pipeListener{make(chan net.Conn), make(chan struct{})}
 	s := Server(h, func(net.Conn) {}, slog.New(slog.DiscardHandler))
@@ -84,7 +92,8 @@ func stall(t *testing.T, h http.Handler, requests []string, closed bool) {
 	l.conns <- server
 	buf := make([]byte, 64<<10)
 	for i, r := range requests {
-		if _, err := fmt.Fprintf(client, "%s HTTP/1.1\r\nHost: member\r\nContent-Length: 0\r\n\r\n", r); err != nil {
+		if _, err := fmt.Fprintf(client, "%s HTTP/1.1\r\nHost: member\r\nContent-Length: 0\r\n\r\n",
+			r); err != nil {
 			t.Fatal(err)
 		}
 		if i < len(requests)-1 {
@@ -114,7 +123,8 @@ func stall(t *testing.T, h http.Handler, requests []string, closed bool) {
 
 // A health check that takes longer than sending a page may is answered.
 func TestLongChecks(t *testing.T) {
-	h, err := New(Config{Health: &fakeMember{leader: 1, hang: true}, Registry: prometheus.NewRegistry(), CheckTimeout: 2 * pageTimeout,
+	h, err := New(Config{Health: &fakeMember{leader: 1, hang: true},
+		Registry: prometheus.NewRegistry(), CheckTimeout: 2 * pageTimeout,
 		Versions: func() Versions { return Versions{} }})
 	if err != nil {
 		t.Fatal(err)
@@ -127,10 +137,12 @@ func TestLongChecks(t *testing.T) {
 			go func() { served <- s.Serve(l) }()
 			client, server := net.Pipe()
 			l.conns <- server
-			if _, err := fmt.Fprintf(client, "GET %s HTTP/1.1\r\nHost: member\r\n\r\n", path); err != nil {
+			if _, err := fmt.Fprintf(client, "GET %s HTTP/1.1\r\nHost: member\r\n\r\n",
+				path); err != nil {
 				t.Fatal(err)
 			}
-			if res, err := http.ReadResponse(bufio.NewReader(client), nil); err != nil || res.StatusCode != http.StatusServiceUnavailable {
+			if res, err := http.ReadResponse(bufio.NewReader(client), nil); err != nil ||
+				res.StatusCode != http.StatusServiceUnavailable {
 				t.Errorf("%s: %v, %v", path, res, err)
 			}
 			if err := errors.Join(client.Close(), s.Close()); err != nil {

@@ -14,8 +14,8 @@ import (
 	"golang.org/x/net/trace"
 )
 
-// vars writes the variables of the process, as package expvar does, and those of the member. The command line is left out: it can
-// hold a password or a token, and everybody may read this page.
+// vars writes the variables of the process, as package expvar does, and those of the member. It
+// omits the command line, which can hold a password or a token: everyone may read this page.
 func (h *handler) vars(w http.ResponseWriter, _ *http.Request) {
 	list := map[string]string{}
 	expvar.Do(func(v expvar.KeyValue) {
@@ -53,6 +53,8 @@ func installProfiles(mux *http.ServeMux) {
 
 // installTraces serves the records of golang.org/x/net/trace.
 func installTraces(mux *http.ServeMux) {
-	mux.HandleFunc("/debug/requests", func(w http.ResponseWriter, r *http.Request) { trace.Render(w, r, true) })
-	mux.HandleFunc("/debug/events", func(w http.ResponseWriter, r *http.Request) { trace.RenderEvents(w, r, true) })
+	mux.HandleFunc("/debug/requests",
+		func(w http.ResponseWriter, r *http.Request) { trace.Render(w, r, true) })
+	mux.HandleFunc("/debug/events",
+		func(w http.ResponseWriter, r *http.Request) { trace.RenderEvents(w, r, true) })
 }

@@ -6,11 +6,12 @@ import (
 	"time"
 )
 
-// goneTime is how often requests that may last are checked for clients that are gone.
+// goneTime is the interval at which requests that may last are checked for clients that are gone.
 const goneTime = 15 * time.Second
 
-// endWithClient ends the contexts of requests whose clients have closed their connections, as often as every says. net/http, which does so at
-// once, does not notice it if a client has sent more than its request: such a watch would last, with its connection, until there is an event.
+// endWithClient ends the contexts of requests whose clients closed their connections. It checks
+// that at an interval. net/http does so at once, but not if the client sent more than its request:
+// then a watch would last, with its connection, until there is an event.
 func endWithClient(next http.Handler, every time.Duration) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		c, ok := r.Context().Value(connKey{}).(*connection)
@@ -21,7 +22,7 @@ func endWithClient(next http.Handler, every time.Duration) http.Handler {
 		ctx, cancel := context.WithCancel(r.Context())
 		defer cancel()
 		defer time.AfterFunc(every, func() {
-			for !ended(c.conn) {
+			for !clientGone(c.conn) {
 				select {
 				case <-ctx.Done():
 					return

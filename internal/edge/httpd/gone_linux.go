@@ -7,9 +7,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// ended reports whether the client has closed its side of a connection, whatever it has sent before that was not read.
-func ended(c net.Conn) (yes bool) {
-	for inner, ok := c.(interface{ NetConn() net.Conn }); ok; inner, ok = c.(interface{ NetConn() net.Conn }) {
+// clientGone reports whether the client closed its side of a connection, even if there is unread
+// data.
+func clientGone(c net.Conn) (yes bool) {
+	for inner, ok := c.(interface{ NetConn() net.Conn }); ok; inner,
+		ok = c.(interface{ NetConn() net.Conn }) {
 		c = inner.NetConn()
 	}
 	socket, ok := c.(syscall.Conn)

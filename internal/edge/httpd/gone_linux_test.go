@@ -12,10 +12,12 @@ import (
 	"time"
 )
 
-// TestGoneClients: a request that lasts ends with its client, also if that has sent more than its request.
+// TestGoneClients: a request that lasts ends with its client, also if that has sent more than its
+// request.
 func TestGoneClients(t *testing.T) {
 	for _, network := range []string{"tcp", "unix"} {
-		for name, more := range map[string]string{"nothing more": "", "a byte": "\n", "much": strings.Repeat("x", 100<<10)} {
+		for name, more := range map[string]string{"nothing more": "", "a byte": "\n",
+			"much": strings.Repeat("x", 100<<10)} {
 			t.Run(network+" "+name, func(t *testing.T) {
 				begun, over := make(chan struct{}), make(chan struct{})
 				lasting := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -32,7 +34,8 @@ func TestGoneClients(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				s := Server(endWithClient(lasting, time.Millisecond), func(net.Conn) {}, slog.New(slog.DiscardHandler))
+				s := Server(endWithClient(lasting, time.Millisecond), func(net.Conn) {},
+					slog.New(slog.DiscardHandler))
 				defer s.Close()
 				go s.Serve(l)
 				c, err := net.Dial(network, l.Addr().String())

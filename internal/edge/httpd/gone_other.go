@@ -5,4 +5,4 @@ package httpd
 import "net"
 
 // ended would report whether the client has closed its side of a connection.
-func ended(net.Conn) bool { return false }
+func clientGone(net.Conn) bool { return false }

@@ -19,7 +19,7 @@ type healthReply struct {
 
 // health answers /health: "true" or "false", with the first reason.
 func (h *handler) health(w http.ResponseWriter, r *http.Request) {
-	h.extend(w, 1)
+	h.extendDeadline(w, 1)
 	query := r.URL.Query()
 	reason := h.unhealthy(r.Context(), query["exclude"], query.Get("serializable") == "true")
 	reply := healthReply{Health: "true", Reason: reason}
@@ -33,7 +33,8 @@ func (h *handler) health(w http.ResponseWriter, r *http.Request) {
 	}
 	if reason != "" {
 		h.metrics.failure.Inc()
-		h.Logger.Warn("/health error", "output", string(b), "status-code", http.StatusServiceUnavailable)
+		h.Logger.Warn("/health error", "output", string(b), "status-code",
+			http.StatusServiceUnavailable)
 		http.Error(w, string(b), http.StatusServiceUnavailable)
 		return
 	}
@@ -58,13 +59,13 @@ func (h *handler) unhealthy(ctx context.Context, exclude []string, serializable 
 		}
 		return "RAFT NO LEADER"
 	}
-	if err := h.read(ctx, serializable); err != nil {
+	if err := h.readKey(ctx, serializable); err != nil {
 		return "RANGE ERROR:" + err.Error()
 	}
 	return ""
 }
 
-func (h *handler) read(ctx context.Context, serializable bool) error {
+func (h *handler) readKey(ctx context.Context, serializable bool) error {
 	if text := h.Waiting(); text != "" && !serializable {
 		return errors.New(text)
 	}
@@ -73,8 +74,9 @@ func (h *handler) read(ctx context.Context, serializable bool) error {
 	return h.Health.Read(ctx, serializable)
 }
 
-// extend adds the time of n checks to that of sending a page: with a long election timeout they may take longer than a page.
-func (h *handler) extend(w http.ResponseWriter, n int) {
+// extendDeadline adds the time of n checks to the deadline of the page: with a long election
+// timeout they may take longer than sending a page.
+func (h *handler) extendDeadline(w http.ResponseWriter, n int) {
 	_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(time.Duration(n)*h.CheckTimeout + pageTimeout))
 }
 
@@ -85,11 +87,13 @@ type check struct {
 }
 
 func (h *handler) serializableRead() check {
-	return check{"serializable_read", func(ctx context.Context) error { return h.read(ctx, true) }}
+	return check{"serializable_read",
+		func(ctx context.Context) error { return h.readKey(ctx, true) }}
 }
 
 func (h *handler) linearizableRead() check {
-	return check{"linearizable_read", func(ctx context.Context) error { return h.read(ctx, false) }}
+	return check{"linearizable_read",
+		func(ctx context.Context) error { return h.readKey(ctx, false) }}
 }
 
 func (h *handler) noAlarm(name, alarm string) check {
@@ -110,31 +114,39 @@ func (h *handler) nonLearner() check {
 	}}
 }
 
-// install serves checks together at /kind, and each at /kind/name.
-func (h *handler) install(mux *http.ServeMux, kind string, checks ...check) {
+// installChecks serves checks together at /kind, and each at /kind/name.
+func (h *handler) installChecks(mux *http.ServeMux, kind string, checks ...check) {
 	mux.HandleFunc("/"+kind, onlyGet(func(w http.ResponseWriter, r *http.Request) {
 		exclude := r.URL.Query()["exclude"]
 		missing := slices.DeleteFunc(slices.Clone(exclude), func(name string) bool {
-			return name == "" || slices.ContainsFunc(checks, func(c check) bool { return c.name == name })
+			return name == "" ||
+				slices.ContainsFunc(checks, func(c check) bool { return c.name == name })
 		})
 		if len(missing) > 0 {
-			h.Logger.Warn("some health checks cannot be excluded", "missing-health-checks", strings.Join(missing, ", "))
+			h.Logger.Warn("some health checks cannot be excluded", "missing-health-checks",
+				strings.Join(missing, ", "))
 		}
-		h.run(w, r, kind, slices.DeleteFunc(slices.Clone(checks), func(c check) bool { return slices.Contains(exclude, c.name) }))
+		h.runChecks(w, r, kind,
+			slices.DeleteFunc(slices.Clone(checks),
+				func(c check) bool { return slices.Contains(exclude, c.name) }))
 	}))
 	for _, c := range checks {
-		mux.HandleFunc("/"+kind+"/"+c.name, onlyGet(func(w http.ResponseWriter, r *http.Request) { h.run(w, r, kind, []check{c}) }))
+		mux.HandleFunc("/"+kind+"/"+c.name,
+			onlyGet(func(w http.ResponseWriter,
+				r *http.Request) {
+				h.runChecks(w, r, kind, []check{c})
+			}))
 	}
 }
 
-// run runs checks and answers with the results: all of them if one failed or the client asks for them.
-func (h *handler) run(w http.ResponseWriter, r *http.Request, kind string, checks []check) {
-	h.extend(w, len(checks))
+// runChecks runs checks. It answers with all results if one failed or the client asks for them.
+func (h *handler) runChecks(w http.ResponseWriter, r *http.Request, kind string, checks []check) {
+	h.extendDeadline(w, len(checks))
 	var report strings.Builder
 	ok := true
 	for _, c := range checks {
 		err := c.run(r.Context())
-		h.metrics.checked(kind, c.name, err)
+		h.metrics.countCheck(kind, c.name, err)
 		if err != nil {
 			ok = false
 			fmt.Fprintf(&report, "[-]%s failed: %v\n", c.name, err)
@@ -143,7 +155,8 @@ func (h *handler) run(w http.ResponseWriter, r *http.Request, kind string, check
 		}
 	}
 	if !ok {
-		h.Logger.Warn("Health check error", "path", r.URL.Path, "reason", report.String(), "status-code", http.StatusServiceUnavailable)
+		h.Logger.Warn("Health check error", "path", r.URL.Path, "reason", report.String(),
+			"status-code", http.StatusServiceUnavailable)
 		http.Error(w, report.String(), http.StatusServiceUnavailable)
 		return
 	}

@@ -1,18 +1,21 @@
-// Package httpd serves health, version, metrics and debugging over plain HTTP, under the paths and with the answers of
-// etcd. It uses the member through the interface Health.
+// Package httpd serves health, version, metrics and debugging over plain HTTP, under the paths and
+// with the answers of etcd. It uses the member through the interface Health.
 //
-//  1. The paths of health, version and variables answer GET only; other methods receive 405, unknown paths 404.
-//  2. A check queries the member at the time of the request: nothing is cached, and a check that takes longer than
-//     Config.CheckTimeout fails.
+//  1. The paths of health, version and variables answer GET only; other methods receive 405,
+//     unknown paths 404.
+//  2. A check queries the member at the time of the request: nothing is cached, and a check that
+//     takes longer than Config.CheckTimeout fails.
 //  3. The text of a failed check is that of the API's error.
-//  4. On the client listeners, hosts and origins are checked before the path. The metrics and peer listeners have no
-//     such checks, and neither the gateway nor debugging.
-//  5. A page is sent within a minute after the time of its health checks, or its connection is closed. Profiles and the
-//     gateway, whose answers may be streams, have no such bound.
-//  6. A client that does not read holds a bounded amount of memory: pages are made a few at a time, those that wait for their clients
-//     have at most maxPageBytes together, and there is a bounded number of requests at once, half of them from one address. Health
-//     checks, pages, and requests that may last have bounds of their own.
-//  7. On Linux, a request that lasts ends soon after its client has closed the connection, whatever that has sent.
+//  4. On the client listeners, hosts and origins are checked before the path. The metrics and peer
+//     listeners have no such checks, and neither the gateway nor debugging.
+//  5. A page is sent within a minute after its health checks, or its connection is closed. Profiles
+//     and the gateway, whose answers may be streams, have no such limit.
+//  6. The memory that clients hold without reading is limited: a few pages are made at a time, the
+//     pages that wait for their clients have at most maxPageBytes together, and the number of
+//     concurrent requests is limited, half of them from one address. Health checks, pages, and
+//     requests that may last each have their own limit.
+//  7. On Linux, a request that lasts ends soon after its client closed the connection, even if the
+//     client sent more than its request.
 package httpd
 
 import (
@@ -31,13 +34,13 @@ import (
 
 // Health is the part of the member that the checks use.
 type Health interface {
-	// Alarms lists the active alarms by their names in the API, such as NOSPACE and CORRUPT.
+	// Alarms lists the active alarms by their API names, such as NOSPACE and CORRUPT.
 	Alarms() []string
 	// Leader is the id of the leader, 0 if there is none.
 	Leader() uint64
 	IsLearner() bool
-	// Read reads a key, from this member's state if serializable, linearizably otherwise. Its error texts are sent to
-	// clients.
+	// Read reads a key, from this member's state if serializable, linearizably otherwise. Its error
+	// texts are sent to clients.
 	Read(ctx context.Context, serializable bool) error
 }
 
@@ -51,35 +54,40 @@ type Versions struct {
 	Vigil string `json:"vigil"`
 }
 
-// Any in Config.CORS and Config.HostWhitelist stands for all origins and host names.
+// Any in Config.CORS and Config.HostWhitelist means all origins and host names.
 const Any = "*"
 
-// Config is what New needs. The zero value of every field after Registry is its default, unless noted.
+// Config is what New needs. The zero value of every field after Registry is its default, unless
+// noted.
 type Config struct {
 	Health   Health
 	Versions func() Versions
 	// Registry holds the metrics for /metrics; New adds those of this package.
 	Registry *prometheus.Registry
 
-	// Waiting returns what the member waits for before it serves clients, "" once it serves: readiness fails with it at once, and the
-	// console and the gateway answer with it. Default always "". Await waits until the member serves clients or is about to stop, or
-	// the context ends; the gateway calls it, for CheckTimeout at most.
+	// Waiting returns what the member waits for before it serves clients, "" once it serves:
+	// readiness fails with it at once, and the console and the gateway answer with it. Default
+	// always "". Await waits until the member serves clients or is about to stop, or the context
+	// ends; the gateway calls it, for CheckTimeout at most.
 	Waiting func() string
 	Await   func(context.Context)
-	// Console serves everything below /console/; nil if it is switched off. It checks hosts and origins itself, too.
+	// Console serves everything below /console/; nil if it is switched off. It checks hosts and
+	// origins itself, too.
 	Console http.Handler
-	// Manual serves everything below /console/docs/, on the metrics listeners too; nil if there is none.
+	// Manual serves everything below /console/docs/, on the metrics listeners too; nil if there is
+	// none.
 	Manual http.Handler
 	// Gateway serves everything below /v3/; nil if there is none.
 	Gateway http.Handler
-	// CertNamesUsers reports whether the common name of a client certificate names a user. The gateway ignores it, so
-	// that its requests with such a certificate are rejected. Default never.
+	// CertNamesUsers reports whether the common name of a client certificate names a user. The
+	// gateway ignores it, so that its requests with such a certificate are rejected. Default never.
 	CertNamesUsers func() bool
-	// CORS are the origins that a browser may send requests from, HostWhitelist the names that a request
-	// without TLS may be for. An empty list, or one with Any, is all.
+	// CORS are the origins that a browser may send requests from, HostWhitelist the names that a
+	// request without TLS may be for. An empty list, or a list with Any, allows all.
 	CORS, HostWhitelist []string
 
-	// Vars returns the variables of the member for /debug/vars, in addition to those of the process.
+	// Vars returns the variables of the member for /debug/vars, in addition to those of the
+	// process.
 	Vars func() map[string]any
 	// Archive answers /debug/archive, if it is set.
 	Archive http.Handler
@@ -91,7 +99,8 @@ type Config struct {
 	// Members answers GET of /members on the peer listeners, if it is set.
 	Members http.HandlerFunc
 
-	// CheckTimeout bounds a read of a health check, and how long a call waits until the member serves. It is required.
+	// CheckTimeout limits a read of a health check, and how long a call waits until the member
+	// serves. It is required.
 	CheckTimeout time.Duration
 	Logger       *slog.Logger
 }
@@ -142,18 +151,21 @@ func New(c Config) (*Handlers, error) {
 		return nil, fmt.Errorf("httpd: %w", err)
 	}
 	h := &handler{Config: c, metrics: m}
-	client, simple, metrics, peer := http.NewServeMux(), http.NewServeMux(), http.NewServeMux(), http.NewServeMux()
+	client, simple, metrics, peer := http.NewServeMux(), http.NewServeMux(), http.NewServeMux(),
+		http.NewServeMux()
 	client.Handle("/", page(simple))
 	if c.Members != nil {
 		peer.HandleFunc("/members", onlyGet(c.Members))
 	}
 	for _, mux := range []*http.ServeMux{simple, metrics, peer} {
 		mux.HandleFunc("/health", onlyGet(h.health))
-		h.install(mux, "livez", h.serializableRead())
-		h.install(mux, "readyz", h.noAlarm("data_corruption", "CORRUPT"), h.serializableRead(), h.linearizableRead(), h.nonLearner())
+		h.installChecks(mux, "livez", h.serializableRead())
+		h.installChecks(mux, "readyz", h.noAlarm("data_corruption", "CORRUPT"),
+			h.serializableRead(), h.linearizableRead(), h.nonLearner())
 	}
 	made := newPages(maxPageBytes)
-	show := made.shared(promhttp.InstrumentMetricHandler(c.Registry, promhttp.HandlerFor(c.Registry, promhttp.HandlerOpts{})))
+	show := made.shared(promhttp.InstrumentMetricHandler(c.Registry,
+		promhttp.HandlerFor(c.Registry, promhttp.HandlerOpts{})))
 	for _, mux := range []*http.ServeMux{simple, metrics} {
 		mux.Handle("/metrics", show)
 	}
@@ -184,23 +196,24 @@ func New(c Config) (*Handlers, error) {
 	if c.Gateway != nil {
 		client.Handle(gatewayPrefix, h.awaitServing(c.Gateway))
 	}
-	return &Handlers{Client: boundRequests(&access{&h.Config, client}), Metrics: boundRequests(page(metrics)), Peer: boundRequests(page(peer))}, nil
+	return &Handlers{Client: boundRequests(&access{&h.Config, client}),
+		Metrics: boundRequests(page(metrics)), Peer: boundRequests(page(peer))}, nil
 }
 
-// pageTimeout is how long receiving an ignored body, or sending a page may take.
+// pageTimeout is how long it may take to receive an ignored body, or to send a page.
 const pageTimeout = time.Minute
 
-// page bounds the time of requests whose handlers read no body and write no stream.
+// page limits the time of requests whose handlers read no body and write no stream.
 func page(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		bound(w, r)
+		boundTime(w, r)
 		next.ServeHTTP(w, r)
 	})
 }
 
-// bound bounds the time of a request. The server reads the rest of a body and sends the end of the page after the handler has
-// returned.
-func bound(w http.ResponseWriter, r *http.Request) {
+// boundTime limits the time of a request. The server reads the rest of a body and sends the end of
+// the page after the handler returns.
+func boundTime(w http.ResponseWriter, r *http.Request) {
 	c, end := http.NewResponseController(w), time.Now().Add(pageTimeout)
 	// Not every writer has a connection.
 	if r.Body != http.NoBody {
@@ -228,9 +241,10 @@ func (c Config) withDefaults() Config {
 	return c
 }
 
-// Server returns a server with bounds on the time and memory that a client can use. It serves HTTP/2 too. The listener
-// completes the TLS handshake of a connection, which then has a method TLSState. callMade receives each connection with
-// a request. A handler that reads bodies bounds their time itself.
+// Server returns a server that limits the time and memory that a client can use. It serves HTTP/2
+// too. The listener completes the TLS handshake of a connection, which then has a method TLSState.
+// callMade receives each connection with a request. A handler that reads bodies limits their time
+// itself.
 func Server(h http.Handler, callMade func(net.Conn), logger *slog.Logger) *http.Server {
 	var protocols http.Protocols
 	protocols.SetHTTP1(true)

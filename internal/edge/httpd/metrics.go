@@ -11,16 +11,19 @@ type metrics struct {
 
 func newMetrics() *metrics {
 	return &metrics{
-		success: prometheus.NewCounter(prometheus.CounterOpts{Name: "etcd_server_health_success", Help: "Requests of /health that found the member healthy."}),
-		failure: prometheus.NewCounter(prometheus.CounterOpts{Name: "etcd_server_health_failures", Help: "Requests of /health that did not."}),
-		last: prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "etcd_server_healthcheck", Help: "Whether the last run of a check passed."},
+		success: prometheus.NewCounter(prometheus.CounterOpts{Name: "etcd_server_health_success",
+			Help: "Requests of /health that found the member healthy."}),
+		failure: prometheus.NewCounter(prometheus.CounterOpts{Name: "etcd_server_health_failures",
+			Help: "Requests of /health that did not."}),
+		last: prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "etcd_server_healthcheck",
+			Help: "Whether the last run of a check passed."},
 			[]string{"type", "name"}),
 		checks: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "etcd_server_healthchecks_total", Help: "Runs of a check by their outcome."},
 			[]string{"type", "name", "status"}),
 	}
 }
 
-func (m *metrics) checked(kind, name string, err error) {
+func (m *metrics) countCheck(kind, name string, err error) {
 	value, outcome := 1.0, "success"
 	if err != nil {
 		value, outcome = 0, "error"

@@ -10,16 +10,18 @@ import (
 	"time"
 )
 
-// maxPageBytes bounds the pages that clients have not read yet. A page of the metrics has about 100 KiB.
+// maxPageBytes limits the pages that clients have not read yet. A page of the metrics has about 100
+// KiB.
 const maxPageBytes = 32 << 20
 
-// maxUnread bounds the requests whose pages wait for their clients. It is well below what one address may have of maxPages, so that those
-// who do not read keep nobody from a page.
+// maxUnread limits the requests whose pages wait for their clients. It is well below the share of
+// maxPages that one address may have, so that clients that do not read keep no one from a page.
 const maxUnread = maxPages / 8
 
-// pages makes pages in memory, a few at a time, and sends them. What a page is made of may take many times its size, and a client that does
-// not read it must not hold that. Pages that wait for their clients are bounded together, and so are the requests for them: beyond that,
-// the connections of those that have waited longest are closed.
+// pages makes pages in memory, a few at a time, and sends them. The data from which a page is made
+// may take many times its size, so a client that does not read must not hold them. Both the pages
+// that wait for their clients and the requests for them are limited: above the limits, the
+// connections of the clients that waited longest are closed.
 type pages struct {
 	most int64
 
@@ -39,7 +41,8 @@ type madePage struct {
 
 	// Guarded by pages.mu.
 	readers map[*http.ResponseController]struct{}
-	place   *list.Element // in pages.mu.waiting; nil without readers, or after their connections were closed
+	// in pages.mu.waiting; nil without readers, or after their connections were closed
+	place *list.Element
 }
 
 func newPages(most int64) *pages {
@@ -48,32 +51,32 @@ func newPages(most int64) *pages {
 	return p
 }
 
-// handler returns a handler that makes the pages of next, as many at once as there are processors.
+// handler returns a handler that makes the pages of next, one at a time for each processor.
 func (p *pages) handler(next http.Handler) http.Handler {
 	m := newMaker(next)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if page := m.make(r); page != nil {
-			p.send(w, page)
+		if page := m.makePage(r); page != nil {
+			p.sendPage(w, page)
 		}
 	})
 }
 
-// shared is handler for pages that are the same for everybody: requests that wait get one page, which is made after all of them
-// have arrived.
+// shared is handler for pages that are the same for all clients: requests that wait get one page,
+// which is made after all of them arrived.
 func (p *pages) shared(next http.Handler) http.Handler {
 	m := newMaker(next)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if page := m.join(r); page != nil {
-			p.send(w, page)
+		if page := m.sharePage(r); page != nil {
+			p.sendPage(w, page)
 		}
 	})
 }
 
-// send sends a page. The client may read it as slowly as it likes, until there are too many bytes of others.
-func (p *pages) send(w http.ResponseWriter, page *madePage) {
+// sendPage sends a page. The client may read it slowly, until other pages have too many bytes.
+func (p *pages) sendPage(w http.ResponseWriter, page *madePage) {
 	control := http.NewResponseController(w)
-	p.begin(page, control)
-	defer p.end(page, control)
+	p.addReader(page, control)
+	defer p.removeReader(page, control)
 	maps.Copy(w.Header(), page.header)
 	if page.code != 0 {
 		w.WriteHeader(page.code)
@@ -81,8 +84,9 @@ func (p *pages) send(w http.ResponseWriter, page *madePage) {
 	w.Write(page.body.Bytes()) // fails if the client does not read it
 }
 
-// begin counts a page, and closes the connections of others if there are too many bytes or requests.
-func (p *pages) begin(page *madePage, control *http.ResponseController) {
+// addReader counts a page and its reader, and closes the connections of others if there are too
+// many bytes or requests.
+func (p *pages) addReader(page *madePage, control *http.ResponseController) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for p.mu.unread >= maxUnread {
@@ -103,7 +107,7 @@ func (p *pages) begin(page *madePage, control *http.ResponseController) {
 	p.mu.unread++
 }
 
-// cutOldest closes the connections of those who read the page that has waited longest. mu is held.
+// cutOldest closes the connections of the clients whose page has waited longest. mu is held.
 func (p *pages) cutOldest() {
 	oldest := p.mu.waiting.Front().Value.(*madePage)
 	for c := range oldest.readers {
@@ -111,11 +115,11 @@ func (p *pages) cutOldest() {
 	}
 	p.mu.unread -= len(oldest.readers)
 	clear(oldest.readers)
-	p.forget(oldest)
+	p.uncountPage(oldest)
 }
 
-// end notes that a page was sent, or its client is gone. The connection is not touched any more.
-func (p *pages) end(page *madePage, control *http.ResponseController) {
+// removeReader notes that a page was sent, or its client is gone. The connection is no longer used.
+func (p *pages) removeReader(page *madePage, control *http.ResponseController) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if _, ok := page.readers[control]; ok {
@@ -123,12 +127,12 @@ func (p *pages) end(page *madePage, control *http.ResponseController) {
 		p.mu.unread--
 	}
 	if len(page.readers) == 0 {
-		p.forget(page)
+		p.uncountPage(page)
 	}
 }
 
-// forget does not count a page any more. mu is held.
-func (p *pages) forget(page *madePage) {
+// uncountPage stops counting a page. mu is held.
+func (p *pages) uncountPage(page *madePage) {
 	if page.place != nil {
 		p.mu.waiting.Remove(page.place)
 		page.place = nil
@@ -143,7 +147,7 @@ type maker struct {
 
 	mu struct {
 		sync.Mutex
-		pending map[pageKey]*pendingPage // that nobody makes yet
+		pending map[pageKey]*pendingPage // that no request makes yet
 	}
 }
 
@@ -154,7 +158,8 @@ type pageKey struct{ method, url, accept, encoding string }
 type pendingPage struct {
 	done chan struct{} // closed when there is the page, or making it has failed
 	page *madePage     // nil if it has failed
-	// lead has a value while none of the requests that wait waits for a place to make the page: the one that takes it does.
+	// lead has a value while no waiting request has taken on the making of the page. The request
+	// that receives it makes the page.
 	lead chan struct{}
 	// waiting counts the requests. Guarded by maker.mu.
 	waiting int
@@ -166,44 +171,46 @@ func newMaker(next http.Handler) *maker {
 	return m
 }
 
-// make makes the page of a request. It returns nil if that is over.
-func (m *maker) make(r *http.Request) *madePage {
+// makePage makes the page of a request. It returns nil if the request is over.
+func (m *maker) makePage(r *http.Request) *madePage {
 	select {
 	case m.places <- struct{}{}:
 	case <-r.Context().Done():
 		return nil
 	}
-	return m.makeNow(r)
+	return m.makeWithPlace(r)
 }
 
-// makeNow makes the page of a request that has a place.
-func (m *maker) makeNow(r *http.Request) *madePage {
+// makeWithPlace makes the page of a request that has a place.
+func (m *maker) makeWithPlace(r *http.Request) *madePage {
 	defer func() { <-m.places }()
 	page := &madePage{header: http.Header{}}
 	m.next.ServeHTTP((*pageWriter)(page), r)
 	return page
 }
 
-// join returns a page that is made after the call. Several requests share it. It returns nil if the request is over.
-func (m *maker) join(r *http.Request) *madePage {
-	key := pageKey{r.Method, r.URL.String(), r.Header.Get("Accept"), r.Header.Get("Accept-Encoding")}
+// sharePage returns a page that is made after the call. Several requests share it. It returns nil
+// if the request is over.
+func (m *maker) sharePage(r *http.Request) *madePage {
+	key := pageKey{r.Method, r.URL.String(), r.Header.Get("Accept"),
+		r.Header.Get("Accept-Encoding")}
 	for r.Context().Err() == nil {
-		p := m.enter(key)
+		p := m.addWaiter(key)
 		select {
 		case <-p.done:
 		case <-p.lead:
-			m.lead(r, key, p)
+			m.makeForWaiters(r, key, p)
 		case <-r.Context().Done():
 		}
-		if page := m.leave(key, p); page != nil {
+		if page := m.removeWaiter(key, p); page != nil {
 			return page
 		}
 	}
 	return nil
 }
 
-// enter adds a request to those that wait for a page.
-func (m *maker) enter(key pageKey) *pendingPage {
+// addWaiter adds a request to those that wait for a page.
+func (m *maker) addWaiter(key pageKey) *pendingPage {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	p := m.mu.pending[key]
@@ -216,8 +223,9 @@ func (m *maker) enter(key pageKey) *pendingPage {
 	return p
 }
 
-// leave removes a request, and returns its page, nil if that is not made. Nobody makes a page for which no request waits.
-func (m *maker) leave(key pageKey, p *pendingPage) *madePage {
+// removeWaiter removes a request, and returns its page, nil if that is not made. A page for which
+// no request waits is not made.
+func (m *maker) removeWaiter(key pageKey, p *pendingPage) *madePage {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if p.waiting--; p.waiting == 0 && m.mu.pending[key] == p {
@@ -231,15 +239,16 @@ func (m *maker) leave(key pageKey, p *pendingPage) *madePage {
 	}
 }
 
-// lead makes a page for the requests that wait for it until it is begun. If its own request is over before, another one leads.
-func (m *maker) lead(r *http.Request, key pageKey, p *pendingPage) {
+// makeForWaiters makes a page for the requests that wait for it when it begins. If its own request
+// ends before, another request takes over.
+func (m *maker) makeForWaiters(r *http.Request, key pageKey, p *pendingPage) {
 	select {
 	case m.places <- struct{}{}:
 		defer close(p.done)
 		m.mu.Lock()
 		delete(m.mu.pending, key)
 		m.mu.Unlock()
-		p.page = m.makeNow(r)
+		p.page = m.makeWithPlace(r)
 	case <-r.Context().Done():
 		p.lead <- struct{}{}
 	}

@@ -9,18 +9,20 @@ import (
 	"sync"
 )
 
-// How many requests there may be at once, of all clients and on all connections: those that may last, which are of the gateway and the
-// console, health checks, and other pages. Streams must not keep a probe or an operator from the member, which may have the address of
-// very many clients: that of a proxy.
+// How many requests there may be at once, of all clients and on all connections: those that may
+// last, which are of the gateway and the console, health checks, and other pages. Streams must not
+// keep a probe or an operator from the member, which may have the address of very many clients:
+// that of a proxy.
 const (
 	maxRequests = 8 << 10
 	maxChecks   = 1 << 10
 	maxPages    = 8 << 10
 )
 
-// boundRequests bounds the requests at once, each kind on its own.
+// boundRequests limits the concurrent requests, each kind separately.
 func boundRequests(next http.Handler) http.Handler {
-	lasting, checks, others := newRequests(maxRequests, endWithClient(next, goneTime)), newRequests(maxChecks, next), newRequests(maxPages, next)
+	lasting, checks, others := newRequests(maxRequests, endWithClient(next, goneTime)),
+		newRequests(maxChecks, next), newRequests(maxPages, next)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		kind := others
 		switch path := r.URL.Path; {
@@ -37,8 +39,8 @@ func beginsWith(path string, prefixes ...string) bool {
 	return slices.ContainsFunc(prefixes, func(p string) bool { return strings.HasPrefix(path, p) })
 }
 
-// requests bounds the requests at once. A client, known by its address, may have as many as are left: so one alone can have half of them,
-// and there is room for others whatever the first ones do.
+// requests limits the concurrent requests. A client, identified by its address, may have as many as
+// are left: so a single client can have half of them, and there is always room for others.
 type requests struct {
 	most int
 	next http.Handler
@@ -59,18 +61,19 @@ func newRequests(most int, next http.Handler) *requests {
 // ServeHTTP implements http.Handler.
 func (q *requests) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	host := hostOf(r.RemoteAddr)
-	if n, ok := q.begin(host); !ok {
-		bound(w, r)
+	if n, ok := q.admit(host); !ok {
+		boundTime(w, r)
 		w.Header().Set("Retry-After", "1")
 		http.Error(w, fmt.Sprintf("%d requests from this address are not finished, and the member serves %d at once: end some, such as watches, and try again",
 			n, q.most), http.StatusServiceUnavailable)
 		return
 	}
-	defer q.end(host)
+	defer q.release(host)
 	q.next.ServeHTTP(w, r)
 }
 
-// hostOf returns the address of a client without the port. Addresses of IPv6 count as their network, of which a client may have all.
+// hostOf returns the address of a client without the port. Addresses of IPv6 count as their
+// network, because a client may own all of it.
 func hostOf(remote string) string {
 	addr, err := netip.ParseAddrPort(remote)
 	if err != nil {
@@ -87,8 +90,8 @@ func hostOf(remote string) string {
 	return network.String()
 }
 
-// begin counts a request. It returns how many there are of the host already.
-func (q *requests) begin(host string) (before int, ok bool) {
+// admit counts a request, unless there are too many. before is how many the host had already.
+func (q *requests) admit(host string) (before int, ok bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	before = q.mu.of[host]
@@ -100,7 +103,7 @@ func (q *requests) begin(host string) (before int, ok bool) {
 	return before, true
 }
 
-func (q *requests) end(host string) {
+func (q *requests) release(host string) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	q.mu.all--

@@ -12,8 +12,8 @@ import (
 	"vigil/internal/store/watch"
 )
 
-// WatchersHandler lists all watchers with their ranges, states and lags: as a table, or as JSON with ?format=json or the Accept
-// header application/json.
+// WatchersHandler lists all watchers with their ranges, states and lags: as a table, or as JSON
+// with ?format=json or the Accept header application/json.
 func WatchersHandler(stats func() watch.Stats) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		if r.Method != http.MethodGet {
@@ -33,8 +33,10 @@ func WatchersHandler(stats func() watch.Stats) http.HandlerFunc {
 		t := tabwriter.NewWriter(w, 0, 8, 2, ' ', 0)
 		fmt.Fprintln(t, "STREAM\tWATCHER\tCLIENT\tKEY\tRANGE END\tSTATE\tNEXT\tLAG\tQUEUED\tEVENTS\tBYTES\tOPTIONS\tAGE")
 		for _, x := range view.Watchers {
-			fmt.Fprintf(t, "%d\t%d\t%s\t%s\t%s\t%s\t%d\t%d\t%d\t%d\t%d\t%v\t%v\n", x.Stream, x.Watcher, x.Client, x.Key, x.End,
-				x.State, x.NextRevision, x.Lag, x.QueuedBytes, x.DeliveredCount, x.DeliveredBytes, x.Options,
+			fmt.Fprintf(t, "%d\t%d\t%s\t%s\t%s\t%s\t%d\t%d\t%d\t%d\t%d\t%v\t%v\n", x.Stream,
+				x.Watcher, x.Client, x.Key, x.End,
+				x.State, x.NextRevision, x.Lag, x.QueuedBytes, x.DeliveredCount,
+				x.DeliveredBytes, x.Options,
 				time.Since(x.Created).Truncate(time.Second))
 		}
 		t.Flush()
@@ -42,13 +44,16 @@ func WatchersHandler(stats func() watch.Stats) http.HandlerFunc {
 }
 
 func watchersPage(st watch.Stats) debugpage.Watchers {
-	view := debugpage.Watchers{Revision: st.Revision, Distributed: st.Matched, Streams: len(st.Streams), Watchers: []debugpage.Watcher{}}
+	view := debugpage.Watchers{Revision: st.Revision, Distributed: st.Matched,
+		Streams: len(st.Streams), Watchers: []debugpage.Watcher{}}
 	for _, s := range st.Streams {
 		for _, x := range s.Watchers {
 			view.Watchers = append(view.Watchers, debugpage.Watcher{
 				Stream: s.ID, Watcher: x.ID, Client: s.Client, User: s.User,
-				Key: quoted(x.Key), End: quoted(x.End), Options: x.Options(), State: string(x.State),
-				StartRevision: x.StartRev, NextRevision: x.Next, Lag: x.Lag, QueuedBytes: x.QueuedBytes,
+				Key: quoted(x.Key), End: quoted(x.End), Options: x.Options(),
+				State:         string(x.State),
+				StartRevision: x.StartRev, NextRevision: x.Next, Lag: x.Lag,
+				QueuedBytes:    x.QueuedBytes,
 				DeliveredCount: x.Events, DeliveredBytes: x.Bytes, Created: x.Created,
 			})
 		}
