@@ -1,5 +1,5 @@
-// Package apierror translates errors of the member into those of the API, with etcd's codes and texts. Its functions may be called
-// concurrently.
+// Package apierror translates errors of the member into statuses of the API, with etcd's codes and
+// texts. Its functions may be called concurrently.
 package apierror
 
 import (
@@ -37,7 +37,8 @@ var table = [...]struct{ from, to error }{
 	{kv.ErrNotLeader, rpctypes.ErrGRPCNotLeader},
 	{kv.ErrUnhealthy, rpctypes.ErrGRPCUnhealthy},
 	// etcd sends this one without its code.
-	{kv.ErrNotEnoughStarted, status.Error(codes.Unknown, rpctypes.ErrMemberNotEnoughStarted.Error())},
+	{kv.ErrNotEnoughStarted,
+		status.Error(codes.Unknown, rpctypes.ErrMemberNotEnoughStarted.Error())},
 	{kv.ErrMemberNotFound, rpctypes.ErrGRPCMemberNotFound},
 	{kv.ErrMemberExists, rpctypes.ErrGRPCMemberExist},
 	{kv.ErrPeerURLExists, rpctypes.ErrGRPCPeerURLExist},
@@ -46,7 +47,9 @@ var table = [...]struct{ from, to error }{
 	{kv.ErrTooManyLearners, rpctypes.ErrGRPCTooManyLearners},
 	{kv.ErrBadTransferee, rpctypes.ErrGRPCBadLeaderTransferee},
 	// Not in etcd's table of statuses either.
-	{kv.ErrTransferTimeout, status.Error(codes.Unknown, "etcdserver: request timed out, leader transfer took too long")},
+	{kv.ErrTransferTimeout,
+		status.Error(codes.Unknown,
+			"etcdserver: request timed out, leader transfer took too long")},
 	{kv.ErrCorrupt, rpctypes.ErrGRPCCorrupt},
 	{kv.ErrPermissionDenied, rpctypes.ErrGRPCPermissionDenied},
 	{kv.ErrInvalidAuthToken, rpctypes.ErrGRPCInvalidAuthToken},
@@ -67,23 +70,31 @@ var table = [...]struct{ from, to error }{
 	{kv.ErrInvalidAuthMgmt, rpctypes.ErrGRPCInvalidAuthMgmt},
 	{kv.ErrNotCapable, rpctypes.ErrGRPCNotCapable},
 	{kv.ErrNameTooLong, status.Error(codes.InvalidArgument, "vigil: "+kv.ErrNameTooLong.Error())},
-	{kv.ErrAuthRecordTooLarge, status.Error(codes.ResourceExhausted, "vigil: "+kv.ErrAuthRecordTooLarge.Error())},
-	{kv.ErrTooManyUsers, status.Error(codes.ResourceExhausted, "vigil: "+kv.ErrTooManyUsers.Error())},
-	{kv.ErrTooManyRoles, status.Error(codes.ResourceExhausted, "vigil: "+kv.ErrTooManyRoles.Error())},
+	{kv.ErrAuthRecordTooLarge,
+		status.Error(codes.ResourceExhausted, "vigil: "+kv.ErrAuthRecordTooLarge.Error())},
+	{kv.ErrTooManyUsers,
+		status.Error(codes.ResourceExhausted, "vigil: "+kv.ErrTooManyUsers.Error())},
+	{kv.ErrTooManyRoles,
+		status.Error(codes.ResourceExhausted, "vigil: "+kv.ErrTooManyRoles.Error())},
 	// Not in etcd's table of statuses either.
-	{kv.ErrNoPasswordUser, status.Error(codes.Unknown, "auth: authentication failed, password was given for no password user")},
+	{kv.ErrNoPasswordUser,
+		status.Error(codes.Unknown,
+			"auth: authentication failed, password was given for no password user")},
 	{kv.ErrDowngradeTarget, rpctypes.ErrGRPCInvalidDowngradeTargetVersion},
 	{kv.ErrDowngradeInProcess, rpctypes.ErrGRPCDowngradeInProcess},
 	{kv.ErrNoDowngrade, rpctypes.ErrGRPCNoInflightDowngrade},
 	// etcd does not notice. The request had no effect; another member may accept it.
-	{kv.ErrAway, status.Error(codes.Unavailable, "vigil: "+kv.ErrAway.Error()+": this member accepts no writes, see its log or vigilctl doctor")},
+	{kv.ErrAway, status.Error(codes.Unavailable,
+		"vigil: "+kv.ErrAway.Error()+
+			": this member accepts no writes, see its log or vigilctl doctor")},
 }
 
 // errFile replaces an error that names a file of the member.
-var errFile = status.Error(codes.Unknown, "vigil: a file operation failed, see the log of the member")
+var errFile = status.Error(codes.Unknown,
+	"vigil: a file operation failed, see the log of the member")
 
-// Status returns the status for an error of the member; nil for nil. An error that is not in the table keeps its text and
-// has the code Unknown.
+// Status returns the status for an error of the member; nil for nil. An error that is not in the
+// table keeps its text and has the code Unknown.
 func Status(err error) error {
 	if err == nil {
 		return nil
@@ -92,7 +103,8 @@ func Status(err error) error {
 		return status.FromContextError(err).Err()
 	}
 	if large := (*kv.TooLargeError)(nil); errors.As(err, &large) {
-		return status.Errorf(codes.ResourceExhausted, "grpc: trying to send message larger than max (%d vs. %d)", large.Size, large.Limit)
+		return status.Errorf(codes.ResourceExhausted,
+			"grpc: trying to send message larger than max (%d vs. %d)", large.Size, large.Limit)
 	}
 	if limit := (*kv.LimitError)(nil); errors.As(err, &limit) {
 		return status.Error(codes.InvalidArgument, "etcdserver: "+limit.Error())
@@ -113,8 +125,8 @@ func Status(err error) error {
 	return status.Error(codes.Unknown, err.Error())
 }
 
-// timeStatus returns the status for a time that has no revision. For a time whose revision is compacted, or that is in the
-// future, it begins with the text for such a revision.
+// timeStatus returns the status for a time that has no revision. If the revision of the time is
+// compacted, or the time is in the future, it begins with etcd's text for such a revision.
 func timeStatus(e *kv.TimeError) error {
 	text := "vigil: "
 	switch e.Reason {

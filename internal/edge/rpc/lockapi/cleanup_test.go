@@ -25,7 +25,8 @@ func (h hanging) Do(ctx context.Context, _ kv.Write) kv.Outcome {
 func TestCleanupEndsWithServer(t *testing.T) {
 	running, end := context.WithCancel(t.Context())
 	h := hanging{asked: make(chan struct{})}
-	s := New(Options{KV: h, MaxTxnOps: 1, Cleanup: 24 * time.Hour, Running: running, Logger: slog.New(slog.DiscardHandler)})
+	s := New(Options{KV: h, MaxTxnOps: 1, Cleanup: 24 * time.Hour, Running: running,
+		Logger: slog.New(slog.DiscardHandler)})
 	done := make(chan struct{})
 	go func() {
 		defer close(done)

@@ -24,8 +24,8 @@ var (
 	errNoLeaderKey = status.Error(codes.Unknown, `"leader" field must be provided`)
 )
 
-// campaign waits until the caller's key is at the head of the queue. The header of the answer is that of the moment when it
-// entered the queue.
+// campaign waits until the caller's key is at the head of the queue. The header of the answer has
+// the revision at which the key entered the queue.
 func (s *API) campaign(ctx context.Context, in, out *dynamicpb.Message) error {
 	ctx, leave, err := s.o.Waits.JoinStreams(ctx)
 	if err != nil {
@@ -77,7 +77,7 @@ func (q queue) enter(ctx context.Context, c *waiter, value []byte) (revision int
 		}
 	}
 	if err := q.awaitTurn(ctx, c.rev-1); err != nil {
-		// After another error the caller can retry and finds its place.
+		// After other errors the caller can retry and finds its place.
 		if ctx.Err() != nil {
 			q.abandon(ctx, c)
 		}
@@ -88,7 +88,8 @@ func (q queue) enter(ctx context.Context, c *waiter, value []byte) (revision int
 
 // change replaces the value of a waiter if it is still in the queue.
 func (s *API) change(ctx context.Context, c *waiter, value []byte) (revision int64, err error) {
-	res, err := s.commit(ctx, c.ifQueued(kv.Op{Put: &kv.PutRequest{Key: c.key, Value: value, Lease: c.lease}}))
+	res, err := s.commit(ctx,
+		c.ifQueued(kv.Op{Put: &kv.PutRequest{Key: c.key, Value: value, Lease: c.lease}}))
 	if err != nil {
 		return 0, err
 	}
@@ -108,7 +109,8 @@ func (s *API) waiterOf(ctx context.Context, in *dynamicpb.Message) (*waiter, err
 	if err != nil {
 		return nil, err
 	}
-	return &waiter{key: lockpb.Bytes(leader, "key"), rev: lockpb.Int(leader, "rev"), lease: lease}, nil
+	return &waiter{key: lockpb.Bytes(leader, "key"), rev: lockpb.Int(leader, "rev"),
+		lease: lease}, nil
 }
 
 // proclaim replaces the value of the leader.
@@ -125,7 +127,7 @@ func (s *API) proclaim(ctx context.Context, in, out *dynamicpb.Message) error {
 	return nil
 }
 
-// resign ends a leadership. It succeeds too if the caller is not the leader any more.
+// resign ends a leadership. It also succeeds if the caller is no longer the leader.
 func (s *API) resign(ctx context.Context, in, out *dynamicpb.Message) error {
 	c, err := s.waiterOf(ctx, in)
 	if err != nil {
@@ -157,9 +159,11 @@ func (s *API) leader(ctx context.Context, in, out *dynamicpb.Message) error {
 	return nil
 }
 
-// observe sends the leader and each of its values, then the next leader. It may omit values and leaders that were replaced
-// before they were read, but not the last one. Like etcd's, it ends without an error when it cannot read.
-func (s *API) observe(ctx context.Context, in *dynamicpb.Message, send func(*dynamicpb.Message) error) error {
+// observe sends the leader and each of its values, then the next leader. It may omit values and
+// leaders that were replaced before they were read, but not the last one. Like etcd, it ends
+// without an error when it cannot read.
+func (s *API) observe(ctx context.Context, in *dynamicpb.Message,
+	send func(*dynamicpb.Message) error) error {
 	q := s.queue(lockpb.Bytes(in, "name"))
 	var sendErr error
 	report := func(revision int64, record *mvccpb.KeyValue) error {
@@ -177,14 +181,16 @@ func (s *API) observe(ctx context.Context, in *dynamicpb.Message, send func(*dyn
 		case ctx.Err() != nil:
 			return transport.EndStatus(ctx, nil)
 		case err != nil && !errors.Is(err, kv.ErrCompacted):
-			s.log.Debug("cannot observe an election any more", "name", string(q.prefix[:len(q.prefix)-1]), "error", err)
+			s.log.Debug("cannot observe an election any more", "name",
+				string(q.prefix[:len(q.prefix)-1]), "error", err)
 			return nil
 		}
 	}
 }
 
 // observeLeader waits for a leader and reports its values until its key is deleted.
-func (q queue) observeLeader(ctx context.Context, report func(revision int64, leader *mvccpb.KeyValue) error) error {
+func (q queue) observeLeader(ctx context.Context,
+	report func(revision int64, leader *mvccpb.KeyValue) error) error {
 	res, err := q.read(ctx, q.head())
 	if err != nil {
 		return err
@@ -195,7 +201,8 @@ func (q queue) observeLeader(ctx context.Context, report func(revision int64, le
 		return err
 	}
 	if leader == nil {
-		r := watch.CreateRequest{Key: q.prefix, End: kv.PrefixEnd(q.prefix), StartRev: revision + 1, NoDelete: true}
+		r := watch.CreateRequest{Key: q.prefix, End: kv.PrefixEnd(q.prefix), StartRev: revision + 1,
+			NoDelete: true}
 		err := q.o.Watches.Follow(ctx, r, func(res *watch.Response) (bool, error) {
 			ev, err := decodeEvent(res.Events[0])
 			if err == nil {
@@ -210,18 +217,19 @@ func (q queue) observeLeader(ctx context.Context, report func(revision int64, le
 	if err := report(revision, leader); err != nil {
 		return err
 	}
-	return q.o.Watches.Follow(ctx, watch.CreateRequest{Key: leader.Key, StartRev: revision + 1}, func(res *watch.Response) (bool, error) {
-		for _, b := range res.Events {
-			ev, err := decodeEvent(b)
-			if err != nil || ev.Type == mvccpb.Event_DELETE {
-				return false, err
+	return q.o.Watches.Follow(ctx, watch.CreateRequest{Key: leader.Key, StartRev: revision + 1},
+		func(res *watch.Response) (bool, error) {
+			for _, b := range res.Events {
+				ev, err := decodeEvent(b)
+				if err != nil || ev.Type == mvccpb.Event_DELETE {
+					return false, err
+				}
+				if err := report(res.Revision, ev.Kv); err != nil {
+					return false, err
+				}
 			}
-			if err := report(res.Revision, ev.Kv); err != nil {
-				return false, err
-			}
-		}
-		return true, nil
-	})
+			return true, nil
+		})
 }
 
 func decodeEvent(b []byte) (*mvccpb.Event, error) {

@@ -66,13 +66,13 @@ func (q queue) acquire(ctx context.Context, key []byte, lease int64) (revision i
 		q.abandon(ctx, &waiter{key: key, rev: created})
 		return 0, err
 	}
-	// The lease may have ended meanwhile.
+	// The lease may have ended during the wait.
 	got, err := q.read(ctx, &kv.RangeRequest{Key: key, KeysOnly: true, NoCount: true})
 	if err != nil {
 		q.abandon(ctx, &waiter{key: key, rev: created})
 		return 0, err
 	}
-	record, err := firstKV(got) // which returns its memory
+	record, err := firstKV(got) // which gives back the memory
 	if err != nil {
 		return 0, err
 	}

@@ -1,14 +1,16 @@
 // Package lockapi implements the Lock and Election services of the API.
 //
-// A lock or an election is a waiting queue of keys below a prefix: NAME/ and the waiter's lease in hexadecimal digits. The
-// key with the least create revision is at the head: its owner holds the lock or is the leader. Every other waiter
-// watches the key right before its own, so that the removal of a key wakes one waiter.
+// A lock or an election is a waiting queue of keys below a prefix: NAME/ and the waiter's lease in
+// hexadecimal digits. The key with the least create revision is the head: its owner holds the lock
+// or is the leader. Every other waiter watches the key right before its own key, so that the
+// removal of a key wakes one waiter.
 //
-//  1. The services act as the KV, Lease and Watch services do, with the rights of the caller.
-//  2. A caller that ends its call while it waits loses its key. A caller that holds a lock keeps it until it unlocks or
-//     its lease ends.
-//  3. Errors have the texts of etcd's services and the code Unknown: etcd's are clients of their own member, and an error
-//     of the API loses its code there.
+//  1. The services read, write and watch like the KV, Lease and Watch services, with the rights of
+//     the caller.
+//  2. A caller that ends its call while it waits loses its key. A caller that holds a lock keeps it
+//     until it unlocks or its lease ends.
+//  3. Errors have the texts of etcd's services and the code Unknown: etcd's services are clients of
+//     their own member, and errors of the API lose their code there.
 package lockapi
 
 import (
@@ -66,7 +68,8 @@ func (s *API) Services() []gate.Service {
 			unary(lockpb.Lock, "Lock", s.lock), unary(lockpb.Lock, "Unlock", s.unlock),
 		}},
 		{Name: string(lockpb.Election.FullName()), Methods: []gate.Endpoint{
-			unary(lockpb.Election, "Campaign", s.campaign), unary(lockpb.Election, "Proclaim", s.proclaim),
+			unary(lockpb.Election, "Campaign", s.campaign),
+			unary(lockpb.Election, "Proclaim", s.proclaim),
 			unary(lockpb.Election, "Leader", s.leader), unary(lockpb.Election, "Resign", s.resign),
 			gate.DynamicStream(lockpb.Election, "Observe", s.o.Deliveries, s.observe),
 		}},
@@ -81,10 +84,11 @@ func withoutCode(err error) error {
 	return err
 }
 
-// leaseTTL is the TTL in seconds of a lease that is granted to a client without one.
+// leaseTTL is the TTL in seconds of a lease for a client that names none.
 const leaseTTL = 60
 
-// leaseOf returns the id of the lease that a client waits with: its own, or a new one if it has none.
+// leaseOf returns the id of the lease with which a client waits: the one that it names, or a new
+// one.
 func (s *API) leaseOf(ctx context.Context, id int64) (int64, error) {
 	if id != 0 {
 		return id, nil

@@ -27,7 +27,7 @@ func (s *API) queue(name []byte) queue {
 // key returns the key of the waiter with a lease.
 func (q queue) key(lease int64) []byte { return fmt.Appendf(bytes.Clone(q.prefix), "%x", lease) }
 
-// waiter is a key in a queue. It is the same waiter as long as the create revision of the key is rev.
+// waiter is a key in a queue, as long as its create revision is rev.
 type waiter struct {
 	key        []byte
 	rev, lease int64
@@ -36,7 +36,8 @@ type waiter struct {
 // ifQueued returns a transaction that executes op if the waiter is still in the queue.
 func (c *waiter) ifQueued(op kv.Op) *kv.TxnRequest {
 	return &kv.TxnRequest{
-		Compare: []kv.Compare{{Key: c.key, Target: kv.CompareCreate, Result: kv.Equal, Number: c.rev}},
+		Compare: []kv.Compare{{Key: c.key, Target: kv.CompareCreate, Result: kv.Equal,
+			Number: c.rev}},
 		Success: []kv.Op{op},
 	}
 }
@@ -50,26 +51,30 @@ func (s *API) remove(ctx context.Context, c *waiter) (revision int64, err error)
 	return res.Revision, nil
 }
 
-// abandon removes a waiter whose call has ended. If that fails, the key is deleted with its lease.
+// abandon removes a waiter whose call has ended. If that fails, the key goes with its lease.
 func (s *API) abandon(ctx context.Context, c *waiter) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.cleanup)
 	defer cancel()
 	defer context.AfterFunc(s.running, cancel)()
 	if _, err := s.remove(ctx, c); err != nil {
-		s.log.Warn("failed to delete the key of a waiter whose call has ended", "key", string(c.key), "error", err)
+		s.log.Warn("failed to delete the key of a waiter whose call has ended", "key",
+			string(c.key), "error", err)
 	}
 }
 
 // head returns the request for the key at the head.
 func (q queue) head() *kv.RangeRequest {
-	return &kv.RangeRequest{Key: q.prefix, End: kv.PrefixEnd(q.prefix), Sort: kv.SortByCreate, Order: kv.SortAscend, Limit: 1, NoCount: true}
+	return &kv.RangeRequest{Key: q.prefix, End: kv.PrefixEnd(q.prefix), Sort: kv.SortByCreate,
+		Order: kv.SortAscend, Limit: 1, NoCount: true}
 }
 
 // awaitTurn waits until all keys with create revisions up to created are deleted.
 func (q queue) awaitTurn(ctx context.Context, created int64) error {
 	for {
-		res, err := q.read(ctx, &kv.RangeRequest{Key: q.prefix, End: kv.PrefixEnd(q.prefix), Sort: kv.SortByCreate, Order: kv.SortDescend,
-			Limit: 1, MaxCreateRevision: created, KeysOnly: true, NoCount: true})
+		res, err := q.read(ctx,
+			&kv.RangeRequest{Key: q.prefix, End: kv.PrefixEnd(q.prefix), Sort: kv.SortByCreate,
+				Order: kv.SortDescend,
+				Limit: 1, MaxCreateRevision: created, KeysOnly: true, NoCount: true})
 		if err != nil {
 			return err
 		}
@@ -77,7 +82,8 @@ func (q queue) awaitTurn(ctx context.Context, created int64) error {
 		if err != nil || last == nil {
 			return err
 		}
-		err = q.o.Watches.Follow(ctx, watch.CreateRequest{Key: last.Key, StartRev: res.Revision + 1, NoPut: true},
+		err = q.o.Watches.Follow(ctx,
+			watch.CreateRequest{Key: last.Key, StartRev: res.Revision + 1, NoPut: true},
 			func(*watch.Response) (bool, error) { return false, nil })
 		if err != nil && !errors.Is(err, kv.ErrCompacted) {
 			return err
@@ -85,7 +91,8 @@ func (q queue) awaitTurn(ctx context.Context, created int64) error {
 	}
 }
 
-// firstKV decodes the first record of a result, and returns the memory of the result; nil if there is none.
+// firstKV decodes the first record of a result, nil if there is none. It returns the memory of the
+// result to its lender.
 func firstKV(r *kv.RangeResult) (*mvccpb.KeyValue, error) {
 	if r.KVs.Len() == 0 {
 		return nil, nil

@@ -25,7 +25,8 @@ type Member interface{ Header() kv.Header }
 type Watches interface {
 	// Follow watches until next returns false or an error, which it returns. The error is
 	// kv.ErrCompacted if the start revision is compacted, and otherwise a status.
-	Follow(ctx context.Context, r watch.CreateRequest, next func(*watch.Response) (more bool, err error)) error
+	Follow(ctx context.Context, r watch.CreateRequest,
+		next func(*watch.Response) (more bool, err error)) error
 }
 
 // Waits has the calls that may wait long.

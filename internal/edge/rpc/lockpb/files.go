@@ -14,8 +14,8 @@ import (
 	"google.golang.org/protobuf/types/descriptorpb"
 )
 
-// The files of etcd's API import each other by these paths, but are registered under paths without the folders. So the
-// imports of registered files cannot be resolved in the registry.
+// The files of etcd's API import each other by these paths, but are registered under paths without
+// the folders. So the imports of registered files cannot be resolved in the registry.
 const (
 	rpcPath         = "etcd/api/etcdserverpb/rpc.proto"
 	kvPath          = "etcd/api/mvccpb/kv.proto"
@@ -53,8 +53,8 @@ func (generated) FindDescriptorByName(name protoreflect.FullName) (protoreflect.
 	return protoregistry.GlobalFiles.FindDescriptorByName(name)
 }
 
-// Files finds the descriptors of the whole API by their import paths, then those that are registered in the process. It is
-// for reflection: they are not the descriptors of messages.
+// Files finds the descriptors of the whole API by their import paths, then those that are
+// registered in the process. It is for reflection: they are not the descriptors of messages.
 var Files protodesc.Resolver = files{}
 
 type files struct{}

@@ -1,9 +1,10 @@
-// Package lockpb describes the services v3lockpb.Lock and v3electionpb.Election and their messages, which are not in
-// go.etcd.io/etcd/api, and the service vigil.Times, which etcd does not have.
+// Package lockpb describes the services v3lockpb.Lock and v3electionpb.Election and their messages,
+// which are not in go.etcd.io/etcd/api, and the service vigil.Times, which etcd does not have.
 //
-// The descriptors of the former are equal to those of etcd's server, including options, and therefore reflection and JSON too. They are
-// not in the registry of the process: a program that embeds a member and links etcd's own ones would not start. So there
-// are no generated types; messages are dynamic, which is fast enough for calls that wait for consensus.
+// The descriptors of Lock and Election equal those of etcd's server, including options, so
+// reflection and JSON are equal too. They are not in the registry of the process, because a program
+// that embeds a member and links etcd's descriptors would not start. So there are no generated
+// types; messages are dynamic, which is fast enough for calls that wait for consensus.
 package lockpb
 
 import (
@@ -15,8 +16,8 @@ import (
 	"google.golang.org/protobuf/types/dynamicpb"
 )
 
-// Lock and Election are the services. Their methods have the option google.api.http, as those of
-// etcdserverpb have.
+// Lock and Election are the services. Like the methods of etcdserverpb, theirs have the option
+// google.api.http.
 var (
 	Lock     = lockFile.Services().ByName("Lock")
 	Election = electionFile.Services().ByName("Election")
@@ -27,8 +28,8 @@ var (
 	electionFile = build(electionProto())
 )
 
-// Bytes, Int and Message read a field of a dynamic message, Set writes one, by the name that it has in the
-// API. A name that the message does not have panics.
+// Bytes, Int and Message read a field of a dynamic message, Set writes one, by the name that it has
+// in the API. A name that the message does not have panics.
 
 // Bytes reads a field of bytes.
 func Bytes(m protoreflect.Message, field protoreflect.Name) []byte {
@@ -61,7 +62,7 @@ func New(m protoreflect.Message, field protoreflect.Name) *dynamicpb.Message {
 	return dynamicpb.NewMessage(m.Descriptor().Fields().ByName(field).Message())
 }
 
-// build links a file with the generated types that it refers to. It cannot fail but by a mistake in this
+// build links a file with the generated types that it refers to. It fails only by a mistake in this
 // package, which every use would show.
 func build(p *descriptorpb.FileDescriptorProto) protoreflect.FileDescriptor {
 	f, err := protodesc.NewFile(p, generated{})
@@ -121,27 +122,30 @@ func electionProto() *descriptorpb.FileDescriptorProto {
 }
 
 // file is etcd's api/NAME/NAMEpb/NAME.proto.
-func file(name, pkg string, imports []string, messages []*descriptorpb.DescriptorProto, s *descriptorpb.ServiceDescriptorProto) *descriptorpb.FileDescriptorProto {
+func file(name, pkg string, imports []string, messages []*descriptorpb.DescriptorProto,
+	s *descriptorpb.ServiceDescriptorProto) *descriptorpb.FileDescriptorProto {
 	return &descriptorpb.FileDescriptorProto{
 		Name:        proto.String(name + ".proto"),
 		Package:     proto.String(pkg),
 		Dependency:  imports,
 		MessageType: messages,
 		Service:     []*descriptorpb.ServiceDescriptorProto{s},
-		Options:     &descriptorpb.FileOptions{GoPackage: proto.String(goPackage + name + "/" + pkg)},
-		Syntax:      proto.String("proto3"),
+		Options: &descriptorpb.FileOptions{GoPackage: proto.String(goPackage +
+			name + "/" + pkg)},
+		Syntax: proto.String("proto3"),
 	}
 }
 
-func service(name string, methods ...*descriptorpb.MethodDescriptorProto) *descriptorpb.ServiceDescriptorProto {
+func service(name string,
+	methods ...*descriptorpb.MethodDescriptorProto) *descriptorpb.ServiceDescriptorProto {
 	return &descriptorpb.ServiceDescriptorProto{Name: proto.String(name), Method: methods}
 }
 
 // messages describes what is in one package.
 type messages struct{ pkg string }
 
-// message takes pairs of a name and a type: a scalar, or a dot and the full name of a message. Fields
-// are numbered from 1.
+// message takes pairs of a name and a type: a scalar, or a dot and the full name of a message.
+// Fields are numbered from 1.
 func (messages) message(name string, fields ...string) *descriptorpb.DescriptorProto {
 	m := &descriptorpb.DescriptorProto{Name: proto.String(name)}
 	for i := 0; i < len(fields); i += 2 {

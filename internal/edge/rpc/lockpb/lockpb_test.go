@@ -31,12 +31,14 @@ func TestMessages(t *testing.T) {
 	}
 	head, _ := Message(back, "header")
 	got, ok := Message(back, "leader")
-	if !ok || string(Bytes(got, "key")) != "k" || Int(got, "lease") != -1 || Int(got, "rev") != 0 || Int(head, "revision") != 9 {
+	if !ok || string(Bytes(got, "key")) != "k" || Int(got, "lease") != -1 || Int(got, "rev") != 0 ||
+		Int(head, "revision") != 9 {
 		t.Errorf("%v", back)
 	}
 }
 
-// TestFiles: a client that gets a file can follow its imports, and the registry of the process has none of them.
+// TestFiles: a client that gets a file can follow its imports, and the registry of the process has
+// none of them.
 func TestFiles(t *testing.T) {
 	seen := map[string]bool{}
 	var follow func(f protoreflect.FileDescriptor)
@@ -49,17 +51,20 @@ func TestFiles(t *testing.T) {
 			follow(f.Imports().Get(i).FileDescriptor)
 		}
 	}
-	for _, name := range []protoreflect.FullName{Lock.FullName(), Election.FullName(), "etcdserverpb.KV"} {
+	for _, name := range []protoreflect.FullName{Lock.FullName(), Election.FullName(),
+		"etcdserverpb.KV"} {
 		d, err := Files.FindDescriptorByName(name)
 		if err != nil {
 			t.Fatal(err)
 		}
 		follow(d.ParentFile())
-		if f, err := Files.FindFileByPath(d.ParentFile().Path()); err != nil || f != d.ParentFile() {
+		if f, err := Files.FindFileByPath(d.ParentFile().Path()); err != nil ||
+			f != d.ParentFile() {
 			t.Errorf("%s: %v, %v", name, f, err)
 		}
 	}
-	for _, path := range []string{"v3lock.proto", "v3election.proto", rpcPath, kvPath, authPath, versionPath} {
+	for _, path := range []string{"v3lock.proto", "v3election.proto", rpcPath, kvPath,
+		authPath, versionPath} {
 		if !seen[path] {
 			t.Errorf("%s is not among %v", path, seen)
 		}

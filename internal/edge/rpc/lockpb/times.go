@@ -6,8 +6,8 @@ import (
 	"google.golang.org/protobuf/types/descriptorpb"
 )
 
-// Times is the service vigil.Times, which etcd does not have: it knows when revisions were made. All times are in
-// milliseconds since 1970.
+// Times is the service vigil.Times, which etcd does not have: it knows when revisions were made.
+// All times are in milliseconds since 1970.
 var Times = timesFile.Services().ByName("Times")
 
 var timesFile = build(timesProto())
@@ -39,16 +39,19 @@ func timesProto() *descriptorpb.FileDescriptorProto {
 	}
 	method := func(name string) *descriptorpb.MethodDescriptorProto {
 		return &descriptorpb.MethodDescriptorProto{Name: proto.String(name),
-			InputType: proto.String("." + timesPackage + "." + name + "Request"), OutputType: proto.String("." + timesPackage + "." + name + "Response")}
+			InputType:  proto.String("." + timesPackage + "." + name + "Request"),
+			OutputType: proto.String("." + timesPackage + "." + name + "Response")}
 	}
 	return &descriptorpb.FileDescriptorProto{
 		Name:    proto.String("vigil/times.proto"),
 		Package: proto.String(timesPackage),
 		MessageType: []*descriptorpb.DescriptorProto{
-			at, m.message("RevisionAtResponse", "revision", int64s), revisions, m.message("Span", "after", int64s, "at", int64s), spans,
+			at, m.message("RevisionAtResponse", "revision", int64s), revisions,
+			m.message("Span", "after", int64s, "at", int64s), spans,
 		},
-		Service: []*descriptorpb.ServiceDescriptorProto{service("Times", method("RevisionAt"), method("Spans"))},
-		Syntax:  proto.String("proto3"),
+		Service: []*descriptorpb.ServiceDescriptorProto{service("Times", method("RevisionAt"),
+			method("Spans"))},
+		Syntax: proto.String("proto3"),
 	}
 }
 

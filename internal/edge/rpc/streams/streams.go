@@ -8,8 +8,8 @@ import (
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 )
 
-// Set is the open streams. The server ends those whose clients require a leader after a long time without one, and all of
-// them when it stops. The zero value is empty.
+// Set is the set of open streams. After a long time without a leader the server ends the streams
+// whose clients require one, and when it stops, it ends all. The zero value is empty.
 type Set struct {
 	mu struct {
 		sync.Mutex
@@ -18,7 +18,7 @@ type Set struct {
 	}
 }
 
-// Stream is an open stream, in a list of all: there may be very many.
+// Stream is an open stream, an element of a linked list: there may be very many.
 type Stream struct {
 	Ender
 	NeedsLeader bool
@@ -37,7 +37,8 @@ func (c canceler) End(err error) { c(err) }
 
 // Join adds a stream. The context it returns ends with the stream's own or when the server ends the
 // stream, and then the reason is its cause. leave must be called when the stream is over.
-func (s *Set) Join(ctx context.Context, needsLeader bool) (_ context.Context, leave func(), err error) {
+func (s *Set) Join(ctx context.Context, needsLeader bool) (_ context.Context,
+	leave func(), err error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	st := &Stream{Ender: canceler(cancel), NeedsLeader: needsLeader}
 	if err := s.Add(st); err != nil {

@@ -13,7 +13,8 @@ type noted struct{ by error }
 
 func (n *noted) End(err error) { n.by = err }
 
-// TestStreams adds and removes streams in random orders: those that are open, and no others, are ended.
+// TestStreams adds and removes streams in random orders: those that are open, and no others, are
+// ended.
 func TestStreams(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 2))
 	s := &Set{}

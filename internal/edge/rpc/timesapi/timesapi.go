@@ -1,4 +1,5 @@
-// Package timesapi serves when revisions were made: the service vigil.Times, and times in the metadata of calls.
+// Package timesapi answers when revisions were made: it implements the service vigil.Times, and
+// reads the times in the metadata of calls.
 package timesapi
 
 import (
@@ -16,26 +17,30 @@ import (
 	"vigil/internal/kv"
 )
 
-// Source is the part of the member that knows when revisions were made. Times are in milliseconds since 1970.
+// Source is the part of the member that knows when revisions were made. Times are milliseconds
+// since 1970.
 type Source interface {
-	// RevisionAt returns the newest revision that is known to be made at or before a time. A serializable call does not
-	// wait.
+	// RevisionAt returns the newest revision that is known to be made at or before a time. A
+	// serializable call does not wait.
 	RevisionAt(ctx context.Context, ms int64, serializable bool) (int64, error)
 	// Spans returns when revisions were made.
 	Spans(ctx context.Context, revisions []int64) ([]kv.TimeSpan, error)
 }
 
-// atKey is the metadata that names a time, in milliseconds since 1970: a range is read at it, and a watcher without a start
-// revision starts after it.
+// atKey is the metadata that names a time, in milliseconds since 1970: a range is read at it, and a
+// watcher without a start revision starts after it.
 const atKey = "vigil-at"
 
 // maxSpans is the limit for revisions in a call of Spans.
 const maxSpans = 10_000
 
 var (
-	errAtTime     = status.Errorf(codes.InvalidArgument, "vigil: the metadata %s is not one time in milliseconds since 1970", atKey)
-	errAtRevision = status.Errorf(codes.InvalidArgument, "vigil: the metadata %s and a revision are given: leave out one of them", atKey)
-	errTooMany    = status.Errorf(codes.InvalidArgument, "vigil: too many revisions in one call: the limit is %d", maxSpans)
+	errAtTime = status.Errorf(codes.InvalidArgument,
+		"vigil: the metadata %s is not one time in milliseconds since 1970", atKey)
+	errAtRevision = status.Errorf(codes.InvalidArgument,
+		"vigil: the metadata %s and a revision are given: leave out one of them", atKey)
+	errTooMany = status.Errorf(codes.InvalidArgument,
+		"vigil: too many revisions in one call: the limit is %d", maxSpans)
 )
 
 // timeOf returns the time in the metadata of a call.
@@ -51,8 +56,8 @@ func timeOf(ctx context.Context) (ms int64, given bool, err error) {
 	return ms, true, nil
 }
 
-// Request returns a request for the revision of the time in the metadata of its call, or r if there is none. Without a source
-// times are ignored.
+// Request returns a request for the revision of the time in the metadata of its call, or r if there
+// is none. Without a source times are ignored.
 func Request(ctx context.Context, from Source, r *kv.RangeRequest) (*kv.RangeRequest, error) {
 	ms, given, err := timeOf(ctx)
 	switch {
@@ -68,7 +73,7 @@ func Request(ctx context.Context, from Source, r *kv.RangeRequest) (*kv.RangeReq
 		return nil, apierror.Status(err)
 	}
 	past := *r
-	// The revision was read as the request demands; what it holds does not change.
+	// The revision was read as the request demands; its contents do not change.
 	past.Revision, past.Serializable = rev, true
 	return &past, nil
 }
@@ -76,9 +81,9 @@ func Request(ctx context.Context, from Source, r *kv.RangeRequest) (*kv.RangeReq
 // Given reports whether the metadata of a call name a time.
 func Given(md metadata.MD) bool { return len(md[atKey]) > 0 }
 
-// Start returns the start revision of watchers of a stream that name none: the first after the time in the metadata, or 0. A
-// stream must not wait, so it is what this member has applied: if that is less than other members have, the watchers
-// receive earlier events too.
+// Start returns the start revision of watchers of a stream that name none: the first after the time
+// in the metadata, or 0. A stream must not wait, so this is the revision by what this member has
+// applied: if other members have applied more, the watchers also receive earlier events.
 func Start(ctx context.Context, from Source) (int64, error) {
 	ms, given, err := timeOf(ctx)
 	if err != nil || !given || from == nil {
@@ -92,7 +97,8 @@ func Start(ctx context.Context, from Source) (int64, error) {
 func Service(from Source) gate.Service {
 	t := timesService{from}
 	return gate.Service{Name: string(lockpb.Times.FullName()), Methods: []gate.Endpoint{
-		gate.DynamicUnary(lockpb.Times, "RevisionAt", t.revisionAt), gate.DynamicUnary(lockpb.Times, "Spans", t.spans),
+		gate.DynamicUnary(lockpb.Times, "RevisionAt", t.revisionAt),
+		gate.DynamicUnary(lockpb.Times, "Spans", t.spans),
 	}}
 }
 

@@ -14,8 +14,8 @@ import (
 	"vigil/internal/kv"
 )
 
-// source knows that revision n was made at n seconds, up to revision 9, and that those below 3 are compacted. Serializable
-// calls know one revision less.
+// source knows that revision n was made at n seconds, up to revision 9, and that those below 3 are
+// compacted. Serializable calls know one revision less.
 type source struct{}
 
 func (source) RevisionAt(_ context.Context, ms int64, serializable bool) (int64, error) {
@@ -24,7 +24,8 @@ func (source) RevisionAt(_ context.Context, ms int64, serializable bool) (int64,
 	case rev > 9:
 		return 0, &kv.TimeError{Reason: kv.TimeInFuture, Time: ms, Bound: 9000}
 	case rev < 3:
-		return 0, &kv.TimeError{Reason: kv.TimeCompacted, Time: ms, Revision: rev, CompactRevision: 3, Bound: 3000}
+		return 0, &kv.TimeError{Reason: kv.TimeCompacted, Time: ms, Revision: rev,
+			CompactRevision: 3, Bound: 3000}
 	case serializable:
 		return rev - 1, nil
 	}
@@ -50,8 +51,10 @@ func TestRequest(t *testing.T) {
 		code codes.Code
 	}{
 		{ctx: context.Background(), r: kv.RangeRequest{Limit: 5}, want: kv.RangeRequest{Limit: 5}},
-		{ctx: at("5500"), r: kv.RangeRequest{Limit: 5}, want: kv.RangeRequest{Limit: 5, Revision: 5, Serializable: true}},
-		{ctx: at("5500"), r: kv.RangeRequest{Serializable: true}, want: kv.RangeRequest{Revision: 4, Serializable: true}},
+		{ctx: at("5500"), r: kv.RangeRequest{Limit: 5},
+			want: kv.RangeRequest{Limit: 5, Revision: 5, Serializable: true}},
+		{ctx: at("5500"), r: kv.RangeRequest{Serializable: true},
+			want: kv.RangeRequest{Revision: 4, Serializable: true}},
 		{ctx: at("5500"), r: kv.RangeRequest{Revision: 5}, code: codes.InvalidArgument},
 		{ctx: at("5500", "5500"), code: codes.InvalidArgument},
 		{ctx: at(""), code: codes.InvalidArgument},
@@ -65,7 +68,8 @@ func TestRequest(t *testing.T) {
 		if status.Code(err) != c.code {
 			t.Errorf("%v: %v, want %v", c, err, c.code)
 		}
-		if err == nil && (got.Revision != c.want.Revision || got.Serializable != c.want.Serializable || got.Limit != c.want.Limit) {
+		if err == nil && (got.Revision != c.want.Revision ||
+			got.Serializable != c.want.Serializable || got.Limit != c.want.Limit) {
 			t.Errorf("%v: %+v, want %+v", c, got, c.want)
 		}
 	}
@@ -75,7 +79,8 @@ func TestRequest(t *testing.T) {
 		}
 	}
 	_, err := Request(at("2000"), source{}, &kv.RangeRequest{})
-	want := rpctypes.ErrorDesc(rpctypes.ErrGRPCCompacted) + ": revision 2 of 1970-01-01T00:00:02.000Z has been compacted at revision 3: the first time that can be read is 1970-01-01T00:00:03.000Z"
+	want := rpctypes.ErrorDesc(rpctypes.ErrGRPCCompacted) +
+		": revision 2 of 1970-01-01T00:00:02.000Z has been compacted at revision 3: the first time that can be read is 1970-01-01T00:00:03.000Z"
 	if got := status.Convert(err).Message(); got != want {
 		t.Errorf("compacted: %s, want %s", got, want)
 	}
@@ -86,7 +91,8 @@ func TestStart(t *testing.T) {
 		ctx  context.Context
 		want int64
 		code codes.Code
-	}{{context.Background(), 0, codes.OK}, {at("5500"), 5, codes.OK}, {at("x"), 0, codes.InvalidArgument}, {at("10000"), 0, codes.OutOfRange}} {
+	}{{context.Background(), 0, codes.OK}, {at("5500"), 5, codes.OK},
+		{at("x"), 0, codes.InvalidArgument}, {at("10000"), 0, codes.OutOfRange}} {
 		got, err := Start(c.ctx, source{})
 		if status.Code(err) != c.code || err == nil && got != c.want {
 			t.Errorf("%v: %d, %v, want %d", c.ctx, got, err, c.want)

@@ -9,8 +9,8 @@ import (
 // maxPeerURLs limits the URLs of one member, as the handshake between members does.
 const maxPeerURLs = 16
 
-// PeerURLs returns a member's URLs in the form in which they are stored, and whether others can dial all of them: without
-// surrounding spaces, with the scheme in lower case.
+// PeerURLs returns a member's URLs as they are stored, without surrounding spaces and with the
+// scheme in lower case. ok says whether others can dial all of them.
 func PeerURLs(urls []string) (stored []string, ok bool) {
 	if len(urls) == 0 || len(urls) > maxPeerURLs {
 		return nil, false

@@ -15,7 +15,7 @@ type written struct {
 	deletes spans
 }
 
-// mayOverlap excludes most lists without further work.
+// mayOverlap returns false for most lists that do not overlap.
 func mayOverlap(ops []kv.Op) bool {
 	puts, deletes := 0, 0
 	for i := range ops {
@@ -31,12 +31,12 @@ func mayOverlap(ops []kv.Op) bool {
 	return puts > 1 || puts == 1 && deletes > 0
 }
 
-// overlap rejects a list of operations that puts a key twice, or puts a key and deletes it. The same key may be put on
-// both sides of one nested transaction, of which one side runs.
+// overlap rejects a list of operations that puts a key twice, or puts a key and deletes it. A
+// nested transaction may put the same key on both sides, because only one side runs.
 //
-// Like in etcd, a deleted range is compared as it is written: a deletion from a key onwards (an end of one zero byte)
-// deletes nothing in this sense, and the deletions of a later nested transaction do not conflict with the puts of an
-// earlier one.
+// As in etcd, a deleted range is compared as it is written: a deletion from a key onwards (an end
+// of one zero byte) counts as empty, and the deletions of a later nested transaction do not
+// conflict with the puts of an earlier one.
 func overlap(ops []kv.Op) (written, error) {
 	var w written
 	var own []span
@@ -113,7 +113,7 @@ func (w *written) put(key string, alternative map[string]struct{}) error {
 	return nil
 }
 
-// span is the keys from from up to but not including to.
+// span is the range of keys from from up to, but not including, to.
 type span struct{ from, to []byte }
 
 func deleted(r *kv.DeleteRangeRequest) span {

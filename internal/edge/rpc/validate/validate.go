@@ -1,5 +1,6 @@
-// Package validate checks requests before the member receives them. Order and errors are etcd's: of several mistakes in a
-// request, the client receives the same error as from etcd.
+// Package validate checks requests before the member receives them. The order of the checks and the
+// errors are etcd's: of several mistakes in a request, the client receives the same error as from
+// etcd.
 package validate
 
 import (
@@ -15,7 +16,8 @@ func Range(r *kv.RangeRequest) error {
 	switch {
 	case len(r.Key) == 0:
 		return rpctypes.ErrGRPCEmptyKey
-	case r.Order < kv.SortNone || r.Order > kv.SortDescend, r.Sort < kv.SortByKey || r.Sort > kv.SortByValue:
+	case r.Order < kv.SortNone || r.Order > kv.SortDescend, r.Sort < kv.SortByKey ||
+		r.Sort > kv.SortByValue:
 		return rpctypes.ErrGRPCInvalidSortOption
 	}
 	return nil
@@ -56,7 +58,8 @@ func Delete(r *kv.DeleteRangeRequest) error {
 	return nil
 }
 
-// Txn checks a transaction with everything nested in it. maxOps is the largest number of operations on this level.
+// Txn checks a transaction with everything nested in it. maxOps is the largest number of operations
+// on this level.
 func Txn(r *kv.TxnRequest, maxOps int) error {
 	if err := txnLevel(r, maxOps); err != nil {
 		return err
@@ -106,8 +109,8 @@ func operation(op *kv.Op, maxOps int) error {
 	return rpctypes.ErrGRPCKeyNotFound
 }
 
-// ReadOnly reports whether a transaction can be answered without a proposal. A transaction with a nested one cannot,
-// whatever that contains.
+// ReadOnly reports whether a transaction can be answered without a proposal. A transaction with a
+// nested transaction never can.
 func ReadOnly(r *kv.TxnRequest) bool {
 	for _, list := range [2][]kv.Op{r.Success, r.Failure} {
 		for i := range list {
@@ -119,8 +122,9 @@ func ReadOnly(r *kv.TxnRequest) bool {
 	return true
 }
 
-// Size rejects a request of encoded bytes that would be too large as a raft entry. etcd measures the encoded entry: the
-// request with a tag and a length, and a header with an id of up to ten bytes.
+// Size rejects a request of encoded bytes that would be too large as a raft entry. etcd measures
+// the encoded entry: the request with a tag and a length, and a header with an id of up to ten
+// bytes.
 func Size(encoded, maxBytes int) error {
 	const header = 2 + 1 + 11
 	length := 1

@@ -34,10 +34,13 @@ func TestCheck(t *testing.T) {
 		{Range(&kv.RangeRequest{Key: b("k"), Sort: -1}), rpctypes.ErrGRPCInvalidSortOption},
 		{Range(&kv.RangeRequest{Key: b("k"), Order: 3}), rpctypes.ErrGRPCInvalidSortOption},
 		{Range(&kv.RangeRequest{Key: b("k"), Order: -1}), rpctypes.ErrGRPCInvalidSortOption},
-		{Range(&kv.RangeRequest{Key: b("k"), End: b("a"), Limit: -5, Revision: -7, Sort: kv.SortByValue, Order: kv.SortDescend}), nil},
+		{Range(&kv.RangeRequest{Key: b("k"), End: b("a"), Limit: -5, Revision: -7,
+			Sort: kv.SortByValue, Order: kv.SortDescend}), nil},
 		{Put(&kv.PutRequest{Value: b("v"), IgnoreValue: true}), rpctypes.ErrGRPCEmptyKey},
-		{Put(&kv.PutRequest{Key: b("k"), Value: b("v"), IgnoreValue: true, Lease: 1, IgnoreLease: true}), rpctypes.ErrGRPCValueProvided},
-		{Put(&kv.PutRequest{Key: b("k"), Lease: -1, IgnoreLease: true}), rpctypes.ErrGRPCLeaseProvided},
+		{Put(&kv.PutRequest{Key: b("k"), Value: b("v"), IgnoreValue: true, Lease: 1,
+			IgnoreLease: true}), rpctypes.ErrGRPCValueProvided},
+		{Put(&kv.PutRequest{Key: b("k"), Lease: -1, IgnoreLease: true}),
+			rpctypes.ErrGRPCLeaseProvided},
 		{Put(&kv.PutRequest{Key: b("k"), IgnoreValue: true, IgnoreLease: true, Lease: 0}), nil},
 		{Delete(&kv.DeleteRangeRequest{End: b("z")}), rpctypes.ErrGRPCEmptyKey},
 		{Delete(&kv.DeleteRangeRequest{Key: b("z"), End: b("a")}), nil},
@@ -62,7 +65,8 @@ func TestCheckTxn(t *testing.T) {
 		}
 		return op
 	}
-	dup, ops, key := rpctypes.ErrGRPCDuplicateKey, rpctypes.ErrGRPCTooManyOps, rpctypes.ErrGRPCEmptyKey
+	dup, ops, key := rpctypes.ErrGRPCDuplicateKey, rpctypes.ErrGRPCTooManyOps,
+		rpctypes.ErrGRPCEmptyKey
 	for i, c := range []struct {
 		r    kv.TxnRequest
 		want error
@@ -90,7 +94,8 @@ func TestCheckTxn(t *testing.T) {
 		{kv.TxnRequest{Success: []kv.Op{nested(128)}}, nil},
 		{kv.TxnRequest{Success: []kv.Op{nested(129)}}, ops},
 		// Overlaps.
-		{kv.TxnRequest{Success: []kv.Op{opPut("a"), opPut("b")}, Failure: []kv.Op{opPut("a")}}, nil},
+		{kv.TxnRequest{Success: []kv.Op{opPut("a"), opPut("b")},
+			Failure: []kv.Op{opPut("a")}}, nil},
 		{kv.TxnRequest{Success: []kv.Op{opPut("a"), opPut("a")}}, dup},
 		{kv.TxnRequest{Failure: []kv.Op{opPut("a"), opPut("a")}}, dup},
 		{kv.TxnRequest{Success: []kv.Op{opPut("a"), opDel("a", "")}}, dup},
@@ -102,11 +107,15 @@ func TestCheckTxn(t *testing.T) {
 		{kv.TxnRequest{Success: []kv.Op{opDel("a", "\x00"), opPut("b")}}, nil},
 		{kv.TxnRequest{Success: []kv.Op{opPut("a"), opTxn([]kv.Op{opPut("a")}, nil)}}, dup},
 		{kv.TxnRequest{Success: []kv.Op{opTxn([]kv.Op{opPut("a")}, []kv.Op{opPut("a")})}}, nil},
-		{kv.TxnRequest{Success: []kv.Op{opTxn([]kv.Op{opPut("a")}, nil), opTxn(nil, []kv.Op{opPut("a")})}}, dup},
+		{kv.TxnRequest{Success: []kv.Op{opTxn([]kv.Op{opPut("a")}, nil),
+			opTxn(nil, []kv.Op{opPut("a")})}}, dup},
 		{kv.TxnRequest{Success: []kv.Op{opTxn([]kv.Op{opPut("a")}, []kv.Op{opDel("a", "")})}}, nil},
-		{kv.TxnRequest{Success: []kv.Op{opTxn([]kv.Op{opDel("a", "")}, nil), opTxn([]kv.Op{opPut("a")}, nil)}}, dup},
-		{kv.TxnRequest{Success: []kv.Op{opTxn([]kv.Op{opPut("a")}, nil), opTxn([]kv.Op{opDel("a", "")}, nil)}}, nil},
-		{kv.TxnRequest{Success: []kv.Op{opDel("a", "b"), opTxn([]kv.Op{opTxn([]kv.Op{opPut("a")}, nil)}, nil)}}, dup},
+		{kv.TxnRequest{Success: []kv.Op{opTxn([]kv.Op{opDel("a", "")}, nil),
+			opTxn([]kv.Op{opPut("a")}, nil)}}, dup},
+		{kv.TxnRequest{Success: []kv.Op{opTxn([]kv.Op{opPut("a")}, nil),
+			opTxn([]kv.Op{opDel("a", "")}, nil)}}, nil},
+		{kv.TxnRequest{Success: []kv.Op{opDel("a", "b"),
+			opTxn([]kv.Op{opTxn([]kv.Op{opPut("a")}, nil)}, nil)}}, dup},
 	} {
 		if err := Txn(&c.r, 128); err != c.want {
 			t.Errorf("case %d: %v, want %v", i, err, c.want)
@@ -118,7 +127,8 @@ func TestCheckTxn(t *testing.T) {
 func dumbOverlap(ops []kv.Op) (puts []string, dels []kv.DeleteRangeRequest, ok bool) {
 	hit := func(key string) bool {
 		for _, d := range dels {
-			if len(d.End) == 0 && key == string(d.Key) || len(d.End) > 0 && key >= string(d.Key) && key < string(d.End) {
+			if len(d.End) == 0 && key == string(d.Key) || len(d.End) > 0 && key >= string(d.Key) &&
+				key < string(d.End) {
 				return true
 			}
 		}
@@ -177,7 +187,10 @@ func TestOverlapRandom(t *testing.T) {
 	refused := 0
 	for seed := range uint64(20000) {
 		r := rand.New(rand.NewPCG(seed, 0))
-		key := func() string { return string(rune('a'+r.IntN(26))) + []string{"", "", "x"}[r.IntN(3)] }
+		key := func() string {
+			return string(rune('a'+r.IntN(26))) +
+				[]string{"", "", "x"}[r.IntN(3)]
+		}
 		var list func(depth int) []kv.Op
 		list = func(depth int) (ops []kv.Op) {
 			for range r.IntN(4) {
@@ -252,7 +265,8 @@ func TestSpans(t *testing.T) {
 			s.add(joinSpans(run))
 			for i := 1; i < len(s.runs); i++ {
 				if len(s.runs[i-1]) <= 2*len(s.runs[i]) {
-					t.Fatalf("seed %d: run of %d before one of %d", seed, len(s.runs[i-1]), len(s.runs[i]))
+					t.Fatalf("seed %d: run of %d before one of %d", seed, len(s.runs[i-1]),
+						len(s.runs[i]))
 				}
 			}
 		}
@@ -275,7 +289,8 @@ func TestPeerURLs(t *testing.T) {
 	if want := []string{"http://b:1", "https://a:2", "unix://c"}; !ok || !slices.Equal(got, want) {
 		t.Errorf("PeerURLs: %q, %v, want %q", got, ok, want)
 	}
-	for _, urls := range [][]string{nil, {""}, {"http://a"}, {"http://a:1/"}, {"ftp://a:1"}, {"unix://"}, {"http://a:1", "a:1"}, slices.Repeat([]string{"http://a:1"}, maxPeerURLs+1)} {
+	for _, urls := range [][]string{nil, {""}, {"http://a"}, {"http://a:1/"}, {"ftp://a:1"},
+		{"unix://"}, {"http://a:1", "a:1"}, slices.Repeat([]string{"http://a:1"}, maxPeerURLs+1)} {
 		if got, ok := PeerURLs(urls); ok {
 			t.Errorf("PeerURLs(%q): %q, want it rejected", urls, got)
 		}

@@ -8,7 +8,8 @@ import (
 	"vigil/internal/kv"
 )
 
-// semantic is a version by semver.org, as etcd reads it. Patch version and what follows do not matter.
+// semantic is a version by semver.org, as etcd reads it. Patch version and what follows do not
+// matter.
 var semantic = regexp.MustCompile(`^([0-9]+)\.([0-9]+)\.([0-9]+)(-[0-9A-Za-z.-]*)?(\+[0-9A-Za-z.-]*)?$`)
 
 // maxVersionText bounds what is looked at.
@@ -34,5 +35,6 @@ func Version(s string) (kv.Version, bool) {
 		}
 	}
 	// No cluster is at a level that is cut off here.
-	return kv.Version{Major: uint32(min(n[0], math.MaxUint32)), Minor: uint32(min(n[1], math.MaxUint32))}, true
+	return kv.Version{Major: uint32(min(n[0], math.MaxUint32)),
+		Minor: uint32(min(n[1], math.MaxUint32))}, true
 }
