@@ -39,7 +39,7 @@ var bounds = map[string]string{
 	"edge/rpc/healthapi.API.mu.last":             "few: the services",
 	"edge/rpc/maintenanceapi.Sending.mu.senders": "member/replica.maxBackups",
 	"edge/rpc/watchapi.openStreams.mu.streams":   "--max-concurrent-streams, on each connection",
-	"edge/rpc/transport/h2.Conn.mu.streams":      "--max-concurrent-streams",
+	"edge/rpc/transport/h2.table.streams":        "--max-concurrent-streams",
 	"edge/rpc/transport/h2.contextState.after":   "few: what the handler of one call has registered",
 	"edge/rpc/transport.Answers.conns":           "few: the connections of the calls of one commit",
 	"edge/rpc/transport.Server.mu.conns":         "edge/listen.shareConns",

@@ -48,7 +48,7 @@ func (p Pending) Method() *Method { return p.c.method }
 func (p Pending) Arrived() time.Time { return epoch.Add(p.c.arrived) }
 
 // Last reports whether nothing after the request was read from the connection. Only Method.Begin may call it.
-func (p Pending) Last() bool { return p.c.NothingRead() }
+func (p Pending) Last() bool { return p.c.conn.http2.NothingRead() }
 
 // Handle runs the handler of a call that was started, unless the call or the server has ended: its answer does not come by Answers.
 func (p Pending) Handle() {
@@ -172,7 +172,7 @@ func (a *Answers) Add(p Pending, response any, err error) {
 	if a.conns == nil {
 		a.conns = map[*h2.Conn]struct{}{}
 	}
-	a.conns[p.c.Conn()] = struct{}{}
+	a.conns[p.c.conn.http2] = struct{}{}
 	p.c.answerLater(response, err)
 }
 

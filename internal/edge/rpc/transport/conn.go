@@ -14,6 +14,7 @@ import (
 // clientConn is a connection with its client. It implements h2.Handler.
 type clientConn struct {
 	server *Server
+	http2  *h2.Conn
 	client Client
 	peer   *peer.Peer
 	values context.Context
@@ -40,6 +41,7 @@ func (c *clientConn) Begin(r *h2.Request) h2.Exchange {
 	if c.web != nil && x.rejected != nil && x.rejected.foreign {
 		c.again = nil
 		x.recycle()
+		c.http2.AllowPings()
 		return c.web.Begin(r)
 	}
 	if c.again = nil; x.rejected == nil && x.special == nil && !x.hasTimeout && x.metadata == c.last.received {

@@ -128,7 +128,7 @@ func (s *Server) isStopped() bool {
 // serveConn serves a connection to its end.
 func (s *Server) serveConn(nc net.Conn) {
 	c := h2.New(nc, s.conns)
-	h := &clientConn{server: s}
+	h := &clientConn{server: s, http2: c}
 	h.client.cut = c.Close
 	closed, closeClient := context.WithCancel(context.Background())
 	h.client.closed = closed

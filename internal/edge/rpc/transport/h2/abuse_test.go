@@ -129,7 +129,7 @@ func TestFloods(t *testing.T) {
 				o.MaxConcurrentStreams = 10
 			}
 			c := connectAs(t, o, framesAtOnce/10, func(nc net.Conn) net.Conn { return nc }, func(c *client) Handler {
-				c.conn.guard.rate = 0 // so that a slow machine's flood is one too
+				c.conn.reader.guard.rate = 0 // so that a slow machine's flood is one too
 				return c.site
 			}).greet(settings...)
 			flood(t, c, func(i uint32) error { return row.send(c, i) })
@@ -170,12 +170,12 @@ func TestUnreadAnswers(t *testing.T) {
 	must(t, c.nc.SetWriteDeadline(time.Now().Add(time.Second)))
 	for c.WritePing(false, [8]byte{}) == nil { // until the server does not read any more, or the strikes are too many
 	}
-	c.conn.mu.Lock()
-	defer c.conn.mu.Unlock()
-	if n := len(c.conn.mu.control); n > maxControl+100 {
+	c.conn.link.mu.Lock()
+	defer c.conn.link.mu.Unlock()
+	if n := len(c.conn.link.mu.out.control); n > maxControl+100 {
 		t.Errorf("%d bytes of frames without data are queued", n)
 	}
-	for id, s := range c.conn.mu.streams {
+	for id, s := range c.conn.link.mu.table.streams {
 		if s.out.bytes > sendQuota+20_000 {
 			t.Errorf("stream %d has %d bytes in memory", id, s.out.bytes)
 		}
@@ -208,9 +208,9 @@ func TestHeaderBomb(t *testing.T) {
 	// The connection still works, with the tables of both sides.
 	c.must(c.open(3, "10", true))
 	c.awaitEnd(3)
-	c.conn.mu.Lock()
-	defer c.conn.mu.Unlock()
-	if n := c.conn.mu.encoder.enc.MaxDynamicTableSize(); n > 4096 {
+	c.conn.link.mu.Lock()
+	defer c.conn.link.mu.Unlock()
+	if n := c.conn.link.mu.out.encoder.enc.MaxDynamicTableSize(); n > 4096 {
 		t.Errorf("a table of %d bytes", n)
 	}
 }

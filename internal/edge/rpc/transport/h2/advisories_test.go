@@ -49,9 +49,9 @@ func TestCVE202649975(t *testing.T) {
 			}
 			return false
 		})
-		c.conn.mu.Lock()
-		kept := len(c.conn.mu.streams)
-		c.conn.mu.Unlock()
+		c.conn.link.mu.Lock()
+		kept := len(c.conn.link.mu.table.streams)
+		c.conn.link.mu.Unlock()
 		// A header of 900 fields of 33 bytes: at most 1 MiB of them, and one.
 		if most := 1<<20/(900*33-heldHead) + 1; kept > most || refused != requests-kept {
 			t.Errorf("%s: %d streams are kept, more than %d; %d are refused", path, kept, most, refused)
@@ -65,8 +65,8 @@ func TestLargeHeaderTime(t *testing.T) {
 	var before, after runtime.MemStats
 	runtime.ReadMemStats(&before)
 	added := 0
-	count := c.conn.head.add
-	c.conn.decoder.SetEmitFunc(func(f hpack.HeaderField) { added++; count(f) })
+	count := c.conn.reader.head.add
+	c.conn.reader.decoder.SetEmitFunc(func(f hpack.HeaderField) { added++; count(f) })
 	must(t, c.WriteHeaders(http2.HeadersFrameParam{StreamID: 1, EndHeaders: true, EndStream: true, BlockFragment: c.manyFields("/10", 16000)}))
 	c.await("a reset", func(f http2.Frame) bool { _, ok := f.(*http2.RSTStreamFrame); return ok })
 	runtime.ReadMemStats(&after)

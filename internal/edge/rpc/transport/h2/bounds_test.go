@@ -44,7 +44,7 @@ func (c *client) refused(id uint32) {
 // unread waits until the client occupies nothing any more.
 func (c *client) nothingUnread() {
 	c.t.Helper()
-	eventually(c.t, "nothing is unread", func() bool { return c.conn.unread.Load() == 0 })
+	eventually(c.t, "nothing is unread", func() bool { return c.conn.link.unread.Load() == 0 })
 }
 
 // TestUnreadRequests: the requests that have no handler yet are bounded for each connection, and others are refused.
@@ -172,9 +172,9 @@ func TestExpected(t *testing.T) {
 		c.must(c.WriteData(id, true, nil))
 	}
 	eventually(t, "nothing is promised", func() bool {
-		c.conn.mu.Lock()
-		defer c.conn.mu.Unlock()
-		return c.conn.mu.promised == 0 && len(c.conn.mu.expecting) == 0
+		c.conn.link.mu.Lock()
+		defer c.conn.link.mu.Unlock()
+		return c.conn.link.mu.promises.given == 0 && len(c.conn.link.mu.promises.waiting) == 0
 	})
 }
 
@@ -212,9 +212,9 @@ func TestUnreadResets(t *testing.T) {
 		}
 	}()
 	queued := func() int {
-		c.conn.mu.Lock()
-		defer c.conn.mu.Unlock()
-		return len(c.conn.mu.control)
+		c.conn.link.mu.Lock()
+		defer c.conn.link.mu.Unlock()
+		return len(c.conn.link.mu.out.control)
 	}
 	eventually(t, "resets are queued", func() bool { return queued() > maxControl })
 	select {
@@ -342,11 +342,11 @@ func TestDrainDuringBegin(t *testing.T) {
 	c := connectSilently(t, Options{})
 	c.site.begin = func() {
 		c.conn.Drain()
-		c.conn.drained()
+		c.conn.link.cutOff()
 		eventually(t, "the GOAWAY is written", func() bool {
-			c.conn.mu.Lock()
-			defer c.conn.mu.Unlock()
-			return !c.conn.mu.writing && len(c.conn.mu.control) == 0
+			c.conn.link.mu.Lock()
+			defer c.conn.link.mu.Unlock()
+			return !c.conn.link.mu.writing && len(c.conn.link.mu.out.control) == 0
 		})
 	}
 	_, err := c.nc.Write([]byte(http2.ClientPreface))
@@ -380,8 +380,8 @@ func TestReason(t *testing.T) {
 	c = connect(t, Options{})
 	c.must(c.open(1, "wait", true))
 	c.stream(1)
-	_ = c.conn.fail(http2.ErrCodeEnhanceYourCalm, "first")
-	c.conn.close(net.ErrClosed)
+	_ = c.conn.link.fail(http2.ErrCodeEnhanceYourCalm, "first")
+	c.conn.link.close(net.ErrClosed)
 	if err := <-c.ends; !errors.As(err, &ended) || ended.Text != "first" {
 		t.Errorf("%v", err)
 	}
@@ -489,9 +489,9 @@ func TestCrowd(t *testing.T) {
 		c.must(c.open(2*i+1, "never", false))
 	}
 	c.ping(1)
-	c.conn.mu.Lock()
-	open, list := len(c.conn.mu.streams), c.conn.mu.streams
-	c.conn.mu.Unlock()
+	c.conn.link.mu.Lock()
+	open, list := len(c.conn.link.mu.table.streams), c.conn.link.mu.table.streams
+	c.conn.link.mu.Unlock()
 	if open != streams || begun != streams {
 		t.Fatalf("%d of %d streams are open", open, begun)
 	}

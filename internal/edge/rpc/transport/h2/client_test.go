@@ -230,7 +230,7 @@ func connectAs(t testing.TB, o Options, most int, wrap func(net.Conn) net.Conn, 
 	c.enc = hpack.NewEncoder(&c.buf)
 	c.AllowIllegalWrites = true
 	c.ReadMetaHeaders = hpack.NewDecoder(4096, nil)
-	c.conn.guard = newGuard(most)
+	c.conn.reader.guard = newGuard(most)
 	h := handler(c)
 	go func() { c.ends <- c.conn.Serve(h) }()
 	t.Cleanup(func() {
@@ -239,9 +239,9 @@ func connectAs(t testing.TB, o Options, most int, wrap func(net.Conn) net.Conn, 
 		c.site.waiting.Wait()
 		eventually(t, "all buffers are freed", func() bool { return c.site.pool.used.Load() == 0 })
 		eventually(t, "no handlers and no streams are left", func() bool {
-			c.conn.mu.Lock()
-			defer c.conn.mu.Unlock()
-			return c.conn.mu.abandoned == 0 && len(c.conn.mu.streams) == 0
+			c.conn.link.mu.Lock()
+			defer c.conn.link.mu.Unlock()
+			return c.conn.link.mu.table.abandoned == 0 && len(c.conn.link.mu.table.streams) == 0
 		})
 	})
 	must(t, nc.SetDeadline(time.Now().Add(time.Minute)))

@@ -141,8 +141,8 @@ func TestErrors(t *testing.T) {
 			c.must(c.WriteSettings(http2.Setting{ID: http2.SettingEnablePush, Val: 2}))
 		}}},
 		{"more data than the window of the connection", false, http2.ErrCodeFlowControl, []func(*client){func(c *client) {
-			c.conn.mu.Lock()
-			defer c.conn.mu.Unlock()
+			c.conn.link.mu.Lock()
+			defer c.conn.link.mu.Unlock()
 			c.must(c.WriteRawFrame(http2.FrameData, 0, 1, nil))
 		}, func(c *client) {}}},
 		{"window of a stream too large", true, http2.ErrCodeFlowControl, []func(*client){open("wait", true), raw(http2.FrameWindowUpdate, 0, 1, number(1<<31-1)...)}},
@@ -173,7 +173,7 @@ func TestErrors(t *testing.T) {
 		t.Run(row.name, func(t *testing.T) {
 			c := connect(t, Options{})
 			if row.name == "more data than the window of the connection" {
-				c.conn.recv = 0 // the reader waits for the first byte
+				c.conn.reader.recv = 0 // the reader waits for the first byte
 				row.send = []func(*client){raw(http2.FrameData, 0, 1, 1)}
 			}
 			for _, send := range row.send {
@@ -199,9 +199,9 @@ func TestErrors(t *testing.T) {
 func (c *client) stream(id uint32) (s *Stream) {
 	c.t.Helper()
 	eventually(c.t, "the stream is open", func() bool {
-		c.conn.mu.Lock()
-		defer c.conn.mu.Unlock()
-		s = c.conn.mu.streams[id]
+		c.conn.link.mu.Lock()
+		defer c.conn.link.mu.Unlock()
+		s = c.conn.link.mu.table.streams[id]
 		return s != nil
 	})
 	return s
@@ -286,9 +286,9 @@ func TestDrainReset(t *testing.T) {
 		c.await("a GOAWAY", isGoAwayWith(http2.ErrCodeNo))
 	}
 	eventually(t, "the GOAWAY is written", func() bool {
-		c.conn.mu.Lock()
-		defer c.conn.mu.Unlock()
-		return !c.conn.mu.writing
+		c.conn.link.mu.Lock()
+		defer c.conn.link.mu.Unlock()
+		return !c.conn.link.mu.writing
 	})
 	s.Reset(http2.ErrCodeInternal)
 	f := c.await("the reset", func(f http2.Frame) bool { _, ok := f.(*http2.RSTStreamFrame); return ok }).(*http2.RSTStreamFrame)

@@ -13,13 +13,13 @@ type contextState struct {
 	ended atomic.Uint32 // an ending; changed under lock only
 	// lent says that somebody may use the context after the end: who waits for it, or has a function to be run.
 	lent bool
-	// notified says that the exchange is notified as a Filler.
+	// notified says that the exchange is notified of the end as a Filler.
 	notified bool
 
 	deadline time.Duration                   // after epoch, 0 without one; not changed after Start
 	late     func() (trailer, whole *Header) // for the end at the deadline; nil for a reset
 
-	lock  sync.Mutex // taken after Conn.mu, if both are
+	lock  sync.Mutex // taken after link.mu, if both are
 	done  chan struct{}
 	timer *time.Timer
 	after map[*func()]struct{} // nil after the end
@@ -34,6 +34,7 @@ const (
 	byDeadline
 )
 
+// err returns the error of a context with this ending.
 func (e ending) err() error {
 	switch e {
 	case byCancel:
@@ -44,6 +45,7 @@ func (e ending) err() error {
 	return nil
 }
 
+// ending returns how the context has ended.
 func (c *contextState) ending() ending { return ending(c.ended.Load()) }
 
 var closedChannel = func() chan struct{} {
@@ -52,110 +54,94 @@ var closedChannel = func() chan struct{} {
 	return ch
 }()
 
-// Deadline implements context.Context.
-func (s *Stream) Deadline() (time.Time, bool) {
-	if s.ctx.deadline == 0 {
-		return time.Time{}, false
-	}
-	return epoch.Add(s.ctx.deadline), true
-}
-
-// Done implements context.Context.
-func (s *Stream) Done() <-chan struct{} {
-	s.ctx.lock.Lock()
-	defer s.ctx.lock.Unlock()
-	s.ctx.lent = true
-	if s.ctx.done == nil {
-		if s.ctx.ending() != notEnded {
-			s.ctx.done = closedChannel
+// channel returns the channel that is closed at the end.
+func (c *contextState) channel() <-chan struct{} {
+	c.lock.Lock()
+	defer c.lock.Unlock()
+	c.lent = true
+	if c.done == nil {
+		if c.ending() != notEnded {
+			c.done = closedChannel
 		} else {
-			s.ctx.done = make(chan struct{})
+			c.done = make(chan struct{})
 		}
 	}
-	return s.ctx.done
+	return c.done
 }
 
-// Err implements context.Context.
-func (s *Stream) Err() error {
-	if s.ctx.ending() == notEnded {
+// err returns the error of the context, nil before the end. The channel is closed when there is one.
+func (c *contextState) err() error {
+	if c.ending() == notEnded {
 		return nil
 	}
-	s.ctx.lock.Lock() // so that Done is closed
-	defer s.ctx.lock.Unlock()
-	return s.ctx.ending().err()
+	c.lock.Lock() // so that the channel is closed
+	defer c.lock.Unlock()
+	return c.ending().err()
 }
 
-// Value implements context.Context.
-func (s *Stream) Value(key any) any { return s.c.values.Value(key) }
-
-// AfterFunc runs f in its own goroutine after the end. Package context calls it, so that contexts that are derived from a
-// Stream need no goroutine.
-func (s *Stream) AfterFunc(f func()) (stop func() bool) {
-	s.ctx.lock.Lock()
-	defer s.ctx.lock.Unlock()
-	s.ctx.lent = true
-	if s.ctx.ending() != notEnded {
+// runAfter runs f in its own goroutine after the end, unless stop is called before.
+func (c *contextState) runAfter(f func()) (stop func() bool) {
+	c.lock.Lock()
+	defer c.lock.Unlock()
+	c.lent = true
+	if c.ending() != notEnded {
 		go f()
 		return func() bool { return false }
 	}
-	if s.ctx.after == nil {
-		s.ctx.after = map[*func()]struct{}{}
+	if c.after == nil {
+		c.after = map[*func()]struct{}{}
 	}
-	s.ctx.after[&f] = struct{}{}
+	c.after[&f] = struct{}{}
 	return func() bool {
-		s.ctx.lock.Lock()
-		defer s.ctx.lock.Unlock()
-		_, waiting := s.ctx.after[&f]
-		delete(s.ctx.after, &f)
+		c.lock.Lock()
+		defer c.lock.Unlock()
+		_, waiting := c.after[&f]
+		delete(c.after, &f)
 		return waiting
 	}
 }
 
-// SetDeadline ends the stream after d, as Finish does with the headers that late returns, or by a reset if late is nil, or if messages
-// wait to be sent. Only Start may call it.
-func (s *Stream) SetDeadline(d time.Duration, late func() (trailer, whole *Header)) {
-	s.ctx.late = late
+// setDeadline calls expire after d, unless the context ends before. late is for the answer then.
+func (c *contextState) setDeadline(d time.Duration, late func() (trailer, whole *Header), expire func()) {
+	c.late = late
 	now := time.Since(epoch)
-	if s.ctx.deadline = now + d; s.ctx.deadline < now { // d may be the longest duration
-		s.ctx.deadline = math.MaxInt64
+	if c.deadline = now + d; c.deadline < now { // d may be the longest duration
+		c.deadline = math.MaxInt64
 	}
-	s.ctx.lock.Lock()
-	defer s.ctx.lock.Unlock()
-	if s.ctx.ending() == notEnded { // otherwise nothing would stop the timer, which keeps the memory of the stream
-		s.ctx.timer = time.AfterFunc(d, s.expire)
+	c.lock.Lock()
+	defer c.lock.Unlock()
+	if c.ending() == notEnded { // otherwise nothing would stop the timer, which keeps the memory of the stream
+		c.timer = time.AfterFunc(d, expire)
 	}
 }
 
-// endContext ends the context, once. Conn.mu need not be held. free reports that the context will not be used any more by those who
-// were notified of its end.
-func (s *Stream) endContext(how ending) (free bool) {
-	free, notify := s.endQuietly(how)
-	if notify {
-		s.c.o.Workers.Run(s.x.(Filler).Ended)
-	}
-	return free
+// notify lets end report that the exchange must be notified. It returns false if the context has ended.
+func (c *contextState) notify() bool {
+	c.lock.Lock()
+	defer c.lock.Unlock()
+	c.notified = true
+	return c.ending() == notEnded
 }
 
-// endQuietly is endContext, but the caller must notify the exchange if notify is set.
-func (s *Stream) endQuietly(how ending) (free, notify bool) {
-	s.ctx.lock.Lock()
-	defer s.ctx.lock.Unlock()
-	if s.ctx.ending() != notEnded {
+// end ends the context, once. free reports that the context will not be used any more by those who were notified of its end, notify that
+// the caller must notify the exchange.
+func (c *contextState) end(how ending) (free, notify bool) {
+	c.lock.Lock()
+	defer c.lock.Unlock()
+	if c.ending() != notEnded {
 		return false, false
 	}
-	s.ctx.ended.Store(uint32(how))
-	free = !s.ctx.lent && !s.ctx.notified
-	if s.ctx.done != nil {
-		close(s.ctx.done)
+	c.ended.Store(uint32(how))
+	free = !c.lent && !c.notified
+	if c.done != nil {
+		close(c.done)
 	}
-	if s.ctx.timer != nil {
-		free = s.ctx.timer.Stop() && free // otherwise expire is running
+	if c.timer != nil {
+		free = c.timer.Stop() && free // otherwise expire is running
 	}
-	for f := range s.ctx.after {
+	for f := range c.after {
 		go (*f)()
 	}
-	s.ctx.after = nil
-	return free, s.ctx.notified
+	c.after = nil
+	return free, c.notified
 }
-
-var _ context.Context = (*Stream)(nil)

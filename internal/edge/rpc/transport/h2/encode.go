@@ -111,21 +111,3 @@ func allIndexed(block []byte) bool {
 	}
 	return true
 }
-
-// appendHeaders appends the frames of a header.
-func (c *Conn) appendHeaders(b []byte, id uint32, h *Header, end bool) []byte {
-	block := c.mu.encoder.encode(h)
-	kind, flags := http2.FrameHeaders, http2.Flags(0)
-	if end {
-		flags = http2.FlagHeadersEndStream
-	}
-	for first := true; first || len(block) > 0; first = false {
-		part := block[:min(len(block), maxFrame)]
-		if block = block[len(part):]; len(block) == 0 {
-			flags |= http2.FlagHeadersEndHeaders
-		}
-		b = append(appendFrame(b, len(part), kind, flags, id), part...)
-		kind, flags = http2.FrameContinuation, 0
-	}
-	return b
-}

@@ -34,9 +34,9 @@ func TestExpectedAndReset(t *testing.T) {
 		c.must(c.WriteRSTStream(id, http2.ErrCodeCancel))
 	}
 	c.ping(1)
-	c.conn.mu.Lock()
-	n := len(c.conn.mu.expecting)
-	c.conn.mu.Unlock()
+	c.conn.link.mu.Lock()
+	n := len(c.conn.link.mu.promises.waiting)
+	c.conn.link.mu.Unlock()
 	if n > 2*waiting+1 {
 		t.Errorf("%d streams are remembered, of which %d exist", n, waiting)
 	}
@@ -85,16 +85,16 @@ func TestDroppedDuringWrite(t *testing.T) {
 		c.must(c.open(id, "5000", true))
 		s := c.stream(id)
 		eventually(t, "the answer is complete", func() bool {
-			c.conn.mu.Lock()
-			defer c.conn.mu.Unlock()
-			return s.finished
+			c.conn.link.mu.Lock()
+			defer c.conn.link.mu.Unlock()
+			return s.state.answered()
 		})
 		c.must(c.WriteRSTStream(id, http2.ErrCodeCancel))
 	}
 	eventually(t, "no stream is left", func() bool {
-		c.conn.mu.Lock()
-		defer c.conn.mu.Unlock()
-		return len(c.conn.mu.streams) == 0
+		c.conn.link.mu.Lock()
+		defer c.conn.link.mu.Unlock()
+		return len(c.conn.link.mu.table.streams) == 0
 	})
 	if n := c.site.pool.used.Load(); n > 10 {
 		t.Errorf("%d buffers of answers that nothing will send are in use", n)
@@ -115,9 +115,9 @@ func TestFramesAfterLast(t *testing.T) {
 	c.must(c.WriteWindowUpdate(0, 1<<30))
 	c.must(c.open(1, fmt.Sprint(size), true))
 	eventually(t, "the request has arrived", func() bool {
-		c.conn.mu.Lock()
-		defer c.conn.mu.Unlock()
-		return c.conn.mu.accepted == 1
+		c.conn.link.mu.Lock()
+		defer c.conn.link.mu.Unlock()
+		return c.conn.link.mu.table.accepted == 1
 	})
 	c.conn.Drain()
 	c.must(c.WritePing(true, drainPing))
@@ -164,9 +164,9 @@ func TestWriterEndsFirst(t *testing.T) {
 	<-nc.writing
 	c.nc.Close()
 	eventually(t, "the connection is closed", func() bool {
-		c.conn.mu.Lock()
-		defer c.conn.mu.Unlock()
-		return c.conn.mu.lost
+		c.conn.link.mu.Lock()
+		defer c.conn.link.mu.Unlock()
+		return c.conn.link.mu.state == connLost
 	})
 	select {
 	case <-c.ends:
@@ -247,10 +247,10 @@ func TestTimersAfterEnd(t *testing.T) {
 	}
 	s.ctx.lock.Unlock()
 	<-c.ends
-	c.conn.mu.Lock()
-	defer c.conn.mu.Unlock()
-	c.conn.mu.keep.timer = nil
-	if c.conn.startKeepAlive(); c.conn.mu.keep.timer != nil {
+	c.conn.link.mu.Lock()
+	defer c.conn.link.mu.Unlock()
+	c.conn.link.mu.keep.timer = nil
+	if c.conn.link.startKeepAlive(); c.conn.link.mu.keep.timer != nil {
 		t.Error("a connection that has ended has a timer")
 	}
 }
@@ -273,7 +273,7 @@ func TestSocket(t *testing.T) {
 		{struct{ *tls.Conn }{secure}, nil},
 		{wrapsConn{struct{ *tls.Conn }{secure}}, nil},
 	} {
-		if got := socketOf(row.conn); got != row.want {
+		if got := plainSocket(row.conn); got != row.want {
 			t.Errorf("the socket of %T is %v", row.conn, got)
 		}
 	}

@@ -148,9 +148,9 @@ func TestFillStops(t *testing.T) {
 		all = append(all, s)
 	}
 	queued := func() (n, most int) {
-		c.conn.mu.Lock()
-		defer c.conn.mu.Unlock()
-		if c.conn.mu.writing || c.conn.mu.waking {
+		c.conn.link.mu.Lock()
+		defer c.conn.link.mu.Unlock()
+		if c.conn.link.mu.writing || len(c.conn.link.mu.out.sources) > 0 {
 			return 0, 0
 		}
 		for _, s := range all {
@@ -223,9 +223,9 @@ func TestFillWaits(t *testing.T) {
 	}
 	c.ping(1)
 	waiting := func() (n int) {
-		c.conn.mu.Lock()
-		defer c.conn.mu.Unlock()
-		for s := c.conn.mu.stalled.head; s != nil; s = s.out.next {
+		c.conn.link.mu.Lock()
+		defer c.conn.link.mu.Unlock()
+		for s := c.conn.link.mu.out.stalled.head; s != nil; s = s.next {
 			n++
 		}
 		return n

@@ -178,9 +178,9 @@ func serveBytes(t *testing.T, piece uint8, data []byte) *notedHeads {
 		}
 	}
 	eventually(t, "nothing is left", func() bool {
-		c.mu.Lock()
-		defer c.mu.Unlock()
-		return len(c.mu.streams) == 0 && c.mu.abandoned == 0 && c.unread.Load() == 0 && c.mu.promised == 0 && !c.mu.writing
+		c.link.mu.Lock()
+		defer c.link.mu.Unlock()
+		return len(c.link.mu.table.streams) == 0 && c.link.mu.table.abandoned == 0 && c.link.unread.Load() == 0 && c.link.mu.promises.given == 0 && !c.link.mu.writing
 	})
 	checkOutput(t, nc.out.Bytes())
 	n.check(t, data)

@@ -103,8 +103,8 @@ func newHotConn() *hotConn {
 	c := &hotConn{nc: &replayConn{}, h: &hotHandler{}, next: 1}
 	c.Conn = New(c.nc, Options{Workers: testWorkers})
 	c.enc = hpack.NewEncoder(&c.head)
-	c.handler, c.values, c.mu.greeted = c.h, c.h.Values(), true
-	c.mu.window, c.mu.initial = 1<<30, 1<<30
+	c.reader.handler, c.link.values, c.link.mu.state = c.h, c.h.Values(), connOpen
+	c.link.mu.out.window, c.link.mu.out.initial = 1<<30, 1<<30
 	return c
 }
 
@@ -130,19 +130,19 @@ func (c *hotConn) request(path string) (frames []byte, numbers []int) {
 func (c *hotConn) read(frames []byte, count int) {
 	c.nc.in = frames
 	for range count {
-		if err := c.readFrame(); err != nil {
+		if err := c.reader.readFrame(); err != nil {
 			panic(err)
 		}
 	}
-	c.beforeRead()
+	c.reader.in.beforeRead()
 	c.idle()
 }
 
 func (c *hotConn) idle() {
 	for busy := true; busy; runtime.Gosched() {
-		c.mu.Lock()
-		busy = c.mu.writing || c.mu.waking
-		c.mu.Unlock()
+		c.link.mu.Lock()
+		busy = c.link.mu.writing || len(c.link.mu.out.sources) > 0
+		c.link.mu.Unlock()
 	}
 }
 
@@ -178,12 +178,12 @@ func hot() map[string]func() {
 		"output of 100 streams": func() {
 			WakeAll(w.h.springs)
 			w.idle()
-			w.mu.Lock()
-			w.mu.window = 1 << 30
-			for _, s := range w.mu.streams {
+			w.link.mu.Lock()
+			w.link.mu.out.window = 1 << 30
+			for _, s := range w.link.mu.table.streams {
 				s.out.window = 1 << 30
 			}
-			w.mu.Unlock()
+			w.link.mu.Unlock()
 		},
 	}
 }

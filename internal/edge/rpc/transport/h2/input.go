@@ -21,7 +21,7 @@ var (
 
 // input buffers what is read from a connection. It is owned by the reader.
 type input struct {
-	c     *Conn
+	l     *link
 	small *[smallInput]byte // at most one of the two is not nil
 	large *[largeInput]byte
 	much  bool // the last read has filled the buffer: the next one gets the large one
@@ -98,9 +98,10 @@ func (in *input) Read(p []byte) (int, error) {
 // fill reads from the connection into p, or if that is nil, into a buffer, after everything that the frames before required was
 // handed to a writer. While there is nothing to read, the connection has no buffer.
 func (in *input) fill(p []byte) (n int, err error) {
-	in.c.beforeRead()
-	if in.raw == nil && in.c.socket != nil && passesOn(in.c.nc) {
-		in.raw = rawOf(in.c.socket)
+	k := &in.l.socket
+	in.beforeRead()
+	if in.raw == nil && k.plain != nil && k.passesOn() {
+		in.raw = rawOf(k.plain)
 		in.try = in.tryRead
 	}
 	switch {
@@ -111,18 +112,26 @@ func (in *input) fill(p []byte) (n int, err error) {
 		}
 		in.into = nil
 	case p != nil:
-		n, err = in.c.nc.Read(p)
+		n, err = k.nc.Read(p)
 		in.awake = false
 	case in.awake:
-		n, err = in.c.nc.Read(in.take())
+		n, err = k.nc.Read(in.take())
 		in.awake = false
 	default:
 		in.release()
-		n, err = in.c.nc.Read(in.one[:])
+		n, err = k.nc.Read(in.one[:])
 		in.awake = n > 0
 	}
-	in.c.lastRead.Store(int64(time.Since(epoch)))
+	in.l.lastRead.Store(int64(time.Since(epoch)))
 	return n, err
+}
+
+// beforeRead writes what the frames before require to be written: the reader may wait for a long time now. If that is much,
+// whatever it is, the reader waits for the client to read it.
+func (in *input) beforeRead() {
+	in.l.mu.Lock()
+	in.l.waitForWriter()
+	in.l.writeNow(turnsOfOwner)
 }
 
 // discard reads n bytes and drops them.

@@ -8,7 +8,7 @@ import (
 // epoch is the time that lastRead counts from. It has a monotonic clock, so that setting the clock ends no connection.
 var epoch = time.Now()
 
-// keepAlive pings a silent client. It has a timer and no goroutine.
+// keepAlive decides when a silent client is pinged. It has a timer and no goroutine. It is guarded by link.mu.
 type keepAlive struct {
 	timer  *time.Timer
 	pinged time.Time // zero if no ping is unanswered
@@ -20,43 +20,23 @@ func (k *keepAlive) stop() {
 	}
 }
 
-// startKeepAlive begins to watch for silence. c.mu is held.
-func (c *Conn) startKeepAlive() {
-	if c.mu.lost {
-		return // a timer would keep the memory of the connection
-	}
-	c.mu.keep.timer = time.AfterFunc(c.o.PingInterval, c.checkSilence)
-}
-
-// checkSilence pings the client after PingInterval without a byte, and closes the connection PingTimeout later.
-func (c *Conn) checkSilence() {
-	c.mu.Lock()
-	if c.mu.lost {
-		c.mu.Unlock()
-		return
-	}
-	now := time.Now()
-	k := &c.mu.keep
-	last := epoch.Add(time.Duration(c.lastRead.Load()))
-	silent := now.Sub(last)
-	switch {
+// check reports whether to ping a client from which the last byte has come at a time, and after how long to check again: after interval
+// without a byte the client is pinged, and the connection is closed, with an error, after timeout without an answer.
+func (k *keepAlive) check(now, last time.Time, interval, timeout time.Duration) (ping bool, wait time.Duration, err error) {
+	switch silent := now.Sub(last); {
 	case !k.pinged.IsZero() && last.Before(k.pinged):
-		if now.Sub(k.pinged) >= c.o.PingTimeout {
-			c.mu.Unlock()
-			c.close(fmt.Errorf("no answer to a ping within %v", c.o.PingTimeout))
-			return
+		waited := now.Sub(k.pinged)
+		if waited >= timeout {
+			return false, 0, fmt.Errorf("no answer to a ping within %v", timeout)
 		}
-		k.timer.Reset(min(c.o.PingInterval, c.o.PingTimeout-now.Sub(k.pinged)))
-	case silent >= c.o.PingInterval:
+		return false, min(interval, timeout-waited), nil
+	case silent >= interval:
 		k.pinged = now
-		c.mu.control = appendPing(c.mu.control, false, [8]byte{})
-		c.handOver()
-		k.timer.Reset(min(c.o.PingInterval, c.o.PingTimeout))
+		return true, min(interval, timeout), nil
 	default:
 		k.pinged = time.Time{}
-		k.timer.Reset(c.o.PingInterval - silent)
+		return false, interval - silent, nil
 	}
-	c.mu.Unlock()
 }
 
 // A client that has pinged too often maxPingStrikes times in a row, without an answer in between, is closed at the next time.
@@ -71,10 +51,6 @@ type pingPolicy struct {
 	last    time.Time
 	any     bool // only guard bounds them
 }
-
-// AllowPings lets the client ping as often as it likes, which is bounded like other frames without effect: the policy is one of gRPC,
-// and browsers and proxies do not know it. The reader of the connection calls it.
-func (s *Stream) AllowPings() { s.c.pings.any = true }
 
 // tooMany counts a ping and reports whether it is one too many. answered says that something was sent since the last one,
 // busy that there are requests.

@@ -30,7 +30,7 @@ func TestAnswersOfReader(t *testing.T) {
 	var begun atomic.Int64
 	c.site.begin = func() { begun.Add(1) }
 	c.must(c.nc.(*net.TCPConn).SetReadBuffer(64 << 10))
-	c.must(c.conn.socket.(*net.TCPConn).SetWriteBuffer(64 << 10))
+	c.must(c.conn.link.socket.plain.(*net.TCPConn).SetWriteBuffer(64 << 10))
 	c.greet(http2.Setting{ID: http2.SettingInitialWindowSize, Val: 1 << 20})
 	c.must(c.WriteWindowUpdate(0, 1<<30))
 	for i := range uint32(requests) {
@@ -61,9 +61,7 @@ func TestAnswersOfReader(t *testing.T) {
 		return left == 0
 	})
 	c.nothingUnread()
-	if n := c.site.pool.used.Load(); n != 0 {
-		t.Errorf("%d buffers are not free", n)
-	}
+	eventually(t, "all buffers are free", func() bool { return c.site.pool.used.Load() == 0 })
 }
 
 // laterSize is the size of the answer of /later.
@@ -158,23 +156,23 @@ func TestPromptBounded(t *testing.T) {
 		c.must(c.open(2*i+1, "prompt", true))
 	}
 	eventually(t, "all requests are answered", func() bool {
-		c.conn.mu.Lock()
-		defer c.conn.mu.Unlock()
+		c.conn.link.mu.Lock()
+		defer c.conn.link.mu.Unlock()
 		open := 0
-		for _, s := range c.conn.mu.streams {
-			if !s.finished {
+		for _, s := range c.conn.link.mu.table.streams {
+			if s.state.sends() {
 				open++
 			}
 		}
-		return begun.Load() == requests && open == 0 && !c.conn.mu.beginning
+		return begun.Load() == requests && open == 0 && c.conn.link.mu.table.accepted == c.conn.link.mu.table.entered
 	})
-	c.conn.mu.Lock()
-	defer c.conn.mu.Unlock()
-	if n := len(*c.conn.mu.prompt); n > maxPrompt+copyMost {
+	c.conn.link.mu.Lock()
+	defer c.conn.link.mu.Unlock()
+	if n := len(*c.conn.link.mu.out.prompt); n > maxPrompt+copyMost {
 		t.Errorf("%d bytes of answers wait", n)
 	}
-	if c.conn.mu.prompts == 0 || len(c.conn.mu.streams) == 0 {
-		t.Errorf("%d answers became frames at once, %d wait with their streams", c.conn.mu.prompts, len(c.conn.mu.streams))
+	if c.conn.link.mu.out.prompts == 0 || len(c.conn.link.mu.table.streams) == 0 {
+		t.Errorf("%d answers became frames at once, %d wait with their streams", c.conn.link.mu.out.prompts, len(c.conn.link.mu.table.streams))
 	}
 }
 
@@ -197,7 +195,7 @@ func TestRestOfBatch(t *testing.T) {
 		here, there := net.Pipe()
 		go func() {
 			defer here.Close()
-			if err := make3().writeFrom(&Conn{nc: here, socket: here}, n); err != nil {
+			if err := (&socket{nc: here, plain: here}).write(make3(), n); err != nil {
 				t.Error(err)
 			}
 		}()
@@ -232,16 +230,16 @@ func TestPromptBeforeSettings(t *testing.T) {
 	<-nc.blocked
 	c.must(c.open(65, "prompt", true))
 	eventually(t, "an answer has become frames", func() bool {
-		c.conn.mu.Lock()
-		defer c.conn.mu.Unlock()
-		return c.conn.mu.prompts == 1
+		c.conn.link.mu.Lock()
+		defer c.conn.link.mu.Unlock()
+		return c.conn.link.mu.out.prompts == 1
 	})
 	c.must(c.WriteSettings(http2.Setting{ID: http2.SettingHeaderTableSize, Val: 0}, http2.Setting{ID: http2.SettingInitialWindowSize, Val: 0}))
 	c.must(c.open(67, "prompt", true))
 	eventually(t, "the settings and a request are read", func() bool {
-		c.conn.mu.Lock()
-		defer c.conn.mu.Unlock()
-		return c.conn.mu.initial == 0 && c.conn.mu.streams[67] != nil
+		c.conn.link.mu.Lock()
+		defer c.conn.link.mu.Unlock()
+		return c.conn.link.mu.out.initial == 0 && c.conn.link.mu.table.streams[67] != nil
 	})
 	nc.unblock()
 	answered, acknowledged := false, false
@@ -306,9 +304,9 @@ func TestSoonBeforeReset(t *testing.T) {
 	c.must(c.WriteData(1, false, []byte("second")))
 	c.must(c.WriteWindowUpdate(1, 1<<31-1)) // too large
 	eventually(t, "the stream is reset", func() bool {
-		c.conn.mu.Lock()
-		defer c.conn.mu.Unlock()
-		return c.conn.mu.streams[1] == nil
+		c.conn.link.mu.Lock()
+		defer c.conn.link.mu.Unlock()
+		return c.conn.link.mu.table.streams[1] == nil
 	})
 	nc.unblock()
 	data := false

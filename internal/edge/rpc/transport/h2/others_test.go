@@ -1,6 +1,7 @@
 package h2
 
 import (
+	"net"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -73,7 +74,7 @@ func TestOthersOfCostlyStreams(t *testing.T) {
 	<-h.filling
 	other.receives(1)
 	// So do those that answer calls of all connections, if a fill is listed that nobody does yet.
-	costly.c.Flush()
+	costly.l.flush()
 	quick.produced.Add(100)
 	WakeAll([]*Stream{&costly.Stream, &quick.Stream})
 	other.receives(1)
@@ -91,13 +92,12 @@ func TestOthersOfBusyConnection(t *testing.T) {
 	slow, quick := <-bh.made, <-oh.made
 	slow.produced.Add(100)
 	quick.produced.Add(100)
-	slow.c.mu.Lock()
+	slow.l.mu.Lock()
 	WakeAll([]*Stream{&slow.Stream, &quick.Stream}) // returns
 	other.receives(1)
 	// A connection that was chosen before its lock was taken.
-	slow.c.mu.waking = true
-	writeWoken([]*Conn{slow.c})
-	slow.c.mu.Unlock()
+	writeChosen([]*link{slow.l})
+	slow.l.mu.Unlock()
 	busy.receives(1)
 }
 
@@ -126,7 +126,7 @@ func endsInSteps(t *testing.T, how string) bool {
 		must(t, c.open(2*i+1, "x", false))
 		last = <-h.made
 	}
-	conn, seen := last.c, false
+	conn, seen := last.l, false
 	stop, stopped := make(chan struct{}), make(chan struct{})
 	go func() {
 		defer close(stopped)
@@ -142,7 +142,7 @@ func endsInSteps(t *testing.T, how string) bool {
 		}
 	}()
 	if how == "closed" {
-		conn.Close()
+		conn.close(net.ErrClosed)
 	} else {
 		must(t, c.WriteRawFrame(http2.FrameData, 0, 0, nil)) // on stream 0
 	}

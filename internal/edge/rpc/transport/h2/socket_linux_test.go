@@ -14,7 +14,7 @@ import (
 func TestStalledClient(t *testing.T) {
 	c := connect(t, Options{PingTimeout: time.Millisecond}, http2.Setting{ID: http2.SettingInitialWindowSize, Val: 1 << 30})
 	c.must(c.WriteWindowUpdate(0, 1<<30))
-	raw, err := c.conn.nc.(*net.TCPConn).SyscallConn()
+	raw, err := c.conn.link.socket.nc.(*net.TCPConn).SyscallConn()
 	c.must(err)
 	var limit int
 	c.must(raw.Control(func(fd uintptr) { limit, err = unix.GetsockoptInt(int(fd), unix.IPPROTO_TCP, unix.TCP_USER_TIMEOUT) }))

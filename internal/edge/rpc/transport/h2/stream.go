@@ -1,8 +1,10 @@
 package h2
 
 import (
+	"context"
 	"errors"
 	"sync/atomic"
+	"time"
 
 	"golang.org/x/net/http2"
 	"google.golang.org/grpc/mem"
@@ -13,7 +15,7 @@ import (
 //
 // A client may have very many streams that do nothing: it is kept small. What every message needs is close together.
 type Stream struct {
-	c *Conn
+	l *link
 	x Exchange // that embeds the stream
 
 	id       uint32
@@ -31,56 +33,12 @@ type Stream struct {
 	// Owned by the reader.
 	due int64 // bytes of the body that follow by content-length; negative if unknown
 
-	// Guarded by c.mu.
-	expected    bool // the stream has waited for a promise
-	clientEnded bool // the body is complete
-	finished    bool // Finish was called, or the deadline has passed: nothing more is sent
-	expired     bool // the latter
-	closed      bool // the stream does not exist any more
-	held        bool // a handler uses it
-	out         struct {
-		window  int64 // how many bytes may be sent
-		header  *Header
-		bytes   int // in queue
-		queue   []message
-		first   [1]message // room for a queue of one
-		trailer *Header
-		room    chan struct{} // receives when there is room for more; nil if no sender waits
-		prev    *Stream       // in the list
-		next    *Stream
-		listed  bool // in a list: that of stalled streams, or of ready ones
-		stalled bool
-		begun   bool // a header was queued
-		filling bool // in Conn.mu.fills
-		full    bool // Queue has reported that there is no room
-		little  bool // a sender waits beyond bodyQuota, not sendQuota
-	}
-	promised int64 // the stream's part of the promised bytes of the connection
-	expects  int64 // how many more bytes of a long message wait to be promised, 0 if the stream does not wait
-}
-
-// message is a part of a body: a few bytes, and buffers.
-type message struct {
-	head  [headSize]byte
-	nhead uint8 // bytes of the head that were not sent
-	data  mem.BufferSlice
-	off   int // bytes of the first buffer that were sent
-}
-
-// headSize is the largest number of bytes in front of the buffers of one Send.
-const headSize = 5
-
-// sendQuota is how many bytes of a stream may be queued. A sender waits while there are more.
-const sendQuota = 64 << 10
-
-// bodyQuota is the same for bodies without messages: the next part is queued when the one before is on its way.
-const bodyQuota = 1
-
-func (s *Stream) quota() int {
-	if s.out.little {
-		return bodyQuota
-	}
-	return sendQuota
+	// Guarded by link.mu.
+	state      streamState
+	list       listKind // of the scheduler, that the stream is in
+	prev, next *Stream  // in that list
+	out        sendQueue
+	promise    promise
 }
 
 // ErrEnded is the error of sending on a stream that has ended, for which its context has a reason.
@@ -92,25 +50,27 @@ func (s *Stream) ID() uint32 { return s.id }
 // Hold notes that a handler uses the stream until Finish is called, and reports whether the stream still exists. Finish must
 // be called if it does. The reader of the connection calls it.
 func (s *Stream) Hold() bool {
-	c := s.c
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if s.closed {
+	s.l.mu.Lock()
+	defer s.l.mu.Unlock()
+	if !s.acceptHead() {
 		return false
 	}
-	s.held = true
-	s.discharge(min(int64(s.headCost), streamCost+heldHead))
-	s.headCost = 0
+	s.state.move(streamHold)
 	return true
 }
 
 // Attend is Hold for an answer that comes without a handler that runs until then: by Answer, AnswerLater or FinishLater. The
 // client may reset any number of such streams.
 func (s *Stream) Attend() bool {
-	c := s.c
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if s.closed {
+	s.l.mu.Lock()
+	defer s.l.mu.Unlock()
+	return s.acceptHead()
+}
+
+// acceptHead notes that somebody handles the request, so that most of its header is not counted any more. It reports whether the
+// stream still exists. mu is held.
+func (s *Stream) acceptHead() bool {
+	if s.state.gone() {
 		return false
 	}
 	s.discharge(min(int64(s.headCost), streamCost+heldHead))
@@ -122,189 +82,218 @@ func (s *Stream) Attend() bool {
 // queued before. more says that another part follows at once, which goes into the same write. The buffers belong to the
 // connection from now on.
 func (s *Stream) Send(header *Header, head [headSize]byte, data mem.BufferSlice, more bool) error {
-	return s.send(header, message{head: head, nhead: headSize, data: data}, headSize+data.Len(), false, more)
+	return s.send(header, message{head: head, nhead: headSize, data: data}, headSize+data.Len(), sendQuota, more)
 }
 
 // SendBody is Send for a part of a body that has no messages. It waits while bodyQuota is queued. A stream uses one of the two.
 func (s *Stream) SendBody(header *Header, data mem.BufferSlice, more bool) error {
-	return s.send(header, message{data: data}, data.Len(), true, more)
+	return s.send(header, message{data: data}, data.Len(), bodyQuota, more)
 }
 
 // send queues a message of n bytes.
-func (s *Stream) send(header *Header, m message, n int, little, more bool) error {
-	c := s.c
-	c.mu.Lock()
-	s.out.little = little
-	for s.out.bytes >= s.quota() && !s.closed && !s.finished {
-		c.handOver()
+func (s *Stream) send(header *Header, m message, n int, quota int32, more bool) error {
+	l := s.l
+	l.mu.Lock()
+	s.out.quota = quota
+	for s.out.isFull() && s.state.sends() {
+		l.handOver()
 		if s.out.room == nil {
 			s.out.room = make(chan struct{}, 1)
 		}
 		room := s.out.room
-		c.mu.Unlock()
+		l.mu.Unlock()
 		select {
 		case <-room:
 		case <-s.Done():
 		}
-		c.mu.Lock()
+		l.mu.Lock()
 	}
-	if s.closed || s.finished {
-		c.mu.Unlock()
+	if !s.state.sends() {
+		l.mu.Unlock()
 		m.data.Free()
 		return ErrEnded
 	}
 	much := m.data.Len() >= maxFrame
-	s.enqueue(header, m, n)
-	c.ready(s)
+	s.out.add(header, m, n)
+	l.mu.out.schedule(s)
 	switch {
 	case more:
-		c.mu.Unlock()
+		l.mu.Unlock()
 	case much:
 		// A handler that sends much must end with its stream, also if the client does not read and a write waits.
-		c.handOver()
-		c.mu.Unlock()
+		l.handOver()
+		l.mu.Unlock()
 	default:
-		c.startWriter()
+		l.writeOrWait()
 	}
 	return nil
 }
 
 // SendHeader queues the header of an answer that has no message yet. Finish must follow soon, or Send without a header.
 func (s *Stream) SendHeader(header *Header) {
-	s.c.mu.Lock()
-	defer s.c.mu.Unlock()
-	if s.closed || s.finished {
+	s.l.mu.Lock()
+	defer s.l.mu.Unlock()
+	if !s.state.sends() {
 		return
 	}
 	s.out.header, s.out.begun = header, true
-	s.c.ready(s)
-}
-
-// enqueue adds a message of n bytes. c.mu is held.
-func (s *Stream) enqueue(header *Header, m message, n int) {
-	if header != nil {
-		s.out.header, s.out.begun = header, true
-	}
-	if s.out.queue == nil {
-		s.out.queue = s.out.first[:0]
-	}
-	s.out.queue = append(s.out.queue, m)
-	s.out.bytes += n
+	s.l.mu.out.schedule(s)
 }
 
 // Finish ends the answer with a trailer, or with whole, which is the header too, if nothing was sent before: it may be called
-// during Send. Without a trailer an empty frame is the end. It ends the context. If the client has not ended its body, the stream is reset without an error after the
-// trailer. It reports whether the stream still existed.
+// during Send. Without a trailer an empty frame is the end. It ends the context. If the client has not ended its body, the stream
+// is reset without an error after the trailer. It reports whether the stream still existed.
 func (s *Stream) Finish(trailer, whole *Header) bool {
-	c := s.c
-	c.mu.Lock()
-	if !s.out.begun {
-		trailer = whole
-	}
-	if !s.finishLocked(trailer) {
-		c.mu.Unlock()
+	s.l.mu.Lock()
+	if !s.finishAnswer(trailer, whole) {
+		s.l.mu.Unlock()
 		return false
 	}
 	s.endContext(byCancel) // while the stream is known: Serve may return as soon as the last answer is written
-	c.startWriter()
+	s.l.writeOrWait()
+	return true
+}
+
+// FinishSoon is Finish by any goroutine, which does not wait for the client: a worker writes.
+func (s *Stream) FinishSoon(trailer, whole *Header) bool {
+	s.l.mu.Lock()
+	defer s.l.mu.Unlock()
+	if !s.finishAnswer(trailer, whole) {
+		return false
+	}
+	s.endContext(byCancel)
+	s.l.handOver()
 	return true
 }
 
 // Reject is Finish for the reader of the connection, which does not write. If header is not nil, it and text precede the
 // trailer.
 func (s *Stream) Reject(header *Header, text []byte, trailer *Header) {
-	c := s.c
-	c.mu.Lock()
-	if header != nil && !s.closed && !s.finished {
-		s.out.header = header
-		s.out.queue = append(s.out.first[:0], message{data: mem.BufferSlice{mem.SliceBuffer(text)}})
-		s.out.bytes = len(text)
+	l := s.l
+	l.mu.Lock()
+	if header != nil && s.state.sends() {
+		s.out.add(header, message{data: mem.BufferSlice{mem.SliceBuffer(text)}}, len(text))
 	}
-	if s.finishLocked(trailer) {
-		c.handOver()
+	if s.finishAnswer(trailer, trailer) {
+		l.handOver()
 	}
-	c.mu.Unlock()
+	l.mu.Unlock()
 	s.endContext(byCancel)
 }
 
 // Answer is Send and Finish at once, without waiting.
 func (s *Stream) Answer(header *Header, head [headSize]byte, data mem.BufferSlice, trailer *Header) bool {
-	c := s.c
-	c.mu.Lock()
-	if s.closed || s.finished {
-		s.finishLocked(trailer)
-		c.mu.Unlock()
+	s.l.mu.Lock()
+	if !s.addAnswer(header, message{head: head, nhead: headSize, data: data}, headSize+data.Len(), trailer) {
+		s.l.mu.Unlock()
 		data.Free()
 		return false
 	}
-	s.enqueue(header, message{head: head, nhead: headSize, data: data}, headSize+data.Len())
-	s.finishLocked(trailer)
 	s.endContext(byCancel)
-	c.startWriter()
+	s.l.writeOrWait()
 	return true
 }
 
-// finishLocked notes the end of the answer. c.mu is held.
-func (s *Stream) finishLocked(trailer *Header) bool {
-	if s.closed {
-		s.release()
+// addAnswer queues a whole answer with one message of n bytes. It returns false if the stream has ended. mu is held.
+func (s *Stream) addAnswer(header *Header, m message, n int, trailer *Header) bool {
+	if s.state.sends() {
+		s.out.add(header, m, n)
+	}
+	return s.finishAnswer(trailer, trailer)
+}
+
+// finishAnswer notes the end of the answer and of its handler, with a trailer, or with whole if nothing was sent before. It returns false
+// if the answer has ended already. mu is held.
+func (s *Stream) finishAnswer(trailer, whole *Header) bool {
+	before := s.state.move(streamFinish)
+	if before == streamAbandoned {
+		s.l.mu.table.abandoned--
+		s.l.mu.changed.Broadcast()
+	}
+	if !before.sends() {
 		return false
 	}
-	if s.finished {
-		if s.expired {
-			s.held = false // its handler has ended before the trailer was written
-		}
-		return false
+	s.endAnswer(trailer, whole)
+	return true
+}
+
+// endAnswer queues the end of the answer. mu is held.
+func (s *Stream) endAnswer(trailer, whole *Header) {
+	if !s.out.begun {
+		trailer = whole
 	}
-	s.finished = true
 	s.out.trailer = trailer
 	s.charge(streamCost + int64(min(s.out.bytes, sendQuota))) // no handler waits for it any more
-	s.c.ready(s)
-	return true
-}
-
-// release notes that no handler uses a closed stream any more. c.mu is held.
-func (s *Stream) release() {
-	if s.held {
-		s.held = false
-		s.c.mu.abandoned--
-		s.c.mu.changed.Broadcast()
-	}
+	s.l.mu.out.schedule(s)
 }
 
 // Reset ends the stream with an error code. It does nothing if the stream has ended.
-func (s *Stream) Reset(code http2.ErrCode) { s.reset(code, byCancel) }
+func (s *Stream) Reset(code http2.ErrCode) { s.resetFor(code, byCancel) }
+
+func (s *Stream) resetFor(code http2.ErrCode, how ending) {
+	l := s.l
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if s.state.gone() {
+		return
+	}
+	l.reset(s, code, s.state.bodyEnded())
+	s.endContext(how) // Serve may return when mu is free
+	l.handOver()      // the reader may be the caller
+}
 
 // expire ends a stream whose deadline has passed. If nothing waits to be sent, the answer ends with the trailer for that: some clients
 // take a reset for a cancellation. The handler counts as abandoned until it has ended.
 func (s *Stream) expire() {
-	c, late := s.c, s.ctx.late
-	c.mu.Lock()
-	if late == nil || s.closed || s.finished || s.out.bytes > 0 {
-		c.mu.Unlock()
-		s.reset(http2.ErrCodeCancel, byDeadline)
+	l, late := s.l, s.ctx.late
+	l.mu.Lock()
+	if late == nil || !s.state.sends() || s.out.bytes > 0 {
+		l.mu.Unlock()
+		s.resetFor(http2.ErrCodeCancel, byDeadline)
 		return
 	}
-	trailer, whole := late()
-	if !s.out.begun {
-		trailer = whole
-	}
-	s.finishLocked(trailer)
-	s.expired = true
+	defer l.mu.Unlock()
+	s.state.move(streamExpire)
+	s.endAnswer(late())
 	s.endContext(byDeadline)
-	c.handOver()
-	c.mu.Unlock()
+	l.handOver()
 }
 
-func (s *Stream) reset(code http2.ErrCode, how ending) {
-	c := s.c
-	c.mu.Lock()
-	if s.closed {
-		c.mu.Unlock()
-		return
+// Deadline implements context.Context.
+func (s *Stream) Deadline() (time.Time, bool) {
+	if s.ctx.deadline == 0 {
+		return time.Time{}, false
 	}
-	c.resetLocked(s, code)
-	s.endContext(how) // Serve may return when c.mu is free
-	c.handOver()      // the reader may be the caller
-	c.mu.Unlock()
+	return epoch.Add(s.ctx.deadline), true
 }
+
+// Done implements context.Context.
+func (s *Stream) Done() <-chan struct{} { return s.ctx.channel() }
+
+// Err implements context.Context.
+func (s *Stream) Err() error { return s.ctx.err() }
+
+// Value implements context.Context.
+func (s *Stream) Value(key any) any { return s.l.values.Value(key) }
+
+// AfterFunc runs f in its own goroutine after the end. Package context calls it, so that contexts that are derived from a
+// Stream need no goroutine.
+func (s *Stream) AfterFunc(f func()) (stop func() bool) { return s.ctx.runAfter(f) }
+
+// SetDeadline ends the stream after d, as Finish does with the headers that late returns, or by a reset if late is nil, or if messages
+// wait to be sent. Only Start may call it.
+func (s *Stream) SetDeadline(d time.Duration, late func() (trailer, whole *Header)) {
+	s.ctx.setDeadline(d, late, s.expire)
+}
+
+// endContext ends the context, once. link.mu need not be held. free reports that the context will not be used any more by those who
+// were notified of its end.
+func (s *Stream) endContext(how ending) (free bool) {
+	free, notify := s.ctx.end(how)
+	if notify {
+		s.l.o.Workers.Run(s.x.(Filler).Ended)
+	}
+	return free
+}
+
+var _ context.Context = (*Stream)(nil)

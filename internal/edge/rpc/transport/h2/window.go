@@ -1,28 +1,35 @@
 package h2
 
-import (
-	"slices"
-	"sync/atomic"
+import "sync/atomic"
+
+const (
+	// heldHead is how many bytes of a header are not counted any more when a handler runs. Others are counted until the stream
+	// ends: a few bytes may mean a large header, of which a client could let the server keep many.
+	heldHead = 4 << 10
+	// streamCost is about what a stream occupies besides its header, its body and its answer.
+	streamCost = 1 << 10
+	// streamWindow is how many bytes a client may send on a stream before they are taken.
+	streamWindow = 64<<10 - 1
 )
 
-// charge notes that the client occupies n more bytes. c.mu is held, and the stream is not closed.
+// charge notes that the client occupies n more bytes. mu is held, and the stream exists.
 func (s *Stream) charge(n int64) {
 	s.charged.Add(n)
-	s.c.unread.Add(n)
+	s.l.unread.Add(n)
 }
 
 // discharge notes that the client occupies n bytes less.
 func (s *Stream) discharge(n int64) {
 	if k := takeUp(&s.charged, n); k > 0 {
-		s.c.unread.Add(-k)
+		s.l.unread.Add(-k)
 	}
 }
 
 // Occupy notes that the client occupies n more bytes of memory, without a handler's consent, until Vacate.
 func (s *Stream) Occupy(n int) {
-	s.c.mu.Lock()
-	defer s.c.mu.Unlock()
-	if !s.closed {
+	s.l.mu.Lock()
+	defer s.l.mu.Unlock()
+	if !s.state.gone() {
 		s.charge(int64(n))
 	}
 }
@@ -37,53 +44,14 @@ func (s *Stream) Expect(n int) {
 	if more <= 0 {
 		return
 	}
-	c := s.c
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if s.closed || s.clientEnded {
+	l := s.l
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if s.state.gone() || s.state.bodyEnded() {
 		return
 	}
-	if s.expects == 0 {
-		c.mu.expecting = append(c.mu.expecting, s)
-		s.expected = true
-	}
-	s.expects = more // the message before is complete, if it waited
-	c.promise()
-}
-
-// withdraw notes that a stream does not wait for a promise any more. c.mu is held.
-func (c *Conn) withdraw(s *Stream) {
-	if s.expects == 0 {
-		return
-	}
-	s.expects = 0
-	// The first one of those that wait may do so for long: others must not be kept in memory until then.
-	if c.mu.withdrawn++; c.mu.withdrawn > len(c.mu.expecting)/2 {
-		c.mu.expecting = slices.DeleteFunc(c.mu.expecting, func(s *Stream) bool { return s.expects == 0 })
-		c.mu.withdrawn = 0
-	}
-}
-
-// promise lets clients send the rest of long messages, as many as there is memory for, and at least one. c.mu is held.
-func (c *Conn) promise() {
-	for len(c.mu.expecting) > 0 {
-		s := c.mu.expecting[0]
-		if n := s.expects; n > 0 {
-			if c.mu.promised > 0 && c.mu.promised+n > c.o.MaxUnreadBytes/2 {
-				return
-			}
-			s.expects = 0
-			c.mu.promised += n
-			s.promised += n
-			s.extra.Add(n)
-			s.grantLocked(n)
-		} else {
-			c.mu.withdrawn--
-		}
-		c.mu.expecting[0] = nil
-		c.mu.expecting = c.mu.expecting[1:]
-	}
-	c.mu.expecting = nil
+	l.mu.promises.add(s, more) // the message before is complete, if it waited
+	l.givePromises()
 }
 
 // Taken notes that n bytes of the body were taken, so that the client may send others instead.
@@ -95,18 +63,18 @@ func (s *Stream) Taken(n int) {
 	s.discharge(back)
 	if extra := takeUp(&s.extra, back); extra > 0 {
 		back -= extra
-		c := s.c
-		c.mu.Lock()
-		extra = min(extra, s.promised)
-		s.promised -= extra
-		c.mu.promised -= extra
-		c.promise()
-		c.mu.Unlock()
+		l := s.l
+		l.mu.Lock()
+		l.mu.promises.takeBack(s, extra)
+		l.givePromises()
+		l.mu.Unlock()
 	}
 	// Small amounts are collected: a message that needs them is expected when it begins.
 	if owed := s.owed.Add(back); owed >= streamWindow/4 {
 		s.owed.Add(-owed)
-		s.grant(owed)
+		s.l.mu.Lock()
+		defer s.l.mu.Unlock()
+		s.l.grant(s, owed)
 	}
 }
 
@@ -121,12 +89,12 @@ func (s *Stream) returnPadding(n int64, last bool) {
 	if last {
 		return
 	}
-	c := s.c
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if !s.closed && !c.mu.lost && !c.mu.fatal {
+	l := s.l
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if !s.state.gone() && l.mu.state.queues() {
 		s.recv.Add(n)
-		c.mu.control = appendWindowUpdate(c.mu.control, s.id, uint32(n))
+		l.mu.out.control = appendWindowUpdate(l.mu.out.control, s.id, uint32(n))
 	}
 }
 
@@ -139,22 +107,4 @@ func takeUp(from *atomic.Int64, n int64) int64 {
 			return k
 		}
 	}
-}
-
-// grant allows the client to send n more bytes.
-func (s *Stream) grant(n int64) {
-	s.c.mu.Lock()
-	defer s.c.mu.Unlock()
-	s.grantLocked(n)
-}
-
-// grantLocked is grant while c.mu is held.
-func (s *Stream) grantLocked(n int64) {
-	c := s.c
-	if s.closed || s.clientEnded || c.mu.lost || c.mu.fatal {
-		return
-	}
-	s.recv.Add(n)
-	c.mu.control = appendWindowUpdate(c.mu.control, s.id, uint32(n))
-	c.handOver()
 }

@@ -113,7 +113,6 @@ func (x *exchange) Start() {
 	if !x.Hold() {
 		return
 	}
-	x.AllowPings()
 	x.Occupy(requestCost)
 	if n := x.request.ContentLength; n > 0 && x.invalid == nil {
 		x.Expect(int(min(n, bodyAhead)))

@@ -1,0 +1,237 @@
+package h2
+
+import (
+	"context"
+	"net"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/net/http2"
+	"google.golang.org/grpc/mem"
+)
+
+const (
+	// lingerTime is how long a connection is read after the last output: closing it at once could destroy that.
+	lingerTime = time.Second
+	// reasonTime is how long the last output of a connection may take, since the writer may wait for its turn on a busy machine.
+	reasonTime = 5 * time.Second
+	// drainTime is how long Drain waits for the client's acknowledgement; a client without a handshake has lateTime.
+	drainTime = 5 * time.Second
+	lateTime  = 200 * time.Millisecond
+	// maxControl is how many bytes of frames without data may be queued before the reader waits for the writer.
+	maxControl = 64 << 10
+)
+
+// link is what the reader, the writer and the streams of a connection share.
+type link struct {
+	o      *Options
+	socket socket
+	values context.Context // of all requests; set by Serve
+
+	lastRead atomic.Int64 // in nanoseconds after epoch
+	// unread is how many bytes the client occupies without a handler's consent: requests without a handler, bodies that were
+	// not taken, answers that the client does not take.
+	unread atomic.Int64
+
+	mu struct {
+		sync.Mutex
+		changed sync.Cond // the writer has written, a handler has ended, the connection is lost
+
+		state    connState
+		err      error // why the connection is closed, or will be
+		table    table
+		out      scheduler
+		promises promises
+
+		writing  bool            // there is a writer
+		inUse    mem.BufferSlice // dropped during a write that may refer to them
+		costly   bool            // Fill of a stream takes much time
+		dropping int             // calls of dropStreams
+
+		keep  keepAlive
+		drain *time.Timer
+	}
+}
+
+func (l *link) init(nc net.Conn, o *Options) {
+	l.o = o
+	l.socket.connect(nc)
+	l.mu.changed.L = &l.mu
+	l.mu.table, l.mu.out = newTable(), newScheduler()
+	l.mu.promises.most = o.MaxUnreadBytes / 2
+}
+
+// wait waits for the last write and for the removal of all streams, and returns why the connection has ended.
+func (l *link) wait() error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for l.mu.writing || l.mu.dropping > 0 { // the former fails now, and refers to buffers until then
+		l.mu.changed.Wait()
+	}
+	return l.mu.err
+}
+
+// close closes the connection for a reason, and resets its streams.
+func (l *link) close(err error) {
+	l.mu.Lock()
+	l.lose(connClose, err)
+}
+
+// lose closes the connection if an event leads to that. mu is held, and unlocked.
+func (l *link) lose(e connEvent, err error) {
+	if !l.mu.state.move(e) {
+		l.mu.Unlock()
+		return
+	}
+	if l.mu.err == nil {
+		l.mu.err = err // otherwise the connection was about to end for another reason
+	}
+	l.mu.keep.stop()
+	if l.mu.drain != nil {
+		l.mu.drain.Stop()
+	}
+	l.mu.changed.Broadcast()
+	dropped := l.takeStreams()
+	l.mu.Unlock()
+	l.dropStreams(dropped)
+	l.socket.close()
+}
+
+// fail ends the connection because of the client's mistake, and notifies the client. The reader calls it, and reads on for a moment.
+func (l *link) fail(code http2.ErrCode, text string) error {
+	l.mu.Lock()
+	if l.mu.state == connFailing || l.mu.state == connLost {
+		defer l.mu.Unlock()
+		return l.mu.err
+	}
+	err := &EndedError{code, text}
+	l.mu.err = err
+	if l.mu.state.move(connFail) {
+		l.mu.out.control = appendGoAway(l.mu.out.control, l.mu.table.accepted, code, text)
+	}
+	dropped := l.takeStreams()
+	l.mu.Unlock()
+	l.dropStreams(dropped)
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.handOver()
+	return err
+}
+
+// EndedError is the error of a connection that was ended because of what the client has done.
+type EndedError struct {
+	Code http2.ErrCode // that was sent to the client
+	Text string
+}
+
+// Error implements error.
+func (e *EndedError) Error() string { return "ended with " + e.Code.String() + ": " + e.Text }
+
+// startDraining notifies the client that there will be no further requests.
+func (l *link) startDraining() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if !l.mu.state.move(connDrain) {
+		return
+	}
+	wait := lateTime
+	if l.mu.state == connWarned {
+		wait = drainTime
+		b := appendGoAway(l.mu.out.control, 1<<31-1, http2.ErrCodeNo, "graceful_stop")
+		l.mu.out.control = appendPing(b, false, drainPing)
+		l.handOver()
+	}
+	l.mu.drain = time.AfterFunc(wait, l.cutOff)
+}
+
+// drainPing is the ping whose acknowledgement proves that the client has received the first GOAWAY.
+var drainPing = [8]byte{'d', 'r', 'a', 'i', 'n', 'i', 'n', 'g'}
+
+// cutOff ends the time in which new requests are accepted after startDraining. A client without a handshake is closed.
+func (l *link) cutOff() {
+	l.mu.Lock()
+	if l.mu.state == connShakingLate {
+		l.lose(connCutOff, net.ErrClosed)
+		return
+	}
+	defer l.mu.Unlock()
+	if l.mu.state.move(connCutOff) {
+		l.mu.out.control = appendGoAway(l.mu.out.control, l.mu.table.accepted, http2.ErrCodeNo, "graceful_stop")
+		l.handOver()
+	}
+}
+
+// finishOutput reports whether everything that the connection is for was written: nothing is written from then on, and the caller
+// ends the output. What the client's frames require until its end would fail, and end the connection while its last answers are on
+// the way. mu is held.
+func (l *link) finishOutput() bool {
+	if l.hasOutput() || l.mu.state == connEnding && !l.mu.table.empty() {
+		return false
+	}
+	return l.mu.state.move(connFinish)
+}
+
+// endOutput ends the output of a connection after finishOutput. The reader sees the client's end, or closes the connection after
+// lingerTime.
+func (l *link) endOutput() {
+	l.socket.closeWrite()
+	_ = l.socket.nc.SetReadDeadline(time.Now().Add(lingerTime)) // fails after a close only
+}
+
+// hasOutput reports whether something can be written. mu is held.
+func (l *link) hasOutput() bool { return l.mu.state != connShut && l.mu.out.hasOutput() }
+
+// waitForWriter waits while the client does not read what its frames have caused. mu is held.
+func (l *link) waitForWriter() {
+	for len(l.mu.out.control) > maxControl && l.mu.state.writes() {
+		l.handOver()
+		l.mu.changed.Wait()
+	}
+}
+
+// waitForHandlers waits while very many handlers run whose streams the client has reset. mu is held.
+func (l *link) waitForHandlers() {
+	for l.mu.table.abandoned >= maxAbandoned && l.mu.state != connLost {
+		l.handOver()
+		l.mu.changed.Wait()
+	}
+}
+
+// maxAbandoned is how many handlers may be running whose streams the client has reset.
+const maxAbandoned = 1000
+
+// waitForOutput waits until everything is written. mu is held.
+func (l *link) waitForOutput() {
+	for l.mu.state != connLost && (l.mu.writing || l.hasOutput()) {
+		l.mu.changed.Wait()
+	}
+}
+
+// startKeepAlive begins to watch for silence. mu is held.
+func (l *link) startKeepAlive() {
+	if l.mu.state == connLost {
+		return // a timer would keep the memory of the connection
+	}
+	l.mu.keep.timer = time.AfterFunc(l.o.PingInterval, l.checkSilence)
+}
+
+// checkSilence pings a silent client, or closes its connection.
+func (l *link) checkSilence() {
+	l.mu.Lock()
+	if l.mu.state == connLost {
+		l.mu.Unlock()
+		return
+	}
+	ping, wait, err := l.mu.keep.check(time.Now(), epoch.Add(time.Duration(l.lastRead.Load())), l.o.PingInterval, l.o.PingTimeout)
+	if err != nil {
+		l.lose(connClose, err)
+		return
+	}
+	defer l.mu.Unlock()
+	if ping && l.mu.state.queues() {
+		l.mu.out.control = appendPing(l.mu.out.control, false, [8]byte{})
+		l.handOver()
+	}
+	l.mu.keep.timer.Reset(wait)
+}

@@ -1,0 +1,164 @@
+package h2
+
+import (
+	"strconv"
+
+	"golang.org/x/net/http/httpguts"
+	"golang.org/x/net/http2"
+	"golang.org/x/net/http2/hpack"
+)
+
+// requestHead collects the header of a request while it is decompressed, and checks it. It is owned by the reader.
+type requestHead struct {
+	fields    []hpack.HeaderField
+	left      int // bytes that it may still have
+	regular   bool
+	malformed bool
+	large     bool   // fields are missing, because there were too many
+	stop      func() // lets the decoder pass no more fields
+
+	request Request // for Handler.Begin
+
+	method, path, scheme string
+	length               int64 // content-length, -1 without
+
+	// block is the compressed header that the fields belong to, if the same bytes mean the same fields again; nblock is its length, 0
+	// without one.
+	block    [32]byte
+	nblock   uint8
+	repeated bool // the fields are those of the block before
+	begun    bool // and a request had them
+}
+
+// keep notes that the fields are those of a block, if each of its bytes is a field of the decoder's table: such a block does not change
+// the table, and clients whose requests have the same header send it with all requests after the first ones.
+func (h *requestHead) keep(block []byte) {
+	if len(block) > len(h.block) || h.large {
+		return
+	}
+	for _, b := range block {
+		if b <= indexed || b == indexed|longIndex {
+			return
+		}
+	}
+	h.nblock = uint8(copy(h.block[:], block))
+}
+
+// Bytes of compressed headers (RFC 7541, section 6.1): a field of the table, and an index that continues in the next byte.
+const (
+	indexed   = 0x80
+	longIndex = 0x7f
+)
+
+// kept reports whether the fields are those of a block.
+func (h *requestHead) kept(block []byte) bool {
+	return h.nblock > 0 && string(block) == string(h.block[:h.nblock])
+}
+
+func (h *requestHead) reset(most uint32) {
+	clear(h.fields)
+	*h = requestHead{fields: h.fields[:0], left: int(most), length: -1, stop: h.stop}
+}
+
+// forget releases the fields, of which a connection without further requests has no need. Those of a block are in the table anyway.
+func (h *requestHead) forget() {
+	h.request = Request{}
+	if h.nblock > 0 {
+		return
+	}
+	if cap(h.fields) > 64 {
+		h.fields = nil
+	}
+	clear(h.fields)
+	h.fields = h.fields[:0]
+	h.method, h.path, h.scheme = "", "", ""
+}
+
+// maxFields is how many fields a header may have. A byte may mean a field, which takes more memory than HTTP/2 counts for it.
+const maxFields = 1000
+
+// add takes the next field.
+func (h *requestHead) add(f hpack.HeaderField) {
+	if h.left -= int(f.Size()); (h.left < 0 || len(h.fields) == maxFields) && !h.large {
+		h.large = true
+		h.stop() // only the table is of interest from now on
+	}
+	if h.large || h.malformed {
+		return
+	}
+	if !h.check(f) {
+		h.malformed = true
+		return
+	}
+	h.fields = append(h.fields, f)
+}
+
+// check checks a field (RFC 9113, section 8.2 and 8.3).
+func (h *requestHead) check(f hpack.HeaderField) bool {
+	if !httpguts.ValidHeaderFieldValue(f.Value) || f.Name == "" {
+		return false
+	}
+	if f.Name[0] == ':' {
+		return !h.regular && h.pseudo(f)
+	}
+	h.regular = true
+	for i := range len(f.Name) {
+		if c := f.Name[i]; c >= 'A' && c <= 'Z' || !httpguts.IsTokenRune(rune(c)) {
+			return false
+		}
+	}
+	switch f.Name {
+	case "connection", "keep-alive", "proxy-connection", "transfer-encoding", "upgrade":
+		return false
+	case "te":
+		return f.Value == "trailers"
+	case "content-length":
+		n, err := strconv.ParseUint(f.Value, 10, 63)
+		if err != nil || h.length >= 0 && h.length != int64(n) {
+			return false
+		}
+		h.length = int64(n)
+	}
+	return true
+}
+
+// pseudo takes a field that replaces the request line of HTTP/1. None may occur twice.
+func (h *requestHead) pseudo(f hpack.HeaderField) bool {
+	var at *string
+	switch f.Name {
+	case ":method":
+		at = &h.method
+	case ":path":
+		at = &h.path
+	case ":scheme":
+		at = &h.scheme
+	case ":authority":
+		for _, g := range h.fields {
+			if g.Name == f.Name {
+				return false
+			}
+		}
+		return true
+	default:
+		return false
+	}
+	if *at != "" || f.Value == "" {
+		return false
+	}
+	*at = f.Value
+	return true
+}
+
+// decompress takes the fields of a block from a decoder that passes them to add.
+func (h *requestHead) decompress(d *hpack.Decoder, block []byte, most uint32) error {
+	h.reset(most)
+	d.SetEmitEnabled(true)
+	if _, err := d.Write(block); err != nil {
+		return connError{http2.ErrCodeCompression, "invalid headers"}
+	}
+	if err := d.Close(); err != nil {
+		return connError{http2.ErrCodeCompression, "truncated headers"}
+	}
+	h.keep(block)
+	return nil
+}

@@ -1,0 +1,136 @@
+package h2
+
+// maxStreamMap is the largest peak of concurrent streams for which a connection keeps its stream map.
+const maxStreamMap = 1000
+
+// table has the streams of a connection, and what is known of stream numbers without one. It is guarded by link.mu.
+type table struct {
+	streams map[uint32]*Stream
+	peak    int // of the number of streams since the map was made
+
+	last     uint32 // the highest number of a stream so far
+	accepted uint32 // the highest number that was not ignored
+	entered  uint32 // the last accepted number whose stream is, or was, in streams
+
+	recent  recentStreams
+	skipped skippedNumbers
+
+	abandoned int // streams in streamAbandoned
+}
+
+func newTable() table { return table{streams: map[uint32]*Stream{}} }
+
+// idle reports whether no request has used a number, or none can.
+func (t *table) idle(id uint32) bool { return id > t.last || id%2 == 0 }
+
+// empty reports whether no request is under way. One that was accepted may not be in streams yet.
+func (t *table) empty() bool { return len(t.streams) == 0 && t.accepted == t.entered }
+
+// accept notes that the next number is that of a request, whose stream enter adds unless it is rejected.
+func (t *table) accept(id uint32) {
+	t.use(id)
+	t.accepted = id
+}
+
+// ignore notes that the next number is that of a request which is ignored: the client was notified of that.
+func (t *table) ignore(id uint32, ended bool) {
+	t.use(id)
+	t.recent.add(id, ended)
+}
+
+func (t *table) use(id uint32) {
+	t.skipped.add(t.last, id)
+	t.last = id
+}
+
+// enter adds the stream of the last accepted request.
+func (t *table) enter(s *Stream) {
+	t.entered = s.id
+	t.streams[s.id] = s
+	t.peak = max(t.peak, len(t.streams))
+}
+
+// remove removes the stream with a number. byClient says that the client has ended it, and must not send any more.
+func (t *table) remove(id uint32, byClient bool) {
+	delete(t.streams, id)
+	if len(t.streams) == 0 && t.peak > maxStreamMap { // a map does not shrink
+		t.streams, t.peak = map[uint32]*Stream{}, 0
+	}
+	t.recent.add(id, byClient)
+}
+
+// takeAll removes all streams and returns them.
+func (t *table) takeAll() map[uint32]*Stream {
+	taken := t.streams
+	t.streams, t.peak = map[uint32]*Stream{}, 0
+	return taken
+}
+
+// recentStreams are the streams that were closed last.
+type recentStreams struct {
+	list [32]recentStream
+	next int
+}
+
+type recentStream struct {
+	id    uint32
+	ended bool // by the client, which must not send any more
+}
+
+func (r *recentStreams) add(id uint32, ended bool) {
+	r.list[r.next%len(r.list)] = recentStream{id, ended}
+	r.next++
+}
+
+func (r *recentStreams) find(id uint32) (ended, ok bool) {
+	for i := range r.list {
+		if r.list[i].id == id {
+			return r.list[i].ended, true
+		}
+	}
+	return false, false
+}
+
+// addReset adds a stream that was never open, unless it is known.
+func (r *recentStreams) addReset(id uint32) {
+	if _, ok := r.find(id); !ok {
+		r.add(id, false)
+	}
+}
+
+// end notes that the client has ended a stream that was closed before.
+func (r *recentStreams) end(id uint32) {
+	for i := range r.list {
+		if r.list[i].id == id {
+			r.list[i].ended = true
+		}
+	}
+}
+
+// skippedNumbers are the last numbers that a client has not used for a stream: a lower number than the highest one means
+// a stream that has existed, unless it is one of these.
+type skippedNumbers struct {
+	list [16]struct{ from, to uint32 }
+	next int
+}
+
+// add notes the use of a number after the highest one so far.
+func (k *skippedNumbers) add(last, id uint32) {
+	from := last + 2
+	if last == 0 {
+		from = 1
+	}
+	if id > from {
+		k.list[k.next%len(k.list)] = struct{ from, to uint32 }{from, id}
+		k.next++
+	}
+}
+
+func (k *skippedNumbers) has(id uint32) bool {
+	for _, r := range k.list {
+		if r.from <= id && id < r.to {
+			return true
+		}
+	}
+	return false
+}

@@ -1,0 +1,186 @@
+package h2
+
+import (
+	"runtime"
+
+	"golang.org/x/net/http2"
+)
+
+const (
+	// batchBytes is about how much is written at once.
+	batchBytes = 64 << 10
+	// turnsOfOwner is how many batches the goroutine writes that made output ready, before a worker takes its place.
+	turnsOfOwner = 4
+)
+
+// The writer is whoever has set link.mu.writing: one goroutine at a time.
+
+// becomeWriter makes the caller the writer if there is output and no writer. mu is held.
+func (l *link) becomeWriter() bool {
+	if l.mu.writing || l.mu.state == connLost || !l.hasOutput() {
+		return false
+	}
+	l.mu.writing = true
+	return true
+}
+
+// writeOrWait makes the caller the writer if there is none. It may wait for the client. mu is held, and unlocked.
+func (l *link) writeOrWait() {
+	writes := l.becomeWriter()
+	others := len(l.mu.table.streams) > 1
+	l.mu.Unlock()
+	if !writes {
+		return
+	}
+	if others {
+		// What other goroutines are about to answer goes into the same write.
+		runtime.Gosched()
+	}
+	l.writeBatches(turnsOfOwner)
+}
+
+// handOver lets a worker write if there is output and no writer. mu is held.
+func (l *link) handOver() {
+	if l.becomeWriter() {
+		l.o.Workers.Run(l.writeAll)
+	}
+}
+
+// writeNow writes what is ready if there is no writer, at most so many batches, without waiting: a worker writes the rest, and
+// what the socket does not take at once. With TLS, where a write may wait, a worker writes everything. mu is held, and unlocked.
+func (l *link) writeNow(turns int) {
+	writes := l.becomeWriter()
+	l.mu.Unlock()
+	switch {
+	case !writes:
+		return
+	case !l.socket.direct.possible():
+		l.o.Workers.Run(l.writeAll)
+		return
+	}
+	b := l.socket.newBatch()
+	for ; l.nextBatch(b, turns > 0); turns-- {
+		if turns == 0 {
+			l.o.Workers.Run(l.writeAll)
+			break
+		}
+		if b.len() == 0 {
+			continue // streams were filled that must not send
+		}
+		n, err := l.socket.direct.write(b)
+		if err == nil && n < b.len() {
+			l.o.Workers.Run(func() { l.writeRest(b, n) })
+			return
+		}
+		b.clear()
+		if err != nil {
+			l.close(err)
+		}
+	}
+	b.release()
+}
+
+// writeRest writes a batch of which n bytes are written, and what is ready after it. Only the writer calls it.
+func (l *link) writeRest(b *batch, n int) {
+	err := l.socket.write(b, n)
+	b.clear()
+	b.release()
+	if err != nil {
+		l.close(err)
+	}
+	l.writeAll()
+}
+
+// writeAll writes until nothing is ready. Only the writer calls it.
+func (l *link) writeAll() { l.writeBatches(-1) }
+
+// writeBatches writes what is ready until there is nothing, or turns are over and a worker continues; negative turns never are.
+// Only the writer calls it.
+func (l *link) writeBatches(turns int) {
+	b := l.socket.newBatch()
+	defer b.release()
+	for ; l.nextBatch(b, turns != 0); turns-- {
+		if turns == 0 {
+			l.o.Workers.Run(l.writeAll)
+			return
+		}
+		if b.len() == 0 {
+			continue // streams were filled that must not send
+		}
+		err := l.socket.write(b, 0)
+		b.clear()
+		if err != nil {
+			l.close(err)
+		}
+	}
+}
+
+// nextBatch fills the next batch, if build is set. It returns false if nothing is ready; then there is no writer any more.
+func (l *link) nextBatch(b *batch, build bool) (more bool) {
+	l.mu.Lock()
+	l.fillSources()
+	inUse := l.mu.inUse
+	l.mu.inUse = nil
+	if !l.hasOutput() || l.mu.state == connLost {
+		inUse.Free() // before Serve can return
+		l.mu.writing = false
+		l.mu.changed.Broadcast()
+		finished := l.finishOutput()
+		l.mu.Unlock()
+		if finished {
+			l.endOutput()
+		}
+		return false
+	}
+	if build {
+		l.build(b)
+		l.mu.changed.Broadcast()
+	}
+	l.mu.Unlock()
+	inUse.Free()
+	return true
+}
+
+// build fills a batch: frames without data first, then the streams by turns. mu is held.
+func (l *link) build(b *batch) {
+	out := &l.mu.out
+	out.takeFrames(b)
+	for b.len() < batchBytes {
+		s := out.nextTurn()
+		if s == nil {
+			return
+		}
+		switch out.writeTurn(b, s) {
+		case turnLast:
+			l.remove(s, s.state.bodyEnded())
+		case turnTooLarge:
+			l.reset(s, http2.ErrCodeInternal, s.state.bodyEnded())
+			s.endContext(byCancel)
+		}
+	}
+}
+
+// fillSources lets streams queue output, as much as one write takes: the rest stays where it is until the client has read that.
+// Only the writer calls it. mu is held, and unlocked during Fill.
+func (l *link) fillSources() {
+	for before := l.mu.out.filled; l.mu.out.filled-before < batchBytes && l.mu.state.writes(); {
+		s, room := l.mu.out.nextSource()
+		if s == nil {
+			return
+		}
+		l.mu.Unlock()
+		s.x.(Filler).Fill(int(room))
+		l.mu.Lock()
+	}
+}
+
+// flush writes what is ready, without waiting for the client.
+func (l *link) flush() {
+	l.mu.Lock()
+	if l.mu.costly && len(l.mu.out.sources) > 0 {
+		l.handOver() // the caller works for other clients too
+		l.mu.Unlock()
+		return
+	}
+	l.writeNow(turnsOfOwner)
+}
