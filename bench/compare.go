@@ -12,7 +12,7 @@ import (
 	"time"
 
 	"vigil/bench/report"
-	"vigil/bench/scenario"
+	"vigil/bench/suite"
 	"vigil/bench/target"
 )
 
@@ -109,7 +109,7 @@ func (c *comparison) note(format string, args ...any) {
 }
 
 // compare runs everything, writes the report as far as it goes, and fails if any scenario did.
-func (c *comparison) compare(ctx context.Context, chosen []scenario.Scenario) error {
+func (c *comparison) compare(ctx context.Context, chosen []suite.Scenario) error {
 	var failed []error
 	for _, sc := range chosen {
 		rs := &report.Scenario{Name: sc.Name, About: sc.About, Axis: sc.Axis}
@@ -170,10 +170,10 @@ func (c *comparison) charts() error {
 }
 
 // rounds runs one scenario. Each round begins with the next system, so that none is always first.
-func (c *comparison) rounds(ctx context.Context, sc scenario.Scenario, rs *report.Scenario) error {
+func (c *comparison) rounds(ctx context.Context, sc suite.Scenario, rs *report.Scenario) error {
 	n := len(c.systems)
 	for round := range c.Rounds {
-		figures := make([][]scenario.Figure, n)
+		figures := make([][]suite.Figure, n)
 		for i := range n {
 			which := (round + i) % n
 			f, err := c.once(ctx, sc, which, "")
@@ -210,7 +210,7 @@ func (c *comparison) rounds(ctx context.Context, sc scenario.Scenario, rs *repor
 }
 
 // headline is the first figures of a run, to see how it goes.
-func headline(fs []scenario.Figure) string {
+func headline(fs []suite.Figure) string {
 	var parts []string
 	for _, f := range fs[:min(3, len(fs))] {
 		parts = append(parts, fmt.Sprintf("%s %.4g %s", f.Name, f.Value, f.Unit))
@@ -219,7 +219,7 @@ func headline(fs []scenario.Figure) string {
 }
 
 // once runs a scenario once on one system, with a profile into a file if one is given.
-func (c *comparison) once(ctx context.Context, sc scenario.Scenario, which int, profile string) (_ []scenario.Figure, err error) {
+func (c *comparison) once(ctx context.Context, sc suite.Scenario, which int, profile string) (_ []suite.Figure, err error) {
 	ctx, cancel := context.WithTimeout(ctx, c.Timeout)
 	defer cancel()
 	y := c.systems[which]
@@ -228,9 +228,9 @@ func (c *comparison) once(ctx context.Context, sc scenario.Scenario, which int, 
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
-	e := &scenario.Env{
+	e := &suite.Env{
 		Launcher: c.launcher, Build: y.Build, Dir: dir, Cache: y.cache, ProfileTo: profile, Args: y.args, Note: c.note,
-		Params: scenario.Params{Warmup: c.Warmup, Duration: c.Duration, Scale: c.Scale, ValueSize: c.ValueSize, Pause: 50 * time.Millisecond},
+		Params: suite.Params{Warmup: c.Warmup, Duration: c.Duration, Scale: c.Scale, ValueSize: c.ValueSize, Pause: 50 * time.Millisecond},
 	}
 	f, err := sc.Run(ctx, e)
 	if cerr := e.Close(); err == nil {

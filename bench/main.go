@@ -18,7 +18,7 @@ import (
 	"syscall"
 	"time"
 
-	"vigil/bench/scenario"
+	"vigil/bench/suite"
 )
 
 func main() {
@@ -56,7 +56,7 @@ type settings struct {
 	list                            bool
 }
 
-func parse(args []string) (*settings, []scenario.Scenario, error) {
+func parse(args []string) (*settings, []suite.Scenario, error) {
 	var s settings
 	fs := flag.NewFlagSet("bench", flag.ContinueOnError)
 	fs.StringVar(&s.Scenarios, "scenario", "put-pipelined,get-linearizable", "scenarios, separated by commas; patterns such as watch-* and all are understood")
@@ -119,8 +119,8 @@ func parse(args []string) (*settings, []scenario.Scenario, error) {
 
 // choose picks the scenarios that match a list of names and patterns, in their own order. With etcd, a pattern leaves out those that
 // only Vigil has, and their names are refused.
-func choose(list string, etcd bool) ([]scenario.Scenario, error) {
-	all := scenario.All()
+func choose(list string, etcd bool) ([]suite.Scenario, error) {
+	all := suite.All()
 	want := make([]bool, len(all))
 	for pattern := range strings.SplitSeq(list, ",") {
 		if pattern == "all" {
@@ -144,7 +144,7 @@ func choose(list string, etcd bool) ([]scenario.Scenario, error) {
 			return nil, fmt.Errorf("-scenario %q matches none; -list shows them", pattern)
 		}
 	}
-	var out []scenario.Scenario
+	var out []suite.Scenario
 	for i, s := range all {
 		if want[i] {
 			out = append(out, s)
@@ -162,7 +162,7 @@ func run(ctx context.Context, args []string) error {
 		return err
 	}
 	if s.list {
-		for _, sc := range scenario.All() {
+		for _, sc := range suite.All() {
 			fmt.Printf("%-22s %s\n", sc.Name, sc.About)
 		}
 		return nil

@@ -4,13 +4,13 @@ import (
 	"slices"
 	"testing"
 
-	"vigil/bench/scenario"
+	"vigil/bench/suite"
 )
 
 // TestChoose: with etcd, a pattern leaves out what only Vigil has.
 func TestChoose(t *testing.T) {
-	has := func(chosen []scenario.Scenario, name string) bool {
-		return slices.ContainsFunc(chosen, func(s scenario.Scenario) bool { return s.Name == name })
+	has := func(chosen []suite.Scenario, name string) bool {
+		return slices.ContainsFunc(chosen, func(s suite.Scenario) bool { return s.Name == name })
 	}
 	for _, c := range []struct {
 		list             string

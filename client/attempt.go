@@ -8,9 +8,9 @@ import (
 	"google.golang.org/grpc/codes"
 
 	"vigil/client/internal/attempt"
+	"vigil/client/internal/credential"
 	"vigil/client/internal/pool"
 	"vigil/client/internal/request"
-	"vigil/client/internal/token"
 )
 
 // attempts is the state of a call that is retried. Every call and stream of the package uses it: Next chooses the member
@@ -61,7 +61,7 @@ func localCause(err error) error {
 	if u, ok := err.(*pool.Unreachable); ok {
 		return (*UnreachableError)(u)
 	}
-	if err == token.ErrClosed {
+	if err == credential.ErrClosed {
 		return ErrClosed
 	}
 	return err

@@ -6,8 +6,8 @@ import (
 	"go.etcd.io/etcd/api/v3/authpb"
 	"go.etcd.io/etcd/api/v3/etcdserverpb"
 
+	"vigil/client/internal/credential"
 	"vigil/client/internal/request"
-	"vigil/client/internal/token"
 )
 
 var (
@@ -70,7 +70,7 @@ func (a Auth) Status(ctx context.Context) (*AuthStatus, error) {
 // Authenticate exchanges a password for a token. A client with Config.Username calls it by itself.
 func (a Auth) Authenticate(ctx context.Context, user, password string) (Token, error) {
 	req := &request.Generated{Message: &etcdserverpb.AuthenticateRequest{Name: user, Password: password}}
-	r, err := callWith[etcdserverpb.AuthenticateResponse](ctx, a.c, &authenticateMethod, user, req, token.NewCredential(token.Token{}))
+	r, err := callWith[etcdserverpb.AuthenticateResponse](ctx, a.c, &authenticateMethod, user, req, credential.NewCredential(credential.Token{}))
 	return Token{Value: r.GetToken()}, err
 }
 

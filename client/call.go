@@ -6,8 +6,8 @@ import (
 
 	"google.golang.org/protobuf/proto"
 
+	"vigil/client/internal/credential"
 	"vigil/client/internal/request"
-	"vigil/client/internal/token"
 )
 
 // method is a call of the API.
@@ -65,7 +65,7 @@ func ask[R any](ctx context.Context, c *Client, m *method, key string, req proto
 
 // callWith is call with a given credential, or that of the client if it is nil. Each attempt decodes into a new answer,
 // so a failed attempt leaves nothing in the next one's.
-func callWith[R any](ctx context.Context, c *Client, m *method, key string, req tracked, given *token.Credential) (resp *R, err error) {
+func callWith[R any](ctx context.Context, c *Client, m *method, key string, req tracked, given *credential.Credential) (resp *R, err error) {
 	h := &c.core.cfg.Hooks
 	if h.StartCall != nil {
 		ctx = h.StartCall(ctx, m.name)

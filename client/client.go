@@ -6,9 +6,9 @@ import (
 	"sync"
 	"time"
 
+	"vigil/client/internal/credential"
 	"vigil/client/internal/namespace"
 	"vigil/client/internal/pool"
-	"vigil/client/internal/token"
 )
 
 // Client talks to a cluster. It is safe for concurrent use, and so are clients derived from it by In and At,
@@ -31,7 +31,7 @@ type core struct {
 	// tasks are all goroutines.
 	tasks  sync.WaitGroup
 	pool   *pool.Pool
-	tokens *token.Cache
+	tokens *credential.Cache
 	watch  *watchers
 }
 
@@ -43,7 +43,7 @@ func New(cfg Config) (*Client, error) {
 	cfg.setDefaults()
 	ctx, cancel := context.WithCancel(context.Background())
 	c := &core{cfg: cfg, ctx: ctx, cancel: cancel, pool: pool.New(cfg.pool())}
-	c.tokens = token.NewCache(c.tokenSource(), cfg.Logger)
+	c.tokens = credential.NewCache(c.tokenSource(), cfg.Logger)
 	c.watch = newWatchers(c)
 	client := &Client{core: c, ns: keyspace{namespace.Prefix(cfg.Namespace)}}
 	if err := c.pool.Add(pool.ParseAll(cfg.Endpoints), true); err != nil {

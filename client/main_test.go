@@ -10,13 +10,13 @@ import (
 	"time"
 
 	"vigil/client"
-	"vigil/client/internal/servertest"
+	"vigil/client/internal/serverprocess"
 )
 
 // endpoint is the address of a member, for examples and for tests that need no fake.
 var endpoint string
 
-func TestMain(m *testing.M) { servertest.Run(m, &endpoint) }
+func TestMain(m *testing.M) { serverprocess.Run(m, &endpoint) }
 
 func connect(t *testing.T, change ...func(*client.Config)) *client.Client {
 	t.Helper()

@@ -15,7 +15,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"vigil/bench/h2"
+	"vigil/bench/grpcconn"
 	"vigil/bench/hist"
 )
 
@@ -30,13 +30,13 @@ type Op interface {
 }
 
 // Conns is a set of connections to one server.
-type Conns []*h2.Conn
+type Conns []*grpcconn.Conn
 
 // Dial opens n connections.
-func Dial(ctx context.Context, addr string, n int, o h2.Options) (Conns, error) {
+func Dial(ctx context.Context, addr string, n int, o grpcconn.Options) (Conns, error) {
 	var cs Conns
 	for range n {
-		c, err := h2.Dial(ctx, addr, o)
+		c, err := grpcconn.Dial(ctx, addr, o)
 		if err != nil {
 			cs.Close()
 			return nil, fmt.Errorf("connection %d: %w", len(cs), err)
@@ -112,7 +112,7 @@ func (r *closed) fail(err error) {
 // lane is what the slots of one connection share; it belongs to the connection's reader.
 type lane struct {
 	run  *closed
-	conn *h2.Conn
+	conn *grpcconn.Conn
 	ops  int64
 	all  int64
 	lat  hist.Hist
@@ -163,7 +163,7 @@ func (s *slot) count(at time.Time) {
 	}
 }
 
-func (s *slot) End(at time.Time, st h2.Status) {
+func (s *slot) End(at time.Time, st grpcconn.Status) {
 	run := s.run
 	err := st.Err()
 	if s.stream != 0 && err == nil && s.checkErr == nil && (s.answers == 1 || s.method == "") {

@@ -11,7 +11,7 @@ import (
 	"time"
 
 	"vigil/bench/api"
-	"vigil/bench/h2"
+	"vigil/bench/grpcconn"
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"google.golang.org/grpc"
@@ -54,7 +54,7 @@ func serve(t *testing.T, f any, conns int) Conns {
 		pb.RegisterLeaseServer(s, f)
 	}
 	go s.Serve(lis)
-	cs, err := Dial(context.Background(), lis.Addr().String(), conns, h2.Options{})
+	cs, err := Dial(context.Background(), lis.Addr().String(), conns, grpcconn.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -9,7 +9,7 @@ import (
 	"sync"
 	"time"
 
-	"vigil/bench/h2"
+	"vigil/bench/grpcconn"
 	"vigil/bench/hist"
 
 	"golang.org/x/sys/unix"
@@ -26,7 +26,7 @@ type Pacer struct {
 	rate  float64
 	newOp func(slot int) Op
 	// refusal says which errors are a server's way to say that it cannot keep up.
-	refusal func(h2.Status) bool
+	refusal func(grpcconn.Status) bool
 
 	stop   chan struct{}
 	done   chan struct{} // closed when the pacing goroutine has ended
@@ -96,13 +96,13 @@ type shot struct {
 const RefusedLatency = 10 * time.Second
 
 // Refuses is a refusal function for servers under too much load.
-func Refuses(s h2.Status) bool {
+func Refuses(s grpcconn.Status) bool {
 	return strings.Contains(s.Message, "too many requests") || strings.Contains(s.Message, "request timed out")
 }
 
 // Start begins sending rate requests a second. An error that refusal, which may be nil, accepts is
 // counted as a refused request; every other one ends the run.
-func Start(conns Conns, rate float64, newOp func(slot int) Op, refusal func(h2.Status) bool) (*Pacer, error) {
+func Start(conns Conns, rate float64, newOp func(slot int) Op, refusal func(grpcconn.Status) bool) (*Pacer, error) {
 	if rate <= 0 || len(conns) == 0 {
 		return nil, fmt.Errorf("open loop of %v requests a second on %d connections", rate, len(conns))
 	}
@@ -155,7 +155,7 @@ func (p *Pacer) run() {
 	}
 }
 
-func (p *Pacer) shoot(c *h2.Conn, due time.Time) error {
+func (p *Pacer) shoot(c *grpcconn.Conn, due time.Time) error {
 	m := &p.mu
 	var s *shot
 	m.Lock()
@@ -202,7 +202,7 @@ func (s *shot) Message(_ time.Time, msg []byte) {
 	}
 }
 
-func (s *shot) End(at time.Time, st h2.Status) {
+func (s *shot) End(at time.Time, st grpcconn.Status) {
 	p := s.p
 	err := st.Err()
 	refused := err != nil && p.refusal != nil && p.refusal(st)

@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"vigil/bench/api"
-	"vigil/bench/h2"
+	"vigil/bench/grpcconn"
 	"vigil/bench/hist"
 )
 
@@ -48,7 +48,7 @@ type Watchers struct {
 // watchStream is one stream. What is not atomic belongs to its connection's reader.
 type watchStream struct {
 	w    *Watchers
-	conn *h2.Conn
+	conn *grpcconn.Conn
 	id   uint32
 
 	events, bytes, answers atomic.Int64
@@ -154,7 +154,7 @@ func (s *watchStream) take(at time.Time, msg []byte) error {
 }
 
 // End takes the end of the stream, which only Close may bring about.
-func (s *watchStream) End(_ time.Time, st h2.Status) {
+func (s *watchStream) End(_ time.Time, st grpcconn.Status) {
 	if !s.w.closing.Load() {
 		s.w.fail(fmt.Errorf("watch stream ended: %w", st))
 	}

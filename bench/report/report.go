@@ -11,8 +11,8 @@ import (
 	"time"
 
 	"vigil/bench/chart"
-	"vigil/bench/scenario"
 	"vigil/bench/stats"
+	"vigil/bench/suite"
 )
 
 // Report is the outcome of one comparison.
@@ -72,7 +72,7 @@ type Figure struct {
 
 // Add takes the figures of one whole round: one list for each system, in the order of Systems. The
 // control, if there is one, is the third and repeats system number controls.
-func (s *Scenario) Add(round [][]scenario.Figure, controls int) error {
+func (s *Scenario) Add(round [][]suite.Figure, controls int) error {
 	for i, fs := range round {
 		if len(fs) != len(round[0]) {
 			return fmt.Errorf("%s: %d figures of one system, %d of another", s.Name, len(fs), len(round[0]))
@@ -80,7 +80,7 @@ func (s *Scenario) Add(round [][]scenario.Figure, controls int) error {
 		for j, f := range fs {
 			if s.rounds == 0 && i == 0 {
 				s.Figures = append(s.Figures, &Figure{Name: f.Name, Unit: f.Unit, Auxiliary: f.Auxiliary, Line: f.Line, X: f.X, Values: make([][]float64, len(round)),
-					Better: map[scenario.Better]string{scenario.Lower: "lower", scenario.Higher: "higher"}[f.Better]})
+					Better: map[suite.Better]string{suite.Lower: "lower", suite.Higher: "higher"}[f.Better]})
 			}
 			if s.Figures[j].Name != f.Name {
 				return fmt.Errorf("%s: figure %d is %q once and %q then", s.Name, j, s.Figures[j].Name, f.Name)

@@ -7,22 +7,22 @@ import (
 	"testing"
 
 	"vigil/bench/chart"
-	"vigil/bench/scenario"
+	"vigil/bench/suite"
 )
 
-func round(a, b, c float64) [][]scenario.Figure {
-	f := func(v float64) []scenario.Figure {
-		return []scenario.Figure{
-			{Name: "server CPU per put", Unit: "µs", Value: v, Better: scenario.Lower},
+func round(a, b, c float64) [][]suite.Figure {
+	f := func(v float64) []suite.Figure {
+		return []suite.Figure{
+			{Name: "server CPU per put", Unit: "µs", Value: v, Better: suite.Lower},
 			{Name: "disk", Unit: "µs", Value: 0, Auxiliary: true},
 		}
 	}
-	return [][]scenario.Figure{f(a), f(b), f(c)}
+	return [][]suite.Figure{f(a), f(b), f(c)}
 }
 
 func TestReport(t *testing.T) {
 	s := &Scenario{Name: "put", About: "puts"}
-	for _, r := range [][][]scenario.Figure{round(10, 20, 11), round(30, 40, 30), round(12, 24, 12)} {
+	for _, r := range [][][]suite.Figure{round(10, 20, 11), round(30, 40, 30), round(12, 24, 12)} {
 		if err := s.Add(r, 0); err != nil {
 			t.Fatal(err)
 		}
@@ -72,9 +72,9 @@ func TestFiguresMustAgree(t *testing.T) {
 func TestChart(t *testing.T) {
 	s := &Scenario{Name: "cost", About: "cost of keys", Axis: "keys"}
 	for _, up := range []float64{0, 2} {
-		var all [][]scenario.Figure
+		var all [][]suite.Figure
 		for _, v := range []float64{10, 50, 51} { // the last one is the control
-			all = append(all, []scenario.Figure{
+			all = append(all, []suite.Figure{
 				{Name: "put at 10", Unit: "µs", Value: v + up, Line: "put", X: 10},
 				{Name: "put at 100", Unit: "µs", Value: 2*v + up, Line: "put", X: 100},
 				{Name: "in no line", Value: 7},

@@ -15,7 +15,7 @@ import (
 	"time"
 
 	"vigil/bench/api"
-	"vigil/bench/h2"
+	"vigil/bench/grpcconn"
 )
 
 // Config says how a server is started.
@@ -192,7 +192,7 @@ func (s *Server) Ready(ctx context.Context) (time.Time, error) {
 }
 
 func (s *Server) try(ctx context.Context, msg []byte) (time.Time, error) {
-	c, err := h2.Dial(ctx, s.Addr, h2.Options{})
+	c, err := grpcconn.Dial(ctx, s.Addr, grpcconn.Options{})
 	if err != nil {
 		return time.Time{}, err
 	}

@@ -7,13 +7,13 @@ import (
 	"time"
 
 	"vigil/client"
-	"vigil/client/internal/servertest"
+	"vigil/client/internal/serverprocess"
 	"vigil/client/lease"
 )
 
 var endpoint string
 
-func TestMain(m *testing.M) { servertest.Run(m, &endpoint) }
+func TestMain(m *testing.M) { serverprocess.Run(m, &endpoint) }
 
 func keeper(t *testing.T) (*client.Client, *lease.Keeper) {
 	t.Helper()

@@ -6,13 +6,13 @@ import (
 	"testing"
 
 	"vigil/client"
-	"vigil/client/internal/servertest"
+	"vigil/client/internal/serverprocess"
 )
 
 // endpoint is the address of a member.
 var endpoint string
 
-func TestMain(m *testing.M) { servertest.Run(m, &endpoint) }
+func TestMain(m *testing.M) { serverprocess.Run(m, &endpoint) }
 
 // connect returns a client whose keys are those of the test.
 func connect(t *testing.T) *client.Client {

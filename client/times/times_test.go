@@ -10,7 +10,7 @@ import (
 	"google.golang.org/grpc/metadata"
 
 	"vigil/client"
-	"vigil/client/internal/servertest"
+	"vigil/client/internal/serverprocess"
 	"vigil/client/times"
 
 	"go.etcd.io/etcd/api/v3/etcdserverpb"
@@ -18,7 +18,7 @@ import (
 
 var endpoint string
 
-func TestMain(m *testing.M) { servertest.Run(m, &endpoint) }
+func TestMain(m *testing.M) { serverprocess.Run(m, &endpoint) }
 
 func connect(t *testing.T) *client.Client {
 	t.Helper()

@@ -9,9 +9,9 @@ import (
 
 	"google.golang.org/grpc/metadata"
 
+	"vigil/client/internal/credential"
 	"vigil/client/internal/pool"
 	"vigil/client/internal/request"
-	"vigil/client/internal/token"
 )
 
 // maxRenewals is how many tokens in a row a server may refuse before the call fails.
@@ -20,11 +20,11 @@ const maxRenewals = 2
 // State is the state of one call. One goroutine at a time uses it.
 type State struct {
 	Pool   *pool.Pool
-	Tokens *token.Cache
+	Tokens *credential.Cache
 	// Pin is the only member to use, nil for any.
 	Pin *pool.Member
 	// Given, if set, is sent instead of a credential of Tokens.
-	Given *token.Credential
+	Given *credential.Credential
 	// Leader makes members without a leader reject the call.
 	Leader bool
 	// Room is memory for the context of the next attempt.
@@ -34,7 +34,7 @@ type State struct {
 
 	// At is the member of the last attempt, Credential what was sent to it, and Count the number of attempts.
 	At         *pool.Member
-	Credential *token.Credential
+	Credential *credential.Credential
 	Count      int
 
 	leaves uint64 // of At when it was chosen

@@ -1,0 +1,7 @@
+//go:build !linux
+
+package serverprocess
+
+import "syscall"
+
+func endsWithParent() *syscall.SysProcAttr { return nil }
