@@ -15,15 +15,16 @@ import (
 )
 
 const (
-	// maxBackups bounds the backups that are under way at once. Each keeps files from going that reclaim
-	// has replaced.
+	// maxBackups bounds the backups that are under way at once. Each keeps files that reclaim has
+	// replaced.
 	maxBackups = 8
-	// settleInterval is how often a backup looks whether what it has in memory is in a file by now.
+	// settleInterval is how often a backup looks whether a segment that it has in memory is in a
+	// file by now.
 	settleInterval = time.Second
 )
 
-// Backup is the whole state of the member at one position, as a file of etcd that is not on disk: it is
-// made while it is written. It must be closed, and is for one goroutine.
+// Backup is the whole state of the member at one position, as a file of etcd that is not on disk:
+// it is made while it is written. It must be closed, and is for one goroutine.
 type Backup struct {
 	damage *damage.Places
 	export *mvcc.Export
@@ -32,14 +33,14 @@ type Backup struct {
 	closed chan struct{}
 }
 
-// Backup cuts the state. storage and cluster are the versions of etcd that the file is to name. It takes
-// the time to read all records, concurrently with everything else, and neither space on disk nor memory that grows
-// with the state; the pace after that is the reader's alone. A member that is no
-// voter, has no leader or is not trusted answers too.
+// Backup cuts the state. storage and cluster are the versions of etcd that the file is to name. It
+// takes the time to read all records, concurrently with everything else, and neither space on disk
+// nor memory that grows with the state; the pace after that is the reader's alone. A member that is
+// not a voter, has no leader or is not trusted answers too.
 //
 // Errors: ctx's, kv.ErrStopped, kv.ErrTooManyRequests while there are too many, or one of the disk.
 func (r *Replica) Backup(ctx context.Context, storage, cluster string) (*Backup, error) {
-	ctx, done, err := r.errand(ctx)
+	ctx, done, err := r.beginErrand(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -47,7 +48,8 @@ func (r *Replica) Backup(ctx context.Context, storage, cluster string) (*Backup,
 	select {
 	case r.backups <- struct{}{}:
 	default:
-		return nil, fmt.Errorf("%w: %d snapshots are being taken from this member", kv.ErrTooManyRequests, maxBackups)
+		return nil, fmt.Errorf("%w: %d snapshots are being taken from this member",
+			kv.ErrTooManyRequests, maxBackups)
 	}
 	b := &Backup{damage: r.damage, free: func() { <-r.backups }, closed: make(chan struct{})}
 	layout := snapshot.NewLayout()
@@ -56,7 +58,7 @@ func (r *Replica) Backup(ctx context.Context, storage, cluster string) (*Backup,
 		return h.Store.Export(ctx, layout.Add)
 	})
 	if err == nil {
-		err = b.finish(ctx, layout, storage, cluster)
+		err = b.finishLayout(ctx, layout, storage, cluster)
 	}
 	if err != nil {
 		b.Close()
@@ -69,7 +71,8 @@ func (r *Replica) Backup(ctx context.Context, storage, cluster string) (*Backup,
 	return b, nil
 }
 
-// releaseMemory moves what the backup holds in memory to files, so that a backup that is not read keeps no segment in memory.
+// releaseMemory replaces segments in memory by files, so that a backup that is not read keeps no
+// segment in memory.
 func (b *Backup) releaseMemory() {
 	tick := time.NewTicker(settleInterval)
 	defer tick.Stop()
@@ -82,13 +85,15 @@ func (b *Backup) releaseMemory() {
 	}
 }
 
-// finish adds to a layout what is not records.
-func (b *Backup) finish(ctx context.Context, l *snapshot.Layout, storage, cluster string) error {
+// finishLayout adds everything to a layout that is not a record.
+func (b *Backup) finishLayout(ctx context.Context, l *snapshot.Layout, storage,
+	cluster string) error {
 	c, err := fsm.ReadContents(b.export.Meta)
 	if err != nil {
 		return err
 	}
-	// Alarms are of the members: what is restored, here or by etcd, has others, and would refuse writes for a reason that is gone.
+	// Alarms are left out: they name members of this cluster. A cluster that is restored has other
+	// members, and would reject writes for a cause that is gone.
 	b.plan, err = l.Finish(ctx, &snapshot.Contents{
 		Index: b.export.Applied.Index, Term: b.export.Applied.Term, Compact: b.export.Compact,
 		StorageVersion: storage, ClusterVersion: cluster,
@@ -113,7 +118,7 @@ func (b *Backup) Write(out io.Writer) error {
 	return err
 }
 
-// Close gives back what the backup holds.
+// Close releases the files and the memory of the backup.
 func (b *Backup) Close() {
 	close(b.closed)
 	if b.export != nil {

@@ -19,11 +19,11 @@ type errands struct {
 	running sync.WaitGroup
 }
 
-// errand begins a call from outside that uses the disk. It returns a context that ends, with
-// kv.ErrStopped for its cause, when the member stops, and what to call at the end. Its error is
-// kv.ErrStopped.
-func (r *Replica) errand(ctx context.Context) (context.Context, func(), error) {
-	if !r.errands.begin() {
+// beginErrand begins a call from outside that uses the disk. It returns a context that ends, with
+// kv.ErrStopped for its cause, when the member stops, and a function to call at the end. Its error
+// is kv.ErrStopped.
+func (r *Replica) beginErrand(ctx context.Context) (context.Context, func(), error) {
+	if !r.errands.add() {
 		return nil, nil, kv.ErrStopped
 	}
 	ctx, cancel := context.WithCancelCause(ctx)
@@ -48,8 +48,8 @@ func (r *Replica) onStop(f func()) (forget func()) {
 	return func() { close(done) }
 }
 
-// begin returns false if nothing may begin any more. Otherwise the caller calls running.Done.
-func (e *errands) begin() bool {
+// add returns false if no errand may begin any more. Otherwise the caller calls running.Done.
+func (e *errands) add() bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if e.mu.stopped {
@@ -59,8 +59,8 @@ func (e *errands) begin() bool {
 	return true
 }
 
-// end waits until nothing is running and lets nothing begin.
-func (e *errands) end() {
+// close lets no errand begin any more, and waits until none is running.
+func (e *errands) close() {
 	e.mu.Lock()
 	e.mu.stopped = true
 	e.mu.Unlock()
@@ -68,12 +68,12 @@ func (e *errands) end() {
 }
 
 // Checkpoint makes dir, which must not exist yet, a checkpoint: a directory laid out like a data
-// directory, with the store as it is at some moment of the call, membership and all, and without a raft
-// log. It takes links and at most one segment of space, must be on the file system of the store, and
-// delays no write. What it returns says which position and revision it holds. The errors are those of
-// history.Log.Checkpoint and kv.ErrStopped; none of them harms the member.
+// directory, with the store as it is at some moment of the call, membership and all, and without a
+// raft log. It takes links and at most one segment of space, must be on the file system of the
+// store, and delays no write. The result has its position and revision. Errors: kv.ErrStopped, and
+// from history.Log.Checkpoint; none of them harms the member.
 func (r *Replica) Checkpoint(ctx context.Context, dir string) (history.Checkpoint, error) {
-	ctx, done, err := r.errand(ctx)
+	ctx, done, err := r.beginErrand(ctx)
 	if err != nil {
 		return history.Checkpoint{}, err
 	}

@@ -14,12 +14,12 @@ import (
 	"vigil/internal/store/history"
 )
 
-// Commit is the effect of one batch, or of the snapshot that has replaced the store. Apply emits one for each, and its subscribers
-// must not keep it.
+// Commit is the effect of one batch, or of the snapshot that has replaced the store. Apply emits
+// one for each, and its subscribers must not keep it.
 type Commit struct {
 	// At is the position of the last entry whose effect is complete.
 	At history.Applied
-	// Revision is the newest revision. Events are those of the batch, up to it.
+	// Revision is the newest revision. Events are the events of the batch, up to it.
 	Revision int64
 	Events   []kv.Event
 	// Installed: a snapshot has replaced the store. Its changes have no events.
@@ -34,7 +34,7 @@ type Commit struct {
 	Times    *timeline.State
 	Lineage  *lineage.State
 
-	// UsersChanged: Users are not those of the commit before.
+	// UsersChanged: Users differ from the commit before.
 	UsersChanged bool
 	// Tokens were issued. TokensEnd is the index up to which unused tokens end, 0 for none.
 	Tokens    []fsm.Token
@@ -68,8 +68,8 @@ func (a *applier) commitBatch() error {
 	return nil
 }
 
-// prepareCommit makes the next commit, and tells the subscribers that must know it before its state can be read. It is called again
-// if the batch could not be committed at first.
+// prepareCommit makes the next commit, and tells the subscribers that must know it before its state
+// can be read. It is called again if the batch could not be committed at first.
 func (a *applier) prepareCommit() {
 	m := a.machine
 	a.last = Commit{

@@ -22,8 +22,8 @@ import (
 	"vigil/internal/vfs"
 )
 
-// Config says what a member is and how it works. FS, the directories and Name are required, and
-// InitialMembers where there is no data yet; the zero value of the others is their default.
+// Config configures a member. FS, the directories and Name are required, and InitialMembers if
+// there are no data yet. The zero value of the other fields is their default.
 type Config struct {
 	FS vfs.FS
 	// WALDir holds the raft log, HistoryDir the store. They are made if need be. Nothing else may
@@ -40,24 +40,24 @@ type Config struct {
 	// clusters that begin alike. Both are used only if there is no data yet.
 	InitialMembers []cluster.Member
 	Token          string
-	// UnsharedNames says that other members call those of InitialMembers differently. The state that all
-	// begin with has no names then; each member publishes its own.
+	// UnsharedNames: other members know InitialMembers under other names. Then the state that all
+	// members begin with has no names, and each member publishes its name.
 	UnsharedNames bool
 
 	// TickInterval is the unit of the election clock, by default 100 ms; an election starts after
 	// ElectionTicks without a leader, by default 10.
 	TickInterval  time.Duration
 	ElectionTicks int
-	// NoPreVote is raftnode.Config.NoPreVote. NoElectionAdvance leaves a member that starts and finds others, and no
-	// leader among them, to wait for a whole election timeout.
+	// NoPreVote is raftnode.Config.NoPreVote. NoElectionAdvance leaves a member that starts and
+	// finds others, and no leader among them, to wait for a whole election timeout.
 	NoPreVote, NoElectionAdvance bool
 
 	// RequestTimeout bounds how long a request waits for its outcome; by default 5 s and two
 	// election timeouts.
 	RequestTimeout time.Duration
-	// WarnApply is how long carrying out a request, or a read altogether, may take before a line about it
-	// is logged, by default 100 ms; negative means never. A request that took longer than NoteSteps, by
-	// default 150 ms, gets its Steps set.
+	// WarnApply is how long carrying out a request, or a read altogether, may take before a line
+	// about it is logged, by default 100 ms; negative means never. A request that took longer than
+	// NoteSteps, by default 150 ms, gets its Steps set.
 	WarnApply, NoteSteps time.Duration
 	// Tracer, if set, exports the steps of requests.
 	Tracer timing.Tracer
@@ -65,12 +65,12 @@ type Config struct {
 	// fsm.MaxRequestBytes.
 	MaxRequestBytes int
 	// MaxGroupBytes is the size at which a group takes no more requests; by default 1 MiB. A
-	// larger request makes a group of its own.
+	// larger request is a group by itself.
 	MaxGroupBytes int
 	// MaxGroupRequests is the number of requests at which a group takes no more; by default 4096.
 	MaxGroupRequests int
-	// MaxPendingBytes bounds the requests that wait for their outcome, encoded; by default 64 MiB and two
-	// of the largest requests. Large requests leave a part of it for others.
+	// MaxPendingBytes bounds the requests that wait for their outcome, encoded; by default 64 MiB
+	// and two of the largest requests. Large requests leave a part of it for others.
 	MaxPendingBytes int64
 	// MaxInFlight bounds the groups that are proposed and not committed; by default 2. Requests
 	// beyond wait and become one larger group.
@@ -78,12 +78,12 @@ type Config struct {
 	// MaxApplyLag is the number of entries committed and not applied at which writes are refused;
 	// by default 5000.
 	MaxApplyLag uint64
-	// MaxBatchBytes is the size of entries, or of what they write, at which the apply goroutine ends a batch
-	// of the store; by default 1 MiB. All entries that are waiting share a batch up to that. An entry that
-	// writes several times as much is divided.
+	// MaxBatchBytes is the size of entries, or of the records that they write, at which the apply
+	// goroutine ends a batch of the store; by default 1 MiB. All entries that are waiting share a
+	// batch up to that. An entry that writes several times as much is divided.
 	MaxBatchBytes int
 
-	// SnapshotCount is the number of requests, and SnapshotBytes that of the bytes of entries,
+	// SnapshotCount is the number of requests, and SnapshotBytes the size of entries,
 	// after which the store is synced and the raft log shortened; by default 10000 and 64 MiB.
 	SnapshotCount uint64
 	SnapshotBytes int64
@@ -95,15 +95,16 @@ type Config struct {
 	// QuotaBytes is the size of live data at which the member raises the alarm NOSPACE, which stops
 	// puts in the whole cluster; 0 or less means none. A server uses DefaultQuotaBytes.
 	QuotaBytes int64
-	// ScrubBytesPerSecond is how fast the store is read over and over to find damage, ScrubPause how
-	// long the scrubber rests between two rounds, by default an hour. 0 or less means no scrubbing. A server uses
-	// DefaultScrubBytesPerSecond.
+	// ScrubBytesPerSecond is how fast the store is read over and over to find damage, ScrubPause
+	// how long the scrubber rests between two rounds, by default an hour. 0 or less means no
+	// scrubbing. A server uses DefaultScrubBytesPerSecond.
 	ScrubBytesPerSecond int64
 	ScrubPause          time.Duration
 
-	// CompareInterval is how often the leader compares the data of all members, by default 10 minutes;
-	// CompareCompactionsInterval how often the hashes that compactions have left, by default a minute.
-	// Negative means never. Comparing takes at most a fiftieth of the time, however large the data are.
+	// CompareInterval is how often the leader compares the data of all members, by default 10
+	// minutes; CompareCompactionsInterval how often the hashes that compactions have left, by
+	// default a minute. Negative means never. Comparing takes at most a fiftieth of the time,
+	// however large the data are.
 	CompareInterval, CompareCompactionsInterval time.Duration
 	// NoInitialCheck leaves out comparing with other members before the member serves.
 	NoInitialCheck bool
@@ -114,46 +115,49 @@ type Config struct {
 	Store mvcc.Options
 	Watch watch.Options
 
-	// SnapshotBytesPerSecond bounds what each snapshot is sent with; 0 means no bound.
+	// SnapshotBytesPerSecond limits the rate at which each snapshot is sent; 0 means no limit.
 	SnapshotBytesPerSecond int64
 	// MaxSnapshots is how many snapshots are sent at once, by default 2. Members beyond wait.
 	MaxSnapshots int
-	// MaxCatchUpBytes is how large the raft log may grow while it is kept for members that lag, or that a snapshot is sent to: with the
-	// entries that they lack they need no snapshot, or no other. 0 is a quarter of what is free on its disk, at most 16 GiB.
+	// MaxCatchUpBytes is how large the raft log may grow while it is kept for members that lag, or
+	// that a snapshot is sent to: with the entries that they lack they need no snapshot, or no
+	// other. 0 is a quarter of the free space on its disk, at most 16 GiB.
 	MaxCatchUpBytes int64
-	// SnapshotOfferTimeout bounds how long the leader looks for what a receiver has, which is about the
-	// time to read both stores, and how long the receiver keeps for it what it has; by default 5 minutes.
+	// SnapshotOfferTimeout limits how long the leader compares its history with a receiver's, which
+	// takes about the time to read both stores, and how long the receiver keeps a copy for it; by
+	// default 5 minutes.
 	SnapshotOfferTimeout time.Duration
 
-	// Hold, if set, keeps entries of the raft log for an archive when the log is shortened, unless the disk is full.
+	// Hold, if set, keeps entries of the raft log for an archive when the log is shortened, unless
+	// the disk is full.
 	Hold truncate.Hold
 
-	// LeaseCheckpointInterval is after how long it is replicated what a lease has left, by default
-	// 5 minutes.
+	// LeaseCheckpointInterval is how often the remaining TTL of a lease is replicated, by default
+	// every 5 minutes.
 	LeaseCheckpointInterval time.Duration
 
-	// TimeInterval is how often the leader records the time of new revisions, by default a second; negative means never.
-	// Clock returns the time of the day, by default time.Now; tests set it.
+	// TimeInterval is how often the leader records the time of new revisions, by default a second;
+	// negative means never. Clock returns the time of the day, by default time.Now; tests set it.
 	TimeInterval time.Duration
 	Clock        func() time.Time
 
-	// Joining, if set, is the cluster that the member is to become part of, in place of
-	// InitialMembers and Token. It is used only if there is no data yet; all that the member is to
-	// hold comes in a snapshot.
+	// Joining, if set, is the cluster that the member joins, and replaces InitialMembers and Token.
+	// It is used only if there are no data yet. The member gets its state in a snapshot.
 	Joining *Joining
 	// ForceNewCluster makes this member the only one of its cluster, with all the data it has.
 	ForceNewCluster bool
-	// LaxReconfig leaves out the checks that a change of the membership keeps a quorum of members
-	// that are there. MaxLearners bounds the learners; by default 1, and a negative number allows none.
+	// LaxReconfig leaves out the checks that a quorum of members is there after a change of the
+	// membership. MaxLearners bounds the learners; by default 1, and a negative number allows none.
 	LaxReconfig bool
 	MaxLearners int
-	// JWT signs and verifies tokens; nil if they are simple ones, which are valid for TokenTTL after their
-	// last use, by default 5 minutes. BcryptCost is the cost of hashing a password, default 10.
+	// JWT signs and verifies tokens. It is nil if tokens are simple, which are valid for TokenTTL
+	// after their last use, by default 5 minutes. BcryptCost is the cost of hashing a password,
+	// default 10.
 	JWT        access.JWT
 	TokenTTL   time.Duration
 	BcryptCost int
 
-	// Logger takes what an operator should know; default none.
+	// Logger gets the lines for operators; by default none.
 	Logger *slog.Logger
 	// NoSync leaves every sync out. A crash of the machine may then lose or corrupt anything.
 	NoSync bool
@@ -165,10 +169,10 @@ const (
 	DefaultScrubBytesPerSecond = 8 << 20
 )
 
-// Joining says which member of which existing cluster a new member is.
+// Joining identifies a new member of an existing cluster.
 type Joining struct {
 	ClusterID, MemberID uint64
-	// Members are those of the cluster, with their ids, this one among them.
+	// Members are the members of the cluster, with their ids, this one among them.
 	Members []cluster.Member
 }
 
@@ -233,14 +237,19 @@ func (c Config) Validate() error {
 	}
 	require(c.FS != nil, "no file system")
 	require(c.WALDir != "" && c.HistoryDir != "", "no directories")
-	require(c.WALDir != c.HistoryDir, "one directory for both the raft log and the store: choose another --wal-dir")
+	require(c.WALDir != c.HistoryDir,
+		"one directory for both the raft log and the store: choose another --wal-dir")
 	require(c.Name != "", "no member name")
 	require(c.TickInterval >= 0, "tick interval %v", c.TickInterval)
-	require(c.ElectionTicks == 0 || c.ElectionTicks > 1, "election timeout of %d ticks", c.ElectionTicks)
+	require(c.ElectionTicks == 0 || c.ElectionTicks > 1, "election timeout of %d ticks",
+		c.ElectionTicks)
 	require(c.RequestTimeout >= 0, "request timeout %v", c.RequestTimeout)
-	require(c.MaxRequestBytes >= 0 && c.MaxRequestBytes <= fsm.MaxRequestBytes, "request limit of %d bytes, the most is %d", c.MaxRequestBytes, fsm.MaxRequestBytes)
-	require(c.MaxGroupBytes >= 0 && c.MaxGroupBytes <= maxGroup, "group limit of %d bytes, the most is %d", c.MaxGroupBytes, maxGroup)
-	require(c.MaxBatchBytes >= 0 && c.MaxBatchBytes <= maxBatch, "batch limit of %d bytes, the most is %d", c.MaxBatchBytes, maxBatch)
+	require(c.MaxRequestBytes >= 0 && c.MaxRequestBytes <= fsm.MaxRequestBytes,
+		"request limit of %d bytes, the most is %d", c.MaxRequestBytes, fsm.MaxRequestBytes)
+	require(c.MaxGroupBytes >= 0 && c.MaxGroupBytes <= maxGroup,
+		"group limit of %d bytes, the most is %d", c.MaxGroupBytes, maxGroup)
+	require(c.MaxBatchBytes >= 0 && c.MaxBatchBytes <= maxBatch,
+		"batch limit of %d bytes, the most is %d", c.MaxBatchBytes, maxBatch)
 	if err := cluster.CheckClientURLs(c.ClientURLs); err != nil {
 		errs = append(errs, fmt.Errorf("replica: %w", err))
 	}
@@ -249,17 +258,20 @@ func (c Config) Validate() error {
 }
 
 func (c *Config) place() transfer.Place {
-	return transfer.Place{FS: c.FS, HistoryDir: c.HistoryDir, WALDir: c.WALDir, NoSync: c.NoSync, Logger: c.Logger}
+	return transfer.Place{FS: c.FS, HistoryDir: c.HistoryDir, WALDir: c.WALDir, NoSync: c.NoSync,
+		Logger: c.Logger}
 }
 
-// smallSegment is the size of a segment of the raft log that has room for the largest entry of requests.
+// smallSegment is the size of a segment of the raft log that has room for the largest entry of
+// requests.
 func (c *Config) smallSegment() int64 {
 	return min(max(2<<20, int64(c.MaxGroupBytes)+int64(c.MaxRequestBytes)+64<<10), 1<<30)
 }
 
 func (c *Config) walOptions(id wal.Identity) wal.Options {
-	return wal.Options{FS: c.FS, Dir: c.WALDir, ID: id, SegmentBytes: c.WALSegmentBytes, SmallSegmentBytes: c.smallSegment(),
-		Logger: c.Logger, NoSync: c.NoSync}
+	return wal.Options{FS: c.FS, Dir: c.WALDir, ID: id, SegmentBytes: c.WALSegmentBytes,
+		SmallSegmentBytes: c.smallSegment(),
+		Logger:            c.Logger, NoSync: c.NoSync}
 }
 
 func (c *Config) historyOptions(id wal.Identity) history.Options {
@@ -274,7 +286,8 @@ type LogHold = truncate.Hold
 type Network interface {
 	raftnode.Transport
 	transfer.Network
-	// SetMembers sets the membership as of a position of the log, at the start and after changes. It does not block.
+	// SetMembers sets the membership as of a position of the log, at the start and after changes.
+	// It does not block.
 	SetMembers(index uint64, members *cluster.State)
 }
 

@@ -19,8 +19,9 @@ import (
 	"vigil/internal/vfs/memfs"
 )
 
-// TestCustody: the raft log takes nothing from the first difference on, writes are rejected from the third one in a row on, what is not
-// known does not make a difference and does not end one, and everything goes on afterwards.
+// TestCustody: the raft log takes nothing from the first difference on, writes are rejected from
+// the third one in a row on, what is not known does not make a difference and does not end one, and
+// everything goes on afterwards.
 func TestCustody(t *testing.T) {
 	cfg := config(memfs.New())
 	cfg.Logger = slog.New(slog.DiscardHandler)
@@ -33,7 +34,8 @@ func TestCustody(t *testing.T) {
 		log, put bool // accepted
 	}{
 		{nil, true, true}, {gone, false, true}, {nil, true, true},
-		{gone, false, true}, {gone, false, true}, {fmt.Errorf("%w: a shortage", vfs.ErrUnsure), false, false}, {gone, false, false},
+		{gone, false, true}, {gone, false, true},
+		{fmt.Errorf("%w: a shortage", vfs.ErrUnsure), false, false}, {gone, false, false},
 		{vfs.ErrUnsure, false, false}, {gone, false, false}, {nil, true, true},
 	} {
 		r.custody.Note(c.found)
@@ -53,7 +55,8 @@ func TestCustody(t *testing.T) {
 	mustPut(t, r, "a", "b")
 }
 
-// TestReceiveBulkAway: a snapshot that comes before any check has seen that the data directory is gone makes nothing in its place.
+// TestReceiveBulkAway: a snapshot that comes before any check has seen that the data directory is
+// gone makes nothing in its place.
 func TestReceiveBulkAway(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "data")
 	cfg := config(vfs.OS())
@@ -64,8 +67,10 @@ func TestReceiveBulkAway(t *testing.T) {
 		t.Fatal(err)
 	}
 	st := r.node.Status()
-	h := transfer.Header{Cluster: r.clusterID, Term: st.Term + 1, At: history.Applied{Term: st.Term + 1, Index: st.Committed + 100}, Revision: 100}
-	if err := r.ReceiveBulk(t.Context(), 7, h.Encode(), io.NopCloser(strings.NewReader(""))); !errors.Is(err, kv.ErrAway) {
+	h := transfer.Header{Cluster: r.clusterID, Term: st.Term + 1,
+		At: history.Applied{Term: st.Term + 1, Index: st.Committed + 100}, Revision: 100}
+	if err := r.ReceiveBulk(t.Context(), 7, h.Encode(),
+		io.NopCloser(strings.NewReader(""))); !errors.Is(err, kv.ErrAway) {
 		t.Error(err)
 	}
 	if _, err := os.Stat(dir); err == nil {
@@ -73,7 +78,8 @@ func TestReceiveBulkAway(t *testing.T) {
 	}
 }
 
-// TestGoneRejectsWhatWaits: when the files are gone for sure, requests that wait for the raft log end.
+// TestGoneRejectsWhatWaits: when the files are gone for sure, requests that wait for the raft log
+// end.
 func TestGoneRejectsWhatWaits(t *testing.T) {
 	r := start(t, config(memfs.New()))
 	r.custody.Close() // no checks but these
@@ -83,7 +89,8 @@ func TestGoneRejectsWhatWaits(t *testing.T) {
 	const writers = 20
 	for i := range writers {
 		go func() {
-			_, err := r.Put(t.Context(), &kv.PutRequest{Key: fmt.Append(nil, i), Value: []byte("v")})
+			_, err := r.Put(t.Context(),
+				&kv.PutRequest{Key: fmt.Append(nil, i), Value: []byte("v")})
 			ended <- err
 		}()
 	}
@@ -105,7 +112,8 @@ func TestGoneRejectsWhatWaits(t *testing.T) {
 	r.custody.Note(nil)
 	mustPut(t, r, "a", "b")
 	// What was proposed may still take effect, and what was not has none.
-	res, err := r.Range(t.Context(), &kv.RangeRequest{Key: []byte("0"), End: []byte(":"), CountOnly: true})
+	res, err := r.Range(t.Context(),
+		&kv.RangeRequest{Key: []byte("0"), End: []byte(":"), CountOnly: true})
 	if err != nil || int(res.Count) > writers-unproposed {
 		t.Errorf("%d keys of %d that may be there: %v", res.Count, writers-unproposed, err)
 	}

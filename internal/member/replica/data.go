@@ -20,14 +20,14 @@ import (
 	"vigil/internal/store/wal"
 )
 
-// first is the position that every member of a new cluster begins at: the store is created as the
+// first is the position at which every member of a new cluster begins: the store is created as the
 // result of an entry that was never written, and the raft log begins after it.
 var first = datadir.First
 
 // ErrRemoved reports that this member was removed from its cluster.
 var ErrRemoved = errors.New("the member was removed from its cluster; to join again it needs an empty data directory and a new member add")
 
-// Data is what a member has on disk, open: the raft log, the store, and the state machine in it.
+// Data are the open files of a member: the raft log, the store, and the state machine in it.
 type Data struct {
 	cfg     Config
 	id      wal.Identity
@@ -36,7 +36,8 @@ type Data struct {
 	machine *fsm.Machine
 }
 
-// OpenData opens what the member has on disk, creates it if there is nothing, and rebuilds what is kept in memory.
+// OpenData opens the files of a member, creates them if there are none, and rebuilds the state in
+// memory.
 func OpenData(c Config) (*Data, error) {
 	if err := c.Validate(); err != nil {
 		return nil, err
@@ -87,7 +88,8 @@ func openStore(c *Config, memberID uint64, log *history.Log) (*handle.Handle, *f
 		} else if machine.Members().Removed(memberID) {
 			err = fmt.Errorf("%w: member %x", ErrRemoved, memberID)
 		} else if _, ok := machine.Members().Member(memberID); !ok {
-			err = fmt.Errorf("%w: the store belongs to member %x, which is not in its membership", kv.ErrCorrupt, memberID)
+			err = fmt.Errorf("%w: the store belongs to member %x, which is not in its membership",
+				kv.ErrCorrupt, memberID)
 		}
 	}
 	if err != nil {
@@ -103,13 +105,14 @@ type disk struct {
 	store *history.Log
 }
 
-// openDisk opens what is there, or makes it.
+// openDisk opens the raft log and the store, or creates both.
 //
-// Creation makes the store first, because the raft log without it would not know who votes, then the log, then
-// a mark that says so. A crash before the mark leaves a store at the first position with or without a log, and that is
-// taken up here: such a member has neither voted nor acknowledged anything. A log without a store, and a store that has
-// moved on or is marked without a log, are the work of something else and refused. Nothing is removed before a store
-// and a log are open that belong together.
+// Creation makes the store first, because the raft log without it would not know who votes, then
+// the log, then a mark that says so. A crash before the mark leaves a store at the first position
+// with or without a log, and openDisk completes that: such a member has neither voted nor
+// acknowledged anything. A log without a store, and a store without a log that has moved on or is
+// marked, have another cause and are rejected. Nothing is removed before a store and a log are open
+// that belong together.
 func openDisk(c *Config) (d disk, err error) {
 	defer func() {
 		if err != nil {
@@ -130,7 +133,8 @@ func openDisk(c *Config) (d disk, err error) {
 		}
 	}
 	if left.Store || len(left.Snapshots) > 0 {
-		// If the last run was killed in the middle of a replacement, it has not made the names durable.
+		// If the last run was killed in the middle of a replacement, it has not made the names
+		// durable.
 		if err := place.SyncParent(); err != nil {
 			return d, fmt.Errorf("replica: %w", err)
 		}
@@ -145,7 +149,8 @@ func openDisk(c *Config) (d disk, err error) {
 			err = fmt.Errorf("replica: store and raft log do not belong together: %w", err)
 		}
 	case left.Restoring:
-		return d, fmt.Errorf("replica: %w", datadir.ErrRestoring(filepath.Dir(filepath.Clean(c.HistoryDir))))
+		return d, fmt.Errorf("replica: %w",
+			datadir.ErrRestoring(filepath.Dir(filepath.Clean(c.HistoryDir))))
 	case left.Log:
 		return d, fmt.Errorf("replica: there is a raft log in %s and no store in %s: the store is lost or elsewhere; start the member with the --data-dir that it had", c.WALDir, c.HistoryDir)
 	case left.Started:
@@ -186,14 +191,15 @@ func openDisk(c *Config) (d disk, err error) {
 		err = markStarted(&place)
 	}
 	if err == nil {
-		// The store and the raft log belong together: the rest is needless.
+		// The store and the raft log belong together: other directories are not needed.
 		err = place.RemoveRemains(&left)
 	}
 	return d, err
 }
 
-// markStarted makes durable that the member has had a raft log, before it does anything with it. It does so again where
-// the mark is there already: a process that was killed may not have made it durable.
+// markStarted makes durable that the member has had a raft log, before it does anything with it. It
+// does so again if the mark is there already: a process that was killed may not have made it
+// durable.
 func markStarted(place *transfer.Place) error {
 	file, err := place.FS.Create(datadir.StartedName(place.HistoryDir))
 	switch {
@@ -206,27 +212,31 @@ func markStarted(place *transfer.Place) error {
 		err = place.SyncParent()
 	}
 	if err != nil {
-		return fmt.Errorf("replica: marking the store in %s as one with a raft log: %w", place.HistoryDir, err)
+		return fmt.Errorf("replica: marking the store in %s as one with a raft log: %w",
+			place.HistoryDir, err)
 	}
 	return nil
 }
 
-// createStore makes the store of a member without data: that of a new cluster, or an empty one for a
-// member that joins. That one is at no position at all, in front of everything, so that the first that
-// it gets is a snapshot; who is a member it knows only to find them.
+// createStore creates the store of a member without data. A member of a new cluster begins with the
+// state of all; a member that joins with an empty store at position 0, before every entry, so that
+// it gets a snapshot first. It knows the members only to reach them.
 func createStore(c *Config) (*history.Log, error) {
 	if j := c.Joining; j != nil {
 		members := &cluster.State{}
 		for _, m := range j.Members {
-			if err := members.Load(cluster.Record{ID: m.ID}.Key(), cluster.EncodeMember(m)); err != nil {
+			if err := members.Load(cluster.Record{ID: m.ID}.Key(),
+				cluster.EncodeMember(m)); err != nil {
 				return nil, fmt.Errorf("replica: the cluster to join: %w", err)
 			}
 		}
 		if _, ok := members.Member(j.MemberID); !ok || j.ClusterID == 0 {
-			return nil, fmt.Errorf("replica: member %x is not in the cluster %x that it is to join", j.MemberID, j.ClusterID)
+			return nil, fmt.Errorf("replica: member %x is not in the cluster %x that it is to join",
+				j.MemberID, j.ClusterID)
 		}
 		id := wal.Identity{ClusterID: j.ClusterID, MemberID: j.MemberID}
-		return history.Create(c.historyOptions(id), history.Applied{}, fsm.InitialRecords(members, &raftpb.ConfState{}))
+		return history.Create(c.historyOptions(id), history.Applied{},
+			fsm.InitialRecords(members, &raftpb.ConfState{}))
 	}
 	members, err := cluster.Initial(c.Token, c.InitialMembers)
 	if err != nil {
@@ -236,7 +246,8 @@ func createStore(c *Config) (*history.Log, error) {
 	for _, m := range members.Members() {
 		if m.Name == c.Name {
 			if id.MemberID != 0 {
-				return nil, fmt.Errorf("replica: two members of the initial cluster are called %q", c.Name)
+				return nil, fmt.Errorf("replica: two members of the initial cluster are called %q",
+					c.Name)
 			}
 			id.MemberID = m.ID
 		}
@@ -257,7 +268,7 @@ func createStore(c *Config) (*history.Log, error) {
 	return history.Create(c.historyOptions(id), first, fsm.InitialRecords(members, conf))
 }
 
-// close closes the log before the store: what the log holds is what the store could lose.
+// close closes the log before the store: the log has the entries that the store could lose.
 func (d *disk) close() error {
 	var errs []error
 	if d.log != nil {

@@ -12,9 +12,9 @@ import (
 	"vigil/internal/state/fsm"
 )
 
-// keep is the keeper goroutine: it fails what has waited too long, and the member when one of its
-// parts has failed.
-func (r *Replica) keep(ctx context.Context) {
+// runKeeper is the keeper goroutine: it fails requests that have waited too long, and the member
+// when one of its parts has failed.
+func (r *Replica) runKeeper(ctx context.Context) {
 	defer r.rounds.Stop()
 	for {
 		log := r.current.Load().Log
@@ -33,39 +33,40 @@ func (r *Replica) keep(ctx context.Context) {
 		case err := <-log.Damage():
 			_ = r.damage.Note(err)
 		case <-r.custody.Declared():
-			// What waits for the raft log need not wait until its time is up.
-			r.queue.Reject(kv.ErrAway, func(g *proposal.Group) error { return r.TimeoutCause(g.Begun()) })
+			// Requests that wait for the raft log need not wait until their time is up.
+			r.queue.Reject(kv.ErrAway,
+				func(g *proposal.Group) error { return r.TimeoutCause(g.Begun()) })
 			// Another leader need not wait for this disk at the next write.
 			r.background.Go(func() { r.Leadership.HandOver(context.Background()) })
 		case now := <-r.rounds.C:
 			before := now.Add(-r.cfg.RequestTimeout)
 			for _, g := range r.queue.Expire(before) {
-				g.Fail(r.expired(g))
+				g.Fail(r.expiryError(g))
 			}
 			r.applied.Expire(before, kv.ErrTimeoutWaitApplied)
 			r.monitor.Tick()
 			r.custody.Tick()
 			if r.roster.Alone() {
-				// Applied entries are for members that lag, of which there is none.
+				// Applied entries are kept for members that lag, and there are no other members.
 				r.raftLog.Uncache(r.node.Acknowledged())
 			}
 		}
 	}
 }
 
-// expired says why a group had no outcome in time. One that never was proposed because there is no leader
-// ends as a call does whose own time is up, as in etcd.
-func (r *Replica) expired(g *proposal.Group) error {
+// expiryError returns the error of a group that had no outcome in time. A group that was not
+// proposed because there is no leader ends like a call whose deadline has passed, as in etcd.
+func (r *Replica) expiryError(g *proposal.Group) error {
 	if !g.Proposed() && r.node.Status().Lead == 0 {
 		return context.DeadlineExceeded
 	}
 	return r.TimeoutCause(g.Begun())
 }
 
-// publish waits until the member can serve, makes its name and client URLs known if the cluster has
-// others, and declares the member ready.
-func (r *Replica) publish(ctx context.Context) {
-	// Nothing is taken on before it is known whether there is room.
+// announceMember waits until the member can serve, publishes its name and client URLs if the
+// cluster has others, and declares the member ready.
+func (r *Replica) announceMember(ctx context.Context) {
+	// No request is accepted before it is known whether there is room.
 	r.current.Load().Log.WaitNext()
 	for last := ""; ; {
 		err := r.Linearize(ctx)
@@ -74,7 +75,8 @@ func (r *Replica) publish(ctx context.Context) {
 		}
 		if err == nil {
 			m, _ := r.roster.State().Member(r.memberID)
-			if m.Name == r.cfg.Name && m.Level == fsm.Level && slices.Equal(m.ClientURLs, r.cfg.ClientURLs) {
+			if m.Name == r.cfg.Name && m.Level == fsm.Level &&
+				slices.Equal(m.ClientURLs, r.cfg.ClientURLs) {
 				break
 			}
 			err = r.setAttributes(ctx)
@@ -86,14 +88,15 @@ func (r *Replica) publish(ctx context.Context) {
 			case <-ctx.Done():
 				return
 			default:
-				// What the member waits for is told by others, and not with every try.
+				// Other parts log what the member waits for. It is not repeated with every try.
 				level := slog.LevelDebug
 				if text := err.Error(); text != last {
 					level, last = slog.LevelWarn, text
 				}
-				r.cfg.Logger.Log(ctx, level, "the member's attributes are not published yet", slog.Any("error", err))
+				r.cfg.Logger.Log(ctx, level, "the member's attributes are not published yet",
+					slog.Any("error", err))
 			}
-			// Whatever stood in the way lasts longer than one try.
+			// The cause lasts longer than one try.
 			select {
 			case <-r.stopping:
 				return
@@ -113,7 +116,8 @@ func (r *Replica) publish(ctx context.Context) {
 	close(r.ready)
 }
 
-// becomeOnly makes this member the only one of its cluster. The others may go on with the history, so it begins a new incarnation first.
+// becomeOnly makes this member the only one of its cluster. The others may go on with the history,
+// so it begins a new incarnation first.
 func (r *Replica) becomeOnly(ctx context.Context) error {
 	if r.Members.MustForce() {
 		if err := r.Source.BeginIncarnation(ctx); err != nil {

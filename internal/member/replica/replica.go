@@ -34,8 +34,8 @@ import (
 	"vigil/internal/store/watch"
 )
 
-// Replica is one member: it makes the parts of a member, and starts and stops them. Each part has its own state. New says which part
-// uses which others; no part knows the Replica.
+// Replica is one member: it makes the parts of a member, and starts and stops them. Each part has
+// its own state. New says which part uses which others; no part knows the Replica.
 type Replica struct {
 	cfg                 Config
 	clusterID, memberID uint64
@@ -79,10 +79,10 @@ type Replica struct {
 	API *level.Level
 	// Times knows when revisions were made.
 	Times *timekeeper.Timekeeper
-	// Source is what an archive is made of.
+	// Source has the data for an archive.
 	Source *source.Source
 
-	// What serves clients and other members.
+	// The services for clients and other members.
 	// Members serves and changes the membership, Leadership moves it between members.
 	Members    *members.Members
 	Leadership *leadership.Leadership
@@ -116,8 +116,9 @@ type Replica struct {
 	Ticking        time.Time
 }
 
-// New makes a member of its data. Start lets it take part in the cluster. network reaches the other members; nil only if there
-// never are any. The data belong to the member, and are closed if New fails.
+// New returns the member of data. Start lets it take part in the cluster. network reaches the other
+// members; nil only if there never are any. The data belong to the member, and are closed if New
+// fails.
 func New(d *Data, network Network) (*Replica, error) {
 	r := &Replica{
 		backups:   make(chan struct{}, maxBackups),
@@ -149,8 +150,10 @@ func (r *Replica) assemble(d *Data) (err error) {
 	r.roster = members.NewRoster(r.memberID, r.network, machine.Members())
 	r.applied = &position.Applied{}
 	r.applied.Advance(at.Index)
-	r.trail = position.NewTrail(at.Index, c.CatchUpBytes/16, position.TrailBounds{Requests: c.SnapshotCount, Bytes: c.SnapshotBytes})
-	r.timings = timing.New(timing.Options{WarnApply: c.WarnApply, NoteSteps: c.NoteSteps, Tracer: c.Tracer, Logger: c.Logger})
+	r.trail = position.NewTrail(at.Index, c.CatchUpBytes/16,
+		position.TrailBounds{Requests: c.SnapshotCount, Bytes: c.SnapshotBytes})
+	r.timings = timing.New(timing.Options{WarnApply: c.WarnApply, NoteSteps: c.NoteSteps,
+		Tracer: c.Tracer, Logger: c.Logger})
 	r.queue = proposal.New(proposal.Options{
 		Member:           r.memberID,
 		MaxGroupBytes:    c.MaxGroupBytes,
@@ -172,7 +175,8 @@ func (r *Replica) assemble(d *Data) (err error) {
 	if err != nil {
 		return fmt.Errorf("replica: %w", err)
 	}
-	// The tickers of a member begin together, also that of the lessor, so that a member at rest is woken once for all of them.
+	// The tickers of a member begin together, also that of the lessor, so that a member at rest is
+	// woken once for all of them.
 	r.Ticking = time.Now()
 	r.ticker, r.rounds = time.NewTicker(c.TickInterval), time.NewTicker(c.TickInterval)
 	snapshots := r.transferOptions()
@@ -335,7 +339,8 @@ func (r *Replica) assembleDisk(h *handle.Handle) {
 	c := &r.cfg
 	r.damage = damage.New(c.Logger)
 	r.current = handle.NewCurrent(h, r.damage, r.stopping)
-	r.custody = custody.New(custody.Options{RaftLog: r.raftLog, Current: r.current, Lock: c.Lock, Logger: c.Logger})
+	r.custody = custody.New(custody.Options{RaftLog: r.raftLog, Current: r.current, Lock: c.Lock,
+		Logger: c.Logger})
 	r.gauge = freespace.New(c.FS, c.HistoryDir, c.WALDir)
 	r.space = space.NewRoom(space.RoomOptions{
 		Current:        r.current,
@@ -375,7 +380,8 @@ func (r *Replica) Start() {
 
 // duties lists the background work. It starts after the apply goroutine, and ends after it.
 func (r *Replica) duties() []func(context.Context) {
-	list := []func(context.Context){r.keep, r.orFail(r.truncate.Run), r.publish, r.orFail(r.monitor.Run), r.lessor.Run, r.API.Run, r.Starter.gets.Run}
+	list := []func(context.Context){r.runKeeper, r.orFail(r.truncate.Run), r.announceMember,
+		r.orFail(r.monitor.Run), r.lessor.Run, r.API.Run, r.Starter.gets.Run}
 	if r.cfg.JWT == nil {
 		list = append(list, r.Access.Run)
 	}
@@ -403,11 +409,12 @@ func (r *Replica) orFail(run func(context.Context) error) func(context.Context) 
 	}
 }
 
-// Ready is closed when the member serves: it has served a linearizable read to itself, and the cluster has its name and
-// client URLs.
+// Ready is closed when the member serves: it has served a linearizable read to itself, and the
+// cluster has its name and client URLs.
 func (r *Replica) Ready() <-chan struct{} { return r.ready }
 
-// Failed receives the error that ended the member, if there is one. Stop the member then: it acknowledges nothing more.
+// Failed receives the error that ended the member, if there is one. Stop the member then: it
+// acknowledges nothing more.
 func (r *Replica) Failed() <-chan error { return r.failed }
 
 // Stopping is closed when the member accepts no more requests.
@@ -417,19 +424,21 @@ func (r *Replica) Stopping() <-chan struct{} { return r.stopping }
 func (r *Replica) fail(err error) {
 	r.failing.Do(func() {
 		r.cfg.Logger.Error("the member has failed", slog.Any("error", err))
-		r.refuse()
+		r.refuseRequests()
 		r.queue.Abandon(kv.ErrStopped)
 		r.failed <- err
 	})
 }
 
-func (r *Replica) refuse() {
+// refuseRequests rejects requests from now on.
+func (r *Replica) refuseRequests() {
 	r.halt.Do(func() { close(r.stopping) })
 }
 
-// Stop ends the member. New requests are rejected at once; those under way get their result, or kv.ErrStopped when ctx ends
-// before. The parts are closed in the reverse order of their dependence. The error is that of the log or the store, which
-// may still be opened again: all that was acknowledged is in the log.
+// Stop ends the member. New requests are rejected at once; those under way get their result, or
+// kv.ErrStopped when ctx ends before. The parts are closed in the reverse order of their
+// dependence. The error comes from the log or the store, which may still be opened again: all
+// acknowledged writes are in the log.
 func (r *Replica) Stop(ctx context.Context) error {
 	r.stop.Do(func() {
 		r.stopErr = r.shutDown(ctx)
@@ -441,7 +450,7 @@ func (r *Replica) Stop(ctx context.Context) error {
 
 func (r *Replica) shutDown(ctx context.Context) error {
 	// No more requests are accepted.
-	r.refuse()
+	r.refuseRequests()
 	idle := r.queue.Close(kv.ErrStopped)
 	if r.cancel != nil {
 		select {
@@ -451,8 +460,8 @@ func (r *Replica) shutDown(ctx context.Context) error {
 		}
 	}
 	r.queue.Abandon(kv.ErrStopped)
-	// The node first: without it nothing is committed, and no read gets a commit index. Entries that it has handed out are
-	// still applied.
+	// The node first: without it nothing is committed, and no read gets a commit index. Entries
+	// that it has handed out are still applied.
 	r.node.Stop()
 	r.ticker.Stop()
 	if r.cancel != nil {
@@ -466,8 +475,9 @@ func (r *Replica) shutDown(ctx context.Context) error {
 	r.applied.Close(kv.ErrStopped)
 	r.sender.Close()
 	r.receiver.Close()
-	r.errands.end()
-	// All that was applied is in the queues of the watchers; the services have ended their streams before.
+	r.errands.close()
+	// All that was applied is in the queues of the watchers; the services have ended their streams
+	// before.
 	r.hub.Close()
 	h := r.current.Load()
 	h.Store.Close()
@@ -475,12 +485,13 @@ func (r *Replica) shutDown(ctx context.Context) error {
 	return d.close()
 }
 
-// TimeoutCause returns the error of a request that began at a time and has had no result for too long.
+// TimeoutCause returns the error of a request that began at a time and has had no result for too
+// long.
 func (r *Replica) TimeoutCause(begun time.Time) error { return r.contacts.TimeoutCause(begun) }
 
-// Leave rejects the requests of clients and ends those that wait, because this member was removed: they get no outcome here any more. It
-// goes on with its part in raft, which the others may need.
+// Leave rejects the requests of clients and ends those that wait, because this member was removed:
+// they get no outcome here any more. It goes on with its part in raft, which the others may need.
 func (r *Replica) Leave() {
-	r.refuse()
+	r.refuseRequests()
 	r.queue.Abandon(kv.ErrStopped)
 }

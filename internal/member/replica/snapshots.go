@@ -17,13 +17,14 @@ import (
 func (r *Replica) transferOptions() transfer.Options {
 	c := &r.cfg
 	return transfer.Options{
-		ClusterID:      r.clusterID,
-		MemberID:       r.memberID,
-		Member:         r,
-		Network:        r.network,
-		NoteDamage:     r.damage.Note,
-		Place:          c.place(),
-		History:        c.historyOptions(wal.Identity{ClusterID: r.clusterID, MemberID: r.memberID}),
+		ClusterID:  r.clusterID,
+		MemberID:   r.memberID,
+		Member:     r,
+		Network:    r.network,
+		NoteDamage: r.damage.Note,
+		Place:      c.place(),
+		History: c.historyOptions(wal.Identity{ClusterID: r.clusterID,
+			MemberID: r.memberID}),
 		Stopping:       r.stopping,
 		MaxSending:     c.MaxSnapshots,
 		BytesPerSecond: c.SnapshotBytesPerSecond,
@@ -54,10 +55,10 @@ func (r *Replica) Present() (*history.Log, *mvcc.Store) {
 	return h.Log, h.Store
 }
 
-// OfferSnapshot answers a leader that is about to send a snapshot (calls.SnapshotOffer). Errors: kv.ErrStopped, and those of
-// transfer.Receiver.ServeOffer.
+// OfferSnapshot answers a leader that is about to send a snapshot (calls.SnapshotOffer). Errors:
+// kv.ErrStopped, and from transfer.Receiver.ServeOffer.
 func (r *Replica) OfferSnapshot(ctx context.Context, from uint64, payload []byte) ([]byte, error) {
-	ctx, done, err := r.errand(ctx)
+	ctx, done, err := r.beginErrand(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -66,9 +67,12 @@ func (r *Replica) OfferSnapshot(ctx context.Context, from uint64, payload []byte
 }
 
 // ReceiveBulk receives a snapshot from a leader; see transfer.Receiver.
-func (r *Replica) ReceiveBulk(ctx context.Context, from uint64, meta []byte, stream io.ReadCloser) error {
-	if h := r.current.Load(); r.custody.Err() != nil || errors.Is(h.Log.CheckDir(), kv.ErrAway) && !h.IsRetired() {
-		// It would be received into a directory that nobody finds, in the place of one that may come back.
+func (r *Replica) ReceiveBulk(ctx context.Context, from uint64, meta []byte,
+	stream io.ReadCloser) error {
+	if h := r.current.Load(); r.custody.Err() != nil || errors.Is(h.Log.CheckDir(), kv.ErrAway) &&
+		!h.IsRetired() {
+		// The snapshot would be received into a directory that nobody finds, and take the name of
+		// one that may come back.
 		return kv.ErrAway
 	}
 	return r.receiver.ReceiveBulk(ctx, from, meta, stream)

@@ -2,8 +2,8 @@ package replica
 
 import "vigil/internal/kv"
 
-// subscriber is a part of the member that follows its commits. follow is called by the apply goroutine, once for each commit. It
-// neither waits for anything nor keeps the commit.
+// subscriber is a part of the member that follows its commits. follow is called by the apply
+// goroutine, once for each commit. It neither waits for anything nor keeps the commit.
 type subscriber struct {
 	name   string // for tests
 	follow func(*Commit)
@@ -19,28 +19,32 @@ type publisher interface {
 	Reset(rev int64)
 }
 
-// subscribers lists who follows the commits of the member. The order is the architecture of the member: each comment states the
-// guarantee that rests on the position below it, and TestOrderOfSubscribers fails if the two change places.
+// subscribers lists who follows the commits of the member. The order is the architecture of the
+// member: each comment states the guarantee that rests on the position below it, and
+// TestOrderOfSubscribers fails if the two change places.
 func (r *Replica) subscribers(hub publisher) subscribers {
 	return subscribers{
 		before: []subscriber{
-			// A client must not read what it has just lost the right to read: before the store.
+			// A client must not read data that it has just lost the right to read: before the
+			// store.
 			{"rights", func(c *Commit) {
 				if c.UsersChanged {
 					r.Access.Restrict(c.Users)
 				}
 			}},
 		},
-		// The store has committed the batch: an event that is published can be read, and so can what an answer is about.
+		// The store has committed the batch: a published event can be read, and so can the data of
+		// an answer.
 		after: []subscriber{
-			// Watchers of users who have lost a right must not get these events, and it is the services that check the rights:
-			// before the events.
+			// Watchers of users who have lost a right must not get these events, and it is the
+			// services that check the rights: before the events.
 			{"withhold", func(c *Commit) {
 				if c.UsersChanged && c.Users.Enabled() {
 					hub.Withhold()
 				}
 			}},
-			// Whoever learns of a change by an answer or a position finds its events published: before both.
+			// Whoever learns of a change by an answer or a position finds its events published:
+			// before both.
 			{"events", func(c *Commit) {
 				switch {
 				case c.Installed:
@@ -49,8 +53,8 @@ func (r *Replica) subscribers(hub publisher) subscribers {
 					hub.Publish(c.Revision, c.Events)
 				}
 			}},
-			// Whoever has waited for a position, or has got an answer, finds the replicated state of that position: each part of it
-			// before both.
+			// Whoever has waited for a position, or has got an answer, finds the replicated state
+			// of that position: each part of it before both.
 			{"members", func(c *Commit) { r.roster.Follow(c.Members, c.At.Index) }},
 			// The alarm CORRUPT of a member that is alone does not matter: after the members.
 			{"alarms", func(c *Commit) { r.Alarms.Follow(c.Alarms) }},
@@ -69,15 +73,15 @@ func (r *Replica) subscribers(hub publisher) subscribers {
 					r.Access.EndTokens(c.TokensEnd)
 				}
 			}},
-			// The services review their watchers and release the events that are withheld by now: after withhold. If auth was
-			// disabled, tokens end: after the tokens.
+			// The services review their watchers and release the events that are withheld by now:
+			// after withhold. If auth was disabled, tokens end: after the tokens.
 			{"announce", func(c *Commit) {
 				if c.UsersChanged {
 					r.Access.Announce(c.Users)
 				}
 			}},
-			// Reads and calls that wait for the position go on. A client that has its answer does not find the member lagging behind
-			// it: before the answers.
+			// Reads and calls that wait for the position go on. A client that has its answer does
+			// not find the member lagging behind it: before the answers.
 			{"position", func(c *Commit) { r.applied.Advance(c.At.Index) }},
 			{"answers", r.applier.answer},
 			// Nobody waits for the rest.

@@ -18,7 +18,8 @@ import (
 	"vigil/internal/vfs/memfs"
 )
 
-// orders are the orders of subscribers that guarantees rest on: the effect of first is there before that of then.
+// orders are the orders of subscribers that guarantees rest on: the effect of first is there before
+// that of then.
 var orders = []struct{ first, then, guarantee string }{
 	{"withhold", "events", "watchers who have lost a right do not get the events of that commit"},
 	{"withhold", "announce", "the services that review watchers release what is withheld"},
@@ -26,10 +27,14 @@ var orders = []struct{ first, then, guarantee string }{
 	{"events", "answers", "a write that has returned is published"},
 	{"members", "alarms", "the alarm CORRUPT counts by the members of its own commit"},
 	{"tokens", "announce", "no token outlives the end of auth"},
-	{"members", "position", state}, {"alarms", "position", state}, {"level", "position", state}, {"times", "position", state},
-	{"lineage", "position", state}, {"leases", "position", state}, {"tokens", "position", state}, {"announce", "position", state},
-	{"members", "answers", state}, {"alarms", "answers", state}, {"level", "answers", state}, {"times", "answers", state},
-	{"lineage", "answers", state}, {"leases", "answers", state}, {"tokens", "answers", state}, {"announce", "answers", state},
+	{"members", "position", state}, {"alarms", "position", state}, {"level", "position", state},
+	{"times", "position", state},
+	{"lineage", "position", state}, {"leases", "position", state}, {"tokens", "position", state},
+	{"announce", "position", state},
+	{"members", "answers", state}, {"alarms", "answers", state}, {"level", "answers", state},
+	{"times", "answers", state},
+	{"lineage", "answers", state}, {"leases", "answers", state}, {"tokens", "answers", state},
+	{"announce", "answers", state},
 	{"position", "answers", "a client that has its answer finds the member at that position"},
 }
 
@@ -42,8 +47,9 @@ func (n *noted) Withhold()                 { n.withheld = true }
 func (n *noted) Publish(int64, []kv.Event) { n.published = true }
 func (n *noted) Reset(int64)               { n.published = true }
 
-// TestOrderOfSubscribers emits a commit that changes everything, and looks after each subscriber which effects there are. Then it lets
-// each two whose order matters change places: the same look must find that.
+// TestOrderOfSubscribers emits a commit that changes everything, and looks after each subscriber
+// which effects there are. Then it lets each two whose order matters change places: the same look
+// must find that.
 func TestOrderOfSubscribers(t *testing.T) {
 	if broken := brokenOrders(t, nil); len(broken) > 0 {
 		t.Errorf("orders that do not hold: %q", broken)
@@ -55,12 +61,14 @@ func TestOrderOfSubscribers(t *testing.T) {
 			list[i], list[j] = list[j], list[i]
 		})
 		if !slices.Contains(broken, o.first+" before "+o.then) {
-			t.Errorf("%s and %s changed places, and only these orders were found broken: %q", o.first, o.then, broken)
+			t.Errorf("%s and %s changed places, and only these orders were found broken: %q",
+				o.first, o.then, broken)
 		}
 	}
 }
 
-// brokenOrders returns the orders that do not hold among the subscribers of a member, after change has changed their list.
+// brokenOrders returns the orders that do not hold among the subscribers of a member, after change
+// has changed their list.
 func brokenOrders(t *testing.T, change func([]subscriber)) (broken []string) {
 	for _, enabled := range []bool{true, false} {
 		synctest.Test(t, func(t *testing.T) {
@@ -79,9 +87,10 @@ func brokenOrders(t *testing.T, change func([]subscriber)) (broken []string) {
 	return broken
 }
 
-// emitEverything emits a commit that changes everything in a member that is not started, and returns the orders that do not hold. Auth
-// is enabled from the commit on, or still disabled.
-func emitEverything(t *testing.T, r *Replica, enabled bool, change func([]subscriber)) (broken []string) {
+// emitEverything emits a commit that changes everything in a member that is not started, and
+// returns the orders that do not hold. Auth is enabled from the commit on, or still disabled.
+func emitEverything(t *testing.T, r *Replica, enabled bool,
+	change func([]subscriber)) (broken []string) {
 	put := goPut(t.Context(), r, "k")
 	synctest.Wait()
 	header, err := fsm.ParseHeader(r.queue.Next(1))
@@ -102,10 +111,13 @@ func emitEverything(t *testing.T, r *Replica, enabled bool, change func([]subscr
 		Tokens:       []fsm.Token{{Index: 9, Seen: kv.Seen{User: "root"}}},
 		Groups:       []*proposal.Group{g},
 	}
-	if c.Members, _, err = r.Membership().Change(cluster.Change{Op: cluster.Add, Member: cluster.Member{ID: 77, PeerURLs: []string{"http://other:2380"}}}); err != nil {
+	if c.Members, _, err = r.Membership().Change(cluster.Change{Op: cluster.Add,
+		Member: cluster.Member{ID: 77, PeerURLs: []string{"http://other:2380"}}}); err != nil {
 		t.Fatal(err)
 	}
-	if c.Users, err = auth.Restore(enabled, 5, []auth.User{{Name: "root", NoPassword: true, Roles: []string{auth.RootRole}}}, []auth.Role{{Name: auth.RootRole}}); err != nil {
+	if c.Users, err = auth.Restore(enabled, 5,
+		[]auth.User{{Name: "root", NoPassword: true, Roles: []string{auth.RootRole}}},
+		[]auth.Role{{Name: auth.RootRole}}); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := c.Leases.Grant(kv.LeaseGrantRequest{ID: 7, TTL: 100}, 1); err != nil {
@@ -176,7 +188,8 @@ func isClosed(c <-chan struct{}) bool {
 	}
 }
 
-// TestRightsBeforeData: new rights are in force before the data of their commit can be read, and everything else follows after that.
+// TestRightsBeforeData: new rights are in force before the data of their commit can be read, and
+// everything else follows after that.
 func TestRightsBeforeData(t *testing.T) {
 	r, err := Open(config(memfs.New()))
 	if err != nil {
@@ -184,10 +197,13 @@ func TestRightsBeforeData(t *testing.T) {
 	}
 	defer r.Stop(context.Background())
 	subs, before := &r.applier.subscribers, int64(0)
-	subs.before = append(subs.before, subscriber{"probe", func(*Commit) { before = r.Header().Revision }})
+	subs.before = append(subs.before,
+		subscriber{"probe", func(*Commit) { before = r.Header().Revision }})
 	subs.after = slices.Insert(subs.after, 0, subscriber{"probe", func(c *Commit) {
-		if now := r.Header().Revision; now != before+int64(len(c.Events)) || now != c.Revision && len(c.Events) > 0 {
-			t.Errorf("revision %d, then %d after a commit of %d events up to %d", before, now, len(c.Events), c.Revision)
+		if now := r.Header().Revision; now != before+int64(len(c.Events)) || now != c.Revision &&
+			len(c.Events) > 0 {
+			t.Errorf("revision %d, then %d after a commit of %d events up to %d", before, now,
+				len(c.Events), c.Revision)
 		}
 	}})
 	r.Start()

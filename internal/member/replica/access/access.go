@@ -1,34 +1,41 @@
-// Package access identifies the clients of a member, decides what they may do, and serves and changes users and roles.
+// Package access identifies the clients of a member, decides what they may do, and serves and
+// changes users and roles.
 //
-// What a user may do is replicated state (package auth). This package adds what belongs to one member: tokens, the hashing
-// of passwords, and the moment at which new permissions take effect.
+// The permissions of users are replicated state (package auth). This package adds the state of one
+// member: tokens, the hashing of passwords, and the moment at which new permissions take effect.
 //
 // # Invariants
 //
-//  1. While auth is enabled no read is answered by permissions that are older than the data: Restrict is called before the
-//     batch that changed them can be read, and Read fails if they changed during the read. A read during which auth is enabled
-//     is repeated with it.
-//  2. A request is proposed in the name of its caller, and only if this member, after it has caught up, would not reject it.
-//     Apply decides again.
-//  3. A call that is not proposed is decided after this member has applied all changes of rights that any member had applied when
-//     the call began. Two kinds of calls are decided by what is applied here, as in etcd: those whose answer is as old as the
-//     rights (serializable reads, watchers, the status of this member), and those for which Confirm finds no leader to ask.
+//  1. While auth is enabled no read is answered by permissions that are older than the data:
+//     Restrict is called before the batch that changed them can be read, and Read fails if they
+//     changed during the read. A read during which auth is enabled is repeated with it.
+//  2. A request is proposed in the name of its caller, and only if this member, after it has caught
+//     up, would not reject it. Apply decides again.
+//  3. A call that is not proposed is decided after this member has applied all changes of rights
+//     that any member had applied when the call began. As in etcd, the rights that are applied here
+//     decide two kinds of calls: calls whose answer is as old as the rights (serializable reads,
+//     watchers, the status of this member), and calls for which Confirm finds no leader to ask.
 //  4. A password takes as long to compare for an unknown user as for a known one.
 //
 // # Without a leader
 //
-// A member that has listened for a leader for an election timeout, and has applied all that it knows to be committed
-// (Pipeline.Forsaken), cannot learn what rights there are now. It then grants what it knows, as etcd does at all times: serializable
-// reads, watchers, lists of leases, its status, and to the role root a backup, hashes and its watchers. So the last member of a
-// cluster can be looked at and backed up. What this means for a member that is cut off while the others go on:
+// A member that has listened for a leader for an election timeout, and has applied all that it
+// knows to be committed (Pipeline.Forsaken), cannot learn the present rights. It then decides by
+// the rights that it knows, as etcd does at all times, and serves serializable reads, watchers,
+// lists of leases, its status, and to the role root a backup, hashes and its watchers. So the last
+// member of a cluster can be looked at and backed up. For a member that is cut off while the others
+// go on, this means:
 //
-//   - A right that was taken away elsewhere still counts here, for data that are as old as the right: nothing newer has arrived.
-//     Other members must not hand it data of theirs: they compare the revision of rights in its questions with theirs (server).
-//   - A simple token still ends when it was not used here for its time to live, and one that was never used here that time after this
-//     member has learned of it. The end of tokens in the log, which a member that lags hears of too late, needs a leader.
-//   - Nothing is written and nobody logs in, because both need the log. Users, roles and what is left of a lease are not shown.
-//   - A member that hangs while it knows a leader grants nothing of that: Confirm waits, and fails. Neither does one that was
-//     suspended: it must listen again for an election timeout first.
+//   - A right that was taken away elsewhere still counts here, for data that are as old as the
+//     right: nothing newer has arrived. Other members must not send it their data: they compare the
+//     revision of rights in its questions with their own (server).
+//   - A simple token still ends when it was not used here for its time to live, and one that was
+//     never used here that time after this member has learned of it. The end of tokens in the log,
+//     which a member that lags hears of too late, needs a leader.
+//   - Nothing is written and nobody logs in, because both need the log. Users, roles and the
+//     remaining TTLs of leases are not shown.
+//   - A member that hangs while it knows a leader grants nothing of that: Confirm waits, and fails.
+//     Neither does one that was suspended: it must listen again for an election timeout first.
 package access
 
 import (
@@ -59,10 +66,12 @@ type Pipeline interface {
 	Header() kv.Header
 	// Applied returns the applied position.
 	Applied() uint64
-	// Linearize waits until the member has applied everything that any member had applied at the time of the call.
+	// Linearize waits until the member has applied everything that any member had applied at the
+	// time of the call.
 	Linearize(context.Context) error
-	// Forsaken reports whether the cluster has had no leader for so long that none is about to be elected, as far as this member
-	// knows, and the member has applied all that it knows to be committed.
+	// Forsaken reports whether the cluster has had no leader for so long that none is about to be
+	// elected, as far as this member knows, and the member has applied all that it knows to be
+	// committed.
 	Forsaken() bool
 	// Propose proposes a request and waits for its result.
 	Propose(context.Context, *fsm.Request) (fsm.Result, error)
@@ -96,7 +105,7 @@ type Control struct {
 	logger  *slog.Logger
 	// state decides reads. It is never older than the data that can be read.
 	state atomic.Pointer[auth.State]
-	// tokens are the simple ones, jwt is nil if there are no others.
+	// tokens are the simple tokens. jwt is nil if tokens are simple.
 	tokens    *token.Simple
 	jwt       JWT
 	passwords *password.Pool
@@ -111,18 +120,22 @@ type Control struct {
 
 // New returns a Control.
 func New(o Options) (c *Control, err error) {
-	c = &Control{pipe: o.Pipeline, timeout: o.RequestTimeout, logger: o.Logger, tokens: token.NewSimple(o.TokenTTL, o.LogIndex), jwt: o.JWT, rejected: throttle.New(rejectedLines)}
+	c = &Control{pipe: o.Pipeline, timeout: o.RequestTimeout, logger: o.Logger,
+		tokens: token.NewSimple(o.TokenTTL, o.LogIndex), jwt: o.JWT,
+		rejected: throttle.New(rejectedLines)}
 	c.mu.changed = make(chan struct{})
 	c.state.Store(o.State)
 	c.passwords, err = password.NewPool(o.BcryptCost)
 	return c, err
 }
 
-// Restrict makes a state the one that decides reads, and reports whether it is another one. The apply goroutine calls it
-// before the batch that the state belongs to can be read: a client must not see what it has just lost the right to see.
+// Restrict makes a state the one that decides reads, and reports whether it is another one. The
+// apply goroutine calls it before the batch that the state belongs to can be read: a client must
+// not see data that it has just lost the right to see.
 func (c *Control) Restrict(state *auth.State) (changed bool) { return c.state.Swap(state) != state }
 
-// Announce notifies those who wait for a change. The apply goroutine calls it after the batch can be read.
+// Announce wakes the callers that wait for a change. The apply goroutine calls it after the batch
+// can be read.
 func (c *Control) Announce(state *auth.State) {
 	if !state.Enabled() {
 		c.tokens.Clear()
@@ -146,8 +159,9 @@ func (c *Control) AuthChanged() <-chan struct{} {
 	return c.mu.changed
 }
 
-// Confirm waits until this member knows the rights that any member knew at the time of the call. Without a leader that cannot be
-// known: then the rights here count, as in etcd, so that the last member of a cluster can be backed up. Errors: those of Linearize.
+// Confirm waits until this member knows the rights that any member knew at the time of the call.
+// Without a leader that cannot be known: then the rights here count, as in etcd, so that the last
+// member of a cluster can be backed up. Errors: from Linearize.
 func (c *Control) Confirm(ctx context.Context) error {
 	if err := c.catchUp(ctx); !errors.Is(err, kv.ErrNoLeader) {
 		return err
@@ -158,7 +172,8 @@ func (c *Control) Confirm(ctx context.Context) error {
 // forsakenPause is how often a call that waits for the leader looks whether there is one.
 const forsakenPause = 100 * time.Millisecond
 
-// catchUp is Linearize, but waits no longer once the member is forsaken: the error is kv.ErrNoLeader then.
+// catchUp is Linearize, but waits no longer once the member is forsaken: the error is
+// kv.ErrNoLeader then.
 func (c *Control) catchUp(ctx context.Context) error {
 	if c.pipe.Forsaken() {
 		return kv.ErrNoLeader
@@ -184,8 +199,8 @@ func (c *Control) catchUp(ctx context.Context) error {
 	return err
 }
 
-// Check checks a rule for the caller, by what is applied here. Errors: those of the rule, kv.ErrUserEmpty,
-// kv.ErrInvalidAuthToken, and those of Linearize.
+// Check checks a rule for the caller, by the state that is applied here. Errors: kv.ErrUserEmpty,
+// kv.ErrInvalidAuthToken, and from the rule and Linearize.
 func (c *Control) Check(ctx context.Context, rule func(*auth.State, auth.Identity) error) error {
 	return c.check(ctx, func(s *auth.State, who caller) error {
 		if !who.known {
@@ -207,7 +222,8 @@ func (c *Control) check(ctx context.Context, rule func(*auth.State, caller) erro
 	return rule(state, who)
 }
 
-// CheckUser returns an error if the caller is not an identified user, by what is applied here. Errors: as Check.
+// CheckUser returns an error if the caller is not an identified user, by the state that is applied
+// here. Errors: as Check.
 func (c *Control) CheckUser(ctx context.Context) error {
 	return c.Check(ctx, func(*auth.State, auth.Identity) error { return nil })
 }
@@ -220,8 +236,8 @@ func (c *Control) RequireUser(ctx context.Context) error {
 	return c.CheckUser(ctx)
 }
 
-// RequireAdmin returns an error if the caller does not have the role root. Errors: those of auth.State.CheckAdmin,
-// kv.ErrInvalidAuthToken, and those of Confirm.
+// RequireAdmin returns an error if the caller does not have the role root. Errors:
+// kv.ErrInvalidAuthToken, and from auth.State.CheckAdmin and Confirm.
 func (c *Control) RequireAdmin(ctx context.Context) error {
 	_, err := c.Admin(ctx)
 	return err
@@ -235,14 +251,15 @@ func (c *Control) Admin(ctx context.Context) (auth.Identity, error) {
 	return c.named(ctx, (*auth.State).CheckAdmin)
 }
 
-// Identity returns the identity of the caller, nobody if auth is disabled here. Errors: kv.ErrInvalidAuthToken, and those of
-// Linearize.
+// Identity returns the identity of the caller, nobody if auth is disabled here. Errors:
+// kv.ErrInvalidAuthToken, and from Linearize.
 func (c *Control) Identity(ctx context.Context) (auth.Identity, error) {
 	return c.named(ctx, func(*auth.State, auth.Identity) error { return nil })
 }
 
 // named returns the identity of the caller, nobody if auth is disabled here, if a rule allows it.
-func (c *Control) named(ctx context.Context, rule func(*auth.State, auth.Identity) error) (auth.Identity, error) {
+func (c *Control) named(ctx context.Context,
+	rule func(*auth.State, auth.Identity) error) (auth.Identity, error) {
 	state := c.state.Load()
 	if !state.Enabled() {
 		return auth.Identity{}, nil
@@ -257,22 +274,26 @@ func (c *Control) named(ctx context.Context, rule func(*auth.State, auth.Identit
 // AuthState returns users and roles as far as this member may show data.
 func (c *Control) AuthState() *auth.State { return c.state.Load() }
 
-// MayWatch returns an error if the caller that opened a stream may not watch [key, end) now. Errors: those of
-// auth.State.CheckRead, kv.ErrInvalidAuthToken, and those of Linearize.
+// MayWatch returns an error if the caller that opened a stream may not watch [key, end) now.
+// Errors: kv.ErrInvalidAuthToken, and from auth.State.CheckRead and Linearize.
 func (c *Control) MayWatch(ctx context.Context, key, end []byte) error {
-	return c.check(ctx, func(s *auth.State, who caller) error { return s.CheckRead(who.Identity, key, end) })
+	return c.check(ctx, func(s *auth.State,
+		who caller) error {
+		return s.CheckRead(who.Identity, key, end)
+	})
 }
 
-// Read runs a read that auth must allow, on data that are not newer than the permissions. It must not be called before the
-// data may be read. A result that it drops is abandoned.
-func Read[T interface{ Abandon() }](ctx context.Context, c *Control, allowed func(*auth.State, auth.Identity) error, read func() (T, error)) (res T, err error) {
+// Read runs a read that auth must allow, on data that are not newer than the permissions. It must
+// not be called before the data may be read. A result that it drops is abandoned.
+func Read[T interface{ Abandon() }](ctx context.Context, c *Control,
+	allowed func(*auth.State, auth.Identity) error, read func() (T, error)) (res T, err error) {
 	state := c.state.Load()
 	for ; !state.Enabled(); state = c.state.Load() {
 		res, err = read()
 		if err != nil || !c.AuthEnabled() {
 			return res, err
 		}
-		// Auth was enabled meanwhile: the data may be newer.
+		// Auth was enabled during the read: the data may be newer than the permissions.
 		res.Abandon()
 		res = *new(T)
 	}
@@ -290,15 +311,17 @@ func Read[T interface{ Abandon() }](ctx context.Context, c *Control, allowed fun
 		return res, err
 	}
 	if now := c.Revision(); state.Revision() != now || who.Revision != 0 && who.Revision != now {
-		// The data may be newer than the right to read them. A token of an older revision is rejected even if nothing was read.
+		// The data may be newer than the right to read them. A token of an older revision is
+		// rejected even if nothing was read.
 		res.Abandon()
 		return *new(T), kv.ErrAuthOldRevision
 	}
 	return res, nil
 }
 
-// Proposer returns the identity in whose name a request is proposed. Apply would reject a request that this member rejects;
-// but this member may lag, so that a rejection counts only after it has caught up.
+// Proposer returns the identity in whose name a request is proposed. Apply would reject a request
+// that this member rejects; but this member may lag, so that a rejection counts only after it has
+// caught up.
 func (c *Control) Proposer(ctx context.Context, req *fsm.Request) (auth.Identity, error) {
 	if id, err := c.mayPropose(ctx, req); err == nil {
 		return id, nil

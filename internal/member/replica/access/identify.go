@@ -16,7 +16,8 @@ type caller struct {
 	known bool
 }
 
-// identify evaluates the credentials of a call. Errors: kv.ErrInvalidAuthToken, kv.ErrNoLeader, and those of Linearize.
+// identify evaluates the credentials of a call. Errors: kv.ErrInvalidAuthToken, kv.ErrNoLeader, and
+// from Linearize.
 func (c *Control) identify(ctx context.Context) (who caller, err error) {
 	cred := kv.CredentialsOf(ctx)
 	switch {
@@ -42,7 +43,8 @@ func (c *Control) identifyToken(ctx context.Context, cred *kv.Credentials) (who 
 		if !state.SameUser(*seen) {
 			return who, kv.ErrInvalidAuthToken
 		}
-		return caller{Identity: auth.Identity{User: seen.User, Revision: state.Revision()}, known: true}, nil
+		return caller{Identity: auth.Identity{User: seen.User, Revision: state.Revision()},
+			known: true}, nil
 	}
 	var seen kv.Seen
 	fresh := true
@@ -71,7 +73,8 @@ func (c *Control) identifyToken(ctx context.Context, cred *kv.Credentials) (who 
 			ok, err = c.reaches(ctx, id.Index)
 		}
 		if ok && c.tokens.IsUnused(id) {
-			// If this member lags, the end of the token may be among what it has not applied yet.
+			// If this member lags, the end of the token may be in an entry that it has not applied
+			// yet.
 			err = c.Confirm(ctx)
 		}
 		if err != nil {
@@ -84,7 +87,8 @@ func (c *Control) identifyToken(ctx context.Context, cred *kv.Credentials) (who 
 		if !ok || !state.SameUser(seen) {
 			return who, kv.ErrInvalidAuthToken
 		}
-		who = caller{Identity: auth.Identity{User: seen.User, Revision: state.Revision()}, known: true}
+		who = caller{Identity: auth.Identity{User: seen.User,
+			Revision: state.Revision()}, known: true}
 	}
 	if fresh {
 		cred.Seen.Store(&seen)
@@ -92,8 +96,8 @@ func (c *Control) identifyToken(ctx context.Context, cred *kv.Credentials) (who 
 	return who, nil
 }
 
-// reaches waits until this member has applied an entry that another member had applied when the call began. It returns
-// false if there is no such entry.
+// reaches waits until this member has applied an entry that another member had applied when the
+// call began. It returns false if there is no such entry.
 func (c *Control) reaches(ctx context.Context, index uint64) (bool, error) {
 	if c.pipe.Applied() >= index {
 		return true, nil

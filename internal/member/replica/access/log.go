@@ -14,9 +14,9 @@ import (
 // rejectedLines is how many lines a second about rejected tokens are logged: anybody can send one.
 const rejectedLines = 10
 
-// LogChange logs what a request has made of users and roles, or why it did not, with etcd's lines. The apply goroutine calls it for each
-// request about users and roles on every member, so that the log of each of them says who has got which rights. No line has a password, its
-// hash or a token.
+// LogChange logs, with etcd's lines, how a request has changed users and roles, or why it did not.
+// The apply goroutine calls it for each request about users and roles on every member, so that the
+// log of each member shows who has which rights. No line has a password, its hash or a token.
 func (c *Control) LogChange(before, after *auth.State, r *kv.AuthRequest, err error) {
 	user, role := slog.String("user-name", r.User), slog.String("role-name", r.Role)
 	roles := func(key string, s *auth.State) slog.Attr {
@@ -41,7 +41,8 @@ func (c *Control) LogChange(before, after *auth.State, r *kv.AuthRequest, err er
 		case kv.AuthEnable:
 			log.Info("authentication is already enabled; ignored auth enable request")
 		case kv.UserGrantRole:
-			log.Warn("ignored grant role request to a user", user, roles("user-roles", after), slog.String("duplicate-role-name", r.Role))
+			log.Warn("ignored grant role request to a user", user, roles("user-roles", after),
+				slog.String("duplicate-role-name", r.Role))
 		}
 	case r.Op == kv.AuthEnable:
 		log.Info("enabled authentication")
@@ -54,24 +55,30 @@ func (c *Control) LogChange(before, after *auth.State, r *kv.AuthRequest, err er
 	case r.Op == kv.UserChangePassword:
 		log.Info("changed a password of a user", user, roles("user-roles", after))
 	case r.Op == kv.UserGrantRole:
-		log.Info("granted a role to a user", user, roles("user-roles", after), slog.String("added-role-name", r.Role))
+		log.Info("granted a role to a user", user, roles("user-roles", after),
+			slog.String("added-role-name", r.Role))
 	case r.Op == kv.UserRevokeRole:
-		log.Info("revoked a role from a user", user, roles("old-user-roles", before), roles("new-user-roles", after), slog.String("revoked-role-name", r.Role))
+		log.Info("revoked a role from a user", user, roles("old-user-roles", before),
+			roles("new-user-roles", after), slog.String("revoked-role-name", r.Role))
 	case r.Op == kv.RoleAdd:
 		log.Info("created a role", role)
 	case r.Op == kv.RoleDelete:
 		log.Info("deleted a role", role)
 	case r.Op == kv.RoleGrantPermission:
 		// The name of the field is etcd's; it is the role that gets the permission.
-		log.Info("granted/updated a permission to a user", slog.String("user-name", r.Role), slog.String("permission-name", r.Permission.Type.String()),
-			slog.String("key", string(r.Permission.Key)), slog.String("range-end", string(r.Permission.End)))
+		log.Info("granted/updated a permission to a user", slog.String("user-name", r.Role),
+			slog.String("permission-name", r.Permission.Type.String()),
+			slog.String("key", string(r.Permission.Key)),
+			slog.String("range-end", string(r.Permission.End)))
 	case r.Op == kv.RoleRevokePermission:
-		log.Info("revoked a permission on range", role, slog.String("key", string(r.Permission.Key)), slog.String("range-end", string(r.Permission.End)))
+		log.Info("revoked a permission on range", role,
+			slog.String("key", string(r.Permission.Key)),
+			slog.String("range-end", string(r.Permission.End)))
 	}
 }
 
-// logRejected logs that a token was rejected, once for a call or a stream. The fingerprint is etcd's: it tells tokens apart and is of no use
-// to anybody who reads it.
+// logRejected logs that a token was rejected, once for a call or a stream. The fingerprint is
+// etcd's: it distinguishes tokens and is useless to a reader of the log.
 func (c *Control) logRejected(cred *kv.Credentials) {
 	if cred.Rejected.Swap(true) {
 		return

@@ -18,7 +18,8 @@ func (c *Control) AddToken(t fsm.Token) {
 	c.tokens.Add(token.ID{Hash: t.Hash, Index: t.Index}, t.Seen)
 }
 
-// EndTokens ends tokens that entries up to an index have issued, and that were not used here. The apply goroutine calls it.
+// EndTokens ends tokens that entries up to an index have issued, and that were not used here. The
+// apply goroutine calls it.
 func (c *Control) EndTokens(index uint64) { c.tokens.End(index) }
 
 // TokenStats are counts of the simple tokens of a member.
@@ -27,7 +28,8 @@ type TokenStats = token.Stats
 // Tokens returns counts of the simple tokens.
 func (c *Control) Tokens() TokenStats { return c.tokens.Stats() }
 
-// Run removes expired simple tokens, and proposes their end to the other members while this one leads, until ctx ends.
+// Run removes expired simple tokens, and proposes their end to the other members while this one
+// leads, until ctx ends.
 func (c *Control) Run(ctx context.Context) {
 	tick := time.NewTicker(min(c.tokens.Period(), maxTokenRound))
 	defer tick.Stop()
@@ -47,7 +49,8 @@ func (c *Control) Run(ctx context.Context) {
 func (c *Control) proposeEnd(ctx context.Context, index uint64) {
 	ctx, cancel := context.WithTimeout(ctx, c.timeout)
 	defer cancel()
-	if _, err := c.pipe.Propose(ctx, &fsm.Request{Auth: &kv.AuthRequest{Op: kv.TokensEnd, Index: index}}); err != nil {
+	if _, err := c.pipe.Propose(ctx,
+		&fsm.Request{Auth: &kv.AuthRequest{Op: kv.TokensEnd, Index: index}}); err != nil {
 		// The next round tries again.
 		c.logger.Debug("end of tokens not proposed", slog.Any("error", err))
 	}

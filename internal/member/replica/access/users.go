@@ -34,7 +34,8 @@ func (c *Control) Authenticate(ctx context.Context, user, pass string) (*kv.Auth
 			err = c.passwords.Compare(ctx, user, u.Hash, pass)
 		}
 		if errors.Is(err, kv.ErrAuthFailed) || errors.Is(err, kv.ErrNoPasswordUser) {
-			c.logger.Warn("invalid authentication was requested", slog.String("user", user), slog.Any("error", err))
+			c.logger.Warn("invalid authentication was requested", slog.String("user", user),
+				slog.Any("error", err))
 		}
 		if err != nil {
 			return nil, err
@@ -49,9 +50,12 @@ func (c *Control) Authenticate(ctx context.Context, user, pass string) (*kv.Auth
 			}
 			return &kv.AuthResult{Revision: c.pipe.Header().Revision, Token: t}, nil
 		}
-		// The log is readable to whoever has a disk, an archive or a backup of it, so the secret stays here.
+		// The log is readable to whoever has a disk, an archive or a backup of it, so the secret
+		// stays here.
 		secret := token.NewSecret()
-		res, err := c.pipe.Propose(ctx, &fsm.Request{Auth: &kv.AuthRequest{Op: kv.Authenticate, User: user, TokenHash: token.Hash(secret), Revision: state.Revision()}})
+		res, err := c.pipe.Propose(ctx,
+			&fsm.Request{Auth: &kv.AuthRequest{Op: kv.Authenticate, User: user,
+				TokenHash: token.Hash(secret), Revision: state.Revision()}})
 		if err == nil {
 			res.Auth.Token = token.Format(secret, res.Auth.Index)
 		}
@@ -62,8 +66,8 @@ func (c *Control) Authenticate(ctx context.Context, user, pass string) (*kv.Auth
 	}
 }
 
-// HashPassword returns the hash of a new password, for callers that may set one. Errors: those of RequireAdmin, and of
-// password.Pool.
+// HashPassword returns the hash of a new password, for callers that may set one. Errors: from
+// RequireAdmin and password.Pool.
 func (c *Control) HashPassword(ctx context.Context, pass string) (string, error) {
 	if err := c.RequireAdmin(ctx); err != nil {
 		return "", err
@@ -71,14 +75,16 @@ func (c *Control) HashPassword(ctx context.Context, pass string) (string, error)
 	return c.passwords.Hash(ctx, c.User(ctx), pass)
 }
 
-// ChangeAuth changes users or roles. Errors: those of auth.State.Change and CheckAdmin, and as Put.
+// ChangeAuth changes users or roles. Errors: from auth.State.Change and CheckAdmin, and as Put.
 func (c *Control) ChangeAuth(ctx context.Context, req *kv.AuthRequest) (*kv.AuthResult, error) {
 	res, err := c.pipe.Propose(ctx, &fsm.Request{Auth: req})
 	return res.Auth, err
 }
 
-// readAuth returns users and roles as of a moment after the call began, if a rule allows it to the caller.
-func (c *Control) readAuth(ctx context.Context, rule func(*auth.State, auth.Identity) error) (*auth.State, error) {
+// readAuth returns users and roles as of a moment after the call began, if a rule allows it to the
+// caller.
+func (c *Control) readAuth(ctx context.Context,
+	rule func(*auth.State, auth.Identity) error) (*auth.State, error) {
 	if err := c.pipe.Linearize(ctx); err != nil {
 		return nil, err
 	}
@@ -93,8 +99,8 @@ func (c *Control) readAuth(ctx context.Context, rule func(*auth.State, auth.Iden
 	return state, err
 }
 
-// AuthStatus returns whether auth is enabled. Any caller may ask, but not with an invalid token. Errors:
-// kv.ErrInvalidAuthToken, and as Range.
+// AuthStatus returns whether auth is enabled. Any caller may ask, but not with an invalid token.
+// Errors: kv.ErrInvalidAuthToken, and as Range.
 func (c *Control) AuthStatus(ctx context.Context) (kv.AuthStatus, error) {
 	s, err := c.readAuth(ctx, func(*auth.State, auth.Identity) error { return nil })
 	if err != nil {
@@ -103,10 +109,11 @@ func (c *Control) AuthStatus(ctx context.Context) (kv.AuthStatus, error) {
 	return s.Status(), nil
 }
 
-// UserRoles returns the roles of a user. Errors: kv.ErrUserNotFound, those of auth.State.CheckReadUser, and as
-// AuthStatus.
+// UserRoles returns the roles of a user. Errors: kv.ErrUserNotFound, from auth.State.CheckReadUser,
+// and as AuthStatus.
 func (c *Control) UserRoles(ctx context.Context, user string) ([]string, error) {
-	s, err := c.readAuth(ctx, func(s *auth.State, id auth.Identity) error { return s.CheckReadUser(id, user) })
+	s, err := c.readAuth(ctx,
+		func(s *auth.State, id auth.Identity) error { return s.CheckReadUser(id, user) })
 	if err != nil {
 		return nil, err
 	}
@@ -117,10 +124,11 @@ func (c *Control) UserRoles(ctx context.Context, user string) ([]string, error) 
 	return u.Roles, nil
 }
 
-// RolePermissions returns the permissions of a role. Errors: kv.ErrRoleNotFound, those of
+// RolePermissions returns the permissions of a role. Errors: kv.ErrRoleNotFound, from
 // auth.State.CheckReadRole, and as AuthStatus.
 func (c *Control) RolePermissions(ctx context.Context, role string) ([]kv.Permission, error) {
-	s, err := c.readAuth(ctx, func(s *auth.State, id auth.Identity) error { return s.CheckReadRole(id, role) })
+	s, err := c.readAuth(ctx,
+		func(s *auth.State, id auth.Identity) error { return s.CheckReadRole(id, role) })
 	if err != nil {
 		return nil, err
 	}
@@ -131,7 +139,7 @@ func (c *Control) RolePermissions(ctx context.Context, role string) ([]kv.Permis
 	return got.Permissions, nil
 }
 
-// Users lists the users. Errors: those of auth.State.CheckAdmin, and as AuthStatus.
+// Users lists the users. Errors: from auth.State.CheckAdmin, and as AuthStatus.
 func (c *Control) Users(ctx context.Context) ([]string, error) {
 	s, err := c.readAuth(ctx, (*auth.State).CheckAdmin)
 	if err != nil {
@@ -157,10 +165,11 @@ func (c *Control) Roles(ctx context.Context) ([]string, error) {
 	return names, nil
 }
 
-// Rights returns the name of the caller, empty without credentials of a user, and what it may do, as far as this member knows:
-// everything, or the permissions of its roles. Errors: kv.ErrInvalidAuthToken, which the token of a user who is gone has too,
-// kv.ErrNoLeader, and those of Linearize.
-func (c *Control) Rights(ctx context.Context) (user string, root bool, permissions []kv.Permission, err error) {
+// Rights returns the name of the caller, empty without credentials of a user, and its rights as far
+// as this member knows them: root, or the permissions of its roles. Errors: kv.ErrInvalidAuthToken,
+// which the token of a user who is gone has too, kv.ErrNoLeader, and from Linearize.
+func (c *Control) Rights(ctx context.Context) (user string, root bool,
+	permissions []kv.Permission, err error) {
 	who, err := c.identify(ctx)
 	if err != nil {
 		return "", false, nil, err

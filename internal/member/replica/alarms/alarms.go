@@ -1,4 +1,5 @@
-// Package alarms serves and changes the alarms of the cluster, and decides by them whether a member may serve.
+// Package alarms serves and changes the alarms of the cluster, and decides by them whether a member
+// may serve.
 package alarms
 
 import (
@@ -15,8 +16,8 @@ import (
 
 // Pipeline is the pipeline of the member.
 type Pipeline interface {
-	// AwaitReadable waits until the state may be read: unless that is serializable, until the member has applied everything that
-	// any member had applied at the time of the call.
+	// AwaitReadable waits until the state may be read: unless that is serializable, until the
+	// member has applied everything that any member had applied at the time of the call.
 	AwaitReadable(ctx context.Context, serializable bool) (waited time.Duration, err error)
 	// Propose proposes a request and waits for its result.
 	Propose(context.Context, *fsm.Request) (fsm.Result, error)
@@ -28,7 +29,7 @@ type Membership interface {
 	Alone() bool
 }
 
-// Damage is what was found damaged on the disks of the member.
+// Damage is the damage that was found on the disks of the member.
 type Damage interface{ Count() int }
 
 // Options configure Alarms. All fields are required.
@@ -39,8 +40,8 @@ type Options struct {
 	Damage     Damage
 	// Trust is told whether the alarm CORRUPT names this member.
 	Trust *audit.Trust
-	// RequestTimeout limits how long a request of the member itself waits for its result, TickInterval is the pause after one that
-	// failed.
+	// RequestTimeout limits how long a request of the member itself waits for its result,
+	// TickInterval is the pause after one that failed.
 	RequestTimeout, TickInterval time.Duration
 	Logger                       *slog.Logger
 }
@@ -48,7 +49,8 @@ type Options struct {
 // Alarms are the alarms of the cluster.
 type Alarms struct {
 	o Options
-	// active are the alarms as of the applied position, sorted by type and member. Stored by the apply goroutine.
+	// active are the alarms as of the applied position, sorted by type and member. Stored by the
+	// apply goroutine.
 	active atomic.Pointer[[]kv.Alarm]
 }
 
@@ -60,7 +62,8 @@ func New(o Options, list []kv.Alarm) *Alarms {
 	return a
 }
 
-// Active returns the active alarms as far as this member knows, at once. The slice must not be modified.
+// Active returns the active alarms as far as this member knows, at once. The slice must not be
+// modified.
 func (a *Alarms) Active() []kv.Alarm { return *a.active.Load() }
 
 // Raised reports whether an alarm is active as far as this member knows.
@@ -71,10 +74,12 @@ func (a *Alarms) Raised(alarm kv.Alarm) bool {
 
 // AnyNoSpace reports whether any member has raised the alarm NOSPACE.
 func (a *Alarms) AnyNoSpace() bool {
-	return slices.ContainsFunc(a.Active(), func(x kv.Alarm) bool { return x.Type == kv.AlarmNoSpace })
+	return slices.ContainsFunc(a.Active(),
+		func(x kv.Alarm) bool { return x.Type == kv.AlarmNoSpace })
 }
 
-// Follow takes over the alarms of a commit. The apply goroutine calls it, after the membership of the commit is known.
+// Follow takes over the alarms of a commit. The apply goroutine calls it, after the membership of
+// the commit is known.
 func (a *Alarms) Follow(list []kv.Alarm) {
 	if len(list)+len(a.Active()) == 0 {
 		return
@@ -86,8 +91,8 @@ func (a *Alarms) Follow(list []kv.Alarm) {
 	a.o.Trust.SetNamed(named && !a.o.Membership.Alone(), a.o.Damage.Count() > 0)
 }
 
-// Alarms returns the active alarms of all members, sorted by type and member, as of a moment after the call began. The
-// slice must not be modified. Errors: as Range.
+// Alarms returns the active alarms of all members, sorted by type and member, as of a moment after
+// the call began. The slice must not be modified. Errors: as Range.
 func (a *Alarms) Alarms(ctx context.Context) ([]kv.Alarm, error) {
 	if _, err := a.o.Pipeline.AwaitReadable(ctx, false); err != nil {
 		return nil, err
@@ -95,14 +100,15 @@ func (a *Alarms) Alarms(ctx context.Context) ([]kv.Alarm, error) {
 	return a.Active(), nil
 }
 
-// ChangeAlarm raises or clears an alarm. The result is the alarm if it is active now that it was raised, or was active
-// before it was cleared, and otherwise nil. Errors: as Put.
+// ChangeAlarm raises or clears an alarm. The result is the alarm if it is active now that it was
+// raised, or was active before it was cleared, and otherwise nil. Errors: as Put.
 func (a *Alarms) ChangeAlarm(ctx context.Context, c kv.AlarmChange) (*kv.Alarm, error) {
 	res, err := a.o.Pipeline.Propose(ctx, &fsm.Request{Alarm: &c})
 	return res.Alarm, err
 }
 
-// Propose changes an alarm on behalf of this member, logs that with attrs, and reports whether it was applied.
+// Propose changes an alarm on behalf of this member, logs that with attrs, and reports whether it
+// was applied.
 func (a *Alarms) Propose(ctx context.Context, c *kv.AlarmChange, attrs ...any) bool {
 	ctx, cancel := context.WithTimeout(kv.AsMember(ctx), a.o.RequestTimeout)
 	defer cancel()

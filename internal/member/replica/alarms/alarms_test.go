@@ -33,8 +33,9 @@ func (m *member) Propose(_ context.Context, req *fsm.Request) (fsm.Result, error
 
 func newAlarms(m *member, list ...kv.Alarm) (*Alarms, *audit.Trust) {
 	trust := &audit.Trust{}
-	return New(Options{MemberID: 3, Pipeline: m, Membership: m, Damage: m, Trust: trust, RequestTimeout: time.Second,
-		TickInterval: 100 * time.Millisecond, Logger: slog.New(slog.DiscardHandler)}, list), trust
+	return New(Options{MemberID: 3, Pipeline: m, Membership: m, Damage: m, Trust: trust,
+		RequestTimeout: time.Second,
+		TickInterval:   100 * time.Millisecond, Logger: slog.New(slog.DiscardHandler)}, list), trust
 }
 
 var corrupt = kv.Alarm{MemberID: 3, Type: kv.AlarmCorrupt}
@@ -47,13 +48,14 @@ func TestTrust(t *testing.T) {
 		list   []kv.Alarm
 		lost   bool
 	}{
-		"no alarm":             {false, 0, nil, false},
-		"others differ":        {false, 0, []kv.Alarm{corrupt}, true},
-		"alone":                {true, 0, []kv.Alarm{corrupt}, false},
-		"its own damage":       {false, 1, []kv.Alarm{corrupt}, false},
-		"of another member":    {false, 0, []kv.Alarm{{MemberID: 2, Type: kv.AlarmCorrupt}}, false},
-		"another alarm":        {false, 0, []kv.Alarm{{MemberID: 3, Type: kv.AlarmNoSpace}}, false},
-		"both kinds of alarms": {false, 0, []kv.Alarm{{MemberID: 3, Type: kv.AlarmNoSpace}, corrupt}, true},
+		"no alarm":          {false, 0, nil, false},
+		"others differ":     {false, 0, []kv.Alarm{corrupt}, true},
+		"alone":             {true, 0, []kv.Alarm{corrupt}, false},
+		"its own damage":    {false, 1, []kv.Alarm{corrupt}, false},
+		"of another member": {false, 0, []kv.Alarm{{MemberID: 2, Type: kv.AlarmCorrupt}}, false},
+		"another alarm":     {false, 0, []kv.Alarm{{MemberID: 3, Type: kv.AlarmNoSpace}}, false},
+		"both kinds of alarms": {false, 0,
+			[]kv.Alarm{{MemberID: 3, Type: kv.AlarmNoSpace}, corrupt}, true},
 	} {
 		m := &member{alone: c.alone, damage: c.damage}
 		a, trust := newAlarms(m)
@@ -61,7 +63,8 @@ func TestTrust(t *testing.T) {
 		if lost, _ := trust.Lost(); lost != c.lost {
 			t.Errorf("%s: trust is lost: %t", name, lost)
 		}
-		if !slices.Equal(a.Active(), c.list) || a.Raised(corrupt) != slices.Contains(c.list, corrupt) {
+		if !slices.Equal(a.Active(), c.list) ||
+			a.Raised(corrupt) != slices.Contains(c.list, corrupt) {
 			t.Errorf("%s: active are %v", name, a.Active())
 		}
 		a.Follow(nil)
@@ -82,7 +85,8 @@ func TestProposePauses(t *testing.T) {
 		m := &member{err: kv.ErrTimeout}
 		a, _ := newAlarms(m)
 		begun := time.Now()
-		if a.Propose(t.Context(), &kv.AlarmChange{Alarm: corrupt}) || time.Since(begun) != 100*time.Millisecond {
+		if a.Propose(t.Context(), &kv.AlarmChange{Alarm: corrupt}) ||
+			time.Since(begun) != 100*time.Millisecond {
 			t.Errorf("a failed proposal took %v", time.Since(begun))
 		}
 		m.err, begun = nil, time.Now()

@@ -14,15 +14,16 @@ import (
 const (
 	// callTimeout limits how long a member may take to read its store.
 	callTimeout = 10 * time.Minute
-	// lagTimeout limits how long a member waits until it has applied the index of a question. A member that lags more is
-	// left out.
+	// lagTimeout limits how long a member waits until it has applied the index of a question. A
+	// member that lags more is left out.
 	lagTimeout = 5 * time.Second
-	// maxAttempts limits how often a common point is chosen: each time members have been compacted meanwhile, it moves.
+	// maxAttempts limits how often a common point is chosen: it moves whenever a member was
+	// compacted since the last question.
 	maxAttempts = 5
 )
 
-// ServeCall answers a member that compares (calls.Hashes). It may read the whole store, concurrently with everything else.
-// Errors: those of ctx, and of the disk.
+// ServeCall answers a member that compares (calls.Hashes). It may read the whole store,
+// concurrently with everything else. Errors: from ctx and the disk.
 func (a *Auditor) ServeCall(ctx context.Context, payload []byte) ([]byte, error) {
 	if len(payload) == 1 && payload[0] == askCompactions {
 		return encodeCompactions(a.o.Pipeline.Store().CompactionHashes()), nil
@@ -78,14 +79,17 @@ type finding struct {
 	answer
 }
 
-// askAll asks all members, including this one, for their hashes at one point, or only whether they have its revision.
-// Members that do not answer, or lag, are left out. It returns early when enough reports true.
+// askAll asks all members, including this one, for their hashes at one point, or only whether they
+// have its revision. Members that do not answer, or lag, are left out. It returns early when enough
+// reports true.
 //
-// The point is this member's newest revision, which others have when they have applied what is committed now, and the
-// newest compact revision of all: no member has dropped what is at or above it. If this member lacks a revision that
-// another one had at an index that this one has applied, the point is that revision: what this member has may be the
-// beginning of what the others have, and it may be nothing.
-func (a *Auditor) askAll(ctx context.Context, revisionOnly bool, enough func([]finding) bool) (q question, found []finding, err error) {
+// The point is this member's newest revision, which others have when they have applied all entries
+// that are committed now, and the newest compact revision of all members: none has dropped anything
+// at or above it. If this member lacks a revision that another one had at an index that this one
+// has applied, the point is that revision: the data of this member may be the beginning of the
+// others' data, and may be empty.
+func (a *Auditor) askAll(ctx context.Context, revisionOnly bool,
+	enough func([]finding) bool) (q question, found []finding, err error) {
 	q.revisionOnly = revisionOnly
 	var missed position
 	for range maxAttempts {
@@ -94,7 +98,7 @@ func (a *Auditor) askAll(ctx context.Context, revisionOnly bool, enough func([]f
 		q.revision = max(store.Revision(), missed.revision) // before the index
 		q.index = max(a.o.Raft.Status().Committed, missed.index)
 		if q.compact > q.revision {
-			// This member lags. What others have applied is committed.
+			// This member lags: entries that others have applied are committed.
 			if err := a.o.Pipeline.Linearize(ctx); err != nil {
 				return q, nil, err
 			}
@@ -104,7 +108,8 @@ func (a *Auditor) askAll(ctx context.Context, revisionOnly bool, enough func([]f
 		if err != nil {
 			return q, nil, err
 		}
-		found = slices.DeleteFunc(slices.Clone(all), func(f finding) bool { return !f.comparable() })
+		found = slices.DeleteFunc(slices.Clone(all),
+			func(f finding) bool { return !f.comparable() })
 		again := false
 		if newest.revision > q.revision && a.lacks(ctx, newest) {
 			missed, again = newest, true
@@ -125,11 +130,14 @@ func (a *Auditor) askAll(ctx context.Context, revisionOnly bool, enough func([]f
 func (a *Auditor) lacks(ctx context.Context, at position) bool {
 	ctx, cancel := context.WithTimeout(ctx, lagTimeout)
 	defer cancel()
-	return a.o.Pipeline.WaitApplied(ctx, at.index) == nil && a.o.Pipeline.Store().Revision() < at.revision
+	return a.o.Pipeline.WaitApplied(ctx, at.index) == nil &&
+		a.o.Pipeline.Store().Revision() < at.revision
 }
 
-// askOnce asks all members at one point. newest is the newest revision of the members that answered.
-func (a *Auditor) askOnce(ctx context.Context, q question, enough func([]finding) bool) (all []finding, newest position, err error) {
+// askOnce asks all members at one point. newest is the newest revision of the members that
+// answered.
+func (a *Auditor) askOnce(ctx context.Context, q question,
+	enough func([]finding) bool) (all []finding, newest position, err error) {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
 	members := a.o.Pipeline.Membership().Members()

@@ -18,11 +18,13 @@ import (
 type Pipeline interface {
 	// Store returns the present store. A snapshot may replace it.
 	Store() *mvcc.Store
-	// ReadStore calls read with the present store, and again if a snapshot replaces the store meanwhile.
+	// ReadStore calls read with the present store, and again if a snapshot replaces the store
+	// during the read.
 	ReadStore(ctx context.Context, read func(*mvcc.Store) error) error
 	// WaitApplied waits until the member has applied an index.
 	WaitApplied(ctx context.Context, index uint64) error
-	// Linearize waits until the member has applied everything that any member had applied at the time of the call.
+	// Linearize waits until the member has applied everything that any member had applied at the
+	// time of the call.
 	Linearize(context.Context) error
 	// Membership returns the members as of the applied position.
 	Membership() *cluster.State
@@ -53,8 +55,8 @@ type Options struct {
 	// Ready is closed when the member serves, Stopping when it stops.
 	Ready, Stopping <-chan struct{}
 
-	// Interval is how often the leader compares all data, CompactionsInterval how often the hashes of compactions.
-	// Negative means never.
+	// Interval is how often the leader compares all data, CompactionsInterval how often the hashes
+	// of compactions. Negative means never.
 	Interval, CompactionsInterval time.Duration
 	// ElectionTimeout is how long a member waits for a leader.
 	ElectionTimeout time.Duration
@@ -63,7 +65,7 @@ type Options struct {
 	Logger         *slog.Logger
 }
 
-// Auditor compares the data of its member with those of others.
+// Auditor compares the data of its member with the data of others.
 type Auditor struct {
 	o Options
 	// compacted is the newest compaction whose hashes were compared. Owned by Run.
@@ -79,15 +81,17 @@ func New(o Options) *Auditor { return &Auditor{o: o} }
 
 // Stats counts comparisons.
 type Stats struct {
-	// Rounds counts comparisons of the newest state, Differences those that found members to differ.
+	// Rounds counts comparisons of the newest state, Differences the comparisons that found members
+	// to differ.
 	Rounds, Differences uint64
 }
 
 // Stats returns the present figures.
 func (a *Auditor) Stats() Stats { return Stats{a.rounds.Load(), a.differences.Load()} }
 
-// members returns the ids of the voters, those of all members, and the number of other members.
-func (a *Auditor) members() (voters, all []uint64, others int) {
+// listMembers returns the ids of the voters, the ids of all members, and the number of other
+// members.
+func (a *Auditor) listMembers() (voters, all []uint64, others int) {
 	for _, m := range a.o.Pipeline.Membership().Members() {
 		if all = append(all, m.ID); !m.Learner {
 			voters = append(voters, m.ID)
@@ -102,12 +106,13 @@ func (a *Auditor) members() (voters, all []uint64, others int) {
 // namedCorrupt reports whether the alarm CORRUPT is active for a member.
 func (a *Auditor) namedCorrupt(id uint64) bool { return a.o.Alarms.Raised(corrupt(id)) }
 
-// corrupt returns the alarm for a member whose data are wrong; member 0 means that members differ without a majority.
+// corrupt returns the alarm for a member whose data are wrong; member 0 means that members differ
+// without a majority.
 func corrupt(id uint64) kv.Alarm { return kv.Alarm{MemberID: id, Type: kv.AlarmCorrupt} }
 
 func (a *Auditor) isLeader() bool { return a.o.Raft.Status().Lead == a.o.MemberID }
 
-// untilStop returns a context that ends when the member stops, and what to call when it is not needed any more.
+// untilStop returns a context that ends when the member stops. The caller cancels it.
 func (a *Auditor) untilStop(ctx context.Context) (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithCancel(ctx)
 	go func() {

@@ -13,11 +13,12 @@ import (
 )
 
 const (
-	// compareRest is the pause after a comparison, in multiples of the time that this member read its store for it. So
-	// comparisons take at most a fiftieth of the time, however large the store is. Waiting for others costs nothing.
+	// compareRest is the pause after a comparison, in multiples of the time that this member read
+	// its store for it. So comparisons take at most a fiftieth of the time, however large the store
+	// is. Waiting for others costs nothing.
 	compareRest = 50
-	// undecidedInterval is how soon members are compared again that differ without a majority: a member that could not be
-	// asked may be back.
+	// undecidedInterval is how soon members are compared again that differ without a majority: a
+	// member that could not be asked may be back.
 	undecidedInterval = 30 * time.Second
 )
 
@@ -49,7 +50,8 @@ func (a *Auditor) Run(ctx context.Context) {
 					quick.Reset(time.Nanosecond) // a new leader compares at once
 				}
 			}
-			// A leader with wrong data could not revoke leases: its proposals about them are rejected.
+			// A leader with wrong data could not revoke leases: its proposals about them are
+			// rejected.
 			if a.namedCorrupt(a.o.MemberID) {
 				a.o.HandOver(ctx)
 			}
@@ -82,8 +84,8 @@ func every(d time.Duration) *time.Timer {
 	return t
 }
 
-// compare compares members as the leader: if compactions is set, all data only if the hashes of compactions or the
-// revisions differ. It reports whether members differ without a majority.
+// compare compares members as the leader: if compactions is set, all data only if the hashes of
+// compactions or the revisions differ. It reports whether members differ without a majority.
 func (a *Auditor) compare(ctx context.Context, compactions bool) (undecided bool) {
 	if compactions && !a.compactionsDiffer(ctx) && !a.revisionsDiffer(ctx) {
 		return false
@@ -95,11 +97,12 @@ func (a *Auditor) compare(ctx context.Context, compactions bool) (undecided bool
 	return undecided
 }
 
-// compareData compares the newest state of all members, and raises and clears the alarms that follow. It reports whether
-// members differ without a majority. A difference counts only if a second comparison finds it too, so that no member is
-// named for data that a snapshot was about to replace.
+// compareData compares the newest state of all members, and raises and clears the alarms that
+// follow. It reports whether members differ without a majority. A difference counts only if a
+// second comparison finds it too, so that no member is named for data that a snapshot was about to
+// replace.
 func (a *Auditor) compareData(ctx context.Context) (undecided bool, err error) {
-	voters, members, others := a.members()
+	voters, members, others := a.listMembers()
 	if others == 0 {
 		a.clearStale(ctx, members)
 		return false, nil
@@ -123,8 +126,11 @@ func (a *Auditor) compareData(ctx context.Context) (undecided bool, err error) {
 			return !slices.ContainsFunc(first.differ, func(b finding) bool { return b.id == f.id })
 		})
 	}
-	log := a.o.Logger.With(slog.Int64("revision", q.revision), slog.Int64("compact-revision", q.compact))
-	log.Info("finished peer corruption check", slog.Int("number-of-peers-checked", max(v.answered-1, 0)), slog.Int("number-of-peers", others),
+	log := a.o.Logger.With(slog.Int64("revision", q.revision),
+		slog.Int64("compact-revision", q.compact))
+	log.Info("finished peer corruption check",
+		slog.Int("number-of-peers-checked", max(v.answered-1, 0)),
+		slog.Int("number-of-peers", others),
 		slog.Duration("took", time.Since(began)))
 	switch {
 	case v.unanimous():
@@ -133,7 +139,8 @@ func (a *Auditor) compareData(ctx context.Context) (undecided bool, err error) {
 	case v.decided:
 		a.differences.Add(1)
 		for _, f := range v.differ {
-			log.Error("the data of a member differ from those of the majority: it must not serve", memberAttr(f.id),
+			log.Error("the data of a member differ from those of the majority: it must not serve",
+				memberAttr(f.id),
 				slog.String("hash", f.String()), slog.String("majority-hash", v.right.String()))
 			a.o.Alarms.Propose(ctx, &kv.AlarmChange{Alarm: corrupt(f.id)}, memberAttr(f.id))
 		}
@@ -142,7 +149,8 @@ func (a *Auditor) compareData(ctx context.Context) (undecided bool, err error) {
 		}
 	default:
 		a.differences.Add(1)
-		log.Error("members differ and there is no majority to judge by: all go on", slog.String("hashes", list(v.differ)))
+		log.Error("members differ and there is no majority to judge by: all go on",
+			slog.String("hashes", describeFindings(v.differ)))
 		if !a.namedCorrupt(0) {
 			a.o.Alarms.Propose(ctx, &kv.AlarmChange{Alarm: corrupt(0)})
 		}
@@ -158,8 +166,8 @@ func (a *Auditor) withoutNamed(found []finding) []finding {
 	return slices.DeleteFunc(found, func(f finding) bool { return a.namedCorrupt(f.id) })
 }
 
-// list formats what members have for the log.
-func list(found []finding) string {
+// describeFindings formats findings for the log.
+func describeFindings(found []finding) string {
 	var parts []string
 	for _, f := range found {
 		parts = append(parts, fmt.Sprintf("%x: %s", f.id, f))
@@ -167,22 +175,25 @@ func list(found []finding) string {
 	return strings.Join(parts, ", ")
 }
 
-// clearStale clears the alarms about differences that no longer exist: the one without a member, and those of ids that no member has.
-// The alarm of a present member may be about its disk, and stays.
+// clearStale clears the alarms about differences that no longer exist: the alarm without a member,
+// and alarms of ids that no member has. The alarm of a present member may be about its disk, and
+// stays.
 func (a *Auditor) clearStale(ctx context.Context, members []uint64) {
 	for _, alarm := range a.o.Alarms.Active() {
 		if alarm.Type == kv.AlarmCorrupt && !slices.Contains(members, alarm.MemberID) {
-			a.o.Alarms.Propose(ctx, &kv.AlarmChange{Alarm: alarm, Clear: true}, memberAttr(alarm.MemberID))
+			a.o.Alarms.Propose(ctx, &kv.AlarmChange{Alarm: alarm, Clear: true},
+				memberAttr(alarm.MemberID))
 		}
 	}
 }
 
-// compactionsDiffer compares the hashes of compactions, which needs no reading, and reports whether any differ. That is no
-// verdict: the data that differed may be compacted by now.
+// compactionsDiffer compares the hashes of compactions, which needs no reading, and reports whether
+// any differ. That is not a verdict: the data that differed may be compacted by now.
 func (a *Auditor) compactionsDiffer(ctx context.Context) bool {
 	own := a.o.Pipeline.Store().CompactionHashes()
-	own = slices.DeleteFunc(own, func(h kv.HashResult) bool { return h.HashRevision <= a.compacted })
-	_, members, others := a.members()
+	own = slices.DeleteFunc(own,
+		func(h kv.HashResult) bool { return h.HashRevision <= a.compacted })
+	_, members, others := a.listMembers()
 	if len(own) == 0 || others == 0 {
 		return false
 	}
@@ -211,25 +222,30 @@ func (a *Auditor) compactionsDiffer(ctx context.Context) bool {
 				default:
 					differ = true
 					a.o.Logger.Error("members have left different hashes of a compaction; comparing all they have", memberAttr(id),
-						slog.Int64("revision", o.HashRevision), slog.Int64("compact-revision", o.CompactRevision),
-						slog.String("hash", fmt.Sprintf("%08x", o.Hash)), slog.String("remote-hash", fmt.Sprintf("%08x", t.Hash)))
+						slog.Int64("revision", o.HashRevision),
+						slog.Int64("compact-revision", o.CompactRevision),
+						slog.String("hash", fmt.Sprintf("%08x", o.Hash)),
+						slog.String("remote-hash", fmt.Sprintf("%08x", t.Hash)))
 				}
 			}
 		}
 	}
 	for i, o := range own {
 		if differ || equal[i] == asked {
-			// No need to compare it again: the comparison of all data that follows decides about a difference.
+			// It is not compared again: the comparison of all data that follows decides about a
+			// difference.
 			a.compacted = max(a.compacted, o.HashRevision)
 		}
 	}
-	a.o.Logger.Info("finished compaction hash check", slog.Int("number-of-hashes-checked", len(own)))
+	a.o.Logger.Info("finished compaction hash check",
+		slog.Int("number-of-hashes-checked", len(own)))
 	return differ
 }
 
-// revisionsDiffer reports whether a member lacks a revision that another one had at the same index. That needs no reading.
+// revisionsDiffer reports whether a member lacks a revision that another one had at the same index.
+// That needs no reading.
 func (a *Auditor) revisionsDiffer(ctx context.Context) bool {
-	voters, members, others := a.members()
+	voters, members, others := a.listMembers()
 	if others == 0 {
 		return false
 	}
@@ -239,6 +255,7 @@ func (a *Auditor) revisionsDiffer(ctx context.Context) bool {
 	if err != nil || len(v.differ) == 0 {
 		return false
 	}
-	a.o.Logger.Error("members have other revisions at the same index; comparing all they have", slog.String("revisions", list(found)))
+	a.o.Logger.Error("members have other revisions at the same index; comparing all they have",
+		slog.String("revisions", describeFindings(found)))
 	return true
 }

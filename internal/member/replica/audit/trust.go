@@ -9,8 +9,8 @@ import (
 
 // Trust says whether a member may serve its data. The zero value is that it may.
 type Trust struct {
-	// lost is set while the alarm CORRUPT names this member, there are other members, and the reason is not damage on
-	// disk: the data can be read and are wrong.
+	// lost is set while the alarm CORRUPT names this member, there are other members, and the
+	// reason is not damage on disk: the data can be read and are wrong.
 	lost atomic.Bool
 	mu   struct {
 		sync.Mutex
@@ -19,7 +19,8 @@ type Trust struct {
 	}
 }
 
-// SetNamed notes whether CORRUPT names this member. Whether the reason is damage counts when that changes.
+// SetNamed notes whether CORRUPT names this member. Whether the reason is damage counts when that
+// changes.
 func (t *Trust) SetNamed(named, damaged bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -44,8 +45,8 @@ func (t *Trust) Check() error {
 	return nil
 }
 
-// Lost reports whether this member must not serve because its data differ from those of the others, and returns a channel that is
-// closed when that changes.
+// Lost reports whether this member must not serve because its data differ from those of the others,
+// and returns a channel that is closed when that changes.
 func (t *Trust) Lost() (bool, <-chan struct{}) {
 	t.mu.Lock()
 	defer t.mu.Unlock()

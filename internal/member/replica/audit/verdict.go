@@ -7,22 +7,24 @@ type verdict struct {
 	// decided: a majority of the voters gave the same answer, which is right.
 	decided bool
 	right   answer
-	// differ are the findings that are not right; without a decision all of them, if any two differ.
+	// differ are the findings that are not right; without a decision all of them, if any two
+	// differ.
 	differ []finding
-	// asked is the number of members that count, answered how many of them gave a comparable answer.
+	// asked is the number of members that count, answered how many of them gave a comparable
+	// answer.
 	asked, answered int
 }
 
 // unanimous reports whether all members gave the same answer.
 func (v *verdict) unanimous() bool { return v.asked == v.answered && len(v.differ) == 0 }
 
-// wrong reports whether a member is known to differ from what is right.
+// wrong reports whether a member is known to have wrong data.
 func (v *verdict) wrong(id uint64) bool {
 	return v.decided && slices.ContainsFunc(v.differ, func(f finding) bool { return f.id == id })
 }
 
-// judge compares the answers of members. A majority is one of all voters, not of those that answered: two members of five
-// are no majority, whatever the others have.
+// judge compares the answers of members. A majority is one of all voters, not of the members that
+// answered: two of five are not a majority, whatever the others have.
 func judge(voters, members []uint64, found []finding) verdict {
 	v := verdict{asked: len(members)}
 	votes := map[answer]int{}

@@ -8,7 +8,7 @@ import (
 	"vigil/internal/kv"
 )
 
-// What members ask each other is the first byte of the call:
+// The first byte of a call is the question:
 //
 //	1  index u64, revision i64, compact i64: the hash at a revision, with a compact revision, after the
 //	   index is applied; answered by answerKind u8, revision i64, compact i64, hash u32, and the position
@@ -54,10 +54,11 @@ func decodeQuestion(b []byte) (question, error) {
 	if len(b) != questionSize || b[0] != askHash && b[0] != askRevision {
 		return question{}, errMalformed
 	}
-	return question{le.Uint64(b[1:]), int64(le.Uint64(b[9:])), int64(le.Uint64(b[17:])), b[0] == askRevision}, nil
+	return question{le.Uint64(b[1:]), int64(le.Uint64(b[9:])), int64(le.Uint64(b[17:])),
+		b[0] == askRevision}, nil
 }
 
-// answerKind is what a member has at a point. The numbers are part of the protocol.
+// answerKind tells which data a member has at a point. The numbers are part of the protocol.
 type answerKind byte
 
 const (
@@ -65,20 +66,22 @@ const (
 	kindHash answerKind = 1
 	// kindLags: the member has not applied the index yet.
 	kindLags answerKind = 2
-	// kindShort: the member has applied the index, but its newest revision is below the one of the question.
+	// kindShort: the member has applied the index, but its newest revision is below the one of the
+	// question.
 	kindShort answerKind = 3
-	// kindCompacted: the member has been compacted at compact, above the compact revision of the question.
+	// kindCompacted: the member has been compacted at compact, above the compact revision of the
+	// question.
 	kindCompacted answerKind = 4
 )
 
-// position says that a member had a revision when it had applied no more than an index. Every member that has applied
-// the index has that revision too.
+// position says that a member had a revision when it had applied no more than an index. Every
+// member that has applied the index has that revision too.
 type position struct {
 	index    uint64
 	revision int64
 }
 
-// answer is what a member has. Members with the same data give equal answers.
+// answer describes the data of a member. Members with the same data give equal answers.
 type answer struct {
 	kind              answerKind
 	revision, compact int64
@@ -110,7 +113,8 @@ func decodeAnswer(b []byte) (answer, position, error) {
 	if len(b) != answerSize || b[0] < byte(kindHash) || b[0] > byte(kindCompacted) {
 		return answer{}, position{}, errMalformed
 	}
-	return answer{answerKind(b[0]), int64(le.Uint64(b[1:])), int64(le.Uint64(b[9:])), le.Uint32(b[17:])},
+	return answer{answerKind(b[0]), int64(le.Uint64(b[1:])), int64(le.Uint64(b[9:])),
+			le.Uint32(b[17:])},
 		position{le.Uint64(b[21:]), int64(le.Uint64(b[29:]))}, nil
 }
 
@@ -130,7 +134,8 @@ func decodeCompactions(b []byte) ([]kv.HashResult, error) {
 	}
 	var list []kv.HashResult
 	for ; len(b) > 0; b = b[compactionSize:] {
-		list = append(list, kv.HashResult{HashRevision: int64(le.Uint64(b)), CompactRevision: int64(le.Uint64(b[8:])), Hash: le.Uint32(b[16:])})
+		list = append(list, kv.HashResult{HashRevision: int64(le.Uint64(b)),
+			CompactRevision: int64(le.Uint64(b[8:])), Hash: le.Uint32(b[16:])})
 	}
 	return list, nil
 }

@@ -1,4 +1,5 @@
-// Package contact tells which other members a member can reach, and from that why a request had no result in time.
+// Package contact tells which other members a member can reach, and from that why a request had no
+// result in time.
 package contact
 
 import (
@@ -16,7 +17,8 @@ type Raft interface{ Status() raftnode.Status }
 
 // Network reaches the other members.
 type Network interface {
-	// ConnectedSince returns since when messages can be sent to a member, the zero time if they cannot.
+	// ConnectedSince returns since when messages can be sent to a member, the zero time if they
+	// cannot.
 	ConnectedSince(id uint64) time.Time
 }
 
@@ -71,7 +73,8 @@ func (c *Contacts) WaitError(err error, begun time.Time) error {
 	return err
 }
 
-// TimeoutCause returns the error of a request that began at a time and has had no result for too long.
+// TimeoutCause returns the error of a request that began at a time and has had no result for too
+// long.
 func (c *Contacts) TimeoutCause(begun time.Time) error {
 	st := c.o.Raft.Status()
 	// The election before the present leader began about two election timeouts before it.
@@ -81,7 +84,8 @@ func (c *Contacts) TimeoutCause(begun time.Time) error {
 	case begun.Before(st.LeadSince) && begun.After(st.LeadSince.Add(-2*election)):
 		return kv.ErrTimeoutLeaderFailure
 	case st.Lead == c.o.MemberID:
-		if members := c.o.Membership.State().Members(); c.CountConnected(members, begun) < len(members)/2+1 {
+		if members := c.o.Membership.State().Members(); c.CountConnected(members,
+			begun) < len(members)/2+1 {
 			return kv.ErrTimeoutConnectionLost
 		}
 	case !c.ConnectedTo(st.Lead, begun):

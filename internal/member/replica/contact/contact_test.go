@@ -22,7 +22,9 @@ func (w *world) State() *cluster.State              { return w.state }
 
 func TestTimeoutCause(t *testing.T) {
 	state, err := cluster.Initial("token", []cluster.Member{
-		{Name: "a", PeerURLs: []string{"http://a:1"}}, {Name: "b", PeerURLs: []string{"http://b:1"}}, {Name: "c", PeerURLs: []string{"http://c:1"}}})
+		{Name: "a", PeerURLs: []string{"http://a:1"}},
+		{Name: "b", PeerURLs: []string{"http://b:1"}},
+		{Name: "c", PeerURLs: []string{"http://c:1"}}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -36,19 +38,27 @@ func TestTimeoutCause(t *testing.T) {
 		since     map[uint64]time.Time
 		want      error
 	}{
-		"no leader":                          {0, time.Time{}, nil, kv.ErrTimeout},
-		"an election since":                  {other, begun.Add(time.Second), map[uint64]time.Time{other: long}, kv.ErrTimeoutLeaderFailure},
-		"an election long after":             {other, begun.Add(4 * time.Second), map[uint64]time.Time{other: long}, kv.ErrTimeout},
-		"connected to the leader":            {other, long, map[uint64]time.Time{other: long}, kv.ErrTimeout},
-		"not connected to the leader":        {other, long, map[uint64]time.Time{third: long}, kv.ErrTimeoutConnectionLost},
-		"connected to the leader again":      {other, long, map[uint64]time.Time{other: now}, kv.ErrTimeoutConnectionLost},
-		"leads, connected to a quorum":       {self, long, map[uint64]time.Time{third: long}, kv.ErrTimeout},
-		"leads, connected to no one":         {self, long, nil, kv.ErrTimeoutConnectionLost},
-		"leads, connected to a quorum again": {self, long, map[uint64]time.Time{third: now}, kv.ErrTimeoutConnectionLost},
+		"no leader": {0, time.Time{}, nil, kv.ErrTimeout},
+		"an election since": {other, begun.Add(time.Second),
+			map[uint64]time.Time{other: long}, kv.ErrTimeoutLeaderFailure},
+		"an election long after": {other, begun.Add(4 * time.Second),
+			map[uint64]time.Time{other: long}, kv.ErrTimeout},
+		"connected to the leader": {other, long, map[uint64]time.Time{other: long},
+			kv.ErrTimeout},
+		"not connected to the leader": {other, long, map[uint64]time.Time{third: long},
+			kv.ErrTimeoutConnectionLost},
+		"connected to the leader again": {other, long, map[uint64]time.Time{other: now},
+			kv.ErrTimeoutConnectionLost},
+		"leads, connected to a quorum": {self, long, map[uint64]time.Time{third: long},
+			kv.ErrTimeout},
+		"leads, connected to no one": {self, long, nil, kv.ErrTimeoutConnectionLost},
+		"leads, connected to a quorum again": {self, long, map[uint64]time.Time{third: now},
+			kv.ErrTimeoutConnectionLost},
 	} {
 		w := &world{raftnode.Status{}, c.since, state}
 		w.status.Lead, w.status.LeadSince = c.lead, c.leadSince
-		contacts := New(Options{MemberID: self, Raft: w, Network: w, Membership: w, ElectionTimeout: time.Second})
+		contacts := New(Options{MemberID: self, Raft: w, Network: w, Membership: w,
+			ElectionTimeout: time.Second})
 		if got := contacts.TimeoutCause(begun); got != c.want {
 			t.Errorf("%s: %v, want %v", name, got, c.want)
 		}

@@ -1,13 +1,13 @@
 // Package custody watches whether the files of a member are in their places.
 //
-// A member whose files were moved or removed goes on with what it has open, and everything that it acknowledges then is lost with its
-// process. So the member compares its directories and open files with what their paths lead to. The DESIGN.md of package replica has
-// the reasons for what follows:
+// A member whose files were moved or removed goes on with what it has open, and everything that it
+// acknowledges then is lost with its process. So the member compares its directories and open files
+// with what their paths lead to. The DESIGN.md of package replica has the reasons:
 //
-//   - From the first difference on, the raft log takes nothing (Log): the member acknowledges and votes for nothing, as if its disk
-//     hung.
-//   - When the difference has lasted for some checks, it is declared: writes are rejected with kv.ErrAway, and those that wait for
-//     the raft log end.
+//   - From the first difference on, the raft log takes nothing (Log): the member acknowledges and
+//     votes for nothing, as if its disk hung.
+//   - When the difference has lasted for some checks, it is declared: writes are rejected with
+//     kv.ErrAway, and those that wait for the raft log end.
 //   - Reads and snapshots go on: while the process lives, its open files have all data.
 //   - When the same files are in their places again, everything goes on.
 package custody
@@ -43,8 +43,8 @@ type Options struct {
 	Logger *slog.Logger
 }
 
-// Watch knows whether the files of a member are in their places. A check may take as long as the disk does, so each runs on a goroutine
-// of its own, one at a time.
+// Watch knows whether the files of a member are in their places. A check may take as long as the
+// disk does, so each runs on another goroutine, one at a time.
 type Watch struct {
 	o  Options
 	mu struct {
@@ -52,7 +52,8 @@ type Watch struct {
 		running, closed bool
 	}
 	checks sync.WaitGroup
-	// suspected is the difference that the last check has found, declared the one that has lasted; nil if nothing is wrong.
+	// suspected is the difference that the last check has found, declared the one that has lasted;
+	// nil if nothing is wrong.
 	suspected, declared atomic.Pointer[error]
 	announced           chan struct{} // has room for one
 
@@ -150,7 +151,8 @@ func (w *Watch) Note(err error) {
 		}
 		return
 	case !errors.Is(err, kv.ErrAway):
-		// It is not known whether they are there. After a difference, it is not known that they are back.
+		// It is not known whether they are there. After a difference, it is not known that they are
+		// back.
 		p := w.suspected.Load()
 		if p == nil {
 			return
@@ -169,7 +171,8 @@ func (w *Watch) Note(err error) {
 		if away, ok := errors.AsType[*vfs.AwayError](err); ok {
 			next = away.Next()
 		}
-		w.o.Logger.Error("the files of this member are not in their places: it accepts no writes", slog.Any("error", err), slog.String("next", next))
+		w.o.Logger.Error("the files of this member are not in their places: it accepts no writes",
+			slog.Any("error", err), slog.String("next", next))
 	}
 	if first {
 		select {

@@ -26,16 +26,20 @@ func (p *places) CheckPlaces() error {
 	return p.err
 }
 
-// A difference makes the checks more frequent, is declared when it has lasted, once, and passes when the files are back.
+// A difference makes the checks more frequent, is declared when it has lasted, once, and passes
+// when the files are back.
 func TestDeclared(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		log, err := history.Create(history.Options{FS: memfs.New(), Dir: "h", ClusterID: 1, MemberID: 1}, history.Applied{Term: 1, Index: 1}, nil)
+		log, err := history.Create(history.Options{FS: memfs.New(), Dir: "h", ClusterID: 1,
+			MemberID: 1}, history.Applied{Term: 1, Index: 1}, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
 		defer log.Close()
 		files := &places{}
-		w := New(Options{RaftLog: files, Current: handle.NewCurrent(handle.New(log, nil, nil), nil, nil), Logger: slog.New(slog.DiscardHandler)})
+		w := New(Options{RaftLog: files,
+			Current: handle.NewCurrent(handle.New(log, nil, nil), nil, nil),
+			Logger:  slog.New(slog.DiscardHandler)})
 		defer w.Close()
 		pass := func(d time.Duration) (checks int) {
 			before := len(files.at)

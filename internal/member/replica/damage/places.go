@@ -1,7 +1,8 @@
-// Package damage keeps what a member has found damaged on its disk, and scrubs the store to find more.
+// Package damage keeps the places on disk that a member has found damaged, and scrubs the store to
+// find more.
 //
-// Damage is counted by place, logged with file and offset, and reported to the goroutine that raises the alarm CORRUPT. Clients see
-// that data are corrupt, and no file name.
+// Damage is counted by place, logged with file and offset, and reported to the goroutine that
+// raises the alarm CORRUPT. Clients see that data are corrupt, and no file name.
 package damage
 
 import (
@@ -21,19 +22,20 @@ import (
 const (
 	// mostPlaces is how many damaged places are told apart: more are one damaged disk.
 	mostPlaces = 1000
-	// samePlace is how far apart damage in a file counts as one, after the end of a piece whose size is known: the scrubber names
-	// the batch of a record, a read the record.
+	// samePlace is how far apart damage in a file counts as one, after the end of a piece whose
+	// size is known: the scrubber names the batch of a record, a read the record.
 	samePlace = 64 << 10
 )
 
-// Places are the places on disk that were found damaged. The same one is met again and again. The methods may be called
-// concurrently.
+// Places are the places on disk that were found damaged. The same one is met again and again. The
+// methods may be called concurrently.
 type Places struct {
 	mu struct {
 		sync.Mutex
 		list []place
 	}
-	// found has room for one. Damage that is found while one waits there is counted and in the log, and raises the same alarm.
+	// found has room for one. Damage that is found while one waits there is counted and in the log,
+	// and raises the same alarm.
 	found chan struct{}
 	// loggedAt is when an error of a read was last logged, unix nanoseconds.
 	loggedAt atomic.Int64
@@ -46,7 +48,9 @@ type place struct {
 }
 
 // New returns Places without damage.
-func New(logger *slog.Logger) *Places { return &Places{found: make(chan struct{}, 1), logger: logger} }
+func New(logger *slog.Logger) *Places {
+	return &Places{found: make(chan struct{}, 1), logger: logger}
+}
 
 // near reports whether two places are one.
 func (p place) near(o place) bool {
@@ -120,11 +124,12 @@ func (d *Places) log(err error) {
 	d.logger.Error("data on disk is damaged; it is not served", slog.Any("error", err))
 }
 
-// ErrUnreadable is what callers see of an error that is about the files of this member.
+// ErrUnreadable replaces an error about the files of this member for callers.
 var ErrUnreadable = errors.New("replica: a file could not be read; the log of the member has the cause")
 
-// Translate returns the error that a client sees of a read of the store. Damage is noted; a lack of resources rejects the read;
-// other errors of file operations are logged, since clients must not see the names of files. The rest is returned as it is.
+// Translate returns the error that a client sees of a read of the store. Damage is noted; a lack of
+// resources rejects the read; other errors of file operations are logged, since clients must not
+// see the names of files. The rest is returned as it is.
 func (d *Places) Translate(err error) error {
 	if vfs.CauseOf(err) == vfs.Damage {
 		_ = d.Note(err)

@@ -26,8 +26,10 @@ func TestDamagePlaces(t *testing.T) {
 		err error
 		new bool
 	}{
-		{at("a", 1<<20), true}, {at("a", 1<<20), false}, {at("a", 1<<20+88), false}, {at("a", 1<<20-88), false},
-		{at("a", 2<<20), true}, {at("b", 1<<20), true}, {disk, true}, {fmt.Errorf("again: %w", disk), false},
+		{at("a", 1<<20), true}, {at("a", 1<<20), false}, {at("a", 1<<20+88), false},
+		{at("a", 1<<20-88), false},
+		{at("a", 2<<20), true}, {at("b", 1<<20), true}, {disk, true},
+		{fmt.Errorf("again: %w", disk), false},
 		{batch(1<<20, 2<<20), true}, {at("e", 2<<20), false}, {at("e", 4<<20), true},
 		{at("e", 9<<20), true}, {batch(8<<20, 2<<20), false}, {at("e", 10<<20-1), false},
 		{errors.New("something else"), true}, {errors.New("something else"), false},

@@ -1,7 +1,7 @@
 // Package freespace measures how many bytes are free in directories.
 //
-// A file system may take as long to answer as a disk that hangs. So a goroutine of its own asks it, one at a time, and only those wait
-// that must know the answer.
+// A file system may take as long to answer as a disk that hangs. So a separate goroutine asks it,
+// one at a time, and only callers that must know the answer wait.
 package freespace
 
 import (
@@ -58,7 +58,7 @@ func (g *Gauge) measure(m *Measurement) {
 	close(m.done)
 }
 
-// Last returns what the newest measurement found, nil before the first one.
+// Last returns the result of the newest measurement, nil before the first one.
 func (g *Gauge) Last() []int64 {
 	if p := g.last.Load(); p != nil {
 		return *p
@@ -69,6 +69,7 @@ func (g *Gauge) Last() []int64 {
 // Done is closed when the measurement is over.
 func (m *Measurement) Done() <-chan struct{} { return m.done }
 
-// Free returns, after Done, the bytes that are free for each directory. A directory whose file system returned an error
-// counts as one with room without end: nothing is rejected because of a number that is not known.
+// Free returns, after Done, the bytes that are free for each directory. A directory whose file
+// system returned an error counts as one with room without end: nothing is rejected because of a
+// number that is not known.
 func (m *Measurement) Free() []int64 { return m.free }

@@ -9,7 +9,8 @@ import (
 	"vigil/internal/vfs/memfs"
 )
 
-// A directory whose file system does not answer counts as one with room: nothing is rejected because of a number that is not known.
+// A directory whose file system does not answer counts as one with room: nothing is rejected
+// because of a number that is not known.
 func TestUnknownIsNotEmpty(t *testing.T) {
 	inner := memfs.New()
 	for _, dir := range []string{"good", "bad"} {

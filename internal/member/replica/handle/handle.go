@@ -1,10 +1,12 @@
-// Package handle has the store of a member: the one that it works on now, which an installed snapshot replaces.
+// Package handle has the store of a member: the one that it works on now, which an installed
+// snapshot replaces.
 //
 // # Invariants
 //
-//  1. One goroutine, apply, retires a store and replaces it. A retired store is not written any more. It is read until the next one
-//     serves, and after that until its log is closed.
-//  2. A read that was under way when its store was replaced is repeated on the next one, if the old one cannot finish it.
+//  1. One goroutine, apply, retires a store and replaces it. A retired store is not written any
+//     more. It is read until the next one serves, and after that until its log is closed.
+//  2. A read that was under way when its store was replaced is repeated on the next one, if the old
+//     one cannot finish it.
 package handle
 
 import (
@@ -22,7 +24,7 @@ import (
 type Handle struct {
 	Log   *history.Log
 	Store *mvcc.Store
-	// Leases are those of the state machine, to be read.
+	// Leases are the leases of the state machine, to be read.
 	Leases *lease.State
 
 	// retired is closed when nothing is written here any more, replaced when another handle serves.
@@ -31,7 +33,8 @@ type Handle struct {
 
 // New returns the handle of a store.
 func New(log *history.Log, store *mvcc.Store, leases *lease.State) *Handle {
-	return &Handle{Log: log, Store: store, Leases: leases, retired: make(chan struct{}), replaced: make(chan struct{})}
+	return &Handle{Log: log, Store: store, Leases: leases, retired: make(chan struct{}),
+		replaced: make(chan struct{})}
 }
 
 // Retire notes that nothing is written here any more.
@@ -53,7 +56,8 @@ func (h *Handle) Replaced() <-chan struct{} { return h.replaced }
 // Errors translates errors of reads for clients.
 type Errors interface{ Translate(error) error }
 
-// Current is the handle that serves now. Its methods may be called concurrently, except for Replace.
+// Current is the handle that serves now. Its methods may be called concurrently, except for
+// Replace.
 type Current struct {
 	p        atomic.Pointer[Handle]
 	errs     Errors
@@ -76,8 +80,9 @@ func (c *Current) Replace(h *Handle) {
 	close(old.replaced)
 }
 
-// Read reads from the store that serves now, and again if another one replaces it and the old one cannot finish the read. Every read
-// for a client goes through here. Errors: those that Errors makes of the errors of read, kv.ErrStopped, and those of ctx.
+// Read reads from the store that serves now, and again if another one replaces it and the old one
+// cannot finish the read. Every read for a client goes through here. Errors: kv.ErrStopped, from
+// ctx, and the errors of read, translated by Errors.
 func Read[T any](ctx context.Context, c *Current, read func(*Handle) (T, error)) (T, error) {
 	for {
 		h := c.Load()
@@ -101,8 +106,10 @@ func (c *Current) Revision() int64 { return c.Load().Store.Revision() }
 // CompactRevision returns the revision below which the history may be incomplete.
 func (c *Current) CompactRevision() int64 { return c.Load().Store.CompactRevision() }
 
-// EventsIn returns events of revisions from from on and before to, at about maxBytes, and the revision to go on with.
-func (c *Current) EventsIn(buf *kv.EventBuffer, from, to int64, maxBytes int) (events []kv.Event, next int64, err error) {
+// EventsIn returns events of revisions from from on and before to, at about maxBytes, and the
+// revision to go on with.
+func (c *Current) EventsIn(buf *kv.EventBuffer, from, to int64, maxBytes int) (events []kv.Event,
+	next int64, err error) {
 	events, err = Read(context.Background(), c, func(h *Handle) (ev []kv.Event, err error) {
 		ev, next, err = h.Store.EventsIn(buf, from, to, maxBytes)
 		return ev, err
@@ -112,5 +119,6 @@ func (c *Current) EventsIn(buf *kv.EventBuffer, from, to int64, maxBytes int) (e
 
 // Get returns the value of a key as of a revision, encoded as the store has it.
 func (c *Current) Get(key []byte, rev int64) ([]byte, error) {
-	return Read(context.Background(), c, func(h *Handle) ([]byte, error) { return h.Store.Get(key, rev) })
+	return Read(context.Background(), c,
+		func(h *Handle) ([]byte, error) { return h.Store.Get(key, rev) })
 }

@@ -23,7 +23,8 @@ func (translated) Translate(err error) error {
 	return nil
 }
 
-// A read that its store cannot finish is repeated on the one that replaces it, and not before that serves.
+// A read that its store cannot finish is repeated on the one that replaces it, and not before that
+// serves.
 func TestReadIsRepeated(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		old, next := New(nil, nil, nil), New(nil, nil, nil)
@@ -61,7 +62,8 @@ func TestReadErrors(t *testing.T) {
 	h := New(nil, nil, nil)
 	c := NewCurrent(h, translated{}, stopping)
 	// A store that is closed although none replaces it: the member stops, or something is wrong.
-	if _, err := Read(t.Context(), c, closed); !errors.Is(err, errTranslated) || !errors.Is(err, history.ErrClosed) {
+	if _, err := Read(t.Context(), c, closed); !errors.Is(err, errTranslated) ||
+		!errors.Is(err, history.ErrClosed) {
 		t.Errorf("a store that is closed: %v", err)
 	}
 	h.Retire()

@@ -15,7 +15,8 @@ import (
 // Raft is the member's raft node.
 type Raft interface {
 	Status() raftnode.Status
-	// TransferLeader begins to hand over to a member, 0 for the best one, and returns whom it has chosen.
+	// TransferLeader begins to hand over to a member, 0 for the best one, and returns whom it has
+	// chosen.
 	TransferLeader(to uint64) (chosen uint64, err error)
 	// TakeLeadership asks the leader to hand over to this member.
 	TakeLeadership() error
@@ -40,7 +41,8 @@ type Options struct {
 	Raft       Raft
 	Membership Membership
 	Contacts   Contacts
-	// ElectionTicks is how many ticks a member waits for a leader, ElectionTimeout how long that is.
+	// ElectionTicks is how many ticks a member waits for a leader, ElectionTimeout how long that
+	// is.
 	ElectionTicks                   int
 	ElectionTimeout, RequestTimeout time.Duration
 	Logger                          *slog.Logger
@@ -72,8 +74,8 @@ func (l *Leadership) MoveLeader(ctx context.Context, to uint64) error {
 	return l.handOver(ctx, to)
 }
 
-// HandOver hands leadership over to the best voter, before this member stops. It returns at once if this member does not
-// lead.
+// HandOver hands leadership over to the best voter, before this member stops. It returns at once if
+// this member does not lead.
 func (l *Leadership) HandOver(ctx context.Context) {
 	if l.o.Raft.Status().Lead != l.o.MemberID {
 		return
@@ -89,7 +91,8 @@ func (l *Leadership) HandOver(ctx context.Context) {
 	}
 }
 
-// pollLeader is how often a transfer of leadership checks whether it is complete. It takes a round trip and a write to disk.
+// pollLeader is how often a transfer of leadership checks whether it is complete. It takes a round
+// trip and a write to disk.
 const pollLeader = 2 * time.Millisecond
 
 func (l *Leadership) handOver(ctx context.Context, to uint64) error {
@@ -104,17 +107,19 @@ func (l *Leadership) handOver(ctx context.Context, to uint64) error {
 		}
 		return kv.ErrUnhealthy
 	}
-	l.o.Logger.Info("leadership transfer starting", hexID("local-member-id", l.o.MemberID), hexID("transferee-member-id", chosen))
+	l.o.Logger.Info("leadership transfer starting", hexID("local-member-id", l.o.MemberID),
+		hexID("transferee-member-id", chosen))
 	if err := l.awaitLeader(ctx, chosen); err != nil {
 		return err
 	}
-	l.o.Logger.Info("leadership transfer finished", hexID("local-member-id", l.o.MemberID), hexID("transferee-member-id", chosen),
+	l.o.Logger.Info("leadership transfer finished", hexID("local-member-id", l.o.MemberID),
+		hexID("transferee-member-id", chosen),
 		slog.Duration("took", time.Since(begun)))
 	return nil
 }
 
-// takeOverAttempts is how often a leader is asked to hand over. The leader ends an attempt after an election timeout if this
-// member was not up to date in time.
+// takeOverAttempts is how often a leader is asked to hand over. The leader ends an attempt after an
+// election timeout if this member was not up to date in time.
 const takeOverAttempts = 3
 
 // TakeOver asks the leader to hand over to this member, and waits for it a short time.
@@ -152,16 +157,18 @@ func (l *Leadership) awaitLeader(ctx context.Context, id uint64) error {
 }
 
 const (
-	// connectTimeout is how long a member that starts looks for others to hold its first election early. Later one was held, or
-	// they are not there.
+	// connectTimeout is how long a member that starts looks for others to hold its first election
+	// early. Later one was held, or they are not there.
 	connectTimeout  = 5 * time.Second
 	connectInterval = 50 * time.Millisecond
-	// ticksLeft are those before the first election may begin: a leader that there is gets its heartbeat through.
+	// ticksLeft are those before the first election may begin: a leader that there is gets its
+	// heartbeat through.
 	ticksLeft = 2
 )
 
-// AdvanceElection makes the first election come early. A member that starts cannot know whether there is a leader, and
-// waits for one; when it is connected to a quorum and none was heard of, there is little to wait for.
+// AdvanceElection makes the first election come early. A member that starts cannot know whether
+// there is a leader, and waits for one; when it is connected to a quorum and none was heard of,
+// there is little to wait for.
 func (l *Leadership) AdvanceElection(ctx context.Context) {
 	ticks := l.o.ElectionTicks - ticksLeft
 	begun := time.Now()
@@ -172,10 +179,13 @@ func (l *Leadership) AdvanceElection(ctx context.Context) {
 	defer poll.Stop()
 	for time.Since(begun) < connectTimeout && l.o.Raft.Status().Lead == 0 {
 		voters := l.o.Membership.State().Voters()
-		if n := l.o.Contacts.CountConnected(voters, time.Now()); len(voters) > 1 && n > len(voters)/2 {
+		if n := l.o.Contacts.CountConnected(voters, time.Now()); len(voters) > 1 &&
+			n > len(voters)/2 {
 			if advanced, err := l.o.Raft.AdvanceElection(ticks); err == nil && advanced {
-				l.o.Logger.Info("initialized peer connections; fast-forwarding election ticks", slog.Int("forward-ticks", ticks),
-					slog.Int("election-ticks", l.o.ElectionTicks), slog.Int("active-remote-members", n-1))
+				l.o.Logger.Info("initialized peer connections; fast-forwarding election ticks",
+					slog.Int("forward-ticks", ticks),
+					slog.Int("election-ticks", l.o.ElectionTicks),
+					slog.Int("active-remote-members", n-1))
 			}
 			return
 		}

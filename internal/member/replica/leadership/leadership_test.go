@@ -58,12 +58,14 @@ func newLeadership(t *testing.T, w *world) *Leadership {
 	t.Helper()
 	w.state = &cluster.State{}
 	for _, m := range []cluster.Member{{ID: 1}, {ID: 2}, {ID: 3, Learner: true}} {
-		if err := w.state.Load(cluster.Record{ID: m.ID}.Key(), cluster.EncodeMember(m)); err != nil {
+		if err := w.state.Load(cluster.Record{ID: m.ID}.Key(),
+			cluster.EncodeMember(m)); err != nil {
 			t.Fatal(err)
 		}
 	}
-	return New(Options{MemberID: 1, Raft: w, Membership: w, Contacts: w, ElectionTicks: 10, ElectionTimeout: time.Second,
-		RequestTimeout: 7 * time.Second, Logger: slog.New(slog.DiscardHandler)})
+	return New(Options{MemberID: 1, Raft: w, Membership: w, Contacts: w, ElectionTicks: 10,
+		ElectionTimeout: time.Second,
+		RequestTimeout:  7 * time.Second, Logger: slog.New(slog.DiscardHandler)})
 }
 
 func TestMoveLeader(t *testing.T) {
@@ -82,21 +84,24 @@ func TestMoveLeader(t *testing.T) {
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			w := &world{lead: c.lead, delay: c.delay}
-			if err := newLeadership(t, w).MoveLeader(t.Context(), c.to); err != c.want || w.asked != c.asked {
+			if err := newLeadership(t, w).MoveLeader(t.Context(), c.to); err != c.want ||
+				w.asked != c.asked {
 				t.Errorf("%s: %v after %d transfers, want %v", name, err, w.asked, c.want)
 			}
 		})
 	}
 }
 
-// A member that stops waits for the transfer no longer than an election takes, and does not begin one if it does not lead.
+// A member that stops waits for the transfer no longer than an election takes, and does not begin
+// one if it does not lead.
 func TestHandOver(t *testing.T) {
 	for _, c := range []struct {
 		lead  uint64
 		delay time.Duration
 		most  time.Duration
 		asked int
-	}{{1, 500 * time.Millisecond, 600 * time.Millisecond, 1}, {1, 0, time.Second, 1}, {2, 0, 0, 0}, {0, 0, 0, 0}} {
+	}{{1, 500 * time.Millisecond, 600 * time.Millisecond, 1}, {1, 0, time.Second, 1}, {2, 0, 0, 0},
+		{0, 0, 0, 0}} {
 		synctest.Test(t, func(t *testing.T) {
 			w, begun := &world{lead: c.lead, delay: c.delay}, time.Now()
 			newLeadership(t, w).HandOver(t.Context())

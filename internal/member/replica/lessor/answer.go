@@ -12,9 +12,10 @@ import (
 	"vigil/internal/state/fsm"
 )
 
-// Ask asks the leader about a lease in the name of who, and repeats that until there is an answer. The leader may be this member. It
-// decides whether who may ask. Errors: kv.ErrLeaseNotFound, those of auth.State.CheckEndLease, kv.ErrNoLeader, kv.ErrStopped,
-// that of ctx, those of a rejected request and of Pipeline.TimeoutCause.
+// Ask asks the leader about a lease in the name of who, and repeats that until there is an answer.
+// The leader may be this member. It decides whether who may ask. Errors: kv.ErrLeaseNotFound,
+// kv.ErrNoLeader, kv.ErrStopped, and from auth.State.CheckEndLease, ctx, a rejected request, and
+// Pipeline.TimeoutCause.
 func (l *Lessor) Ask(ctx context.Context, who auth.Identity, op Op, id int64) (Answer, error) {
 	if op == Renew {
 		if ttl, ok := l.RenewNow(who, id); ok {
@@ -32,7 +33,8 @@ func (l *Lessor) Ask(ctx context.Context, who auth.Identity, op Op, id int64) (A
 		}
 		var a Answer
 		err := kv.ErrNotLeader
-		// A leader whose disk hangs does not answer, and a question to it must not last longer than its leadership.
+		// A leader whose disk hangs does not answer, and a question to it must not last longer than
+		// its leadership.
 		leader, while := l.o.Raft.Leader()
 		attempt, end := context.WithCancel(limited)
 		free := context.AfterFunc(while, end)
@@ -44,7 +46,8 @@ func (l *Lessor) Ask(ctx context.Context, who auth.Identity, op Op, id int64) (A
 		}
 		free()
 		end()
-		if err == nil || errors.Is(err, kv.ErrLeaseNotFound) || errors.Is(err, kv.ErrStopped) || denied(err) || limited.Err() == nil && rejected(err) {
+		if err == nil || errors.Is(err, kv.ErrLeaseNotFound) || errors.Is(err, kv.ErrStopped) ||
+			denied(err) || limited.Err() == nil && rejected(err) {
 			return a, err
 		}
 		select {
@@ -54,7 +57,8 @@ func (l *Lessor) Ask(ctx context.Context, who auth.Identity, op Op, id int64) (A
 			case ctx.Err() != nil && !errors.Is(ctx.Err(), context.DeadlineExceeded):
 				return Answer{}, ctx.Err()
 			case l.o.Raft.Status().Lead == 0:
-				// Also if this member knew a leader when it asked: that may be this member itself, disconnected.
+				// Also if this member knew a leader when it asked: that may be this member itself,
+				// disconnected.
 				return Answer{}, kv.ErrNoLeader
 			}
 			return Answer{}, l.o.Pipeline.TimeoutCause(begun)
@@ -62,7 +66,8 @@ func (l *Lessor) Ask(ctx context.Context, who auth.Identity, op Op, id int64) (A
 	}
 }
 
-func (l *Lessor) askLeader(ctx context.Context, leader uint64, who auth.Identity, op Op, id int64) (Answer, error) {
+func (l *Lessor) askLeader(ctx context.Context, leader uint64, who auth.Identity, op Op,
+	id int64) (Answer, error) {
 	question := encodeCall(op, id)
 	if who != (auth.Identity{}) {
 		question = fsm.AppendIdentity(question, who)
@@ -91,12 +96,13 @@ func (l *Lessor) ServeCall(ctx context.Context, payload []byte) ([]byte, error) 
 	return encodeAnswer(a, err), nil
 }
 
-// RenewNow renews a lease if that needs neither a call nor a wait: this member leads alone, or a quorum has confirmed
-// just before that it leads, and it has applied everything that is committed.
+// RenewNow renews a lease if that needs neither a call nor a wait: this member leads alone, or a
+// quorum has confirmed just before that it leads, and it has applied everything that is committed.
 func (l *Lessor) RenewNow(who auth.Identity, id int64) (ttl int64, ok bool) {
 	index, alone := l.o.Raft.TryReadIndex()
 	if !alone {
-		// No member can have applied, and reported to a client, more than the leader knows to be committed.
+		// No member can have applied, and reported to a client, more than the leader knows to be
+		// committed.
 		index = l.o.Raft.Status().Committed
 	}
 	if l.o.Pipeline.Applied() < index || l.judge(who, Renew, id) != nil {
@@ -111,7 +117,8 @@ func (l *Lessor) RenewNow(who auth.Identity, id int64) (ttl int64, ok bool) {
 	if !alone && (!now.Before(l.mu.confirmedUntil) || l.o.Raft.Status().HandedOver == l.mu.term) {
 		return 0, false
 	}
-	// Leases that have ended since Follow, at a revision that may be readable already, still have timers.
+	// Leases that have ended since Follow, at a revision that may be readable already, still have
+	// timers.
 	if l.o.Pipeline.LeaseState().Removals() != l.mu.removals {
 		return 0, false
 	}
@@ -121,8 +128,8 @@ func (l *Lessor) RenewNow(who auth.Identity, id int64) (ttl int64, ok bool) {
 	return ttl, ok
 }
 
-// judge returns why who may not ask this member as the leader. It decides by the applied state: the leader has confirmed that it
-// leads, so that is the state of the cluster.
+// judge returns why who may not ask this member as the leader. It decides by the applied state: the
+// leader has confirmed that it leads, so that is the state of the cluster.
 func (l *Lessor) judge(who auth.Identity, op Op, id int64) error {
 	state := l.o.Pipeline.AuthState()
 	switch {
@@ -134,8 +141,10 @@ func (l *Lessor) judge(who auth.Identity, op Op, id int64) error {
 	return state.CheckUser(who)
 }
 
-// answerAsLeader answers a question as the leader. kv.ErrNotLeader: this member does not lead, or cannot answer yet.
-func (l *Lessor) answerAsLeader(ctx context.Context, who auth.Identity, op Op, id int64) (Answer, error) {
+// answerAsLeader answers a question as the leader. kv.ErrNotLeader: this member does not lead, or
+// cannot answer yet.
+func (l *Lessor) answerAsLeader(ctx context.Context, who auth.Identity, op Op,
+	id int64) (Answer, error) {
 	for {
 		l.mu.Lock()
 		term := l.mu.term
@@ -144,8 +153,8 @@ func (l *Lessor) answerAsLeader(ctx context.Context, who auth.Identity, op Op, i
 		if term == 0 {
 			return Answer{}, kv.ErrNotLeader
 		}
-		// A quorum has to confirm that this member leads, and every lease that was granted before has to be applied. If
-		// another member has become the leader, this member learns it here.
+		// A quorum has to confirm that this member leads, and every lease that was granted before
+		// has to be applied. If another member has become the leader, this member learns it here.
 		if err := l.o.Pipeline.Linearize(ctx); err != nil {
 			return Answer{}, err
 		}
@@ -177,8 +186,9 @@ func (l *Lessor) answerAsLeader(ctx context.Context, who auth.Identity, op Op, i
 	}
 }
 
-// step is the outcome of one attempt to answer. If it is not done, the attempt is repeated: at once if it is stale,
-// after settled if the lease is being revoked, and otherwise after the checkpoint of the lease was reset.
+// step is the outcome of one attempt to answer. If it is not done, the attempt is repeated: at once
+// if it is stale, after settled if the lease is being revoked, and otherwise after the checkpoint
+// of the lease was reset.
 type step struct {
 	answer           Answer
 	done, stale      bool
@@ -208,7 +218,8 @@ func (l *Lessor) tryAnswer(op Op, id int64, term uint64, asked time.Time) (s ste
 	case !ok || rec.ID == 0:
 		return s, kv.ErrLeaseNotFound
 	case t.Sub(asked) >= l.o.ElectionTimeout, rec.LeaseRef != s.ref:
-		// The confirmation is too old to promise anything, or the timers have an earlier life of the lease.
+		// The confirmation is too old to promise anything, or the timers have an earlier life of
+		// the lease.
 		s.stale = true
 	case op == TimeLeft:
 		s.answer.TTL = int64((deadline - now) / time.Second)
@@ -223,10 +234,11 @@ func (l *Lessor) tryAnswer(op Op, id int64, term uint64, asked time.Time) (s ste
 	return s, nil
 }
 
-// resetCheckpoint removes the replicated remaining TTL of a lease, so that the next leader does not count from what was
-// left before a renewal.
+// resetCheckpoint removes the replicated remaining TTL of a lease, so that the next leader does not
+// count from the TTL before a renewal.
 func (l *Lessor) resetCheckpoint(ctx context.Context, term uint64, s *step) error {
-	reset := &kv.LeaseCheckpointRequest{Term: term, Checkpoints: []kv.LeaseCheckpoint{{LeaseRef: s.ref}}}
+	reset := &kv.LeaseCheckpointRequest{Term: term,
+		Checkpoints: []kv.LeaseCheckpoint{{LeaseRef: s.ref}}}
 	_, err := l.o.Pipeline.Propose(ctx, &fsm.Request{LeaseCheckpoint: reset})
 	if errors.Is(err, kv.ErrLeaderChanged) {
 		return kv.ErrNotLeader

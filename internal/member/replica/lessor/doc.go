@@ -1,14 +1,16 @@
-// Package lessor is the leader's clock of leases: it proposes lease revocations and remaining-TTL checkpoints, and answers
-// keep-alives.
+// Package lessor is the leader's clock of leases: it proposes lease revocations and remaining-TTL
+// checkpoints, and answers keep-alives.
 //
-// Leases themselves are replicated state (package lease). Time is not: only the leader counts it, and what it has
-// counted survives it as checkpoints. Members that do not lead ask the leader.
+// Leases themselves are replicated state (package lease). Time is not: only the leader counts it,
+// and what it has counted survives it as checkpoints. Members that do not lead ask the leader.
 //
 // # Invariants
 //
 //  1. A lease does not expire before the TTL that any leader has promised is over.
-//  2. A TTL is promised only after a quorum has confirmed that this member leads, at most one tick ago.
-//  3. What is proposed names its term and has no effect in another one.
-//  4. Time in which this process was suspended, or did not get on with what is committed, does not count, but for an election timeout.
+//  2. A TTL is promised only after a quorum has confirmed that this member leads, at most one tick
+//     ago.
+//  3. A proposal names its term and has no effect in another one.
+//  4. Time in which this process was suspended, or made no progress with committed entries, counts
+//     as at most one election timeout.
 //  5. A question is not waited for longer than the member that it was put to leads.
 package lessor

@@ -12,15 +12,16 @@ import (
 )
 
 const (
-	// maxExpireLeases and maxExpireKeys limit what one request revokes: writes that are proposed after it wait for it.
+	// maxExpireLeases and maxExpireKeys limit one request that revokes leases: writes that are
+	// proposed after it wait for it.
 	maxExpireLeases = 256
 	maxExpireKeys   = 1024
-	// minExpireRest is the shortest pause between two such requests. The pause is as long as the request took, so that
-	// other writes get at least half of the pipeline.
+	// minExpireRest is the shortest pause between two such requests. The pause is as long as the
+	// request took, so that other writes get at least half of the pipeline.
 	minExpireRest = 5 * time.Millisecond
 )
 
-// due is what the timers ask to be proposed.
+// due lists the expirations and checkpoints to propose.
 type due struct {
 	term        uint64
 	expired     []kv.LeaseRef
@@ -66,7 +67,8 @@ func (l *Lessor) Run(ctx context.Context) {
 	}
 }
 
-// takeDue advances the clock and, if take is set, returns what is due.
+// takeDue advances the clock and, if take is set, returns the expirations and checkpoints that are
+// due.
 func (l *Lessor) takeDue(take bool) (d due) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -96,7 +98,7 @@ func (l *Lessor) takeDue(take bool) (d due) {
 	return d
 }
 
-// proposeDue proposes what is due and waits for the result.
+// proposeDue proposes expirations and checkpoints and waits for the result.
 func (l *Lessor) proposeDue(ctx context.Context, d *due) {
 	ctx, cancel := context.WithTimeout(ctx, l.o.RequestTimeout)
 	defer cancel()
@@ -110,11 +112,13 @@ func (l *Lessor) proposeDue(ctx context.Context, d *due) {
 	if len(d.expired) == 0 {
 		return
 	}
-	res, err := l.o.Pipeline.Propose(ctx, &fsm.Request{LeaseExpire: &kv.LeaseExpireRequest{Term: d.term, Leases: d.expired}})
+	res, err := l.o.Pipeline.Propose(ctx,
+		&fsm.Request{LeaseExpire: &kv.LeaseExpireRequest{Term: d.term, Leases: d.expired}})
 	if err == nil {
 		l.expired.Add(uint64(res.Lease.Ended))
 	} else {
-		l.o.Logger.Warn("failed to revoke leases", slog.Int("leases", len(d.expired)), slog.Any("error", err))
+		l.o.Logger.Warn("failed to revoke leases", slog.Int("leases", len(d.expired)),
+			slog.Any("error", err))
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -126,8 +130,9 @@ func (l *Lessor) proposeDue(ctx context.Context, d *due) {
 	l.wakeWaiters()
 }
 
-// rejected reports whether a request failed before it was proposed, or was rejected when applied: it has no effect later,
-// and asking again soon gives the same error.
+// rejected reports whether a request failed before it was proposed, or was rejected when applied:
+// it has no effect later, and asking again soon gives the same error.
 func rejected(err error) bool {
-	return errors.Is(err, kv.ErrNoSpace) || errors.Is(err, kv.ErrTooManyRequests) || errors.Is(err, kv.ErrCorrupt)
+	return errors.Is(err, kv.ErrNoSpace) || errors.Is(err, kv.ErrTooManyRequests) ||
+		errors.Is(err, kv.ErrCorrupt)
 }

@@ -23,9 +23,10 @@ type Member interface {
 type Access interface {
 	// Identity returns the identity of the caller.
 	Identity(context.Context) (auth.Identity, error)
-	// Confirm waits until this member knows the rights that any member knew at the time of the call.
+	// Confirm waits until this member knows the rights that any member knew at the time of the
+	// call.
 	Confirm(context.Context) error
-	// Check checks a rule for the caller, by what is applied here.
+	// Check checks a rule for the caller, by the state that is applied here.
 	Check(ctx context.Context, rule func(*auth.State, auth.Identity) error) error
 }
 
@@ -37,9 +38,12 @@ type Leases struct {
 }
 
 // NewLeases returns the Leases that l counts.
-func NewLeases(l *Lessor, member Member, access Access) *Leases { return &Leases{l, member, access} }
+func NewLeases(l *Lessor, member Member, access Access) *Leases {
+	return &Leases{l, member, access}
+}
 
-// GrantLease grants a lease; for the id 0 it chooses one. Errors: kv.ErrLeaseExists, kv.ErrLeaseTTLTooLarge, and as Put.
+// GrantLease grants a lease; for the id 0 it chooses one. Errors: kv.ErrLeaseExists,
+// kv.ErrLeaseTTLTooLarge, and as Put.
 func (l *Leases) GrantLease(ctx context.Context, req kv.LeaseGrantRequest) (kv.LeaseResult, error) {
 	o := l.member.Do(ctx, kv.Write{Grant: &req})
 	if o.Err != nil {
@@ -48,26 +52,31 @@ func (l *Leases) GrantLease(ctx context.Context, req kv.LeaseGrantRequest) (kv.L
 	return *o.Lease, nil
 }
 
-// RevokeLease revokes a lease and deletes its keys, in one revision. Errors: kv.ErrLeaseNotFound, and as Put.
+// RevokeLease revokes a lease and deletes its keys, in one revision. Errors: kv.ErrLeaseNotFound,
+// and as Put.
 func (l *Leases) RevokeLease(ctx context.Context, id int64) (kv.LeaseResult, error) {
-	res, err := l.lessor.o.Pipeline.Propose(ctx, &fsm.Request{LeaseRevoke: &kv.LeaseRevokeRequest{ID: id}})
+	res, err := l.lessor.o.Pipeline.Propose(ctx,
+		&fsm.Request{LeaseRevoke: &kv.LeaseRevokeRequest{ID: id}})
 	if err != nil {
 		return kv.LeaseResult{}, err
 	}
 	return *res.Lease, nil
 }
 
-// ask asks the leader about a lease in the name of the caller, which the leader judges: this member may lag.
+// ask asks the leader about a lease in the name of the caller, which the leader judges: this member
+// may lag.
 func (l *Leases) ask(ctx context.Context, op Op, id int64) (Answer, error) {
 	for who, err := l.access.Identity(ctx); ; {
 		if err != nil {
 			return Answer{}, err
 		}
 		var a Answer
-		if a, err = l.lessor.Ask(ctx, who, op, id); !errors.Is(err, kv.ErrAuthOldRevision) && !errors.Is(err, kv.ErrUserEmpty) {
+		if a, err = l.lessor.Ask(ctx, who, op, id); !errors.Is(err, kv.ErrAuthOldRevision) &&
+			!errors.Is(err, kv.ErrUserEmpty) {
 			return a, err
 		}
-		// The leader knows a change of users or roles, or that auth is enabled, and this member may not have known it.
+		// The leader knows a change of users or roles, or that auth is enabled, and this member may
+		// not have known it.
 		old, refusal := who, err
 		if err = l.lessor.o.Pipeline.Linearize(ctx); err == nil {
 			who, err = l.access.Identity(ctx)
@@ -79,14 +88,14 @@ func (l *Leases) ask(ctx context.Context, op Op, id int64) (Answer, error) {
 }
 
 // KeepAlive renews a lease, and returns its TTL in seconds. Errors: kv.ErrLeaseNotFound,
-// kv.ErrNoLeader, those of auth.State.CheckEndLease, kv.ErrInvalidAuthToken, and as Range.
+// kv.ErrNoLeader, kv.ErrInvalidAuthToken, from auth.State.CheckEndLease, and as Range.
 func (l *Leases) KeepAlive(ctx context.Context, id int64) (int64, error) {
 	a, err := l.ask(ctx, Renew, id)
 	return a.TTL, err
 }
 
-// TimeToLive returns the remaining TTL of a lease, and the keys that are attached to it if keys is set. Errors: those of
-// auth.State.CheckReadLease, and as KeepAlive.
+// TimeToLive returns the remaining TTL of a lease, and the keys that are attached to it if keys is
+// set. Errors: from auth.State.CheckReadLease, and as KeepAlive.
 func (l *Leases) TimeToLive(ctx context.Context, id int64, keys bool) (kv.LeaseStatus, error) {
 	a, err := l.ask(ctx, TimeLeft, id)
 	if err != nil {
@@ -94,7 +103,8 @@ func (l *Leases) TimeToLive(ctx context.Context, id int64, keys bool) (kv.LeaseS
 	}
 	s := kv.LeaseStatus{ID: id, TTL: a.TTL, Granted: a.Granted}
 	if keys {
-		// This member has the keys, and the right to see them, when it has applied what the leader had applied.
+		// This member has the keys, and the right to see them, when it has applied all that the
+		// leader had applied.
 		if l.lessor.o.Pipeline.Applied() < a.Index {
 			if err := l.member.WaitApplied(ctx, a.Index); err != nil {
 				return s, err
@@ -102,7 +112,8 @@ func (l *Leases) TimeToLive(ctx context.Context, id int64, keys bool) (kv.LeaseS
 		}
 		s.Keys = l.lessor.o.Pipeline.LeaseState().Keys(id)
 		err := l.access.Check(ctx, func(state *auth.State, who auth.Identity) error {
-			return state.CheckReadLease(who, id, func(int64) iter.Seq[string] { return slices.Values(s.Keys) })
+			return state.CheckReadLease(who, id,
+				func(int64) iter.Seq[string] { return slices.Values(s.Keys) })
 		})
 		if err != nil {
 			return kv.LeaseStatus{}, err
@@ -111,8 +122,9 @@ func (l *Leases) TimeToLive(ctx context.Context, id int64, keys bool) (kv.LeaseS
 	return s, nil
 }
 
-// LeaseIDs returns the ids of all leases, on the leader sorted by expiry. The caller must be allowed to read the keys of
-// all of them. Errors: those of auth.State.CheckReadLease, kv.ErrInvalidAuthToken, and as Range.
+// LeaseIDs returns the ids of all leases, on the leader sorted by expiry. The caller must be
+// allowed to read the keys of all of them. Errors: from auth.State.CheckReadLease,
+// kv.ErrInvalidAuthToken, and as Range.
 func (l *Leases) LeaseIDs(ctx context.Context) ([]int64, error) {
 	if err := l.access.Confirm(ctx); err != nil {
 		return nil, err
@@ -138,7 +150,7 @@ func (l *Leases) LeaseIDs(ctx context.Context) ([]int64, error) {
 	return ids, nil
 }
 
-// Stats counts what happened to leases since the start.
+// Stats counts events of leases since the start.
 func (l *Leases) Stats() Stats { return l.lessor.Stats() }
 
 // ServeCall answers another member that asks this one, as the leader, about a lease (calls.Lease).

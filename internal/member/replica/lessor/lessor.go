@@ -23,18 +23,21 @@ type Pipeline interface {
 	AuthState() *auth.State
 	// Applied returns the applied position.
 	Applied() uint64
-	// Linearize waits until the member has applied everything that any member had applied at the time of the call.
+	// Linearize waits until the member has applied everything that any member had applied at the
+	// time of the call.
 	Linearize(context.Context) error
 	// Propose proposes a request and waits for its result.
 	Propose(context.Context, *fsm.Request) (fsm.Result, error)
-	// TimeoutCause returns the error of a request that began at a time and has had no result for too long.
+	// TimeoutCause returns the error of a request that began at a time and has had no result for
+	// too long.
 	TimeoutCause(begun time.Time) error
 }
 
 // Raft is the member's raft node.
 type Raft interface {
 	Status() raftnode.Status
-	// Leader returns the leader, and a context that lasts as long as it leads as far as this member knows.
+	// Leader returns the leader, and a context that lasts as long as it leads as far as this member
+	// knows.
 	Leader() (lead uint64, while context.Context)
 	// LeadTerm returns the term in which this member leads, 0 if it does not lead.
 	LeadTerm() uint64
@@ -53,7 +56,8 @@ type Options struct {
 	Calls calls.Caller
 	// Stopping is closed when the member stops.
 	Stopping <-chan struct{}
-	// TickInterval is the unit of the election clock, ElectionTimeout how long a member waits for a leader.
+	// TickInterval is the unit of the election clock, ElectionTimeout how long a member waits for a
+	// leader.
 	TickInterval, ElectionTimeout time.Duration
 	// CheckpointInterval is how often the remaining TTL of a lease is replicated.
 	CheckpointInterval time.Duration
@@ -64,11 +68,12 @@ type Options struct {
 
 // Lessor counts down the TTLs of leases while its member leads, and answers calls about them.
 //
-// A term of counting begins when the apply goroutine has applied an entry of the term in which this member leads. At
-// that point the member knows all that earlier leaders have replicated about leases. Each lease starts with its
-// replicated remaining TTL, or its whole TTL, plus one election timeout. The extra time covers what the previous leader
-// may have promised: it promises a TTL only within an election timeout of having been confirmed as the leader, and this
-// leader was elected after that.
+// A term of counting begins when the apply goroutine has applied an entry of the term in which this
+// member leads. At that point the member knows all that earlier leaders have replicated about
+// leases. Each lease starts with its replicated remaining TTL, or its whole TTL, plus one election
+// timeout. The extra time covers the promises of the previous leader: it promises a TTL only within
+// an election timeout of having been confirmed as the leader, and this leader was elected after
+// that.
 type Lessor struct {
 	o      Options
 	ticker *time.Ticker // owned by Run
@@ -81,11 +86,13 @@ type Lessor struct {
 		removals uint64
 		// demoted is closed when the term of counting ends.
 		demoted chan struct{}
-		// settled is closed, and replaced, when the revocation of expired leases has succeeded or failed.
+		// settled is closed, and replaced, when the revocation of expired leases has succeeded or
+		// failed.
 		settled chan struct{}
-		// confirmedUntil is until when this member need not ask a quorum whether it still leads: raftnode.QuietTime after
-		// the start of the last confirmation. No other member is elected that soon, unless this member has asked it to take
-		// over. Others elect also in time that does not count here.
+		// confirmedUntil is until when this member need not ask a quorum whether it still leads:
+		// raftnode.QuietTime after the start of the last confirmation. No other member is elected
+		// that soon, unless this member has asked it to take over. Others elect also in time that
+		// does not count here.
 		confirmedUntil time.Time
 		// clock is the time counted until last.
 		clock time.Duration
@@ -103,8 +110,8 @@ func New(o Options) *Lessor {
 	return l
 }
 
-// now returns the counted time. At most one election timeout counts between two ticks: if more has passed, this process
-// was suspended and clients could not keep their leases alive. mu is held.
+// now returns the counted time. At most one election timeout counts between two ticks: if more has
+// passed, this process was suspended and clients could not keep their leases alive. mu is held.
 func (l *Lessor) now() time.Duration { return l.at(time.Now()) }
 
 // at returns the time that is counted at t, which is not before the last tick. mu is held.
@@ -112,9 +119,10 @@ func (l *Lessor) at(t time.Time) time.Duration {
 	return l.mu.clock + min(t.Sub(l.mu.last), l.o.ElectionTimeout)
 }
 
-// tick advances the clock, and returns false while it stands still: keep-alives need what is committed to be applied here, and revoking
-// does not, so no lease ends for a time in which this member does not get on with that. When it does, at most one election timeout of
-// that time counts. mu is held.
+// tick advances the clock, and returns false while the clock stands still. Keep-alives need all
+// committed entries to be applied here, and revocations do not, so no lease ends for a time in
+// which this member makes no progress with applying. Of that time, at most one election timeout
+// counts afterwards. mu is held.
 func (l *Lessor) tick() (now time.Duration, runs bool) {
 	t := time.Now()
 	if t.Sub(l.o.Raft.Current()) > stillTicks*l.o.TickInterval {
@@ -124,7 +132,7 @@ func (l *Lessor) tick() (now time.Duration, runs bool) {
 	return l.mu.clock, true
 }
 
-// stillTicks is how many ticks a member may not have got on with its work before no time counts.
+// stillTicks is for how many ticks a member may make no progress before no time counts.
 const stillTicks = 2
 
 // stopCounting ends the term of counting. mu is held.
@@ -141,8 +149,8 @@ func (l *Lessor) wakeWaiters() {
 	l.mu.settled = make(chan struct{})
 }
 
-// Follow takes over what a batch has changed in the leases. The apply goroutine calls it before the batch counts as
-// applied; entryTerm is the term of the batch's last entry.
+// Follow takes over the changes of leases in a batch. The apply goroutine calls it before the batch
+// counts as applied; entryTerm is the term of the batch's last entry.
 func (l *Lessor) Follow(state *lease.State, entryTerm uint64) {
 	changes := state.TakeTransitions()
 	for _, c := range changes {
@@ -176,7 +184,8 @@ func (l *Lessor) Follow(state *lease.State, entryTerm uint64) {
 	}
 }
 
-// sortAtOnce is how many leases SortByExpiry looks up before others may take the lock, for which apply waits.
+// sortAtOnce is how many leases SortByExpiry looks up before others may take the lock, for which
+// apply waits.
 const sortAtOnce = 256
 
 // SortByExpiry sorts leases by the time they expire, if this member counts it.
@@ -187,7 +196,8 @@ func (l *Lessor) SortByExpiry(leases []lease.Lease) {
 			return
 		}
 	}
-	slices.SortStableFunc(leases, func(a, b lease.Lease) int { return cmp.Compare(ends[a.ID], ends[b.ID]) })
+	slices.SortStableFunc(leases,
+		func(a, b lease.Lease) int { return cmp.Compare(ends[a.ID], ends[b.ID]) })
 }
 
 // lookUpEnds adds to ends when leases expire. It returns false if this member does not count.

@@ -123,9 +123,11 @@ func (f *fake) grant(t *testing.T, id, ttl int64) {
 func start(t *testing.T, run bool) (*Lessor, *fake) {
 	f := &fake{leases: lease.New(), users: auth.New(), alone: true}
 	f.lead(1)
-	f.l = New(Options{MemberID: 1, Pipeline: f, Raft: f, Stopping: make(chan struct{}), TickInterval: 5 * time.Millisecond,
-		ElectionTimeout: 50 * time.Millisecond, CheckpointInterval: time.Hour, RequestTimeout: 10 * time.Second,
-		Logger: slog.New(slog.DiscardHandler)})
+	f.l = New(Options{MemberID: 1, Pipeline: f, Raft: f, Stopping: make(chan struct{}),
+		TickInterval:    5 * time.Millisecond,
+		ElectionTimeout: 50 * time.Millisecond, CheckpointInterval: time.Hour,
+		RequestTimeout: 10 * time.Second,
+		Logger:         slog.New(slog.DiscardHandler)})
 	f.l.Follow(f.leases, term)
 	if run {
 		ctx, cancel := context.WithCancel(t.Context())
@@ -159,8 +161,8 @@ func (l *Lessor) awaitTicks(n int) {
 	}
 }
 
-// A checkpoint that was measured before a keep-alive and is applied after it does not take back what the keep-alive has
-// promised.
+// A checkpoint that was measured before a keep-alive and is applied after it does not take back
+// what the keep-alive has promised.
 func TestCheckpointAfterKeepAlive(t *testing.T) {
 	const ttl = 1_000_000
 	l, f := start(t, false)
@@ -179,7 +181,9 @@ func TestCheckpointAfterKeepAlive(t *testing.T) {
 		t.Errorf("%d s were promised and are stored as %+v", ttl, rec)
 	}
 	// A checkpoint that was measured after the keep-alive counts.
-	l.proposeDue(t.Context(), &due{term: term, checkpoints: []kv.LeaseCheckpoint{{LeaseRef: rec.LeaseRef, Remaining: 600, Since: rec.Since}}})
+	l.proposeDue(t.Context(),
+		&due{term: term, checkpoints: []kv.LeaseCheckpoint{{LeaseRef: rec.LeaseRef, Remaining: 600,
+			Since: rec.Since}}})
 	if got, _ := f.leases.Lookup(1); got.Remaining != 600 {
 		t.Errorf("after a checkpoint of 600 s %+v is stored", got)
 	}
@@ -204,7 +208,8 @@ func TestKeepAliveWaitsForExpiry(t *testing.T) {
 	for id, survives := range map[int64]bool{1: false, 2: true} {
 		f.grant(t, id, 50)
 		l.mu.Lock()
-		ended, _, _ := l.mu.timers.Due(l.now()+51*time.Second, func(kv.LeaseRef) bool { return false })
+		ended, _, _ := l.mu.timers.Due(l.now()+51*time.Second,
+			func(kv.LeaseRef) bool { return false })
 		l.mu.Unlock()
 		if len(ended) != 1 || ended[0].ID != id {
 			t.Fatalf("due: %+v", ended)
@@ -232,10 +237,12 @@ func TestKeepAliveWaitsForExpiry(t *testing.T) {
 		} else {
 			l.proposeDue(t.Context(), &due{term: term, expired: ended})
 		}
-		if a := <-got; survives && (a.err != nil || a.a.TTL != 50) || !survives && !errors.Is(a.err, kv.ErrLeaseNotFound) {
+		if a := <-got; survives && (a.err != nil || a.a.TTL != 50) ||
+			!survives && !errors.Is(a.err, kv.ErrLeaseNotFound) {
 			t.Errorf("lease %d: %+v", id, a)
 		}
-		f.Propose(t.Context(), &fsm.Request{LeaseExpire: &kv.LeaseExpireRequest{Term: term, Leases: ended}})
+		f.Propose(t.Context(),
+			&fsm.Request{LeaseExpire: &kv.LeaseExpireRequest{Term: term, Leases: ended}})
 	}
 }
 
@@ -244,7 +251,8 @@ func FuzzAnswer(f *testing.F) {
 	f.Add(make([]byte, answerSize))
 	f.Add(append([]byte{outcomeNotLeader}, make([]byte, answerSize-1)...))
 	f.Fuzz(func(t *testing.T, b []byte) {
-		if a, err := decodeAnswer(b); err == nil && (len(b) != answerSize || b[0] != outcomeOK) || err != nil && a != (Answer{}) {
+		if a, err := decodeAnswer(b); err == nil && (len(b) != answerSize || b[0] != outcomeOK) ||
+			err != nil && a != (Answer{}) {
 			t.Errorf("%x is %+v, %v", b, a, err)
 		}
 	})
@@ -254,8 +262,10 @@ func TestCallsAreChecked(t *testing.T) {
 	l, f := start(t, false)
 	f.grant(t, 1, 50)
 	good := encodeCall(Renew, 1)
-	for name, b := range map[string][]byte{"empty": nil, "short": good[:8], "long": append(slices.Clone(good), 0, 0), "half an identity": append(slices.Clone(good), 1, 5, 'a'),
-		"two identities": append(slices.Clone(good), 3), "unknown": encodeCall(9, 1)} {
+	for name, b := range map[string][]byte{"empty": nil, "short": good[:8],
+		"long":             append(slices.Clone(good), 0, 0),
+		"half an identity": append(slices.Clone(good), 1, 5, 'a'),
+		"two identities":   append(slices.Clone(good), 3), "unknown": encodeCall(9, 1)} {
 		if answer, err := l.ServeCall(t.Context(), b); err == nil {
 			t.Errorf("%s: %x", name, answer)
 		}
@@ -273,8 +283,8 @@ func TestCallsAreChecked(t *testing.T) {
 	}
 }
 
-// A lease that has ended in the state is not renewed by its timer, which is removed later: the revision of its end may be readable. Nor
-// is one whose id is granted again meanwhile.
+// A lease that has ended in the state is not renewed by its timer, which is removed later: the
+// revision of its end may be readable. Nor is one whose id is granted again meanwhile.
 func TestRenewBeforeFollow(t *testing.T) {
 	l, f := start(t, false)
 	f.grant(t, 1, 50)
@@ -300,7 +310,8 @@ func TestRenewBeforeFollow(t *testing.T) {
 	renew(2, 90)
 }
 
-// An answer is of one life of a lease, also if the id is granted again and the timers do not have that yet.
+// An answer is of one life of a lease, also if the id is granted again and the timers do not have
+// that yet.
 func TestAnswerOfOneLife(t *testing.T) {
 	for _, op := range []Op{Renew, TimeLeft} {
 		l, f := start(t, false)
@@ -315,7 +326,8 @@ func TestAnswerOfOneLife(t *testing.T) {
 				l.Follow(f.leases, term)
 			}
 		}
-		if a, err := l.Ask(t.Context(), auth.Identity{}, op, 1); err != nil || a.TTL > 10 || a.Granted != 10 {
+		if a, err := l.Ask(t.Context(), auth.Identity{}, op, 1); err != nil || a.TTL > 10 ||
+			a.Granted != 10 {
 			t.Errorf("question %d: %+v, %v", op, a, err)
 		}
 	}
@@ -334,14 +346,16 @@ func TestConfirmationEndsBeforeAnElection(t *testing.T) {
 	l.mu.confirmedUntil = l.mu.confirmedUntil.Add(-raftnode.QuietTime(l.o.TickInterval))
 	l.mu.Unlock()
 	if left > raftnode.QuietTime(l.o.TickInterval) {
-		t.Errorf("confirmed for %v, a leader may be replaced after %v of silence", left, raftnode.QuietTime(l.o.TickInterval))
+		t.Errorf("confirmed for %v, a leader may be replaced after %v of silence", left,
+			raftnode.QuietTime(l.o.TickInterval))
 	}
 	if _, ok := l.RenewNow(auth.Identity{}, 1); ok {
 		t.Error("renewed without a confirmation")
 	}
 }
 
-// Time in which nothing was counted, because the process was suspended or short of processors, makes a confirmation older as any time.
+// Time in which nothing was counted, because the process was suspended or short of processors,
+// makes a confirmation older as any time.
 func TestConfirmationAgesWithoutTicks(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l, f := start(t, false)
@@ -366,12 +380,14 @@ func TestConfirmationAgesWithoutTicks(t *testing.T) {
 			}
 		}
 		if _, err := l.Ask(t.Context(), auth.Identity{}, Renew, 1); err != nil || calls != 2 {
-			t.Errorf("renewed after %d confirmations, the first an election timeout ago: %v", calls, err)
+			t.Errorf("renewed after %d confirmations, the first an election timeout ago: %v", calls,
+				err)
 		}
 	})
 }
 
-// A confirmation is not used once another member was asked to take over: it may lead by now, and may have revoked the lease.
+// A confirmation is not used once another member was asked to take over: it may lead by now, and
+// may have revoked the lease.
 func TestConfirmationEndsWithHandOver(t *testing.T) {
 	l, f := start(t, false)
 	f.grant(t, 1, 50)
@@ -394,7 +410,8 @@ func TestConfirmationEndsWithHandOver(t *testing.T) {
 	}
 }
 
-// No lease ends while this member does not get on with what keep-alives wait for. Little of that time counts afterwards.
+// No lease ends while this member does not get on with what keep-alives wait for. Little of that
+// time counts afterwards.
 func TestNoTimeWhileStalled(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l, f := start(t, true)
@@ -437,7 +454,8 @@ func (h *hanging) Call(ctx context.Context, _ uint64, _ uint8, _ []byte) ([]byte
 	return nil, ctx.Err()
 }
 
-// A question to a leader that does not answer ends with its leadership, whether that is another member or this one.
+// A question to a leader that does not answer ends with its leadership, whether that is another
+// member or this one.
 func TestQuestionEndsWithLeadership(t *testing.T) {
 	for _, local := range []bool{false, true} {
 		synctest.Test(t, func(t *testing.T) {
@@ -463,7 +481,8 @@ func TestQuestionEndsWithLeadership(t *testing.T) {
 				f.wait.Store(false)
 			})
 			defer moves.Wait()
-			if a, err := l.Ask(t.Context(), auth.Identity{}, Renew, 1); err != nil || a.TTL != 50 || h.asked.Load() < 1 {
+			if a, err := l.Ask(t.Context(), auth.Identity{}, Renew, 1); err != nil || a.TTL != 50 ||
+				h.asked.Load() < 1 {
 				t.Errorf("%+v, %v, after %d questions", a, err, h.asked.Load())
 			}
 			if took := time.Since(begun); took > 2100*time.Millisecond {
@@ -485,7 +504,8 @@ func TestQuestionsTakeNoGoroutines(t *testing.T) {
 	var wg sync.WaitGroup
 	for range clients {
 		wg.Go(func() {
-			if _, err := l.Ask(ctx, auth.Identity{}, TimeLeft, 1); !errors.Is(err, context.Canceled) {
+			if _, err := l.Ask(ctx, auth.Identity{}, TimeLeft, 1); !errors.Is(err,
+				context.Canceled) {
 				t.Errorf("a canceled question: %v", err)
 			}
 		})

@@ -22,13 +22,14 @@ const (
 
 // Answer is the answer of the leader.
 type Answer struct {
-	// TTL is what the lease has left, Granted what it was granted, in seconds.
+	// TTL is the remaining TTL of the lease, Granted the TTL that it was granted with, in seconds.
 	TTL, Granted int64
 	// Index is the position that the leader had applied.
 	Index uint64
 }
 
-// The call: op u8 | id i64 | the identity of the client as fsm.AppendIdentity writes it, or nothing if it has none. The answer: outcome u8 | TTL i64 | granted i64 | index u64. Little endian.
+// The call: op u8 | id i64 | the identity of the client as fsm.AppendIdentity writes it, or nothing
+// if it has none. The answer: outcome u8 | TTL i64 | granted i64 | index u64. Little endian.
 const (
 	callSize   = 1 + 8
 	answerSize = 1 + 3*8
@@ -121,5 +122,6 @@ func decodeAnswer(b []byte) (a Answer, err error) {
 		}
 		return a, errors.New("lessor: the leader could not answer about a lease")
 	}
-	return Answer{TTL: int64(le.Uint64(b[1:])), Granted: int64(le.Uint64(b[9:])), Index: le.Uint64(b[17:])}, nil
+	return Answer{TTL: int64(le.Uint64(b[1:])), Granted: int64(le.Uint64(b[9:])),
+		Index: le.Uint64(b[17:])}, nil
 }

@@ -11,14 +11,14 @@ import (
 	"vigil/internal/state/fsm"
 )
 
-// interval is how often the leader looks whether the cluster should speak another level of the API. Clients that begin a downgrade see
-// it take effect within that time, as with etcd.
+// interval is how often the leader looks whether the cluster should speak another level of the API.
+// Clients that begin a downgrade see it take effect within that time, as with etcd.
 const interval = 5 * time.Second
 
 // Pipeline is the pipeline of the member.
 type Pipeline interface {
-	// AwaitReadable waits until the state may be read: unless that is serializable, until the member has applied everything that
-	// any member had applied at the time of the call.
+	// AwaitReadable waits until the state may be read: unless that is serializable, until the
+	// member has applied everything that any member had applied at the time of the call.
 	AwaitReadable(ctx context.Context, serializable bool) (waited time.Duration, err error)
 	// Propose proposes a request and waits for its result.
 	Propose(context.Context, *fsm.Request) (fsm.Result, error)
@@ -44,7 +44,8 @@ func New(p Pipeline, versions kv.Versions, logger *slog.Logger) *Level {
 // Versions is which level of the API the cluster speaks, as far as this member knows.
 func (l *Level) Versions() kv.Versions { return *l.active.Load() }
 
-// Follow takes over the levels of a commit, and logs what has changed. The apply goroutine calls it.
+// Follow takes over the levels of a commit, and logs what has changed. The apply goroutine calls
+// it.
 func (l *Level) Follow(next kv.Versions) {
 	last := l.Versions()
 	if last == next {
@@ -54,9 +55,12 @@ func (l *Level) Follow(next kv.Versions) {
 	l.active.Store(&kept)
 	log := l.logger
 	if next.Cluster != last.Cluster {
-		log.Info("updated cluster version", slog.String("from", last.Cluster.String()), slog.String("to", next.Cluster.String()))
+		log.Info("updated cluster version", slog.String("from", last.Cluster.String()),
+			slog.String("to", next.Cluster.String()))
 		if next.Cluster == next.Target {
-			log.Info("The server is ready to downgrade", slog.String("target-version", next.Target.Full()), slog.String("server-version", kv.APIVersion.String()))
+			log.Info("The server is ready to downgrade",
+				slog.String("target-version", next.Target.Full()),
+				slog.String("server-version", kv.APIVersion.String()))
 		}
 	}
 	switch none := (kv.Version{}); {
@@ -67,8 +71,8 @@ func (l *Level) Follow(next kv.Versions) {
 	}
 }
 
-// ValidateDowngrade says why a downgrade to a level cannot begin: an error of kv.Versions.CheckDowngrade,
-// or as Range.
+// ValidateDowngrade says why a downgrade to a level cannot begin: an error of
+// kv.Versions.CheckDowngrade, or as Range.
 func (l *Level) ValidateDowngrade(ctx context.Context, to kv.Version) error {
 	if _, err := l.pipe.AwaitReadable(ctx, false); err != nil {
 		return err
@@ -76,7 +80,7 @@ func (l *Level) ValidateDowngrade(ctx context.Context, to kv.Version) error {
 	return l.Versions().CheckDowngrade(to)
 }
 
-// EnableDowngrade begins a downgrade. Errors: those of ValidateDowngrade, and as Put.
+// EnableDowngrade begins a downgrade. Errors: as ValidateDowngrade, and as Put.
 func (l *Level) EnableDowngrade(ctx context.Context, to kv.Version) error {
 	if err := l.ValidateDowngrade(ctx, to); err != nil {
 		return err
@@ -115,8 +119,10 @@ func (l *Level) Run(ctx context.Context) {
 		if next == v.Cluster || l.pipe.LeadTerm() == 0 {
 			continue
 		}
-		if err := l.change(ctx, kv.VersionChange{Op: kv.VersionSet, Version: next}); err != nil && ctx.Err() == nil {
-			l.logger.Warn("failed to update the cluster version", slog.String("to", next.String()), slog.Any("error", err))
+		if err := l.change(ctx, kv.VersionChange{Op: kv.VersionSet, Version: next}); err != nil &&
+			ctx.Err() == nil {
+			l.logger.Warn("failed to update the cluster version", slog.String("to", next.String()),
+				slog.Any("error", err))
 		}
 	}
 }

@@ -85,7 +85,8 @@ func TestLeaderSetsLevel(t *testing.T) {
 func TestErrorsOfReads(t *testing.T) {
 	m := &member{err: kv.ErrTimeout}
 	m.level = New(m, kv.Versions{Cluster: kv.APIVersion}, slog.New(slog.DiscardHandler))
-	if err := m.level.EnableDowngrade(t.Context(), kv.APIVersion); err != kv.ErrTimeout || m.calls != 0 {
+	if err := m.level.EnableDowngrade(t.Context(),
+		kv.APIVersion); err != kv.ErrTimeout || m.calls != 0 {
 		t.Errorf("%v, %d proposals", err, m.calls)
 	}
 }

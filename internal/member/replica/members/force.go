@@ -10,19 +10,20 @@ import (
 	"vigil/internal/state/cluster"
 )
 
-// A member that is to be the only one starts raft with itself as the only voter, whatever its store says,
-// so that it can commit everything its log holds: some of it may have been acknowledged, and none of it is
-// known to be lost. Configuration changes among that change the membership and not raft. Then it promotes
-// itself if it had no vote, and removes the others, by ordinary entries: with them the store has the new
-// configuration, and later starts need no force. Before that it begins a new incarnation: the others may go on.
+// A member that is to be the only one starts raft with itself as the only voter, whatever its store
+// says, so that it can commit everything its log holds: some of it may have been acknowledged, and
+// none of it is known to be lost. Configuration changes among that change the membership and not
+// raft. Then it promotes itself if it had no vote, and removes the others, by ordinary entries:
+// with them the store has the new configuration, and later starts need no force. Before that it
+// begins a new incarnation: the others may go on.
 
 // ForcedConf returns raft's configuration to begin with.
 func ForcedConf(member uint64) *raftpb.ConfState {
 	return &raftpb.ConfState{Voters: []uint64{member}}
 }
 
-// NoChange returns a configuration change that changes nothing. It takes the place of those that are applied while the member is
-// forced to be the only one.
+// NoChange returns a configuration change that changes nothing. It takes the place of those that
+// are applied while the member is forced to be the only one.
 func NoChange(member uint64) *raftpb.ConfChangeV2 {
 	return &raftpb.ConfChangeV2{Changes: []*raftpb.ConfChangeSingle{{
 		Type: raftpb.ConfChangeUpdateNode.Enum(), NodeId: new(member)}}}
@@ -31,13 +32,14 @@ func NoChange(member uint64) *raftpb.ConfChangeV2 {
 // Forcing reports whether this member is still becoming the only one.
 func (ms *Members) Forcing() bool { return ms.forcing.Load() }
 
-// MustForce reports whether the membership is not yet what raft's configuration was forced to be.
+// MustForce reports whether the membership still differs from the configuration that raft was
+// forced to.
 func (ms *Members) MustForce() bool {
 	_, missing := ms.nextForced()
 	return missing
 }
 
-// BeAlone makes the membership what raft's configuration was forced to be.
+// BeAlone changes the membership to the configuration that raft was forced to.
 func (ms *Members) BeAlone(ctx context.Context) error {
 	for {
 		next, ok := ms.nextForced()
@@ -52,11 +54,13 @@ func (ms *Members) BeAlone(ctx context.Context) error {
 		if _, err := ms.reconfigure(ctx, next, who); err != nil {
 			return err
 		}
-		ms.o.Logger.Warn("forced a change of the membership", slog.String("change", opNames[next.Op]), hexID("member-id", next.Member.ID))
+		ms.o.Logger.Warn("forced a change of the membership",
+			slog.String("change", opNames[next.Op]), hexID("member-id", next.Member.ID))
 	}
 }
 
-// nextForced returns a change that is missing. The promotion comes first: the last voter cannot be removed.
+// nextForced returns a change that is missing. The promotion comes first: the last voter cannot be
+// removed.
 func (ms *Members) nextForced() (cluster.Change, bool) {
 	members := ms.o.Roster.State()
 	if self, ok := members.Member(ms.o.MemberID); ok && self.Learner {

@@ -1,7 +1,7 @@
 // Package members serves and changes the membership of the cluster.
 //
-// A Roster is the membership as of the applied position. Members changes it: this member has one change under way at a time, and apply
-// checks the limits of each change again.
+// A Roster is the membership as of the applied position. Members changes it: this member has one
+// change under way at a time, and apply checks the limits of each change again.
 package members
 
 import (
@@ -46,7 +46,8 @@ type Queue interface {
 
 // Access identifies clients.
 type Access interface {
-	// Admin returns the identity of a caller that has the role root, and an error for others. Identity returns that of any caller.
+	// Admin returns the identity of a caller that has the role root, and an error for others.
+	// Identity returns the identity of any caller.
 	Admin(context.Context) (auth.Identity, error)
 	Identity(context.Context) (auth.Identity, error)
 }
@@ -70,8 +71,8 @@ type Leadership interface {
 
 // Reads tells when the state of the member may be read.
 type Reads interface {
-	// AwaitReadable waits until the state may be read: unless that is serializable, until the member has applied everything that
-	// any member had applied at the time of the call.
+	// AwaitReadable waits until the state may be read: unless that is serializable, until the
+	// member has applied everything that any member had applied at the time of the call.
 	AwaitReadable(ctx context.Context, serializable bool) (waited time.Duration, err error)
 }
 
@@ -92,7 +93,8 @@ type Options struct {
 	// Lax accepts changes that may cost the cluster its quorum. MaxLearners limits the learners.
 	Lax         bool
 	MaxLearners int
-	// RequestTimeout limits how long a change waits for its result. TickInterval is the pause before another attempt.
+	// RequestTimeout limits how long a change waits for its result. TickInterval is the pause
+	// before another attempt.
 	RequestTimeout, TickInterval time.Duration
 	Logger                       *slog.Logger
 }
@@ -113,13 +115,14 @@ func New(o Options) *Members {
 	return ms
 }
 
-// Removed is closed when the member has applied its own removal. It should be stopped soon: other members no longer send it
-// anything.
+// Removed is closed when the member has applied its own removal. It should be stopped soon: other
+// members no longer send it anything.
 func (ms *Members) Removed() <-chan struct{} { return ms.o.Roster.removed }
 
-// NoteRemoved notes that another member reports the removal of this one, and reports whether that settles it. This member may never
-// apply it: they send it nothing any more. The word of a learner does not settle it while this member leads: the learner knows it from
-// this member, and the voters that are left may still need this one to find out.
+// NoteRemoved notes that another member reports the removal of this one, and reports whether that
+// settles it. This member may never apply it: they send it nothing any more. The word of a learner
+// does not settle it while this member leads: the learner knows it from this member, and the voters
+// that are left may still need this one to find out.
 func (ms *Members) NoteRemoved(by uint64) bool {
 	if m, ok := ms.o.Roster.State().Member(by); ok && m.Learner && ms.o.Raft.LeadTerm() != 0 {
 		return false
@@ -136,10 +139,11 @@ func (ms *Members) List(ctx context.Context, linearizable bool) ([]cluster.Membe
 	return ms.o.Roster.State().Members(), nil
 }
 
-// AddMember adds a member that is reached at peer URLs, a learner if asked for, and returns it with all
-// members. Errors of this and of all changes of the membership: those of access.Control.Admin, and those of a write. Others: kv.ErrMemberExists, kv.ErrPeerURLExists, kv.ErrTooManyLearners, kv.ErrNotEnoughStarted,
-// kv.ErrUnhealthy, and as Put.
-func (ms *Members) AddMember(ctx context.Context, peerURLs []string, learner bool) (cluster.Member, []cluster.Member, error) {
+// AddMember adds a member that is reached at peer URLs, a learner if asked for, and returns it with
+// all members. Errors: from access.Control.Admin, as a write, and kv.ErrMemberExists,
+// kv.ErrPeerURLExists, kv.ErrTooManyLearners, kv.ErrNotEnoughStarted, kv.ErrUnhealthy, and as Put.
+func (ms *Members) AddMember(ctx context.Context, peerURLs []string, learner bool) (cluster.Member,
+	[]cluster.Member, error) {
 	m := cluster.Member{PeerURLs: slices.Sorted(slices.Values(peerURLs)), Learner: learner}
 	who, err := ms.o.Access.Admin(ctx)
 	if err != nil {
@@ -156,7 +160,8 @@ func (ms *Members) AddMember(ctx context.Context, peerURLs []string, learner boo
 	if err := ms.precheck(change); err != nil {
 		return m, nil, err
 	}
-	if voters := members.Voters(); !ms.o.Lax && len(voters) > 1 && ms.o.Contacts.CountConnected(voters, time.Now().Add(-healthyAfter)) < (len(voters)+1)/2+1 {
+	if voters := members.Voters(); !ms.o.Lax && len(voters) > 1 &&
+		ms.o.Contacts.CountConnected(voters, time.Now().Add(-healthyAfter)) < (len(voters)+1)/2+1 {
 		// The new member counts as not connected.
 		return m, nil, ms.logRejected("add", m.ID, kv.ErrUnhealthy)
 	}
@@ -181,7 +186,8 @@ func (ms *Members) RemoveMember(ctx context.Context, id uint64) ([]cluster.Membe
 		voters := members.Voters()
 		// A member that is not connected is not part of the present quorum.
 		away := ms.o.Contacts.Away(id)
-		if !away && ms.o.Contacts.CountConnected(voters, time.Now().Add(-healthyAfter))-1 < 1+(len(voters)-1)/2 {
+		if !away && ms.o.Contacts.CountConnected(voters, time.Now().Add(-healthyAfter))-1 < 1+
+			(len(voters)-1)/2 {
 			return nil, ms.logRejected("remove", id, kv.ErrUnhealthy)
 		}
 	}
@@ -196,19 +202,22 @@ func (ms *Members) RemoveMember(ctx context.Context, id uint64) ([]cluster.Membe
 	return ms.reconfigure(ctx, change, who)
 }
 
-// UpdateMember replaces the peer URLs of a member and returns all members. Errors: kv.ErrMemberNotFound,
-// kv.ErrPeerURLExists, and as Put.
-func (ms *Members) UpdateMember(ctx context.Context, id uint64, peerURLs []string) ([]cluster.Member, error) {
+// UpdateMember replaces the peer URLs of a member and returns all members. Errors:
+// kv.ErrMemberNotFound, kv.ErrPeerURLExists, and as Put.
+func (ms *Members) UpdateMember(ctx context.Context, id uint64,
+	peerURLs []string) ([]cluster.Member, error) {
 	who, err := ms.o.Access.Admin(ctx)
 	if err != nil {
 		return nil, err
 	}
-	return ms.reconfigure(ctx, cluster.Change{Op: cluster.Update, Member: cluster.Member{ID: id, PeerURLs: slices.Sorted(slices.Values(peerURLs))}}, who)
+	return ms.reconfigure(ctx,
+		cluster.Change{Op: cluster.Update,
+			Member: cluster.Member{ID: id, PeerURLs: slices.Sorted(slices.Values(peerURLs))}}, who)
 }
 
-// PromoteMember makes a voter of a learner that is in sync, and returns all members. Only the leader
-// knows that: others return kv.ErrNotLeader. Other errors: kv.ErrMemberNotFound, kv.ErrNotLearner,
-// kv.ErrLearnerNotReady, kv.ErrNotEnoughStarted, and as Put.
+// PromoteMember makes a voter of a learner that is in sync, and returns all members. Only the
+// leader knows that: others return kv.ErrNotLeader. Other errors: kv.ErrMemberNotFound,
+// kv.ErrNotLearner, kv.ErrLearnerNotReady, kv.ErrNotEnoughStarted, and as Put.
 func (ms *Members) PromoteMember(ctx context.Context, id uint64) ([]cluster.Member, error) {
 	who, err := ms.o.Access.Admin(ctx)
 	if err != nil {
@@ -217,8 +226,8 @@ func (ms *Members) PromoteMember(ctx context.Context, id uint64) ([]cluster.Memb
 	return ms.promote(ctx, id, who)
 }
 
-// ServePromotion answers another member, whose client wants a learner promoted (calls.Promote): PromoteMember in the name of that
-// client. The payload is made by EncodePromotion.
+// ServePromotion answers another member, whose client wants a learner promoted (calls.Promote):
+// PromoteMember in the name of that client. The payload is made by EncodePromotion.
 func (ms *Members) ServePromotion(ctx context.Context, payload []byte) error {
 	id, who, err := decodePromotion(payload)
 	if err != nil {
@@ -228,8 +237,8 @@ func (ms *Members) ServePromotion(ctx context.Context, payload []byte) error {
 	return err
 }
 
-// EncodePromotion returns the payload of a call for ServePromotion in the name of the caller: the id of the learner as u64, little
-// endian, and the identity.
+// EncodePromotion returns the payload of a call for ServePromotion in the name of the caller: the
+// id of the learner as u64, little endian, and the identity.
 func (ms *Members) EncodePromotion(ctx context.Context, id uint64) ([]byte, error) {
 	who, err := ms.o.Access.Admin(ctx)
 	if err != nil {
@@ -240,7 +249,8 @@ func (ms *Members) EncodePromotion(ctx context.Context, id uint64) ([]byte, erro
 
 func decodePromotion(payload []byte) (id uint64, who auth.Identity, err error) {
 	if len(payload) < 8 {
-		return 0, who, fmt.Errorf("replica: malformed call for a promotion of %d bytes", len(payload))
+		return 0, who, fmt.Errorf("replica: malformed call for a promotion of %d bytes",
+			len(payload))
 	}
 	id = binary.LittleEndian.Uint64(payload)
 	if who, payload, err = fsm.ParseIdentity(payload[8:]); err == nil && len(payload) > 0 {
@@ -249,7 +259,8 @@ func decodePromotion(payload []byte) (id uint64, who auth.Identity, err error) {
 	return id, who, err
 }
 
-func (ms *Members) promote(ctx context.Context, id uint64, who auth.Identity) ([]cluster.Member, error) {
+func (ms *Members) promote(ctx context.Context, id uint64,
+	who auth.Identity) ([]cluster.Member, error) {
 	progress, err := ms.o.Raft.Progress()
 	if err != nil {
 		return nil, kv.ErrStopped
@@ -286,8 +297,8 @@ func (ms *Members) limited(c cluster.Change) cluster.Change {
 	return c
 }
 
-// precheck rejects a change that its limits forbid as far as this member knows, so that it does not get into the log. Apply
-// finds other mistakes: the membership here may be old.
+// precheck rejects a change that its limits forbid as far as this member knows, so that it does not
+// get into the log. Apply finds other mistakes: the membership here may be old.
 func (ms *Members) precheck(c cluster.Change) error {
 	members := ms.o.Roster.State()
 	if c.Op == cluster.Add && c.Member.Learner && ms.o.MaxLearners < 0 {
@@ -296,14 +307,16 @@ func (ms *Members) precheck(c cluster.Change) error {
 	if c.Strict && !members.EnoughNamed(c) {
 		return ms.logRejected(opNames[c.Op], c.Member.ID, kv.ErrNotEnoughStarted)
 	}
-	if _, _, err := members.Change(c); errors.Is(err, cluster.ErrTooManyLearners) || errors.Is(err, cluster.ErrTooManyVoters) {
+	if _, _, err := members.Change(c); errors.Is(err, cluster.ErrTooManyLearners) ||
+		errors.Is(err, cluster.ErrTooManyVoters) {
 		return membershipError(err)
 	}
 	return nil
 }
 
-func (ms *Members) logRejected(what string, id uint64, err error) error {
-	ms.o.Logger.Warn("rejecting member "+what+" request", hexID("local-member-id", ms.o.MemberID), hexID("requested-member-id", id), slog.Any("error", err))
+func (ms *Members) logRejected(change string, id uint64, err error) error {
+	ms.o.Logger.Warn("rejecting member "+change+" request", hexID("local-member-id", ms.o.MemberID),
+		hexID("requested-member-id", id), slog.Any("error", err))
 	return err
 }
 
@@ -326,9 +339,11 @@ func membershipError(err error) error {
 	return err
 }
 
-// reconfigure proposes a change of the membership in the name of who and waits for its result. This member has one change under way at a time;
-// if two members propose one each, raft may drop one, which then times out.
-func (ms *Members) reconfigure(ctx context.Context, c cluster.Change, who auth.Identity) ([]cluster.Member, error) {
+// reconfigure proposes a change of the membership in the name of who and waits for its result. This
+// member has one change under way at a time; if two members propose one each, raft may drop one,
+// which then times out.
+func (ms *Members) reconfigure(ctx context.Context, c cluster.Change,
+	who auth.Identity) ([]cluster.Member, error) {
 	begun := time.Now()
 	ctx, cancel := context.WithTimeout(ctx, ms.o.RequestTimeout)
 	defer cancel()
@@ -357,12 +372,15 @@ func (ms *Members) reconfigure(ctx context.Context, c cluster.Change, who auth.I
 		case res.Err != nil:
 			return nil, membershipError(res.Err)
 		default:
-			ms.o.Logger.Info("applied a configuration change through raft", hexID("local-member-id", ms.o.MemberID),
-				slog.String("raft-conf-change", opNames[c.Op]), hexID("raft-conf-change-node-id", c.Member.ID))
+			ms.o.Logger.Info("applied a configuration change through raft",
+				hexID("local-member-id", ms.o.MemberID),
+				slog.String("raft-conf-change", opNames[c.Op]),
+				hexID("raft-conf-change-node-id", c.Member.ID))
 			// A member that has its removal from a report has not applied it.
-			return slices.DeleteFunc(slices.Clone(ms.o.Roster.State().Members()), func(m cluster.Member) bool {
-				return c.Op == cluster.Remove && m.ID == c.Member.ID
-			}), nil
+			return slices.DeleteFunc(slices.Clone(ms.o.Roster.State().Members()),
+				func(m cluster.Member) bool {
+					return c.Op == cluster.Remove && m.ID == c.Member.ID
+				}), nil
 		}
 		if err := ctx.Err(); err != nil {
 			return nil, ms.o.Contacts.WaitError(err, begun)
@@ -370,10 +388,12 @@ func (ms *Members) reconfigure(ctx context.Context, c cluster.Change, who auth.I
 	}
 }
 
-var opNames = map[cluster.ChangeOp]string{cluster.Add: "add", cluster.Remove: "remove", cluster.Update: "update", cluster.Promote: "promote"}
+var opNames = map[cluster.ChangeOp]string{cluster.Add: "add", cluster.Remove: "remove",
+	cluster.Update: "update", cluster.Promote: "promote"}
 
 // proposeChange proposes a change once.
-func (ms *Members) proposeChange(ctx context.Context, c cluster.Change, who auth.Identity) (fsm.Result, error) {
+func (ms *Members) proposeChange(ctx context.Context, c cluster.Change,
+	who auth.Identity) (fsm.Result, error) {
 	change, err := ms.o.Queue.Register()
 	if err != nil {
 		return fsm.Result{}, err
@@ -395,7 +415,8 @@ func (ms *Members) proposeChange(ctx context.Context, c cluster.Change, who auth
 	led := ms.o.Raft.LeadTerm() != 0
 	res, err := change.Wait(ctx, ms.reported)
 	if err == nil && res.Err == nil && (led || ms.o.Raft.LeadTerm() != 0) {
-		// This member is the one that found the removal committed. The others must know it before they can do without this member.
+		// This member is the one that found the removal committed. The others must know it before
+		// they can do without this member.
 		select {
 		case <-ms.reported:
 		case <-ctx.Done():

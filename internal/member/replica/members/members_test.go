@@ -17,7 +17,8 @@ import (
 	"vigil/internal/state/cluster"
 )
 
-// world is all that Members use. Its queue accepts nothing, so that a change that passes all checks ends with errProposed.
+// world is all that Members use. Its queue accepts nothing, so that a change that passes all checks
+// ends with errProposed.
 type world struct {
 	status    raftnode.Status
 	progress  map[uint64]raftnode.Progress
@@ -42,12 +43,18 @@ func (w *world) Register() (*proposal.Change, error)                  { return n
 func (w *world) Admin(context.Context) (auth.Identity, error) {
 	return auth.Identity{User: "root"}, w.admin
 }
-func (w *world) Identity(context.Context) (auth.Identity, error)            { return auth.Identity{}, nil }
-func (w *world) CountConnected([]cluster.Member, time.Time) int             { return w.connected }
-func (w *world) Away(uint64) bool                                           { return w.away }
-func (w *world) WaitError(err error, _ time.Time) error                     { return err }
-func (w *world) HandOver(context.Context)                                   { w.calls = append(w.calls, "hand over") }
-func (w *world) TakeOver(context.Context)                                   { w.calls = append(w.calls, "take over") }
+func (w *world) Identity(context.Context) (auth.Identity, error) {
+	return auth.Identity{}, nil
+}
+func (w *world) CountConnected([]cluster.Member, time.Time) int { return w.connected }
+func (w *world) Away(uint64) bool                               { return w.away }
+func (w *world) WaitError(err error, _ time.Time) error         { return err }
+func (w *world) HandOver(context.Context) {
+	w.calls = append(w.calls, "hand over")
+}
+func (w *world) TakeOver(context.Context) {
+	w.calls = append(w.calls, "take over")
+}
 func (w *world) AwaitReadable(context.Context, bool) (time.Duration, error) { return 0, nil }
 func (w *world) SetMembers(index uint64, m *cluster.State) {
 	w.calls = append(w.calls, fmt.Sprintf("%d members at %d", len(m.Members()), index))
@@ -58,7 +65,8 @@ func named(t *testing.T, n int) *cluster.State {
 	t.Helper()
 	var list []cluster.Member
 	for i := range n {
-		list = append(list, cluster.Member{Name: fmt.Sprint("m", i), PeerURLs: []string{fmt.Sprintf("http://m%d:1", i)}})
+		list = append(list, cluster.Member{Name: fmt.Sprint("m", i),
+			PeerURLs: []string{fmt.Sprintf("http://m%d:1", i)}})
 	}
 	s, err := cluster.Initial("token", list)
 	if err != nil {
@@ -69,8 +77,10 @@ func named(t *testing.T, n int) *cluster.State {
 
 func newMembers(w *world, state *cluster.State, forced bool) *Members {
 	self := state.Voters()[0].ID
-	return New(Options{MemberID: self, Roster: NewRoster(self, w, state), Raft: w, Queue: w, Access: w, Contacts: w, Leadership: w, Reads: w,
-		Forced: forced, MaxLearners: 1, RequestTimeout: time.Second, TickInterval: time.Millisecond, Logger: slog.New(slog.DiscardHandler)})
+	return New(Options{MemberID: self, Roster: NewRoster(self, w, state), Raft: w, Queue: w,
+		Access: w, Contacts: w, Leadership: w, Reads: w,
+		Forced: forced, MaxLearners: 1, RequestTimeout: time.Second, TickInterval: time.Millisecond,
+		Logger: slog.New(slog.DiscardHandler)})
 }
 
 // change returns the membership after a change.
@@ -86,7 +96,9 @@ func change(t *testing.T, s *cluster.State, c cluster.Change) *cluster.State {
 // A change that its limits forbid, or that may cost the quorum, is not proposed.
 func TestRejectedBeforeProposal(t *testing.T) {
 	three := named(t, 3)
-	learner := change(t, three, cluster.Change{Op: cluster.Add, Member: cluster.Member{ID: 77, PeerURLs: []string{"http://l:1"}, Learner: true}})
+	learner := change(t, three,
+		cluster.Change{Op: cluster.Add,
+			Member: cluster.Member{ID: 77, PeerURLs: []string{"http://l:1"}, Learner: true}})
 	add := func(learner bool) func(*Members) error {
 		return func(ms *Members) error {
 			_, _, err := ms.AddMember(t.Context(), []string{"http://n:1"}, learner)
@@ -108,19 +120,25 @@ func TestRejectedBeforeProposal(t *testing.T) {
 		do    func(*Members) error
 		want  error
 	}{
-		"add":                          {world{connected: 3}, three, add(false), errProposed},
-		"add by another user":          {world{connected: 3, admin: kv.ErrPermissionDenied}, three, add(false), kv.ErrPermissionDenied},
-		"add without a quorum":         {world{connected: 2}, three, add(false), kv.ErrUnhealthy},
-		"add a second learner":         {world{connected: 3}, learner, add(true), kv.ErrTooManyLearners},
-		"remove":                       {world{connected: 3}, three, remove, errProposed},
-		"remove from half a quorum":    {world{connected: 2}, three, remove, kv.ErrUnhealthy},
-		"remove a member that is away": {world{connected: 2, away: true}, three, remove, errProposed},
-		"promote at another member":    {world{}, learner, promote, kv.ErrNotLeader},
-		"promote an unknown member":    {world{progress: map[uint64]raftnode.Progress{self: {Match: 100}}}, learner, promote, kv.ErrMemberNotFound},
-		"promote a member that lags":   {world{progress: map[uint64]raftnode.Progress{self: {Match: 100}, 77: {Match: 89}}}, learner, promote, kv.ErrLearnerNotReady},
-		"promote a member that is a voter": {world{progress: map[uint64]raftnode.Progress{self: {}, 77: {}}},
-			change(t, learner, cluster.Change{Op: cluster.Promote, Member: cluster.Member{ID: 77}}), promote, kv.ErrNotLearner},
-		"promote": {world{progress: map[uint64]raftnode.Progress{self: {Match: 100}, 77: {Match: 90}}}, learner, promote, errProposed},
+		"add": {world{connected: 3}, three, add(false), errProposed},
+		"add by another user": {world{connected: 3, admin: kv.ErrPermissionDenied}, three,
+			add(false), kv.ErrPermissionDenied},
+		"add without a quorum": {world{connected: 2}, three, add(false), kv.ErrUnhealthy},
+		"add a second learner": {world{connected: 3}, learner, add(true),
+			kv.ErrTooManyLearners},
+		"remove":                    {world{connected: 3}, three, remove, errProposed},
+		"remove from half a quorum": {world{connected: 2}, three, remove, kv.ErrUnhealthy},
+		"remove a member that is away": {world{connected: 2, away: true}, three,
+			remove, errProposed},
+		"promote at another member":  {world{}, learner, promote, kv.ErrNotLeader},
+		"promote an unknown member":  {world{progress: map[uint64]raftnode.Progress{self: {Match: 100}}}, learner, promote, kv.ErrMemberNotFound},
+		"promote a member that lags": {world{progress: map[uint64]raftnode.Progress{self: {Match: 100}, 77: {Match: 89}}}, learner, promote, kv.ErrLearnerNotReady},
+		"promote a member that is a voter": {world{progress: map[uint64]raftnode.Progress{self: {},
+			77: {}}},
+			change(t, learner, cluster.Change{Op: cluster.Promote, Member: cluster.Member{ID: 77}}),
+			promote, kv.ErrNotLearner},
+		"promote": {world{progress: map[uint64]raftnode.Progress{self: {Match: 100},
+			77: {Match: 90}}}, learner, promote, errProposed},
 	} {
 		if err := c.do(newMembers(&c.world, c.state, false)); !errors.Is(err, c.want) {
 			t.Errorf("%s: %v, want %v", name, err, c.want)
@@ -135,7 +153,8 @@ func TestRemoveLeader(t *testing.T) {
 		w := &world{connected: 3}
 		w.status.Lead = state.IDs()[i]
 		ms := newMembers(w, state, false)
-		if _, err := ms.RemoveMember(t.Context(), w.status.Lead); err != errProposed || len(w.calls) != 1 || w.calls[0] != want {
+		if _, err := ms.RemoveMember(t.Context(), w.status.Lead); err != errProposed ||
+			len(w.calls) != 1 || w.calls[0] != want {
 			t.Errorf("%v, %q; want %q", err, w.calls, want)
 		}
 	}
@@ -157,9 +176,11 @@ func TestRoster(t *testing.T) {
 	if len(w.calls) != 0 || isRemoved() {
 		t.Errorf("the same membership: %q", w.calls)
 	}
-	two := change(t, state, cluster.Change{Op: cluster.Remove, Member: cluster.Member{ID: state.IDs()[1]}})
+	two := change(t, state,
+		cluster.Change{Op: cluster.Remove, Member: cluster.Member{ID: state.IDs()[1]}})
 	r.Follow(two, 8)
-	one := change(t, two, cluster.Change{Op: cluster.Remove, Member: cluster.Member{ID: state.IDs()[0]}})
+	one := change(t, two,
+		cluster.Change{Op: cluster.Remove, Member: cluster.Member{ID: state.IDs()[0]}})
 	if isRemoved() || r.Alone() {
 		t.Error("another member was removed")
 	}
@@ -168,14 +189,17 @@ func TestRoster(t *testing.T) {
 	if !isRemoved() || !r.Alone() || r.State() != one {
 		t.Error("this member was removed")
 	}
-	if want := []string{"2 members at 8", "1 members at 9"}; fmt.Sprint(w.calls) != fmt.Sprint(want) {
+	if want := []string{"2 members at 8",
+		"1 members at 9"}; fmt.Sprint(w.calls) != fmt.Sprint(want) {
 		t.Errorf("announced %q, want %q", w.calls, want)
 	}
 }
 
 // The word of a learner does not settle a removal while this member leads.
 func TestNoteRemoved(t *testing.T) {
-	state := change(t, named(t, 3), cluster.Change{Op: cluster.Add, Member: cluster.Member{ID: 77, PeerURLs: []string{"http://l:1"}, Learner: true}})
+	state := change(t, named(t, 3),
+		cluster.Change{Op: cluster.Add,
+			Member: cluster.Member{ID: 77, PeerURLs: []string{"http://l:1"}, Learner: true}})
 	w := &world{}
 	w.status.Term, w.progress = 2, map[uint64]raftnode.Progress{}
 	ms := newMembers(w, state, false)
@@ -208,7 +232,9 @@ func TestForcedChanges(t *testing.T) {
 	if err := ms.BeAlone(t.Context()); err != nil || ms.Forcing() || ms.MustForce() {
 		t.Errorf("%v, forcing %t", err, ms.Forcing())
 	}
-	learner := change(t, named(t, 2), cluster.Change{Op: cluster.Add, Member: cluster.Member{ID: 1, PeerURLs: []string{"http://l:1"}, Learner: true}})
+	learner := change(t, named(t, 2),
+		cluster.Change{Op: cluster.Add,
+			Member: cluster.Member{ID: 1, PeerURLs: []string{"http://l:1"}, Learner: true}})
 	ms = newMembers(&world{}, learner, true)
 	ms.o.MemberID = 1
 	if c, ok := ms.nextForced(); !ok || c.Op != cluster.Promote || c.Member.ID != 1 {

@@ -21,7 +21,8 @@ type Roster struct {
 	removed chan struct{} // closed when this member has applied its own removal
 }
 
-// NewRoster returns the Roster of a member that begins with a membership. network is nil if there never are other members.
+// NewRoster returns the Roster of a member that begins with a membership. network is nil if there
+// never are other members.
 func NewRoster(memberID uint64, network Network, state *cluster.State) *Roster {
 	r := &Roster{memberID: memberID, network: network, removed: make(chan struct{})}
 	r.state.Store(state)
@@ -34,7 +35,8 @@ func (r *Roster) State() *cluster.State { return r.state.Load() }
 // Alone reports whether the cluster has no other member.
 func (r *Roster) Alone() bool { return r.State().Alone() }
 
-// Follow takes over the membership of a commit, and announces a new one to the network. The apply goroutine calls it.
+// Follow takes over the membership of a commit, and announces a new one to the network. The apply
+// goroutine calls it.
 func (r *Roster) Follow(m *cluster.State, index uint64) {
 	if r.state.Swap(m) == m {
 		return

@@ -9,9 +9,9 @@ import (
 	"time"
 )
 
-// Applied is the position of the log up to which results can be read and are published, and the reads that wait for a later one.
-// Reads that wait for the same position, and came between the same two calls of Expire, share one entry. The zero value is ready; it is
-// safe for concurrent use.
+// Applied is the position of the log up to which results can be read and are published, and the
+// reads that wait for a later one. Reads that wait for the same position, and came between the same
+// two calls of Expire, share one entry. The zero value is ready; it is safe for concurrent use.
 type Applied struct {
 	index atomic.Uint64
 	mu    struct {
@@ -34,7 +34,8 @@ type Wait struct {
 // Done is closed when the position was reached, or the wait has failed.
 func (w *Wait) Done() <-chan struct{} { return w.done }
 
-// Err returns why the wait has failed, nil if the position was reached. It is called after Done was closed.
+// Err returns why the wait has failed, nil if the position was reached. It is called after Done was
+// closed.
 func (w *Wait) Err() error { return w.err }
 
 // Since returns when the first of the reads that share the entry came.
@@ -51,7 +52,8 @@ func (p *Applied) Join(index uint64) *Wait {
 		return nil
 	}
 	// The last entry of the index is the youngest.
-	i, _ := slices.BinarySearchFunc(p.mu.waiting, index+1, func(w *Wait, index uint64) int { return cmp.Compare(w.index, index) })
+	i, _ := slices.BinarySearchFunc(p.mu.waiting, index+1,
+		func(w *Wait, index uint64) int { return cmp.Compare(w.index, index) })
 	if i > 0 && p.mu.waiting[i-1].index == index && p.mu.waiting[i-1].round == p.mu.round {
 		return p.mu.waiting[i-1]
 	}
@@ -65,7 +67,8 @@ func (p *Applied) Join(index uint64) *Wait {
 	return w
 }
 
-// Advance sets the position, and wakes readers that wait for it or an earlier one. The apply goroutine calls it.
+// Advance sets the position, and wakes readers that wait for it or an earlier one. The apply
+// goroutine calls it.
 func (p *Applied) Advance(index uint64) {
 	p.index.Store(index)
 	p.mu.Lock()

@@ -46,9 +46,10 @@ type Reader struct{ o ReaderOptions }
 // NewReader returns a Reader.
 func NewReader(o ReaderOptions) *Reader { return &Reader{o} }
 
-// AwaitReadable waits until the store may be read: unless that is serializable, as Linearize does. waited is 0 unless it had to wait.
-// Errors: kv.ErrStopped, and as Linearize.
-func (r *Reader) AwaitReadable(ctx context.Context, serializable bool) (waited time.Duration, err error) {
+// AwaitReadable waits until the store may be read: unless that is serializable, as Linearize does.
+// waited is 0 unless it had to wait. Errors: kv.ErrStopped, and as Linearize.
+func (r *Reader) AwaitReadable(ctx context.Context,
+	serializable bool) (waited time.Duration, err error) {
 	select {
 	case <-r.o.Stopping:
 		return 0, kv.ErrStopped
@@ -60,8 +61,8 @@ func (r *Reader) AwaitReadable(ctx context.Context, serializable bool) (waited t
 	return r.linearize(ctx)
 }
 
-// Linearize waits until this member's state is at least as new as any member's was when it was called. Errors: kv.ErrTimeout,
-// kv.ErrTimeoutWaitApplied, kv.ErrStopped, and that of ctx.
+// Linearize waits until this member's state is at least as new as any member's was when it was
+// called. Errors: kv.ErrTimeout, kv.ErrTimeoutWaitApplied, kv.ErrStopped, and from ctx.
 func (r *Reader) Linearize(ctx context.Context) error {
 	_, err := r.linearize(ctx)
 	return err

@@ -29,7 +29,8 @@ type TrailBounds struct {
 	Bytes    int64
 }
 
-// NewTrail returns the trail of entries after index. step is about how many bytes are between remembered positions.
+// NewTrail returns the trail of entries after index. step is about how many bytes are between
+// remembered positions.
 func NewTrail(index uint64, step int64, due TrailBounds) *Trail {
 	t := &Trail{step: max(step, 1), due: due, wake: make(chan struct{}, 1)}
 	t.mu.marks = []mark{{index: index}}
@@ -57,7 +58,7 @@ func (t *Trail) Add(index, requests uint64, bytes int64) {
 }
 
 // Keep returns the index up to which entries are given up if those up to synced are not needed for
-// recovery: what remains is at most entries and about bytes.
+// recovery: at most entries, and about bytes, remain.
 func (t *Trail) Keep(synced, entries uint64, bytes int64) (cut uint64) {
 	t.mu.Lock()
 	defer t.mu.Unlock()

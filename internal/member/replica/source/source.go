@@ -1,4 +1,5 @@
-// Package source is what a log archive is made of: the applied entries of a member, and the claims of terms.
+// Package source has the data for a log archive: the applied entries of a member, and the claims of
+// terms.
 package source
 
 import (
@@ -43,10 +44,11 @@ type Options struct {
 	Force interface{ Forcing() bool }
 }
 
-// Source is what a log archive is made of. It may be used until the member stops.
+// Source has the data for a log archive. It may be used until the member stops.
 type Source struct {
 	o Options
-	// lineage are the claims of terms as of the applied position. Stored by the apply goroutine, before that position.
+	// lineage are the claims of terms as of the applied position. Stored by the apply goroutine,
+	// before that position.
 	lineage atomic.Pointer[lineage.State]
 }
 
@@ -57,11 +59,13 @@ func New(o Options, claims *lineage.State) *Source {
 	return s
 }
 
-// Follow takes over the claims of a commit. The apply goroutine calls it before the commit counts as applied.
+// Follow takes over the claims of a commit. The apply goroutine calls it before the commit counts
+// as applied.
 func (s *Source) Follow(claims *lineage.State) { s.lineage.Store(claims) }
 
-// Leading returns the term in which this member leads, 0 if it does not lead. A member that is becoming the only one of its cluster does
-// not count as its leader until it has begun a new incarnation.
+// Leading returns the term in which this member leads, 0 if it does not lead. A member that is
+// becoming the only one of its cluster does not count as its leader until it has begun a new
+// incarnation.
 func (s *Source) Leading() uint64 {
 	if s.o.Force.Forcing() {
 		return 0
@@ -69,7 +73,7 @@ func (s *Source) Leading() uint64 {
 	return s.o.Pipeline.LeadTerm()
 }
 
-// Lineage returns the claims of terms, and a position at or before that of these claims.
+// Lineage returns the claims of terms, and a position at or before the position of these claims.
 func (s *Source) Lineage() (*lineage.State, uint64) {
 	applied := s.o.Pipeline.Applied()
 	return s.lineage.Load(), applied
@@ -78,14 +82,16 @@ func (s *Source) Lineage() (*lineage.State, uint64) {
 // Claims returns the claims of terms as of the applied position.
 func (s *Source) Claims() *lineage.State { return s.lineage.Load() }
 
-// Claim claims the term in which this member leads. It returns once that is applied. Errors: those of Propose.
+// Claim claims the term in which this member leads. It returns once the claim is applied. Errors:
+// from Propose.
 func (s *Source) Claim(ctx context.Context, term uint64) error {
 	return s.claim(ctx, lineage.Claim{Term: term})
 }
 
 // NoteArchive notes that the cluster has begun an archive at an address. Errors: as Claim.
 func (s *Source) NoteArchive(ctx context.Context, address string, id lineage.ID) error {
-	return s.proposeClaim(ctx, &fsm.Request{Archive: &lineage.Archive{Place: lineage.PlaceOf(address), ID: id}})
+	return s.proposeClaim(ctx,
+		&fsm.Request{Archive: &lineage.Archive{Place: lineage.PlaceOf(address), ID: id}})
 }
 
 // claim claims a term with a new id.
@@ -99,8 +105,8 @@ func (s *Source) proposeClaim(ctx context.Context, req *fsm.Request) error {
 	return err
 }
 
-// BeginIncarnation ends the history that others may continue, if there are claims of it. It is called before the membership is changed by
-// force.
+// BeginIncarnation ends the history that others may continue, if there are claims of it. It is
+// called before the membership is changed by force.
 func (s *Source) BeginIncarnation(ctx context.Context) error {
 	if s.lineage.Load().Newest() == (lineage.Mark{}) {
 		return nil
@@ -108,14 +114,16 @@ func (s *Source) BeginIncarnation(ctx context.Context) error {
 	return s.claim(ctx, lineage.Claim{Term: s.o.Pipeline.LeadTerm(), Restart: true})
 }
 
-// Position returns the position that the newest commit of the store left, and the newest revision then.
+// Position returns the position that the newest commit of the store left, and the newest revision
+// then.
 func (s *Source) Position() (history.Applied, int64) {
 	for {
 		h := s.o.Current.Load()
 		view := h.Log.View()
 		// A snapshot that was installed may end with a revision whose record was compacted.
 		revision := max(view.Last(), 1)
-		if compact := h.Store.CompactRevision(); compact <= revision || view.Applied() == h.Log.View().Applied() {
+		if compact := h.Store.CompactRevision(); compact <= revision ||
+			view.Applied() == h.Log.View().Applied() {
 			return view.Applied(), max(revision, compact)
 		}
 	}
@@ -133,9 +141,9 @@ func (s *Source) FirstIndex() uint64 {
 	return first
 }
 
-// Entries returns entries from first on and at most up to last, at least one and as many as encode to at most maxBytes. The
-// caller must not change them. Errors: raft.ErrCompacted below FirstIndex, and those of the disk. Only entries at or below an
-// index that Position returned are final.
+// Entries returns entries from first on and at most up to last, at least one and as many as encode
+// to at most maxBytes. The caller must not change them. Errors: raft.ErrCompacted below FirstIndex,
+// and from the disk. Only entries at or below an index that Position returned are final.
 func (s *Source) Entries(first, last, maxBytes uint64) ([]*raftpb.Entry, error) {
 	return s.o.RaftLog.Entries(first, last+1, maxBytes)
 }

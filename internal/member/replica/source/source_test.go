@@ -10,7 +10,8 @@ import (
 	"vigil/internal/state/lineage"
 )
 
-// member is the member of a Source. Applied advances when it is asked, as if apply committed at that moment.
+// member is the member of a Source. Applied advances when it is asked, as if apply committed at
+// that moment.
 type member struct {
 	source   *Source
 	applied  uint64

@@ -11,8 +11,8 @@ import (
 )
 
 const (
-	// clearPercent is the part of the quota below which the alarm is cleared. The gap keeps a member whose data is about as large as
-	// the quota from raising and clearing it by turns.
+	// clearPercent is the part of the quota below which the alarm is cleared. The gap keeps a
+	// member whose data is about as large as the quota from raising and clearing it by turns.
 	clearPercent = 90
 	// prepareInterval is how often a segment of the raft log is tried for while the disk is full.
 	prepareInterval = time.Second
@@ -20,14 +20,15 @@ const (
 
 // Alarms are the alarms of the cluster.
 type Alarms interface {
-	// Raised reports whether an alarm is active as far as this member knows, AnyNoSpace whether any member has raised NOSPACE.
+	// Raised reports whether an alarm is active as far as this member knows, AnyNoSpace whether any
+	// member has raised NOSPACE.
 	Raised(kv.Alarm) bool
 	AnyNoSpace() bool
 	// Propose proposes a change, logs it with attrs, and reports whether it was applied.
 	Propose(ctx context.Context, c *kv.AlarmChange, attrs ...any) bool
 }
 
-// Damage is what was found damaged on the disks of the member.
+// Damage is the damage that was found on the disks of the member.
 type Damage interface {
 	// Found receives when there is new damage. Report makes it receive again.
 	Found() <-chan struct{}
@@ -60,7 +61,8 @@ type MonitorOptions struct {
 // Monitor raises and clears the alarms of a member, and keeps room in the raft log.
 type Monitor struct {
 	o MonitorOptions
-	// crossing is the size of live data when a request was last rejected because it would cross the quota.
+	// crossing is the size of live data when a request was last rejected because it would cross the
+	// quota.
 	crossing atomic.Int64
 	// refusal is there while requests that were rejected for it wait for Run to raise the alarm.
 	refusal atomic.Pointer[refusal]
@@ -68,13 +70,15 @@ type Monitor struct {
 	wake chan struct{}
 }
 
-// refusal is that of requests which would cross the quota. done is closed when the alarm was raised, or could not be.
+// refusal is the rejection of requests that would cross the quota. done is closed when the alarm
+// was raised, or could not be.
 type refusal struct{ done chan struct{} }
 
 // NewMonitor returns a Monitor. Run makes it work.
 func NewMonitor(o MonitorOptions) *Monitor { return &Monitor{o: o, wake: make(chan struct{}, 1)} }
 
-// Tick measures how much room there is. One goroutine calls it regularly, and requests are rejected or accepted again within that time.
+// Tick measures how much room there is. One goroutine calls it regularly, and requests are rejected
+// or accepted again within that time.
 func (m *Monitor) Tick() {
 	r := m.o.Room
 	log, due := r.o.Current.Load().Log, false
@@ -97,8 +101,8 @@ func (m *Monitor) wakeRun() {
 	}
 }
 
-// AwaitAlarm has the alarm raised for a request that the quota has no room for, and returns when that was done or tried: a client that
-// was rejected finds the alarm.
+// AwaitAlarm has the alarm raised for a request that the quota has no room for, and returns when
+// that was done or tried: a client that was rejected finds the alarm.
 func (m *Monitor) AwaitAlarm(ctx context.Context) {
 	r := m.o.Room
 	_, live := r.o.Current.Load().Log.Size()
@@ -119,10 +123,11 @@ func (m *Monitor) AwaitAlarm(ctx context.Context) {
 	}
 }
 
-// dueAlarm returns the change that the alarm NOSPACE of this member needs, nil for none; refused says that a request was rejected
-// because it would cross the quota. A member whose data have grown to the quota without a refusal, by what others wrote, raises the
-// alarm only if no other member has: writes are stopped by any. The alarm is cleared when the data have really become less, and not
-// because the request that was rejected was large.
+// dueAlarm returns the change that the alarm NOSPACE of this member needs, nil for none; refused
+// says that a request was rejected because it would cross the quota. A member whose data have grown
+// to the quota without a refusal, by what others wrote, raises the alarm only if no other member
+// has: writes are stopped by any. The alarm is cleared when the data have really become less, and
+// not because the request that was rejected was large.
 func (m *Monitor) dueAlarm(live int64, refused bool) *kv.AlarmChange {
 	own := kv.Alarm{MemberID: m.o.MemberID, Type: kv.AlarmNoSpace}
 	quota := m.o.Room.o.QuotaBytes
@@ -139,7 +144,8 @@ func (m *Monitor) dueAlarm(live int64, refused bool) *kv.AlarmChange {
 	return nil
 }
 
-// Run raises and clears alarms and prepares segments until ctx ends or the member stops. Errors: those of Truncator.
+// Run raises and clears alarms and prepares segments until ctx ends or the member stops. Errors:
+// from Truncator.
 func (m *Monitor) Run(ctx context.Context) error {
 	var prepared time.Time
 	r, corrupt := m.o.Room, false
@@ -156,14 +162,15 @@ func (m *Monitor) Run(ctx context.Context) error {
 		refusal := m.refusal.Swap(nil)
 		_, live := r.o.Current.Load().Log.Size()
 		if c := m.dueAlarm(live, refusal != nil); c != nil && (refusal != nil || r.Counted()) {
-			m.o.Alarms.Propose(ctx, c, slog.Int64("live-bytes", live), slog.Int64("quota-bytes", r.o.QuotaBytes))
+			m.o.Alarms.Propose(ctx, c, slog.Int64("live-bytes", live),
+				slog.Int64("quota-bytes", r.o.QuotaBytes))
 		}
 		if refusal != nil {
 			close(refusal.done)
 		}
 		if m.o.RaftLog.Room() != nil && time.Since(prepared) >= prepareInterval {
 			if m.o.RaftLog.PrepareSpare() != nil {
-				// Else recycle a segment that is no longer needed.
+				// Recycle a segment that is no longer needed.
 				if err := m.o.Truncator.Shorten(true); err != nil {
 					return err
 				}
@@ -172,7 +179,8 @@ func (m *Monitor) Run(ctx context.Context) error {
 		}
 		if corrupt {
 			own := kv.Alarm{MemberID: m.o.MemberID, Type: kv.AlarmCorrupt}
-			corrupt = !m.o.Alarms.Raised(own) && !m.o.Alarms.Propose(ctx, &kv.AlarmChange{Alarm: own})
+			corrupt = !m.o.Alarms.Raised(own) &&
+				!m.o.Alarms.Propose(ctx, &kv.AlarmChange{Alarm: own})
 			if corrupt {
 				m.o.Damage.Report() // tried again
 			}

@@ -1,7 +1,8 @@
-// Package space knows how much a member may still take on: by its quota, its disks, and what it has allocated on them.
+// Package space knows how many bytes a member may still accept: by its quota, its disks, and the
+// space allocated on them.
 //
-// Room answers at once, for each request. Monitor does what takes time: it raises and clears the alarms of the member, and keeps room
-// in the raft log.
+// Room answers at once, for each request. Monitor does the slow work: it raises and clears the
+// alarms of the member, and keeps room in the raft log.
 package space
 
 import (
@@ -19,12 +20,14 @@ import (
 	"vigil/internal/store/history"
 )
 
-// Log is a log that allocates ahead of what is written to it.
+// Log is a log that allocates space ahead of its writes.
 type Log interface {
-	// Room returns why the log cannot allocate, RoomToFree why there is not even room for requests that give space back.
+	// Room returns why the log cannot allocate, RoomToFree why there is not even room for requests
+	// that give space back.
 	Room() error
 	RoomToFree() error
-	// Allocated returns how many bytes are allocated, and how many of them are kept for requests that give space back.
+	// Allocated returns how many bytes are allocated, and how many of them are kept for requests
+	// that give space back.
 	Allocated() (bytes, kept int64)
 }
 
@@ -52,8 +55,9 @@ type RoomOptions struct {
 // Room is the room that a member has. It implements proposal.Space.
 type Room struct {
 	o RoomOptions
-	// trim is the compact revision that the store must be brought to before its live bytes count after a start: math.MaxInt64 until
-	// it is known, 0 once they count. Stored by the caller of Monitor.Tick.
+	// trim is the compact revision that the store must be brought to before its live bytes count
+	// after a start: math.MaxInt64 until it is known, 0 once they count. Stored by the caller of
+	// Monitor.Tick.
 	trim atomic.Int64
 	// sample is the size of the live data at the last tick.
 	sample atomic.Pointer[sizeSample]
@@ -66,7 +70,8 @@ func NewRoom(o RoomOptions) *Room {
 	return r
 }
 
-// Recount lets the live bytes of the store count only when all compactions are carried out that are applied at the next tick.
+// Recount lets the live bytes of the store count only when all compactions are carried out that are
+// applied at the next tick.
 func (r *Room) Recount() { r.trim.Store(math.MaxInt64) }
 
 // Counted reports whether the live bytes of the store count.
@@ -78,8 +83,9 @@ var ErrQuota = fmt.Errorf("replica: the quota: %w", kv.ErrNoSpace)
 // ErrUnmeasured reports that a file system has not said in time how much is free.
 var ErrUnmeasured = errors.New("replica: free space was not measured in time")
 
-// updateCounted reports whether the live bytes of the store are what the quota is about. After a start entries are applied again,
-// faster than the background carries out the compactions among them: until it has, what they free counts as live.
+// updateCounted reports whether the live bytes of the store count for the quota. After a start
+// entries are applied again, faster than the background carries out the compactions among them:
+// until it has, the space that they free counts as live.
 func (r *Room) updateCounted() bool {
 	trim := &r.trim
 	if trim.Load() == 0 {
@@ -114,14 +120,14 @@ func (r *Room) sampleSize(log *history.Log) *sizeSample {
 	return s
 }
 
-// quotaHolds reports whether the quota has room for n bytes. No request is rejected by the sample of a tick: space that a compaction
-// has freed since then counts.
+// quotaHolds reports whether the quota has room for n bytes. No request is rejected by the sample
+// of a tick: space that a compaction has freed since then counts.
 func (r *Room) quotaHolds(n int64, q proposal.Applying) bool {
 	return n <= r.quotaLeft(q, false) || n <= r.quotaLeft(q, true)
 }
 
-// quotaLeft returns how many bytes may be added before the quota is reached. Bytes that were written since the last sample count in
-// full.
+// quotaLeft returns how many bytes may be added before the quota is reached. Bytes that were
+// written since the last sample count in full.
 func (r *Room) quotaLeft(q proposal.Applying, fresh bool) int64 {
 	if r.o.QuotaBytes <= 0 {
 		return math.MaxInt64
@@ -129,7 +135,7 @@ func (r *Room) quotaLeft(q proposal.Applying, fresh bool) int64 {
 	// A batch that is committed at the same time counts twice, and not never.
 	applying := q.Applying()
 	if r.untrimmed() {
-		return r.o.QuotaBytes - applying // what the store holds does not count yet
+		return r.o.QuotaBytes - applying // the bytes of the store do not count yet
 	}
 	log, s := r.o.Current.Load().Log, r.sample.Load()
 	if fresh || s == nil || s.log != log {
@@ -138,24 +144,28 @@ func (r *Room) quotaLeft(q proposal.Applying, fresh bool) int64 {
 	return r.o.QuotaBytes - s.live - (log.Appended() - s.appended) - applying
 }
 
-// untrimmed reports whether the live bytes of the store do not count for the quota yet; see updateCounted.
+// untrimmed reports whether the live bytes of the store do not count for the quota yet; see
+// updateCounted.
 func (r *Room) untrimmed() bool {
 	store := r.o.Current.Load().Store
 	return r.trim.Load() != 0 && store.Stats().Trimmed < store.CompactRevision()
 }
 
-// findRoom returns why there is no room for n bytes that add to the store, with all requests under way: kv.ErrNoSpace for want of space,
-// kv.ErrTooManyRequests for want of file descriptors or memory, nil while there is room. Space that is kept for requests that give
-// space back does not count. free is the free space on the disks, nil if it is not known: if room depends on it, the error is
+// findRoom returns why there is no room for n bytes that add to the store, with all requests under
+// way: kv.ErrNoSpace if space is short, kv.ErrTooManyRequests if file descriptors or memory are,
+// nil while there is room. Space that is kept for requests that give space back does not count.
+// free is the free space on the disks, nil if it is not known: if room depends on it, the error is
 // proposal.ErrUnmeasured.
 func (r *Room) findRoom(n int64, free []int64) error {
 	if err := r.Shortage(); err != nil {
 		return err
 	}
 	for i, log := range [...]Log{r.o.Current.Load().Log, r.o.RaftLog} {
-		// A request that fits into the space that a log has allocated leaves the space that is kept of it. More than that depends on
-		// a disk that has several times as much free: a request that is accepted must be applied, and it is not known yet whether
-		// the log can allocate space for it. Both logs may be on that disk, and batches leave gaps at the ends of segments.
+		// A request that fits into the space that a log has allocated leaves the space that is kept
+		// of it. More than that depends on a disk that has several times as much free: a request
+		// that is accepted must be applied, and it is not known yet whether the log can allocate
+		// space for it. Both logs may be on that disk, and batches leave gaps at the ends of
+		// segments.
 		switch bytes, kept := log.Allocated(); {
 		case n+kept <= bytes:
 		case free == nil:
@@ -167,7 +177,8 @@ func (r *Room) findRoom(n int64, free []int64) error {
 	return nil
 }
 
-// Shortage returns why a log cannot allocate. It asks no file system, so the raft goroutine may call it.
+// Shortage returns why a log cannot allocate. It asks no file system, so the raft goroutine may
+// call it.
 func (r *Room) Shortage() error {
 	if err := r.o.Custody.Err(); err != nil {
 		return err
@@ -183,8 +194,8 @@ func (r *Room) ShortageToFree() error {
 	return firstShortage(r.o.Current.Load().Log.RoomToFree(), r.o.RaftLog.RoomToFree())
 }
 
-// Admit returns why n bytes cannot be added to the store. Errors: ErrQuota, kv.ErrAway, kv.ErrNoSpace, kv.ErrTooManyRequests,
-// proposal.ErrUnmeasured.
+// Admit returns why n bytes cannot be added to the store. Errors: ErrQuota, kv.ErrAway,
+// kv.ErrNoSpace, kv.ErrTooManyRequests, proposal.ErrUnmeasured.
 func (r *Room) Admit(n int64, q proposal.Applying, free []int64) error {
 	if !r.quotaHolds(n, q) {
 		return ErrQuota
@@ -192,8 +203,8 @@ func (r *Room) Admit(n int64, q proposal.Applying, free []int64) error {
 	return r.findRoom(n+q.Applying(), free)
 }
 
-// Measure returns how much is free on the disks. It waits no longer than a request for its result. Errors: those of ctx,
-// ErrUnmeasured, kv.ErrStopped.
+// Measure returns how much is free on the disks. It waits no longer than a request for its result.
+// Errors: from ctx, ErrUnmeasured, kv.ErrStopped.
 func (r *Room) Measure(ctx context.Context) ([]int64, error) {
 	timer := time.NewTimer(r.o.RequestTimeout)
 	defer timer.Stop()
@@ -213,11 +224,11 @@ func (r *Room) Measure(ctx context.Context) ([]int64, error) {
 	}
 }
 
-// DiskFull reports that there is no room for want of space, by the last measurement.
+// DiskFull reports whether a lack of disk space leaves no room, by the last measurement.
 func (r *Room) DiskFull() bool { return errors.Is(r.findRoom(0, r.o.Gauge.Last()), kv.ErrNoSpace) }
 
-// firstShortage returns the error that rejects requests for the first shortage among errs. Another error of an allocation ahead rejects
-// nothing: it is tried again.
+// firstShortage returns the error that rejects requests for the first shortage among errs. Another
+// error of an allocation ahead rejects nothing: it is tried again.
 func firstShortage(errs ...error) error {
 	for _, err := range errs {
 		switch {

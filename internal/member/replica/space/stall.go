@@ -9,7 +9,8 @@ import (
 	"vigil/internal/kv"
 )
 
-// Stall is there while committed entries cannot be applied for want of a resource. Begin and End are for the goroutine that applies.
+// Stall tells since when committed entries cannot be applied because a resource is short. Begin and
+// End are for the goroutine that applies.
 type Stall struct {
 	p      atomic.Pointer[stalled]
 	logger *slog.Logger
@@ -36,14 +37,16 @@ func (s *Stall) Begin(err error, applied, committed uint64) {
 	case errors.Is(err, kv.ErrNoSpace):
 		next = "remove files that are not of this member, or enlarge the volume: deletions and compactions wait too"
 	}
-	s.logger.Warn("nothing is applied: committed entries wait for what the system lacks", slog.Uint64("applied", applied), slog.Uint64("committed", committed),
+	s.logger.Warn("nothing is applied: committed entries wait for what the system lacks",
+		slog.Uint64("applied", applied), slog.Uint64("committed", committed),
 		slog.Any("error", err), slog.String("next", next))
 }
 
 // End notes that entries are applied again.
 func (s *Stall) End(committed func() uint64) {
 	if w := s.p.Swap(nil); w != nil {
-		s.logger.Info("committed entries are applied again", slog.Duration("waited", time.Since(w.since)), slog.Uint64("committed", committed()))
+		s.logger.Info("committed entries are applied again",
+			slog.Duration("waited", time.Since(w.since)), slog.Uint64("committed", committed()))
 	}
 }
 

@@ -5,7 +5,8 @@ import (
 	"vigil/internal/state/fsm"
 )
 
-// class is the label by which requests are counted: their kind, and the operation of changes of users and roles.
+// class is the label by which requests are counted: their kind, and the operation of changes of
+// users and roles.
 type class uint8
 
 const (
@@ -32,9 +33,12 @@ const (
 
 // classNames are the labels in etcd's metrics. etcd revokes leases that expire.
 var classNames = [classes]string{
-	readTxn: "ReadonlyTxn", readRange: "Range", put: "Put", deleteRange: "DeleteRange", txn: "Txn", compact: "Compaction",
-	leaseGrant: "LeaseGrant", leaseRevoke: "LeaseRevoke", leaseCheckpoint: "LeaseCheckpoint", leaseExpire: "LeaseExpire",
-	attributes: "ClusterMemberAttrSet", alarm: "Alarm", timeMarks: "Time", unknown: "Unknown", authOps: "Unknown",
+	readTxn: "ReadonlyTxn", readRange: "Range", put: "Put", deleteRange: "DeleteRange", txn: "Txn",
+	compact:    "Compaction",
+	leaseGrant: "LeaseGrant", leaseRevoke: "LeaseRevoke", leaseCheckpoint: "LeaseCheckpoint",
+	leaseExpire: "LeaseExpire",
+	attributes:  "ClusterMemberAttrSet", alarm: "Alarm", timeMarks: "Time", unknown: "Unknown",
+	authOps: "Unknown",
 
 	authOps + class(kv.AuthEnable):           "AuthEnable",
 	authOps + class(kv.AuthDisable):          "AuthDisable",
@@ -52,9 +56,12 @@ var classNames = [classes]string{
 }
 
 var classOfKind = [...]class{
-	fsm.KindPut: put, fsm.KindDeleteRange: deleteRange, fsm.KindTxn: txn, fsm.KindRange: readRange, fsm.KindCompact: compact,
-	fsm.KindLeaseGrant: leaseGrant, fsm.KindLeaseRevoke: leaseRevoke, fsm.KindLeaseCheckpoint: leaseCheckpoint, fsm.KindLeaseExpire: leaseExpire,
-	fsm.KindAttributes: attributes, fsm.KindAlarm: alarm, fsm.KindTime: timeMarks, fsm.KindAuth: authOps,
+	fsm.KindPut: put, fsm.KindDeleteRange: deleteRange, fsm.KindTxn: txn, fsm.KindRange: readRange,
+	fsm.KindCompact:    compact,
+	fsm.KindLeaseGrant: leaseGrant, fsm.KindLeaseRevoke: leaseRevoke,
+	fsm.KindLeaseCheckpoint: leaseCheckpoint, fsm.KindLeaseExpire: leaseExpire,
+	fsm.KindAttributes: attributes, fsm.KindAlarm: alarm, fsm.KindTime: timeMarks,
+	fsm.KindAuth: authOps,
 }
 
 func classOf(r *fsm.Request) class {

@@ -12,9 +12,12 @@ import (
 // TestClasses: every kind of request has a class, and the names of classes differ.
 func TestClasses(t *testing.T) {
 	requests := []fsm.Request{
-		{Put: &kv.PutRequest{}}, {DeleteRange: &kv.DeleteRangeRequest{}}, {Txn: &kv.TxnRequest{}}, {Compact: &kv.CompactRequest{}},
-		{LeaseGrant: &kv.LeaseGrantRequest{}}, {LeaseRevoke: &kv.LeaseRevokeRequest{}}, {LeaseCheckpoint: &kv.LeaseCheckpointRequest{}},
-		{LeaseExpire: &kv.LeaseExpireRequest{}}, {Attributes: &cluster.Member{}}, {Alarm: &kv.AlarmChange{}},
+		{Put: &kv.PutRequest{}}, {DeleteRange: &kv.DeleteRangeRequest{}}, {Txn: &kv.TxnRequest{}},
+		{Compact: &kv.CompactRequest{}},
+		{LeaseGrant: &kv.LeaseGrantRequest{}}, {LeaseRevoke: &kv.LeaseRevokeRequest{}},
+		{LeaseCheckpoint: &kv.LeaseCheckpointRequest{}},
+		{LeaseExpire: &kv.LeaseExpireRequest{}}, {Attributes: &cluster.Member{}},
+		{Alarm: &kv.AlarmChange{}},
 	}
 	for op := kv.AuthEnable; op <= kv.LastAuthOp; op++ {
 		requests = append(requests, fsm.Request{Auth: &kv.AuthRequest{Op: op}})

@@ -28,7 +28,8 @@ func describeResult(r *fsm.Result) string {
 	case r.Put != nil:
 		return fmt.Sprintf("size:%d", len(r.Put.PrevKV))
 	case r.DeleteRange != nil:
-		return fmt.Sprintf("deleted:%d size:%d", r.DeleteRange.Deleted, r.DeleteRange.PrevKVs.Size())
+		return fmt.Sprintf("deleted:%d size:%d", r.DeleteRange.Deleted,
+			r.DeleteRange.PrevKVs.Size())
 	case r.Txn != nil:
 		return describeTxn(r.Txn)
 	}

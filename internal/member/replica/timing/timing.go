@@ -14,8 +14,8 @@ import (
 
 // Options are the limits from which on requests are reported.
 type Options struct {
-	// WarnApply is how long applying or reading may take before it is logged; 0 or less means never. The steps of requests
-	// that took longer than NoteSteps are recorded.
+	// WarnApply is how long applying or reading may take before it is logged; 0 or less means
+	// never. The steps of requests that took longer than NoteSteps are recorded.
 	WarnApply, NoteSteps time.Duration
 	// Tracer, if set, exports the steps of requests.
 	Tracer Tracer
@@ -34,8 +34,8 @@ type Tracer interface {
 type Recorder struct {
 	o Options
 
-	// requests are those of clients of this member, from their arrival until their result; applied are the requests of all
-	// members in the state machine.
+	// requests are the requests of clients of this member, from their arrival until their result;
+	// applied are the requests of all members in the state machine.
 	requests, applied outcomes
 	// ranges are reads of keys, without the wait before them; commits are batches of the store.
 	ranges  [2]*histogram.Histogram
@@ -67,7 +67,7 @@ func succeeded(err error) int {
 	return 0
 }
 
-// New returns a recorder. The bounds of its histograms are those of etcd's metrics.
+// New returns a recorder. Its histograms have the bounds of etcd's metrics.
 func New(o Options) *Recorder {
 	t := &Recorder{o: o}
 	t.requests.init(time.Millisecond, 14)
@@ -90,15 +90,15 @@ type OutcomeTimes struct {
 
 // Snapshot holds the counts since the start.
 type Snapshot struct {
-	// Requests are those of clients of this member, Applied are the requests in entries. Outcomes that have not occurred are
-	// left out.
+	// Requests are the requests of clients of this member, Applied the requests in entries.
+	// Outcomes that have not occurred are left out.
 	Requests, Applied []OutcomeTimes
 	// Ranges are reads of keys, by whether they succeeded.
 	Ranges [2]histogram.Snapshot
 	// Commits are batches written to the store.
 	Commits histogram.Snapshot
-	// SlowApplies counts requests that took longer than Options.WarnApply, SlowReadIndexes and FailedReadIndexes linearizable
-	// reads that got the read index late, or not.
+	// SlowApplies counts requests that took longer than Options.WarnApply, SlowReadIndexes and
+	// FailedReadIndexes linearizable reads that got the read index late, or not.
 	SlowApplies, SlowReadIndexes, FailedReadIndexes uint64
 }
 
@@ -126,7 +126,8 @@ func (o *outcomes) read() (out []OutcomeTimes) {
 	return out
 }
 
-// slowReadIndex is how long the answer of the cluster may take before it counts as slow, like in etcd.
+// slowReadIndex is how long the answer of the cluster may take before it counts as slow, like in
+// etcd.
 const slowReadIndex = 500 * time.Millisecond
 
 // CountReadIndex counts a request for the read index.
@@ -150,8 +151,10 @@ func (t *Recorder) CountApplied(req *fsm.Request, res *fsm.Result, took time.Dur
 	}
 }
 
-// CountWrite counts a write of a client. steps reports that the caller is to record the steps with SetSteps.
-func (t *Recorder) CountWrite(ctx context.Context, req *fsm.Request, took time.Duration, err error) (steps bool) {
+// CountWrite counts a write of a client. steps reports that the caller is to record the steps with
+// SetSteps.
+func (t *Recorder) CountWrite(ctx context.Context, req *fsm.Request, took time.Duration,
+	err error) (steps bool) {
 	t.requests.observe(classOf(req), err, took)
 	return t.wantSteps(ctx, took)
 }
@@ -171,17 +174,22 @@ func (t *Recorder) SetSteps(ctx context.Context, req *fsm.Request, start time.Ti
 	t.trace(ctx, start, s)
 }
 
-// Read is the course of a read: Ready is the time until the store could be read, Took the time until the end.
+// Read is the course of a read: Ready is the time until the store could be read, Took the time
+// until the end.
 type Read struct {
 	Start       time.Time
 	Ready, Took time.Duration
 }
 
 // CountScan counts the part of a range that reads keys.
-func (t *Recorder) CountScan(took time.Duration, err error) { t.ranges[succeeded(err)].Observe(took) }
+func (t *Recorder) CountScan(took time.Duration, err error) {
+	t.ranges[succeeded(err)].Observe(took)
+}
 
-// CountRange counts a range of a client, records its steps in the request, and logs it if it was slow.
-func (t *Recorder) CountRange(ctx context.Context, req *kv.RangeRequest, res *kv.RangeResult, r Read, err error) {
+// CountRange counts a range of a client, records its steps in the request, and logs it if it was
+// slow.
+func (t *Recorder) CountRange(ctx context.Context, req *kv.RangeRequest, res *kv.RangeResult,
+	r Read, err error) {
 	t.requests.observe(readRange, err, r.Took)
 	if t.wantSteps(ctx, r.Took) {
 		req.Steps = t.readSteps(ctx, r)
@@ -192,7 +200,8 @@ func (t *Recorder) CountRange(ctx context.Context, req *kv.RangeRequest, res *kv
 }
 
 // CountTxn does the same as CountRange for a transaction that only reads.
-func (t *Recorder) CountTxn(ctx context.Context, req *kv.TxnRequest, res *kv.TxnResult, r Read, err error) {
+func (t *Recorder) CountTxn(ctx context.Context, req *kv.TxnRequest, res *kv.TxnResult,
+	r Read, err error) {
 	t.requests.observe(readTxn, err, r.Took)
 	if t.wantSteps(ctx, r.Took) {
 		req.Steps = t.readSteps(ctx, r)
@@ -229,8 +238,8 @@ func (t *Recorder) trace(ctx context.Context, start time.Time, steps kv.Steps) {
 // slowLines limits the log lines about slow requests per second.
 const slowLines = 100
 
-// noteSlow counts a request that took long, and reports whether to log it; dropped is the number of requests that were not
-// logged since the last one.
+// noteSlow counts a request that took long, and reports whether to log it; dropped is the number of
+// requests that were not logged since the last one.
 func (t *Recorder) noteSlow(took time.Duration) (log bool, dropped uint64) {
 	if t.o.WarnApply <= 0 || took <= t.o.WarnApply {
 		return false, 0
@@ -240,7 +249,8 @@ func (t *Recorder) noteSlow(took time.Duration) (log bool, dropped uint64) {
 }
 
 // logSlow logs a request that took long to carry out. The message is etcd's, also for reads.
-func (t *Recorder) logSlow(prefix, request, response string, took time.Duration, dropped uint64, err error) {
+func (t *Recorder) logSlow(prefix, request, response string, took time.Duration,
+	dropped uint64, err error) {
 	attrs := []any{"took", took, "expected-duration", t.o.WarnApply,
 		"prefix", prefix, "request", request, "response", response, slog.Any("error", err)}
 	if dropped > 0 {

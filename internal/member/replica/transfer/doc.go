@@ -1,14 +1,17 @@
 // Package transfer brings the state of a leader to members that lag too much for the raft log.
 //
-// A Sender cuts the state and sends it; a Receiver builds it in a directory next to the store and gives it to raft, and
-// Place swaps the directories. What is sent is defined by content, not by files: all records and meta records, or, if the
-// receiver's history is the beginning of the sender's, the records after it and all meta records. DESIGN.md of package
-// replica explains the sequence; docs/formats/snapshot.md has the bytes.
+// A Sender cuts the state and sends it; a Receiver builds it in a directory next to the store and
+// gives it to raft, and Place swaps the directories. A snapshot is defined by content, not by
+// files: all records and meta records, or, if the receiver's history is the beginning of the
+// sender's, the records after it and all meta records. DESIGN.md of package replica explains the
+// sequence; docs/formats/snapshot.md has the bytes.
 //
 // # Invariants
 //
 //  1. A directory with the name of a whole state holds a whole state, whenever a crash happens.
-//  2. The store is replaced only by a state that raft has accepted: the raft log begins after it then.
+//  2. The store is replaced only by a state that raft has accepted: the raft log begins after it
+//     then.
 //  3. At most one snapshot is received at a time, at most one is sent to each member.
-//  4. What is being sent keeps the log entries after it, within a limit, so that the receiver needs no second snapshot.
+//  4. The log keeps the entries after a snapshot that is being sent, within a limit, so that the
+//     receiver needs no second snapshot.
 package transfer

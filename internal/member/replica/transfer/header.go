@@ -24,22 +24,24 @@ var (
 	castagnoli = crc32.MakeTable(crc32.Castagnoli)
 )
 
-// errStream: the bytes are no snapshot, or not the one that was sent.
+// errStream: the bytes are not a snapshot, or not the one that was sent.
 var errStream = errors.New("transfer: damaged snapshot stream")
 
 func badStream(format string, args ...any) error {
 	return fmt.Errorf("%w: %s", errStream, fmt.Sprintf(format, args...))
 }
 
-// Header says what a stream holds. The receiver knows the base from its answer to the offer.
+// Header describes the content of a stream. The receiver knows the base from its answer to the
+// offer.
 type Header struct {
 	Cluster uint64
-	// Term is that of the leader that sends.
+	// Term is the term of the leader that sends.
 	Term uint64
 	At   history.Applied
 	// Revision and Compact are the store's.
 	Revision, Compact int64
-	// Incremental: the stream holds only the records after Base, for a receiver whose history up to there has the hash.
+	// Incremental: the stream holds only the records after Base, for a receiver whose history up to
+	// there has the hash.
 	Incremental bool
 	Base        int64
 	Hash        uint32
@@ -53,21 +55,24 @@ func (h *Header) Encode() []byte {
 		kind = 1
 	}
 	b = append(b, snapshotVersion, kind, 0, 0)
-	for _, v := range [...]uint64{h.Cluster, h.Term, h.At.Term, h.At.Index, uint64(h.Revision), uint64(h.Compact), uint64(h.Base)} {
+	for _, v := range [...]uint64{h.Cluster, h.Term, h.At.Term, h.At.Index, uint64(h.Revision),
+		uint64(h.Compact), uint64(h.Base)} {
 		b = le.AppendUint64(b, v)
 	}
 	b = le.AppendUint32(b, h.Hash)
 	return le.AppendUint32(b, crc32.Checksum(b, castagnoli))
 }
 
-// DecodeHeader decodes what Encode returned.
+// DecodeHeader decodes the bytes of Header.Encode.
 func DecodeHeader(b []byte) (h Header, err error) {
 	switch {
 	case len(b) < 8 || string(b[:4]) != snapshotMagic:
 		return h, badStream("no header")
 	case b[4] != snapshotVersion:
-		return h, fmt.Errorf("transfer: snapshot stream of version %d, this program reads %d", b[4], snapshotVersion)
-	case len(b) != headerSize || le.Uint32(b[headerSize-4:]) != crc32.Checksum(b[:headerSize-4], castagnoli):
+		return h, fmt.Errorf("transfer: snapshot stream of version %d, this program reads %d", b[4],
+			snapshotVersion)
+	case len(b) != headerSize ||
+		le.Uint32(b[headerSize-4:]) != crc32.Checksum(b[:headerSize-4], castagnoli):
 		return h, badStream("checksum of the header")
 	case b[5] > 1 || b[6] != 0 || b[7] != 0:
 		return h, badStream("kind %x", b[5:8])
@@ -82,8 +87,10 @@ func DecodeHeader(b []byte) (h Header, err error) {
 	}
 	switch {
 	case h.Term == 0 || h.At.Index == 0 || h.At.Term == 0 || h.At.Term > h.Term:
-		return h, badStream("position %d of term %d, sent in term %d", h.At.Index, h.At.Term, h.Term)
-	case h.Revision < 1 || h.Compact < -1 || h.Compact > h.Revision || h.Base < 0 || h.Base > h.Revision:
+		return h, badStream("position %d of term %d, sent in term %d", h.At.Index,
+			h.At.Term, h.Term)
+	case h.Revision < 1 || h.Compact < -1 || h.Compact > h.Revision || h.Base < 0 ||
+		h.Base > h.Revision:
 		return h, badStream("revision %d, compacted at %d, from %d", h.Revision, h.Compact, h.Base)
 	}
 	return h, nil
@@ -95,10 +102,10 @@ type Offer struct {
 	Compact int64
 }
 
-// Answer is what the receiver has.
+// Answer describes the state of the receiver.
 type Answer struct {
-	// Have: the receiver has put its history up to Revision aside, and Hash is its hash there, at the compact revision of
-	// the offer.
+	// Have: the receiver has put its history up to Revision aside, and Hash is its hash there, at
+	// the compact revision of the offer.
 	Have     bool
 	Revision int64
 	Hash     uint32
@@ -132,10 +139,12 @@ func (a Answer) Encode() []byte {
 	return le.AppendUint64(b, uint64(a.Hash))
 }
 
-// DecodeAnswer decodes what Answer.Encode returned.
+// DecodeAnswer decodes the bytes of Answer.Encode.
 func DecodeAnswer(b []byte) (Answer, error) {
 	if len(b) != answerSize || b[0] != snapshotVersion || b[1] > 2 {
-		return Answer{}, fmt.Errorf("transfer: answer %x to a snapshot offer", b[:min(len(b), answerSize)])
+		return Answer{}, fmt.Errorf("transfer: answer %x to a snapshot offer",
+			b[:min(len(b), answerSize)])
 	}
-	return Answer{Have: b[1] == 1, Ahead: b[1] == 2, Revision: int64(le.Uint64(b[8:])), Hash: uint32(le.Uint64(b[16:]))}, nil
+	return Answer{Have: b[1] == 1, Ahead: b[1] == 2, Revision: int64(le.Uint64(b[8:])),
+		Hash: uint32(le.Uint64(b[16:]))}, nil
 }

@@ -14,24 +14,28 @@ type hold struct {
 }
 
 const (
-	// awayFor is how long the log is kept for a member that was sent a snapshot and is not heard of: it may be restarted to install it.
+	// awayFor is how long the log is kept for a member that was sent a snapshot and is not heard
+	// of: it may be restarted to install it.
 	awayFor = 10 * time.Minute
 	// mostEntries bounds the entries that are kept: a log has some memory for each.
 	mostEntries = 2 << 20
 )
 
-// Log is what the raft log has now, and whom it is kept for.
+// Log describes the raft log, and the members that it is kept for.
 type Log struct {
-	// First is the index of the first entry, and Bytes the size. Beyond Most bytes nothing is kept for members that lag.
+	// First is the index of the first entry, and Bytes the size. Beyond Most bytes nothing is kept
+	// for members that lag.
 	First       uint64
 	Bytes, Most int64
-	// Progress is that of the other members, nil if this member does not lead.
+	// Progress is the progress of the other members, nil if this member does not lead.
 	Progress map[uint64]raftnode.Progress
 }
 
-// LimitTruncation returns the index up to which the raft log may be truncated, at most cut. It keeps what members lack that can do
-// without a snapshot, or without another one: the entries after a snapshot that is being sent, or that was sent to a member that has not
-// installed it yet, and those after the last entry of a member that lags and is heard of. A log that gets too large is not kept any longer.
+// LimitTruncation returns the index up to which the raft log may be truncated, at most cut. It
+// keeps the entries that spare a member a snapshot, or another one: the entries after a snapshot
+// that is being sent, or that was sent to a member which has not installed it yet, and the entries
+// after the last one of a member that lags and is heard of. A log that gets too large is not kept
+// any longer.
 func (s *Sender) LimitTruncation(cut uint64, l Log) uint64 {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -48,7 +52,7 @@ func (s *Sender) LimitTruncation(cut uint64, l Log) uint64 {
 			h.heard = now
 		}
 		if !ok || p.Match >= h.index || now.Sub(h.heard) > awayFor {
-			delete(s.mu.sent, id) // from now on it is one of those that lag, or do not
+			delete(s.mu.sent, id) // from now on it lags, or does not
 			continue
 		}
 		s.mu.sent[id] = h
@@ -63,7 +67,8 @@ func (s *Sender) LimitTruncation(cut uint64, l Log) uint64 {
 	exhausted := lowest < cut && (l.Bytes > l.Most || cut-lowest > mostEntries)
 	if exhausted && !s.mu.exhausted {
 		s.o.Logger.Warn("the raft log is not kept any longer for a member that lags, which needs a snapshot then; see --max-catchup-bytes",
-			slog.Int64("log-bytes", l.Bytes), slog.Int64("max-catchup-bytes", l.Most), slog.Uint64("entries", cut-lowest), slog.Int("max-entries", mostEntries))
+			slog.Int64("log-bytes", l.Bytes), slog.Int64("max-catchup-bytes", l.Most),
+			slog.Uint64("entries", cut-lowest), slog.Int("max-entries", mostEntries))
 	}
 	if s.mu.exhausted = exhausted; exhausted {
 		return cut

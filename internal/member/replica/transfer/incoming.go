@@ -36,14 +36,15 @@ type incoming struct {
 	closed  bool
 }
 
-// add adds an item.
-func (in *incoming) add(it *stream.Item) error {
+// addItem adds an item.
+func (in *incoming) addItem(it *stream.Item) error {
 	if it.Rev == (kv.Rev{}) {
 		in.meta = append(in.meta, it.Meta)
 		return nil
 	}
 	if it.Rev.Main <= in.h.Base || it.Rev.Main > in.h.Revision {
-		return badStream("a record of revision %d between %d and %d", it.Rev.Main, in.h.Base, in.h.Revision)
+		return badStream("a record of revision %d between %d and %d", it.Rev.Main,
+			in.h.Base, in.h.Revision)
 	}
 	if err := mvcc.CheckRecord(it.Rev, it.Tombstone, it.Data); err != nil {
 		return badStream("%v", err)
@@ -56,11 +57,12 @@ func (in *incoming) add(it *stream.Item) error {
 	if _, err := in.log.AppendKV(it.Rev, it.Tombstone, it.Data); err != nil {
 		return badStream("%v", err)
 	}
-	return in.count(len(it.Data))
+	return in.countRecord(len(it.Data))
 }
 
-// count counts a record of n bytes, and ends a batch that is large enough: the store is not read before it is whole. mu is held.
-func (in *incoming) count(n int) error {
+// countRecord counts a record of n bytes, and ends a batch that is large enough: the store is not
+// read before it is whole. mu is held.
+func (in *incoming) countRecord(n int) error {
 	if in.pending += n + 64; in.pending < batchBytes {
 		return nil
 	}
@@ -68,8 +70,9 @@ func (in *incoming) count(n int) error {
 	return in.log.Commit(in.at)
 }
 
-// finish checks that the state is what the header says, and makes it durable, under a name that has its position.
-func (in *incoming) finish(member uint64) error {
+// finishState checks that the state agrees with the header, and makes it durable, under a name that
+// has its position.
+func (in *incoming) finishState(member uint64) error {
 	contents, err := fsm.ReadContents(in.meta)
 	if err != nil {
 		return badStream("%v", err)
@@ -113,20 +116,22 @@ func (in *incoming) finish(member uint64) error {
 	return in.place.SyncParent()
 }
 
-// appendMeta brings the meta records to those of the snapshot. All together may be too large for a batch. mu is held.
+// appendMeta replaces the meta records by the ones of the snapshot. All together may be too large
+// for a batch. mu is held.
 func (in *incoming) appendMeta() error {
 	for _, m := range in.metaChanges() {
 		if err := in.log.AppendMeta(m); err != nil {
 			return err
 		}
-		if err := in.count(len(m.Key) + len(m.Value)); err != nil {
+		if err := in.countRecord(len(m.Key) + len(m.Value)); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// metaChanges returns the changes that turn the present meta records into those of the snapshot, in order.
+// metaChanges returns the changes that turn the present meta records into the ones of the snapshot,
+// in order.
 func (in *incoming) metaChanges() []history.Meta {
 	type name struct {
 		bucket byte

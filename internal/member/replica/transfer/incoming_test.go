@@ -10,7 +10,8 @@ import (
 
 // A state may have more meta records than fit into a batch, of a snapshot or to be deleted for it.
 func TestMetaRecordsInManyBatches(t *testing.T) {
-	log, err := history.Create(history.Options{FS: memfs.New(), Dir: "/history"}, history.Applied{}, nil)
+	log, err := history.Create(history.Options{FS: memfs.New(), Dir: "/history"},
+		history.Applied{}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -20,7 +21,9 @@ func TestMetaRecordsInManyBatches(t *testing.T) {
 	for _, prefix := range []string{"a", "b"} {
 		in.meta = nil
 		for i := range number {
-			in.meta = append(in.meta, history.Meta{Bucket: 1, Key: fmt.Appendf(nil, "%s%d", prefix, i), Value: make([]byte, size)})
+			in.meta = append(in.meta,
+				history.Meta{Bucket: 1, Key: fmt.Appendf(nil, "%s%d", prefix, i),
+					Value: make([]byte, size)})
 		}
 		if err := in.appendMeta(); err != nil {
 			t.Fatal(err)

@@ -10,17 +10,18 @@ import (
 	"vigil/internal/store/history"
 )
 
-// base is a copy of the store that was put aside when a leader asked what this member lacks.
+// base is a copy of the store that was put aside when a leader asked which data this member lacks.
 type base struct {
 	from       uint64 // the leader
 	checkpoint history.Checkpoint
 	hash       uint32
 }
 
-// ServeOffer answers a leader that is about to send a snapshot (calls.SnapshotOffer) with what this member has: its history
-// up to a revision, a copy of which it puts aside, and the hash of it. That takes links and the time to read all records,
-// and delays nothing else. Any failure gives the answer that there is no such copy, so that everything is sent: that heals
-// a member whose data are damaged. Errors: those of ctx, and ErrReceiving.
+// ServeOffer answers a leader that is about to send a snapshot (calls.SnapshotOffer) with the state
+// of this member: its history up to a revision, which it copies aside, and the hash of that. That
+// takes links and the time to read all records, and delays nothing else. Any failure gives the
+// answer that there is no such copy, so that everything is sent: that heals a member whose data are
+// damaged. Errors: from ctx, and ErrReceiving.
 func (r *Receiver) ServeOffer(ctx context.Context, from uint64, payload []byte) ([]byte, error) {
 	o, err := decodeOffer(payload)
 	if err != nil {
@@ -82,13 +83,14 @@ func (r *Receiver) offerBase(ctx context.Context, from uint64, o Offer) (a Answe
 	return Answer{Have: true, Revision: cp.Revision, Hash: hash}, nil
 }
 
-// dropBase removes what an offer has put aside. The caller has the slot.
+// dropBase removes the copy that an offer has put aside. The caller has the slot.
 func (r *Receiver) dropBase() error {
 	r.takeBase()
 	return r.o.Place.RemoveDir(r.o.Place.incomingDir())
 }
 
-// takeBase returns what an offer has put aside, nil for nothing. The caller has the slot, and owns the directory.
+// takeBase returns the copy that an offer has put aside, nil for none. The caller has the slot, and
+// owns the directory.
 func (r *Receiver) takeBase() *base {
 	b := r.base
 	r.base = nil
@@ -101,7 +103,7 @@ func (r *Receiver) takeBase() *base {
 	return b
 }
 
-// expireBase removes what an offer has put aside if no transfer has used it.
+// expireBase removes the copy that an offer has put aside if no transfer has used it.
 func (r *Receiver) expireBase(b *base) {
 	r.mu.Lock()
 	if r.mu.closed {
@@ -112,7 +114,7 @@ func (r *Receiver) expireBase(b *base) {
 	r.mu.Unlock()
 	defer r.expiring.Done()
 	if !r.tryTakeSlot() {
-		return // what uses the slot removes the base, or uses it
+		return // the holder of the slot removes the base, or uses it
 	}
 	defer r.freeSlot()
 	if r.base != b {

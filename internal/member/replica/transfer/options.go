@@ -34,7 +34,8 @@ type Raft interface {
 // Network reaches other members.
 type Network interface {
 	calls.Caller
-	// SendBulk sends a member metadata and all that r has. It returns nil after the member's ReceiveBulk has.
+	// SendBulk sends a member metadata and all that r has. It returns nil after the member's
+	// ReceiveBulk has.
 	SendBulk(ctx context.Context, to uint64, meta []byte, r io.Reader) error
 }
 
@@ -55,7 +56,8 @@ type Options struct {
 	MaxSending int
 	// BytesPerSecond limits the rate of each snapshot; 0 means no limit.
 	BytesPerSecond int64
-	// OfferTimeout limits how long the sender looks for what a receiver has, and how long the receiver keeps it.
+	// OfferTimeout limits how long the sender looks for the history of a receiver, and how long the
+	// receiver keeps its copy.
 	OfferTimeout time.Duration
 	Logger       *slog.Logger
 }
@@ -65,7 +67,8 @@ const progressInterval = 5 * time.Second
 
 // SendStats counts snapshots that were sent.
 type SendStats struct {
-	// Full and Incremental count those that were sent, Failures those that were not. Bytes includes the failed ones.
+	// Full and Incremental count the snapshots that were sent, Failures the ones that were not.
+	// Bytes includes failed ones.
 	Full, Incremental, Failures, Bytes uint64
 	// Sending is the number of snapshots that are being sent now.
 	Sending int
@@ -73,8 +76,8 @@ type SendStats struct {
 
 // ReceiveStats counts snapshots that were received.
 type ReceiveStats struct {
-	// Received counts those that arrived whole, Installed those of them that were needed, and Failures the others. Bytes
-	// includes all.
+	// Received counts the snapshots that arrived whole, Installed the ones among them that were
+	// needed, and Failures the ones that did not arrive whole. Bytes includes all.
 	Received, Installed, Failures, Bytes uint64
 	// Installing is set while the store is replaced.
 	Installing bool

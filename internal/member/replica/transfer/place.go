@@ -15,10 +15,10 @@ import (
 	"vigil/internal/vfs"
 )
 
-// Suffixes of the name of the store's directory. datadir.SnapshotName is the name of a state that is whole and durable.
-// DESIGN.md of package replica says how the directories replace each other.
+// Suffixes of the name of the store's directory. datadir.SnapshotName is the name of a state that
+// is whole and durable. DESIGN.md of package replica says how the directories replace each other.
 const (
-	// incomingSuffix: a state that is being received, or what an offer has put aside.
+	// incomingSuffix: a state that is being received, or the copy that an offer has put aside.
 	incomingSuffix = ".incoming"
 	// oldSuffix: the store that was replaced.
 	oldSuffix = ".old"
@@ -26,7 +26,7 @@ const (
 	partialSuffix = incomingSuffix + ".checkpoint.tmp"
 )
 
-// Place is the place of the store on disk, and of what is received next to it.
+// Place is the place of the store on disk, and of the state that is received next to it.
 type Place struct {
 	FS                 vfs.FS
 	HistoryDir, WALDir string
@@ -67,8 +67,8 @@ func (p *Place) RemoveDir(dir string) error {
 	return nil
 }
 
-// DropIncoming removes a state that was received. A whole state loses its name first, durably: half of it must never be
-// taken for a state that raft has accepted.
+// DropIncoming removes a state that was received. A whole state loses its name first, durably: half
+// of it must never be taken for a state that raft has accepted.
 func (p *Place) DropIncoming(dir string) error {
 	if incoming := p.incomingDir(); dir != incoming {
 		if err := p.RemoveDir(incoming); err != nil {
@@ -85,7 +85,8 @@ func (p *Place) DropIncoming(dir string) error {
 	return p.RemoveDir(dir)
 }
 
-// Swap puts the state of a position in the place of the store. A crash may follow any step; then the call is repeated.
+// Swap replaces the store by the state of a position. A crash may follow any step; then the call is
+// repeated.
 func (p *Place) Swap(at history.Applied) error {
 	dir := p.ReadyDir(at)
 	switch _, err := p.FS.Stat(dir); {
@@ -112,8 +113,8 @@ func (p *Place) Swap(at history.Applied) error {
 	return p.SyncParent()
 }
 
-// InstallDecided puts a whole state in the place of the store if raft has accepted it: the raft log, which o opens, begins after
-// its position. It removes nothing but a store that was replaced before.
+// InstallDecided replaces the store by a whole state if raft has accepted it: the raft log, which o
+// opens, begins after its position. It removes nothing but a store that was replaced before.
 func (p *Place) InstallDecided(left *datadir.Remains, o wal.Options) error {
 	if len(left.Snapshots) == 0 || !left.Log {
 		return nil
@@ -127,8 +128,10 @@ func (p *Place) InstallDecided(left *datadir.Remains, o wal.Options) error {
 		return nil
 	}
 	at := left.Snapshots[i]
-	p.Logger.Info("installing the snapshot that the last run had accepted", slog.Uint64("index", at.Index), slog.Uint64("term", at.Term))
-	// If the last run was killed before it had synced the decision, only the page cache has it. Opening the log makes it durable.
+	p.Logger.Info("installing the snapshot that the last run had accepted",
+		slog.Uint64("index", at.Index), slog.Uint64("term", at.Term))
+	// If the last run was killed before it had synced the decision, only the page cache has it.
+	// Opening the log makes it durable.
 	o.Applied = start
 	log, err := wal.Open(o)
 	if err == nil {
@@ -148,7 +151,7 @@ func (p *Place) InstallDecided(left *datadir.Remains, o wal.Options) error {
 // RemoveOld removes the store that was replaced.
 func (p *Place) RemoveOld() error { return p.RemoveDir(p.HistoryDir + oldSuffix) }
 
-// RemoveRemains removes what former runs have left next to a store that is open.
+// RemoveRemains removes directories that former runs have left next to a store that is open.
 func (p *Place) RemoveRemains(left *datadir.Remains) error {
 	for _, at := range left.Snapshots {
 		if err := p.DropIncoming(p.ReadyDir(at)); err != nil {

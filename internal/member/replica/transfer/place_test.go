@@ -13,9 +13,9 @@ import (
 	"vigil/internal/vfs/memfs"
 )
 
-// A snapshot that is not needed loses its name before anything in it goes: what has the name of a whole
-// state is one, whenever its removal is cut short. Otherwise the raft log might come to begin at its
-// position one day, and half of it be installed.
+// A snapshot that is not needed loses its name before anything in it goes: what has the name of a
+// whole state is one, whenever its removal is cut short. Otherwise the raft log might come to begin
+// at its position one day, and half of it be installed.
 func TestRemovalNeverLeavesHalfASnapshot(t *testing.T) {
 	seed := uint64(time.Now().UnixNano())
 	t.Logf("seed %d", seed)
@@ -25,7 +25,8 @@ func TestRemovalNeverLeavesHalfASnapshot(t *testing.T) {
 	gone := 0
 	for n := int64(1); ; n++ {
 		disk := memfs.New()
-		o := history.Options{FS: disk, Dir: c.ReadyDir(at), SegmentBytes: 4 << 10, ClusterID: 1, MemberID: 2}
+		o := history.Options{FS: disk, Dir: c.ReadyDir(at), SegmentBytes: 4 << 10,
+			ClusterID: 1, MemberID: 2}
 		l, err := history.Create(o, at, nil)
 		for rev := int64(2); err == nil && rev < 40; rev++ {
 			if _, err = l.AppendKV(kv.Rev{Main: rev}, false, make([]byte, 500)); err == nil {

@@ -17,17 +17,18 @@ import (
 	"vigil/internal/store/stream"
 )
 
-// ErrReceiving says that a member receives another snapshot.
+// ErrReceiving reports that a member receives another snapshot.
 var ErrReceiving = errors.New("transfer: another snapshot is being received")
 
 // Receiver receives snapshots.
 type Receiver struct {
 	o    Options
 	raft Raft
-	// slot holds a token from an offer, or the start of a transfer, until what is put aside is removed or installed. It
-	// guards base, and the directories next to the store.
+	// slot holds a token from an offer, or the start of a transfer, until the copy or the state is
+	// removed or installed. It guards base, and the directories next to the store.
 	slot chan struct{}
-	// base is what the last offer has put aside. It is removed when no transfer follows in time: its files take space.
+	// base is the copy that the last offer has put aside. It is removed when no transfer follows in
+	// time: its files take space.
 	base *base
 
 	mu struct {
@@ -52,9 +53,11 @@ type Receiver struct {
 
 // holder is an offer or a transfer under way.
 type holder struct {
-	// from is the leader that asked, in term; term is 0 if this member did not know it as the leader.
+	// from is the leader that asked, in term; term is 0 if this member did not know it as the
+	// leader.
 	from, term uint64
-	// offering: it is an offer. A leader that has started something else does not wait for its answer.
+	// offering: it is an offer. A leader that has started something else does not wait for its
+	// answer.
 	offering bool
 	end      func()
 }
@@ -75,14 +78,14 @@ func (r *Receiver) tryTakeSlot() bool {
 
 func (r *Receiver) freeSlot() { <-r.slot }
 
-// setHolder notes what uses the slot, nil for nothing.
+// setHolder notes the holder of the slot, nil for none.
 func (r *Receiver) setHolder(h *holder) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.mu.holder = h
 }
 
-// Close closes what is being received, so that nothing is written any more.
+// Close closes the state that is being received, so that nothing is written any more.
 func (r *Receiver) Close() {
 	r.mu.Lock()
 	in := r.mu.in
@@ -97,7 +100,8 @@ func (r *Receiver) Close() {
 	r.expiring.Wait()
 }
 
-// setIncoming makes in the state that is being received. After Close it closes in and returns false.
+// setIncoming makes in the state that is being received. After Close it closes in and returns
+// false.
 func (r *Receiver) setIncoming(in *incoming) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -109,9 +113,10 @@ func (r *Receiver) setIncoming(in *incoming) bool {
 	return true
 }
 
-// takeSlot takes the slot for a leader. It ends what a former leader uses it for: that leader may have disappeared, and
-// it would be some seconds until its connection counts as dead, in which this member may be the one that is missing for a
-// quorum. It also ends an offer of the same leader, which no longer waits for the answer.
+// takeSlot takes the slot for a leader. It ends an offer or a transfer of a former leader: that
+// leader may have disappeared, and it would be some seconds until its connection counts as dead, in
+// which the quorum may lack just this member. It also ends an offer of the same leader, which no
+// longer waits for the answer.
 func (r *Receiver) takeSlot(ctx context.Context, from uint64) error {
 	if r.tryTakeSlot() {
 		return nil
@@ -134,17 +139,19 @@ func (r *Receiver) takeSlot(ctx context.Context, from uint64) error {
 	}
 }
 
-// ReceiveBulk receives a snapshot from a leader: it builds the state in a directory next to the store, checks it, makes it
-// durable, and returns nil when the state serves, or raft does not need it. In both cases no further attempt is needed.
-// After an error what was received is removed, unless the member is stopping: then the next start removes it. One snapshot
-// is received at a time.
+// ReceiveBulk receives a snapshot from a leader: it builds the state in a directory next to the
+// store, checks it, makes it durable, and returns nil when the state serves, or raft does not need
+// it. In both cases no further attempt is needed. After an error it removes the state, unless the
+// member is stopping: then the next start does. One snapshot is received at a time.
 //
-// Close the connection of body before Close: it is not interrupted otherwise. It is closed here when another leader
-// starts to send a snapshot.
-func (r *Receiver) ReceiveBulk(ctx context.Context, from uint64, meta []byte, body io.ReadCloser) error {
+// Close the connection of body before Close: it is not interrupted otherwise. It is closed here
+// when another leader starts to send a snapshot.
+func (r *Receiver) ReceiveBulk(ctx context.Context, from uint64, meta []byte,
+	body io.ReadCloser) error {
 	h, err := DecodeHeader(meta)
 	if err == nil && h.Cluster != r.o.ClusterID {
-		err = fmt.Errorf("transfer: a snapshot of cluster %x for a member of %x", h.Cluster, r.o.ClusterID)
+		err = fmt.Errorf("transfer: a snapshot of cluster %x for a member of %x",
+			h.Cluster, r.o.ClusterID)
 	}
 	if err != nil {
 		r.failed.Add(1)
@@ -154,11 +161,13 @@ func (r *Receiver) ReceiveBulk(ctx context.Context, from uint64, meta []byte, bo
 		return err
 	}
 	defer r.freeSlot()
-	log := r.o.Logger.With(memberAttr(from), slog.Uint64("index", h.At.Index), slog.Int64("revision", h.Revision))
+	log := r.o.Logger.With(memberAttr(from), slog.Uint64("index", h.At.Index),
+		slog.Int64("revision", h.Revision))
 	began := time.Now()
-	log.Info("receiving a snapshot", slog.Bool("incremental", h.Incremental), slog.Int64("from-revision", h.Base))
+	log.Info("receiving a snapshot", slog.Bool("incremental", h.Incremental),
+		slog.Int64("from-revision", h.Base))
 	r.setHolder(&holder{from: from, term: h.Term, end: func() { _ = body.Close() }})
-	in, err := r.receive(from, &h, body, log)
+	in, err := r.receiveState(from, &h, body, log)
 	r.setHolder(nil)
 	if err != nil {
 		r.failed.Add(1)
@@ -166,19 +175,21 @@ func (r *Receiver) ReceiveBulk(ctx context.Context, from uint64, meta []byte, bo
 		return err
 	}
 	r.received.Add(1)
-	log.Info("received a snapshot", slog.Int64("bytes", in.bytes), slog.Uint64("records", in.records), slog.Duration("took", time.Since(began)))
-	return r.install(ctx, from, &h, in, log)
+	log.Info("received a snapshot", slog.Int64("bytes", in.bytes),
+		slog.Uint64("records", in.records), slog.Duration("took", time.Since(began)))
+	return r.awaitInstalled(ctx, from, &h, in, log)
 }
 
-// receive builds the state aside, whole and durable, under a name that has its position.
-func (r *Receiver) receive(from uint64, h *Header, body io.Reader, log *slog.Logger) (in *incoming, err error) {
-	in, err = r.prepare(from, h)
+// receiveState builds the state aside, whole and durable, under a name that has its position.
+func (r *Receiver) receiveState(from uint64, h *Header, body io.Reader,
+	log *slog.Logger) (in *incoming, err error) {
+	in, err = r.openIncoming(from, h)
 	if err != nil {
 		return nil, err
 	}
 	defer func() {
 		if err != nil {
-			r.discard(in)
+			r.discardIncoming(in)
 		}
 	}()
 	d := stream.NewDecoder(body)
@@ -192,29 +203,31 @@ func (r *Receiver) receive(from uint64, h *Header, body io.Reader, log *slog.Log
 			break
 		}
 		if err == nil {
-			err = in.add(&it)
+			err = in.addItem(&it)
 		}
 		if err != nil {
 			return in, err
 		}
 		if now := time.Now(); records%1024 == 0 && now.Sub(logged) >= progressInterval {
 			logged = now
-			log.Info("receiving a snapshot: progress", slog.Int64("bytes", size), slog.Uint64("records", records))
+			log.Info("receiving a snapshot: progress", slog.Int64("bytes", size),
+				slog.Uint64("records", records))
 		}
 	}
 	in.records, _, in.bytes = d.Read()
-	return in, in.finish(r.o.MemberID)
+	return in, in.finishState(r.o.MemberID)
 }
 
-// prepare opens the store that the records are added to.
-func (r *Receiver) prepare(from uint64, h *Header) (*incoming, error) {
+// openIncoming opens the store that the records are added to.
+func (r *Receiver) openIncoming(from uint64, h *Header) (*incoming, error) {
 	o := r.o.History
 	o.Dir = r.o.Place.incomingDir()
 	b := r.takeBase()
 	in := &incoming{place: &r.o.Place, dir: o.Dir, h: h}
 	var err error
 	if h.Incremental {
-		if b == nil || b.from != from || b.checkpoint.Revision != h.Base || b.hash != h.Hash || b.checkpoint.Applied.Index >= h.At.Index {
+		if b == nil || b.from != from || b.checkpoint.Revision != h.Base || b.hash != h.Hash ||
+			b.checkpoint.Applied.Index >= h.At.Index {
 			return nil, errors.Join(errors.New("transfer: a snapshot from a revision that was not offered"), in.place.RemoveDir(o.Dir))
 		}
 		in.log, err = history.Open(o)
@@ -233,8 +246,8 @@ func (r *Receiver) prepare(from uint64, h *Header) (*incoming, error) {
 	return in, nil
 }
 
-// discard removes what was received.
-func (r *Receiver) discard(in *incoming) {
+// discardIncoming removes a state that was received.
+func (r *Receiver) discardIncoming(in *incoming) {
 	r.mu.Lock()
 	closed := r.mu.closed
 	r.mu.in = nil
@@ -244,13 +257,16 @@ func (r *Receiver) discard(in *incoming) {
 	}
 	in.abandon()
 	if err := in.place.DropIncoming(in.dir); err != nil {
-		r.o.Logger.Warn("a snapshot that is not needed could not be removed; the next start does", slog.String("dir", in.dir), slog.Any("error", err))
+		r.o.Logger.Warn("a snapshot that is not needed could not be removed; the next start does",
+			slog.String("dir", in.dir), slog.Any("error", err))
 	}
 }
 
-// install gives the state to raft and waits until it serves, or raft does not need it. If ctx ends before, a state that raft has
-// accepted is installed in its turn: that may take as long as the disk is full, and the transport must be able to close.
-func (r *Receiver) install(ctx context.Context, from uint64, h *Header, in *incoming, log *slog.Logger) error {
+// awaitInstalled gives the state to raft and waits until it serves, or raft does not need it. If
+// ctx ends before, a state that raft has accepted is installed in its turn: that may take as long
+// as the disk is full, and the transport must be able to close.
+func (r *Receiver) awaitInstalled(ctx context.Context, from uint64, h *Header, in *incoming,
+	log *slog.Logger) error {
 	installed := make(chan struct{})
 	r.mu.Lock()
 	r.mu.in = nil
@@ -258,14 +274,15 @@ func (r *Receiver) install(ctx context.Context, from uint64, h *Header, in *inco
 	r.mu.Unlock()
 	accepted, err := r.raft.InstallSnapshot(&raftpb.Message{
 		Type: raftpb.MsgSnap.Enum(), From: &from, To: &r.o.MemberID, Term: &h.Term,
-		Snapshot: &raftpb.Snapshot{Metadata: &raftpb.SnapshotMetadata{Index: &h.At.Index, Term: &h.At.Term, ConfState: in.conf}},
+		Snapshot: &raftpb.Snapshot{Metadata: &raftpb.SnapshotMetadata{Index: &h.At.Index,
+			Term: &h.At.Term, ConfState: in.conf}},
 	})
 	switch {
 	case err != nil:
 		return kv.ErrStopped
 	case !accepted:
 		log.Info("the snapshot is not needed")
-		r.discard(in)
+		r.discardIncoming(in)
 		return nil
 	}
 	select {
@@ -281,7 +298,8 @@ func (r *Receiver) install(ctx context.Context, from uint64, h *Header, in *inco
 // SetInstalling notes whether the store is being replaced.
 func (r *Receiver) SetInstalling(yes bool) { r.installing.Store(yes) }
 
-// NoteInstalled notes that the state at a position serves, and wakes the transfer that waits for it.
+// NoteInstalled notes that the state at a position serves, and wakes the transfer that waits for
+// it.
 func (r *Receiver) NoteInstalled(at history.Applied) {
 	r.installed.Add(1)
 	r.mu.Lock()
@@ -294,6 +312,7 @@ func (r *Receiver) NoteInstalled(at history.Applied) {
 
 // Stats returns the present figures.
 func (r *Receiver) Stats() ReceiveStats {
-	return ReceiveStats{Received: r.received.Load(), Installed: r.installed.Load(), Failures: r.failed.Load(), Bytes: r.bytes.Load(),
+	return ReceiveStats{Received: r.received.Load(), Installed: r.installed.Load(),
+		Failures: r.failed.Load(), Bytes: r.bytes.Load(),
 		Installing: r.installing.Load()}
 }

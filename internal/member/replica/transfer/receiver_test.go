@@ -16,10 +16,12 @@ func (fakeRaft) InstallSnapshot(*raftpb.Message) (bool, error) { return true, ni
 func (fakeRaft) ReportSnapshot(uint64, bool)                   {}
 func (fakeRaft) ReportUnreachable(uint64)                      {}
 
-// An offer that hashes for a former leader, or for one that no longer waits, does not keep out the next one.
+// An offer that hashes for a former leader, or for one that no longer waits, does not keep out the
+// next one.
 func TestSlotOfAFormerLeader(t *testing.T) {
 	const leader, term = 3, 5
-	r := NewReceiver(Options{Stopping: make(chan struct{})}, fakeRaft{raftnode.Status{Lead: leader, Term: term}})
+	r := NewReceiver(Options{Stopping: make(chan struct{})},
+		fakeRaft{raftnode.Status{Lead: leader, Term: term}})
 	use := func(h holder) (ended chan struct{}) {
 		ended = make(chan struct{})
 		if !r.tryTakeSlot() {

@@ -21,13 +21,13 @@ const (
 	// minPause and maxPause limit the pause after an attempt that failed.
 	minPause = 50 * time.Millisecond
 	maxPause = time.Minute
-	// cutAttempts is how often a state is cut anew because of a concurrent compaction.
+	// cutAttempts is how often a state is cut again because of a concurrent compaction.
 	cutAttempts = 5
 )
 
 var (
 	errNotLeader = errors.New("transfer: no longer the leader that was to send the snapshot")
-	// errAhead: the member has applied what was to be sent.
+	// errAhead: the member has applied the position of the snapshot.
 	errAhead = errors.New("transfer: the member has applied the position of the snapshot")
 )
 
@@ -38,7 +38,8 @@ type Sender struct {
 	mu   struct {
 		sync.Mutex
 		closed bool
-		// to are the members that a snapshot is sent to, with the position that it was cut at, 0 before it was cut.
+		// to are the members that a snapshot is sent to, with the position that it was cut at, 0
+		// before it was cut.
 		to map[uint64]uint64
 		// sent are the members that were sent a snapshot, and may not have installed it.
 		sent map[uint64]hold
@@ -65,13 +66,15 @@ func NewSender(o Options) *Sender {
 // SetRaft sets the raft node, before the node starts.
 func (s *Sender) SetRaft(r Raft) { s.raft = r }
 
-// begin starts a transfer to a member, unless one is under way, there are too many, or the last one failed a short time
-// ago: the pause is as long as the attempt was, so that failing attempts take at most half of the time.
-func (s *Sender) begin(to uint64, run func(ctx context.Context) error) bool {
+// beginTransfer starts a transfer to a member, unless one is under way, there are too many, or the
+// last one failed a short time ago: the pause is as long as the attempt was, so that failing
+// attempts take at most half of the time.
+func (s *Sender) beginTransfer(to uint64, run func(ctx context.Context) error) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	began := time.Now()
-	if _, busy := s.mu.to[to]; busy || s.mu.closed || len(s.mu.to) >= s.o.MaxSending || began.Before(s.mu.after[to]) {
+	if _, busy := s.mu.to[to]; busy || s.mu.closed || len(s.mu.to) >= s.o.MaxSending ||
+		began.Before(s.mu.after[to]) {
 		return false
 	}
 	s.mu.to[to] = 0
@@ -113,7 +116,8 @@ func (s *Sender) Stats() SendStats {
 	s.mu.Lock()
 	sending := len(s.mu.to)
 	s.mu.Unlock()
-	return SendStats{Full: s.full.Load(), Incremental: s.incremental.Load(), Failures: s.failed.Load(), Bytes: s.bytes.Load(), Sending: sending}
+	return SendStats{Full: s.full.Load(), Incremental: s.incremental.Load(),
+		Failures: s.failed.Load(), Bytes: s.bytes.Load(), Sending: sending}
 }
 
 // Position implements raftnode.Snapshots.
@@ -122,11 +126,12 @@ func (s *Sender) Position() uint64 { return s.o.Member.Applied() }
 // Send implements raftnode.Snapshots: it sends a snapshot in the background.
 func (s *Sender) Send(m *raftpb.Message) {
 	to := m.GetTo()
-	begun := s.begin(to, func(ctx context.Context) error {
+	begun := s.beginTransfer(to, func(ctx context.Context) error {
 		err := s.send(ctx, m)
 		if err != nil {
 			s.failed.Add(1)
-			s.o.Logger.Warn("sending a snapshot failed; it is tried again", memberAttr(to), slog.Any("error", err))
+			s.o.Logger.Warn("sending a snapshot failed; it is tried again", memberAttr(to),
+				slog.Any("error", err))
 			s.raft.ReportUnreachable(to)
 		}
 		s.raft.ReportSnapshot(to, err == nil)
@@ -138,8 +143,9 @@ func (s *Sender) Send(m *raftpb.Message) {
 	}
 }
 
-// send brings a member to the present state. After a concurrent compaction the state is cut again. The search for a base
-// reads two stores, and there may always be a compaction meanwhile: the last attempt does without the search.
+// send brings a member to the present state. After a concurrent compaction the state is cut again.
+// The search for a base reads two stores, and a compaction may come before it ends: the last
+// attempt does without the search.
 func (s *Sender) send(ctx context.Context, m *raftpb.Message) error {
 	for attempt := 1; ; attempt++ {
 		err := s.sendCut(ctx, m, attempt < cutAttempts)
@@ -149,7 +155,7 @@ func (s *Sender) send(ctx context.Context, m *raftpb.Message) error {
 	}
 }
 
-// sendCut cuts the state, finds out what the member lacks of it if findBase is set, and sends that.
+// sendCut cuts the state and sends it, or only the part that the member lacks if findBase is set.
 func (s *Sender) sendCut(ctx context.Context, m *raftpb.Message, findBase bool) error {
 	to := m.GetTo()
 	_, store := s.o.Member.Present()
@@ -161,10 +167,12 @@ func (s *Sender) sendCut(ctx context.Context, m *raftpb.Message, findBase bool) 
 		return fmt.Errorf("transfer: the state is at %d and not yet at %d", cut.Applied.Index, want)
 	}
 	s.noteCut(to, cut.Applied.Index)
-	h := Header{Cluster: s.o.ClusterID, Term: m.GetTerm(), At: cut.Applied, Revision: cut.Revision, Compact: cut.Compact}
+	h := Header{Cluster: s.o.ClusterID, Term: m.GetTerm(), At: cut.Applied, Revision: cut.Revision,
+		Compact: cut.Compact}
 	if findBase {
 		if err := s.findBase(ctx, to, store, &h); errors.Is(err, errAhead) {
-			s.o.Logger.Info("a snapshot is not needed: the member has applied its position", memberAttr(to), slog.Uint64("index", h.At.Index))
+			s.o.Logger.Info("a snapshot is not needed: the member has applied its position",
+				memberAttr(to), slog.Uint64("index", h.At.Index))
 			return nil
 		} else if err != nil {
 			return err
@@ -175,11 +183,13 @@ func (s *Sender) sendCut(ctx context.Context, m *raftpb.Message, findBase bool) 
 		return s.o.NoteDamage(err)
 	}
 	defer sc.Close()
-	log := s.o.Logger.With(memberAttr(to), slog.Uint64("index", h.At.Index), slog.Int64("revision", h.Revision))
+	log := s.o.Logger.With(memberAttr(to), slog.Uint64("index", h.At.Index),
+		slog.Int64("revision", h.Revision))
 	p := pacer{s: s, ctx: ctx, log: log, term: m.GetTerm(), began: time.Now(), logged: time.Now()}
 	e := stream.NewEncoder(sc, cut.Meta)
 	e.Pace = p.pace
-	log.Info("sending a snapshot", slog.Bool("incremental", h.Incremental), slog.Int64("from-revision", h.Base), slog.Int64("compact-revision", h.Compact))
+	log.Info("sending a snapshot", slog.Bool("incremental", h.Incremental),
+		slog.Int64("from-revision", h.Base), slog.Int64("compact-revision", h.Compact))
 	if err := s.o.Network.SendBulk(ctx, to, h.Encode(), e); err != nil {
 		// The transport does not pass on an error of the disk as it is.
 		return errors.Join(err, s.o.NoteDamage(sc.Err()))
@@ -189,13 +199,14 @@ func (s *Sender) sendCut(ctx context.Context, m *raftpb.Message, findBase bool) 
 	} else {
 		s.full.Add(1)
 	}
-	log.Info("sent a snapshot", slog.Int64("bytes", p.bytes), slog.Uint64("records", e.Records()), slog.Duration("took", time.Since(p.began)))
+	log.Info("sent a snapshot", slog.Int64("bytes", p.bytes), slog.Uint64("records", e.Records()),
+		slog.Duration("took", time.Since(p.began)))
 	return nil
 }
 
-// findBase asks the member what it has. If its history is the beginning of this one, and holds all that the compaction has
-// left, only the records after it need to be sent. Without an answer in time everything is sent. Errors: errAhead,
-// kv.ErrCompacted, and that of ctx.
+// findBase asks the member for its history. If its history is the beginning of this one, and holds
+// all that the compaction has left, only the records after it need to be sent. Without an answer in
+// time everything is sent. Errors: errAhead, kv.ErrCompacted, and from ctx.
 func (s *Sender) findBase(ctx context.Context, to uint64, store *mvcc.Store, h *Header) error {
 	limited, cancel := context.WithTimeout(ctx, s.o.OfferTimeout)
 	defer cancel()
@@ -217,11 +228,13 @@ func (s *Sender) findBase(ctx context.Context, to uint64, store *mvcc.Store, h *
 	case errors.Is(err, kv.ErrCompacted):
 		return err
 	case err != nil:
-		s.o.Logger.Warn("cannot find out what a member lacks: it is sent everything", memberAttr(to), slog.Any("error", err))
+		s.o.Logger.Warn("cannot find out what a member lacks: it is sent everything",
+			memberAttr(to), slog.Any("error", err))
 		return nil
 	}
 	if hash != a.Hash {
-		s.o.Logger.Warn("a member's history differs: it is sent everything", memberAttr(to), slog.Int64("revision", a.Revision),
+		s.o.Logger.Warn("a member's history differs: it is sent everything", memberAttr(to),
+			slog.Int64("revision", a.Revision),
 			slog.Uint64("hash", uint64(hash)), slog.Uint64("remote-hash", uint64(a.Hash)))
 		return nil
 	}
@@ -230,15 +243,16 @@ func (s *Sender) findBase(ctx context.Context, to uint64, store *mvcc.Store, h *
 }
 
 func (s *Sender) askOffer(ctx context.Context, to uint64, h *Header) (Answer, error) {
-	b, err := s.o.Network.Call(ctx, to, calls.SnapshotOffer, Offer{Index: h.At.Index, Compact: h.Compact}.Encode())
+	b, err := s.o.Network.Call(ctx, to, calls.SnapshotOffer,
+		Offer{Index: h.At.Index, Compact: h.Compact}.Encode())
 	if err != nil {
 		return Answer{}, fmt.Errorf("transfer: asking what it has: %w", err)
 	}
 	return DecodeAnswer(b)
 }
 
-// pacer limits the rate of one transfer, ends it when the member no longer leads, and logs its progress. It is used by the
-// goroutine that reads the stream.
+// pacer limits the rate of one transfer, ends it when the member no longer leads, and logs its
+// progress. It is used by the goroutine that reads the stream.
 type pacer struct {
 	s             *Sender
 	ctx           context.Context
@@ -257,7 +271,8 @@ func (p *pacer) pace(n int) error {
 	p.s.bytes.Add(uint64(n))
 	if now := time.Now(); now.Sub(p.logged) >= progressInterval {
 		p.logged = now
-		p.log.Info("sending a snapshot: progress", slog.Int64("bytes", p.bytes), slog.Duration("for", now.Sub(p.began)))
+		p.log.Info("sending a snapshot: progress", slog.Int64("bytes", p.bytes),
+			slog.Duration("for", now.Sub(p.began)))
 	}
 	if rate := p.s.o.BytesPerSecond; rate > 0 {
 		due := p.began.Add(time.Duration(float64(p.bytes) / float64(rate) * float64(time.Second)))

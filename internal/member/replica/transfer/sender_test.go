@@ -8,15 +8,15 @@ import (
 	"time"
 )
 
-// One transfer to a member, no more than the limit together, and the raft log is kept for them, within
-// bounds.
+// One transfer to a member, no more than the limit together, and the raft log is kept for them,
+// within bounds.
 func TestSending(t *testing.T) {
 	s := NewSender(Options{MaxSending: 2, Logger: slog.New(slog.DiscardHandler)})
 	defer s.Close()
 	let := map[uint64]chan error{}
 	begin := func(to uint64) bool {
 		c := make(chan error, 1)
-		ok := s.begin(to, func(context.Context) error { return <-c })
+		ok := s.beginTransfer(to, func(context.Context) error { return <-c })
 		if ok {
 			let[to] = c
 		}
@@ -40,12 +40,14 @@ func TestSending(t *testing.T) {
 		t.Errorf("a log that is too large is kept from %d on", got)
 	}
 	close(let[2])
-	await(t, "the end of a transfer", func() bool { return s.LimitTruncation(100, Log{Bytes: 5, Most: 10}) == 70 })
+	await(t, "the end of a transfer",
+		func() bool { return s.LimitTruncation(100, Log{Bytes: 5, Most: 10}) == 70 })
 	if !begin(3) {
 		t.Error("there is room for another")
 	}
 	let[1] <- errors.New("cut off")
-	await(t, "the end of another", func() bool { return s.LimitTruncation(100, Log{Bytes: 5, Most: 10}) == 100 })
+	await(t, "the end of another",
+		func() bool { return s.LimitTruncation(100, Log{Bytes: 5, Most: 10}) == 100 })
 	if begin(1) {
 		t.Error("an attempt that failed is repeated at once")
 	}

@@ -1,5 +1,5 @@
-// Package truncate gives up entries of the raft log: those that the store of the member has made durable, less the ones that other
-// members or an archive lack.
+// Package truncate gives up entries of the raft log: those that the store of the member has made
+// durable, less the ones that other members or an archive lack.
 package truncate
 
 import (
@@ -20,14 +20,16 @@ import (
 
 // Hold keeps entries of the raft log that are needed elsewhere.
 type Hold interface {
-	// LimitTruncation returns the index up to which the log may be truncated, at most cut. first is the first index of the log,
-	// extra how many bytes it has beyond the ones that the member keeps anyway. It does not block.
+	// LimitTruncation returns the index up to which the log may be truncated, at most cut. first is
+	// the first index of the log, extra how many bytes it has beyond the ones that the member keeps
+	// anyway. It does not block.
 	LimitTruncation(first, cut uint64, extra int64) uint64
 }
 
 // Raft is the member's raft node.
 type Raft interface {
-	// Acknowledged returns the newest index that raft knows to be applied. It reads entries until then.
+	// Acknowledged returns the newest index that raft knows to be applied. It reads entries until
+	// then.
 	Acknowledged() uint64
 	// Progress returns the progress of all members if this one leads.
 	Progress() (map[uint64]raftnode.Progress, error)
@@ -52,8 +54,8 @@ type Options struct {
 	Hold   Hold
 	// Gauge measures the disks of the history and of the raft log, in this order.
 	Gauge *freespace.Gauge
-	// CatchUpEntries and CatchUpBytes limit the entries that are kept anyway, MaxCatchUpBytes the log for members that lag; 0 means
-	// that this depends on the room on the disk.
+	// CatchUpEntries and CatchUpBytes limit the entries that are kept anyway, MaxCatchUpBytes the
+	// log for members that lag; 0 means that this depends on the room on the disk.
 	CatchUpEntries                uint64
 	CatchUpBytes, MaxCatchUpBytes int64
 	// SnapshotBytes is the size of entries after which the log is shortened.
@@ -81,9 +83,10 @@ func (t *Truncator) Run(ctx context.Context) error {
 	}
 }
 
-// Shorten makes the store durable and truncates the part of the log that it covers, less the part that an archive lacks: all of it if
-// the disk is full, and no other member may need it or there is no room for requests that free space. Its errors are those of the log
-// and the store that end the member.
+// Shorten makes the store durable and truncates the part of the log that it covers, less the part
+// that an archive lacks: all of it if the disk is full, and no other member may need it or there is
+// no room for requests that free space. Its errors are those of the log and the store that end the
+// member.
 func (t *Truncator) Shorten(full bool) error {
 	h := t.o.Current.Load()
 	synced, err := h.Log.Sync()
@@ -92,7 +95,8 @@ func (t *Truncator) Shorten(full bool) error {
 			return nil // the log begins after the snapshot that replaces it
 		}
 		if h.Log.Err() == nil && !errors.Is(err, history.ErrClosed) {
-			t.o.Logger.Warn("the raft log cannot be shortened yet: the store cannot be synced", slog.Any("error", err))
+			t.o.Logger.Warn("the raft log cannot be shortened yet: the store cannot be synced",
+				slog.Any("error", err))
 			return nil
 		}
 		return fmt.Errorf("replica: syncing the store: %w", err)
@@ -110,7 +114,8 @@ func (t *Truncator) Shorten(full bool) error {
 	}
 	if t.o.Hold != nil && !full {
 		first, _ := t.o.RaftLog.FirstIndex()
-		cut = t.o.Hold.LimitTruncation(first, cut, t.o.RaftLog.Bytes()-t.o.CatchUpBytes-t.o.SnapshotBytes)
+		cut = t.o.Hold.LimitTruncation(first, cut,
+			t.o.RaftLog.Bytes()-t.o.CatchUpBytes-t.o.SnapshotBytes)
 	}
 	if cut == 0 {
 		return nil
@@ -118,21 +123,22 @@ func (t *Truncator) Shorten(full bool) error {
 	if err := t.o.RaftLog.TruncateBefore(cut + 1); err != nil {
 		return fmt.Errorf("replica: %w", err)
 	}
-	t.o.Logger.Debug("raft log shortened", slog.Uint64("synced", synced.Index), slog.Uint64("first", cut+1))
+	t.o.Logger.Debug("raft log shortened", slog.Uint64("synced", synced.Index),
+		slog.Uint64("first", cut+1))
 	return nil
 }
 
 const (
-	// catchUpShare is the part of the room on the disk of the raft log that it may take for members that lag, and mostCatchUp the
-	// most that it takes by itself.
+	// catchUpShare is the part of the room on the disk of the raft log that it may take for members
+	// that lag, and mostCatchUp the most that it takes by itself.
 	catchUpShare = 4
 	mostCatchUp  = 16 << 30
 	// unmeasuredCatchUp is the bound while it is not known how much is free.
 	unmeasuredCatchUp = 512 << 20
 )
 
-// keepForOthers returns the index up to which the raft log may be truncated, at most cut, so that members that lag get the entries that
-// they lack from it.
+// keepForOthers returns the index up to which the raft log may be truncated, at most cut, so that
+// members that lag get the entries that they lack from it.
 func (t *Truncator) keepForOthers(cut uint64) (uint64, error) {
 	if t.o.Sender == nil {
 		return cut, nil
@@ -147,7 +153,8 @@ func (t *Truncator) keepForOthers(cut uint64) (uint64, error) {
 		return 0, fmt.Errorf("replica: %w", err)
 	}
 	size := t.o.RaftLog.Bytes()
-	return t.o.Sender.LimitTruncation(cut, transfer.Log{First: first, Bytes: size, Most: t.maxCatchUp(size), Progress: progress}), nil
+	return t.o.Sender.LimitTruncation(cut,
+		transfer.Log{First: first, Bytes: size, Most: t.maxCatchUp(size), Progress: progress}), nil
 }
 
 // maxCatchUp returns how large a raft log of a size may be for members that lag.
