@@ -35,7 +35,7 @@ func (o *Options) checkServerCert(st tls.ConnectionState) error {
 	case len(o.AllowedCN) == 0 && len(o.AllowedHostname) == 0:
 		return nil
 	case len(st.VerifiedChains) == 0:
-		return errors.New("member certificate authentication failed: names are to be compared, and no authority vouches for those of this certificate")
+		return errors.New("member certificate authentication failed: the certificate has no verified names to compare with the allowed ones: set the file of the trusted authorities")
 	}
 	if err := o.checkNames(st.PeerCertificates[0]); err != nil {
 		return fmt.Errorf("member certificate authentication failed: %w", err)
@@ -77,9 +77,8 @@ func checkAddress(ctx context.Context, cert *x509.Certificate, from net.Addr) er
 	return nil
 }
 
-// checkHostNames looks for one of the names among those of an address in the DNS, and for the
-// address among those of the names. Names with a wildcard are compared only with the names of the
-// address.
+// checkHostNames accepts an address if the DNS has one of the names for it, or the address for one
+// of the names. A name with a wildcard is compared only with the names of the address.
 func checkHostNames(ctx context.Context, names []string, addr string) error {
 	known, err := net.DefaultResolver.LookupAddr(ctx, addr)
 	for _, n := range known {

@@ -22,7 +22,7 @@ type Services interface {
 	// Open opens a stream, which ends with the context.
 	Open(ctx context.Context, method string) (transport.LocalStream, error)
 	// Hold counts the memory for a decoded answer of n bytes until release is called or the context
-	// ends. The error is that of the call.
+	// ends. If it fails, the call fails with its error.
 	Hold(ctx context.Context, n int64) (release func(), err error)
 }
 

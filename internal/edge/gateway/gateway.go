@@ -3,8 +3,8 @@
 // fields that are not set are omitted, unknown fields are ignored, and an error is its code and
 // message.
 //
-// It is a client of the member's gRPC services through Config.Conn. It has no rights of its own:
-// calls have the token of the request.
+// It is a client of the member's gRPC services through Config.Conn. It has no rights: calls have
+// the token of the request.
 //
 //  1. No message needs more than Config.MaxBodyBytes of memory before it is decoded, in requests
 //     with one message and in streams.

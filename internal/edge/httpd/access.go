@@ -34,8 +34,8 @@ func (a *access) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		if host := hostname(r); !Allows(a.HostWhitelist, host) {
 			boundTime(w, r)
 			a.Logger.Warn("rejecting HTTP request to prevent DNS rebinding attacks", "host", host)
-			http.Error(w, fmt.Sprintf("\nThis is not a name that the member is known by: the Host header was unrecognized.\n\n"+
-				"A page in a browser could have been led here under a name of its own (DNS rebinding, CVE-2018-5702).\n"+
+			http.Error(w, fmt.Sprintf("\nThe member does not know itself by this name: the Host header was unrecognized.\n\n"+
+				"A page in a browser could have reached this member under a foreign name (DNS rebinding, CVE-2018-5702).\n"+
 				"Use TLS, or list the name: --host-whitelist %q\n", host),
 				http.StatusMisdirectedRequest)
 			return

@@ -14,8 +14,9 @@ import (
 	"golang.org/x/net/trace"
 )
 
-// vars writes the variables of the process, as package expvar does, and those of the member. It
-// omits the command line, which can hold a password or a token: everyone may read this page.
+// vars writes the variables of the process, as package expvar does, and the variables of the
+// member. It omits the command line, which can hold a password or a token: everyone may read this
+// page.
 func (h *handler) vars(w http.ResponseWriter, _ *http.Request) {
 	list := map[string]string{}
 	expvar.Do(func(v expvar.KeyValue) {

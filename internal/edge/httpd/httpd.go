@@ -5,7 +5,7 @@
 //     unknown paths 404.
 //  2. A check queries the member at the time of the request: nothing is cached, and a check that
 //     takes longer than Config.CheckTimeout fails.
-//  3. The text of a failed check is that of the API's error.
+//  3. A failed check has the text of the API's error.
 //  4. On the client listeners, hosts and origins are checked before the path. The metrics and peer
 //     listeners have no such checks, and neither the gateway nor debugging.
 //  5. A page is sent within a minute after its health checks, or its connection is closed. Profiles
@@ -62,7 +62,7 @@ const Any = "*"
 type Config struct {
 	Health   Health
 	Versions func() Versions
-	// Registry holds the metrics for /metrics; New adds those of this package.
+	// Registry holds the metrics for /metrics; New adds its own.
 	Registry *prometheus.Registry
 
 	// Waiting returns what the member waits for before it serves clients, "" once it serves:

@@ -64,7 +64,7 @@ func (q *requests) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if n, ok := q.admit(host); !ok {
 		boundTime(w, r)
 		w.Header().Set("Retry-After", "1")
-		http.Error(w, fmt.Sprintf("%d requests from this address are not finished, and the member serves %d at once: end some, such as watches, and try again",
+		http.Error(w, fmt.Sprintf("this address has %d unfinished requests, and the member serves %d at once: end some, such as watches, and try again",
 			n, q.most), http.StatusServiceUnavailable)
 		return
 	}

@@ -11,15 +11,19 @@ import (
 
 func TestAlarm(t *testing.T) {
 	f := start(t, nil)
-	call := func(action etcdserverpb.AlarmRequest_AlarmAction, typ etcdserverpb.AlarmType, member uint64) (*etcdserverpb.AlarmResponse, error) {
-		return f.Maintenance.Alarm(t.Context(), &etcdserverpb.AlarmRequest{Action: action, Alarm: typ, MemberID: member})
+	call := func(action etcdserverpb.AlarmRequest_AlarmAction, typ etcdserverpb.AlarmType,
+		member uint64) (*etcdserverpb.AlarmResponse, error) {
+		return f.Maintenance.Alarm(t.Context(),
+			&etcdserverpb.AlarmRequest{Action: action, Alarm: typ, MemberID: member})
 	}
 	alarm := func(typ etcdserverpb.AlarmType, member uint64) *etcdserverpb.AlarmMember {
 		return &etcdserverpb.AlarmMember{Alarm: typ, MemberID: member}
 	}
 	const (
-		get, activate, deactivate = etcdserverpb.AlarmRequest_GET, etcdserverpb.AlarmRequest_ACTIVATE, etcdserverpb.AlarmRequest_DEACTIVATE
-		none, noSpace, corrupt    = etcdserverpb.AlarmType_NONE, etcdserverpb.AlarmType_NOSPACE, etcdserverpb.AlarmType_CORRUPT
+		get, activate, deactivate = etcdserverpb.AlarmRequest_GET,
+			etcdserverpb.AlarmRequest_ACTIVATE, etcdserverpb.AlarmRequest_DEACTIVATE
+		none, noSpace, corrupt = etcdserverpb.AlarmType_NONE, etcdserverpb.AlarmType_NOSPACE,
+			etcdserverpb.AlarmType_CORRUPT
 	)
 	for i, c := range []struct {
 		action etcdserverpb.AlarmRequest_AlarmAction
@@ -42,7 +46,8 @@ func TestAlarm(t *testing.T) {
 			t.Fatal(err)
 		}
 		wantEqual(t, res, &etcdserverpb.AlarmResponse{
-			Header: &etcdserverpb.ResponseHeader{ClusterId: 0xc1, MemberId: 0xa1, Revision: 1, RaftTerm: 7}, Alarms: c.want})
+			Header: &etcdserverpb.ResponseHeader{ClusterId: 0xc1, MemberId: 0xa1, Revision: 1,
+				RaftTerm: 7}, Alarms: c.want})
 		if t.Failed() {
 			t.Fatalf("step %d", i)
 		}

@@ -15,7 +15,7 @@ import (
 	"vigil/internal/kv"
 )
 
-// nobodyKnown is a member with auth enabled that knows no user. It refuses all that reaches it.
+// nobodyKnown is a member with auth enabled that knows no user. It rejects every call.
 type nobodyKnown struct{ Auth }
 
 func (nobodyKnown) AuthEnabled() bool                              { return true }
@@ -32,7 +32,9 @@ type noTimes struct{}
 func (noTimes) RevisionAt(context.Context, int64, bool) (int64, error) {
 	return 0, kv.ErrUserEmpty
 }
-func (noTimes) Spans(context.Context, []int64) ([]kv.TimeSpan, error) { return nil, kv.ErrUserEmpty }
+func (noTimes) Spans(context.Context, []int64) ([]kv.TimeSpan, error) {
+	return nil, kv.ErrUserEmpty
+}
 
 // methods returns the methods that the server serves, by their full names.
 func (f *fixture) methods() map[string]transport.Method {
@@ -45,10 +47,12 @@ func (f *fixture) methods() map[string]transport.Method {
 	return out
 }
 
-// Whatever the server serves has a rule, by the descriptors of the services; and there is no rule for what is
-// not served.
+// Every method that the server serves has a rule, and every rule has a method.
 func TestEveryMethodHasARule(t *testing.T) {
-	f := start(t, func(c *Config) { c.Auth, c.Leases, c.Times = nobodyKnown{}, &fakeLeases{}, noTimes{} })
+	f := start(t, func(c *Config) {
+		c.Auth, c.Leases, c.Times = nobodyKnown{},
+			&fakeLeases{}, noTimes{}
+	})
 	served := map[string]bool{}
 	for full := range f.methods() {
 		served[full] = true
@@ -71,8 +75,10 @@ func TestEveryMethodIsServed(t *testing.T) {
 	f := start(t, func(c *Config) { c.Auth, c.Leases = nobodyKnown{}, &fakeLeases{} })
 	n := 0
 	methods := f.methods()
-	for _, file := range []protoreflect.FileDescriptor{etcdserverpb.File_rpc_proto, lockpb.Lock.ParentFile(), lockpb.Election.ParentFile(),
-		grpc_health_v1.File_grpc_health_v1_health_proto, rpb.File_grpc_reflection_v1_reflection_proto} {
+	for _, file := range []protoreflect.FileDescriptor{etcdserverpb.File_rpc_proto,
+		lockpb.Lock.ParentFile(), lockpb.Election.ParentFile(),
+		grpc_health_v1.File_grpc_health_v1_health_proto,
+		rpb.File_grpc_reflection_v1_reflection_proto} {
 		for i := range file.Services().Len() {
 			d := file.Services().Get(i)
 			for j := range d.Methods().Len() {
@@ -82,7 +88,8 @@ func TestEveryMethodIsServed(t *testing.T) {
 				switch {
 				case !ok:
 					t.Errorf("%s is not served", want.FullName())
-				case m.ClientStreams != want.IsStreamingClient() || m.ServerStreams != want.IsStreamingServer():
+				case m.ClientStreams != want.IsStreamingClient() ||
+					m.ServerStreams != want.IsStreamingServer():
 					t.Errorf("%s is served as %+v", want.FullName(), m)
 				}
 			}

@@ -12,7 +12,7 @@ import (
 	"vigil/internal/kv"
 )
 
-// fakeHasher answers with what it is asked for, or fails.
+// fakeHasher answers with the revision of the request, or fails.
 type fakeHasher struct {
 	err  error
 	wait bool // until the context ends
@@ -23,19 +23,22 @@ func (f fakeHasher) HashKV(ctx context.Context, revision int64) (kv.HashResult, 
 		<-ctx.Done()
 		return kv.HashResult{}, ctx.Err()
 	}
-	return kv.HashResult{Hash: 0xfffffffe, HashRevision: revision, CompactRevision: -1, Revision: 9}, f.err
+	return kv.HashResult{Hash: 0xfffffffe, HashRevision: revision, CompactRevision: -1,
+		Revision: 9}, f.err
 }
 
 func (f fakeHasher) Hash(ctx context.Context) (kv.HashResult, error) { return f.HashKV(ctx, 8) }
 
 func TestHash(t *testing.T) {
 	f := start(t, nil)
-	header := &etcdserverpb.ResponseHeader{ClusterId: 0xc1, MemberId: 0xa1, Revision: 9, RaftTerm: 7}
+	header := &etcdserverpb.ResponseHeader{ClusterId: 0xc1, MemberId: 0xa1,
+		Revision: 9, RaftTerm: 7}
 	res, err := f.Maintenance.HashKV(t.Context(), &etcdserverpb.HashKVRequest{Revision: 7})
 	if err != nil {
 		t.Fatal(err)
 	}
-	wantEqual(t, res, &etcdserverpb.HashKVResponse{Header: header, Hash: 0xfffffffe, HashRevision: 7, CompactRevision: -1})
+	wantEqual(t, res, &etcdserverpb.HashKVResponse{Header: header, Hash: 0xfffffffe,
+		HashRevision: 7, CompactRevision: -1})
 	whole, err := f.Maintenance.Hash(t.Context(), &etcdserverpb.HashRequest{})
 	if err != nil {
 		t.Fatal(err)
@@ -61,10 +64,10 @@ func TestHashErrors(t *testing.T) {
 	}
 }
 
-// TestHashCancel ends a hash with its client.
+// TestHashCancel: a hash ends with its client.
 func TestHashCancel(t *testing.T) {
 	f := start(t, func(c *Config) { c.Hasher = fakeHasher{wait: true} })
-	// A call that ends before there is a connection has another text.
+	// A call that ends before there is a connection has a different text.
 	if _, err := f.KV.Range(t.Context(), &etcdserverpb.RangeRequest{Key: []byte("k")}); err != nil {
 		t.Fatal(err)
 	}

@@ -31,7 +31,7 @@ func (noHistory) EventsIn(_ *kv.EventBuffer, _, to int64, _ int) ([]kv.Event, in
 }
 func (noHistory) Get([]byte, int64) ([]byte, error) { return nil, nil }
 
-// idleClient is a connection that takes little memory itself.
+// idleClient is a connection that needs little memory itself.
 type idleClient struct {
 	net.Conn
 	t      *testing.T
@@ -46,8 +46,12 @@ func dialIdle(t *testing.T, addr string) *idleClient {
 	}
 	t.Cleanup(func() { nc.Close() })
 	c := &idleClient{Conn: nc, t: t, stream: 1<<32 - 1} // the next is 1
-	c.write([]byte(http2.ClientPreface + "\x00\x00\x00\x04\x00\x00\x00\x00\x00" + "\x00\x00\x00\x04\x01\x00\x00\x00\x00"))
-	c.readUntil(func(kind http2.FrameType, flags byte) bool { return kind == http2.FrameSettings && flags == 1 })
+	c.write([]byte(http2.ClientPreface + "\x00\x00\x00\x04\x00\x00\x00\x00\x00" +
+		"\x00\x00\x00\x04\x01\x00\x00\x00\x00"))
+	c.readUntil(func(kind http2.FrameType,
+		flags byte) bool {
+		return kind == http2.FrameSettings && flags == 1
+	})
 	return c
 }
 
@@ -87,7 +91,8 @@ func (c *idleClient) open(path string) {
 	var head bytes.Buffer
 	enc := hpack.NewEncoder(&head)
 	enc.SetMaxDynamicTableSizeLimit(0)
-	for _, f := range [][2]string{{":method", "POST"}, {":scheme", "http"}, {":path", path}, {":authority", "h"},
+	for _, f := range [][2]string{{":method", "POST"}, {":scheme", "http"}, {":path", path},
+		{":authority", "h"},
 		{"content-type", "application/grpc"}, {"te", "trailers"}} {
 		if err := enc.WriteField(hpack.HeaderField{Name: f[0], Value: f[1]}); err != nil {
 			c.t.Fatal(err)
@@ -106,7 +111,8 @@ func (c *idleClient) send(messages ...proto.Message) {
 		if err != nil {
 			c.t.Fatal(err)
 		}
-		out = appendFrameTo(out, http2.FrameData, 0, c.stream, append(binary.BigEndian.AppendUint32([]byte{0}, uint32(len(m))), m...))
+		out = appendFrameTo(out, http2.FrameData, 0, c.stream,
+			append(binary.BigEndian.AppendUint32([]byte{0}, uint32(len(m))), m...))
 	}
 	c.write(out)
 }
@@ -121,8 +127,8 @@ func memory() (heap, stacks int64) {
 	return int64(m.HeapAlloc), int64(m.StackInuse)
 }
 
-// TestIdleMemory bounds what connections, streams and watchers cost that do nothing, with the client's sockets. It proves too that an
-// idle stream has no goroutine.
+// TestIdleMemory limits the memory of idle connections, streams and watchers, including the
+// client's sockets. It also proves that an idle stream has no goroutine.
 func TestIdleMemory(t *testing.T) {
 	if raceEnabled {
 		t.Skip("the race detector takes memory")
@@ -172,7 +178,8 @@ func TestIdleMemory(t *testing.T) {
 			c.send(creates...)
 		}
 	}
-	eventually(t, "there are many watchers", func() bool { return watchers() == conns*(streams+10*per) })
+	eventually(t, "there are many watchers",
+		func() bool { return watchers() == conns*(streams+10*per) })
 	full, _ := memory()
 	for _, c := range list {
 		for range streams {
@@ -180,14 +187,16 @@ func TestIdleMemory(t *testing.T) {
 			c.send(&etcdserverpb.LeaseKeepAliveRequest{ID: 5})
 		}
 	}
-	eventually(t, "the leases are kept alive", func() bool { return leases.kept.Load() == conns*streams })
+	eventually(t, "the leases are kept alive",
+		func() bool { return leases.kept.Load() == conns*streams })
 	eventually(t, "idle streams have no goroutines", noGoroutines)
 	keeping, _ := memory()
 	for _, m := range []struct {
 		what          string
 		bytes, atMost int64
 	}{
-		{"connection", (idle - before + idleStacks - beforeStacks) / conns, 9500}, // stacks are taken from the system in pieces of 32 KiB
+		// stacks are taken from the system in pieces of 32 KiB
+		{"connection", (idle - before + idleStacks - beforeStacks) / conns, 9500},
 		{"stream with a watcher", (some - idle) / (conns * streams), 2000},
 		{"watcher", (full - some) / (conns * 10 * per), 380},
 		{"stream of keep-alives", (keeping - full) / (conns * streams), 900},

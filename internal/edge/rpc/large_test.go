@@ -30,7 +30,7 @@ import (
 )
 
 // largeKV answers every range with as many keys as its limit says, of 1 KiB, in pieces of a budget,
-// and every transaction with one that it made without asking.
+// and every transaction with a list that does not wait for the budget.
 type largeKV struct {
 	*fakeKV
 	budget *ration.Budget
@@ -39,10 +39,12 @@ type largeKV struct {
 var largeValue = bytes.Repeat([]byte("v"), 1<<10)
 
 func largeRecord(i int64) []byte {
-	return encode(&mvccpb.KeyValue{Key: fmt.Appendf(nil, "%08d", i), Value: largeValue, ModRevision: i + 1})
+	return encode(&mvccpb.KeyValue{Key: fmt.Appendf(nil, "%08d", i), Value: largeValue,
+		ModRevision: i + 1})
 }
 
-// largeRecords returns the records of the first keys as a range has them, and where each begins and the last ends.
+// largeRecords returns the records of the first keys as in a range. begins has the offset of each
+// record, and the end of the last.
 var largeRecords = sync.OnceValues(func() (all []byte, begins []int) {
 	for i := range int64(24000) {
 		b := largeRecord(i)
@@ -92,7 +94,8 @@ func (k *largeKV) build(l *ration.Loan, first, n int64) (*kv.RangeResult, error)
 		*p = (*p)[:copy(*p, all)]
 		long.Pieces, all = append(long.Pieces, p), all[len(*p):]
 	}
-	return &kv.RangeResult{Revision: 9, Count: 1 << 20, More: first+n < 20000, KVs: kv.Records{Long: long}}, nil
+	return &kv.RangeResult{Revision: 9, Count: 1 << 20, More: first+n < 20000,
+		KVs: kv.Records{Long: long}}, nil
 }
 
 func (k *largeKV) Do(ctx context.Context, w kv.Write) (o kv.Outcome) {
@@ -129,11 +132,12 @@ func startLarge(t testing.TB, limit int64) (*fixture, *ration.Budget) {
 
 func returned(t testing.TB, b *ration.Budget) {
 	t.Helper()
-	eventually(t, "everything is given back", func() bool { s := b.Stats(); return s.Held == 0 && s.Waiting == 0 })
+	eventually(t, "everything is given back",
+		func() bool { s := b.Stats(); return s.Held == 0 && s.Waiting == 0 })
 }
 
-// TestLargeAnswers: many clients ask for more than the budget holds; all get what they asked for, and
-// everything is given back.
+// TestLargeAnswers: many clients together ask for more than the budget holds. All get their
+// answers, and all memory is returned.
 func TestLargeAnswers(t *testing.T) {
 	f, budget := startLarge(t, 16<<20)
 	var wg sync.WaitGroup
@@ -144,7 +148,8 @@ func TestLargeAnswers(t *testing.T) {
 			if i == 3 {
 				opts = append(opts, grpc.UseCompressor(gzip.Name))
 			}
-			res, err := f.KV.Range(t.Context(), &etcdserverpb.RangeRequest{Key: []byte("0"), Limit: n}, opts...)
+			res, err := f.KV.Range(t.Context(),
+				&etcdserverpb.RangeRequest{Key: []byte("0"), Limit: n}, opts...)
 			if err != nil {
 				t.Error(err)
 				return
@@ -170,10 +175,11 @@ func TestLargeAnswers(t *testing.T) {
 	returned(t, budget)
 }
 
-// TestLargeStream: a streamed range holds the memory of its chunks only.
+// TestLargeStream: a streamed range holds only the memory of its chunks.
 func TestLargeStream(t *testing.T) {
 	f, budget := startLarge(t, 16<<20)
-	stream, err := f.KV.RangeStream(t.Context(), &etcdserverpb.RangeRequest{Key: []byte("0"), RangeEnd: []byte{0}})
+	stream, err := f.KV.RangeStream(t.Context(),
+		&etcdserverpb.RangeRequest{Key: []byte("0"), RangeEnd: []byte{0}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -199,18 +205,19 @@ func TestLargeStream(t *testing.T) {
 	returned(t, budget)
 }
 
-// rawClient is an HTTP/2 client that asks and does not read on.
+// rawClient is an HTTP/2 client that sends requests and does not read.
 type rawClient struct {
 	net.Conn
 	fr *http2.Framer
 }
 
-// ask sends a call on a stream; nothing opens the window of 64 KiB that it begins with.
+// ask sends a call on a stream. The window stays at its first 64 KiB.
 func (c *rawClient) ask(t testing.TB, stream uint32, method string, m proto.Message) {
 	t.Helper()
 	var head bytes.Buffer
 	enc := hpack.NewEncoder(&head)
-	for _, h := range [][2]string{{":method", "POST"}, {":scheme", "http"}, {":path", method}, {":authority", "x"},
+	for _, h := range [][2]string{{":method", "POST"}, {":scheme", "http"}, {":path", method},
+		{":authority", "x"},
 		{"content-type", "application/grpc"}, {"te", "trailers"}} {
 		if err := enc.WriteField(hpack.HeaderField{Name: h[0], Value: h[1]}); err != nil {
 			t.Fatal(err)
@@ -218,8 +225,10 @@ func (c *rawClient) ask(t testing.TB, stream uint32, method string, m proto.Mess
 	}
 	b := encodeAny(t, m)
 	err := errors.Join(
-		c.fr.WriteHeaders(http2.HeadersFrameParam{StreamID: stream, BlockFragment: head.Bytes(), EndHeaders: true}),
-		c.fr.WriteData(stream, true, append(binary.BigEndian.AppendUint32([]byte{0}, uint32(len(b))), b...)))
+		c.fr.WriteHeaders(http2.HeadersFrameParam{StreamID: stream, BlockFragment: head.Bytes(),
+			EndHeaders: true}),
+		c.fr.WriteData(stream, true,
+			append(binary.BigEndian.AppendUint32([]byte{0}, uint32(len(b))), b...)))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -252,38 +261,43 @@ func dialRaw(t testing.TB, addr string) *rawClient {
 
 const rangeMethod = "/etcdserverpb.KV/Range"
 
-// TestStalledClient: a client that does not read its answer holds its memory alone, until somebody
-// waits for that and its time is over. Then its connection is closed.
+// TestStalledClient: a client that does not read its answer holds only the memory of this answer.
+// Its connection is closed when others wait for the memory and its time is over.
 func TestStalledClient(t *testing.T) {
 	f, budget := startLarge(t, 24<<20)
-	f.deliveries.Patience = delivery.Patience{Interval: 50 * time.Millisecond, MaxStill: 50 * time.Millisecond, MaxSlow: time.Hour, OwnMaxStill: time.Hour}
+	f.deliveries.Patience = delivery.Patience{Interval: 50 * time.Millisecond,
+		MaxStill: 50 * time.Millisecond, MaxSlow: time.Hour, OwnMaxStill: time.Hour}
 	slow := dialRaw(t, f.addr)
 	slow.ask(t, 1, rangeMethod, &etcdserverpb.RangeRequest{Key: []byte("0"), Limit: 12000})
 	eventually(t, "the answer is on its way", func() bool { return budget.Stats().Held > 10<<20 })
 
-	// Those for whom there is room pass, and it stays connected.
+	// Calls for which there is room pass, and the client stays connected.
 	for range 20 {
-		if _, err := f.KV.Range(t.Context(), &etcdserverpb.RangeRequest{Key: []byte("0"), Limit: 2000}); err != nil {
+		if _, err := f.KV.Range(t.Context(),
+			&etcdserverpb.RangeRequest{Key: []byte("0"), Limit: 2000}); err != nil {
 			t.Fatal(err)
 		}
 	}
 	if held := budget.Stats().Held; held < 10<<20 {
 		t.Fatalf("%d bytes are held by who does not read", held)
 	}
-	// A call that waits is served at the expense of the slow one.
-	if _, err := f.KV.Range(t.Context(), &etcdserverpb.RangeRequest{Key: []byte("0"), Limit: 15000}); err != nil {
+	// A call that waits is served at the expense of the slow client.
+	if _, err := f.KV.Range(t.Context(),
+		&etcdserverpb.RangeRequest{Key: []byte("0"), Limit: 15000}); err != nil {
 		t.Fatal(err)
 	}
-	if !strings.Contains(f.log.String(), "closing the connection of a client that does not take its answer") {
+	if !strings.Contains(f.log.String(),
+		"closing the connection of a client that does not take its answer") {
 		t.Error("nothing is said of it")
 	}
 	returned(t, budget)
 }
 
-// TestWaitingCallGivesUp: a call that waits for memory leaves the line when its client gives it up.
+// TestWaitingCallGivesUp: a call that waits for memory leaves the queue when its client cancels it.
 func TestWaitingCallGivesUp(t *testing.T) {
 	f, budget := startLarge(t, 24<<20)
-	f.deliveries.Patience = delivery.Patience{Interval: time.Hour, MaxStill: time.Hour, MaxSlow: time.Hour, OwnMaxStill: time.Hour}
+	f.deliveries.Patience = delivery.Patience{Interval: time.Hour, MaxStill: time.Hour,
+		MaxSlow: time.Hour, OwnMaxStill: time.Hour}
 	slow := dialRaw(t, f.addr)
 	slow.ask(t, 1, rangeMethod, &etcdserverpb.RangeRequest{Key: []byte("0"), Limit: 12000})
 	eventually(t, "the answer is on its way", func() bool { return budget.Stats().Held > 10<<20 })
@@ -303,7 +317,7 @@ func TestWaitingCallGivesUp(t *testing.T) {
 	returned(t, budget)
 }
 
-// TestLargeLost: answers whose call or connection ends give back what was not sent.
+// TestLargeLost: an answer whose call or connection ends gives back the memory that was not sent.
 func TestLargeLost(t *testing.T) {
 	f, budget := startLarge(t, 160<<20)
 	list := &etcdserverpb.RangeRequest{Key: []byte("0"), RangeEnd: []byte{0}, Limit: 8000}
@@ -339,7 +353,7 @@ func TestLargeLost(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		// What the transport lost without a word comes back with the connection.
+		// Memory that the transport dropped without notice is returned when the connection ends.
 		f.conn.Close()
 		returned(t, budget)
 	})
@@ -347,10 +361,12 @@ func TestLargeLost(t *testing.T) {
 
 func TestTooLarge(t *testing.T) {
 	err := apierror.Status(fmt.Errorf("reading: %w", &kv.TooLargeError{Size: 5, Limit: 4}))
-	wantStatus(t, err, status.Error(codes.ResourceExhausted, "grpc: trying to send message larger than max (5 vs. 4)"))
+	wantStatus(t, err, status.Error(codes.ResourceExhausted,
+		"grpc: trying to send message larger than max (5 vs. 4)"))
 }
 
-// TestLargeLeases: the keys of a lease, and the leases, count as a range does until they are sent.
+// TestLargeLeases: the keys of a lease, and the list of leases, are counted like a range until they
+// are sent.
 func TestLargeLeases(t *testing.T) {
 	budget, err := ration.New(64 << 20)
 	if err != nil {
@@ -363,21 +379,24 @@ func TestLargeLeases(t *testing.T) {
 	f := start(t, func(c *Config) { c.Leases, c.Ranges = leases, budget })
 	lease := etcdserverpb.NewLeaseClient(f.conn)
 	ask := func(c *rawClient, stream uint32) {
-		c.ask(t, stream, "/etcdserverpb.Lease/LeaseTimeToLive", &etcdserverpb.LeaseTimeToLiveRequest{ID: 1, Keys: true})
+		c.ask(t, stream, "/etcdserverpb.Lease/LeaseTimeToLive",
+			&etcdserverpb.LeaseTimeToLiveRequest{ID: 1, Keys: true})
 	}
 	c := dialRaw(t, f.addr)
 	ask(c, 1)
 	eventually(t, "it is held", func() bool { return budget.Stats().Held > 15<<20 })
-	// Another of that connection waits for its share.
+	// Another call on this connection waits for its share.
 	ask(c, 3)
 	eventually(t, "it waits", func() bool { return budget.Stats().Waiting == 1 })
 	c.Close()
 	returned(t, budget)
-	res, err := lease.LeaseTimeToLive(t.Context(), &etcdserverpb.LeaseTimeToLiveRequest{ID: 1, Keys: true}, grpc.MaxCallRecvMsgSize(1<<30))
+	res, err := lease.LeaseTimeToLive(t.Context(),
+		&etcdserverpb.LeaseTimeToLiveRequest{ID: 1, Keys: true}, grpc.MaxCallRecvMsgSize(1<<30))
 	if err != nil || len(res.Keys) != 100 || string(res.Keys[99]) != leases.keys[99] {
 		t.Fatalf("%d keys, %v", len(res.GetKeys()), err)
 	}
-	all, err := lease.LeaseLeases(t.Context(), &etcdserverpb.LeaseLeasesRequest{}, grpc.MaxCallRecvMsgSize(1<<30))
+	all, err := lease.LeaseLeases(t.Context(), &etcdserverpb.LeaseLeasesRequest{},
+		grpc.MaxCallRecvMsgSize(1<<30))
 	if err != nil || len(all.Leases) != 1<<17 {
 		t.Fatalf("%d leases, %v", len(all.GetLeases()), err)
 	}

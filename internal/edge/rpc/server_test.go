@@ -100,7 +100,7 @@ func TestKV(t *testing.T) {
 	}
 }
 
-// TestRequestsAreKept: what the member holds on to stays as it was, whatever is received later.
+// TestRequestsAreKept: a request that the member keeps does not change when others are received.
 func TestRequestsAreKept(t *testing.T) {
 	f := start(t, nil)
 	for i := range 200 {
@@ -164,10 +164,10 @@ func TestRequestTooLarge(t *testing.T) {
 		t.Errorf("the largest value: %v", err)
 	}
 	wantStatus(t, put(fits+1), rpctypes.ErrGRPCRequestTooLarge)
-	// A wrong request is wrong before it is too large.
+	// The error of an invalid request comes before the error of its size.
 	_, err := f.KV.Put(t.Context(), &etcdserverpb.PutRequest{Value: make([]byte, limit)})
 	wantStatus(t, err, rpctypes.ErrGRPCEmptyKey)
-	// What is not proposed has the limit of the transport only.
+	// A request that is not proposed has only the limit of the transport.
 	key := make([]byte, limit)
 	if _, err := f.KV.Range(t.Context(), &etcdserverpb.RangeRequest{Key: key}); err != nil {
 		t.Error(err)
@@ -362,7 +362,7 @@ func TestMetadata(t *testing.T) {
 	if err := put("hasleader", "true", "client-api-version", "3.7", "token", "x", "authorization", "y"); err != nil {
 		t.Error(err)
 	}
-	// grpc-go's own client does not send what is no ASCII.
+	// The client of grpc-go sends only ASCII.
 	bad := metadata.NewOutgoingContext(t.Context(), metadata.Pairs("client-api-version", "\xff"))
 	err := f.InProcess().Call(bad, etcdserverpb.KV_Compact_FullMethodName, nil, nil)
 	wantStatus(t, err, rpctypes.ErrGRPCInvalidClientAPIVersion)
@@ -498,7 +498,7 @@ func TestPanicInEncoding(t *testing.T) {
 	}
 }
 
-// Each service of health says what it is for; watchers of one are notified.
+// Each service name of health has its own state, and its watchers are notified.
 func TestHealth(t *testing.T) {
 	f := start(t, func(c *Config) { c.ElectionTimeout = 20 * time.Millisecond })
 	client := grpc_health_v1.NewHealthClient(f.conn)
@@ -527,7 +527,7 @@ func TestHealth(t *testing.T) {
 	} {
 		c.change()
 		for service, want := range c.want {
-			// The answer to a question is that of its moment.
+			// Check answers with the present state.
 			r, err := client.Check(t.Context(), &grpc_health_v1.HealthCheckRequest{Service: service})
 			if err != nil || r.Status != want {
 				t.Errorf("%s: service %q: %v, %v, want %v", c.name, service, r, err, want)

@@ -22,7 +22,7 @@ import (
 	"vigil/internal/kv"
 )
 
-// fakeSnapshots are of size bytes; writing fails with err behind them, or panics.
+// fakeSnapshots have size bytes; after these, writing fails with err, or panics.
 type fakeSnapshots struct {
 	size  int
 	err   error
@@ -73,7 +73,7 @@ func content(n int) []byte {
 	return b
 }
 
-// fetch takes a whole snapshot.
+// fetch reads a whole snapshot.
 func fetch(t *testing.T, f *fixture) (body []byte, messages int, err error) {
 	t.Helper()
 	st, err := f.Maintenance.Snapshot(t.Context(), &etcdserverpb.SnapshotRequest{})
@@ -85,8 +85,10 @@ func fetch(t *testing.T, f *fixture) (body []byte, messages int, err error) {
 		if err != nil {
 			return body, messages, err
 		}
-		if left >= 0 && int64(len(r.Blob)) != sha256.Size && left-int64(len(r.Blob)) != int64(r.RemainingBytes) {
-			t.Errorf("%d bytes were to come, %d come and %d are said to remain", left, len(r.Blob), r.RemainingBytes)
+		if left >= 0 && int64(len(r.Blob)) != sha256.Size &&
+			left-int64(len(r.Blob)) != int64(r.RemainingBytes) {
+			t.Errorf("%d bytes were to come, %d come and %d are said to remain", left, len(r.Blob),
+				r.RemainingBytes)
 		}
 		left = int64(r.RemainingBytes)
 		if r.Version != "3.7.0" || len(r.Blob) > maintenanceapi.SnapshotChunk {
@@ -99,12 +101,14 @@ func fetch(t *testing.T, f *fixture) (body []byte, messages int, err error) {
 func TestSnapshot(t *testing.T) {
 	s := &fakeSnapshots{}
 	f := start(t, func(c *Config) { c.Snapshots = s })
-	for _, size := range []int{0, 4096, maintenanceapi.SnapshotChunk, 10*maintenanceapi.SnapshotChunk + 512} {
+	for _, size := range []int{0, 4096, maintenanceapi.SnapshotChunk,
+		10*maintenanceapi.SnapshotChunk + 512} {
 		s.size = size
 		body, messages, err := fetch(t, f)
 		want := content(size)
 		sum := sha256.Sum256(want)
-		if err != io.EOF || !bytes.Equal(body, append(want, sum[:]...)) || messages != (size+maintenanceapi.SnapshotChunk-1)/maintenanceapi.SnapshotChunk+1 {
+		if err != io.EOF || !bytes.Equal(body, append(want, sum[:]...)) ||
+			messages != (size+maintenanceapi.SnapshotChunk-1)/maintenanceapi.SnapshotChunk+1 {
 			t.Errorf("%d bytes: %d in %d messages, %v", size, len(body), messages, err)
 		}
 	}
@@ -124,8 +128,10 @@ func TestSnapshotFails(t *testing.T) {
 		text       string
 	}{
 		{err: own, code: codes.Unknown, text: "disk on fire"},
-		{err: transport.ErrPanic, code: codes.Internal, text: "vigil: internal error, see the log of the member"},
-		{begin: kv.ErrTooManyRequests, code: codes.ResourceExhausted, text: "etcdserver: too many requests"},
+		{err: transport.ErrPanic, code: codes.Internal,
+			text: "vigil: internal error, see the log of the member"},
+		{begin: kv.ErrTooManyRequests, code: codes.ResourceExhausted,
+			text: "etcdserver: too many requests"},
 		{begin: kv.ErrStopped, code: codes.Unavailable, text: "etcdserver: server stopped"},
 	} {
 		s := &fakeSnapshots{size: 70000, err: c.err, begin: c.begin}
@@ -142,8 +148,8 @@ func TestSnapshotFails(t *testing.T) {
 	}
 }
 
-// A client that takes nothing is let go, and so is one that goes away, and all when the server stops. The
-// snapshot is closed each time.
+// The snapshot is closed when its client reads nothing, when the client goes away, and when the
+// server stops.
 func TestSnapshotEnds(t *testing.T) {
 	s := &fakeSnapshots{size: 64 << 20} // more than the transport takes on its own
 	f := start(t, func(c *Config) { c.Snapshots = s })
@@ -152,7 +158,8 @@ func TestSnapshotEnds(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "it was open and is closed", func() bool { return s.begun.Load() == 1 && s.open.Load() == 0 })
+	eventually(t, "it was open and is closed",
+		func() bool { return s.begun.Load() == 1 && s.open.Load() == 0 })
 	for err == nil {
 		_, err = st.Recv()
 	}
@@ -173,7 +180,7 @@ func TestSnapshotEnds(t *testing.T) {
 		t.Fatal(err)
 	}
 	eventually(t, "the last is open", func() bool { return s.open.Load() == 1 })
-	// What was sent, and is not taken, keeps the connection until the end of the context.
+	// Unread data keep the connection until the end of the context.
 	ctx, cancel = context.WithTimeout(t.Context(), 50*time.Millisecond)
 	defer cancel()
 	f.Stop(ctx)
@@ -186,13 +193,14 @@ func TestSnapshotEnds(t *testing.T) {
 	}
 }
 
-// TestSnapshotYields: clients that take nothing do not keep others from their snapshots.
+// TestSnapshotYields: clients that read nothing do not keep others from their snapshots.
 func TestSnapshotYields(t *testing.T) {
 	s := &fakeSnapshots{size: 64 << 20, most: 3}
 	f := start(t, func(c *Config) { c.Snapshots = s })
 	f.maintenance.Sending.Yield = time.Hour
 	for range s.most {
-		if _, err := f.Maintenance.Snapshot(t.Context(), &etcdserverpb.SnapshotRequest{}); err != nil {
+		if _, err := f.Maintenance.Snapshot(t.Context(),
+			&etcdserverpb.SnapshotRequest{}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -211,7 +219,7 @@ func TestSnapshotYields(t *testing.T) {
 	eventually(t, "one makes room", func() bool { return another() == nil })
 }
 
-// A client that reads a little within the time is ended all the same; one that is fast enough is not.
+// A client that reads too little within the time is ended, a client that is fast enough is not.
 func TestSnapshotRate(t *testing.T) {
 	s := &fakeSnapshots{size: 3 * maintenanceapi.SnapshotPiece}
 	f := start(t, func(c *Config) { c.Snapshots = s })
@@ -220,7 +228,8 @@ func TestSnapshotRate(t *testing.T) {
 	for tick := time.NewTicker(10 * time.Millisecond); err == nil; <-tick.C {
 		_, err = st.Recv()
 	}
-	if status.Code(err) != codes.DeadlineExceeded || !strings.Contains(err.Error(), "less than 10485760 bytes of it in 10m0s") {
+	if status.Code(err) != codes.DeadlineExceeded ||
+		!strings.Contains(err.Error(), "less than 10485760 bytes of it in 10m0s") {
 		t.Errorf("the slow client: %v", err)
 	}
 	f.maintenance.Sending.Patience = time.Minute
@@ -229,7 +238,7 @@ func TestSnapshotRate(t *testing.T) {
 	}
 }
 
-// slowSnapshots are snapshots whose bytes the member itself reads slowly.
+// slowSnapshots are snapshots that the member reads slowly from its disk.
 type slowSnapshots struct {
 	fakeSnapshots
 	delay time.Duration
@@ -250,20 +259,24 @@ func (s *slowSnapshot) Write(out io.Writer) error {
 	return s.Snapshot.Write(out)
 }
 
-// A client that reads at once is not ended because the member is slow, neither for the time nor for another client.
+// A client that reads at once is not ended because the member is slow, neither by its time limit
+// nor for another client.
 func TestSnapshotOfSlowMember(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := &slowSnapshots{fakeSnapshots{size: 3 * maintenanceapi.SnapshotChunk, most: 1}, 2 * maintenanceapi.SnapshotPatience}
+		s := &slowSnapshots{fakeSnapshots{size: 3 * maintenanceapi.SnapshotChunk, most: 1},
+			2 * maintenanceapi.SnapshotPatience}
 		k := newFakeKV()
 		member := &fakeMember{kv: k}
-		server, err := NewServer(Config{KV: k, Member: member, Alarms: member, Hasher: fakeHasher{}, ElectionTimeout: time.Second, Snapshots: s,
+		server, err := NewServer(Config{KV: k, Member: member, Alarms: member, Hasher: fakeHasher{},
+			ElectionTimeout: time.Second, Snapshots: s,
 			NewWatchStream: (&fakeHub{}).NewStream, Logger: slog.New(slog.DiscardHandler)})
 		if err != nil {
 			t.Fatal(err)
 		}
 		defer server.Stop(t.Context())
 		open := func() transport.LocalStream {
-			st, err := server.InProcess().Open(t.Context(), etcdserverpb.Maintenance_Snapshot_FullMethodName)
+			st, err := server.InProcess().Open(t.Context(),
+				etcdserverpb.Maintenance_Snapshot_FullMethodName)
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -27,10 +27,12 @@ func (a *failingAuth) MayWatch(context.Context, []byte, []byte) error {
 	return nil
 }
 
-// A stream whose client's rights are not known after a change of users ends, so that the client continues at another member: the
-// end of a watcher is final for etcd's clients. It gets no event of after the change.
+// A stream whose client's rights are not known after a change of users ends, so that the client
+// continues at another member: the end of a watcher is final for etcd's clients. It gets no event
+// of after the change.
 func TestReviewWithoutAnswerEndsStream(t *testing.T) {
-	for _, unresolved := range []error{kv.ErrNoLeader, kv.ErrTimeout, context.DeadlineExceeded, context.Canceled} {
+	for _, unresolved := range []error{kv.ErrNoLeader, kv.ErrTimeout, context.DeadlineExceeded,
+		context.Canceled} {
 		src, auth := &oneKey{}, &failingAuth{gatedAuth: newGatedAuth()}
 		src.newest.Store(1)
 		hub := watch.New(src, watch.Options{})
@@ -59,7 +61,8 @@ func TestReviewWithoutAnswerEndsStream(t *testing.T) {
 	}
 }
 
-// What handlers do after their calls ends when Stop waits for nothing any more, because Stop waits for the handlers.
+// Work of handlers after their calls ends when the time of Stop is over, because Stop waits for the
+// handlers.
 func TestStopEndsWhatFollowsCalls(t *testing.T) {
 	f := start(t, nil)
 	entered := make(chan struct{})

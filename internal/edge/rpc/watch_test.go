@@ -28,14 +28,16 @@ func create(key string) *etcdserverpb.WatchRequest {
 }
 
 func event(size int) []byte {
-	b, err := proto.Marshal(&mvccpb.Event{Kv: &mvccpb.KeyValue{Key: []byte("k"), Value: make([]byte, size), ModRevision: 9}})
+	b, err := proto.Marshal(&mvccpb.Event{Kv: &mvccpb.KeyValue{Key: []byte("k"),
+		Value: make([]byte, size), ModRevision: 9}})
 	if err != nil {
 		panic(err)
 	}
 	return b
 }
 
-func openWatch(t *testing.T, f *fixture, ctx context.Context) (etcdserverpb.Watch_WatchClient, *fakeStream) {
+func openWatch(t *testing.T, f *fixture,
+	ctx context.Context) (etcdserverpb.Watch_WatchClient, *fakeStream) {
 	t.Helper()
 	stream, err := f.Watch.Watch(ctx)
 	if err != nil {
@@ -52,7 +54,8 @@ func TestWatchRequests(t *testing.T) {
 	}
 	for _, r := range []*etcdserverpb.WatchRequest{
 		{RequestUnion: &etcdserverpb.WatchRequest_CreateRequest{CreateRequest: &etcdserverpb.WatchCreateRequest{
-			Key: []byte("a"), RangeEnd: []byte("b"), StartRevision: -5, ProgressNotify: true, PrevKv: true, WatchId: 7, Fragment: true,
+			Key: []byte("a"), RangeEnd: []byte("b"), StartRevision: -5, ProgressNotify: true,
+			PrevKv: true, WatchId: 7, Fragment: true,
 			Filters: []etcdserverpb.WatchCreateRequest_FilterType{0, 1}}}},
 		{},
 		{RequestUnion: &etcdserverpb.WatchRequest_CancelRequest{CancelRequest: &etcdserverpb.WatchCancelRequest{WatchId: 7}}},
@@ -64,7 +67,8 @@ func TestWatchRequests(t *testing.T) {
 		}
 	}
 	for _, want := range []any{
-		watch.CreateRequest{ID: 7, Key: []byte("a"), End: []byte("b"), StartRev: -5, NoPut: true, NoDelete: true, PrevKV: true, ProgressNotify: true, Fragment: true},
+		watch.CreateRequest{ID: 7, Key: []byte("a"), End: []byte("b"), StartRev: -5, NoPut: true,
+			NoDelete: true, PrevKV: true, ProgressNotify: true, Fragment: true},
 		int64(7), "progress", watch.CreateRequest{},
 	} {
 		if got := within(t, hub.in); !reflect.DeepEqual(got, want) {
@@ -80,7 +84,8 @@ func TestWatchResponses(t *testing.T) {
 	keep := bytes.Clone(large)
 	list := []watch.Response{
 		{WatchID: 1, Revision: 3, Created: true},
-		{WatchID: -1, Revision: 3, Created: true, Canceled: true, Reason: "mvcc: watcher range is empty"},
+		{WatchID: -1, Revision: 3, Created: true, Canceled: true,
+			Reason: "mvcc: watcher range is empty"},
 		{WatchID: 1, Revision: 9, Events: [][]byte{small}},
 		{WatchID: 1, Also: []int64{0, 2, 300}, Revision: 9, Events: [][]byte{small}},
 		{WatchID: 1, Revision: 9, Events: [][]byte{small, large, small, large}, Fragment: true},
@@ -97,8 +102,10 @@ func TestWatchResponses(t *testing.T) {
 				t.Fatal(err)
 			}
 			want := &etcdserverpb.WatchResponse{
-				Header:  &etcdserverpb.ResponseHeader{ClusterId: 0xc1, MemberId: 0xa1, Revision: r.Revision, RaftTerm: 7},
-				WatchId: id, Created: r.Created, Canceled: r.Canceled, CancelReason: r.Reason, CompactRevision: r.CompactRevision, Fragment: r.Fragment}
+				Header: &etcdserverpb.ResponseHeader{ClusterId: 0xc1, MemberId: 0xa1,
+					Revision: r.Revision, RaftTerm: 7},
+				WatchId: id, Created: r.Created, Canceled: r.Canceled, CancelReason: r.Reason,
+				CompactRevision: r.CompactRevision, Fragment: r.Fragment}
 			for _, b := range r.Events {
 				ev := &mvccpb.Event{}
 				if err := proto.Unmarshal(b, ev); err != nil {
@@ -114,7 +121,7 @@ func TestWatchResponses(t *testing.T) {
 	}
 }
 
-// TestWatchHalfClose: a client that will ask no more still gets its events.
+// TestWatchHalfClose: a client that sends no more requests still gets its events.
 func TestWatchHalfClose(t *testing.T) {
 	f := start(t, nil)
 	ctx, cancel := context.WithCancel(t.Context())
@@ -137,7 +144,7 @@ func TestWatchHalfClose(t *testing.T) {
 	within(t, hub.closed)
 }
 
-// TestWatchEnds: each way for a stream to end closes the hub's side of it and leaves no goroutine.
+// TestWatchEnds: however a stream ends, the hub's side is closed and no goroutine is left.
 func TestWatchEnds(t *testing.T) {
 	f := start(t, func(c *Config) { c.ElectionTimeout = 20 * time.Millisecond })
 	if _, err := f.KV.Range(t.Context(), &etcdserverpb.RangeRequest{Key: []byte("k")}); err != nil {
@@ -166,7 +173,7 @@ func TestWatchEnds(t *testing.T) {
 		_, err := stream.Recv()
 		wantStatus(t, err, rpctypes.ErrGRPCCorrupt)
 		within(t, hub.closed)
-		// Those that come later are let in.
+		// Later streams are accepted.
 		ctx, cancel := context.WithCancel(t.Context())
 		_, hub = openWatch(t, f, ctx)
 		cancel()
@@ -181,7 +188,7 @@ func TestWatchEnds(t *testing.T) {
 	})
 	t.Run("deadline", func(t *testing.T) {
 		f := start(t, nil)
-		// A deadline that passes before the server has the stream is followed by a later one.
+		// A deadline may pass before the server has the stream; then the test tries a later one.
 		for wait := 50 * time.Millisecond; ; wait *= 2 {
 			ctx, cancel := context.WithTimeout(t.Context(), wait)
 			defer cancel()
@@ -201,14 +208,16 @@ func TestWatchEnds(t *testing.T) {
 		}
 	})
 	t.Run("no leader", func(t *testing.T) {
-		needs, needsHub := openWatch(t, f, metadata.AppendToOutgoingContext(t.Context(), "hasleader", "true"))
+		needs, needsHub := openWatch(t, f,
+			metadata.AppendToOutgoingContext(t.Context(), "hasleader", "true"))
 		ctx, cancel := context.WithCancel(t.Context())
 		other, otherHub := openWatch(t, f, ctx)
 		f.member.leader.Store(0)
 		_, err := needs.Recv()
 		wantStatus(t, err, rpctypes.ErrGRPCNoLeader)
 		within(t, needsHub.closed)
-		refused, err := f.Watch.Watch(metadata.AppendToOutgoingContext(t.Context(), "hasleader", "true"))
+		refused, err := f.Watch.Watch(metadata.AppendToOutgoingContext(t.Context(),
+			"hasleader", "true"))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -223,7 +232,8 @@ func TestWatchEnds(t *testing.T) {
 		within(t, otherHub.closed)
 	})
 	t.Run("malformed", func(t *testing.T) {
-		stream, err := f.conn.NewStream(t.Context(), &grpc.StreamDesc{ClientStreams: true, ServerStreams: true}, "/etcdserverpb.Watch/Watch",
+		stream, err := f.conn.NewStream(t.Context(),
+			&grpc.StreamDesc{ClientStreams: true, ServerStreams: true}, "/etcdserverpb.Watch/Watch",
 			grpc.ForceCodec(rawCodec{}))
 		if err != nil {
 			t.Fatal(err)
@@ -246,19 +256,21 @@ func TestWatchEnds(t *testing.T) {
 		conn.Close()
 		within(t, hub.closed)
 	})
-	eventually(t, "the goroutines of the streams are gone", func() bool { return runtime.NumGoroutine() <= before+2 })
+	eventually(t, "the goroutines of the streams are gone",
+		func() bool { return runtime.NumGoroutine() <= before+2 })
 	eventually(t, "no stream is known any more", func() bool {
 		return f.streams.Empty()
 	})
 }
 
-// TestSlowWatcher: a client that does not read its stream holds up nothing but this stream.
+// TestSlowWatcher: a client that does not read its stream delays only this stream.
 func TestSlowWatcher(t *testing.T) {
 	f := start(t, nil)
 	_, stalled := openWatch(t, f, t.Context())
 	go func() {
 		for range 500 {
-			stalled.out <- []watch.Response{{WatchID: 0, Revision: 9, Events: [][]byte{event(64 << 10)}}}
+			stalled.out <- []watch.Response{{WatchID: 0, Revision: 9,
+				Events: [][]byte{event(64 << 10)}}}
 		}
 	}()
 	eventually(t, "the sender waits for the client", func() bool { return len(stalled.out) > 100 })

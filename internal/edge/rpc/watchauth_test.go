@@ -13,13 +13,13 @@ import (
 	"vigil/internal/store/watch"
 )
 
-// gatedAuth lets watch who has a right, and waits in MayWatch if the test wants it to.
+// gatedAuth lets users with a right watch. If the test wants so, MayWatch waits.
 type gatedAuth struct {
 	Auth
 	allowed atomic.Bool
 	changed atomic.Pointer[chan struct{}]
 	asked   chan struct{} // receives each question
-	answer  chan struct{} // is received from before each answer
+	answer  chan struct{} // MayWatch receives from it before each answer
 }
 
 func newGatedAuth() *gatedAuth {
@@ -59,7 +59,8 @@ type oneKey struct {
 }
 
 func (s *oneKey) Revision() int64 { return s.newest.Load() }
-func (s *oneKey) EventsIn(_ *kv.EventBuffer, from, to int64, _ int) (events []kv.Event, next int64, err error) {
+func (s *oneKey) EventsIn(_ *kv.EventBuffer, from, to int64, _ int) (events []kv.Event,
+	next int64, err error) {
 	for rev := max(from, 2); rev <= to; rev++ {
 		events = append(events, s.event(rev))
 	}
@@ -67,7 +68,8 @@ func (s *oneKey) EventsIn(_ *kv.EventBuffer, from, to int64, _ int) (events []kv
 }
 
 func (s *oneKey) event(rev int64) kv.Event {
-	b, err := proto.Marshal(&mvccpb.KeyValue{Key: []byte("k"), ModRevision: rev, CreateRevision: 2, Version: rev - 1})
+	b, err := proto.Marshal(&mvccpb.KeyValue{Key: []byte("k"), ModRevision: rev, CreateRevision: 2,
+		Version: rev - 1})
 	if err != nil {
 		panic(err)
 	}
@@ -91,8 +93,8 @@ func (h reviewed) Release(n int64) {
 	h.released <- n
 }
 
-// An event that is newer than the loss of a right reaches no watcher: neither one that is being checked, nor one whose create was
-// allowed just before, and that begins in the past.
+// An event that is newer than the loss of a right reaches no watcher: neither a watcher that is
+// being checked, nor one whose create was allowed just before and that begins in the past.
 func TestEventsWaitForTheReview(t *testing.T) {
 	for name, during := range map[string]bool{"review": false, "create": true} {
 		t.Run(name, func(t *testing.T) {

@@ -20,8 +20,8 @@ import (
 type Users interface {
 	// RequireAdmin rejects callers without the role root.
 	RequireAdmin(context.Context) error
-	// Authenticate issues a token for a password. The contexts of Authenticate and HashPassword have
-	// the origin of the call (kv.OriginOf), because checks of passwords wait for each other.
+	// Authenticate issues a token for a password. The contexts of Authenticate and HashPassword
+	// have the origin of the call (kv.OriginOf), because checks of passwords wait for each other.
 	Authenticate(ctx context.Context, user, password string) (*kv.AuthResult, error)
 	// HashPassword returns the hash of a new password.
 	HashPassword(ctx context.Context, password string) (string, error)
@@ -50,9 +50,11 @@ func New(users Users, member Member) *API { return &API{users, member} }
 func (a *API) Service() gate.Service {
 	return gate.Service{Name: pb.Auth_ServiceDesc.ServiceName, Methods: []gate.Endpoint{
 		gate.Unary("AuthStatus", a.authStatus), gate.Unary("Authenticate", a.authenticate),
-		gate.Unary("UserAdd", a.userAdd), gate.Unary("UserGet", a.userGet), gate.Unary("UserList", a.userList),
+		gate.Unary("UserAdd", a.userAdd), gate.Unary("UserGet", a.userGet),
+		gate.Unary("UserList", a.userList),
 		gate.Unary("UserChangePassword", a.userChangePassword),
-		gate.Unary("RoleAdd", a.roleAdd), gate.Unary("RoleGet", a.roleGet), gate.Unary("RoleList", a.roleList),
+		gate.Unary("RoleAdd", a.roleAdd), gate.Unary("RoleGet", a.roleGet),
+		gate.Unary("RoleList", a.roleList),
 		gate.Unary("RoleGrantPermission", a.roleGrantPermission),
 
 		changes(a, "AuthEnable",
@@ -83,7 +85,8 @@ func (a *API) Service() gate.Service {
 			func(h *pb.ResponseHeader) any { return &pb.AuthRoleDeleteResponse{Header: h} }),
 		changes(a, "RoleRevokePermission",
 			func(r *pb.AuthRoleRevokePermissionRequest) kv.AuthRequest {
-				return kv.AuthRequest{Op: kv.RoleRevokePermission, Role: r.Role, Permission: kv.Permission{Key: r.Key, End: r.RangeEnd}}
+				return kv.AuthRequest{Op: kv.RoleRevokePermission, Role: r.Role,
+					Permission: kv.Permission{Key: r.Key, End: r.RangeEnd}}
 			},
 			func(h *pb.ResponseHeader) any { return &pb.AuthRoleRevokePermissionResponse{Header: h} }),
 	}}
@@ -91,7 +94,8 @@ func (a *API) Service() gate.Service {
 
 // changes returns a method that makes one change: request translates its request, and answer makes
 // the answer, which has only a header.
-func changes[Request any](a *API, name string, request func(*Request) kv.AuthRequest, answer func(*pb.ResponseHeader) any) gate.Endpoint {
+func changes[Request any](a *API, name string, request func(*Request) kv.AuthRequest,
+	answer func(*pb.ResponseHeader) any) gate.Endpoint {
 	return gate.Unary(name, func(ctx context.Context, r *Request) (any, error) {
 		h, err := a.change(ctx, request(r))
 		if err != nil {
@@ -118,15 +122,18 @@ func (a *API) headerAt(revision int64) *pb.ResponseHeader {
 	return gate.Header(a.member.Header().At(revision))
 }
 
-func (a *API) authStatus(ctx context.Context, _ *pb.AuthStatusRequest) (*pb.AuthStatusResponse, error) {
+func (a *API) authStatus(ctx context.Context,
+	_ *pb.AuthStatusRequest) (*pb.AuthStatusResponse, error) {
 	s, err := a.users.AuthStatus(ctx)
 	if err != nil {
 		return nil, apierror.Status(err)
 	}
-	return &pb.AuthStatusResponse{Header: a.header(), Enabled: s.Enabled, AuthRevision: s.Revision}, nil
+	return &pb.AuthStatusResponse{Header: a.header(), Enabled: s.Enabled,
+		AuthRevision: s.Revision}, nil
 }
 
-func (a *API) authenticate(ctx context.Context, r *pb.AuthenticateRequest) (*pb.AuthenticateResponse, error) {
+func (a *API) authenticate(ctx context.Context,
+	r *pb.AuthenticateRequest) (*pb.AuthenticateResponse, error) {
 	password := r.Password
 	r.Password = ""
 	res, err := a.users.Authenticate(withOrigin(ctx), r.Name, password)
@@ -136,7 +143,8 @@ func (a *API) authenticate(ctx context.Context, r *pb.AuthenticateRequest) (*pb.
 	return &pb.AuthenticateResponse{Header: a.headerAt(res.Revision), Token: res.Token}, nil
 }
 
-func (a *API) userAdd(ctx context.Context, r *pb.AuthUserAddRequest) (*pb.AuthUserAddResponse, error) {
+func (a *API) userAdd(ctx context.Context,
+	r *pb.AuthUserAddRequest) (*pb.AuthUserAddResponse, error) {
 	if len(r.Name) > kv.MaxNameBytes {
 		return nil, apierror.Status(kv.ErrNameTooLong)
 	}
@@ -156,7 +164,8 @@ func (a *API) userAdd(ctx context.Context, r *pb.AuthUserAddRequest) (*pb.AuthUs
 }
 
 // userChangePassword also accepts a hash instead of a password.
-func (a *API) userChangePassword(ctx context.Context, r *pb.AuthUserChangePasswordRequest) (*pb.AuthUserChangePasswordResponse, error) {
+func (a *API) userChangePassword(ctx context.Context,
+	r *pb.AuthUserChangePasswordRequest) (*pb.AuthUserChangePasswordResponse, error) {
 	req := kv.AuthRequest{Op: kv.UserChangePassword, User: r.Name, Hash: r.HashedPassword}
 	if r.Password != "" {
 		var err error
@@ -172,7 +181,8 @@ func (a *API) userChangePassword(ctx context.Context, r *pb.AuthUserChangePasswo
 	return &pb.AuthUserChangePasswordResponse{Header: h}, nil
 }
 
-func (a *API) userGet(ctx context.Context, r *pb.AuthUserGetRequest) (*pb.AuthUserGetResponse, error) {
+func (a *API) userGet(ctx context.Context,
+	r *pb.AuthUserGetRequest) (*pb.AuthUserGetResponse, error) {
 	roles, err := a.users.UserRoles(ctx, r.Name)
 	if err != nil {
 		return nil, apierror.Status(err)
@@ -180,7 +190,8 @@ func (a *API) userGet(ctx context.Context, r *pb.AuthUserGetRequest) (*pb.AuthUs
 	return &pb.AuthUserGetResponse{Header: a.header(), Roles: roles}, nil
 }
 
-func (a *API) userList(ctx context.Context, _ *pb.AuthUserListRequest) (*pb.AuthUserListResponse, error) {
+func (a *API) userList(ctx context.Context,
+	_ *pb.AuthUserListRequest) (*pb.AuthUserListResponse, error) {
 	names, err := a.users.Users(ctx)
 	if err != nil {
 		return nil, apierror.Status(err)
@@ -188,7 +199,8 @@ func (a *API) userList(ctx context.Context, _ *pb.AuthUserListRequest) (*pb.Auth
 	return &pb.AuthUserListResponse{Header: a.header(), Users: names}, nil
 }
 
-func (a *API) roleAdd(ctx context.Context, r *pb.AuthRoleAddRequest) (*pb.AuthRoleAddResponse, error) {
+func (a *API) roleAdd(ctx context.Context,
+	r *pb.AuthRoleAddRequest) (*pb.AuthRoleAddResponse, error) {
 	if len(r.Name) > kv.MaxNameBytes {
 		return nil, apierror.Status(kv.ErrNameTooLong)
 	}
@@ -199,19 +211,23 @@ func (a *API) roleAdd(ctx context.Context, r *pb.AuthRoleAddRequest) (*pb.AuthRo
 	return &pb.AuthRoleAddResponse{Header: h}, nil
 }
 
-func (a *API) roleGet(ctx context.Context, r *pb.AuthRoleGetRequest) (*pb.AuthRoleGetResponse, error) {
+func (a *API) roleGet(ctx context.Context,
+	r *pb.AuthRoleGetRequest) (*pb.AuthRoleGetResponse, error) {
 	perms, err := a.users.RolePermissions(ctx, r.Role)
 	if err != nil {
 		return nil, apierror.Status(err)
 	}
 	res := &pb.AuthRoleGetResponse{Header: a.header()}
 	for _, p := range perms {
-		res.Perm = append(res.Perm, &authpb.Permission{PermType: authpb.Permission_Type(p.Type), Key: p.Key, RangeEnd: p.End})
+		res.Perm = append(res.Perm,
+			&authpb.Permission{PermType: authpb.Permission_Type(p.Type), Key: p.Key,
+				RangeEnd: p.End})
 	}
 	return res, nil
 }
 
-func (a *API) roleList(ctx context.Context, _ *pb.AuthRoleListRequest) (*pb.AuthRoleListResponse, error) {
+func (a *API) roleList(ctx context.Context,
+	_ *pb.AuthRoleListRequest) (*pb.AuthRoleListResponse, error) {
 	names, err := a.users.Roles(ctx)
 	if err != nil {
 		return nil, apierror.Status(err)
@@ -219,7 +235,8 @@ func (a *API) roleList(ctx context.Context, _ *pb.AuthRoleListRequest) (*pb.Auth
 	return &pb.AuthRoleListResponse{Header: a.header(), Roles: names}, nil
 }
 
-func (a *API) roleGrantPermission(ctx context.Context, r *pb.AuthRoleGrantPermissionRequest) (*pb.AuthRoleGrantPermissionResponse, error) {
+func (a *API) roleGrantPermission(ctx context.Context,
+	r *pb.AuthRoleGrantPermissionRequest) (*pb.AuthRoleGrantPermissionResponse, error) {
 	if r.Perm == nil {
 		if err := a.users.RequireAdmin(ctx); err != nil {
 			return nil, apierror.Status(err)
@@ -227,7 +244,8 @@ func (a *API) roleGrantPermission(ctx context.Context, r *pb.AuthRoleGrantPermis
 		return nil, rpctypes.ErrGRPCPermissionNotGiven
 	}
 	h, err := a.change(ctx, kv.AuthRequest{Op: kv.RoleGrantPermission, Role: r.Name,
-		Permission: kv.Permission{Type: kv.PermissionType(r.Perm.PermType), Key: r.Perm.Key, End: r.Perm.RangeEnd}})
+		Permission: kv.Permission{Type: kv.PermissionType(r.Perm.PermType), Key: r.Perm.Key,
+			End: r.Perm.RangeEnd}})
 	if err != nil {
 		return nil, err
 	}

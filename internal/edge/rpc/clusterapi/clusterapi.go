@@ -28,7 +28,8 @@ type Member interface {
 // Changer changes the membership. Errors are kv's.
 type Changer interface {
 	// AddMember returns the new member and all of them, the others all of them.
-	AddMember(ctx context.Context, peerURLs []string, learner bool) (MemberInfo, []MemberInfo, error)
+	AddMember(ctx context.Context, peerURLs []string, learner bool) (MemberInfo,
+		[]MemberInfo, error)
 	RemoveMember(ctx context.Context, id uint64) ([]MemberInfo, error)
 	UpdateMember(ctx context.Context, id uint64, peerURLs []string) ([]MemberInfo, error)
 	PromoteMember(ctx context.Context, id uint64) ([]MemberInfo, error)
@@ -55,13 +56,15 @@ func New(member Member, changer Changer) *API { return &API{member, changer} }
 // Service lists the methods.
 func (a *API) Service() gate.Service {
 	return gate.Service{Name: pb.Cluster_ServiceDesc.ServiceName, Methods: []gate.Endpoint{
-		gate.Unary("MemberList", a.memberList), changes(a, "MemberAdd", a.memberAdd), changes(a, "MemberRemove", a.memberRemove),
+		gate.Unary("MemberList", a.memberList), changes(a, "MemberAdd", a.memberAdd),
+		changes(a, "MemberRemove", a.memberRemove),
 		changes(a, "MemberUpdate", a.memberUpdate), changes(a, "MemberPromote", a.memberPromote),
 	}}
 }
 
 // changes returns a method that changes the membership.
-func changes[Request, Response any](a *API, name string, call func(context.Context, *Request) (*Response, error)) gate.Endpoint {
+func changes[Request, Response any](a *API, name string,
+	call func(context.Context, *Request) (*Response, error)) gate.Endpoint {
 	if a.changer == nil {
 		call = func(context.Context, *Request) (*Response, error) { return nil, errFixed }
 	}
@@ -72,7 +75,8 @@ var errFixed = status.Error(codes.Unimplemented, "this member's cluster cannot b
 
 func (a *API) header() *pb.ResponseHeader { return gate.Header(a.member.Header().At(0)) }
 
-func (a *API) memberList(ctx context.Context, r *pb.MemberListRequest) (*pb.MemberListResponse, error) {
+func (a *API) memberList(ctx context.Context,
+	r *pb.MemberListRequest) (*pb.MemberListResponse, error) {
 	members, err := a.member.Members(ctx, r.Linearizable)
 	if err != nil {
 		return nil, apierror.Status(err)
@@ -80,7 +84,8 @@ func (a *API) memberList(ctx context.Context, r *pb.MemberListRequest) (*pb.Memb
 	return &pb.MemberListResponse{Header: a.header(), Members: encodeMembers(members)}, nil
 }
 
-func (a *API) memberAdd(ctx context.Context, r *pb.MemberAddRequest) (*pb.MemberAddResponse, error) {
+func (a *API) memberAdd(ctx context.Context,
+	r *pb.MemberAddRequest) (*pb.MemberAddResponse, error) {
 	urls, ok := validate.PeerURLs(r.PeerURLs)
 	if !ok {
 		return nil, rpctypes.ErrGRPCMemberBadURLs
@@ -89,10 +94,12 @@ func (a *API) memberAdd(ctx context.Context, r *pb.MemberAddRequest) (*pb.Member
 	if err != nil {
 		return nil, apierror.Status(err)
 	}
-	return &pb.MemberAddResponse{Header: a.header(), Member: encodeMember(m), Members: encodeMembers(all)}, nil
+	return &pb.MemberAddResponse{Header: a.header(), Member: encodeMember(m),
+		Members: encodeMembers(all)}, nil
 }
 
-func (a *API) memberRemove(ctx context.Context, r *pb.MemberRemoveRequest) (*pb.MemberRemoveResponse, error) {
+func (a *API) memberRemove(ctx context.Context,
+	r *pb.MemberRemoveRequest) (*pb.MemberRemoveResponse, error) {
 	all, err := a.changer.RemoveMember(ctx, r.ID)
 	if err != nil {
 		return nil, apierror.Status(err)
@@ -100,9 +107,10 @@ func (a *API) memberRemove(ctx context.Context, r *pb.MemberRemoveRequest) (*pb.
 	return &pb.MemberRemoveResponse{Header: a.header(), Members: encodeMembers(all)}, nil
 }
 
-// memberUpdate rejects URLs at which a member cannot be dialed. etcd accepts these and then fails on
-// them.
-func (a *API) memberUpdate(ctx context.Context, r *pb.MemberUpdateRequest) (*pb.MemberUpdateResponse, error) {
+// memberUpdate rejects URLs at which a member cannot be dialed. etcd accepts these and then fails
+// on them.
+func (a *API) memberUpdate(ctx context.Context,
+	r *pb.MemberUpdateRequest) (*pb.MemberUpdateResponse, error) {
 	urls, ok := validate.PeerURLs(r.PeerURLs)
 	if !ok {
 		return nil, a.badURLs(ctx, r.ID)
@@ -127,7 +135,8 @@ func (a *API) badURLs(ctx context.Context, id uint64) error {
 	return rpctypes.ErrGRPCMemberBadURLs
 }
 
-func (a *API) memberPromote(ctx context.Context, r *pb.MemberPromoteRequest) (*pb.MemberPromoteResponse, error) {
+func (a *API) memberPromote(ctx context.Context,
+	r *pb.MemberPromoteRequest) (*pb.MemberPromoteResponse, error) {
 	all, err := a.changer.PromoteMember(ctx, r.ID)
 	if err != nil {
 		return nil, apierror.Status(err)
@@ -136,7 +145,8 @@ func (a *API) memberPromote(ctx context.Context, r *pb.MemberPromoteRequest) (*p
 }
 
 func encodeMember(m MemberInfo) *pb.Member {
-	return &pb.Member{ID: m.ID, Name: m.Name, PeerURLs: m.PeerURLs, ClientURLs: m.ClientURLs, IsLearner: m.IsLearner}
+	return &pb.Member{ID: m.ID, Name: m.Name, PeerURLs: m.PeerURLs, ClientURLs: m.ClientURLs,
+		IsLearner: m.IsLearner}
 }
 
 func encodeMembers(members []MemberInfo) []*pb.Member {

@@ -25,7 +25,8 @@ type Patience struct {
 }
 
 var defaultPatience = Patience{
-	Interval: 500 * time.Millisecond, MaxStill: 1500 * time.Millisecond, MaxSlow: 10 * time.Second, OwnMaxStill: 30 * time.Second,
+	Interval: 500 * time.Millisecond, MaxStill: 1500 * time.Millisecond, MaxSlow: 10 * time.Second,
+	OwnMaxStill: 30 * time.Second,
 }
 
 // slowRate is the rate in bytes a second below which a client is slow.
@@ -52,7 +53,8 @@ type Deliveries struct {
 // New returns Deliveries without any answer.
 func New(o Options) *Deliveries { return &Deliveries{Options: o, Patience: defaultPatience} }
 
-// TrackLists begins the delivery of the long lists of an answer. It returns false if there are none.
+// TrackLists begins the delivery of the long lists of an answer. It returns false if there are
+// none.
 func (d *Deliveries) TrackLists(ctx context.Context, lists ...*kv.RangeResult) bool {
 	var out *trackedLender
 	for _, r := range lists {
@@ -110,9 +112,10 @@ func (d *Deliveries) CountDecoded(ctx context.Context, n int64) (release func(),
 // copies is how often the memory of an answer is needed to decode it and to encode it as JSON.
 const copies = 4
 
-// Reserve waits for the memory of an answer of about n bytes. wrap turns the message into the answer
-// that is counted until it is sent.
-func (d *Deliveries) Reserve(ctx context.Context, n int64) (wrap func(proto.Message) any, err error) {
+// Reserve waits for the memory of an answer of about n bytes. wrap turns the message into the
+// answer that is counted until it is sent.
+func (d *Deliveries) Reserve(ctx context.Context,
+	n int64) (wrap func(proto.Message) any, err error) {
 	if n <= ration.FreeSize || d.Budget == nil {
 		return func(m proto.Message) any { return m }, nil
 	}
@@ -121,7 +124,8 @@ func (d *Deliveries) Reserve(ctx context.Context, n int64) (wrap func(proto.Mess
 		return nil, apierror.Status(err)
 	}
 	return func(m proto.Message) any {
-		return &transport.LentMessage{Encoder: transport.Generated{Message: m}, Lender: d.track(ctx, loanLender{loan})}
+		return &transport.LentMessage{Encoder: transport.Generated{Message: m},
+			Lender: d.track(ctx, loanLender{loan})}
 	}, nil
 }
 
@@ -129,7 +133,8 @@ func (d *Deliveries) Reserve(ctx context.Context, n int64) (wrap func(proto.Mess
 // hold too much memory already. It returns the status of the call, whose request may have taken
 // effect.
 func (d *Deliveries) dropAnswer(ctx context.Context, n int64) error {
-	d.Logger.Warn("dropping an answer: there is no memory for it since others are not taken", "remote", transport.Remote(ctx), "answer bytes", n)
+	d.Logger.Warn("dropping an answer: there is no memory for it because other clients do not read their answers",
+		"remote", transport.Remote(ctx), "answer bytes", n)
 	return apierror.Status(kv.ErrTimeout)
 }
 

@@ -31,9 +31,9 @@ type delivery struct {
 // trackedLender is the lender of an answer as the transport sees it: the pool to which it returns
 // the memory.
 //
-// The transport may drop an answer without notice, when a call ends at an unlucky moment or with the
-// connection. So the close of the connection ends its deliveries, and so does the garbage collector
-// when nothing refers to the trackedLender. Therefore a delivery does not refer to it.
+// The transport may drop an answer without notice, when a call ends at an unlucky moment or with
+// the connection. So the close of the connection ends its deliveries, and so does the garbage
+// collector when nothing refers to the trackedLender. Therefore a delivery does not refer to it.
 type trackedLender struct {
 	lender   kv.Lender
 	delivery *delivery // nil for an answer that is not counted
@@ -60,7 +60,8 @@ func (d *Deliveries) track(ctx context.Context, lender kv.Lender) *trackedLender
 	if n == 0 {
 		return out
 	}
-	f := &delivery{all: d, lender: lender, remote: transport.Remote(ctx), size: n, left: n, client: transport.ClientOf(ctx)}
+	f := &delivery{all: d, lender: lender, remote: transport.Remote(ctx), size: n, left: n,
+		client: transport.ClientOf(ctx)}
 	if user := d.User(ctx); user != "" {
 		f.user = user
 	}
@@ -110,7 +111,8 @@ func (f *delivery) checkProgress() {
 	} else {
 		f.slow = 0
 	}
-	stuck := others && (f.still >= most.MaxStill || f.slow >= most.MaxSlow) || own && f.still >= most.OwnMaxStill
+	stuck := others && (f.still >= most.MaxStill || f.slow >= most.MaxSlow) ||
+		own && f.still >= most.OwnMaxStill
 	switch {
 	case !stuck:
 		f.collected = false

@@ -29,7 +29,8 @@ const (
 	all = ""
 	// live is for liveness probes: the process answers, and a restart would not help it.
 	live = "liveness"
-	// ready is for readiness probes and load balancing: the member answers calls that need a leader.
+	// ready is for readiness probes and load balancing: the member answers calls that need a
+	// leader.
 	ready = "readiness"
 )
 
@@ -80,17 +81,20 @@ func (a *API) setLocked(service string, serving bool) {
 // Service lists the methods. A learner answers all of them.
 func (a *API) Service() gate.Service {
 	s := gate.Service{Name: pb.Health_ServiceDesc.ServiceName, Methods: []gate.Endpoint{
-		gate.Unary("Check", func(ctx context.Context, r *pb.HealthCheckRequest) (*pb.HealthCheckResponse, error) {
+		gate.Unary("Check", func(ctx context.Context,
+			r *pb.HealthCheckRequest) (*pb.HealthCheckResponse, error) {
 			a.Update()
 			return a.Check(ctx, r)
 		}),
-		gate.Unary("List", func(ctx context.Context, r *pb.HealthListRequest) (*pb.HealthListResponse, error) {
+		gate.Unary("List", func(ctx context.Context,
+			r *pb.HealthListRequest) (*pb.HealthListResponse, error) {
 			a.Update()
 			return a.List(ctx, r)
 		}),
 		gate.ServerStreaming("Watch", func(r *pb.HealthCheckRequest, s transport.Stream) error {
 			a.Update()
-			return a.Watch(r, transport.AsGenerated[pb.HealthCheckRequest, pb.HealthCheckResponse](s))
+			return a.Watch(r, transport.AsGenerated[pb.HealthCheckRequest,
+				pb.HealthCheckResponse](s))
 		}),
 	}}
 	for i := range s.Methods {

@@ -77,14 +77,17 @@ type reader struct {
 // WithReader returns a context for calls whose answers are forwarded to the address remote. cut is
 // called if the reader there does not read a large answer while others wait for its memory.
 func (c *Caller) WithReader(ctx context.Context, remote string, cut func()) context.Context {
-	return context.WithValue(ctx, readerKey{}, reader{client: transport.NewReader(cut), addr: gatewayAddr{}, origin: remote})
+	return context.WithValue(ctx, readerKey{},
+		reader{client: transport.NewReader(cut), addr: gatewayAddr{}, origin: remote})
 }
 
 // WithConnection is WithReader for calls with the identity of a connection: a verified certificate
 // of state names the user, as on a connection of gRPC. addr is the caller's address in logs and
 // lists of watchers; state is nil without TLS.
-func (c *Caller) WithConnection(ctx context.Context, addr net.Addr, state *tls.ConnectionState, cut func()) context.Context {
-	return context.WithValue(ctx, readerKey{}, reader{client: transport.NewReader(cut), addr: addr, tls: state})
+func (c *Caller) WithConnection(ctx context.Context, addr net.Addr, state *tls.ConnectionState,
+	cut func()) context.Context {
+	return context.WithValue(ctx, readerKey{},
+		reader{client: transport.NewReader(cut), addr: addr, tls: state})
 }
 
 // Origin returns the address of the client for whom a call is made in this process, "" if unknown.
@@ -114,7 +117,8 @@ func (c *Caller) find(name string, stream bool) (*transport.Method, error) {
 // Call makes a unary call. use gets the encoded answer before the call ends, and must free its
 // buffers; the memory of a large answer counts as in use until then. The error is the one that a
 // client of the transport would receive, or that use returned.
-func (c *Caller) Call(caller context.Context, name string, req []byte, use func(transport.Buffers) error) (err error) {
+func (c *Caller) Call(caller context.Context, name string, req []byte,
+	use func(transport.Buffers) error) (err error) {
 	m, err := c.find(name, false)
 	if err != nil {
 		return err
@@ -149,7 +153,8 @@ func (c *Caller) Open(caller context.Context, name string) (transport.LocalStrea
 	if err != nil {
 		return nil, err
 	}
-	st := &stream{c: c, caller: caller, ctx: ctx, up: make(chan []byte), down: make(chan transport.Buffers), done: make(chan struct{})}
+	st := &stream{c: c, caller: caller, ctx: ctx, up: make(chan []byte),
+		down: make(chan transport.Buffers), done: make(chan struct{})}
 	go func() {
 		if m.Open != nil {
 			st.err = transport.ServeSession(serverEnd{st}, m)
@@ -162,15 +167,16 @@ func (c *Caller) Open(caller context.Context, name string) (transport.LocalStrea
 	return st, nil
 }
 
-// Hold counts the memory for a decoded answer of n bytes, if it is large, until release is called or
-// the caller's context ends.
+// Hold counts the memory for a decoded answer of n bytes, if it is large, until release is called
+// or the caller's context ends.
 func (c *Caller) Hold(caller context.Context, n int64) (release func(), err error) {
 	return c.o.Deliveries.CountDecoded(withReader(caller), n)
 }
 
 // beginCall begins a call: it returns the context for the services, and the function to call at the
 // end.
-func (c *Caller) beginCall(ctx context.Context, name string, m *transport.Method) (context.Context, func(error), error) {
+func (c *Caller) beginCall(ctx context.Context, name string, m *transport.Method) (context.Context,
+	func(error), error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.mu.stopped {
@@ -203,7 +209,8 @@ func (c *Caller) Stop(ctx context.Context) {
 // decode decodes a message from the client.
 func (c *Caller) decode(b []byte, into any) error {
 	if len(b) > c.o.MaxMessageBytes {
-		return status.Errorf(codes.ResourceExhausted, "grpc: received message larger than max (%d vs. %d)", len(b), c.o.MaxMessageBytes)
+		return status.Errorf(codes.ResourceExhausted,
+			"grpc: received message larger than max (%d vs. %d)", len(b), c.o.MaxMessageBytes)
 	}
 	if err := c.o.Codec.Unmarshal(transport.OneBuffer(b), into); err != nil {
 		return status.Errorf(codes.Internal, "grpc: error unmarshalling request: %v", err)

@@ -141,7 +141,7 @@ func service(name string,
 	return &descriptorpb.ServiceDescriptorProto{Name: proto.String(name), Method: methods}
 }
 
-// messages describes what is in one package.
+// messages describes the messages of one package.
 type messages struct{ pkg string }
 
 // message takes pairs of a name and a type: a scalar, or a dot and the full name of a message.

@@ -28,7 +28,8 @@ var errUnknownMethod = status.Error(codes.Unknown, "etcdserver: unknown method")
 
 // downgrade prepares a cluster for members of the level below, or stops that. Canceling always
 // succeeds: only the log says that there was nothing to cancel.
-func (a *API) downgrade(ctx context.Context, r *pb.DowngradeRequest) (*pb.DowngradeResponse, error) {
+func (a *API) downgrade(ctx context.Context,
+	r *pb.DowngradeRequest) (*pb.DowngradeResponse, error) {
 	v := a.o.Versions
 	if v == nil {
 		return nil, status.Error(codes.Unimplemented, "method Downgrade not implemented")
@@ -61,7 +62,8 @@ func (a *API) downgrade(ctx context.Context, r *pb.DowngradeRequest) (*pb.Downgr
 // logRefusal logs that a downgrade was rejected, and returns err.
 func (a *API) logRefusal(r *pb.DowngradeRequest, err error) error {
 	if r.Action == pb.DowngradeRequest_ENABLE {
-		a.o.Logger.Warn("reject downgrade request", "version", r.Version, "error", rpctypes.ErrorDesc(err))
+		a.o.Logger.Warn("reject downgrade request", "version", r.Version, "error",
+			rpctypes.ErrorDesc(err))
 	}
 	return err
 }

@@ -25,8 +25,8 @@ type Member interface {
 	Leader() uint64
 	IsLearner() bool
 	Status() Status
-	// Reclaim starts to free the disk space of compacted data, and returns when that space counts as
-	// free.
+	// Reclaim starts to free the disk space of compacted data, and returns when that space counts
+	// as free.
 	Reclaim(context.Context) error
 }
 
@@ -84,8 +84,10 @@ func (a *API) Service() gate.Service {
 	st.ForLearner, snapshot.ForLearner = true, true
 	snapshot.Seconds = a.o.Seconds
 	return gate.Service{Name: pb.Maintenance_ServiceDesc.ServiceName, Methods: []gate.Endpoint{
-		st, snapshot, gate.Unary("Alarm", a.alarm), gate.Unary("Defragment", a.defragment), gate.Unary("Hash", a.hash),
-		gate.Unary("HashKV", a.hashKV), gate.Unary("MoveLeader", a.moveLeader), gate.Unary("Downgrade", a.downgrade),
+		st, snapshot, gate.Unary("Alarm", a.alarm), gate.Unary("Defragment", a.defragment),
+		gate.Unary("Hash", a.hash), gate.Unary("HashKV", a.hashKV),
+		gate.Unary("MoveLeader", a.moveLeader),
+		gate.Unary("Downgrade", a.downgrade),
 	}}
 }
 
@@ -117,10 +119,11 @@ func (a *API) hash(ctx context.Context, _ *pb.HashRequest) (*pb.HashResponse, er
 	return &pb.HashResponse{Header: a.headerAt(res.Revision), Hash: res.Hash}, nil
 }
 
-// defragment starts to free the space of compacted data, and returns when that space counts as free,
-// so that a following put is not rejected for it. The files shrink in the background, which also
-// happens without this call.
-func (a *API) defragment(ctx context.Context, _ *pb.DefragmentRequest) (*pb.DefragmentResponse, error) {
+// defragment starts to free the space of compacted data, and returns when that space counts as
+// free, so that a following put is not rejected for it. The files shrink in the background, which
+// also happens without this call.
+func (a *API) defragment(ctx context.Context,
+	_ *pb.DefragmentRequest) (*pb.DefragmentResponse, error) {
 	if err := a.o.Member.Reclaim(ctx); err != nil {
 		return nil, apierror.Status(err)
 	}
@@ -128,7 +131,8 @@ func (a *API) defragment(ctx context.Context, _ *pb.DefragmentRequest) (*pb.Defr
 }
 
 // moveLeader is answered by the leader only, without a header.
-func (a *API) moveLeader(ctx context.Context, r *pb.MoveLeaderRequest) (*pb.MoveLeaderResponse, error) {
+func (a *API) moveLeader(ctx context.Context,
+	r *pb.MoveLeaderRequest) (*pb.MoveLeaderResponse, error) {
 	if a.o.Mover == nil {
 		return nil, status.Error(codes.Unimplemented, "this member's cluster cannot be changed")
 	}
@@ -143,8 +147,8 @@ func (a *API) moveLeader(ctx context.Context, r *pb.MoveLeaderRequest) (*pb.Move
 
 // alarm lists alarms, raises one or clears one. The type NONE means every type in a list, and
 // nothing when raising or clearing. The member matters only when raising or clearing, and need not
-// exist. The answer contains an alarm that is active after raising it, or was active before clearing
-// it.
+// exist. The answer contains an alarm that is active after raising it, or was active before
+// clearing it.
 func (a *API) alarm(ctx context.Context, r *pb.AlarmRequest) (*pb.AlarmResponse, error) {
 	res := &pb.AlarmResponse{}
 	asked := kv.Alarm{MemberID: r.MemberID, Type: kv.AlarmType(r.Alarm)}
@@ -160,7 +164,8 @@ func (a *API) alarm(ctx context.Context, r *pb.AlarmRequest) (*pb.AlarmResponse,
 			}
 		}
 	case pb.AlarmRequest_ACTIVATE, pb.AlarmRequest_DEACTIVATE:
-		got, err := a.o.Alarms.ChangeAlarm(ctx, kv.AlarmChange{Alarm: asked, Clear: r.Action == pb.AlarmRequest_DEACTIVATE})
+		got, err := a.o.Alarms.ChangeAlarm(ctx,
+			kv.AlarmChange{Alarm: asked, Clear: r.Action == pb.AlarmRequest_DEACTIVATE})
 		if err != nil {
 			return nil, apierror.Status(err)
 		}

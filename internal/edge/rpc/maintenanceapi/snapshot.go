@@ -49,16 +49,18 @@ const (
 
 var (
 	errSnapshotSlow = status.Errorf(codes.DeadlineExceeded,
-		"vigil: the snapshot was ended: the client read less than %d bytes of it in %v", SnapshotPiece, SnapshotPatience)
+		"vigil: the snapshot was ended: the client read less than %d bytes of it in %v",
+		SnapshotPiece, SnapshotPatience)
 	errSnapshotYields = status.Errorf(codes.DeadlineExceeded,
-		"vigil: the snapshot was ended for that of another client: the client read less than %d bytes of it in %v; try again later",
+		"vigil: the snapshot was ended because another client waits for one: this client read less than %d bytes of it in %v; try again later",
 		SnapshotPiece, SnapshotYield)
 )
 
 // NewSnapshotSeconds returns the metric of the time that clients take to fetch a snapshot.
 func NewSnapshotSeconds() prometheus.Histogram {
 	return prometheus.NewHistogram(prometheus.HistogramOpts{Name: "etcd_disk_backend_snapshot_duration_seconds",
-		Help: "Time that clients take to fetch a snapshot.", Buckets: prometheus.ExponentialBuckets(0.01, 2, 17)})
+		Help:    "Time that clients take to fetch a snapshot.",
+		Buckets: prometheus.ExponentialBuckets(0.01, 2, 17)})
 }
 
 // Sending has the snapshots that are being sent. Tests change Patience and Yield.
@@ -90,8 +92,8 @@ func (l *Sending) remove(s *snapshotSender) {
 	delete(l.mu.senders, s)
 }
 
-// makeRoom ends the snapshot whose client has needed the longest time for its present piece, if that
-// is longer than Yield, and waits until it is closed. It reports whether there was one.
+// makeRoom ends the snapshot whose client has needed the longest time for its present piece, if
+// that is longer than Yield, and waits until it is closed. It reports whether there was one.
 func (l *Sending) makeRoom(ctx context.Context) bool {
 	l.mu.Lock()
 	var victim *snapshotSender
@@ -133,14 +135,16 @@ func (a *API) snapshot(_ *pb.SnapshotRequest, stream transport.Stream) error {
 	if err != nil {
 		return snapshotStatus(ctx, err)
 	}
-	log := a.o.Logger.With("total-bytes", snap.Size(), "storage-version", snap.Version(), "remote", transport.Remote(ctx))
+	log := a.o.Logger.With("total-bytes", snap.Size(), "storage-version", snap.Version(), "remote",
+		transport.Remote(ctx))
 	log.Info("sending database snapshot to client")
 	began := time.Now()
 	patience := a.Sending.Patience
 	s := &snapshotSender{
-		stream: stream, left: snap.Size(), version: snap.Version(), hash: sha256.New(), patience: patience,
-		slow: time.AfterFunc(patience, func() { cancel(errSnapshotSlow) }),
-		end:  cancel, gone: make(chan struct{}),
+		stream: stream, left: snap.Size(), version: snap.Version(), hash: sha256.New(),
+		patience: patience,
+		slow:     time.AfterFunc(patience, func() { cancel(errSnapshotSlow) }),
+		end:      cancel, gone: make(chan struct{}),
 	}
 	s.slow.Stop() // until the first message
 	a.Sending.add(s)
@@ -163,7 +167,8 @@ func (a *API) snapshot(_ *pb.SnapshotRequest, stream transport.Stream) error {
 		err = context.Cause(ctx)
 	}
 	if err != nil {
-		log.Warn("sending database snapshot to client failed", "took", time.Since(began), "error", err)
+		log.Warn("sending database snapshot to client failed", "took",
+			time.Since(began), "error", err)
 		return snapshotStatus(ctx, err)
 	}
 	log.Info("successfully sent database snapshot to client", "took", time.Since(began))
@@ -172,7 +177,8 @@ func (a *API) snapshot(_ *pb.SnapshotRequest, stream transport.Stream) error {
 
 // snapshotStatus returns the status for an error. If the context ended, its cause counts.
 func snapshotStatus(ctx context.Context, err error) error {
-	if cause := context.Cause(ctx); cause != nil && (errors.Is(err, context.Canceled) || errors.Is(err, kv.ErrStopped)) {
+	if cause := context.Cause(ctx); cause != nil &&
+		(errors.Is(err, context.Canceled) || errors.Is(err, kv.ErrStopped)) {
 		err = cause
 	}
 	if _, ok := status.FromError(err); ok {
@@ -244,7 +250,8 @@ func (s *snapshotSender) sendChunk() error {
 
 func (s *snapshotSender) sendMessage(blob []byte) error {
 	s.noteSending()
-	err := s.stream.SendMsg(&pb.SnapshotResponse{RemainingBytes: uint64(s.left), Blob: blob, Version: s.version})
+	err := s.stream.SendMsg(&pb.SnapshotResponse{RemainingBytes: uint64(s.left), Blob: blob,
+		Version: s.version})
 	if err != nil {
 		return err
 	}

@@ -25,8 +25,8 @@ type Status struct {
 	Alarms []kv.Alarm
 	// DiskFull is set while puts are rejected because the disk of this member is full.
 	DiskFull bool
-	// ApplyWaits is set while committed entries cannot be applied because the disk is full, LogWaits
-	// while the raft log accepts no entries.
+	// ApplyWaits is set while committed entries cannot be applied because the disk is full,
+	// LogWaits while the raft log accepts no entries.
 	ApplyWaits, LogWaits bool
 	// Away names the files of the member that their paths no longer lead to, "" for none. Meanwhile
 	// the member accepts no writes.
@@ -50,11 +50,14 @@ const (
 func (st *Status) DiskText() string {
 	switch n := st.RaftIndex - min(st.RaftAppliedIndex, st.RaftIndex); {
 	case st.LogWaits && st.ApplyWaits:
-		return fmt.Sprintf(diskFullText+"%d committed entries wait, the raft log takes no others, and nothing is acknowledged until it has free space", n)
+		return fmt.Sprintf(diskFullText+
+			"%d committed entries wait, the raft log takes no others, and nothing is acknowledged until it has free space", n)
 	case st.LogWaits:
-		return diskFullText + "the raft log takes no entries, and nothing is acknowledged until it has free space"
+		return diskFullText +
+			"the raft log takes no entries, and nothing is acknowledged until it has free space"
 	case st.ApplyWaits:
-		return fmt.Sprintf(diskFullText+"%d committed entries wait, and nothing is applied until it has free space", n)
+		return fmt.Sprintf(diskFullText+
+			"%d committed entries wait, and nothing is applied until it has free space", n)
 	case st.DiskFull:
 		return diskFullText + "puts are rejected until it has free space"
 	}
@@ -84,12 +87,15 @@ func (a *API) Status() *pb.StatusResponse {
 		DowngradeInfo:    &pb.DowngradeInfo{},
 	}
 	if v := a.o.Versions; v != nil && v.Versions().Target != (kv.Version{}) {
-		res.DowngradeInfo.Enabled, res.DowngradeInfo.TargetVersion = true, v.Versions().Target.Full()
+		res.DowngradeInfo.Enabled, res.DowngradeInfo.TargetVersion = true,
+			v.Versions().Target.Full()
 	}
 	if res.Leader == 0 {
 		res.Errors = append(res.Errors, apierror.Text(kv.ErrNoLeader))
 		if !st.LeaderLost.IsZero() {
-			res.Errors = append(res.Errors, NoLeaderText+max(time.Since(st.LeaderLost).Round(time.Second), time.Second).String())
+			res.Errors = append(res.Errors,
+				NoLeaderText+max(time.Since(st.LeaderLost).Round(time.Second),
+					time.Second).String())
 		}
 	}
 	for _, x := range st.Alarms {

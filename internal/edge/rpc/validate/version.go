@@ -12,7 +12,7 @@ import (
 // matter.
 var semantic = regexp.MustCompile(`^([0-9]+)\.([0-9]+)\.([0-9]+)(-[0-9A-Za-z.-]*)?(\+[0-9A-Za-z.-]*)?$`)
 
-// maxVersionText bounds what is looked at.
+// maxVersionText is the longest text in bytes that is parsed.
 const maxVersionText = 256
 
 // Version reads MAJOR.MINOR, or a semantic version of which it takes these.

@@ -21,11 +21,15 @@ func NewMetrics() *Metrics {
 			Help: help, Buckets: prometheus.ExponentialBuckets(0.001, 2, 14)})
 	}
 	return &Metrics{
-		events:   prometheus.NewCounter(prometheus.CounterOpts{Name: "etcd_debugging_mvcc_events_total", Help: "Events sent to watchers."}),
-		delivery: seconds("watch_stream_duration", "Time that handing a batch of events to the transport takes."),
-		event:    seconds("watch_stream_duration_per_event", "The same, for each event of the batch."),
-		progress: seconds("progress_duration", "Time that handing progress notifications to the transport takes."),
-		controls: seconds("control_stream_duration", "Time that handing created and canceled responses to the transport takes."),
+		events: prometheus.NewCounter(prometheus.CounterOpts{Name: "etcd_debugging_mvcc_events_total", Help: "Events sent to watchers."}),
+		delivery: seconds("watch_stream_duration",
+			"Time that handing a batch of events to the transport takes."),
+		event: seconds("watch_stream_duration_per_event",
+			"The same, for each event of the batch."),
+		progress: seconds("progress_duration",
+			"Time that handing progress notifications to the transport takes."),
+		controls: seconds("control_stream_duration",
+			"Time that handing created and canceled responses to the transport takes."),
 	}
 }
 

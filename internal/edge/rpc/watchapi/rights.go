@@ -33,7 +33,8 @@ type authorizedStream struct {
 	HubStream
 	api *API
 	ctx context.Context
-	// unknown is why a review has closed the hub's side: the client's rights could not be determined.
+	// unknown is why a review has closed the hub's side: the client's rights could not be
+	// determined.
 	unknown atomic.Pointer[error]
 }
 
@@ -80,9 +81,10 @@ func (st *authorizedStream) Create(r watch.CreateRequest) bool {
 }
 
 // denial returns the reason why the client may not watch a range, "" if it may. unknown is the
-// reason as the status of a stream if another member may know better. ctx has the credentials of the
-// client.
-func (st *authorizedStream) denial(ctx context.Context, key, end []byte) (reason string, unknown error) {
+// reason as the status of a stream if another member may know better. ctx has the credentials of
+// the client.
+func (st *authorizedStream) denial(ctx context.Context, key, end []byte) (reason string,
+	unknown error) {
 	if !st.api.authEnabled() {
 		return "", nil
 	}
@@ -98,8 +100,10 @@ func (st *authorizedStream) denial(ctx context.Context, key, end []byte) (reason
 	case code == codes.Unavailable:
 		return answer.Error(), answer
 	case code == codes.Canceled, code == codes.DeadlineExceeded:
-		return rpctypes.ErrGRPCNoLeader.Error(), rpctypes.ErrGRPCNoLeader // its token was not resolved in time
-	case errors.Is(err, kv.ErrInvalidAuthToken), errors.Is(err, kv.ErrAuthOldRevision), errors.Is(err, kv.ErrUserEmpty):
+		// its token was not resolved in time
+		return rpctypes.ErrGRPCNoLeader.Error(), rpctypes.ErrGRPCNoLeader
+	case errors.Is(err, kv.ErrInvalidAuthToken), errors.Is(err, kv.ErrAuthOldRevision),
+		errors.Is(err, kv.ErrUserEmpty):
 		return answer.Error(), nil
 	default:
 		return rpctypes.ErrGRPCPermissionDenied.Error(), nil
@@ -171,7 +175,8 @@ func (a *API) ReviewRights(stop <-chan struct{}) {
 
 // Follow watches for a call that is not a watch stream, until next returns false or an error, which
 // it returns. The error is kv.ErrCompacted if the start revision is compacted.
-func (a *API) Follow(ctx context.Context, r watch.CreateRequest, next func(*watch.Response) (more bool, err error)) error {
+func (a *API) Follow(ctx context.Context, r watch.CreateRequest,
+	next func(*watch.Response) (more bool, err error)) error {
 	hub := authorizedStream{api: a}
 	hub.open(ctx)
 	defer hub.Close()

@@ -18,8 +18,8 @@ type answering struct {
 func (a answering) AuthEnabled() bool                              { return true }
 func (a answering) MayWatch(context.Context, []byte, []byte) error { return a.err }
 
-// A client whose token cannot be resolved for want of a leader, or in time, loses its watchers for a reason after which it continues at
-// another member, not for want of a right.
+// A client whose token cannot be resolved for want of a leader, or in time, loses its watchers for
+// a reason after which it continues at another member, not for want of a right.
 func TestUnresolvedTokenIsNoDenial(t *testing.T) {
 	for err, want := range map[error]string{
 		nil:                      "",
@@ -33,7 +33,8 @@ func TestUnresolvedTokenIsNoDenial(t *testing.T) {
 		errors.New("unknown"):    "permission denied",
 	} {
 		st := &authorizedStream{api: New(Options{Rights: answering{err: err}}), ctx: t.Context()}
-		if got, _ := st.denial(t.Context(), []byte("k"), nil); !strings.Contains(got, want) || (got == "") != (err == nil) {
+		if got, _ := st.denial(t.Context(), []byte("k"), nil); !strings.Contains(got, want) ||
+			(got == "") != (err == nil) {
 			t.Errorf("%v: %q, want %q", err, got, want)
 		}
 	}

@@ -43,8 +43,10 @@ func (w *session) Receive(message any) {
 	switch r := message.(*wire.WatchRequest); r.Kind {
 	case wire.WatchCreate:
 		c := &r.Create
-		w.hub.Create(watch.CreateRequest{ID: c.WatchID, Key: c.Key, End: c.End, StartRev: cmp.Or(c.StartRevision, w.start), NoPut: c.NoPut,
-			NoDelete: c.NoDelete, PrevKV: c.PrevKV, ProgressNotify: c.ProgressNotify, Fragment: c.Fragment})
+		w.hub.Create(watch.CreateRequest{ID: c.WatchID, Key: c.Key, End: c.End,
+			StartRev: cmp.Or(c.StartRevision, w.start), NoPut: c.NoPut,
+			NoDelete: c.NoDelete, PrevKV: c.PrevKV, ProgressNotify: c.ProgressNotify,
+			Fragment: c.Fragment})
 	case wire.WatchCancel:
 		w.hub.Cancel(r.CancelID)
 	case wire.WatchProgress:
@@ -112,8 +114,10 @@ func (w *session) queueResponses(f *filling, room int) (more bool) {
 
 // makeResponse returns the message for a response of the hub; head is the present header.
 func makeResponse(head kv.Header, r *watch.Response) wire.WatchResponse {
-	return wire.WatchResponse{Header: head.At(r.Revision), WatchID: r.WatchID, Also: r.Also, Created: r.Created, Canceled: r.Canceled,
-		CompactRevision: r.CompactRevision, Reason: r.Reason, Fragment: r.Fragment, Events: r.Events}
+	return wire.WatchResponse{Header: head.At(r.Revision), WatchID: r.WatchID, Also: r.Also,
+		Created: r.Created, Canceled: r.Canceled,
+		CompactRevision: r.CompactRevision, Reason: r.Reason, Fragment: r.Fragment,
+		Events: r.Events}
 }
 
 // endAfterFailure ends a stream on which sending failed.
@@ -122,7 +126,8 @@ func (w *session) endAfterFailure(err error) {
 		return // the client or the server has ended it
 	}
 	w.CountFailure("send", "watch")
-	w.hub.api.Logger.Warn("failed to send watch response", "remote", transport.Remote(w.Context()), "error", err)
+	w.hub.api.Logger.Warn("failed to send watch response", "remote",
+		transport.Remote(w.Context()), "error", err)
 	w.End(err)
 }
 
@@ -132,6 +137,7 @@ func (w *session) Close(reason error) {
 	var received *transport.ReceiveError
 	if errors.As(reason, &received) && status.Code(reason) != codes.Canceled {
 		w.CountFailure("receive", "watch")
-		w.hub.api.Logger.Warn("failed to receive watch request", "remote", transport.Remote(w.Context()), "error", received.Err)
+		w.hub.api.Logger.Warn("failed to receive watch request", "remote",
+			transport.Remote(w.Context()), "error", received.Err)
 	}
 }

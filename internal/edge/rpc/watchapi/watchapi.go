@@ -2,8 +2,8 @@
 //
 //  1. A stream has no goroutine while nothing happens. A client that does not read blocks its own
 //     stream only.
-//  2. A watcher is created only if the user may read its range. That is checked again whenever users
-//     or roles change; until then the hub keeps back the events that followed the change.
+//  2. A watcher is created only if the user may read its range. That is checked again whenever
+//     users or roles change; until then the hub keeps back the events that followed the change.
 package watchapi
 
 import (
@@ -25,8 +25,8 @@ import (
 // at a time; Create, Cancel and Progress by another; Close once, by any. After Close the others may
 // still be called, and must do nothing.
 type HubStream interface {
-	// Create, Cancel and Progress do not fail: Next returns their responses, in order. Create has no
-	// effect, and returns false, if Hub.Withheld has changed since the request.
+	// Create, Cancel and Progress do not fail: Next returns their responses, in order. Create has
+	// no effect, and returns false, if Hub.Withheld has changed since the request.
 	Create(watch.CreateRequest) bool
 	Cancel(id int64)
 	Progress()
@@ -104,12 +104,13 @@ func New(o Options) *API {
 // Service lists the methods.
 func (a *API) Service() gate.Service {
 	return gate.Service{Name: etcdserverpb.Watch_ServiceDesc.ServiceName, Methods: []gate.Endpoint{
-		gate.BidiStreaming[wire.WatchRequest]("Watch", func() gate.SessionHandler { return &session{hub: authorizedStream{api: a}} }),
+		gate.BidiStreaming[wire.WatchRequest]("Watch",
+			func() gate.SessionHandler { return &session{hub: authorizedStream{api: a}} }),
 	}}
 }
 
-// WakeStreams lets the transport take responses of watch streams whenever there are some, until stop
-// is closed.
+// WakeStreams lets the transport take responses of watch streams whenever there are some, until
+// stop is closed.
 func (a *API) WakeStreams(stop <-chan struct{}) {
 	var owners []any
 	var peers []transport.Peer

@@ -5,7 +5,8 @@ import (
 	"testing"
 )
 
-// TestAlso: the messages of a response for several watchers have their sizes, and those of the same size differ in the watch id only.
+// TestAlso: the messages of a response for several watchers have their sizes, and those of the same
+// size differ in the watch id only.
 func TestAlso(t *testing.T) {
 	same := 0
 	for seed := range uint64(5000) {
@@ -26,7 +27,8 @@ func TestAlso(t *testing.T) {
 			got := m.AppendTo(nil)
 			m.PutWatchID(got, one.WatchID)
 			if !bytes.Equal(got, want) {
-				t.Fatalf("seed %d: %+v for watcher %d is %x, want %x", seed, m, one.WatchID, got, want)
+				t.Fatalf("seed %d: %+v for watcher %d is %x, want %x", seed, m,
+					one.WatchID, got, want)
 			}
 		}
 		if got := m.SizeEach(); got != size {

@@ -28,7 +28,8 @@ func BenchmarkDecode(b *testing.B) {
 	put := &etcdserverpb.PutRequest{Key: key, Value: value, Lease: 77}
 	get := &etcdserverpb.RangeRequest{Key: key}
 	txn := &etcdserverpb.TxnRequest{
-		Compare: []*etcdserverpb.Compare{{Key: key, Target: etcdserverpb.Compare_MOD, TargetUnion: &etcdserverpb.Compare_ModRevision{ModRevision: 123456}}},
+		Compare: []*etcdserverpb.Compare{{Key: key, Target: etcdserverpb.Compare_MOD,
+			TargetUnion: &etcdserverpb.Compare_ModRevision{ModRevision: 123456}}},
 		Success: []*etcdserverpb.RequestOp{{Request: &etcdserverpb.RequestOp_RequestPut{RequestPut: put}}},
 		Failure: []*etcdserverpb.RequestOp{{Request: &etcdserverpb.RequestOp_RequestRange{RequestRange: get}}},
 	}
@@ -62,8 +63,11 @@ func BenchmarkDecode(b *testing.B) {
 }
 
 func BenchmarkEncode(b *testing.B) {
-	h := kv.Header{ClusterID: 0xcdf818194e3a8c32, MemberID: 0x8e9e05c52164694d, Revision: 1234567, Term: 3}
-	record := mustMarshal(b, &mvccpb.KeyValue{Key: make([]byte, 32), Value: make([]byte, 256), CreateRevision: 1000000, ModRevision: 1234567, Version: 5})
+	h := kv.Header{ClusterID: 0xcdf818194e3a8c32, MemberID: 0x8e9e05c52164694d,
+		Revision: 1234567, Term: 3}
+	record := mustMarshal(b,
+		&mvccpb.KeyValue{Key: make([]byte, 32), Value: make([]byte, 256), CreateRevision: 1000000,
+			ModRevision: 1234567, Version: 5})
 	event := mustMarshal(b, &mvccpb.Event{Kv: recordPB(record)})
 	var page kv.Records
 	for range 500 {

@@ -8,8 +8,8 @@
 //  1. Decode accepts and rejects the same encodings as the generated code. It skips a field of an
 //     unknown number, or of a known number with another wire type. Of a field given more than once
 //     the last value counts; an embedded message is merged; a oneof keeps the last member.
-//  2. The generated code decodes an encoding to an equal message. Fields of zero value are left out,
-//     and fields are in the order of their numbers.
+//  2. The generated code decodes an encoding to an equal message. Fields of zero value are left
+//     out, and fields are in the order of their numbers.
 //  3. Size is exactly the number of bytes that AppendTo appends.
 //  4. Decode allocates no memory for a length before it has the bytes.
 //

@@ -6,7 +6,7 @@ import (
 	"vigil/internal/kv"
 )
 
-// Most gets are answered at once. The memory of these requests, and of their answers, is used again.
+// Most gets are answered at once. The memory of these requests and of their answers is reused.
 var (
 	rangeRequests = sync.Pool{New: func() any { return new(RangeRequest) }}
 	getAnswers    = sync.Pool{New: func() any { return new(GetAnswer) }}

@@ -23,7 +23,8 @@ func hot() map[string]func() {
 	put := &etcdserverpb.PutRequest{Key: key, Value: value, Lease: 77}
 	get := &etcdserverpb.RangeRequest{Key: key}
 	txn := &etcdserverpb.TxnRequest{
-		Compare: []*etcdserverpb.Compare{{Key: key, Target: etcdserverpb.Compare_MOD, TargetUnion: &etcdserverpb.Compare_ModRevision{ModRevision: 123456}}},
+		Compare: []*etcdserverpb.Compare{{Key: key, Target: etcdserverpb.Compare_MOD,
+			TargetUnion: &etcdserverpb.Compare_ModRevision{ModRevision: 123456}}},
 		Success: []*etcdserverpb.RequestOp{{Request: &etcdserverpb.RequestOp_RequestPut{RequestPut: put}}},
 		Failure: []*etcdserverpb.RequestOp{{Request: &etcdserverpb.RequestOp_RequestRange{RequestRange: get}}},
 	}
@@ -35,13 +36,15 @@ func hot() map[string]func() {
 			}
 		}
 	}
-	record := marshal(&mvccpb.KeyValue{Key: key, Value: value, CreateRevision: 1000000, ModRevision: 1234567, Version: 5})
+	record := marshal(&mvccpb.KeyValue{Key: key, Value: value, CreateRevision: 1000000,
+		ModRevision: 1234567, Version: 5})
 	var page kv.Records
 	for range 500 {
 		page.Buf = append(page.Buf, record...)
 		page.Close()
 	}
-	list := &RangeResponse{kv.Header{ClusterID: 1 << 60, MemberID: 1 << 61, Revision: 1234567, Term: 3}, &kv.RangeResult{KVs: page, Count: 2000, More: true}}
+	list := &RangeResponse{kv.Header{ClusterID: 1 << 60, MemberID: 1 << 61, Revision: 1234567,
+		Term: 3}, &kv.RangeResult{KVs: page, Count: 2000, More: true}}
 	buf := make([]byte, 0, list.Size())
 	return map[string]func(){
 		"decode a put":         decode(put, func() Decoder { return new(PutRequest) }),

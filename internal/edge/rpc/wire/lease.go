@@ -35,7 +35,8 @@ func (m *LeaseKeepAliveRequest) Decode(b []byte) error {
 	return r.Err()
 }
 
-// LeaseResponse is etcdserverpb.LeaseGrantResponse, without an error text, and etcdserverpb.LeaseKeepAliveResponse.
+// LeaseResponse is etcdserverpb.LeaseGrantResponse, without an error text, and
+// etcdserverpb.LeaseKeepAliveResponse.
 type LeaseResponse struct {
 	Header  kv.Header
 	ID, TTL int64
@@ -43,10 +44,12 @@ type LeaseResponse struct {
 
 // Size implements Encoder.
 func (m *LeaseResponse) Size() int {
-	return 1 + pbfield.SizeBytes(sizeHeader(m.Header)) + sizeInt(uint64(m.ID)) + sizeInt(uint64(m.TTL))
+	return 1 + pbfield.SizeBytes(sizeHeader(m.Header)) + sizeInt(uint64(m.ID)) +
+		sizeInt(uint64(m.TTL))
 }
 
 // AppendTo implements Encoder.
 func (m *LeaseResponse) AppendTo(b []byte) []byte {
-	return pbfield.AppendInt(pbfield.AppendInt(appendHeader(b, m.Header), 2, uint64(m.ID)), 3, uint64(m.TTL))
+	return pbfield.AppendInt(pbfield.AppendInt(appendHeader(b, m.Header), 2, uint64(m.ID)),
+		3, uint64(m.TTL))
 }

@@ -44,7 +44,8 @@ func deleteFrom(m *etcdserverpb.DeleteRangeRequest) kv.DeleteRangeRequest {
 func txnFrom(m *etcdserverpb.TxnRequest) kv.TxnRequest {
 	var t kv.TxnRequest
 	for _, c := range m.Compare {
-		k := kv.Compare{Key: none(c.Key), End: none(c.RangeEnd), Target: kv.CompareTarget(c.Target), Result: kv.CompareResult(c.Result)}
+		k := kv.Compare{Key: none(c.Key), End: none(c.RangeEnd), Target: kv.CompareTarget(c.Target),
+			Result: kv.CompareResult(c.Result)}
 		switch c.Target {
 		case etcdserverpb.Compare_VERSION:
 			k.Number = c.GetVersion()
@@ -90,7 +91,8 @@ func watchFrom(m *etcdserverpb.WatchRequest) WatchRequest {
 	switch u := m.RequestUnion.(type) {
 	case *etcdserverpb.WatchRequest_CreateRequest:
 		c := u.CreateRequest
-		w := WatchCreateRequest{Key: none(c.Key), End: none(c.RangeEnd), StartRevision: c.StartRevision, WatchID: c.WatchId,
+		w := WatchCreateRequest{Key: none(c.Key), End: none(c.RangeEnd),
+			StartRevision: c.StartRevision, WatchID: c.WatchId,
 			ProgressNotify: c.ProgressNotify, PrevKV: c.PrevKv, Fragment: c.Fragment}
 		for _, f := range c.Filters {
 			w.NoPut = w.NoPut || f == etcdserverpb.WatchCreateRequest_NOPUT
@@ -106,7 +108,8 @@ func watchFrom(m *etcdserverpb.WatchRequest) WatchRequest {
 }
 
 func headerPB(h kv.Header) *etcdserverpb.ResponseHeader {
-	return &etcdserverpb.ResponseHeader{ClusterId: h.ClusterID, MemberId: h.MemberID, Revision: h.Revision, RaftTerm: h.Term}
+	return &etcdserverpb.ResponseHeader{ClusterId: h.ClusterID, MemberId: h.MemberID,
+		Revision: h.Revision, RaftTerm: h.Term}
 }
 
 func recordPB(b []byte) *mvccpb.KeyValue {
@@ -126,7 +129,8 @@ func recordsPB(r *kv.Records) []*mvccpb.KeyValue {
 }
 
 func rangePB(h kv.Header, r *kv.RangeResult) *etcdserverpb.RangeResponse {
-	return &etcdserverpb.RangeResponse{Header: headerPB(h), Kvs: recordsPB(&r.KVs), More: r.More, Count: r.Count}
+	return &etcdserverpb.RangeResponse{Header: headerPB(h), Kvs: recordsPB(&r.KVs), More: r.More,
+		Count: r.Count}
 }
 
 func putPB(h kv.Header, r *kv.PutResult) *etcdserverpb.PutResponse {
@@ -138,7 +142,8 @@ func putPB(h kv.Header, r *kv.PutResult) *etcdserverpb.PutResponse {
 }
 
 func deletePB(h kv.Header, r *kv.DeleteRangeResult) *etcdserverpb.DeleteRangeResponse {
-	return &etcdserverpb.DeleteRangeResponse{Header: headerPB(h), Deleted: r.Deleted, PrevKvs: recordsPB(&r.PrevKVs)}
+	return &etcdserverpb.DeleteRangeResponse{Header: headerPB(h), Deleted: r.Deleted,
+		PrevKvs: recordsPB(&r.PrevKVs)}
 }
 
 func txnPB(h kv.Header, r *kv.TxnResult) *etcdserverpb.TxnResponse {
@@ -153,7 +158,8 @@ func txnPB(h kv.Header, r *kv.TxnResult) *etcdserverpb.TxnResponse {
 		case op.Delete != nil:
 			o.Response = &etcdserverpb.ResponseOp_ResponseDeleteRange{ResponseDeleteRange: deletePB(kv.Header{Revision: op.Delete.Revision}, op.Delete)}
 		case op.Txn != nil:
-			o.Response = &etcdserverpb.ResponseOp_ResponseTxn{ResponseTxn: txnPB(kv.Header{}, op.Txn)}
+			o.Response = &etcdserverpb.ResponseOp_ResponseTxn{ResponseTxn: txnPB(kv.Header{},
+				op.Txn)}
 		}
 		m.Responses = append(m.Responses, o)
 	}
@@ -161,7 +167,8 @@ func txnPB(h kv.Header, r *kv.TxnResult) *etcdserverpb.TxnResponse {
 }
 
 func watchPB(r *WatchResponse) *etcdserverpb.WatchResponse {
-	m := &etcdserverpb.WatchResponse{Header: headerPB(r.Header), WatchId: r.WatchID, Created: r.Created, Canceled: r.Canceled,
+	m := &etcdserverpb.WatchResponse{Header: headerPB(r.Header), WatchId: r.WatchID,
+		Created: r.Created, Canceled: r.Canceled,
 		CompactRevision: r.CompactRevision, CancelReason: r.Reason, Fragment: r.Fragment}
 	for _, b := range r.Events {
 		ev := &mvccpb.Event{}
@@ -205,18 +212,23 @@ func (g gen) bytes() []byte {
 }
 
 func (g gen) header() kv.Header {
-	return kv.Header{ClusterID: uint64(g.number()), MemberID: uint64(g.number()), Revision: g.number(), Term: uint64(g.number())}
+	return kv.Header{ClusterID: uint64(g.number()), MemberID: uint64(g.number()),
+		Revision: g.number(), Term: uint64(g.number())}
 }
 
 func (g gen) rangeRequest() *etcdserverpb.RangeRequest {
-	return &etcdserverpb.RangeRequest{Key: g.bytes(), RangeEnd: g.bytes(), Limit: g.number(), Revision: g.number(),
-		SortOrder: etcdserverpb.RangeRequest_SortOrder(g.number()), SortTarget: etcdserverpb.RangeRequest_SortTarget(g.number()),
-		Serializable: g.flag(), KeysOnly: g.flag(), CountOnly: g.flag(), MinModRevision: g.number(), MaxModRevision: g.number(),
+	return &etcdserverpb.RangeRequest{Key: g.bytes(), RangeEnd: g.bytes(), Limit: g.number(),
+		Revision:     g.number(),
+		SortOrder:    etcdserverpb.RangeRequest_SortOrder(g.number()),
+		SortTarget:   etcdserverpb.RangeRequest_SortTarget(g.number()),
+		Serializable: g.flag(), KeysOnly: g.flag(), CountOnly: g.flag(), MinModRevision: g.number(),
+		MaxModRevision:    g.number(),
 		MinCreateRevision: g.number(), MaxCreateRevision: g.number()}
 }
 
 func (g gen) putRequest() *etcdserverpb.PutRequest {
-	return &etcdserverpb.PutRequest{Key: g.bytes(), Value: g.bytes(), Lease: g.number(), PrevKv: g.flag(), IgnoreValue: g.flag(), IgnoreLease: g.flag()}
+	return &etcdserverpb.PutRequest{Key: g.bytes(), Value: g.bytes(), Lease: g.number(),
+		PrevKv: g.flag(), IgnoreValue: g.flag(), IgnoreLease: g.flag()}
 }
 
 func (g gen) deleteRequest() *etcdserverpb.DeleteRangeRequest {
@@ -224,7 +236,8 @@ func (g gen) deleteRequest() *etcdserverpb.DeleteRangeRequest {
 }
 
 func (g gen) compare() *etcdserverpb.Compare {
-	c := &etcdserverpb.Compare{Key: g.bytes(), RangeEnd: g.bytes(), Result: etcdserverpb.Compare_CompareResult(g.IntN(5)),
+	c := &etcdserverpb.Compare{Key: g.bytes(), RangeEnd: g.bytes(),
+		Result: etcdserverpb.Compare_CompareResult(g.IntN(5)),
 		Target: etcdserverpb.Compare_CompareTarget(g.IntN(6))}
 	switch g.IntN(6) {
 	case 0:
@@ -273,7 +286,8 @@ func (g gen) watchRequest() *etcdserverpb.WatchRequest {
 	m := &etcdserverpb.WatchRequest{}
 	switch g.IntN(5) {
 	case 0, 1:
-		c := &etcdserverpb.WatchCreateRequest{Key: g.bytes(), RangeEnd: g.bytes(), StartRevision: g.number(), ProgressNotify: g.flag(),
+		c := &etcdserverpb.WatchCreateRequest{Key: g.bytes(), RangeEnd: g.bytes(),
+			StartRevision: g.number(), ProgressNotify: g.flag(),
 			PrevKv: g.flag(), WatchId: g.number(), Fragment: g.flag()}
 		for range g.IntN(3) {
 			c.Filters = append(c.Filters, etcdserverpb.WatchCreateRequest_FilterType(g.IntN(4)-1))
@@ -288,7 +302,8 @@ func (g gen) watchRequest() *etcdserverpb.WatchRequest {
 }
 
 func (g gen) record() []byte {
-	b, err := proto.Marshal(&mvccpb.KeyValue{Key: g.bytes(), Value: g.bytes(), CreateRevision: g.number(), ModRevision: g.number(),
+	b, err := proto.Marshal(&mvccpb.KeyValue{Key: g.bytes(), Value: g.bytes(),
+		CreateRevision: g.number(), ModRevision: g.number(),
 		Version: g.number(), Lease: g.number()})
 	if err != nil {
 		panic(err)
@@ -383,7 +398,8 @@ func (g gen) txnResult(depth int) *kv.TxnResult {
 }
 
 func (g gen) watchResponse() *WatchResponse {
-	r := &WatchResponse{Header: g.header(), WatchID: g.number(), Created: g.flag(), Canceled: g.flag(), CompactRevision: g.number(), Fragment: g.flag()}
+	r := &WatchResponse{Header: g.header(), WatchID: g.number(), Created: g.flag(),
+		Canceled: g.flag(), CompactRevision: g.number(), Fragment: g.flag()}
 	if g.IntN(3) == 0 {
 		r.Reason = "etcdserver: mvcc: required revision has been compacted"
 	}

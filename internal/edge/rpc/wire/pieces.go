@@ -5,7 +5,7 @@ import (
 	"vigil/internal/kv"
 )
 
-// Piece is a part of an encoding: bytes of its own, or a piece of a long list of records.
+// Piece is a part of an encoding: separate bytes, or a piece of a long list of records.
 type Piece struct {
 	Data *[]byte
 	// Lender receives Data after it was sent; nil if Data is left to the garbage collector.
@@ -15,8 +15,8 @@ type Piece struct {
 // Long is a message that may hold long lists of records.
 type Long interface {
 	Encoder
-	// Pieces appends to list the parts that, put together, are the encoding, with the pieces of long
-	// lists as they are. It returns nil if there is no long list: then AppendTo is to be used.
+	// Pieces appends the parts of the encoding to list, with the pieces of long lists as they are.
+	// It returns nil if there is no long list: then use AppendTo.
 	Pieces(list []Piece) []Piece
 }
 

@@ -28,12 +28,12 @@ type DeleteRangeRequest struct {
 type TxnRequest struct {
 	kv.TxnRequest
 	Len int
-	// maxOps bounds the operations that are decoded of one level.
+	// maxOps limits the operations that are decoded on one level.
 	maxOps int
 }
 
-// LimitOps lets Decode stop after n+1 compares, or operations of a branch, on each level. Such a request
-// cannot be carried out.
+// LimitOps lets Decode stop after n+1 compares, or operations of a branch, on each level. A request
+// with more must not be executed.
 func (m *TxnRequest) LimitOps(n int) { m.maxOps = n }
 
 // CompactionRequest is etcdserverpb.CompactionRequest.

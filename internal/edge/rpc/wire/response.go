@@ -25,8 +25,8 @@ type DeleteRangeResponse struct {
 
 // TxnResponse is etcdserverpb.TxnResponse.
 //
-// As in etcd, the headers inside have only a revision, and that of a nested transaction not even
-// this.
+// As in etcd, the inner headers have only a revision, and the header of a nested transaction is
+// empty.
 type TxnResponse struct {
 	Header kv.Header
 	Result *kv.TxnResult
@@ -51,7 +51,9 @@ func (m *PutResponse) AppendTo(b []byte) []byte { return appendPut(b, m.Header, 
 func (m *DeleteRangeResponse) Size() int { return sizeDelete(m.Header, m.Result) }
 
 // AppendTo implements Encoder.
-func (m *DeleteRangeResponse) AppendTo(b []byte) []byte { return appendDelete(b, m.Header, m.Result) }
+func (m *DeleteRangeResponse) AppendTo(b []byte) []byte {
+	return appendDelete(b, m.Header, m.Result)
+}
 
 // Size implements Encoder.
 func (m *TxnResponse) Size() int { return sizeTxn(m.Header, m.Result) }
@@ -93,10 +95,11 @@ func (m *RangeStreamResponse) inner() int {
 }
 
 func sizeHeader(h kv.Header) int {
-	return sizeInt(h.ClusterID) + sizeInt(h.MemberID) + sizeInt(uint64(h.Revision)) + sizeInt(h.Term)
+	return sizeInt(h.ClusterID) + sizeInt(h.MemberID) + sizeInt(uint64(h.Revision)) +
+		sizeInt(h.Term)
 }
 
-// appendHeader appends a header as field 1, which it is in every response.
+// appendHeader appends a header as field 1, its number in every response.
 func appendHeader(b []byte, h kv.Header) []byte {
 	b = pbfield.AppendLen(b, 1, sizeHeader(h))
 	b = pbfield.AppendInt(b, 1, h.ClusterID)
@@ -145,7 +148,8 @@ func appendRecords(b []byte, field int, r *kv.Records) []byte {
 }
 
 func sizeRange(h kv.Header, r *kv.RangeResult) int {
-	return 1 + pbfield.SizeBytes(sizeHeader(h)) + sizeRecords(&r.KVs) + sizeBool(r.More) + sizeInt(uint64(r.Count))
+	return 1 + pbfield.SizeBytes(sizeHeader(h)) + sizeRecords(&r.KVs) + sizeBool(r.More) +
+		sizeInt(uint64(r.Count))
 }
 
 func appendRange(b []byte, h kv.Header, r *kv.RangeResult) []byte {
@@ -172,7 +176,8 @@ func appendPut(b []byte, h kv.Header, r *kv.PutResult) []byte {
 }
 
 func sizeDelete(h kv.Header, r *kv.DeleteRangeResult) int {
-	return 1 + pbfield.SizeBytes(sizeHeader(h)) + sizeInt(uint64(r.Deleted)) + sizeRecords(&r.PrevKVs)
+	return 1 + pbfield.SizeBytes(sizeHeader(h)) + sizeInt(uint64(r.Deleted)) +
+		sizeRecords(&r.PrevKVs)
 }
 
 func appendDelete(b []byte, h kv.Header, r *kv.DeleteRangeResult) []byte {
@@ -199,7 +204,7 @@ func appendTxn(b []byte, h kv.Header, r *kv.TxnResult) []byte {
 	return b
 }
 
-// sizeOp returns the size of a ResponseOp without the tag and length of its own.
+// sizeOp returns the size of a ResponseOp without its tag and length.
 func sizeOp(op *kv.OpResult) int {
 	n := sizeUnion(op)
 	if n < 0 {
@@ -208,7 +213,7 @@ func sizeOp(op *kv.OpResult) int {
 	return 1 + pbfield.SizeBytes(n)
 }
 
-// sizeUnion returns the size of the content of a ResponseOp, -1 for an empty one.
+// sizeUnion returns the size of the content of a ResponseOp, -1 if it is empty.
 func sizeUnion(op *kv.OpResult) int {
 	switch {
 	case op.Range != nil:
@@ -227,11 +232,13 @@ func appendOp(b []byte, op *kv.OpResult) []byte {
 	n := sizeUnion(op)
 	switch {
 	case op.Range != nil:
-		return appendRange(pbfield.AppendLen(b, 1, n), kv.Header{Revision: op.Range.Revision}, op.Range)
+		return appendRange(pbfield.AppendLen(b, 1, n),
+			kv.Header{Revision: op.Range.Revision}, op.Range)
 	case op.Put != nil:
 		return appendPut(pbfield.AppendLen(b, 2, n), kv.Header{Revision: op.Put.Revision}, op.Put)
 	case op.Delete != nil:
-		return appendDelete(pbfield.AppendLen(b, 3, n), kv.Header{Revision: op.Delete.Revision}, op.Delete)
+		return appendDelete(pbfield.AppendLen(b, 3, n),
+			kv.Header{Revision: op.Delete.Revision}, op.Delete)
 	case op.Txn != nil:
 		return appendTxn(pbfield.AppendLen(b, 4, n), kv.Header{}, op.Txn)
 	}

@@ -5,10 +5,10 @@ import (
 	"vigil/internal/kv"
 )
 
-// decodeTxn merges an encoding into m. depth is how many levels of messages may follow, this one
-// included. Of more than maxOps compares or operations on one level it decodes only the first
-// maxOps+1: a request with more is rejected, and an empty one takes 50 times its bytes in memory. 0
-// is no limit.
+// decodeTxn merges an encoding into m. depth is how many levels of messages may follow, including
+// this one. If one level has more than maxOps compares or operations, it decodes only the first
+// maxOps+1: the request is rejected anyway, and an empty operation needs 50 times its encoded size
+// in memory. 0 means no limit.
 func decodeTxn(b []byte, m *kv.TxnRequest, depth, maxOps int) error {
 	if depth--; depth < 0 {
 		return pbfield.ErrTooDeep
@@ -35,7 +35,7 @@ func decodeTxn(b []byte, m *kv.TxnRequest, depth, maxOps int) error {
 // isBeyond reports whether a list of n elements is too long already.
 func isBeyond(n, maxOps int) bool { return maxOps > 0 && n > maxOps }
 
-// decodeOp appends one RequestOp to ops. Of its oneof the last member counts, and a repeated member
+// decodeOp appends one RequestOp to ops. The last member of its oneof counts, and a repeated member
 // is merged.
 func decodeOp(b []byte, ops *[]kv.Op, depth, maxOps int) error {
 	if isBeyond(len(*ops), maxOps) {
@@ -77,7 +77,7 @@ func decodeOp(b []byte, ops *[]kv.Op, depth, maxOps int) error {
 	return r.Err()
 }
 
-// unlessTooDeep returns the error of a message without embedded ones at this depth.
+// unlessTooDeep returns the error for a message at this depth that embeds no others.
 func unlessTooDeep(depth int, err error) error {
 	if depth < 1 {
 		return pbfield.ErrTooDeep
@@ -116,8 +116,8 @@ func decodeCompare(b []byte, m *kv.Compare, depth int) error {
 	return unlessTooDeep(depth, r.Err())
 }
 
-// settleUnion keeps only the operand that the target looks at: a client that sends another member
-// of the oneof than the target's compares with zero or with the empty value.
+// settleUnion keeps only the operand of the target. A client that sends another member of the oneof
+// compares with zero or with the empty value.
 func settleUnion(m *kv.Compare, union int) {
 	wanted := 0
 	switch m.Target {

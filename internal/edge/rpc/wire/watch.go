@@ -10,8 +10,8 @@ import (
 // WatchKind is the member of its oneof that a WatchRequest has.
 type WatchKind uint8
 
-// The members of WatchRequest's oneof. WatchNothing is a request without any, which is legal and
-// means nothing.
+// The members of WatchRequest's oneof. WatchNothing is a request without any member, which is legal
+// and has no effect.
 const (
 	WatchNothing WatchKind = iota
 	WatchCreate
@@ -95,14 +95,15 @@ func (m *WatchCreateRequest) decode(b []byte) error {
 type WatchResponse struct {
 	Header  kv.Header
 	WatchID int64
-	// Also are further watchers of the stream that get the same response, each a message of its own. Encodings are those for WatchID.
+	// Also are further watchers of the stream that get the same response, each as a separate
+	// message. Encodings are for WatchID.
 	Also     []int64
 	Created  bool
 	Canceled bool
 	// CompactRevision is not 0 if the watcher was canceled because of a compaction.
 	CompactRevision int64
 	Reason          string
-	// Fragment is set on every part of a split response but the last.
+	// Fragment is set on all parts of a split response except the last.
 	Fragment bool
 	// Events are encoded mvccpb.Event messages.
 	Events [][]byte
@@ -150,32 +151,34 @@ func (m *WatchResponse) SizeEach() int {
 	return size
 }
 
-// SameSize reports whether the message for another watcher has the same size. Then they differ in the bytes of the id only.
+// SameSize reports whether the message for another watcher has the same size. Then the messages
+// differ only in the bytes of the id.
 func (m *WatchResponse) SameSize(id int64) bool {
 	return sizeInt(uint64(id)) == sizeInt(uint64(m.WatchID))
 }
 
-// PutWatchID makes an encoding of the message that for another watcher, if it has the same size.
+// PutWatchID turns an encoding of the message into the encoding for another watcher, if both have
+// the same size.
 func (m *WatchResponse) PutWatchID(encoding []byte, id int64) {
 	if id != 0 {
 		binary.PutUvarint(encoding[1+pbfield.SizeBytes(sizeHeader(m.Header))+1:], uint64(id))
 	}
 }
 
-// Parts appends to dst slices that, end to end, are the encoding. Events of at least share bytes
-// are among them as they are, not copied; the rest is in memory of its own.
+// Parts appends slices to dst that make up the encoding. Events of at least share bytes are slices
+// themselves, not copied; the rest is copied to new memory.
 func (m *WatchResponse) Parts(dst [][]byte, share int) [][]byte {
 	b := m.AppendFront(make([]byte, 0, m.SizeFront()+sizeEventParts(m.Events, share)))
 	return appendEventParts(dst, b, m.Events, share)
 }
 
-// EventParts is the part of Parts that follows the front. It depends on nothing but the events, so
-// responses that differ only in their front may share it.
+// EventParts is the part of Parts after the front. It depends only on the events, so responses that
+// differ only in their front may share it.
 func EventParts(dst, events [][]byte, share int) [][]byte {
 	return appendEventParts(dst, make([]byte, 0, sizeEventParts(events, share)), events, share)
 }
 
-// sizeEventParts is how much memory appendEventParts needs in b.
+// sizeEventParts returns how many bytes appendEventParts needs in b.
 func sizeEventParts(events [][]byte, share int) int {
 	n := 0
 	for _, ev := range events {
@@ -207,7 +210,8 @@ func appendEventParts(dst [][]byte, b []byte, events [][]byte, share int) [][]by
 
 // SizeFront returns the size of everything before the events.
 func (m *WatchResponse) SizeFront() int {
-	n := 1 + pbfield.SizeBytes(sizeHeader(m.Header)) + sizeInt(uint64(m.WatchID)) + sizeBool(m.Created) +
+	n := 1 + pbfield.SizeBytes(sizeHeader(m.Header)) + sizeInt(uint64(m.WatchID)) +
+		sizeBool(m.Created) +
 		sizeBool(m.Canceled) + sizeInt(uint64(m.CompactRevision)) + sizeBool(m.Fragment)
 	if m.Reason != "" {
 		n += 1 + pbfield.SizeBytes(len(m.Reason))

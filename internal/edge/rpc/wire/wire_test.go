@@ -38,10 +38,20 @@ func unmarshal[M proto.Message, R any](m M, from func(M) R) func([]byte) (any, e
 func kinds() []kind {
 	return []kind{
 		{"range", func(g gen) proto.Message { return g.rangeRequest() },
-			func(b []byte) (any, error) { var m RangeRequest; err := m.Decode(b); return m.RangeRequest, err },
+			func(b []byte) (any,
+				error) {
+				var m RangeRequest
+				err := m.Decode(b)
+				return m.RangeRequest, err
+			},
 			unmarshal(&etcdserverpb.RangeRequest{}, rangeFrom)},
 		{"put", func(g gen) proto.Message { return g.putRequest() },
-			func(b []byte) (any, error) { var m PutRequest; err := m.Decode(b); return m.PutRequest, err },
+			func(b []byte) (any,
+				error) {
+				var m PutRequest
+				err := m.Decode(b)
+				return m.PutRequest, err
+			},
 			unmarshal(&etcdserverpb.PutRequest{}, putFrom)},
 		{"delete", func(g gen) proto.Message { return g.deleteRequest() },
 			func(b []byte) (any, error) {
@@ -51,7 +61,12 @@ func kinds() []kind {
 			},
 			unmarshal(&etcdserverpb.DeleteRangeRequest{}, deleteFrom)},
 		{"txn", func(g gen) proto.Message { return g.txnRequest(3) },
-			func(b []byte) (any, error) { var m TxnRequest; err := m.Decode(b); return m.TxnRequest, err },
+			func(b []byte) (any,
+				error) {
+				var m TxnRequest
+				err := m.Decode(b)
+				return m.TxnRequest, err
+			},
 			unmarshal(&etcdserverpb.TxnRequest{}, txnFrom)},
 		{"compact", func(g gen) proto.Message {
 			return &etcdserverpb.CompactionRequest{Revision: g.number(), Physical: g.flag()}
@@ -61,9 +76,10 @@ func kinds() []kind {
 				err := m.Decode(b)
 				return m.CompactRequest, err
 			},
-			unmarshal(&etcdserverpb.CompactionRequest{}, func(m *etcdserverpb.CompactionRequest) kv.CompactRequest {
-				return kv.CompactRequest{Revision: m.Revision, Physical: m.Physical}
-			})},
+			unmarshal(&etcdserverpb.CompactionRequest{},
+				func(m *etcdserverpb.CompactionRequest) kv.CompactRequest {
+					return kv.CompactRequest{Revision: m.Revision, Physical: m.Physical}
+				})},
 		{"watch", func(g gen) proto.Message { return g.watchRequest() },
 			func(b []byte) (any, error) { var m WatchRequest; err := m.Decode(b); return m, err },
 			unmarshal(&etcdserverpb.WatchRequest{}, watchFrom)},
@@ -73,12 +89,19 @@ func kinds() []kind {
 				err := m.Decode(b)
 				return m.LeaseGrantRequest, err
 			},
-			unmarshal(&etcdserverpb.LeaseGrantRequest{}, func(m *etcdserverpb.LeaseGrantRequest) kv.LeaseGrantRequest {
-				return kv.LeaseGrantRequest{ID: m.ID, TTL: m.TTL}
-			})},
+			unmarshal(&etcdserverpb.LeaseGrantRequest{},
+				func(m *etcdserverpb.LeaseGrantRequest) kv.LeaseGrantRequest {
+					return kv.LeaseGrantRequest{ID: m.ID, TTL: m.TTL}
+				})},
 		{"keep-alive", func(g gen) proto.Message { return &etcdserverpb.LeaseKeepAliveRequest{ID: g.number()} },
-			func(b []byte) (any, error) { var m LeaseKeepAliveRequest; err := m.Decode(b); return m.ID, err },
-			unmarshal(&etcdserverpb.LeaseKeepAliveRequest{}, (*etcdserverpb.LeaseKeepAliveRequest).GetID)},
+			func(b []byte) (any,
+				error) {
+				var m LeaseKeepAliveRequest
+				err := m.Decode(b)
+				return m.ID, err
+			},
+			unmarshal(&etcdserverpb.LeaseKeepAliveRequest{},
+				(*etcdserverpb.LeaseKeepAliveRequest).GetID)},
 	}
 }
 
@@ -88,7 +111,8 @@ func (k *kind) agree(t *testing.T, b []byte) {
 	want, wantErr := k.want(b)
 	got, gotErr := k.got(bytes.Clone(b))
 	if (wantErr == nil) != (gotErr == nil) {
-		t.Fatalf("%s %x: decoded with error %v, the generated code says %v", k.name, b, gotErr, wantErr)
+		t.Fatalf("%s %x: decoded with error %v, the generated code says %v", k.name, b,
+			gotErr, wantErr)
 	}
 	if wantErr != nil {
 		// The generated code puts one of two kinds of space after the colon.
@@ -166,47 +190,61 @@ func TestDecodeByHand(t *testing.T) {
 		return b
 	}
 	cases := map[string][]byte{
-		"nothing":                {},
-		"field 0":                {0x00, 0x00},
-		"field 0 in a group":     {0x9b, 0x06, 0x00, 0x00, 0x9c, 0x06},
-		"largest field":          tag(nil, protowire.MaxValidNumber, protowire.VarintType),
-		"largest field, whole":   append(tag(nil, protowire.MaxValidNumber, protowire.VarintType), 1),
-		"field too large":        append(protowire.AppendVarint(nil, 1<<32), 1),
-		"field too large, group": append(append(tag(nil, 99, protowire.StartGroupType), append(protowire.AppendVarint(nil, 1<<32), 1)...), tag(nil, 99, protowire.EndGroupType)...),
-		"field huge in group":    append(append(tag(nil, 99, protowire.StartGroupType), append(protowire.AppendVarint(nil, 1<<35), 1)...), tag(nil, 99, protowire.EndGroupType)...),
-		"end without start":      tag(nil, 1, protowire.EndGroupType),
-		"group":                  group(1),
-		"group of another end":   append(tag(nil, 99, protowire.StartGroupType), tag(nil, 98, protowire.EndGroupType)...),
-		"group without end":      tag(nil, 99, protowire.StartGroupType),
-		"key as a group":         append(tag(nil, 1, protowire.StartGroupType), tag(nil, 1, protowire.EndGroupType)...),
-		"deepest group":          group(pbfield.MaxDepth + 1),
-		"group too deep":         group(pbfield.MaxDepth + 2),
-		"length beyond the end":  {0x0a, 0x05, 'a'},
-		"huge length":            append([]byte{0x0a}, protowire.AppendVarint(nil, 1<<63)...),
-		"varint of ten bytes":    {0x18, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x01},
-		"varint too large":       {0x18, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x02},
-		"varint of eleven bytes": {0x18, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x00},
-		"varint cut":             {0x18, 0x80},
-		"long zero":              {0x18, 0x80, 0x80, 0x00},
-		"tag of two bytes":       {0x8a, 0x00, 0x01, 'k'},
-		"key as a number":        {0x08, 0x01},
-		"key as fixed64":         {0x09, 1, 2, 3, 4, 5, 6, 7, 8},
-		"key as fixed64, cut":    {0x09, 1, 2, 3, 4, 5, 6, 7},
-		"key as fixed32":         {0x0d, 1, 2, 3, 4},
-		"key twice":              {0x0a, 0x01, 'a', 0x0a, 0x00},
-		"reserved type":          {0x0e, 0x01},
-		"bool of 2":              {0x20, 0x02, 0x28, 0x80, 0x80, 0x01},
-		"enum beyond 32 bits":    {0x28, 0x80, 0x80, 0x80, 0x80, 0x10, 0x30, 0xff, 0xff, 0xff, 0xff, 0x1f},
-		"packed filters":         {0x0a, 0x04, 0x2a, 0x02, 0x00, 0x01},
-		"packed filters, cut":    {0x0a, 0x04, 0x2a, 0x02, 0x00, 0x81},
-		"create, cancel":         {0x0a, 0x03, 0x0a, 0x01, 'k', 0x12, 0x02, 0x08, 0x05},
-		"cancel, create, create": {0x12, 0x02, 0x08, 0x05, 0x0a, 0x03, 0x0a, 0x01, 'k', 0x0a, 0x02, 0x18, 0x07},
-		"progress with content":  {0x1a, 0x02, 0x08, 0x01},
-		"progress with rubbish":  {0x1a, 0x02, 0x08, 0x80},
-		"op merged":              {0x12, 0x0a, 0x12, 0x03, 0x0a, 0x01, 'k', 0x12, 0x03, 0x12, 0x01, 'v'},
-		"op replaced":            {0x12, 0x0a, 0x12, 0x03, 0x0a, 0x01, 'k', 0x1a, 0x03, 0x0a, 0x01, 'd'},
-		"compare, other union":   {0x0a, 0x06, 0x10, 0x02, 0x20, 0x05, 0x30, 0x07},
-		"compare, union after":   {0x0a, 0x08, 0x30, 0x07, 0x3a, 0x01, 'v', 0x10, 0x03, 0x00},
+		"nothing":            {},
+		"field 0":            {0x00, 0x00},
+		"field 0 in a group": {0x9b, 0x06, 0x00, 0x00, 0x9c, 0x06},
+		"largest field":      tag(nil, protowire.MaxValidNumber, protowire.VarintType),
+		"largest field, whole": append(tag(nil, protowire.MaxValidNumber,
+			protowire.VarintType), 1),
+		"field too large": append(protowire.AppendVarint(nil, 1<<32), 1),
+		"field too large, group": append(append(tag(nil, 99, protowire.StartGroupType),
+			append(protowire.AppendVarint(nil, 1<<32), 1)...),
+			tag(nil, 99, protowire.EndGroupType)...),
+		"field huge in group": append(append(tag(nil, 99, protowire.StartGroupType),
+			append(protowire.AppendVarint(nil, 1<<35), 1)...),
+			tag(nil, 99, protowire.EndGroupType)...),
+		"end without start": tag(nil, 1, protowire.EndGroupType),
+		"group":             group(1),
+		"group of another end": append(tag(nil, 99, protowire.StartGroupType),
+			tag(nil, 98, protowire.EndGroupType)...),
+		"group without end": tag(nil, 99, protowire.StartGroupType),
+		"key as a group": append(tag(nil, 1, protowire.StartGroupType),
+			tag(nil, 1, protowire.EndGroupType)...),
+		"deepest group":         group(pbfield.MaxDepth + 1),
+		"group too deep":        group(pbfield.MaxDepth + 2),
+		"length beyond the end": {0x0a, 0x05, 'a'},
+		"huge length":           append([]byte{0x0a}, protowire.AppendVarint(nil, 1<<63)...),
+		"varint of ten bytes": {0x18, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff,
+			0xff, 0xff, 0x01},
+		"varint too large": {0x18, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff,
+			0xff, 0xff, 0x02},
+		"varint of eleven bytes": {0x18, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80,
+			0x80, 0x80, 0x00},
+		"varint cut":          {0x18, 0x80},
+		"long zero":           {0x18, 0x80, 0x80, 0x00},
+		"tag of two bytes":    {0x8a, 0x00, 0x01, 'k'},
+		"key as a number":     {0x08, 0x01},
+		"key as fixed64":      {0x09, 1, 2, 3, 4, 5, 6, 7, 8},
+		"key as fixed64, cut": {0x09, 1, 2, 3, 4, 5, 6, 7},
+		"key as fixed32":      {0x0d, 1, 2, 3, 4},
+		"key twice":           {0x0a, 0x01, 'a', 0x0a, 0x00},
+		"reserved type":       {0x0e, 0x01},
+		"bool of 2":           {0x20, 0x02, 0x28, 0x80, 0x80, 0x01},
+		"enum beyond 32 bits": {0x28, 0x80, 0x80, 0x80, 0x80, 0x10, 0x30, 0xff, 0xff,
+			0xff, 0xff, 0x1f},
+		"packed filters":      {0x0a, 0x04, 0x2a, 0x02, 0x00, 0x01},
+		"packed filters, cut": {0x0a, 0x04, 0x2a, 0x02, 0x00, 0x81},
+		"create, cancel":      {0x0a, 0x03, 0x0a, 0x01, 'k', 0x12, 0x02, 0x08, 0x05},
+		"cancel, create, create": {0x12, 0x02, 0x08, 0x05, 0x0a, 0x03, 0x0a, 0x01, 'k', 0x0a,
+			0x02, 0x18, 0x07},
+		"progress with content": {0x1a, 0x02, 0x08, 0x01},
+		"progress with rubbish": {0x1a, 0x02, 0x08, 0x80},
+		"op merged": {0x12, 0x0a, 0x12, 0x03, 0x0a, 0x01, 'k', 0x12, 0x03,
+			0x12, 0x01, 'v'},
+		"op replaced": {0x12, 0x0a, 0x12, 0x03, 0x0a, 0x01, 'k', 0x1a, 0x03,
+			0x0a, 0x01, 'd'},
+		"compare, other union": {0x0a, 0x06, 0x10, 0x02, 0x20, 0x05, 0x30, 0x07},
+		"compare, union after": {0x0a, 0x08, 0x30, 0x07, 0x3a, 0x01, 'v', 0x10, 0x03, 0x00},
 	}
 	for name, b := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -228,7 +266,8 @@ func nest(levels int, leaf []byte) []byte {
 	var b []byte
 	for i := len(sizes) - 2; i > 0; i -= 2 {
 		b = protowire.AppendVarint(protowire.AppendTag(b, 2, protowire.BytesType), uint64(sizes[i]))
-		b = protowire.AppendVarint(protowire.AppendTag(b, 4, protowire.BytesType), uint64(sizes[i-1]))
+		b = protowire.AppendVarint(protowire.AppendTag(b, 4, protowire.BytesType),
+			uint64(sizes[i-1]))
 	}
 	return append(b, leaf...)
 }
@@ -236,7 +275,8 @@ func nest(levels int, leaf []byte) []byte {
 func TestDecodeDepth(t *testing.T) {
 	k := kinds()[3]
 	compare := []byte{0x0a, 0x00}
-	for _, levels := range []int{1, 2, 100, pbfield.MaxDepth / 2, pbfield.MaxDepth/2 + 1, pbfield.MaxDepth} {
+	for _, levels := range []int{1, 2, 100, pbfield.MaxDepth / 2, pbfield.MaxDepth/2 + 1,
+		pbfield.MaxDepth} {
 		k.agree(t, nest(levels, nil))
 		k.agree(t, nest(levels, compare))
 	}
@@ -313,13 +353,16 @@ func TestEncodeRandom(t *testing.T) {
 	for seed := range uint64(1000) {
 		g := newGen(seed)
 		h := g.header()
-		r, p, d, x, w := g.rangeResult(), g.putResult(), g.deleteResult(), g.txnResult(3), g.watchResponse()
+		r, p, d, x, w := g.rangeResult(), g.putResult(), g.deleteResult(), g.txnResult(3),
+			g.watchResponse()
 		encoded(t, seed, &RangeResponse{Header: h, Result: r}, rangePB(h, r))
 		encoded(t, seed, &PutResponse{Header: h, Result: p}, putPB(h, p))
 		encoded(t, seed, &DeleteRangeResponse{Header: h, Result: d}, deletePB(h, d))
 		encoded(t, seed, &TxnResponse{Header: h, Result: x}, txnPB(h, x))
-		encoded(t, seed, &CompactionResponse{Header: h}, &etcdserverpb.CompactionResponse{Header: headerPB(h)})
-		encoded(t, seed, &RangeStreamResponse{Header: h, Result: r, Last: true}, &etcdserverpb.RangeStreamResponse{RangeResponse: rangePB(h, r)})
+		encoded(t, seed, &CompactionResponse{Header: h},
+			&etcdserverpb.CompactionResponse{Header: headerPB(h)})
+		encoded(t, seed, &RangeStreamResponse{Header: h, Result: r, Last: true},
+			&etcdserverpb.RangeStreamResponse{RangeResponse: rangePB(h, r)})
 		encoded(t, seed, &RangeStreamResponse{Header: h, Result: r},
 			&etcdserverpb.RangeStreamResponse{RangeResponse: &etcdserverpb.RangeResponse{Kvs: recordsPB(&r.KVs)}})
 		encoded(t, seed, w, watchPB(w))
@@ -389,8 +432,8 @@ func FuzzDecodeWatch(f *testing.F)   { fuzz(f, 5) }
 func FuzzDecodeGrant(f *testing.F)   { fuzz(f, 6) }
 func FuzzDecodeRenew(f *testing.F)   { fuzz(f, 7) }
 
-// TestDecodeStopsAtTheLimit: a level with too many compares or operations takes no more memory than one that
-// is just too long, and is still refused for what it is.
+// TestDecodeStopsAtTheLimit: a level with too many compares or operations takes no more memory than
+// one that is just too long, and is still refused for what it is.
 func TestDecodeStopsAtTheLimit(t *testing.T) {
 	const most = 128
 	for field, list := range map[byte]func(*kv.TxnRequest) int{
@@ -399,7 +442,8 @@ func TestDecodeStopsAtTheLimit(t *testing.T) {
 		3: func(r *kv.TxnRequest) int { return len(r.Failure) },
 	} {
 		level := bytes.Repeat([]byte{field<<3 | byte(protowire.BytesType), 0}, 1<<20)
-		nested := append(binary.AppendUvarint([]byte{4<<3 | byte(protowire.BytesType)}, uint64(len(level))), level...)
+		nested := append(binary.AppendUvarint([]byte{4<<3 | byte(protowire.BytesType)},
+			uint64(len(level))), level...)
 		outer := binary.AppendUvarint([]byte{2<<3 | byte(protowire.BytesType)}, uint64(len(nested)))
 		for depth, b := range [][]byte{level, append(outer, nested...)} {
 			var m TxnRequest
@@ -415,7 +459,8 @@ func TestDecodeStopsAtTheLimit(t *testing.T) {
 				r = r.Success[0].Txn
 			}
 			if n := list(r); n != most+1 {
-				t.Errorf("field %d, depth %d: %d elements decoded, want %d", field, depth, n, most+1)
+				t.Errorf("field %d, depth %d: %d elements decoded, want %d", field,
+					depth, n, most+1)
 			}
 			if n := after.TotalAlloc - before.TotalAlloc; n > 1<<20 {
 				t.Errorf("field %d, depth %d: %d bytes of memory for %d", field, depth, n, len(b))
