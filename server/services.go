@@ -24,7 +24,6 @@ func (m *Member) openServices() error {
 		Versions:             m.replica.API,
 		Leases:               m.replica.Leases,
 		Times:                m.replica.Times,
-		Starter:              m.replica.Starter,
 		Auth:                 m.replica.Access,
 		WatchHub:             m.replica.Hub(),
 		CertificateUsers:     m.cfg.ClientTLS.ClientCertAuth,

@@ -139,6 +139,20 @@ type CompactResult struct {
 	Revision int64
 }
 
+// Receiver gets the outcomes of requests that were started.
+type Receiver interface {
+	// Receive gets outcomes that are there at the same time. The list belongs to the caller. It is called
+	// concurrently, on goroutines that must not wait.
+	Receive([]Outcome)
+}
+
+// Completion says who gets the outcome of a request that is started.
+type Completion struct {
+	To Receiver
+	// Tag is what the outcome has.
+	Tag any
+}
+
 // Outcome is the result of a request that was started, and completed later: the field that matches the request, or an error.
 type Outcome struct {
 	// Tag is what the request was started with.

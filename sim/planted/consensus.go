@@ -22,10 +22,8 @@ var consensus = []Mistake{
 	{Name: "early-response", Profile: "acks",
 		Promise: "a member acknowledges entries after it has synced them",
 		Needs:   "power failures, slow disks", Edits: []Edit{
-			{"internal/member/raftnode/append.go", "\tif err := a.write(a.batches); err != nil {",
-				"\ta.n.send(a.remote)\n\ta.remote = a.remote[:0]\n\tif err := a.write(a.batches); err != nil {"},
-			{"internal/member/raftnode/append.go", "\tif len(a.batches) > 0 {\n",
-				"\ta.n.send(a.remote)\n\ta.remote = a.remote[:0]\n\tif len(a.batches) > 0 {\n"},
+			{"internal/member/raftnode/append.go", "\tif prompt {\n",
+				"\ta.n.send(a.remote)\n\ta.remote = a.remote[:0]\n\tif prompt {\n"},
 		}},
 	{Name: "early-requeue",
 		Promise: "a proposal is made again only when the log cannot have it any more",

@@ -13,34 +13,25 @@ import (
 	"go.etcd.io/etcd/api/v3/etcdserverpb"
 	"google.golang.org/grpc/status"
 
-	"vigil/internal/edge/rpc/gate"
-	"vigil/internal/edge/rpc/kvapi"
-	"vigil/internal/edge/rpc/leaseapi"
 	"vigil/internal/kv"
 )
 
 // fakeStarter starts most requests by passing them to a fake KV on a goroutine, and answers most gets: all tests of the package
 // run on both ways of serving a call.
 type fakeStarter struct {
-	kv      kvapi.Store
-	leases  leaseapi.Leases
-	n       atomic.Int64
-	results chan kv.Outcome
-	broken  atomic.Bool // Get panics
-}
-
-func newFakeStarter(store kvapi.Store) *fakeStarter {
-	return &fakeStarter{kv: store, results: make(chan kv.Outcome, 10_000)}
+	KV
+	n      atomic.Int64
+	broken atomic.Bool // GetNow panics
 }
 
 // declines reports whether a request is declined: every third one.
 func (f *fakeStarter) declines() bool { return f.n.Add(1)%3 == 0 }
 
-func (f *fakeStarter) Get(ctx context.Context, r *kv.RangeRequest, into *kv.GetResult, _ time.Time) bool {
+func (f *fakeStarter) GetNow(ctx context.Context, r *kv.RangeRequest, into *kv.GetResult, _ time.Time) bool {
 	if f.broken.Load() {
 		panic("broken get")
 	}
-	fake, ok := f.kv.(*fakeKV)
+	fake, ok := f.KV.(*fakeKV)
 	if !ok || f.declines() || len(r.End) > 0 || fake.hook.Load() != nil {
 		return false
 	}
@@ -51,7 +42,7 @@ func (f *fakeStarter) Get(ctx context.Context, r *kv.RangeRequest, into *kv.GetR
 	return err == nil
 }
 
-func (f *fakeStarter) start(tag any, call func() kv.Outcome) bool {
+func (f *fakeStarter) start(done kv.Completion, call func() kv.Outcome) bool {
 	if f.declines() {
 		return false
 	}
@@ -61,19 +52,19 @@ func (f *fakeStarter) start(tag any, call func() kv.Outcome) bool {
 			defer func() { _ = recover() }()
 			o = call()
 		}()
-		o.Tag = tag
-		f.results <- o
+		o.Tag = done.Tag
+		done.To.Receive([]kv.Outcome{o})
 	}()
 	return true
 }
 
 // StartGet declines some requests later.
-func (f *fakeStarter) StartGet(r *kv.RangeRequest, tag any) bool {
-	fake, ok := f.kv.(*fakeKV)
+func (f *fakeStarter) StartGet(r *kv.RangeRequest, done kv.Completion) bool {
+	fake, ok := f.KV.(*fakeKV)
 	if !ok || len(r.End) > 0 || fake.hook.Load() != nil {
 		return false
 	}
-	return f.start(tag, func() (o kv.Outcome) {
+	return f.start(done, func() (o kv.Outcome) {
 		if f.declines() {
 			return kv.Outcome{Declined: true}
 		}
@@ -82,48 +73,22 @@ func (f *fakeStarter) StartGet(r *kv.RangeRequest, tag any) bool {
 	})
 }
 
-func (f *fakeStarter) StartWrite(ctx context.Context, w kv.Write, tag any) bool {
-	if _, ok := f.kv.(*fakeKV); !ok && w.DeleteRange == nil {
+func (f *fakeStarter) StartWrite(ctx context.Context, w kv.Write, done kv.Completion) bool {
+	if _, ok := f.KV.(*fakeKV); !ok && w.DeleteRange == nil {
 		return false
 	}
-	return f.start(tag, func() kv.Outcome { return f.kv.Do(ctx, w) })
+	return f.start(done, func() kv.Outcome { return f.Do(ctx, w) })
 }
 
-// Renew renews what a fake of leases that does not wait renews.
-func (f *fakeStarter) Renew(id int64) (int64, bool) {
-	l, ok := f.leases.(*fakeLeases)
-	if !ok || f.declines() || l.hang != nil || l.err != nil {
-		return 0, false
-	}
-	ttl, err := l.KeepAlive(context.Background(), id)
-	return ttl, err == nil
+// noStarter starts nothing.
+type noStarter struct{}
+
+func (noStarter) GetNow(context.Context, *kv.RangeRequest, *kv.GetResult, time.Time) bool {
+	return false
 }
-
-func (f *fakeStarter) Unproposed() bool { return false }
-
-func (f *fakeStarter) Propose(dst []kv.Outcome, _ bool) []kv.Outcome { return dst }
-
-func (f *fakeStarter) Apply(dst []kv.Outcome, stop <-chan struct{}) []kv.Outcome {
-	<-stop
-	return dst
-}
-
-func (f *fakeStarter) Results(dst []kv.Outcome, stop <-chan struct{}) []kv.Outcome {
-	select {
-	case o := <-f.results:
-		dst = append(dst, o)
-	case <-stop:
-		return dst
-	}
-	for len(f.results) > 0 {
-		select {
-		case o := <-f.results:
-			dst = append(dst, o)
-		default:
-		}
-	}
-	return dst
-}
+func (noStarter) StartGet(*kv.RangeRequest, kv.Completion) bool            { return false }
+func (noStarter) StartWrite(context.Context, kv.Write, kv.Completion) bool { return false }
+func (noStarter) ProposeStarted(bool)                                      {}
 
 // TestStarted: calls without a handler get their own answers, and are counted once.
 func TestStarted(t *testing.T) {
@@ -173,8 +138,8 @@ func TestStarted(t *testing.T) {
 
 // TestPanicOfReader: a panic on the goroutine that reads a connection is logged, and ends no connection.
 func TestPanicOfReader(t *testing.T) {
-	starter := newFakeStarter(nil)
-	f := start(t, func(c *Config) { starter.kv = c.KV; c.Starter = starter })
+	starter := &fakeStarter{}
+	f := start(t, func(c *Config) { starter.KV, c.KV = c.KV, starter })
 	if _, err := f.KV.Put(t.Context(), &etcdserverpb.PutRequest{Key: []byte("k")}); err != nil {
 		t.Fatal(err)
 	}
@@ -183,31 +148,5 @@ func TestPanicOfReader(t *testing.T) {
 		if _, err := f.KV.Range(t.Context(), &etcdserverpb.RangeRequest{Key: []byte("k")}); err != nil {
 			t.Errorf("%v %v", status.Code(err), err)
 		}
-	}
-}
-
-// hoarder is a Starter whose lists of results have much room.
-type hoarder struct {
-	*fakeStarter
-	most atomic.Int64 // of the room in a list that it gets
-}
-
-func (h *hoarder) Results(dst []kv.Outcome, stop <-chan struct{}) []kv.Outcome {
-	for n := h.most.Load(); int64(cap(dst)) > n && !h.most.CompareAndSwap(n, int64(cap(dst))); n = h.most.Load() {
-	}
-	return h.fakeStarter.Results(make([]kv.Outcome, 0, 3*gate.MostKept), stop)
-}
-
-// TestMemoryOfResults: a long list of results is not kept.
-func TestMemoryOfResults(t *testing.T) {
-	h := &hoarder{}
-	f := start(t, func(c *Config) { h.fakeStarter = newFakeStarter(c.KV); c.Starter = h })
-	for range 30 {
-		if _, err := f.KV.Put(t.Context(), &etcdserverpb.PutRequest{Key: []byte("k")}); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if n := h.most.Load(); n > gate.MostKept {
-		t.Errorf("memory for %d results was kept", n)
 	}
 }

@@ -43,6 +43,7 @@ func TestMain(m *testing.M) {
 
 // constant answers everything at once: what is left is the cost of the calls.
 type constant struct {
+	noStarter
 	put *kv.PutResult
 	get *kv.RangeResult
 	txn *kv.TxnResult

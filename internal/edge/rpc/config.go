@@ -45,16 +45,15 @@ type Auth interface {
 	authapi.Users
 }
 
-// Starter is the part of the member that serves requests on goroutines that must not wait.
-type Starter interface {
-	gate.Starter
-	kvapi.Starter
-	leaseapi.Renewer
+// KV is the part of the member that reads and writes keys.
+type KV interface {
+	kvapi.Store
+	gate.Proposer
 }
 
 // Config is what a server needs. The zero value of every field from Logger on is its default, unless noted.
 type Config struct {
-	KV     kvapi.Store
+	KV     KV
 	Member Member
 	// Cluster may be nil; then its calls answer Unimplemented.
 	Cluster Cluster
@@ -68,8 +67,6 @@ type Config struct {
 	Leases leaseapi.Leases
 	// Times may be nil; then there is no such service, and times in the metadata of calls are ignored.
 	Times timesapi.Source
-	// Starter may be nil; then every call has a handler.
-	Starter Starter
 	// Auth may be nil; then there are no users, and everyone may do everything.
 	Auth Auth
 	// WatchHub is required with Auth.

@@ -27,6 +27,7 @@ import (
 // fakeKV is a store of one revision per write, without history. Hooks stand in for what a test
 // wants to go wrong.
 type fakeKV struct {
+	noStarter
 	fail atomic.Pointer[error]                           // every call fails with it
 	hook atomic.Pointer[func(ctx context.Context) error] // runs at the start of every call
 
@@ -424,9 +425,8 @@ func start(t testing.TB, change func(*Config)) *fixture {
 	if change != nil {
 		change(&c)
 	}
-	if c.Starter == nil {
-		f := newFakeStarter(c.KV)
-		f.leases, c.Starter = c.Leases, f
+	if _, ok := c.KV.(*fakeStarter); !ok {
+		c.KV = &fakeStarter{KV: c.KV}
 	}
 	if c.Metrics == nil {
 		c.Metrics = NewMetrics(false)

@@ -19,7 +19,8 @@ import (
 
 // fakeLeases has one lease, 5, with two keys; everything else fails with err.
 type fakeLeases struct {
-	err error
+	renewals atomic.Int64
+	err      error
 	// hang, if set, keeps keep-alives until their context ends.
 	hang chan struct{}
 	kept atomic.Int64 // keep-alives
@@ -40,6 +41,15 @@ func (f *fakeLeases) KeepAlive(ctx context.Context, id int64) (int64, error) {
 	}
 	f.kept.Add(1)
 	return 10, f.err
+}
+
+// RenewNow renews most leases.
+func (f *fakeLeases) RenewNow(id int64) (int64, bool) {
+	if f.renewals.Add(1)%3 == 0 || f.hang != nil || f.err != nil {
+		return 0, false
+	}
+	ttl, err := f.KeepAlive(context.Background(), id)
+	return ttl, err == nil
 }
 
 func (f *fakeLeases) TimeToLive(_ context.Context, id int64, keys bool) (kv.LeaseStatus, error) {

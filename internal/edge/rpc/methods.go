@@ -32,14 +32,14 @@ func (s *Server) serveAll(c *Config) (list []transport.Service) {
 // services lists the services of the API.
 func (s *Server) services(c *Config) []gate.Service {
 	list := []gate.Service{
-		kvapi.New(kvapi.Options{Store: c.KV, Starter: c.Starter, Times: c.Times, Member: c.Member, Deliveries: s.deliveries,
+		kvapi.New(kvapi.Options{Store: c.KV, Answers: s.gate, Times: c.Times, Member: c.Member, Deliveries: s.deliveries,
 			MaxRequestBytes: c.MaxRequestBytes, MaxTxnOps: c.MaxTxnOps}).Service(),
 		s.watches.Service(), s.maintenance.Service(), s.health.Service(),
 		clusterapi.New(c.Member, c.Cluster).Service(),
 	}
 	if c.Leases != nil {
-		list = append(list, leaseapi.New(leaseapi.Options{Leases: c.Leases, Renewer: c.Starter, Member: c.Member, Deliveries: s.deliveries,
-			Writer: &gate.Writer{Store: c.KV, Starter: c.Starter, Deliveries: s.deliveries}}).Service())
+		list = append(list, leaseapi.New(leaseapi.Options{Leases: c.Leases, Member: c.Member, Deliveries: s.deliveries,
+			Writer: &gate.Writer{Store: c.KV, Answers: s.gate, Deliveries: s.deliveries}}).Service())
 		list = append(list, lockapi.New(lockapi.Options{KV: c.KV, Watches: s.watches, Waits: s.gate, Member: c.Member, Deliveries: s.deliveries,
 			MaxTxnOps: c.MaxTxnOps, Cleanup: kv.RequestTimeout(c.ElectionTimeout), Running: s.running, Logger: c.Logger}).Services()...)
 	}

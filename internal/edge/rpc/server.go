@@ -34,7 +34,6 @@ type Server struct {
 	stop     func()          // ends the goroutines that watch for a leader and for changes of users
 	running  context.Context // what handlers do after their calls ends with it
 	cut      func()          // ends running
-	finished func()          // ends the goroutines that answer calls that were started
 	watching sync.WaitGroup
 }
 
@@ -53,7 +52,7 @@ func NewServer(c Config) (*Server, error) {
 	s := &Server{stop: sync.OnceFunc(func() { close(stop) })}
 	s.running, s.cut = context.WithCancel(context.Background())
 	s.deliveries = delivery.New(delivery.Options{Budget: c.Ranges, User: gate.Users(c.Auth), Cut: c.Metrics.rangeCut, Logger: c.Logger})
-	s.gate = gate.New(gate.Options{Member: c.Member, Rights: c.Auth, CertificateUsers: c.CertificateUsers, Streams: &s.streams, Starter: c.Starter,
+	s.gate = gate.New(gate.Options{Member: c.Member, Rights: c.Auth, CertificateUsers: c.CertificateUsers, Streams: &s.streams, Proposer: c.KV,
 		Deliveries: s.deliveries, Metrics: c.Metrics.calls, Logger: c.Logger, WarnUnary: c.WarnUnary})
 	s.watches = watchapi.New(watchapi.Options{NewStream: c.NewWatchStream, Rights: c.Auth, Hub: c.WatchHub, Times: c.Times, Member: c.Member,
 		ReviewTime: patience * c.ElectionTimeout, Metrics: c.Metrics.watching, Logger: c.Logger})
@@ -80,10 +79,6 @@ func NewServer(c Config) (*Server, error) {
 		Logger:               c.Logger,
 	})
 
-	s.finished = func() {}
-	if c.Starter != nil {
-		s.finished = s.gate.RunFinishers()
-	}
 	s.watching.Go(func() { s.watchLeader(c.Member, c.ElectionTimeout, c.Ticking, stop) })
 	s.watching.Go(func() { s.watches.WakeStreams(stop) })
 	if c.Auth != nil {
@@ -119,7 +114,7 @@ func (s *Server) Stop(ctx context.Context) {
 	calls.Go(func() { s.transport.Stop(ctx) })
 	s.streams.Stop()
 	calls.Wait()
-	s.finished()
+	s.gate.StopAnswers()
 }
 
 // watchLeader looks for a leader ten times in an election timeout until stop is closed. Each time it

@@ -11,6 +11,7 @@ import (
 	"go.etcd.io/raft/v3/raftpb"
 
 	"vigil/internal/member/raftnode"
+	"vigil/internal/member/stage"
 	"vigil/internal/store/wal"
 	"vigil/internal/vfs/memfs"
 )
@@ -34,9 +35,7 @@ func (p *proposals) Next(uint64) []byte {
 }
 
 func (p *proposals) Outstanding(uint64) int { return 0 }
-func (p *proposals) Few() bool              { return true }
-
-func (p *proposals) Dropped() {}
+func (p *proposals) Dropped()               {}
 
 func (p *proposals) Refused(head []byte) {
 	p.mu.Lock()
@@ -67,39 +66,24 @@ func startReplica(t *testing.T, m *member) *replicaOf {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r := &replicaOf{member: m}
+	r, line := &replicaOf{member: m}, stage.NewLine()
 	tick := time.NewTicker(20 * time.Millisecond)
 	r.node, err = raftnode.New(raftnode.Config{ID: m.id, Log: log,
 		ConfState: &raftpb.ConfState{Voters: []uint64{1, 2, 3}},
-		Applied:   1, Ticks: tick.C, Proposals: &r.props, Transport: m.Transport, MaxInFlight: 8,
+		Applied:   1, Ticks: tick.C, Line: line, Proposals: &r.props, Machine: r, Transport: m.Transport, MaxInFlight: 8,
 		MaxMessage:     64 << 10,
 		MaxUncommitted: 32 << 10})
 	if err != nil {
 		t.Fatal(err)
 	}
+	line.Start()
 	r.node.Start()
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		for run := r.node.Committed(nil); run != nil; run = r.node.Committed(run) {
-			r.mu.Lock()
-			for _, m := range run {
-				for _, e := range m.GetEntries() {
-					if len(e.GetData()) >= 8 {
-						r.seen = append(r.seen, binary.BigEndian.Uint64(e.GetData()))
-					}
-				}
-			}
-			r.mu.Unlock()
-			r.node.Applied(run)
-		}
-	}()
 	if err := m.Start(Receivers{Raft: nodeReceiver{r.node}}); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
 		r.node.Stop()
-		<-done
+		line.Close()
 		m.Close()
 		log.Close()
 		tick.Stop()
@@ -108,6 +92,21 @@ func startReplica(t *testing.T, m *member) *replicaOf {
 		}
 	})
 	return r
+}
+
+// Apply implements raftnode.Machine.
+func (r *replicaOf) Apply(run []*raftpb.Message, _ bool) error {
+	r.mu.Lock()
+	for _, m := range run {
+		for _, e := range m.GetEntries() {
+			if len(e.GetData()) >= 8 {
+				r.seen = append(r.seen, binary.BigEndian.Uint64(e.GetData()))
+			}
+		}
+	}
+	r.mu.Unlock()
+	r.node.Applied(run)
+	return nil
 }
 
 func (r *replicaOf) applied() []uint64 {

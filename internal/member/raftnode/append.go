@@ -12,7 +12,7 @@ import (
 	"vigil/internal/store/wal"
 )
 
-// appender writes to the log, on the append goroutine or in appendClaimed. It belongs to the one that has taken messages from the queue.
+// appender writes to the log. It is owned by the append stage.
 //
 // A hard state that differs from the one before only in its commit index is not worth a write: a
 // restart raises the commit index to the state machine's position anyway, and raft finds out the
@@ -25,6 +25,10 @@ type appender struct {
 	// durable is the commit index of the newest hard state that is in the log once what was collected is.
 	durable uint64
 
+	// msgs are what is being written, collected is set while that is sorted.
+	msgs      []*raftpb.Message
+	collected bool
+
 	batches  []wal.Batch
 	installs []*raftpb.Snapshot
 	local    []*raftpb.Message
@@ -34,21 +38,35 @@ type appender struct {
 
 func (a *appender) init(n *Node, hard *raftpb.HardState) { a.n, a.hard = n, hard }
 
-func (a *appender) run() {
-	var msgs []*raftpb.Message
-	for {
-		msgs = a.n.appends.take(msgs)
-		if msgs == nil {
-			break
-		}
-		if a.append(msgs) {
-			a.n.wake()
-		}
-		if a.failed {
-			return
-		}
+// carryOut is the work of the append stage. What is not small, or fails, is left by a prompt goroutine.
+func (a *appender) carryOut(prompt bool) (left bool) {
+	if a.failed {
+		return false
 	}
-	for _, m := range a.n.appends.rest() {
+	if !a.collected {
+		if a.msgs, left = a.n.appends.take(a.msgs, prompt); len(a.msgs) == 0 {
+			return left
+		}
+		a.collect(a.msgs)
+	}
+	if prompt {
+		if len(a.batches) > 0 && a.put(a.batches) != nil {
+			return true
+		}
+	} else if err := a.write(a.batches); err != nil {
+		a.failed = true
+		if !errors.Is(err, ErrStopped) {
+			a.n.fail(fmt.Errorf("raft log: %w", err))
+		}
+		return false
+	}
+	a.release()
+	return false
+}
+
+// finish writes the commit index of the messages that nobody has taken.
+func (a *appender) finish(rest []*raftpb.Message) {
+	for _, m := range rest {
 		if len(m.GetEntries()) > 0 || len(m.GetResponses()) > 0 {
 			break
 		}
@@ -62,38 +80,6 @@ func (a *appender) run() {
 	}
 }
 
-// appendClaimed writes the messages of the queue if they are small, on the goroutine of the caller, which has claimed the queue. It
-// returns what is to be applied then, unless another goroutine applies. A write that fails is left to the append goroutine, which may wait.
-func (a *appender) appendClaimed() (run []*raftpb.Message) {
-	n := a.n
-	msgs := n.appends.takeClaimed()
-	if len(msgs) == 0 || a.failed {
-		n.appends.done()
-		return nil
-	}
-	hard, dirty, durable := a.hard, a.dirty, a.durable
-	a.collect(msgs)
-	if len(a.batches) > 0 {
-		if err := a.put(a.batches); err != nil {
-			a.hard, a.dirty, a.durable = hard, dirty, durable
-			n.appends.putBack()
-			n.appends.done()
-			return nil
-		}
-	}
-	local := a.release()
-	n.appends.done()
-	if !local {
-		return nil
-	}
-	mine := n.applies.claim()
-	n.turns.now()
-	if !mine {
-		return nil
-	}
-	return n.applies.takeClaimedOrEnd()
-}
-
 // put appends batches to the log, and measures how long that takes.
 func (a *appender) put(batches []wal.Batch) error {
 	begun := time.Now()
@@ -101,19 +87,6 @@ func (a *appender) put(batches []wal.Batch) error {
 	took, before := time.Since(begun), time.Duration(a.n.writeTime.Load())
 	a.n.writeTime.Store(int64(max(took, before-before/8)))
 	return err
-}
-
-// append writes a group and releases its responses. local reports that raft has some of them: a turn must follow. An error ends the node.
-func (a *appender) append(msgs []*raftpb.Message) (local bool) {
-	a.collect(msgs)
-	if err := a.write(a.batches); err != nil {
-		a.failed = true
-		if !errors.Is(err, ErrStopped) {
-			a.n.fail(fmt.Errorf("raft log: %w", err))
-		}
-		return false
-	}
-	return a.release()
 }
 
 // note notes the hard state of a message, and reports whether it has a new term or vote.
@@ -129,6 +102,7 @@ func (a *appender) note(m *raftpb.Message) (must bool) {
 
 // collect sorts what messages ask for.
 func (a *appender) collect(msgs []*raftpb.Message) {
+	a.collected = true
 	a.batches, a.local, a.remote, a.installs = a.batches[:0], a.local[:0], a.remote[:0], a.installs[:0]
 	for _, m := range msgs {
 		var start *wal.Start
@@ -159,25 +133,27 @@ func (a *appender) collectSettling() {
 	}
 }
 
-// release sends the responses to what was written, and reports whether raft has got some.
-func (a *appender) release() (local bool) {
+// release sends the responses to what was written.
+func (a *appender) release() {
+	a.collected = false
 	a.n.appended.Add(1)
 	clear(a.batches)
 	if a.n.settled.note(a.durable) {
-		a.n.wake()
+		a.n.turns.PostNext()
 	}
 	// The log begins after the snapshot from now on: a restart installs it if this process does
 	// not get that far. It is queued after what is still to be applied, before raft learns of it, and
 	// so before all later entries.
 	for i, s := range a.installs {
 		a.n.applies.put(&raftpb.Message{Type: raftpb.MsgStorageApply.Enum(), To: new(raft.LocalApplyThread), Snapshot: s})
+		a.n.applying.PostNext()
 		a.installs[i] = nil
 	}
 	if len(a.local) > 0 {
 		a.n.inbox.put(a.local...)
+		a.n.turns.PostNext()
 	}
 	a.n.send(a.remote)
-	return len(a.local) > 0
 }
 
 // write writes batches as groups of at most MaxGroup bytes of entries, or one entry. What is appended has no

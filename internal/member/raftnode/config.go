@@ -8,6 +8,7 @@ import (
 
 	"go.etcd.io/raft/v3/raftpb"
 
+	"vigil/internal/member/stage"
 	"vigil/internal/store/wal"
 )
 
@@ -35,8 +36,6 @@ type Proposals interface {
 	Dropped()
 	// Refused reports the same of a proposal that Next returned for a leader, of which it gets the first bytes.
 	Refused(head []byte)
-	// Few reports whether so few requests of this member are under way that each is served best by one goroutine.
-	Few() bool
 	// Outstanding returns how many proposals that Next handed out for a term have no outcome yet.
 	Outstanding(term uint64) int
 }
@@ -60,7 +59,19 @@ type Snapshots interface {
 	Send(m *raftpb.Message)
 }
 
-// Config configures a Node. ID, Log, ConfState, Proposals and Ticks are required.
+// Machine applies committed entries.
+type Machine interface {
+	// Apply applies a run of messages in order, and returns it with Node.Applied. A message with a snapshot has no entries: the state
+	// machine is replaced by the one that was kept for InstallSnapshot. If prompt is set it does not wait, and returns ErrLeft rather
+	// than do something that takes long: then it is called again with the same run, and goes on. After any other error nothing more
+	// is applied.
+	Apply(run []*raftpb.Message, prompt bool) error
+}
+
+// ErrLeft says that a run is not applied yet.
+var ErrLeft = errors.New("raftnode: the run is not applied yet")
+
+// Config configures a Node. ID, Log, ConfState, Line, Proposals, Machine and Ticks are required.
 type Config struct {
 	ID        uint64
 	Log       Log
@@ -80,7 +91,10 @@ type Config struct {
 	// two of their intervals apart then logs it.
 	TickInterval time.Duration
 
+	// Line carries out the stages of the node. It must run from Start to the end of Stop.
+	Line      *stage.Line
 	Proposals Proposals
+	Machine   Machine
 	// Transport may be nil while there is one member.
 	Transport Transport
 	// Snapshots may be nil: then a member that needs entries before the log cannot catch up.
@@ -153,6 +167,8 @@ func (c *Config) Validate() error {
 	bad(c.Log != nil, "no log")
 	bad(c.ConfState != nil, "no configuration")
 	bad(c.Proposals != nil, "no proposals")
+	bad(c.Machine != nil, "no state machine")
+	bad(c.Line != nil, "no line of stages")
 	bad(c.Ticks != nil, "no clock")
 	bad(c.HeartbeatTicks > 0, "heartbeat of %d ticks", c.HeartbeatTicks)
 	bad(c.ElectionTicks > c.HeartbeatTicks, "election of %d ticks, heartbeat of %d", c.ElectionTicks, c.HeartbeatTicks)

@@ -1,46 +1,45 @@
 // Package raftnode drives go.etcd.io/raft/v3 for one member: it owns the RawNode, writes its log,
 // and hands out committed entries to be applied. It does not interpret entries.
 //
-// # Goroutines
+// # Stages
 //
-// The RawNode is touched in turns only, one at a time. A turn steps received messages, takes new proposals, requests
-// read indexes, and carries out the Ready of raft. It does no I/O and does not block. The raft goroutine
-// does a turn when it is woken and at each tick; for a single request the goroutine of the caller does it.
+// The node has three stages in the line of the member (package stage): append, turn and apply. Whoever
+// holds the token of a stage carries it out: a goroutine of the line, or the caller of Propose.
 //
-// The fetch goroutine reads the entries that the Log does not have in memory, for members that lag and for
-// applying. The raft goroutine makes raft ask again when they are there.
+// The RawNode is touched in turns only. A turn steps received messages, takes new proposals, requests read
+// indexes, and carries out the Ready of raft. It does no I/O and does not wait.
 //
-// The append goroutine writes the Log. It takes all queued appends,
-// writes them as one group with at most one sync, or as several if they have more than MaxGroup bytes
-// of entries, and only then releases their responses, in order.
+// The append stage writes the Log. It takes all queued appends, writes them as one group with at most one
+// sync, or as several if they have more than MaxGroup bytes of entries, and only then releases their
+// responses, in order.
 //
-// Entries to apply wait in a queue that Committed takes from. The queue is bounded by raft itself,
-// which keeps at most MaxApplying bytes of entries handed out and not yet acknowledged by Applied.
+// The apply stage passes committed entries to Machine. Its queue is bounded by raft itself, which keeps at
+// most MaxApplying bytes of entries handed out and not yet acknowledged by Applied.
 //
-// A small append that waits alone may be written by a caller of Single instead, who also gets
-// what is to be applied then. So each queue has two takers; a taker keeps the other one out until it is done.
+// The node has two goroutines of its own. The clock begins a turn at each tick. The fetch goroutine reads
+// the entries that the Log does not have in memory, for members that lag and for applying. A turn makes raft
+// ask again when they are there.
 //
 // # What a caller must do
 //
-//  1. Call Committed in a loop from one goroutine, apply its entries in order, and return
-//     the run with Applied. For a run of Single, call its Done after that. The state machine's position advances with
-//     every entry, empty ones and configuration changes included.
-//  2. A message of Committed that carries a snapshot has no entries: replace the state machine by the
-//     one that was kept for InstallSnapshot, and continue after the snapshot's position.
-//  3. For a configuration change, call ApplyConfChange before Applied of the run that holds it.
-//  4. Let the log give up no entry after Acknowledged.
-//  5. Call Advance during a run that takes long, whenever a part of it is applied.
-//  6. When Failed is closed, stop the member: the node does nothing more. A failed write or sync
-//     is never repeated.
+//  1. Machine applies the entries of a run in order, and returns the run with Applied. The state machine's
+//     position advances with every entry, empty ones and configuration changes included.
+//  2. A message of a run that carries a snapshot has no entries: Machine replaces the state machine by the
+//     one that was kept for InstallSnapshot, and continues after the snapshot's position.
+//  3. For a configuration change, Machine calls ApplyConfChange before Applied of the run that holds it.
+//  4. The log gives up no entry after Acknowledged.
+//  5. Machine calls Advance during a run that takes long, whenever a part of it is applied.
+//  6. When Failed is closed, the member is stopped: the node does nothing more. A failed write or sync is
+//     never repeated.
 //
 // # Snapshots
 //
 // A snapshot has no data here. A snapshot that raft sends is passed to Snapshots, which sends the
 // state of that moment and reports. A receiver keeps the state apart until it is complete, verified and
-// durable, and only then calls InstallSnapshot. If raft accepts it, the append goroutine lets the log
-// begin after its position, and this write decides: from then on the state that is kept apart is the
-// member's; the caller of Committed installs it in its turn, or the next start does. Entries that
-// were returned before are applied before, to the state that is replaced.
+// durable, and only then calls InstallSnapshot. If raft accepts it, the append stage lets the log begin
+// after its position, and this write decides: from then on the state that is kept apart is the member's.
+// Machine installs it in its turn, or the next start does. Entries that were handed out before are applied
+// before, to the state that is replaced.
 //
 // # Invariants
 //

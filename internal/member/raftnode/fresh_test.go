@@ -232,7 +232,6 @@ func removeLeader(t *testing.T, seed uint64) {
 
 	old := get(left)
 	old.Stop()
-	<-old.done
 	start(left, old.log, conf)
 	time.Sleep(10 * time.Second)
 	mu.Lock()

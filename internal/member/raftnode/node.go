@@ -11,6 +11,8 @@ import (
 
 	"go.etcd.io/raft/v3"
 	"go.etcd.io/raft/v3/raftpb"
+
+	"vigil/internal/member/stage"
 )
 
 // ErrStopped says that the node was stopped or has failed.
@@ -23,31 +25,36 @@ var ErrNotNow = errors.New("raftnode: nothing can be proposed now")
 type Node struct {
 	cfg Config
 
-	appends queue // from the raft goroutine to the append goroutine
-	applies queue // from the raft goroutine to the caller of Committed
-	inbox   inbox // from everyone to the raft goroutine
+	appends queue // from turns to appending
+	applies queue // from turns to applying
+	inbox   inbox // from everyone to turns
+
+	// The stages, in the order in which they come when several have work.
+	appending, turns, applying *stage.Stage
+	// run is what is being applied. Owned by the apply stage.
+	run []*raftpb.Message
 
 	appender appender
 	reads    reads
 	fetcher  fetcher
 	settled  settled
 
-	// woken wakes the raft goroutine. It has room for one.
-	woken chan struct{}
-	turns turns
-	// Single serves single requests.
-	Single Single
+	// clock passes what the clock's goroutine does in a turn, clocked reports that it is done. Both have room for one.
+	clock   chan func()
+	clocked chan struct{}
+	// open is set while turns are done: after QuietTime. Owned by the turn stage.
+	open bool
 
 	stop   chan struct{} // closed by Stop
-	begin  sync.Once
+	start  sync.Once
 	halt   sync.Once
-	dead   chan struct{} // closed when no goroutine runs the node any more
+	dead   chan struct{} // closed when nothing more is done but to apply
 	failed chan struct{} // closed after mu.err is set
 	mu     struct {
 		sync.Mutex
 		err error
 	}
-	wg sync.WaitGroup
+	fetching sync.WaitGroup
 
 	// What turns publish for others. led are lead and term as they belong together.
 	led       atomic.Pointer[leading]
@@ -102,7 +109,7 @@ func newLeading(lead, term uint64) *leading {
 	return &leading{lead, term, while, end}
 }
 
-// raftState is guarded by turns.mu.
+// raftState is owned by the turn stage.
 type raftState struct {
 	node    *raft.RawNode
 	storage *storage
@@ -158,14 +165,16 @@ func New(cfg Config) (*Node, error) {
 		return nil, err
 	}
 	n := &Node{
-		cfg:    cfg,
-		woken:  make(chan struct{}, 1),
-		stop:   make(chan struct{}),
-		dead:   make(chan struct{}),
-		failed: make(chan struct{}),
+		cfg:     cfg,
+		clock:   make(chan func(), 1),
+		clocked: make(chan struct{}, 1),
+		stop:    make(chan struct{}),
+		dead:    make(chan struct{}),
+		failed:  make(chan struct{}),
 	}
-	n.appends.init(cfg.Proposals.Few)
-	n.applies.init(cfg.Proposals.Few)
+	n.appending = cfg.Line.Add(n.appender.carryOut, 1)
+	n.turns = cfg.Line.Add(n.carryTurn, 1)
+	n.applying = cfg.Line.Add(n.carryApply, 1)
 	n.reads.init()
 	n.fetcher.init(&n.cfg)
 	n.settled.init()
@@ -207,7 +216,6 @@ func New(cfg Config) (*Node, error) {
 	}
 	n.raft.storage = &storage{log: cfg.Log, hard: hard, conf: cfg.ConfState, snapshots: cfg.Snapshots, fetcher: &n.fetcher}
 	n.appender.init(n, hard)
-	n.turns.n, n.Single.n = n, n
 	n.raft.last, n.raft.vote = last, hard.GetVote()
 	n.configured(cfg.ConfState)
 	n.term.Store(hard.GetTerm())
@@ -215,10 +223,10 @@ func New(cfg Config) (*Node, error) {
 	n.committed.Store(hard.GetCommit())
 	n.acknowledged.Store(cfg.Applied)
 	n.current.Store(time.Now().UnixNano())
-	return n, n.open()
+	return n, n.newRawNode()
 }
 
-func (n *Node) open() (err error) {
+func (n *Node) newRawNode() (err error) {
 	defer func() {
 		if p := recover(); p != nil {
 			err = n.panicked(p)
@@ -246,38 +254,34 @@ func (n *Node) open() (err error) {
 
 // Start begins the work.
 func (n *Node) Start() {
-	n.begin.Do(func() {
-		n.wg.Add(3)
+	n.start.Do(func() {
+		n.fetching.Go(n.fetch)
 		go func() {
-			defer n.wg.Done()
-			n.run()
+			defer n.bury()
+			n.runClock()
 		}()
-		go func() {
-			defer n.wg.Done()
-			n.appender.run()
-		}()
-		go func() {
-			defer n.wg.Done()
-			n.fetch()
-		}()
-		go n.bury()
 	})
 }
 
-// bury releases everyone who waits for the node when its goroutines are gone.
+// bury ends the stages, and releases everyone who waits for the node.
 func (n *Node) bury() {
-	n.wg.Wait()
+	n.turns.Close()
+	n.alone.Store(false)
+	n.appending.Close()
+	n.appender.finish(n.appends.close())
+	n.fetcher.close()
+	n.fetching.Wait()
 	n.applies.close()
 	n.reads.close()
 	close(n.dead)
 }
 
-// Stop ends the work: the append under way is finished, Committed returns nothing more. It returns
-// when the node's goroutines are gone. It may be called more than once.
+// Stop ends the work: the append and the run under way are finished, nothing more is applied. It may be called more than once.
 func (n *Node) Stop() {
 	n.halt.Do(func() { close(n.stop) })
-	n.begin.Do(n.bury) // there is nothing to wait for if it never began
+	n.start.Do(n.bury) // there is nothing to wait for if it never began
 	<-n.dead
+	n.applying.Close()
 }
 
 // Failed is closed when the node cannot go on; Err says why.
@@ -321,12 +325,14 @@ func (n *Node) Step(msgs ...*raftpb.Message) {
 // Wake notifies the node that Proposals has a group.
 func (n *Node) Wake() { n.wake() }
 
-func (n *Node) wake() {
-	select {
-	case n.woken <- struct{}{}:
-	default:
-	}
-}
+func (n *Node) wake() { n.turns.Post() }
+
+// Propose is Wake where the caller does the turn itself, unless another goroutine does one, and goes on with the stages through; see
+// stage.Stage.Carry. The caller must hold no lock that Proposals, Transport or Snapshots take.
+func (n *Node) Propose(through ...*stage.Stage) { n.turns.Carry(through...) }
+
+// Stages returns the stages of the node: appending, turns, applying.
+func (n *Node) Stages() []*stage.Stage { return []*stage.Stage{n.appending, n.turns, n.applying} }
 
 func (n *Node) send(msgs []*raftpb.Message) {
 	if len(msgs) > 0 && n.cfg.Transport != nil {
@@ -334,13 +340,26 @@ func (n *Node) send(msgs []*raftpb.Message) {
 	}
 }
 
-// Committed waits for entries to apply and returns all that wait, in order; nothing after Stop or a
-// failure. dst is what the last call returned, for its memory.
-func (n *Node) Committed(dst []*raftpb.Message) []*raftpb.Message {
-	return n.applies.take(dst)
+// carryApply is the work of the apply stage.
+func (n *Node) carryApply(prompt bool) (left bool) {
+	if len(n.run) == 0 {
+		if n.run, left = n.applies.take(n.run, prompt); len(n.run) == 0 {
+			return left
+		}
+	}
+	switch err := n.cfg.Machine.Apply(n.run, prompt); err {
+	case nil:
+		clear(n.run)
+		n.run = n.run[:0]
+	case ErrLeft:
+		return true
+	default:
+		n.applies.close()
+	}
+	return false
 }
 
-// Applied acknowledges what Committed or Single returned. Raft needs to know in good time and not at once:
+// Applied acknowledges a run that Machine has applied. Raft needs to know in good time and not at once:
 // the raft goroutine is woken if much is outstanding, otherwise it learns at its next turn.
 //
 // The bytes are counted before they are acknowledged. So unacked is never less than what raft does not know yet,
@@ -361,7 +380,7 @@ func (n *Node) Applied(run []*raftpb.Message) {
 	}
 	if much || urgent || n.eager.Load() || n.holding.Load() {
 		n.unacked.Store(0)
-		n.wake()
+		n.turns.PostNext()
 	}
 }
 
@@ -409,7 +428,7 @@ type orphaned struct {
 }
 
 // countOrphaned counts a tick without a leader. A process that was suspended, or whose turns took long, has missed what happened
-// since the tick before, and begins again. turns.mu is held.
+// since the tick before, and begins again. It is called in a turn.
 func (n *Node) countOrphaned(now time.Time) {
 	next, last := &orphaned{at: now}, n.orphaned.Load()
 	if n.lead.Load() == raft.None && last != nil && !n.missed(last.at, now) {

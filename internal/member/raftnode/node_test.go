@@ -18,6 +18,7 @@ import (
 	"go.etcd.io/raft/v3"
 	"go.etcd.io/raft/v3/raftpb"
 
+	"vigil/internal/member/stage"
 	"vigil/internal/store/wal"
 )
 
@@ -213,12 +214,10 @@ type source struct {
 		refused []string
 	}
 	buf  []byte
-	many atomic.Bool // requests are under way, so the goroutines of the node work concurrently
+	many atomic.Bool // requests are under way, so the goroutines of the line work concurrently
 }
 
 func (s *source) Outstanding(uint64) int { return 0 }
-
-func (s *source) Few() bool { return !s.many.Load() }
 
 func (s *source) Next(uint64) []byte {
 	s.mu.Lock()
@@ -255,7 +254,8 @@ type member struct {
 	*Node
 	log    *memLog
 	source *source
-	done   chan struct{}
+	// leaves is set while prompt goroutines leave runs to others.
+	leaves atomic.Bool
 	// gate has room for one: what is in it keeps runs from being applied.
 	gate     chan struct{}
 	proposed int
@@ -283,37 +283,21 @@ func (m *member) propose(data string) {
 	case 0:
 		m.Wake()
 	case 1:
-		m.Single.Propose()
+		m.Propose()
 	case 2:
-		go func() {
-			if run := m.Single.Commit(); len(run) > 0 {
-				m.carryOut(run)
-				m.Single.Done()
-			}
-		}()
+		go m.Propose(m.Stages()...)
 	}
 }
 
-func (m *member) apply() {
-	var small sync.WaitGroup
-	small.Go(func() {
-		for {
-			run := m.Single.Committed(nil)
-			if run == nil {
-				return
-			}
-			m.carryOut(run)
-			m.Single.Done()
-		}
-	})
-	defer close(m.done)
-	defer small.Wait()
-	var run []*raftpb.Message
-	for {
-		if run = m.Committed(run); run == nil || !m.carryOut(run) {
-			return
-		}
+// Apply implements Machine.
+func (m *member) Apply(run []*raftpb.Message, prompt bool) error {
+	if prompt && m.leaves.Load() {
+		return ErrLeft
 	}
+	if !m.carryOut(run) {
+		return ErrStopped
+	}
+	return nil
 }
 
 func (m *member) carryOut(run []*raftpb.Message) bool {
@@ -387,7 +371,7 @@ func (m *member) index() uint64 {
 // single starts the only member of a cluster inside a synctest bubble.
 func startMember(t *testing.T, log *memLog, change func(*Config)) *member {
 	t.Helper()
-	m := &member{log: log, source: &source{}, done: make(chan struct{}), gate: make(chan struct{}, 1)}
+	m := &member{log: log, source: &source{}, gate: make(chan struct{}, 1)}
 	m.moved.L = &m.mu
 	ticker := time.NewTicker(100 * time.Millisecond)
 	cfg := Config{
@@ -396,7 +380,9 @@ func startMember(t *testing.T, log *memLog, change func(*Config)) *member {
 		ConfState: &raftpb.ConfState{Voters: []uint64{1}},
 		Applied:   log.mu.start.Index,
 		Ticks:     ticker.C,
+		Line:      stage.NewLine(),
 		Proposals: m.source,
+		Machine:   m,
 		Logger:    slog.New(failing{t}),
 	}
 	if change != nil {
@@ -408,11 +394,11 @@ func startMember(t *testing.T, log *memLog, change func(*Config)) *member {
 		t.Fatal(err)
 	}
 	m.Node = n
+	cfg.Line.Start()
 	n.Start()
-	go m.apply()
 	t.Cleanup(func() {
 		n.Stop()
-		<-m.done
+		cfg.Line.Close()
 		ticker.Stop()
 	})
 	return m
@@ -509,7 +495,7 @@ func TestAFailedWriteEndsTheNode(t *testing.T) {
 		if !errors.Is(m.Err(), boom) {
 			t.Errorf("error %v", m.Err())
 		}
-		<-m.done
+		<-m.dead
 		if got := m.applied(); len(got) != 0 {
 			t.Errorf("applied %q", got)
 		}
@@ -543,7 +529,7 @@ func TestNewRefuses(t *testing.T) {
 		t.Fatal(err)
 	}
 	good := Config{ID: 1, Log: log, ConfState: &raftpb.ConfState{Voters: []uint64{1}}, Applied: 10,
-		Ticks: make(chan time.Time), Proposals: &source{}}
+		Ticks: make(chan time.Time), Line: stage.NewLine(), Proposals: &source{}, Machine: &recorder{}}
 	if n, err := New(good); err != nil {
 		t.Fatal(err)
 	} else {

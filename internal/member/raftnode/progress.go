@@ -9,8 +9,8 @@ import (
 	"go.etcd.io/raft/v3/raftpb"
 )
 
-// stage watches one stage of the member's pipeline. It counts in ticks: a process that was suspended gets none, and its disk is not slow.
-type stage struct {
+// stageWatch watches one stage of the member's pipeline. It counts in ticks: a process that was suspended gets none, and its disk is not slow.
+type stageWatch struct {
 	steps uint64 // at the last tick
 	// still counts the ticks in a row in which there was work of which no step ended, overtaken, at a leader, those in which another
 	// member was ahead at that.
@@ -18,7 +18,7 @@ type stage struct {
 }
 
 // observe takes the state of the stage at a tick: whether work waits or is under way, and how many steps have ended so far.
-func (s *stage) observe(work bool, steps uint64) {
+func (s *stageWatch) observe(work bool, steps uint64) {
 	if work && steps == s.steps {
 		s.still++
 	} else {
@@ -28,7 +28,7 @@ func (s *stage) observe(work bool, steps uint64) {
 }
 
 // compare takes whether another member is ahead in the stage, at the tick that was observed last.
-func (s *stage) compare(ahead bool) {
+func (s *stageWatch) compare(ahead bool) {
 	if ahead && s.still > 0 {
 		s.overtaken++
 	} else {
@@ -43,9 +43,9 @@ const (
 	stages
 )
 
-// progress is whether this member does its work: see DESIGN.md. It is guarded by turns.mu.
+// progress is whether this member does its work: see DESIGN.md. It is owned by the turn stage.
 type progress struct {
-	stages [stages]stage
+	stages [stages]stageWatch
 	// applied is the index that was applied at the last tick.
 	applied uint64
 	// stalled is set while a stage has stood still for an election timeout.
@@ -135,13 +135,13 @@ func (n *Node) Relieved() uint64 { return n.relieved.Load() }
 // still.
 func (n *Node) Advance() { n.advanced.Add(1) }
 
-// watchProgress looks at a tick whether this member does its work, and hands leadership over if others do it better. turns.mu is held.
+// watchProgress looks at a tick whether this member does its work, and hands leadership over if others do it better. It is called in a turn.
 func (n *Node) watchProgress(now time.Time) {
 	r, st := &n.raft, n.raft.node.BasicStatus()
 	p := &r.progress
 	p.applied = st.Applied
-	p.stages[appending].observe(n.appends.busy(), n.appended.Load())
-	p.stages[applying].observe(st.Applied < st.HardState.GetCommit() || n.applies.busy(), n.advanced.Load())
+	p.stages[appending].observe(n.appending.Busy() || n.appends.waiting(), n.appended.Load())
+	p.stages[applying].observe(st.Applied < st.HardState.GetCommit() || n.applies.waiting() || n.applying.Busy(), n.advanced.Load())
 	still := max(p.stages[appending].still, p.stages[applying].still)
 	due := p.due(st.HardState.GetCommit(), n.cfg.ElectionTicks)
 	late := due > st.Applied

@@ -13,24 +13,19 @@ import (
 	"go.etcd.io/raft/v3/raftpb"
 )
 
-// run is the raft goroutine.
-func (n *Node) run() {
-	defer n.appends.close()
-	defer n.fetcher.close()
-	defer n.turns.end()
+// runClock lets time pass for raft until the node ends.
+func (n *Node) runClock() {
 	early := n.raft.early.timer.C
 	if !n.beQuiet() {
 		return
 	}
-	n.turns.do(n.turns.begin)
+	n.turnAfter(n.begin)
 	for {
 		select {
-		case <-n.woken:
-			n.turns.do(nil)
 		case <-early:
-			n.turns.do(nil)
+			n.wake()
 		case <-n.cfg.Ticks:
-			n.turns.do(n.turns.tick)
+			n.turnAfter(n.tick)
 		case <-n.stop:
 			return
 		case <-n.failed:
@@ -51,7 +46,7 @@ func (n *Node) punctual(now time.Time) {
 	r.ticked = now
 }
 
-// turn does everything there is to do. turns.mu is held.
+// turn does everything there is to do.
 func (n *Node) turn() {
 	r := &n.raft
 	r.cause = CauseTimeout
@@ -261,8 +256,10 @@ func (n *Node) handle(rd raft.Ready) {
 			n.appends.putQuiet(m) // the appender writes it with the next entries
 		case m.GetTo() == raft.LocalAppendThread:
 			n.appends.put(m)
+			n.appending.PostNext()
 		case m.GetTo() == raft.LocalApplyThread:
 			n.applies.put(m)
+			n.applying.PostNext()
 		case m.GetType() == raftpb.MsgSnap:
 			n.cfg.Snapshots.Send(m)
 		default:

@@ -66,6 +66,7 @@ func (s *settled) upTo() (uint64, <-chan struct{}) {
 func (n *Node) settle(index uint64) {
 	if n.settled.want(index) {
 		n.appends.put(&raftpb.Message{Type: raftpb.MsgStorageAppend.Enum(), To: new(raft.LocalAppendThread)})
+		n.appending.Post()
 	}
 }
 

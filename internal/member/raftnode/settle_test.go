@@ -197,7 +197,10 @@ func TestSettlingPilesUpNothing(t *testing.T) {
 			message(raftpb.MsgHeartbeat, nil, 2)
 			time.Sleep(50 * time.Millisecond)
 		}
-		if waiting := len(m.appends.rest()); m.Status().Committed != 2 || waiting > 5 {
+		m.appends.mu.Lock()
+		waiting := len(m.appends.mu.msgs)
+		m.appends.mu.Unlock()
+		if m.Status().Committed != 2 || waiting > 5 {
 			t.Errorf("commit %d, and %d messages wait for the log", m.Status().Committed, waiting)
 		}
 		resume()

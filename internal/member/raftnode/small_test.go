@@ -9,8 +9,9 @@ import (
 	"vigil/internal/store/wal"
 )
 
-// TestCommitNow: a single request is in the log and committed when CommitNow returns, on the goroutine of the caller.
-func TestCommitNow(t *testing.T) {
+// TestCarry: a single request is in the log, committed and applied when Propose returns that goes through
+// all stages, on the goroutine of the caller. What it leaves is applied by another goroutine.
+func TestCarry(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		log := newMemLog(wal.Start{Index: 1, Term: 1})
 		m := startMember(t, log, nil)
@@ -18,41 +19,52 @@ func TestCommitNow(t *testing.T) {
 		for _, data := range []string{"a", "b", "c"} {
 			before := len(log.groups())
 			m.source.put(data)
-			run := m.Single.Commit()
-			if len(run) != 1 || len(run[0].GetEntries()) != 1 || string(run[0].GetEntries()[0].GetData()) != data {
-				t.Fatalf("%s: %v is to be applied", data, run)
+			m.Propose(m.Stages()...)
+			if got := m.applied(); len(got) == 0 || got[len(got)-1] != data {
+				t.Fatalf("%s: applied %q", data, got)
 			}
 			groups := log.groups()[before:]
 			if len(groups) != 1 || !groups[0][0].Sync || string(groups[0][0].Entries[0].GetData()) != data {
 				t.Fatalf("%s: written %v", data, groups)
 			}
-			m.source.put(data + " later") // it is not applied before Done
-			m.Wake()
+			m.source.put(data + " left")
+			m.leaves.Store(true)
+			m.Propose(m.Stages()...)
 			synctest.Wait()
-			if n := len(m.applied()); n > 0 && m.applied()[n-1] == data+" later" {
-				t.Fatalf("applied %q before %s", m.applied(), data)
-			}
-			m.carryOut(run)
-			m.Single.Done()
-			synctest.Wait()
+			m.leaves.Store(false)
 		}
-		if got := strings.Join(m.applied(), ", "); got != "a, a later, b, b later, c, c later" {
+		if got := strings.Join(m.applied(), ", "); got != "a, a left, b, b left, c, c left" {
 			t.Errorf("applied %s", got)
 		}
 	})
 }
 
-// TestCommitNowFails: a write that fails is left to the append goroutine, which tries again; the caller does not wait.
-func TestCommitNowFails(t *testing.T) {
+// TestCarryLarge: what is not small is written and applied by other goroutines.
+func TestCarryLarge(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		log := newMemLog(wal.Start{Index: 1, Term: 1})
+		m := startMember(t, log, nil)
+		synctest.Wait()
+		release := ended(t, log.hang())
+		m.source.put(strings.Repeat("a", maxSmall+1))
+		m.Propose(m.Stages()...) // does not hang
+		release()
+		synctest.Wait()
+		if n := len(m.applied()); n != 1 {
+			t.Errorf("%d entries are applied", n)
+		}
+	})
+}
+
+// TestCarryFails: a write that fails is left to another goroutine, which tries again; the caller does not wait.
+func TestCarryFails(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		log := newMemLog(wal.Start{Index: 1, Term: 1})
 		m := startMember(t, log, nil)
 		synctest.Wait()
 		m.source.put("a")
 		log.failOnce(errors.New("once"))
-		if run := m.Single.Commit(); run != nil {
-			t.Fatalf("%v is to be applied after a failed write", run)
-		}
+		m.Propose(m.Stages()...)
 		synctest.Wait()
 		if got := m.applied(); len(got) != 1 || got[0] != "a" || m.Err() != nil {
 			t.Errorf("applied %q, error %v", got, m.Err())
@@ -67,8 +79,7 @@ func TestQuiet(t *testing.T) {
 		m := startMember(t, log, nil)
 		synctest.Wait()
 		m.source.put("a")
-		m.carryOut(m.Single.Commit())
-		m.Single.Done()
+		m.Propose(m.Stages()...)
 		m.appends.mu.Lock()
 		waiting, quiet := len(m.appends.mu.msgs), m.appends.mu.quiet
 		m.appends.mu.Unlock()

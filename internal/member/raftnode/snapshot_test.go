@@ -11,6 +11,7 @@ import (
 	"go.etcd.io/raft/v3/raftpb"
 	"google.golang.org/protobuf/proto"
 
+	"vigil/internal/member/stage"
 	"vigil/internal/store/wal"
 )
 
@@ -139,15 +140,37 @@ func TestSnapshotsBringLaggingMembersUp(t *testing.T) {
 	})
 }
 
+// recorder is a Machine that notes what it is given after it is released, and acknowledges nothing.
+type recorder struct {
+	release chan struct{}
+	got     []string
+}
+
+func (r *recorder) Apply(run []*raftpb.Message, _ bool) error {
+	<-r.release
+	for _, m := range run {
+		if s := m.GetSnapshot(); s != nil {
+			r.got = append(r.got, fmt.Sprint("snapshot ", s.GetMetadata().GetIndex()))
+		}
+		for _, e := range m.GetEntries() {
+			r.got = append(r.got, string(e.GetData()))
+		}
+	}
+	return nil
+}
+
 // Entries that are queued to be applied when a snapshot is accepted are applied before it.
 func TestEntriesFromBeforeASnapshotAreAppliedBeforeIt(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		log := newMemLog(wal.Start{Index: 1, Term: 1})
+		line, machine := stage.NewLine(), &recorder{release: make(chan struct{})}
 		n, err := New(Config{ID: 1, Log: log, ConfState: &raftpb.ConfState{Voters: []uint64{1, 2}}, Applied: 1,
-			Ticks: make(chan time.Time), Proposals: &source{}})
+			Ticks: make(chan time.Time), Line: line, Proposals: &source{}, Machine: machine})
 		if err != nil {
 			t.Fatal(err)
 		}
+		line.Start()
+		defer line.Close()
 		n.Start()
 		defer n.Stop()
 		message := func(typ raftpb.MessageType) *raftpb.Message {
@@ -179,15 +202,9 @@ func TestEntriesFromBeforeASnapshotAreAppliedBeforeIt(t *testing.T) {
 		app.Entries = []*raftpb.Entry{{Index: new(uint64(11)), Term: new(uint64(2)), Data: []byte("b")}}
 		n.Step(app)
 		synctest.Wait()
-		var got []string
-		for _, m := range n.Committed(nil) {
-			if s := m.GetSnapshot(); s != nil {
-				got = append(got, fmt.Sprint("snapshot ", s.GetMetadata().GetIndex()))
-			}
-			for _, e := range m.GetEntries() {
-				got = append(got, string(e.GetData()))
-			}
-		}
+		close(machine.release)
+		synctest.Wait()
+		got := machine.got
 		if want := []string{"a", "snapshot 10", "b"}; !slices.Equal(got, want) {
 			t.Errorf("handed out %q, want %q", got, want)
 		}

@@ -1,57 +1,42 @@
 package raftnode
 
-import (
-	"sync"
-	"time"
-)
+import "time"
 
-// turns lets goroutines do turns, one at a time.
-type turns struct {
-	n  *Node
-	mu sync.Mutex // held for a turn; guards Node.raft
-	// open is set while turns may be done: after QuietTime, and before the end. Guarded by mu.
-	open bool
-}
-
-// do does something, if given, and a turn. It waits for the turn under way.
-func (t *turns) do(first func()) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	t.turn(first)
-}
-
-// now does a turn on the goroutine of the caller, which saves waking the raft goroutine. If another goroutine does one, which
-// may have passed what this one is for, the raft goroutine does one afterwards.
-func (t *turns) now() {
-	if !t.mu.TryLock() {
-		t.n.wake()
-		return
-	}
-	defer t.mu.Unlock()
-	if t.open {
-		t.turn(nil)
-	}
-}
-
-// turn does something, if given, and a turn. The library panics where it cannot go on, which ends the node. mu is held.
-func (t *turns) turn(first func()) {
-	n := t.n
+// carryTurn is the work of the turn stage: all there is to do with raft. It does not wait. The library
+// panics where it cannot go on, which ends the node.
+func (n *Node) carryTurn(bool) (left bool) {
 	defer func() {
 		if p := recover(); p != nil {
 			n.fail(n.panicked(p))
-			t.open = false
+			n.open = false
 		}
 	}()
-	if first != nil {
+	select {
+	case first := <-n.clock:
 		first()
+		n.turn()
+		n.clocked <- struct{}{}
+	default:
+		if n.open {
+			n.turn()
+		}
 	}
-	n.turn()
+	return false
 }
 
-// begin lets turns be done. mu is held.
-func (t *turns) begin() {
-	n := t.n
-	t.open = true
+// turnAfter does something in a turn, and waits for that. It is called by the goroutine of the clock.
+func (n *Node) turnAfter(first func()) {
+	n.clock <- first
+	n.turns.Post()
+	select {
+	case <-n.clocked:
+	case <-n.failed:
+	}
+}
+
+// begin lets turns be done. It is called in a turn.
+func (n *Node) begin() {
+	n.open = true
 	if n.raft.single {
 		// There is no other member to wait for.
 		if err := n.raft.node.Campaign(); err != nil {
@@ -61,9 +46,9 @@ func (t *turns) begin() {
 	}
 }
 
-// tick lets raft's clock advance. mu is held.
-func (t *turns) tick() {
-	n, now := t.n, time.Now()
+// tick lets raft's clock advance. It is called in a turn.
+func (n *Node) tick() {
+	now := time.Now()
 	n.punctual(now)
 	n.countOrphaned(now)
 	n.watchProgress(now)
@@ -73,12 +58,4 @@ func (t *turns) tick() {
 	n.raft.forward.tick(n)
 	n.retire()
 	n.fetcher.tick(n.cfg.ElectionTicks)
-}
-
-// end waits for the turn under way, if there is one, which is the last one.
-func (t *turns) end() {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	t.open = false
-	t.n.alone.Store(false)
 }

@@ -10,6 +10,7 @@ import (
 	"go.etcd.io/raft/v3/raftpb"
 
 	"vigil/internal/kv"
+	"vigil/internal/member/raftnode"
 	"vigil/internal/member/replica/members"
 	"vigil/internal/member/replica/proposal"
 	"vigil/internal/state/auth"
@@ -18,7 +19,7 @@ import (
 	"vigil/internal/store/mvcc"
 )
 
-// applier applies entries, on the apply goroutine or in applySmall. It belongs to the one that has taken a run from the node.
+// applier applies entries. It is owned by the apply stage.
 //
 // Entries that are queued together share one batch of the store, up to MaxBatchBytes: one write to the file and one view
 // for readers instead of many. That costs no request time: the entries are committed, and applying the rest of the batch
@@ -27,7 +28,6 @@ type applier struct {
 	r           *Replica
 	machine     *fsm.Machine
 	subscribers subscribers
-	done        chan struct{} // closed when the goroutine is gone
 
 	// The batch under way.
 	at       history.Applied
@@ -46,8 +46,10 @@ type applier struct {
 	began time.Time
 	// started are requests that were started and have their results, which are not delivered.
 	started []*proposal.Call
-	lent    bool // applySmall is at work: apply leaves what takes long
-	failed  bool // nothing more is applied
+	prompt  bool // apply leaves what takes long
+	// left is the index up to which the run that was left is carried out, 0 if none was left.
+	left   uint64
+	failed bool // nothing more is applied
 	// tokens are those that the batch has issued.
 	tokens []fsm.Token
 	// users are those of the state machine after the last request about them, announced those of the last commit.
@@ -61,7 +63,7 @@ type applier struct {
 }
 
 func (a *applier) init(r *Replica, m *fsm.Machine) {
-	a.r, a.subscribers, a.done = r, r.subscribers(r.hub), make(chan struct{})
+	a.r, a.subscribers = r, r.subscribers(r.hub)
 	a.adopt(m)
 	a.announced = a.users
 	a.at = r.current.Load().Log.Applied()
@@ -98,42 +100,29 @@ func (a *applier) observe(req *fsm.Request, res *fsm.Result) {
 	a.r.timings.CountApplied(req, res, took)
 }
 
-func (a *applier) run() {
-	defer close(a.done)
-	var run []*raftpb.Message
-	for {
-		if run = a.r.node.Committed(run); run == nil || a.failed || !a.acknowledge(run, a.apply(run, 0)) {
-			return
-		}
-	}
-}
-
-// applySmall applies what the node has lent, and appends the results of requests that were started to dst. Its caller waits neither for
-// room on the disk nor for an entry that takes several batches: another goroutine continues.
-func (a *applier) applySmall(run []*raftpb.Message, dst []*proposal.Call) []*proposal.Call {
+// Apply implements raftnode.Machine. A prompt goroutine waits neither for room on the disk nor for an entry that takes several
+// batches: another one goes on.
+func (a *applier) Apply(run []*raftpb.Message, prompt bool) error {
 	if a.failed {
-		a.r.node.Single.Done()
-		return dst
+		return errStopped
 	}
-	a.started, dst, a.lent = dst, a.started, true
-	err := a.apply(run, 0)
-	a.started, dst, a.lent = dst, a.started, false
-	if errors.Is(err, errLeft) {
-		go func() {
-			defer a.r.node.Single.Done()
-			a.acknowledge(run, a.apply(run, a.at.Index))
-		}()
-		return dst
+	a.prompt = prompt
+	err := a.apply(run, a.left)
+	if err == raftnode.ErrLeft {
+		a.left = a.at.Index
+		return err
 	}
-	defer a.r.node.Single.Done()
-	a.acknowledge(run, err)
-	return dst
+	if a.left = 0; !a.acknowledge(run, err) {
+		return errStopped
+	}
+	return nil
 }
 
-// deliver passes on the results of requests that were started, unless applySmall returns them.
+// deliver passes on the results of requests that were started.
 func (a *applier) deliver() {
-	if !a.lent {
+	if len(a.started) > 0 {
 		a.started = a.r.queue.Deliver(a.started)
+		a.r.answers.PostNext()
 	}
 }
 
@@ -165,10 +154,10 @@ func (a *applier) acknowledge(run []*raftpb.Message, err error) bool {
 	return true
 }
 
-// errStopped: the member was stopped while apply waited for something. errLeft: apply was lent, and left something.
-var errStopped, errLeft = errors.New("stopped"), errors.New("left to another goroutine")
+// errStopped: the member was stopped while apply waited for something, or has failed.
+var errStopped = errors.New("stopped")
 
-// apply carries out a run of committed entries. After errLeft it is called again: then those up to left are carried out already.
+// apply carries out a run of committed entries. After raftnode.ErrLeft it is called again: then those up to left are carried out already.
 func (a *applier) apply(run []*raftpb.Message, left uint64) error {
 	if left > 0 && a.open == nil { // nothing is added to a batch that lacks room
 		if err := a.commit(); err != nil {
@@ -275,8 +264,8 @@ func (a *applier) entry(e *raftpb.Entry) (err error) {
 // take takes what one step of an entry has come to, and commits the batch if it is full.
 func (a *applier) take(out *fsm.Outcome) error {
 	switch {
-	case out.BatchFull && a.lent:
-		return errLeft
+	case out.BatchFull && a.prompt:
+		return raftnode.ErrLeft
 	case out.BatchFull:
 		return a.commitPart()
 	}
@@ -335,8 +324,8 @@ func (a *applier) commitStore() (mvcc.Published, error) {
 		case !kv.Shortage(err):
 			a.r.stall.End(a.committed)
 			return pub, err
-		case a.lent:
-			return pub, errLeft
+		case a.prompt:
+			return pub, raftnode.ErrLeft
 		}
 		a.r.stall.Begin(err, a.r.applied.Load(), a.committed())
 		a.expire(time.Now().Add(-a.r.cfg.RequestTimeout))

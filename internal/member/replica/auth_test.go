@@ -259,7 +259,7 @@ func TestNoReadOfWhatCameAfterAuth(t *testing.T) {
 	}
 	changeAuth(t, r, root, kv.AuthRequest{Op: kv.AuthDisable})
 	var got kv.GetResult
-	if r.Starter.get(t.Context(), key, &got, time.Now(), func(r *Replica, req *kv.RangeRequest, res *kv.GetResult) bool {
+	if r.getNow(t.Context(), key, &got, time.Now(), func(r *Replica, req *kv.RangeRequest, res *kv.GetResult) bool {
 		enable()
 		return peek(r, req, res)
 	}) {

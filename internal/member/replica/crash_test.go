@@ -138,7 +138,7 @@ func (c *crasher) open() (*Replica, bool) {
 	if err != nil {
 		return nil, c.fatal("open: %v", err)
 	}
-	begin(r)
+	r.Start()
 	return r, true
 }
 
@@ -163,7 +163,7 @@ func (c *crasher) life() bool {
 		if err != nil {
 			return c.fatal("open: %v", err)
 		}
-		begin(r)
+		r.Start()
 		time.Sleep(time.Duration(c.rng.IntN(2000)) * time.Microsecond)
 		c.crash()
 		r.Stop(context.Background())
@@ -426,7 +426,7 @@ func TestCrashWhileCreating(t *testing.T) {
 			t.Errorf("seed %d, crash at operation %d of creation: %v", seed, n, err)
 			continue
 		}
-		begin(r)
+		r.Start()
 		select {
 		case <-r.Ready():
 		case err := <-r.Failed():

@@ -323,7 +323,7 @@ func replayed(t *testing.T, mem vfs.FS, want *holding) error {
 		return err
 	}
 	defer r.Stop(context.Background())
-	begin(r)
+	r.Start()
 	select {
 	case <-r.Ready():
 	case err := <-r.Failed():

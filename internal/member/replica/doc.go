@@ -3,14 +3,19 @@
 //
 // # A write
 //
-// The caller's goroutine encodes the request into the group that is being filled and waits. The
-// raft goroutine takes the group when there is room in flight: at once if nothing is under way, so
-// that a lone request does not wait, and otherwise together with all requests that came meanwhile.
-// The append goroutine makes it durable. The apply goroutine carries it out: for each run of
-// committed entries fsm.Apply, then one Commit for the subscribers (subscribers.go): the hub
-// publishes, waiters get their results. A request that is alone under way is served by one
-// goroutine instead, which the services lend (Starter.Apply), or by that of its caller
-// (Starter.Propose).
+// The caller's goroutine encodes the request into the group that is being filled. The stages of the member's
+// line (package stage) do the rest. A turn of raft proposes the group when there is room in flight: at once if
+// nothing is under way, so that a lone request does not wait, and otherwise together with all requests that
+// came in the meantime. Append makes it durable. Apply carries it out: for each run of committed entries
+// fsm.Apply, then one Commit for the subscribers (subscribers.go): the hub publishes, and then the groups get
+// their results. Answer passes the outcomes on.
+//
+// Whoever holds the token of a stage carries it out. A busy member has a goroutine for each stage. A request
+// that is alone passes through all of them on one goroutine: that of its caller if the log is quick
+// (ProposeStarted).
+//
+// Every write is started, with a completion that gets the outcome (StartWrite). A caller that may wait does
+// (Do, Propose).
 //
 // # A read
 //
@@ -19,8 +24,9 @@
 //
 // # Goroutines
 //
-//	raft, append   of raftnode
-//	apply          uses the state machine, unless Starter does
+//	line           carry out the stages; comments call the one that applies the apply goroutine
+//	clock, fetch   of raftnode
+//	gets           asks for read indexes for gets that were started (package gets)
 //	keeper         request timeouts, failures of the parts
 //	lessor         proposes lease revocations and checkpoints while this member leads (package lessor)
 //	auditor        compares the data of members while this member leads (package audit)

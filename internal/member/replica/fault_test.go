@@ -124,7 +124,7 @@ func fails(t *testing.T, name string, rng *rand.Rand, fs vfs.FS, inner *memfs.FS
 			t.Errorf("%s: open: %v", name, err)
 		}
 	} else {
-		begin(r)
+		r.Start()
 		var failed error
 		select {
 		case <-r.Ready():
@@ -168,7 +168,7 @@ func checkAcked(t *testing.T, name string, disk *memfs.FS, acked map[int64]strin
 		return
 	}
 	defer r.Stop(context.Background())
-	begin(r)
+	r.Start()
 	select {
 	case <-r.Ready():
 	case err := <-r.Failed():

@@ -131,7 +131,7 @@ func (p *parcel) check(disk *memfs.FS, again bool) (installed bool, err error) {
 		return false, fmt.Errorf("open: %w", err)
 	}
 	defer r.Stop(context.Background())
-	begin(r)
+	r.Start()
 	names, err := disk.List(filepath.Dir(c.HistoryDir))
 	if err != nil || fmt.Sprint(names) != "[history wal]" {
 		return false, fmt.Errorf("left next to the store: %v, %v", names, err)
@@ -204,7 +204,7 @@ func TestReceiverCrashesAnywhere(t *testing.T) {
 					if err != nil {
 						t.Fatal(err)
 					}
-					begin(r)
+					r.Start()
 					armed.Store(true)
 					told := p.deliver(r)
 					// The failure of a disk may raise an alarm, for which a member alone finds no leader.
@@ -260,7 +260,7 @@ func TestReceiverOutOfDescriptors(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				begin(r)
+				r.Start()
 				armed.Store(true)
 				told := p.deliver(r)
 				for try := 0; told != nil && try < 20; try++ {
@@ -310,7 +310,7 @@ func (p *parcel) decided(t *testing.T) *memfs.FS {
 	if err != nil {
 		t.Fatal(err)
 	}
-	begin(r)
+	r.Start()
 	if err := p.deliver(r); !errors.Is(err, kv.ErrStopped) {
 		t.Fatalf("told %v", err)
 	}
@@ -552,7 +552,7 @@ func TestStopWhileReceiving(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		begin(r)
+		r.Start()
 		if _, err := r.OfferSnapshot(t.Context(), p.from, transfer.Offer{Index: p.header.At.Index, Compact: p.header.Compact}.Encode()); err != nil {
 			t.Fatal(err)
 		}

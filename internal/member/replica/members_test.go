@@ -261,7 +261,7 @@ func (g *group3) add(disk *memfs.FS, c Config) *Replica {
 	g.net.members[r.memberID] = r
 	g.net.mu.Unlock()
 	g.list, g.fs, g.cfg, g.ends = append(g.list, r), append(g.fs, disk), append(g.cfg, c), append(g.ends, e)
-	begin(r)
+	r.Start()
 	g.t.Cleanup(func() {
 		ctx, cancel := context.WithCancel(context.Background())
 		cancel()

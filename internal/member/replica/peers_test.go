@@ -77,7 +77,7 @@ func TestSnapshotOverTheNetwork(t *testing.T) {
 		}
 		served := make(chan struct{})
 		go func() { tr.Serve(l); close(served) }()
-		begin(r)
+		r.Start()
 		stop := func() {
 			tr.Close()
 			r.Stop(context.Background())

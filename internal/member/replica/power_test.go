@@ -30,7 +30,7 @@ func (g *group3) losePower(r *Replica, check func(alone *Replica) error) {
 				g.t.Fatalf("outcome %d: open: %v", n, err)
 			}
 			e.id.Store(alone.memberID)
-			begin(alone)
+			alone.Start()
 			err = check(alone)
 			now, cancel := context.WithCancel(context.Background())
 			cancel()

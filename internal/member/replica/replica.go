@@ -17,6 +17,7 @@ import (
 	"vigil/internal/member/replica/custody"
 	"vigil/internal/member/replica/damage"
 	"vigil/internal/member/replica/freespace"
+	"vigil/internal/member/replica/gets"
 	"vigil/internal/member/replica/handle"
 	"vigil/internal/member/replica/leadership"
 	"vigil/internal/member/replica/lessor"
@@ -30,6 +31,7 @@ import (
 	"vigil/internal/member/replica/timing"
 	"vigil/internal/member/replica/transfer"
 	"vigil/internal/member/replica/truncate"
+	"vigil/internal/member/stage"
 	"vigil/internal/store/wal"
 	"vigil/internal/store/watch"
 )
@@ -53,6 +55,14 @@ type Replica struct {
 	space    *space.Room
 	monitor  *space.Monitor
 	truncate *truncate.Truncator
+
+	// line carries out the stages of a write: append, turn and apply of the node, and answers. A request that is alone goes through
+	// all of them on the goroutine that has started it.
+	line      *stage.Line
+	answers   *stage.Stage
+	through   []*stage.Stage
+	answering sync.Pool // of *answering
+	gets      *gets.Gets
 
 	// The pipeline: requests, raft, entries that are applied, and the position of the results.
 	queue     *proposal.Queue
@@ -88,8 +98,6 @@ type Replica struct {
 	Leadership *leadership.Leadership
 	// Leases serves clients that ask for leases.
 	Leases *lessor.Leases
-	// Starter serves requests on goroutines that must not wait.
-	Starter *Starter
 	// audit compares this member with others.
 	audit *audit.Auditor
 	trust audit.Trust
@@ -154,7 +162,10 @@ func (r *Replica) assemble(d *Data) (err error) {
 		position.TrailBounds{Requests: c.SnapshotCount, Bytes: c.SnapshotBytes})
 	r.timings = timing.New(timing.Options{WarnApply: c.WarnApply, NoteSteps: c.NoteSteps,
 		Tracer: c.Tracer, Logger: c.Logger})
+	r.line = stage.NewLine()
+	r.answers = r.line.Add(r.answerCalls, numAnswerers())
 	r.queue = proposal.New(proposal.Options{
+		Answers:          r.answers,
 		Member:           r.memberID,
 		MaxGroupBytes:    c.MaxGroupBytes,
 		MaxGroupRequests: c.MaxGroupRequests,
@@ -190,6 +201,8 @@ func (r *Replica) assemble(d *Data) (err error) {
 		Log:            custody.Log{WAL: r.raftLog, Watch: r.custody},
 		ConfState:      conf,
 		Applied:        at.Index,
+		Line:           r.line,
+		Machine:        &r.applier,
 		Ticks:          r.ticker.C,
 		TickInterval:   c.TickInterval,
 		ElectionTicks:  c.ElectionTicks,
@@ -289,7 +302,9 @@ func (r *Replica) assemble(d *Data) (err error) {
 		RequestTimeout:     c.RequestTimeout,
 		Logger:             c.Logger,
 	})
-	r.Leases, r.Starter = lessor.NewLeases(r.lessor, r, r.Access), newStarter(r)
+	r.Leases = lessor.NewLeases(r.lessor, r, r.Access)
+	r.gets = gets.New(gets.Options{Ready: r.readyForGets, Queue: r.queue})
+	r.through = append(r.node.Stages(), r.answers)
 	r.audit = audit.New(audit.Options{
 		MemberID:            r.memberID,
 		Pipeline:            r,
@@ -371,8 +386,8 @@ func (r *Replica) Start() {
 	if r.network != nil {
 		r.network.SetMembers(r.applied.Load(), r.roster.State())
 	}
+	r.line.Start()
 	r.node.Start()
-	go r.applier.run()
 	for _, run := range r.duties() {
 		r.background.Go(func() { run(ctx) })
 	}
@@ -381,7 +396,7 @@ func (r *Replica) Start() {
 // duties lists the background work. It starts after the apply goroutine, and ends after it.
 func (r *Replica) duties() []func(context.Context) {
 	list := []func(context.Context){r.runKeeper, r.orFail(r.truncate.Run), r.announceMember,
-		r.orFail(r.monitor.Run), r.lessor.Run, r.API.Run, r.Starter.gets.Run}
+		r.orFail(r.monitor.Run), r.lessor.Run, r.API.Run, r.gets.Run}
 	if r.cfg.JWT == nil {
 		list = append(list, r.Access.Run)
 	}
@@ -465,12 +480,12 @@ func (r *Replica) shutDown(ctx context.Context) error {
 	r.node.Stop()
 	r.ticker.Stop()
 	if r.cancel != nil {
-		<-r.applier.done
 		r.applier.removal.Wait()
 		// The duties use the log and the store.
 		r.cancel()
 		r.background.Wait()
 	}
+	r.line.Close()
 	r.custody.Close()
 	r.applied.Close(kv.ErrStopped)
 	r.sender.Close()

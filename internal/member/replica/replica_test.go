@@ -43,23 +43,13 @@ func config(fs vfs.FS) Config {
 }
 
 // start opens and starts a member and waits until it is ready. The test stops it if need be.
-// begin starts a member with a goroutine like that of the services, which serves single requests.
-func begin(r *Replica) {
-	r.Start()
-	go func() {
-		for run := r.node.Single.Committed(nil); run != nil; run = r.node.Single.Committed(nil) {
-			r.queue.Deliver(r.applier.applySmall(run, nil))
-		}
-	}()
-}
-
 func start(t testing.TB, c Config) *Replica {
 	t.Helper()
 	r, err := Open(c)
 	if err != nil {
 		t.Fatal(err)
 	}
-	begin(r)
+	r.Start()
 	select {
 	case <-r.Ready():
 	case err := <-r.Failed():

@@ -48,7 +48,7 @@ func (l *errnoLife) open() error {
 	if err != nil {
 		return fmt.Errorf("open: %w", err)
 	}
-	begin(l.r)
+	l.r.Start()
 	select {
 	case <-l.r.Ready():
 		return nil
@@ -160,7 +160,7 @@ func (l *errnoLife) left(disk vfs.FS) error {
 		return err
 	}
 	defer r.Stop(context.Background())
-	begin(r)
+	r.Start()
 	select {
 	case <-r.Ready():
 	case err := <-r.Failed():

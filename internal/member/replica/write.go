@@ -46,25 +46,6 @@ func (r *Replica) Do(ctx context.Context, w kv.Write) (o kv.Outcome) {
 	}
 }
 
-// StartWrite starts a write. Results returns its outcome, with the tag. It never waits: it returns false for a request that might
-// have to wait or would be rejected, and has no effect then.
-func (r *Replica) StartWrite(ctx context.Context, w kv.Write, tag any) (started bool) {
-	if w.Txn != nil {
-		if reads, _ := w.Txn.ReadOnly(); reads {
-			return false
-		}
-	}
-	req, choose := r.requestOf(w)
-	if choose {
-		tag = chosenID{tag}
-	}
-	return r.startRequest(ctx, req, tag)
-}
-
-func (r *Replica) startRequest(ctx context.Context, req fsm.Request, tag any) (started bool) {
-	return r.admit(ctx, &req, false) == nil && r.queue.Start(ctx, req, req.Cost(), tag, time.Now()) == nil
-}
-
 // requestOf returns the request of a write. chosen reports that the id of its lease was chosen here: if that is in use,
 // another one is chosen.
 func (r *Replica) requestOf(w kv.Write) (req fsm.Request, chosen bool) {

@@ -4,7 +4,6 @@ import (
 	"context"
 	"log/slog"
 	"net"
-	"sync"
 	"time"
 
 	"google.golang.org/grpc/status"
@@ -48,8 +47,8 @@ type Options struct {
 	CertificateUsers bool
 	// Streams are the open streams.
 	Streams *streams.Set
-	// Starter is required if an endpoint has Begin.
-	Starter Starter
+	// Proposer is required if an endpoint has Begin.
+	Proposer Proposer
 	// Deliveries counts large answers of generated messages.
 	Deliveries *delivery.Deliveries
 	Metrics    *Metrics
@@ -65,16 +64,15 @@ type Gate struct {
 	// slow and ended limit the rate of the lines about slow calls and about connections that the
 	// transport ended.
 	slow, ended *throttle.Throttle
-	logAll      bool      // every unary call is logged
-	finishers   sync.Pool // of *finisher, for propose
+	logAll      bool // every unary call is logged
+	answers     answers
 }
 
 // New returns a Gate.
 func New(o Options) *Gate {
 	return &Gate{
 		o: o, slow: throttle.New(slowLines), ended: throttle.New(1),
-		logAll:    o.Logger.Enabled(context.Background(), slog.LevelDebug),
-		finishers: sync.Pool{New: func() any { return new(finisher) }},
+		logAll: o.Logger.Enabled(context.Background(), slog.LevelDebug),
 	}
 }
 

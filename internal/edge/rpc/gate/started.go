@@ -2,7 +2,6 @@ package gate
 
 import (
 	"context"
-	"runtime"
 	"sync"
 	"time"
 
@@ -15,27 +14,18 @@ import (
 	"vigil/internal/kv"
 )
 
-// Starter is the part of the member that carries out the requests that endpoints have started. The
-// tag of an outcome is the transport.Pending of its call.
-type Starter interface {
-	// Unproposed reports whether Propose must be called now, which lets the member propose requests
-	// that were started. alone reports that the caller has nothing else to do: then it may get the
-	// results of a few requests at once.
-	Unproposed() bool
-	Propose(dst []kv.Outcome, alone bool) []kv.Outcome
-	// Results waits for results and appends all that there are to dst, or none if stop is closed. It
-	// may be called concurrently.
-	Results(dst []kv.Outcome, stop <-chan struct{}) []kv.Outcome
-	// Apply is Results for a few requests that are under way alone, which the member serves on the
-	// goroutine of the caller. Results returns the others.
-	Apply(dst []kv.Outcome, stop <-chan struct{}) []kv.Outcome
+// Proposer is the part of the member that carries out the requests that endpoints have started.
+type Proposer interface {
+	// ProposeStarted lets requests be proposed that were started. alone reports that the caller has
+	// nothing else to do: then it may carry out the request itself, if that is quick.
+	ProposeStarted(alone bool)
 }
 
 // beginCall is serveUnary for calls that need no handler.
 func (m *method) beginCall(ctx context.Context, req any, p transport.Pending) (resp any, how transport.Begun) {
 	last := p.Last()
-	if resp, how = m.answerOrStart(ctx, req, p); how == transport.Started && m.gate.o.Starter.Unproposed() {
-		m.gate.propose(last)
+	if resp, how = m.answerOrStart(ctx, req, p); how == transport.Started {
+		m.gate.o.Proposer.ProposeStarted(last)
 	}
 	return resp, how
 }
@@ -105,45 +95,50 @@ func (m *method) noteEnd(ctx context.Context, req, resp any, start time.Time, to
 // large commit while the others are made.
 const startedBatch = 256
 
-// MostKept is the largest list of outcomes that is kept for the next ones.
-const MostKept = 4096
-
-// finisher answers calls that were started.
-type finisher struct {
-	answers transport.Answers
-	list    []kv.Outcome
-}
-
-// propose lets the member propose what this goroutine has started, and answers what has an outcome
-// at once. alone reports that the goroutine has nothing else to do.
-func (g *Gate) propose(alone bool) {
-	f := g.finishers.Get().(*finisher)
-	if f.list = g.o.Starter.Propose(f.list, alone); len(f.list) > 0 {
-		f.answerAll()
+// answers answers calls that were started.
+type answers struct {
+	lists sync.Pool // of *transport.Answers
+	mu    struct {
+		sync.RWMutex // held for reading while calls are answered
+		stopped      bool
 	}
-	g.finishers.Put(f)
 }
 
-// answerAll answers the calls of the list, and empties it.
-func (f *finisher) answerAll() {
+// StopAnswers waits for answers to started calls that are being made. Later outcomes are dropped.
+func (g *Gate) StopAnswers() {
+	g.answers.mu.Lock()
+	defer g.answers.mu.Unlock()
+	g.answers.mu.stopped = true
+}
+
+// Receive implements kv.Receiver: it answers calls that were started. The tag of an outcome is the
+// transport.Pending of its call.
+func (g *Gate) Receive(list []kv.Outcome) {
+	a := &g.answers
+	a.mu.RLock()
+	defer a.mu.RUnlock()
+	if a.mu.stopped {
+		return
+	}
+	to, _ := a.lists.Get().(*transport.Answers)
+	if to == nil {
+		to = &transport.Answers{}
+	}
 	now := time.Now()
-	for i := range f.list {
-		p := f.list[i].Tag.(transport.Pending)
-		if f.list[i].Declined {
+	for i := range list {
+		p := list[i].Tag.(transport.Pending)
+		if list[i].Declined {
 			p.Handle()
 			continue
 		}
-		resp, err := p.Method().Tag.(*method).makeAnswer(p, &f.list[i], now)
-		f.answers.Add(p, resp, err)
+		resp, err := p.Method().Tag.(*method).makeAnswer(p, &list[i], now)
+		to.Add(p, resp, err)
 		if i%startedBatch == startedBatch-1 {
-			f.answers.Flush()
+			to.Flush()
 		}
 	}
-	f.answers.Flush()
-	clear(f.list)
-	if f.list = f.list[:0]; cap(f.list) > MostKept {
-		f.list = nil // a member without a leader fails all requests at once
-	}
+	to.Flush()
+	a.lists.Put(to)
 }
 
 // makeAnswer makes the answer to a call that was started.
@@ -168,33 +163,4 @@ func (m *method) makeAnswer(p transport.Pending, o *kv.Outcome, now time.Time) (
 		return nil, apierror.Status(o.Err)
 	}
 	return m.Finish(ctx, o)
-}
-
-// numFinishers returns how many goroutines answer calls that were started.
-func numFinishers() int { return min(max(runtime.GOMAXPROCS(0)/2, 1), 4) }
-
-// RunFinishers answers calls that were started until the returned function is called.
-func (g *Gate) RunFinishers() (end func()) {
-	stop := make(chan struct{})
-	var running sync.WaitGroup
-	for range numFinishers() {
-		running.Go(func() { finishStarted(g.o.Starter.Results, stop) })
-	}
-	running.Go(func() { finishStarted(g.o.Starter.Apply, stop) })
-	return sync.OnceFunc(func() {
-		close(stop)
-		running.Wait()
-	})
-}
-
-// finishStarted answers calls that were started, with the outcomes of a method of Starter, until
-// stop is closed.
-func finishStarted(outcomes func([]kv.Outcome, <-chan struct{}) []kv.Outcome, stop <-chan struct{}) {
-	var f finisher
-	for {
-		if f.list = outcomes(f.list, stop); len(f.list) == 0 {
-			return
-		}
-		f.answerAll()
-	}
 }

@@ -13,20 +13,17 @@ import (
 // Writer carries out writes.
 type Writer struct {
 	Store      WriteStore
-	Starter    WriteStarter // may be nil; then every call has a handler
+	Answers    kv.Receiver // answers the calls that were started: the Gate
 	Deliveries *delivery.Deliveries
 }
 
-// WriteStore carries out a write and waits for its outcome. It chooses the id of a lease if that is
-// 0.
+// WriteStore carries out writes. It chooses the id of a lease if that is 0.
 type WriteStore interface {
+	// Do waits for the outcome.
 	Do(context.Context, kv.Write) kv.Outcome
-}
-
-// WriteStarter starts a write without waiting. It returns false, without any effect, for a write
-// that might have to wait or would be rejected.
-type WriteStarter interface {
-	StartWrite(ctx context.Context, w kv.Write, tag any) (started bool)
+	// StartWrite does not wait. It returns false, without any effect, for a write that might have to
+	// wait or would be rejected.
+	StartWrite(ctx context.Context, w kv.Write, done kv.Completion) (started bool)
 }
 
 // Write returns a unary method that writes: write validates a request, answer makes the answer of
@@ -45,15 +42,12 @@ func Write[Request any](to *Writer, name string, write func(*Request) (kv.Write,
 		}
 		return answer(ctx, &o)
 	})
-	if to.Starter == nil {
-		return e
-	}
 	e.Begin = func(ctx context.Context, r any, p transport.Pending) (any, transport.Begun) {
 		w, err := write(r.(*Request))
 		if err != nil {
 			return nil, transport.Declined
 		}
-		return nil, StartedIf(to.Starter.StartWrite(ctx, w, p))
+		return nil, StartedIf(to.Store.StartWrite(ctx, w, kv.Completion{To: to.Answers, Tag: p}))
 	}
 	e.Finish = func(ctx context.Context, o *kv.Outcome) (any, error) { return answer(ctx, o) }
 	return e

@@ -27,17 +27,14 @@ type Store interface {
 	Range(context.Context, *kv.RangeRequest) (*kv.RangeResult, error)
 	gate.WriteStore
 	Compact(context.Context, *kv.CompactRequest) (*kv.CompactResult, error)
-}
 
-// Starter is the part of the member that serves requests without waiting. Its methods return false,
-// without any effect, for requests that might have to wait or would be rejected. Those go to Store.
-type Starter interface {
-	// Get reads one key into res, which must not be kept. The request arrived at start.
-	Get(ctx context.Context, r *kv.RangeRequest, res *kv.GetResult, start time.Time) (ok bool)
-	// StartGet starts a get. Its outcome may be that it is declined; then the result must not be
-	// kept.
-	StartGet(r *kv.RangeRequest, tag any) (started bool)
-	gate.WriteStarter
+	// GetNow and StartGet do not wait. They return false, without any effect, for requests that might
+	// have to wait or would be rejected.
+
+	// GetNow reads one key into res, which must not be kept. The request arrived at start.
+	GetNow(ctx context.Context, r *kv.RangeRequest, res *kv.GetResult, start time.Time) (ok bool)
+	// StartGet starts a get. Its outcome must not be kept, and may be that the get is declined.
+	StartGet(r *kv.RangeRequest, done kv.Completion) (started bool)
 }
 
 // Member names the member in the headers of answers.
@@ -46,7 +43,7 @@ type Member interface{ Header() kv.Header }
 // Options are what New needs.
 type Options struct {
 	Store      Store
-	Starter    Starter // may be nil; then every call has a handler
+	Answers    kv.Receiver // answers the calls that were started
 	Times      timesapi.Source
 	Member     Member
 	Deliveries *delivery.Deliveries
@@ -63,15 +60,12 @@ func New(o Options) *API { return &API{o} }
 
 // Service lists the methods. A learner answers serializable ranges.
 func (a *API) Service() gate.Service {
-	w := &gate.Writer{Store: a.Store, Deliveries: a.Deliveries}
+	w := &gate.Writer{Store: a.Store, Answers: a.Answers, Deliveries: a.Deliveries}
 	get := gate.Unary("Range", a.read)
 	get.ForLearnerIf = func(r any) bool { return r.(*wire.RangeRequest).Serializable }
-	if a.Starter != nil {
-		w.Starter = a.Starter
-		get.Begin, get.Finish, get.MayDecline = a.beginGet, a.finishGet, true
-		get.NewRequest = func() any { return wire.NewRangeRequest() }
-		get.Free = func(r any) { r.(*wire.RangeRequest).Free() }
-	}
+	get.Begin, get.Finish, get.MayDecline = a.beginGet, a.finishGet, true
+	get.NewRequest = func() any { return wire.NewRangeRequest() }
+	get.Free = func(r any) { r.(*wire.RangeRequest).Free() }
 	txn := gate.Write(w, "Txn", a.txnWrite, a.txnAnswer)
 	txn.NewRequest = func() any {
 		r := new(wire.TxnRequest)
@@ -112,9 +106,9 @@ func (a *API) beginGet(ctx context.Context, request any, p transport.Pending) (a
 		return nil, transport.Declined
 	}
 	m := r.MakeAnswer()
-	if !a.Starter.Get(ctx, &r.RangeRequest, &m.Memory, p.Arrived()) {
+	if !a.Store.GetNow(ctx, &r.RangeRequest, &m.Memory, p.Arrived()) {
 		r.DropAnswer()
-		return nil, gate.StartedIf(a.Starter.StartGet(&r.RangeRequest, p))
+		return nil, gate.StartedIf(a.Store.StartGet(&r.RangeRequest, kv.Completion{To: a.Answers, Tag: p}))
 	}
 	m.Header, m.Result = a.headerAt(m.Memory.Revision), &m.Memory.RangeResult
 	return &m.RangeResponse, transport.Answered

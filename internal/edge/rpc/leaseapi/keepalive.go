@@ -22,11 +22,11 @@ func (k *keepAlives) Begin() error { return nil }
 // Answer implements transport.PromptSession.
 func (k *keepAlives) Answer(message, to []byte) (_ []byte, ok bool) {
 	var r wire.LeaseKeepAliveRequest
-	if k.api.Renewer == nil || r.Decode(message) != nil {
+	if r.Decode(message) != nil {
 		return to, false
 	}
 	answer := wire.LeaseResponse{ID: r.ID, Header: k.api.Member.Header()} // the header first, as in Receive
-	if answer.TTL, ok = k.api.Renewer.Renew(r.ID); !ok {
+	if answer.TTL, ok = k.api.Leases.RenewNow(r.ID); !ok {
 		return to, false
 	}
 	return answer.AppendTo(to), true

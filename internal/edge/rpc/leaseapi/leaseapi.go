@@ -21,16 +21,13 @@ type Leases interface {
 	RevokeLease(ctx context.Context, id int64) (kv.LeaseResult, error)
 	// KeepAlive returns the TTL that a lease has from now on.
 	KeepAlive(ctx context.Context, id int64) (ttl int64, err error)
+	// RenewNow is KeepAlive without waiting. It returns false, without any effect, if that might have to
+	// wait or would be rejected.
+	RenewNow(id int64) (ttl int64, ok bool)
 	// TimeToLive returns the state of a lease, with its keys if requested.
 	TimeToLive(ctx context.Context, id int64, keys bool) (kv.LeaseStatus, error)
 	// LeaseIDs lists the leases that this member knows. It returns at once.
 	LeaseIDs(context.Context) ([]int64, error)
-}
-
-// Renewer renews a lease without waiting, and returns its TTL. It returns false, without any effect,
-// if that might take time.
-type Renewer interface {
-	Renew(id int64) (ttl int64, ok bool)
 }
 
 // Member names the member in the headers of answers.
@@ -39,7 +36,6 @@ type Member interface{ Header() kv.Header }
 // Options are what New needs.
 type Options struct {
 	Leases     Leases
-	Renewer    Renewer // may be nil; then all keep-alives go to Leases
 	Writer     *gate.Writer
 	Member     Member
 	Deliveries *delivery.Deliveries

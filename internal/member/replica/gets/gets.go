@@ -42,13 +42,13 @@ const maxAge = time.Second
 const maxWaiting = 1 << 14
 
 // Add starts a read that arrives now. It declines reads while many wait or some wait for long, and after Run has ended.
-func (g *Gets) Add(req *kv.RangeRequest, tag any, now time.Time) (started bool) {
+func (g *Gets) Add(req *kv.RangeRequest, done kv.Completion, now time.Time) (started bool) {
 	g.mu.Lock()
 	if g.mu.closed || len(g.mu.waiting) >= maxWaiting || !g.mu.since.IsZero() && now.Sub(g.mu.since) > maxAge {
 		g.mu.Unlock()
 		return false
 	}
-	g.mu.waiting = append(g.mu.waiting, g.o.Queue.StartRead(req, tag, now))
+	g.mu.waiting = append(g.mu.waiting, g.o.Queue.StartRead(req, done, now))
 	first := len(g.mu.waiting) == 1
 	g.mu.Unlock()
 	if first {
@@ -96,5 +96,5 @@ func (g *Gets) deliver(list []*proposal.Call, err error) []*proposal.Call {
 	for _, p := range list {
 		p.Result.Err = err
 	}
-	return g.o.Queue.Deliver(list)
+	return g.o.Queue.DeliverReads(list)
 }

@@ -11,12 +11,18 @@ import (
 	"vigil/internal/member/replica/proposal"
 )
 
+// posts is a stage that does nothing.
+type posts struct{}
+
+func (posts) Post() {}
+
 // results takes n results and counts them by their error.
 func results(t *testing.T, q *proposal.Queue, n int) map[error]int {
 	t.Helper()
 	out := map[error]int{}
 	for got := 0; got < n; {
-		list := q.Results(nil, t.Context().Done())
+		synctest.Wait()
+		list := q.TakeResults(nil)
 		if got += len(list); len(list) == 0 || got > n {
 			t.Fatalf("%d of %d results", got, n)
 		}
@@ -34,14 +40,14 @@ func results(t *testing.T, q *proposal.Queue, n int) map[error]int {
 // TestGets: reads that come while others are made ready wait for a read index of their own, and all get the result of theirs.
 func TestGets(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		q := proposal.New(proposal.Options{Member: 1})
+		q := proposal.New(proposal.Options{Member: 1, Answers: posts{}})
 		failed := errors.New("failed")
 		ready := make(chan error)
 		g := New(Options{Queue: q, Ready: func(context.Context, time.Time) error { return <-ready }})
 		ctx, cancel := context.WithCancel(t.Context())
 		ended := make(chan struct{})
 		go func() { g.Run(ctx); close(ended) }()
-		add := func() bool { return g.Add(&kv.RangeRequest{}, 0, time.Now()) }
+		add := func() bool { return g.Add(&kv.RangeRequest{}, kv.Completion{}, time.Now()) }
 
 		if !add() {
 			t.Fatal("declined")

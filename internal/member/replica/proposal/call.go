@@ -13,40 +13,39 @@ import (
 type Call struct {
 	Request fsm.Request
 	Read    *kv.RangeRequest // instead of Request
-	Tag     any              // of the caller of Start
 	At      time.Time        // when it was started
-	Result  fsm.Result
-	Marks   Milestones
+	// Done gets the outcome; the zero value if the caller of Propose waits for it.
+	Done   kv.Completion
+	Result fsm.Result
+	Marks  Milestones
 
-	begun time.Time // when its group began, which is about when the request was added
-	size  int       // of its request in the group
-	grows bool      // its request adds to the store
-	// waits is set if its caller calls Wait: it is not among the Results.
-	waits bool
-	done  chan struct{} // has room for one; receives when Result is set, if waits is set
+	begun time.Time     // when its group began, which is about when the request was added
+	size  int           // of its request in the group
+	grows bool          // its request adds to the store
+	ready chan struct{} // has room for one; receives when Result is set, if a caller waits
 }
 
-func newCall() *Call { return &Call{done: make(chan struct{}, 1)} }
+func newCall() *Call { return &Call{ready: make(chan struct{}, 1)} }
 
 // Begun returns when the group of c began. The caller of Wait may call it before.
 func (c *Call) Begun() time.Time { return c.begun }
 
-// setResult gives c its result. It returns c if Results must return that.
+// setResult gives c its result. It returns c if no caller waits for that.
 func (c *Call) setResult(res fsm.Result, marks Milestones) *Call {
 	c.Result, c.Marks = res, marks
-	if c.waits {
-		c.done <- struct{}{}
+	if c.Done.To == nil {
+		c.ready <- struct{}{}
 		return nil
 	}
 	return c
 }
 
-// Start adds a request whose result Results returns, with the tag. at is when it arrived. The queue keeps
-// what the request refers to until then. TakeUnproposed must follow. Errors: as Propose. It waits for no
+// Start adds a request whose result TakeResults returns. at is when it arrived. The queue keeps what the
+// request refers to until then. TakeUnproposed must follow. Errors: as Propose. It waits for no
 // disk: it fails with ErrUnmeasured instead.
-func (q *Queue) Start(ctx context.Context, r fsm.Request, cost int64, tag any, at time.Time) error {
+func (q *Queue) Start(ctx context.Context, r fsm.Request, cost int64, done kv.Completion, at time.Time) error {
 	c := q.calls.Get().(*Call)
-	c.Request, c.Tag, c.At = r, tag, at
+	c.Request, c.Done, c.At = r, done, at
 	err := q.add(ctx, c, cost, nil)
 	if err != nil {
 		q.recycle(c)
@@ -57,7 +56,7 @@ func (q *Queue) Start(ctx context.Context, r fsm.Request, cost int64, tag any, a
 // StartWaited is Start for a caller that waits for the result, once, by Wait.
 func (q *Queue) StartWaited(ctx context.Context, r fsm.Request, cost int64, at time.Time) (*Call, error) {
 	c := q.calls.Get().(*Call)
-	c.Request, c.At, c.waits = r, at, true
+	c.Request, c.At = r, at
 	err := q.add(ctx, c, cost, nil)
 	if err == ErrUnmeasured {
 		var free []int64
@@ -76,12 +75,12 @@ func (q *Queue) StartWaited(ctx context.Context, r fsm.Request, cost int64, at t
 // the result must not be read. Otherwise the caller passes c to Recycle.
 func (c *Call) Wait(ctx context.Context) bool {
 	select {
-	case <-c.done:
+	case <-c.ready:
 		return true
 	case <-ctx.Done():
 	}
 	select {
-	case <-c.done:
+	case <-c.ready:
 		return true
 	default:
 		return false
@@ -93,9 +92,9 @@ func (c *Call) Wait(ctx context.Context) bool {
 func (q *Queue) TakeUnproposed() bool { return q.unproposed.Load() && q.unproposed.Swap(false) }
 
 // StartRead returns a read, which is not proposed and has no result before Deliver. at is when it arrived.
-func (q *Queue) StartRead(req *kv.RangeRequest, tag any, at time.Time) *Call {
+func (q *Queue) StartRead(req *kv.RangeRequest, done kv.Completion, at time.Time) *Call {
 	c := q.calls.Get().(*Call)
-	c.Read, c.Tag, c.At = req, tag, at
+	c.Read, c.Done, c.At = req, done, at
 	return c
 }
 
@@ -108,6 +107,6 @@ func (q *Queue) Recycle(list ...*Call) {
 }
 
 func (q *Queue) recycle(c *Call) {
-	*c = Call{done: c.done}
+	*c = Call{ready: c.ready}
 	q.calls.Put(c)
 }

@@ -28,7 +28,6 @@ func (q *Queue) Register() (*Change, error) {
 	}
 	q.mu.seq++
 	c := newCall()
-	c.waits = true
 	g := &Group{q: q, seq: q.mu.seq, buf: make([]byte, fsm.HeaderSize), calls: []*Call{c}, marks: Milestones{Begun: time.Now()}, conf: true}
 	c.begun = g.marks.Begun
 	q.mu.pending[g.seq] = g
@@ -59,14 +58,14 @@ func (c *Change) NoteProposed(term uint64) {
 // still take effect then.
 func (c *Change) Wait(ctx context.Context, stop <-chan struct{}) (res fsm.Result, err error) {
 	select {
-	case <-c.call.done:
+	case <-c.call.ready:
 		return c.call.Result, nil
 	case <-stop:
 	case <-ctx.Done():
 		err = ctx.Err()
 	}
 	select {
-	case <-c.call.done:
+	case <-c.call.ready:
 		return c.call.Result, nil
 	default:
 	}

@@ -89,7 +89,7 @@ func (g *Group) resolve(w *Call, res fsm.Result) {
 
 // deliverFailed passes on the requests that were started and have failed.
 func (g *Group) deliverFailed() {
-	g.started = g.q.Deliver(g.started)
+	g.started = g.q.deliverNow(g.started)
 }
 
 // Milestones are when a group began, and how long after that it reached its stages; 0 for stages it has not reached.

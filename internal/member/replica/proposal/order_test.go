@@ -18,7 +18,7 @@ type sequence struct {
 
 func newSequence(t *testing.T) *sequence {
 	return &sequence{t: t, Queue: New(Options{Member: 1, MaxGroupBytes: 1 << 20, MaxGroupRequests: 1, MaxPendingBytes: 1 << 20,
-		MaxRequestBytes: 1 << 20, Space: &disk{}})}
+		MaxRequestBytes: 1 << 20, Space: &disk{}, Answers: nobody{}})}
 }
 
 // add adds requests for the keys a, b, c and so on.
@@ -71,8 +71,8 @@ func (s *sequence) wants(want string) {
 	got := ""
 	for _, c := range s.calls {
 		select {
-		case <-c.done:
-			c.done <- struct{}{} // for the next check
+		case <-c.ready:
+			c.ready <- struct{}{} // for the next check
 			switch err := c.Result.Err; {
 			case err == nil:
 				got += "o"

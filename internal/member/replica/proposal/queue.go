@@ -27,7 +27,12 @@ type Options struct {
 	MaxPendingBytes int64
 	MaxRequestBytes int
 	Space           Space
+	// Answers is posted when there are results.
+	Answers Stage
 }
+
+// Stage is a stage of the member's line.
+type Stage interface{ Post() }
 
 // ErrUnmeasured is Space's error if it must ask the disk.
 var ErrUnmeasured = errors.New("proposal: free space is not known")
@@ -103,7 +108,6 @@ func New(o Options) *Queue {
 	q := &Queue{o: o}
 	q.mu.pending = map[uint64]*Group{}
 	q.calls.New = func() any { return newCall() }
-	q.results.ready = make(chan struct{}, 1)
 	// Groups of an earlier run may still be in the log: the sequence starts at random so that theirs differ.
 	var b [8]byte
 	rand.Read(b[:]) // never fails
@@ -543,12 +547,6 @@ func (q *Queue) Pending() int {
 	defer q.mu.Unlock()
 	return q.mu.count
 }
-
-// few is the number of requests under way up to which waking goroutines costs more than doing the steps of a write in turn.
-const few = 2
-
-// Few reports whether few requests are under way.
-func (q *Queue) Few() bool { return q.Pending() <= few }
 
 // Failed returns the number of requests that got no result.
 func (q *Queue) Failed() uint64 { return q.failed.Load() }

@@ -15,6 +15,12 @@ import (
 // disk is a Space that admits everything until it has a shortage or refuses.
 type disk struct{ shortage, refusal error }
 
+// nobody is a Receiver and a Stage that do nothing.
+type nobody struct{}
+
+func (nobody) Receive([]kv.Outcome) {}
+func (nobody) Post()                {}
+
 func (d *disk) Shortage() error                          { return d.shortage }
 func (d *disk) Admit(int64, Applying, []int64) error     { return d.refusal }
 func (d *disk) Measure(context.Context) ([]int64, error) { return nil, nil }
@@ -23,7 +29,7 @@ func (d *disk) Measure(context.Context) ([]int64, error) { return nil, nil }
 // reason, and the others are proposed.
 func TestQueueRejectsWithoutRoom(t *testing.T) {
 	var space disk
-	q := New(Options{Member: 1, MaxGroupBytes: 1 << 20, MaxGroupRequests: 2, MaxPendingBytes: 1 << 20, MaxRequestBytes: 1 << 20, Space: &space})
+	q := New(Options{Member: 1, MaxGroupBytes: 1 << 20, MaxGroupRequests: 2, MaxPendingBytes: 1 << 20, MaxRequestBytes: 1 << 20, Space: &space, Answers: nobody{}})
 	put := &fsm.Request{Put: &kv.PutRequest{Key: []byte("k")}}
 	del := &fsm.Request{DeleteRange: &kv.DeleteRangeRequest{Key: []byte("k")}}
 	var calls []*Call
@@ -63,7 +69,7 @@ func TestQueueRejectsWithoutRoom(t *testing.T) {
 	}
 	for i, refused := range []bool{true, false, false, false, true} {
 		select {
-		case <-calls[i].done:
+		case <-calls[i].ready:
 			if err := calls[i].Result.Err; !refused || !errors.Is(err, kv.ErrNoSpace) {
 				t.Errorf("request %d: %v", i, err)
 			}
@@ -81,7 +87,7 @@ func TestQueueRejectsWithoutRoom(t *testing.T) {
 // A request for which the store and the queue have no room gets the reason that does not pass on its own.
 func TestNoSpaceBeforeFullQueue(t *testing.T) {
 	var space disk
-	q := New(Options{Member: 1, MaxGroupBytes: 1 << 20, MaxGroupRequests: 2, MaxRequestBytes: 1 << 20, Space: &space})
+	q := New(Options{Member: 1, MaxGroupBytes: 1 << 20, MaxGroupRequests: 2, MaxRequestBytes: 1 << 20, Space: &space, Answers: nobody{}})
 	put := &fsm.Request{Put: &kv.PutRequest{Key: []byte("k")}}
 	del := &fsm.Request{DeleteRange: &kv.DeleteRangeRequest{Key: []byte("k")}}
 	if _, err := q.StartWaited(t.Context(), *put, put.Cost(), time.Now()); err != kv.ErrTooManyRequests {
@@ -98,7 +104,7 @@ func TestNoSpaceBeforeFullQueue(t *testing.T) {
 
 // Large requests leave room for small ones.
 func TestQueueRoomForSmall(t *testing.T) {
-	q := New(Options{Member: 1, MaxGroupBytes: 1 << 10, MaxGroupRequests: 1, MaxPendingBytes: 100 << 10, MaxRequestBytes: 1 << 20, Space: &disk{}})
+	q := New(Options{Member: 1, MaxGroupBytes: 1 << 10, MaxGroupRequests: 1, MaxPendingBytes: 100 << 10, MaxRequestBytes: 1 << 20, Space: &disk{}, Answers: nobody{}})
 	add := func(size int) error {
 		_, err := q.StartWaited(t.Context(), fsm.Request{Put: &kv.PutRequest{Key: []byte("k"), Value: make([]byte, size)}}, 0, time.Now())
 		return err
@@ -123,7 +129,7 @@ func TestQueueRoomForSmall(t *testing.T) {
 
 // A group that the leader has refused fails, and no other one; a refusal of one that is proposed again is about the time before.
 func TestQueueRefused(t *testing.T) {
-	q := New(Options{Member: 1, MaxGroupBytes: 1 << 20, MaxGroupRequests: 1, MaxPendingBytes: 1 << 20, MaxRequestBytes: 1 << 20, Space: &disk{}})
+	q := New(Options{Member: 1, MaxGroupBytes: 1 << 20, MaxGroupRequests: 1, MaxPendingBytes: 1 << 20, MaxRequestBytes: 1 << 20, Space: &disk{}, Answers: nobody{}})
 	var calls []*Call
 	for range 3 {
 		c, err := q.StartWaited(t.Context(), fsm.Request{Put: &kv.PutRequest{Key: []byte("k"), Value: make([]byte, 100)}}, 100, time.Now())
@@ -142,7 +148,7 @@ func TestQueueRefused(t *testing.T) {
 	}
 	for i, c := range calls {
 		select {
-		case <-c.done:
+		case <-c.ready:
 			if err := c.Result.Err; i != 1 || err != kv.ErrTooManyRequests {
 				t.Errorf("request %d: %v", i, err)
 			}
@@ -166,7 +172,7 @@ func TestQueueRefused(t *testing.T) {
 
 // A refused group never counts as being applied: a batch that is committed just then would take it out of the count a second time.
 func TestRefusedIsNotApplied(t *testing.T) {
-	q := New(Options{Member: 1, MaxGroupBytes: 1 << 20, MaxGroupRequests: 1, MaxPendingBytes: 1 << 20, MaxRequestBytes: 1 << 20, Space: &disk{}})
+	q := New(Options{Member: 1, MaxGroupBytes: 1 << 20, MaxGroupRequests: 1, MaxPendingBytes: 1 << 20, MaxRequestBytes: 1 << 20, Space: &disk{}, Answers: nobody{}})
 	stop := make(chan struct{})
 	var apply sync.WaitGroup
 	apply.Go(func() {
@@ -199,15 +205,15 @@ func TestRefusedIsNotApplied(t *testing.T) {
 
 // Results of a burst keep no memory after they were taken.
 func TestResultsOfBurst(t *testing.T) {
-	q := New(Options{Member: 1, MaxGroupBytes: 1 << 20, MaxGroupRequests: 1000, MaxPendingBytes: 1 << 30, MaxRequestBytes: 1 << 20, Space: &disk{}})
+	q := New(Options{Member: 1, MaxGroupBytes: 1 << 20, MaxGroupRequests: 1000, MaxPendingBytes: 1 << 30, MaxRequestBytes: 1 << 20, Space: &disk{}, Answers: nobody{}})
 	const requests = 3 * mostKept
 	for i := range requests {
-		if err := q.Start(t.Context(), fsm.Request{Put: &kv.PutRequest{Key: []byte("k")}}, 1, i, time.Now()); err != nil {
+		if err := q.Start(t.Context(), fsm.Request{Put: &kv.PutRequest{Key: []byte("k")}}, 1, kv.Completion{To: nobody{}, Tag: i}, time.Now()); err != nil {
 			t.Fatal(err)
 		}
 	}
 	q.Abandon(kv.ErrStopped)
-	list := q.Results(nil, nil)
+	list := q.TakeResults(nil)
 	if len(list) != requests {
 		t.Errorf("%d results, want %d", len(list), requests)
 	}
@@ -219,11 +225,11 @@ func TestResultsOfBurst(t *testing.T) {
 
 // TestFreeGroups: groups are used again, and forgotten when they are not needed any more.
 func TestFreeGroups(t *testing.T) {
-	q := New(Options{Member: 1, MaxGroupBytes: 1 << 20, MaxGroupRequests: 1000, MaxPendingBytes: 1 << 30, MaxRequestBytes: 4 << 20, Space: &disk{}})
+	q := New(Options{Member: 1, MaxGroupBytes: 1 << 20, MaxGroupRequests: 1000, MaxPendingBytes: 1 << 30, MaxRequestBytes: 4 << 20, Space: &disk{}, Answers: nobody{}})
 	// serve adds a request, and proposes its group.
 	serve := func(size int) *Group {
 		t.Helper()
-		if err := q.Start(t.Context(), fsm.Request{Put: &kv.PutRequest{Key: []byte("k"), Value: make([]byte, size)}}, 1, nil, time.Now()); err != nil {
+		if err := q.Start(t.Context(), fsm.Request{Put: &kv.PutRequest{Key: []byte("k"), Value: make([]byte, size)}}, 1, kv.Completion{To: nobody{}}, time.Now()); err != nil {
 			t.Fatal(err)
 		}
 		b := q.Next(1)
@@ -237,7 +243,7 @@ func TestFreeGroups(t *testing.T) {
 		g.AddResult(fsm.Result{Put: &kv.PutResult{}})
 		q.Deliver(g.Resolve(nil))
 		q.Release(g)
-		q.Recycle(q.Results(nil, nil)...)
+		q.Recycle(q.TakeResults(nil)...)
 	}
 	expire := func() {
 		for range trimEvery {

@@ -6,8 +6,8 @@ import (
 	"errors"
 	"fmt"
 	"runtime/debug"
+	"slices"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"syscall"
 	"testing"
@@ -16,39 +16,47 @@ import (
 	"go.etcd.io/raft/v3/raftpb"
 
 	"vigil/internal/kv"
+	"vigil/internal/member/raftnode"
+	"vigil/internal/member/replica/proposal"
 	"vigil/internal/state/fsm"
 	"vigil/internal/vfs/faultfs"
 	"vigil/internal/vfs/memfs"
 )
 
-// outcomes lets the requests be proposed that were started, and receives n results, like the services: in both ways at the same time.
-func outcomes(t *testing.T, r *Replica, n int) map[any]kv.Outcome {
+// receiver collects outcomes, like the services.
+type receiver struct {
+	lists chan []kv.Outcome
+	// inline counts the outcomes that came on a goroutine that called ProposeStarted.
+	inline atomic.Int64
+}
+
+func newReceiver() *receiver { return &receiver{lists: make(chan []kv.Outcome, 10_000)} }
+
+func (r *receiver) Receive(list []kv.Outcome) {
+	if bytes.Contains(debug.Stack(), []byte(").ProposeStarted(")) {
+		r.inline.Add(int64(len(list)))
+	}
+	r.lists <- slices.Clone(list)
+}
+
+// tag returns a completion with a tag.
+func (r *receiver) tag(tag any) kv.Completion { return kv.Completion{To: r, Tag: tag} }
+
+// outcomes lets the requests be proposed that were started, and receives n outcomes.
+func (r *receiver) outcomes(t *testing.T, m *Replica, n int) map[any]kv.Outcome {
 	t.Helper()
-	lists, stop := make(chan []kv.Outcome, n), make(chan struct{})
-	var receivers sync.WaitGroup
-	for _, results := range []func([]kv.Outcome, <-chan struct{}) []kv.Outcome{r.Starter.Results, r.Starter.Apply} {
-		receivers.Go(func() {
-			for list := results(nil, stop); len(list) > 0; list = results(nil, stop) {
-				lists <- list
-			}
-		})
-	}
-	defer receivers.Wait()
-	defer close(stop)
-	if r.Starter.Unproposed() {
-		lists <- r.Starter.Propose(nil, true)
-	}
+	m.ProposeStarted(true)
 	out := map[any]kv.Outcome{}
 	for len(out) < n {
 		var list []kv.Outcome
 		select {
-		case list = <-lists:
+		case list = <-r.lists:
 		case <-t.Context().Done():
-			t.Fatalf("%d of %d results", len(out), n)
+			t.Fatalf("%d of %d outcomes", len(out), n)
 		}
 		for _, o := range list {
 			if _, twice := out[o.Tag]; twice {
-				t.Fatalf("two results of request %v", o.Tag)
+				t.Fatalf("two outcomes of request %v", o.Tag)
 			}
 			out[o.Tag] = o
 		}
@@ -56,22 +64,35 @@ func outcomes(t *testing.T, r *Replica, n int) map[any]kv.Outcome {
 	return out
 }
 
+// now returns the outcomes that are there.
+func (r *receiver) now() (out []kv.Outcome) {
+	for {
+		select {
+		case list := <-r.lists:
+			out = append(out, list...)
+		default:
+			return out
+		}
+	}
+}
+
 // TestStarted: each request that was started gets its own result, also the ones of other requests in its group.
 func TestStarted(t *testing.T) {
+	to := newReceiver()
 	r := start(t, config(memfs.New()))
 	ctx := t.Context()
 	const rounds = 50
 	for i := range rounds {
 		key := fmt.Appendf(nil, "k%d", i)
-		ok := r.Starter.StartWrite(ctx, kv.Write{Put: &kv.PutRequest{Key: key, Value: key}}, 4*i) &&
-			r.Starter.StartWrite(ctx, kv.Write{Put: &kv.PutRequest{Key: key, Lease: 99}}, 4*i+1) &&
-			r.Starter.StartWrite(ctx, kv.Write{Txn: &kv.TxnRequest{Success: []kv.Op{{Put: &kv.PutRequest{Key: key, PrevKV: true}}}}}, 4*i+2) &&
-			r.Starter.StartWrite(ctx, kv.Write{DeleteRange: &kv.DeleteRangeRequest{Key: key}}, 4*i+3)
+		ok := r.StartWrite(ctx, kv.Write{Put: &kv.PutRequest{Key: key, Value: key}}, to.tag(4*i)) &&
+			r.StartWrite(ctx, kv.Write{Put: &kv.PutRequest{Key: key, Lease: 99}}, to.tag(4*i+1)) &&
+			r.StartWrite(ctx, kv.Write{Txn: &kv.TxnRequest{Success: []kv.Op{{Put: &kv.PutRequest{Key: key, PrevKV: true}}}}}, to.tag(4*i+2)) &&
+			r.StartWrite(ctx, kv.Write{DeleteRange: &kv.DeleteRangeRequest{Key: key}}, to.tag(4*i+3))
 		if !ok {
 			t.Fatal("declined")
 		}
 	}
-	got := outcomes(t, r, 4*rounds)
+	got := to.outcomes(t, r, 4*rounds)
 	for i := range rounds {
 		put, wrong, txn, del := got[4*i], got[4*i+1], got[4*i+2], got[4*i+3]
 		switch {
@@ -92,14 +113,15 @@ func TestStarted(t *testing.T) {
 
 // TestStartedGrant: an id that was chosen for a lease, and is in use, is replaced.
 func TestStartedGrant(t *testing.T) {
+	to := newReceiver()
 	r := start(t, config(memfs.New()))
 	mustGrant(t, r, 7, 100)
-	if !r.Starter.StartWrite(t.Context(), kv.Write{Grant: &kv.LeaseGrantRequest{ID: 7, TTL: 50}}, "given") ||
-		!r.startRequest(t.Context(), fsm.Request{LeaseGrant: &kv.LeaseGrantRequest{ID: 7, TTL: 50}}, chosenID{"chosen"}) ||
-		!r.Starter.StartWrite(t.Context(), kv.Write{Grant: &kv.LeaseGrantRequest{TTL: 50}}, "none") {
+	if !r.StartWrite(t.Context(), kv.Write{Grant: &kv.LeaseGrantRequest{ID: 7, TTL: 50}}, to.tag("given")) ||
+		!r.startRequest(t.Context(), fsm.Request{LeaseGrant: &kv.LeaseGrantRequest{ID: 7, TTL: 50}}, to.tag(chosenID{"chosen"})) ||
+		!r.StartWrite(t.Context(), kv.Write{Grant: &kv.LeaseGrantRequest{TTL: 50}}, to.tag("none")) {
 		t.Fatal("declined")
 	}
-	got := outcomes(t, r, 3)
+	got := to.outcomes(t, r, 3)
 	if o := got["given"]; !errors.Is(o.Err, kv.ErrLeaseExists) {
 		t.Errorf("a lease that exists: %+v", o)
 	}
@@ -112,6 +134,7 @@ func TestStartedGrant(t *testing.T) {
 
 // TestDeclined: what might wait or is rejected is not started.
 func TestDeclined(t *testing.T) {
+	to := newReceiver()
 	c := config(memfs.New())
 	c.MaxRequestBytes = 1000
 	r := start(t, c)
@@ -122,11 +145,11 @@ func TestDeclined(t *testing.T) {
 	cancel()
 	put := &kv.PutRequest{Key: []byte("k")}
 	var res kv.GetResult
-	get := func(req kv.RangeRequest) bool { return r.Starter.Get(ctx, &req, &res, time.Now()) }
+	get := func(req kv.RangeRequest) bool { return r.GetNow(ctx, &req, &res, time.Now()) }
 	for what, served := range map[string]bool{
-		"a large put":            r.Starter.StartWrite(ctx, kv.Write{Put: &kv.PutRequest{Key: []byte("k"), Value: make([]byte, 1000)}}, 1),
-		"a canceled put":         r.Starter.StartWrite(gone, kv.Write{Put: put}, 1),
-		"a transaction of reads": r.Starter.StartWrite(ctx, kv.Write{Txn: &kv.TxnRequest{Success: []kv.Op{{Range: &kv.RangeRequest{Key: []byte("k")}}}}}, 1),
+		"a large put":            r.StartWrite(ctx, kv.Write{Put: &kv.PutRequest{Key: []byte("k"), Value: make([]byte, 1000)}}, to.tag(1)),
+		"a canceled put":         r.StartWrite(gone, kv.Write{Put: put}, to.tag(1)),
+		"a transaction of reads": r.StartWrite(ctx, kv.Write{Txn: &kv.TxnRequest{Success: []kv.Op{{Range: &kv.RangeRequest{Key: []byte("k")}}}}}, to.tag(1)),
 		"a range":                get(kv.RangeRequest{Key: []byte("k"), End: []byte("l")}),
 		"an old revision":        get(kv.RangeRequest{Key: []byte("k"), Revision: 1}),
 		"a count":                get(kv.RangeRequest{Key: []byte("k"), CountOnly: true}),
@@ -144,13 +167,14 @@ func TestDeclined(t *testing.T) {
 	if err := r.Stop(ctx); err != nil {
 		t.Fatal(err)
 	}
-	if r.Starter.StartWrite(ctx, kv.Write{Put: put}, 1) || get(kv.RangeRequest{Key: []byte("k"), Serializable: true}) {
+	if r.StartWrite(ctx, kv.Write{Put: put}, to.tag(1)) || get(kv.RangeRequest{Key: []byte("k"), Serializable: true}) {
 		t.Error("a stopped member serves")
 	}
 }
 
 // TestStartedAndStopped: requests that were started get an error when the member stops and they have no result.
 func TestStartedAndStopped(t *testing.T) {
+	to := newReceiver()
 	var held atomic.Bool
 	release := make(chan struct{})
 	r := start(t, config(faultfs.New(memfs.New(), func(op faultfs.Op, name string) faultfs.Fault {
@@ -162,7 +186,7 @@ func TestStartedAndStopped(t *testing.T) {
 	held.Store(true)
 	const requests = 20
 	for i := range requests {
-		if !r.Starter.StartWrite(t.Context(), kv.Write{Put: &kv.PutRequest{Key: []byte("k")}}, i) {
+		if !r.StartWrite(t.Context(), kv.Write{Put: &kv.PutRequest{Key: []byte("k")}}, to.tag(i)) {
 			t.Fatal("declined")
 		}
 	}
@@ -170,7 +194,7 @@ func TestStartedAndStopped(t *testing.T) {
 	cancel()
 	stopped := make(chan error)
 	go func() { stopped <- r.Stop(over) }()
-	for i, o := range outcomes(t, r, requests) {
+	for i, o := range to.outcomes(t, r, requests) {
 		if !errors.Is(o.Err, kv.ErrStopped) {
 			t.Errorf("request %v: %+v", i, o)
 		}
@@ -184,6 +208,7 @@ func TestStartedAndStopped(t *testing.T) {
 // TestStartedGet: gets that were started at any member see what was written before at another, and are declined when they cannot be
 // answered from memory, or permissions matter.
 func TestStartedGet(t *testing.T) {
+	to := newReceiver()
 	g := startGroup(t, func(_ int, c *Config) { c.RequestTimeout = 2 * time.Second })
 	lead := g.leader()
 	for i := range 50 {
@@ -191,11 +216,11 @@ func TestStartedGet(t *testing.T) {
 		mustPut(t, g.list[i%len(g.list)], "k", value)
 		for _, r := range g.list {
 			for n := range 3 {
-				if !r.Starter.StartGet(&kv.RangeRequest{Key: []byte("k")}, n) {
+				if !r.StartGet(&kv.RangeRequest{Key: []byte("k")}, to.tag(n)) {
 					t.Fatalf("member %x declines", r.memberID)
 				}
 			}
-			for tag, o := range outcomes(t, r, 3) {
+			for tag, o := range to.outcomes(t, r, 3) {
 				if o.Declined || o.Err != nil || o.Range.Count != 1 || !strings.HasSuffix(string(o.Range.KVs.At(0)), value) {
 					t.Fatalf("get %v at member %x: %+v, want the value %s", tag, r.memberID, o, value)
 				}
@@ -209,14 +234,14 @@ func TestStartedGet(t *testing.T) {
 		"an old revision":    {Key: []byte("k"), Revision: 1},
 		"a count":            {Key: []byte("k"), CountOnly: true},
 	} {
-		if lead.Starter.StartGet(&req, 1) {
+		if lead.StartGet(&req, to.tag(1)) {
 			t.Errorf("%s is started", what)
 		}
 	}
-	if !lead.Starter.StartGet(&kv.RangeRequest{Key: []byte("large")}, 1) {
+	if !lead.StartGet(&kv.RangeRequest{Key: []byte("large")}, to.tag(1)) {
 		t.Fatal("declined")
 	}
-	if o := outcomes(t, lead, 1)[1]; !o.Declined {
+	if o := to.outcomes(t, lead, 1)[1]; !o.Declined {
 		t.Errorf("a large value: %+v", o)
 	}
 
@@ -226,12 +251,12 @@ func TestStartedGet(t *testing.T) {
 			g.net.setCut(r.memberID, true)
 		}
 	}
-	if !lead.Starter.StartGet(&kv.RangeRequest{Key: []byte("k")}, 1) {
+	if !lead.StartGet(&kv.RangeRequest{Key: []byte("k")}, to.tag(1)) {
 		t.Fatal("declined")
 	}
-	await(t, "gets to be declined", func() bool { return !lead.Starter.StartGet(&kv.RangeRequest{Key: []byte("k")}, "more") })
+	await(t, "gets to be declined", func() bool { return !lead.StartGet(&kv.RangeRequest{Key: []byte("k")}, to.tag("more")) })
 	await(t, "the error", func() bool {
-		for _, o := range lead.Starter.Results(nil, t.Context().Done()) {
+		for _, o := range <-to.lists {
 			if o.Declined || o.Err == nil {
 				t.Errorf("without a quorum: %+v", o)
 			}
@@ -245,6 +270,7 @@ func TestStartedGet(t *testing.T) {
 
 // TestStartedGetsEnd: the gets that wait when a member stops have a result.
 func TestStartedGetsEnd(t *testing.T) {
+	to := newReceiver()
 	g := startGroup(t, nil)
 	lead := g.leader()
 	mustPut(t, lead, "k", "v")
@@ -252,7 +278,7 @@ func TestStartedGetsEnd(t *testing.T) {
 		g.net.setCut(r.memberID, true)
 	}
 	n := 0
-	for ; n < 100 && lead.Starter.StartGet(&kv.RangeRequest{Key: []byte("k")}, n); n++ {
+	for ; n < 100 && lead.StartGet(&kv.RangeRequest{Key: []byte("k")}, to.tag(n)); n++ {
 	}
 	if n == 0 {
 		t.Fatal("declined")
@@ -262,12 +288,12 @@ func TestStartedGetsEnd(t *testing.T) {
 	if err := lead.Stop(over); err != nil {
 		t.Error(err)
 	}
-	for tag, o := range outcomes(t, lead, n) {
+	for tag, o := range to.outcomes(t, lead, n) {
 		if !errors.Is(o.Err, kv.ErrStopped) {
 			t.Errorf("get %v: %+v", tag, o)
 		}
 	}
-	if lead.Starter.StartGet(&kv.RangeRequest{Key: []byte("k")}, n) {
+	if lead.StartGet(&kv.RangeRequest{Key: []byte("k")}, to.tag(n)) {
 		t.Error("a member that was stopped starts a get")
 	}
 }
@@ -275,6 +301,7 @@ func TestStartedGetsEnd(t *testing.T) {
 // TestProposeAlone: a single request is served on the goroutine of its caller if that has nothing else to do and the log is quick, and the
 // caller does not wait for a slow log.
 func TestProposeAlone(t *testing.T) {
+	to := newReceiver()
 	var slow, held atomic.Bool
 	release := make(chan struct{})
 	r := start(t, config(faultfs.New(memfs.New(), func(op faultfs.Op, name string) faultfs.Fault {
@@ -290,27 +317,30 @@ func TestProposeAlone(t *testing.T) {
 	})))
 	put := func(tag int) {
 		t.Helper()
-		if !r.Starter.StartWrite(t.Context(), kv.Write{Put: &kv.PutRequest{Key: fmt.Appendf(nil, "k%d", tag)}}, tag) || !r.Starter.Unproposed() {
+		if !r.StartWrite(t.Context(), kv.Write{Put: &kv.PutRequest{Key: fmt.Appendf(nil, "k%d", tag)}}, to.tag(tag)) {
 			t.Fatal("declined")
 		}
 	}
-	await(t, "a result on the goroutine of the caller", func() bool {
+	await(t, "an outcome on the goroutine of the caller", func() bool {
 		put(1)
-		list := r.Starter.Propose(nil, true)
-		if len(list) == 0 { // another entry was on its way, or the machine is slow
-			r.Starter.Results(nil, t.Context().Done())
+		r.ProposeStarted(true)
+		inline := to.inline.Load()
+		o := to.outcomes(t, r, 1)[1]
+		if inline == 0 { // another entry was on its way, or the machine is slow
 			return false
 		}
-		if len(list) != 1 || list[0].Tag != 1 || list[0].Err != nil || list[0].Put.Revision != r.Status().Revision {
-			t.Fatalf("results %+v", list)
+		if o.Err != nil || o.Put.Revision != r.Status().Revision {
+			t.Fatalf("outcome %+v", o)
 		}
 		return true
 	})
+	inline := to.inline.Load()
 	put(2)
-	if list := r.Starter.Propose(nil, false); len(list) != 0 {
-		t.Errorf("a busy caller has results %+v", list)
+	r.ProposeStarted(false)
+	to.outcomes(t, r, 1)
+	if to.inline.Load() != inline {
+		t.Error("a busy caller has an outcome")
 	}
-	outcomes(t, r, 1)
 
 	slow.Store(true)
 	for r.raftLog.UsualSync() <= quickSync {
@@ -318,20 +348,22 @@ func TestProposeAlone(t *testing.T) {
 	}
 	held.Store(true)
 	put(3)
-	if list := r.Starter.Propose(nil, true); len(list) != 0 {
-		t.Errorf("results %+v without a sync", list)
+	r.ProposeStarted(true) // does not wait for a sync
+	if list := to.now(); len(list) != 0 {
+		t.Errorf("outcomes %+v without a sync", list)
 	}
 	close(release)
-	outcomes(t, r, 1)
+	to.outcomes(t, r, 1)
 }
 
 // TestProposeAloneOnHangingLog: a log that hangs after quick syncs holds up one caller. Requests of others do not wait, and that of the
 // caller has its timeout.
 func TestProposeAloneOnHangingLog(t *testing.T) {
+	to := newReceiver()
 	var hangs atomic.Bool
 	hanging, release := make(chan struct{}), make(chan struct{})
 	c := config(faultfs.New(memfs.New(), func(op faultfs.Op, name string) faultfs.Fault {
-		if op == faultfs.OpSync && strings.HasPrefix(name, "data/wal/") && hangs.Load() && bytes.Contains(debug.Stack(), []byte("(*Starter).Propose")) {
+		if op == faultfs.OpSync && strings.HasPrefix(name, "data/wal/") && hangs.Load() && bytes.Contains(debug.Stack(), []byte(").ProposeStarted(")) {
 			hangs.Store(false)
 			close(hanging)
 			<-release
@@ -342,20 +374,18 @@ func TestProposeAloneOnHangingLog(t *testing.T) {
 	r := start(t, c)
 	put := func(tag int) {
 		t.Helper()
-		if !r.Starter.StartWrite(t.Context(), kv.Write{Put: &kv.PutRequest{Key: []byte("k")}}, tag) || !r.Starter.Unproposed() {
+		if !r.StartWrite(t.Context(), kv.Write{Put: &kv.PutRequest{Key: []byte("k")}}, to.tag(tag)) {
 			t.Fatal("declined")
 		}
 	}
-	done := make(chan []kv.Outcome)
+	done := make(chan struct{}, 1)
 	hangs.Store(true)
 	await(t, "a log that hangs for the caller", func() bool {
 		put(1)
-		go func() { done <- r.Starter.Propose(nil, true) }()
+		go func() { r.ProposeStarted(true); done <- struct{}{} }()
 		select {
-		case list := <-done: // another entry was on its way, or the machine is slow
-			if len(list) == 0 {
-				outcomes(t, r, 1)
-			}
+		case <-done: // another entry was on its way, or the machine is slow
+			to.outcomes(t, r, 1)
 			return false
 		case <-hanging:
 			return true
@@ -365,26 +395,24 @@ func TestProposeAloneOnHangingLog(t *testing.T) {
 		close(release)
 		<-done
 	}()
-	if !r.Starter.Get(t.Context(), &kv.RangeRequest{Key: []byte("k")}, &kv.GetResult{}, time.Now()) {
+	if !r.GetNow(t.Context(), &kv.RangeRequest{Key: []byte("k")}, &kv.GetResult{}, time.Now()) {
 		t.Error("a get was declined")
 	}
 	put(2)
-	if list := r.Starter.Propose(nil, true); len(list) > 0 {
-		t.Errorf("results %+v", list)
-	}
-	for tag, o := range outcomes(t, r, 2) {
+	for tag, o := range to.outcomes(t, r, 2) {
 		if !errors.Is(o.Err, kv.ErrTimeout) {
 			t.Errorf("put %v: %+v", tag, o)
 		}
 	}
 	// With no other request under way it does not wait either.
 	put(3)
-	if list := r.Starter.Propose(nil, true); len(list) > 0 {
-		t.Errorf("results %+v", list)
+	r.ProposeStarted(true)
+	if list := to.now(); len(list) > 0 {
+		t.Errorf("outcomes %+v", list)
 	}
 	select {
-	case list := <-done:
-		t.Errorf("the first caller is back, with %+v", list)
+	case <-done:
+		t.Error("the first caller is back")
 	default:
 	}
 }
@@ -420,6 +448,7 @@ func TestPostponedAuth(t *testing.T) {
 // TestLongWorkIsLeft: a deletion that takes several batches, on a disk without room, does not hold the goroutine that has started it. The
 // member goes on when there is room, and can be stopped before.
 func TestLongWorkIsLeft(t *testing.T) {
+	to := newReceiver()
 	for _, stops := range []bool{false, true} {
 		var full atomic.Bool
 		c := config(faultfs.New(memfs.New(), func(op faultfs.Op, name string) faultfs.Fault {
@@ -436,15 +465,15 @@ func TestLongWorkIsLeft(t *testing.T) {
 		}
 		full.Store(true)
 		all := kv.DeleteRangeRequest{Key: []byte("k"), End: []byte("l")}
-		if !r.Starter.StartWrite(t.Context(), kv.Write{DeleteRange: &all}, 1) || !r.Starter.Unproposed() {
+		if !r.StartWrite(t.Context(), kv.Write{DeleteRange: &all}, to.tag(1)) {
 			t.Fatal("declined")
 		}
-		proposed := make(chan []kv.Outcome)
-		go func() { proposed <- r.Starter.Propose(nil, true) }()
+		proposed := make(chan struct{})
+		go func() { r.ProposeStarted(true); close(proposed) }()
 		select {
-		case list := <-proposed:
-			if len(list) != 0 {
-				t.Fatalf("results %+v on a full disk", list)
+		case <-proposed:
+			if list := to.now(); len(list) != 0 {
+				t.Fatalf("outcomes %+v on a full disk", list)
 			}
 		case <-time.After(patience):
 			t.Fatal("the caller waits for room")
@@ -456,7 +485,7 @@ func TestLongWorkIsLeft(t *testing.T) {
 			continue
 		}
 		full.Store(false)
-		if o := outcomes(t, r, 1)[1]; o.Err != nil || o.DeleteRange.Deleted != keys {
+		if o := to.outcomes(t, r, 1)[1]; o.Err != nil || o.DeleteRange.Deleted != keys {
 			t.Errorf("outcome %+v", o)
 		}
 		if res, err := r.Range(t.Context(), &kv.RangeRequest{Key: all.Key, End: all.End, CountOnly: true}); err != nil || res.Count != 0 {
@@ -508,9 +537,33 @@ func TestFailedBatchDoesNotGrow(t *testing.T) {
 		run[0].Entries = append(run[0].Entries, &raftpb.Entry{Term: new(at.Term), Index: new(at.Index + 1 + uint64(i)), Data: group})
 	}
 	lacks.Store(true)
-	r.applier.applySmall(run, nil)
+	for prompt := true; ; prompt = false {
+		if err := r.applier.Apply(run, prompt); err == nil {
+			break
+		} else if !prompt || err != raftnode.ErrLeft {
+			t.Fatal(err)
+		}
+	}
 	await(t, "both entries are applied", func() bool { return r.applied.Load() == at.Index+2 })
 	if n := writes.Load(); n != 2 {
 		t.Errorf("%d batches were written, want one of each entry", n)
+	}
+}
+
+// TestMemoryOfAnswers: the memory of many answers is not kept.
+func TestMemoryOfAnswers(t *testing.T) {
+	to := newReceiver()
+	r := start(t, config(memfs.New()))
+	list := make([]*proposal.Call, 3*mostKept)
+	for i := range list {
+		list[i] = r.queue.StartRead(&kv.RangeRequest{Key: []byte("k")}, to.tag(i), time.Now())
+	}
+	r.queue.Deliver(list)
+	r.answerCalls(false)
+	if n := len(to.now()); n != 3*mostKept {
+		t.Errorf("%d answers", n)
+	}
+	if a, ok := r.answering.Get().(*answering); ok && max(cap(a.calls), cap(a.outcomes)) > mostKept {
+		t.Errorf("memory for %d answers is kept", cap(a.outcomes))
 	}
 }
