@@ -26,7 +26,7 @@ const (
 // Metadata returns the metadata of a call that Begin gets. They must not be changed.
 func Metadata(ctx context.Context) metadata.MD {
 	if c, ok := ctx.(*call); ok {
-		return c.metadata.md
+		return c.header.metadata.md
 	}
 	return nil
 }
@@ -42,7 +42,7 @@ func (p Pending) Context() context.Context { return p.c }
 func (p Pending) Request() any { return p.c.request }
 
 // Method is the method that is called.
-func (p Pending) Method() *Method { return p.c.method }
+func (p Pending) Method() *Method { return p.c.header.method }
 
 // Arrived is when the request was complete.
 func (p Pending) Arrived() time.Time { return epoch.Add(p.c.arrived) }
@@ -70,29 +70,29 @@ const maxBegin = 64 << 10
 // begin tries to answer the request, or to start it, on the goroutine of the reader. It returns false if the handler must run.
 func (c *call) begin() bool {
 	in, s := &c.in, c.conn.server
-	if c.method.Begin == nil || s.o.Stats != nil || in.count != 1 || !c.receivesPlain() {
+	if c.header.method.Begin == nil || s.o.Stats != nil || in.count != 1 || !c.header.receivesPlain() {
 		return false
 	}
 	m := in.mu.list[0] // without the lock: no handler has begun
 	if m.flag != 0 || len(m.data) > maxBegin {
 		return false
 	}
-	request := c.method.NewRequest()
+	request := c.header.method.NewRequest()
 	if s.o.Codec.decode(m.data, request) != nil {
 		return false // the handler finds the mistake again, and reports it
 	}
 	s.o.Codec.took(m.data)
-	if !c.Attend() {
+	if !c.stream.Attend() {
 		return true // the client has reset it
 	}
 	in.mu.list = nil
-	c.Taken(len(in.head) + len(m.data))
+	c.stream.Taken(len(in.head) + len(m.data))
 	c.request, c.arrived = request, time.Since(epoch)
 	c.noteCall()
-	response, how := c.method.Begin(c, request, Pending{c})
+	response, how := c.header.method.Begin(c, request, Pending{c})
 	switch how {
 	case Answered:
-		method, conn := c.method, c.conn
+		method, conn := c.header.method, c.conn
 		if c.answerLater(response, nil) && method.Free != nil {
 			method.Free(request)
 			if cap(m.data) <= maxSpare {
@@ -116,7 +116,7 @@ func (c *call) answerLater(response any, err error) (over bool) {
 	if err == nil {
 		head, data, failed := c.encode(response)
 		if failed == nil {
-			c.AnswerLater(c.header(), head, data, trailerOK)
+			c.stream.AnswerLater(c.header.answerHeader(c.out), head, data, trailerOK)
 			return false
 		}
 		err = failed
@@ -124,7 +124,7 @@ func (c *call) answerLater(response any, err error) (over bool) {
 	if _, ok := status.FromError(err); !ok {
 		err = status.FromContextError(err).Err()
 	}
-	c.FinishLater(c.trailer(err))
+	c.stream.FinishLater(c.header.errorTrailer(c.out, err))
 	return false
 }
 
@@ -139,13 +139,13 @@ var prompts = sync.Pool{New: func() any { return new(make([]byte, 0, messageHead
 
 // answerPrompt answers the call if the message is small. over is that of answerLater.
 func (c *call) answerPrompt(response any) (ok, over bool) {
-	if c.conn.server.o.Stats != nil || !c.sendsPlain() {
+	if c.conn.server.o.Stats != nil || !c.header.sendsPlain() {
 		return false, false
 	}
 	buf := prompts.Get().(*[]byte)
 	m, ok := c.conn.server.o.Codec.appendSmall((*buf)[:0], response, maxPrompt)
 	if ok {
-		if over = c.AnswerPrompt(c.header(), m, trailerOK); over {
+		if over = c.stream.AnswerPrompt(c.header.answerHeader(c.out), m, trailerOK); over {
 			c.recycle()
 		}
 		*buf = m

@@ -15,22 +15,15 @@ import (
 	"vigil/internal/edge/rpc/transport/h2"
 )
 
-// call is one call of a client: its stream, and the messages that are received. It implements h2.Exchange. It is kept small, like the
-// stream.
+// call is one call of a client: its stream, and the messages that are received. It implements h2.Exchange. It is kept small,
+// like the stream.
 type call struct {
-	h2.Stream
+	stream     h2.Stream
 	conn       *clientConn
-	session    *session // nil without one
-	headerSent bool     // owned by the goroutine that sends
-	hasTimeout bool
+	headerSent bool // owned by the goroutine that sends
 
-	in inbox
-
-	// From the header; not changed after Begin.
-	method   *Method
-	metadata *received  // nil if the call is rejected
-	special  *special   // nil for most calls
-	rejected *rejection // nil unless it is rejected
+	in     inbox
+	header callHeader
 
 	// Owned by the goroutine that sends.
 	out *outMetadata // nil if the handler sends none
@@ -38,70 +31,18 @@ type call struct {
 	// Of a call that begin has got.
 	request any
 	arrived time.Duration // after epoch
-
-	timeout time.Duration // from the header, if hasTimeout
 }
 
 // epoch is the time that call.arrived counts from.
 var epoch = time.Now()
 
-// special is what few calls have. It is made by the reader, or by the handler before it sends.
-type special struct {
-	subtype    string // of the content type
-	received   string // the encoding of messages that are received
-	compressor encoding.Compressor
-	sent       string          // the encoding of answers; owned by the goroutine that sends
-	tagged     context.Context // the call with what a stats handler adds
-}
-
-// plain is what the other calls have.
-var plain special
-
-// peekSpecial returns what is special about the call. It must not be changed.
-func (c *call) peekSpecial() *special {
-	if c.special == nil {
-		return &plain
-	}
-	return c.special
-}
-
-// makeSpecial returns what is special about the call, to be changed.
-func (c *call) makeSpecial() *special {
-	if c.special == nil {
-		c.special = &special{}
-	}
-	return c.special
-}
-
-// receivesPlain reports whether the messages of the client are not compressed, sendsPlain the same of answers.
-func (c *call) receivesPlain() bool {
-	return c.special == nil || c.special.received == "" || c.special.received == encoding.Identity
-}
-
-func (c *call) sendsPlain() bool {
-	return c.special == nil || c.special.sent == "" || c.special.sent == encoding.Identity
-}
-
 // SendUncompressed disables compression of the answers of a call. A compressed answer is in memory of the transport,
 // which no lender counts. A stream must call it before its first answer. Calls made in this process are never compressed.
 func SendUncompressed(ctx context.Context) {
 	if c, ok := ctx.Value(callKey{}).(*call); ok && !c.headerSent {
-		c.makeSpecial().sent = encoding.Identity
+		c.header.makeSpecial().sent = encoding.Identity
 	}
 }
-
-// rejection is why a call is answered without running a handler.
-type rejection struct {
-	err    error
-	http   int  // the status, 0 for 200
-	noType bool // the client is none of gRPC: its request has no content type
-	asText bool // it gets the reason as text
-	// foreign: the request is none of gRPC, by its content type.
-	foreign bool
-}
-
-// noType reports whether the client is none of gRPC.
-func (c *call) noType() bool { return c.rejected != nil && c.rejected.noType }
 
 type callKey struct{}
 
@@ -110,40 +51,54 @@ func (c *call) Value(key any) any {
 	switch {
 	case key == any(callKey{}):
 		return c
-	case c.metadata == nil:
+	case c.header.metadata == nil:
 		return c.conn.values.Value(key)
 	}
-	return c.metadata.values.Value(key)
+	return c.header.metadata.values.Value(key)
 }
 
+// Deadline implements context.Context.
+func (c *call) Deadline() (time.Time, bool) { return c.stream.Deadline() }
+
+// Done implements context.Context.
+func (c *call) Done() <-chan struct{} { return c.stream.Done() }
+
+// Err implements context.Context.
+func (c *call) Err() error { return c.stream.Err() }
+
+// AfterFunc is that of h2.Stream.
+func (c *call) AfterFunc(f func()) (stop func() bool) { return c.stream.AfterFunc(f) }
+
 // Base implements h2.Exchange.
-func (c *call) Base() *h2.Stream { return &c.Stream }
+func (c *call) Base() *h2.Stream { return &c.stream }
 
 // Start implements h2.Exchange. A call with one request runs when that is complete, so that a slow client occupies no
 // goroutine.
 func (c *call) Start() {
-	if c.rejected != nil {
+	if c.header.rejected != nil {
 		c.in.failed = true
-		if !c.rejected.noType { // otherwise at its end, as an HTTP server does
-			_, whole := c.trailer(c.rejected.err)
-			c.Reject(nil, nil, whole)
+		if !c.header.rejected.noType { // otherwise at its end, as an HTTP server does
+			_, whole := c.header.errorTrailer(c.out, c.header.rejected.err)
+			c.stream.Reject(nil, nil, whole)
 		}
 		return
 	}
-	if c.hasTimeout {
-		c.SetDeadline(c.timeout, lateHeaders)
-	}
-	switch {
-	case c.method.Open != nil:
-		c.runSession()
-	case c.method.ClientStreams:
+	c.startDeadline()
+	if c.header.method.ClientStreams {
 		c.run()
+	}
+}
+
+// startDeadline lets the call end at its deadline, if it has one.
+func (c *call) startDeadline() {
+	if c.header.hasTimeout {
+		c.stream.SetDeadline(c.header.timeout, lateHeaders)
 	}
 }
 
 // run runs the handler, unless the call has ended already.
 func (c *call) run() {
-	if !c.Hold() {
+	if !c.stream.Hold() {
 		return
 	}
 	s := c.conn.server
@@ -155,9 +110,9 @@ func (c *call) run() {
 func (c *call) serve() {
 	s := c.conn.server
 	defer s.handlers.Done()
-	end := c.report()
+	end := c.reportCall()
 	var err error
-	if c.method.Stream != nil {
+	if c.header.method.Stream != nil {
 		err = c.serveStream()
 	} else {
 		err = c.serveUnary()
@@ -171,13 +126,13 @@ func (c *call) serve() {
 func (c *call) serveUnary() error {
 	request := c.request // nil unless begin has decoded it
 	if request == nil {
-		request = c.method.NewRequest()
+		request = c.header.method.NewRequest()
 		if err := c.RecvMsg(request); err != nil {
 			return c.end(err)
 		}
 		c.noteCall()
 	}
-	response, err := c.method.Unary(c.Context(), request)
+	response, err := c.header.method.Unary(c.Context(), request)
 	if err != nil {
 		return c.end(err)
 	}
@@ -185,27 +140,27 @@ func (c *call) serveUnary() error {
 	if err != nil {
 		return c.end(err)
 	}
-	c.Answer(c.header(), head, data, c.ok())
+	c.stream.Answer(c.header.answerHeader(c.out), head, data, okTrailer(c.out))
 	return nil
 }
 
 // serveStream runs the handler of a stream.
 func (c *call) serveStream() error {
 	c.noteCall()
-	return c.end(c.method.Stream(c))
+	return c.end(c.header.method.Stream(c))
 }
 
 // end ends the call with the status of an error.
 func (c *call) end(err error) error {
 	c.beginAnswer()
 	if err == nil {
-		c.Finish(c.ok(), c.empty())
+		c.stream.Finish(okTrailer(c.out), c.header.emptyAnswer(c.out))
 		return nil
 	}
 	if _, ok := status.FromError(err); !ok {
 		err = status.FromContextError(err).Err()
 	}
-	c.Finish(c.trailer(err))
+	c.stream.Finish(c.header.errorTrailer(c.out, err))
 	return err
 }
 
@@ -214,10 +169,10 @@ func (c *call) noteCall() { c.conn.client.noteCall() }
 
 // Context implements Stream.
 func (c *call) Context() context.Context {
-	if c.special == nil || c.special.tagged == nil {
+	if c.header.special == nil || c.header.special.tagged == nil {
 		return c
 	}
-	return c.special.tagged
+	return c.header.special.tagged
 }
 
 // SendMsg implements Stream.
@@ -232,9 +187,9 @@ func (c *call) send(m any, more bool) error {
 	}
 	var header *h2.Header
 	if !c.headerSent {
-		header, c.headerSent = c.header(), true
+		header, c.headerSent = c.header.answerHeader(c.out), true
 	}
-	if c.Send(header, head, data, more) != nil {
+	if c.stream.Send(header, head, data, more) != nil {
 		return c.ended()
 	}
 	return nil
@@ -266,7 +221,7 @@ func (c *call) recv(m any) error {
 }
 
 // fail ends the call with an error of receiving or sending, whatever the handler returns later.
-func (c *call) fail(err error) { c.Finish(c.trailer(err)) }
+func (c *call) fail(err error) { c.stream.Finish(c.header.errorTrailer(c.out, err)) }
 
 // ended returns the status of a call that has ended.
 func (c *call) ended() error {
@@ -284,8 +239,8 @@ func (c *call) encode(m any) (head [5]byte, data mem.BufferSlice, err error) {
 		return head, nil, status.Errorf(codes.Internal, "grpc: error while marshaling: %v", err.Error())
 	}
 	size := data.Len()
-	if !c.sendsPlain() && size > 0 {
-		compressed, err := compress(c.special.compressor, data)
+	if !c.header.sendsPlain() && size > 0 {
+		compressed, err := compress(c.header.special.compressor, data)
 		data.Free()
 		if err != nil {
 			return head, nil, status.Errorf(codes.Internal, "grpc: error while compressing: %v", err.Error())

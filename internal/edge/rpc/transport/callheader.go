@@ -38,8 +38,75 @@ type received struct {
 // maxKept is the size in bytes up to which metadata are kept for the next request.
 const maxKept = 16 << 10
 
-// readHeader reads what the header of a request says about the call. It notes how the call is rejected, if it is.
-func (c *call) readHeader(r *h2.Request) {
+// callHeader is what the header of a request says about the call. It is not changed after Begin, but for what special says.
+type callHeader struct {
+	method   *Method    // nil if the call is rejected
+	metadata *received  // nil if the call is rejected
+	special  *special   // nil for most calls
+	rejected *rejection // nil unless it is rejected
+
+	timeout    time.Duration // if hasTimeout
+	hasTimeout bool
+}
+
+// special is what few calls have. The reader makes it, or the handler before it sends.
+type special struct {
+	subtype    string // of the content type
+	received   string // the encoding of messages that are received
+	compressor encoding.Compressor
+	sent       string          // the encoding of answers; owned by the goroutine that sends
+	tagged     context.Context // the call with what a stats handler adds
+}
+
+// plain is what the other calls have.
+var plain special
+
+// peekSpecial returns what is special about the call. It must not be changed.
+func (h *callHeader) peekSpecial() *special {
+	if h.special == nil {
+		return &plain
+	}
+	return h.special
+}
+
+// makeSpecial returns what is special about the call, to be changed.
+func (h *callHeader) makeSpecial() *special {
+	if h.special == nil {
+		h.special = &special{}
+	}
+	return h.special
+}
+
+// receivesPlain reports whether the messages of the client are not compressed.
+func (h *callHeader) receivesPlain() bool {
+	return h.special == nil || h.special.received == "" || h.special.received == encoding.Identity
+}
+
+// sendsPlain reports whether answers are not compressed.
+func (h *callHeader) sendsPlain() bool {
+	return h.special == nil || h.special.sent == "" || h.special.sent == encoding.Identity
+}
+
+// rejection is why a call is answered without running a handler.
+type rejection struct {
+	err    error
+	http   int  // the status, 0 for 200
+	noType bool // the client does not speak gRPC: its request has no content type
+	asText bool // it gets the reason as text
+	// foreign: the request is not one of gRPC, by its content type.
+	foreign bool
+}
+
+// noType reports whether the client does not speak gRPC.
+func (h *callHeader) noType() bool { return h.rejected != nil && h.rejected.noType }
+
+// reject notes that the call is rejected with an error, and with a status of HTTP.
+func (h *callHeader) reject(http int, err error) {
+	h.rejected = &rejection{err: err, http: http}
+}
+
+// readHeader reads what the header of a request says about the call.
+func (c *clientConn) readHeader(r *h2.Request) (h callHeader) {
 	kind, valid, authority, hosts := "", false, 0, 0
 	var bad error
 	for i := range r.Fields {
@@ -47,19 +114,19 @@ func (c *call) readHeader(r *h2.Request) {
 		case "content-type":
 			if sub, ok := subtype(f.Value); ok {
 				if valid = true; sub != "" {
-					c.makeSpecial().subtype = sub
+					h.makeSpecial().subtype = sub
 				}
 			} else {
 				kind = f.Value
 			}
 		case "grpc-encoding":
-			c.makeSpecial().received = f.Value
+			h.makeSpecial().received = f.Value
 		case "grpc-timeout":
 			d, err := parseTimeout(f.Value)
 			if err != nil {
 				bad = status.Errorf(codes.Internal, "malformed grpc-timeout: %v", err)
 			}
-			c.timeout, c.hasTimeout = d, true
+			h.timeout, h.hasTimeout = d, true
 		case ":authority":
 			authority++
 		case "host":
@@ -72,43 +139,43 @@ func (c *call) readHeader(r *h2.Request) {
 			}
 		}
 	}
-	reject := func(http int, err error) { c.rejected = &rejection{err: err, http: http} }
 	switch {
 	case authority > 1 || hosts > 1:
-		reject(400, status.Errorf(codes.Internal, "num values of :authority: %v, num values of host: %v, both must only have 1 value as per HTTP/2 spec", authority, hosts))
+		h.reject(400, status.Errorf(codes.Internal, "num values of :authority: %v, num values of host: %v, both must only have 1 value as per HTTP/2 spec", authority, hosts))
 	case !valid:
-		reject(415, status.Errorf(codes.InvalidArgument, "invalid gRPC request content-type %q", short(kind)))
-		c.rejected.foreign = !strings.HasPrefix(kind, contentType)
-		c.rejected.noType = kind == ""
-		c.rejected.asText = kind == "" && r.Method == "GET"
+		h.reject(415, status.Errorf(codes.InvalidArgument, "invalid gRPC request content-type %q", short(kind)))
+		h.rejected.foreign = !strings.HasPrefix(kind, contentType)
+		h.rejected.noType = kind == ""
+		h.rejected.asText = kind == "" && r.Method == "GET"
 	case bad != nil:
-		reject(400, bad)
+		h.reject(400, bad)
 	case authority == 0 && hosts == 0:
-		reject(400, status.Error(codes.Internal, "no host or :authority header present"))
+		h.reject(400, status.Error(codes.Internal, "no host or :authority header present"))
 	case r.Method != "POST":
-		reject(405, status.Errorf(codes.Internal, "Received a HEADERS frame with :method %q which should be POST", short(r.Method)))
-	case c.hasTimeout && c.timeout <= 0:
-		reject(200, status.Error(codes.DeadlineExceeded, "context deadline exceeded"))
+		h.reject(405, status.Errorf(codes.Internal, "Received a HEADERS frame with :method %q which should be POST", short(r.Method)))
+	case h.hasTimeout && h.timeout <= 0:
+		h.reject(200, status.Error(codes.DeadlineExceeded, "context deadline exceeded"))
 	}
-	if c.rejected != nil {
-		return
+	if h.rejected != nil {
+		return h
 	}
-	c.metadata = c.conn.last.of(r.Fields)
-	if c.method = c.conn.server.methods[r.Path]; c.method == nil {
-		c.rejected = &rejection{err: status.Error(codes.Unimplemented, c.conn.server.unknown(r.Path))}
-		return
+	h.metadata = c.last.of(r.Fields)
+	if h.method = c.server.methods[r.Path]; h.method == nil {
+		h.reject(0, status.Error(codes.Unimplemented, c.server.unknown(r.Path)))
+		return h
 	}
-	c.checkEncoding()
+	h.chooseEncoding()
+	return h
 }
 
-// checkEncoding chooses how messages are decompressed, and how answers are compressed: in the same way.
-func (c *call) checkEncoding() {
-	if c.receivesPlain() {
+// chooseEncoding chooses how messages are decompressed, and how answers are compressed: in the same way.
+func (h *callHeader) chooseEncoding() {
+	if h.receivesPlain() {
 		return
 	}
-	e := c.special
+	e := h.special
 	if e.compressor = encoding.GetCompressor(e.received); e.compressor == nil {
-		c.rejected = &rejection{err: status.Errorf(codes.Unimplemented, "grpc: Decompressor is not installed for grpc-encoding %q", short(e.received))}
+		h.reject(0, status.Errorf(codes.Unimplemented, "grpc: Decompressor is not installed for grpc-encoding %q", short(e.received)))
 		return
 	}
 	e.sent = e.received

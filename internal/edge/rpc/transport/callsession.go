@@ -1,6 +1,7 @@
 package transport
 
 import (
+	"bytes"
 	"encoding/binary"
 	"io"
 	"sync"
@@ -14,11 +15,16 @@ import (
 	"vigil/internal/edge/rpc/wire"
 )
 
-// session is what a call needs that is served by a Session. The call is its Peer.
-type session struct {
+// sessionCall is a call that a Session serves. It is the Peer of that, and implements h2.Filler.
+type sessionCall struct {
+	call
+
 	// refs are the goroutines that use the session, and one until Close has returned. The stream is held for all of them.
 	refs atomic.Int32
-	// prompt says that the session answers some messages without a wait. Like it not changed after it is open.
+	// receiving: a worker passes the messages to the session, or the last one was passed. The reader sets it; a worker ends it
+	// under in.mu.
+	receiving atomic.Bool
+	// prompt says that the session answers some messages without a wait. It is not changed after the session is open.
 	prompt bool
 	// behind: the last answer without a wait had to queue up. Owned by the reader.
 	behind bool
@@ -34,56 +40,88 @@ type session struct {
 	}
 }
 
-// runSession opens the session of a call on a worker. The reader of the connection calls it.
-func (c *call) runSession() {
-	if !c.Hold() {
+// Start implements h2.Exchange. It opens the session on a worker.
+func (c *sessionCall) Start() {
+	c.startDeadline()
+	if !c.stream.Hold() {
 		return
 	}
-	c.session = &session{}
-	c.session.refs.Store(1) // for Close
-	c.in.receiving.Store(true)
-	c.conn.server.handlers.Add(1) // for Close
+	c.refs.Store(1) // for Close
+	c.receiving.Store(true)
+	s := c.conn.server
+	s.handlers.Add(1) // for Close
 	c.refer()
-	c.Notify(!c.sendsPlain() || c.conn.server.o.Stats != nil) // compression, and reports, take time
-	c.conn.server.conns.Workers.Run(c.openSession)
-	c.conn.server.conns.Workers.Yield()
+	c.stream.Notify(!c.header.sendsPlain() || s.o.Stats != nil) // compression, and reports, take time
+	s.conns.Workers.Run(c.openSession)
+	s.conns.Workers.Yield()
+}
+
+// Receive implements h2.Exchange.
+func (c *sessionCall) Receive(r io.Reader, n int) error { return c.readMessages(r, n, c) }
+
+// EndReceive implements h2.Exchange.
+func (c *sessionCall) EndReceive() { c.endBody(c) }
+
+// memory implements messageSink.
+func (c *sessionCall) memory(n int, whole bool) []byte {
+	if whole && n <= len(c.conn.brief) && c.answersNow() {
+		return c.conn.brief[:0] // addMessage is called before the next message of the connection
+	}
+	return nil
+}
+
+// addMessage implements messageSink.
+func (c *sessionCall) addMessage(m inMessage) {
+	if c.answerNow(m) {
+		return
+	}
+	if cap(m.data) == len(c.conn.brief) {
+		m.data = bytes.Clone(m.data) // it may be in brief
+	}
+	c.list(m)
+	c.wakeReceiver()
+}
+
+// endMessages implements messageSink.
+func (c *sessionCall) endMessages(err error) {
+	c.in.end(err)
+	c.wakeReceiver()
 }
 
 // refer notes that a goroutine will use the session, until unrefer is called.
-func (c *call) refer() {
-	c.session.refs.Add(1)
+func (c *sessionCall) refer() {
+	c.refs.Add(1)
 	c.conn.server.handlers.Add(1)
 }
 
-func (c *call) unrefer() {
-	if c.session.refs.Add(-1) == 0 {
-		c.Finish(trailerOK, c.empty()) // it has ended: it is not held any more
+func (c *sessionCall) unrefer() {
+	if c.refs.Add(-1) == 0 {
+		c.stream.Finish(trailerOK, c.header.emptyAnswer(c.out)) // it has ended: it is not held any more
 	}
 	c.conn.server.handlers.Done()
 }
 
 // openSession opens the session, and handles what was received meanwhile.
-func (c *call) openSession() {
-	s := c.session
-	s.report = c.report()
+func (c *sessionCall) openSession() {
+	c.report = c.reportCall()
 	c.noteCall()
-	opened, err := c.method.Open(c)
+	opened, err := c.header.method.Open(c)
 	if err != nil {
 		_ = c.end(err)
-		if s.report != nil {
-			s.report(err)
+		if c.report != nil {
+			c.report(err)
 		}
 		c.unrefer()
 		c.unrefer() // there is nothing to close
 		return
 	}
-	if s.report == nil && c.sendsPlain() {
-		_, s.prompt = opened.(PromptSession)
+	if c.report == nil && c.header.sendsPlain() {
+		_, c.prompt = opened.(PromptSession)
 	}
-	s.mu.Lock()
-	s.mu.Session = opened
-	ended, early := s.mu.ended, s.mu.early
-	s.mu.Unlock()
+	c.mu.Lock()
+	c.mu.Session = opened
+	ended, early := c.mu.ended, c.mu.early
+	c.mu.Unlock()
 	if ended {
 		c.closeSession()
 	}
@@ -94,58 +132,58 @@ func (c *call) openSession() {
 }
 
 // Ended implements h2.Filler.
-func (c *call) Ended() {
-	s := c.session
-	s.mu.Lock()
-	s.mu.ended = true
-	open := s.mu.Session != nil // otherwise openSession closes it, or has failed
-	s.mu.Unlock()
+func (c *sessionCall) Ended() {
+	c.mu.Lock()
+	c.mu.ended = true
+	open := c.mu.Session != nil // otherwise openSession closes it, or has failed
+	c.mu.Unlock()
 	if open {
 		c.closeSession()
 	}
 }
 
 // closeSession closes the session of an ended call. It is called once.
-func (c *call) closeSession() {
-	s := c.session
-	s.mu.Lock()
-	reason, decided := s.mu.reason, s.mu.decided
-	s.mu.Unlock()
+func (c *sessionCall) closeSession() {
+	c.mu.Lock()
+	reason, decided := c.mu.reason, c.mu.decided
+	c.mu.Unlock()
 	if !decided {
 		reason = c.ended()
 	}
-	s.mu.Session.Close(reason)
-	if s.report != nil {
-		s.report(reason)
+	c.mu.Session.Close(reason)
+	if c.report != nil {
+		c.report(reason)
 	}
 	c.unrefer()
 }
 
+// Wake implements Peer.
+func (c *sessionCall) Wake() { c.stream.Wake() }
+
 // Fill implements h2.Filler.
-func (c *call) Fill(room int) {
-	s := c.session
-	s.mu.Lock()
-	opened := s.mu.Session
-	s.mu.early = opened == nil
-	s.mu.Unlock()
+func (c *sessionCall) Fill(room int) {
+	c.mu.Lock()
+	opened := c.mu.Session
+	c.mu.early = opened == nil
+	c.mu.Unlock()
 	if opened != nil {
 		opened.Fill(room)
 	}
 }
 
 // receiveAll passes messages to the session until there is none. The caller has called refer.
-func (c *call) receiveAll() {
+func (c *sessionCall) receiveAll() {
 	defer c.unrefer()
-	s := c.session.mu.Session // not changed any more
+	s := c.mu.Session // not changed any more
 	for c.Err() == nil {
 		c.in.mu.Lock()
 		if len(c.in.mu.list) == 0 && c.in.mu.ended == nil {
-			c.in.receiving.Store(false) // the next message runs it again
+			c.receiving.Store(false) // the next message runs it again
 			c.in.mu.Unlock()
 			return
 		}
 		c.in.mu.Unlock()
-		m := c.method.NewRequest()
+		m := c.header.method.NewRequest()
 		err := c.recv(m)
 		switch {
 		case err == io.EOF:
@@ -164,23 +202,22 @@ func (c *call) receiveAll() {
 
 // answerNow answers a message on the goroutine of the reader, if that needs no wait. Otherwise, and if a worker passes on messages or
 // the client does not take the answers, it does nothing and returns false.
-func (c *call) answerNow(m inMessage) bool {
-	s := c.session
-	if m.flag != 0 || len(m.data) > maxBegin || c.Err() != nil || !s.answersNow(&c.in) {
+func (c *sessionCall) answerNow(m inMessage) bool {
+	if m.flag != 0 || len(m.data) > maxBegin || c.Err() != nil || !c.answersNow() {
 		return false
 	}
-	if s.behind {
-		s.behind = false // a worker waits if too much is queued
+	if c.behind {
+		c.behind = false // a worker waits if too much is queued
 		return false
 	}
 	buf := prompts.Get().(*[]byte)
 	defer prompts.Put(buf)
-	b, ok := s.mu.Session.(PromptSession).Answer(m.data, appendMessageHead((*buf)[:0], 0)) // not changed any more
+	b, ok := c.mu.Session.(PromptSession).Answer(m.data, appendMessageHead((*buf)[:0], 0)) // not changed any more
 	if !ok {
 		return false
 	}
 	c.conn.server.o.Codec.took(m.data)
-	c.Taken(messageHead + len(m.data))
+	c.stream.Taken(messageHead + len(m.data))
 	n := len(b) - messageHead
 	if n > maxPrompt {
 		c.End(errAnswer)
@@ -191,27 +228,24 @@ func (c *call) answerNow(m inMessage) bool {
 	c.conn.server.o.Codec.gave(n)
 	var header *h2.Header
 	if !c.headerSent {
-		header, c.headerSent = c.header(), true
+		header, c.headerSent = c.header.answerHeader(c.out), true
 	}
-	s.behind = c.SendSoon(header, b)
+	c.behind = c.stream.SendSoon(header, b)
 	return true
 }
 
 // answersNow reports whether the session may answer the next message on the goroutine of the reader.
-func (s *session) answersNow(in *inbox) bool {
-	return !in.receiving.Load() && s.prompt // if it is not receiving, the session is open, and only the reader can change that
+func (c *sessionCall) answersNow() bool {
+	return !c.receiving.Load() && c.prompt // if it is not receiving, the session is open, and only the reader can change that
 }
 
 // errAnswer ends a session with an answer that cannot be sent without a wait.
 var errAnswer = status.Error(codes.Internal, "vigil: an answer is not small")
 
-// received passes messages on, if no worker does so. The reader calls it after it has added one.
-func (c *call) wakeReceiver() {
-	if c.session == nil {
-		return
-	}
+// wakeReceiver passes messages on, if no worker does so. The reader calls it after it has added one.
+func (c *sessionCall) wakeReceiver() {
 	c.in.mu.Lock()
-	idle := !c.in.receiving.Swap(true)
+	idle := !c.receiving.Swap(true)
 	c.in.mu.Unlock()
 	if idle {
 		c.refer()
@@ -221,45 +255,36 @@ func (c *call) wakeReceiver() {
 }
 
 // decide sets the reason of the end, unless there is one. It reports whether it was set.
-func (c *call) decide(reason error) {
-	s := c.session
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if !s.mu.decided && !s.mu.ended {
-		s.mu.reason, s.mu.decided = reason, true
+func (c *sessionCall) decide(reason error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if !c.mu.decided && !c.mu.ended {
+		c.mu.reason, c.mu.decided = reason, true
 	}
 }
 
 // End implements Peer.
-func (c *call) End(err error) {
+func (c *sessionCall) End(err error) {
 	c.decide(err)
 	if err == nil {
-		c.FinishSoon(trailerOK, c.empty())
+		c.stream.FinishSoon(trailerOK, c.header.emptyAnswer(c.out))
 		return
 	}
 	if _, ok := status.FromError(err); !ok {
 		err = status.FromContextError(err).Err()
 	}
-	c.FinishSoon(c.trailer(err))
-}
-
-func wakeCalls(list []*call) {
-	streams := make([]*h2.Stream, len(list))
-	for i, c := range list {
-		streams[i] = &c.Stream
-	}
-	h2.WakeAll(streams)
+	c.stream.FinishSoon(c.header.errorTrailer(c.out, err))
 }
 
 // queueWatch implements Peer.
-func (c *call) queueWatch(e *WatchEncoder, list []wire.WatchResponse) (sent, bytes int, room bool, err error) {
-	if c.conn.server.o.Stats != nil || !c.sendsPlain() {
+func (c *sessionCall) queueWatch(e *WatchEncoder, list []wire.WatchResponse) (sent, bytes int, room bool, err error) {
+	if c.conn.server.o.Stats != nil || !c.header.sendsPlain() {
 		return c.queueEach(each(list))
 	}
 	data, n, err := e.frame(list)
 	if err != nil {
 		c.decide(err)
-		c.FinishSoon(c.trailer(err))
+		c.stream.FinishSoon(c.header.errorTrailer(c.out, err))
 		return 0, 0, false, err
 	}
 	if room, err = c.queue(data); err != nil {
@@ -272,19 +297,19 @@ func (c *call) queueWatch(e *WatchEncoder, list []wire.WatchResponse) (sent, byt
 }
 
 // queue queues encoded messages with their heads.
-func (c *call) queue(data mem.BufferSlice) (room bool, err error) {
+func (c *sessionCall) queue(data mem.BufferSlice) (room bool, err error) {
 	var header *h2.Header
 	if !c.headerSent {
-		header, c.headerSent = c.header(), true
+		header, c.headerSent = c.header.answerHeader(c.out), true
 	}
-	if room, err = c.Queue(header, data); err != nil {
+	if room, err = c.stream.Queue(header, data); err != nil {
 		return false, c.ended()
 	}
 	return room, nil
 }
 
 // queueEach is queueWatch for messages that are compressed or reported.
-func (c *call) queueEach(list []wire.WatchResponse) (sent, bytes int, room bool, err error) {
+func (c *sessionCall) queueEach(list []wire.WatchResponse) (sent, bytes int, room bool, err error) {
 	for len(list) > 0 {
 		messages := encodeWatch(list)
 		list = list[len(messages):]
@@ -293,7 +318,7 @@ func (c *call) queueEach(list []wire.WatchResponse) (sent, bytes int, room bool,
 			head, data, err := c.encode(&messages[i])
 			if err != nil {
 				c.decide(err)
-				c.FinishSoon(c.trailer(err))
+				c.stream.FinishSoon(c.header.errorTrailer(c.out, err))
 				return sent, bytes, false, err
 			}
 			if room, err = c.queue(append(mem.BufferSlice{mem.SliceBuffer(head[:])}, data...)); err != nil {

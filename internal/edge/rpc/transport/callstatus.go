@@ -66,21 +66,21 @@ func statusFields(fields []hpack.HeaderField, st *status.Status) []hpack.HeaderF
 	return fields
 }
 
-// header returns the header of the answer.
-func (c *call) header() *h2.Header {
-	h := c.plainHeader()
-	if c.out != nil && len(c.out.header) > 0 {
-		h = &h2.Header{Fields: append(h.Fields[:len(h.Fields):len(h.Fields)], c.out.header...)}
+// answerHeader returns the header of the answer, with metadata of the handler; out may be nil.
+func (h *callHeader) answerHeader(out *outMetadata) *h2.Header {
+	head := h.plainHeader()
+	if out != nil && len(out.header) > 0 {
+		head = &h2.Header{Fields: append(head.Fields[:len(head.Fields):len(head.Fields)], out.header...)}
 	}
-	return h
+	return head
 }
 
-// plainHeader is the header without metadata of the handler.
-func (c *call) plainHeader() *h2.Header {
-	h, e := noSubtype, c.peekSpecial()
+// plainHeader returns the header without metadata of the handler.
+func (h *callHeader) plainHeader() *h2.Header {
+	usual, e := noSubtype, h.peekSpecial()
 	switch {
 	case e.subtype == "proto":
-		h = protoSubtype
+		usual = protoSubtype
 	case e.subtype != "":
 		fields := startFields(200, e.subtype)
 		if e.sent != "" {
@@ -90,48 +90,48 @@ func (c *call) plainHeader() *h2.Header {
 	}
 	switch e.sent {
 	case "":
-		return h.plain
+		return usual.plain
 	case encoding.Identity:
-		return h.identity
+		return usual.identity
 	}
-	return &h2.Header{Fields: append(h.plain.Fields[:startLen:startLen], hpack.HeaderField{Name: "grpc-encoding", Value: e.sent})}
+	return &h2.Header{Fields: append(usual.plain.Fields[:startLen:startLen], hpack.HeaderField{Name: "grpc-encoding", Value: e.sent})}
 }
 
-// ok returns the trailer of an answer without an error.
-func (c *call) ok() *h2.Header {
-	if c.out == nil || len(c.out.trailer) == 0 {
+// okTrailer returns the trailer of an answer without an error; out may be nil.
+func okTrailer(out *outMetadata) *h2.Header {
+	if out == nil || len(out.trailer) == 0 {
 		return trailerOK
 	}
-	return &h2.Header{Fields: append(statusFields(nil, nil), c.out.trailer...)}
+	return &h2.Header{Fields: append(statusFields(nil, nil), out.trailer...)}
 }
 
-// empty returns a whole answer that has neither a message nor an error.
-func (c *call) empty() *h2.Header {
-	subtype := c.peekSpecial().subtype
+// emptyAnswer returns a whole answer that has neither a message nor an error; out may be nil.
+func (h *callHeader) emptyAnswer(out *outMetadata) *h2.Header {
+	subtype := h.peekSpecial().subtype
 	switch {
-	case c.out != nil && len(c.out.trailer) > 0:
+	case out != nil && len(out.trailer) > 0:
 	case subtype == "":
 		return noSubtype.empty
 	case subtype == "proto":
 		return protoSubtype.empty
 	}
 	fields := statusFields(startFields(200, subtype), nil)
-	if c.out != nil {
-		fields = append(fields, c.out.trailer...)
+	if out != nil {
+		fields = append(fields, out.trailer...)
 	}
 	return &h2.Header{Fields: fields}
 }
 
-// trailer returns the trailer of an answer with an error, and the whole answer if nothing was sent before.
-func (c *call) trailer(err error) (trailer, whole *h2.Header) {
+// errorTrailer returns the trailer of an answer with an error, and the whole answer if nothing was sent before; out may be nil.
+func (h *callHeader) errorTrailer(out *outMetadata, err error) (trailer, whole *h2.Header) {
 	st, _ := status.FromError(err)
 	http := 200
-	if c.rejected != nil {
-		http = cmp.Or(c.rejected.http, http)
+	if h.rejected != nil {
+		http = cmp.Or(h.rejected.http, http)
 	}
-	fields := statusFields(startFields(http, c.peekSpecial().subtype), st)
-	if c.out != nil {
-		fields = append(fields, c.out.trailer...)
+	fields := statusFields(startFields(http, h.peekSpecial().subtype), st)
+	if out != nil {
+		fields = append(fields, out.trailer...)
 	}
 	return &h2.Header{Fields: fields[startLen:]}, &h2.Header{Fields: fields}
 }

@@ -31,22 +31,30 @@ func (c *clientConn) Values() context.Context { return c.values }
 
 // Begin implements h2.Handler.
 func (c *clientConn) Begin(r *h2.Request) h2.Exchange {
-	x := calls.Get().(*call)
-	x.conn = c
 	if r.Repeated && c.again != nil {
-		x.method, x.metadata = c.again, c.last.received
-		return x
+		return c.newCall(callHeader{method: c.again, metadata: c.last.received})
 	}
-	x.readHeader(r)
-	if c.web != nil && x.rejected != nil && x.rejected.foreign {
-		c.again = nil
-		x.recycle()
+	c.again = nil
+	h := c.readHeader(r)
+	if c.web != nil && h.rejected != nil && h.rejected.foreign {
 		c.http2.AllowPings()
 		return c.web.Begin(r)
 	}
-	if c.again = nil; x.rejected == nil && x.special == nil && !x.hasTimeout && x.metadata == c.last.received {
-		c.again = x.method
+	if h.rejected == nil && h.special == nil && !h.hasTimeout && h.metadata == c.last.received {
+		c.again = h.method
 	}
+	return c.newCall(h)
+}
+
+// newCall returns the exchange for a call with a header.
+func (c *clientConn) newCall(h callHeader) h2.Exchange {
+	if h.method != nil && h.rejected == nil && h.method.Open != nil {
+		x := &sessionCall{}
+		x.conn, x.header = c, h
+		return x
+	}
+	x := calls.Get().(*call)
+	x.conn, x.header = c, h
 	return x
 }
 

@@ -1,11 +1,9 @@
 package transport
 
 import (
-	"bytes"
 	"encoding/binary"
 	"io"
 	"sync"
-	"sync/atomic"
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/mem"
@@ -25,9 +23,6 @@ type inbox struct {
 	count  uint8 // complete messages, at most 2
 	want   int   // bytes of the message
 	data   []byte
-
-	// receiving: a worker passes the messages to a Session, or the last one was passed. The reader sets it; a worker ends it under mu.
-	receiving atomic.Bool
 
 	first [1]inMessage // room for a list of one
 
@@ -53,14 +48,27 @@ const (
 	messageCost  = 48
 )
 
+// messageSink gets the messages of an inbox.
+type messageSink interface {
+	// memory returns memory for a message of n bytes, if there is some that can be used again. whole says that all of it can be read.
+	memory(n int, whole bool) []byte
+	// addMessage adds a message that is complete.
+	addMessage(m inMessage)
+	// endMessages notes that no more messages follow, and why.
+	endMessages(err error)
+}
+
 // Receive implements h2.Exchange.
-func (c *call) Receive(r io.Reader, n int) error {
+func (c *call) Receive(r io.Reader, n int) error { return c.readMessages(r, n, c) }
+
+// readMessages reads n bytes of the body.
+func (c *call) readMessages(r io.Reader, n int, sink messageSink) error {
 	in := &c.in
 	for n > 0 {
 		if in.failed {
 			_, err := io.CopyN(io.Discard, r, int64(n))
-			if c.noType() {
-				c.Taken(n) // it is answered at its end
+			if c.header.noType() {
+				c.stream.Taken(n) // it is answered at its end
 			}
 			return err
 		}
@@ -73,7 +81,7 @@ func (c *call) Receive(r io.Reader, n int) error {
 			if in.nhead += uint8(k); k < len(rest) {
 				return nil
 			}
-			c.beginMessage(n)
+			c.beginMessage(n, sink)
 		}
 		if in.failed {
 			continue
@@ -86,7 +94,10 @@ func (c *call) Receive(r io.Reader, n int) error {
 		}
 		n -= k
 		if len(in.data) == in.want {
-			c.endMessage()
+			m := inMessage{flag: in.head[0], data: in.data}
+			in.nhead, in.data = 0, nil
+			in.count = min(in.count+1, 2)
+			sink.addMessage(m)
 		}
 	}
 	return nil
@@ -104,87 +115,89 @@ func (in *inbox) grow(n int) {
 }
 
 // beginMessage begins a message whose first five bytes are there, of which n more bytes can be read.
-func (c *call) beginMessage(n int) {
+func (c *call) beginMessage(n int, sink messageSink) {
 	in := &c.in
 	length := binary.BigEndian.Uint32(in.head[1:])
 	if most := c.conn.server.o.MaxMessageBytes; int64(length) > int64(most) {
-		c.endInbox(status.Errorf(codes.ResourceExhausted, "grpc: received message larger than max (%d vs. %d)", length, most))
+		sink.endMessages(status.Errorf(codes.ResourceExhausted, "grpc: received message larger than max (%d vs. %d)", length, most))
 		return
 	}
-	in.want, in.data = int(length), nil
-	if c.session == nil && in.want <= cap(c.conn.spare) {
-		in.data, c.conn.spare = c.conn.spare, nil
-	}
-	if in.want <= n && in.want <= len(c.conn.brief) && c.session != nil && c.session.answersNow(in) {
-		in.data = c.conn.brief[:0] // endMessage is called before the next message of the connection
-	}
-	c.Expect(in.want - n)
+	in.want = int(length)
+	in.data = sink.memory(in.want, in.want <= n)
+	c.stream.Expect(in.want - n)
 }
 
-// endMessage passes a complete message on.
-func (c *call) endMessage() {
-	in := &c.in
-	m := inMessage{flag: in.head[0], data: in.data}
-	in.nhead, in.data = 0, nil
-	in.count = min(in.count+1, 2)
-	if c.session != nil {
-		if c.answerNow(m) {
-			return
-		}
-		if cap(m.data) == len(c.conn.brief) {
-			m.data = bytes.Clone(m.data) // it may be in brief
-		}
+// memory implements messageSink.
+func (c *call) memory(n int, _ bool) (b []byte) {
+	if n <= cap(c.conn.spare) {
+		b, c.conn.spare = c.conn.spare, nil
 	}
+	return b
+}
+
+// addMessage implements messageSink.
+func (c *call) addMessage(m inMessage) {
+	c.list(m)
+	if c.in.count > 1 && !c.header.method.ClientStreams {
+		c.endMessages(io.EOF) // it has failed: receive notices that there are two
+	}
+}
+
+// list lets receive return a message.
+func (c *call) list(m inMessage) {
+	in := &c.in
 	in.mu.Lock()
+	defer in.mu.Unlock()
 	if m.occupies = len(in.mu.list) >= freeMessages; m.occupies {
-		c.Occupy(messageCost)
+		c.stream.Occupy(messageCost)
 	}
 	if in.mu.list == nil {
 		in.mu.list = in.first[:0]
 	}
 	in.mu.list = append(in.mu.list, m)
 	in.notify()
-	in.mu.Unlock()
-	c.wakeReceiver()
-	if in.count > 1 && !c.method.ClientStreams {
-		c.endInbox(io.EOF) // it has failed: receive notices that there are two
-	}
 }
 
 // EndReceive implements h2.Exchange.
 func (c *call) EndReceive() {
-	switch {
-	case c.noType() && c.rejected.asText:
-		trailer, _ := c.trailer(c.rejected.err)
-		c.Reject(textHeader, []byte(noClientText), trailer)
-		return
-	case c.noType():
-		_, whole := c.trailer(c.rejected.err)
-		c.Reject(nil, nil, whole)
-		return
+	switch rejected := c.header.rejected; {
+	case rejected == nil || !rejected.noType:
+		c.endBody(c)
+	case rejected.asText:
+		trailer, _ := c.header.errorTrailer(c.out, rejected.err)
+		c.stream.Reject(textHeader, []byte(noClientText), trailer)
+	default:
+		_, whole := c.header.errorTrailer(c.out, rejected.err)
+		c.stream.Reject(nil, nil, whole)
 	}
-	if c.in.failed {
-		return
-	}
-	if c.in.nhead > 0 {
-		c.endInbox(status.Error(codes.Internal, io.ErrUnexpectedEOF.Error()))
-		return
-	}
-	c.endInbox(io.EOF)
 }
 
-// endInbox notes that no more messages follow, and why. It runs a handler that has waited for its request.
-func (c *call) endInbox(err error) {
-	in := &c.in
-	in.failed = true
-	in.mu.Lock()
-	in.mu.ended = err
-	in.notify()
-	in.mu.Unlock()
-	c.wakeReceiver()
-	if !c.method.ClientStreams && (err != io.EOF || !c.begin()) {
+// endBody ends the messages at the end of the body.
+func (c *call) endBody(sink messageSink) {
+	switch {
+	case c.in.failed:
+	case c.in.nhead > 0:
+		sink.endMessages(status.Error(codes.Internal, io.ErrUnexpectedEOF.Error()))
+	default:
+		sink.endMessages(io.EOF)
+	}
+}
+
+// endMessages implements messageSink. It runs a handler that has waited for its request.
+func (c *call) endMessages(err error) {
+	c.in.end(err)
+	if !c.header.method.ClientStreams && (err != io.EOF || !c.begin()) {
 		c.run()
 	}
+}
+
+// end notes that no more messages follow, and why.
+func (in *inbox) end(err error) {
+	in.failed = true
+	in.mu.Lock()
+	defer in.mu.Unlock()
+	in.mu.ended = err
+	in.notify()
 }
 
 // notify wakes the receiver. mu is held.
@@ -219,24 +232,24 @@ func (c *call) receive() ([]byte, error) {
 	if waiting > 0 {
 		m = in.mu.list[0]
 		in.mu.list[0] = inMessage{}
-		if in.mu.list = in.mu.list[1:]; len(in.mu.list) == 0 && (c.session != nil || cap(in.mu.list) > freeMessages) {
+		if in.mu.list = in.mu.list[1:]; len(in.mu.list) == 0 && (c.header.method.Open != nil || cap(in.mu.list) > freeMessages) {
 			in.mu.list = nil // an idle stream needs no memory for it
 		}
 	}
 	in.mu.Unlock()
 	if m.occupies {
-		c.Vacate(messageCost)
+		c.stream.Vacate(messageCost)
 	}
 	if c.Err() != nil {
 		return nil, c.ended()
 	}
 	if waiting == 0 {
-		if ended == io.EOF && !c.method.ClientStreams && in.count == 0 {
+		if ended == io.EOF && !c.header.method.ClientStreams && in.count == 0 {
 			return nil, status.Error(codes.Internal, "cardinality violation: received no request message from non-client-streaming RPC")
 		}
 		return nil, ended
 	}
-	if !c.method.ClientStreams {
+	if !c.header.method.ClientStreams {
 		switch {
 		case waiting > 1:
 			return nil, status.Error(codes.Internal, "cardinality violation: received multiple request messages for non-client-streaming RPC")
@@ -244,7 +257,7 @@ func (c *call) receive() ([]byte, error) {
 			return nil, ended
 		}
 	}
-	c.Taken(len(in.head) + len(m.data))
+	c.stream.Taken(len(in.head) + len(m.data))
 	return c.open(m)
 }
 
@@ -257,11 +270,11 @@ func (c *call) open(m inMessage) ([]byte, error) {
 	default:
 		return nil, status.Errorf(codes.Internal, "grpc: received unexpected payload format %d", m.flag)
 	}
-	if c.receivesPlain() {
+	if c.header.receivesPlain() {
 		return nil, status.Error(codes.Internal, "grpc: compressed flag set with identity or empty encoding")
 	}
 	most := c.conn.server.o.MaxMessageBytes
-	r, err := c.special.compressor.Decompress(mem.BufferSlice{mem.SliceBuffer(m.data)}.Reader())
+	r, err := c.header.special.compressor.Decompress(mem.BufferSlice{mem.SliceBuffer(m.data)}.Reader())
 	if err != nil {
 		return nil, status.Errorf(codes.Internal, "grpc: failed to decompress the message: %v", err)
 	}

@@ -80,7 +80,7 @@ func appendMetadata(fields []hpack.HeaderField, md metadata.MD) []hpack.HeaderFi
 // beginAnswer sends the header of an answer without messages, if a handler has set metadata in it.
 func (c *call) beginAnswer() {
 	if c.out != nil && len(c.out.header) > 0 && !c.headerSent {
-		c.SendHeader(c.header())
+		c.stream.SendHeader(c.header.answerHeader(c.out))
 		c.headerSent = true
 	}
 }

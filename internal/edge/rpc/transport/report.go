@@ -20,18 +20,18 @@ func ReportCall(h StatsHandler, ctx context.Context, fullMethod string, m *Metho
 	}
 }
 
-// report notifies the stats handler of the call, if there is one. It returns the function to be called at the end.
-func (c *call) report() func(error) {
+// reportCall notifies the stats handler of the call, if there is one. It returns the function to be called at the end.
+func (c *call) reportCall() func(error) {
 	h := c.conn.server.o.Stats
 	if h == nil {
 		return nil
 	}
-	path := c.method.path
+	path := c.header.method.path
 	ctx := h.TagRPC(c, &stats.RPCTagInfo{FullMethodName: path})
-	c.makeSpecial().tagged = ctx
+	c.header.makeSpecial().tagged = ctx
 	h.HandleRPC(ctx, &stats.InHeader{FullMethod: path, RemoteAddr: c.conn.peer.Addr, LocalAddr: c.conn.peer.LocalAddr,
-		Compression: c.peekSpecial().received, Header: c.metadata.md})
-	began := &stats.Begin{BeginTime: time.Now(), IsClientStream: c.method.ClientStreams, IsServerStream: c.method.ServerStreams}
+		Compression: c.header.peekSpecial().received, Header: c.header.metadata.md})
+	began := &stats.Begin{BeginTime: time.Now(), IsClientStream: c.header.method.ClientStreams, IsServerStream: c.header.method.ServerStreams}
 	h.HandleRPC(ctx, began)
 	return func(err error) {
 		h.HandleRPC(ctx, &stats.OutTrailer{})

@@ -92,22 +92,22 @@ type checks struct {
 // call checks the head of a call. Then it tries to change what the next call gets.
 func (k *checks) call(ctx context.Context) {
 	c := ctx.Value(callKey{}).(*call)
-	sent := k.sent[c.ID()]
+	sent := k.sent[c.stream.ID()]
 	if sent == nil {
-		k.t.Errorf("call %d was not sent", c.ID())
+		k.t.Errorf("call %d was not sent", c.stream.ID())
 		return
 	}
 	alone := lastMetadata{base: context.Background()}
 	want := alone.of(sent.fields).md
 	timeout := sent.field("grpc-timeout")
-	if _, ok := ctx.Deadline(); !maps.EqualFunc(c.metadata.md, want, slices.Equal) || c.method.path != sent.field(":path") || ok != (timeout != "") {
-		k.t.Errorf("call %d has %s, %v and a deadline %v, sent was %v", c.ID(), c.method.path, c.metadata.md, ok, sent.fields)
+	if _, ok := ctx.Deadline(); !maps.EqualFunc(c.header.metadata.md, want, slices.Equal) || c.header.method.path != sent.field(":path") || ok != (timeout != "") {
+		k.t.Errorf("call %d has %s, %v and a deadline %v, sent was %v", c.stream.ID(), c.header.method.path, c.header.metadata.md, ok, sent.fields)
 	}
-	if kind, _ := subtype(sent.field("content-type")); kind != c.peekSpecial().subtype || sent.field("grpc-encoding") != c.peekSpecial().received {
-		k.t.Errorf("call %d has %v, sent was %v", c.ID(), c.peekSpecial(), sent.fields)
+	if kind, _ := subtype(sent.field("content-type")); kind != c.header.peekSpecial().subtype || sent.field("grpc-encoding") != c.header.peekSpecial().received {
+		k.t.Errorf("call %d has %v, sent was %v", c.stream.ID(), c.header.peekSpecial(), sent.fields)
 	}
-	if d, err := parseTimeout(timeout); timeout != "" && (err != nil || d != c.timeout) {
-		k.t.Errorf("call %d has the timeout %v, sent was %v", c.ID(), c.timeout, timeout)
+	if d, err := parseTimeout(timeout); timeout != "" && (err != nil || d != c.header.timeout) {
+		k.t.Errorf("call %d has the timeout %v, sent was %v", c.stream.ID(), c.header.timeout, timeout)
 	}
 	md, _ := metadata.FromIncomingContext(ctx)
 	for _, values := range md {
@@ -136,7 +136,7 @@ func (k *checks) services() []Service {
 		if m.Name == "Echo" {
 			m.Begin = func(ctx context.Context, r any, _ Pending) (any, Begun) {
 				k.call(ctx)
-				if ctx.(*call).ID()%4 == 1 {
+				if ctx.(*call).stream.ID()%4 == 1 {
 					return nil, Declined
 				}
 				return r, Answered
@@ -149,11 +149,11 @@ func (k *checks) services() []Service {
 		m.NewRequest = newWord
 		m.Open = func(p Peer) (Session, error) {
 			k.call(p.Context())
-			s := &talkEnd{checks: k, peer: p, id: p.(*call).ID()}
+			s := &talkEnd{checks: k, peer: p, id: p.(*sessionCall).stream.ID()}
 			k.opened.mu.Lock()
 			k.opened.list = append(k.opened.list, s)
 			k.opened.mu.Unlock()
-			if p.(*call).method.Name == "Echo" {
+			if p.(*sessionCall).header.method.Name == "Echo" {
 				return &promptEnd{s}, nil
 			}
 			return s, nil

@@ -7,6 +7,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
+	"vigil/internal/edge/rpc/transport/h2"
 	"vigil/internal/edge/rpc/wire"
 )
 
@@ -51,15 +52,15 @@ type Peer interface {
 
 // WakeAll is Peer.Wake for many peers at once.
 func WakeAll(peers []Peer) {
-	own := make([]*call, 0, len(peers))
+	streams := make([]*h2.Stream, 0, len(peers))
 	for _, p := range peers {
-		if c, ok := p.(*call); ok {
-			own = append(own, c)
+		if c, ok := p.(*sessionCall); ok {
+			streams = append(streams, &c.stream)
 		} else {
 			p.Wake()
 		}
 	}
-	wakeCalls(own)
+	h2.WakeAll(streams)
 }
 
 // ServeSession serves a session on a stream whose calls block, with two goroutines.

@@ -108,11 +108,11 @@ func talkService(opened chan *talk, reject *atomic.Bool) Service {
 				s := &talk{peer: p, closed: make(chan error, 10)}
 				if s.due.Store(due); due > 0 {
 					p.Wake() // before it is open
-					if c, ok := p.(*call); ok {
+					if c, ok := p.(*sessionCall); ok {
 						for early := false; !early; runtime.Gosched() { // until the writer has seen it
-							c.session.mu.Lock()
-							early = c.session.mu.early
-							c.session.mu.Unlock()
+							c.mu.Lock()
+							early = c.mu.early
+							c.mu.Unlock()
 						}
 					}
 				}
@@ -251,7 +251,7 @@ func TestSession(t *testing.T) {
 			defer cancel()
 			send(s, "hold")
 			send(s, "hello")
-			if c, ok := x.peer.(*call); ok { // it waits until the first one is handled
+			if c, ok := x.peer.(*sessionCall); ok { // it waits until the first one is handled
 				for waiting := 0; waiting == 0 && !x.fault.Load(); runtime.Gosched() {
 					c.in.mu.Lock()
 					if waiting = len(c.in.mu.list); x.taking.Load() == 0 {
@@ -412,7 +412,7 @@ func TestPromptSession(t *testing.T) {
 				t.Error(err)
 			}
 		}()
-		if c, ok := x.peer.(*call); ok {
+		if c, ok := x.peer.(*sessionCall); ok {
 			for waiting := 0; waiting == 0; runtime.Gosched() { // until answers wait for the client
 				c.in.mu.Lock()
 				waiting = len(c.in.mu.list)

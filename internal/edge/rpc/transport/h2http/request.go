@@ -41,7 +41,7 @@ type Conn struct {
 // Begin returns the exchange for a request, which is valid during the call only.
 func (c *Conn) Begin(r *h2.Request) h2.Exchange {
 	x := &exchange{conn: c}
-	x.body.x = x
+	x.body.stream = &x.stream
 	x.request, x.invalid = c.request(r)
 	if r.Ended {
 		x.request.Body = http.NoBody
@@ -98,7 +98,7 @@ func (c *Conn) request(r *h2.Request) (*http.Request, error) {
 
 // exchange is a request and its answer.
 type exchange struct {
-	h2.Stream
+	stream  h2.Stream
 	conn    *Conn
 	request *http.Request
 	invalid error // why it is not valid
@@ -106,19 +106,19 @@ type exchange struct {
 }
 
 // Base implements h2.Exchange.
-func (x *exchange) Base() *h2.Stream { return &x.Stream }
+func (x *exchange) Base() *h2.Stream { return &x.stream }
 
 // Start implements h2.Exchange.
 func (x *exchange) Start() {
-	if !x.Hold() {
+	if !x.stream.Hold() {
 		return
 	}
-	x.Occupy(requestCost)
+	x.stream.Occupy(requestCost)
 	if n := x.request.ContentLength; n > 0 && x.invalid == nil {
-		x.Expect(int(min(n, bodyAhead)))
+		x.stream.Expect(int(min(n, bodyAhead)))
 	}
 	if strings.EqualFold(x.request.Header.Get("Expect"), "100-continue") {
-		x.SendHeader(continueHeader)
+		x.stream.SendHeader(continueHeader)
 	}
 	x.conn.Run(x.serve)
 }
@@ -137,7 +137,7 @@ func (x *exchange) serve() {
 	if x.invalid != nil {
 		http.Error(w, x.invalid.Error(), http.StatusBadRequest)
 	} else {
-		x.conn.Handler.ServeHTTP(w, x.request.WithContext(context.WithValue(x, http.LocalAddrContextKey, x.conn.Local)))
+		x.conn.Handler.ServeHTTP(w, x.request.WithContext(context.WithValue(&x.stream, http.LocalAddrContextKey, x.conn.Local)))
 	}
 	ok = true
 }
@@ -146,8 +146,8 @@ func (x *exchange) serve() {
 func (w *writer) abort(p any) {
 	w.end()
 	x := w.x
-	x.Reset(http2.ErrCodeInternal)
-	x.Finish(nil, nil) // the stream is not held any more
+	x.stream.Reset(http2.ErrCodeInternal)
+	x.stream.Finish(nil, nil) // the stream is not held any more
 	if p != nil && p != http.ErrAbortHandler {
 		x.conn.Logger.Error("panic while serving an HTTP request", "remote-addr", x.conn.Remote, "method", x.request.Method, "path", x.request.URL.Path,
 			"panic", fmt.Sprint(p), "stack", string(debug.Stack()))
@@ -162,7 +162,7 @@ func (x *exchange) EndReceive() { x.body.fail(io.EOF) }
 
 // body is the body of a request. The reader of the connection fills it, and the handler empties it.
 type body struct {
-	x *exchange
+	stream *h2.Stream
 
 	mu struct {
 		sync.Mutex
@@ -186,7 +186,7 @@ func (b *body) receive(r io.Reader, n int) error {
 	b.mu.Lock()
 	if b.mu.closed {
 		b.mu.Unlock()
-		b.x.Taken(n)
+		b.stream.Taken(n)
 		return nil
 	}
 	defer b.mu.Unlock()
@@ -235,7 +235,7 @@ func (b *body) Read(p []byte) (int, error) {
 				b.mu.buf, b.mu.off = nil, 0
 			}
 			b.mu.Unlock()
-			b.x.Taken(n)
+			b.stream.Taken(n)
 			return n, nil
 		}
 		if err := b.mu.err; err != nil {
@@ -249,8 +249,8 @@ func (b *body) Read(p []byte) (int, error) {
 		b.mu.Unlock()
 		select {
 		case <-wake:
-		case <-b.x.Done():
-			b.fail(b.x.Err())
+		case <-b.stream.Done():
+			b.fail(b.stream.Err())
 		}
 		b.mu.Lock()
 	}
@@ -263,6 +263,6 @@ func (b *body) Close() error {
 	b.mu.closed, b.mu.buf, b.mu.off = true, nil, 0
 	b.notify()
 	b.mu.Unlock()
-	b.x.Taken(n)
+	b.stream.Taken(n)
 	return nil
 }

@@ -142,8 +142,8 @@ func (w *writer) send(more bool) error {
 	w.fields = nil
 	data := mem.BufferSlice{mem.SliceBuffer(bytes.Clone(w.buf))}
 	w.buf = w.buf[:0]
-	if err := w.x.SendBody(header, data, more); err != nil {
-		if e := w.x.Err(); e != nil {
+	if err := w.x.stream.SendBody(header, data, more); err != nil {
+		if e := w.x.stream.Err(); e != nil {
 			return e
 		}
 		return err
@@ -157,7 +157,7 @@ func (w *writer) FlushError() error {
 		w.WriteHeader(http.StatusOK)
 	}
 	if w.fields == nil && len(w.buf) == 0 {
-		return w.x.Err()
+		return w.x.stream.Err()
 	}
 	return w.send(false)
 }
@@ -177,7 +177,7 @@ func (w *writer) finish() {
 		}
 		if len(w.buf) == 0 {
 			w.end()
-			x.Finish(w.fields, w.fields)
+			x.stream.Finish(w.fields, w.fields)
 			return
 		}
 	}
@@ -186,10 +186,10 @@ func (w *writer) finish() {
 		_ = w.send(!timed) // fails if the stream has ended
 	}
 	if timed {
-		_ = x.SendBody(nil, nil, true) // waits until the client takes the part before
+		_ = x.stream.SendBody(nil, nil, true) // waits until the client takes the part before
 	}
 	w.end()
-	x.Finish(nil, nil)
+	x.stream.Finish(nil, nil)
 }
 
 // timed reports whether the time of the answer is bounded.
@@ -220,7 +220,7 @@ func (w *writer) SetReadDeadline(t time.Time) error {
 
 // SetWriteDeadline bounds the time of the answer: it ends by a reset then. http.ResponseController calls it.
 func (w *writer) SetWriteDeadline(t time.Time) error {
-	w.setDeadline(&w.mu.write, t, func() { w.x.Reset(http2.ErrCodeInternal) })
+	w.setDeadline(&w.mu.write, t, func() { w.x.stream.Reset(http2.ErrCodeInternal) })
 	return nil
 }
 
