@@ -59,12 +59,14 @@ func flagLists() string {
 	keys := fileKeys()
 	o := newOptions()
 	o.config = o.config.WithDefaults()
+	var idle []string
 	for _, sec := range o.sections {
 		fmt.Fprintf(&b, "\n### %s\n\n", sec.title)
 		for _, f := range sec.flags {
 			effect, value := f.help, f.preset()
 			if f.noEffect != "" {
-				effect = "no effect: " + f.noEffect
+				idle = append(idle, "`--"+f.name+"`")
+				continue
 			}
 			if value == "" && f.isBool {
 				value = "false"
@@ -79,5 +81,7 @@ func flagLists() string {
 			fmt.Fprintf(&b, ": %s\n", effect)
 		}
 	}
+	fmt.Fprintf(&b, "\n### Without an effect\n\nVigil accepts these, and `vigil help FLAG` says why it has "+
+		"no use for them: %s.\n", strings.Join(idle, ", "))
 	return b.String() + "\n"
 }

@@ -275,15 +275,28 @@ func (w *world) startCluster(b block) {
 	list := make([]string, 0, len(b.words))
 	for _, word := range b.words[1:] {
 		name, host, _ := strings.Cut(word, "=")
-		list = append(list, fmt.Sprintf("%s=http://%s:2380", name, host))
+		_, peer := clusterURLs(host)
+		list = append(list, name+"="+peer)
 	}
 	for _, word := range b.words[1:] {
 		name, host, _ := strings.Cut(word, "=")
+		client, peer := clusterURLs(host)
 		w.start(step{line: b.line, command: fmt.Sprintf("vigil --name %[1]s --data-dir /var/lib/vigil/%[1]s"+
-			" --listen-client-urls http://%[2]s:2379 --advertise-client-urls http://%[2]s:2379"+
-			" --listen-peer-urls http://%[2]s:2380 --initial-advertise-peer-urls http://%[2]s:2380 --initial-cluster %[3]s",
-			name, host, strings.Join(list, ","))})
+			" --listen-client-urls %[2]s --advertise-client-urls %[2]s"+
+			" --listen-peer-urls %[3]s --initial-advertise-peer-urls %[3]s --initial-cluster %[4]s",
+			name, client, peer, strings.Join(list, ","))})
 	}
+}
+
+// clusterURLs returns the URLs of a member of a cluster at HOST, with the usual ports, or at
+// HOST:CLIENT,PEER.
+func clusterURLs(host string) (client, peer string) {
+	host, ports, _ := strings.Cut(host, ":")
+	c, p, ok := strings.Cut(ports, ",")
+	if !ok {
+		c, p = "2379", "2380"
+	}
+	return "http://" + host + ":" + c, "http://" + host + ":" + p
 }
 
 // startAgain starts a member with its last command. Flags of the comment replace flags of the command or are added to it.

@@ -62,6 +62,7 @@ func literals(t *testing.T) (out []string) {
 		rpctypes.ErrGRPCNotSupportedForLearner, rpctypes.ErrGRPCUserEmpty,
 		rpctypes.ErrGRPCAuthFailed, rpctypes.ErrGRPCInvalidAuthToken,
 		rpctypes.ErrGRPCPermissionDenied,
+		rpctypes.ErrGRPCAuthOldRevision, rpctypes.ErrGRPCRootRoleNotExist,
 	} {
 		out = append(out, rpctypes.ErrorDesc(err))
 	}

@@ -99,7 +99,7 @@ func TestEveryLink(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if pages < 40 || links < 400 {
+	if pages < 40 || links < 300 {
 		t.Errorf("only %d pages with %d links", pages, links)
 	}
 }

@@ -1,7 +1,7 @@
 // Package snapshot writes and reads the state of a store in etcd's format: it writes database files of etcd 3.7, which
 // stock tools check, restore and serve, and reads those of etcd 3.4 to 3.7.
 //
-// It defines the schema, the content of each bucket; package boltfile defines the pages. docs/formats/etcd-snapshot.md
+// It defines the schema, the content of each bucket; package boltfile defines the pages. internal/offline/snapshot/DESIGN.md
 // describes both.
 //
 // # Invariants

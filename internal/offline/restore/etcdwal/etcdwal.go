@@ -2,7 +2,7 @@
 // database with the entries that it does not contain; it reads nothing else of the log.
 //
 // A log is a directory with a sequence of files. A file is a sequence of frames, each a length, a record and padding; the
-// checksums of all records of the log are chained. docs/formats/etcd-snapshot.md describes the bytes.
+// checksums of all records of the log are chained. internal/offline/snapshot/DESIGN.md describes the bytes.
 //
 // # Invariants
 //

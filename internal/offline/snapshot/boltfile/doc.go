@@ -5,7 +5,7 @@
 // file at all; it holds one page for each level of a tree. A Reader checks every number before it uses it and reports the
 // damaged page.
 //
-// The layout is in docs/formats/etcd-snapshot.md. Tests compare both sides with the library.
+// The layout is in internal/offline/snapshot/DESIGN.md. Tests compare both sides with the library.
 //
 // # Invariants
 //
