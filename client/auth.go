@@ -136,11 +136,11 @@ func (a Auth) UserRevokeRole(ctx context.Context, user, role string) (Header, er
 // PermissionType says what a [Permission] allows.
 type PermissionType uint8
 
-// The types of permissions.
+// The types of permissions, with the numbers of the API.
 const (
-	PermissionRead      = PermissionType(authpb.READ)
-	PermissionWrite     = PermissionType(authpb.WRITE)
-	PermissionReadWrite = PermissionType(authpb.READWRITE)
+	PermissionRead PermissionType = iota
+	PermissionWrite
+	PermissionReadWrite
 )
 
 // String returns READ, WRITE or READWRITE, as the API writes them.

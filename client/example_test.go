@@ -336,3 +336,206 @@ func ExampleAuth() {
 	}
 	// Output: ann may READ "auth/" to "auth0"
 }
+
+// Several members, TLS with files that may be renewed, and a password.
+func ExampleConfig() {
+	cfg := client.Config{
+		Endpoints: []string{"https://a.example:2379", "https://b.example:2379", "https://c.example:2379"},
+		TLSFiles:  client.TLSFiles{CA: "ca.pem", Cert: "client.pem"},
+		Username:  "ann",
+		Password:  "secret",
+	}
+	fmt.Println(cfg.Validate())
+	// Output: invalid argument: TLSFiles: Cert is "client.pem" and Key is "": set both or none
+}
+
+// A token comes from elsewhere, such as an identity provider. It is renewed before it expires.
+func ExampleToken() {
+	cfg := client.Config{
+		Endpoints: []string{endpoint},
+		Token: func(context.Context) (client.Token, error) {
+			return client.Token{Value: "a signed token", Expires: time.Now().Add(time.Hour)}, nil
+		},
+	}
+	fmt.Println(cfg.Validate())
+	// Output: <nil>
+}
+
+// errors.Is finds what an error means, and the Error has the call and its key.
+func ExampleError() {
+	c, ctx := connected()
+	defer c.Close()
+	_, err := c.Put(ctx, "error/k", nil, client.WithLease(7))
+	e, ok := errors.AsType[*client.Error](err)
+	if !ok {
+		log.Fatal(err)
+	}
+	fmt.Println(errors.Is(err, client.ErrLeaseNotFound), e.Op, e.Key, e.Uncertain, client.Temporary(err))
+	// Output: true put error/k false false
+}
+
+// A watch of revisions that are compacted ends, and its error says from where it is possible.
+func ExampleCompactedError() {
+	c, ctx := connected()
+	defer c.Close()
+	var last int64
+	for range 3 {
+		r, err := c.Put(ctx, "compacted/k", nil)
+		if err != nil {
+			log.Fatal(err)
+		}
+		last = r.Header.Revision
+	}
+	if _, err := c.Compact(ctx, last); err != nil {
+		log.Fatal(err)
+	}
+	for _, err := range c.Watch(ctx, "compacted/k", client.FromRevision(1)).Events() {
+		gone, ok := errors.AsType[*client.CompactedError](err)
+		fmt.Println(ok && gone.Revision == last)
+	}
+	// Output: true
+}
+
+// No member can be reached: the error has the reason of each endpoint.
+func ExampleUnreachableError() {
+	c, err := client.New(client.Config{Endpoints: []string{"127.0.0.1:1"}, DialTimeout: 100 * time.Millisecond})
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer c.Close()
+	_, err = c.Get(context.Background(), "k")
+	none, ok := errors.AsType[*client.UnreachableError](err)
+	fmt.Println(ok && errors.Is(err, client.ErrUnreachable), none.Endpoints)
+	// Output: true [127.0.0.1:1]
+}
+
+// Several keys are deleted at once, and returned.
+func ExampleClient_Delete() {
+	c, ctx := connected()
+	defer c.Close()
+	if _, err := c.Txn(ctx).Then(client.OpPut("delete/a", []byte("1")), client.OpPut("delete/b", []byte("2"))).Commit(); err != nil {
+		log.Fatal(err)
+	}
+	r, err := c.Delete(ctx, "delete/", client.WithPrefix(), client.WithPrevKV())
+	if err != nil {
+		log.Fatal(err)
+	}
+	for _, kv := range r.PrevKVs {
+		fmt.Printf("%s was %s\n", kv.Key, kv.Value)
+	}
+	// Output:
+	// delete/a was 1
+	// delete/b was 2
+}
+
+// The newest two keys, without their values.
+func ExampleSortTarget() {
+	c, ctx := connected()
+	defer c.Close()
+	for _, k := range []string{"sort/b", "sort/a", "sort/c"} {
+		if _, err := c.Put(ctx, k, nil); err != nil {
+			log.Fatal(err)
+		}
+	}
+	r, err := c.Get(ctx, "sort/", client.WithPrefix(), client.WithKeysOnly(), client.WithLimit(2),
+		client.WithSort(client.SortByModRevision, client.SortDescend))
+	if err != nil {
+		log.Fatal(err)
+	}
+	for _, kv := range r.KVs {
+		fmt.Println(kv.Key)
+	}
+	// Output:
+	// sort/c
+	// sort/a
+}
+
+// Conditions compare numbers and values of keys. All of them must hold.
+func ExampleCmp() {
+	c, ctx := connected()
+	defer c.Close()
+	if _, err := c.Put(ctx, "cmp/k", []byte("v")); err != nil {
+		log.Fatal(err)
+	}
+	for _, conditions := range [][]client.Cmp{
+		{client.Exists("cmp/k"), client.Value("cmp/k").Equal([]byte("v")), client.Version("cmp/k").Less(2)},
+		{client.Missing("cmp/k")},
+	} {
+		r, err := c.Txn(ctx).If(conditions...).Commit()
+		if err != nil {
+			log.Fatal(err)
+		}
+		fmt.Println(r.Succeeded)
+	}
+	// Output:
+	// true
+	// false
+}
+
+// A transaction in a transaction.
+func ExampleOp() {
+	c, ctx := connected()
+	defer c.Close()
+	unlessThere := client.OpTxn([]client.Cmp{client.Missing("op/k")}, []client.Op{client.OpPut("op/k", nil)}, nil)
+	r, err := c.Txn(ctx).Then(unlessThere, client.OpGet("op/other")).Commit()
+	if err != nil {
+		log.Fatal(err)
+	}
+	fmt.Println(r.Responses[0].Txn.Succeeded, r.Responses[1].Get.Count)
+	// Output: true 0
+}
+
+// An event says whether its key is new.
+func ExampleEvent() {
+	c, ctx := connected()
+	defer c.Close()
+	w := c.Watch(ctx, "event/k")
+	defer w.Close()
+	if _, err := w.Created(ctx); err != nil {
+		log.Fatal(err)
+	}
+	for _, v := range []string{"1", "2"} {
+		if _, err := c.Put(ctx, "event/k", []byte(v)); err != nil {
+			log.Fatal(err)
+		}
+	}
+	n := 0
+	for ev, err := range w.Events() {
+		if err != nil {
+			log.Fatal(err)
+		}
+		fmt.Println(ev.Type, "new:", ev.IsCreate(), "changed:", ev.IsModify())
+		if n++; n == 2 {
+			break
+		}
+	}
+	// Output:
+	// PUT new: true changed: false
+	// PUT new: false changed: true
+}
+
+// A lease deletes its keys when it ends. Package lease keeps it alive.
+func ExampleClient_Grant() {
+	c, ctx := connected()
+	defer c.Close()
+	l, err := c.Grant(ctx, time.Minute)
+	if err != nil {
+		log.Fatal(err)
+	}
+	if _, err := c.Put(ctx, "grant/k", nil, client.WithLease(l.ID)); err != nil {
+		log.Fatal(err)
+	}
+	t, err := c.TimeToLive(ctx, l.ID, true)
+	if err != nil {
+		log.Fatal(err)
+	}
+	fmt.Println(t.Granted, t.Keys)
+	if _, err := c.Revoke(ctx, l.ID); err != nil {
+		log.Fatal(err)
+	}
+	n, err := c.Count(ctx, "grant/k")
+	fmt.Println(n, err)
+	// Output:
+	// 1m0s [grant/k]
+	// 0 <nil>
+}

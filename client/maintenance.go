@@ -71,12 +71,12 @@ func (m Maintenance) Status(ctx context.Context) (*Status, error) {
 // AlarmType is the kind of an [Alarm].
 type AlarmType int32
 
-// The types of alarms.
+// The types of alarms, with the numbers of the API.
 const (
 	// AlarmNoSpace: the quota is exceeded, so writes that need space are refused.
-	AlarmNoSpace = AlarmType(etcdserverpb.AlarmType_NOSPACE)
+	AlarmNoSpace AlarmType = 1
 	// AlarmCorrupt: the data of a member are damaged.
-	AlarmCorrupt = AlarmType(etcdserverpb.AlarmType_CORRUPT)
+	AlarmCorrupt AlarmType = 2
 )
 
 // String returns the type as the API writes it, such as NOSPACE.
@@ -150,13 +150,13 @@ func (m Maintenance) MoveLeader(ctx context.Context, to uint64) (Header, error) 
 // DowngradeAction is what [Maintenance.Downgrade] does.
 type DowngradeAction int32
 
-// The actions of downgrades.
+// The actions of downgrades, with the numbers of the API.
 const (
 	// DowngradeValidate only checks whether the downgrade is possible.
-	DowngradeValidate = DowngradeAction(etcdserverpb.DowngradeRequest_VALIDATE)
+	DowngradeValidate DowngradeAction = iota
 	// DowngradeEnable starts a downgrade, DowngradeCancel ends it.
-	DowngradeEnable = DowngradeAction(etcdserverpb.DowngradeRequest_ENABLE)
-	DowngradeCancel = DowngradeAction(etcdserverpb.DowngradeRequest_CANCEL)
+	DowngradeEnable
+	DowngradeCancel
 )
 
 // Downgrade checks, enables or cancels a downgrade of the cluster to a version. It returns the

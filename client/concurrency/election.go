@@ -33,11 +33,6 @@ type Leader struct {
 // Leadership is the leadership that a candidate has won.
 type Leadership struct{ Held }
 
-// Office is the former name of Leadership.
-//
-// Deprecated: use Leadership.
-type Office = Leadership
-
 // Campaign makes a session a candidate, waits until it is the leader, and proclaims value. If the context ends before, the
 // candidacy is withdrawn.
 func (e *Election) Campaign(ctx context.Context, s *Session, value []byte) (*Leadership, error) {

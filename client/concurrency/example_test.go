@@ -2,6 +2,7 @@ package concurrency_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log"
 	"strconv"
@@ -11,20 +12,26 @@ import (
 	"vigil/client/concurrency"
 )
 
-func ExampleMutex_While() {
+// session returns a client and a session for an example.
+func session() (*client.Client, *concurrency.Session, context.Context) {
 	ctx := context.Background()
 	c, err := client.Connect(ctx, client.Config{Endpoints: []string{endpoint}})
 	if err != nil {
 		log.Fatal(err)
 	}
-	defer c.Close()
 	s, err := concurrency.NewSession(ctx, c, 10*time.Second)
 	if err != nil {
 		log.Fatal(err)
 	}
+	return c, s, ctx
+}
+
+func ExampleMutex_While() {
+	c, s, ctx := session()
+	defer c.Close()
 	defer s.Close(ctx)
 
-	err = concurrency.NewMutex(s, "locks/report").While(ctx, func(ctx context.Context, h *concurrency.Held) error {
+	err := concurrency.NewMutex(s, "locks/report").While(ctx, func(ctx context.Context, h *concurrency.Held) error {
 		// Written only if the lock is still held when it is written.
 		r, err := c.Txn(ctx).If(h.Guard()).Then(client.OpPut("report", []byte("done"))).Commit()
 		fmt.Println("written:", err == nil && r.Succeeded)
@@ -37,20 +44,12 @@ func ExampleMutex_While() {
 }
 
 func ExampleElection_While() {
-	ctx := context.Background()
-	c, err := client.Connect(ctx, client.Config{Endpoints: []string{endpoint}})
-	if err != nil {
-		log.Fatal(err)
-	}
+	c, s, ctx := session()
 	defer c.Close()
-	s, err := concurrency.NewSession(ctx, c, 10*time.Second)
-	if err != nil {
-		log.Fatal(err)
-	}
 	defer s.Close(ctx)
 
 	e := concurrency.NewElection(c, "scheduler")
-	err = e.While(ctx, s, []byte("host-1"), func(ctx context.Context, _ *concurrency.Leadership) error {
+	err := e.While(ctx, s, []byte("host-1"), func(ctx context.Context, _ *concurrency.Leadership) error {
 		l, err := e.Leader(ctx)
 		fmt.Printf("%s is elected\n", l.Value)
 		return err
@@ -98,4 +97,98 @@ func ExampleTransact() {
 	// Output:
 	// <nil>
 	// account/a has only 30
+}
+
+// A lock is held until Unlock, or until its session is lost.
+func ExampleMutex() {
+	c, s, ctx := session()
+	defer c.Close()
+	defer s.Close(ctx)
+	m := concurrency.NewMutex(s, "locks/job")
+	held, err := m.Lock(ctx)
+	if err != nil {
+		log.Fatal(err)
+	}
+	_, err = m.TryLock(ctx)
+	fmt.Println("locked:", errors.Is(err, concurrency.ErrLocked))
+	fmt.Println(held.Unlock(ctx))
+	// Output:
+	// locked: true
+	// <nil>
+}
+
+// Readers hold a lock together, and a writer holds it alone.
+func ExampleRWMutex() {
+	c, s, ctx := session()
+	defer c.Close()
+	defer s.Close(ctx)
+	m := concurrency.NewRWMutex(s, "locks/file")
+	for range 2 {
+		if _, err := m.RLock(ctx); err != nil {
+			log.Fatal(err)
+		}
+	}
+	soon, cancel := context.WithTimeout(ctx, 100*time.Millisecond)
+	defer cancel()
+	_, err := m.Lock(soon)
+	fmt.Println("a writer waits:", errors.Is(err, context.DeadlineExceeded))
+	// Output: a writer waits: true
+}
+
+// Sessions of one lease need one keep-alive.
+func ExampleSession() {
+	c, s, ctx := session()
+	defer c.Close()
+	defer s.Close(ctx)
+	work, cancel := s.Context(ctx) // it ends when the session may be lost
+	defer cancel()
+	if _, err := c.Put(work, "workers/1", nil, client.WithLease(s.Lease())); err != nil {
+		log.Fatal(err)
+	}
+	fmt.Println(s.Status().State, s.Err())
+	// Output: alive <nil>
+}
+
+// A candidate wins, says where it is, and resigns.
+func ExampleElection() {
+	c, s, ctx := session()
+	defer c.Close()
+	defer s.Close(ctx)
+	e := concurrency.NewElection(c, "primary")
+	l, err := e.Campaign(ctx, s, []byte("host-1:80"))
+	if err != nil {
+		log.Fatal(err)
+	}
+	if err := l.Proclaim(ctx, []byte("host-1:81")); err != nil {
+		log.Fatal(err)
+	}
+	for leader, err := range e.Observe(ctx) {
+		if err != nil {
+			log.Fatal(err)
+		}
+		fmt.Printf("%s, the same: %v\n", leader.Value, leader.Fence == l.Fence())
+		break
+	}
+	fmt.Println(l.Resign(ctx))
+	// Output:
+	// host-1:81, the same: true
+	// <nil>
+}
+
+// Programs wait until another one has finished.
+func ExampleBarrier() {
+	c, s, ctx := session()
+	defer c.Close()
+	defer s.Close(ctx)
+	b := concurrency.NewBarrier(c, "barriers/import")
+	if err := b.Hold(ctx, client.WithLease(s.Lease())); err != nil {
+		log.Fatal(err)
+	}
+	go func() {
+		if err := b.Release(ctx); err != nil {
+			log.Fatal(err)
+		}
+	}()
+	fmt.Println(b.Wait(ctx))
+	// Output: <nil>
 }

@@ -51,3 +51,51 @@ func ExampleFollow() {
 	// 10.0.0.7 80
 	// 10.0.0.8 80
 }
+
+// An index finds items by a word of their value. Changes follow what happens after the view.
+func ExampleMirror() {
+	ctx := context.Background()
+	c, err := client.Connect(ctx, client.Config{Endpoints: []string{endpoint}})
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer c.Close()
+	for key, host := range map[string]string{"nodes/a": "10.0.0.7", "nodes/b": "10.0.0.8", "nodes/c": "10.0.0.7"} {
+		if _, err := c.Put(ctx, key, []byte(host)); err != nil {
+			log.Fatal(err)
+		}
+	}
+	m, err := mirror.Start(ctx, mirror.Config[string]{Client: c, Key: "nodes/", Decode: mirror.String,
+		Indexes: map[string]func(*mirror.Item[string]) []string{
+			"host": func(it *mirror.Item[string]) []string { return []string{it.Value} },
+		}})
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer m.Close()
+	view, err := m.Wait(ctx)
+	if err != nil {
+		log.Fatal(err)
+	}
+	for it := range view.Find("host", "10.0.0.7") {
+		fmt.Println(it.Key)
+	}
+	for change, err := range m.Changes(ctx) { // first every key, as new
+		if err != nil {
+			log.Fatal(err)
+		}
+		if change.New == nil {
+			fmt.Println("deleted", change.Key())
+			break
+		}
+		if change.Key() == "nodes/b" {
+			if _, err := c.Delete(ctx, "nodes/b"); err != nil {
+				log.Fatal(err)
+			}
+		}
+	}
+	// Output:
+	// nodes/a
+	// nodes/c
+	// deleted nodes/b
+}
