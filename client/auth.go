@@ -67,7 +67,7 @@ func (a Auth) Status(ctx context.Context) (*AuthStatus, error) {
 	return &AuthStatus{Header: header(r.Header), Enabled: r.Enabled, Revision: r.AuthRevision}, nil
 }
 
-// Authenticate exchanges a password for a token. A client with Config.Username calls it by itself.
+// Authenticate exchanges a password for a token. A client with [Config.Username] calls it by itself.
 func (a Auth) Authenticate(ctx context.Context, user, password string) (Token, error) {
 	req := &request.Generated{Message: &etcdserverpb.AuthenticateRequest{Name: user, Password: password}}
 	r, err := callWith[etcdserverpb.AuthenticateResponse](ctx, a.c, &authenticateMethod, user, req, credential.NewCredential(credential.Token{}))

@@ -11,7 +11,7 @@ import (
 	"vigil/client/internal/pool"
 )
 
-// Client talks to a cluster. It is safe for concurrent use, and so are clients derived from it by In and At,
+// Client talks to a cluster. It is safe for concurrent use, and so are clients derived from it by [Client.In] and [Client.At],
 // which share its connection.
 type Client struct {
 	core *core
@@ -44,7 +44,7 @@ func New(cfg Config) (*Client, error) {
 	ctx, cancel := context.WithCancel(context.Background())
 	c := &core{cfg: cfg, ctx: ctx, cancel: cancel, pool: pool.New(cfg.pool())}
 	c.tokens = credential.NewCache(c.tokenSource(), cfg.Logger)
-	c.watch = newWatchers(c)
+	c.watch = newWatchers()
 	client := &Client{core: c, ns: keyspace{namespace.Prefix(cfg.Namespace)}}
 	if err := c.pool.Add(pool.ParseAll(cfg.Endpoints), true); err != nil {
 		return nil, errors.Join(err, client.Close())
@@ -55,7 +55,7 @@ func New(cfg Config) (*Client, error) {
 	return client, nil
 }
 
-// Connect is New, and waits until a member is reached and the client has the token that it may need.
+// Connect is [New], and waits until a member is reached and the client has the token that it may need.
 func Connect(ctx context.Context, cfg Config) (*Client, error) {
 	c, err := New(cfg)
 	if err != nil {
@@ -72,7 +72,7 @@ func Connect(ctx context.Context, cfg Config) (*Client, error) {
 	return c, nil
 }
 
-// Close ends all watchers and calls, with ErrClosed, and the connections. It returns when all goroutines of the client
+// Close ends all watchers and calls, with [ErrClosed], and the connections. It returns when all goroutines of the client
 // have ended. Closing a derived client does nothing.
 func (c *Client) Close() error {
 	if c.derived {
@@ -119,7 +119,7 @@ func (c *Client) Endpoints() []string {
 	return c.core.pool.Names()
 }
 
-// SetEndpoints replaces the configured endpoints and those found by Sync. Running calls at a removed member end there;
+// SetEndpoints replaces the configured endpoints and those found by [Client.Sync]. Running calls at a removed member end there;
 // watchers and keep-alives continue at another.
 func (c *Client) SetEndpoints(endpoints ...string) error {
 	cfg := c.core.cfg

@@ -30,13 +30,13 @@ const (
 type Config struct {
 	// Endpoints are the addresses at which members serve clients: host:port, http://host:port, https://host:port,
 	// unix:///path or unixs:///path. All of them use TLS or none does: https and unixs select it, and so does setting
-	// TLS or TLSFiles. One member is enough if SyncInterval is set or Sync is called.
+	// TLS or [TLSFiles]. One member is enough if SyncInterval is set or [Client.Sync] is called.
 	Endpoints []string
 	// SyncInterval is how often the client lists the members and adds them to Endpoints. 0 means never, because the
 	// advertised addresses need not be reachable from the client.
 	SyncInterval time.Duration
 
-	// TLS is used unchanged. TLSFiles is read again when its files change. Only one may be set.
+	// TLS is used unchanged. [TLSFiles] is read again when its files change. Only one may be set.
 	TLS      *tls.Config
 	TLSFiles TLSFiles
 
@@ -47,7 +47,7 @@ type Config struct {
 	// token that has not expired stays in use.
 	Token func(context.Context) (Token, error)
 
-	// DialTimeout is how long a call waits for any member to be reachable before it fails with ErrUnreachable.
+	// DialTimeout is how long a call waits for any member to be reachable before it fails with [ErrUnreachable].
 	DialTimeout time.Duration
 	// KeepAlive is how long a connection is silent before the client pings the member, at least 10s. KeepAliveTimeout is
 	// how long the member may take to answer before the connection is closed.
@@ -61,7 +61,7 @@ type Config struct {
 	// WatchBuffer is the size of a watcher's buffer of events in bytes; see Watcher.
 	WatchBuffer int
 
-	// Namespace is put before every key and removed from every answer; see Client.In.
+	// Namespace is put before every key and removed from every answer; see [Client.In].
 	Namespace string
 
 	// Logger receives messages about connections and tokens, never keys, values or secrets. By default nothing is logged.

@@ -12,7 +12,7 @@
 //  1. No event is lost silently. A Watcher delivers each event once and in order, across lost connections, members and
 //     leaders. When it cannot, its iteration ends with the reason and, if there is one, the revision to continue from.
 //  2. No buffer grows without bound. The events of a watcher that is not read stay at the server.
-//  3. No write is made twice. A write without an answer fails with ErrUncertain; a write is retried only if it was
+//  3. No write is made twice. A write without an answer fails with [ErrUncertain]; a write is retried only if it was
 //     certainly not applied. Reads are retried, a bounded number of times. An answer is that of one attempt, and a
 //     listing is of one revision.
 //  4. Reads of a client do not go back in time while its member works. All calls use one member until it is lost, reports
@@ -28,6 +28,6 @@
 // keep their meaning: functions, methods, fields and errors are only added. Fields may be added to structs, so write
 // struct literals with field names. Other packages must not implement the interfaces of options.
 //
-// The API has no messages of protocol buffers, except through Client.Conn: a program that makes a call which this package
+// The API has no messages of protocol buffers, except through [Client.Conn]: a program that makes a call which this package
 // does not have brings the messages itself.
 package client

@@ -17,7 +17,7 @@ import (
 var (
 	// ErrClosed: the client was closed, or a watcher while a goroutine waited for it.
 	ErrClosed = pool.ErrClosed
-	// ErrUnreachable: no member could be reached in time; see UnreachableError.
+	// ErrUnreachable: no member could be reached in time; see [UnreachableError].
 	ErrUnreachable = errors.New("no member can be reached")
 	// ErrUncertain: a write was sent and no answer received, so it may have been applied or may still be. The client
 	// does not send it again. To find out, read the key, or write with a condition.
@@ -27,7 +27,7 @@ var (
 	// ErrRolledBack: the store's revision is lower than that of events that a watch has already seen, for instance after
 	// a restore of an older snapshot.
 	ErrRolledBack = errors.New("the store has gone back to an older revision")
-	// ErrLagging: a watcher with WithLagError was not read fast enough; see LagError.
+	// ErrLagging: a watcher with [WithLagError] was not read fast enough; see [LagError].
 	ErrLagging = errors.New("the watcher was not read fast enough")
 	// ErrInvalid: an argument or a setting is invalid; nothing was sent.
 	ErrInvalid = pool.ErrInvalid
@@ -70,13 +70,13 @@ func (e *Error) Error() string {
 // Unwrap returns the meaning of the text.
 func (e *Error) Unwrap() error { return e.kind }
 
-// Is makes an uncertain write match ErrUncertain, in addition to its reason.
+// Is makes an uncertain write match [ErrUncertain], in addition to its reason.
 func (e *Error) Is(target error) bool { return target == ErrUncertain && e.Uncertain }
 
 // GRPCStatus makes status.FromError work.
 func (e *Error) GRPCStatus() *status.Status { return status.New(e.Code, e.Text) }
 
-// CompactedError reports that requested revisions have been compacted. It matches ErrCompacted.
+// CompactedError reports that requested revisions have been compacted. It matches [ErrCompacted].
 type CompactedError struct {
 	// Revision is the compact revision: later ones still exist. 0 if the server did not report it; only the answer of a
 	// watch has it.
@@ -91,10 +91,10 @@ func (e *CompactedError) Error() string {
 	return fmt.Sprintf("%v: revisions up to %d are gone", ErrCompacted, e.Revision)
 }
 
-// Is makes it match ErrCompacted.
+// Is makes it match [ErrCompacted].
 func (e *CompactedError) Is(target error) bool { return target == ErrCompacted }
 
-// UnreachableError reports that no member could be reached, and why. It matches ErrUnreachable.
+// UnreachableError reports that no member could be reached, and why. It matches [ErrUnreachable].
 type UnreachableError struct {
 	// Endpoints are the addresses that were tried, Errors the last error of each.
 	Endpoints []string
@@ -111,13 +111,13 @@ func (e *UnreachableError) Error() string {
 	return b.String()
 }
 
-// Is makes it match ErrUnreachable.
+// Is makes it match [ErrUnreachable].
 func (e *UnreachableError) Is(target error) bool { return target == ErrUnreachable }
 
 // Unwrap returns the errors of the members.
 func (e *UnreachableError) Unwrap() []error { return e.Errors }
 
-// LagError reports that the buffer of a watcher with WithLagError was full. It matches ErrLagging.
+// LagError reports that the buffer of a watcher with [WithLagError] was full. It matches [ErrLagging].
 type LagError struct {
 	// Revision is where a new watch must start so that it misses no event.
 	Revision int64
@@ -128,11 +128,11 @@ func (e *LagError) Error() string {
 	return fmt.Sprintf("%v: go on from revision %d", ErrLagging, e.Revision)
 }
 
-// Is makes it match ErrLagging.
+// Is makes it match [ErrLagging].
 func (e *LagError) Is(target error) bool { return target == ErrLagging }
 
 // CanceledError reports that the server ended a watch, and why. errors.Is finds the meaning of the reason, for instance
-// ErrPermissionDenied.
+// [ErrPermissionDenied].
 type CanceledError struct {
 	// Reason is the server's text.
 	Reason string

@@ -64,10 +64,10 @@ type WatchChange struct {
 	Err error
 }
 
-// WatchChangeKind is a kind of WatchChange.
+// WatchChangeKind is a kind of [WatchChange].
 type WatchChangeKind uint8
 
-// The kinds of WatchChange.
+// The kinds of [WatchChange].
 const (
 	// WatchConnected: a stream started and its watchers are being created on it.
 	WatchConnected WatchChangeKind = iota

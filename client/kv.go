@@ -34,8 +34,8 @@ func getMethod(r *request.Range) *method {
 	return &rangeMethod
 }
 
-// Get reads a key, or several with a RangeOption. A missing key is no error: GetResponse.KV is nil. The whole answer is
-// one message; for more than a few thousand keys use List.
+// Get reads a key, or several with a [RangeOption]. A missing key is no error: [GetResponse.KV] is nil. The whole answer is
+// one message; for more than a few thousand keys use [Client.List].
 func (c *Client) Get(ctx context.Context, key string, opts ...GetOption) (*GetResponse, error) {
 	r := getRequest(key, opts)
 	if key == "" && r.End == "" {
@@ -59,7 +59,7 @@ func (c *Client) Count(ctx context.Context, key string, opts ...GetOption) (int6
 	return r.Count, nil
 }
 
-// Put writes a key. After an error that matches ErrUncertain it may have been written.
+// Put writes a key. After an error that matches [ErrUncertain] it may have been written.
 func (c *Client) Put(ctx context.Context, key string, value []byte, opts ...PutOption) (*PutResponse, error) {
 	r := &request.Put{Key: key, Value: value}
 	for _, o := range opts {
@@ -86,8 +86,8 @@ func (c *Client) Put(ctx context.Context, key string, value []byte, opts ...PutO
 	return resp, nil
 }
 
-// Delete deletes a key, or several with a RangeOption. A missing key is no error. After an error that matches
-// ErrUncertain it may have been deleted.
+// Delete deletes a key, or several with a [RangeOption]. A missing key is no error. After an error that matches
+// [ErrUncertain] it may have been deleted.
 func (c *Client) Delete(ctx context.Context, key string, opts ...DeleteOption) (*DeleteResponse, error) {
 	r := &request.Delete{Key: key}
 	for _, o := range opts {
@@ -105,7 +105,7 @@ func (c *Client) Delete(ctx context.Context, key string, opts ...DeleteOption) (
 	return resp, nil
 }
 
-// CompactOption is an option of Compact.
+// CompactOption is an option of [Client.Compact].
 type CompactOption interface{ applyCompact(*compaction) }
 
 type compaction struct{ physical bool }
@@ -114,7 +114,7 @@ type compactOption func(*compaction)
 
 func (o compactOption) applyCompact(c *compaction) { o(c) }
 
-// WithPhysical makes Compact wait until the space has been freed.
+// WithPhysical makes [Client.Compact] wait until the space has been freed.
 func WithPhysical() CompactOption { return compactOption(func(c *compaction) { c.physical = true }) }
 
 // Compact drops the versions of all keys that were superseded before revision. The namespace does not matter.

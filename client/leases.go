@@ -22,7 +22,7 @@ var (
 	keepMethod   = stream("Lease", "LeaseKeepAlive", "keep lease alive")
 )
 
-// GrantResponse is the answer of Grant.
+// GrantResponse is the answer of [Client.Grant].
 type GrantResponse struct {
 	Header Header
 	ID     LeaseID
@@ -30,7 +30,7 @@ type GrantResponse struct {
 	TTL time.Duration
 }
 
-// GrantOption is an option of Grant.
+// GrantOption is an option of [Client.Grant].
 type GrantOption interface{ applyGrant(*leaseGrant) }
 
 type leaseGrant struct{ id LeaseID }
@@ -39,13 +39,13 @@ type grantOption func(*leaseGrant)
 
 func (o grantOption) applyGrant(g *leaseGrant) { o(g) }
 
-// WithLeaseID requests a lease with this id. Grant fails with ErrLeaseExists if there is one.
+// WithLeaseID requests a lease with this id. [Client.Grant] fails with [ErrLeaseExists] if there is one.
 func WithLeaseID(id LeaseID) GrantOption {
 	return grantOption(func(g *leaseGrant) { g.id = id })
 }
 
 // Grant creates a lease that lives for ttl, rounded up to seconds, or longer with keep-alives, which package lease sends.
-// After an error that matches ErrUncertain the lease may exist; it expires.
+// After an error that matches [ErrUncertain] the lease may exist; it expires.
 func (c *Client) Grant(ctx context.Context, ttl time.Duration, opts ...GrantOption) (*GrantResponse, error) {
 	var with leaseGrant
 	for _, o := range opts {
@@ -62,12 +62,12 @@ func (c *Client) Grant(ctx context.Context, ttl time.Duration, opts ...GrantOpti
 	return &GrantResponse{Header: header(resp.Header), ID: LeaseID(resp.ID), TTL: request.Seconds(resp.TTL)}, nil
 }
 
-// Revoke ends a lease and deletes its keys. It fails with ErrLeaseNotFound if there is none.
+// Revoke ends a lease and deletes its keys. It fails with [ErrLeaseNotFound] if there is none.
 func (c *Client) Revoke(ctx context.Context, id LeaseID) (Header, error) {
 	return headerOf(ask[etcdserverpb.LeaseRevokeResponse](ctx, c, &revokeMethod, "", &etcdserverpb.LeaseRevokeRequest{ID: int64(id)}))
 }
 
-// TimeToLiveResponse is the answer of TimeToLive.
+// TimeToLiveResponse is the answer of [Client.TimeToLive].
 type TimeToLiveResponse struct {
 	Header Header
 	ID     LeaseID
@@ -104,7 +104,7 @@ func (c *Client) Leases(ctx context.Context) ([]LeaseID, error) {
 	return ids, nil
 }
 
-// KeepAliveOnce restarts the time to live of a lease and returns it. It fails with ErrLeaseNotFound if there is none.
+// KeepAliveOnce restarts the time to live of a lease and returns it. It fails with [ErrLeaseNotFound] if there is none.
 func (c *Client) KeepAliveOnce(ctx context.Context, id LeaseID) (ttl time.Duration, err error) {
 	a := c.attempts(&keepMethod, "")
 	err = a.run(ctx, func(ctx context.Context) (sent bool, err error) {

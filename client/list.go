@@ -40,7 +40,7 @@ type Listing struct {
 	count   int64
 }
 
-// List prepares to read a range, with the options of Get. The iteration sends the first request. A call reads the first
+// List prepares to read a range, with the options of [Client.Get]. The iteration sends the first request. A call reads the first
 // keys and fixes the revision. The rest is read at that revision: on a stream if the member supports it, otherwise in
 // pages. When the member is lost, the listing continues at another one. Orders other than by key, and filters by revision,
 // are answered in one message.
@@ -52,7 +52,7 @@ func (c *Client) List(ctx context.Context, key string, opts ...GetOption) *Listi
 }
 
 // Header returns the header of the first answer: its revision is that of the whole listing unless
-// WithRevision selects another. It is known from the first key on.
+// [WithRevision] selects another. It is known from the first key on.
 func (l *Listing) Header() Header { return l.header }
 
 // Revision returns the revision of the listing, 0 before the first key or the end. A watch from the next revision misses
@@ -62,7 +62,7 @@ func (l *Listing) Revision() int64 { return l.r.Revision }
 // Count returns the number of keys in the range, whatever the limit. It is known from the first key on, or at the end.
 func (l *Listing) Count() int64 { return l.count }
 
-// All iterates over the keys. An error is yielded without a key and ends the iteration. A CompactedError means that the
+// All iterates over the keys. An error is yielded without a key and ends the iteration. A [CompactedError] means that the
 // revision of the listing was compacted meanwhile.
 func (l *Listing) All() iter.Seq2[KeyValue, error] {
 	return func(yield func(KeyValue, error) bool) {

@@ -29,7 +29,7 @@ func (c *Client) Maintenance() Maintenance { return Maintenance{c} }
 
 // Status describes a member.
 type Status struct {
-	// Header.MemberID is the ID of the member.
+	// [Header.MemberID] is the ID of the member.
 	Header Header
 	// Version is that of the member's program, StorageVersion that of its data, empty if it does
 	// not report one.
@@ -154,7 +154,7 @@ type DowngradeAction int32
 const (
 	// DowngradeValidate only checks whether the downgrade is possible.
 	DowngradeValidate DowngradeAction = iota
-	// DowngradeEnable starts a downgrade, DowngradeCancel ends it.
+	// DowngradeEnable starts a downgrade, [DowngradeCancel] ends it.
 	DowngradeEnable
 	DowngradeCancel
 )

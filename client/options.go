@@ -7,16 +7,16 @@ import (
 
 // Options are typed by the calls that take them, so a meaningless option does not compile.
 
-// GetOption is an option of Get, List and OpGet.
+// GetOption is an option of [Client.Get], [Client.List] and [OpGet].
 type GetOption interface{ applyGet(*request.Range) }
 
-// PutOption is an option of Put and OpPut.
+// PutOption is an option of [Client.Put] and [OpPut].
 type PutOption interface{ applyPut(*request.Put) }
 
-// DeleteOption is an option of Delete and OpDelete.
+// DeleteOption is an option of [Client.Delete] and [OpDelete].
 type DeleteOption interface{ applyDelete(*request.Delete) }
 
-// WatchOption is an option of Watch.
+// WatchOption is an option of [Client.Watch].
 type WatchOption interface{ applyWatch(*watchSpec) }
 
 // CmpOption is an option of conditions.
@@ -30,7 +30,7 @@ type RangeOption interface {
 	CmpOption
 }
 
-// PrevKVOption is what WithPrevKV returns.
+// PrevKVOption is the type of [WithPrevKV].
 type PrevKVOption interface {
 	PutOption
 	DeleteOption
@@ -69,11 +69,11 @@ func WithRange(end string) RangeOption { return extent(func(string) string { ret
 // PrefixEnd returns the end of the range of all keys that begin with prefix.
 func PrefixEnd(prefix string) string { return namespace.PrefixEnd(prefix) }
 
-// WithLimit returns at most n keys; GetResponse.More reports whether there are more. 0 means all.
+// WithLimit returns at most n keys; [GetResponse.More] reports whether there are more. 0 means all.
 func WithLimit(n int64) GetOption { return getOption(func(r *request.Range) { r.Limit = n }) }
 
-// WithRevision reads the store at a revision. The error matches ErrCompacted if that has been compacted, and
-// ErrFutureRevision if the store has not reached it.
+// WithRevision reads the store at a revision. The error matches [ErrCompacted] if that has been compacted, and
+// [ErrFutureRevision] if the store has not reached it.
 func WithRevision(rev int64) GetOption {
 	return getOption(func(r *request.Range) { r.Revision = rev })
 }
@@ -88,7 +88,7 @@ func WithSerializable() GetOption {
 // WithKeysOnly leaves values out.
 func WithKeysOnly() GetOption { return getOption(func(r *request.Range) { r.KeysOnly = true }) }
 
-// WithCountOnly requests only GetResponse.Count.
+// WithCountOnly requests only [GetResponse.Count].
 func WithCountOnly() GetOption { return getOption(func(r *request.Range) { r.CountOnly = true }) }
 
 // SortOrder is an order of keys.
@@ -113,7 +113,7 @@ const (
 	SortByValue
 )
 
-// WithSort orders the keys. With WithLimit the first ones in that order are returned.
+// WithSort orders the keys. With [WithLimit] the first ones in that order are returned.
 func WithSort(by SortTarget, order SortOrder) GetOption {
 	return getOption(func(r *request.Range) { r.Target, r.Order = uint8(by), uint8(order) })
 }

@@ -24,7 +24,7 @@ func number(target uint8, key string, opts []CmpOption) Number {
 	return n
 }
 
-// Version is the number of changes of a key since its creation. With a RangeOption the condition must hold for every
+// Version is the number of changes of a key since its creation. With a [RangeOption] the condition must hold for every
 // existing key of the range; the same holds for the functions below.
 func Version(key string, opts ...CmpOption) Number { return number(request.CompareVersion, key, opts) }
 
@@ -87,10 +87,10 @@ func Missing(key string) Cmp { return Version(key).Equal(0) }
 // Op is an operation of a transaction.
 type Op struct{ op request.Op }
 
-// OpGet reads in a transaction; see Client.Get.
+// OpGet reads in a transaction; see [Client.Get].
 func OpGet(key string, opts ...GetOption) Op { return Op{request.Op{Get: getRequest(key, opts)}} }
 
-// OpPut writes in a transaction; see Client.Put.
+// OpPut writes in a transaction; see [Client.Put].
 func OpPut(key string, value []byte, opts ...PutOption) Op {
 	r := &request.Put{Key: key, Value: value}
 	for _, o := range opts {
@@ -99,7 +99,7 @@ func OpPut(key string, value []byte, opts ...PutOption) Op {
 	return Op{request.Op{Put: r}}
 }
 
-// OpDelete deletes in a transaction; see Client.Delete.
+// OpDelete deletes in a transaction; see [Client.Delete].
 func OpDelete(key string, opts ...DeleteOption) Op {
 	r := &request.Delete{Key: key}
 	for _, o := range opts {
@@ -158,7 +158,7 @@ func (t *Txn) Else(ops ...Op) *Txn {
 	return t
 }
 
-// Commit executes the transaction. After an error that matches ErrUncertain it may have been applied. A read-only
+// Commit executes the transaction. After an error that matches [ErrUncertain] it may have been applied. A read-only
 // transaction is retried instead.
 func (t *Txn) Commit() (*TxnResponse, error) {
 	c := t.c

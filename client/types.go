@@ -60,7 +60,7 @@ type Event struct {
 	// KV is the key after the change. For a deletion it has only Key and ModRevision, which is the revision of the
 	// deletion.
 	KV KeyValue
-	// PrevKV is the key before the change: with WithPrevKV, if the key existed and its last value has not been compacted.
+	// PrevKV is the key before the change: with [WithPrevKV], if the key existed and its last value has not been compacted.
 	PrevKV *KeyValue
 }
 
@@ -74,7 +74,7 @@ func (ev *Event) IsModify() bool {
 	return ev.Type == Put && ev.KV.CreateRevision != ev.KV.ModRevision
 }
 
-// GetResponse is the answer of Get.
+// GetResponse is the answer of [Client.Get].
 type GetResponse struct {
 	Header Header
 	// KVs are the keys found, in ascending order by default.
@@ -93,27 +93,27 @@ func (r *GetResponse) KV() *KeyValue {
 	return &r.KVs[0]
 }
 
-// PutResponse is the answer of Put.
+// PutResponse is the answer of [Client.Put].
 type PutResponse struct {
-	// Header.Revision is the revision of the put.
+	// [Header.Revision] is the revision of the put.
 	Header Header
-	// PrevKV is the key before, with WithPrevKV, nil if it did not exist.
+	// PrevKV is the key before, with [WithPrevKV], nil if it did not exist.
 	PrevKV *KeyValue
 }
 
-// DeleteResponse is the answer of Delete.
+// DeleteResponse is the answer of [Client.Delete].
 type DeleteResponse struct {
-	// Header.Revision is the revision of the deletion, or the current one if nothing was deleted.
+	// [Header.Revision] is the revision of the deletion, or the current one if nothing was deleted.
 	Header Header
 	// Deleted is the number of keys deleted.
 	Deleted int64
-	// PrevKVs are the deleted keys, with WithPrevKV.
+	// PrevKVs are the deleted keys, with [WithPrevKV].
 	PrevKVs []KeyValue
 }
 
-// TxnResponse is the answer of a transaction.
+// TxnResponse is the answer of [Txn.Commit].
 type TxnResponse struct {
-	// Header.Revision is the revision of the transaction, or the current one if it changed nothing.
+	// [Header.Revision] is the revision of the transaction, or the current one if it changed nothing.
 	Header Header
 	// Succeeded reports that all conditions held, so the Then branch was taken.
 	Succeeded bool

@@ -22,7 +22,7 @@ type watchSpec struct {
 }
 
 // FromRevision starts a watch at a revision: its events are the first. Without it a watch starts with the events after
-// its creation. If the revision has been compacted, the watch ends with a CompactedError. A future revision is waited
+// its creation. If the revision has been compacted, the watch ends with a [CompactedError]. A future revision is waited
 // for.
 func FromRevision(rev int64) WatchOption { return watchOption(func(s *watchSpec) { s.start = rev }) }
 
@@ -36,14 +36,14 @@ func WithoutDeletes() WatchOption { return watchOption(func(s *watchSpec) { s.no
 // the watch is.
 func WithProgress() WatchOption { return watchOption(func(s *watchSpec) { s.progress = true }) }
 
-// WithBuffer sets how many bytes of events may wait for the reader, instead of Config.WatchBuffer.
+// WithBuffer sets how many bytes of events may wait for the reader, instead of [Config.WatchBuffer].
 func WithBuffer(bytes int) WatchOption { return watchOption(func(s *watchSpec) { s.buffer = bytes }) }
 
-// WithLagError ends the watch with a LagError when its buffer is full, instead of leaving events on the server until they
+// WithLagError ends the watch with a [LagError] when its buffer is full, instead of leaving events on the server until they
 // are read.
 func WithLagError() WatchOption { return watchOption(func(s *watchSpec) { s.lagError = true }) }
 
-// WithRequireLeader ends the watch with ErrNoLeader when no member has a leader. Without it the watch continues as soon
+// WithRequireLeader ends the watch with [ErrNoLeader] when no member has a leader. Without it the watch continues as soon
 // as a member has one.
 func WithRequireLeader() WatchOption {
 	return watchOption(func(s *watchSpec) { s.requireLeader = true })
@@ -61,9 +61,9 @@ type Batch struct {
 // iteration ends with the reason.
 //
 // When its member is lost or has no leader, the watcher continues at another one after the last revision that it has
-// received. It ends with an error when that is impossible (CompactedError, ErrClusterChanged, ErrRolledBack), when the
-// server ends or refuses it (CanceledError, with the meaning found by errors.Is), when its context ends, and on
-// WithLagError and WithRequireLeader.
+// received. It ends with an error when that is impossible ([CompactedError], [ErrClusterChanged], [ErrRolledBack]), when the
+// server ends or refuses it ([CanceledError], with the meaning found by errors.Is), when its context ends, and on
+// [WithLagError] and [WithRequireLeader].
 //
 // Unread events stay in a buffer of bounded size; an empty buffer takes one batch of any size. When the buffer is full,
 // the watcher leaves the stream that it shares with others, so that they need not wait. When half of the buffer has been
@@ -98,7 +98,7 @@ type Watcher struct {
 	}
 }
 
-// Watch watches a key, or several with a RangeOption. It does not wait; errors end the iteration.
+// Watch watches a key, or several with a [RangeOption]. It does not wait; errors end the iteration.
 func (c *Client) Watch(ctx context.Context, key string, opts ...WatchOption) *Watcher {
 	w := &Watcher{c: c, ctx: ctx, spec: watchSpec{key: key, buffer: c.core.cfg.WatchBuffer},
 		ready: make(chan struct{}, 1), room: make(chan struct{}, 1), created: make(chan struct{}), done: make(chan struct{})}
@@ -131,7 +131,7 @@ func (c *Client) Watch(ctx context.Context, key string, opts ...WatchOption) *Wa
 // Close ends the watcher. A running iteration ends without an error.
 func (w *Watcher) Close() { w.finish(nil) }
 
-// Created waits until the server has created the watcher and returns the header of its answer: without FromRevision the
+// Created waits until the server has created the watcher and returns the header of its answer: without [FromRevision] the
 // watcher delivers all events above its revision. If the watch was refused, it returns why.
 func (w *Watcher) Created(ctx context.Context) (Header, error) {
 	select {

@@ -15,10 +15,9 @@ import (
 
 // watchers holds the watchers of a client and their streams.
 //
-// Locks are taken in the order watches.mu, watchStream.mu, Watcher.mu.
+// Locks are taken in the order watchers.mu, watchStream.mu, Watcher.mu.
 type watchers struct {
-	core *core
-	mu   struct {
+	mu struct {
 		sync.Mutex
 		shared map[string]*watchStream
 		all    map[*Watcher]struct{}
@@ -26,8 +25,8 @@ type watchers struct {
 	}
 }
 
-func newWatchers(c *core) *watchers {
-	r := &watchers{core: c}
+func newWatchers() *watchers {
+	r := new(watchers)
 	r.mu.shared = map[string]*watchStream{}
 	r.mu.all = map[*Watcher]struct{}{}
 	return r
@@ -65,7 +64,7 @@ func (r *watchers) place(w *Watcher, alone bool) {
 			s.key = key
 			r.mu.shared[key] = s
 		}
-		r.core.tasks.Go(s.run)
+		w.c.core.tasks.Go(s.run)
 	}
 	w.stream = s
 	s.add(w)
@@ -101,8 +100,9 @@ func (r *watchers) endStream(s *watchStream) {
 
 // setAside removes a watcher with a full buffer from the shared stream.
 func (r *watchers) setAside(w *Watcher, at string) {
-	r.core.cfg.Logger.Info("set a watcher aside that is not read fast enough", "buffer", w.spec.buffer)
-	if h := r.core.cfg.Hooks.Watch; h != nil {
+	cfg := &w.c.core.cfg
+	cfg.Logger.Info("set a watcher aside that is not read fast enough", "buffer", w.spec.buffer)
+	if h := cfg.Hooks.Watch; h != nil {
 		h(WatchChange{Kind: WatchSetAside, Member: at, Watchers: 1})
 	}
 	if w.spec.lagError {
@@ -169,13 +169,14 @@ func (r *watchers) close() {
 // checkRollback ends the watcher if the store has lost revisions, and not only the member lags. It reads a watched key
 // linearizably, for which the watcher's permission suffices. It retries until there is an answer, because the watcher
 // would miss the events of revisions that are assigned again; if there can be none, the watcher ends.
-func (r *watchers) checkRollback(w *Watcher) {
+func (w *Watcher) checkRollback() {
+	core := w.c.core
 	ctx, cancel := context.WithCancel(w.ctx) // with its metadata
 	defer cancel()
-	stop := context.AfterFunc(r.core.ctx, cancel)
+	stop := context.AfterFunc(core.ctx, cancel)
 	defer stop()
 	defer w.checked()
-	any := &Client{core: r.core}
+	any := &Client{core: core}
 	key := cmp.Or(w.spec.key, "\x00")
 	for n := 1; ; n++ {
 		w.mu.Lock()
@@ -197,7 +198,7 @@ func (r *watchers) checkRollback(w *Watcher) {
 		case err == nil:
 			return
 		}
-		r.core.cfg.Logger.Warn("cannot check whether the store was rolled back", "seen", seen, "error", err)
+		core.cfg.Logger.Warn("cannot check whether the store was rolled back", "seen", seen, "error", err)
 		if !Temporary(err) {
 			w.finish(fmt.Errorf("it is not known whether the store was rolled back: %w", err))
 			return

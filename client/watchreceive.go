@@ -99,14 +99,14 @@ func (s *watchStream) handleCreated(e *watchSession, r *watchResponse) error {
 	s.mu.Unlock()
 
 	if !known {
-		s.r.core.cfg.Logger.Warn("a server created a watcher that was not requested", "endpoint", e.at.Name(), "id", r.id)
+		s.c.core.cfg.Logger.Warn("a server created a watcher that was not requested", "endpoint", e.at.Name(), "id", r.id)
 	}
 	if began {
 		behind, err := w.start(r.header)
 		if err != nil {
 			w.finish(err)
 		} else if behind {
-			s.r.core.tasks.Go(func() { s.r.checkRollback(w) })
+			s.c.core.tasks.Go(w.checkRollback)
 		}
 	}
 	var failed error
@@ -138,7 +138,7 @@ func (s *watchStream) handleCanceled(e *watchSession, w *Watcher, r *watchRespon
 			return nil
 		}
 		w.finish(err)
-	case v.Renew && (v.Again || s.r.core.tokens.Renewable()) && w.retry(&w.mu.renewed):
+	case v.Renew && (v.Again || s.c.core.tokens.Renewable()) && w.retry(&w.mu.renewed):
 		e.expired = true
 		return errToken
 	case v.Again && !v.Renew && (!errors.Is(err.kind, ErrCorrupt) || w.retry(&w.mu.damaged)):

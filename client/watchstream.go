@@ -49,7 +49,7 @@ type watchSession struct {
 
 func newWatchStream(r *watchers, c *Client, md metadata.MD, alone bool) *watchStream {
 	s := &watchStream{r: r, c: &Client{core: c.core, pin: c.pin}, alone: alone}
-	ctx := r.core.ctx
+	ctx := c.core.ctx
 	if len(md) > 0 {
 		ctx = metadata.NewOutgoingContext(ctx, md)
 	}
@@ -135,8 +135,8 @@ func (s *watchStream) serve() (fate func(*Watcher)) {
 		failures++
 		e := a.explain(s.ctx, err)
 		list := s.watchers()
-		s.r.core.cfg.Logger.Info("a watch stream ended", "endpoint", a.Member(), "watchers", len(list), "error", e.Text)
-		if h := s.r.core.cfg.Hooks.Watch; h != nil {
+		s.c.core.cfg.Logger.Info("a watch stream ended", "endpoint", a.Member(), "watchers", len(list), "error", e.Text)
+		if h := s.c.core.cfg.Hooks.Watch; h != nil {
 			h(WatchChange{Kind: WatchDisconnected, Member: a.Member(), Watchers: len(list), Err: e})
 		}
 		v := judge(e, &watchMethod, false)
@@ -181,7 +181,7 @@ func (s *watchStream) members() int {
 	if s.c.pin != nil {
 		return 1
 	}
-	return s.r.core.pool.Size()
+	return s.c.core.pool.Size()
 }
 
 // endLeaderless ends the watchers that require a leader.
@@ -223,17 +223,17 @@ func (s *watchStream) connect(a *attempts) (answered bool, on map[*Watcher]bool,
 		})()
 	}
 	e := s.begin(a.At)
-	if h := s.r.core.cfg.Hooks.Watch; h != nil {
+	if h := s.c.core.cfg.Hooks.Watch; h != nil {
 		h(WatchChange{Kind: WatchConnected, Member: a.At.Name(), Watchers: len(s.watchers())})
 	}
 	sending := make(chan struct{})
-	s.r.core.tasks.Go(func() {
+	s.c.core.tasks.Go(func() {
 		defer close(sending)
 		s.sendAll(ctx, e, stream)
 	})
 	answered, err = s.receive(ctx, e, stream)
 	if e.expired {
-		s.r.core.tokens.Reject(a.Credential)
+		s.c.core.tokens.Reject(a.Credential)
 	}
 	err = attempt.StreamError(ctx, err)
 	s.mu.Lock()

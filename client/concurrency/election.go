@@ -46,7 +46,7 @@ func (e *Election) Campaign(ctx context.Context, s *Session, value []byte) (*Lea
 	return &Leadership{Held{q}}, nil
 }
 
-// While campaigns, runs work as the leader, and resigns. The context of the work ends, with ErrLost as its cause, when the
+// While campaigns, runs work as the leader, and resigns. The context of the work ends, with [ErrLost] as its cause, when the
 // leadership may be lost. The error is that of the work or else of the leadership.
 func (e *Election) While(ctx context.Context, s *Session, value []byte, work func(ctx context.Context, l *Leadership) error) error {
 	l, err := e.Campaign(ctx, s, value)
@@ -56,7 +56,7 @@ func (e *Election) While(ctx context.Context, s *Session, value []byte, work fun
 	return l.while(ctx, func(ctx context.Context, _ *Held) error { return work(ctx, l) })
 }
 
-// Proclaim changes the proclaimed value. The error matches ErrLost if the leadership is lost.
+// Proclaim changes the proclaimed value. The error matches [ErrLost] if the leadership is lost.
 func (l *Leadership) Proclaim(ctx context.Context, value []byte) error {
 	r, err := l.q.s.c.Txn(ctx).If(l.Guard()).Then(client.OpPut(l.q.key, value, client.WithLease(l.q.s.Lease()))).Commit()
 	if err == nil && !r.Succeeded {
@@ -65,10 +65,10 @@ func (l *Leadership) Proclaim(ctx context.Context, value []byte) error {
 	return err
 }
 
-// Resign ends the leadership; see Held.Unlock.
+// Resign ends the leadership; see [Held.Unlock].
 func (l *Leadership) Resign(ctx context.Context) error { return l.Unlock(ctx) }
 
-// Leader returns the leader, or ErrNoLeader.
+// Leader returns the leader, or [ErrNoLeader].
 func (e *Election) Leader(ctx context.Context) (Leader, error) {
 	l, _, err := e.first(ctx)
 	if err == nil && l.Key == "" {

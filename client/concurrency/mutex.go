@@ -24,7 +24,7 @@ func NewMutex(s *Session, name string) *Mutex { return &Mutex{s, name} }
 // Lock waits for the lock. If the context ends before, it gives up its place in the queue.
 func (m *Mutex) Lock(ctx context.Context) (*Held, error) { return lock(ctx, m.s, m.name, m.name) }
 
-// TryLock takes the lock if it is free and without waiting claims; otherwise its error matches ErrLocked.
+// TryLock takes the lock if it is free and without waiting claims; otherwise its error matches [ErrLocked].
 func (m *Mutex) TryLock(ctx context.Context) (*Held, error) {
 	q, err := join(ctx, m.s, m.name, nil)
 	if err != nil {
@@ -40,7 +40,7 @@ func (m *Mutex) TryLock(ctx context.Context) (*Held, error) {
 	return &Held{q}, nil
 }
 
-// While locks, runs work, and unlocks. The context of the work ends, with ErrLost as its cause, when the lock may be lost. The error is that of the work or else of the lock.
+// While locks, runs work, and unlocks. The context of the work ends, with [ErrLost] as its cause, when the lock may be lost. The error is that of the work or else of the lock.
 func (m *Mutex) While(ctx context.Context, work func(ctx context.Context, h *Held) error) error {
 	h, err := m.Lock(ctx)
 	if err != nil {
@@ -92,7 +92,7 @@ func (h *Held) Context(ctx context.Context) (context.Context, context.CancelFunc
 	return until(ctx, h.Lost(), h.Err)
 }
 
-// Unlock gives it up. An error that matches ErrLost means that it was, or may have been, lost before. If the key cannot be
+// Unlock gives it up. An error that matches [ErrLost] means that it was, or may have been, lost before. If the key cannot be
 // deleted, it ends with the session.
 func (h *Held) Unlock(ctx context.Context) error { return h.q.leave(ctx) }
 

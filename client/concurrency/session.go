@@ -50,7 +50,7 @@ func SessionOf(c *client.Client, l *lease.Lease) *Session {
 	return s
 }
 
-// Lease returns the id of the session's lease, for client.WithLease.
+// Lease returns the id of the session's lease, for [client.WithLease].
 func (s *Session) Lease() client.LeaseID { return s.lease.ID() }
 
 // Lost returns a channel that is closed when the session has ended or may have.
@@ -71,7 +71,7 @@ func (s *Session) Close(ctx context.Context) error {
 	return err
 }
 
-// Context returns a context that ends with ctx, and with ErrLost as its cause when the session may be lost.
+// Context returns a context that ends with ctx, and with [ErrLost] as its cause when the session may be lost.
 func (s *Session) Context(ctx context.Context) (context.Context, context.CancelFunc) {
 	return until(ctx, s.Lost(), s.lost)
 }

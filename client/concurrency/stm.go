@@ -26,7 +26,7 @@ type Tx struct {
 // writes have not changed meanwhile. Otherwise it runs work again, after a pause that grows to a second, until the
 // context ends. So transactions are strictly serializable, and work must have no effects outside its Tx.
 //
-// After an error of work nothing is written. After an error that matches client.ErrUncertain the writes may have been
+// After an error of work nothing is written. After an error that matches [client.ErrUncertain] the writes may have been
 // applied.
 func Transact(ctx context.Context, c *client.Client, work func(tx *Tx) error) (client.Header, error) {
 	pause := 5 * time.Millisecond

@@ -84,7 +84,7 @@ func (k *Keeper) Grant(ctx context.Context, ttl time.Duration, opts ...client.Gr
 	return k.addLease(g.ID, g.TTL, began)
 }
 
-// Keep keeps an existing lease alive. It fails with client.ErrLeaseNotFound if there is none. Further calls for the same
+// Keep keeps an existing lease alive. It fails with [client.ErrLeaseNotFound] if there is none. Further calls for the same
 // lease return the same Lease.
 func (k *Keeper) Keep(ctx context.Context, id client.LeaseID) (*Lease, error) {
 	began := time.Now()

@@ -61,7 +61,7 @@ type Lease struct {
 	err       error
 }
 
-// ID returns the id, for client.WithLease.
+// ID returns the id, for [client.WithLease].
 func (l *Lease) ID() client.LeaseID { return l.id }
 
 // TTL returns the time to live.

@@ -45,7 +45,7 @@ func (s *subscriber[T]) add(changes []Change[T]) {
 // the view.
 //
 // A slow iteration delays neither the mirror nor other iterations. It may see several changes of a key as one, from the
-// first state to the last. To see every change use Config.OnChange.
+// first state to the last. To see every change use [Config.OnChange].
 func (m *Mirror[T]) Changes(ctx context.Context) iter.Seq2[Change[T], error] {
 	return func(yield func(Change[T], error) bool) {
 		s := &subscriber[T]{behind: true, ready: make(chan struct{}, 1)}

@@ -18,19 +18,19 @@ import (
 type Config[T any] struct {
 	Client *client.Client
 	// Key and Range are the mirrored keys. Default of Range: all keys that begin with Key. For a single key use
-	// client.WithRange(Key + "\x00").
+	// [client.WithRange](Key + "\x00").
 	Key   string
 	Range client.RangeOption
 	// Decode decodes a stored value. It must not keep kv.Value, and its result must not be changed.
 	Decode func(kv client.KeyValue) (T, error)
-	// Indexes return the words under which View.Find finds an item; each must depend only on the item.
+	// Indexes return the words under which [View.Find] finds an item; each must depend only on the item.
 	// Items that cannot be decoded are in no index.
 	Indexes map[string]func(*Item[T]) []string
-	// OnChange is called for every change, in order, after Mirror.View shows it. The mirror waits meanwhile, and further
+	// OnChange is called for every change, in order, after [Mirror.View] shows it. The mirror waits meanwhile, and further
 	// events stay at the server. It must not call Close.
 	OnChange func(Change[T])
 	// Fresh is how often the mirror requests its progress from the server while nothing changes: the resolution of
-	// Status.Current. Default 10s; negative means never.
+	// [Status.Current]. Default 10s; negative means never.
 	Fresh time.Duration
 	// Logger receives the reasons why the mirror is not current. By default nothing is logged.
 	Logger *slog.Logger
@@ -63,7 +63,7 @@ type Status struct {
 	Revision int64
 	Keys     int
 	// Current is when the View was last known to equal the store, zero before Ready: the mirror lags at most by the time
-	// since then. While it follows the store, that is at most Config.Fresh and a round trip.
+	// since then. While it follows the store, that is at most [Config.Fresh] and a round trip.
 	Current time.Time
 	// Lists counts the lists: 1 after the first, more if the watch could not continue.
 	Lists int
@@ -113,7 +113,7 @@ func (m *Mirror[T]) Close() {
 // Done returns a channel that is closed when the mirror has ended.
 func (m *Mirror[T]) Done() <-chan struct{} { return m.done }
 
-// Err returns why the mirror has ended: the cause of its context, or client.ErrClosed. It is nil before, and after Close.
+// Err returns why the mirror has ended: the cause of its context, or [client.ErrClosed]. It is nil before, and after Close.
 func (m *Mirror[T]) Err() error {
 	m.mu.Lock()
 	defer m.mu.Unlock()

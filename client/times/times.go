@@ -42,8 +42,8 @@ var ErrUnknown = errors.New("no revision is known for the time")
 var errMalformed = errors.New("malformed answer about times of revisions")
 
 // RevisionAt returns the newest revision that is known to be made at or before a time, by the clock of the leader of that
-// time. The error matches client.ErrCompacted if the revision has been compacted, client.ErrFutureRevision if the time is in
-// the future, and ErrUnknown if it is before the first known one; its text has both times.
+// time. The error matches [client.ErrCompacted] if the revision has been compacted, [client.ErrFutureRevision] if the time is in
+// the future, and [ErrUnknown] if it is before the first known one; its text has both times.
 func RevisionAt(ctx context.Context, c *client.Client, t time.Time) (int64, error) {
 	b, err := invoke(ctx, c, revisionAt, pbfield.AppendInt(nil, 1, max(t.UnixMilli(), 0)))
 	if err != nil {
