@@ -108,13 +108,13 @@ func (c *comparison) note(format string, args ...any) {
 	fmt.Fprintf(os.Stderr, time.Now().Format("15:04:05 ")+format+"\n", args...)
 }
 
-// compare runs everything, writes the report as far as it goes, and fails if any scenario did.
-func (c *comparison) compare(ctx context.Context, chosen []suite.Scenario) error {
+// compareScenarios runs everything, writes the report as far as it goes, and fails if any scenario did.
+func (c *comparison) compareScenarios(ctx context.Context, chosen []suite.Scenario) error {
 	var failed []error
 	for _, sc := range chosen {
 		rs := &report.Scenario{Name: sc.Name, About: sc.About, Axis: sc.Axis}
 		c.report.Scenarios = append(c.report.Scenarios, rs)
-		if err := c.rounds(ctx, sc, rs); err != nil {
+		if err := c.runRounds(ctx, sc, rs); err != nil {
 			rs.Error = err.Error()
 			failed = append(failed, fmt.Errorf("%s: %w", sc.Name, err))
 			c.note("%s FAILED: %v", sc.Name, err)
@@ -136,7 +136,7 @@ func (c *comparison) compare(ctx context.Context, chosen []suite.Scenario) error
 			return err
 		}
 	}
-	if err := c.charts(); err != nil {
+	if err := c.writeCharts(); err != nil {
 		return err
 	}
 	if len(failed) > 0 {
@@ -145,8 +145,8 @@ func (c *comparison) compare(ctx context.Context, chosen []suite.Scenario) error
 	return nil
 }
 
-// charts draws the scenarios that have an axis.
-func (c *comparison) charts() error {
+// writeCharts draws the scenarios that have an axis.
+func (c *comparison) writeCharts() error {
 	if c.chart == "" {
 		return nil
 	}
@@ -169,14 +169,14 @@ func (c *comparison) charts() error {
 	return nil
 }
 
-// rounds runs one scenario. Each round begins with the next system, so that none is always first.
-func (c *comparison) rounds(ctx context.Context, sc suite.Scenario, rs *report.Scenario) error {
+// runRounds runs one scenario. Each round begins with the next system, so that none is always first.
+func (c *comparison) runRounds(ctx context.Context, sc suite.Scenario, rs *report.Scenario) error {
 	n := len(c.systems)
 	for round := range c.Rounds {
 		figures := make([][]suite.Figure, n)
 		for i := range n {
 			which := (round + i) % n
-			f, err := c.once(ctx, sc, which, "")
+			f, err := c.runOnce(ctx, sc, which, "")
 			if err != nil {
 				return fmt.Errorf("%s, round %d: %w", c.systems[which].Name, round+1, err)
 			}
@@ -198,7 +198,7 @@ func (c *comparison) rounds(ctx context.Context, sc suite.Scenario, rs *report.S
 			continue // the control is the same program
 		}
 		to := filepath.Join(c.profile, fmt.Sprintf("%s-%s.pprof", sc.Name, filepath.Base(c.systems[i].Name)))
-		if _, err := c.once(ctx, sc, i, to); err != nil {
+		if _, err := c.runOnce(ctx, sc, i, to); err != nil {
 			return fmt.Errorf("%s, profile: %w", c.systems[i].Name, err)
 		}
 		if err := top(ctx, c.systems[i].Path, to); err != nil {
@@ -218,8 +218,8 @@ func headline(fs []suite.Figure) string {
 	return strings.Join(parts, ", ")
 }
 
-// once runs a scenario once on one system, with a profile into a file if one is given.
-func (c *comparison) once(ctx context.Context, sc suite.Scenario, which int, profile string) (_ []suite.Figure, err error) {
+// runOnce runs a scenario once on one system, with a profile into a file if one is given.
+func (c *comparison) runOnce(ctx context.Context, sc suite.Scenario, which int, profile string) (_ []suite.Figure, err error) {
 	ctx, cancel := context.WithTimeout(ctx, c.Timeout)
 	defer cancel()
 	y := c.systems[which]

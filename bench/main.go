@@ -183,5 +183,5 @@ func run(ctx context.Context, args []string) error {
 		}
 		defer pprof.StopCPUProfile()
 	}
-	return c.compare(ctx, chosen)
+	return c.compareScenarios(ctx, chosen)
 }

@@ -27,12 +27,12 @@ func (c *Client) attempts(m *method, key string) attempts {
 	return attempts{State: attempt.State{Pool: c.core.pool, Tokens: c.core.tokens, Pin: c.pin, Leader: m.leader}, core: c.core, m: m, key: key}
 }
 
-// run makes attempts until one succeeds or its error is final. try makes one at a.At, with state of its own, and reports
+// makeAttempts makes attempts until one succeeds or its error is final. try makes one at a.At, with state of its own, and reports
 // whether the request may have reached the member. After a success the caller must release a.At when it no longer uses
 // the connection.
-func (a *attempts) run(ctx context.Context, try func(ctx context.Context) (sent bool, err error)) error {
+func (a *attempts) makeAttempts(ctx context.Context, try func(ctx context.Context) (sent bool, err error)) error {
 	for {
-		octx, err := a.next(ctx)
+		octx, err := a.nextAttempt(ctx)
 		if err != nil {
 			return err
 		}
@@ -41,14 +41,14 @@ func (a *attempts) run(ctx context.Context, try func(ctx context.Context) (sent 
 			return nil
 		}
 		a.At.Release()
-		if err := a.failed(ctx, err, sent); err != nil {
+		if err := a.handleFailure(ctx, err, sent); err != nil {
 			return err
 		}
 	}
 }
 
-// next obtains a member, which must be released, and a credential for another attempt.
-func (a *attempts) next(ctx context.Context) (context.Context, error) {
+// nextAttempt obtains a member, which must be released, and a credential for another attempt.
+func (a *attempts) nextAttempt(ctx context.Context) (context.Context, error) {
 	octx, err := a.Next(ctx)
 	if err != nil {
 		return nil, a.localError(ctx, localCause(err))
@@ -83,18 +83,18 @@ func (a *attempts) localError(ctx context.Context, err error) error {
 	return e
 }
 
-// failed acts on an error. It returns nil when it is time for another attempt.
-func (a *attempts) failed(ctx context.Context, err error, sent bool) error {
+// handleFailure acts on an error. It returns nil when it is time for another attempt.
+func (a *attempts) handleFailure(ctx context.Context, err error, sent bool) error {
 	core := a.core
 	e := a.explain(ctx, err)
 	v := judge(e, a.m, sent)
-	a.Mark(v, e)
+	a.MarkMember(v, e)
 	e.Uncertain = a.m.write && v.Unknown
 	if core.ctx.Err() != nil {
 		return e
 	}
 	switch {
-	case v.Renew && !a.Renew(v), !v.Renew && !v.Again, v.Again && (e.Uncertain || a.Count >= core.cfg.MaxAttempts):
+	case v.Renew && !a.RenewToken(v), !v.Renew && !v.Again, v.Again && (e.Uncertain || a.Count >= core.cfg.MaxAttempts):
 		return e
 	}
 	if ctx.Err() == nil {

@@ -78,7 +78,7 @@ func callWith[R any](ctx context.Context, c *Client, m *method, key string, req 
 			h.EndCall(ctx, Call{Method: m.name, Member: a.Member(), Attempts: a.Count, Duration: time.Since(began), Err: err})
 		}()
 	}
-	err = a.run(ctx, func(ctx context.Context) (bool, error) {
+	err = a.makeAttempts(ctx, func(ctx context.Context) (bool, error) {
 		resp = new(R)
 		req.Begin()
 		err := a.At.Conn().Invoke(ctx, m.name, req, resp)

@@ -80,7 +80,7 @@ func (c *Client) Close() error {
 	}
 	c.core.cancel()
 	c.core.tokens.Close()
-	c.core.watch.close()
+	c.core.watch.finishAll()
 	c.core.pool.Close()
 	c.core.tasks.Wait()
 	return nil

@@ -18,14 +18,14 @@ type response interface {
 // inPlace is a response that keeps nothing of the buffer unless keeps returns true.
 type inPlace interface {
 	response
-	keeps() bool
+	keepsBuffer() bool
 }
 
 // unmarshal decodes a received message. gRPC reuses its buffers afterwards, so a message that keeps parts is copied
 // first, into memory of exactly its size.
 func unmarshal(data mem.BufferSlice, m response) error {
 	var b []byte
-	if p, ok := m.(inPlace); ok && !p.keeps() && len(data) == 1 {
+	if p, ok := m.(inPlace); ok && !p.keepsBuffer() && len(data) == 1 {
 		b = data[0].ReadOnlyData()
 	} else {
 		b = data.Materialize()
@@ -126,7 +126,7 @@ func (m *PutResponse) decode(b []byte) error {
 // plainPut is the answer of a put without WithPrevKV.
 type plainPut struct{ PutResponse }
 
-func (*plainPut) keeps() bool { return false }
+func (*plainPut) keepsBuffer() bool { return false }
 
 func (m *plainPut) decode(b []byte) error {
 	err := m.PutResponse.decode(b)
@@ -253,7 +253,7 @@ type leaseResponse struct {
 	ttl    int64
 }
 
-func (*leaseResponse) keeps() bool { return false }
+func (*leaseResponse) keepsBuffer() bool { return false }
 
 func (m *leaseResponse) decode(b []byte) error {
 	*m = leaseResponse{}

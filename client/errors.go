@@ -203,13 +203,13 @@ func explain(ctx context.Context, op, key, member string, err error) *Error {
 		// The member noticed the caller's deadline first.
 		e.kind = context.DeadlineExceeded
 	default:
-		e.kind = plain(err)
+		e.kind = unlessPlain(err)
 	}
 	return e
 }
 
-// plain returns err unless it is a plain gRPC status, which has only a code and a text.
-func plain(err error) error {
+// unlessPlain returns err unless it is a plain gRPC status, which has only a code and a text.
+func unlessPlain(err error) error {
 	if _, ok := err.(interface{ GRPCStatus() *status.Status }); ok {
 		return nil
 	}

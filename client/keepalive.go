@@ -35,7 +35,7 @@ var keepStream = &grpc.StreamDesc{StreamName: "LeaseKeepAlive", ServerStreams: t
 // OpenKeepAlives opens a stream, which ends with the context. The caller must cancel the context to end the stream.
 func (c *Client) OpenKeepAlives(ctx context.Context) (*KeepAlives, error) {
 	k := &KeepAlives{ctx: ctx, at: c.attempts(&keepMethod, "")}
-	err := k.at.run(ctx, func(octx context.Context) (sent bool, err error) {
+	err := k.at.makeAttempts(ctx, func(octx context.Context) (sent bool, err error) {
 		var cancel context.CancelCauseFunc
 		k.own, cancel = context.WithCancelCause(octx)
 		if k.stream, err = k.at.At.Conn().NewStream(k.own, keepStream, keepMethod.name); err != nil {
@@ -77,9 +77,9 @@ func (k *KeepAlives) Recv() (KeepAlive, error) {
 		e := k.at.explain(k.ctx, attempt.StreamError(k.own, err))
 		k.release()
 		v := judge(e, &keepMethod, false)
-		k.at.Mark(v, e)
+		k.at.MarkMember(v, e)
 		if v.Renew {
-			k.at.Renew(v) // the next stream gets another token
+			k.at.RenewToken(v) // the next stream gets another token
 		}
 		return KeepAlive{}, e
 	}
@@ -93,7 +93,7 @@ func (k *KeepAlives) Leave(why error) { k.at.At.Suspect(why) }
 func (a *attempts) keepAliveOnce(ctx context.Context, id LeaseID) (sent bool, ttl time.Duration, err error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	s, err := open(ctx, a.At, keepStream, keepMethod.name, &request.KeepAlive{ID: int64(id)})
+	s, err := openStream(ctx, a.At, keepStream, keepMethod.name, &request.KeepAlive{ID: int64(id)})
 	if err != nil {
 		return true, 0, err
 	}

@@ -107,7 +107,7 @@ func (c *Client) Leases(ctx context.Context) ([]LeaseID, error) {
 // KeepAliveOnce restarts the time to live of a lease and returns it. It fails with [ErrLeaseNotFound] if there is none.
 func (c *Client) KeepAliveOnce(ctx context.Context, id LeaseID) (ttl time.Duration, err error) {
 	a := c.attempts(&keepMethod, "")
-	err = a.run(ctx, func(ctx context.Context) (sent bool, err error) {
+	err = a.makeAttempts(ctx, func(ctx context.Context) (sent bool, err error) {
 		sent, ttl, err = a.keepAliveOnce(ctx, id)
 		return sent, err
 	})

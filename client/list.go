@@ -70,13 +70,13 @@ func (l *Listing) All() iter.Seq2[KeyValue, error] {
 			yield(KeyValue{}, emptyKey(&rangeMethod))
 			return
 		}
-		more, err := l.next(yield)
+		more, err := l.readPage(yield)
 		streams := true
 		for more && err == nil {
 			if streams {
-				more, streams, err = l.stream(yield)
+				more, streams, err = l.readStream(yield)
 			} else {
-				more, err = l.next(yield)
+				more, err = l.readPage(yield)
 			}
 		}
 		if err != nil {
@@ -85,8 +85,8 @@ func (l *Listing) All() iter.Seq2[KeyValue, error] {
 	}
 }
 
-// plain reports whether the answer can be read in pieces: it is in the order of keys, and without filters.
-func (l *Listing) plain() bool {
+// isDivisible reports whether the answer can be read in pieces: it is in the order of keys, and without filters.
+func (l *Listing) isDivisible() bool {
 	r := &l.r
 	ordered := SortOrder(r.Order) == SortNone || SortOrder(r.Order) == SortAscend && SortTarget(r.Target) == SortByKey
 	return ordered && r.End != "" && !r.CountOnly && r.MinModRevision == 0 && r.MaxModRevision == 0 && r.MinCreateRevision == 0 && r.MaxCreateRevision == 0
@@ -111,9 +111,9 @@ func (l *Listing) yieldPiece(resp *GetResponse, yield func(KeyValue, error) bool
 	return !l.limited || l.r.Limit > 0
 }
 
-// next reads a page, or the whole range if it cannot be read in pieces. more reports that the range has further keys.
-func (l *Listing) next(yield func(KeyValue, error) bool) (more bool, err error) {
-	r, cut := l.r, l.plain()
+// readPage reads a page, or the whole range if it cannot be read in pieces. more reports that the range has further keys.
+func (l *Listing) readPage(yield func(KeyValue, error) bool) (more bool, err error) {
+	r, cut := l.r, l.isDivisible()
 	r.Attempt = request.Attempt{}
 	if cut && (!l.limited || r.Limit > l.page) {
 		r.Limit = l.page
@@ -122,7 +122,7 @@ func (l *Listing) next(yield func(KeyValue, error) bool) (more bool, err error) 
 	if err != nil {
 		return false, err
 	}
-	if err := l.check(&resp.Header); err != nil {
+	if err := l.checkCluster(&resp.Header); err != nil {
 		return false, err
 	}
 	if l.header == (Header{}) {
@@ -135,8 +135,8 @@ func (l *Listing) next(yield func(KeyValue, error) bool) (more bool, err error) 
 	return l.yieldPiece(resp, yield) && resp.More && len(resp.KVs) > 0 && cut, nil
 }
 
-// check ends a listing that was continued at a member of another cluster. h may be empty after the first answer.
-func (l *Listing) check(h *Header) error {
+// checkCluster ends a listing that was continued at a member of another cluster. h may be empty after the first answer.
+func (l *Listing) checkCluster(h *Header) error {
 	if first := l.header.ClusterID; first == 0 || h.ClusterID == 0 || h.ClusterID == first {
 		return nil
 	}
@@ -152,30 +152,30 @@ func nextPage(last []KeyValue) int64 {
 	return int64(min(max(1, len(last)*pageBytes/size), maxPage))
 }
 
-// stream reads the rest on a stream, and on another one if it breaks: all are of one revision. more reports that the
+// readStream reads the rest on a stream, and on another one if it breaks: all are of one revision. more reports that the
 // member does not support the call, so the rest must be read in pages.
-func (l *Listing) stream(yield func(KeyValue, error) bool) (more, streams bool, err error) {
+func (l *Listing) readStream(yield func(KeyValue, error) bool) (more, streams bool, err error) {
 	m := &rangeStreamMethod
 	if l.r.Serializable {
 		plain := m.anyMember()
 		m = &plain
 	}
 	a := l.c.attempts(m, l.key)
-	err = a.run(l.ctx, func(ctx context.Context) (sent bool, err error) {
+	err = a.makeAttempts(l.ctx, func(ctx context.Context) (sent bool, err error) {
 		if a.At.NoRangeStream() {
 			more = true
 			return false, nil
 		}
 		ctx, cancel := context.WithCancel(ctx)
 		defer cancel()
-		s, err := open(ctx, a.At, rangeStreamDesc, m.name, &l.r)
+		s, err := openStream(ctx, a.At, rangeStreamDesc, m.name, &l.r)
 		for err == nil {
 			var chunk rangeChunk
 			if err = s.RecvMsg(&chunk); err != nil {
 				break
 			}
-			a.Answered()
-			if err = l.check(&chunk.Header); err != nil {
+			a.RecordAnswer()
+			if err = l.checkCluster(&chunk.Header); err != nil {
 				break
 			}
 			if !l.yieldPiece(&chunk.GetResponse, yield) {
@@ -199,8 +199,8 @@ func (l *Listing) stream(yield func(KeyValue, error) bool) (more, streams bool, 
 	return more, false, nil
 }
 
-// open opens a stream and sends its only request.
-func open(ctx context.Context, at *pool.Member, desc *grpc.StreamDesc, name string, req any) (grpc.ClientStream, error) {
+// openStream opens a stream and sends its only request.
+func openStream(ctx context.Context, at *pool.Member, desc *grpc.StreamDesc, name string, req any) (grpc.ClientStream, error) {
 	s, err := at.Conn().NewStream(ctx, desc, name)
 	if err != nil {
 		return nil, err

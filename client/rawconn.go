@@ -53,23 +53,23 @@ type rawAttempts struct{ attempts }
 
 // Run implements rawconn.Attempts.
 func (a *rawAttempts) Run(ctx context.Context, try func(context.Context, *pool.Member) (bool, error)) error {
-	if err := a.run(ctx, func(ctx context.Context) (bool, error) { return try(ctx, a.At) }); err != nil {
+	if err := a.makeAttempts(ctx, func(ctx context.Context) (bool, error) { return try(ctx, a.At) }); err != nil {
 		return a.last
 	}
 	return nil
 }
 
-// Again implements rawconn.Attempts.
-func (a *rawAttempts) Again(ctx context.Context, err error, sent bool) bool {
-	return a.failed(ctx, err, sent) == nil
+// AwaitRetry implements rawconn.Attempts.
+func (a *rawAttempts) AwaitRetry(ctx context.Context, err error, sent bool) bool {
+	return a.handleFailure(ctx, err, sent) == nil
 }
 
-// Ended implements rawconn.Attempts.
-func (a *rawAttempts) Ended(ctx context.Context, err error) {
+// RecordEnd implements rawconn.Attempts.
+func (a *rawAttempts) RecordEnd(ctx context.Context, err error) {
 	e := a.explain(ctx, err)
 	v := judge(e, a.m, true)
-	a.Mark(v, e)
+	a.MarkMember(v, e)
 	if v.Renew {
-		a.Renew(v) // the next stream gets another token
+		a.RenewToken(v) // the next stream gets another token
 	}
 }

@@ -47,7 +47,7 @@ type Snapshot struct {
 func (m Maintenance) Snapshot(ctx context.Context) (*Snapshot, error) {
 	a := m.c.attempts(&snapshotMethod, "")
 	var s *Snapshot
-	err := a.run(ctx, func(octx context.Context) (sent bool, err error) {
+	err := a.makeAttempts(ctx, func(octx context.Context) (sent bool, err error) {
 		octx, cancel := context.WithCancel(octx)
 		if s, err = openSnapshot(octx, a.At); err != nil {
 			cancel()
@@ -64,7 +64,7 @@ func (m Maintenance) Snapshot(ctx context.Context) (*Snapshot, error) {
 }
 
 func openSnapshot(ctx context.Context, at *pool.Member) (*Snapshot, error) {
-	stream, err := open(ctx, at, snapshotDesc, snapshotMethod.name, &etcdserverpb.SnapshotRequest{})
+	stream, err := openStream(ctx, at, snapshotDesc, snapshotMethod.name, &etcdserverpb.SnapshotRequest{})
 	if err != nil {
 		return nil, err
 	}
@@ -76,12 +76,12 @@ func openSnapshot(ctx context.Context, at *pool.Member) (*Snapshot, error) {
 	// The member counts the bytes without the checksum.
 	s.Size = int64(first.RemainingBytes) + int64(len(first.Blob)) + sha256.Size
 	s.Version = first.Version
-	s.take(&first)
+	s.addPiece(&first)
 	return s, nil
 }
 
-// take adds a piece. It does not hash the last bytes, which may be the checksum.
-func (s *Snapshot) take(r *etcdserverpb.SnapshotResponse) {
+// addPiece adds a piece. It does not hash the last bytes, which may be the checksum.
+func (s *Snapshot) addPiece(r *etcdserverpb.SnapshotResponse) {
 	s.rest, s.left = r.Blob, r.RemainingBytes
 	s.tail = append(s.tail, r.Blob...)
 	if n := len(s.tail) - sha256.Size; n > 0 {
@@ -97,9 +97,9 @@ func (s *Snapshot) Read(p []byte) (int, error) {
 		err := s.stream.RecvMsg(&r)
 		switch {
 		case err == nil:
-			s.take(&r)
+			s.addPiece(&r)
 		case err == io.EOF:
-			s.err = s.complete()
+			s.err = s.checkComplete()
 		default:
 			s.err = explain(s.ctx, snapshotMethod.op, "", s.Member, err)
 		}
@@ -112,7 +112,7 @@ func (s *Snapshot) Read(p []byte) (int, error) {
 	return n, nil
 }
 
-func (s *Snapshot) complete() error {
+func (s *Snapshot) checkComplete() error {
 	if s.left != 0 {
 		return fmt.Errorf("snapshot from %s: %w: %d bytes are missing", s.Member, io.ErrUnexpectedEOF, s.left)
 	}

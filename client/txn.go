@@ -16,7 +16,7 @@ type Number struct{ c Cmp }
 // Bytes is the value of a key in a condition. No condition holds for a missing key.
 type Bytes struct{ c Cmp }
 
-func number(target uint8, key string, opts []CmpOption) Number {
+func numberOf(target uint8, key string, opts []CmpOption) Number {
 	n := Number{Cmp{request.Compare{Key: key, Target: target}}}
 	for _, o := range opts {
 		o.applyCmp(&n.c)
@@ -26,57 +26,61 @@ func number(target uint8, key string, opts []CmpOption) Number {
 
 // Version is the number of changes of a key since its creation. With a [RangeOption] the condition must hold for every
 // existing key of the range; the same holds for the functions below.
-func Version(key string, opts ...CmpOption) Number { return number(request.CompareVersion, key, opts) }
+func Version(key string, opts ...CmpOption) Number {
+	return numberOf(request.CompareVersion, key, opts)
+}
 
 // CreateRevision is the revision at which a key was created.
 func CreateRevision(key string, opts ...CmpOption) Number {
-	return number(request.CompareCreate, key, opts)
+	return numberOf(request.CompareCreate, key, opts)
 }
 
 // ModRevision is the revision of the last change of a key.
-func ModRevision(key string, opts ...CmpOption) Number { return number(request.CompareMod, key, opts) }
+func ModRevision(key string, opts ...CmpOption) Number {
+	return numberOf(request.CompareMod, key, opts)
+}
 
 // Lease is the lease of a key.
-func Lease(key string, opts ...CmpOption) Number { return number(request.CompareLease, key, opts) }
+func Lease(key string, opts ...CmpOption) Number { return numberOf(request.CompareLease, key, opts) }
 
 // Value is the value of a key.
 func Value(key string, opts ...CmpOption) Bytes {
-	return Bytes{number(request.CompareValue, key, opts).c}
+	return Bytes{numberOf(request.CompareValue, key, opts).c}
 }
 
-func (n Number) is(r uint8, v int64) Cmp {
+func (n Number) compare(r uint8, v int64) Cmp {
 	n.c.c.Result, n.c.c.Number = r, v
 	return n.c
 }
 
 // Equal holds if the number is v.
-func (n Number) Equal(v int64) Cmp { return n.is(request.Equal, v) }
+func (n Number) Equal(v int64) Cmp { return n.compare(request.Equal, v) }
 
 // NotEqual holds if the number is not v.
-func (n Number) NotEqual(v int64) Cmp { return n.is(request.NotEqual, v) }
+func (n Number) NotEqual(v int64) Cmp { return n.compare(request.NotEqual, v) }
 
 // Greater holds if the number is above v.
-func (n Number) Greater(v int64) Cmp { return n.is(request.Greater, v) }
+func (n Number) Greater(v int64) Cmp { return n.compare(request.Greater, v) }
 
 // Less holds if the number is below v.
-func (n Number) Less(v int64) Cmp { return n.is(request.Less, v) }
+func (n Number) Less(v int64) Cmp { return n.compare(request.Less, v) }
 
-func (n Bytes) is(r uint8, v []byte) Cmp {
+func (n Bytes) compare(r uint8, v []byte) Cmp {
 	n.c.c.Result, n.c.c.Value = r, v
 	return n.c
 }
 
 // Equal holds if the value is v.
-func (n Bytes) Equal(v []byte) Cmp { return n.is(request.Equal, v) }
+func (n Bytes) Equal(v []byte) Cmp { return n.compare(request.Equal, v) }
 
 // NotEqual holds if the value is not v.
-func (n Bytes) NotEqual(v []byte) Cmp { return n.is(request.NotEqual, v) }
+func (n Bytes) NotEqual(v []byte) Cmp { return n.compare(request.NotEqual, v) }
 
 // Greater holds if the value is after v in the order of bytes.
-func (n Bytes) Greater(v []byte) Cmp { return n.is(request.Greater, v) }
+func (n Bytes) Greater(v []byte) Cmp { return n.compare(request.Greater, v) }
 
 // Less holds if the value is before v in the order of bytes.
-func (n Bytes) Less(v []byte) Cmp { return n.is(request.Less, v) }
+func (n Bytes) Less(v []byte) Cmp { return n.compare(request.Less, v) }
 
 // Exists holds if the key exists.
 func Exists(key string) Cmp { return Version(key).Greater(0) }
@@ -167,7 +171,7 @@ func (t *Txn) Commit() (*TxnResponse, error) {
 	if r.ReadOnly() {
 		m = &readTxnMethod
 	}
-	if c.ns.Prefix != "" && namespace.EmptyKey(&t.r) {
+	if c.ns.Prefix != "" && namespace.HasEmptyKey(&t.r) {
 		return nil, emptyKey(m)
 	}
 	resp, err := call[TxnResponse](t.ctx, c, m, "", r)

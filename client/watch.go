@@ -123,7 +123,7 @@ func (c *Client) Watch(ctx context.Context, key string, opts ...WatchOption) *Wa
 		w.mu.Lock()
 		w.mu.detach = detach
 		w.mu.Unlock()
-		c.core.watch.attach(w, false)
+		c.core.watch.attachWatcher(w, false)
 	}
 	return w
 }
@@ -176,7 +176,7 @@ type WatchStatus struct {
 func (w *Watcher) Status() WatchStatus {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return WatchStatus{Next: w.mu.inbox.Next(), Queued: w.mu.inbox.Bytes(), SetAside: w.mu.inbox.Aside(), Trouble: w.mu.trouble}
+	return WatchStatus{Next: w.mu.inbox.Next(), Queued: w.mu.inbox.Bytes(), SetAside: w.mu.inbox.IsAside(), Trouble: w.mu.trouble}
 }
 
 // RequestProgress requests a progress notification. When all watchers of the stream have caught up, a Batch without events
@@ -186,7 +186,7 @@ func (w *Watcher) RequestProgress() {
 	w.mu.Lock()
 	w.mu.inbox.RequestProgress()
 	w.mu.Unlock()
-	w.c.core.watch.progress(w)
+	w.c.core.watch.requestProgress(w)
 }
 
 // Events iterates over the events. An error is yielded without an event and ends the iteration.
@@ -200,7 +200,7 @@ func (w *Watcher) Events() iter.Seq2[Event, error] {
 					return
 				}
 			}
-			b, more, err := w.pop()
+			b, more, err := w.nextBatch()
 			if err != nil {
 				yield(Event{}, err)
 			}
@@ -223,7 +223,7 @@ func (w *Watcher) Batches() iter.Seq2[Batch, error] {
 			}
 		}
 		for {
-			b, more, err := w.pop()
+			b, more, err := w.nextBatch()
 			if err != nil {
 				yield(Batch{}, err)
 			}
@@ -234,19 +234,19 @@ func (w *Watcher) Batches() iter.Seq2[Batch, error] {
 	}
 }
 
-// pop waits for the next batch. more is false at the end.
-func (w *Watcher) pop() (b Batch, more bool, err error) {
+// nextBatch waits for the next batch. more is false at the end.
+func (w *Watcher) nextBatch() (b Batch, more bool, err error) {
 	for {
 		w.mu.Lock()
 		if x, ok := w.mu.inbox.Pop(); ok {
-			low := w.mu.inbox.HalfEmpty()
-			resume := w.mu.inbox.Aside() && low
+			low := w.mu.inbox.IsHalfEmpty()
+			resume := w.mu.inbox.IsAside() && low
 			w.mu.Unlock()
 			if low {
-				signal(w.room)
+				wake(w.room)
 			}
 			if resume {
-				w.c.core.watch.resume(w)
+				w.c.core.watch.resumeAlone(w)
 			}
 			return Batch{x.Revision, x.Events}, true, nil
 		}
@@ -262,7 +262,7 @@ func (w *Watcher) pop() (b Batch, more bool, err error) {
 	}
 }
 
-func signal(c chan struct{}) {
+func wake(c chan struct{}) {
 	select {
 	case c <- struct{}{}:
 	default:
@@ -280,23 +280,23 @@ func (w *Watcher) finish(err error) {
 	if !w.mu.known {
 		close(w.created)
 	}
-	w.mu.inbox.Drop()
+	w.mu.inbox.DropIncomplete()
 	close(w.done)
 	detach := w.mu.detach
 	w.mu.Unlock()
 	if detach != nil {
 		detach()
 	}
-	w.c.core.watch.leave(w)
+	w.c.core.watch.removeWatcher(w)
 }
 
-// take adds the events of a message to the inbox. If there is no room for all, it adds none and returns false, and the
+// addEvents adds the events of a message to the inbox. If there is no room for all, it adds none and returns false, and the
 // watcher is set aside, unless the stream waits.
-func (w *Watcher) take(r *watchResponse, waits bool) bool {
+func (w *Watcher) addEvents(r *watchResponse, waits bool) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	in := &w.mu.inbox
-	if w.mu.ended || in.Aside() {
+	if w.mu.ended || in.IsAside() {
 		return true
 	}
 	events, size := r.events, in.Size(r.size, len(r.events))
@@ -314,23 +314,23 @@ func (w *Watcher) take(r *watchResponse, waits bool) bool {
 	}
 	w.mu.damaged = 0
 	if in.Add(events, size, r.fragment) {
-		signal(w.ready)
+		wake(w.ready)
 	}
 	return true
 }
 
-// reached records that all events up to a revision have been received.
-func (w *Watcher) reached(rev int64) {
+// recordProgress records that all events up to a revision have been received.
+func (w *Watcher) recordProgress(rev int64) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if !w.mu.ended && w.mu.inbox.Reached(rev) {
-		signal(w.ready)
+	if !w.mu.ended && w.mu.inbox.RecordProgress(rev) {
+		wake(w.ready)
 	}
 }
 
-// start records that the server has created the watcher. behind reports that the member's revision is lower than a known
+// recordCreated records that the server has created the watcher. behind reports that the member's revision is lower than a known
 // one, and that no check for a rollback is running.
-func (w *Watcher) start(h Header) (behind bool, err error) {
+func (w *Watcher) recordCreated(h Header) (behind bool, err error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.mu.trouble, w.mu.renewed = nil, 0
@@ -339,20 +339,20 @@ func (w *Watcher) start(h Header) (behind bool, err error) {
 	}
 	if !w.mu.known {
 		w.mu.known, w.mu.header = true, h
-		w.mu.inbox.Begin(h.Revision)
+		w.mu.inbox.RecordCreated(h.Revision)
 		close(w.created)
 		return false, nil
 	}
 	if h.ClusterID != w.mu.header.ClusterID {
 		return false, ErrClusterChanged
 	}
-	behind = w.mu.inbox.NoteStore(h.Revision) && !w.mu.asking
+	behind = w.mu.inbox.RecordStore(h.Revision) && !w.mu.asking
 	w.mu.asking = w.mu.asking || behind
 	return behind, nil
 }
 
-// checked records that the check for a rollback has ended.
-func (w *Watcher) checked() {
+// endRollbackCheck records that the check for a rollback has ended.
+func (w *Watcher) endRollbackCheck() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.mu.asking = false
@@ -362,6 +362,6 @@ func (w *Watcher) checked() {
 func (w *Watcher) resumeFrom() int64 {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.mu.inbox.Drop()
+	w.mu.inbox.DropIncomplete()
 	return w.mu.inbox.Next()
 }

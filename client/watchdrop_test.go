@@ -32,8 +32,8 @@ func TestStreamEndsWhileWaitingForRoom(t *testing.T) {
 	w := &Watcher{c: &Client{}, ready: make(chan struct{}, 1), room: make(chan struct{}, 1), done: make(chan struct{})}
 	w.mu.inbox = inbox.New(2, 1, false, func(e *Event) int64 { return e.KV.ModRevision })
 	create := &request.WatchCreate{Start: 2}
-	e.Create(w, create)
-	e.Accept(create.ID, 4)
+	e.RequestWatcher(w, create)
+	e.RecordCreated(create.ID, 4)
 	ctx, cancel := context.WithCancel(t.Context())
 	put := func(rev int64) watchResponse {
 		return watchResponse{id: create.ID, events: []Event{{KV: KeyValue{ModRevision: rev}}}}
@@ -42,7 +42,7 @@ func TestStreamEndsWhileWaitingForRoom(t *testing.T) {
 	pop := func() {
 		w.mu.inbox.Pop()
 	}
-	_, err := s.receive(ctx, e, &script{messages: []func() (watchResponse, error){
+	_, err := s.receiveMessages(ctx, e, &script{messages: []func() (watchResponse, error){
 		func() (watchResponse, error) { return put(2), nil },
 		func() (watchResponse, error) {
 			cancel()

@@ -32,12 +32,12 @@ func newWatchers() *watchers {
 	return r
 }
 
-// attach puts a watcher on a stream: the shared one of all watchers with the same metadata and member, or one of its own.
-func (r *watchers) attach(w *Watcher, alone bool) {
+// attachWatcher puts a watcher on a stream: the shared one of all watchers with the same metadata and member, or one of its own.
+func (r *watchers) attachWatcher(w *Watcher, alone bool) {
 	r.mu.Lock()
 	closed := r.mu.closed
 	if !closed {
-		r.place(w, alone)
+		r.placeOnStream(w, alone)
 	}
 	r.mu.Unlock()
 	if closed {
@@ -45,8 +45,8 @@ func (r *watchers) attach(w *Watcher, alone bool) {
 	}
 }
 
-// place is attach with the lock held.
-func (r *watchers) place(w *Watcher, alone bool) {
+// placeOnStream is attach with the lock held.
+func (r *watchers) placeOnStream(w *Watcher, alone bool) {
 	w.mu.Lock()
 	ended := w.mu.ended
 	w.mu.Unlock()
@@ -64,28 +64,28 @@ func (r *watchers) place(w *Watcher, alone bool) {
 			s.key = key
 			r.mu.shared[key] = s
 		}
-		w.c.core.tasks.Go(s.run)
+		w.c.core.tasks.Go(s.serveUntilEnd)
 	}
 	w.stream = s
-	s.add(w)
+	s.addWatcher(w)
 }
 
-// leave removes a watcher that has ended from its stream.
-func (r *watchers) leave(w *Watcher) {
+// removeWatcher removes a watcher that has ended from its stream.
+func (r *watchers) removeWatcher(w *Watcher) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	delete(r.mu.all, w)
-	r.remove(w)
+	r.removeFromStream(w)
 }
 
-// remove removes a watcher from its stream, which ends if it was the last. The lock is held.
-func (r *watchers) remove(w *Watcher) {
+// removeFromStream removes a watcher from its stream, which ends if it was the last. The lock is held.
+func (r *watchers) removeFromStream(w *Watcher) {
 	s := w.stream
 	if s == nil {
 		return
 	}
 	w.stream = nil
-	if s.remove(w) {
+	if s.removeWatcher(w) {
 		r.endStream(s)
 	}
 }
@@ -110,33 +110,33 @@ func (r *watchers) setAside(w *Watcher, at string) {
 		return
 	}
 	r.mu.Lock()
-	r.remove(w)
+	r.removeFromStream(w)
 	r.mu.Unlock()
-	r.resume(w) // it may have been read meanwhile
+	r.resumeAlone(w) // it may have been read meanwhile
 }
 
-// resume puts a watcher that was set aside on a stream of its own if half of its buffer has been read.
-func (r *watchers) resume(w *Watcher) {
+// resumeAlone puts a watcher that was set aside on a stream of its own if half of its buffer has been read.
+func (r *watchers) resumeAlone(w *Watcher) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.mu.closed || w.stream != nil {
 		return
 	}
 	w.mu.Lock()
-	ready := w.mu.inbox.Resume()
+	ready := w.mu.inbox.TryResume()
 	w.mu.Unlock()
 	if ready {
-		r.place(w, true)
+		r.placeOnStream(w, true)
 	}
 }
 
-// dissolve ends a stream and returns its watchers without a stream. New watchers get another stream.
-func (r *watchers) dissolve(s *watchStream) (list []*Watcher) {
+// dissolveStream ends a stream and returns its watchers without a stream. New watchers get another stream.
+func (r *watchers) dissolveStream(s *watchStream) (list []*Watcher) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for _, w := range s.watchers() {
 		if w.stream == s {
-			r.remove(w)
+			r.removeFromStream(w)
 			list = append(list, w)
 		}
 	}
@@ -144,8 +144,8 @@ func (r *watchers) dissolve(s *watchStream) (list []*Watcher) {
 	return list
 }
 
-// progress sends a watcher's request for progress.
-func (r *watchers) progress(w *Watcher) {
+// requestProgress sends a watcher's request for progress.
+func (r *watchers) requestProgress(w *Watcher) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if w.stream != nil {
@@ -153,7 +153,7 @@ func (r *watchers) progress(w *Watcher) {
 	}
 }
 
-func (r *watchers) close() {
+func (r *watchers) finishAll() {
 	r.mu.Lock()
 	r.mu.closed = true
 	var list []*Watcher
@@ -175,7 +175,7 @@ func (w *Watcher) checkRollback() {
 	defer cancel()
 	stop := context.AfterFunc(core.ctx, cancel)
 	defer stop()
-	defer w.checked()
+	defer w.endRollbackCheck()
 	any := &Client{core: core}
 	key := cmp.Or(w.spec.key, "\x00")
 	for n := 1; ; n++ {

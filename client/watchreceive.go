@@ -12,28 +12,28 @@ import (
 // errToken ends a session because a watcher was refused because of its token.
 var errToken = fmt.Errorf("watch refused: %w", ErrInvalidAuthToken)
 
-// receive delivers messages to the watchers until the session ends.
-func (s *watchStream) receive(ctx context.Context, e *watchSession, stream grpc.ClientStream) (answered bool, err error) {
+// receiveMessages delivers messages to the watchers until the session ends.
+func (s *watchStream) receiveMessages(ctx context.Context, e *watchSession, stream grpc.ClientStream) (answered bool, err error) {
 	var r watchResponse
 	for {
 		if err := stream.RecvMsg(&r); err != nil {
 			return answered, err
 		}
 		answered = true
-		if err := s.handle(ctx, e, &r); err != nil {
+		if err := s.handleMessage(ctx, e, &r); err != nil {
 			return answered, err
 		}
 	}
 }
 
-// handle handles one message.
-func (s *watchStream) handle(ctx context.Context, e *watchSession, r *watchResponse) error {
+// handleMessage handles one message.
+func (s *watchStream) handleMessage(ctx context.Context, e *watchSession, r *watchResponse) error {
 	switch {
 	case r.created:
 		return s.handleCreated(e, r)
 	case r.canceled:
 		s.mu.Lock()
-		w, ok := e.Remove(r.id)
+		w, ok := e.RemoveID(r.id)
 		s.mu.Unlock()
 		if ok {
 			return s.handleCanceled(e, w, r, true)
@@ -48,18 +48,18 @@ func (s *watchStream) handle(ctx context.Context, e *watchSession, r *watchRespo
 		case !ok:
 			// The watcher was canceled before the message arrived.
 		case len(r.events) == 0 && !r.fragment:
-			w.reached(r.header.Revision)
+			w.recordProgress(r.header.Revision)
 		default:
-			return s.deliver(ctx, e, w, r)
+			return s.deliverEvents(ctx, e, w, r)
 		}
 	}
 	return nil
 }
 
-// deliver delivers events to a watcher, or sets it aside if it has no room. An error ends the session: after the end of its
+// deliverEvents delivers events to a watcher, or sets it aside if it has no room. An error ends the session: after the end of its
 // context gRPC still returns messages that arrived before, and those must not follow events that were not delivered.
-func (s *watchStream) deliver(ctx context.Context, e *watchSession, w *Watcher, r *watchResponse) error {
-	for !w.take(r, s.alone) {
+func (s *watchStream) deliverEvents(ctx context.Context, e *watchSession, w *Watcher, r *watchResponse) error {
+	for !w.addEvents(r, s.alone) {
 		if !s.alone {
 			s.r.setAside(w, e.at.Name())
 			return nil
@@ -78,10 +78,10 @@ func (s *watchStream) deliver(ctx context.Context, e *watchSession, w *Watcher, 
 // handleProgress reports progress of the whole stream to its watchers.
 func (s *watchStream) handleProgress(e *watchSession, rev int64) {
 	s.mu.Lock()
-	list := e.Progress(rev)
+	list := e.RecordProgress(rev)
 	s.mu.Unlock()
 	for _, w := range list {
-		w.reached(rev)
+		w.recordProgress(rev)
 	}
 }
 
@@ -91,9 +91,9 @@ func (s *watchStream) handleCreated(e *watchSession, r *watchResponse) error {
 	var w *Watcher
 	began, known := false, true
 	if r.canceled {
-		e.Refuse(*r)
+		e.RecordRefusal(*r)
 	} else {
-		w, began, known = e.Accept(r.id, r.header.Revision)
+		w, began, known = e.RecordCreated(r.id, r.header.Revision)
 	}
 	refused := e.TakeRefused()
 	s.mu.Unlock()
@@ -102,7 +102,7 @@ func (s *watchStream) handleCreated(e *watchSession, r *watchResponse) error {
 		s.c.core.cfg.Logger.Warn("a server created a watcher that was not requested", "endpoint", e.at.Name(), "id", r.id)
 	}
 	if began {
-		behind, err := w.start(r.header)
+		behind, err := w.recordCreated(r.header)
 		if err != nil {
 			w.finish(err)
 		} else if behind {
@@ -129,19 +129,19 @@ func (s *watchStream) handleCanceled(e *watchSession, w *Watcher, r *watchRespon
 		w.finish(&CompactedError{Revision: r.compact})
 	case !created && strings.Contains(r.reason, "duplicate watch ID"):
 		// Request it with another id.
-		if w.retry(&w.mu.renewed) {
+		if w.countRetry(&w.mu.renewed) {
 			s.mu.Lock()
 			if s.mu.list[w] {
-				s.create(w)
+				s.requestWatcher(w)
 			}
 			s.mu.Unlock()
 			return nil
 		}
 		w.finish(err)
-	case v.Renew && (v.Again || s.c.core.tokens.Renewable()) && w.retry(&w.mu.renewed):
+	case v.Renew && (v.Again || s.c.core.tokens.Renewable()) && w.countRetry(&w.mu.renewed):
 		e.expired = true
 		return errToken
-	case v.Again && !v.Renew && (!errors.Is(err.kind, ErrCorrupt) || w.retry(&w.mu.damaged)):
+	case v.Again && !v.Renew && (!errors.Is(err.kind, ErrCorrupt) || w.countRetry(&w.mu.damaged)):
 		return again
 	default:
 		w.finish(err)
@@ -149,8 +149,8 @@ func (s *watchStream) handleCanceled(e *watchSession, w *Watcher, r *watchRespon
 	return nil
 }
 
-// retry reports whether to request a watcher again that was refused, or that needs damaged data: a few times. count counts them.
-func (w *Watcher) retry(count *int) bool {
+// countRetry reports whether to request a watcher again that was refused, or that needs damaged data: a few times. count counts them.
+func (w *Watcher) countRetry(count *int) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	*count++

@@ -58,18 +58,18 @@ func newWatchStream(r *watchers, c *Client, md metadata.MD, alone bool) *watchSt
 	return s
 }
 
-func (s *watchStream) add(w *Watcher) {
+func (s *watchStream) addWatcher(w *Watcher) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.mu.list[w] = true
 	if s.mu.session != nil {
-		s.create(w)
+		s.requestWatcher(w)
 	}
 }
 
-// remove removes a watcher and reports whether it was the last. The watcher receives nothing more from the stream, of which
+// removeWatcher removes a watcher and reports whether it was the last. The watcher receives nothing more from the stream, of which
 // messages can still arrive: it may be on another one already.
-func (s *watchStream) remove(w *Watcher) bool {
+func (s *watchStream) removeWatcher(w *Watcher) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	delete(s.mu.list, w)
@@ -77,9 +77,9 @@ func (s *watchStream) remove(w *Watcher) bool {
 	switch e := s.mu.session; {
 	case e == nil:
 	case last: // the end of the stream cancels it
-		e.Forget(w)
+		e.ForgetWatcher(w)
 	default:
-		e.Cancel(w)
+		e.CancelWatcher(w)
 	}
 	return last
 }
@@ -98,35 +98,35 @@ func (s *watchStream) askProgress() {
 	}
 }
 
-// create requests a watcher on the session. The lock is held.
-func (s *watchStream) create(w *Watcher) {
-	s.mu.session.Create(w, &request.WatchCreate{Key: w.spec.key, End: w.spec.end, Start: w.resumeFrom(),
+// requestWatcher requests a watcher on the session. The lock is held.
+func (s *watchStream) requestWatcher(w *Watcher) {
+	s.mu.session.RequestWatcher(w, &request.WatchCreate{Key: w.spec.key, End: w.spec.end, Start: w.resumeFrom(),
 		Progress: w.spec.progress, NoPut: w.spec.noPut, NoDelete: w.spec.noDelete, PrevKV: w.spec.prevKV})
 }
 
-// run serves the watchers of the stream and then ends it. Streams end only here, so no watcher stays on a stream without
+// serveUntilEnd serves the watchers of the stream and then ends it. Streams end only here, so no watcher stays on a stream without
 // a goroutine.
-func (s *watchStream) run() {
-	fate := s.serve()
-	for _, w := range s.r.dissolve(s) {
+func (s *watchStream) serveUntilEnd() {
+	fate := s.serveSessions()
+	for _, w := range s.r.dissolveStream(s) {
 		fate(w)
 	}
 }
 
-// serve connects and receives until there are no watchers, or until they cannot stay on the stream. It returns what to do
+// serveSessions connects and receives until there are no watchers, or until they cannot stay on the stream. It returns what to do
 // with each.
-func (s *watchStream) serve() (fate func(*Watcher)) {
+func (s *watchStream) serveSessions() (fate func(*Watcher)) {
 	a := s.c.attempts(&watchMethod, "")
 	leaderless := 0
 	for failures := 0; ; {
 		began := time.Now()
-		answered, on, err := s.connect(&a)
+		answered, on, err := s.serveSession(&a)
 		if s.ctx.Err() != nil {
 			return func(w *Watcher) { w.finish(ErrClosed) }
 		}
 		if answered {
 			leaderless = 0
-			a.Answered()
+			a.RecordAnswer()
 		}
 		// Answers are no reason to connect at once: a server may end each stream after the first.
 		if answered && time.Since(began) >= time.Second {
@@ -141,33 +141,33 @@ func (s *watchStream) serve() (fate func(*Watcher)) {
 		}
 		v := judge(e, &watchMethod, false)
 		if v.Renew {
-			v.Again = a.Renew(v)
+			v.Again = a.RenewToken(v)
 		}
 		switch {
 		case e.Code == codes.ResourceExhausted && e.kind == nil && len(on) > 1:
 			// One of the watchers breaks the stream: each gets a stream of its own.
-			return func(w *Watcher) { s.r.attach(w, true) }
+			return func(w *Watcher) { s.r.attachWatcher(w, true) }
 		case !v.Again:
 			return func(w *Watcher) {
 				if on == nil || on[w] {
 					w.finish(e)
 				} else {
-					s.r.attach(w, false) // a new watcher: the error may be about others
+					s.r.attachWatcher(w, false) // a new watcher: the error may be about others
 				}
 			}
 		}
 		a.Avoid = nil
-		a.Mark(v, e)
+		a.MarkMember(v, e)
 		if errors.Is(e, ErrNoLeader) {
-			if leaderless++; leaderless >= s.members() {
+			if leaderless++; leaderless >= s.countMembers() {
 				s.endLeaderless(list, e)
 			}
 		}
 		for _, w := range list {
-			w.lost(e)
+			w.recordTrouble(e)
 		}
 		if s.alone && answered {
-			return func(w *Watcher) { s.r.attach(w, false) }
+			return func(w *Watcher) { s.r.attachWatcher(w, false) }
 		}
 		select {
 		case <-time.After(attempt.Pause(failures)):
@@ -176,8 +176,8 @@ func (s *watchStream) serve() (fate func(*Watcher)) {
 	}
 }
 
-// members returns how many members a watcher can use.
-func (s *watchStream) members() int {
+// countMembers returns how many members a watcher can use.
+func (s *watchStream) countMembers() int {
 	if s.c.pin != nil {
 		return 1
 	}
@@ -193,19 +193,19 @@ func (s *watchStream) endLeaderless(list []*Watcher, e *Error) {
 	}
 }
 
-// lost records that the watcher is not connected.
-func (w *Watcher) lost(err error) {
+// recordTrouble records that the watcher is not connected.
+func (w *Watcher) recordTrouble(err error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.mu.trouble = err
 }
 
-// connect opens a session and receives until it ends. answered reports that the server sent an answer. on holds the
+// serveSession opens a session and receives until it ends. answered reports that the server sent an answer. on holds the
 // watchers that were requested; it is nil if there was no session.
-func (s *watchStream) connect(a *attempts) (answered bool, on map[*Watcher]bool, err error) {
+func (s *watchStream) serveSession(a *attempts) (answered bool, on map[*Watcher]bool, err error) {
 	ctx, cancel := context.WithCancelCause(s.ctx)
 	defer cancel(nil)
-	octx, err := a.next(ctx)
+	octx, err := a.nextAttempt(ctx)
 	if err != nil {
 		return false, nil, err
 	}
@@ -217,21 +217,21 @@ func (s *watchStream) connect(a *attempts) (answered bool, on map[*Watcher]bool,
 	if s.c.pin == nil {
 		at := a.At
 		defer a.OnLeave(func() {
-			if !at.Listed() || s.members() > 1 {
+			if !at.Listed() || s.countMembers() > 1 {
 				cancel(attempt.ErrLeft)
 			}
 		})()
 	}
-	e := s.begin(a.At)
+	e := s.beginSession(a.At)
 	if h := s.c.core.cfg.Hooks.Watch; h != nil {
 		h(WatchChange{Kind: WatchConnected, Member: a.At.Name(), Watchers: len(s.watchers())})
 	}
 	sending := make(chan struct{})
 	s.c.core.tasks.Go(func() {
 		defer close(sending)
-		s.sendAll(ctx, e, stream)
+		s.sendRequests(ctx, e, stream)
 	})
-	answered, err = s.receive(ctx, e, stream)
+	answered, err = s.receiveMessages(ctx, e, stream)
 	if e.expired {
 		s.c.core.tokens.Reject(a.Credential)
 	}
@@ -244,15 +244,15 @@ func (s *watchStream) connect(a *attempts) (answered bool, on map[*Watcher]bool,
 	return answered, on, err
 }
 
-// begin creates a session and requests all watchers.
-func (s *watchStream) begin(at *pool.Member) *watchSession {
+// beginSession creates a session and requests all watchers.
+func (s *watchStream) beginSession(at *pool.Member) *watchSession {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	e := &watchSession{Session: session.New[*Watcher, watchResponse](), at: at}
 	s.mu.session = e
 	asked := false
 	for w := range s.mu.list {
-		s.create(w)
+		s.requestWatcher(w)
 		w.mu.Lock()
 		asked = asked || w.mu.inbox.ProgressRequested()
 		w.mu.Unlock()
@@ -263,9 +263,9 @@ func (s *watchStream) begin(at *pool.Member) *watchSession {
 	return e
 }
 
-// sendAll sends the queued requests. It has its own goroutine because sending can block until the server receives, and the
+// sendRequests sends the queued requests. It has its own goroutine because sending can block until the server receives, and the
 // server can block until the client receives.
-func (s *watchStream) sendAll(ctx context.Context, e *watchSession, stream grpc.ClientStream) {
+func (s *watchStream) sendRequests(ctx context.Context, e *watchSession, stream grpc.ClientStream) {
 	for {
 		s.mu.Lock()
 		out := e.TakeRequests()

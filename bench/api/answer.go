@@ -9,8 +9,8 @@ type Header struct {
 	Term                uint64
 }
 
-// take reads the header if it is the current field of an answer: all of them have it as field 1.
-func (h *Header) take(r *pbfield.Reader) {
+// readFrom reads the header if it is the current field of an answer: all of them have it as field 1.
+func (h *Header) readFrom(r *pbfield.Reader) {
 	var body []byte
 	if !r.Message(1, &body) {
 		return
@@ -29,7 +29,7 @@ func (h *Header) take(r *pbfield.Reader) {
 func ReadHeader(b []byte) (h Header, err error) {
 	r := pbfield.Read(b)
 	for r.Next() {
-		h.take(&r)
+		h.readFrom(&r)
 	}
 	return h, r.Err()
 }
@@ -69,7 +69,7 @@ func (a *RangeAnswer) Read(b []byte, each func(kv *KeyValue) error) error {
 	var body []byte
 	r := pbfield.Read(b)
 	for r.Next() {
-		a.Header.take(&r)
+		a.Header.readFrom(&r)
 		for r.Message(2, &body) {
 			if a.Keys++; each == nil {
 				continue
@@ -97,7 +97,7 @@ func (a *TxnAnswer) Read(b []byte) error {
 	var body []byte
 	r := pbfield.Read(b)
 	for r.Next() {
-		a.Header.take(&r)
+		a.Header.readFrom(&r)
 		r.Bool(2, &a.Succeeded)
 		for r.Message(3, &body) {
 			a.Responses++
@@ -120,7 +120,7 @@ func (a *StatusAnswer) Read(b []byte) error {
 	var version []byte
 	r := pbfield.Read(b)
 	for r.Next() {
-		a.Header.take(&r)
+		a.Header.readFrom(&r)
 		r.Bytes(2, &version)
 		pbfield.Int(&r, 3, &a.DBSize)
 		pbfield.Int(&r, 4, &a.Leader)
@@ -169,7 +169,7 @@ func (a *WatchAnswer) Read(b []byte, each func(ev *Event) error) error {
 	var body, reason []byte
 	r := pbfield.Read(b)
 	for r.Next() {
-		h.take(&r)
+		h.readFrom(&r)
 		pbfield.Int(&r, 2, &a.WatchID)
 		r.Bool(3, &a.Created)
 		r.Bool(4, &a.Canceled)
@@ -209,7 +209,7 @@ func (a *LeaseAnswer) Read(b []byte) error {
 	var text []byte
 	r := pbfield.Read(b)
 	for r.Next() {
-		a.Header.take(&r)
+		a.Header.readFrom(&r)
 		pbfield.Int(&r, 2, &a.ID)
 		pbfield.Int(&r, 3, &a.TTL)
 		r.Bytes(4, &text)

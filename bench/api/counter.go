@@ -29,15 +29,15 @@ func (c *RangeCounter) Add(p []byte) error {
 		}
 		c.head = append(c.head, p[0])
 		p = p[1:]
-		if err := c.field(); err != nil {
+		if err := c.completeField(); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// field looks whether head is a whole tag with its varint or length.
-func (c *RangeCounter) field() error {
+// completeField looks whether head is a whole tag with its varint or length.
+func (c *RangeCounter) completeField() error {
 	tag, n := binary.Uvarint(c.head)
 	if n == 0 {
 		return nil

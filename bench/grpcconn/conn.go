@@ -129,7 +129,7 @@ func Dial(ctx context.Context, addr string, o Options) (*Conn, error) {
 		nc.Close()
 		return nil, err
 	}
-	go c.in.run()
+	go c.in.readFrames()
 	return c, nil
 }
 

@@ -45,8 +45,8 @@ func (r *reader) init(c *Conn) {
 	})
 }
 
-// run reads until the connection fails, then ends every stream.
-func (r *reader) run() {
+// readFrames reads until the connection fails, then ends every stream.
+func (r *reader) readFrames() {
 	c := r.c
 	defer close(c.done)
 	buf := make([]byte, c.opts.ReadBuffer)
@@ -59,11 +59,11 @@ func (r *reader) run() {
 			if errors.Is(err, os.ErrDeadlineExceeded) && n == 0 {
 				// Cancel woke us. The deadline goes first: a cancel after this sets it again.
 				err = c.nc.SetReadDeadline(time.Time{})
-				r.endCanceled(now)
+				r.endCanceledStreams(now)
 			}
 			if err != nil {
 				c.fail(fmt.Errorf("read: %w", err))
-				r.endAll(now)
+				r.endAllStreams(now)
 				return
 			}
 		}
@@ -79,7 +79,7 @@ func (r *reader) run() {
 				break
 			}
 			id := binary.BigEndian.Uint32(b[5:]) &^ (1 << 31)
-			if err := r.frame(now, http2.FrameType(b[3]), http2.Flags(b[4]), id, b[frameHeader:frameHeader+size]); err != nil {
+			if err := r.handleFrame(now, http2.FrameType(b[3]), http2.Flags(b[4]), id, b[frameHeader:frameHeader+size]); err != nil {
 				c.fail(err)
 				break
 			}
@@ -96,14 +96,14 @@ func (r *reader) run() {
 	}
 }
 
-// frame handles one frame.
-func (r *reader) frame(at time.Time, t http2.FrameType, flags http2.Flags, id uint32, p []byte) error {
+// handleFrame handles one frame.
+func (r *reader) handleFrame(at time.Time, t http2.FrameType, flags http2.Flags, id uint32, p []byte) error {
 	if r.blockID != 0 && (t != http2.FrameContinuation || id != r.blockID) {
 		return fmt.Errorf("%v frame inside a header block", t)
 	}
 	switch t {
 	case http2.FrameData:
-		return r.data(at, flags, id, p)
+		return r.handleData(at, flags, id, p)
 	case http2.FrameHeaders:
 		p, err := unpad(flags.Has(http2.FlagHeadersPadded), p)
 		if err != nil {
@@ -117,7 +117,7 @@ func (r *reader) frame(at time.Time, t http2.FrameType, flags http2.Flags, id ui
 		}
 		end := flags.Has(http2.FlagHeadersEndStream)
 		if flags.Has(http2.FlagHeadersEndHeaders) {
-			return r.headers(at, id, p, end)
+			return r.handleHeaders(at, id, p, end)
 		}
 		r.block, r.blockID, r.blockEnd = append(r.block[:0], p...), id, end
 	case http2.FrameContinuation:
@@ -127,17 +127,17 @@ func (r *reader) frame(at time.Time, t http2.FrameType, flags http2.Flags, id ui
 		r.block = append(r.block, p...)
 		if flags.Has(http2.FlagContinuationEndHeaders) {
 			r.blockID = 0
-			return r.headers(at, id, r.block, r.blockEnd)
+			return r.handleHeaders(at, id, r.block, r.blockEnd)
 		}
 	case http2.FrameRSTStream:
 		if len(p) != 4 {
 			return errors.New("RST_STREAM frame of a wrong size")
 		}
 		code := http2.ErrCode(binary.BigEndian.Uint32(p))
-		r.end(at, id, Status{Code: codeOf(code), Message: "stream reset by the server: " + code.String()}, false)
+		r.endStream(at, id, Status{Code: codeOf(code), Message: "stream reset by the server: " + code.String()}, false)
 	case http2.FrameSettings:
 		if !flags.Has(http2.FlagSettingsAck) {
-			return r.settings(p)
+			return r.handleSettings(p)
 		}
 	case http2.FramePing:
 		if !flags.Has(http2.FlagPingAck) && len(p) == 8 {
@@ -165,14 +165,14 @@ func (r *reader) frame(at time.Time, t http2.FrameType, flags http2.Flags, id ui
 			s.window += n
 		}
 		if len(c.mu.blocked) > 0 {
-			c.pump()
+			c.sendWaiting()
 		}
 		c.mu.Unlock()
 	}
 	return nil
 }
 
-func (r *reader) data(at time.Time, flags http2.Flags, id uint32, p []byte) error {
+func (r *reader) handleData(at time.Time, flags http2.Flags, id uint32, p []byte) error {
 	c := r.c
 	size := len(p)
 	p, err := unpad(flags.Has(http2.FlagDataPadded), p)
@@ -199,17 +199,17 @@ func (r *reader) data(at time.Time, flags http2.Flags, id uint32, p []byte) erro
 	if s == nil {
 		return nil
 	}
-	if err := s.feed(at, p); err != nil {
+	if err := s.addData(at, p); err != nil {
 		return err
 	}
 	if end {
-		r.end(at, id, Status{Code: Internal, Message: "the stream ended without trailers"}, true)
+		r.endStream(at, id, Status{Code: Internal, Message: "the stream ended without trailers"}, true)
 	}
 	return nil
 }
 
-// headers handles a whole header block: the first of a stream, or its trailers.
-func (r *reader) headers(at time.Time, id uint32, block []byte, end bool) error {
+// handleHeaders handles a whole header block: the first of a stream, or its trailers.
+func (r *reader) handleHeaders(at time.Time, id uint32, block []byte, end bool) error {
 	r.status, r.hasGRPC, r.http = Status{}, false, ""
 	if _, err := r.dec.Write(block); err != nil {
 		return fmt.Errorf("header block: %w", err)
@@ -224,11 +224,11 @@ func (r *reader) headers(at time.Time, id uint32, block []byte, end bool) error 
 	if !r.hasGRPC {
 		s = Status{Code: Unknown, Message: "no grpc-status in the trailers (http status " + r.http + ")"}
 	}
-	r.end(at, id, s, true)
+	r.endStream(at, id, s, true)
 	return nil
 }
 
-func (r *reader) settings(p []byte) error {
+func (r *reader) handleSettings(p []byte) error {
 	if len(p)%6 != 0 {
 		return errors.New("SETTINGS frame of a wrong size")
 	}
@@ -248,7 +248,7 @@ func (r *reader) settings(p []byte) error {
 			for _, s := range m.streams {
 				s.window += d
 			}
-			c.pump()
+			c.sendWaiting()
 		case http2.SettingHeaderTableSize:
 			m.headers.setTableSize(v)
 		}
@@ -257,22 +257,22 @@ func (r *reader) settings(p []byte) error {
 	return nil
 }
 
-// end ends one stream, if it is still there.
-func (r *reader) end(at time.Time, id uint32, st Status, mayReset bool) {
+// endStream ends one stream, if it is still there.
+func (r *reader) endStream(at time.Time, id uint32, st Status, mayReset bool) {
 	c := r.c
 	c.mu.Lock()
 	s := c.mu.streams[id]
 	reset := mayReset && s != nil && !s.sentEnd
 	c.mu.Unlock()
-	if c.remove(id, reset) == nil {
+	if c.removeStream(id, reset) == nil {
 		return
 	}
 	h := s.handler
-	c.release(s)
+	c.releaseStream(s)
 	h.End(at, st)
 }
 
-func (r *reader) endCanceled(at time.Time) {
+func (r *reader) endCanceledStreams(at time.Time) {
 	c := r.c
 	c.mu.Lock()
 	gone := c.mu.canceled
@@ -283,10 +283,10 @@ func (r *reader) endCanceled(at time.Time) {
 	}
 }
 
-// endAll notifies every handler of the end of the connection. No stream can be opened meanwhile, since
+// endAllStreams notifies every handler of the end of the connection. No stream can be opened meanwhile, since
 // the connection has its error.
-func (r *reader) endAll(at time.Time) {
-	r.endCanceled(at)
+func (r *reader) endAllStreams(at time.Time) {
+	r.endCanceledStreams(at)
 	c := r.c
 	c.mu.Lock()
 	streams, err := c.mu.streams, c.mu.err

@@ -66,7 +66,7 @@ func (c *Conn) Open(method string, h Handler, msg []byte, end bool) (uint32, err
 	m.out = appendFrameHeader(m.out, len(block), http2.FrameHeaders, http2.FlagHeadersEndHeaders, s.id)
 	m.out = append(m.out, block...)
 	if msg != nil || end {
-		c.send(s, msg, end)
+		c.sendLocked(s, msg, end)
 	}
 	return s.id, nil
 }
@@ -80,7 +80,7 @@ func (c *Conn) Send(id uint32, msg []byte, end bool) error {
 		return c.mu.err
 	}
 	if s := c.mu.streams[id]; s != nil {
-		c.send(s, msg, end)
+		c.sendLocked(s, msg, end)
 	}
 	return nil
 }
@@ -91,7 +91,7 @@ func (c *Conn) CloseSend(id uint32) error { return c.Send(id, nil, true) }
 // Cancel queues a reset of the stream; its handler's End follows on the reader. A stream that has
 // ended already is left alone.
 func (c *Conn) Cancel(id uint32) {
-	s := c.remove(id, true)
+	s := c.removeStream(id, true)
 	if s == nil {
 		return
 	}
@@ -103,8 +103,8 @@ func (c *Conn) Cancel(id uint32) {
 	_ = c.nc.SetReadDeadline(time.Unix(1, 0))
 }
 
-// send queues a message. The connection's mu is held.
-func (c *Conn) send(s *stream, msg []byte, end bool) {
+// sendLocked queues a message. The connection's mu is held.
+func (c *Conn) sendLocked(s *stream, msg []byte, end bool) {
 	if s.sentEnd || s.closing {
 		return
 	}
@@ -136,11 +136,11 @@ func (c *Conn) send(s *stream, msg []byte, end bool) {
 		s.isBlocked = true
 		m.blocked = append(m.blocked, s)
 	}
-	c.pump()
+	c.sendWaiting()
 }
 
-// pump frames queued data as far as the windows allow. The connection's mu is held.
-func (c *Conn) pump() {
+// sendWaiting frames queued data as far as the windows allow. The connection's mu is held.
+func (c *Conn) sendWaiting() {
 	m := &c.mu
 	keep := m.blocked[:0]
 	for _, s := range m.blocked {
@@ -173,9 +173,9 @@ func (c *Conn) pump() {
 	m.blocked = keep
 }
 
-// remove removes a stream, and resets it at the server if reset is true. It returns nil if the stream
+// removeStream removes a stream, and resets it at the server if reset is true. It returns nil if the stream
 // is not there any more.
-func (c *Conn) remove(id uint32, reset bool) *stream {
+func (c *Conn) removeStream(id uint32, reset bool) *stream {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	s := c.mu.streams[id]
@@ -197,8 +197,8 @@ func (c *Conn) remove(id uint32, reset bool) *stream {
 	return s
 }
 
-// release keeps an ended stream for the next call.
-func (c *Conn) release(s *stream) {
+// releaseStream keeps an ended stream for the next call.
+func (c *Conn) releaseStream(s *stream) {
 	c.mu.Lock()
 	if len(c.mu.free) < 1024 {
 		c.mu.free = append(c.mu.free, s)
@@ -206,8 +206,8 @@ func (c *Conn) release(s *stream) {
 	c.mu.Unlock()
 }
 
-// feed takes the payload of a DATA frame. It runs on the reader.
-func (s *stream) feed(at time.Time, data []byte) error {
+// addData takes the payload of a DATA frame. It runs on the reader.
+func (s *stream) addData(at time.Time, data []byte) error {
 	for len(data) > 0 {
 		if s.left > 0 {
 			n := min(s.left, len(data))

@@ -136,15 +136,15 @@ func (s *slot) Message(at time.Time, msg []byte) {
 		s.checkErr = s.op.Check(msg)
 	}
 	if s.stream != 0 {
-		s.answered(at)
+		s.recordAnswer(at)
 	}
 }
 
-// answered takes the answer on a stream, and sends the next request there.
-func (s *slot) answered(at time.Time) {
+// recordAnswer takes the answer on a stream, and sends the next request there.
+func (s *slot) recordAnswer(at time.Time) {
 	if s.checkErr == nil && s.answers == 1 {
-		s.count(at)
-		if !s.run.stopping.Load() && s.issue(at) {
+		s.countAnswer(at)
+		if !s.run.stopping.Load() && s.issueRequest(at) {
 			return
 		}
 	}
@@ -153,8 +153,8 @@ func (s *slot) answered(at time.Time) {
 	}
 }
 
-// count records an answer.
-func (s *slot) count(at time.Time) {
+// countAnswer records an answer.
+func (s *slot) countAnswer(at time.Time) {
 	run := s.run
 	s.all++
 	if since := int64(at.Sub(run.base)); since >= run.from.Load() && since < run.to.Load() {
@@ -182,14 +182,14 @@ func (s *slot) End(at time.Time, st grpcconn.Status) {
 		run.slots.Done()
 		return
 	}
-	s.count(at)
-	if run.stopping.Load() || !s.issue(at) {
+	s.countAnswer(at)
+	if run.stopping.Load() || !s.issueRequest(at) {
 		run.slots.Done()
 	}
 }
 
-// issue sends the slot's next request; false means there is none.
-func (s *slot) issue(at time.Time) bool {
+// issueRequest sends the slot's next request; false means there is none.
+func (s *slot) issueRequest(at time.Time) bool {
 	method, msg, more := s.op.Next(s.buf[:0])
 	if !more {
 		return false
@@ -257,7 +257,7 @@ func runClosed(ctx context.Context, conns Conns, inflight int, stream string, w 
 				}
 			}
 			switch {
-			case s.issue(time.Now()):
+			case s.issueRequest(time.Now()):
 			case s.stream == 0:
 				r.slots.Done()
 			default:
@@ -270,7 +270,7 @@ func runClosed(ctx context.Context, conns Conns, inflight int, stream string, w 
 			r.fail(err)
 		}
 	}
-	elapsed, err := r.wait(ctx, w)
+	elapsed, err := r.measureWindow(ctx, w)
 	if err != nil {
 		// The slots of a failed run end by themselves or with their connections.
 		return nil, err
@@ -284,8 +284,8 @@ func runClosed(ctx context.Context, conns Conns, inflight int, stream string, w 
 	return res, nil
 }
 
-// wait sees the run through its window and until the last slot has its answer.
-func (r *closed) wait(ctx context.Context, w Window) (time.Duration, error) {
+// measureWindow sees the run through its window and until the last slot has its answer.
+func (r *closed) measureWindow(ctx context.Context, w Window) (time.Duration, error) {
 	ended := make(chan struct{})
 	go func() { r.slots.Wait(); close(ended) }()
 	var elapsed time.Duration

@@ -109,13 +109,13 @@ func Start(conns Conns, rate float64, newOp func(slot int) Op, refusal func(grpc
 	p := &Pacer{conns: conns, rate: rate, newOp: newOp, refusal: refusal,
 		stop: make(chan struct{}), done: make(chan struct{}), failed: make(chan struct{})}
 	p.mu.phase = newPhase(time.Now())
-	go p.run()
+	go p.sendOnSchedule()
 	return p, nil
 }
 
-// run sends. It holds a thread of its own and sleeps in the kernel, because the runtime's timers
+// sendOnSchedule sends. It holds a thread of its own and sleeps in the kernel, because the runtime's timers
 // are a millisecond late on an idle processor.
-func (p *Pacer) run() {
+func (p *Pacer) sendOnSchedule() {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	defer close(p.done)
@@ -148,14 +148,14 @@ func (p *Pacer) run() {
 			return
 		default:
 		}
-		if err := p.shoot(p.conns[i%len(p.conns)], due); err != nil {
+		if err := p.sendOne(p.conns[i%len(p.conns)], due); err != nil {
 			p.fail(err)
 			return
 		}
 	}
 }
 
-func (p *Pacer) shoot(c *grpcconn.Conn, due time.Time) error {
+func (p *Pacer) sendOne(c *grpcconn.Conn, due time.Time) error {
 	m := &p.mu
 	var s *shot
 	m.Lock()
@@ -244,8 +244,8 @@ func (p *Pacer) fail(err error) {
 	})
 }
 
-// cut ends the current phase and begins the next one.
-func (p *Pacer) cut() *phase {
+// startPhase ends the current phase and begins the next one.
+func (p *Pacer) startPhase() *phase {
 	m := &p.mu
 	m.Lock()
 	defer m.Unlock()
@@ -259,8 +259,8 @@ func (p *Pacer) cut() *phase {
 	return old
 }
 
-// result waits for the last answer of a phase that is over.
-func (p *Pacer) result(ctx context.Context, ph *phase) (*Result, error) {
+// awaitResult waits for the last answer of a phase that is over.
+func (p *Pacer) awaitResult(ctx context.Context, ph *phase) (*Result, error) {
 	select {
 	case <-ph.whole:
 	case <-p.failed:
@@ -280,11 +280,11 @@ func (p *Pacer) result(ctx context.Context, ph *phase) (*Result, error) {
 // Phase begins a phase, lets during run, ends the phase and returns what was measured in it. What
 // came before is dropped.
 func (p *Pacer) Phase(ctx context.Context, during func() error) (*Result, error) {
-	p.cut()
+	p.startPhase()
 	if err := during(); err != nil {
 		return nil, err
 	}
-	return p.result(ctx, p.cut())
+	return p.awaitResult(ctx, p.startPhase())
 }
 
 // Wait lets d pass, unless the loop fails before.
@@ -309,7 +309,7 @@ func (p *Pacer) Failed() <-chan struct{} { return p.failed }
 func (p *Pacer) Stop(ctx context.Context) (int64, error) {
 	close(p.stop)
 	<-p.done
-	if _, err := p.result(ctx, p.cut()); err != nil {
+	if _, err := p.awaitResult(ctx, p.startPhase()); err != nil {
 		return 0, err
 	}
 	p.mu.Lock()

@@ -104,12 +104,12 @@ func (w *Watchers) fail(err error) {
 
 // Message takes one WatchResponse.
 func (s *watchStream) Message(at time.Time, msg []byte) {
-	if err := s.take(at, msg); err != nil {
+	if err := s.addMessage(at, msg); err != nil {
 		s.w.fail(err)
 	}
 }
 
-func (s *watchStream) take(at time.Time, msg []byte) error {
+func (s *watchStream) addMessage(at time.Time, msg []byte) error {
 	var a api.WatchAnswer
 	if err := a.Read(msg, nil); err != nil {
 		return err

@@ -51,8 +51,8 @@ type archived struct {
 	Bases        int64  `json:"bases"`
 }
 
-// archived asks the server.
-func (e *Env) archived(ctx context.Context) (a archived, err error) {
+// archivedNow asks the server.
+func (e *Env) archivedNow(ctx context.Context) (a archived, err error) {
 	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
 	defer cancel()
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+e.server.Addr+"/debug/archive", nil)
@@ -77,7 +77,7 @@ func (e *Env) awaitArchived(ctx context.Context) (archived, error) {
 	ctx, cancel := context.WithTimeout(ctx, time.Minute)
 	defer cancel()
 	for {
-		a, err := e.archived(ctx)
+		a, err := e.archivedNow(ctx)
 		if err != nil || a.Archived > 0 && a.LagRevisions == 0 {
 			return a, err
 		}
@@ -155,13 +155,13 @@ func (e *Env) archiveTurn(ctx context.Context, rate float64, dir string, with bo
 	m := e.meter()
 	t := &archiveTurn{}
 	t.result, err = p.Phase(ctx, func() error {
-		if err := m.begin(); err != nil {
+		if err := m.beginMetering(); err != nil {
 			return err
 		}
 		if err := p.Wait(ctx, e.Params.Duration/2); err != nil {
 			return err
 		}
-		return m.end()
+		return m.endMetering()
 	})
 	if err != nil {
 		return nil, err
@@ -169,11 +169,11 @@ func (e *Env) archiveTurn(ctx context.Context, rate float64, dir string, with bo
 	if t.puts, err = p.Stop(ctx); err != nil {
 		return nil, err
 	}
-	if err := m.profiled(); err != nil {
+	if err := m.addProfile(); err != nil {
 		return nil, err
 	}
 	t.usage = m.usage
-	if err := e.exactly(ctx, cs[0], from, t.puts); err != nil {
+	if err := e.checkWrites(ctx, cs[0], from, t.puts); err != nil {
 		return nil, err
 	}
 	if with {

@@ -80,8 +80,8 @@ func (c stockClient) watch(ctx context.Context, key string, created func(), even
 
 func (c stockClient) close() error { return c.Close() }
 
-// libraries opens both, the one under test first.
-func (e *Env) libraries(ctx context.Context) (list [2]library, err error) {
+// connectLibraries opens both, the one under test first.
+func (e *Env) connectLibraries(ctx context.Context) (list [2]library, err error) {
 	mine, err := client.Connect(ctx, client.Config{Endpoints: []string{e.server.Addr}})
 	if err != nil {
 		return list, err
@@ -116,8 +116,8 @@ func (s *spent) measure(f func() (ops int64, err error)) error {
 	return err
 }
 
-// turns measures both libraries twice, in turns, and compares them.
-func (e *Env) turns(per string, part func(which int) (ops int64, err error)) ([]Figure, error) {
+// measureTurns measures both libraries twice, in turns, and compares them.
+func (e *Env) measureTurns(per string, part func(which int) (ops int64, err error)) ([]Figure, error) {
 	var used [2]spent
 	for _, which := range []int{0, 1, 1, 0} {
 		if err := used[which].measure(func() (int64, error) { return part(which) }); err != nil {
@@ -148,7 +148,7 @@ func clientPut(ctx context.Context, e *Env) (f []Figure, err error) {
 	if err := e.start(ctx); err != nil {
 		return nil, err
 	}
-	libs, err := e.libraries(ctx)
+	libs, err := e.connectLibraries(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -200,11 +200,11 @@ func clientPut(ctx context.Context, e *Env) (f []Figure, err error) {
 			return nil, err
 		}
 	}
-	f, err = e.turns("put", func(which int) (int64, error) { return run(which, e.Params.Duration/2) })
+	f, err = e.measureTurns("put", func(which int) (int64, error) { return run(which, e.Params.Duration/2) })
 	if err != nil {
 		return nil, err
 	}
-	return f, e.exactly(ctx, cs[0], from, all.Load())
+	return f, e.checkWrites(ctx, cs[0], from, all.Load())
 }
 
 func clientWatch(ctx context.Context, e *Env) (f []Figure, err error) {
@@ -212,7 +212,7 @@ func clientWatch(ctx context.Context, e *Env) (f []Figure, err error) {
 	if err := e.start(ctx); err != nil {
 		return nil, err
 	}
-	libs, err := e.libraries(ctx)
+	libs, err := e.connectLibraries(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -274,7 +274,7 @@ func clientWatch(ctx context.Context, e *Env) (f []Figure, err error) {
 			return nil, err
 		}
 	}
-	f, err = e.turns("event", part)
+	f, err = e.measureTurns("event", part)
 	if err != nil {
 		return nil, err
 	}

@@ -19,23 +19,23 @@ func costScenarios() []Scenario {
 	}
 }
 
-// cost measures a put and a get over keys [0, keys), which exist.
-func (e *Env) cost(ctx context.Context, cs load.Conns, inflight, keys, size int, fill filler, at string, x float64) ([]Figure, error) {
+// measureCost measures a put and a get over keys [0, keys), which exist.
+func (e *Env) measureCost(ctx context.Context, cs load.Conns, inflight, keys, size int, fill filler, at string, x float64) ([]Figure, error) {
 	from, err := e.revision(ctx, cs[0])
 	if err != nil {
 		return nil, err
 	}
 	m := e.meter()
-	r, _, err := e.closedOn(ctx, m, "", cs, inflight, "put", func(slot int) load.Op { return newPutter(slot, keys, size, fill) })
+	r, _, err := e.measureClosedOn(ctx, m, "", cs, inflight, "put", func(slot int) load.Op { return newPutter(slot, keys, size, fill) })
 	if err != nil {
 		return nil, err
 	}
-	if err := e.exactly(ctx, cs[0], from, r.All); err != nil {
+	if err := e.checkWrites(ctx, cs[0], from, r.All); err != nil {
 		return nil, err
 	}
 	f := []Figure{{Name: "server CPU per put, " + at, Unit: "µs", Value: perOp(m.usage.CPU, r.Ops), Better: Lower, Line: "put", X: x}}
 	m = e.meter()
-	r, _, err = e.closedOn(ctx, m, "", cs, inflight, "get", func(slot int) load.Op {
+	r, _, err = e.measureClosedOn(ctx, m, "", cs, inflight, "get", func(slot int) load.Op {
 		return &getter{keys: keys, size: size, fill: fill, rng: rand.New(rand.NewPCG(uint64(slot), 4))}
 	})
 	if err != nil {
@@ -69,7 +69,7 @@ func costByKeys(ctx context.Context, e *Env) ([]Figure, error) {
 			return nil, fmt.Errorf("loading %d keys: %w", keys, err)
 		}
 		next.Store(int64(keys))
-		more, err := e.cost(ctx, cs, perConn, keys, size, fill, fmt.Sprintf("%d keys", keys), float64(keys))
+		more, err := e.measureCost(ctx, cs, perConn, keys, size, fill, fmt.Sprintf("%d keys", keys), float64(keys))
 		if err != nil {
 			return nil, err
 		}
@@ -87,7 +87,7 @@ func costByConnections(ctx context.Context, e *Env) ([]Figure, error) {
 	}
 	size := e.Params.ValueSize
 	fill := newFiller(size)
-	if err := e.load(ctx, spread, size, fill); err != nil {
+	if err := e.loadKeys(ctx, spread, size, fill); err != nil {
 		return nil, err
 	}
 	var f []Figure
@@ -96,7 +96,7 @@ func costByConnections(ctx context.Context, e *Env) ([]Figure, error) {
 		if err != nil {
 			return nil, err
 		}
-		more, err := e.cost(ctx, cs, max(1000/conns, 1), spread, size, fill, fmt.Sprintf("%d connections", conns), float64(conns))
+		more, err := e.measureCost(ctx, cs, max(1000/conns, 1), spread, size, fill, fmt.Sprintf("%d connections", conns), float64(conns))
 		cs.Close()
 		if err != nil {
 			return nil, err
@@ -118,10 +118,10 @@ func costByValue(ctx context.Context, e *Env) ([]Figure, error) {
 	var f []Figure
 	for _, size := range []int{16, 256, 1 << 10, 4 << 10, 16 << 10, 64 << 10} {
 		fill := newFiller(size)
-		if err := e.load(ctx, keys, size, fill); err != nil {
+		if err := e.loadKeys(ctx, keys, size, fill); err != nil {
 			return nil, err
 		}
-		more, err := e.cost(ctx, cs, inflight, keys, size, fill, fmt.Sprintf("%d bytes", size), float64(size))
+		more, err := e.measureCost(ctx, cs, inflight, keys, size, fill, fmt.Sprintf("%d bytes", size), float64(size))
 		if err != nil {
 			return nil, err
 		}

@@ -46,7 +46,7 @@ func (p *awaitedPut) Check(msg []byte) error {
 
 func failoverKill(ctx context.Context, e *Env) ([]Figure, error) {
 	const kills = 20
-	if err := e.group(ctx); err != nil {
+	if err := e.startGroup(ctx); err != nil {
 		return nil, err
 	}
 	var took, all hist.Hist
@@ -138,7 +138,7 @@ func (e *Env) rejoin(ctx context.Context, p *load.Pacer, old *target.Server) err
 		}
 		if st.Leader == st.Header.MemberID {
 			e.server, e.others = s, slices.Delete(e.others, i, i+1)
-			return e.inSync(ctx, p, e.others[len(e.others)-1])
+			return e.awaitInSync(ctx, p, e.others[len(e.others)-1])
 		}
 	}
 	return errors.New("no member leads")

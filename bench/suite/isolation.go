@@ -49,9 +49,9 @@ type compared struct {
 	puts          int64
 }
 
-// compare runs open-loop puts twice without and twice with a condition, in turns, so that a server
+// compareWith runs open-loop puts twice without and twice with a condition, in turns, so that a server
 // or a machine that changes with time changes both.
-func (e *Env) compare(ctx context.Context, rate float64, conns int, newOp func(slot int) load.Op, c condition) (*compared, error) {
+func (e *Env) compareWith(ctx context.Context, rate float64, conns int, newOp func(slot int) load.Op, c condition) (*compared, error) {
 	cs, err := e.dial(ctx, conns, grpcconn.Options{})
 	if err != nil {
 		return nil, err
@@ -72,13 +72,13 @@ func (e *Env) compare(ctx context.Context, rate float64, conns int, newOp func(s
 	m := e.meter()
 	measured := func(during func(ctx context.Context, p *load.Pacer) error) (*load.Result, error) {
 		return p.Phase(ctx, func() error {
-			if err := m.begin(); err != nil {
+			if err := m.beginMetering(); err != nil {
 				return err
 			}
 			if err := during(ctx, p); err != nil {
 				return err
 			}
-			return m.end()
+			return m.endMetering()
 		})
 	}
 	for turn := range 2 {
@@ -108,7 +108,7 @@ func (e *Env) compare(ctx context.Context, rate float64, conns int, newOp func(s
 			return nil, err
 		}
 	}
-	if err := m.profiled(); err != nil {
+	if err := m.addProfile(); err != nil {
 		return nil, err
 	}
 	out.puts, err = p.Stop(ctx)
@@ -144,7 +144,7 @@ func watchOthers(ctx context.Context, e *Env) ([]Figure, error) {
 	}
 	fill := newFiller(e.Params.ValueSize)
 	var w *load.Watchers
-	c, err := e.compare(ctx, rate, 20, func(slot int) load.Op { return newPutter(slot, spread, e.Params.ValueSize, fill) }, condition{
+	c, err := e.compareWith(ctx, rate, 20, func(slot int) load.Op { return newPutter(slot, spread, e.Params.ValueSize, fill) }, condition{
 		begin: func(ctx context.Context) (err error) {
 			w, err = load.Watch(ctx, wc, load.WatchSpec{Streams: streams, PerStream: per, Create: func(s, i int) api.WatchCreate {
 				return api.WatchCreate{Key: appendKey(nil, 50_000_000+s*per+i)}
@@ -176,11 +176,11 @@ func watchStalled(ctx context.Context, e *Env, socket bool) ([]Figure, error) {
 	if err != nil {
 		return nil, err
 	}
-	if _, err := e.settle(ctx, gc); err != nil { // the growth of memory is a figure
+	if _, err := e.settleMemory(ctx, gc); err != nil { // the growth of memory is a figure
 		return nil, err
 	}
 	var wc load.Conns
-	c, err := e.compare(ctx, rate, 20, func(slot int) load.Op { return newPutter(slot, 100, e.Params.ValueSize, fill) }, condition{
+	c, err := e.compareWith(ctx, rate, 20, func(slot int) load.Op { return newPutter(slot, 100, e.Params.ValueSize, fill) }, condition{
 		begin: func(ctx context.Context) (err error) {
 			o := grpcconn.Options{StreamWindow: 65535, HoldStreamWindow: true}
 			if socket {
@@ -213,7 +213,7 @@ func watchCatchUp(ctx context.Context, e *Env, watchers int) ([]Figure, error) {
 	const rate, keys, patience = 1000, 10_000, time.Minute
 	revs := e.Params.scaled(1_000_000, 20_000)
 	fill := newFiller(e.Params.ValueSize)
-	if err := e.revisions(ctx, keys, revs, fill); err != nil {
+	if err := e.writeRevisions(ctx, keys, revs, fill); err != nil {
 		return nil, err
 	}
 	streams := min(watchers, 20)
@@ -227,7 +227,7 @@ func watchCatchUp(ctx context.Context, e *Env, watchers int) ([]Figure, error) {
 	}
 	var w *load.Watchers
 	var speed, share, seconds []float64
-	c, err := e.compare(ctx, rate, 20, func(slot int) load.Op { return newPutter(slot, keys, e.Params.ValueSize, fill) }, condition{
+	c, err := e.compareWith(ctx, rate, 20, func(slot int) load.Op { return newPutter(slot, keys, e.Params.ValueSize, fill) }, condition{
 		begin: func(context.Context) error { return nil },
 		during: func(ctx context.Context, p *load.Pacer) error {
 			began := time.Now()
@@ -277,7 +277,7 @@ func watchPrevKV(ctx context.Context, e *Env) ([]Figure, error) {
 	}
 	fill := newFiller(size)
 	var w *load.Watchers
-	c, err := e.compare(ctx, rate, 20, func(slot int) load.Op { return newPutter(slot, keys, size, fill) }, condition{
+	c, err := e.compareWith(ctx, rate, 20, func(slot int) load.Op { return newPutter(slot, keys, size, fill) }, condition{
 		begin: func(ctx context.Context) (err error) {
 			w, err = load.Watch(ctx, wc, load.WatchSpec{Streams: 1, PerStream: 1, Create: func(int, int) api.WatchCreate {
 				return api.WatchCreate{Key: allKeys, End: allKeysEnd, PrevKV: true}

@@ -49,13 +49,13 @@ func puts(ctx context.Context, e *Env, conns, inflight int) ([]Figure, error) {
 		return nil, err
 	}
 	fill := newFiller(e.Params.ValueSize)
-	r, f, err := e.closed(ctx, cs, inflight, "put", func(slot int) load.Op {
+	r, f, err := e.measureClosed(ctx, cs, inflight, "put", func(slot int) load.Op {
 		return newPutter(slot, spread, e.Params.ValueSize, fill)
 	})
 	if err != nil {
 		return nil, err
 	}
-	return f, e.exactly(ctx, cs[0], from, r.All)
+	return f, e.checkWrites(ctx, cs[0], from, r.All)
 }
 
 func putOpen(ctx context.Context, e *Env) ([]Figure, error) {
@@ -75,7 +75,7 @@ func putOpen(ctx context.Context, e *Env) ([]Figure, error) {
 	if err != nil {
 		return nil, err
 	}
-	r, u, f, err := e.open(ctx, p, "put")
+	r, u, f, err := e.measurePhase(ctx, p, "put")
 	if err != nil {
 		return nil, err
 	}
@@ -85,7 +85,7 @@ func putOpen(ctx context.Context, e *Env) ([]Figure, error) {
 	}
 	f = append(f, u.cost("put", r.Ops)...)
 	f = append(f, u.memory()...)
-	return append(f, u.auxiliary()...), e.exactly(ctx, cs[0], from, all)
+	return append(f, u.auxiliary()...), e.checkWrites(ctx, cs[0], from, all)
 }
 
 func gets(ctx context.Context, e *Env, serializable bool) ([]Figure, error) {
@@ -93,14 +93,14 @@ func gets(ctx context.Context, e *Env, serializable bool) ([]Figure, error) {
 		return nil, err
 	}
 	fill := newFiller(e.Params.ValueSize)
-	if err := e.load(ctx, spread, e.Params.ValueSize, fill); err != nil {
+	if err := e.loadKeys(ctx, spread, e.Params.ValueSize, fill); err != nil {
 		return nil, err
 	}
 	cs, err := e.dial(ctx, manyConns, grpcconn.Options{})
 	if err != nil {
 		return nil, err
 	}
-	_, f, err := e.closed(ctx, cs, perConn, "get", func(slot int) load.Op {
+	_, f, err := e.measureClosed(ctx, cs, perConn, "get", func(slot int) load.Op {
 		return &getter{keys: spread, size: e.Params.ValueSize, serializable: serializable, fill: fill, rng: rand.New(rand.NewPCG(uint64(slot), 4))}
 	})
 	return f, err
@@ -151,12 +151,12 @@ func casTxn(ctx context.Context, e *Env) ([]Figure, error) {
 		return nil, err
 	}
 	fill := newFiller(e.Params.ValueSize)
-	r, f, err := e.closed(ctx, cs, inflight, "txn", func(slot int) load.Op {
+	r, f, err := e.measureClosed(ctx, cs, inflight, "txn", func(slot int) load.Op {
 		return &updater{from: slot * keys, keys: keys, size: e.Params.ValueSize, fill: fill, rng: rand.New(rand.NewPCG(uint64(slot), 5)),
 			revs: make([]int64, keys), value: make([]byte, e.Params.ValueSize)}
 	})
 	if err != nil {
 		return nil, err
 	}
-	return f, e.exactly(ctx, cs[0], from, r.All)
+	return f, e.checkWrites(ctx, cs[0], from, r.All)
 }

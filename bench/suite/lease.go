@@ -45,7 +45,7 @@ func grants(ctx context.Context, e *Env) ([]Figure, error) {
 	if err != nil {
 		return nil, err
 	}
-	_, f, err := e.closed(ctx, cs, perConn, "grant", func(int) load.Op { return new(grantor) })
+	_, f, err := e.measureClosed(ctx, cs, perConn, "grant", func(int) load.Op { return new(grantor) })
 	return f, err
 }
 
@@ -86,6 +86,6 @@ func keepAlives(ctx context.Context, e *Env) ([]Figure, error) {
 		}
 		ids[i] = a.ID
 	}
-	_, f, err := e.closedOn(ctx, e.meter(), api.LeaseKeepAlive, cs, perConn, "keep-alive", func(slot int) load.Op { return &keeper{ids[slot]} })
+	_, f, err := e.measureClosedOn(ctx, e.meter(), api.LeaseKeepAlive, cs, perConn, "keep-alive", func(slot int) load.Op { return &keeper{ids[slot]} })
 	return f, err
 }

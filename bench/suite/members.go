@@ -44,7 +44,7 @@ func (e *Env) dialAll(ctx context.Context, n int) (all load.Conns, err error) {
 }
 
 func membersPut(ctx context.Context, e *Env) ([]Figure, error) {
-	if err := e.group(ctx); err != nil {
+	if err := e.startGroup(ctx); err != nil {
 		return nil, err
 	}
 	cs, err := e.dialAll(ctx, manyConns/3*3)
@@ -56,35 +56,35 @@ func membersPut(ctx context.Context, e *Env) ([]Figure, error) {
 		return nil, err
 	}
 	fill := newFiller(e.Params.ValueSize)
-	r, f, err := e.closedOn(ctx, e.meterAll(), "", cs, perConn, "put", func(slot int) load.Op {
+	r, f, err := e.measureClosedOn(ctx, e.meterAll(), "", cs, perConn, "put", func(slot int) load.Op {
 		return newPutter(slot, spread, e.Params.ValueSize, fill)
 	})
 	if err != nil {
 		return nil, err
 	}
-	return f, e.exactly(ctx, cs[0], from, r.All)
+	return f, e.checkWrites(ctx, cs[0], from, r.All)
 }
 
 func membersGet(ctx context.Context, e *Env) ([]Figure, error) {
-	if err := e.group(ctx); err != nil {
+	if err := e.startGroup(ctx); err != nil {
 		return nil, err
 	}
 	fill := newFiller(e.Params.ValueSize)
-	if err := e.load(ctx, spread, e.Params.ValueSize, fill); err != nil {
+	if err := e.loadKeys(ctx, spread, e.Params.ValueSize, fill); err != nil {
 		return nil, err
 	}
 	cs, err := e.dialAll(ctx, manyConns/3*3)
 	if err != nil {
 		return nil, err
 	}
-	_, f, err := e.closedOn(ctx, e.meterAll(), "", cs, perConn, "get", func(slot int) load.Op {
+	_, f, err := e.measureClosedOn(ctx, e.meterAll(), "", cs, perConn, "get", func(slot int) load.Op {
 		return &getter{keys: spread, size: e.Params.ValueSize, fill: fill, rng: rand.New(rand.NewPCG(uint64(slot), 4))}
 	})
 	return f, err
 }
 
-// group starts three members. server is the leader.
-func (e *Env) group(ctx context.Context) error {
+// startGroup starts three members. server is the leader.
+func (e *Env) startGroup(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, time.Minute)
 	defer cancel()
 	seats, cluster, err := target.Seats(3)
@@ -92,7 +92,7 @@ func (e *Env) group(ctx context.Context) error {
 		return err
 	}
 	for _, seat := range seats {
-		s, err := e.member(seat, cluster, false)
+		s, err := e.startMember(seat, cluster, false)
 		if err != nil {
 			return err
 		}
@@ -116,7 +116,7 @@ func (e *Env) group(ctx context.Context) error {
 	return errors.New("no member leads")
 }
 
-func (e *Env) member(seat *target.Seat, cluster string, existing bool) (*target.Server, error) {
+func (e *Env) startMember(seat *target.Seat, cluster string, existing bool) (*target.Server, error) {
 	dir := filepath.Join(e.Dir, seat.Name)
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, err
@@ -124,8 +124,8 @@ func (e *Env) member(seat *target.Seat, cluster string, existing bool) (*target.
 	return e.Launcher.Start(e.Build, target.Config{Dir: dir, Profile: e.ProfileTo != "", Args: e.Args, Seat: seat, Cluster: cluster, Existing: existing})
 }
 
-// ask calls one member.
-func (e *Env) ask(ctx context.Context, s *target.Server, method string, msg []byte) ([]byte, error) {
+// callOnce calls one member.
+func (e *Env) callOnce(ctx context.Context, s *target.Server, method string, msg []byte) ([]byte, error) {
 	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
 	defer cancel()
 	cs, err := load.Dial(ctx, s.Addr, 1, grpcconn.Options{})
@@ -137,15 +137,15 @@ func (e *Env) ask(ctx context.Context, s *target.Server, method string, msg []by
 }
 
 func (e *Env) status(ctx context.Context, s *target.Server) (st api.StatusAnswer, err error) {
-	b, err := e.ask(ctx, s, api.Status, nil)
+	b, err := e.callOnce(ctx, s, api.Status, nil)
 	if err != nil {
 		return st, err
 	}
 	return st, st.Read(b)
 }
 
-// inSync waits until a member has applied what the leader had just before.
-func (e *Env) inSync(ctx context.Context, p *load.Pacer, s *target.Server) error {
+// awaitInSync waits until a member has applied what the leader had just before.
+func (e *Env) awaitInSync(ctx context.Context, p *load.Pacer, s *target.Server) error {
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Minute)
 	defer cancel()
 	var last error
@@ -194,9 +194,9 @@ func (e *Env) sentTo(ctx context.Context, id uint64) (float64, error) {
 	return 0, lines.Err() // nothing yet
 }
 
-// back measures what it costs clients that a member comes back: started begins that, and returns the member with its id. had
+// measureReturn measures what it costs clients that a member comes back: started begins that, and returns the member with its id. had
 // is what the leader has sent to that before. Puts go to the leader and to the member that stayed.
-func (e *Env) back(ctx context.Context, keys int, fill filler, had float64, started func() (*target.Server, uint64, error)) ([]Figure, error) {
+func (e *Env) measureReturn(ctx context.Context, keys int, fill filler, had float64, started func() (*target.Server, uint64, error)) ([]Figure, error) {
 	const rate = 500
 	var cs load.Conns
 	for _, s := range append([]*target.Server{e.server}, e.others...) {
@@ -222,7 +222,7 @@ func (e *Env) back(ctx context.Context, keys int, fill filler, had float64, star
 	var sent float64
 	m := e.meter()
 	during, err := p.Phase(ctx, func() error {
-		if err := m.begin(); err != nil {
+		if err := m.beginMetering(); err != nil {
 			return err
 		}
 		s, id, err := started()
@@ -230,7 +230,7 @@ func (e *Env) back(ctx context.Context, keys int, fill filler, had float64, star
 			return err
 		}
 		e.others = append(e.others, s)
-		if err := e.inSync(ctx, p, s); err != nil {
+		if err := e.awaitInSync(ctx, p, s); err != nil {
 			return err
 		}
 		took = time.Since(s.Began)
@@ -238,7 +238,7 @@ func (e *Env) back(ctx context.Context, keys int, fill filler, had float64, star
 			return err
 		}
 		sent -= had
-		return m.end()
+		return m.endMetering()
 	})
 	if err != nil {
 		return nil, err
@@ -247,7 +247,7 @@ func (e *Env) back(ctx context.Context, keys int, fill filler, had float64, star
 	if err != nil {
 		return nil, err
 	}
-	if err := m.profiled(); err != nil {
+	if err := m.addProfile(); err != nil {
 		return nil, err
 	}
 	if _, err := p.Stop(ctx); err != nil {
@@ -268,18 +268,18 @@ func (e *Env) back(ctx context.Context, keys int, fill filler, had float64, star
 	return append(f, m.usage.auxiliary()...), nil
 }
 
-// missing are the keys and revisions of both scenarios.
-func (e *Env) missing() (keys, revs int) {
+// sizeOfMissing are the keys and revisions of both scenarios.
+func (e *Env) sizeOfMissing() (keys, revs int) {
 	return e.Params.scaled(200_000, 1000), e.Params.scaled(1_000_000, 20_000)
 }
 
 func followerAway(ctx context.Context, e *Env) ([]Figure, error) {
-	keys, revs := e.missing()
+	keys, revs := e.sizeOfMissing()
 	fill := newFiller(e.Params.ValueSize)
-	if err := e.group(ctx); err != nil {
+	if err := e.startGroup(ctx); err != nil {
 		return nil, err
 	}
-	if err := e.load(ctx, keys, e.Params.ValueSize, fill); err != nil {
+	if err := e.loadKeys(ctx, keys, e.Params.ValueSize, fill); err != nil {
 		return nil, err
 	}
 	away := e.others[1]
@@ -291,29 +291,29 @@ func followerAway(ctx context.Context, e *Env) ([]Figure, error) {
 	if err := away.Stop(); err != nil {
 		return nil, err
 	}
-	if err := e.history(ctx, revs, keys, e.Params.ValueSize, fill); err != nil {
+	if err := e.writeHistory(ctx, revs, keys, e.Params.ValueSize, fill); err != nil {
 		return nil, err
 	}
 	had, err := e.sentTo(ctx, st.Header.MemberID)
 	if err != nil {
 		return nil, err
 	}
-	return e.back(ctx, keys, fill, had, func() (*target.Server, uint64, error) {
+	return e.measureReturn(ctx, keys, fill, had, func() (*target.Server, uint64, error) {
 		s, err := e.Launcher.Restart(away)
 		return s, st.Header.MemberID, err
 	})
 }
 
 func followerReplaced(ctx context.Context, e *Env) ([]Figure, error) {
-	keys, revs := e.missing()
+	keys, revs := e.sizeOfMissing()
 	fill := newFiller(e.Params.ValueSize)
-	if err := e.group(ctx); err != nil {
+	if err := e.startGroup(ctx); err != nil {
 		return nil, err
 	}
-	if err := e.load(ctx, keys, e.Params.ValueSize, fill); err != nil {
+	if err := e.loadKeys(ctx, keys, e.Params.ValueSize, fill); err != nil {
 		return nil, err
 	}
-	if err := e.history(ctx, max(revs-keys, 0), keys, e.Params.ValueSize, fill); err != nil {
+	if err := e.writeHistory(ctx, max(revs-keys, 0), keys, e.Params.ValueSize, fill); err != nil {
 		return nil, err
 	}
 	old := e.others[1]
@@ -322,7 +322,7 @@ func followerReplaced(ctx context.Context, e *Env) ([]Figure, error) {
 		return nil, err
 	}
 	e.others = e.others[:1]
-	if err := e.change(ctx, api.MemberRemove, api.AppendMemberRemove(nil, st.Header.MemberID)); err != nil {
+	if err := e.changeMembers(ctx, api.MemberRemove, api.AppendMemberRemove(nil, st.Header.MemberID)); err != nil {
 		return nil, err
 	}
 	if err := old.Stop(); err != nil {
@@ -332,11 +332,11 @@ func followerReplaced(ctx context.Context, e *Env) ([]Figure, error) {
 	if err := os.RemoveAll(old.DataDir); err != nil {
 		return nil, err
 	}
-	return e.back(ctx, keys, fill, 0, func() (*target.Server, uint64, error) {
-		if err := e.change(ctx, api.MemberAdd, api.AppendMemberAdd(nil, "http://"+seat.Peer)); err != nil {
+	return e.measureReturn(ctx, keys, fill, 0, func() (*target.Server, uint64, error) {
+		if err := e.changeMembers(ctx, api.MemberAdd, api.AppendMemberAdd(nil, "http://"+seat.Peer)); err != nil {
 			return nil, 0, err
 		}
-		s, err := e.member(seat, cluster, true)
+		s, err := e.startMember(seat, cluster, true)
 		if err != nil {
 			return nil, 0, err
 		}
@@ -348,11 +348,11 @@ func followerReplaced(ctx context.Context, e *Env) ([]Figure, error) {
 	})
 }
 
-// change changes the membership, for which members must have been connected for a while.
-func (e *Env) change(ctx context.Context, method string, msg []byte) error {
+// changeMembers changes the membership, for which members must have been connected for a while.
+func (e *Env) changeMembers(ctx context.Context, method string, msg []byte) error {
 	const patience = 30 * time.Second
 	for end := time.Now().Add(patience); ; {
-		_, err := e.ask(ctx, e.server, method, msg)
+		_, err := e.callOnce(ctx, e.server, method, msg)
 		if err == nil || time.Now().After(end) {
 			return err
 		}

@@ -47,7 +47,7 @@ func memorySteps(ctx context.Context, e *Env) ([]Figure, error) {
 			return nil, err
 		}
 		m := e.meter()
-		_, err = load.Closed(ctx, cs, step.each, load.Window{Warmup: e.Params.Warmup, Duration: e.Params.Duration, Begin: m.begin, End: m.end},
+		_, err = load.Closed(ctx, cs, step.each, load.Window{Warmup: e.Params.Warmup, Duration: e.Params.Duration, Begin: m.beginMetering, End: m.endMetering},
 			func(slot int) load.Op { return newPutter(slot, spread, e.Params.ValueSize, fill) })
 		cs.Close()
 		if err != nil {
@@ -55,7 +55,7 @@ func memorySteps(ctx context.Context, e *Env) ([]Figure, error) {
 		}
 		f = append(f, figure(step.name+", end", m.usage.Memory.Anon), figure(step.name+", peak", m.usage.PeakAnon))
 	}
-	after, took, err := e.rested(ctx)
+	after, took, err := e.measureAtRest(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -63,9 +63,9 @@ func memorySteps(ctx context.Context, e *Env) ([]Figure, error) {
 		Figure{Name: "time after the load until that is reached", Unit: "s", Value: took.Seconds(), Better: Lower}), nil
 }
 
-// rested waits until the anonymous memory of an idle server stands still, and returns how long the server has changed it. Servers
+// measureAtRest waits until the anonymous memory of an idle server stands still, and returns how long the server has changed it. Servers
 // return memory some seconds after work is over, and a part of it at a time.
-func (e *Env) rested(ctx context.Context) (m resource.Memory, took time.Duration, err error) {
+func (e *Env) measureAtRest(ctx context.Context) (m resource.Memory, took time.Duration, err error) {
 	const still, most = 6 * time.Second, time.Minute
 	tick := time.NewTicker(100 * time.Millisecond)
 	defer tick.Stop()

@@ -74,9 +74,9 @@ func (m *meter) readCPU() (list []resource.CPU, err error) {
 	return list, nil
 }
 
-// begin starts measuring. If the run is to be profiled, so is what follows, for as long as the
+// beginMetering starts measuring. If the run is to be profiled, so is what follows, for as long as the
 // parameters say a measured part lasts.
-func (m *meter) begin() error {
+func (m *meter) beginMetering() error {
 	var err error
 	if m.probe, err = resource.StartDiskProbe(m.e.Dir, m.e.Params.Pause); err != nil {
 		return err
@@ -115,8 +115,8 @@ func (m *meter) sample() {
 	}
 }
 
-// end stops measuring.
-func (m *meter) end() error {
+// endMetering stops measuring.
+func (m *meter) endMetering() error {
 	now, err := m.readCPU()
 	wall, own := time.Since(m.began), resource.OwnCPU()-m.own
 	all, berr := resource.Busy()
@@ -139,8 +139,8 @@ func (m *meter) end() error {
 	return err
 }
 
-// profiled waits for the profile, if there is one to come.
-func (m *meter) profiled() error {
+// addProfile waits for the profile, if there is one to come.
+func (m *meter) addProfile() error {
 	if m.profile == nil {
 		return nil
 	}
@@ -223,14 +223,14 @@ func latencies(what string, h *hist.Hist) []Figure {
 	}
 }
 
-// closed runs a closed loop and gives its usual figures.
-func (e *Env) closed(ctx context.Context, conns load.Conns, inflight int, per string, newOp func(slot int) load.Op) (*load.Result, []Figure, error) {
-	return e.closedOn(ctx, e.meter(), "", conns, inflight, per, newOp)
+// measureClosed runs a closed loop and gives its usual figures.
+func (e *Env) measureClosed(ctx context.Context, conns load.Conns, inflight int, per string, newOp func(slot int) load.Op) (*load.Result, []Figure, error) {
+	return e.measureClosedOn(ctx, e.meter(), "", conns, inflight, per, newOp)
 }
 
-// closedOn is closed with a meter, and with a method for requests that go to one stream of each slot.
-func (e *Env) closedOn(ctx context.Context, m *meter, stream string, conns load.Conns, inflight int, per string, newOp func(slot int) load.Op) (*load.Result, []Figure, error) {
-	w := load.Window{Warmup: e.Params.Warmup, Duration: e.Params.Duration, Begin: m.begin, End: m.end}
+// measureClosedOn is closed with a meter, and with a method for requests that go to one stream of each slot.
+func (e *Env) measureClosedOn(ctx context.Context, m *meter, stream string, conns load.Conns, inflight int, per string, newOp func(slot int) load.Op) (*load.Result, []Figure, error) {
+	w := load.Window{Warmup: e.Params.Warmup, Duration: e.Params.Duration, Begin: m.beginMetering, End: m.endMetering}
 	var r *load.Result
 	var err error
 	if stream == "" {
@@ -241,7 +241,7 @@ func (e *Env) closedOn(ctx context.Context, m *meter, stream string, conns load.
 	if err != nil {
 		return nil, nil, err
 	}
-	if err := m.profiled(); err != nil {
+	if err := m.addProfile(); err != nil {
 		return nil, nil, err
 	}
 	f := []Figure{{Name: "throughput", Unit: per + "/s", Value: r.PerSecond(), Better: Higher}}
@@ -251,25 +251,25 @@ func (e *Env) closedOn(ctx context.Context, m *meter, stream string, conns load.
 	return r, append(f, m.usage.auxiliary()...), nil
 }
 
-// open runs the pacer through its warm-up and one measured phase and gives its usual figures.
-func (e *Env) open(ctx context.Context, p *load.Pacer, per string) (*load.Result, *usage, []Figure, error) {
+// measurePhase runs the pacer through its warm-up and one measured phase and gives its usual figures.
+func (e *Env) measurePhase(ctx context.Context, p *load.Pacer, per string) (*load.Result, *usage, []Figure, error) {
 	if err := p.Wait(ctx, e.Params.Warmup); err != nil {
 		return nil, nil, nil, err
 	}
 	m := e.meter()
 	r, err := p.Phase(ctx, func() error {
-		if err := m.begin(); err != nil {
+		if err := m.beginMetering(); err != nil {
 			return err
 		}
 		if err := p.Wait(ctx, e.Params.Duration); err != nil {
 			return err
 		}
-		return m.end()
+		return m.endMetering()
 	})
 	if err != nil {
 		return nil, nil, nil, err
 	}
-	if err := m.profiled(); err != nil {
+	if err := m.addProfile(); err != nil {
 		return nil, nil, nil, err
 	}
 	f := rates(r)

@@ -169,8 +169,8 @@ func (f *filling) Check(msg []byte) error {
 	return nil
 }
 
-// load puts n keys of size bytes, each once, as fast as transactions carry them.
-func (e *Env) load(ctx context.Context, n, size int, fill filler) error {
+// loadKeys puts n keys of size bytes, each once, as fast as transactions carry them.
+func (e *Env) loadKeys(ctx context.Context, n, size int, fill filler) error {
 	cs, err := load.Dial(ctx, e.server.Addr, 8, grpcconn.Options{})
 	if err != nil {
 		return err
@@ -200,8 +200,8 @@ func (l limited) Next(buf []byte) (string, []byte, bool) {
 	return l.Op.Next(buf)
 }
 
-// history puts n values under random ones of the first keys, each at a revision of its own.
-func (e *Env) history(ctx context.Context, n, keys, size int, fill filler) error {
+// writeHistory puts n values under random ones of the first keys, each at a revision of its own.
+func (e *Env) writeHistory(ctx context.Context, n, keys, size int, fill filler) error {
 	cs, err := load.Dial(ctx, e.server.Addr, 20, grpcconn.Options{})
 	if err != nil {
 		return err
@@ -229,8 +229,8 @@ func (e *Env) revision(ctx context.Context, c *grpcconn.Conn) (int64, error) {
 	return h.Revision, err
 }
 
-// exactly checks that the revision has moved by the number of acknowledged writes since from.
-func (e *Env) exactly(ctx context.Context, c *grpcconn.Conn, from, writes int64) error {
+// checkWrites checks that the revision has moved by the number of acknowledged writes since from.
+func (e *Env) checkWrites(ctx context.Context, c *grpcconn.Conn, from, writes int64) error {
 	now, err := e.revision(ctx, c)
 	if err != nil {
 		return err
@@ -258,10 +258,10 @@ func (absent) Check(msg []byte) error {
 	return err
 }
 
-// settle brings the server's memory to where its collector keeps it when nothing more is live: between
+// settleMemory brings the server's memory to where its collector keeps it when nothing more is live: between
 // collections a heap grows by garbage up to a bound. It does gets, which change no data, until
 // the resident memory stands still or for long enough.
-func (e *Env) settle(ctx context.Context, cs load.Conns) (m resource.Memory, err error) {
+func (e *Env) settleMemory(ctx context.Context, cs load.Conns) (m resource.Memory, err error) {
 	const gets, rounds, still = 20_000, 12, 2
 	for i, same := 0, 0; i < rounds && same < still; i++ {
 		var left atomic.Int64

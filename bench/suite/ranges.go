@@ -106,8 +106,8 @@ func countAll(ctx context.Context, e *Env) ([]Figure, error) {
 // overKeys measures requests to a store of keys with values of size bytes.
 func overKeys(ctx context.Context, e *Env, keys, size int, per string, newOp func(slot int, fill filler) load.Op) ([]Figure, error) {
 	fill := newFiller(size)
-	err := e.prepared(ctx, fmt.Sprintf("keys-%d-%d", keys, size), func(ctx context.Context) error {
-		return e.load(ctx, keys, size, fill)
+	err := e.prepareData(ctx, fmt.Sprintf("keys-%d-%d", keys, size), func(ctx context.Context) error {
+		return e.loadKeys(ctx, keys, size, fill)
 	})
 	if err != nil {
 		return nil, err
@@ -116,7 +116,7 @@ func overKeys(ctx context.Context, e *Env, keys, size int, per string, newOp fun
 	if err != nil {
 		return nil, err
 	}
-	_, f, err := e.closed(ctx, cs, 2, per, func(slot int) load.Op { return newOp(slot, fill) })
+	_, f, err := e.measureClosed(ctx, cs, 2, per, func(slot int) load.Op { return newOp(slot, fill) })
 	return f, err
 }
 
@@ -142,8 +142,8 @@ func list(ctx context.Context, e *Env, pinned, churn bool) ([]Figure, error) {
 	const page, writes = 500, 1000
 	keys := e.Params.scaled(2_000_000, 10_000)
 	fill := newFiller(e.Params.ValueSize)
-	err := e.prepared(ctx, fmt.Sprintf("keys-%d-%d", keys, e.Params.ValueSize), func(ctx context.Context) error {
-		return e.load(ctx, keys, e.Params.ValueSize, fill)
+	err := e.prepareData(ctx, fmt.Sprintf("keys-%d-%d", keys, e.Params.ValueSize), func(ctx context.Context) error {
+		return e.loadKeys(ctx, keys, e.Params.ValueSize, fill)
 	})
 	if err != nil {
 		return nil, err
@@ -169,7 +169,7 @@ func list(ctx context.Context, e *Env, pinned, churn bool) ([]Figure, error) {
 	var pages hist.Hist
 	lists := 0
 	r, err := p.Phase(ctx, func() error {
-		if err := m.begin(); err != nil {
+		if err := m.beginMetering(); err != nil {
 			return err
 		}
 		for began := time.Now(); lists == 0 || time.Since(began) < e.Params.Duration; lists++ {
@@ -177,12 +177,12 @@ func list(ctx context.Context, e *Env, pinned, churn bool) ([]Figure, error) {
 				return err
 			}
 		}
-		return m.end()
+		return m.endMetering()
 	})
 	if err != nil {
 		return nil, err
 	}
-	if err := m.profiled(); err != nil {
+	if err := m.addProfile(); err != nil {
 		return nil, err
 	}
 	if _, err := p.Stop(ctx); err != nil {
@@ -276,8 +276,8 @@ func rangeHuge(ctx context.Context, e *Env) ([]Figure, error) {
 	const clients, size = 5, 16 << 10
 	keys := e.Params.scaled(1<<30/clients/size, 100)
 	fill := newFiller(size)
-	err := e.prepared(ctx, fmt.Sprintf("keys-%d-%d", keys, size), func(ctx context.Context) error {
-		return e.load(ctx, keys, size, fill)
+	err := e.prepareData(ctx, fmt.Sprintf("keys-%d-%d", keys, size), func(ctx context.Context) error {
+		return e.loadKeys(ctx, keys, size, fill)
 	})
 	if err != nil {
 		return nil, err
@@ -287,7 +287,7 @@ func rangeHuge(ctx context.Context, e *Env) ([]Figure, error) {
 		return nil, err
 	}
 	m := e.meter()
-	if err := m.begin(); err != nil {
+	if err := m.beginMetering(); err != nil {
 		return nil, err
 	}
 	q := api.RangeRequest{Key: allKeys, End: allKeysEnd}
@@ -316,10 +316,10 @@ func rangeHuge(ctx context.Context, e *Env) ([]Figure, error) {
 			return nil, ctx.Err()
 		}
 	}
-	if err := errors.Join(failed, m.end()); err != nil {
+	if err := errors.Join(failed, m.endMetering()); err != nil {
 		return nil, err
 	}
-	if err := m.profiled(); err != nil {
+	if err := m.addProfile(); err != nil {
 		return nil, err
 	}
 	u := &m.usage

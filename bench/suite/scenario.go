@@ -172,9 +172,9 @@ func (e *Env) dial(ctx context.Context, n int, o grpcconn.Options) (load.Conns, 
 	return cs, err
 }
 
-// prepared starts the server on a copy of a data set that fill has made once for this build. The
+// prepareData starts the server on a copy of a data set that fill has made once for this build. The
 // server that fill writes to is stopped cleanly before the copy is taken.
-func (e *Env) prepared(ctx context.Context, name string, fill func(ctx context.Context) error) error {
+func (e *Env) prepareData(ctx context.Context, name string, fill func(ctx context.Context) error) error {
 	kept := filepath.Join(e.Cache, name)
 	if _, err := os.Stat(kept); os.IsNotExist(err) {
 		e.Note("%s: preparing %s", e.Build.Name, name)

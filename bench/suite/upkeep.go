@@ -27,14 +27,14 @@ func (e *Env) storeDir() string {
 	return filepath.Join(e.server.DataDir, "history")
 }
 
-// revisions prepares a history of revs puts over keys keys.
-func (e *Env) revisions(ctx context.Context, keys, revs int, fill filler) error {
+// writeRevisions prepares a history of revs puts over keys keys.
+func (e *Env) writeRevisions(ctx context.Context, keys, revs int, fill filler) error {
 	size := e.Params.ValueSize
-	return e.prepared(ctx, fmt.Sprintf("history-%d-%d-%d", keys, revs, size), func(ctx context.Context) error {
-		if err := e.load(ctx, keys, size, fill); err != nil {
+	return e.prepareData(ctx, fmt.Sprintf("history-%d-%d-%d", keys, revs, size), func(ctx context.Context) error {
+		if err := e.loadKeys(ctx, keys, size, fill); err != nil {
 			return err
 		}
-		return e.history(ctx, max(revs-keys, 0), keys, size, fill)
+		return e.writeHistory(ctx, max(revs-keys, 0), keys, size, fill)
 	})
 }
 
@@ -43,7 +43,7 @@ func compaction(ctx context.Context, e *Env) ([]Figure, error) {
 	keys, revs := e.Params.scaled(200_000, 1000), e.Params.scaled(5_000_000, 25_000)
 	size := e.Params.ValueSize
 	fill := newFiller(size)
-	if err := e.revisions(ctx, keys, revs, fill); err != nil {
+	if err := e.writeRevisions(ctx, keys, revs, fill); err != nil {
 		return nil, err
 	}
 	cs, err := e.dial(ctx, 21, grpcconn.Options{})
@@ -70,7 +70,7 @@ func compaction(ctx context.Context, e *Env) ([]Figure, error) {
 	reached, m := -1.0, e.meter()
 	var dirAfter int64
 	during, err := p.Phase(ctx, func() error {
-		if err := m.begin(); err != nil {
+		if err := m.beginMetering(); err != nil {
 			return err
 		}
 		began := time.Now()
@@ -103,12 +103,12 @@ func compaction(ctx context.Context, e *Env) ([]Figure, error) {
 		if err != nil {
 			return err
 		}
-		return m.end()
+		return m.endMetering()
 	})
 	if err != nil {
 		return nil, err
 	}
-	if err := m.profiled(); err != nil {
+	if err := m.addProfile(); err != nil {
 		return nil, err
 	}
 	if _, err := p.Stop(ctx); err != nil {
@@ -147,7 +147,7 @@ func (e *Env) compact(ctx context.Context, c *grpcconn.Conn, rev int64) error {
 func restart(ctx context.Context, e *Env) ([]Figure, error) {
 	keys, revs := e.Params.scaled(1_000_000, 10_000), e.Params.scaled(5_000_000, 50_000)
 	fill := newFiller(e.Params.ValueSize)
-	if err := e.revisions(ctx, keys, revs, fill); err != nil {
+	if err := e.writeRevisions(ctx, keys, revs, fill); err != nil {
 		return nil, err
 	}
 	cs, err := e.dial(ctx, 1, grpcconn.Options{})
@@ -159,7 +159,7 @@ func restart(ctx context.Context, e *Env) ([]Figure, error) {
 		return nil, err
 	}
 	// A moment of writes, so that the killed server leaves something to recover.
-	if err := e.history(ctx, 10_000, keys, e.Params.ValueSize, fill); err != nil {
+	if err := e.writeHistory(ctx, 10_000, keys, e.Params.ValueSize, fill); err != nil {
 		return nil, err
 	}
 	old := e.server
@@ -183,7 +183,7 @@ func restart(ctx context.Context, e *Env) ([]Figure, error) {
 	if cs, err = e.dial(ctx, 1, grpcconn.Options{}); err != nil {
 		return nil, err
 	}
-	if err := e.exactly(ctx, cs[0], before, 10_000); err != nil {
+	if err := e.checkWrites(ctx, cs[0], before, 10_000); err != nil {
 		return nil, err
 	}
 	count := counter{int64(keys)}

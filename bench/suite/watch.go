@@ -65,7 +65,7 @@ func fanOut(ctx context.Context, e *Env, streams, per int, rate float64) ([]Figu
 	var before, after load.Totals
 	w.TakeLatency()
 	r, err := p.Phase(ctx, func() error {
-		if err := m.begin(); err != nil {
+		if err := m.beginMetering(); err != nil {
 			return err
 		}
 		before = w.Totals()
@@ -73,13 +73,13 @@ func fanOut(ctx context.Context, e *Env, streams, per int, rate float64) ([]Figu
 			return err
 		}
 		after = w.Totals()
-		return m.end()
+		return m.endMetering()
 	})
 	if err != nil {
 		return nil, err
 	}
 	lat := w.TakeLatency()
-	if err := m.profiled(); err != nil {
+	if err := m.addProfile(); err != nil {
 		return nil, err
 	}
 	all, err := p.Stop(ctx)
@@ -129,13 +129,13 @@ func watchLarge(ctx context.Context, e *Env) ([]Figure, error) {
 	var before, after load.Totals
 	r, err := load.Closed(ctx, pc, 1, load.Window{
 		Warmup: e.Params.Warmup, Duration: e.Params.Duration,
-		Begin: func() error { before = w.Totals(); return m.begin() },
-		End:   func() error { after = w.Totals(); return m.end() },
+		Begin: func() error { before = w.Totals(); return m.beginMetering() },
+		End:   func() error { after = w.Totals(); return m.endMetering() },
 	}, func(slot int) load.Op { return newPutter(slot, objects, size, fill) })
 	if err != nil {
 		return nil, err
 	}
-	if err := m.profiled(); err != nil {
+	if err := m.addProfile(); err != nil {
 		return nil, err
 	}
 	began := time.Now()
@@ -176,7 +176,7 @@ func watchMemory(ctx context.Context, e *Env) ([]Figure, error) {
 	if err != nil {
 		return nil, err
 	}
-	settle := func() (resource.Memory, error) { return e.settle(ctx, gc) }
+	settle := func() (resource.Memory, error) { return e.settleMemory(ctx, gc) }
 	none, err := settle()
 	if err != nil {
 		return nil, err
@@ -226,7 +226,7 @@ func connectionMemory(ctx context.Context, e *Env) ([]Figure, error) {
 	if err != nil {
 		return nil, err
 	}
-	none, err := e.settle(ctx, gc)
+	none, err := e.settleMemory(ctx, gc)
 	if err != nil {
 		return nil, err
 	}
@@ -234,10 +234,10 @@ func connectionMemory(ctx context.Context, e *Env) ([]Figure, error) {
 	if err != nil {
 		return nil, err
 	}
-	if _, err := e.settle(ctx, idle); err != nil { // makes calls on all of them
+	if _, err := e.settleMemory(ctx, idle); err != nil { // makes calls on all of them
 		return nil, err
 	}
-	full, err := e.settle(ctx, gc)
+	full, err := e.settleMemory(ctx, gc)
 	if err != nil {
 		return nil, err
 	}

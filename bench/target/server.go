@@ -169,7 +169,7 @@ func (s *Server) Ready(ctx context.Context) (time.Time, error) {
 	msg := r.Append(nil)
 	var last error
 	for {
-		at, err := s.try(ctx, msg)
+		at, err := s.tryGet(ctx, msg)
 		if err == nil {
 			return at, nil
 		}
@@ -191,7 +191,7 @@ func (s *Server) Ready(ctx context.Context) (time.Time, error) {
 	}
 }
 
-func (s *Server) try(ctx context.Context, msg []byte) (time.Time, error) {
+func (s *Server) tryGet(ctx context.Context, msg []byte) (time.Time, error) {
 	c, err := grpcconn.Dial(ctx, s.Addr, grpcconn.Options{})
 	if err != nil {
 		return time.Time{}, err
@@ -216,12 +216,12 @@ func (s *Server) exitErr() error {
 }
 
 // Stop asks the process to end, kills it if it takes more than 30 s, and waits for it.
-func (s *Server) Stop() error { return s.end(syscall.SIGTERM) }
+func (s *Server) Stop() error { return s.signalAndWait(syscall.SIGTERM) }
 
 // Kill ends the process at once and waits for it.
-func (s *Server) Kill() error { return s.end(syscall.SIGKILL) }
+func (s *Server) Kill() error { return s.signalAndWait(syscall.SIGKILL) }
 
-func (s *Server) end(sig syscall.Signal) error {
+func (s *Server) signalAndWait(sig syscall.Signal) error {
 	if err := s.cmd.Process.Signal(sig); err != nil && !errors.Is(err, os.ErrProcessDone) {
 		return err
 	}

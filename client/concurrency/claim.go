@@ -33,13 +33,13 @@ type claim struct {
 // errReleased ends a claim that its owner gives up.
 var errReleased = errors.New("it was released")
 
-// join adds a new key below name to the queue.
-func join(ctx context.Context, s *Session, name string, value []byte) (*claim, error) {
+// joinQueue adds a new key below name to the queue.
+func joinQueue(ctx context.Context, s *Session, name string, value []byte) (*claim, error) {
 	q := &claim{s: s}
-	q.key, q.free = s.key(name)
-	if err := q.create(ctx, value); err != nil {
+	q.key, q.free = s.newKey(name)
+	if err := q.createKey(ctx, value); err != nil {
 		if q.unknown { // an attempt before the last one may have created the key
-			err = errors.Join(err, q.remove(ctx))
+			err = errors.Join(err, q.removeKey(ctx))
 		} else {
 			q.free()
 		}
@@ -50,8 +50,8 @@ func join(ctx context.Context, s *Session, name string, value []byte) (*claim, e
 	return q, nil
 }
 
-// create writes the key. No other code writes it, so an attempt with an unknown outcome is repeated.
-func (q *claim) create(ctx context.Context, value []byte) error {
+// createKey writes the key. No other code writes it, so an attempt with an unknown outcome is repeated.
+func (q *claim) createKey(ctx context.Context, value []byte) error {
 	for n := 1; ; n++ {
 		r, err := q.s.c.Txn(ctx).If(client.Missing(q.key)).
 			Then(client.OpPut(q.key, value, client.WithLease(q.s.Lease()))).
@@ -116,7 +116,7 @@ func (q *claim) waitTurn(ctx context.Context, name string) error {
 	ctx, stop := until(ctx, q.over.Done(), func() error { return context.Cause(q.over) })
 	defer stop()
 	for {
-		before, rev, err := q.before(ctx, name)
+		before, rev, err := q.previousKey(ctx, name)
 		if err != nil || before == "" {
 			return err
 		}
@@ -126,9 +126,9 @@ func (q *claim) waitTurn(ctx context.Context, name string) error {
 	}
 }
 
-// before returns the last key below name that was created before this one, empty if there is none, and the revision of
+// previousKey returns the last key below name that was created before this one, empty if there is none, and the revision of
 // the answer.
-func (q *claim) before(ctx context.Context, name string) (key string, rev int64, err error) {
+func (q *claim) previousKey(ctx context.Context, name string) (key string, rev int64, err error) {
 	r, err := q.s.c.Txn(ctx).If(client.CreateRevision(q.key).Equal(q.rev)).
 		Then(client.OpGet(name+"/", client.WithPrefix(), client.WithKeysOnly(), client.WithLimit(1),
 			client.WithSort(client.SortByCreateRevision, client.SortDescend), client.WithCreateRevisions(0, q.rev-1))).Commit()
@@ -171,15 +171,15 @@ func causeOf(ctx context.Context, err error) error {
 	return err
 }
 
-// leave gives up the claim and deletes its key, once. If it was lost before, the error matches ErrLost.
-func (q *claim) leave(ctx context.Context) error {
+// giveUp gives up the claim and deletes its key, once. If it was lost before, the error matches ErrLost.
+func (q *claim) giveUp(ctx context.Context) error {
 	q.cancel(errReleased)
 	q.done.Wait()
 	q.leaving.Lock()
 	defer q.leaving.Unlock()
 	var err error
 	if !q.leaving.gone {
-		err = q.remove(ctx)
+		err = q.removeKey(ctx)
 		q.leaving.gone = err == nil
 	}
 	if cause := context.Cause(q.over); err == nil && errors.Is(cause, ErrLost) {
@@ -188,17 +188,17 @@ func (q *claim) leave(ctx context.Context) error {
 	return err
 }
 
-// remove deletes the key, for some time even after the end of the context. The name can be used again unless the outcome of
+// removeKey deletes the key, for some time even after the end of the context. The name can be used again unless the outcome of
 // an attempt to create or delete the key is unknown: such an attempt may be applied later, and must not affect the key of
 // another claim.
-func (q *claim) remove(ctx context.Context) error {
+func (q *claim) removeKey(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), q.s.lease.TTL())
 	defer cancel()
 	for n := 1; ; n++ {
-		rev, err := q.delete(ctx, q.rev)
+		rev, err := q.deleteKey(ctx, q.rev)
 		switch {
 		case err == nil && q.unknown:
-			go q.sweep(rev)
+			go q.sweepLateKey(rev)
 			return nil
 		case err == nil:
 			if n == 1 {
@@ -211,9 +211,9 @@ func (q *claim) remove(ctx context.Context) error {
 	}
 }
 
-// delete deletes the key if it was created at a revision, or if that is 0 by any attempt of this session. It returns the
+// deleteKey deletes the key if it was created at a revision, or if that is 0 by any attempt of this session. It returns the
 // revision at which the key does not exist.
-func (q *claim) delete(ctx context.Context, created int64) (rev int64, err error) {
+func (q *claim) deleteKey(ctx context.Context, created int64) (rev int64, err error) {
 	ours := client.Lease(q.key).Equal(int64(q.s.Lease()))
 	if created != 0 {
 		ours = client.CreateRevision(q.key).Equal(created)
@@ -225,16 +225,16 @@ func (q *claim) delete(ctx context.Context, created int64) (rev int64, err error
 	return r.Header.Revision, nil
 }
 
-// sweep deletes the key of a claim that was given up, if an attempt to create it is applied late. It ends with the
+// sweepLateKey deletes the key of a claim that was given up, if an attempt to create it is applied late. It ends with the
 // session.
-func (q *claim) sweep(rev int64) {
+func (q *claim) sweepLateKey(rev int64) {
 	ctx, stop := until(context.Background(), q.s.Lost(), q.s.lost)
 	defer stop()
 	for {
 		err := waitChanged(ctx, q.s.c, q.key, rev+1, client.WithoutDeletes())
 		if err == nil {
 			var at int64
-			if at, err = q.delete(ctx, 0); err == nil {
+			if at, err = q.deleteKey(ctx, 0); err == nil {
 				rev = at
 			}
 		}
@@ -244,8 +244,8 @@ func (q *claim) sweep(rev int64) {
 	}
 }
 
-// held returns nil while the claim is held.
-func (q *claim) held() error {
+// whyLost returns nil while the claim is held.
+func (q *claim) whyLost() error {
 	if q.over.Err() != nil {
 		return context.Cause(q.over)
 	}

@@ -36,7 +36,7 @@ type Leadership struct{ Held }
 // Campaign makes a session a candidate, waits until it is the leader, and proclaims value. If the context ends before, the
 // candidacy is withdrawn.
 func (e *Election) Campaign(ctx context.Context, s *Session, value []byte) (*Leadership, error) {
-	q, err := join(ctx, s, e.name, value)
+	q, err := joinQueue(ctx, s, e.name, value)
 	if err != nil {
 		return nil, err
 	}

@@ -26,11 +26,11 @@ func (m *Mutex) Lock(ctx context.Context) (*Held, error) { return lock(ctx, m.s,
 
 // TryLock takes the lock if it is free and without waiting claims; otherwise its error matches [ErrLocked].
 func (m *Mutex) TryLock(ctx context.Context) (*Held, error) {
-	q, err := join(ctx, m.s, m.name, nil)
+	q, err := joinQueue(ctx, m.s, m.name, nil)
 	if err != nil {
 		return nil, err
 	}
-	before, _, err := q.before(ctx, m.name)
+	before, _, err := q.previousKey(ctx, m.name)
 	if err == nil && before != "" {
 		err = fmt.Errorf("%w: %q", ErrLocked, before)
 	}
@@ -51,7 +51,7 @@ func (m *Mutex) While(ctx context.Context, work func(ctx context.Context, h *Hel
 
 // lock creates a claim below name and waits for the earlier ones below after.
 func lock(ctx context.Context, s *Session, name, after string) (*Held, error) {
-	q, err := join(ctx, s, name, nil)
+	q, err := joinQueue(ctx, s, name, nil)
 	if err != nil {
 		return nil, err
 	}
@@ -63,7 +63,7 @@ func lock(ctx context.Context, s *Session, name, after string) (*Held, error) {
 
 // abandon gives up a claim after an error. It does not report that the claim was lost.
 func abandon(q *claim, ctx context.Context) error {
-	if err := q.leave(ctx); !errors.Is(err, ErrLost) {
+	if err := q.giveUp(ctx); !errors.Is(err, ErrLost) {
 		return err
 	}
 	return nil
@@ -85,7 +85,7 @@ func (h *Held) Guard() client.Cmp { return client.CreateRevision(h.q.key).Equal(
 func (h *Held) Lost() <-chan struct{} { return h.q.over.Done() }
 
 // Err returns nil while it is held, and then why it is not.
-func (h *Held) Err() error { return h.q.held() }
+func (h *Held) Err() error { return h.q.whyLost() }
 
 // Context returns a context that ends with ctx, and when it may be lost.
 func (h *Held) Context(ctx context.Context) (context.Context, context.CancelFunc) {
@@ -94,7 +94,7 @@ func (h *Held) Context(ctx context.Context) (context.Context, context.CancelFunc
 
 // Unlock gives it up. An error that matches [ErrLost] means that it was, or may have been, lost before. If the key cannot be
 // deleted, it ends with the session.
-func (h *Held) Unlock(ctx context.Context) error { return h.q.leave(ctx) }
+func (h *Held) Unlock(ctx context.Context) error { return h.q.giveUp(ctx) }
 
 func (h *Held) while(ctx context.Context, work func(context.Context, *Held) error) error {
 	during, stop := h.Context(ctx)

@@ -93,8 +93,8 @@ func until(ctx context.Context, ch <-chan struct{}, why func() error) (context.C
 	return ctx, func() { cancel(context.Canceled) }
 }
 
-// key returns a key of the session below a name, for the caller alone until free is called.
-func (s *Session) key(name string) (key string, free func()) {
+// newKey returns a key of the session below a name, for the caller alone until free is called.
+func (s *Session) newKey(name string) (key string, free func()) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	first := fmt.Sprintf("%s/%x%s", name, int64(s.Lease()), s.own)

@@ -70,7 +70,7 @@ func TestAnswerToFormerLease(t *testing.T) {
 	}
 	k.requestKeepAlive(x, later, began.Add(7*time.Second))
 	x.sent, x.out = x.out, nil
-	k.isolate(x, ErrGone)
+	k.isolateFirst(x, ErrGone)
 	if !later.alone {
 		t.Error("the lease that ended the stream is not isolated")
 	}

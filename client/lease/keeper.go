@@ -50,8 +50,8 @@ func NewKeeper(c *client.Client) *Keeper {
 	k := &Keeper{c: c, wake: make(chan struct{}, 1), need: make(chan struct{}, 1)}
 	k.ctx, k.cancel = context.WithCancel(context.Background())
 	k.mu.leases = map[client.LeaseID]*Lease{}
-	k.tasks.Go(k.schedule)
-	k.tasks.Go(k.connect)
+	k.tasks.Go(k.runSchedule)
+	k.tasks.Go(k.keepStream)
 	return k
 }
 
@@ -65,7 +65,7 @@ func (k *Keeper) Close() {
 	}
 	k.mu.Unlock()
 	for _, l := range list {
-		k.lose(l, ErrReleased)
+		k.loseLease(l, ErrReleased)
 	}
 	k.cancel()
 	k.tasks.Wait()
@@ -107,29 +107,29 @@ func (k *Keeper) addLease(id client.LeaseID, ttl time.Duration, confirmed time.T
 		k.mu.leases[id] = l
 	}
 	if confirmed.After(l.confirmed) {
-		l.confirm(ttl, confirmed)
+		l.recordConfirmed(ttl, confirmed)
 	}
 	k.reschedule(l)
-	signal(k.need)
+	wake(k.need)
 	return l, nil
 }
 
-// confirm records that the lease lives for ttl from a moment on. Keep-alives are spread a little, so that leases created
+// recordConfirmed records that the lease lives for ttl from a moment on. Keep-alives are spread a little, so that leases created
 // together are not always renewed together. The lock is held.
-func (l *Lease) confirm(ttl time.Duration, at time.Time) {
+func (l *Lease) recordConfirmed(ttl time.Duration, at time.Time) {
 	l.ttl, l.confirmed, l.asked, l.trouble = ttl, at, time.Time{}, nil
 	l.due = at.Add(ttl/3 - rand.N(ttl/20+1))
 }
 
-func signal(c chan struct{}) {
+func wake(c chan struct{}) {
 	select {
 	case c <- struct{}{}:
 	default:
 	}
 }
 
-// lose ends a lease.
-func (k *Keeper) lose(l *Lease, err error) {
+// loseLease ends a lease.
+func (k *Keeper) loseLease(l *Lease, err error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	k.loseLocked(l, err)
@@ -159,12 +159,12 @@ func (k *Keeper) reschedule(l *Lease) {
 		heap.Fix(&k.mu.queue, l.at)
 	}
 	if l.at == 0 {
-		signal(k.wake)
+		wake(k.wake)
 	}
 }
 
-// schedule requests keep-alives when they are due and ends leases when their time has passed.
-func (k *Keeper) schedule() {
+// runSchedule requests keep-alives when they are due and ends leases when their time has passed.
+func (k *Keeper) runSchedule() {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	for {
@@ -176,12 +176,12 @@ func (k *Keeper) schedule() {
 		}
 		k.mu.Lock()
 		now := time.Now()
-		for len(k.mu.queue) > 0 && !k.mu.queue[0].wake().After(now) {
+		for len(k.mu.queue) > 0 && !k.mu.queue[0].dueTime().After(now) {
 			k.handleDue(k.mu.queue[0], now)
 		}
 		wait := time.Hour
 		if len(k.mu.queue) > 0 {
-			wait = time.Until(k.mu.queue[0].wake())
+			wait = time.Until(k.mu.queue[0].dueTime())
 		}
 		k.mu.Unlock()
 		timer.Reset(wait)
@@ -190,13 +190,13 @@ func (k *Keeper) schedule() {
 
 // handleDue does what is due for a lease. The lock is held.
 func (k *Keeper) handleDue(l *Lease, now time.Time) {
-	if k.check(l, now) {
+	if k.checkLease(l, now) {
 		return
 	}
 	switch x := k.mu.stream; {
 	case l.alone:
 		l.asked, l.due = now, time.Time{}
-		k.tasks.Go(func() { k.renew(l, now) })
+		k.tasks.Go(func() { k.renewAlone(l, now) })
 	case x == nil:
 		// The keep-alive is requested when there is a stream again.
 		l.due = time.Time{}
@@ -212,16 +212,16 @@ func (k *Keeper) handleDue(l *Lease, now time.Time) {
 	k.reschedule(l)
 }
 
-// check ends the lease if its time has passed, and reports whether it is lost. The lock is held.
-func (k *Keeper) check(l *Lease, now time.Time) bool {
+// checkLease ends the lease if its time has passed, and reports whether it is lost. The lock is held.
+func (k *Keeper) checkLease(l *Lease, now time.Time) bool {
 	if l.err == nil && !l.deadline().After(now) {
 		k.loseLocked(l, unconfirmed(l.why()))
 	}
 	return l.err != nil
 }
 
-// renew keeps a lease alive by a call of its own. If that succeeds, the lease returns to the stream.
-func (k *Keeper) renew(l *Lease, asked time.Time) {
+// renewAlone keeps a lease alive by a call of its own. If that succeeds, the lease returns to the stream.
+func (k *Keeper) renewAlone(l *Lease, asked time.Time) {
 	k.mu.Lock()
 	ctx, cancel := context.WithDeadline(k.ctx, l.deadline())
 	k.mu.Unlock()
@@ -240,7 +240,7 @@ func (k *Keeper) renew(l *Lease, asked time.Time) {
 		l.due = time.Now().Add(l.ttl/6 + rand.N(l.ttl/6+1))
 	default:
 		l.alone = false
-		l.confirm(ttl, asked)
+		l.recordConfirmed(ttl, asked)
 	}
 	k.reschedule(l)
 }
@@ -252,11 +252,11 @@ func (k *Keeper) requestKeepAlive(x *stream, l *Lease, now time.Time) {
 	l.asked = now
 	l.due = now.Add(l.ttl / 3)
 	x.out = append(x.out, request{l, now})
-	signal(x.wake)
+	wake(x.wake)
 }
 
-// connect keeps a stream open while there are leases.
-func (k *Keeper) connect() {
+// keepStream keeps a stream open while there are leases.
+func (k *Keeper) keepStream() {
 	failures := 0
 	for k.ctx.Err() == nil {
 		k.mu.Lock()
@@ -269,7 +269,7 @@ func (k *Keeper) connect() {
 			}
 			continue
 		}
-		answered, err := k.serve()
+		answered, err := k.serveStream()
 		if answered {
 			failures = 0
 		}
@@ -286,8 +286,8 @@ func (k *Keeper) connect() {
 	}
 }
 
-// serve opens a stream and receives until it ends.
-func (k *Keeper) serve() (answered bool, err error) {
+// serveStream opens a stream and receives until it ends.
+func (k *Keeper) serveStream() (answered bool, err error) {
 	ctx, cancel := context.WithCancel(k.ctx)
 	defer cancel()
 	calls, err := k.c.OpenKeepAlives(ctx)
@@ -309,7 +309,7 @@ func (k *Keeper) serve() (answered bool, err error) {
 		a, err := calls.Recv()
 		if err != nil {
 			if !client.Temporary(err) {
-				k.isolate(x, err)
+				k.isolateFirst(x, err)
 			}
 			return answered, err
 		}
@@ -318,9 +318,9 @@ func (k *Keeper) serve() (answered bool, err error) {
 	}
 }
 
-// isolate keeps the lease off the streams because of which the server has ended one: the first lease without an answer.
+// isolateFirst keeps the lease off the streams because of which the server has ended one: the first lease without an answer.
 // The others must not be affected.
-func (k *Keeper) isolate(x *stream, why error) {
+func (k *Keeper) isolateFirst(x *stream, why error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if len(x.sent) == 0 {
@@ -393,7 +393,7 @@ func (k *Keeper) handleAnswer(x *stream, a client.KeepAlive) {
 		return
 	}
 	if asked := l.asked; at.After(l.confirmed) {
-		if l.confirm(a.TTL, at); asked.After(at) {
+		if l.recordConfirmed(a.TTL, at); asked.After(at) {
 			l.asked = asked // the answer to the last one is yet to come
 		}
 	}
@@ -404,7 +404,7 @@ func (k *Keeper) handleAnswer(x *stream, a client.KeepAlive) {
 type queue []*Lease
 
 func (q queue) Len() int           { return len(q) }
-func (q queue) Less(i, j int) bool { return q[i].wake().Before(q[j].wake()) }
+func (q queue) Less(i, j int) bool { return q[i].dueTime().Before(q[j].dueTime()) }
 
 func (q queue) Swap(i, j int) {
 	q[i], q[j] = q[j], q[i]

@@ -79,7 +79,7 @@ func (l *Lease) Lost() <-chan struct{} { return l.lost }
 func (l *Lease) Err() error {
 	l.k.mu.Lock()
 	defer l.k.mu.Unlock()
-	l.k.check(l, time.Now())
+	l.k.checkLease(l, time.Now())
 	return l.err
 }
 
@@ -88,7 +88,7 @@ func (l *Lease) Status() Status {
 	l.k.mu.Lock()
 	defer l.k.mu.Unlock()
 	s := Status{Confirmed: l.confirmed, Deadline: l.deadline()}
-	l.k.check(l, time.Now())
+	l.k.checkLease(l, time.Now())
 	switch {
 	case l.err != nil:
 		s.State, s.Reason = Lost, l.err
@@ -99,7 +99,7 @@ func (l *Lease) Status() Status {
 }
 
 // Release stops the keep-alives: the lease and its keys remain until its time has passed.
-func (l *Lease) Release() { l.k.lose(l, ErrReleased) }
+func (l *Lease) Release() { l.k.loseLease(l, ErrReleased) }
 
 // Revoke ends the lease and deletes its keys. It returns no error if the lease has ended before.
 func (l *Lease) Revoke(ctx context.Context) error {
@@ -122,8 +122,8 @@ func (l *Lease) why() error {
 	return l.k.mu.trouble
 }
 
-// wake is the time at which the lease is due. The lock is held.
-func (l *Lease) wake() time.Time {
+// dueTime is the time at which the lease is due. The lock is held.
+func (l *Lease) dueTime() time.Time {
 	if d := l.deadline(); l.due.IsZero() || d.Before(l.due) {
 		return d
 	}

@@ -28,7 +28,7 @@ type subscriber[T any] struct {
 	ready   chan struct{}
 }
 
-func (s *subscriber[T]) add(changes []Change[T]) {
+func (s *subscriber[T]) addChanges(changes []Change[T]) {
 	if s.behind = s.behind || len(s.changes)+len(changes) > maxChanges; s.behind {
 		s.changes = nil
 	} else {

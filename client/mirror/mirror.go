@@ -100,7 +100,7 @@ func Start[T any](ctx context.Context, cfg Config[T]) (*Mirror[T], error) {
 	m.mu.subscribers = map[*subscriber[T]]struct{}{}
 	m.view.Store(newView(cfg.Indexes))
 	ctx, m.cancel = context.WithCancelCause(ctx)
-	go m.run(ctx)
+	go m.follow(ctx)
 	return m, nil
 }
 
@@ -181,8 +181,8 @@ func (m *Mirror[T]) Status() Status {
 	return s
 }
 
-// run lists and watches until the context ends.
-func (m *Mirror[T]) run(ctx context.Context) {
+// follow lists and watches until the context ends.
+func (m *Mirror[T]) follow(ctx context.Context) {
 	defer close(m.done)
 	defer func() {
 		m.mu.Lock()
@@ -197,11 +197,11 @@ func (m *Mirror[T]) run(ctx context.Context) {
 		before := m.view.Load().revision
 		var err error
 		if !listed {
-			err = m.list(ctx, same)
+			err = m.listRange(ctx, same)
 			listed = err == nil
 		}
 		if listed {
-			err = m.watch(ctx)
+			err = m.watchRange(ctx)
 		}
 		if ctx.Err() != nil {
 			return
@@ -236,9 +236,9 @@ func (m *Mirror[T]) setTrouble(err error) {
 	m.mu.status.Trouble = err
 }
 
-// list replaces the view by the current state of the store. It keeps items of equal revisions if same is set and the
+// listRange replaces the view by the current state of the store. It keeps items of equal revisions if same is set and the
 // cluster was listed before.
-func (m *Mirror[T]) list(ctx context.Context, same bool) error {
+func (m *Mirror[T]) listRange(ctx context.Context, same bool) error {
 	begun := time.Now()
 	listing := m.cfg.Client.List(ctx, m.cfg.Key, m.cfg.Range)
 	old, view := m.view.Load(), newView(m.cfg.Indexes)
@@ -256,12 +256,12 @@ func (m *Mirror[T]) list(ctx context.Context, same bool) error {
 	m.mu.Lock()
 	m.mu.status.Lists++
 	m.mu.Unlock()
-	m.publish(view, view.diff(old), begun)
+	m.publishView(view, view.diff(old), begun)
 	return nil
 }
 
-// watch follows the store from the revision of the view on.
-func (m *Mirror[T]) watch(ctx context.Context) error {
+// watchRange follows the store from the revision of the view on.
+func (m *Mirror[T]) watchRange(ctx context.Context) error {
 	w := m.cfg.Client.Watch(ctx, m.cfg.Key, m.cfg.Range, client.FromRevision(m.view.Load().revision+1), client.WithProgress())
 	m.mu.Lock()
 	m.mu.watcher = w
@@ -286,7 +286,7 @@ func (m *Mirror[T]) watch(ctx context.Context) error {
 			continue // progress from before the list
 		}
 		if len(b.Events) == 0 {
-			m.publish(view.at(b.Revision), nil, time.Now())
+			m.publishView(view.at(b.Revision), nil, time.Now())
 			continue
 		}
 		view = view.clone()
@@ -302,7 +302,7 @@ func (m *Mirror[T]) watch(ctx context.Context) error {
 			changes = append(changes, change)
 		}
 		view.revision = b.Revision
-		m.publish(view, changes, time.Time{})
+		m.publishView(view, changes, time.Time{})
 	}
 	return errors.New("the watch ended")
 }
@@ -351,7 +351,7 @@ func (m *Mirror[T]) requestProgress(ctx context.Context, w *client.Watcher) (sto
 			}
 			// The answer to the request before has had the time of a tick.
 			if m.Status().Current.Before(last) {
-				m.confirm(ctx, store)
+				m.confirmCurrent(ctx, store)
 			}
 			last = time.Now()
 		}
@@ -362,8 +362,8 @@ func (m *Mirror[T]) requestProgress(ctx context.Context, w *client.Watcher) (sto
 	}
 }
 
-// confirm notes that the view is current if the store has its revision.
-func (m *Mirror[T]) confirm(ctx context.Context, store uint64) {
+// confirmCurrent notes that the view is current if the store has its revision.
+func (m *Mirror[T]) confirmCurrent(ctx context.Context, store uint64) {
 	// Without a leader the read would delay the next request.
 	ctx, cancel := context.WithTimeout(ctx, max(m.cfg.Fresh, time.Second))
 	defer cancel()
@@ -389,9 +389,9 @@ func (m *Mirror[T]) decodeItem(kv client.KeyValue) *Item[T] {
 	return it
 }
 
-// publish publishes a view and the changes since the last one. current is when it equalled the store, zero if that is not
+// publishView publishes a view and the changes since the last one. current is when it equalled the store, zero if that is not
 // known.
-func (m *Mirror[T]) publish(view *View[T], changes []Change[T], current time.Time) {
+func (m *Mirror[T]) publishView(view *View[T], changes []Change[T], current time.Time) {
 	m.mu.Lock()
 	m.view.Store(view)
 	s := &m.mu.status
@@ -401,7 +401,7 @@ func (m *Mirror[T]) publish(view *View[T], changes []Change[T], current time.Tim
 	}
 	if len(changes) > 0 {
 		for sub := range m.mu.subscribers {
-			sub.add(changes)
+			sub.addChanges(changes)
 		}
 	}
 	if m.mu.moved != nil {

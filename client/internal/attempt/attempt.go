@@ -88,8 +88,8 @@ func (s *State) Member() string {
 // OnLeave calls f when calls are to leave the member of the last attempt, unless the returned function is called before.
 func (s *State) OnLeave(f func()) (forget func()) { return s.At.OnLeave(s.leaves, f) }
 
-// Mark records what an error says about the member of the last attempt.
-func (s *State) Mark(v Verdict, err error) {
+// MarkMember records what an error says about the member of the last attempt.
+func (s *State) MarkMember(v Verdict, err error) {
 	if v.Sick {
 		s.At.Suspect(err)
 	}
@@ -98,9 +98,9 @@ func (s *State) Mark(v Verdict, err error) {
 	}
 }
 
-// Renew drops a token that was refused and reports whether another attempt may help. With a verdict Again it may help without
+// RenewToken drops a token that was refused and reports whether another attempt may help. With a verdict Again it may help without
 // another token: a certificate has none.
-func (s *State) Renew(v Verdict) bool {
+func (s *State) RenewToken(v Verdict) bool {
 	if v.Again && s.Given == nil {
 		s.Tokens.Reject(s.Credential)
 		return true
@@ -112,8 +112,8 @@ func (s *State) Renew(v Verdict) bool {
 	return s.Given == nil && s.renews <= maxRenewals && s.Tokens.Reject(s.Credential)
 }
 
-// Answered records that the member has answered: the next failure counts as the first.
-func (s *State) Answered() { s.Count, s.renews, s.Avoid = 0, 0, nil }
+// RecordAnswer records that the member has answered: the next failure counts as the first.
+func (s *State) RecordAnswer() { s.Count, s.renews, s.Avoid = 0, 0, nil }
 
 // Pause returns how long to wait after the nth attempt.
 func Pause(n int) time.Duration {

@@ -57,7 +57,7 @@ func NewCredential(t Token) *Credential {
 	return c
 }
 
-func (c *Credential) fresh() bool { return c.renew.IsZero() || time.Now().Before(c.renew) }
+func (c *Credential) isFresh() bool { return c.renew.IsZero() || time.Now().Before(c.renew) }
 
 // Source returns a token. It must return when its context ends.
 type Source func(context.Context) (Token, error)
@@ -110,16 +110,16 @@ func (c *Cache) Renewable() bool { return c.source != nil }
 
 // Get returns a credential. It asks the source if there is none, or if the token expires soon.
 func (c *Cache) Get(ctx context.Context) (*Credential, error) {
-	if cur := c.current.Load(); cur != nil && cur.fresh() {
+	if cur := c.current.Load(); cur != nil && cur.isFresh() {
 		return cur, nil
 	}
 	c.mu.Lock()
-	r := c.join(ctx)
+	r := c.joinRequest(ctx)
 	c.mu.Unlock()
 	if r == nil {
 		return nil, ErrClosed
 	}
-	defer c.leave(r)
+	defer c.leaveRequest(r)
 	select {
 	case <-r.done:
 		return r.credential, r.err
@@ -137,8 +137,8 @@ func (c *Cache) Reject(rejected *Credential) bool {
 	return true
 }
 
-// join starts a request to the source, or joins the running one. It returns nil if the cache is closed. The lock is held.
-func (c *Cache) join(ctx context.Context) *request {
+// joinRequest starts a request to the source, or joins the running one. It returns nil if the cache is closed. The lock is held.
+func (c *Cache) joinRequest(ctx context.Context) *request {
 	if r := c.mu.request; r != nil {
 		r.waiting++
 		return r
@@ -152,35 +152,35 @@ func (c *Cache) join(ctx context.Context) *request {
 	c.tasks.Go(func() {
 		defer close(r.done)
 		defer context.AfterFunc(c.ctx, r.cancel)()
-		r.credential, r.err = c.renew(ctx)
+		r.credential, r.err = c.renewToken(ctx)
 		c.mu.Lock()
 		defer c.mu.Unlock()
-		c.detach(r)
+		c.detachRequest(r)
 	})
 	return r
 }
 
-// leave ends the waiting of a call.
-func (c *Cache) leave(r *request) {
+// leaveRequest ends the waiting of a call.
+func (c *Cache) leaveRequest(r *request) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if r.waiting--; r.waiting == 0 {
 		r.cancel()
-		c.detach(r)
+		c.detachRequest(r)
 	}
 }
 
-// detach lets the next call start another request. The lock is held.
-func (c *Cache) detach(r *request) {
+// detachRequest lets the next call start another request. The lock is held.
+func (c *Cache) detachRequest(r *request) {
 	if c.mu.request == r {
 		c.mu.request = nil
 	}
 }
 
-// renew obtains a new credential. If that fails, a token that is still valid stays in use.
-func (c *Cache) renew(ctx context.Context) (*Credential, error) {
+// renewToken obtains a new credential. If that fails, a token that is still valid stays in use.
+func (c *Cache) renewToken(ctx context.Context) (*Credential, error) {
 	old := c.current.Load()
-	if old != nil && old.fresh() {
+	if old != nil && old.isFresh() {
 		return old, nil // it was renewed meanwhile
 	}
 	t, err := c.source(ctx)

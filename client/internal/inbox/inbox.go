@@ -43,16 +43,16 @@ func New[E any](from int64, limit int, progress bool, revision func(*E) int64) I
 	return Inbox[E]{limit: limit, progress: progress, revision: revision, next: from}
 }
 
-// Begin notes the revision of the store when the watcher was first created.
-func (b *Inbox[E]) Begin(rev int64) {
+// RecordCreated notes the revision of the store when the watcher was first created.
+func (b *Inbox[E]) RecordCreated(rev int64) {
 	b.store = rev
 	if b.next == 0 {
 		b.next = rev + 1
 	}
 }
 
-// NoteStore notes a revision of the store, and reports whether it is older than a known one.
-func (b *Inbox[E]) NoteStore(rev int64) (older bool) {
+// RecordStore notes a revision of the store, and reports whether it is older than a known one.
+func (b *Inbox[E]) RecordStore(rev int64) (older bool) {
 	older = rev < b.store
 	b.store = max(b.store, rev)
 	return older
@@ -120,8 +120,8 @@ func (b *Inbox[E]) push(x Batch[E]) {
 	b.bytes += x.size
 }
 
-// Reached notes that all events up to a revision have been received. It reports whether there is a new batch.
-func (b *Inbox[E]) Reached(rev int64) (added bool) {
+// RecordProgress notes that all events up to a revision have been received. It reports whether there is a new batch.
+func (b *Inbox[E]) RecordProgress(rev int64) (added bool) {
 	if b.aside || b.held != nil || rev < b.next-1 {
 		return false
 	}
@@ -152,29 +152,29 @@ func (b *Inbox[E]) Pop() (x Batch[E], ok bool) {
 	return x, true
 }
 
-// HalfEmpty reports whether at least half of the limit is free.
-func (b *Inbox[E]) HalfEmpty() bool { return b.bytes <= b.limit/2 }
+// IsHalfEmpty reports whether at least half of the limit is free.
+func (b *Inbox[E]) IsHalfEmpty() bool { return b.bytes <= b.limit/2 }
 
 // SetAside notes that the watcher leaves its stream because there is no room. Until Resume nothing is added.
 func (b *Inbox[E]) SetAside() {
 	b.aside = true
-	b.Drop()
+	b.DropIncomplete()
 }
 
-// Aside reports whether the watcher was set aside.
-func (b *Inbox[E]) Aside() bool { return b.aside }
+// IsAside reports whether the watcher was set aside.
+func (b *Inbox[E]) IsAside() bool { return b.aside }
 
-// Resume reports whether a watcher that was set aside can continue, and ends that state if so.
-func (b *Inbox[E]) Resume() bool {
-	ok := b.aside && b.HalfEmpty()
+// TryResume reports whether a watcher that was set aside can continue, and ends that state if so.
+func (b *Inbox[E]) TryResume() bool {
+	ok := b.aside && b.IsHalfEmpty()
 	if ok {
 		b.aside = false
 	}
 	return ok
 }
 
-// Drop drops an incomplete revision.
-func (b *Inbox[E]) Drop() { b.held, b.heldSize = nil, 0 }
+// DropIncomplete drops an incomplete revision.
+func (b *Inbox[E]) DropIncomplete() { b.held, b.heldSize = nil, 0 }
 
 // RequestProgress makes the next progress a batch.
 func (b *Inbox[E]) RequestProgress() { b.asked = true }

@@ -48,11 +48,11 @@ func TestRoom(t *testing.T) {
 		t.Error("a full queue takes a message")
 	}
 	b.SetAside()
-	if b.Resume() || b.Reached(9) {
+	if b.TryResume() || b.RecordProgress(9) {
 		t.Error("a watcher that was set aside continues with a full queue")
 	}
 	pop(t, &b, 1, 1)
-	if !b.Resume() || b.Aside() {
+	if !b.TryResume() || b.IsAside() {
 		t.Error("a watcher does not resume with half of its queue free")
 	}
 }
@@ -60,16 +60,16 @@ func TestRoom(t *testing.T) {
 // Progress becomes a batch if it was requested, and moves the revision to resume from in any case.
 func TestProgress(t *testing.T) {
 	b := open(0, 100)
-	b.Begin(4)
-	if b.Reached(6) || b.Next() != 7 {
+	b.RecordCreated(4)
+	if b.RecordProgress(6) || b.Next() != 7 {
 		t.Errorf("progress without a request is a batch; next is %d", b.Next())
 	}
 	b.RequestProgress()
-	if !b.Reached(8) {
+	if !b.RecordProgress(8) {
 		t.Error("requested progress is no batch")
 	}
 	pop(t, &b, 8)
-	if b.NoteStore(9) || !b.NoteStore(7) || b.Store() != 9 {
+	if b.RecordStore(9) || !b.RecordStore(7) || b.Store() != 9 {
 		t.Errorf("the store was at 9 and is at %d", b.Store())
 	}
 }

@@ -51,8 +51,8 @@ func (p Prefix) PlaceTxn(t *request.Txn) *request.Txn {
 	return out
 }
 
-// EmptyKey reports whether a transaction has an empty key, of which Place would make a valid one.
-func EmptyKey(t *request.Txn) bool {
+// HasEmptyKey reports whether a transaction has an empty key, of which Place would make a valid one.
+func HasEmptyKey(t *request.Txn) bool {
 	empty := func(key, end string) bool { return key == "" && end == "" }
 	for _, c := range t.Compare {
 		if empty(c.Key, c.End) {
@@ -62,7 +62,7 @@ func EmptyKey(t *request.Txn) bool {
 	for _, list := range [][]request.Op{t.Success, t.Failure} {
 		for _, op := range list {
 			if op.Get != nil && empty(op.Get.Key, op.Get.End) || op.Put != nil && op.Put.Key == "" ||
-				op.Delete != nil && empty(op.Delete.Key, op.Delete.End) || op.Txn != nil && EmptyKey(op.Txn) {
+				op.Delete != nil && empty(op.Delete.Key, op.Delete.End) || op.Txn != nil && HasEmptyKey(op.Txn) {
 				return true
 			}
 		}

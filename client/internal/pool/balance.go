@@ -13,9 +13,9 @@ const (
 	steady      = 2 * time.Second
 )
 
-// balance returns to the preferred member from time to time. Otherwise, when members are restarted one after another,
+// returnRegularly returns to the preferred member from time to time. Otherwise, when members are restarted one after another,
 // all clients would end at those that were restarted first.
-func (p *Pool) balance() {
+func (p *Pool) returnRegularly() {
 	for {
 		select {
 		case <-time.After(returnEvery/2 + rand.N(returnEvery)):
@@ -30,16 +30,16 @@ func (p *Pool) balance() {
 func (p *Pool) ReturnToPreferred(healthy time.Duration) {
 	list, _ := p.list()
 	at := p.current.Load()
-	if len(list) < 2 || at == nil || at == list[0] || !at.usable() {
+	if len(list) < 2 || at == nil || at == list[0] || !at.isUsable() {
 		return
 	}
 	preferred := list[0]
-	preferred.want(true)
+	preferred.setWanted(true)
 	ctx, cancel := context.WithTimeout(p.ctx, p.cfg.DialTimeout)
 	defer cancel()
-	for !preferred.usable() && ctx.Err() == nil {
+	for !preferred.isUsable() && ctx.Err() == nil {
 		_, changed := p.list()
-		if preferred.usable() {
+		if preferred.isUsable() {
 			break
 		}
 		select {
@@ -51,15 +51,15 @@ func (p *Pool) ReturnToPreferred(healthy time.Duration) {
 	case <-time.After(healthy):
 	case <-p.ctx.Done():
 	}
-	if !preferred.usable() || !preferred.listed.Load() || !p.current.CompareAndSwap(at, preferred) {
+	if !preferred.isUsable() || !preferred.listed.Load() || !p.current.CompareAndSwap(at, preferred) {
 		if preferred != p.current.Load() && !preferred.pinned.Load() {
-			preferred.want(false)
+			preferred.setWanted(false)
 		}
 		return
 	}
 	p.cfg.Logger.Info("back at the preferred member", "endpoint", preferred.name, "from", at.name)
 	if !at.pinned.Load() {
-		at.want(false)
+		at.setWanted(false)
 	}
 	at.notifyLeave()
 }

@@ -11,8 +11,8 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-// tend follows the state of the connection.
-func (m *Member) tend(ctx context.Context) {
+// followConnection follows the state of the connection.
+func (m *Member) followConnection(ctx context.Context) {
 	for ctx.Err() == nil {
 		s := m.conn.GetState()
 		switch s {
@@ -45,7 +45,7 @@ func (m *Member) connectError(ctx context.Context) (why error, unclear bool) {
 	if status.Code(err) != codes.Unavailable {
 		return m.lastError(), false // the state has changed meanwhile
 	}
-	return reason(status.Convert(err).Message(), m.pool.cfg.Secure, m.pool.cfg.Secure && m.pool.cfg.Demanded())
+	return reasonOf(status.Convert(err).Message(), m.pool.cfg.Secure, m.pool.cfg.Secure && m.pool.cfg.Demanded())
 }
 
 // watchReady follows the member's health while it is connected and wanted. It returns when the connection is lost.
@@ -53,7 +53,7 @@ func (m *Member) watchReady(ctx context.Context) {
 	for {
 		wanted, changed := m.isWanted()
 		if !wanted {
-			if !m.staysReady(ctx, changed) {
+			if !m.awaitLossOrChange(ctx, changed) {
 				return
 			}
 			continue
@@ -64,7 +64,7 @@ func (m *Member) watchReady(ctx context.Context) {
 			defer close(ended)
 			m.watchHealth(hctx)
 		})
-		still := m.staysReady(ctx, changed)
+		still := m.awaitLossOrChange(ctx, changed)
 		cancel()
 		<-ended
 		if !still {
@@ -73,8 +73,8 @@ func (m *Member) watchReady(ctx context.Context) {
 	}
 }
 
-// staysReady waits until the connection is lost, and then returns false, or until changed is closed.
-func (m *Member) staysReady(ctx context.Context, changed <-chan struct{}) bool {
+// awaitLossOrChange waits until the connection is lost, and then returns false, or until changed is closed.
+func (m *Member) awaitLossOrChange(ctx context.Context, changed <-chan struct{}) bool {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	lost := make(chan struct{})

@@ -69,7 +69,7 @@ func (m *Member) inspectSecure(ctx context.Context) *refused {
 	case err == nil:
 		return nil
 	case strings.Contains(err.Error(), alert):
-		why, _ := reason(err.Error(), true, false)
+		why, _ := reasonOf(err.Error(), true, false)
 		r, _ := why.(*refused)
 		return r
 	case m.answersPlain(ctx):

@@ -111,7 +111,7 @@ func newMember(p *Pool, e Endpoint) (*Member, error) {
 	m.conn = conn
 	ctx, cancel := context.WithCancel(p.ctx)
 	m.cancel = cancel
-	p.tasks.Go(func() { m.tend(ctx) })
+	p.tasks.Go(func() { m.followConnection(ctx) })
 	return m, nil
 }
 
@@ -135,11 +135,11 @@ func (m *Member) Connected() bool {
 	return s == Ready || s == Sick
 }
 
-// usable reports whether calls should use the member.
-func (m *Member) usable() bool { return State(m.state.Load()) == Ready && !m.suspect.Load() }
+// isUsable reports whether calls should use the member.
+func (m *Member) isUsable() bool { return State(m.state.Load()) == Ready && !m.suspect.Load() }
 
-// pending reports whether it is not yet known if the member can be reached.
-func (m *Member) pending() bool {
+// isPending reports whether it is not yet known if the member can be reached.
+func (m *Member) isPending() bool {
 	s := State(m.state.Load())
 	return s == Idle || s == Connecting
 }
@@ -173,18 +173,18 @@ func (m *Member) Release() {
 	}
 }
 
-func (m *Member) unused() bool { return m.uses.Load() == 0 }
+func (m *Member) isUnused() bool { return m.uses.Load() == 0 }
 
 // retire asks streams to leave, and closes the connection if nothing else needs it.
 func (m *Member) retire() {
 	m.notifyLeave()
-	if m.retired.Load() && m.unused() {
+	if m.retired.Load() && m.isUnused() {
 		m.close()
 	}
 }
 
-// want says whether to keep the connection and watch its health.
-func (m *Member) want(wanted bool) {
+// setWanted says whether to keep the connection and watch its health.
+func (m *Member) setWanted(wanted bool) {
 	m.mu.Lock()
 	if m.mu.wanted != wanted {
 		m.mu.wanted = wanted
@@ -212,8 +212,8 @@ func (m *Member) lastError() error {
 // silentAfter is how long an accepted connection may be without an answer until it is the reason why a member cannot be reached.
 const silentAfter = time.Second
 
-// missing returns why the member cannot be reached.
-func (m *Member) missing() error {
+// whyUnreachable returns why the member cannot be reached.
+func (m *Member) whyUnreachable() error {
 	err := m.lastError()
 	if accepted := m.accepted.Load(); State(m.state.Load()) == Connecting && accepted > 0 && (err == nil || time.Since(time.Unix(0, accepted)) >= silentAfter) {
 		return errors.New(silent)
@@ -227,9 +227,9 @@ func (m *Member) missing() error {
 	return errors.New(noReply)
 }
 
-// refused reports whether the member has never been connected, and refused a connection for a reason that stays. After a
+// isRefused reports whether the member has never been connected, and refused a connection for a reason that stays. After a
 // connection the reason may be a certificate that is just replaced.
-func (m *Member) refused() bool {
+func (m *Member) isRefused() bool {
 	_, ok := m.lastError().(*refused)
 	return ok && !m.met.Load()
 }
@@ -249,7 +249,7 @@ func (m *Member) setState(s State, err error) {
 	if s == Sick {
 		m.notifyLeave()
 	}
-	m.pool.broadcast()
+	m.pool.wakeWaiting()
 	m.pool.cfg.Logger.Debug("member changed", "endpoint", m.name, "state", s.String(), "error", err)
 	m.pool.cfg.Changed(m.name, s, err)
 }
@@ -259,7 +259,7 @@ func (m *Member) setRefused(why *refused) {
 	m.mu.Lock()
 	m.mu.err = why
 	m.mu.Unlock()
-	m.pool.broadcast()
+	m.pool.wakeWaiting()
 	m.pool.cfg.Logger.Debug("member refuses", "endpoint", m.name, "error", why)
 }
 
@@ -303,9 +303,9 @@ func (m *Member) Suspect(err error) {
 	m.pool.cfg.Logger.Info("leaving a member for a while", "endpoint", m.name, "error", err)
 	m.pool.cfg.Changed(m.name, Sick, err)
 	m.notifyLeave()
-	m.pool.broadcast()
+	m.pool.wakeWaiting()
 	time.AfterFunc(suspectFor, func() {
 		m.suspect.Store(false)
-		m.pool.broadcast()
+		m.pool.wakeWaiting()
 	})
 }

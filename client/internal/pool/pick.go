@@ -21,7 +21,7 @@ func (e *Unreachable) Error() string { return "no member can be reached" }
 func unreachable(list []*Member) error {
 	e := &Unreachable{}
 	for _, m := range list {
-		e.Endpoints, e.Errors = append(e.Endpoints, m.name), append(e.Errors, m.missing())
+		e.Endpoints, e.Errors = append(e.Endpoints, m.name), append(e.Errors, m.whyUnreachable())
 	}
 	return e
 }
@@ -31,7 +31,7 @@ func unreachable(list []*Member) error {
 // ErrClosed or that of ctx.
 func (p *Pool) Pick(ctx context.Context, pin, avoid *Member) (*Member, error) {
 	for {
-		m, err := p.choose(ctx, pin, avoid)
+		m, err := p.chooseMember(ctx, pin, avoid)
 		if err != nil {
 			return nil, err
 		}
@@ -41,19 +41,19 @@ func (p *Pool) Pick(ctx context.Context, pin, avoid *Member) (*Member, error) {
 	}
 }
 
-func (p *Pool) choose(ctx context.Context, pin, avoid *Member) (*Member, error) {
+func (p *Pool) chooseMember(ctx context.Context, pin, avoid *Member) (*Member, error) {
 	if pin == nil {
-		if m := p.current.Load(); m != nil && m != avoid && m.usable() && m.listed.Load() {
+		if m := p.current.Load(); m != nil && m != avoid && m.isUsable() && m.listed.Load() {
 			return m, nil
 		}
 	} else if pin.Connected() {
 		return pin, nil
 	}
-	return p.search(ctx, pin, avoid)
+	return p.awaitMember(ctx, pin, avoid)
 }
 
-// search connects to the members until one can be used, or all of them refuse for a reason that stays.
-func (p *Pool) search(ctx context.Context, pin, avoid *Member) (*Member, error) {
+// awaitMember connects to the members until one can be used, or all of them refuse for a reason that stays.
+func (p *Pool) awaitMember(ctx context.Context, pin, avoid *Member) (*Member, error) {
 	began := time.Now()
 	timer := time.NewTimer(p.cfg.DialTimeout)
 	defer timer.Stop()
@@ -64,16 +64,16 @@ func (p *Pool) search(ctx context.Context, pin, avoid *Member) (*Member, error) 
 			list = []*Member{pin}
 		}
 		for _, m := range list {
-			m.want(true)
+			m.setWanted(true)
 		}
-		m, good := best(list, avoid)
-		if m != nil && (good || pin != nil || time.Since(began) >= settle || !slices.ContainsFunc(list, (*Member).pending)) {
+		m, good := bestOf(list, avoid)
+		if m != nil && (good || pin != nil || time.Since(began) >= settle || !slices.ContainsFunc(list, (*Member).isPending)) {
 			if pin == nil {
-				p.use(m)
+				p.makeCurrent(m)
 			}
 			return m, nil
 		}
-		if m == nil && len(list) > 0 && !slices.ContainsFunc(list, func(m *Member) bool { return !m.refused() }) {
+		if m == nil && len(list) > 0 && !slices.ContainsFunc(list, func(m *Member) bool { return !m.isRefused() }) {
 			return nil, unreachable(list) // waiting would not help
 		}
 		if m != nil && soon == nil {
@@ -95,17 +95,17 @@ func (p *Pool) search(ctx context.Context, pin, avoid *Member) (*Member, error) 
 	}
 }
 
-// best returns the member to use among those that are connected. good reports that it is healthy and not avoid.
-func best(list []*Member, avoid *Member) (m *Member, good bool) {
+// bestOf returns the member to use among those that are connected. good reports that it is healthy and not avoid.
+func bestOf(list []*Member, avoid *Member) (m *Member, good bool) {
 	rank := func(m *Member) int {
 		switch {
 		case !m.Connected():
 			return 9
-		case m.usable() && m != avoid:
+		case m.isUsable() && m != avoid:
 			return 0
 		case m != avoid:
 			return 1
-		case m.usable():
+		case m.isUsable():
 			return 2
 		}
 		return 3
@@ -118,24 +118,24 @@ func best(list []*Member, avoid *Member) (m *Member, good bool) {
 	return m, m != nil && rank(m) == 0
 }
 
-// use makes m the current member and lets the connections of the others become idle.
-func (p *Pool) use(m *Member) {
+// makeCurrent makes m the current member and lets the connections of the others become idle.
+func (p *Pool) makeCurrent(m *Member) {
 	if old := p.current.Swap(m); old != m {
 		p.cfg.Logger.Info("using member", "endpoint", m.name)
-		p.prefer(m)
-	} else if !m.usable() {
+		p.preferIfFirst(m)
+	} else if !m.isUsable() {
 		return // another one is still wanted
 	}
 	list, _ := p.list()
 	for _, o := range list {
 		if o != m && !o.pinned.Load() {
-			o.want(false)
+			o.setWanted(false)
 		}
 	}
 }
 
-// prefer makes m the preferred member if it is the first one that is used.
-func (p *Pool) prefer(m *Member) {
+// preferIfFirst makes m the preferred member if it is the first one that is used.
+func (p *Pool) preferIfFirst(m *Member) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if i := slices.Index(p.mu.members, m); i >= 0 && !p.mu.begun {

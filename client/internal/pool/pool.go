@@ -58,7 +58,7 @@ func New(cfg Config) *Pool {
 	p := &Pool{cfg: cfg}
 	p.ctx, p.cancel = context.WithCancel(context.Background())
 	p.mu.changed = make(chan struct{})
-	p.tasks.Go(p.balance)
+	p.tasks.Go(p.returnRegularly)
 	return p
 }
 
@@ -72,12 +72,12 @@ func (p *Pool) Close() {
 	for _, m := range list {
 		m.close()
 	}
-	p.broadcast()
+	p.wakeWaiting()
 	p.tasks.Wait()
 }
 
-// broadcast wakes the goroutines that wait for a change.
-func (p *Pool) broadcast() {
+// wakeWaiting wakes the goroutines that wait for a change.
+func (p *Pool) wakeWaiting() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	close(p.mu.changed)
@@ -156,7 +156,7 @@ func (p *Pool) Add(list []Endpoint, seed bool) error {
 		if p.mu.closed {
 			continue
 		}
-		m, err := p.pinned(e)
+		m, err := p.findOrCreate(e)
 		if err != nil {
 			failed = append(failed, err)
 			continue
@@ -165,7 +165,7 @@ func (p *Pool) Add(list []Endpoint, seed bool) error {
 		m.listed.Store(true)
 		p.mu.members = slices.Insert(p.mu.members, rand.IntN(len(p.mu.members)+1), m)
 	}
-	p.mu.retired = slices.DeleteFunc(p.mu.retired, (*Member).unused)
+	p.mu.retired = slices.DeleteFunc(p.mu.retired, (*Member).isUnused)
 	for _, m := range removed {
 		m.listed.Store(false)
 		if !m.pinned.Load() {
@@ -178,12 +178,12 @@ func (p *Pool) Add(list []Endpoint, seed bool) error {
 		p.current.CompareAndSwap(m, nil)
 		m.retire()
 	}
-	p.broadcast()
+	p.wakeWaiting()
 	return errors.Join(failed...)
 }
 
-// pinned returns the member that Find returned for an endpoint, or else a new one. The lock is held.
-func (p *Pool) pinned(e Endpoint) (*Member, error) {
+// findOrCreate returns the member that Find returned for an endpoint, or else a new one. The lock is held.
+func (p *Pool) findOrCreate(e Endpoint) (*Member, error) {
 	if i := slices.IndexFunc(p.mu.pins, func(m *Member) bool { return m.name == e.String() }); i >= 0 {
 		return p.mu.pins[i], nil
 	}
@@ -199,7 +199,7 @@ func (p *Pool) Find(e Endpoint) (m *Member, err error) {
 	}
 	if i := slices.IndexFunc(p.mu.members, func(m *Member) bool { return m.name == e.String() }); i >= 0 {
 		m = p.mu.members[i]
-	} else if m, err = p.pinned(e); err != nil {
+	} else if m, err = p.findOrCreate(e); err != nil {
 		return nil, err
 	}
 	if !m.pinned.Swap(true) {

@@ -48,9 +48,9 @@ const (
 	closesBare = "asks for a client certificate, gets none, and closes the connection: check its log, and whether it demands one"
 )
 
-// reason returns why a connection could not be made, of gRPC's text. unclear reports that the member may have a reason that
+// reasonOf returns why a connection could not be made, of gRPC's text. unclear reports that the member may have a reason that
 // gRPC did not see.
-func reason(text string, secure, demanded bool) (why error, unclear bool) {
+func reasonOf(text string, secure, demanded bool) (why error, unclear bool) {
 	dialing, handshake := strings.Contains(text, "while dialing"), strings.Contains(text, "handshake failed")
 	for _, n := range noise {
 		text = strings.ReplaceAll(text, n, "")

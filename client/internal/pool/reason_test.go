@@ -39,7 +39,7 @@ func TestReason(t *testing.T) {
 		{handshake + `tls: failed to verify certificate: x509: certificate is valid for 127.0.0.1, not 127.0.0.2"`, true, false,
 			"the member's certificate is valid for 127.0.0.1, not 127.0.0.2", true, false},
 	} {
-		err, unclear := reason(c.text, c.secure, c.demanded)
+		err, unclear := reasonOf(c.text, c.secure, c.demanded)
 		_, lasting := errors.AsType[*refused](err)
 		if err.Error() != c.want || lasting != c.lasting || unclear != c.unclear {
 			t.Errorf("%s, %v, %v: %q, lasting %v, unclear %v", c.text, c.secure, c.demanded, err, lasting, unclear)

@@ -23,10 +23,10 @@ type Attempts interface {
 	// may have reached it. After a success the caller must release the member when it no longer uses it. The error is that of
 	// gRPC of the last attempt.
 	Run(ctx context.Context, try func(ctx context.Context, at *pool.Member) (sent bool, err error)) error
-	// Again handles the end of a stream without an answer. It reports whether to open the stream again, when it is time to.
-	Again(ctx context.Context, err error, sent bool) bool
-	// Ended handles the end of a stream that is not opened again.
-	Ended(ctx context.Context, err error)
+	// AwaitRetry handles the end of a stream without an answer. It reports whether to open the stream again, when it is time to.
+	AwaitRetry(ctx context.Context, err error, sent bool) bool
+	// RecordEnd handles the end of a stream that is not opened again.
+	RecordEnd(ctx context.Context, err error)
 }
 
 // Conn implements grpc.ClientConnInterface. The function begins the attempts of a call; req is nil for a stream.
@@ -36,7 +36,7 @@ type Conn func(name string, req any) Attempts
 func (c Conn) Invoke(ctx context.Context, name string, args, reply any, opts ...grpc.CallOption) error {
 	// If a message is encoded here, it is known whether it was sent.
 	req, known := args.(proto.Message)
-	known = known && !slices.ContainsFunc(opts, encodes)
+	known = known && !slices.ContainsFunc(opts, choosesEncoding)
 	var used *pool.Member
 	err := c(name, args).Run(ctx, func(ctx context.Context, at *pool.Member) (sent bool, err error) {
 		used = at
@@ -53,8 +53,8 @@ func (c Conn) Invoke(ctx context.Context, name string, args, reply any, opts ...
 	return err
 }
 
-// encodes reports whether an option chooses how messages are encoded.
-func encodes(o grpc.CallOption) bool {
+// choosesEncoding reports whether an option chooses how messages are encoded.
+func choosesEncoding(o grpc.CallOption) bool {
 	switch o.(type) {
 	case grpc.ForceCodecCallOption, grpc.ForceCodecV2CallOption, grpc.CustomCodecCallOption:
 		return true
@@ -161,22 +161,22 @@ func (s *stream) RecvMsg(m any) error {
 			s.settled.Store(true)
 			return nil
 		}
-		if err = s.lost(err); err != nil {
+		if err = s.reopenOrEnd(err); err != nil {
 			return err
 		}
 	}
 }
 
-// lost handles the end of a stream. It returns nil if there is another one.
-func (s *stream) lost(err error) error {
+// reopenOrEnd handles the end of a stream. It returns nil if there is another one.
+func (s *stream) reopenOrEnd(err error) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.mu.release()
 	switch {
 	case err == io.EOF:
 	case s.settled.Load():
-		s.attempts.Ended(s.ctx, err)
-	case s.attempts.Again(s.ctx, err, len(s.mu.sent) > 0):
+		s.attempts.RecordEnd(s.ctx, err)
+	case s.attempts.AwaitRetry(s.ctx, err, len(s.mu.sent) > 0):
 		return s.open()
 	}
 	s.settled.Store(true)

@@ -53,8 +53,8 @@ func New[W comparable, R any]() *Session[W, R] {
 	return &Session[W, R]{watchers: map[int64]*member[W]{}, ids: map[W]int64{}, Wake: make(chan struct{}, 1)}
 }
 
-// Create requests a watcher. It sets the id of the request.
-func (s *Session[W, R]) Create(w W, r *request.WatchCreate) {
+// RequestWatcher requests a watcher. It sets the id of the request.
+func (s *Session[W, R]) RequestWatcher(w W, r *request.WatchCreate) {
 	for s.last++; ; s.last++ {
 		if _, taken := s.watchers[s.last]; !taken { // by the server
 			break
@@ -63,29 +63,29 @@ func (s *Session[W, R]) Create(w W, r *request.WatchCreate) {
 	r.ID = s.last
 	s.watchers[r.ID], s.ids[w] = &member[W]{watcher: w, start: r.Start}, r.ID
 	s.wait = append(s.wait, r.ID)
-	s.send(&request.Watch{Create: r})
+	s.queueRequest(&request.Watch{Create: r})
 }
 
-// Cancel removes a watcher. It requests its end if the watcher was requested, and otherwise withdraws that request.
-func (s *Session[W, R]) Cancel(w W) {
-	id, ok := s.Forget(w)
+// CancelWatcher removes a watcher. It requests its end if the watcher was requested, and otherwise withdraws that request.
+func (s *Session[W, R]) CancelWatcher(w W) {
+	id, ok := s.ForgetWatcher(w)
 	if !ok {
 		return
 	}
 	n := len(s.out)
 	s.out = slices.DeleteFunc(s.out, func(r *request.Watch) bool { return r.Create != nil && r.Create.ID == id })
 	if len(s.out) < n {
-		s.answered(id) // it has none to wait for
+		s.removeWaiting(id) // it has none to wait for
 		s.mergeProgress()
 		return
 	}
-	s.send(&request.Watch{Cancel: &id})
+	s.queueRequest(&request.Watch{Cancel: &id})
 }
 
-// Forget removes a watcher and returns its id, if there is one.
-func (s *Session[W, R]) Forget(w W) (id int64, ok bool) {
+// ForgetWatcher removes a watcher and returns its id, if there is one.
+func (s *Session[W, R]) ForgetWatcher(w W) (id int64, ok bool) {
 	if id, ok = s.ids[w]; ok {
-		s.Remove(id)
+		s.RemoveID(id)
 	}
 	return id, ok
 }
@@ -96,7 +96,7 @@ func (s *Session[W, R]) RequestProgress() {
 		return
 	}
 	s.asked++
-	s.send(&request.Watch{})
+	s.queueRequest(&request.Watch{})
 }
 
 // mergeProgress makes one request of those for progress that wait next to each other, after the request between them was
@@ -107,11 +107,11 @@ func (s *Session[W, R]) mergeProgress() {
 	s.asked -= int64(n - len(s.out))
 }
 
-// Progress handles an answer to a request for progress: all created watchers of the stream have received their events up to
+// RecordProgress handles an answer to a request for progress: all created watchers of the stream have received their events up to
 // a revision of the store. It returns the watchers of which that is certain. The answer may be older than the
 // creation of a watcher that was answered before it, in which case that watcher may still lack events up to the revision of
 // the store at its creation.
-func (s *Session[W, R]) Progress(rev int64) (list []W) {
+func (s *Session[W, R]) RecordProgress(rev int64) (list []W) {
 	s.answers++
 	for id, m := range s.watchers {
 		late := rev > m.created || s.answers > m.asked // the answer, or its request, is younger than the watcher
@@ -122,7 +122,7 @@ func (s *Session[W, R]) Progress(rev int64) (list []W) {
 	return list
 }
 
-func (s *Session[W, R]) send(r *request.Watch) {
+func (s *Session[W, R]) queueRequest(r *request.Watch) {
 	s.out = append(s.out, r)
 	select {
 	case s.Wake <- struct{}{}:
@@ -146,8 +146,8 @@ func (s *Session[W, R]) Watcher(id int64) (w W, ok bool) {
 	return w, ok
 }
 
-// Remove removes the watcher of an id and returns it.
-func (s *Session[W, R]) Remove(id int64) (w W, ok bool) {
+// RemoveID removes the watcher of an id and returns it.
+func (s *Session[W, R]) RemoveID(id int64) (w W, ok bool) {
 	m, ok := s.watchers[id]
 	if ok {
 		w = m.watcher
@@ -157,22 +157,22 @@ func (s *Session[W, R]) Remove(id int64) (w W, ok bool) {
 	return w, ok
 }
 
-// Accept handles the answer that a watcher was created when the store was at a revision, and returns the watcher: ok is
+// RecordCreated handles the answer that a watcher was created when the store was at a revision, and returns the watcher: ok is
 // false if it was canceled before. known is false if no request is open that the answer may belong to.
-func (s *Session[W, R]) Accept(id, rev int64) (w W, ok, known bool) {
+func (s *Session[W, R]) RecordCreated(id, rev int64) (w W, ok, known bool) {
 	at := slices.Index(s.wait, id)
 	if _, taken := s.watchers[id]; at < 0 && !taken && len(s.wait) > 0 {
 		// The server assigns its own ids, and answers in order.
 		at = 0
 		own := s.watchers[s.wait[0]]
-		if w, ok := s.Remove(s.wait[0]); ok {
+		if w, ok := s.RemoveID(s.wait[0]); ok {
 			s.watchers[id], s.ids[w] = own, id
 		}
 	}
 	if at < 0 {
 		return w, false, false
 	}
-	s.answered(s.wait[at])
+	s.removeWaiting(s.wait[at])
 	m, ok := s.watchers[id]
 	if ok {
 		m.created, m.asked, w = rev, s.asked, m.watcher
@@ -180,27 +180,27 @@ func (s *Session[W, R]) Accept(id, rev int64) (w W, ok, known bool) {
 	return w, ok, true
 }
 
-// Refuse handles the answer that a watcher was not created.
-func (s *Session[W, R]) Refuse(why R) {
+// RecordRefusal handles the answer that a watcher was not created.
+func (s *Session[W, R]) RecordRefusal(why R) {
 	s.refusals = append(s.refusals, &refusal[R]{slices.Clone(s.wait), why})
 }
 
 // TakeRefused returns the watchers that were certainly refused, and removes them.
 func (s *Session[W, R]) TakeRefused() (list []Refused[W, R]) {
 	for {
-		id, r := s.nextRefused()
+		id, r := s.nextRefusal()
 		if r == nil {
 			return list
 		}
-		s.answered(id)
-		if w, ok := s.Remove(id); ok {
+		s.removeWaiting(id)
+		if w, ok := s.RemoveID(id); ok {
 			list = append(list, Refused[W, R]{w, r.why})
 		}
 	}
 }
 
-// answered removes an id that has its answer.
-func (s *Session[W, R]) answered(id int64) {
+// removeWaiting removes an id that has its answer.
+func (s *Session[W, R]) removeWaiting(id int64) {
 	same := func(x int64) bool { return x == id }
 	s.wait = slices.DeleteFunc(s.wait, same)
 	for _, r := range s.refusals {
@@ -208,9 +208,9 @@ func (s *Session[W, R]) answered(id int64) {
 	}
 }
 
-// nextRefused returns a refusal and its id if that is certain: if as many ids wait as there are refusals, the refusals
+// nextRefusal returns a refusal and its id if that is certain: if as many ids wait as there are refusals, the refusals
 // belong to them in order.
-func (s *Session[W, R]) nextRefused() (id int64, r *refusal[R]) {
+func (s *Session[W, R]) nextRefusal() (id int64, r *refusal[R]) {
 	for len(s.refusals) > 0 && len(s.refusals[0].among) == 0 {
 		s.refusals = s.refusals[1:] // its watcher was canceled before
 	}

@@ -10,14 +10,14 @@ import (
 func open(watchers ...string) *Session[string, string] {
 	s := New[string, string]()
 	for _, w := range watchers {
-		s.Create(w, &request.WatchCreate{Key: w})
+		s.RequestWatcher(w, &request.WatchCreate{Key: w})
 	}
 	return s
 }
 
 func accept(t *testing.T, s *Session[string, string], id int64, want string) {
 	t.Helper()
-	if w, ok, known := s.Accept(id, 10); w != want || ok != (want != "") || !known {
+	if w, ok, known := s.RecordCreated(id, 10); w != want || ok != (want != "") || !known {
 		t.Errorf("accepting %d gave %q, %v, %v, want %q", id, w, ok, known, want)
 	}
 }
@@ -25,7 +25,7 @@ func accept(t *testing.T, s *Session[string, string], id int64, want string) {
 // A refusal has no id: it is assigned when only one request remains for it.
 func TestRefusalInAnyOrder(t *testing.T) {
 	s := open("a", "b", "c")
-	s.Refuse("no")
+	s.RecordRefusal("no")
 	if r := s.TakeRefused(); len(r) != 0 {
 		t.Fatalf("%v is certain among three requests", r)
 	}
@@ -34,7 +34,7 @@ func TestRefusalInAnyOrder(t *testing.T) {
 	if r := s.TakeRefused(); !slices.Equal(r, []Refused[string, string]{{"b", "no"}}) {
 		t.Errorf("refused: %v", r)
 	}
-	if list := s.Progress(11); len(list) != 2 {
+	if list := s.RecordProgress(11); len(list) != 2 {
 		t.Errorf("created: %v", list)
 	}
 }
@@ -42,8 +42,8 @@ func TestRefusalInAnyOrder(t *testing.T) {
 // As many refusals as requests belong to them in order.
 func TestRefusalsInOrder(t *testing.T) {
 	s := open("a", "b")
-	s.Refuse("first")
-	s.Refuse("second")
+	s.RecordRefusal("first")
+	s.RecordRefusal("second")
 	if r := s.TakeRefused(); !slices.Equal(r, []Refused[string, string]{{"a", "first"}, {"b", "second"}}) {
 		t.Errorf("refused: %v", r)
 	}
@@ -53,9 +53,9 @@ func TestRefusalsInOrder(t *testing.T) {
 func TestCanceledAndUnknown(t *testing.T) {
 	s := open("a")
 	requests := s.TakeRequests()
-	s.Cancel("a")
+	s.CancelWatcher("a")
 	accept(t, s, 1, "")
-	if _, _, known := s.Accept(1, 10); known {
+	if _, _, known := s.RecordCreated(1, 10); known {
 		t.Error("a second answer to one request is accepted")
 	}
 	requests = append(requests, s.TakeRequests()...)
@@ -68,11 +68,11 @@ func TestCanceledAndUnknown(t *testing.T) {
 func TestCanceledBeforeSent(t *testing.T) {
 	s := open("a")
 	for range 1000 {
-		s.Create("b", &request.WatchCreate{Key: "b"})
-		s.Cancel("b")
+		s.RequestWatcher("b", &request.WatchCreate{Key: "b"})
+		s.CancelWatcher("b")
 	}
-	s.Create("c", &request.WatchCreate{Key: "c"})
-	s.Refuse("no")
+	s.RequestWatcher("c", &request.WatchCreate{Key: "c"})
+	s.RecordRefusal("no")
 	requests := s.TakeRequests()
 	if len(requests) != 2 || requests[0].Create.Key != "a" || requests[1].Create.Key != "c" {
 		t.Errorf("%d requests wait, want 2", len(requests))
@@ -88,14 +88,14 @@ func TestCancelOfZero(t *testing.T) {
 	s := open("a", "b")
 	s.TakeRequests()
 	accept(t, s, 0, "a")
-	s.Cancel("a")
+	s.CancelWatcher("a")
 	if w, ok := s.Watcher(0); ok {
 		t.Errorf("the id 0 is still that of %q", w)
 	}
 	if r := s.TakeRequests(); len(r) != 1 || r[0].Progress() || *r[0].Cancel != 0 {
 		t.Errorf("requests: %v", r)
 	}
-	s.Cancel("none")
+	s.CancelWatcher("none")
 	if r := s.TakeRequests(); len(r) != 0 {
 		t.Errorf("requests: %v", r)
 	}
@@ -111,7 +111,7 @@ func TestIDsOfTheServer(t *testing.T) {
 	}
 	s = open("a")
 	accept(t, s, 2, "a")
-	s.Create("b", &request.WatchCreate{}) // with another id
+	s.RequestWatcher("b", &request.WatchCreate{}) // with another id
 	if w, ok := s.Watcher(2); w != "a" || !ok {
 		t.Errorf("the watcher of 2 is %q, %v", w, ok)
 	}
@@ -122,16 +122,16 @@ func TestProgressOfOlderRequest(t *testing.T) {
 	s := New[string, string]()
 	progress := func(rev int64, want ...string) {
 		t.Helper()
-		got := s.Progress(rev)
+		got := s.RecordProgress(rev)
 		slices.Sort(got)
 		if !slices.Equal(got, want) {
 			t.Errorf("progress at %d is that of %v, want %v", rev, got, want)
 		}
 	}
 	s.RequestProgress()
-	s.Create("past", &request.WatchCreate{Start: 3})
-	s.Create("future", &request.WatchCreate{Start: 11})
-	s.Create("now", &request.WatchCreate{})
+	s.RequestWatcher("past", &request.WatchCreate{Start: 3})
+	s.RequestWatcher("future", &request.WatchCreate{Start: 11})
+	s.RequestWatcher("now", &request.WatchCreate{})
 	accept(t, s, 1, "past")
 	accept(t, s, 2, "future")
 	progress(10, "future") // now has no answer
@@ -139,12 +139,12 @@ func TestProgressOfOlderRequest(t *testing.T) {
 	progress(10, "future", "now", "past") // a second answer is one to a request that came after all of them
 	s = New[string, string]()
 	s.RequestProgress()
-	s.Create("past", &request.WatchCreate{Start: 3})
+	s.RequestWatcher("past", &request.WatchCreate{Start: 3})
 	accept(t, s, 1, "past")
 	s.RequestProgress()
 	progress(10)
 	progress(10, "past")
-	s.Create("later", &request.WatchCreate{Start: 3})
+	s.RequestWatcher("later", &request.WatchCreate{Start: 3})
 	accept(t, s, 2, "later")
 	s.RequestProgress() // the server may have left out an answer, then this one is the third
 	progress(11, "later", "past")
@@ -156,7 +156,7 @@ func TestProgressRequestsAreBounded(t *testing.T) {
 	for range 1000 {
 		s.RequestProgress()
 	}
-	s.Create("b", &request.WatchCreate{})
+	s.RequestWatcher("b", &request.WatchCreate{})
 	s.RequestProgress() // b is not created before the first
 	if n := len(s.TakeRequests()); n != 4 {
 		t.Errorf("%d requests wait, want 4", n)
@@ -173,19 +173,19 @@ func TestProgressRequestsAroundWithdrawnWatchers(t *testing.T) {
 	s.TakeRequests()
 	for range 1000 {
 		s.RequestProgress()
-		s.Create("b", &request.WatchCreate{Key: "b"})
+		s.RequestWatcher("b", &request.WatchCreate{Key: "b"})
 		s.RequestProgress()
-		s.Cancel("b")
+		s.CancelWatcher("b")
 	}
 	if n := len(s.TakeRequests()); n != 1 {
 		t.Errorf("%d requests wait, want 1", n)
 	}
 	// The merged requests have no answers to wait for.
-	s.Create("past", &request.WatchCreate{Key: "past", Start: 3})
+	s.RequestWatcher("past", &request.WatchCreate{Key: "past", Start: 3})
 	accept(t, s, 1, "a")
 	accept(t, s, s.last, "past")
 	s.RequestProgress()
-	if s.Progress(10); !slices.Contains(s.Progress(10), "past") {
+	if s.RecordProgress(10); !slices.Contains(s.RecordProgress(10), "past") {
 		t.Error("the answer to the second request sent is not progress of a watcher created before it")
 	}
 }
