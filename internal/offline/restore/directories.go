@@ -12,6 +12,9 @@ import (
 	"vigil/internal/vfs"
 )
 
+// buildName is the name of the store in the data directory before it is complete.
+var buildName = datadir.RestoringName(datadir.HistoryName)
+
 // directories are the directories of the new member.
 type directories struct {
 	fs        vfs.FS
@@ -22,8 +25,8 @@ type directories struct {
 
 func (d *directories) build() string { return filepath.Join(d.data, buildName) }
 
-// make checks that the directories are empty, and creates the data directory.
-func (d *directories) make() error {
+// create checks that the directories are empty, and creates the data directory.
+func (d *directories) create() error {
 	if d.wal != "" {
 		names, err := d.fs.List(d.wal)
 		if err == nil && len(names) > 0 || err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -80,7 +83,7 @@ func (d *directories) removeBuild() error {
 	return err
 }
 
-// remove removes everything that make and the restore have created.
+// remove removes everything that create and the restore have created.
 func (d *directories) remove() error {
 	err := d.removeBuild()
 	if err == nil && d.made {
@@ -89,8 +92,8 @@ func (d *directories) remove() error {
 	return err
 }
 
-// publish renames the complete store.
-func (d *directories) publish(noSync bool) error {
+// nameStore renames the complete store.
+func (d *directories) nameStore(noSync bool) error {
 	if err := d.fs.Rename(d.build(), filepath.Join(d.data, datadir.HistoryName)); err != nil {
 		return err
 	}

@@ -7,25 +7,6 @@ import (
 	"path/filepath"
 )
 
-// Position is where the raft log of an etcd member ends: the term and the index of its last entry.
-type Position struct {
-	Source string
-	// ClusterID is the cluster of the member.
-	ClusterID   uint64
-	Term, Index uint64
-}
-
-func (p Position) String() string {
-	return fmt.Sprintf("%s ends with term %d, index %d", p.Source, p.Term, p.Index)
-}
-
-// newer reports whether p has entries that other lacks, by the order in which raft compares logs. Only such a member could have become the
-// leader, so only its log is sure to have every acknowledged entry. Neither a revision nor an index says that: a former leader may have many
-// entries that nobody acknowledged.
-func (p Position) newer(other Position) bool {
-	return p.Term > other.Term || p.Term == other.Term && p.Index > other.Index
-}
-
 // newest returns the position of the source, and of the others if there are any, and which of them is the newest.
 func newest(ctx context.Context, o *Options) (list []Position, best int, err error) {
 	if len(o.Others) > 0 && o.SourceWAL != "" {

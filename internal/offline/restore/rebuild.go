@@ -4,13 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 
 	"go.etcd.io/raft/v3/raftpb"
 
 	"vigil/internal/kv"
-	"vigil/internal/offline/datadir"
-	"vigil/internal/state/cluster"
 	"vigil/internal/state/fsm"
 	"vigil/internal/state/lineage"
 	"vigil/internal/store/history"
@@ -29,46 +26,6 @@ type State interface {
 	Size() int64
 	// Build adds the records and meta records of the state to r, starts it, and applies the entries.
 	Build(r *Rebuild) error
-}
-
-// ContentError is an error of what a backup contains. Others are errors of the store that is built, and of the system.
-type ContentError struct{ err error }
-
-func (e *ContentError) Error() string { return e.err.Error() }
-
-// Unwrap returns the error in it.
-func (e *ContentError) Unwrap() error { return e.err }
-
-func badContent(format string, args ...any) error {
-	return &ContentError{fmt.Errorf(format, args...)}
-}
-
-// loader adds records to a new store.
-type loader struct {
-	log     *history.Log
-	pending int
-	last    int64 // the newest record's revision
-	records int64
-}
-
-// record adds a record of the backup.
-func (l *loader) record(rev kv.Rev, tombstone bool, data []byte) error {
-	if rev.Main > maxRevision {
-		return badContent("revision %d is more than %d", rev.Main, int64(maxRevision))
-	}
-	if err := mvcc.CheckRecord(rev, tombstone, data); err != nil {
-		return &ContentError{err}
-	}
-	if _, err := l.log.AppendKV(rev, tombstone, data); err != nil {
-		return err
-	}
-	l.last = rev.Main
-	l.records++
-	if l.pending += len(data) + 64; l.pending < batchBytes {
-		return nil
-	}
-	l.pending = 0
-	return l.log.Commit(history.Applied{})
 }
 
 // Rebuild is a state in a store of its own, made of a base state and entries, with the state machine as members apply them: the
@@ -92,7 +49,7 @@ func NewRebuild(fsys vfs.FS, dir string) (*Rebuild, error) {
 
 // Record adds a record of the base state, in the order of the revisions.
 func (r *Rebuild) Record(rev kv.Rev, tombstone bool, data []byte) error {
-	return r.record(rev, tombstone, data)
+	return r.addRecord(rev, tombstone, data)
 }
 
 // Meta adds a meta record of the base state.
@@ -121,7 +78,7 @@ func (r *Rebuild) Apply(e *raftpb.Entry, until int64) (reached bool, err error) 
 		r.m.SetBatchBytes(0) // a batch ends after each revision
 		defer r.m.SetBatchBytes(fsm.DefaultBatchBytes)
 	}
-	reached, err = apply(r.m, e, func(*fsm.Outcome) bool { return until > 0 && r.m.Revision() >= until })
+	reached, err = applyEntry(r.m, e, func(*fsm.Outcome) bool { return until > 0 && r.m.Revision() >= until })
 	if err == nil && reached && r.m.Revision() > until {
 		err = fmt.Errorf("revision %d cannot be restored: entry %d makes it together with revision %d", until, e.GetIndex(), r.m.Revision())
 	}
@@ -200,70 +157,4 @@ func (r *Rebuild) Close() error {
 	r.stop()
 	r.log.Retire()
 	return r.log.Close()
-}
-
-// buildState fills the store out of a State.
-func (b *builder) buildState() error {
-	s := b.o.State
-	b.res.ClusterID = cluster.RestoredID(b.members.IDs(), append(s.Identity(), b.o.BumpRevision)...)
-	if err := b.create(s.Size()); err != nil {
-		return err
-	}
-	r := &Rebuild{loader: loader{log: b.log}}
-	err := s.Build(r)
-	if err == nil && r.m == nil {
-		err = errors.New("the backup has no state")
-	}
-	if err == nil {
-		err = r.Commit()
-	}
-	if err == nil {
-		b.res.Revision, b.res.Compact = r.store.Revision(), r.store.CompactRevision()
-	}
-	r.stop()
-	if err != nil {
-		return err
-	}
-	b.res.Records, b.res.Replayed, b.res.Index = r.records, r.entries, r.applied.Index
-	c, err := fsm.ReadContents(b.log.AllMeta())
-	if err != nil {
-		return err
-	}
-	b.res.Leases, b.res.Users, b.res.Roles, b.res.AuthEnabled = len(c.Leases), len(c.Auth.Users()), len(c.Auth.Roles()), c.Auth.Enabled()
-	if err := b.newCluster(c); err != nil {
-		return err
-	}
-	if err := b.finish(); err != nil {
-		return err
-	}
-	b.res.Alarms = c.Alarms
-	return nil
-}
-
-// newCluster replaces the meta records by those of the new cluster at the first position: what belongs to the old members or to
-// positions of the old log is left out.
-func (b *builder) newCluster(c *fsm.Contents) error {
-	next := &fsm.Contents{Members: b.members, Conf: &raftpb.ConfState{Voters: b.members.IDs()}, Auth: c.Auth, Times: c.Times, Leases: slices.Clone(c.Leases)}
-	for i := range next.Leases {
-		next.Leases[i].Granted, next.Leases[i].Since = datadir.First.Index, datadir.First.Index
-	}
-	list := next.Records()
-	if b.res.Compact > 0 {
-		list = append(list, mvcc.CompactRecord(b.res.Compact))
-	}
-	keep := map[string]bool{}
-	for i := range list {
-		keep[list[i].Name()] = true
-	}
-	for _, m := range b.log.AllMeta() {
-		if !keep[m.Name()] {
-			list = append(list, history.Meta{Bucket: m.Bucket, Key: m.Key, Deleted: true})
-		}
-	}
-	for _, m := range list {
-		if err := b.log.AppendMeta(m); err != nil {
-			return err
-		}
-	}
-	return b.log.Commit(history.Applied{})
 }

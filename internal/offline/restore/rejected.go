@@ -32,15 +32,18 @@ func isOwnLimit(err error) bool {
 		errors.Is(err, kv.ErrTooManyUsers) || errors.Is(err, kv.ErrTooManyRoles)
 }
 
-// reject counts a request that was rejected for one of its own reasons.
-func (r *replayer) reject(index uint64, req *fsm.Request, err error) {
+// rejections counts rejected requests by kind and reason.
+type rejections []Rejected
+
+// count counts a request that was rejected with err.
+func (l *rejections) count(index uint64, req *fsm.Request, err error) {
 	kind, reason := kindName(req.Kind()), err.Error()
-	i := slices.IndexFunc(r.rejected, func(x Rejected) bool { return x.Kind == kind && x.Reason == reason })
+	i := slices.IndexFunc(*l, func(x Rejected) bool { return x.Kind == kind && x.Reason == reason })
 	if i < 0 {
-		i = len(r.rejected)
-		r.rejected = append(r.rejected, Rejected{Kind: kind, Reason: reason, First: index})
+		i = len(*l)
+		*l = append(*l, Rejected{Kind: kind, Reason: reason, First: index})
 	}
-	r.rejected[i].Count++
+	(*l)[i].Count++
 }
 
 func kindName(k fsm.Kind) string {
@@ -57,9 +60,9 @@ func kindName(k fsm.Kind) string {
 	return "other"
 }
 
-// rejectedError is the error of a restore that would lose requests.
-func rejectedError(list []Rejected) error {
-	list = slices.SortedFunc(slices.Values(list), func(a, b Rejected) int { return cmp.Compare(a.First, b.First) })
+// asError returns the error of a restore that would lose these requests.
+func (l rejections) asError() error {
+	list := slices.SortedFunc(slices.Values(l), func(a, b Rejected) int { return cmp.Compare(a.First, b.First) })
 	var lines strings.Builder
 	for _, r := range list {
 		lines.WriteString("\n  " + r.String())

@@ -1,6 +1,7 @@
 package restore
 
 import (
+	"context"
 	"errors"
 	"fmt"
 
@@ -24,43 +25,49 @@ import (
 // them are, and in a larger cluster it is not known, because a commit is recorded with the next write. No client received
 // an error for any of them.
 
-// replay applies entries to the store and returns its contents besides records.
-func (b *builder) replay(entries []*raftpb.Entry) (*fsm.Contents, error) {
-	store, err := mvcc.Open(b.log, mvcc.Options{})
+// replayed is the outcome of a replay.
+type replayed struct {
+	contents          *fsm.Contents // everything besides the records
+	revision, compact int64
+	rejected          []Rejected
+}
+
+// replay applies entries to the store in log.
+func replay(ctx context.Context, log *history.Log, entries []*raftpb.Entry, skipRejected bool) (out replayed, err error) {
+	store, err := mvcc.Open(log, mvcc.Options{})
 	if err != nil {
-		return nil, err
+		return out, err
 	}
 	defer store.Close()
-	m, err := fsm.New(b.log, store)
+	m, err := fsm.New(log, store)
 	if err != nil {
-		return nil, err
+		return out, err
 	}
 	r := replayer{m: m}
 	r.setProposer()
 	for i, e := range entries {
-		if err := r.entry(e); err != nil {
-			return nil, fmt.Errorf("entry %d of the raft log: %w", e.GetIndex(), err)
+		if err := r.applyRequest(e); err != nil {
+			return out, fmt.Errorf("entry %d of the raft log: %w", e.GetIndex(), err)
 		}
 		if i%256 == 255 || i == len(entries)-1 || m.Pending() >= fsm.DefaultBatchBytes {
 			if _, err := m.Commit(history.Applied{}); err != nil {
-				return nil, err
+				return out, err
 			}
-			if err := b.ctx.Err(); err != nil {
-				return nil, err
+			if err := ctx.Err(); err != nil {
+				return out, err
 			}
 		}
 	}
-	b.res.Rejected = r.rejected
-	if len(r.rejected) > 0 && !b.o.SkipRejected {
-		return nil, rejectedError(r.rejected)
+	out.rejected = r.rejected
+	if len(r.rejected) > 0 && !skipRejected {
+		return out, r.rejected.asError()
 	}
-	b.res.Replayed = len(entries)
-	b.res.Index = entries[len(entries)-1].GetIndex()
-	b.res.Revision, b.res.Compact = store.Revision(), store.CompactRevision()
-	if b.res.Revision > maxRevision {
-		return nil, fmt.Errorf("revision %d is more than %d", b.res.Revision, int64(maxRevision))
+	out.revision, out.compact = store.Revision(), store.CompactRevision()
+	if out.revision > maxRevision {
+		return out, fmt.Errorf("revision %d is more than %d", out.revision, int64(maxRevision))
 	}
-	return fsm.ReadContents(b.log.AllMeta())
+	out.contents, err = fsm.ReadContents(log.AllMeta())
+	return out, err
 }
 
 // replayer converts entries of etcd to entries of the state machine, and applies them.
@@ -69,7 +76,7 @@ type replayer struct {
 	// proposer is the proposer of every request: a member with an alarm CORRUPT if there is one, because etcd then rejects
 	// all requests.
 	proposer uint64
-	rejected []Rejected
+	rejected rejections
 }
 
 // setProposer sets the proposer by the active alarms.
@@ -82,8 +89,9 @@ func (r *replayer) setProposer() {
 	}
 }
 
-// entry applies an entry. Of the result of the request only a rejection for a limit that etcd does not have is used.
-func (r *replayer) entry(e *raftpb.Entry) error {
+// applyRequest applies the request in an entry. The result of the request matters only if it was rejected
+// for a limit that etcd does not have.
+func (r *replayer) applyRequest(e *raftpb.Entry) error {
 	if e.GetType() != raftpb.EntryNormal || len(e.GetData()) == 0 {
 		return nil // a change of the old membership
 	}
@@ -91,12 +99,12 @@ func (r *replayer) entry(e *raftpb.Entry) error {
 	if err != nil || in == nil {
 		return err
 	}
-	req, err := r.request(in)
+	req, err := r.convert(in)
 	if err != nil || req == nil {
 		return err
 	}
 	if err := req.CheckKeys(); err != nil {
-		r.reject(e.GetIndex(), req, err)
+		r.rejected.count(e.GetIndex(), req, err)
 		return nil
 	}
 	group, err := fsm.AppendRequest(fsm.AppendHeader(nil), req)
@@ -105,9 +113,9 @@ func (r *replayer) entry(e *raftpb.Entry) error {
 	}
 	fsm.PutHeader(group, fsm.GroupHeader{Proposer: r.proposer, Count: 1})
 	entry := &raftpb.Entry{Index: &datadir.First.Index, Term: &datadir.First.Term, Data: group}
-	_, err = apply(r.m, entry, func(out *fsm.Outcome) bool {
+	_, err = applyEntry(r.m, entry, func(out *fsm.Outcome) bool {
 		if isOwnLimit(out.Result.Err) {
-			r.reject(e.GetIndex(), req, out.Result.Err)
+			r.rejected.count(e.GetIndex(), req, out.Result.Err)
 		}
 		return false
 	})
@@ -120,34 +128,8 @@ func (r *replayer) entry(e *raftpb.Entry) error {
 	return nil
 }
 
-// apply applies an entry. visit is called after each request, and with nil when a batch ends in the middle of a request or between two;
-// if it returns true, the rest of the entry is not applied.
-func apply(m *fsm.Machine, e *raftpb.Entry, visit func(*fsm.Outcome) (stop bool)) (stopped bool, err error) {
-	open, err := m.Open(e)
-	if err != nil {
-		return false, err
-	}
-	open.DiscardResults()
-	for {
-		out, err := open.Next()
-		switch {
-		case err != nil || out == nil:
-			return false, err
-		case out.BatchFull:
-			if _, err := m.Commit(history.Applied{}); err != nil {
-				return false, err
-			}
-			if visit(nil) {
-				return true, nil
-			}
-		case visit(out):
-			return true, nil
-		}
-	}
-}
-
-// request converts a request of etcd to one of the state machine; nil if it changes nothing here.
-func (r *replayer) request(in *etcdserverpb.InternalRaftRequest) (*fsm.Request, error) {
+// convert converts a request of etcd to one of the state machine; nil if it changes nothing here.
+func (r *replayer) convert(in *etcdserverpb.InternalRaftRequest) (*fsm.Request, error) {
 	req := &fsm.Request{}
 	if h := in.Header; h != nil {
 		req.Identity = auth.Identity{User: h.Username, Revision: h.AuthRevision}
@@ -172,7 +154,7 @@ func (r *replayer) request(in *etcdserverpb.InternalRaftRequest) (*fsm.Request, 
 	case in.LeaseRevoke != nil:
 		req.LeaseRevoke = &kv.LeaseRevokeRequest{ID: in.LeaseRevoke.ID}
 	case in.LeaseCheckpoint != nil:
-		req.LeaseCheckpoint = r.checkpoint(in.LeaseCheckpoint)
+		req.LeaseCheckpoint = r.convertCheckpoint(in.LeaseCheckpoint)
 	case in.Alarm != nil:
 		a := in.Alarm
 		if a.Action == etcdserverpb.AlarmRequest_GET {
@@ -198,7 +180,7 @@ func decode(m proto.Message, into wire.Decoder) error {
 	return into.Decode(b)
 }
 
-func (r *replayer) checkpoint(in *etcdserverpb.LeaseCheckpointRequest) *kv.LeaseCheckpointRequest {
+func (r *replayer) convertCheckpoint(in *etcdserverpb.LeaseCheckpointRequest) *kv.LeaseCheckpointRequest {
 	out := &kv.LeaseCheckpointRequest{Term: datadir.First.Term}
 	for _, c := range in.Checkpoints {
 		if l, ok := r.m.Leases().Lookup(c.ID); ok {

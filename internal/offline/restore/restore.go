@@ -4,7 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math"
+	"slices"
 
 	"go.etcd.io/raft/v3/raftpb"
 
@@ -14,79 +14,7 @@ import (
 	"vigil/internal/state/fsm"
 	"vigil/internal/store/history"
 	"vigil/internal/store/mvcc"
-	"vigil/internal/vfs"
 )
-
-// buildName is the name of the store in the data directory before it is complete.
-var buildName = datadir.RestoringName(datadir.HistoryName)
-
-// batchBytes is about the size of the records in one batch of the store.
-const batchBytes = 1 << 20
-
-// maxRevision is the limit for revisions of the store.
-const maxRevision = math.MaxInt64 >> 1
-
-// Options select the backup and describe the new member.
-type Options struct {
-	FS vfs.FS
-	// Source is a file, the data directory of an etcd member, or a checkpoint. SourceWAL is the raft log of the etcd
-	// member, if it is not in Source.
-	Source, SourceWAL string
-	// Others are the data directories of other members of the same etcd cluster. The newest of all is restored.
-	Others []string
-	// SkipHash accepts a file without the hash that a member appends.
-	SkipHash bool
-	// SkipRejected restores the data directory of an etcd member without the requests in its raft log that exceed a limit
-	// of this program.
-	SkipRejected bool
-
-	// DataDir is created, or must be empty. WALDir, if set, is the future directory of the raft log, which must be empty.
-	DataDir, WALDir string
-	// Name is the name of the member, Members are the names and peer URLs of the cluster. Token distinguishes clusters with
-	// the same members.
-	Name    string
-	Members []cluster.Member
-	Token   string
-
-	// BumpRevision is added to the newest revision. With MarkCompacted everything up to that is compacted, so that no client
-	// takes data of a later state for data of this one. Both or neither are set.
-	BumpRevision  uint64
-	MarkCompacted bool
-
-	// State, if set, is the backup instead of Source.
-	State State
-
-	// Progress, if set, is called with the current step, its bytes done and its total bytes.
-	Progress func(what string, done, total int64)
-	// NoSync omits every sync.
-	NoSync bool
-}
-
-// Summary describes the new data directory.
-type Summary struct {
-	ClusterID, MemberID uint64
-	// Members are the members of the new cluster, with their ids.
-	Members []cluster.Member
-	// Source is the backup that was restored. Positions are the ends of the raft logs of the etcd members whose directories were given.
-	Source    string
-	Positions []Position
-	// Index is the position of the raft log at which the backup was made.
-	Index uint64
-	// Revision is the newest revision now, Compact the compact revision, -1 for none.
-	Revision, Compact int64
-	Records           int64
-	Leases            int
-	Users, Roles      int
-	AuthEnabled       bool
-	// Replayed is how many entries of the raft log were not in the database, Torn how many bytes of a further one a crash
-	// has left.
-	Replayed int
-	Torn     int64
-	// Rejected are the requests of the raft log that are not restored because of SkipRejected.
-	Rejected []Rejected
-	// Alarms are the alarms of the backup. They are not restored: they are about the members of the old cluster.
-	Alarms []kv.Alarm
-}
 
 // Run builds a data directory.
 func Run(ctx context.Context, o Options) (Summary, error) {
@@ -94,14 +22,14 @@ func Run(ctx context.Context, o Options) (Summary, error) {
 	if err != nil {
 		return Summary{}, err
 	}
-	if err := b.dirs.make(); err != nil {
+	if err := b.dirs.create(); err != nil {
 		return Summary{}, err
 	}
 	if err := b.build(); err != nil {
-		b.abandon()
+		b.closeIncomplete()
 		return Summary{}, errors.Join(err, b.dirs.remove())
 	}
-	if err := b.dirs.publish(o.NoSync); err != nil {
+	if err := b.dirs.nameStore(o.NoSync); err != nil {
 		return Summary{}, errors.Join(err, b.dirs.remove())
 	}
 	return b.res, nil
@@ -155,7 +83,7 @@ func (b *builder) build() error {
 		}
 		b.o.Source, b.res.Positions = list[best].Source, list
 	}
-	src, err := open(b.ctx, b.o)
+	src, err := openSource(b.ctx, b.o)
 	if err != nil {
 		return err
 	}
@@ -165,31 +93,36 @@ func (b *builder) build() error {
 		b.res.Positions = []Position{src.last}
 	}
 	b.res.ClusterID = b.clusterID(src)
-	if err := b.create(src.size); err != nil {
+	if err := b.createStore(src.size); err != nil {
 		return err
 	}
-	c, compact, err := src.read(b)
+	b.res.Index, b.res.Torn = src.db.Contents.Index, src.torn
+	c, compact, err := src.loadInto(&b.loader)
 	if err != nil {
 		return err
 	}
 	b.res.Compact = compact
 	conf := &raftpb.ConfState{Voters: b.members.IDs()}
 	c.Members, c.Conf = b.members, conf
-	if err := b.contents(c); err != nil {
+	if err := b.addContents(c); err != nil {
 		return err
 	}
 	if len(src.entries) > 0 {
-		if c, err = b.replay(src.entries); err != nil {
+		out, err := replay(b.ctx, b.log, src.entries, b.o.SkipRejected)
+		if err != nil {
 			return err
 		}
+		c, b.res.Rejected = out.contents, out.rejected
+		b.res.Replayed, b.res.Index = len(src.entries), src.entries[len(src.entries)-1].GetIndex()
+		b.res.Revision, b.res.Compact = out.revision, out.compact
 	}
 	b.res.Alarms = c.Alarms
 	b.res.Leases, b.res.Users, b.res.Roles, b.res.AuthEnabled = len(c.Leases), len(c.Auth.Users()), len(c.Auth.Roles()), c.Auth.Enabled()
-	return b.finish()
+	return b.finishStore()
 }
 
-// create creates the store, for which size bytes are needed.
-func (b *builder) create(size int64) (err error) {
+// createStore creates the store, for which size bytes are needed.
+func (b *builder) createStore(size int64) (err error) {
 	if free, err := b.o.FS.Free(b.o.DataDir); err == nil && free < size {
 		return fmt.Errorf("%w: %s has room for %d bytes, and the backup has %d", kv.ErrNoSpace, b.o.DataDir, free, size)
 	}
@@ -208,8 +141,8 @@ func (b *builder) clusterID(s *source) uint64 {
 	return cluster.RestoredID(b.members.IDs(), last, uint64(max(s.db.Contents.Compact, 0)), b.o.BumpRevision)
 }
 
-// contents adds everything besides the records.
-func (b *builder) contents(c *fsm.Contents) error {
+// addContents adds everything besides the records.
+func (b *builder) addContents(c *fsm.Contents) error {
 	list := c.Records()
 	if b.res.Compact > 0 {
 		list = append(list, mvcc.CompactRecord(b.res.Compact))
@@ -224,8 +157,8 @@ func (b *builder) contents(c *fsm.Contents) error {
 	return b.log.Commit(history.Applied{})
 }
 
-// finish sets the position at which every member of a new cluster begins, and closes the store.
-func (b *builder) finish() error {
+// finishStore sets the position at which every member of a new cluster begins, and closes the store.
+func (b *builder) finishStore() error {
 	for _, a := range b.res.Alarms {
 		if err := b.log.AppendMeta(fsm.ClearedAlarm(a)); err != nil {
 			return err
@@ -247,11 +180,77 @@ func (b *builder) finish() error {
 	return b.log.Close()
 }
 
-// abandon closes an incomplete store.
-func (b *builder) abandon() {
+// closeIncomplete closes an incomplete store.
+func (b *builder) closeIncomplete() {
 	if b.log != nil && !b.closed {
 		b.closed = true
 		b.log.Retire()
 		_ = b.log.Close()
 	}
+}
+
+// buildState fills the store out of a State.
+func (b *builder) buildState() error {
+	s := b.o.State
+	b.res.ClusterID = cluster.RestoredID(b.members.IDs(), append(s.Identity(), b.o.BumpRevision)...)
+	if err := b.createStore(s.Size()); err != nil {
+		return err
+	}
+	r := &Rebuild{loader: loader{log: b.log}}
+	err := s.Build(r)
+	if err == nil && r.m == nil {
+		err = errors.New("the backup has no state")
+	}
+	if err == nil {
+		err = r.Commit()
+	}
+	if err == nil {
+		b.res.Revision, b.res.Compact = r.store.Revision(), r.store.CompactRevision()
+	}
+	r.stop()
+	if err != nil {
+		return err
+	}
+	b.res.Records, b.res.Replayed, b.res.Index = r.records, r.entries, r.applied.Index
+	c, err := fsm.ReadContents(b.log.AllMeta())
+	if err != nil {
+		return err
+	}
+	b.res.Leases, b.res.Users, b.res.Roles, b.res.AuthEnabled = len(c.Leases), len(c.Auth.Users()), len(c.Auth.Roles()), c.Auth.Enabled()
+	if err := b.newCluster(c); err != nil {
+		return err
+	}
+	if err := b.finishStore(); err != nil {
+		return err
+	}
+	b.res.Alarms = c.Alarms
+	return nil
+}
+
+// newCluster replaces the meta records by those of the new cluster at the first position: what belongs to the old members or to
+// positions of the old log is left out.
+func (b *builder) newCluster(c *fsm.Contents) error {
+	next := &fsm.Contents{Members: b.members, Conf: &raftpb.ConfState{Voters: b.members.IDs()}, Auth: c.Auth, Times: c.Times, Leases: slices.Clone(c.Leases)}
+	for i := range next.Leases {
+		next.Leases[i].Granted, next.Leases[i].Since = datadir.First.Index, datadir.First.Index
+	}
+	list := next.Records()
+	if b.res.Compact > 0 {
+		list = append(list, mvcc.CompactRecord(b.res.Compact))
+	}
+	keep := map[string]bool{}
+	for i := range list {
+		keep[list[i].Name()] = true
+	}
+	for _, m := range b.log.AllMeta() {
+		if !keep[m.Name()] {
+			list = append(list, history.Meta{Bucket: m.Bucket, Key: m.Key, Deleted: true})
+		}
+	}
+	for _, m := range list {
+		if err := b.log.AppendMeta(m); err != nil {
+			return err
+		}
+	}
+	return b.log.Commit(history.Applied{})
 }

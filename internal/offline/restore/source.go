@@ -37,8 +37,8 @@ type source struct {
 	last Position
 }
 
-// open opens a backup, and checks everything but the records.
-func open(ctx context.Context, o *Options) (*source, error) {
+// openSource opens a backup, and checks everything but the records.
+func openSource(ctx context.Context, o *Options) (*source, error) {
 	st, err := o.FS.Stat(o.Source)
 	if err != nil {
 		return nil, err
@@ -94,18 +94,6 @@ func (r interruptible) ReadAt(b []byte, off int64) (int, error) {
 		return 0, err
 	}
 	return r.file.ReadAt(b, off)
-}
-
-// progress returns a function that sums up the bytes of a step and reports them.
-func (o *Options) progress(what string, total int64) func(int64) {
-	if o.Progress == nil {
-		return nil
-	}
-	var done int64
-	return func(n int64) {
-		done += n
-		o.Progress(what, min(done, total), total)
-	}
 }
 
 // openEtcd opens the database of an etcd member and reads the entries of its raft log that are not in it.
@@ -165,11 +153,11 @@ func openAccepted(ctx context.Context, o *Options, index, have uint64) (*source,
 	return s, nil
 }
 
-// read adds all records of the backup to the new store, and returns the other contents and the compact revision.
-func (s *source) read(b *builder) (*fsm.Contents, int64, error) {
+// loadInto adds all records of the backup to the new store, and returns the other contents and the compact
+// revision.
+func (s *source) loadInto(l *loader) (*fsm.Contents, int64, error) {
 	st := &s.db.Contents
-	b.res.Index, b.res.Torn = st.Index, s.torn
-	if err := s.db.Records(b.record); err != nil {
+	if err := s.db.Records(l.addRecord); err != nil {
 		if errors.Is(err, context.Canceled) {
 			return nil, 0, err
 		}
