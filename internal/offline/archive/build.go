@@ -143,7 +143,7 @@ func (b *build) load(r *restore.Rebuild) error {
 		return err
 	}
 	if missing {
-		return b.a.note(b.base.Object.Key, fmt.Errorf("%w: records that still count are in no part", archive.ErrDamaged))
+		return b.a.noteDamage(b.base.Object.Key, fmt.Errorf("%w: records that still count are in no part", archive.ErrDamaged))
 	}
 	err = b.a.eachPart(b.ctx, b.manifest, archive.MetaPart, func(o *archive.Object) error {
 		err := o.Meta(r.Meta)
@@ -155,13 +155,13 @@ func (b *build) load(r *restore.Rebuild) error {
 	}
 	err = r.Start(history.Applied{Term: b.manifest.Term, Index: b.manifest.Index})
 	if errors.Is(err, kv.ErrCorrupt) {
-		return b.a.note(b.base.Object.Key, err)
+		return b.a.noteDamage(b.base.Object.Key, err)
 	}
 	if err != nil {
 		return err
 	}
 	if rev, compact := r.Store().Revision(), r.Store().CompactRevision(); rev != b.manifest.Revision || compact != b.manifest.Compact {
-		return b.a.note(b.base.Object.Key, fmt.Errorf("%w: its parts have revision %d, compacted at %d; the manifest has %d and %d",
+		return b.a.noteDamage(b.base.Object.Key, fmt.Errorf("%w: its parts have revision %d, compacted at %d; the manifest has %d and %d",
 			archive.ErrDamaged, rev, compact, b.manifest.Revision, b.manifest.Compact))
 	}
 	return b.compareHash(r, "its parts have")
@@ -174,7 +174,7 @@ func (b *build) compareHash(r *restore.Rebuild, how string) error {
 		return err
 	}
 	if hash != b.manifest.Hash {
-		return b.a.note(b.base.Object.Key, fmt.Errorf("%w: %s the hash %d at revision %d, the cluster had %d", archive.ErrDamaged, how, hash, b.manifest.Revision, b.manifest.Hash))
+		return b.a.noteDamage(b.base.Object.Key, fmt.Errorf("%w: %s the hash %d at revision %d, the cluster had %d", archive.ErrDamaged, how, hash, b.manifest.Revision, b.manifest.Hash))
 	}
 	return nil
 }

@@ -46,7 +46,7 @@ func (a *Archive) fetch(ctx context.Context, list []wanted, visit func(fetched) 
 			size += w.size
 			next++
 			go func() {
-				data, err := a.get(ctx, w.name, w.size)
+				data, err := a.getObject(ctx, w.name, w.size)
 				c <- fetched{w.name, data, err}
 			}()
 		}
@@ -55,9 +55,9 @@ func (a *Archive) fetch(ctx context.Context, list []wanted, visit func(fetched) 
 		size -= list[i].size
 		switch {
 		case errors.Is(f.err, bucket.ErrNotFound):
-			f.err = a.note(f.name, errors.New("it is missing"))
+			f.err = a.noteDamage(f.name, errors.New("it is missing"))
 		case errors.Is(f.err, bucket.ErrSize):
-			f.err = a.note(f.name, f.err)
+			f.err = a.noteDamage(f.name, f.err)
 		}
 		if err := visit(f); err != nil {
 			return err
@@ -94,7 +94,7 @@ func (a *Archive) eachLog(ctx context.Context, list []LogObject, visit func(LogO
 		}
 		object, err := a.reader.Open(f.name, f.data)
 		if err != nil {
-			return a.note(f.name, err)
+			return a.noteDamage(f.name, err)
 		}
 		return visit(o, object)
 	})
@@ -112,7 +112,7 @@ func (a *Archive) eachPart(ctx context.Context, base *archive.Base, kind string,
 		}
 		object, err := a.reader.OpenPart(p, f.data)
 		if err != nil {
-			return a.note(f.name, err)
+			return a.noteDamage(f.name, err)
 		}
 		return visit(object)
 	})
@@ -122,7 +122,7 @@ func (a *Archive) eachPart(ctx context.Context, base *archive.Base, kind string,
 func (a *Archive) content(name string, err error) error {
 	var bad *restore.ContentError
 	if err != nil && (unusable(err) || errors.As(err, &bad)) {
-		return a.note(name, err)
+		return a.noteDamage(name, err)
 	}
 	return err
 }

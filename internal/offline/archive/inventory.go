@@ -73,7 +73,7 @@ func Open(ctx context.Context, b bucket.Bucket, where string, keys ...io.Reader)
 		if err != nil {
 			return nil, fmt.Errorf("%s: %w", where, err)
 		}
-		found = a.add(o) || found
+		found = a.addObject(o) || found
 	}
 	slices.SortFunc(a.Logs, func(x, y LogObject) int {
 		return cmp.Or(cmp.Compare(x.First, y.First), cmp.Compare(x.Last, y.Last), strings.Compare(x.Object.Key, y.Object.Key))
@@ -90,8 +90,8 @@ func Open(ctx context.Context, b bucket.Bucket, where string, keys ...io.Reader)
 	return a, nil
 }
 
-// add sorts an object into the archive, and reports whether it is the identity.
-func (a *Archive) add(o bucket.Object) bool {
+// addObject sorts an object into the archive, and reports whether it is the identity.
+func (a *Archive) addObject(o bucket.Object) bool {
 	if o.Key == archive.IdentityName {
 		return true
 	}
@@ -207,8 +207,8 @@ func (a *Archive) Damages() []Damage {
 	return out
 }
 
-// note remembers what is wrong with an object. It returns the error.
-func (a *Archive) note(name string, err error) error {
+// noteDamage remembers what is wrong with an object. It returns the error.
+func (a *Archive) noteDamage(name string, err error) error {
 	reason := printable(strings.TrimPrefix(err.Error(), name+": "))
 	a.damaged[name] = reason
 	return &damageError{Damage{name, reason}}
@@ -252,14 +252,14 @@ func (a *Archive) Manifest(ctx context.Context, o *BaseObject) (*archive.Base, e
 		base, err = archive.DecodeBase(&a.Identity, o.Object.Key, data)
 	}
 	if err != nil {
-		return nil, a.note(o.Object.Key, err)
+		return nil, a.noteDamage(o.Object.Key, err)
 	}
 	o.manifest = &base
 	return o.manifest, nil
 }
 
-// get returns a whole object, which should have a size: no more is read, because several objects are in memory at a time.
-func (a *Archive) get(ctx context.Context, name string, size int64) ([]byte, error) {
+// getObject returns a whole object, which should have a size: no more is read, because several objects are in memory at a time.
+func (a *Archive) getObject(ctx context.Context, name string, size int64) ([]byte, error) {
 	data, err := bucket.ReadAll(ctx, a.b, name, min(size, archive.MaxObject))
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", name, err)

@@ -88,9 +88,9 @@ func (a *Archive) PlanPrune(ctx context.Context, r Rules, now time.Time) (*Prune
 	if newest < 0 {
 		return nil, fmt.Errorf("%s: nothing is removed: no state can be restored: there is no base state with all of its parts", a.where)
 	}
-	keep := a.choose(r, p.Now, newest)
+	keep := a.chooseBases(r, p.Now, newest)
 	p.From = a.Bases[keep.from].Index
-	a.fill(p, keep)
+	a.fillPlan(p, keep)
 	return p, nil
 }
 
@@ -110,8 +110,8 @@ type choice struct {
 	from    int
 }
 
-// choose applies the rules to the bases. newest is the newest one that can be restored.
-func (a *Archive) choose(r Rules, now time.Time, newest int) choice {
+// chooseBases applies the rules to the bases. newest is the newest one that can be restored.
+func (a *Archive) chooseBases(r Rules, now time.Time, newest int) choice {
 	c := choice{reasons: map[int][]string{}, from: newest}
 	// A base is not older than one before it: the clock of the bucket was behind when it was written.
 	written := make([]time.Time, len(a.Bases))
@@ -154,8 +154,8 @@ func (a *Archive) choose(r Rules, now time.Time, newest int) choice {
 	return c
 }
 
-// fill sorts all objects into those that are kept and those that are removed.
-func (a *Archive) fill(p *PrunePlan, c choice) {
+// fillPlan sorts all objects into those that are kept and those that are removed.
+func (a *Archive) fillPlan(p *PrunePlan, c choice) {
 	listed := map[string]bool{}
 	remove := func(o bucket.Object, yes bool) {
 		if yes {

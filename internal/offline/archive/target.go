@@ -78,7 +78,7 @@ func (r *Result) set(a *Archive, t Target, b *build, index uint64) {
 func (a *Archive) attempt(ctx context.Context, t Target, progress func(string, int64, int64), run func(*build) error) (*build, error) {
 	for {
 		known := len(a.damaged)
-		b, err := a.plan(ctx, t)
+		b, err := a.planRestore(ctx, t)
 		if err == nil {
 			b.target, b.progress = t.String(), progress
 			err = run(b)
@@ -137,8 +137,8 @@ func (a *Archive) missing(index uint64) []string {
 	return out
 }
 
-// plan chooses the base and the log objects for a target.
-func (a *Archive) plan(ctx context.Context, t Target) (*build, error) {
+// planRestore chooses the base and the log objects for a target.
+func (a *Archive) planRestore(ctx context.Context, t Target) (*build, error) {
 	if !t.Time.IsZero() {
 		return a.planTime(ctx, t)
 	}
@@ -240,14 +240,14 @@ func (a *Archive) planTime(ctx context.Context, t Target) (*build, error) {
 		return a.newBuild(ctx, o, a.newest(), found)
 	}
 	if len(a.Bases) == 0 {
-		return a.plan(ctx, Target{})
+		return a.planRestore(ctx, Target{})
 	}
 	for _, o := range a.Bases {
 		if m, err := a.Manifest(ctx, o); err == nil {
 			return nil, fmt.Errorf("%s cannot be restored: the first state is of %s", t, m.Time.Format(time.RFC3339Nano))
 		}
 	}
-	return a.plan(ctx, Target{}) // its error: all are damaged
+	return a.planRestore(ctx, Target{}) // its error: all are damaged
 }
 
 // timesOf returns the times of revisions in the state of a base.
@@ -258,7 +258,7 @@ func (a *Archive) timesOf(ctx context.Context, m *archive.Base) (*timeline.State
 	}
 	// A state with more cannot be restored: its meta records are one batch.
 	if size > history.MaxBatchBytes {
-		return nil, a.note(m.Name(), fmt.Errorf("%w: %d bytes of meta records, the most is %d", archive.ErrDamaged, size, history.MaxBatchBytes))
+		return nil, a.noteDamage(m.Name(), fmt.Errorf("%w: %d bytes of meta records, the most is %d", archive.ErrDamaged, size, history.MaxBatchBytes))
 	}
 	var list []history.Meta
 	err := a.eachPart(ctx, m, archive.MetaPart, func(o *archive.Object) error {
@@ -272,7 +272,7 @@ func (a *Archive) timesOf(ctx context.Context, m *archive.Base) (*timeline.State
 	}
 	c, err := fsm.ReadContents(list)
 	if err != nil {
-		return nil, a.note(m.Name(), err)
+		return nil, a.noteDamage(m.Name(), err)
 	}
 	return c.Times, nil
 }

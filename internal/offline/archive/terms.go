@@ -27,7 +27,7 @@ func (a *Archive) compareTerms(list []termAt) {
 		if first, ok := claims[p.claim.Term]; !ok {
 			claims[p.claim.Term] = p
 		} else if first.claim != p.claim {
-			_ = a.note(p.name, fmt.Errorf("%w: it claims term %d as %s, and %s as %s: they are of two histories",
+			_ = a.noteDamage(p.name, fmt.Errorf("%w: it claims term %d as %s, and %s as %s: they are of two histories",
 				archive.ErrForeign, p.claim.Term, p.claim.ID, first.name, first.claim.ID))
 			continue
 		}
@@ -38,7 +38,7 @@ func (a *Archive) compareTerms(list []termAt) {
 		if p.term >= before.term && (p.index > before.index || p.term == before.term) {
 			continue
 		}
-		_ = a.note(p.name, fmt.Errorf("%w: it has term %d at entry %d, and %s has term %d at entry %d: they are of two histories",
+		_ = a.noteDamage(p.name, fmt.Errorf("%w: it has term %d at entry %d, and %s has term %d at entry %d: they are of two histories",
 			archive.ErrForeign, p.term, p.index, before.name, before.term, before.index))
 	}
 }

@@ -85,7 +85,7 @@ type verifier struct {
 // manifests. An error says that the verification is not complete.
 func (a *Archive) Verify(ctx context.Context, o VerifyOptions) (*Verdict, error) {
 	v := &verifier{a: a, ctx: ctx, o: o}
-	err := v.run()
+	err := v.verifyAll()
 	v.v.Damages = a.Damages()
 	v.v.Other = len(a.Other)
 	v.v.Encrypted = v.locked
@@ -93,7 +93,7 @@ func (a *Archive) Verify(ctx context.Context, o VerifyOptions) (*Verdict, error)
 	return &v.v, err
 }
 
-func (v *verifier) run() error {
+func (v *verifier) verifyAll() error {
 	listed := map[string]*archive.Part{}
 	for _, o := range v.a.Bases {
 		m, err := v.a.Manifest(v.ctx, o)
@@ -107,7 +107,7 @@ func (v *verifier) run() error {
 		for i := range m.Parts {
 			listed[m.Parts[i].Name] = &m.Parts[i]
 			if _, ok := v.a.Parts[m.Parts[i].Name]; !ok {
-				_ = v.a.note(m.Parts[i].Name, fmt.Errorf("it is missing, and %s lists it", o.Object.Key))
+				_ = v.a.noteDamage(m.Parts[i].Name, fmt.Errorf("it is missing, and %s lists it", o.Object.Key))
 			}
 		}
 	}
@@ -218,7 +218,7 @@ func (v *verifier) objects(listed map[string]*archive.Part) error {
 				v.unreadable = f.name
 			}
 		case err != nil && unusable(err):
-			_ = v.a.note(f.name, err)
+			_ = v.a.noteDamage(f.name, err)
 		case err != nil:
 			return err
 		}
@@ -370,7 +370,7 @@ func (v *verifier) compare(r *restore.Rebuild, b *build, replayed bool) error {
 		return err
 	}
 	if rev, compact := r.Store().Revision(), r.Store().CompactRevision(); rev != m.Revision || compact != m.Compact {
-		_ = v.a.note(name, fmt.Errorf("%s revision %d, compacted at %d; the manifest has %d and %d", how, rev, compact, m.Revision, m.Compact))
+		_ = v.a.noteDamage(name, fmt.Errorf("%s revision %d, compacted at %d; the manifest has %d and %d", how, rev, compact, m.Revision, m.Compact))
 		return nil
 	}
 	if replayed {
@@ -383,7 +383,7 @@ func (v *verifier) compare(r *restore.Rebuild, b *build, replayed bool) error {
 		}
 		v.v.Replayed++
 		if diff := differentMeta(b.metas, r.AllMeta()); diff != "" {
-			_ = v.a.note(name, fmt.Errorf("%s other meta records: %s", how, diff))
+			_ = v.a.noteDamage(name, fmt.Errorf("%s other meta records: %s", how, diff))
 		}
 		return nil
 	}

@@ -41,16 +41,16 @@ func (a *agenda) wakeAll() {
 	a.changed.Broadcast()
 }
 
-// queue makes the reclaimer look for garbage.
-func (a *agenda) queue() {
+// queueWork makes the reclaimer look for garbage.
+func (a *agenda) queueWork() {
 	a.Lock()
 	defer a.Unlock()
 	a.queued = true
 	a.changed.Broadcast()
 }
 
-// request makes the reclaimer look for garbage and reclaim all of it.
-func (a *agenda) request() {
+// requestAll makes the reclaimer look for garbage and reclaim all of it.
+func (a *agenda) requestAll() {
 	a.Lock()
 	defer a.Unlock()
 	a.requested++

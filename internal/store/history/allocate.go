@@ -95,7 +95,7 @@ func (a *allocator) allocateInBackground() {
 		a.noteLocked()
 		a.mu.changed.Broadcast()
 		if err == nil && known {
-			a.work.queue() // what could not be rewritten for want of room may be now
+			a.work.queueWork() // what could not be rewritten for want of room may be now
 		}
 	}
 }
@@ -198,13 +198,13 @@ func (a *allocator) prepareSegment(id uint64) (*growing.Segment, error) {
 	if err := a.dir.fs.Remove(temp); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, allocationError(temp, err)
 	}
-	for size := a.sizes.next(); ; size = smaller(size) {
+	for size := a.sizes.nextSize(); ; size = smaller(size) {
 		file, err := a.dir.fs.Create(temp)
 		if err != nil {
 			return nil, allocationError(temp, err)
 		}
 		seg, err := a.startSegment(id, temp, file, size)
-		if err == nil || smaller(size) < a.sizes.least() || !errors.Is(err, kv.ErrNoSpace) {
+		if err == nil || smaller(size) < a.sizes.leastSize() || !errors.Is(err, kv.ErrNoSpace) {
 			return seg, err
 		}
 	}
@@ -360,9 +360,9 @@ func (a *allocator) hasAny() bool {
 	return a.mu.next != nil || a.mu.reserve != nil
 }
 
-// lack returns why the last attempt failed, nil if it did not or nothing is missing any more. A call
+// lackError returns why the last attempt failed, nil if it did not or nothing is missing any more. A call
 // after allocatePause makes the allocator try again.
-func (a *allocator) lack() error {
+func (a *allocator) lackError() error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if a.mu.err == nil || a.bothLocked() {
@@ -398,7 +398,7 @@ func (a *allocator) resizeInBackground() {
 // resizeFiles cuts the next segment and the reserve if they are much larger than they should be, and
 // grows the reserve if it is much smaller.
 func (a *allocator) resizeFiles() {
-	size := a.sizes.next()
+	size := a.sizes.nextSize()
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	next, reserve := a.mu.next, a.mu.reserve

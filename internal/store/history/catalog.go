@@ -76,9 +76,9 @@ func (c *catalog) hasFile(file *segfile.File) bool {
 	return slices.ContainsFunc(c.segments(), func(s *segment) bool { return s.file() == file })
 }
 
-// missing returns the error of a segment whose file could not be opened because it does not exist: it
+// explainMissing returns the error of a segment whose file could not be opened because it does not exist: it
 // is damage if the directory does not have its name.
-func (c *catalog) missing(dir directory, file *segfile.File, err error) error {
+func (c *catalog) explainMissing(dir directory, file *segfile.File, err error) error {
 	names, lerr := dir.fs.List(dir.path)
 	if lerr != nil || slices.Contains(names, filepath.Base(file.Path())) || !c.hasFile(file) {
 		return err
@@ -98,7 +98,7 @@ func (c *catalog) countBytes() (total, live int64) {
 	for _, s := range v.segs {
 		n := s.size.Load()
 		total += n
-		dead, _ := s.garbage()
+		dead, _ := s.countGarbage()
 		if f := s.file(); f != nil {
 			foot := f.Footer()
 			dead += c.metas.DeadIn(foot.FirstID, foot.LastID)
@@ -136,7 +136,7 @@ func (c *catalog) findCandidates() candidates {
 	blocked, kept := false, false
 	for _, s := range v.segs {
 		k := garbage.Candidate{Size: s.size.Load()}
-		all, tombs := s.garbage()
+		all, tombs := s.countGarbage()
 		k.All, k.Dead = all, all
 		kept = kept || s.dead.Unsure
 		if kept {

@@ -65,15 +65,15 @@ func (l *Log) Checkpoint(ctx context.Context, dir, sub string) (c Checkpoint, er
 	}
 	p := partial{l: l, root: dir + partialSuffix}
 	p.dir = filepath.Join(p.root, sub)
-	if err := p.clear(); err != nil {
+	if err := p.removeAll(); err != nil {
 		return wrap(err)
 	}
-	c, err = p.make(ctx)
+	c, err = p.build(ctx)
 	if err == nil {
-		err = p.publish(dir)
+		err = p.nameResult(dir)
 	}
 	if err != nil {
-		_ = p.clear() // what remains has a name that says so
+		_ = p.removeAll() // what remains has a name that says so
 		return wrap(err)
 	}
 	return c, nil
@@ -85,8 +85,8 @@ type partial struct {
 	root, dir string
 }
 
-// clear removes what is there, if that is a partial checkpoint and nothing else.
-func (p *partial) clear() error {
+// removeAll removes what is there, if that is a partial checkpoint and nothing else.
+func (p *partial) removeAll() error {
 	fsys := p.l.o.FS
 	names, err := fsys.List(p.dir)
 	if err == nil {
@@ -111,8 +111,8 @@ func (p *partial) clear() error {
 	return err
 }
 
-// make fills the directory and makes it durable.
-func (p *partial) make(ctx context.Context) (Checkpoint, error) {
+// build fills the directory and makes it durable.
+func (p *partial) build(ctx context.Context) (Checkpoint, error) {
 	for range checkpointAttempts {
 		files, v, err := p.chooseFiles(ctx)
 		if err != nil {
@@ -121,14 +121,14 @@ func (p *partial) make(ctx context.Context) (Checkpoint, error) {
 		if err := p.l.o.FS.MkdirAll(p.dir); err != nil {
 			return Checkpoint{}, err
 		}
-		c, ok, err := p.fill(ctx, files, v)
+		c, ok, err := p.linkFiles(ctx, files, v)
 		if err == nil && ok && !p.l.o.NoSync {
 			err = p.l.o.FS.SyncDir(p.dir)
 		}
 		if err != nil || ok {
 			return c, err
 		}
-		if err := p.clear(); err != nil {
+		if err := p.removeAll(); err != nil {
 			return Checkpoint{}, err
 		}
 	}
@@ -168,9 +168,9 @@ func (p *partial) chooseFiles(ctx context.Context) ([]*segfile.File, *View, erro
 	}
 }
 
-// fill links the files and copies what v shows of the open segment. It returns false if a file was
+// linkFiles links the files and copies what v shows of the open segment. It returns false if a file was
 // rewritten meanwhile.
-func (p *partial) fill(ctx context.Context, files []*segfile.File, v *View) (Checkpoint, bool, error) {
+func (p *partial) linkFiles(ctx context.Context, files []*segfile.File, v *View) (Checkpoint, bool, error) {
 	c := Checkpoint{Applied: v.applied, Revision: v.last.Main}
 	for _, f := range files {
 		if err := ctx.Err(); err != nil {
@@ -227,8 +227,8 @@ func (p *partial) copyOpen(ctx context.Context, v *View) (n int64, err error) {
 	return c.Size(), p.l.dir.syncFile(file, file.Name())
 }
 
-// publish gives the finished checkpoint its name.
-func (p *partial) publish(dir string) error {
+// nameResult gives the finished checkpoint its name.
+func (p *partial) nameResult(dir string) error {
 	l := p.l
 	err := l.o.FS.Rename(p.root, dir)
 	if err != nil || l.o.NoSync {

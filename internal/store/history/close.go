@@ -78,10 +78,10 @@ func (l *Log) finalSync() error {
 			return l.end.fail(err)
 		}
 		l.seal.noteSynced(seg, seg.End, seg.Applied)
-		w.drop()
+		w.clearBatch()
 		w.last = l.cat.manifest.Load().last
-		w.beginBatch(0)
-		if err := l.write(w.applied); kv.Shortage(err) {
+		w.ensureBuffer(0)
+		if err := l.writeBatch(w.applied); kv.Shortage(err) {
 			l.o.Logger.Warn("closing the history without a mark that its end is whole", "error", err.Error())
 			return nil
 		} else if err != nil {

@@ -109,8 +109,8 @@ func (e *ending) enter(p phase) (before phase) {
 	return before
 }
 
-// pause waits for retryPause, or less if the log ends.
-func (e *ending) pause() {
+// waitToRetry waits for retryPause, or less if the log ends.
+func (e *ending) waitToRetry() {
 	select {
 	case <-e.ctx.Done():
 	case <-time.After(retryPause):

@@ -12,11 +12,11 @@ import (
 // meanwhile is not freed before Close.
 func (v *View) Hold(from kv.Rev) (*Scanner, error) {
 	s := &Scanner{spans: v.spans(from), held: true}
-	if err := take(s.spans); err != nil {
+	if err := holdSources(s.spans); err != nil {
 		return nil, err
 	}
 	for i := range s.spans {
-		if err := s.spans[i].number(); err != nil {
+		if err := s.spans[i].findRecords(); err != nil {
 			s.Close()
 			return nil, err
 		}

@@ -152,7 +152,7 @@ func TestTakeNoticesRewrites(t *testing.T) {
 		at := len(spans) * part / 10
 		takeAll := func(spans []span) {
 			for i := range spans {
-				if err := spans[i].take(); err != nil {
+				if err := spans[i].holdSource(); err != nil {
 					t.Fatal(err)
 				}
 			}
@@ -165,11 +165,11 @@ func TestTakeNoticesRewrites(t *testing.T) {
 		waitReclaimed(t, l)
 		takeAll(spans[at:])
 		for i := range spans {
-			if err := spans[i].number(); err != nil {
+			if err := spans[i].findRecords(); err != nil {
 				t.Fatal(err)
 			}
 		}
-		moved := slices.ContainsFunc(spans, span.moved)
+		moved := slices.ContainsFunc(spans, span.hasMoved)
 		sc := &Scanner{spans: spans, held: true}
 		shown := map[kv.Rev]bool{}
 		for sc.Next() {

@@ -59,7 +59,7 @@ func newLog(o Options, pinned *vfs.Pinned) *Log {
 	l.rec = &reclaimer{dir: l.dir, logger: o.Logger, sizes: l.sizes, end: l.end, cat: l.cat, work: l.work,
 		alloc: l.alloc, seal: l.seal}
 	l.setMember(format.Identity{ClusterID: o.ClusterID, MemberID: o.MemberID})
-	l.w.pend.Sorted = true
+	l.w.pending.Sorted = true
 	l.w.metas = metas.NewState()
 	return l
 }
@@ -190,7 +190,7 @@ func (l *Log) View() *View { return l.cat.manifest.Load() }
 // A record whose segment cannot be read is skipped: it stays, and so do all later tombstones, until the next Open. Dead
 // returns the first error.
 func (l *Log) Dead(recs []DeadRecord) error {
-	defer l.work.queue()
+	defer l.work.queueWork()
 	return l.cat.markAllDead(recs)
 }
 
@@ -222,7 +222,7 @@ func (l *Log) CommittedMeta() []Meta { return l.w.metas.Committed() }
 
 // Reclaim requests that all segments with dead records are rewritten now, even where it is not worth
 // it, and returns.
-func (l *Log) Reclaim() { l.work.request() }
+func (l *Log) Reclaim() { l.work.requestAll() }
 
 // WaitReclaimed returns when reclaim has nothing to do. Its errors are ctx's, the error of a rewrite
 // that failed, the error that ended the log, and ErrClosed.

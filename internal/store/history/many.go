@@ -20,7 +20,7 @@ func (v *View) GetSome(revs []kv.Rev, size int, out *kv.Records) (need int, err 
 		return need, err
 	}
 	m := many{v: v, most: size, dst: out.Buf, ends: &out.Ends}
-	need, err = m.get(revs)
+	need, err = m.readAll(revs)
 	out.Buf = m.dst
 	return need, err
 }
@@ -30,7 +30,7 @@ func (v *View) GetSome(revs []kv.Rev, size int, out *kv.Records) (need int, err 
 // records before the one that failed.
 func (v *View) GetFramed(revs []kv.Rev, tag byte, dst []byte) (out []byte, n int, err error) {
 	m := many{v: v, tag: tag, most: cap(dst), dst: dst}
-	_, err = m.get(revs)
+	_, err = m.readAll(revs)
 	return m.dst, m.n, err
 }
 
@@ -56,8 +56,8 @@ type place struct {
 	i    int
 }
 
-// get appends the records at revs to dst until there is no room for one: then need is its size.
-func (m *many) get(revs []kv.Rev) (need int, err error) {
+// readAll appends the records at revs to dst until there is no room for one: then need is its size.
+func (m *many) readAll(revs []kv.Rev) (need int, err error) {
 	m.a.Begin()
 	defer func() {
 		m.ahead.Release()
@@ -66,10 +66,10 @@ func (m *many) get(revs []kv.Rev) (need int, err error) {
 	for i, rev := range revs {
 		at := i % len(m.found)
 		if at == 0 {
-			m.find(revs[i:min(i+len(m.found), len(revs))])
+			m.findRecords(revs[i:min(i+len(m.found), len(revs))])
 		}
 		w := segfile.Want{Rev: rev, Room: m.most - len(m.dst), Tag: m.tag}
-		out, need, err := m.getOne(&m.found[at], &w)
+		out, need, err := m.readOne(&m.found[at], &w)
 		if err != nil || need > 0 || m.tag != 0 && len(out) == len(m.dst) { // the last: there is no room for an empty record
 			return need, err
 		}
@@ -82,8 +82,8 @@ func (m *many) get(revs []kv.Rev) (need int, err error) {
 	return 0, nil
 }
 
-// find finds the records at revs, and touches them.
-func (m *many) find(revs []kv.Rev) {
+// findRecords finds the records at revs, and touches them.
+func (m *many) findRecords(revs []kv.Rev) {
 	clear(m.found[:])
 	defer func() { m.ahead.Forget(recover()) }()
 	for i, rev := range revs {
@@ -104,8 +104,8 @@ func (m *many) find(revs []kv.Rev) {
 	m.ahead.Touch()
 }
 
-// getOne appends a record that was found, unless there is no room.
-func (m *many) getOne(p *place, w *segfile.Want) (out []byte, need int, err error) {
+// readOne appends a record that was found, unless there is no room.
+func (m *many) readOne(p *place, w *segfile.Want) (out []byte, need int, err error) {
 	switch {
 	case p.mem != nil:
 		return appendWithin(p.mem.At(p.i)[format.RecordHeaderSize:], w, m.dst)
@@ -116,7 +116,7 @@ func (m *many) getOne(p *place, w *segfile.Want) (out []byte, need int, err erro
 	}
 	// It may be in the current batch, or does not exist.
 	if s := m.v.segmentOf(w.Rev); s != nil {
-		return m.v.getSealed(s, &m.a, w, m.dst)
+		return m.v.readSealed(s, &m.a, w, m.dst)
 	}
-	return m.v.getMemory(w, m.dst)
+	return m.v.readMemory(w, m.dst)
 }

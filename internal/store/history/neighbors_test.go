@@ -77,7 +77,7 @@ func TestRewriteOfNeighborsOnly(t *testing.T) {
 		t.Fatal(err)
 	}
 	segs := l.cat.segments()
-	_, err := l.rec.rewrite(context.Background(), []*segment{segs[0], segs[2]}, math.MaxInt64)
+	_, err := l.rec.rewriteRun(context.Background(), []*segment{segs[0], segs[2]}, math.MaxInt64)
 	if err == nil || !strings.Contains(err.Error(), "no neighbors") {
 		t.Errorf("error %v", err)
 	}

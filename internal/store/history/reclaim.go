@@ -51,7 +51,7 @@ func (r *reclaimer) reclaimOnce() bool {
 	for _, s := range run {
 		stats.Read += s.size.Load()
 	}
-	merged, err := r.rewrite(r.work.ctx, run, rate)
+	merged, err := r.rewriteRun(r.work.ctx, run, rate)
 	if err == nil {
 		stats.Written, stats.Busy = merged.size.Load(), time.Since(start)
 		r.work.noteRewrite(stats)
@@ -73,13 +73,13 @@ func (r *reclaimer) terms(found *candidates, all bool) (t garbage.Terms, rate in
 	free, err := r.dir.fs.Free(r.dir.path)
 	total, _ := r.cat.countBytes()
 	d := garbage.Disk{Free: free, Total: total, Unknown: err != nil, Segment: r.sizes.most,
-		Merged: r.sizes.merged(), Reserve: r.alloc.reserveBytes()}
+		Merged: r.sizes.mergedSize(), Reserve: r.alloc.reserveBytes()}
 	return d.Terms(found.dead, found.live, all)
 }
 
-// rewrite writes one segment that holds what is not dead in run, sealed segments that are neighbors,
+// rewriteRun writes one segment that holds what is not dead in run, sealed segments that are neighbors,
 // and replaces them by it. If it fails, everything is as it was, or the log has failed.
-func (r *reclaimer) rewrite(ctx context.Context, run []*segment, rate int64) (*segment, error) {
+func (r *reclaimer) rewriteRun(ctx context.Context, run []*segment, rate int64) (*segment, error) {
 	plan, err := r.cat.planMerge(run)
 	if err != nil {
 		return nil, err
@@ -99,7 +99,7 @@ func (r *reclaimer) rewrite(ctx context.Context, run []*segment, rate int64) (*s
 			r.alloc.refillReserve()
 		}
 	}()
-	merged, err := w.write()
+	merged, err := w.writeMerged()
 	if err != nil {
 		return nil, err
 	}

@@ -35,7 +35,7 @@ func Open(o Options) (*Log, error) {
 	}
 	l := newLog(o, pinned)
 	r := recovery{l: l, member: format.Identity{ClusterID: o.ClusterID, MemberID: o.MemberID}}
-	if err := r.run(); err != nil {
+	if err := r.recover(); err != nil {
 		for _, s := range r.segs {
 			if f := s.file(); f != nil {
 				f.Release()
@@ -61,8 +61,8 @@ type recovery struct {
 	chain  format.Chain
 }
 
-// run reads all files and makes what it finds durable. After it, logs has one element, the open segment.
-func (r *recovery) run() error {
+// recover reads all files and makes what it finds durable. After it, logs has one element, the open segment.
+func (r *recovery) recover() error {
 	l := r.l
 	files, err := segfile.List(l.o.FS, l.o.Dir)
 	if err != nil {

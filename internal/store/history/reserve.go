@@ -32,7 +32,7 @@ func openReserve(dir directory, sizes *sizes) (vfs.File, int64, error) {
 		return nil, 0, allocationError(path, err)
 	}
 	size, err := file.Size()
-	if err == nil && size >= sizes.least() && size <= sizes.most {
+	if err == nil && size >= sizes.leastSize() && size <= sizes.most {
 		// A crash before it was durable may have freed its space.
 		if err = file.Preallocate(size); err == nil {
 			return file, size, nil
@@ -56,9 +56,9 @@ func makeReserve(dir directory, sizes *sizes) (vfs.File, int64, error) {
 	if err != nil {
 		return nil, 0, allocationError(path, err)
 	}
-	size := sizes.next()
+	size := sizes.nextSize()
 	err = file.Preallocate(size)
-	for smaller(size) >= sizes.least() && vfs.CauseOf(err) == vfs.NoSpace {
+	for smaller(size) >= sizes.leastSize() && vfs.CauseOf(err) == vfs.NoSpace {
 		size = smaller(size)
 		if err = file.Truncate(0); err == nil { // frees what was allocated of it
 			err = file.Preallocate(size)

@@ -268,6 +268,42 @@ func TestTakeReserveAlone(t *testing.T) {
 	}
 }
 
+// TestReserveReturns: a rewrite on a full disk takes the reserve, and what it frees becomes the reserve again, though nothing is written.
+func TestReserveReturns(t *testing.T) {
+	disk := faultfs.New(memfs.New(), nil)
+	o := testOptions(disk)
+	o.SegmentBytes = minSegmentBytes
+	l, m := create(t, o)
+	dead := compactSome(t, l, m)
+	if _, err := l.Sync(); err != nil {
+		t.Fatal(err)
+	}
+	l.awaitAllocated()
+	disk.SetFree(0)
+	if err := l.Dead(dead); err != nil {
+		t.Fatal(err)
+	}
+	l.Reclaim()
+	waitReclaimed(t, l)
+	if st := l.ReclaimStats(); st.Rewrites == 0 {
+		t.Fatalf("%+v", st)
+	}
+	for until := time.Now().Add(time.Minute); !l.alloc.hasReserve(); time.Sleep(time.Millisecond) {
+		if time.Now().After(until) {
+			t.Fatal("there is no reserve after the rewrite")
+		}
+	}
+	if err := errors.Join(l.Room(), verifyLeft(l, m), l.Close()); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func (a *allocator) hasReserve() bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.mu.reserve != nil
+}
+
 // TestReclaimWithoutProgress: the oldest segment with garbage is too large for what room there is, and the
 // deletions that are dead after it have to stay for as long. Reclaim rests until something has changed.
 func TestReclaimWithoutProgress(t *testing.T) {

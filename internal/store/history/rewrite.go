@@ -107,9 +107,9 @@ func (w *rewriting) chooseMetas() error {
 	return nil
 }
 
-// write writes the merged segment under a temporary name, makes it durable and reads it back. The
+// writeMerged writes the merged segment under a temporary name, makes it durable and reads it back. The
 // file that it returns has the name that the segment will get. If it fails, nothing is left.
-func (w *rewriting) write() (*segfile.File, error) {
+func (w *rewriting) writeMerged() (*segfile.File, error) {
 	if err := w.writeOutput(); err != nil {
 		if w.out != nil {
 			w.dir.discard(w.out.File, w.out.Path)

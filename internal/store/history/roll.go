@@ -11,7 +11,7 @@ import (
 // batch that is larger than a segment, which is in memory until then. With any set, it reports
 // whether it has a dead record.
 func (l *Log) RollWanted(any bool) bool {
-	size := l.sizes.next()
+	size := l.sizes.nextSize()
 	_, live := l.cat.countBytes()
 	v := l.cat.manifest.Load()
 	dead := l.cat.deadInOpen()
@@ -82,7 +82,7 @@ func (l *Log) makeRoom(n int64) error {
 // Close) was written and the segment was sealed.
 func (l *Log) sizeWith(n int64) int64 {
 	w := &l.w
-	return w.seg.SealedSize(n, w.pend.Sparse, len(w.pendLoc))
+	return w.seg.SealedSize(n, w.pending.Sparse, len(w.pendingMetas))
 }
 
 // noteLeft notes how many bytes fit into the open segment.

@@ -15,10 +15,10 @@ func (l *Log) Room() error {
 	if err := l.end.checkWritable(); err != nil {
 		return err
 	}
-	if err := l.seal.shortage(); err != nil {
+	if err := l.seal.shortageError(); err != nil {
 		return err // the sealer tries again
 	}
-	if err := l.alloc.lack(); err != nil {
+	if err := l.alloc.lackError(); err != nil {
 		return err
 	}
 	if refused != nil {
@@ -34,7 +34,7 @@ func (l *Log) Allocated() (bytes, kept int64) {
 	if bytes = l.alloc.ahead.Load(); bytes == 0 {
 		bytes = l.left.Load()
 	}
-	return bytes, l.sizes.kept()
+	return bytes, l.sizes.keptSize()
 }
 
 // RoomToFree is Room for what makes the store smaller, such as deletions and compactions, which are
@@ -42,7 +42,7 @@ func (l *Log) Allocated() (bytes, kept int64) {
 // what is kept for them. The other half is for those that were accepted before.
 func (l *Log) RoomToFree() error {
 	err := l.Room()
-	if kv.Shortage(err) && (l.alloc.hasAny() || l.left.Load() >= l.sizes.kept()/2) {
+	if kv.Shortage(err) && (l.alloc.hasAny() || l.left.Load() >= l.sizes.keptSize()/2) {
 		return nil
 	}
 	return err

@@ -48,7 +48,7 @@ func (s *Scanner) Next() bool {
 			s.rec, s.last = rec, rec.Rev
 			return true
 		}
-		if found, more := s.step(); found || !more {
+		if found, more := s.stepOn(); found || !more {
 			return found && s.err == nil
 		}
 	}
@@ -56,9 +56,9 @@ func (s *Scanner) Next() bool {
 	return false
 }
 
-// step makes a step towards the next record: to the next span, or to the next window. found is set if it
+// stepOn makes a step towards the next record: to the next span, or to the next window. found is set if it
 // reached a record, more if there may be one.
-func (s *Scanner) step() (found, more bool) {
+func (s *Scanner) stepOn() (found, more bool) {
 	if s.held {
 		s.mu.Lock()
 		defer s.mu.Unlock()
@@ -69,9 +69,9 @@ func (s *Scanner) step() (found, more bool) {
 			s.rec = format.Record{}
 			return false, false
 		}
-		s.err = s.begin()
+		s.err = s.nextSpan()
 	case s.next >= s.limit:
-		s.span.letGo()
+		s.span.releaseSource()
 		s.cur = nil
 	case s.cur.mem != nil:
 		b := s.cur.mem.At(s.next)
@@ -80,14 +80,14 @@ func (s *Scanner) step() (found, more bool) {
 		s.last = s.rec.Rev
 		return true, true
 	default:
-		s.err = segfile.Guard(s.fill)
+		s.err = segfile.Guard(s.fillWindow)
 	}
 	return false, true
 }
 
-// begin goes to the next span. A sealed file stays referenced by the pointer only, unless the span
+// nextSpan goes to the next span. A sealed file stays referenced by the pointer only, unless the span
 // holds it: each fill takes and releases its own reference, so that a slow scan pins no file.
-func (s *Scanner) begin() error {
+func (s *Scanner) nextSpan() error {
 	s.span, s.spans = s.spans[0], s.spans[1:]
 	sp := &s.span
 	if sp.src != nil {
@@ -99,11 +99,11 @@ func (s *Scanner) begin() error {
 		s.next, s.limit = sp.mem.Ceil(sp.from), sp.mem.Len()
 		return nil
 	}
-	return segfile.Guard(s.find)
+	return segfile.Guard(s.findPlace)
 }
 
-// find looks for the records of the span that are still to come where they are now.
-func (s *Scanner) find(a *segfile.Access) error {
+// findPlace looks for the records of the span that are still to come where they are now.
+func (s *Scanner) findPlace(a *segfile.Access) error {
 	from := s.span.from
 	if !s.last.Less(from) {
 		from = after(s.last)
@@ -113,15 +113,15 @@ func (s *Scanner) find(a *segfile.Access) error {
 		return err
 	}
 	s.cur = src
-	s.next, s.limit, err = s.span.seg.bounds(src, from)
+	s.next, s.limit, err = s.span.seg.findBounds(src, from)
 	return err
 }
 
-// fill copies the next records into the window.
-func (s *Scanner) fill(a *segfile.Access) (err error) {
+// fillWindow copies the next records into the window.
+func (s *Scanner) fillWindow(a *segfile.Access) (err error) {
 	if a.To(s.cur.file) != nil {
 		// The file was replaced, or the log is closed.
-		if err := s.find(a); err != nil || s.cur.mem != nil || s.next >= s.limit {
+		if err := s.findPlace(a); err != nil || s.cur.mem != nil || s.next >= s.limit {
 			return err
 		}
 	}
@@ -146,9 +146,9 @@ func (s *Scanner) Err() error { return s.err }
 func (s *Scanner) Close() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.span.letGo()
+	s.span.releaseSource()
 	for i := range s.spans {
-		s.spans[i].letGo()
+		s.spans[i].releaseSource()
 	}
 	s.span, s.spans, s.cur = span{}, nil, nil
 	s.window, s.rec = segfile.Window{}, format.Record{}

@@ -61,7 +61,7 @@ func (s *Scrubber) Next(ctx context.Context) (Scrubbed, error) {
 			if !s.l.cat.hasFile(file) {
 				continue
 			}
-			err = s.l.cat.missing(s.l.dir, file, err)
+			err = s.l.cat.explainMissing(s.l.dir, file, err)
 		}
 		switch {
 		case err == nil:

@@ -63,7 +63,7 @@ func (s *sealer) sealInBackground() {
 		err := s.sealFull()
 		s.order.Unlock()
 		if err != nil {
-			s.end.pause() // it has ended the log, or the seal is tried again
+			s.end.waitToRetry() // it has ended the log, or the seal is tried again
 		}
 	}
 }
@@ -109,8 +109,8 @@ func (s *sealer) awaitTry() bool {
 	return !s.hasFull() && s.end.checkWritable() == nil
 }
 
-// shortage returns the shortage for which the last try to seal failed, nil if there was none.
-func (s *sealer) shortage() error {
+// shortageError returns the shortage for which the last try to seal failed, nil if there was none.
+func (s *sealer) shortageError() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if kv.Shortage(s.mu.err) {
@@ -133,7 +133,7 @@ func (s *sealer) sealFull() error {
 		return s.noteFailure(vfs.MarkShortage(err))
 	}
 	s.noteSealed(g)
-	s.work.queue()
+	s.work.queueWork()
 	return nil
 }
 

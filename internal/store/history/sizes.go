@@ -28,8 +28,8 @@ type sizes struct {
 	appended, rate atomic.Int64
 }
 
-// merged returns how large a merged segment should be: a sixteenth of the live bytes.
-func (s *sizes) merged() int64 {
+// mergedSize returns how large a merged segment should be: a sixteenth of the live bytes.
+func (s *sizes) mergedSize() int64 {
 	least := min(s.most, smallSegment)
 	if s.cat.manifest.Load() == nil {
 		return least // the log is being opened
@@ -38,17 +38,17 @@ func (s *sizes) merged() int64 {
 	return min(max(least, live/16), s.most)
 }
 
-// next returns how large the next segment should be: the same, or enough for some time of writing.
-func (s *sizes) next() int64 {
+// nextSize returns how large the next segment should be: the same, or enough for some time of writing.
+func (s *sizes) nextSize() int64 {
 	fast := min(s.rate.Load()*int64(segmentTime/time.Second), fastSegment)
-	return min(max(s.merged(), fast), s.most)
+	return min(max(s.mergedSize(), fast), s.most)
 }
 
-// least returns the least size of a file that is allocated ahead.
-func (s *sizes) least() int64 { return min(s.most, smallSegment) / 2 }
+// leastSize returns the least size of a file that is allocated ahead.
+func (s *sizes) leastSize() int64 { return min(s.most, smallSegment) / 2 }
 
-// kept returns how much of the last segment is kept for requests that make the store smaller.
-func (s *sizes) kept() int64 { return min(s.most, smallSegment) / 4 }
+// keptSize returns how much of the last segment is kept for requests that make the store smaller.
+func (s *sizes) keptSize() int64 { return min(s.most, smallSegment) / 4 }
 
 // smaller returns the size to try next for a file that does not fit on the disk: reclaim may have
 // freed a little less than it used.

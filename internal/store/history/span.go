@@ -19,8 +19,8 @@ type span struct {
 	first, limit int
 }
 
-// bytes returns about how many bytes the source has.
-func (s *span) bytes(v *View) int64 {
+// countBytes returns about how many bytes the source has.
+func (s *span) countBytes(v *View) int64 {
 	if s.seg != nil {
 		return s.seg.size.Load()
 	}
@@ -30,26 +30,26 @@ func (s *span) bytes(v *View) int64 {
 	return int64(len(s.mem.Chunks[0].Buf))
 }
 
-// take holds the files of all spans as they were at one moment. Reclaim drops a deletion once the
+// holdSources holds the files of all spans as they were at one moment. Reclaim drops a deletion once the
 // segments before it have nothing left that it deletes: the file of one segment before a rewrite and
 // that of another after the next rewrite would show what was deleted.
-func take(spans []span) error {
+func holdSources(spans []span) error {
 	for {
 		for i := range spans {
-			if err := spans[i].take(); err != nil {
-				letGo(spans)
+			if err := spans[i].holdSource(); err != nil {
+				releaseSources(spans)
 				return err
 			}
 		}
-		if !slices.ContainsFunc(spans, span.moved) {
+		if !slices.ContainsFunc(spans, span.hasMoved) {
 			return nil
 		}
-		letGo(spans)
+		releaseSources(spans)
 	}
 }
 
-// take holds the file of the span.
-func (s *span) take() error {
+// holdSource holds the file of the span.
+func (s *span) holdSource() error {
 	if s.mem != nil {
 		s.src = &source{mem: s.mem}
 		return nil
@@ -66,11 +66,11 @@ func (s *span) take() error {
 	}
 }
 
-// moved reports whether the segment has another source since take.
-func (s span) moved() bool { return s.seg != nil && s.seg.source() != s.src }
+// hasMoved reports whether the segment has another source since take.
+func (s span) hasMoved() bool { return s.seg != nil && s.seg.source() != s.src }
 
-// number finds the records of the span, which was taken.
-func (s *span) number() error {
+// findRecords finds the records of the span, which was taken.
+func (s *span) findRecords() error {
 	if s.mem != nil {
 		s.first, s.limit = s.mem.Ceil(s.from), s.mem.Len()
 		return nil
@@ -79,23 +79,23 @@ func (s *span) number() error {
 		if s.src.file != nil {
 			a.Borrow(s.src.file)
 		}
-		s.first, s.limit, err = s.seg.bounds(s.src, s.from)
+		s.first, s.limit, err = s.seg.findBounds(s.src, s.from)
 		return err
 	})
 }
 
-// letGo releases the held file.
-func (s *span) letGo() {
+// releaseSource releases the held file.
+func (s *span) releaseSource() {
 	if s.src != nil && s.src.file != nil {
 		s.src.file.Release()
 	}
 	s.src = nil
 }
 
-// letGo releases the held file.
-func letGo(spans []span) {
+// releaseSources releases the held file.
+func releaseSources(spans []span) {
 	for i := range spans {
-		spans[i].letGo()
+		spans[i].releaseSource()
 	}
 }
 

@@ -12,21 +12,21 @@ func (v *View) Split(n int) []*Scanner {
 	var total int64
 	spans := v.spans(kv.Rev{})
 	for i := range spans {
-		total += spans[i].bytes(v)
+		total += spans[i].countBytes(v)
 	}
 	target := total/int64(max(n, 1)) + 1
 	var parts []*Scanner
 	part, room := &Scanner{}, target
-	if err := take(spans); err != nil {
+	if err := holdSources(spans); err != nil {
 		return []*Scanner{{err: err}}
 	}
-	defer letGo(spans)
+	defer releaseSources(spans)
 	for _, s := range spans {
-		if err := s.number(); err != nil {
+		if err := s.findRecords(); err != nil {
 			part.err = err
 			break
 		}
-		records, bytes := s.limit-s.first, max(s.bytes(v), 1)
+		records, bytes := s.limit-s.first, max(s.countBytes(v), 1)
 		for at := s.first; at < s.limit; {
 			take := int((room*int64(records) + bytes - 1) / bytes)
 			if len(parts) == n-1 {

@@ -49,8 +49,8 @@ func (v *View) unsealed() (*segment, *growing.Segment) {
 // readTries is how often the writer retries a read that failed for lack of memory.
 const readTries = 50
 
-// again waits and reports whether a read that failed for the try-th time is retried.
-func (v *View) again(try int, err error) bool {
+// retryRead waits and reports whether a read that failed for the try-th time is retried.
+func (v *View) retryRead(try int, err error) bool {
 	if !v.patient || try >= readTries || vfs.CauseOf(err) != vfs.Exhausted {
 		return false
 	}
@@ -81,7 +81,7 @@ func (v *View) GetWithin(rev kv.Rev, room int, dst []byte) (out []byte, need int
 	s := v.segmentOf(rev)
 	w := segfile.Want{Rev: rev, Room: room}
 	if s == nil {
-		return v.getMemory(&w, dst)
+		return v.readMemory(&w, dst)
 	}
 	var a segfile.Access
 	a.Begin()
@@ -90,7 +90,7 @@ func (v *View) GetWithin(rev kv.Rev, room int, dst []byte) (out []byte, need int
 			out = dst
 		}
 	}()
-	return v.getSealed(s, &a, &w, dst)
+	return v.readSealed(s, &a, &w, dst)
 }
 
 // Peek returns the encoded record at rev if that waits for no disk, and nil otherwise, or if a record outside of the open segment
@@ -102,7 +102,7 @@ func (v *View) Peek(rev kv.Rev, most int) (b []byte) {
 	}
 	err := segfile.Guard(func(a *segfile.Access) (err error) {
 		a.Resident = true
-		b, _, err = s.get(a, &segfile.Want{Rev: rev, Room: most}, nil)
+		b, _, err = s.readRecord(a, &segfile.Want{Rev: rev, Room: most}, nil)
 		return err
 	})
 	if err != nil {
@@ -129,9 +129,9 @@ func (v *View) segmentOf(rev kv.Rev) *segment {
 	return v.segs[lo]
 }
 
-// getMemory appends a record of the open segment or the current batch, unless there is no room. Memory needs no checksum: it was
+// readMemory appends a record of the open segment or the current batch, unless there is no room. Memory needs no checksum: it was
 // filled by the writer, or by recovery, which checked it.
-func (v *View) getMemory(w *segfile.Want, dst []byte) (out []byte, need int, err error) {
+func (v *View) readMemory(w *segfile.Want, dst []byte) (out []byte, need int, err error) {
 	data := v.tail.Data(w.Rev)
 	if data == nil && v.pend != nil {
 		data = v.pend.Data(w.Rev)
@@ -139,11 +139,11 @@ func (v *View) getMemory(w *segfile.Want, dst []byte) (out []byte, need int, err
 	return appendWithin(data, w, dst)
 }
 
-// getSealed is get with the patience of the view.
-func (v *View) getSealed(s *segment, a *segfile.Access, w *segfile.Want, dst []byte) (out []byte, need int, err error) {
-	out, need, err = s.get(a, w, dst)
-	for try := 1; err != nil && v.again(try, err); try++ {
-		out, need, err = s.get(a, w, dst)
+// readSealed is get with the patience of the view.
+func (v *View) readSealed(s *segment, a *segfile.Access, w *segfile.Want, dst []byte) (out []byte, need int, err error) {
+	out, need, err = s.readRecord(a, w, dst)
+	for try := 1; err != nil && v.retryRead(try, err); try++ {
+		out, need, err = s.readRecord(a, w, dst)
 	}
 	return out, need, err
 }

@@ -30,8 +30,8 @@ type writer struct {
 	inSeg      bool
 	began      bool
 
-	pend    growing.Memory // the records of the current batch, offsets counted from its start
-	pendLoc []uint32       // the meta records of the current batch, likewise
+	pending    growing.Memory // the records of the current batch, offsets counted from its start
+	pendingMetas []uint32       // the meta records of the current batch, likewise
 	last    kv.Rev         // the newest record, the current batch included
 	applied Applied
 	metas   *metas.State
@@ -50,13 +50,13 @@ func (l *Log) AppendKV(rev kv.Rev, tombstone bool, encoded []byte) (ref []byte, 
 	if tombstone {
 		k = format.KindTombstone
 	}
-	b, err := w.extend(len(encoded))
+	b, err := w.addRecord(len(encoded))
 	if err != nil {
 		return nil, err
 	}
 	copy(b[format.RecordHeaderSize:], encoded)
 	format.PutRecordHeader(b, k, rev)
-	w.pend.Append(rev, uint32(w.pos-len(b)-w.start))
+	w.pending.Append(rev, uint32(w.pos-len(b)-w.start))
 	w.last = rev
 	return b[format.RecordHeaderSize:], nil
 }
@@ -93,7 +93,7 @@ type Mark struct {
 // Mark returns the end of the current batch, for Rewind.
 func (l *Log) Mark() Mark {
 	w := &l.w
-	return Mark{size: l.Pending(), records: w.pend.Len(), metas: len(w.pendLoc), last: w.last}
+	return Mark{size: l.Pending(), records: w.pending.Len(), metas: len(w.pendingMetas), last: w.last}
 }
 
 // Rewind takes the key-value records that were added since m out of the current batch. Meanwhile there
@@ -101,13 +101,13 @@ func (l *Log) Mark() Mark {
 // valid.
 func (l *Log) Rewind(m Mark) {
 	w := &l.w
-	if len(w.pendLoc) != m.metas {
+	if len(w.pendingMetas) != m.metas {
 		panic("history: Rewind over a meta record")
 	}
 	// The padding of a batch consists of zeros.
 	clear(w.buf[w.start+m.size : w.pos])
 	w.pos, w.began = w.start+m.size, m.size > 0
-	w.pend.Sparse = w.pend.Sparse[:m.records]
+	w.pending.Sparse = w.pending.Sparse[:m.records]
 	w.last = m.last
 }
 
@@ -117,7 +117,7 @@ func (l *Log) AppendMeta(m Meta) error {
 	if m.Deleted {
 		m.Value = nil
 	}
-	b, err := w.extend(format.MetaSize(&m))
+	b, err := w.addRecord(format.MetaSize(&m))
 	if err != nil {
 		return err
 	}
@@ -127,13 +127,13 @@ func (l *Log) AppendMeta(m Meta) error {
 		k = format.KindMetaDeletion
 	}
 	format.PutRecordHeader(b, k, kv.Rev{})
-	w.pendLoc = append(w.pendLoc, uint32(w.pos-len(b)-w.start))
+	w.pendingMetas = append(w.pendingMetas, uint32(w.pos-len(b)-w.start))
 	w.metas.Apply(m)
 	return nil
 }
 
-// extend makes the current batch longer by a record with n bytes of data, and returns the record.
-func (w *writer) extend(n int) ([]byte, error) {
+// addRecord makes the current batch longer by a record with n bytes of data, and returns the record.
+func (w *writer) addRecord(n int) ([]byte, error) {
 	if n > format.MaxRecord {
 		return nil, fmt.Errorf("history: a record of %d bytes, the most is %d", n, format.MaxRecord)
 	}
@@ -141,15 +141,15 @@ func (w *writer) extend(n int) ([]byte, error) {
 		return nil, fmt.Errorf("history: a batch of more than %d bytes", MaxBatchBytes)
 	}
 	n += format.RecordHeaderSize
-	w.beginBatch(n)
+	w.ensureBuffer(n)
 	from := w.pos
 	w.pos += n
 	return w.buf[from:w.pos:w.pos], nil
 }
 
-// beginBatch begins the batch if it has not begun, and makes room for n more bytes and the
+// ensureBuffer begins the batch if it has not begun, and makes room for n more bytes and the
 // padding. References into the old buffer stay good when the batch moves to a new one.
-func (w *writer) beginBatch(n int) {
+func (w *writer) ensureBuffer(n int) {
 	if !w.began {
 		n += format.BatchHeaderSize
 	}
@@ -182,10 +182,10 @@ func (l *Log) Commit(a Applied) error {
 	if a.Index < w.applied.Index || a.Term < w.applied.Term {
 		return l.end.fail(fmt.Errorf("history: position %d/%d cannot follow %d/%d", a.Term, a.Index, w.applied.Term, w.applied.Index))
 	}
-	w.beginBatch(0)
+	w.ensureBuffer(0)
 	err := l.makeRoom(format.Align8(int64(w.pos - w.start)))
 	if err == nil {
-		err = l.write(a)
+		err = l.writeBatch(a)
 	}
 	if kv.Shortage(err) {
 		l.refused.Store(&err)
@@ -195,13 +195,13 @@ func (l *Log) Commit(a Applied) error {
 	return err
 }
 
-// write writes the current batch to the open segment, which has room for it, and publishes it.
-func (l *Log) write(a Applied) error {
+// writeBatch writes the current batch to the open segment, which has room for it, and publishes it.
+func (l *Log) writeBatch(a Applied) error {
 	w, seg := &l.w, l.w.seg
 	n := int(format.Align8(int64(w.pos - w.start)))
 	b := w.buf[w.start : w.start+n]
 	h := format.BatchHeader{Synced: seg.Synced.Load(), Applied: a, Revision: w.last.Main}
-	if err := seg.WriteBatch(&h, b, w.pend.Sparse, w.pendLoc); err != nil {
+	if err := seg.WriteBatch(&h, b, w.pending.Sparse, w.pendingMetas); err != nil {
 		err = vfs.MarkShortage(fmt.Errorf("history: write %s at offset %d: %w", seg.Path, seg.End, err))
 		if kv.Shortage(err) {
 			return err // the next try writes to the same place
@@ -216,8 +216,8 @@ func (l *Log) write(a Applied) error {
 	w.start += n
 	w.dropLargeBuffer()
 	l.sizes.appended.Add(int64(n))
-	metas := w.pendLoc
-	w.drop()
+	metas := w.pendingMetas
+	w.clearBatch()
 	l.cat.commitBatch(seg, w.last, w.applied)
 	l.noteLeft()
 	// Only now: what is in the index must be in what a Sync that follows makes durable.
@@ -251,12 +251,12 @@ func (w *writer) dropLargeBuffer() {
 	w.buf, w.start, w.pos, w.inSeg = nil, 0, 0, false
 }
 
-// drop empties the current batch. What it did to last and metas stays.
-func (w *writer) drop() {
+// clearBatch empties the current batch. What it did to last and metas stays.
+func (w *writer) clearBatch() {
 	w.pos, w.began = w.start, false
 	w.view = View{}
-	clear(w.pend.Chunks)
-	w.pend.Sparse, w.pendLoc = reuse(w.pend.Sparse), reuse(w.pendLoc)
+	clear(w.pending.Chunks)
+	w.pending.Sparse, w.pendingMetas = reuse(w.pending.Sparse), reuse(w.pendingMetas)
 	w.metas.Commit()
 }
 
@@ -274,9 +274,9 @@ func (l *Log) WriterView() *View {
 	w := &l.w
 	w.view = *l.cat.manifest.Load()
 	w.view.patient = true
-	if w.pend.Len() > 0 {
-		w.pend.Chunks = append(w.pend.Chunks[:0], growing.Chunk{Buf: w.buf[w.start:w.pos]})
-		w.view.pend = &w.pend
+	if w.pending.Len() > 0 {
+		w.pending.Chunks = append(w.pending.Chunks[:0], growing.Chunk{Buf: w.buf[w.start:w.pos]})
+		w.view.pend = &w.pending
 		w.view.last = w.last
 	}
 	return &w.view

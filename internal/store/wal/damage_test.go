@@ -264,7 +264,7 @@ func FuzzItem(f *testing.F) {
 		var again []byte
 		switch it.kind {
 		case kindEntry:
-			again = appendEntry(nil, new(entrySlab).fill(&it))
+			again = appendEntry(nil, new(entrySlab).setItem(&it))
 		case kindHardState:
 			again = appendHardState(nil, it.hard)
 		case kindReset:

@@ -254,8 +254,8 @@ type entrySlab struct {
 	typ         raftpb.EntryType
 }
 
-// fill makes the slab's entry that of the item. The entry aliases the item's data.
-func (s *entrySlab) fill(it *item) *raftpb.Entry {
+// setItem makes the slab's entry that of the item. The entry aliases the item's data.
+func (s *entrySlab) setItem(it *item) *raftpb.Entry {
 	s.term, s.index, s.typ = it.term, it.index, it.typ
 	s.entry.Term, s.entry.Index = &s.term, &s.index
 	if it.flags&flagType != 0 {

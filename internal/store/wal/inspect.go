@@ -111,7 +111,7 @@ func (in *Inspection) Files(ctx context.Context) iter.Seq[File] {
 				_ = s.release()
 			}
 		}()
-		if err := in.headers(); err != nil {
+		if err := in.readHeaders(); err != nil {
 			in.out[len(in.p.files)].Err = err
 			yield(in.out[len(in.p.files)])
 			return
@@ -120,7 +120,7 @@ func (in *Inspection) Files(ctx context.Context) iter.Seq[File] {
 			if ctx.Err() != nil {
 				return
 			}
-			in.look(i)
+			in.readFile(i)
 			in.out[i].Err = in.pinpoint(i, in.out[i].Err)
 			if !yield(in.out[i]) {
 				return
@@ -138,8 +138,8 @@ func (in *Inspection) Files(ctx context.Context) iter.Seq[File] {
 	}
 }
 
-// headers opens all files and reads their headers.
-func (in *Inspection) headers() error {
+// readHeaders opens all files and reads their headers.
+func (in *Inspection) readHeaders() error {
 	p, o := &in.p, &in.p.w.o
 	p.last = -1
 	block := make([]byte, headerSize)
@@ -164,18 +164,18 @@ func (in *Inspection) headers() error {
 	return nil
 }
 
-// look takes in file i.
-func (in *Inspection) look(i int) {
+// readFile takes in file i.
+func (in *Inspection) readFile(i int) {
 	p, f := &in.p, &in.out[i]
 	w, s := p.w, p.files[i]
-	p.seen = seen{}
+	p.counted = counted{}
 	if i > p.last {
 		f.Version, f.Kind = 0, KindSpare
-		f.Err = p.place(i)
+		f.Err = p.checkPlace(i)
 		return
 	}
 	if f.Err == nil {
-		f.Err = p.place(i)
+		f.Err = p.checkPlace(i)
 		if i > 0 && s.id != p.files[i-1].id+1 && p.valid[i] {
 			f.Err = nil // said of the one before
 		}
@@ -185,17 +185,17 @@ func (in *Inspection) look(i int) {
 	}
 	if i == 0 || in.out[i-1].Err != nil {
 		// What it should continue is unknown, so its own field is trusted.
-		w.reset(p.heads[i].start)
+		w.resetTo(p.heads[i].start)
 		w.mu.hard = p.heads[i].hard
 	}
 	var err error
 	switch {
 	case i == p.last:
 		var off, end int64
-		off, _, end, err = p.takeLast()
+		off, _, end, err = p.readLast()
 		f.Torn = max(end-off, 0)
 		if off+groupHeaderSize <= s.size {
-			if b, err := p.scan.begin(s).window(off, groupHeaderSize); err == nil {
+			if b, err := p.scan.pointAt(s).readWindow(off, groupHeaderSize); err == nil {
 				if g, ok := parseGroupHeader(b, s.seed, off, s.size); ok {
 					f.Torn = max(f.Torn, groupSize(int(g.length)))
 				}
@@ -205,16 +205,16 @@ func (in *Inspection) look(i int) {
 			err = s.corrupt(off, "entries up to %d were committed and the log ends at %d", w.mu.hard.commit, w.last())
 		}
 	case p.files[i+1].id != s.id+1:
-		if _, _, err = p.takeGroups(s); err == nil {
-			err = p.place(i + 1)
+		if _, _, err = p.applyGroups(s); err == nil {
+			err = p.checkPlace(i + 1)
 		}
 	case p.valid[i+1]:
 		err = p.replaySealed(i)
 	default:
 		// Where it should end is not known.
-		_, _, err = p.takeGroups(s)
+		_, _, err = p.applyGroups(s)
 	}
-	f.Groups, f.Entries, f.First, f.Last = p.seen.groups, p.seen.entries, p.seen.first, p.seen.last
+	f.Groups, f.Entries, f.First, f.Last = p.counted.groups, p.counted.entries, p.counted.first, p.counted.last
 	if f.Err != nil || err == nil {
 		return
 	}
@@ -234,13 +234,13 @@ func (in *Inspection) pinpoint(i int, err error) error {
 	if !errors.As(err, &c) || c.File != s.path || s.size < headerSize {
 		return err
 	}
-	sc := in.p.scan.begin(s)
+	sc := in.p.scan.pointAt(s)
 	var b []byte
 	var want, got uint32
 	var sum int64
 	var from func(at int) int64
 	if c.Offset == 0 {
-		block, rerr := sc.window(0, headerSize)
+		block, rerr := sc.readWindow(0, headerSize)
 		if rerr != nil {
 			return err
 		}
@@ -257,7 +257,7 @@ func (in *Inspection) pinpoint(i int, err error) error {
 		if c.Offset%groupAlign != 0 || c.Offset+groupHeaderSize > s.size {
 			return err
 		}
-		head, rerr := sc.window(c.Offset, groupHeaderSize)
+		head, rerr := sc.readWindow(c.Offset, groupHeaderSize)
 		if rerr != nil {
 			return err
 		}
@@ -265,7 +265,7 @@ func (in *Inspection) pinpoint(i int, err error) error {
 		if int64(length) > min(bitflip.Limit, s.size-c.Offset-groupHeaderSize) {
 			return err
 		}
-		group, rerr := sc.window(c.Offset, groupHeaderSize+int(length))
+		group, rerr := sc.readWindow(c.Offset, groupHeaderSize+int(length))
 		if rerr != nil {
 			return err
 		}
@@ -286,7 +286,7 @@ func (in *Inspection) pinpoint(i int, err error) error {
 
 // Covers returns the error by which Open would refuse the log for Options.Applied. It may be called when
 // Files has ended.
-func (in *Inspection) Covers(at Start) error { return in.p.w.covers(at) }
+func (in *Inspection) Covers(at Start) error { return in.p.w.checkCovers(at) }
 
 // Peek reads only the headers of a log. It returns the identity in the first good one,
 // the zero value if there is none, and an error that wraps ErrVersion if a segment is in a version of the
@@ -297,7 +297,7 @@ func Peek(fsys vfs.FS, dir string) (Identity, error) {
 	if err != nil {
 		return Identity{}, err
 	}
-	err = in.headers()
+	err = in.readHeaders()
 	for i, s := range in.p.files {
 		_ = s.release()
 		if e := in.out[i].Err; err == nil && errors.Is(e, ErrVersion) {

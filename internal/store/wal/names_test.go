@@ -12,7 +12,7 @@ import (
 // sync that succeeds does not say either. So the log takes nothing more, and does nothing with names.
 func TestFailedNamesEndTheLog(t *testing.T) {
 	prepare := func(w *WAL) error {
-		if _, err := w.spares.take(); err != nil {
+		if _, err := w.spares.takeFirst(); err != nil {
 			return err
 		}
 		return w.PrepareSpare()
@@ -61,7 +61,7 @@ func TestFailedNamesEndTheLog(t *testing.T) {
 				if err := w.TruncateBefore(21); !errors.Is(err, faultfs.ErrInjected) {
 					t.Errorf("%s, %v: TruncateBefore after it: %v", c.name, fault, err)
 				}
-				if _, err := w.spares.take(); err == nil {
+				if _, err := w.spares.takeFirst(); err == nil {
 					_ = w.PrepareSpare()
 				}
 			}

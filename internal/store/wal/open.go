@@ -96,11 +96,11 @@ type opening struct {
 	valid []bool // which of the heads are those of their file
 	last  int    // the last of the files that is a segment; the rest are spares
 	scan  scanner
-	seen  seen
+	counted  counted
 }
 
 // seen counts what apply took in.
-type seen struct {
+type counted struct {
 	groups, entries int
 	first, last     uint64 // indexes of the first and last entry
 }
@@ -130,7 +130,7 @@ func Open(o Options) (*WAL, error) {
 	w.spares.size.Store(o.leastSegment())
 	w.wr.begun = time.Now()
 	p := &opening{w: w}
-	if err := p.open(); err != nil {
+	if err := p.openFiles(); err != nil {
 		for _, s := range p.files {
 			err = errors.Join(err, s.release())
 		}
@@ -142,11 +142,11 @@ func Open(o Options) (*WAL, error) {
 	return w, nil
 }
 
-func (p *opening) open() error {
-	if err := p.list(); err != nil {
+func (p *opening) openFiles() error {
+	if err := p.readHeaders(); err != nil {
 		return err
 	}
-	if err := p.classify(); err != nil {
+	if err := p.checkFiles(); err != nil {
 		return err
 	}
 	w := p.w
@@ -164,8 +164,8 @@ func (p *opening) open() error {
 	return p.keepSpares()
 }
 
-// list opens every file that has the name of a segment and reads its header.
-func (p *opening) list() error {
+// readHeaders opens every file that has the name of a segment and reads its header.
+func (p *opening) readHeaders() error {
 	o := &p.w.o
 	ids, err := segmentIDs(o.FS, o.Dir)
 	if err != nil {
@@ -223,21 +223,21 @@ func (p *opening) salt() uint64 {
 	return p.heads[p.last].salt
 }
 
-// classify distinguishes segments from spares and checks that the segments make a chain.
-func (p *opening) classify() error {
+// checkFiles distinguishes segments from spares and checks that the segments make a chain.
+func (p *opening) checkFiles() error {
 	for i := range p.files {
-		if err := p.place(i); err != nil {
+		if err := p.checkPlace(i); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// place checks that a file is a spare, or a segment that belongs where it is.
-func (p *opening) place(i int) error {
+// checkPlace checks that a file is a spare, or a segment that belongs where it is.
+func (p *opening) checkPlace(i int) error {
 	s := p.files[i]
 	if i > p.last && i > 0 {
-		return p.placeSpare(i)
+		return p.checkSpare(i)
 	}
 	if !p.valid[i] {
 		return s.corrupt(0, "the header is bad")
@@ -256,11 +256,11 @@ func (p *opening) place(i int) error {
 	return nil
 }
 
-// placeSpare checks that a file without a header of its own has no groups of its own: they are written only after a durable header.
-func (p *opening) placeSpare(i int) error {
+// checkSpare checks that a file without a header of its own has no groups of its own: they are written only after a durable header.
+func (p *opening) checkSpare(i int) error {
 	s := p.files[i]
 	s.seed = groupSeed(p.w.o.ID, s.id, p.salt())
-	_, _, own, err := p.scan.begin(s).group(headerSize)
+	_, _, own, err := p.scan.pointAt(s).readGroup(headerSize)
 	if err == nil && own {
 		err = s.corrupt(0, "the header is bad, and records follow it")
 	}
@@ -271,17 +271,17 @@ func (p *opening) placeSpare(i int) error {
 // records.
 func (p *opening) replaySealed(i int) error {
 	s, next := p.files[i], &p.heads[i+1]
-	sc := p.scan.begin(s)
+	sc := p.scan.pointAt(s)
 	off := int64(headerSize)
 	for off < next.prevEnd {
-		g, items, ok, err := sc.group(off)
+		g, items, ok, err := sc.readGroup(off)
 		if err != nil {
 			return fmt.Errorf("%s: %w", s.path, err)
 		}
 		if !ok {
 			return s.corrupt(off, "a record is bad; the segment was durable up to %d", next.prevEnd)
 		}
-		if err := p.apply(s, off, &g, items); err != nil {
+		if err := p.applyGroup(s, off, &g, items); err != nil {
 			return err
 		}
 		off += groupSize(int(g.length))
@@ -297,14 +297,14 @@ func (p *opening) replaySealed(i int) error {
 	return nil
 }
 
-// takeLast reads the last segment. It returns where its groups end, up to where they were durable
+// readLast reads the last segment. It returns where its groups end, up to where they were durable
 // according to the last of them, and where the valid groups of a torn tail end, 0 if there are none.
-func (p *opening) takeLast() (off, synced, end int64, err error) {
+func (p *opening) readLast() (off, synced, end int64, err error) {
 	s := p.files[p.last]
-	if off, synced, err = p.takeGroups(s); err != nil {
+	if off, synced, err = p.applyGroups(s); err != nil {
 		return off, synced, 0, err
 	}
-	later, end, err := p.scan.beyond(off)
+	later, end, err := p.scan.searchGroups(off)
 	if err != nil {
 		return off, synced, 0, fmt.Errorf("%s: %w", s.path, err)
 	}
@@ -314,18 +314,18 @@ func (p *opening) takeLast() (off, synced, end int64, err error) {
 	return off, synced, end, nil
 }
 
-// takeGroups takes in the groups of a segment up to the first that is not whole.
-func (p *opening) takeGroups(s *segment) (off, synced int64, err error) {
-	sc := p.scan.begin(s)
+// applyGroups takes in the groups of a segment up to the first that is not whole.
+func (p *opening) applyGroups(s *segment) (off, synced int64, err error) {
+	sc := p.scan.pointAt(s)
 	for off = headerSize; ; {
-		g, items, ok, err := sc.group(off)
+		g, items, ok, err := sc.readGroup(off)
 		if err != nil {
 			return off, synced, fmt.Errorf("%s: %w", s.path, err)
 		}
 		if !ok {
 			return off, synced, nil
 		}
-		if err := p.apply(s, off, &g, items); err != nil {
+		if err := p.applyGroup(s, off, &g, items); err != nil {
 			return off, synced, err
 		}
 		synced, p.w.wr.clean = g.synced, g.count == 0
@@ -336,9 +336,9 @@ func (p *opening) takeGroups(s *segment) (off, synced int64, err error) {
 // replayLast takes in the last segment, cuts its torn tail and makes the rest durable.
 func (p *opening) replayLast() error {
 	w, s := p.w, p.files[p.last]
-	off, synced, end, err := p.takeLast()
+	off, synced, end, err := p.readLast()
 	if err == nil {
-		err = w.covers(w.o.Applied)
+		err = w.checkCovers(w.o.Applied)
 	}
 	if err != nil {
 		return err
@@ -356,9 +356,9 @@ func (p *opening) replayLast() error {
 	return nil
 }
 
-// covers checks that the log holds a position or begins right after it, unless at is zero. Files that
+// checkCovers checks that the log holds a position or begins right after it, unless at is zero. Files that
 // are lost, or took each other's place, at the end of the log look like spares: only this check finds them.
-func (w *WAL) covers(at Start) error {
+func (w *WAL) checkCovers(at Start) error {
 	first, last := w.mu.start.Index+1, w.last()
 	switch {
 	case at == (Start{}):
@@ -386,9 +386,9 @@ func (p *opening) makeDurable(s *segment, synced, off, end int64) error {
 	if p.w.o.NoSync && end <= off {
 		return nil
 	}
-	sc := p.scan.begin(s)
+	sc := p.scan.pointAt(s)
 	for at := synced; at < off; {
-		b, err := sc.window(at, int(min(scanBytes, off-at)))
+		b, err := sc.readWindow(at, int(min(scanBytes, off-at)))
 		if err != nil {
 			return err
 		}
@@ -416,11 +416,11 @@ func (p *opening) makeDurable(s *segment, synced, off, end int64) error {
 	return p.w.o.FS.SyncDir(p.w.o.Dir)
 }
 
-// apply takes in the items of a group.
-func (p *opening) apply(s *segment, off int64, g *groupHeader, items []byte) error {
+// applyGroup takes in the items of a group.
+func (p *opening) applyGroup(s *segment, off int64, g *groupHeader, items []byte) error {
 	w := p.w
 	at := off + groupHeaderSize
-	p.seen.groups++
+	p.counted.groups++
 	for range g.count {
 		it, size, err := parseItem(items)
 		if err != nil {
@@ -428,25 +428,25 @@ func (p *opening) apply(s *segment, off int64, g *groupHeader, items []byte) err
 		}
 		switch it.kind {
 		case kindEntry:
-			if p.seen.entries++; p.seen.entries == 1 {
-				p.seen.first = it.index
+			if p.counted.entries++; p.counted.entries == 1 {
+				p.counted.first = it.index
 			}
-			p.seen.last = it.index
+			p.counted.last = it.index
 			sl := slot{term: it.term, off: at, seg: uint32(s.id), size: uint32(size), crc: itemCRC(items[:size]), flags: it.flags, typ: byte(it.typ)}
 			switch {
 			case it.index <= w.mu.start.Index:
 				// It replaced entries of segments that are gone. Then the entry before the first
 				// that was kept is this one or a later one.
-				w.reset(Start{it.index, it.term})
+				w.resetTo(Start{it.index, it.term})
 			case it.index > w.last()+1:
 				return s.corrupt(at, "entry %d follows entry %d", it.index, w.last())
 			default:
-				w.put(it.index, sl)
+				w.putSlot(it.index, sl)
 			}
 		case kindHardState:
 			w.mu.hard = it.hard
 		case kindReset:
-			w.reset(it.start)
+			w.resetTo(it.start)
 		}
 		items, at = items[size:], at+int64(size)
 	}
@@ -468,7 +468,7 @@ func (p *opening) keepSpares() error {
 			err = s.file.Preallocate(size)
 			if err == nil {
 				s.size = size
-				w.spares.keep(append(w.spares.mu.files, s))
+				w.spares.setReady(append(w.spares.mu.files, s))
 				next++
 				continue
 			}

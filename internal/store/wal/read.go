@@ -37,8 +37,8 @@ func (w *WAL) slot(index uint64) *slot { return w.mu.slots.at(int(index - w.mu.s
 // segment returns that of a slot. mu is held.
 func (w *WAL) segment(s *slot) *segment { return w.mu.segs[s.seg-uint32(w.mu.segs[0].id)] }
 
-// reset drops all entries. mu is held.
-func (w *WAL) reset(start Start) {
+// resetTo drops all entries. mu is held.
+func (w *WAL) resetTo(start Start) {
 	w.mu.start = start
 	w.mu.slots.truncate(0)
 	w.mu.bytes = 0
@@ -46,9 +46,9 @@ func (w *WAL) reset(start Start) {
 	w.mu.cacheBytes = 0
 }
 
-// put adds an entry that is at most one after the last, dropping those from its index on.
+// putSlot adds an entry that is at most one after the last, dropping those from its index on.
 // A caller that wants it cached pushes it after that. mu is held.
-func (w *WAL) put(index uint64, s slot) {
+func (w *WAL) putSlot(index uint64, s slot) {
 	if keep := int(index - w.mu.start.Index - 1); keep < w.mu.slots.len() {
 		cached := w.mu.cache.len() - (w.mu.slots.len() - keep)
 		for i := max(cached, 0); i < w.mu.cache.len(); i++ {
@@ -305,7 +305,7 @@ func (r *run) read(ents []*raftpb.Entry) error {
 		if itemCRC(raw) != s.crc || err != nil || size != len(raw) || it.kind != kindEntry || it.index != index || it.term != s.term {
 			return r.seg.corrupt(s.off, "entry %d has changed since it was written or last read", index)
 		}
-		ents[i] = slabs[i].fill(&it)
+		ents[i] = slabs[i].setItem(&it)
 	}
 	return nil
 }

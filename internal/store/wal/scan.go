@@ -21,14 +21,14 @@ type scanner struct {
 	n    int   // valid bytes of buf
 }
 
-// begin points the scanner at a segment. It keeps its memory.
-func (s *scanner) begin(g *segment) *scanner {
+// pointAt points the scanner at a segment. It keeps its memory.
+func (s *scanner) pointAt(g *segment) *scanner {
 	*s = scanner{file: g.file, seed: g.seed, size: g.size, buf: s.buf}
 	return s
 }
 
-// window returns the n bytes at off, which lie inside the file. They stay valid until the next call.
-func (s *scanner) window(off int64, n int) ([]byte, error) {
+// readWindow returns the n bytes at off, which lie inside the file. They stay valid until the next call.
+func (s *scanner) readWindow(off int64, n int) ([]byte, error) {
 	if off < s.off || off+int64(n) > s.off+int64(s.n) {
 		if want := max(n, int(min(scanBytes, s.size))); len(s.buf) < want {
 			s.buf = make([]byte, want)
@@ -47,12 +47,12 @@ func (s *scanner) window(off int64, n int) ([]byte, error) {
 	return s.buf[at : at+n : at+n], nil
 }
 
-// group returns the group at off and its items, or false if there is no valid one.
-func (s *scanner) group(off int64) (groupHeader, []byte, bool, error) {
+// readGroup returns the group at off and its items, or false if there is no valid one.
+func (s *scanner) readGroup(off int64) (groupHeader, []byte, bool, error) {
 	if off+groupHeaderSize > s.size {
 		return groupHeader{}, nil, false, nil
 	}
-	b, err := s.window(off, groupHeaderSize)
+	b, err := s.readWindow(off, groupHeaderSize)
 	if err != nil {
 		return groupHeader{}, nil, false, err
 	}
@@ -60,7 +60,7 @@ func (s *scanner) group(off int64) (groupHeader, []byte, bool, error) {
 	if !ok {
 		return g, nil, false, nil
 	}
-	b, err = s.window(off, groupHeaderSize+int(g.length))
+	b, err = s.readWindow(off, groupHeaderSize+int(g.length))
 	if err != nil {
 		return g, nil, false, err
 	}
@@ -70,10 +70,10 @@ func (s *scanner) group(off int64) (groupHeader, []byte, bool, error) {
 	return g, b[groupHeaderSize:], true, nil
 }
 
-// beyond searches for valid groups anywhere after off, where there is none. It returns where the last
+// searchGroups searches for valid groups anywhere after off, where there is none. It returns where the last
 // of them ends, 0 if there are none, or, as soon as a group records one, an offset above off up to which
 // the segment was synced before that group was written.
-func (s *scanner) beyond(off int64) (synced, end int64, err error) {
+func (s *scanner) searchGroups(off int64) (synced, end int64, err error) {
 	var magic [4]byte
 	le.PutUint32(magic[:], groupMagic(s.seed))
 	bad := off
@@ -82,7 +82,7 @@ func (s *scanner) beyond(off int64) (synced, end int64, err error) {
 		if n < groupHeaderSize {
 			n = min(scanBytes, s.size-off)
 		}
-		b, err := s.window(off, int(n))
+		b, err := s.readWindow(off, int(n))
 		if err != nil {
 			return 0, 0, err
 		}
@@ -94,7 +94,7 @@ func (s *scanner) beyond(off int64) (synced, end int64, err error) {
 		}
 		off += int64(i) &^ (groupAlign - 1)
 		if i%groupAlign == 0 {
-			g, _, ok, err := s.group(off)
+			g, _, ok, err := s.readGroup(off)
 			if err != nil {
 				return 0, 0, err
 			}

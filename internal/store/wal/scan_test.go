@@ -106,7 +106,7 @@ func TestScanInSteps(t *testing.T) {
 			present = b[:headerSize+rng.IntN(len(b)-headerSize)]
 		}
 		var sc scanner
-		sc.begin(&segment{file: &block{b: present}, seed: seed, size: size})
+		sc.pointAt(&segment{file: &block{b: present}, seed: seed, size: size})
 		model := whole{b, seed}
 		short := func(err error) bool {
 			if err != nil && (len(present) == len(b) || !errors.Is(err, io.ErrUnexpectedEOF)) {
@@ -115,7 +115,7 @@ func TestScanInSteps(t *testing.T) {
 			return err != nil
 		}
 		for off := int64(headerSize); ; {
-			g, items, ok, err := sc.group(off)
+			g, items, ok, err := sc.readGroup(off)
 			if short(err) {
 				break
 			}
@@ -127,7 +127,7 @@ func TestScanInSteps(t *testing.T) {
 				off += groupSize(int(g.length))
 				continue
 			}
-			synced, end, err := sc.beyond(off)
+			synced, end, err := sc.searchGroups(off)
 			if short(err) {
 				break
 			}

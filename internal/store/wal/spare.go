@@ -40,28 +40,28 @@ type spares struct {
 	}
 }
 
-// take returns the file for the next segment, making it if there is none.
-func (p *spares) take() (*segment, error) {
+// takeFirst returns the file for the next segment, making it if there is none.
+func (p *spares) takeFirst() (*segment, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if len(p.mu.files) == 0 {
-		if err := p.make(); err != nil {
+		if err := p.makeSpare(); err != nil {
 			return nil, err
 		}
 	}
 	s := p.mu.files[0]
-	p.keep(p.mu.files[1:])
+	p.setReady(p.mu.files[1:])
 	return s, nil
 }
 
-// prepare makes a spare if there is none.
-func (p *spares) prepare() error {
+// ensureSpare makes a spare if there is none.
+func (p *spares) ensureSpare() error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if len(p.mu.files) > 0 {
 		return nil
 	}
-	return p.make()
+	return p.makeSpare()
 }
 
 // fail keeps the error of a step after which it is unknown what is on disk, and returns it.
@@ -70,17 +70,17 @@ func (p *spares) fail(err error) error {
 	return err
 }
 
-// err returns the error that ended the log here, nil if there is none.
-func (p *spares) err() error {
+// failure returns the error that ended the log here, nil if there is none.
+func (p *spares) failure() error {
 	if err := p.failed.Load(); err != nil {
 		return fmt.Errorf("wal: the files of the log: %w", *err)
 	}
 	return nil
 }
 
-// make creates the file of id next. mu is held.
-func (p *spares) make() (err error) {
-	if err := p.err(); err != nil {
+// makeSpare creates the file of id next. mu is held.
+func (p *spares) makeSpare() (err error) {
+	if err := p.failure(); err != nil {
 		return err
 	}
 	if p.mu.renaming != nil {
@@ -103,7 +103,7 @@ func (p *spares) make() (err error) {
 		_ = p.o.FS.Remove(path)
 		return err
 	}
-	p.keep(append(p.mu.files, newSegment(p.o, p.mu.next, file, size)))
+	p.setReady(append(p.mu.files, newSegment(p.o, p.mu.next, file, size)))
 	p.mu.next++
 	return nil
 }
@@ -122,10 +122,10 @@ func (p *spares) prepareFile(file vfs.File, size int64) error {
 	return p.syncDir()
 }
 
-// fit chooses the size of the spares to be made: enough for segmentTime at the rate of the last segment, which
+// adaptSize chooses the size of the spares to be made: enough for segmentTime at the rate of the last segment, which
 // took n bytes in the time given. It grows at once and shrinks by halves, so that most released segments
 // have the size of the wanted ones.
-func (p *spares) fit(n int64, took time.Duration) {
+func (p *spares) adaptSize(n int64, took time.Duration) {
 	due := float64(n) * float64(segmentTime) / float64(max(took, time.Millisecond))
 	size, least := p.size.Load(), p.o.leastSegment()
 	for float64(size) < due && size < p.o.SegmentBytes {
@@ -145,22 +145,22 @@ func (p *spares) recycle(s *segment, keep bool) (bool, error) {
 	defer p.mu.Unlock()
 	if !keep || len(p.mu.files) >= maxSpares {
 		if err := p.o.FS.Remove(s.path); err != nil {
-			return false, p.unchanged(err)
+			return false, p.nameError(err)
 		}
 		p.mu.changed = true
 		_ = s.release() // no read uses what is closed there
 		return false, nil
 	}
 	if err := p.o.FS.Rename(s.path, segmentPath(p.o.Dir, p.mu.next)); err != nil {
-		return false, p.unchanged(err)
+		return false, p.nameError(err)
 	}
 	p.mu.renaming, p.mu.changed = newSegment(p.o, p.mu.next, s.file, s.size), true
 	p.mu.next++
 	return true, nil
 }
 
-// unchanged returns the error of a change of a name. It left the name as it was, unless the disk has failed.
-func (p *spares) unchanged(err error) error {
+// nameError returns the error of a change of a name. It left the name as it was, unless the disk has failed.
+func (p *spares) nameError(err error) error {
 	if vfs.CauseOf(err) == vfs.Damage {
 		return p.fail(err)
 	}
@@ -176,7 +176,7 @@ func (p *spares) syncNames() error {
 
 // syncNamesLocked is syncNames. mu is held.
 func (p *spares) syncNamesLocked() error {
-	if err := p.err(); err != nil || !p.mu.changed {
+	if err := p.failure(); err != nil || !p.mu.changed {
 		return err
 	}
 	if err := p.syncDir(); err != nil {
@@ -184,7 +184,7 @@ func (p *spares) syncNamesLocked() error {
 	}
 	p.mu.changed = false
 	if p.mu.renaming != nil {
-		p.keep(append(p.mu.files, p.mu.renaming))
+		p.setReady(append(p.mu.files, p.mu.renaming))
 		p.mu.renaming = nil
 	}
 	return nil
@@ -204,8 +204,8 @@ func (p *spares) syncDir() error {
 	return p.fail(err)
 }
 
-// keep replaces the spares that are ready. mu is held.
-func (p *spares) keep(files []*segment) {
+// setReady replaces the spares that are ready. mu is held.
+func (p *spares) setReady(files []*segment) {
 	p.mu.files = files
 	p.ready.Store(int64(len(files)))
 	first := int64(0)
@@ -227,7 +227,7 @@ func (p *spares) close() error {
 	for _, s := range p.mu.files {
 		errs = append(errs, s.release())
 	}
-	p.keep(nil)
+	p.setReady(nil)
 	p.mu.renaming = nil
 	return errors.Join(errs...)
 }

@@ -21,7 +21,7 @@ func (w *WAL) TruncateBefore(index uint64) error {
 		return err
 	}
 	for w.truncating.err == nil {
-		more, err := w.takeOldest()
+		more, err := w.releaseOldest()
 		if err != nil && !w.truncating.delayed && w.truncating.err == nil {
 			w.o.Logger.Warn("cannot take a segment out of the raft log yet", "error", err.Error())
 		}
@@ -33,10 +33,10 @@ func (w *WAL) TruncateBefore(index uint64) error {
 	return w.truncating.err
 }
 
-// takeOldest releases the oldest segment if it is not needed any more. It returns false if there is no such
+// releaseOldest releases the oldest segment if it is not needed any more. It returns false if there is no such
 // segment. The removal of a name is durable before the next name is removed, so that a crash leaves no hole. A failed sync
 // of the directory ends truncation for good.
-func (w *WAL) takeOldest() (bool, error) {
+func (w *WAL) releaseOldest() (bool, error) {
 	if err := w.spares.syncNames(); err != nil {
 		err = fmt.Errorf("wal: taking segments out of the log: %w", err)
 		if !kv.Shortage(err) {
@@ -56,7 +56,7 @@ func (w *WAL) takeOldest() (bool, error) {
 	if err != nil {
 		w.relinkOldest(seg)
 		err = fmt.Errorf("wal: taking %s out of the log: %w", seg.path, err)
-		if w.spares.err() != nil {
+		if w.spares.failure() != nil {
 			w.truncating.err = err
 		}
 		return false, err

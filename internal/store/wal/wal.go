@@ -111,18 +111,18 @@ func (w *WAL) Append(batches ...Batch) error {
 	w.wr.Lock()
 	defer w.wr.Unlock()
 	if w.wr.err == nil {
-		w.wr.err = w.spares.err()
+		w.wr.err = w.spares.failure()
 	}
 	if w.wr.err != nil {
 		return w.wr.err
 	}
-	p, err := w.plan(batches)
+	p, err := w.planGroup(batches)
 	if err != nil {
 		return err
 	}
 	if p.count == 0 {
 		if p.sync {
-			return w.flush()
+			return w.syncUnsynced()
 		}
 		return nil
 	}
@@ -130,24 +130,24 @@ func (w *WAL) Append(batches ...Batch) error {
 	if err := w.makeRoom(size); err != nil {
 		return w.noteStarved(err)
 	}
-	w.encode(batches, p)
-	if err := w.write(size); err != nil {
+	w.encodeGroup(batches, p)
+	if err := w.writeGroup(size); err != nil {
 		return w.noteStarved(err)
 	}
 	w.starved.Store(0)
 	if p.sync {
-		if err := w.sync(); err != nil {
+		if err := w.syncActive(); err != nil {
 			return err
 		}
 	}
-	w.publish(batches)
+	w.showGroup(batches)
 	w.wr.off += size
 	w.left.Store(w.wr.active.size - w.wr.off)
 	w.wr.clean = false
 	if p.sync {
 		w.noteDurable()
 	}
-	w.prepare()
+	w.requestSpare()
 	return nil
 }
 
@@ -158,8 +158,8 @@ type plan struct {
 	sync   bool
 }
 
-// plan checks the batches against the log and adds them up.
-func (w *WAL) plan(batches []Batch) (plan, error) {
+// planGroup checks the batches against the log and adds them up.
+func (w *WAL) planGroup(batches []Batch) (plan, error) {
 	w.mu.RLock()
 	start, last, term := w.mu.start, w.last(), w.lastTerm()
 	w.mu.RUnlock()
@@ -233,33 +233,33 @@ func hardOf(h *raftpb.HardState) hardState {
 // makeRoom makes room for a group in the active segment.
 func (w *WAL) makeRoom(size int64) error {
 	if w.wr.next != nil || w.wr.off+size > w.wr.active.size && w.wr.off > headerSize {
-		if err := w.roll(); err != nil {
+		if err := w.startNext(); err != nil {
 			return err
 		}
 	}
 	if need := w.wr.off + size; need > w.wr.active.size {
 		need = (need + writeAlign - 1) &^ (writeAlign - 1)
 		if err := w.wr.active.file.Preallocate(need); err != nil {
-			return w.refused(fmt.Errorf("wal: a larger segment: %w", err))
+			return w.noteShortage(fmt.Errorf("wal: a larger segment: %w", err))
 		}
 		w.wr.active.size = need
 	}
 	return nil
 }
 
-// roll makes the next segment the active one. First all of this one is made durable, then the header of the
+// startNext makes the next segment the active one. First all of this one is made durable, then the header of the
 // next, and only then a group may be written there.
-func (w *WAL) roll() error {
+func (w *WAL) startNext() error {
 	if w.wr.next == nil {
-		next, err := w.spares.take()
+		next, err := w.spares.takeFirst()
 		if err != nil {
-			return w.refused(fmt.Errorf("wal: new segment: %w", err))
+			return w.noteShortage(fmt.Errorf("wal: new segment: %w", err))
 		}
 		w.wr.next = next
 	}
 	next := w.wr.next
 	if w.wr.synced < w.wr.off {
-		if err := w.sync(); err != nil {
+		if err := w.syncActive(); err != nil {
 			return err
 		}
 		w.noteDurable()
@@ -278,7 +278,7 @@ func (w *WAL) roll() error {
 	w.mu.durable = place{next.id, headerSize}
 	w.mu.Unlock()
 	now := time.Now()
-	w.spares.fit(w.wr.off, now.Sub(w.wr.begun))
+	w.spares.adaptSize(w.wr.off, now.Sub(w.wr.begun))
 	w.wr.begun = now
 	w.wr.active, w.wr.off, w.wr.synced, w.wr.asked = next, headerSize, headerSize, false
 	w.stats.rolled.Add(1)
@@ -287,7 +287,7 @@ func (w *WAL) roll() error {
 
 func (w *WAL) writeHeader(s *segment, h *segmentHeader) error {
 	if _, err := s.file.WriteAt(h.encode(), 0); err != nil {
-		return w.unwritten(fmt.Errorf("wal: new segment: %w", err))
+		return w.failWrite(fmt.Errorf("wal: new segment: %w", err))
 	}
 	if w.o.NoSync {
 		return nil
@@ -298,18 +298,18 @@ func (w *WAL) writeHeader(s *segment, h *segmentHeader) error {
 	return w.wr.err
 }
 
-// unwritten returns the error of a write. If a resource was missing, the next write uses the same place;
+// failWrite returns the error of a write. If a resource was missing, the next write uses the same place;
 // otherwise the log accepts nothing more.
-func (w *WAL) unwritten(err error) error {
-	if err = w.refused(err); !kv.Shortage(err) {
+func (w *WAL) failWrite(err error) error {
+	if err = w.noteShortage(err); !kv.Shortage(err) {
 		w.wr.err = err
 	}
 	return err
 }
 
-// refused returns the error of a step that left the log as it was. If a resource was missing there is no Room
+// noteShortage returns the error of a step that left the log as it was. If a resource was missing there is no Room
 // until PrepareSpare has succeeded.
-func (w *WAL) refused(err error) error {
+func (w *WAL) noteShortage(err error) error {
 	if err = vfs.MarkShortage(err); kv.Shortage(err) {
 		w.short.Store(&err)
 	}
@@ -332,8 +332,8 @@ func (w *WAL) Starved() (since time.Time, err error) {
 	return since, err
 }
 
-// encode lays the group out in the buffer, zeros up to the end of the page included.
-func (w *WAL) encode(batches []Batch, p plan) {
+// encodeGroup lays the group out in the buffer, zeros up to the end of the page included.
+func (w *WAL) encodeGroup(batches []Batch, p plan) {
 	b := slices.Grow(w.wr.buf[:0], groupHeaderSize+p.length+writeAlign)[:groupHeaderSize]
 	clear(b)
 	w.wr.locs = w.wr.locs[:0]
@@ -356,8 +356,8 @@ func (w *WAL) encode(batches []Batch, p plan) {
 	w.wr.buf = append(b, make([]byte, max(pad, 0))...)
 }
 
-// write puts the buffer into the file.
-func (w *WAL) write(size int64) error {
+// writeGroup puts the buffer into the file.
+func (w *WAL) writeGroup(size int64) error {
 	begin := time.Now()
 	_, err := w.wr.active.file.WriteAt(w.wr.buf, w.wr.off)
 	w.stats.write.Observe(time.Since(begin))
@@ -366,12 +366,12 @@ func (w *WAL) write(size int64) error {
 		w.wr.buf = nil
 	}
 	if err != nil {
-		return w.unwritten(fmt.Errorf("wal: write: %w", err))
+		return w.failWrite(fmt.Errorf("wal: write: %w", err))
 	}
 	return nil
 }
 
-func (w *WAL) sync() error {
+func (w *WAL) syncActive() error {
 	if w.o.NoSync {
 		return nil
 	}
@@ -397,27 +397,27 @@ func (w *WAL) noteDurable() {
 	w.mu.Unlock()
 }
 
-// flush makes durable what was appended without Sync.
-func (w *WAL) flush() error {
+// syncUnsynced makes durable what was appended without Sync.
+func (w *WAL) syncUnsynced() error {
 	if w.wr.synced == w.wr.off {
 		return nil
 	}
-	if err := w.sync(); err != nil {
+	if err := w.syncActive(); err != nil {
 		return err
 	}
 	w.noteDurable()
 	return nil
 }
 
-// publish lets readers see the group that lies at the end of the active segment.
-func (w *WAL) publish(batches []Batch) {
+// showGroup lets readers see the group that lies at the end of the active segment.
+func (w *WAL) showGroup(batches []Batch) {
 	locs := w.wr.locs
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for i := range batches {
 		b := &batches[i]
 		if b.Snapshot != nil {
-			w.reset(*b.Snapshot)
+			w.resetTo(*b.Snapshot)
 			w.mu.oldest = w.wr.active.id
 		}
 		if h := hardOf(b.HardState); h != (hardState{}) {
@@ -426,7 +426,7 @@ func (w *WAL) publish(batches []Batch) {
 		for _, e := range b.Entries {
 			l := locs[0]
 			locs = locs[1:]
-			w.put(e.GetIndex(), slot{term: e.GetTerm(), off: w.wr.off + int64(l.at), seg: uint32(w.wr.active.id),
+			w.putSlot(e.GetIndex(), slot{term: e.GetTerm(), off: w.wr.off + int64(l.at), seg: uint32(w.wr.active.id),
 				size: l.size, crc: l.crc, flags: l.flags, typ: byte(e.GetType())})
 			w.mu.cache.push(e)
 			w.mu.cacheBytes += int64(l.size)
@@ -435,9 +435,9 @@ func (w *WAL) publish(batches []Batch) {
 	w.shrinkCache()
 }
 
-// prepare starts making a spare in the background as soon as a segment is begun. A lack of space is then known
+// requestSpare starts making a spare in the background as soon as a segment is begun. A lack of space is then known
 // while nearly all of this segment is left for accepted requests.
-func (w *WAL) prepare() {
+func (w *WAL) requestSpare() {
 	if w.wr.asked {
 		return
 	}
@@ -449,13 +449,13 @@ func (w *WAL) prepare() {
 // the background when a segment is begun; if there was no space then, it is for the caller to try
 // again. It must not be called concurrently with Close.
 func (w *WAL) PrepareSpare() error {
-	err := w.spares.prepare()
+	err := w.spares.ensureSpare()
 	switch was := w.short.Load(); {
 	case err == nil:
 		if w.short.Swap(nil) != nil {
 			w.o.Logger.Info("preallocated a segment of the raft log again: accepting writes")
 		}
-	case w.spares.err() != nil:
+	case w.spares.failure() != nil:
 		w.o.Logger.Error("cannot prepare a segment of the raft log: the log accepts nothing more", "error", err.Error())
 	case kv.Shortage(vfs.MarkShortage(err)):
 		err = vfs.MarkShortage(fmt.Errorf("wal: prepare a segment: %w", err))
@@ -512,7 +512,7 @@ func (w *WAL) Close() error {
 	}
 	var errs []error
 	if w.wr.err == nil {
-		errs = append(errs, w.mark())
+		errs = append(errs, w.writeMark())
 	}
 	w.wr.err = ErrClosed
 	w.background.Wait()
@@ -535,21 +535,21 @@ func (w *WAL) Close() error {
 	return errors.Join(errs...)
 }
 
-// mark makes everything durable and writes an empty group that records it: with it, damage to the last
+// writeMark makes everything durable and writes an empty group that records it: with it, damage to the last
 // real group is distinguished from a torn tail.
-func (w *WAL) mark() error {
-	if err := w.flush(); err != nil {
+func (w *WAL) writeMark() error {
+	if err := w.syncUnsynced(); err != nil {
 		return err
 	}
 	if w.wr.clean || w.wr.next != nil || w.o.NoSync || w.wr.off+groupSize(0) > w.wr.active.size {
 		return nil
 	}
-	w.encode(nil, plan{})
-	if err := w.write(groupSize(0)); kv.Shortage(err) {
+	w.encodeGroup(nil, plan{})
+	if err := w.writeGroup(groupSize(0)); kv.Shortage(err) {
 		w.o.Logger.Warn("closing the raft log without a mark that its end is whole", "error", err.Error())
 		return nil
 	} else if err != nil {
 		return err
 	}
-	return w.sync()
+	return w.syncActive()
 }

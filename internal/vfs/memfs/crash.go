@@ -32,7 +32,7 @@ func (f *FS) Crash(rng *rand.Rand) *FS {
 	for i := range f.mu.pending {
 		c := &f.mu.pending[i]
 		if !lost[c.from] && !lost[c.to] && survives() {
-			c.apply(names)
+			c.applyTo(names)
 			continue
 		}
 		for _, p := range []place{c.from, c.to} {

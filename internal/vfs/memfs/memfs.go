@@ -130,13 +130,13 @@ func (f *FS) locate(name string) (place, error) {
 	return place{n.dir, parts[len(parts)-1]}, nil
 }
 
-// do carries out a change and remembers it as unsynced.
-func (f *FS) do(c change) {
-	c.apply(func(d *dir) map[string]*node { return d.cur })
+// changeNames carries out a change and remembers it as unsynced.
+func (f *FS) changeNames(c change) {
+	c.applyTo(func(d *dir) map[string]*node { return d.cur })
 	f.mu.pending = append(f.mu.pending, c)
 }
 
-func (c *change) apply(names func(*dir) map[string]*node) {
+func (c *change) applyTo(names func(*dir) map[string]*node) {
 	if c.from.dir != nil {
 		delete(names(c.from.dir), c.from.name)
 	}
@@ -145,9 +145,9 @@ func (c *change) apply(names func(*dir) map[string]*node) {
 	}
 }
 
-// settle makes the pending changes that want accepts durable, and all before them that they depend
+// makeDurable makes the pending changes that want accepts durable, and all before them that they depend
 // on because they concern the same names.
-func (f *FS) settle(want func(*change) bool) {
+func (f *FS) makeDurable(want func(*change) bool) {
 	needed := make([]bool, len(f.mu.pending))
 	names := map[place]bool{}
 	for i := len(f.mu.pending) - 1; i >= 0; i-- {
@@ -166,7 +166,7 @@ func (f *FS) settle(want func(*change) bool) {
 	for i := range f.mu.pending {
 		c := f.mu.pending[i]
 		if needed[i] {
-			c.apply(func(d *dir) map[string]*node { return d.synced })
+			c.applyTo(func(d *dir) map[string]*node { return d.synced })
 		} else {
 			rest = append(rest, c)
 		}
@@ -190,7 +190,7 @@ func (f *FS) Create(name string) (vfs.File, error) {
 		return nil, pathError("create", name, fs.ErrExist)
 	}
 	n := &node{file: &content{}}
-	f.do(change{to: p, node: n})
+	f.changeNames(change{to: p, node: n})
 	return &file{fs: f, name: name, c: n.file, writable: true}, nil
 }
 
@@ -234,7 +234,7 @@ func (f *FS) Remove(name string) error {
 	if n.dir != nil && len(n.dir.cur) > 0 {
 		return pathError("remove", name, syscall.ENOTEMPTY)
 	}
-	f.do(change{from: p})
+	f.changeNames(change{from: p})
 	return nil
 }
 
@@ -266,7 +266,7 @@ func (f *FS) Rename(oldname, newname string) error {
 	case n.dir != nil && within(n, to.dir):
 		return pathError("rename", newname, fs.ErrInvalid)
 	}
-	f.do(change{from: from, to: to, node: n})
+	f.changeNames(change{from: from, to: to, node: n})
 	return nil
 }
 
@@ -307,7 +307,7 @@ func (f *FS) Link(oldname, newname string) error {
 	if err != nil {
 		return pathError("link", newname, err)
 	}
-	f.do(change{to: to, node: n})
+	f.changeNames(change{to: to, node: n})
 	return nil
 }
 
@@ -327,9 +327,9 @@ func (f *FS) MkdirAll(name string) error {
 		next := n.dir.cur[part]
 		if next == nil {
 			next = newDir()
-			f.do(change{to: p, node: next})
+			f.changeNames(change{to: p, node: next})
 		}
-		f.settle(func(c *change) bool { return c.touches(p) })
+		f.makeDurable(func(c *change) bool { return c.touches(p) })
 		n = next
 	}
 	if n.dir == nil {
@@ -394,7 +394,7 @@ func (f *FS) SyncDir(name string) error {
 	if err != nil {
 		return pathError("sync", name, err)
 	}
-	f.settle(func(c *change) bool { return c.from.dir == n.dir || c.to.dir == n.dir })
+	f.makeDurable(func(c *change) bool { return c.from.dir == n.dir || c.to.dir == n.dir })
 	return nil
 }
 
@@ -414,7 +414,7 @@ func (f *FS) Lock(name string) (io.Closer, error) {
 		return nil, pathError("lock", name, vfs.ErrLocked)
 	}
 	if p.dir.cur[p.name] == nil {
-		f.do(change{to: p, node: &node{file: &content{}}})
+		f.changeNames(change{to: p, node: &node{file: &content{}}})
 	}
 	l := &lock{fs: f, name: name}
 	f.mu.locks[name] = l

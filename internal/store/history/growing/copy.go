@@ -41,7 +41,7 @@ func (s *Segment) Copy(memory Memory, end uint32) (*Copy, error) {
 			if !ok || piece.Start > at || h.Prev != c.foot.After || !h.Check(b, s.Head.Sum) {
 				return nil, format.Corrupt(s.Path, int64(at), "the batch is damaged in memory")
 			}
-			if err := c.add(&h, b, at); err != nil {
+			if err := c.countBatch(&h, b, at); err != nil {
 				return nil, format.Corrupt(s.Path, int64(at), "in memory: %v", err)
 			}
 			at, b = at+h.Length, b[h.Length:]
@@ -54,8 +54,8 @@ func (s *Segment) Copy(memory Memory, end uint32) (*Copy, error) {
 	return c, nil
 }
 
-// add counts b, the batch at offset at.
-func (c *Copy) add(h *format.BatchHeader, b []byte, at uint32) error {
+// countBatch counts b, the batch at offset at.
+func (c *Copy) countBatch(h *format.BatchHeader, b []byte, at uint32) error {
 	f := &c.foot
 	err := format.WalkBatch(b, h, func(off int, r format.Record) error {
 		if r.Kind == format.KindMeta || r.Kind == format.KindMetaDeletion {

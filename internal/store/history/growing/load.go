@@ -13,7 +13,7 @@ import (
 // Open takes over file, whose path is path, and reads its header. It closes the file if it fails.
 func Open(file vfs.File, path string, id uint64, member *format.Identity) (*Segment, error) {
 	s := &Segment{Path: path, File: file, End: format.HeaderSize}
-	err := s.open(id, member)
+	err := s.readHeader(id, member)
 	if err != nil {
 		_ = file.Close()
 		return nil, err
@@ -23,7 +23,7 @@ func Open(file vfs.File, path string, id uint64, member *format.Identity) (*Segm
 	return s, nil
 }
 
-func (s *Segment) open(id uint64, member *format.Identity) (err error) {
+func (s *Segment) readHeader(id uint64, member *format.Identity) (err error) {
 	if s.Head, err = segfile.ReadHeader(s.File, s.Path); err != nil {
 		return err
 	}
@@ -55,9 +55,9 @@ func (s *Segment) TrustChain(c *format.Chain) bool {
 func (s *Segment) Load(c *format.Chain, meta func(format.Meta)) error {
 	s.FollowChain(c)
 	win := window{seg: s}
-	defer win.clip()
+	defer win.dropRest()
 	for {
-		b, err := win.batch(int64(s.End))
+		b, err := win.readBatch(int64(s.End))
 		if err != nil || b == nil {
 			return err
 		}
@@ -102,9 +102,9 @@ type window struct {
 	seg *Segment
 }
 
-// batch returns the whole batch at off with a good checksum, nil if there is none.
-func (w *window) batch(off int64) ([]byte, error) {
-	head, err := w.bytes(off, format.BatchHeaderSize)
+// readBatch returns the whole batch at off with a good checksum, nil if there is none.
+func (w *window) readBatch(off int64) ([]byte, error) {
+	head, err := w.readBytes(off, format.BatchHeaderSize)
 	if err != nil || head == nil {
 		return nil, err
 	}
@@ -112,15 +112,15 @@ func (w *window) batch(off int64) ([]byte, error) {
 	if !ok || off+int64(h.Length) > format.MaxSegment {
 		return nil, nil
 	}
-	b, err := w.bytes(off, int64(h.Length))
+	b, err := w.readBytes(off, int64(h.Length))
 	if err != nil || !h.Check(b, w.seg.Head.Sum) {
 		return nil, err
 	}
 	return b, nil
 }
 
-// bytes returns n bytes at off, nil if the file is shorter.
-func (w *window) bytes(off, n int64) ([]byte, error) {
+// readBytes returns n bytes at off, nil if the file is shorter.
+func (w *window) readBytes(off, n int64) ([]byte, error) {
 	if off+n > w.seg.Alloc {
 		return nil, nil
 	}
@@ -143,8 +143,8 @@ func (w *window) bytes(off, n int64) ([]byte, error) {
 	return buf[:n], nil
 }
 
-// clip drops the memory of what was read after the last good batch.
-func (w *window) clip() {
+// dropRest drops the memory of what was read after the last good batch.
+func (w *window) dropRest() {
 	m := &w.seg.Memory
 	if n := len(m.Chunks); n > 0 && m.Chunks[n-1].Start >= w.seg.End {
 		m.Chunks = slices.Clip(m.Chunks[:n-1])

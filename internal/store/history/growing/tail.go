@@ -37,7 +37,7 @@ func (s *Segment) ExamineTail() error {
 			if from < 0 || int64(from) >= step || (off+int64(from))%8 != 0 {
 				continue
 			}
-			found, n, err := s.proof(b[from:], off+int64(from))
+			found, n, err := s.provesSync(b[from:], off+int64(from))
 			if err != nil {
 				return err
 			}
@@ -49,9 +49,9 @@ func (s *Segment) ExamineTail() error {
 	return nil
 }
 
-// proof reports whether b, bytes of the file at off, begins with the header of a good batch that records
+// provesSync reports whether b, bytes of the file at off, begins with the header of a good batch that records
 // a sync beyond the end of the segment, and how many bytes it has read.
-func (s *Segment) proof(b []byte, off int64) (found bool, read int64, err error) {
+func (s *Segment) provesSync(b []byte, off int64) (found bool, read int64, err error) {
 	h, ok := format.DecodeBatchHeader(b, s.Alloc-off)
 	if !ok || h.Synced <= s.End {
 		return false, 0, nil

@@ -95,23 +95,23 @@ func Start(o Options) (*Inspection, error) {
 		in.files.Logs, in.files.Temp, in.files.Obsolete = nil, nil, nil
 	}
 	for _, f := range in.files.Sealed {
-		in.measure(f.Name)
+		in.addSize(f.Name)
 	}
 	for _, name := range in.files.Obsolete {
-		in.measure(name)
+		in.addSize(name)
 	}
 	for _, id := range in.files.Logs {
-		in.measure(format.SegmentName(id))
+		in.addSize(format.SegmentName(id))
 	}
 	for _, name := range in.files.Temp {
-		in.measure(name)
+		in.addSize(name)
 	}
 	return in, nil
 }
 
 func (in *Inspection) path(name string) string { return filepath.Join(in.o.Dir, name) }
 
-func (in *Inspection) measure(name string) {
+func (in *Inspection) addSize(name string) {
 	if st, err := in.o.FS.Stat(in.path(name)); err == nil {
 		in.sizes[name] = st.Size()
 		in.Bytes += st.Size()
@@ -123,13 +123,13 @@ func (in *Inspection) measure(name string) {
 func (in *Inspection) Files(ctx context.Context) iter.Seq[File] {
 	return func(yield func(File) bool) {
 		for i := range in.files.Sealed {
-			for _, f := range in.sealed(ctx, &in.files.Sealed[i]) {
+			for _, f := range in.readSealed(ctx, &in.files.Sealed[i]) {
 				if ctx.Err() != nil || !yield(f) {
 					return
 				}
 			}
 		}
-		for _, f := range in.logs() {
+		for _, f := range in.readLogs() {
 			if ctx.Err() != nil || !yield(f) {
 				return
 			}
@@ -147,12 +147,12 @@ func (in *Inspection) Files(ctx context.Context) iter.Seq[File] {
 	}
 }
 
-// sealed reads a sealed segment. It returns the missing segments before it as well.
-func (in *Inspection) sealed(ctx context.Context, f *segfile.Name) []File {
+// readSealed reads a sealed segment. It returns the missing segments before it as well.
+func (in *Inspection) readSealed(ctx context.Context, f *segfile.Name) []File {
 	out := File{Name: f.Name, Kind: KindSealed, Bytes: in.sizes[f.Name], FirstID: f.First, LastID: f.Last}
 	var before []File
 	if !in.o.SealedOnly {
-		before = in.gap(f.First)
+		before = in.findGap(f.First)
 	}
 	s, err := in.openSealed(f, &out)
 	if err == nil {
@@ -160,14 +160,14 @@ func (in *Inspection) sealed(ctx context.Context, f *segfile.Name) []File {
 		foot := s.Footer()
 		out.Batches, out.Records, out.Metas = int(foot.Batches), int(foot.Records), int(foot.Metas)
 		out.First, out.Last, out.Applied = foot.First, foot.Last, foot.Applied
-		err = errors.Join(in.follows(s), s.Check(ctx))
+		err = errors.Join(in.checkFollows(s), s.Check(ctx))
 		if err == nil {
 			err = s.EachMeta(func(uint32, format.Meta) {})
 		}
 		in.chain.AdvanceSealed(foot)
-		in.note()
+		in.noteEnd()
 		in.lost = false
-		out.Err = in.pinpoint(first(err))
+		out.Err = in.pinpoint(firstError(err))
 	} else {
 		in.chain.NextID, in.lost = f.Last+1, true
 		out.Err = in.pinpoint(err)
@@ -195,11 +195,11 @@ func (in *Inspection) pinpoint(err error) error {
 	return pinpoint(file, seed, err)
 }
 
-// first returns the first of joined errors.
-func first(err error) error {
+// firstError returns the first of joined errors.
+func firstError(err error) error {
 	if j, ok := err.(interface{ Unwrap() []error }); ok {
 		if errs := j.Unwrap(); len(errs) > 0 {
-			return first(errs[0])
+			return firstError(errs[0])
 		}
 	}
 	return err
@@ -242,8 +242,8 @@ func (in *Inspection) identify(h *format.Header, path string) error {
 	return err
 }
 
-// gap returns the missing segments before first.
-func (in *Inspection) gap(first uint64) []File {
+// findGap returns the missing segments before first.
+func (in *Inspection) findGap(first uint64) []File {
 	if first <= in.chain.NextID {
 		return nil
 	}
@@ -257,8 +257,8 @@ func (in *Inspection) gap(first uint64) []File {
 	return []File{out}
 }
 
-// follows returns what is wrong with how a sealed segment follows the one before it.
-func (in *Inspection) follows(s *segfile.File) error {
+// checkFollows returns what is wrong with how a sealed segment follows the one before it.
+func (in *Inspection) checkFollows(s *segfile.File) error {
 	if in.o.SealedOnly || in.lost {
 		return nil
 	}
@@ -268,19 +268,19 @@ func (in *Inspection) follows(s *segfile.File) error {
 	return in.chain.CheckSealed(s.Footer(), s.Path())
 }
 
-func (in *Inspection) note() { in.Applied, in.Revision = in.chain.Applied, in.chain.Last.Main }
+func (in *Inspection) noteEnd() { in.Applied, in.Revision = in.chain.Applied, in.chain.Last.Main }
 
-// logs reads the segments that are not sealed, like history's Open.
-func (in *Inspection) logs() []File {
+// readLogs reads the segments that are not sealed, like history's Open.
+func (in *Inspection) readLogs() []File {
 	out := make([]File, 0, len(in.files.Logs)+1)
 	grows := -1 // the last one with a batch
 	ended := false
 	for _, id := range in.files.Logs {
-		out = append(out, in.gap(id)...)
+		out = append(out, in.findGap(id)...)
 		f := File{Name: format.SegmentName(id), Bytes: in.sizes[format.SegmentName(id)], Kind: KindAllocated, FirstID: id, LastID: id}
-		seg, err := in.open(id, &f)
+		seg, err := in.openLog(id, &f)
 		if err == nil && !ended {
-			err = in.load(seg, &f)
+			err = in.loadLog(seg, &f)
 		}
 		if seg != nil {
 			switch {
@@ -320,8 +320,8 @@ func (in *Inspection) logs() []File {
 	return out
 }
 
-// open opens a segment that is not sealed; nil if it has no good header.
-func (in *Inspection) open(id uint64, f *File) (*growing.Segment, error) {
+// openLog opens a segment that is not sealed; nil if it has no good header.
+func (in *Inspection) openLog(id uint64, f *File) (*growing.Segment, error) {
 	path := in.path(format.SegmentName(id))
 	if file, err := in.o.FS.Open(path); err == nil {
 		f.Version = peekVersion(file)
@@ -336,8 +336,8 @@ func (in *Inspection) open(id uint64, f *File) (*growing.Segment, error) {
 	return seg, err
 }
 
-// load reads the batches of a segment that is not sealed.
-func (in *Inspection) load(seg *growing.Segment, f *File) error {
+// loadLog reads the batches of a segment that is not sealed.
+func (in *Inspection) loadLog(seg *growing.Segment, f *File) error {
 	// What it should continue may be unknown. Then its own record is trusted.
 	if in.lost && seg.TrustChain(&in.chain) {
 		in.lost = false
@@ -346,7 +346,7 @@ func (in *Inspection) load(seg *growing.Segment, f *File) error {
 	f.Batches, f.Records, f.Metas = int(seg.Batches), seg.Memory.Len(), seg.Metas()
 	f.First, f.Last, f.Applied = seg.First, seg.Last, seg.Applied
 	if seg.Batches > 0 {
-		in.note()
+		in.noteEnd()
 	} else {
 		f.Applied = format.Applied{}
 	}

@@ -76,8 +76,8 @@ func (s *State) Commit() {
 // keepChanges is for how many changes a State keeps memory.
 const keepChanges = 1 << 14
 
-// all returns the records of a bucket, in no order.
-func (s *State) all(out []format.Meta, id byte) []format.Meta {
+// appendAll returns the records of a bucket, in no order.
+func (s *State) appendAll(out []format.Meta, id byte) []format.Meta {
 	b := s.buckets[id]
 	if b == nil {
 		return out
@@ -127,7 +127,7 @@ func (s *State) Bucket(id byte) iter.Seq2[[]byte, []byte] {
 func (s *State) All() []format.Meta {
 	var out []format.Meta
 	for id := range s.buckets {
-		out = s.all(out, id)
+		out = s.appendAll(out, id)
 	}
 	return out
 }

@@ -32,7 +32,7 @@ func (s *File) Check(ctx context.Context) (err error) {
 		if err := ctx.Err(); err != nil {
 			return err
 		}
-		b, err := s.read(off, format.BatchHeaderSize, nil)
+		b, err := s.readBody(off, format.BatchHeaderSize, nil)
 		if err != nil {
 			return err
 		}
@@ -40,7 +40,7 @@ func (s *File) Check(ctx context.Context) (err error) {
 		if !ok {
 			return format.Corrupt(s.path, off, "there is no batch")
 		}
-		if b, err = s.read(off, int(h.Length), buf); err != nil {
+		if b, err = s.readBody(off, int(h.Length), buf); err != nil {
 			return err
 		}
 		if s.data != nil {

@@ -30,7 +30,7 @@ func (d *DiskReader) Check(ctx context.Context, path string) (read int64, err er
 		return 0, err
 	}
 	r := &diskFile{File: file, d: d, ctx: ctx}
-	r.drop(0, 0)
+	r.dropCache(0, 0)
 	f, _, err := Open(r, path)
 	if err == nil {
 		err = f.Check(ctx)
@@ -53,7 +53,7 @@ type diskFile struct {
 func (r *diskFile) ReadAt(b []byte, off int64) (int, error) {
 	if n := int64(len(b)); n <= diskWindow {
 		if off < r.start || off+n > r.start+int64(len(r.buf)) {
-			r.fill(off)
+			r.readWindow(off)
 		}
 		if from := off - r.start; from >= 0 && from+n <= int64(len(r.buf)) {
 			return copy(b, r.buf[from:]), nil
@@ -61,31 +61,31 @@ func (r *diskFile) ReadAt(b []byte, off int64) (int, error) {
 	}
 	// What is large, at the end of the file, or cannot be read, is read by itself: then the error is its own.
 	n, err := r.File.ReadAt(b, off)
-	r.took(off, n)
+	r.payFor(off, n)
 	if cerr := r.ctx.Err(); cerr != nil {
 		return n, cerr
 	}
 	return n, err
 }
 
-// fill reads the piece that begins at off.
-func (r *diskFile) fill(off int64) {
+// readWindow reads the piece that begins at off.
+func (r *diskFile) readWindow(off int64) {
 	if r.buf == nil {
 		r.buf = make([]byte, diskWindow)
 	}
 	n, _ := r.File.ReadAt(r.buf[:diskWindow], off) // what is missing is read by itself
 	r.buf, r.start = r.buf[:n], off
-	r.took(off, n)
+	r.payFor(off, n)
 }
 
-// took drops n bytes at off from the cache and pays for them.
-func (r *diskFile) took(off int64, n int) {
+// payFor drops n bytes at off from the cache and pays for them.
+func (r *diskFile) payFor(off int64, n int) {
 	r.read += int64(n)
-	r.drop(off, int64(n))
+	r.dropCache(off, int64(n))
 	_ = r.d.rate.Wait(r.ctx, n) // the caller looks at the context
 }
 
-func (r *diskFile) drop(off, n int64) {
+func (r *diskFile) dropCache(off, n int64) {
 	if c, ok := r.File.(vfs.CacheDropper); ok {
 		_ = c.DropCache(off, n) // a hint
 	}

@@ -171,9 +171,9 @@ func (s *File) inBody(off int64, n int) error {
 	return nil
 }
 
-// read returns n bytes of the body at off: those of the mapping, or scratch, grown if it is too small and filled from
+// readBody returns n bytes of the body at off: those of the mapping, or scratch, grown if it is too small and filled from
 // the file.
-func (s *File) read(off int64, n int, scratch []byte) ([]byte, error) {
+func (s *File) readBody(off int64, n int, scratch []byte) ([]byte, error) {
 	if err := s.inBody(off, n); err != nil {
 		return nil, err
 	}
@@ -189,7 +189,7 @@ func (s *File) read(off int64, n int, scratch []byte) ([]byte, error) {
 // Get appends the data of record i as it is wanted. If there is no room for it, it returns the size of the data as need instead.
 func (s *File) Get(i int, w *Want, dst []byte) (out []byte, need int, err error) {
 	off := int64(s.table.Offset(i))
-	b, err := s.read(off, format.RecordHeaderSize, nil)
+	b, err := s.readBody(off, format.RecordHeaderSize, nil)
 	if err != nil {
 		return dst, 0, err
 	}
@@ -201,7 +201,7 @@ func (s *File) Get(i int, w *Want, dst []byte) (out []byte, need int, err error)
 	if !w.Fits(n) {
 		return dst, n, nil
 	}
-	if b, err = s.read(off, size, nil); err != nil {
+	if b, err = s.readBody(off, size, nil); err != nil {
 		return dst, 0, err
 	}
 	if w.Tag == 0 {

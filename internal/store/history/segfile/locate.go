@@ -39,9 +39,9 @@ func (s *File) recordAt(i int) (int64, error) {
 	return off, nil
 }
 
-// expect compares the revision of b, which begins with record i, with the table. A record that is damaged itself fails
+// checkRevision compares the revision of b, which begins with record i, with the table. A record that is damaged itself fails
 // its checksum later.
-func (s *File) expect(i int, b []byte) error {
+func (s *File) checkRevision(i int, b []byte) error {
 	if len(b) < format.RecordHeaderSize {
 		return nil
 	}
@@ -61,7 +61,7 @@ func (s *File) Ceil(rev kv.Rev) (int, error) {
 		if err != nil {
 			return 0, err
 		}
-		b, err := s.read(off, format.RecordHeaderSize, nil)
+		b, err := s.readBody(off, format.RecordHeaderSize, nil)
 		if err != nil {
 			return 0, err
 		}
@@ -69,7 +69,7 @@ func (s *File) Ceil(rev kv.Rev) (int, error) {
 		if at.Less(rev) == (n < i) {
 			continue
 		}
-		if b, err = s.read(off, format.RecordSize(b), nil); err == nil && !format.CheckRecord(b) {
+		if b, err = s.readBody(off, format.RecordSize(b), nil); err == nil && !format.CheckRecord(b) {
 			err = format.Corrupt(s.path, off, "%v", format.ErrRecordSum)
 		}
 		if err == nil {
@@ -107,7 +107,7 @@ func (s *File) RevisionOf(i int) (rev kv.Rev, tombstone bool, err error) {
 	if err != nil {
 		return kv.Rev{}, false, err
 	}
-	b, err := s.read(off, format.RecordHeaderSize, nil)
+	b, err := s.readBody(off, format.RecordHeaderSize, nil)
 	if err != nil {
 		return kv.Rev{}, false, err
 	}

@@ -16,11 +16,11 @@ func (s *File) EachMeta(fn func(off uint32, m format.Meta)) (err error) {
 	a.Borrow(s)
 	for i := 0; i < len(s.metas); i += 4 {
 		off := int64(format.LE.Uint32(s.metas[i:]))
-		b, err := s.read(off, format.RecordHeaderSize, nil)
+		b, err := s.readBody(off, format.RecordHeaderSize, nil)
 		if err != nil {
 			return err
 		}
-		if b, err = s.read(off, format.RecordSize(b), nil); err != nil {
+		if b, err = s.readBody(off, format.RecordSize(b), nil); err != nil {
 			return err
 		}
 		b = append([]byte(nil), b...)
@@ -69,7 +69,7 @@ func (s *File) Offsets() iter.Seq2[int, uint32] {
 // Head returns the size and the kind of the record at off according to its header. It does not check the record's
 // checksum.
 func (s *File) Head(off uint32) (size int, kind format.Kind, err error) {
-	b, err := s.read(int64(off), format.RecordHeaderSize, nil)
+	b, err := s.readBody(int64(off), format.RecordHeaderSize, nil)
 	if err != nil {
 		return 0, 0, err
 	}
@@ -84,7 +84,7 @@ func (s *File) AppendRecord(dst []byte, number int, off uint32, size int) (out [
 	}
 	from := len(dst)
 	dst = slices.Grow(dst, size)
-	b, err := s.read(int64(off), size, dst[from:from+size])
+	b, err := s.readBody(int64(off), size, dst[from:from+size])
 	if err != nil {
 		return dst, kv.Rev{}, err
 	}

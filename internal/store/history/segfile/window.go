@@ -39,15 +39,15 @@ func (s *File) Fill(w *Window, first, limit int) (next int, err error) {
 	// The last record that begins in the window may end after it, so its header says where the
 	// window ends.
 	last := places[len(places)-1]
-	b, err := s.read(from+int64(last), format.RecordHeaderSize, nil)
+	b, err := s.readBody(from+int64(last), format.RecordHeaderSize, nil)
 	if err != nil {
 		return first, err
 	}
-	if b, err = s.read(from, last+format.RecordSize(b), w.buf); err != nil {
+	if b, err = s.readBody(from, last+format.RecordSize(b), w.buf); err != nil {
 		return first, err
 	}
 	for i, at := range places {
-		if err := s.expect(first+i, b[at:]); err != nil {
+		if err := s.checkRevision(first+i, b[at:]); err != nil {
 			return first, err
 		}
 	}
