@@ -345,7 +345,7 @@ func TestCheckpointFullDisk(t *testing.T) {
 	if names, _ := disk.List("/data"); !slices.Equal(names, []string{"history"}) {
 		t.Fatalf("it left %q", names)
 	}
-	if err := errors.Join(l.Err(), l.Room(), verifyLog(l, m)); err != nil {
+	if err := errors.Join(l.Err(), l.CheckRoom(), verifyLog(l, m)); err != nil {
 		t.Fatal(err)
 	}
 	limited.SetFree(1 << 20)

@@ -249,7 +249,7 @@ func TestNoSpace(t *testing.T) {
 			if !errors.Is(err, kv.ErrNoSpace) {
 				t.Fatal(err)
 			}
-			if err := l.Room(); err != nil {
+			if err := l.CheckRoom(); err != nil {
 				if !errors.Is(err, kv.ErrNoSpace) {
 					t.Fatalf("Room: %v", err)
 				}
@@ -270,7 +270,7 @@ func TestNoSpace(t *testing.T) {
 			if err = l.Commit(b.applied); err != nil {
 				t.Fatalf("Commit with room again: %v", err)
 			}
-			if err := l.Room(); err != nil {
+			if err := l.CheckRoom(); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -316,19 +316,19 @@ func TestNoSpaceForALargeBatch(t *testing.T) {
 			t.Fatalf("Commit: %v", err)
 		}
 		l.awaitAllocated()
-		if err := l.Room(); !errors.Is(err, kv.ErrNoSpace) {
+		if err := l.CheckRoom(); !errors.Is(err, kv.ErrNoSpace) {
 			t.Errorf("Room: %v", err)
 		}
 	}
-	if err := l.RoomToFree(); err != nil {
-		t.Errorf("RoomToFree: %v", err)
+	if err := l.CheckRoomForRemovals(); err != nil {
+		t.Errorf("CheckRoomForRemovals: %v", err)
 	}
 	disk.SetFree(20 * o.SegmentBytes)
 	if err := l.Commit(Applied{Term: 1, Index: 2}); err != nil {
 		t.Fatal(err)
 	}
-	if err := l.Room(); err != nil {
-		t.Errorf("Room after the batch: %v", err)
+	if err := l.CheckRoom(); err != nil {
+		t.Errorf("CheckRoom after the batch: %v", err)
 	}
 }
 

@@ -375,8 +375,8 @@ func TestViewStays(t *testing.T) {
 	if _, err := l.Sync(); !errors.Is(err, ErrClosed) {
 		t.Fatalf("Sync after Close: %v", err)
 	}
-	if err := l.Room(); !errors.Is(err, ErrClosed) {
-		t.Fatalf("Room after Close: %v", err)
+	if err := l.CheckRoom(); !errors.Is(err, ErrClosed) {
+		t.Fatalf("CheckRoom after Close: %v", err)
 	}
 }
 

@@ -39,7 +39,7 @@ func (l *Log) retry() error {
 		a.mu.changed.Wait()
 	}
 	a.mu.Unlock()
-	return l.Room()
+	return l.CheckRoom()
 }
 
 // fill commits small batches until ok says that it is enough, or Commit fails.
@@ -71,7 +71,7 @@ func TestReserve(t *testing.T) {
 	l, m := create(t, o)
 	rng := seeded(t, 3)
 	l.awaitAllocated()
-	if err := l.Room(); err != nil {
+	if err := l.CheckRoom(); err != nil {
 		t.Fatal(err)
 	}
 	if n, kept := l.Allocated(); n != o.SegmentBytes || kept != o.SegmentBytes/4 {
@@ -80,10 +80,10 @@ func TestReserve(t *testing.T) {
 	disk.SetFree(0)
 
 	// The next segment is in use, and there is none after it.
-	if err := fill(t, l, m, rng, func() bool { return l.Room() != nil }); err != nil {
+	if err := fill(t, l, m, rng, func() bool { return l.CheckRoom() != nil }); err != nil {
 		t.Fatal(err)
 	}
-	if err := l.Room(); !errors.Is(err, kv.ErrNoSpace) {
+	if err := l.CheckRoom(); !errors.Is(err, kv.ErrNoSpace) {
 		t.Fatal(err)
 	}
 	first := l.w.seg.Head.ID
@@ -93,7 +93,7 @@ func TestReserve(t *testing.T) {
 		t.Errorf("%d bytes are allocated, %d are left", n, left())
 	}
 	if err := fill(t, l, m, rng, func() bool {
-		if err := l.RoomToFree(); err != nil {
+		if err := l.CheckRoomForRemovals(); err != nil {
 			t.Fatalf("with the reserve there: %v", err)
 		}
 		return l.w.seg.Head.ID != first
@@ -104,10 +104,10 @@ func TestReserve(t *testing.T) {
 		t.Fatal("the segment was not made of the reserve")
 	}
 	// A part of the last segment is for what makes room, and all of it for what was taken on.
-	if err := l.RoomToFree(); err != nil {
+	if err := l.CheckRoomForRemovals(); err != nil {
 		t.Fatal(err)
 	}
-	if err := fill(t, l, m, rng, func() bool { return l.RoomToFree() != nil }); err != nil {
+	if err := fill(t, l, m, rng, func() bool { return l.CheckRoomForRemovals() != nil }); err != nil {
 		t.Fatal(err)
 	}
 	if left := o.SegmentBytes - int64(l.View().end); left > o.SegmentBytes/4 || left < o.SegmentBytes/16 {
@@ -136,7 +136,7 @@ func TestReserve(t *testing.T) {
 	if err := l.retry(); !errors.Is(err, kv.ErrNoSpace) {
 		t.Fatal(err)
 	}
-	if err := l.RoomToFree(); err != nil {
+	if err := l.CheckRoomForRemovals(); err != nil {
 		t.Fatal(err)
 	}
 	disk.SetFree(o.SegmentBytes)
@@ -293,7 +293,7 @@ func TestReserveReturns(t *testing.T) {
 			t.Fatal("there is no reserve after the rewrite")
 		}
 	}
-	if err := errors.Join(l.Room(), verifyLeft(l, m), l.Close()); err != nil {
+	if err := errors.Join(l.CheckRoom(), verifyLeft(l, m), l.Close()); err != nil {
 		t.Fatal(err)
 	}
 }

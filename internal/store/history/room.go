@@ -2,12 +2,12 @@ package history
 
 import "vigil/internal/kv"
 
-// Room returns nil while there is room for writes that add to the store: the segment after the open
+// CheckRoom returns nil while there is room for writes that add to the store: the segment after the open
 // one and the reserve exist, or are being allocated, and no batch waits for room. Otherwise the error
-// is a kv.Shortage, or another error of the allocation, which is retried. Call Room before accepting
+// is a kv.Shortage, or another error of the allocation, which is retried. Call CheckRoom before accepting
 // writes; accepted writes fit into the open segment while it has space. A call makes the log retry
 // from time to time. It takes no lock while there is room.
-func (l *Log) Room() error {
+func (l *Log) CheckRoom() error {
 	refused := l.refused.Load()
 	if refused == nil && !l.end.over.Load() && !l.seal.stuck.Load() && !l.alloc.short.Load() {
 		return nil
@@ -37,11 +37,11 @@ func (l *Log) Allocated() (bytes, kept int64) {
 	return bytes, l.sizes.keptSize()
 }
 
-// RoomToFree is Room for what makes the store smaller, such as deletions and compactions, which are
+// CheckRoomForRemovals is CheckRoom for what makes the store smaller, such as deletions and compactions, which are
 // small themselves: there is room for them while the next segment or the reserve is there, or half of
 // what is kept for them. The other half is for those that were accepted before.
-func (l *Log) RoomToFree() error {
-	err := l.Room()
+func (l *Log) CheckRoomForRemovals() error {
+	err := l.CheckRoom()
 	if kv.Shortage(err) && (l.alloc.hasAny() || l.left.Load() >= l.sizes.keptSize()/2) {
 		return nil
 	}

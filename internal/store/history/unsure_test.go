@@ -164,6 +164,56 @@ func TestUnmarkedInRewrite(t *testing.T) {
 	afterwards(t, l, m)
 }
 
+// TestDeadDuringRewrite: records that die while their segment is rewritten are dead in the merged segment too. Later deletions stay until
+// they are gone, and they go with the next rewrite.
+func TestDeadDuringRewrite(t *testing.T) {
+	var renamed atomic.Pointer[func()]
+	o := testOptions(faultfs.New(memfs.New(), func(op faultfs.Op, name string) faultfs.Fault {
+		if op == faultfs.OpRename && strings.Contains(name, format.SealedName(1, 1, 1)) {
+			if fn := renamed.Swap(nil); fn != nil {
+				(*fn)()
+			}
+		}
+		return faultfs.None
+	}))
+	o.SegmentBytes = minSegmentBytes
+	l, m := create(t, o)
+	dead := churn(t, l, m)
+	first := l.cat.segments()[0]
+	n := 0
+	for n < len(dead) && l.View().segmentOf(dead[n].Rev) == first {
+		n++
+	}
+	fn := func() {
+		if err := l.Dead(dead[1:n]); err != nil {
+			t.Error(err)
+		}
+	}
+	renamed.Store(&fn)
+	if err := l.Dead(dead[:1]); err != nil {
+		t.Fatal(err)
+	}
+	l.Reclaim()
+	waitReclaimed(t, l)
+	if renamed.Load() != nil {
+		t.Fatal("the first segment was not rewritten alone")
+	}
+	if err := l.Dead(dead[n:]); err != nil {
+		t.Fatal(err)
+	}
+	l.Reclaim()
+	waitReclaimed(t, l)
+	v := l.View()
+	for _, d := range dead {
+		if _, err := v.Get(d.Rev, nil); v.segmentOf(d.Rev) != nil && !errors.Is(err, ErrNotFound) {
+			t.Fatalf("the record at %v is still there: %v", d.Rev, err)
+		}
+	}
+	if err := errors.Join(verifyLeft(l, m), l.Close()); err != nil {
+		t.Fatal(err)
+	}
+}
+
 // TestDamagedSegmentIsLeft: a segment that cannot be rewritten does not keep the others from it, and its
 // damage is the error of one wait.
 func TestDamagedSegmentIsLeft(t *testing.T) {

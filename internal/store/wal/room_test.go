@@ -31,19 +31,19 @@ func TestRoom(t *testing.T) {
 		if err := add(); err != nil {
 			t.Fatal(err)
 		}
-		if err := errors.Join(w.Room(), w.RoomToFree()); err != nil {
+		if err := errors.Join(w.CheckRoom(), w.CheckRoomForRemovals()); err != nil {
 			t.Fatal(err)
 		}
 		if n, kept := w.Allocated(); n != o.SegmentBytes || kept != o.SegmentBytes/4 {
 			t.Errorf("%d bytes are allocated, %d kept", n, kept)
 		}
 		disk.SetFree(0)
-		for w.Room() == nil {
+		for w.CheckRoom() == nil {
 			if err := add(); err != nil {
 				t.Fatal(err)
 			}
 		}
-		if err := w.Room(); !errors.Is(err, kv.ErrNoSpace) {
+		if err := w.CheckRoom(); !errors.Is(err, kv.ErrNoSpace) {
 			t.Fatal(err)
 		}
 		if n, _ := w.Allocated(); n != w.left.Load() {
@@ -52,7 +52,7 @@ func TestRoom(t *testing.T) {
 		if left := w.left.Load(); left < o.SegmentBytes*7/8 {
 			t.Errorf("%d bytes are left when it is known", left)
 		}
-		for w.RoomToFree() == nil {
+		for w.CheckRoomForRemovals() == nil {
 			if err := add(); err != nil {
 				t.Fatal(err)
 			}
@@ -73,7 +73,7 @@ func TestRoom(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		if err := errors.Join(w.Room(), w.RoomToFree()); err != nil {
+		if err := errors.Join(w.CheckRoom(), w.CheckRoomForRemovals()); err != nil {
 			t.Fatal(err)
 		}
 		// With the last space used up nothing is lost and nothing written by half.

@@ -307,7 +307,7 @@ func (w *WAL) failWrite(err error) error {
 	return err
 }
 
-// noteShortage returns the error of a step that left the log as it was. If a resource was missing there is no Room
+// noteShortage returns the error of a step that left the log as it was. If a resource was missing there is no room
 // until PrepareSpare has succeeded.
 func (w *WAL) noteShortage(err error) error {
 	if err = vfs.MarkShortage(err); kv.Shortage(err) {
@@ -324,10 +324,10 @@ func (w *WAL) noteStarved(err error) error {
 	return err
 }
 
-// Starved returns since when groups are refused for want of a resource, and the error of Room; nil if the last group was written.
+// Starved returns since when groups are refused for want of a resource, and the error of CheckRoom; nil if the last group was written.
 func (w *WAL) Starved() (since time.Time, err error) {
 	if ns := w.starved.Load(); ns != 0 {
-		since, err = time.Unix(0, ns), w.Room()
+		since, err = time.Unix(0, ns), w.CheckRoom()
 	}
 	return since, err
 }
@@ -473,10 +473,10 @@ func (w *WAL) PrepareSpare() error {
 	return err
 }
 
-// Room returns nil while there is room for more: the segment after the active one exists, or there
+// CheckRoom returns nil while there is room for more: the segment after the active one exists, or there
 // was no shortage when one was last asked for. Otherwise the error is a kv.Shortage. What was
 // taken on before has nearly a whole segment. It costs an atomic load.
-func (w *WAL) Room() error {
+func (w *WAL) CheckRoom() error {
 	if p := w.short.Load(); p != nil {
 		return *p
 	}
@@ -492,10 +492,10 @@ func (w *WAL) Allocated() (bytes, kept int64) {
 	return bytes, w.o.leastSegment() / 4
 }
 
-// RoomToFree is Room for requests that free space and are few and small: half of what is kept for them suffices,
+// CheckRoomForRemovals is CheckRoom for requests that free space and are few and small: half of what is kept for them suffices,
 // unless a group that was refused must be written before them.
-func (w *WAL) RoomToFree() error {
-	err := w.Room()
+func (w *WAL) CheckRoomForRemovals() error {
+	err := w.CheckRoom()
 	bytes, kept := w.Allocated()
 	if err != nil && w.starved.Load() == 0 && bytes >= kept/2 {
 		return nil

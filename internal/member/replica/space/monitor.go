@@ -37,7 +37,7 @@ type Damage interface {
 
 // Spare is the raft log, which has a spare segment.
 type Spare interface {
-	Room() error
+	CheckRoom() error
 	// PrepareSpare tries to make a spare segment.
 	PrepareSpare() error
 }
@@ -89,7 +89,7 @@ func (m *Monitor) Tick() {
 	if r.findRoom(0, nil) == proposal.ErrUnmeasured {
 		r.o.Gauge.Start() // for DiskFull
 	}
-	if m.o.RaftLog.Room() != nil || due {
+	if m.o.RaftLog.CheckRoom() != nil || due {
 		m.wakeRun()
 	}
 }
@@ -168,7 +168,7 @@ func (m *Monitor) Run(ctx context.Context) error {
 		if refusal != nil {
 			close(refusal.done)
 		}
-		if m.o.RaftLog.Room() != nil && time.Since(prepared) >= prepareInterval {
+		if m.o.RaftLog.CheckRoom() != nil && time.Since(prepared) >= prepareInterval {
 			if m.o.RaftLog.PrepareSpare() != nil {
 				// Recycle a segment that is no longer needed.
 				if err := m.o.Truncator.Shorten(true); err != nil {

@@ -22,10 +22,10 @@ import (
 
 // Log is a log that allocates space ahead of its writes.
 type Log interface {
-	// Room returns why the log cannot allocate, RoomToFree why there is not even room for requests
+	// CheckRoom returns why the log cannot allocate, CheckRoomForRemovals why there is not even room for requests
 	// that give space back.
-	Room() error
-	RoomToFree() error
+	CheckRoom() error
+	CheckRoomForRemovals() error
 	// Allocated returns how many bytes are allocated, and how many of them are kept for requests
 	// that give space back.
 	Allocated() (bytes, kept int64)
@@ -183,7 +183,7 @@ func (r *Room) Shortage() error {
 	if err := r.o.Custody.Err(); err != nil {
 		return err
 	}
-	return firstShortage(r.o.Current.Load().Log.Room(), r.o.RaftLog.Room())
+	return firstShortage(r.o.Current.Load().Log.CheckRoom(), r.o.RaftLog.CheckRoom())
 }
 
 // ShortageToFree returns why there is no room for requests that give space back.
@@ -191,7 +191,7 @@ func (r *Room) ShortageToFree() error {
 	if err := r.o.Custody.Err(); err != nil {
 		return err
 	}
-	return firstShortage(r.o.Current.Load().Log.RoomToFree(), r.o.RaftLog.RoomToFree())
+	return firstShortage(r.o.Current.Load().Log.CheckRoomForRemovals(), r.o.RaftLog.CheckRoomForRemovals())
 }
 
 // Admit returns why n bytes cannot be added to the store. Errors: ErrQuota, kv.ErrAway,

@@ -102,7 +102,7 @@ func (t *Truncator) Shorten(full bool) error {
 		return fmt.Errorf("replica: syncing the store: %w", err)
 	}
 	entries, bytes := t.o.CatchUpEntries, t.o.CatchUpBytes
-	if full && (t.o.Membership.Alone() || t.o.RaftLog.RoomToFree() != nil) {
+	if full && (t.o.Membership.Alone() || t.o.RaftLog.CheckRoomForRemovals() != nil) {
 		entries, bytes = 0, 0
 	}
 	// Raft learns later than the store that entries are applied, and reads them until then.
