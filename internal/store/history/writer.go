@@ -30,12 +30,12 @@ type writer struct {
 	inSeg      bool
 	began      bool
 
-	pending    growing.Memory // the records of the current batch, offsets counted from its start
+	pending      growing.Memory // the records of the current batch, offsets counted from its start
 	pendingMetas []uint32       // the meta records of the current batch, likewise
-	last    kv.Rev         // the newest record, the current batch included
-	applied Applied
-	metas   *metas.State
-	view    View // what WriterView returns
+	last         kv.Rev         // the newest record, the current batch included
+	applied      Applied
+	metas        *metas.State
+	view         View // what WriterView returns
 }
 
 // AppendKV adds a record to the current batch: encoded is a mvccpb.KeyValue, or for a tombstone one

@@ -90,13 +90,13 @@ func createFirst(o *Options, start Start) error {
 
 // opening is a log that is being opened.
 type opening struct {
-	w     *WAL
-	files []*segment // of all ids, ascending
-	heads []segmentHeader
-	valid []bool // which of the heads are those of their file
-	last  int    // the last of the files that is a segment; the rest are spares
-	scan  scanner
-	counted  counted
+	w       *WAL
+	files   []*segment // of all ids, ascending
+	heads   []segmentHeader
+	valid   []bool // which of the heads are those of their file
+	last    int    // the last of the files that is a segment; the rest are spares
+	scan    scanner
+	counted counted
 }
 
 // seen counts what apply took in.
