@@ -105,7 +105,7 @@ func (c *Config) setServiceDefaults() {
 	or(&c.MaxTxnOps, r.MaxTxnOps)
 	or(&c.MaxRequestBytes, r.MaxRequestBytes)
 	or(&c.MaxConcurrentStreams, r.MaxConcurrentStreams)
-	or(&c.WarnUnaryDuration, r.WarnUnary)
+	or(&c.WarnUnaryDuration, r.WarnUnaryDuration)
 	or(&c.KeepAliveMinTime, r.KeepAliveMinTime)
 	or(&c.KeepAliveInterval, r.KeepAliveInterval)
 	or(&c.KeepAliveTimeout, r.KeepAliveTimeout)

@@ -39,7 +39,7 @@ func (m *Member) openServices() error {
 		KeepAliveMinTime:     m.cfg.KeepAliveMinTime,
 		KeepAliveInterval:    m.cfg.KeepAliveInterval,
 		KeepAliveTimeout:     m.cfg.KeepAliveTimeout,
-		WarnUnary:            m.cfg.WarnUnaryDuration,
+		WarnUnaryDuration:    m.cfg.WarnUnaryDuration,
 		Stats:                m.callStats(),
 		CallMade:             portmux.CallMade,
 		HTTP:                 m.httpBesideGRPC(),

@@ -93,8 +93,8 @@ var homes = map[string]home{
 		"KeepAliveInterval, 3*time.Hour", "3h0m0s"},
 	"grpc-keepalive-timeout": {"internal/edge/rpc", `KeepAliveTimeout, 20\*time.Second`,
 		"KeepAliveTimeout, 21*time.Second", "21s"},
-	"warning-unary-request-duration": {"internal/edge/rpc", `WarnUnary, 300\*time.Millisecond`,
-		"WarnUnary, 310*time.Millisecond", "310ms"},
+	"warning-unary-request-duration": {"internal/edge/rpc", `WarnUnaryDuration, 300\*time.Millisecond`,
+		"WarnUnaryDuration, 310*time.Millisecond", "310ms"},
 
 	"tls-min-version": {"internal/edge/certs", `DefaultMinVersion = "TLS1.2"`,
 		`DefaultMinVersion = "TLS1.3"`, "TLS1.3"},

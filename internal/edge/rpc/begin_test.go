@@ -16,8 +16,8 @@ import (
 	"vigil/internal/kv"
 )
 
-// fakeStarter starts most requests by passing them to a fake KV on a goroutine, and answers most gets: all tests of the package
-// run on both ways of serving a call.
+// fakeStarter starts most requests by passing them to a fake KV on a goroutine, and answers most
+// gets: all tests of the package run on both ways of serving a call.
 type fakeStarter struct {
 	KV
 	n      atomic.Int64
@@ -27,7 +27,8 @@ type fakeStarter struct {
 // declines reports whether a request is declined: every third one.
 func (f *fakeStarter) declines() bool { return f.n.Add(1)%3 == 0 }
 
-func (f *fakeStarter) GetNow(ctx context.Context, r *kv.RangeRequest, into *kv.GetResult, _ time.Time) bool {
+func (f *fakeStarter) GetNow(ctx context.Context, r *kv.RangeRequest, into *kv.GetResult,
+	_ time.Time) bool {
 	if f.broken.Load() {
 		panic("broken get")
 	}
@@ -98,7 +99,8 @@ func TestStarted(t *testing.T) {
 	for i := range n {
 		calls.Go(func() {
 			key := fmt.Appendf(nil, "k%d", i)
-			if _, err := f.KV.Put(t.Context(), &etcdserverpb.PutRequest{Key: key, Value: key}); err != nil {
+			if _, err := f.KV.Put(t.Context(),
+				&etcdserverpb.PutRequest{Key: key, Value: key}); err != nil {
 				t.Error(err)
 			}
 			res, err := f.KV.Range(t.Context(), &etcdserverpb.RangeRequest{Key: key})
@@ -136,7 +138,8 @@ func TestStarted(t *testing.T) {
 	}
 }
 
-// TestPanicOfReader: a panic on the goroutine that reads a connection is logged, and ends no connection.
+// TestPanicOfReader: a panic on the goroutine that reads a connection is logged, and ends no
+// connection.
 func TestPanicOfReader(t *testing.T) {
 	starter := &fakeStarter{}
 	f := start(t, func(c *Config) { starter.KV, c.KV = c.KV, starter })
@@ -145,7 +148,8 @@ func TestPanicOfReader(t *testing.T) {
 	}
 	starter.broken.Store(true)
 	for range 3 {
-		if _, err := f.KV.Range(t.Context(), &etcdserverpb.RangeRequest{Key: []byte("k")}); err != nil {
+		if _, err := f.KV.Range(t.Context(),
+			&etcdserverpb.RangeRequest{Key: []byte("k")}); err != nil {
 			t.Errorf("%v %v", status.Code(err), err)
 		}
 	}

@@ -29,8 +29,8 @@ import (
 )
 
 // The benchmarks of whole calls measure the CPU that the server takes, so it runs in a process of
-// its own: this program again, with serverEnv set. It answers every line on its standard input with the
-// nanoseconds of CPU and the number of allocations that it has used.
+// its own: this program again, with serverEnv set. It answers every line on its standard input with
+// the nanoseconds of CPU and the number of allocations that it has used.
 const serverEnv = "VIGIL_RPC_BENCH_SERVER"
 
 func TestMain(m *testing.M) {
@@ -65,7 +65,8 @@ func (c *constant) Compact(context.Context, *kv.CompactRequest) (*kv.CompactResu
 	return &kv.CompactResult{}, nil
 }
 func (c *constant) Header() kv.Header {
-	return kv.Header{ClusterID: 0xcdf818194e3a8c32, MemberID: 0x8e9e05c52164694d, Revision: 1 << 20, Term: 2}
+	return kv.Header{ClusterID: 0xcdf818194e3a8c32, MemberID: 0x8e9e05c52164694d,
+		Revision: 1 << 20, Term: 2}
 }
 func (c *constant) Leader() uint64                { return 1 }
 func (c *constant) IsLearner() bool               { return false }
@@ -155,20 +156,24 @@ func benchServer() {
 	// bounds its garbage instead of keeping it in proportion to a small heap.
 	debug.SetGCPercent(-1)
 	debug.SetMemoryLimit(192 << 20)
-	record := encode(&mvccpb.KeyValue{Key: make([]byte, 32), Value: make([]byte, 256), CreateRevision: 1 << 19, ModRevision: 1 << 20, Version: 3})
+	record := encode(&mvccpb.KeyValue{Key: make([]byte, 32), Value: make([]byte, 256),
+		CreateRevision: 1 << 19, ModRevision: 1 << 20, Version: 3})
 	k := &tickKV{ticking: &ticking{wakers: map[*tickStream]struct{}{}}}
 	k.put = &kv.PutResult{Revision: 1 << 20}
-	k.get = &kv.RangeResult{Revision: 1 << 20, Count: 1, KVs: kv.Records{Buf: record, Ends: []int{len(record)}}}
-	k.txn = &kv.TxnResult{Revision: 1 << 20, Succeeded: true, Responses: []kv.OpResult{{Put: k.put}}}
+	k.get = &kv.RangeResult{Revision: 1 << 20, Count: 1,
+		KVs: kv.Records{Buf: record, Ends: []int{len(record)}}}
+	k.txn = &kv.TxnResult{Revision: 1 << 20, Succeeded: true,
+		Responses: []kv.OpResult{{Put: k.put}}}
 	ev := append([]byte{0x12}, byte(len(record)&0x7f|0x80), byte(len(record)>>7))
 	ev = append(ev, record...)
 	events := [][]byte{ev} // as the hub shares them
 	for id := range int64(watchersPerStream) {
 		k.batch = append(k.batch, watch.Response{WatchID: id, Revision: 1 << 20, Events: events})
 	}
-	s, err := NewServer(Config{ElectionTimeout: time.Second, KV: k, Member: k, Alarms: k, Hasher: fakeHasher{}, NewWatchStream: func(watch.StreamInfo) watchapi.HubStream {
-		return &tickStream{t: k.ticking}
-	}})
+	s, err := NewServer(Config{ElectionTimeout: time.Second, KV: k, Member: k, Alarms: k,
+		Hasher: fakeHasher{}, NewWatchStream: func(watch.StreamInfo) watchapi.HubStream {
+			return &tickStream{t: k.ticking}
+		}})
 	if err != nil {
 		panic(err)
 	}
@@ -190,7 +195,8 @@ func benchServer() {
 	}
 }
 
-// benchClient starts a server process and returns connections to it and a function that reads its counters.
+// benchClient starts a server process and returns connections to it and a function that reads its
+// counters.
 func benchClient(b *testing.B, conns int) (list []*grpc.ClientConn, usage func() serverUsage) {
 	b.Helper()
 	exe, err := os.Executable()
@@ -259,16 +265,29 @@ func BenchmarkCall(b *testing.B) {
 	put := &etcdserverpb.PutRequest{Key: key, Value: value}
 	get := &etcdserverpb.RangeRequest{Key: key}
 	txn := &etcdserverpb.TxnRequest{
-		Compare: []*etcdserverpb.Compare{{Key: key, Target: etcdserverpb.Compare_MOD, TargetUnion: &etcdserverpb.Compare_ModRevision{ModRevision: 1 << 20}}},
+		Compare: []*etcdserverpb.Compare{{Key: key, Target: etcdserverpb.Compare_MOD,
+			TargetUnion: &etcdserverpb.Compare_ModRevision{ModRevision: 1 << 20}}},
 		Success: []*etcdserverpb.RequestOp{{Request: &etcdserverpb.RequestOp_RequestPut{RequestPut: put}}},
 		Failure: []*etcdserverpb.RequestOp{{Request: &etcdserverpb.RequestOp_RequestRange{RequestRange: get}}}}
 	for _, c := range []struct {
 		name string
 		call func(context.Context, etcdserverpb.KVClient) error
 	}{
-		{"put", func(ctx context.Context, c etcdserverpb.KVClient) error { _, err := c.Put(ctx, put); return err }},
-		{"range", func(ctx context.Context, c etcdserverpb.KVClient) error { _, err := c.Range(ctx, get); return err }},
-		{"txn", func(ctx context.Context, c etcdserverpb.KVClient) error { _, err := c.Txn(ctx, txn); return err }},
+		{"put", func(ctx context.Context, c etcdserverpb.KVClient) error {
+			_,
+				err := c.Put(ctx, put)
+			return err
+		}},
+		{"range", func(ctx context.Context, c etcdserverpb.KVClient) error {
+			_,
+				err := c.Range(ctx, get)
+			return err
+		}},
+		{"txn", func(ctx context.Context, c etcdserverpb.KVClient) error {
+			_,
+				err := c.Txn(ctx, txn)
+			return err
+		}},
 	} {
 		b.Run(c.name, func(b *testing.B) {
 			conns, usage := benchClient(b, 100)
@@ -301,8 +320,8 @@ func BenchmarkCall(b *testing.B) {
 	}
 }
 
-// BenchmarkEvent: 100 streams of 10 watchers, all of which get one event at a time; the operation is
-// the delivery of one event.
+// BenchmarkEvent: 100 streams of 10 watchers, all of which get one event at a time; the operation
+// is the delivery of one event.
 func BenchmarkEvent(b *testing.B) {
 	conns, usage := benchClient(b, 100)
 	var got sync.WaitGroup
@@ -334,7 +353,8 @@ func BenchmarkEvent(b *testing.B) {
 	}
 	tick := func() {
 		got.Add(len(conns) * watchersPerStream)
-		if _, err := client.DeleteRange(b.Context(), &etcdserverpb.DeleteRangeRequest{Key: []byte("tick")}); err != nil {
+		if _, err := client.DeleteRange(b.Context(),
+			&etcdserverpb.DeleteRangeRequest{Key: []byte("tick")}); err != nil {
 			b.Fatal(err)
 		}
 		got.Wait()

@@ -51,7 +51,8 @@ type KV interface {
 	gate.Proposer
 }
 
-// Config is what a server needs. The zero value of every field from Logger on is its default, unless noted.
+// Config is what a server needs. The zero value of every field from Logger on is its default,
+// unless noted.
 type Config struct {
 	KV     KV
 	Member Member
@@ -65,19 +66,21 @@ type Config struct {
 	Versions maintenanceapi.Versions
 	// Leases may be nil; then there is no such service.
 	Leases leaseapi.Leases
-	// Times may be nil; then there is no such service, and times in the metadata of calls are ignored.
+	// Times may be nil; then there is no such service, and times in the metadata of calls are
+	// ignored.
 	Times timesapi.Source
 	// Auth may be nil; then there are no users, and everyone may do everything.
 	Auth Auth
 	// WatchHub is required with Auth.
 	WatchHub watchapi.Hub
-	// CertificateUsers makes the common name of a client's certificate its user, if the call has no token.
+	// CertificateUsers makes the common name of a client's certificate its user, if the call has no
+	// token.
 	CertificateUsers bool
-	// NewWatchStream makes the hub's side of a new watch stream. One whose Next and Take return
-	// kv.ErrCorrupt is refused.
+	// NewWatchStream makes the hub's side of a new watch stream. A stream whose Next and Take
+	// return kv.ErrCorrupt is rejected.
 	NewWatchStream func(watch.StreamInfo) watchapi.HubStream
 
-	// Ranges is the budget from which KV takes the memory of large results; default none.
+	// Ranges is the budget for the memory of large results; default none.
 	Ranges *ration.Budget
 
 	Logger  *slog.Logger
@@ -96,29 +99,32 @@ type Config struct {
 	MaxRequestBytes int
 	// MaxTxnOps is the largest number of operations on one level of a transaction, default 128.
 	MaxTxnOps int
-	// MaxConcurrentStreams is the largest number of calls at once on a connection, default no limit.
+	// MaxConcurrentStreams is the largest number of calls at once on a connection, default no
+	// limit.
 	MaxConcurrentStreams uint32
 	// ElectionTimeout is the election timeout of the member. It is required.
 	// Streams that require a leader end when there has been none for three times as long.
 	ElectionTimeout time.Duration
-	// Ticking is when the clock of raft began, so that a member at rest is woken once for the ticks of both. Default: now.
+	// Ticking is when the clock of raft began. The server looks for a leader at the same moments,
+	// so that an idle member is woken once for both. Default: now.
 	Ticking time.Time
-	// WarnUnary is how long a unary call may take before a line about it is logged, default 300 ms;
-	// negative means never.
-	WarnUnary time.Duration
+	// WarnUnaryDuration is how long a unary call may take before a line about it is logged, default
+	// 300 ms; negative means never.
+	WarnUnaryDuration time.Duration
 
-	// KeepAliveMinTime is the shortest interval of a client's pings, default 5 s; KeepAliveInterval
-	// after how much silence the server pings, default 2 h; KeepAliveTimeout how long it waits for
-	// the answer, default 20 s. A negative value leaves the matter to the transport.
+	// KeepAliveMinTime is the shortest allowed interval of a client's pings, default 5 s. After
+	// KeepAliveInterval of silence the server pings, default 2 h, and waits KeepAliveTimeout for
+	// the answer, default 20 s. A negative value means the default of the transport.
 	KeepAliveMinTime  time.Duration
 	KeepAliveInterval time.Duration
 	KeepAliveTimeout  time.Duration
 }
 
-// overhead is what a message may have on top of the largest request.
+// overhead is how much larger a message may be than the largest request.
 const overhead = 512 << 10
 
-// MaxMessageBytes returns the largest message that a server with this Config.MaxRequestBytes receives.
+// MaxMessageBytes returns the largest message that a server with this Config.MaxRequestBytes
+// receives.
 func MaxMessageBytes(maxRequestBytes int) int { return maxRequestBytes + overhead }
 
 // Validate reports every missing or invalid field.
@@ -160,7 +166,7 @@ func (c Config) WithDefaults() Config {
 	set(&c.MaxTxnOps, 128)
 	set(&c.Ticking, time.Now())
 	set(&c.MaxConcurrentStreams, math.MaxUint32)
-	set(&c.WarnUnary, 300*time.Millisecond)
+	set(&c.WarnUnaryDuration, 300*time.Millisecond)
 	set(&c.KeepAliveMinTime, 5*time.Second)
 	set(&c.KeepAliveInterval, 2*time.Hour)
 	set(&c.KeepAliveTimeout, 20*time.Second)

@@ -117,7 +117,8 @@ func (f *fakeKV) rangeLocked(r *kv.RangeRequest) *kv.RangeResult {
 func (f *fakeKV) putLocked(r *kv.PutRequest, rev int64) *kv.PutResult {
 	old := f.mu.keys[string(r.Key)]
 	res := &kv.PutResult{Revision: rev}
-	m := &mvccpb.KeyValue{Key: r.Key, Value: r.Value, Lease: r.Lease, ModRevision: rev, CreateRevision: rev, Version: 1}
+	m := &mvccpb.KeyValue{Key: r.Key, Value: r.Value, Lease: r.Lease, ModRevision: rev,
+		CreateRevision: rev, Version: 1}
 	if old != nil {
 		m.CreateRevision, m.Version = old.CreateRevision, old.Version+1
 		if r.PrevKV {
@@ -138,7 +139,8 @@ func (f *fakeKV) Put(ctx context.Context, r *kv.PutRequest) (*kv.PutResult, erro
 	return f.putLocked(r, f.mu.rev), nil
 }
 
-func (f *fakeKV) DeleteRange(ctx context.Context, r *kv.DeleteRangeRequest) (*kv.DeleteRangeResult, error) {
+func (f *fakeKV) DeleteRange(ctx context.Context,
+	r *kv.DeleteRangeRequest) (*kv.DeleteRangeResult, error) {
 	if err := f.enter(ctx, r); err != nil {
 		return nil, err
 	}
@@ -163,7 +165,8 @@ func (f *fakeKV) Do(ctx context.Context, w kv.Write) (o kv.Outcome) {
 	case w.Txn != nil:
 		o.Txn, o.Err = f.Txn(ctx, w.Txn)
 	default:
-		o.Lease, o.Err = &kv.LeaseResult{Revision: 9, ID: w.Grant.ID, TTL: w.Grant.TTL + 1}, f.enter(ctx, w.Grant)
+		o.Lease, o.Err = &kv.LeaseResult{Revision: 9, ID: w.Grant.ID, TTL: w.Grant.TTL + 1},
+			f.enter(ctx, w.Grant)
 	}
 	return o
 }
@@ -265,7 +268,8 @@ func (f *fakeMember) Reclaim(context.Context) error {
 }
 
 func (f *fakeMember) Status() maintenanceapi.Status {
-	return maintenanceapi.Status{Version: "3.7.3", StorageVersion: "3.7.0", DBSize: 4096, DBSizeInUse: 100, DBSizeQuota: 2 << 30,
+	return maintenanceapi.Status{Version: "3.7.3", StorageVersion: "3.7.0", DBSize: 4096,
+		DBSizeInUse: 100, DBSizeQuota: 2 << 30,
 		RaftIndex: 12, RaftAppliedIndex: 11, Alarms: f.list(), DiskFull: f.diskFull.Load()}
 }
 
@@ -275,11 +279,13 @@ func (f *fakeMember) list() []kv.Alarm {
 	return slices.Clone(f.alarms)
 }
 
-func (f *fakeMember) Members(ctx context.Context, linearizable bool) ([]clusterapi.MemberInfo, error) {
+func (f *fakeMember) Members(ctx context.Context,
+	linearizable bool) ([]clusterapi.MemberInfo, error) {
 	if err := f.fail.Load(); err != nil && linearizable {
 		return nil, *err
 	}
-	return []clusterapi.MemberInfo{{ID: 0xa1, Name: "one", PeerURLs: []string{"http://a:2380"}, ClientURLs: []string{"http://a:2379"}},
+	return []clusterapi.MemberInfo{{ID: 0xa1, Name: "one", PeerURLs: []string{"http://a:2380"},
+		ClientURLs: []string{"http://a:2379"}},
 		{ID: 0xa2, PeerURLs: []string{"http://b:2380"}, IsLearner: true}}, nil
 }
 
@@ -292,7 +298,8 @@ type fakeHub struct {
 }
 
 func (h *fakeHub) NewStream(info watch.StreamInfo) watchapi.HubStream {
-	s := &fakeStream{info: info, in: make(chan any, 1000), out: make(chan []watch.Response, 1000), fail: make(chan error, 1), next: make(chan taken, 1), closed: make(chan struct{})}
+	s := &fakeStream{info: info, in: make(chan any, 1000), out: make(chan []watch.Response, 1000),
+		fail: make(chan error, 1), next: make(chan taken, 1), closed: make(chan struct{})}
 	h.streams <- s
 	return s
 }
@@ -326,7 +333,8 @@ func (s *fakeStream) Revoke(func(key, end []byte) string) {
 }
 func (s *fakeStream) Close() { close(s.closed) }
 
-// NotifyReady reports the stream after each list in out, when the one before was taken, and after fail or the end of out.
+// NotifyReady reports the stream after each list in out, when the one before was taken, and after
+// fail or the end of out.
 func (s *fakeStream) NotifyReady(to *watch.Ready, owner any) {
 	go func() {
 		for {
@@ -418,10 +426,13 @@ func (l *logBuffer) String() string {
 
 func start(t testing.TB, change func(*Config)) *fixture {
 	t.Helper()
-	f := &fixture{kv: newFakeKV(), hub: &fakeHub{streams: make(chan *fakeStream, 1000)}, log: &logBuffer{}}
+	f := &fixture{kv: newFakeKV(), hub: &fakeHub{streams: make(chan *fakeStream, 1000)},
+		log: &logBuffer{}}
 	f.member = &fakeMember{kv: f.kv}
 	f.member.leader.Store(0xa1)
-	c := Config{KV: f.kv, Member: f.member, Alarms: f.member, Hasher: fakeHasher{}, NewWatchStream: f.hub.NewStream, WatchHub: f.hub, ElectionTimeout: time.Second, Logger: slog.New(slog.NewTextHandler(f.log, nil))}
+	c := Config{KV: f.kv, Member: f.member, Alarms: f.member, Hasher: fakeHasher{},
+		NewWatchStream: f.hub.NewStream, WatchHub: f.hub, ElectionTimeout: time.Second,
+		Logger: slog.New(slog.NewTextHandler(f.log, nil))}
 	if change != nil {
 		change(&c)
 	}
@@ -462,8 +473,10 @@ func start(t testing.TB, change func(*Config)) *fixture {
 
 func (f *fixture) dial(t testing.TB, opts ...grpc.DialOption) *grpc.ClientConn {
 	t.Helper()
-	conn, err := grpc.NewClient(f.addr, append([]grpc.DialOption{grpc.WithTransportCredentials(insecure.NewCredentials()),
-		grpc.WithDefaultCallOptions(grpc.MaxCallSendMsgSize(1<<30), grpc.MaxCallRecvMsgSize(1<<30))}, opts...)...)
+	conn, err := grpc.NewClient(f.addr,
+		append([]grpc.DialOption{grpc.WithTransportCredentials(insecure.NewCredentials()),
+			grpc.WithDefaultCallOptions(grpc.MaxCallSendMsgSize(1<<30),
+				grpc.MaxCallRecvMsgSize(1<<30))}, opts...)...)
 	if err != nil {
 		t.Fatal(err)
 	}

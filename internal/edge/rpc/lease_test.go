@@ -72,7 +72,8 @@ func TestLeaseAnswers(t *testing.T) {
 	_, c := leases(t, &fakeLeases{})
 	ctx := t.Context()
 	head := func(rev int64) *etcdserverpb.ResponseHeader {
-		return &etcdserverpb.ResponseHeader{ClusterId: 0xc1, MemberId: 0xa1, Revision: rev, RaftTerm: 7}
+		return &etcdserverpb.ResponseHeader{ClusterId: 0xc1, MemberId: 0xa1,
+			Revision: rev, RaftTerm: 7}
 	}
 	g, err := c.LeaseGrant(ctx, &etcdserverpb.LeaseGrantRequest{ID: 5, TTL: 3})
 	wantStatus(t, err, nil)
@@ -82,10 +83,12 @@ func TestLeaseAnswers(t *testing.T) {
 	wantEqual(t, r, &etcdserverpb.LeaseRevokeResponse{Header: head(9)})
 	l, err := c.LeaseTimeToLive(ctx, &etcdserverpb.LeaseTimeToLiveRequest{ID: 5, Keys: true})
 	wantStatus(t, err, nil)
-	wantEqual(t, l, &etcdserverpb.LeaseTimeToLiveResponse{Header: head(1), ID: 5, TTL: 7, GrantedTTL: 10, Keys: [][]byte{[]byte("a"), []byte("b")}})
+	wantEqual(t, l, &etcdserverpb.LeaseTimeToLiveResponse{Header: head(1), ID: 5, TTL: 7,
+		GrantedTTL: 10, Keys: [][]byte{[]byte("a"), []byte("b")}})
 	all, err := c.LeaseLeases(ctx, &etcdserverpb.LeaseLeasesRequest{})
 	wantStatus(t, err, nil)
-	wantEqual(t, all, &etcdserverpb.LeaseLeasesResponse{Header: head(1), Leases: []*etcdserverpb.LeaseStatus{{ID: 5}, {ID: -3}}})
+	wantEqual(t, all, &etcdserverpb.LeaseLeasesResponse{Header: head(1),
+		Leases: []*etcdserverpb.LeaseStatus{{ID: 5}, {ID: -3}}})
 
 	s, err := c.LeaseKeepAlive(ctx)
 	wantStatus(t, err, nil)
@@ -111,8 +114,10 @@ func TestLeaseAnswers(t *testing.T) {
 
 func TestLeaseErrors(t *testing.T) {
 	for _, e := range []struct{ from, to error }{
-		{kv.ErrLeaseExists, rpctypes.ErrGRPCLeaseExist}, {kv.ErrLeaseTTLTooLarge, rpctypes.ErrGRPCLeaseTTLTooLarge},
-		{kv.ErrNoSpace, rpctypes.ErrGRPCNoSpace}, {kv.ErrNoLeader, rpctypes.ErrGRPCNoLeader}, {kv.ErrTimeout, rpctypes.ErrGRPCTimeout},
+		{kv.ErrLeaseExists, rpctypes.ErrGRPCLeaseExist},
+		{kv.ErrLeaseTTLTooLarge, rpctypes.ErrGRPCLeaseTTLTooLarge},
+		{kv.ErrNoSpace, rpctypes.ErrGRPCNoSpace}, {kv.ErrNoLeader, rpctypes.ErrGRPCNoLeader},
+		{kv.ErrTimeout, rpctypes.ErrGRPCTimeout},
 		{kv.ErrLeaseNotFound, rpctypes.ErrGRPCLeaseNotFound},
 	} {
 		f, c := leases(t, &fakeLeases{err: e.from})
@@ -131,7 +136,8 @@ func TestLeaseErrors(t *testing.T) {
 		k, keptErr := s.Recv()
 		if e.from == kv.ErrLeaseNotFound {
 			// No error to either: the TTL says it.
-			if err != nil || l.TTL != -1 || l.ID != 5 || l.GrantedTTL != 0 || len(l.Keys) != 0 || keptErr != nil || k.TTL != 0 || k.ID != 5 {
+			if err != nil || l.TTL != -1 || l.ID != 5 || l.GrantedTTL != 0 || len(l.Keys) != 0 ||
+				keptErr != nil || k.TTL != 0 || k.ID != 5 {
 				t.Errorf("unknown: %v, %v; %v, %v", l, err, k, keptErr)
 			}
 			continue
@@ -153,7 +159,8 @@ func TestLeaseStreamsEnd(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			hang := make(chan struct{})
 			f, c := leases(t, &fakeLeases{hang: hang})
-			s, err := c.LeaseKeepAlive(metadata.AppendToOutgoingContext(t.Context(), rpctypes.MetadataRequireLeaderKey, rpctypes.MetadataHasLeader))
+			s, err := c.LeaseKeepAlive(metadata.AppendToOutgoingContext(t.Context(),
+				rpctypes.MetadataRequireLeaderKey, rpctypes.MetadataHasLeader))
 			if err != nil {
 				t.Fatal(err)
 			}

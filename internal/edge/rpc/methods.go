@@ -31,17 +31,26 @@ func (s *Server) serveAll(c *Config) (list []transport.Service) {
 
 // services lists the services of the API.
 func (s *Server) services(c *Config) []gate.Service {
+	keys := kvapi.New(kvapi.Options{
+		Store: c.KV, Answers: s.gate, Times: c.Times, Member: c.Member, Deliveries: s.deliveries,
+		MaxRequestBytes: c.MaxRequestBytes, MaxTxnOps: c.MaxTxnOps,
+	})
+	cluster := clusterapi.New(c.Member, c.Cluster)
 	list := []gate.Service{
-		kvapi.New(kvapi.Options{Store: c.KV, Answers: s.gate, Times: c.Times, Member: c.Member, Deliveries: s.deliveries,
-			MaxRequestBytes: c.MaxRequestBytes, MaxTxnOps: c.MaxTxnOps}).Service(),
-		s.watches.Service(), s.maintenance.Service(), s.health.Service(),
-		clusterapi.New(c.Member, c.Cluster).Service(),
+		keys.Service(), s.watches.Service(), s.maintenance.Service(), s.health.Service(),
+		cluster.Service(),
 	}
 	if c.Leases != nil {
-		list = append(list, leaseapi.New(leaseapi.Options{Leases: c.Leases, Member: c.Member, Deliveries: s.deliveries,
-			Writer: &gate.Writer{Store: c.KV, Answers: s.gate, Deliveries: s.deliveries}}).Service())
-		list = append(list, lockapi.New(lockapi.Options{KV: c.KV, Watches: s.watches, Waits: s.gate, Member: c.Member, Deliveries: s.deliveries,
-			MaxTxnOps: c.MaxTxnOps, Cleanup: kv.RequestTimeout(c.ElectionTimeout), Running: s.running, Logger: c.Logger}).Services()...)
+		leases := leaseapi.New(leaseapi.Options{
+			Leases: c.Leases, Member: c.Member, Deliveries: s.deliveries,
+			Writer: &gate.Writer{Store: c.KV, Answers: s.gate, Deliveries: s.deliveries},
+		})
+		locks := lockapi.New(lockapi.Options{
+			KV: c.KV, Watches: s.watches, Waits: s.gate, Member: c.Member,
+			Deliveries: s.deliveries, MaxTxnOps: c.MaxTxnOps,
+			Cleanup: kv.RequestTimeout(c.ElectionTimeout), Running: s.running, Logger: c.Logger,
+		})
+		list = append(append(list, leases.Service()), locks.Services()...)
 	}
 	if c.Times != nil {
 		list = append(list, timesapi.Service(c.Times))
@@ -57,8 +66,8 @@ func reflection(services []transport.Service) (list []gate.Service) {
 	for _, r := range transport.Reflection(services, lockpb.Files) {
 		s := gate.Service{Name: r.Name}
 		for _, m := range r.Methods {
-			s.Methods = append(s.Methods, gate.Endpoint{Name: m.Name, ClientStreams: m.ClientStreams, ServerStreams: m.ServerStreams,
-				Stream: m.Stream, ForLearner: true})
+			s.Methods = append(s.Methods, gate.Endpoint{Name: m.Name, ClientStreams: m.ClientStreams,
+				ServerStreams: m.ServerStreams, Stream: m.Stream, ForLearner: true})
 		}
 		list = append(list, s)
 	}

@@ -37,9 +37,9 @@ type Server struct {
 	watching sync.WaitGroup
 }
 
-// patience is the number of election timeouts without a leader after which streams that need one are
-// ended, and a review of watchers ends its wait. New calls are rejected at once, but opening a stream
-// again costs much more.
+// patience is the number of election timeouts without a leader after which streams that need one
+// are ended, and a review of watchers ends its wait. New calls are rejected at once, but opening a
+// stream again costs much more.
 const patience = 3
 
 // NewServer makes a server. It has goroutines from now on: Stop must be called.
@@ -51,19 +51,32 @@ func NewServer(c Config) (*Server, error) {
 	stop := make(chan struct{})
 	s := &Server{stop: sync.OnceFunc(func() { close(stop) })}
 	s.running, s.cut = context.WithCancel(context.Background())
-	s.deliveries = delivery.New(delivery.Options{Budget: c.Ranges, User: gate.Users(c.Auth), Cut: c.Metrics.rangeCut, Logger: c.Logger})
-	s.gate = gate.New(gate.Options{Member: c.Member, Rights: c.Auth, CertificateUsers: c.CertificateUsers, Streams: &s.streams, Proposer: c.KV,
-		Deliveries: s.deliveries, Metrics: c.Metrics.calls, Logger: c.Logger, WarnUnary: c.WarnUnary})
-	s.watches = watchapi.New(watchapi.Options{NewStream: c.NewWatchStream, Rights: c.Auth, Hub: c.WatchHub, Times: c.Times, Member: c.Member,
-		ReviewTime: patience * c.ElectionTimeout, Metrics: c.Metrics.watching, Logger: c.Logger})
-	s.maintenance = maintenanceapi.New(maintenanceapi.Options{Member: c.Member, Alarms: c.Alarms, Hasher: c.Hasher, Mover: c.Cluster,
-		Versions: c.Versions, Snapshots: c.Snapshots, Seconds: c.Metrics.snapshots, Logger: c.Logger})
+	s.deliveries = delivery.New(delivery.Options{Budget: c.Ranges, User: gate.Users(c.Auth),
+		Cut: c.Metrics.rangeCut, Logger: c.Logger})
+	s.gate = gate.New(gate.Options{
+		Member: c.Member, Rights: c.Auth, CertificateUsers: c.CertificateUsers,
+		Streams: &s.streams, Proposer: c.KV, Deliveries: s.deliveries,
+		Metrics: c.Metrics.calls, Logger: c.Logger, WarnUnaryDuration: c.WarnUnaryDuration,
+	})
+	s.watches = watchapi.New(watchapi.Options{
+		NewStream: c.NewWatchStream, Rights: c.Auth, Hub: c.WatchHub, Times: c.Times,
+		Member: c.Member, ReviewTime: patience * c.ElectionTimeout,
+		Metrics: c.Metrics.watching, Logger: c.Logger,
+	})
+	s.maintenance = maintenanceapi.New(maintenanceapi.Options{
+		Member: c.Member, Alarms: c.Alarms, Hasher: c.Hasher, Mover: c.Cluster,
+		Versions: c.Versions, Snapshots: c.Snapshots, Seconds: c.Metrics.snapshots,
+		Logger: c.Logger,
+	})
 	s.health = healthapi.New(c.Member, c.Logger)
 
 	services := s.serveAll(&c)
-	codec := transport.NewCodec(c.Logger, c.Metrics.calls.BytesReceived(), c.Metrics.calls.BytesSent())
-	s.inProcess = inprocess.New(inprocess.Options{Services: services, Codec: codec, MaxMessageBytes: MaxMessageBytes(c.MaxRequestBytes),
-		Stats: c.Stats, Deliveries: s.deliveries})
+	codec := transport.NewCodec(c.Logger, c.Metrics.calls.BytesReceived(),
+		c.Metrics.calls.BytesSent())
+	s.inProcess = inprocess.New(inprocess.Options{
+		Services: services, Codec: codec, MaxMessageBytes: MaxMessageBytes(c.MaxRequestBytes),
+		Stats: c.Stats, Deliveries: s.deliveries,
+	})
 	s.transport = transport.NewServer(transport.Options{
 		Services:             services,
 		Codec:                codec,
@@ -117,10 +130,11 @@ func (s *Server) Stop(ctx context.Context) {
 	s.gate.StopAnswers()
 }
 
-// watchLeader looks for a leader ten times in an election timeout until stop is closed. Each time it
-// updates the health service, and it ends the streams that need a leader after a long time without
-// one.
-func (s *Server) watchLeader(member Member, electionTimeout time.Duration, ticking time.Time, stop <-chan struct{}) {
+// watchLeader looks for a leader ten times in an election timeout until stop is closed. Each time
+// it updates the health service, and it ends the streams that need a leader after a long time
+// without one.
+func (s *Server) watchLeader(member Member, electionTimeout time.Duration, ticking time.Time,
+	stop <-chan struct{}) {
 	interval := max(electionTimeout/10, time.Millisecond)
 	next := func() time.Duration { return interval - time.Since(ticking)%interval }
 	timer := time.NewTimer(next())

@@ -30,7 +30,8 @@ import (
 
 func wantStatus(t *testing.T, err, want error) {
 	t.Helper()
-	if status.Code(err) != status.Code(want) || rpctypes.ErrorDesc(err) != rpctypes.ErrorDesc(want) {
+	if status.Code(err) != status.Code(want) ||
+		rpctypes.ErrorDesc(err) != rpctypes.ErrorDesc(want) {
 		t.Errorf("error %v, want %v", err, want)
 	}
 }
@@ -46,14 +47,18 @@ func TestKV(t *testing.T) {
 	f := start(t, nil)
 	ctx := t.Context()
 	head := func(rev int64) *etcdserverpb.ResponseHeader {
-		return &etcdserverpb.ResponseHeader{ClusterId: 0xc1, MemberId: 0xa1, Revision: rev, RaftTerm: 7}
+		return &etcdserverpb.ResponseHeader{ClusterId: 0xc1, MemberId: 0xa1,
+			Revision: rev, RaftTerm: 7}
 	}
-	put, err := f.KV.Put(ctx, &etcdserverpb.PutRequest{Key: []byte("k"), Value: []byte("v1"), Lease: 5})
+	put, err := f.KV.Put(ctx,
+		&etcdserverpb.PutRequest{Key: []byte("k"), Value: []byte("v1"), Lease: 5})
 	if err != nil {
 		t.Fatal(err)
 	}
 	wantEqual(t, put, &etcdserverpb.PutResponse{Header: head(2)})
-	put, err = f.KV.Put(ctx, &etcdserverpb.PutRequest{Key: []byte("k"), Value: bytes.Repeat([]byte("v"), 5000), PrevKv: true})
+	put, err = f.KV.Put(ctx,
+		&etcdserverpb.PutRequest{Key: []byte("k"),
+			Value: bytes.Repeat([]byte("v"), 5000), PrevKv: true})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -65,7 +70,8 @@ func TestKV(t *testing.T) {
 		t.Fatal(err)
 	}
 	wantEqual(t, get.Header, head(3))
-	if get.Count != 1 || len(get.Kvs) != 1 || len(get.Kvs[0].Value) != 5000 || get.Kvs[0].Version != 2 {
+	if get.Count != 1 || len(get.Kvs) != 1 || len(get.Kvs[0].Value) != 5000 ||
+		get.Kvs[0].Version != 2 {
 		t.Errorf("range is %v", get)
 	}
 	txn, err := f.KV.Txn(ctx, &etcdserverpb.TxnRequest{Success: []*etcdserverpb.RequestOp{
@@ -78,11 +84,15 @@ func TestKV(t *testing.T) {
 	}
 	wantEqual(t, txn.Header, head(4))
 	only := &etcdserverpb.ResponseHeader{Revision: 4}
-	wantEqual(t, txn.Responses[0], &etcdserverpb.ResponseOp{Response: &etcdserverpb.ResponseOp_ResponsePut{ResponsePut: &etcdserverpb.PutResponse{Header: only}}})
+	wantEqual(t, txn.Responses[0],
+		&etcdserverpb.ResponseOp{Response: &etcdserverpb.ResponseOp_ResponsePut{ResponsePut: &etcdserverpb.PutResponse{Header: only}}})
 	wantEqual(t, txn.Responses[1].GetResponseRange().Header, only)
-	wantEqual(t, txn.Responses[2], &etcdserverpb.ResponseOp{Response: &etcdserverpb.ResponseOp_ResponseTxn{
-		ResponseTxn: &etcdserverpb.TxnResponse{Header: &etcdserverpb.ResponseHeader{}, Succeeded: true}}})
-	del, err := f.KV.DeleteRange(ctx, &etcdserverpb.DeleteRangeRequest{Key: []byte("a"), RangeEnd: []byte{0}, PrevKv: true})
+	wantEqual(t, txn.Responses[2],
+		&etcdserverpb.ResponseOp{Response: &etcdserverpb.ResponseOp_ResponseTxn{
+			ResponseTxn: &etcdserverpb.TxnResponse{Header: &etcdserverpb.ResponseHeader{},
+				Succeeded: true}}})
+	del, err := f.KV.DeleteRange(ctx,
+		&etcdserverpb.DeleteRangeRequest{Key: []byte("a"), RangeEnd: []byte{0}, PrevKv: true})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -105,13 +115,15 @@ func TestRequestsAreKept(t *testing.T) {
 	f := start(t, nil)
 	for i := range 200 {
 		value := bytes.Repeat([]byte{byte(i)}, 10+i*100)
-		if _, err := f.KV.Put(t.Context(), &etcdserverpb.PutRequest{Key: fmt.Append(nil, "key", i), Value: value}); err != nil {
+		if _, err := f.KV.Put(t.Context(),
+			&etcdserverpb.PutRequest{Key: fmt.Append(nil, "key", i), Value: value}); err != nil {
 			t.Fatal(err)
 		}
 	}
 	for i, got := range f.kv.takeRequests() {
 		r := got.(*kv.PutRequest)
-		if string(r.Key) != fmt.Sprint("key", i) || !bytes.Equal(r.Value, bytes.Repeat([]byte{byte(i)}, 10+i*100)) {
+		if string(r.Key) != fmt.Sprint("key", i) ||
+			!bytes.Equal(r.Value, bytes.Repeat([]byte{byte(i)}, 10+i*100)) {
 			t.Fatalf("request %d has changed", i)
 		}
 	}
@@ -120,7 +132,9 @@ func TestRequestsAreKept(t *testing.T) {
 func TestErrorsReachTheClient(t *testing.T) {
 	f := start(t, nil)
 	for _, row := range []struct{ from, to error }{
-		{kv.ErrNoSpace, rpctypes.ErrGRPCNoSpace}, {kv.ErrTooManyRequests, rpctypes.ErrGRPCRequestTooManyRequests}, {kv.ErrNoLeader, rpctypes.ErrGRPCNoLeader},
+		{kv.ErrNoSpace, rpctypes.ErrGRPCNoSpace},
+		{kv.ErrTooManyRequests, rpctypes.ErrGRPCRequestTooManyRequests},
+		{kv.ErrNoLeader, rpctypes.ErrGRPCNoLeader},
 	} {
 		f.kv.setFail(fmt.Errorf("put: %w", row.from))
 		_, err := f.KV.Put(t.Context(), &etcdserverpb.PutRequest{Key: []byte("k")})
@@ -142,7 +156,9 @@ func TestErrorsReachTheClient(t *testing.T) {
 	if got := apierror.Text(kv.ErrTimeout); got != "etcdserver: request timed out" {
 		t.Errorf("text %q", got)
 	}
-	if err := apierror.Status(fmt.Errorf("reading: %w", &fs.PathError{Op: "read", Path: "/data/file", Err: errors.New("failed")})); strings.Contains(err.Error(), "/data") {
+	if err := apierror.Status(fmt.Errorf("reading: %w",
+		&fs.PathError{Op: "read", Path: "/data/file",
+			Err: errors.New("failed")})); strings.Contains(err.Error(), "/data") {
 		t.Errorf("%v", err)
 	}
 	if apierror.Status(nil) != nil {
@@ -154,7 +170,8 @@ func TestRequestTooLarge(t *testing.T) {
 	const limit = 100 << 10
 	f := start(t, func(c *Config) { c.MaxRequestBytes = limit })
 	put := func(size int) error {
-		_, err := f.KV.Put(t.Context(), &etcdserverpb.PutRequest{Key: []byte("k"), Value: make([]byte, size)})
+		_, err := f.KV.Put(t.Context(),
+			&etcdserverpb.PutRequest{Key: []byte("k"), Value: make([]byte, size)})
 		return err
 	}
 	// The value has 1+1+1 bytes of key and 1+3 of its own length before it, the request 1+3 and the
@@ -173,16 +190,19 @@ func TestRequestTooLarge(t *testing.T) {
 		t.Error(err)
 	}
 	get := &etcdserverpb.RequestOp{Request: &etcdserverpb.RequestOp_RequestRange{RequestRange: &etcdserverpb.RangeRequest{Key: key}}}
-	if _, err := f.KV.Txn(t.Context(), &etcdserverpb.TxnRequest{Success: []*etcdserverpb.RequestOp{get}}); err != nil {
+	if _, err := f.KV.Txn(t.Context(),
+		&etcdserverpb.TxnRequest{Success: []*etcdserverpb.RequestOp{get}}); err != nil {
 		t.Error(err)
 	}
 	put2 := &etcdserverpb.RequestOp{Request: &etcdserverpb.RequestOp_RequestPut{RequestPut: &etcdserverpb.PutRequest{Key: []byte("p")}}}
-	_, err = f.KV.Txn(t.Context(), &etcdserverpb.TxnRequest{Success: []*etcdserverpb.RequestOp{get, put2}})
+	_, err = f.KV.Txn(t.Context(),
+		&etcdserverpb.TxnRequest{Success: []*etcdserverpb.RequestOp{get, put2}})
 	wantStatus(t, err, rpctypes.ErrGRPCRequestTooLarge)
 	_, err = f.KV.DeleteRange(t.Context(), &etcdserverpb.DeleteRangeRequest{Key: key})
 	wantStatus(t, err, rpctypes.ErrGRPCRequestTooLarge)
 	err = put(limit + overhead)
-	if status.Code(err) != codes.ResourceExhausted || !strings.Contains(err.Error(), "received message larger than max") {
+	if status.Code(err) != codes.ResourceExhausted ||
+		!strings.Contains(err.Error(), "received message larger than max") {
 		t.Errorf("error %v", err)
 	}
 }
@@ -198,10 +218,13 @@ func TestMalformedRequests(t *testing.T) {
 	f := start(t, nil)
 	var reply []byte
 	for _, method := range []string{"Range", "Put", "DeleteRange", "Txn", "Compact"} {
-		err := f.conn.Invoke(t.Context(), "/etcdserverpb.KV/"+method, []byte{0x0a, 0xff}, &reply, grpc.ForceCodec(rawCodec{}))
-		wantStatus(t, err, status.Error(codes.Internal, "grpc: failed to unmarshal the received message: proto: cannot parse invalid wire-format data"))
+		err := f.conn.Invoke(t.Context(), "/etcdserverpb.KV/"+method, []byte{0x0a, 0xff}, &reply,
+			grpc.ForceCodec(rawCodec{}))
+		wantStatus(t, err, status.Error(codes.Internal,
+			"grpc: failed to unmarshal the received message: proto: cannot parse invalid wire-format data"))
 	}
-	if err := f.conn.Invoke(t.Context(), "/etcdserverpb.KV/Nothing", []byte{}, &reply, grpc.ForceCodec(rawCodec{})); status.Code(err) != codes.Unimplemented {
+	if err := f.conn.Invoke(t.Context(), "/etcdserverpb.KV/Nothing", []byte{}, &reply,
+		grpc.ForceCodec(rawCodec{})); status.Code(err) != codes.Unimplemented {
 		t.Errorf("error %v", err)
 	}
 	if got := f.kv.takeRequests(); len(got) != 0 {
@@ -212,7 +235,9 @@ func TestMalformedRequests(t *testing.T) {
 func TestRangeStream(t *testing.T) {
 	f := start(t, func(c *Config) { c.MaxRequestBytes = 8 << 10 })
 	for i := range 500 {
-		if _, err := f.KV.Put(t.Context(), &etcdserverpb.PutRequest{Key: fmt.Appendf(nil, "k%03d", i), Value: make([]byte, 100)}); err != nil {
+		if _, err := f.KV.Put(t.Context(),
+			&etcdserverpb.PutRequest{Key: fmt.Appendf(nil, "k%03d", i),
+				Value: make([]byte, 100)}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -249,7 +274,8 @@ func TestRangeStream(t *testing.T) {
 				t.Fatal("a chunk behind the one with the header")
 			}
 			chunks++
-			got.Header, got.More, got.Count = m.RangeResponse.Header, m.RangeResponse.More, m.RangeResponse.Count
+			got.Header, got.More, got.Count = m.RangeResponse.Header, m.RangeResponse.More,
+				m.RangeResponse.Count
 			got.Kvs = append(got.Kvs, m.RangeResponse.Kvs...)
 		}
 		wantEqual(t, got, want)
@@ -269,7 +295,8 @@ func TestRangeStream(t *testing.T) {
 		{&etcdserverpb.RangeRequest{}, rpctypes.ErrGRPCEmptyKey},
 		{&etcdserverpb.RangeRequest{Key: []byte("k"), SortOrder: etcdserverpb.RangeRequest_DESCEND},
 			status.Error(codes.Unimplemented, "RangeStream does not support custom sort orders")},
-		{&etcdserverpb.RangeRequest{Key: []byte("k"), SortOrder: 1, SortTarget: etcdserverpb.RangeRequest_MOD},
+		{&etcdserverpb.RangeRequest{Key: []byte("k"), SortOrder: 1,
+			SortTarget: etcdserverpb.RangeRequest_MOD},
 			status.Error(codes.Unimplemented, "RangeStream does not support custom sort orders")},
 		{&etcdserverpb.RangeRequest{Key: []byte("k"), MinModRevision: 1},
 			status.Error(codes.Unimplemented, "RangeStream does not support revision filters")},
@@ -290,7 +317,8 @@ func TestRangeStream(t *testing.T) {
 		return nil
 	}
 	f.kv.hook.Store(&hook)
-	stream, err := f.KV.RangeStream(t.Context(), &etcdserverpb.RangeRequest{Key: []byte{0}, RangeEnd: []byte{0}})
+	stream, err := f.KV.RangeStream(t.Context(),
+		&etcdserverpb.RangeRequest{Key: []byte{0}, RangeEnd: []byte{0}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -304,15 +332,19 @@ func TestRangeStream(t *testing.T) {
 func TestMaintenanceAndCluster(t *testing.T) {
 	f := start(t, nil)
 	f.member.alarms = []kv.Alarm{{MemberID: 161, Type: kv.AlarmNoSpace}}
-	line := (&etcdserverpb.AlarmMember{MemberID: 161, Alarm: etcdserverpb.AlarmType_NOSPACE}).String()
+	line := (&etcdserverpb.AlarmMember{MemberID: 161,
+		Alarm: etcdserverpb.AlarmType_NOSPACE}).String()
 	st, err := f.Maintenance.Status(t.Context(), &etcdserverpb.StatusRequest{})
 	if err != nil {
 		t.Fatal(err)
 	}
 	want := &etcdserverpb.StatusResponse{
-		Header:  &etcdserverpb.ResponseHeader{ClusterId: 0xc1, MemberId: 0xa1, Revision: 1, RaftTerm: 7},
-		Version: "3.7.3", StorageVersion: "3.7.0", DbSize: 4096, DbSizeInUse: 100, DbSizeQuota: 2 << 30, Leader: 0xa1,
-		RaftIndex: 12, RaftAppliedIndex: 11, RaftTerm: 7, Errors: []string{line}, DowngradeInfo: &etcdserverpb.DowngradeInfo{}}
+		Header: &etcdserverpb.ResponseHeader{ClusterId: 0xc1, MemberId: 0xa1,
+			Revision: 1, RaftTerm: 7},
+		Version: "3.7.3", StorageVersion: "3.7.0", DbSize: 4096, DbSizeInUse: 100,
+		DbSizeQuota: 2 << 30, Leader: 0xa1,
+		RaftIndex: 12, RaftAppliedIndex: 11, RaftTerm: 7, Errors: []string{line},
+		DowngradeInfo: &etcdserverpb.DowngradeInfo{}}
 	wantEqual(t, st, want)
 	f.member.leader.Store(0)
 	if st, err = f.Maintenance.Status(t.Context(), &etcdserverpb.StatusRequest{}); err != nil {
@@ -324,17 +356,20 @@ func TestMaintenanceAndCluster(t *testing.T) {
 	if st, err = f.Maintenance.Status(t.Context(), &etcdserverpb.StatusRequest{}); err != nil {
 		t.Fatal(err)
 	}
-	want.Errors = append(want.Errors, "vigil: the disk is full: puts are rejected until it has free space")
+	want.Errors = append(want.Errors,
+		"vigil: the disk is full: puts are rejected until it has free space")
 	wantEqual(t, st, want)
 
-	list, err := f.Cluster.MemberList(t.Context(), &etcdserverpb.MemberListRequest{Linearizable: true})
+	list, err := f.Cluster.MemberList(t.Context(),
+		&etcdserverpb.MemberListRequest{Linearizable: true})
 	if err != nil {
 		t.Fatal(err)
 	}
 	wantEqual(t, list, &etcdserverpb.MemberListResponse{
 		Header: &etcdserverpb.ResponseHeader{ClusterId: 0xc1, MemberId: 0xa1, RaftTerm: 7},
 		Members: []*etcdserverpb.Member{
-			{ID: 0xa1, Name: "one", PeerURLs: []string{"http://a:2380"}, ClientURLs: []string{"http://a:2379"}},
+			{ID: 0xa1, Name: "one", PeerURLs: []string{"http://a:2380"},
+				ClientURLs: []string{"http://a:2379"}},
 			{ID: 0xa2, PeerURLs: []string{"http://b:2380"}, IsLearner: true}}})
 
 	defrag, err := f.Maintenance.Defragment(t.Context(), &etcdserverpb.DefragmentRequest{})
@@ -345,10 +380,12 @@ func TestMaintenanceAndCluster(t *testing.T) {
 	if n := f.member.reclaimed.Load(); n != 1 {
 		t.Errorf("reclaim was asked for %d times", n)
 	}
-	if _, err := f.Maintenance.MoveLeader(t.Context(), &etcdserverpb.MoveLeaderRequest{}); status.Code(err) != codes.Unimplemented {
+	if _, err := f.Maintenance.MoveLeader(t.Context(),
+		&etcdserverpb.MoveLeaderRequest{}); status.Code(err) != codes.Unimplemented {
 		t.Errorf("error %v", err)
 	}
-	if _, err := f.Cluster.MemberAdd(t.Context(), &etcdserverpb.MemberAddRequest{}); status.Code(err) != codes.Unimplemented {
+	if _, err := f.Cluster.MemberAdd(t.Context(),
+		&etcdserverpb.MemberAddRequest{}); status.Code(err) != codes.Unimplemented {
 		t.Errorf("error %v", err)
 	}
 }
@@ -356,10 +393,12 @@ func TestMaintenanceAndCluster(t *testing.T) {
 func TestMetadata(t *testing.T) {
 	f := start(t, nil)
 	put := func(pairs ...string) error {
-		_, err := f.KV.Put(metadata.AppendToOutgoingContext(t.Context(), pairs...), &etcdserverpb.PutRequest{Key: []byte("k")})
+		_, err := f.KV.Put(metadata.AppendToOutgoingContext(t.Context(), pairs...),
+			&etcdserverpb.PutRequest{Key: []byte("k")})
 		return err
 	}
-	if err := put("hasleader", "true", "client-api-version", "3.7", "token", "x", "authorization", "y"); err != nil {
+	if err := put("hasleader", "true", "client-api-version", "3.7", "token", "x", "authorization",
+		"y"); err != nil {
 		t.Error(err)
 	}
 	// The client of grpc-go sends only ASCII.
@@ -374,7 +413,8 @@ func TestMetadata(t *testing.T) {
 		t.Error(err)
 	}
 	wantStatus(t, put("hasleader", "true"), rpctypes.ErrGRPCNoLeader)
-	_, err = f.Maintenance.Status(metadata.AppendToOutgoingContext(t.Context(), "hasleader", "true"), &etcdserverpb.StatusRequest{})
+	_, err = f.Maintenance.Status(metadata.AppendToOutgoingContext(t.Context(), "hasleader",
+		"true"), &etcdserverpb.StatusRequest{})
 	wantStatus(t, err, rpctypes.ErrGRPCNoLeader)
 	for i := range 2 * gate.MaxVersions {
 		if err := put("client-api-version", fmt.Sprint("v", i)); err != nil {
@@ -398,14 +438,19 @@ func TestMetadata(t *testing.T) {
 		}
 	}
 	for name, want := range map[string]float64{
-		"etcd_server_client_requests_total,3.7,unary":                                 1,
-		"etcd_server_client_requests_total,unknown,unary":                             4,
-		"etcd_server_client_requests_total,other,unary":                               2*gate.MaxVersions - gate.MaxVersions + 2,
-		"grpc_server_started_total,Put,etcdserverpb.KV,unary":                         4 + 2*gate.MaxVersions,
-		"grpc_server_handled_total,OK,Put,etcdserverpb.KV,unary":                      3 + 2*gate.MaxVersions,
-		"grpc_server_handled_total,Unavailable,Put,etcdserverpb.KV,unary":             1,
-		"grpc_server_msg_received_total,Put,etcdserverpb.KV,unary":                    4 + 2*gate.MaxVersions,
-		"grpc_server_msg_sent_total,Put,etcdserverpb.KV,unary":                        3 + 2*gate.MaxVersions,
+		"etcd_server_client_requests_total,3.7,unary":     1,
+		"etcd_server_client_requests_total,unknown,unary": 4,
+		"etcd_server_client_requests_total,other,unary": 2*gate.MaxVersions - gate.MaxVersions +
+			2,
+		"grpc_server_started_total,Put,etcdserverpb.KV,unary": 4 +
+			2*gate.MaxVersions,
+		"grpc_server_handled_total,OK,Put,etcdserverpb.KV,unary": 3 +
+			2*gate.MaxVersions,
+		"grpc_server_handled_total,Unavailable,Put,etcdserverpb.KV,unary": 1,
+		"grpc_server_msg_received_total,Put,etcdserverpb.KV,unary": 4 +
+			2*gate.MaxVersions,
+		"grpc_server_msg_sent_total,Put,etcdserverpb.KV,unary": 3 +
+			2*gate.MaxVersions,
 		"grpc_server_handled_total,Unavailable,Status,etcdserverpb.Maintenance,unary": 1,
 		"grpc_server_started_total,Watch,etcdserverpb.Watch,bidi_stream":              0,
 		"grpc_server_started_total,Snapshot,etcdserverpb.Maintenance,server_stream":   0,
@@ -415,7 +460,8 @@ func TestMetadata(t *testing.T) {
 			t.Errorf("%s is %v (%v), want %v", name, got, ok, want)
 		}
 	}
-	if counts["etcd_network_client_grpc_received_bytes_total"] == 0 || counts["etcd_network_client_grpc_sent_bytes_total"] == 0 {
+	if counts["etcd_network_client_grpc_received_bytes_total"] == 0 ||
+		counts["etcd_network_client_grpc_sent_bytes_total"] == 0 {
 		t.Error("no bytes were counted")
 	}
 }
@@ -436,13 +482,16 @@ func TestLearner(t *testing.T) {
 	}
 	_, err = stream.Recv()
 	wantStatus(t, err, no)
-	if _, err := f.KV.Range(t.Context(), &etcdserverpb.RangeRequest{Key: []byte("k"), Serializable: true}); err != nil {
+	if _, err := f.KV.Range(t.Context(),
+		&etcdserverpb.RangeRequest{Key: []byte("k"), Serializable: true}); err != nil {
 		t.Error(err)
 	}
-	if st, err := f.Maintenance.Status(t.Context(), &etcdserverpb.StatusRequest{}); err != nil || !st.IsLearner {
+	if st, err := f.Maintenance.Status(t.Context(), &etcdserverpb.StatusRequest{}); err != nil ||
+		!st.IsLearner {
 		t.Errorf("%v, %v", st, err)
 	}
-	if _, err := grpc_health_v1.NewHealthClient(f.conn).Check(t.Context(), &grpc_health_v1.HealthCheckRequest{}); err != nil {
+	if _, err := grpc_health_v1.NewHealthClient(f.conn).Check(t.Context(),
+		&grpc_health_v1.HealthCheckRequest{}); err != nil {
 		t.Error(err)
 	}
 }
@@ -470,7 +519,8 @@ func TestPanicsAreContained(t *testing.T) {
 	_, err = stream.Recv()
 	wantStatus(t, err, transport.ErrPanic)
 	within(t, hub.closed)
-	if log := f.log.String(); strings.Count(log, "panic in a request handler") != 2 || !strings.Contains(log, "boom") || !strings.Contains(log, "stack=") {
+	if log := f.log.String(); strings.Count(log, "panic in a request handler") != 2 ||
+		!strings.Contains(log, "boom") || !strings.Contains(log, "stack=") {
 		t.Errorf("log: %s", log)
 	}
 }
@@ -510,7 +560,8 @@ func TestHealth(t *testing.T) {
 		}
 		watching[service] = w
 	}
-	const yes, no = grpc_health_v1.HealthCheckResponse_SERVING, grpc_health_v1.HealthCheckResponse_NOT_SERVING
+	const yes, no = grpc_health_v1.HealthCheckResponse_SERVING,
+		grpc_health_v1.HealthCheckResponse_NOT_SERVING
 	type states map[string]grpc_health_v1.HealthCheckResponse_ServingStatus
 	last := states{}
 	for _, c := range []struct {
@@ -519,16 +570,22 @@ func TestHealth(t *testing.T) {
 		want   states
 	}{
 		{"at first", func() {}, states{"": yes, "liveness": yes, "readiness": yes}},
-		{"without a leader", func() { f.member.leader.Store(0) }, states{"": yes, "liveness": yes, "readiness": no}},
-		{"with a leader", func() { f.member.leader.Store(0xa1) }, states{"": yes, "liveness": yes, "readiness": yes}},
-		{"untrusted", func() { f.member.untrusted.Store(true) }, states{"": no, "liveness": yes, "readiness": no}},
-		{"trusted again", func() { f.member.untrusted.Store(false) }, states{"": yes, "liveness": yes, "readiness": yes}},
-		{"as a learner", func() { f.member.learner.Store(true) }, states{"": yes, "liveness": yes, "readiness": no}},
+		{"without a leader", func() { f.member.leader.Store(0) },
+			states{"": yes, "liveness": yes, "readiness": no}},
+		{"with a leader", func() { f.member.leader.Store(0xa1) },
+			states{"": yes, "liveness": yes, "readiness": yes}},
+		{"untrusted", func() { f.member.untrusted.Store(true) },
+			states{"": no, "liveness": yes, "readiness": no}},
+		{"trusted again", func() { f.member.untrusted.Store(false) },
+			states{"": yes, "liveness": yes, "readiness": yes}},
+		{"as a learner", func() { f.member.learner.Store(true) },
+			states{"": yes, "liveness": yes, "readiness": no}},
 	} {
 		c.change()
 		for service, want := range c.want {
 			// Check answers with the present state.
-			r, err := client.Check(t.Context(), &grpc_health_v1.HealthCheckRequest{Service: service})
+			r, err := client.Check(t.Context(),
+				&grpc_health_v1.HealthCheckRequest{Service: service})
 			if err != nil || r.Status != want {
 				t.Errorf("%s: service %q: %v, %v, want %v", c.name, service, r, err, want)
 			}
@@ -537,11 +594,13 @@ func TestHealth(t *testing.T) {
 			}
 			last[service] = want
 			if r, err := watching[service].Recv(); err != nil || r.Status != want {
-				t.Errorf("%s: who watches service %q gets %v, %v, want %v", c.name, service, r, err, want)
+				t.Errorf("%s: who watches service %q gets %v, %v, want %v", c.name,
+					service, r, err, want)
 			}
 		}
 	}
-	if _, err := client.Check(t.Context(), &grpc_health_v1.HealthCheckRequest{Service: "etcdserverpb.KV"}); status.Code(err) != codes.NotFound {
+	if _, err := client.Check(t.Context(),
+		&grpc_health_v1.HealthCheckRequest{Service: "etcdserverpb.KV"}); status.Code(err) != codes.NotFound {
 		t.Errorf("a service that is not known: %v", err)
 	}
 }
@@ -567,12 +626,14 @@ func TestReflection(t *testing.T) {
 	for _, s := range ask(&rpb.ServerReflectionRequest{MessageRequest: &rpb.ServerReflectionRequest_ListServices{}}).GetListServicesResponse().Service {
 		names = append(names, s.Name)
 	}
-	for _, want := range []string{"etcdserverpb.KV", "etcdserverpb.Watch", "etcdserverpb.Maintenance", "etcdserverpb.Cluster", "grpc.health.v1.Health"} {
+	for _, want := range []string{"etcdserverpb.KV", "etcdserverpb.Watch",
+		"etcdserverpb.Maintenance", "etcdserverpb.Cluster", "grpc.health.v1.Health"} {
 		if !strings.Contains(strings.Join(names, " "), want) {
 			t.Errorf("%s is not among %v", want, names)
 		}
 	}
-	for _, symbol := range []string{"etcdserverpb.KV", "etcdserverpb.Watch", "etcdserverpb.TxnRequest", "mvccpb.KeyValue"} {
+	for _, symbol := range []string{"etcdserverpb.KV", "etcdserverpb.Watch",
+		"etcdserverpb.TxnRequest", "mvccpb.KeyValue"} {
 		m := ask(&rpb.ServerReflectionRequest{MessageRequest: &rpb.ServerReflectionRequest_FileContainingSymbol{FileContainingSymbol: symbol}})
 		if len(m.GetFileDescriptorResponse().GetFileDescriptorProto()) == 0 {
 			t.Errorf("%s: %v", symbol, m)
@@ -637,12 +698,14 @@ func TestStopDeadline(t *testing.T) {
 }
 
 func TestSlowCallsAreLogged(t *testing.T) {
-	f := start(t, func(c *Config) { c.WarnUnary = time.Nanosecond })
-	if _, err := f.KV.Put(t.Context(), &etcdserverpb.PutRequest{Key: []byte("k"), Value: []byte("secret")}); err != nil {
+	f := start(t, func(c *Config) { c.WarnUnaryDuration = time.Nanosecond })
+	if _, err := f.KV.Put(t.Context(),
+		&etcdserverpb.PutRequest{Key: []byte("k"), Value: []byte("secret")}); err != nil {
 		t.Fatal(err)
 	}
 	log := f.log.String()
-	if !strings.Contains(log, `msg="request stats"`) || !strings.Contains(log, "/etcdserverpb.KV/Put") || !strings.Contains(log, "127.0.0.1") {
+	if !strings.Contains(log, `msg="request stats"`) ||
+		!strings.Contains(log, "/etcdserverpb.KV/Put") || !strings.Contains(log, "127.0.0.1") {
 		t.Errorf("log: %s", log)
 	}
 	if strings.Contains(log, "secret") {
@@ -652,7 +715,8 @@ func TestSlowCallsAreLogged(t *testing.T) {
 
 func TestConfig(t *testing.T) {
 	_, err := NewServer(Config{MaxRequestBytes: -1, MaxTxnOps: -1, ElectionTimeout: -1})
-	for _, field := range []string{"KV", "Member", "Hasher", "NewWatchStream", "MaxRequestBytes", "MaxTxnOps", "ElectionTimeout"} {
+	for _, field := range []string{"KV", "Member", "Hasher", "NewWatchStream", "MaxRequestBytes",
+		"MaxTxnOps", "ElectionTimeout"} {
 		if err == nil || !strings.Contains(err.Error(), field) {
 			t.Errorf("%s is not in %v", field, err)
 		}

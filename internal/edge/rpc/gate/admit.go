@@ -10,12 +10,14 @@ import (
 
 // admit accepts or rejects a call by its metadata and the state of the member, and counts it.
 // needsLeader reports whether the client requires a member that knows the leader.
-func (g *Gate) admit(ctx context.Context, calls *versionCounters, forLearner bool) (needsLeader bool, err error) {
+func (g *Gate) admit(ctx context.Context, calls *versionCounters,
+	forLearner bool) (needsLeader bool, err error) {
 	if !forLearner && g.o.Member.IsLearner() {
 		return false, rpctypes.ErrGRPCNotSupportedForLearner
 	}
 	version := unknownVersion
-	if v := metadata.ValueFromIncomingContext(ctx, rpctypes.MetadataClientAPIVersionKey); len(v) > 0 {
+	if v := metadata.ValueFromIncomingContext(ctx,
+		rpctypes.MetadataClientAPIVersionKey); len(v) > 0 {
 		version = v[0]
 	}
 	if !utf8.ValidString(version) {

@@ -19,17 +19,20 @@ import (
 const slowLines = 100
 
 // logSlowCall logs a slow call, unless many were logged.
-func (g *Gate) logSlowCall(ctx context.Context, method string, req, resp any, start time.Time, took time.Duration, err error) {
+func (g *Gate) logSlowCall(ctx context.Context, method string, req, resp any, start time.Time,
+	took time.Duration, err error) {
 	if ok, dropped := g.slow.Allow(time.Now()); ok {
 		g.logCall(ctx, slog.LevelWarn, method, req, resp, start, took, err, dropped)
 	}
 }
 
 // logCall logs a unary call. dropped is the number of slow calls that were not logged.
-func (g *Gate) logCall(ctx context.Context, level slog.Level, method string, req, resp any, start time.Time, took time.Duration, err error, dropped uint64) {
+func (g *Gate) logCall(ctx context.Context, level slog.Level, method string, req, resp any,
+	start time.Time, took time.Duration, err error, dropped uint64) {
 	st := describeCall(req, resp)
 	attrs := []slog.Attr{
-		slog.Time("start time", start), slog.Duration("time spent", took), slog.String("remote", transport.Remote(ctx)),
+		slog.Time("start time", start), slog.Duration("time spent", took),
+		slog.String("remote", transport.Remote(ctx)),
 		slog.String("response type", method),
 		slog.Int64("request count", st.requests), slog.Int("request size", st.requestBytes),
 		slog.Int64("response count", st.responses), slog.Int("response size", st.responseBytes),

@@ -24,9 +24,10 @@ type codeCounters struct {
 	count  [codes.Unauthenticated + 1]atomic.Uint64
 }
 
-// newHandledCounters returns counters without calls. labels name those of a method.
+// newHandledCounters returns counters without calls. labels are the names of a method's labels.
 func newHandledCounters(labels []string) *handledCounters {
-	return &handledCounters{desc: prometheus.NewDesc("grpc_server_handled_total", "Calls that were ended, by the code they ended with.",
+	return &handledCounters{desc: prometheus.NewDesc("grpc_server_handled_total",
+		"Calls that were ended, by the code they ended with.",
 		append(labels[:len(labels):len(labels)], "grpc_code"), nil)}
 }
 
@@ -63,7 +64,8 @@ func (h *handledCounters) Collect(ch chan<- prometheus.Metric) {
 	for _, c := range methods {
 		for code := range c.count {
 			n := float64(c.count[code].Load())
-			ch <- prometheus.MustNewConstMetric(h.desc, prometheus.CounterValue, n, c.labels[0], c.labels[1], c.labels[2], codes.Code(code).String())
+			ch <- prometheus.MustNewConstMetric(h.desc, prometheus.CounterValue, n, c.labels[0],
+				c.labels[1], c.labels[2], codes.Code(code).String())
 		}
 	}
 }

@@ -11,7 +11,8 @@ import (
 )
 
 // DynamicUnary returns a unary method of a service that has a descriptor and no generated code.
-func DynamicUnary(s protoreflect.ServiceDescriptor, name protoreflect.Name, call func(ctx context.Context, in, out *dynamicpb.Message) error) Endpoint {
+func DynamicUnary(s protoreflect.ServiceDescriptor, name protoreflect.Name,
+	call func(ctx context.Context, in, out *dynamicpb.Message) error) Endpoint {
 	m := s.Methods().ByName(name)
 	return Endpoint{
 		Name:       string(name),
@@ -28,22 +29,25 @@ func DynamicUnary(s protoreflect.ServiceDescriptor, name protoreflect.Name, call
 
 // DynamicStream is DynamicUnary for a method that answers one request with many messages, which are
 // counted.
-func DynamicStream(s protoreflect.ServiceDescriptor, name protoreflect.Name, deliveries *delivery.Deliveries,
-	serve func(ctx context.Context, in *dynamicpb.Message, send func(*dynamicpb.Message) error) error) Endpoint {
+func DynamicStream(s protoreflect.ServiceDescriptor, name protoreflect.Name,
+	deliveries *delivery.Deliveries,
+	serve func(ctx context.Context, in *dynamicpb.Message,
+		send func(*dynamicpb.Message) error) error) Endpoint {
 	m := s.Methods().ByName(name)
-	return Endpoint{Name: string(name), ServerStreams: true, Stream: func(s transport.Stream) error {
-		in := dynamicpb.NewMessage(m.Input())
-		if err := s.RecvMsg(in); err != nil {
-			return err
-		}
-		ctx := s.Context()
-		transport.SendUncompressed(ctx)
-		return serve(ctx, in, func(out *dynamicpb.Message) error {
-			answer, err := deliveries.CountMessage(ctx, out)
-			if err != nil {
+	return Endpoint{Name: string(name), ServerStreams: true,
+		Stream: func(s transport.Stream) error {
+			in := dynamicpb.NewMessage(m.Input())
+			if err := s.RecvMsg(in); err != nil {
 				return err
 			}
-			return s.SendMsg(answer)
-		})
-	}}
+			ctx := s.Context()
+			transport.SendUncompressed(ctx)
+			return serve(ctx, in, func(out *dynamicpb.Message) error {
+				answer, err := deliveries.CountMessage(ctx, out)
+				if err != nil {
+					return err
+				}
+				return s.SendMsg(answer)
+			})
+		}}
 }

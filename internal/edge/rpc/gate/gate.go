@@ -53,9 +53,9 @@ type Options struct {
 	Deliveries *delivery.Deliveries
 	Metrics    *Metrics
 	Logger     *slog.Logger
-	// WarnUnary is how long a unary call may take before a line about it is logged; negative means
-	// never.
-	WarnUnary time.Duration
+	// WarnUnaryDuration is how long a unary call may take before a line about it is logged;
+	// negative means never.
+	WarnUnaryDuration time.Duration
 }
 
 // Gate admits calls. It is safe for concurrent use.
@@ -89,8 +89,10 @@ type method struct {
 func (g *Gate) Serve(s Service, rules map[string]Rule) transport.Service {
 	out := transport.Service{Name: s.Name}
 	for _, e := range s.Methods {
-		m := &method{gate: g, methodMetrics: g.o.Metrics.method(&e, s.Name), Endpoint: e, rule: rules["/"+s.Name+"/"+e.Name]}
-		t := transport.Method{Name: e.Name, ClientStreams: e.ClientStreams, ServerStreams: e.ServerStreams, NewRequest: e.NewRequest, Free: e.Free, Tag: m}
+		m := &method{gate: g, methodMetrics: g.o.Metrics.method(&e, s.Name), Endpoint: e,
+			rule: rules["/"+s.Name+"/"+e.Name]}
+		t := transport.Method{Name: e.Name, ClientStreams: e.ClientStreams,
+			ServerStreams: e.ServerStreams, NewRequest: e.NewRequest, Free: e.Free, Tag: m}
 		if e.Begin != nil {
 			t.Begin = m.beginCall
 		}
@@ -126,7 +128,7 @@ func (m *method) serveUnary(ctx context.Context, req any) (resp any, err error) 
 		if err == nil {
 			m.sent.Inc()
 		}
-		switch warn := g.o.WarnUnary; {
+		switch warn := g.o.WarnUnaryDuration; {
 		case warn > 0 && took > warn:
 			g.logSlowCall(ctx, m.fullName, req, resp, start, took, err)
 		case g.logAll:
@@ -223,5 +225,6 @@ func (g *Gate) LogEnded(client net.Addr, reason error) {
 	if dropped > 0 {
 		attrs = append(attrs, "lines left out", dropped)
 	}
-	g.o.Logger.Warn("ended the connection of a client that violates the protocol or its limits", attrs...)
+	g.o.Logger.Warn("ended the connection of a client that violates the protocol or its limits",
+		attrs...)
 }

@@ -5,8 +5,8 @@ import (
 	"google.golang.org/grpc/codes"
 )
 
-// Metrics counts calls, messages and bytes with the names of etcd and of the gRPC middlewares. It is
-// a prometheus.Collector, and several gates may share it.
+// Metrics counts calls, messages and bytes with the names of etcd and of the gRPC middlewares. It
+// is a prometheus.Collector, and several gates may share it.
 type Metrics struct {
 	started, received, sent  *prometheus.CounterVec
 	handled                  *handledCounters
@@ -34,14 +34,17 @@ func NewMetrics(extensive bool) *Metrics {
 			Help: "Bytes of messages sent to clients."}),
 		streamFailures: counter("etcd_network_server_stream_failures_total",
 			"Streams that failed other than by the client's wish.", "Type", "API"),
-		requests: counter("etcd_server_client_requests_total", "Calls by kind and by the API version that the client says it has.",
+		requests: counter("etcd_server_client_requests_total",
+			"Calls by kind and by the API version that the client says it has.",
 			"type", "client_api_version"),
 	}
 	if extensive {
 		m.seconds = prometheus.NewHistogramVec(prometheus.HistogramOpts{
-			Name: "grpc_server_handling_seconds", Help: "Time that calls take.", Buckets: prometheus.DefBuckets}, call)
+			Name: "grpc_server_handling_seconds", Help: "Time that calls take.",
+			Buckets: prometheus.DefBuckets}, call)
 	}
-	m.unary, m.stream = newVersionCounters("unary", m.requests), newVersionCounters("stream", m.requests)
+	m.unary, m.stream = newVersionCounters("unary", m.requests),
+		newVersionCounters("stream", m.requests)
 	return m
 }
 
@@ -52,7 +55,8 @@ func (m *Metrics) BytesReceived() prometheus.Counter { return m.bytesReceived }
 func (m *Metrics) BytesSent() prometheus.Counter { return m.bytesSent }
 
 func (m *Metrics) all() []prometheus.Collector {
-	list := []prometheus.Collector{m.started, m.handled, m.received, m.sent, m.bytesReceived, m.bytesSent, m.streamFailures, m.requests}
+	list := []prometheus.Collector{m.started, m.handled, m.received, m.sent, m.bytesReceived,
+		m.bytesSent, m.streamFailures, m.requests}
 	if m.seconds != nil {
 		list = append(list, m.seconds)
 	}

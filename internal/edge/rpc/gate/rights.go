@@ -12,23 +12,23 @@ import (
 	"vigil/internal/kv"
 )
 
-// Need is what a method requires while authentication is enabled. The zero value rejects every call,
-// with or without authentication: a method without a rule is not served.
+// Need is what a method requires while authentication is enabled. The zero value rejects every
+// call, with or without authentication: a method without a rule is not served.
 type Need uint8
 
 const (
 	_ Need = iota
 	// Open: every client may call it, with any token or none.
 	Open
-	// Decided: the member decides about each part of the request. What is proposed is decided when
-	// it is applied, what is read by the rights at the position that is read.
+	// Decided: the member decides about each part of the request: about a proposal when it is
+	// applied, about a read by the rights at the position of the read.
 	Decided
 	// AnyUser: every identified user may call it. RootOnly: users with the role root may call it.
 	// The member confirms first that it knows the rights that any member knows.
 	AnyUser
 	RootOnly
-	// UserHere: every identified user may call it, as far as this member knows. The answer describes
-	// this member, and is as old as the rights; a member that hangs must answer it.
+	// UserHere: every identified user may call it, as far as this member knows. The answer
+	// describes this member, and is as old as the rights; a member that hangs must answer it.
 	UserHere
 )
 

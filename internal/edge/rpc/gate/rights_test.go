@@ -32,7 +32,8 @@ func TestNoRuleNoCall(t *testing.T) {
 		want(g.authorize(t.Context(), &Rule{}, nil), rpctypes.ErrGRPCPermissionDenied)
 	}
 	g := &Gate{o: Options{Rights: nobodyKnown{}}}
-	want(g.authorize(t.Context(), &Rule{Of: func(any) Need { return 0 }}, nil), rpctypes.ErrGRPCPermissionDenied)
+	want(g.authorize(t.Context(), &Rule{Of: func(any) Need { return 0 }}, nil),
+		rpctypes.ErrGRPCPermissionDenied)
 	want(g.authorize(t.Context(), &Rule{Need: AnyUser}, nil), rpctypes.ErrGRPCUserEmpty)
 	want(g.authorize(t.Context(), &Rule{Need: RootOnly}, nil), rpctypes.ErrGRPCUserEmpty)
 	for _, n := range []Need{Open, Decided} {
@@ -50,11 +51,13 @@ func TestWithCredentials(t *testing.T) {
 	if ctx := g.withCredentials(plain); ctx != plain {
 		t.Error("a call without credentials has another context")
 	}
-	outer := kv.WithCredentials(plain, &kv.Credentials{Token: "outer", HasToken: true, Member: true})
+	outer := kv.WithCredentials(plain,
+		&kv.Credentials{Token: "outer", HasToken: true, Member: true})
 	if c := kv.CredentialsOf(g.withCredentials(outer)); c.HasToken || c.HasCertificate || c.Member {
 		t.Errorf("a call without credentials has those of its context: token %q", c.Token)
 	}
-	sent := metadata.NewIncomingContext(outer, metadata.Pairs(rpctypes.TokenFieldNameGRPC, "Bearer own"))
+	sent := metadata.NewIncomingContext(outer,
+		metadata.Pairs(rpctypes.TokenFieldNameGRPC, "Bearer own"))
 	if c := kv.CredentialsOf(g.withCredentials(sent)); c.Token != "own" || !c.HasToken || c.Member {
 		t.Errorf("a call with a token has %q", c.Token)
 	}

@@ -16,13 +16,14 @@ import (
 
 // Proposer is the part of the member that carries out the requests that endpoints have started.
 type Proposer interface {
-	// ProposeStarted lets requests be proposed that were started. alone reports that the caller has
+	// ProposeStarted proposes the requests that were started. alone reports that the caller has
 	// nothing else to do: then it may carry out the request itself, if that is quick.
 	ProposeStarted(alone bool)
 }
 
 // beginCall is serveUnary for calls that need no handler.
-func (m *method) beginCall(ctx context.Context, req any, p transport.Pending) (resp any, how transport.Begun) {
+func (m *method) beginCall(ctx context.Context, req any, p transport.Pending) (resp any,
+	how transport.Begun) {
 	last := p.Last()
 	if resp, how = m.answerOrStart(ctx, req, p); how == transport.Started {
 		m.gate.o.Proposer.ProposeStarted(last)
@@ -31,7 +32,8 @@ func (m *method) beginCall(ctx context.Context, req any, p transport.Pending) (r
 }
 
 // answerOrStart answers or starts a call.
-func (m *method) answerOrStart(ctx context.Context, req any, p transport.Pending) (resp any, how transport.Begun) {
+func (m *method) answerOrStart(ctx context.Context, req any, p transport.Pending) (resp any,
+	how transport.Begun) {
 	g := m.gate
 	if g.logAll || g.authEnabled() || m.rule.Need != Decided || g.o.Member.IsLearner() {
 		return nil, transport.Declined
@@ -81,12 +83,13 @@ func (m *method) countBegin(calls prometheus.Counter) {
 }
 
 // noteEnd counts the end of a call, and logs a slow one.
-func (m *method) noteEnd(ctx context.Context, req, resp any, start time.Time, took time.Duration, err error) {
+func (m *method) noteEnd(ctx context.Context, req, resp any, start time.Time,
+	took time.Duration, err error) {
 	m.countEnd(status.Code(err), took.Seconds())
 	if err == nil {
 		m.sent.Inc()
 	}
-	if warn := m.gate.o.WarnUnary; warn > 0 && took > warn {
+	if warn := m.gate.o.WarnUnaryDuration; warn > 0 && took > warn {
 		m.gate.logSlowCall(ctx, m.fullName, req, resp, start, took, err)
 	}
 }
@@ -95,7 +98,7 @@ func (m *method) noteEnd(ctx context.Context, req, resp any, start time.Time, to
 // large commit while the others are made.
 const startedBatch = 256
 
-// answers answers calls that were started.
+// answers is the state of answering calls that were started.
 type answers struct {
 	lists sync.Pool // of *transport.Answers
 	mu    struct {
@@ -104,7 +107,7 @@ type answers struct {
 	}
 }
 
-// StopAnswers waits for answers to started calls that are being made. Later outcomes are dropped.
+// StopAnswers waits until no calls are being answered. Later outcomes are dropped.
 func (g *Gate) StopAnswers() {
 	g.answers.mu.Lock()
 	defer g.answers.mu.Unlock()
@@ -142,7 +145,8 @@ func (g *Gate) Receive(list []kv.Outcome) {
 }
 
 // makeAnswer makes the answer to a call that was started.
-func (m *method) makeAnswer(p transport.Pending, o *kv.Outcome, now time.Time) (resp any, err error) {
+func (m *method) makeAnswer(p transport.Pending, o *kv.Outcome,
+	now time.Time) (resp any, err error) {
 	ctx := p.Context()
 	if m.MayDecline { // and so was not counted before
 		if calls, ok := m.gate.callsOf(ctx); ok {

@@ -21,8 +21,8 @@ type Writer struct {
 type WriteStore interface {
 	// Do waits for the outcome.
 	Do(context.Context, kv.Write) kv.Outcome
-	// StartWrite does not wait. It returns false, without any effect, for a write that might have to
-	// wait or would be rejected.
+	// StartWrite does not wait. It returns false, without any effect, for a write that might have
+	// to wait or would be rejected.
 	StartWrite(ctx context.Context, w kv.Write, done kv.Completion) (started bool)
 }
 

@@ -1,8 +1,8 @@
 // Package kvapi implements the KV service.
 //
 // Requests are validated completely before the member is called: keys are not empty, sort options
-// are valid, and a transaction has no empty operation, puts no key twice or puts and deletes it, and
-// has not too many operations on any level.
+// are valid, and a transaction has no empty operation, puts no key twice or puts and deletes it,
+// and has not too many operations on any level.
 package kvapi
 
 import (
@@ -21,15 +21,15 @@ import (
 	"vigil/internal/kv"
 )
 
-// Store is the part of the member that serves requests and waits. A call returns when its outcome is
-// known or its context ends; errors are kv's. Calls may be concurrent, in any order.
+// Store is the part of the member that serves requests and waits. A call returns when its outcome
+// is known or its context ends; errors are kv's. Calls may be concurrent, in any order.
 type Store interface {
 	Range(context.Context, *kv.RangeRequest) (*kv.RangeResult, error)
 	gate.WriteStore
 	Compact(context.Context, *kv.CompactRequest) (*kv.CompactResult, error)
 
-	// GetNow and StartGet do not wait. They return false, without any effect, for requests that might
-	// have to wait or would be rejected.
+	// GetNow and StartGet do not wait. They return false, without any effect, for requests that
+	// might have to wait or would be rejected.
 
 	// GetNow reads one key into res, which must not be kept. The request arrived at start.
 	GetNow(ctx context.Context, r *kv.RangeRequest, res *kv.GetResult, start time.Time) (ok bool)
@@ -73,7 +73,8 @@ func (a *API) Service() gate.Service {
 		return r
 	}
 	return gate.Service{Name: etcdserverpb.KV_ServiceDesc.ServiceName, Methods: []gate.Endpoint{
-		get, txn, gate.Write(w, "Put", a.putWrite, a.putAnswer), gate.Write(w, "DeleteRange", a.deleteWrite, a.deleteAnswer),
+		get, txn, gate.Write(w, "Put", a.putWrite, a.putAnswer),
+		gate.Write(w, "DeleteRange", a.deleteWrite, a.deleteAnswer),
 		gate.Unary("Compact", a.compact), gate.ServerStreaming("RangeStream", a.streamRange),
 	}}
 }
@@ -100,7 +101,8 @@ func (a *API) read(ctx context.Context, r *wire.RangeRequest) (wire.Encoder, err
 }
 
 // beginGet answers or starts a range of one key.
-func (a *API) beginGet(ctx context.Context, request any, p transport.Pending) (any, transport.Begun) {
+func (a *API) beginGet(ctx context.Context, request any, p transport.Pending) (any,
+	transport.Begun) {
 	r := request.(*wire.RangeRequest)
 	if validate.Range(&r.RangeRequest) != nil || timesapi.Given(transport.Metadata(ctx)) {
 		return nil, transport.Declined
@@ -108,7 +110,8 @@ func (a *API) beginGet(ctx context.Context, request any, p transport.Pending) (a
 	m := r.MakeAnswer()
 	if !a.Store.GetNow(ctx, &r.RangeRequest, &m.Memory, p.Arrived()) {
 		r.DropAnswer()
-		return nil, gate.StartedIf(a.Store.StartGet(&r.RangeRequest, kv.Completion{To: a.Answers, Tag: p}))
+		return nil, gate.StartedIf(a.Store.StartGet(&r.RangeRequest,
+			kv.Completion{To: a.Answers, Tag: p}))
 	}
 	m.Header, m.Result = a.headerAt(m.Memory.Revision), &m.Memory.RangeResult
 	return &m.RangeResponse, transport.Answered
@@ -128,7 +131,8 @@ func (a *API) putWrite(r *wire.PutRequest) (kv.Write, error) {
 }
 
 func (a *API) putAnswer(ctx context.Context, o *kv.Outcome) (wire.Encoder, error) {
-	return a.Deliveries.CountAnswer(ctx, &wire.PutResponse{Header: a.headerAt(o.Put.Revision), Result: o.Put}, len(o.Put.PrevKV))
+	return a.Deliveries.CountAnswer(ctx,
+		&wire.PutResponse{Header: a.headerAt(o.Put.Revision), Result: o.Put}, len(o.Put.PrevKV))
 }
 
 // deleteWrite returns the write of a deletion, or why it is invalid.
@@ -141,7 +145,9 @@ func (a *API) deleteWrite(r *wire.DeleteRangeRequest) (kv.Write, error) {
 
 func (a *API) deleteAnswer(ctx context.Context, o *kv.Outcome) (wire.Encoder, error) {
 	res := o.DeleteRange
-	return a.Deliveries.CountAnswer(ctx, &wire.DeleteRangeResponse{Header: a.headerAt(res.Revision), Result: res}, len(res.PrevKVs.Buf))
+	return a.Deliveries.CountAnswer(ctx,
+		&wire.DeleteRangeResponse{Header: a.headerAt(res.Revision), Result: res},
+		len(res.PrevKVs.Buf))
 }
 
 // txnWrite returns the write of a transaction, or why it is invalid.

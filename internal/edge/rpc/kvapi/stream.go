@@ -66,7 +66,8 @@ func (a *API) streamRange(r *wire.RangeRequest, stream transport.Stream) error {
 		}
 		// The transport owns a message that was sent.
 		a.Deliveries.TrackLists(ctx, res)
-		if err := stream.SendMsg(&wire.RangeStreamResponse{Header: a.headerAt(newest), Result: res, Last: last}); err != nil || last {
+		if err := stream.SendMsg(&wire.RangeStreamResponse{Header: a.headerAt(newest), Result: res,
+			Last: last}); err != nil || last {
 			return err
 		}
 	}

@@ -25,7 +25,8 @@ func (k *keepAlives) Answer(message, to []byte) (_ []byte, ok bool) {
 	if r.Decode(message) != nil {
 		return to, false
 	}
-	answer := wire.LeaseResponse{ID: r.ID, Header: k.api.Member.Header()} // the header first, as in Receive
+	// the header first, as in Receive
+	answer := wire.LeaseResponse{ID: r.ID, Header: k.api.Member.Header()}
 	if answer.TTL, ok = k.api.Leases.RenewNow(r.ID); !ok {
 		return to, false
 	}

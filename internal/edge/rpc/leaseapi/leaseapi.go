@@ -21,8 +21,8 @@ type Leases interface {
 	RevokeLease(ctx context.Context, id int64) (kv.LeaseResult, error)
 	// KeepAlive returns the TTL that a lease has from now on.
 	KeepAlive(ctx context.Context, id int64) (ttl int64, err error)
-	// RenewNow is KeepAlive without waiting. It returns false, without any effect, if that might have to
-	// wait or would be rejected.
+	// RenewNow is KeepAlive without waiting. It returns false, without any effect, if the renewal
+	// might have to wait or would be rejected.
 	RenewNow(id int64) (ttl int64, ok bool)
 	// TimeToLive returns the state of a lease, with its keys if requested.
 	TimeToLive(ctx context.Context, id int64, keys bool) (kv.LeaseStatus, error)
@@ -50,8 +50,10 @@ func New(o Options) *API { return &API{o} }
 // Service lists the methods.
 func (a *API) Service() gate.Service {
 	return gate.Service{Name: etcdserverpb.Lease_ServiceDesc.ServiceName, Methods: []gate.Endpoint{
-		gate.Write(a.Writer, "LeaseGrant", grantWrite, a.grantAnswer), gate.Unary("LeaseRevoke", a.revoke),
-		gate.BidiStreaming[wire.LeaseKeepAliveRequest]("LeaseKeepAlive", func() gate.SessionHandler { return &keepAlives{api: a} }),
+		gate.Write(a.Writer, "LeaseGrant", grantWrite, a.grantAnswer),
+		gate.Unary("LeaseRevoke", a.revoke),
+		gate.BidiStreaming[wire.LeaseKeepAliveRequest]("LeaseKeepAlive",
+			func() gate.SessionHandler { return &keepAlives{api: a} }),
 		gate.Unary("LeaseTimeToLive", a.timeToLive), gate.Unary("LeaseLeases", a.list),
 	}}
 }
@@ -62,10 +64,12 @@ func grantWrite(r *wire.LeaseGrantRequest) (kv.Write, error) {
 }
 
 func (a *API) grantAnswer(_ context.Context, o *kv.Outcome) (wire.Encoder, error) {
-	return &wire.LeaseResponse{Header: a.Member.Header().At(o.Lease.Revision), ID: o.Lease.ID, TTL: o.Lease.TTL}, nil
+	return &wire.LeaseResponse{Header: a.Member.Header().At(o.Lease.Revision), ID: o.Lease.ID,
+		TTL: o.Lease.TTL}, nil
 }
 
-func (a *API) revoke(ctx context.Context, r *etcdserverpb.LeaseRevokeRequest) (*etcdserverpb.LeaseRevokeResponse, error) {
+func (a *API) revoke(ctx context.Context,
+	r *etcdserverpb.LeaseRevokeRequest) (*etcdserverpb.LeaseRevokeResponse, error) {
 	res, err := a.Leases.RevokeLease(ctx, r.ID)
 	if err != nil {
 		return nil, apierror.Status(err)
@@ -92,7 +96,8 @@ func (a *API) timeToLive(ctx context.Context, r *etcdserverpb.LeaseTimeToLiveReq
 	if err != nil {
 		return nil, err
 	}
-	res := &etcdserverpb.LeaseTimeToLiveResponse{Header: gate.Header(a.Member.Header()), ID: r.ID, TTL: st.TTL, GrantedTTL: st.Granted}
+	res := &etcdserverpb.LeaseTimeToLiveResponse{Header: gate.Header(a.Member.Header()), ID: r.ID,
+		TTL: st.TTL, GrantedTTL: st.Granted}
 	for _, k := range st.Keys {
 		res.Keys = append(res.Keys, []byte(k))
 	}
