@@ -37,8 +37,8 @@ var consensus = []Mistake{
 			{"internal/member/replica/proposal/queue.go",
 				"q.mu.seq = binary.LittleEndian.Uint64(b[:])",
 				"q.mu.seq = uint64(binary.LittleEndian.Uint16(b[:]) % 2)"},
-			// A member that serves clients only after a linearizable read has applied what its former
-			// process has proposed.
+			// A member that serves clients only after a linearizable read has applied what its
+			// former process has proposed.
 			{"internal/member/replica/keeper.go", "\tr.current.Load().Log.WaitNext()\n\tfor last",
 				"\tr.current.Load().Log.WaitNext()\n\tif r.applied.Load() > 1 {\n\t\tclose(r.ready)\n\t\treturn\n\t}\n\tfor last"},
 		}},
@@ -46,8 +46,8 @@ var consensus = []Mistake{
 		Promise: "each request of a group is applied once, also after a crash in the middle of it",
 		Needs:   "power failures", Edits: []Edit{
 			// Each request leaves the batch, as after a large one.
-			{"internal/member/replica/apply.go",
-				"m.SetBatchBytes(partFactor * int64(a.r.cfg.MaxBatchBytes))", "m.SetBatchBytes(1)"},
+			{"internal/member/replica/apply/apply.go",
+				"m.SetBatchBytes(PartFactor * int64(a.o.MaxBatchBytes))", "m.SetBatchBytes(1)"},
 			{"internal/state/fsm/entry.go", "return &e.outcome, e.m.storeProgress()",
 				"return &e.outcome, nil"},
 		}},
@@ -60,12 +60,12 @@ var consensus = []Mistake{
 	{Name: "early-applied", Profile: "stalls",
 		Promise: "a position counts as applied when its state can be read",
 		Needs:   "full disks", Edits: []Edit{
-			{"internal/member/replica/commit.go", "\ta.prepareCommit()\n\tbegan",
-				"\ta.r.applied.Advance(a.at.Index)\n\ta.prepareCommit()\n\tbegan"},
+			{"internal/member/replica/apply/commit.go", "\ta.prepareCommit()\n\tbegan",
+				"\tfor _, s := range a.o.Subscribers.After {\n\t\tif s.Name == \"position\" {\n\t\t\ts.Follow(&Commit{At: a.at})\n\t\t}\n\t}\n\ta.prepareCommit()\n\tbegan"},
 		}},
 	{Name: "applied-ahead", Promise: "the stored position is that of the stored state",
 		Needs: "kills", Edits: []Edit{
-			{"internal/member/replica/apply.go", "pub, err := a.machine.Commit(a.at)",
+			{"internal/member/replica/apply/apply.go", "pub, err := a.machine.Commit(a.at)",
 				"pub, err := a.machine.Commit(history.Applied{Term: a.at.Term, Index: a.at.Index + 1})"},
 		}},
 }

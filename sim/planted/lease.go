@@ -45,7 +45,7 @@ var lease = []Mistake{
 	{Name: "snapshot-without-leases", Profile: "snapshots",
 		Promise: "a member that installs a snapshot knows all leases",
 		Needs:   "leases, faults that make a member lag", Edits: []Edit{
-			{"internal/member/replica/install.go", "a.adopt(machine)\n",
+			{"internal/member/replica/apply/apply.go", "a.adopt(machine)\n",
 				"for _, l := range machine.Leases().All() {\n\t\tmachine.Leases().Remove(l.ID)\n\t}\n\ta.adopt(machine)\n"},
 		}},
 	{Name: "restart-without-keys", Promise: "a lease has its keys after a restart",

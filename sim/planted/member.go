@@ -84,7 +84,7 @@ var member = []Mistake{
 	{Name: "position-ahead", Profile: "restarts",
 		Promise: "data and their position in the raft log are on disk together",
 		Needs:   "restarts", Edits: []Edit{
-			{"internal/member/replica/apply.go",
+			{"internal/member/replica/apply/apply.go",
 				"a.at = history.Applied{Term: e.GetTerm(), Index: e.GetIndex()}",
 				"a.at = history.Applied{Term: e.GetTerm(), Index: e.GetIndex() + e.GetIndex()%50/49}"},
 		}},
@@ -134,8 +134,8 @@ var member = []Mistake{
 		Promise: "a write needs the permission at its place in the log",
 		Needs:   "users", Edits: []Edit{
 			{"internal/state/fsm/refuse.go",
-				"return Authorize(m.auth.state, r.Identity, r, m.auth.keys)",
-				"if r.Kind() != KindAuth {\n\t\treturn nil\n\t}\n\treturn Authorize(m.auth.state, r.Identity, r, m.auth.keys)"},
+				"if err := Authorize(m.auth.state, r.Identity, r, m.auth.keys); err != nil {",
+				"if err := Authorize(m.auth.state, r.Identity, r, m.auth.keys); err != nil && r.Kind() == KindAuth {"},
 		}},
 	{Name: "permission-kept", Profile: "users",
 		Promise: "a permission that a role has lost is no permission of its users",

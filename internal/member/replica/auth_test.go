@@ -332,7 +332,7 @@ func TestSignedTokens(t *testing.T) {
 	r := start(t, c)
 	secure(t, r)
 	now := r.Access.Revision()
-	alice, _ := r.applier.machine.Auth().User("alice") // no entry is being applied
+	alice, _ := r.applier.Machine().Auth().User("alice") // no entry is being applied
 	for token, want := range map[string]error{
 		fmt.Sprintf("root.%d", now): nil, fmt.Sprintf("root.%d", now+1): kv.ErrInvalidAuthToken, "root.18446744073709551615": kv.ErrInvalidAuthToken,
 		"root.1": kv.ErrInvalidAuthToken, "root.0": kv.ErrInvalidAuthToken, "bob.1000": kv.ErrInvalidAuthToken, fmt.Sprintf("bob.%d", now): kv.ErrInvalidAuthToken,

@@ -96,7 +96,9 @@ func TestGoneRejectsWhatWaits(t *testing.T) {
 	}
 	await(t, "all wait", func() bool { return r.queue.Pending() == writers })
 	for range custody.Sure {
-		r.custody.Note(gone)
+		if r.custody.Note(gone) {
+			r.leaveDisk()
+		}
 	}
 	unproposed := 0
 	for range writers {

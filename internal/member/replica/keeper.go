@@ -24,6 +24,9 @@ func (r *Replica) runKeeper(ctx context.Context) {
 		case <-r.node.Failed():
 			r.fail(r.node.Err())
 			return
+		case err := <-r.applier.Failed():
+			r.fail(err)
+			return
 		case <-log.Failed():
 			if log != r.current.Load().Log {
 				continue // another store has taken its place since
@@ -32,12 +35,6 @@ func (r *Replica) runKeeper(ctx context.Context) {
 			return
 		case err := <-log.Damage():
 			_ = r.damage.Note(err)
-		case <-r.custody.Declared():
-			// Requests that wait for the raft log need not wait until their time is up.
-			r.queue.Reject(kv.ErrAway,
-				func(g *proposal.Group) error { return r.TimeoutCause(g.Begun()) })
-			// Another leader need not wait for this disk at the next write.
-			r.background.Go(func() { r.Leadership.HandOver(context.Background()) })
 		case now := <-r.rounds.C:
 			before := now.Add(-r.cfg.RequestTimeout)
 			for _, g := range r.queue.Expire(before) {
@@ -45,13 +42,27 @@ func (r *Replica) runKeeper(ctx context.Context) {
 			}
 			r.applied.Expire(before, kv.ErrTimeoutWaitApplied)
 			r.monitor.Tick()
-			r.custody.Tick()
+			if r.custody.Due() {
+				r.background.Go(func() {
+					if r.custody.Check() {
+						r.leaveDisk()
+					}
+				})
+			}
 			if r.roster.Alone() {
 				// Applied entries are kept for members that lag, and there are no other members.
 				r.raftLog.Uncache(r.node.Acknowledged())
 			}
 		}
 	}
+}
+
+// leaveDisk ends the part of this member in writes: its files are not in their places.
+func (r *Replica) leaveDisk() {
+	// Requests that wait for the raft log need not wait until their time is up.
+	r.queue.Reject(kv.ErrAway, func(g *proposal.Group) error { return r.TimeoutCause(g.Begun()) })
+	// Another leader need not wait for this disk at the next write.
+	r.background.Go(func() { r.Leadership.HandOver(context.Background()) })
 }
 
 // expiryError returns the error of a group that had no outcome in time. A group that was not

@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"vigil/internal/kv"
+	"vigil/internal/member/replica/apply"
 	"vigil/internal/state/cluster"
 	"vigil/internal/state/fsm"
 	"vigil/internal/store/history"
@@ -27,7 +28,7 @@ const (
 	_ = uint(wal.MaxEntryBytes - fsm.MaxRequestBytes - maxGroup - 4096)
 	_ = uint(wal.MaxGroupBytes - wal.MaxEntryBytes - 4096)
 	// A batch has what is below its limit, one request that is not divided, and records of the member.
-	_ = uint(history.MaxBatchBytes - partFactor*maxBatch - mvcc.MaxChangeBytes - 4<<20)
+	_ = uint(history.MaxBatchBytes - apply.PartFactor*maxBatch - mvcc.MaxChangeBytes - 4<<20)
 	// The changes of a revision have numbers of 31 bits.
 	_ = uint(1<<31 - mvcc.MaxChangeBytes/history.RecordOverhead)
 	// One record can be written, and what it replaces returned.

@@ -67,7 +67,7 @@ func startHeld(t *testing.T, change func(*Config)) (*Replica, *held) {
 		t.Fatal(err)
 	}
 	h := &held{to: r.hub, begun: make(chan int64, 100), let: make(chan struct{})}
-	r.applier.subscribers = r.subscribers(h)
+	r.applier.SetSubscribers(r.subscribers(h))
 	r.Start()
 	<-r.Ready()
 	return r, h

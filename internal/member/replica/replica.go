@@ -12,6 +12,7 @@ import (
 	"vigil/internal/member/raftnode"
 	"vigil/internal/member/replica/access"
 	"vigil/internal/member/replica/alarms"
+	"vigil/internal/member/replica/apply"
 	"vigil/internal/member/replica/audit"
 	"vigil/internal/member/replica/contact"
 	"vigil/internal/member/replica/custody"
@@ -19,6 +20,7 @@ import (
 	"vigil/internal/member/replica/freespace"
 	"vigil/internal/member/replica/gets"
 	"vigil/internal/member/replica/handle"
+	"vigil/internal/member/replica/install"
 	"vigil/internal/member/replica/leadership"
 	"vigil/internal/member/replica/lessor"
 	"vigil/internal/member/replica/level"
@@ -32,6 +34,8 @@ import (
 	"vigil/internal/member/replica/transfer"
 	"vigil/internal/member/replica/truncate"
 	"vigil/internal/member/stage"
+	"vigil/internal/state/fsm"
+	"vigil/internal/store/history"
 	"vigil/internal/store/wal"
 	"vigil/internal/store/watch"
 )
@@ -67,7 +71,8 @@ type Replica struct {
 	// The pipeline: requests, raft, entries that are applied, and the position of the results.
 	queue     *proposal.Queue
 	node      *raftnode.Node
-	applier   applier
+	applier   apply.Applier
+	installer *install.Installer
 	stall     *space.Stall
 	applied   *position.Applied
 	trail     *position.Trail
@@ -345,7 +350,38 @@ func (r *Replica) assemble(d *Data) (err error) {
 		Truncator: r.truncate,
 	})
 	r.hub = watch.New(r.current, c.Watch)
-	r.applier.init(r, machine)
+	r.installer = install.New(install.Options{
+		Current:  r.current,
+		Receiver: r.receiver,
+		Place:    c.place(),
+		History: c.historyOptions(wal.Identity{ClusterID: r.clusterID,
+			MemberID: r.memberID}),
+		Load: func(log *history.Log) (*handle.Handle, *fsm.Machine, error) {
+			return openStore(c, r.memberID, log)
+		},
+		Stall:     r.stall,
+		Applied:   r.applied,
+		Committed: r.committed,
+		Stopping:  r.stopping,
+		Logger:    c.Logger,
+	})
+	r.applier.Init(apply.Options{
+		MemberID:       r.memberID,
+		Raft:           r.node,
+		Queue:          r.queue,
+		Subscribers:    r.subscribers(r.hub),
+		Answers:        r.answers,
+		Applied:        r.applied,
+		Timings:        r.timings,
+		Rights:         r.Access,
+		Contacts:       r.contacts,
+		Force:          r.Members,
+		Installer:      r.installer,
+		Stall:          r.stall,
+		MaxBatchBytes:  c.MaxBatchBytes,
+		RequestTimeout: c.RequestTimeout,
+		Stopping:       r.stopping,
+	}, machine, at)
 	return nil
 }
 
@@ -480,10 +516,15 @@ func (r *Replica) shutDown(ctx context.Context) error {
 	r.node.Stop()
 	r.ticker.Stop()
 	if r.cancel != nil {
-		r.applier.removal.Wait()
+		r.installer.Close()
 		// The duties use the log and the store.
 		r.cancel()
 		r.background.Wait()
+		select {
+		case err := <-r.applier.Failed():
+			r.fail(err)
+		default:
+		}
 	}
 	r.line.Close()
 	r.custody.Close()

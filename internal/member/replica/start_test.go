@@ -523,7 +523,7 @@ func TestFailedBatchDoesNotGrow(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer r.Stop(context.Background())
-	at := r.applier.at
+	at := r.applier.At()
 	run := []*raftpb.Message{{}}
 	for i, req := range []fsm.Request{
 		{DeleteRange: &kv.DeleteRangeRequest{Key: []byte("k"), End: []byte("l")}},

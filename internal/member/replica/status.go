@@ -82,6 +82,9 @@ func (r *Replica) Status() Status {
 	}
 }
 
+// committed returns the newest index that is known to be committed.
+func (r *Replica) committed() uint64 { return r.node.Status().Committed }
+
 // Applied returns the position whose results can be read.
 func (r *Replica) Applied() uint64 { return r.applied.Load() }
 

@@ -7,6 +7,7 @@ import (
 	"testing/synctest"
 
 	"vigil/internal/kv"
+	"vigil/internal/member/replica/apply"
 	"vigil/internal/member/replica/proposal"
 	"vigil/internal/state/auth"
 	"vigil/internal/state/cluster"
@@ -55,9 +56,9 @@ func TestOrderOfSubscribers(t *testing.T) {
 		t.Errorf("orders that do not hold: %q", broken)
 	}
 	for _, o := range orders {
-		broken := brokenOrders(t, func(list []subscriber) {
-			i := slices.IndexFunc(list, func(s subscriber) bool { return s.name == o.first })
-			j := slices.IndexFunc(list, func(s subscriber) bool { return s.name == o.then })
+		broken := brokenOrders(t, func(list []apply.Subscriber) {
+			i := slices.IndexFunc(list, func(s apply.Subscriber) bool { return s.Name == o.first })
+			j := slices.IndexFunc(list, func(s apply.Subscriber) bool { return s.Name == o.then })
 			list[i], list[j] = list[j], list[i]
 		})
 		if !slices.Contains(broken, o.first+" before "+o.then) {
@@ -69,7 +70,7 @@ func TestOrderOfSubscribers(t *testing.T) {
 
 // brokenOrders returns the orders that do not hold among the subscribers of a member, after change
 // has changed their list.
-func brokenOrders(t *testing.T, change func([]subscriber)) (broken []string) {
+func brokenOrders(t *testing.T, change func([]apply.Subscriber)) (broken []string) {
 	for _, enabled := range []bool{true, false} {
 		synctest.Test(t, func(t *testing.T) {
 			r, err := Open(config(memfs.New()))
@@ -90,7 +91,7 @@ func brokenOrders(t *testing.T, change func([]subscriber)) (broken []string) {
 // emitEverything emits a commit that changes everything in a member that is not started, and
 // returns the orders that do not hold. Auth is enabled from the commit on, or still disabled.
 func emitEverything(t *testing.T, r *Replica, enabled bool,
-	change func([]subscriber)) (broken []string) {
+	change func([]apply.Subscriber)) (broken []string) {
 	put := goPut(t.Context(), r, "k")
 	synctest.Wait()
 	header, err := fsm.ParseHeader(r.queue.Next(1))
@@ -99,7 +100,7 @@ func emitEverything(t *testing.T, r *Replica, enabled bool,
 	}
 	g := r.queue.Claim(header.Sequence)
 	g.AddResult(fsm.Result{Put: &kv.PutResult{}})
-	c := &Commit{
+	c := &apply.Commit{
 		At:           history.Applied{Term: 1, Index: r.Applied() + 1},
 		Revision:     r.Header().Revision + 1,
 		Events:       []kv.Event{{}},
@@ -128,7 +129,7 @@ func emitEverything(t *testing.T, r *Replica, enabled bool,
 	hub := &noted{}
 	subs := r.subscribers(hub)
 	if change != nil {
-		change(subs.after)
+		change(subs.After)
 	}
 	announced := r.Access.AuthChanged()
 	waiting := r.applied.Join(c.At.Index)
@@ -147,14 +148,14 @@ func emitEverything(t *testing.T, r *Replica, enabled bool,
 		"position": func() bool { return r.Applied() == c.At.Index || isClosed(waiting.Done()) },
 		"answers":  func() bool { return !pending(put) },
 	}
-	for _, s := range subs.before {
-		s.follow(c)
+	for _, s := range subs.Before {
+		s.Follow(c)
 	}
 	if r.Access.Revision() != c.Users.Revision() {
 		t.Error("the new rights do not count before the commit can be read")
 	}
-	for _, s := range subs.after {
-		s.follow(c)
+	for _, s := range subs.After {
+		s.Follow(c)
 		synctest.Wait()
 		for _, o := range orders {
 			if effects[o.then]() && !effects[o.first]() {
@@ -196,16 +197,17 @@ func TestRightsBeforeData(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer r.Stop(context.Background())
-	subs, before := &r.applier.subscribers, int64(0)
-	subs.before = append(subs.before,
-		subscriber{"probe", func(*Commit) { before = r.Header().Revision }})
-	subs.after = slices.Insert(subs.after, 0, subscriber{"probe", func(c *Commit) {
+	subs, before := r.subscribers(r.hub), int64(0)
+	subs.Before = append(subs.Before,
+		apply.Subscriber{Name: "probe", Follow: func(*apply.Commit) { before = r.Header().Revision }})
+	subs.After = slices.Insert(subs.After, 0, apply.Subscriber{Name: "probe", Follow: func(c *apply.Commit) {
 		if now := r.Header().Revision; now != before+int64(len(c.Events)) || now != c.Revision &&
 			len(c.Events) > 0 {
 			t.Errorf("revision %d, then %d after a commit of %d events up to %d", before, now,
 				len(c.Events), c.Revision)
 		}
 	}})
+	r.applier.SetSubscribers(subs)
 	r.Start()
 	<-r.Ready()
 	for range 10 {

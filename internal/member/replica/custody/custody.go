@@ -55,9 +55,8 @@ type Watch struct {
 	// suspected is the difference that the last check has found, declared the one that has lasted;
 	// nil if nothing is wrong.
 	suspected, declared atomic.Pointer[error]
-	announced           chan struct{} // has room for one
 
-	// Owned by the caller of Tick.
+	// Owned by the caller of Due.
 	checkedAt time.Time
 	// Owned by the check.
 	found    int       // checks in a row that have found a difference
@@ -65,11 +64,8 @@ type Watch struct {
 	loggedAt time.Time // and its time
 }
 
-// New returns a Watch. Tick makes it check.
-func New(o Options) *Watch { return &Watch{o: o, announced: make(chan struct{}, 1)} }
-
-// Declared receives when a difference was declared, once until the files are back.
-func (w *Watch) Declared() <-chan struct{} { return w.announced }
+// New returns a Watch.
+func New(o Options) *Watch { return &Watch{o: o} }
 
 // Err returns kv.ErrAway while a difference is declared.
 func (w *Watch) Err() error {
@@ -91,8 +87,9 @@ func (w *Watch) Away() string {
 	return kv.ErrAway.Error()
 }
 
-// Tick starts a check if it is time for one. One goroutine calls it regularly.
-func (w *Watch) Tick() {
+// Due reports whether it is time for a check. Then Check must follow. One goroutine calls it
+// regularly.
+func (w *Watch) Due() bool {
 	pause := interval
 	if w.suspected.Load() != nil {
 		pause = again
@@ -100,15 +97,22 @@ func (w *Watch) Tick() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if time.Since(w.checkedAt) < pause || w.mu.running || w.mu.closed {
-		return
+		return false
 	}
 	w.checkedAt, w.mu.running = time.Now(), true
-	w.checks.Go(func() {
-		w.Note(w.check())
-		w.mu.Lock()
-		defer w.mu.Unlock()
-		w.mu.running = false
-	})
+	w.checks.Add(1)
+	return true
+}
+
+// Check compares the files with their places. It returns true if a difference is declared now that
+// was not before.
+func (w *Watch) Check() (declared bool) {
+	defer w.checks.Done()
+	declared = w.Note(w.compare())
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.mu.running = false
+	return declared
 }
 
 // Close lets no check begin any more, and waits for the one that runs.
@@ -119,8 +123,8 @@ func (w *Watch) Close() {
 	w.checks.Wait()
 }
 
-// check compares the files with their places.
-func (w *Watch) check() error {
+// compare compares the files with their places.
+func (w *Watch) compare() error {
 	if err := w.o.RaftLog.CheckPlaces(); err != nil {
 		return err
 	}
@@ -140,8 +144,9 @@ func (w *Watch) check() error {
 	return nil
 }
 
-// Note notes the result of a check.
-func (w *Watch) Note(err error) {
+// Note notes the result of a check, and returns true if a difference is declared now that was not
+// before.
+func (w *Watch) Note(err error) (declared bool) {
 	switch {
 	case err == nil:
 		w.found = 0
@@ -149,20 +154,20 @@ func (w *Watch) Note(err error) {
 		if w.declared.Swap(nil) != nil {
 			w.o.Logger.Info("the files of this member are in their places again: accepting writes")
 		}
-		return
+		return false
 	case !errors.Is(err, kv.ErrAway):
 		// It is not known whether they are there. After a difference, it is not known that they are
 		// back.
 		p := w.suspected.Load()
 		if p == nil {
-			return
+			return false
 		}
 		err = *p
 	}
 	w.found++
 	w.suspected.Store(&err)
 	if w.found < Sure {
-		return
+		return false
 	}
 	first := w.declared.Swap(&err) == nil
 	if text := err.Error(); first || text != w.logged && time.Since(w.loggedAt) > interval {
@@ -174,12 +179,7 @@ func (w *Watch) Note(err error) {
 		w.o.Logger.Error("the files of this member are not in their places: it accepts no writes",
 			slog.Any("error", err), slog.String("next", next))
 	}
-	if first {
-		select {
-		case w.announced <- struct{}{}:
-		default:
-		}
-	}
+	return first
 }
 
 // Log is the raft log of a member, which takes nothing while its files are not in their places.

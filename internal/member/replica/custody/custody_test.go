@@ -41,22 +41,21 @@ func TestDeclared(t *testing.T) {
 			Current: handle.NewCurrent(handle.New(log, nil, nil), nil, nil),
 			Logger:  slog.New(slog.DiscardHandler)})
 		defer w.Close()
+		declarations := 0
 		pass := func(d time.Duration) (checks int) {
 			before := len(files.at)
 			for end := time.Now().Add(d); time.Now().Before(end); {
 				time.Sleep(10 * time.Millisecond)
-				w.Tick()
-				synctest.Wait()
+				if w.Due() {
+					declarations += count(w.Check())
+				}
 			}
 			return len(files.at) - before
 		}
 		declared := func() bool {
-			select {
-			case <-w.Declared():
-				return true
-			default:
-				return false
-			}
+			n := declarations
+			declarations = 0
+			return n == 1
 		}
 		if n := pass(10 * time.Second); n < 9 || n > 10 {
 			t.Errorf("%d checks in 10 s", n)
@@ -89,4 +88,11 @@ func TestDeclared(t *testing.T) {
 			t.Errorf("%d checks after Close", n)
 		}
 	})
+}
+
+func count(yes bool) int {
+	if yes {
+		return 1
+	}
+	return 0
 }

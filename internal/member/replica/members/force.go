@@ -22,13 +22,6 @@ func ForcedConf(member uint64) *raftpb.ConfState {
 	return &raftpb.ConfState{Voters: []uint64{member}}
 }
 
-// NoChange returns a configuration change that changes nothing. It takes the place of those that
-// are applied while the member is forced to be the only one.
-func NoChange(member uint64) *raftpb.ConfChangeV2 {
-	return &raftpb.ConfChangeV2{Changes: []*raftpb.ConfChangeSingle{{
-		Type: raftpb.ConfChangeUpdateNode.Enum(), NodeId: new(member)}}}
-}
-
 // Forcing reports whether this member is still becoming the only one.
 func (ms *Members) Forcing() bool { return ms.forcing.Load() }
 

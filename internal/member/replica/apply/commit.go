@@ -1,4 +1,4 @@
-package replica
+package apply
 
 import (
 	"time"
@@ -47,18 +47,28 @@ type Commit struct {
 	Bytes    int64
 }
 
+// Subscriber is a part of the member that follows its commits. Follow is called by the apply stage,
+// once for each commit. It neither waits for anything nor keeps the commit.
+type Subscriber struct {
+	Name   string // for tests
+	Follow func(*Commit)
+}
+
+// Subscribers are called for each commit in their order, before and after its state can be read.
+type Subscribers struct{ Before, After []Subscriber }
+
 // commitBatch commits the batch under way and emits its commit.
-func (a *applier) commitBatch() error {
+func (a *Applier) commitBatch() error {
 	a.prepareCommit()
 	began := time.Now()
 	pub, err := a.commitStore()
 	if err != nil {
 		return err
 	}
-	a.r.timings.CountCommit(time.Since(began))
-	a.r.node.Advance()
+	a.o.Timings.CountCommit(time.Since(began))
+	a.o.Raft.Advance()
 	if a.claimed == nil {
-		a.r.queue.NoteCommitted()
+		a.o.Queue.NoteCommitted()
 	}
 	a.last.Revision, a.last.Events = pub.Revision, pub.Events
 	a.emitCommit()
@@ -70,7 +80,7 @@ func (a *applier) commitBatch() error {
 
 // prepareCommit makes the next commit, and tells the subscribers that must know it before its state
 // can be read. It is called again if the batch could not be committed at first.
-func (a *applier) prepareCommit() {
+func (a *Applier) prepareCommit() {
 	m := a.machine
 	a.last = Commit{
 		At:       a.at,
@@ -89,30 +99,29 @@ func (a *applier) prepareCommit() {
 		Requests:     a.requests,
 		Bytes:        int64(a.bytes),
 	}
-	for _, s := range a.subscribers.before {
-		s.follow(&a.last)
+	for _, s := range a.o.Subscribers.Before {
+		s.Follow(&a.last)
 	}
 }
 
 // emitCommit passes the commit to the subscribers. Its state can be read.
-func (a *applier) emitCommit() {
+func (a *Applier) emitCommit() {
 	a.announced = a.last.Users
-	for _, s := range a.subscribers.after {
-		s.follow(&a.last)
+	for _, s := range a.o.Subscribers.After {
+		s.Follow(&a.last)
 	}
 	a.last = Commit{}
 }
 
-// answer resolves the waiters of the groups.
-func (a *applier) answer(c *Commit) {
-	r := a.r
+// Answer gives the groups of a commit their results. It is a subscriber.
+func (a *Applier) Answer(c *Commit) {
 	for _, g := range c.Groups {
 		a.started = g.Resolve(a.started)
-		r.queue.Release(g)
+		a.o.Queue.Release(g)
 	}
 	a.deliver()
-	if len(c.Groups) > 0 && r.node.Among() && r.queue.HasNext() {
+	if len(c.Groups) > 0 && a.o.Raft.Among() && a.o.Queue.HasNext() {
 		// There is room in flight again.
-		r.node.Wake()
+		a.o.Raft.Wake()
 	}
 }
