@@ -71,8 +71,8 @@ func (a *agenda) awaitWork() bool {
 	return a.ctx.Err() == nil
 }
 
-// awaitIdle returns when the reclaimer has nothing to do. Its errors are ctx's, the error of a rewrite
-// that failed, the error that ended the log, and ErrClosed.
+// awaitIdle returns when the reclaimer has nothing to do. Its errors are ctx's, the error of a
+// rewrite that failed, the error that ended the log, and ErrClosed.
 func (a *agenda) awaitIdle(ctx context.Context) error {
 	defer context.AfterFunc(ctx, a.wakeAll)()
 	a.Lock()

@@ -53,7 +53,8 @@ type allocator struct {
 		// fitting is set while next and reserve must stay as they are: they are being resized or
 		// renamed.
 		fitting bool
-		// wanted asks for next and reserve, waited is set while the writer cannot go on without next.
+		// wanted asks for next and reserve, waited is set while the writer cannot go on without
+		// next.
 		wanted, waited bool
 		err            error // why the last attempt failed
 		triedAt        time.Time
@@ -63,7 +64,8 @@ type allocator struct {
 	}
 }
 
-func newAllocator(dir directory, logger *slog.Logger, sizes *sizes, end *ending, work *agenda) *allocator {
+func newAllocator(dir directory, logger *slog.Logger, sizes *sizes, end *ending,
+	work *agenda) *allocator {
 	a := &allocator{dir: dir, logger: logger, sizes: sizes, end: end, work: work}
 	a.mu.changed.L = &a.mu.Mutex
 	context.AfterFunc(end.ctx, a.wakeAll)
@@ -100,7 +102,8 @@ func (a *allocator) allocateInBackground() {
 	}
 }
 
-// logAttempt logs an attempt, unless the one before had the same outcome; known is set if it failed.
+// logAttempt logs an attempt, unless the one before had the same outcome; known is set if it
+// failed.
 func (a *allocator) logAttempt(err error, known bool) {
 	switch {
 	case errors.Is(err, kv.ErrAway) && !known:
@@ -211,7 +214,8 @@ func (a *allocator) prepareSegment(id uint64) (*growing.Segment, error) {
 }
 
 // startSegment allocates size bytes for file, whose name is temp, and writes the header.
-func (a *allocator) startSegment(id uint64, temp string, file vfs.File, size int64) (*growing.Segment, error) {
+func (a *allocator) startSegment(id uint64, temp string, file vfs.File,
+	size int64) (*growing.Segment, error) {
 	var seg *growing.Segment
 	err := file.Preallocate(size)
 	if err == nil {
@@ -250,17 +254,18 @@ func (a *allocator) spendReserve(id uint64) (*growing.Segment, error) {
 	if err != nil || file == nil {
 		return nil, err
 	}
-	a.logger.Warn("the disk is full: the reserve becomes a history segment", "segment", format.SegmentName(id))
+	a.logger.Warn("the disk is full: the reserve becomes a history segment", "segment",
+		format.SegmentName(id))
 	return a.startSegment(id, temp, file, size)
 }
 
-// takeReserve renames the reserve to path, which must not exist, and returns it open, with its size:
-// that much is allocated and zero. It returns no file if there is no reserve now.
+// takeReserve renames the reserve to path, which must not exist, and returns it open, with its
+// size: that much is allocated and zero. It returns no file if there is no reserve now.
 //
 // It is for a rewrite whose own allocation failed with kv.ErrNoSpace. The name should end with
-// TempSuffix until the output is whole, so that a crash leaves only a reserve that must be allocated
-// again. When the rewrite has removed its input it calls refillReserve. Until then new puts are
-// rejected.
+// TempSuffix until the output is whole, so that a crash leaves only a reserve that must be
+// allocated again. When the rewrite has removed its input it calls refillReserve. Until then new
+// puts are rejected.
 func (a *allocator) takeReserve(path string) (vfs.File, int64, error) {
 	a.mu.Lock()
 	for a.mu.fitting {
@@ -336,8 +341,8 @@ func (a *allocator) takeNext() (*growing.Segment, error) {
 	return next, nil
 }
 
-// awaitNext waits for the next segment, and returns true; or false if the last attempt to allocate it
-// failed, or the log has ended.
+// awaitNext waits for the next segment, and returns true; or false if the last attempt to allocate
+// it failed, or the log has ended.
 func (a *allocator) awaitNext() bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -360,8 +365,8 @@ func (a *allocator) hasAny() bool {
 	return a.mu.next != nil || a.mu.reserve != nil
 }
 
-// lackError returns why the last attempt failed, nil if it did not or nothing is missing any more. A call
-// after allocatePause makes the allocator try again.
+// lackError returns why the last attempt failed, nil if it did not or nothing is missing any more.
+// A call after allocatePause makes the allocator try again.
 func (a *allocator) lackError() error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -395,8 +400,8 @@ func (a *allocator) resizeInBackground() {
 	}
 }
 
-// resizeFiles cuts the next segment and the reserve if they are much larger than they should be, and
-// grows the reserve if it is much smaller.
+// resizeFiles cuts the next segment and the reserve if they are much larger than they should be,
+// and grows the reserve if it is much smaller.
 func (a *allocator) resizeFiles() {
 	size := a.sizes.nextSize()
 	a.mu.Lock()
@@ -433,8 +438,8 @@ func (a *allocator) resizeFiles() {
 	a.mu.changed.Broadcast()
 }
 
-// closeFiles closes the files that were allocated ahead, after the goroutines have ended. With remove
-// set it removes the next segment, too: it has no batch.
+// closeFiles closes the files that were allocated ahead, after the goroutines have ended. With
+// remove set it removes the next segment, too: it has no batch.
 func (a *allocator) closeFiles(remove bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()

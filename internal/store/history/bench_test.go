@@ -6,6 +6,7 @@ import (
 	"math/rand/v2"
 	"path/filepath"
 	"testing"
+
 	"vigil/internal/kv"
 	"vigil/internal/store/history/format"
 	"vigil/internal/vfs"
@@ -14,7 +15,8 @@ import (
 // filled returns a log on disk with n records of 256 bytes, a segment's size being size.
 func filled(b testing.TB, n int, size int64) *Log {
 	b.Helper()
-	o := Options{FS: vfs.OS(), Dir: filepath.Join(b.TempDir(), "history"), SegmentBytes: size, ClusterID: 1, MemberID: 2, NoSync: true}
+	o := Options{FS: vfs.OS(), Dir: filepath.Join(b.TempDir(), "history"), SegmentBytes: size,
+		ClusterID: 1, MemberID: 2, NoSync: true}
 	l, err := Create(o, Applied{Term: 1, Index: 1}, nil)
 	if err != nil {
 		b.Fatal(err)
@@ -88,7 +90,8 @@ func benchLog(b *testing.B, in string, n int) *Log {
 	if in == "tail" {
 		return filled(b, n, 0)
 	}
-	o := Options{FS: vfs.OS(), Dir: filepath.Join(b.TempDir(), "history"), SegmentBytes: 1 << 20, NoSync: true}
+	o := Options{FS: vfs.OS(), Dir: filepath.Join(b.TempDir(), "history"),
+		SegmentBytes: 1 << 20, NoSync: true}
 	if in == "file" {
 		o.FS = unmapped{o.FS}
 	}

@@ -76,14 +76,15 @@ func (c *catalog) hasFile(file *segfile.File) bool {
 	return slices.ContainsFunc(c.segments(), func(s *segment) bool { return s.file() == file })
 }
 
-// explainMissing returns the error of a segment whose file could not be opened because it does not exist: it
-// is damage if the directory does not have its name.
+// explainMissing returns the error of a segment whose file could not be opened because it does not
+// exist: it is damage if the directory does not have its name.
 func (c *catalog) explainMissing(dir directory, file *segfile.File, err error) error {
 	names, lerr := dir.fs.List(dir.path)
 	if lerr != nil || slices.Contains(names, filepath.Base(file.Path())) || !c.hasFile(file) {
 		return err
 	}
-	return format.Corrupt(file.Path(), 0, "the file is gone: what is in it can be read until the log is closed, and not after that")
+	return format.Corrupt(file.Path(), 0,
+		"the file is gone: its content can be read until the log is closed, and not after that")
 }
 
 // countBytes returns the bytes that were written to the segments, without the space allocated

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 	"syscall"
+
 	"vigil/internal/store/history/format"
 	"vigil/internal/store/history/segfile"
 	"vigil/internal/vfs"
@@ -24,7 +25,8 @@ const (
 
 // Checkpoint describes a checkpoint that was made.
 type Checkpoint struct {
-	// Applied is the position of the raft log, and Revision the newest main revision, that it holds.
+	// Applied is the position of the raft log, and Revision the newest main revision, that it
+	// holds.
 	Applied  Applied
 	Revision int64
 	// Segments is how many files it has. Bytes is their size, and Copied the part of it that takes
@@ -33,14 +35,16 @@ type Checkpoint struct {
 	Bytes, Copied int64
 }
 
-// Checkpoint makes dir a copy of the log as it is at some moment of the call: a directory, which must not exist yet, that
-// Open and Inspect read as they read that of a log. With sub set, the segments lie in the subdirectory of that name. The copy
-// is durable when Checkpoint returns nil. After an error, and after a crash, there is no dir, unless the error reports that
-// dir is complete; dir with the suffix ".checkpoint.tmp" may remain; the next attempt replaces it.
+// Checkpoint makes dir, which must not exist yet, a copy of the log as it is at some moment of the
+// call. Open and package inspect read it as a log. With sub set, the segments lie in the
+// subdirectory of that name. The copy is durable when Checkpoint returns nil. After an error or a
+// crash, dir does not exist, unless the error reports that it is complete. A directory with the
+// suffix ".checkpoint.tmp" may remain; the next attempt replaces it.
 //
-// Sealed segments are linked and not copied, so dir must be on the same file system as the log. What was committed to the
-// open one is copied out of memory, at most one segment; the writer waits for nothing. The error wraps fs.ErrExist if dir is
-// there, kv.ErrNoSpace if there is no room for it and syscall.EXDEV if it is on another file system. None harms the log.
+// Sealed segments are linked and not copied, so dir must be on the same file system as the log. The
+// open one is copied from memory; the writer waits for nothing. The error wraps fs.ErrExist if dir
+// exists, kv.ErrNoSpace if there is no room for it and syscall.EXDEV if it is on another file
+// system. No error harms the log.
 func (l *Log) Checkpoint(ctx context.Context, dir, sub string) (c Checkpoint, err error) {
 	wrap := func(err error) (Checkpoint, error) {
 		return Checkpoint{}, fmt.Errorf("history: checkpoint %s: %w", dir, vfs.MarkShortage(err))
@@ -73,7 +77,7 @@ func (l *Log) Checkpoint(ctx context.Context, dir, sub string) (c Checkpoint, er
 		err = p.nameResult(dir)
 	}
 	if err != nil {
-		_ = p.removeAll() // what remains has a name that says so
+		_ = p.removeAll() // if it fails, the suffix says that the rest is unfinished
 		return wrap(err)
 	}
 	return c, nil
@@ -85,14 +89,15 @@ type partial struct {
 	root, dir string
 }
 
-// removeAll removes what is there, if that is a partial checkpoint and nothing else.
+// removeAll removes the directory if it holds a partial checkpoint and nothing else.
 func (p *partial) removeAll() error {
 	fsys := p.l.o.FS
 	names, err := fsys.List(p.dir)
 	if err == nil {
 		for _, name := range names {
 			if !strings.HasSuffix(name, format.SealedSuffix) {
-				return fmt.Errorf("%s does not belong to a checkpoint; remove it first", filepath.Join(p.dir, name))
+				return fmt.Errorf("%s does not belong to a checkpoint; remove it first",
+					filepath.Join(p.dir, name))
 			}
 			if err := fsys.Remove(filepath.Join(p.dir, name)); err != nil {
 				return err
@@ -132,14 +137,17 @@ func (p *partial) build(ctx context.Context) (Checkpoint, error) {
 			return Checkpoint{}, err
 		}
 	}
-	return Checkpoint{}, errors.New("the segments were rewritten again and again meanwhile; try again")
+	return Checkpoint{},
+		fmt.Errorf("segments were rewritten during each of %d attempts; try again",
+			checkpointAttempts)
 }
 
 // chooseFiles returns a view, and the files of its segments before the open one.
 //
-// Files are rewritten concurrently, without the records that a compaction made superfluous. The view
-// knows every compaction that its files do: a segment that a rewrite wrote is in the manifest only after
-// the compaction. A segment that was rewritten since has no file, and then all are chosen again.
+// Files are rewritten concurrently, without the records that a compaction made superfluous. The
+// view knows every compaction that its files do: a segment that a rewrite wrote is in the manifest
+// only after the compaction. A segment that was rewritten since has no file, and then all are
+// chosen again.
 func (p *partial) chooseFiles(ctx context.Context) ([]*segfile.File, *View, error) {
 	l := p.l
 	for {
@@ -168,9 +176,10 @@ func (p *partial) chooseFiles(ctx context.Context) ([]*segfile.File, *View, erro
 	}
 }
 
-// linkFiles links the files and copies what v shows of the open segment. It returns false if a file was
-// rewritten meanwhile.
-func (p *partial) linkFiles(ctx context.Context, files []*segfile.File, v *View) (Checkpoint, bool, error) {
+// linkFiles links the files and copies the open segment as v shows it. It returns false if a file
+// was rewritten since.
+func (p *partial) linkFiles(ctx context.Context, files []*segfile.File,
+	v *View) (Checkpoint, bool, error) {
 	c := Checkpoint{Applied: v.applied, Revision: v.last.Main}
 	for _, f := range files {
 		if err := ctx.Err(); err != nil {
@@ -197,13 +206,14 @@ func (p *partial) linkFiles(ctx context.Context, files []*segfile.File, v *View)
 	return c, err == nil, err
 }
 
-// holds says whether file is that of a segment of the view.
+// holds reports whether file is the file of one of the segments of the view.
 func (v *View) holds(file *segfile.File) bool {
 	return slices.ContainsFunc(v.segs, func(s *segment) bool { return s.source().file == file })
 }
 
-// copyOpen writes the open segment as v shows it: a sealed segment, so that not even its last batch
-// can be taken for a torn one. It returns the size of the file, 0 if there is no batch to copy.
+// copyOpen writes the open segment as v shows it, as a sealed segment, so that not even its last
+// batch can be mistaken for a torn one. It returns the size of the file, 0 if there is no batch to
+// copy.
 func (p *partial) copyOpen(ctx context.Context, v *View) (n int64, err error) {
 	if v.end <= format.HeaderSize {
 		return 0, nil

@@ -14,6 +14,7 @@ import (
 	"sync"
 	"syscall"
 	"testing"
+
 	"vigil/internal/kv"
 	"vigil/internal/store/history/format"
 	"vigil/internal/vfs"
@@ -29,15 +30,16 @@ func (m *model) upTo(a Applied) *model {
 	return &model{batches: m.batches[:i+1]}
 }
 
-// opened verifies that a directory holds m, takes more, and that its sealed segments are not changed
-// by that.
+// opened verifies that a directory holds m, takes more, and that its sealed segments are not
+// changed by that.
 func opened(t testing.TB, o Options, m *model) {
 	t.Helper()
 	before := readDir(t, o.FS, o.Dir)
 	touched := ""
 	o.FS = faultfs.New(o.FS, func(op faultfs.Op, name string) faultfs.Fault {
 		sealed := strings.HasSuffix(name, format.SealedSuffix)
-		if sealed && before[filepath.Base(name)] != nil && (op == faultfs.OpOpenWrite || op.Changes() && op != faultfs.OpSyncDir) {
+		if sealed && before[filepath.Base(name)] != nil &&
+			(op == faultfs.OpOpenWrite || op.Changes() && op != faultfs.OpSyncDir) {
 			touched = fmt.Sprint(op, " ", name)
 		}
 		return faultfs.None
@@ -73,8 +75,8 @@ func opened(t testing.TB, o Options, m *model) {
 	}
 }
 
-// TestCheckpointModel takes checkpoints concurrently with a writer. Each holds one state, whole, and lives on
-// when the log is gone.
+// TestCheckpointModel takes checkpoints concurrently with a writer. Each holds one state, whole,
+// and lives on when the log is gone.
 func TestCheckpointModel(t *testing.T) {
 	for seed := range uint64(rounds(t, "VIGIL_HISTORY_CHECKPOINTS", 4)) {
 		rng := seeded(t, seed)
@@ -175,7 +177,8 @@ func TestCheckpointFaults(t *testing.T) {
 	for _, sub := range []string{"", "history"} {
 		done := false
 		for n := 1; !done; n++ {
-			for _, fault := range []faultfs.Fault{faultfs.Fail, faultfs.FailPersisted, faultfs.ShortWrite, faultfs.NoSpace, faultfs.FailLost} {
+			for _, fault := range []faultfs.Fault{faultfs.Fail, faultfs.FailPersisted,
+				faultfs.ShortWrite, faultfs.NoSpace, faultfs.FailLost} {
 				var mu sync.Mutex
 				armed, count := false, 0
 				var hit op
@@ -204,10 +207,12 @@ func TestCheckpointFaults(t *testing.T) {
 					if !errors.Is(err, faultfs.ErrInjected) && !errors.Is(err, syscall.ENOSPC) {
 						t.Fatalf("%v of %v: %v", fault, hit, err)
 					}
-					if fault == faultfs.NoSpace && hit.op.Changes() && !errors.Is(err, kv.ErrNoSpace) && hit.op != faultfs.OpSync {
+					if fault == faultfs.NoSpace && hit.op.Changes() &&
+						!errors.Is(err, kv.ErrNoSpace) && hit.op != faultfs.OpSync {
 						t.Fatalf("no space at %v: %v", hit, err)
 					}
-					if _, serr := disk.Stat(checkpointDir); serr == nil && hit.op != faultfs.OpRename {
+					if _, serr := disk.Stat(checkpointDir); serr == nil &&
+						hit.op != faultfs.OpRename {
 						t.Fatalf("%v of %v: %v, and there is a checkpoint", fault, hit, err)
 					}
 				}
@@ -216,7 +221,8 @@ func TestCheckpointFaults(t *testing.T) {
 				}
 				b := batch{applied: m.batches[len(m.batches)-1].applied}
 				b.applied.Index++
-				if err := errors.Join(l.Commit(b.applied), verifyLog(l, &model{batches: append(m.batches, b)})); err != nil {
+				if err := errors.Join(l.Commit(b.applied),
+					verifyLog(l, &model{batches: append(m.batches, b)})); err != nil {
 					t.Fatalf("%v of %v: the log after it: %v", fault, hit, err)
 				}
 				if _, serr := disk.Stat(checkpointDir); serr != nil {
@@ -242,17 +248,20 @@ func TestCheckpointFaults(t *testing.T) {
 	}
 }
 
-// If the name of a checkpoint cannot be made durable and the rename not undone, the error says that the checkpoint is there.
+// If the name of a checkpoint cannot be made durable and the rename not undone, the error says that
+// the checkpoint is there.
 func TestCheckpointThatKeepsItsName(t *testing.T) {
 	disk := memfs.New()
 	o := testOptions(faultfs.New(disk, func(op faultfs.Op, name string) faultfs.Fault {
-		if op == faultfs.OpSyncDir && name == filepath.Dir(checkpointDir) || op == faultfs.OpRename && name == checkpointDir {
+		if op == faultfs.OpSyncDir && name == filepath.Dir(checkpointDir) ||
+			op == faultfs.OpRename && name == checkpointDir {
 			return faultfs.Fail
 		}
 		return faultfs.None
 	}))
 	l, m := quiet(t, o)
-	if _, err := l.Checkpoint(tContext, checkpointDir, ""); err == nil || !strings.Contains(err.Error(), "is complete and keeps its name") {
+	if _, err := l.Checkpoint(tContext, checkpointDir, ""); err == nil ||
+		!strings.Contains(err.Error(), "is complete and keeps its name") {
 		t.Fatalf("%v", err)
 	}
 	co := testOptions(disk)
@@ -266,8 +275,8 @@ func TestCheckpointThatKeepsItsName(t *testing.T) {
 	}
 }
 
-// TestCheckpointCrashes takes the power away at every operation of a checkpoint: what has its name is
-// whole, and the log has lost nothing.
+// TestCheckpointCrashes takes the power away at every operation of a checkpoint: what has its name
+// is whole, and the log has lost nothing.
 func TestCheckpointCrashes(t *testing.T) {
 	whole, none := 0, 0
 	for n, done := 1, false; !done; n++ {
@@ -339,7 +348,8 @@ func TestCheckpointFullDisk(t *testing.T) {
 	limited := faultfs.New(disk, nil)
 	l, m := quiet(t, testOptions(limited))
 	limited.SetFree(100)
-	if _, err := l.Checkpoint(tContext, checkpointDir, ""); !errors.Is(err, kv.ErrNoSpace) || !errors.Is(err, syscall.ENOSPC) {
+	if _, err := l.Checkpoint(tContext, checkpointDir, ""); !errors.Is(err, kv.ErrNoSpace) ||
+		!errors.Is(err, syscall.ENOSPC) {
 		t.Fatal(err)
 	}
 	if names, _ := disk.List("/data"); !slices.Equal(names, []string{"history"}) {
@@ -390,11 +400,13 @@ func TestCheckpointRefused(t *testing.T) {
 		{canceled, "/data/canceled", context.Canceled, "canceled"},
 	} {
 		_, err := l.Checkpoint(c.ctx, c.dir, "")
-		if err == nil || c.want != nil && !errors.Is(err, c.want) || !strings.Contains(err.Error(), c.text) {
+		if err == nil || c.want != nil && !errors.Is(err, c.want) ||
+			!strings.Contains(err.Error(), c.text) {
 			t.Errorf("%s: %v", c.dir, err)
 		}
 	}
-	if names, _ := disk.List("/data"); !slices.Equal(names, []string{"checkpoint", "history", filepath.Base(foreign)}) {
+	if names, _ := disk.List("/data"); !slices.Equal(names,
+		[]string{"checkpoint", "history", filepath.Base(foreign)}) {
 		t.Errorf("left %q", names)
 	}
 	if !before.equal(readDir(t, disk, checkpointDir)) {
@@ -488,15 +500,18 @@ func TestCheckpointRewritten(t *testing.T) {
 	}
 }
 
-// TestCheckpointBesideReclaim takes checkpoints while records die and segments are rewritten. What a
-// checkpoint lacks was dead at its own position.
+// TestCheckpointBesideReclaim takes checkpoints while records die and segments are rewritten. What
+// a checkpoint lacks was dead at its own position.
 func TestCheckpointBesideReclaim(t *testing.T) {
 	mem := memfs.New()
 	o := testOptions(mem)
 	o.SegmentBytes = minSegmentBytes
 	l, m := create(t, o)
 	// The record at a revision dies with the batch at position 2*revision+40.
-	died := func(rev kv.Rev, at Applied) bool { return uint64(2*rev.Main+40) <= at.Index && rev.Main%3 != 0 }
+	died := func(rev kv.Rev, at Applied) bool {
+		return uint64(2*rev.Main+40) <= at.Index &&
+			rev.Main%3 != 0
+	}
 	type made struct {
 		dir string
 		Checkpoint
@@ -542,7 +557,8 @@ func TestCheckpointBesideReclaim(t *testing.T) {
 			l.Reclaim()
 		}
 		if i%750 == 749 {
-			// The writer is faster than the rewrites and the checkpoints. The second checkpoint began after the rewrites.
+			// The writer is faster than the rewrites and the checkpoints. The second checkpoint
+			// began after the rewrites.
 			waitReclaimed(t, l)
 			<-again
 			<-again
@@ -578,7 +594,8 @@ func TestCheckpointBesideReclaim(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	t.Logf("%d checkpoints, %d rewrites, %d records reclaimed in them", len(all), stats.Rewrites, gone)
+	t.Logf("%d checkpoints, %d rewrites, %d records reclaimed in them", len(all),
+		stats.Rewrites, gone)
 	if stats.Rewrites == 0 || gone == 0 {
 		t.Error("nothing was reclaimed")
 	}
@@ -586,7 +603,8 @@ func TestCheckpointBesideReclaim(t *testing.T) {
 
 const secondProcess = "VIGIL_HISTORY_SECOND_PROCESS"
 
-// TestCheckpointSecondProcess reads a checkpoint in another process while the first goes on writing.
+// TestCheckpointSecondProcess reads a checkpoint in another process while the first goes on
+// writing.
 func TestCheckpointSecondProcess(t *testing.T) {
 	if dir := os.Getenv(secondProcess); dir != "" {
 		l, err := Open(Options{FS: vfs.OS(), Dir: dir})
@@ -601,7 +619,8 @@ func TestCheckpointSecondProcess(t *testing.T) {
 		if err := errors.Join(s.Err(), l.Check(tContext), l.Close()); err != nil {
 			t.Fatal(err)
 		}
-		fmt.Printf("read %d records up to %d at %d/%d\n", records, l.View().Last(), l.Applied().Term, l.Applied().Index)
+		fmt.Printf("read %d records up to %d at %d/%d\n", records, l.View().Last(),
+			l.Applied().Term, l.Applied().Index)
 		return
 	}
 	o := testOptions(vfs.OS())
@@ -616,7 +635,8 @@ func TestCheckpointSecondProcess(t *testing.T) {
 	cmd := exec.Command(os.Args[0], "-test.run", "^TestCheckpointSecondProcess$", "-test.v")
 	cmd.Env = append(os.Environ(), secondProcess+"="+dir)
 	out, err := cmd.CombinedOutput()
-	line := fmt.Sprintf("read %d records up to %d at %d/%d\n", len(want.recs()), c.Revision, c.Applied.Term, c.Applied.Index)
+	line := fmt.Sprintf("read %d records up to %d at %d/%d\n", len(want.recs()), c.Revision,
+		c.Applied.Term, c.Applied.Index)
 	if err != nil || !strings.Contains(string(out), line) {
 		t.Errorf("%v, want %q in\n%s", err, line, out)
 	}

@@ -7,8 +7,9 @@ import (
 )
 
 // Retire ends writing and the background, without a sync: another log takes the place of this one.
-// Reads continue until Close, and no name in the directory is used any more, so that it may be renamed
-// or removed. The writer must be idle. Everything that would write returns ErrClosed from now on.
+// Reads continue until Close, and no name in the directory is used any more, so that it may be
+// renamed or removed. The writer must be idle. Everything that would write returns ErrClosed from
+// now on.
 func (l *Log) Retire() {
 	if l.end.enter(phaseRetired) != phaseOpen {
 		return
@@ -52,8 +53,8 @@ func (l *Log) Close() error {
 	return err
 }
 
-// finalSync makes everything durable and adds a mark, an empty batch that says so, if the last batch
-// does not. Without it a damaged last batch would look like one that a crash tore.
+// finalSync makes everything durable and adds a mark, an empty batch that says so, if the last
+// batch does not. Without it a damaged last batch would look like one that a crash tore.
 func (l *Log) finalSync() error {
 	l.seal.order.Lock()
 	defer l.seal.order.Unlock()
@@ -82,7 +83,8 @@ func (l *Log) finalSync() error {
 		w.last = l.cat.manifest.Load().last
 		w.ensureBuffer(0)
 		if err := l.writeBatch(w.applied); kv.Shortage(err) {
-			l.o.Logger.Warn("closing the history without a mark that its end is whole", "error", err.Error())
+			l.o.Logger.Warn("closing the history without a mark that its end is whole",
+				"error", err.Error())
 			return nil
 		} else if err != nil {
 			return err

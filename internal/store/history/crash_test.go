@@ -49,7 +49,8 @@ type lives struct {
 }
 
 // crasher makes the n-th changing operation the last one that is not done.
-func (s *lives) crasher(n int) (decide func(faultfs.Op, string) faultfs.Fault, after func() *memfs.FS) {
+func (s *lives) crasher(n int) (decide func(faultfs.Op, string) faultfs.Fault,
+	after func() *memfs.FS) {
 	var mu sync.Mutex
 	var next *memfs.FS
 	crash := func() {
@@ -101,8 +102,8 @@ func (s *lives) run(n int) error {
 		if s.powerLoss {
 			s.committed = s.durable
 		} else if s.rng.IntN(2) == 0 {
-			// Nothing that was written is lost with the process, but it is not durable yet. In the other half of the cases the next
-			// life has to make it durable.
+			// Nothing that was written is lost with the process, but it is not durable yet. In the
+			// other half of the cases the next life has to make it durable.
 			if err := s.open(testOptions(s.disk), s.committed); err != nil {
 				return fmt.Errorf("life %d, killed: %w", life, err)
 			}
@@ -275,11 +276,13 @@ func TestCrashes(t *testing.T) {
 		total.batches += s.stats.batches
 		total.lost += s.stats.lost
 	}
-	t.Logf("%d lives, %d batches tried, %d unsynced ones lost", total.lives, total.batches, total.lost)
+	t.Logf("%d lives, %d batches tried, %d unsynced ones lost", total.lives,
+		total.batches, total.lost)
 }
 
-// The process is killed when a merged segment has its name, and this is not durable yet, and the power fails while the log is opened
-// again. At any operation, the merged segment or all that it replaces must be there.
+// The process is killed when a merged segment has its name, and this is not durable yet, and the
+// power fails while the log is opened again. At any operation, the merged segment or all that it
+// replaces must be there.
 func TestPowerLossAfterAKill(t *testing.T) {
 	rng := seeded(t, 6)
 	for n := 1; ; n++ {
@@ -296,7 +299,8 @@ func TestPowerLossAfterAKill(t *testing.T) {
 				if strings.HasSuffix(name, format.LogSuffix+format.TempSuffix) {
 					return faultfs.Errno(syscall.ENOSPC)
 				}
-			case op == faultfs.OpRename && strings.HasSuffix(name, format.SealedSuffix+format.TempSuffix):
+			case op == faultfs.OpRename &&
+				strings.HasSuffix(name, format.SealedSuffix+format.TempSuffix):
 				renamed = true
 			case op == faultfs.OpSyncDir && renamed && killed == nil:
 				killed = disk.Kill()

@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
 	"vigil/internal/kv"
 	"vigil/internal/store/history/format"
 	"vigil/internal/vfs"
@@ -85,9 +86,11 @@ func small(t testing.TB, memberID uint64) (dir, *model) {
 		if i == 30 {
 			last.Main += 1000
 		}
-		b.recs = append(b.recs, rec{last, i%5 == 0, fmt.Appendf(nil, "record %d %s", i, strings.Repeat("x", int(i)))})
+		b.recs = append(b.recs,
+			rec{last, i%5 == 0, fmt.Appendf(nil, "record %d %s", i, strings.Repeat("x", int(i)))})
 		if i%7 == 0 {
-			b.metas = []Meta{{Bucket: 2, Key: fmt.Appendf(nil, "key%d", i%3), Value: fmt.Appendf(nil, "value%d", i), Deleted: i%14 == 0}}
+			b.metas = []Meta{{Bucket: 2, Key: fmt.Appendf(nil, "key%d", i%3),
+				Value: fmt.Appendf(nil, "value%d", i), Deleted: i%14 == 0}}
 			last.Sub = 1
 			b.recs = append(b.recs, rec{last, false, []byte("second")})
 		}
@@ -143,7 +146,8 @@ func TestBitFlips(t *testing.T) {
 				harmless++
 			case errors.Is(err, kv.ErrCorrupt):
 				detected++
-				if c := (*CorruptError)(nil); !errors.As(err, &c) || !strings.HasSuffix(c.File, name) {
+				if c := (*CorruptError)(nil); !errors.As(err, &c) ||
+					!strings.HasSuffix(c.File, name) {
 					t.Fatalf("%s bit %d: the error names another file: %v", name, i, err)
 				}
 			default:
@@ -154,8 +158,8 @@ func TestBitFlips(t *testing.T) {
 	t.Logf("%d bits of %d: %d detected, %d harmless", detected+harmless, bit, detected, harmless)
 }
 
-// TestFlipsServed damages the records of sealed segments under an open log: a read returns the right
-// bytes or an error that names the place.
+// TestFlipsServed damages the records of sealed segments under an open log: a read returns the
+// right bytes or an error that names the place.
 func TestFlipsServed(t *testing.T) {
 	step := rounds(t, "VIGIL_HISTORY_SERVED_STEP", 13)
 	for _, mapped := range []bool{true, false} {
@@ -191,7 +195,8 @@ func TestFlipsServed(t *testing.T) {
 					if err != nil && !errors.Is(err, kv.ErrCorrupt) {
 						t.Fatalf("byte %d of %s: %v", i, name, err)
 					}
-					if err == nil && (!bytes.Equal(got, r.data) || !bytes.Equal(out.At(out.Len()-1), r.data)) {
+					if err == nil && (!bytes.Equal(got, r.data) ||
+						!bytes.Equal(out.At(out.Len()-1), r.data)) {
 						t.Fatalf("byte %d of %s: wrong bytes were served for %v", i, name, r.rev)
 					}
 					if err != nil {
@@ -204,7 +209,8 @@ func TestFlipsServed(t *testing.T) {
 				s := v.Scan(kv.Rev{})
 				for s.Next() {
 				}
-				if (s.Err() != nil) != (bad > 0) || s.Err() != nil && !errors.Is(s.Err(), kv.ErrCorrupt) {
+				if (s.Err() != nil) != (bad > 0) ||
+					s.Err() != nil && !errors.Is(s.Err(), kv.ErrCorrupt) {
 					t.Fatalf("byte %d of %s: scan: %v with %d bad records", i, name, s.Err(), bad)
 				}
 				if err := l.Check(tContext); !errors.Is(err, kv.ErrCorrupt) {
@@ -249,7 +255,8 @@ func TestWrongFiles(t *testing.T) {
 		t.Fatal(names)
 	}
 	for _, n := range sealed {
-		for _, size := range []int{0, 1, format.HeaderSize, len(d[n]) / 2, len(d[n]) - 1, len(d[n]) - 512} {
+		for _, size := range []int{0, 1, format.HeaderSize, len(d[n]) / 2, len(d[n]) - 1,
+			len(d[n]) - 512} {
 			c := clone()
 			c[n] = c[n][:size]
 			check(fmt.Sprintf("%s cut to %d", n, size), c, kv.ErrCorrupt)
@@ -326,7 +333,8 @@ func TestFault(t *testing.T) {
 	}
 	want := func(err error) {
 		t.Helper()
-		if err == nil || !strings.Contains(err.Error(), name) || !strings.Contains(err.Error(), "offset") || errors.Is(err, ErrNotFound) {
+		if err == nil || !strings.Contains(err.Error(), name) ||
+			!strings.Contains(err.Error(), "offset") || errors.Is(err, ErrNotFound) {
 			t.Fatal(err)
 		}
 	}

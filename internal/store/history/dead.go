@@ -17,7 +17,8 @@ type DeadRecord struct {
 // deadChunk is how many records are marked while the lock is held.
 const deadChunk = 256
 
-// markAllDead marks records. A record that cannot be marked is skipped; the first error is returned.
+// markAllDead marks records. A record that cannot be marked is skipped; the first error is
+// returned.
 func (c *catalog) markAllDead(recs []DeadRecord) (err error) {
 	for len(recs) > 0 {
 		n, merr := c.markSomeDead(recs[:min(len(recs), deadChunk)])

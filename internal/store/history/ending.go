@@ -98,7 +98,8 @@ func (e *ending) failUnlessShort(err error) error {
 	return e.fail(err)
 }
 
-// enter moves the log to a later phase and returns the phase before. An earlier phase has no effect.
+// enter moves the log to a later phase and returns the phase before. An earlier phase has no
+// effect.
 func (e *ending) enter(p phase) (before phase) {
 	e.mu.Lock()
 	defer e.mu.Unlock()

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"sync"
 	"testing"
+
 	"vigil/internal/kv"
 	"vigil/internal/store/history/format"
 	"vigil/internal/vfs/faultfs"
@@ -29,11 +30,12 @@ func commit(l *Log, a Applied) error {
 	return err
 }
 
-// scenario is a short life with seals, syncs and an open on the way. It returns how many batches are
-// durable by what the log said, and the error that stopped it.
+// scenario is a short life with seals, syncs and an open on the way. It returns how many batches
+// are durable by what the log said, and the error that stopped it.
 func scenario(o Options, m *model) (durable int, err error) {
 	rng := rand.New(rand.NewPCG(5, 5))
-	m.batches = []batch{{metas: []Meta{{Bucket: 1, Key: []byte("a"), Value: []byte("b")}}, applied: Applied{Term: 1, Index: 1}}}
+	m.batches = []batch{{metas: []Meta{{Bucket: 1, Key: []byte("a"), Value: []byte("b")}},
+		applied: Applied{Term: 1, Index: 1}}}
 	l, err := Create(o, m.batches[0].applied, m.batches[0].metas)
 	if err != nil {
 		return 0, err
@@ -92,7 +94,8 @@ func TestFaults(t *testing.T) {
 	stride := int64(rounds(t, "VIGIL_HISTORY_STRIDE", 23))
 	stopped, survived := 0, 0
 	for n := int64(1); n <= ops+10; n++ {
-		for _, fault := range []faultfs.Fault{faultfs.Fail, faultfs.FailPersisted, faultfs.ShortWrite, faultfs.NoSpace} {
+		for _, fault := range []faultfs.Fault{faultfs.Fail, faultfs.FailPersisted,
+			faultfs.ShortWrite, faultfs.NoSpace} {
 			if (n+int64(fault))%stride != 0 {
 				continue
 			}
@@ -102,7 +105,8 @@ func TestFaults(t *testing.T) {
 			durable, err := scenario(o, &m)
 			if err != nil {
 				stopped++
-				if !errors.Is(err, faultfs.ErrInjected) && !errors.Is(err, kv.ErrNoSpace) && fault != faultfs.NoSpace {
+				if !errors.Is(err, faultfs.ErrInjected) && !errors.Is(err, kv.ErrNoSpace) &&
+					fault != faultfs.NoSpace {
 					t.Fatalf("%v at %d: %v", fault, n, err)
 				}
 			} else {
@@ -155,7 +159,8 @@ func TestOpenFaults(t *testing.T) {
 		disk := memfs.New()
 		// The life ends in the middle, so that there is something to recover. It has a write for
 		// each of its 90 batches.
-		half := faultfs.Nth(20+int64(seed)*37%70, faultfs.FailPersisted, func(op faultfs.Op, _ string) bool { return op == faultfs.OpWrite })
+		half := faultfs.Nth(20+int64(seed)*37%70, faultfs.FailPersisted,
+			func(op faultfs.Op, _ string) bool { return op == faultfs.OpWrite })
 		durable, err := scenario(testOptions(faultfs.New(disk, half)), &m)
 		if err == nil {
 			t.Fatal("nothing failed")
@@ -167,7 +172,8 @@ func TestOpenFaults(t *testing.T) {
 			l, err := Open(testOptions(faulty))
 			if err == nil {
 				s := lives{m: m}
-				if _, err := s.found(l, durable); err != nil && !errors.Is(err, faultfs.ErrInjected) {
+				if _, err := s.found(l, durable); err != nil &&
+					!errors.Is(err, faultfs.ErrInjected) {
 					t.Fatalf("%d: %v", n, err)
 				}
 				_ = l.Close()
@@ -196,7 +202,8 @@ func TestFailedSync(t *testing.T) {
 	o.SegmentBytes = 1 << 20
 	l, m := create(t, o)
 	l.awaitAllocated() // the allocator syncs too
-	b := batch{recs: []rec{{rev: kv.Rev{Main: 2}, data: []byte("x")}}, applied: Applied{Term: 1, Index: 2}}
+	b := batch{recs: []rec{{rev: kv.Rev{Main: 2}, data: []byte("x")}},
+		applied: Applied{Term: 1, Index: 2}}
 	if err := appendBatch(l, b); err != nil {
 		t.Fatal(err)
 	}
@@ -294,13 +301,15 @@ func TestNoSpace(t *testing.T) {
 	if err := l.Close(); err != nil {
 		t.Fatal(err)
 	}
-	if names, err := disk.List(o.Dir); err != nil || slices.ContainsFunc(names, func(s string) bool { return s[len(s)-4:] == format.TempSuffix }) {
+	if names, err := disk.List(o.Dir); err != nil ||
+		slices.ContainsFunc(names,
+			func(s string) bool { return s[len(s)-4:] == format.TempSuffix }) {
 		t.Fatal(names, err)
 	}
 }
 
-// TestNoSpaceForALargeBatch: while a batch waits that is larger than a segment, there is no room for more, although the next
-// segment and the reserve exist.
+// TestNoSpaceForALargeBatch: while a batch waits that is larger than a segment, there is no room
+// for more, although the next segment and the reserve exist.
 func TestNoSpaceForALargeBatch(t *testing.T) {
 	disk := faultfs.New(memfs.New(), nil)
 	o := testOptions(disk)
@@ -332,8 +341,9 @@ func TestNoSpaceForALargeBatch(t *testing.T) {
 	}
 }
 
-// TestCreateCrashes ends the power or the process at every operation of a Create. What is there then
-// must be whole, and what the next process syncs must stay, though it never made the names durable.
+// TestCreateCrashes ends the power or the process at every operation of a Create. What is there
+// then must be whole, and what the next process syncs must stay, though it never made the names
+// durable.
 func TestCreateCrashes(t *testing.T) {
 	for n := 1; ; n++ {
 		for seed := range uint64(24) {
@@ -342,7 +352,8 @@ func TestCreateCrashes(t *testing.T) {
 			decide, after := s.crasher(n)
 			meta := []Meta{{Bucket: 1, Key: []byte("a"), Value: []byte("b")}}
 			m := &model{batches: []batch{{metas: meta, applied: Applied{Term: 1, Index: 1}}}}
-			l, err := Create(testOptions(faultfs.New(s.disk, decide)), Applied{Term: 1, Index: 1}, meta)
+			l, err := Create(testOptions(faultfs.New(s.disk, decide)),
+				Applied{Term: 1, Index: 1}, meta)
 			if err == nil {
 				if err := l.Close(); err == nil {
 					return // n is more than all operations
@@ -354,13 +365,15 @@ func TestCreateCrashes(t *testing.T) {
 				t.Fatalf("operation %d: Create: %v, Exists: %v %v", n, err, ok, eerr)
 			}
 			if !ok {
-				if l, err = Create(testOptions(disk), Applied{Term: 1, Index: 1}, meta); err != nil {
+				if l, err = Create(testOptions(disk), Applied{Term: 1, Index: 1},
+					meta); err != nil {
 					t.Fatal(err)
 				}
 			} else if l, err = Open(testOptions(disk)); err != nil {
 				t.Fatalf("operation %d: %v", n, err)
 			}
-			b := batch{recs: []rec{{rev: kv.Rev{Main: 2}, data: []byte("x")}}, applied: Applied{Term: 1, Index: 2}}
+			b := batch{recs: []rec{{rev: kv.Rev{Main: 2}, data: []byte("x")}},
+				applied: Applied{Term: 1, Index: 2}}
 			if err := appendBatch(l, b); err != nil {
 				t.Fatal(err)
 			}
@@ -393,7 +406,8 @@ func TestRewrite(t *testing.T) {
 	for _, clean := range []bool{false, true} {
 		disk := memfs.New()
 		l, m := create(t, testOptions(disk))
-		b := batch{recs: []rec{{rev: kv.Rev{Main: 2}, data: []byte("x")}}, applied: Applied{Term: 1, Index: 2}}
+		b := batch{recs: []rec{{rev: kv.Rev{Main: 2}, data: []byte("x")}},
+			applied: Applied{Term: 1, Index: 2}}
 		if err := appendBatch(l, b); err != nil {
 			t.Fatal(err)
 		}
@@ -411,14 +425,16 @@ func TestRewrite(t *testing.T) {
 		disk = disk.Kill()
 		var mu sync.Mutex
 		var ops []faultfs.Op
-		again, err := Open(testOptions(faultfs.New(disk, func(op faultfs.Op, name string) faultfs.Fault {
-			mu.Lock()
-			defer mu.Unlock()
-			if filepath.Base(name) == format.SegmentName(1) && (op == faultfs.OpWrite || op == faultfs.OpSync) {
-				ops = append(ops, op)
-			}
-			return faultfs.None
-		})))
+		again, err := Open(testOptions(faultfs.New(disk,
+			func(op faultfs.Op, name string) faultfs.Fault {
+				mu.Lock()
+				defer mu.Unlock()
+				if filepath.Base(name) == format.SegmentName(1) &&
+					(op == faultfs.OpWrite || op == faultfs.OpSync) {
+					ops = append(ops, op)
+				}
+				return faultfs.None
+			})))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -447,7 +463,8 @@ func TestDropCrashes(t *testing.T) {
 	copy(b[end+100:], "torn "+format.BatchMagic)
 	for id := uint64(4); id <= 5; id++ {
 		h := format.Header{Version: format.Version, ClusterID: 7, MemberID: 9, ID: id, Salt: id}
-		d[format.SegmentName(id)] = append(h.Encode(), make([]byte, minSegmentBytes-format.HeaderSize)...)
+		d[format.SegmentName(id)] = append(h.Encode(),
+			make([]byte, minSegmentBytes-format.HeaderSize)...)
 	}
 	for n := 1; ; n++ {
 		for seed := range uint64(24) {

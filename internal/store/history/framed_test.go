@@ -11,11 +11,12 @@ import (
 	"vigil/internal/vfs"
 )
 
-// TestGetFramed reads records of many sizes, empty ones as well, into buffers of many sizes: each is there once, in order, in the
-// buffer that was given, however the records are stored.
+// TestGetFramed reads records of many sizes, empty ones as well, into buffers of many sizes: each
+// is there once, in order, in the buffer that was given, however the records are stored.
 func TestGetFramed(t *testing.T) {
 	const tag = 2<<3 | 2
-	for name, fsys := range map[string]vfs.FS{"mapped": vfs.OS(), "not mapped": unmapped{vfs.OS()}} {
+	for name, fsys := range map[string]vfs.FS{"mapped": vfs.OS(),
+		"not mapped": unmapped{vfs.OS()}} {
 		t.Run(name, func(t *testing.T) {
 			rng := seeded(t, 1)
 			o := testOptions(fsys)
@@ -35,7 +36,8 @@ func TestGetFramed(t *testing.T) {
 					t.Fatal(err)
 				}
 				revs = append(revs, r.rev)
-				want = append(want, append(binary.AppendUvarint([]byte{tag}, uint64(size)), r.data...))
+				want = append(want, append(binary.AppendUvarint([]byte{tag},
+					uint64(size)), r.data...))
 				if i%40 == 39 && i < 560 {
 					l.WaitNext()
 					if _, err := l.Roll(); err != nil {
@@ -59,13 +61,15 @@ func TestGetFramed(t *testing.T) {
 					t.Fatal(err)
 				}
 				if all := bytes.Join(want[from:from+n], nil); !bytes.Equal(got, all) {
-					t.Fatalf("%d records from %d on in %d bytes: %d bytes, want %d", n, from, room, len(got), len(all))
+					t.Fatalf("%d records from %d on in %d bytes: %d bytes, want %d", n, from, room,
+						len(got), len(all))
 				}
 				if cap(got) != room {
 					t.Fatalf("the buffer of %d bytes has grown to %d", room, cap(got))
 				}
 				if from+n < len(revs) && room-len(got) > 64+len(want[from+n]) {
-					t.Fatalf("stopped before a record of %d bytes with room for %d", len(want[from+n]), room-len(got))
+					t.Fatalf("stopped before a record of %d bytes with room for %d",
+						len(want[from+n]), room-len(got))
 				}
 			}
 		})

@@ -86,6 +86,8 @@ func (m *mappings) mapper(f vfs.File, err error) (vfs.File, error) {
 	return mappedFile{f.(vfs.Mapper), m}, nil
 }
 
-func (m *mappings) Create(name string) (vfs.File, error)    { return m.mapper(m.FS.Create(name)) }
-func (m *mappings) Open(name string) (vfs.File, error)      { return m.mapper(m.FS.Open(name)) }
-func (m *mappings) OpenWrite(name string) (vfs.File, error) { return m.mapper(m.FS.OpenWrite(name)) }
+func (m *mappings) Create(name string) (vfs.File, error) { return m.mapper(m.FS.Create(name)) }
+func (m *mappings) Open(name string) (vfs.File, error)   { return m.mapper(m.FS.Open(name)) }
+func (m *mappings) OpenWrite(name string) (vfs.File, error) {
+	return m.mapper(m.FS.OpenWrite(name))
+}

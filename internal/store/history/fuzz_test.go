@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"hash/crc32"
 	"testing"
+
 	"vigil/internal/kv"
 	"vigil/internal/store/history/format"
 	"vigil/internal/store/history/segfile"
@@ -106,7 +107,8 @@ func FuzzFooter(f *testing.F) {
 		head := format.Header{Version: format.Version, ID: format.LE.Uint64(end[8:])}
 		copy(b, head.Encode())
 		mend := func() (format.Footer, error) {
-			format.LE.PutUint32(end[format.FooterSize-4:], crc32.Update(head.Sum, format.Castagnoli, end[:format.FooterSize-4]))
+			format.LE.PutUint32(end[format.FooterSize-4:],
+				crc32.Update(head.Sum, format.Castagnoli, end[:format.FooterSize-4]))
 			return format.DecodeFooter(end, head.Sum, int64(len(b)))
 		}
 		foot, err := mend()

@@ -4,14 +4,15 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
+
 	"vigil/internal/store/history/format"
 	"vigil/internal/store/history/segfile"
 	"vigil/internal/vfs"
 	"vigil/internal/vfs/memfs"
 )
 
-// TestGolden opens the directory in testdata: the format has not changed under its version. A new version is
-// written with VIGIL_HISTORY_GOLDEN set.
+// TestGolden opens the directory in testdata: the format has not changed under its version. A new
+// version is written with VIGIL_HISTORY_GOLDEN set.
 func TestGolden(t *testing.T) {
 	d, m := small(t, 9)
 	if os.Getenv("VIGIL_HISTORY_GOLDEN") != "" {
@@ -39,7 +40,8 @@ func TestGolden(t *testing.T) {
 		if err := verifyLog(l, m); err != nil {
 			t.Fatalf("%s: %v", name, err)
 		}
-		b := batch{recs: []rec{{rev: m.last(), data: []byte("more")}}, applied: Applied{Term: 9, Index: 900}}
+		b := batch{recs: []rec{{rev: m.last(), data: []byte("more")}},
+			applied: Applied{Term: 9, Index: 900}}
 		b.recs[0].rev.Main++
 		if err := appendBatch(l, b); err != nil {
 			t.Fatal(err)

@@ -2,14 +2,15 @@ package history
 
 import (
 	"slices"
+
 	"vigil/internal/kv"
 	"vigil/internal/store/history/format"
 	"vigil/internal/store/history/segfile"
 )
 
-// Hold returns a Scanner over the records at and above from that holds the files it will read, as they were at one
-// moment of the call: it also finds records that a later compaction makes needless. The space of files that are replaced
-// meanwhile is not freed before Close.
+// Hold returns a Scanner over the records at and above from that holds the files it will read, as
+// they were at one moment of the call: it also finds records that a later compaction makes
+// needless. Until Close, the space of files that are replaced is not freed.
 func (v *View) Hold(from kv.Rev) (*Scanner, error) {
 	s := &Scanner{spans: v.spans(from), held: true}
 	if err := holdSources(s.spans); err != nil {
@@ -24,8 +25,8 @@ func (v *View) Hold(from kv.Rev) (*Scanner, error) {
 	return s, nil
 }
 
-// Twin returns another Scanner over the same records, which holds the same files and must be closed too.
-// s must be from Hold, and Next must not have been called.
+// Twin returns another Scanner over the same records, which holds the same files and must be closed
+// too. s must be from Hold, and Next must not have been called.
 func (s *Scanner) Twin() *Scanner {
 	t := &Scanner{spans: slices.Clone(s.spans), held: true}
 	for _, sp := range t.spans {
@@ -36,9 +37,10 @@ func (s *Scanner) Twin() *Scanner {
 	return t
 }
 
-// ReleaseMemory releases the memory of segments that were sealed since Hold: their remaining records are read from
-// their files, which it then holds. It reports whether some segments are still in memory. Any goroutine may call it,
-// concurrently with the scan, so that a stalled scan keeps no memory for long.
+// ReleaseMemory releases the memory of segments that were sealed since Hold: their remaining
+// records are read from their files, which it then holds. It reports whether some segments are
+// still in memory. Any goroutine may call it, concurrently with the scan, so that a stalled scan
+// keeps no memory for long.
 func (s *Scanner) ReleaseMemory() (left bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -59,8 +61,8 @@ func (s *Scanner) ReleaseMemory() (left bool) {
 	return left
 }
 
-// switchToFile switches from memory to the file of the segment, for the records at and after number from. It returns
-// false if there is no such file yet or any more.
+// switchToFile switches from memory to the file of the segment, for the records at and after number
+// from. It returns false if there is no such file yet or any more.
 func (s *span) switchToFile(from int) bool {
 	seg := s.seg
 	if seg == nil {

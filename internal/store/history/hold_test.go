@@ -43,8 +43,8 @@ func rises(m *model, shown map[kv.Rev]bool) error {
 	return nil
 }
 
-// churn makes a log of many small segments that belong to few keys, most of them deleted in the end,
-// and returns what is dead.
+// churn makes a log of many small segments that belong to few keys, most of them deleted in the
+// end, and returns what is dead.
 func churn(t *testing.T, l *Log, m *model) []DeadRecord {
 	t.Helper()
 	rng := seeded(t, 17)
@@ -61,7 +61,8 @@ func churn(t *testing.T, l *Log, m *model) []DeadRecord {
 	change := func(key byte, tombstone bool) {
 		data := make([]byte, 200)
 		data[0] = key
-		write(batch{recs: []rec{{rev: kv.Rev{Main: m.last().Main + 1}, tombstone: tombstone, data: data}}})
+		write(batch{recs: []rec{{rev: kv.Rev{Main: m.last().Main + 1},
+			tombstone: tombstone, data: data}}})
 	}
 	for range 600 {
 		change(byte(rng.IntN(7)), rng.IntN(2) == 0)
@@ -80,8 +81,8 @@ func churn(t *testing.T, l *Log, m *model) []DeadRecord {
 	return m.dead()
 }
 
-// A Scanner of Hold shows the segments as they were at one moment: a deletion is missing only if all
-// that it deletes is missing too, however many segments are rewritten while they are taken.
+// A Scanner of Hold shows the segments as they were at one moment: a deletion is missing only if
+// all that it deletes is missing too, however many segments are rewritten while they are taken.
 func TestHoldBesideReclaim(t *testing.T) {
 	for _, chunk := range []int{50} {
 		o := testOptions(memfs.New())
@@ -100,8 +101,8 @@ func TestHoldBesideReclaim(t *testing.T) {
 						return
 					default:
 					}
-					// What is rewritten while Hold takes its segments is rewritten while this goroutine
-					// does not run, so that only holds that took long are worth a look.
+					// What is rewritten while Hold takes its segments is rewritten while this
+					// goroutine does not run, so that only holds that took long are worth a look.
 					before := l.ReclaimStats().Rewrites
 					sc, err := old.Hold(kv.Rev{})
 					if err != nil {
@@ -132,15 +133,16 @@ func TestHoldBesideReclaim(t *testing.T) {
 		}
 		close(stop)
 		wg.Wait()
-		t.Logf("%d holds, %d of them while segments were rewritten, %+v", holds.Load(), looked.Load(), l.ReclaimStats())
+		t.Logf("%d holds, %d of them while segments were rewritten, %+v", holds.Load(),
+			looked.Load(), l.ReclaimStats())
 		if err := l.Close(); err != nil {
 			t.Fatal(err)
 		}
 	}
 }
 
-// What is taken of the segments before some of them are rewritten does not pass for one state with what is
-// taken afterwards, wherever that is.
+// What is taken of the segments before some of them are rewritten does not pass for one state with
+// what is taken afterwards, wherever that is.
 func TestTakeNoticesRewrites(t *testing.T) {
 	noticed := 0
 	for part := 1; part < 10; part++ {

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
 	"vigil/internal/kv"
 	"vigil/internal/store/history/format"
 	"vigil/internal/store/history/inspect"
@@ -15,7 +16,8 @@ import (
 )
 
 // inspected inspects a directory, which must not change, and returns what is found in its files.
-func inspected(t testing.TB, d dir, o inspect.Options) (*inspect.Inspection, map[string]inspect.File) {
+func inspected(t testing.TB, d dir, o inspect.Options) (*inspect.Inspection,
+	map[string]inspect.File) {
 	t.Helper()
 	mem := memfs.New()
 	o.Dir = "/data/history"
@@ -48,14 +50,16 @@ func (d dir) clone() dir {
 func TestInspect(t *testing.T) {
 	d, m := small(t, 9)
 	in, files := inspected(t, d, inspect.Options{})
-	if in.ClusterID != 7 || in.MemberID != 9 || in.Revision != m.last().Main || in.Applied != m.batches[len(m.batches)-1].applied {
+	if in.ClusterID != 7 || in.MemberID != 9 || in.Revision != m.last().Main ||
+		in.Applied != m.batches[len(m.batches)-1].applied {
 		t.Errorf("%+v", in)
 	}
 	var bytes int64
 	records, metas, next := 0, 0, uint64(1)
 	for _, n := range d.names() {
 		f := files[n]
-		if f.Err != nil || f.Version != format.Version || f.Torn != 0 || f.FirstID != next || f.Bytes != int64(len(d[n])) || f.Batches == 0 {
+		if f.Err != nil || f.Version != format.Version || f.Torn != 0 || f.FirstID != next ||
+			f.Bytes != int64(len(d[n])) || f.Batches == 0 {
 			t.Errorf("%+v", f)
 		}
 		bytes += f.Bytes
@@ -78,7 +82,8 @@ func TestInspect(t *testing.T) {
 	delete(c, open)
 	c[format.SegmentName(4)+format.TempSuffix] = []byte("left over")
 	_, files = inspected(t, c, inspect.Options{})
-	if f := files[format.SegmentName(4)+format.TempSuffix]; f.Kind != inspect.KindTemporary || f.Err != nil || len(files) != 3 {
+	if f := files[format.SegmentName(4)+format.TempSuffix]; f.Kind != inspect.KindTemporary ||
+		f.Err != nil || len(files) != 3 {
 		t.Errorf("%+v", files)
 	}
 
@@ -90,7 +95,8 @@ func TestInspect(t *testing.T) {
 		end--
 	}
 	copy(b[end+16:], "half a batch")
-	if _, files = inspected(t, c, inspect.Options{}); files[open].Err != nil || files[open].Torn < 12 || files[open].Torn > 40 {
+	if _, files = inspected(t, c, inspect.Options{}); files[open].Err != nil ||
+		files[open].Torn < 12 || files[open].Torn > 40 {
 		t.Errorf("a torn tail: %+v", files[open])
 	}
 
@@ -101,17 +107,20 @@ func TestInspect(t *testing.T) {
 	_, files = inspected(t, c, inspect.Options{})
 	for _, n := range d.names() {
 		ce := (*CorruptError)(nil)
-		if bad := n == sealed || n == open; bad != errors.As(files[n].Err, &ce) || bad && !strings.HasSuffix(ce.File, n) {
+		if bad := n == sealed || n == open; bad != errors.As(files[n].Err, &ce) ||
+			bad && !strings.HasSuffix(ce.File, n) {
 			t.Errorf("%+v", files[n])
 		}
 	}
 
 	// Only what never changes.
-	if _, files = inspected(t, c, inspect.Options{SealedOnly: true}); len(files) != 2 || files[sealed].Err == nil {
+	if _, files = inspected(t, c, inspect.Options{SealedOnly: true}); len(files) != 2 ||
+		files[sealed].Err == nil {
 		t.Errorf("%+v", files)
 	}
 
-	if _, err := inspect.Start(inspect.Options{FS: memfs.New(), Dir: "/none"}); !errors.Is(err, fs.ErrNotExist) {
+	if _, err := inspect.Start(inspect.Options{FS: memfs.New(), Dir: "/none"}); !errors.Is(err,
+		fs.ErrNotExist) {
 		t.Error(err)
 	}
 }
@@ -130,15 +139,23 @@ func TestInspectWrongFiles(t *testing.T) {
 		want   error
 		text   string
 	}{
-		{"the first removed", func(c dir) { delete(c, s1) }, format.SegmentName(1), kv.ErrCorrupt, "missing"},
-		{"one removed", func(c dir) { delete(c, s2) }, format.SegmentName(2), kv.ErrCorrupt, "missing"},
-		{"both removed", func(c dir) { delete(c, s1); delete(c, s2) }, format.SealedName(1, 2, 0), kv.ErrCorrupt, "missing"},
-		{"swapped", func(c dir) { c[s1], c[s2] = c[s2], c[s1] }, s1, kv.ErrCorrupt, s2 + " by its content"},
-		{"swapped", func(c dir) { c[s1], c[s2] = c[s2], c[s1] }, s2, kv.ErrCorrupt, s1 + " by its content"},
-		{"doubled", func(c dir) { c[format.SealedName(3, 3, 0)] = c[s1] }, format.SealedName(3, 3, 0), kv.ErrCorrupt, "by its content"},
-		{"the open one doubled", func(c dir) { c[format.SegmentName(4)] = c[open] }, format.SegmentName(4), kv.ErrCorrupt, "by its content"},
+		{"the first removed", func(c dir) { delete(c, s1) }, format.SegmentName(1),
+			kv.ErrCorrupt, "missing"},
+		{"one removed", func(c dir) { delete(c, s2) }, format.SegmentName(2),
+			kv.ErrCorrupt, "missing"},
+		{"both removed", func(c dir) { delete(c, s1); delete(c, s2) }, format.SealedName(1, 2, 0),
+			kv.ErrCorrupt, "missing"},
+		{"swapped", func(c dir) { c[s1], c[s2] = c[s2], c[s1] }, s1, kv.ErrCorrupt,
+			s2 + " by its content"},
+		{"swapped", func(c dir) { c[s1], c[s2] = c[s2], c[s1] }, s2, kv.ErrCorrupt,
+			s1 + " by its content"},
+		{"doubled", func(c dir) { c[format.SealedName(3, 3, 0)] = c[s1] },
+			format.SealedName(3, 3, 0), kv.ErrCorrupt, "by its content"},
+		{"the open one doubled", func(c dir) { c[format.SegmentName(4)] = c[open] },
+			format.SegmentName(4), kv.ErrCorrupt, "by its content"},
 		{"of another member", func(c dir) { c[s2] = foreign[s2] }, s2, ErrIdentity, "member a"},
-		{"the open one of another member", func(c dir) { c[open] = foreign[open] }, open, ErrIdentity, "member a"},
+		{"the open one of another member", func(c dir) { c[open] = foreign[open] }, open,
+			ErrIdentity, "member a"},
 		{"of a twin", func(c dir) { c[s2] = twin[s2] }, s2, kv.ErrCorrupt, "does not continue"},
 		{"of a newer version", func(c dir) {
 			h, _ := format.DecodeHeader(c[s2])
@@ -162,7 +179,8 @@ func TestInspectWrongFiles(t *testing.T) {
 			c := d.clone()
 			c[n] = c[n][:size]
 			_, files := inspected(t, c, inspect.Options{})
-			if strings.HasSuffix(n, format.SealedSuffix) && !errors.Is(files[n].Err, kv.ErrCorrupt) {
+			if strings.HasSuffix(n, format.SealedSuffix) &&
+				!errors.Is(files[n].Err, kv.ErrCorrupt) {
 				t.Errorf("%s cut to %d: %v", n, size, files[n].Err)
 			}
 		}
@@ -196,7 +214,9 @@ func TestInspectFaults(t *testing.T) {
 	mem := memfs.New()
 	d.write(t, mem, "/h")
 	for n := int64(1); ; n++ {
-		disk := faultfs.New(mem, faultfs.Nth(n, faultfs.Fail, func(op faultfs.Op, _ string) bool { return op != faultfs.OpMap }))
+		disk := faultfs.New(mem,
+			faultfs.Nth(n, faultfs.Fail,
+				func(op faultfs.Op, _ string) bool { return op != faultfs.OpMap }))
 		in, err := inspect.Start(inspect.Options{FS: disk, Dir: "/h"})
 		bad := fmt.Sprint(err)
 		if err == nil {
@@ -233,7 +253,8 @@ func TestInspectPinpoints(t *testing.T) {
 			case files[n].Err == nil:
 			case !errors.As(files[n].Err, &c) || c.Offset > int64(bit/8):
 				t.Fatalf("%s byte %d: %v", n, bit/8, files[n].Err)
-			case c.Offset == int64(bit/8) && strings.Contains(c.Reason, fmt.Sprintf("bit %d is flipped", bit%8)):
+			case c.Offset == int64(bit/8) &&
+				strings.Contains(c.Reason, fmt.Sprintf("bit %d is flipped", bit%8)):
 				exact++
 			default:
 				near++
@@ -254,7 +275,8 @@ func TestInspectPinpoints(t *testing.T) {
 	copy(c[n][at+10:], "yyyy")
 	_, files = inspected(t, c, inspect.Options{})
 	var ce *CorruptError
-	if !errors.As(files[n].Err, &ce) || ce.Offset != int64(at-format.RecordHeaderSize) || !strings.Contains(ce.Reason, "first bad one") {
+	if !errors.As(files[n].Err, &ce) || ce.Offset != int64(at-format.RecordHeaderSize) ||
+		!strings.Contains(ce.Reason, "first bad one") {
 		t.Errorf("damage at %d: %v", at+10, files[n].Err)
 	}
 }

@@ -9,6 +9,7 @@ import (
 	"runtime"
 	"strings"
 	"testing"
+
 	"vigil/internal/kv"
 	"vigil/internal/store/history/format"
 	"vigil/internal/store/history/garbage"
@@ -17,11 +18,12 @@ import (
 	"vigil/internal/vfs/memfs"
 )
 
-// readAll reads a log by every way. What is read must be right, or be refused with an error that names
-// the file; refused says whether something was.
+// readAll reads a log by every way. What is read must be right, or be refused with an error that
+// names the file; refused says whether something was.
 func readAll(l *Log, m *model, file string) (refused bool, err error) {
 	bad := func(what string, err error) error {
-		if c := (*CorruptError)(nil); err != nil && (!errors.As(err, &c) || c.File != file || c.Offset <= 0) {
+		if c := (*CorruptError)(nil); err != nil &&
+			(!errors.As(err, &c) || c.File != file || c.Offset <= 0) {
 			return fmt.Errorf("%s: %w", what, err)
 		}
 		refused = refused || err != nil
@@ -43,7 +45,8 @@ func readAll(l *Log, m *model, file string) (refused bool, err error) {
 		for _, sc := range scanners {
 			defer sc.Close()
 			for sc.Next() {
-				if n == len(want) || want[n].rev != sc.Rev() || want[n].tombstone != sc.Tombstone() || !bytes.Equal(want[n].data, sc.Data()) {
+				if n == len(want) || want[n].rev != sc.Rev() ||
+					want[n].tombstone != sc.Tombstone() || !bytes.Equal(want[n].data, sc.Data()) {
 					return fmt.Errorf("%s: record %d is %v", what, n, sc.Rev())
 				}
 				n++
@@ -74,8 +77,8 @@ func readAll(l *Log, m *model, file string) (refused bool, err error) {
 	return refused, scan("split", recs, v.Split(3)...)
 }
 
-// bothTables makes a closed log of which the first sealed segment has a sparse table and others have
-// dense ones.
+// bothTables makes a closed log of which the first sealed segment has a sparse table and others
+// have dense ones.
 func bothTables(t *testing.T) (dir, *model) {
 	t.Helper()
 	o := testOptions(memfs.New())
@@ -89,7 +92,8 @@ func bothTables(t *testing.T) (dir, *model) {
 		b := batch{applied: Applied{Term: 2, Index: uint64(i) + 2}}
 		for sub := range 1 + i%2 {
 			rev.Sub = int64(sub)
-			b.recs = append(b.recs, rec{rev, i%5 == 0, fmt.Appendf(nil, "record %d %s", i, strings.Repeat("x", i))})
+			b.recs = append(b.recs,
+				rec{rev, i%5 == 0, fmt.Appendf(nil, "record %d %s", i, strings.Repeat("x", i))})
 		}
 		if err := errors.Join(appendBatch(l, b), l.Commit(b.applied)); err != nil {
 			t.Fatal(err)
@@ -102,9 +106,9 @@ func bothTables(t *testing.T) (dir, *model) {
 	return readDir(t, o.FS, o.Dir), m
 }
 
-// TestDamagedTables damages the offset tables of open segments, byte by byte: nothing panics, nothing
-// is left out, and what is read is right or an error that names the place. Nor is a record rewritten
-// that cannot be found.
+// TestDamagedTables damages the offset tables of open segments, byte by byte: nothing panics,
+// nothing is left out, and what is read is right or an error that names the place. Nor is a record
+// rewritten that cannot be found.
 func TestDamagedTables(t *testing.T) {
 	d, m := bothTables(t)
 	disk := mapped(memfs.New())
@@ -149,7 +153,10 @@ func TestDamagedTables(t *testing.T) {
 			s.dead = garbage.Set{}
 			l.cat.dead.Unlock()
 			w := rewriting{mergePlan: mergePlan{dead: []garbage.Set{{}}}, cat: l.cat}
-			if err := segfile.Guard(func(a *segfile.Access) error { return w.copyRecords(a, 0, s.file()) }); !errors.Is(err, kv.ErrCorrupt) {
+			if err := segfile.Guard(func(a *segfile.Access) error {
+				return w.copyRecords(a, 0,
+					s.file())
+			}); !errors.Is(err, kv.ErrCorrupt) {
 				t.Fatalf("byte %d of the tables of %s: rewritten, %v", i, f.Path(), err)
 			}
 			tables[i] ^= flip
@@ -212,7 +219,8 @@ func TestDamagedMapping(t *testing.T) {
 	}
 }
 
-// A record whose header is damaged is rejected before a rewrite allocates memory for the size in it.
+// A record whose header is damaged is rejected before a rewrite allocates memory for the size in
+// it.
 func TestDamagedSizeInRewrite(t *testing.T) {
 	disk := mapped(memfs.New())
 	o := testOptions(disk)

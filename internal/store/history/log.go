@@ -39,7 +39,7 @@ type Log struct {
 
 	// Owned by CheckPlaces.
 	placed int         // sealed segments that it has compared
-	noCopy fs.FileInfo // a file at the path of a sealed segment that is no copy of it
+	noCopy fs.FileInfo // a file at the path of a sealed segment that is not a copy of it
 
 	// checkpointing is held through Checkpoint, before sealer.order.
 	checkpointing sync.Mutex
@@ -56,7 +56,8 @@ func newLog(o Options, pinned *vfs.Pinned) *Log {
 	l.work = newAgenda(l.end)
 	l.alloc = newAllocator(l.dir, o.Logger, l.sizes, l.end, l.work)
 	l.seal = newSealer(l.dir, o.Logger, l.end, l.cat, l.work)
-	l.rec = &reclaimer{dir: l.dir, logger: o.Logger, sizes: l.sizes, end: l.end, cat: l.cat, work: l.work,
+	l.rec = &reclaimer{dir: l.dir, logger: o.Logger, sizes: l.sizes, end: l.end,
+		cat: l.cat, work: l.work,
 		alloc: l.alloc, seal: l.seal}
 	l.setMember(format.Identity{ClusterID: o.ClusterID, MemberID: o.MemberID})
 	l.w.pending.Sorted = true
@@ -70,7 +71,8 @@ func (l *Log) setMember(id format.Identity) {
 	l.alloc.member, l.rec.member = id, id
 }
 
-// Exists reports whether dir holds a log. The files of a Create that a crash interrupted do not count.
+// Exists reports whether dir holds a log. The files of a Create that a crash interrupted do not
+// count.
 func Exists(fsys vfs.FS, dir string) (bool, error) { return segfile.Exists(fsys, dir) }
 
 // Create makes a new log whose first batch holds the meta records at position first. It is durable
@@ -131,7 +133,8 @@ func Create(o Options, first Applied, meta []Meta) (_ *Log, err error) {
 // openManifest sets the first manifest: the segments before the open one, and the open one, at the
 // end of the chain.
 func (l *Log) openManifest(segs []*segment, open *growing.Segment, end format.Chain) {
-	v := &View{segs: segs, open: &segment{id: open.Head.ID}, growing: open, tail: open.Memory, end: open.End,
+	v := &View{segs: segs, open: &segment{id: open.Head.ID}, growing: open,
+		tail: open.Memory, end: open.End,
 		last: end.Last, applied: end.Applied}
 	for _, s := range segs {
 		v.lasts = append(v.lasts, s.last)
@@ -181,21 +184,21 @@ func (l *Log) LastRev() kv.Rev { return l.cat.manifest.Load().last }
 // View returns the view of the newest committed batch. It takes no lock.
 func (l *Log) View() *View { return l.cat.manifest.Load() }
 
-// Dead marks records as no longer needed; reclaim frees their space later. Records may be marked twice, or be gone
-// already. The marks are in memory only: the caller repeats them after Open.
+// Dead marks records as no longer needed; reclaim frees their space later. Records may be marked
+// twice, or be gone already. The marks are in memory only: the caller repeats them after Open.
 //
-// The caller guarantees that the compaction which made them dead is committed, and that a tombstone is marked only with
-// or after all older records of its key.
+// The caller guarantees that the compaction which made them dead is committed, and that a tombstone
+// is marked only with or after all older records of its key.
 //
-// A record whose segment cannot be read is skipped: it stays, and so do all later tombstones, until the next Open. Dead
-// returns the first error.
+// A record whose segment cannot be read is skipped: it stays, and so do all later tombstones, until
+// the next Open. Dead returns the first error.
 func (l *Log) Dead(recs []DeadRecord) error {
 	defer l.work.queueWork()
 	return l.cat.markAllDead(recs)
 }
 
-// Size returns the bytes that were written to the segments (allocated ones beyond that not counted),
-// and how many of them are not known to be dead.
+// Size returns the bytes that were written to the segments (allocated ones beyond that not
+// counted), and how many of them are not known to be dead.
 func (l *Log) Size() (total, live int64) { return l.cat.countBytes() }
 
 // Appended returns how many bytes were written to the segments since the log was opened.
@@ -208,24 +211,24 @@ func (l *Log) Sync() (Applied, error) { return l.seal.syncAll() }
 // Synced returns a position that is durable. It takes no I/O.
 func (l *Log) Synced() Applied { return l.seal.durable() }
 
-// Meta returns the live meta records of a bucket, those of the current batch included, sorted by
-// key. The slices must not be modified and stay valid. Writer only; the log must not be written
-// during the iteration.
+// Meta returns the live meta records of a bucket, sorted by key, including the records of the
+// current batch. The slices must not be modified and stay valid. Writer only; the log must not be
+// written during the iteration.
 func (l *Log) Meta(bucket byte) iter.Seq2[[]byte, []byte] { return l.w.metas.Bucket(bucket) }
 
-// AllMeta returns the live meta records of all buckets, those of the current batch included, in no
-// order. The values must not be modified and stay valid. Writer only.
+// AllMeta returns the live meta records of all buckets, including the records of the current batch,
+// in no order. The values must not be modified and stay valid. Writer only.
 func (l *Log) AllMeta() []Meta { return l.w.metas.All() }
 
-// CommittedMeta is AllMeta without what the current batch does.
+// CommittedMeta is AllMeta without the changes of the current batch.
 func (l *Log) CommittedMeta() []Meta { return l.w.metas.Committed() }
 
-// Reclaim requests that all segments with dead records are rewritten now, even where it is not worth
-// it, and returns.
+// Reclaim requests that all segments with dead records are rewritten now, even where it is not
+// worth it, and returns.
 func (l *Log) Reclaim() { l.work.requestAll() }
 
-// WaitReclaimed returns when reclaim has nothing to do. Its errors are ctx's, the error of a rewrite
-// that failed, the error that ended the log, and ErrClosed.
+// WaitReclaimed returns when reclaim has nothing to do. Its errors are ctx's, the error of a
+// rewrite that failed, the error that ended the log, and ErrClosed.
 func (l *Log) WaitReclaimed(ctx context.Context) error { return l.work.awaitIdle(ctx) }
 
 // ReclaimStats returns the present counts.

@@ -10,6 +10,7 @@ import (
 	"math/rand/v2"
 	"slices"
 	"testing"
+
 	"vigil/internal/kv"
 	"vigil/internal/store/history/format"
 	"vigil/internal/vfs"
@@ -104,7 +105,8 @@ func (m *model) randomBatch(rng *rand.Rand, last kv.Rev, index uint64) batch {
 	}
 	if rng.IntN(4) == 0 {
 		for range 1 + rng.IntN(3) {
-			r := Meta{Bucket: byte(rng.IntN(3)), Key: fmt.Appendf(nil, "k%d", rng.IntN(10)), Deleted: rng.IntN(3) == 0}
+			r := Meta{Bucket: byte(rng.IntN(3)), Key: fmt.Appendf(nil, "k%d", rng.IntN(10)),
+				Deleted: rng.IntN(3) == 0}
 			if !r.Deleted {
 				r.Value = data(rng.IntN(50))
 			}
@@ -176,7 +178,8 @@ func verify(v *View, want []rec) error {
 		}
 	}
 	for _, w := range want {
-		for _, rev := range []kv.Rev{{Main: w.rev.Main, Sub: w.rev.Sub + 1}, {Main: w.rev.Main + 1}, {Main: w.rev.Main - 1}, {Main: w.rev.Main, Sub: -1}} {
+		for _, rev := range []kv.Rev{{Main: w.rev.Main, Sub: w.rev.Sub + 1}, {Main: w.rev.Main + 1},
+			{Main: w.rev.Main - 1}, {Main: w.rev.Main, Sub: -1}} {
 			if _, err := v.Get(rev, nil); !present[rev] && !errors.Is(err, ErrNotFound) {
 				return fmt.Errorf("get %v: %v, want ErrNotFound", rev, err)
 			}
@@ -190,7 +193,8 @@ func verify(v *View, want []rec) error {
 		for _, p := range v.Split(n) {
 			defer p.Close()
 			for p.Next() {
-				if i == len(want) || p.Rev() != want[i].rev || !bytes.Equal(p.Data(), want[i].data) {
+				if i == len(want) || p.Rev() != want[i].rev ||
+					!bytes.Equal(p.Data(), want[i].data) {
 					return fmt.Errorf("split %d: record %d is %v", n, i, p.Rev())
 				}
 				i++
@@ -205,12 +209,14 @@ func verify(v *View, want []rec) error {
 	}
 	if len(want) > 0 {
 		for _, at := range []int{0, len(want) / 3, len(want) - 1} {
-			for _, from := range []kv.Rev{want[at].rev, {Main: want[at].rev.Main, Sub: want[at].rev.Sub + 1}} {
+			for _, from := range []kv.Rev{want[at].rev,
+				{Main: want[at].rev.Main, Sub: want[at].rev.Sub + 1}} {
 				i := slices.IndexFunc(want, func(r rec) bool { return !r.rev.Less(from) })
 				s := v.Scan(from)
 				for i >= 0 && i < min(len(want), at+40) {
 					if !s.Next() || s.Rev() != want[i].rev {
-						return fmt.Errorf("scan from %v: %v, want %v (%w)", from, s.Rev(), want[i].rev, s.Err())
+						return fmt.Errorf("scan from %v: %v, want %v (%w)", from, s.Rev(),
+							want[i].rev, s.Err())
 					}
 					i++
 				}
@@ -249,7 +255,8 @@ func verifyLog(l *Log, m *model) error {
 	}
 	b := m.batches[len(m.batches)-1]
 	if l.Applied() != b.applied || l.LastRev() != m.last() || l.View().Last() != m.last().Main {
-		return fmt.Errorf("applied %v last %v, want %v %v", l.Applied(), l.LastRev(), b.applied, m.last())
+		return fmt.Errorf("applied %v last %v, want %v %v", l.Applied(), l.LastRev(),
+			b.applied, m.last())
 	}
 	return l.Check(tContext)
 }
@@ -438,7 +445,8 @@ func TestOrder(t *testing.T) {
 	if _, err := l.AppendKV(kv.Rev{Main: 5}, false, nil); err != nil {
 		t.Fatal(err)
 	}
-	for _, rev := range []kv.Rev{{}, {Main: -1}, {Main: 4}, {Main: 5}, {Main: 6, Sub: -1}, {Main: 6, Sub: 1 << 40}} {
+	for _, rev := range []kv.Rev{{}, {Main: -1}, {Main: 4}, {Main: 5}, {Main: 6, Sub: -1},
+		{Main: 6, Sub: 1 << 40}} {
 		if _, err := l.AppendKV(rev, false, nil); err == nil {
 			t.Fatalf("%v was taken after 5/0", rev)
 		}
@@ -463,7 +471,8 @@ func TestLargeBatch(t *testing.T) {
 	for i := range int64(3) {
 		b := batch{applied: Applied{Term: 1, Index: uint64(i) + 2}}
 		for sub := range int64(6000) {
-			b.recs = append(b.recs, rec{kv.Rev{Main: i + 2, Sub: sub}, true, fmt.Appendf(nil, "key%d", sub)})
+			b.recs = append(b.recs,
+				rec{kv.Rev{Main: i + 2, Sub: sub}, true, fmt.Appendf(nil, "key%d", sub)})
 		}
 		if err := appendBatch(l, b); err != nil {
 			t.Fatal(err)

@@ -7,9 +7,10 @@ import (
 	"vigil/internal/store/history/segfile"
 )
 
-// GetSome appends the records at revs, in the order given, to out. It stops before a record with which out.Buf would have more than
-// size bytes; need is the size of that record, 0 if there is none. On an error out holds the records before the one that failed.
-// Revisions that are near each other cost less.
+// GetSome appends the records at revs, in the order given, to out. It stops before a record with
+// which out.Buf would have more than size bytes; need is the size of that record, 0 if there is
+// none. On an error out holds the records before the one that failed. Revisions that are near each
+// other cost less.
 func (v *View) GetSome(revs []kv.Rev, size int, out *kv.Records) (need int, err error) {
 	if len(revs) == 1 {
 		b, need, err := v.GetWithin(revs[0], size-len(out.Buf), out.Buf)
@@ -25,17 +26,18 @@ func (v *View) GetSome(revs []kv.Rev, size int, out *kv.Records) (need int, err 
 	return need, err
 }
 
-// GetFramed appends the records at revs, in the order given, to dst, each as an element of the field with a tag of a protobuf message,
-// without growing dst. It returns how many those are: it stops before a record for which there is no room. On an error out holds the
-// records before the one that failed.
+// GetFramed appends the records at revs, in the order given, to dst, each as an element of the
+// field with a tag of a protobuf message, without growing dst. It returns their number: it stops
+// before a record for which there is no room. On an error out holds the records before the one that
+// failed.
 func (v *View) GetFramed(revs []kv.Rev, tag byte, dst []byte) (out []byte, n int, err error) {
 	m := many{v: v, tag: tag, most: cap(dst), dst: dst}
 	_, err = m.readAll(revs)
 	return m.dst, m.n, err
 }
 
-// many reads many records. Those that are read next are found and touched first: they are seldom in the processor's caches, and so
-// they are fetched at the same time.
+// many reads many records. It finds and touches the next ones before it reads them: they are seldom
+// in the processor's caches, and so the processor fetches them at the same time.
 type many struct {
 	v    *View
 	tag  byte // see segfile.Want
@@ -49,7 +51,8 @@ type many struct {
 	found [segfile.AheadRecords]place
 }
 
-// place is where a record was found: number i of memory or of a file. Both are nil if it was not found.
+// place is where a record was found: number i of memory or of a file. Both are nil if it was not
+// found.
 type place struct {
 	mem  *growing.Memory
 	file *segfile.File
@@ -70,7 +73,8 @@ func (m *many) readAll(revs []kv.Rev) (need int, err error) {
 		}
 		w := segfile.Want{Rev: rev, Room: m.most - len(m.dst), Tag: m.tag}
 		out, need, err := m.readOne(&m.found[at], &w)
-		if err != nil || need > 0 || m.tag != 0 && len(out) == len(m.dst) { // the last: there is no room for an empty record
+		// the last: there is no room for an empty record
+		if err != nil || need > 0 || m.tag != 0 && len(out) == len(m.dst) {
 			return need, err
 		}
 		m.dst = out
@@ -104,7 +108,7 @@ func (m *many) findRecords(revs []kv.Rev) {
 	m.ahead.Touch()
 }
 
-// readOne appends a record that was found, unless there is no room.
+// readOne appends a record whose place is p, if there is room.
 func (m *many) readOne(p *place, w *segfile.Want) (out []byte, need int, err error) {
 	switch {
 	case p.mem != nil:
@@ -114,7 +118,7 @@ func (m *many) readOne(p *place, w *segfile.Want) (out []byte, need int, err err
 			return out, need, err
 		}
 	}
-	// It may be in the current batch, or does not exist.
+	// The record may be in the current batch, or does not exist.
 	if s := m.v.segmentOf(w.Rev); s != nil {
 		return m.v.readSealed(s, &m.a, w, m.dst)
 	}

@@ -12,8 +12,9 @@ import (
 	"vigil/internal/vfs/memfs"
 )
 
-// TestCandidatesAreNeighbors: segments that are sealed while candidates are taken leave no hole between those. The segments of a hole
-// would be lost when its neighbors are merged. One that is sealed just before is not left out either: its garbage counts.
+// TestCandidatesAreNeighbors: segments that are sealed while candidates are taken leave no hole
+// between those. The segments of a hole would be lost when its neighbors are merged. One that is
+// sealed just before is not left out either: its garbage counts.
 func TestCandidatesAreNeighbors(t *testing.T) {
 	o := testOptions(memfs.New())
 	o.SegmentBytes = minSegmentBytes
@@ -36,14 +37,16 @@ func TestCandidatesAreNeighbors(t *testing.T) {
 				}
 				next := uint64(1)
 				for i, s := range v.segs {
-					if s.id != next || s.last != v.lasts[i] || i+1 < len(v.segs) && s.full() != nil {
+					if s.id != next || s.last != v.lasts[i] || i+1 < len(v.segs) &&
+						s.full() != nil {
 						t.Errorf("segment %d of %d has id %d, want %d", i, len(v.segs), s.id, next)
 						return
 					}
 					next++
 				}
 				if v.open.id != next || v.growing.Head.ID != next {
-					t.Errorf("the open segment %d does not follow %d segments", v.open.id, len(v.segs))
+					t.Errorf("the open segment %d does not follow %d segments",
+						v.open.id, len(v.segs))
 					return
 				}
 			}

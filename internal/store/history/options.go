@@ -29,7 +29,8 @@ type Options struct {
 	// ClusterID and MemberID are written into every segment. Open refuses a directory with other
 	// ids with ErrIdentity. If both are 0, it accepts the ids that are there.
 	ClusterID, MemberID uint64
-	// Logger receives the few events worth a line (a torn tail cut, a segment sealed); default none.
+	// Logger receives the few events worth a line (a torn tail cut, a segment sealed); default
+	// none.
 	Logger *slog.Logger
 	// NoSync leaves every sync out. A crash of the machine may then lose or corrupt anything.
 	NoSync bool

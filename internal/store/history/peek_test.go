@@ -41,7 +41,8 @@ func TestPeek(t *testing.T) {
 		if b := v.Peek(rev, 600); !bytes.Equal(b, value(i)) {
 			t.Errorf("revision %d: %q", i, b)
 		}
-		if b := v.Peek(rev, 500); v.segmentOf(rev) != nil && v.segmentOf(rev).source().file != nil && b != nil {
+		if b := v.Peek(rev, 500); v.segmentOf(rev) != nil &&
+			v.segmentOf(rev).source().file != nil && b != nil {
 			t.Errorf("revision %d: %d bytes, of at most 500", i, len(b))
 		}
 		if s := v.segmentOf(rev); s != nil && s.source().file != nil {
@@ -103,7 +104,8 @@ func (f evictingFile) Map(size int64) (vfs.Mapping, error) {
 
 func (m evictedMapping) Resident(off, n int64) bool { return off+n <= m.fs.from.Load() }
 
-// TestPeekWaitsForNoTable: a record is not peeked while the offset table that leads to it is not in memory.
+// TestPeekWaitsForNoTable: a record is not peeked while the offset table that leads to it is not in
+// memory.
 func TestPeekWaitsForNoTable(t *testing.T) {
 	fs := evictingFS{vfs.OS(), new(atomic.Int64)}
 	o := testOptions(fs)

@@ -3,6 +3,7 @@ package history
 import (
 	"errors"
 	"os"
+
 	"vigil/internal/store/history/segfile"
 	"vigil/internal/vfs"
 )
@@ -10,11 +11,13 @@ import (
 // placesChecked is how many sealed segments a call of CheckPlaces compares.
 const placesChecked = 16
 
-// CheckDir compares the directory of the log with what its path leads to. Errors: those of vfs.CheckPlace.
+// CheckDir checks that the path of the directory still leads to the directory of the log. Its
+// errors are vfs.CheckPlace's.
 func (l *Log) CheckDir() error { return l.pinned.Check() }
 
-// CheckPlaces compares the directory and the files of the log with what their paths lead to: each time the open segment, and some of
-// the sealed ones, round after round. Errors: those of vfs.CheckPlace. It may take as long as the disk does, and is for one goroutine.
+// CheckPlaces checks that the paths of the directory and of the files still lead to those of the
+// log: each time the open segment, and some of the sealed ones, round after round. Its errors are
+// vfs.CheckPlace's. It may take as long as the disk does, and is for one goroutine.
 func (l *Log) CheckPlaces() error {
 	if err := l.pinned.Check(); err != nil {
 		return err
@@ -25,9 +28,10 @@ func (l *Log) CheckPlaces() error {
 		if file == nil {
 			continue
 		}
-		// A file that was replaced meanwhile has no name any more.
-		if err := vfs.CheckPlace(l.o.FS, file.Path(), file.Identity()); err != nil && l.cat.hasFile(file) && !l.acceptCopy(file, err) {
-			return err // the same ones again the next time
+		// A file that was replaced since has no name any more.
+		if err := vfs.CheckPlace(l.o.FS, file.Path(), file.Identity()); err != nil &&
+			l.cat.hasFile(file) && !l.acceptCopy(file, err) {
+			return err // the next call checks the same files again
 		}
 	}
 	l.placed += placesChecked
@@ -38,21 +42,24 @@ func (l *Log) CheckPlaces() error {
 	return err
 }
 
-// acceptCopy reports whether another file, which is in the place of a sealed segment by the error of a comparison, is a copy: a start
-// finds the same data. An overlay makes one when a checkpoint links a segment that has several names already, and so does whoever
-// restores a file.
+// acceptCopy reports whether the file at the path of a sealed segment is a copy of it, so that a
+// start finds the same data. err says that it is another file. An overlay file system makes such a
+// copy when a checkpoint links a segment that has several names already, and so does an operator
+// who restores a file.
 func (l *Log) acceptCopy(file *segfile.File, err error) bool {
 	if away, ok := errors.AsType[*vfs.AwayError](err); !ok || !away.Other {
 		return false
 	}
 	is, err := l.o.FS.Stat(file.Path())
-	if err != nil || l.noCopy != nil && os.SameFile(is, l.noCopy) && is.ModTime().Equal(l.noCopy.ModTime()) {
+	if err != nil || l.noCopy != nil && os.SameFile(is, l.noCopy) &&
+		is.ModTime().Equal(l.noCopy.ModTime()) {
 		return false
 	}
 	if !file.AcceptCopy(l.end.ctx, l.o.FS) {
 		l.noCopy = is
 		return false
 	}
-	l.o.Logger.Warn("a history segment was replaced by a copy of it, which is accepted", "file", file.Path())
+	l.o.Logger.Warn("a history segment was replaced by a copy of it, which is accepted",
+		"file", file.Path())
 	return true
 }

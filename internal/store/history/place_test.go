@@ -13,8 +13,8 @@ import (
 	"vigil/internal/vfs"
 )
 
-// TestPlacesWhileFilesChange compares the files with their places while segments are written, sealed and merged and checkpoints made: what
-// the log does itself is never a difference.
+// TestPlacesWhileFilesChange compares the files with their places while segments are written,
+// sealed and merged and checkpoints made: what the log does itself is never a difference.
 func TestPlacesWhileFilesChange(t *testing.T) {
 	o := testOptions(vfs.OS())
 	root := t.TempDir()
@@ -97,8 +97,8 @@ func TestPlacesWhileFilesChange(t *testing.T) {
 	}
 }
 
-// TestSealAway moves the open segment away before it is sealed. The writer then lacks a place to write
-// to, for much longer than other errors are retried, and goes on when the file is back.
+// TestSealAway moves the open segment away before it is sealed. The writer then lacks a place to
+// write to, for much longer than other errors are retried, and goes on when the file is back.
 func TestSealAway(t *testing.T) {
 	o := testOptions(vfs.OS())
 	o.Dir, o.SegmentBytes = filepath.Join(t.TempDir(), "history"), minSegmentBytes
@@ -131,7 +131,8 @@ func TestSealAway(t *testing.T) {
 	if err := os.Rename(open+".away", open); err != nil {
 		t.Fatal(err)
 	}
-	for deadline := time.Now().Add(time.Minute); l.Commit(Applied{Term: 1, Index: uint64(main)}) != nil; {
+	for deadline := time.Now().Add(time.Minute); l.Commit(Applied{Term: 1,
+		Index: uint64(main)}) != nil; {
 		if time.Now().After(deadline) {
 			t.Fatal("the segment is back, and the log does not go on")
 		}

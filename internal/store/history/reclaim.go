@@ -64,7 +64,8 @@ func (r *reclaimer) reclaimOnce() bool {
 	if errors.Is(err, kv.ErrCorrupt) {
 		level = slog.LevelError
 	}
-	r.logger.Log(context.Background(), level, "cannot reclaim space in the history", "error", err.Error())
+	r.logger.Log(context.Background(), level, "cannot reclaim space in the history",
+		"error", err.Error())
 	return r.work.noteFailure(err)
 }
 
@@ -77,15 +78,16 @@ func (r *reclaimer) terms(found *candidates, all bool) (t garbage.Terms, rate in
 	return d.Terms(found.dead, found.live, all)
 }
 
-// rewriteRun writes one segment that holds what is not dead in run, sealed segments that are neighbors,
-// and replaces them by it. If it fails, everything is as it was, or the log has failed.
+// rewriteRun merges run, sealed segments that are neighbors, into one segment without their dead
+// records, and replaces them by it. If it fails, everything is as it was, or the log has failed.
 func (r *reclaimer) rewriteRun(ctx context.Context, run []*segment, rate int64) (*segment, error) {
 	plan, err := r.cat.planMerge(run)
 	if err != nil {
 		return nil, err
 	}
-	w := &rewriting{mergePlan: plan, dir: r.dir, logger: r.logger, member: r.member, most: r.sizes.most,
-		cat: r.cat, alloc: r.alloc, stop: ctx, pace: pace.Rate{BytesPerSecond: rate}}
+	w := &rewriting{mergePlan: plan, dir: r.dir, logger: r.logger, member: r.member,
+		most: r.sizes.most,
+		cat:  r.cat, alloc: r.alloc, stop: ctx, pace: pace.Rate{BytesPerSecond: rate}}
 	if err := w.chooseMetas(); err != nil {
 		return nil, err
 	}

@@ -77,7 +77,8 @@ func verifyLeft(l *Log, m *model) error {
 		for i < len(recs) && recs[i].rev.Less(sc.Rev()) {
 			i++
 		}
-		if i == len(recs) || recs[i].rev != sc.Rev() || recs[i].tombstone != sc.Tombstone() || !bytes.Equal(recs[i].data, sc.Data()) {
+		if i == len(recs) || recs[i].rev != sc.Rev() || recs[i].tombstone != sc.Tombstone() ||
+			!bytes.Equal(recs[i].data, sc.Data()) {
 			return fmt.Errorf("scan: %v is not what was written", sc.Rev())
 		}
 		present[sc.Rev()] = true
@@ -109,7 +110,8 @@ func verifyLeft(l *Log, m *model) error {
 	}
 	b := m.batches[len(m.batches)-1]
 	if l.Applied() != b.applied || v.Last() != m.last().Main {
-		return fmt.Errorf("applied %v last %v, want %v %v", l.Applied(), v.Last(), b.applied, m.last())
+		return fmt.Errorf("applied %v last %v, want %v %v", l.Applied(), v.Last(),
+			b.applied, m.last())
 	}
 	return l.Check(tContext)
 }
@@ -117,7 +119,8 @@ func verifyLeft(l *Log, m *model) error {
 // compact makes up a compaction, for a batch.
 func (m *model) compact(rng *rand.Rand, last kv.Rev) Meta {
 	rev := max(m.compacted(), last.Main-rng.Int64N(20))
-	return Meta{Bucket: compactBucket, Key: []byte("compact"), Value: binary.BigEndian.AppendUint64(nil, uint64(rev))}
+	return Meta{Bucket: compactBucket, Key: []byte("compact"),
+		Value: binary.BigEndian.AppendUint64(nil, uint64(rev))}
 }
 
 // TestReclaimCrashes is TestCrashes with compactions: rewrites end at any operation too.
@@ -137,7 +140,8 @@ func TestReclaimCrashes(t *testing.T) {
 		total.lost += s.stats.lost
 		total.rewrites += s.stats.rewrites
 	}
-	t.Logf("%d lives, %d batches tried, %d unsynced ones lost, %d rewrites", total.lives, total.batches, total.lost, total.rewrites)
+	t.Logf("%d lives, %d batches tried, %d unsynced ones lost, %d rewrites", total.lives,
+		total.batches, total.lost, total.rewrites)
 	if total.rewrites == 0 {
 		t.Fatal("nothing was rewritten")
 	}
@@ -159,7 +163,8 @@ func compactSome(t *testing.T, l *Log, m *model) []DeadRecord {
 	}
 	b := batch{applied: m.batches[len(m.batches)-1].applied}
 	b.applied.Index++
-	b.metas = []Meta{{Bucket: compactBucket, Key: []byte("compact"), Value: binary.BigEndian.AppendUint64(nil, uint64(m.last().Main-5))}}
+	b.metas = []Meta{{Bucket: compactBucket, Key: []byte("compact"),
+		Value: binary.BigEndian.AppendUint64(nil, uint64(m.last().Main-5))}}
 	m.batches = append(m.batches, b)
 	if err := appendBatch(l, b); err != nil {
 		t.Fatal(err)
@@ -218,7 +223,8 @@ func TestReclaimReaders(t *testing.T) {
 								}
 								i++
 							} else if !gone[sc.Rev()] {
-								t.Errorf("scan: %v comes instead of %v", sc.Rev(), live[min(i, len(live)-1)].rev)
+								t.Errorf("scan: %v comes instead of %v", sc.Rev(),
+									live[min(i, len(live)-1)].rev)
 								return
 							}
 						}
@@ -287,10 +293,11 @@ func waitReclaimed(t *testing.T, l *Log) {
 	}
 }
 
-// TestReclaimFaults fails every operation of a rewrite in turn, in every way: nothing may be lost by
-// it, and unless the log says that it has failed it must succeed at the next attempt.
+// TestReclaimFaults fails every operation of a rewrite in turn, in every way: nothing may be lost
+// by it, and unless the log says that it has failed it must succeed at the next attempt.
 func TestReclaimFaults(t *testing.T) {
-	for _, fault := range []faultfs.Fault{faultfs.Fail, faultfs.FailPersisted, faultfs.ShortWrite, faultfs.NoSpace} {
+	for _, fault := range []faultfs.Fault{faultfs.Fail, faultfs.FailPersisted, faultfs.ShortWrite,
+		faultfs.NoSpace} {
 		for n := 1; ; n++ {
 			disk := memfs.New()
 			armed, count := false, 0
@@ -357,13 +364,16 @@ func TestReclaimFaults(t *testing.T) {
 	}
 }
 
-// After an I/O error of a rename it is unknown which of the two names is on disk: the log ends, as after a failed sync.
+// After an I/O error of a rename it is unknown which of the two names is on disk: the log ends, as
+// after a failed sync.
 func TestFailedRenameEndsTheLog(t *testing.T) {
 	for _, fault := range []faultfs.Fault{faultfs.Fail, faultfs.FailPersisted} {
 		disk := memfs.New()
 		renames := atomic.Int32{}
 		o := testOptions(faultfs.New(disk, func(op faultfs.Op, name string) faultfs.Fault {
-			if op == faultfs.OpRename && strings.HasSuffix(name, format.SealedSuffix+format.TempSuffix) && renames.Add(1) == 1 {
+			if op == faultfs.OpRename &&
+				strings.HasSuffix(name, format.SealedSuffix+format.TempSuffix) &&
+				renames.Add(1) == 1 {
 				return fault
 			}
 			return faultfs.None

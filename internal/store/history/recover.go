@@ -11,9 +11,9 @@ import (
 	"vigil/internal/vfs"
 )
 
-// Open opens an existing log and recovers from a crash: what the crash left of a batch at the end is
-// cut. Anything else that is not as it was written is an error that wraps kv.ErrCorrupt. It fails
-// with fs.ErrNotExist if there is no log. What Open found is durable when it returns.
+// Open opens an existing log and recovers from a crash: it cuts an incomplete batch at the end. Any
+// other difference from the bytes that were written is an error that wraps kv.ErrCorrupt. It fails
+// with fs.ErrNotExist if there is no log. When Open returns, all of the log is durable.
 func Open(o Options) (*Log, error) {
 	if err := o.Validate(); err != nil {
 		return nil, err
@@ -28,7 +28,8 @@ func Open(o Options) (*Log, error) {
 	if err != nil {
 		return nil, fmt.Errorf("history: %w", err)
 	}
-	// Recovery changes files, and somebody may have removed the lock of the data directory, which is a file.
+	// Recovery changes files, and somebody may have removed the lock of the data directory, which
+	// is a file.
 	if err := pinned.LockDir(); err != nil {
 		pinned.Release()
 		return nil, fmt.Errorf("history: %w", err)
@@ -61,7 +62,8 @@ type recovery struct {
 	chain  format.Chain
 }
 
-// recover reads all files and makes what it finds durable. After it, logs has one element, the open segment.
+// recover reads all files and makes what it finds durable. After it, logs has one element, the open
+// segment.
 func (r *recovery) recover() error {
 	l := r.l
 	files, err := segfile.List(l.o.FS, l.o.Dir)
@@ -69,7 +71,8 @@ func (r *recovery) recover() error {
 		return err
 	}
 	for _, name := range files.Unknown {
-		l.o.Logger.Warn("a file in the history directory does not belong there", "file", l.dir.join(name))
+		l.o.Logger.Warn("a file in the history directory does not belong there", "file",
+			l.dir.join(name))
 	}
 	r.chain.NextID = 1
 	for _, f := range files.Sealed {
@@ -80,8 +83,8 @@ func (r *recovery) recover() error {
 	if err := r.addLogs(files.Logs); err != nil {
 		return err
 	}
-	// A killed process may not have synced the name of a merged segment. What that replaces is
-	// removed after the sync.
+	// A killed process may not have synced the name of a merged segment. The segments that it
+	// replaces are removed after the sync.
 	if err := l.dir.syncNames(); err != nil {
 		return err
 	}
@@ -94,8 +97,8 @@ func (r *recovery) recover() error {
 	if len(r.logs) > 0 {
 		return nil
 	}
-	// A crash between the seal of a segment and the first batch of the next one leaves the next one.
-	// If that was removed too, a new one serves as well.
+	// A crash between the seal of a segment and the first batch of the next one leaves the next
+	// one. If that was removed too, a new one serves as well.
 	open, err := l.alloc.prepareSegment(r.chain.NextID)
 	if err == nil {
 		err = l.alloc.nameSegment(open)
@@ -112,7 +115,9 @@ func (r *recovery) recover() error {
 func (r *recovery) addSealed(f segfile.Name) error {
 	path := r.l.dir.join(f.Name)
 	if f.First != r.chain.NextID {
-		return format.Corrupt(path, 0, "the segment that begins with %016x is missing, or this one is there twice", r.chain.NextID)
+		return format.Corrupt(path, 0,
+			"the segment that begins with %016x is missing, or this one is there twice",
+			r.chain.NextID)
 	}
 	in, err := r.l.o.FS.Open(path)
 	if err != nil {
@@ -127,7 +132,7 @@ func (r *recovery) addSealed(f segfile.Name) error {
 	if foot.Records == 0 {
 		last = r.chain.Last
 	}
-	// Added at once, so that it is released if a later step fails.
+	// It is added at once, so that it is released if a later step fails.
 	r.segs = append(r.segs, newSealed(file, last))
 	if err := r.member.Check(&h, path); err != nil {
 		return err
@@ -146,8 +151,9 @@ func (r *recovery) addMeta(id uint64, m Meta) {
 	r.l.cat.metas.Note(id, &m)
 }
 
-// addLogs opens what is not sealed, and leaves the segment to go on with in logs, if there is one. All
-// but the last one with a batch are whole and get sealed; the ones after it are removed.
+// addLogs opens the segments that are not sealed, and leaves the open one in logs, if there is one.
+// That is the last one with a batch: the segments before it are whole and get sealed, the segments
+// after it are removed.
 func (r *recovery) addLogs(ids []uint64) error {
 	l := r.l
 	if len(ids) == 0 && len(r.segs) == 0 {
@@ -155,7 +161,9 @@ func (r *recovery) addLogs(ids []uint64) error {
 	}
 	for i, id := range ids {
 		if id != r.chain.NextID+uint64(i) {
-			return format.Corrupt(l.dir.join(format.SegmentName(id)), 0, "the segment %016x is missing, or this one is there twice", r.chain.NextID+uint64(i))
+			return format.Corrupt(l.dir.join(format.SegmentName(id)), 0,
+				"the segment %016x is missing, or this one is there twice",
+				r.chain.NextID+uint64(i))
 		}
 		seg, err := r.openLog(id)
 		if err != nil {
@@ -177,7 +185,7 @@ func (r *recovery) addLogs(ids []uint64) error {
 		return format.Corrupt(r.logs[0].Path, format.HeaderSize, "there is no batch")
 	}
 	if used == 0 && len(r.logs) > 0 {
-		used = 1 // nothing was committed since the last seal: go on in the empty one
+		used = 1 // nothing was committed since the last seal: the empty one is the open one
 	}
 	for _, seg := range r.logs[max(used-1, 0):] {
 		if err := seg.ExamineTail(); err != nil {
@@ -187,7 +195,8 @@ func (r *recovery) addLogs(ids []uint64) error {
 	for len(r.logs) > used {
 		last := r.logs[len(r.logs)-1]
 		if last.End > format.HeaderSize {
-			l.o.Logger.Warn("dropped a history segment whose predecessor lost its end in a crash", "file", last.Path)
+			l.o.Logger.Warn("dropped a history segment whose predecessor lost its end in a crash",
+				"file", last.Path)
 		}
 		_ = last.File.Close()
 		r.logs = r.logs[:len(r.logs)-1]
@@ -236,12 +245,14 @@ func (r *recovery) openLog(id uint64) (*growing.Segment, error) {
 	return growing.Open(file, path, id, &r.member)
 }
 
-// makeDurable makes a segment durable as it was read. The open one gets the space of a small segment.
+// makeDurable writes a segment so that a sync makes it durable as it was read. It syncs the open one,
+// which also gets the space of a small segment.
 func (r *recovery) makeDurable(seg *growing.Segment, open bool) error {
 	wrap := func(err error) error { return fmt.Errorf("history: recover %s: %w", seg.Path, err) }
 	if open {
 		if n := seg.Torn(); n > 0 {
-			r.l.o.Logger.Warn("cut a torn history batch", "file", seg.Path, "offset", seg.End, "bytes", n)
+			r.l.o.Logger.Warn("cut a torn history batch", "file", seg.Path, "offset",
+				seg.End, "bytes", n)
 		}
 		if err := seg.ClearTail(); err != nil {
 			return wrap(err)

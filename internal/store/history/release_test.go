@@ -10,12 +10,13 @@ import (
 	"vigil/internal/vfs/memfs"
 )
 
-// TestSettle: a scan that stands still lets go of what was in memory when it began, as soon as that is in
-// files, and goes on to show the same.
+// TestSettle: a scan that stands still lets go of what was in memory when it began, as soon as that
+// is in files, and goes on to show the same.
 func TestSettle(t *testing.T) {
 	for _, stand := range []int{0, 1, 50, 99, 100, 150, 199, 200} {
 		t.Run(fmt.Sprint(stand), func(t *testing.T) {
-			l, err := Create(Options{FS: memfs.New(), Dir: "h", SegmentBytes: 32 << 10}, Applied{}, nil)
+			l, err := Create(Options{FS: memfs.New(), Dir: "h", SegmentBytes: 32 << 10},
+				Applied{}, nil)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -24,7 +25,8 @@ func TestSettle(t *testing.T) {
 			write := func(n int) {
 				for range n {
 					rev++
-					if _, err := l.AppendKV(kv.Rev{Main: rev}, false, bytes.Repeat([]byte{byte(rev)}, 200)); err != nil {
+					if _, err := l.AppendKV(kv.Rev{Main: rev}, false,
+						bytes.Repeat([]byte{byte(rev)}, 200)); err != nil {
 						t.Fatal(err)
 					}
 					if err := l.Commit(Applied{Term: 1, Index: uint64(rev)}); err != nil {
@@ -43,7 +45,8 @@ func TestSettle(t *testing.T) {
 				if !sc.Next() {
 					return false
 				}
-				if want := bytes.Repeat([]byte{byte(sc.Rev().Main)}, 200); !bytes.Equal(sc.Data(), want) {
+				if want := bytes.Repeat([]byte{byte(sc.Rev().Main)},
+					200); !bytes.Equal(sc.Data(), want) {
 					t.Fatalf("revision %d has other data", sc.Rev().Main)
 				}
 				got = append(got, sc.Rev().Main)

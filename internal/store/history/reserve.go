@@ -20,8 +20,8 @@ func allocationError(path string, err error) error {
 	return err
 }
 
-// openReserve opens the reserve that an earlier run left, whole, and returns its size. It returns nil
-// if there is none.
+// openReserve opens the reserve that an earlier run left, whole, and returns its size. It returns
+// nil if there is none.
 func openReserve(dir directory, sizes *sizes) (vfs.File, int64, error) {
 	path := dir.join(format.ReserveName)
 	file, err := dir.fs.OpenWrite(path)
@@ -38,7 +38,8 @@ func openReserve(dir directory, sizes *sizes) (vfs.File, int64, error) {
 			return file, size, nil
 		}
 	}
-	// One of another segment size, one that a crash cut short, or one with holes: it is allocated again.
+	// One of another segment size, one that a crash cut short, or one with holes: it is allocated
+	// again.
 	_ = file.Close()
 	if rerr := dir.fs.Remove(path); rerr != nil {
 		err = rerr
@@ -60,7 +61,7 @@ func makeReserve(dir directory, sizes *sizes) (vfs.File, int64, error) {
 	err = file.Preallocate(size)
 	for smaller(size) >= sizes.leastSize() && vfs.CauseOf(err) == vfs.NoSpace {
 		size = smaller(size)
-		if err = file.Truncate(0); err == nil { // frees what was allocated of it
+		if err = file.Truncate(0); err == nil { // frees the part that was allocated
 			err = file.Preallocate(size)
 		}
 	}
@@ -71,7 +72,7 @@ func makeReserve(dir directory, sizes *sizes) (vfs.File, int64, error) {
 		err = dir.syncNames()
 	}
 	if err != nil {
-		dir.discard(file, path) // frees what was allocated of it
+		dir.discard(file, path) // frees the part that was allocated
 		return nil, 0, allocationError(path, err)
 	}
 	return file, size, nil

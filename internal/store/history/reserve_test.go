@@ -9,6 +9,7 @@ import (
 	"sync/atomic"
 	"testing"
 	"time"
+
 	"vigil/internal/kv"
 	"vigil/internal/store/history/format"
 	"vigil/internal/vfs/faultfs"
@@ -62,8 +63,8 @@ func fill(t *testing.T, l *Log, m *model, rng *rand.Rand, enough func() bool) er
 	return nil
 }
 
-// TestReserve fills the disk, and sees in turn: puts refused and deletions not, the reserve used, all
-// refused, a restart in this state, and everything back when there is room.
+// TestReserve fills the disk, and sees in turn: puts refused and deletions not, the reserve used,
+// all refused, a restart in this state, and everything back when there is room.
 func TestReserve(t *testing.T) {
 	mem := memfs.New()
 	disk := faultfs.New(mem, nil)
@@ -88,7 +89,10 @@ func TestReserve(t *testing.T) {
 	}
 	first := l.w.seg.Head.ID
 	// The reserve does not count, nor do the tables that the seal will add.
-	left := func() int64 { return o.SegmentBytes - format.SealedSize(int64(l.View().end), l.w.seg.Memory.Size()) }
+	left := func() int64 {
+		return o.SegmentBytes - format.SealedSize(int64(l.View().end),
+			l.w.seg.Memory.Size())
+	}
 	if n, _ := l.Allocated(); n > left() || n < left()-100 {
 		t.Errorf("%d bytes are allocated, %d are left", n, left())
 	}
@@ -107,10 +111,12 @@ func TestReserve(t *testing.T) {
 	if err := l.CheckRoomForRemovals(); err != nil {
 		t.Fatal(err)
 	}
-	if err := fill(t, l, m, rng, func() bool { return l.CheckRoomForRemovals() != nil }); err != nil {
+	if err := fill(t, l, m, rng,
+		func() bool { return l.CheckRoomForRemovals() != nil }); err != nil {
 		t.Fatal(err)
 	}
-	if left := o.SegmentBytes - int64(l.View().end); left > o.SegmentBytes/4 || left < o.SegmentBytes/16 {
+	if left := o.SegmentBytes - int64(l.View().end); left > o.SegmentBytes/4 ||
+		left < o.SegmentBytes/16 {
 		t.Errorf("%d bytes are left when deletions are refused", left)
 	}
 	if err := l.retry(); !errors.Is(err, kv.ErrNoSpace) {
@@ -207,7 +213,8 @@ func TestTakeReserve(t *testing.T) {
 	}
 	// A crash leaves the output, which goes, and no reserve, which is made again; and a file of
 	// another size is none.
-	if f, err := o.FS.OpenWrite(l.dir.join(format.ReserveName)); err != nil || f.Truncate(5) != nil || f.Close() != nil {
+	if f, err := o.FS.OpenWrite(l.dir.join(format.ReserveName)); err != nil ||
+		f.Truncate(5) != nil || f.Close() != nil {
 		t.Fatal(err)
 	}
 	if l, err = Open(o); err != nil {
@@ -223,8 +230,8 @@ func TestTakeReserve(t *testing.T) {
 	}
 }
 
-// While a rewriter takes the reserve, the allocator must not take the same file for a reserve that an
-// earlier life left: the next one to need it would find a file that is somebody else's.
+// While a rewriter takes the reserve, the allocator must not take the same file for a reserve that
+// an earlier life left: the next one to need it would find a file that is somebody else's.
 func TestTakeReserveAlone(t *testing.T) {
 	var l *Log
 	touched := make(chan struct{}, 1)
@@ -268,7 +275,8 @@ func TestTakeReserveAlone(t *testing.T) {
 	}
 }
 
-// TestReserveReturns: a rewrite on a full disk takes the reserve, and what it frees becomes the reserve again, though nothing is written.
+// TestReserveReturns: a rewrite on a full disk takes the reserve, and what it frees becomes the
+// reserve again, though nothing is written.
 func TestReserveReturns(t *testing.T) {
 	disk := faultfs.New(memfs.New(), nil)
 	o := testOptions(disk)
@@ -304,8 +312,9 @@ func (a *allocator) hasReserve() bool {
 	return a.mu.reserve != nil
 }
 
-// TestReclaimWithoutProgress: the oldest segment with garbage is too large for what room there is, and the
-// deletions that are dead after it have to stay for as long. Reclaim rests until something has changed.
+// TestReclaimWithoutProgress: the oldest segment with garbage is too large for what room there is,
+// and the deletions that are dead after it have to stay for as long. Reclaim rests until something
+// has changed.
 func TestReclaimWithoutProgress(t *testing.T) {
 	var full atomic.Bool
 	var disk *faultfs.FS
@@ -320,7 +329,8 @@ func TestReclaimWithoutProgress(t *testing.T) {
 	l, m := create(t, o)
 	large := batch{applied: Applied{Term: 1, Index: 2}}
 	for i, size := range []int{100, 10 * minSegmentBytes} {
-		large.recs = append(large.recs, rec{rev: kv.Rev{Main: 1, Sub: int64(i)}, data: make([]byte, size)})
+		large.recs = append(large.recs,
+			rec{rev: kv.Rev{Main: 1, Sub: int64(i)}, data: make([]byte, size)})
 	}
 	large.recs[0].data[0] = 3
 	large.recs[1].data[0] = 6
@@ -328,7 +338,8 @@ func TestReclaimWithoutProgress(t *testing.T) {
 	if err := errors.Join(appendBatch(l, large), l.Commit(large.applied)); err != nil {
 		t.Fatal(err)
 	}
-	dead := slices.DeleteFunc(churn(t, l, m), func(d DeadRecord) bool { return d.Rev == large.recs[1].rev })
+	dead := slices.DeleteFunc(churn(t, l, m),
+		func(d DeadRecord) bool { return d.Rev == large.recs[1].rev })
 	l.awaitAllocated()
 	full.Store(true)
 	if err := l.Dead(dead); err != nil {
@@ -384,14 +395,16 @@ func (s *segment) deadRecords(l *Log) int {
 	return s.dead.Dead.Records
 }
 
-// TestReclaimThinGarbage: on a nearly full disk too, segments of which each has only a little garbage are not
-// rewritten one after the other for the little that it wins, unless all is asked for.
+// TestReclaimThinGarbage: on a nearly full disk too, segments of which each has only a little
+// garbage are not rewritten one after the other for the little that it wins, unless all is asked
+// for.
 func TestReclaimThinGarbage(t *testing.T) {
 	disk := faultfs.New(memfs.New(), nil)
 	o := testOptions(disk)
 	o.SegmentBytes = 64 << 10
 	l, m := create(t, o)
-	if err := fill(t, l, m, seeded(t, 11), func() bool { return len(m.recs()) == 2500 }); err != nil {
+	if err := fill(t, l, m, seeded(t, 11),
+		func() bool { return len(m.recs()) == 2500 }); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := l.Sync(); err != nil {

@@ -7,8 +7,9 @@ import (
 	"vigil/internal/vfs/memfs"
 )
 
-// What is allocated ahead is large while much is written, is cut when that is over, and grows again. No time passes while
-// the log is busy, so the resizer does not replace the rates of the test by what it measures.
+// What is allocated ahead is large while much is written, is cut when that is over, and grows
+// again. No time passes while the log is busy, so the resizer does not replace the rates of the
+// test by what it measures.
 func TestFit(t *testing.T) { synctest.Test(t, fit) }
 
 func fit(t *testing.T) {
@@ -34,7 +35,8 @@ func fit(t *testing.T) {
 	want := func(what string, size int64) {
 		t.Helper()
 		if next, reserve := ahead(); next != size || reserve != size {
-			t.Fatalf("%s: the next segment has %d bytes, the reserve %d, want %d", what, next, reserve, size)
+			t.Fatalf("%s: the next segment has %d bytes, the reserve %d, want %d", what,
+				next, reserve, size)
 		}
 	}
 	want("at first", smallSegment)

@@ -9,8 +9,8 @@ import (
 	"vigil/internal/vfs/memfs"
 )
 
-// A log that is retired writes nothing, uses no name, and is read until it is closed: its directory can
-// be renamed and removed.
+// A log that is retired writes nothing, uses no name, and is read until it is closed: its directory
+// can be renamed and removed.
 func TestRetiredLogIsReadUntilClosed(t *testing.T) {
 	disk := memfs.New()
 	o := testOptions(disk)
@@ -52,7 +52,8 @@ func TestRetiredLogIsReadUntilClosed(t *testing.T) {
 	default:
 	}
 	for i := int64(2); i < n; i++ {
-		if b, err := l.View().Get(kv.Rev{Main: i}, nil); err != nil || string(b) != string(value(i)) {
+		if b, err := l.View().Get(kv.Rev{Main: i}, nil); err != nil ||
+			string(b) != string(value(i)) {
 			t.Fatalf("revision %d: %v", i, err)
 		}
 	}

@@ -56,8 +56,8 @@ type metaRecord struct {
 	off  uint32
 }
 
-// chooseMetas notes which meta records are kept: a value if it is the newest, a deletion if it is the
-// last record of its name in the run and an older segment has a value of that name.
+// chooseMetas notes which meta records are kept: a value if it is the newest, a deletion if it is
+// the last record of its name in the run and an older segment has a value of that name.
 func (w *rewriting) chooseMetas() error {
 	type found struct {
 		at   metaRecord
@@ -86,7 +86,8 @@ func (w *rewriting) chooseMetas() error {
 			if err != nil {
 				// It may have any value: all deletions stay.
 				w.cat.reports.ReportDamage(err)
-				w.logger.Warn("cannot determine which deletions in the history are needed", "error", err.Error())
+				w.logger.Warn("cannot determine which deletions in the history are needed",
+					"error", err.Error())
 				unsure = true
 			}
 		}
@@ -107,8 +108,8 @@ func (w *rewriting) chooseMetas() error {
 	return nil
 }
 
-// writeMerged writes the merged segment under a temporary name, makes it durable and reads it back. The
-// file that it returns has the name that the segment will get. If it fails, nothing is left.
+// writeMerged writes the merged segment under a temporary name, makes it durable and reads it back.
+// The file that it returns has the name that the segment will get. If it fails, nothing is left.
 func (w *rewriting) writeMerged() (*segfile.File, error) {
 	if err := w.writeOutput(); err != nil {
 		if w.out != nil {
@@ -139,7 +140,8 @@ func (w *rewriting) readBack() (*segfile.File, error) {
 // writeOutput writes all of the merged segment and makes it durable.
 func (w *rewriting) writeOutput() error {
 	first, last := w.first(), w.last()
-	foot := &format.Footer{FirstID: first.FirstID, LastID: last.LastID, Before: first.Before, After: last.After,
+	foot := &format.Footer{FirstID: first.FirstID, LastID: last.LastID, Before: first.Before,
+		After:    last.After,
 		Revision: last.Revision, Applied: last.Applied}
 	for _, f := range w.files {
 		foot.Generation = max(foot.Generation, f.Footer().Generation+1)
@@ -148,7 +150,10 @@ func (w *rewriting) writeOutput() error {
 		return err
 	}
 	for i, f := range w.files {
-		if err := segfile.Guard(func(a *segfile.Access) error { return w.copyRecords(a, i, f) }); err != nil {
+		if err := segfile.Guard(func(a *segfile.Access) error {
+			return w.copyRecords(a, i,
+				f)
+		}); err != nil {
 			return w.unreadable(w.run[i], err)
 		}
 	}
@@ -207,7 +212,8 @@ func (w *rewriting) createOutput(foot *format.Footer) error {
 		w.dir.discard(file, temp)
 		return fmt.Errorf("history: allocate %s: %w", temp, err)
 	}
-	if w.out, err = growing.Create(file, temp, format.NewHeader(w.member, foot.FirstID), 0); err != nil {
+	if w.out, err = growing.Create(file, temp, format.NewHeader(w.member, foot.FirstID),
+		0); err != nil {
 		w.dir.discard(file, temp)
 		return fmt.Errorf("history: write %s: %w", temp, err)
 	}
@@ -297,9 +303,11 @@ func (w *rewriting) flushBatch() error {
 	n := int(format.Align8(int64(len(w.batch))))
 	w.batch = append(w.batch, make([]byte, n-len(w.batch))...)
 	if int64(seg.End)+int64(n) > format.MaxSegment {
-		return w.writeError(fmt.Errorf("a merged segment of more than %d bytes is too large", int64(format.MaxSegment)))
+		return w.writeError(fmt.Errorf("a merged segment of more than %d bytes is too large",
+			int64(format.MaxSegment)))
 	}
-	h := format.BatchHeader{Synced: format.HeaderSize, Applied: w.last().Applied, Revision: w.last().Revision}
+	h := format.BatchHeader{Synced: format.HeaderSize, Applied: w.last().Applied,
+		Revision: w.last().Revision}
 	if err := seg.WriteBatch(&h, w.batch, w.recs, w.locs); err != nil {
 		return w.writeError(err)
 	}

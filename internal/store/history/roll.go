@@ -19,15 +19,16 @@ func (l *Log) RollWanted(any bool) bool {
 	if alloc, err := v.growing.File.Size(); err == nil {
 		waste += max(alloc-int64(v.end)-size, 0)
 	}
-	return int64(v.end) > l.o.SegmentBytes || any && dead > 0 || waste > live/16 && waste > l.o.SegmentBytes/64
+	return int64(v.end) > l.o.SegmentBytes || any && dead > 0 ||
+		waste > live/16 && waste > l.o.SegmentBytes/64
 }
 
-// Oversized reports whether the open segment has a batch that is larger than a segment. It is for the
-// writer.
+// Oversized reports whether the open segment has a batch that is larger than a segment. It is for
+// the writer.
 func (l *Log) Oversized() bool { return int64(l.w.seg.End) > l.o.SegmentBytes }
 
-// WaitNext waits for the next segment, of the size that suits the present rate, and returns true; or
-// false if there will be none soon.
+// WaitNext waits for the next segment, of the size that suits the present rate, and returns true;
+// or false if there will be none soon.
 func (l *Log) WaitNext() bool {
 	l.alloc.resizeFiles()
 	for l.seal.awaitTry() && l.alloc.awaitNext() {
@@ -41,8 +42,8 @@ func (l *Log) WaitNext() bool {
 // rollable reports whether the writer can begin the next segment without waiting.
 func (l *Log) rollable() bool { return !l.seal.hasFull() && l.alloc.hasNext() }
 
-// Roll starts a new segment, so that the open one can be sealed and rewritten, unless it is empty. It
-// returns false if the next segment is not ready. It is for the writer, between batches.
+// Roll starts a new segment, so that the open one can be sealed and rewritten, unless it is empty.
+// It returns false if the next segment is not ready. It is for the writer, between batches.
 func (l *Log) Roll() (bool, error) {
 	if l.w.seg.Batches == 0 {
 		return true, nil
@@ -78,8 +79,8 @@ func (l *Log) makeRoom(n int64) error {
 	return nil
 }
 
-// sizeWith returns the size of the open segment's file once a batch of n bytes was added, a mark (see
-// Close) was written and the segment was sealed.
+// sizeWith returns the size of the open segment's file once a batch of n bytes was added, a mark
+// (see Close) was written and the segment was sealed.
 func (l *Log) sizeWith(n int64) int64 {
 	w := &l.w
 	return w.seg.SealedSize(n, w.pending.Sparse, len(w.pendingMetas))

@@ -2,6 +2,7 @@ package history
 
 import (
 	"sync"
+
 	"vigil/internal/kv"
 	"vigil/internal/store/history/format"
 	"vigil/internal/store/history/segfile"
@@ -17,12 +18,12 @@ import (
 //	}
 //	if err := s.Err(); err != nil {
 type Scanner struct {
-	// held is set if the scanner holds its files. Then the fields from spans to limit are guarded by mu,
-	// for ReleaseMemory.
+	// held is set if the scanner holds its files. Then the fields from spans to limit are guarded
+	// by mu, for ReleaseMemory.
 	held  bool
 	mu    sync.Mutex
-	spans []span // the remaining ones
-	span  span   // the present one
+	spans []span // the remaining spans
+	span  span   // the present span
 	cur   *source
 	next  int // number of the next record of cur to load
 	limit int
@@ -56,8 +57,8 @@ func (s *Scanner) Next() bool {
 	return false
 }
 
-// stepOn makes a step towards the next record: to the next span, or to the next window. found is set if it
-// reached a record, more if there may be one.
+// stepOn makes a step towards the next record: to the next span, or to the next window. found is
+// set if it reached a record, more if there may be one.
 func (s *Scanner) stepOn() (found, more bool) {
 	if s.held {
 		s.mu.Lock()
@@ -85,8 +86,8 @@ func (s *Scanner) stepOn() (found, more bool) {
 	return false, true
 }
 
-// nextSpan goes to the next span. A sealed file stays referenced by the pointer only, unless the span
-// holds it: each fill takes and releases its own reference, so that a slow scan pins no file.
+// nextSpan goes to the next span. A sealed file stays referenced by the pointer only, unless the
+// span holds it: each fill takes and releases its own reference, so that a slow scan pins no file.
 func (s *Scanner) nextSpan() error {
 	s.span, s.spans = s.spans[0], s.spans[1:]
 	sp := &s.span
@@ -102,7 +103,7 @@ func (s *Scanner) nextSpan() error {
 	return segfile.Guard(s.findPlace)
 }
 
-// findPlace looks for the records of the span that are still to come where they are now.
+// findPlace finds where the remaining records of the span are now.
 func (s *Scanner) findPlace(a *segfile.Access) error {
 	from := s.span.from
 	if !s.last.Less(from) {

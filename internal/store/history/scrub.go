@@ -4,15 +4,18 @@ import (
 	"context"
 	"errors"
 	"io/fs"
+
 	"vigil/internal/store/history/segfile"
 	"vigil/internal/vfs"
 )
 
 // Scrubber reads the sealed segments from the disk, one after another and round after round, and
-// compares every byte with its checksum. It is used by one goroutine, concurrently with all other calls.
+// compares every byte with its checksum. It is used by one goroutine, concurrently with all other
+// calls.
 //
-// It reads through a file of its own and drops the pages that the operating system cached for it, except pages that
-// readers have mapped: so it reads from the disk rather than from memory, and does not evict pages that readers need.
+// It reads through a file of its own and drops the pages that the operating system cached for it,
+// except pages that readers have mapped: so it reads from the disk rather than from memory, and
+// does not evict pages that readers need.
 type Scrubber struct {
 	l    *Log
 	disk segfile.DiskReader
@@ -26,24 +29,25 @@ type Scrubbed struct {
 	// File is the segment, and Bytes how much was read of it. File is empty at the end of a round.
 	File  string
 	Bytes int64
-	// Damage is what is wrong with the file: a failed checksum, a file that is too short or gone, or a
-	// read error of the disk. It names file and offset.
+	// Damage describes damage of the file: a failed checksum, a file that is too short or gone, or
+	// a read error of the disk. It names file and offset.
 	Damage error
-	// Unread is why the file could not be read, which says nothing about what is in it: a lack of file
-	// descriptors, say. The next round tries again.
+	// Unread is why the file could not be read. That says nothing about its content: an example is
+	// a lack of file descriptors. The next round tries again.
 	Unread error
 	// Skipped is, at the end of a round, the number of segments that could not be read in it.
 	Skipped int
 }
 
-// NewScrubber returns a scrubber that reads at most that many bytes a second, which must be above 0.
+// NewScrubber returns a scrubber that reads at most that many bytes a second, which must be above
+// 0.
 func (l *Log) NewScrubber(bytesPerSecond int64) *Scrubber {
 	return &Scrubber{l: l, disk: segfile.NewDiskReader(l.o.FS, bytesPerSecond)}
 }
 
-// Next reads the next sealed segment. A result without a File says that the round is at its end; the
-// next call begins another. The error is that of ctx. A segment that was replaced meanwhile is passed
-// over: what replaced it was read back when it was written.
+// Next reads the next sealed segment. A result without a File says that the round is at its end;
+// the next call begins another. The only error is ctx's. A segment that was replaced since is
+// skipped: its replacement was read back when it was written.
 func (s *Scrubber) Next(ctx context.Context) (Scrubbed, error) {
 	for _, seg := range s.l.cat.segments() {
 		file := seg.file()
@@ -65,7 +69,7 @@ func (s *Scrubber) Next(ctx context.Context) (Scrubbed, error) {
 		}
 		switch {
 		case err == nil:
-		case vfs.CauseOf(err) == vfs.Damage, errors.Is(err, ErrVersion): // what was written had a version that is known
+		case vfs.CauseOf(err) == vfs.Damage, errors.Is(err, ErrVersion): // it was written in a known version
 			res.Damage = err
 		default:
 			s.unread++

@@ -10,6 +10,7 @@ import (
 	"sync/atomic"
 	"syscall"
 	"testing"
+
 	"vigil/internal/kv"
 	"vigil/internal/store/history/format"
 	"vigil/internal/vfs"
@@ -81,10 +82,12 @@ func TestScrubFindsEveryFlip(t *testing.T) {
 		}
 		for _, res := range all {
 			if bad := res.File == name; bad != (res.Damage != nil) {
-				t.Fatalf("byte %d of %s is bad, and of %s the scrubber says %v", off, name, res.File, res.Damage)
+				t.Fatalf("byte %d of %s is bad, and of %s the scrubber says %v", off, name,
+					res.File, res.Damage)
 			}
 		}
-		if err := all[0].Damage; !errors.Is(err, kv.ErrCorrupt) && !errors.Is(err, ErrVersion) || !strings.Contains(err.Error(), name) {
+		if err := all[0].Damage; !errors.Is(err, kv.ErrCorrupt) && !errors.Is(err, ErrVersion) ||
+			!strings.Contains(err.Error(), name) {
 			t.Fatalf("byte %d: %v", off, err)
 		}
 		b[0] ^= 1 << (off % 8)
@@ -128,7 +131,8 @@ func TestScrubReadError(t *testing.T) {
 	round(t, s)
 	bad.Store(true)
 	for _, res := range round(t, s) {
-		if err := res.Damage; !errors.Is(err, faultfs.ErrInjected) || !strings.Contains(err.Error(), res.File) || !strings.Contains(err.Error(), "offset") {
+		if err := res.Damage; !errors.Is(err, faultfs.ErrInjected) ||
+			!strings.Contains(err.Error(), res.File) || !strings.Contains(err.Error(), "offset") {
 			t.Error(err)
 		}
 	}
@@ -145,8 +149,8 @@ func TestScrubReadError(t *testing.T) {
 	}
 }
 
-// An error that says nothing about what is in the file is not damage, and a round in which one was met
-// says so.
+// An error that says nothing about what is in the file is not damage, and a round in which one was
+// met says so.
 func TestScrubIsNotDamage(t *testing.T) {
 	d, _ := small(t, 9)
 	mem := memfs.New()
@@ -166,7 +170,8 @@ func TestScrubIsNotDamage(t *testing.T) {
 	defer l.Close()
 	s := l.NewScrubber(1 << 40)
 	sealed := len(round(t, s))
-	for _, errno := range []syscall.Errno{syscall.EMFILE, syscall.ENFILE, syscall.ENOMEM, syscall.EACCES, syscall.ENOENT, syscall.EINTR, syscall.EIO} {
+	for _, errno := range []syscall.Errno{syscall.EMFILE, syscall.ENFILE, syscall.ENOMEM,
+		syscall.EACCES, syscall.ENOENT, syscall.EINTR, syscall.EIO} {
 		for _, op := range []faultfs.Op{faultfs.OpOpen, faultfs.OpSize, faultfs.OpRead} {
 			at.Store(int64(op))
 			fault.Store(int64(faultfs.Errno(errno)))
@@ -178,12 +183,14 @@ func TestScrubIsNotDamage(t *testing.T) {
 				}
 				if res.File == "" {
 					if want := sealed; errno != syscall.EIO && (n != want || res.Skipped != want) {
-						t.Errorf("%v of %v: %d segments, %d skipped, want %d", errno, op, n, res.Skipped, want)
+						t.Errorf("%v of %v: %d segments, %d skipped, want %d", errno, op, n,
+							res.Skipped, want)
 					}
 					break
 				}
 				n++
-				if damage := errno == syscall.EIO; damage != (res.Damage != nil) || damage == (res.Unread != nil) {
+				if damage := errno == syscall.EIO; damage != (res.Damage != nil) ||
+					damage == (res.Unread != nil) {
 					t.Errorf("%v of %v: %+v", errno, op, res)
 				}
 			}

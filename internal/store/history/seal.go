@@ -36,13 +36,15 @@ type sealer struct {
 	mu struct {
 		sync.Mutex
 		changed sync.Cond // a segment is full or sealed, a try failed, or the log has ended
-		err     error     // why the last of tries tries failed; nil if there was none or it succeeded
-		tries   int
-		synced  Applied
+		// why the last of tries tries failed; nil if there was none or it succeeded
+		err    error
+		tries  int
+		synced Applied
 	}
 }
 
-func newSealer(dir directory, logger *slog.Logger, end *ending, cat *catalog, work *agenda) *sealer {
+func newSealer(dir directory, logger *slog.Logger, end *ending, cat *catalog,
+	work *agenda) *sealer {
 	s := &sealer{dir: dir, logger: logger, end: end, cat: cat, work: work}
 	s.mu.changed.L = &s.mu.Mutex
 	context.AfterFunc(end.ctx, s.wakeAll)
@@ -89,7 +91,8 @@ func (s *sealer) hasFull() bool {
 func (s *sealer) awaitSealed() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for s.hasFull() && !kv.Shortage(s.mu.err) && s.mu.tries < tries && s.end.checkWritable() == nil {
+	for s.hasFull() && !kv.Shortage(s.mu.err) && s.mu.tries < tries &&
+		s.end.checkWritable() == nil {
 		s.mu.changed.Wait()
 	}
 	if s.hasFull() && s.mu.err != nil {
@@ -206,8 +209,8 @@ func (s *sealer) seal(seg *segment, g *growing.Segment) error {
 	return nil
 }
 
-// explainRename returns why a rename failed with err. If the open file is no longer at its path, the
-// error is an AwayError, and the rename is retried until the file is back.
+// explainRename returns why a rename failed with err. If the open file is no longer at its path,
+// the error is an AwayError, and the rename is retried until the file is back.
 func (s *sealer) explainRename(path string, file vfs.File, err error) error {
 	if away := vfs.CheckFile(s.dir.fs, path, file); errors.Is(away, kv.ErrAway) {
 		return away

@@ -99,8 +99,8 @@ func (s *segment) acquire(a *segfile.Access) (*source, error) {
 	}
 }
 
-// countGarbage returns how many bytes of the segment are dead records and their places in the tables,
-// and how many of these are tombstones and theirs. The caller holds catalog.dead.
+// countGarbage returns how many bytes of the segment are dead records and their places in the
+// tables, and how many of these are tombstones and theirs. The caller holds catalog.dead.
 func (s *segment) countGarbage() (all, tombs int64) {
 	all, tombs = s.dead.Dead.Bytes, s.dead.Tombstones.Bytes
 	if f := s.file(); f != nil && f.Footer().Records > 0 {
@@ -112,8 +112,8 @@ func (s *segment) countGarbage() (all, tombs int64) {
 	return all, tombs
 }
 
-// findBounds returns the numbers that the records of s at or above from have in src. Once s was merged
-// there are others before and after them.
+// findBounds returns the numbers that the records of s at or above from have in src. Once s was
+// merged there are others before and after them.
 func (s *segment) findBounds(src *source, from kv.Rev) (first, limit int, err error) {
 	if from.Less(s.first) {
 		from = s.first
@@ -133,8 +133,9 @@ func (s *segment) findBounds(src *source, from kv.Rev) (first, limit int, err er
 // after returns the least revision above rev.
 func after(rev kv.Rev) kv.Rev { return kv.Rev{Main: rev.Main, Sub: rev.Sub + 1} }
 
-// readRecord appends a record to dst, unless there is no room.
-func (s *segment) readRecord(a *segfile.Access, w *segfile.Want, dst []byte) (out []byte, need int, err error) {
+// readRecord appends a record to dst, if there is room.
+func (s *segment) readRecord(a *segfile.Access, w *segfile.Want, dst []byte) (out []byte,
+	need int, err error) {
 	src, err := s.acquire(a)
 	if err != nil {
 		return dst, 0, err

@@ -17,9 +17,11 @@ import (
 	"vigil/internal/vfs/memfs"
 )
 
-var shortages = []syscall.Errno{syscall.ENOSPC, syscall.EDQUOT, syscall.EMFILE, syscall.ENFILE, syscall.ENOMEM}
+var shortages = []syscall.Errno{syscall.ENOSPC, syscall.EDQUOT, syscall.EMFILE, syscall.ENFILE,
+	syscall.ENOMEM}
 
-// patiently calls step again as long as it lacks a resource. Its error says when that was for too long.
+// patiently calls step again as long as it lacks a resource. Its error says when that was for too
+// long.
 func patiently(step func() error) error {
 	err := step()
 	for begin := time.Now(); err != nil && lacking(err); err = step() {
@@ -34,19 +36,22 @@ func patiently(step func() error) error {
 // others are errors that say nothing about what is on disk either.
 var others = []syscall.Errno{syscall.EACCES, syscall.ENOENT, syscall.EINTR}
 
-// lacking says whether err is an injected one. What a caller tries again by itself, an Open for instance,
-// need not be marked as a shortage.
+// lacking says whether err is an injected one. What a caller tries again by itself, an Open for
+// instance, need not be marked as a shortage.
 func lacking(err error) bool {
 	c := vfs.CauseOf(err)
 	var errno syscall.Errno
-	return c == vfs.NoSpace || c == vfs.Exhausted || errors.As(err, &errno) && slices.Contains(others, errno)
+	return c == vfs.NoSpace || c == vfs.Exhausted || errors.As(err, &errno) &&
+		slices.Contains(others, errno)
 }
 
-// needyLife is a life with everything that a log does to files: seals, syncs, a checkpoint, scrubbing,
-// rewrites, a close and an open. Every step is tried again when it lacks a resource, and must then succeed.
+// needyLife is a life with everything that a log does to files: seals, syncs, a checkpoint,
+// scrubbing, rewrites, a close and an open. Every step is tried again when it lacks a resource, and
+// must then succeed.
 func needyLife(o Options, m *model) error {
 	rng := rand.New(rand.NewPCG(7, 7))
-	m.batches = []batch{{metas: []Meta{{Bucket: 1, Key: []byte("a"), Value: []byte("b")}}, applied: Applied{Term: 1, Index: 1}}}
+	m.batches = []batch{{metas: []Meta{{Bucket: 1, Key: []byte("a"), Value: []byte("b")}},
+		applied: Applied{Term: 1, Index: 1}}}
 	var l *Log
 	open := func() error {
 		there, err := Exists(o.FS, o.Dir)
@@ -115,7 +120,8 @@ func needyLife(o Options, m *model) error {
 			try := 0
 			step = func() error {
 				try++
-				_, err := l.Checkpoint(tContext, filepath.Join(filepath.Dir(o.Dir), fmt.Sprint("copy", try)), "")
+				_, err := l.Checkpoint(tContext,
+					filepath.Join(filepath.Dir(o.Dir), fmt.Sprint("copy", try)), "")
 				return err
 			}
 		case 60:
@@ -143,10 +149,10 @@ func needyLife(o Options, m *model) error {
 	return nil
 }
 
-// A lack of space, of file descriptors or of memory, at any operation and for a while, costs time and nothing
-// else: the log does not end, nothing is called damaged, and everything is there afterwards, after a loss of
-// power too. So does any other error that comes once, unless it is one of writing or syncing what the log has
-// committed.
+// A lack of space, of file descriptors or of memory, at any operation and for a while, costs time
+// and nothing else: the log does not end, nothing is called damaged, and everything is there
+// afterwards, after a loss of power too. So does any other error that comes once, unless it is one
+// of writing or syncing what the log has committed.
 func TestShortages(t *testing.T) {
 	stride := int64(rounds(t, "VIGIL_HISTORY_STRIDE", 13))
 	runs, hits := 0, 0
@@ -157,7 +163,10 @@ func TestShortages(t *testing.T) {
 			disk := memfs.New()
 			var m model
 			err := error(nil)
-			synctest.Test(t, func(*testing.T) { err = needyLife(testOptions(faultfs.New(disk, w.Decide)), &m) })
+			synctest.Test(t, func(*testing.T) {
+				err = needyLife(testOptions(faultfs.New(disk,
+					w.Decide)), &m)
+			})
 			runs++
 			if w.Hit() == "" {
 				missed++
@@ -167,7 +176,8 @@ func TestShortages(t *testing.T) {
 			if err != nil {
 				t.Fatalf("%d times %s: %v", width, w.Hit(), err)
 			}
-			for _, after := range []*memfs.FS{disk.Kill(), disk.Crash(rand.New(rand.NewPCG(uint64(n), 1)))} {
+			for _, after := range []*memfs.FS{disk.Kill(),
+				disk.Crash(rand.New(rand.NewPCG(uint64(n), 1)))} {
 				l, err := Open(testOptions(after))
 				if err == nil {
 					err = errors.Join(verifyLeft(l, &m), l.Close())
@@ -188,7 +198,8 @@ func TestShortages(t *testing.T) {
 			if errno == syscall.ENOENT && op == faultfs.OpList {
 				return false // that says that there is no log
 			}
-			return op != faultfs.OpWrite && op != faultfs.OpSync && op != faultfs.OpSyncDir && op != faultfs.OpMap
+			return op != faultfs.OpWrite && op != faultfs.OpSync && op != faultfs.OpSyncDir &&
+				op != faultfs.OpMap
 		})
 	}
 	t.Logf("%d runs, %d with a failure", runs, hits)

@@ -9,8 +9,8 @@ import (
 	"vigil/internal/vfs/memfs"
 )
 
-// What is live is what is left once the dead records are gone: their places in the offset tables do not
-// count either.
+// What is live is what is left once the dead records are gone: their places in the offset tables do
+// not count either.
 func TestLiveSize(t *testing.T) {
 	for _, gap := range []int64{1, 1000} {
 		for _, keep := range []int{0, 2, 10} {

@@ -24,7 +24,8 @@ const (
 type sizes struct {
 	most int64 // Options.SegmentBytes
 	cat  *catalog
-	// appended counts the bytes of batches since Open, rate is the recent number of them per second.
+	// appended counts the bytes of batches since Open, rate is the recent number of them per
+	// second.
 	appended, rate atomic.Int64
 }
 
@@ -38,7 +39,8 @@ func (s *sizes) mergedSize() int64 {
 	return min(max(least, live/16), s.most)
 }
 
-// nextSize returns how large the next segment should be: the same, or enough for some time of writing.
+// nextSize returns how large the next segment should be: the same, or enough for some time of
+// writing.
 func (s *sizes) nextSize() int64 {
 	fast := min(s.rate.Load()*int64(segmentTime/time.Second), fastSegment)
 	return min(max(s.mergedSize(), fast), s.most)

@@ -3,6 +3,7 @@ package history
 import (
 	"slices"
 	"sort"
+
 	"vigil/internal/kv"
 	"vigil/internal/store/history/growing"
 	"vigil/internal/store/history/segfile"
@@ -12,9 +13,9 @@ import (
 type span struct {
 	seg  *segment
 	mem  *growing.Memory
-	open *segment // the segment that mem is the memory of, if it has one
-	from kv.Rev   // those at or above
-	// With src set, to which a file in it is held, it is the records [first, limit) of it instead.
+	open *segment // the segment whose memory is mem, if there is one
+	from kv.Rev   // the least revision
+	// With src set, the span is the records [first, limit) of it instead. If it is a file, it is held.
 	src          *source
 	first, limit int
 }
@@ -30,9 +31,9 @@ func (s *span) countBytes(v *View) int64 {
 	return int64(len(s.mem.Chunks[0].Buf))
 }
 
-// holdSources holds the files of all spans as they were at one moment. Reclaim drops a deletion once the
-// segments before it have nothing left that it deletes: the file of one segment before a rewrite and
-// that of another after the next rewrite would show what was deleted.
+// holdSources holds the files of all spans as they were at one moment. Reclaim drops a deletion once
+// the segments before it have no record that it deletes. So the file of one segment from before a
+// rewrite, and the file of another from after the next rewrite, would show deleted records.
 func holdSources(spans []span) error {
 	for {
 		for i := range spans {
@@ -66,10 +67,10 @@ func (s *span) holdSource() error {
 	}
 }
 
-// hasMoved reports whether the segment has another source since take.
+// hasMoved reports whether the segment has had another source since holdSource.
 func (s span) hasMoved() bool { return s.seg != nil && s.seg.source() != s.src }
 
-// findRecords finds the records of the span, which was taken.
+// findRecords finds the numbers of the records of the span, whose source is held.
 func (s *span) findRecords() error {
 	if s.mem != nil {
 		s.first, s.limit = s.mem.Ceil(s.from), s.mem.Len()
@@ -92,7 +93,7 @@ func (s *span) releaseSource() {
 	s.src = nil
 }
 
-// releaseSources releases the held file.
+// releaseSources releases the held files.
 func releaseSources(spans []span) {
 	for i := range spans {
 		spans[i].releaseSource()

@@ -2,6 +2,7 @@ package history
 
 import (
 	"slices"
+
 	"vigil/internal/kv"
 )
 

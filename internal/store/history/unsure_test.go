@@ -8,6 +8,7 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
+
 	"vigil/internal/kv"
 	"vigil/internal/store/history/format"
 	"vigil/internal/vfs"
@@ -15,7 +16,8 @@ import (
 	"vigil/internal/vfs/memfs"
 )
 
-// lose cuts a file that is mapped, so that its pages cannot be read, and returns what brings them back.
+// lose cuts a file that is mapped, so that its pages cannot be read, and returns what brings them
+// back.
 func lose(t *testing.T, path string) (restore func()) {
 	t.Helper()
 	b, err := os.ReadFile(path)
@@ -93,8 +95,8 @@ func afterwards(t *testing.T, l *Log, m *model) {
 	}
 }
 
-// TestUnmarked: records that cannot be marked, since the table of their segment cannot be read, stay, and
-// what deletes them stays too.
+// TestUnmarked: records that cannot be marked, since the table of their segment cannot be read,
+// stay, and what deletes them stays too.
 func TestUnmarked(t *testing.T) {
 	o := testOptions(vfs.OS())
 	o.Dir = filepath.Join(t.TempDir(), "history")
@@ -105,7 +107,8 @@ func TestUnmarked(t *testing.T) {
 	failed := 0
 	for i, d := range dead {
 		restore := func() {}
-		if s := l.View().segmentOf(d.Rev); s == segs[2] && s.source().file != nil && s.into.Load() == nil {
+		if s := l.View().segmentOf(d.Rev); s == segs[2] && s.source().file != nil &&
+			s.into.Load() == nil {
 			restore = lose(t, s.source().file.Path())
 		}
 		err := l.Dead(dead[i : i+1])
@@ -121,8 +124,8 @@ func TestUnmarked(t *testing.T) {
 	afterwards(t, l, m)
 }
 
-// TestUnmarkedInRewrite: a record dies while its segment is rewritten, and the old file cannot be read any
-// more when that is to be noted.
+// TestUnmarkedInRewrite: a record dies while its segment is rewritten, and the old file cannot be
+// read any more when that is to be noted.
 func TestUnmarkedInRewrite(t *testing.T) {
 	var renamed atomic.Pointer[func()]
 	o := testOptions(faultfs.New(vfs.OS(), func(op faultfs.Op, name string) faultfs.Fault {
@@ -164,8 +167,8 @@ func TestUnmarkedInRewrite(t *testing.T) {
 	afterwards(t, l, m)
 }
 
-// TestDeadDuringRewrite: records that die while their segment is rewritten are dead in the merged segment too. Later deletions stay until
-// they are gone, and they go with the next rewrite.
+// TestDeadDuringRewrite: records that die while their segment is rewritten are dead in the merged
+// segment too. Later deletions stay until they are gone, and they go with the next rewrite.
 func TestDeadDuringRewrite(t *testing.T) {
 	var renamed atomic.Pointer[func()]
 	o := testOptions(faultfs.New(memfs.New(), func(op faultfs.Op, name string) faultfs.Fault {
@@ -214,8 +217,8 @@ func TestDeadDuringRewrite(t *testing.T) {
 	}
 }
 
-// TestDamagedSegmentIsLeft: a segment that cannot be rewritten does not keep the others from it, and its
-// damage is the error of one wait.
+// TestDamagedSegmentIsLeft: a segment that cannot be rewritten does not keep the others from it,
+// and its damage is the error of one wait.
 func TestDamagedSegmentIsLeft(t *testing.T) {
 	disk := mapped(memfs.New())
 	o := testOptions(disk)
@@ -243,7 +246,8 @@ func TestDamagedSegmentIsLeft(t *testing.T) {
 		t.Fatal(err)
 	}
 	l.Reclaim()
-	if err := l.WaitReclaimed(t.Context()); !errors.Is(err, kv.ErrCorrupt) || !strings.Contains(fmt.Sprint(err), f.Path()) {
+	if err := l.WaitReclaimed(t.Context()); !errors.Is(err, kv.ErrCorrupt) ||
+		!strings.Contains(fmt.Sprint(err), f.Path()) {
 		t.Fatalf("waiting: %v", err)
 	}
 	wantDamage(t, l, f.Path())
@@ -262,8 +266,8 @@ func (l *Log) tryAgain() {
 	l.work.endPause()
 }
 
-// TestMetaDeletionStays: while an older segment cannot be searched for the value of a meta record, its
-// deletion stays, and what comes after that segment is rewritten all the same.
+// TestMetaDeletionStays: while an older segment cannot be searched for the value of a meta record,
+// its deletion stays, and what comes after that segment is rewritten all the same.
 func TestMetaDeletionStays(t *testing.T) {
 	disk := mapped(memfs.New())
 	o := testOptions(disk)
@@ -278,7 +282,8 @@ func TestMetaDeletionStays(t *testing.T) {
 	}
 	pad := func(n int) {
 		for range n {
-			write(batch{recs: []rec{{rev: kv.Rev{Main: m.last().Main + 1}, data: make([]byte, 200)}}})
+			write(batch{recs: []rec{{rev: kv.Rev{Main: m.last().Main + 1},
+				data: make([]byte, 200)}}})
 		}
 	}
 	name := Meta{Bucket: 2, Key: []byte("k"), Value: []byte("v")}

@@ -3,15 +3,16 @@ package history
 import (
 	"math"
 	"time"
+
 	"vigil/internal/kv"
 	"vigil/internal/store/history/growing"
 	"vigil/internal/store/history/segfile"
 	"vigil/internal/vfs"
 )
 
-// View is the manifest of a Log at one moment: its segments in order, and the records of the batches
-// that were committed by then. It never changes and is safe for concurrent use. It needs no closing,
-// and stays readable until the Log is closed.
+// View is the manifest of a Log at one moment: its segments in order, and the records of the
+// batches that were committed by then. It never changes and is safe for concurrent use. It needs no
+// closing, and stays readable until the Log is closed.
 type View struct {
 	segs    []*segment       // the segments before the open one, oldest first
 	lasts   []kv.Rev         // the last revision of each, at its end or before
@@ -61,22 +62,26 @@ func (v *View) retryRead(try int, err error) bool {
 // Last returns the main revision of the newest record, 0 if no record was ever written.
 func (v *View) Last() int64 { return v.last.Main }
 
-// SameSegment reports whether v and o have the same open segment. A view keeps that segment in memory, also when it is sealed.
+// SameSegment reports whether v and o have the same open segment. A view keeps its open segment in
+// memory even after the segment was sealed.
 func (v *View) SameSegment(o *View) bool { return v.open == o.open }
 
-// LastRev returns the revision of the newest record. The sub revision is not known, and 0, if the record itself was reclaimed.
+// LastRev returns the revision of the newest record. The sub revision is not known, and 0, if the
+// record itself was reclaimed.
 func (v *View) LastRev() kv.Rev { return v.last }
 
 // Applied returns the position of the newest batch.
 func (v *View) Applied() Applied { return v.applied }
 
-// Get appends the encoded record at rev to dst, which may be nil, its checksum checked. ErrNotFound if there is none.
+// Get appends the encoded record at rev to dst, which may be nil, its checksum checked. ErrNotFound
+// if there is none.
 func (v *View) Get(rev kv.Rev, dst []byte) (out []byte, err error) {
 	out, _, err = v.GetWithin(rev, math.MaxInt, dst)
 	return out, err
 }
 
-// GetWithin is Get, but a record of more than room bytes is not read. need is its size then, and 0 otherwise.
+// GetWithin is Get, but a record of more than room bytes is not read. need is its size then, and 0
+// otherwise.
 func (v *View) GetWithin(rev kv.Rev, room int, dst []byte) (out []byte, need int, err error) {
 	s := v.segmentOf(rev)
 	w := segfile.Want{Rev: rev, Room: room}
@@ -93,8 +98,8 @@ func (v *View) GetWithin(rev kv.Rev, room int, dst []byte) (out []byte, need int
 	return v.readSealed(s, &a, &w, dst)
 }
 
-// Peek returns the encoded record at rev if that waits for no disk, and nil otherwise, or if a record outside of the open segment
-// takes more than most bytes. The bytes never change.
+// Peek returns the encoded record at rev if that waits for no disk, and nil otherwise, or if a
+// record outside of the open segment takes more than most bytes. The bytes never change.
 func (v *View) Peek(rev kv.Rev, most int) (b []byte) {
 	s := v.segmentOf(rev)
 	if s == nil {
@@ -129,8 +134,8 @@ func (v *View) segmentOf(rev kv.Rev) *segment {
 	return v.segs[lo]
 }
 
-// readMemory appends a record of the open segment or the current batch, unless there is no room. Memory needs no checksum: it was
-// filled by the writer, or by recovery, which checked it.
+// readMemory appends a record of the open segment or the current batch, if there is room. It does not
+// compare the checksum: the writer filled the memory, or recovery, which compared it.
 func (v *View) readMemory(w *segfile.Want, dst []byte) (out []byte, need int, err error) {
 	data := v.tail.Data(w.Rev)
 	if data == nil && v.pend != nil {
@@ -139,8 +144,9 @@ func (v *View) readMemory(w *segfile.Want, dst []byte) (out []byte, need int, er
 	return appendWithin(data, w, dst)
 }
 
-// readSealed is get with the patience of the view.
-func (v *View) readSealed(s *segment, a *segfile.Access, w *segfile.Want, dst []byte) (out []byte, need int, err error) {
+// readSealed is segment.readRecord, which it retries for the writer.
+func (v *View) readSealed(s *segment, a *segfile.Access, w *segfile.Want, dst []byte) (out []byte,
+	need int, err error) {
 	out, need, err = s.readRecord(a, w, dst)
 	for try := 1; err != nil && v.retryRead(try, err); try++ {
 		out, need, err = s.readRecord(a, w, dst)

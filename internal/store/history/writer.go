@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"fmt"
 	"slices"
+
 	"vigil/internal/kv"
 	"vigil/internal/store/history/format"
 	"vigil/internal/store/history/growing"
@@ -12,30 +13,31 @@ import (
 )
 
 const (
-	// growBytes is the size of a batch above which its buffer does not double any more when it grows.
+	// growBytes is the size of a batch above which its buffer does not double any more when it
+	// grows.
 	growBytes = 64 << 20
 	// keptBuffer is the size up to which a buffer is kept for the batches that follow.
 	keptBuffer = 8 << 20
 )
 
-// writer is the state of the writer goroutine.
+// writer is the state of the writer goroutine: the open segment and the current batch.
 type writer struct {
 	seg *growing.Segment // the open one
 
-	// The current batch is buf[start:pos], its header not filled in yet. Bytes before
-	// start are published and never written again; inSeg says that seg.Memory already has a chunk whose
-	// continuation buf[start:] is.
+	// The current batch is buf[start:pos], its header not filled in yet. Bytes before start are
+	// committed and never written again. inSeg is set if they are in the last chunk of seg.Memory,
+	// which buf[start:] continues.
 	buf        []byte
 	start, pos int
 	inSeg      bool
 	began      bool
 
-	pending      growing.Memory // the records of the current batch, offsets counted from its start
-	pendingMetas []uint32       // the meta records of the current batch, likewise
-	last         kv.Rev         // the newest record, the current batch included
+	pending      growing.Memory // the records of the current batch; offsets count from its start
+	pendingMetas []uint32       // the offsets of its meta records
+	last         kv.Rev         // the newest record, including the current batch
 	applied      Applied
 	metas        *metas.State
-	view         View // what WriterView returns
+	view         View // the result of WriterView
 }
 
 // AppendKV adds a record to the current batch: encoded is a mvccpb.KeyValue, or for a tombstone one
@@ -44,7 +46,8 @@ type writer struct {
 func (l *Log) AppendKV(rev kv.Rev, tombstone bool, encoded []byte) (ref []byte, err error) {
 	w := &l.w
 	if !w.last.Less(rev) || rev.Main <= 0 || rev.Sub < 0 || rev.Sub > 1<<31 {
-		return nil, fmt.Errorf("history: revision %d/%d cannot follow %d/%d", rev.Main, rev.Sub, w.last.Main, w.last.Sub)
+		return nil, fmt.Errorf("history: revision %d/%d cannot follow %d/%d", rev.Main, rev.Sub,
+			w.last.Main, w.last.Sub)
 	}
 	k := format.KindPut
 	if tombstone {
@@ -64,11 +67,11 @@ func (l *Log) AppendKV(rev kv.Rev, tombstone bool, encoded []byte) (ref []byte, 
 // MaxRecordBytes is the most data that a record holds.
 const MaxRecordBytes = format.MaxRecord
 
-// MaxBatchBytes is the most that a batch holds: the records with RecordOverhead bytes for each, and the
-// batch's own header.
+// MaxBatchBytes is the most that a batch holds: the records with RecordOverhead bytes for each, and
+// the batch's own header.
 const MaxBatchBytes = format.MaxSegment / 2
 
-// RecordOverhead is what a record takes in a batch on top of its data.
+// RecordOverhead is how many bytes a record takes in a batch in addition to its data.
 const RecordOverhead = format.RecordHeaderSize
 
 // MetaBytes returns the size of the data of a meta record.
@@ -93,12 +96,13 @@ type Mark struct {
 // Mark returns the end of the current batch, for Rewind.
 func (l *Log) Mark() Mark {
 	w := &l.w
-	return Mark{size: l.Pending(), records: w.pending.Len(), metas: len(w.pendingMetas), last: w.last}
+	return Mark{size: l.Pending(), records: w.pending.Len(),
+		metas: len(w.pendingMetas), last: w.last}
 }
 
-// Rewind takes the key-value records that were added since m out of the current batch. Meanwhile there
-// must have been no Commit and no AppendMeta. References that AppendKV returned for them are no longer
-// valid.
+// Rewind removes the key-value records that were added since m from the current batch. There must
+// have been no Commit and no AppendMeta since. References that AppendKV returned for these records
+// are no longer valid.
 func (l *Log) Rewind(m Mark) {
 	w := &l.w
 	if len(w.pendingMetas) != m.metas {
@@ -132,7 +136,7 @@ func (l *Log) AppendMeta(m Meta) error {
 	return nil
 }
 
-// addRecord makes the current batch longer by a record with n bytes of data, and returns the record.
+// addRecord adds space for a record with n bytes of data to the current batch, and returns it.
 func (w *writer) addRecord(n int) ([]byte, error) {
 	if n > format.MaxRecord {
 		return nil, fmt.Errorf("history: a record of %d bytes, the most is %d", n, format.MaxRecord)
@@ -171,16 +175,17 @@ func (w *writer) ensureBuffer(n int) {
 // outcome of the raft log up to a, and then visible to readers. It does not sync. a must not be
 // below the position before.
 //
-// It may wait for the background to seal the segment before last and to allocate the next one. An
-// error that is a kv.Shortage means that the batch could not be written for lack of space, file
-// descriptors or memory: it is kept, and Commit may be called again. Every other error is final.
+// It may wait for the seal of the segment before the open one, and for the next segment. An error
+// that is a kv.Shortage means that the batch could not be written for lack of space, file descriptors
+// or memory: it is kept, and Commit may be called again. Every other error is final.
 func (l *Log) Commit(a Applied) error {
 	w := &l.w
 	if err := l.end.checkWritable(); err != nil {
 		return err
 	}
 	if a.Index < w.applied.Index || a.Term < w.applied.Term {
-		return l.end.fail(fmt.Errorf("history: position %d/%d cannot follow %d/%d", a.Term, a.Index, w.applied.Term, w.applied.Index))
+		return l.end.fail(fmt.Errorf("history: position %d/%d cannot follow %d/%d", a.Term, a.Index,
+			w.applied.Term, w.applied.Index))
 	}
 	w.ensureBuffer(0)
 	err := l.makeRoom(format.Align8(int64(w.pos - w.start)))
@@ -195,21 +200,24 @@ func (l *Log) Commit(a Applied) error {
 	return err
 }
 
-// writeBatch writes the current batch to the open segment, which has room for it, and publishes it.
+// writeBatch writes the current batch to the open segment, which has room for it, and lets readers
+// see it.
 func (l *Log) writeBatch(a Applied) error {
 	w, seg := &l.w, l.w.seg
 	n := int(format.Align8(int64(w.pos - w.start)))
 	b := w.buf[w.start : w.start+n]
 	h := format.BatchHeader{Synced: seg.Synced.Load(), Applied: a, Revision: w.last.Main}
 	if err := seg.WriteBatch(&h, b, w.pending.Sparse, w.pendingMetas); err != nil {
-		err = vfs.MarkShortage(fmt.Errorf("history: write %s at offset %d: %w", seg.Path, seg.End, err))
+		err = vfs.MarkShortage(fmt.Errorf("history: write %s at offset %d: %w",
+			seg.Path, seg.End, err))
 		if kv.Shortage(err) {
 			return err // the next try writes to the same place
 		}
 		return l.end.fail(err)
 	}
 	if !w.inSeg {
-		seg.Memory.Chunks = append(seg.Memory.Chunks, growing.Chunk{Start: seg.End - h.Length, Buf: w.buf[w.start:]})
+		seg.Memory.Chunks = append(seg.Memory.Chunks,
+			growing.Chunk{Start: seg.End - h.Length, Buf: w.buf[w.start:]})
 		w.inSeg = true
 	}
 	w.applied = a
@@ -220,7 +228,7 @@ func (l *Log) writeBatch(a Applied) error {
 	w.clearBatch()
 	l.cat.commitBatch(seg, w.last, w.applied)
 	l.noteLeft()
-	// Only now: what is in the index must be in what a Sync that follows makes durable.
+	// Only now: a Sync that follows must make everything durable that the index has.
 	for _, off := range metas {
 		r, _, err := format.DecodeRecord(b[off:])
 		if err != nil {
@@ -235,8 +243,9 @@ func (l *Log) writeBatch(a Applied) error {
 	return nil
 }
 
-// dropLargeBuffer drops the buffer of a batch that was just added to the open segment if it is large: otherwise the batches that follow,
-// in segments to come, would keep it alive. The segment gets a copy of its part if much of the buffer is empty.
+// dropLargeBuffer drops the buffer of a batch that was just added to the open segment if it is
+// large: otherwise the batches that follow, in segments to come, would keep it alive. The segment
+// gets a copy of its part if much of the buffer is empty.
 func (w *writer) dropLargeBuffer() {
 	if len(w.buf) <= keptBuffer {
 		return
@@ -251,7 +260,7 @@ func (w *writer) dropLargeBuffer() {
 	w.buf, w.start, w.pos, w.inSeg = nil, 0, 0, false
 }
 
-// clearBatch empties the current batch. What it did to last and metas stays.
+// clearBatch empties the current batch. Its changes of last and metas stay.
 func (w *writer) clearBatch() {
 	w.pos, w.began = w.start, false
 	w.view = View{}
@@ -260,7 +269,7 @@ func (w *writer) clearBatch() {
 	w.metas.Commit()
 }
 
-// reuse empties s, and drops its memory if it is large.
+// reuse returns s without elements, or nil if its memory is large.
 func reuse[T any](s []T) []T {
 	if cap(s) > 1<<14 {
 		return nil

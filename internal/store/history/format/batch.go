@@ -35,8 +35,8 @@ func (h *BatchHeader) Encode(b []byte, seed uint32) {
 	LE.PutUint32(b, h.Sum)
 }
 
-// DecodeBatchHeader decodes a header without checking its checksum. It returns false if b does not begin with one
-// whose batch fits into room bytes.
+// DecodeBatchHeader decodes a header without checking its checksum. It returns false if b does not
+// begin with one whose batch fits into room bytes.
 func DecodeBatchHeader(b []byte, room int64) (BatchHeader, bool) {
 	if len(b) < BatchHeaderSize || string(b[4:8]) != BatchMagic {
 		return BatchHeader{}, false
@@ -59,8 +59,8 @@ func (h *BatchHeader) Check(b []byte, seed uint32) bool {
 	return h.Sum == crc32.Update(seed, Castagnoli, b[4:h.Length])
 }
 
-// WalkBatch calls fn with every record of b, a whole batch whose checksum matches, and its offset in
-// the batch.
+// WalkBatch calls fn with every record of b, a whole batch whose checksum matches, and its offset
+// in the batch.
 func WalkBatch(b []byte, h *BatchHeader, fn func(off int, r Record) error) error {
 	off := BatchHeaderSize
 	for n := range h.Records {

@@ -11,7 +11,7 @@ import (
 type Chain struct {
 	NextID   uint64 // of the segment that must follow
 	Sum      uint32 // of the last batch
-	Revision int64  // the newest main revision, which may be above that of the last record
+	Revision int64  // the newest main revision; the last record may have a lower one
 	Last     kv.Rev // the newest revision; its sub revision is 0 if the record itself was reclaimed
 	Applied  Applied
 }
@@ -40,7 +40,9 @@ func (c *Chain) CheckSealed(f *Footer, path string) error {
 	case f.Before != c.Sum:
 		return Corrupt(path, 0, "the segment does not continue the one before it")
 	case f.Records > 0 && !c.Last.Less(f.First):
-		return Corrupt(path, 0, "the segment begins at revision %d/%d, which is not above that of the one before it", f.First.Main, f.First.Sub)
+		return Corrupt(path, 0,
+			"the segment begins at revision %d/%d, which is not above revision %d/%d, the end of the segment before it",
+			f.First.Main, f.First.Sub, c.Last.Main, c.Last.Sub)
 	}
 	return nil
 }
@@ -54,7 +56,8 @@ type Identity struct {
 	known               bool
 }
 
-// Check compares the identity with that in a header. An unknown identity becomes that of the header.
+// Check compares the identity with the ids in a header. An unknown identity takes the ids of the
+// header.
 func (i *Identity) Check(h *Header, path string) error {
 	if !i.known && i.ClusterID == 0 && i.MemberID == 0 {
 		i.ClusterID, i.MemberID = h.ClusterID, h.MemberID

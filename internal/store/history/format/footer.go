@@ -14,10 +14,12 @@ const (
 	flagSparse = 1
 )
 
-// Footer ends a sealed segment. Before it are the tables: the offsets of the records and of the meta records.
+// Footer ends a sealed segment. Before it are the tables: the offsets of the records and of the
+// meta records.
 type Footer struct {
 	Sparse bool
-	// FirstID and LastID are the segments that this one stands for, Generation is how often it was rewritten.
+	// FirstID and LastID are the segments that this one stands for, Generation is how often it was
+	// rewritten.
 	FirstID, LastID uint64
 	Generation      uint32
 	BodyEnd         uint32 // where the batches end and the tables begin
@@ -30,8 +32,8 @@ type Footer struct {
 	First, Last kv.Rev // of the records, if there are any
 	Revision    int64  // the newest main revision when the last batch was written
 	Applied     Applied
-	// Before and After are the checksums of the batch before the first one and of the last one: they
-	// chain the segments.
+	// Before and After are the checksums of the batch before the first one and of the last one:
+	// they chain the segments.
 	Before, After uint32
 	TableSum      uint32
 	// Live is how many bytes of records there were when the footer was written.
@@ -129,7 +131,8 @@ func DecodeFooter(b []byte, headerSum uint32, size int64) (Footer, error) {
 	return f, nil
 }
 
-// Tables splits b, the tables before f, into the table of the records and the offsets of the meta records.
+// Tables splits b, the tables before f, into the table of the records and the offsets of the meta
+// records.
 func (f *Footer) Tables(b []byte) (t FileTable, metas []byte) {
 	t = FileTable{first: f.First.Main, records: int(f.Records), Sorted: f.Sparse}
 	if f.Sparse {

@@ -31,7 +31,8 @@ var Castagnoli = crc32.MakeTable(crc32.Castagnoli)
 // LE is the byte order of all numbers.
 var LE = binary.LittleEndian
 
-// CorruptError is damage: bytes on disk that differ from what was written. errors.Is(err, kv.ErrCorrupt) holds.
+// CorruptError is damage: bytes on disk that differ from what was written. errors.Is(err,
+// kv.ErrCorrupt) holds.
 type CorruptError struct {
 	File string
 	// Offset is where in the file the damaged piece begins.
@@ -42,7 +43,8 @@ type CorruptError struct {
 }
 
 func (e *CorruptError) Error() string {
-	return fmt.Sprintf("history: %s at offset %d: %s: %s", e.File, e.Offset, kv.ErrCorrupt, e.Reason)
+	return fmt.Sprintf("history: %s at offset %d: %s: %s", e.File, e.Offset,
+		kv.ErrCorrupt, e.Reason)
 }
 
 // Is makes errors.Is(err, kv.ErrCorrupt) true.

@@ -6,8 +6,8 @@ import (
 	"hash/crc32"
 )
 
-// Header begins every segment. Its checksum is the seed of all later checksums, so that no part of another
-// segment or member, or of an earlier use of the file, passes for a part of this segment.
+// Header begins every segment. Its checksum is the seed of all later checksums, so that no part of
+// another segment or member, or of an earlier use of the file, passes for a part of this segment.
 type Header struct {
 	Version   uint32
 	ClusterID uint64
@@ -22,7 +22,8 @@ type Header struct {
 func NewHeader(member Identity, id uint64) Header {
 	var salt [8]byte
 	_, _ = rand.Read(salt[:]) // documented never to fail
-	return Header{Version: Version, ClusterID: member.ClusterID, MemberID: member.MemberID, ID: id, Salt: LE.Uint64(salt[:])}
+	return Header{Version: Version, ClusterID: member.ClusterID, MemberID: member.MemberID, ID: id,
+		Salt: LE.Uint64(salt[:])}
 }
 
 // Encode returns the encoded header and sets its checksum.

@@ -10,8 +10,7 @@ const (
 	SealedSuffix = ".seg"
 	TempSuffix   = ".tmp" // an unfinished file
 
-	// ReserveName is the file of allocated space. It has a name that no segment has, so that a version that does not
-	// know it only warns.
+	// ReserveName is the file of allocated space. No segment has such a name.
 	ReserveName = "reserve"
 )
 

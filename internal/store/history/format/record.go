@@ -3,6 +3,7 @@ package format
 import (
 	"errors"
 	"hash/crc32"
+
 	"vigil/internal/kv"
 )
 
@@ -16,7 +17,7 @@ const (
 	KindMetaDeletion
 )
 
-// Record is a decoded record; Data aliases the bytes it was decoded from.
+// Record is a decoded record. Data aliases the encoded bytes.
 type Record struct {
 	Kind Kind
 	Rev  kv.Rev // zero for meta records
@@ -39,19 +40,21 @@ func RecordRev(b []byte) kv.Rev {
 	return kv.Rev{Main: int64(LE.Uint64(b[8:])), Sub: int64(LE.Uint32(b[16:]))}
 }
 
-// RecordKind returns the kind of the record whose header begins b. It may be one that does not exist.
+// RecordKind returns the kind of the record whose header begins b. It may be one that does not
+// exist.
 func RecordKind(b []byte) Kind { return Kind(b[7] >> 4) }
 
 var (
-	errRecordShort = errors.New("a record is longer than what holds it")
+	errRecordShort = errors.New("a record is longer than the bytes that hold it")
 	ErrRecordKind  = errors.New("a record is of an unknown kind")
 	ErrRecordSum   = errors.New("the checksum of a record does not match")
 	errRecordMeta  = errors.New("a meta record is malformed")
-	errBatchCount  = errors.New("a batch does not hold the records it says")
+	errBatchCount  = errors.New("a batch has more bytes than its number of records takes")
 	errBatchEnd    = errors.New("a batch does not end where its records do")
 )
 
-// DecodeRecord decodes the record with which b begins and returns its size. It does not check the checksum.
+// DecodeRecord decodes the record with which b begins and returns its size. It does not check the
+// checksum.
 func DecodeRecord(b []byte) (r Record, size int, err error) {
 	if len(b) < RecordHeaderSize || RecordSize(b) > len(b) {
 		return Record{}, 0, errRecordShort
@@ -109,7 +112,8 @@ func DecodeMeta(r Record) (Meta, error) {
 		return Meta{}, errRecordMeta
 	}
 	end := 5 + int(LE.Uint32(r.Data[1:]))
-	m := Meta{Bucket: r.Data[0], Key: r.Data[5:end:end], Value: r.Data[end:], Deleted: r.Kind == KindMetaDeletion}
+	m := Meta{Bucket: r.Data[0], Key: r.Data[5:end:end], Value: r.Data[end:],
+		Deleted: r.Kind == KindMetaDeletion}
 	if m.Deleted && len(m.Value) > 0 {
 		return Meta{}, errRecordMeta
 	}

@@ -21,11 +21,11 @@ type locator interface {
 	Len() int
 }
 
-// Table is a locator that grows. Its entries never change, so a copy of the struct stays valid while the original
-// grows.
+// Table is a locator that grows. Its entries never change, so a copy of the struct stays valid
+// while the original grows.
 //
-// It is dense as long as the revisions are: main revisions without a long gap, each with subs from 0
-// on without a hole. Then a lookup is two array reads. The first record that breaks this makes it
+// It is dense as long as the revisions are: main revisions without a long gap, each with subs from
+// 0 on without a hole. Then a lookup is two array reads. The first record that breaks this makes it
 // sparse: sorted entries and a binary search.
 type Table struct {
 	first  int64
@@ -224,8 +224,9 @@ func (t *FileTable) Fence() {
 	}
 }
 
-// Locate is Find that first asks resident for every part of the table that it reads, and that Offset reads for the record and those next to
-// it: n bytes at off. ok is false if that says no, or if there is no record.
+// Locate is Find that first asks resident for every part of the table that it reads, and that
+// Offset reads for the record and those next to it: n bytes at off. ok is false if resident returns
+// false, or if there is no record.
 func (t *FileTable) Locate(rev kv.Rev, resident func(off, n int) bool) (i int, ok bool) {
 	if t.Sorted {
 		after := sort.Search(len(t.fences), func(k int) bool { return rev.Less(t.fences[k]) })

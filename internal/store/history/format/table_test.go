@@ -30,7 +30,8 @@ func TestTable(t *testing.T) {
 				default:
 					continue
 				}
-				recs = append(recs, Entry{rev.Main, uint32(rev.Sub), uint32(10 * (len(list) + len(recs)))})
+				recs = append(recs, Entry{rev.Main, uint32(rev.Sub),
+					uint32(10 * (len(list) + len(recs)))})
 			}
 			want := tab.SizeWith(recs)
 			for _, e := range recs {
@@ -47,7 +48,8 @@ func TestTable(t *testing.T) {
 		if tab.Sorted && !breaks {
 			t.Fatalf("seed %d: a dense list became sparse", seed)
 		}
-		f := Footer{Sparse: tab.Sorted, Records: uint32(tab.Len()), Mains: uint32(len(tab.Mains)), First: list[0], Last: rev}
+		f := Footer{Sparse: tab.Sorted, Records: uint32(tab.Len()), Mains: uint32(len(tab.Mains)),
+			First: list[0], Last: rev}
 		encoded := tab.Encode(nil)
 		if int64(len(encoded)) != tab.Size() || tab.Size() != f.TableSize() {
 			t.Fatalf("seed %d: %d bytes, want %d", seed, len(encoded), tab.Size())
@@ -65,7 +67,8 @@ func TestTable(t *testing.T) {
 				}
 			}
 			for range 200 {
-				r := kv.Rev{Main: list[0].Main - 2 + rng.Int64N(rev.Main-list[0].Main+5), Sub: rng.Int64N(6) - 1}
+				r := kv.Rev{Main: list[0].Main - 2 + rng.Int64N(rev.Main-list[0].Main+5),
+					Sub: rng.Int64N(6) - 1}
 				want, ok := number[r]
 				if !ok {
 					want = -1
@@ -85,8 +88,8 @@ func TestTable(t *testing.T) {
 	}
 }
 
-// TestLocate: Locate finds what Find finds, asks for every byte of the table that this needs, and for no more than a page or two, and
-// finds nothing if one of the parts is not in memory.
+// TestLocate: Locate finds what Find finds, asks for every byte of the table that this needs, and
+// for no more than a page or two, and finds nothing if one of the parts is not in memory.
 func TestLocate(t *testing.T) {
 	for seed := range uint64(30) {
 		rng := rand.New(rand.NewPCG(seed, 5))
@@ -105,12 +108,14 @@ func TestLocate(t *testing.T) {
 				rev = kv.Rev{Main: rev.Main + 1 + rng.Int64N(3)}
 			}
 		}
-		f := Footer{Sparse: tab.Sorted, Records: uint32(n), Mains: uint32(len(tab.Mains)), First: first}
+		f := Footer{Sparse: tab.Sorted, Records: uint32(n),
+			Mains: uint32(len(tab.Mains)), First: first}
 		encoded := tab.Encode(nil)
 		file, _ := f.Tables(encoded)
 		file.Fence()
 		for range 500 {
-			at := kv.Rev{Main: first.Main - 2 + rng.Int64N(rev.Main-first.Main+5), Sub: rng.Int64N(4) - 1}
+			at := kv.Rev{Main: first.Main - 2 + rng.Int64N(rev.Main-first.Main+5),
+				Sub: rng.Int64N(4) - 1}
 			asked := map[int]bool{}
 			parts := 0
 			i, ok := file.Locate(at, func(off, n int) bool {
@@ -133,9 +138,12 @@ func TestLocate(t *testing.T) {
 			}
 			part, _ := f.Tables(other)
 			part.fences = file.fences
-			if j, found := part.Locate(at, func(int, int) bool { return true }); found != ok || ok && (j != i || part.Offset(j) != file.Offset(i) ||
-				i > 0 && part.Offset(i-1) != file.Offset(i-1) || i+1 < n && part.Offset(i+1) != file.Offset(i+1)) {
-				t.Fatalf("seed %d: revision %v is record %d, %v, by what was asked for, want %d", seed, at, j, found, i)
+			if j, found := part.Locate(at, func(int, int) bool { return true }); found != ok ||
+				ok && (j != i || part.Offset(j) != file.Offset(i) ||
+					i > 0 && part.Offset(i-1) != file.Offset(i-1) ||
+					i+1 < n && part.Offset(i+1) != file.Offset(i+1)) {
+				t.Fatalf("seed %d: revision %v is record %d, %v, by what was asked for, want %d",
+					seed, at, j, found, i)
 			}
 			for no := range parts {
 				k := 0

@@ -11,7 +11,8 @@ var ErrVersion = errors.New("history: unknown format version")
 // CheckVersion rejects a file in another version of the format. Each file has its own version.
 func CheckVersion(version uint32, path string) error {
 	if version != Version {
-		return fmt.Errorf("%w: %s is in version %d, this program reads version %d", ErrVersion, path, version, Version)
+		return fmt.Errorf("%w: %s is in version %d, this program reads version %d", ErrVersion,
+			path, version, Version)
 	}
 	return nil
 }

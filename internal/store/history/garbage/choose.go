@@ -24,12 +24,13 @@ type Terms struct {
 	Thorough bool  // everything that can be won is wanted
 }
 
-// Choose returns the candidates to rewrite into one: cs[from:to], none if nothing is worth it. It changes their OK.
-// DESIGN.md has the table of its cases.
+// Choose returns the candidates to rewrite into one: cs[from:to], none if nothing is worth it. It
+// changes their OK. DESIGN.md has the table of its cases.
 //
-// Rewriting the segment with the largest share of garbage wins most. A tombstone can only be dropped when no older
-// segment has a dead record, which could be of its key. So when the rest are tombstones that wait for a little garbage
-// in older segments, the oldest segment with garbage is rewritten. Every choice wins something, so rewriting ends.
+// Rewriting the segment with the largest share of garbage wins most. A tombstone can only be
+// dropped when no older segment has a dead record, which could be of its key. So when the rest are
+// tombstones that wait for a little garbage in older segments, the oldest segment with garbage is
+// rewritten. Every choice wins something, so rewriting ends.
 func Choose(cs []Candidate, garbage int64, t Terms) (from, to int) {
 	if garbage <= t.Allowed {
 		return 0, 0

@@ -11,8 +11,9 @@ type Set struct {
 	bits []uint64
 	// Dead counts all of them, Tombstones the tombstones among them.
 	Dead, Tombstones Count
-	// Unsure is set if other records may be dead that are not marked, because they could not be found. A tombstone in this
-	// or a later segment may then delete a put that stays, and must stay too, until the next Open.
+	// Unsure is set if other records may be dead that are not marked, because they could not be
+	// found. A tombstone in this or a later segment may then delete a put that stays, and must stay
+	// too, until the next Open.
 	Unsure bool
 }
 

@@ -17,13 +17,14 @@ type Disk struct {
 	Unknown     bool  // how much is free could not be found out
 	Segment     int64 // what a segment may have
 	Merged      int64 // what a merged one should have
-	Reserve     int64 // what is kept for rewrites
+	Reserve     int64 // the size of the file that is kept for rewrites
 }
 
 // Terms returns the terms of the next choice, and how many bytes a second the rewrite may take.
 func (d *Disk) Terms(dead, live int64, thorough bool) (t Terms, rate int64) {
 	share, rate := d.urgency()
-	t = Terms{Allowed: live/100*share + d.Segment/1024, Size: d.Merged, Room: math.MaxInt64, Thorough: thorough}
+	t = Terms{Allowed: live/100*share + d.Segment/1024, Size: d.Merged, Room: math.MaxInt64,
+		Thorough: thorough}
 	if thorough {
 		t.Allowed, rate = 0, max(rate, 4*rewriteRate)
 	}
@@ -31,15 +32,16 @@ func (d *Disk) Terms(dead, live int64, thorough bool) (t Terms, rate int64) {
 		rate = max(rate, 4*rewriteRate)
 	}
 	if rate == math.MaxInt64 {
-		// On a full disk only the reserve can be written to, on a nearly full one a part of the free space.
+		// On a full disk only the reserve can be written to, on a nearly full one a part of the
+		// free space.
 		t.Room = max(d.Reserve, d.Free/2)
 		t.Size = min(t.Size, t.Room)
 	}
 	return t, rate
 }
 
-// urgency returns how many percent of the live bytes may be garbage and how fast it is reclaimed: less and
-// faster the fuller the disk is.
+// urgency returns how many percent of the live bytes may be garbage and how fast it is reclaimed:
+// less and faster the fuller the disk is.
 func (d *Disk) urgency() (share, rate int64) {
 	switch {
 	case d.Unknown:

@@ -20,8 +20,8 @@ type Copy struct {
 	metas  []uint32
 }
 
-// Copy returns the segment up to end, with the copy of Memory that was made then. It reads every batch. Other goroutines
-// may append batches concurrently.
+// Copy returns the segment up to end, with the copy of Memory that was made then. It reads every
+// batch. Other goroutines may append batches concurrently.
 func (s *Segment) Copy(memory Memory, end uint32) (*Copy, error) {
 	c := &Copy{seg: s, memory: memory, foot: format.Footer{
 		Sparse:  memory.Sorted,
@@ -48,7 +48,8 @@ func (s *Segment) Copy(memory Memory, end uint32) (*Copy, error) {
 		}
 	}
 	if at != end {
-		return nil, format.Corrupt(s.Path, int64(at), "the batches in memory end here and not at %d", end)
+		return nil, format.Corrupt(s.Path, int64(at),
+			"the batches in memory end here and not at %d", end)
 	}
 	c.foot.Metas = uint32(len(c.metas))
 	return c, nil
@@ -109,7 +110,8 @@ func (c *Copy) Write(ctx context.Context, file vfs.File) error {
 		end = format.LE.AppendUint32(end, off)
 	}
 	foot.TableSum = crc32.Update(head.Sum, format.Castagnoli, end)
-	end = append(end, make([]byte, foot.FileSize()-format.FooterSize-int64(foot.BodyEnd)-int64(len(end)))...)
+	end = append(end, make([]byte,
+		foot.FileSize()-format.FooterSize-int64(foot.BodyEnd)-int64(len(end)))...)
 	end = append(end, foot.Encode(head.Sum)...)
 
 	if err := file.Preallocate(foot.FileSize()); err != nil {

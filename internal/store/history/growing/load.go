@@ -31,13 +31,15 @@ func (s *Segment) readHeader(id uint64, member *format.Identity) (err error) {
 		return err
 	}
 	if s.Head.ID != id {
-		return format.Corrupt(s.Path, 0, "the file is %s by its content", format.SegmentName(s.Head.ID))
+		return format.Corrupt(s.Path, 0, "the file is %s by its content",
+			format.SegmentName(s.Head.ID))
 	}
 	s.Alloc, err = s.File.Size()
 	return err
 }
 
-// TrustChain sets the end of what is before the segment to what its first batch records, if that batch has a header.
+// TrustChain takes the checksum of the batch before the segment from its first batch, if that has a
+// header. It returns false otherwise.
 func (s *Segment) TrustChain(c *format.Chain) bool {
 	b := make([]byte, format.BatchHeaderSize)
 	if segfile.ReadFull(s.File, s.Path, b, format.HeaderSize) != nil {
@@ -50,8 +52,8 @@ func (s *Segment) TrustChain(c *format.Chain) bool {
 	return ok
 }
 
-// Load reads the batches that continue the chain c, up to the first that is not whole, and advances c. It calls meta with
-// every meta record; meta may keep it.
+// Load reads the batches that continue the chain c, up to the first that is not whole, and advances
+// c. It calls meta with every meta record; meta may keep it.
 func (s *Segment) Load(c *format.Chain, meta func(format.Meta)) error {
 	s.FollowChain(c)
 	win := window{seg: s}
@@ -79,14 +81,15 @@ func (s *Segment) Load(c *format.Chain, meta func(format.Meta)) error {
 				return nil
 			}
 			if !c.Last.Less(rec.Rev) {
-				return fmt.Errorf("revision %d/%d follows %d/%d", rec.Rev.Main, rec.Rev.Sub, c.Last.Main, c.Last.Sub)
+				return fmt.Errorf("revision %d/%d follows %d/%d", rec.Rev.Main, rec.Rev.Sub,
+					c.Last.Main, c.Last.Sub)
 			}
 			c.Last = rec.Rev
 			s.addRecord(rec.Rev, at)
 			return nil
 		})
 		if err == nil && (h.Revision < c.Last.Main || h.Synced > start) {
-			err = errors.New("the header of a batch contradicts what is before it")
+			err = errors.New("the header of a batch contradicts the batches before it")
 		}
 		if err != nil {
 			return format.Corrupt(s.Path, int64(start), "%v", err)
@@ -143,7 +146,7 @@ func (w *window) readBytes(off, n int64) ([]byte, error) {
 	return buf[:n], nil
 }
 
-// dropRest drops the memory of what was read after the last good batch.
+// dropRest drops the chunk that was read after the last good batch.
 func (w *window) dropRest() {
 	m := &w.seg.Memory
 	if n := len(m.Chunks); n > 0 && m.Chunks[n-1].Start >= w.seg.End {

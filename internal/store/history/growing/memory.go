@@ -5,8 +5,8 @@ import (
 	"vigil/internal/store/history/format"
 )
 
-// Chunk is a piece of a segment in memory: Buf[0] is the byte at offset Start. The bytes after the last record
-// in a table belong to the writer alone.
+// Chunk is a piece of a segment in memory: Buf[0] is the byte at offset Start. The bytes after the
+// last record in a table belong to the writer alone.
 type Chunk struct {
 	Start uint32
 	Buf   []byte
@@ -15,8 +15,8 @@ type Chunk struct {
 // ChunkBytes is the size of the chunks. A reference to a record keeps its chunk from being freed.
 const ChunkBytes = 512 << 10
 
-// Memory is a segment, or a part of one, in memory. It is a value that grows only by appending, so a copy of it never
-// changes.
+// Memory is a segment, or a part of one, in memory. It is a value that grows only by appending, so
+// a copy of it never changes.
 type Memory struct {
 	format.Table
 	Chunks []Chunk

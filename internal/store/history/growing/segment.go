@@ -34,7 +34,8 @@ type Segment struct {
 	dirty         int64  // the end of the bytes of a loaded segment that are not zero
 }
 
-// Create writes the header to file, which is empty or holds zeros, and has size bytes of allocated space.
+// Create writes the header to file, which is empty or holds zeros, and has size bytes of allocated
+// space.
 func Create(file vfs.File, path string, head format.Header, size int64) (*Segment, error) {
 	s := &Segment{Head: head, Path: path, File: file, Alloc: size, End: format.HeaderSize}
 	if _, err := file.WriteAt(s.Head.Encode(), 0); err != nil {
@@ -57,17 +58,19 @@ func (s *Segment) FollowChain(c *format.Chain) {
 // Metas returns the number of meta records.
 func (s *Segment) Metas() int { return len(s.metas) }
 
-// SealedSize returns the size of the file after a batch of n bytes with these records and that many meta records, a mark
-// and the seal.
+// SealedSize returns the size of the file after a batch of n bytes with these records and that many
+// meta records, a mark and the seal.
 func (s *Segment) SealedSize(n int64, recs []format.Entry, metas int) int64 {
 	tables := s.Memory.SizeWith(recs) + int64(4*(len(s.metas)+metas))
 	return format.SealedSize(int64(s.End)+n+format.BatchHeaderSize, tables)
 }
 
-// WriteBatch writes b, a batch without its header, at the end of the file and adds its records, whose offsets are those
-// in b. In h, the caller sets Synced, Applied and Revision. After an error, nothing is changed but h and the header in b.
-// The caller keeps b in a chunk of Memory if the records are read from it.
-func (s *Segment) WriteBatch(h *format.BatchHeader, b []byte, recs []format.Entry, metas []uint32) error {
+// WriteBatch writes b, a batch without its header, at the end of the file and adds its records,
+// whose offsets are those in b. In h, the caller sets Synced, Applied and Revision. After an error,
+// nothing is changed but h and the header in b. The caller keeps b in a chunk of Memory if the
+// records are read from it.
+func (s *Segment) WriteBatch(h *format.BatchHeader, b []byte, recs []format.Entry,
+	metas []uint32) error {
 	h.Length, h.Prev, h.Records = uint32(len(b)), s.after, uint32(len(recs)+len(metas))
 	h.Encode(b, s.Head.Sum)
 	if _, err := s.File.WriteAt(b, int64(s.End)); err != nil {
@@ -114,8 +117,8 @@ func (s *Segment) Footer() format.Footer {
 	}
 }
 
-// WriteTables writes the tables and the footer after the batches, and cuts the file there. It sets the fields of the
-// footer that describe the content.
+// WriteTables writes the tables and the footer after the batches, and cuts the file there. It sets
+// the fields of the footer that describe the content.
 func (s *Segment) WriteTables(foot *format.Footer) error {
 	foot.Sparse = s.Memory.Sorted
 	foot.BodyEnd = s.End

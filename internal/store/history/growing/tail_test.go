@@ -20,10 +20,12 @@ func (f *counted) ReadAt(p []byte, off int64) (int, error) {
 	return bytes.NewReader(f.b).ReadAt(p, off)
 }
 
-// A torn batch may hold a value that a client has filled with what looks like headers of long batches. Not each of them is read.
+// A torn batch may hold a value that a client has filled with what looks like headers of long
+// batches. Not each of them is read.
 func TestTailOfHeaders(t *testing.T) {
 	f := &counted{b: make([]byte, 256<<10)}
-	for off := format.HeaderSize; off+format.BatchHeaderSize <= len(f.b); off += format.BatchHeaderSize {
+	for off := format.HeaderSize; off+
+		format.BatchHeaderSize <= len(f.b); off += format.BatchHeaderSize {
 		copy(f.b[off+4:], format.BatchMagic)
 		format.LE.PutUint32(f.b[off+8:], uint32(len(f.b)-off)&^7)
 		format.LE.PutUint32(f.b[off+20:], 1<<31)

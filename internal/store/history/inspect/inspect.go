@@ -31,7 +31,7 @@ type Options struct {
 	FS  vfs.FS
 	Dir string
 	// SealedOnly leaves out everything that may change while a log is open on the directory. What
-	// is then read may be removed meanwhile, which is no error, and how files follow each
+	// is then read may be removed at any time, which is not an error, and how files follow each
 	// other is not checked.
 	SealedOnly bool
 }
@@ -49,12 +49,12 @@ type File struct {
 	Batches, Records, Metas int
 	First, Last             kv.Rev
 	Applied                 format.Applied
-	// Torn is the number of bytes after the last whole batch that Open would overwrite with zeros: the parts of batches
-	// that a crash left and that were not known to be durable.
+	// Torn is the number of bytes after the last whole batch that Open would overwrite with zeros:
+	// the parts of batches that a crash left and that were not known to be durable.
 	Torn int64
 	// Err is the first thing that is wrong with it: a format.CorruptError, or an error that wraps
-	// format.ErrVersion, format.ErrIdentity or that of the operation that failed. A file that was removed
-	// meanwhile has fs.ErrNotExist.
+	// format.ErrVersion, format.ErrIdentity or the error of the operation that failed. A file that
+	// was removed before it was read has fs.ErrNotExist.
 	Err error
 }
 
@@ -62,8 +62,8 @@ type File struct {
 type Inspection struct {
 	// Bytes is the size of all files that will be read.
 	Bytes int64
-	// ClusterID and MemberID are those of the first file whose header is good, Applied and Revision
-	// the end of what was found. They are complete when Files has ended.
+	// ClusterID and MemberID are the ids in the first good header, Applied and Revision the end of
+	// the history that was found. They are complete when Files has ended.
 	ClusterID, MemberID uint64
 	Applied             format.Applied
 	Revision            int64
@@ -77,7 +77,8 @@ type Inspection struct {
 	lost bool
 }
 
-// Start begins the inspection of the log in a directory. It fails with fs.ErrNotExist if there is none.
+// Start begins the inspection of the log in a directory. It fails with fs.ErrNotExist if there is
+// none.
 func Start(o Options) (*Inspection, error) {
 	o.FS = vfs.ReadOnly(o.FS)
 	in := &Inspection{o: o, sizes: map[string]int64{}, chain: format.Chain{NextID: 1}}
@@ -118,8 +119,8 @@ func (in *Inspection) addSize(name string) {
 	}
 }
 
-// Files reads every byte of the files that means something, one file after another, and yields what it
-// found. It ends early when ctx is done. It is called once.
+// Files reads every byte of the files that means something, one file after another, and yields what
+// it found. It ends early when ctx is done. It is called once.
 func (in *Inspection) Files(ctx context.Context) iter.Seq[File] {
 	return func(yield func(File) bool) {
 		for i := range in.files.Sealed {
@@ -149,7 +150,8 @@ func (in *Inspection) Files(ctx context.Context) iter.Seq[File] {
 
 // readSealed reads a sealed segment. It returns the missing segments before it as well.
 func (in *Inspection) readSealed(ctx context.Context, f *segfile.Name) []File {
-	out := File{Name: f.Name, Kind: KindSealed, Bytes: in.sizes[f.Name], FirstID: f.First, LastID: f.Last}
+	out := File{Name: f.Name, Kind: KindSealed, Bytes: in.sizes[f.Name], FirstID: f.First,
+		LastID: f.Last}
 	var before []File
 	if !in.o.SealedOnly {
 		before = in.findGap(f.First)
@@ -252,12 +254,13 @@ func (in *Inspection) findGap(first uint64) []File {
 	if out.FirstID < out.LastID {
 		out.Name = format.SealedName(out.FirstID, out.LastID, 0)
 	}
-	out.Err = format.Corrupt(in.path(out.Name), 0, "segments %x to %x are missing", out.FirstID, out.LastID)
+	out.Err = format.Corrupt(in.path(out.Name), 0, "segments %x to %x are missing",
+		out.FirstID, out.LastID)
 	in.lost, in.chain.NextID = true, first
 	return []File{out}
 }
 
-// checkFollows returns what is wrong with how a sealed segment follows the one before it.
+// checkFollows returns an error if a sealed segment does not continue the one before it.
 func (in *Inspection) checkFollows(s *segfile.File) error {
 	if in.o.SealedOnly || in.lost {
 		return nil
@@ -277,7 +280,8 @@ func (in *Inspection) readLogs() []File {
 	ended := false
 	for _, id := range in.files.Logs {
 		out = append(out, in.findGap(id)...)
-		f := File{Name: format.SegmentName(id), Bytes: in.sizes[format.SegmentName(id)], Kind: KindAllocated, FirstID: id, LastID: id}
+		f := File{Name: format.SegmentName(id), Bytes: in.sizes[format.SegmentName(id)],
+			Kind: KindAllocated, FirstID: id, LastID: id}
 		seg, err := in.openLog(id, &f)
 		if err == nil && !ended {
 			err = in.loadLog(seg, &f)

@@ -4,14 +4,16 @@ import (
 	"errors"
 	"fmt"
 	"hash/crc32"
+
 	"vigil/internal/bitflip"
 	"vigil/internal/store/history/format"
 	"vigil/internal/store/history/segfile"
 	"vigil/internal/vfs"
 )
 
-// pinpoint makes the error about a damaged piece of a segment more exact: if one flipped bit explains
-// it, that bit; else the first record of a batch that is damaged. seed is the checksum of the header.
+// pinpoint makes the error about a damaged piece of a segment more exact: if one flipped bit
+// explains it, that bit; else the first record of a batch that is damaged. seed is the checksum of
+// the header.
 func pinpoint(file vfs.File, seed uint32, err error) error {
 	var c *format.CorruptError
 	if !errors.As(err, &c) {
@@ -49,7 +51,8 @@ func pinpoint(file vfs.File, seed uint32, err error) error {
 	}
 	got := crc32.Update(begin, format.Castagnoli, b)
 	exact := func(at int64, bit int) error {
-		return &format.CorruptError{File: c.File, Offset: at, Reason: fmt.Sprintf("bit %d is flipped (%s)", bit%8, c.Reason)}
+		return &format.CorruptError{File: c.File, Offset: at,
+			Reason: fmt.Sprintf("bit %d is flipped (%s)", bit%8, c.Reason)}
 	}
 	switch bit := bitflip.Find(b, got, format.LE.Uint32(want)); {
 	case bit >= 0:
@@ -68,7 +71,8 @@ func pinpoint(file vfs.File, seed uint32, err error) error {
 			break
 		}
 		if !format.CheckRecord(b[at : at+size]) {
-			return &format.CorruptError{File: c.File, Offset: off + int64(at), Reason: c.Reason + "; this record is the first bad one"}
+			return &format.CorruptError{File: c.File, Offset: off + int64(at),
+				Reason: c.Reason + "; this record is the first bad one"}
 		}
 		at += size
 	}
@@ -79,7 +83,8 @@ func pinpoint(file vfs.File, seed uint32, err error) error {
 func readFooter(file vfs.File, path string, seed uint32) *format.Footer {
 	size, err := file.Size()
 	b := make([]byte, format.FooterSize)
-	if err != nil || size < format.HeaderSize+format.FooterSize || segfile.ReadFull(file, path, b, size-format.FooterSize) != nil {
+	if err != nil || size < format.HeaderSize+format.FooterSize ||
+		segfile.ReadFull(file, path, b, size-format.FooterSize) != nil {
 		return nil
 	}
 	foot, err := format.DecodeFooter(b, seed, size)

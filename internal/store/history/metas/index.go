@@ -2,6 +2,7 @@ package metas
 
 import (
 	"sync"
+
 	"vigil/internal/store/history/format"
 )
 
@@ -51,7 +52,8 @@ func note[N comparable](x *Index, newest map[N]place, name N, id uint64, size in
 	newest[name] = place{id, size}
 }
 
-// Newest returns the segment of the newest record of a bucket and key; it returns false if there is none, or a deletion.
+// Newest returns the segment of the newest record of a bucket and key; it returns false if there is
+// none, or a deletion.
 func (x *Index) Newest(bucket byte, key []byte) (id uint64, ok bool) {
 	m := format.Meta{Bucket: bucket, Key: key}
 	x.mu.Lock()
@@ -83,8 +85,8 @@ func (x *Index) DeadIn(first, last uint64) (n int64) {
 	return n
 }
 
-// Clean records that the segments first to last were rewritten. Deletions that had to stay are not counted again;
-// otherwise they would be rewritten forever.
+// Clean records that the segments first to last were rewritten. Deletions that had to stay are not
+// counted again; otherwise they would be rewritten forever.
 func (x *Index) Clean(first, last uint64) {
 	x.mu.Lock()
 	defer x.mu.Unlock()

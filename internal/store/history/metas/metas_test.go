@@ -25,7 +25,8 @@ func listed(t *testing.T, records []format.Meta) map[string]string {
 	return out
 }
 
-// The State and the Index against maps, with keys and values around the lengths at which they are kept in another way.
+// The State and the Index against maps, with keys and values around the lengths at which they are
+// kept in another way.
 func TestAgainstModel(t *testing.T) {
 	seed := uint64(time.Now().UnixNano())
 	t.Logf("seed %d", seed)
@@ -41,7 +42,8 @@ func TestAgainstModel(t *testing.T) {
 		if !m.Deleted {
 			m.Value = text(32)
 		}
-		open = append(open, format.Meta{Bucket: m.Bucket, Key: bytes.Clone(m.Key), Value: bytes.Clone(m.Value), Deleted: m.Deleted})
+		open = append(open, format.Meta{Bucket: m.Bucket, Key: bytes.Clone(m.Key),
+			Value: bytes.Clone(m.Value), Deleted: m.Deleted})
 		if now[m.Name()] = string(m.Value); m.Deleted {
 			delete(now, m.Name())
 		}
@@ -54,8 +56,10 @@ func TestAgainstModel(t *testing.T) {
 			s.Apply(format.Meta{Bucket: 3, Key: []byte("later"), Value: []byte("on")})
 			s.Apply(format.Meta{Bucket: 3, Key: []byte("later"), Deleted: true})
 			s.Commit()
-			if a, k := listed(t, all), listed(t, kept); !maps.Equal(a, now) || !maps.Equal(k, committed) {
-				t.Fatalf("seed %d, step %d: %q of which %q are committed, want %q and %q", seed, i, a, k, now, committed)
+			if a, k := listed(t, all), listed(t, kept); !maps.Equal(a, now) ||
+				!maps.Equal(k, committed) {
+				t.Fatalf("seed %d, step %d: %q of which %q are committed, want %q and %q", seed, i,
+					a, k, now, committed)
 			}
 			committed = maps.Clone(now)
 			for i := range open {
@@ -96,7 +100,8 @@ func TestAgainstModel(t *testing.T) {
 				got, ok := x.Newest(bucket, key)
 				want, exists := places[string(bucket)+string(key)]
 				if got != want.id || ok != exists {
-					t.Fatalf("seed %d, step %d: %q of bucket %d is in %d, %v, want %+v", seed, i, key, bucket, got, ok, want)
+					t.Fatalf("seed %d, step %d: %q of bucket %d is in %d, %v, want %+v", seed, i,
+						key, bucket, got, ok, want)
 				}
 			}
 		}
@@ -107,7 +112,8 @@ func TestAgainstModel(t *testing.T) {
 			sum += dead[n]
 		}
 		if got := x.DeadIn(first, end); got != sum {
-			t.Fatalf("seed %d, step %d: %d bytes are dead in %d to %d, want %d", seed, i, got, first, end, sum)
+			t.Fatalf("seed %d, step %d: %d bytes are dead in %d to %d, want %d", seed, i, got,
+				first, end, sum)
 		}
 	}
 }

@@ -2,8 +2,8 @@ package metas
 
 import "vigil/internal/store/history/format"
 
-// Records of leases are many and small. They are kept in arrays of a fixed size: the garbage collector does not visit maps
-// without pointers, however large they are.
+// Records of leases are many and small. They are kept in arrays of a fixed size: the garbage
+// collector does not visit maps without pointers, however large they are.
 
 // shortText is a text of up to 15 bytes; the bytes after it are 0.
 type shortText struct {

@@ -8,15 +8,18 @@ import (
 	"vigil/internal/store/history/format"
 )
 
-// State holds the live value of each bucket and key: that of the last record. It is owned by one goroutine.
+// State holds the live value of each bucket and key, which is the value in the last record. One
+// goroutine owns it.
 type State struct {
 	buckets map[byte]*bucket
-	// before holds what the records since the last Commit have replaced, in their order, and pieces the bytes of it.
+	// before holds what the records since the last Commit have replaced, in their order, and pieces
+	// the bytes of it.
 	before []format.Meta
 	pieces pieces
 }
 
-// bucket holds the records of a bucket: in small if the key and the value are short enough, otherwise in large.
+// bucket holds the records of a bucket: in small if the key and the value are short enough,
+// otherwise in large.
 type bucket struct {
 	small map[shortText]shortValue
 	large map[string][]byte
@@ -132,7 +135,8 @@ func (s *State) All() []format.Meta {
 	return out
 }
 
-// Committed returns the records of all buckets without the changes since the last Commit, in no order.
+// Committed returns the records of all buckets without the changes since the last Commit, in no
+// order.
 func (s *State) Committed() []format.Meta {
 	before := map[string]*format.Meta{}
 	for i := range s.before {
@@ -144,7 +148,8 @@ func (s *State) Committed() []format.Meta {
 	out := slices.DeleteFunc(s.All(), func(m format.Meta) bool { return before[m.Name()] != nil })
 	for _, m := range before {
 		if !m.Deleted {
-			m := format.Meta{Bucket: m.Bucket, Key: slices.Clone(m.Key), Value: slices.Clone(m.Value)}
+			m := format.Meta{Bucket: m.Bucket, Key: slices.Clone(m.Key),
+				Value: slices.Clone(m.Value)}
 			out = append(out, m)
 		}
 	}

@@ -12,10 +12,10 @@ import (
 // ErrClosed is the error of a read after the log was closed.
 var ErrClosed = errors.New("history: closed")
 
-// Access is a period of reading mapped memory by one goroutine: Begin, then To for each file, and End in a deferred
-// function with the result of recover.
+// Access is a period of reading mapped memory by one goroutine: Begin, then To for each file, and
+// End in a deferred function with the result of recover.
 type Access struct {
-	Resident bool // what is not known to be in memory is not read
+	Resident bool // read only bytes that are known to be in memory
 
 	src      *File // the file that is read
 	borrowed bool  // src is not to be released
@@ -25,7 +25,8 @@ type Access struct {
 // Begin turns faults of the memory into panics of this goroutine.
 func (a *Access) Begin() { a.old = debug.SetPanicOnFault(true) }
 
-// To makes s the file that is read: it takes a reference and releases that of the file before. Its error is ErrClosed.
+// To makes s the file that is read: it takes a reference to s and releases the file before. Its
+// error is ErrClosed.
 func (a *Access) To(s *File) error {
 	if a.src == s {
 		return nil
@@ -55,7 +56,8 @@ func (a *Access) End(p any, err error) error {
 		return err
 	}
 	if off, ok := faultOffset(p, src); ok {
-		return fmt.Errorf("history: read %s at offset %d: the disk did not deliver the page: %w", src.path, off, syscall.EIO)
+		return fmt.Errorf("history: read %s at offset %d: the disk did not deliver the page: %w",
+			src.path, off, syscall.EIO)
 	}
 	panic(p)
 }

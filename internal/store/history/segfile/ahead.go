@@ -2,19 +2,21 @@ package segfile
 
 import "vigil/internal/kv"
 
-// AheadRecords is how many records an Ahead takes.
+// AheadRecords is the most records that can be added to an Ahead.
 const AheadRecords = 32
 
 const (
-	// aheadSize is up to how many bytes of a record are touched: the processor fetches what follows itself.
+	// aheadSize is how many bytes of a record are touched at most: the processor fetches the rest
+	// by itself.
 	aheadSize = 512
 	cacheLine = 64
 	// aheadFiles is how many files an Ahead holds.
 	aheadFiles = 8
 )
 
-// Ahead finds and touches records that are about to be read. They are seldom in the processor's caches, and to read one after the other
-// would wait for the memory once for each. It is used within an Access, and holds files until Release.
+// Ahead finds and touches records that are about to be read. They are seldom in the processor's
+// caches, and to read one after the other would wait for the memory once for each. It is used
+// within an Access, and holds files until Release.
 type Ahead struct {
 	list  [AheadRecords][]byte
 	n     int
@@ -42,7 +44,8 @@ func (h *Ahead) AddOf(s *File, rev kv.Rev) (i int) {
 	return i
 }
 
-// hold takes a reference of a file. It returns false if the file is closed, or if there are too many.
+// hold takes a reference to a file. It returns false if the file is closed, or if too many files
+// are held.
 func (h *Ahead) hold(s *File) bool {
 	for _, f := range h.files[:h.held] {
 		if f == s {
@@ -57,7 +60,7 @@ func (h *Ahead) hold(s *File) bool {
 	return true
 }
 
-// Touch touches what was added.
+// Touch reads a byte of each cache line of the records that were added.
 func (h *Ahead) Touch() {
 	for at := 0; at < aheadSize; at += cacheLine {
 		for _, b := range h.list[:h.n] {
@@ -68,8 +71,8 @@ func (h *Ahead) Touch() {
 	}
 }
 
-// Forget forgets what was added. p is the result of recover: a fault of the files does not matter, since reading causes it again. It
-// continues any other panic.
+// Forget removes the records that were added. p is the result of recover: a fault of the files does
+// not matter, since reading causes it again. It continues any other panic.
 func (h *Ahead) Forget(p any) {
 	h.n = 0
 	if p == nil {

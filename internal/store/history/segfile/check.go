@@ -8,8 +8,8 @@ import (
 	"vigil/internal/store/history/format"
 )
 
-// Check reads all parts of the file and compares them with their checksums and with each other. Its error is a
-// CorruptError, that of the read, ctx's or ErrClosed.
+// Check reads all parts of the file and compares them with their checksums and with each other. Its
+// error is a CorruptError, the error of a read, ctx's or ErrClosed.
 func (s *File) Check(ctx context.Context) (err error) {
 	var a Access
 	a.Begin()
@@ -48,7 +48,8 @@ func (s *File) Check(ctx context.Context) (err error) {
 		}
 		buf = b
 		if !h.Check(b, s.seed) {
-			return &format.CorruptError{File: s.path, Offset: off, Length: int64(h.Length), Reason: "the checksum of the batch does not match"}
+			return &format.CorruptError{File: s.path, Offset: off, Length: int64(h.Length),
+				Reason: "the checksum of the batch does not match"}
 		}
 		if h.Prev != prev && s.foot.Generation == 0 {
 			return format.Corrupt(s.path, off, "the batch does not continue the one before it")
@@ -78,8 +79,9 @@ func (s *File) Check(ctx context.Context) (err error) {
 		off += int64(h.Length)
 	}
 	f := &s.foot
-	if sum != f.BodySum || records != int(f.Records) || metas != int(f.Metas) || batches != f.Batches || prev != f.After && f.Generation == 0 {
-		return format.Corrupt(s.path, int64(f.BodyEnd), "the footer is not that of the batches")
+	if sum != f.BodySum || records != int(f.Records) || metas != int(f.Metas) ||
+		batches != f.Batches || prev != f.After && f.Generation == 0 {
+		return format.Corrupt(s.path, int64(f.BodyEnd), "the footer does not describe the batches")
 	}
 	return nil
 }
@@ -115,7 +117,8 @@ func (s *File) checkEnds() error {
 			return format.Corrupt(s.path, from+int64(len(tables)), "the padding is not zeros")
 		}
 	}
-	if got, err := format.DecodeFooter(ends[len(ends)-format.FooterSize:], s.seed, size); err != nil || got != *f {
+	if got, err := format.DecodeFooter(ends[len(ends)-format.FooterSize:], s.seed,
+		size); err != nil || got != *f {
 		return format.Corrupt(s.path, size-format.FooterSize, "%v", format.ErrFooterSum)
 	}
 	return nil

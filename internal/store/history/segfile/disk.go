@@ -10,20 +10,22 @@ import (
 // diskWindow is how many bytes are read at once.
 const diskWindow = 256 << 10
 
-// DiskReader checks files as they are on the disk, at a limited rate. It reads through files of its own and drops the pages
-// that the operating system cached for them, except pages that readers have mapped. It is used by one goroutine.
+// DiskReader checks files as they are on the disk, at a limited rate. It reads through files of its
+// own and drops the pages that the operating system cached for them, except pages that readers have
+// mapped. It is used by one goroutine.
 type DiskReader struct {
 	fsys vfs.FS
 	rate pace.Rate
 }
 
-// NewDiskReader returns a DiskReader that reads at most that many bytes a second, which must be above 0.
+// NewDiskReader returns a DiskReader that reads at most that many bytes a second, which must be
+// above 0.
 func NewDiskReader(fsys vfs.FS, bytesPerSecond int64) DiskReader {
 	return DiskReader{fsys: fsys, rate: pace.Rate{BytesPerSecond: bytesPerSecond}}
 }
 
-// Check opens and checks the file at path and returns how many bytes were read. Its errors are those of opening the file,
-// of Open and of File.Check.
+// Check opens and checks the file at path and returns how many bytes were read. Its errors are the
+// errors of opening the file, of Open and of File.Check.
 func (d *DiskReader) Check(ctx context.Context, path string) (read int64, err error) {
 	file, err := d.fsys.Open(path)
 	if err != nil {
@@ -59,7 +61,8 @@ func (r *diskFile) ReadAt(b []byte, off int64) (int, error) {
 			return copy(b, r.buf[from:]), nil
 		}
 	}
-	// What is large, at the end of the file, or cannot be read, is read by itself: then the error is its own.
+	// Large reads, reads at the end of the file and reads that failed are done separately, and have
+	// their own error.
 	n, err := r.File.ReadAt(b, off)
 	r.payFor(off, n)
 	if cerr := r.ctx.Err(); cerr != nil {
@@ -73,7 +76,7 @@ func (r *diskFile) readWindow(off int64) {
 	if r.buf == nil {
 		r.buf = make([]byte, diskWindow)
 	}
-	n, _ := r.File.ReadAt(r.buf[:diskWindow], off) // what is missing is read by itself
+	n, _ := r.File.ReadAt(r.buf[:diskWindow], off) // ReadAt reads missing bytes separately
 	r.buf, r.start = r.buf[:n], off
 	r.payFor(off, n)
 }

@@ -6,29 +6,30 @@ import (
 	"path/filepath"
 	"slices"
 	"sync/atomic"
+
 	"vigil/internal/store/history/format"
 	"vigil/internal/vfs"
 )
 
-// File is the file of a sealed segment, open for reading. Readers hold a reference while they read; releasing the last
-// one unmaps and closes the file.
+// File is the file of a sealed segment, open for reading. Readers hold a reference while they read;
+// releasing the last one unmaps and closes the file.
 type File struct {
 	path    string
 	foot    format.Footer
 	seed    uint32 // the header's checksum
-	tables  []byte // what table and metas are made of
+	tables  []byte // encoded: table and metas alias them
 	table   format.FileTable
 	metas   []byte // offsets of the meta records, 4 bytes each
 	mapping vfs.Mapping
-	data    []byte   // the mapping's bytes; nil if there is no mapping, then file is read
+	data    []byte   // the mapping's bytes; nil if the file is not mapped but read
 	file    vfs.File // nil if there is a mapping
 	id      fs.FileInfo
 	seen    seen // of tables in the mapping
 	refs    atomic.Int64
 }
 
-// Open takes over file, whose path will be path, and reads its header, tables and footer. It checks everything but the
-// batches, and closes the file if it fails. The caller has the first reference.
+// Open takes over file, whose path will be path, and reads its header, tables and footer. It checks
+// everything but the batches, and closes the file if it fails. The caller has the first reference.
 func Open(file vfs.File, path string) (*File, format.Header, error) {
 	s := &File{path: path, file: file, id: vfs.Identity(file)}
 	s.refs.Store(1)
@@ -43,12 +44,12 @@ func Open(file vfs.File, path string) (*File, format.Header, error) {
 // Path returns the path of the file.
 func (s *File) Path() string { return s.path }
 
-// Identity returns the identity of the file, nil if the file system has none. No other file gets it before the last reference is
-// released, unless AcceptCopy has changed it.
+// Identity returns the identity of the file, nil if the file system has none. No other file gets it
+// before the last reference is released, unless AcceptCopy has changed it.
 func (s *File) Identity() fs.FileInfo { return s.id }
 
-// AcceptCopy reports whether the file at the path is a copy of s: all of it is read, and made durable. Then Identity is that of the
-// copy. It is for one goroutine.
+// AcceptCopy reports whether the file at the path is a copy of s. It reads all of the copy and
+// makes it durable. Identity then returns the identity of the copy. It is for one goroutine.
 func (s *File) AcceptCopy(ctx context.Context, fsys vfs.FS) bool {
 	file, err := fsys.Open(s.path)
 	if err != nil {
@@ -63,7 +64,8 @@ func (s *File) AcceptCopy(ctx context.Context, fsys vfs.FS) bool {
 		return false
 	}
 	defer c.Release()
-	if c.seed != s.seed || c.foot != s.foot || c.Check(ctx) != nil || fsys.SyncDir(filepath.Dir(s.path)) != nil {
+	if c.seed != s.seed || c.foot != s.foot || c.Check(ctx) != nil ||
+		fsys.SyncDir(filepath.Dir(s.path)) != nil {
 		return false
 	}
 	s.id = c.id
@@ -94,7 +96,8 @@ func (s *File) open() (h format.Header, err error) {
 	if s.foot, err = format.DecodeFooter(b, h.Sum, size); err != nil {
 		return h, format.Corrupt(path, size-format.FooterSize, "%v", err)
 	}
-	if want := format.SealedName(s.foot.FirstID, s.foot.LastID, s.foot.Generation); want != filepath.Base(path) || h.ID != s.foot.FirstID {
+	if want := format.SealedName(s.foot.FirstID, s.foot.LastID,
+		s.foot.Generation); want != filepath.Base(path) || h.ID != s.foot.FirstID {
 		return h, format.Corrupt(path, 0, "the file is %s by its content", want)
 	}
 	if m, ok := file.(vfs.Mapper); ok {
@@ -171,8 +174,8 @@ func (s *File) inBody(off int64, n int) error {
 	return nil
 }
 
-// readBody returns n bytes of the body at off: those of the mapping, or scratch, grown if it is too small and filled from
-// the file.
+// readBody returns n bytes of the body at off: from the mapping if there is one, otherwise from the
+// file, in scratch, which grows if it is too small.
 func (s *File) readBody(off int64, n int, scratch []byte) ([]byte, error) {
 	if err := s.inBody(off, n); err != nil {
 		return nil, err
@@ -186,7 +189,8 @@ func (s *File) readBody(off int64, n int, scratch []byte) ([]byte, error) {
 	return scratch[:n], ReadFull(s.file, s.path, scratch[:n], off)
 }
 
-// Get appends the data of record i as it is wanted. If there is no room for it, it returns the size of the data as need instead.
+// Get appends the data of record i as it is wanted. If there is no room for it, it returns the size
+// of the data as need instead.
 func (s *File) Get(i int, w *Want, dst []byte) (out []byte, need int, err error) {
 	off := int64(s.table.Offset(i))
 	b, err := s.readBody(off, format.RecordHeaderSize, nil)
@@ -215,7 +219,8 @@ func (s *File) Get(i int, w *Want, dst []byte) (out []byte, need int, err error)
 		return dst, 0, format.Corrupt(s.path, off, "%v", format.ErrRecordSum)
 	}
 	if format.RecordRev(head) != w.Rev {
-		return dst, 0, format.Corrupt(s.path, off, "the record is not that of revision %d/%d", w.Rev.Main, w.Rev.Sub)
+		return dst, 0, format.Corrupt(s.path, off, "the record does not have revision %d/%d",
+			w.Rev.Main, w.Rev.Sub)
 	}
 	return out[:end], 0, nil
 }

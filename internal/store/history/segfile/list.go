@@ -15,8 +15,8 @@ import (
 
 // Files are the files of a log's directory.
 type Files struct {
-	// Sealed are the sealed segments that count, oldest first. Obsolete are the names of those that a merged segment
-	// replaced: one that has their ids and a higher generation.
+	// Sealed are the sealed segments that count, oldest first. Obsolete are the names of those that
+	// a merged segment replaced: one that has their ids and a higher generation.
 	Sealed   []Name
 	Obsolete []string
 	// Logs are the ids of the other segments, in order.
@@ -32,7 +32,8 @@ type Name struct {
 	Generation  uint32
 }
 
-// Exists reports whether dir holds a log. The files of a Create that a crash interrupted do not count.
+// Exists reports whether dir holds a log. The files of a Create that a crash interrupted do not
+// count.
 func Exists(fsys vfs.FS, dir string) (bool, error) {
 	names, err := fsys.List(dir)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -42,7 +43,8 @@ func Exists(fsys vfs.FS, dir string) (bool, error) {
 		return false, fmt.Errorf("history: %w", err)
 	}
 	for _, name := range names {
-		if strings.HasSuffix(name, format.LogSuffix) || strings.HasSuffix(name, format.SealedSuffix) {
+		if strings.HasSuffix(name, format.LogSuffix) ||
+			strings.HasSuffix(name, format.SealedSuffix) {
 			return true, nil
 		}
 	}
@@ -63,19 +65,23 @@ func List(fsys vfs.FS, dir string) (Files, error) {
 		case name == format.ReserveName:
 		case strings.HasSuffix(name, format.TempSuffix):
 			f.Temp = append(f.Temp, name)
-		case scanName(name, "%016x-%016x-%08x.seg", &s.First, &s.Last, &s.Generation) && format.SealedName(s.First, s.Last, s.Generation) == name:
+		case scanName(name, "%016x-%016x-%08x.seg", &s.First, &s.Last, &s.Generation) &&
+			format.SealedName(s.First, s.Last, s.Generation) == name:
 			s.Name = name
 			f.Sealed = append(f.Sealed, s)
 		case scanName(name, "%016x.log", &id) && format.SegmentName(id) == name:
 			f.Logs = append(f.Logs, id)
-		case strings.HasSuffix(name, format.LogSuffix) || strings.HasSuffix(name, format.SealedSuffix):
-			return Files{}, format.Corrupt(filepath.Join(dir, name), 0, "this is not a name that a segment has")
+		case strings.HasSuffix(name, format.LogSuffix) ||
+			strings.HasSuffix(name, format.SealedSuffix):
+			return Files{}, format.Corrupt(filepath.Join(dir, name), 0,
+				"this is not a name that a segment has")
 		default:
 			f.Unknown = append(f.Unknown, name)
 		}
 	}
 	slices.SortFunc(f.Sealed, func(a, b Name) int {
-		return cmp.Or(cmp.Compare(a.First, b.First), cmp.Compare(b.Last, a.Last), cmp.Compare(b.Generation, a.Generation))
+		return cmp.Or(cmp.Compare(a.First, b.First), cmp.Compare(b.Last, a.Last),
+			cmp.Compare(b.Generation, a.Generation))
 	})
 	slices.Sort(f.Logs)
 	f.dropObsolete()
@@ -86,7 +92,8 @@ func (f *Files) dropObsolete() {
 	all := f.Sealed
 	f.Sealed = nil
 	for _, s := range all {
-		if n := len(f.Sealed); n > 0 && s.Last <= f.Sealed[n-1].Last && s.Generation < f.Sealed[n-1].Generation {
+		if n := len(f.Sealed); n > 0 && s.Last <= f.Sealed[n-1].Last &&
+			s.Generation < f.Sealed[n-1].Generation {
 			f.Obsolete = append(f.Obsolete, s.Name)
 			continue
 		}

@@ -9,7 +9,8 @@ import (
 	"vigil/internal/vfs"
 )
 
-// ReadHeader reads the header of a segment, sealed or not, and rejects a version that this program cannot read.
+// ReadHeader reads the header of a segment, sealed or not, and rejects a version that this program
+// cannot read.
 func ReadHeader(file vfs.File, path string) (format.Header, error) {
 	b := make([]byte, format.HeaderSize)
 	if err := ReadFull(file, path, b, 0); err != nil {
@@ -32,7 +33,8 @@ func ReadFull(file vfs.File, path string, b []byte, off int64) error {
 	case n == len(b):
 		return nil
 	case err == nil || err == io.EOF:
-		return fmt.Errorf("history: read %s at offset %d: %w", path, off+int64(n), io.ErrUnexpectedEOF)
+		return fmt.Errorf("history: read %s at offset %d: %w", path, off+int64(n),
+			io.ErrUnexpectedEOF)
 	default:
 		return fmt.Errorf("history: read %s at offset %d: %w", path, off, err)
 	}

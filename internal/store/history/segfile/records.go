@@ -8,7 +8,8 @@ import (
 	"vigil/internal/store/history/format"
 )
 
-// EachMeta calls fn with every meta record, in the order they were written, and its offset. fn may keep the record.
+// EachMeta calls fn with every meta record, in the order they were written, and its offset. fn may
+// keep the record.
 func (s *File) EachMeta(fn func(off uint32, m format.Meta)) (err error) {
 	var a Access
 	a.Begin()
@@ -40,8 +41,8 @@ func (s *File) EachMeta(fn func(off uint32, m format.Meta)) (err error) {
 	return nil
 }
 
-// Offsets yields the offset of every record in the order of the file, with its number, or -1 for a meta record. The
-// tables are trusted: call CheckTables first.
+// Offsets yields the offset of every record in the order of the file, with its number, or -1 for a
+// meta record. The tables are trusted: call CheckTables first.
 func (s *File) Offsets() iter.Seq2[int, uint32] {
 	return func(yield func(int, uint32) bool) {
 		metas := s.metas
@@ -66,8 +67,8 @@ func (s *File) Offsets() iter.Seq2[int, uint32] {
 	}
 }
 
-// Head returns the size and the kind of the record at off according to its header. It does not check the record's
-// checksum.
+// Head returns the size and the kind of the record at off according to its header. It does not
+// check the record's checksum.
 func (s *File) Head(off uint32) (size int, kind format.Kind, err error) {
 	b, err := s.readBody(int64(off), format.RecordHeaderSize, nil)
 	if err != nil {
@@ -76,9 +77,10 @@ func (s *File) Head(off uint32) (size int, kind format.Kind, err error) {
 	return format.RecordSize(b), format.RecordKind(b), nil
 }
 
-// AppendRecord appends the whole record of size bytes at off to dst, header included: the record with that number, or a
-// meta record if number is -1. The copy was checked.
-func (s *File) AppendRecord(dst []byte, number int, off uint32, size int) (out []byte, rev kv.Rev, err error) {
+// AppendRecord appends the whole record of size bytes at off to dst, header included: the record
+// with that number, or a meta record if number is -1. The copy was checked.
+func (s *File) AppendRecord(dst []byte, number int, off uint32, size int) (out []byte,
+	rev kv.Rev, err error) {
 	if err := s.inBody(int64(off), size); err != nil {
 		return dst, kv.Rev{}, err // before memory is allocated for a damaged size
 	}
@@ -94,7 +96,8 @@ func (s *File) AppendRecord(dst []byte, number int, off uint32, size int) (out [
 		err = format.ErrRecordSum
 	}
 	key := number >= 0
-	if err == nil && (key != (r.Kind == format.KindPut || r.Kind == format.KindTombstone) || key && !s.table.Is(number, r.Rev)) {
+	if err == nil && (key != (r.Kind == format.KindPut || r.Kind == format.KindTombstone) ||
+		key && !s.table.Is(number, r.Rev)) {
 		err = format.ErrRecordKind
 	}
 	if err != nil {

@@ -3,12 +3,13 @@ package segfile
 import (
 	"sync/atomic"
 	"time"
+
 	"vigil/internal/kv"
 	"vigil/internal/store/history/format"
 )
 
-// seen remembers which pages of the offset tables were in memory lately, so that most lookups do not ask the operating system: a page
-// that was used a moment ago is not evicted.
+// seen remembers which pages of the offset tables were in memory a moment ago, so that most lookups
+// do not ask the operating system: a page that was just used is not evicted.
 type seen struct {
 	first int64           // the first page, of the file
 	pages []atomic.Uint32 // the last second, since began, in which the page was in memory, plus 1
@@ -16,7 +17,7 @@ type seen struct {
 
 const (
 	pageBits = 12
-	// seenFor is for how many seconds it is not asked again, at most.
+	// seenFor is how many seconds pass at most before the operating system is asked again.
 	seenFor = 1
 )
 
@@ -45,8 +46,9 @@ func (s *File) tableResident(off, n int) bool {
 	return true
 }
 
-// Locate returns the number of the record at rev, if it is known to be in memory and to take at most about room bytes. It
-// waits for no disk: what it reads of the tables is known to be in memory, too.
+// Locate returns the number of the record at rev, if it is known to be in memory and to take at
+// most about room bytes. It waits for no disk: the parts of the tables that it reads are known to
+// be in memory, too.
 func (s *File) Locate(rev kv.Rev, room int) (i int, ok bool) {
 	if s.mapping == nil {
 		return 0, false

@@ -13,8 +13,8 @@ type Want struct {
 	Rev kv.Rev
 	// Room is how many bytes may be appended.
 	Room int
-	// Tag, if not 0, is the tag of a field: the record is appended as an element of that field of a protobuf message. Then Room is what
-	// the buffer has, and it must not grow.
+	// Tag, if not 0, is the tag of a field: the record is appended as an element of that field of a
+	// protobuf message. Then Room is what the buffer has, and it must not grow.
 	Tag byte
 }
 
@@ -26,7 +26,8 @@ func (w *Want) Fits(n int) bool {
 	return 1+(bits.Len(uint(n)|1)+6)/7+n+format.RecordHeaderSize <= w.Room
 }
 
-// AppendWithin appends a record. If there is no room for it, it returns the size of the record as need instead.
+// AppendWithin appends a record. If there is no room for it, it returns the size of the record as
+// need instead.
 func (w *Want) AppendWithin(dst, data []byte) (out []byte, need int) {
 	if !w.Fits(len(data)) {
 		return dst, len(data)

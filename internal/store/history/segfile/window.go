@@ -17,8 +17,8 @@ type Window struct {
 	taken int    // how many of them were taken
 }
 
-// Fill copies the records of s from number first on, at least one and none at or after limit, into w. It returns the
-// number of the first record after them.
+// Fill copies the records of s from number first on, at least one and none at or after limit, into
+// w. It returns the number of the first record after them.
 func (s *File) Fill(w *Window, first, limit int) (next int, err error) {
 	from, err := s.recordAt(first)
 	if err != nil {
@@ -58,7 +58,7 @@ func (s *File) Fill(w *Window, first, limit int) (next int, err error) {
 	return n, nil
 }
 
-// Left reports whether there is a record that was not taken.
+// Left reports whether there is another record.
 func (w *Window) Left() bool { return w.taken < len(w.at) }
 
 // Take returns the next record, whose revision must be above after. It aliases the window.
@@ -69,7 +69,8 @@ func (w *Window) Take(after kv.Rev) (format.Record, error) {
 	if err == nil && !format.CheckRecord(b[:size]) {
 		err = format.ErrRecordSum
 	}
-	if err == nil && (r.Kind != format.KindPut && r.Kind != format.KindTombstone || !after.Less(r.Rev)) {
+	if err == nil && (r.Kind != format.KindPut && r.Kind != format.KindTombstone ||
+		!after.Less(r.Rev)) {
 		err = format.ErrRecordKind
 	}
 	if err != nil {
