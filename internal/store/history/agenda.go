@@ -150,7 +150,7 @@ type ReclaimStats struct {
 	// Rewrites is the number of merged segments written, Segments the number of segments that they
 	// replaced.
 	Rewrites, Segments uint64
-	// Read and Written are the bytes of the files replaced and of those that replaced them.
+	// Read and Written are the bytes of the replaced files and of the merged ones.
 	Read, Written int64
 	// Failures is the number of failed rewrites.
 	Failures uint64

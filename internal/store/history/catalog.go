@@ -42,7 +42,7 @@ func (c *catalog) replaceManifest(change func(v *View)) {
 	}
 }
 
-// commitBatch lets readers see what was written to the open segment.
+// commitBatch lets readers see the batches that were written to the open segment.
 func (c *catalog) commitBatch(open *growing.Segment, last kv.Rev, applied Applied) {
 	c.replaceManifest(func(v *View) {
 		v.tail, v.end = open.Memory, open.End
@@ -116,7 +116,7 @@ func (c *catalog) deadInOpen() int64 {
 	return c.manifest.Load().open.dead.Dead.Bytes
 }
 
-// candidates are the segments before the open one, as those that may be rewritten.
+// candidates are the segments before the open one, with what a rewrite of each would win.
 type candidates struct {
 	segs []*segment // oldest first
 	list []garbage.Candidate

@@ -199,7 +199,7 @@ func (w *rewriting) createOutput(foot *format.Footer) error {
 	if err != nil {
 		return fmt.Errorf("history: %w", err)
 	}
-	// All of the space before anything is written: on a full disk the reserve is what there is.
+	// It gets all of its space before anything is written: on a full disk there is only the reserve.
 	if err := file.Preallocate(min(w.size, w.most)); vfs.CauseOf(err) == vfs.NoSpace {
 		_ = file.Close()
 		if err := w.dir.fs.Remove(temp); err != nil {
@@ -239,7 +239,7 @@ func (w *rewriting) takeReserve(temp string, cause error) (vfs.File, error) {
 	return reserve, nil
 }
 
-// copyRecords copies what is kept of f, file i of the run.
+// copyRecords copies the records of f, file i of the run, that are kept.
 func (w *rewriting) copyRecords(a *segfile.Access, i int, f *segfile.File) error {
 	if err := a.To(f); err != nil {
 		return err
@@ -259,7 +259,7 @@ func (w *rewriting) copyRecords(a *segfile.Access, i int, f *segfile.File) error
 			return err
 		}
 		if isDead {
-			// Only its kind was read: what is left out may be damaged.
+			// Only its kind was read: a record that is left out may be damaged.
 			if kind != format.KindTombstone {
 				continue
 			}
@@ -357,7 +357,7 @@ func (w *rewriting) removeFiles(old []*segfile.File) {
 	for _, f := range old {
 		f.Release()
 		// Freeing much at once makes the file system's own log long, and syncs wait for that. An
-		// error means that the log is being closed: the next Open removes what is left.
+		// error means that the log is being closed: the next Open removes the remaining files.
 		_ = w.waitFor(int(f.Footer().FileSize()))
 		// The name may reappear after a crash, or stay: the next Open removes it.
 		if err := w.dir.fs.Remove(f.Path()); err != nil {

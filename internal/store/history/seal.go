@@ -51,7 +51,7 @@ func newSealer(dir directory, logger *slog.Logger, end *ending, cat *catalog,
 	return s
 }
 
-// wakeAll wakes the goroutine and those that wait for it.
+// wakeAll wakes all goroutines that wait for a change.
 func (s *sealer) wakeAll() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
