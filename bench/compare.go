@@ -74,7 +74,8 @@ func prepare(ctx context.Context, s *settings) (_ *comparison, err error) {
 		if err != nil {
 			return nil, err
 		}
-		y := &system{Build: b, args: strings.Fields([]string{s.ArgsA, s.ArgsB}[i]), cache: filepath.Join(c.dir, fmt.Sprint("cache-", i))}
+		y := &system{Build: b, args: strings.Fields([]string{s.ArgsA, s.ArgsB}[i]),
+			cache: filepath.Join(c.dir, fmt.Sprint("cache-", i))}
 		if err := os.Mkdir(y.cache, 0o700); err != nil {
 			return nil, err
 		}
@@ -93,7 +94,8 @@ func prepare(ctx context.Context, s *settings) (_ *comparison, err error) {
 	}
 	c.report = &report.Report{Began: time.Now(), Machine: report.ThisMachine(c.dir), Settings: s}
 	for _, y := range c.systems {
-		c.report.Systems = append(c.report.Systems, report.System{Name: y.Name, Version: y.Version, Args: y.args})
+		c.report.Systems = append(c.report.Systems,
+			report.System{Name: y.Name, Version: y.Version, Args: y.args})
 	}
 	return c, nil
 }
@@ -108,7 +110,8 @@ func (c *comparison) note(format string, args ...any) {
 	fmt.Fprintf(os.Stderr, time.Now().Format("15:04:05 ")+format+"\n", args...)
 }
 
-// compareScenarios runs everything, writes the report as far as it goes, and fails if any scenario did.
+// compareScenarios runs everything, writes the report as far as it goes, and fails if any scenario
+// did.
 func (c *comparison) compareScenarios(ctx context.Context, chosen []suite.Scenario) error {
 	var failed []error
 	for _, sc := range chosen {
@@ -162,14 +165,16 @@ func (c *comparison) writeCharts() error {
 		if err := drawn.SVG(&b); err != nil {
 			return fmt.Errorf("chart of %s: %w", s.Name, err)
 		}
-		if err := os.WriteFile(filepath.Join(c.chart, s.Name+".svg"), b.Bytes(), 0o644); err != nil {
+		if err := os.WriteFile(filepath.Join(c.chart, s.Name+".svg"), b.Bytes(),
+			0o644); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// runRounds runs one scenario. Each round begins with the next system, so that none is always first.
+// runRounds runs one scenario. Each round begins with the next system, so that none is always
+// first.
 func (c *comparison) runRounds(ctx context.Context, sc suite.Scenario, rs *report.Scenario) error {
 	n := len(c.systems)
 	for round := range c.Rounds {
@@ -181,7 +186,8 @@ func (c *comparison) runRounds(ctx context.Context, sc suite.Scenario, rs *repor
 				return fmt.Errorf("%s, round %d: %w", c.systems[which].Name, round+1, err)
 			}
 			figures[which] = f
-			c.note("%s round %d of %d: %s: %s", sc.Name, round+1, c.Rounds, c.systems[which].Name, headline(f))
+			c.note("%s round %d of %d: %s: %s", sc.Name, round+1, c.Rounds,
+				c.systems[which].Name, headline(f))
 		}
 		if err := rs.Add(figures, c.controls); err != nil {
 			return err
@@ -197,7 +203,8 @@ func (c *comparison) runRounds(ctx context.Context, sc suite.Scenario, rs *repor
 		if i == 2 || i == 1 && c.B == "none" {
 			continue // the control is the same program
 		}
-		to := filepath.Join(c.profile, fmt.Sprintf("%s-%s.pprof", sc.Name, filepath.Base(c.systems[i].Name)))
+		to := filepath.Join(c.profile,
+			fmt.Sprintf("%s-%s.pprof", sc.Name, filepath.Base(c.systems[i].Name)))
 		if _, err := c.runOnce(ctx, sc, i, to); err != nil {
 			return fmt.Errorf("%s, profile: %w", c.systems[i].Name, err)
 		}
@@ -219,7 +226,8 @@ func headline(fs []suite.Figure) string {
 }
 
 // runOnce runs a scenario once on one system, with a profile into a file if one is given.
-func (c *comparison) runOnce(ctx context.Context, sc suite.Scenario, which int, profile string) (_ []suite.Figure, err error) {
+func (c *comparison) runOnce(ctx context.Context, sc suite.Scenario, which int,
+	profile string) (_ []suite.Figure, err error) {
 	ctx, cancel := context.WithTimeout(ctx, c.Timeout)
 	defer cancel()
 	y := c.systems[which]
@@ -229,8 +237,10 @@ func (c *comparison) runOnce(ctx context.Context, sc suite.Scenario, which int, 
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
 	e := &suite.Env{
-		Launcher: c.launcher, Build: y.Build, Dir: dir, Cache: y.cache, ProfileTo: profile, Args: y.args, Note: c.note,
-		Params: suite.Params{Warmup: c.Warmup, Duration: c.Duration, Scale: c.Scale, ValueSize: c.ValueSize, Pause: 50 * time.Millisecond},
+		Launcher: c.launcher, Build: y.Build, Dir: dir, Cache: y.cache, ProfileTo: profile,
+		Args: y.args, Note: c.note,
+		Params: suite.Params{Warmup: c.Warmup, Duration: c.Duration, Scale: c.Scale,
+			ValueSize: c.ValueSize, Pause: 50 * time.Millisecond},
 	}
 	f, err := sc.Run(ctx, e)
 	if cerr := e.Close(); err == nil {
@@ -241,7 +251,8 @@ func (c *comparison) runOnce(ctx context.Context, sc suite.Scenario, which int, 
 
 // top writes the functions with the most time, next to a profile.
 func top(ctx context.Context, binary, profile string) error {
-	out, err := exec.CommandContext(ctx, "go", "tool", "pprof", "-top", "-nodecount=30", binary, profile).Output()
+	out, err := exec.CommandContext(ctx, "go", "tool", "pprof", "-top", "-nodecount=30", binary,
+		profile).Output()
 	if err != nil {
 		return fmt.Errorf("go tool pprof: %w", err)
 	}

@@ -59,7 +59,8 @@ type settings struct {
 func parse(args []string) (*settings, []suite.Scenario, error) {
 	var s settings
 	fs := flag.NewFlagSet("bench", flag.ContinueOnError)
-	fs.StringVar(&s.Scenarios, "scenario", "put-pipelined,get-linearizable", "scenarios, separated by commas; patterns such as watch-* and all are understood")
+	fs.StringVar(&s.Scenarios, "scenario", "put-pipelined,get-linearizable",
+		"scenarios, separated by commas; patterns such as watch-* and all are understood")
 	fs.BoolVar(&s.list, "list", false, "list the scenarios and end")
 	fs.StringVar(&s.A, "a", "vigil", "first system: vigil, etcd, vigil=PATH or etcd=PATH")
 	fs.StringVar(&s.B, "b", "etcd", "second system, or none")
@@ -69,17 +70,23 @@ func parse(args []string) (*settings, []suite.Scenario, error) {
 	fs.DurationVar(&s.Warmup, "warmup", 2*time.Second, "time before it")
 	fs.Float64Var(&s.Scale, "scale", 0.1, "size of the large data sets, 1 is full size")
 	fs.IntVar(&s.ValueSize, "value-size", 256, "bytes in a value where the scenario does not say")
-	fs.BoolVar(&s.Tmpfs, "tmpfs", false, "keep the data in /dev/shm, so that no disk is in the figures")
-	fs.StringVar(&s.Dir, "dir", "", "folder on the file system to use for data; default is the system's temporary one")
-	fs.StringVar(&s.ServerCPUs, "server-cpus", "", "processors of the servers, such as 0-1; default all")
-	fs.StringVar(&s.ClientCPUs, "client-cpus", "", "processors of the load generator, such as 2-3; default all")
+	fs.BoolVar(&s.Tmpfs, "tmpfs", false,
+		"keep the data in /dev/shm, so that no disk is in the figures")
+	fs.StringVar(&s.Dir, "dir", "",
+		"folder on the file system to use for data; default is the system's temporary one")
+	fs.StringVar(&s.ServerCPUs, "server-cpus", "",
+		"processors of the servers, such as 0-1; default all")
+	fs.StringVar(&s.ClientCPUs, "client-cpus", "",
+		"processors of the load generator, such as 2-3; default all")
 	fs.StringVar(&s.ArgsA, "args-a", "", "further flags of the first system, separated by blanks")
 	fs.StringVar(&s.ArgsB, "args-b", "", "further flags of the second")
 	fs.DurationVar(&s.Timeout, "timeout", 15*time.Minute, "longest time for one run of a scenario")
 	fs.StringVar(&s.out, "out", "", "file for the JSON report")
 	fs.StringVar(&s.chart, "chart", "", "folder for SVG charts of the scenarios cost-by-*")
-	fs.StringVar(&s.profile, "profile", "", "folder for CPU profiles: one more run of each system and scenario, which counts for nothing else")
-	fs.StringVar(&s.ownProfile, "own-profile", "", "file for a CPU profile of the load generator itself")
+	fs.StringVar(&s.profile, "profile", "",
+		"folder for CPU profiles: one more run of each system and scenario, which counts for nothing else")
+	fs.StringVar(&s.ownProfile, "own-profile", "",
+		"file for a CPU profile of the load generator itself")
 	if err := fs.Parse(args); err != nil {
 		return nil, nil, err
 	}
@@ -109,7 +116,8 @@ func parse(args []string) (*settings, []suite.Scenario, error) {
 	if s.Tmpfs && s.Dir != "" {
 		bad("-tmpfs and -dir exclude each other")
 	}
-	etcd := slices.ContainsFunc([]string{s.A, s.B}, func(system string) bool { return strings.HasPrefix(system, "etcd") })
+	etcd := slices.ContainsFunc([]string{s.A, s.B},
+		func(system string) bool { return strings.HasPrefix(system, "etcd") })
 	chosen, err := choose(s.Scenarios, etcd)
 	if err != nil {
 		wrong = append(wrong, err)
@@ -117,8 +125,8 @@ func parse(args []string) (*settings, []suite.Scenario, error) {
 	return &s, chosen, errors.Join(wrong...)
 }
 
-// choose picks the scenarios that match a list of names and patterns, in their own order. With etcd, a pattern leaves out those that
-// only Vigil has, and their names are refused.
+// choose picks the scenarios that match a list of names and patterns, in their own order. With
+// etcd, a pattern leaves out those that only Vigil has, and their names are refused.
 func choose(list string, etcd bool) ([]suite.Scenario, error) {
 	all := suite.All()
 	want := make([]bool, len(all))

@@ -27,7 +27,8 @@ func TestChoose(t *testing.T) {
 		{"[", false, false, false, true},
 	} {
 		chosen, err := choose(c.list, c.etcd)
-		if (err != nil) != c.fails || has(chosen, "put-pipelined") != c.pipelined || has(chosen, "put-archive") != c.store {
+		if (err != nil) != c.fails || has(chosen, "put-pipelined") != c.pipelined ||
+			has(chosen, "put-archive") != c.store {
 			t.Errorf("%q, etcd %v: %v, %d scenarios", c.list, c.etcd, err, len(chosen))
 		}
 	}

@@ -13,8 +13,9 @@ import (
 	"vigil/client/internal/request"
 )
 
-// attempts is the state of a call that is retried. Every call and stream of the package uses it: Next chooses the member
-// and the credential, judge decides what follows from an error, and failed acts on that.
+// attempts is the state of a call that is retried. Every call and stream of the package uses it:
+// Next chooses the member and the credential, judge decides what follows from an error, and failed
+// acts on that.
 type attempts struct {
 	attempt.State
 	core *core
@@ -24,13 +25,15 @@ type attempts struct {
 }
 
 func (c *Client) attempts(m *method, key string) attempts {
-	return attempts{State: attempt.State{Pool: c.core.pool, Tokens: c.core.tokens, Pin: c.pin, Leader: m.leader}, core: c.core, m: m, key: key}
+	return attempts{State: attempt.State{Pool: c.core.pool, Tokens: c.core.tokens, Pin: c.pin,
+		Leader: m.leader}, core: c.core, m: m, key: key}
 }
 
-// makeAttempts makes attempts until one succeeds or its error is final. try makes one at a.At, with state of its own, and reports
-// whether the request may have reached the member. After a success the caller must release a.At when it no longer uses
-// the connection.
-func (a *attempts) makeAttempts(ctx context.Context, try func(ctx context.Context) (sent bool, err error)) error {
+// makeAttempts makes attempts until one succeeds or its error is final. try makes one at a.At, with
+// new state each time, and reports whether the request may have reached the member. After a success
+// the caller must release a.At when it no longer uses the connection.
+func (a *attempts) makeAttempts(ctx context.Context,
+	try func(ctx context.Context) (sent bool, err error)) error {
 	for {
 		octx, err := a.nextAttempt(ctx)
 		if err != nil {
@@ -94,7 +97,8 @@ func (a *attempts) handleFailure(ctx context.Context, err error, sent bool) erro
 		return e
 	}
 	switch {
-	case v.Renew && !a.RenewToken(v), !v.Renew && !v.Again, v.Again && (e.Uncertain || a.Count >= core.cfg.MaxAttempts):
+	case v.Renew && !a.RenewToken(v), !v.Renew && !v.Again,
+		v.Again && (e.Uncertain || a.Count >= core.cfg.MaxAttempts):
 		return e
 	}
 	if ctx.Err() == nil {
@@ -128,14 +132,16 @@ func (a *attempts) explain(ctx context.Context, err error) *Error {
 	return e
 }
 
-// judge decides what follows from an error. sent reports that the request may have reached the member.
+// judge decides what follows from an error. sent reports that the request may have reached the
+// member.
 func judge(e *Error, m *method, sent bool) attempt.Verdict {
-	return attempt.Judge(attempt.Failure{Code: e.Code, Text: e.Text, API: kinds[e.Text] != nil, Caused: e.kind != nil,
+	return attempt.Judge(attempt.Failure{Code: e.Code, Text: e.Text, API: kinds[e.Text] != nil,
+		Caused:    e.kind != nil,
 		Malformed: e.kind == request.ErrMalformed, Sent: sent, Lasting: m.lasting})
 }
 
-// Temporary reports whether an error of a call is about the member, the connection or the moment, so that the same call
-// may succeed later. Other errors are about the call itself.
+// Temporary reports whether an error of a call is about the member, the connection or the moment,
+// so that the same call may succeed later. Other errors are about the call itself.
 func Temporary(err error) bool {
 	e, ok := errors.AsType[*Error](err)
 	if !ok || errors.Is(e, ErrClosed) {

@@ -25,8 +25,10 @@ import (
 	"vigil/client"
 )
 
-// answered returns a handler that returns the answers in turn. The calls of the first ones fail although they are sent.
-func answered(request proto.Message, failing int, answers ...proto.Message) func(grpc.ServerStream) error {
+// answered returns a handler that returns the answers in turn. The calls of the first ones fail
+// although they are sent.
+func answered(request proto.Message, failing int,
+	answers ...proto.Message) func(grpc.ServerStream) error {
 	var n atomic.Int64
 	return func(s grpc.ServerStream) error {
 		if err := s.RecvMsg(request); err != nil {
@@ -42,7 +44,8 @@ func answered(request proto.Message, failing int, answers ...proto.Message) func
 
 func found(keys ...string) (list []*mvccpb.KeyValue) {
 	for _, k := range keys {
-		list = append(list, &mvccpb.KeyValue{Key: []byte(k), ModRevision: 2, CreateRevision: 2, Version: 1})
+		list = append(list, &mvccpb.KeyValue{Key: []byte(k), ModRevision: 2,
+			CreateRevision: 2, Version: 1})
 	}
 	return list
 }
@@ -51,33 +54,40 @@ func found(keys ...string) (list []*mvccpb.KeyValue) {
 func TestAnswersAreNotMerged(t *testing.T) {
 	f := start(t, &fake{raw: map[string]func(grpc.ServerStream) error{
 		pb.KV_Range_FullMethodName: answered(new(pb.RangeRequest), 1,
-			&pb.RangeResponse{Header: at(2), Kvs: found("a"), Count: 1, More: true}, &pb.RangeResponse{Header: at(3)}),
+			&pb.RangeResponse{Header: at(2), Kvs: found("a"), Count: 1, More: true},
+			&pb.RangeResponse{Header: at(3)}),
 		pb.KV_Txn_FullMethodName: answered(new(pb.TxnRequest), 1,
-			&pb.TxnResponse{Header: at(2), Succeeded: true, Responses: []*pb.ResponseOp{{Response: &pb.ResponseOp_ResponseRange{
-				ResponseRange: &pb.RangeResponse{Kvs: found("a")}}}}},
+			&pb.TxnResponse{Header: at(2), Succeeded: true,
+				Responses: []*pb.ResponseOp{{Response: &pb.ResponseOp_ResponseRange{
+					ResponseRange: &pb.RangeResponse{Kvs: found("a")}}}}},
 			&pb.TxnResponse{Header: at(3)}),
 		pb.Lease_LeaseTimeToLive_FullMethodName: answered(new(pb.LeaseTimeToLiveRequest), 1,
-			&pb.LeaseTimeToLiveResponse{Header: at(2), ID: 7, TTL: 5, Keys: [][]byte{[]byte("a")}}, &pb.LeaseTimeToLiveResponse{Header: at(3), ID: 7}),
+			&pb.LeaseTimeToLiveResponse{Header: at(2), ID: 7, TTL: 5, Keys: [][]byte{[]byte("a")}},
+			&pb.LeaseTimeToLiveResponse{Header: at(3), ID: 7}),
 		pb.Cluster_MemberList_FullMethodName: answered(new(pb.MemberListRequest), 1,
-			&pb.MemberListResponse{Header: at(2), Members: []*pb.Member{{ID: 1}}}, &pb.MemberListResponse{Header: at(3), Members: []*pb.Member{{ID: 2}}}),
+			&pb.MemberListResponse{Header: at(2), Members: []*pb.Member{{ID: 1}}},
+			&pb.MemberListResponse{Header: at(3), Members: []*pb.Member{{ID: 2}}}),
 	}})
 	c := to(t, f)
-	if r, err := c.Get(t.Context(), "k", client.WithPrefix()); err != nil || len(r.KVs) != 0 || r.More || r.Count != 0 || r.Header.Revision != 3 {
+	if r, err := c.Get(t.Context(), "k", client.WithPrefix()); err != nil || len(r.KVs) != 0 ||
+		r.More || r.Count != 0 || r.Header.Revision != 3 {
 		t.Errorf("get: %+v, %v", r, err)
 	}
 	if r, err := c.Txn(t.Context()).If(client.Exists("a")).Then(client.OpGet("a")).Commit(); err != nil || r.Succeeded || len(r.Responses) != 0 || r.Header.Revision != 3 {
 		t.Errorf("txn: %+v, %v", r, err)
 	}
-	if r, err := c.TimeToLive(t.Context(), 7, true); err != nil || len(r.Keys) != 0 || r.Remaining != 0 || r.Header.Revision != 3 {
+	if r, err := c.TimeToLive(t.Context(), 7, true); err != nil || len(r.Keys) != 0 ||
+		r.Remaining != 0 || r.Header.Revision != 3 {
 		t.Errorf("time to live: %+v, %v", r, err)
 	}
-	if r, err := c.Cluster().MemberList(t.Context()); err != nil || len(r.Members) != 1 || r.Members[0].ID != 2 {
+	if r, err := c.Cluster().MemberList(t.Context()); err != nil || len(r.Members) != 1 ||
+		r.Members[0].ID != 2 {
 		t.Errorf("members: %+v, %v", r, err)
 	}
 }
 
-// TestCorruptMember: calls and watchers leave a member that reports damaged data, and the writes that it rejected are made
-// at another member.
+// TestCorruptMember: calls and watchers leave a member that reports damaged data, and the writes
+// that it rejected are made at another member.
 func TestCorruptMember(t *testing.T) {
 	var bad, good atomic.Int64
 	wrong := start(t, &fake{
@@ -102,7 +112,9 @@ func TestCorruptMember(t *testing.T) {
 		},
 		watch: func(s *fakeStream) error {
 			id := s.creates(1)[0].GetWatchId()
-			if err := s.send(&pb.WatchResponse{WatchId: id, Created: true}, &pb.WatchResponse{WatchId: id, Events: []*mvccpb.Event{event("k", 2)}}); err != nil {
+			if err := s.send(&pb.WatchResponse{WatchId: id, Created: true},
+				&pb.WatchResponse{WatchId: id,
+					Events: []*mvccpb.Event{event("k", 2)}}); err != nil {
 				return err
 			}
 			return s.hold()
@@ -123,19 +135,26 @@ func TestCorruptMember(t *testing.T) {
 	}
 }
 
-// TestConnGoesElsewhere: calls of Conn succeed although a learner is among the endpoints, and although the first token is
-// refused. A write with an unknown outcome is not repeated.
+// TestConnGoesElsewhere: calls of Conn succeed although a learner is among the endpoints, and
+// although the first token is refused. A write with an unknown outcome is not repeated.
 func TestConnGoesElsewhere(t *testing.T) {
 	refuse := func() error { return rpctypes.ErrGRPCNotSupportedForLearner }
 	learner := start(t, &fake{
-		get:  func(context.Context, *pb.RangeRequest) (*pb.RangeResponse, error) { return nil, refuse() },
-		put:  func(context.Context, *pb.PutRequest) (*pb.PutResponse, error) { return nil, refuse() },
+		get: func(context.Context, *pb.RangeRequest) (*pb.RangeResponse,
+			error) {
+			return nil, refuse()
+		},
+		put: func(context.Context, *pb.PutRequest) (*pb.PutResponse,
+			error) {
+			return nil, refuse()
+		},
 		keep: func(pb.Lease_LeaseKeepAliveServer) error { return refuse() },
 		list: func(*pb.RangeRequest, pb.KV_RangeStreamServer) error { return refuse() },
 	})
 	var puts, tokens atomic.Int64
 	authentic := func(ctx context.Context) error {
-		if md, _ := metadata.FromIncomingContext(ctx); !slices.Equal(md.Get("token"), []string{"2"}) {
+		if md, _ := metadata.FromIncomingContext(ctx); !slices.Equal(md.Get("token"),
+			[]string{"2"}) {
 			return rpctypes.ErrGRPCInvalidAuthToken
 		}
 		return nil
@@ -168,15 +187,17 @@ func TestConnGoesElsewhere(t *testing.T) {
 			if err := authentic(s.Context()); err != nil {
 				return err
 			}
-			return s.Send(&pb.RangeStreamResponse{RangeResponse: &pb.RangeResponse{Header: at(2), Kvs: found("a")}})
+			return s.Send(&pb.RangeStreamResponse{RangeResponse: &pb.RangeResponse{Header: at(2),
+				Kvs: found("a")}})
 		},
 	})
 	ctx := limited(t)
 	for i := range 20 {
 		tokens.Store(0)
-		c := open(t, client.Config{Endpoints: []string{learner.addr, voter.addr}, Token: func(context.Context) (client.Token, error) {
-			return client.Token{Value: fmt.Sprint(tokens.Add(1))}, nil
-		}})
+		c := open(t, client.Config{Endpoints: []string{learner.addr, voter.addr},
+			Token: func(context.Context) (client.Token, error) {
+				return client.Token{Value: fmt.Sprint(tokens.Add(1))}, nil
+			}})
 		var err error
 		switch i % 4 {
 		case 0:
@@ -185,7 +206,8 @@ func TestConnGoesElsewhere(t *testing.T) {
 			puts.Store(0)
 			_, err = pb.NewKVClient(c.Conn()).Put(ctx, &pb.PutRequest{Key: []byte("k")})
 			puts.Store(20)
-			if _, err := pb.NewKVClient(c.Conn()).Put(ctx, &pb.PutRequest{Key: []byte("k")}); rpctypes.ErrorDesc(err) != rpctypes.ErrorDesc(rpctypes.ErrGRPCTimeout) || puts.Load() != 21 {
+			if _, err := pb.NewKVClient(c.Conn()).Put(ctx,
+				&pb.PutRequest{Key: []byte("k")}); rpctypes.ErrorDesc(err) != rpctypes.ErrorDesc(rpctypes.ErrGRPCTimeout) || puts.Load() != 21 {
 				t.Errorf("%d puts, %v", puts.Load(), err)
 			}
 		case 2:
@@ -204,7 +226,8 @@ func TestConnGoesElsewhere(t *testing.T) {
 			}
 		case 3:
 			var s pb.KV_RangeStreamClient
-			if s, err = pb.NewKVClient(c.Conn()).RangeStream(ctx, &pb.RangeRequest{Key: []byte("k")}); err == nil {
+			if s, err = pb.NewKVClient(c.Conn()).RangeStream(ctx,
+				&pb.RangeRequest{Key: []byte("k")}); err == nil {
 				_, err = s.Recv()
 			}
 		}
@@ -214,7 +237,8 @@ func TestConnGoesElsewhere(t *testing.T) {
 	}
 }
 
-// TestTokenSourceFails: a call returns the error of the source. A valid token stays in use while the source fails.
+// TestTokenSourceFails: a call returns the error of the source. A valid token stays in use while
+// the source fails.
 func TestTokenSourceFails(t *testing.T) {
 	f := start(t, &fake{get: func(context.Context, *pb.RangeRequest) (*pb.RangeResponse, error) {
 		return &pb.RangeResponse{Header: at(2)}, nil
@@ -222,15 +246,16 @@ func TestTokenSourceFails(t *testing.T) {
 	down := errors.New("the identity provider is down")
 	var working atomic.Bool
 	var expires atomic.Pointer[time.Time]
-	c := open(t, client.Config{Endpoints: []string{f.addr}, Token: func(context.Context) (client.Token, error) {
-		if !working.Load() {
-			return client.Token{}, down
-		}
-		// It is to be renewed after 100 ms at the latest.
-		end := time.Now().Add(500 * time.Millisecond)
-		expires.Store(&end)
-		return client.Token{Value: "x", Expires: end}, nil
-	}})
+	c := open(t, client.Config{Endpoints: []string{f.addr},
+		Token: func(context.Context) (client.Token, error) {
+			if !working.Load() {
+				return client.Token{}, down
+			}
+			// It is to be renewed after 100 ms at the latest.
+			end := time.Now().Add(500 * time.Millisecond)
+			expires.Store(&end)
+			return client.Token{Value: "x", Expires: end}, nil
+		}})
 	if _, err := c.Get(t.Context(), "k"); !errors.Is(err, down) {
 		t.Error(err)
 	}
@@ -295,7 +320,8 @@ func TestSetEndpointsDrains(t *testing.T) {
 	wg.Wait()
 }
 
-// TestAtIsApart: calls of a client made by At do not direct the calls of other clients to that member.
+// TestAtIsApart: calls of a client made by At do not direct the calls of other clients to that
+// member.
 func TestAtIsApart(t *testing.T) {
 	var foreign atomic.Int64
 	a := start(t, &fake{get: func(context.Context, *pb.RangeRequest) (*pb.RangeResponse, error) {
@@ -404,7 +430,8 @@ func TestListIsOfOneRevision(t *testing.T) {
 				t.Fatal(err)
 			}
 			if kv.ModRevision != l.Revision() || l.Header().Revision != l.Revision() {
-				t.Fatalf("%s of revision %d in a listing of %d", kv.Key, kv.ModRevision, l.Revision())
+				t.Fatalf("%s of revision %d in a listing of %d", kv.Key,
+					kv.ModRevision, l.Revision())
 			}
 			got = append(got, kv.Key)
 		}
@@ -419,7 +446,8 @@ func TestListIsOfOneRevision(t *testing.T) {
 	}
 }
 
-// TestWatchersOfAnEndingStream: a watcher that is created while its shared stream ends receives its events.
+// TestWatchersOfAnEndingStream: a watcher that is created while its shared stream ends receives its
+// events.
 func TestWatchersOfAnEndingStream(t *testing.T) {
 	var streams atomic.Int64
 	f := start(t, &fake{watch: func(s *fakeStream) error {
@@ -435,7 +463,9 @@ func TestWatchersOfAnEndingStream(t *testing.T) {
 				}
 				return status.Error(codes.ResourceExhausted, "too much for one stream")
 			}
-			if err := s.send(&pb.WatchResponse{WatchId: r.WatchId, Created: true, Header: at(2)}, &pb.WatchResponse{WatchId: r.WatchId, Events: []*mvccpb.Event{event(string(r.Key), 2)}}); err != nil {
+			if err := s.send(&pb.WatchResponse{WatchId: r.WatchId, Created: true, Header: at(2)},
+				&pb.WatchResponse{WatchId: r.WatchId,
+					Events: []*mvccpb.Event{event(string(r.Key), 2)}}); err != nil {
 				return err
 			}
 		}
@@ -461,7 +491,8 @@ func TestWatchersOfAnEndingStream(t *testing.T) {
 	}
 }
 
-// TestGoesBack: a client returns to its member after that was restarted, with watchers and keep-alives, and no call fails.
+// TestGoesBack: a client returns to its member after that was restarted, with watchers and
+// keep-alives, and no call fails.
 func TestGoesBack(t *testing.T) {
 	var leader atomic.Pointer[string] // the member that has none
 	none := ""
@@ -482,7 +513,8 @@ func TestGoesBack(t *testing.T) {
 				return err
 			}
 			id := s.creates(1)[0].GetWatchId()
-			if err := s.send(&pb.WatchResponse{WatchId: id, Created: true, Header: at(2)}, &pb.WatchResponse{WatchId: id, Header: at(2)}); err != nil {
+			if err := s.send(&pb.WatchResponse{WatchId: id, Created: true, Header: at(2)},
+				&pb.WatchResponse{WatchId: id, Header: at(2)}); err != nil {
 				return err
 			}
 			return s.hold()
@@ -491,11 +523,12 @@ func TestGoesBack(t *testing.T) {
 	}
 	a, b := serve(), serve()
 	connected := make(chan string, 100)
-	c := open(t, client.Config{Endpoints: []string{a.addr, b.addr}, Hooks: client.Hooks{Watch: func(w client.WatchChange) {
-		if w.Kind == client.WatchConnected {
-			connected <- w.Member
-		}
-	}}})
+	c := open(t, client.Config{Endpoints: []string{a.addr, b.addr},
+		Hooks: client.Hooks{Watch: func(w client.WatchChange) {
+			if w.Kind == client.WatchConnected {
+				connected <- w.Member
+			}
+		}}})
 	w := c.Watch(limited(t), "k", client.WithProgress())
 	arrives := func(where string) {
 		t.Helper()
@@ -524,7 +557,8 @@ func TestGoesBack(t *testing.T) {
 	arrives(other)
 	client.ReturnToPreferred(c) // it is doubtful
 	leader.Store(&none)
-	for end := time.Now().Add(time.Minute); c.Member() != home && time.Now().Before(end); time.Sleep(20 * time.Millisecond) {
+	for end := time.Now().Add(time.Minute); c.Member() != home &&
+		time.Now().Before(end); time.Sleep(20 * time.Millisecond) {
 		client.ReturnToPreferred(c)
 		if _, err := c.Get(t.Context(), "k"); err != nil {
 			t.Fatal(err)
@@ -553,13 +587,17 @@ func TestTemporary(t *testing.T) {
 		{rpctypes.ErrGRPCNoSpace, false},
 		{rpctypes.ErrGRPCRequestTooLarge, false},
 	} {
-		f := start(t, &fake{put: func(context.Context, *pb.PutRequest) (*pb.PutResponse, error) { return nil, tc.err }})
+		f := start(t, &fake{put: func(context.Context, *pb.PutRequest) (*pb.PutResponse,
+			error) {
+			return nil, tc.err
+		}})
 		c := open(t, client.Config{Endpoints: []string{f.addr}, MaxAttempts: 1})
 		if _, err := c.Put(t.Context(), "k", nil); client.Temporary(err) != tc.temporary {
 			t.Errorf("%v: temporary %v", err, !tc.temporary)
 		}
 		_ = c.Close()
-		if _, err := c.Put(t.Context(), "k", nil); !errors.Is(err, client.ErrClosed) || client.Temporary(err) {
+		if _, err := c.Put(t.Context(), "k", nil); !errors.Is(err, client.ErrClosed) ||
+			client.Temporary(err) {
 			t.Errorf("closed: %v", err)
 		}
 	}
@@ -568,14 +606,15 @@ func TestTemporary(t *testing.T) {
 	}
 }
 
-// TestReadiness: a client leaves a member that is not ready. Vigil reports it by the service readiness, etcd by the empty
-// one.
+// TestReadiness: a client leaves a member that is not ready. Vigil reports it by the service
+// readiness, etcd by the empty one.
 func TestReadiness(t *testing.T) {
 	for _, services := range [][]string{{"", "readiness"}, {""}} {
 		serve := func() *fake {
-			f := &fake{health: health.NewServer(), get: func(context.Context, *pb.RangeRequest) (*pb.RangeResponse, error) {
-				return &pb.RangeResponse{Header: at(2)}, nil
-			}}
+			f := &fake{health: health.NewServer(),
+				get: func(context.Context, *pb.RangeRequest) (*pb.RangeResponse, error) {
+					return &pb.RangeResponse{Header: at(2)}, nil
+				}}
 			for _, s := range services {
 				f.health.SetServingStatus(s, healthpb.HealthCheckResponse_SERVING)
 			}
@@ -590,7 +629,8 @@ func TestReadiness(t *testing.T) {
 		if c.Member() == b.addr {
 			bad, good = b, a
 		}
-		bad.health.SetServingStatus(services[len(services)-1], healthpb.HealthCheckResponse_NOT_SERVING)
+		bad.health.SetServingStatus(services[len(services)-1],
+			healthpb.HealthCheckResponse_NOT_SERVING)
 		for end := time.Now().Add(time.Minute); c.Member() != good.addr; time.Sleep(5 * time.Millisecond) {
 			if _, err := c.Get(t.Context(), "k"); err != nil || time.Now().After(end) {
 				t.Fatalf("services %q: %v, at %s", services, err, c.Member())
@@ -599,12 +639,14 @@ func TestReadiness(t *testing.T) {
 	}
 }
 
-// TestLeavesWhileOpening: a watch leaves a member that turned sick while its stream was being opened.
+// TestLeavesWhileOpening: a watch leaves a member that turned sick while its stream was being
+// opened.
 func TestLeavesWhileOpening(t *testing.T) {
 	serve := func() *fake {
 		f := &fake{health: health.NewServer(), watch: func(s *fakeStream) error {
 			id := s.creates(1)[0].GetWatchId()
-			if err := s.send(&pb.WatchResponse{WatchId: id, Created: true, Header: at(2)}); err != nil {
+			if err := s.send(&pb.WatchResponse{WatchId: id, Created: true,
+				Header: at(2)}); err != nil {
 				return err
 			}
 			return s.hold()
@@ -621,7 +663,8 @@ func TestLeavesWhileOpening(t *testing.T) {
 	var once sync.Once
 	sick, connected := make(chan string, 10), make(chan string, 10)
 	cfg := client.Config{DialOptions: []grpc.DialOption{grpc.WithStreamInterceptor(
-		func(ctx context.Context, desc *grpc.StreamDesc, cc *grpc.ClientConn, method string, streamer grpc.Streamer, opts ...grpc.CallOption) (grpc.ClientStream, error) {
+		func(ctx context.Context, desc *grpc.StreamDesc, cc *grpc.ClientConn, method string,
+			streamer grpc.Streamer, opts ...grpc.CallOption) (grpc.ClientStream, error) {
 			s, err := streamer(ctx, desc, cc, method, opts...)
 			if strings.HasSuffix(method, "/Watch") && strings.Contains(method, "etcdserverpb") {
 				once.Do(func() {

@@ -41,12 +41,14 @@ func (c *Client) Auth() Auth { return Auth{c} }
 // Enable turns authentication on. There must be a user root with the role root, otherwise it fails
 // with [ErrNoRootUser] or [ErrNoRootRole].
 func (a Auth) Enable(ctx context.Context) (Header, error) {
-	return headerOf(ask[etcdserverpb.AuthEnableResponse](ctx, a.c, &authEnableMethod, "", &etcdserverpb.AuthEnableRequest{}))
+	return headerOf(ask[etcdserverpb.AuthEnableResponse](ctx, a.c, &authEnableMethod, "",
+		&etcdserverpb.AuthEnableRequest{}))
 }
 
 // Disable turns authentication off.
 func (a Auth) Disable(ctx context.Context) (Header, error) {
-	return headerOf(ask[etcdserverpb.AuthDisableResponse](ctx, a.c, &authDisableMethod, "", &etcdserverpb.AuthDisableRequest{}))
+	return headerOf(ask[etcdserverpb.AuthDisableResponse](ctx, a.c, &authDisableMethod, "",
+		&etcdserverpb.AuthDisableRequest{}))
 }
 
 // AuthStatus is the answer of [Auth.Status].
@@ -60,28 +62,36 @@ type AuthStatus struct {
 
 // Status reports whether authentication is on.
 func (a Auth) Status(ctx context.Context) (*AuthStatus, error) {
-	r, err := ask[etcdserverpb.AuthStatusResponse](ctx, a.c, &authStatusMethod, "", &etcdserverpb.AuthStatusRequest{})
+	r, err := ask[etcdserverpb.AuthStatusResponse](ctx, a.c, &authStatusMethod, "",
+		&etcdserverpb.AuthStatusRequest{})
 	if err != nil {
 		return nil, err
 	}
 	return &AuthStatus{Header: header(r.Header), Enabled: r.Enabled, Revision: r.AuthRevision}, nil
 }
 
-// Authenticate exchanges a password for a token. A client with [Config.Username] calls it by itself.
+// Authenticate exchanges a password for a token. A client with [Config.Username] calls it by
+// itself.
 func (a Auth) Authenticate(ctx context.Context, user, password string) (Token, error) {
-	req := &request.Generated{Message: &etcdserverpb.AuthenticateRequest{Name: user, Password: password}}
-	r, err := callWith[etcdserverpb.AuthenticateResponse](ctx, a.c, &authenticateMethod, user, req, credential.NewCredential(credential.Token{}))
+	req := &request.Generated{Message: &etcdserverpb.AuthenticateRequest{Name: user,
+		Password: password}}
+	r, err := callWith[etcdserverpb.AuthenticateResponse](ctx, a.c, &authenticateMethod, user, req,
+		credential.NewCredential(credential.Token{}))
 	return Token{Value: r.GetToken()}, err
 }
 
 // UserAdd adds a user with a password.
 func (a Auth) UserAdd(ctx context.Context, user, password string) (Header, error) {
-	return a.addUser(ctx, &etcdserverpb.AuthUserAddRequest{Name: user, Password: password, Options: &authpb.UserAddOptions{}})
+	return a.addUser(ctx,
+		&etcdserverpb.AuthUserAddRequest{Name: user, Password: password,
+			Options: &authpb.UserAddOptions{}})
 }
 
 // UserAddNoPassword adds a user that authenticates only with a certificate.
 func (a Auth) UserAddNoPassword(ctx context.Context, user string) (Header, error) {
-	return a.addUser(ctx, &etcdserverpb.AuthUserAddRequest{Name: user, Options: &authpb.UserAddOptions{NoPassword: true}})
+	return a.addUser(ctx,
+		&etcdserverpb.AuthUserAddRequest{Name: user,
+			Options: &authpb.UserAddOptions{NoPassword: true}})
 }
 
 func (a Auth) addUser(ctx context.Context, r *etcdserverpb.AuthUserAddRequest) (Header, error) {
@@ -97,7 +107,8 @@ type User struct {
 
 // UserGet returns a user with its roles.
 func (a Auth) UserGet(ctx context.Context, user string) (*User, error) {
-	r, err := ask[etcdserverpb.AuthUserGetResponse](ctx, a.c, &userGetMethod, user, &etcdserverpb.AuthUserGetRequest{Name: user})
+	r, err := ask[etcdserverpb.AuthUserGetResponse](ctx, a.c, &userGetMethod, user,
+		&etcdserverpb.AuthUserGetRequest{Name: user})
 	if err != nil {
 		return nil, err
 	}
@@ -106,18 +117,21 @@ func (a Auth) UserGet(ctx context.Context, user string) (*User, error) {
 
 // UserList returns the names of all users.
 func (a Auth) UserList(ctx context.Context) ([]string, error) {
-	r, err := ask[etcdserverpb.AuthUserListResponse](ctx, a.c, &userListMethod, "", &etcdserverpb.AuthUserListRequest{})
+	r, err := ask[etcdserverpb.AuthUserListResponse](ctx, a.c, &userListMethod, "",
+		&etcdserverpb.AuthUserListRequest{})
 	return r.GetUsers(), err
 }
 
 // UserDelete deletes a user.
 func (a Auth) UserDelete(ctx context.Context, user string) (Header, error) {
-	return headerOf(ask[etcdserverpb.AuthUserDeleteResponse](ctx, a.c, &userDeleteMethod, user, &etcdserverpb.AuthUserDeleteRequest{Name: user}))
+	return headerOf(ask[etcdserverpb.AuthUserDeleteResponse](ctx, a.c, &userDeleteMethod, user,
+		&etcdserverpb.AuthUserDeleteRequest{Name: user}))
 }
 
 // UserChangePassword changes the password of a user.
 func (a Auth) UserChangePassword(ctx context.Context, user, password string) (Header, error) {
-	return headerOf(ask[etcdserverpb.AuthUserChangePasswordResponse](ctx, a.c, &userPasswordMethod, user,
+	return headerOf(ask[etcdserverpb.AuthUserChangePasswordResponse](ctx, a.c,
+		&userPasswordMethod, user,
 		&etcdserverpb.AuthUserChangePasswordRequest{Name: user, Password: password}))
 }
 
@@ -163,43 +177,52 @@ type Role struct {
 
 // RoleAdd adds a role without permissions.
 func (a Auth) RoleAdd(ctx context.Context, role string) (Header, error) {
-	return headerOf(ask[etcdserverpb.AuthRoleAddResponse](ctx, a.c, &roleAddMethod, role, &etcdserverpb.AuthRoleAddRequest{Name: role}))
+	return headerOf(ask[etcdserverpb.AuthRoleAddResponse](ctx, a.c, &roleAddMethod, role,
+		&etcdserverpb.AuthRoleAddRequest{Name: role}))
 }
 
 // RoleGet returns a role with its permissions.
 func (a Auth) RoleGet(ctx context.Context, role string) (*Role, error) {
-	r, err := ask[etcdserverpb.AuthRoleGetResponse](ctx, a.c, &roleGetMethod, role, &etcdserverpb.AuthRoleGetRequest{Role: role})
+	r, err := ask[etcdserverpb.AuthRoleGetResponse](ctx, a.c, &roleGetMethod, role,
+		&etcdserverpb.AuthRoleGetRequest{Role: role})
 	if err != nil {
 		return nil, err
 	}
 	out := &Role{Header: header(r.Header), Name: role}
 	for _, p := range r.Perm {
-		out.Permissions = append(out.Permissions, Permission{PermissionType(p.PermType), string(p.Key), string(p.RangeEnd)})
+		out.Permissions = append(out.Permissions,
+			Permission{PermissionType(p.PermType), string(p.Key), string(p.RangeEnd)})
 	}
 	return out, nil
 }
 
 // RoleList returns the names of all roles.
 func (a Auth) RoleList(ctx context.Context) ([]string, error) {
-	r, err := ask[etcdserverpb.AuthRoleListResponse](ctx, a.c, &roleListMethod, "", &etcdserverpb.AuthRoleListRequest{})
+	r, err := ask[etcdserverpb.AuthRoleListResponse](ctx, a.c, &roleListMethod, "",
+		&etcdserverpb.AuthRoleListRequest{})
 	return r.GetRoles(), err
 }
 
 // RoleDelete deletes a role and takes it from its users.
 func (a Auth) RoleDelete(ctx context.Context, role string) (Header, error) {
-	return headerOf(ask[etcdserverpb.AuthRoleDeleteResponse](ctx, a.c, &roleDeleteMethod, role, &etcdserverpb.AuthRoleDeleteRequest{Role: role}))
+	return headerOf(ask[etcdserverpb.AuthRoleDeleteResponse](ctx, a.c, &roleDeleteMethod, role,
+		&etcdserverpb.AuthRoleDeleteRequest{Role: role}))
 }
 
 // RoleGrantPermission adds a permission to a role, or changes the type of the one that the role has
 // for the same keys.
 func (a Auth) RoleGrantPermission(ctx context.Context, role string, p Permission) (Header, error) {
-	return headerOf(ask[etcdserverpb.AuthRoleGrantPermissionResponse](ctx, a.c, &rolePermitMethod, role,
+	return headerOf(ask[etcdserverpb.AuthRoleGrantPermissionResponse](ctx, a.c,
+		&rolePermitMethod, role,
 		&etcdserverpb.AuthRoleGrantPermissionRequest{Name: role, Perm: &authpb.Permission{
-			PermType: authpb.Permission_Type(p.Type), Key: []byte(p.Key), RangeEnd: []byte(p.End)}}))
+			PermType: authpb.Permission_Type(p.Type), Key: []byte(p.Key),
+			RangeEnd: []byte(p.End)}}))
 }
 
 // RoleRevokePermission removes the permission that was granted for exactly this key and end.
 func (a Auth) RoleRevokePermission(ctx context.Context, role, key, end string) (Header, error) {
-	return headerOf(ask[etcdserverpb.AuthRoleRevokePermissionResponse](ctx, a.c, &roleForbidMethod, role,
-		&etcdserverpb.AuthRoleRevokePermissionRequest{Role: role, Key: []byte(key), RangeEnd: []byte(end)}))
+	return headerOf(ask[etcdserverpb.AuthRoleRevokePermissionResponse](ctx, a.c,
+		&roleForbidMethod, role,
+		&etcdserverpb.AuthRoleRevokePermissionRequest{Role: role, Key: []byte(key),
+			RangeEnd: []byte(end)}))
 }

@@ -7,8 +7,9 @@ import (
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 )
 
-// TestBrokenStreamsPause: the pauses before new streams grow, also if a server answers on each stream before it ends it. The test
-// takes the sum of the shortest pauses at least, and any time on a slow machine.
+// TestBrokenStreamsPause: the pauses before new streams grow, also if a server answers on each
+// stream before it ends it. The test takes the sum of the shortest pauses at least, and any time on
+// a slow machine.
 func TestBrokenStreamsPause(t *testing.T) {
 	const streams = 7
 	opened := make(chan struct{}, streams)

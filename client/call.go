@@ -16,8 +16,8 @@ type method struct {
 	op   string // in errors
 	// write: two calls may differ from one.
 	write bool
-	// leader: the call needs a member with a leader. Other members reject it at once, so it is certain that it was not
-	// applied.
+	// leader: the call needs a member with a leader. Other members reject it at once, so it has
+	// certainly not been applied.
 	leader bool
 	// lasting: it is a stream that the client ends.
 	lasting bool
@@ -46,7 +46,7 @@ func (m method) anyMember() method {
 	return m
 }
 
-// tracked is a request that records whether the last attempt has sent it.
+// tracked is a request that records whether the last attempt sent it.
 type tracked interface {
 	Begin()
 	Sent() bool
@@ -59,13 +59,15 @@ func call[R any](ctx context.Context, c *Client, m *method, key string, req trac
 }
 
 // ask makes a call with generated messages.
-func ask[R any](ctx context.Context, c *Client, m *method, key string, req proto.Message) (*R, error) {
+func ask[R any](ctx context.Context, c *Client, m *method, key string,
+	req proto.Message) (*R, error) {
 	return call[R](ctx, c, m, key, &request.Generated{Message: req})
 }
 
-// callWith is call with a given credential, or that of the client if it is nil. Each attempt decodes into a new answer,
-// so a failed attempt leaves nothing in the next one's.
-func callWith[R any](ctx context.Context, c *Client, m *method, key string, req tracked, given *credential.Credential) (resp *R, err error) {
+// callWith is call with a given credential, or the client's credential if given is nil. Each
+// attempt decodes into a new answer, so a failed attempt leaves nothing in the next one's.
+func callWith[R any](ctx context.Context, c *Client, m *method, key string, req tracked,
+	given *credential.Credential) (resp *R, err error) {
 	h := &c.core.cfg.Hooks
 	if h.StartCall != nil {
 		ctx = h.StartCall(ctx, m.name)
@@ -75,7 +77,8 @@ func callWith[R any](ctx context.Context, c *Client, m *method, key string, req 
 	if h.EndCall != nil {
 		began := time.Now()
 		defer func() {
-			h.EndCall(ctx, Call{Method: m.name, Member: a.Member(), Attempts: a.Count, Duration: time.Since(began), Err: err})
+			h.EndCall(ctx, Call{Method: m.name, Member: a.Member(), Attempts: a.Count,
+				Duration: time.Since(began), Err: err})
 		}()
 	}
 	err = a.makeAttempts(ctx, func(ctx context.Context) (bool, error) {

@@ -11,8 +11,8 @@ import (
 	"vigil/client/internal/pool"
 )
 
-// Client talks to a cluster. It is safe for concurrent use, and so are clients derived from it by [Client.In] and [Client.At],
-// which share its connection.
+// Client talks to a cluster. It is safe for concurrent use, and so are clients derived from it by
+// [Client.In] and [Client.At], which share its connection.
 type Client struct {
 	core *core
 	// pin is the only member that calls use, nil if they may use any.
@@ -55,7 +55,8 @@ func New(cfg Config) (*Client, error) {
 	return client, nil
 }
 
-// Connect is [New], and waits until a member is reached and the client has the token that it may need.
+// Connect is [New], and waits until a member is reached and the client has the token that it may
+// need.
 func Connect(ctx context.Context, cfg Config) (*Client, error) {
 	c, err := New(cfg)
 	if err != nil {
@@ -72,8 +73,8 @@ func Connect(ctx context.Context, cfg Config) (*Client, error) {
 	return c, nil
 }
 
-// Close ends all watchers and calls, with [ErrClosed], and the connections. It returns when all goroutines of the client
-// have ended. Closing a derived client does nothing.
+// Close ends all watchers and calls, with [ErrClosed], and the connections. It returns when all
+// goroutines of the client have ended. Closing a derived client does nothing.
 func (c *Client) Close() error {
 	if c.derived {
 		return nil
@@ -86,8 +87,8 @@ func (c *Client) Close() error {
 	return nil
 }
 
-// In returns a client that puts prefix before every key, after the prefix of c. It removes both from the keys of answers
-// and events.
+// In returns a client that puts prefix before every key, after the prefix of c. It removes both
+// from the keys of answers and events.
 func (c *Client) In(prefix string) *Client {
 	d := *c
 	d.ns.Prefix += namespace.Prefix(prefix)
@@ -95,14 +96,15 @@ func (c *Client) In(prefix string) *Client {
 	return &d
 }
 
-// At returns a client that makes all calls at one member, healthy or not: for calls about that member, such as Status.
-// It fails only if the endpoint is invalid.
+// At returns a client that makes all calls at one member, healthy or not: for calls about that
+// member, such as Status. It fails only if the endpoint is invalid.
 func (c *Client) At(endpoint string) (*Client, error) {
 	e, err := pool.Parse(endpoint)
 	if err != nil {
 		return nil, err
 	}
-	if secure := c.core.cfg.secure(); e.Scheme == pool.SchemeSecure && !secure || e.Scheme == pool.SchemePlain && secure {
+	if secure := c.core.cfg.secure(); e.Scheme == pool.SchemeSecure && !secure ||
+		e.Scheme == pool.SchemePlain && secure {
 		return nil, invalid("endpoint %q: the client is configured with TLS: %v", endpoint, secure)
 	}
 	m, err := c.core.pool.Find(e)
@@ -119,8 +121,8 @@ func (c *Client) Endpoints() []string {
 	return c.core.pool.Names()
 }
 
-// SetEndpoints replaces the configured endpoints and those found by [Client.Sync]. Running calls at a removed member end there;
-// watchers and keep-alives continue at another.
+// SetEndpoints replaces the configured endpoints and those found by [Client.Sync]. Running calls at
+// a removed member end there; watchers and keep-alives continue at another.
 func (c *Client) SetEndpoints(endpoints ...string) error {
 	cfg := c.core.cfg
 	cfg.Endpoints = endpoints
@@ -148,8 +150,8 @@ func (c *Client) Member() string {
 	return m.Name()
 }
 
-// Sync lists the members of the cluster and adds the client URLs of the voting members that have been started. Configured
-// endpoints stay.
+// Sync lists the members of the cluster and adds the client URLs of the voting members that have
+// been started. Configured endpoints stay.
 func (c *Client) Sync(ctx context.Context) error {
 	r, err := c.Cluster().MemberList(ctx)
 	if err != nil {
@@ -178,7 +180,8 @@ func keepSynced(c *Client) {
 	t := time.NewTicker(c.core.cfg.SyncInterval)
 	defer t.Stop()
 	for {
-		ctx, cancel := context.WithTimeout(c.core.ctx, c.core.cfg.SyncInterval+c.core.cfg.DialTimeout)
+		ctx, cancel := context.WithTimeout(c.core.ctx,
+			c.core.cfg.SyncInterval+c.core.cfg.DialTimeout)
 		err := c.Sync(ctx)
 		cancel()
 		if err != nil && c.core.ctx.Err() == nil {

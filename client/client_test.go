@@ -21,7 +21,8 @@ func TestKV(t *testing.T) {
 	if p.PrevKV != nil || p.Header.Revision == 0 || p.Header.ClusterID == 0 {
 		t.Errorf("%+v", p)
 	}
-	if p, err = c.Put(ctx, "a", []byte("2"), client.WithPrevKV()); err != nil || p.PrevKV == nil || p.PrevKV.Key != "a" || string(p.PrevKV.Value) != "1" {
+	if p, err = c.Put(ctx, "a", []byte("2"), client.WithPrevKV()); err != nil || p.PrevKV == nil ||
+		p.PrevKV.Key != "a" || string(p.PrevKV.Value) != "1" {
 		t.Errorf("%+v, %v", p, err)
 	}
 	first := p.Header.Revision - 1
@@ -29,10 +30,12 @@ func TestKV(t *testing.T) {
 	if err != nil || g.KV() == nil {
 		t.Fatal(g, err)
 	}
-	if kv := g.KV(); kv.Key != "a" || string(kv.Value) != "2" || kv.Version != 2 || kv.CreateRevision != first || kv.ModRevision != first+1 {
+	if kv := g.KV(); kv.Key != "a" || string(kv.Value) != "2" || kv.Version != 2 ||
+		kv.CreateRevision != first || kv.ModRevision != first+1 {
 		t.Errorf("%+v", kv)
 	}
-	if g, err = c.Get(ctx, "a", client.WithRevision(first), client.WithSerializable()); err != nil || string(g.KV().Value) != "1" {
+	if g, err = c.Get(ctx, "a", client.WithRevision(first),
+		client.WithSerializable()); err != nil || string(g.KV().Value) != "1" {
 		t.Errorf("%+v, %v", g, err)
 	}
 	if g, err = c.Get(ctx, "none"); err != nil || g.KV() != nil {
@@ -52,7 +55,9 @@ func TestKV(t *testing.T) {
 	if n, err := c.Count(ctx, "dir/05", client.WithFromKey()); n != 15 || err != nil {
 		t.Errorf("from a key: %d, %v", n, err)
 	}
-	g, err = c.Get(ctx, "dir/", client.WithPrefix(), client.WithSort(client.SortByKey, client.SortDescend), client.WithLimit(2), client.WithKeysOnly())
+	g, err = c.Get(ctx, "dir/", client.WithPrefix(),
+		client.WithSort(client.SortByKey, client.SortDescend), client.WithLimit(2),
+		client.WithKeysOnly())
 	if err != nil || len(g.KVs) != 2 || !g.More || g.Count != 20 || g.KVs[0].Key != "dir/19" {
 		t.Errorf("%+v, %v", g, err)
 	}
@@ -67,21 +72,27 @@ func TestKV(t *testing.T) {
 	if _, err := c.Put(ctx, "", nil); !errors.Is(err, client.ErrEmptyKey) {
 		t.Error(err)
 	}
-	if _, err := c.Get(ctx, "a", client.WithRevision(1<<40)); !errors.Is(err, client.ErrFutureRevision) {
+	if _, err := c.Get(ctx, "a", client.WithRevision(1<<40)); !errors.Is(err,
+		client.ErrFutureRevision) {
 		t.Error(err)
 	}
 }
 
-// An empty key is rejected in each operation and each call, with a namespace too, where the server would get the namespace as the key.
+// An empty key is rejected in each operation and each call, with a namespace too, where the server
+// would get the namespace as the key.
 func TestEmptyKeys(t *testing.T) {
 	c, ctx := connect(t), t.Context()
-	for name, c := range map[string]*client.Client{"in a namespace": c, "in a namespace of that": c.In("ns/")} {
+	for name, c := range map[string]*client.Client{"in a namespace": c,
+		"in a namespace of that": c.In("ns/")} {
 		for what, op := range map[string]client.Op{
-			"get": client.OpGet(""), "put": client.OpPut("", []byte("v")), "delete": client.OpDelete(""),
-			"nested put":     client.OpTxn(nil, []client.Op{client.OpTxn(nil, nil, []client.Op{client.OpPut("", nil)})}, nil),
+			"get": client.OpGet(""), "put": client.OpPut("", []byte("v")),
+			"delete": client.OpDelete(""),
+			"nested put": client.OpTxn(nil,
+				[]client.Op{client.OpTxn(nil, nil, []client.Op{client.OpPut("", nil)})}, nil),
 			"nested compare": client.OpTxn([]client.Cmp{client.Exists("")}, nil, nil),
 		} {
-			if _, err := c.Txn(ctx).Then(client.OpGet("a"), op).Commit(); !errors.Is(err, client.ErrEmptyKey) {
+			if _, err := c.Txn(ctx).Then(client.OpGet("a"), op).Commit(); !errors.Is(err,
+				client.ErrEmptyKey) {
 				t.Errorf("%s, %s: %v", name, what, err)
 			}
 			if _, err := c.Txn(ctx).Else(op).Commit(); !errors.Is(err, client.ErrEmptyKey) {
@@ -106,7 +117,9 @@ func TestEmptyKeys(t *testing.T) {
 			}
 		}
 		// All keys are a range.
-		if _, err := c.Txn(ctx).If(client.Version("", client.WithPrefix()).Greater(-1)).Then(client.OpGet("", client.WithPrefix()), client.OpDelete("", client.WithFromKey())).Commit(); err != nil {
+		if _, err := c.Txn(ctx).If(client.Version("",
+			client.WithPrefix()).Greater(-1)).Then(client.OpGet("", client.WithPrefix()),
+			client.OpDelete("", client.WithFromKey())).Commit(); err != nil {
 			t.Errorf("%s, all keys: %v", name, err)
 		}
 	}
@@ -116,7 +129,8 @@ func TestTxn(t *testing.T) {
 	c, ctx := connect(t), t.Context()
 	create := func() *client.Txn {
 		return c.Txn(ctx).If(client.Missing("k")).
-			Then(client.OpPut("k", []byte("v")), client.OpTxn(nil, []client.Op{client.OpGet("k")}, nil)).
+			Then(client.OpPut("k", []byte("v")),
+				client.OpTxn(nil, []client.Op{client.OpGet("k")}, nil)).
 			Else(client.OpGet("k"), client.OpDelete("k", client.WithPrevKV()))
 	}
 	r, err := create().Commit()
@@ -127,13 +141,16 @@ func TestTxn(t *testing.T) {
 		t.Errorf("%+v", in)
 	}
 	r, err = create().Commit()
-	if err != nil || r.Succeeded || string(r.Responses[0].Get.KV().Value) != "v" || r.Responses[1].Delete.PrevKVs[0].Key != "k" {
+	if err != nil || r.Succeeded || string(r.Responses[0].Get.KV().Value) != "v" ||
+		r.Responses[1].Delete.PrevKVs[0].Key != "k" {
 		t.Fatalf("%+v, %v", r, err)
 	}
-	if _, err := c.Txn(ctx).Then(client.OpPut("x", nil), client.OpPut("x", nil)).Commit(); !errors.Is(err, client.ErrDuplicateKey) {
+	if _, err := c.Txn(ctx).Then(client.OpPut("x", nil),
+		client.OpPut("x", nil)).Commit(); !errors.Is(err, client.ErrDuplicateKey) {
 		t.Error(err)
 	}
-	r, err = c.Txn(ctx).If(client.Value("x").NotEqual([]byte("y")), client.Version("x").Less(3)).Commit()
+	r, err = c.Txn(ctx).If(client.Value("x").NotEqual([]byte("y")),
+		client.Version("x").Less(3)).Commit()
 	if err != nil || r.Succeeded {
 		t.Errorf("%+v, %v", r, err)
 	}

@@ -65,7 +65,8 @@ func (cl Cluster) MemberListSerializable(ctx context.Context) (*Members, error) 
 }
 
 func (cl Cluster) list(ctx context.Context, m *method, linearizable bool) (*Members, error) {
-	r, err := ask[etcdserverpb.MemberListResponse](ctx, cl.c, m, "", &etcdserverpb.MemberListRequest{Linearizable: linearizable})
+	r, err := ask[etcdserverpb.MemberListResponse](ctx, cl.c, m, "",
+		&etcdserverpb.MemberListRequest{Linearizable: linearizable})
 	if err != nil {
 		return nil, err
 	}
@@ -101,7 +102,8 @@ func (cl Cluster) add(ctx context.Context, r *etcdserverpb.MemberAddRequest) (*M
 
 // MemberRemove removes a member.
 func (cl Cluster) MemberRemove(ctx context.Context, id uint64) (*Members, error) {
-	r, err := ask[etcdserverpb.MemberRemoveResponse](ctx, cl.c, &memberRemoveMethod, "", &etcdserverpb.MemberRemoveRequest{ID: id})
+	r, err := ask[etcdserverpb.MemberRemoveResponse](ctx, cl.c, &memberRemoveMethod, "",
+		&etcdserverpb.MemberRemoveRequest{ID: id})
 	if err != nil {
 		return nil, err
 	}
@@ -109,8 +111,10 @@ func (cl Cluster) MemberRemove(ctx context.Context, id uint64) (*Members, error)
 }
 
 // MemberUpdate changes the peer URLs of a member.
-func (cl Cluster) MemberUpdate(ctx context.Context, id uint64, peerURLs ...string) (*Members, error) {
-	r, err := ask[etcdserverpb.MemberUpdateResponse](ctx, cl.c, &memberUpdateMethod, "", &etcdserverpb.MemberUpdateRequest{ID: id, PeerURLs: peerURLs})
+func (cl Cluster) MemberUpdate(ctx context.Context, id uint64,
+	peerURLs ...string) (*Members, error) {
+	r, err := ask[etcdserverpb.MemberUpdateResponse](ctx, cl.c, &memberUpdateMethod, "",
+		&etcdserverpb.MemberUpdateRequest{ID: id, PeerURLs: peerURLs})
 	if err != nil {
 		return nil, err
 	}
@@ -120,7 +124,8 @@ func (cl Cluster) MemberUpdate(ctx context.Context, id uint64, peerURLs ...strin
 // MemberPromote makes a learner a voting member. It fails with [ErrLearnerNotReady] while the
 // learner lacks too much of the log.
 func (cl Cluster) MemberPromote(ctx context.Context, id uint64) (*Members, error) {
-	r, err := ask[etcdserverpb.MemberPromoteResponse](ctx, cl.c, &memberPromoteMethod, "", &etcdserverpb.MemberPromoteRequest{ID: id})
+	r, err := ask[etcdserverpb.MemberPromoteResponse](ctx, cl.c, &memberPromoteMethod, "",
+		&etcdserverpb.MemberPromoteRequest{ID: id})
 	if err != nil {
 		return nil, err
 	}

@@ -13,8 +13,8 @@ type codec struct{ generated encoding.CodecV2 }
 
 func newCodec() codec { return codec{encoding.GetCodecV2("proto")} }
 
-// Name is empty, so calls have the plain content type of gRPC, which means protocol buffers. The codec is not registered
-// under a name.
+// Name is empty, so calls have the plain content type of gRPC, which means protocol buffers. The
+// codec is not registered under a name.
 func (codec) Name() string { return "" }
 
 // Marshal implements encoding.CodecV2.

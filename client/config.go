@@ -26,14 +26,16 @@ const (
 	DefaultWatchBuffer      = 4 << 20
 )
 
-// Config configures a client. Only Endpoints must be set; the zero value of every other field means its default.
+// Config configures a client. Only Endpoints must be set; the zero value of every other field means
+// its default.
 type Config struct {
-	// Endpoints are the addresses at which members serve clients: host:port, http://host:port, https://host:port,
-	// unix:///path or unixs:///path. All of them use TLS or none does: https and unixs select it, and so does setting
-	// TLS or [TLSFiles]. One member is enough if SyncInterval is set or [Client.Sync] is called.
+	// Endpoints are the addresses at which members serve clients: host:port, http://host:port,
+	// https://host:port, unix:///path or unixs:///path. All of them use TLS or none does: https and
+	// unixs select it, and so does setting TLS or [TLSFiles]. One member is enough if SyncInterval
+	// is set or [Client.Sync] is called.
 	Endpoints []string
-	// SyncInterval is how often the client lists the members and adds them to Endpoints. 0 means never, because the
-	// advertised addresses need not be reachable from the client.
+	// SyncInterval is how often the client lists the members and adds them to Endpoints. 0 means
+	// never, because the advertised addresses need not be reachable from the client.
 	SyncInterval time.Duration
 
 	// TLS is used unchanged. [TLSFiles] is read again when its files change. Only one may be set.
@@ -42,21 +44,23 @@ type Config struct {
 
 	// Username and Password are exchanged for a token when one is needed.
 	Username, Password string
-	// Token returns a token instead, for instance of an identity provider. It is called again before the token expires
-	// and when a server refuses it, by one goroutine at a time, and must return when its context ends. While it fails, a
-	// token that has not expired stays in use.
+	// Token returns a token instead, for instance of an identity provider. It is called again
+	// before the token expires and when a server refuses it, by one goroutine at a time, and must
+	// return when its context ends. While it fails, a token that has not expired stays in use.
 	Token func(context.Context) (Token, error)
 
-	// DialTimeout is how long a call waits for any member to be reachable before it fails with [ErrUnreachable].
+	// DialTimeout is how long a call waits for any member to be reachable before it fails with
+	// [ErrUnreachable].
 	DialTimeout time.Duration
-	// KeepAlive is how long a connection is silent before the client pings the member, at least 10s. KeepAliveTimeout is
-	// how long the member may take to answer before the connection is closed.
+	// KeepAlive is how long a connection is silent before the client pings the member, at least
+	// 10s. KeepAliveTimeout is how long the member may take to answer before the connection is
+	// closed.
 	KeepAlive, KeepAliveTimeout time.Duration
 	// MaxSendBytes and MaxReceiveBytes are the sizes of the largest messages.
 	MaxSendBytes, MaxReceiveBytes int
-	// MaxAttempts bounds the attempts of a call before its error is returned. Reads are retried whenever another attempt
-	// may help, writes only if it is certain that they were not applied. The pause between attempts doubles from 25ms
-	// to 1s, with jitter.
+	// MaxAttempts bounds the attempts of a call before its error is returned. Reads are retried
+	// whenever another attempt may help, writes only if it is certain that they were not applied.
+	// The pause between attempts doubles from 25ms to 1s, with jitter.
 	MaxAttempts int
 	// WatchBuffer is the size of a watcher's buffer of events in bytes; see Watcher.
 	WatchBuffer int
@@ -64,11 +68,13 @@ type Config struct {
 	// Namespace is put before every key and removed from every answer; see [Client.In].
 	Namespace string
 
-	// Logger receives messages about connections and tokens, never keys, values or secrets. By default nothing is logged.
+	// Logger receives messages about connections and tokens, never keys, values or secrets. By
+	// default nothing is logged.
 	Logger *slog.Logger
 	// Hooks are called for metrics and traces.
 	Hooks Hooks
-	// DialOptions are added to the client's, for instance for a proxy or for instrumentation of gRPC.
+	// DialOptions are added to the client's, for instance for a proxy or for instrumentation of
+	// gRPC.
 	DialOptions []grpc.DialOption
 }
 
@@ -117,12 +123,16 @@ func (c *Config) Validate() error {
 	if c.Username == "" && c.Password != "" {
 		bad("Password is set and Username is not")
 	}
-	for name, d := range map[string]time.Duration{"SyncInterval": c.SyncInterval, "DialTimeout": c.DialTimeout, "KeepAlive": c.KeepAlive, "KeepAliveTimeout": c.KeepAliveTimeout} {
+	for name, d := range map[string]time.Duration{"SyncInterval": c.SyncInterval,
+		"DialTimeout": c.DialTimeout, "KeepAlive": c.KeepAlive,
+		"KeepAliveTimeout": c.KeepAliveTimeout} {
 		if d < 0 {
 			bad("%s is %v: it cannot be negative", name, d)
 		}
 	}
-	for name, n := range map[string]int{"MaxSendBytes": c.MaxSendBytes, "MaxReceiveBytes": c.MaxReceiveBytes, "MaxAttempts": c.MaxAttempts, "WatchBuffer": c.WatchBuffer} {
+	for name, n := range map[string]int{"MaxSendBytes": c.MaxSendBytes,
+		"MaxReceiveBytes": c.MaxReceiveBytes, "MaxAttempts": c.MaxAttempts,
+		"WatchBuffer": c.WatchBuffer} {
 		if n < 0 {
 			bad("%s is %d: it cannot be negative", name, n)
 		}
@@ -138,9 +148,11 @@ func (c *Config) pool() pool.Config {
 	}
 	demanded := new(atomic.Bool)
 	return pool.Config{
-		Secure: c.secure(), Credentials: c.transport(demanded), Demanded: demanded.Load, ServerName: serverName, Codec: newCodec(),
+		Secure: c.secure(), Credentials: c.transport(demanded), Demanded: demanded.Load,
+		ServerName: serverName, Codec: newCodec(),
 		DialTimeout: c.DialTimeout, KeepAlive: c.KeepAlive, KeepAliveTimeout: c.KeepAliveTimeout,
-		MaxSendBytes: c.MaxSendBytes, MaxReceiveBytes: c.MaxReceiveBytes, DialOptions: c.DialOptions, Logger: c.Logger,
+		MaxSendBytes: c.MaxSendBytes, MaxReceiveBytes: c.MaxReceiveBytes,
+		DialOptions: c.DialOptions, Logger: c.Logger,
 		Changed: func(endpoint string, s pool.State, err error) {
 			if c.Hooks.Member != nil {
 				c.Hooks.Member(endpoint, MemberState(s), err)
@@ -158,8 +170,8 @@ func (c *Config) secure() bool {
 	return e.Scheme == pool.SchemeSecure
 }
 
-// SecureHTTP returns the TLS configuration for other connections to the members, for instance for their metrics. It is
-// nil if the client does not use TLS. The files are read once.
+// SecureHTTP returns the TLS configuration for other connections to the members, for instance for
+// their metrics. It is nil if the client does not use TLS. The files are read once.
 func (c *Config) SecureHTTP() (*tls.Config, error) {
 	switch {
 	case !c.secure():

@@ -21,8 +21,8 @@ import (
 	"vigil/client"
 )
 
-// cutConn is a connection that ends after a number of bytes, which the peer may or may not have received. A negative number
-// means that it does not end.
+// cutConn is a connection that ends after a number of bytes, which the peer may or may not have
+// received. A negative number means that it does not end.
 type cutConn struct {
 	net.Conn
 	in, out    int64 // how many bytes may pass
@@ -107,8 +107,8 @@ func content(kvs []client.KeyValue) string {
 	return b.String()
 }
 
-// fill writes keys, changes them before the second connection is made, and returns a function that checks that a read
-// matches one of both states.
+// fill writes keys, changes them before the second connection is made, and returns a function that
+// checks that a read matches one of both states.
 func (tr *trial) fill() (check func(got string, rev int64)) {
 	w := tr.whole
 	var ops []client.Op
@@ -129,7 +129,8 @@ func (tr *trial) fill() (check func(got string, rev int64)) {
 	var after string
 	var changed int64
 	tr.change = func() {
-		r, err := w.Txn(tr.ctx).Then(client.OpDelete("k1"), client.OpPut("k0", []byte("new")), client.OpPut("k5", []byte("new")), client.OpPut("k8", []byte("new"))).Commit()
+		r, err := w.Txn(tr.ctx).Then(client.OpDelete("k1"), client.OpPut("k0", []byte("new")),
+			client.OpPut("k5", []byte("new")), client.OpPut("k8", []byte("new"))).Commit()
 		tr.must(err)
 		if err == nil {
 			changed = r.Header.Revision
@@ -143,13 +144,14 @@ func (tr *trial) fill() (check func(got string, rev int64)) {
 		case got == before && (changed == 0 || rev < changed):
 		case changed != 0 && got == after && rev >= changed:
 		default:
-			tr.errorf("at revision %d: %s\nbefore: %s\nafter %d: %s", rev, got, before, changed, after)
+			tr.errorf("at revision %d: %s\nbefore: %s\nafter %d: %s", rev, got, before,
+				changed, after)
 		}
 	}
 }
 
-// wrote checks a write of a new key: it was made once if it succeeded, at most once if the outcome is unknown, otherwise
-// not.
+// wrote checks a write of a new key: it was made once if it succeeded, at most once if the outcome
+// is unknown, otherwise not.
 func (tr *trial) wrote(key string, err error) {
 	tr.t.Helper()
 	unknown := errors.Is(err, client.ErrUncertain)
@@ -207,12 +209,15 @@ var trials = []struct {
 	}},
 	{"read txn", 1, func(tr *trial) {
 		check := tr.fill()
-		r, err := tr.c.Txn(tr.ctx).If(client.Exists("k1")).Then(client.OpGet("k", client.WithPrefix())).Else(client.OpGet("k", client.WithPrefix()), client.OpGet("k8")).Commit()
+		r, err := tr.c.Txn(tr.ctx).If(client.Exists("k1")).Then(client.OpGet("k",
+			client.WithPrefix())).Else(client.OpGet("k", client.WithPrefix()),
+			client.OpGet("k8")).Commit()
 		if tr.must(err); err != nil {
 			return
 		}
 		check(content(r.Responses[0].Get.KVs), r.Header.Revision)
-		if r.Succeeded != (len(r.Responses) == 1) || r.Succeeded != strings.Contains(content(r.Responses[0].Get.KVs), "k1@") {
+		if r.Succeeded != (len(r.Responses) == 1) ||
+			r.Succeeded != strings.Contains(content(r.Responses[0].Get.KVs), "k1@") {
 			tr.errorf("succeeded %v with %d responses", r.Succeeded, len(r.Responses))
 		}
 	}},
@@ -224,7 +229,8 @@ var trials = []struct {
 			return
 		}
 		want = append(want, fmt.Sprintf("w0@%d", first.Header.Revision))
-		r, err := w.Txn(tr.ctx).Then(client.OpPut("w1", nil), client.OpPut("w2", nil), client.OpDelete("w0")).Commit()
+		r, err := w.Txn(tr.ctx).Then(client.OpPut("w1", nil), client.OpPut("w2", nil),
+			client.OpDelete("w0")).Commit()
 		if tr.must(err); err != nil {
 			return
 		}
@@ -236,7 +242,8 @@ var trials = []struct {
 			return
 		}
 		want = append(want, fmt.Sprintf("w3@%d", last.Header.Revision))
-		watcher := tr.c.Watch(tr.ctx, "w", client.WithPrefix(), client.FromRevision(first.Header.Revision))
+		watcher := tr.c.Watch(tr.ctx, "w", client.WithPrefix(),
+			client.FromRevision(first.Header.Revision))
 		defer watcher.Close()
 		if got, err := read(watcher, len(want)); err != nil || !slices.Equal(got, want) {
 			tr.errorf("%v, %v, want %v", got, err, want)
@@ -247,9 +254,11 @@ var trials = []struct {
 		tr.wrote("p", err)
 	}},
 	{"write txn", 4, func(tr *trial) {
-		r, err := tr.c.Txn(tr.ctx).If(client.Missing("t")).Then(client.OpPut("t", []byte("value")), client.OpGet("t")).Commit()
+		r, err := tr.c.Txn(tr.ctx).If(client.Missing("t")).Then(client.OpPut("t", []byte("value")),
+			client.OpGet("t")).Commit()
 		tr.wrote("t", err)
-		if err == nil && (!r.Succeeded || len(r.Responses) != 2 || content(r.Responses[1].Get.KVs) != fmt.Sprintf("t@%d=value ", r.Header.Revision)) {
+		if err == nil && (!r.Succeeded || len(r.Responses) != 2 ||
+			content(r.Responses[1].Get.KVs) != fmt.Sprintf("t@%d=value ", r.Header.Revision)) {
 			tr.errorf("%+v", r)
 		}
 	}},
@@ -257,14 +266,16 @@ var trials = []struct {
 		_, err := tr.whole.Put(tr.ctx, "d", nil)
 		tr.must(err)
 		r, err := tr.c.Delete(tr.ctx, "d", client.WithPrevKV())
-		if err == nil && (r.Deleted != 1 || len(r.PrevKVs) != 1) || err != nil && !errors.Is(err, client.ErrUncertain) {
+		if err == nil && (r.Deleted != 1 || len(r.PrevKVs) != 1) ||
+			err != nil && !errors.Is(err, client.ErrUncertain) {
 			tr.errorf("%+v, %v", r, err)
 		}
 	}},
 	{"grant", 7, func(tr *trial) {
 		id := client.LeaseID(1<<40 + leaseIDs.Add(1))
 		r, err := tr.c.Grant(tr.ctx, time.Minute, client.WithLeaseID(id))
-		if err == nil && (r.ID != id || r.TTL != time.Minute) || err != nil && !errors.Is(err, client.ErrUncertain) {
+		if err == nil && (r.ID != id || r.TTL != time.Minute) ||
+			err != nil && !errors.Is(err, client.ErrUncertain) {
 			tr.errorf("%+v, %v", r, err)
 		}
 	}},
@@ -278,7 +289,8 @@ var trials = []struct {
 		}
 	}},
 	{"status", 7, func(tr *trial) {
-		if r, err := tr.c.Maintenance().Status(tr.ctx); err != nil || r.Version == "" || r.Leader == 0 || r.RaftIndex == 0 {
+		if r, err := tr.c.Maintenance().Status(tr.ctx); err != nil || r.Version == "" ||
+			r.Leader == 0 || r.RaftIndex == 0 {
 			tr.errorf("%v, %v", r, err)
 		}
 	}},
@@ -305,13 +317,15 @@ var trials = []struct {
 	}},
 	{"range of Conn", 5, func(tr *trial) {
 		check := tr.fill()
-		r, err := pb.NewKVClient(tr.c.Conn()).Range(tr.ctx, &pb.RangeRequest{Key: []byte(tr.ns + "k"), RangeEnd: []byte(tr.ns + "l")})
+		r, err := pb.NewKVClient(tr.c.Conn()).Range(tr.ctx,
+			&pb.RangeRequest{Key: []byte(tr.ns + "k"), RangeEnd: []byte(tr.ns + "l")})
 		if tr.must(err); err != nil {
 			return
 		}
 		var kvs []client.KeyValue
 		for _, kv := range r.Kvs {
-			kvs = append(kvs, client.KeyValue{Key: strings.TrimPrefix(string(kv.Key), tr.ns), ModRevision: kv.ModRevision, Value: kv.Value})
+			kvs = append(kvs, client.KeyValue{Key: strings.TrimPrefix(string(kv.Key), tr.ns),
+				ModRevision: kv.ModRevision, Value: kv.Value})
 		}
 		check(content(kvs), r.Header.Revision)
 	}},
@@ -343,17 +357,20 @@ var trials = []struct {
 	}},
 }
 
-// TestCut: a call whose connection is cut after any number of bytes, in either direction, returns a right and complete
-// answer or, for a write, the error of an unknown outcome. An answer is of one revision, although the store changes
-// meanwhile. No call hangs, and no goroutine remains. With VIGIL_CUTS=all every call is cut at each byte,
-// and a snapshot at each hundredth.
+// TestCut: a call whose connection is cut after any number of bytes, in either direction, returns a
+// right and complete answer or, for a write, the error of an unknown outcome. An answer is of one
+// revision, although the store changes meanwhile. No call hangs, and no goroutine remains. With
+// VIGIL_CUTS=all every call is cut at each byte, and a snapshot at each hundredth.
 func TestCut(t *testing.T) {
 	whole := open(t, client.Config{Endpoints: []string{endpoint}})
 	try := func(t *testing.T, call func(*trial), name string, in, out int64) (read, sent int64) {
 		ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 		defer cancel()
-		tr := &trial{t: t, ctx: ctx, in: in, out: out, where: fmt.Sprintf("%s, cut after %d bytes in, %d out", name, in, out)}
-		c, err := client.New(client.Config{Endpoints: []string{"127.0.0.1:1"}, DialTimeout: time.Minute, DialOptions: []grpc.DialOption{grpc.WithContextDialer(tr.dial)}})
+		tr := &trial{t: t, ctx: ctx, in: in, out: out,
+			where: fmt.Sprintf("%s, cut after %d bytes in, %d out", name, in, out)}
+		c, err := client.New(client.Config{Endpoints: []string{"127.0.0.1:1"},
+			DialTimeout: time.Minute,
+			DialOptions: []grpc.DialOption{grpc.WithContextDialer(tr.dial)}})
 		if err != nil {
 			t.Error(err)
 			return 0, 0
@@ -371,7 +388,8 @@ func TestCut(t *testing.T) {
 			read, sent := try(t, x.run, x.name, -1, -1)
 			every := x.every
 			if all {
-				every = max(1, every/300) // the half megabyte of a snapshot is cut at each hundredth byte
+				// the half megabyte of a snapshot is cut at each hundredth byte
+				every = max(1, every/300)
 			}
 			var wg sync.WaitGroup
 			slots := make(chan struct{}, 12)
@@ -390,7 +408,8 @@ func TestCut(t *testing.T) {
 				cut(n, -1)
 			}
 			if !all {
-				every *= 11 // what a member gets is its business; here it is about what a client sends again
+				// what a member gets is its business; here it is about what a client sends again
+				every *= 11
 			}
 			for n := rand.Int64N(every); n < sent && !t.Failed(); n += every {
 				cut(-1, n)

@@ -9,8 +9,8 @@ import (
 
 // response is a message that is received. decode may keep parts of b.
 //
-// A decoder does not reset its message: unary calls decode each attempt into a new one. The messages of streams are
-// reused, so watchResponse and leaseResponse reset themselves.
+// A decoder does not reset its message: unary calls decode each attempt into a new one. The
+// messages of streams are reused, so watchResponse and leaseResponse reset themselves.
 type response interface {
 	decode(b []byte) error
 }
@@ -21,8 +21,8 @@ type inPlace interface {
 	keepsBuffer() bool
 }
 
-// unmarshal decodes a received message. gRPC reuses its buffers afterwards, so a message that keeps parts is copied
-// first, into memory of exactly its size.
+// unmarshal decodes a received message. gRPC reuses its buffers afterwards, so a message that keeps
+// parts is copied first, into memory of exactly its size.
 func unmarshal(data mem.BufferSlice, m response) error {
 	var b []byte
 	if p, ok := m.(inPlace); ok && !p.keepsBuffer() && len(data) == 1 {

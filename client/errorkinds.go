@@ -6,7 +6,7 @@ import (
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 )
 
-// Errors of servers, for errors.Is. Their texts are those of the API.
+// Errors of servers, for errors.Is. Their texts are the API's.
 var (
 	ErrEmptyKey                      = newKind(rpctypes.ErrGRPCEmptyKey)
 	ErrKeyNotFound                   = newKind(rpctypes.ErrGRPCKeyNotFound)

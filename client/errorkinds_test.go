@@ -13,11 +13,13 @@ import (
 
 // TestErrorKinds checks that every text in the API's list of errors has an error of this package.
 func TestErrorKinds(t *testing.T) {
-	dir, err := exec.Command("go", "list", "-f", "{{.Dir}}", "go.etcd.io/etcd/api/v3/v3rpc/rpctypes").Output()
+	dir, err := exec.Command("go", "list", "-f", "{{.Dir}}",
+		"go.etcd.io/etcd/api/v3/v3rpc/rpctypes").Output()
 	if err != nil {
 		t.Fatal(err)
 	}
-	f, err := parser.ParseFile(token.NewFileSet(), filepath.Join(strings.TrimSpace(string(dir)), "error.go"), nil, 0)
+	f, err := parser.ParseFile(token.NewFileSet(),
+		filepath.Join(strings.TrimSpace(string(dir)), "error.go"), nil, 0)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -19,13 +19,14 @@ var (
 	ErrClosed = pool.ErrClosed
 	// ErrUnreachable: no member could be reached in time; see [UnreachableError].
 	ErrUnreachable = errors.New("no member can be reached")
-	// ErrUncertain: a write was sent and no answer received, so it may have been applied or may still be. The client
-	// does not send it again. To find out, read the key, or write with a condition.
+	// ErrUncertain: a write was sent and no answer received, so it may have been applied or may
+	// still be. The client does not send it again. To find out, read the key, or write with a
+	// condition.
 	ErrUncertain = errors.New("outcome unknown: the write may have been applied")
 	// ErrClusterChanged: a watch or a listing continued at a member of another cluster.
 	ErrClusterChanged = errors.New("this is another cluster than before")
-	// ErrRolledBack: the store's revision is lower than that of events that a watch has already seen, for instance after
-	// a restore of an older snapshot.
+	// ErrRolledBack: the store's revision is lower than the revision of events that a watch has
+	// already seen, for instance after a restore of an older snapshot.
 	ErrRolledBack = errors.New("the store has gone back to an older revision")
 	// ErrLagging: a watcher with [WithLagError] was not read fast enough; see [LagError].
 	ErrLagging = errors.New("the watcher was not read fast enough")
@@ -33,14 +34,14 @@ var (
 	ErrInvalid = pool.ErrInvalid
 )
 
-// Error is the error of a call. errors.Is finds its meaning: one of the errors of this package, or context.Canceled and
-// context.DeadlineExceeded if the caller's context ended.
+// Error is the error of a call. errors.Is finds its meaning: one of the errors of this package, or
+// context.Canceled and context.DeadlineExceeded if the caller's context ended.
 type Error struct {
 	// Op is the call, such as "put", and Key its key, name or user, if any.
 	Op, Key string
 	// Member is the endpoint of the last attempt; empty if there was none.
 	Member string
-	// Code and Text are those of the member or of gRPC.
+	// Code and Text are the member's, or gRPC's.
 	Code codes.Code
 	Text string
 	// Uncertain reports that the call is a write that may have been applied.
@@ -78,8 +79,8 @@ func (e *Error) GRPCStatus() *status.Status { return status.New(e.Code, e.Text) 
 
 // CompactedError reports that requested revisions have been compacted. It matches [ErrCompacted].
 type CompactedError struct {
-	// Revision is the compact revision: later ones still exist. 0 if the server did not report it; only the answer of a
-	// watch has it.
+	// Revision is the compact revision: later ones still exist. 0 if the server did not report it;
+	// only the answer of a watch has it.
 	Revision int64
 }
 
@@ -117,7 +118,8 @@ func (e *UnreachableError) Is(target error) bool { return target == ErrUnreachab
 // Unwrap returns the errors of the members.
 func (e *UnreachableError) Unwrap() []error { return e.Errors }
 
-// LagError reports that the buffer of a watcher with [WithLagError] was full. It matches [ErrLagging].
+// LagError reports that the buffer of a watcher with [WithLagError] was full. It matches
+// [ErrLagging].
 type LagError struct {
 	// Revision is where a new watch must start so that it misses no event.
 	Revision int64
@@ -131,8 +133,8 @@ func (e *LagError) Error() string {
 // Is makes it match [ErrLagging].
 func (e *LagError) Is(target error) bool { return target == ErrLagging }
 
-// CanceledError reports that the server ended a watch, and why. errors.Is finds the meaning of the reason, for instance
-// [ErrPermissionDenied].
+// CanceledError reports that the server ended a watch, and why. errors.Is finds the meaning of the
+// reason, for instance [ErrPermissionDenied].
 type CanceledError struct {
 	// Reason is the server's text.
 	Reason string
@@ -190,7 +192,8 @@ func explain(ctx context.Context, op, key, member string, err error) *Error {
 	e := &Error{Op: op, Key: key, Member: member, Code: st.Code(), Text: st.Message()}
 	ended := context.Cause(ctx)
 	switch e.kind = kindOf(e.Text); {
-	case e.kind != nil && ended != nil && (e.Code == codes.Canceled || e.Code == codes.DeadlineExceeded):
+	case e.kind != nil && ended != nil &&
+		(e.Code == codes.Canceled || e.Code == codes.DeadlineExceeded):
 		e.kind = errors.Join(ended, e.kind)
 	case e.kind != nil:
 	case e.Code == codes.Internal && strings.HasSuffix(e.Text, request.ErrMalformed.Error()):

@@ -32,10 +32,10 @@ func ExampleConnect() {
 		log.Fatal(err)
 	}
 	defer c.Close()
-	if _, err := c.Put(ctx, "colour", []byte("green")); err != nil {
+	if _, err := c.Put(ctx, "color", []byte("green")); err != nil {
 		log.Fatal(err)
 	}
-	r, err := c.Get(ctx, "colour")
+	r, err := c.Get(ctx, "color")
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -109,7 +109,8 @@ func ExampleClient_Txn() {
 	// another client set it to 2
 }
 
-// A listing of any size is read in pieces, all of one revision; a watch from the next revision on continues it.
+// A listing of any size is read in pieces, all of one revision; a watch from the next revision on
+// continues it.
 func ExampleClient_List() {
 	c, ctx := connected()
 	defer c.Close()
@@ -193,7 +194,8 @@ func ExampleWatcher_Batches() {
 		if err != nil {
 			log.Fatal(err)
 		}
-		fmt.Println(len(b.Events), "events, the transaction's revision:", b.Revision == r.Header.Revision)
+		fmt.Println(len(b.Events), "events, the transaction's revision:",
+			b.Revision == r.Header.Revision)
 		break
 	}
 	// Output: 2 events, the transaction's revision: true
@@ -312,7 +314,8 @@ func ExampleAuth() {
 	c, ctx := connected()
 	defer c.Close()
 	a := c.Auth()
-	read := client.Permission{Type: client.PermissionRead, Key: "auth/", End: client.PrefixEnd("auth/")}
+	read := client.Permission{Type: client.PermissionRead, Key: "auth/",
+		End: client.PrefixEnd("auth/")}
 	for _, step := range []func() (client.Header, error){
 		func() (client.Header, error) { return a.RoleAdd(ctx, "reader") },
 		func() (client.Header, error) { return a.RoleGrantPermission(ctx, "reader", read) },
@@ -340,10 +343,11 @@ func ExampleAuth() {
 // Several members, TLS with files that may be renewed, and a password.
 func ExampleConfig() {
 	cfg := client.Config{
-		Endpoints: []string{"https://a.example:2379", "https://b.example:2379", "https://c.example:2379"},
-		TLSFiles:  client.TLSFiles{CA: "ca.pem", Cert: "client.pem"},
-		Username:  "ann",
-		Password:  "secret",
+		Endpoints: []string{"https://a.example:2379", "https://b.example:2379",
+			"https://c.example:2379"},
+		TLSFiles: client.TLSFiles{CA: "ca.pem", Cert: "client.pem"},
+		Username: "ann",
+		Password: "secret",
 	}
 	fmt.Println(cfg.Validate())
 	// Output: invalid argument: TLSFiles: Cert is "client.pem" and Key is "": set both or none
@@ -370,7 +374,8 @@ func ExampleError() {
 	if !ok {
 		log.Fatal(err)
 	}
-	fmt.Println(errors.Is(err, client.ErrLeaseNotFound), e.Op, e.Key, e.Uncertain, client.Temporary(err))
+	fmt.Println(errors.Is(err, client.ErrLeaseNotFound), e.Op, e.Key, e.Uncertain,
+		client.Temporary(err))
 	// Output: true put error/k false false
 }
 
@@ -398,7 +403,8 @@ func ExampleCompactedError() {
 
 // No member can be reached: the error has the reason of each endpoint.
 func ExampleUnreachableError() {
-	c, err := client.New(client.Config{Endpoints: []string{"127.0.0.1:1"}, DialTimeout: 100 * time.Millisecond})
+	c, err := client.New(client.Config{Endpoints: []string{"127.0.0.1:1"},
+		DialTimeout: 100 * time.Millisecond})
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -413,7 +419,8 @@ func ExampleUnreachableError() {
 func ExampleClient_Delete() {
 	c, ctx := connected()
 	defer c.Close()
-	if _, err := c.Txn(ctx).Then(client.OpPut("delete/a", []byte("1")), client.OpPut("delete/b", []byte("2"))).Commit(); err != nil {
+	if _, err := c.Txn(ctx).Then(client.OpPut("delete/a", []byte("1")),
+		client.OpPut("delete/b", []byte("2"))).Commit(); err != nil {
 		log.Fatal(err)
 	}
 	r, err := c.Delete(ctx, "delete/", client.WithPrefix(), client.WithPrevKV())
@@ -458,7 +465,8 @@ func ExampleCmp() {
 		log.Fatal(err)
 	}
 	for _, conditions := range [][]client.Cmp{
-		{client.Exists("cmp/k"), client.Value("cmp/k").Equal([]byte("v")), client.Version("cmp/k").Less(2)},
+		{client.Exists("cmp/k"), client.Value("cmp/k").Equal([]byte("v")),
+			client.Version("cmp/k").Less(2)},
 		{client.Missing("cmp/k")},
 	} {
 		r, err := c.Txn(ctx).If(conditions...).Commit()
@@ -476,7 +484,8 @@ func ExampleCmp() {
 func ExampleOp() {
 	c, ctx := connected()
 	defer c.Close()
-	unlessThere := client.OpTxn([]client.Cmp{client.Missing("op/k")}, []client.Op{client.OpPut("op/k", nil)}, nil)
+	unlessThere := client.OpTxn([]client.Cmp{client.Missing("op/k")},
+		[]client.Op{client.OpPut("op/k", nil)}, nil)
 	r, err := c.Txn(ctx).Then(unlessThere, client.OpGet("op/other")).Commit()
 	if err != nil {
 		log.Fatal(err)

@@ -17,7 +17,8 @@ import (
 	"vigil/client"
 )
 
-// fake is a server over real gRPC whose answers a test chooses, for cases that a real server does not produce on demand.
+// fake is a server over real gRPC whose answers a test chooses, for cases that a real server does
+// not produce on demand.
 type fake struct {
 	pb.UnimplementedKVServer
 	pb.UnimplementedWatchServer
@@ -39,11 +40,14 @@ type fake struct {
 	raw map[string]func(grpc.ServerStream) error
 }
 
-func (f *fake) RangeStream(r *pb.RangeRequest, s pb.KV_RangeStreamServer) error { return f.list(r, s) }
+func (f *fake) RangeStream(r *pb.RangeRequest, s pb.KV_RangeStreamServer) error {
+	return f.list(r, s)
+}
 
 func (f *fake) LeaseKeepAlive(s pb.Lease_LeaseKeepAliveServer) error { return f.keep(s) }
 
-func (f *fake) LeaseGrant(_ context.Context, r *pb.LeaseGrantRequest) (*pb.LeaseGrantResponse, error) {
+func (f *fake) LeaseGrant(_ context.Context,
+	r *pb.LeaseGrantRequest) (*pb.LeaseGrantResponse, error) {
 	return f.grant(r)
 }
 
@@ -59,7 +63,8 @@ func (f *fake) Txn(ctx context.Context, r *pb.TxnRequest) (*pb.TxnResponse, erro
 	return f.txn(ctx, r)
 }
 
-func (f *fake) Authenticate(_ context.Context, r *pb.AuthenticateRequest) (*pb.AuthenticateResponse, error) {
+func (f *fake) Authenticate(_ context.Context,
+	r *pb.AuthenticateRequest) (*pb.AuthenticateResponse, error) {
 	return f.login(r)
 }
 
@@ -89,7 +94,8 @@ func at(rev int64) *pb.ResponseHeader { return &pb.ResponseHeader{ClusterId: 7, 
 
 // event is a put of a key at a revision.
 func event(key string, rev int64) *mvccpb.Event {
-	return &mvccpb.Event{Kv: &mvccpb.KeyValue{Key: []byte(key), ModRevision: rev, CreateRevision: rev, Version: 1}}
+	return &mvccpb.Event{Kv: &mvccpb.KeyValue{Key: []byte(key), ModRevision: rev,
+		CreateRevision: rev, Version: 1}}
 }
 
 // send sends messages.

@@ -7,11 +7,11 @@ import (
 	"vigil/client/internal/pool"
 )
 
-// Hooks are functions that the client calls on events; each may be nil. The goroutine of the event calls them, so they
-// must not block, and must be safe for concurrent use.
+// Hooks are functions that the client calls on events; each may be nil. The goroutine of the event
+// calls them, so they must not block, and must be safe for concurrent use.
 type Hooks struct {
-	// StartCall is called before the first attempt of a call, with the method, such as "/etcdserverpb.KV/Put". The call
-	// uses the returned context, which may carry a trace.
+	// StartCall is called before the first attempt of a call, with the method, such as
+	// "/etcdserverpb.KV/Put". The call uses the returned context, which may carry a trace.
 	StartCall func(ctx context.Context, method string) context.Context
 	// EndCall is called after the end of a call.
 	EndCall func(ctx context.Context, call Call)
@@ -19,7 +19,8 @@ type Hooks struct {
 	Retry func(method, member string, attempt int, err error)
 	// Member is called when the state of a member changes.
 	Member func(endpoint string, state MemberState, err error)
-	// Watch is called when a stream of watchers starts, ends or moves, and when a watcher is set aside.
+	// Watch is called when a stream of watchers starts, ends or moves, and when a watcher is set
+	// aside.
 	Watch func(WatchChange)
 }
 
@@ -73,7 +74,7 @@ const (
 	WatchConnected WatchChangeKind = iota
 	// WatchDisconnected: a stream ended; its watchers continue on another.
 	WatchDisconnected
-	// WatchSetAside: a watcher with a full buffer left the shared stream. It continues on a stream of its own after it
-	// has been read.
+	// WatchSetAside: a watcher with a full buffer left the shared stream. It continues on a
+	// separate stream after it has been read.
 	WatchSetAside
 )

@@ -18,7 +18,8 @@ import (
 	"vigil/client"
 )
 
-// TestMalformedWatch: a watch whose server sends what is no answer ends with an error, and is not tried again for ever.
+// TestMalformedWatch: a watch whose server sends something else than an answer ends with an error,
+// and is not tried again for ever.
 func TestMalformedWatch(t *testing.T) {
 	var streams atomic.Int64
 	f := start(t, &fake{raw: map[string]func(grpc.ServerStream) error{"/etcdserverpb.Watch/Watch": func(s grpc.ServerStream) error {
@@ -26,7 +27,8 @@ func TestMalformedWatch(t *testing.T) {
 		if err := s.RecvMsg(new(pb.WatchRequest)); err != nil {
 			return err
 		}
-		if err := s.SendMsg(&mvccpb.KeyValue{Key: []byte{0xff}}); err != nil { // a header that ends too early
+		// a header that ends too early
+		if err := s.SendMsg(&mvccpb.KeyValue{Key: []byte{0xff}}); err != nil {
 			return err
 		}
 		<-s.Context().Done()
@@ -47,7 +49,8 @@ func TestUncheckedRollback(t *testing.T) {
 		watch: func(s *fakeStream) error {
 			id := s.creates(1)[0].GetWatchId()
 			rev := 10 - 5*(streams.Add(1)-1)
-			if err := s.send(&pb.WatchResponse{WatchId: id, Created: true, Header: at(rev)}); err != nil {
+			if err := s.send(&pb.WatchResponse{WatchId: id, Created: true,
+				Header: at(rev)}); err != nil {
 				return err
 			}
 			if rev == 10 {
@@ -55,31 +58,38 @@ func TestUncheckedRollback(t *testing.T) {
 			}
 			return s.hold()
 		}})
-	if _, err := read(to(t, f).Watch(limited(t), "k"), 1); !errors.Is(err, client.ErrPermissionDenied) {
+	if _, err := read(to(t, f).Watch(limited(t), "k"), 1); !errors.Is(err,
+		client.ErrPermissionDenied) {
 		t.Error(err)
 	}
 }
 
-// TestListingOfAnotherCluster: a listing does not continue at a member of another cluster, in pages or on a stream.
+// TestListingOfAnotherCluster: a listing does not continue at a member of another cluster, in pages
+// or on a stream.
 func TestListingOfAnotherCluster(t *testing.T) {
 	page := func(cluster uint64, key string) *pb.RangeResponse {
-		return &pb.RangeResponse{Header: &pb.ResponseHeader{ClusterId: cluster, Revision: 9}, More: true, Count: 300,
+		return &pb.RangeResponse{Header: &pb.ResponseHeader{ClusterId: cluster, Revision: 9},
+			More: true, Count: 300,
 			Kvs: []*mvccpb.KeyValue{{Key: []byte(key), ModRevision: 3}}}
 	}
 	for name, list := range map[string]func(*pb.RangeRequest, pb.KV_RangeStreamServer) error{
-		"pages": func(*pb.RangeRequest, pb.KV_RangeStreamServer) error { return status.Error(codes.Unimplemented, "") },
+		"pages": func(*pb.RangeRequest,
+			pb.KV_RangeStreamServer) error {
+			return status.Error(codes.Unimplemented, "")
+		},
 		"stream": func(_ *pb.RangeRequest, s pb.KV_RangeStreamServer) error {
 			return s.Send(&pb.RangeStreamResponse{RangeResponse: page(8, "b")})
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var pages atomic.Int64
-			f := start(t, &fake{list: list, get: func(context.Context, *pb.RangeRequest) (*pb.RangeResponse, error) {
-				if pages.Add(1) == 1 {
-					return page(7, "a"), nil
-				}
-				return page(8, "b"), nil
-			}})
+			f := start(t, &fake{list: list,
+				get: func(context.Context, *pb.RangeRequest) (*pb.RangeResponse, error) {
+					if pages.Add(1) == 1 {
+						return page(7, "a"), nil
+					}
+					return page(8, "b"), nil
+				}})
 			n := 0
 			for _, err := range to(t, f).List(limited(t), "", client.WithPrefix()).All() {
 				if err != nil {
@@ -95,7 +105,8 @@ func TestListingOfAnotherCluster(t *testing.T) {
 	}
 }
 
-// TestTimesOfLeases: times of leases that no server grants or that cannot be represented are errors or bounds, never another time.
+// TestTimesOfLeases: times of leases that no server grants or that cannot be represented are errors
+// or bounds, never another time.
 func TestTimesOfLeases(t *testing.T) {
 	var granted, asked atomic.Int64
 	f := start(t, &fake{grant: func(r *pb.LeaseGrantRequest) (*pb.LeaseGrantResponse, error) {
@@ -103,7 +114,8 @@ func TestTimesOfLeases(t *testing.T) {
 		return &pb.LeaseGrantResponse{Header: at(1), ID: 5, TTL: granted.Load()}, nil
 	}})
 	c := to(t, f)
-	for ttl, want := range map[time.Duration]int64{1: 1, time.Second: 1, time.Second + 1: 2, math.MaxInt64: math.MaxInt64/int64(time.Second) + 1, -time.Hour: -3600} {
+	for ttl, want := range map[time.Duration]int64{1: 1, time.Second: 1, time.Second + 1: 2,
+		math.MaxInt64: math.MaxInt64/int64(time.Second) + 1, -time.Hour: -3600} {
 		granted.Store(math.MaxInt64)
 		g, err := c.Grant(limited(t), ttl)
 		if err != nil || g.TTL < 200*365*24*time.Hour || asked.Load() != want {

@@ -34,8 +34,8 @@ func getMethod(r *request.Range) *method {
 	return &rangeMethod
 }
 
-// Get reads a key, or several with a [RangeOption]. A missing key is no error: [GetResponse.KV] is nil. The whole answer is
-// one message; for more than a few thousand keys use [Client.List].
+// Get reads a key, or several with a [RangeOption]. A missing key is not an error: [GetResponse.KV]
+// is nil. The whole answer is one message; for more than a few thousand keys use [Client.List].
 func (c *Client) Get(ctx context.Context, key string, opts ...GetOption) (*GetResponse, error) {
 	r := getRequest(key, opts)
 	if key == "" && r.End == "" {
@@ -60,7 +60,8 @@ func (c *Client) Count(ctx context.Context, key string, opts ...GetOption) (int6
 }
 
 // Put writes a key. After an error that matches [ErrUncertain] it may have been written.
-func (c *Client) Put(ctx context.Context, key string, value []byte, opts ...PutOption) (*PutResponse, error) {
+func (c *Client) Put(ctx context.Context, key string, value []byte,
+	opts ...PutOption) (*PutResponse, error) {
 	r := &request.Put{Key: key, Value: value}
 	for _, o := range opts {
 		o.applyPut(r)
@@ -86,9 +87,10 @@ func (c *Client) Put(ctx context.Context, key string, value []byte, opts ...PutO
 	return resp, nil
 }
 
-// Delete deletes a key, or several with a [RangeOption]. A missing key is no error. After an error that matches
-// [ErrUncertain] it may have been deleted.
-func (c *Client) Delete(ctx context.Context, key string, opts ...DeleteOption) (*DeleteResponse, error) {
+// Delete deletes a key, or several with a [RangeOption]. A missing key is not an error. After an
+// error that matches [ErrUncertain] it may have been deleted.
+func (c *Client) Delete(ctx context.Context, key string,
+	opts ...DeleteOption) (*DeleteResponse, error) {
 	r := &request.Delete{Key: key}
 	for _, o := range opts {
 		o.applyDelete(r)
@@ -115,10 +117,14 @@ type compactOption func(*compaction)
 func (o compactOption) applyCompact(c *compaction) { o(c) }
 
 // WithPhysical makes [Client.Compact] wait until the space has been freed.
-func WithPhysical() CompactOption { return compactOption(func(c *compaction) { c.physical = true }) }
+func WithPhysical() CompactOption {
+	return compactOption(func(c *compaction) { c.physical = true })
+}
 
-// Compact drops the versions of all keys that were superseded before revision. The namespace does not matter.
-func (c *Client) Compact(ctx context.Context, revision int64, opts ...CompactOption) (Header, error) {
+// Compact drops the versions of all keys that were superseded before revision. The namespace does
+// not matter.
+func (c *Client) Compact(ctx context.Context, revision int64,
+	opts ...CompactOption) (Header, error) {
 	var with compaction
 	for _, o := range opts {
 		o.applyCompact(&with)
@@ -138,7 +144,9 @@ func header(h *etcdserverpb.ResponseHeader) Header {
 	return Header{h.GetClusterId(), h.GetMemberId(), h.GetRevision(), h.GetRaftTerm()}
 }
 
-// emptyKey is a server's answer to an empty key. With a namespace the key would not be empty at the server.
+// emptyKey is a server's answer to an empty key. With a namespace the key would not be empty at the
+// server.
 func emptyKey(m *method) error {
-	return &Error{Op: m.op, Code: codes.InvalidArgument, Text: ErrEmptyKey.Error(), kind: ErrEmptyKey}
+	return &Error{Op: m.op, Code: codes.InvalidArgument, Text: ErrEmptyKey.Error(),
+		kind: ErrEmptyKey}
 }

@@ -39,14 +39,17 @@ type grantOption func(*leaseGrant)
 
 func (o grantOption) applyGrant(g *leaseGrant) { o(g) }
 
-// WithLeaseID requests a lease with this id. [Client.Grant] fails with [ErrLeaseExists] if there is one.
+// WithLeaseID requests a lease with this id. [Client.Grant] fails with [ErrLeaseExists] if there is
+// one.
 func WithLeaseID(id LeaseID) GrantOption {
 	return grantOption(func(g *leaseGrant) { g.id = id })
 }
 
-// Grant creates a lease that lives for ttl, rounded up to seconds, or longer with keep-alives, which package lease sends.
-// After an error that matches [ErrUncertain] the lease may exist; it expires.
-func (c *Client) Grant(ctx context.Context, ttl time.Duration, opts ...GrantOption) (*GrantResponse, error) {
+// Grant creates a lease that lives for ttl, rounded up to seconds, or longer with keep-alives,
+// which package lease sends. After an error that matches [ErrUncertain] the lease may exist; it
+// expires.
+func (c *Client) Grant(ctx context.Context, ttl time.Duration,
+	opts ...GrantOption) (*GrantResponse, error) {
 	var with leaseGrant
 	for _, o := range opts {
 		o.applyGrant(&with)
@@ -57,34 +60,42 @@ func (c *Client) Grant(ctx context.Context, ttl time.Duration, opts ...GrantOpti
 		return nil, err
 	}
 	if resp.TTL <= 0 {
-		return nil, &Error{Op: grantMethod.op, Text: fmt.Sprintf("the member granted a lease of %d seconds", resp.TTL), Code: codes.Internal, kind: request.ErrMalformed}
+		return nil, &Error{Op: grantMethod.op,
+			Text: fmt.Sprintf("the member granted a lease of %d seconds", resp.TTL),
+			Code: codes.Internal, kind: request.ErrMalformed}
 	}
-	return &GrantResponse{Header: header(resp.Header), ID: LeaseID(resp.ID), TTL: request.Seconds(resp.TTL)}, nil
+	return &GrantResponse{Header: header(resp.Header), ID: LeaseID(resp.ID),
+		TTL: request.Seconds(resp.TTL)}, nil
 }
 
 // Revoke ends a lease and deletes its keys. It fails with [ErrLeaseNotFound] if there is none.
 func (c *Client) Revoke(ctx context.Context, id LeaseID) (Header, error) {
-	return headerOf(ask[etcdserverpb.LeaseRevokeResponse](ctx, c, &revokeMethod, "", &etcdserverpb.LeaseRevokeRequest{ID: int64(id)}))
+	return headerOf(ask[etcdserverpb.LeaseRevokeResponse](ctx, c, &revokeMethod, "",
+		&etcdserverpb.LeaseRevokeRequest{ID: int64(id)}))
 }
 
 // TimeToLiveResponse is the answer of [Client.TimeToLive].
 type TimeToLiveResponse struct {
 	Header Header
 	ID     LeaseID
-	// Remaining is how long the lease lives without a keep-alive, negative if there is no such lease. Granted is its full
-	// time to live.
+	// Remaining is how long the lease lives without a keep-alive, negative if there is no such
+	// lease. Granted is its full time to live.
 	Remaining, Granted time.Duration
-	// Keys are the attached keys, if they were requested. The namespace is removed from keys that have it.
+	// Keys are the attached keys, if they were requested. The namespace is removed from keys that
+	// have it.
 	Keys []string
 }
 
 // TimeToLive returns the remaining time of a lease, and its keys if keys is set.
-func (c *Client) TimeToLive(ctx context.Context, id LeaseID, keys bool) (*TimeToLiveResponse, error) {
-	resp, err := ask[etcdserverpb.LeaseTimeToLiveResponse](ctx, c, &ttlMethod, "", &etcdserverpb.LeaseTimeToLiveRequest{ID: int64(id), Keys: keys})
+func (c *Client) TimeToLive(ctx context.Context, id LeaseID,
+	keys bool) (*TimeToLiveResponse, error) {
+	resp, err := ask[etcdserverpb.LeaseTimeToLiveResponse](ctx, c, &ttlMethod, "",
+		&etcdserverpb.LeaseTimeToLiveRequest{ID: int64(id), Keys: keys})
 	if err != nil {
 		return nil, err
 	}
-	out := &TimeToLiveResponse{Header: header(resp.Header), ID: LeaseID(resp.ID), Remaining: request.Seconds(resp.TTL), Granted: request.Seconds(resp.GrantedTTL)}
+	out := &TimeToLiveResponse{Header: header(resp.Header), ID: LeaseID(resp.ID),
+		Remaining: request.Seconds(resp.TTL), Granted: request.Seconds(resp.GrantedTTL)}
 	for _, k := range resp.Keys {
 		out.Keys = append(out.Keys, c.ns.stripIfThere(k))
 	}
@@ -93,7 +104,8 @@ func (c *Client) TimeToLive(ctx context.Context, id LeaseID, keys bool) (*TimeTo
 
 // Leases returns the ids of all leases.
 func (c *Client) Leases(ctx context.Context) ([]LeaseID, error) {
-	resp, err := ask[etcdserverpb.LeaseLeasesResponse](ctx, c, &leasesMethod, "", &etcdserverpb.LeaseLeasesRequest{})
+	resp, err := ask[etcdserverpb.LeaseLeasesResponse](ctx, c, &leasesMethod, "",
+		&etcdserverpb.LeaseLeasesRequest{})
 	if err != nil {
 		return nil, err
 	}
@@ -104,7 +116,8 @@ func (c *Client) Leases(ctx context.Context) ([]LeaseID, error) {
 	return ids, nil
 }
 
-// KeepAliveOnce restarts the time to live of a lease and returns it. It fails with [ErrLeaseNotFound] if there is none.
+// KeepAliveOnce restarts the time to live of a lease and returns it. It fails with
+// [ErrLeaseNotFound] if there is none.
 func (c *Client) KeepAliveOnce(ctx context.Context, id LeaseID) (ttl time.Duration, err error) {
 	a := c.attempts(&keepMethod, "")
 	err = a.makeAttempts(ctx, func(ctx context.Context) (sent bool, err error) {
@@ -116,7 +129,8 @@ func (c *Client) KeepAliveOnce(ctx context.Context, id LeaseID) (ttl time.Durati
 	}
 	a.At.Release()
 	if ttl <= 0 {
-		return 0, &Error{Op: keepMethod.op, Member: a.Member(), Text: ErrLeaseNotFound.Error(), Code: codes.NotFound, kind: ErrLeaseNotFound}
+		return 0, &Error{Op: keepMethod.op, Member: a.Member(), Text: ErrLeaseNotFound.Error(),
+			Code: codes.NotFound, kind: ErrLeaseNotFound}
 	}
 	return ttl, nil
 }

@@ -20,14 +20,16 @@ var (
 )
 
 const (
-	// firstPage is how many keys are requested first: their answer fixes the revision of the listing.
+	// firstPage is how many keys are requested first: their answer fixes the revision of the
+	// listing.
 	firstPage = 100
 	// maxPage bounds the keys of a page, and pageBytes is its intended size.
 	maxPage   = 1000
 	pageBytes = 4 << 20
 )
 
-// Listing reads a range of any size piece by piece, all at one revision. It can be read once, by one goroutine.
+// Listing reads a range of any size piece by piece, all at one revision. It can be read once, by
+// one goroutine.
 type Listing struct {
 	c   *Client
 	ctx context.Context
@@ -40,10 +42,11 @@ type Listing struct {
 	count   int64
 }
 
-// List prepares to read a range, with the options of [Client.Get]. The iteration sends the first request. A call reads the first
-// keys and fixes the revision. The rest is read at that revision: on a stream if the member supports it, otherwise in
-// pages. When the member is lost, the listing continues at another one. Orders other than by key, and filters by revision,
-// are answered in one message.
+// List prepares to read a range, with the options of [Client.Get]. The iteration sends the first
+// request. A call reads the first keys and fixes the revision. The rest is read at that revision:
+// on a stream if the member supports it, otherwise in pages. When the member is lost, the listing
+// continues at another one. Orders other than by key, and filters by revision, are answered in one
+// message.
 func (c *Client) List(ctx context.Context, key string, opts ...GetOption) *Listing {
 	l := &Listing{c: c, ctx: ctx, r: *getRequest(key, opts), key: key, page: firstPage}
 	c.ns.Place(&l.r.Key, &l.r.End)
@@ -51,19 +54,20 @@ func (c *Client) List(ctx context.Context, key string, opts ...GetOption) *Listi
 	return l
 }
 
-// Header returns the header of the first answer: its revision is that of the whole listing unless
-// [WithRevision] selects another. It is known from the first key on.
+// Header returns the header of the first answer. Its revision is the revision of the whole listing
+// unless [WithRevision] selects another. It is known from the first key on.
 func (l *Listing) Header() Header { return l.header }
 
-// Revision returns the revision of the listing, 0 before the first key or the end. A watch from the next revision misses
-// nothing and repeats nothing.
+// Revision returns the revision of the listing, 0 before the first key or the end. A watch from the
+// next revision misses nothing and repeats nothing.
 func (l *Listing) Revision() int64 { return l.r.Revision }
 
-// Count returns the number of keys in the range, whatever the limit. It is known from the first key on, or at the end.
+// Count returns the number of keys in the range, whatever the limit. It is known from the first key
+// on, or at the end.
 func (l *Listing) Count() int64 { return l.count }
 
-// All iterates over the keys. An error is yielded without a key and ends the iteration. A [CompactedError] means that the
-// revision of the listing was compacted meanwhile.
+// All iterates over the keys. An error is yielded without a key and ends the iteration. A
+// [CompactedError] means that the revision of the listing has been compacted.
 func (l *Listing) All() iter.Seq2[KeyValue, error] {
 	return func(yield func(KeyValue, error) bool) {
 		if l.key == "" && l.r.End == "" {
@@ -85,14 +89,18 @@ func (l *Listing) All() iter.Seq2[KeyValue, error] {
 	}
 }
 
-// isDivisible reports whether the answer can be read in pieces: it is in the order of keys, and without filters.
+// isDivisible reports whether the answer can be read in pieces: it is in the order of keys, and
+// without filters.
 func (l *Listing) isDivisible() bool {
 	r := &l.r
-	ordered := SortOrder(r.Order) == SortNone || SortOrder(r.Order) == SortAscend && SortTarget(r.Target) == SortByKey
-	return ordered && r.End != "" && !r.CountOnly && r.MinModRevision == 0 && r.MaxModRevision == 0 && r.MinCreateRevision == 0 && r.MaxCreateRevision == 0
+	ordered := SortOrder(r.Order) == SortNone || SortOrder(r.Order) == SortAscend &&
+		SortTarget(r.Target) == SortByKey
+	return ordered && r.End != "" && !r.CountOnly && r.MinModRevision == 0 &&
+		r.MaxModRevision == 0 && r.MinCreateRevision == 0 && r.MaxCreateRevision == 0
 }
 
-// yieldPiece yields the keys of a piece and moves after it. more is false if no further keys are needed.
+// yieldPiece yields the keys of a piece and moves after it. more is false if no further keys are
+// needed.
 func (l *Listing) yieldPiece(resp *GetResponse, yield func(KeyValue, error) bool) (more bool) {
 	n := len(resp.KVs)
 	if n == 0 {
@@ -111,7 +119,8 @@ func (l *Listing) yieldPiece(resp *GetResponse, yield func(KeyValue, error) bool
 	return !l.limited || l.r.Limit > 0
 }
 
-// readPage reads a page, or the whole range if it cannot be read in pieces. more reports that the range has further keys.
+// readPage reads a page, or the whole range if it cannot be read in pieces. more reports that the
+// range has further keys.
 func (l *Listing) readPage(yield func(KeyValue, error) bool) (more bool, err error) {
 	r, cut := l.r, l.isDivisible()
 	r.Attempt = request.Attempt{}
@@ -135,12 +144,14 @@ func (l *Listing) readPage(yield func(KeyValue, error) bool) (more bool, err err
 	return l.yieldPiece(resp, yield) && resp.More && len(resp.KVs) > 0 && cut, nil
 }
 
-// checkCluster ends a listing that was continued at a member of another cluster. h may be empty after the first answer.
+// checkCluster ends a listing that was continued at a member of another cluster. h may be empty
+// after the first answer.
 func (l *Listing) checkCluster(h *Header) error {
 	if first := l.header.ClusterID; first == 0 || h.ClusterID == 0 || h.ClusterID == first {
 		return nil
 	}
-	return fmt.Errorf("listing of cluster %x at a member of cluster %x: %w", l.header.ClusterID, h.ClusterID, ErrClusterChanged)
+	return fmt.Errorf("listing of cluster %x at a member of cluster %x: %w", l.header.ClusterID,
+		h.ClusterID, ErrClusterChanged)
 }
 
 // nextPage returns how many keys like these a page of pageBytes has.
@@ -152,8 +163,8 @@ func nextPage(last []KeyValue) int64 {
 	return int64(min(max(1, len(last)*pageBytes/size), maxPage))
 }
 
-// readStream reads the rest on a stream, and on another one if it breaks: all are of one revision. more reports that the
-// member does not support the call, so the rest must be read in pages.
+// readStream reads the rest on a stream, and on another one if it breaks: all are of one revision.
+// more reports that the member does not support the call, so the rest must be read in pages.
 func (l *Listing) readStream(yield func(KeyValue, error) bool) (more, streams bool, err error) {
 	m := &rangeStreamMethod
 	if l.r.Serializable {
@@ -200,7 +211,8 @@ func (l *Listing) readStream(yield func(KeyValue, error) bool) (more, streams bo
 }
 
 // openStream opens a stream and sends its only request.
-func openStream(ctx context.Context, at *pool.Member, desc *grpc.StreamDesc, name string, req any) (grpc.ClientStream, error) {
+func openStream(ctx context.Context, at *pool.Member, desc *grpc.StreamDesc, name string,
+	req any) (grpc.ClientStream, error) {
 	s, err := at.Conn().NewStream(ctx, desc, name)
 	if err != nil {
 		return nil, err

@@ -33,7 +33,8 @@ var run atomic.Int64
 // leaky counts the tests that check for goroutines at their end.
 var leaky sync.Map
 
-// open returns a client that is closed with the test. The test fails if a goroutine of a client remains then.
+// open returns a client that is closed with the test. The test fails if a goroutine of a client
+// remains then.
 func open(t *testing.T, cfg client.Config) *client.Client {
 	t.Helper()
 	if _, known := leaky.LoadOrStore(t, true); !known {
@@ -61,7 +62,9 @@ func noneLeft(t *testing.T) {
 	for end := time.Now().Add(time.Minute); ; time.Sleep(time.Millisecond) {
 		var left []string
 		for _, s := range strings.Split(string(stacks[:runtime.Stack(stacks, true)]), "\n\n") {
-			if strings.Contains(s, "vigil/client.(*") || strings.Contains(s, "grpc.(*ClientConn)") || strings.Contains(s, "transport.(*http2Client)") {
+			if strings.Contains(s, "vigil/client.(*") ||
+				strings.Contains(s, "grpc.(*ClientConn)") ||
+				strings.Contains(s, "transport.(*http2Client)") {
 				left = append(left, s)
 			}
 		}

@@ -31,8 +31,8 @@ func (c *Client) Maintenance() Maintenance { return Maintenance{c} }
 type Status struct {
 	// [Header.MemberID] is the ID of the member.
 	Header Header
-	// Version is that of the member's program, StorageVersion that of its data, empty if it does
-	// not report one.
+	// Version is the version of the member's program. StorageVersion is the version of its data,
+	// empty if the member does not report one.
 	Version, StorageVersion string
 	// DBSize is the space that the store has on disk, DBSizeInUse the part that is in use, and
 	// DBSizeQuota the limit, all in bytes.
@@ -52,14 +52,16 @@ type Status struct {
 
 // Status describes the member that answers; see [Client.At].
 func (m Maintenance) Status(ctx context.Context) (*Status, error) {
-	r, err := ask[etcdserverpb.StatusResponse](ctx, m.c, &statusMethod, "", &etcdserverpb.StatusRequest{})
+	r, err := ask[etcdserverpb.StatusResponse](ctx, m.c, &statusMethod, "",
+		&etcdserverpb.StatusRequest{})
 	if err != nil {
 		return nil, err
 	}
 	s := &Status{
 		Header: header(r.Header), Version: r.Version, StorageVersion: r.StorageVersion,
 		DBSize: r.DbSize, DBSizeInUse: r.DbSizeInUse, DBSizeQuota: r.DbSizeQuota,
-		Leader: r.Leader, RaftIndex: r.RaftIndex, RaftAppliedIndex: r.RaftAppliedIndex, RaftTerm: r.RaftTerm,
+		Leader: r.Leader, RaftIndex: r.RaftIndex, RaftAppliedIndex: r.RaftAppliedIndex,
+		RaftTerm:  r.RaftTerm,
 		IsLearner: r.IsLearner, Errors: r.Errors,
 	}
 	if d := r.DowngradeInfo; d.GetEnabled() {
@@ -97,10 +99,12 @@ func (m Maintenance) Alarms(ctx context.Context) ([]Alarm, error) {
 // AlarmDisarm clears an alarm of a member and returns it, or nothing if it was not raised.
 func (m Maintenance) AlarmDisarm(ctx context.Context, a Alarm) ([]Alarm, error) {
 	return m.alarm(ctx, &alarmSetMethod, &etcdserverpb.AlarmRequest{
-		Action: etcdserverpb.AlarmRequest_DEACTIVATE, MemberID: a.Member, Alarm: etcdserverpb.AlarmType(a.Type)})
+		Action: etcdserverpb.AlarmRequest_DEACTIVATE, MemberID: a.Member,
+		Alarm: etcdserverpb.AlarmType(a.Type)})
 }
 
-func (m Maintenance) alarm(ctx context.Context, by *method, r *etcdserverpb.AlarmRequest) (list []Alarm, err error) {
+func (m Maintenance) alarm(ctx context.Context, by *method,
+	r *etcdserverpb.AlarmRequest) (list []Alarm, err error) {
 	resp, err := ask[etcdserverpb.AlarmResponse](ctx, m.c, by, "", r)
 	for _, a := range resp.GetAlarms() {
 		list = append(list, Alarm{a.MemberID, AlarmType(a.Alarm)})
@@ -110,7 +114,8 @@ func (m Maintenance) alarm(ctx context.Context, by *method, r *etcdserverpb.Alar
 
 // Defragment frees space of the member that answers; see [Client.At].
 func (m Maintenance) Defragment(ctx context.Context) (Header, error) {
-	return headerOf(ask[etcdserverpb.DefragmentResponse](ctx, m.c, &defragmentMethod, "", &etcdserverpb.DefragmentRequest{}))
+	return headerOf(ask[etcdserverpb.DefragmentResponse](ctx, m.c, &defragmentMethod, "",
+		&etcdserverpb.DefragmentRequest{}))
 }
 
 // Hash is the answer of [Maintenance.Hash] and [Maintenance.HashKV].
@@ -135,16 +140,19 @@ func (m Maintenance) Hash(ctx context.Context) (*Hash, error) {
 // answers; see [Client.At]. Members with equal compact revisions and revisions must have equal
 // hashes.
 func (m Maintenance) HashKV(ctx context.Context, revision int64) (*Hash, error) {
-	r, err := ask[etcdserverpb.HashKVResponse](ctx, m.c, &hashKVMethod, "", &etcdserverpb.HashKVRequest{Revision: revision})
+	r, err := ask[etcdserverpb.HashKVResponse](ctx, m.c, &hashKVMethod, "",
+		&etcdserverpb.HashKVRequest{Revision: revision})
 	if err != nil {
 		return nil, err
 	}
-	return &Hash{Header: header(r.Header), Hash: r.Hash, CompactRevision: r.CompactRevision, Revision: r.HashRevision}, nil
+	return &Hash{Header: header(r.Header), Hash: r.Hash, CompactRevision: r.CompactRevision,
+		Revision: r.HashRevision}, nil
 }
 
 // MoveLeader makes another member the leader. Only the leader accepts it; see [Client.At].
 func (m Maintenance) MoveLeader(ctx context.Context, to uint64) (Header, error) {
-	return headerOf(ask[etcdserverpb.MoveLeaderResponse](ctx, m.c, &moveLeaderMethod, "", &etcdserverpb.MoveLeaderRequest{TargetID: to}))
+	return headerOf(ask[etcdserverpb.MoveLeaderResponse](ctx, m.c, &moveLeaderMethod, "",
+		&etcdserverpb.MoveLeaderRequest{TargetID: to}))
 }
 
 // DowngradeAction is what [Maintenance.Downgrade] does.
@@ -161,7 +169,8 @@ const (
 
 // Downgrade checks, enables or cancels a downgrade of the cluster to a version. It returns the
 // current version of the cluster.
-func (m Maintenance) Downgrade(ctx context.Context, action DowngradeAction, version string) (current string, err error) {
+func (m Maintenance) Downgrade(ctx context.Context, action DowngradeAction,
+	version string) (current string, err error) {
 	by := &downgradeMethod
 	if action == DowngradeValidate {
 		by = &mayDowngradeMethod

@@ -13,19 +13,24 @@ import (
 	"vigil/client/internal/randfield"
 )
 
-// The model of the decoders is the generated code: it encodes random messages, which are decoded here and compared.
+// The model of the decoders is the generated code: it encodes random messages, which are decoded
+// here and compared.
 
 // gen makes random messages.
 type gen struct{ randfield.Gen }
 
 func (g gen) header() (Header, *pb.ResponseHeader) {
-	h := Header{ClusterID: g.Uint64(), MemberID: g.Uint64(), Revision: g.Number(), RaftTerm: g.Uint64()}
-	return h, &pb.ResponseHeader{ClusterId: h.ClusterID, MemberId: h.MemberID, Revision: h.Revision, RaftTerm: h.RaftTerm}
+	h := Header{ClusterID: g.Uint64(), MemberID: g.Uint64(), Revision: g.Number(),
+		RaftTerm: g.Uint64()}
+	return h, &pb.ResponseHeader{ClusterId: h.ClusterID, MemberId: h.MemberID, Revision: h.Revision,
+		RaftTerm: h.RaftTerm}
 }
 
 func (g gen) kv() (KeyValue, *mvccpb.KeyValue) {
-	m := &mvccpb.KeyValue{Key: g.Data(), Value: g.Data(), CreateRevision: g.Number(), ModRevision: g.Number(), Version: g.Number(), Lease: g.Number()}
-	return KeyValue{Key: string(m.Key), Value: m.Value, CreateRevision: m.CreateRevision, ModRevision: m.ModRevision, Version: m.Version, Lease: LeaseID(m.Lease)}, m
+	m := &mvccpb.KeyValue{Key: g.Data(), Value: g.Data(), CreateRevision: g.Number(),
+		ModRevision: g.Number(), Version: g.Number(), Lease: g.Number()}
+	return KeyValue{Key: string(m.Key), Value: m.Value, CreateRevision: m.CreateRevision,
+		ModRevision: m.ModRevision, Version: m.Version, Lease: LeaseID(m.Lease)}, m
 }
 
 func (g gen) kvs() (list []KeyValue, m []*mvccpb.KeyValue) {
@@ -89,8 +94,10 @@ func (g gen) txnResponse(depth int) (*TxnResponse, *pb.TxnResponse) {
 }
 
 func (g gen) watchResponse() (*watchResponse, *pb.WatchResponse) {
-	r, m := &watchResponse{id: g.Number(), created: g.Flag(), canceled: g.Flag(), compact: g.Number(), reason: "because", fragment: g.Flag()}, &pb.WatchResponse{}
-	m.WatchId, m.Created, m.Canceled, m.CompactRevision, m.CancelReason, m.Fragment = r.id, r.created, r.canceled, r.compact, r.reason, r.fragment
+	r, m := &watchResponse{id: g.Number(), created: g.Flag(), canceled: g.Flag(),
+		compact: g.Number(), reason: "because", fragment: g.Flag()}, &pb.WatchResponse{}
+	m.WatchId, m.Created, m.Canceled, m.CompactRevision, m.CancelReason, m.Fragment = r.id,
+		r.created, r.canceled, r.compact, r.reason, r.fragment
 	r.header, m.Header = g.header()
 	for range g.IntN(5) {
 		ev, p := Event{Type: EventType(g.IntN(2))}, &mvccpb.Event{}
@@ -148,7 +155,8 @@ func TestDecode(t *testing.T) {
 		case 4:
 			h, p := g.header()
 			id, ttl := g.Number(), g.Number()
-			want, m = &leaseResponse{header: h, id: LeaseID(id), ttl: ttl}, &pb.LeaseKeepAliveResponse{Header: p, ID: id, TTL: ttl}
+			want, m = &leaseResponse{header: h, id: LeaseID(id), ttl: ttl},
+				&pb.LeaseKeepAliveResponse{Header: p, ID: id, TTL: ttl}
 		}
 		b, err := proto.Marshal(m)
 		if err != nil {
@@ -171,7 +179,8 @@ func TestDecode(t *testing.T) {
 	}
 }
 
-// FuzzDecode searches for bytes that make a decoder panic, or that it accepts and the generated code rejects.
+// FuzzDecode searches for bytes that make a decoder panic, or that it accepts and the generated
+// code rejects.
 func FuzzDecode(f *testing.F) {
 	g := gen{randfield.Gen{Rand: rand.New(rand.NewPCG(1, 3))}}
 	for seeds := 0; seeds < 20; {

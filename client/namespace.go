@@ -6,7 +6,8 @@ import (
 	"vigil/client/internal/namespace"
 )
 
-// keyspace is the prefix that a client puts before the keys of its requests and removes from the keys of answers.
+// keyspace is the prefix that a client puts before the keys of its requests and removes from the
+// keys of answers.
 type keyspace struct{ namespace.Prefix }
 
 // strip removes the namespace from the keys of an answer, which all have it.

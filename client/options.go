@@ -72,15 +72,15 @@ func PrefixEnd(prefix string) string { return namespace.PrefixEnd(prefix) }
 // WithLimit returns at most n keys; [GetResponse.More] reports whether there are more. 0 means all.
 func WithLimit(n int64) GetOption { return getOption(func(r *request.Range) { r.Limit = n }) }
 
-// WithRevision reads the store at a revision. The error matches [ErrCompacted] if that has been compacted, and
-// [ErrFutureRevision] if the store has not reached it.
+// WithRevision reads the store at a revision. The error matches [ErrCompacted] if that has been
+// compacted, and [ErrFutureRevision] if the store has not reached it.
 func WithRevision(rev int64) GetOption {
 	return getOption(func(r *request.Range) { r.Revision = rev })
 }
 
-// WithSerializable lets the member answer from its own state, without the other members: faster, available without a
-// leader, and possibly outdated. The client reads from one member as long as it can, and meanwhile answers do not go
-// back in time.
+// WithSerializable lets the member answer from its own state, without the other members: faster,
+// available without a leader, and possibly outdated. The client reads from one member as long as it
+// can, and as long as it does, answers do not go back in time.
 func WithSerializable() GetOption {
 	return getOption(func(r *request.Range) { r.Serializable = true })
 }
@@ -118,18 +118,23 @@ func WithSort(by SortTarget, order SortOrder) GetOption {
 	return getOption(func(r *request.Range) { r.Target, r.Order = uint8(by), uint8(order) })
 }
 
-// WithModRevisions leaves out keys last changed below least or above most; 0 means no bound. Count counts them.
+// WithModRevisions leaves out keys last changed below least or above most; 0 means no bound. Count
+// counts them.
 func WithModRevisions(least, most int64) GetOption {
 	return getOption(func(r *request.Range) { r.MinModRevision, r.MaxModRevision = least, most })
 }
 
-// WithCreateRevisions leaves out keys created below least or above most; 0 means no bound. Count counts them.
+// WithCreateRevisions leaves out keys created below least or above most; 0 means no bound. Count
+// counts them.
 func WithCreateRevisions(least, most int64) GetOption {
-	return getOption(func(r *request.Range) { r.MinCreateRevision, r.MaxCreateRevision = least, most })
+	return getOption(func(r *request.Range) {
+		r.MinCreateRevision,
+			r.MaxCreateRevision = least, most
+	})
 }
 
-// WithLease attaches the key to a lease: the key is deleted when the lease ends. Without it a put detaches the key from
-// its lease.
+// WithLease attaches the key to a lease: the key is deleted when the lease ends. Without it a put
+// detaches the key from its lease.
 func WithLease(id LeaseID) PutOption {
 	return putOption(func(r *request.Put) { r.Lease = int64(id) })
 }

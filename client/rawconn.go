@@ -12,10 +12,11 @@ import (
 	"vigil/client/internal/rawconn"
 )
 
-// Conn returns the client as a gRPC connection, for calls that this package has no method for. They use the same members,
-// carry the token, and are retried by the same rules: read-only calls whenever another attempt may help, others if they
-// were certainly not applied. A stream is opened again only before its first answer. Errors are those of gRPC, of the
-// last attempt. The calls do not require a leader.
+// Conn returns the client as a gRPC connection, for calls that this package has no method for. They
+// use the same members, carry the token, and are retried by the same rules: read-only calls
+// whenever another attempt may help, others if they were certainly not applied. A stream is opened
+// again only before its first answer. An error is gRPC's error of the last attempt. The calls do
+// not require a leader.
 func (c *Client) Conn() grpc.ClientConnInterface {
 	return rawconn.Conn(func(name string, req any) rawconn.Attempts {
 		return &rawAttempts{c.attempts(methodOf(name, req), "")}
@@ -24,10 +25,14 @@ func (c *Client) Conn() grpc.ClientConnInterface {
 
 // readOnlyMethods are the services and methods that change nothing, so calling them twice is safe.
 var readOnlyMethods = []string{
-	rangeMethod.name, rangeStreamMethod.name, watchMethod.name, keepMethod.name, ttlMethod.name, leasesMethod.name,
-	memberListMethod.name, statusMethod.name, hashMethod.name, hashKVMethod.name, snapshotMethod.name,
-	authStatusMethod.name, authenticateMethod.name, userGetMethod.name, userListMethod.name, roleGetMethod.name, roleListMethod.name,
-	"/v3electionpb.Election/Leader", "/v3electionpb.Election/Observe", "/grpc.health.v1.Health/", "/grpc.reflection.", "/vigil.Times/",
+	rangeMethod.name, rangeStreamMethod.name, watchMethod.name, keepMethod.name, ttlMethod.name,
+	leasesMethod.name,
+	memberListMethod.name, statusMethod.name, hashMethod.name, hashKVMethod.name,
+	snapshotMethod.name,
+	authStatusMethod.name, authenticateMethod.name, userGetMethod.name, userListMethod.name,
+	roleGetMethod.name, roleListMethod.name,
+	"/v3electionpb.Election/Leader", "/v3electionpb.Election/Observe", "/grpc.health.v1.Health/",
+	"/grpc.reflection.", "/vigil.Times/",
 }
 
 // methodOf describes a call by its name. req is its request, nil if there may be several.
@@ -36,24 +41,29 @@ func methodOf(name string, req any) *method {
 	if txn, ok := req.(*etcdserverpb.TxnRequest); ok {
 		m.write = !readOnly(txn)
 	} else {
-		m.write = !slices.ContainsFunc(readOnlyMethods, func(h string) bool { return strings.HasPrefix(name, h) })
+		m.write = !slices.ContainsFunc(readOnlyMethods,
+			func(h string) bool { return strings.HasPrefix(name, h) })
 	}
 	return m
 }
 
 func readOnly(txn *etcdserverpb.TxnRequest) bool {
 	writes := func(op *etcdserverpb.RequestOp) bool {
-		return op.GetRequestRange() == nil && (op.GetRequestTxn() == nil || !readOnly(op.GetRequestTxn()))
+		return op.GetRequestRange() == nil &&
+			(op.GetRequestTxn() == nil || !readOnly(op.GetRequestTxn()))
 	}
-	return !slices.ContainsFunc(txn.GetSuccess(), writes) && !slices.ContainsFunc(txn.GetFailure(), writes)
+	return !slices.ContainsFunc(txn.GetSuccess(), writes) &&
+		!slices.ContainsFunc(txn.GetFailure(), writes)
 }
 
-// rawAttempts are the attempts of a call of Conn. Their errors are those of gRPC.
+// rawAttempts are the attempts of a call of Conn. Their errors are gRPC's.
 type rawAttempts struct{ attempts }
 
 // Run implements rawconn.Attempts.
-func (a *rawAttempts) Run(ctx context.Context, try func(context.Context, *pool.Member) (bool, error)) error {
-	if err := a.makeAttempts(ctx, func(ctx context.Context) (bool, error) { return try(ctx, a.At) }); err != nil {
+func (a *rawAttempts) Run(ctx context.Context,
+	try func(context.Context, *pool.Member) (bool, error)) error {
+	if err := a.makeAttempts(ctx,
+		func(ctx context.Context) (bool, error) { return try(ctx, a.At) }); err != nil {
 		return a.last
 	}
 	return nil

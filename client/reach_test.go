@@ -18,7 +18,7 @@ import (
 	"vigil/client"
 )
 
-// listen calls serve for each connection to a port of its own.
+// listen calls serve for each connection to a new port.
 func listen(t *testing.T, serve func(c *net.TCPConn)) string {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -76,7 +76,8 @@ func deaf(t *testing.T) string {
 	return l.Addr().String()
 }
 
-// TestUnreachableReasons: what the error says of a port that does not serve as a member does is true of it, and names the next step.
+// TestUnreachableReasons: what the error says of a port that does not serve as a member does is
+// true of it, and names the next step.
 func TestUnreachableReasons(t *testing.T) {
 	readAll := func(c *net.TCPConn) { _, _ = io.Copy(io.Discard, c) }
 	silent := listen(t, readAll)
@@ -91,7 +92,8 @@ func TestUnreachableReasons(t *testing.T) {
 	t.Cleanup(old.Close)
 	proxy := listen(t, func(c *net.TCPConn) {
 		_, _ = bufio.NewReader(c).Peek(1)
-		_, _ = io.WriteString(c, "HTTP/1.1 502 Bad Gateway\r\nContent-Length: 0\r\nConnection: close\r\n\r\n")
+		_, _ = io.WriteString(c,
+			"HTTP/1.1 502 Bad Gateway\r\nContent-Length: 0\r\nConnection: close\r\n\r\n")
 		_ = c.CloseWrite()
 		readAll(c)
 	})
@@ -105,7 +107,8 @@ func TestUnreachableReasons(t *testing.T) {
 	explains := listen(t, func(c *net.TCPConn) {
 		b := bufio.NewReader(c)
 		if first, err := b.Peek(1); err != nil || first[0] == 'P' {
-			_, _ = io.WriteString(c, "HTTP/1.1 400 Bad Request\r\nContent-Length: 0\r\nConnection: close\r\n\r\n")
+			_, _ = io.WriteString(c,
+				"HTTP/1.1 400 Bad Request\r\nContent-Length: 0\r\nConnection: close\r\n\r\n")
 			_ = c.CloseWrite()
 			readAll(c)
 			return
@@ -122,25 +125,34 @@ func TestUnreachableReasons(t *testing.T) {
 		name, addr, plain, secure string
 	}{
 		{"silent", silent, waits, waits},
-		{"closes", closes, "closes the connection without an answer" + closing, "closes the connection during the TLS handshake" + closing},
-		{"closes later", closesLater, "closes the connection without an answer" + closing, "closes the connection during the TLS handshake" + closing},
-		{"resets", resets, "closes the connection without an answer" + closing, "closes the connection "},
-		{"another protocol", other, "answers, but not in HTTP/2: check that the address", "answers, but not in TLS: check the address"},
-		{"HTTP/1", old.Listener.Addr().String(), "answers in HTTP/1 only", "answers, but not in TLS"},
+		{"closes", closes, "closes the connection without an answer" + closing,
+			"closes the connection during the TLS handshake" + closing},
+		{"closes later", closesLater, "closes the connection without an answer" + closing,
+			"closes the connection during the TLS handshake" + closing},
+		{"resets", resets, "closes the connection without an answer" + closing,
+			"closes the connection "},
+		{"another protocol", other, "answers, but not in HTTP/2: check that the address",
+			"answers, but not in TLS: check the address"},
+		{"HTTP/1", old.Listener.Addr().String(), "answers in HTTP/1 only",
+			"answers, but not in TLS"},
 		{"a proxy of HTTP/1", proxy, "answers in HTTP/1 only", "answers, but not in TLS"},
-		{"TLS that explains", explains, "the port speaks TLS: write https://", "the authority of the member's certificate is not known"},
-		{"drops packets", deaf(t), "no reply to the attempt to connect: check the address", "no reply to the attempt to connect: check the address"},
+		{"TLS that explains", explains, "the port speaks TLS: write https://",
+			"the authority of the member's certificate is not known"},
+		{"drops packets", deaf(t), "no reply to the attempt to connect: check the address",
+			"no reply to the attempt to connect: check the address"},
 		{"nothing", "127.0.0.1:1", "connection refused", "connection refused"},
 	} {
 		for _, secure := range []bool{false, true} {
-			name, want, cfg := c.name, c.plain, client.Config{Endpoints: []string{c.addr}, DialTimeout: 2 * time.Second}
+			name, want, cfg := c.name, c.plain,
+				client.Config{Endpoints: []string{c.addr}, DialTimeout: 2 * time.Second}
 			if secure {
 				name, want, cfg.TLS = name+", TLS", c.secure, &tls.Config{}
 			}
 			cl := open(t, cfg)
 			all.Go(func() {
 				_, err := cl.Put(t.Context(), "k", nil)
-				if !errors.Is(err, client.ErrUnreachable) || !strings.Contains(err.Error(), "; "+c.addr+": "+want) {
+				if !errors.Is(err, client.ErrUnreachable) ||
+					!strings.Contains(err.Error(), "; "+c.addr+": "+want) {
 					t.Errorf("%s: got %v, want %s", name, err, want)
 				}
 			})
@@ -148,12 +160,13 @@ func TestUnreachableReasons(t *testing.T) {
 	}
 	if !testing.Short() { // it takes as long as an attempt to connect
 		failed := make(chan error, 1)
-		cl := open(t, client.Config{Endpoints: []string{silent}, DialTimeout: time.Minute, Hooks: client.Hooks{Member: func(_ string, _ client.MemberState, err error) {
-			select {
-			case failed <- err:
-			default:
-			}
-		}}})
+		cl := open(t, client.Config{Endpoints: []string{silent}, DialTimeout: time.Minute,
+			Hooks: client.Hooks{Member: func(_ string, _ client.MemberState, err error) {
+				select {
+				case failed <- err:
+				default:
+				}
+			}}})
 		all.Go(func() { _, _ = cl.Put(t.Context(), "k", nil) })
 		for err := range failed {
 			if err != nil {

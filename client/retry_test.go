@@ -27,7 +27,7 @@ func TestRetry(t *testing.T) {
 		err   error
 		write bool // the write is tried again
 		read  bool
-		// uncertain is what is known of a write that is not.
+		// uncertain reports that the outcome of the write is not known.
 		uncertain bool
 		is        error
 	}{
@@ -35,18 +35,24 @@ func TestRetry(t *testing.T) {
 		{"too many requests", rpctypes.ErrGRPCRequestTooManyRequests, true, true, false, nil},
 		{"a learner", rpctypes.ErrGRPCNotSupportedForLearner, true, true, false, nil},
 		{"timeout", rpctypes.ErrGRPCTimeout, false, true, true, client.ErrRequestTimeout},
-		{"leader failed", rpctypes.ErrGRPCTimeoutDueToLeaderFail, false, true, true, client.ErrTimeoutLeaderFailed},
-		{"connection lost", rpctypes.ErrGRPCTimeoutDueToConnectionLost, false, true, true, client.ErrTimeoutConnectionLost},
+		{"leader failed", rpctypes.ErrGRPCTimeoutDueToLeaderFail, false, true, true,
+			client.ErrTimeoutLeaderFailed},
+		{"connection lost", rpctypes.ErrGRPCTimeoutDueToConnectionLost, false, true, true,
+			client.ErrTimeoutConnectionLost},
 		{"stopped", rpctypes.ErrGRPCStopped, false, true, true, client.ErrServerStopped},
-		{"leader changed", rpctypes.ErrGRPCLeaderChanged, false, true, true, client.ErrLeaderChanged},
+		{"leader changed", rpctypes.ErrGRPCLeaderChanged, false, true, true,
+			client.ErrLeaderChanged},
 		{"unavailable", unavailable("gone fishing"), false, true, true, nil},
-		{"permission", rpctypes.ErrGRPCPermissionDenied, false, false, false, client.ErrPermissionDenied},
+		{"permission", rpctypes.ErrGRPCPermissionDenied, false, false, false,
+			client.ErrPermissionDenied},
 		{"corrupt", rpctypes.ErrGRPCCorrupt, true, true, false, nil},
 		{"no space", rpctypes.ErrGRPCNoSpace, false, false, true, client.ErrNoSpace},
-		{"canceled at the server", rpctypes.ErrGRPCCanceled, false, true, true, client.ErrRequestCanceled},
+		{"canceled at the server", rpctypes.ErrGRPCCanceled, false, true, true,
+			client.ErrRequestCanceled},
 		{"compacted", rpctypes.ErrGRPCCompacted, false, false, false, client.ErrCompacted},
 		{"unknown", status.Error(codes.Unknown, "what?"), false, false, true, nil},
-		{"unimplemented", status.Error(codes.Unimplemented, "never heard of it"), false, false, false, nil},
+		{"unimplemented", status.Error(codes.Unimplemented, "never heard of it"), false,
+			false, false, nil},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			var calls atomic.Int64
@@ -73,10 +79,14 @@ func TestRetry(t *testing.T) {
 					}
 					return
 				}
-				if err == nil || calls.Load() != 1 || errors.Is(err, context.Canceled) || errors.Is(err, client.ErrUncertain) != uncertain || tc.is != nil && !errors.Is(err, tc.is) {
-					t.Errorf("%d calls, uncertain %v, %v", calls.Load(), errors.Is(err, client.ErrUncertain), err)
+				if err == nil || calls.Load() != 1 || errors.Is(err, context.Canceled) ||
+					errors.Is(err, client.ErrUncertain) != uncertain ||
+					tc.is != nil && !errors.Is(err, tc.is) {
+					t.Errorf("%d calls, uncertain %v, %v", calls.Load(),
+						errors.Is(err, client.ErrUncertain), err)
 				}
-				if e, ok := errors.AsType[*client.Error](err); !ok || e.Member != f.addr || e.Key != "k" || e.Text == "" {
+				if e, ok := errors.AsType[*client.Error](err); !ok || e.Member != f.addr ||
+					e.Key != "k" || e.Text == "" {
 					t.Errorf("%+v", err)
 				}
 			}
@@ -95,23 +105,27 @@ func TestElsewhere(t *testing.T) {
 	get := func(context.Context, *pb.RangeRequest) (*pb.RangeResponse, error) {
 		return &pb.RangeResponse{Header: at(2)}, nil
 	}
-	b := start(t, &fake{get: get, put: func(context.Context, *pb.PutRequest) (*pb.PutResponse, error) {
-		bad.Add(1)
-		return nil, rpctypes.ErrGRPCNoLeader
-	}})
-	g := start(t, &fake{get: get, put: func(ctx context.Context, r *pb.PutRequest) (*pb.PutResponse, error) {
-		good.Add(1)
-		if md, _ := metadata.FromIncomingContext(ctx); !slices.Equal(md.Get("hasleader"), []string{"true"}) {
-			t.Error("the call does not ask for a leader")
-		}
-		return &pb.PutResponse{Header: at(2)}, nil
-	}})
+	b := start(t, &fake{get: get,
+		put: func(context.Context, *pb.PutRequest) (*pb.PutResponse, error) {
+			bad.Add(1)
+			return nil, rpctypes.ErrGRPCNoLeader
+		}})
+	g := start(t, &fake{get: get,
+		put: func(ctx context.Context, r *pb.PutRequest) (*pb.PutResponse, error) {
+			good.Add(1)
+			if md, _ := metadata.FromIncomingContext(ctx); !slices.Equal(md.Get("hasleader"),
+				[]string{"true"}) {
+				t.Error("the call does not ask for a leader")
+			}
+			return &pb.PutResponse{Header: at(2)}, nil
+		}})
 	ready := make(chan string, 100)
-	c := open(t, client.Config{Endpoints: []string{b.addr, g.addr}, Hooks: client.Hooks{Member: func(name string, s client.MemberState, _ error) {
-		if s == client.MemberReady {
-			ready <- name
-		}
-	}}})
+	c := open(t, client.Config{Endpoints: []string{b.addr, g.addr},
+		Hooks: client.Hooks{Member: func(name string, s client.MemberState, _ error) {
+			if s == client.MemberReady {
+				ready <- name
+			}
+		}}})
 	// The first call connects to both. A member that takes long to connect is not waited for.
 	if _, err := c.Get(t.Context(), "k"); err != nil {
 		t.Fatal(err)
@@ -145,7 +159,8 @@ func TestAttemptsAreBounded(t *testing.T) {
 		return nil, rpctypes.ErrGRPCTimeout
 	}})
 	c := open(t, client.Config{Endpoints: []string{f.addr}, MaxAttempts: 3})
-	if _, err := c.Get(t.Context(), "k"); !errors.Is(err, client.ErrRequestTimeout) || calls.Load() != 3 {
+	if _, err := c.Get(t.Context(), "k"); !errors.Is(err, client.ErrRequestTimeout) ||
+		calls.Load() != 3 {
 		t.Errorf("%d calls, %v", calls.Load(), err)
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
@@ -156,8 +171,8 @@ func TestAttemptsAreBounded(t *testing.T) {
 	}
 }
 
-// TestCanceledWrite: a write whose context ends after it was sent may have been applied; a write that found no member has
-// not.
+// TestCanceledWrite: a write whose context ends after it was sent may have been applied; a write
+// that found no member has not.
 func TestCanceledWrite(t *testing.T) {
 	arrived := make(chan struct{}, 1)
 	f := start(t, &fake{put: func(ctx context.Context, _ *pb.PutRequest) (*pb.PutResponse, error) {
@@ -171,29 +186,35 @@ func TestCanceledWrite(t *testing.T) {
 		<-arrived
 		cancel()
 	}()
-	if _, err := c.Put(ctx, "k", nil); !errors.Is(err, context.Canceled) || !errors.Is(err, client.ErrUncertain) {
+	if _, err := c.Put(ctx, "k", nil); !errors.Is(err, context.Canceled) ||
+		!errors.Is(err, client.ErrUncertain) {
 		t.Error(err)
 	}
-	if _, err := c.Put(ctx, "k", nil); !errors.Is(err, context.Canceled) || errors.Is(err, client.ErrUncertain) {
+	if _, err := c.Put(ctx, "k", nil); !errors.Is(err, context.Canceled) ||
+		errors.Is(err, client.ErrUncertain) {
 		t.Error(err)
 	}
 }
 
 func TestUnreachable(t *testing.T) {
-	c := open(t, client.Config{Endpoints: []string{"127.0.0.1:1", "unix:///nowhere/socket"}, DialTimeout: 300 * time.Millisecond})
+	c := open(t, client.Config{Endpoints: []string{"127.0.0.1:1", "unix:///nowhere/socket"},
+		DialTimeout: 300 * time.Millisecond})
 	_, err := c.Put(t.Context(), "k", nil)
 	u, ok := errors.AsType[*client.UnreachableError](err)
-	if !ok || !errors.Is(err, client.ErrUnreachable) || errors.Is(err, client.ErrUncertain) || len(u.Endpoints) != 2 {
+	if !ok || !errors.Is(err, client.ErrUnreachable) || errors.Is(err, client.ErrUncertain) ||
+		len(u.Endpoints) != 2 {
 		t.Fatalf("%v", err)
 	}
 	t.Log(err)
 }
 
-// TestToken: the source is asked when a token is needed, again when it is refused, and once for all waiting calls.
+// TestToken: the source is asked when a token is needed, again when it is refused, and once for all
+// waiting calls.
 func TestToken(t *testing.T) {
 	var mu sync.Mutex
 	valid, given := "t0", 0
-	f := start(t, &fake{get: func(ctx context.Context, _ *pb.RangeRequest) (*pb.RangeResponse, error) {
+	f := start(t, &fake{get: func(ctx context.Context,
+		_ *pb.RangeRequest) (*pb.RangeResponse, error) {
 		md, _ := metadata.FromIncomingContext(ctx)
 		mu.Lock()
 		defer mu.Unlock()
@@ -202,13 +223,14 @@ func TestToken(t *testing.T) {
 		}
 		return &pb.RangeResponse{Header: at(2)}, nil
 	}})
-	c := open(t, client.Config{Endpoints: []string{f.addr}, Token: func(context.Context) (client.Token, error) {
-		mu.Lock()
-		defer mu.Unlock()
-		given++
-		valid = "t" + string(rune('0'+given))
-		return client.Token{Value: valid}, nil
-	}})
+	c := open(t, client.Config{Endpoints: []string{f.addr},
+		Token: func(context.Context) (client.Token, error) {
+			mu.Lock()
+			defer mu.Unlock()
+			given++
+			valid = "t" + string(rune('0'+given))
+			return client.Token{Value: valid}, nil
+		}})
 	var wg sync.WaitGroup
 	for range 20 {
 		wg.Go(func() {
@@ -228,10 +250,15 @@ func TestToken(t *testing.T) {
 		t.Errorf("%d tokens, %v", given, err)
 	}
 	// A server that refuses every token is believed in the end.
-	hopeless := start(t, &fake{get: func(context.Context, *pb.RangeRequest) (*pb.RangeResponse, error) {
-		return nil, rpctypes.ErrGRPCInvalidAuthToken
-	}})
-	c = open(t, client.Config{Endpoints: []string{hopeless.addr}, Token: func(context.Context) (client.Token, error) { return client.Token{Value: "x"}, nil }})
+	hopeless := start(t,
+		&fake{get: func(context.Context, *pb.RangeRequest) (*pb.RangeResponse, error) {
+			return nil, rpctypes.ErrGRPCInvalidAuthToken
+		}})
+	c = open(t, client.Config{Endpoints: []string{hopeless.addr},
+		Token: func(context.Context) (client.Token,
+			error) {
+			return client.Token{Value: "x"}, nil
+		}})
 	if _, err := c.Get(t.Context(), "k"); !errors.Is(err, client.ErrInvalidAuthToken) {
 		t.Error(err)
 	}
@@ -243,12 +270,13 @@ func TestExpiringToken(t *testing.T) {
 	f := start(t, &fake{get: func(context.Context, *pb.RangeRequest) (*pb.RangeResponse, error) {
 		return &pb.RangeResponse{Header: at(2)}, nil
 	}})
-	c := open(t, client.Config{Endpoints: []string{f.addr}, Token: func(context.Context) (client.Token, error) {
-		if given.Add(1) == 1 {
-			return client.Token{Value: "short", Expires: time.Now().Add(time.Millisecond)}, nil
-		}
-		return client.Token{Value: "long", Expires: time.Now().Add(time.Hour)}, nil
-	}})
+	c := open(t, client.Config{Endpoints: []string{f.addr},
+		Token: func(context.Context) (client.Token, error) {
+			if given.Add(1) == 1 {
+				return client.Token{Value: "short", Expires: time.Now().Add(time.Millisecond)}, nil
+			}
+			return client.Token{Value: "long", Expires: time.Now().Add(time.Hour)}, nil
+		}})
 	for end := time.Now().Add(time.Minute); given.Load() < 2; {
 		if _, err := c.Get(t.Context(), "k"); err != nil || time.Now().After(end) {
 			t.Fatal(given.Load(), err)
@@ -283,14 +311,17 @@ func TestPassword(t *testing.T) {
 				return &pb.RangeResponse{Header: at(2)}, nil
 			},
 		})
-		c := open(t, client.Config{Endpoints: []string{f.addr}, Username: "ann", Password: "secret"})
+		c := open(t, client.Config{Endpoints: []string{f.addr}, Username: "ann",
+			Password: "secret"})
 		if _, err := c.Get(t.Context(), "k"); err != nil {
 			t.Error(err)
 		}
 		if !enabled {
 			continue
 		}
-		if _, err := client.Connect(t.Context(), client.Config{Endpoints: []string{f.addr}, Username: "ann", Password: "wrong"}); !errors.Is(err, client.ErrAuthFailed) {
+		if _, err := client.Connect(t.Context(),
+			client.Config{Endpoints: []string{f.addr}, Username: "ann",
+				Password: "wrong"}); !errors.Is(err, client.ErrAuthFailed) {
 			t.Error(err)
 		}
 	}
@@ -300,8 +331,10 @@ func TestPassword(t *testing.T) {
 func TestHooks(t *testing.T) {
 	type mark struct{}
 	var calls atomic.Int64
-	f := start(t, &fake{get: func(ctx context.Context, _ *pb.RangeRequest) (*pb.RangeResponse, error) {
-		if md, _ := metadata.FromIncomingContext(ctx); !slices.Equal(md.Get("trace"), []string{"1"}) {
+	f := start(t, &fake{get: func(ctx context.Context,
+		_ *pb.RangeRequest) (*pb.RangeResponse, error) {
+		if md, _ := metadata.FromIncomingContext(ctx); !slices.Equal(md.Get("trace"),
+			[]string{"1"}) {
 			t.Error("the trace is not carried")
 		}
 		if calls.Add(1) == 1 {
@@ -311,23 +344,27 @@ func TestHooks(t *testing.T) {
 	}})
 	var ended []client.Call
 	var retries, members atomic.Int64
-	c := open(t, client.Config{Endpoints: []string{f.addr}, DialOptions: []grpc.DialOption{grpc.WithUserAgent("test")}, Hooks: client.Hooks{
-		StartCall: func(ctx context.Context, _ string) context.Context {
-			return metadata.AppendToOutgoingContext(context.WithValue(ctx, mark{}, true), "trace", "1")
-		},
-		EndCall: func(ctx context.Context, call client.Call) {
-			if ctx.Value(mark{}) != true {
-				t.Error("another context")
-			}
-			ended = append(ended, call)
-		},
-		Retry:  func(string, string, int, error) { retries.Add(1) },
-		Member: func(string, client.MemberState, error) { members.Add(1) },
-	}})
+	c := open(t, client.Config{Endpoints: []string{f.addr},
+		DialOptions: []grpc.DialOption{grpc.WithUserAgent("test")}, Hooks: client.Hooks{
+			StartCall: func(ctx context.Context, _ string) context.Context {
+				return metadata.AppendToOutgoingContext(context.WithValue(ctx, mark{},
+					true), "trace", "1")
+			},
+			EndCall: func(ctx context.Context, call client.Call) {
+				if ctx.Value(mark{}) != true {
+					t.Error("another context")
+				}
+				ended = append(ended, call)
+			},
+			Retry:  func(string, string, int, error) { retries.Add(1) },
+			Member: func(string, client.MemberState, error) { members.Add(1) },
+		}})
 	if _, err := c.Get(t.Context(), "k"); err != nil {
 		t.Fatal(err)
 	}
-	if len(ended) != 1 || ended[0].Attempts != 2 || ended[0].Member != f.addr || ended[0].Err != nil || ended[0].Method != "/etcdserverpb.KV/Range" || retries.Load() != 1 || members.Load() == 0 {
+	if len(ended) != 1 || ended[0].Attempts != 2 || ended[0].Member != f.addr ||
+		ended[0].Err != nil || ended[0].Method != "/etcdserverpb.KV/Range" || retries.Load() != 1 ||
+		members.Load() == 0 {
 		t.Errorf("%+v, %d retries, %d changes of members", ended, retries.Load(), members.Load())
 	}
 }
@@ -341,7 +378,8 @@ func TestSetEndpoints(t *testing.T) {
 			},
 			watch: func(s *fakeStream) error {
 				id := s.creates(1)[0].GetWatchId()
-				if err := s.send(&pb.WatchResponse{WatchId: id, Created: true, Header: at(2)}, &pb.WatchResponse{WatchId: id, Header: at(2)}); err != nil {
+				if err := s.send(&pb.WatchResponse{WatchId: id, Created: true, Header: at(2)},
+					&pb.WatchResponse{WatchId: id, Header: at(2)}); err != nil {
 					return err
 				}
 				return s.hold()
@@ -368,7 +406,8 @@ func TestSetEndpoints(t *testing.T) {
 		t.Fatal(err)
 	}
 	progress() // of the new stream
-	if _, err := c.Get(t.Context(), "k"); err != nil || c.Member() != b.addr || !slices.Equal(c.Endpoints(), []string{b.addr}) {
+	if _, err := c.Get(t.Context(), "k"); err != nil || c.Member() != b.addr ||
+		!slices.Equal(c.Endpoints(), []string{b.addr}) {
 		t.Errorf("%v, at %s of %v", err, c.Member(), c.Endpoints())
 	}
 }
@@ -383,18 +422,20 @@ func TestBadConfig(t *testing.T) {
 	if !errors.Is(err, client.ErrInvalid) {
 		t.Fatal(err)
 	}
-	for _, part := range []string{"use one or the other", `"ftp"`, `"d"`, "no path", "both or none", "Username is not", "MaxAttempts is -1", "DialTimeout is -1s"} {
+	for _, part := range []string{"use one or the other", `"ftp"`, `"d"`, "no path", "both or none",
+		"Username is not", "MaxAttempts is -1", "DialTimeout is -1s"} {
 		if !strings.Contains(err.Error(), part) {
 			t.Errorf("%q is missing in\n%v", part, err)
 		}
 	}
-	if _, err := client.New(client.Config{}); err == nil || !strings.Contains(err.Error(), "no endpoint") {
+	if _, err := client.New(client.Config{}); err == nil ||
+		!strings.Contains(err.Error(), "no endpoint") {
 		t.Error(err)
 	}
 }
 
-// TestOldRevision: the server rejects a call without effect because users or roles have changed during it. It is repeated, also a
-// write and with a certificate, which has no token to renew.
+// TestOldRevision: the server rejects a call without effect because users or roles have changed
+// during it. It is repeated, also a write and with a certificate, which has no token to renew.
 func TestOldRevision(t *testing.T) {
 	var calls, watches, tokens atomic.Int64
 	old := func() error {
@@ -416,9 +457,11 @@ func TestOldRevision(t *testing.T) {
 				if r == nil {
 					return nil
 				}
-				replies := []*pb.WatchResponse{{WatchId: r.WatchId, Created: true}, {WatchId: r.WatchId, Header: at(2)}}
+				replies := []*pb.WatchResponse{{WatchId: r.WatchId, Created: true},
+					{WatchId: r.WatchId, Header: at(2)}}
 				if watches.Add(1)%3 != 0 {
-					replies = []*pb.WatchResponse{{WatchId: r.WatchId, Created: true, Canceled: true, CancelReason: rpctypes.ErrGRPCAuthOldRevision.Error()}}
+					replies = []*pb.WatchResponse{{WatchId: r.WatchId, Created: true,
+						Canceled: true, CancelReason: rpctypes.ErrGRPCAuthOldRevision.Error()}}
 				}
 				if err := s.send(replies...); err != nil {
 					return err
@@ -447,15 +490,19 @@ func TestOldRevision(t *testing.T) {
 			}
 			break
 		}
-		if n := tokens.Load() - before; n != 0 && name == "a certificate" || n < 4 && name == "a token" {
+		if n := tokens.Load() - before; n != 0 && name == "a certificate" ||
+			n < 4 && name == "a token" {
 			t.Errorf("%s: %d tokens were requested", name, n)
 		}
 	}
 	// It does not go on for ever.
-	never := start(t, &fake{get: func(context.Context, *pb.RangeRequest) (*pb.RangeResponse, error) {
+	never := start(t, &fake{get: func(context.Context,
+		*pb.RangeRequest) (*pb.RangeResponse, error) {
 		return nil, rpctypes.ErrGRPCAuthOldRevision
 	}})
-	for _, c := range []*client.Client{open(t, client.Config{Endpoints: []string{never.addr}, MaxAttempts: 3}), open(t, client.Config{Endpoints: []string{never.addr}, MaxAttempts: 3, Token: source})} {
+	for _, c := range []*client.Client{open(t,
+		client.Config{Endpoints: []string{never.addr}, MaxAttempts: 3}),
+		open(t, client.Config{Endpoints: []string{never.addr}, MaxAttempts: 3, Token: source})} {
 		if _, err := c.Get(t.Context(), "k"); !errors.Is(err, client.ErrAuthOldRevision) {
 			t.Errorf("a server that always refuses: %v", err)
 		}

@@ -18,7 +18,8 @@ import (
 	"vigil/client"
 )
 
-// securePort is a port that speaks TLS. It returns its address and how many clients have begun a handshake.
+// securePort is a port that speaks TLS. It returns its address and how many clients have begun a
+// handshake.
 func securePort(t *testing.T) (addr string, handshakes *atomic.Int64) {
 	handshakes = new(atomic.Int64)
 	s := httptest.NewUnstartedServer(nil)
@@ -33,7 +34,7 @@ func securePort(t *testing.T) (addr string, handshakes *atomic.Int64) {
 	return s.Listener.Addr().String(), handshakes
 }
 
-// TestWrongScheme: an endpoint whose scheme is not that of the port fails at once, with the reason.
+// TestWrongScheme: an endpoint whose scheme does not fit the port fails at once, with the reason.
 func TestWrongScheme(t *testing.T) {
 	secure, _ := securePort(t)
 	plain := start(t, &fake{}).addr
@@ -45,9 +46,11 @@ func TestWrongScheme(t *testing.T) {
 		{secure, "the port speaks TLS: write https://", nil},
 		{"https://" + plain, "the port speaks no TLS: write http://", &tls.Config{}},
 	} {
-		cl := open(t, client.Config{Endpoints: []string{c.endpoint}, TLS: c.tls, DialTimeout: time.Hour})
+		cl := open(t, client.Config{Endpoints: []string{c.endpoint}, TLS: c.tls,
+			DialTimeout: time.Hour})
 		_, err := cl.Put(t.Context(), "k", nil)
-		if !errors.Is(err, client.ErrUnreachable) || !strings.Contains(err.Error(), c.want) || errors.Is(err, client.ErrUncertain) {
+		if !errors.Is(err, client.ErrUnreachable) || !strings.Contains(err.Error(), c.want) ||
+			errors.Is(err, client.ErrUncertain) {
 			t.Errorf("%s: %v", c.endpoint, err)
 		}
 	}
@@ -80,7 +83,8 @@ func TestOneWrongScheme(t *testing.T) {
 		}
 	}()
 	t.Cleanup(func() { l.Close() })
-	c := open(t, client.Config{Endpoints: []string{secure, l.Addr().String()}, DialTimeout: time.Hour})
+	c := open(t, client.Config{Endpoints: []string{secure, l.Addr().String()},
+		DialTimeout: time.Hour})
 	done := make(chan error, 1)
 	go func() {
 		_, err := c.Put(t.Context(), "k", nil)

@@ -16,17 +16,19 @@ import (
 	"vigil/client/internal/pool"
 )
 
-// ErrSnapshotDamaged means that the bytes of a snapshot do not match the checksum that the member sent after them.
+// ErrSnapshotDamaged means that the bytes of a snapshot do not match the checksum that the member
+// sent after them.
 var ErrSnapshotDamaged = errors.New("the snapshot was damaged on its way")
 
 var snapshotDesc = &grpc.StreamDesc{StreamName: "Snapshot", ServerStreams: true}
 
-// Snapshot reads a copy of a member's store: a database file of etcd's format followed by its SHA-256, as a restore
-// expects it. Reading ends with io.EOF only if the copy is complete and its checksum is right.
+// Snapshot reads a copy of a member's store: a database file of etcd's format followed by its
+// SHA-256, as a restore expects it. Reading ends with io.EOF only if the copy is complete and its
+// checksum is right.
 type Snapshot struct {
 	// Size is the total number of bytes, with the checksum.
 	Size int64
-	// Version is that of the member's storage, empty if the member does not report it.
+	// Version is the version of the member's storage, empty if the member does not report it.
 	Version string
 	// Member is the endpoint that sends it.
 	Member string
@@ -64,7 +66,8 @@ func (m Maintenance) Snapshot(ctx context.Context) (*Snapshot, error) {
 }
 
 func openSnapshot(ctx context.Context, at *pool.Member) (*Snapshot, error) {
-	stream, err := openStream(ctx, at, snapshotDesc, snapshotMethod.name, &etcdserverpb.SnapshotRequest{})
+	stream, err := openStream(ctx, at, snapshotDesc, snapshotMethod.name,
+		&etcdserverpb.SnapshotRequest{})
 	if err != nil {
 		return nil, err
 	}
@@ -114,7 +117,8 @@ func (s *Snapshot) Read(p []byte) (int, error) {
 
 func (s *Snapshot) checkComplete() error {
 	if s.left != 0 {
-		return fmt.Errorf("snapshot from %s: %w: %d bytes are missing", s.Member, io.ErrUnexpectedEOF, s.left)
+		return fmt.Errorf("snapshot from %s: %w: %d bytes are missing", s.Member,
+			io.ErrUnexpectedEOF, s.left)
 	}
 	if !bytes.Equal(s.tail, s.sum.Sum(nil)) {
 		return fmt.Errorf("snapshot from %s: %w", s.Member, ErrSnapshotDamaged)

@@ -10,16 +10,20 @@ import (
 	"vigil/client/internal/reload"
 )
 
-// TLSFiles names files in PEM format. Each new connection checks them, so renewed certificates need no restart. If the
-// files are unusable then, the client logs the error and uses the last usable ones.
+// TLSFiles names files in PEM format. Each new connection checks them, so renewed certificates need
+// no restart. If the files are unusable then, the client logs the error and uses the last usable
+// ones.
 type TLSFiles struct {
 	// Cert and Key are the client's certificate and its key: both or none.
 	Cert, Key string
-	// CA holds the certificates of trusted authorities. Default: those of the system.
+	// CA holds the certificates of trusted authorities. By default the system's authorities are
+	// trusted.
 	CA string
-	// ServerName is the name expected in the member's certificate. Default: the host of the endpoint.
+	// ServerName is the name expected in the member's certificate. Default: the host of the
+	// endpoint.
 	ServerName string
-	// InsecureSkipVerify accepts any certificate: traffic is encrypted, but the member is not authenticated. For tests.
+	// InsecureSkipVerify accepts any certificate: traffic is encrypted, but the member is not
+	// authenticated. For tests.
 	InsecureSkipVerify bool
 }
 
@@ -27,7 +31,8 @@ func (f *TLSFiles) set() bool { return *f != TLSFiles{} }
 
 func (f *TLSFiles) validate() (wrong []error) {
 	if (f.Cert == "") != (f.Key == "") {
-		wrong = append(wrong, invalid("TLSFiles: Cert is %q and Key is %q: set both or none", f.Cert, f.Key))
+		wrong = append(wrong,
+			invalid("TLSFiles: Cert is %q and Key is %q: set both or none", f.Cert, f.Key))
 	}
 	if f.set() && len(wrong) == 0 {
 		if _, err := f.load(); err != nil {
@@ -48,8 +53,8 @@ func (f *TLSFiles) load() (*tls.Config, error) {
 	return c, nil
 }
 
-// transport returns the credentials of connections. demanded becomes true when a member has demanded a certificate of which
-// the configuration has none.
+// transport returns the credentials of connections. demanded becomes true when a member has
+// demanded a certificate that the configuration lacks.
 func (c *Config) transport(demanded *atomic.Bool) credentials.TransportCredentials {
 	if !c.secure() {
 		return insecure.NewCredentials()
@@ -62,5 +67,6 @@ func (c *Config) transport(demanded *atomic.Bool) credentials.TransportCredentia
 		config, err := f.load()
 		return reload.NoteDemand(config, demanded), err
 	}
-	return reload.NameOwner(reload.Credentials(reload.Files(f), load, func(err error) { c.Logger.Warn("keeping the previous TLS files", "error", err) }))
+	return reload.NameOwner(reload.Credentials(reload.Files(f), load,
+		func(err error) { c.Logger.Warn("keeping the previous TLS files", "error", err) }))
 }

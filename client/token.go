@@ -24,15 +24,18 @@ func (c *core) tokenSource() credential.Source {
 	return nil
 }
 
-// authenticateTimeouts is how many times the dial timeout the check of a password may take. All calls wait meanwhile.
+// authenticateTimeouts is how many dial timeouts the check of a password may take, while all calls
+// wait.
 const authenticateTimeouts = 3
 
 // authenticate exchanges the password for a token. Where authentication is off, calls need none.
 func (c *core) authenticate(ctx context.Context) (credential.Token, error) {
 	ctx, cancel := context.WithTimeout(ctx, authenticateTimeouts*c.cfg.DialTimeout)
 	defer cancel()
-	req := &request.Generated{Message: &etcdserverpb.AuthenticateRequest{Name: c.cfg.Username, Password: c.cfg.Password}}
-	r, err := callWith[etcdserverpb.AuthenticateResponse](ctx, &Client{core: c}, &authenticateMethod, "", req, credential.NewCredential(credential.Token{}))
+	req := &request.Generated{Message: &etcdserverpb.AuthenticateRequest{Name: c.cfg.Username,
+		Password: c.cfg.Password}}
+	r, err := callWith[etcdserverpb.AuthenticateResponse](ctx, &Client{core: c},
+		&authenticateMethod, "", req, credential.NewCredential(credential.Token{}))
 	if errors.Is(err, ErrAuthNotEnabled) {
 		return credential.Token{}, nil
 	}

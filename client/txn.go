@@ -24,8 +24,8 @@ func numberOf(target uint8, key string, opts []CmpOption) Number {
 	return n
 }
 
-// Version is the number of changes of a key since its creation. With a [RangeOption] the condition must hold for every
-// existing key of the range; the same holds for the functions below.
+// Version is the number of changes of a key since its creation. With a [RangeOption] the condition
+// must hold for every existing key of the range; the same holds for the functions below.
 func Version(key string, opts ...CmpOption) Number {
 	return numberOf(request.CompareVersion, key, opts)
 }
@@ -41,7 +41,9 @@ func ModRevision(key string, opts ...CmpOption) Number {
 }
 
 // Lease is the lease of a key.
-func Lease(key string, opts ...CmpOption) Number { return numberOf(request.CompareLease, key, opts) }
+func Lease(key string, opts ...CmpOption) Number {
+	return numberOf(request.CompareLease, key, opts)
+}
 
 // Value is the value of a key.
 func Value(key string, opts ...CmpOption) Bytes {
@@ -112,7 +114,8 @@ func OpDelete(key string, opts ...DeleteOption) Op {
 	return Op{request.Op{Delete: r}}
 }
 
-// OpTxn is a transaction in a transaction. Its conditions refer to the state before the outer transaction.
+// OpTxn is a transaction in a transaction. Its conditions refer to the state before the outer
+// transaction.
 func OpTxn(conditions []Cmp, then, otherwise []Op) Op {
 	t := &request.Txn{}
 	addConditions(&t.Compare, conditions)
@@ -121,8 +124,8 @@ func OpTxn(conditions []Cmp, then, otherwise []Op) Op {
 	return Op{request.Op{Txn: t}}
 }
 
-// Txn is a transaction being built: c.Txn(ctx).If(...).Then(...).Else(...).Commit(). It is not safe for
-// concurrent use.
+// Txn is a transaction being built: c.Txn(ctx).If(...).Then(...).Else(...).Commit(). It is not safe
+// for concurrent use.
 type Txn struct {
 	c   *Client
 	ctx context.Context
@@ -162,8 +165,8 @@ func (t *Txn) Else(ops ...Op) *Txn {
 	return t
 }
 
-// Commit executes the transaction. After an error that matches [ErrUncertain] it may have been applied. A read-only
-// transaction is retried instead.
+// Commit executes the transaction. After an error that matches [ErrUncertain] it may have been
+// applied. A read-only transaction is retried instead.
 func (t *Txn) Commit() (*TxnResponse, error) {
 	c := t.c
 	r := c.ns.PlaceTxn(&t.r)

@@ -7,12 +7,14 @@ import (
 
 // KeyValue is a key with its value and metadata.
 //
-// Key and Value share memory with the message that contained them, so keeping one of them keeps the message in memory;
-// Clone makes an independent copy. Value may be changed without effect on other values.
+// Key and Value share memory with the message that contained them, so keeping one of them keeps the
+// message in memory; Clone makes an independent copy. Value may be changed without effect on other
+// values.
 type KeyValue struct {
 	Key   string
 	Value []byte
-	// CreateRevision is the revision of the key's creation, ModRevision that of its last change.
+	// CreateRevision is the revision of the key's creation, ModRevision the revision of its last
+	// change.
 	CreateRevision, ModRevision int64
 	// Version counts the changes since the creation, which is 1.
 	Version int64
@@ -29,7 +31,7 @@ func (kv KeyValue) Clone() KeyValue {
 
 // Header is part of every answer.
 type Header struct {
-	// ClusterID and MemberID are those of the member that answered.
+	// ClusterID and MemberID identify the member that answered.
 	ClusterID, MemberID uint64
 	// Revision is the revision of the store when the request was answered, and for a write its own.
 	Revision int64
@@ -57,10 +59,11 @@ func (t EventType) String() string {
 // Event is a change of one key.
 type Event struct {
 	Type EventType
-	// KV is the key after the change. For a deletion it has only Key and ModRevision, which is the revision of the
-	// deletion.
+	// KV is the key after the change. For a deletion it has only Key and ModRevision, which is the
+	// revision of the deletion.
 	KV KeyValue
-	// PrevKV is the key before the change: with [WithPrevKV], if the key existed and its last value has not been compacted.
+	// PrevKV is the key before the change: with [WithPrevKV], if the key existed and its last value
+	// has not been compacted.
 	PrevKV *KeyValue
 }
 
@@ -113,11 +116,12 @@ type DeleteResponse struct {
 
 // TxnResponse is the answer of [Txn.Commit].
 type TxnResponse struct {
-	// [Header.Revision] is the revision of the transaction, or the current one if it changed nothing.
+	// [Header.Revision] is the revision of the transaction, or the current one if it changed
+	// nothing.
 	Header Header
 	// Succeeded reports that all conditions held, so the Then branch was taken.
 	Succeeded bool
-	// Responses are those of the operations of the branch taken, in order.
+	// Responses are the answers to the operations of the branch taken, in order.
 	Responses []OpResponse
 }
 

@@ -21,10 +21,12 @@ type watchSpec struct {
 	requireLeader   bool
 }
 
-// FromRevision starts a watch at a revision: its events are the first. Without it a watch starts with the events after
-// its creation. If the revision has been compacted, the watch ends with a [CompactedError]. A future revision is waited
-// for.
-func FromRevision(rev int64) WatchOption { return watchOption(func(s *watchSpec) { s.start = rev }) }
+// FromRevision starts a watch at a revision: its events are the first. Without it a watch starts
+// with the events after its creation. If the revision has been compacted, the watch ends with a
+// [CompactedError]. A future revision is waited for.
+func FromRevision(rev int64) WatchOption {
+	return watchOption(func(s *watchSpec) { s.start = rev })
+}
 
 // WithoutPuts leaves puts out.
 func WithoutPuts() WatchOption { return watchOption(func(s *watchSpec) { s.noPut = true }) }
@@ -32,19 +34,22 @@ func WithoutPuts() WatchOption { return watchOption(func(s *watchSpec) { s.noPut
 // WithoutDeletes leaves deletions out.
 func WithoutDeletes() WatchOption { return watchOption(func(s *watchSpec) { s.noDelete = true }) }
 
-// WithProgress delivers a Batch without events from time to time while there are none, so that the reader knows how far
-// the watch is.
+// WithProgress delivers a Batch without events from time to time while there are none, so that the
+// reader knows how far the watch is.
 func WithProgress() WatchOption { return watchOption(func(s *watchSpec) { s.progress = true }) }
 
-// WithBuffer sets how many bytes of events may wait for the reader, instead of [Config.WatchBuffer].
-func WithBuffer(bytes int) WatchOption { return watchOption(func(s *watchSpec) { s.buffer = bytes }) }
+// WithBuffer sets how many bytes of events may wait for the reader, instead of
+// [Config.WatchBuffer].
+func WithBuffer(bytes int) WatchOption {
+	return watchOption(func(s *watchSpec) { s.buffer = bytes })
+}
 
-// WithLagError ends the watch with a [LagError] when its buffer is full, instead of leaving events on the server until they
-// are read.
+// WithLagError ends the watch with a [LagError] when its buffer is full, instead of leaving events
+// on the server until they are read.
 func WithLagError() WatchOption { return watchOption(func(s *watchSpec) { s.lagError = true }) }
 
-// WithRequireLeader ends the watch with [ErrNoLeader] when no member has a leader. Without it the watch continues as soon
-// as a member has one.
+// WithRequireLeader ends the watch with [ErrNoLeader] when no member has a leader. Without it the
+// watch continues as soon as a member has one.
 func WithRequireLeader() WatchOption {
 	return watchOption(func(s *watchSpec) { s.requireLeader = true })
 }
@@ -57,21 +62,23 @@ type Batch struct {
 	Events []Event
 }
 
-// Watcher delivers the changes of a key or a range, exactly once and in order. If an event cannot be delivered, the
-// iteration ends with the reason.
+// Watcher delivers the changes of a key or a range, exactly once and in order. If an event cannot
+// be delivered, the iteration ends with the reason.
 //
-// When its member is lost or has no leader, the watcher continues at another one after the last revision that it has
-// received. It ends with an error when that is impossible ([CompactedError], [ErrClusterChanged], [ErrRolledBack]), when the
-// server ends or refuses it ([CanceledError], with the meaning found by errors.Is), when its context ends, and on
-// [WithLagError] and [WithRequireLeader].
+// When its member is lost or has no leader, the watcher continues at another one after the last
+// revision that it has received. It ends with an error when that is impossible ([CompactedError],
+// [ErrClusterChanged], [ErrRolledBack]), when the server ends or refuses it ([CanceledError], with
+// the meaning found by errors.Is), when its context ends, and on [WithLagError] and
+// [WithRequireLeader].
 //
-// Unread events stay in a buffer of bounded size; an empty buffer takes one batch of any size. When the buffer is full,
-// the watcher leaves the stream that it shares with others, so that they need not wait. When half of the buffer has been
-// read, the watcher continues on a stream of its own. That is received no faster than the watcher is read, so unread
-// events stay at the server. With the next connection the watcher returns to the shared stream.
+// Unread events stay in a buffer of bounded size; an empty buffer takes one batch of any size. When
+// the buffer is full, the watcher leaves the stream that it shares with others, so that they need
+// not wait. When half of the buffer has been read, the watcher continues on a separate stream. The
+// client receives from it no faster than the watcher is read, so unread events stay at the server.
+// With the next connection the watcher returns to the shared stream.
 //
-// One goroutine at a time may iterate. A loop after another continues where the first one stopped. A watcher lives until
-// its context ends or Close is called, even if it is not read.
+// One goroutine at a time may iterate. A loop after another continues where the first one stopped.
+// A watcher lives until its context ends or Close is called, even if it is not read.
 type Watcher struct {
 	c       *Client
 	ctx     context.Context
@@ -101,14 +108,16 @@ type Watcher struct {
 // Watch watches a key, or several with a [RangeOption]. It does not wait; errors end the iteration.
 func (c *Client) Watch(ctx context.Context, key string, opts ...WatchOption) *Watcher {
 	w := &Watcher{c: c, ctx: ctx, spec: watchSpec{key: key, buffer: c.core.cfg.WatchBuffer},
-		ready: make(chan struct{}, 1), room: make(chan struct{}, 1), created: make(chan struct{}), done: make(chan struct{})}
+		ready: make(chan struct{}, 1), room: make(chan struct{}, 1), created: make(chan struct{}),
+		done: make(chan struct{})}
 	for _, o := range opts {
 		o.applyWatch(&w.spec)
 	}
 	s := &w.spec
 	empty := key == "" && s.end == ""
 	c.ns.Place(&s.key, &s.end)
-	w.mu.inbox = inbox.New(s.start, s.buffer, s.progress, func(e *Event) int64 { return e.KV.ModRevision })
+	w.mu.inbox = inbox.New(s.start, s.buffer, s.progress,
+		func(e *Event) int64 { return e.KV.ModRevision })
 	switch {
 	case empty:
 		w.finish(&Error{Op: watchMethod.op, Text: ErrEmptyKey.Error(), kind: ErrEmptyKey})
@@ -131,8 +140,9 @@ func (c *Client) Watch(ctx context.Context, key string, opts ...WatchOption) *Wa
 // Close ends the watcher. A running iteration ends without an error.
 func (w *Watcher) Close() { w.finish(nil) }
 
-// Created waits until the server has created the watcher and returns the header of its answer: without [FromRevision] the
-// watcher delivers all events above its revision. If the watch was refused, it returns why.
+// Created waits until the server has created the watcher and returns the header of its answer:
+// without [FromRevision] the watcher delivers all events above its revision. If the watch was
+// refused, it returns why.
 func (w *Watcher) Created(ctx context.Context) (Header, error) {
 	select {
 	case <-w.created:
@@ -157,7 +167,8 @@ func (w *Watcher) Err() error {
 	return w.mu.err
 }
 
-// Done returns a channel that is closed when the watcher has ended. Events received before can still be read.
+// Done returns a channel that is closed when the watcher has ended. Events received before can
+// still be read.
 func (w *Watcher) Done() <-chan struct{} { return w.done }
 
 // WatchStatus is the state of a watcher.
@@ -176,12 +187,13 @@ type WatchStatus struct {
 func (w *Watcher) Status() WatchStatus {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return WatchStatus{Next: w.mu.inbox.Next(), Queued: w.mu.inbox.Bytes(), SetAside: w.mu.inbox.IsAside(), Trouble: w.mu.trouble}
+	return WatchStatus{Next: w.mu.inbox.Next(), Queued: w.mu.inbox.Bytes(),
+		SetAside: w.mu.inbox.IsAside(), Trouble: w.mu.trouble}
 }
 
-// RequestProgress requests a progress notification. When all watchers of the stream have caught up, a Batch without events
-// and with the revision is delivered. A server that cannot answer at once does not answer at all, so callers should
-// repeat the request after a while.
+// RequestProgress requests a progress notification. When all watchers of the stream have caught up,
+// a Batch without events and with the revision is delivered. A server that cannot answer at once
+// does not answer at all, so callers should repeat the request after a while.
 func (w *Watcher) RequestProgress() {
 	w.mu.Lock()
 	w.mu.inbox.RequestProgress()
@@ -212,7 +224,8 @@ func (w *Watcher) Events() iter.Seq2[Event, error] {
 	}
 }
 
-// Batches iterates over batches of events, and over progress. An error is yielded without a batch and ends the iteration.
+// Batches iterates over batches of events, and over progress. An error is yielded without a batch
+// and ends the iteration.
 func (w *Watcher) Batches() iter.Seq2[Batch, error] {
 	return func(yield func(Batch, error) bool) {
 		if n := len(w.rest); n > 0 {
@@ -290,8 +303,8 @@ func (w *Watcher) finish(err error) {
 	w.c.core.watch.removeWatcher(w)
 }
 
-// addEvents adds the events of a message to the inbox. If there is no room for all, it adds none and returns false, and the
-// watcher is set aside, unless the stream waits.
+// addEvents adds the events of a message to the inbox. If there is no room for all, it adds none
+// and returns false, and the watcher is set aside, unless the stream waits.
 func (w *Watcher) addEvents(r *watchResponse, waits bool) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -328,8 +341,8 @@ func (w *Watcher) recordProgress(rev int64) {
 	}
 }
 
-// recordCreated records that the server has created the watcher. behind reports that the member's revision is lower than a known
-// one, and that no check for a rollback is running.
+// recordCreated records that the server has created the watcher. behind reports that the member's
+// revision is lower than a known one, and that no check for a rollback is running.
 func (w *Watcher) recordCreated(h Header) (behind bool, err error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -358,7 +371,8 @@ func (w *Watcher) endRollbackCheck() {
 	w.mu.asking = false
 }
 
-// resumeFrom returns the revision with which a stream creates the watcher. It drops an incomplete revision.
+// resumeFrom returns the revision with which a stream creates the watcher. It drops an incomplete
+// revision.
 func (w *Watcher) resumeFrom() int64 {
 	w.mu.Lock()
 	defer w.mu.Unlock()

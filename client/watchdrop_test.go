@@ -25,11 +25,13 @@ func (s *script) RecvMsg(m any) (err error) {
 	return err
 }
 
-// TestStreamEndsWhileWaitingForRoom: when a stream ends while an event waits for room, the messages after it are not
-// delivered. gRPC returns those that arrived before.
+// TestStreamEndsWhileWaitingForRoom: when a stream ends while an event waits for room, the messages
+// after it are not delivered. gRPC returns those that arrived before.
 func TestStreamEndsWhileWaitingForRoom(t *testing.T) {
-	s, e := &watchStream{alone: true}, &watchSession{Session: session.New[*Watcher, watchResponse]()}
-	w := &Watcher{c: &Client{}, ready: make(chan struct{}, 1), room: make(chan struct{}, 1), done: make(chan struct{})}
+	s, e := &watchStream{alone: true},
+		&watchSession{Session: session.New[*Watcher, watchResponse]()}
+	w := &Watcher{c: &Client{}, ready: make(chan struct{}, 1), room: make(chan struct{}, 1),
+		done: make(chan struct{})}
 	w.mu.inbox = inbox.New(2, 1, false, func(e *Event) int64 { return e.KV.ModRevision })
 	create := &request.WatchCreate{Start: 2}
 	e.RequestWatcher(w, create)

@@ -32,7 +32,8 @@ func newWatchers() *watchers {
 	return r
 }
 
-// attachWatcher puts a watcher on a stream: the shared one of all watchers with the same metadata and member, or one of its own.
+// attachWatcher puts a watcher on the stream that all watchers with the same metadata and member
+// share, or on a separate one if alone is set.
 func (r *watchers) attachWatcher(w *Watcher, alone bool) {
 	r.mu.Lock()
 	closed := r.mu.closed
@@ -45,7 +46,7 @@ func (r *watchers) attachWatcher(w *Watcher, alone bool) {
 	}
 }
 
-// placeOnStream is attach with the lock held.
+// placeOnStream is attachWatcher with the lock held.
 func (r *watchers) placeOnStream(w *Watcher, alone bool) {
 	w.mu.Lock()
 	ended := w.mu.ended
@@ -78,7 +79,8 @@ func (r *watchers) removeWatcher(w *Watcher) {
 	r.removeFromStream(w)
 }
 
-// removeFromStream removes a watcher from its stream, which ends if it was the last. The lock is held.
+// removeFromStream removes a watcher from its stream, which ends if it was the last. The lock is
+// held.
 func (r *watchers) removeFromStream(w *Watcher) {
 	s := w.stream
 	if s == nil {
@@ -112,10 +114,11 @@ func (r *watchers) setAside(w *Watcher, at string) {
 	r.mu.Lock()
 	r.removeFromStream(w)
 	r.mu.Unlock()
-	r.resumeAlone(w) // it may have been read meanwhile
+	r.resumeAlone(w) // its reader may have made room
 }
 
-// resumeAlone puts a watcher that was set aside on a stream of its own if half of its buffer has been read.
+// resumeAlone puts a watcher that was set aside on a separate stream if half of its buffer has been
+// read.
 func (r *watchers) resumeAlone(w *Watcher) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -130,7 +133,8 @@ func (r *watchers) resumeAlone(w *Watcher) {
 	}
 }
 
-// dissolveStream ends a stream and returns its watchers without a stream. New watchers get another stream.
+// dissolveStream ends a stream and returns its watchers without a stream. New watchers get another
+// stream.
 func (r *watchers) dissolveStream(s *watchStream) (list []*Watcher) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -166,9 +170,10 @@ func (r *watchers) finishAll() {
 	}
 }
 
-// checkRollback ends the watcher if the store has lost revisions, and not only the member lags. It reads a watched key
-// linearizably, for which the watcher's permission suffices. It retries until there is an answer, because the watcher
-// would miss the events of revisions that are assigned again; if there can be none, the watcher ends.
+// checkRollback ends the watcher if the store has lost revisions, and not only the member lags. It
+// reads a watched key linearizably, for which the watcher's permission suffices. It retries until
+// there is an answer, because the watcher would miss the events of revisions that are assigned
+// again; if there can be none, the watcher ends.
 func (w *Watcher) checkRollback() {
 	core := w.c.core
 	ctx, cancel := context.WithCancel(w.ctx) // with its metadata
@@ -193,12 +198,14 @@ func (w *Watcher) checkRollback() {
 			w.finish(ErrClusterChanged)
 			return
 		case err == nil && resp.Header.Revision < seen:
-			w.finish(fmt.Errorf("%w: it was at %d and is at %d", ErrRolledBack, seen, resp.Header.Revision))
+			w.finish(fmt.Errorf("%w: it was at %d and is at %d", ErrRolledBack, seen,
+				resp.Header.Revision))
 			return
 		case err == nil:
 			return
 		}
-		core.cfg.Logger.Warn("cannot check whether the store was rolled back", "seen", seen, "error", err)
+		core.cfg.Logger.Warn("cannot check whether the store was rolled back", "seen",
+			seen, "error", err)
 		if !Temporary(err) {
 			w.finish(fmt.Errorf("it is not known whether the store was rolled back: %w", err))
 			return

@@ -72,19 +72,22 @@ func TestWatchEnds(t *testing.T) {
 			return []*pb.WatchResponse{refuse(rpctypes.ErrGRPCUserEmpty.Error())}
 		}, client.ErrUserEmpty, nil},
 		{"compacted at once", func(id int64) []*pb.WatchResponse {
-			return []*pb.WatchResponse{{WatchId: id, Created: true}, {WatchId: id, Canceled: true, CompactRevision: 42}}
+			return []*pb.WatchResponse{{WatchId: id, Created: true},
+				{WatchId: id, Canceled: true, CompactRevision: 42}}
 		}, client.ErrCompacted, func(err error) bool {
 			e, ok := errors.AsType[*client.CompactedError](err)
 			return ok && e.Revision == 42
 		}},
 		{"canceled", func(id int64) []*pb.WatchResponse {
-			return []*pb.WatchResponse{{WatchId: id, Created: true}, {WatchId: id, Canceled: true, CancelReason: "enough"}}
+			return []*pb.WatchResponse{{WatchId: id, Created: true},
+				{WatchId: id, Canceled: true, CancelReason: "enough"}}
 		}, nil, func(err error) bool {
 			e, ok := errors.AsType[*client.CanceledError](err)
 			return ok && e.Created && strings.Contains(err.Error(), "enough")
 		}},
 		{"permission lost", func(id int64) []*pb.WatchResponse {
-			return []*pb.WatchResponse{{WatchId: id, Created: true}, {WatchId: id, Canceled: true, CancelReason: "etcdserver: permission denied"}}
+			return []*pb.WatchResponse{{WatchId: id, Created: true},
+				{WatchId: id, Canceled: true, CancelReason: "etcdserver: permission denied"}}
 		}, client.ErrPermissionDenied, nil},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
@@ -102,7 +105,8 @@ func TestWatchEnds(t *testing.T) {
 			}})
 			w := to(t, f).Watch(limited(t), "k", client.FromRevision(3))
 			got, err := read(w, 1)
-			if len(got) != 0 || err == nil || tc.is != nil && !errors.Is(err, tc.is) || tc.as != nil && !tc.as(err) {
+			if len(got) != 0 || err == nil || tc.is != nil && !errors.Is(err, tc.is) ||
+				tc.as != nil && !tc.as(err) {
 				t.Errorf("%v, %v", got, err)
 			}
 			if _, again := read(w, 1); again != err || w.Err() != err {
@@ -115,8 +119,8 @@ func TestWatchEnds(t *testing.T) {
 	}
 }
 
-// TestWatchResumes: a broken stream continues after the last revision received, and repeated events are
-// delivered once.
+// TestWatchResumes: a broken stream continues after the last revision received, and repeated events
+// are delivered once.
 func TestWatchResumes(t *testing.T) {
 	var streams atomic.Int64
 	from := make(chan int64, 10)
@@ -131,18 +135,25 @@ func TestWatchResumes(t *testing.T) {
 			}
 			return unavailable("before the first event")
 		case 2:
-			if err := s.send(created, &pb.WatchResponse{WatchId: r.GetWatchId(), Events: []*mvccpb.Event{event("a", 11), event("b", 11), event("a", 12)}}); err != nil {
+			if err := s.send(created,
+				&pb.WatchResponse{WatchId: r.GetWatchId(),
+					Events: []*mvccpb.Event{event("a", 11), event("b", 11),
+						event("a", 12)}}); err != nil {
 				return err
 			}
 			// Half of revision 13.
-			if err := s.send(&pb.WatchResponse{WatchId: r.GetWatchId(), Fragment: true, Events: []*mvccpb.Event{event("c", 13)}}); err != nil {
+			if err := s.send(&pb.WatchResponse{WatchId: r.GetWatchId(), Fragment: true,
+				Events: []*mvccpb.Event{event("c", 13)}}); err != nil {
 				return err
 			}
 			return unavailable("in a revision")
 		default:
 			created.Header = at(14)
 			// A server that repeats itself.
-			if err := s.send(created, &pb.WatchResponse{WatchId: r.GetWatchId(), Events: []*mvccpb.Event{event("a", 12), event("c", 13), event("d", 13), event("e", 14)}}); err != nil {
+			if err := s.send(created,
+				&pb.WatchResponse{WatchId: r.GetWatchId(),
+					Events: []*mvccpb.Event{event("a", 12), event("c", 13), event("d", 13),
+						event("e", 14)}}); err != nil {
 				return err
 			}
 			return s.hold()
@@ -165,7 +176,8 @@ func TestFragments(t *testing.T) {
 			return &pb.WatchResponse{WatchId: id, Fragment: more, Events: list}
 		}
 		if err := s.send(&pb.WatchResponse{WatchId: id, Created: true},
-			part(true, event("a", 2), event("a", 3)), part(true, event("b", 3)), part(true, event("c", 3)), part(false, event("d", 3), event("a", 4)),
+			part(true, event("a", 2), event("a", 3)), part(true, event("b", 3)),
+			part(true, event("c", 3)), part(false, event("d", 3), event("a", 4)),
 			part(false, event("a", 5))); err != nil {
 			return err
 		}
@@ -191,8 +203,8 @@ func TestFragments(t *testing.T) {
 	}
 }
 
-// TestOutOfOrder: answers to create requests in any order, refusals without an id, duplicate ids and
-// ids that were not requested.
+// TestOutOfOrder: answers to create requests in any order, refusals without an id, duplicate ids
+// and ids that were not requested.
 func TestOutOfOrder(t *testing.T) {
 	f := start(t, &fake{watch: func(s *fakeStream) error {
 		list := s.creates(4)
@@ -200,7 +212,10 @@ func TestOutOfOrder(t *testing.T) {
 		for _, r := range list {
 			byKey[string(r.GetKey())] = r.GetWatchId()
 		}
-		ok := func(key string) *pb.WatchResponse { return &pb.WatchResponse{WatchId: byKey[key], Created: true} }
+		ok := func(key string) *pb.WatchResponse {
+			return &pb.WatchResponse{WatchId: byKey[key],
+				Created: true}
+		}
 		ev := func(id int64, key string, rev int64) *pb.WatchResponse {
 			return &pb.WatchResponse{WatchId: id, Events: []*mvccpb.Event{event(key, rev)}}
 		}
@@ -237,14 +252,16 @@ func TestOutOfOrder(t *testing.T) {
 func TestDuplicateID(t *testing.T) {
 	f := start(t, &fake{watch: func(s *fakeStream) error {
 		first := s.creates(1)[0].GetWatchId()
-		if err := s.send(&pb.WatchResponse{WatchId: -1, Created: true, Canceled: true, CancelReason: "mvcc: duplicate watch ID provided on the WatchStream"}); err != nil {
+		if err := s.send(&pb.WatchResponse{WatchId: -1, Created: true, Canceled: true,
+			CancelReason: "mvcc: duplicate watch ID provided on the WatchStream"}); err != nil {
 			return err
 		}
 		id := s.creates(1)[0].GetWatchId()
 		if id == first {
 			t.Errorf("id %d again", id)
 		}
-		if err := s.send(&pb.WatchResponse{WatchId: id, Created: true}, &pb.WatchResponse{WatchId: id, Events: []*mvccpb.Event{event("k", 2)}}); err != nil {
+		if err := s.send(&pb.WatchResponse{WatchId: id, Created: true},
+			&pb.WatchResponse{WatchId: id, Events: []*mvccpb.Event{event("k", 2)}}); err != nil {
 			return err
 		}
 		return s.hold()
@@ -257,7 +274,8 @@ func TestServersOwnIDs(t *testing.T) {
 	f := start(t, &fake{watch: func(s *fakeStream) error {
 		for id, r := range s.creates(3) {
 			if err := s.send(&pb.WatchResponse{WatchId: int64(id), Created: true},
-				&pb.WatchResponse{WatchId: int64(id), Events: []*mvccpb.Event{event(string(r.GetKey()), 2)}}); err != nil {
+				&pb.WatchResponse{WatchId: int64(id),
+					Events: []*mvccpb.Event{event(string(r.GetKey()), 2)}}); err != nil {
 				return err
 			}
 		}
@@ -273,14 +291,16 @@ func TestServersOwnIDs(t *testing.T) {
 	}
 }
 
-// TestAnotherCluster: a watch does not continue in another cluster or in a store that has lost revisions.
+// TestAnotherCluster: a watch does not continue in another cluster or in a store that has lost
+// revisions.
 func TestAnotherCluster(t *testing.T) {
 	for _, tc := range []struct {
 		name string
 		then *pb.ResponseHeader
 		is   error
 	}{
-		{"another cluster", &pb.ResponseHeader{ClusterId: 8, Revision: 100}, client.ErrClusterChanged},
+		{"another cluster", &pb.ResponseHeader{ClusterId: 8, Revision: 100},
+			client.ErrClusterChanged},
 		{"rolled back", at(5), client.ErrRolledBack},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
@@ -292,12 +312,14 @@ func TestAnotherCluster(t *testing.T) {
 				watch: func(s *fakeStream) error {
 					id := s.creates(1)[0].GetWatchId()
 					if streams.Add(1) == 1 {
-						if err := s.send(&pb.WatchResponse{WatchId: id, Created: true, Header: at(50)}); err != nil {
+						if err := s.send(&pb.WatchResponse{WatchId: id, Created: true,
+							Header: at(50)}); err != nil {
 							return err
 						}
 						return unavailable("restored")
 					}
-					if err := s.send(&pb.WatchResponse{WatchId: id, Created: true, Header: tc.then}); err != nil {
+					if err := s.send(&pb.WatchResponse{WatchId: id, Created: true,
+						Header: tc.then}); err != nil {
 						return err
 					}
 					return s.hold()
@@ -309,8 +331,8 @@ func TestAnotherCluster(t *testing.T) {
 	}
 }
 
-// TestMemberBehind: a watch continues at a member that lags behind the others, also if the member learns
-// their revision late. A serializable read does not show it.
+// TestMemberBehind: a watch continues at a member that lags behind the others, also if the member
+// learns their revision late. A serializable read does not show it.
 func TestMemberBehind(t *testing.T) {
 	var streams, reads atomic.Int64
 	f := start(t, &fake{
@@ -321,25 +343,30 @@ func TestMemberBehind(t *testing.T) {
 		get: func(_ context.Context, r *pb.RangeRequest) (*pb.RangeResponse, error) {
 			reads.Add(1)
 			if r.Serializable || string(r.Key) != "k" || len(r.RangeEnd) > 0 {
-				return nil, status.Error(codes.PermissionDenied, rpctypes.ErrPermissionDenied.Error())
+				return nil, status.Error(codes.PermissionDenied,
+					rpctypes.ErrPermissionDenied.Error())
 			}
 			return &pb.RangeResponse{Header: at(60)}, nil
 		},
 		watch: func(s *fakeStream) error {
 			id := s.creates(1)[0].GetWatchId()
 			if streams.Add(1) == 1 {
-				if err := s.send(&pb.WatchResponse{WatchId: id, Created: true, Header: at(50)}); err != nil {
+				if err := s.send(&pb.WatchResponse{WatchId: id, Created: true,
+					Header: at(50)}); err != nil {
 					return err
 				}
 				return unavailable("stopped")
 			}
-			if err := s.send(&pb.WatchResponse{WatchId: id, Created: true, Header: at(5)}); err != nil {
+			if err := s.send(&pb.WatchResponse{WatchId: id, Created: true,
+				Header: at(5)}); err != nil {
 				return err
 			}
-			for end := time.Now().Add(30 * time.Second); reads.Load() == 0 && time.Now().Before(end); {
+			for end := time.Now().Add(30 * time.Second); reads.Load() == 0 &&
+				time.Now().Before(end); {
 				time.Sleep(time.Millisecond)
 			}
-			if err := s.send(&pb.WatchResponse{WatchId: id, Header: at(61), Events: []*mvccpb.Event{event("k", 61)}}); err != nil {
+			if err := s.send(&pb.WatchResponse{WatchId: id, Header: at(61),
+				Events: []*mvccpb.Event{event("k", 61)}}); err != nil {
 				return err
 			}
 			return s.hold()
@@ -364,7 +391,8 @@ func TestRolledBackIsAskedAgain(t *testing.T) {
 			if streams.Add(1) == 1 {
 				rev = 50
 			}
-			if err := s.send(&pb.WatchResponse{WatchId: id, Created: true, Header: at(rev)}); err != nil {
+			if err := s.send(&pb.WatchResponse{WatchId: id, Created: true,
+				Header: at(rev)}); err != nil {
 				return err
 			}
 			if rev == 50 {
@@ -386,17 +414,20 @@ func TestRequireLeader(t *testing.T) {
 			return rpctypes.ErrGRPCNoLeader
 		}
 		id := s.creates(1)[0].GetWatchId()
-		if err := s.send(&pb.WatchResponse{WatchId: id, Created: true}, &pb.WatchResponse{WatchId: id, Events: []*mvccpb.Event{event("k", 2)}}); err != nil {
+		if err := s.send(&pb.WatchResponse{WatchId: id, Created: true},
+			&pb.WatchResponse{WatchId: id, Events: []*mvccpb.Event{event("k", 2)}}); err != nil {
 			return err
 		}
 		return s.hold()
 	}})
 	c := to(t, f)
 	patient := c.Watch(limited(t), "k")
-	if _, err := read(c.Watch(limited(t), "k", client.WithRequireLeader()), 1); !errors.Is(err, client.ErrNoLeader) {
+	if _, err := read(c.Watch(limited(t), "k", client.WithRequireLeader()), 1); !errors.Is(err,
+		client.ErrNoLeader) {
 		t.Error(err)
 	}
-	for end := time.Now().Add(time.Minute); !errors.Is(patient.Status().Trouble, client.ErrNoLeader); time.Sleep(time.Millisecond) {
+	for end := time.Now().Add(time.Minute); !errors.Is(patient.Status().Trouble,
+		client.ErrNoLeader); time.Sleep(time.Millisecond) {
 		if time.Now().After(end) {
 			t.Fatalf("%+v", patient.Status())
 		}
@@ -413,8 +444,10 @@ func TestProgress(t *testing.T) {
 			slices.Reverse(list)
 		}
 		first, second := list[0].GetWatchId(), list[1].GetWatchId()
-		if err := s.send(&pb.WatchResponse{WatchId: first, Created: true, Header: at(5)}, &pb.WatchResponse{WatchId: -1, Header: at(9)},
-			&pb.WatchResponse{WatchId: second, Created: true, Header: at(9)}, &pb.WatchResponse{WatchId: second, Header: at(11)}); err != nil {
+		if err := s.send(&pb.WatchResponse{WatchId: first, Created: true, Header: at(5)},
+			&pb.WatchResponse{WatchId: -1, Header: at(9)},
+			&pb.WatchResponse{WatchId: second, Created: true, Header: at(9)},
+			&pb.WatchResponse{WatchId: second, Header: at(11)}); err != nil {
 			return err
 		}
 		return s.hold()
@@ -424,7 +457,8 @@ func TestProgress(t *testing.T) {
 		w := c.Watch(limited(t), fmt.Sprint(i), client.WithProgress())
 		defer func() {
 			for b, err := range w.Batches() {
-				if err != nil || b.Revision != rev || len(b.Events) != 0 || w.Status().Next != rev+1 {
+				if err != nil || b.Revision != rev || len(b.Events) != 0 ||
+					w.Status().Next != rev+1 {
 					t.Errorf("%+v, %v", b, err)
 				}
 				break
@@ -433,26 +467,31 @@ func TestProgress(t *testing.T) {
 	}
 }
 
-// TestProgressBeforeCreation: the answer to an older request for progress may arrive after a watcher from the past was created. It
-// must not stand for the events that this one has yet to receive.
+// TestProgressBeforeCreation: the answer to an older request for progress may arrive after a
+// watcher from the past was created. It must not stand for the events that this one has yet to
+// receive.
 func TestProgressBeforeCreation(t *testing.T) {
 	var streams atomic.Int64
 	f := start(t, &fake{watch: func(s *fakeStream) error {
 		if streams.Add(1) > 1 {
 			for _, r := range s.creates(2) {
-				if err := s.send(&pb.WatchResponse{WatchId: r.GetWatchId(), Created: true, Header: at(10)},
-					&pb.WatchResponse{WatchId: r.GetWatchId(), Header: at(10), Events: []*mvccpb.Event{event("from", r.GetStartRevision())}}); err != nil {
+				if err := s.send(&pb.WatchResponse{WatchId: r.GetWatchId(), Created: true,
+					Header: at(10)},
+					&pb.WatchResponse{WatchId: r.GetWatchId(), Header: at(10),
+						Events: []*mvccpb.Event{event("from", r.GetStartRevision())}}); err != nil {
 					return err
 				}
 			}
 			return s.hold()
 		}
 		now := s.creates(1)[0].GetWatchId()
-		if err := s.send(&pb.WatchResponse{WatchId: now, Created: true, Header: at(10)}); err != nil {
+		if err := s.send(&pb.WatchResponse{WatchId: now, Created: true,
+			Header: at(10)}); err != nil {
 			return err
 		}
 		past := s.creates(1)[0].GetWatchId()
-		if err := s.send(&pb.WatchResponse{WatchId: past, Created: true, Header: at(10)}, &pb.WatchResponse{WatchId: -1, Header: at(10)}); err != nil {
+		if err := s.send(&pb.WatchResponse{WatchId: past, Created: true, Header: at(10)},
+			&pb.WatchResponse{WatchId: -1, Header: at(10)}); err != nil {
 			return err
 		}
 		return unavailable("before the events")
@@ -495,25 +534,30 @@ func TestWatchClosed(t *testing.T) {
 	if _, err := read(w, 1); !errors.Is(err, client.ErrEmptyKey) {
 		t.Error(err)
 	}
-	if _, err := read(c.Watch(t.Context(), "b", client.WithRange("a")), 1); !errors.Is(err, client.ErrInvalid) {
+	if _, err := read(c.Watch(t.Context(), "b", client.WithRange("a")), 1); !errors.Is(err,
+		client.ErrInvalid) {
 		t.Error(err)
 	}
 }
 
-// TestWatchLeavesDamage: a watch continues at another member when its member has damaged data. It ends when each member has.
+// TestWatchLeavesDamage: a watch continues at another member when its member has damaged data. It
+// ends when each member has.
 func TestWatchLeavesDamage(t *testing.T) {
 	var first atomic.Pointer[fake]
 	serve := func(f *fake) func(*fakeStream) error {
 		return func(s *fakeStream) error {
 			r := s.creates(1)[0]
 			id := r.GetWatchId()
-			answers := []*pb.WatchResponse{{WatchId: id, Created: true, Header: at(10)}, {WatchId: id, Events: []*mvccpb.Event{event("k", 2)}},
+			answers := []*pb.WatchResponse{{WatchId: id, Created: true, Header: at(10)},
+				{WatchId: id, Events: []*mvccpb.Event{event("k", 2)}},
 				{WatchId: id, Canceled: true, CancelReason: "etcdserver: corrupt cluster"}}
 			if !first.CompareAndSwap(nil, f) {
 				if first.Load() == f || r.GetStartRevision() != 3 {
-					t.Errorf("at the member with damaged data %t, from revision %d", first.Load() == f, r.GetStartRevision())
+					t.Errorf("at the member with damaged data %t, from revision %d",
+						first.Load() == f, r.GetStartRevision())
 				}
-				answers[1], answers = &pb.WatchResponse{WatchId: id, Events: []*mvccpb.Event{event("k", 3)}}, answers[:2]
+				answers[1], answers = &pb.WatchResponse{WatchId: id,
+					Events: []*mvccpb.Event{event("k", 3)}}, answers[:2]
 			}
 			if err := s.send(answers...); err != nil {
 				return err
@@ -531,17 +575,21 @@ func TestWatchLeavesDamage(t *testing.T) {
 
 	only := start(t, &fake{watch: func(s *fakeStream) error {
 		id := s.creates(1)[0].GetWatchId()
-		if err := s.send(&pb.WatchResponse{WatchId: id, Created: true}, &pb.WatchResponse{WatchId: id, Canceled: true, CancelReason: "etcdserver: corrupt cluster"}); err != nil {
+		if err := s.send(&pb.WatchResponse{WatchId: id, Created: true},
+			&pb.WatchResponse{WatchId: id, Canceled: true,
+				CancelReason: "etcdserver: corrupt cluster"}); err != nil {
 			return err
 		}
 		return s.hold()
 	}})
-	if got, err := read(to(t, only).Watch(limited(t), "k"), 1); len(got) != 0 || !errors.Is(err, client.ErrCorrupt) {
+	if got, err := read(to(t, only).Watch(limited(t), "k"), 1); len(got) != 0 ||
+		!errors.Is(err, client.ErrCorrupt) {
 		t.Errorf("with damaged data everywhere: %v, %v", got, err)
 	}
 }
 
-// TestWatchToken: a stream or a watcher whose token is refused continues with another token, and ends if all are refused.
+// TestWatchToken: a stream or a watcher whose token is refused continues with another token, and
+// ends if all are refused.
 func TestWatchToken(t *testing.T) {
 	for _, whole := range []bool{true, false} {
 		var valid atomic.Value
@@ -554,26 +602,31 @@ func TestWatchToken(t *testing.T) {
 			}
 			id := s.creates(1)[0].GetWatchId()
 			if !good {
-				if err := s.send(&pb.WatchResponse{WatchId: -1, Created: true, Canceled: true, CancelReason: rpctypes.ErrGRPCInvalidAuthToken.Error()}); err != nil {
+				if err := s.send(&pb.WatchResponse{WatchId: -1, Created: true, Canceled: true,
+					CancelReason: rpctypes.ErrGRPCInvalidAuthToken.Error()}); err != nil {
 					return err
 				}
 				return s.hold()
 			}
-			if err := s.send(&pb.WatchResponse{WatchId: id, Created: true}, &pb.WatchResponse{WatchId: id, Events: []*mvccpb.Event{event("k", 2)}}); err != nil {
+			if err := s.send(&pb.WatchResponse{WatchId: id, Created: true},
+				&pb.WatchResponse{WatchId: id,
+					Events: []*mvccpb.Event{event("k", 2)}}); err != nil {
 				return err
 			}
 			return s.hold()
 		}})
 		var given atomic.Int64
-		c := open(t, client.Config{Endpoints: []string{f.addr}, Token: func(context.Context) (client.Token, error) {
-			return client.Token{Value: fmt.Sprint("t", given.Add(1))}, nil
-		}})
+		c := open(t, client.Config{Endpoints: []string{f.addr},
+			Token: func(context.Context) (client.Token, error) {
+				return client.Token{Value: fmt.Sprint("t", given.Add(1))}, nil
+			}})
 		want(t, c.Watch(limited(t), "k"), "k@2")
 		if given.Load() != 2 {
 			t.Errorf("%d tokens", given.Load())
 		}
 		valid.Store("none")
-		hopeless := c.In("x").Watch(metadata.AppendToOutgoingContext(limited(t), "own", "stream"), "k")
+		hopeless := c.In("x").Watch(metadata.AppendToOutgoingContext(limited(t), "own",
+			"stream"), "k")
 		if _, err := read(hopeless, 1); !errors.Is(err, client.ErrInvalidAuthToken) {
 			t.Errorf("whole stream %v: %v", whole, err)
 		}

@@ -11,8 +11,9 @@ import (
 	"vigil/client"
 )
 
-// TestSetAsideFromItsOnlyStream: a watcher that leaves its stream as the last one receives nothing more from it. gRPC still
-// returns messages that arrived before the end of the stream, and those follow events that the watcher has no room for.
+// TestSetAsideFromItsOnlyStream: a watcher that leaves its stream as the last one receives nothing
+// more from it. gRPC still returns messages that arrived before the end of the stream, and those
+// follow events that the watcher has no room for.
 func TestSetAsideFromItsOnlyStream(t *testing.T) {
 	var streams atomic.Int64
 	sent := make(chan struct{})
@@ -28,7 +29,9 @@ func TestSetAsideFromItsOnlyStream(t *testing.T) {
 				last = 6
 			}
 			for rev := r.GetStartRevision(); rev <= last; rev++ {
-				answers = append(answers, &pb.WatchResponse{WatchId: r.GetWatchId(), Header: at(rev), Events: []*mvccpb.Event{event("k", rev)}})
+				answers = append(answers,
+					&pb.WatchResponse{WatchId: r.GetWatchId(), Header: at(rev),
+						Events: []*mvccpb.Event{event("k", rev)}})
 			}
 			if err := s.send(answers...); err != nil {
 				return err
@@ -41,22 +44,23 @@ func TestSetAsideFromItsOnlyStream(t *testing.T) {
 	var c *client.Client
 	var w *client.Watcher
 	begun, aside := make(chan struct{}), make(chan []string, 1)
-	c = open(t, client.Config{Endpoints: []string{f.addr}, Hooks: client.Hooks{Watch: func(x client.WatchChange) {
-		if x.Kind != client.WatchSetAside || len(aside) > 0 {
-			return
-		}
-		<-begun
-		<-sent
-		// Its answer follows the messages of the stream on the same connection.
-		if _, err := c.Get(t.Context(), "k"); err != nil {
-			t.Error(err)
-		}
-		got, err := read(w, 1) // makes room
-		if err != nil {
-			t.Error(err)
-		}
-		aside <- got
-	}}})
+	c = open(t, client.Config{Endpoints: []string{f.addr},
+		Hooks: client.Hooks{Watch: func(x client.WatchChange) {
+			if x.Kind != client.WatchSetAside || len(aside) > 0 {
+				return
+			}
+			<-begun
+			<-sent
+			// Its answer follows the messages of the stream on the same connection.
+			if _, err := c.Get(t.Context(), "k"); err != nil {
+				t.Error(err)
+			}
+			got, err := read(w, 1) // makes room
+			if err != nil {
+				t.Error(err)
+			}
+			aside <- got
+		}}})
 	w = c.Watch(limited(t), "k", client.FromRevision(2), client.WithBuffer(1))
 	defer w.Close()
 	close(begun)

@@ -12,8 +12,9 @@ import (
 	"vigil/client"
 )
 
-// history is a server of a fixed history, with one to three events a revision. It sends them in messages and fragments of any
-// size, with true progress in between, and breaks streams at any moment.
+// history is a server of a fixed history, with one to three events a revision. It sends them in
+// messages and fragments of any size, with true progress in between, and breaks streams at any
+// moment.
 type history struct {
 	events []*mvccpb.Event
 	last   int64
@@ -40,7 +41,8 @@ func (h *history) from(rev int64) int {
 	return len(h.events)
 }
 
-// serve serves one stream. Watchers of the past receive events in turns, each up to the end of the history.
+// serve serves one stream. Watchers of the past receive events in turns, each up to the end of the
+// history.
 func (h *history) serve(s *fakeStream) error {
 	requests := make(chan *pb.WatchRequest)
 	go func() {
@@ -92,7 +94,8 @@ func (h *history) serve(s *fakeStream) error {
 		case r.GetCreateRequest() != nil:
 			c := r.GetCreateRequest()
 			at[c.GetWatchId()] = h.from(c.GetStartRevision())
-			if err := s.send(&pb.WatchResponse{WatchId: c.GetWatchId(), Created: true, Header: header(h.last)}); err != nil {
+			if err := s.send(&pb.WatchResponse{WatchId: c.GetWatchId(), Created: true,
+				Header: header(h.last)}); err != nil {
 				return err
 			}
 		case r.GetCancelRequest() != nil:
@@ -105,8 +108,8 @@ func (h *history) serve(s *fakeStream) error {
 	}
 }
 
-// sendSome sends whole revisions from an event on, in one message or in fragments, and returns the next event. A stream may
-// break between fragments.
+// sendSome sends whole revisions from an event on, in one message or in fragments, and returns the
+// next event. A stream may break between fragments.
 func (h *history) sendSome(s *fakeStream, id int64, n int) (int, error) {
 	end := min(n+1+rand.IntN(8), len(h.events))
 	for end < len(h.events) && h.events[end].Kv.ModRevision == h.events[end-1].Kv.ModRevision {
@@ -114,7 +117,8 @@ func (h *history) sendSome(s *fakeStream, id int64, n int) (int, error) {
 	}
 	for n < end {
 		cut := n + 1 + rand.IntN(end-n)
-		m := &pb.WatchResponse{WatchId: id, Header: header(h.last), Fragment: cut < end, Events: h.events[n:cut]}
+		m := &pb.WatchResponse{WatchId: id, Header: header(h.last), Fragment: cut < end,
+			Events: h.events[n:cut]}
 		if err := s.send(m); err != nil {
 			return n, err
 		}
@@ -130,8 +134,8 @@ func (h *history) sendSome(s *fakeStream, id int64, n int) (int, error) {
 
 func header(rev int64) *pb.ResponseHeader { return &pb.ResponseHeader{ClusterId: 7, Revision: rev} }
 
-// TestWatchModel: watchers of any buffer receive each event once and in order, whenever streams break, buffers are full,
-// progress is reported, and members are left.
+// TestWatchModel: watchers of any buffer receive each event once and in order, whenever streams
+// break, buffers are full, progress is reported, and members are left.
 func TestWatchModel(t *testing.T) {
 	var mu sync.Mutex
 	breaks := 6 // then streams last, so that the pauses between them stay short
@@ -151,7 +155,8 @@ func TestWatchModel(t *testing.T) {
 	for i := range 8 {
 		first := 2 + rand.Int64N(h.last-1)
 		buffer := []int{1, 500, 4000, 1 << 20}[rand.IntN(4)]
-		w := c.Watch(ctx, "k", client.WithPrefix(), client.FromRevision(first), client.WithBuffer(buffer))
+		w := c.Watch(ctx, "k", client.WithPrefix(), client.FromRevision(first),
+			client.WithBuffer(buffer))
 		wg.Go(func() {
 			defer w.Close()
 			wanted := h.events[h.from(first):]
@@ -160,8 +165,10 @@ func TestWatchModel(t *testing.T) {
 					t.Errorf("watcher %d with a buffer of %d: %v", i, buffer, err)
 					return
 				}
-				if x := wanted[0].Kv; ev.KV.Key != string(x.Key) || ev.KV.ModRevision != x.ModRevision {
-					t.Errorf("watcher %d with a buffer of %d from %d: %s@%d, want %s@%d", i, buffer, first, ev.KV.Key, ev.KV.ModRevision, x.Key, x.ModRevision)
+				if x := wanted[0].Kv; ev.KV.Key != string(x.Key) ||
+					ev.KV.ModRevision != x.ModRevision {
+					t.Errorf("watcher %d with a buffer of %d from %d: %s@%d, want %s@%d", i, buffer,
+						first, ev.KV.Key, ev.KV.ModRevision, x.Key, x.ModRevision)
 					return
 				}
 				if wanted = wanted[1:]; len(wanted) == 0 {

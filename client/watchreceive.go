@@ -13,7 +13,8 @@ import (
 var errToken = fmt.Errorf("watch refused: %w", ErrInvalidAuthToken)
 
 // receiveMessages delivers messages to the watchers until the session ends.
-func (s *watchStream) receiveMessages(ctx context.Context, e *watchSession, stream grpc.ClientStream) (answered bool, err error) {
+func (s *watchStream) receiveMessages(ctx context.Context, e *watchSession,
+	stream grpc.ClientStream) (answered bool, err error) {
 	var r watchResponse
 	for {
 		if err := stream.RecvMsg(&r); err != nil {
@@ -56,9 +57,11 @@ func (s *watchStream) handleMessage(ctx context.Context, e *watchSession, r *wat
 	return nil
 }
 
-// deliverEvents delivers events to a watcher, or sets it aside if it has no room. An error ends the session: after the end of its
-// context gRPC still returns messages that arrived before, and those must not follow events that were not delivered.
-func (s *watchStream) deliverEvents(ctx context.Context, e *watchSession, w *Watcher, r *watchResponse) error {
+// deliverEvents delivers events to a watcher, or sets it aside if it has no room. An error ends the
+// session: after the end of its context gRPC still returns messages that arrived before, and those
+// must not follow events that were not delivered.
+func (s *watchStream) deliverEvents(ctx context.Context, e *watchSession, w *Watcher,
+	r *watchResponse) error {
 	for !w.addEvents(r, s.alone) {
 		if !s.alone {
 			s.r.setAside(w, e.at.Name())
@@ -99,7 +102,8 @@ func (s *watchStream) handleCreated(e *watchSession, r *watchResponse) error {
 	s.mu.Unlock()
 
 	if !known {
-		s.c.core.cfg.Logger.Warn("a server created a watcher that was not requested", "endpoint", e.at.Name(), "id", r.id)
+		s.c.core.cfg.Logger.Warn("a server created a watcher that was not requested", "endpoint",
+			e.at.Name(), "id", r.id)
 	}
 	if began {
 		behind, err := w.recordCreated(r.header)
@@ -118,11 +122,13 @@ func (s *watchStream) handleCreated(e *watchSession, r *watchResponse) error {
 	return failed
 }
 
-// handleCanceled ends a watcher that the server has refused or canceled, unless a retry may help. An error ends the session,
-// and the watcher continues on the next one.
-func (s *watchStream) handleCanceled(e *watchSession, w *Watcher, r *watchResponse, created bool) error {
+// handleCanceled ends a watcher that the server has refused or canceled, unless a retry may help.
+// An error ends the session, and the watcher continues on the next one.
+func (s *watchStream) handleCanceled(e *watchSession, w *Watcher, r *watchResponse,
+	created bool) error {
 	err := &CanceledError{Reason: r.reason, Created: created, kind: kindOf(r.reason)}
-	again := &Error{Op: watchMethod.op, Member: e.at.Name(), Text: trimCode(r.reason), kind: err.kind}
+	again := &Error{Op: watchMethod.op, Member: e.at.Name(), Text: trimCode(r.reason),
+		kind: err.kind}
 	v := judge(again, &watchMethod, false)
 	switch {
 	case r.compact != 0 || errors.Is(err.kind, ErrCompacted):
@@ -149,7 +155,8 @@ func (s *watchStream) handleCanceled(e *watchSession, w *Watcher, r *watchRespon
 	return nil
 }
 
-// countRetry reports whether to request a watcher again that was refused, or that needs damaged data: a few times. count counts them.
+// countRetry reports whether to request a watcher again that was refused, or that needs damaged
+// data: a few times. count counts them.
 func (w *Watcher) countRetry(count *int) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()

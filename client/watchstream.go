@@ -42,8 +42,8 @@ type watchStream struct {
 type watchSession struct {
 	*session.Session[*Watcher, watchResponse]
 	at *pool.Member
-	// expired: a watcher was refused because of the token, so the next session needs another. Owned by the goroutine that
-	// receives.
+	// expired: a watcher was refused because of the token, so the next session needs another. Owned
+	// by the goroutine that receives.
 	expired bool
 }
 
@@ -67,8 +67,8 @@ func (s *watchStream) addWatcher(w *Watcher) {
 	}
 }
 
-// removeWatcher removes a watcher and reports whether it was the last. The watcher receives nothing more from the stream, of which
-// messages can still arrive: it may be on another one already.
+// removeWatcher removes a watcher and reports whether it was the last. The watcher receives nothing
+// more from the stream, of which messages can still arrive: it may be on another one already.
 func (s *watchStream) removeWatcher(w *Watcher) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -100,12 +100,14 @@ func (s *watchStream) askProgress() {
 
 // requestWatcher requests a watcher on the session. The lock is held.
 func (s *watchStream) requestWatcher(w *Watcher) {
-	s.mu.session.RequestWatcher(w, &request.WatchCreate{Key: w.spec.key, End: w.spec.end, Start: w.resumeFrom(),
-		Progress: w.spec.progress, NoPut: w.spec.noPut, NoDelete: w.spec.noDelete, PrevKV: w.spec.prevKV})
+	s.mu.session.RequestWatcher(w,
+		&request.WatchCreate{Key: w.spec.key, End: w.spec.end, Start: w.resumeFrom(),
+			Progress: w.spec.progress, NoPut: w.spec.noPut, NoDelete: w.spec.noDelete,
+			PrevKV: w.spec.prevKV})
 }
 
-// serveUntilEnd serves the watchers of the stream and then ends it. Streams end only here, so no watcher stays on a stream without
-// a goroutine.
+// serveUntilEnd serves the watchers of the stream and then ends it. Streams end only here, so no
+// watcher stays on a stream without a goroutine.
 func (s *watchStream) serveUntilEnd() {
 	fate := s.serveSessions()
 	for _, w := range s.r.dissolveStream(s) {
@@ -113,8 +115,8 @@ func (s *watchStream) serveUntilEnd() {
 	}
 }
 
-// serveSessions connects and receives until there are no watchers, or until they cannot stay on the stream. It returns what to do
-// with each.
+// serveSessions connects and receives until there are no watchers, or until they cannot stay on the
+// stream. It returns a function that decides what happens to each watcher.
 func (s *watchStream) serveSessions() (fate func(*Watcher)) {
 	a := s.c.attempts(&watchMethod, "")
 	leaderless := 0
@@ -128,14 +130,15 @@ func (s *watchStream) serveSessions() (fate func(*Watcher)) {
 			leaderless = 0
 			a.RecordAnswer()
 		}
-		// Answers are no reason to connect at once: a server may end each stream after the first.
+		// Answers do not reset the pause: a server may end each stream after its first answer.
 		if answered && time.Since(began) >= time.Second {
 			failures = 0
 		}
 		failures++
 		e := a.explain(s.ctx, err)
 		list := s.watchers()
-		s.c.core.cfg.Logger.Info("a watch stream ended", "endpoint", a.Member(), "watchers", len(list), "error", e.Text)
+		s.c.core.cfg.Logger.Info("a watch stream ended", "endpoint", a.Member(), "watchers",
+			len(list), "error", e.Text)
 		if h := s.c.core.cfg.Hooks.Watch; h != nil {
 			h(WatchChange{Kind: WatchDisconnected, Member: a.Member(), Watchers: len(list), Err: e})
 		}
@@ -145,7 +148,7 @@ func (s *watchStream) serveSessions() (fate func(*Watcher)) {
 		}
 		switch {
 		case e.Code == codes.ResourceExhausted && e.kind == nil && len(on) > 1:
-			// One of the watchers breaks the stream: each gets a stream of its own.
+			// One of the watchers breaks the stream: each gets a separate one.
 			return func(w *Watcher) { s.r.attachWatcher(w, true) }
 		case !v.Again:
 			return func(w *Watcher) {
@@ -200,8 +203,8 @@ func (w *Watcher) recordTrouble(err error) {
 	w.mu.trouble = err
 }
 
-// serveSession opens a session and receives until it ends. answered reports that the server sent an answer. on holds the
-// watchers that were requested; it is nil if there was no session.
+// serveSession opens a session and receives until it ends. answered reports that the server sent an
+// answer. on holds the watchers that were requested; it is nil if there was no session.
 func (s *watchStream) serveSession(a *attempts) (answered bool, on map[*Watcher]bool, err error) {
 	ctx, cancel := context.WithCancelCause(s.ctx)
 	defer cancel(nil)
@@ -263,8 +266,8 @@ func (s *watchStream) beginSession(at *pool.Member) *watchSession {
 	return e
 }
 
-// sendRequests sends the queued requests. It has its own goroutine because sending can block until the server receives, and the
-// server can block until the client receives.
+// sendRequests sends the queued requests. It has its own goroutine because sending can block until
+// the server receives, and the server can block until the client receives.
 func (s *watchStream) sendRequests(ctx context.Context, e *watchSession, stream grpc.ClientStream) {
 	for {
 		s.mu.Lock()

@@ -9,7 +9,8 @@ type Header struct {
 	Term                uint64
 }
 
-// readFrom reads the header if it is the current field of an answer: all of them have it as field 1.
+// readFrom reads the header if it is the current field of an answer: all of them have it as field
+// 1.
 func (h *Header) readFrom(r *pbfield.Reader) {
 	var body []byte
 	if !r.Message(1, &body) {
@@ -161,8 +162,8 @@ type WatchAnswer struct {
 	Events                             int
 }
 
-// Read reads a WatchResponse. When it has everything else, it calls each, which may be nil, with the
-// events.
+// Read reads a WatchResponse. When it has everything else, it calls each, which may be nil, with
+// the events.
 func (a *WatchAnswer) Read(b []byte, each func(ev *Event) error) error {
 	*a = WatchAnswer{}
 	var h Header

@@ -35,27 +35,42 @@ func marshal(t *testing.T, m proto.Message) []byte {
 
 func TestRequestsDecode(t *testing.T) {
 	k, v := []byte("key"), bytes.Repeat([]byte("v"), 300)
-	r := RangeRequest{Key: k, End: []byte("l"), Limit: 500, Revision: 7, Serializable: true, KeysOnly: true, CountOnly: true}
-	same(t, r.Append(nil), &pb.RangeRequest{}, &pb.RangeRequest{Key: k, RangeEnd: []byte("l"), Limit: 500, Revision: 7, Serializable: true, KeysOnly: true, CountOnly: true})
+	r := RangeRequest{Key: k, End: []byte("l"), Limit: 500, Revision: 7, Serializable: true,
+		KeysOnly: true, CountOnly: true}
+	same(t, r.Append(nil), &pb.RangeRequest{},
+		&pb.RangeRequest{Key: k, RangeEnd: []byte("l"), Limit: 500, Revision: 7, Serializable: true,
+			KeysOnly: true, CountOnly: true})
 	same(t, AppendPut(nil, k, v), &pb.PutRequest{}, &pb.PutRequest{Key: k, Value: v})
-	same(t, AppendDelete(nil, k, []byte{0}), &pb.DeleteRangeRequest{}, &pb.DeleteRangeRequest{Key: k, RangeEnd: []byte{0}})
-	same(t, AppendCompact(nil, 9, true), &pb.CompactionRequest{}, &pb.CompactionRequest{Revision: 9, Physical: true})
-	same(t, AppendMemberAdd(nil, "http://a:1"), &pb.MemberAddRequest{}, &pb.MemberAddRequest{PeerURLs: []string{"http://a:1"}})
-	same(t, AppendMemberRemove(nil, 1<<63), &pb.MemberRemoveRequest{}, &pb.MemberRemoveRequest{ID: 1 << 63})
-	put := &pb.RequestOp{Request: &pb.RequestOp_RequestPut{RequestPut: &pb.PutRequest{Key: k, Value: v}}}
+	same(t, AppendDelete(nil, k, []byte{0}), &pb.DeleteRangeRequest{},
+		&pb.DeleteRangeRequest{Key: k, RangeEnd: []byte{0}})
+	same(t, AppendCompact(nil, 9, true), &pb.CompactionRequest{},
+		&pb.CompactionRequest{Revision: 9, Physical: true})
+	same(t, AppendMemberAdd(nil, "http://a:1"), &pb.MemberAddRequest{},
+		&pb.MemberAddRequest{PeerURLs: []string{"http://a:1"}})
+	same(t, AppendMemberRemove(nil, 1<<63), &pb.MemberRemoveRequest{},
+		&pb.MemberRemoveRequest{ID: 1 << 63})
+	put := &pb.RequestOp{Request: &pb.RequestOp_RequestPut{RequestPut: &pb.PutRequest{Key: k,
+		Value: v}}}
 	for _, rev := range []int64{0, 12345} {
 		same(t, AppendUpdateTxn([]byte{}, k, v, rev), &pb.TxnRequest{}, &pb.TxnRequest{
-			Compare: []*pb.Compare{{Target: pb.Compare_MOD, Result: pb.Compare_EQUAL, Key: k, TargetUnion: &pb.Compare_ModRevision{ModRevision: rev}}},
+			Compare: []*pb.Compare{{Target: pb.Compare_MOD, Result: pb.Compare_EQUAL, Key: k,
+				TargetUnion: &pb.Compare_ModRevision{ModRevision: rev}}},
 			Success: []*pb.RequestOp{put},
 			Failure: []*pb.RequestOp{{Request: &pb.RequestOp_RequestRange{RequestRange: &pb.RangeRequest{Key: k}}}},
 		})
 	}
-	same(t, AppendTxnPut(AppendTxnPut(nil, k, v), k, v), &pb.TxnRequest{}, &pb.TxnRequest{Success: []*pb.RequestOp{put, put}})
-	w := WatchCreate{Key: k, End: v, StartRevision: 5, WatchID: 6, ProgressNotify: true, PrevKV: true, Fragment: true}
-	same(t, w.Append(nil), &pb.WatchRequest{}, &pb.WatchRequest{RequestUnion: &pb.WatchRequest_CreateRequest{CreateRequest: &pb.WatchCreateRequest{
-		Key: k, RangeEnd: v, StartRevision: 5, WatchId: 6, ProgressNotify: true, PrevKv: true, Fragment: true}}})
-	same(t, AppendWatchCancel(nil, 3), &pb.WatchRequest{}, &pb.WatchRequest{RequestUnion: &pb.WatchRequest_CancelRequest{CancelRequest: &pb.WatchCancelRequest{WatchId: 3}}})
-	same(t, AppendWatchProgress(nil), &pb.WatchRequest{}, &pb.WatchRequest{RequestUnion: &pb.WatchRequest_ProgressRequest{ProgressRequest: &pb.WatchProgressRequest{}}})
+	same(t, AppendTxnPut(AppendTxnPut(nil, k, v), k, v), &pb.TxnRequest{},
+		&pb.TxnRequest{Success: []*pb.RequestOp{put, put}})
+	w := WatchCreate{Key: k, End: v, StartRevision: 5, WatchID: 6, ProgressNotify: true,
+		PrevKV: true, Fragment: true}
+	same(t, w.Append(nil), &pb.WatchRequest{},
+		&pb.WatchRequest{RequestUnion: &pb.WatchRequest_CreateRequest{CreateRequest: &pb.WatchCreateRequest{
+			Key: k, RangeEnd: v, StartRevision: 5, WatchId: 6, ProgressNotify: true, PrevKv: true,
+			Fragment: true}}})
+	same(t, AppendWatchCancel(nil, 3), &pb.WatchRequest{},
+		&pb.WatchRequest{RequestUnion: &pb.WatchRequest_CancelRequest{CancelRequest: &pb.WatchCancelRequest{WatchId: 3}}})
+	same(t, AppendWatchProgress(nil), &pb.WatchRequest{},
+		&pb.WatchRequest{RequestUnion: &pb.WatchRequest_ProgressRequest{ProgressRequest: &pb.WatchProgressRequest{}}})
 }
 
 func header(rev int64) *pb.ResponseHeader {
@@ -65,7 +80,8 @@ func header(rev int64) *pb.ResponseHeader {
 func someKVs(n, size int) []*mvccpb.KeyValue {
 	var kvs []*mvccpb.KeyValue
 	for i := range n {
-		kvs = append(kvs, &mvccpb.KeyValue{Key: []byte{'k', byte(i)}, Value: bytes.Repeat([]byte{byte(i)}, size),
+		kvs = append(kvs, &mvccpb.KeyValue{Key: []byte{'k', byte(i)},
+			Value:          bytes.Repeat([]byte{byte(i)}, size),
 			CreateRevision: 2, ModRevision: int64(100 + i), Version: 5, Lease: 77})
 	}
 	return kvs
@@ -78,14 +94,16 @@ func TestRangeAnswer(t *testing.T) {
 	i := 0
 	err := a.Read(b, func(kv *KeyValue) error {
 		w := kvs[i]
-		if !bytes.Equal(kv.Key, w.Key) || !bytes.Equal(kv.Value, w.Value) || kv.Create != w.CreateRevision ||
+		if !bytes.Equal(kv.Key, w.Key) || !bytes.Equal(kv.Value, w.Value) ||
+			kv.Create != w.CreateRevision ||
 			kv.Mod != w.ModRevision || kv.Version != w.Version || kv.Lease != w.Lease {
 			t.Fatalf("key %d is %+v", i, kv)
 		}
 		i++
 		return nil
 	})
-	if err != nil || a.Keys != 20 || i != 20 || !a.More || a.Count != 1000 || a.Header != (Header{1 << 63, 3, 9, 4}) {
+	if err != nil || a.Keys != 20 || i != 20 || !a.More || a.Count != 1000 ||
+		a.Header != (Header{1 << 63, 3, 9, 4}) {
 		t.Fatalf("%+v %v", a, err)
 	}
 
@@ -114,29 +132,37 @@ func TestOtherAnswers(t *testing.T) {
 	var txn TxnAnswer
 	b := marshal(t, &pb.TxnResponse{Header: header(8), Succeeded: true, Responses: []*pb.ResponseOp{
 		{Response: &pb.ResponseOp_ResponsePut{ResponsePut: &pb.PutResponse{Header: header(8)}}}}})
-	if err := txn.Read(b); err != nil || !txn.Succeeded || txn.Responses != 1 || txn.Header.Revision != 8 {
+	if err := txn.Read(b); err != nil || !txn.Succeeded || txn.Responses != 1 ||
+		txn.Header.Revision != 8 {
 		t.Fatalf("%+v %v", txn, err)
 	}
-	if h, err := ReadHeader(marshal(t, &pb.PutResponse{Header: header(6)})); err != nil || h.Revision != 6 {
+	if h, err := ReadHeader(marshal(t, &pb.PutResponse{Header: header(6)})); err != nil ||
+		h.Revision != 6 {
 		t.Fatalf("%+v %v", h, err)
 	}
 	var st StatusAnswer
-	if err := st.Read(marshal(t, &pb.StatusResponse{Header: header(6), Version: "3.7.3", DbSize: 10, DbSizeInUse: 9, Leader: 7})); err != nil ||
+	if err := st.Read(marshal(t,
+		&pb.StatusResponse{Header: header(6), Version: "3.7.3", DbSize: 10, DbSizeInUse: 9,
+			Leader: 7})); err != nil ||
 		st.Version != "3.7.3" || st.DBSize != 10 || st.DBSizeInUse != 9 || st.Leader != 7 {
 		t.Fatalf("%+v %v", st, err)
 	}
 	kvs := someKVs(3, 10)
-	m := &pb.WatchResponse{Header: header(5), WatchId: 4, Created: true, Canceled: true, CompactRevision: 3, CancelReason: "why", Fragment: true,
-		Events: []*mvccpb.Event{{Kv: kvs[0]}, {Type: mvccpb.Event_DELETE, Kv: kvs[1], PrevKv: kvs[2]}}}
+	m := &pb.WatchResponse{Header: header(5), WatchId: 4, Created: true, Canceled: true,
+		CompactRevision: 3, CancelReason: "why", Fragment: true,
+		Events: []*mvccpb.Event{{Kv: kvs[0]},
+			{Type: mvccpb.Event_DELETE, Kv: kvs[1], PrevKv: kvs[2]}}}
 	var w WatchAnswer
 	var evs []Event
-	if err := w.Read(marshal(t, m), func(ev *Event) error { evs = append(evs, *ev); return nil }); err != nil {
+	if err := w.Read(marshal(t, m),
+		func(ev *Event) error { evs = append(evs, *ev); return nil }); err != nil {
 		t.Fatal(err)
 	}
 	if w != (WatchAnswer{5, 4, 3, true, true, true, "why", 2}) {
 		t.Fatalf("%+v", w)
 	}
-	if len(evs) != 2 || evs[0].Delete || evs[0].Prev != 0 || evs[0].KV.Mod != 100 || !evs[1].Delete || evs[1].Prev != proto.Size(kvs[2]) {
+	if len(evs) != 2 || evs[0].Delete || evs[0].Prev != 0 || evs[0].KV.Mod != 100 ||
+		!evs[1].Delete || evs[1].Prev != proto.Size(kvs[2]) {
 		t.Fatalf("%+v", evs)
 	}
 }
@@ -151,7 +177,8 @@ func FuzzAnswers(f *testing.F) {
 		var x TxnAnswer
 		var s StatusAnswer
 		for _, err := range []error{
-			r.Read(b, func(*KeyValue) error { return nil }), w.Read(b, func(*Event) error { return nil }), x.Read(b), s.Read(b), c.Add(b),
+			r.Read(b, func(*KeyValue) error { return nil }),
+			w.Read(b, func(*Event) error { return nil }), x.Read(b), s.Read(b), c.Add(b),
 		} {
 			if err != nil && !errors.Is(err, pbfield.ErrInvalid) {
 				t.Fatal(err)

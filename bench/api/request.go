@@ -1,6 +1,6 @@
 // Package api encodes the requests and reads the answers of etcd's API as far as a load generator
-// must. Requests are appended to a buffer that the caller reuses. Answers are read in place: a slice
-// in an answer is a part of the message and is valid as long as the message.
+// must. Requests are appended to a buffer that the caller reuses. Answers are read in place: a
+// slice in an answer is a part of the message and is valid as long as the message.
 package api
 
 import "vigil/client/pbfield"
@@ -55,7 +55,8 @@ func AppendDelete(b, key, end []byte) []byte {
 }
 
 // AppendUpdateTxn adds the transaction that a Kubernetes API server makes of an update: if the
-// mod_revision of the key is still rev, put the value, else read the key. With rev 0 it is a create.
+// mod_revision of the key is still rev, put the value, else read the key. With rev 0 it is a
+// create.
 func AppendUpdateTxn(b, key, value []byte, rev int64) []byte {
 	b, compare := pbfield.BeginMessage(b, 1)
 	b = pbfield.AppendInt(b, 2, int32(2)) // target MOD, result EQUAL is 0

@@ -19,7 +19,7 @@ type Line struct {
 	Dashed bool
 }
 
-// Chart is what is drawn. Both axes are logarithmic.
+// Chart describes a chart. Both axes are logarithmic.
 type Chart struct {
 	Title, XAxis, YAxis string
 	Lines               []Line
@@ -55,7 +55,8 @@ func (a axis) ticks() (list []float64) {
 	}
 	for e := math.Floor(a.low); e <= a.high; e++ {
 		for _, s := range steps {
-			if v := s * math.Pow(10, e); math.Log10(v) >= a.low-1e-9 && math.Log10(v) <= a.high+1e-9 {
+			if v := s * math.Pow(10, e); math.Log10(v) >= a.low-1e-9 &&
+				math.Log10(v) <= a.high+1e-9 {
 				list = append(list, v)
 			}
 		}
@@ -63,7 +64,8 @@ func (a axis) ticks() (list []float64) {
 	return list
 }
 
-// SVG writes the chart. A chart without two different places on the x axis, or with a value that is not above 0, is an error.
+// SVG writes the chart. A chart without two different places on the x axis, or with a value that is
+// not above 0, is an error.
 func (c *Chart) SVG(w io.Writer) error {
 	x, y, err := c.axes()
 	if err != nil {
@@ -71,7 +73,8 @@ func (c *Chart) SVG(w io.Writer) error {
 	}
 	var b strings.Builder
 	text := func(px, py float64, anchor, s string) {
-		fmt.Fprintf(&b, `<text x="%.1f" y="%.1f" text-anchor="%s">%s</text>`+"\n", px, py, anchor, html.EscapeString(s))
+		fmt.Fprintf(&b, `<text x="%.1f" y="%.1f" text-anchor="%s">%s</text>`+"\n", px, py, anchor,
+			html.EscapeString(s))
 	}
 	fmt.Fprintf(&b, `<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 %d %d" font-family="sans-serif" font-size="12" fill="#222">`+"\n", width, height)
 	fmt.Fprintf(&b, `<rect width="%d" height="%d" fill="white"/>`+"\n", width, height)
@@ -85,7 +88,8 @@ func (c *Chart) SVG(w io.Writer) error {
 		text(left-8, y.at(v)+4, "end", short(v))
 	}
 	text((left+width-right)/2, height-18, "middle", c.XAxis)
-	fmt.Fprintf(&b, `<text transform="translate(18 %d) rotate(-90)" text-anchor="middle">%s</text>`+"\n", (top+height-bottom)/2, html.EscapeString(c.YAxis))
+	fmt.Fprintf(&b, `<text transform="translate(18 %d) rotate(-90)" text-anchor="middle">%s</text>`+
+		"\n", (top+height-bottom)/2, html.EscapeString(c.YAxis))
 	for i, l := range c.Lines {
 		color, dash := colors[i%len(colors)], ""
 		if l.Dashed {
@@ -95,12 +99,16 @@ func (c *Chart) SVG(w io.Writer) error {
 		for j, p := range l.Points {
 			d.WriteString(map[bool]string{true: "M", false: " L"}[j == 0])
 			fmt.Fprintf(&d, "%.1f %.1f", x.at(p.X), y.at(p.Y))
-			fmt.Fprintf(&b, `<path d="M%.1f %.1f V%.1f" stroke="%s" stroke-opacity="0.5"/>`+"\n", x.at(p.X), y.at(p.Low), y.at(p.High), color)
-			fmt.Fprintf(&b, `<circle cx="%.1f" cy="%.1f" r="3" fill="%s"/>`+"\n", x.at(p.X), y.at(p.Y), color)
+			fmt.Fprintf(&b, `<path d="M%.1f %.1f V%.1f" stroke="%s" stroke-opacity="0.5"/>`+"\n",
+				x.at(p.X), y.at(p.Low), y.at(p.High), color)
+			fmt.Fprintf(&b, `<circle cx="%.1f" cy="%.1f" r="3" fill="%s"/>`+"\n", x.at(p.X),
+				y.at(p.Y), color)
 		}
-		fmt.Fprintf(&b, `<path d="%s" fill="none" stroke="%s" stroke-width="2"%s/>`+"\n", d.String(), color, dash)
+		fmt.Fprintf(&b, `<path d="%s" fill="none" stroke="%s" stroke-width="2"%s/>`+"\n",
+			d.String(), color, dash)
 		key := float64(top + 14 + 20*i)
-		fmt.Fprintf(&b, `<path d="M%d %.1f h24" stroke="%s" stroke-width="2"%s/>`+"\n", width-right+14, key-4, color, dash)
+		fmt.Fprintf(&b, `<path d="M%d %.1f h24" stroke="%s" stroke-width="2"%s/>`+"\n",
+			width-right+14, key-4, color, dash)
 		text(width-right+44, key, "start", l.Name)
 	}
 	b.WriteString("</svg>\n")
@@ -125,7 +133,8 @@ func (c *Chart) axes() (x, y axis, err error) {
 	if lowX >= highX {
 		return x, y, fmt.Errorf("%q has fewer than two places on its x axis", c.Title)
 	}
-	return newAxis(lowX, highX, left, width-right), newAxis(lowY/1.5, highY*1.5, height-bottom, top), nil
+	return newAxis(lowX, highX, left, width-right),
+		newAxis(lowY/1.5, highY*1.5, height-bottom, top), nil
 }
 
 // short is a number as people write it at an axis.

@@ -12,7 +12,8 @@ import (
 
 func sample() *Chart {
 	return &Chart{Title: "cost <of> keys", XAxis: "keys", YAxis: "µs", Lines: []Line{
-		{Name: "put & get", Points: []Point{{1e4, 10, 9, 12}, {1e5, 20, 20, 20}, {1e6, 40, 30, 50}}},
+		{Name: "put & get", Points: []Point{{1e4, 10, 9, 12}, {1e5, 20, 20, 20},
+			{1e6, 40, 30, 50}}},
 		{Name: "other", Dashed: true, Points: []Point{{1e4, 50, 50, 50}, {1e6, 80, 80, 80}}},
 	}}
 }

@@ -32,7 +32,7 @@ var ErrClosed = errors.New("connection closed")
 
 // Handler receives what comes back on one stream.
 type Handler interface {
-	// Message takes one whole message. The time is that of the read which completed it.
+	// Message takes one whole message. The time is when the read that completed it returned.
 	Message(at time.Time, msg []byte)
 	// End takes the outcome of the call.
 	End(at time.Time, s Status)

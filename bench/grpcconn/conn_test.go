@@ -265,7 +265,8 @@ func TestErrors(t *testing.T) {
 		must(t, c.Flush())
 		return r
 	}
-	if s := open("/t/fail", true).wait(t); s.Code != uint32(codes.FailedPrecondition) || s.Message != "no: 100% wrong, ü" {
+	if s := open("/t/fail", true).wait(t); s.Code != uint32(codes.FailedPrecondition) ||
+		s.Message != "no: 100% wrong, ü" {
 		t.Fatalf("got %v", s)
 	}
 	if s := open("/t/quit", false).wait(t); s.Err() != nil {
@@ -400,13 +401,14 @@ func BenchmarkUnary(b *testing.B) {
 		b.Fatal(err)
 	}
 	answer := make([]byte, 30)
-	s := grpc.NewServer(grpc.ForceServerCodec(rawCodec{}), grpc.UnknownServiceHandler(func(_ any, st grpc.ServerStream) error {
-		var m []byte
-		if err := st.RecvMsg(&m); err != nil {
-			return err
-		}
-		return st.SendMsg(&answer)
-	}))
+	s := grpc.NewServer(grpc.ForceServerCodec(rawCodec{}),
+		grpc.UnknownServiceHandler(func(_ any, st grpc.ServerStream) error {
+			var m []byte
+			if err := st.RecvMsg(&m); err != nil {
+				return err
+			}
+			return st.SendMsg(&answer)
+		}))
 	go s.Serve(lis)
 	defer s.Stop()
 	c, err := Dial(context.Background(), lis.Addr().String(), Options{})

@@ -1,5 +1,6 @@
-// Package grpcconn is a gRPC client reduced to what a load generator needs: many calls on one connection
-// at a cost of about a microsecond each, so that the server is measured and not the client.
+// Package grpcconn is a gRPC client reduced to what a load generator needs: many calls on one
+// connection at a cost of about a microsecond each, so that the server is measured and not the
+// client.
 //
 // It speaks plain HTTP/2 over TCP with the HPACK of golang.org/x/net. It is cheap because receive
 // windows are so large that window updates are rare, frames wait in one buffer until Flush writes

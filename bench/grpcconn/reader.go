@@ -79,7 +79,8 @@ func (r *reader) readFrames() {
 				break
 			}
 			id := binary.BigEndian.Uint32(b[5:]) &^ (1 << 31)
-			if err := r.handleFrame(now, http2.FrameType(b[3]), http2.Flags(b[4]), id, b[frameHeader:frameHeader+size]); err != nil {
+			if err := r.handleFrame(now, http2.FrameType(b[3]), http2.Flags(b[4]), id,
+				b[frameHeader:frameHeader+size]); err != nil {
 				c.fail(err)
 				break
 			}
@@ -97,7 +98,8 @@ func (r *reader) readFrames() {
 }
 
 // handleFrame handles one frame.
-func (r *reader) handleFrame(at time.Time, t http2.FrameType, flags http2.Flags, id uint32, p []byte) error {
+func (r *reader) handleFrame(at time.Time, t http2.FrameType, flags http2.Flags, id uint32,
+	p []byte) error {
 	if r.blockID != 0 && (t != http2.FrameContinuation || id != r.blockID) {
 		return fmt.Errorf("%v frame inside a header block", t)
 	}
@@ -134,7 +136,8 @@ func (r *reader) handleFrame(at time.Time, t http2.FrameType, flags http2.Flags,
 			return errors.New("RST_STREAM frame of a wrong size")
 		}
 		code := http2.ErrCode(binary.BigEndian.Uint32(p))
-		r.endStream(at, id, Status{Code: codeOf(code), Message: "stream reset by the server: " + code.String()}, false)
+		r.endStream(at, id, Status{Code: codeOf(code), Message: "stream reset by the server: " +
+			code.String()}, false)
 	case http2.FrameSettings:
 		if !flags.Has(http2.FlagSettingsAck) {
 			return r.handleSettings(p)
@@ -151,7 +154,8 @@ func (r *reader) handleFrame(at time.Time, t http2.FrameType, flags http2.Flags,
 		if len(p) < 8 {
 			return errors.New("GOAWAY frame too short")
 		}
-		return fmt.Errorf("server sent GOAWAY: %v %q", http2.ErrCode(binary.BigEndian.Uint32(p[4:])), p[8:])
+		return fmt.Errorf("server sent GOAWAY: %v %q",
+			http2.ErrCode(binary.BigEndian.Uint32(p[4:])), p[8:])
 	case http2.FrameWindowUpdate:
 		if len(p) != 4 {
 			return errors.New("WINDOW_UPDATE frame of a wrong size")
@@ -190,7 +194,8 @@ func (r *reader) handleData(at time.Time, flags http2.Flags, id uint32, p []byte
 	if s != nil {
 		s.consumed += size
 		// A grain of the whole window is too late for a small one; half of it serves both.
-		if s.consumed >= min(windowGrain, c.opts.StreamWindow/2) && !end && !c.opts.HoldStreamWindow {
+		if s.consumed >= min(windowGrain, c.opts.StreamWindow/2) && !end &&
+			!c.opts.HoldStreamWindow {
 			c.mu.out = appendWindowUpdate(c.mu.out, id, uint32(s.consumed))
 			s.consumed = 0
 		}
@@ -203,7 +208,8 @@ func (r *reader) handleData(at time.Time, flags http2.Flags, id uint32, p []byte
 		return err
 	}
 	if end {
-		r.endStream(at, id, Status{Code: Internal, Message: "the stream ended without trailers"}, true)
+		r.endStream(at, id, Status{Code: Internal, Message: "the stream ended without trailers"},
+			true)
 	}
 	return nil
 }
@@ -222,7 +228,8 @@ func (r *reader) handleHeaders(at time.Time, id uint32, block []byte, end bool) 
 	}
 	s := r.status
 	if !r.hasGRPC {
-		s = Status{Code: Unknown, Message: "no grpc-status in the trailers (http status " + r.http + ")"}
+		s = Status{Code: Unknown,
+			Message: "no grpc-status in the trailers (http status " + r.http + ")"}
 	}
 	r.endStream(at, id, s, true)
 	return nil
@@ -283,8 +290,8 @@ func (r *reader) endCanceledStreams(at time.Time) {
 	}
 }
 
-// endAllStreams notifies every handler of the end of the connection. No stream can be opened meanwhile, since
-// the connection has its error.
+// endAllStreams notifies every handler of the end of the connection. No stream can be opened at the
+// same time, since the connection has its error.
 func (r *reader) endAllStreams(at time.Time) {
 	r.endCanceledStreams(at)
 	c := r.c

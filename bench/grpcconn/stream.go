@@ -63,7 +63,8 @@ func (c *Conn) Open(method string, h Handler, msg []byte, end bool) (uint32, err
 	m.streams[s.id] = s
 
 	block := m.headers.block(c.authority, method, c.opts.UserAgent)
-	m.out = appendFrameHeader(m.out, len(block), http2.FrameHeaders, http2.FlagHeadersEndHeaders, s.id)
+	m.out = appendFrameHeader(m.out, len(block), http2.FrameHeaders,
+		http2.FlagHeadersEndHeaders, s.id)
 	m.out = append(m.out, block...)
 	if msg != nil || end {
 		c.sendLocked(s, msg, end)
@@ -72,7 +73,7 @@ func (c *Conn) Open(method string, h Handler, msg []byte, end bool) (uint32, err
 }
 
 // Send queues a message on an open stream, and half-closes the stream if end is true. A stream
-// that has ended meanwhile swallows it.
+// that has ended swallows it.
 func (c *Conn) Send(id uint32, msg []byte, end bool) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -173,8 +174,8 @@ func (c *Conn) sendWaiting() {
 	m.blocked = keep
 }
 
-// removeStream removes a stream, and resets it at the server if reset is true. It returns nil if the stream
-// is not there any more.
+// removeStream removes a stream, and resets it at the server if reset is true. It returns nil if
+// the stream is not there any more.
 func (c *Conn) removeStream(id uint32, reset bool) *stream {
 	c.mu.Lock()
 	defer c.mu.Unlock()

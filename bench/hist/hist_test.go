@@ -10,7 +10,8 @@ import (
 
 func TestIndexCoversEveryValue(t *testing.T) {
 	last := -1
-	for _, v := range []int64{0, 1, 63, 64, 127, 128, 129, 130, 255, 256, 1000, 1 << 20, 1<<20 + 1<<14, 1 << 40, math.MaxInt64} {
+	for _, v := range []int64{0, 1, 63, 64, 127, 128, 129, 130, 255, 256, 1000, 1 << 20,
+		1<<20 + 1<<14, 1 << 40, math.MaxInt64} {
 		i := index(v)
 		if i < last || i >= buckets {
 			t.Fatalf("index(%d) = %d after %d, of %d", v, i, last, buckets)
@@ -52,7 +53,8 @@ func TestQuantilesAgainstSorting(t *testing.T) {
 				rank := min(max(int(q*float64(len(all))+0.5), 1), len(all))
 				want, got := all[rank-1], h.Quantile(q)
 				if got < want || float64(got-want) > float64(want)/64+1 {
-					t.Fatalf("seed %d: quantile %v of %d is %v, want %v", seed, q, len(all), got, want)
+					t.Fatalf("seed %d: quantile %v of %d is %v, want %v", seed, q,
+						len(all), got, want)
 				}
 			}
 		}

@@ -19,8 +19,8 @@ import (
 	"vigil/bench/hist"
 )
 
-// Op makes requests, one at a time, and checks their answers. It belongs to one slot, so its methods
-// are never called concurrently.
+// Op makes requests, one at a time, and checks their answers. It belongs to one slot, so its
+// methods are never called concurrently.
 type Op interface {
 	// Next appends the next request's message to buf and returns it with its method; false means
 	// there is nothing more to ask.
@@ -71,7 +71,7 @@ type Result struct {
 	Elapsed time.Duration
 	// All is the number of answers of the whole run.
 	All int64
-	// Latency is that of the answers inside the window.
+	// Latency has the latencies of the answers inside the window.
 	Latency hist.Hist
 	// Late is how late the open loop's own pacer sent requests. It is part of Latency.
 	Late hist.Hist
@@ -216,17 +216,20 @@ const never = int64(1) << 62
 
 // Closed runs inflight slots on each connection, with the operations that newOp gives them, until
 // the window has passed, the operations end, or ctx does, which is an error.
-func Closed(ctx context.Context, conns Conns, inflight int, w Window, newOp func(slot int) Op) (*Result, error) {
+func Closed(ctx context.Context, conns Conns, inflight int, w Window,
+	newOp func(slot int) Op) (*Result, error) {
 	return runClosed(ctx, conns, inflight, "", w, newOp)
 }
 
-// ClosedStreams is Closed with requests of a method that has a stream: each slot has one of its own, on which it sends its next
-// request after the previous answer.
-func ClosedStreams(ctx context.Context, conns Conns, inflight int, method string, w Window, newOp func(slot int) Op) (*Result, error) {
+// ClosedStreams is Closed with requests of a method that has a stream: each slot has its own
+// stream, on which it sends its next request after the previous answer.
+func ClosedStreams(ctx context.Context, conns Conns, inflight int, method string, w Window,
+	newOp func(slot int) Op) (*Result, error) {
 	return runClosed(ctx, conns, inflight, method, w, newOp)
 }
 
-func runClosed(ctx context.Context, conns Conns, inflight int, stream string, w Window, newOp func(slot int) Op) (*Result, error) {
+func runClosed(ctx context.Context, conns Conns, inflight int, stream string, w Window,
+	newOp func(slot int) Op) (*Result, error) {
 	r := &closed{base: time.Now(), failed: make(chan struct{})}
 	if w.Duration > 0 {
 		r.from.Store(never)

@@ -19,7 +19,8 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-// fakeKV answers puts; hold, if it is set, says how long each waits. It refuses puts of the key "refused".
+// fakeKV answers puts; hold, if it is set, says how long each waits. It refuses puts of the key
+// "refused".
 type fakeKV struct {
 	pb.UnimplementedKVServer
 	n    atomic.Int64
@@ -93,8 +94,10 @@ func TestClosedUntilTheOperationsEnd(t *testing.T) {
 		t.Fatal(err)
 	}
 	const want = 14 * 15 / 2
-	if r.Ops != want || r.All != want || f.n.Load() != want || r.Latency.Count() != want || begun != 1 || ended != 1 {
-		t.Fatalf("%d of %d operations, server saw %d, meters %d %d", r.Ops, r.All, f.n.Load(), begun, ended)
+	if r.Ops != want || r.All != want || f.n.Load() != want || r.Latency.Count() != want ||
+		begun != 1 || ended != 1 {
+		t.Fatalf("%d of %d operations, server saw %d, meters %d %d", r.Ops, r.All,
+			f.n.Load(), begun, ended)
 	}
 }
 
@@ -142,7 +145,8 @@ func (k *keepOp) Check(msg []byte) error {
 
 func TestClosedStreams(t *testing.T) {
 	f := &fakeLease{}
-	r, err := ClosedStreams(context.Background(), serve(t, f, 3), 5, api.LeaseKeepAlive, Window{}, func(slot int) Op { return &keepOp{left: slot} })
+	r, err := ClosedStreams(context.Background(), serve(t, f, 3), 5, api.LeaseKeepAlive, Window{},
+		func(slot int) Op { return &keepOp{left: slot} })
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -152,7 +156,8 @@ func TestClosedStreams(t *testing.T) {
 	}
 	f = &fakeLease{}
 	f.after.Store(20)
-	_, err = ClosedStreams(context.Background(), serve(t, f, 1), 1, api.LeaseKeepAlive, Window{}, func(int) Op { return &keepOp{left: -1} })
+	_, err = ClosedStreams(context.Background(), serve(t, f, 1), 1, api.LeaseKeepAlive, Window{},
+		func(int) Op { return &keepOp{left: -1} })
 	if err == nil || !strings.Contains(err.Error(), "0 answers") {
 		t.Fatalf("a stream that ended before its answer: %v", err)
 	}
@@ -160,7 +165,8 @@ func TestClosedStreams(t *testing.T) {
 
 func TestClosedWindow(t *testing.T) {
 	f := &fakeKV{hold: func(int64) time.Duration { return 5 * time.Millisecond }}
-	r, err := Closed(context.Background(), serve(t, f, 2), 2, Window{Warmup: 100 * time.Millisecond, Duration: 300 * time.Millisecond},
+	r, err := Closed(context.Background(), serve(t, f, 2), 2,
+		Window{Warmup: 100 * time.Millisecond, Duration: 300 * time.Millisecond},
 		func(int) Op { return &putOp{left: -1} })
 	if err != nil {
 		t.Fatal(err)
@@ -177,23 +183,28 @@ func TestClosedWindow(t *testing.T) {
 }
 
 func TestWrongAnswersEndARun(t *testing.T) {
-	for name, op := range map[string]*putOp{"too much": {left: -1, limit: 100}, "ended before": {left: 10}} {
-		_, err := Closed(context.Background(), serve(t, &fakeKV{}, 1), 1, Window{Duration: time.Minute}, func(int) Op { return op })
+	for name, op := range map[string]*putOp{"too much": {left: -1, limit: 100},
+		"ended before": {left: 10}} {
+		_, err := Closed(context.Background(), serve(t, &fakeKV{}, 1), 1,
+			Window{Duration: time.Minute}, func(int) Op { return op })
 		if err == nil || !strings.Contains(err.Error(), name) {
 			t.Fatalf("got %v", err)
 		}
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), 50*time.Millisecond)
 	defer cancel()
-	if _, err := Closed(ctx, serve(t, &fakeKV{}, 1), 1, Window{Duration: time.Minute}, func(int) Op { return &putOp{left: -1} }); !errors.Is(err, context.DeadlineExceeded) {
+	if _, err := Closed(ctx, serve(t, &fakeKV{}, 1), 1, Window{Duration: time.Minute},
+		func(int) Op { return &putOp{left: -1} }); !errors.Is(err, context.DeadlineExceeded) {
 		t.Fatalf("got %v", err)
 	}
-	p, err := Start(serve(t, &fakeKV{}, 1), 1000, func(int) Op { return &putOp{left: -1, limit: 10} }, nil)
+	p, err := Start(serve(t, &fakeKV{}, 1), 1000,
+		func(int) Op { return &putOp{left: -1, limit: 10} }, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
 	<-p.Failed()
-	if _, err := p.Phase(context.Background(), func() error { return nil }); err == nil || !strings.Contains(err.Error(), "too much") {
+	if _, err := p.Phase(context.Background(), func() error { return nil }); err == nil ||
+		!strings.Contains(err.Error(), "too much") {
 		t.Fatalf("got %v", err)
 	}
 	if _, err := p.Stop(context.Background()); err == nil {
@@ -217,7 +228,8 @@ func (o *refusedOp) Next(buf []byte) (string, []byte, bool) {
 func TestRefusedRequestsAreCounted(t *testing.T) {
 	f := &fakeKV{}
 	sent := 0
-	p, err := Start(serve(t, f, 1), 1000, func(int) Op { return &refusedOp{putOp{left: -1}, &sent} }, Refuses)
+	p, err := Start(serve(t, f, 1), 1000,
+		func(int) Op { return &refusedOp{putOp{left: -1}, &sent} }, Refuses)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -226,8 +238,10 @@ func TestRefusedRequestsAreCounted(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if r.Refused == 0 || r.Refused*3 < r.Ops-3 || r.Refused*3 > r.Ops+3 || r.Latency.Max() < RefusedLatency || r.Latency.Quantile(0.5) >= RefusedLatency {
-		t.Fatalf("%d answered, %d refused, median %v, max %v", r.Ops, r.Refused, r.Latency.Quantile(0.5), r.Latency.Max())
+	if r.Refused == 0 || r.Refused*3 < r.Ops-3 || r.Refused*3 > r.Ops+3 ||
+		r.Latency.Max() < RefusedLatency || r.Latency.Quantile(0.5) >= RefusedLatency {
+		t.Fatalf("%d answered, %d refused, median %v, max %v", r.Ops, r.Refused,
+			r.Latency.Quantile(0.5), r.Latency.Max())
 	}
 	if all, err := p.Stop(ctx); err != nil || all >= f.n.Load() {
 		t.Fatalf("%d answered of %d, %v", all, f.n.Load(), err)
@@ -269,10 +283,12 @@ func TestOpenLoopCountsWhatAStallDelays(t *testing.T) {
 	if want := rate * r.Elapsed.Seconds(); math.Abs(float64(r.Ops)-want) > 2 {
 		t.Fatalf("%d requests in %v at %d/s", r.Ops, r.Elapsed, rate)
 	}
-	// About half of the requests were due in the stall, evenly: half of these waited for half of it.
+	// About half of the requests were due in the stall, evenly: half of these waited for half of
+	// it.
 	share := lasted.Seconds() / r.Elapsed.Seconds()
 	if q := r.Latency.Quantile(1 - share/2); q < lasted/3 || r.Latency.Max() < lasted*8/10 {
-		t.Fatalf("quantile %.2f %v, max %v with a stall of %v", 1-share/2, q, r.Latency.Max(), lasted)
+		t.Fatalf("quantile %.2f %v, max %v with a stall of %v", 1-share/2, q,
+			r.Latency.Max(), lasted)
 	}
 	all, err := p.Stop(ctx)
 	if err != nil || all != f.n.Load() {

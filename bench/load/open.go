@@ -48,7 +48,8 @@ type Pacer struct {
 // phase is a part of the run. It is guarded by the pacer's mu until whole is closed.
 type phase struct {
 	began, ended time.Time
-	// before is the phase before this one until all its requests are sent, and paced reports that all of this one are.
+	// before is the phase before this one until all its requests are sent, and paced reports that
+	// all of this one are.
 	before    *phase
 	paced     bool
 	sent, ops int64
@@ -97,14 +98,17 @@ const RefusedLatency = 10 * time.Second
 
 // Refuses is a refusal function for servers under too much load.
 func Refuses(s grpcconn.Status) bool {
-	return strings.Contains(s.Message, "too many requests") || strings.Contains(s.Message, "request timed out")
+	return strings.Contains(s.Message, "too many requests") ||
+		strings.Contains(s.Message, "request timed out")
 }
 
 // Start begins sending rate requests a second. An error that refusal, which may be nil, accepts is
 // counted as a refused request; every other one ends the run.
-func Start(conns Conns, rate float64, newOp func(slot int) Op, refusal func(grpcconn.Status) bool) (*Pacer, error) {
+func Start(conns Conns, rate float64, newOp func(slot int) Op,
+	refusal func(grpcconn.Status) bool) (*Pacer, error) {
 	if rate <= 0 || len(conns) == 0 {
-		return nil, fmt.Errorf("open loop of %v requests a second on %d connections", rate, len(conns))
+		return nil, fmt.Errorf("open loop of %v requests a second on %d connections",
+			rate, len(conns))
 	}
 	p := &Pacer{conns: conns, rate: rate, newOp: newOp, refusal: refusal,
 		stop: make(chan struct{}), done: make(chan struct{}), failed: make(chan struct{})}
@@ -113,8 +117,8 @@ func Start(conns Conns, rate float64, newOp func(slot int) Op, refusal func(grpc
 	return p, nil
 }
 
-// sendOnSchedule sends. It holds a thread of its own and sleeps in the kernel, because the runtime's timers
-// are a millisecond late on an idle processor.
+// sendOnSchedule sends. It holds its own thread and sleeps in the kernel, because the runtime's
+// timers are a millisecond late on an idle processor.
 func (p *Pacer) sendOnSchedule() {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
@@ -274,10 +278,11 @@ func (p *Pacer) awaitResult(ctx context.Context, ph *phase) (*Result, error) {
 		return nil, p.err
 	default:
 	}
-	return &Result{Ops: ph.ops - ph.refused, Refused: ph.refused, All: ph.ops, Elapsed: ph.ended.Sub(ph.began), Latency: ph.lat, Late: ph.late, Offered: p.rate}, nil
+	return &Result{Ops: ph.ops - ph.refused, Refused: ph.refused, All: ph.ops,
+		Elapsed: ph.ended.Sub(ph.began), Latency: ph.lat, Late: ph.late, Offered: p.rate}, nil
 }
 
-// Phase begins a phase, lets during run, ends the phase and returns what was measured in it. What
+// Phase begins a phase, lets during run, ends the phase and returns its measurements. What
 // came before is dropped.
 func (p *Pacer) Phase(ctx context.Context, during func() error) (*Result, error) {
 	p.startPhase()

@@ -61,7 +61,9 @@ type watchStream struct {
 
 // Watch opens the streams, creates the watchers and waits until all are created.
 func Watch(ctx context.Context, conns Conns, spec WatchSpec) (*Watchers, error) {
-	w := &Watchers{spec: spec, created: make(chan struct{}, spec.Streams*spec.PerStream+spec.Streams), failed: make(chan struct{})}
+	w := &Watchers{spec: spec,
+		created: make(chan struct{}, spec.Streams*spec.PerStream+spec.Streams),
+		failed:  make(chan struct{})}
 	var buf []byte
 	for i := range spec.Streams {
 		s := &watchStream{w: w, conn: conns[i%len(conns)], last: make([]int64, spec.PerStream)}
@@ -116,7 +118,8 @@ func (s *watchStream) addMessage(at time.Time, msg []byte) error {
 	}
 	switch {
 	case a.Canceled:
-		return fmt.Errorf("watcher %d was canceled: %q (compact revision %d)", a.WatchID, a.Reason, a.CompactRevision)
+		return fmt.Errorf("watcher %d was canceled: %q (compact revision %d)", a.WatchID, a.Reason,
+			a.CompactRevision)
 	case a.WatchID < 0 || a.WatchID >= int64(len(s.last)):
 		if a.Events == 0 {
 			return nil // progress of the whole stream

@@ -11,10 +11,12 @@ import (
 
 // ThisMachine describes where the run takes place; dir is where the servers keep their data.
 func ThisMachine(dir string) Machine {
-	m := Machine{Processors: runtime.NumCPU(), Go: runtime.Version(), CPU: "unknown processor", FileSystem: "unknown file system"}
+	m := Machine{Processors: runtime.NumCPU(), Go: runtime.Version(), CPU: "unknown processor",
+		FileSystem: "unknown file system"}
 	if b, err := os.ReadFile("/proc/cpuinfo"); err == nil {
 		for line := range strings.Lines(string(b)) {
-			if name, v, ok := strings.Cut(line, ":"); ok && strings.TrimSpace(name) == "model name" {
+			if name, v, ok := strings.Cut(line, ":"); ok &&
+				strings.TrimSpace(name) == "model name" {
 				m.CPU = strings.TrimSpace(v)
 				break
 			}

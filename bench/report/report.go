@@ -33,7 +33,8 @@ type Machine struct {
 	Kernel     string `json:"kernel"`
 	FileSystem string `json:"file_system"`
 	Go         string `json:"go"`
-	// Load is that of the machine before the first run, over one minute: others at work.
+	// Load is the load average of the machine over the minute before the first run: the work of
+	// others.
 	Load string `json:"load_before"`
 }
 
@@ -75,15 +76,20 @@ type Figure struct {
 func (s *Scenario) Add(round [][]suite.Figure, controls int) error {
 	for i, fs := range round {
 		if len(fs) != len(round[0]) {
-			return fmt.Errorf("%s: %d figures of one system, %d of another", s.Name, len(fs), len(round[0]))
+			return fmt.Errorf("%s: %d figures of one system, %d of another", s.Name,
+				len(fs), len(round[0]))
 		}
 		for j, f := range fs {
 			if s.rounds == 0 && i == 0 {
-				s.Figures = append(s.Figures, &Figure{Name: f.Name, Unit: f.Unit, Auxiliary: f.Auxiliary, Line: f.Line, X: f.X, Values: make([][]float64, len(round)),
-					Better: map[suite.Better]string{suite.Lower: "lower", suite.Higher: "higher"}[f.Better]})
+				s.Figures = append(s.Figures,
+					&Figure{Name: f.Name, Unit: f.Unit, Auxiliary: f.Auxiliary, Line: f.Line,
+						X: f.X, Values: make([][]float64, len(round)),
+						Better: map[suite.Better]string{suite.Lower: "lower",
+							suite.Higher: "higher"}[f.Better]})
 			}
 			if s.Figures[j].Name != f.Name {
-				return fmt.Errorf("%s: figure %d is %q once and %q then", s.Name, j, s.Figures[j].Name, f.Name)
+				return fmt.Errorf("%s: figure %d is %q once and %q then", s.Name, j,
+					s.Figures[j].Name, f.Name)
 			}
 			s.Figures[j].Values[i] = append(s.Figures[j].Values[i], f.Value)
 		}
@@ -105,8 +111,8 @@ func (s *Scenario) Add(round [][]suite.Figure, controls int) error {
 	return nil
 }
 
-// Chart returns the figures that have a place on the scenario's axis as lines, one for each system but the control, or nil if
-// there are none.
+// Chart returns the figures that have a place on the scenario's axis as lines, one for each system
+// but the control, or nil if there are none.
 func (s *Scenario) Chart(systems []System) *chart.Chart {
 	if s.Axis == "" || len(s.Figures) == 0 {
 		return nil
@@ -123,10 +129,12 @@ func (s *Scenario) Chart(systems []System) *chart.Chart {
 			if !ok {
 				n = len(c.Lines)
 				at[f.Line] = n
-				c.Lines = append(c.Lines, chart.Line{Name: systems[i].Name + ", " + f.Line, Dashed: i > 0})
+				c.Lines = append(c.Lines,
+					chart.Line{Name: systems[i].Name + ", " + f.Line, Dashed: i > 0})
 			}
 			of := f.Of[i]
-			c.Lines[n].Points = append(c.Lines[n].Points, chart.Point{X: f.X, Y: of.Median, Low: of.Min, High: of.Max})
+			c.Lines[n].Points = append(c.Lines[n].Points,
+				chart.Point{X: f.X, Y: of.Median, Low: of.Min, High: of.Max})
 		}
 	}
 	return c
@@ -143,8 +151,10 @@ func (r *Report) JSON(w io.Writer) error {
 func (r *Report) Table(w io.Writer) error {
 	var b strings.Builder
 	m := r.Machine
-	fmt.Fprintf(&b, "%s, %d processors, Linux %s, %s, %s; load %s before; %s, took %s\n", m.CPU, m.Processors, m.Kernel, m.FileSystem, m.Go, m.Load,
-		r.Began.UTC().Format("2006-01-02 15:04 MST"), (time.Duration(r.Took) * time.Second).String())
+	fmt.Fprintf(&b, "%s, %d processors, Linux %s, %s, %s; load %s before; %s, took %s\n", m.CPU,
+		m.Processors, m.Kernel, m.FileSystem, m.Go, m.Load,
+		r.Began.UTC().Format("2006-01-02 15:04 MST"),
+		(time.Duration(r.Took) * time.Second).String())
 	for i, s := range r.Systems {
 		fmt.Fprintf(&b, "%c = %s (%s)\n", 'A'+i, s.Name, s.Version)
 	}

@@ -28,15 +28,18 @@ func TestReport(t *testing.T) {
 		}
 	}
 	f := s.Figures[0]
-	if f.Ratio.Median != 0.5 || f.Ratio.Max != 0.75 || f.Control.Median != 1 || f.Control.Max != 1.1 || f.Of[1].Median != 24 {
+	if f.Ratio.Median != 0.5 || f.Ratio.Max != 0.75 || f.Control.Median != 1 ||
+		f.Control.Max != 1.1 || f.Of[1].Median != 24 {
 		t.Fatalf("%+v", f)
 	}
-	r := &Report{Systems: []System{{Name: "one"}, {Name: "two"}, {Name: "one again"}}, Scenarios: []*Scenario{s, {Name: "bad", Error: "why"}}}
+	r := &Report{Systems: []System{{Name: "one"}, {Name: "two"}, {Name: "one again"}},
+		Scenarios: []*Scenario{s, {Name: "bad", Error: "why"}}}
 	var text, enc bytes.Buffer
 	if err := r.Table(&text); err != nil {
 		t.Fatal(err)
 	}
-	for _, want := range []string{"A = one", "server CPU per put", "12.0", "10.0 … 30.0", "0.50", "0.50 … 0.75", "1.00 … 1.10", "(disk)", "FAILED: why"} {
+	for _, want := range []string{"A = one", "server CPU per put", "12.0", "10.0 … 30.0", "0.50",
+		"0.50 … 0.75", "1.00 … 1.10", "(disk)", "FAILED: why"} {
 		if !strings.Contains(text.String(), want) {
 			t.Errorf("no %q in\n%s", want, text.String())
 		}
@@ -49,7 +52,8 @@ func TestReport(t *testing.T) {
 			Figures []struct{ Values [][]float64 }
 		}
 	}
-	if err := json.Unmarshal(enc.Bytes(), &back); err != nil || back.Scenarios[0].Figures[0].Values[1][1] != 40 {
+	if err := json.Unmarshal(enc.Bytes(), &back); err != nil ||
+		back.Scenarios[0].Figures[0].Values[1][1] != 40 {
 		t.Fatalf("%v %s", err, enc.String())
 	}
 }
@@ -85,7 +89,8 @@ func TestChart(t *testing.T) {
 		}
 	}
 	c := s.Chart([]System{{Name: "one"}, {Name: "two"}, {Name: "two again"}})
-	if len(c.Lines) != 2 || c.Lines[1].Name != "two, put" || len(c.Lines[1].Points) != 2 || c.Lines[1].Points[1] != (chart.Point{X: 100, Y: 101, Low: 100, High: 102}) {
+	if len(c.Lines) != 2 || c.Lines[1].Name != "two, put" || len(c.Lines[1].Points) != 2 ||
+		c.Lines[1].Points[1] != (chart.Point{X: 100, Y: 101, Low: 100, High: 102}) {
 		t.Fatalf("%+v", c)
 	}
 	if (&Scenario{Figures: s.Figures}).Chart([]System{{Name: "one"}}) != nil {

@@ -11,8 +11,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// DiskProbe writes 4 KiB and syncs it, repeatedly with a pause, concurrently with everything else that uses the
-// file system, so that a stall of the disk is not taken for one of a server.
+// DiskProbe writes 4 KiB and syncs it, repeatedly with a pause, concurrently with everything else
+// that uses the file system, so that a stall of the disk is not taken for one of a server.
 type DiskProbe struct {
 	path string
 	stop chan struct{}
@@ -24,7 +24,8 @@ type DiskProbe struct {
 
 // StartDiskProbe begins probing the file system of dir: once at least, and then once per pause.
 func StartDiskProbe(dir string, pause time.Duration) (*DiskProbe, error) {
-	p := &DiskProbe{path: filepath.Join(dir, "disk-probe"), stop: make(chan struct{}), done: make(chan struct{})}
+	p := &DiskProbe{path: filepath.Join(dir, "disk-probe"), stop: make(chan struct{}),
+		done: make(chan struct{})}
 	f, err := os.OpenFile(p.path, os.O_CREATE|os.O_RDWR|os.O_TRUNC, 0o600)
 	if err != nil {
 		return nil, err

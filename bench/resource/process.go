@@ -39,7 +39,8 @@ func ReadCPU(pid int) (CPU, error) {
 	if err1 != nil || err2 != nil {
 		return CPU{}, fmt.Errorf("/proc/%d/stat: times %q and %q", pid, f[11], f[12])
 	}
-	c := CPU{User: time.Duration(user) * time.Second / ticks, System: time.Duration(system) * time.Second / ticks}
+	c := CPU{User: time.Duration(user) * time.Second / ticks,
+		System: time.Duration(system) * time.Second / ticks}
 	c.threads = make(map[string]int64)
 	names, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/schedstat", pid))
 	if err != nil {
@@ -48,7 +49,7 @@ func ReadCPU(pid int) (CPU, error) {
 	for _, name := range names {
 		b, err := os.ReadFile(name)
 		if err != nil {
-			continue // the thread ended meanwhile
+			continue // the thread has ended
 		}
 		first, _, _ := strings.Cut(string(b), " ")
 		if n, err := strconv.ParseInt(first, 10, 64); err == nil {
@@ -60,7 +61,7 @@ func ReadCPU(pid int) (CPU, error) {
 
 // Since is the time used between before and c. The total is the scheduler's own, in nanoseconds,
 // unless a thread ended between the two, whose time only the ticks of 10 ms still have; the
-// division into user and system is always that of the ticks.
+// division into user and system always comes from the ticks.
 func (c CPU) Since(before CPU) (total, user, system time.Duration) {
 	user, system = c.User-before.User, c.System-before.System
 	var sum int64
@@ -79,7 +80,7 @@ func (c CPU) Since(before CPU) (total, user, system time.Duration) {
 	return time.Duration(sum), user, system
 }
 
-// Memory is what a process holds, in bytes.
+// Memory is the memory of a process, in bytes.
 type Memory struct {
 	Anon  int64 // anonymous: heap, stacks
 	Total int64 // all that is resident, mapped files too

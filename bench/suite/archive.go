@@ -19,7 +19,8 @@ import (
 
 func archiveScenarios() []Scenario {
 	return []Scenario{
-		{Name: "put-archive", About: "2,000 puts/s with an archive in a directory in memory, as it is not on the disk of the data, compared with puts to a server without; each twice, in turns; etcd has none: -b none", VigilOnly: true, Run: putArchive},
+		{Name: "put-archive",
+			About: "2,000 puts/s with an archive in a directory in memory, as it is not on the disk of the data, compared with puts to a server without; each twice, in turns; etcd has none: -b none", VigilOnly: true, Run: putArchive},
 	}
 }
 
@@ -55,7 +56,8 @@ type archived struct {
 func (e *Env) archivedNow(ctx context.Context) (a archived, err error) {
 	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
 	defer cancel()
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+e.server.Addr+"/debug/archive", nil)
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet,
+		"http://"+e.server.Addr+"/debug/archive", nil)
 	if err != nil {
 		return a, err
 	}
@@ -72,7 +74,8 @@ func (e *Env) archivedNow(ctx context.Context) (a archived, err error) {
 	return a, json.NewDecoder(io.LimitReader(resp.Body, 1<<20)).Decode(&a)
 }
 
-// awaitArchived waits until the archive has a state and all that was written, and returns what the server says then.
+// awaitArchived waits until the archive has a state and all that was written, and returns what the
+// server says then.
 func (e *Env) awaitArchived(ctx context.Context) (archived, error) {
 	ctx, cancel := context.WithTimeout(ctx, time.Minute)
 	defer cancel()
@@ -97,7 +100,8 @@ type archiveTurn struct {
 	sent   archived
 }
 
-// bucketDir returns a new directory for an archive: in memory if the system has a place for it, else below the one that is given.
+// bucketDir returns a new directory for an archive: in memory if the system has a place for it,
+// else below the one that is given.
 func bucketDir(other string) (string, error) {
 	parent := "/dev/shm"
 	if _, err := os.Stat(parent); err != nil {
@@ -109,7 +113,8 @@ func bucketDir(other string) (string, error) {
 }
 
 // archiveTurn runs puts against a new server, with an archive or without.
-func (e *Env) archiveTurn(ctx context.Context, rate float64, dir string, with bool) (*archiveTurn, error) {
+func (e *Env) archiveTurn(ctx context.Context, rate float64, dir string,
+	with bool) (*archiveTurn, error) {
 	if e.server != nil {
 		if err := e.stop(); err != nil {
 			return nil, err
@@ -145,7 +150,8 @@ func (e *Env) archiveTurn(ctx context.Context, rate float64, dir string, with bo
 			return nil, err
 		}
 	}
-	p, err := load.Start(cs, rate, func(slot int) load.Op { return newNoise(slot, e.Params.ValueSize) }, nil)
+	p, err := load.Start(cs, rate,
+		func(slot int) load.Op { return newNoise(slot, e.Params.ValueSize) }, nil)
 	if err != nil {
 		return nil, err
 	}
@@ -196,7 +202,8 @@ func putArchive(ctx context.Context, e *Env) ([]Figure, error) {
 		if turn == 1 {
 			e.ProfileTo = profile
 		}
-		t, err := e.archiveTurn(ctx, rate, filepath.Join(e.Dir, fmt.Sprint("turn", turn)), turn%2 == 1)
+		t, err := e.archiveTurn(ctx, rate,
+			filepath.Join(e.Dir, fmt.Sprint("turn", turn)), turn%2 == 1)
 		if err != nil {
 			return nil, err
 		}
@@ -209,14 +216,19 @@ func putArchive(ctx context.Context, e *Env) ([]Figure, error) {
 		cpu[turn%2] += t.usage.CPU
 		ops[turn%2] += t.result.Ops
 	}
-	c := compared{without: without, with: with, last: last[1].result, usage: last[1].usage, rssWithout: last[0].usage.Memory.Anon}
+	c := compared{without: without, with: with, last: last[1].result, usage: last[1].usage,
+		rssWithout: last[0].usage.Memory.Anon}
 	f := c.figures()
 	written := float64(last[1].puts) * float64(len(appendKey(nil, 0))+e.Params.ValueSize)
 	sent := last[1].sent
 	return append([]Figure{
-		{Name: "bytes sent per byte of keys and values", Value: float64(sent.Bytes) / written, Better: Lower},
-		{Name: "bytes of entries per byte of keys and values", Value: float64(sent.EntryBytes) / written, Better: Lower},
-		{Name: "objects a second", Value: float64(sent.Objects) * rate / float64(last[1].puts), Better: Lower},
-		{Name: "server CPU per put, with ÷ without", Value: perOp(cpu[1], ops[1]) / max(perOp(cpu[0], ops[0]), 0.001), Better: Lower},
+		{Name: "bytes sent per byte of keys and values", Value: float64(sent.Bytes) / written,
+			Better: Lower},
+		{Name: "bytes of entries per byte of keys and values",
+			Value: float64(sent.EntryBytes) / written, Better: Lower},
+		{Name: "objects a second", Value: float64(sent.Objects) * rate / float64(last[1].puts),
+			Better: Lower},
+		{Name: "server CPU per put, with ÷ without",
+			Value: perOp(cpu[1], ops[1]) / max(perOp(cpu[0], ops[0]), 0.001), Better: Lower},
 	}, f...), nil
 }

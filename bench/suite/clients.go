@@ -19,8 +19,10 @@ import (
 
 func clientScenarios() []Scenario {
 	return []Scenario{
-		{Name: "client-put", About: "puts by 50 goroutines through one client: vigil/client and clientv3, in turns, against one server", Run: clientPut},
-		{Name: "client-watch", About: "100 watchers of one key in one client, 300 puts/s: vigil/client and clientv3, in turns, against one server", Run: clientWatch},
+		{Name: "client-put",
+			About: "puts by 50 goroutines through one client: vigil/client and clientv3, in turns, against one server", Run: clientPut},
+		{Name: "client-watch",
+			About: "100 watchers of one key in one client, 300 puts/s: vigil/client and clientv3, in turns, against one server", Run: clientWatch},
 	}
 }
 
@@ -39,7 +41,8 @@ func (c vigilClient) put(ctx context.Context, key string, value []byte) error {
 	return err
 }
 
-func (c vigilClient) watch(ctx context.Context, key string, created func(), event func(int64)) error {
+func (c vigilClient) watch(ctx context.Context, key string, created func(),
+	event func(int64)) error {
 	w := c.Watch(ctx, key)
 	if _, err := w.Created(ctx); err != nil {
 		return err
@@ -63,7 +66,8 @@ func (c stockClient) put(ctx context.Context, key string, value []byte) error {
 	return err
 }
 
-func (c stockClient) watch(ctx context.Context, key string, created func(), event func(int64)) error {
+func (c stockClient) watch(ctx context.Context, key string, created func(),
+	event func(int64)) error {
 	for r := range c.Watch(ctx, key, clientv3.WithCreatedNotify()) {
 		if r.Created {
 			created()
@@ -86,7 +90,8 @@ func (e *Env) connectLibraries(ctx context.Context) (list [2]library, err error)
 	if err != nil {
 		return list, err
 	}
-	stock, err := clientv3.New(clientv3.Config{Endpoints: []string{e.server.Addr}, Logger: zap.NewNop()})
+	stock, err := clientv3.New(clientv3.Config{Endpoints: []string{e.server.Addr},
+		Logger: zap.NewNop()})
 	if err != nil {
 		_ = mine.Close()
 		return list, err
@@ -117,7 +122,8 @@ func (s *spent) measure(f func() (ops int64, err error)) error {
 }
 
 // measureTurns measures both libraries twice, in turns, and compares them.
-func (e *Env) measureTurns(per string, part func(which int) (ops int64, err error)) ([]Figure, error) {
+func (e *Env) measureTurns(per string,
+	part func(which int) (ops int64, err error)) ([]Figure, error) {
 	var used [2]spent
 	for _, which := range []int{0, 1, 1, 0} {
 		if err := used[which].measure(func() (int64, error) { return part(which) }); err != nil {
@@ -133,14 +139,19 @@ func (e *Env) measureTurns(per string, part func(which int) (ops int64, err erro
 			better = Lower
 		}
 		f = append(f,
-			Figure{Name: name + " CPU per " + per, Unit: "µs", Value: perOp(u.cpu, u.ops), Better: better},
-			Figure{Name: name + " allocations per " + per, Value: float64(u.allocated) / n, Better: better},
-			Figure{Name: name + " bytes allocated per " + per, Unit: "B", Value: float64(u.bytes) / n, Better: better})
+			Figure{Name: name + " CPU per " + per, Unit: "µs", Value: perOp(u.cpu, u.ops),
+				Better: better},
+			Figure{Name: name + " allocations per " + per, Value: float64(u.allocated) / n,
+				Better: better},
+			Figure{Name: name + " bytes allocated per " + per, Unit: "B",
+				Value: float64(u.bytes) / n, Better: better})
 	}
 	share := func(what string, a, b float64) Figure {
 		return Figure{Name: "vigil/client ÷ clientv3, " + what, Value: a / b, Better: Lower}
 	}
-	return append(f, share("CPU", f[0].Value, f[3].Value), share("allocations", f[1].Value, f[4].Value), share("bytes allocated", f[2].Value, f[5].Value)), nil
+	return append(f, share("CPU", f[0].Value, f[3].Value),
+		share("allocations", f[1].Value, f[4].Value),
+		share("bytes allocated", f[2].Value, f[5].Value)), nil
 }
 
 func clientPut(ctx context.Context, e *Env) (f []Figure, err error) {
@@ -200,7 +211,8 @@ func clientPut(ctx context.Context, e *Env) (f []Figure, err error) {
 			return nil, err
 		}
 	}
-	f, err = e.measureTurns("put", func(which int) (int64, error) { return run(which, e.Params.Duration/2) })
+	f, err = e.measureTurns("put",
+		func(which int) (int64, error) { return run(which, e.Params.Duration/2) })
 	if err != nil {
 		return nil, err
 	}
@@ -228,7 +240,8 @@ func clientWatch(ctx context.Context, e *Env) (f []Figure, err error) {
 		return nil, err
 	}
 	fill := newFiller(e.Params.ValueSize)
-	p, err := load.Start(cs, rate, func(slot int) load.Op { return newPutter(slot, 1, e.Params.ValueSize, fill) }, nil)
+	p, err := load.Start(cs, rate,
+		func(slot int) load.Op { return newPutter(slot, 1, e.Params.ValueSize, fill) }, nil)
 	if err != nil {
 		return nil, err
 	}

@@ -13,35 +13,44 @@ import (
 
 func costScenarios() []Scenario {
 	return []Scenario{
-		{Name: "cost-by-keys", Axis: "keys in the store", About: "puts and gets over 10 thousand to 10 million x scale keys with values of 64 bytes, 1,000 in flight", Run: costByKeys},
-		{Name: "cost-by-connections", Axis: "connections", About: "puts and gets on 10 to 4,000 connections, 1,000 in flight at least", Run: costByConnections},
-		{Name: "cost-by-value", Axis: "bytes in a value", About: "puts and gets of values of 16 bytes to 64 KiB on 100 connections, 200 in flight", Run: costByValue},
+		{Name: "cost-by-keys", Axis: "keys in the store",
+			About: "puts and gets over 10 thousand to 10 million x scale keys with values of 64 bytes, 1,000 in flight", Run: costByKeys},
+		{Name: "cost-by-connections", Axis: "connections",
+			About: "puts and gets on 10 to 4,000 connections, 1,000 in flight at least",
+			Run:   costByConnections},
+		{Name: "cost-by-value", Axis: "bytes in a value",
+			About: "puts and gets of values of 16 bytes to 64 KiB on 100 connections, 200 in flight", Run: costByValue},
 	}
 }
 
 // measureCost measures a put and a get over keys [0, keys), which exist.
-func (e *Env) measureCost(ctx context.Context, cs load.Conns, inflight, keys, size int, fill filler, at string, x float64) ([]Figure, error) {
+func (e *Env) measureCost(ctx context.Context, cs load.Conns, inflight, keys, size int, fill filler,
+	at string, x float64) ([]Figure, error) {
 	from, err := e.revision(ctx, cs[0])
 	if err != nil {
 		return nil, err
 	}
 	m := e.meter()
-	r, _, err := e.measureClosedOn(ctx, m, "", cs, inflight, "put", func(slot int) load.Op { return newPutter(slot, keys, size, fill) })
+	r, _, err := e.measureClosedOn(ctx, m, "", cs, inflight, "put",
+		func(slot int) load.Op { return newPutter(slot, keys, size, fill) })
 	if err != nil {
 		return nil, err
 	}
 	if err := e.checkWrites(ctx, cs[0], from, r.All); err != nil {
 		return nil, err
 	}
-	f := []Figure{{Name: "server CPU per put, " + at, Unit: "µs", Value: perOp(m.usage.CPU, r.Ops), Better: Lower, Line: "put", X: x}}
+	f := []Figure{{Name: "server CPU per put, " + at, Unit: "µs", Value: perOp(m.usage.CPU, r.Ops),
+		Better: Lower, Line: "put", X: x}}
 	m = e.meter()
 	r, _, err = e.measureClosedOn(ctx, m, "", cs, inflight, "get", func(slot int) load.Op {
-		return &getter{keys: keys, size: size, fill: fill, rng: rand.New(rand.NewPCG(uint64(slot), 4))}
+		return &getter{keys: keys, size: size, fill: fill,
+			rng: rand.New(rand.NewPCG(uint64(slot), 4))}
 	})
 	if err != nil {
 		return nil, err
 	}
-	return append(f, Figure{Name: "server CPU per get, " + at, Unit: "µs", Value: perOp(m.usage.CPU, r.Ops), Better: Lower, Line: "get", X: x}), nil
+	return append(f, Figure{Name: "server CPU per get, " + at, Unit: "µs",
+		Value: perOp(m.usage.CPU, r.Ops), Better: Lower, Line: "get", X: x}), nil
 }
 
 func costByKeys(ctx context.Context, e *Env) ([]Figure, error) {
@@ -63,13 +72,15 @@ func costByKeys(ctx context.Context, e *Env) ([]Figure, error) {
 		base := int(next.Load())
 		next.Store(0)
 		_, err := load.Closed(ctx, cs[:8], 2, load.Window{}, func(int) load.Op {
-			return &filling{next: &next, keys: len(order), size: size, per: per, fill: fill, value: make([]byte, size), name: func(i int) int { return base + order[i] }}
+			return &filling{next: &next, keys: len(order), size: size, per: per, fill: fill,
+				value: make([]byte, size), name: func(i int) int { return base + order[i] }}
 		})
 		if err != nil {
 			return nil, fmt.Errorf("loading %d keys: %w", keys, err)
 		}
 		next.Store(int64(keys))
-		more, err := e.measureCost(ctx, cs, perConn, keys, size, fill, fmt.Sprintf("%d keys", keys), float64(keys))
+		more, err := e.measureCost(ctx, cs, perConn, keys, size, fill,
+			fmt.Sprintf("%d keys", keys), float64(keys))
 		if err != nil {
 			return nil, err
 		}
@@ -77,8 +88,10 @@ func costByKeys(ctx context.Context, e *Env) ([]Figure, error) {
 	}
 	first, last := f[:2], f[len(f)-2:]
 	return append(f,
-		Figure{Name: "put, most keys ÷ fewest", Value: last[0].Value / first[0].Value, Better: Lower},
-		Figure{Name: "get, most keys ÷ fewest", Value: last[1].Value / first[1].Value, Better: Lower}), nil
+		Figure{Name: "put, most keys ÷ fewest", Value: last[0].Value / first[0].Value,
+			Better: Lower},
+		Figure{Name: "get, most keys ÷ fewest", Value: last[1].Value / first[1].Value,
+			Better: Lower}), nil
 }
 
 func costByConnections(ctx context.Context, e *Env) ([]Figure, error) {
@@ -96,7 +109,8 @@ func costByConnections(ctx context.Context, e *Env) ([]Figure, error) {
 		if err != nil {
 			return nil, err
 		}
-		more, err := e.measureCost(ctx, cs, max(1000/conns, 1), spread, size, fill, fmt.Sprintf("%d connections", conns), float64(conns))
+		more, err := e.measureCost(ctx, cs, max(1000/conns, 1), spread, size, fill,
+			fmt.Sprintf("%d connections", conns), float64(conns))
 		cs.Close()
 		if err != nil {
 			return nil, err
@@ -121,7 +135,8 @@ func costByValue(ctx context.Context, e *Env) ([]Figure, error) {
 		if err := e.loadKeys(ctx, keys, size, fill); err != nil {
 			return nil, err
 		}
-		more, err := e.measureCost(ctx, cs, inflight, keys, size, fill, fmt.Sprintf("%d bytes", size), float64(size))
+		more, err := e.measureCost(ctx, cs, inflight, keys, size, fill,
+			fmt.Sprintf("%d bytes", size), float64(size))
 		if err != nil {
 			return nil, err
 		}

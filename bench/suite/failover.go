@@ -15,11 +15,13 @@ import (
 )
 
 func failoverScenarios() []Scenario {
-	return []Scenario{{Name: "failover-kill", About: "kill -9 of the leader of three, 20 times, with 200 puts/s at the two others: the time to the first put that was due " +
-		"after it", Run: failoverKill}}
+	return []Scenario{{Name: "failover-kill",
+		About: "kill -9 of the leader of three, 20 times, with 200 puts/s at the two others: the time to the first put that was due " +
+			"after it", Run: failoverKill}}
 }
 
-// awaited is the first success among the puts that were due after a moment. Times are nanoseconds since base.
+// awaited is the first success among the puts that were due after a moment. Times are nanoseconds
+// since base.
 type awaited struct {
 	base         time.Time
 	since, first atomic.Int64
@@ -62,18 +64,21 @@ func failoverKill(ctx context.Context, e *Env) ([]Figure, error) {
 		answered += r.Ops
 	}
 	f := []Figure{
-		{Name: "kill to first put, median", Unit: "ms", Value: micros(took.Quantile(0.5)) / 1e3, Better: Lower},
-		{Name: "kill to first put, longest", Unit: "ms", Value: micros(took.Max()) / 1e3, Better: Lower},
+		{Name: "kill to first put, median", Unit: "ms", Value: micros(took.Quantile(0.5)) / 1e3,
+			Better: Lower},
+		{Name: "kill to first put, longest", Unit: "ms", Value: micros(took.Max()) / 1e3,
+			Better: Lower},
 		{Name: "failed puts", Value: float64(failed), Better: Lower},
 		{Name: "answered puts", Value: float64(answered)},
 	}
 	return append(f, latencies("put", &all)...), nil
 }
 
-// killLeader kills the leader, starts it again and waits until it has what the others have. It returns the time until the
-// first put and the answers to all puts.
+// killLeader kills the leader, starts it again and waits until it has what the others have. It
+// returns the time until the first put and the answers to all puts.
 func (e *Env) killLeader(ctx context.Context) (time.Duration, *load.Result, error) {
-	const rate, before, after, patience = 200, 300 * time.Millisecond, 500 * time.Millisecond, 30 * time.Second
+	const rate, before, after, patience = 200, 300 * time.Millisecond, 500 * time.Millisecond,
+		30 * time.Second
 	var cs load.Conns
 	defer func() { cs.Close() }()
 	for _, s := range e.others {

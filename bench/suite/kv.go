@@ -19,20 +19,26 @@ const (
 
 func kvScenarios() []Scenario {
 	return []Scenario{
-		{Name: "put-sequential", About: "one connection, one put at a time", Run: func(ctx context.Context, e *Env) ([]Figure, error) {
-			return puts(ctx, e, 1, 1)
-		}},
-		{Name: "put-pipelined", About: "puts on 100 connections, 1,000 in flight", Run: func(ctx context.Context, e *Env) ([]Figure, error) {
-			return puts(ctx, e, manyConns, perConn)
-		}},
+		{Name: "put-sequential", About: "one connection, one put at a time",
+			Run: func(ctx context.Context, e *Env) ([]Figure, error) {
+				return puts(ctx, e, 1, 1)
+			}},
+		{Name: "put-pipelined", About: "puts on 100 connections, 1,000 in flight",
+			Run: func(ctx context.Context, e *Env) ([]Figure, error) {
+				return puts(ctx, e, manyConns, perConn)
+			}},
 		{Name: "put-open", About: "1,000 puts/s in an open loop on 20 connections", Run: putOpen},
 		{Name: "cas-txn", About: "Kubernetes-shaped updates (if mod_revision = X then put else range), 20 connections, 200 in flight", Run: casTxn},
-		{Name: "get-linearizable", About: "linearizable gets of one key on 100 connections, 1,000 in flight", Run: func(ctx context.Context, e *Env) ([]Figure, error) {
-			return gets(ctx, e, false)
-		}},
-		{Name: "get-serializable", About: "serializable gets of one key on 100 connections, 1,000 in flight", Run: func(ctx context.Context, e *Env) ([]Figure, error) {
-			return gets(ctx, e, true)
-		}},
+		{Name: "get-linearizable",
+			About: "linearizable gets of one key on 100 connections, 1,000 in flight",
+			Run: func(ctx context.Context, e *Env) ([]Figure, error) {
+				return gets(ctx, e, false)
+			}},
+		{Name: "get-serializable",
+			About: "serializable gets of one key on 100 connections, 1,000 in flight",
+			Run: func(ctx context.Context, e *Env) ([]Figure, error) {
+				return gets(ctx, e, true)
+			}},
 	}
 }
 
@@ -71,7 +77,8 @@ func putOpen(ctx context.Context, e *Env) ([]Figure, error) {
 		return nil, err
 	}
 	fill := newFiller(e.Params.ValueSize)
-	p, err := load.Start(cs, 1000, func(slot int) load.Op { return newPutter(slot, spread, e.Params.ValueSize, fill) }, nil)
+	p, err := load.Start(cs, 1000,
+		func(slot int) load.Op { return newPutter(slot, spread, e.Params.ValueSize, fill) }, nil)
 	if err != nil {
 		return nil, err
 	}
@@ -101,7 +108,8 @@ func gets(ctx context.Context, e *Env, serializable bool) ([]Figure, error) {
 		return nil, err
 	}
 	_, f, err := e.measureClosed(ctx, cs, perConn, "get", func(slot int) load.Op {
-		return &getter{keys: spread, size: e.Params.ValueSize, serializable: serializable, fill: fill, rng: rand.New(rand.NewPCG(uint64(slot), 4))}
+		return &getter{keys: spread, size: e.Params.ValueSize, serializable: serializable,
+			fill: fill, rng: rand.New(rand.NewPCG(uint64(slot), 4))}
 	})
 	return f, err
 }
@@ -131,7 +139,8 @@ func (u *updater) Check(msg []byte) error {
 		return err
 	}
 	if !a.Succeeded || a.Responses != 1 || a.Header.Revision <= u.revs[u.i] {
-		return fmt.Errorf("update of %s at %d: succeeded %v, %d responses, revision %d", u.key, u.revs[u.i], a.Succeeded, a.Responses, a.Header.Revision)
+		return fmt.Errorf("update of %s at %d: succeeded %v, %d responses, revision %d", u.key,
+			u.revs[u.i], a.Succeeded, a.Responses, a.Header.Revision)
 	}
 	u.revs[u.i] = a.Header.Revision
 	return nil
@@ -152,7 +161,8 @@ func casTxn(ctx context.Context, e *Env) ([]Figure, error) {
 	}
 	fill := newFiller(e.Params.ValueSize)
 	r, f, err := e.measureClosed(ctx, cs, inflight, "txn", func(slot int) load.Op {
-		return &updater{from: slot * keys, keys: keys, size: e.Params.ValueSize, fill: fill, rng: rand.New(rand.NewPCG(uint64(slot), 5)),
+		return &updater{from: slot * keys, keys: keys, size: e.Params.ValueSize, fill: fill,
+			rng:  rand.New(rand.NewPCG(uint64(slot), 5)),
 			revs: make([]int64, keys), value: make([]byte, e.Params.ValueSize)}
 	})
 	if err != nil {

@@ -11,8 +11,11 @@ import (
 
 func leaseScenarios() []Scenario {
 	return []Scenario{
-		{Name: "lease-grant", About: "grants of leases on 100 connections, 1,000 in flight", Run: grants},
-		{Name: "lease-keepalive", About: "keep-alives of 1,000 leases, each on its own stream, on 100 connections", Run: keepAlives},
+		{Name: "lease-grant",
+			About: "grants of leases on 100 connections, 1,000 in flight", Run: grants},
+		{Name: "lease-keepalive",
+			About: "keep-alives of 1,000 leases, each on its own stream, on 100 connections",
+			Run:   keepAlives},
 	}
 }
 
@@ -31,7 +34,8 @@ func (g *grantor) Check(msg []byte) error {
 		return err
 	}
 	if a.ID == 0 || a.ID == g.last || a.TTL != leaseTTL || a.Error != "" {
-		return fmt.Errorf("grant answered with id %x after %x, TTL %d, error %q", a.ID, g.last, a.TTL, a.Error)
+		return fmt.Errorf("grant answered with id %x after %x, TTL %d, error %q", a.ID, g.last,
+			a.TTL, a.Error)
 	}
 	g.last = a.ID
 	return nil
@@ -45,7 +49,8 @@ func grants(ctx context.Context, e *Env) ([]Figure, error) {
 	if err != nil {
 		return nil, err
 	}
-	_, f, err := e.measureClosed(ctx, cs, perConn, "grant", func(int) load.Op { return new(grantor) })
+	_, f, err := e.measureClosed(ctx, cs, perConn, "grant",
+		func(int) load.Op { return new(grantor) })
 	return f, err
 }
 
@@ -86,6 +91,7 @@ func keepAlives(ctx context.Context, e *Env) ([]Figure, error) {
 		}
 		ids[i] = a.ID
 	}
-	_, f, err := e.measureClosedOn(ctx, e.meter(), api.LeaseKeepAlive, cs, perConn, "keep-alive", func(slot int) load.Op { return &keeper{ids[slot]} })
+	_, f, err := e.measureClosedOn(ctx, e.meter(), api.LeaseKeepAlive, cs, perConn, "keep-alive",
+		func(slot int) load.Op { return &keeper{ids[slot]} })
 	return f, err
 }

@@ -22,10 +22,14 @@ import (
 
 func memberScenarios() []Scenario {
 	return []Scenario{
-		{Name: "members-put", About: "puts at all three members, 99 connections, 990 in flight; CPU and memory are the sum of the members", Run: membersPut},
-		{Name: "members-get", About: "linearizable gets at all three members, 99 connections, 990 in flight; CPU and memory are the sum of the members", Run: membersGet},
-		{Name: "follower-away", About: "three members under 500 puts/s; one comes back that missed 1 million x scale revisions of 200,000 x scale keys", Run: followerAway},
-		{Name: "follower-replaced", About: "three members with 1 million x scale revisions of 200,000 x scale keys under 500 puts/s; one is removed, and added with an empty disk", Run: followerReplaced},
+		{Name: "members-put",
+			About: "puts at all three members, 99 connections, 990 in flight; CPU and memory are the sum of the members", Run: membersPut},
+		{Name: "members-get",
+			About: "linearizable gets at all three members, 99 connections, 990 in flight; CPU and memory are the sum of the members", Run: membersGet},
+		{Name: "follower-away",
+			About: "three members under 500 puts/s; one comes back that missed 1 million x scale revisions of 200,000 x scale keys", Run: followerAway},
+		{Name: "follower-replaced",
+			About: "three members with 1 million x scale revisions of 200,000 x scale keys under 500 puts/s; one is removed, and added with an empty disk", Run: followerReplaced},
 	}
 }
 
@@ -56,9 +60,10 @@ func membersPut(ctx context.Context, e *Env) ([]Figure, error) {
 		return nil, err
 	}
 	fill := newFiller(e.Params.ValueSize)
-	r, f, err := e.measureClosedOn(ctx, e.meterAll(), "", cs, perConn, "put", func(slot int) load.Op {
-		return newPutter(slot, spread, e.Params.ValueSize, fill)
-	})
+	r, f, err := e.measureClosedOn(ctx, e.meterAll(), "", cs, perConn, "put",
+		func(slot int) load.Op {
+			return newPutter(slot, spread, e.Params.ValueSize, fill)
+		})
 	if err != nil {
 		return nil, err
 	}
@@ -77,9 +82,11 @@ func membersGet(ctx context.Context, e *Env) ([]Figure, error) {
 	if err != nil {
 		return nil, err
 	}
-	_, f, err := e.measureClosedOn(ctx, e.meterAll(), "", cs, perConn, "get", func(slot int) load.Op {
-		return &getter{keys: spread, size: e.Params.ValueSize, fill: fill, rng: rand.New(rand.NewPCG(uint64(slot), 4))}
-	})
+	_, f, err := e.measureClosedOn(ctx, e.meterAll(), "", cs, perConn, "get",
+		func(slot int) load.Op {
+			return &getter{keys: spread, size: e.Params.ValueSize, fill: fill,
+				rng: rand.New(rand.NewPCG(uint64(slot), 4))}
+		})
 	return f, err
 }
 
@@ -116,16 +123,20 @@ func (e *Env) startGroup(ctx context.Context) error {
 	return errors.New("no member leads")
 }
 
-func (e *Env) startMember(seat *target.Seat, cluster string, existing bool) (*target.Server, error) {
+func (e *Env) startMember(seat *target.Seat, cluster string,
+	existing bool) (*target.Server, error) {
 	dir := filepath.Join(e.Dir, seat.Name)
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, err
 	}
-	return e.Launcher.Start(e.Build, target.Config{Dir: dir, Profile: e.ProfileTo != "", Args: e.Args, Seat: seat, Cluster: cluster, Existing: existing})
+	return e.Launcher.Start(e.Build,
+		target.Config{Dir: dir, Profile: e.ProfileTo != "", Args: e.Args, Seat: seat,
+			Cluster: cluster, Existing: existing})
 }
 
 // callOnce calls one member.
-func (e *Env) callOnce(ctx context.Context, s *target.Server, method string, msg []byte) ([]byte, error) {
+func (e *Env) callOnce(ctx context.Context, s *target.Server, method string,
+	msg []byte) ([]byte, error) {
 	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
 	defer cancel()
 	cs, err := load.Dial(ctx, s.Addr, 1, grpcconn.Options{})
@@ -166,14 +177,16 @@ func (e *Env) awaitInSync(ctx context.Context, p *load.Pacer, s *target.Server) 
 		default:
 		}
 		if err := p.Wait(ctx, 20*time.Millisecond); err != nil {
-			return fmt.Errorf("the member is at revision %d, the leader was at %d: %w, %w", st.Header.Revision, lead.Header.Revision, err, last)
+			return fmt.Errorf("the member is at revision %d, the leader was at %d: %w, %w",
+				st.Header.Revision, lead.Header.Revision, err, last)
 		}
 	}
 }
 
 // sentTo is how many bytes the leader has sent to a member.
 func (e *Env) sentTo(ctx context.Context, id uint64) (float64, error) {
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+e.server.Addr+"/metrics", nil)
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet,
+		"http://"+e.server.Addr+"/metrics", nil)
 	if err != nil {
 		return 0, err
 	}
@@ -194,9 +207,11 @@ func (e *Env) sentTo(ctx context.Context, id uint64) (float64, error) {
 	return 0, lines.Err() // nothing yet
 }
 
-// measureReturn measures what it costs clients that a member comes back: started begins that, and returns the member with its id. had
-// is what the leader has sent to that before. Puts go to the leader and to the member that stayed.
-func (e *Env) measureReturn(ctx context.Context, keys int, fill filler, had float64, started func() (*target.Server, uint64, error)) ([]Figure, error) {
+// measureReturn measures what it costs clients that a member comes back: started begins that, and
+// returns the member with its id. had is what the leader has sent to that before. Puts go to the
+// leader and to the member that stayed.
+func (e *Env) measureReturn(ctx context.Context, keys int, fill filler, had float64,
+	started func() (*target.Server, uint64, error)) ([]Figure, error) {
 	const rate = 500
 	var cs load.Conns
 	for _, s := range append([]*target.Server{e.server}, e.others...) {
@@ -207,7 +222,9 @@ func (e *Env) measureReturn(ctx context.Context, keys int, fill filler, had floa
 		e.conns = append(e.conns, more)
 		cs = append(cs, more...)
 	}
-	p, err := load.Start(cs, rate, func(slot int) load.Op { return newPutter(slot, keys, e.Params.ValueSize, fill) }, load.Refuses)
+	p, err := load.Start(cs, rate,
+		func(slot int) load.Op { return newPutter(slot, keys, e.Params.ValueSize, fill) },
+		load.Refuses)
 	if err != nil {
 		return nil, err
 	}
@@ -261,8 +278,11 @@ func (e *Env) measureReturn(ctx context.Context, keys int, fill filler, had floa
 	f = append(f, latencies("put until in sync", &during.Latency)...)
 	f = append(f, latencies("put after", &after.Latency)...)
 	f = append(f,
-		Figure{Name: "put p99, until in sync ÷ before", Value: float64(during.Latency.Quantile(0.99)) / float64(before.Latency.Quantile(0.99)), Better: Lower},
-		Figure{Name: "leader CPU until in sync", Unit: "s", Value: m.usage.CPU.Seconds(), Better: Lower},
+		Figure{Name: "put p99, until in sync ÷ before",
+			Value:  float64(during.Latency.Quantile(0.99)) / float64(before.Latency.Quantile(0.99)),
+			Better: Lower},
+		Figure{Name: "leader CPU until in sync", Unit: "s", Value: m.usage.CPU.Seconds(),
+			Better: Lower},
 	)
 	f = append(f, rates(during)...)
 	return append(f, m.usage.auxiliary()...), nil
@@ -322,7 +342,8 @@ func followerReplaced(ctx context.Context, e *Env) ([]Figure, error) {
 		return nil, err
 	}
 	e.others = e.others[:1]
-	if err := e.changeMembers(ctx, api.MemberRemove, api.AppendMemberRemove(nil, st.Header.MemberID)); err != nil {
+	if err := e.changeMembers(ctx, api.MemberRemove,
+		api.AppendMemberRemove(nil, st.Header.MemberID)); err != nil {
 		return nil, err
 	}
 	if err := old.Stop(); err != nil {
@@ -333,7 +354,8 @@ func followerReplaced(ctx context.Context, e *Env) ([]Figure, error) {
 		return nil, err
 	}
 	return e.measureReturn(ctx, keys, fill, 0, func() (*target.Server, uint64, error) {
-		if err := e.changeMembers(ctx, api.MemberAdd, api.AppendMemberAdd(nil, "http://"+seat.Peer)); err != nil {
+		if err := e.changeMembers(ctx, api.MemberAdd,
+			api.AppendMemberAdd(nil, "http://"+seat.Peer)); err != nil {
 			return nil, 0, err
 		}
 		s, err := e.startMember(seat, cluster, true)

@@ -31,7 +31,7 @@ type meter struct {
 	usage usage
 }
 
-// usage is what was read.
+// usage holds the measurements of a run.
 type usage struct {
 	Wall                time.Duration
 	CPU, User, System   time.Duration
@@ -74,8 +74,8 @@ func (m *meter) readCPU() (list []resource.CPU, err error) {
 	return list, nil
 }
 
-// beginMetering starts measuring. If the run is to be profiled, so is what follows, for as long as the
-// parameters say a measured part lasts.
+// beginMetering starts measuring. If the run is to be profiled, so is what follows, for as long as
+// the parameters say a measured part lasts.
 func (m *meter) beginMetering() error {
 	var err error
 	if m.probe, err = resource.StartDiskProbe(m.e.Dir, m.e.Params.Pause); err != nil {
@@ -198,7 +198,8 @@ func (u *usage) cost(per string, n int64) []Figure {
 // memory is the server's.
 func (u *usage) memory() []Figure {
 	return []Figure{
-		{Name: "RSS anonymous, end", Unit: "MiB", Value: float64(u.Memory.Anon) / mib, Better: Lower},
+		{Name: "RSS anonymous, end", Unit: "MiB", Value: float64(u.Memory.Anon) / mib,
+			Better: Lower},
 		{Name: "RSS anonymous, peak", Unit: "MiB", Value: float64(u.PeakAnon) / mib, Better: Lower},
 		{Name: "RSS total, end", Unit: "MiB", Value: float64(u.Memory.Total) / mib, Better: Lower},
 	}
@@ -207,7 +208,8 @@ func (u *usage) memory() []Figure {
 // auxiliary returns the load of the machine by other programs, and the disk probe.
 func (u *usage) auxiliary() []Figure {
 	return []Figure{
-		{Name: "processors busy with other programs", Unit: "", Value: u.Others.Seconds() / u.Wall.Seconds(), Auxiliary: true},
+		{Name: "processors busy with other programs", Unit: "",
+			Value: u.Others.Seconds() / u.Wall.Seconds(), Auxiliary: true},
 		{Name: "disk probe p50", Unit: "µs", Value: micros(u.Disk.Quantile(0.5)), Auxiliary: true},
 		{Name: "disk probe max", Unit: "µs", Value: micros(u.Disk.Max()), Auxiliary: true},
 	}
@@ -219,18 +221,23 @@ func latencies(what string, h *hist.Hist) []Figure {
 		return Figure{Name: what + " " + name, Unit: "µs", Value: micros(d), Better: Lower}
 	}
 	return []Figure{
-		f("p50", h.Quantile(0.5)), f("p99", h.Quantile(0.99)), f("p99.9", h.Quantile(0.999)), f("max", h.Max()),
+		f("p50", h.Quantile(0.5)), f("p99", h.Quantile(0.99)), f("p99.9", h.Quantile(0.999)),
+		f("max", h.Max()),
 	}
 }
 
 // measureClosed runs a closed loop and gives its usual figures.
-func (e *Env) measureClosed(ctx context.Context, conns load.Conns, inflight int, per string, newOp func(slot int) load.Op) (*load.Result, []Figure, error) {
+func (e *Env) measureClosed(ctx context.Context, conns load.Conns, inflight int, per string,
+	newOp func(slot int) load.Op) (*load.Result, []Figure, error) {
 	return e.measureClosedOn(ctx, e.meter(), "", conns, inflight, per, newOp)
 }
 
-// measureClosedOn is closed with a meter, and with a method for requests that go to one stream of each slot.
-func (e *Env) measureClosedOn(ctx context.Context, m *meter, stream string, conns load.Conns, inflight int, per string, newOp func(slot int) load.Op) (*load.Result, []Figure, error) {
-	w := load.Window{Warmup: e.Params.Warmup, Duration: e.Params.Duration, Begin: m.beginMetering, End: m.endMetering}
+// measureClosedOn is closed with a meter, and with a method for requests that go to one stream of
+// each slot.
+func (e *Env) measureClosedOn(ctx context.Context, m *meter, stream string, conns load.Conns,
+	inflight int, per string, newOp func(slot int) load.Op) (*load.Result, []Figure, error) {
+	w := load.Window{Warmup: e.Params.Warmup, Duration: e.Params.Duration, Begin: m.beginMetering,
+		End: m.endMetering}
 	var r *load.Result
 	var err error
 	if stream == "" {
@@ -251,8 +258,10 @@ func (e *Env) measureClosedOn(ctx context.Context, m *meter, stream string, conn
 	return r, append(f, m.usage.auxiliary()...), nil
 }
 
-// measurePhase runs the pacer through its warm-up and one measured phase and gives its usual figures.
-func (e *Env) measurePhase(ctx context.Context, p *load.Pacer, per string) (*load.Result, *usage, []Figure, error) {
+// measurePhase runs the pacer through its warm-up and one measured phase and gives its usual
+// figures.
+func (e *Env) measurePhase(ctx context.Context, p *load.Pacer, per string) (*load.Result, *usage,
+	[]Figure, error) {
 	if err := p.Wait(ctx, e.Params.Warmup); err != nil {
 		return nil, nil, nil, err
 	}
@@ -281,7 +290,8 @@ func (e *Env) measurePhase(ctx context.Context, p *load.Pacer, per string) (*loa
 func rates(r *load.Result) []Figure {
 	return []Figure{
 		{Name: "offered rate", Unit: "/s", Value: r.Offered, Auxiliary: true},
-		{Name: "refused or timed out", Unit: "%", Value: 100 * float64(r.Refused) / max(float64(r.Refused+r.Ops), 1), Better: Lower},
+		{Name: "refused or timed out", Unit: "%",
+			Value: 100 * float64(r.Refused) / max(float64(r.Refused+r.Ops), 1), Better: Lower},
 		{Name: "achieved rate", Unit: "/s", Value: r.PerSecond(), Better: Higher},
 		{Name: "pacer late p99", Unit: "µs", Value: micros(r.Late.Quantile(0.99)), Auxiliary: true},
 	}

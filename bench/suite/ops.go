@@ -15,7 +15,7 @@ import (
 	"vigil/bench/resource"
 )
 
-// appendKey adds the name of key i, shaped like those of a Kubernetes API server.
+// appendKey adds the name of key i, shaped like the keys of a Kubernetes API server.
 func appendKey(b []byte, i int) []byte {
 	b = append(b, "/registry/pods/namespace-"...)
 	b = append(b, byte('0'+i/10%10), byte('0'+i%10), '/', 'p', 'o', 'd', '-')
@@ -49,7 +49,8 @@ func (f filler) fill(v []byte, i uint64) {
 
 // holds reports whether v is the value of number i.
 func (f filler) holds(v []byte, i uint64) bool {
-	return len(v) >= 8 && binary.BigEndian.Uint64(v) == i && bytes.Equal(v[8:], f[i%4096+8:][:len(v)-8])
+	return len(v) >= 8 && binary.BigEndian.Uint64(v) == i &&
+		bytes.Equal(v[8:], f[i%4096+8:][:len(v)-8])
 }
 
 // putter puts values under random keys of a number of keys. It stamps the values with the time the
@@ -68,7 +69,8 @@ type putter struct {
 }
 
 func newPutter(slot, keys, size int, f filler) *putter {
-	return &putter{keys: keys, size: size, fill: f, rng: rand.New(rand.NewPCG(uint64(slot), 3)), value: make([]byte, size)}
+	return &putter{keys: keys, size: size, fill: f, rng: rand.New(rand.NewPCG(uint64(slot), 3)),
+		value: make([]byte, size)}
 }
 
 // Due takes the time the next put is due.
@@ -117,7 +119,8 @@ func (g *getter) Next(buf []byte) (string, []byte, bool) {
 func (g *getter) Check(msg []byte) error {
 	var a api.RangeAnswer
 	err := a.Read(msg, func(kv *api.KeyValue) error {
-		if !bytes.Equal(kv.Key, g.key) || len(kv.Value) != g.size || !g.fill.holds(kv.Value, g.want) {
+		if !bytes.Equal(kv.Key, g.key) || len(kv.Value) != g.size ||
+			!g.fill.holds(kv.Value, g.want) {
 			return fmt.Errorf("get of %s gave %s with %d bytes", g.key, kv.Key, len(kv.Value))
 		}
 		return nil
@@ -164,7 +167,8 @@ func (f *filling) Check(msg []byte) error {
 		return err
 	}
 	if !a.Succeeded || a.Responses != f.n {
-		return fmt.Errorf("transaction of %d puts: succeeded %v, %d responses", f.n, a.Succeeded, a.Responses)
+		return fmt.Errorf("transaction of %d puts: succeeded %v, %d responses", f.n,
+			a.Succeeded, a.Responses)
 	}
 	return nil
 }
@@ -179,7 +183,8 @@ func (e *Env) loadKeys(ctx context.Context, n, size int, fill filler) error {
 	var next atomic.Int64
 	per := max(min(100, 512<<10/size), 1)
 	_, err = load.Closed(ctx, cs, 2, load.Window{}, func(int) load.Op {
-		return &filling{next: &next, keys: n, size: size, per: per, fill: fill, value: make([]byte, size)}
+		return &filling{next: &next, keys: n, size: size, per: per, fill: fill,
+			value: make([]byte, size)}
 	})
 	if err != nil {
 		return fmt.Errorf("loading %d keys: %w", n, err)
@@ -200,7 +205,7 @@ func (l limited) Next(buf []byte) (string, []byte, bool) {
 	return l.Op.Next(buf)
 }
 
-// writeHistory puts n values under random ones of the first keys, each at a revision of its own.
+// writeHistory puts n values under random ones of the first keys, each at its own revision.
 func (e *Env) writeHistory(ctx context.Context, n, keys, size int, fill filler) error {
 	cs, err := load.Dial(ctx, e.server.Addr, 20, grpcconn.Options{})
 	if err != nil {
@@ -258,15 +263,16 @@ func (absent) Check(msg []byte) error {
 	return err
 }
 
-// settleMemory brings the server's memory to where its collector keeps it when nothing more is live: between
-// collections a heap grows by garbage up to a bound. It does gets, which change no data, until
-// the resident memory stands still or for long enough.
+// settleMemory brings the server's memory to where its collector keeps it when nothing more is
+// live: between collections a heap grows by garbage up to a bound. It does gets, which change no
+// data, until the resident memory stands still or for long enough.
 func (e *Env) settleMemory(ctx context.Context, cs load.Conns) (m resource.Memory, err error) {
 	const gets, rounds, still = 20_000, 12, 2
 	for i, same := 0, 0; i < rounds && same < still; i++ {
 		var left atomic.Int64
 		left.Store(gets)
-		_, err = load.Closed(ctx, cs, 5, load.Window{}, func(int) load.Op { return limited{absent{}, &left} })
+		_, err = load.Closed(ctx, cs, 5, load.Window{},
+			func(int) load.Op { return limited{absent{}, &left} })
 		if err != nil {
 			return m, err
 		}

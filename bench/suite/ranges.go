@@ -19,20 +19,27 @@ func rangeScenarios() []Scenario {
 		{Name: "range-500", About: "linearizable ranges of 500 keys out of 100,000, 10 connections, 20 in flight", Run: func(ctx context.Context, e *Env) ([]Figure, error) {
 			return rangeSome(ctx, e, e.Params.ValueSize)
 		}},
-		{Name: "range-500-1k", About: "the same of values of 1 KiB", Run: func(ctx context.Context, e *Env) ([]Figure, error) {
-			return rangeSome(ctx, e, 1<<10)
-		}},
-		{Name: "count-100k", About: "counts of 100,000 keys, 10 connections, 20 in flight", Run: countAll},
-		{Name: "list-paged", About: "2 million x scale keys in pages of 500 at a pinned revision, with 1,000 puts/s going on", Run: func(ctx context.Context, e *Env) ([]Figure, error) {
-			return list(ctx, e, true, false)
-		}},
-		{Name: "list-paged-churn", About: "the same, the writes making and deleting keys in between", Run: func(ctx context.Context, e *Env) ([]Figure, error) {
-			return list(ctx, e, true, true)
-		}},
-		{Name: "list-paged-newest", About: "2 million x scale keys in pages of 500 with 1,000 puts/s going on, each page at the newest revision", Run: func(ctx context.Context, e *Env) ([]Figure, error) {
-			return list(ctx, e, false, false)
-		}},
-		{Name: "range-huge", About: "1 GiB x scale by unary ranges of five clients at once", Run: rangeHuge},
+		{Name: "range-500-1k", About: "the same of values of 1 KiB",
+			Run: func(ctx context.Context, e *Env) ([]Figure, error) {
+				return rangeSome(ctx, e, 1<<10)
+			}},
+		{Name: "count-100k", About: "counts of 100,000 keys, 10 connections, 20 in flight",
+			Run: countAll},
+		{Name: "list-paged",
+			About: "2 million x scale keys in pages of 500 at a pinned revision, with 1,000 puts/s going on", Run: func(ctx context.Context, e *Env) ([]Figure, error) {
+				return list(ctx, e, true, false)
+			}},
+		{Name: "list-paged-churn",
+			About: "the same, the writes making and deleting keys in between",
+			Run: func(ctx context.Context, e *Env) ([]Figure, error) {
+				return list(ctx, e, true, true)
+			}},
+		{Name: "list-paged-newest",
+			About: "2 million x scale keys in pages of 500 with 1,000 puts/s going on, each page at the newest revision", Run: func(ctx context.Context, e *Env) ([]Figure, error) {
+				return list(ctx, e, false, false)
+			}},
+		{Name: "range-huge", About: "1 GiB x scale by unary ranges of five clients at once",
+			Run: rangeHuge},
 	}
 }
 
@@ -60,7 +67,8 @@ func (r *ranger) Check(msg []byte) error {
 	var a api.RangeAnswer
 	i := r.first
 	err := a.Read(msg, func(kv *api.KeyValue) error {
-		if r.key = appendKey(r.key[:0], i); !bytes.Equal(kv.Key, r.key) || len(kv.Value) != r.size || !r.fill.holds(kv.Value, uint64(i)) {
+		if r.key = appendKey(r.key[:0], i); !bytes.Equal(kv.Key, r.key) ||
+			len(kv.Value) != r.size || !r.fill.holds(kv.Value, uint64(i)) {
 			return fmt.Errorf("key %s with %d bytes, want %s", kv.Key, len(kv.Value), r.key)
 		}
 		i += namespaces
@@ -75,7 +83,8 @@ func (r *ranger) Check(msg []byte) error {
 func rangeSome(ctx context.Context, e *Env, size int) ([]Figure, error) {
 	const keys, width = 100_000, 500
 	return overKeys(ctx, e, keys, size, "range", func(slot int, fill filler) load.Op {
-		return &ranger{keys: keys, width: width, size: size, fill: fill, rng: rand.New(rand.NewPCG(uint64(slot), 6))}
+		return &ranger{keys: keys, width: width, size: size, fill: fill,
+			rng: rand.New(rand.NewPCG(uint64(slot), 6))}
 	})
 }
 
@@ -100,15 +109,18 @@ func (c *counter) Check(msg []byte) error {
 
 func countAll(ctx context.Context, e *Env) ([]Figure, error) {
 	const keys = 100_000
-	return overKeys(ctx, e, keys, e.Params.ValueSize, "count", func(int, filler) load.Op { return &counter{keys} })
+	return overKeys(ctx, e, keys, e.Params.ValueSize, "count",
+		func(int, filler) load.Op { return &counter{keys} })
 }
 
 // overKeys measures requests to a store of keys with values of size bytes.
-func overKeys(ctx context.Context, e *Env, keys, size int, per string, newOp func(slot int, fill filler) load.Op) ([]Figure, error) {
+func overKeys(ctx context.Context, e *Env, keys, size int, per string,
+	newOp func(slot int, fill filler) load.Op) ([]Figure, error) {
 	fill := newFiller(size)
-	err := e.prepareData(ctx, fmt.Sprintf("keys-%d-%d", keys, size), func(ctx context.Context) error {
-		return e.loadKeys(ctx, keys, size, fill)
-	})
+	err := e.prepareData(ctx, fmt.Sprintf("keys-%d-%d", keys, size),
+		func(ctx context.Context) error {
+			return e.loadKeys(ctx, keys, size, fill)
+		})
 	if err != nil {
 		return nil, err
 	}
@@ -116,7 +128,8 @@ func overKeys(ctx context.Context, e *Env, keys, size int, per string, newOp fun
 	if err != nil {
 		return nil, err
 	}
-	_, f, err := e.measureClosed(ctx, cs, 2, per, func(slot int) load.Op { return newOp(slot, fill) })
+	_, f, err := e.measureClosed(ctx, cs, 2, per,
+		func(slot int) load.Op { return newOp(slot, fill) })
 	return f, err
 }
 
@@ -142,9 +155,10 @@ func list(ctx context.Context, e *Env, pinned, churn bool) ([]Figure, error) {
 	const page, writes = 500, 1000
 	keys := e.Params.scaled(2_000_000, 10_000)
 	fill := newFiller(e.Params.ValueSize)
-	err := e.prepareData(ctx, fmt.Sprintf("keys-%d-%d", keys, e.Params.ValueSize), func(ctx context.Context) error {
-		return e.loadKeys(ctx, keys, e.Params.ValueSize, fill)
-	})
+	err := e.prepareData(ctx, fmt.Sprintf("keys-%d-%d", keys, e.Params.ValueSize),
+		func(ctx context.Context) error {
+			return e.loadKeys(ctx, keys, e.Params.ValueSize, fill)
+		})
 	if err != nil {
 		return nil, err
 	}
@@ -190,9 +204,12 @@ func list(ctx context.Context, e *Env, pinned, churn bool) ([]Figure, error) {
 	}
 	u := &m.usage
 	f := []Figure{
-		{Name: "time of a whole list", Unit: "ms", Value: u.Wall.Seconds() * 1e3 / float64(lists), Better: Lower},
-		{Name: "server CPU per list, puts included", Unit: "ms", Value: u.CPU.Seconds() * 1e3 / float64(lists), Better: Lower},
-		{Name: "keys listed", Unit: "keys/s", Value: float64(lists) * float64(keys) / u.Wall.Seconds(), Better: Higher},
+		{Name: "time of a whole list", Unit: "ms", Value: u.Wall.Seconds() * 1e3 / float64(lists),
+			Better: Lower},
+		{Name: "server CPU per list, puts included", Unit: "ms",
+			Value: u.CPU.Seconds() * 1e3 / float64(lists), Better: Lower},
+		{Name: "keys listed", Unit: "keys/s",
+			Value: float64(lists) * float64(keys) / u.Wall.Seconds(), Better: Higher},
 	}
 	f = append(f, latencies("page", &pages)...)
 	f = append(f, latencies("put meanwhile", &r.Latency)...)
@@ -201,7 +218,8 @@ func list(ctx context.Context, e *Env, pinned, churn bool) ([]Figure, error) {
 	return append(f, u.auxiliary()...), nil
 }
 
-func listOnce(ctx context.Context, c *grpcconn.Conn, keys, page int, pinned, churn bool, pages *hist.Hist) error {
+func listOnce(ctx context.Context, c *grpcconn.Conn, keys, page int, pinned, churn bool,
+	pages *hist.Hist) error {
 	from, seen, rev, first := append([]byte(nil), allKeys...), 0, int64(0), keys
 	var last, buf []byte
 	for {
@@ -222,7 +240,8 @@ func listOnce(ctx context.Context, c *grpcconn.Conn, keys, page int, pinned, chu
 				return fmt.Errorf("key %s after %s", kv.Key, last)
 			}
 			if q.Revision > 0 && kv.Mod > q.Revision {
-				return fmt.Errorf("key %s of revision %d in a list at %d", kv.Key, kv.Mod, q.Revision)
+				return fmt.Errorf("key %s of revision %d in a list at %d", kv.Key,
+					kv.Mod, q.Revision)
 			}
 			last = kv.Key
 			return nil
@@ -276,9 +295,10 @@ func rangeHuge(ctx context.Context, e *Env) ([]Figure, error) {
 	const clients, size = 5, 16 << 10
 	keys := e.Params.scaled(1<<30/clients/size, 100)
 	fill := newFiller(size)
-	err := e.prepareData(ctx, fmt.Sprintf("keys-%d-%d", keys, size), func(ctx context.Context) error {
-		return e.loadKeys(ctx, keys, size, fill)
-	})
+	err := e.prepareData(ctx, fmt.Sprintf("keys-%d-%d", keys, size),
+		func(ctx context.Context) error {
+			return e.loadKeys(ctx, keys, size, fill)
+		})
 	if err != nil {
 		return nil, err
 	}
@@ -324,8 +344,10 @@ func rangeHuge(ctx context.Context, e *Env) ([]Figure, error) {
 	}
 	u := &m.usage
 	f := []Figure{
-		{Name: "bytes", Unit: "MiB/s", Value: float64(total) / mib / u.Wall.Seconds(), Better: Higher},
-		{Name: "server CPU per MiB", Unit: "µs", Value: micros(u.CPU) / (float64(total) / mib), Better: Lower},
+		{Name: "bytes", Unit: "MiB/s", Value: float64(total) / mib / u.Wall.Seconds(),
+			Better: Higher},
+		{Name: "server CPU per MiB", Unit: "µs", Value: micros(u.CPU) / (float64(total) / mib),
+			Better: Lower},
 	}
 	return append(append(f, u.memory()...), u.auxiliary()...), nil
 }

@@ -2,7 +2,8 @@
 // server and returns its figures.
 //
 // Invariants:
-//  1. A run begins with an empty data directory or a copy of a prepared one, and with a new process.
+//  1. A run begins with an empty data directory or a copy of a prepared one, and with a new
+//     process.
 //  2. Whatever a scenario asks is checked: the content of what it reads, the revisions of what it
 //     writes, the number and the order of events. A wrong answer fails the run; there is no figure
 //     then.
@@ -41,8 +42,8 @@ type Figure struct {
 	// Auxiliary marks a figure that describes the run and not the server: the client's own cost,
 	// the disk.
 	Auxiliary bool
-	// Line is the name of the line of the scenario's chart that the figure is a point of, and X its place on the axis. Figures
-	// without a line are not in the chart.
+	// Line is the name of the line of the scenario's chart that the figure is a point of, and X its
+	// place on the axis. Figures without a line are not in the chart.
 	Line string
 	X    float64
 }
@@ -125,7 +126,8 @@ func (e *Env) Close() error {
 	for _, s := range all {
 		select {
 		case <-s.Exited():
-			errs = append(errs, fmt.Errorf("%s ended during the run:\n%s", s.Build.Name, s.LogTail()))
+			errs = append(errs, fmt.Errorf("%s ended during the run:\n%s",
+				s.Build.Name, s.LogTail()))
 		default:
 			errs = append(errs, s.Stop())
 		}
@@ -140,7 +142,8 @@ func (e *Env) start(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, 10*time.Minute)
 	defer cancel()
 	for i := 1; ; i++ {
-		s, err := e.Launcher.Start(e.Build, target.Config{Dir: e.Dir, Profile: e.ProfileTo != "", Args: e.Args})
+		s, err := e.Launcher.Start(e.Build,
+			target.Config{Dir: e.Dir, Profile: e.ProfileTo != "", Args: e.Args})
 		if err != nil {
 			return err
 		}
@@ -174,7 +177,8 @@ func (e *Env) dial(ctx context.Context, n int, o grpcconn.Options) (load.Conns, 
 
 // prepareData starts the server on a copy of a data set that fill has made once for this build. The
 // server that fill writes to is stopped cleanly before the copy is taken.
-func (e *Env) prepareData(ctx context.Context, name string, fill func(ctx context.Context) error) error {
+func (e *Env) prepareData(ctx context.Context, name string,
+	fill func(ctx context.Context) error) error {
 	kept := filepath.Join(e.Cache, name)
 	if _, err := os.Stat(kept); os.IsNotExist(err) {
 		e.Note("%s: preparing %s", e.Build.Name, name)
@@ -200,7 +204,8 @@ func (e *Env) prepareData(ctx context.Context, name string, fill func(ctx contex
 	} else if err != nil {
 		return err
 	}
-	if err := os.CopyFS(filepath.Join(e.Dir, "data"), os.DirFS(filepath.Join(kept, "data"))); err != nil {
+	if err := os.CopyFS(filepath.Join(e.Dir, "data"),
+		os.DirFS(filepath.Join(kept, "data"))); err != nil {
 		return fmt.Errorf("copying a prepared data set: %w", err)
 	}
 	if err := tighten(filepath.Join(e.Dir, "data")); err != nil {

@@ -14,7 +14,8 @@ import (
 
 func upkeepScenarios() []Scenario {
 	return []Scenario{
-		{Name: "compaction", About: "compaction at the head of 5 million x scale revisions of 200,000 x scale keys under 500 puts/s; etcd is also defragmented", Run: compaction},
+		{Name: "compaction",
+			About: "compaction at the head of 5 million x scale revisions of 200,000 x scale keys under 500 puts/s; etcd is also defragmented", Run: compaction},
 		{Name: "restart", About: "kill -9 with 1 million x scale keys and 5 million x scale revisions, then the time to the first linearizable get", Run: restart},
 	}
 }
@@ -30,12 +31,13 @@ func (e *Env) storeDir() string {
 // writeRevisions prepares a history of revs puts over keys keys.
 func (e *Env) writeRevisions(ctx context.Context, keys, revs int, fill filler) error {
 	size := e.Params.ValueSize
-	return e.prepareData(ctx, fmt.Sprintf("history-%d-%d-%d", keys, revs, size), func(ctx context.Context) error {
-		if err := e.loadKeys(ctx, keys, size, fill); err != nil {
-			return err
-		}
-		return e.writeHistory(ctx, max(revs-keys, 0), keys, size, fill)
-	})
+	return e.prepareData(ctx, fmt.Sprintf("history-%d-%d-%d", keys, revs, size),
+		func(ctx context.Context) error {
+			if err := e.loadKeys(ctx, keys, size, fill); err != nil {
+				return err
+			}
+			return e.writeHistory(ctx, max(revs-keys, 0), keys, size, fill)
+		})
 }
 
 func compaction(ctx context.Context, e *Env) ([]Figure, error) {
@@ -50,7 +52,8 @@ func compaction(ctx context.Context, e *Env) ([]Figure, error) {
 	if err != nil {
 		return nil, err
 	}
-	p, err := load.Start(cs[1:], rate, func(slot int) load.Op { return newPutter(slot, keys, size, fill) }, load.Refuses)
+	p, err := load.Start(cs[1:], rate,
+		func(slot int) load.Op { return newPutter(slot, keys, size, fill) }, load.Refuses)
 	if err != nil {
 		return nil, err
 	}
@@ -120,10 +123,13 @@ func compaction(ctx context.Context, e *Env) ([]Figure, error) {
 	f := latencies("put before", &before.Latency)
 	f = append(f, latencies("put during", &during.Latency)...)
 	f = append(f,
-		Figure{Name: "longest put, during ÷ before", Value: float64(during.Latency.Max()) / float64(before.Latency.Max()), Better: Lower},
-		Figure{Name: "store before", Unit: "x live", Value: float64(dirBefore) / live, Better: Lower},
+		Figure{Name: "longest put, during ÷ before",
+			Value: float64(during.Latency.Max()) / float64(before.Latency.Max()), Better: Lower},
+		Figure{Name: "store before", Unit: "x live", Value: float64(dirBefore) / live,
+			Better: Lower},
 		Figure{Name: "store after", Unit: "x live", Value: float64(dirAfter) / live, Better: Lower},
-		Figure{Name: "time to 1.5 x live (30: not reached)", Unit: "s", Value: reached, Better: Lower},
+		Figure{Name: "time to 1.5 x live (30: not reached)", Unit: "s", Value: reached,
+			Better: Lower},
 		Figure{Name: "server CPU during", Unit: "s", Value: m.usage.CPU.Seconds(), Better: Lower},
 	)
 	f = append(f, rates(during)...)
@@ -133,7 +139,8 @@ func compaction(ctx context.Context, e *Env) ([]Figure, error) {
 
 // compact compacts, and defragments where space does not come back without that.
 func (e *Env) compact(ctx context.Context, c *grpcconn.Conn, rev int64) error {
-	if _, err := c.Call(ctx, api.Compact, api.AppendCompact(nil, rev, e.Build.Kind == "etcd")); err != nil {
+	if _, err := c.Call(ctx, api.Compact,
+		api.AppendCompact(nil, rev, e.Build.Kind == "etcd")); err != nil {
 		return fmt.Errorf("compaction at %d: %w", rev, err)
 	}
 	if e.Build.Kind == "etcd" {
@@ -201,7 +208,8 @@ func restart(ctx context.Context, e *Env) ([]Figure, error) {
 	}
 	total, _, _ := cpu.Since(resource.CPU{})
 	return []Figure{
-		{Name: "exec to first linearizable get", Unit: "ms", Value: at.Sub(e.server.Began).Seconds() * 1e3, Better: Lower},
+		{Name: "exec to first linearizable get", Unit: "ms",
+			Value: at.Sub(e.server.Began).Seconds() * 1e3, Better: Lower},
 		{Name: "server CPU until then", Unit: "ms", Value: total.Seconds() * 1e3, Better: Lower},
 		{Name: "RSS anonymous", Unit: "MiB", Value: float64(mem.Anon) / mib, Better: Lower},
 		{Name: "RSS total", Unit: "MiB", Value: float64(mem.Total) / mib, Better: Lower},

@@ -15,16 +15,25 @@ import (
 func watchScenarios() []Scenario {
 	fan := func(watchers int, rate float64) Scenario {
 		return Scenario{
-			Name:  fmt.Sprintf("watch-%d-at-%.0f", watchers, rate),
-			About: fmt.Sprintf("%d watchers of one key on 100 streams, %.0f puts/s", watchers, rate),
-			Run:   func(ctx context.Context, e *Env) ([]Figure, error) { return fanOut(ctx, e, 100, watchers/100, rate) },
+			Name: fmt.Sprintf("watch-%d-at-%.0f", watchers, rate),
+			About: fmt.Sprintf("%d watchers of one key on 100 streams, %.0f puts/s",
+				watchers, rate),
+			Run: func(ctx context.Context, e *Env) ([]Figure,
+				error) {
+				return fanOut(ctx, e, 100, watchers/100, rate)
+			},
 		}
 	}
 	return []Scenario{
 		fan(1000, 100), fan(1000, 500), fan(10_000, 5), fan(10_000, 20),
-		{Name: "watch-large", About: "20 streams watch 1 MB values written at full speed by four connections", Run: watchLarge},
-		{Name: "watch-memory", About: "resident memory of 1,000 idle streams and of 100,000 idle watchers on 1,000 streams", Run: watchMemory},
-		{Name: "connection-memory", About: "resident memory of 4,000 idle connections on each of which a get was made", Run: connectionMemory},
+		{Name: "watch-large",
+			About: "20 streams watch 1 MB values written at full speed by four connections",
+			Run:   watchLarge},
+		{Name: "watch-memory",
+			About: "resident memory of 1,000 idle streams and of 100,000 idle watchers on 1,000 streams", Run: watchMemory},
+		{Name: "connection-memory",
+			About: "resident memory of 4,000 idle connections on each of which a get was made",
+			Run:   connectionMemory},
 	}
 }
 
@@ -95,8 +104,10 @@ func fanOut(ctx context.Context, e *Env, streams, per int, rate float64) ([]Figu
 	u := &m.usage
 	f := u.cost("event", n)
 	f = append(f,
-		Figure{Name: "events delivered", Unit: "/s", Value: float64(n) / u.Wall.Seconds(), Better: Higher},
-		Figure{Name: "delivered ÷ (puts x watchers)", Value: float64(n) / float64(r.Ops*int64(streams*per)), Better: Higher},
+		Figure{Name: "events delivered", Unit: "/s", Value: float64(n) / u.Wall.Seconds(),
+			Better: Higher},
+		Figure{Name: "delivered ÷ (puts x watchers)",
+			Value: float64(n) / float64(r.Ops*int64(streams*per)), Better: Higher},
 	)
 	f = append(f, latencies("delivery", lat)...)
 	f = append(f, latencies("put", &r.Latency)...)
@@ -119,7 +130,10 @@ func watchLarge(ctx context.Context, e *Env) ([]Figure, error) {
 		return nil, err
 	}
 	w, err := load.Watch(ctx, wc, load.WatchSpec{Streams: streams, PerStream: 1,
-		Create: func(int, int) api.WatchCreate { return api.WatchCreate{Key: allKeys, End: allKeysEnd} }})
+		Create: func(int, int) api.WatchCreate {
+			return api.WatchCreate{Key: allKeys,
+				End: allKeysEnd}
+		}})
 	if err != nil {
 		return nil, err
 	}
@@ -151,10 +165,13 @@ func watchLarge(ctx context.Context, e *Env) ([]Figure, error) {
 	u := &m.usage
 	n := after.Events - before.Events
 	f := []Figure{
-		{Name: "RSS total, highest since start", Unit: "MiB", Value: float64(mem.Peak) / mib, Better: Lower},
+		{Name: "RSS total, highest since start", Unit: "MiB", Value: float64(mem.Peak) / mib,
+			Better: Lower},
 		{Name: "puts", Unit: "/s", Value: r.PerSecond(), Better: Higher},
-		{Name: "delivered", Unit: "MB/s", Value: float64(after.Bytes-before.Bytes) / 1e6 / u.Wall.Seconds(), Better: Higher},
-		{Name: "time to deliver the rest", Unit: "ms", Value: time.Since(began).Seconds() * 1e3, Better: Lower},
+		{Name: "delivered", Unit: "MB/s",
+			Value: float64(after.Bytes-before.Bytes) / 1e6 / u.Wall.Seconds(), Better: Higher},
+		{Name: "time to deliver the rest", Unit: "ms", Value: time.Since(began).Seconds() * 1e3,
+			Better: Lower},
 	}
 	f = append(f, u.cost("event", n)...)
 	f = append(f, latencies("put", &r.Latency)...)
@@ -194,7 +211,8 @@ func watchMemory(ctx context.Context, e *Env) ([]Figure, error) {
 	if err != nil {
 		return nil, err
 	}
-	many, err := load.Watch(ctx, wc, load.WatchSpec{Streams: streams, PerStream: per, Create: create})
+	many, err := load.Watch(ctx, wc,
+		load.WatchSpec{Streams: streams, PerStream: per, Create: create})
 	if err != nil {
 		return nil, err
 	}
@@ -211,8 +229,10 @@ func watchMemory(ctx context.Context, e *Env) ([]Figure, error) {
 	return []Figure{
 		{Name: "RSS per idle stream with one watcher", Unit: "B", Value: stream, Better: Lower},
 		{Name: "RSS per idle watcher", Unit: "B", Value: watcher, Better: Lower},
-		{Name: "RSS growth, 101,000 watchers on 2,000 streams", Unit: "MiB", Value: float64(full.Anon-none.Anon) / mib, Better: Lower},
-		{Name: "RSS anonymous without watchers", Unit: "MiB", Value: float64(none.Anon) / mib, Better: Lower},
+		{Name: "RSS growth, 101,000 watchers on 2,000 streams", Unit: "MiB",
+			Value: float64(full.Anon-none.Anon) / mib, Better: Lower},
+		{Name: "RSS anonymous without watchers", Unit: "MiB", Value: float64(none.Anon) / mib,
+			Better: Lower},
 	}, nil
 }
 
@@ -242,7 +262,9 @@ func connectionMemory(ctx context.Context, e *Env) ([]Figure, error) {
 		return nil, err
 	}
 	return []Figure{
-		{Name: "RSS per idle connection", Unit: "B", Value: float64(full.Anon-none.Anon) / conns, Better: Lower},
-		{Name: "RSS anonymous without connections", Unit: "MiB", Value: float64(none.Anon) / mib, Better: Lower},
+		{Name: "RSS per idle connection", Unit: "B", Value: float64(full.Anon-none.Anon) / conns,
+			Better: Lower},
+		{Name: "RSS anonymous without connections", Unit: "MiB", Value: float64(none.Anon) / mib,
+			Better: Lower},
 	}, nil
 }

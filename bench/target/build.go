@@ -1,11 +1,11 @@
 // Package target builds the systems under test and runs them: each start is a new process on
-// loopback ports of its own.
+// separate loopback ports.
 //
 // Invariants:
 //  1. A server ends with this process: it is started with a parent-death signal, and Stop and Kill
 //     end it by its process id and wait for it.
-//  2. Every server runs with the same environment: that of this process without the variables that
-//     configure etcd, Vigil or the Go runtime.
+//  2. Every server runs with the same environment: the environment of this process without the
+//     variables that configure etcd, Vigil or the Go runtime.
 package target
 
 import (
@@ -75,7 +75,7 @@ func Make(ctx context.Context, module, spec, dir string) (*Build, error) {
 		return nil, fmt.Errorf("%s --version: %w\n%s", b.Path, err, out)
 	}
 	b.Version, _, _ = strings.Cut(strings.TrimSpace(string(out)), "\n")
-	// Help may go with an exit code of its own; only its text matters.
+	// The exit code of help may differ; only its text matters.
 	out, err = exec.CommandContext(ctx, b.Path, "--help").CombinedOutput()
 	if err != nil && len(out) == 0 {
 		return nil, fmt.Errorf("%s --help: %w", b.Path, err)

@@ -49,7 +49,7 @@ func (l *Launcher) run(cmd *exec.Cmd) error {
 	return <-err
 }
 
-// Restrict limits this process to cpus, a list like that of NewLauncher. It is called before any
+// Restrict limits this process to cpus, a list as in NewLauncher. It is called before any
 // goroutine is started and works on every thread there is.
 func Restrict(cpus string) error {
 	set, err := parseCPUs(cpus)
@@ -82,7 +82,7 @@ func parseCPUs(list string) (*unix.CPUSet, error) {
 		a, err1 := strconv.Atoi(lo)
 		b, err2 := strconv.Atoi(hi)
 		if err1 != nil || err2 != nil || a < 0 || b < a || b >= 1024 {
-			return nil, fmt.Errorf("processor list %q: %q is no number or range", list, part)
+			return nil, fmt.Errorf("processor list %q: %q is not a number or a range", list, part)
 		}
 		for i := a; i <= b; i++ {
 			set.Set(i)

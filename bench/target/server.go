@@ -24,8 +24,8 @@ type Config struct {
 	Dir string
 	// Profile turns the profiling endpoints on.
 	Profile bool
-	// Seat, if not nil, makes the server a member of several; Cluster lists all of them, and Existing says that they
-	// run already.
+	// Seat, if not nil, makes the server a member of several; Cluster lists all of them, and
+	// Existing says that they run already.
 	Seat     *Seat
 	Cluster  string
 	Existing bool
@@ -61,7 +61,8 @@ type Seat struct {
 	Name, Client, Peer string
 }
 
-// Seats chooses free addresses for n members, and returns them with the list that --initial-cluster takes.
+// Seats chooses free addresses for n members, and returns them with the list that --initial-cluster
+// takes.
 func Seats(n int) (seats []*Seat, cluster string, err error) {
 	var parts []string
 	for i := range n {
@@ -78,7 +79,8 @@ func Seats(n int) (seats []*Seat, cluster string, err error) {
 	return seats, strings.Join(parts, ","), nil
 }
 
-// ErrPortTaken is why a server ended while starting: somebody else took a port that was free before.
+// ErrPortTaken is why a server ended while starting: somebody else took a port that was free
+// before.
 var ErrPortTaken = errors.New("port taken by another program")
 
 // Start starts a server on free ports. It does not wait until the server answers.
@@ -173,7 +175,7 @@ func (s *Server) Ready(ctx context.Context) (time.Time, error) {
 		if err == nil {
 			return at, nil
 		}
-		// The context's own end says less than what was answered before it.
+		// The end of the context says less than the last answer before it.
 		if ctx.Err() == nil || last == nil {
 			last = err
 		}
@@ -181,11 +183,14 @@ func (s *Server) Ready(ctx context.Context) (time.Time, error) {
 		case <-s.exited:
 			tail := s.LogTail()
 			if strings.Contains(tail, syscall.EADDRINUSE.Error()) {
-				return time.Time{}, fmt.Errorf("%s: %s or %s: %w", s.Build.Name, s.Addr, s.peer, ErrPortTaken)
+				return time.Time{}, fmt.Errorf("%s: %s or %s: %w", s.Build.Name, s.Addr,
+					s.peer, ErrPortTaken)
 			}
-			return time.Time{}, fmt.Errorf("%s ended while starting: %w\n%s", s.Build.Name, s.exitErr(), tail)
+			return time.Time{}, fmt.Errorf("%s ended while starting: %w\n%s", s.Build.Name,
+				s.exitErr(), tail)
 		case <-ctx.Done():
-			return time.Time{}, fmt.Errorf("%s does not answer (%w): last %w\n%s", s.Build.Name, ctx.Err(), last, s.LogTail())
+			return time.Time{}, fmt.Errorf("%s does not answer (%w): last %w\n%s", s.Build.Name,
+				ctx.Err(), last, s.LogTail())
 		case <-time.After(2 * time.Millisecond):
 		}
 	}
@@ -283,7 +288,8 @@ func freeAddr() (string, error) {
 	}
 }
 
-// given are the addresses that servers of this process have got: the kernel may offer a port again before its server has taken it.
+// given are the addresses that servers of this process have got: the kernel may offer a port again
+// before its server has taken it.
 var given = struct {
 	sync.Mutex
 	addrs map[string]bool

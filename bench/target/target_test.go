@@ -8,7 +8,8 @@ import (
 	"testing"
 )
 
-// TestPortTaken: a server whose port is in use is distinguished from a server that fails for another reason.
+// TestPortTaken: a server whose port is in use is distinguished from a server that fails for
+// another reason.
 func TestPortTaken(t *testing.T) {
 	l, err := NewLauncher("")
 	if err != nil {
@@ -17,7 +18,8 @@ func TestPortTaken(t *testing.T) {
 	for says, taken := range map[string]bool{"listen tcp 127.0.0.1:1: bind: address already in use": true, "no such file": false} {
 		dir := t.TempDir()
 		path := filepath.Join(dir, "server")
-		if err := os.WriteFile(path, []byte("#!/bin/sh\necho '"+says+"' >&2\nexit 1\n"), 0o700); err != nil {
+		if err := os.WriteFile(path, []byte("#!/bin/sh\necho '"+says+"' >&2\nexit 1\n"),
+			0o700); err != nil {
 			t.Fatal(err)
 		}
 		s, err := l.Start(&Build{Name: "x", Path: path}, Config{Dir: dir})
@@ -32,7 +34,8 @@ func TestPortTaken(t *testing.T) {
 
 func TestHas(t *testing.T) {
 	b := &Build{help: "Usage:\n  --name 'default'\n  --log-level string  x\n  --pre-vote\n  --quota='1'\n  --last"}
-	for flag, want := range map[string]bool{"name": true, "log-level": true, "log": false, "pre-vote": true, "pre": false,
+	for flag, want := range map[string]bool{"name": true, "log-level": true, "log": false,
+		"pre-vote": true, "pre": false,
 		"quota": true, "last": true, "none": false} {
 		if b.Has(flag) != want {
 			t.Errorf("Has(%q) is not %v", flag, want)

@@ -22,7 +22,8 @@ func NewBarrier(c *client.Client, key string) *Barrier { return &Barrier{c, key}
 
 // Hold creates the key. With [client.WithLease] the barrier is released when the lease ends.
 func (b *Barrier) Hold(ctx context.Context, opts ...client.PutOption) error {
-	r, err := b.c.Txn(ctx).If(client.Missing(b.key)).Then(client.OpPut(b.key, nil, opts...)).Commit()
+	r, err := b.c.Txn(ctx).If(client.Missing(b.key)).Then(client.OpPut(b.key, nil,
+		opts...)).Commit()
 	if err == nil && !r.Succeeded {
 		err = fmt.Errorf("%w: %q", ErrBarrierHeld, b.key)
 	}

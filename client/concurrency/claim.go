@@ -11,7 +11,8 @@ import (
 	"vigil/client"
 )
 
-// claim is a key of a session in a queue of keys. It is its turn when no earlier key exists that it waits for.
+// claim is a key of a session in a queue of keys. It is its turn when no earlier key exists that it
+// waits for.
 type claim struct {
 	s    *Session
 	key  string
@@ -26,7 +27,7 @@ type claim struct {
 
 	leaving struct {
 		sync.Mutex
-		gone bool // the key was deleted, and may be that of another claim
+		gone bool // the key was deleted, and may belong to another claim by now
 	}
 }
 
@@ -50,7 +51,8 @@ func joinQueue(ctx context.Context, s *Session, name string, value []byte) (*cla
 	return q, nil
 }
 
-// createKey writes the key. No other code writes it, so an attempt with an unknown outcome is repeated.
+// createKey writes the key. No other code writes it, so an attempt with an unknown outcome is
+// repeated.
 func (q *claim) createKey(ctx context.Context, value []byte) error {
 	for n := 1; ; n++ {
 		r, err := q.s.c.Txn(ctx).If(client.Missing(q.key)).
@@ -77,7 +79,8 @@ func (q *claim) createKey(ctx context.Context, value []byte) error {
 	}
 }
 
-// pause waits after the nth attempt, for up to a second. It returns false if the context ended before.
+// pause waits after the nth attempt, for up to a second. It returns false if the context ended
+// before.
 func pause(ctx context.Context, n int) bool {
 	d := min(time.Second, 25*time.Millisecond<<min(n-1, 6))
 	timer := time.NewTimer(d/2 + rand.N(d))
@@ -126,12 +129,13 @@ func (q *claim) waitTurn(ctx context.Context, name string) error {
 	}
 }
 
-// previousKey returns the last key below name that was created before this one, empty if there is none, and the revision of
-// the answer.
+// previousKey returns the last key below name that was created before this one, empty if there is
+// none, and the revision of the answer.
 func (q *claim) previousKey(ctx context.Context, name string) (key string, rev int64, err error) {
 	r, err := q.s.c.Txn(ctx).If(client.CreateRevision(q.key).Equal(q.rev)).
 		Then(client.OpGet(name+"/", client.WithPrefix(), client.WithKeysOnly(), client.WithLimit(1),
-			client.WithSort(client.SortByCreateRevision, client.SortDescend), client.WithCreateRevisions(0, q.rev-1))).Commit()
+			client.WithSort(client.SortByCreateRevision, client.SortDescend),
+			client.WithCreateRevisions(0, q.rev-1))).Commit()
 	switch {
 	case err != nil:
 		return "", 0, causeOf(ctx, err)
@@ -144,14 +148,15 @@ func (q *claim) previousKey(ctx context.Context, name string) (key string, rev i
 	return "", r.Header.Revision, nil
 }
 
-// waitDeleted waits until a key has been deleted at a revision or later, or that revision was compacted. The caller must
-// check again.
+// waitDeleted waits until a key has been deleted at a revision or later, or that revision was
+// compacted. The caller must check again.
 func waitDeleted(ctx context.Context, c *client.Client, key string, rev int64) error {
 	return waitChanged(ctx, c, key, rev, client.WithoutPuts())
 }
 
 // waitChanged waits until a key has changed at a revision or later, or that revision was compacted.
-func waitChanged(ctx context.Context, c *client.Client, key string, rev int64, kind client.WatchOption) error {
+func waitChanged(ctx context.Context, c *client.Client, key string, rev int64,
+	kind client.WatchOption) error {
 	w := c.Watch(ctx, key, client.FromRevision(rev), kind)
 	defer w.Close()
 	for _, err := range w.Events() {
@@ -171,7 +176,8 @@ func causeOf(ctx context.Context, err error) error {
 	return err
 }
 
-// giveUp gives up the claim and deletes its key, once. If it was lost before, the error matches ErrLost.
+// giveUp gives up the claim and deletes its key, once. If it was lost before, the error matches
+// ErrLost.
 func (q *claim) giveUp(ctx context.Context) error {
 	q.cancel(errReleased)
 	q.done.Wait()
@@ -188,9 +194,9 @@ func (q *claim) giveUp(ctx context.Context) error {
 	return err
 }
 
-// removeKey deletes the key, for some time even after the end of the context. The name can be used again unless the outcome of
-// an attempt to create or delete the key is unknown: such an attempt may be applied later, and must not affect the key of
-// another claim.
+// removeKey deletes the key, for some time even after the end of the context. The name can be used
+// again unless the outcome of an attempt to create or delete the key is unknown: such an attempt
+// may be applied later, and must not affect the key of another claim.
 func (q *claim) removeKey(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), q.s.lease.TTL())
 	defer cancel()
@@ -211,8 +217,8 @@ func (q *claim) removeKey(ctx context.Context) error {
 	}
 }
 
-// deleteKey deletes the key if it was created at a revision, or if that is 0 by any attempt of this session. It returns the
-// revision at which the key does not exist.
+// deleteKey deletes the key if it was created at a revision, or if that is 0 by any attempt of this
+// session. It returns the revision at which the key does not exist.
 func (q *claim) deleteKey(ctx context.Context, created int64) (rev int64, err error) {
 	ours := client.Lease(q.key).Equal(int64(q.s.Lease()))
 	if created != 0 {
@@ -225,8 +231,8 @@ func (q *claim) deleteKey(ctx context.Context, created int64) (rev int64, err er
 	return r.Header.Revision, nil
 }
 
-// sweepLateKey deletes the key of a claim that was given up, if an attempt to create it is applied late. It ends with the
-// session.
+// sweepLateKey deletes the key of a claim that was given up, if an attempt to create it is applied
+// late. It ends with the session.
 func (q *claim) sweepLateKey(rev int64) {
 	ctx, stop := until(context.Background(), q.s.Lost(), q.s.lost)
 	defer stop()

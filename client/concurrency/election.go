@@ -25,7 +25,8 @@ type Leader struct {
 	// Key is the leader's key, Value what it proclaims.
 	Key   string
 	Value []byte
-	// Fence is the fencing revision, higher than that of all earlier leaders. Revision is that of Value.
+	// Fence is the fencing revision, higher than the fence of all earlier leaders. Revision is the
+	// revision of Value.
 	Fence, Revision int64
 	Lease           client.LeaseID
 }
@@ -33,8 +34,8 @@ type Leader struct {
 // Leadership is the leadership that a candidate has won.
 type Leadership struct{ Held }
 
-// Campaign makes a session a candidate, waits until it is the leader, and proclaims value. If the context ends before, the
-// candidacy is withdrawn.
+// Campaign makes a session a candidate, waits until it is the leader, and proclaims value. If the
+// context ends before, the candidacy is withdrawn.
 func (e *Election) Campaign(ctx context.Context, s *Session, value []byte) (*Leadership, error) {
 	q, err := joinQueue(ctx, s, e.name, value)
 	if err != nil {
@@ -46,9 +47,11 @@ func (e *Election) Campaign(ctx context.Context, s *Session, value []byte) (*Lea
 	return &Leadership{Held{q}}, nil
 }
 
-// While campaigns, runs work as the leader, and resigns. The context of the work ends, with [ErrLost] as its cause, when the
-// leadership may be lost. The error is that of the work or else of the leadership.
-func (e *Election) While(ctx context.Context, s *Session, value []byte, work func(ctx context.Context, l *Leadership) error) error {
+// While campaigns, runs work as the leader, and resigns. The context of the work ends, with
+// [ErrLost] as its cause, when the leadership may be lost. It returns the error of the work, or
+// else the error of the leadership.
+func (e *Election) While(ctx context.Context, s *Session, value []byte,
+	work func(ctx context.Context, l *Leadership) error) error {
 	l, err := e.Campaign(ctx, s, value)
 	if err != nil {
 		return err
@@ -58,7 +61,8 @@ func (e *Election) While(ctx context.Context, s *Session, value []byte, work fun
 
 // Proclaim changes the proclaimed value. The error matches [ErrLost] if the leadership is lost.
 func (l *Leadership) Proclaim(ctx context.Context, value []byte) error {
-	r, err := l.q.s.c.Txn(ctx).If(l.Guard()).Then(client.OpPut(l.q.key, value, client.WithLease(l.q.s.Lease()))).Commit()
+	r, err := l.q.s.c.Txn(ctx).If(l.Guard()).Then(client.OpPut(l.q.key, value,
+		client.WithLease(l.q.s.Lease()))).Commit()
 	if err == nil && !r.Succeeded {
 		err = ErrLost
 	}
@@ -79,19 +83,22 @@ func (e *Election) Leader(ctx context.Context) (Leader, error) {
 
 // first returns the leader, the zero value if there is none, and the revision of the answer.
 func (e *Election) first(ctx context.Context) (Leader, int64, error) {
-	r, err := e.c.Get(ctx, e.name+"/", client.WithPrefix(), client.WithLimit(1), client.WithSort(client.SortByCreateRevision, client.SortAscend))
+	r, err := e.c.Get(ctx, e.name+"/", client.WithPrefix(), client.WithLimit(1),
+		client.WithSort(client.SortByCreateRevision, client.SortAscend))
 	if err != nil {
 		return Leader{}, 0, err
 	}
 	l := Leader{}
 	if kv := r.KV(); kv != nil {
-		l = Leader{Key: kv.Key, Value: kv.Value, Fence: kv.CreateRevision, Revision: kv.ModRevision, Lease: kv.Lease}
+		l = Leader{Key: kv.Key, Value: kv.Value, Fence: kv.CreateRevision, Revision: kv.ModRevision,
+			Lease: kv.Lease}
 	}
 	return l, r.Header.Revision, nil
 }
 
-// Observe iterates over the leaders and what they proclaim, starting with the current one, until the context ends. Then it
-// yields an error. It yields nothing while there is no leader. It may skip changes that are soon followed by others.
+// Observe iterates over the leaders and what they proclaim, starting with the current one, until
+// the context ends. Then it yields an error. It yields nothing while there is no leader. It may
+// skip changes that are soon followed by others.
 func (e *Election) Observe(ctx context.Context) iter.Seq2[Leader, error] {
 	return func(yield func(Leader, error) bool) {
 		last := Leader{}
@@ -109,7 +116,8 @@ func (e *Election) Observe(ctx context.Context) iter.Seq2[Leader, error] {
 }
 
 // observe reads the leader, and watches until that is impossible or the iteration ends.
-func (e *Election) observe(ctx context.Context, last *Leader, yield func(Leader, error) bool) (more bool, err error) {
+func (e *Election) observe(ctx context.Context, last *Leader,
+	yield func(Leader, error) bool) (more bool, err error) {
 	look := func() (rev int64, more bool, err error) {
 		now, rev, err := e.first(ctx)
 		if err != nil || now.Key == last.Key && now.Revision == last.Revision {

@@ -31,12 +31,13 @@ func ExampleMutex_While() {
 	defer c.Close()
 	defer s.Close(ctx)
 
-	err := concurrency.NewMutex(s, "locks/report").While(ctx, func(ctx context.Context, h *concurrency.Held) error {
-		// Written only if the lock is still held when it is written.
-		r, err := c.Txn(ctx).If(h.Guard()).Then(client.OpPut("report", []byte("done"))).Commit()
-		fmt.Println("written:", err == nil && r.Succeeded)
-		return err
-	})
+	err := concurrency.NewMutex(s, "locks/report").While(ctx,
+		func(ctx context.Context, h *concurrency.Held) error {
+			// Written only if the lock is still held when it is written.
+			r, err := c.Txn(ctx).If(h.Guard()).Then(client.OpPut("report", []byte("done"))).Commit()
+			fmt.Println("written:", err == nil && r.Succeeded)
+			return err
+		})
 	fmt.Println(err)
 	// Output:
 	// written: true
@@ -49,11 +50,12 @@ func ExampleElection_While() {
 	defer s.Close(ctx)
 
 	e := concurrency.NewElection(c, "scheduler")
-	err := e.While(ctx, s, []byte("host-1"), func(ctx context.Context, _ *concurrency.Leadership) error {
-		l, err := e.Leader(ctx)
-		fmt.Printf("%s is elected\n", l.Value)
-		return err
-	})
+	err := e.While(ctx, s, []byte("host-1"),
+		func(ctx context.Context, _ *concurrency.Leadership) error {
+			l, err := e.Leader(ctx)
+			fmt.Printf("%s is elected\n", l.Value)
+			return err
+		})
 	fmt.Println(err)
 	// Output:
 	// host-1 is elected

@@ -18,8 +18,8 @@ import (
 	"vigil/client/lease"
 )
 
-// late is a connection that holds back writes: the caller gets an error with an unknown outcome, and the write is made
-// when release is called.
+// late is a connection that holds back writes: the caller gets an error with an unknown outcome,
+// and the write is made when release is called.
 type late struct {
 	armed  atomic.Int64 // how many of the next writes are held back
 	writes atomic.Int64 // that were held back
@@ -28,8 +28,10 @@ type late struct {
 	held   []func() error
 }
 
-func (l *late) intercept(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn, invoke grpc.UnaryInvoker, opts ...grpc.CallOption) error {
-	if !strings.HasSuffix(method, "KV/Txn") && !strings.HasSuffix(method, "KV/DeleteRange") || l.armed.Add(-1) < 0 {
+func (l *late) intercept(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn,
+	invoke grpc.UnaryInvoker, opts ...grpc.CallOption) error {
+	if !strings.HasSuffix(method, "KV/Txn") && !strings.HasSuffix(method, "KV/DeleteRange") ||
+		l.armed.Add(-1) < 0 {
 		return invoke(ctx, method, req, reply, cc, opts...)
 	}
 	if l.writes.Add(1) == 1 && l.first != nil {
@@ -37,7 +39,8 @@ func (l *late) intercept(ctx context.Context, method string, req, reply any, cc 
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.held = append(l.held, func() error { return invoke(context.WithoutCancel(ctx), method, req, reply, cc, opts...) })
+	l.held = append(l.held,
+		func() error { return invoke(context.WithoutCancel(ctx), method, req, reply, cc, opts...) })
 	return rpctypes.ErrGRPCTimeout
 }
 
@@ -56,7 +59,8 @@ func (l *late) release(t *testing.T) {
 	l.held = nil
 }
 
-func lateSession(t *testing.T, ttl time.Duration) (*late, *concurrency.Session, *concurrency.Session) {
+func lateSession(t *testing.T, ttl time.Duration) (*late, *concurrency.Session,
+	*concurrency.Session) {
 	t.Helper()
 	l := &late{}
 	session := func(opts ...grpc.DialOption) *concurrency.Session {
@@ -75,8 +79,8 @@ func lateSession(t *testing.T, ttl time.Duration) (*late, *concurrency.Session, 
 	return l, session(grpc.WithUnaryInterceptor(l.intercept)), session()
 }
 
-// TestLateUnlock: a deletion with an unknown outcome that is applied after the session has the lock again does not release
-// the lock.
+// TestLateUnlock: a deletion with an unknown outcome that is applied after the session has the lock
+// again does not release the lock.
 func TestLateUnlock(t *testing.T) {
 	l, s, other := lateSession(t, 30*time.Second)
 	name := "late/unlock" + t.Name()
@@ -94,7 +98,8 @@ func TestLateUnlock(t *testing.T) {
 		t.Fatal(err)
 	}
 	l.release(t)
-	if h, err := concurrency.NewMutex(other, name).TryLock(t.Context()); !errors.Is(err, concurrency.ErrLocked) {
+	if h, err := concurrency.NewMutex(other, name).TryLock(t.Context()); !errors.Is(err,
+		concurrency.ErrLocked) {
 		t.Errorf("two have the lock: %v", err)
 		if err == nil {
 			_ = h.Unlock(t.Context())
@@ -105,7 +110,8 @@ func TestLateUnlock(t *testing.T) {
 	}
 }
 
-// TestLateLock: a lock whose creation was repeated, and is created again after it has been given up, has no holder.
+// TestLateLock: a lock whose creation was repeated, and is created again after it has been given
+// up, has no holder.
 func TestLateLock(t *testing.T) {
 	l, s, other := lateSession(t, 60*time.Second)
 	name := "late/lock" + t.Name()
@@ -140,7 +146,8 @@ func TestRepeatsPause(t *testing.T) {
 		// Until then the key cannot be deleted either.
 		time.AfterFunc(2*time.Second, func() { l.armed.Store(0) })
 	}
-	if _, err := concurrency.NewMutex(s, "late/pause").Lock(ctx); !errors.Is(err, client.ErrUncertain) {
+	if _, err := concurrency.NewMutex(s, "late/pause").Lock(ctx); !errors.Is(err,
+		client.ErrUncertain) {
 		t.Error(err)
 	}
 	if n := l.writes.Load(); n > 30 {
@@ -162,7 +169,8 @@ func TestLostAtOnce(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		h, err := concurrency.NewMutex(concurrency.SessionOf(c, l), fmt.Sprintf("late/lost-%x", l.ID())).Lock(t.Context())
+		h, err := concurrency.NewMutex(concurrency.SessionOf(c, l),
+			fmt.Sprintf("late/lost-%x", l.ID())).Lock(t.Context())
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -170,14 +178,15 @@ func TestLostAtOnce(t *testing.T) {
 			t.Error(err)
 		}
 		l.Release()
-		if err := h.Err(); !errors.Is(err, concurrency.ErrLost) || !errors.Is(err, lease.ErrReleased) {
+		if err := h.Err(); !errors.Is(err, concurrency.ErrLost) ||
+			!errors.Is(err, lease.ErrReleased) {
 			t.Errorf("just after the end of the session: %v", err)
 		}
 	}
 }
 
-// TestLockGivenUpAfterUnknown: a key that an attempt with an unknown outcome has created is deleted even if a later attempt
-// has failed for another reason.
+// TestLockGivenUpAfterUnknown: a key that an attempt with an unknown outcome has created is deleted
+// even if a later attempt has failed for another reason.
 func TestLockGivenUpAfterUnknown(t *testing.T) {
 	for name, then := range map[string]func(context.Context) error{
 		"deadline": func(ctx context.Context) error {
@@ -189,21 +198,23 @@ func TestLockGivenUpAfterUnknown(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			_, _, other := lateSession(t, 30*time.Second)
 			var txns atomic.Int64
-			c, err := client.New(client.Config{Endpoints: []string{endpoint}, DialOptions: []grpc.DialOption{grpc.WithUnaryInterceptor(
-				func(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn, invoke grpc.UnaryInvoker, opts ...grpc.CallOption) error {
-					if strings.HasSuffix(method, "KV/Txn") {
-						switch txns.Add(1) {
-						case 1:
-							if err := invoke(ctx, method, req, reply, cc, opts...); err != nil {
-								return err
+			c, err := client.New(client.Config{Endpoints: []string{endpoint},
+				DialOptions: []grpc.DialOption{grpc.WithUnaryInterceptor(
+					func(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn,
+						invoke grpc.UnaryInvoker, opts ...grpc.CallOption) error {
+						if strings.HasSuffix(method, "KV/Txn") {
+							switch txns.Add(1) {
+							case 1:
+								if err := invoke(ctx, method, req, reply, cc, opts...); err != nil {
+									return err
+								}
+								return rpctypes.ErrGRPCTimeout
+							case 2:
+								return then(ctx)
 							}
-							return rpctypes.ErrGRPCTimeout
-						case 2:
-							return then(ctx)
 						}
-					}
-					return invoke(ctx, method, req, reply, cc, opts...)
-				})}})
+						return invoke(ctx, method, req, reply, cc, opts...)
+					})}})
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -11,8 +11,8 @@ import (
 // ErrLocked means that TryLock would have to wait.
 var ErrLocked = errors.New("the lock is held by another claim")
 
-// Mutex is a lock with one holder at a time. It is safe for concurrent use. Each Lock, also of the same Mutex, has its own
-// place in the queue.
+// Mutex is a lock with one holder at a time. It is safe for concurrent use. Each Lock, also of the
+// same Mutex, has its own place in the queue.
 type Mutex struct {
 	s    *Session
 	name string
@@ -24,7 +24,8 @@ func NewMutex(s *Session, name string) *Mutex { return &Mutex{s, name} }
 // Lock waits for the lock. If the context ends before, it gives up its place in the queue.
 func (m *Mutex) Lock(ctx context.Context) (*Held, error) { return lock(ctx, m.s, m.name, m.name) }
 
-// TryLock takes the lock if it is free and without waiting claims; otherwise its error matches [ErrLocked].
+// TryLock takes the lock if it is free and without waiting claims; otherwise its error matches
+// [ErrLocked].
 func (m *Mutex) TryLock(ctx context.Context) (*Held, error) {
 	q, err := joinQueue(ctx, m.s, m.name, nil)
 	if err != nil {
@@ -40,7 +41,8 @@ func (m *Mutex) TryLock(ctx context.Context) (*Held, error) {
 	return &Held{q}, nil
 }
 
-// While locks, runs work, and unlocks. The context of the work ends, with [ErrLost] as its cause, when the lock may be lost. The error is that of the work or else of the lock.
+// While locks, runs work, and unlocks. The context of the work ends, with [ErrLost] as its cause,
+// when the lock may be lost. It returns the error of the work, or else the error of the lock.
 func (m *Mutex) While(ctx context.Context, work func(ctx context.Context, h *Held) error) error {
 	h, err := m.Lock(ctx)
 	if err != nil {
@@ -75,7 +77,7 @@ type Held struct{ q *claim }
 // Key returns its key, which ends with the session.
 func (h *Held) Key() string { return h.q.key }
 
-// Fence returns a number that is higher than that of every earlier holder: the create revision of Key.
+// Fence returns the create revision of Key, which is higher than the fence of every earlier holder.
 func (h *Held) Fence() int64 { return h.q.rev }
 
 // Guard is the condition that it is still held, for transactions that depend on it.
@@ -92,8 +94,8 @@ func (h *Held) Context(ctx context.Context) (context.Context, context.CancelFunc
 	return until(ctx, h.Lost(), h.Err)
 }
 
-// Unlock gives it up. An error that matches [ErrLost] means that it was, or may have been, lost before. If the key cannot be
-// deleted, it ends with the session.
+// Unlock gives it up. An error that matches [ErrLost] means that it was, or may have been, lost
+// before. If the key cannot be deleted, it ends with the session.
 func (h *Held) Unlock(ctx context.Context) error { return h.q.giveUp(ctx) }
 
 func (h *Held) while(ctx context.Context, work func(context.Context, *Held) error) error {
@@ -106,14 +108,14 @@ func (h *Held) while(ctx context.Context, work func(context.Context, *Held) erro
 	return err
 }
 
-// RWMutex is a lock with one writer or any number of readers, in the order of their requests: readers wait for earlier
-// writers.
+// RWMutex is a lock with one writer or any number of readers, in the order of their requests:
+// readers wait for earlier writers.
 type RWMutex struct {
 	s    *Session
 	name string
 }
 
-// NewRWMutex returns the lock with a name, which must not be that of a Mutex.
+// NewRWMutex returns the lock with a name, which no [Mutex] may use.
 func NewRWMutex(s *Session, name string) *RWMutex { return &RWMutex{s, name} }
 
 // Lock waits for the lock as a writer.

@@ -22,16 +22,19 @@ type Tx struct {
 	values map[string][]byte // of writes; nil for a deletion
 }
 
-// Transact runs work on a consistent state of the store, and applies its writes atomically if the keys that it read or
-// writes have not changed meanwhile. Otherwise it runs work again, after a pause that grows to a second, until the
-// context ends. So transactions are strictly serializable, and work must have no effects outside its Tx.
+// Transact runs work on a consistent state of the store, and applies its writes atomically if
+// nobody has changed the keys that it read or writes. Otherwise it runs work again, after a pause
+// that grows to a second, until the context ends. So transactions are strictly serializable, and
+// work must have no effects outside its Tx.
 //
-// After an error of work nothing is written. After an error that matches [client.ErrUncertain] the writes may have been
-// applied.
-func Transact(ctx context.Context, c *client.Client, work func(tx *Tx) error) (client.Header, error) {
+// After an error of work nothing is written. After an error that matches [client.ErrUncertain] the
+// writes may have been applied.
+func Transact(ctx context.Context, c *client.Client,
+	work func(tx *Tx) error) (client.Header, error) {
 	pause := 5 * time.Millisecond
 	for {
-		tx := &Tx{ctx: ctx, c: c, read: map[string]*client.KeyValue{}, writes: map[string]client.Op{}, values: map[string][]byte{}}
+		tx := &Tx{ctx: ctx, c: c, read: map[string]*client.KeyValue{},
+			writes: map[string]client.Op{}, values: map[string][]byte{}}
 		err := work(tx)
 		if err == nil {
 			h, done, cerr := tx.commit()
@@ -45,14 +48,15 @@ func Transact(ctx context.Context, c *client.Client, work func(tx *Tx) error) (c
 		select {
 		case <-time.After(pause/2 + rand.N(pause/2)):
 		case <-ctx.Done():
-			return client.Header{}, fmt.Errorf("transaction: others write the same keys: %w", context.Cause(ctx))
+			return client.Header{},
+				fmt.Errorf("transaction: others write the same keys: %w", context.Cause(ctx))
 		}
 		pause = min(2*pause, time.Second)
 	}
 }
 
-// Get returns the value of a key: the one that this transaction has written, or else that in the state of all its reads.
-// found is false if the key does not exist.
+// Get returns the value of a key: the one that this transaction has written, or else that in the
+// state of all its reads. found is false if the key does not exist.
 func (tx *Tx) Get(key string) (value []byte, found bool, err error) {
 	if _, written := tx.writes[key]; written {
 		v := tx.values[key]
@@ -109,7 +113,8 @@ func (tx *Tx) commit() (h client.Header, done bool, err error) {
 	var then []client.Op
 	for _, key := range slices.Sorted(maps.Keys(tx.writes)) {
 		then = append(then, tx.writes[key])
-		// A key that was written without being read must not have been written since the others were read.
+		// A key that was written without being read must not have been written since the others
+		// were read.
 		if _, known := tx.read[key]; !known && tx.rev > 0 {
 			conditions = append(conditions, client.ModRevision(key).Less(tx.rev+1))
 		}

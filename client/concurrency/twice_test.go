@@ -12,7 +12,8 @@ import (
 	"vigil/client/lease"
 )
 
-// TestUnlockTwice: a second Unlock does not free the key of a later claim, which a third one would take for its own.
+// TestUnlockTwice: a second Unlock does not free the key of a later claim, which a third one would
+// take for its own.
 func TestUnlockTwice(t *testing.T) {
 	c, err := client.New(client.Config{Endpoints: []string{endpoint}})
 	if err != nil {
@@ -56,7 +57,8 @@ func TestUnlockTwice(t *testing.T) {
 	}
 }
 
-// TestSessionsOfOneLease: sessions of one lease exclude each other, also those of several keepers and clients.
+// TestSessionsOfOneLease: sessions of one lease exclude each other, also those of several keepers
+// and clients.
 func TestSessionsOfOneLease(t *testing.T) {
 	c, err := client.New(client.Config{Endpoints: []string{endpoint}})
 	if err != nil {
@@ -75,7 +77,8 @@ func TestSessionsOfOneLease(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	sessions := []*concurrency.Session{concurrency.SessionOf(c, l), concurrency.SessionOf(c, l), concurrency.SessionOf(c, same)}
+	sessions := []*concurrency.Session{concurrency.SessionOf(c, l), concurrency.SessionOf(c, l),
+		concurrency.SessionOf(c, same)}
 	for i, s := range sessions {
 		name := fmt.Sprintf("twice/lease-%d", i)
 		h, err := concurrency.NewMutex(s, name).Lock(t.Context())
@@ -83,7 +86,8 @@ func TestSessionsOfOneLease(t *testing.T) {
 			t.Fatal(err)
 		}
 		for j, s := range sessions {
-			if h, err := concurrency.NewMutex(s, name).TryLock(t.Context()); !errors.Is(err, concurrency.ErrLocked) {
+			if h, err := concurrency.NewMutex(s, name).TryLock(t.Context()); !errors.Is(err,
+				concurrency.ErrLocked) {
 				t.Errorf("session %d holds it next to session %d: %v, %v", j, i, h, err)
 			}
 		}

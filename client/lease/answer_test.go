@@ -26,7 +26,8 @@ func TestLateAnswer(t *testing.T) {
 	answer := func(what string, want time.Time) {
 		t.Helper()
 		if k.handleAnswer(x, client.KeepAlive{ID: 1, TTL: 9 * time.Second}); l.confirmed != want {
-			t.Errorf("%s: confirmed after %v, want %v", what, l.confirmed.Sub(began), want.Sub(began))
+			t.Errorf("%s: confirmed after %v, want %v", what, l.confirmed.Sub(began),
+				want.Sub(began))
 		}
 	}
 	ask(after(3))
@@ -46,7 +47,8 @@ func TestLateAnswer(t *testing.T) {
 	answer("to the last one", after(11))
 }
 
-// TestAnswerToFormerLease: the answer to a keep-alive of a lease that has ended says nothing about a later one with its id.
+// TestAnswerToFormerLease: the answer to a keep-alive of a lease that has ended says nothing about
+// a later one with its id.
 func TestAnswerToFormerLease(t *testing.T) {
 	k := &Keeper{wake: make(chan struct{}, 1), need: make(chan struct{}, 1)}
 	k.mu.leases = map[client.LeaseID]*Lease{}

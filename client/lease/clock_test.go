@@ -16,7 +16,8 @@ func TestClock(t *testing.T) {
 	} {
 		k := &Keeper{}
 		k.mu.leases = map[client.LeaseID]*Lease{}
-		l := &Lease{k: k, id: 1, ttl: time.Second, confirmed: time.Now().Add(-2 * time.Second), at: -1, lost: make(chan struct{})}
+		l := &Lease{k: k, id: 1, ttl: time.Second, confirmed: time.Now().Add(-2 * time.Second),
+			at: -1, lost: make(chan struct{})}
 		k.mu.leases[1] = l
 		if err := ask(l); !errors.Is(err, ErrUnconfirmed) {
 			t.Errorf("%v", err)

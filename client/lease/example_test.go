@@ -31,7 +31,8 @@ func Example() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	if _, err := c.Put(ctx, "services/web/1", []byte("10.0.0.1:80"), client.WithLease(l.ID())); err != nil {
+	if _, err := c.Put(ctx, "services/web/1", []byte("10.0.0.1:80"),
+		client.WithLease(l.ID())); err != nil {
 		log.Fatal(err)
 	}
 	fmt.Println(l.Status().State)

@@ -12,7 +12,8 @@ import (
 	"vigil/client"
 )
 
-// Keeper keeps leases alive. While there are leases it has one stream for all of them. It is safe for concurrent use.
+// Keeper keeps leases alive. While there are leases it has one stream for all of them. It is safe
+// for concurrent use.
 type Keeper struct {
 	c      *client.Client
 	ctx    context.Context
@@ -39,7 +40,8 @@ type stream struct {
 	wake   chan struct{} // holds an element when out is not empty
 }
 
-// request is a keep-alive of a stream, and when it was requested. A later lease may have the same id.
+// request is a keep-alive of a stream, and when it was requested. A later lease may have the same
+// id.
 type request struct {
 	l  *Lease
 	at time.Time
@@ -72,7 +74,8 @@ func (k *Keeper) Close() {
 }
 
 // Grant creates a lease and keeps it alive.
-func (k *Keeper) Grant(ctx context.Context, ttl time.Duration, opts ...client.GrantOption) (*Lease, error) {
+func (k *Keeper) Grant(ctx context.Context, ttl time.Duration,
+	opts ...client.GrantOption) (*Lease, error) {
 	if k.ctx.Err() != nil {
 		return nil, ErrReleased
 	}
@@ -84,8 +87,8 @@ func (k *Keeper) Grant(ctx context.Context, ttl time.Duration, opts ...client.Gr
 	return k.addLease(g.ID, g.TTL, began)
 }
 
-// Keep keeps an existing lease alive. It fails with [client.ErrLeaseNotFound] if there is none. Further calls for the same
-// lease return the same Lease.
+// Keep keeps an existing lease alive. It fails with [client.ErrLeaseNotFound] if there is none.
+// Further calls for the same lease return the same Lease.
 func (k *Keeper) Keep(ctx context.Context, id client.LeaseID) (*Lease, error) {
 	began := time.Now()
 	ttl, err := k.c.KeepAliveOnce(ctx, id)
@@ -95,7 +98,8 @@ func (k *Keeper) Keep(ctx context.Context, id client.LeaseID) (*Lease, error) {
 	return k.addLease(id, ttl, began)
 }
 
-func (k *Keeper) addLease(id client.LeaseID, ttl time.Duration, confirmed time.Time) (*Lease, error) {
+func (k *Keeper) addLease(id client.LeaseID, ttl time.Duration,
+	confirmed time.Time) (*Lease, error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if k.mu.closed {
@@ -114,8 +118,8 @@ func (k *Keeper) addLease(id client.LeaseID, ttl time.Duration, confirmed time.T
 	return l, nil
 }
 
-// recordConfirmed records that the lease lives for ttl from a moment on. Keep-alives are spread a little, so that leases created
-// together are not always renewed together. The lock is held.
+// recordConfirmed records that the lease lives for ttl from a moment on. Keep-alives are spread a
+// little, so that leases created together are not always renewed together. The lock is held.
 func (l *Lease) recordConfirmed(ttl time.Duration, at time.Time) {
 	l.ttl, l.confirmed, l.asked, l.trouble = ttl, at, time.Time{}, nil
 	l.due = at.Add(ttl/3 - rand.N(ttl/20+1))
@@ -212,7 +216,8 @@ func (k *Keeper) handleDue(l *Lease, now time.Time) {
 	k.reschedule(l)
 }
 
-// checkLease ends the lease if its time has passed, and reports whether it is lost. The lock is held.
+// checkLease ends the lease if its time has passed, and reports whether it is lost. The lock is
+// held.
 func (k *Keeper) checkLease(l *Lease, now time.Time) bool {
 	if l.err == nil && !l.deadline().After(now) {
 		k.loseLocked(l, unconfirmed(l.why()))
@@ -220,7 +225,8 @@ func (k *Keeper) checkLease(l *Lease, now time.Time) bool {
 	return l.err != nil
 }
 
-// renewAlone keeps a lease alive by a call of its own. If that succeeds, the lease returns to the stream.
+// renewAlone keeps a lease alive with a separate call. If that succeeds, the lease returns to the
+// stream.
 func (k *Keeper) renewAlone(l *Lease, asked time.Time) {
 	k.mu.Lock()
 	ctx, cancel := context.WithDeadline(k.ctx, l.deadline())
@@ -280,7 +286,8 @@ func (k *Keeper) keepStream() {
 		k.mu.Unlock()
 		failures++
 		select {
-		case <-time.After(min(time.Second, 25*time.Millisecond<<min(failures, 6))/2 + rand.N(25*time.Millisecond)):
+		case <-time.After(min(time.Second, 25*time.Millisecond<<min(failures, 6))/2 +
+			rand.N(25*time.Millisecond)):
 		case <-k.ctx.Done():
 		}
 	}
@@ -318,8 +325,8 @@ func (k *Keeper) serveStream() (answered bool, err error) {
 	}
 }
 
-// isolateFirst keeps the lease off the streams because of which the server has ended one: the first lease without an answer.
-// The others must not be affected.
+// isolateFirst keeps the first lease without an answer off the streams: the server has probably
+// ended the stream because of it. The others must not be affected.
 func (k *Keeper) isolateFirst(x *stream, why error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -333,7 +340,8 @@ func (k *Keeper) isolateFirst(x *stream, why error) {
 	}
 }
 
-// useStream requests all keep-alives on a new stream that are overdue or were requested on the last one.
+// useStream requests all keep-alives on a new stream that are overdue or were requested on the last
+// one.
 func (k *Keeper) useStream(x *stream) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -373,8 +381,8 @@ func (k *Keeper) sendQueued(ctx context.Context, x *stream) {
 	}
 }
 
-// handleAnswer handles an answer. The time of the lease counts from when that keep-alive was requested, which is not the
-// last one if the lease was confirmed otherwise meanwhile.
+// handleAnswer handles an answer. The time of the lease counts from when that keep-alive was
+// requested, which is not the last one if another answer has confirmed the lease since.
 func (k *Keeper) handleAnswer(x *stream, a client.KeepAlive) {
 	k.mu.Lock()
 	defer k.mu.Unlock()

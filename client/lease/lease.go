@@ -13,7 +13,8 @@ import (
 var (
 	// ErrGone means that the server has no such lease: it expired or was revoked.
 	ErrGone = errors.New("the lease is gone")
-	// ErrUnconfirmed means that no keep-alive was answered in time, so the lease may have expired.
+	// ErrUnconfirmed means that no answer to a keep-alive came in time, so the lease may have
+	// expired.
 	ErrUnconfirmed = errors.New("the lease may have expired: no keep-alive was answered in time")
 	// ErrReleased means that this program stopped keeping the lease alive or revoked it.
 	ErrReleased = errors.New("the lease was released")
@@ -38,9 +39,11 @@ func (s State) String() string { return [...]string{"alive", "late", "lost"}[s] 
 // Status is the state of a lease with its reason.
 type Status struct {
 	State State
-	// Reason is the last error while the state is Late, and that of Err when it is Lost. It is nil if no error is known.
+	// Reason is the last error while the state is Late, and the error of [Lease.Err] when it is
+	// Lost. It is nil if no error is known.
 	Reason error
-	// Confirmed is when the last answered keep-alive was sent. Until Deadline the lease certainly lives.
+	// Confirmed is when the last answered keep-alive was sent. Until Deadline the lease certainly
+	// lives.
 	Confirmed, Deadline time.Time
 }
 
@@ -55,7 +58,7 @@ type Lease struct {
 	confirmed time.Time
 	due       time.Time // when to send the next keep-alive
 	asked     time.Time // when the unanswered keep-alive was sent; zero if there is none
-	alone     bool      // kept alive by calls of its own, because it has ended a stream
+	alone     bool      // kept alive with separate calls, because it has ended a stream
 	trouble   error     // why such a call failed
 	at        int       // in the queue; -1 if not
 	err       error
@@ -71,11 +74,12 @@ func (l *Lease) TTL() time.Duration {
 	return l.ttl
 }
 
-// Lost returns a channel that is closed when the lease has ended, may have ended, or is no longer kept alive.
+// Lost returns a channel that is closed when the lease has ended, may have ended, or is no longer
+// kept alive.
 func (l *Lease) Lost() <-chan struct{} { return l.lost }
 
-// Err returns why the lease counts as lost, nil while it does not. It checks the clock, so it is also right just after the
-// program was suspended.
+// Err returns why the lease counts as lost, nil while it does not. It checks the clock, so it is
+// also right just after the program was suspended.
 func (l *Lease) Err() error {
 	l.k.mu.Lock()
 	defer l.k.mu.Unlock()
@@ -114,7 +118,7 @@ func (l *Lease) Revoke(ctx context.Context) error {
 // deadline is the time until which the lease lives. The lock is held.
 func (l *Lease) deadline() time.Time { return l.confirmed.Add(l.ttl) }
 
-// why returns the known reason why there is no answer. The lock is held.
+// why returns why there is no answer, nil if that is not known. The lock is held.
 func (l *Lease) why() error {
 	if l.trouble != nil {
 		return l.trouble

@@ -63,7 +63,8 @@ func TestKept(t *testing.T) {
 	if t.Failed() {
 		return
 	}
-	// Until a keep-alive was answered that was sent when the lease would have been gone without others.
+	// Until a keep-alive was answered that was sent when the lease would have been gone without
+	// others.
 	first := leases[0].Status().Confirmed
 	for end := time.Now().Add(time.Minute); leases[0].Status().Confirmed.Sub(first) < leases[0].TTL()+time.Second; time.Sleep(10 * time.Millisecond) {
 		if s := leases[0].Status(); s.State == lease.Lost || time.Now().After(end) {

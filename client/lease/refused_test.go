@@ -16,8 +16,8 @@ import (
 	"vigil/client/lease"
 )
 
-// strict is a server that answers the first keep-alive of one lease and ends each stream with a later one: the user must
-// not renew it any more.
+// strict is a server that answers the first keep-alive of one lease and ends each stream with a
+// later one: the user must not renew it any more.
 type strict struct {
 	etcdserverpb.UnimplementedLeaseServer
 	answered atomic.Bool
@@ -43,13 +43,15 @@ func (s *strict) LeaseKeepAlive(stream etcdserverpb.Lease_LeaseKeepAliveServer) 
 			}
 			ttl = 3
 		}
-		if err := stream.Send(&etcdserverpb.LeaseKeepAliveResponse{ID: r.ID, TTL: ttl}); err != nil {
+		if err := stream.Send(&etcdserverpb.LeaseKeepAliveResponse{ID: r.ID,
+			TTL: ttl}); err != nil {
 			return err
 		}
 	}
 }
 
-// TestRefused: only the lease whose keep-alive is refused is lost, with the reason; others keep their stream.
+// TestRefused: only the lease whose keep-alive is refused is lost, with the reason; others keep
+// their stream.
 func TestRefused(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -90,7 +92,8 @@ func TestRefused(t *testing.T) {
 		t.Fatal("nothing was refused")
 	}
 	for _, other := range list {
-		for end := time.Now().Add(time.Minute); other != lost && !other.Status().Confirmed.After(*s.refused.Load()); time.Sleep(time.Millisecond) {
+		for end := time.Now().Add(time.Minute); other != lost &&
+			!other.Status().Confirmed.After(*s.refused.Load()); time.Sleep(time.Millisecond) {
 			if other.Err() != nil || time.Now().After(end) {
 				t.Fatalf("lease %d: %+v", other.ID(), other.Status())
 			}

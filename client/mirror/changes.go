@@ -40,12 +40,12 @@ func (s *subscriber[T]) addChanges(changes []Change[T]) {
 	}
 }
 
-// Changes iterates over the changes: first every existing key, as new, and then each change, until the context or the
-// mirror ends. Then it yields an error, unless the mirror was closed. Applied in order to an empty map, the changes give
-// the view.
+// Changes iterates over the changes: first every existing key, as new, and then each change, until
+// the context or the mirror ends. Then it yields an error, unless the mirror was closed. Applied in
+// order to an empty map, the changes give the view.
 //
-// A slow iteration delays neither the mirror nor other iterations. It may see several changes of a key as one, from the
-// first state to the last. To see every change use [Config.OnChange].
+// A slow iteration delays neither the mirror nor other iterations. It may see several changes of a
+// key as one, from the first state to the last. To see every change use [Config.OnChange].
 func (m *Mirror[T]) Changes(ctx context.Context) iter.Seq2[Change[T], error] {
 	return func(yield func(Change[T], error) bool) {
 		s := &subscriber[T]{behind: true, ready: make(chan struct{}, 1)}

@@ -60,15 +60,17 @@ func ExampleMirror() {
 		log.Fatal(err)
 	}
 	defer c.Close()
-	for key, host := range map[string]string{"nodes/a": "10.0.0.7", "nodes/b": "10.0.0.8", "nodes/c": "10.0.0.7"} {
+	for key, host := range map[string]string{"nodes/a": "10.0.0.7", "nodes/b": "10.0.0.8",
+		"nodes/c": "10.0.0.7"} {
 		if _, err := c.Put(ctx, key, []byte(host)); err != nil {
 			log.Fatal(err)
 		}
 	}
-	m, err := mirror.Start(ctx, mirror.Config[string]{Client: c, Key: "nodes/", Decode: mirror.String,
-		Indexes: map[string]func(*mirror.Item[string]) []string{
-			"host": func(it *mirror.Item[string]) []string { return []string{it.Value} },
-		}})
+	m, err := mirror.Start(ctx,
+		mirror.Config[string]{Client: c, Key: "nodes/", Decode: mirror.String,
+			Indexes: map[string]func(*mirror.Item[string]) []string{
+				"host": func(it *mirror.Item[string]) []string { return []string{it.Value} },
+			}})
 	if err != nil {
 		log.Fatal(err)
 	}

@@ -14,7 +14,7 @@ var endpoint string
 
 func TestMain(m *testing.M) { serverprocess.Run(m, &endpoint) }
 
-// connect returns a client whose keys are those of the test.
+// connect returns a client with the keys of the test.
 func connect(t *testing.T) *client.Client {
 	t.Helper()
 	c, err := client.Connect(t.Context(), client.Config{Endpoints: []string{endpoint}})

@@ -17,20 +17,20 @@ import (
 // Config configures a mirror. Client and Decode must be set.
 type Config[T any] struct {
 	Client *client.Client
-	// Key and Range are the mirrored keys. Default of Range: all keys that begin with Key. For a single key use
-	// [client.WithRange](Key + "\x00").
+	// Key and Range are the mirrored keys. Default of Range: all keys that begin with Key. For a
+	// single key use [client.WithRange](Key + "\x00").
 	Key   string
 	Range client.RangeOption
 	// Decode decodes a stored value. It must not keep kv.Value, and its result must not be changed.
 	Decode func(kv client.KeyValue) (T, error)
-	// Indexes return the words under which [View.Find] finds an item; each must depend only on the item.
-	// Items that cannot be decoded are in no index.
+	// Indexes return the words under which [View.Find] finds an item; each must depend only on the
+	// item. Items that cannot be decoded are in no index.
 	Indexes map[string]func(*Item[T]) []string
-	// OnChange is called for every change, in order, after [Mirror.View] shows it. The mirror waits meanwhile, and further
-	// events stay at the server. It must not call Close.
+	// OnChange is called for every change, in order, after [Mirror.View] shows it. The mirror waits
+	// until it returns, and further events stay at the server. It must not call Close.
 	OnChange func(Change[T])
-	// Fresh is how often the mirror requests its progress from the server while nothing changes: the resolution of
-	// [Status.Current]. Default 10s; negative means never.
+	// Fresh is how often the mirror requests its progress from the server while nothing changes:
+	// the resolution of [Status.Current]. Default 10s; negative means never.
 	Fresh time.Duration
 	// Logger receives the reasons why the mirror is not current. By default nothing is logged.
 	Logger *slog.Logger
@@ -59,11 +59,12 @@ type Mirror[T any] struct {
 type Status struct {
 	// Ready reports that there is a View.
 	Ready bool
-	// Revision and Keys are those of the View.
+	// Revision is the revision of the View, and Keys its number of keys.
 	Revision int64
 	Keys     int
-	// Current is when the View was last known to equal the store, zero before Ready: the mirror lags at most by the time
-	// since then. While it follows the store, that is at most [Config.Fresh] and a round trip.
+	// Current is when the View was last known to equal the store, zero before Ready: the mirror
+	// lags at most by the time since then. While it follows the store, that is at most
+	// [Config.Fresh] and a round trip.
 	Current time.Time
 	// Lists counts the lists: 1 after the first, more if the watch could not continue.
 	Lists int
@@ -75,11 +76,13 @@ type Status struct {
 var errClosed = errors.New("the mirror is closed")
 
 // Follow mirrors all keys that begin with prefix, with the defaults of Config.
-func Follow[T any](ctx context.Context, c *client.Client, prefix string, decode func(client.KeyValue) (T, error)) (*Mirror[T], error) {
+func Follow[T any](ctx context.Context, c *client.Client, prefix string,
+	decode func(client.KeyValue) (T, error)) (*Mirror[T], error) {
 	return Start(ctx, Config[T]{Client: c, Key: prefix, Decode: decode})
 }
 
-// Start starts a mirror, which runs until the context ends, the client is closed, or Close. It does not wait; see Ready.
+// Start starts a mirror, which runs until the context ends, the client is closed, or Close. It does
+// not wait; see Ready.
 func Start[T any](ctx context.Context, cfg Config[T]) (*Mirror[T], error) {
 	switch {
 	case cfg.Client == nil:
@@ -113,7 +116,8 @@ func (m *Mirror[T]) Close() {
 // Done returns a channel that is closed when the mirror has ended.
 func (m *Mirror[T]) Done() <-chan struct{} { return m.done }
 
-// Err returns why the mirror has ended: the cause of its context, or [client.ErrClosed]. It is nil before, and after Close.
+// Err returns why the mirror has ended: the cause of its context, or [client.ErrClosed]. It is nil
+// before, and after Close.
 func (m *Mirror[T]) Err() error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -126,11 +130,12 @@ func (m *Mirror[T]) View() *View[T] { return m.view.Load() }
 // Ready returns a channel that is closed after the first view.
 func (m *Mirror[T]) Ready() <-chan struct{} { return m.ready }
 
-// Wait waits for the first view. If the context ends before, the error has the reason for the delay.
+// Wait waits for the first view. If the context ends before, the error has the reason for the
+// delay.
 func (m *Mirror[T]) Wait(ctx context.Context) (*View[T], error) { return m.At(ctx, 1) }
 
-// At waits for a view of at least a revision, for instance that of an own write, or one received from another program. The
-// error has the reason for the delay.
+// At waits for a view of at least a revision, for instance the revision of a write of this program
+// or of another one. The error has the reason for the delay.
 func (m *Mirror[T]) At(ctx context.Context, revision int64) (*View[T], error) {
 	pause := 50 * time.Millisecond
 	for {
@@ -164,9 +169,11 @@ func (m *Mirror[T]) At(ctx context.Context, revision int64) (*View[T], error) {
 
 func (m *Mirror[T]) waitError(err error, revision int64, view *View[T], trouble error) error {
 	if trouble != nil {
-		return fmt.Errorf("mirror of %q is at revision %d, not %d: %w: %w", m.cfg.Key, view.revision, revision, err, trouble)
+		return fmt.Errorf("mirror of %q is at revision %d, not %d: %w: %w", m.cfg.Key,
+			view.revision, revision, err, trouble)
 	}
-	return fmt.Errorf("mirror of %q is at revision %d, not %d: %w", m.cfg.Key, view.revision, revision, err)
+	return fmt.Errorf("mirror of %q is at revision %d, not %d: %w", m.cfg.Key,
+		view.revision, revision, err)
 }
 
 // Status returns the state of the mirror.
@@ -220,7 +227,8 @@ func (m *Mirror[T]) follow(ctx context.Context) {
 			pause = 0
 		}
 		m.setTrouble(err)
-		m.cfg.Logger.Warn("mirror interrupted", "key", m.cfg.Key, "revision", m.view.Load().revision, "list again", !listed,
+		m.cfg.Logger.Warn("mirror interrupted", "key", m.cfg.Key, "revision",
+			m.view.Load().revision, "list again", !listed,
 			"after", pause, "error", err)
 		select {
 		case <-time.After(pause/2 + rand.N(pause/2+1)):
@@ -236,8 +244,8 @@ func (m *Mirror[T]) setTrouble(err error) {
 	m.mu.status.Trouble = err
 }
 
-// listRange replaces the view by the current state of the store. It keeps items of equal revisions if same is set and the
-// cluster was listed before.
+// listRange replaces the view by the current state of the store. It keeps items of equal revisions
+// if same is set and the cluster was listed before.
 func (m *Mirror[T]) listRange(ctx context.Context, same bool) error {
 	begun := time.Now()
 	listing := m.cfg.Client.List(ctx, m.cfg.Key, m.cfg.Range)
@@ -247,7 +255,8 @@ func (m *Mirror[T]) listRange(ctx context.Context, same bool) error {
 			return err
 		}
 		it, found := old.Get(kv.Key)
-		if !same || !found || it.ModRevision != kv.ModRevision || listing.Header().ClusterID != m.store {
+		if !same || !found || it.ModRevision != kv.ModRevision ||
+			listing.Header().ClusterID != m.store {
 			it = m.decodeItem(kv)
 		}
 		view.set(it)
@@ -262,7 +271,8 @@ func (m *Mirror[T]) listRange(ctx context.Context, same bool) error {
 
 // watchRange follows the store from the revision of the view on.
 func (m *Mirror[T]) watchRange(ctx context.Context) error {
-	w := m.cfg.Client.Watch(ctx, m.cfg.Key, m.cfg.Range, client.FromRevision(m.view.Load().revision+1), client.WithProgress())
+	w := m.cfg.Client.Watch(ctx, m.cfg.Key, m.cfg.Range,
+		client.FromRevision(m.view.Load().revision+1), client.WithProgress())
 	m.mu.Lock()
 	m.mu.watcher = w
 	m.mu.Unlock()
@@ -307,15 +317,17 @@ func (m *Mirror[T]) watchRange(ctx context.Context) error {
 	return errors.New("the watch ended")
 }
 
-// checkStore checks that the watch is of the store that was listed: it may have been replaced in between. Later the
-// watcher checks that itself.
+// checkStore checks that the watch is of the store that was listed: it may have been replaced in
+// between. Later the watcher checks that itself.
 func (m *Mirror[T]) checkStore(ctx context.Context, w *client.Watcher) error {
 	h, err := w.Created(ctx)
 	rev := m.view.Load().revision
 	if err == nil && h.ClusterID == m.store && h.Revision < rev {
-		// The member lags behind the listed one, or the store was rolled back: a linearizable read decides.
+		// The member lags behind the listed one, or the store was rolled back: a linearizable read
+		// decides.
 		var r *client.GetResponse
-		if r, err = m.cfg.Client.Get(ctx, m.cfg.Key, m.cfg.Range, client.WithCountOnly()); err == nil {
+		if r, err = m.cfg.Client.Get(ctx, m.cfg.Key, m.cfg.Range,
+			client.WithCountOnly()); err == nil {
 			h = r.Header
 		}
 	}
@@ -330,8 +342,9 @@ func (m *Mirror[T]) checkStore(ctx context.Context, w *client.Watcher) error {
 	return nil
 }
 
-// requestProgress requests the progress of the watch from time to time. A server does not answer while its store has nothing after the
-// revision from which it was asked to watch, for instance that of the list: then a read shows that the view is current.
+// requestProgress requests the progress of the watch from time to time. A server does not answer
+// while its store has nothing after the revision at which the watch begins. Then a read shows that
+// the view is current.
 func (m *Mirror[T]) requestProgress(ctx context.Context, w *client.Watcher) (stop func()) {
 	if m.cfg.Fresh < 0 {
 		return func() {}
@@ -380,17 +393,19 @@ func (m *Mirror[T]) confirmCurrent(ctx context.Context, store uint64) {
 }
 
 func (m *Mirror[T]) decodeItem(kv client.KeyValue) *Item[T] {
-	it := &Item[T]{Key: strings.Clone(kv.Key), CreateRevision: kv.CreateRevision, ModRevision: kv.ModRevision, Version: kv.Version, Lease: kv.Lease}
+	it := &Item[T]{Key: strings.Clone(kv.Key), CreateRevision: kv.CreateRevision,
+		ModRevision: kv.ModRevision, Version: kv.Version, Lease: kv.Lease}
 	if it.Value, it.Err = m.cfg.Decode(kv); it.Err != nil {
 		var none T
 		it.Value = none
-		m.cfg.Logger.Warn("mirror cannot decode a value", "key", kv.Key, "revision", kv.ModRevision, "error", it.Err)
+		m.cfg.Logger.Warn("mirror cannot decode a value", "key", kv.Key, "revision", kv.ModRevision,
+			"error", it.Err)
 	}
 	return it
 }
 
-// publishView publishes a view and the changes since the last one. current is when it equalled the store, zero if that is not
-// known.
+// publishView publishes a view and the changes since the last one. current is when it equalled the
+// store, zero if that is not known.
 func (m *Mirror[T]) publishView(view *View[T], changes []Change[T], current time.Time) {
 	m.mu.Lock()
 	m.view.Store(view)

@@ -65,16 +65,23 @@ func TestMirror(t *testing.T) {
 		}
 		return []string{"even", "number"}
 	}
-	var changes []mirror.Change[int] // read after At: what OnChange does comes after the view, so see below
+	// read after At: what OnChange does comes after the view, so see below
+	var changes []mirror.Change[int]
 	done := make(chan struct{}, 100)
-	m := start(t, mirror.Config[int]{Client: c, Key: "n/", Decode: number, Indexes: map[string]func(*mirror.Item[int]) []string{"parity": odd},
-		OnChange: func(ch mirror.Change[int]) { changes = append(changes, ch); done <- struct{}{} }})
+	m := start(t, mirror.Config[int]{Client: c, Key: "n/", Decode: number,
+		Indexes: map[string]func(*mirror.Item[int]) []string{"parity": odd},
+		OnChange: func(ch mirror.Change[int]) {
+			changes = append(changes,
+				ch)
+			done <- struct{}{}
+		}})
 	<-m.Ready()
 	first := m.View()
 	if first.Len() != 2 {
 		t.Fatal(first.Len())
 	}
-	if it, ok := first.Get("n/1"); !ok || it.Value != 10 || it.Err != nil || it.Version != 1 || it.ModRevision != it.CreateRevision {
+	if it, ok := first.Get("n/1"); !ok || it.Value != 10 || it.Err != nil || it.Version != 1 ||
+		it.ModRevision != it.CreateRevision {
 		t.Errorf("%+v", it)
 	}
 	if it, ok := first.Get("n/2"); !ok || it.Value != 0 || !errors.Is(it.Err, strconv.ErrSyntax) {
@@ -105,7 +112,8 @@ func TestMirror(t *testing.T) {
 	if got := keys(v.Prefix("n/2")); !slices.Equal(got, []string{"n/2"}) {
 		t.Error(got)
 	}
-	if got := keys(first.All()); !slices.Equal(got, []string{"n/1", "n/2"}) || first.Revision() >= v.Revision() {
+	if got := keys(first.All()); !slices.Equal(got, []string{"n/1", "n/2"}) ||
+		first.Revision() >= v.Revision() {
 		t.Errorf("an old view changed: %q", got)
 	}
 	for range 5 {
@@ -122,10 +130,12 @@ func TestMirror(t *testing.T) {
 		}
 		got = append(got, s)
 	}
-	if want := []string{"n/1 >10", "n/2 >0", "n/2 0>7", "n/3 >8", "n/1 10>"}; !slices.Equal(got, want) {
+	if want := []string{"n/1 >10", "n/2 >0", "n/2 0>7", "n/3 >8",
+		"n/1 10>"}; !slices.Equal(got, want) {
 		t.Errorf("%q, want %q", got, want)
 	}
-	if s := m.Status(); !s.Ready || s.Lists != 1 || s.Keys != 2 || s.Revision < rev || s.Trouble != nil || time.Since(s.Current) > time.Minute {
+	if s := m.Status(); !s.Ready || s.Lists != 1 || s.Keys != 2 || s.Revision < rev ||
+		s.Trouble != nil || time.Since(s.Current) > time.Minute {
 		t.Errorf("%+v", s)
 	}
 	m.Close()
@@ -303,7 +313,8 @@ func TestCurrentAtRest(t *testing.T) {
 	c := connect(t)
 	put(t, c, "a", "1")
 	changes := make(chan struct{}, 1)
-	m := start(t, mirror.Config[int]{Client: c, Decode: number, Fresh: 50 * time.Millisecond, OnChange: func(mirror.Change[int]) { changes <- struct{}{} }})
+	m := start(t, mirror.Config[int]{Client: c, Decode: number, Fresh: 50 * time.Millisecond,
+		OnChange: func(mirror.Change[int]) { changes <- struct{}{} }})
 	if _, err := m.Wait(t.Context()); err != nil {
 		t.Fatal(err)
 	}
@@ -317,7 +328,7 @@ func TestCurrentAtRest(t *testing.T) {
 		t.Error("no change of the list")
 	}
 	<-changes
-	// The event of the revision of the list is no change.
+	// The event at the revision of the list is not a change.
 	put(t, c, "a", "2")
 	<-changes
 	if it, ok := m.View().Get("a"); !ok || it.Value != 2 || m.Status().Lists != 1 {

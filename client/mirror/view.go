@@ -18,8 +18,8 @@ type Item[T any] struct {
 	// Err is why the value could not be decoded.
 	Err error
 
-	// CreateRevision is the revision of the key's creation, ModRevision that of its last change. Version counts the
-	// changes since the creation.
+	// CreateRevision is the revision of the key's creation, ModRevision the revision of its last
+	// change. Version counts the changes since the creation.
 	CreateRevision, ModRevision, Version int64
 	// Lease is the lease the key is attached to, 0 if none.
 	Lease client.LeaseID
@@ -45,19 +45,23 @@ type entry[T any] struct {
 
 func newView[T any](indexes map[string]func(*Item[T]) []string) *View[T] {
 	v := &View[T]{indexes: make(map[string]*index[T], len(indexes))}
-	v.items = btree.NewBTreeGOptions(func(a, b *Item[T]) bool { return a.Key < b.Key }, btree.Options{NoLocks: true})
+	v.items = btree.NewBTreeGOptions(func(a, b *Item[T]) bool { return a.Key < b.Key },
+		btree.Options{NoLocks: true})
 	for name, words := range indexes {
 		less := func(a, b entry[T]) bool {
-			return cmp.Or(strings.Compare(a.word, b.word), strings.Compare(a.item.Key, b.item.Key)) < 0
+			return cmp.Or(strings.Compare(a.word, b.word),
+				strings.Compare(a.item.Key, b.item.Key)) < 0
 		}
-		v.indexes[name] = &index[T]{words: words, tree: btree.NewBTreeGOptions(less, btree.Options{NoLocks: true})}
+		v.indexes[name] = &index[T]{words: words,
+			tree: btree.NewBTreeGOptions(less, btree.Options{NoLocks: true})}
 	}
 	return v
 }
 
 // clone returns a view that can be changed while v is read. Only one goroutine may clone.
 func (v *View[T]) clone() *View[T] {
-	c := &View[T]{revision: v.revision, items: v.items.Copy(), indexes: make(map[string]*index[T], len(v.indexes))}
+	c := &View[T]{revision: v.revision, items: v.items.Copy(),
+		indexes: make(map[string]*index[T], len(v.indexes))}
 	for name, x := range v.indexes {
 		c.indexes[name] = &index[T]{words: x.words, tree: x.tree.Copy()}
 	}
@@ -126,15 +130,16 @@ func (v *View[T]) Prefix(prefix string) iter.Seq[*Item[T]] {
 	}
 }
 
-// Find iterates over the items which an index has under a word, in the order of their keys. It panics if the
-// mirror has no such index.
+// Find iterates over the items which an index has under a word, in the order of their keys. It
+// panics if the mirror has no such index.
 func (v *View[T]) Find(name, word string) iter.Seq[*Item[T]] {
 	x := v.indexes[name]
 	if x == nil {
 		panic("mirror: no index " + name)
 	}
 	return func(yield func(*Item[T]) bool) {
-		x.tree.Ascend(entry[T]{word, &Item[T]{}}, func(e entry[T]) bool { return e.word == word && yield(e.item) })
+		x.tree.Ascend(entry[T]{word, &Item[T]{}},
+			func(e entry[T]) bool { return e.word == word && yield(e.item) })
 	}
 }
 

@@ -18,11 +18,11 @@
 // otherwise; another pass takes what was out of order.
 //
 //  1. Reading accepts and rejects the same bytes as the generated code, except that a text need not
-//     be UTF-8. A field of an unknown number, or of a known number with another type, is skipped. Of
-//     a field that is given more than once the last one counts.
+//     be UTF-8. A field of an unknown number, or of a known number with another type, is skipped.
+//     Of a field that is given more than once the last one counts.
 //  2. Fields are taken in the order of the message, so of a oneof the last member counts.
-//  3. Bytes and texts are parts of the message, which must not change while they are used. Appending
-//     to one does not change another.
+//  3. Bytes and texts are parts of the message, which must not change while they are used.
+//     Appending to one does not change another.
 //  4. Reading allocates no memory, and Append only what append does.
 //
 // Why there is no generator: its table would have the same lines as the lists, which the compiler

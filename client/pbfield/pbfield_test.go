@@ -31,8 +31,10 @@ func decode(b []byte) (*mvccpb.KeyValue, error) {
 
 func encode(m *mvccpb.KeyValue) (fields [][]byte) {
 	return [][]byte{
-		AppendBytes(nil, 1, m.Key), AppendInt(nil, 2, m.CreateRevision), AppendInt(nil, 3, m.ModRevision),
-		AppendInt(nil, 4, m.Version), AppendBytes(nil, 5, string(m.Value)), AppendInt(nil, 6, m.Lease),
+		AppendBytes(nil, 1, m.Key), AppendInt(nil, 2, m.CreateRevision),
+		AppendInt(nil, 3, m.ModRevision),
+		AppendInt(nil, 4, m.Version), AppendBytes(nil, 5, string(m.Value)),
+		AppendInt(nil, 6, m.Lease),
 	}
 }
 
@@ -43,11 +45,13 @@ func TestOrder(t *testing.T) {
 		rng := rand.New(rand.NewPCG(seed, 0))
 		var fields [][]byte
 		for range 3 {
-			m := &mvccpb.KeyValue{Key: []byte{byte(seed)}, Value: bytes.Repeat([]byte("v"), rng.IntN(300)), CreateRevision: rng.Int64N(1000),
+			m := &mvccpb.KeyValue{Key: []byte{byte(seed)},
+				Value: bytes.Repeat([]byte("v"), rng.IntN(300)), CreateRevision: rng.Int64N(1000),
 				ModRevision: rng.Int64(), Version: -rng.Int64(), Lease: rng.Int64N(2)}
 			fields = append(fields, encode(m)...)
 		}
-		fields = append(fields, AppendPresent(nil, 64, []byte("unknown")), AppendPresentInt(nil, 7, 0), AppendPresentInt(nil, 1, 5))
+		fields = append(fields, AppendPresent(nil, 64, []byte("unknown")),
+			AppendPresentInt(nil, 7, 0), AppendPresentInt(nil, 1, 5))
 		if seed > 0 {
 			rng.Shuffle(len(fields), func(i, j int) { fields[i], fields[j] = fields[j], fields[i] })
 		}
@@ -85,8 +89,10 @@ func TestMessages(t *testing.T) {
 			}
 			r.Ints(5, func(v uint64) { numbers = append(numbers, v) })
 		}
-		if r.Err() != nil || inner != 1 || len(data) != size || len(numbers) != 3 || numbers[0] != 1 || numbers[1] != 300 || numbers[2] != 7 {
-			t.Errorf("%d bytes: %v, %d messages with %d bytes, numbers %v", size, r.Err(), inner, len(data), numbers)
+		if r.Err() != nil || inner != 1 || len(data) != size || len(numbers) != 3 ||
+			numbers[0] != 1 || numbers[1] != 300 || numbers[2] != 7 {
+			t.Errorf("%d bytes: %v, %d messages with %d bytes, numbers %v", size, r.Err(), inner,
+				len(data), numbers)
 		}
 		if !r.AtEnd() || r.Next() || r.Err() != nil {
 			t.Error("the reader is not at its end")
@@ -131,8 +137,11 @@ func TestAliases(t *testing.T) {
 // FuzzRead searches for bytes that a reader accepts or rejects unlike the generated code, or reads
 // differently.
 func FuzzRead(f *testing.F) {
-	for _, b := range [][]byte{{}, {0}, {0x0a, 1, 'k', 0x10, 3}, {0x12}, {0x0b, 0x0c}, {0x0d, 1, 2, 3, 4}, {0x09}, {0x8a, 0, 1, 'k'},
-		append(protowire.AppendTag(nil, protowire.MaxValidNumber+1, protowire.VarintType), 1), bytes.Join(encode(&mvccpb.KeyValue{Key: []byte("k"), Value: []byte("v"), Lease: -1}), nil)} {
+	for _, b := range [][]byte{{}, {0}, {0x0a, 1, 'k', 0x10, 3}, {0x12}, {0x0b, 0x0c},
+		{0x0d, 1, 2, 3, 4}, {0x09}, {0x8a, 0, 1, 'k'},
+		append(protowire.AppendTag(nil, protowire.MaxValidNumber+1, protowire.VarintType), 1),
+		bytes.Join(encode(&mvccpb.KeyValue{Key: []byte("k"), Value: []byte("v"), Lease: -1}),
+			nil)} {
 		f.Add(b)
 	}
 	f.Fuzz(func(t *testing.T, b []byte) {
@@ -152,7 +161,8 @@ func FuzzRead(f *testing.F) {
 func same(t *testing.T, b []byte, got, want error) {
 	t.Helper()
 	// The generated code puts one of two kinds of space after the colon.
-	if (got == nil) != (want == nil) || want != nil && strings.ReplaceAll(want.Error(), "\u00a0", " ") != got.Error() {
+	if (got == nil) != (want == nil) ||
+		want != nil && strings.ReplaceAll(want.Error(), "\u00a0", " ") != got.Error() {
 		t.Errorf("%x: error %v, the generated code says %v", b, got, want)
 	}
 }

@@ -6,7 +6,7 @@ import (
 	"unsafe"
 )
 
-// The two ways in which a message can be malformed. Their texts are those of the generated code.
+// The two ways in which a message can be malformed. Their texts are the generated code's.
 var (
 	// ErrInvalid: the bytes are not an encoding of a message.
 	ErrInvalid = errors.New("proto: cannot parse invalid wire-format data")

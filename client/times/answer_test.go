@@ -8,7 +8,8 @@ import (
 
 func TestParseSpans(t *testing.T) {
 	got, err := parseSpans([]byte{0x0a, 4, 0x08, 1, 0x10, 2, 0x0a, 0, 0x12, 1, 7})
-	if err != nil || len(got) != 2 || !got[0].After.Equal(time.UnixMilli(1)) || !got[0].At.Equal(time.UnixMilli(2)) || got[1] != (Span{}) {
+	if err != nil || len(got) != 2 || !got[0].After.Equal(time.UnixMilli(1)) ||
+		!got[0].At.Equal(time.UnixMilli(2)) || got[1] != (Span{}) {
 		t.Errorf("%v, %v", got, err)
 	}
 	for _, b := range [][]byte{{0x0a}, {0x0a, 4, 1}, {0x0a, 1, 0x80}, {0x80}} {

@@ -1,8 +1,9 @@
-// Package times knows when the revisions of a cluster were made, and which revision was the newest at a time.
+// Package times knows when the revisions of a cluster were made, and which revision was the newest
+// at a time.
 //
-// The leader records its clock about once a second while keys are written. Old times are kept more coarsely: a minute apart
-// after an hour, an hour after a week, a day after a year. Revisions that are compacted cannot be read, whatever their
-// time.
+// The leader records its clock about once a second while keys are written. Old times are kept more
+// coarsely: a minute apart after an hour, an hour after a week, a day after a year. Revisions that
+// are compacted cannot be read, whatever their time.
 //
 // To read the store as it was at a time, and to watch from there:
 //
@@ -35,15 +36,17 @@ const (
 	spans      = "/vigil.Times/Spans"
 )
 
-// ErrUnknown reports that the time is before the first one that the cluster has recorded, or that it has recorded none.
+// ErrUnknown reports that the time is before the first one that the cluster has recorded, or that
+// it has recorded none.
 var ErrUnknown = errors.New("no revision is known for the time")
 
 // errMalformed is the error of an answer that is not one of the call.
 var errMalformed = errors.New("malformed answer about times of revisions")
 
-// RevisionAt returns the newest revision that is known to be made at or before a time, by the clock of the leader of that
-// time. The error matches [client.ErrCompacted] if the revision has been compacted, [client.ErrFutureRevision] if the time is in
-// the future, and [ErrUnknown] if it is before the first known one; its text has both times.
+// RevisionAt returns the newest revision that is known to be made at or before a time, by the clock
+// of the leader of that time. The error matches [client.ErrCompacted] if the revision has been
+// compacted, [client.ErrFutureRevision] if the time is in the future, and [ErrUnknown] if it is
+// before the first known one; its text has both times.
 func RevisionAt(ctx context.Context, c *client.Client, t time.Time) (int64, error) {
 	b, err := invoke(ctx, c, revisionAt, pbfield.AppendInt(nil, 1, max(t.UnixMilli(), 0)))
 	if err != nil {
@@ -71,7 +74,8 @@ type Span struct {
 // maxSpans is how many revisions are asked for at once; servers accept 10,000.
 const maxSpans = 1000
 
-// Of returns when revisions were made, in their order. The error matches those of calls that read.
+// Of returns when revisions were made, in their order. The errors are the same as the errors of
+// other reads.
 func Of(ctx context.Context, c *client.Client, revisions ...int64) ([]Span, error) {
 	out := make([]Span, 0, len(revisions))
 	for part := range slices.Chunk(revisions, maxSpans) {
@@ -124,7 +128,8 @@ func timeOf(ms int64) time.Time {
 	return time.UnixMilli(ms)
 }
 
-// invoke makes a call. The messages have no generated code: they are the unknown fields of an empty one.
+// invoke makes a call. The messages have no generated code: they are the unknown fields of an empty
+// one.
 func invoke(ctx context.Context, c *client.Client, method string, req []byte) ([]byte, error) {
 	var in, out emptypb.Empty
 	in.ProtoReflect().SetUnknown(req)

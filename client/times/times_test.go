@@ -53,7 +53,8 @@ func put(t *testing.T, c *client.Client, key, value string) (int64, times.Span) 
 func TestTimes(t *testing.T) {
 	c := connect(t)
 	ctx := t.Context()
-	if _, err := times.RevisionAt(ctx, c, time.Now().Add(-time.Hour)); !errors.Is(err, times.ErrUnknown) {
+	if _, err := times.RevisionAt(ctx, c, time.Now().Add(-time.Hour)); !errors.Is(err,
+		times.ErrUnknown) {
 		t.Errorf("without any write: %v", err)
 	}
 	var spans []times.Span
@@ -68,7 +69,8 @@ func TestTimes(t *testing.T) {
 		}
 	}
 	all, err := times.Of(ctx, c, append(revs, revs[2]+1000)...)
-	if err != nil || len(all) != 4 || all[1] != spans[1] || !all[3].At.IsZero() || all[3].After.IsZero() {
+	if err != nil || len(all) != 4 || all[1] != spans[1] || !all[3].At.IsZero() ||
+		all[3].After.IsZero() {
 		t.Errorf("times %v, %v, want %v and one that is not known", all, err, spans)
 	}
 	for i := range 2 {
@@ -80,29 +82,35 @@ func TestTimes(t *testing.T) {
 		// The metadata of a call do the same, for clients in any language.
 		at := metadata.AppendToOutgoingContext(ctx, "vigil-at", fmt.Sprint(past.UnixMilli()))
 		for _, serializable := range []bool{false, true} {
-			r, err := etcdserverpb.NewKVClient(c.Conn()).Range(at, &etcdserverpb.RangeRequest{Key: []byte("k"), Serializable: serializable})
+			r, err := etcdserverpb.NewKVClient(c.Conn()).Range(at,
+				&etcdserverpb.RangeRequest{Key: []byte("k"), Serializable: serializable})
 			if err != nil || len(r.Kvs) != 1 || string(r.Kvs[0].Value) != fmt.Sprint(i) {
 				t.Errorf("range at %v: %v, %v", past, r, err)
 			}
 		}
-		list, err := etcdserverpb.NewKVClient(c.Conn()).RangeStream(at, &etcdserverpb.RangeRequest{Key: []byte("k")})
+		list, err := etcdserverpb.NewKVClient(c.Conn()).RangeStream(at,
+			&etcdserverpb.RangeRequest{Key: []byte("k")})
 		if err != nil {
 			t.Fatal(err)
 		}
-		if piece, err := list.Recv(); err != nil || string(piece.GetRangeResponse().GetKvs()[0].Value) != fmt.Sprint(i) {
+		if piece, err := list.Recv(); err != nil ||
+			string(piece.GetRangeResponse().GetKvs()[0].Value) != fmt.Sprint(i) {
 			t.Errorf("stream at %v: %v, %v", past, piece, err)
 		}
-		if _, err := etcdserverpb.NewKVClient(c.Conn()).Range(at, &etcdserverpb.RangeRequest{Key: []byte("k"), Revision: revs[i]}); err == nil {
+		if _, err := etcdserverpb.NewKVClient(c.Conn()).Range(at,
+			&etcdserverpb.RangeRequest{Key: []byte("k"), Revision: revs[i]}); err == nil {
 			t.Error("a time and a revision are accepted")
 		}
 		watch(t, c, at, fmt.Sprint(i+1))
 	}
 	bad := metadata.AppendToOutgoingContext(ctx, "vigil-at", "noon")
-	if _, err := etcdserverpb.NewKVClient(c.Conn()).Range(bad, &etcdserverpb.RangeRequest{Key: []byte("k")}); err == nil {
+	if _, err := etcdserverpb.NewKVClient(c.Conn()).Range(bad,
+		&etcdserverpb.RangeRequest{Key: []byte("k")}); err == nil {
 		t.Error("a malformed time is accepted")
 	}
 
-	if _, err := times.RevisionAt(ctx, c, time.Now().Add(time.Hour)); !errors.Is(err, client.ErrFutureRevision) {
+	if _, err := times.RevisionAt(ctx, c, time.Now().Add(time.Hour)); !errors.Is(err,
+		client.ErrFutureRevision) {
 		t.Errorf("in the future: %v", err)
 	}
 	if _, err := c.Compact(ctx, revs[2]); err != nil {

@@ -1,5 +1,5 @@
-// Command follow prints the keys with a prefix and then every change of them. It continues after failures of members and
-// the network, and after compactions: follow ENDPOINT,... PREFIX
+// Command follow prints the keys with a prefix and then every change of them. It continues after
+// failures of members and the network, and after compactions: follow ENDPOINT,... PREFIX
 package main
 
 import (

@@ -1,5 +1,6 @@
-// Package attempt holds the state of a call that is retried: it chooses the member and the credential of each attempt, and
-// decides what follows from an error. The caller makes the attempts.
+// Package attempt holds the state of a call that is retried: it chooses the member and the
+// credential of each attempt, and decides what follows from an error. The caller makes the
+// attempts.
 package attempt
 
 import (
@@ -17,7 +18,7 @@ import (
 // maxRenewals is how many tokens in a row a server may refuse before the call fails.
 const maxRenewals = 2
 
-// State is the state of one call. One goroutine at a time uses it.
+// State is the state of one call, for one goroutine at a time.
 type State struct {
 	Pool   *pool.Pool
 	Tokens *credential.Cache
@@ -32,7 +33,8 @@ type State struct {
 	// Avoid is a member that is used only if there is no other.
 	Avoid *pool.Member
 
-	// At is the member of the last attempt, Credential what was sent to it, and Count the number of attempts.
+	// At is the member of the last attempt, Credential the one that was sent to it, and Count the
+	// number of attempts.
 	At         *pool.Member
 	Credential *credential.Credential
 	Count      int
@@ -41,8 +43,8 @@ type State struct {
 	renews int
 }
 
-// Next chooses a member, which must be released, and a credential for another attempt. It returns the context of the
-// attempt. Errors: those of Pool.Pick and Tokens.Get.
+// Next chooses a member, which must be released, and a credential for another attempt. It returns
+// the context of the attempt. Its errors come from Pool.Pick and Tokens.Get.
 func (s *State) Next(ctx context.Context) (context.Context, error) {
 	if s.Credential = s.Given; s.Credential == nil {
 		var err error
@@ -85,7 +87,8 @@ func (s *State) Member() string {
 	return s.At.Name()
 }
 
-// OnLeave calls f when calls are to leave the member of the last attempt, unless the returned function is called before.
+// OnLeave calls f when calls are to leave the member of the last attempt, unless the returned
+// function is called before.
 func (s *State) OnLeave(f func()) (forget func()) { return s.At.OnLeave(s.leaves, f) }
 
 // MarkMember records what an error says about the member of the last attempt.
@@ -98,8 +101,8 @@ func (s *State) MarkMember(v Verdict, err error) {
 	}
 }
 
-// RenewToken drops a token that was refused and reports whether another attempt may help. With a verdict Again it may help without
-// another token: a certificate has none.
+// RenewToken drops a token that was refused and reports whether another attempt may help. With a
+// verdict Again it may help without another token: a certificate has none.
 func (s *State) RenewToken(v Verdict) bool {
 	if v.Again && s.Given == nil {
 		s.Tokens.Reject(s.Credential)

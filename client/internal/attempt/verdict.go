@@ -9,13 +9,14 @@ import (
 
 // Failure is the error of an attempt.
 type Failure struct {
-	// Code and Text are those of the member or of gRPC.
+	// Code and Text are the member's, or gRPC's.
 	Code codes.Code
 	Text string
-	// API reports that Text is an error of the API, Caused that the error has a known cause, and Malformed that the answer
-	// could not be decoded.
+	// API reports that Text is an error of the API, Caused that the error has a known cause, and
+	// Malformed that the answer could not be decoded.
 	API, Caused, Malformed bool
-	// Sent reports that the request may have reached the member, Lasting that the call is a stream that the client ends.
+	// Sent reports that the request may have reached the member, Lasting that the call is a stream
+	// that the client ends.
 	Sent, Lasting bool
 }
 
@@ -24,8 +25,10 @@ type Verdict struct {
 	Again     bool // another attempt may help
 	Elsewhere bool // preferably at another member
 	Sick      bool // the member should be avoided for a while
-	Renew     bool // another attempt needs another token; with Again, only if the token is older than a change of users
-	Unknown   bool // a write may have been applied
+	// another attempt needs another token; with Again, only if the token is older than a change of
+	// users
+	Renew   bool
+	Unknown bool // a write may have been applied
 }
 
 // Judge decides what follows from an error.
@@ -34,8 +37,8 @@ func Judge(f Failure) Verdict {
 	if !f.Lasting || v.Renew || v.Again {
 		return v
 	}
-	// A lasting stream has no answer that ends it. Its errors are about the member or the connection, unless the server
-	// refuses the request.
+	// A lasting stream has no answer that ends it. Its errors are about the member or the
+	// connection, unless the server refuses the request.
 	switch f.Code {
 	case codes.Canceled, codes.Unknown, codes.Internal, codes.Aborted, codes.DeadlineExceeded:
 		v.Again, v.Elsewhere = !f.Malformed, true
@@ -58,7 +61,7 @@ var byText = map[string]Verdict{
 	rpctypes.ErrorDesc(rpctypes.ErrGRPCNoLeader):               leave,
 	rpctypes.ErrorDesc(rpctypes.ErrGRPCRequestTooManyRequests): {Again: true, Elsewhere: true},
 	rpctypes.ErrorDesc(rpctypes.ErrGRPCNotSupportedForLearner): leave,
-	// The data of this member are damaged; those of other members need not be.
+	// The data of this member are damaged; the data of other members may be intact.
 	rpctypes.ErrorDesc(rpctypes.ErrGRPCCorrupt): leave,
 
 	rpctypes.ErrorDesc(rpctypes.ErrGRPCInvalidAuthToken): renew,
@@ -89,11 +92,14 @@ func judgeCall(f *Failure) Verdict {
 	case codes.Unauthenticated:
 		return renew
 	case codes.Internal:
-		return Verdict{Again: strings.Contains(f.Text, "RST_STREAM"), Elsewhere: true, Unknown: f.Sent}
+		return Verdict{Again: strings.Contains(f.Text, "RST_STREAM"), Elsewhere: true,
+			Unknown: f.Sent}
 	case codes.ResourceExhausted:
-		return Verdict{Unknown: f.Sent && !strings.Contains(f.Text, "trying to send message larger than max")}
+		return Verdict{Unknown: f.Sent &&
+			!strings.Contains(f.Text, "trying to send message larger than max")}
 	case codes.Canceled:
-		// Not by the caller: then the cause is the error of its context. The connection was closed, or the server canceled.
+		// Not by the caller: then the cause is the error of its context. The connection was closed,
+		// or the server canceled.
 		return Verdict{Again: !f.Caused, Elsewhere: true, Unknown: f.Sent}
 	case codes.DeadlineExceeded, codes.Unknown, codes.Aborted, codes.DataLoss:
 		return Verdict{Unknown: f.Sent}

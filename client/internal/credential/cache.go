@@ -1,7 +1,7 @@
 // Package credential obtains, keeps and renews the token that the calls of a client carry.
 //
-// One goroutine at a time asks the source; concurrent calls share its answer. While the source fails, a token that has not
-// expired stays in use.
+// One goroutine at a time asks the source; concurrent calls share its answer. While the source
+// fails, a token that has not expired stays in use.
 package credential
 
 import (
@@ -34,7 +34,8 @@ type Token struct {
 type Credential struct {
 	// Leader is for calls that need a leader, Plain for the others.
 	Leader, Plain context.Context
-	// renew is when another token should be obtained, zero if that is not known; until then the token is valid.
+	// renew is when another token should be obtained, zero if that is not known; until then the
+	// token is valid.
 	renew, expires time.Time
 }
 
@@ -77,7 +78,8 @@ type Cache struct {
 	}
 }
 
-// request is one call of the source, for all calls that wait for a token. It is canceled when no call waits.
+// request is one call of the source, for all calls that wait for a token. It is canceled when no
+// call waits.
 type request struct {
 	waiting    int // guarded by Cache.mu
 	cancel     context.CancelFunc
@@ -86,7 +88,8 @@ type request struct {
 	err        error
 }
 
-// NewCache returns a cache of the tokens of source, which is nil if calls need no token. Close must be called.
+// NewCache returns a cache of the tokens of source, which is nil if calls need no token. Close must
+// be called.
 func NewCache(source Source, log *slog.Logger) *Cache {
 	c := &Cache{source: source, log: log}
 	c.ctx, c.cancel = context.WithCancel(context.Background())
@@ -137,7 +140,8 @@ func (c *Cache) Reject(rejected *Credential) bool {
 	return true
 }
 
-// joinRequest starts a request to the source, or joins the running one. It returns nil if the cache is closed. The lock is held.
+// joinRequest starts a request to the source, or joins the running one. It returns nil if the cache
+// is closed. The lock is held.
 func (c *Cache) joinRequest(ctx context.Context) *request {
 	if r := c.mu.request; r != nil {
 		r.waiting++
@@ -181,20 +185,21 @@ func (c *Cache) detachRequest(r *request) {
 func (c *Cache) renewToken(ctx context.Context) (*Credential, error) {
 	old := c.current.Load()
 	if old != nil && old.isFresh() {
-		return old, nil // it was renewed meanwhile
+		return old, nil // another call has renewed it
 	}
 	t, err := c.source(ctx)
 	if err != nil {
 		if old == nil || !time.Now().Before(old.expires) {
 			return nil, err
 		}
-		c.log.Warn("cannot get a new token, using the last one", "expires", old.expires, "error", err)
+		c.log.Warn("cannot get a new token, using the last one", "expires",
+			old.expires, "error", err)
 		again := *old
 		again.renew = time.Now().Add(min(retryAfter, time.Until(old.expires)))
 		if c.current.CompareAndSwap(old, &again) {
 			return &again, nil
 		}
-		return nil, err // the last one was refused meanwhile
+		return nil, err // a server has refused the last one
 	}
 	cur := NewCredential(t)
 	c.current.Store(cur)

@@ -46,8 +46,8 @@ func TestConcurrentGetsAskOnce(t *testing.T) {
 	})
 }
 
-// TestFailureEndsAllCalls: an error of the source ends all waiting calls at once. The end of the first call does not end
-// the others.
+// TestFailureEndsAllCalls: an error of the source ends all waiting calls at once. The end of the
+// first call does not end the others.
 func TestFailureEndsAllCalls(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		failure := errors.New("no token")
@@ -86,7 +86,8 @@ func TestFailureEndsAllCalls(t *testing.T) {
 	})
 }
 
-// TestSourceFails: a valid token stays in use while the source fails; a rejected or an expired one does not.
+// TestSourceFails: a valid token stays in use while the source fails; a rejected or an expired one
+// does not.
 func TestSourceFails(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		failure := errors.New("no token")

@@ -1,9 +1,10 @@
 // Package inbox holds the received and unread events of a watcher, and how far its watch is.
 //
-// The queue takes a message as a whole, and an empty queue takes one of any size. A message may end within a revision
-// (a fragment): the last revision is held back until the rest is received. Revisions: seen is that of the last event in the
-// queue, and events up to it are repetitions. next is where to resume, above seen and above all progress. store is the
-// highest known revision of the store, by which a rollback is detected.
+// The queue takes a message as a whole, and an empty queue takes one of any size. A message may end
+// within a revision (a fragment): the last revision is held back until the rest is received. There
+// are three revisions. seen is the revision of the last event in the queue: events up to it are
+// repetitions. next is where to resume, above seen and above all progress. store is the highest
+// known revision of the store, by which a rollback is detected.
 //
 // An Inbox has no lock and no goroutine: its owner guards it.
 package inbox
@@ -38,7 +39,8 @@ type Inbox[E any] struct {
 	heldSize int
 }
 
-// New returns an empty inbox for events from a revision on; 0 if that is not known. limit is its size in bytes.
+// New returns an empty inbox for events from a revision on; 0 if that is not known. limit is its
+// size in bytes.
 func New[E any](from int64, limit int, progress bool, revision func(*E) int64) Inbox[E] {
 	return Inbox[E]{limit: limit, progress: progress, revision: revision, next: from}
 }
@@ -67,7 +69,7 @@ func (b *Inbox[E]) Next() int64 { return b.next }
 // Bytes returns the size of unread batches.
 func (b *Inbox[E]) Bytes() int { return b.bytes }
 
-// Size returns the size that a message counts with: its bytes and those of its decoded events.
+// Size returns how much a message counts: its bytes and the memory of its decoded events.
 func (b *Inbox[E]) Size(bytes, events int) int {
 	var e E
 	return bytes + events*int(unsafe.Sizeof(e))
@@ -78,8 +80,8 @@ func (b *Inbox[E]) Fits(size int) bool {
 	return b.head == len(b.queue) || b.bytes+b.heldSize+size <= b.limit
 }
 
-// Add adds the events of a message. fragment is set if its last revision may continue in the next message. It reports
-// whether there is a new batch.
+// Add adds the events of a message. fragment is set if its last revision may continue in the next
+// message. It reports whether there is a new batch.
 func (b *Inbox[E]) Add(events []E, size int, fragment bool) (added bool) {
 	if b.held != nil {
 		events, size = append(b.held, events...), size+b.heldSize
@@ -95,7 +97,8 @@ func (b *Inbox[E]) Add(events []E, size int, fragment bool) (added bool) {
 		}
 		b.held, b.heldSize = events[cut:], size
 		if cut > 0 {
-			// The size of the held part counts again with the rest of the revision, which is on the safe side.
+			// The size of the held part counts again with the rest of the revision, which is on the
+			// safe side.
 			b.held = append([]E(nil), events[cut:]...)
 		}
 		events = events[:cut]
@@ -120,7 +123,8 @@ func (b *Inbox[E]) push(x Batch[E]) {
 	b.bytes += x.size
 }
 
-// RecordProgress notes that all events up to a revision have been received. It reports whether there is a new batch.
+// RecordProgress notes that all events up to a revision have been received. It reports whether
+// there is a new batch.
 func (b *Inbox[E]) RecordProgress(rev int64) (added bool) {
 	if b.aside || b.held != nil || rev < b.next-1 {
 		return false
@@ -155,7 +159,8 @@ func (b *Inbox[E]) Pop() (x Batch[E], ok bool) {
 // IsHalfEmpty reports whether at least half of the limit is free.
 func (b *Inbox[E]) IsHalfEmpty() bool { return b.bytes <= b.limit/2 }
 
-// SetAside notes that the watcher leaves its stream because there is no room. Until Resume nothing is added.
+// SetAside notes that the watcher leaves its stream because there is no room. Until Resume nothing
+// is added.
 func (b *Inbox[E]) SetAside() {
 	b.aside = true
 	b.DropIncomplete()

@@ -19,7 +19,8 @@ func pop(t *testing.T, b *Inbox[int64], rev int64, events ...int64) {
 	}
 }
 
-// The last revision of a fragment is held back until the message after it, and repetitions are left out.
+// The last revision of a fragment is held back until the message after it, and repetitions are left
+// out.
 func TestFragments(t *testing.T) {
 	b := open(5, 1000)
 	if !b.Add(revisions(5, 6, 6), 10, true) {
@@ -36,7 +37,8 @@ func TestFragments(t *testing.T) {
 	}
 }
 
-// An empty queue takes a message of any size. A watcher that was set aside resumes when half of the limit is free.
+// An empty queue takes a message of any size. A watcher that was set aside resumes when half of the
+// limit is free.
 func TestRoom(t *testing.T) {
 	b := open(1, 100)
 	if !b.Fits(1000) {
@@ -66,7 +68,7 @@ func TestProgress(t *testing.T) {
 	}
 	b.RequestProgress()
 	if !b.RecordProgress(8) {
-		t.Error("requested progress is no batch")
+		t.Error("requested progress is not a batch")
 	}
 	pop(t, &b, 8)
 	if b.RecordStore(9) || !b.RecordStore(7) || b.Store() != 9 {

@@ -40,10 +40,11 @@ func (p Prefix) Place(key, end *string) {
 	}
 }
 
-// PlaceTxn returns a copy of a transaction with the prefix before all keys. Operations may be used again, so t does not
-// change.
+// PlaceTxn returns a copy of a transaction with the prefix before all keys. Operations may be used
+// again, so t does not change.
 func (p Prefix) PlaceTxn(t *request.Txn) *request.Txn {
-	out := &request.Txn{Compare: make([]request.Compare, len(t.Compare)), Success: p.placeOps(t.Success), Failure: p.placeOps(t.Failure)}
+	out := &request.Txn{Compare: make([]request.Compare, len(t.Compare)),
+		Success: p.placeOps(t.Success), Failure: p.placeOps(t.Failure)}
 	for i, c := range t.Compare {
 		p.Place(&c.Key, &c.End)
 		out.Compare[i] = c
@@ -51,7 +52,8 @@ func (p Prefix) PlaceTxn(t *request.Txn) *request.Txn {
 	return out
 }
 
-// HasEmptyKey reports whether a transaction has an empty key, of which Place would make a valid one.
+// HasEmptyKey reports whether a transaction has an empty key, of which Place would make a valid
+// one.
 func HasEmptyKey(t *request.Txn) bool {
 	empty := func(key, end string) bool { return key == "" && end == "" }
 	for _, c := range t.Compare {
@@ -61,8 +63,10 @@ func HasEmptyKey(t *request.Txn) bool {
 	}
 	for _, list := range [][]request.Op{t.Success, t.Failure} {
 		for _, op := range list {
-			if op.Get != nil && empty(op.Get.Key, op.Get.End) || op.Put != nil && op.Put.Key == "" ||
-				op.Delete != nil && empty(op.Delete.Key, op.Delete.End) || op.Txn != nil && HasEmptyKey(op.Txn) {
+			if op.Get != nil && empty(op.Get.Key, op.Get.End) ||
+				op.Put != nil && op.Put.Key == "" ||
+				op.Delete != nil && empty(op.Delete.Key, op.Delete.End) ||
+				op.Txn != nil && HasEmptyKey(op.Txn) {
 				return true
 			}
 		}

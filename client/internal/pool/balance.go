@@ -7,14 +7,14 @@ import (
 )
 
 const (
-	// returnEvery is how often, on average, a client tries to return to the preferred member, and steady how long that
-	// must have been healthy.
+	// returnEvery is how often, on average, a client tries to return to the preferred member, and
+	// steady how long that must have been healthy.
 	returnEvery = time.Minute
 	steady      = 2 * time.Second
 )
 
-// returnRegularly returns to the preferred member from time to time. Otherwise, when members are restarted one after another,
-// all clients would end at those that were restarted first.
+// returnRegularly returns to the preferred member from time to time. Otherwise, when members are
+// restarted one after another, all clients would end at those that were restarted first.
 func (p *Pool) returnRegularly() {
 	for {
 		select {
@@ -26,7 +26,8 @@ func (p *Pool) returnRegularly() {
 	}
 }
 
-// ReturnToPreferred moves to the preferred member if that stays healthy for a while. Running calls end where they are.
+// ReturnToPreferred moves to the preferred member if that stays healthy for a while. Running calls
+// end where they are.
 func (p *Pool) ReturnToPreferred(healthy time.Duration) {
 	list, _ := p.list()
 	at := p.current.Load()
@@ -51,7 +52,8 @@ func (p *Pool) ReturnToPreferred(healthy time.Duration) {
 	case <-time.After(healthy):
 	case <-p.ctx.Done():
 	}
-	if !preferred.isUsable() || !preferred.listed.Load() || !p.current.CompareAndSwap(at, preferred) {
+	if !preferred.isUsable() || !preferred.listed.Load() ||
+		!p.current.CompareAndSwap(at, preferred) {
 		if preferred != p.current.Load() && !preferred.pinned.Load() {
 			preferred.setWanted(false)
 		}

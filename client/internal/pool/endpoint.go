@@ -139,7 +139,8 @@ func (e Endpoint) authority(serverName string) string {
 	return e.address
 }
 
-// Check returns an endpoint whose scheme is without TLS, one with TLS, if there are any, and the errors of the invalid ones.
+// Check returns an endpoint without TLS and an endpoint with TLS, if there are any, and the errors
+// of invalid ones.
 func Check(endpoints []string) (plain, secure string, wrong []error) {
 	for _, s := range endpoints {
 		e, err := Parse(s)

@@ -37,18 +37,21 @@ func (m *Member) followConnection(ctx context.Context) {
 	}
 }
 
-// connectError returns why the connection could not be made, which gRPC reports to calls only. unclear is that of reason.
+// connectError returns why the connection could not be made, which gRPC reports only to calls. For
+// unclear see reasonOf.
 func (m *Member) connectError(ctx context.Context) (why error, unclear bool) {
 	ctx, cancel := context.WithTimeout(ctx, time.Second)
 	defer cancel()
 	_, err := healthpb.NewHealthClient(m.conn).Check(ctx, &healthpb.HealthCheckRequest{})
 	if status.Code(err) != codes.Unavailable {
-		return m.lastError(), false // the state has changed meanwhile
+		return m.lastError(), false // the state has changed
 	}
-	return reasonOf(status.Convert(err).Message(), m.pool.cfg.Secure, m.pool.cfg.Secure && m.pool.cfg.Demanded())
+	return reasonOf(status.Convert(err).Message(), m.pool.cfg.Secure,
+		m.pool.cfg.Secure && m.pool.cfg.Demanded())
 }
 
-// watchReady follows the member's health while it is connected and wanted. It returns when the connection is lost.
+// watchReady follows the member's health while it is connected and wanted. It returns when the
+// connection is lost.
 func (m *Member) watchReady(ctx context.Context) {
 	for {
 		wanted, changed := m.isWanted()
@@ -73,7 +76,8 @@ func (m *Member) watchReady(ctx context.Context) {
 	}
 }
 
-// awaitLossOrChange waits until the connection is lost, and then returns false, or until changed is closed.
+// awaitLossOrChange waits until the connection is lost, and then returns false, or until changed is
+// closed.
 func (m *Member) awaitLossOrChange(ctx context.Context, changed <-chan struct{}) bool {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -92,13 +96,14 @@ func (m *Member) awaitLossOrChange(ctx context.Context, changed <-chan struct{})
 	}
 }
 
-// readiness is the service of grpc.health.v1 that reports whether a member answers calls that need a leader. etcd knows
-// only the service without a name.
+// readiness is the service of grpc.health.v1 that reports whether a member answers calls that need
+// a leader. etcd knows only the service without a name.
 const readiness = "readiness"
 
 var errNoService = errors.New("the member does not know this service")
 
-// watchHealth follows what the member reports on grpc.health.v1. A member without that service counts as healthy.
+// watchHealth follows what the member reports on grpc.health.v1. A member without that service
+// counts as healthy.
 func (m *Member) watchHealth(ctx context.Context) {
 	service := readiness
 	for ctx.Err() == nil {
@@ -123,7 +128,8 @@ func (m *Member) watchHealth(ctx context.Context) {
 func (m *Member) watchService(ctx context.Context, service string) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	stream, err := healthpb.NewHealthClient(m.conn).Watch(ctx, &healthpb.HealthCheckRequest{Service: service})
+	stream, err := healthpb.NewHealthClient(m.conn).Watch(ctx,
+		&healthpb.HealthCheckRequest{Service: service})
 	if err != nil {
 		return err
 	}

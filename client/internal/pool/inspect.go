@@ -25,12 +25,15 @@ const (
 	alert = "remote error: tls: "
 )
 
-// clientPreface is what a client of HTTP/2 sends first: the preface, and a frame SETTINGS that is empty.
+// clientPreface is what a client of HTTP/2 sends first: the preface, and a frame SETTINGS that is
+// empty.
 const clientPreface = "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\x00\x00\x00\x04\x00\x00\x00\x00\x00"
 
-// inspect looks for a reason that stays why the member ends connections or answers something else. It connects once more, because the end of a connection
-// does not say why, and can overtake the member's reason; only an answer of the member is a proof. It ends when gRPC has connected
-// meanwhile. A member that has been connected is not inspected, and none if options of the caller may make the connections.
+// inspect looks for a reason that stays why the member ends connections or answers something else.
+// It connects once more, because the end of a connection does not say why, and can overtake the
+// member's reason; only an answer of the member is a proof. It ends when gRPC has connected. It
+// does not inspect a member that has been connected before, and none at all if options of the
+// caller may make the connections.
 func (m *Member) inspect(ctx context.Context) {
 	if m.met.Load() || len(m.pool.cfg.DialOptions) > 0 {
 		return
@@ -60,9 +63,11 @@ func (m *Member) inspectSecure(ctx context.Context) *refused {
 		return nil
 	}
 	defer conn.Close()
-	secure, _, err := m.pool.cfg.Credentials.ClientHandshake(ctx, m.endpoint.authority(m.pool.cfg.ServerName), conn)
+	secure, _, err := m.pool.cfg.Credentials.ClientHandshake(ctx,
+		m.endpoint.authority(m.pool.cfg.ServerName), conn)
 	if err == nil {
-		// A member rejects the certificate of a client after the handshake, and says so to a client that only reads.
+		// A member rejects the certificate of a client after the handshake, and says so to a client
+		// that only reads.
 		_, err = secure.Read(make([]byte, 1))
 	}
 	switch {
@@ -97,7 +102,8 @@ func (m *Member) answersTLS(ctx context.Context) bool {
 	}
 	defer conn.Close()
 	// Nothing is sent on the connection, so the certificate does not matter.
-	err = tls.Client(conn, &tls.Config{InsecureSkipVerify: true, NextProtos: []string{"h2"}}).HandshakeContext(ctx)
+	err = tls.Client(conn,
+		&tls.Config{InsecureSkipVerify: true, NextProtos: []string{"h2"}}).HandshakeContext(ctx)
 	return err == nil || strings.Contains(err.Error(), alert)
 }
 

@@ -18,13 +18,14 @@ import (
 const (
 	// idleAfter is when an unused connection is closed.
 	idleAfter = 30 * time.Second
-	// suspectFor is how long a member is avoided after it answered that it has no leader. A member that reports so on
-	// grpc.health.v1 is avoided until it reports otherwise.
+	// suspectFor is how long a member is avoided after it answered that it has no leader. A member
+	// that reports so on grpc.health.v1 is avoided until it reports otherwise.
 	suspectFor = 3 * time.Second
 	// minConnectTimeout is how long one attempt to connect may take at least.
 	minConnectTimeout = 10 * time.Second
-	// Windows of flow control. The window of a stream bounds how many bytes are in flight to a watcher on a stream of its
-	// own that is not read. They are fixed, so gRPC need not probe for them.
+	// Windows of flow control. The window of a stream bounds how many bytes are in flight to a
+	// watcher on a stream of its own that is not read. They are fixed, so gRPC need not probe for
+	// them.
 	streamWindow     = 1 << 20
 	connectionWindow = 16 << 20
 )
@@ -56,16 +57,18 @@ type Member struct {
 	// seed says that it was configured rather than discovered. Guarded by Pool.mu.
 	seed bool
 
-	state    atomic.Uint32 // a State
-	uses     atomic.Int64  // attempts and streams on the connection
-	listed   atomic.Bool   // it is among the endpoints
-	retired  atomic.Bool   // it was removed, and is not pinned: the connection closes when it is unused
+	state  atomic.Uint32 // a State
+	uses   atomic.Int64  // attempts and streams on the connection
+	listed atomic.Bool   // it is among the endpoints
+	// it was removed, and is not pinned: the connection closes when it is unused
+	retired  atomic.Bool
 	suspect  atomic.Bool   // see suspectFor
 	pinned   atomic.Bool   // Find returned it
 	leaves   atomic.Uint64 // how often streams were asked to leave
 	met      atomic.Bool   // it has been connected
 	noStream atomic.Bool
-	accepted atomic.Int64 // when the newest connection was accepted, in nanoseconds since 1970; 0 until then
+	// when the newest connection was accepted, in nanoseconds since 1970; 0 until then
+	accepted atomic.Int64
 	mu       struct {
 		sync.Mutex
 		err    error
@@ -92,10 +95,14 @@ func newMember(p *Pool, e Endpoint) (*Member, error) {
 			return conn, err
 		}),
 		grpc.WithAuthority(e.authority(cfg.ServerName)),
-		grpc.WithDefaultCallOptions(grpc.ForceCodecV2(cfg.Codec), grpc.MaxCallSendMsgSize(cfg.MaxSendBytes), grpc.MaxCallRecvMsgSize(cfg.MaxReceiveBytes)),
-		grpc.WithKeepaliveParams(keepalive.ClientParameters{Time: cfg.KeepAlive, Timeout: cfg.KeepAliveTimeout}),
+		grpc.WithDefaultCallOptions(grpc.ForceCodecV2(cfg.Codec),
+			grpc.MaxCallSendMsgSize(cfg.MaxSendBytes),
+			grpc.MaxCallRecvMsgSize(cfg.MaxReceiveBytes)),
+		grpc.WithKeepaliveParams(keepalive.ClientParameters{Time: cfg.KeepAlive,
+			Timeout: cfg.KeepAliveTimeout}),
 		grpc.WithConnectParams(grpc.ConnectParams{
-			Backoff:           backoff.Config{BaseDelay: 50 * time.Millisecond, Multiplier: 1.6, Jitter: 0.2, MaxDelay: 3 * time.Second},
+			Backoff: backoff.Config{BaseDelay: 50 * time.Millisecond, Multiplier: 1.6,
+				Jitter: 0.2, MaxDelay: 3 * time.Second},
 			MinConnectTimeout: minConnectTimeout,
 		}),
 		grpc.WithInitialWindowSize(streamWindow),
@@ -209,13 +216,15 @@ func (m *Member) lastError() error {
 	return m.mu.err
 }
 
-// silentAfter is how long an accepted connection may be without an answer until it is the reason why a member cannot be reached.
+// silentAfter is how long an accepted connection may be without an answer until it is the reason
+// why a member cannot be reached.
 const silentAfter = time.Second
 
 // whyUnreachable returns why the member cannot be reached.
 func (m *Member) whyUnreachable() error {
 	err := m.lastError()
-	if accepted := m.accepted.Load(); State(m.state.Load()) == Connecting && accepted > 0 && (err == nil || time.Since(time.Unix(0, accepted)) >= silentAfter) {
+	if accepted := m.accepted.Load(); State(m.state.Load()) == Connecting && accepted > 0 &&
+		(err == nil || time.Since(time.Unix(0, accepted)) >= silentAfter) {
 		return errors.New(silent)
 	}
 	switch {
@@ -227,8 +236,8 @@ func (m *Member) whyUnreachable() error {
 	return errors.New(noReply)
 }
 
-// isRefused reports whether the member has never been connected, and refused a connection for a reason that stays. After a
-// connection the reason may be a certificate that is just replaced.
+// isRefused reports whether the member has never been connected, and refused a connection for a
+// reason that stays. After a connection the reason may be a certificate that is just replaced.
 func (m *Member) isRefused() bool {
 	_, ok := m.lastError().(*refused)
 	return ok && !m.met.Load()
@@ -266,9 +275,10 @@ func (m *Member) setRefused(why *refused) {
 // Leaves returns how often streams were asked to leave the member.
 func (m *Member) Leaves() uint64 { return m.leaves.Load() }
 
-// OnLeave calls f when streams should leave the member: it turns sick, is no longer among the endpoints, or the preferred
-// one is back. It calls f at once if that happened since Leaves returned leaves. The function it returns ends that, except for a
-// call of f that has begun. No lock is held while f is called.
+// OnLeave calls f when streams should leave the member: it turns sick, is no longer among the
+// endpoints, or the preferred one is back. It calls f at once if that happened since Leaves
+// returned leaves. The function it returns ends that, except for a call of f that has begun. No
+// lock is held while f is called.
 func (m *Member) OnLeave(leaves uint64, f func()) (forget func()) {
 	m.mu.Lock()
 	m.mu.leave[&f] = struct{}{}

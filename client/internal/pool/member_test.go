@@ -11,7 +11,8 @@ import (
 
 // A stream that is asked to leave may use the pool and the member: neither is locked then.
 func TestLeaveMayUseThePool(t *testing.T) {
-	p := New(Config{Codec: encoding.GetCodecV2("proto"), Credentials: insecure.NewCredentials(), Logger: slog.New(slog.DiscardHandler), Changed: func(string, State, error) {}})
+	p := New(Config{Codec: encoding.GetCodecV2("proto"), Credentials: insecure.NewCredentials(),
+		Logger: slog.New(slog.DiscardHandler), Changed: func(string, State, error) {}})
 	defer p.Close()
 	e, err := Parse("127.0.0.1:1")
 	if err != nil {

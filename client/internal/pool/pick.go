@@ -6,7 +6,8 @@ import (
 	"time"
 )
 
-// settle is how long a choice waits for members that are connecting if only a sick one is connected.
+// settle is how long a choice waits for members that are connecting if only a sick one is
+// connected.
 const settle = 300 * time.Millisecond
 
 // Unreachable reports that no member could be reached, and the last error of each.
@@ -26,9 +27,9 @@ func unreachable(list []*Member) error {
 	return e
 }
 
-// Pick returns the member to use, waiting for one up to the dial timeout. The caller must release it. avoid is a member
-// that failed before, or nil. pin, if not nil, is the only member that may be used. The error is an Unreachable,
-// ErrClosed or that of ctx.
+// Pick returns the member to use, waiting for one up to the dial timeout. The caller must release
+// it. avoid is a member that failed before, or nil. pin, if not nil, is the only member that may be
+// used. The error is an Unreachable, ErrClosed or the cause of ctx.
 func (p *Pool) Pick(ctx context.Context, pin, avoid *Member) (*Member, error) {
 	for {
 		m, err := p.chooseMember(ctx, pin, avoid)
@@ -52,7 +53,8 @@ func (p *Pool) chooseMember(ctx context.Context, pin, avoid *Member) (*Member, e
 	return p.awaitMember(ctx, pin, avoid)
 }
 
-// awaitMember connects to the members until one can be used, or all of them refuse for a reason that stays.
+// awaitMember connects to the members until one can be used, or all of them refuse for a reason
+// that stays.
 func (p *Pool) awaitMember(ctx context.Context, pin, avoid *Member) (*Member, error) {
 	began := time.Now()
 	timer := time.NewTimer(p.cfg.DialTimeout)
@@ -67,13 +69,15 @@ func (p *Pool) awaitMember(ctx context.Context, pin, avoid *Member) (*Member, er
 			m.setWanted(true)
 		}
 		m, good := bestOf(list, avoid)
-		if m != nil && (good || pin != nil || time.Since(began) >= settle || !slices.ContainsFunc(list, (*Member).isPending)) {
+		if m != nil && (good || pin != nil || time.Since(began) >= settle ||
+			!slices.ContainsFunc(list, (*Member).isPending)) {
 			if pin == nil {
 				p.makeCurrent(m)
 			}
 			return m, nil
 		}
-		if m == nil && len(list) > 0 && !slices.ContainsFunc(list, func(m *Member) bool { return !m.isRefused() }) {
+		if m == nil && len(list) > 0 &&
+			!slices.ContainsFunc(list, func(m *Member) bool { return !m.isRefused() }) {
 			return nil, unreachable(list) // waiting would not help
 		}
 		if m != nil && soon == nil {
@@ -95,7 +99,8 @@ func (p *Pool) awaitMember(ctx context.Context, pin, avoid *Member) (*Member, er
 	}
 }
 
-// bestOf returns the member to use among those that are connected. good reports that it is healthy and not avoid.
+// bestOf returns the member to use among those that are connected. good reports that it is healthy
+// and not avoid.
 func bestOf(list []*Member, avoid *Member) (m *Member, good bool) {
 	rank := func(m *Member) int {
 		switch {

@@ -17,7 +17,7 @@ import (
 
 // Config configures a pool. All fields but ServerName and DialOptions must be set.
 type Config struct {
-	// Secure reports whether Credentials are those of TLS.
+	// Secure reports whether Credentials use TLS.
 	Secure bool
 	// Demanded reports whether a member has demanded a certificate that Credentials do not have.
 	Demanded    func() bool
@@ -130,15 +130,16 @@ func (p *Pool) Unseed() {
 	}
 }
 
-// Add adds new endpoints. seed says that they are configured. A discovered list also removes the endpoints that were
-// discovered before and are not in it: such members get no further calls, and their connections close when the calls
-// on them have ended.
+// Add adds new endpoints. seed says that they are configured. A discovered list also removes the
+// endpoints that were discovered before and are not in it: such members get no further calls, and
+// their connections close when the calls on them have ended.
 func (p *Pool) Add(list []Endpoint, seed bool) error {
 	p.mu.Lock()
 	var removed []*Member
 	if !seed {
 		p.mu.members = slices.DeleteFunc(p.mu.members, func(m *Member) bool {
-			listed := slices.ContainsFunc(list, func(e Endpoint) bool { return e.String() == m.name })
+			listed := slices.ContainsFunc(list,
+				func(e Endpoint) bool { return e.String() == m.name })
 			if listed || m.seed {
 				return false
 			}
@@ -182,9 +183,11 @@ func (p *Pool) Add(list []Endpoint, seed bool) error {
 	return errors.Join(failed...)
 }
 
-// findOrCreate returns the member that Find returned for an endpoint, or else a new one. The lock is held.
+// findOrCreate returns the member that Find returned for an endpoint, or else a new one. The lock
+// is held.
 func (p *Pool) findOrCreate(e Endpoint) (*Member, error) {
-	if i := slices.IndexFunc(p.mu.pins, func(m *Member) bool { return m.name == e.String() }); i >= 0 {
+	if i := slices.IndexFunc(p.mu.pins,
+		func(m *Member) bool { return m.name == e.String() }); i >= 0 {
 		return p.mu.pins[i], nil
 	}
 	return newMember(p, e)
@@ -197,7 +200,8 @@ func (p *Pool) Find(e Endpoint) (m *Member, err error) {
 	if p.mu.closed {
 		return nil, ErrClosed
 	}
-	if i := slices.IndexFunc(p.mu.members, func(m *Member) bool { return m.name == e.String() }); i >= 0 {
+	if i := slices.IndexFunc(p.mu.members,
+		func(m *Member) bool { return m.name == e.String() }); i >= 0 {
 		m = p.mu.members[i]
 	} else if m, err = p.findOrCreate(e); err != nil {
 		return nil, err

@@ -6,27 +6,36 @@ import (
 	"strings"
 )
 
-// refused is why a member cannot be reached that no later attempt will reach with the same settings.
+// refused is why a member cannot be reached that no later attempt will reach with the same
+// settings.
 type refused struct{ text string }
 
 func (r *refused) Error() string { return r.text }
 
 // noise are the parts of a text of gRPC that say nothing about the reason.
-var noise = []string{"connection error: desc = ", "last connection error: ", "transport: Error while dialing: ", "transport: authentication handshake failed: ",
+var noise = []string{"connection error: desc = ", "last connection error: ",
+	"transport: Error while dialing: ", "transport: authentication handshake failed: ",
 	"error reading server preface: "}
 
 // lasting are the reasons that stay: a text of package crypto/tls or net, and what it means.
 var lasting = []struct{ text, means string }{
-	{"remote error: tls: certificate required", "the member demands a certificate of its clients, of an authority that it trusts"},
-	{"remote error: tls: unknown certificate authority", "the member does not know the authority of the client's certificate"},
+	{"remote error: tls: certificate required",
+		"the member demands a certificate of its clients, of an authority that it trusts"},
+	{"remote error: tls: unknown certificate authority",
+		"the member does not know the authority of the client's certificate"},
 	{"remote error: tls: bad certificate", "the member rejects the client's certificate"},
-	{"remote error: tls: expired certificate", "the client's certificate has expired, or the authority that signed it"},
+	{"remote error: tls: expired certificate",
+		"the client's certificate has expired, or the authority that signed it"},
 	{"remote error: tls: revoked certificate", "the client's certificate is revoked"},
-	{"remote error: tls: unsupported certificate", "the member does not support the client's certificate"},
+	{"remote error: tls: unsupported certificate",
+		"the member does not support the client's certificate"},
 	{"remote error: tls: access denied", "the member rejects the client's certificate"},
-	{"remote error: tls: handshake failure", "the member accepts none of the client's cipher suites and certificates"},
-	{"remote error: tls: protocol version not supported", "the member accepts none of the client's versions of TLS"},
-	{"certificate signed by unknown authority", "the authority of the member's certificate is not known"},
+	{"remote error: tls: handshake failure",
+		"the member accepts none of the client's cipher suites and certificates"},
+	{"remote error: tls: protocol version not supported",
+		"the member accepts none of the client's versions of TLS"},
+	{"certificate signed by unknown authority",
+		"the authority of the member's certificate is not known"},
 	{"certificate has expired or is not yet valid", ""},
 	{") expired on ", ""}, // of package reload, as the next one
 	{") is not valid before ", ""},
@@ -48,10 +57,11 @@ const (
 	closesBare = "asks for a client certificate, gets none, and closes the connection: check its log, and whether it demands one"
 )
 
-// reasonOf returns why a connection could not be made, of gRPC's text. unclear reports that the member may have a reason that
-// gRPC did not see.
+// reasonOf returns why a connection could not be made, of gRPC's text. unclear reports that the
+// member may have a reason that gRPC did not see.
 func reasonOf(text string, secure, demanded bool) (why error, unclear bool) {
-	dialing, handshake := strings.Contains(text, "while dialing"), strings.Contains(text, "handshake failed")
+	dialing, handshake := strings.Contains(text, "while dialing"),
+		strings.Contains(text, "handshake failed")
 	for _, n := range noise {
 		text = strings.ReplaceAll(text, n, "")
 	}
@@ -68,7 +78,8 @@ func reasonOf(text string, secure, demanded bool) (why error, unclear bool) {
 			return &refused{text}, false
 		}
 	}
-	timeout := containsAny(text, "i/o timeout", "deadline exceeded", "use of closed network connection")
+	timeout := containsAny(text, "i/o timeout", "deadline exceeded",
+		"use of closed network connection")
 	switch {
 	case dialing && timeout:
 		return errors.New(noReply), false

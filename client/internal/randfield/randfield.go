@@ -1,4 +1,5 @@
-// Package randfield makes random fields of messages, for the tests that compare encodings with the generated code.
+// Package randfield makes random fields of messages, for the tests that compare encodings with the
+// generated code.
 package randfield
 
 import "math/rand/v2"

@@ -1,5 +1,6 @@
-// Package rawconn is a gRPC connection to any member of a cluster: its calls are retried at other members, and its streams are
-// opened again until their first answer. Which attempts are made is decided by Attempts.
+// Package rawconn is a gRPC connection to any member of a cluster: its calls are retried at other
+// members, and its streams are opened again until their first answer. Attempts decides which
+// attempts are made.
 package rawconn
 
 import (
@@ -19,34 +20,39 @@ import (
 
 // Attempts is the state of one call or stream. One goroutine at a time uses it.
 type Attempts interface {
-	// Run makes attempts until one succeeds or its error is final. try makes one at a member, and reports whether the request
-	// may have reached it. After a success the caller must release the member when it no longer uses it. The error is that of
-	// gRPC of the last attempt.
-	Run(ctx context.Context, try func(ctx context.Context, at *pool.Member) (sent bool, err error)) error
-	// AwaitRetry handles the end of a stream without an answer. It reports whether to open the stream again, when it is time to.
+	// Run makes attempts until one succeeds or its error is final. try makes one at a member, and
+	// reports whether the request may have reached it. After a success the caller must release the
+	// member when it no longer uses it. The error is gRPC's error of the last attempt.
+	Run(ctx context.Context,
+		try func(ctx context.Context, at *pool.Member) (sent bool, err error)) error
+	// AwaitRetry handles the end of a stream without an answer. It reports whether to open the
+	// stream again, when it is time to.
 	AwaitRetry(ctx context.Context, err error, sent bool) bool
 	// RecordEnd handles the end of a stream that is not opened again.
 	RecordEnd(ctx context.Context, err error)
 }
 
-// Conn implements grpc.ClientConnInterface. The function begins the attempts of a call; req is nil for a stream.
+// Conn implements grpc.ClientConnInterface. The function begins the attempts of a call; req is nil
+// for a stream.
 type Conn func(name string, req any) Attempts
 
 // Invoke implements grpc.ClientConnInterface.
-func (c Conn) Invoke(ctx context.Context, name string, args, reply any, opts ...grpc.CallOption) error {
+func (c Conn) Invoke(ctx context.Context, name string, args, reply any,
+	opts ...grpc.CallOption) error {
 	// If a message is encoded here, it is known whether it was sent.
 	req, known := args.(proto.Message)
 	known = known && !slices.ContainsFunc(opts, choosesEncoding)
 	var used *pool.Member
-	err := c(name, args).Run(ctx, func(ctx context.Context, at *pool.Member) (sent bool, err error) {
-		used = at
-		if !known {
-			return true, at.Conn().Invoke(ctx, name, args, reply, opts...)
-		}
-		wrapped := &request.Generated{Message: req}
-		err = at.Conn().Invoke(ctx, name, wrapped, reply, opts...)
-		return wrapped.Sent(), err
-	})
+	err := c(name, args).Run(ctx,
+		func(ctx context.Context, at *pool.Member) (sent bool, err error) {
+			used = at
+			if !known {
+				return true, at.Conn().Invoke(ctx, name, args, reply, opts...)
+			}
+			wrapped := &request.Generated{Message: req}
+			err = at.Conn().Invoke(ctx, name, wrapped, reply, opts...)
+			return wrapped.Sent(), err
+		})
 	if err == nil {
 		used.Release()
 	}
@@ -63,7 +69,8 @@ func choosesEncoding(o grpc.CallOption) bool {
 }
 
 // NewStream implements grpc.ClientConnInterface.
-func (c Conn) NewStream(ctx context.Context, desc *grpc.StreamDesc, name string, opts ...grpc.CallOption) (grpc.ClientStream, error) {
+func (c Conn) NewStream(ctx context.Context, desc *grpc.StreamDesc, name string,
+	opts ...grpc.CallOption) (grpc.ClientStream, error) {
 	s := &stream{ctx: ctx, name: name, desc: desc, opts: opts, attempts: c(name, nil)}
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -73,12 +80,12 @@ func (c Conn) NewStream(ctx context.Context, desc *grpc.StreamDesc, name string,
 	return s, nil
 }
 
-// maxReplayed is how many messages are kept to be sent again. A stream that has sent more without an answer is not
-// opened again.
+// maxReplayed is how many messages are kept to be sent again. A stream that has sent more without
+// an answer is not opened again.
 const maxReplayed = 64
 
-// stream is a stream that can be opened again at another member until its first answer: a learner, a member without a
-// leader, and a member that refuses the token report so only in that answer.
+// stream is a stream that can be opened again at another member until its first answer: a learner,
+// a member without a leader, and a member that refuses the token report so only in that answer.
 type stream struct {
 	ctx      context.Context
 	name     string
@@ -105,7 +112,7 @@ func (s *stream) open() error {
 			cancel()
 			return false, err
 		}
-		// If the stream ends meanwhile, RecvMsg returns why.
+		// If the stream ends, RecvMsg returns why.
 		for _, m := range s.mu.sent {
 			_ = x.SendMsg(m)
 		}

@@ -5,8 +5,9 @@ import (
 	"sync/atomic"
 )
 
-// NoteDemand returns a TLS configuration that chooses among its certificates as before, and notes that none has fitted. The member
-// says that it lacks one after the handshake only, and the end of the connection can overtake what it says.
+// NoteDemand returns a TLS configuration that chooses among its certificates as before, and notes
+// that none has fitted. The member reports only after the handshake that it lacks one, and the end
+// of the connection can overtake that report.
 func NoteDemand(c *tls.Config, demanded *atomic.Bool) *tls.Config {
 	if c == nil {
 		c = &tls.Config{}

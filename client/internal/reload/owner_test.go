@@ -29,8 +29,10 @@ func issue(t *testing.T, name string, from, to time.Time, by *pair) *pair {
 	if err != nil {
 		t.Fatal(err)
 	}
-	p := &pair{&x509.Certificate{SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: name}, NotBefore: from, NotAfter: to, IsCA: name != "m1", BasicConstraintsValid: true,
-		DNSNames: []string{"m1"}, KeyUsage: x509.KeyUsageCertSign | x509.KeyUsageDigitalSignature}, key}
+	p := &pair{&x509.Certificate{SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: name},
+		NotBefore: from, NotAfter: to, IsCA: name != "m1", BasicConstraintsValid: true,
+		DNSNames: []string{"m1"}, KeyUsage: x509.KeyUsageCertSign | x509.KeyUsageDigitalSignature},
+		key}
 	parent, signer := p.Certificate, key
 	if by != nil {
 		parent, signer = by.Certificate, by.key
@@ -54,9 +56,13 @@ func TestNameOwner(t *testing.T) {
 		name, want                         string
 		rootTo, middleTo, leafFrom, leafTo time.Time
 	}{
-		{"the member's", "the member's certificate (CN=m1) expired on ", after, after, before, expired},
-		{"not yet", "the member's certificate (CN=m1) is not valid before ", after, after, future, after},
-		{"the authority between", "an authority that the member sends with its certificate (CN=middle) expired on ", after, expired, before, after},
+		{"the member's", "the member's certificate (CN=m1) expired on ", after, after,
+			before, expired},
+		{"not yet", "the member's certificate (CN=m1) is not valid before ", after, after,
+			future, after},
+		{"the authority between",
+			"an authority that the member sends with its certificate (CN=middle) expired on ",
+			after, expired, before, after},
 		{"the authority", "the authority of the member's certificate, which this client trusts, (CN=root) expired on ", expired, after, before, after},
 	} {
 		root := issue(t, "root", before, c.rootTo, nil)
@@ -66,7 +72,10 @@ func TestNameOwner(t *testing.T) {
 		pool.AddCert(root.Certificate)
 		client, server := net.Pipe()
 		go func() {
-			_ = tls.Server(server, &tls.Config{NextProtos: []string{"h2"}, Certificates: []tls.Certificate{{Certificate: [][]byte{leaf.Raw, middle.Raw}, PrivateKey: leaf.key}}}).HandshakeContext(t.Context())
+			_ = tls.Server(server,
+				&tls.Config{NextProtos: []string{"h2"},
+					Certificates: []tls.Certificate{{Certificate: [][]byte{leaf.Raw, middle.Raw},
+						PrivateKey: leaf.key}}}).HandshakeContext(t.Context())
 			server.Close()
 		}()
 		_, _, err := NameOwner(credentials.NewTLS(&tls.Config{RootCAs: pool})).Clone().ClientHandshake(t.Context(), "m1", client)

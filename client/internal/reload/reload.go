@@ -57,10 +57,12 @@ func (f *Files) stamp() (text string) {
 	return text
 }
 
-// Credentials returns credentials that each new connection loads again if the files have changed. If that fails, it calls
-// failed and uses those of the last load.
-func Credentials(files Files, load func() (*tls.Config, error), failed func(error)) credentials.TransportCredentials {
-	return &reloading{TransportCredentials: credentials.NewTLS(nil), files: files, load: load, failed: failed}
+// Credentials returns credentials that each new connection loads again if the files have changed.
+// If that fails, it calls failed and uses the last ones.
+func Credentials(files Files, load func() (*tls.Config, error),
+	failed func(error)) credentials.TransportCredentials {
+	return &reloading{TransportCredentials: credentials.NewTLS(nil), files: files, load: load,
+		failed: failed}
 }
 
 type reloading struct {
@@ -76,7 +78,8 @@ type reloading struct {
 }
 
 // ClientHandshake implements credentials.TransportCredentials.
-func (r *reloading) ClientHandshake(ctx context.Context, authority string, conn net.Conn) (net.Conn, credentials.AuthInfo, error) {
+func (r *reloading) ClientHandshake(ctx context.Context, authority string, conn net.Conn) (net.Conn,
+	credentials.AuthInfo, error) {
 	creds, err := r.current()
 	if err != nil {
 		return nil, nil, err
@@ -86,7 +89,8 @@ func (r *reloading) ClientHandshake(ctx context.Context, authority string, conn 
 
 // Clone implements credentials.TransportCredentials.
 func (r *reloading) Clone() credentials.TransportCredentials {
-	return &reloading{TransportCredentials: r.TransportCredentials.Clone(), files: r.files, load: r.load, failed: r.failed}
+	return &reloading{TransportCredentials: r.TransportCredentials.Clone(), files: r.files,
+		load: r.load, failed: r.failed}
 }
 
 func (r *reloading) current() (credentials.TransportCredentials, error) {

@@ -8,9 +8,9 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-// Attempt is embedded by requests. It records whether gRPC has asked for the encoding since Begin. gRPC does so only when
-// it has a stream to send the request on, so a request that was not encoded has not reached a server. It also holds
-// what the first attempt needs, which saves allocations.
+// Attempt is embedded by requests. It records whether gRPC has asked for the encoding since Begin.
+// gRPC does so only when it has a stream to send the request on, so a request that was not encoded
+// has not reached a server. It also holds what the first attempt needs, which saves allocations.
 type Attempt struct {
 	encoded bool
 	ctx     Context
@@ -30,12 +30,13 @@ func (a *Attempt) Sent() bool { return a.encoded }
 // First returns the memory for the context of the first attempt.
 func (a *Attempt) First() *Context { return &a.ctx }
 
-// buffers passes an encoding to gRPC. It does not use gRPC's pools: they do not pool small buffers and round up large
-// ones.
+// buffers passes an encoding to gRPC. It does not use gRPC's pools: they do not pool small buffers
+// and round up large ones.
 func (a *Attempt) buffers(b []byte) (mem.BufferSlice, error) {
 	a.encoded = true
 	if a.one[0] != nil {
-		return mem.BufferSlice{mem.SliceBuffer(b)}, nil // an earlier attempt may still use the buffer
+		// an earlier attempt may still use the buffer
+		return mem.BufferSlice{mem.SliceBuffer(b)}, nil
 	}
 	a.data.SliceBuffer = b
 	a.one[0] = &a.data

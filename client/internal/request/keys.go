@@ -6,7 +6,8 @@ import (
 	"vigil/client/pbfield"
 )
 
-// fieldSlack is more than the tags, lengths and numbers of a message with a key, a range and a value take.
+// fieldSlack is more than the tags, lengths and numbers of a message with a key, a range and a
+// value take.
 const fieldSlack = 96
 
 // Range is etcdserverpb.RangeRequest.

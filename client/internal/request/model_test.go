@@ -16,18 +16,25 @@ import (
 type gen struct{ randfield.Gen }
 
 func (g gen) get() (*Range, *pb.RangeRequest) {
-	m := &pb.RangeRequest{Key: g.Data(), RangeEnd: g.Data(), Limit: g.Number(), Revision: g.Number(),
-		SortOrder: pb.RangeRequest_SortOrder(g.IntN(3)), SortTarget: pb.RangeRequest_SortTarget(g.IntN(5)),
+	m := &pb.RangeRequest{Key: g.Data(), RangeEnd: g.Data(), Limit: g.Number(),
+		Revision:     g.Number(),
+		SortOrder:    pb.RangeRequest_SortOrder(g.IntN(3)),
+		SortTarget:   pb.RangeRequest_SortTarget(g.IntN(5)),
 		Serializable: g.Flag(), KeysOnly: g.Flag(), CountOnly: g.Flag(),
-		MinModRevision: g.Number(), MaxModRevision: g.Number(), MinCreateRevision: g.Number(), MaxCreateRevision: g.Number()}
+		MinModRevision: g.Number(), MaxModRevision: g.Number(), MinCreateRevision: g.Number(),
+		MaxCreateRevision: g.Number()}
 	return &Range{Key: string(m.Key), End: string(m.RangeEnd), Limit: m.Limit, Revision: m.Revision,
-		Order: uint8(m.SortOrder), Target: uint8(m.SortTarget), Serializable: m.Serializable, KeysOnly: m.KeysOnly, CountOnly: m.CountOnly,
-		MinModRevision: m.MinModRevision, MaxModRevision: m.MaxModRevision, MinCreateRevision: m.MinCreateRevision, MaxCreateRevision: m.MaxCreateRevision}, m
+		Order: uint8(m.SortOrder), Target: uint8(m.SortTarget), Serializable: m.Serializable,
+		KeysOnly: m.KeysOnly, CountOnly: m.CountOnly,
+		MinModRevision: m.MinModRevision, MaxModRevision: m.MaxModRevision,
+		MinCreateRevision: m.MinCreateRevision, MaxCreateRevision: m.MaxCreateRevision}, m
 }
 
 func (g gen) put() (*Put, *pb.PutRequest) {
-	m := &pb.PutRequest{Key: g.Data(), Value: g.Data(), Lease: g.Number(), PrevKv: g.Flag(), IgnoreValue: g.Flag(), IgnoreLease: g.Flag()}
-	return &Put{Key: string(m.Key), Value: m.Value, Lease: m.Lease, PrevKV: m.PrevKv, IgnoreValue: m.IgnoreValue, IgnoreLease: m.IgnoreLease}, m
+	m := &pb.PutRequest{Key: g.Data(), Value: g.Data(), Lease: g.Number(), PrevKv: g.Flag(),
+		IgnoreValue: g.Flag(), IgnoreLease: g.Flag()}
+	return &Put{Key: string(m.Key), Value: m.Value, Lease: m.Lease, PrevKV: m.PrevKv,
+		IgnoreValue: m.IgnoreValue, IgnoreLease: m.IgnoreLease}, m
 }
 
 func (g gen) del() (*Delete, *pb.DeleteRangeRequest) {
@@ -36,8 +43,10 @@ func (g gen) del() (*Delete, *pb.DeleteRangeRequest) {
 }
 
 func (g gen) cmp() (Compare, *pb.Compare) {
-	m := &pb.Compare{Result: pb.Compare_CompareResult(g.IntN(4)), Target: pb.Compare_CompareTarget(g.IntN(5)), Key: g.Data(), RangeEnd: g.Data()}
-	c := Compare{Key: string(m.Key), End: string(m.RangeEnd), Result: uint8(m.Result), Target: uint8(m.Target)}
+	m := &pb.Compare{Result: pb.Compare_CompareResult(g.IntN(4)),
+		Target: pb.Compare_CompareTarget(g.IntN(5)), Key: g.Data(), RangeEnd: g.Data()}
+	c := Compare{Key: string(m.Key), End: string(m.RangeEnd), Result: uint8(m.Result),
+		Target: uint8(m.Target)}
 	if c.Target == CompareValue {
 		c.Value = g.Data()
 		m.TargetUnion = &pb.Compare_Value{Value: c.Value}
@@ -60,16 +69,20 @@ func (g gen) ops(depth int) (list []Op, m []*pb.RequestOp) {
 		switch k := g.IntN(4); {
 		case k == 0:
 			r, p := g.get()
-			list, m = append(list, Op{Get: r}), append(m, &pb.RequestOp{Request: &pb.RequestOp_RequestRange{RequestRange: p}})
+			list, m = append(list, Op{Get: r}),
+				append(m, &pb.RequestOp{Request: &pb.RequestOp_RequestRange{RequestRange: p}})
 		case k == 1:
 			r, p := g.put()
-			list, m = append(list, Op{Put: r}), append(m, &pb.RequestOp{Request: &pb.RequestOp_RequestPut{RequestPut: p}})
+			list, m = append(list, Op{Put: r}),
+				append(m, &pb.RequestOp{Request: &pb.RequestOp_RequestPut{RequestPut: p}})
 		case k == 2:
 			r, p := g.del()
-			list, m = append(list, Op{Delete: r}), append(m, &pb.RequestOp{Request: &pb.RequestOp_RequestDeleteRange{RequestDeleteRange: p}})
+			list, m = append(list, Op{Delete: r}),
+				append(m, &pb.RequestOp{Request: &pb.RequestOp_RequestDeleteRange{RequestDeleteRange: p}})
 		case depth > 0:
 			r, p := g.txn(depth - 1)
-			list, m = append(list, Op{Txn: r}), append(m, &pb.RequestOp{Request: &pb.RequestOp_RequestTxn{RequestTxn: p}})
+			list, m = append(list, Op{Txn: r}),
+				append(m, &pb.RequestOp{Request: &pb.RequestOp_RequestTxn{RequestTxn: p}})
 		}
 	}
 	return list, m
@@ -90,19 +103,23 @@ func (g gen) watch() (*Watch, *pb.WatchRequest) {
 	switch g.IntN(3) {
 	case 0:
 		id := g.Int64N(1000)
-		return &Watch{Cancel: &id}, &pb.WatchRequest{RequestUnion: &pb.WatchRequest_CancelRequest{CancelRequest: &pb.WatchCancelRequest{WatchId: id}}}
+		return &Watch{Cancel: &id},
+			&pb.WatchRequest{RequestUnion: &pb.WatchRequest_CancelRequest{CancelRequest: &pb.WatchCancelRequest{WatchId: id}}}
 	case 1:
 		return &Watch{}, &pb.WatchRequest{RequestUnion: &pb.WatchRequest_ProgressRequest{ProgressRequest: &pb.WatchProgressRequest{}}}
 	}
-	m := &pb.WatchCreateRequest{Key: g.Data(), RangeEnd: g.Data(), StartRevision: g.Number(), ProgressNotify: g.Flag(), PrevKv: g.Flag(), WatchId: g.Number(), Fragment: true}
-	r := &WatchCreate{Key: string(m.Key), End: string(m.RangeEnd), Start: m.StartRevision, Progress: m.ProgressNotify, PrevKV: m.PrevKv, ID: m.WatchId}
+	m := &pb.WatchCreateRequest{Key: g.Data(), RangeEnd: g.Data(), StartRevision: g.Number(),
+		ProgressNotify: g.Flag(), PrevKv: g.Flag(), WatchId: g.Number(), Fragment: true}
+	r := &WatchCreate{Key: string(m.Key), End: string(m.RangeEnd), Start: m.StartRevision,
+		Progress: m.ProgressNotify, PrevKV: m.PrevKv, ID: m.WatchId}
 	if r.NoPut = g.Flag(); r.NoPut {
 		m.Filters = append(m.Filters, pb.WatchCreateRequest_NOPUT)
 	}
 	if r.NoDelete = g.Flag(); r.NoDelete {
 		m.Filters = append(m.Filters, pb.WatchCreateRequest_NODELETE)
 	}
-	return &Watch{Create: r}, &pb.WatchRequest{RequestUnion: &pb.WatchRequest_CreateRequest{CreateRequest: m}}
+	return &Watch{Create: r},
+		&pb.WatchRequest{RequestUnion: &pb.WatchRequest_CreateRequest{CreateRequest: m}}
 }
 
 func TestEncode(t *testing.T) {

@@ -6,8 +6,8 @@ import (
 	"vigil/client/pbfield"
 )
 
-// Watch is etcdserverpb.WatchRequest: a create if Create is set, a cancel if Cancel is, otherwise a request
-// for progress.
+// Watch is etcdserverpb.WatchRequest: a create if Create is set, a cancel if Cancel is, otherwise a
+// request for progress.
 type Watch struct {
 	Attempt
 	Create *WatchCreate

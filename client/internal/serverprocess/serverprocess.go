@@ -1,5 +1,6 @@
-// Package serverprocess runs a server as a process for the tests of the client library. The library is a module of its
-// own that does not depend on the server's, so the tests build the program of the repository they are in.
+// Package serverprocess runs a server as a process for the tests of the client library. The library
+// is a module of its own that does not depend on the server's, so the tests build the program of
+// the repository they are in.
 package serverprocess
 
 import (
@@ -20,8 +21,8 @@ import (
 // stopTimeout is how long a server may take to end before it is killed.
 const stopTimeout = 30 * time.Second
 
-// Run builds the server, starts a cluster of one member on a free port, sets endpoint to its client address, runs the tests
-// and exits. Call it from TestMain.
+// Run builds the server, starts a cluster of one member on a free port, sets endpoint to its client
+// address, runs the tests and exits. Call it from TestMain.
 func Run(m *testing.M, endpoint *string) {
 	if slices.Contains(os.Args, "-test.fuzzworker") {
 		os.Exit(m.Run()) // fuzzing needs no server
@@ -69,7 +70,8 @@ func build(dir string) (program string, err error) {
 		root = parent
 	}
 	program = filepath.Join(dir, "vigil")
-	out, err := exec.Command("go", "build", "-C", root, "-o", program, "./cmd/vigil").CombinedOutput()
+	out, err := exec.Command("go", "build", "-C", root, "-o", program,
+		"./cmd/vigil").CombinedOutput()
 	if err != nil {
 		return "", fmt.Errorf("build the server: %w\n%s", err, out)
 	}
@@ -86,7 +88,8 @@ type process struct {
 func start(program, dataDir string) (*process, error) {
 	p := &process{read: make(chan struct{})}
 	p.cmd = exec.Command(program, "--data-dir="+dataDir, "--unsafe-no-fsync",
-		"--listen-client-urls=http://127.0.0.1:0", "--advertise-client-urls=http://127.0.0.1:0", "--listen-peer-urls=http://127.0.0.1:0")
+		"--listen-client-urls=http://127.0.0.1:0", "--advertise-client-urls=http://127.0.0.1:0",
+		"--listen-peer-urls=http://127.0.0.1:0")
 	p.cmd.SysProcAttr = endsWithParent()
 	log, err := p.cmd.StderrPipe()
 	if err != nil {

@@ -6,7 +6,8 @@ import (
 	"strings"
 )
 
-// Key returns the same text for watchers that can share a stream: those of the same member, "" for any, and the same metadata.
+// Key returns the same text for watchers that can share a stream: they use the same member ("" for
+// any) and the same metadata.
 func Key(member string, md map[string][]string) string {
 	var b strings.Builder
 	if member != "" {

@@ -1,9 +1,10 @@
 // Package session matches the requests of one watch stream with the answers of the server.
 //
-// The client chooses the ids of watchers, from 1 up, and never uses one again. A refusal does not name the refused request,
-// which is one of the earlier requests without an answer. Servers answer in order, so it is the first one. But the session
-// waits until the others have answers, so that a server that does not keep the order ends no other watcher. A server that
-// assigns ids of its own must answer in order.
+// The client chooses the ids of watchers, from 1 up, and never uses one again. A refusal does not
+// name the refused request, which is one of the earlier requests without an answer. Servers answer
+// in order, so it is the first one. But the session waits until the others have answers, so that a
+// server that does not keep the order ends no other watcher. A server that assigns its own ids must
+// answer in order.
 //
 // A Session has no lock and no goroutine: its owner guards it.
 package session
@@ -22,7 +23,8 @@ type Session[W comparable, R any] struct {
 	wait     []int64 // ids without an answer, in the order of the requests
 	refusals []*refusal[R]
 	out      []*request.Watch
-	// asked and answers count the requests for progress and their answers. A server may leave a request without an answer.
+	// asked and answers count the requests for progress and their answers. A server may leave a
+	// request without an answer.
 	asked, answers int64
 	// Wake holds an element when there are requests to send.
 	Wake chan struct{}
@@ -32,11 +34,11 @@ type Session[W comparable, R any] struct {
 type member[W any] struct {
 	watcher W
 	start   int64 // the revision from which it was requested; 0 if none
-	created int64 // that of the store when it was created
+	created int64 // the store's revision when it was created
 	asked   int64 // how often progress had been requested then
 }
 
-// refusal is one of which the request is not certain.
+// refusal is a refusal whose request is not certain.
 type refusal[R any] struct {
 	among []int64
 	why   R
@@ -50,7 +52,8 @@ type Refused[W comparable, R any] struct {
 
 // New returns a session without watchers.
 func New[W comparable, R any]() *Session[W, R] {
-	return &Session[W, R]{watchers: map[int64]*member[W]{}, ids: map[W]int64{}, Wake: make(chan struct{}, 1)}
+	return &Session[W, R]{watchers: map[int64]*member[W]{}, ids: map[W]int64{},
+		Wake: make(chan struct{}, 1)}
 }
 
 // RequestWatcher requests a watcher. It sets the id of the request.
@@ -66,14 +69,16 @@ func (s *Session[W, R]) RequestWatcher(w W, r *request.WatchCreate) {
 	s.queueRequest(&request.Watch{Create: r})
 }
 
-// CancelWatcher removes a watcher. It requests its end if the watcher was requested, and otherwise withdraws that request.
+// CancelWatcher removes a watcher. It requests its end if the watcher was requested, and otherwise
+// withdraws that request.
 func (s *Session[W, R]) CancelWatcher(w W) {
 	id, ok := s.ForgetWatcher(w)
 	if !ok {
 		return
 	}
 	n := len(s.out)
-	s.out = slices.DeleteFunc(s.out, func(r *request.Watch) bool { return r.Create != nil && r.Create.ID == id })
+	s.out = slices.DeleteFunc(s.out,
+		func(r *request.Watch) bool { return r.Create != nil && r.Create.ID == id })
 	if len(s.out) < n {
 		s.removeWaiting(id) // it has none to wait for
 		s.mergeProgress()
@@ -90,7 +95,8 @@ func (s *Session[W, R]) ForgetWatcher(w W) (id int64, ok bool) {
 	return id, ok
 }
 
-// RequestProgress requests the progress of the stream. A request that has not been sent yet also answers later ones.
+// RequestProgress requests the progress of the stream. A request that has not been sent yet also
+// answers later ones.
 func (s *Session[W, R]) RequestProgress() {
 	if n := len(s.out); n > 0 && s.out[n-1].Progress() {
 		return
@@ -99,23 +105,26 @@ func (s *Session[W, R]) RequestProgress() {
 	s.queueRequest(&request.Watch{})
 }
 
-// mergeProgress makes one request of those for progress that wait next to each other, after the request between them was
-// withdrawn.
+// mergeProgress makes one request of those for progress that wait next to each other, after the
+// request between them was withdrawn.
 func (s *Session[W, R]) mergeProgress() {
 	n := len(s.out)
-	s.out = slices.CompactFunc(s.out, func(a, b *request.Watch) bool { return a.Progress() && b.Progress() })
+	s.out = slices.CompactFunc(s.out,
+		func(a, b *request.Watch) bool { return a.Progress() && b.Progress() })
 	s.asked -= int64(n - len(s.out))
 }
 
-// RecordProgress handles an answer to a request for progress: all created watchers of the stream have received their events up to
-// a revision of the store. It returns the watchers of which that is certain. The answer may be older than the
-// creation of a watcher that was answered before it, in which case that watcher may still lack events up to the revision of
-// the store at its creation.
+// RecordProgress handles an answer to a request for progress: all created watchers of the stream
+// have received their events up to a revision of the store. It returns the watchers of which that
+// is certain. The answer may be older than the creation of a watcher that was answered before it,
+// in which case that watcher may still lack events up to the revision of the store at its creation.
 func (s *Session[W, R]) RecordProgress(rev int64) (list []W) {
 	s.answers++
 	for id, m := range s.watchers {
-		late := rev > m.created || s.answers > m.asked // the answer, or its request, is younger than the watcher
-		if fresh := m.start == 0 || m.start > m.created; (late || fresh) && !slices.Contains(s.wait, id) {
+		// the answer, or its request, is younger than the watcher
+		late := rev > m.created || s.answers > m.asked
+		if fresh := m.start == 0 || m.start > m.created; (late || fresh) &&
+			!slices.Contains(s.wait, id) {
 			list = append(list, m.watcher)
 		}
 	}
@@ -157,8 +166,9 @@ func (s *Session[W, R]) RemoveID(id int64) (w W, ok bool) {
 	return w, ok
 }
 
-// RecordCreated handles the answer that a watcher was created when the store was at a revision, and returns the watcher: ok is
-// false if it was canceled before. known is false if no request is open that the answer may belong to.
+// RecordCreated handles the answer that a watcher was created when the store was at a revision, and
+// returns the watcher: ok is false if it was canceled before. known is false if no request is open
+// that the answer may belong to.
 func (s *Session[W, R]) RecordCreated(id, rev int64) (w W, ok, known bool) {
 	at := slices.Index(s.wait, id)
 	if _, taken := s.watchers[id]; at < 0 && !taken && len(s.wait) > 0 {
@@ -208,8 +218,8 @@ func (s *Session[W, R]) removeWaiting(id int64) {
 	}
 }
 
-// nextRefusal returns a refusal and its id if that is certain: if as many ids wait as there are refusals, the refusals
-// belong to them in order.
+// nextRefusal returns a refusal and its id if that is certain: if as many ids wait as there are
+// refusals, the refusals belong to them in order.
 func (s *Session[W, R]) nextRefusal() (id int64, r *refusal[R]) {
 	for len(s.refusals) > 0 && len(s.refusals[0].among) == 0 {
 		s.refusals = s.refusals[1:] // its watcher was canceled before

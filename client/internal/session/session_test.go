@@ -44,12 +44,14 @@ func TestRefusalsInOrder(t *testing.T) {
 	s := open("a", "b")
 	s.RecordRefusal("first")
 	s.RecordRefusal("second")
-	if r := s.TakeRefused(); !slices.Equal(r, []Refused[string, string]{{"a", "first"}, {"b", "second"}}) {
+	if r := s.TakeRefused(); !slices.Equal(r,
+		[]Refused[string, string]{{"a", "first"}, {"b", "second"}}) {
 		t.Errorf("refused: %v", r)
 	}
 }
 
-// A watcher that was canceled before its answer has no receiver; an answer without a request is reported.
+// A watcher that was canceled before its answer has no receiver; an answer without a request is
+// reported.
 func TestCanceledAndUnknown(t *testing.T) {
 	s := open("a")
 	requests := s.TakeRequests()
@@ -64,7 +66,8 @@ func TestCanceledAndUnknown(t *testing.T) {
 	}
 }
 
-// A watcher that is canceled before its request was sent is not requested, so the requests that wait are bounded.
+// A watcher that is canceled before its request was sent is not requested, so the requests that
+// wait are bounded.
 func TestCanceledBeforeSent(t *testing.T) {
 	s := open("a")
 	for range 1000 {
@@ -117,7 +120,8 @@ func TestIDsOfTheServer(t *testing.T) {
 	}
 }
 
-// An answer about progress counts for a watcher from the past only if it is certainly younger than the watcher.
+// An answer about progress counts for a watcher from the past only if it is certainly younger than
+// the watcher.
 func TestProgressOfOlderRequest(t *testing.T) {
 	s := New[string, string]()
 	progress := func(rev int64, want ...string) {
@@ -136,7 +140,8 @@ func TestProgressOfOlderRequest(t *testing.T) {
 	accept(t, s, 2, "future")
 	progress(10, "future") // now has no answer
 	accept(t, s, 3, "now")
-	progress(10, "future", "now", "past") // a second answer is one to a request that came after all of them
+	// a second answer is one to a request that came after all of them
+	progress(10, "future", "now", "past")
 	s = New[string, string]()
 	s.RequestProgress()
 	s.RequestWatcher("past", &request.WatchCreate{Start: 3})
