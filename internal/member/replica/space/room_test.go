@@ -24,11 +24,11 @@ type state struct {
 	applying         int64
 }
 
-func (s *state) Room() error               { return s.room }
-func (s *state) RoomToFree() error         { return s.roomToFree }
-func (s *state) Allocated() (int64, int64) { return s.bytes, s.kept }
-func (s *state) Err() error                { return s.away }
-func (s *state) Applying() int64           { return s.applying }
+func (s *state) CheckRoom() error            { return s.room }
+func (s *state) CheckRoomForRemovals() error { return s.roomToFree }
+func (s *state) Allocated() (int64, int64)   { return s.bytes, s.kept }
+func (s *state) Err() error                  { return s.away }
+func (s *state) Applying() int64             { return s.applying }
 
 func newRoom(t *testing.T, s *state, quota int64, stopping chan struct{}) *Room {
 	t.Helper()
