@@ -27,14 +27,14 @@ func (m *Mux) Release() {
 	defer m.mu.Unlock()
 	m.mu.holding = false
 	for conn := range m.mu.held {
-		renew(conn)                               // before newer ones can replace it
+		renewSilence(conn)                        // before newer ones can replace it
 		_ = conn.SetReadDeadline(time.Unix(1, 0)) // ends the read in hold; it fails if the connection is closed
-		m.endHoldLocked(conn)
+		m.endHold(conn)
 	}
 }
 
-// endHoldLocked wakes a connection in hold that is not read.
-func (m *Mux) endHoldLocked(conn net.Conn) {
+// endHold wakes a connection in hold that is not read.
+func (m *Mux) endHold(conn net.Conn) {
 	if end := m.mu.held[conn]; end != nil {
 		close(end)
 		delete(m.mu.held, conn)
@@ -76,9 +76,9 @@ func preferHTTP1(c *tls.Config) *tls.Config {
 // http1 is HTTP/1.1 in a TLS handshake.
 const http1 = "http/1.1"
 
-// hold returns when the connection may be handed over. It reads what the client sends, up to maxHeld, and keeps it, because nothing else
+// awaitRelease returns when the connection may be handed over. It reads what the client sends, up to maxHeld, and keeps it, because nothing else
 // tells that the client has gone. Of a client that sends more that is not noticed: it waits as a connection does that nobody accepts.
-func (m *Mux) hold(conn net.Conn, c *prefixed) error {
+func (m *Mux) awaitRelease(conn net.Conn, c *prefixed) error {
 	m.mu.Lock()
 	if !m.mu.holding {
 		m.mu.Unlock()

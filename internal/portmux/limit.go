@@ -67,13 +67,13 @@ func (l *Limit) Listener(root net.Listener) net.Listener { return &limitedListen
 // CallMade notes that a client has made a call on a connection, which may be wrapped by types with a method NetConn. It
 // does nothing if the connection is not limited.
 func CallMade(conn net.Conn) {
-	if c := limitedBelow(conn); c != nil {
-		c.callMade()
+	if c := findLimited(conn); c != nil {
+		c.noteCall()
 	}
 }
 
-// limitedBelow returns the limited connection that types with a method NetConn wrap, nil if there is none.
-func limitedBelow(conn net.Conn) *limited {
+// findLimited returns the limited connection that types with a method NetConn wrap, nil if there is none.
+func findLimited(conn net.Conn) *limited {
 	for conn != nil {
 		if c, ok := conn.(*limited); ok {
 			return c
@@ -87,9 +87,9 @@ func limitedBelow(conn net.Conn) *limited {
 	return nil
 }
 
-// renew makes a silent connection as young as one that comes now: it could not have a call before.
-func renew(conn net.Conn) {
-	c := limitedBelow(conn)
+// renewSilence makes a silent connection as young as one that comes now: it could not have a call before.
+func renewSilence(conn net.Conn) {
+	c := findLimited(conn)
 	if c == nil {
 		return
 	}
@@ -118,7 +118,7 @@ func (l *limitedListener) Accept() (net.Conn, error) {
 			return c, nil
 		}
 		conn.Close()
-		if dropped, ok := l.l.lines.take(time.Now()); ok {
+		if dropped, ok := l.l.lines.allowLine(time.Now()); ok {
 			l.l.log.Warn("rejected connection", "address", l.Addr().String(), "remote-addr", conn.RemoteAddr().String(),
 				"limit", l.l.max, "lines-left-out", dropped, "error", errTooMany)
 		}
@@ -136,7 +136,7 @@ func (l *Limit) admit(conn net.Conn) *limited {
 			return nil
 		}
 		oldest := e.Value.(*limited)
-		l.forget(oldest)
+		l.forgetSilent(oldest)
 		l.mu.Unlock()
 		oldest.Close()
 		l.mu.Lock()
@@ -148,12 +148,12 @@ func (l *Limit) admit(conn net.Conn) *limited {
 	defer l.mu.Unlock()
 	l.mu.open++
 	c.place = l.mu.silent.PushBack(c)
-	c.timer = time.AfterFunc(l.silence, c.expire)
+	c.timer = time.AfterFunc(l.silence, c.closeSilent)
 	return c
 }
 
-// forget removes a connection from the silent ones and reports whether it was silent. mu is held.
-func (l *Limit) forget(c *limited) bool {
+// forgetSilent removes a connection from the silent ones and reports whether it was silent. mu is held.
+func (l *Limit) forgetSilent(c *limited) bool {
 	if c.place == nil {
 		return false
 	}
@@ -189,26 +189,26 @@ func (c *limited) Close() error {
 	if !c.closed {
 		c.closed = true
 		c.l.mu.open--
-		c.l.forget(c)
+		c.l.forgetSilent(c)
 	}
 	return err
 }
 
-func (c *limited) callMade() {
+func (c *limited) noteCall() {
 	c.l.mu.Lock()
 	defer c.l.mu.Unlock()
-	c.l.forget(c)
+	c.l.forgetSilent(c)
 }
 
-// expire closes a connection that was silent for too long, if there are many silent ones.
-func (c *limited) expire() {
+// closeSilent closes a connection that was silent for too long, if there are many silent ones.
+func (c *limited) closeSilent() {
 	c.l.mu.Lock()
 	if c.place != nil && c.l.mu.silent.Len() <= c.l.spare {
 		c.timer.Reset(c.l.silence)
 		c.l.mu.Unlock()
 		return
 	}
-	silent := c.l.forget(c)
+	silent := c.l.forgetSilent(c)
 	c.l.mu.Unlock()
 	if silent {
 		c.Close()

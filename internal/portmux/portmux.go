@@ -112,12 +112,12 @@ func (m *Mux) Serve() error {
 		conn, err := m.root.Accept()
 		if err == nil {
 			delay = 0
-			if !m.begin(conn) {
+			if !m.startRouting(conn) {
 				return nil
 			}
 			continue
 		}
-		if m.stopped() {
+		if m.isStopped() {
 			return nil
 		}
 		if errors.Is(err, net.ErrClosed) {
@@ -145,7 +145,7 @@ func (m *Mux) Drain(ctx context.Context) error {
 	now := time.Now()
 	for e := m.mu.pending.Front(); e != nil; e = e.Next() {
 		e.Value.(net.Conn).SetReadDeadline(now.Add(drainTime))
-		m.endHoldLocked(e.Value.(net.Conn))
+		m.endHold(e.Value.(net.Conn))
 	}
 	m.mu.Unlock()
 	err := m.root.Close()
@@ -167,9 +167,9 @@ const (
 	refuseBytes = 64 << 10
 )
 
-// refuse ends the output of a connection and reads what the client has sent: closing it with unread bytes would reset it, and
+// refuseClient ends the output of a connection and reads what the client has sent: closing it with unread bytes would reset it, and
 // the client would not see its end.
-func (c *prefixed) refuse() {
+func (c *prefixed) refuseClient() {
 	_ = c.SetDeadline(time.Now().Add(refuseTime)) // fails if the client has closed it, as the other calls
 	for nc := c.Conn; ; {
 		if w, ok := nc.(interface{ CloseWrite() error }); ok {
@@ -185,8 +185,8 @@ func (c *prefixed) refuse() {
 	_, _ = io.CopyN(io.Discard, c.Conn, refuseBytes)
 }
 
-// limit sets how long routing a connection may take: less while the Mux drains.
-func (m *Mux) limit(conn net.Conn) error {
+// setRouteDeadline sets how long routing a connection may take: less while the Mux drains.
+func (m *Mux) setRouteDeadline(conn net.Conn) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	d := m.o.Timeout
@@ -205,7 +205,7 @@ func (m *Mux) Close() error {
 	}
 	for e := m.mu.pending.Front(); e != nil; e = e.Next() {
 		e.Value.(net.Conn).Close()
-		m.endHoldLocked(e.Value.(net.Conn))
+		m.endHold(e.Value.(net.Conn))
 	}
 	drained := m.mu.draining
 	m.mu.Unlock()
@@ -219,14 +219,14 @@ func (m *Mux) Close() error {
 	return err
 }
 
-func (m *Mux) stopped() bool {
+func (m *Mux) isStopped() bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return m.mu.closed || m.mu.draining
 }
 
-// begin starts to route a connection. It returns false if the Mux is closed.
-func (m *Mux) begin(conn net.Conn) bool {
+// startRouting starts to route a connection. It returns false if the Mux is closed.
+func (m *Mux) startRouting(conn net.Conn) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.mu.closed || m.mu.draining {
@@ -236,14 +236,14 @@ func (m *Mux) begin(conn net.Conn) bool {
 	if m.mu.pending.Len() >= m.o.MaxPending {
 		oldest := m.mu.pending.Remove(m.mu.pending.Front()).(net.Conn)
 		oldest.Close()
-		m.endHoldLocked(oldest)
+		m.endHold(oldest)
 		m.o.Logger.Debug("closed the oldest unrouted connection", "remote", oldest.RemoteAddr().String())
 	}
 	e := m.mu.pending.PushBack(conn)
 	m.wg.Go(func() {
 		c, to, err := m.route(conn)
 		if err == nil && to == m.http2 {
-			err = m.hold(conn, c)
+			err = m.awaitRelease(conn, c)
 		}
 		// Before it is handed over: from then on its server closes it.
 		m.mu.Lock()
@@ -255,8 +255,8 @@ func (m *Mux) begin(conn net.Conn) bool {
 		if err != nil {
 			conn.Close()
 			m.logRejected(conn, err)
-		} else if !to.Give(c.conn()) {
-			c.refuse()
+		} else if !to.Give(c.serverConn()) {
+			c.refuseClient()
 			conn.Close()
 		}
 	})

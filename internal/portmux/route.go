@@ -25,11 +25,11 @@ var (
 
 // route reads from a connection until its protocol is known.
 func (m *Mux) route(conn net.Conn) (*prefixed, *Listener, error) {
-	if err := m.limit(conn); err != nil {
+	if err := m.setRouteDeadline(conn); err != nil {
 		return nil, nil, err
 	}
 	c := &prefixed{Conn: conn, first: make([]byte, 0, len(preface))}
-	if err := c.sniff(); err != nil {
+	if err := c.sniffPreface(); err != nil {
 		return c, nil, err
 	}
 	switch begins := c.first[0] == handshakeRecord; {
@@ -46,7 +46,7 @@ func (m *Mux) route(conn net.Conn) (*prefixed, *Listener, error) {
 		}
 		state := secure.ConnectionState()
 		c = &prefixed{Conn: secure, state: &state, first: make([]byte, 0, len(preface))}
-		if err := c.sniff(); err != nil {
+		if err := c.sniffPreface(); err != nil {
 			return c, nil, err
 		}
 	}
@@ -56,8 +56,8 @@ func (m *Mux) route(conn net.Conn) (*prefixed, *Listener, error) {
 	return c, m.http1, nil
 }
 
-// sniff reads until the bytes are the preface of HTTP/2 or cannot become it.
-func (c *prefixed) sniff() error {
+// sniffPreface reads until the bytes are the preface of HTTP/2 or cannot become it.
+func (c *prefixed) sniffPreface() error {
 	for len(c.first) < len(preface) && string(c.first) == preface[:len(c.first)] {
 		n, err := c.Conn.Read(c.first[len(c.first):len(preface)])
 		if c.first = c.first[:len(c.first)+n]; n == 0 && err != nil {
@@ -106,8 +106,8 @@ func (c *prefixed) Read(b []byte) (int, error) {
 	return n, nil
 }
 
-// conn returns the connection for its server.
-func (c *prefixed) conn() net.Conn {
+// serverConn returns the connection for its server.
+func (c *prefixed) serverConn() net.Conn {
 	if c.state == nil {
 		return c
 	}
@@ -132,7 +132,7 @@ func (m *Mux) logRejected(conn net.Conn, err error) {
 	if !m.o.Logger.Enabled(context.Background(), level) {
 		return
 	}
-	dropped, ok := m.lines.take(time.Now())
+	dropped, ok := m.lines.allowLine(time.Now())
 	if !ok {
 		return
 	}
@@ -160,8 +160,8 @@ type lines struct {
 
 const maxLines = 10
 
-// take reports whether a line may be logged, and how many were not since the last one that was.
-func (l *lines) take(now time.Time) (dropped int, ok bool) {
+// allowLine reports whether a line may be logged, and how many were not since the last one that was.
+func (l *lines) allowLine(now time.Time) (dropped int, ok bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if now.Sub(l.second) >= time.Second {

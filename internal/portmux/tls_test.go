@@ -212,11 +212,11 @@ func TestFewLines(t *testing.T) {
 	var l lines
 	now := time.Now()
 	for i := range 3 * maxLines {
-		if dropped, ok := l.take(now); ok != (i < maxLines) || dropped != 0 {
+		if dropped, ok := l.allowLine(now); ok != (i < maxLines) || dropped != 0 {
 			t.Fatalf("line %d: %v, %d left out", i, ok, dropped)
 		}
 	}
-	if dropped, ok := l.take(now.Add(time.Second)); !ok || dropped != 2*maxLines {
+	if dropped, ok := l.allowLine(now.Add(time.Second)); !ok || dropped != 2*maxLines {
 		t.Errorf("a second later: %v, %d left out", ok, dropped)
 	}
 }

@@ -61,14 +61,14 @@ func (p Pending) Handle() {
 	s.handlers.Add(1) // so that Stop, which may wait for handlers already, waits for this one
 	s.mu.Unlock()
 	defer s.handlers.Done()
-	p.c.run()
+	p.c.startHandler()
 }
 
 // maxBegin is the size in bytes up to which the reader of a connection decodes a request itself.
 const maxBegin = 64 << 10
 
-// begin tries to answer the request, or to start it, on the goroutine of the reader. It returns false if the handler must run.
-func (c *call) begin() bool {
+// tryBegin tries to answer the request, or to start it, on the goroutine of the reader. It returns false if the handler must run.
+func (c *call) tryBegin() bool {
 	in, s := &c.in, c.conn.server
 	if c.header.method.Begin == nil || s.o.Stats != nil || in.count != 1 || !c.header.receivesPlain() {
 		return false
@@ -81,7 +81,7 @@ func (c *call) begin() bool {
 	if s.o.Codec.decode(m.data, request) != nil {
 		return false // the handler finds the mistake again, and reports it
 	}
-	s.o.Codec.took(m.data)
+	s.o.Codec.countReceived(m.data)
 	if !c.stream.Attend() {
 		return true // the client has reset it
 	}
@@ -114,7 +114,7 @@ func (c *call) answerLater(response any, err error) (over bool) {
 		}
 	}
 	if err == nil {
-		head, data, failed := c.encode(response)
+		head, data, failed := c.encodeAnswer(response)
 		if failed == nil {
 			c.stream.AnswerLater(c.header.answerHeader(c.out), head, data, trailerOK)
 			return false

@@ -85,7 +85,7 @@ func (c *call) Start() {
 	}
 	c.startDeadline()
 	if c.header.method.ClientStreams {
-		c.run()
+		c.startHandler()
 	}
 }
 
@@ -96,18 +96,18 @@ func (c *call) startDeadline() {
 	}
 }
 
-// run runs the handler, unless the call has ended already.
-func (c *call) run() {
+// startHandler runs the handler, unless the call has ended already.
+func (c *call) startHandler() {
 	if !c.stream.Hold() {
 		return
 	}
 	s := c.conn.server
 	s.handlers.Add(1)
-	s.conns.Workers.Run(c.serve)
+	s.conns.Workers.Run(c.runHandler)
 }
 
-// serve runs the handler and ends the call.
-func (c *call) serve() {
+// runHandler runs the handler and ends the call.
+func (c *call) runHandler() {
 	s := c.conn.server
 	defer s.handlers.Done()
 	end := c.reportCall()
@@ -128,17 +128,17 @@ func (c *call) serveUnary() error {
 	if request == nil {
 		request = c.header.method.NewRequest()
 		if err := c.RecvMsg(request); err != nil {
-			return c.end(err)
+			return c.endWith(err)
 		}
 		c.noteCall()
 	}
 	response, err := c.header.method.Unary(c.Context(), request)
 	if err != nil {
-		return c.end(err)
+		return c.endWith(err)
 	}
-	head, data, err := c.encode(response)
+	head, data, err := c.encodeAnswer(response)
 	if err != nil {
-		return c.end(err)
+		return c.endWith(err)
 	}
 	c.stream.Answer(c.header.answerHeader(c.out), head, data, okTrailer(c.out))
 	return nil
@@ -147,12 +147,12 @@ func (c *call) serveUnary() error {
 // serveStream runs the handler of a stream.
 func (c *call) serveStream() error {
 	c.noteCall()
-	return c.end(c.header.method.Stream(c))
+	return c.endWith(c.header.method.Stream(c))
 }
 
-// end ends the call with the status of an error.
-func (c *call) end(err error) error {
-	c.beginAnswer()
+// endWith ends the call with the status of an error.
+func (c *call) endWith(err error) error {
+	c.sendHandlerHeader()
 	if err == nil {
 		c.stream.Finish(okTrailer(c.out), c.header.emptyAnswer(c.out))
 		return nil
@@ -176,13 +176,13 @@ func (c *call) Context() context.Context {
 }
 
 // SendMsg implements Stream.
-func (c *call) SendMsg(m any) error { return c.send(m, false) }
+func (c *call) SendMsg(m any) error { return c.sendMessage(m, false) }
 
-// send is SendMsg. more says that another message follows at once.
-func (c *call) send(m any, more bool) error {
-	head, data, err := c.encode(m)
+// sendMessage is SendMsg. more says that another message follows at once.
+func (c *call) sendMessage(m any, more bool) error {
+	head, data, err := c.encodeAnswer(m)
 	if err != nil {
-		c.fail(err)
+		c.failWith(err)
 		return err
 	}
 	var header *h2.Header
@@ -190,23 +190,23 @@ func (c *call) send(m any, more bool) error {
 		header, c.headerSent = c.header.answerHeader(c.out), true
 	}
 	if c.stream.Send(header, head, data, more) != nil {
-		return c.ended()
+		return c.endStatus()
 	}
 	return nil
 }
 
 // RecvMsg implements Stream.
 func (c *call) RecvMsg(m any) error {
-	err := c.recv(m)
+	err := c.receiveInto(m)
 	if err != nil && err != io.EOF {
-		c.fail(err)
+		c.failWith(err)
 	}
 	return err
 }
 
-// recv is RecvMsg without the end of the call after an error.
-func (c *call) recv(m any) error {
-	data, err := c.receive()
+// receiveInto is RecvMsg without the end of the call after an error.
+func (c *call) receiveInto(m any) error {
+	data, err := c.nextMessage()
 	if err != nil {
 		return err
 	}
@@ -220,11 +220,11 @@ func (c *call) recv(m any) error {
 	return nil
 }
 
-// fail ends the call with an error of receiving or sending, whatever the handler returns later.
-func (c *call) fail(err error) { c.stream.Finish(c.header.errorTrailer(c.out, err)) }
+// failWith ends the call with an error of receiving or sending, whatever the handler returns later.
+func (c *call) failWith(err error) { c.stream.Finish(c.header.errorTrailer(c.out, err)) }
 
-// ended returns the status of a call that has ended.
-func (c *call) ended() error {
+// endStatus returns the status of a call that has ended.
+func (c *call) endStatus() error {
 	err := c.Err()
 	if err == nil {
 		err = context.Canceled // is about to be
@@ -232,8 +232,8 @@ func (c *call) ended() error {
 	return status.FromContextError(err).Err()
 }
 
-// encode encodes an answer, compressed if the client wants that.
-func (c *call) encode(m any) (head [5]byte, data mem.BufferSlice, err error) {
+// encodeAnswer encodes an answer, compressed if the client wants that.
+func (c *call) encodeAnswer(m any) (head [5]byte, data mem.BufferSlice, err error) {
 	data, err = c.conn.server.o.Codec.Marshal(m)
 	if err != nil {
 		return head, nil, status.Errorf(codes.Internal, "grpc: error while marshaling: %v", err.Error())

@@ -97,8 +97,8 @@ type rejection struct {
 	foreign bool
 }
 
-// noType reports whether the client does not speak gRPC.
-func (h *callHeader) noType() bool { return h.rejected != nil && h.rejected.noType }
+// hasNoType reports whether the client does not speak gRPC.
+func (h *callHeader) hasNoType() bool { return h.rejected != nil && h.rejected.noType }
 
 // reject notes that the call is rejected with an error, and with a status of HTTP.
 func (h *callHeader) reject(http int, err error) {
@@ -134,7 +134,7 @@ func (c *clientConn) readHeader(r *h2.Request) (h callHeader) {
 		default:
 			if strings.HasSuffix(f.Name, "-bin") {
 				if _, err := decodeBinary(f.Value); err != nil {
-					bad = status.Errorf(codes.Internal, "malformed binary metadata %q in header %q: %v", short(f.Value), short(f.Name), err)
+					bad = status.Errorf(codes.Internal, "malformed binary metadata %q in header %q: %v", shorten(f.Value), shorten(f.Name), err)
 				}
 			}
 		}
@@ -143,7 +143,7 @@ func (c *clientConn) readHeader(r *h2.Request) (h callHeader) {
 	case authority > 1 || hosts > 1:
 		h.reject(400, status.Errorf(codes.Internal, "num values of :authority: %v, num values of host: %v, both must only have 1 value as per HTTP/2 spec", authority, hosts))
 	case !valid:
-		h.reject(415, status.Errorf(codes.InvalidArgument, "invalid gRPC request content-type %q", short(kind)))
+		h.reject(415, status.Errorf(codes.InvalidArgument, "invalid gRPC request content-type %q", shorten(kind)))
 		h.rejected.foreign = !strings.HasPrefix(kind, contentType)
 		h.rejected.noType = kind == ""
 		h.rejected.asText = kind == "" && r.Method == "GET"
@@ -152,16 +152,16 @@ func (c *clientConn) readHeader(r *h2.Request) (h callHeader) {
 	case authority == 0 && hosts == 0:
 		h.reject(400, status.Error(codes.Internal, "no host or :authority header present"))
 	case r.Method != "POST":
-		h.reject(405, status.Errorf(codes.Internal, "Received a HEADERS frame with :method %q which should be POST", short(r.Method)))
+		h.reject(405, status.Errorf(codes.Internal, "Received a HEADERS frame with :method %q which should be POST", shorten(r.Method)))
 	case h.hasTimeout && h.timeout <= 0:
 		h.reject(200, status.Error(codes.DeadlineExceeded, "context deadline exceeded"))
 	}
 	if h.rejected != nil {
 		return h
 	}
-	h.metadata = c.last.of(r.Fields)
+	h.metadata = c.last.metadataOf(r.Fields)
 	if h.method = c.server.methods[r.Path]; h.method == nil {
-		h.reject(0, status.Error(codes.Unimplemented, c.server.unknown(r.Path)))
+		h.reject(0, status.Error(codes.Unimplemented, c.server.unknownMethod(r.Path)))
 		return h
 	}
 	h.chooseEncoding()
@@ -175,14 +175,14 @@ func (h *callHeader) chooseEncoding() {
 	}
 	e := h.special
 	if e.compressor = encoding.GetCompressor(e.received); e.compressor == nil {
-		h.reject(0, status.Errorf(codes.Unimplemented, "grpc: Decompressor is not installed for grpc-encoding %q", short(e.received)))
+		h.reject(0, status.Errorf(codes.Unimplemented, "grpc: Decompressor is not installed for grpc-encoding %q", shorten(e.received)))
 		return
 	}
 	e.sent = e.received
 }
 
-// of returns the metadata in the header of a request.
-func (l *lastMetadata) of(fields []hpack.HeaderField) *received {
+// metadataOf returns the metadata in the header of a request.
+func (l *lastMetadata) metadataOf(fields []hpack.HeaderField) *received {
 	n, size, same := 0, uint32(0), true
 	for i := range fields {
 		if !isMetadata(fields[i].Name) {
@@ -271,7 +271,7 @@ func parseTimeout(v string) (time.Duration, error) {
 	case n < 2:
 		return 0, fmt.Errorf("transport: timeout string is too short: %q", v)
 	case n > 9:
-		return 0, fmt.Errorf("transport: timeout string is too long: %q", short(v))
+		return 0, fmt.Errorf("transport: timeout string is too long: %q", shorten(v))
 	}
 	unit, ok := timeoutUnits[v[len(v)-1]]
 	if !ok {
@@ -290,8 +290,8 @@ func parseTimeout(v string) (time.Duration, error) {
 // maxEcho is how many bytes of a text of the client are in the status of a call that is rejected.
 const maxEcho = 500
 
-// short returns a text that may be in a status: an answer is not larger than its request, however that is quoted.
-func short(s string) string {
+// shorten returns a text that may be in a status: an answer is not larger than its request, however that is quoted.
+func shorten(s string) string {
 	if len(s) <= maxEcho {
 		return s
 	}

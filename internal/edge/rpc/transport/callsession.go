@@ -50,7 +50,7 @@ func (c *sessionCall) Start() {
 	c.receiving.Store(true)
 	s := c.conn.server
 	s.handlers.Add(1) // for Close
-	c.refer()
+	c.addRef()
 	c.stream.Notify(!c.header.sendsPlain() || s.o.Stats != nil) // compression, and reports, take time
 	s.conns.Workers.Run(c.openSession)
 	s.conns.Workers.Yield()
@@ -62,9 +62,9 @@ func (c *sessionCall) Receive(r io.Reader, n int) error { return c.readMessages(
 // EndReceive implements h2.Exchange.
 func (c *sessionCall) EndReceive() { c.endBody(c) }
 
-// memory implements messageSink.
-func (c *sessionCall) memory(n int, whole bool) []byte {
-	if whole && n <= len(c.conn.brief) && c.answersNow() {
+// messageMemory implements messageSink.
+func (c *sessionCall) messageMemory(n int, whole bool) []byte {
+	if whole && n <= len(c.conn.brief) && c.canAnswerNow() {
 		return c.conn.brief[:0] // addMessage is called before the next message of the connection
 	}
 	return nil
@@ -78,23 +78,23 @@ func (c *sessionCall) addMessage(m inMessage) {
 	if cap(m.data) == len(c.conn.brief) {
 		m.data = bytes.Clone(m.data) // it may be in brief
 	}
-	c.list(m)
+	c.listMessage(m)
 	c.wakeReceiver()
 }
 
 // endMessages implements messageSink.
 func (c *sessionCall) endMessages(err error) {
-	c.in.end(err)
+	c.in.noteEnd(err)
 	c.wakeReceiver()
 }
 
-// refer notes that a goroutine will use the session, until unrefer is called.
-func (c *sessionCall) refer() {
+// addRef notes that a goroutine will use the session, until unrefer is called.
+func (c *sessionCall) addRef() {
 	c.refs.Add(1)
 	c.conn.server.handlers.Add(1)
 }
 
-func (c *sessionCall) unrefer() {
+func (c *sessionCall) dropRef() {
 	if c.refs.Add(-1) == 0 {
 		c.stream.Finish(trailerOK, c.header.emptyAnswer(c.out)) // it has ended: it is not held any more
 	}
@@ -107,12 +107,12 @@ func (c *sessionCall) openSession() {
 	c.noteCall()
 	opened, err := c.header.method.Open(c)
 	if err != nil {
-		_ = c.end(err)
+		_ = c.endWith(err)
 		if c.report != nil {
 			c.report(err)
 		}
-		c.unrefer()
-		c.unrefer() // there is nothing to close
+		c.dropRef()
+		c.dropRef() // there is nothing to close
 		return
 	}
 	if c.report == nil && c.header.sendsPlain() {
@@ -148,13 +148,13 @@ func (c *sessionCall) closeSession() {
 	reason, decided := c.mu.reason, c.mu.decided
 	c.mu.Unlock()
 	if !decided {
-		reason = c.ended()
+		reason = c.endStatus()
 	}
 	c.mu.Session.Close(reason)
 	if c.report != nil {
 		c.report(reason)
 	}
-	c.unrefer()
+	c.dropRef()
 }
 
 // Wake implements Peer.
@@ -173,7 +173,7 @@ func (c *sessionCall) Fill(room int) {
 
 // receiveAll passes messages to the session until there is none. The caller has called refer.
 func (c *sessionCall) receiveAll() {
-	defer c.unrefer()
+	defer c.dropRef()
 	s := c.mu.Session // not changed any more
 	for c.Err() == nil {
 		c.in.mu.Lock()
@@ -184,15 +184,15 @@ func (c *sessionCall) receiveAll() {
 		}
 		c.in.mu.Unlock()
 		m := c.header.method.NewRequest()
-		err := c.recv(m)
+		err := c.receiveInto(m)
 		switch {
 		case err == io.EOF:
 			s.EndReceive()
 			return
 		case err != nil:
 			if c.Err() == nil {
-				c.decide(&ReceiveError{err})
-				c.fail(err)
+				c.decideReason(&ReceiveError{err})
+				c.failWith(err)
 			}
 			return
 		}
@@ -203,7 +203,7 @@ func (c *sessionCall) receiveAll() {
 // answerNow answers a message on the goroutine of the reader, if that needs no wait. Otherwise, and if a worker passes on messages or
 // the client does not take the answers, it does nothing and returns false.
 func (c *sessionCall) answerNow(m inMessage) bool {
-	if m.flag != 0 || len(m.data) > maxBegin || c.Err() != nil || !c.answersNow() {
+	if m.flag != 0 || len(m.data) > maxBegin || c.Err() != nil || !c.canAnswerNow() {
 		return false
 	}
 	if c.behind {
@@ -216,7 +216,7 @@ func (c *sessionCall) answerNow(m inMessage) bool {
 	if !ok {
 		return false
 	}
-	c.conn.server.o.Codec.took(m.data)
+	c.conn.server.o.Codec.countReceived(m.data)
 	c.stream.Taken(messageHead + len(m.data))
 	n := len(b) - messageHead
 	if n > maxPrompt {
@@ -225,7 +225,7 @@ func (c *sessionCall) answerNow(m inMessage) bool {
 	}
 	*buf = b
 	binary.BigEndian.PutUint32(b[1:], uint32(n))
-	c.conn.server.o.Codec.gave(n)
+	c.conn.server.o.Codec.countSent(n)
 	var header *h2.Header
 	if !c.headerSent {
 		header, c.headerSent = c.header.answerHeader(c.out), true
@@ -234,8 +234,8 @@ func (c *sessionCall) answerNow(m inMessage) bool {
 	return true
 }
 
-// answersNow reports whether the session may answer the next message on the goroutine of the reader.
-func (c *sessionCall) answersNow() bool {
+// canAnswerNow reports whether the session may answer the next message on the goroutine of the reader.
+func (c *sessionCall) canAnswerNow() bool {
 	return !c.receiving.Load() && c.prompt // if it is not receiving, the session is open, and only the reader can change that
 }
 
@@ -248,14 +248,14 @@ func (c *sessionCall) wakeReceiver() {
 	idle := !c.receiving.Swap(true)
 	c.in.mu.Unlock()
 	if idle {
-		c.refer()
+		c.addRef()
 		c.conn.server.conns.Workers.Run(c.receiveAll)
 		c.conn.server.conns.Workers.Yield()
 	}
 }
 
-// decide sets the reason of the end, unless there is one. It reports whether it was set.
-func (c *sessionCall) decide(reason error) {
+// decideReason sets the reason of the end, unless there is one. It reports whether it was set.
+func (c *sessionCall) decideReason(reason error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if !c.mu.decided && !c.mu.ended {
@@ -265,7 +265,7 @@ func (c *sessionCall) decide(reason error) {
 
 // End implements Peer.
 func (c *sessionCall) End(err error) {
-	c.decide(err)
+	c.decideReason(err)
 	if err == nil {
 		c.stream.FinishSoon(trailerOK, c.header.emptyAnswer(c.out))
 		return
@@ -279,15 +279,15 @@ func (c *sessionCall) End(err error) {
 // queueWatch implements Peer.
 func (c *sessionCall) queueWatch(e *WatchEncoder, list []wire.WatchResponse) (sent, bytes int, room bool, err error) {
 	if c.conn.server.o.Stats != nil || !c.header.sendsPlain() {
-		return c.queueEach(each(list))
+		return c.queueOneByOne(splitByWatcher(list))
 	}
-	data, n, err := e.frame(list)
+	data, n, err := e.frameResponses(list)
 	if err != nil {
-		c.decide(err)
+		c.decideReason(err)
 		c.stream.FinishSoon(c.header.errorTrailer(c.out, err))
 		return 0, 0, false, err
 	}
-	if room, err = c.queue(data); err != nil {
+	if room, err = c.queueEncoded(data); err != nil {
 		return 0, 0, false, err
 	}
 	for i := range list {
@@ -296,32 +296,32 @@ func (c *sessionCall) queueWatch(e *WatchEncoder, list []wire.WatchResponse) (se
 	return sent, n, room, nil
 }
 
-// queue queues encoded messages with their heads.
-func (c *sessionCall) queue(data mem.BufferSlice) (room bool, err error) {
+// queueEncoded queues encoded messages with their heads.
+func (c *sessionCall) queueEncoded(data mem.BufferSlice) (room bool, err error) {
 	var header *h2.Header
 	if !c.headerSent {
 		header, c.headerSent = c.header.answerHeader(c.out), true
 	}
 	if room, err = c.stream.Queue(header, data); err != nil {
-		return false, c.ended()
+		return false, c.endStatus()
 	}
 	return room, nil
 }
 
-// queueEach is queueWatch for messages that are compressed or reported.
-func (c *sessionCall) queueEach(list []wire.WatchResponse) (sent, bytes int, room bool, err error) {
+// queueOneByOne is queueWatch for messages that are compressed or reported.
+func (c *sessionCall) queueOneByOne(list []wire.WatchResponse) (sent, bytes int, room bool, err error) {
 	for len(list) > 0 {
 		messages := encodeWatch(list)
 		list = list[len(messages):]
 		for i := range messages {
 			n := messages[i].Len()
-			head, data, err := c.encode(&messages[i])
+			head, data, err := c.encodeAnswer(&messages[i])
 			if err != nil {
-				c.decide(err)
+				c.decideReason(err)
 				c.stream.FinishSoon(c.header.errorTrailer(c.out, err))
 				return sent, bytes, false, err
 			}
-			if room, err = c.queue(append(mem.BufferSlice{mem.SliceBuffer(head[:])}, data...)); err != nil {
+			if room, err = c.queueEncoded(append(mem.BufferSlice{mem.SliceBuffer(head[:])}, data...)); err != nil {
 				return sent, bytes, false, err
 			}
 			sent++

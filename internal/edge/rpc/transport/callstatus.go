@@ -57,7 +57,7 @@ func startFields(http int, subtype string) []hpack.HeaderField {
 // statusFields appends the fields of a status.
 func statusFields(fields []hpack.HeaderField, st *status.Status) []hpack.HeaderField {
 	fields = append(fields, hpack.HeaderField{Name: "grpc-status", Value: strconv.Itoa(int(st.Code()))},
-		hpack.HeaderField{Name: "grpc-message", Value: escape(st.Message())})
+		hpack.HeaderField{Name: "grpc-message", Value: escapeMessage(st.Message())})
 	if len(st.Proto().GetDetails()) > 0 {
 		if b, err := proto.Marshal(st.Proto()); err == nil { // otherwise the client gets code and message
 			fields = append(fields, hpack.HeaderField{Name: "grpc-status-details-bin", Value: base64.RawStdEncoding.EncodeToString(b)})
@@ -144,9 +144,9 @@ var lateTrailer, lateAnswer = func() (trailer, whole *h2.Header) {
 
 func lateHeaders() (trailer, whole *h2.Header) { return lateTrailer, lateAnswer }
 
-// escape encodes a message of a status: bytes that are not printable ASCII, and the percent sign, in hexadecimal. What is
+// escapeMessage encodes a message of a status: bytes that are not printable ASCII, and the percent sign, in hexadecimal. What is
 // not UTF-8 is replaced.
-func escape(s string) string {
+func escapeMessage(s string) string {
 	plain := true
 	for i := range len(s) {
 		if c := s[i]; c < ' ' || c > '~' || c == '%' {

@@ -99,7 +99,7 @@ func (c *Codec) appendSmall(b []byte, v any, most int) (out []byte, ok bool) {
 // Unmarshal implements encoding.CodecV2. A decoded message may alias the data only if that is not reused: buffers from a
 // pool are copied, others are left to the garbage collector.
 func (c *Codec) Unmarshal(data Buffers, v any) (err error) {
-	defer c.recovered("decoding", v, &err)
+	defer c.recoverInto("decoding", v, &err)
 	c.received.Add(float64(data.Len()))
 	m, ok := v.(wire.Decoder)
 	if !ok {
@@ -115,21 +115,21 @@ func (c *Codec) Unmarshal(data Buffers, v any) (err error) {
 
 // decode is Unmarshal for bytes that are not reused. It does not count them: took does, once the message is not decoded again.
 func (c *Codec) decode(data []byte, v any) (err error) {
-	defer c.recovered("decoding", v, &err)
+	defer c.recoverInto("decoding", v, &err)
 	if m, ok := v.(wire.Decoder); ok {
 		return m.Decode(data)
 	}
 	return c.generated.Unmarshal(OneBuffer(data), v)
 }
 
-// took counts the bytes of a message that decode has decoded.
-func (c *Codec) took(data []byte) { c.received.Add(float64(len(data))) }
+// countReceived counts the bytes of a message that decode has decoded.
+func (c *Codec) countReceived(data []byte) { c.received.Add(float64(len(data))) }
 
-// gave counts the bytes of a message that was encoded elsewhere.
-func (c *Codec) gave(n int) { c.sent.Add(float64(n)) }
+// countSent counts the bytes of a message that was encoded elsewhere.
+func (c *Codec) countSent(n int) { c.sent.Add(float64(n)) }
 
-// recovered is deferred: it turns a panic into an error.
-func (c *Codec) recovered(what string, v any, err *error) {
+// recoverInto is deferred: it turns a panic into an error.
+func (c *Codec) recoverInto(what string, v any, err *error) {
 	if p := recover(); p != nil {
 		*err = Recovered(c.log, fmt.Sprintf("%s %T", what, v), p)
 	}

@@ -160,7 +160,7 @@ func TestWatchEncoder(t *testing.T) {
 			t.Fatal(err)
 		}
 		for range 1 + r.IntN(4) {
-			data, bytes, err := e.frame(list)
+			data, bytes, err := e.frameResponses(list)
 			if err != nil || bytes != n {
 				t.Fatalf("%d bytes, want %d: %v", bytes, n, err)
 			}

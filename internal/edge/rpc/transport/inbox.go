@@ -50,8 +50,8 @@ const (
 
 // messageSink gets the messages of an inbox.
 type messageSink interface {
-	// memory returns memory for a message of n bytes, if there is some that can be used again. whole says that all of it can be read.
-	memory(n int, whole bool) []byte
+	// messageMemory returns memory for a message of n bytes, if there is some that can be used again. whole says that all of it can be read.
+	messageMemory(n int, whole bool) []byte
 	// addMessage adds a message that is complete.
 	addMessage(m inMessage)
 	// endMessages notes that no more messages follow, and why.
@@ -67,7 +67,7 @@ func (c *call) readMessages(r io.Reader, n int, sink messageSink) error {
 	for n > 0 {
 		if in.failed {
 			_, err := io.CopyN(io.Discard, r, int64(n))
-			if c.header.noType() {
+			if c.header.hasNoType() {
 				c.stream.Taken(n) // it is answered at its end
 			}
 			return err
@@ -88,7 +88,7 @@ func (c *call) readMessages(r io.Reader, n int, sink messageSink) error {
 		}
 		k := min(n, in.want-len(in.data))
 		have := len(in.data)
-		in.grow(have + k)
+		in.growMessage(have + k)
 		if _, err := io.ReadFull(r, in.data[have:]); err != nil {
 			return err
 		}
@@ -103,8 +103,8 @@ func (c *call) readMessages(r io.Reader, n int, sink messageSink) error {
 	return nil
 }
 
-// grow makes the message n bytes long.
-func (in *inbox) grow(n int) {
+// growMessage makes the message n bytes long.
+func (in *inbox) growMessage(n int) {
 	if n > cap(in.data) {
 		bigger := make([]byte, n, min(in.want, max(2*n, firstAlloc)))
 		copy(bigger, in.data)
@@ -123,12 +123,12 @@ func (c *call) beginMessage(n int, sink messageSink) {
 		return
 	}
 	in.want = int(length)
-	in.data = sink.memory(in.want, in.want <= n)
+	in.data = sink.messageMemory(in.want, in.want <= n)
 	c.stream.Expect(in.want - n)
 }
 
-// memory implements messageSink.
-func (c *call) memory(n int, _ bool) (b []byte) {
+// messageMemory implements messageSink.
+func (c *call) messageMemory(n int, _ bool) (b []byte) {
 	if n <= cap(c.conn.spare) {
 		b, c.conn.spare = c.conn.spare, nil
 	}
@@ -137,14 +137,14 @@ func (c *call) memory(n int, _ bool) (b []byte) {
 
 // addMessage implements messageSink.
 func (c *call) addMessage(m inMessage) {
-	c.list(m)
+	c.listMessage(m)
 	if c.in.count > 1 && !c.header.method.ClientStreams {
 		c.endMessages(io.EOF) // it has failed: receive notices that there are two
 	}
 }
 
-// list lets receive return a message.
-func (c *call) list(m inMessage) {
+// listMessage lets receive return a message.
+func (c *call) listMessage(m inMessage) {
 	in := &c.in
 	in.mu.Lock()
 	defer in.mu.Unlock()
@@ -155,7 +155,7 @@ func (c *call) list(m inMessage) {
 		in.mu.list = in.first[:0]
 	}
 	in.mu.list = append(in.mu.list, m)
-	in.notify()
+	in.wakeReceiver()
 }
 
 // EndReceive implements h2.Exchange.
@@ -185,23 +185,23 @@ func (c *call) endBody(sink messageSink) {
 
 // endMessages implements messageSink. It runs a handler that has waited for its request.
 func (c *call) endMessages(err error) {
-	c.in.end(err)
-	if !c.header.method.ClientStreams && (err != io.EOF || !c.begin()) {
-		c.run()
+	c.in.noteEnd(err)
+	if !c.header.method.ClientStreams && (err != io.EOF || !c.tryBegin()) {
+		c.startHandler()
 	}
 }
 
-// end notes that no more messages follow, and why.
-func (in *inbox) end(err error) {
+// noteEnd notes that no more messages follow, and why.
+func (in *inbox) noteEnd(err error) {
 	in.failed = true
 	in.mu.Lock()
 	defer in.mu.Unlock()
 	in.mu.ended = err
-	in.notify()
+	in.wakeReceiver()
 }
 
-// notify wakes the receiver. mu is held.
-func (in *inbox) notify() {
+// wakeReceiver wakes the receiver. mu is held.
+func (in *inbox) wakeReceiver() {
 	if in.mu.wake != nil {
 		select {
 		case in.mu.wake <- struct{}{}:
@@ -210,8 +210,8 @@ func (in *inbox) notify() {
 	}
 }
 
-// receive returns the next message, decompressed.
-func (c *call) receive() ([]byte, error) {
+// nextMessage returns the next message, decompressed.
+func (c *call) nextMessage() ([]byte, error) {
 	in := &c.in
 	in.mu.Lock()
 	for len(in.mu.list) == 0 && in.mu.ended == nil {
@@ -223,7 +223,7 @@ func (c *call) receive() ([]byte, error) {
 		select {
 		case <-wake:
 		case <-c.Done():
-			return nil, c.ended()
+			return nil, c.endStatus()
 		}
 		in.mu.Lock()
 	}
@@ -241,7 +241,7 @@ func (c *call) receive() ([]byte, error) {
 		c.stream.Vacate(messageCost)
 	}
 	if c.Err() != nil {
-		return nil, c.ended()
+		return nil, c.endStatus()
 	}
 	if waiting == 0 {
 		if ended == io.EOF && !c.header.method.ClientStreams && in.count == 0 {
@@ -258,11 +258,11 @@ func (c *call) receive() ([]byte, error) {
 		}
 	}
 	c.stream.Taken(len(in.head) + len(m.data))
-	return c.open(m)
+	return c.decompressMessage(m)
 }
 
-// open returns the content of a message.
-func (c *call) open(m inMessage) ([]byte, error) {
+// decompressMessage returns the content of a message.
+func (c *call) decompressMessage(m inMessage) ([]byte, error) {
 	switch m.flag {
 	case 0:
 		return m.data, nil

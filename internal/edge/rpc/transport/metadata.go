@@ -77,8 +77,8 @@ func appendMetadata(fields []hpack.HeaderField, md metadata.MD) []hpack.HeaderFi
 	return fields
 }
 
-// beginAnswer sends the header of an answer without messages, if a handler has set metadata in it.
-func (c *call) beginAnswer() {
+// sendHandlerHeader sends the header of an answer without messages, if a handler has set metadata in it.
+func (c *call) sendHandlerHeader() {
 	if c.out != nil && len(c.out.header) > 0 && !c.headerSent {
 		c.stream.SendHeader(c.header.answerHeader(c.out))
 		c.headerSent = true

@@ -27,7 +27,7 @@ func TestMetadata(t *testing.T) {
 			want[f.Name] = append(want[f.Name], f.Value)
 		}
 		for range 2 { // the same again comes from the request before
-			m := l.of(fields)
+			m := l.metadataOf(fields)
 			md := m.md
 			if in, _ := metadata.FromIncomingContext(m.values); !maps.EqualFunc(md, want, slices.Equal) || !maps.EqualFunc(in, want, slices.Equal) {
 				t.Fatalf("%v became %v, in the context %v", fields, md, in)
@@ -52,7 +52,7 @@ func TestRepeatedField(t *testing.T) {
 		var before, after runtime.MemStats
 		runtime.ReadMemStats(&before)
 		for range rounds {
-			l.of(fields)
+			l.metadataOf(fields)
 		}
 		runtime.ReadMemStats(&after)
 		took := (after.TotalAlloc - before.TotalAlloc) / rounds

@@ -98,7 +98,7 @@ func (k *checks) call(ctx context.Context) {
 		return
 	}
 	alone := lastMetadata{base: context.Background()}
-	want := alone.of(sent.fields).md
+	want := alone.metadataOf(sent.fields).md
 	timeout := sent.field("grpc-timeout")
 	if _, ok := ctx.Deadline(); !maps.EqualFunc(c.header.metadata.md, want, slices.Equal) || c.header.method.path != sent.field(":path") || ok != (timeout != "") {
 		k.t.Errorf("call %d has %s, %v and a deadline %v, sent was %v", c.stream.ID(), c.header.method.path, c.header.metadata.md, ok, sent.fields)

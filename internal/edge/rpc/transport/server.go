@@ -178,7 +178,7 @@ func (s *Server) Stop(ctx context.Context) {
 	}
 	s.mu.Unlock()
 	if ctx.Err() == nil {
-		s.forConns((*h2.Conn).Drain)
+		s.eachConn((*h2.Conn).Drain)
 	}
 	done := make(chan struct{})
 	go func() {
@@ -195,13 +195,13 @@ func (s *Server) Stop(ctx context.Context) {
 		s.mu.Lock()
 		s.mu.cut = true // also for connections that were accepted before and are not registered yet
 		s.mu.Unlock()
-		s.forConns((*h2.Conn).Close)
+		s.eachConn((*h2.Conn).Close)
 		<-done
 	}
 	s.conns.Workers.Close()
 }
 
-func (s *Server) forConns(f func(*h2.Conn)) {
+func (s *Server) eachConn(f func(*h2.Conn)) {
 	s.mu.Lock()
 	list := make([]*h2.Conn, 0, len(s.mu.conns))
 	for c := range s.mu.conns {
@@ -213,15 +213,15 @@ func (s *Server) forConns(f func(*h2.Conn)) {
 	}
 }
 
-// unknown returns the text for a path without a method.
-func (s *Server) unknown(path string) string {
+// unknownMethod returns the text for a path without a method.
+func (s *Server) unknownMethod(path string) string {
 	rest, ok := strings.CutPrefix(path, "/")
 	at := strings.LastIndexByte(rest, '/')
 	switch {
 	case !ok || at < 0:
-		return "malformed method name: " + strconv.Quote(short(path))
+		return "malformed method name: " + strconv.Quote(shorten(path))
 	case !s.services[rest[:at]]:
-		return "unknown service " + short(rest[:at])
+		return "unknown service " + shorten(rest[:at])
 	}
-	return "unknown method " + short(rest[at+1:]) + " for service " + rest[:at]
+	return "unknown method " + shorten(rest[at+1:]) + " for service " + rest[:at]
 }

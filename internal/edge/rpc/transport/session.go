@@ -72,13 +72,13 @@ func ServeSession(s Stream, m *Method) error {
 	if err != nil {
 		return err
 	}
-	go p.receive(session, m) // only the end of the handler interrupts a RecvMsg
+	go p.receiveAll(session, m) // only the end of the handler interrupts a RecvMsg
 	for {
 		select {
 		case <-p.wake:
 			session.Fill(blockingRoom)
 		case <-p.ctx.Done():
-			err := p.reason()
+			err := p.endReason()
 			session.Close(err)
 			return err
 		}
@@ -99,8 +99,8 @@ const blockingRoom = 64 << 10
 // errOver is the cause of the end of a stream without an error.
 var errOver = status.Error(codes.Canceled, "the stream is over")
 
-// reason returns the status of an ended stream.
-func (p *blockingPeer) reason() error {
+// endReason returns the status of an ended stream.
+func (p *blockingPeer) endReason() error {
 	cause := context.Cause(p.ctx)
 	if cause == errOver {
 		return nil
@@ -111,7 +111,7 @@ func (p *blockingPeer) reason() error {
 	return status.FromContextError(cause).Err()
 }
 
-func (p *blockingPeer) receive(session Session, m *Method) {
+func (p *blockingPeer) receiveAll(session Session, m *Method) {
 	for {
 		message := m.NewRequest()
 		err := p.stream.RecvMsg(message)
@@ -164,7 +164,7 @@ func (p *blockingPeer) End(err error) {
 }
 
 func (p *blockingPeer) queueWatch(_ *WatchEncoder, list []wire.WatchResponse) (sent, bytes int, room bool, err error) {
-	list = each(list)
+	list = splitByWatcher(list)
 	for len(list) > 0 {
 		messages := encodeWatch(list)
 		list = list[len(messages):]

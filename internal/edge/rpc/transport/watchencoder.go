@@ -24,21 +24,21 @@ func (e *WatchEncoder) Queue(p Peer, list []wire.WatchResponse) (sent, bytes int
 	return p.queueWatch(e, list)
 }
 
-// frame encodes responses, each with the five bytes before a message. It returns their bytes without these.
-func (e *WatchEncoder) frame(list []wire.WatchResponse) (data mem.BufferSlice, bytes int, err error) {
+// frameResponses encodes responses, each with the five bytes before a message. It returns their bytes without these.
+func (e *WatchEncoder) frameResponses(list []wire.WatchResponse) (data mem.BufferSlice, bytes int, err error) {
 	if len(e.data) > 0 && slices.EqualFunc(list, e.last, sameResponse) {
 		e.data.Ref()
 		return slices.Clone(e.data), e.bytes, nil
 	}
 	data, bytes, err = frameWatch(list)
 	if err == nil {
-		e.keep(list, data, bytes)
+		e.keepLast(list, data, bytes)
 	}
 	return data, bytes, err
 }
 
-// keep keeps encoded responses instead of the last ones, if they are small and others may get them too.
-func (e *WatchEncoder) keep(list []wire.WatchResponse, data mem.BufferSlice, bytes int) {
+// keepLast keeps encoded responses instead of the last ones, if they are small and others may get them too.
+func (e *WatchEncoder) keepLast(list []wire.WatchResponse, data mem.BufferSlice, bytes int) {
 	e.data.Free()
 	clear(e.last)
 	clear(e.data)

@@ -49,8 +49,8 @@ func encodeWatch(list []wire.WatchResponse) []Encoded {
 	return out
 }
 
-// each returns the responses of a list, one for each watcher.
-func each(list []wire.WatchResponse) []wire.WatchResponse {
+// splitByWatcher returns the responses of a list, one for each watcher.
+func splitByWatcher(list []wire.WatchResponse) []wire.WatchResponse {
 	var all []wire.WatchResponse
 	for i := range list {
 		for k := range list[i].Count() {

@@ -65,7 +65,7 @@ func TestLargeHeaderTime(t *testing.T) {
 	var before, after runtime.MemStats
 	runtime.ReadMemStats(&before)
 	added := 0
-	count := c.conn.reader.head.add
+	count := c.conn.reader.head.addField
 	c.conn.reader.decoder.SetEmitFunc(func(f hpack.HeaderField) { added++; count(f) })
 	must(t, c.WriteHeaders(http2.HeadersFrameParam{StreamID: 1, EndHeaders: true, EndStream: true, BlockFragment: c.manyFields("/10", 16000)}))
 	c.await("a reset", func(f http2.Frame) bool { _, ok := f.(*http2.RSTStreamFrame); return ok })

@@ -70,7 +70,7 @@ func TestCVE202227664(t *testing.T) {
 		must(t, c.open(1, "wait", true))
 		c.stream(1)
 		if failFirst {
-			_ = c.conn.link.fail(http2.ErrCodeProtocol, "first")
+			_ = c.conn.link.failConn(http2.ErrCodeProtocol, "first")
 		}
 		c.conn.Drain()
 		if !failFirst {

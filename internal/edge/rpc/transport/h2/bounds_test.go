@@ -17,14 +17,14 @@ import (
 // TestLongSilence: a connection that was silent for very long may send frames, and no more of them than a new one.
 func TestLongSilence(t *testing.T) {
 	for _, d := range []time.Duration{time.Minute, 24 * time.Hour, 54 * 24 * time.Hour, 200 * 24 * time.Hour, math.MaxInt64} {
-		if n := refill(-1, framesAtOnce, framesPerSecond, d, 0); n != framesAtOnce {
+		if n := refillFrames(-1, framesAtOnce, framesPerSecond, d, 0); n != framesAtOnce {
 			t.Errorf("after %v there are %d frames", d, n)
 		}
 	}
-	if n := refill(-1, framesAtOnce, framesPerSecond, time.Second, 5); n != framesPerSecond+4 {
+	if n := refillFrames(-1, framesAtOnce, framesPerSecond, time.Second, 5); n != framesPerSecond+4 {
 		t.Errorf("after a second there are %d frames", n)
 	}
-	if n := refill(-1, framesAtOnce, framesPerSecond, 0, math.MaxInt); n != framesAtOnce {
+	if n := refillFrames(-1, framesAtOnce, framesPerSecond, 0, math.MaxInt); n != framesAtOnce {
 		t.Errorf("after many answers there are %d frames", n)
 	}
 }
@@ -342,7 +342,7 @@ func TestDrainDuringBegin(t *testing.T) {
 	c := connectSilently(t, Options{})
 	c.site.begin = func() {
 		c.conn.Drain()
-		c.conn.link.cutOff()
+		c.conn.link.cutOffRequests()
 		eventually(t, "the GOAWAY is written", func() bool {
 			c.conn.link.mu.Lock()
 			defer c.conn.link.mu.Unlock()
@@ -380,8 +380,8 @@ func TestReason(t *testing.T) {
 	c = connect(t, Options{})
 	c.must(c.open(1, "wait", true))
 	c.stream(1)
-	_ = c.conn.link.fail(http2.ErrCodeEnhanceYourCalm, "first")
-	c.conn.link.close(net.ErrClosed)
+	_ = c.conn.link.failConn(http2.ErrCodeEnhanceYourCalm, "first")
+	c.conn.link.closeConn(net.ErrClosed)
 	if err := <-c.ends; !errors.As(err, &ended) || ended.Text != "first" {
 		t.Errorf("%v", err)
 	}

@@ -30,13 +30,13 @@ func New(nc net.Conn, o Options) *Conn {
 // Serve reads the connection until its end, and closes it. The error says why it has ended; it is nil if the client has closed it.
 func (c *Conn) Serve(h Handler) error {
 	c.reader.handler, c.link.values = h, h.Values()
-	defer c.reader.in.release()
-	c.link.close(c.reader.readAll())
-	return c.link.wait()
+	defer c.reader.in.releaseBuffer()
+	c.link.closeConn(c.reader.readAll())
+	return c.link.waitForEnd()
 }
 
 // Close closes the connection, and resets its streams.
-func (c *Conn) Close() { c.link.close(net.ErrClosed) }
+func (c *Conn) Close() { c.link.closeConn(net.ErrClosed) }
 
 // Drain notifies the client that there will be no further requests, and closes the connection when those under way are
 // answered. Requests that the client has sent before it was notified are still served.

@@ -54,8 +54,8 @@ var closedChannel = func() chan struct{} {
 	return ch
 }()
 
-// channel returns the channel that is closed at the end.
-func (c *contextState) channel() <-chan struct{} {
+// doneChannel returns the channel that is closed at the end.
+func (c *contextState) doneChannel() <-chan struct{} {
 	c.lock.Lock()
 	defer c.lock.Unlock()
 	c.lent = true
@@ -115,17 +115,17 @@ func (c *contextState) setDeadline(d time.Duration, late func() (trailer, whole 
 	}
 }
 
-// notify lets end report that the exchange must be notified. It returns false if the context has ended.
-func (c *contextState) notify() bool {
+// wantNotification lets end report that the exchange must be notified. It returns false if the context has ended.
+func (c *contextState) wantNotification() bool {
 	c.lock.Lock()
 	defer c.lock.Unlock()
 	c.notified = true
 	return c.ending() == notEnded
 }
 
-// end ends the context, once. free reports that the context will not be used any more by those who were notified of its end, notify that
+// endOnce ends the context, once. free reports that the context will not be used any more by those who were notified of its end, notify that
 // the caller must notify the exchange.
-func (c *contextState) end(how ending) (free, notify bool) {
+func (c *contextState) endOnce(how ending) (free, notify bool) {
 	c.lock.Lock()
 	defer c.lock.Unlock()
 	if c.ending() != notEnded {

@@ -26,8 +26,8 @@ func (d *direct) init(socket net.Conn) {
 	}
 }
 
-// possible reports whether write can be called.
-func (d *direct) possible() bool { return d.raw != nil }
+// canWrite reports whether write can be called.
+func (d *direct) canWrite() bool { return d.raw != nil }
 
 // write writes as much of a batch as the socket takes.
 func (d *direct) write(b *batch) (n int, err error) {

@@ -9,6 +9,6 @@ type direct struct{}
 
 func (d *direct) init(net.Conn) {}
 
-func (d *direct) possible() bool { return false }
+func (d *direct) canWrite() bool { return false }
 
 func (d *direct) write(*batch) (int, error) { panic("h2: direct writes are not implemented") }

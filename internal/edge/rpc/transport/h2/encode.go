@@ -77,8 +77,8 @@ func (e *headerEncoder) setTableSize(n uint32) {
 	e.known = e.known[:0]
 }
 
-// encode returns the block of a header, which is valid until the next call.
-func (e *headerEncoder) encode(h *Header) []byte {
+// encodeHeader returns the block of a header, which is valid until the next call.
+func (e *headerEncoder) encodeHeader(h *Header) []byte {
 	for i := range e.known {
 		if e.known[i].header == h {
 			return e.known[i].block

@@ -19,21 +19,21 @@ type guard struct {
 
 func newGuard(most int) guard { return guard{most, most, framesPerSecond, time.Now()} }
 
-// spend counts n frames and reports whether the client may go on. earned returns what the server's frames have allowed since
+// spendFrames counts n frames and reports whether the client may go on. earned returns what the server's frames have allowed since
 // it was called last.
-func (g *guard) spend(n int, earned func() int) bool {
+func (g *guard) spendFrames(n int, earned func() int) bool {
 	if g.left -= n; g.left >= 0 {
 		return true
 	}
 	now := time.Now()
-	g.left = refill(g.left, g.most, g.rate, now.Sub(g.at), earned())
+	g.left = refillFrames(g.left, g.most, g.rate, now.Sub(g.at), earned())
 	g.at = now
 	return g.left >= 0
 }
 
-// refill returns how many frames a client may send that has left ones, after a time in which the server's frames have allowed
+// refillFrames returns how many frames a client may send that has left ones, after a time in which the server's frames have allowed
 // earned ones. A connection may be silent for years, whose nanoseconds cannot be multiplied.
-func refill(left, most, rate int, silence time.Duration, earned int) int {
+func refillFrames(left, most, rate int, silence time.Duration, earned int) int {
 	byTime := int64(most) * 2
 	if rate == 0 {
 		byTime = 0

@@ -40,8 +40,8 @@ type input struct {
 	awake bool
 }
 
-// take returns a buffer, which the connection keeps until release.
-func (in *input) take() []byte {
+// takeBuffer returns a buffer, which the connection keeps until release.
+func (in *input) takeBuffer() []byte {
 	switch {
 	case in.large != nil:
 		return in.large[:]
@@ -55,8 +55,8 @@ func (in *input) take() []byte {
 	return in.small[:]
 }
 
-// release gives the buffer back, which must be empty.
-func (in *input) release() {
+// releaseBuffer gives the buffer back, which must be empty.
+func (in *input) releaseBuffer() {
 	if in.large != nil {
 		largeInputs.Put(in.large)
 		in.large = nil
@@ -70,7 +70,7 @@ func (in *input) release() {
 // Read implements io.Reader.
 func (in *input) Read(p []byte) (int, error) {
 	if in.r < in.w {
-		n := copy(p, in.take()[in.r:in.w])
+		n := copy(p, in.takeBuffer()[in.r:in.w])
 		in.r += n
 		return n, nil
 	}
@@ -78,9 +78,9 @@ func (in *input) Read(p []byte) (int, error) {
 		return 0, nil
 	}
 	if len(p) >= largeInput {
-		return in.fill(p)
+		return in.readMore(p)
 	}
-	n, err := in.fill(nil)
+	n, err := in.readMore(nil)
 	if n == 0 {
 		return 0, err
 	}
@@ -88,16 +88,16 @@ func (in *input) Read(p []byte) (int, error) {
 		p[0] = in.one[0]
 		return 1, nil
 	}
-	b := in.take()
+	b := in.takeBuffer()
 	in.much = n == len(b) || in.large != nil && n >= smallInput
 	in.w = n
 	in.r = copy(p, b[:n])
 	return in.r, nil
 }
 
-// fill reads from the connection into p, or if that is nil, into a buffer, after everything that the frames before required was
+// readMore reads from the connection into p, or if that is nil, into a buffer, after everything that the frames before required was
 // handed to a writer. While there is nothing to read, the connection has no buffer.
-func (in *input) fill(p []byte) (n int, err error) {
+func (in *input) readMore(p []byte) (n int, err error) {
 	k := &in.l.socket
 	in.beforeRead()
 	if in.raw == nil && k.plain != nil && k.passesOn() {
@@ -115,10 +115,10 @@ func (in *input) fill(p []byte) (n int, err error) {
 		n, err = k.nc.Read(p)
 		in.awake = false
 	case in.awake:
-		n, err = k.nc.Read(in.take())
+		n, err = k.nc.Read(in.takeBuffer())
 		in.awake = false
 	default:
-		in.release()
+		in.releaseBuffer()
 		n, err = k.nc.Read(in.one[:])
 		in.awake = n > 0
 	}

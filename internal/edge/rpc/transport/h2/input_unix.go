@@ -23,7 +23,7 @@ func rawOf(nc net.Conn) syscall.RawConn {
 func (in *input) tryRead(fd uintptr) bool {
 	p := in.into
 	if p == nil {
-		p = in.take()
+		p = in.takeBuffer()
 	}
 	for {
 		n, err := syscall.Read(int(fd), p)
@@ -31,7 +31,7 @@ func (in *input) tryRead(fd uintptr) bool {
 		case err == syscall.EINTR:
 			continue
 		case err == syscall.EAGAIN:
-			in.release()
+			in.releaseBuffer()
 			return false
 		case err != nil:
 			in.err = os.NewSyscallError("read", err)

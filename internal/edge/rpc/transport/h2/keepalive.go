@@ -14,7 +14,7 @@ type keepAlive struct {
 	pinged time.Time // zero if no ping is unanswered
 }
 
-func (k *keepAlive) stop() {
+func (k *keepAlive) stopTimer() {
 	if k.timer != nil {
 		k.timer.Stop()
 	}

@@ -62,8 +62,8 @@ func (l *link) init(nc net.Conn, o *Options) {
 	l.mu.promises.most = o.MaxUnreadBytes / 2
 }
 
-// wait waits for the last write and for the removal of all streams, and returns why the connection has ended.
-func (l *link) wait() error {
+// waitForEnd waits for the last write and for the removal of all streams, and returns why the connection has ended.
+func (l *link) waitForEnd() error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for l.mu.writing || l.mu.dropping > 0 { // the former fails now, and refers to buffers until then
@@ -72,14 +72,14 @@ func (l *link) wait() error {
 	return l.mu.err
 }
 
-// close closes the connection for a reason, and resets its streams.
-func (l *link) close(err error) {
+// closeConn closes the connection for a reason, and resets its streams.
+func (l *link) closeConn(err error) {
 	l.mu.Lock()
-	l.lose(connClose, err)
+	l.loseConn(connClose, err)
 }
 
-// lose closes the connection if an event leads to that. mu is held, and unlocked.
-func (l *link) lose(e connEvent, err error) {
+// loseConn closes the connection if an event leads to that. mu is held, and unlocked.
+func (l *link) loseConn(e connEvent, err error) {
 	if !l.mu.state.move(e) {
 		l.mu.Unlock()
 		return
@@ -87,7 +87,7 @@ func (l *link) lose(e connEvent, err error) {
 	if l.mu.err == nil {
 		l.mu.err = err // otherwise the connection was about to end for another reason
 	}
-	l.mu.keep.stop()
+	l.mu.keep.stopTimer()
 	if l.mu.drain != nil {
 		l.mu.drain.Stop()
 	}
@@ -98,8 +98,8 @@ func (l *link) lose(e connEvent, err error) {
 	l.socket.close()
 }
 
-// fail ends the connection because of the client's mistake, and notifies the client. The reader calls it, and reads on for a moment.
-func (l *link) fail(code http2.ErrCode, text string) error {
+// failConn ends the connection because of the client's mistake, and notifies the client. The reader calls it, and reads on for a moment.
+func (l *link) failConn(code http2.ErrCode, text string) error {
 	l.mu.Lock()
 	if l.mu.state == connFailing || l.mu.state == connLost {
 		defer l.mu.Unlock()
@@ -142,17 +142,17 @@ func (l *link) startDraining() {
 		l.mu.out.control = appendPing(b, false, drainPing)
 		l.handOver()
 	}
-	l.mu.drain = time.AfterFunc(wait, l.cutOff)
+	l.mu.drain = time.AfterFunc(wait, l.cutOffRequests)
 }
 
 // drainPing is the ping whose acknowledgement proves that the client has received the first GOAWAY.
 var drainPing = [8]byte{'d', 'r', 'a', 'i', 'n', 'i', 'n', 'g'}
 
-// cutOff ends the time in which new requests are accepted after startDraining. A client without a handshake is closed.
-func (l *link) cutOff() {
+// cutOffRequests ends the time in which new requests are accepted after startDraining. A client without a handshake is closed.
+func (l *link) cutOffRequests() {
 	l.mu.Lock()
 	if l.mu.state == connShakingLate {
-		l.lose(connCutOff, net.ErrClosed)
+		l.loseConn(connCutOff, net.ErrClosed)
 		return
 	}
 	defer l.mu.Unlock()
@@ -166,7 +166,7 @@ func (l *link) cutOff() {
 // ends the output. What the client's frames require until its end would fail, and end the connection while its last answers are on
 // the way. mu is held.
 func (l *link) finishOutput() bool {
-	if l.hasOutput() || l.mu.state == connEnding && !l.mu.table.empty() {
+	if l.hasOutput() || l.mu.state == connEnding && !l.mu.table.isEmpty() {
 		return false
 	}
 	return l.mu.state.move(connFinish)
@@ -225,7 +225,7 @@ func (l *link) checkSilence() {
 	}
 	ping, wait, err := l.mu.keep.check(time.Now(), epoch.Add(time.Duration(l.lastRead.Load())), l.o.PingInterval, l.o.PingTimeout)
 	if err != nil {
-		l.lose(connClose, err)
+		l.loseConn(connClose, err)
 		return
 	}
 	defer l.mu.Unlock()

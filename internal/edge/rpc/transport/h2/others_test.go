@@ -142,7 +142,7 @@ func endsInSteps(t *testing.T, how string) bool {
 		}
 	}()
 	if how == "closed" {
-		conn.close(net.ErrClosed)
+		conn.closeConn(net.ErrClosed)
 	} else {
 		must(t, c.WriteRawFrame(http2.FrameData, 0, 0, nil)) // on stream 0
 	}

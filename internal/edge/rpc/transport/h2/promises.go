@@ -21,8 +21,8 @@ type promise struct {
 	waiting bool  // the stream is in promises.waiting
 }
 
-// add lets a stream wait for a promise of n bytes, instead of one for which it has waited.
-func (p *promises) add(s *Stream, n int64) {
+// addWaiting lets a stream wait for a promise of n bytes, instead of one for which it has waited.
+func (p *promises) addWaiting(s *Stream, n int64) {
 	if !s.promise.waiting {
 		p.waiting = append(p.waiting, s)
 		s.promise.waiting = true
@@ -30,8 +30,8 @@ func (p *promises) add(s *Stream, n int64) {
 	s.promise.wants = int32(min(n, math.MaxInt32)) // no window is larger
 }
 
-// give gives the next promise, if there is memory for it or no other promise. It returns nil if there is none to give.
-func (p *promises) give() (s *Stream, n int64) {
+// giveNext gives the next promise, if there is memory for it or no other promise. It returns nil if there is none to give.
+func (p *promises) giveNext() (s *Stream, n int64) {
 	for len(p.waiting) > 0 {
 		s, n = p.waiting[0], int64(p.waiting[0].promise.wants)
 		if n > 0 && p.given > 0 && p.given+n > p.most {
@@ -58,8 +58,8 @@ func (p *promises) takeBack(s *Stream, n int64) {
 	p.given -= n
 }
 
-// drop takes back the promises of a stream that ends, and lets it wait no more.
-func (p *promises) drop(s *Stream) {
+// dropStream takes back the promises of a stream that ends, and lets it wait no more.
+func (p *promises) dropStream(s *Stream) {
 	p.takeBack(s, s.promise.given)
 	if s.promise.wants == 0 {
 		return

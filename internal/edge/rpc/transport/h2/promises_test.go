@@ -25,13 +25,13 @@ func TestPromises(t *testing.T) {
 		case 0:
 			s := &Stream{id: uint32(step)}
 			live = append(live, s)
-			p.add(s, 1+random.Int64N(1500))
+			p.addWaiting(s, 1+random.Int64N(1500))
 			queue = append(queue, s)
 		case 1:
 			if len(live) > 0 {
 				s := live[random.IntN(len(live))]
 				waits := s.promise.wants > 0
-				if p.drop(s); waits && p.left > len(p.waiting)/2 {
+				if p.dropStream(s); waits && p.left > len(p.waiting)/2 {
 					t.Fatalf("seed %d, step %d: %d of %d streams are kept although they have ended", seed, step, p.left, len(p.waiting))
 				}
 				live, queue = drop(live, s), drop(queue, s)
@@ -44,14 +44,14 @@ func TestPromises(t *testing.T) {
 		case 3:
 			if len(live) > 0 {
 				s := live[random.IntN(len(live))]
-				if p.add(s, 1+random.Int64N(500)); len(drop(queue, s)) == len(queue) {
+				if p.addWaiting(s, 1+random.Int64N(500)); len(drop(queue, s)) == len(queue) {
 					queue = append(queue, s)
 				}
 			}
 		}
 		for {
 			others := p.given
-			s, n := p.give()
+			s, n := p.giveNext()
 			if s == nil {
 				break
 			}

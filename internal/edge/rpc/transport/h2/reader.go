@@ -35,7 +35,7 @@ func (r *reader) init(l *link) {
 	r.framer = http2.NewFramer(nil, &r.in)
 	r.framer.SetMaxReadFrameSize(maxFrame)
 	r.framer.SetReuseFrames()
-	r.decoder = hpack.NewDecoder(4096, r.head.add)
+	r.decoder = hpack.NewDecoder(4096, r.head.addField)
 	r.decoder.SetMaxStringLength(int(l.o.MaxHeaderBytes))
 	r.head.stop = func() { r.decoder.SetEmitEnabled(false) }
 	r.guard = newGuard(framesAtOnce)
@@ -54,7 +54,7 @@ var errTooManyFrames = connError{http2.ErrCodeEnhanceYourCalm, "too_many_frames"
 
 // readAll reads the connection to its end.
 func (r *reader) readAll() error {
-	err := r.shake()
+	err := r.readHandshake()
 	for {
 		if err == nil {
 			err = r.readFrame()
@@ -63,14 +63,14 @@ func (r *reader) readAll() error {
 		var stream http2.StreamError // here, because it is allocated
 		switch {
 		case errors.As(err, &stream):
-			err = r.resetStream(stream.StreamID, stream.Code)
+			err = r.resetForMistake(stream.StreamID, stream.Code)
 			continue
 		case err == io.EOF:
 			return nil
 		}
 		if failed, ok := r.clientMistake(err); ok {
-			err = r.l.fail(failed.code, failed.text)
-			r.linger()
+			err = r.l.failConn(failed.code, failed.text)
+			r.discardRest()
 		}
 		return err
 	}
@@ -94,8 +94,8 @@ func (r *reader) clientMistake(err error) (failed connError, ok bool) {
 	return connError{}, false
 }
 
-// linger reads for a moment, and until the output is written, so that the client can receive why the connection has ended.
-func (r *reader) linger() {
+// discardRest reads for a moment, and until the output is written, so that the client can receive why the connection has ended.
+func (r *reader) discardRest() {
 	now, nc := time.Now(), r.l.socket.nc
 	_ = nc.SetReadDeadline(now.Add(lingerTime)) // fails after a close only
 	_ = nc.SetWriteDeadline(now.Add(reasonTime))
@@ -105,8 +105,8 @@ func (r *reader) linger() {
 	r.l.waitForOutput()
 }
 
-// shake reads the beginning: the preface of the protocol, and the client's settings.
-func (r *reader) shake() error {
+// readHandshake reads the beginning: the preface of the protocol, and the client's settings.
+func (r *reader) readHandshake() error {
 	nc := r.l.socket.nc
 	if err := nc.SetReadDeadline(time.Now().Add(r.l.o.HandshakeTimeout)); err != nil {
 		return err
@@ -128,7 +128,7 @@ func (r *reader) shake() error {
 	if fh.Type != http2.FrameSettings || fh.Flags.Has(http2.FlagSettingsAck) {
 		return connError{http2.ErrCodeProtocol, "no settings after the preface"}
 	}
-	if err := r.readOther(fh); err != nil {
+	if err := r.readControl(fh); err != nil {
 		return err
 	}
 	// The deadline is removed first: once the handshake is complete, the end of a connection that drains may set another.
@@ -142,9 +142,9 @@ func (r *reader) shake() error {
 	return nil
 }
 
-// spend counts frames without effect.
-func (r *reader) spend(n int) error {
-	ok := r.guard.spend(n, func() int {
+// spendFrames counts frames without effect.
+func (r *reader) spendFrames(n int) error {
+	ok := r.guard.spendFrames(n, func() int {
 		r.l.mu.Lock()
 		defer r.l.mu.Unlock()
 		return r.l.mu.out.takeEarned()
@@ -167,16 +167,16 @@ func (r *reader) readFrame() error {
 	case http2.FrameHeaders:
 		return r.readHeaders(fh)
 	}
-	return r.readOther(fh)
+	return r.readControl(fh)
 }
 
-// readOther reads a frame without content.
-func (r *reader) readOther(fh http2.FrameHeader) error {
+// readControl reads a frame without content.
+func (r *reader) readControl(fh http2.FrameHeader) error {
 	frame, err := r.framer.ReadFrameForHeader(fh)
 	if err != nil {
 		return err
 	}
-	if err := r.spend(1); err != nil {
+	if err := r.spendFrames(1); err != nil {
 		return err
 	}
 	switch f := frame.(type) {
@@ -212,14 +212,14 @@ func (r *reader) readData(fh http2.FrameHeader) error {
 	l := r.l
 	l.mu.Lock()
 	s, byClient := l.mu.table.streams[fh.StreamID], false
-	idle := l.mu.table.idle(fh.StreamID)
+	idle := l.mu.table.isIdle(fh.StreamID)
 	switch {
 	case s == nil:
 		byClient, _ = l.mu.table.recent.find(fh.StreamID)
 	case s.state.bodyEnded():
 		s, byClient = nil, true // it may be answered, and serve another request, as soon as mu is free
 	default:
-		s.charge(int64(size))
+		s.chargeUnread(int64(size))
 	}
 	if r.recv < connWindow/2 {
 		l.mu.out.control = appendWindowUpdate(l.mu.out.control, 0, uint32(connWindow-r.recv))
@@ -229,7 +229,7 @@ func (r *reader) readData(fh http2.FrameHeader) error {
 	l.mu.Unlock()
 	ended := fh.Flags.Has(http2.FlagDataEndStream)
 	if size == 0 && !ended || s == nil {
-		if err := r.spend(1); err != nil {
+		if err := r.spendFrames(1); err != nil {
 			return err
 		}
 	}
@@ -253,7 +253,7 @@ func (r *reader) readBody(s *Stream, fh http2.FrameHeader, idle, byClient bool) 
 		}
 		size, padding = n, size-1-n
 		if size == 0 {
-			if err := r.spend(1); err != nil {
+			if err := r.spendFrames(1); err != nil {
 				return err
 			}
 		}
@@ -319,16 +319,16 @@ func (r *reader) endBody(s *Stream) error {
 	return nil
 }
 
-// resetStream resets a stream because of what the client has sent.
-func (r *reader) resetStream(id uint32, code http2.ErrCode) error {
+// resetForMistake resets a stream because of what the client has sent.
+func (r *reader) resetForMistake(id uint32, code http2.ErrCode) error {
 	l := r.l
 	l.mu.Lock()
 	s := l.mu.table.streams[id]
 	switch {
 	case s != nil:
-		l.reset(s, code, code == http2.ErrCodeStreamClosed)
+		l.resetStream(s, code, code == http2.ErrCodeStreamClosed)
 		s.endContext(byCancel) // before the reader may wait
-	case l.mu.table.idle(id):
+	case l.mu.table.isIdle(id):
 		l.mu.Unlock()
 		return connError{code, "an invalid frame of an idle stream"} // which must not be reset
 	default:
@@ -337,7 +337,7 @@ func (r *reader) resetStream(id uint32, code http2.ErrCode) error {
 	}
 	l.waitForWriter()
 	l.mu.Unlock()
-	return r.spend(1)
+	return r.spendFrames(1)
 }
 
 func (r *reader) onReset(id uint32) error {
@@ -347,12 +347,12 @@ func (r *reader) onReset(id uint32) error {
 	s := l.mu.table.streams[id]
 	switch {
 	case s != nil:
-		l.remove(s, true)
+		l.removeStream(s, true)
 		s.endContext(byCancel)
-	case l.mu.table.idle(id):
+	case l.mu.table.isIdle(id):
 		return connError{http2.ErrCodeProtocol, "reset of an idle stream"}
 	default:
-		l.mu.table.recent.end(id)
+		l.mu.table.recent.noteEnd(id)
 	}
 	return nil
 }
@@ -360,7 +360,7 @@ func (r *reader) onReset(id uint32) error {
 func (r *reader) onPing(f *http2.PingFrame) error {
 	if f.IsAck() {
 		if f.Data == drainPing {
-			r.l.cutOff()
+			r.l.cutOffRequests()
 		}
 		return nil
 	}
@@ -434,7 +434,7 @@ func (r *reader) onWindowUpdate(id uint32, n int64) error {
 	}
 	s := l.mu.table.streams[id]
 	switch {
-	case s == nil && l.mu.table.idle(id):
+	case s == nil && l.mu.table.isIdle(id):
 		return connError{http2.ErrCodeProtocol, "window of an idle stream"}
 	case s != nil && !l.mu.out.openStreamWindow(s, n):
 		return http2.StreamError{StreamID: id, Code: http2.ErrCodeFlowControl}

@@ -114,8 +114,8 @@ func TestReader(t *testing.T) {
 	}
 	must(t, client.WriteRSTStream(1, http2.ErrCodeCancel))
 	must(t, read())
-	if !h.begun[0].state.gone() || h.begun[0].Err() != context.Canceled || !table.empty() || c.link.unread.Load() != 0 {
-		t.Errorf("after a reset: state %d, %v, the table is empty: %v, %d bytes unread", h.begun[0].state, h.begun[0].Err(), table.empty(), c.link.unread.Load())
+	if !h.begun[0].state.gone() || h.begun[0].Err() != context.Canceled || !table.isEmpty() || c.link.unread.Load() != 0 {
+		t.Errorf("after a reset: state %d, %v, the table is empty: %v, %d bytes unread", h.begun[0].state, h.begun[0].Err(), table.isEmpty(), c.link.unread.Load())
 	}
 
 	// Mistakes: of a stream, and of the connection.

@@ -31,7 +31,7 @@ func (r *reader) readHeaders(fh http2.FrameHeader) error {
 	if len(block) > int(r.l.o.MaxHeaderBytes) {
 		return errLargeHeaders
 	}
-	if r.head.repeated = r.head.kept(block); !r.head.repeated {
+	if r.head.repeated = r.head.hasKept(block); !r.head.repeated {
 		if err := r.head.decompress(r.decoder, block, r.l.o.MaxHeaderBytes); err != nil {
 			return err
 		}
@@ -43,7 +43,7 @@ func (r *reader) readHeaders(fh http2.FrameHeader) error {
 // long text again for each of its parts.
 func (r *reader) readContinuations(block []byte) ([]byte, error) {
 	for {
-		if err := r.spend(1); err != nil {
+		if err := r.spendFrames(1); err != nil {
 			return nil, err
 		}
 		frame, err := r.framer.ReadFrame() // which allows only the continuation of this stream
@@ -69,7 +69,7 @@ func (r *reader) onHeaders(id uint32, ended, self bool) error {
 	if id%2 == 0 {
 		return connError{http2.ErrCodeProtocol, "even stream number"}
 	}
-	defer r.head.forget()
+	defer r.head.releaseFields()
 	l := r.l
 	l.mu.Lock()
 	l.waitForHandlers()
@@ -81,13 +81,13 @@ func (r *reader) onHeaders(id uint32, ended, self bool) error {
 	case s != nil && s.state.bodyEnded(): // it may be answered, and serve another request, as soon as mu is free
 		err = http2.StreamError{StreamID: id, Code: http2.ErrCodeStreamClosed}
 	case s != nil:
-	case !t.idle(id):
+	case !t.isIdle(id):
 		err = lateHeaders(t, id)
 	case l.mu.state.ignoresRequests():
-		t.ignore(id, ended)
+		t.ignoreNumber(id, ended)
 	default:
-		t.accept(id)
-		if err = r.judge(id, ended, self); err != nil {
+		t.acceptNumber(id)
+		if err = r.judgeRequest(id, ended, self); err != nil {
 			t.entered = id
 		}
 		accepted = err == nil
@@ -99,10 +99,10 @@ func (r *reader) onHeaders(id uint32, ended, self bool) error {
 	case s != nil:
 		return r.onTrailers(s, ended)
 	case accepted:
-		r.begin(id, ended)
+		r.beginRequest(id, ended)
 		return nil
 	}
-	return r.spend(1)
+	return r.spendFrames(1)
 }
 
 // lateHeaders returns the error of headers with the number of a stream that does not exist any more.
@@ -117,8 +117,8 @@ func lateHeaders(t *table, id uint32) error {
 	return nil // the client did not know yet that the stream was closed
 }
 
-// judge returns the error of a request that is not served. link.mu is held.
-func (r *reader) judge(id uint32, ended, self bool) error {
+// judgeRequest returns the error of a request that is not served. link.mu is held.
+func (r *reader) judgeRequest(id uint32, ended, self bool) error {
 	h, l := &r.head, r.l
 	code := http2.ErrCodeProtocol
 	switch {
@@ -142,8 +142,8 @@ func (r *reader) onTrailers(s *Stream, ended bool) error {
 	return r.endBody(s)
 }
 
-// begin begins a request that was accepted.
-func (r *reader) begin(id uint32, ended bool) {
+// beginRequest begins a request that was accepted.
+func (r *reader) beginRequest(id uint32, ended bool) {
 	h, l := &r.head, r.l
 	h.request = Request{Method: h.method, Path: h.path, Fields: h.fields, Ended: ended, Repeated: h.repeated && h.begun}
 	h.begun = true
@@ -162,8 +162,8 @@ func (r *reader) begin(id uint32, ended bool) {
 	}
 	s.out.window = l.mu.out.initial
 	s.headCost = streamCost + int32(int64(l.o.MaxHeaderBytes)-int64(h.left))
-	s.charge(int64(s.headCost))
-	l.mu.table.enter(s)
+	s.chargeUnread(int64(s.headCost))
+	l.mu.table.enterStream(s)
 	l.mu.Unlock()
 	x.Start()
 	if ended {

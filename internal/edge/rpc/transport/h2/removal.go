@@ -13,7 +13,7 @@ const dropAtOnce = 64
 // takeStreams takes all streams, for dropStreams, which must follow. mu is held.
 func (l *link) takeStreams() map[uint32]*Stream {
 	l.mu.dropping++
-	return l.mu.table.takeAll()
+	return l.mu.table.takeStreams()
 }
 
 // dropStreams removes streams, and ends their contexts. Exchanges are notified one after the other: a goroutine for each would keep
@@ -23,8 +23,8 @@ func (l *link) dropStreams(taken map[uint32]*Stream) {
 	n := 0
 	l.mu.Lock()
 	for _, s := range taken {
-		l.remove(s, s.state.bodyEnded())
-		if _, notify := s.ctx.end(byCancel); notify {
+		l.removeStream(s, s.state.bodyEnded())
+		if _, notify := s.ctx.endOnce(byCancel); notify {
 			notified = append(notified, s)
 		}
 		if n++; n%dropAtOnce == 0 {
@@ -45,46 +45,46 @@ func (l *link) dropStreams(taken map[uint32]*Stream) {
 	}
 }
 
-// remove removes a stream, with what it has queued. byClient says that the client has ended it, and must not send any more. mu is
+// removeStream removes a stream, with what it has queued. byClient says that the client has ended it, and must not send any more. mu is
 // held.
-func (l *link) remove(s *Stream, byClient bool) {
+func (l *link) removeStream(s *Stream, byClient bool) {
 	if s.state.gone() {
 		return
 	}
 	if s.state.move(streamRemove); s.state == streamAbandoned {
 		l.mu.table.abandoned++
 	}
-	l.mu.table.remove(s.id, byClient)
+	l.mu.table.removeStream(s.id, byClient)
 	l.mu.out.unschedule(s)
-	s.discharge(s.charged.Load())
-	l.mu.promises.drop(s)
+	s.dischargeUnread(s.charged.Load())
+	l.mu.promises.dropStream(s)
 	l.givePromises()
-	l.mu.inUse = append(l.mu.inUse, s.out.discard(l.mu.writing)...)
+	l.mu.inUse = append(l.mu.inUse, s.out.discardMessages(l.mu.writing)...)
 	s.out.wakeSender()
 	if !l.mu.writing && l.finishOutput() {
 		l.o.Workers.Run(l.endOutput)
 	}
 }
 
-// reset resets a stream; byClient is that of remove. mu is held; the caller hands the output over and ends the context.
-func (l *link) reset(s *Stream, code http2.ErrCode, byClient bool) {
+// resetStream resets a stream; byClient is that of remove. mu is held; the caller hands the output over and ends the context.
+func (l *link) resetStream(s *Stream, code http2.ErrCode, byClient bool) {
 	// First, since the removal of the last stream ends a connection that drains when nothing is left to write.
 	if l.mu.state.queues() {
 		l.mu.out.addReset(s.id, code)
 	}
-	l.remove(s, byClient)
+	l.removeStream(s, byClient)
 }
 
 // givePromises lets clients send the rest of long messages, as many as there is memory for. mu is held.
 func (l *link) givePromises() {
-	for s, n := l.mu.promises.give(); s != nil; s, n = l.mu.promises.give() {
+	for s, n := l.mu.promises.giveNext(); s != nil; s, n = l.mu.promises.giveNext() {
 		s.extra.Add(n)
-		l.grant(s, n)
+		l.grantWindow(s, n)
 	}
 }
 
-// grant allows the client to send n more bytes on a stream. mu is held.
-func (l *link) grant(s *Stream, n int64) {
+// grantWindow allows the client to send n more bytes on a stream. mu is held.
+func (l *link) grantWindow(s *Stream, n int64) {
 	if s.state.gone() || s.state.bodyEnded() || !l.mu.state.queues() {
 		return
 	}

@@ -30,9 +30,9 @@ type requestHead struct {
 	begun    bool // and a request had them
 }
 
-// keep notes that the fields are those of a block, if each of its bytes is a field of the decoder's table: such a block does not change
+// keepBlock notes that the fields are those of a block, if each of its bytes is a field of the decoder's table: such a block does not change
 // the table, and clients whose requests have the same header send it with all requests after the first ones.
-func (h *requestHead) keep(block []byte) {
+func (h *requestHead) keepBlock(block []byte) {
 	if len(block) > len(h.block) || h.large {
 		return
 	}
@@ -50,18 +50,18 @@ const (
 	longIndex = 0x7f
 )
 
-// kept reports whether the fields are those of a block.
-func (h *requestHead) kept(block []byte) bool {
+// hasKept reports whether the fields are those of a block.
+func (h *requestHead) hasKept(block []byte) bool {
 	return h.nblock > 0 && string(block) == string(h.block[:h.nblock])
 }
 
-func (h *requestHead) reset(most uint32) {
+func (h *requestHead) resetFields(most uint32) {
 	clear(h.fields)
 	*h = requestHead{fields: h.fields[:0], left: int(most), length: -1, stop: h.stop}
 }
 
-// forget releases the fields, of which a connection without further requests has no need. Those of a block are in the table anyway.
-func (h *requestHead) forget() {
+// releaseFields releases the fields, of which a connection without further requests has no need. Those of a block are in the table anyway.
+func (h *requestHead) releaseFields() {
 	h.request = Request{}
 	if h.nblock > 0 {
 		return
@@ -77,8 +77,8 @@ func (h *requestHead) forget() {
 // maxFields is how many fields a header may have. A byte may mean a field, which takes more memory than HTTP/2 counts for it.
 const maxFields = 1000
 
-// add takes the next field.
-func (h *requestHead) add(f hpack.HeaderField) {
+// addField takes the next field.
+func (h *requestHead) addField(f hpack.HeaderField) {
 	if h.left -= int(f.Size()); (h.left < 0 || len(h.fields) == maxFields) && !h.large {
 		h.large = true
 		h.stop() // only the table is of interest from now on
@@ -86,20 +86,20 @@ func (h *requestHead) add(f hpack.HeaderField) {
 	if h.large || h.malformed {
 		return
 	}
-	if !h.check(f) {
+	if !h.isValid(f) {
 		h.malformed = true
 		return
 	}
 	h.fields = append(h.fields, f)
 }
 
-// check checks a field (RFC 9113, section 8.2 and 8.3).
-func (h *requestHead) check(f hpack.HeaderField) bool {
+// isValid checks a field (RFC 9113, section 8.2 and 8.3).
+func (h *requestHead) isValid(f hpack.HeaderField) bool {
 	if !httpguts.ValidHeaderFieldValue(f.Value) || f.Name == "" {
 		return false
 	}
 	if f.Name[0] == ':' {
-		return !h.regular && h.pseudo(f)
+		return !h.regular && h.addPseudo(f)
 	}
 	h.regular = true
 	for i := range len(f.Name) {
@@ -122,8 +122,8 @@ func (h *requestHead) check(f hpack.HeaderField) bool {
 	return true
 }
 
-// pseudo takes a field that replaces the request line of HTTP/1. None may occur twice.
-func (h *requestHead) pseudo(f hpack.HeaderField) bool {
+// addPseudo takes a field that replaces the request line of HTTP/1. None may occur twice.
+func (h *requestHead) addPseudo(f hpack.HeaderField) bool {
 	var at *string
 	switch f.Name {
 	case ":method":
@@ -151,7 +151,7 @@ func (h *requestHead) pseudo(f hpack.HeaderField) bool {
 
 // decompress takes the fields of a block from a decoder that passes them to add.
 func (h *requestHead) decompress(d *hpack.Decoder, block []byte, most uint32) error {
-	h.reset(most)
+	h.resetFields(most)
 	d.SetEmitEnabled(true)
 	if _, err := d.Write(block); err != nil {
 		return connError{http2.ErrCodeCompression, "invalid headers"}
@@ -159,6 +159,6 @@ func (h *requestHead) decompress(d *hpack.Decoder, block []byte, most uint32) er
 	if err := d.Close(); err != nil {
 		return connError{http2.ErrCodeCompression, "truncated headers"}
 	}
-	h.keep(block)
+	h.keepBlock(block)
 	return nil
 }

@@ -88,9 +88,9 @@ func (d *scheduler) openStreamWindow(s *Stream, n int64) bool {
 	return true
 }
 
-// room returns how many bytes a source may queue: what the windows let pass, so that the output for a client that does not read
+// roomOf returns how many bytes a source may queue: what the windows let pass, so that the output for a client that does not read
 // stays where it is.
-func (d *scheduler) room(s *Stream) int64 {
+func (d *scheduler) roomOf(s *Stream) int64 {
 	return min(sendQuota, s.out.window, d.window) - int64(s.out.bytes)
 }
 
@@ -126,7 +126,7 @@ func (d *scheduler) nextSource() (s *Stream, room int64) {
 		if !s.state.sends() {
 			continue
 		}
-		room := d.room(s)
+		room := d.roomOf(s)
 		if room > 0 || !s.out.begun { // the header of an answer waits for no window
 			return s, max(room, 1)
 		}
@@ -138,10 +138,10 @@ func (d *scheduler) nextSource() (s *Stream, room int64) {
 
 // addFilled adds n bytes of a source. It reports whether there is room for more.
 func (d *scheduler) addFilled(s *Stream, header *Header, m message, n int) (room bool) {
-	s.out.add(header, m, n)
+	s.out.addMessage(header, m, n)
 	d.filled += n
 	d.schedule(s)
-	room = d.room(s) > 0
+	room = d.roomOf(s) > 0
 	if s.out.source != sourceWoken { // otherwise nextSource finds out
 		s.out.source = sourceEmpty
 		if !room {
@@ -243,11 +243,11 @@ func (d *scheduler) writeData(b *batch, s *Stream, n int) {
 	b.own = appendFrame(b.own, n, http2.FrameData, 0, s.id)
 	q.window -= int64(n)
 	d.window -= int64(n)
-	q.moveTo(b, n)
+	q.moveBytes(b, n)
 	if q.room != nil && !q.isFull() {
 		q.wakeSender()
 	}
-	if q.source == sourceFull && q.bytes < sendQuota/2 && d.room(s) > 0 {
+	if q.source == sourceFull && q.bytes < sendQuota/2 && d.roomOf(s) > 0 {
 		d.wakeSource(s)
 	}
 }
@@ -266,7 +266,7 @@ func (d *scheduler) tooLarge(h *Header) bool {
 
 // appendHeaders appends the frames of a header.
 func (d *scheduler) appendHeaders(b []byte, id uint32, h *Header, end bool) []byte {
-	block := d.encoder.encode(h)
+	block := d.encoder.encodeHeader(h)
 	kind, flags := http2.FrameHeaders, http2.Flags(0)
 	if end {
 		flags = http2.FlagHeadersEndStream

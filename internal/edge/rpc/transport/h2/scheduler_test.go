@@ -54,12 +54,12 @@ func TestSendQueue(t *testing.T) {
 		buffers, freed := 0, 0
 		for range 1 + random.IntN(10) {
 			m, n, b := randomMessage(random, &buffers, &freed)
-			q.add(nil, m, n)
+			q.addMessage(nil, m, n)
 			want = append(want, b...)
 		}
 		b := &batch{inPlace: random.IntN(2) == 0}
 		for stop := random.IntN(len(want) + 1); len(got) < stop; {
-			q.moveTo(b, 1+random.IntN(stop-len(got)))
+			q.moveBytes(b, 1+random.IntN(stop-len(got)))
 			got = append(got, content(b)...)
 			b.clear()
 		}
@@ -67,7 +67,7 @@ func TestSendQueue(t *testing.T) {
 			t.Fatalf("seed %d, round %d: %d bytes are not those of the messages, %d of %d are left", seed, round, len(got), q.bytes, len(want))
 		}
 		writing := random.IntN(2) == 0
-		inUse := q.discard(writing)
+		inUse := q.discardMessages(writing)
 		if !writing && len(inUse) > 0 || len(inUse) > 1 {
 			t.Fatalf("seed %d, round %d: %d buffers are kept for a write, which there is: %v", seed, round, len(inUse), writing)
 		}
@@ -162,7 +162,7 @@ func TestScheduler(t *testing.T) {
 			if d.writeTurn(b, s) == turnLast {
 				s.state.move(streamRemove)
 				d.unschedule(s)
-				s.out.discard(true).Free()
+				s.out.discardMessages(true).Free()
 			}
 		}
 		c.receive(b)
@@ -180,7 +180,7 @@ func TestScheduler(t *testing.T) {
 			if !s.out.begun {
 				h = header
 			}
-			s.out.add(h, m, n)
+			s.out.addMessage(h, m, n)
 			sent[s.id] = append(sent[s.id], b...)
 			d.schedule(s)
 		case 2:
@@ -237,7 +237,7 @@ func TestSchedulerTurns(t *testing.T) {
 	for i := range uint32(4) {
 		s := &Stream{id: 2*i + 1, state: halfIdle}
 		s.out.window = 1 << 20
-		s.out.add(nil, message{data: mem.BufferSlice{mem.SliceBuffer(make([]byte, 3*maxFrame))}}, 3*maxFrame)
+		s.out.addMessage(nil, message{data: mem.BufferSlice{mem.SliceBuffer(make([]byte, 3*maxFrame))}}, 3*maxFrame)
 		streams = append(streams, s)
 	}
 	turns := func(n int) (ids []uint32) {

@@ -48,7 +48,7 @@ func (s *Stream) SendSoon(header *Header, m []byte) (behind bool) {
 		return false
 	}
 	if header != nil || s.out.header != nil || s.out.bytes > 0 || !l.makePromptRoom(s, len(m)) {
-		s.out.add(header, copiedMessage(m), len(m))
+		s.out.addMessage(header, copiedMessage(m), len(m))
 		l.mu.out.schedule(s)
 		return true
 	}
@@ -80,7 +80,7 @@ func (s *Stream) AnswerPrompt(header *Header, m []byte, trailer *Header) (free b
 	// A stream whose body has not ended is still read, and promises may refer to one.
 	free = s.state.bodyEnded() && !s.promise.waiting
 	s.state.move(streamFinish)
-	l.remove(s, s.state.bodyEnded())
+	l.removeStream(s, s.state.bodyEnded())
 	l.mu.Unlock()
 	return s.endContext(byCancel) && free
 }
@@ -98,7 +98,7 @@ func (s *Stream) Notify(costly bool) {
 		s.l.mu.costly = true
 		s.l.mu.Unlock()
 	}
-	if !s.ctx.notify() {
+	if !s.ctx.wantNotification() {
 		s.l.o.Workers.Run(s.x.(Filler).Ended)
 	}
 }

@@ -42,8 +42,8 @@ type message struct {
 	off   int // bytes of the first buffer that were sent
 }
 
-// add adds a message of n bytes, after header if that is not nil.
-func (q *sendQueue) add(header *Header, m message, n int) {
+// addMessage adds a message of n bytes, after header if that is not nil.
+func (q *sendQueue) addMessage(header *Header, m message, n int) {
 	if header != nil {
 		q.header, q.begun = header, true
 	}
@@ -67,8 +67,8 @@ func (q *sendQueue) wakeSender() {
 	}
 }
 
-// moveTo moves the first n bytes to a batch.
-func (q *sendQueue) moveTo(b *batch, n int) {
+// moveBytes moves the first n bytes to a batch.
+func (q *sendQueue) moveBytes(b *batch, n int) {
 	q.bytes -= n
 	for n > 0 {
 		m := &q.messages[0]
@@ -99,9 +99,9 @@ func (q *sendQueue) moveTo(b *batch, n int) {
 	}
 }
 
-// discard frees all messages. If there is a write, it may refer to buffers of which a part was taken: they are returned, and
+// discardMessages frees all messages. If there is a write, it may refer to buffers of which a part was taken: they are returned, and
 // must be freed after it. The others are freed at once, since a client that does not read can let a write wait for long.
-func (q *sendQueue) discard(writing bool) (inUse mem.BufferSlice) {
+func (q *sendQueue) discardMessages(writing bool) (inUse mem.BufferSlice) {
 	for i := range q.messages {
 		m := &q.messages[i]
 		data := m.data

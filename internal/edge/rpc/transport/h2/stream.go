@@ -73,7 +73,7 @@ func (s *Stream) acceptHead() bool {
 	if s.state.gone() {
 		return false
 	}
-	s.discharge(min(int64(s.headCost), streamCost+heldHead))
+	s.dischargeUnread(min(int64(s.headCost), streamCost+heldHead))
 	s.headCost = 0
 	return true
 }
@@ -82,16 +82,16 @@ func (s *Stream) acceptHead() bool {
 // queued before. more says that another part follows at once, which goes into the same write. The buffers belong to the
 // connection from now on.
 func (s *Stream) Send(header *Header, head [headSize]byte, data mem.BufferSlice, more bool) error {
-	return s.send(header, message{head: head, nhead: headSize, data: data}, headSize+data.Len(), sendQuota, more)
+	return s.queueMessage(header, message{head: head, nhead: headSize, data: data}, headSize+data.Len(), sendQuota, more)
 }
 
 // SendBody is Send for a part of a body that has no messages. It waits while bodyQuota is queued. A stream uses one of the two.
 func (s *Stream) SendBody(header *Header, data mem.BufferSlice, more bool) error {
-	return s.send(header, message{data: data}, data.Len(), bodyQuota, more)
+	return s.queueMessage(header, message{data: data}, data.Len(), bodyQuota, more)
 }
 
-// send queues a message of n bytes.
-func (s *Stream) send(header *Header, m message, n int, quota int32, more bool) error {
+// queueMessage queues a message of n bytes.
+func (s *Stream) queueMessage(header *Header, m message, n int, quota int32, more bool) error {
 	l := s.l
 	l.mu.Lock()
 	s.out.quota = quota
@@ -114,7 +114,7 @@ func (s *Stream) send(header *Header, m message, n int, quota int32, more bool) 
 		return ErrEnded
 	}
 	much := m.data.Len() >= maxFrame
-	s.out.add(header, m, n)
+	s.out.addMessage(header, m, n)
 	l.mu.out.schedule(s)
 	switch {
 	case more:
@@ -172,7 +172,7 @@ func (s *Stream) Reject(header *Header, text []byte, trailer *Header) {
 	l := s.l
 	l.mu.Lock()
 	if header != nil && s.state.sends() {
-		s.out.add(header, message{data: mem.BufferSlice{mem.SliceBuffer(text)}}, len(text))
+		s.out.addMessage(header, message{data: mem.BufferSlice{mem.SliceBuffer(text)}}, len(text))
 	}
 	if s.finishAnswer(trailer, trailer) {
 		l.handOver()
@@ -197,7 +197,7 @@ func (s *Stream) Answer(header *Header, head [headSize]byte, data mem.BufferSlic
 // addAnswer queues a whole answer with one message of n bytes. It returns false if the stream has ended. mu is held.
 func (s *Stream) addAnswer(header *Header, m message, n int, trailer *Header) bool {
 	if s.state.sends() {
-		s.out.add(header, m, n)
+		s.out.addMessage(header, m, n)
 	}
 	return s.finishAnswer(trailer, trailer)
 }
@@ -223,7 +223,7 @@ func (s *Stream) endAnswer(trailer, whole *Header) {
 		trailer = whole
 	}
 	s.out.trailer = trailer
-	s.charge(streamCost + int64(min(s.out.bytes, sendQuota))) // no handler waits for it any more
+	s.chargeUnread(streamCost + int64(min(s.out.bytes, sendQuota))) // no handler waits for it any more
 	s.l.mu.out.schedule(s)
 }
 
@@ -237,7 +237,7 @@ func (s *Stream) resetFor(code http2.ErrCode, how ending) {
 	if s.state.gone() {
 		return
 	}
-	l.reset(s, code, s.state.bodyEnded())
+	l.resetStream(s, code, s.state.bodyEnded())
 	s.endContext(how) // Serve may return when mu is free
 	l.handOver()      // the reader may be the caller
 }
@@ -268,7 +268,7 @@ func (s *Stream) Deadline() (time.Time, bool) {
 }
 
 // Done implements context.Context.
-func (s *Stream) Done() <-chan struct{} { return s.ctx.channel() }
+func (s *Stream) Done() <-chan struct{} { return s.ctx.doneChannel() }
 
 // Err implements context.Context.
 func (s *Stream) Err() error { return s.ctx.err() }
@@ -289,7 +289,7 @@ func (s *Stream) SetDeadline(d time.Duration, late func() (trailer, whole *Heade
 // endContext ends the context, once. link.mu need not be held. free reports that the context will not be used any more by those who
 // were notified of its end.
 func (s *Stream) endContext(how ending) (free bool) {
-	free, notify := s.ctx.end(how)
+	free, notify := s.ctx.endOnce(how)
 	if notify {
 		s.l.o.Workers.Run(s.x.(Filler).Ended)
 	}

@@ -20,38 +20,38 @@ type table struct {
 
 func newTable() table { return table{streams: map[uint32]*Stream{}} }
 
-// idle reports whether no request has used a number, or none can.
-func (t *table) idle(id uint32) bool { return id > t.last || id%2 == 0 }
+// isIdle reports whether no request has used a number, or none can.
+func (t *table) isIdle(id uint32) bool { return id > t.last || id%2 == 0 }
 
-// empty reports whether no request is under way. One that was accepted may not be in streams yet.
-func (t *table) empty() bool { return len(t.streams) == 0 && t.accepted == t.entered }
+// isEmpty reports whether no request is under way. One that was accepted may not be in streams yet.
+func (t *table) isEmpty() bool { return len(t.streams) == 0 && t.accepted == t.entered }
 
-// accept notes that the next number is that of a request, whose stream enter adds unless it is rejected.
-func (t *table) accept(id uint32) {
-	t.use(id)
+// acceptNumber notes that the next number is that of a request, whose stream enter adds unless it is rejected.
+func (t *table) acceptNumber(id uint32) {
+	t.useNumber(id)
 	t.accepted = id
 }
 
-// ignore notes that the next number is that of a request which is ignored: the client was notified of that.
-func (t *table) ignore(id uint32, ended bool) {
-	t.use(id)
+// ignoreNumber notes that the next number is that of a request which is ignored: the client was notified of that.
+func (t *table) ignoreNumber(id uint32, ended bool) {
+	t.useNumber(id)
 	t.recent.add(id, ended)
 }
 
-func (t *table) use(id uint32) {
+func (t *table) useNumber(id uint32) {
 	t.skipped.add(t.last, id)
 	t.last = id
 }
 
-// enter adds the stream of the last accepted request.
-func (t *table) enter(s *Stream) {
+// enterStream adds the stream of the last accepted request.
+func (t *table) enterStream(s *Stream) {
 	t.entered = s.id
 	t.streams[s.id] = s
 	t.peak = max(t.peak, len(t.streams))
 }
 
-// remove removes the stream with a number. byClient says that the client has ended it, and must not send any more.
-func (t *table) remove(id uint32, byClient bool) {
+// removeStream removes the stream with a number. byClient says that the client has ended it, and must not send any more.
+func (t *table) removeStream(id uint32, byClient bool) {
 	delete(t.streams, id)
 	if len(t.streams) == 0 && t.peak > maxStreamMap { // a map does not shrink
 		t.streams, t.peak = map[uint32]*Stream{}, 0
@@ -59,8 +59,8 @@ func (t *table) remove(id uint32, byClient bool) {
 	t.recent.add(id, byClient)
 }
 
-// takeAll removes all streams and returns them.
-func (t *table) takeAll() map[uint32]*Stream {
+// takeStreams removes all streams and returns them.
+func (t *table) takeStreams() map[uint32]*Stream {
 	taken := t.streams
 	t.streams, t.peak = map[uint32]*Stream{}, 0
 	return taken
@@ -98,8 +98,8 @@ func (r *recentStreams) addReset(id uint32) {
 	}
 }
 
-// end notes that the client has ended a stream that was closed before.
-func (r *recentStreams) end(id uint32) {
+// noteEnd notes that the client has ended a stream that was closed before.
+func (r *recentStreams) noteEnd(id uint32) {
 	for i := range r.list {
 		if r.list[i].id == id {
 			r.list[i].ended = true

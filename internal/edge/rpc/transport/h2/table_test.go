@@ -7,17 +7,17 @@ func TestTable(t *testing.T) {
 	d := newTable()
 	enter := func(id uint32) *Stream {
 		s := &Stream{id: id}
-		d.accept(id)
-		if d.empty() {
+		d.acceptNumber(id)
+		if d.isEmpty() {
 			t.Errorf("stream %d is accepted, and the table is empty", id)
 		}
-		d.enter(s)
+		d.enterStream(s)
 		return s
 	}
 	enter(1)
 	enter(7) // 3 and 5 are skipped
 	for id, idle := range map[uint32]bool{1: false, 3: false, 7: false, 9: true, 2: true} {
-		if d.idle(id) != idle {
+		if d.isIdle(id) != idle {
 			t.Errorf("stream %d is idle: %v", id, !idle)
 		}
 	}
@@ -26,18 +26,18 @@ func TestTable(t *testing.T) {
 			t.Errorf("stream %d is skipped: %v", id, !skipped)
 		}
 	}
-	d.remove(1, true)
-	d.remove(7, false)
-	d.ignore(9, true)
-	if !d.empty() || d.accepted != 7 || d.last != 9 {
-		t.Errorf("accepted %d, last %d, empty %v", d.accepted, d.last, d.empty())
+	d.removeStream(1, true)
+	d.removeStream(7, false)
+	d.ignoreNumber(9, true)
+	if !d.isEmpty() || d.accepted != 7 || d.last != 9 {
+		t.Errorf("accepted %d, last %d, empty %v", d.accepted, d.last, d.isEmpty())
 	}
 	for id, byClient := range map[uint32]bool{1: true, 7: false, 9: true} {
 		if ended, ok := d.recent.find(id); !ok || ended != byClient {
 			t.Errorf("stream %d is known: %v, ended by the client: %v", id, ok, ended)
 		}
 	}
-	d.recent.end(7)
+	d.recent.noteEnd(7)
 	d.recent.addReset(11)
 	d.recent.addReset(1)
 	for _, id := range []uint32{1, 7} {
@@ -57,21 +57,21 @@ func TestTable(t *testing.T) {
 func TestStreamMap(t *testing.T) {
 	d := newTable()
 	for id := uint32(1); id < 2*(maxStreamMap+10); id += 2 {
-		d.accept(id)
-		d.enter(&Stream{id: id})
+		d.acceptNumber(id)
+		d.enterStream(&Stream{id: id})
 	}
 	if d.peak != maxStreamMap+10 {
 		t.Errorf("the peak is %d", d.peak)
 	}
 	for id := uint32(1); id < 2*(maxStreamMap+10); id += 2 {
-		d.remove(id, true)
+		d.removeStream(id, true)
 	}
-	if d.peak != 0 || !d.empty() {
-		t.Errorf("the peak is %d, and the table is empty: %v", d.peak, d.empty())
+	if d.peak != 0 || !d.isEmpty() {
+		t.Errorf("the peak is %d, and the table is empty: %v", d.peak, d.isEmpty())
 	}
-	d.accept(9001)
-	d.enter(&Stream{id: 9001})
-	if taken := d.takeAll(); len(taken) != 1 || !d.empty() {
-		t.Errorf("%d streams were taken, and the table is empty: %v", len(taken), d.empty())
+	d.acceptNumber(9001)
+	d.enterStream(&Stream{id: 9001})
+	if taken := d.takeStreams(); len(taken) != 1 || !d.isEmpty() {
+		t.Errorf("%d streams were taken, and the table is empty: %v", len(taken), d.isEmpty())
 	}
 }

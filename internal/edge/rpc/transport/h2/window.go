@@ -12,15 +12,15 @@ const (
 	streamWindow = 64<<10 - 1
 )
 
-// charge notes that the client occupies n more bytes. mu is held, and the stream exists.
-func (s *Stream) charge(n int64) {
+// chargeUnread notes that the client occupies n more bytes. mu is held, and the stream exists.
+func (s *Stream) chargeUnread(n int64) {
 	s.charged.Add(n)
 	s.l.unread.Add(n)
 }
 
-// discharge notes that the client occupies n bytes less.
-func (s *Stream) discharge(n int64) {
-	if k := takeUp(&s.charged, n); k > 0 {
+// dischargeUnread notes that the client occupies n bytes less.
+func (s *Stream) dischargeUnread(n int64) {
+	if k := subtractUpTo(&s.charged, n); k > 0 {
 		s.l.unread.Add(-k)
 	}
 }
@@ -30,12 +30,12 @@ func (s *Stream) Occupy(n int) {
 	s.l.mu.Lock()
 	defer s.l.mu.Unlock()
 	if !s.state.gone() {
-		s.charge(int64(n))
+		s.chargeUnread(int64(n))
 	}
 }
 
 // Vacate notes that n bytes of Occupy are free.
-func (s *Stream) Vacate(n int) { s.discharge(int64(n)) }
+func (s *Stream) Vacate(n int) { s.dischargeUnread(int64(n)) }
 
 // Expect allows the client to send n more bytes, which belong to one message. If the client may send much on other streams
 // already, it has to wait for those.
@@ -50,7 +50,7 @@ func (s *Stream) Expect(n int) {
 	if s.state.gone() || s.state.bodyEnded() {
 		return
 	}
-	l.mu.promises.add(s, more) // the message before is complete, if it waited
+	l.mu.promises.addWaiting(s, more) // the message before is complete, if it waited
 	l.givePromises()
 }
 
@@ -60,8 +60,8 @@ func (s *Stream) Taken(n int) {
 		return
 	}
 	back := int64(n)
-	s.discharge(back)
-	if extra := takeUp(&s.extra, back); extra > 0 {
+	s.dischargeUnread(back)
+	if extra := subtractUpTo(&s.extra, back); extra > 0 {
 		back -= extra
 		l := s.l
 		l.mu.Lock()
@@ -74,7 +74,7 @@ func (s *Stream) Taken(n int) {
 		s.owed.Add(-owed)
 		s.l.mu.Lock()
 		defer s.l.mu.Unlock()
-		s.l.grant(s, owed)
+		s.l.grantWindow(s, owed)
 	}
 }
 
@@ -85,7 +85,7 @@ func (s *Stream) returnPadding(n int64, last bool) {
 	if n == 0 {
 		return
 	}
-	s.discharge(n)
+	s.dischargeUnread(n)
 	if last {
 		return
 	}
@@ -98,8 +98,8 @@ func (s *Stream) returnPadding(n int64, last bool) {
 	}
 }
 
-// takeUp subtracts up to n from a number that must not become negative, and returns how much.
-func takeUp(from *atomic.Int64, n int64) int64 {
+// subtractUpTo subtracts up to n from a number that must not become negative, and returns how much.
+func subtractUpTo(from *atomic.Int64, n int64) int64 {
 	for {
 		have := from.Load()
 		k := min(have, n)

@@ -48,7 +48,7 @@ func (p *Workers) Run(f func()) {
 		return
 	}
 	p.mu.Unlock()
-	go p.work(f)
+	go p.workLoop(f)
 }
 
 // maxStarting is how many functions for each processor may wait for it before Yield lets them begin.
@@ -62,7 +62,7 @@ func (p *Workers) Yield() {
 	}
 }
 
-func (p *Workers) work(f func()) {
+func (p *Workers) workLoop(f func()) {
 	var w *worker
 	for {
 		p.starting.Add(-1)
@@ -90,15 +90,15 @@ func (p *Workers) scheduleTrim() {
 	case p.mu.timed || p.mu.closed || len(p.mu.idle) == 0:
 		return
 	case p.mu.timer == nil:
-		p.mu.timer = time.AfterFunc(p.keep, p.trim)
+		p.mu.timer = time.AfterFunc(p.keep, p.endUnused)
 	default:
 		p.mu.timer.Reset(p.keep)
 	}
 	p.mu.timed = true
 }
 
-// trim ends the workers that were not used since the last trim.
-func (p *Workers) trim() {
+// endUnused ends the workers that were not used since the last trim.
+func (p *Workers) endUnused() {
 	p.mu.Lock()
 	n := min(p.mu.unused, len(p.mu.idle))
 	over := slices.Clone(p.mu.idle[:n])

@@ -54,7 +54,7 @@ func (l *link) writeNow(turns int) {
 	switch {
 	case !writes:
 		return
-	case !l.socket.direct.possible():
+	case !l.socket.direct.canWrite():
 		l.o.Workers.Run(l.writeAll)
 		return
 	}
@@ -74,7 +74,7 @@ func (l *link) writeNow(turns int) {
 		}
 		b.clear()
 		if err != nil {
-			l.close(err)
+			l.closeConn(err)
 		}
 	}
 	b.release()
@@ -86,7 +86,7 @@ func (l *link) writeRest(b *batch, n int) {
 	b.clear()
 	b.release()
 	if err != nil {
-		l.close(err)
+		l.closeConn(err)
 	}
 	l.writeAll()
 }
@@ -110,7 +110,7 @@ func (l *link) writeBatches(turns int) {
 		err := l.socket.write(b, 0)
 		b.clear()
 		if err != nil {
-			l.close(err)
+			l.closeConn(err)
 		}
 	}
 }
@@ -133,7 +133,7 @@ func (l *link) nextBatch(b *batch, build bool) (more bool) {
 		return false
 	}
 	if build {
-		l.build(b)
+		l.buildBatch(b)
 		l.mu.changed.Broadcast()
 	}
 	l.mu.Unlock()
@@ -141,8 +141,8 @@ func (l *link) nextBatch(b *batch, build bool) (more bool) {
 	return true
 }
 
-// build fills a batch: frames without data first, then the streams by turns. mu is held.
-func (l *link) build(b *batch) {
+// buildBatch fills a batch: frames without data first, then the streams by turns. mu is held.
+func (l *link) buildBatch(b *batch) {
 	out := &l.mu.out
 	out.takeFrames(b)
 	for b.len() < batchBytes {
@@ -152,9 +152,9 @@ func (l *link) build(b *batch) {
 		}
 		switch out.writeTurn(b, s) {
 		case turnLast:
-			l.remove(s, s.state.bodyEnded())
+			l.removeStream(s, s.state.bodyEnded())
 		case turnTooLarge:
-			l.reset(s, http2.ErrCodeInternal, s.state.bodyEnded())
+			l.resetStream(s, http2.ErrCodeInternal, s.state.bodyEnded())
 			s.endContext(byCancel)
 		}
 	}

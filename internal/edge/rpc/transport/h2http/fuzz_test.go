@@ -25,7 +25,7 @@ func FuzzRequest(f *testing.F) {
 			return // package h2 rejects it
 		}
 		c := &Conn{Remote: "x"}
-		r, err := c.request(&h2.Request{Method: method, Path: path, Ended: ended, Fields: []hpack.HeaderField{
+		r, err := c.makeRequest(&h2.Request{Method: method, Path: path, Ended: ended, Fields: []hpack.HeaderField{
 			{Name: ":method", Value: method}, {Name: ":path", Value: path}, {Name: name, Value: value}, {Name: name, Value: value}}})
 		if r == nil || r.URL == nil || r.Header == nil {
 			t.Fatalf("%+v, %v", r, err)

@@ -42,7 +42,7 @@ type Conn struct {
 func (c *Conn) Begin(r *h2.Request) h2.Exchange {
 	x := &exchange{conn: c}
 	x.body.stream = &x.stream
-	x.request, x.invalid = c.request(r)
+	x.request, x.invalid = c.makeRequest(r)
 	if r.Ended {
 		x.request.Body = http.NoBody
 	} else {
@@ -51,8 +51,8 @@ func (c *Conn) Begin(r *h2.Request) h2.Exchange {
 	return x
 }
 
-// request returns the request without a body. It can be used with an error, too, which is the client's fault.
-func (c *Conn) request(r *h2.Request) (*http.Request, error) {
+// makeRequest returns the request without a body. It can be used with an error, too, which is the client's fault.
+func (c *Conn) makeRequest(r *h2.Request) (*http.Request, error) {
 	out := &http.Request{Method: r.Method, RequestURI: r.Path, Proto: "HTTP/2.0", ProtoMajor: 2, Header: make(http.Header, len(r.Fields)),
 		ContentLength: -1, RemoteAddr: c.Remote, TLS: c.TLS}
 	if r.Ended {
@@ -120,18 +120,18 @@ func (x *exchange) Start() {
 	if strings.EqualFold(x.request.Header.Get("Expect"), "100-continue") {
 		x.stream.SendHeader(continueHeader)
 	}
-	x.conn.Run(x.serve)
+	x.conn.Run(x.runHandler)
 }
 
-// serve runs the handler.
-func (x *exchange) serve() {
+// runHandler runs the handler.
+func (x *exchange) runHandler() {
 	w := newWriter(x)
 	ok := false
 	defer func() {
 		if ok {
-			w.finish()
+			w.finishAnswer()
 		} else {
-			w.abort(recover())
+			w.abortAnswer(recover())
 		}
 	}()
 	if x.invalid != nil {
@@ -142,9 +142,9 @@ func (x *exchange) serve() {
 	ok = true
 }
 
-// abort resets the stream of a handler that has panicked.
-func (w *writer) abort(p any) {
-	w.end()
+// abortAnswer resets the stream of a handler that has panicked.
+func (w *writer) abortAnswer(p any) {
+	w.noteReturn()
 	x := w.x
 	x.stream.Reset(http2.ErrCodeInternal)
 	x.stream.Finish(nil, nil) // the stream is not held any more
@@ -155,10 +155,10 @@ func (w *writer) abort(p any) {
 }
 
 // Receive implements h2.Exchange.
-func (x *exchange) Receive(r io.Reader, n int) error { return x.body.receive(r, n) }
+func (x *exchange) Receive(r io.Reader, n int) error { return x.body.addPart(r, n) }
 
 // EndReceive implements h2.Exchange.
-func (x *exchange) EndReceive() { x.body.fail(io.EOF) }
+func (x *exchange) EndReceive() { x.body.endWith(io.EOF) }
 
 // body is the body of a request. The reader of the connection fills it, and the handler empties it.
 type body struct {
@@ -177,8 +177,8 @@ type body struct {
 // errClosed is the error of reading after Close.
 var errClosed = errors.New("http: read on a closed body")
 
-// receive takes n bytes. They are as many as the window of the stream allows, and count until Taken is called.
-func (b *body) receive(r io.Reader, n int) error {
+// addPart takes n bytes. They are as many as the window of the stream allows, and count until Taken is called.
+func (b *body) addPart(r io.Reader, n int) error {
 	part := make([]byte, n) // a frame at most
 	if _, err := io.ReadFull(r, part); err != nil {
 		return err
@@ -195,22 +195,22 @@ func (b *body) receive(r io.Reader, n int) error {
 		b.mu.off = 0
 	}
 	b.mu.buf = append(b.mu.buf, part...)
-	b.notify()
+	b.wakeReader()
 	return nil
 }
 
-// fail notes the end of the body, unless it has ended.
-func (b *body) fail(err error) {
+// endWith notes the end of the body, unless it has ended.
+func (b *body) endWith(err error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.mu.err == nil {
 		b.mu.err = err
-		b.notify()
+		b.wakeReader()
 	}
 }
 
-// notify wakes a reader. mu is held.
-func (b *body) notify() {
+// wakeReader wakes a reader. mu is held.
+func (b *body) wakeReader() {
 	if b.mu.wake != nil {
 		select {
 		case b.mu.wake <- struct{}{}:
@@ -250,7 +250,7 @@ func (b *body) Read(p []byte) (int, error) {
 		select {
 		case <-wake:
 		case <-b.stream.Done():
-			b.fail(b.stream.Err())
+			b.endWith(b.stream.Err())
 		}
 		b.mu.Lock()
 	}
@@ -261,7 +261,7 @@ func (b *body) Close() error {
 	b.mu.Lock()
 	n := len(b.mu.buf) - b.mu.off
 	b.mu.closed, b.mu.buf, b.mu.off = true, nil, 0
-	b.notify()
+	b.wakeReader()
 	b.mu.Unlock()
 	b.stream.Taken(n)
 	return nil

@@ -72,16 +72,16 @@ func (w *writer) WriteHeader(code int) {
 		}
 		for _, v := range values {
 			if httpguts.ValidHeaderFieldValue(v) {
-				w.add(name, v)
+				w.addField(name, v)
 			}
 		}
 	}
 	if w.header.Get("Date") == "" {
-		w.add("date", time.Now().UTC().Format(http.TimeFormat))
+		w.addField("date", time.Now().UTC().Format(http.TimeFormat))
 	}
 }
 
-func (w *writer) add(name, value string) {
+func (w *writer) addField(name, value string) {
 	w.fields.Fields = append(w.fields.Fields, hpack.HeaderField{Name: name, Value: value})
 }
 
@@ -102,7 +102,7 @@ func (w *writer) Write(b []byte) (int, error) {
 		return 0, http.ErrContentLength
 	}
 	if w.wrote == 0 && len(b) > 0 {
-		w.sniff(b)
+		w.setTypeOf(b)
 	}
 	w.wrote += int64(len(b))
 	if w.x.request.Method == http.MethodHead {
@@ -118,7 +118,7 @@ func (w *writer) Write(b []byte) (int, error) {
 		w.buf = append(w.buf, b[:n]...)
 		b = b[n:]
 		if len(w.buf) == piece || len(b) == 0 {
-			if err := w.send(len(b) > 0); err != nil {
+			if err := w.sendBuffered(len(b) > 0); err != nil {
 				return all - len(b) - n, err
 			}
 		}
@@ -126,18 +126,18 @@ func (w *writer) Write(b []byte) (int, error) {
 	return all, nil
 }
 
-// sniff sets the content type by the first bytes, as net/http does.
-func (w *writer) sniff(b []byte) {
+// setTypeOf sets the content type by the first bytes, as net/http does.
+func (w *writer) setTypeOf(b []byte) {
 	if w.fields == nil || w.header.Get("Content-Encoding") != "" {
 		return
 	}
 	if _, ok := w.header["Content-Type"]; !ok {
-		w.add("content-type", http.DetectContentType(b))
+		w.addField("content-type", http.DetectContentType(b))
 	}
 }
 
-// send sends what is collected, after the header.
-func (w *writer) send(more bool) error {
+// sendBuffered sends what is collected, after the header.
+func (w *writer) sendBuffered(more bool) error {
 	header := w.fields
 	w.fields = nil
 	data := mem.BufferSlice{mem.SliceBuffer(bytes.Clone(w.buf))}
@@ -159,48 +159,48 @@ func (w *writer) FlushError() error {
 	if w.fields == nil && len(w.buf) == 0 {
 		return w.x.stream.Err()
 	}
-	return w.send(false)
+	return w.sendBuffered(false)
 }
 
 // Flush implements http.Flusher.
 func (w *writer) Flush() { _ = w.FlushError() } // a later write returns the error
 
-// finish sends the rest of the answer.
-func (w *writer) finish() {
+// finishAnswer sends the rest of the answer.
+func (w *writer) finishAnswer() {
 	if w.code == 0 {
 		w.WriteHeader(http.StatusOK)
 	}
 	x := w.x
 	if w.fields != nil {
 		if w.length < 0 && w.hasBody() && (w.x.request.Method != http.MethodHead || w.wrote > 0) {
-			w.add("content-length", strconv.FormatInt(w.wrote, 10))
+			w.addField("content-length", strconv.FormatInt(w.wrote, 10))
 		}
 		if len(w.buf) == 0 {
-			w.end()
+			w.noteReturn()
 			x.stream.Finish(w.fields, w.fields)
 			return
 		}
 	}
-	timed := w.timed()
+	timed := w.hasWriteDeadline()
 	if len(w.buf) > 0 {
-		_ = w.send(!timed) // fails if the stream has ended
+		_ = w.sendBuffered(!timed) // fails if the stream has ended
 	}
 	if timed {
 		_ = x.stream.SendBody(nil, nil, true) // waits until the client takes the part before
 	}
-	w.end()
+	w.noteReturn()
 	x.stream.Finish(nil, nil)
 }
 
-// timed reports whether the time of the answer is bounded.
-func (w *writer) timed() bool {
+// hasWriteDeadline reports whether the time of the answer is bounded.
+func (w *writer) hasWriteDeadline() bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.mu.write != nil
 }
 
-// end notes that the handler has returned.
-func (w *writer) end() {
+// noteReturn notes that the handler has returned.
+func (w *writer) noteReturn() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.mu.over = true
@@ -214,7 +214,7 @@ func (w *writer) end() {
 
 // SetReadDeadline bounds the time of reading the body. http.ResponseController calls it.
 func (w *writer) SetReadDeadline(t time.Time) error {
-	w.setDeadline(&w.mu.read, t, func() { w.x.body.fail(os.ErrDeadlineExceeded) })
+	w.setDeadline(&w.mu.read, t, func() { w.x.body.endWith(os.ErrDeadlineExceeded) })
 	return nil
 }
 
