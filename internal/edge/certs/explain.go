@@ -26,7 +26,8 @@ func explainPair(cert, key string) string {
 	case !certHas.certificate:
 		return ": " + adviseOnPEM(cert, "certificate", certText)
 	case keyHas.encrypted:
-		return fmt.Sprintf(": the key in %s is encrypted, and no flag has its passphrase: write it without (openssl pkey -in %[1]s -out NEW)", key)
+		return fmt.Sprintf(": the key in %s is encrypted, and no flag has its passphrase: write "+
+			"it without (openssl pkey -in %[1]s -out NEW)", key)
 	case !keyHas.key:
 		return ": " + adviseOnPEM(key, "private key", keyText)
 	}

@@ -118,7 +118,8 @@ func loadRevoked(into *map[string]bool, file string) error {
 	add := func(der []byte) error {
 		list, err := x509.ParseRevocationList(der)
 		if err != nil {
-			return fmt.Errorf("%s holds no list of revoked certificates: %w: name a list in PEM or DER, as openssl ca -gencrl writes it", file, err)
+			return fmt.Errorf("%s holds no list of revoked certificates: %w: name a list in PEM "+
+				"or DER, as openssl ca -gencrl writes it", file, err)
 		}
 		for _, e := range list.RevokedCertificateEntries {
 			revoked[e.SerialNumber.String()] = true
@@ -138,7 +139,8 @@ func loadRevoked(into *map[string]bool, file string) error {
 		return err
 	}
 	if lists != begun { // pem.Decode skips incomplete blocks
-		return fmt.Errorf("%s holds %d lists of revoked certificates, of which %d are complete: copy the file again", file, begun, lists)
+		return fmt.Errorf("%s holds %d lists of revoked certificates, of which %d are complete: "+
+			"copy the file again", file, begun, lists)
 	}
 	*into = revoked
 	return nil

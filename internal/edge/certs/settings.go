@@ -61,7 +61,8 @@ func (s Settings) Validate() error {
 		}
 	}
 	if s.MinVersion == "TLS1.3" && len(s.CipherSuites) > 0 {
-		errs = append(errs, errors.New("--cipher-suites: the suites of TLS 1.3 cannot be chosen, and --tls-min-version allows no lower version"))
+		errs = append(errs, errors.New("--cipher-suites: the suites of TLS 1.3 cannot be "+
+			"chosen, and --tls-min-version allows no lower version"))
 	}
 	return errors.Join(errs...)
 }

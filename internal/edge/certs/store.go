@@ -70,11 +70,13 @@ func Open(c Config) (*Store, error) {
 		}
 	}
 	if c.ClientCertAuth && c.TrustedCAFile == "" && c.Serves() {
-		effect := "with authentication enabled, the common name of such a certificate names the user"
+		effect := "with authentication enabled, the common name of such a certificate names the " +
+			"user"
 		if c.Kind == Peers {
 			effect = "the owner of any such certificate can act as a member"
 		}
-		c.Logger.Warn("certificates of every authority that the system trusts are accepted, including public ones: set a file of authorities to accept only theirs",
+		c.Logger.Warn("certificates of every authority that the system trusts are accepted, "+
+			"including public ones: set a file of authorities to accept only theirs",
 			"flag", prefix+"client-cert-auth", "missing", prefix+"trusted-ca-file",
 			"effect", effect)
 	}
@@ -87,7 +89,8 @@ func Open(c Config) (*Store, error) {
 	}
 	for _, e := range s.Expiries() {
 		if e.End.Before(time.Now()) {
-			c.Logger.Warn("a certificate has expired, so that the other side refuses the connection: replace its file, which is read again",
+			c.Logger.Warn("a certificate has expired, so that the other side refuses the "+
+				"connection: replace its file, which is read again",
 				"kind", c.Kind.String(), "use", e.Use, "file", s.c.fileOf(e.Use), "expired", e.End)
 		}
 	}
@@ -145,7 +148,8 @@ func (s *Store) currentConfigs() (server, client *tls.Config) {
 		s.mu.reported = ""
 	case s.mu.reported != err.Error(): // each connection tries again
 		s.mu.reported = err.Error()
-		s.c.Logger.Warn("files of certificates cannot be read again: their previous content stays in use", "error", err)
+		s.c.Logger.Warn("files of certificates cannot be read again: their previous content "+
+			"stays in use", "error", err)
 	}
 	return s.mu.serverC, s.mu.dialC
 }

@@ -35,7 +35,9 @@ func (o *Options) checkServerCert(st tls.ConnectionState) error {
 	case len(o.AllowedCN) == 0 && len(o.AllowedHostname) == 0:
 		return nil
 	case len(st.VerifiedChains) == 0:
-		return errors.New("member certificate authentication failed: the certificate has no verified names to compare with the allowed ones: set the file of the trusted authorities")
+		return errors.New("member certificate authentication failed: the certificate has no " +
+			"verified names to compare with the allowed ones: set the file of the trusted " +
+			"authorities")
 	}
 	if err := o.checkNames(st.PeerCertificates[0]); err != nil {
 		return fmt.Errorf("member certificate authentication failed: %w", err)

@@ -23,7 +23,8 @@ type access struct {
 // oldGatewayPrefix is the path of the gateway in etcd 3.3.
 const oldGatewayPrefix = "/v3beta/"
 
-const commonNameIgnored = "CommonName of client sending a request against gateway will be ignored and not used as expected"
+const commonNameIgnored = "CommonName of client sending a request against gateway will be " +
+	"ignored and not used as expected"
 
 // ServeHTTP implements http.Handler.
 func (a *access) ServeHTTP(w http.ResponseWriter, r *http.Request) {
@@ -34,8 +35,10 @@ func (a *access) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		if host := hostname(r); !Allows(a.HostWhitelist, host) {
 			boundTime(w, r)
 			a.Logger.Warn("rejecting HTTP request to prevent DNS rebinding attacks", "host", host)
-			http.Error(w, fmt.Sprintf("\nThe member does not know itself by this name: the Host header was unrecognized.\n\n"+
-				"A page in a browser could have reached this member under a foreign name (DNS rebinding, CVE-2018-5702).\n"+
+			http.Error(w, fmt.Sprintf("\nThe member does not know itself by this name: the Host "+
+				"header was unrecognized.\n\n"+
+				"A page in a browser could have reached this member under a foreign name (DNS "+
+				"rebinding, CVE-2018-5702).\n"+
 				"Use TLS, or list the name: --host-whitelist %q\n", host),
 				http.StatusMisdirectedRequest)
 			return

@@ -77,7 +77,8 @@ func (h *handler) readKey(ctx context.Context, serializable bool) error {
 // extendDeadline adds the time of n checks to the deadline of the page: with a long election
 // timeout they may take longer than sending a page.
 func (h *handler) extendDeadline(w http.ResponseWriter, n int) {
-	_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(time.Duration(n)*h.CheckTimeout + pageTimeout))
+	end := time.Now().Add(time.Duration(n)*h.CheckTimeout + pageTimeout)
+	_ = http.NewResponseController(w).SetWriteDeadline(end)
 }
 
 // check is one condition of livez or readyz.

@@ -64,7 +64,8 @@ func (q *requests) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if n, ok := q.admit(host); !ok {
 		boundTime(w, r)
 		w.Header().Set("Retry-After", "1")
-		http.Error(w, fmt.Sprintf("this address has %d unfinished requests, and the member serves %d at once: end some, such as watches, and try again",
+		http.Error(w, fmt.Sprintf("this address has %d unfinished requests, and the member "+
+			"serves %d at once: end some, such as watches, and try again",
 			n, q.most), http.StatusServiceUnavailable)
 		return
 	}

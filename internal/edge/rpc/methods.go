@@ -66,8 +66,10 @@ func reflection(services []transport.Service) (list []gate.Service) {
 	for _, r := range transport.Reflection(services, lockpb.Files) {
 		s := gate.Service{Name: r.Name}
 		for _, m := range r.Methods {
-			s.Methods = append(s.Methods, gate.Endpoint{Name: m.Name, ClientStreams: m.ClientStreams,
-				ServerStreams: m.ServerStreams, Stream: m.Stream, ForLearner: true})
+			s.Methods = append(s.Methods, gate.Endpoint{
+				Name: m.Name, ClientStreams: m.ClientStreams, ServerStreams: m.ServerStreams,
+				Stream: m.Stream, ForLearner: true,
+			})
 		}
 		list = append(list, s)
 	}

@@ -23,7 +23,8 @@ func NewMetrics(extensive bool) *Metrics {
 		calls:    gate.NewMetrics(extensive),
 		watching: watchapi.NewMetrics(),
 		rangeCut: prometheus.NewCounter(prometheus.CounterOpts{Name: "vigil_range_clients_cut_total",
-			Help: "Connections closed because the client did not take a large answer while others waited for its memory."}),
+			Help: "Connections closed because the client did not take a large answer while " +
+				"others waited for its memory."}),
 		snapshots: maintenanceapi.NewSnapshotSeconds(),
 	}
 }

@@ -61,7 +61,9 @@ func (a *API) Service() gate.Service {
 			func(*pb.AuthEnableRequest) kv.AuthRequest { return kv.AuthRequest{Op: kv.AuthEnable} },
 			func(h *pb.ResponseHeader) any { return &pb.AuthEnableResponse{Header: h} }),
 		changes(a, "AuthDisable",
-			func(*pb.AuthDisableRequest) kv.AuthRequest { return kv.AuthRequest{Op: kv.AuthDisable} },
+			func(*pb.AuthDisableRequest) kv.AuthRequest {
+				return kv.AuthRequest{Op: kv.AuthDisable}
+			},
 			func(h *pb.ResponseHeader) any { return &pb.AuthDisableResponse{Header: h} }),
 		changes(a, "UserDelete",
 			func(r *pb.AuthUserDeleteRequest) kv.AuthRequest {
@@ -88,7 +90,9 @@ func (a *API) Service() gate.Service {
 				return kv.AuthRequest{Op: kv.RoleRevokePermission, Role: r.Role,
 					Permission: kv.Permission{Key: r.Key, End: r.RangeEnd}}
 			},
-			func(h *pb.ResponseHeader) any { return &pb.AuthRoleRevokePermissionResponse{Header: h} }),
+			func(h *pb.ResponseHeader) any {
+				return &pb.AuthRoleRevokePermissionResponse{Header: h}
+			}),
 	}}
 }
 

@@ -133,7 +133,8 @@ func (d *Deliveries) Reserve(ctx context.Context,
 // hold too much memory already. It returns the status of the call, whose request may have taken
 // effect.
 func (d *Deliveries) dropAnswer(ctx context.Context, n int64) error {
-	d.Logger.Warn("dropping an answer: there is no memory for it because other clients do not read their answers",
+	d.Logger.Warn("dropping an answer: there is no memory for it because other clients do not "+
+		"read their answers",
 		"remote", transport.Remote(ctx), "answer bytes", n)
 	return apierror.Status(kv.ErrTimeout)
 }

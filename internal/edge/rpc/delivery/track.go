@@ -122,7 +122,8 @@ func (f *delivery) checkProgress() {
 		runtime.GC()
 	case f.client != nil:
 		f.all.Cut.Inc()
-		f.all.Logger.Warn("closing the connection of a client that does not take its answer while others wait for the memory",
+		f.all.Logger.Warn("closing the connection of a client that does not take its answer "+
+			"while others wait for the memory",
 			"remote", f.remote, "answer bytes", f.size, "not taken", left)
 		f.client.Cut()
 		return

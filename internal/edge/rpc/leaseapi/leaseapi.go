@@ -74,7 +74,8 @@ func (a *API) revoke(ctx context.Context,
 	if err != nil {
 		return nil, apierror.Status(err)
 	}
-	return &etcdserverpb.LeaseRevokeResponse{Header: gate.Header(a.Member.Header().At(res.Revision))}, nil
+	h := gate.Header(a.Member.Header().At(res.Revision))
+	return &etcdserverpb.LeaseRevokeResponse{Header: h}, nil
 }
 
 // overhead is about how many bytes of memory a key, or a lease, needs in an answer beyond its text.

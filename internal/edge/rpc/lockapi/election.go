@@ -181,7 +181,7 @@ func (s *API) observe(ctx context.Context, in *dynamicpb.Message,
 		case ctx.Err() != nil:
 			return transport.EndStatus(ctx, nil)
 		case err != nil && !errors.Is(err, kv.ErrCompacted):
-			s.log.Debug("stopped observing an election after an error", "name",
+			s.o.Logger.Debug("stopped observing an election after an error", "name",
 				string(q.prefix[:len(q.prefix)-1]), "error", err)
 			return nil
 		}

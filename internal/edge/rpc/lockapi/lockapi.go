@@ -29,14 +29,7 @@ import (
 )
 
 // API implements both services.
-type API struct {
-	store
-	// cleanup limits the time to remove a key whose client is gone.
-	cleanup time.Duration
-	// running ends when the server no longer waits for such removals.
-	running context.Context
-	log     *slog.Logger
-}
+type API struct{ store }
 
 // Options are what New needs.
 type Options struct {
@@ -56,9 +49,7 @@ type Options struct {
 }
 
 // New returns the services.
-func New(o Options) *API {
-	return &API{store: store{o}, cleanup: o.Cleanup, running: o.Running, log: o.Logger}
-}
+func New(o Options) *API { return &API{store{o}} }
 
 // Services lists the methods of both services.
 func (s *API) Services() []gate.Service {

@@ -53,11 +53,11 @@ func (s *API) remove(ctx context.Context, c *waiter) (revision int64, err error)
 
 // abandon removes a waiter whose call has ended. If that fails, the key goes with its lease.
 func (s *API) abandon(ctx context.Context, c *waiter) {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.cleanup)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.o.Cleanup)
 	defer cancel()
-	defer context.AfterFunc(s.running, cancel)()
+	defer context.AfterFunc(s.o.Running, cancel)()
 	if _, err := s.remove(ctx, c); err != nil {
-		s.log.Warn("failed to delete the key of a waiter whose call has ended", "key",
+		s.o.Logger.Warn("failed to delete the key of a waiter whose call has ended", "key",
 			string(c.key), "error", err)
 	}
 }

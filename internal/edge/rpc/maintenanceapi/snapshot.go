@@ -52,7 +52,8 @@ var (
 		"vigil: the snapshot was ended: the client read less than %d bytes of it in %v",
 		SnapshotPiece, SnapshotPatience)
 	errSnapshotYields = status.Errorf(codes.DeadlineExceeded,
-		"vigil: the snapshot was ended because another client waits for one: this client read less than %d bytes of it in %v; try again later",
+		"vigil: the snapshot was ended because another client waits for one: this client read "+
+			"less than %d bytes of it in %v; try again later",
 		SnapshotPiece, SnapshotYield)
 )
 

@@ -51,7 +51,8 @@ func (st *Status) DiskText() string {
 	switch n := st.RaftIndex - min(st.RaftAppliedIndex, st.RaftIndex); {
 	case st.LogWaits && st.ApplyWaits:
 		return fmt.Sprintf(diskFullText+
-			"%d committed entries wait, the raft log takes no others, and nothing is acknowledged until it has free space", n)
+			"%d committed entries wait, the raft log takes no others, and nothing is "+
+			"acknowledged until it has free space", n)
 	case st.LogWaits:
 		return diskFullText +
 			"the raft log takes no entries, and nothing is acknowledged until it has free space"
