@@ -12,7 +12,8 @@ import (
 	"vigil/internal/vfs/memfs"
 )
 
-// discard is a file system whose files forget what is written, so that a benchmark measures the log.
+// discard is a file system whose files forget what is written, so that a benchmark measures the
+// log.
 type discard struct{ vfs.FS }
 
 type discardFile struct{ vfs.File }
@@ -34,8 +35,8 @@ func (f discardFile) WriteAt(b []byte, off int64) (int, error) {
 	return len(b), nil
 }
 
-// BenchmarkAppend appends entries of 256 bytes, a number of them to a group, and truncates after them.
-// The entries themselves are the caller's and not made here.
+// BenchmarkAppend appends entries of 256 bytes, a number of them to a group, and truncates after
+// them. The entries themselves are the caller's and not made here.
 func BenchmarkAppend(b *testing.B) {
 	for _, c := range []struct {
 		name string
@@ -64,7 +65,8 @@ func BenchmarkAppend(b *testing.B) {
 						*e.Index = next
 						next++
 					}
-					if err := w.Append(Batch{HardState: hs, Entries: pool, Sync: true}); err != nil {
+					if err := w.Append(Batch{HardState: hs, Entries: pool,
+						Sync: true}); err != nil {
 						b.Fatal(err)
 					}
 					if next%(1<<16) < uint64(n) && next > 1<<15 {
@@ -86,7 +88,8 @@ func BenchmarkAppend(b *testing.B) {
 func BenchmarkEntries(b *testing.B) {
 	for _, from := range []string{"cache", "file"} {
 		b.Run(from, func(b *testing.B) {
-			o := Options{FS: vfs.OS(), Dir: filepath.Join(b.TempDir(), "wal"), ID: testID, NoSync: true}
+			o := Options{FS: vfs.OS(), Dir: filepath.Join(b.TempDir(), "wal"),
+				ID: testID, NoSync: true}
 			if from == "file" {
 				o.CacheBytes = 1
 			}

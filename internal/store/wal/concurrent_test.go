@@ -17,8 +17,8 @@ import (
 	"vigil/internal/vfs/memfs"
 )
 
-// Readers and truncation concurrently with the appender: a read returns the entries that were appended, or that
-// they are gone, and never what a recycled file holds now.
+// Readers and truncation concurrently with the appender: a read returns the entries that were
+// appended, or that they are gone, and never what a recycled file holds now.
 func TestConcurrentReads(t *testing.T) {
 	for name, o := range map[string]Options{
 		"memory": testOptions(memfs.New()),
@@ -142,11 +142,13 @@ func TestAgainstMemoryStorage(t *testing.T) {
 				want, werr := m.Entries(lo, hi, limit)
 				got, err := w.Entries(lo, hi, limit)
 				if err != werr || !sameEntries(got, want) {
-					t.Fatalf("seed %d: Entries(%d, %d, %d):%s, %v, want%s, %v", seed, lo, hi, limit, describe(got), err, describe(want), werr)
+					t.Fatalf("seed %d: Entries(%d, %d, %d):%s, %v, want%s, %v", seed, lo, hi, limit,
+						describe(got), err, describe(want), werr)
 				}
 				cached, err := w.Cached(lo, hi, limit)
 				if err != werr || len(cached) > 0 && !sameEntries(cached, want) {
-					t.Fatalf("seed %d: Cached(%d, %d, %d):%s, %v, want%s or nothing, %v", seed, lo, hi, limit, describe(cached), err, describe(want), werr)
+					t.Fatalf("seed %d: Cached(%d, %d, %d):%s, %v, want%s or nothing, %v", seed, lo,
+						hi, limit, describe(cached), err, describe(want), werr)
 				}
 				outline, err := w.Outline(lo, hi)
 				if err != werr {
@@ -157,7 +159,8 @@ func TestAgainstMemoryStorage(t *testing.T) {
 						break
 					}
 					o := want[i]
-					if e.GetIndex() != o.GetIndex() || e.GetTerm() != o.GetTerm() || e.GetType() != o.GetType() {
+					if e.GetIndex() != o.GetIndex() || e.GetTerm() != o.GetTerm() ||
+						e.GetType() != o.GetType() {
 						t.Fatalf("seed %d: Outline(%d, %d): %v, want %v", seed, lo, hi, e, o)
 					}
 				}
@@ -166,7 +169,8 @@ func TestAgainstMemoryStorage(t *testing.T) {
 				want, werr := m.Term(i)
 				got, err := w.Term(i)
 				if err != werr || got != want {
-					t.Fatalf("seed %d: Term(%d): %d, %v, want %d, %v", seed, i, got, err, want, werr)
+					t.Fatalf("seed %d: Term(%d): %d, %v, want %d, %v", seed, i, got,
+						err, want, werr)
 				}
 			default:
 				next := last + 1

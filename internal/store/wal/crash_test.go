@@ -65,7 +65,8 @@ func (s logState) matches(w *WAL) error {
 	first, _ := w.FirstIndex()
 	last, _ := w.LastIndex()
 	if last != s.last() || first-1 < s.start.Index || first > max(s.gone, s.start.Index+1) {
-		return fmt.Errorf("log from %d to %d, want at most from %d, to %d", first, last, max(s.gone, s.start.Index+1), s.last())
+		return fmt.Errorf("log from %d to %d, want at most from %d, to %d", first, last,
+			max(s.gone, s.start.Index+1), s.last())
 	}
 	for i := first - 1; i <= last; i++ {
 		if term, err := w.Term(i); err != nil || term != s.term(i) {
@@ -163,7 +164,8 @@ func (c *crasher) open() bool {
 		}
 		errs = append(errs, fmt.Errorf("state %d: %w", i, err))
 	}
-	c.Fatalf("the log is in none of %d possible states: %v\n%s", len(c.states), errors.Join(errs...), c.mem)
+	c.Fatalf("the log is in none of %d possible states: %v\n%s", len(c.states),
+		errors.Join(errs...), c.mem)
 	return false
 }
 
@@ -284,5 +286,6 @@ func TestRandomCrashes(t *testing.T) {
 		}
 		n -= lives
 	}
-	t.Logf("of the unsynced groups at crashes %d survived and %d were lost", total.survived, total.lost)
+	t.Logf("of the unsynced groups at crashes %d survived and %d were lost",
+		total.survived, total.lost)
 }

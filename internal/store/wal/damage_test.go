@@ -31,7 +31,8 @@ func newDamage(t testing.TB, closed bool) *damage {
 		last := l.states[len(l.states)-1].last()
 		back := min(i%4, last-1)
 		must(t, l.append(
-			Batch{HardState: hard(i+1, 1, last-back), Entries: entries(last+1-back, i+1, 3, 400), Sync: i%3 != 0},
+			Batch{HardState: hard(i+1, 1, last-back), Entries: entries(last+1-back, i+1, 3, 400),
+				Sync: i%3 != 0},
 			Batch{Entries: entries(last+4-back, i+1, 1, 200)}))
 	}
 	before := l.states[len(l.states)-1]
@@ -67,9 +68,10 @@ func (d *damage) write(t testing.TB) *memfs.FS {
 	return mem
 }
 
-// eachFlip opens the log once for each bit that is flipped in turn: every one with VIGIL_EVERY_BIT in
-// the environment, else a sample.
-func (d *damage) eachFlip(t *testing.T, check func(w *WAL, err error, path string, off int64) error) {
+// eachFlip opens the log once for each bit that is flipped in turn: every one with VIGIL_EVERY_BIT
+// in the environment, else a sample.
+func (d *damage) eachFlip(t *testing.T,
+	check func(w *WAL, err error, path string, off int64) error) {
 	t.Helper()
 	step := 149
 	if os.Getenv("VIGIL_EVERY_BIT") != "" {
@@ -108,7 +110,8 @@ func TestEveryFlippedBit(t *testing.T) {
 		case err == nil:
 			harmless++
 			return d.state.matches(w)
-		case !errors.As(err, &ce) || !errors.Is(err, kv.ErrCorrupt) || ce.File != path || ce.Offset > off:
+		case !errors.As(err, &ce) || !errors.Is(err, kv.ErrCorrupt) || ce.File != path ||
+			ce.Offset > off:
 			return err
 		}
 		found++
@@ -201,8 +204,8 @@ func TestDamageWhileOpen(t *testing.T) {
 	}
 }
 
-// FuzzOpen opens a segment with any bytes in it: that never panics, allocates without bound or finds
-// entries that do not follow each other.
+// FuzzOpen opens a segment with any bytes in it: that never panics, allocates without bound or
+// finds entries that do not follow each other.
 func FuzzOpen(f *testing.F) {
 	for _, b := range newDamage(f, true).files {
 		f.Add(b, true)
@@ -231,7 +234,8 @@ func FuzzOpen(f *testing.F) {
 		d := &damage{files: map[uint64][]byte{1: file}}
 		w, err := Open(testOptions(d.write(t)))
 		if err != nil {
-			if !errors.Is(err, kv.ErrCorrupt) && !errors.Is(err, ErrIdentity) && !errors.Is(err, ErrVersion) {
+			if !errors.Is(err, kv.ErrCorrupt) && !errors.Is(err, ErrIdentity) &&
+				!errors.Is(err, ErrVersion) {
 				t.Fatal(err)
 			}
 			return

@@ -94,7 +94,8 @@ func (l *tracked) script(o Options) error {
 	grow := func(term uint64, back uint64, n, size int, sync bool) {
 		last := l.states[len(l.states)-1].last()
 		back = min(back, last-1)
-		note(l.append(Batch{HardState: hard(term, 1, last-back), Entries: entries(last+1-back, term, n, size), Sync: sync}))
+		note(l.append(Batch{HardState: hard(term, 1, last-back),
+			Entries: entries(last+1-back, term, n, size), Sync: sync}))
 	}
 	truncate := func(back uint64) {
 		if last, _ := l.w.LastIndex(); last > back {
@@ -135,9 +136,10 @@ func (l *tracked) script(o Options) error {
 	return first
 }
 
-// Each operation of the file system in turn fails, is done but reports failure, writes only half (one of
-// the three by turns, all with VIGIL_CRASHES in the environment), or loses what it should sync; afterwards the process dies, or power is lost. What was acknowledged is there after that, and the
-// log takes up work.
+// Each operation of the file system in turn fails, is done but reports failure, writes only half
+// (one of the three by turns, all with VIGIL_CRASHES in the environment), or loses what it should
+// sync; afterwards the process dies, or power is lost. What was acknowledged is there after that,
+// and the log takes up work.
 func TestEveryFault(t *testing.T) {
 	quiet := faultfs.New(memfs.New(), nil)
 	if err := new(tracked).script(testOptions(quiet)); err != nil {
@@ -145,7 +147,8 @@ func TestEveryFault(t *testing.T) {
 	}
 	total := quiet.Count()
 	t.Logf("%d operations", total)
-	faults := []faultfs.Fault{faultfs.Fail, faultfs.FailPersisted, faultfs.ShortWrite, faultfs.FailLost}
+	faults := []faultfs.Fault{faultfs.Fail, faultfs.FailPersisted, faultfs.ShortWrite,
+		faultfs.FailLost}
 	every := os.Getenv("VIGIL_CRASHES") != ""
 	for n := int64(1); n <= total; n++ {
 		for i, fault := range faults {
@@ -157,20 +160,22 @@ func TestEveryFault(t *testing.T) {
 			var name string
 			nth := faultfs.Nth(n, fault, nil)
 			l := &tracked{}
-			err := l.script(testOptions(faultfs.New(mem, func(o faultfs.Op, s string) faultfs.Fault {
-				f := nth(o, s)
-				if f != faultfs.None {
-					op, name = o, s
-				}
-				if f == faultfs.FailLost && o != faultfs.OpSync {
-					return faultfs.None
-				}
-				return f
-			})))
+			err := l.script(testOptions(faultfs.New(mem,
+				func(o faultfs.Op, s string) faultfs.Fault {
+					f := nth(o, s)
+					if f != faultfs.None {
+						op, name = o, s
+					}
+					if f == faultfs.FailLost && o != faultfs.OpSync {
+						return faultfs.None
+					}
+					return f
+				})))
 			if fault == faultfs.FailLost && op != faultfs.OpSync {
 				continue
 			}
-			what := fmt.Sprintf("operation %d, %v of %s, with fault %v (%v)", n, op, name, fault, err)
+			what := fmt.Sprintf("operation %d, %v of %s, with fault %v (%v)", n, op,
+				name, fault, err)
 			if err != nil && !errors.Is(err, faultfs.ErrInjected) {
 				t.Fatalf("%s: another error", what)
 			}
@@ -203,7 +208,8 @@ func afterwards(t *testing.T, what string, mem *memfs.FS, before *tracked) {
 			}
 			last := l.states[0].last()
 			for i := range uint64(4) {
-				if err := l.append(Batch{Entries: entries(last+1+i*3, 9, 3, 900), Sync: true}); err != nil {
+				if err := l.append(Batch{Entries: entries(last+1+i*3, 9, 3, 900),
+					Sync: true}); err != nil {
 					t.Fatalf("%s, after %s: %v\n%s", what, how, err, fs)
 				}
 			}
@@ -290,7 +296,8 @@ func TestTornTailStaysDead(t *testing.T) {
 	second := string(readBlock(t, mem, 1, headerSize+writeAlign, writeAlign))
 	o.FS = crashUntil(t, mem, func(f *memfs.FS) bool {
 		first := readBlock(t, f, 1, headerSize, writeAlign)
-		return bytes.Count(first, []byte{0}) > 512 && string(readBlock(t, f, 1, headerSize+writeAlign, writeAlign)) == second
+		return bytes.Count(first, []byte{0}) > 512 &&
+			string(readBlock(t, f, 1, headerSize+writeAlign, writeAlign)) == second
 	})
 	w = reopen(t, o)
 	if last, _ := w.LastIndex(); last != 0 {
@@ -309,12 +316,15 @@ func TestOpenMakesNamesDurable(t *testing.T) {
 	for n := int64(1); ; n++ {
 		for _, more := range []int{0, 1, 3, 5, 8, 12, 16} {
 			mem := memfs.New()
-			f := faultfs.New(mem, faultfs.Nth(n, faultfs.Fail, func(op faultfs.Op, _ string) bool { return op == faultfs.OpSyncDir }))
+			f := faultfs.New(mem,
+				faultfs.Nth(n, faultfs.Fail,
+					func(op faultfs.Op, _ string) bool { return op == faultfs.OpSyncDir }))
 			l := &tracked{}
 			err := l.open(testOptions(f))
 			for i := 0; err == nil && i < 40; i++ {
 				last := l.states[len(l.states)-1].last()
-				if err = l.append(Batch{Entries: entries(last+1, 1, 1, 900), Sync: true}); err == nil && i == 30 {
+				if err = l.append(Batch{Entries: entries(last+1, 1, 1, 900),
+					Sync: true}); err == nil && i == 30 {
 					err = l.truncate(30)
 				}
 			}
@@ -324,11 +334,13 @@ func TestOpenMakesNamesDurable(t *testing.T) {
 			mem = mem.Kill()
 			must(t, l.open(testOptions(mem)))
 			for range more {
-				must(t, l.append(Batch{Entries: entries(l.states[0].last()+1, 1, 1, 900), Sync: true}))
+				must(t, l.append(Batch{Entries: entries(l.states[0].last()+1, 1, 1,
+					900), Sync: true}))
 			}
 			for seed := range uint64(10) {
 				crashed := &tracked{created: true, states: append([]logState(nil), l.states...)}
-				if err := crashed.open(testOptions(mem.Crash(rand.New(rand.NewPCG(seed, 1))))); err != nil {
+				if err := crashed.open(testOptions(mem.Crash(rand.New(rand.NewPCG(seed,
+					1))))); err != nil {
 					t.Fatalf("directory sync %d, %d appends, crash %d: %v", n, more, seed, err)
 				}
 			}
@@ -368,14 +380,16 @@ func TestMisplacedGroup(t *testing.T) {
 	if !valid(testID, 1, headerSize) {
 		t.Fatal("not valid where it belongs")
 	}
-	if valid(testID, 1, headerSize+8) || valid(testID, 2, headerSize) || valid(Identity{1, 2}, 1, headerSize) {
+	if valid(testID, 1, headerSize+8) || valid(testID, 2, headerSize) ||
+		valid(Identity{1, 2}, 1, headerSize) {
 		t.Fatal("valid where it does not belong")
 	}
 	// Nor is it if the magic were right by chance.
 	for id := uint64(2); id < 1000; id++ {
 		seed := groupSeed(testID, id, 0)
 		le.PutUint32(b[4:], groupMagic(seed))
-		if valid(testID, id, headerSize) || groupMagic(seed) == groupMagic(groupSeed(testID, 1, 0)) {
+		if valid(testID, id, headerSize) ||
+			groupMagic(seed) == groupMagic(groupSeed(testID, 1, 0)) {
 			t.Fatalf("valid in segment %d too", id)
 		}
 	}

@@ -8,8 +8,9 @@ import (
 	"vigil/internal/vfs/memfs"
 )
 
-// Files are used again, and what clients have written there stays. A client knows the identity of the log, may guess the segment and the
-// offset, and so may write what looks like groups of the later use. They do not count: the log opens, and has what was appended.
+// Files are used again, and what clients have written there stays. A client knows the identity of
+// the log, may guess the segment and the offset, and so may write what looks like groups of the
+// later use. They do not count: the log opens, and has what was appended.
 func TestForgedGroupsInUsedFile(t *testing.T) {
 	o := testOptions(memfs.New())
 	o.SegmentBytes = 16 << 10
@@ -20,7 +21,8 @@ func TestForgedGroupsInUsedFile(t *testing.T) {
 		data := make([]byte, 50*groupHeaderSize)
 		for i := 0; i < len(data); i += groupHeaderSize {
 			at := off + int64(i)
-			sealGroup(data[i:i+groupHeaderSize], groupSeed(testID, id+1+uint64(i/groupHeaderSize%4), 0), at, 0, at)
+			sealGroup(data[i:i+groupHeaderSize],
+				groupSeed(testID, id+1+uint64(i/groupHeaderSize%4), 0), at, 0, at)
 		}
 		must(t, w.Append(Batch{Entries: []*raftpb.Entry{entry(next, 1, data)}, Sync: true}))
 		next++

@@ -10,7 +10,8 @@ import (
 	"go.etcd.io/raft/v3/raftpb"
 )
 
-// Version is the version of the format that this package reads and writes. Each segment records its own.
+// Version is the version of the format that this package reads and writes. Each segment records its
+// own.
 const Version = 1
 
 const (
@@ -68,7 +69,8 @@ func (h *segmentHeader) encode() []byte {
 	b := make([]byte, headerSize)
 	copy(b, headerMagic)
 	le.PutUint32(b[8:], h.version)
-	for i, v := range []uint64{h.id, h.owner.ClusterID, h.owner.MemberID, h.start.Index, h.start.Term,
+	for i, v := range []uint64{h.id, h.owner.ClusterID, h.owner.MemberID,
+		h.start.Index, h.start.Term,
 		uint64(h.prevEnd), h.hard.term, h.hard.vote, h.hard.commit, h.salt} {
 		le.PutUint64(b[16+8*i:], v)
 	}
@@ -76,8 +78,9 @@ func (h *segmentHeader) encode() []byte {
 	return b
 }
 
-// headerCRC covers the whole block but the checksum itself. That, the magic and the place of the
-// version are the same in every version, so that a flipped bit never passes for a newer version.
+// headerCRC covers the whole block except the checksum itself. The checksum, the magic and the
+// place of the version are the same in every version, so that a flipped bit never passes for a
+// newer version.
 func headerCRC(b []byte) uint32 {
 	return crc32.Update(crc32.Checksum(b[:12], castagnoli), castagnoli, b[16:headerSize])
 }
@@ -95,7 +98,8 @@ func decodeHeader(b []byte) (segmentHeader, error) {
 	u := func(i int) uint64 { return le.Uint64(b[16+8*i:]) }
 	h.id = u(0)
 	if h.version != Version {
-		return h, fmt.Errorf("%w: it is in version %d, this program reads version %d", ErrVersion, h.version, Version)
+		return h, fmt.Errorf("%w: it is in version %d, this program reads version %d", ErrVersion,
+			h.version, Version)
 	}
 	h.owner = Identity{u(1), u(2)}
 	h.start = Start{u(3), u(4)}
@@ -105,10 +109,10 @@ func decodeHeader(b []byte) (segmentHeader, error) {
 	return h, nil
 }
 
-// groupSeed is what the checksums of the groups of a segment begin with. Segment ids are never used
-// twice in a log, and seeds of ids that differ only in their lower half always differ, so what an
-// earlier use of the file left never has a right checksum. Clients know the owner and may guess the id,
-// but not the salt: no value that they write passes for a group.
+// groupSeed is the initial value of the checksums of the groups of a segment. Segment ids are never
+// used twice in a log, and seeds of ids that differ only in their lower half always differ, so a
+// group from an earlier use of the file never has a right checksum. Clients know the owner and may
+// guess the id, but not the salt: no value that they write passes for a group.
 func groupSeed(owner Identity, id, salt uint64) uint32 {
 	b := make([]byte, 0, 32)
 	for _, v := range [...]uint64{owner.ClusterID, owner.MemberID, id, salt} {
@@ -124,8 +128,8 @@ func newSalt() uint64 {
 	return le.Uint64(b[:])
 }
 
-// groupMagic marks where a group of this segment may begin. It is no linear function of the seed,
-// which would cancel out in the checksum that begins with the seed and covers the magic.
+// groupMagic marks where a group of this segment may begin. It is not a linear function of the
+// seed, which would cancel out in the checksum that begins with the seed and covers the magic.
 func groupMagic(seed uint32) uint32 { return seed * 0x9e3779b1 }
 
 // groupHeader precedes the items of a group.
@@ -136,7 +140,7 @@ type groupHeader struct {
 	synced int64  // below this offset the segment was durable when the group was written
 }
 
-// groupSize is the room that a group with this many bytes of items takes.
+// groupSize is the size of a group with that many bytes of items.
 func groupSize(length int) int64 {
 	return (int64(groupHeaderSize) + int64(length) + groupAlign - 1) &^ (groupAlign - 1)
 }
@@ -159,7 +163,8 @@ func groupCRC(b []byte, seed uint32, off int64) uint32 {
 // parseGroupHeader reads the header of a group at offset off of a segment of size bytes; false if
 // there cannot be one.
 func parseGroupHeader(b []byte, seed uint32, off, size int64) (groupHeader, bool) {
-	g := groupHeader{crc: le.Uint32(b), length: le.Uint32(b[8:]), count: le.Uint32(b[12:]), synced: int64(le.Uint64(b[16:]))}
+	g := groupHeader{crc: le.Uint32(b), length: le.Uint32(b[8:]), count: le.Uint32(b[12:]),
+		synced: int64(le.Uint64(b[16:]))}
 	ok := le.Uint32(b[4:]) == groupMagic(seed) &&
 		groupSize(int(g.length)) <= size-off &&
 		g.synced >= headerSize && g.synced <= off
@@ -194,7 +199,8 @@ func parseItem(b []byte) (it item, size int, err error) {
 		n := le.Uint32(b[4:])
 		it.flags, it.typ = b[1], raftpb.EntryType(b[2])
 		if b[3] != 0 || it.flags&^(flagData|flagType) != 0 || n > MaxEntryBytes ||
-			int(n) > len(b)-entryHeadSize || it.flags&flagData == 0 && n != 0 || it.flags&flagType == 0 && b[2] != 0 {
+			int(n) > len(b)-entryHeadSize || it.flags&flagData == 0 && n != 0 ||
+			it.flags&flagType == 0 && b[2] != 0 {
 			return it, 0, errItem
 		}
 		it.term, it.index = le.Uint64(b[8:]), le.Uint64(b[16:])
@@ -254,7 +260,7 @@ type entrySlab struct {
 	typ         raftpb.EntryType
 }
 
-// setItem makes the slab's entry that of the item. The entry aliases the item's data.
+// setItem sets the slab's entry to the entry of the item. It aliases the item's data.
 func (s *entrySlab) setItem(it *item) *raftpb.Entry {
 	s.term, s.index, s.typ = it.term, it.index, it.typ
 	s.entry.Term, s.entry.Index = &s.term, &s.index

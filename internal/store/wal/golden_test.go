@@ -29,8 +29,10 @@ func goldenLog(t *testing.T, o Options) *tracked {
 	must(t, l.truncate(41))
 	e := entries(41, 4, 4, 20)
 	e[0].Data, e[1].Data, e[2].Type = nil, []byte{}, nil
-	must(t, l.append(Batch{HardState: hard(4, 3, 42), Entries: e}, Batch{Entries: entries(44, 5, 2, 30), Sync: true}))
-	must(t, l.append(Batch{HardState: hard(5, 3, 44), Entries: entries(46, 5, 10, 300), Sync: true}))
+	must(t, l.append(Batch{HardState: hard(4, 3, 42), Entries: e},
+		Batch{Entries: entries(44, 5, 2, 30), Sync: true}))
+	must(t, l.append(Batch{HardState: hard(5, 3, 44),
+		Entries: entries(46, 5, 10, 300), Sync: true}))
 	must(t, l.append(Batch{HardState: hard(5, 3, 55)}))
 	return l
 }
@@ -54,7 +56,8 @@ func goldenFiles(t *testing.T, version int) *damage {
 	return d
 }
 
-// The log in testdata opens, holds what was written and takes more: the format has not changed under its version.
+// The log in testdata opens, holds what was written and takes more: the format has not changed
+// under its version.
 func TestGoldenLog(t *testing.T) {
 	mem := memfs.New()
 	l := goldenLog(t, testOptions(mem))
@@ -66,7 +69,8 @@ func TestGoldenLog(t *testing.T) {
 		ids, err := segmentIDs(mem, testDir)
 		must(t, err)
 		for _, id := range ids {
-			must(t, os.WriteFile(filepath.Join(dir, segmentName(id)), readBlock(t, mem, id, 0, minSegmentBytes), 0o644))
+			must(t, os.WriteFile(filepath.Join(dir, segmentName(id)),
+				readBlock(t, mem, id, 0, minSegmentBytes), 0o644))
 		}
 	}
 	o := testOptions(goldenFiles(t, Version).write(t))
@@ -77,8 +81,8 @@ func TestGoldenLog(t *testing.T) {
 	must(t, want.with([]Batch{{Entries: entries(56, 6, 40, 300)}}).matches(reopen(t, o)))
 }
 
-// A segment in the next version of the format, whose fields after the id this program does not know, is refused by name, wherever in the
-// log it is. Nothing is changed, not even a torn tail.
+// A segment in the next version of the format, whose fields after the id this program does not
+// know, is refused by name, wherever in the log it is. Nothing is changed, not even a torn tail.
 func TestNextVersion(t *testing.T) {
 	d := goldenFiles(t, Version)
 	ids := slices.Sorted(maps.Keys(d.files))
@@ -103,7 +107,8 @@ func TestNextVersion(t *testing.T) {
 		}
 		mem := next.write(t)
 		text := fmt.Sprintf("%s: wal: unknown format version: it is in version %d, this program reads version %d", segmentName(id), Version+1, Version)
-		if _, err := Open(testOptions(mem)); !errors.Is(err, ErrVersion) || !strings.Contains(err.Error(), text) {
+		if _, err := Open(testOptions(mem)); !errors.Is(err, ErrVersion) ||
+			!strings.Contains(err.Error(), text) {
 			t.Errorf("segment %d: %v", id, err)
 		}
 		for id, b := range next.files {

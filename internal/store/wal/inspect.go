@@ -16,49 +16,49 @@ import (
 const (
 	KindSegment   = "segment"
 	KindSpare     = "spare"     // waits to become a segment
-	KindTemporary = "temporary" // what Open removes
+	KindTemporary = "temporary" // Open removes it
 )
 
 // InspectOptions are the options of Inspect.
 type InspectOptions struct {
 	FS  vfs.FS
 	Dir string
-	// ID is the expected identity of the log. The zero value means that of the first segment whose header is
-	// good.
+	// ID is the expected identity of the log. The zero value means the identity in the first good
+	// header.
 	ID Identity
 }
 
-// File is what Inspect found in one file.
+// File describes one file of a log.
 type File struct {
 	Name    string
 	Kind    string
 	Version uint32 // of the format; 0 if it could not be read, or it is a spare
 	Bytes   int64
-	// Groups and Entries are how many it holds, First and Last the indexes of the first and the last
-	// entry in it.
+	// Groups and Entries are how many it holds, First and Last the indexes of the first and the
+	// last entry in it.
 	Groups, Entries int
 	First, Last     uint64
 	// Torn is how many bytes of a group, and of later ones, a crash left that were not known
 	// to be durable. Open drops them.
 	Torn int64
-	// Err is the first thing that is wrong with it: a CorruptError, or an error that wraps
-	// ErrVersion, ErrIdentity or that of the operation that failed.
+	// Err is the first damage or error of the file: a CorruptError, or an error that wraps
+	// ErrVersion, ErrIdentity or the error of the operation that failed.
 	Err error
 }
 
-// Inspection is a log as it lies on disk, looked at without changing anything. It is for one
-// goroutine.
+// Inspection reads a log on disk and changes nothing. It is for one goroutine.
 type Inspection struct {
 	// Bytes is the size of all files.
 	Bytes int64
 	// ID is whose log it is.
 	ID Identity
-	// First and Last are the indexes of the first and last entry that Open would find, First one above
-	// Last if there is none, and Commit is that of the last hard state. They are known when Files has
-	// ended, and mean something if no file was bad.
+	// First and Last are the indexes of the first and last entry that Open would find, First one
+	// above Last if there is none. Commit is the commit index of the last hard state. They are
+	// known when Files has ended, and mean something if no file was bad.
 	First, Last, Commit uint64
-	// LastTerm is the term of the entry at Last, or of the start if there is no entry; known at the same time. Of two logs
-	// the one with the higher last term has everything that was acknowledged, and with equal terms the longer one.
+	// LastTerm is the term of the entry at Last, or of the start if there is no entry; known at the
+	// same time. Of two logs, the log with the higher last term has every acknowledged entry; with
+	// equal terms, the longer log has.
 	LastTerm uint64
 	// Start is the position after which the log begins, known at the same time.
 	Start Start
@@ -68,7 +68,8 @@ type Inspection struct {
 	temp []string
 }
 
-// Inspect begins the inspection of the log in a directory. It fails with fs.ErrNotExist if there is none.
+// Inspect begins the inspection of the log in a directory. It fails with fs.ErrNotExist if there is
+// none.
 func Inspect(o InspectOptions) (*Inspection, error) {
 	opts, err := Options{FS: vfs.ReadOnly(o.FS), Dir: o.Dir, ID: o.ID}.withDefaults()
 	if err != nil {
@@ -102,8 +103,8 @@ func Inspect(o InspectOptions) (*Inspection, error) {
 	return in, nil
 }
 
-// Files reads one file after another, every byte that means something, and yields what it found. It ends early when ctx
-// is done. It is called once.
+// Files reads every byte with a meaning, one file after another, and yields a description of each
+// file. It ends early when ctx is done. It is called once.
 func (in *Inspection) Files(ctx context.Context) iter.Seq[File] {
 	return func(yield func(File) bool) {
 		defer func() {
@@ -157,7 +158,8 @@ func (in *Inspection) readHeaders() error {
 		}
 		p.files, p.heads, p.valid = append(p.files, s), append(p.heads, h), append(p.valid, valid)
 		if valid || err != nil {
-			p.last = i // of a file whose header could not be read it is not known that it is a spare
+			// of a file whose header could not be read it is not known that it is a spare
+			p.last = i
 		}
 	}
 	o.ID = in.ID
@@ -202,7 +204,8 @@ func (in *Inspection) readFile(i int) {
 			}
 		}
 		if err == nil && w.mu.hard.commit > w.last() {
-			err = s.corrupt(off, "entries up to %d were committed and the log ends at %d", w.mu.hard.commit, w.last())
+			err = s.corrupt(off, "entries up to %d were committed and the log ends at %d",
+				w.mu.hard.commit, w.last())
 		}
 	case p.files[i+1].id != s.id+1:
 		if _, _, err = p.applyGroups(s); err == nil {
@@ -214,7 +217,8 @@ func (in *Inspection) readFile(i int) {
 		// Where it should end is not known.
 		_, _, err = p.applyGroups(s)
 	}
-	f.Groups, f.Entries, f.First, f.Last = p.counted.groups, p.counted.entries, p.counted.first, p.counted.last
+	f.Groups, f.Entries, f.First, f.Last = p.counted.groups, p.counted.entries,
+		p.counted.first, p.counted.last
 	if f.Err != nil || err == nil {
 		return
 	}
@@ -227,7 +231,8 @@ func (in *Inspection) readFile(i int) {
 	f.Err = err
 }
 
-// pinpoint makes the error about a damaged group or header more exact, if one flipped bit explains it.
+// pinpoint makes the error about a damaged group or header more exact, if one flipped bit explains
+// it.
 func (in *Inspection) pinpoint(i int, err error) error {
 	var c *CorruptError
 	s := in.p.files[i]
@@ -273,7 +278,8 @@ func (in *Inspection) pinpoint(i int, err error) error {
 		sum, from = c.Offset, func(at int) int64 { return c.Offset + 4 + int64(at) }
 	}
 	exact := func(at int64, bit int) error {
-		return &CorruptError{File: c.File, Offset: at, Reason: fmt.Sprintf("bit %d is flipped (%s)", bit%8, c.Reason)}
+		return &CorruptError{File: c.File, Offset: at,
+			Reason: fmt.Sprintf("bit %d is flipped (%s)", bit%8, c.Reason)}
 	}
 	switch bit := bitflip.Find(b, got, want); {
 	case bit >= 0:
@@ -284,14 +290,14 @@ func (in *Inspection) pinpoint(i int, err error) error {
 	return err
 }
 
-// Covers returns the error by which Open would refuse the log for Options.Applied. It may be called when
-// Files has ended.
+// Covers returns the error by which Open would refuse the log for Options.Applied. It may be called
+// when Files has ended.
 func (in *Inspection) Covers(at Start) error { return in.p.w.checkCovers(at) }
 
-// Peek reads only the headers of a log. It returns the identity in the first good one,
-// the zero value if there is none, and an error that wraps ErrVersion if a segment is in a version of the
-// format that this program does not read. It fails with fs.ErrNotExist if there is no log. It changes
-// nothing, and a log without an error may still be damaged.
+// Peek reads only the headers of a log. It returns the identity in the first good one, the zero
+// value if there is none, and an error that wraps ErrVersion if a segment is in a version of the
+// format that this program does not read. It fails with fs.ErrNotExist if there is no log. It
+// changes nothing, and a log without an error may still be damaged.
 func Peek(fsys vfs.FS, dir string) (Identity, error) {
 	in, err := Inspect(InspectOptions{FS: fsys, Dir: dir})
 	if err != nil {

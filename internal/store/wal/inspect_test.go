@@ -47,7 +47,8 @@ func TestInspect(t *testing.T) {
 	if err != nil || lastTerm == 0 {
 		t.Fatalf("term %d of the last entry, %v", lastTerm, err)
 	}
-	if in.ID != testID || in.First != first || in.Last != last || in.LastTerm != lastTerm || in.Commit != w.HardState().GetCommit() || in.Bytes != int64(len(d.files)*minSegmentBytes) {
+	if in.ID != testID || in.First != first || in.Last != last || in.LastTerm != lastTerm ||
+		in.Commit != w.HardState().GetCommit() || in.Bytes != int64(len(d.files)*minSegmentBytes) {
 		t.Errorf("%+v", in)
 	}
 	segments := 0
@@ -68,7 +69,8 @@ func TestInspect(t *testing.T) {
 	if err := in.Covers(Start{Index: last + 1, Term: 99}); !errors.Is(err, kv.ErrCorrupt) {
 		t.Error(err)
 	}
-	if _, err := Inspect(InspectOptions{FS: memfs.New(), Dir: testDir}); !errors.Is(err, fs.ErrNotExist) {
+	if _, err := Inspect(InspectOptions{FS: memfs.New(), Dir: testDir}); !errors.Is(err,
+		fs.ErrNotExist) {
 		t.Error(err)
 	}
 }
@@ -104,11 +106,15 @@ func TestInspectWrongFiles(t *testing.T) {
 		want   error
 		text   string
 	}{
-		{"one removed", func(f map[uint64][]byte) { delete(f, 2) }, 1, kv.ErrCorrupt, "the segment after it, 0000000000000002.wal, is missing"},
-		{"swapped", func(f map[uint64][]byte) { f[1], f[2] = f[2], f[1] }, 1, kv.ErrCorrupt, "header is bad"},
-		{"swapped", func(f map[uint64][]byte) { f[1], f[2] = f[2], f[1] }, 2, kv.ErrCorrupt, "header is bad"},
+		{"one removed", func(f map[uint64][]byte) { delete(f, 2) }, 1, kv.ErrCorrupt,
+			"the segment after it, 0000000000000002.wal, is missing"},
+		{"swapped", func(f map[uint64][]byte) { f[1], f[2] = f[2], f[1] }, 1, kv.ErrCorrupt,
+			"header is bad"},
+		{"swapped", func(f map[uint64][]byte) { f[1], f[2] = f[2], f[1] }, 2, kv.ErrCorrupt,
+			"header is bad"},
 		{"copied", func(f map[uint64][]byte) { f[2] = f[1] }, 2, kv.ErrCorrupt, "header is bad"},
-		{"cut", func(f map[uint64][]byte) { f[1] = f[1][:5000] }, 2, kv.ErrCorrupt, "segment before it ends"},
+		{"cut", func(f map[uint64][]byte) { f[1] = f[1][:5000] }, 2, kv.ErrCorrupt,
+			"segment before it ends"},
 		{"of another member", func(f map[uint64][]byte) {
 			h, _ := decodeHeader(f[2])
 			h.owner.MemberID++
@@ -147,7 +153,8 @@ func TestInspectPinpoints(t *testing.T) {
 			case err == nil:
 			case !errors.As(err, &c) || c.Offset > int64(bit/8):
 				t.Fatalf("%d, byte %d: %v", id, bit/8, err)
-			case c.Offset == int64(bit/8) && strings.Contains(c.Reason, fmt.Sprintf("bit %d is flipped", bit%8)):
+			case c.Offset == int64(bit/8) &&
+				strings.Contains(c.Reason, fmt.Sprintf("bit %d is flipped", bit%8)):
 				exact++
 			default:
 				near++
@@ -171,7 +178,8 @@ func FuzzInspect(f *testing.F) {
 		d := &damage{files: map[uint64][]byte{1: b}}
 		_, files := inspect(t, d.write(t), InspectOptions{})
 		_, err := Open(testOptions(d.write(t)))
-		if (err == nil) != (files[1].Err == nil) && !errors.Is(err, ErrIdentity) && !strings.Contains(files[1].Err.Error(), "committed") {
+		if (err == nil) != (files[1].Err == nil) && !errors.Is(err, ErrIdentity) &&
+			!strings.Contains(files[1].Err.Error(), "committed") {
 			t.Fatalf("open: %v, inspect: %v", err, files[1].Err)
 		}
 	})

@@ -13,10 +13,10 @@ type Metrics struct {
 	Writes, Syncs histogram.Snapshot
 	// WrittenBytes is the size of the groups written.
 	WrittenBytes uint64
-	// Segments is the number of files in use, Spares that of files that are ready for use.
+	// Segments is the number of files in use, Spares the number of files that are ready for use.
 	Segments, Spares int
-	// Rolled counts segments begun, Recycled segments released by the log and kept for use again, and
-	// Removed segments released and removed.
+	// Rolled counts segments begun, Recycled segments released by the log and kept for use again,
+	// and Removed segments released and removed.
 	Rolled, Recycled, Removed uint64
 	// CacheBytes is the size of the entries in memory.
 	CacheBytes int64
@@ -37,7 +37,8 @@ type stats struct {
 	usualSync atomic.Int64
 }
 
-// noteSync adds a sync to the usual time: an eighth of it is the last sync, so a single slow one counts for some dozens.
+// noteSync adds a sync to the usual time, of which the last sync is an eighth: a single slow one
+// counts for some dozens.
 func (s *stats) noteSync(took time.Duration) {
 	usual, last := s.usualSync.Load(), max(int64(took), 1)
 	if usual == 0 {
@@ -50,14 +51,17 @@ func (s *stats) noteSync(took time.Duration) {
 func (w *WAL) UsualSync() time.Duration { return time.Duration(w.stats.usualSync.Load()) }
 
 func (s *stats) init() {
-	s.write, s.sync = histogram.New(latencyFirst, latencyBounds), histogram.New(latencyFirst, latencyBounds)
+	s.write, s.sync = histogram.New(latencyFirst, latencyBounds),
+		histogram.New(latencyFirst, latencyBounds)
 }
 
 // Metrics returns the figures of the log.
 func (w *WAL) Metrics() Metrics {
 	m := Metrics{
-		Writes: w.stats.write.Read(), Syncs: w.stats.sync.Read(), WrittenBytes: w.stats.written.Load(),
-		Rolled: w.stats.rolled.Load(), Recycled: w.stats.recycled.Load(), Removed: w.stats.removed.Load(),
+		Writes: w.stats.write.Read(), Syncs: w.stats.sync.Read(),
+		WrittenBytes: w.stats.written.Load(),
+		Rolled:       w.stats.rolled.Load(), Recycled: w.stats.recycled.Load(),
+		Removed:   w.stats.removed.Load(),
 		DiskReads: w.stats.diskReads.Load(), Spares: w.spares.count(),
 	}
 	w.mu.RLock()

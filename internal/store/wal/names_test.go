@@ -8,8 +8,9 @@ import (
 	"vigil/internal/vfs/memfs"
 )
 
-// After a failed sync of a spare or of the directory, and after a failed change of a name, it is unknown what is on disk. A later
-// sync that succeeds does not say either. So the log takes nothing more, and does nothing with names.
+// After a failed sync of a spare or of the directory, and after a failed change of a name, it is
+// unknown what is on disk. A later sync that succeeds does not say either. So the log takes nothing
+// more, and does nothing with names.
 func TestFailedNamesEndTheLog(t *testing.T) {
 	prepare := func(w *WAL) error {
 		if _, err := w.spares.takeFirst(); err != nil {
@@ -36,7 +37,8 @@ func TestFailedNamesEndTheLog(t *testing.T) {
 					armed = false
 					return fault
 				}
-				if op == faultfs.OpSyncDir || op == faultfs.OpCreate || op == faultfs.OpRename || op == faultfs.OpRemove {
+				if op == faultfs.OpSyncDir || op == faultfs.OpCreate || op == faultfs.OpRename ||
+					op == faultfs.OpRemove {
 					changes++
 				}
 				return faultfs.None
@@ -55,7 +57,8 @@ func TestFailedNamesEndTheLog(t *testing.T) {
 			}
 			changes = 0
 			for range 2 {
-				if err := w.Append(Batch{Entries: entries(21, 1, 1, 10), Sync: true}); !errors.Is(err, faultfs.ErrInjected) {
+				if err := w.Append(Batch{Entries: entries(21, 1, 1, 10),
+					Sync: true}); !errors.Is(err, faultfs.ErrInjected) {
 					t.Errorf("%s, %v: Append after it: %v", c.name, fault, err)
 				}
 				if err := w.TruncateBefore(21); !errors.Is(err, faultfs.ErrInjected) {

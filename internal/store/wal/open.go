@@ -40,7 +40,7 @@ func segmentIDs(fsys vfs.FS, dir string) ([]uint64, error) {
 	return ids, nil
 }
 
-// Create makes a log that begins after start and opens it. After a crash there is all of it or
+// Create makes a log that begins after start, and opens it. After a crash, all of it exists or
 // nothing. It fails with fs.ErrExist if there is a log.
 func Create(o Options, start Start) (*WAL, error) {
 	o, err := o.withDefaults()
@@ -57,7 +57,7 @@ func Create(o Options, start Start) (*WAL, error) {
 	if err != nil {
 		return nil, fmt.Errorf("wal: create in %s: %w", o.Dir, err)
 	}
-	// The segment gets its name, which is what makes it a log, when it is whole.
+	// The segment gets its name, and so the log begins to exist, when it is whole.
 	if err := createFirst(&o, start); err != nil {
 		return nil, fmt.Errorf("wal: create in %s: %w", o.Dir, err)
 	}
@@ -93,7 +93,7 @@ type opening struct {
 	w       *WAL
 	files   []*segment // of all ids, ascending
 	heads   []segmentHeader
-	valid   []bool // which of the heads are those of their file
+	valid   []bool // whether the header belongs to its file
 	last    int    // the last of the files that is a segment; the rest are spares
 	scan    scanner
 	counted counted
@@ -105,9 +105,10 @@ type counted struct {
 	first, last     uint64 // indexes of the first and last entry
 }
 
-// Open opens the log and reads all of it. A torn tail is cut off. It fails with fs.ErrNotExist if
-// there is no log, and with errors wrapping ErrIdentity, ErrVersion, vfs.ErrLocked (another process has it open) or
-// kv.ErrCorrupt (also if it does not fit Options.Applied); then nothing was changed.
+// Open opens the log and reads all of it. It cuts a torn tail. It fails with fs.ErrNotExist if
+// there is no log, and with errors wrapping ErrIdentity, ErrVersion, vfs.ErrLocked (another process
+// has it open) or kv.ErrCorrupt (also if it does not fit Options.Applied). Then nothing was
+// changed.
 func Open(o Options) (*WAL, error) {
 	o, err := o.withDefaults()
 	if err != nil {
@@ -117,7 +118,8 @@ func Open(o Options) (*WAL, error) {
 	if err != nil {
 		return nil, fmt.Errorf("wal: open %s: %w", o.Dir, err)
 	}
-	// The lock of the data directory is a file, which somebody may remove, and is not in the directory of the log.
+	// The lock of the data directory is a file, which somebody may remove, and is not in the
+	// directory of the log.
 	if err := pinned.LockDir(); err != nil {
 		pinned.Release()
 		return nil, fmt.Errorf("wal: open %s: %w", o.Dir, err)
@@ -137,7 +139,8 @@ func Open(o Options) (*WAL, error) {
 		pinned.Release()
 		return nil, fmt.Errorf("wal: open %s: %w", o.Dir, err)
 	}
-	o.Logger.Info("opened the raft log", "dir", o.Dir, "segments", len(w.mu.segs), "spares", w.spares.count(),
+	o.Logger.Info("opened the raft log", "dir", o.Dir, "segments", len(w.mu.segs), "spares",
+		w.spares.count(),
 		"first", w.mu.start.Index+1, "last", w.last(), "bytes", w.mu.bytes)
 	return w, nil
 }
@@ -195,8 +198,9 @@ func (p *opening) readHeaders() error {
 	return nil
 }
 
-// readHeader returns the header of a file and whether it is that of this segment, of this version.
-// It learns the size of the file and the seed of its groups. block is memory for one header.
+// readHeader returns the header of a file, and whether it is a header of this segment in this
+// version. It learns the size of the file and the seed of its groups. block is memory for one
+// header.
 func (s *segment) readHeader(block []byte) (h segmentHeader, valid bool, err error) {
 	if s.size, err = s.file.Size(); err != nil || s.size < headerSize {
 		return h, false, err
@@ -247,16 +251,19 @@ func (p *opening) checkPlace(i int) error {
 			segmentName(p.files[i-1].id+1))
 	}
 	if owner := p.heads[i].owner; owner != p.w.o.ID {
-		return fmt.Errorf("%s: %w: it is of cluster %x, member %x, not of cluster %x, member %x", s.path,
+		return fmt.Errorf("%s: %w: it is of cluster %x, member %x, not of cluster %x, member %x",
+			s.path,
 			ErrIdentity, owner.ClusterID, owner.MemberID, p.w.o.ID.ClusterID, p.w.o.ID.MemberID)
 	}
-	if off := p.heads[i].prevEnd; i > 0 && (off < headerSize || off > p.files[i-1].size || off%groupAlign != 0) {
+	if off := p.heads[i].prevEnd; i > 0 &&
+		(off < headerSize || off > p.files[i-1].size || off%groupAlign != 0) {
 		return s.corrupt(0, "it says that the segment before it ends at %d", off)
 	}
 	return nil
 }
 
-// checkSpare checks that a file without a header of its own has no groups of its own: they are written only after a durable header.
+// checkSpare checks that a file without its own header has no groups either: they are written only
+// after the header is durable.
 func (p *opening) checkSpare(i int) error {
 	s := p.files[i]
 	s.seed = groupSeed(p.w.o.ID, s.id, p.salt())
@@ -267,8 +274,8 @@ func (p *opening) checkSpare(i int) error {
 	return err
 }
 
-// replaySealed reads a segment that has a successor: it was durable up to the end that the successor
-// records.
+// replaySealed applies a segment that has a successor: it was durable up to the end that the
+// successor records.
 func (p *opening) replaySealed(i int) error {
 	s, next := p.files[i], &p.heads[i+1]
 	sc := p.scan.pointAt(s)
@@ -291,14 +298,16 @@ func (p *opening) replaySealed(i int) error {
 	}
 	w := p.w
 	if w.last() != next.start.Index || w.lastTerm() != next.start.Term || w.mu.hard != next.hard {
-		return p.files[i+1].corrupt(0, "it continues from entry %d of term %d, but the segment before it ends with %d of term %d",
+		return p.files[i+1].corrupt(0,
+			"it continues from entry %d of term %d, but the segment before it ends with %d of term %d",
 			next.start.Index, next.start.Term, w.last(), w.lastTerm())
 	}
 	return nil
 }
 
 // readLast reads the last segment. It returns where its groups end, up to where they were durable
-// according to the last of them, and where the valid groups of a torn tail end, 0 if there are none.
+// according to the last of them, and where the valid groups of a torn tail end, 0 if there are
+// none.
 func (p *opening) readLast() (off, synced, end int64, err error) {
 	s := p.files[p.last]
 	if off, synced, err = p.applyGroups(s); err != nil {
@@ -309,12 +318,13 @@ func (p *opening) readLast() (off, synced, end int64, err error) {
 		return off, synced, 0, fmt.Errorf("%s: %w", s.path, err)
 	}
 	if later > off {
-		return off, synced, 0, s.corrupt(off, "a record is bad; the segment was durable up to %d", later)
+		return off, synced, 0,
+			s.corrupt(off, "a record is bad; the segment was durable up to %d", later)
 	}
 	return off, synced, end, nil
 }
 
-// applyGroups takes in the groups of a segment up to the first that is not whole.
+// applyGroups applies the groups of a segment up to the first that is not whole.
 func (p *opening) applyGroups(s *segment) (off, synced int64, err error) {
 	sc := p.scan.pointAt(s)
 	for off = headerSize; ; {
@@ -333,7 +343,7 @@ func (p *opening) applyGroups(s *segment) (off, synced int64, err error) {
 	}
 }
 
-// replayLast takes in the last segment, cuts its torn tail and makes the rest durable.
+// replayLast applies the last segment, cuts its torn tail and makes the rest durable.
 func (p *opening) replayLast() error {
 	w, s := p.w, p.files[p.last]
 	off, synced, end, err := p.readLast()
@@ -356,8 +366,9 @@ func (p *opening) replayLast() error {
 	return nil
 }
 
-// checkCovers checks that the log holds a position or begins right after it, unless at is zero. Files that
-// are lost, or took each other's place, at the end of the log look like spares: only this check finds them.
+// checkCovers checks that the log holds a position or begins right after it, unless at is zero.
+// Files that are lost, or took each other's place, at the end of the log look like spares: only
+// this check finds them.
 func (w *WAL) checkCovers(at Start) error {
 	first, last := w.mu.start.Index+1, w.last()
 	switch {
@@ -372,16 +383,17 @@ func (w *WAL) checkCovers(at Start) error {
 	}
 	term, err := w.Term(at.Index)
 	if err == nil && term != at.Term {
-		err = fmt.Errorf("%w: index %d has term %d in the store and %d in the raft log", kv.ErrCorrupt, at.Index, at.Term, term)
+		err = fmt.Errorf("%w: index %d has term %d in the store and %d in the raft log",
+			kv.ErrCorrupt, at.Index, at.Term, term)
 	}
 	return err
 }
 
-// makeDurable makes the last segment durable up to off, and destroys the valid groups of a torn tail up to
-// end, because new ones before them would bring them back to life.
+// makeDurable makes the last segment durable up to off, and overwrites the valid groups of a torn
+// tail up to end, because new groups before them would bring them back to life.
 //
-// What lies between synced and off may be in the page cache only, and marked clean there after a sync
-// that failed in an earlier process. It is therefore written again.
+// The bytes between synced and off may be in the page cache only, and marked clean there after a
+// sync that failed in an earlier process. Therefore they are written again.
 func (p *opening) makeDurable(s *segment, synced, off, end int64) error {
 	if p.w.o.NoSync && end <= off {
 		return nil
@@ -398,7 +410,8 @@ func (p *opening) makeDurable(s *segment, synced, off, end int64) error {
 		at += int64(len(b))
 	}
 	if end > off {
-		p.w.o.Logger.Warn("cut a torn tail off the raft log", "file", s.path, "offset", off, "end", end)
+		p.w.o.Logger.Warn("cut a torn tail off the raft log", "file", s.path, "offset",
+			off, "end", end)
 		zeros := make([]byte, min(scanBytes, end-off))
 		for at := off; at < end; at += int64(len(zeros)) {
 			if _, err := s.file.WriteAt(zeros[:min(int64(len(zeros)), end-at)], at); err != nil {
@@ -416,7 +429,7 @@ func (p *opening) makeDurable(s *segment, synced, off, end int64) error {
 	return p.w.o.FS.SyncDir(p.w.o.Dir)
 }
 
-// applyGroup takes in the items of a group.
+// applyGroup applies the items of a group.
 func (p *opening) applyGroup(s *segment, off int64, g *groupHeader, items []byte) error {
 	w := p.w
 	at := off + groupHeaderSize
@@ -432,7 +445,8 @@ func (p *opening) applyGroup(s *segment, off int64, g *groupHeader, items []byte
 				p.counted.first = it.index
 			}
 			p.counted.last = it.index
-			sl := slot{term: it.term, off: at, seg: uint32(s.id), size: uint32(size), crc: itemCRC(items[:size]), flags: it.flags, typ: byte(it.typ)}
+			sl := slot{term: it.term, off: at, seg: uint32(s.id), size: uint32(size),
+				crc: itemCRC(items[:size]), flags: it.flags, typ: byte(it.typ)}
 			switch {
 			case it.index <= w.mu.start.Index:
 				// It replaced entries of segments that are gone. Then the entry before the first
@@ -456,8 +470,8 @@ func (p *opening) applyGroup(s *segment, off int64, g *groupHeader, items []byte
 	return nil
 }
 
-// keepSpares keeps the spares that follow the last segment without a gap and removes the others,
-// which a crash in the middle of recycling leaves.
+// keepSpares keeps the spares that follow the last segment without a gap, and removes the others. A
+// crash during recycling leaves those.
 func (p *opening) keepSpares() error {
 	w := p.w
 	next := p.files[p.last].id + 1
@@ -473,7 +487,7 @@ func (p *opening) keepSpares() error {
 				continue
 			}
 		}
-		// Without room for it the spare is only in the way, and so it is with a gap before it.
+		// A spare without room for it is only in the way, and so is a spare after a gap.
 		_ = s.release()
 		if err := w.o.FS.Remove(s.path); err != nil {
 			return err

@@ -34,18 +34,19 @@ type Options struct {
 	FS vfs.FS
 	// Dir holds the segments. Nothing else uses it, and one process at a time.
 	Dir string
-	// ID is whose log it is. A log is opened only by who created it.
+	// ID is the owner of the log. Open refuses a log of another owner.
 	ID Identity
-	// SegmentBytes is the most that a segment has, 64 MiB by default, rounded up to whole pages of 4 KiB.
-	// Segments are smaller, down to SmallSegmentBytes, while little is written. A group that does not fit gets a larger
-	// segment of its own.
+	// SegmentBytes is the largest size of a segment, 64 MiB by default, rounded up to whole pages
+	// of 4 KiB. Segments are smaller, down to SmallSegmentBytes, while little is written. A group
+	// that does not fit gets a larger segment.
 	SegmentBytes int64
-	// SmallSegmentBytes is what a segment has while little is written, 2 MiB by default, unless SegmentBytes is
-	// less. A full disk has no space for a larger one, so it should have room for the largest entry.
+	// SmallSegmentBytes is the size of a segment while little is written, 2 MiB by default, unless
+	// SegmentBytes is less. A full disk has no space for a larger one, so the largest entry should
+	// fit.
 	SmallSegmentBytes int64
-	// CacheBytes bounds the data of the newest entries that are kept in memory, 16 MiB by default.
+	// CacheBytes limits the newest entries that are kept in memory, 16 MiB by default.
 	CacheBytes int64
-	// Logger gets what happens at open and in the background. The default drops it.
+	// Logger receives the events at open and in the background; default none.
 	Logger *slog.Logger
 	// Applied is the position that the store has durably applied; the zero value means
 	// none. Open refuses a log that does not hold it or begin right after it.
@@ -66,21 +67,21 @@ type Start struct {
 	Term  uint64
 }
 
-// Batch is what one MsgStorageAppend wants written. The parts take effect in the order of the
-// fields.
+// Batch is the content of one MsgStorageAppend. The parts take effect in the order of the fields.
 type Batch struct {
 	// Snapshot, if set, drops every entry and lets the log begin after it. It forces Sync.
 	Snapshot *Start
 	// HardState, if set and not empty, replaces the hard state. It is not kept.
 	HardState *raftpb.HardState
 	// Entries follow each other without a gap, and the first follows an entry of the log; entries
-	// from its index on are dropped. The log keeps the entries themselves: they must not be changed.
+	// from its index on are dropped. The log keeps the entries themselves: they must not be
+	// changed.
 	Entries []*raftpb.Entry
-	// Sync asks that all this, and everything appended before, is durable when Append returns.
+	// Sync requests that all this, and everything appended before, is durable when Append returns.
 	Sync bool
 }
 
-// leastSegment is the size of the first segment and of those of a log that takes little.
+// leastSegment is the size of the first segment, and of all segments while little is written.
 func (o *Options) leastSegment() int64 {
 	return min(o.SegmentBytes, (o.SmallSegmentBytes+writeAlign-1)&^(writeAlign-1))
 }
@@ -111,12 +112,14 @@ func (o Options) Validate() error {
 	if o.Dir == "" {
 		errs = append(errs, errors.New("wal: Dir is not set"))
 	}
-	if o.SegmentBytes != 0 && (o.SegmentBytes < minSegmentBytes || o.SegmentBytes > maxSegmentBytes) {
+	if o.SegmentBytes != 0 &&
+		(o.SegmentBytes < minSegmentBytes || o.SegmentBytes > maxSegmentBytes) {
 		errs = append(errs, fmt.Errorf("wal: SegmentBytes is %d, it must be between %d and %d",
 			o.SegmentBytes, minSegmentBytes, int64(maxSegmentBytes)))
 	}
 	if n := o.SmallSegmentBytes; n != 0 && (n < minSegmentBytes || n > maxSegmentBytes) {
-		errs = append(errs, fmt.Errorf("wal: SmallSegmentBytes is %d, it must be between %d and %d", n, minSegmentBytes, int64(maxSegmentBytes)))
+		errs = append(errs, fmt.Errorf("wal: SmallSegmentBytes is %d, it must be between %d and %d",
+			n, minSegmentBytes, int64(maxSegmentBytes)))
 	}
 	if o.CacheBytes < 0 {
 		errs = append(errs, fmt.Errorf("wal: CacheBytes is %d", o.CacheBytes))
@@ -127,7 +130,7 @@ func (o Options) Validate() error {
 var (
 	// ErrIdentity marks a log that belongs to another cluster or member.
 	ErrIdentity = errors.New("wal: the log belongs to another member")
-	// ErrVersion marks a log in a version of the format that this program does not read.
+	// ErrVersion marks a log in an unknown version of the format.
 	ErrVersion = errors.New("wal: unknown format version")
 	// ErrClosed is returned by a log after Close.
 	ErrClosed = errors.New("wal: closed")

@@ -9,8 +9,9 @@ import (
 // placesChecked is how many older segments a call of CheckPlaces compares.
 const placesChecked = 16
 
-// CheckPlaces compares the directory and the files of the log with what their paths lead to: each time the active segment, and some of
-// the older ones, round after round. Errors: those of vfs.CheckPlace. It may take as long as the disk does, and is for one goroutine.
+// CheckPlaces checks that the paths of the directory and of the files still lead to those of the
+// log: each time the active segment, and some of the older ones, round after round. Its errors are
+// vfs.CheckPlace's. It may take as long as the disk does, and is for one goroutine.
 func (w *WAL) CheckPlaces() error {
 	if err := w.dir.Check(); err != nil {
 		return err
@@ -25,14 +26,15 @@ func (w *WAL) CheckPlaces() error {
 	for i := range min(len(older), placesChecked) {
 		s := older[(w.placed+i)%len(older)]
 		if err := w.checkPlace(s); err != nil {
-			return err // the same ones again the next time
+			return err // the next call checks the same segments again
 		}
 	}
 	w.placed += placesChecked
 	return w.checkPlace(segs[len(segs)-1])
 }
 
-// checkPlace compares a segment. One that was taken out of the log meanwhile has another name, or none.
+// checkPlace checks the path of a segment. A segment that was released since has another name, or
+// none.
 func (w *WAL) checkPlace(s *segment) error {
 	err := vfs.CheckFile(w.o.FS, s.path, s.file)
 	if err == nil {

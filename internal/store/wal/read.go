@@ -31,10 +31,10 @@ func (w *WAL) lastTerm() uint64 {
 	return w.mu.start.Term
 }
 
-// slot returns that of an index between first and last. mu is held.
+// slot returns the slot of an index between first and last. mu is held.
 func (w *WAL) slot(index uint64) *slot { return w.mu.slots.at(int(index - w.mu.start.Index - 1)) }
 
-// segment returns that of a slot. mu is held.
+// segment returns the segment of a slot. mu is held.
 func (w *WAL) segment(s *slot) *segment { return w.mu.segs[s.seg-uint32(w.mu.segs[0].id)] }
 
 // resetTo drops all entries. mu is held.
@@ -46,8 +46,8 @@ func (w *WAL) resetTo(start Start) {
 	w.mu.cacheBytes = 0
 }
 
-// putSlot adds an entry that is at most one after the last, dropping those from its index on.
-// A caller that wants it cached pushes it after that. mu is held.
+// putSlot adds an entry at most one after the last, and drops the entries from its index on. A
+// caller that wants it cached pushes it after that. mu is held.
 func (w *WAL) putSlot(index uint64, s slot) {
 	if keep := int(index - w.mu.start.Index - 1); keep < w.mu.slots.len() {
 		cached := w.mu.cache.len() - (w.mu.slots.len() - keep)
@@ -87,7 +87,7 @@ func (w *WAL) Uncache(index uint64) {
 	w.mu.cache.popFront(k)
 }
 
-// HardState returns a copy of the last hard state, nil if there never was one.
+// HardState returns a copy of the last hard state, nil if there has never been one.
 func (w *WAL) HardState() *raftpb.HardState {
 	w.mu.RLock()
 	defer w.mu.RUnlock()
@@ -139,10 +139,10 @@ func (w *WAL) Term(index uint64) (uint64, error) {
 // Entries returns the entries from lo up to but not including hi, as many from the first on as
 // encode to at most maxBytes of protobuf, but at least one. The caller owns the slice; it must not
 // change the entries. It fails with raft.ErrCompacted if lo is below FirstIndex, with
-// raft.ErrUnavailable if an entry is not there, and with a CorruptError if one on disk is bad.
+// raft.ErrUnavailable if an entry does not exist, and with a CorruptError if one on disk is bad.
 func (w *WAL) Entries(lo, hi, maxBytes uint64) ([]*raftpb.Entry, error) {
 	w.mu.RLock()
-	if err := w.holds(lo, hi); err != nil || lo == hi {
+	if err := w.checkRange(lo, hi); err != nil || lo == hi {
 		w.mu.RUnlock()
 		return nil, err
 	}
@@ -163,7 +163,7 @@ func (w *WAL) Entries(lo, hi, maxBytes uint64) ([]*raftpb.Entry, error) {
 			w.stats.diskReads.Add(1)
 		}
 		at += len(r.slots)
-		// An error of closing a file that is read no more is of no account.
+		// An error of closing a file does not matter once it was read.
 		_ = r.seg.release()
 	}
 	if err != nil {
@@ -177,7 +177,7 @@ func (w *WAL) Cached(lo, hi, maxBytes uint64) ([]*raftpb.Entry, error) {
 	w.mu.RLock()
 	defer w.mu.RUnlock()
 	cached := w.cachedFrom()
-	if err := w.holds(lo, hi); err != nil || lo == hi || lo < cached {
+	if err := w.checkRange(lo, hi); err != nil || lo == hi || lo < cached {
 		return nil, err
 	}
 	ents := make([]*raftpb.Entry, w.limit(lo, hi, maxBytes)-lo)
@@ -187,12 +187,12 @@ func (w *WAL) Cached(lo, hi, maxBytes uint64) ([]*raftpb.Entry, error) {
 	return ents, nil
 }
 
-// Outline returns the entries from lo up to but not including hi without their data, as many from the first on
-// as one answer has room for. It reads no file.
+// Outline returns the entries from lo up to but not including hi without their data: at most
+// outlineEntries from the first on. It reads no file.
 func (w *WAL) Outline(lo, hi uint64) ([]*raftpb.Entry, error) {
 	w.mu.RLock()
 	defer w.mu.RUnlock()
-	if err := w.holds(lo, hi); err != nil {
+	if err := w.checkRange(lo, hi); err != nil {
 		return nil, err
 	}
 	ents := make([]*raftpb.Entry, min(hi-lo, outlineEntries))
@@ -207,11 +207,12 @@ func (w *WAL) Outline(lo, hi uint64) ([]*raftpb.Entry, error) {
 	return ents, nil
 }
 
-// outlineEntries bounds one answer of Outline.
+// outlineEntries limits one answer of Outline.
 const outlineEntries = 4096
 
-// holds returns why the entries from lo up to but not including hi cannot be read, nil if they can. mu is held.
-func (w *WAL) holds(lo, hi uint64) error {
+// checkRange returns why the entries from lo up to but not including hi cannot be read, nil if they
+// can. mu is held.
+func (w *WAL) checkRange(lo, hi uint64) error {
 	switch {
 	case w.mu.closed:
 		return ErrClosed
@@ -237,7 +238,7 @@ func (w *WAL) limit(lo, hi, maxBytes uint64) uint64 {
 	return hi
 }
 
-// protoSize is what the entry takes in protobuf, which is what raft's limits count.
+// protoSize is the size of the entry in protobuf, which raft's limits count.
 func (s *slot) protoSize(index uint64) uint64 {
 	n := 2 + uvarintLen(s.term) + uvarintLen(index)
 	if s.flags&flagType != 0 {
@@ -272,7 +273,8 @@ func (w *WAL) runs(lo, hi uint64) []run {
 		if n := len(out); n > 0 {
 			r := &out[n-1]
 			first, prev := &r.slots[0], &r.slots[len(r.slots)-1]
-			if s.seg == prev.seg && s.off >= prev.end() && s.off-prev.end() <= readGap && s.end()-first.off <= readBytes {
+			if s.seg == prev.seg && s.off >= prev.end() && s.off-prev.end() <= readGap &&
+				s.end()-first.off <= readBytes {
 				r.slots = r.slots[:len(r.slots)+1]
 				continue
 			}
@@ -302,8 +304,10 @@ func (r *run) read(ents []*raftpb.Entry) error {
 		raw := b[s.off-from : s.end()-from : s.end()-from]
 		it, size, err := parseItem(raw)
 		index := r.index + uint64(i)
-		if itemCRC(raw) != s.crc || err != nil || size != len(raw) || it.kind != kindEntry || it.index != index || it.term != s.term {
-			return r.seg.corrupt(s.off, "entry %d has changed since it was written or last read", index)
+		if itemCRC(raw) != s.crc || err != nil || size != len(raw) || it.kind != kindEntry ||
+			it.index != index || it.term != s.term {
+			return r.seg.corrupt(s.off,
+				"entry %d has changed since it was written or last read", index)
 		}
 		ents[i] = slabs[i].setItem(&it)
 	}

@@ -9,8 +9,8 @@ import (
 	"vigil/internal/vfs/memfs"
 )
 
-// A full disk is met when a spare is made, with nearly a whole segment left for what was taken on; it
-// ends when there is room, or when truncation gives a segment back.
+// A full disk is met when a spare is made, with nearly a whole segment left for what was taken on;
+// it ends when there is room, or when truncation gives a segment back.
 func TestRoom(t *testing.T) {
 	for _, recycle := range []bool{false, true} {
 		disk := faultfs.New(memfs.New(), nil)

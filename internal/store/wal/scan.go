@@ -27,7 +27,8 @@ func (s *scanner) pointAt(g *segment) *scanner {
 	return s
 }
 
-// readWindow returns the n bytes at off, which lie inside the file. They stay valid until the next call.
+// readWindow returns the n bytes at off, which lie inside the file. They stay valid until the next
+// call.
 func (s *scanner) readWindow(off int64, n int) ([]byte, error) {
 	if off < s.off || off+int64(n) > s.off+int64(s.n) {
 		if want := max(n, int(min(scanBytes, s.size))); len(s.buf) < want {
@@ -47,7 +48,7 @@ func (s *scanner) readWindow(off int64, n int) ([]byte, error) {
 	return s.buf[at : at+n : at+n], nil
 }
 
-// readGroup returns the group at off and its items, or false if there is no valid one.
+// readGroup returns the group at off and its items, or false if there is no valid group.
 func (s *scanner) readGroup(off int64) (groupHeader, []byte, bool, error) {
 	if off+groupHeaderSize > s.size {
 		return groupHeader{}, nil, false, nil
@@ -70,9 +71,9 @@ func (s *scanner) readGroup(off int64) (groupHeader, []byte, bool, error) {
 	return g, b[groupHeaderSize:], true, nil
 }
 
-// searchGroups searches for valid groups anywhere after off, where there is none. It returns where the last
-// of them ends, 0 if there are none, or, as soon as a group records one, an offset above off up to which
-// the segment was synced before that group was written.
+// searchGroups searches for valid groups anywhere after off, where there is none. It returns where
+// the last of them ends, 0 if there are none. If a group records that the segment had been synced
+// beyond off, it returns that offset instead.
 func (s *scanner) searchGroups(off int64) (synced, end int64, err error) {
 	var magic [4]byte
 	le.PutUint32(magic[:], groupMagic(s.seed))

@@ -16,7 +16,9 @@ type block struct {
 	b []byte
 }
 
-func (f *block) ReadAt(p []byte, off int64) (int, error) { return bytes.NewReader(f.b).ReadAt(p, off) }
+func (f *block) ReadAt(p []byte, off int64) (int, error) {
+	return bytes.NewReader(f.b).ReadAt(p, off)
+}
 
 // whole reads a segment like scanner, from memory that has all of it.
 type whole struct {
@@ -50,8 +52,8 @@ func (s whole) beyond(bad int64) (synced, end int64) {
 	return 0, end
 }
 
-// randomSegment returns a segment of groups of all sizes, many of which end about where a step of the scanner that begins with them
-// does, and the places of the groups.
+// randomSegment returns a segment of groups of all sizes, many of which end about where a step of
+// the scanner that begins with them does, and the places of the groups.
 func randomSegment(rng *rand.Rand, seed uint32) (b []byte, places []int64) {
 	b = make([]byte, headerSize)
 	synced := int64(headerSize)
@@ -82,8 +84,9 @@ func randomSegment(rng *rand.Rand, seed uint32) (b []byte, places []int64) {
 	return append(b, make([]byte, rng.IntN(2*scanBytes)&^(groupAlign-1))...), places
 }
 
-// A segment that is read in steps is the same as one that is read at once, whatever lies on the border of two steps: whole, with flipped
-// bits, and with a torn tail. Where the file has become shorter there is an error, never the end of the log.
+// A segment that is read in steps is the same as one that is read at once, whatever lies on the
+// border of two steps: whole, with flipped bits, and with a torn tail. Where the file has become
+// shorter there is an error, never the end of the log.
 func TestScanInSteps(t *testing.T) {
 	run := rand.Uint64()
 	for i := range uint64(60) {
@@ -121,7 +124,8 @@ func TestScanInSteps(t *testing.T) {
 			}
 			g2, items2, ok2 := model.group(off)
 			if ok != ok2 || ok && (g != g2 || !bytes.Equal(items, items2)) {
-				t.Fatalf("seed %d, %d: at %d the group is %+v, %v, want %+v, %v", run, i, off, g, ok, g2, ok2)
+				t.Fatalf("seed %d, %d: at %d the group is %+v, %v, want %+v, %v", run, i, off,
+					g, ok, g2, ok2)
 			}
 			if ok {
 				off += groupSize(int(g.length))
@@ -132,10 +136,12 @@ func TestScanInSteps(t *testing.T) {
 				break
 			}
 			if synced2, end2 := model.beyond(off); synced != synced2 || end != end2 {
-				t.Fatalf("seed %d, %d: after %d: %d, %d, want %d, %d", run, i, off, synced, end, synced2, end2)
+				t.Fatalf("seed %d, %d: after %d: %d, %d, want %d, %d", run, i, off, synced,
+					end, synced2, end2)
 			}
 			if len(present) < len(b) && synced == 0 && len(present) < len(b)-groupHeaderSize {
-				t.Fatalf("seed %d, %d: the file has %d bytes of %d, and the log ends at %d", run, i, len(present), len(b), off)
+				t.Fatalf("seed %d, %d: the file has %d bytes of %d, and the log ends at %d", run, i,
+					len(present), len(b), off)
 			}
 			break
 		}

@@ -29,16 +29,17 @@ func parseName(name string) (uint64, bool) {
 
 func segmentPath(dir string, id uint64) string { return filepath.Join(dir, segmentName(id)) }
 
-// segment is an open file of the log.
+// segment is an open file of the log: a segment, or a spare.
 type segment struct {
 	id   uint64
 	path string
 	file vfs.File
 
-	// seed is that of the groups, once there is a header, and size that of the file. Both are owned by the appender.
+	// seed is the seed of the groups, once there is a header, and size is the size of the file. The
+	// appender owns both.
 	seed uint32
 	size int64
-	// refs counts the log and the reads that are under way. The last one to go closes the file.
+	// refs counts the log and the reads in progress. The last one to release it closes the file.
 	refs atomic.Int32
 }
 

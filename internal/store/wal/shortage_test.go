@@ -29,7 +29,8 @@ func patiently(errno syscall.Errno, step func() error) error {
 	return err
 }
 
-// needyLife is a life of a log in which every step that fails is tried again, and must then succeed.
+// needyLife is a life of a log in which every step that fails is tried again, and must then
+// succeed.
 func (l *tracked) needyLife(o Options, errno syscall.Errno) error {
 	open := func() error { return l.open(o) }
 	if err := patiently(errno, open); err != nil {
@@ -38,7 +39,8 @@ func (l *tracked) needyLife(o Options, errno syscall.Errno) error {
 	grow := func(term uint64, n, size int, sync bool) error {
 		return patiently(errno, func() error {
 			last := l.states[len(l.states)-1].last()
-			err := l.append(Batch{HardState: hard(term, 1, last), Entries: entries(last+1, term, n, size), Sync: sync})
+			err := l.append(Batch{HardState: hard(term, 1, last),
+				Entries: entries(last+1, term, n, size), Sync: sync})
 			if err != nil && !slices.Contains(others, errno) && !kv.Shortage(err) {
 				return errors.New(err.Error()) // it must be named
 			}
@@ -61,7 +63,8 @@ func (l *tracked) needyLife(o Options, errno syscall.Errno) error {
 			}
 		case 25:
 			start := &Start{Index: l.states[len(l.states)-1].last() + 50, Term: 2}
-			if err := patiently(errno, func() error { return l.append(Batch{Snapshot: start}) }); err != nil {
+			if err := patiently(errno,
+				func() error { return l.append(Batch{Snapshot: start}) }); err != nil {
 				return fmt.Errorf("reset: %w", err)
 			}
 		case 30:
@@ -80,9 +83,9 @@ func (l *tracked) needyLife(o Options, errno syscall.Errno) error {
 	return err
 }
 
-// A lack of space, of file descriptors or of memory, at any operation and for a while, costs time and nothing
-// else, and so does another error that comes once and not while what was appended is written or synced: the log
-// goes on and has everything, after a loss of power too.
+// A lack of space, of file descriptors or of memory, at any operation and for a while, costs time
+// and nothing else, and so does another error that comes once and not while what was appended is
+// written or synced: the log goes on and has everything, after a loss of power too.
 func TestShortages(t *testing.T) {
 	stride, runs, hits := int64(7), 0, 0
 	if os.Getenv("VIGIL_CRASHES") != "" {
@@ -104,7 +107,8 @@ func TestShortages(t *testing.T) {
 			if err != nil {
 				t.Fatalf("%d times %s: %v", width, w.Hit(), err)
 			}
-			for _, then := range []*memfs.FS{mem.Crash(rand.New(rand.NewPCG(uint64(n), 1))), mem.Kill()} {
+			for _, then := range []*memfs.FS{mem.Crash(rand.New(rand.NewPCG(uint64(n), 1))),
+				mem.Kill()} {
 				after := &tracked{created: true, states: slices.Clone(l.states)}
 				if err := after.open(testOptions(then)); err != nil {
 					t.Fatalf("%d times %s, then: %v", width, w.Hit(), err)
@@ -113,7 +117,8 @@ func TestShortages(t *testing.T) {
 			}
 		}
 	}
-	for _, errno := range []syscall.Errno{syscall.ENOSPC, syscall.EDQUOT, syscall.EMFILE, syscall.ENFILE, syscall.ENOMEM} {
+	for _, errno := range []syscall.Errno{syscall.ENOSPC, syscall.EDQUOT, syscall.EMFILE,
+		syscall.ENFILE, syscall.ENOMEM} {
 		for _, width := range []int64{1, 7} {
 			try(errno, width, func(op faultfs.Op, _ string) bool { return op.Lacks(errno) })
 		}

@@ -21,8 +21,8 @@ func used(t testing.TB, fs *memfs.FS) (n int64) {
 	return n
 }
 
-// A log that has taken nothing is small. Under load its segments grow to the size that was asked for, and
-// when the load is over they shrink again.
+// A log that has taken nothing is small. Under load its segments grow to the size that was asked
+// for, and when the load is over they shrink again.
 func TestSegmentsFollowTheLoad(t *testing.T) { synctest.Test(t, followTheLoad) }
 
 func followTheLoad(t *testing.T) {

@@ -15,17 +15,18 @@ import (
 const maxSpares = 2
 
 // spares are the files that the next segments will be written to. They already have the names of
-// those segments, durably, so that taking one into use touches no directory; what distinguishes a spare from
-// a segment is that it has no header with its own id.
+// these segments, durably, so that using one changes no directory. Unlike a segment, a spare has no
+// header with its own id.
 type spares struct {
 	o *Options
-	// size is that of the spares to be made.
+	// size is the size of the spares to be made.
 	size atomic.Int64
-	// ready is len(mu.files) and first the size of the first of them, 0 if there is none, for readers that must
-	// not wait for a disk.
+	// ready is len(mu.files) and first the size of the first of them, 0 if there is none, for
+	// readers that must not wait for a disk.
 	ready, first atomic.Int64
-	// failed is the first error after which it is unknown which names and bytes are on disk: of a sync, or an EIO of a change
-	// of a name. The next sync may succeed all the same. So nothing is done with names any more, and the log ends.
+	// failed is the first error after which it is unknown which names and bytes are on disk: the
+	// error of a sync, or an EIO of a change of a name. The next sync may succeed and prove
+	// nothing. So no name is changed any more, and the log ends.
 	failed atomic.Pointer[error]
 
 	// mu is held across the I/O that makes a spare, so that ids are given out in order.
@@ -33,14 +34,14 @@ type spares struct {
 		sync.Mutex
 		files []*segment // of consecutive ids; the first is the next to be used
 		next  uint64     // the id of the spare to be made next
-		// renaming is a recycled segment whose new name is not durable yet; changed is set while a name
-		// of the directory has changed and is not durable.
+		// renaming is a recycled segment whose new name is not durable yet; changed is set while a
+		// name of the directory has changed and is not durable.
 		renaming *segment
 		changed  bool
 	}
 }
 
-// takeFirst returns the file for the next segment, making it if there is none.
+// takeFirst returns the file for the next segment. It makes one if there is none.
 func (p *spares) takeFirst() (*segment, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -64,7 +65,7 @@ func (p *spares) ensureSpare() error {
 	return p.makeSpare()
 }
 
-// fail keeps the error of a step after which it is unknown what is on disk, and returns it.
+// fail keeps the error of a step after which the content of the disk is unknown, and returns it.
 func (p *spares) fail(err error) error {
 	p.failed.CompareAndSwap(nil, &err)
 	return err
@@ -89,7 +90,7 @@ func (p *spares) makeSpare() (err error) {
 	path := segmentPath(p.o.Dir, p.mu.next)
 	file, err := p.o.FS.Create(path)
 	if errors.Is(err, fs.ErrExist) {
-		// Left by an earlier try that failed half way.
+		// An earlier try failed half way and left it.
 		file, err = p.o.FS.OpenWrite(path)
 	}
 	if err != nil {
@@ -98,7 +99,7 @@ func (p *spares) makeSpare() (err error) {
 	size := p.size.Load()
 	err = p.prepareFile(file, size)
 	if err != nil {
-		// Give the space back if that is possible; a file that stays is used by the next try.
+		// Give the space back if that is possible. The next try uses a file that stays.
 		_ = file.Close()
 		_ = p.o.FS.Remove(path)
 		return err
@@ -122,9 +123,9 @@ func (p *spares) prepareFile(file vfs.File, size int64) error {
 	return p.syncDir()
 }
 
-// adaptSize chooses the size of the spares to be made: enough for segmentTime at the rate of the last segment, which
-// took n bytes in the time given. It grows at once and shrinks by halves, so that most released segments
-// have the size of the wanted ones.
+// adaptSize chooses the size of the spares to be made: enough for segmentTime at the rate of the
+// last segment, which got n bytes in the time took. It grows at once and shrinks by halves, so that
+// most released segments have the size of a spare.
 func (p *spares) adaptSize(n int64, took time.Duration) {
 	due := float64(n) * float64(segmentTime) / float64(max(took, time.Millisecond))
 	size, least := p.size.Load(), p.o.leastSegment()
@@ -137,9 +138,10 @@ func (p *spares) adaptSize(n int64, took time.Duration) {
 	p.size.Store(size)
 }
 
-// recycle releases a segment of the log. With keep set and too few spares, the segment becomes a spare and recycle returns
-// true; otherwise the segment is removed. Only the log uses a kept segment. After an error, the segment is unchanged. The
-// removal of its name is durable only after syncNamesLocked succeeded.
+// recycle releases a segment of the log. With keep set and too few spares, the segment becomes a
+// spare and recycle returns true; otherwise the segment is removed. Only the log uses a kept
+// segment. After an error, the segment is unchanged. The removal of its name is durable only after
+// syncNamesLocked succeeded.
 func (p *spares) recycle(s *segment, keep bool) (bool, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -148,7 +150,7 @@ func (p *spares) recycle(s *segment, keep bool) (bool, error) {
 			return false, p.nameError(err)
 		}
 		p.mu.changed = true
-		_ = s.release() // no read uses what is closed there
+		_ = s.release() // if that closes the file, no read uses it
 		return false, nil
 	}
 	if err := p.o.FS.Rename(s.path, segmentPath(p.o.Dir, p.mu.next)); err != nil {
@@ -159,7 +161,8 @@ func (p *spares) recycle(s *segment, keep bool) (bool, error) {
 	return true, nil
 }
 
-// nameError returns the error of a change of a name. It left the name as it was, unless the disk has failed.
+// nameError returns the error of a change of a name. The name is as it was, unless the disk has
+// failed.
 func (p *spares) nameError(err error) error {
 	if vfs.CauseOf(err) == vfs.Damage {
 		return p.fail(err)
@@ -204,7 +207,7 @@ func (p *spares) syncDir() error {
 	return p.fail(err)
 }
 
-// setReady replaces the spares that are ready. mu is held.
+// setReady sets the spares that are ready. mu is held.
 func (p *spares) setReady(files []*segment) {
 	p.mu.files = files
 	p.ready.Store(int64(len(files)))

@@ -6,14 +6,14 @@ import (
 	"vigil/internal/kv"
 )
 
-// TruncateBefore gives up the entries below index, which must be at most LastIndex+1; the term of
-// the one before index stays known. Segments that are needed no more are kept as spares or removed,
-// oldest first. It may run concurrently with Append.
+// TruncateBefore releases the entries below index, which must be at most LastIndex+1. The term of
+// the entry before index stays known. Segments that are not needed any more become spares or are
+// removed, oldest first. It may run concurrently with Append.
 //
-// Entries given up may be there again after the log was opened anew. A segment that cannot be taken away
-// yet stays for the next call. The error is that of an index that is wrong, of a log that is closed, or of a
-// directory whose names are unknown, because a change or a sync of them failed: then files stay where they are until the log is
-// opened again, and every later call, of Append too, returns an error.
+// Released entries may be back after a restart. A segment that cannot be removed yet stays for the
+// next call. TruncateBefore fails if the index is wrong, if the log is closed, or if a change or a
+// sync of the names in the directory failed: then the names are unknown, the files stay where they
+// are until the log is opened again, and every later call, also of Append, returns an error.
 func (w *WAL) TruncateBefore(index uint64) error {
 	w.truncating.Lock()
 	defer w.truncating.Unlock()
@@ -33,9 +33,10 @@ func (w *WAL) TruncateBefore(index uint64) error {
 	return w.truncating.err
 }
 
-// releaseOldest releases the oldest segment if it is not needed any more. It returns false if there is no such
-// segment. The removal of a name is durable before the next name is removed, so that a crash leaves no hole. A failed sync
-// of the directory ends truncation for good.
+// releaseOldest makes the oldest segment a spare or removes it, if it is not needed any more. It
+// returns false if there is no such segment. The removal of a name is durable before the next name
+// is removed, so that a crash leaves no hole. A failed sync of the directory ends truncation for
+// good.
 func (w *WAL) releaseOldest() (bool, error) {
 	if err := w.spares.syncNames(); err != nil {
 		err = fmt.Errorf("wal: taking segments out of the log: %w", err)
@@ -52,7 +53,8 @@ func (w *WAL) releaseOldest() (bool, error) {
 		return false, nil
 	}
 	// Without space for another one any size will do.
-	recycled, err := w.spares.recycle(seg, !shared && (seg.size == w.spares.size.Load() || w.short.Load() != nil))
+	recycled, err := w.spares.recycle(seg,
+		!shared && (seg.size == w.spares.size.Load() || w.short.Load() != nil))
 	if err != nil {
 		w.relinkOldest(seg)
 		err = fmt.Errorf("wal: taking %s out of the log: %w", seg.path, err)
@@ -84,9 +86,10 @@ func (w *WAL) dropEntries(index uint64) error {
 	}
 	s := *w.slot(index - 1)
 	seg := w.segment(&s)
-	// The segment with the entry before index stays, because it has that entry's term; and the
-	// ones before it may only go when that entry would be there after a crash.
-	if durable := w.mu.durable; seg.id < durable.seg || seg.id == durable.seg && s.end() <= durable.off {
+	// The segment with the entry before index stays, because it has that entry's term. The segments
+	// before it may go only if a crash would keep that entry.
+	if durable := w.mu.durable; seg.id < durable.seg || seg.id == durable.seg &&
+		s.end() <= durable.off {
 		w.mu.oldest = max(w.mu.oldest, seg.id)
 	}
 	k := int(index - 1 - w.mu.start.Index)
@@ -103,8 +106,8 @@ func (w *WAL) dropEntries(index uint64) error {
 	return nil
 }
 
-// unlinkOldest takes the oldest segment out of the list if it is not needed any more; shared is set if a
-// read still uses it.
+// unlinkOldest removes the oldest segment from the list if it is not needed any more. shared is set
+// if a read still uses it.
 func (w *WAL) unlinkOldest() (seg *segment, shared bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -117,7 +120,7 @@ func (w *WAL) unlinkOldest() (seg *segment, shared bool) {
 	return seg, seg.refs.Load() > 1
 }
 
-// relinkOldest puts back what unlinkOldest took.
+// relinkOldest puts back the segment that unlinkOldest removed.
 func (w *WAL) relinkOldest(seg *segment) {
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -30,17 +30,18 @@ type WAL struct {
 		synced int64  // below this the active segment is durable
 		salt   uint64 // of the segments that are begun
 		clean  bool   // the last group only records that all before it is durable
-		asked  bool   // a spare has been asked for since this segment was begun
+		asked  bool   // a spare has been requested since this segment was started
 		buf    []byte
 		locs   []loc // of the entries in buf, in order
 		err    error // set when the log accepts nothing more
-		// next is a segment whose header is not written yet: nothing is written to the active one any more.
+		// next is a segment whose header is not written yet. Nothing is written to the active one
+		// any more.
 		next *segment
-		// begun is when the active segment was.
+		// begun is when the active segment was started.
 		begun time.Time
 	}
 
-	// mu guards what readers see. It is never held across I/O.
+	// mu guards the state that readers see. It is never held over I/O.
 	mu struct {
 		sync.RWMutex
 		start      Start // the position before the first entry
@@ -59,18 +60,19 @@ type WAL struct {
 	// truncating is held through TruncateBefore.
 	truncating struct {
 		sync.Mutex
-		err     error // set when segments can be taken away no more
-		delayed bool  // the last try to take one away failed
+		err     error // set when no more segments can be released
+		delayed bool  // the last try to release one failed
 	}
 	background sync.WaitGroup
 	placed     int // segments that CheckPlaces has compared
-	// short is why there is no spare, if that is for want of space; left is about what the active
-	// segment has room for.
+	// short is why there is no spare, if a resource is lacking. left is about how many bytes fit
+	// into the active segment.
 	short atomic.Pointer[error]
 	left  atomic.Int64
-	// starved is since when groups are refused for want of a resource, in unix nanoseconds; 0 if the last one was not.
+	// starved is the time since which groups are refused for lack of a resource, in Unix
+	// nanoseconds; 0 if the last group was written.
 	starved atomic.Int64
-	// run starts the step that makes a spare. Tests put a synchronous one in its place.
+	// run starts the step that makes a spare. Tests make it synchronous.
 	run   func(step func())
 	stats stats
 }
@@ -92,7 +94,7 @@ type slot struct {
 	typ   byte // of the entry
 }
 
-// loc is the part of a slot that encoding finds out.
+// loc is the part of a slot that encodeGroup knows.
 type loc struct {
 	at    int // in the buffer
 	size  uint32
@@ -100,13 +102,14 @@ type loc struct {
 	flags byte
 }
 
-// Append writes the batches as one group: after a crash all of it is there or nothing. If a batch
-// asks for Sync, all is durable when it returns nil.
+// Append writes the batches as one group: after a crash, all of the group is there or nothing. If a
+// batch requests Sync, all is durable when it returns nil.
 //
-// An error wrapping ErrInvalid means that the batches contradict the log. A kv.Shortage means that there
-// was no space, file descriptor or memory for them. After either, and after any error of allocating a
-// segment but that of a sync, the log is as before and may be used on. After any other error, also one that the
-// background or TruncateBefore has met, it is unknown what is on disk, and every later call returns the same error. Calls are carried out one at a time.
+// An error wrapping ErrInvalid means that the batches contradict the log. A kv.Shortage means that
+// space, a file descriptor or memory is lacking. After either, and after any error of allocating a
+// segment except the error of a sync, the log is as before and may be used further. After any other
+// error, also one of the background or of TruncateBefore, the content of the disk is unknown, and
+// every later call returns the same error. Only one call runs at a time.
 func (w *WAL) Append(batches ...Batch) error {
 	w.wr.Lock()
 	defer w.wr.Unlock()
@@ -182,23 +185,26 @@ func (w *WAL) planGroup(batches []Batch) (plan, error) {
 			index := e.GetIndex()
 			switch {
 			case j == 0 && (index <= start.Index || index > last+1):
-				return p, fmt.Errorf("%w: entry %d for a log from %d to %d", ErrInvalid, index, start.Index+1, last)
+				return p, fmt.Errorf("%w: entry %d for a log from %d to %d", ErrInvalid, index,
+					start.Index+1, last)
 			case j > 0 && index != last+1:
 				return p, fmt.Errorf("%w: entry %d after %d", ErrInvalid, index, last)
 			case len(e.Data) > MaxEntryBytes:
-				return p, fmt.Errorf("%w: entry %d has %d bytes, the most is %d", ErrInvalid, index, len(e.Data), MaxEntryBytes)
+				return p, fmt.Errorf("%w: entry %d has %d bytes, the most is %d", ErrInvalid, index,
+					len(e.Data), MaxEntryBytes)
 			case uint32(e.GetType()) > 255:
 				return p, fmt.Errorf("%w: entry %d has type %d", ErrInvalid, index, e.GetType())
 			}
 			if j == 0 && index <= last {
-				// A new suffix; the term before it is that of an entry that stays.
+				// A new suffix. The entry before it stays and has the term before it.
 				var err error
 				if term, err = w.termBefore(batches[:i], index); err != nil {
 					return p, err
 				}
 			}
 			if e.GetTerm() < term {
-				return p, fmt.Errorf("%w: entry %d has term %d after term %d", ErrInvalid, index, e.GetTerm(), term)
+				return p, fmt.Errorf("%w: entry %d has term %d after term %d", ErrInvalid, index,
+					e.GetTerm(), term)
 			}
 			last, term = index, e.GetTerm()
 			length += entryHeadSize + int64(len(e.Data))
@@ -206,7 +212,8 @@ func (w *WAL) planGroup(batches []Batch) (plan, error) {
 		p.count += len(b.Entries)
 	}
 	if length > MaxGroupBytes {
-		return p, fmt.Errorf("%w: a group of %d bytes, the most is %d", ErrInvalid, length, int64(MaxGroupBytes))
+		return p, fmt.Errorf("%w: a group of %d bytes, the most is %d", ErrInvalid, length,
+			int64(MaxGroupBytes))
 	}
 	p.length = int(length)
 	return p, nil
@@ -247,8 +254,8 @@ func (w *WAL) makeRoom(size int64) error {
 	return nil
 }
 
-// startNext makes the next segment the active one. First all of this one is made durable, then the header of the
-// next, and only then a group may be written there.
+// startNext makes the next segment the active one. First all of this one is made durable, then the
+// header of the next, and only then a group may be written there.
 func (w *WAL) startNext() error {
 	if w.wr.next == nil {
 		next, err := w.spares.takeFirst()
@@ -265,7 +272,8 @@ func (w *WAL) startNext() error {
 		w.noteDurable()
 	}
 	w.mu.RLock()
-	h := segmentHeader{version: Version, id: next.id, owner: w.o.ID, start: Start{w.last(), w.lastTerm()},
+	h := segmentHeader{version: Version, id: next.id, owner: w.o.ID,
+		start:   Start{w.last(), w.lastTerm()},
 		prevEnd: w.wr.off, hard: w.mu.hard, salt: w.wr.salt}
 	w.mu.RUnlock()
 	next.seed = groupSeed(h.owner, h.id, h.salt)
@@ -298,8 +306,8 @@ func (w *WAL) writeHeader(s *segment, h *segmentHeader) error {
 	return w.wr.err
 }
 
-// failWrite returns the error of a write. If a resource was missing, the next write uses the same place;
-// otherwise the log accepts nothing more.
+// failWrite returns the error of a write. If a resource was lacking, the next write uses the same
+// place. Otherwise the log accepts nothing more.
 func (w *WAL) failWrite(err error) error {
 	if err = w.noteShortage(err); !kv.Shortage(err) {
 		w.wr.err = err
@@ -307,8 +315,8 @@ func (w *WAL) failWrite(err error) error {
 	return err
 }
 
-// noteShortage returns the error of a step that left the log as it was. If a resource was missing there is no room
-// until PrepareSpare has succeeded.
+// noteShortage returns the error of a step that left the log as it was. If a resource was lacking,
+// there is no room until PrepareSpare has succeeded.
 func (w *WAL) noteShortage(err error) error {
 	if err = vfs.MarkShortage(err); kv.Shortage(err) {
 		w.short.Store(&err)
@@ -316,7 +324,8 @@ func (w *WAL) noteShortage(err error) error {
 	return err
 }
 
-// noteStarved notes since when groups are refused for want of a resource. It returns err.
+// noteStarved records the time of the first group that is refused for lack of a resource. It
+// returns err.
 func (w *WAL) noteStarved(err error) error {
 	if kv.Shortage(err) {
 		w.starved.CompareAndSwap(0, time.Now().UnixNano())
@@ -324,7 +333,8 @@ func (w *WAL) noteStarved(err error) error {
 	return err
 }
 
-// Starved returns since when groups are refused for want of a resource, and the error of CheckRoom; nil if the last group was written.
+// Starved returns the time since which groups are refused for lack of a resource, and the error of
+// CheckRoom; nil if the last group was written.
 func (w *WAL) Starved() (since time.Time, err error) {
 	if ns := w.starved.Load(); ns != 0 {
 		since, err = time.Unix(0, ns), w.CheckRoom()
@@ -332,7 +342,7 @@ func (w *WAL) Starved() (since time.Time, err error) {
 	return since, err
 }
 
-// encodeGroup lays the group out in the buffer, zeros up to the end of the page included.
+// encodeGroup encodes the group into the buffer, with zeros up to the end of the page.
 func (w *WAL) encodeGroup(batches []Batch, p plan) {
 	b := slices.Grow(w.wr.buf[:0], groupHeaderSize+p.length+writeAlign)[:groupHeaderSize]
 	clear(b)
@@ -347,7 +357,8 @@ func (w *WAL) encodeGroup(batches []Batch, p plan) {
 		for _, e := range batches[i].Entries {
 			at := len(b)
 			b = appendEntry(b, e)
-			w.wr.locs = append(w.wr.locs, loc{at: at, size: uint32(len(b) - at), crc: itemCRC(b[at:]), flags: b[at+1]})
+			w.wr.locs = append(w.wr.locs,
+				loc{at: at, size: uint32(len(b) - at), crc: itemCRC(b[at:]), flags: b[at+1]})
 		}
 	}
 	sealGroup(b, w.wr.active.seed, w.wr.off, p.count, w.wr.synced)
@@ -356,7 +367,7 @@ func (w *WAL) encodeGroup(batches []Batch, p plan) {
 	w.wr.buf = append(b, make([]byte, max(pad, 0))...)
 }
 
-// writeGroup puts the buffer into the file.
+// writeGroup writes the buffer to the file.
 func (w *WAL) writeGroup(size int64) error {
 	begin := time.Now()
 	_, err := w.wr.active.file.WriteAt(w.wr.buf, w.wr.off)
@@ -397,7 +408,7 @@ func (w *WAL) noteDurable() {
 	w.mu.Unlock()
 }
 
-// syncUnsynced makes durable what was appended without Sync.
+// syncUnsynced makes the groups durable that were appended without Sync.
 func (w *WAL) syncUnsynced() error {
 	if w.wr.synced == w.wr.off {
 		return nil
@@ -409,7 +420,7 @@ func (w *WAL) syncUnsynced() error {
 	return nil
 }
 
-// showGroup lets readers see the group that lies at the end of the active segment.
+// showGroup lets readers see the group at the end of the active segment.
 func (w *WAL) showGroup(batches []Batch) {
 	locs := w.wr.locs
 	w.mu.Lock()
@@ -426,8 +437,9 @@ func (w *WAL) showGroup(batches []Batch) {
 		for _, e := range b.Entries {
 			l := locs[0]
 			locs = locs[1:]
-			w.putSlot(e.GetIndex(), slot{term: e.GetTerm(), off: w.wr.off + int64(l.at), seg: uint32(w.wr.active.id),
-				size: l.size, crc: l.crc, flags: l.flags, typ: byte(e.GetType())})
+			w.putSlot(e.GetIndex(),
+				slot{term: e.GetTerm(), off: w.wr.off + int64(l.at), seg: uint32(w.wr.active.id),
+					size: l.size, crc: l.crc, flags: l.flags, typ: byte(e.GetType())})
 			w.mu.cache.push(e)
 			w.mu.cacheBytes += int64(l.size)
 		}
@@ -435,8 +447,8 @@ func (w *WAL) showGroup(batches []Batch) {
 	w.shrinkCache()
 }
 
-// requestSpare starts making a spare in the background as soon as a segment is begun. A lack of space is then known
-// while nearly all of this segment is left for accepted requests.
+// requestSpare starts making a spare in the background as soon as a segment was started. A lack of
+// space is then known while nearly all of this segment is left for accepted requests.
 func (w *WAL) requestSpare() {
 	if w.wr.asked {
 		return
@@ -445,8 +457,8 @@ func (w *WAL) requestSpare() {
 	w.run(func() { _ = w.PrepareSpare() })
 }
 
-// PrepareSpare makes a spare if there is none, which may take as long as the disk does. It is done in
-// the background when a segment is begun; if there was no space then, it is for the caller to try
+// PrepareSpare makes a spare if there is none, which may take as long as the disk does. The
+// background calls it when a segment was started; if there was no space then, the caller must try
 // again. It must not be called concurrently with Close.
 func (w *WAL) PrepareSpare() error {
 	err := w.spares.ensureSpare()
@@ -456,7 +468,8 @@ func (w *WAL) PrepareSpare() error {
 			w.o.Logger.Info("preallocated a segment of the raft log again: accepting writes")
 		}
 	case w.spares.failure() != nil:
-		w.o.Logger.Error("cannot prepare a segment of the raft log: the log accepts nothing more", "error", err.Error())
+		w.o.Logger.Error("cannot prepare a segment of the raft log: the log accepts nothing more",
+			"error", err.Error())
 	case kv.Shortage(vfs.MarkShortage(err)):
 		err = vfs.MarkShortage(fmt.Errorf("wal: prepare a segment: %w", err))
 		w.short.Store(&err)
@@ -468,14 +481,15 @@ func (w *WAL) PrepareSpare() error {
 			w.o.Logger.Warn("cannot preallocate a segment of the raft log: rejecting writes until disk space is available", "error", err.Error())
 		}
 	default:
-		w.o.Logger.Warn("cannot prepare a segment of the raft log: retrying when it is needed", "error", err.Error())
+		w.o.Logger.Warn("cannot prepare a segment of the raft log: retrying when it is needed",
+			"error", err.Error())
 	}
 	return err
 }
 
-// CheckRoom returns nil while there is room for more: the segment after the active one exists, or there
-// was no shortage when one was last asked for. Otherwise the error is a kv.Shortage. What was
-// taken on before has nearly a whole segment. It costs an atomic load.
+// CheckRoom returns nil while there is room for more: the segment after the active one exists, or
+// there was no shortage when one was last requested. Otherwise the error is a kv.Shortage. Nearly a
+// whole segment is left for requests that were accepted before. It costs an atomic load.
 func (w *WAL) CheckRoom() error {
 	if p := w.short.Load(); p != nil {
 		return *p
@@ -483,8 +497,9 @@ func (w *WAL) CheckRoom() error {
 	return nil
 }
 
-// Allocated returns how many bytes fit whatever the disk has: those of the next segment, or while there is none
-// what is left of the active one. kept of them are for requests that free space. It takes no lock.
+// Allocated returns how many bytes fit without another allocation: the size of the next segment, or
+// while there is none the rest of the active one. kept of them are for requests that free space. It
+// takes no lock.
 func (w *WAL) Allocated() (bytes, kept int64) {
 	if bytes = w.spares.first.Load(); bytes == 0 {
 		bytes = w.left.Load()
@@ -492,8 +507,9 @@ func (w *WAL) Allocated() (bytes, kept int64) {
 	return bytes, w.o.leastSegment() / 4
 }
 
-// CheckRoomForRemovals is CheckRoom for requests that free space and are few and small: half of what is kept for them suffices,
-// unless a group that was refused must be written before them.
+// CheckRoomForRemovals is CheckRoom for requests that free space and are few and small: half of the
+// bytes that are kept for them are enough, unless a group that was refused must be written before
+// them.
 func (w *WAL) CheckRoomForRemovals() error {
 	err := w.CheckRoom()
 	bytes, kept := w.Allocated()
@@ -535,8 +551,8 @@ func (w *WAL) Close() error {
 	return errors.Join(errs...)
 }
 
-// writeMark makes everything durable and writes an empty group that records it: with it, damage to the last
-// real group is distinguished from a torn tail.
+// writeMark makes everything durable and writes an empty group that records that. It distinguishes
+// damage of the last real group from a torn tail.
 func (w *WAL) writeMark() error {
 	if err := w.syncUnsynced(); err != nil {
 		return err
@@ -546,7 +562,8 @@ func (w *WAL) writeMark() error {
 	}
 	w.encodeGroup(nil, plan{})
 	if err := w.writeGroup(groupSize(0)); kv.Shortage(err) {
-		w.o.Logger.Warn("closing the raft log without a mark that its end is whole", "error", err.Error())
+		w.o.Logger.Warn("closing the raft log without a mark that its end is whole",
+			"error", err.Error())
 		return nil
 	} else if err != nil {
 		return err

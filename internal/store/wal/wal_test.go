@@ -99,7 +99,8 @@ func all(t testing.TB, w *WAL) []*raftpb.Entry {
 func TestAppendAndReopen(t *testing.T) {
 	for name, env := range map[string]Options{
 		"memory": testOptions(memfs.New()),
-		"disk":   {FS: vfs.OS(), Dir: filepath.Join(t.TempDir(), "data", "wal"), ID: testID, SegmentBytes: minSegmentBytes},
+		"disk": {FS: vfs.OS(), Dir: filepath.Join(t.TempDir(), "data", "wal"), ID: testID,
+			SegmentBytes: minSegmentBytes},
 	} {
 		t.Run(name, func(t *testing.T) {
 			there, err := Exists(env.FS, env.Dir)
@@ -123,7 +124,8 @@ func TestAppendAndReopen(t *testing.T) {
 			for i := range 40 {
 				ents := entries(uint64(2+3*i), uint64(1+i/10), 3, 100+i)
 				want = append(want, ents...)
-				must(t, w.Append(Batch{HardState: hard(uint64(1+i/10), 7, uint64(1+3*i)), Entries: ents, Sync: i%3 == 0}))
+				must(t, w.Append(Batch{HardState: hard(uint64(1+i/10), 7, uint64(1+3*i)),
+					Entries: ents, Sync: i%3 == 0}))
 			}
 			check := func() {
 				t.Helper()
@@ -161,7 +163,8 @@ func TestEntryFields(t *testing.T) {
 	index, term := uint64(1), uint64(3)
 	next := func() (*uint64, *uint64) { i := index; index++; return &i, &term }
 	var want []*raftpb.Entry
-	for _, typ := range []*raftpb.EntryType{nil, raftpb.EntryNormal.Enum(), raftpb.EntryConfChange.Enum(), raftpb.EntryConfChangeV2.Enum()} {
+	for _, typ := range []*raftpb.EntryType{nil, raftpb.EntryNormal.Enum(),
+		raftpb.EntryConfChange.Enum(), raftpb.EntryConfChangeV2.Enum()} {
 		for _, data := range [][]byte{nil, {}, []byte("x"), bytes.Repeat([]byte("0123"), 3000)} {
 			e := &raftpb.Entry{Type: typ, Data: data}
 			e.Index, e.Term = next()
@@ -193,7 +196,8 @@ func TestEntryFields(t *testing.T) {
 					k++
 				}
 				if !sameEntries(got, want[lo:lo+k]) {
-					t.Fatalf("entries from %d of at most %d bytes: got%s", lo+1, limit, describe(got))
+					t.Fatalf("entries from %d of at most %d bytes: got%s", lo+1,
+						limit, describe(got))
 				}
 			}
 		}
@@ -208,14 +212,17 @@ func TestReadBounds(t *testing.T) {
 		lo, hi uint64
 		err    error
 		n      int
-	}{{12, 14, raft.ErrCompacted, 0}, {13, 13, nil, 0}, {13, 16, nil, 3}, {13, 17, raft.ErrUnavailable, 0},
+	}{{12, 14, raft.ErrCompacted, 0}, {13, 13, nil, 0}, {13, 16, nil, 3},
+		{13, 17, raft.ErrUnavailable, 0},
 		{16, 16, nil, 0}, {15, 14, raft.ErrUnavailable, 0}, {17, 17, raft.ErrUnavailable, 0}} {
 		ents, err := w.Entries(c.lo, c.hi, math.MaxUint64)
 		if !errors.Is(err, c.err) || len(ents) != c.n {
-			t.Errorf("Entries(%d, %d): %d entries, %v; want %d, %v", c.lo, c.hi, len(ents), err, c.n, c.err)
+			t.Errorf("Entries(%d, %d): %d entries, %v; want %d, %v", c.lo, c.hi, len(ents),
+				err, c.n, c.err)
 		}
 	}
-	for i, want := range map[uint64]error{11: raft.ErrCompacted, 12: nil, 15: nil, 16: raft.ErrUnavailable} {
+	for i, want := range map[uint64]error{11: raft.ErrCompacted, 12: nil, 15: nil,
+		16: raft.ErrUnavailable} {
 		if _, err := w.Term(i); !errors.Is(err, want) {
 			t.Errorf("Term(%d): %v, want %v", i, err, want)
 		}
@@ -266,7 +273,8 @@ func TestOverwriteInOneGroup(t *testing.T) {
 		if got := all(t, w); !sameEntries(got, want) {
 			t.Fatalf("got %s", describe(got))
 		}
-		if m := w.Metrics(); w.HardState().GetVote() != 2 || m.Writes.Count() > 1 || m.Syncs.Count() > 1 {
+		if m := w.Metrics(); w.HardState().GetVote() != 2 || m.Writes.Count() > 1 ||
+			m.Syncs.Count() > 1 {
 			t.Fatalf("hard state %v, %+v", w.HardState(), m)
 		}
 		must(t, w.Close())
@@ -304,7 +312,8 @@ func TestTruncateRecycles(t *testing.T) {
 	w := create(t, o, Start{})
 	next := uint64(1)
 	for range 50 {
-		must(t, w.Append(Batch{Entries: entries(next, 1, 10, 100), HardState: hard(1, 1, next), Sync: true}))
+		must(t, w.Append(Batch{Entries: entries(next, 1, 10, 100),
+			HardState: hard(1, 1, next), Sync: true}))
 		next += 10
 		if next > 40 {
 			must(t, w.TruncateBefore(next-30))
@@ -437,7 +446,8 @@ func TestIdentityAndVersion(t *testing.T) {
 		if !errors.Is(err, ErrVersion) || !strings.Contains(err.Error(), text) {
 			t.Errorf("version %d: %v", version, err)
 		}
-		if _, err := Peek(mem, testDir); !errors.Is(err, ErrVersion) || !strings.Contains(err.Error(), text) {
+		if _, err := Peek(mem, testDir); !errors.Is(err, ErrVersion) ||
+			!strings.Contains(err.Error(), text) {
 			t.Errorf("peek: version %d: %v", version, err)
 		}
 		if !bytes.Equal(before, readBlock(t, mem, 1, 0, minSegmentBytes)) {
@@ -456,7 +466,8 @@ func TestMissingSegment(t *testing.T) {
 	must(t, w.Close())
 	must(t, mem.Remove(segmentPath(testDir, 2)))
 	var ce *CorruptError
-	if _, err := Open(o); !errors.Is(err, kv.ErrCorrupt) || !errors.As(err, &ce) || !strings.Contains(err.Error(), segmentName(2)) {
+	if _, err := Open(o); !errors.Is(err, kv.ErrCorrupt) || !errors.As(err, &ce) ||
+		!strings.Contains(err.Error(), segmentName(2)) {
 		t.Fatalf("a missing segment: %v", err)
 	}
 }
@@ -484,7 +495,8 @@ func TestUncache(t *testing.T) {
 			t.Fatalf("after %d there are %d bytes in memory of %d", step.index, m.CacheBytes, whole)
 		}
 		before := w.Metrics().DiskReads
-		if _, err := w.Entries(101-uint64(step.left), 101, math.MaxUint64); err != nil || w.Metrics().DiskReads != before {
+		if _, err := w.Entries(101-uint64(step.left), 101, math.MaxUint64); err != nil ||
+			w.Metrics().DiskReads != before {
 			t.Fatalf("after %d newer entries came from disk: %v", step.index, err)
 		}
 		if got := all(t, w); !sameEntries(got, entries(11, 2, 90, 100)) {
