@@ -5,7 +5,7 @@ var consensus = []Mistake{
 	{Name: "hung-leader", Profile: "hangs",
 		Promise: "a leader that does not append or apply within an election timeout is replaced",
 		Needs:   "a disk that hangs", Past: true, Edits: []Edit{
-			{"internal/member/raftnode/progress.go", "\tn.relieve(still, due)\n", "\t_ = due\n"},
+			{"internal/member/raftnode/progress.go", "\tc.relieve(still, due)\n", "\t_ = due\n"},
 		}},
 	{Name: "late-forward", Profile: "forwards", Promise: "a forwarded proposal is applied once",
 		Needs: "leader transfers", Edits: []Edit{
@@ -22,8 +22,12 @@ var consensus = []Mistake{
 	{Name: "early-response", Profile: "acks",
 		Promise: "a member acknowledges entries after it has synced them",
 		Needs:   "power failures, slow disks", Edits: []Edit{
+			{"internal/member/raftnode/append.go", "\twritten, left, err := a.append(&n.appends, prompt)\n",
+				"\ta.ahead = n.send\n\twritten, left, err := a.append(&n.appends, prompt)\n"},
+			{"internal/member/raftnode/append.go", "type appender struct {\n",
+				"type appender struct {\n\tahead func([]*raftpb.Message)\n"},
 			{"internal/member/raftnode/append.go", "\tif prompt {\n",
-				"\ta.n.send(a.remote)\n\ta.remote = a.remote[:0]\n\tif prompt {\n"},
+				"\ta.ahead(a.remote)\n\ta.remote = a.remote[:0]\n\tif prompt {\n"},
 		}},
 	{Name: "early-requeue",
 		Promise: "a proposal is made again only when the log cannot have it any more",

@@ -3,8 +3,8 @@ package planted
 // reads are mistakes of reads, transactions and revisions.
 var reads = []Mistake{
 	{Name: "local-read", Promise: "a linearizable read sees all earlier writes", Edits: []Edit{
-		{"internal/member/raftnode/reads.go", "if !n.alone.Load() {",
-			"if n.committed.Load() == 0 {"},
+		{"internal/member/raftnode/reads.go", "return st.Committed, st.alone",
+			"return st.Committed, st.Committed > 0"},
 	}},
 	{Name: "lease-read", Profile: "promises",
 		Promise: "a leader answers no read before others confirm that it leads",

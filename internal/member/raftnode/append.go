@@ -3,6 +3,8 @@ package raftnode
 import (
 	"errors"
 	"fmt"
+	"log/slog"
+	"sync/atomic"
 	"time"
 
 	"go.etcd.io/raft/v3"
@@ -18,7 +20,18 @@ import (
 // restart raises the commit index to the state machine's position anyway, and raft finds out the
 // rest. It is written with the next append that has other content, or at the end.
 type appender struct {
-	n *Node
+	id       uint64
+	log      Log
+	maxGroup uint64
+	logger   *slog.Logger
+	stop     <-chan struct{} // ends waiting for a disk
+	settled  *settled
+
+	// steps counts the writes that have ended.
+	steps atomic.Uint64
+	// writeTime is about the longest that one of the last writes has taken, in nanoseconds.
+	writeTime atomic.Int64
+
 	// hard is the newest hard state, dirty whether the log has not seen it.
 	hard  *raftpb.HardState
 	dirty bool
@@ -36,31 +49,58 @@ type appender struct {
 	failed   bool // nothing more is written
 }
 
-func (a *appender) init(n *Node, hard *raftpb.HardState) { a.n, a.hard = n, hard }
-
-// carryOut is the work of the append stage. What is not small, or fails, is left by a prompt goroutine.
-func (a *appender) carryOut(prompt bool) (left bool) {
+// append writes messages of a queue, and reports whether it has written some. What is not
+// small, or fails, is left by a prompt goroutine. After an error nothing more is written.
+func (a *appender) append(q *queue, prompt bool) (written, left bool, err error) {
 	if a.failed {
-		return false
+		return false, false, nil
 	}
 	if !a.collected {
-		if a.msgs, left = a.n.appends.take(a.msgs, prompt); len(a.msgs) == 0 {
-			return left
+		if a.msgs, left = q.take(a.msgs, prompt); len(a.msgs) == 0 {
+			return false, left, nil
 		}
 		a.collect(a.msgs)
 	}
 	if prompt {
 		if len(a.batches) > 0 && a.put(a.batches) != nil {
-			return true
+			return false, true, nil
 		}
 	} else if err := a.write(a.batches); err != nil {
 		a.failed = true
-		if !errors.Is(err, ErrStopped) {
-			a.n.fail(fmt.Errorf("raft log: %w", err))
-		}
-		return false
+		return false, false, err
 	}
-	a.release()
+	a.collected = false
+	a.steps.Add(1)
+	clear(a.batches)
+	return true, false, nil
+}
+
+// carryAppend is the work of the append stage. Responses leave after what they acknowledge is written.
+func (n *Node) carryAppend(prompt bool) (left bool) {
+	a := &n.appender
+	written, left, err := a.append(&n.appends, prompt)
+	if err != nil && !errors.Is(err, ErrStopped) {
+		n.fail(fmt.Errorf("raft log: %w", err))
+	}
+	if !written {
+		return left
+	}
+	if n.settled.note(a.durable) {
+		n.turns.PostNext()
+	}
+	// The log begins after the snapshot from now on: a restart installs it if this process does
+	// not get that far. It is queued after what is still to be applied, before raft learns of it, and
+	// so before all later entries.
+	for i, s := range a.installs {
+		n.applies.put(&raftpb.Message{Type: raftpb.MsgStorageApply.Enum(), To: new(raft.LocalApplyThread), Snapshot: s})
+		n.applying.PostNext()
+		a.installs[i] = nil
+	}
+	if len(a.local) > 0 {
+		n.inbox.put(a.local...)
+		n.turns.PostNext()
+	}
+	n.send(a.remote)
 	return false
 }
 
@@ -74,8 +114,8 @@ func (a *appender) finish(rest []*raftpb.Message) {
 	}
 	if a.dirty && !a.failed {
 		// Not synced: it saves a little work after the restart and nothing depends on it.
-		if err := a.n.cfg.Log.Append(wal.Batch{HardState: a.hard}); err != nil {
-			a.n.cfg.Logger.Warn("the last commit index was not written", "error", err)
+		if err := a.log.Append(wal.Batch{HardState: a.hard}); err != nil {
+			a.logger.Warn("the last commit index was not written", "error", err)
 		}
 	}
 }
@@ -83,9 +123,9 @@ func (a *appender) finish(rest []*raftpb.Message) {
 // put appends batches to the log, and measures how long that takes.
 func (a *appender) put(batches []wal.Batch) error {
 	begun := time.Now()
-	err := a.n.cfg.Log.Append(batches...)
-	took, before := time.Since(begun), time.Duration(a.n.writeTime.Load())
-	a.n.writeTime.Store(int64(max(took, before-before/8)))
+	err := a.log.Append(batches...)
+	took, before := time.Since(begun), time.Duration(a.writeTime.Load())
+	a.writeTime.Store(int64(max(took, before-before/8)))
 	return err
 }
 
@@ -115,7 +155,7 @@ func (a *appender) collect(msgs []*raftpb.Message) {
 			a.batches = append(a.batches, wal.Batch{Snapshot: start, Entries: m.GetEntries(), HardState: a.takeHard(), Sync: true})
 		}
 		for _, r := range m.GetResponses() {
-			if r.GetTo() == a.n.cfg.ID {
+			if r.GetTo() == a.id {
 				a.local = append(a.local, r)
 			} else {
 				a.remote = append(a.remote, r)
@@ -127,33 +167,10 @@ func (a *appender) collect(msgs []*raftpb.Message) {
 
 // collectSettling lets a commit index be written that must be settled, if nothing that was collected has it.
 func (a *appender) collectSettling() {
-	if commit := a.hard.GetCommit(); commit > a.durable && a.n.settled.due(commit) {
+	if commit := a.hard.GetCommit(); commit > a.durable && a.settled.due(commit) {
 		a.batches = append(a.batches, wal.Batch{HardState: a.hard, Sync: true})
 		a.dirty, a.durable = false, commit
 	}
-}
-
-// release sends the responses to what was written.
-func (a *appender) release() {
-	a.collected = false
-	a.n.appended.Add(1)
-	clear(a.batches)
-	if a.n.settled.note(a.durable) {
-		a.n.turns.PostNext()
-	}
-	// The log begins after the snapshot from now on: a restart installs it if this process does
-	// not get that far. It is queued after what is still to be applied, before raft learns of it, and
-	// so before all later entries.
-	for i, s := range a.installs {
-		a.n.applies.put(&raftpb.Message{Type: raftpb.MsgStorageApply.Enum(), To: new(raft.LocalApplyThread), Snapshot: s})
-		a.n.applying.PostNext()
-		a.installs[i] = nil
-	}
-	if len(a.local) > 0 {
-		a.n.inbox.put(a.local...)
-		a.n.turns.PostNext()
-	}
-	a.n.send(a.remote)
 }
 
 // write writes batches as groups of at most MaxGroup bytes of entries, or one entry. What is appended has no
@@ -165,7 +182,7 @@ func (a *appender) release() {
 //
 // On a full disk a group may be too large for what is left, and its entries are not: then groups are smaller.
 func (a *appender) write(batches []wal.Batch) error {
-	limit := a.n.cfg.MaxGroup
+	limit := a.maxGroup
 	for len(batches) > 0 {
 		i, k := fit(batches, limit)
 		group := batches[:i:i]
@@ -233,20 +250,20 @@ func (a *appender) writeGroup(batches []wal.Batch, divisible bool) error {
 		err := a.put(batches)
 		switch {
 		case err == nil:
-			a.n.appended.Add(1)
+			a.steps.Add(1)
 			if try > 1 {
-				a.n.cfg.Logger.Info("the raft log takes entries again")
+				a.logger.Info("the raft log takes entries again")
 			}
 			return nil
 		case !kv.Shortage(err) && try >= appendTries, kv.Shortage(err) && divisible:
 			return err
 		case try == 1:
-			a.n.cfg.Logger.Warn("the raft log cannot take entries and tries again", "error", err)
+			a.logger.Warn("the raft log cannot take entries and tries again", "error", err)
 		}
 		if kv.Shortage(err) {
 			select {
 			case <-time.After(appendPause):
-			case <-a.n.stop:
+			case <-a.stop:
 				return ErrStopped
 			}
 		}

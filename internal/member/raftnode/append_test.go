@@ -28,7 +28,7 @@ func TestAppendsAreCut(t *testing.T) {
 		}
 		limit := uint64(1 + r.IntN(400))
 		log := &checkedLog{t: t, WAL: disk, limit: limit}
-		a := &appender{n: &Node{cfg: Config{ID: 2, Log: log, MaxGroup: limit}}}
+		a := &appender{id: 2, log: log, maxGroup: limit}
 		index, want := uint64(1), 0
 		for range 10 {
 			var batches []wal.Batch

@@ -18,7 +18,7 @@ func QuietTime(tick time.Duration) time.Duration { return tick / 2 }
 // answered a leader just before. What arrives meanwhile waits in the inbox.
 func (n *Node) beQuiet() bool {
 	quiet := QuietTime(n.cfg.TickInterval)
-	if n.raft.single || quiet <= 0 {
+	if !n.Status().Among || quiet <= 0 {
 		return true
 	}
 	select {
@@ -51,14 +51,6 @@ type early struct {
 	terms int
 	// contested is the newest term in which another member has denied this one its vote.
 	contested uint64
-	// timer wakes the raft goroutine.
-	timer *time.Timer
-}
-
-func (e *early) init() {
-	e.absent = map[uint64]bool{}
-	e.timer = time.NewTimer(time.Hour)
-	e.timer.Stop()
 }
 
 const (
@@ -90,108 +82,109 @@ func (c Cause) String() string {
 // Elections returns how many elections this member has begun, by cause.
 func (n *Node) Elections() map[Cause]uint64 {
 	out := map[Cause]uint64{}
-	for c := range n.elections {
-		out[Cause(c)] = n.elections[c].Load()
+	for c, count := range n.published.Load().elections {
+		out[Cause(c)] = count
 	}
 	return out
 }
 
 // noteElection notes that raft has begun an election.
-func (n *Node) noteElection() {
-	c := n.raft.cause
-	n.elections[c].Add(1)
-	n.cfg.Logger.Info("raft election started", slog.Uint64("term", n.term.Load()), slog.String("cause", c.String()))
+func (c *core) noteElection() {
+	c.elections[c.cause]++
+	c.o.Logger.Info("raft election started", slog.Uint64("term", c.term), slog.String("cause", c.cause.String()))
 }
 
 // ReportAbsent reports that the process of a member has ended, as far as this member can see, or that it is there again.
 func (n *Node) ReportAbsent(id uint64, absent bool) {
-	n.inbox.call(call{report: func(*raft.RawNode) {
-		if absent {
-			n.raft.early.absent[id] = true
-			return
-		}
-		delete(n.raft.early.absent, id)
-		if e := &n.raft.early; id == e.gone && !e.until.IsZero() {
-			// If it still leads, its next heartbeat ends the election.
-			e.next = time.Now().Add(2 * time.Duration(n.cfg.HeartbeatTicks) * n.cfg.TickInterval)
-		}
-	}})
+	n.inbox.call(call{do: func(c *core) { c.noteAbsent(id, absent) }})
 	n.wake()
 }
 
+// noteAbsent notes that the process of a member has ended, or that it is there again.
+func (c *core) noteAbsent(id uint64, absent bool) {
+	e := &c.early
+	if absent {
+		e.absent[id] = true
+		return
+	}
+	delete(e.absent, id)
+	if id == e.gone && !e.until.IsZero() {
+		// If it still leads, its next heartbeat ends the election.
+		e.next = c.in.now.Add(2 * time.Duration(c.o.HeartbeatTicks) * c.o.TickInterval)
+	}
+}
+
 // slot returns the part of the election timeout in which elections before it are timed.
-func (c *Config) slot() time.Duration {
+func (c *settings) slot() time.Duration {
 	return time.Duration(c.ElectionTicks) * c.TickInterval / slots
 }
 
 // electEarly forgets a leader that is absent, and begins elections until there is another one. Whether this member wins is decided
 // by the others: those that have not lost their leader do not answer a pre-vote. The state of raft is carried out.
-func (n *Node) electEarly() {
-	r := &n.raft
-	e := &r.early
-	if len(e.absent) == 0 && e.until.IsZero() || n.cfg.NoPreVote || n.cfg.TickInterval == 0 {
+func (c *core) electEarly() {
+	e := &c.early
+	if len(e.absent) == 0 && e.until.IsZero() || c.o.NoPreVote || c.o.TickInterval == 0 {
 		return
 	}
-	now := time.Now()
-	lead, term := n.lead.Load(), n.term.Load()
+	now := c.in.now
+	lead, term := c.lead, c.term
 	switch {
-	case lead != raft.None && e.absent[lead] && r.state == raft.StateFollower:
-		if rest := QuietTime(n.cfg.TickInterval) - now.Sub(e.heard); rest > 0 {
-			e.timer.Reset(rest)
+	case lead != raft.None && e.absent[lead] && c.state == raft.StateFollower:
+		if rest := QuietTime(c.o.TickInterval) - now.Sub(e.heard); rest > 0 {
+			c.out.wakeIn, c.out.wake = rest, true
 			return
 		}
-		n.cfg.Logger.Warn("raft leader is absent: its streams have ended, and its ports refuse connections",
+		c.o.Logger.Warn("raft leader is absent: its streams have ended, and its ports refuse connections",
 			slog.Uint64("term", term), idAttr("leader", lead))
-		r.moved = true
-		if err := r.node.ForgetLeader(); err != nil {
-			n.cfg.Logger.Debug("leader not forgotten", "error", err)
+		c.moved = true
+		if err := c.node.ForgetLeader(); err != nil {
+			c.o.Logger.Debug("leader not forgotten", "error", err)
 			return
 		}
 		e.gone = lead
-		e.until = now.Add(time.Duration(n.cfg.ElectionTicks) * n.cfg.TickInterval)
-		e.next, e.term, e.terms = now.Add(n.turnOf(lead)), term, 0
-	case now.After(e.until) || !r.voter:
+		e.until = now.Add(time.Duration(c.o.ElectionTicks) * c.o.TickInterval)
+		e.next, e.term, e.terms = now.Add(c.turnOf(lead)), term, 0
+	case now.After(e.until) || !c.voter:
 		e.until = time.Time{}
 		return
 	case lead != raft.None:
 		return // it may lose an election that began before it was known
-	case term != e.term && r.state != raft.StatePreCandidate:
+	case term != e.term && c.state != raft.StatePreCandidate:
 		// An election is under way, this member's or another's.
 		if e.term, e.terms = term, e.terms+1; e.terms > earlyTerms {
 			e.until = time.Time{}
 			return
 		}
-		e.next = now.Add(n.cfg.pause(4) + voteWrites*time.Duration(n.writeTime.Load()))
+		e.next = now.Add(c.o.pause(4) + voteWrites*c.in.writeTime)
 	case !now.Before(e.next) && e.terms > 0 && e.contested != term:
 		// Nothing says that the election under way is lost: votes may take long on the disks of others, which this member cannot
 		// measure, and a new term would make them vain.
 		e.until = time.Time{}
 		return
 	case !now.Before(e.next):
-		r.moved, r.cause = true, CauseAbsent
-		if err := r.node.Campaign(); err != nil {
-			n.cfg.Logger.Debug("campaign", "error", err)
+		c.moved, c.cause = true, CauseAbsent
+		if err := c.node.Campaign(); err != nil {
+			c.o.Logger.Debug("campaign", "error", err)
 		}
-		e.next = now.Add(n.cfg.pause(2))
+		e.next = now.Add(c.o.pause(2))
 	}
-	e.timer.Reset(max(e.next.Sub(now), 0))
+	c.out.wakeIn, c.out.wake = max(e.next.Sub(now), 0), true
 }
 
 // pause returns a random time of least to three times as many slots.
-func (c *Config) pause(least int) time.Duration {
+func (c *settings) pause(least int) time.Duration {
 	d := time.Duration(least) * c.slot()
 	return d + rand.N(2*d+1)
 }
 
 // turnOf returns how long this member waits before its first election: members that lose a leader at the same moment take turns, in
 // the order of their ids. The first one waits for a short time, in which the others lose the leader too.
-func (n *Node) turnOf(gone uint64) time.Duration {
-	r := &n.raft
+func (c *core) turnOf(gone uint64) time.Duration {
 	before := map[uint64]bool{}
-	for _, id := range slices.Concat(r.storage.conf.GetVoters(), r.storage.conf.GetVotersOutgoing()) {
-		if id < n.cfg.ID && id != gone && !r.early.absent[id] {
+	for _, id := range slices.Concat(c.storage.conf.GetVoters(), c.storage.conf.GetVotersOutgoing()) {
+		if id < c.o.ID && id != gone && !c.early.absent[id] {
 			before[id] = true
 		}
 	}
-	return n.cfg.slot()/4 + time.Duration(len(before))*n.cfg.slot()
+	return c.o.slot()/4 + time.Duration(len(before))*c.o.slot()
 }

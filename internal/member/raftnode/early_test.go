@@ -7,7 +7,6 @@ import (
 	"testing/synctest"
 	"time"
 
-	"go.etcd.io/raft/v3"
 	"go.etcd.io/raft/v3/raftpb"
 
 	"vigil/internal/store/wal"
@@ -262,7 +261,7 @@ func TestNoElectionWithoutQuorum(t *testing.T) {
 
 // heardAt returns when a member heard of its leader.
 func heardAt(m *member) (at time.Time) {
-	_ = m.ask(func(*raft.RawNode) { at = m.Node.raft.early.heard })
+	_ = m.ask(func(c *core) { at = c.early.heard })
 	return at
 }
 
@@ -366,12 +365,11 @@ func TestLeaderKnowsThatItHandedOver(t *testing.T) {
 
 // Members in both halves of a joint configuration have one turn each.
 func TestTurns(t *testing.T) {
-	n := &Node{cfg: Config{ID: 3, ElectionTicks: DefaultElectionTicks, TickInterval: testTick}}
-	n.raft.early.init()
-	n.raft.storage = &storage{conf: voters(1, 2, 3)}
-	once := n.turnOf(4)
-	n.raft.storage.conf = &raftpb.ConfState{Voters: []uint64{1, 2, 3}, VotersOutgoing: []uint64{1, 2, 3, 4}}
-	if both := n.turnOf(4); both != once {
+	c := &core{storage: &storage{conf: voters(1, 2, 3)}}
+	c.init(&Config{ID: 3, ElectionTicks: DefaultElectionTicks, TickInterval: testTick})
+	once := c.turnOf(4)
+	c.storage.conf = &raftpb.ConfState{Voters: []uint64{1, 2, 3}, VotersOutgoing: []uint64{1, 2, 3, 4}}
+	if both := c.turnOf(4); both != once {
 		t.Errorf("turn after %v, in a joint configuration after %v", once, both)
 	}
 }

@@ -207,21 +207,20 @@ func (n *Node) fetch() {
 }
 
 // takeFetched lets raft try again what it lacked entries for.
-func (n *Node) takeFetched() {
-	r := &n.raft
-	if !n.fetcher.arrivals() {
+func (c *core) takeFetched() {
+	if !c.in.fetched {
 		return
 	}
-	r.moved = true // entries to apply
-	st := r.node.BasicStatus()
+	c.moved = true // entries to apply
+	st := c.node.BasicStatus()
 	if st.RaftState != raft.StateLeader {
 		return
 	}
 	// Raft sends entries to a member when it hears from it. Of one that it has heard from of late, another answer
 	// to a heartbeat has no other information.
-	for id, p := range n.progress(r.node) {
-		if id != n.cfg.ID && p.Active && p.Match < r.last {
-			_ = r.node.Step(&raftpb.Message{Type: raftpb.MsgHeartbeatResp.Enum(), From: &id, To: &n.cfg.ID, Term: new(st.HardState.GetTerm())})
+	for id, p := range c.progress() {
+		if id != c.o.ID && p.Active && p.Match < c.last {
+			_ = c.node.Step(&raftpb.Message{Type: raftpb.MsgHeartbeatResp.Enum(), From: &id, To: &c.o.ID, Term: new(st.HardState.GetTerm())})
 		}
 	}
 }

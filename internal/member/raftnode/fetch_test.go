@@ -73,8 +73,8 @@ func TestASlowDiskDelaysNoHeartbeats(t *testing.T) {
 		if n := len(members[2].applied()); n != 0 {
 			t.Fatalf("%d entries arrived past the disk", n)
 		}
-		if st := members[0].Status(); st.Term != term || members[0].LateHeartbeats()+members[1].LateHeartbeats() > 0 {
-			t.Errorf("term %d became %d, %d heartbeats were late", term, st.Term, members[0].LateHeartbeats()+members[1].LateHeartbeats())
+		if st := members[0].Status(); st.Term != term || members[0].Status().LateHeartbeats+members[1].Status().LateHeartbeats > 0 {
+			t.Errorf("term %d became %d, %d heartbeats were late", term, st.Term, members[0].Status().LateHeartbeats+members[1].Status().LateHeartbeats)
 		}
 		close(disk)
 		time.Sleep(3 * time.Second)

@@ -14,25 +14,25 @@ import (
 // became of it: what the log does not hold in front of that entry is never going to be in it.
 
 // stamp marks a proposal for the leader of the present term.
-func (n *Node) stamp(m *raftpb.Message) { m.LogTerm = new(n.term.Load()) }
+func (c *core) stamp(m *raftpb.Message) { m.LogTerm = new(c.term) }
 
 // takeForwarded steps a proposal of another member, or takes the leader's refusal of an own one.
-func (n *Node) takeForwarded(m *raftpb.Message) {
+func (c *core) takeForwarded(m *raftpb.Message) {
 	if m.GetReject() {
 		for _, e := range m.GetEntries() {
-			n.cfg.Proposals.Refused(e.GetData())
+			c.out.refused = append(c.out.refused, e.GetData())
 		}
 		return
 	}
-	st := n.raft.node.BasicStatus()
+	st := c.node.BasicStatus()
 	if st.RaftState != raft.StateLeader || st.HardState.GetTerm() != m.GetLogTerm() {
-		n.cfg.Logger.Debug("proposal for another term dropped", "from", m.GetFrom(), "term", m.GetLogTerm())
+		c.o.Logger.Debug("proposal for another term dropped", "from", m.GetFrom(), "term", m.GetLogTerm())
 		return
 	}
 	conf := slices.ContainsFunc(m.GetEntries(), isConfChange)
-	if len(n.raft.held) == 0 && !(conf && n.confPending(st)) {
-		err := n.raft.node.Step(m)
-		n.raft.confStepped = n.raft.confStepped || conf && err == nil
+	if len(c.held) == 0 && !(conf && c.confPending(st)) {
+		err := c.node.Step(m)
+		c.confStepped = c.confStepped || conf && err == nil
 		if !errors.Is(err, raft.ErrProposalDropped) {
 			return
 		}
@@ -43,33 +43,32 @@ func (n *Node) takeForwarded(m *raftpb.Message) {
 	for _, e := range m.GetEntries() {
 		size += uint64(len(e.GetData()))
 	}
-	own := m.GetFrom() == n.cfg.ID // of which there is one at most
-	if held := len(n.raft.held); !own && (held > 0 && n.raft.heldBytes+size > n.cfg.MaxUncommitted || held >= maxPeerMessages) {
-		n.send([]*raftpb.Message{refusal(m, n.cfg.ID)})
+	own := m.GetFrom() == c.o.ID // of which there is one at most
+	if held := len(c.held); !own && (held > 0 && c.heldBytes+size > c.o.MaxUncommitted || held >= maxPeerMessages) {
+		c.out.messages = append(c.out.messages, refusal(m, c.o.ID))
 		return
 	}
-	n.hold(m, size)
+	c.hold(m, size)
 }
 
 // hold keeps a proposal until there is room for it.
-func (n *Node) hold(m *raftpb.Message, size uint64) {
-	n.raft.held = append(n.raft.held, m)
-	n.raft.heldBytes += size
-	n.holding.Store(true)
-	n.wake() // entries may have been acknowledged just before
+func (c *core) hold(m *raftpb.Message, size uint64) {
+	c.held = append(c.held, m)
+	c.heldBytes += size
+	c.out.again = true // entries may have been acknowledged before the status says that it is held
 }
 
 // holdOwn keeps a proposal of the leader itself until there is room: too much is uncommitted. It would fail otherwise, with all requests in
 // it, because of one large request before.
-func (n *Node) holdOwn(data []byte) {
-	m := &raftpb.Message{Type: raftpb.MsgProp.Enum(), From: new(n.cfg.ID), To: new(n.cfg.ID), Entries: []*raftpb.Entry{{Data: bytes.Clone(data)}}}
-	n.stamp(m)
-	n.hold(m, uint64(len(data)))
+func (c *core) holdOwn(data []byte) {
+	m := &raftpb.Message{Type: raftpb.MsgProp.Enum(), From: new(c.o.ID), To: new(c.o.ID), Entries: []*raftpb.Entry{{Data: bytes.Clone(data)}}}
+	c.stamp(m)
+	c.hold(m, uint64(len(data)))
 }
 
 // holdsOwn reports whether a proposal of the leader itself waits for room.
-func (n *Node) holdsOwn() bool {
-	return slices.ContainsFunc(n.raft.held, func(m *raftpb.Message) bool { return m.GetFrom() == n.cfg.ID })
+func (c *core) holdsOwn() bool {
+	return slices.ContainsFunc(c.held, func(m *raftpb.Message) bool { return m.GetFrom() == c.o.ID })
 }
 
 // refusedHead is how much of a refused proposal is sent back: it begins with a number of its own.
@@ -93,8 +92,8 @@ func isConfChange(e *raftpb.Entry) bool { return e.GetType() != raftpb.EntryNorm
 
 // confPending reports whether raft would replace a configuration change by an empty entry, because it does
 // not know the one before to be applied. The proposer would wait in vain.
-func (n *Node) confPending(st raft.BasicStatus) bool {
-	return st.RaftState == raft.StateLeader && (n.raft.confStepped || n.raft.lastConf > st.Applied)
+func (c *core) confPending(st raft.BasicStatus) bool {
+	return st.RaftState == raft.StateLeader && (c.confStepped || c.lastConf > st.Applied)
 }
 
 // room is what taking a proposal depends on: raft frees what was uncommitted when it is applied.
@@ -105,32 +104,30 @@ type room struct {
 }
 
 // retryHeld tries again what could not be taken, if anything has changed: raft logs each that it drops.
-func (n *Node) retryHeld() {
-	if len(n.raft.held) == 0 {
+func (c *core) retryHeld() {
+	if len(c.held) == 0 {
 		return
 	}
-	now := room{n.acknowledged.Load(), n.term.Load(), n.raft.state, n.handingOver()}
-	if now == n.raft.heldAt {
+	now := room{c.acknowledged, c.term, c.state, c.handingOver()}
+	if now == c.heldAt {
 		return
 	}
-	n.raft.heldAt = now
-	list := n.raft.held
-	n.raft.held, n.raft.heldBytes = nil, 0
-	n.holding.Store(false)
+	c.heldAt = now
+	list := c.held
+	c.held, c.heldBytes = nil, 0
 	for _, m := range list {
-		n.takeForwarded(m)
+		c.takeForwarded(m)
 	}
-	n.raft.moved = true
+	c.moved = true
 }
 
 // handingOver reports whether leadership is being handed over, so that raft would drop proposals.
-func (n *Node) handingOver() bool {
-	r := &n.raft
-	if r.transferring {
-		st := r.node.BasicStatus()
-		r.transferring = st.RaftState == raft.StateLeader && st.LeadTransferee != raft.None
+func (c *core) handingOver() bool {
+	if c.transferring {
+		st := c.node.BasicStatus()
+		c.transferring = st.RaftState == raft.StateLeader && st.LeadTransferee != raft.None
 	}
-	return r.transferring
+	return c.transferring
 }
 
 // forwarding bounds the proposals of this member that have no outcome yet. One that got lost keeps its
@@ -144,25 +141,24 @@ type forwarding struct {
 }
 
 // room reports whether another proposal may be handed out in a term.
-func (f *forwarding) room(n *Node, term uint64) bool {
-	out := n.cfg.Proposals.Outstanding(term)
+func (f *forwarding) room(o *settings, term uint64, outstanding int) bool {
 	if f.term != term {
 		*f = forwarding{term: term}
 	}
-	f.lost = min(f.lost, out)
-	return out-f.lost < n.cfg.MaxInFlight
+	f.lost = min(f.lost, outstanding)
+	return outstanding-f.lost < o.MaxInFlight
 }
 
-func (f *forwarding) tick(n *Node) {
-	if n.raft.single {
+// tick takes the number of proposals that have no outcome at a tick.
+func (f *forwarding) tick(o *settings, single bool, outstanding int) {
+	if single {
 		return
 	}
-	out := n.cfg.Proposals.Outstanding(n.term.Load())
-	if out != f.seen || out == 0 {
-		f.seen, f.still = out, 0
+	if outstanding != f.seen || outstanding == 0 {
+		f.seen, f.still = outstanding, 0
 		return
 	}
-	if f.still++; f.still >= max(n.cfg.ElectionTicks/2, 1) {
-		f.lost, f.still = out, 0
+	if f.still++; f.still >= max(o.ElectionTicks/2, 1) {
+		f.lost, f.still = outstanding, 0
 	}
 }

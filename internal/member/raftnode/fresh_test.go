@@ -10,7 +10,6 @@ import (
 	"testing/synctest"
 	"time"
 
-	"go.etcd.io/raft/v3"
 	"go.etcd.io/raft/v3/raftpb"
 
 	"vigil/internal/store/wal"
@@ -149,9 +148,9 @@ func removeLeader(t *testing.T, seed uint64) {
 			time.Sleep(10 * time.Millisecond)
 		}
 		for id := uint64(1); id <= 3; id++ {
-			_ = get(id).ask(func(rn *raft.RawNode) {
+			_ = get(id).ask(func(c *core) {
 				last, _ := get(id).log.LastIndex()
-				t.Logf("member %d: %+v, log to %d, configuration %v", id, rn.BasicStatus(), last, get(id).Node.raft.storage.conf)
+				t.Logf("member %d: %+v, log to %d, configuration %v", id, c.node.BasicStatus(), last, c.storage.conf)
 			})
 		}
 		t.Fatalf("seed %d: no leader", seed)

@@ -8,28 +8,10 @@ import (
 	"go.etcd.io/raft/v3/raftpb"
 )
 
-// call asks the raft goroutine for something that is no message of raft: to apply a configuration
-// change, to propose one, to take a snapshot, or with report set to do something with the RawNode.
+// call asks for something in a turn that is not a message of raft. done, if set, is closed when it is done.
 type call struct {
-	cc      raftpb.ConfChangeI
-	propose bool
-	// index is that of the entry of a change to apply, done is closed when it is.
-	index uint64
-	done  chan struct{}
-	// proposed answers propose.
-	proposed chan proposed
-
-	snap  *raftpb.Message
-	taken chan bool
-
-	// report, if set, is all there is to the call.
-	report func(*raft.RawNode)
-}
-
-// proposed is what came of a configuration change.
-type proposed struct {
-	term uint64
-	err  error
+	do   func(*core)
+	done chan struct{}
 }
 
 // inbox collects what the raft goroutine has to step.

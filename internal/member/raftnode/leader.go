@@ -17,12 +17,9 @@ type Progress struct {
 }
 
 // ask runs a function in a turn, which must not block.
-func (n *Node) ask(f func(*raft.RawNode)) error {
+func (n *Node) ask(f func(*core)) error {
 	done := make(chan struct{})
-	n.inbox.call(call{report: func(rn *raft.RawNode) {
-		f(rn)
-		close(done)
-	}})
+	n.inbox.call(call{f, done})
 	n.wake()
 	select {
 	case <-done:
@@ -35,20 +32,21 @@ func (n *Node) ask(f func(*raft.RawNode)) error {
 // Progress returns how far each member is, if this one is the leader, and nil otherwise.
 func (n *Node) Progress() (map[uint64]Progress, error) {
 	var out map[uint64]Progress
-	err := n.ask(func(rn *raft.RawNode) {
-		if rn.BasicStatus().RaftState == raft.StateLeader {
-			out = n.progress(rn)
+	err := n.ask(func(c *core) {
+		if c.node.BasicStatus().RaftState == raft.StateLeader {
+			out = c.progress()
 		}
 	})
 	return out, err
 }
 
-func (n *Node) progress(rn *raft.RawNode) map[uint64]Progress {
+func (c *core) progress() map[uint64]Progress {
 	out := map[uint64]Progress{}
-	rn.WithProgress(func(id uint64, typ raft.ProgressType, pr tracker.Progress) {
-		// Raft forgets what it has heard at the end of each election timeout.
-		heard := n.raft.progress.heardOf(id, heardHeartbeats*n.cfg.HeartbeatTicks)
-		active := id == n.cfg.ID || n.connectedTo(id) && (heard || pr.RecentActive)
+	c.node.WithProgress(func(id uint64, typ raft.ProgressType, pr tracker.Progress) {
+		// Raft forgets what it has heard at the end of each election timeout, and takes a member for active until one has ended in
+		// which nothing was heard of it.
+		heard := c.work.heardOf(id, heardHeartbeats*c.o.HeartbeatTicks)
+		active := id == c.o.ID || c.in.connected(id) && (heard || pr.RecentActive)
 		out[id] = Progress{Match: pr.Match, Learner: typ == raft.ProgressTypeLearner, Active: active, Heard: heard}
 	})
 	return out
@@ -57,39 +55,32 @@ func (n *Node) progress(rn *raft.RawNode) map[uint64]Progress {
 // heardHeartbeats is how many heartbeats a member that works may leave unanswered: the answer to the last one is on its way.
 const heardHeartbeats = 3
 
-// connectedTo reports whether messages can be sent to a member. Raft itself takes one for active until an election timeout has ended in
-// which nothing was heard of it.
-func (n *Node) connectedTo(id uint64) bool {
-	return n.cfg.Transport != nil && !n.cfg.Transport.ConnectedSince(id).IsZero()
-}
-
 // TransferLeader begins to hand leadership over to a voter, 0 for the one that is farthest, if this
 // member leads. It returns the chosen member, 0 if there is none or this is not the leader. Proposals wait
 // until raft has given up, after an election timeout, or there is another leader.
 func (n *Node) TransferLeader(to uint64) (chosen uint64, err error) {
-	err = n.ask(func(rn *raft.RawNode) {
-		if rn.BasicStatus().RaftState != raft.StateLeader {
-			return
+	err = n.ask(func(c *core) {
+		if c.node.BasicStatus().RaftState == raft.StateLeader {
+			chosen = c.transfer(to)
 		}
-		chosen = n.transfer(rn, to)
 	})
 	return chosen, err
 }
 
 // transfer begins to hand leadership over. This member leads. A member that does not answer is the last choice: it may be stopped, or
 // behind a cable that was pulled.
-func (n *Node) transfer(rn *raft.RawNode, to uint64) (chosen uint64) {
+func (c *core) transfer(to uint64) (chosen uint64) {
 	var best Progress
-	for id, p := range n.progress(rn) {
+	for id, p := range c.progress() {
 		switch {
-		case p.Learner || id == n.cfg.ID || to != 0 && id != to || to == 0 && !p.Active:
+		case p.Learner || id == c.o.ID || to != 0 && id != to || to == 0 && !p.Active:
 		case chosen == 0 || p.Heard && !best.Heard || p.Heard == best.Heard && (p.Match > best.Match || p.Match == best.Match && id < chosen):
 			chosen, best = id, p
 		}
 	}
 	if chosen != 0 {
-		rn.TransferLeader(chosen)
-		n.raft.transferring = true
+		c.node.TransferLeader(chosen)
+		c.transferring = true
 	}
 	return chosen
 }
@@ -98,33 +89,30 @@ func (n *Node) transfer(rn *raft.RawNode, to uint64) (chosen uint64) {
 // on to send entries and heartbeats. Raft's StepDownOnRemoval would end that at once: of two voters, the one that
 // is left could lack entries of this member's log, or not know that the removal is committed, and would ask for
 // a vote that it never gets.
-func (n *Node) retire() {
-	if r := &n.raft; r.state == raft.StateLeader && !r.voter && !n.handingOver() {
-		n.transfer(r.node, 0)
+func (c *core) retire() {
+	if c.state == raft.StateLeader && !c.voter && !c.handingOver() {
+		c.transfer(0)
 	}
 }
 
 // TakeLeadership asks the leader to hand over to this member, if it follows one.
 func (n *Node) TakeLeadership() error {
-	return n.ask(func(rn *raft.RawNode) {
-		if rn.BasicStatus().RaftState == raft.StateFollower {
-			rn.TransferLeader(n.cfg.ID)
+	return n.ask(func(c *core) {
+		if c.node.BasicStatus().RaftState == raft.StateFollower {
+			c.node.TransferLeader(c.o.ID)
 		}
 	})
 }
 
-// Among reports whether there are other members, so that a proposal may wait for an outcome of another.
-func (n *Node) Among() bool { return n.among.Load() }
-
 // AdvanceElection lets the clock of the next election jump ahead by ticks, if this member hears of no leader. It
 // reports whether it did.
 func (n *Node) AdvanceElection(ticks int) (advanced bool, err error) {
-	err = n.ask(func(rn *raft.RawNode) {
-		if st := rn.BasicStatus(); st.RaftState != raft.StateFollower || st.Lead != raft.None {
+	err = n.ask(func(c *core) {
+		if st := c.node.BasicStatus(); st.RaftState != raft.StateFollower || st.Lead != raft.None {
 			return
 		}
 		for range ticks {
-			rn.Tick()
+			c.node.Tick()
 		}
 		advanced = true
 	})

@@ -352,7 +352,7 @@ func (m *member) holdApplying() (release func()) {
 
 // conf returns raft's configuration.
 func (m *member) conf() (cs *raftpb.ConfState) {
-	_ = m.ask(func(*raft.RawNode) { cs = m.Node.raft.storage.conf })
+	_ = m.ask(func(c *core) { cs = c.storage.conf })
 	return cs
 }
 

@@ -119,31 +119,19 @@ func (p *progress) heardOf(id uint64, ticks int) bool {
 	return ok && p.relief.ticks-said.tick <= ticks
 }
 
-// Current returns the time of the last tick at which no work of this member waited for its disk, or to be applied, or at which a step
-// of it had ended since the tick before. Of a member that applies late it is the time of the last tick at which it had applied what was
-// committed when it was taken before: it goes on, because leases that nobody renews must end, but not at every tick, because few renewals
-// get through. If turns take long there are no ticks, so it also stands still then.
-func (n *Node) Current() time.Time { return time.Unix(0, n.current.Load()) }
-
-// Stalled reports whether nothing was written to the log of this member, or applied, for an election timeout, though there was something.
-func (n *Node) Stalled() bool { return n.stalled.Load() }
-
-// Relieved returns how often this member, leading, has handed leadership over because others did what it had not done in time.
-func (n *Node) Relieved() uint64 { return n.relieved.Load() }
-
 // Advance reports that the caller of Committed has got on with what it was given, so that a long run is not taken for one that stands
 // still.
 func (n *Node) Advance() { n.advanced.Add(1) }
 
 // watchProgress looks at a tick whether this member does its work, and hands leadership over if others do it better. It is called in a turn.
-func (n *Node) watchProgress(now time.Time) {
-	r, st := &n.raft, n.raft.node.BasicStatus()
-	p := &r.progress
+func (c *core) watchProgress(now time.Time) {
+	st := c.node.BasicStatus()
+	p := &c.work
 	p.applied = st.Applied
-	p.stages[appending].observe(n.appending.Busy() || n.appends.waiting(), n.appended.Load())
-	p.stages[applying].observe(st.Applied < st.HardState.GetCommit() || n.applies.waiting() || n.applying.Busy(), n.advanced.Load())
+	p.stages[appending].observe(c.in.busy[appending], c.in.steps[appending])
+	p.stages[applying].observe(st.Applied < st.HardState.GetCommit() || c.in.busy[applying], c.in.steps[applying])
 	still := max(p.stages[appending].still, p.stages[applying].still)
-	due := p.due(st.HardState.GetCommit(), n.cfg.ElectionTicks)
+	due := p.due(st.HardState.GetCommit(), c.o.ElectionTicks)
 	late := due > st.Applied
 	switch {
 	case !late:
@@ -153,12 +141,11 @@ func (n *Node) watchProgress(now time.Time) {
 	}
 	if still == 0 && p.mark <= st.Applied {
 		p.mark = 0
-		n.current.Store(now.UnixNano())
+		c.current = wall(now)
 	}
-	if stalled := still >= n.cfg.ElectionTicks; stalled != p.stalled {
+	if stalled := still >= c.o.ElectionTicks; stalled != p.stalled {
 		p.stalled, p.elections = stalled, 0
-		n.stalled.Store(stalled)
-		log := n.cfg.Logger.With(slog.Uint64("applied", st.Applied), slog.Uint64("committed", st.HardState.GetCommit()))
+		log := c.o.Logger.With(slog.Uint64("applied", st.Applied), slog.Uint64("committed", st.HardState.GetCommit()))
 		switch {
 		case !stalled:
 			log.Info("this member gets on with its work again")
@@ -169,33 +156,33 @@ func (n *Node) watchProgress(now time.Time) {
 		}
 	}
 	if p.unfit = max(p.unfit-1, 0); p.stalled || late {
-		p.unfit = unfitTimeouts * n.cfg.ElectionTicks
+		p.unfit = unfitTimeouts * c.o.ElectionTicks
 	}
-	if r.state != raft.StateLeader {
+	if c.state != raft.StateLeader {
 		p.relief = relief{}
 		return
 	}
-	n.relieve(still, due)
+	c.relieve(still, due)
 }
 
 // relieve hands leadership over after an election timeout in which a stage stood still here, while another member was ahead in it. What
 // takes all members as long, such as a large request or disks that all are slow, does not count. It does so as well if what is due is not
 // applied here and another member has applied it. A stage stands still for so many ticks.
-func (n *Node) relieve(still int, due uint64) {
-	r, p := &n.raft, &n.raft.progress
+func (c *core) relieve(still int, due uint64) {
+	p := &c.work
 	f, late := &p.relief, due > p.applied
 	f.ticks++
 	if still == 0 && !late {
 		f.asked = false
 		return
 	}
-	all := n.progress(r.node)
-	own := all[n.cfg.ID].Match
+	all := c.progress()
+	own := all[c.o.ID].Match
 	var best [stages]uint64 // the members with the longest logs of those that are ahead
 	able := map[uint64]bool{}
 	for id, o := range all {
 		said, ok := f.reports[id]
-		if !ok || o.Learner || said.hung || f.ticks-said.tick > n.cfg.ElectionTicks/2 {
+		if !ok || o.Learner || said.hung || f.ticks-said.tick > c.o.ElectionTicks/2 {
 			continue
 		}
 		able[id] = true
@@ -207,25 +194,25 @@ func (n *Node) relieve(still int, due uint64) {
 	}
 	to := uint64(raft.None)
 	for s := range p.stages {
-		if p.stages[s].compare(best[s] != raft.None); p.stages[s].overtaken >= n.cfg.ElectionTicks {
+		if p.stages[s].compare(best[s] != raft.None); p.stages[s].overtaken >= c.o.ElectionTicks {
 			to = best[s]
 		}
 	}
 	if late && f.reports[best[applying]].applied >= due {
 		to = best[applying]
 	}
-	if to == raft.None || n.handingOver() || f.silent || !r.storage.majority(able) {
+	if to == raft.None || c.handingOver() || f.silent || !c.storage.majority(able) {
 		return
 	}
-	log := n.cfg.Logger.With(slog.Uint64("term", n.term.Load()), idAttr("to", to))
+	log := c.o.Logger.With(slog.Uint64("term", c.term), idAttr("to", to))
 	if f.asked {
 		f.silent = true
 		log.Warn("leadership was not taken over: this member is silent, so that another one is elected")
 		return
 	}
-	f.asked, r.transferring, r.moved = true, true, true
-	r.node.TransferLeader(to)
-	n.relieved.Add(1)
+	f.asked, c.transferring, c.moved = true, true, true
+	c.node.TransferLeader(to)
+	c.relieved++
 	log.Warn("handing leadership over: others do what this member has not done in time", slog.Uint64("applied", p.applied), slog.Uint64("due", due))
 }
 
@@ -244,8 +231,8 @@ func (p *progress) mayAsk() bool {
 const stalledElections = 5
 
 // mute removes what a stalled member does not send: requests for votes, and as a leader whom nobody relieves, everything.
-func (n *Node) mute(msgs []*raftpb.Message) []*raftpb.Message {
-	p := &n.raft.progress
+func (c *core) mute(msgs []*raftpb.Message) []*raftpb.Message {
+	p := &c.work
 	if p.relief.silent {
 		clear(msgs)
 		return msgs[:0]

@@ -127,11 +127,9 @@ func (r *reads) close() {
 // the only voter. It does not wait.
 func (n *Node) TryReadIndex() (index uint64, ok bool) {
 	// Every commit of the cluster is made here while alone is set, and what was committed is
-	// published before anyone else can know. The order matters: alone, then committed.
-	if !n.alone.Load() {
-		return 0, false
-	}
-	return n.committed.Load(), true
+	// published before anyone else can know.
+	st := n.published.Load()
+	return st.Committed, st.alone
 }
 
 // ReadIndex returns an index that a state machine must have reached to be as new as any was when

@@ -1,6 +1,7 @@
 package raftnode
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -15,17 +16,16 @@ import (
 
 // runClock lets time pass for raft until the node ends.
 func (n *Node) runClock() {
-	early := n.raft.early.timer.C
 	if !n.beQuiet() {
 		return
 	}
-	n.turnAfter(n.begin)
+	n.turnAt(clockEvent{begin: true})
 	for {
 		select {
-		case <-early:
+		case <-n.early.C:
 			n.wake()
 		case <-n.cfg.Ticks:
-			n.turnAfter(n.tick)
+			n.turnAt(clockEvent{tick: true})
 		case <-n.stop:
 			return
 		case <-n.failed:
@@ -35,328 +35,314 @@ func (n *Node) runClock() {
 }
 
 // punctual notes a tick, and counts heartbeats of a leader that are late because of it.
-func (n *Node) punctual(now time.Time) {
-	r := &n.raft
-	gap, most := now.Sub(r.ticked), 2*time.Duration(n.cfg.HeartbeatTicks)*n.cfg.TickInterval
-	if r.state == raft.StateLeader && !r.single && most > 0 && gap > most && !r.ticked.IsZero() {
-		n.late.Add(1)
-		n.cfg.Logger.Warn("leader failed to send out heartbeat on time; it gets too little processor time, or was stopped",
+func (c *core) punctual(now time.Time) {
+	gap, most := now.Sub(c.ticked), 2*time.Duration(c.o.HeartbeatTicks)*c.o.TickInterval
+	if c.state == raft.StateLeader && !c.single && most > 0 && gap > most && !c.ticked.IsZero() {
+		c.late++
+		c.o.Logger.Warn("leader failed to send out heartbeat on time; it gets too little processor time, or was stopped",
 			"expected-duration", most, "exceeded-duration", gap-most)
 	}
-	r.ticked = now
 }
 
-// turn does everything there is to do.
-func (n *Node) turn() {
-	r := &n.raft
-	r.cause = CauseTimeout
-	r.msgs, r.calls = n.inbox.take(r.msgs, r.calls)
-	lead, follows, heard := n.lead.Load(), r.state == raft.StateFollower, false
-	for _, m := range r.msgs {
-		r.moved = true
-		heard = heard || follows && m.GetFrom() == lead
-		if m.GetType() == raftpb.MsgProp {
-			n.takeForwarded(m)
-			continue
-		}
-		switch m.GetType() {
-		case raftpb.MsgTransferLeader:
-			r.transferring = true
-		case raftpb.MsgReadIndex:
-			if n.knowsTooLittle() {
-				continue // who asks will ask again
-			}
-		case raftpb.MsgTimeoutNow:
-			if r.progress.stalled {
-				continue // it would be a leader that is stalled
-			}
-			r.cause = CauseTransfer
-		case raftpb.MsgVoteResp:
-			if m.GetReject() {
-				r.early.contested = m.GetTerm()
-			}
-		case raftpb.MsgHeartbeatResp:
-			if r.state == raft.StateLeader {
-				r.progress.takeReport(m)
-			}
-		}
-		// A message that raft refuses is one that came too late or from a stranger.
-		if err := r.node.Step(m); err != nil {
-			n.cfg.Logger.Debug("message refused", "type", m.GetType(), "from", m.GetFrom(), "error", err)
-		}
-		if e := m.GetEntries(); m.GetType() == raftpb.MsgStorageApplyResp && len(e) > 0 {
-			n.acknowledged.Store(e[len(e)-1].GetIndex())
-		}
+// countOrphaned counts a tick without a leader. A process that was suspended, or whose turns took long, has missed what happened
+// since the tick before, and begins again.
+func (c *core) countOrphaned(now time.Time) {
+	if c.lead == raft.None && !c.ticked.IsZero() && !missed(c.o.electionTimeout(), c.ticked, now) {
+		c.orphaned++
+	} else {
+		c.orphaned = 0
 	}
-	if heard {
-		r.early.heard = time.Now()
-	}
-	n.takeSettled()
-	for _, id := range n.inbox.takeLost() {
-		r.moved = true
-		r.node.ReportUnreachable(id)
-	}
-	for _, c := range r.calls {
-		r.moved = true
-		n.serve(c)
-	}
-	n.takeFetched()
-	n.retryHeld()
-	// Carrying out what raft wants can commit entries, which makes room for proposals: what
-	// waits for that is tried again until nothing moves.
-	n.carryOut()
-	n.electEarly()
-	n.carryOut()
-	for n.propose() || n.readIndex() {
-		n.carryOut()
+	c.ticked = now
+}
+
+// missed reports whether a time between two ticks is so long that a leader may have been elected in it, which takes an election timeout.
+// While a machine sleeps its monotonic clock stands still, and while time is corrected the other one jumps: the longer time counts.
+func missed(timeout time.Duration, from, to time.Time) bool {
+	return timeout > 0 && max(to.Sub(from), to.Round(0).Sub(from.Round(0))) > timeout
+}
+
+// electionTimeout returns the election timeout, 0 if the length of ticks is not known.
+func (c *settings) electionTimeout() time.Duration {
+	return time.Duration(c.ElectionTicks) * c.TickInterval
+}
+
+// start lets turns be done.
+func (c *core) start() {
+	c.open = true
+	if c.single {
+		// There is no other member to wait for.
+		if err := c.node.Campaign(); err != nil {
+			c.o.Logger.Debug("campaign", "error", err)
+		}
+		c.moved = true
 	}
 }
 
-func (n *Node) serve(c call) {
-	switch {
-	case c.report != nil:
-		c.report(n.raft.node)
-	case c.snap != nil:
-		n.takeSnapshot(c)
-	case c.propose:
-		st := n.raft.node.BasicStatus()
-		p := proposed{term: st.HardState.GetTerm()}
-		if n.confPending(st) {
-			p.err = fmt.Errorf("%w: another configuration change is under way", ErrNotNow)
-		} else if err := n.raft.node.ProposeConfChange(c.cc); err != nil {
-			p.err = fmt.Errorf("%w: %w", ErrNotNow, err)
-		} else {
-			n.raft.confStepped = true
+// tick lets raft's clock advance.
+func (c *core) tick() {
+	c.punctual(c.in.now)
+	c.countOrphaned(c.in.now)
+	c.watchProgress(c.in.now)
+	c.node.Tick()
+	c.moved = true
+	c.ticks++
+	c.forward.tick(&c.o, c.single, c.in.outstanding)
+	c.retire()
+}
+
+// wall returns a time by the clock that goes on while the machine sleeps.
+func wall(t time.Time) time.Time { return time.Unix(0, t.UnixNano()) }
+
+// stepMessage steps a message.
+func (c *core) stepMessage(m *raftpb.Message) {
+	c.moved = true
+	switch m.GetType() {
+	case raftpb.MsgProp:
+		c.takeForwarded(m)
+		return
+	case raftpb.MsgTransferLeader:
+		c.transferring = true
+	case raftpb.MsgReadIndex:
+		if c.knowsTooLittle() {
+			return // who asks will ask again
 		}
-		c.proposed <- p
-	default:
-		if c.index > n.raft.restored {
-			n.configured(n.raft.node.ApplyConfChange(c.cc))
-			n.publish()
+	case raftpb.MsgTimeoutNow:
+		if c.work.stalled {
+			return // it would be a leader that is stalled
 		}
-		close(c.done)
+		c.cause = CauseTransfer
+	case raftpb.MsgVoteResp:
+		if m.GetReject() {
+			c.early.contested = m.GetTerm()
+		}
+	case raftpb.MsgHeartbeatResp:
+		if c.state == raft.StateLeader {
+			c.work.takeReport(m)
+		}
+	}
+	// A message that raft refuses is one that came too late or from a stranger.
+	if err := c.node.Step(m); err != nil {
+		c.o.Logger.Debug("message refused", "type", m.GetType(), "from", m.GetFrom(), "error", err)
+	}
+	if e := m.GetEntries(); m.GetType() == raftpb.MsgStorageApplyResp && len(e) > 0 {
+		c.acknowledged = e[len(e)-1].GetIndex()
+	}
+}
+
+// proposeConfChange proposes a configuration change, and returns the term in which it does.
+func (c *core) proposeConfChange(cc raftpb.ConfChangeI) (term uint64, err error) {
+	st := c.node.BasicStatus()
+	term = st.HardState.GetTerm()
+	if c.confPending(st) {
+		return term, fmt.Errorf("%w: another configuration change is under way", ErrNotNow)
+	}
+	if err := c.node.ProposeConfChange(cc); err != nil {
+		return term, fmt.Errorf("%w: %w", ErrNotNow, err)
+	}
+	c.confStepped = true
+	return term, nil
+}
+
+// applyConfChange takes the configuration change of the entry at index.
+func (c *core) applyConfChange(index uint64, cc raftpb.ConfChangeI) {
+	if index > c.restored {
+		c.configured(c.node.ApplyConfChange(cc))
+		c.noteAlone()
 	}
 }
 
 // configured notes the configuration.
-func (n *Node) configured(cs *raftpb.ConfState) {
-	r := &n.raft
-	r.storage.conf = cs
-	r.voter = slices.Contains(cs.GetVoters(), n.cfg.ID) || slices.Contains(cs.GetVotersOutgoing(), n.cfg.ID)
-	r.single = r.voter && len(cs.GetVoters()) == 1 && len(cs.GetVotersOutgoing()) == 0
-	n.among.Store(!r.single)
+func (c *core) configured(cs *raftpb.ConfState) {
+	c.storage.conf = cs
+	c.voter = slices.Contains(cs.GetVoters(), c.o.ID) || slices.Contains(cs.GetVotersOutgoing(), c.o.ID)
+	c.single = c.voter && len(cs.GetVoters()) == 1 && len(cs.GetVotersOutgoing()) == 0
 }
 
-// propose hands waiting proposals to raft as far as there is room in flight.
-func (n *Node) propose() (any bool) {
-	r := &n.raft
+// mayPropose reports whether a proposal may be handed to raft. With ifRoom set that is so only if this member
+// has few proposals without an outcome; see forwarding.room.
+func (c *core) mayPropose() (may, ifRoom bool) {
+	leading := c.state == raft.StateLeader
 	// A leader that was removed gets no entries into its log any more: what it is asked for waits for the end of its
 	// leadership, or of the member.
-	if n.lead.Load() == raft.None || n.handingOver() || r.state == raft.StateLeader && !r.voter {
+	if c.lead == raft.None || c.handingOver() || leading && !c.voter {
+		return false, false
+	}
+	if leading && c.holdsOwn() {
+		return false, false // later ones wait behind it
+	}
+	// What other members forward counts for them: a leader that is busy with that must not be
+	// kept from proposing its own.
+	full := !leading || c.last+c.proposed-c.committed >= uint64(c.o.MaxInFlight)
+	return !full || !c.single, full
+}
+
+// fate is what has become of a proposal.
+type fate int
+
+const (
+	proposed fate = iota
+	dropped       // it never will be proposed
+	held          // it waits for room
+)
+
+// propose hands a proposal to raft.
+func (c *core) propose(data []byte) fate {
+	leading := c.state == raft.StateLeader
+	if !leading {
+		// The message that forwards it keeps the bytes; a leader copies them into its log.
+		data = bytes.Clone(data)
+	}
+	if err := c.node.Propose(data); err != nil {
+		if leading && errors.Is(err, raft.ErrProposalDropped) {
+			c.holdOwn(data)
+			return held
+		}
+		c.o.Logger.Debug("proposal dropped", "error", err)
+		return dropped
+	}
+	c.moved = true
+	if leading {
+		c.proposed++
+	}
+	return proposed
+}
+
+// ready adds what raft wants done next to the output, and returns false if there is nothing. Asking raft costs, so it
+// is asked only when something happened to it; and one Ready leaves nothing but entries to apply that did not fit in.
+func (c *core) ready() bool {
+	c.more, c.moved = c.more || c.moved, false
+	if !c.more || !c.node.HasReady() {
+		c.more = false
 		return false
 	}
-	term := n.term.Load()
-	for {
-		leading := r.state == raft.StateLeader
-		// What other members forward counts for them: a leader that is busy with that must not be
-		// kept from proposing its own.
-		if (!leading || r.last+r.proposed-n.committed.Load() >= uint64(n.cfg.MaxInFlight)) && (r.single || !r.forward.room(n, term)) {
-			return any
-		}
-		if leading && n.holdsOwn() {
-			return any // later ones wait behind it
-		}
-		data := n.cfg.Proposals.Next(term)
-		if data == nil {
-			return any
-		}
-		if !leading {
-			// The message that forwards it keeps the bytes; a leader copies them into its log.
-			data = append([]byte(nil), data...)
-		}
-		if err := r.node.Propose(data); err != nil {
-			if leading && errors.Is(err, raft.ErrProposalDropped) {
-				n.holdOwn(data)
-				return any
-			}
-			n.cfg.Logger.Debug("proposal dropped", "error", err)
-			n.cfg.Proposals.Dropped()
-			return any
-		}
-		any, r.moved = true, true
-		if leading {
-			r.proposed++
-		}
+	c.storage.handingOut, c.storage.short = true, false
+	rd := c.node.Ready()
+	c.storage.handingOut = false
+	if c.more = len(rd.CommittedEntries) > 0; c.more {
+		c.eager = c.storage.short
 	}
+	c.handle(rd)
+	return true
 }
 
-// carryOut hands out the work that raft wants done. Asking raft costs, so it is asked only when
-// something happened to it; and one Ready leaves nothing but entries to apply that did not
-// fit in.
-func (n *Node) carryOut() {
-	r := &n.raft
-	more := r.moved
-	r.moved = false
-	for more && r.node.HasReady() {
-		r.storage.handingOut, r.storage.short = true, false
-		rd := r.node.Ready()
-		r.storage.handingOut = false
-		if len(rd.CommittedEntries) > 0 {
-			n.eager.Store(r.storage.short)
-		}
-		more = len(rd.CommittedEntries) > 0
-		n.handle(rd)
-	}
-}
-
-func (n *Node) handle(rd raft.Ready) {
-	r := &n.raft
-	commitOnly := rd.HardState != nil && rd.HardState.GetTerm() == n.term.Load() && rd.HardState.GetVote() == r.vote &&
+func (c *core) handle(rd raft.Ready) {
+	commitOnly := rd.HardState != nil && rd.HardState.GetTerm() == c.term && rd.HardState.GetVote() == c.vote &&
 		len(rd.Entries) == 0 && raft.IsEmptySnap(rd.Snapshot)
 	if rd.HardState != nil {
-		r.vote = rd.HardState.GetVote()
-		n.term.Store(rd.HardState.GetTerm())
-		n.committed.Store(rd.HardState.GetCommit())
+		c.vote = rd.HardState.GetVote()
+		c.term = rd.HardState.GetTerm()
+		c.committed = rd.HardState.GetCommit()
 	}
 	if s := rd.Snapshot; !raft.IsEmptySnap(s) {
-		r.restored = s.GetMetadata().GetIndex()
-		r.last, r.proposed = r.restored, 0
-		n.configured(s.GetMetadata().GetConfState())
+		c.restored = s.GetMetadata().GetIndex()
+		c.last, c.proposed = c.restored, 0
+		c.configured(s.GetMetadata().GetConfState())
 	}
-	r.confStepped = false
+	c.confStepped = false
 	if len(rd.Entries) > 0 {
 		// They replace what the log has from there on.
-		r.lastConf = min(r.lastConf, rd.Entries[0].GetIndex()-1)
+		c.lastConf = min(c.lastConf, rd.Entries[0].GetIndex()-1)
 	}
 	for _, e := range rd.Entries {
 		if isConfChange(e) {
-			r.lastConf = e.GetIndex()
+			c.lastConf = e.GetIndex()
 		}
 	}
-	r.noteConfs(rd.Entries)
+	c.noteConfs(rd.Entries)
 	if len(rd.Entries) > 0 {
-		r.last = rd.Entries[len(rd.Entries)-1].GetIndex()
-		r.proposed = 0
+		c.last = rd.Entries[len(rd.Entries)-1].GetIndex()
+		c.proposed = 0
 	}
 	if rd.SoftState != nil {
-		n.changed(rd)
+		c.changed(rd)
 	}
-	if was, lead, term := n.led.Load(), n.lead.Load(), n.term.Load(); lead != was.lead || term != was.term {
-		n.led.Store(newLeading(lead, term))
-		go was.end() // of as many questions as there are
-	}
-	n.publish()
-	for _, rs := range rd.ReadStates {
-		n.reads.confirmed(rs.RequestCtx, rs.Index)
-	}
-	r.out = r.out[:0]
+	c.noteAlone()
+	out := &c.out
+	out.confirmed = append(out.confirmed, rd.ReadStates...)
+	from := len(out.messages)
 	for _, m := range rd.Messages {
 		switch {
-		case m.GetTo() == raft.LocalAppendThread && commitOnly && len(m.GetResponses()) == 0:
-			n.appends.putQuiet(m) // the appender writes it with the next entries
 		case m.GetTo() == raft.LocalAppendThread:
-			n.appends.put(m)
-			n.appending.PostNext()
+			// A new commit index alone is written with the next entries.
+			out.appends = append(out.appends, appendMessage{m, commitOnly && len(m.GetResponses()) == 0})
 		case m.GetTo() == raft.LocalApplyThread:
-			n.applies.put(m)
-			n.applying.PostNext()
+			out.applies = append(out.applies, m)
 		case m.GetType() == raftpb.MsgSnap:
-			n.cfg.Snapshots.Send(m)
+			out.snapshots = append(out.snapshots, m)
 		default:
 			switch m.GetType() {
 			case raftpb.MsgProp:
-				n.stamp(m)
+				c.stamp(m)
 			case raftpb.MsgTimeoutNow:
-				n.handedOver.Store(m.GetTerm())
+				c.handedOver = m.GetTerm()
 			case raftpb.MsgHeartbeatResp:
-				r.progress.stamp(m)
+				c.work.stamp(m)
 			}
-			r.withhold(m)
-			r.out = append(r.out, m)
+			c.withhold(m)
+			out.messages = append(out.messages, m)
 		}
 	}
-	n.settleCommitted()
-	r.out = n.mute(r.out)
-	n.send(r.out)
-	clear(r.out)
+	c.settleCommitted()
+	out.messages = append(out.messages[:from], c.mute(out.messages[from:])...)
 }
 
 // changed notes a change of leader or of this member's part.
-func (n *Node) changed(rd raft.Ready) {
-	r := &n.raft
-	was, lead := n.lead.Load(), rd.SoftState.Lead
-	if r.state != raft.StateLeader && rd.SoftState.RaftState == raft.StateLeader {
-		r.begin = math.MaxUint64
+func (c *core) changed(rd raft.Ready) {
+	was, lead := c.lead, rd.SoftState.Lead
+	if c.state != raft.StateLeader && rd.SoftState.RaftState == raft.StateLeader {
+		c.begin = math.MaxUint64
 		for _, e := range rd.Entries {
-			if e.GetTerm() == n.term.Load() {
-				r.begin = e.GetIndex()
+			if e.GetTerm() == c.term {
+				c.begin = e.GetIndex()
 				// Raft takes what it finds in the log for configuration changes.
-				r.lastConf = max(r.lastConf, r.begin-1)
+				c.lastConf = max(c.lastConf, c.begin-1)
 				break
 			}
 		}
 	}
-	if s := rd.SoftState.RaftState; r.state == raft.StateFollower && (s == raft.StatePreCandidate || s == raft.StateCandidate) {
-		n.noteElection()
+	if s := rd.SoftState.RaftState; c.state == raft.StateFollower && (s == raft.StatePreCandidate || s == raft.StateCandidate) {
+		c.noteElection()
 	}
-	r.state = rd.SoftState.RaftState
-	if r.state != raft.StateLeader {
-		r.proposed = 0
+	c.state = rd.SoftState.RaftState
+	if c.state != raft.StateLeader {
+		c.proposed = 0
 	}
 	if was != lead {
 		if lead != raft.None {
-			now := time.Now()
-			r.early.heard = now
-			n.leadSince.Store(now.UnixNano())
-			n.leaders.Add(1)
-			n.leadLost.Store(0)
+			c.early.heard, c.leadSince, c.leadLost = c.in.now, wall(c.in.now), time.Time{}
+			c.leads++
 		} else {
-			n.leadLost.Store(time.Now().UnixNano())
+			c.leadLost = wall(c.in.now)
 		}
-		n.lead.Store(lead)
-		// Whatever was asked of the leader before may be lost.
-		n.reads.forget()
-		n.cfg.Logger.Info("raft leader changed", slog.Uint64("term", n.term.Load()), idAttr("from", was), idAttr("to", lead))
+		c.lead, c.out.forgetReads = lead, true
+		c.o.Logger.Info("raft leader changed", slog.Uint64("term", c.term), idAttr("from", was), idAttr("to", lead))
 	}
 }
 
-// publish stores whether reads need no question to other members: see Node.alone. It comes before the
-// messages that let another member become leader leave.
-func (n *Node) publish() {
-	r := &n.raft
-	alone := r.single && r.state == raft.StateLeader && n.committed.Load() >= r.begin
-	if alone != n.alone.Load() {
-		n.alone.Store(alone)
-	}
+// noteAlone notes whether reads need no question to other members.
+func (c *core) noteAlone() {
+	c.alone = c.single && c.state == raft.StateLeader && c.committed >= c.begin
 }
 
-// readIndex asks raft for a read index if readers wait and none is outstanding, or if that took too
-// long.
-func (n *Node) readIndex() bool {
-	r := &n.raft
-	if n.lead.Load() == raft.None {
-		return false
-	}
-	if n.knowsTooLittle() {
-		return false
-	}
-	ctx := n.reads.ask(r.ticks >= max(n.cfg.ElectionTicks/2, 1))
-	if ctx == nil {
-		return false
-	}
-	r.ticks = 0
-	r.node.ReadIndex(ctx)
-	r.moved = true
-	return true
+// answersReads reports whether a read index may be asked for.
+func (c *core) answersReads() bool { return c.lead != raft.None && !c.knowsTooLittle() }
+
+// readTakesLong reports whether the outstanding read index should be asked for again.
+func (c *core) readTakesLong() bool { return c.ticks >= max(c.o.ElectionTicks/2, 1) }
+
+// readIndex asks raft for a read index.
+func (c *core) readIndex(ctx []byte) {
+	c.ticks = 0
+	c.node.ReadIndex(ctx)
+	c.moved = true
 }
 
 // knowsTooLittle reports whether this member leads and raft would answer a read index at once although it may be
 // old. That is so for the only voter until it has committed an entry of its term: raft knows the commit index it
 // restarted with, and later entries may be committed already, and acknowledged before the restart. It is so for
 // a leader that was removed, too: the only voter that is left may lead by now.
-func (n *Node) knowsTooLittle() bool {
-	r := &n.raft
-	return (!r.voter || r.single && !n.alone.Load()) && r.node.BasicStatus().RaftState == raft.StateLeader
+func (c *core) knowsTooLittle() bool {
+	return (!c.voter || c.single && !c.alone) && c.node.BasicStatus().RaftState == raft.StateLeader
 }
 
 func idAttr(key string, id uint64) slog.Attr {

@@ -87,76 +87,74 @@ func (n *Node) awaitSettled(index uint64) error {
 }
 
 // noteConfs notes the configuration changes among entries that replace what the log has from there on.
-func (r *raftState) noteConfs(ents []*raftpb.Entry) {
+func (c *core) noteConfs(ents []*raftpb.Entry) {
 	if len(ents) == 0 {
 		return
 	}
 	first := ents[0].GetIndex()
-	r.confs = slices.DeleteFunc(r.confs, func(i uint64) bool { return i >= first })
+	c.confs = slices.DeleteFunc(c.confs, func(i uint64) bool { return i >= first })
 	for _, e := range ents {
 		if isConfChange(e) {
-			r.confs = append(r.confs, e.GetIndex())
+			c.confs = append(c.confs, e.GetIndex())
 		}
 	}
 }
 
 // findConfs finds the configuration changes in the log after an index. They are few, and so are the entries.
-func (r *raftState) findConfs(log Log, after, last uint64) error {
+func (c *core) findConfs(log Log, after, last uint64) error {
 	for next := after + 1; next <= last; {
 		ents, err := log.Outline(next, last+1)
 		if err != nil {
 			return err
 		}
-		r.noteConfs(ents)
+		c.noteConfs(ents)
 		next += uint64(len(ents))
 	}
 	return nil
 }
 
 // settleCommitted lets the commit of a configuration change be settled that raft has found committed.
-func (n *Node) settleCommitted() {
+func (c *core) settleCommitted() {
 	newest := uint64(0)
-	for _, i := range n.raft.confs {
-		if i <= n.committed.Load() {
+	for _, i := range c.confs {
+		if i <= c.committed {
 			newest = i
 		}
 	}
-	if newest > n.raft.settling { // once: while the log takes nothing, each message would wait for it
-		n.raft.settling = newest
-		n.settle(newest)
+	if newest > c.settling { // once: while the log takes nothing, each message would wait for it
+		c.settling, c.out.settle = newest, newest
 	}
 }
 
 // withhold lowers the commit index of a message so that it says nothing of a configuration change that is not settled.
-func (r *raftState) withhold(m *raftpb.Message) {
-	if len(r.confs) > 0 && m.GetCommit() >= r.confs[0] {
-		m.Commit = new(r.confs[0] - 1)
-		r.withheld = true
+func (c *core) withhold(m *raftpb.Message) {
+	if len(c.confs) > 0 && m.GetCommit() >= c.confs[0] {
+		m.Commit = new(c.confs[0] - 1)
+		c.withheld = true
 	}
 }
 
 // takeSettled forgets configuration changes whose commit is settled, and tells others what was withheld from them: also those that the
 // change removes, which hear nothing more after it has taken effect.
-func (n *Node) takeSettled() {
-	r := &n.raft
-	if len(r.confs) == 0 {
+func (c *core) takeSettled() {
+	if len(c.confs) == 0 {
 		return
 	}
-	done, _ := n.settled.upTo()
-	r.confs = slices.DeleteFunc(r.confs, func(i uint64) bool { return i <= done })
-	if !r.withheld || len(r.confs) > 0 && r.confs[0] <= n.committed.Load() {
+	done := c.in.settled
+	c.confs = slices.DeleteFunc(c.confs, func(i uint64) bool { return i <= done })
+	if !c.withheld || len(c.confs) > 0 && c.confs[0] <= c.committed {
 		return
 	}
-	r.withheld = false
-	if r.state != raft.StateLeader {
+	c.withheld = false
+	if c.state != raft.StateLeader {
 		return
 	}
 	var out []*raftpb.Message
-	r.node.WithProgress(func(id uint64, _ raft.ProgressType, pr tracker.Progress) {
-		if id != n.cfg.ID {
-			out = append(out, &raftpb.Message{Type: raftpb.MsgHeartbeat.Enum(), From: new(n.cfg.ID), To: new(id), Term: new(n.term.Load()),
-				Commit: new(min(pr.Match, n.committed.Load()))})
+	c.node.WithProgress(func(id uint64, _ raft.ProgressType, pr tracker.Progress) {
+		if id != c.o.ID {
+			out = append(out, &raftpb.Message{Type: raftpb.MsgHeartbeat.Enum(), From: new(c.o.ID), To: new(id), Term: new(c.term),
+				Commit: new(min(pr.Match, c.committed))})
 		}
 	})
-	n.send(n.mute(out))
+	c.out.messages = append(c.out.messages, c.mute(out)...)
 }

@@ -16,29 +16,25 @@ func (n *Node) InstallSnapshot(m *raftpb.Message) (accepted bool, err error) {
 	if s := m.GetSnapshot(); m.GetType() != raftpb.MsgSnap || raft.IsEmptySnap(s) || m.GetTo() != n.cfg.ID || m.GetFrom() == 0 || m.GetTerm() == 0 {
 		return false, fmt.Errorf("raftnode: %v from %x to %x is no snapshot for %x", m.GetType(), m.GetFrom(), m.GetTo(), n.cfg.ID)
 	}
-	c := call{snap: m, taken: make(chan bool, 1)}
-	n.inbox.call(c)
-	n.wake()
-	select {
-	case accepted = <-c.taken:
-		return accepted, nil
-	case <-n.dead:
-		return false, ErrStopped
+	if err := n.ask(func(c *core) { accepted = c.takeSnapshot(m) }); err != nil {
+		return false, err
 	}
+	return accepted, nil
 }
 
 // takeSnapshot steps a snapshot and reports whether raft accepted it.
-func (n *Node) takeSnapshot(c call) {
-	r := &n.raft
-	n.carryOut()
-	before := r.restored
-	if err := r.node.Step(c.snap); err != nil {
-		n.cfg.Logger.Debug("snapshot refused", "from", c.snap.GetFrom(), "error", err)
+func (c *core) takeSnapshot(m *raftpb.Message) (accepted bool) {
+	for c.ready() {
 	}
-	r.moved = true
-	n.carryOut()
+	before := c.restored
+	if err := c.node.Step(m); err != nil {
+		c.o.Logger.Debug("snapshot refused", "from", m.GetFrom(), "error", err)
+	}
+	c.moved = true
+	for c.ready() {
+	}
 	// Raft accepts no snapshot twice: the index of the next one is higher.
-	c.taken <- r.restored > before
+	return c.restored > before
 }
 
 // ReportSnapshot says how the snapshot ended that Snapshots was given for a member: ok if the member
@@ -48,7 +44,7 @@ func (n *Node) ReportSnapshot(id uint64, ok bool) {
 	if !ok {
 		status = raft.SnapshotFailure
 	}
-	n.inbox.call(call{report: func(rn *raft.RawNode) { rn.ReportSnapshot(id, status) }})
+	n.inbox.call(call{do: func(c *core) { c.node.ReportSnapshot(id, status) }})
 	n.wake()
 }
 

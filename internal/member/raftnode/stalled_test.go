@@ -76,8 +76,8 @@ func TestStalledLeaderIsReplaced(t *testing.T) {
 				lead.propose("first")
 				next := leaderOf(t, members, before.Lead, 2*electionTimeout)
 				t.Logf("another leader after %v", time.Since(began))
-				if lead.Relieved() != 1 || next.Relieved() != 0 {
-					t.Errorf("the old leader was relieved %d times, the new one %d times", lead.Relieved(), next.Relieved())
+				if lead.Status().Relieved != 1 || next.Status().Relieved != 0 {
+					t.Errorf("the old leader was relieved %d times, the new one %d times", lead.Status().Relieved, next.Status().Relieved)
 				}
 				for i := range 300 { // 30 seconds
 					next.propose(fmt.Sprint(i))
@@ -95,13 +95,13 @@ func TestStalledLeaderIsReplaced(t *testing.T) {
 				third := leaderOf(t, rest, before.Lead, 20*electionTimeout)
 				resume()
 				time.Sleep(5 * time.Second)
-				if lead.Stalled() || third.Stalled() {
+				if lead.Status().Stalled || third.Status().Stalled {
 					t.Error("a member that works is called stalled")
 				}
 				if a, b := lead.index(), third.index(); a != b {
 					t.Errorf("it has applied %d of %d", a, b)
 				}
-				if !lead.Current().After(time.Now().Add(-time.Second)) {
+				if !lead.Status().Current.After(time.Now().Add(-time.Second)) {
 					t.Error("it still counts as standing still")
 				}
 			})
@@ -183,7 +183,7 @@ func TestNobodyIsBetter(t *testing.T) {
 		if st := lead.Status(); st.Term != before.Term || st.Lead != before.Lead {
 			t.Errorf("from %+v to %+v without a majority of others", before, st)
 		}
-		if lead.Current().After(time.Now().Add(-9 * time.Second)) {
+		if lead.Status().Current.After(time.Now().Add(-9 * time.Second)) {
 			t.Error("time goes on while it stands still")
 		}
 		resume()
@@ -202,8 +202,8 @@ func TestStalledSingleVoterLeads(t *testing.T) {
 		if st := m.Status(); st.Lead != 1 {
 			t.Errorf("%+v", st)
 		}
-		if m.Current().After(time.Now().Add(-29*time.Second)) || !m.Stalled() {
-			t.Errorf("time goes on while it stands still, or it is not called stalled: %v", m.Stalled())
+		if m.Status().Current.After(time.Now().Add(-29*time.Second)) || !m.Status().Stalled {
+			t.Errorf("time goes on while it stands still, or it is not called stalled: %v", m.Status().Stalled)
 		}
 		resume()
 		time.Sleep(time.Second)
@@ -299,7 +299,7 @@ func TestTimeOfAnOverloadedLeader(t *testing.T) {
 				lead.propose("x")
 			}
 			time.Sleep(50 * time.Millisecond)
-			late = max(late, time.Since(lead.Current()))
+			late = max(late, time.Since(lead.Status().Current))
 		}
 		if late < 2*electionTimeout || late > 10*time.Second {
 			t.Errorf("the time stood still for %v", late)

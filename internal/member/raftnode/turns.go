@@ -8,25 +8,27 @@ func (n *Node) carryTurn(bool) (left bool) {
 	defer func() {
 		if p := recover(); p != nil {
 			n.fail(n.panicked(p))
-			n.open = false
+			n.core.open = false
 		}
 	}()
 	select {
-	case first := <-n.clock:
-		first()
-		n.turn()
+	case e := <-n.clock:
+		n.turn(e)
 		n.clocked <- struct{}{}
 	default:
-		if n.open {
-			n.turn()
+		if n.core.open {
+			n.turn(clockEvent{})
 		}
 	}
 	return false
 }
 
-// turnAfter does something in a turn, and waits for that. It is called by the goroutine of the clock.
-func (n *Node) turnAfter(first func()) {
-	n.clock <- first
+// clockEvent is what the clock begins a turn for.
+type clockEvent struct{ begin, tick bool }
+
+// turnAt lets a turn be done for an event of the clock, and waits for it.
+func (n *Node) turnAt(e clockEvent) {
+	n.clock <- e
 	n.turns.Post()
 	select {
 	case <-n.clocked:
@@ -34,28 +36,128 @@ func (n *Node) turnAfter(first func()) {
 	}
 }
 
-// begin lets turns be done. It is called in a turn.
-func (n *Node) begin() {
-	n.open = true
-	if n.raft.single {
-		// There is no other member to wait for.
-		if err := n.raft.node.Campaign(); err != nil {
-			n.cfg.Logger.Debug("campaign", "error", err)
-		}
-		n.raft.moved = true
+// turn does everything there is to do. Carrying out what raft wants can commit entries, which makes room
+// for proposals: what waits for that is tried again until nothing moves.
+func (n *Node) turn(e clockEvent) {
+	c := &n.core
+	n.collectInput(e)
+	c.step(&n.in)
+	n.carryOut()
+	c.electEarly()
+	n.carryOut()
+	for n.propose() || n.askReadIndex() {
+		n.carryOut()
+	}
+	n.deliver()
+}
+
+// collectInput takes what has happened since the turn before.
+func (n *Node) collectInput(e clockEvent) {
+	in := &n.in
+	in.now, in.begin, in.tick = time.Now(), e.begin, e.tick
+	in.messages, in.calls = n.inbox.take(in.messages, in.calls)
+	in.unreachable = n.inbox.takeLost()
+	in.fetched = n.fetcher.arrivals()
+	in.settled, _ = n.settled.upTo()
+	in.writeTime = time.Duration(n.appender.writeTime.Load())
+	if in.tick {
+		n.fetcher.tick(n.cfg.ElectionTicks)
+		in.busy = [stages]bool{appending: n.appending.Busy() || n.appends.waiting(), applying: n.applying.Busy() || n.applies.waiting()}
+		in.steps = [stages]uint64{appending: n.appender.steps.Load(), applying: n.advanced.Load()}
+		in.outstanding = n.cfg.Proposals.Outstanding(n.core.term)
 	}
 }
 
-// tick lets raft's clock advance. It is called in a turn.
-func (n *Node) tick() {
-	now := time.Now()
-	n.punctual(now)
-	n.countOrphaned(now)
-	n.watchProgress(now)
-	n.raft.node.Tick()
-	n.raft.moved = true
-	n.raft.ticks++
-	n.raft.forward.tick(n)
-	n.retire()
-	n.fetcher.tick(n.cfg.ElectionTicks)
+// connectedTo reports whether messages can be sent to a member.
+func (n *Node) connectedTo(id uint64) bool {
+	return n.cfg.Transport != nil && !n.cfg.Transport.ConnectedSince(id).IsZero()
+}
+
+// carryOut hands out the work that raft wants done.
+func (n *Node) carryOut() {
+	for n.core.ready() {
+		n.deliver()
+	}
+}
+
+// propose hands waiting proposals to raft as far as there is room in flight.
+func (n *Node) propose() (any bool) {
+	c := &n.core
+	for {
+		may, ifRoom := c.mayPropose()
+		if !may || ifRoom && !c.forward.room(&c.o, c.term, n.cfg.Proposals.Outstanding(c.term)) {
+			return any
+		}
+		data := n.cfg.Proposals.Next(c.term)
+		if data == nil {
+			return any
+		}
+		switch c.propose(data) {
+		case proposed:
+			any = true
+		case dropped:
+			n.cfg.Proposals.Dropped()
+			return any
+		case held:
+			return any
+		}
+	}
+}
+
+// askReadIndex asks raft for a read index if readers wait and none is outstanding, or if that took too long.
+func (n *Node) askReadIndex() bool {
+	c := &n.core
+	if !c.answersReads() {
+		return false
+	}
+	ctx := n.reads.ask(c.readTakesLong())
+	if ctx != nil {
+		c.readIndex(ctx)
+	}
+	return ctx != nil
+}
+
+// deliver publishes the status of raft and carries out its output. The status comes before the messages that
+// let another member become leader leave.
+func (n *Node) deliver() {
+	out := &n.core.out
+	n.publish()
+	if out.forgetReads {
+		n.reads.forget()
+	}
+	for _, r := range out.confirmed {
+		n.reads.confirmed(r.RequestCtx, r.Index)
+	}
+	for _, m := range out.appends {
+		if m.quiet {
+			n.appends.putQuiet(m.Message)
+			continue
+		}
+		n.appends.put(m.Message)
+		n.appending.PostNext()
+	}
+	for _, m := range out.applies {
+		n.applies.put(m)
+		n.applying.PostNext()
+	}
+	for _, m := range out.snapshots {
+		n.cfg.Snapshots.Send(m)
+	}
+	if out.settle > 0 {
+		n.settle(out.settle)
+	}
+	n.send(out.messages)
+	for _, head := range out.refused {
+		n.cfg.Proposals.Refused(head)
+	}
+	for _, done := range out.answered {
+		close(done)
+	}
+	if out.wake {
+		n.early.Reset(out.wakeIn)
+	}
+	if out.again {
+		n.turns.PostNext()
+	}
+	out.reset()
 }

@@ -37,9 +37,8 @@ type Raft interface {
 	ApplyConfChange(index uint64, cc raftpb.ConfChangeI) error
 	// Advance notes that apply makes progress.
 	Advance()
-	// Wake makes the node look for proposals. Among reports whether there are other voters.
+	// Wake makes the node look for proposals.
 	Wake()
-	Among() bool
 	Status() raftnode.Status
 }
 

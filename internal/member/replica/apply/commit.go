@@ -120,7 +120,7 @@ func (a *Applier) Answer(c *Commit) {
 		a.o.Queue.Release(g)
 	}
 	a.deliver()
-	if len(c.Groups) > 0 && a.o.Raft.Among() && a.o.Queue.HasNext() {
+	if len(c.Groups) > 0 && a.o.Raft.Status().Among && a.o.Queue.HasNext() {
 		// There is room in flight again.
 		a.o.Raft.Wake()
 	}

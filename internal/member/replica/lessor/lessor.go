@@ -43,8 +43,6 @@ type Raft interface {
 	LeadTerm() uint64
 	// TryReadIndex returns the commit index if this member leads without other voters.
 	TryReadIndex() (index uint64, ok bool)
-	// Current returns the time at which the member last got on with its work, or had none.
-	Current() time.Time
 }
 
 // Options configure a Lessor. All fields but Calls are required.
@@ -125,7 +123,7 @@ func (l *Lessor) at(t time.Time) time.Duration {
 // counts afterwards. mu is held.
 func (l *Lessor) tick() (now time.Duration, runs bool) {
 	t := time.Now()
-	if t.Sub(l.o.Raft.Current()) > stillTicks*l.o.TickInterval {
+	if t.Sub(l.o.Raft.Status().Current) > stillTicks*l.o.TickInterval {
 		return 0, false
 	}
 	l.mu.clock, l.mu.last = l.at(t), t

@@ -75,9 +75,9 @@ func (f *fake) Linearize(ctx context.Context) error {
 	return ctx.Err()
 }
 func (f *fake) Status() raftnode.Status {
-	return raftnode.Status{Lead: f.led.Load().lead, Term: term, HandedOver: f.handed.Load()}
+	return raftnode.Status{Lead: f.led.Load().lead, Term: term, HandedOver: f.handed.Load(), Current: f.current()}
 }
-func (f *fake) Current() time.Time {
+func (f *fake) current() time.Time {
 	if since := f.stalled.Load(); since != nil {
 		return *since
 	}
