@@ -101,7 +101,7 @@ func (a *API) Service() gate.Service {
 func changes[Request any](a *API, name string, request func(*Request) kv.AuthRequest,
 	answer func(*pb.ResponseHeader) any) gate.Endpoint {
 	return gate.Unary(name, func(ctx context.Context, r *Request) (any, error) {
-		h, err := a.change(ctx, request(r))
+		h, err := a.changeAuth(ctx, request(r))
 		if err != nil {
 			return nil, err
 		}
@@ -109,8 +109,8 @@ func changes[Request any](a *API, name string, request func(*Request) kv.AuthReq
 	})
 }
 
-// change makes a change and returns the header of the answer.
-func (a *API) change(ctx context.Context, r kv.AuthRequest) (*pb.ResponseHeader, error) {
+// changeAuth makes a change and returns the header of the answer.
+func (a *API) changeAuth(ctx context.Context, r kv.AuthRequest) (*pb.ResponseHeader, error) {
 	res, err := a.users.ChangeAuth(ctx, &r)
 	if err != nil {
 		return nil, apierror.Status(err)
@@ -160,7 +160,7 @@ func (a *API) userAdd(ctx context.Context,
 		}
 	}
 	r.Password = ""
-	h, err := a.change(ctx, req)
+	h, err := a.changeAuth(ctx, req)
 	if err != nil {
 		return nil, err
 	}
@@ -178,7 +178,7 @@ func (a *API) userChangePassword(ctx context.Context,
 		}
 		r.Password = ""
 	}
-	h, err := a.change(ctx, req)
+	h, err := a.changeAuth(ctx, req)
 	if err != nil {
 		return nil, err
 	}
@@ -208,7 +208,7 @@ func (a *API) roleAdd(ctx context.Context,
 	if len(r.Name) > kv.MaxNameBytes {
 		return nil, apierror.Status(kv.ErrNameTooLong)
 	}
-	h, err := a.change(ctx, kv.AuthRequest{Op: kv.RoleAdd, Role: r.Name})
+	h, err := a.changeAuth(ctx, kv.AuthRequest{Op: kv.RoleAdd, Role: r.Name})
 	if err != nil {
 		return nil, err
 	}
@@ -247,7 +247,7 @@ func (a *API) roleGrantPermission(ctx context.Context,
 		}
 		return nil, rpctypes.ErrGRPCPermissionNotGiven
 	}
-	h, err := a.change(ctx, kv.AuthRequest{Op: kv.RoleGrantPermission, Role: r.Name,
+	h, err := a.changeAuth(ctx, kv.AuthRequest{Op: kv.RoleGrantPermission, Role: r.Name,
 		Permission: kv.Permission{Type: kv.PermissionType(r.Perm.PermType), Key: r.Perm.Key,
 			End: r.Perm.RangeEnd}})
 	if err != nil {

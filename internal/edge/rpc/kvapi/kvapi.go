@@ -61,7 +61,7 @@ func New(o Options) *API { return &API{o} }
 // Service lists the methods. A learner answers serializable ranges.
 func (a *API) Service() gate.Service {
 	w := &gate.Writer{Store: a.Store, Answers: a.Answers, Deliveries: a.Deliveries}
-	get := gate.Unary("Range", a.read)
+	get := gate.Unary("Range", a.readRange)
 	get.ForLearnerIf = func(r any) bool { return r.(*wire.RangeRequest).Serializable }
 	get.Begin, get.Finish, get.MayDecline = a.beginGet, a.finishGet, true
 	get.NewRequest = func() any { return wire.NewRangeRequest() }
@@ -82,7 +82,7 @@ func (a *API) Service() gate.Service {
 // headerAt returns the header of an answer that was made at a revision.
 func (a *API) headerAt(revision int64) kv.Header { return a.Member.Header().At(revision) }
 
-func (a *API) read(ctx context.Context, r *wire.RangeRequest) (wire.Encoder, error) {
+func (a *API) readRange(ctx context.Context, r *wire.RangeRequest) (wire.Encoder, error) {
 	if err := validate.Range(&r.RangeRequest); err != nil {
 		return nil, err
 	}

@@ -51,10 +51,10 @@ func New(o Options) *API { return &API{o} }
 func (a *API) Service() gate.Service {
 	return gate.Service{Name: etcdserverpb.Lease_ServiceDesc.ServiceName, Methods: []gate.Endpoint{
 		gate.Write(a.Writer, "LeaseGrant", grantWrite, a.grantAnswer),
-		gate.Unary("LeaseRevoke", a.revoke),
+		gate.Unary("LeaseRevoke", a.revokeLease),
 		gate.BidiStreaming[wire.LeaseKeepAliveRequest]("LeaseKeepAlive",
 			func() gate.SessionHandler { return &keepAlives{api: a} }),
-		gate.Unary("LeaseTimeToLive", a.timeToLive), gate.Unary("LeaseLeases", a.list),
+		gate.Unary("LeaseTimeToLive", a.timeToLive), gate.Unary("LeaseLeases", a.listLeases),
 	}}
 }
 
@@ -68,7 +68,7 @@ func (a *API) grantAnswer(_ context.Context, o *kv.Outcome) (wire.Encoder, error
 		TTL: o.Lease.TTL}, nil
 }
 
-func (a *API) revoke(ctx context.Context,
+func (a *API) revokeLease(ctx context.Context,
 	r *etcdserverpb.LeaseRevokeRequest) (*etcdserverpb.LeaseRevokeResponse, error) {
 	res, err := a.Leases.RevokeLease(ctx, r.ID)
 	if err != nil {
@@ -105,7 +105,7 @@ func (a *API) timeToLive(ctx context.Context, r *etcdserverpb.LeaseTimeToLiveReq
 	return wrap(res), nil
 }
 
-func (a *API) list(ctx context.Context, _ *etcdserverpb.LeaseLeasesRequest) (any, error) {
+func (a *API) listLeases(ctx context.Context, _ *etcdserverpb.LeaseLeasesRequest) (any, error) {
 	ids, err := a.Leases.LeaseIDs(ctx)
 	if err != nil {
 		return nil, apierror.Status(err)

@@ -38,7 +38,7 @@ func (s *API) campaign(ctx context.Context, in, out *dynamicpb.Message) error {
 	}
 	q := s.queue(lockpb.Bytes(in, "name"))
 	c := waiter{key: q.key(lease), lease: lease}
-	revision, err := q.enter(ctx, &c, lockpb.Bytes(in, "value"))
+	revision, err := q.enterQueue(ctx, &c, lockpb.Bytes(in, "value"))
 	if err != nil {
 		return withoutCode(err)
 	}
@@ -52,9 +52,9 @@ func (s *API) campaign(ctx context.Context, in, out *dynamicpb.Message) error {
 	return nil
 }
 
-// enter adds a waiter with a value and waits until it leads.
-func (q queue) enter(ctx context.Context, c *waiter, value []byte) (revision int64, err error) {
-	res, err := q.commit(ctx, &kv.TxnRequest{
+// enterQueue adds a waiter with a value and waits until it leads.
+func (q queue) enterQueue(ctx context.Context, c *waiter, value []byte) (revision int64, err error) {
+	res, err := q.commitTxn(ctx, &kv.TxnRequest{
 		Compare: []kv.Compare{{Key: c.key, Target: kv.CompareCreate, Result: kv.Equal}},
 		Success: []kv.Op{{Put: &kv.PutRequest{Key: c.key, Value: value, Lease: c.lease}}},
 		Failure: []kv.Op{{Range: &kv.RangeRequest{Key: c.key}}},
@@ -70,7 +70,7 @@ func (q queue) enter(ctx context.Context, c *waiter, value []byte) (revision int
 		}
 		c.rev = own.CreateRevision
 		if !bytes.Equal(own.Value, value) {
-			if _, err := q.change(ctx, c, value); err != nil {
+			if _, err := q.changeValue(ctx, c, value); err != nil {
 				q.abandon(ctx, c)
 				return 0, err
 			}
@@ -86,9 +86,9 @@ func (q queue) enter(ctx context.Context, c *waiter, value []byte) (revision int
 	return res.Revision, nil
 }
 
-// change replaces the value of a waiter if it is still in the queue.
-func (s *API) change(ctx context.Context, c *waiter, value []byte) (revision int64, err error) {
-	res, err := s.commit(ctx,
+// changeValue replaces the value of a waiter if it is still in the queue.
+func (s *API) changeValue(ctx context.Context, c *waiter, value []byte) (revision int64, err error) {
+	res, err := s.commitTxn(ctx,
 		c.ifQueued(kv.Op{Put: &kv.PutRequest{Key: c.key, Value: value, Lease: c.lease}}))
 	if err != nil {
 		return 0, err
@@ -119,7 +119,7 @@ func (s *API) proclaim(ctx context.Context, in, out *dynamicpb.Message) error {
 	if err != nil {
 		return withoutCode(err)
 	}
-	revision, err := s.change(ctx, c, lockpb.Bytes(in, "value"))
+	revision, err := s.changeValue(ctx, c, lockpb.Bytes(in, "value"))
 	if err != nil {
 		return withoutCode(err)
 	}
@@ -133,7 +133,7 @@ func (s *API) resign(ctx context.Context, in, out *dynamicpb.Message) error {
 	if err != nil {
 		return withoutCode(err)
 	}
-	revision, err := s.remove(ctx, c)
+	revision, err := s.removeWaiter(ctx, c)
 	if err != nil {
 		return withoutCode(err)
 	}
@@ -143,7 +143,7 @@ func (s *API) resign(ctx context.Context, in, out *dynamicpb.Message) error {
 
 // leader returns the key and value of the leader.
 func (s *API) leader(ctx context.Context, in, out *dynamicpb.Message) error {
-	res, err := s.read(ctx, s.queue(lockpb.Bytes(in, "name")).head())
+	res, err := s.readRange(ctx, s.queue(lockpb.Bytes(in, "name")).head())
 	if err != nil {
 		return withoutCode(err)
 	}
@@ -191,7 +191,7 @@ func (s *API) observe(ctx context.Context, in *dynamicpb.Message,
 // observeLeader waits for a leader and reports its values until its key is deleted.
 func (q queue) observeLeader(ctx context.Context,
 	report func(revision int64, leader *mvccpb.KeyValue) error) error {
-	res, err := q.read(ctx, q.head())
+	res, err := q.readRange(ctx, q.head())
 	if err != nil {
 		return err
 	}

@@ -39,7 +39,7 @@ func (s *API) lock(ctx context.Context, in, out *dynamicpb.Message) error {
 func (q queue) acquire(ctx context.Context, key []byte, lease int64) (revision int64, err error) {
 	first := kv.Op{Range: q.head()}
 	first.Range.KeysOnly = true
-	res, err := q.commit(ctx, &kv.TxnRequest{
+	res, err := q.commitTxn(ctx, &kv.TxnRequest{
 		Compare: []kv.Compare{{Key: key, Target: kv.CompareCreate, Result: kv.Equal}},
 		Success: []kv.Op{{Put: &kv.PutRequest{Key: key, Lease: lease}}, first},
 		Failure: []kv.Op{{Range: &kv.RangeRequest{Key: key, KeysOnly: true, NoCount: true}}, first},
@@ -67,7 +67,7 @@ func (q queue) acquire(ctx context.Context, key []byte, lease int64) (revision i
 		return 0, err
 	}
 	// The lease may have ended during the wait.
-	got, err := q.read(ctx, &kv.RangeRequest{Key: key, KeysOnly: true, NoCount: true})
+	got, err := q.readRange(ctx, &kv.RangeRequest{Key: key, KeysOnly: true, NoCount: true})
 	if err != nil {
 		q.abandon(ctx, &waiter{key: key, rev: created})
 		return 0, err

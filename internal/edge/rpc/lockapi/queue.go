@@ -42,9 +42,9 @@ func (c *waiter) ifQueued(op kv.Op) *kv.TxnRequest {
 	}
 }
 
-// remove deletes the key of a waiter if it is still in the queue.
-func (s *API) remove(ctx context.Context, c *waiter) (revision int64, err error) {
-	res, err := s.commit(ctx, c.ifQueued(kv.Op{Delete: &kv.DeleteRangeRequest{Key: c.key}}))
+// removeWaiter deletes the key of a waiter if it is still in the queue.
+func (s *API) removeWaiter(ctx context.Context, c *waiter) (revision int64, err error) {
+	res, err := s.commitTxn(ctx, c.ifQueued(kv.Op{Delete: &kv.DeleteRangeRequest{Key: c.key}}))
 	if err != nil {
 		return 0, err
 	}
@@ -56,7 +56,7 @@ func (s *API) abandon(ctx context.Context, c *waiter) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.o.Cleanup)
 	defer cancel()
 	defer context.AfterFunc(s.o.Running, cancel)()
-	if _, err := s.remove(ctx, c); err != nil {
+	if _, err := s.removeWaiter(ctx, c); err != nil {
 		s.o.Logger.Warn("failed to delete the key of a waiter whose call has ended", "key",
 			string(c.key), "error", err)
 	}
@@ -71,7 +71,7 @@ func (q queue) head() *kv.RangeRequest {
 // awaitTurn waits until all keys with create revisions up to created are deleted.
 func (q queue) awaitTurn(ctx context.Context, created int64) error {
 	for {
-		res, err := q.read(ctx,
+		res, err := q.readRange(ctx,
 			&kv.RangeRequest{Key: q.prefix, End: kv.PrefixEnd(q.prefix), Sort: kv.SortByCreate,
 				Order: kv.SortDescend,
 				Limit: 1, MaxCreateRevision: created, KeysOnly: true, NoCount: true})

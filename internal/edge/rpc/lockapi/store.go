@@ -38,7 +38,7 @@ type Waits interface {
 // store serves requests as the KV and Lease services do. Errors are statuses.
 type store struct{ o Options }
 
-func (s *store) read(ctx context.Context, r *kv.RangeRequest) (*kv.RangeResult, error) {
+func (s *store) readRange(ctx context.Context, r *kv.RangeRequest) (*kv.RangeResult, error) {
 	if err := validate.Range(r); err != nil {
 		return nil, err
 	}
@@ -46,7 +46,7 @@ func (s *store) read(ctx context.Context, r *kv.RangeRequest) (*kv.RangeResult, 
 	return res, apierror.Status(err)
 }
 
-func (s *store) commit(ctx context.Context, r *kv.TxnRequest) (*kv.TxnResult, error) {
+func (s *store) commitTxn(ctx context.Context, r *kv.TxnRequest) (*kv.TxnResult, error) {
 	if err := validate.Txn(r, s.o.MaxTxnOps); err != nil {
 		return nil, err
 	}

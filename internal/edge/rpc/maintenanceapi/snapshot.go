@@ -160,7 +160,7 @@ func (a *API) snapshot(_ *pb.SnapshotRequest, stream transport.Stream) error {
 				sent <- transport.Recovered(a.o.Logger, "sending a snapshot", p)
 			}
 		}()
-		sent <- s.send(snap)
+		sent <- s.sendFile(snap)
 	}()
 	select {
 	case err = <-sent:
@@ -208,7 +208,7 @@ type snapshotSender struct {
 	gone chan struct{} // closed when its place is free
 }
 
-func (s *snapshotSender) send(snap Snapshot) error {
+func (s *snapshotSender) sendFile(snap Snapshot) error {
 	s.buf = make([]byte, 0, SnapshotChunk)
 	if err := snap.Write(s); err != nil {
 		return err

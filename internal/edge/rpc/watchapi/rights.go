@@ -38,8 +38,8 @@ type authorizedStream struct {
 	unknown atomic.Pointer[error]
 }
 
-// open opens the hub's side of a stream for the client of a call.
-func (st *authorizedStream) open(ctx context.Context) {
+// openHubSide opens the hub's side of a stream for the client of a call.
+func (st *authorizedStream) openHubSide(ctx context.Context) {
 	info := watch.StreamInfo{Client: transport.Remote(ctx)}
 	if st.api.authEnabled() {
 		info.User = st.api.Rights.User(ctx)
@@ -178,7 +178,7 @@ func (a *API) ReviewRights(stop <-chan struct{}) {
 func (a *API) Follow(ctx context.Context, r watch.CreateRequest,
 	next func(*watch.Response) (more bool, err error)) error {
 	hub := authorizedStream{api: a}
-	hub.open(ctx)
+	hub.openHubSide(ctx)
 	defer hub.Close()
 	hub.Create(r)
 	var batch []watch.Response

@@ -33,7 +33,7 @@ func (w *session) Begin() (err error) {
 	if w.start, err = timesapi.Start(w.Context(), w.hub.api.Times); err != nil {
 		return err
 	}
-	w.hub.open(w.Context())
+	w.hub.openHubSide(w.Context())
 	w.hub.NotifyReady(w.hub.api.ready, w)
 	return nil
 }

@@ -27,7 +27,7 @@ func (m *RangeResponse) Pieces(list []Piece) []Piece {
 	}
 	c := cutter{list: list}
 	c.appendRange(m.Header, m.Result)
-	return c.end()
+	return c.finish()
 }
 
 // Pieces implements Long.
@@ -40,9 +40,9 @@ func (m *RangeStreamResponse) Pieces(list []Piece) []Piece {
 	if m.Last {
 		c.appendRange(m.Header, m.Result)
 	} else {
-		c.cut(m.Result.KVs.Long)
+		c.cutList(m.Result.KVs.Long)
 	}
-	return c.end()
+	return c.finish()
 }
 
 // Pieces implements Long.
@@ -52,7 +52,7 @@ func (m *TxnResponse) Pieces(list []Piece) []Piece {
 	}
 	c := cutter{list: list}
 	c.appendTxn(m.Header, m.Result)
-	return c.end()
+	return c.finish()
 }
 
 func longTxn(r *kv.TxnResult) bool {
@@ -71,23 +71,25 @@ type cutter struct {
 	b    []byte // the next bytes
 }
 
-// cut ends the bytes so far and appends the pieces of a list.
-func (c *cutter) cut(l *kv.LongRecords) {
-	c.own()
+// cutList ends the bytes so far and appends the pieces of a list.
+func (c *cutter) cutList(l *kv.LongRecords) {
+	c.endBytes()
 	for _, p := range l.Pieces {
 		c.list = append(c.list, Piece{Data: p, Lender: l.Lender})
 	}
 }
 
-func (c *cutter) own() {
+// endBytes makes the bytes so far a piece.
+func (c *cutter) endBytes() {
 	if len(c.b) > 0 {
 		b := c.b
 		c.list, c.b = append(c.list, Piece{Data: &b}), nil
 	}
 }
 
-func (c *cutter) end() []Piece {
-	c.own()
+// finish returns all pieces.
+func (c *cutter) finish() []Piece {
+	c.endBytes()
 	return c.list
 }
 
@@ -99,7 +101,7 @@ func (c *cutter) appendRange(h kv.Header, r *kv.RangeResult) {
 		return
 	}
 	c.b = appendHeader(c.b, h)
-	c.cut(r.KVs.Long)
+	c.cutList(r.KVs.Long)
 	c.b = pbfield.AppendBool(c.b, 3, r.More)
 	c.b = pbfield.AppendInt(c.b, 4, r.Count)
 }
