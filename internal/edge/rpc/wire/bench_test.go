@@ -46,7 +46,7 @@ func BenchmarkDecode(b *testing.B) {
 		b.Run(c.name+"/own", func(b *testing.B) {
 			b.ReportAllocs()
 			for b.Loop() {
-				if err := c.endBytes().Decode(data); err != nil {
+				if err := c.own().Decode(data); err != nil {
 					b.Fatal(err)
 				}
 			}
