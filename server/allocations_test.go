@@ -25,6 +25,8 @@ import (
 
 // TestAllocations compares a member with the table of package allocs. The client of the test
 // allocates nothing.
+//
+//vigil:norace
 func TestAllocations(t *testing.T) {
 	_, addr := member(t, Config{UnsafeNoSync: true})
 	c := dialRaw(t, addr)

@@ -197,6 +197,8 @@ func (c *cutter) left(disk *memfs.FS) (*memfs.FS, bool) {
 // A restore of one of three members ends at each of its steps. The member that is started there has
 // what was restored, or refuses with the advice to restore; it never begins empty, and the other
 // two serve the restored keys.
+//
+//vigil:norace
 func TestInterruptedRestore(t *testing.T) {
 	backup, revision := aBackup(t)
 	seed := uint64(time.Now().UnixNano())
@@ -403,6 +405,8 @@ func TestInterruptedReplacement(t *testing.T) {
 // A member ends at each step of its first start and of its first write. If it came far enough to
 // vote, a start with another directory for the raft log is refused and names both. The next start
 // succeeds, and what was acknowledged is there.
+//
+//vigil:norace
 func TestInterruptedFirstStart(t *testing.T) {
 	backup, _ := aBackup(t)
 	for _, restored := range []bool{false, true} {

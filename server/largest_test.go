@@ -116,6 +116,8 @@ func entrances(t *testing.T, name, addr string) []entrance {
 // TestLargestRequests: a request of exactly the largest size succeeds through every entrance, alone
 // and two at a time, a larger one fails as too large, and small requests next to them are not
 // rejected.
+//
+//vigil:norace
 func TestLargestRequests(t *testing.T) {
 	t.Run("default", func(t *testing.T) {
 		_, addr := member(t, Config{UnsafeNoSync: true})

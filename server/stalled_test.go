@@ -22,6 +22,8 @@ import (
 // TestStalledCalls makes many calls on a connection whose client allows no answer to be sent:
 // together their answers are bounded by the limit, whether they come from reads or from writes and
 // how large each is.
+//
+//vigil:norace
 func TestStalledCalls(t *testing.T) {
 	const limit = 16 << 20
 	m, addr := member(t, Config{UnsafeNoSync: true, MaxRangeBytesInFlight: limit})

@@ -410,6 +410,8 @@ func TestGatewayStreams(t *testing.T) {
 
 // TestGatewaySlowReaders: answers to clients that do not read stay within the limit, and their
 // memory is free when others need it.
+//
+//vigil:norace
 func TestGatewaySlowReaders(t *testing.T) {
 	const limit = 32 << 20
 	m, addr := member(t, Config{UnsafeNoSync: true, MaxRangeBytesInFlight: limit})
@@ -535,6 +537,8 @@ func wsRange(t *testing.T, addr, body string) (*websocket.Conn, net.Conn) {
 
 // TestWebSocketSlowReaders: large answers over WebSockets are within the limit too, and those that
 // are not read make room.
+//
+//vigil:norace
 func TestWebSocketSlowReaders(t *testing.T) {
 	const limit = 32 << 20
 	m, addr := member(t, Config{UnsafeNoSync: true, MaxRangeBytesInFlight: limit})

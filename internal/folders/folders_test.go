@@ -71,6 +71,7 @@ func model(keys []string, prefix, start, separator string) (list []string) {
 	return list
 }
 
+//vigil:norace
 func TestModel(t *testing.T) {
 	seed := rand.Uint64()
 	r := rand.New(rand.NewPCG(seed, 1))

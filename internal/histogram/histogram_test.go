@@ -29,6 +29,8 @@ func TestBounds(t *testing.T) {
 }
 
 // TestModel compares with looking for the bound.
+//
+//vigil:norace
 func TestModel(t *testing.T) {
 	seed := rand.Uint64()
 	r := rand.New(rand.NewPCG(seed, 1))

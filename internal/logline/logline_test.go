@@ -113,6 +113,8 @@ func TestConsole(t *testing.T) {
 }
 
 // Below the level nothing is done, and a line costs no memory that is not used again.
+//
+//vigil:norace
 func TestAllocations(t *testing.T) {
 	h := newHandler(slog.LevelInfo, false,
 		&outputs{list: []output{&stream{Writer: io.Discard}}}, nil)

@@ -125,6 +125,8 @@ func prune(t *testing.T, b bucket.Bucket, r offline.Rules, meanwhile func()) *of
 // parts that it shares with an older base are pruned: before it arrives, and between the plan and
 // the removal. The newest state can be restored throughout, a verification names the base, and the
 // next prune removes it.
+//
+//vigil:norace
 func TestPruneAndLateBase(t *testing.T) {
 	for _, during := range []bool{false, true} {
 		t.Run(fmt.Sprint("during the prune ", during), func(t *testing.T) {

@@ -42,6 +42,8 @@ const crashesPerSequence = 6
 // arbitrary part is there afterwards, torn at sectors. After reopening, every acknowledged write is
 // present, revisions are contiguous, no transaction is there by half, and a watch that resumes
 // after the last revision it saw gets every event since, once and in order.
+//
+//vigil:norace
 func TestCrashes(t *testing.T) {
 	if *crashSeed != 0 {
 		newCrasher(t, *crashSeed).sequence()

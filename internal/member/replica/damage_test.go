@@ -228,6 +228,8 @@ func opened(mem vfs.FS, want *holding) (refused, wrong error) {
 // the check finds nothing.
 //
 // VIGIL_EVERY_BIT=1 takes all of them instead of a sample.
+//
+//vigil:norace
 func TestEveryFlippedBit(t *testing.T) {
 	files, want := complete(t, "")
 	step := 1009
@@ -350,6 +352,8 @@ func replayed(t *testing.T, mem vfs.FS, want *holding) error {
 
 // TestWrongFiles cuts, swaps, doubles, removes and exchanges the files of a complete data directory. A
 // member refuses and changes nothing, or has everything; and the check agrees.
+//
+//vigil:norace
 func TestWrongFiles(t *testing.T) {
 	files, want := complete(t, "")
 	foreign, _ := complete(t, "http://elsewhere:2380")

@@ -60,6 +60,8 @@ func script(r *Replica, writes int) (acked map[int64]string, err error) {
 // Every operation on the disk fails once, in each way it can: refused, done but reported as failed, or
 // done by half. The member either continues, or says why it cannot and stops; what it acknowledged is
 // there when the disk is well again, after a loss of power too, and transactions are whole.
+//
+//vigil:norace
 func TestEveryOperationFailsOnce(t *testing.T) {
 	const writes = 60
 	faults := []faultfs.Fault{faultfs.Fail, faultfs.FailPersisted, faultfs.ShortWrite}

@@ -322,6 +322,8 @@ func (p *parcel) decided(t *testing.T) *memfs.FS {
 }
 
 // Once decided, a snapshot is installed by the next start, however often that crashes.
+//
+//vigil:norace
 func TestStartInstallsWhatWasDecided(t *testing.T) {
 	seed := uint64(time.Now().UnixNano())
 	t.Logf("seed %d", seed)

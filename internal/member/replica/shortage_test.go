@@ -197,6 +197,8 @@ var oddities = []syscall.Errno{syscall.EACCES, syscall.ENOENT, syscall.EINTR}
 // in a row. A lack of space, descriptors or memory stops nothing, is refused by name, and is over when it is
 // over; so are other errors that come once. Only a sync or a write of the logs may end the member then, and only
 // EIO may be called damage. What was acknowledged is there, for the next process and after a loss of power.
+//
+//vigil:norace
 func TestEveryErrorOfTheSystem(t *testing.T) {
 	stride := int64(211)
 	if os.Getenv("VIGIL_CRASHES") != "" {

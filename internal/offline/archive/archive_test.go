@@ -126,6 +126,8 @@ func busy(n *node, rounds int) {
 }
 
 // All states of an archive are those of the cluster: at every revision the hash of it, and at the end the meta records.
+//
+//vigil:norace
 func TestRestoreEveryRevision(t *testing.T) {
 	for seed := range uint64(4) {
 		var keys, recipients []string
@@ -223,6 +225,8 @@ func TestRestoreTime(t *testing.T) {
 }
 
 // A bit that is flipped in an object, whichever it is, is found and named by verify, and a restore gives the right state or none.
+//
+//vigil:norace
 func TestFlippedBitInEveryObject(t *testing.T) {
 	n, fsys := newNode(t, 6)
 	busy(n, 3)
@@ -273,6 +277,8 @@ func damagedObject(t *testing.T, n *node, name, what string) {
 }
 
 // Objects that are truncated, missing, swapped or of another archive are found and named.
+//
+//vigil:norace
 func TestBadObjects(t *testing.T) {
 	n, fsys := newNode(t, 7)
 	busy(n, 3)

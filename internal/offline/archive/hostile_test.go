@@ -103,6 +103,8 @@ func TestFetch(t *testing.T) {
 }
 
 // A list of records that count is read piece by piece: its size takes no memory.
+//
+//vigil:norace
 func TestLiveTakesNoMemory(t *testing.T) {
 	n, _ := newNode(t, 14)
 	n.base(false)

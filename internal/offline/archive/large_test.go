@@ -30,6 +30,8 @@ const (
 
 // TestLargeArchive makes an archive with each key written five times, and measures in processes of their own what a restore, a restore of
 // keys and a verification take. VIGIL_LARGE_ARCHIVE is the number of keys.
+//
+//vigil:norace
 func TestLargeArchive(t *testing.T) {
 	if step := os.Getenv(largeStep); step != "" {
 		runLargeStep(t, step, os.Getenv(largeBucket))

@@ -65,6 +65,8 @@ func stateOf(n *node) string {
 }
 
 // The keys of a Past are those that the cluster had, with more keys than a page has and with any bytes.
+//
+//vigil:norace
 func TestPast(t *testing.T) {
 	for seed := range uint64(3) {
 		n, _ := newNode(t, 40+seed)

@@ -49,6 +49,8 @@ const logs = "testdata/logs"
 //
 // Until the first release the log of the current level may be written anew when an outcome changes on purpose.
 // After that a log never changes.
+//
+//vigil:norace
 func TestLogs(t *testing.T) {
 	if *writeLog != "" {
 		if err := os.MkdirAll(logs, 0o755); err != nil {

@@ -17,6 +17,8 @@ import (
 
 // TestEntryInParts: what entries come to does not depend on how they are divided among batches, nor on
 // crashes in the middle of them.
+//
+//vigil:norace
 func TestEntryInParts(t *testing.T) {
 	crashes, divided, refused, ended := 0, 0, 0, 0
 	for range 15 {

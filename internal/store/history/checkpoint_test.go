@@ -77,6 +77,8 @@ func opened(t testing.TB, o Options, m *model) {
 
 // TestCheckpointModel takes checkpoints concurrently with a writer. Each holds one state, whole,
 // and lives on when the log is gone.
+//
+//vigil:norace
 func TestCheckpointModel(t *testing.T) {
 	for seed := range uint64(rounds(t, "VIGIL_HISTORY_CHECKPOINTS", 4)) {
 		rng := seeded(t, seed)
@@ -169,6 +171,8 @@ func quiet(t testing.TB, o Options) (*Log, *model) {
 
 // TestCheckpointFaults fails every operation of a checkpoint in every way: it is an error of the
 // checkpoint and of nothing else, leaves no half of it, and the next attempt works.
+//
+//vigil:norace
 func TestCheckpointFaults(t *testing.T) {
 	type op struct {
 		op   faultfs.Op
@@ -277,6 +281,8 @@ func TestCheckpointThatKeepsItsName(t *testing.T) {
 
 // TestCheckpointCrashes takes the power away at every operation of a checkpoint: what has its name
 // is whole, and the log has lost nothing.
+//
+//vigil:norace
 func TestCheckpointCrashes(t *testing.T) {
 	whole, none := 0, 0
 	for n, done := 1, false; !done; n++ {

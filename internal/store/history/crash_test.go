@@ -264,6 +264,8 @@ func (s *lives) write(l *Log, rng *rand.Rand) error {
 
 // TestCrashes runs logs through lives that end at any operation. VIGIL_HISTORY_CRASHES says how
 // many seeds, VIGIL_HISTORY_SEED where they begin.
+//
+//vigil:norace
 func TestCrashes(t *testing.T) {
 	n, from := rounds(t, "VIGIL_HISTORY_CRASHES", 12), rounds(t, "VIGIL_HISTORY_SEED", 0)
 	var total struct{ lives, batches, lost int }

@@ -126,6 +126,8 @@ func outcome(t testing.TB, d dir, m *model) error {
 }
 
 // TestBitFlips flips one bit after another: what is read afterwards is either right or refused.
+//
+//vigil:norace
 func TestBitFlips(t *testing.T) {
 	d, m := small(t, 9)
 	if err := outcome(t, d, m); err != nil {
@@ -225,6 +227,8 @@ func TestFlipsServed(t *testing.T) {
 }
 
 // TestWrongFiles cuts, swaps, doubles, removes and exchanges files.
+//
+//vigil:norace
 func TestWrongFiles(t *testing.T) {
 	d, m := small(t, 9)
 	foreign, _ := small(t, 10)

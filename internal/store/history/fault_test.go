@@ -84,6 +84,8 @@ func scenario(o Options, m *model) (durable int, err error) {
 
 // TestFaults fails every operation of a scenario in turn, in every way, and looks at what is there
 // afterwards: for the next process, and after a power loss.
+//
+//vigil:norace
 func TestFaults(t *testing.T) {
 	var m model
 	disk := faultfs.New(memfs.New(), nil)
@@ -153,6 +155,8 @@ func reopened(o Options, m *model, n int) error {
 
 // TestOpenFaults fails every operation of an Open that has all kinds of work, which must then fail
 // or succeed in full, and leave a log that opens.
+//
+//vigil:norace
 func TestOpenFaults(t *testing.T) {
 	for seed := range uint64(rounds(t, "VIGIL_HISTORY_OPENS", 2)) {
 		var m model
@@ -455,6 +459,8 @@ func TestRewrite(t *testing.T) {
 
 // TestDropCrashes ends the power at every operation of an Open that cuts a torn tail and drops two
 // segments after it, then opens again. In the end what was cut is zeros.
+//
+//vigil:norace
 func TestDropCrashes(t *testing.T) {
 	d, m := small(t, 9)
 	open := format.SegmentName(3)

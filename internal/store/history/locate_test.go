@@ -109,6 +109,8 @@ func bothTables(t *testing.T) (dir, *model) {
 // TestDamagedTables damages the offset tables of open segments, byte by byte: nothing panics,
 // nothing is left out, and what is read is right or an error that names the place. Nor is a record
 // rewritten that cannot be found.
+//
+//vigil:norace
 func TestDamagedTables(t *testing.T) {
 	d, m := bothTables(t)
 	disk := mapped(memfs.New())

@@ -286,6 +286,8 @@ func create(t testing.TB, o Options) (*Log, *model) {
 }
 
 // TestModel writes random batches, closing and opening now and then, and compares.
+//
+//vigil:norace
 func TestModel(t *testing.T) {
 	for seed := range uint64(rounds(t, "VIGIL_HISTORY_MODELS", 4)) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {

@@ -124,6 +124,8 @@ func (m *model) compact(rng *rand.Rand, last kv.Rev) Meta {
 }
 
 // TestReclaimCrashes is TestCrashes with compactions: rewrites end at any operation too.
+//
+//vigil:norace
 func TestReclaimCrashes(t *testing.T) {
 	n, from := rounds(t, "VIGIL_HISTORY_CRASHES", 12), rounds(t, "VIGIL_HISTORY_SEED", 0)
 	var total struct {
@@ -295,6 +297,8 @@ func waitReclaimed(t *testing.T, l *Log) {
 
 // TestReclaimFaults fails every operation of a rewrite in turn, in every way: nothing may be lost
 // by it, and unless the log says that it has failed it must succeed at the next attempt.
+//
+//vigil:norace
 func TestReclaimFaults(t *testing.T) {
 	for _, fault := range []faultfs.Fault{faultfs.Fail, faultfs.FailPersisted, faultfs.ShortWrite,
 		faultfs.NoSpace} {

@@ -153,6 +153,8 @@ func needyLife(o Options, m *model) error {
 // and nothing else: the log does not end, nothing is called damaged, and everything is there
 // afterwards, after a loss of power too. So does any other error that comes once, unless it is one
 // of writing or syncing what the log has committed.
+//
+//vigil:norace
 func TestShortages(t *testing.T) {
 	stride := int64(rounds(t, "VIGIL_HISTORY_STRIDE", 13))
 	runs, hits := 0, 0

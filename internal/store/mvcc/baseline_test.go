@@ -28,6 +28,8 @@ func (allLeases) Exists(int64) bool { return true }
 
 // TestBaseline: after each large operation the memory of the store is back at the baseline: what the open segment may have in memory, and
 // what the index needs for the keys.
+//
+//vigil:norace
 func TestBaseline(t *testing.T) {
 	const (
 		segment = 4 << 20

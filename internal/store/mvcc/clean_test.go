@@ -115,6 +115,8 @@ func TestIndexMemoryReturns(t *testing.T) {
 
 // TestIndexChurn creates, changes and deletes keys and compacts, again and again, with readers of lists: the index stays as
 // large as it was.
+//
+//vigil:norace
 func TestIndexChurn(t *testing.T) {
 	b := newBed(t, Options{TrimKeys: 64}, 64<<10)
 	for i := range 1000 {

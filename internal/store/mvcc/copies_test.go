@@ -393,6 +393,8 @@ func (x *copiers) hash(*rand.Rand) error {
 // compared with the model at its position, and stores that are built of some of them, at once or one on
 // the other as a member that was away gets what it lacks, live on and are compared again. VIGIL_ROUNDS
 // says how many histories, VIGIL_SEED which.
+//
+//vigil:norace
 func TestCopies(t *testing.T) {
 	var made [4]int64
 	var overtaken int64

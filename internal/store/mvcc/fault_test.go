@@ -18,6 +18,8 @@ import (
 // other, or with VIGIL_ROUNDS set every one. The error must come
 // as a *FatalError and stay, readers go on with what was committed, and a new store over the same
 // files has every committed batch, and of the last one all or nothing.
+//
+//vigil:norace
 func TestFaults(t *testing.T) {
 	rng, step := seed(t), int64(5)
 	if os.Getenv("VIGIL_ROUNDS") != "" {

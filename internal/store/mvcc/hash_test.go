@@ -161,6 +161,8 @@ func (m *hashModel) compare(t *testing.T, g gen, b *bed) {
 
 // TestHashRandom compares with the model over random histories, and that neither what the trimmer
 // has done nor a restart makes a difference.
+//
+//vigil:norace
 func TestHashRandom(t *testing.T) {
 	g := gen{seed(t)}
 	for range rounds(t, 30) {

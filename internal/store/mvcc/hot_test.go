@@ -52,6 +52,7 @@ func BenchmarkHot(b *testing.B) {
 	allocs.Benchmark(b, functions)
 }
 
+//vigil:norace
 func TestAllocations(t *testing.T) {
 	functions, done := hot(t)
 	defer done()

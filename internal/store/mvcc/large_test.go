@@ -92,6 +92,8 @@ func largeBed(t testing.TB, rng *rand.Rand, keys, most int, limit int64) (b *bed
 
 // TestLargeRanges: what is read into lent pieces is what is read into one buffer, for every kind of
 // request, also when many reads want more memory than there is.
+//
+//vigil:norace
 func TestLargeRanges(t *testing.T) {
 	rng := seed(t)
 	const keys = 400
@@ -221,6 +223,8 @@ func TestLargeTxn(t *testing.T) {
 }
 
 // TestLargeSkewed: an estimate that is far too low or too high still ends in the right answer.
+//
+//vigil:norace
 func TestLargeSkewed(t *testing.T) {
 	for _, late := range []bool{true, false} {
 		b := newBed(t, Options{}, 0)

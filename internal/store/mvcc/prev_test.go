@@ -8,6 +8,8 @@ import (
 )
 
 // TestPreviousPairsGrow: the buffer of many previous pairs grows in few steps: puts wait while the pairs are read.
+//
+//vigil:norace
 func TestPreviousPairsGrow(t *testing.T) {
 	for _, size := range []int{100, 1 << 10, 100 << 10} {
 		b := newBed(t, Options{}, 1<<20)

@@ -101,6 +101,8 @@ func (d *damage) eachFlip(t *testing.T,
 
 // Every single flipped bit of a log that was closed is either found, with the file and an offset at
 // or before the bit, or changes nothing.
+//
+//vigil:norace
 func TestEveryFlippedBit(t *testing.T) {
 	d := newDamage(t, true)
 	found, harmless := 0, 0

@@ -86,6 +86,8 @@ func (l *tracked) needyLife(o Options, errno syscall.Errno) error {
 // A lack of space, of file descriptors or of memory, at any operation and for a while, costs time
 // and nothing else, and so does another error that comes once and not while what was appended is
 // written or synced: the log goes on and has everything, after a loss of power too.
+//
+//vigil:norace
 func TestShortages(t *testing.T) {
 	stride, runs, hits := int64(7), 0, 0
 	if os.Getenv("VIGIL_CRASHES") != "" {

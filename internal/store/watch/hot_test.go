@@ -50,5 +50,7 @@ func hot(t testing.TB) map[string]func() {
 	}
 }
 
-func BenchmarkHot(b *testing.B)    { allocs.Benchmark(b, hot(b)) }
+func BenchmarkHot(b *testing.B) { allocs.Benchmark(b, hot(b)) }
+
+//vigil:norace
 func TestAllocations(t *testing.T) { allocs.Test(t, "watch", hot(t)) }

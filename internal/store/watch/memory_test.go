@@ -87,6 +87,8 @@ func heapSize() int64 {
 
 // TestQueuesKeepWhatTheyCount: the queues of streams that are not read keep no more memory alive than about twice what they hold
 // and are charged for, for random events, watchers and batches. Only then do the budgets bound the memory.
+//
+//vigil:norace
 func TestQueuesKeepWhatTheyCount(t *testing.T) {
 	seed := uint64(time.Now().UnixNano())
 	for i := range uint64(6) {

@@ -14,6 +14,8 @@ import (
 // TestEveryWatcherIsServed: clients that never drain their queue, because one of their watchers has events all the time, receive a
 // response for each of their watchers that has something to deliver, after a bounded number of bytes (W12). VIGIL_WATCH_SEED is the
 // seed of the first run.
+//
+//vigil:norace
 func TestEveryWatcherIsServed(t *testing.T) {
 	seed := uint64(time.Now().UnixNano())
 	if s := os.Getenv("VIGIL_WATCH_SEED"); s != "" {

@@ -50,6 +50,7 @@ func run(f vfs.FS) error {
 	return h.Close()
 }
 
+//vigil:norace
 func TestFaults(t *testing.T) {
 	quiet := faultfs.New(memfs.New(), nil)
 	if err := run(quiet); err != nil {

@@ -55,6 +55,8 @@ func TestHashAndCompare(t *testing.T) {
 }
 
 // Without a hash there is as much to do as with one, and no password fits.
+//
+//vigil:norace
 func TestNoHashTakesAsLong(t *testing.T) {
 	p, err := NewPool(9)
 	if err != nil {

@@ -436,6 +436,8 @@ func TestMemoryReturns(t *testing.T) {
 }
 
 // TestChurnPlateau: keys come and go, and old ones change, for a long time. The pool and its table stay as large as they were.
+//
+//vigil:norace
 func TestChurnPlateau(t *testing.T) {
 	rng := seed(t)
 	w := newWorld(t, New())

@@ -188,5 +188,7 @@ func hot() map[string]func() {
 	}
 }
 
-func BenchmarkHot(b *testing.B)    { allocs.Benchmark(b, hot()) }
+func BenchmarkHot(b *testing.B) { allocs.Benchmark(b, hot()) }
+
+//vigil:norace
 func TestAllocations(t *testing.T) { allocs.Test(t, "h2", hot()) }
