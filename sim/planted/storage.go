@@ -9,10 +9,10 @@ var storage = []Mistake{
 	{Name: "early-sync", Profile: "power", Promise: "the log is synced after it is written",
 		Needs: "power failures", Edits: []Edit{
 			{"internal/store/wal/wal.go",
-				"\tif err := w.write(size); err != nil {\n\t\treturn w.noteStarved",
-				"\tif p.sync {\n\t\tif err := w.sync(); err != nil {\n\t\t\treturn err\n\t\t}\n\t}\n\tif err := w.write(size); err != nil {\n\t\treturn w.noteStarved"},
+				"\tif err := w.writeGroup(size); err != nil {\n\t\treturn w.noteStarved",
+				"\tif p.sync {\n\t\tif err := w.syncActive(); err != nil {\n\t\t\treturn err\n\t\t}\n\t}\n\tif err := w.writeGroup(size); err != nil {\n\t\treturn w.noteStarved"},
 			{"internal/store/wal/wal.go",
-				"\tif p.sync {\n\t\tif err := w.sync(); err != nil {\n\t\t\treturn err\n\t\t}\n\t}\n\tw.publish(batches)", "\tw.publish(batches)"},
+				"\tif p.sync {\n\t\tif err := w.syncActive(); err != nil {\n\t\t\treturn err\n\t\t}\n\t}\n\tw.showGroup(batches)", "\tw.showGroup(batches)"},
 		}},
 	{Name: "torn-tail", Profile: "torn", Promise: "a torn end of the log is not taken for entries",
 		Needs: "power failures", Edits: []Edit{
@@ -40,8 +40,8 @@ var storage = []Mistake{
 		}},
 	{Name: "full-disk-ends", Profile: "space", Promise: "a full disk ends no member",
 		Needs: "full disks", Past: true, Edits: []Edit{
-			{"internal/store/wal/wal.go", "if err = w.refused(err); !kv.Shortage(err) {",
-				"if err = w.refused(err); err != nil {"},
+			{"internal/store/wal/wal.go", "if err = w.noteShortage(err); !kv.Shortage(err) {",
+				"if err = w.noteShortage(err); err != nil {"},
 		}},
 	{Name: "compacted-newest", Promise: "a compaction keeps the newest version of each key",
 		Needs: "compactions", Edits: []Edit{
