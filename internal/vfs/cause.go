@@ -29,8 +29,8 @@ const (
 	Damage
 )
 
-// CauseOf classifies an error of a file operation, or of a package that read a file. It is the only
-// place that does: a lack of anything must never count as damage, or as the end of the log.
+// CauseOf classifies an error of a file operation, or of a package that read a file. No other
+// function does that: a lack of a resource must never count as damage, or as the end of the log.
 func CauseOf(err error) Cause {
 	var errno syscall.Errno
 	switch {
@@ -57,8 +57,9 @@ func CauseOf(err error) Cause {
 	return Other
 }
 
-// Unreadable reports whether err is damage that a read met. That the device fails an operation which writes says nothing
-// about the data that were written before: a copy that cannot be synced does not make its source damaged.
+// Unreadable reports whether err is damage that a read found. A write that fails on the device says
+// nothing about the data that were written before: a copy that cannot be synced does not make its
+// source damaged.
 func Unreadable(err error) bool {
 	if CauseOf(err) != Damage {
 		return false
@@ -74,14 +75,16 @@ func Unreadable(err error) bool {
 	return !errors.As(err, &path) || !slices.Contains(writing, path.Op)
 }
 
-// writing are the operations in errors of package os and of this package, and faultfs's, that change what is on disk.
-var writing = []string{"create", "mkdir", "remove", "unlinkat", "write", "truncate", "fdatasync", "fsync", "sync", "sync directory", "fallocate", "preallocate", "rename", "link"}
+// writing are the operations, in errors of package os, of this package and of faultfs, that change
+// the disk.
+var writing = []string{"create", "mkdir", "remove", "unlinkat", "write", "truncate", "fdatasync",
+	"fsync", "sync", "sync directory", "fallocate", "preallocate", "rename", "link"}
 
-// MarkShortage returns the error of an operation that lacked a resource and left everything as it was,
-// with the error that requests are refused with until the resource is there: kv.ErrNoSpace, kv.ErrAway or
-// kv.ErrTooManyRequests, so that kv.Shortage is true. Other errors are returned as they are.
+// MarkShortage marks the error of an operation that lacked a resource and had no effect with the
+// error of requests that are refused until the resource is back: kv.ErrNoSpace, kv.ErrAway or
+// kv.ErrTooManyRequests, so that kv.Shortage is true. It returns other errors as they are.
 //
-// An error of Sync must not be marked: after it nothing is as it was.
+// Do not mark an error of Sync: a Sync that fails has an effect.
 func MarkShortage(err error) error {
 	switch CauseOf(err) {
 	case NoSpace:

@@ -66,7 +66,8 @@ func TestCause(t *testing.T) {
 			t.Errorf("%v: cause %v, want %v", c.err, got, c.want)
 		}
 		marked := vfs.MarkShortage(c.err)
-		if !errors.Is(marked, c.err) || c.marked != nil && !errors.Is(marked, c.marked) || kv.Shortage(marked) != (c.marked != nil) {
+		if !errors.Is(marked, c.err) || c.marked != nil && !errors.Is(marked, c.marked) ||
+			kv.Shortage(marked) != (c.marked != nil) {
 			t.Errorf("%v is marked as %v", c.err, marked)
 		}
 		if kv.Shortage(c.err) {

@@ -10,8 +10,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Locked reports whether a file of the operating system is locked by FS.Lock. It makes no file. It takes a
-// shared lock for a moment, during which FS.Lock fails.
+// Locked reports whether a file of the operating system is locked by FS.Lock. It makes no file. It
+// takes a shared lock for a moment, during which FS.Lock fails.
 func Locked(name string) (bool, error) {
 	f, err := os.Open(name)
 	if errors.Is(err, fs.ErrNotExist) {

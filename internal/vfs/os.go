@@ -124,7 +124,8 @@ func lockOpen(f File, name string) error {
 	if !ok {
 		return nil
 	}
-	err := o.control("lock", func(fd int) error { return unix.Flock(fd, unix.LOCK_EX|unix.LOCK_NB) })
+	err := o.control("lock",
+		func(fd int) error { return unix.Flock(fd, unix.LOCK_EX|unix.LOCK_NB) })
 	if errors.Is(err, unix.EWOULDBLOCK) {
 		return &fs.PathError{Op: "lock", Path: name, Err: ErrLocked}
 	}
@@ -201,7 +202,7 @@ func openOS(name string, flag int) (File, error) {
 	return &osFile{File: f, raw: raw}, nil
 }
 
-// control runs a system call on the descriptor, which cannot be closed meanwhile.
+// control runs a system call on the descriptor, which is not closed during the call.
 func (f *osFile) control(op string, call func(fd int) error) error {
 	var err error
 	cerr := f.raw.Control(func(fd uintptr) { err = retryEINTR(func() error { return call(int(fd)) }) })
@@ -224,7 +225,7 @@ func (f *osFile) Preallocate(size int64) error {
 	if err == nil || !errors.Is(err, errors.ErrUnsupported) {
 		return err
 	}
-	// A file system without fallocate gives blocks to what is written.
+	// A file system without fallocate allocates blocks for bytes that are written.
 	have, err := f.Size()
 	if err != nil || have >= size {
 		return err

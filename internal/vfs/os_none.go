@@ -9,7 +9,7 @@ import (
 	"syscall"
 )
 
-// OS returns a file system without files: on this system a program gives its parts a file system of its own.
+// OS returns a file system without files: on this system a program provides its own file system.
 func OS() FS { return noFS{} }
 
 func damaged(errno syscall.Errno) bool { return errno == syscall.EIO }

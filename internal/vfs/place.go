@@ -12,18 +12,22 @@ import (
 	"vigil/internal/spelling"
 )
 
-// Whoever uses the machine can move or remove the files of a running member. It goes on with what it has open: what it writes is then
-// in files that no start finds. So an open file, and a directory that is held open, can be compared with what its path leads to.
+// A user of the machine can move or remove the files of a running member. The member continues with
+// its open files, and writes to files that no start finds. So an open file, and a directory that is
+// held open, can be compared with the file at its path.
 //
-// The comparison is that of os.SameFile, so that a path through another mount or another symbolic link is still the same. An
-// identity belongs to an open or mapped file: as long as that lasts, no other file gets it.
+// The comparison is os.SameFile, so a path through another mount or another symbolic link is still
+// the same. An identity belongs to an open or mapped file: as long as the file is open, no other
+// file gets it.
 
-// AwayError means that a path does not lead to the file or directory that is open. errors.Is(err, kv.ErrAway) holds.
+// AwayError means that a path does not lead to the file or directory that is open. errors.Is(err,
+// kv.ErrAway) holds.
 type AwayError struct {
 	Path string
-	// Other is set if another one is at the path, else there is none.
+	// Other is set if another file or directory is at the path.
 	Other bool
-	// Now is the present path of what is open, empty if that is not known; Deleted is set if it has none.
+	// Now is the present path of the open file or directory, empty if it is not known. Deleted is
+	// set if it has none.
 	Now     string
 	Deleted bool
 	// Locked is set if another process has locked the file that is at the path.
@@ -62,7 +66,7 @@ func (e *AwayError) Brief() string {
 	return text
 }
 
-// Next returns what helps.
+// Next returns what an operator should do.
 func (e *AwayError) Next() string {
 	const save = "save the data while it runs: vigilctl snapshot save FILE. Do not stop it before, unless the other members have a majority"
 	switch {
@@ -71,13 +75,16 @@ func (e *AwayError) Next() string {
 	case e.Deleted:
 		return save
 	case e.Now != "" && e.Other:
-		return "move away what is at " + e.Path + ", then: mv " + spelling.QuoteWords(e.Now, e.Path) + ". The member goes on by itself"
+		return "move away what is at " + e.Path + ", then: mv " +
+			spelling.QuoteWords(e.Now, e.Path) + ". The member goes on by itself"
 	case e.Now != "":
 		return "mv " + spelling.QuoteWords(e.Now, e.Path) + ": the member goes on by itself"
 	case e.Other:
-		return "unmount or move away what is at " + e.Path + ", and put back what was there: the member goes on by itself. Or " + save
+		return "unmount or move away what is at " + e.Path +
+			", and put back what was there: the member goes on by itself. Or " + save
 	}
-	return "mount the volume again, or put back what was at " + e.Path + ": the member goes on by itself. Or " + save
+	return "mount the volume again, or put back what was at " + e.Path +
+		": the member goes on by itself. Or " + save
 }
 
 // Is makes errors.Is(err, kv.ErrAway) true.
@@ -88,8 +95,9 @@ var ErrUnsure = errors.New("it is not known where the path leads")
 
 // Keeper is the lock of a file that others can remove or replace. OS returns such locks.
 type Keeper interface {
-	// Keep locks what is at the path now if that is not what was locked, and makes it if there is nothing. Errors: an AwayError if another
-	// process has locked that, and those that wrap ErrUnsure.
+	// Keep locks the file that is at the path now, if that is another one, and creates it if there
+	// is none. It fails with an AwayError if another process has locked that file, and with errors
+	// that wrap ErrUnsure.
 	Keep() (renewed bool, err error)
 }
 
@@ -103,8 +111,8 @@ func Identity(f File) fs.FileInfo {
 	return nil
 }
 
-// CheckPlace compares what a path leads to with an identity. It returns nil if that is the same or id is nil, an AwayError, or an
-// error that wraps ErrUnsure.
+// CheckPlace checks that a path leads to the file with the identity id. It returns nil if it does
+// or id is nil, an AwayError if it does not, or an error that wraps ErrUnsure.
 func CheckPlace(fsys FS, path string, id fs.FileInfo) error {
 	if id == nil {
 		return nil
@@ -115,13 +123,14 @@ func CheckPlace(fsys FS, path string, id fs.FileInfo) error {
 		return nil
 	case err == nil:
 		return &AwayError{Path: path, Other: true}
-	case errors.Is(err, fs.ErrNotExist), errors.Is(err, syscall.ENOTDIR), errors.Is(err, syscall.ESTALE):
+	case errors.Is(err, fs.ErrNotExist), errors.Is(err, syscall.ENOTDIR),
+		errors.Is(err, syscall.ESTALE):
 		return &AwayError{Path: path}
 	}
 	return fmt.Errorf("%w: %w", ErrUnsure, err)
 }
 
-// CheckFile compares an open file with what a path leads to. Errors: those of CheckPlace.
+// CheckFile checks that a path leads to an open file. Its errors are CheckPlace's.
 func CheckFile(fsys FS, path string, f File) error {
 	id := Identity(f)
 	err := CheckPlace(fsys, path, id)
@@ -131,8 +140,9 @@ func CheckFile(fsys FS, path string, f File) error {
 	return err
 }
 
-// Pinned is a file system whose operations on names are those of one directory. They fail with an AwayError, and do nothing, while the
-// path of the directory leads elsewhere: what they would make there is lost, or harms somebody else. Operations on open files go on.
+// Pinned is a file system for the names in one directory. While the path of the directory leads
+// elsewhere, operations on names fail with an AwayError and do nothing: a file that they made there
+// would be lost, or harm somebody else. Operations on open files continue.
 type Pinned struct {
 	FS
 	dir  string
@@ -142,7 +152,8 @@ type Pinned struct {
 	above []fs.FileInfo
 }
 
-// Pin holds a directory open. Only paths of the operating system can lead elsewhere: other file systems are not compared.
+// Pin holds a directory open. Only paths of the operating system can lead elsewhere: other file
+// systems are not compared.
 func Pin(fsys FS, dir string) (*Pinned, error) {
 	p := &Pinned{FS: fsys, dir: dir}
 	if _, ok := fsys.(interface{ namesChange() }); !ok {
@@ -168,8 +179,8 @@ func Pin(fsys FS, dir string) (*Pinned, error) {
 	return p, nil
 }
 
-// LockDir locks the directory for this process, as FS.Lock locks a file. It fails with ErrLocked if another one holds it. Where directories
-// cannot be locked it does nothing.
+// LockDir locks the directory for this process, as FS.Lock locks a file. It fails with ErrLocked if
+// another one holds it. Where directories cannot be locked it does nothing.
 func (p *Pinned) LockDir() error {
 	if p.held == nil {
 		return nil
@@ -177,18 +188,19 @@ func (p *Pinned) LockDir() error {
 	return lockOpen(p.held, p.dir)
 }
 
-// Release closes the directory. It is compared no more.
+// Release closes the directory. It is not compared any more.
 func (p *Pinned) Release() {
 	if p.held != nil {
 		_ = p.held.Close() // nothing was written to it
 	}
 }
 
-// Check compares the directory with its path. Errors: those of CheckPlace.
+// Check checks that the path of the directory leads to it. Its errors are CheckPlace's.
 func (p *Pinned) Check() error {
 	err := CheckPlace(p.FS, p.dir, p.id)
 	if err != nil && p.id != nil {
-		// What is open may have another identity than before: an overlay gives one to what it copies.
+		// The open directory may have a new identity: an overlay file system gives one to each file
+		// that it copies.
 		err = CheckPlace(p.FS, p.dir, Identity(p.held))
 	}
 	if away, ok := errors.AsType[*AwayError](err); ok {
@@ -197,8 +209,9 @@ func (p *Pinned) Check() error {
 	return err
 }
 
-// locate finds out where an open file is now, and which of the directories that it is in is missing. above are these directories as they
-// were: one that is elsewhere now is named only if it is the same.
+// locate finds out where an open file is now, and which of the directories above it is missing.
+// above are these directories as they were: one that is elsewhere now is named only if it is the
+// same.
 func (e *AwayError) locate(fsys FS, f File, id fs.FileInfo, above []fs.FileInfo) {
 	path, deleted := whereabouts(f)
 	if deleted {
@@ -206,7 +219,7 @@ func (e *AwayError) locate(fsys FS, f File, id fs.FileInfo, above []fs.FileInfo)
 	} else if path != "" && CheckPlace(fsys, path, id) == nil {
 		e.Now = path
 	}
-	another := false // a directory that is another one is moved away with all that is in it: one is enough
+	another := false // at most one directory is named as another one: its content moves with it
 	for _, was := range above {
 		parent := filepath.Dir(e.Path)
 		is, err := fsys.Stat(parent)
@@ -215,20 +228,21 @@ func (e *AwayError) locate(fsys FS, f File, id fs.FileInfo, above []fs.FileInfo)
 		case e.Now == "" && err != nil && !e.Other:
 			e.Path = parent
 			continue
-		case e.Now != "" && !another && filepath.Base(e.Now) == filepath.Base(e.Path) && CheckPlace(fsys, filepath.Dir(e.Now), was) == nil:
+		case e.Now != "" && !another && filepath.Base(e.Now) == filepath.Base(e.Path) &&
+			CheckPlace(fsys, filepath.Dir(e.Now), was) == nil:
 			e.Path, e.Now, e.Other = parent, filepath.Dir(e.Now), err == nil
 			another = e.Other
 			continue
 		}
 		break
 	}
-	// What is logged is for a shell with another working directory.
+	// The path is logged, for a shell with another working directory.
 	if abs, err := filepath.Abs(e.Path); err == nil {
 		e.Path = abs
 	}
 }
 
-// away is Check for an operation, which reports what it cannot find out itself.
+// away is Check without ErrUnsure, for an operation, whose own error is better then.
 func (p *Pinned) away() error {
 	if err := p.Check(); errors.Is(err, kv.ErrAway) {
 		return err

@@ -13,7 +13,8 @@ import (
 	"vigil/internal/vfs/memfs"
 )
 
-// TestPinned: operations on names do nothing while the path of the directory leads elsewhere, and go on when it is back.
+// TestPinned: operations on names do nothing while the path of the directory leads elsewhere, and
+// go on when it is back.
 func TestPinned(t *testing.T) {
 	root := t.TempDir()
 	dir, away := filepath.Join(root, "parent", "dir"), filepath.Join(root, "parent.away")
@@ -45,7 +46,8 @@ func TestPinned(t *testing.T) {
 		t.Helper()
 		for op, run := range operations {
 			err := run()
-			if e, ok := errors.AsType[*vfs.AwayError](err); !ok || !errors.Is(err, kv.ErrAway) || !kv.Shortage(vfs.MarkShortage(err)) || vfs.CauseOf(err) != vfs.Away {
+			if e, ok := errors.AsType[*vfs.AwayError](err); !ok || !errors.Is(err, kv.ErrAway) ||
+				!kv.Shortage(vfs.MarkShortage(err)) || vfs.CauseOf(err) != vfs.Away {
 				t.Errorf("%s: %s: %v", what, op, err)
 			} else if e.Path != path || e.Now != now {
 				t.Errorf("%s: %s is at %q now, want %s at %q", what, e.Path, e.Now, path, now)
@@ -67,7 +69,8 @@ func TestPinned(t *testing.T) {
 	if names, err := os.ReadDir(dir); err != nil || len(names) > 0 {
 		t.Errorf("in the other directory: %v, %v", names, err)
 	}
-	if err := errors.Join(os.RemoveAll(filepath.Dir(dir)), os.Symlink(away, filepath.Dir(dir))); err != nil {
+	if err := errors.Join(os.RemoveAll(filepath.Dir(dir)),
+		os.Symlink(away, filepath.Dir(dir))); err != nil {
 		t.Fatal(err)
 	}
 	if err := errors.Join(p.Check(), vfs.CheckFile(vfs.OS(), name, f), p.SyncDir(dir)); err != nil {
@@ -81,7 +84,8 @@ func TestPinned(t *testing.T) {
 	}
 }
 
-// A path of which it is not known where it leads is no difference, and file systems without identities have none.
+// A path of which it is not known where it leads is no difference, and file systems without
+// identities have none.
 func TestPlaceUnsure(t *testing.T) {
 	dir := t.TempDir()
 	name := filepath.Join(dir, "file")
@@ -94,7 +98,8 @@ func TestPlaceUnsure(t *testing.T) {
 	}
 	defer f.Close()
 	long := filepath.Join(dir, strings.Repeat("x", 5000))
-	if err := vfs.CheckFile(vfs.OS(), long, f); !errors.Is(err, vfs.ErrUnsure) || errors.Is(err, kv.ErrAway) {
+	if err := vfs.CheckFile(vfs.OS(), long, f); !errors.Is(err, vfs.ErrUnsure) ||
+		errors.Is(err, kv.ErrAway) {
 		t.Errorf("a path that cannot be looked up: %v", err)
 	}
 	mem := memfs.New()

@@ -6,8 +6,8 @@ import (
 	"syscall"
 )
 
-// ReadOnly returns a read-only view of fsys. OpenWrite opens for reading, so that code that repairs files
-// can read them; every operation that would change anything fails with EROFS.
+// ReadOnly returns a read-only view of fsys. OpenWrite opens for reading, so that code that repairs
+// files can read them; every operation that would change anything fails with EROFS.
 func ReadOnly(fsys FS) FS { return readOnly{fsys} }
 
 type readOnly struct{ inner FS }

@@ -37,8 +37,10 @@ func TestReadOnly(t *testing.T) {
 	_, created := ro.Create(name + "2")
 	_, locked := ro.Lock(filepath.Join(dir, "LOCK"))
 	_, written := f.WriteAt([]byte("x"), 0)
-	for i, err := range []error{created, locked, written, f.Sync(), f.Truncate(0), f.Preallocate(1 << 20), ro.Remove(name),
-		ro.Rename(name, name+"2"), ro.Link(name, name+"2"), ro.MkdirAll(filepath.Join(dir, "d")), ro.SyncDir(dir)} {
+	for i, err := range []error{created, locked, written, f.Sync(), f.Truncate(0),
+		f.Preallocate(1 << 20), ro.Remove(name),
+		ro.Rename(name, name+"2"), ro.Link(name, name+"2"), ro.MkdirAll(filepath.Join(dir, "d")),
+		ro.SyncDir(dir)} {
 		if !errors.Is(err, syscall.EROFS) {
 			t.Errorf("change %d: %v", i, err)
 		}

@@ -1,10 +1,10 @@
-// Package vfs is the file system as the log and history see it, small enough that a test can put
-// one in its place that crashes, tears writes or fails on demand.
+// Package vfs is the file system as the log and history see it. It is small, so that a test can
+// replace it by one that crashes, tears writes or fails on demand.
 //
-// Durability follows POSIX at its weakest: what was written to a file is durable only after Sync
-// of that file returned nil, and a name that was created, renamed, linked or removed only after
-// SyncDir of its directory returned nil. After a Sync that failed, it is unknown what is on disk, and Sync
-// must not be called again on that file.
+// Durability follows POSIX at its weakest: bytes that were written to a file are durable only after
+// Sync of that file returned nil, and a name that was created, renamed, linked or removed is
+// durable only after SyncDir of its directory returned nil. After a Sync that failed, the content
+// of the disk is unknown, and Sync must not be called again on that file.
 package vfs
 
 import (
@@ -13,7 +13,7 @@ import (
 	"io/fs"
 )
 
-// ErrLocked reports that another open file holds the lock that was asked for.
+// ErrLocked reports that another open file holds the requested lock.
 var ErrLocked = errors.New("locked by another process")
 
 // File is an open file. ReadAt and WriteAt may be called concurrently with each other and with
@@ -28,9 +28,9 @@ type File interface {
 	// Sync makes the content and the size of the file durable (fdatasync).
 	Sync() error
 	// Preallocate reserves disk space for the first size bytes and extends the file to at least
-	// that size with zeros, so that a later write inside them does not fail for want of space.
-	// A file system that cannot reserve gets the zeros written. One that does not overwrite in
-	// place may run out of space all the same.
+	// that size with zeros, so that a later write inside them does not fail for lack of space. If
+	// the file system cannot reserve, zeros are written. A file system that does not overwrite in
+	// place may still run out of space.
 	Preallocate(size int64) error
 	// Truncate sets the size.
 	Truncate(size int64) error
@@ -50,16 +50,16 @@ type Mapper interface {
 // CacheDropper is a File that may be cached in memory by the operating system.
 type CacheDropper interface {
 	File
-	// DropCache drops the cached pages of n bytes at off (of all bytes from off on if n is 0), except pages that
-	// were not written yet and mapped pages.
+	// DropCache drops the cached pages of n bytes at off (of all bytes from off on if n is 0),
+	// except pages that were not written yet and mapped pages.
 	DropCache(off, n int64) error
 }
 
 // Mapping is a read-only view of a file. It outlives the File it came from. No goroutine may hold a
 // slice of Bytes when Close is called.
 type Mapping interface {
-	// Resident reports whether the n bytes at off are known to be in memory, so that reading them waits for no disk. It may say no
-	// for those that are.
+	// Resident reports whether the n bytes at off are known to be in memory, so that reading them
+	// waits for no disk. It may return false for bytes that are.
 	Resident(off, n int64) bool
 	Bytes() []byte
 	Close() error

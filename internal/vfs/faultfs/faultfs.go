@@ -17,7 +17,7 @@ import (
 	"vigil/internal/vfs"
 )
 
-// ErrInjected is the error of a fault that is no particular one. It is an EIO.
+// ErrInjected is the error of a fault without a particular error. It is an EIO.
 var ErrInjected = fmt.Errorf("injected fault: %w", syscall.EIO)
 
 // Op is a kind of operation.
@@ -48,15 +48,18 @@ const (
 )
 
 func (o Op) String() string {
-	return [numOps]string{"create", "open", "open for writing", "remove", "rename", "link", "mkdir", "list",
-		"stat", "sync directory", "lock", "free", "read", "write", "sync", "preallocate", "truncate", "size",
+	return [numOps]string{"create", "open", "open for writing", "remove", "rename", "link",
+		"mkdir", "list",
+		"stat", "sync directory", "lock", "free", "read", "write", "sync", "preallocate",
+		"truncate", "size",
 		"map"}[o]
 }
 
-// Changes reports whether the operation changes what is on disk.
+// Changes reports whether the operation changes the disk.
 func (o Op) Changes() bool {
 	switch o {
-	case OpCreate, OpRemove, OpRename, OpLink, OpMkdirAll, OpSyncDir, OpWrite, OpSync, OpPreallocate, OpTruncate:
+	case OpCreate, OpRemove, OpRename, OpLink, OpMkdirAll, OpSyncDir, OpWrite, OpSync,
+		OpPreallocate, OpTruncate:
 		return true
 	}
 	return false
@@ -67,9 +70,11 @@ func (o Op) Changes() bool {
 func (o Op) Lacks(errno syscall.Errno) bool {
 	switch errno {
 	case syscall.ENOSPC, syscall.EDQUOT:
-		return o == OpCreate || o == OpRename || o == OpLink || o == OpMkdirAll || o == OpWrite || o == OpPreallocate
+		return o == OpCreate || o == OpRename || o == OpLink || o == OpMkdirAll || o == OpWrite ||
+			o == OpPreallocate
 	case syscall.EMFILE, syscall.ENFILE:
-		return o == OpCreate || o == OpOpen || o == OpOpenWrite || o == OpMkdirAll || o == OpList || o == OpSyncDir || o == OpLock
+		return o == OpCreate || o == OpOpen || o == OpOpenWrite || o == OpMkdirAll || o == OpList ||
+			o == OpSyncDir || o == OpLock
 	case syscall.ENOMEM:
 		return o != OpSync
 	}
@@ -84,18 +89,19 @@ const (
 	None Fault = iota
 	// Fail refuses it with ErrInjected.
 	Fail
-	// FailPersisted does it and reports ErrInjected all the same.
+	// FailPersisted does it and reports ErrInjected nevertheless.
 	FailPersisted
-	// ShortWrite writes the first half and reports ErrInjected; for anything but a write it is Fail.
+	// ShortWrite writes the first half and reports ErrInjected; for anything but a write it is
+	// Fail.
 	ShortWrite
 	// NoSpace refuses it with ENOSPC.
 	NoSpace
-	// ShortRead reads the first half and reports io.EOF, as if the file ended there; for anything but a
-	// read it is None.
+	// ShortRead reads the first half and reports io.EOF, as if the file ended there; for anything
+	// but a read it is None.
 	ShortRead
-	// FailLost makes a Sync fail for good: what was written before it stays readable until a crash
-	// and is not made durable by a later Sync, unless it is written again. It needs a file system
-	// that can do that, as memfs can; elsewhere, and for anything but a Sync of a file, it is Fail.
+	// FailLost makes a Sync fail for good: bytes that were written before it stay readable until a
+	// crash, and a later Sync does not make them durable unless they are written again. It needs a
+	// file system that can do that, as memfs can; elsewhere, and for other operations, it is Fail.
 	FailLost
 )
 
@@ -109,10 +115,11 @@ func (f Fault) String() string {
 	if f >= errnoFault {
 		return syscall.Errno(f - errnoFault).Error()
 	}
-	return [...]string{"none", "fail", "fail persisted", "short write", "no space", "short read", "fail lost"}[f]
+	return [...]string{"none", "fail", "fail persisted", "short write", "no space", "short read",
+		"fail lost"}[f]
 }
 
-// FS is a file system with faults. It is safe for concurrent use if what it was made from is.
+// FS is a file system with faults. It is safe for concurrent use if the inner file system is.
 type FS struct {
 	inner  vfs.FS
 	decide func(op Op, name string) Fault
@@ -134,8 +141,8 @@ func New(inner vfs.FS, decide func(op Op, name string) Fault) *FS {
 	return f
 }
 
-// Nth returns a function for New that injects a fault into the n-th operation, from 1, of those that among accepts.
-// A nil among accepts all.
+// Nth returns a function for New that injects a fault into the n-th operation, from 1, of those
+// that among accepts. A nil among accepts all.
 func Nth(n int64, fault Fault, among func(op Op, name string) bool) func(Op, string) Fault {
 	var seen atomic.Int64
 	return func(op Op, name string) Fault {
@@ -146,8 +153,8 @@ func Nth(n int64, fault Fault, among func(op Op, name string) bool) func(Op, str
 	}
 }
 
-// Window fails a number of operations in a row with an error of the system, those that among accepts, and
-// remembers which.
+// Window fails a number of operations in a row with an error of the system, those that among
+// accepts, and remembers which.
 type Window struct {
 	errno       syscall.Errno
 	first, last int64
@@ -157,7 +164,8 @@ type Window struct {
 	off         atomic.Bool
 }
 
-// NewWindow returns a Window over width operations from the n-th on, from 1. A nil among accepts all.
+// NewWindow returns a Window over width operations from the n-th on, from 1. A nil among accepts
+// all.
 func NewWindow(n, width int64, errno syscall.Errno, among func(op Op, name string) bool) *Window {
 	return &Window{errno: errno, first: n, last: n + width - 1, among: among}
 }
@@ -379,7 +387,7 @@ func (f *FS) sizeOf(name string) int64 {
 	return st.Size()
 }
 
-// release gives back the space of a file that lost a name.
+// release returns the space of a file that lost a name.
 func (f *FS) release(name string, size int64) {
 	f.space.Lock()
 	defer f.space.Unlock()
@@ -465,7 +473,7 @@ func (f *file) Truncate(size int64) error {
 	})
 }
 
-// grow runs what may change the size to size, if there is room for it.
+// grow runs an operation that may change the size to size, if there is room for it.
 func (f *file) grow(op Op, size int64, run func() error) error {
 	f.fs.space.Lock()
 	defer f.fs.space.Unlock()
@@ -497,7 +505,8 @@ func (f *file) Size() (n int64, err error) {
 func (f *file) Map(size int64) (m vfs.Mapping, err error) {
 	in, ok := f.File.(vfs.Mapper)
 	if !ok {
-		return nil, &fs.PathError{Op: "mmap", Path: f.Name(), Err: fmt.Errorf("%T: %w", f.File, errors.ErrUnsupported)}
+		return nil, &fs.PathError{Op: "mmap", Path: f.Name(),
+			Err: fmt.Errorf("%T: %w", f.File, errors.ErrUnsupported)}
 	}
 	err = f.fs.do(OpMap, f.Name(), func() (err error) {
 		m, err = in.Map(size)

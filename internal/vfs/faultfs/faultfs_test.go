@@ -61,7 +61,8 @@ func TestFaults(t *testing.T) {
 		t.Fatalf("%d operations, want 10", total)
 	}
 	for n := int64(1); n <= total; n++ {
-		for _, fault := range []faultfs.Fault{faultfs.Fail, faultfs.FailPersisted, faultfs.ShortWrite, faultfs.NoSpace, faultfs.FailLost, faultfs.Errno(syscall.EMFILE)} {
+		for _, fault := range []faultfs.Fault{faultfs.Fail, faultfs.FailPersisted,
+			faultfs.ShortWrite, faultfs.NoSpace, faultfs.FailLost, faultfs.Errno(syscall.EMFILE)} {
 			f := faultfs.New(memfs.New(), faultfs.Nth(n, fault, nil))
 			want := faultfs.ErrInjected
 			switch fault {
@@ -81,7 +82,8 @@ func TestFaults(t *testing.T) {
 }
 
 func TestWhatAFaultLeaves(t *testing.T) {
-	for fault, want := range map[faultfs.Fault]int64{faultfs.Fail: 0, faultfs.FailPersisted: 10, faultfs.ShortWrite: 5} {
+	for fault, want := range map[faultfs.Fault]int64{faultfs.Fail: 0, faultfs.FailPersisted: 10,
+		faultfs.ShortWrite: 5} {
 		mem := memfs.New()
 		f := faultfs.New(mem, func(op faultfs.Op, _ string) faultfs.Fault {
 			if op == faultfs.OpWrite {
@@ -142,7 +144,9 @@ func TestSpace(t *testing.T) {
 // written again.
 func TestLostSync(t *testing.T) {
 	mem := memfs.New()
-	f := faultfs.New(mem, faultfs.Nth(1, faultfs.FailLost, func(op faultfs.Op, _ string) bool { return op == faultfs.OpSync }))
+	f := faultfs.New(mem,
+		faultfs.Nth(1, faultfs.FailLost,
+			func(op faultfs.Op, _ string) bool { return op == faultfs.OpSync }))
 	h, err := f.Create("a")
 	if err != nil {
 		t.Fatal(err)
@@ -177,14 +181,16 @@ func TestLostSync(t *testing.T) {
 	if s := read(f); s != "contentcontent" {
 		t.Fatalf("before a crash %q", s)
 	}
-	if s := read(mem.Crash(rand.New(rand.NewPCG(1, 1)))); s != "\x00\x00\x00\x00\x00\x00\x00content" {
+	if s := read(mem.Crash(rand.New(rand.NewPCG(1,
+		1)))); s != "\x00\x00\x00\x00\x00\x00\x00content" {
 		t.Fatalf("after a crash %q", s)
 	}
 }
 
 // A short read looks like the end of the file, and does nothing to other operations.
 func TestShortRead(t *testing.T) {
-	f := faultfs.New(memfs.New(), func(faultfs.Op, string) faultfs.Fault { return faultfs.ShortRead })
+	f := faultfs.New(memfs.New(),
+		func(faultfs.Op, string) faultfs.Fault { return faultfs.ShortRead })
 	h, err := f.Create("a")
 	if err != nil {
 		t.Fatal(err)

@@ -70,8 +70,8 @@ func (f *FS) Crash(rng *rand.Rand) *FS {
 }
 
 // Kill ends the file system as the death of the process does: the returned one has everything that
-// was written, and what was not synced is still not synced. It uses the same memory: the old one
-// cannot crash any more.
+// was written, and unsynced writes are still unsynced. It uses the same memory: the old one cannot
+// crash any more.
 func (f *FS) Kill() *FS {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -83,8 +83,9 @@ func (f *FS) Kill() *FS {
 	return out
 }
 
-// chooser returns a function that decides for one unsynced change after another whether it survives. The
-// likelihood differs from one chooser to the next, from none to all, so that rare outcomes occur.
+// chooser returns a function that decides for one unsynced change after another whether it
+// survives. The likelihood differs from one chooser to the next, from none to all, so that rare
+// outcomes occur.
 func chooser(rng *rand.Rand) func() bool {
 	switch p := rng.IntN(8); p {
 	case 0:

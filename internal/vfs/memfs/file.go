@@ -232,8 +232,8 @@ func (f *file) Sync() error {
 	return nil
 }
 
-// LoseSync is a Sync on a failing disk: nothing becomes durable, and the bytes written so far are never
-// written again. They can be read until a crash.
+// LoseSync is a Sync on a failing disk: nothing becomes durable, and the bytes written so far are
+// never written again. They can be read until a crash.
 func (f *file) LoseSync() error {
 	if err := f.enter("sync", false); err != nil {
 		return err
@@ -287,7 +287,9 @@ func (m mapping) Bytes() []byte { return m.b }
 func (m mapping) Close() error  { return nil }
 
 // Resident implements vfs.Mapping: all is in memory.
-func (m mapping) Resident(off, n int64) bool { return off >= 0 && n > 0 && off <= int64(len(m.b))-n }
+func (m mapping) Resident(off, n int64) bool {
+	return off >= 0 && n > 0 && off <= int64(len(m.b))-n
+}
 
 type info struct {
 	name string

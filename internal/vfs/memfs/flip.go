@@ -2,8 +2,8 @@ package memfs
 
 import "io/fs"
 
-// Flip flips a bit of a file, as a failing disk does: in what is synced and in what can be read. Writes that are not synced yet
-// are not affected, nor is what was read before.
+// Flip flips a bit of a file, as a failing disk does: in the synced bytes and in the bytes that can
+// be read. It does not affect writes that are not synced yet, and bytes that were read before.
 func (f *FS) Flip(name string, off int64, bit uint) error {
 	f.mu.RLock()
 	defer f.mu.RUnlock()
@@ -19,7 +19,8 @@ func (f *FS) Flip(name string, off int64, bit uint) error {
 	}
 	// Pages of the synced image are never written to: others may share them.
 	at := int(off / pageSize)
-	shared := at < len(m.cur.pages) && at < len(m.synced.pages) && m.cur.pages[at] == m.synced.pages[at]
+	shared := at < len(m.cur.pages) && at < len(m.synced.pages) &&
+		m.cur.pages[at] == m.synced.pages[at]
 	m.cur.flip(at, off%pageSize, bit)
 	if shared {
 		m.synced.pages[at] = m.cur.pages[at]

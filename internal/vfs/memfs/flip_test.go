@@ -5,7 +5,8 @@ import (
 	"testing"
 )
 
-// TestFlip: a flipped bit can be read and survives a crash, whether the page was synced or not, and nothing else changes.
+// TestFlip: a flipped bit can be read and survives a crash, whether the page was synced or not, and
+// nothing else changes.
 func TestFlip(t *testing.T) {
 	for _, synced := range []bool{true, false} {
 		f := New()
@@ -51,7 +52,8 @@ func TestFlip(t *testing.T) {
 					want ^= 8
 				}
 				if got[i] != want {
-					t.Fatalf("synced %t, after a crash %t: byte %d is %x, want %x", synced, crash, i, got[i], want)
+					t.Fatalf("synced %t, after a crash %t: byte %d is %x, want %x", synced, crash,
+						i, got[i], want)
 				}
 			}
 			if !crash {

@@ -3,17 +3,17 @@
 // It remembers, next to the content of every file and directory, what of it has been synced, and
 // Crash returns a file system such as a disk may hold after power was lost:
 //
-//  1. What was synced is there exactly: file content and size by File.Sync, names by SyncDir and
-//     MkdirAll.
-//  2. Of the unsynced writes of a file an arbitrary subset is there. Each tears at 512-byte
-//     sectors; a sector holds what the file had there after one of the writes, or before the first.
+//  1. Everything that was synced is there exactly: file content and size by File.Sync, names by
+//     SyncDir and MkdirAll.
+//  2. An arbitrary subset of the unsynced writes of a file is there. Each tears at 512-byte
+//     sectors; a sector has the bytes of the file after one of the writes, or before the first.
 //  3. An unsynced size is the old one, the new one or one in between; a truncation that was not
 //     synced may not have happened.
-//  4. Of the unsynced changes of names an arbitrary subset has happened, except that changes of the
+//  4. An arbitrary subset of the unsynced changes of names has happened, except that changes of the
 //     same name stay in order. A rename is one change, across directories too.
 //
-// After Crash and Kill the old file system and every file opened from it return ErrDead, so that a
-// goroutine of the time before cannot disturb the new one.
+// After Crash and Kill, the old file system and every file opened from it return ErrDead, so that
+// an older goroutine cannot disturb the new one.
 //
 // Content is kept in pages that are shared until they are written, so that preallocated space costs
 // nothing and a crash costs no more than the unsynced writes.
@@ -79,8 +79,8 @@ type place struct {
 	name string
 }
 
-// change is one atomic change of names: to (if it has a directory) becomes a name of node, from (if it
-// has one) ceases to exist.
+// change is one atomic change of names: to (if it has a directory) becomes a name of node, from (if
+// it has one) ceases to exist.
 type change struct {
 	from, to place
 	node     *node
@@ -145,8 +145,8 @@ func (c *change) applyTo(names func(*dir) map[string]*node) {
 	}
 }
 
-// makeDurable makes the pending changes that want accepts durable, and all before them that they depend
-// on because they concern the same names.
+// makeDurable makes the pending changes that want accepts durable, and all before them that they
+// depend on because they concern the same names.
 func (f *FS) makeDurable(want func(*change) bool) {
 	needed := make([]bool, len(f.mu.pending))
 	names := map[place]bool{}
@@ -426,7 +426,7 @@ type lock struct {
 	name string
 }
 
-// Close lets the lock go. It may be called on a dead file system, which holds no locks.
+// Close releases the lock. It may be called on a dead file system, which holds no locks.
 func (l *lock) Close() error {
 	l.fs.mu.Lock()
 	defer l.fs.mu.Unlock()
@@ -458,7 +458,8 @@ func (f *FS) String() string {
 	walk = func(path string, n *node) {
 		if n.file != nil {
 			n.file.mu.Lock()
-			fmt.Fprintf(&b, "%s %d bytes, %d unsynced changes\n", path, n.file.mu.cur.size, len(n.file.mu.pending))
+			fmt.Fprintf(&b, "%s %d bytes, %d unsynced changes\n", path, n.file.mu.cur.size,
+				len(n.file.mu.pending))
 			n.file.mu.Unlock()
 			return
 		}

@@ -121,7 +121,8 @@ func TestCrashOutcomes(t *testing.T) {
 		}
 	}
 	for _, want := range []string{
-		"size 1024: ss ss", "size 1024: ss 12", "size 1600: ss 12 22 22", "size 1600: ss ss 22 \x00\x00",
+		"size 1024: ss ss", "size 1024: ss 12", "size 1600: ss 12 22 22",
+		"size 1600: ss ss 22 \x00\x00",
 		"size 1536: ss 11 11", "size 1600: ss 11 22 22", "size 1536: ss ss \x00\x00",
 		"[synced]", "[new synced]", "[newer synced]", "[linked synced]", "[linked newer synced]",
 	} {
@@ -156,8 +157,8 @@ func TestKillKeepsEverything(t *testing.T) {
 	}
 }
 
-// Random operations, compared with a plain model: the content always agrees, and after a crash a file
-// holds, sector by sector, something it held since its last sync.
+// Random operations, compared with a plain model: the content always agrees, and after a crash a
+// file holds, sector by sector, something it held since its last sync.
 func TestRandomAgainstModel(t *testing.T) {
 	for seed := range uint64(60) {
 		rng := rand.New(rand.NewPCG(seed, 7))

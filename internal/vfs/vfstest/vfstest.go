@@ -160,7 +160,8 @@ func (e *env) reading() {
 		n    int
 		eof  bool
 		want string
-	}{{0, 4, false, "0123"}, {6, 4, false, "6789"}, {8, 2, true, "89"}, {10, 0, true, ""}, {99, 0, true, ""}} {
+	}{{0, 4, false, "0123"}, {6, 4, false, "6789"}, {8, 2, true, "89"}, {10, 0, true, ""},
+		{99, 0, true, ""}} {
 		n, err := f.ReadAt(b, c.off)
 		if n != c.n || (err == io.EOF) != c.eof || string(b[:n]) != c.want {
 			e.Fatalf("ReadAt(4, %d) = %q, %v", c.off, b[:n], err)
@@ -200,12 +201,12 @@ func (e *env) sizes() {
 	size(10001)
 	e.ok(f.Truncate(10004))
 	if s := e.read(f); s != string(make([]byte, 10000))+"e\x00\x00\x00" {
-		e.Fatalf("what was cut off came back: %q", s[9999:])
+		e.Fatalf("the bytes that were cut off came back: %q", s[9999:])
 	}
 	e.ok(f.Truncate(0))
 	e.ok(f.Truncate(3))
 	if s := e.read(f); s != "\x00\x00\x00" {
-		e.Fatalf("what was cut off came back: %q", s)
+		e.Fatalf("the bytes that were cut off came back: %q", s)
 	}
 	if err := f.Truncate(-1); err == nil {
 		e.Fatal("truncated to a negative size")
@@ -271,7 +272,7 @@ func (e *env) directories() {
 	e.ok(e.fs.MkdirAll(e.path("x/y")))
 	e.create("x/y/f", "f")
 	if err := e.fs.MkdirAll(e.path("x/y/f")); err == nil {
-		e.Fatal("made a directory in place of a file")
+		e.Fatal("replaced a file by a directory")
 	}
 	if err := e.fs.MkdirAll(e.path("x/y/f/g")); err == nil {
 		e.Fatal("made a directory in a file")
@@ -351,7 +352,7 @@ func (e *env) mappings() {
 		e.Fatalf("mapped %q", b.Bytes())
 	}
 	if runtime.GOOS == "linux" && !b.Resident(0, 6) {
-		e.Fatal("what was read is not in memory")
+		e.Fatal("the bytes that were read are not in memory")
 	}
 	for _, bad := range [][2]int64{{-1, 2}, {0, 7}, {7, 1}, {3, 0}, {1, math.MaxInt64}} {
 		if b.Resident(bad[0], bad[1]) {
@@ -391,7 +392,8 @@ func (e *env) concurrent() {
 					e.Error(err)
 				}
 				got := make([]byte, part)
-				if _, err := f.ReadAt(got, int64(i*part)); err != nil && err != io.EOF || !bytes.Equal(got, want) {
+				if _, err := f.ReadAt(got, int64(i*part)); err != nil && err != io.EOF ||
+					!bytes.Equal(got, want) {
 					e.Errorf("part %d reads %q, %v", i, got[:1], err)
 				}
 			}
