@@ -75,18 +75,18 @@ func (c *Config) setReplicaDefaults() {
 	or(&c.HeartbeatInterval, r.TickInterval)
 	or(&c.ElectionTimeout, time.Duration(r.ElectionTicks)*r.TickInterval)
 	or(&c.SnapshotCount, r.SnapshotCount)
-	or(&c.SnapshotCatchUpEntries, r.CatchUpEntries)
+	or(&c.SnapshotCatchUpEntries, r.SnapshotCatchUpEntries)
 	or(&c.QuotaBackendBytes, replica.DefaultQuotaBytes)
 	or(&c.ScrubBytesPerSecond, replica.DefaultScrubBytesPerSecond)
 	or(&c.ScrubPause, r.ScrubPause)
-	or(&c.CorruptCheckInterval, r.CompareInterval)
-	or(&c.CompactHashCheckInterval, r.CompareCompactionsInterval)
+	or(&c.CorruptCheckInterval, r.CorruptCheckInterval)
+	or(&c.CompactHashCheckInterval, r.CompactHashCheckInterval)
 	if c.NoCompactHashCheck {
 		c.CompactHashCheckInterval = -1
 	}
 	or(&c.MaxLearners, r.MaxLearners)
 	c.Archive.setDefaults()
-	or(&c.WarnApplyDuration, r.WarnApply)
+	or(&c.WarnApplyDuration, r.WarnApplyDuration)
 	or(&c.Auth.Token, token.DefaultKind)
 	or(&c.Auth.TokenTTL, token.DefaultTTL)
 	or(&c.Auth.BcryptCost, password.DefaultCost)

@@ -159,8 +159,8 @@ func storeGolden(t *testing.T, dir string, killed bool) {
 		InitialMembers:  []cluster.Member{{Name: "default", PeerURLs: []string{DefaultPeerURL}}},
 		Token:           "etcd-cluster",
 		WALSegmentBytes: 8 << 10, HistorySegmentBytes: 4 << 10, SnapshotCount: 20,
-		CatchUpEntries: 20,
-		Logger:         slog.New(slog.DiscardHandler),
+		SnapshotCatchUpEntries: 20,
+		Logger:                 slog.New(slog.DiscardHandler),
 	})
 	if err != nil {
 		t.Fatal(err)

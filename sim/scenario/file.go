@@ -77,9 +77,9 @@ func (p *Plan) validate() error {
 		bad("%d heartbeats in an election timeout: members need at least %d",
 			p.Heartbeats, fewHeartbeats)
 	}
-	if p.QuotaBytes < 0 || p.ScrubPause < 0 || p.CompareInterval < 0 {
+	if p.QuotaBytes < 0 || p.ScrubPause < 0 || p.CorruptCheckInterval < 0 {
 		bad("a quota of %d bytes, pauses of %v and %v: none may be negative", p.QuotaBytes,
-			p.ScrubPause, p.CompareInterval)
+			p.ScrubPause, p.CorruptCheckInterval)
 	}
 	if p.Wave < 0 || p.Lull < 0 || p.Lull > 0 && p.Wave == 0 {
 		bad("waves of %v and lulls of %v: lulls need waves between them", p.Wave, p.Lull)

@@ -41,8 +41,9 @@ type Plan struct {
 	QuotaBytes int64
 	// ScrubPause is how long a member pauses before it looks for damage again, 0 as above.
 	ScrubPause time.Duration
-	// CompareInterval is how often the leader compares the members; 0 for what the program does.
-	CompareInterval time.Duration
+	// CorruptCheckInterval is how often the leader compares the members; 0 for what the program
+	// does.
+	CorruptCheckInterval time.Duration
 	// SegmentBytes is the size of the files of the raft log and of the history; 0 as above.
 	SegmentBytes int64 `json:",omitempty"`
 	// HistoryBytes is the size of the files of the history, 0 for SegmentBytes.
@@ -128,7 +129,7 @@ func LongPlan(seed uint64, faulty time.Duration) Plan {
 	p.Work = half(rng, slices.Clone(setup.Works))
 	if rng.IntN(2) == 0 {
 		p.ScrubPause = 10 * time.Second
-		p.CompareInterval = time.Duration(2+rng.IntN(20)) * time.Second
+		p.CorruptCheckInterval = time.Duration(2+rng.IntN(20)) * time.Second
 	}
 	some := half(rng, kinds())
 	p.Places, p.LaxReconfig = p.Members, rng.IntN(2) == 0

@@ -194,7 +194,7 @@ var profiles = []profile{
 			"bit flips before a start", "kill"}, work: []string{"comparison", "pages"},
 		shape: func(p *Plan, rng *rand.Rand) {
 			p.SnapshotCount, p.Places = uint64(5+rng.IntN(30)), p.Members+2
-			p.ScrubPause, p.CompareInterval = 10*time.Second, 5*time.Second
+			p.ScrubPause, p.CorruptCheckInterval = 10*time.Second, 5*time.Second
 			// some segments of the history are sealed
 			p.Workers, p.Think, p.Large = 6, 500*time.Millisecond, true
 		}},
@@ -204,7 +204,7 @@ var profiles = []profile{
 		shape: func(p *Plan, _ *rand.Rand) {
 			p.SegmentBytes, p.HistoryBytes, p.SnapshotCount, p.Places = 128<<10, 4<<20,
 				20, p.Members+2
-			p.CompareInterval, p.Workers, p.Think, p.Large = 20*time.Second, 6,
+			p.CorruptCheckInterval, p.Workers, p.Think, p.Large = 20*time.Second, 6,
 				500*time.Millisecond, true
 		}},
 	{name: "forwards", aim: "forwarded proposals that arrive late", faulty: 40 * time.Second,

@@ -257,13 +257,13 @@ func (r *run) restart(m *world.Machine) {
 	m.Start("member", encode(setup.Member{Name: m.Name, StopAddress: stopAddress(m),
 		ClientURL: "http://" + endpoint(m), PeerURL: listen[0], ListenPeerURLs: listen,
 		InitialCluster: initial, InitialClusterState: state,
-		SnapshotCount: r.plan.SnapshotCount, CatchUpEntries: 10,
+		SnapshotCount: r.plan.SnapshotCount, SnapshotCatchUpEntries: 10,
 		ProgressInterval: int64(r.plan.progress()), LaxReconfig: r.plan.LaxReconfig,
 		ForceNewCluster:   p.forced,
 		ElectionTimeout:   int64(r.plan.election()),
 		HeartbeatInterval: int64(r.plan.election()) / int64(r.plan.heartbeats()),
 		QuotaBytes:        r.plan.QuotaBytes, ScrubPause: int64(r.plan.ScrubPause),
-		CompareInterval: int64(r.plan.CompareInterval), SegmentBytes: r.plan.SegmentBytes,
+		CorruptCheckInterval: int64(r.plan.CorruptCheckInterval), SegmentBytes: r.plan.SegmentBytes,
 		HistoryBytes: cmp.Or(r.plan.HistoryBytes, r.plan.SegmentBytes)}))
 	r.disturb()
 	if r.starting != nil {

@@ -20,7 +20,8 @@ import (
 func BenchmarkPut(b *testing.B) {
 	for _, fs := range []string{"dir", "mem"} {
 		for _, writers := range []int{1, 1000} {
-			b.Run(fmt.Sprintf("fs=%s/writers=%d", fs, writers), func(b *testing.B) { benchPut(b, fs, writers, nil) })
+			b.Run(fmt.Sprintf("fs=%s/writers=%d", fs, writers),
+				func(b *testing.B) { benchPut(b, fs, writers, nil) })
 		}
 	}
 }
@@ -44,7 +45,7 @@ func benchConfig(b *testing.B, fs string) Config {
 		c.FS = memfs.New()
 	}
 	c.TickInterval = 100 * time.Millisecond
-	c.WALSegmentBytes, c.HistorySegmentBytes, c.SnapshotCount, c.CatchUpEntries = 0, 0, 0, 0
+	c.WALSegmentBytes, c.HistorySegmentBytes, c.SnapshotCount, c.SnapshotCatchUpEntries = 0, 0, 0, 0
 	return c
 }
 
@@ -71,7 +72,8 @@ func benchPut(b *testing.B, fs string, writers int, change func(*Config)) {
 	for range writers {
 		wg.Go(func() {
 			for left.Add(-1) >= 0 {
-				if _, err := r.Put(ctx, &kv.PutRequest{Key: keys[rand.IntN(len(keys))], Value: value}); err != nil {
+				if _, err := r.Put(ctx,
+					&kv.PutRequest{Key: keys[rand.IntN(len(keys))], Value: value}); err != nil {
 					b.Error(err)
 					return
 				}
@@ -99,7 +101,8 @@ func BenchmarkLinearizableGet(b *testing.B) {
 				for range 10 {
 					wg.Go(func() {
 						for ctx.Err() == nil {
-							r.Put(ctx, &kv.PutRequest{Key: []byte("key-00000001"), Value: make([]byte, 256)})
+							r.Put(ctx, &kv.PutRequest{Key: []byte("key-00000001"),
+								Value: make([]byte, 256)})
 						}
 					})
 				}
@@ -109,7 +112,8 @@ func BenchmarkLinearizableGet(b *testing.B) {
 			b.ResetTimer()
 			b.RunParallel(func(pb *testing.PB) {
 				for pb.Next() {
-					if res, err := r.Range(ctx, &kv.RangeRequest{Key: key}); err != nil || res.Count != 1 {
+					if res, err := r.Range(ctx, &kv.RangeRequest{Key: key}); err != nil ||
+						res.Count != 1 {
 						b.Error(res, err)
 						return
 					}

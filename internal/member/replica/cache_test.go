@@ -10,18 +10,24 @@ import (
 	"vigil/internal/vfs/memfs"
 )
 
-// A member without others keeps no applied entries in memory, and a member among others keeps the newest ones for those that lag.
+// A member without others keeps no applied entries in memory, and a member among others keeps the
+// newest ones for those that lag.
 func TestAppliedEntriesInMemory(t *testing.T) {
 	alone := start(t, config(memfs.New()))
 	t.Cleanup(func() { alone.Stop(context.Background()) })
 	for i := range 20 {
-		if _, err := alone.Put(t.Context(), &kv.PutRequest{Key: fmt.Appendf(nil, "k%d", i), Value: make([]byte, 1000)}); err != nil {
+		if _, err := alone.Put(t.Context(),
+			&kv.PutRequest{Key: fmt.Appendf(nil, "k%d", i),
+				Value: make([]byte, 1000)}); err != nil {
 			t.Fatal(err)
 		}
 	}
 	await(t, "no entries in memory", func() bool { return alone.raftLog.Metrics().CacheBytes == 0 })
 
-	g := startGroup(t, func(_ int, c *Config) { c.SnapshotCount, c.CatchUpEntries = 1<<30, 1<<30 })
+	g := startGroup(t, func(_ int, c *Config) {
+		c.SnapshotCount,
+			c.SnapshotCatchUpEntries = 1<<30, 1<<30
+	})
 	for i := range 20 {
 		g.put(fmt.Sprintf("k%d", i), make([]byte, 1000))
 	}

@@ -48,17 +48,17 @@ type Config struct {
 	// ElectionTicks without a leader, by default 10.
 	TickInterval  time.Duration
 	ElectionTicks int
-	// NoPreVote is raftnode.Config.NoPreVote. NoElectionAdvance leaves a member that starts and
-	// finds others, and no leader among them, to wait for a whole election timeout.
-	NoPreVote, NoElectionAdvance bool
+	// NoPreVote is raftnode.Config.NoPreVote. NoInitialElectionTickAdvance leaves a member that
+	// starts and finds others, and no leader among them, to wait for a whole election timeout.
+	NoPreVote, NoInitialElectionTickAdvance bool
 
 	// RequestTimeout bounds how long a request waits for its outcome; by default 5 s and two
 	// election timeouts.
 	RequestTimeout time.Duration
-	// WarnApply is how long carrying out a request, or a read altogether, may take before a line
-	// about it is logged, by default 100 ms; negative means never. A request that took longer than
-	// NoteSteps, by default 150 ms, gets its Steps set.
-	WarnApply, NoteSteps time.Duration
+	// WarnApplyDuration is how long carrying out a request, or a read altogether, may take before a
+	// line about it is logged, by default 100 ms; negative means never. A request that took longer
+	// than NoteSteps, by default 150 ms, gets its Steps set.
+	WarnApplyDuration, NoteSteps time.Duration
 	// Tracer, if set, exports the steps of requests.
 	Tracer timing.Tracer
 	// MaxRequestBytes bounds the encoding of one request; by default 1.5 MiB, at most
@@ -87,10 +87,10 @@ type Config struct {
 	// after which the store is synced and the raft log shortened; by default 10000 and 64 MiB.
 	SnapshotCount uint64
 	SnapshotBytes int64
-	// CatchUpEntries is the number of entries that are kept for members that lag, up to
+	// SnapshotCatchUpEntries is the number of entries that are kept for members that lag, up to
 	// CatchUpBytes of them; by default 5000 and 64 MiB.
-	CatchUpEntries uint64
-	CatchUpBytes   int64
+	SnapshotCatchUpEntries uint64
+	CatchUpBytes           int64
 
 	// QuotaBytes is the size of live data at which the member raises the alarm NOSPACE, which stops
 	// puts in the whole cluster; 0 or less means none. A server uses DefaultQuotaBytes.
@@ -101,13 +101,13 @@ type Config struct {
 	ScrubBytesPerSecond int64
 	ScrubPause          time.Duration
 
-	// CompareInterval is how often the leader compares the data of all members, by default 10
-	// minutes; CompareCompactionsInterval how often the hashes that compactions have left, by
+	// CorruptCheckInterval is how often the leader compares the data of all members, by default 10
+	// minutes; CompactHashCheckInterval how often the hashes that compactions have left, by
 	// default a minute. Negative means never. Comparing takes at most a fiftieth of the time,
 	// however large the data are.
-	CompareInterval, CompareCompactionsInterval time.Duration
-	// NoInitialCheck leaves out comparing with other members before the member serves.
-	NoInitialCheck bool
+	CorruptCheckInterval, CompactHashCheckInterval time.Duration
+	// NoInitialCorruptCheck leaves out comparing with other members before the member serves.
+	NoInitialCorruptCheck bool
 
 	// WALSegmentBytes and HistorySegmentBytes are the sizes of segments, see wal and history.
 	WALSegmentBytes, HistorySegmentBytes int64
@@ -181,7 +181,7 @@ func (c Config) WithDefaults() Config {
 	or(&c.TickInterval, 100*time.Millisecond)
 	or(&c.ElectionTicks, raftnode.DefaultElectionTicks)
 	or(&c.RequestTimeout, kv.RequestTimeout(time.Duration(c.ElectionTicks)*c.TickInterval))
-	or(&c.WarnApply, 100*time.Millisecond)
+	or(&c.WarnApplyDuration, 100*time.Millisecond)
 	or(&c.NoteSteps, 150*time.Millisecond)
 	or(&c.MaxRequestBytes, kv.DefaultMaxRequestBytes)
 	or(&c.MaxGroupBytes, 1<<20)
@@ -192,7 +192,7 @@ func (c Config) WithDefaults() Config {
 	or(&c.MaxBatchBytes, 1<<20)
 	or(&c.SnapshotCount, 10000)
 	or(&c.SnapshotBytes, 64<<20)
-	or(&c.CatchUpEntries, 5000)
+	or(&c.SnapshotCatchUpEntries, 5000)
 	or(&c.CatchUpBytes, 64<<20)
 	or(&c.MaxSnapshots, 2)
 	or(&c.SnapshotOfferTimeout, 5*time.Minute)
@@ -202,8 +202,8 @@ func (c Config) WithDefaults() Config {
 	if c.Clock == nil {
 		c.Clock = time.Now
 	}
-	or(&c.CompareInterval, 10*time.Minute)
-	or(&c.CompareCompactionsInterval, time.Minute)
+	or(&c.CorruptCheckInterval, 10*time.Minute)
+	or(&c.CompactHashCheckInterval, time.Minute)
 	or(&c.MaxLearners, 1)
 	or(&c.Logger, slog.New(slog.DiscardHandler))
 	or(&c.Store.Logger, c.Logger)

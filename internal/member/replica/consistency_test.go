@@ -17,8 +17,8 @@ import (
 func comparing(t *testing.T, change func(i int, c *Config)) *group3 {
 	t.Helper()
 	g := startGroup(t, func(i int, c *Config) {
-		c.CompareInterval, c.CompareCompactionsInterval = 50*time.Millisecond, -1
-		c.NoInitialCheck = true
+		c.CorruptCheckInterval, c.CompactHashCheckInterval = 50*time.Millisecond, -1
+		c.NoInitialCorruptCheck = true
 		if change != nil {
 			change(i, c)
 		}
@@ -65,7 +65,8 @@ func corrupt(id uint64) kv.Alarm { return kv.Alarm{MemberID: id, Type: kv.AlarmC
 
 func (g *group3) alarms(r *Replica, want ...kv.Alarm) {
 	g.t.Helper()
-	await(g.t, fmt.Sprintf("alarms %v", want), func() bool { return slices.Equal(r.Alarms.Active(), want) })
+	await(g.t, fmt.Sprintf("alarms %v", want),
+		func() bool { return slices.Equal(r.Alarms.Active(), want) })
 }
 
 // rounds waits until the cluster was compared more often.
@@ -110,16 +111,21 @@ func TestMemberThatDiffersIsNamed(t *testing.T) {
 			for _, o := range g.list {
 				g.alarms(o, corrupt(r.memberID))
 			}
-			await(t, "the end of its service", func() bool { wrong, _ := r.Untrusted(); return wrong })
+			await(t, "the end of its service",
+				func() bool { wrong, _ := r.Untrusted(); return wrong })
 			for _, serializable := range []bool{false, true} {
-				if _, err := r.Range(t.Context(), &kv.RangeRequest{Key: []byte("k3"), Serializable: serializable}); !errors.Is(err, kv.ErrCorrupt) {
+				if _, err := r.Range(t.Context(),
+					&kv.RangeRequest{Key: []byte("k3"),
+						Serializable: serializable}); !errors.Is(err, kv.ErrCorrupt) {
 					t.Errorf("read: %v", err)
 				}
 			}
-			if _, err := r.Txn(t.Context(), &kv.TxnRequest{Success: []kv.Op{{Range: &kv.RangeRequest{Key: []byte("k3")}}}}); !errors.Is(err, kv.ErrCorrupt) {
+			if _, err := r.Txn(t.Context(),
+				&kv.TxnRequest{Success: []kv.Op{{Range: &kv.RangeRequest{Key: []byte("k3")}}}}); !errors.Is(err, kv.ErrCorrupt) {
 				t.Errorf("transaction: %v", err)
 			}
-			if _, err := r.Put(t.Context(), &kv.PutRequest{Key: []byte("k3")}); !errors.Is(err, kv.ErrCorrupt) {
+			if _, err := r.Put(t.Context(), &kv.PutRequest{Key: []byte("k3")}); !errors.Is(err,
+				kv.ErrCorrupt) {
 				t.Errorf("put: %v", err)
 			}
 			for _, o := range g.list {
@@ -141,7 +147,8 @@ func TestMemberThatDiffersIsNamed(t *testing.T) {
 			g.rounds(2)
 			g.alarms(r, corrupt(r.memberID))
 			// Cleared without a repair the alarm comes back.
-			if _, err := g.leader().Alarms.ChangeAlarm(t.Context(), kv.AlarmChange{Alarm: corrupt(r.memberID), Clear: true}); err != nil {
+			if _, err := g.leader().Alarms.ChangeAlarm(t.Context(),
+				kv.AlarmChange{Alarm: corrupt(r.memberID), Clear: true}); err != nil {
 				t.Fatal(err)
 			}
 			g.alarms(r, corrupt(r.memberID))
@@ -200,11 +207,11 @@ func (g *group3) goOn(want ...kv.Alarm) {
 	}
 }
 
-// What is no difference: a member that lags, one that was sent a snapshot, one that has not been compacted
-// as far, and writes and compactions all the while.
+// What is no difference: a member that lags, one that was sent a snapshot, one that has not been
+// compacted as far, and writes and compactions all the while.
 func TestNoFalseAlarm(t *testing.T) {
 	g := comparing(t, func(i int, c *Config) {
-		c.CompareInterval, c.CompareCompactionsInterval = time.Millisecond, time.Millisecond
+		c.CorruptCheckInterval, c.CompactHashCheckInterval = time.Millisecond, time.Millisecond
 	})
 	stop, done := make(chan struct{}), make(chan struct{})
 	go func() {
@@ -216,9 +223,11 @@ func TestNoFalseAlarm(t *testing.T) {
 			default:
 			}
 			lead := g.leader()
-			_, _ = lead.Put(t.Context(), &kv.PutRequest{Key: fmt.Appendf(nil, "k%d", i%50), Value: junk(50)})
+			_, _ = lead.Put(t.Context(),
+				&kv.PutRequest{Key: fmt.Appendf(nil, "k%d", i%50), Value: junk(50)})
 			if i%7 == 0 {
-				_, _ = lead.Compact(t.Context(), &kv.CompactRequest{Revision: lead.Status().Revision - 3})
+				_, _ = lead.Compact(t.Context(),
+					&kv.CompactRequest{Revision: lead.Status().Revision - 3})
 			}
 		}
 	}()
@@ -228,7 +237,8 @@ func TestNoFalseAlarm(t *testing.T) {
 		g.net.setCut(r.memberID, true)
 		g.rounds(1)
 		g.net.setCut(r.memberID, false)
-		await(t, "catching up", func() bool { return r.applied.Load()+20 > g.leader().applied.Load() })
+		await(t, "catching up",
+			func() bool { return r.applied.Load()+20 > g.leader().applied.Load() })
 	}
 	g.rounds(5)
 	close(stop)
@@ -245,7 +255,7 @@ func TestNoFalseAlarm(t *testing.T) {
 // The hashes that compactions leave show a difference without a comparison of everything.
 func TestCompactionsTellOfADifference(t *testing.T) {
 	g := comparing(t, func(i int, c *Config) {
-		c.CompareInterval, c.CompareCompactionsInterval = -1, 20*time.Millisecond
+		c.CorruptCheckInterval, c.CompactHashCheckInterval = -1, 20*time.Millisecond
 	})
 	g.quiet()
 	r := g.other()
@@ -257,10 +267,11 @@ func TestCompactionsTellOfADifference(t *testing.T) {
 	g.alarms(g.leader(), corrupt(r.memberID))
 }
 
-// A member that starts with other data than a majority has does not serve; nor do members that start
-// together wait for each other.
+// A member that starts with other data than a majority has does not serve; nor do members that
+// start together wait for each other.
 func TestInitialCheck(t *testing.T) {
-	g := startGroup(t, func(i int, c *Config) { c.CompareInterval = -1 }) // all at once, and every one checks
+	// all at once, and every one checks
+	g := startGroup(t, func(i int, c *Config) { c.CorruptCheckInterval = -1 })
 	for i := range 50 {
 		g.put(fmt.Sprintf("k%d", i), junk(100))
 	}
@@ -314,15 +325,16 @@ func (g *group3) again(i int) *Replica {
 func TestStaleAlarmsAreCleared(t *testing.T) {
 	g := comparing(t, nil)
 	for _, id := range []uint64{0, 77} {
-		if _, err := g.leader().Alarms.ChangeAlarm(t.Context(), kv.AlarmChange{Alarm: corrupt(id)}); err != nil {
+		if _, err := g.leader().Alarms.ChangeAlarm(t.Context(),
+			kv.AlarmChange{Alarm: corrupt(id)}); err != nil {
 			t.Fatal(err)
 		}
 	}
 	g.alarms(g.leader())
 }
 
-// A leader that is cut off answers no linearizable read, neither while it takes itself for the leader nor
-// after, and has not missed anything when it is back.
+// A leader that is cut off answers no linearizable read, neither while it takes itself for the
+// leader nor after, and has not missed anything when it is back.
 func TestLeaderThatIsCutOffAnswersNoReads(t *testing.T) {
 	g := startGroup(t, nil)
 	g.put("k", []byte("before"))
@@ -341,7 +353,9 @@ func TestLeaderThatIsCutOffAnswersNoReads(t *testing.T) {
 	default:
 	}
 	await(t, "the old leader to step down", func() bool { return old.node.Status().Lead == 0 })
-	if res, err := old.Range(t.Context(), &kv.RangeRequest{Key: []byte("k"), Serializable: true}); err != nil || old.Status().Revision >= rev {
+	if res, err := old.Range(t.Context(),
+		&kv.RangeRequest{Key: []byte("k"), Serializable: true}); err != nil ||
+		old.Status().Revision >= rev {
 		t.Errorf("a serializable read: %v, %v", res, err)
 	}
 	select {
@@ -359,7 +373,8 @@ func TestLeaderThatIsCutOffAnswersNoReads(t *testing.T) {
 	}
 }
 
-// emptyThird makes three members that begin at the same position, of which the third has an empty store.
+// emptyThird makes three members that begin at the same position, of which the third has an empty
+// store.
 func emptyThird(t *testing.T, change func(c *Config)) (g *group3, start func(i int) *Replica) {
 	t.Helper()
 	g = &group3{t: t, net: newMesh()}
@@ -381,7 +396,8 @@ func emptyThird(t *testing.T, change func(c *Config)) (g *group3, start func(i i
 		}
 		w := r.current.Load().Store.Writer()
 		for k := range 50 {
-			if _, err := w.Put(&kv.PutRequest{Key: fmt.Appendf(nil, "k%d", k), Value: []byte("v")}, nil); err != nil {
+			if _, err := w.Put(&kv.PutRequest{Key: fmt.Appendf(nil, "k%d", k), Value: []byte("v")},
+				nil); err != nil {
 				t.Fatal(err)
 			}
 			if _, err := w.Commit(first); err != nil {
@@ -395,8 +411,8 @@ func emptyThird(t *testing.T, change func(c *Config)) (g *group3, start func(i i
 	return g, func(i int) *Replica { return g.add(disks[i], configs[i]) }
 }
 
-// A member that is empty where the majority has data does not serve: what it has is the beginning of what the others have, and
-// yet it lacks the rest.
+// A member that is empty where the majority has data does not serve: what it has is the beginning
+// of what the others have, and yet it lacks the rest.
 func TestEmptyMemberDoesNotServe(t *testing.T) {
 	g, start := emptyThird(t, nil)
 	start(0)
@@ -416,12 +432,14 @@ func TestEmptyMemberDoesNotServe(t *testing.T) {
 	case <-time.After(patience):
 		t.Fatal("nothing happens")
 	}
-	await(t, "the alarm", func() bool { return slices.Contains(lead.Alarms.Active(), corrupt(r.memberID)) })
+	await(t, "the alarm",
+		func() bool { return slices.Contains(lead.Alarms.Active(), corrupt(r.memberID)) })
 }
 
-// An empty member that leads, because it started before the others could contradict it, is named soon.
+// An empty member that leads, because it started before the others could contradict it, is named
+// soon.
 func TestEmptyLeaderIsNamed(t *testing.T) {
-	g, start := emptyThird(t, func(c *Config) { c.NoInitialCheck = true })
+	g, start := emptyThird(t, func(c *Config) { c.NoInitialCorruptCheck = true })
 	for i := range 3 {
 		start(i)
 	}
@@ -430,12 +448,14 @@ func TestEmptyLeaderIsNamed(t *testing.T) {
 	}
 	empty := g.list[2]
 	if lead := g.leader(); lead != empty {
-		if err := lead.Leadership.MoveLeader(t.Context(), empty.memberID); err != nil && !errors.Is(err, kv.ErrTimeout) {
+		if err := lead.Leadership.MoveLeader(t.Context(), empty.memberID); err != nil &&
+			!errors.Is(err, kv.ErrTimeout) {
 			t.Log(err) // it has given leadership away already
 		}
 	}
 	for _, r := range g.list {
-		await(t, "the alarm", func() bool { return slices.Contains(r.Alarms.Active(), corrupt(empty.memberID)) })
+		await(t, "the alarm",
+			func() bool { return slices.Contains(r.Alarms.Active(), corrupt(empty.memberID)) })
 	}
 	for _, r := range g.list[:2] {
 		if list := r.Alarms.Active(); len(list) != 1 {

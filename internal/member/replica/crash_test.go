@@ -97,7 +97,8 @@ type change struct {
 }
 
 func newCrasher(t *testing.T, seed uint64) *crasher {
-	c := &crasher{t: t, seed: seed, rng: rand.New(rand.NewPCG(seed, 7)), fs: memfs.New(), history: map[int64][]change{}, last: 1}
+	c := &crasher{t: t, seed: seed, rng: rand.New(rand.NewPCG(seed, 7)), fs: memfs.New(),
+		history: map[int64][]change{}, last: 1}
 	c.mu.acked = map[int64]string{}
 	c.mu.tried = map[string]bool{}
 	return c
@@ -114,7 +115,7 @@ func (c *crasher) sequence() {
 	c.cfg.WALSegmentBytes = 8 << 10 << c.rng.IntN(3)
 	c.cfg.HistorySegmentBytes = 4 << 10 << c.rng.IntN(4)
 	c.cfg.SnapshotCount = uint64(10 + c.rng.IntN(100))
-	c.cfg.CatchUpEntries = uint64(c.rng.IntN(20))
+	c.cfg.SnapshotCatchUpEntries = uint64(c.rng.IntN(20))
 	c.cfg.MaxInFlight = 1 + c.rng.IntN(4)
 	c.cfg.MaxBatchBytes = 1 << c.rng.IntN(16)
 	for range crashesPerSequence {
@@ -159,7 +160,8 @@ func (c *crasher) ready(r *Replica) bool {
 // life is one run of the member up to a crash.
 func (c *crasher) life() bool {
 	if c.rng.IntN(8) == 0 || c.killed && c.rng.IntN(2) == 0 {
-		// A crash while it starts: what is on disk is whatever creation or recovery had come to. After a kill that is the page cache too.
+		// A crash while it starts: what is on disk is whatever creation or recovery had come to.
+		// After a kill that is the page cache too.
 		c.cfg.FS = c.fs
 		r, err := Open(c.cfg)
 		if err != nil {
@@ -216,14 +218,17 @@ func (c *crasher) write(ctx context.Context, r *Replica, w int, rng *rand.Rand) 
 	for {
 		c.mu.Lock()
 		c.mu.seq++
-		text := fmt.Sprintf("%d.%d %s", w, c.mu.seq, strings.Repeat("x", rng.IntN(1+rng.IntN(1500))))
+		text := fmt.Sprintf("%d.%d %s", w, c.mu.seq,
+			strings.Repeat("x", rng.IntN(1+rng.IntN(1500))))
 		c.mu.tried[text] = true
 		c.mu.Unlock()
 		var rev int64
 		var err error
 		if n := rng.IntN(6); n > 1 {
 			var res *kv.PutResult
-			if res, err = r.Put(ctx, &kv.PutRequest{Key: fmt.Appendf(nil, "p%d", rng.IntN(10)), Value: []byte(text)}); err == nil {
+			if res, err = r.Put(ctx,
+				&kv.PutRequest{Key: fmt.Appendf(nil, "p%d", rng.IntN(10)),
+					Value: []byte(text)}); err == nil {
 				rev = res.Revision
 			}
 		} else {
@@ -284,7 +289,8 @@ func (c *crasher) check(r *Replica) bool {
 	c.last = now
 	for rev, text := range c.mu.acked {
 		got := c.history[rev]
-		if rev > now || !slices.ContainsFunc(got, func(ch change) bool { return ch.Value == text }) {
+		if rev > now || !slices.ContainsFunc(got,
+			func(ch change) bool { return ch.Value == text }) {
 			return c.fatal("revision %d was acknowledged for %.20q and holds %.200v; the store is at %d", rev, text, got, now)
 		}
 	}
@@ -329,7 +335,8 @@ func (c *crasher) checkState(r *Replica) bool {
 				create, version = old.Create, old.Version+1
 			}
 			if ch.Create != create || ch.Version != version || ch.Mod != rev {
-				return c.fatal("revision %d: %.200v, want create %d and version %d", rev, ch, create, version)
+				return c.fatal("revision %d: %.200v, want create %d and version %d", rev, ch,
+					create, version)
 			}
 			want[ch.Key] = ch
 		}
@@ -358,8 +365,8 @@ func changeOf(p *mvccpb.KeyValue, del bool) change {
 		Create: p.CreateRevision, Mod: p.ModRevision, Version: p.Version, EventRev: p.ModRevision}
 }
 
-// watchFrom returns the events of the revisions from one to another, by revision, as one watcher gets
-// them, and checks their order on the way.
+// watchFrom returns the events of the revisions from one to another, by revision, as one watcher
+// gets them, and checks their order on the way.
 func watchFrom(r *Replica, from, to int64) (map[int64][]change, error) {
 	out := map[int64][]change{}
 	if from > to {

@@ -98,7 +98,7 @@ func (t tree) write(tb testing.TB) *memfs.FS {
 func tinyConfig(fs vfs.FS) Config {
 	c := config(fs)
 	c.WALSegmentBytes, c.HistorySegmentBytes = 8<<10, 4<<10
-	c.SnapshotCount, c.CatchUpEntries = 20, 20
+	c.SnapshotCount, c.SnapshotCatchUpEntries = 20, 20
 	return c
 }
 
@@ -147,7 +147,8 @@ func (h *holding) differs(o *holding) error {
 		return fmt.Errorf("metas %q, want %q", o.metas, h.metas)
 	case h.applied != o.applied:
 		return fmt.Errorf("applied %v, want %v", o.applied, h.applied)
-	case !slices.EqualFunc(h.entries, o.entries, func(a, b *raftpb.Entry) bool { return proto.Equal(a, b) }):
+	case !slices.EqualFunc(h.entries, o.entries,
+		func(a, b *raftpb.Entry) bool { return proto.Equal(a, b) }):
 		return fmt.Errorf("%d entries, want %d", len(o.entries), len(h.entries))
 	case !proto.Equal(h.hard, o.hard):
 		return fmt.Errorf("hard state %v, want %v", o.hard, h.hard)
@@ -156,7 +157,8 @@ func (h *holding) differs(o *holding) error {
 }
 
 // complete returns the files of a small member that was stopped in good order: sealed segments,
-// rewritten ones, and a raft log of several segments that was shortened. peer makes it another member's.
+// rewritten ones, and a raft log of several segments that was shortened. peer makes it another
+// member's.
 func complete(t testing.TB, peer string) (tree, *holding) {
 	t.Helper()
 	mem := memfs.New()
@@ -170,11 +172,13 @@ func complete(t testing.TB, peer string) (tree, *holding) {
 		mustPut(t, r, fmt.Sprint("key", i%12), fmt.Sprint("value ", i, strings.Repeat("x", 3*i)))
 		switch {
 		case i%9 == 4:
-			if _, err := r.DeleteRange(ctx, &kv.DeleteRangeRequest{Key: fmt.Appendf(nil, "key%d", i%12)}); err != nil {
+			if _, err := r.DeleteRange(ctx,
+				&kv.DeleteRangeRequest{Key: fmt.Appendf(nil, "key%d", i%12)}); err != nil {
 				t.Fatal(err)
 			}
 		case i == 40:
-			if _, err := r.Compact(ctx, &kv.CompactRequest{Revision: 38, Physical: true}); err != nil {
+			if _, err := r.Compact(ctx,
+				&kv.CompactRequest{Revision: 38, Physical: true}); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -208,8 +212,8 @@ func checked(mem vfs.FS) (*datadir.Report, error) {
 	return ch.Report(), nil
 }
 
-// opened opens a member and compares what it holds. It returns the error by which it was refused, or by
-// which a read was.
+// opened opens a member and compares what it holds. It returns the error by which it was refused,
+// or by which a read was.
 func opened(mem vfs.FS, want *holding) (refused, wrong error) {
 	r, err := Open(tinyConfig(mem))
 	if err != nil {
@@ -223,9 +227,9 @@ func opened(mem vfs.FS, want *holding) (refused, wrong error) {
 	return nil, want.differs(got)
 }
 
-// TestEveryFlippedBit flips the bits of a complete data directory one at a time. Each is either found,
-// by the check and when the member opens or reads, in the file where it is; or does no harm, and then
-// the check finds nothing.
+// TestEveryFlippedBit flips the bits of a complete data directory one at a time. Each is either
+// found, by the check and when the member opens or reads, in the file where it is; or does no harm,
+// and then the check finds nothing.
 //
 // VIGIL_EVERY_BIT=1 takes all of them instead of a sample.
 //
@@ -254,7 +258,8 @@ func TestEveryFlippedBit(t *testing.T) {
 				mem := base.Crash(rand.New(rand.NewPCG(0, 0)))
 				off := int64(j.bit / 8)
 				fail := func(format string, args ...any) {
-					t.Errorf("%s, bit %d of byte %d: %s", j.name, j.bit%8, off, fmt.Sprintf(format, args...))
+					t.Errorf("%s, bit %d of byte %d: %s", j.name, j.bit%8, off,
+						fmt.Sprintf(format, args...))
 				}
 				f, err := mem.OpenWrite(j.name)
 				if err == nil {
@@ -272,7 +277,8 @@ func TestEveryFlippedBit(t *testing.T) {
 					fail("check: %v", err)
 					continue
 				}
-				named := slices.ContainsFunc(rep.Damages, func(d datadir.Damage) bool { return d.Path == j.name && d.Offset <= off })
+				named := slices.ContainsFunc(rep.Damages,
+					func(d datadir.Damage) bool { return d.Path == j.name && d.Offset <= off })
 				if !rep.OK() && !named {
 					fail("the check names something else: %+v", rep.Damages)
 				}
@@ -318,7 +324,8 @@ func TestEveryFlippedBit(t *testing.T) {
 		len(files), total, found.Load(), late.Load(), torn.Load(), spare.Load(), harmless.Load())
 }
 
-// replayed starts a member that has opened with less than it had, which its raft log must bring back.
+// replayed starts a member that has opened with less than it had, which its raft log must bring
+// back.
 func replayed(t *testing.T, mem vfs.FS, want *holding) error {
 	r, err := Open(tinyConfig(mem))
 	if err != nil {
@@ -344,14 +351,16 @@ func replayed(t *testing.T, mem vfs.FS, want *holding) error {
 	if err != nil {
 		return err
 	}
-	if !slices.Equal(want.records, got.records) || !slices.Equal(want.metas, got.metas) || got.applied.Index < want.applied.Index {
-		return fmt.Errorf("%d records up to %v, want %d up to %v", len(got.records), got.applied, len(want.records), want.applied)
+	if !slices.Equal(want.records, got.records) || !slices.Equal(want.metas, got.metas) ||
+		got.applied.Index < want.applied.Index {
+		return fmt.Errorf("%d records up to %v, want %d up to %v", len(got.records), got.applied,
+			len(want.records), want.applied)
 	}
 	return nil
 }
 
-// TestWrongFiles cuts, swaps, doubles, removes and exchanges the files of a complete data directory. A
-// member refuses and changes nothing, or has everything; and the check agrees.
+// TestWrongFiles cuts, swaps, doubles, removes and exchanges the files of a complete data
+// directory. A member refuses and changes nothing, or has everything; and the check agrees.
 //
 //vigil:norace
 func TestWrongFiles(t *testing.T) {
@@ -377,7 +386,8 @@ func TestWrongFiles(t *testing.T) {
 		switch {
 		case refused != nil:
 			counts[kind+" refused"]++
-			if !errors.Is(refused, kv.ErrCorrupt) && !errors.Is(refused, history.ErrIdentity) && !errors.Is(refused, wal.ErrIdentity) {
+			if !errors.Is(refused, kv.ErrCorrupt) && !errors.Is(refused, history.ErrIdentity) &&
+				!errors.Is(refused, wal.ErrIdentity) {
 				t.Errorf("%s: %v", what, refused)
 			}
 			if rep.OK() {
@@ -385,7 +395,8 @@ func TestWrongFiles(t *testing.T) {
 			}
 			after := readTree(t, mem, "data")
 			if !slices.Equal(after.names(), c.names()) {
-				t.Errorf("%s: refused with %v, and left\n%q, were\n%q", what, refused, after.names(), c.names())
+				t.Errorf("%s: refused with %v, and left\n%q, were\n%q", what, refused,
+					after.names(), c.names())
 				break
 			}
 			for n, b := range c {
@@ -400,7 +411,8 @@ func TestWrongFiles(t *testing.T) {
 				t.Errorf("%s: opened: %v; started: %v", what, wrong, err)
 			}
 			if !rep.OK() {
-				t.Errorf("%s: the raft log brought everything back, and the check says %+v", what, rep.Damages)
+				t.Errorf("%s: the raft log brought everything back, and the check says %+v",
+					what, rep.Damages)
 			}
 		case rep.OK():
 			counts[kind+" harmless"]++

@@ -11,10 +11,13 @@ import (
 	"vigil/internal/kv"
 )
 
-// Writes that are under way when the leader is cut off, at whichever member, take effect once: those that
-// got lost with it are proposed again, and none twice.
+// Writes that are under way when the leader is cut off, at whichever member, take effect once:
+// those that got lost with it are proposed again, and none twice.
 func TestWritesSurviveTheLeader(t *testing.T) {
-	g := startGroup(t, func(_ int, c *Config) { c.SnapshotCount, c.CatchUpEntries = 1<<30, 1<<30 })
+	g := startGroup(t, func(_ int, c *Config) {
+		c.SnapshotCount,
+			c.SnapshotCatchUpEntries = 1<<30, 1<<30
+	})
 	stop := make(chan struct{})
 	var wg sync.WaitGroup
 	var mu sync.Mutex
@@ -60,7 +63,8 @@ func TestWritesSurviveTheLeader(t *testing.T) {
 	await(t, "writes", func() bool { return count() > before+200 })
 	close(stop)
 	wg.Wait()
-	res := mustRange(t, g.leader(), &kv.RangeRequest{Key: []byte{0}, End: []byte{0}, CountOnly: true})
+	res := mustRange(t, g.leader(),
+		&kv.RangeRequest{Key: []byte{0}, End: []byte{0}, CountOnly: true})
 	if n := int64(len(written)); res.Count != n || res.Revision != 1+n {
 		t.Errorf("%d writes made %d keys and %d revisions", n, res.Count, res.Revision-1)
 	}
@@ -89,17 +93,18 @@ func TestHandOver(t *testing.T) {
 	if err := now.Leadership.MoveLeader(t.Context(), 0x77); err != kv.ErrBadTransferee {
 		t.Errorf("moved to a stranger: %v", err)
 	}
-	if err := now.Leadership.MoveLeader(t.Context(), lead.memberID); err != nil || g.leader() != lead {
+	if err := now.Leadership.MoveLeader(t.Context(), lead.memberID); err != nil ||
+		g.leader() != lead {
 		t.Errorf("moved back: %v", err)
 	}
 }
 
-// The log is cut as short as may be after each entry while leadership goes round: an election that comes between
-// an entry and its acknowledgment finds the entry.
+// The log is cut as short as may be after each entry while leadership goes round: an election that
+// comes between an entry and its acknowledgment finds the entry.
 func TestElectionsWhileTheLogIsCut(t *testing.T) {
 	g := startGroup(t, func(_ int, c *Config) {
 		c.MaxBatchBytes = 1
-		c.SnapshotCount, c.CatchUpEntries, c.CatchUpBytes = 1, 1, 1
+		c.SnapshotCount, c.SnapshotCatchUpEntries, c.CatchUpBytes = 1, 1, 1
 	})
 	ctx, cancel := context.WithCancel(t.Context())
 	var wg sync.WaitGroup
@@ -109,7 +114,8 @@ func TestElectionsWhileTheLogIsCut(t *testing.T) {
 		for i := range 4 {
 			wg.Go(func() {
 				for ctx.Err() == nil {
-					_, _ = r.Put(ctx, &kv.PutRequest{Key: fmt.Appendf(nil, "%s/%d", r.cfg.Name, i), Value: make([]byte, 100)})
+					_, _ = r.Put(ctx, &kv.PutRequest{Key: fmt.Appendf(nil, "%s/%d", r.cfg.Name, i),
+						Value: make([]byte, 100)})
 				}
 			})
 		}
@@ -135,10 +141,12 @@ func TestNoLearners(t *testing.T) {
 		c.ElectionTicks, c.MaxLearners, c.LaxReconfig = 100, -1, true
 	})
 	r := g.other()
-	if _, _, err := r.Members.AddMember(t.Context(), []string{"http://127.0.0.1:20004"}, true); err != kv.ErrTooManyLearners {
+	if _, _, err := r.Members.AddMember(t.Context(), []string{"http://127.0.0.1:20004"},
+		true); err != kv.ErrTooManyLearners {
 		t.Errorf("a learner: %v, want %v", err, kv.ErrTooManyLearners)
 	}
-	if _, all, err := r.Members.AddMember(t.Context(), []string{"http://127.0.0.1:20005"}, false); err != nil || len(all) != 4 {
+	if _, all, err := r.Members.AddMember(t.Context(), []string{"http://127.0.0.1:20005"},
+		false); err != nil || len(all) != 4 {
 		t.Errorf("a voter: %v, %v", all, err)
 	}
 }
@@ -146,7 +154,7 @@ func TestNoLearners(t *testing.T) {
 func TestMembershipChanges(t *testing.T) {
 	g := startGroup(t, func(_ int, c *Config) { // no election disturbs it
 		c.ElectionTicks = 100
-		c.SnapshotCount, c.CatchUpEntries = 1<<30, 1<<30
+		c.SnapshotCount, c.SnapshotCatchUpEntries = 1<<30, 1<<30
 	})
 	ctx := t.Context()
 	r := g.other()
@@ -160,7 +168,9 @@ func TestMembershipChanges(t *testing.T) {
 	if _, err := r.Members.UpdateMember(ctx, 0x77, urls(7)); err != kv.ErrMemberNotFound {
 		t.Errorf("update of a stranger: %v", err)
 	}
-	if _, err := r.Members.UpdateMember(ctx, r.memberID, g.leader().Membership().Members()[0].PeerURLs); err != kv.ErrPeerURLExists && r.memberID != g.leader().Membership().Members()[0].ID {
+	if _, err := r.Members.UpdateMember(ctx, r.memberID,
+		g.leader().Membership().Members()[0].PeerURLs); err != kv.ErrPeerURLExists &&
+		r.memberID != g.leader().Membership().Members()[0].ID {
 		t.Errorf("update to a URL that is taken: %v", err)
 	}
 	m, all, err := r.Members.AddMember(ctx, urls(4), true)
@@ -215,8 +225,10 @@ func TestMembershipChanges(t *testing.T) {
 	by := g.other()
 	g.caughtUp(by)
 	term := by.node.Status().Term
-	// A member gets no report here that it was removed: it knows if its own answer was needed to commit that.
-	third := g.list[slices.IndexFunc(g.list, func(r *Replica) bool { return r != by && r != lead && r.memberID != m.ID })]
+	// A member gets no report here that it was removed: it knows if its own answer was needed to
+	// commit that.
+	third := g.list[slices.IndexFunc(g.list,
+		func(r *Replica) bool { return r != by && r != lead && r.memberID != m.ID })]
 	g.net.setCut(third.memberID, true)
 	if _, err := by.Members.RemoveMember(ctx, lead.memberID); err != nil {
 		t.Errorf("removal of the leader: %v", err)

@@ -48,7 +48,8 @@ func script(r *Replica, writes int) (acked map[int64]string, err error) {
 			acked[res.Revision] = text
 			continue
 		}
-		res, err := r.Put(context.Background(), &kv.PutRequest{Key: fmt.Appendf(nil, "k%d", i%7), Value: []byte(text)})
+		res, err := r.Put(context.Background(),
+			&kv.PutRequest{Key: fmt.Appendf(nil, "k%d", i%7), Value: []byte(text)})
 		if err != nil {
 			return acked, err
 		}
@@ -57,9 +58,10 @@ func script(r *Replica, writes int) (acked map[int64]string, err error) {
 	return acked, nil
 }
 
-// Every operation on the disk fails once, in each way it can: refused, done but reported as failed, or
-// done by half. The member either continues, or says why it cannot and stops; what it acknowledged is
-// there when the disk is well again, after a loss of power too, and transactions are whole.
+// Every operation on the disk fails once, in each way it can: refused, done but reported as failed,
+// or done by half. The member either continues, or says why it cannot and stops; what it
+// acknowledged is there when the disk is well again, after a loss of power too, and transactions
+// are whole.
 //
 //vigil:norace
 func TestEveryOperationFailsOnce(t *testing.T) {
@@ -109,14 +111,15 @@ func TestEveryOperationFailsOnce(t *testing.T) {
 func faultConfig(fs vfs.FS) Config {
 	c := config(fs)
 	c.WALSegmentBytes, c.HistorySegmentBytes = 8<<10, 4<<10
-	c.SnapshotCount, c.CatchUpEntries = 10, 3
+	c.SnapshotCount, c.SnapshotCatchUpEntries = 10, 3
 	c.RequestTimeout = 10 * time.Second
 	return c
 }
 
 // fails runs the script on fs, whose disk is inner, and checks what is left. It reports whether the
 // member died.
-func fails(t *testing.T, name string, rng *rand.Rand, fs vfs.FS, inner *memfs.FS, writes int) (died bool) {
+func fails(t *testing.T, name string, rng *rand.Rand, fs vfs.FS, inner *memfs.FS,
+	writes int) (died bool) {
 	c := faultConfig(fs)
 	var acked map[int64]string
 	r, err := Open(c)
@@ -190,14 +193,15 @@ func checkAcked(t *testing.T, name string, disk *memfs.FS, acked map[int64]strin
 	}
 	for rev, text := range acked {
 		if !slices.ContainsFunc(seen[rev], func(ch change) bool { return ch.Value == text }) {
-			t.Errorf("%s: revision %d was acknowledged and holds %v; the store is at %d", name, rev, seen[rev], now)
+			t.Errorf("%s: revision %d was acknowledged and holds %v; the store is at %d", name, rev,
+				seen[rev], now)
 		}
 	}
 }
 
-// The disk fills up under load. Writes are refused by name; what was acknowledged is there, reads go on, and
-// with room again all is well. A
-// write that is on its way when the disk fills up gets an answer in time as well.
+// The disk fills up under load. Writes are refused by name; what was acknowledged is there, reads
+// go on, and with room again all is well. A write that is on its way when the disk fills up gets an
+// answer in time as well.
 func TestFullDisk(t *testing.T) {
 	for _, room := range []int64{0, 3000, 9000, 20000, 50000, 100000} {
 		t.Run(fmt.Sprint(room), func(t *testing.T) {
@@ -214,7 +218,9 @@ func TestFullDisk(t *testing.T) {
 			}
 			switch {
 			case errors.Is(err, kv.ErrNoSpace):
-				if got := mustRange(t, r, &kv.RangeRequest{Key: []byte("k"), End: []byte("l"), Serializable: true}).Count; len(acked) > 7 && got == 0 {
+				if got := mustRange(t, r,
+					&kv.RangeRequest{Key: []byte("k"), End: []byte("l"),
+						Serializable: true}).Count; len(acked) > 7 && got == 0 {
 					t.Error("nothing can be read")
 				}
 				fs.SetFree(1 << 40)
@@ -241,8 +247,8 @@ func TestFullDisk(t *testing.T) {
 	}
 }
 
-// Many writes are on their way when the disk fills up: each gets an answer in time, those that apply
-// has taken already as well.
+// Many writes are on their way when the disk fills up: each gets an answer in time, those that
+// apply has taken already as well.
 func TestFullDiskAnswersInTime(t *testing.T) {
 	inner := memfs.New()
 	fs := faultfs.New(inner, nil)
@@ -257,7 +263,8 @@ func TestFullDiskAnswersInTime(t *testing.T) {
 	for w := range 32 {
 		writers.Go(func() {
 			for {
-				_, err := r.Put(ctx, &kv.PutRequest{Key: fmt.Appendf(nil, "k%d", w), Value: make([]byte, 100)})
+				_, err := r.Put(ctx,
+					&kv.PutRequest{Key: fmt.Appendf(nil, "k%d", w), Value: make([]byte, 100)})
 				switch {
 				case err == nil:
 				case errors.Is(err, kv.ErrTimeout):

@@ -208,15 +208,18 @@ func memberConfig(fsys vfs.FS, i int) Config {
 	c.Name = fmt.Sprintf("m%d", i)
 	c.InitialMembers = nil
 	for k := 1; k <= 3; k++ {
-		c.InitialMembers = append(c.InitialMembers, cluster.Member{Name: fmt.Sprintf("m%d", k), PeerURLs: []string{fmt.Sprintf("http://127.0.0.1:%d", 20000+k)}})
+		c.InitialMembers = append(c.InitialMembers,
+			cluster.Member{Name: fmt.Sprintf("m%d", k),
+				PeerURLs: []string{fmt.Sprintf("http://127.0.0.1:%d", 20000+k)}})
 	}
 	c.TickInterval, c.ElectionTicks = 20*time.Millisecond, 20
 	c.RequestTimeout = patience
-	c.SnapshotCount, c.CatchUpEntries = 50, 10
+	c.SnapshotCount, c.SnapshotCatchUpEntries = 50, 10
 	return c
 }
 
-// steady is for tests that no election must disturb: a member that stands still for long keeps its role.
+// steady is for tests that no election must disturb: a member that stands still for long keeps its
+// role.
 func steady(_ int, c *Config) { c.ElectionTicks = 1000 }
 
 // startGroup starts three members and waits until they serve.
@@ -241,7 +244,8 @@ func startGroup(t *testing.T, change func(i int, c *Config)) *group3 {
 	// A strict change counts the members that have said something of themselves.
 	for _, r := range g.list {
 		await(t, "members that have started", func() bool {
-			return !slices.ContainsFunc(r.Membership().Members(), func(m cluster.Member) bool { return m.Level == 0 })
+			return !slices.ContainsFunc(r.Membership().Members(),
+				func(m cluster.Member) bool { return m.Level == 0 })
 		})
 	}
 	return g
@@ -251,7 +255,7 @@ func startGroup(t *testing.T, change func(i int, c *Config)) *group3 {
 func (g *group3) add(disk *memfs.FS, c Config) *Replica {
 	g.t.Helper()
 	e := &end{net: g.net}
-	c.NoElectionAdvance = true
+	c.NoInitialElectionTickAdvance = true
 	r, err := openWith(c, e)
 	if err != nil {
 		g.t.Fatal(err)
@@ -260,7 +264,8 @@ func (g *group3) add(disk *memfs.FS, c Config) *Replica {
 	g.net.mu.Lock()
 	g.net.members[r.memberID] = r
 	g.net.mu.Unlock()
-	g.list, g.fs, g.cfg, g.ends = append(g.list, r), append(g.fs, disk), append(g.cfg, c), append(g.ends, e)
+	g.list, g.fs, g.cfg, g.ends = append(g.list, r), append(g.fs, disk), append(g.cfg, c),
+		append(g.ends, e)
 	r.Start()
 	g.t.Cleanup(func() {
 		ctx, cancel := context.WithCancel(context.Background())
@@ -285,7 +290,8 @@ func (g *group3) restart(r *Replica, between func(c *Config)) *Replica {
 			between(&c)
 		}
 		g.list = append(g.list[:i], g.list[i+1:]...)
-		g.fs, g.cfg, g.ends = append(g.fs[:i], g.fs[i+1:]...), append(g.cfg[:i], g.cfg[i+1:]...), append(g.ends[:i], g.ends[i+1:]...)
+		g.fs, g.cfg, g.ends = append(g.fs[:i], g.fs[i+1:]...), append(g.cfg[:i], g.cfg[i+1:]...),
+			append(g.ends[:i], g.ends[i+1:]...)
 		return g.add(disk, c)
 	}
 	g.t.Fatal("no such member")
@@ -378,7 +384,8 @@ func sameState(t testing.TB, a, b *Replica) {
 		t.Fatal(err)
 	}
 	if ha.Hash != hb.Hash || ha.CompactRevision != hb.CompactRevision {
-		t.Errorf("at revision %d: hash %08x compacted at %d, and %08x at %d", rev, ha.Hash, ha.CompactRevision, hb.Hash, hb.CompactRevision)
+		t.Errorf("at revision %d: hash %08x compacted at %d, and %08x at %d", rev, ha.Hash,
+			ha.CompactRevision, hb.Hash, hb.CompactRevision)
 	}
 	ma, _ := a.Members.List(t.Context(), false)
 	mb, _ := b.Members.List(t.Context(), false)
@@ -396,7 +403,8 @@ func tidy(t testing.TB, disk vfs.FS, c Config) {
 	var names []string
 	ok := func() bool {
 		names, _ = disk.List(filepath.Dir(c.HistoryDir))
-		names = slices.DeleteFunc(names, func(n string) bool { return n == filepath.Base(datadir.StartedName(c.HistoryDir)) })
+		names = slices.DeleteFunc(names,
+			func(n string) bool { return n == filepath.Base(datadir.StartedName(c.HistoryDir)) })
 		return fmt.Sprint(names) == "[history wal]"
 	}
 	for end := time.Now().Add(patience); !ok(); time.Sleep(time.Millisecond) {

@@ -21,15 +21,16 @@ func (streams) SetMembers(uint64, *cluster.State) {}
 // offers answers the calls of other members.
 type offers struct{ r *Replica }
 
-func (o offers) ServeCall(ctx context.Context, from peer.Caller, kind uint8, payload []byte) ([]byte, error) {
+func (o offers) ServeCall(ctx context.Context, from peer.Caller, kind uint8,
+	payload []byte) ([]byte, error) {
 	if kind != calls.SnapshotOffer || from.Member == 0 {
 		return nil, fmt.Errorf("a call of kind %d", kind)
 	}
 	return o.r.OfferSnapshot(ctx, from.Member, payload)
 }
 
-// Members on loopback: one is away for longer than the log reaches, and a snapshot comes to it over the
-// real transport.
+// Members on loopback: one is away for longer than the log reaches, and a snapshot comes to it over
+// the real transport.
 func TestSnapshotOverTheNetwork(t *testing.T) {
 	template := memberConfig(nil, 1)
 	ls := make([]net.Listener, 3)
@@ -40,7 +41,9 @@ func TestSnapshotOverTheNetwork(t *testing.T) {
 			t.Fatal(err)
 		}
 		ls[i] = l
-		members = append(members, cluster.Member{Name: fmt.Sprintf("m%d", i+1), PeerURLs: []string{"http://" + l.Addr().String()}})
+		members = append(members,
+			cluster.Member{Name: fmt.Sprintf("m%d", i+1),
+				PeerURLs: []string{"http://" + l.Addr().String()}})
 	}
 	state, err := cluster.Initial(template.Token, members)
 	if err != nil {
@@ -61,11 +64,13 @@ func TestSnapshotOverTheNetwork(t *testing.T) {
 				id = m.ID
 			}
 		}
-		tr, err := peer.New(peer.Options{ClusterID: cluster.ID(state.IDs()), MemberID: id, BackoffMin: 5 * time.Millisecond, BackoffMax: 50 * time.Millisecond, DeadAfter: 30 * time.Second})
+		tr, err := peer.New(peer.Options{ClusterID: cluster.ID(state.IDs()), MemberID: id,
+			BackoffMin: 5 * time.Millisecond, BackoffMax: 50 * time.Millisecond,
+			DeadAfter: 30 * time.Second})
 		if err != nil {
 			t.Fatal(err)
 		}
-		c.NoElectionAdvance = true
+		c.NoInitialElectionTickAdvance = true
 		r, err := openWith(c, streams{tr})
 		if err != nil {
 			t.Fatal(err)

@@ -10,10 +10,12 @@ import (
 	"vigil/internal/kv"
 )
 
-// powerLossesOf is how many outcomes of one loss of power are tried. The least that a disk may hold is among them.
+// powerLossesOf is how many outcomes of one loss of power are tried. The least that a disk may hold
+// is among them.
 const powerLossesOf = 12
 
-// losePower ends a member as a loss of power does, and passes what its disk may hold afterwards to check, several times.
+// losePower ends a member as a loss of power does, and passes what its disk may hold afterwards to
+// check, several times.
 func (g *group3) losePower(r *Replica, check func(alone *Replica) error) {
 	g.t.Helper()
 	for i, m := range g.list {
@@ -43,16 +45,17 @@ func (g *group3) losePower(r *Replica, check func(alone *Replica) error) {
 	}
 }
 
-// After the last removal down to one voter is acknowledged, to whomever, the voter that is left needs no other member: a loss of
-// power does not make it forget that the removal is committed.
+// After the last removal down to one voter is acknowledged, to whomever, the voter that is left
+// needs no other member: a loss of power does not make it forget that the removal is committed.
 func TestTheLastRemovalOutlivesALossOfPower(t *testing.T) {
-	for _, asked := range []string{"the one that stays, which leads", "the one that stays, which follows", "the one that goes, which follows",
+	for _, asked := range []string{"the one that stays, which leads",
+		"the one that stays, which follows", "the one that goes, which follows",
 		"the one that goes, which leads"} {
 		t.Run(asked, func(t *testing.T) {
 			g := startGroup(t, func(_ int, c *Config) {
 				c.LaxReconfig = true
 				// Nothing else makes the log or the store durable.
-				c.SnapshotCount, c.CatchUpEntries, c.TimeInterval = 1<<30, 1<<30, -1
+				c.SnapshotCount, c.SnapshotCatchUpEntries, c.TimeInterval = 1<<30, 1<<30, -1
 			})
 			lead := g.leader()
 			third := g.other()
@@ -87,7 +90,8 @@ func TestTheLastRemovalOutlivesALossOfPower(t *testing.T) {
 				case err := <-r.Failed():
 					return err
 				case <-time.After(5 * time.Second):
-					return fmt.Errorf("no leader after 5 s: %d members", len(r.Membership().Members()))
+					return fmt.Errorf("no leader after 5 s: %d members",
+						len(r.Membership().Members()))
 				}
 				_, err := r.Put(t.Context(), &kv.PutRequest{Key: []byte("k")})
 				return err
@@ -96,7 +100,8 @@ func TestTheLastRemovalOutlivesALossOfPower(t *testing.T) {
 	}
 }
 
-// reportRemoval does what the transport does between members: goes hears from stays that it was removed, once stays has applied that.
+// reportRemoval does what the transport does between members: goes hears from stays that it was
+// removed, once stays has applied that.
 func (g *group3) reportRemoval(stays, goes *Replica) (stop func()) {
 	ctx, cancel := context.WithCancel(g.t.Context())
 	done := make(chan struct{})
@@ -113,12 +118,15 @@ func (g *group3) reportRemoval(stays, goes *Replica) (stop func()) {
 // digest is what a member holds of all replicated state, from memory.
 func digest(r *Replica) string {
 	st, v := r.Status(), r.Access
-	return fmt.Sprint("revision ", st.Revision, " compact ", r.current.Load().Store.CompactRevision(), " members ", r.Membership().Members(),
-		" alarms ", r.Alarms.Active(), " leases ", r.LeaseState().All(), " auth ", v.AuthEnabled(), v.Revision(), " versions ", r.API.Versions())
+	return fmt.Sprint("revision ", st.Revision, " compact ",
+		r.current.Load().Store.CompactRevision(), " members ", r.Membership().Members(),
+		" alarms ", r.Alarms.Active(), " leases ", r.LeaseState().All(), " auth ", v.AuthEnabled(),
+		v.Revision(), " versions ", r.API.Versions())
 }
 
-// Whatever was answered holds after all members have lost power at the moment of the answer, and the members that are left find a
-// leader: no kind of answer rests on something that is in the page cache only.
+// Whatever was answered holds after all members have lost power at the moment of the answer, and
+// the members that are left find a leader: no kind of answer rests on something that is in the page
+// cache only.
 func TestAnswersOutliveALossOfPowerOfAll(t *testing.T) {
 	seed := uint64(time.Now().UnixNano())
 	t.Logf("seed %d", seed)
@@ -126,7 +134,8 @@ func TestAnswersOutliveALossOfPowerOfAll(t *testing.T) {
 	g := startGroup(t, func(_ int, c *Config) {
 		c.LaxReconfig = true
 		// Nothing that is not asked for makes the log or the store durable.
-		c.SnapshotCount, c.CatchUpEntries, c.TimeInterval, c.BcryptCost = 1<<30, 1<<30, -1, 4
+		c.SnapshotCount, c.SnapshotCatchUpEntries, c.TimeInterval,
+			c.BcryptCost = 1<<30, 1<<30, -1, 4
 	})
 	var learner uint64
 	sick := g.list[0].memberID
@@ -138,7 +147,9 @@ func TestAnswersOutliveALossOfPowerOfAll(t *testing.T) {
 	}
 	alarm := func(raise bool) func(r *Replica) error {
 		return func(r *Replica) error {
-			_, err := r.Alarms.ChangeAlarm(t.Context(), kv.AlarmChange{Clear: !raise, Alarm: kv.Alarm{MemberID: sick, Type: kv.AlarmNoSpace}})
+			_, err := r.Alarms.ChangeAlarm(t.Context(),
+				kv.AlarmChange{Clear: !raise,
+					Alarm: kv.Alarm{MemberID: sick, Type: kv.AlarmNoSpace}})
 			return err
 		}
 	}
@@ -166,7 +177,11 @@ func TestAnswersOutliveALossOfPowerOfAll(t *testing.T) {
 			_, err := r.Compact(t.Context(), &kv.CompactRequest{Revision: 3})
 			return err
 		}},
-		{"lease revoke", func(r *Replica) error { _, err := r.Leases.RevokeLease(t.Context(), 7); return err }},
+		{"lease revoke", func(r *Replica) error {
+			_,
+				err := r.Leases.RevokeLease(t.Context(), 7)
+			return err
+		}},
 		{"alarm", alarm(true)},
 		{"alarm disarmed", alarm(false)},
 		{"role add", auth(kv.AuthRequest{Op: kv.RoleAdd, Role: "r"})},
@@ -177,10 +192,15 @@ func TestAnswersOutliveALossOfPowerOfAll(t *testing.T) {
 			return err
 		}},
 		{"member update", func(r *Replica) error {
-			_, err := r.Members.UpdateMember(t.Context(), learner, []string{"http://127.0.0.1:29998"})
+			_, err := r.Members.UpdateMember(t.Context(), learner,
+				[]string{"http://127.0.0.1:29998"})
 			return err
 		}},
-		{"learner removed", func(r *Replica) error { _, err := r.Members.RemoveMember(t.Context(), learner); return err }},
+		{"learner removed", func(r *Replica) error {
+			_,
+				err := r.Members.RemoveMember(t.Context(), learner)
+			return err
+		}},
 		{"three to two", nil},
 		{"two to one", nil},
 		{"put of the last one", func(r *Replica) error {

@@ -19,7 +19,8 @@ import (
 	"vigil/internal/store/mvcc"
 )
 
-// stored opens the store of a member that is stopped and returns its membership and raft's configuration.
+// stored opens the store of a member that is stopped and returns its membership and raft's
+// configuration.
 func stored(t *testing.T, c Config) (*cluster.State, *raftpb.ConfState) {
 	t.Helper()
 	log, err := history.Open(history.Options{FS: c.FS, Dir: c.HistoryDir})
@@ -50,15 +51,17 @@ func sameConfiguration(t *testing.T, members *cluster.State, conf *raftpb.ConfSt
 			voters = append(voters, m.ID)
 		}
 	}
-	if len(voters) == 0 || !slices.Equal(voters, conf.GetVoters()) || !slices.Equal(learners, conf.GetLearners()) ||
+	if len(voters) == 0 || !slices.Equal(voters, conf.GetVoters()) ||
+		!slices.Equal(learners, conf.GetLearners()) ||
 		len(conf.GetVotersOutgoing())+len(conf.GetLearnersNext()) > 0 {
-		t.Errorf("the members say voters %x and learners %x, raft's configuration is %v", voters, learners, conf)
+		t.Errorf("the members say voters %x and learners %x, raft's configuration is %v", voters,
+			learners, conf)
 	}
 }
 
-// Every member changes the membership at the same time as the others, without regard to what they do; then
-// every member removes itself. No member fails, a voter stays, and all that are left have the same
-// configuration after they were started again.
+// Every member changes the membership at the same time as the others, without regard to what they
+// do; then every member removes itself. No member fails, a voter stays, and all that are left have
+// the same configuration after they were started again.
 func TestMembershipChangesFromAllMembersAtOnce(t *testing.T) {
 	for _, lax := range []bool{false, true} {
 		t.Run(fmt.Sprintf("lax=%v", lax), func(t *testing.T) { changesFromAll(t, lax) })
@@ -72,7 +75,7 @@ func changesFromAll(t *testing.T, lax bool) {
 	settings := func(i int, c *Config) {
 		c.LaxReconfig = lax
 		c.MaxLearners = mostLearners - i%2 // members need not agree on their flags
-		c.SnapshotCount, c.CatchUpEntries = 1<<30, 1<<30
+		c.SnapshotCount, c.SnapshotCatchUpEntries = 1<<30, 1<<30
 		c.RequestTimeout = 20 * time.Second
 	}
 	g := startGroup(t, settings)
@@ -84,13 +87,16 @@ func changesFromAll(t *testing.T, lax bool) {
 	disk := newDisk()
 	c := memberConfig(disk, 4)
 	settings(4, &c)
-	c.InitialMembers, c.Joining = nil, &Joining{ClusterID: g.list[0].clusterID, MemberID: learner.ID, Members: all}
+	c.InitialMembers, c.Joining = nil,
+		&Joining{ClusterID: g.list[0].clusterID, MemberID: learner.ID, Members: all}
 	g.ready(g.add(disk, c))
 
-	refusals := []error{kv.ErrMemberExists, kv.ErrPeerURLExists, kv.ErrTooManyLearners, kv.ErrNotEnoughStarted, kv.ErrUnhealthy,
+	refusals := []error{kv.ErrMemberExists, kv.ErrPeerURLExists, kv.ErrTooManyLearners,
+		kv.ErrNotEnoughStarted, kv.ErrUnhealthy,
 		kv.ErrMemberNotFound, kv.ErrNotLearner, kv.ErrNotLeader, kv.ErrLearnerNotReady}
 	check := func(what string, err error) {
-		if err != nil && !slices.ContainsFunc(refusals, func(r error) bool { return errors.Is(err, r) }) {
+		if err != nil && !slices.ContainsFunc(refusals,
+			func(r error) bool { return errors.Is(err, r) }) {
 			t.Errorf("%s: %v", what, err)
 		}
 	}
@@ -119,11 +125,13 @@ func changesFromAll(t *testing.T, lax bool) {
 					check("add", err)
 				case 1:
 					if len(strangers) > 0 {
-						_, err := r.Members.RemoveMember(t.Context(), strangers[rng.IntN(len(strangers))])
+						_, err := r.Members.RemoveMember(t.Context(),
+							strangers[rng.IntN(len(strangers))])
 						check("remove", err)
 					}
 				case 2:
-					_, err := r.Members.UpdateMember(t.Context(), members[rng.IntN(len(members))].ID, urls(10+rng.IntN(6)))
+					_, err := r.Members.UpdateMember(t.Context(),
+						members[rng.IntN(len(members))].ID, urls(10+rng.IntN(6)))
 					check("update", err)
 				case 3:
 					_, err := r.Members.PromoteMember(t.Context(), learner.ID)
@@ -152,8 +160,8 @@ func changesFromAll(t *testing.T, lax bool) {
 			check("remove itself", removed[i])
 		})
 		watching.Go(func() {
-			// As a server does: it stops when others say that it was removed, and a while after it knows by itself,
-			// so that the others hear what is committed.
+			// As a server does: it stops when others say that it was removed, and a while after it
+			// knows by itself, so that the others hear what is committed.
 			tick := time.NewTicker(10 * time.Millisecond)
 			defer tick.Stop()
 			known := time.Time{}
@@ -164,7 +172,8 @@ func changesFromAll(t *testing.T, lax bool) {
 					return
 				}
 				told := slices.ContainsFunc(g.list, func(o *Replica) bool {
-					return o != r && o.Membership().Removed(r.memberID) && r.Members.NoteRemoved(o.memberID)
+					return o != r && o.Membership().Removed(r.memberID) &&
+						r.Members.NoteRemoved(o.memberID)
 				})
 				if known.IsZero() && r.Membership().Removed(r.memberID) {
 					known = time.Now()
@@ -221,7 +230,7 @@ func changesFromAll(t *testing.T, lax bool) {
 func TestTheLastVoterStays(t *testing.T) {
 	g := startGroup(t, func(_ int, c *Config) {
 		c.LaxReconfig = true
-		c.SnapshotCount, c.CatchUpEntries = 1<<30, 1<<30
+		c.SnapshotCount, c.SnapshotCatchUpEntries = 1<<30, 1<<30
 	})
 	last := g.leader()
 	for _, r := range slices.Clone(g.list) {
@@ -232,7 +241,8 @@ func TestTheLastVoterStays(t *testing.T) {
 			g.net.setCut(r.memberID, true)
 		}
 	}
-	if _, err := last.Members.RemoveMember(t.Context(), last.memberID); err != kv.ErrNotEnoughStarted {
+	if _, err := last.Members.RemoveMember(t.Context(),
+		last.memberID); err != kv.ErrNotEnoughStarted {
 		t.Errorf("the last voter was removed: %v", err)
 	}
 	g.put("a", nil)

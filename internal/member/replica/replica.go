@@ -60,8 +60,8 @@ type Replica struct {
 	monitor  *space.Monitor
 	truncate *truncate.Truncator
 
-	// line carries out the stages of a write: append, turn and apply of the node, and answers. A request that is alone goes through
-	// all of them on the goroutine that has started it.
+	// line carries out the stages of a write: append, turn and apply of the node, and answers. A
+	// request that is alone goes through all of them on the goroutine that has started it.
 	line      *stage.Line
 	answers   *stage.Stage
 	through   []*stage.Stage
@@ -165,8 +165,9 @@ func (r *Replica) assemble(d *Data) (err error) {
 	r.applied.Advance(at.Index)
 	r.trail = position.NewTrail(at.Index, c.CatchUpBytes/16,
 		position.TrailBounds{Requests: c.SnapshotCount, Bytes: c.SnapshotBytes})
-	r.timings = timing.New(timing.Options{WarnApply: c.WarnApply, NoteSteps: c.NoteSteps,
-		Tracer: c.Tracer, Logger: c.Logger})
+	r.timings = timing.New(timing.Options{WarnApplyDuration: c.WarnApplyDuration,
+		NoteSteps: c.NoteSteps,
+		Tracer:    c.Tracer, Logger: c.Logger})
 	r.line = stage.NewLine()
 	r.answers = r.line.Add(r.answerCalls, numAnswerers())
 	r.queue = proposal.New(proposal.Options{
@@ -311,35 +312,35 @@ func (r *Replica) assemble(d *Data) (err error) {
 	r.gets = gets.New(gets.Options{Ready: r.readyForGets, Queue: r.queue})
 	r.through = append(r.node.Stages(), r.answers)
 	r.audit = audit.New(audit.Options{
-		MemberID:            r.memberID,
-		Pipeline:            r,
-		Alarms:              r.Alarms,
-		Raft:                r.node,
-		Calls:               r.network,
-		HandOver:            r.Leadership.HandOver,
-		Ready:               r.ready,
-		Stopping:            r.stopping,
-		Interval:            c.CompareInterval,
-		CompactionsInterval: c.CompareCompactionsInterval,
-		ElectionTimeout:     election,
-		NoInitialCheck:      c.NoInitialCheck,
-		Logger:              c.Logger,
+		MemberID:                 r.memberID,
+		Pipeline:                 r,
+		Alarms:                   r.Alarms,
+		Raft:                     r.node,
+		Calls:                    r.network,
+		HandOver:                 r.Leadership.HandOver,
+		Ready:                    r.ready,
+		Stopping:                 r.stopping,
+		CorruptCheckInterval:     c.CorruptCheckInterval,
+		CompactHashCheckInterval: c.CompactHashCheckInterval,
+		ElectionTimeout:          election,
+		NoInitialCorruptCheck:    c.NoInitialCorruptCheck,
+		Logger:                   c.Logger,
 	})
 	r.truncate = truncate.New(truncate.Options{
-		MemberID:        r.memberID,
-		RaftLog:         r.raftLog,
-		Current:         r.current,
-		Trail:           r.trail,
-		Raft:            r.node,
-		Membership:      r.roster,
-		Sender:          r.senderOrNil(),
-		Hold:            c.Hold,
-		Gauge:           r.gauge,
-		CatchUpEntries:  c.CatchUpEntries,
-		CatchUpBytes:    c.CatchUpBytes,
-		MaxCatchUpBytes: c.MaxCatchUpBytes,
-		SnapshotBytes:   c.SnapshotBytes,
-		Logger:          c.Logger,
+		MemberID:               r.memberID,
+		RaftLog:                r.raftLog,
+		Current:                r.current,
+		Trail:                  r.trail,
+		Raft:                   r.node,
+		Membership:             r.roster,
+		Sender:                 r.senderOrNil(),
+		Hold:                   c.Hold,
+		Gauge:                  r.gauge,
+		SnapshotCatchUpEntries: c.SnapshotCatchUpEntries,
+		CatchUpBytes:           c.CatchUpBytes,
+		MaxCatchUpBytes:        c.MaxCatchUpBytes,
+		SnapshotBytes:          c.SnapshotBytes,
+		Logger:                 c.Logger,
 	})
 	r.monitor = space.NewMonitor(space.MonitorOptions{
 		MemberID:  r.memberID,
@@ -441,7 +442,7 @@ func (r *Replica) duties() []func(context.Context) {
 	}
 	if r.network != nil {
 		list = append(list, r.audit.Run)
-		if !r.cfg.NoElectionAdvance {
+		if !r.cfg.NoInitialElectionTickAdvance {
 			list = append(list, r.Leadership.AdvanceElection)
 		}
 	}

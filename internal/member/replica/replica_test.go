@@ -21,7 +21,8 @@ import (
 	"vigil/internal/vfs/memfs"
 )
 
-// patience is how long a test waits for something that must come, on a machine that is busy with other things.
+// patience is how long a test waits for something that must come, on a machine that is busy with
+// other things.
 const patience = time.Minute
 
 // config is that of the only member of a cluster, with small segments so that a short test seals
@@ -29,16 +30,17 @@ const patience = time.Minute
 func config(fs vfs.FS) Config {
 	return Config{
 		FS: fs, WALDir: "data/wal", HistoryDir: "data/history",
-		Name:                "default",
-		ClientURLs:          []string{"http://localhost:2379"},
-		InitialMembers:      []cluster.Member{{Name: "default", PeerURLs: []string{"http://localhost:2380"}}},
-		Token:               "etcd-cluster",
-		TickInterval:        10 * time.Millisecond,
-		RequestTimeout:      patience, // tests of timeouts set another
-		WALSegmentBytes:     64 << 10,
-		HistorySegmentBytes: 64 << 10,
-		SnapshotCount:       200,
-		CatchUpEntries:      50,
+		Name:       "default",
+		ClientURLs: []string{"http://localhost:2379"},
+		InitialMembers: []cluster.Member{{Name: "default",
+			PeerURLs: []string{"http://localhost:2380"}}},
+		Token:                  "etcd-cluster",
+		TickInterval:           10 * time.Millisecond,
+		RequestTimeout:         patience, // tests of timeouts set another
+		WALSegmentBytes:        64 << 10,
+		HistorySegmentBytes:    64 << 10,
+		SnapshotCount:          200,
+		SnapshotCatchUpEntries: 50,
 	}
 }
 
@@ -83,8 +85,11 @@ func mustRange(t testing.TB, r *Replica, req *kv.RangeRequest) *kv.RangeResult {
 // strict is a logger that fails the test on a line at error.
 func strict(t testing.TB) *slog.Logger { return strictUntil(t, new(atomic.Bool)) }
 
-// strictUntil is a strict logger until ended is true: what a member says whose disk is gone is no failure.
-func strictUntil(t testing.TB, ended *atomic.Bool) *slog.Logger { return slog.New(failing{t, ended}) }
+// strictUntil is a strict logger until ended is true: what a member says whose disk is gone is no
+// failure.
+func strictUntil(t testing.TB, ended *atomic.Bool) *slog.Logger {
+	return slog.New(failing{t, ended})
+}
 
 type failing struct {
 	t     testing.TB
@@ -114,7 +119,8 @@ func TestFirstStartThenRestart(t *testing.T) {
 	c.Logger = strict(t)
 	r := start(t, c)
 	st := r.Status()
-	if st.MemberID != 0x8e9e05c52164694d || st.ClusterID != 0xcdf818194e3a8c32 || st.Leader != st.MemberID || st.Revision != 1 {
+	if st.MemberID != 0x8e9e05c52164694d || st.ClusterID != 0xcdf818194e3a8c32 ||
+		st.Leader != st.MemberID || st.Revision != 1 {
 		t.Errorf("status %+v", st)
 	}
 	if got := mustPut(t, r, "k1", "v1"); got != 2 {
@@ -123,7 +129,8 @@ func TestFirstStartThenRestart(t *testing.T) {
 	mustPut(t, r, "k2", "v2")
 	res, err := r.Txn(t.Context(), &kv.TxnRequest{
 		Compare: []kv.Compare{{Key: []byte("k1"), Target: kv.CompareMod, Number: 2}},
-		Success: []kv.Op{{Delete: &kv.DeleteRangeRequest{Key: []byte("k1")}}, {Put: &kv.PutRequest{Key: []byte("k3")}}},
+		Success: []kv.Op{{Delete: &kv.DeleteRangeRequest{Key: []byte("k1")}},
+			{Put: &kv.PutRequest{Key: []byte("k3")}}},
 	})
 	if err != nil || !res.Succeeded || res.Revision != 4 {
 		t.Errorf("txn: %+v, %v", res, err)
@@ -133,7 +140,11 @@ func TestFirstStartThenRestart(t *testing.T) {
 	}
 	for _, op := range []func() error{
 		func() error { _, err := r.Put(t.Context(), &kv.PutRequest{Key: []byte("x")}); return err },
-		func() error { _, err := r.Range(t.Context(), &kv.RangeRequest{Key: []byte("x")}); return err },
+		func() error {
+			_, err := r.Range(t.Context(),
+				&kv.RangeRequest{Key: []byte("x")})
+			return err
+		},
 		func() error {
 			_, err := r.Range(t.Context(), &kv.RangeRequest{Key: []byte("x"), Serializable: true})
 			return err
@@ -147,11 +158,13 @@ func TestFirstStartThenRestart(t *testing.T) {
 	c.InitialMembers, c.Token = nil, "" // not needed any more
 	c.Name = "renamed"
 	r = start(t, c)
-	if got := mustRange(t, r, &kv.RangeRequest{Key: []byte{0}, End: []byte{0}}); got.Count != 2 || got.Revision != 4 {
+	if got := mustRange(t, r, &kv.RangeRequest{Key: []byte{0}, End: []byte{0}}); got.Count != 2 ||
+		got.Revision != 4 {
 		t.Errorf("after the restart %d keys at revision %d", got.Count, got.Revision)
 	}
 	members, err := r.Members.List(t.Context(), true)
-	if err != nil || len(members) != 1 || members[0].Name != "renamed" || len(members[0].ClientURLs) != 1 {
+	if err != nil || len(members) != 1 || members[0].Name != "renamed" ||
+		len(members[0].ClientURLs) != 1 {
 		t.Errorf("members %+v, %v", members, err)
 	}
 	if got := mustPut(t, r, "k1", "again"); got != 5 {
@@ -177,10 +190,12 @@ func TestRequestsOfOneGroupHaveTheirOwnOutcome(t *testing.T) {
 		wg.Go(func() {
 			key := fmt.Appendf(nil, "k%d", i)
 			if i%2 == 0 {
-				if _, err := r.Put(t.Context(), &kv.PutRequest{Key: key, Lease: 99}); !errors.Is(err, kv.ErrLeaseNotFound) {
+				if _, err := r.Put(t.Context(),
+					&kv.PutRequest{Key: key, Lease: 99}); !errors.Is(err, kv.ErrLeaseNotFound) {
 					t.Errorf("a put with an unknown lease: %v", err)
 				}
-			} else if res, err := r.Put(t.Context(), &kv.PutRequest{Key: key, PrevKV: true}); err != nil || res.PrevKV != nil {
+			} else if res, err := r.Put(t.Context(),
+				&kv.PutRequest{Key: key, PrevKV: true}); err != nil || res.PrevKV != nil {
 				t.Errorf("put: %+v, %v", res, err)
 			}
 		})
@@ -189,7 +204,9 @@ func TestRequestsOfOneGroupHaveTheirOwnOutcome(t *testing.T) {
 	held.Store(false)
 	close(release)
 	wg.Wait()
-	if got := mustRange(t, r, &kv.RangeRequest{Key: []byte("k"), End: []byte("l")}); got.Count != 100 || got.Revision != 101 {
+	if got := mustRange(t, r,
+		&kv.RangeRequest{Key: []byte("k"), End: []byte("l")}); got.Count != 100 ||
+		got.Revision != 101 {
 		t.Errorf("%d keys at revision %d", got.Count, got.Revision)
 	}
 	if entries := r.Status().Applied - before; entries > requests/2 {
@@ -204,7 +221,9 @@ func TestErrorsOfRequests(t *testing.T) {
 	mustPut(t, r, "a", "1")
 	mustPut(t, r, "a", "2")
 	ctx := t.Context()
-	if _, err := r.Put(ctx, &kv.PutRequest{Key: []byte("k"), Value: make([]byte, 1000)}); !errors.Is(err, kv.ErrRequestTooLarge) {
+	if _, err := r.Put(ctx,
+		&kv.PutRequest{Key: []byte("k"), Value: make([]byte, 1000)}); !errors.Is(err,
+		kv.ErrRequestTooLarge) {
 		t.Errorf("too large: %v", err)
 	}
 	if _, err := r.Compact(ctx, &kv.CompactRequest{Revision: 9}); !errors.Is(err, kv.ErrFutureRev) {
@@ -214,10 +233,12 @@ func TestErrorsOfRequests(t *testing.T) {
 		t.Errorf("compaction: %v", err)
 	}
 	var compacted *kv.CompactedError
-	if _, err := r.Compact(ctx, &kv.CompactRequest{Revision: 3}); !errors.As(err, &compacted) || compacted.CompactRevision != 3 {
+	if _, err := r.Compact(ctx, &kv.CompactRequest{Revision: 3}); !errors.As(err, &compacted) ||
+		compacted.CompactRevision != 3 {
 		t.Errorf("compaction of the compacted: %v", err)
 	}
-	if _, err := r.Range(ctx, &kv.RangeRequest{Key: []byte("a"), Revision: 2}); !errors.Is(err, kv.ErrCompacted) {
+	if _, err := r.Range(ctx, &kv.RangeRequest{Key: []byte("a"), Revision: 2}); !errors.Is(err,
+		kv.ErrCompacted) {
 		t.Errorf("range of the compacted: %v", err)
 	}
 	gone, cancel := context.WithCancel(ctx)
@@ -227,7 +248,9 @@ func TestErrorsOfRequests(t *testing.T) {
 	}
 	late, cancel := context.WithTimeout(ctx, -1)
 	cancel()
-	if _, err := r.Range(late, &kv.RangeRequest{Key: []byte("k"), Serializable: true}); !errors.Is(err, context.DeadlineExceeded) {
+	if _, err := r.Range(late,
+		&kv.RangeRequest{Key: []byte("k"), Serializable: true}); !errors.Is(err,
+		context.DeadlineExceeded) {
 		t.Errorf("a late range: %v", err)
 	}
 }
@@ -243,13 +266,17 @@ func TestReadOnlyTxn(t *testing.T) {
 	}{
 		{"nothing", kv.TxnRequest{}, true, true},
 		{"one range", kv.TxnRequest{Success: []kv.Op{rng(false)}}, true, false},
-		{"serializable", kv.TxnRequest{Success: []kv.Op{rng(true)}, Failure: []kv.Op{rng(true)}}, true, true},
-		{"one linearizable branch", kv.TxnRequest{Success: []kv.Op{rng(true)}, Failure: []kv.Op{rng(false)}}, true, false},
-		{"a put", kv.TxnRequest{Success: []kv.Op{rng(true)}, Failure: []kv.Op{{Put: &kv.PutRequest{}}}}, false, false},
+		{"serializable", kv.TxnRequest{Success: []kv.Op{rng(true)},
+			Failure: []kv.Op{rng(true)}}, true, true},
+		{"one linearizable branch",
+			kv.TxnRequest{Success: []kv.Op{rng(true)}, Failure: []kv.Op{rng(false)}}, true, false},
+		{"a put", kv.TxnRequest{Success: []kv.Op{rng(true)},
+			Failure: []kv.Op{{Put: &kv.PutRequest{}}}}, false, false},
 		{"nested", kv.TxnRequest{Success: []kv.Op{{Txn: &kv.TxnRequest{Success: []kv.Op{rng(true)}}}}}, false, false},
 		{"an empty operation", kv.TxnRequest{Success: []kv.Op{{}}}, false, false},
 	} {
-		if reads, serializable := c.req.ReadOnly(); reads != c.reads || serializable != c.serializable {
+		if reads, serializable := c.req.ReadOnly(); reads != c.reads ||
+			serializable != c.serializable {
 			t.Errorf("%s: reads %v, serializable %v", c.name, reads, serializable)
 		}
 	}
@@ -295,7 +322,8 @@ func TestOpenRefuses(t *testing.T) {
 		change(&c)
 		return c
 	}
-	refused("no log", with(func(c *Config) { c.WALDir = "other" }), "no raft log in other", "is at index")
+	refused("no log", with(func(c *Config) { c.WALDir = "other" }),
+		"no raft log in other", "is at index")
 	refused("no store", with(func(c *Config) { c.HistoryDir = "other" }), "no store in other")
 	refused("no name", with(func(c *Config) { c.Name = "" }), "no member name")
 
@@ -306,7 +334,8 @@ func TestOpenRefuses(t *testing.T) {
 	})
 	b := start(t, other)
 	b.Stop(t.Context())
-	refused("foreign log", with(func(c *Config) { c.WALDir = "b/wal" }), "belongs to another member")
+	refused("foreign log", with(func(c *Config) { c.WALDir = "b/wal" }),
+		"belongs to another member")
 
 	// A log that ends before the store, and one that begins behind it.
 	id := wal.Identity{ClusterID: 0xcdf818194e3a8c32, MemberID: 0x8e9e05c52164694d}
@@ -319,8 +348,10 @@ func TestOpenRefuses(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	refused("log too short", with(func(c *Config) { c.WALDir = "short" }), "the store is at index", "ends at 1")
-	refused("log too late", with(func(c *Config) { c.WALDir = "late" }), "the store is at index", "begins at 901")
+	refused("log too short", with(func(c *Config) { c.WALDir = "short" }),
+		"the store is at index", "ends at 1")
+	refused("log too late", with(func(c *Config) { c.WALDir = "late" }), "the store is at index",
+		"begins at 901")
 
 	// The cluster to begin with.
 	fresh := with(func(c *Config) { c.WALDir, c.HistoryDir = "x/wal", "x/history" })
@@ -330,16 +361,20 @@ func TestOpenRefuses(t *testing.T) {
 	refused("no cluster", fresh, "no members")
 
 	r = start(t, c)
-	if got := mustRange(t, r, &kv.RangeRequest{Key: []byte("k"), End: []byte("l")}).Count; got != 50 {
+	if got := mustRange(t, r,
+		&kv.RangeRequest{Key: []byte("k"), End: []byte("l")}).Count; got != 50 {
 		t.Errorf("%d keys after all that", got)
 	}
 }
 
-// A new store, of a member that begins or joins, that has had a raft log is refused without it; one that has not is taken
-// up, and so is one with its log that an older version has left without the mark.
+// A new store, of a member that begins or joins, that has had a raft log is refused without it; one
+// that has not is taken up, and so is one with its log that an older version has left without the
+// mark.
 func TestTheRaftLogOfANewStore(t *testing.T) {
-	members := []cluster.Member{{ID: 1, Name: "a", PeerURLs: []string{"http://a:1"}}, {ID: 2, PeerURLs: []string{"http://b:1"}}}
-	for name, joining := range map[string]*Joining{"begin": nil, "join": {ClusterID: 7, MemberID: 2, Members: members}} {
+	members := []cluster.Member{{ID: 1, Name: "a", PeerURLs: []string{"http://a:1"}},
+		{ID: 2, PeerURLs: []string{"http://b:1"}}}
+	for name, joining := range map[string]*Joining{"begin": nil,
+		"join": {ClusterID: 7, MemberID: 2, Members: members}} {
 		t.Run(name, func(t *testing.T) {
 			c := config(memfs.New())
 			c.Joining = joining
@@ -357,7 +392,9 @@ func TestTheRaftLogOfANewStore(t *testing.T) {
 			}
 			other := c
 			other.WALDir = "elsewhere"
-			if err := open(other); err == nil || !strings.Contains(err.Error(), "no raft log in elsewhere") || !strings.Contains(err.Error(), c.HistoryDir) {
+			if err := open(other); err == nil ||
+				!strings.Contains(err.Error(), "no raft log in elsewhere") ||
+				!strings.Contains(err.Error(), c.HistoryDir) {
 				t.Errorf("with another raft log: %v", err)
 			}
 			if err := open(c); err != nil {
@@ -394,8 +431,11 @@ var first2 = wal.Start{Index: first.Index, Term: first.Term}
 // The raft log is shortened as the store becomes durable, by entries and by bytes.
 func TestLogIsShortened(t *testing.T) {
 	for name, change := range map[string]func(*Config){
-		"by requests": func(c *Config) { c.SnapshotCount, c.CatchUpEntries = 20, 10 },
-		"by bytes":    func(c *Config) { c.SnapshotCount, c.SnapshotBytes, c.CatchUpBytes = 1<<40, 20000, 10000 },
+		"by requests": func(c *Config) { c.SnapshotCount, c.SnapshotCatchUpEntries = 20, 10 },
+		"by bytes": func(c *Config) {
+			c.SnapshotCount, c.SnapshotBytes, c.CatchUpBytes = 1<<40,
+				20000, 10000
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			c := config(memfs.New())
@@ -415,7 +455,9 @@ func TestLogIsShortened(t *testing.T) {
 				t.Fatal(err)
 			}
 			r = start(t, c)
-			if got := mustRange(t, r, &kv.RangeRequest{Key: []byte("k"), End: []byte("l"), KeysOnly: true}).Count; got < 10 {
+			if got := mustRange(t, r,
+				&kv.RangeRequest{Key: []byte("k"), End: []byte("l"),
+					KeysOnly: true}).Count; got < 10 {
 				t.Errorf("%d keys", got)
 			}
 		})

@@ -12,11 +12,11 @@ type Member struct {
 	Name, ClientURL string
 	// ListenPeerURLs are where it listens for other members. They know PeerURL when it starts for
 	// the first time.
-	PeerURL                             string
-	ListenPeerURLs                      []string
-	InitialCluster, InitialClusterState string
-	SnapshotCount, CatchUpEntries       uint64
-	QuotaBytes                          int64
+	PeerURL                               string
+	ListenPeerURLs                        []string
+	InitialCluster, InitialClusterState   string
+	SnapshotCount, SnapshotCatchUpEntries uint64
+	QuotaBytes                            int64
 	// These are in nanoseconds.
 	ProgressInterval, ElectionTimeout, HeartbeatInterval int64
 	// StopAddress is where it listens for the request to stop.
@@ -25,9 +25,9 @@ type Member struct {
 	LaxReconfig bool
 	// ForceNewCluster makes it the only member of its cluster.
 	ForceNewCluster bool
-	// ScrubPause and CompareInterval are how often damage and differences between the members are
-	// looked for, in nanoseconds.
-	ScrubPause, CompareInterval int64
+	// ScrubPause and CorruptCheckInterval are how often damage and differences between the members
+	// are looked for, in nanoseconds.
+	ScrubPause, CorruptCheckInterval int64
 	// SegmentBytes and HistoryBytes are the sizes of the files of the raft log and of the history;
 	// 0 for what the program has.
 	SegmentBytes, HistoryBytes int64

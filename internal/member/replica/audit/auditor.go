@@ -55,14 +55,15 @@ type Options struct {
 	// Ready is closed when the member serves, Stopping when it stops.
 	Ready, Stopping <-chan struct{}
 
-	// Interval is how often the leader compares all data, CompactionsInterval how often the hashes
+	// CorruptCheckInterval is how often the leader compares all data, CompactHashCheckInterval how
+	// often it compares the hashes
 	// of compactions. Negative means never.
-	Interval, CompactionsInterval time.Duration
+	CorruptCheckInterval, CompactHashCheckInterval time.Duration
 	// ElectionTimeout is how long a member waits for a leader.
 	ElectionTimeout time.Duration
-	// NoInitialCheck leaves out the comparison before the member serves.
-	NoInitialCheck bool
-	Logger         *slog.Logger
+	// NoInitialCorruptCheck leaves out the comparison before the member serves.
+	NoInitialCorruptCheck bool
+	Logger                *slog.Logger
 }
 
 // Auditor compares the data of its member with the data of others.

@@ -29,9 +29,9 @@ func (a *Auditor) Run(ctx context.Context) {
 	case <-ctx.Done():
 		return
 	}
-	full := every(a.o.Interval)
+	full := every(a.o.CorruptCheckInterval)
 	defer full.Stop()
-	quick := every(a.o.CompactionsInterval)
+	quick := every(a.o.CompactHashCheckInterval)
 	defer quick.Stop()
 	yield := time.NewTicker(a.o.ElectionTimeout)
 	defer yield.Stop()
@@ -46,7 +46,7 @@ func (a *Auditor) Run(ctx context.Context) {
 		case <-yield.C:
 			if st := a.o.Raft.Status(); st.Lead == a.o.MemberID && st.Term > led {
 				led = st.Term
-				if a.o.CompactionsInterval > 0 {
+				if a.o.CompactHashCheckInterval > 0 {
 					quick.Reset(time.Nanosecond) // a new leader compares at once
 				}
 			}
@@ -63,9 +63,9 @@ func (a *Auditor) Run(ctx context.Context) {
 		read := a.reading.Load()
 		undecided := a.isLeader() && a.compare(ctx, compactions)
 		if compactions {
-			quick.Reset(a.o.CompactionsInterval)
+			quick.Reset(a.o.CompactHashCheckInterval)
 		}
-		if next := a.o.Interval; next > 0 && (undecided || !compactions) {
+		if next := a.o.CorruptCheckInterval; next > 0 && (undecided || !compactions) {
 			if undecided {
 				next = min(next, undecidedInterval)
 			}

@@ -22,7 +22,7 @@ var ErrInconsistent = errors.New("found data inconsistency with peers")
 // any other difference.
 func (a *Auditor) CheckInitially(ctx context.Context) error {
 	voters, members, others := a.listMembers()
-	if others == 0 || a.o.Calls == nil || a.o.NoInitialCheck {
+	if others == 0 || a.o.Calls == nil || a.o.NoInitialCorruptCheck {
 		return nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, initialTimeout)

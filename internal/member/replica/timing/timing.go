@@ -14,9 +14,9 @@ import (
 
 // Options are the limits from which on requests are reported.
 type Options struct {
-	// WarnApply is how long applying or reading may take before it is logged; 0 or less means
-	// never. The steps of requests that took longer than NoteSteps are recorded.
-	WarnApply, NoteSteps time.Duration
+	// WarnApplyDuration is how long applying or reading may take before it is logged; 0 or less
+	// means never. The steps of requests that took longer than NoteSteps are recorded.
+	WarnApplyDuration, NoteSteps time.Duration
 	// Tracer, if set, exports the steps of requests.
 	Tracer Tracer
 	Logger *slog.Logger
@@ -97,8 +97,8 @@ type Snapshot struct {
 	Ranges [2]histogram.Snapshot
 	// Commits are batches written to the store.
 	Commits histogram.Snapshot
-	// SlowApplies counts requests that took longer than Options.WarnApply, SlowReadIndexes and
-	// FailedReadIndexes linearizable reads that got the read index late, or not.
+	// SlowApplies counts requests that took longer than Options.WarnApplyDuration, SlowReadIndexes
+	// and FailedReadIndexes linearizable reads that got the read index late, or not.
 	SlowApplies, SlowReadIndexes, FailedReadIndexes uint64
 }
 
@@ -241,7 +241,7 @@ const slowLines = 100
 // noteSlow counts a request that took long, and reports whether to log it; dropped is the number of
 // requests that were not logged since the last one.
 func (t *Recorder) noteSlow(took time.Duration) (log bool, dropped uint64) {
-	if t.o.WarnApply <= 0 || took <= t.o.WarnApply {
+	if t.o.WarnApplyDuration <= 0 || took <= t.o.WarnApplyDuration {
 		return false, 0
 	}
 	t.slowApplies.Add(1)
@@ -251,7 +251,7 @@ func (t *Recorder) noteSlow(took time.Duration) (log bool, dropped uint64) {
 // logSlow logs a request that took long to carry out. The message is etcd's, also for reads.
 func (t *Recorder) logSlow(prefix, request, response string, took time.Duration,
 	dropped uint64, err error) {
-	attrs := []any{"took", took, "expected-duration", t.o.WarnApply,
+	attrs := []any{"took", took, "expected-duration", t.o.WarnApplyDuration,
 		"prefix", prefix, "request", request, "response", response, slog.Any("error", err)}
 	if dropped > 0 {
 		attrs = append(attrs, "lines left out", dropped)

@@ -54,9 +54,10 @@ type Options struct {
 	Hold   Hold
 	// Gauge measures the disks of the history and of the raft log, in this order.
 	Gauge *freespace.Gauge
-	// CatchUpEntries and CatchUpBytes limit the entries that are kept anyway, MaxCatchUpBytes the
-	// log for members that lag; 0 means that this depends on the room on the disk.
-	CatchUpEntries                uint64
+	// SnapshotCatchUpEntries and CatchUpBytes limit the entries that are kept anyway,
+	// MaxCatchUpBytes the log for members that lag; 0 means that this depends on the room on the
+	// disk.
+	SnapshotCatchUpEntries        uint64
 	CatchUpBytes, MaxCatchUpBytes int64
 	// SnapshotBytes is the size of entries after which the log is shortened.
 	SnapshotBytes int64
@@ -101,7 +102,7 @@ func (t *Truncator) Shorten(full bool) error {
 		}
 		return fmt.Errorf("replica: syncing the store: %w", err)
 	}
-	entries, bytes := t.o.CatchUpEntries, t.o.CatchUpBytes
+	entries, bytes := t.o.SnapshotCatchUpEntries, t.o.CatchUpBytes
 	if full && (t.o.Membership.Alone() || t.o.RaftLog.CheckRoomForRemovals() != nil) {
 		entries, bytes = 0, 0
 	}
