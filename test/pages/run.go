@@ -269,7 +269,8 @@ func (w *world) direct(b block) {
 	delete(w.members, name)
 }
 
-// startCluster starts the members NAME=HOST, with their data in /var/lib/vigil/NAME.
+// startCluster starts those of the members NAME=HOST that do not run, with their data in
+// /var/lib/vigil/NAME.
 func (w *world) startCluster(b block) {
 	w.t.Helper()
 	list := make([]string, 0, len(b.words))
@@ -280,6 +281,9 @@ func (w *world) startCluster(b block) {
 	}
 	for _, word := range b.words[1:] {
 		name, host, _ := strings.Cut(word, "=")
+		if w.members[name] != nil {
+			continue
+		}
 		client, peer := clusterURLs(host)
 		w.start(step{line: b.line, command: fmt.Sprintf("vigil --name %[1]s --data-dir /var/lib/vigil/%[1]s"+
 			" --listen-client-urls %[2]s --advertise-client-urls %[2]s"+
