@@ -8,6 +8,8 @@ import (
 	"log"
 	"time"
 
+	healthpb "google.golang.org/grpc/health/grpc_health_v1"
+
 	"vigil/client"
 )
 
@@ -547,4 +549,76 @@ func ExampleClient_Grant() {
 	// Output:
 	// 1m0s [grant/k]
 	// 0 <nil>
+}
+
+// A watch that must not fall behind ends when its buffer is full, with the revision to continue
+// from.
+func ExampleLagError() {
+	c, ctx := connected()
+	defer c.Close()
+	w := c.Watch(ctx, "lag/k", client.WithBuffer(1), client.WithLagError())
+	defer w.Close()
+	if _, err := w.Created(ctx); err != nil {
+		log.Fatal(err)
+	}
+	for w.Err() == nil {
+		if _, err := c.Put(ctx, "lag/k", nil); err != nil {
+			log.Fatal(err)
+		}
+	}
+	var last int64
+	for ev, err := range w.Events() {
+		if lag, ok := errors.AsType[*client.LagError](err); ok {
+			fmt.Println("continues after the last event:", lag.Revision == last+1)
+			break
+		}
+		last = ev.KV.ModRevision
+	}
+	// Output: continues after the last event: true
+}
+
+// One stream keeps many leases alive. Package lease does this and follows the answers.
+func ExampleKeepAlives() {
+	c, ctx := connected()
+	defer c.Close()
+	l, err := c.Grant(ctx, time.Minute)
+	if err != nil {
+		log.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel() // ends the stream
+	k, err := c.OpenKeepAlives(ctx)
+	if err != nil {
+		log.Fatal(err)
+	}
+	if err := k.Send(l.ID); err != nil {
+		log.Fatal(err)
+	}
+	a, err := k.Recv()
+	fmt.Println(a.ID == l.ID, a.TTL, err)
+	// Output: true 1m0s <nil>
+}
+
+// A watcher reports where it would resume, and what keeps it from receiving.
+func ExampleWatchStatus() {
+	c, ctx := connected()
+	defer c.Close()
+	w := c.Watch(ctx, "status/k")
+	defer w.Close()
+	h, err := w.Created(ctx)
+	if err != nil {
+		log.Fatal(err)
+	}
+	s := w.Status()
+	fmt.Println(s.Next == h.Revision+1, s.Queued, s.SetAside, s.Trouble)
+	// Output: true 0 false <nil>
+}
+
+// A call that the library does not have, with messages of protocol buffers.
+func ExampleClient_Conn() {
+	c, ctx := connected()
+	defer c.Close()
+	r, err := healthpb.NewHealthClient(c.Conn()).Check(ctx, &healthpb.HealthCheckRequest{})
+	fmt.Println(r.GetStatus(), err)
+	// Output: SERVING <nil>
 }
