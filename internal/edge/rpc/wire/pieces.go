@@ -36,7 +36,7 @@ func (m *RangeStreamResponse) Pieces(list []Piece) []Piece {
 		return nil
 	}
 	c := cutter{list: list}
-	c.b = pbfield.AppendLen(c.b, 1, m.inner())
+	c.b = pbfield.AppendLen(c.b, 1, m.innerSize())
 	if m.Last {
 		c.appendRange(m.Header, m.Result)
 	} else {
@@ -47,7 +47,7 @@ func (m *RangeStreamResponse) Pieces(list []Piece) []Piece {
 
 // Pieces implements Long.
 func (m *TxnResponse) Pieces(list []Piece) []Piece {
-	if !longTxn(m.Result) {
+	if !hasLongList(m.Result) {
 		return nil
 	}
 	c := cutter{list: list}
@@ -55,10 +55,10 @@ func (m *TxnResponse) Pieces(list []Piece) []Piece {
 	return c.finish()
 }
 
-func longTxn(r *kv.TxnResult) bool {
+func hasLongList(r *kv.TxnResult) bool {
 	for i := range r.Responses {
 		switch op := &r.Responses[i]; {
-		case op.Range != nil && op.Range.KVs.Long != nil, op.Txn != nil && longTxn(op.Txn):
+		case op.Range != nil && op.Range.KVs.Long != nil, op.Txn != nil && hasLongList(op.Txn):
 			return true
 		}
 	}
@@ -93,7 +93,7 @@ func (c *cutter) finish() []Piece {
 	return c.list
 }
 
-// The methods below append what the functions of the same name do.
+// The methods below append the same bytes as the functions of the same name.
 
 func (c *cutter) appendRange(h kv.Header, r *kv.RangeResult) {
 	if r.KVs.Long == nil {

@@ -76,18 +76,18 @@ type RangeStreamResponse struct {
 }
 
 // Size implements Encoder.
-func (m *RangeStreamResponse) Size() int { return 1 + pbfield.SizeBytes(m.inner()) }
+func (m *RangeStreamResponse) Size() int { return 1 + pbfield.SizeBytes(m.innerSize()) }
 
 // AppendTo implements Encoder.
 func (m *RangeStreamResponse) AppendTo(b []byte) []byte {
-	b = pbfield.AppendLen(b, 1, m.inner())
+	b = pbfield.AppendLen(b, 1, m.innerSize())
 	if m.Last {
 		return appendRange(b, m.Header, m.Result)
 	}
 	return appendRecords(b, 2, &m.Result.KVs)
 }
 
-func (m *RangeStreamResponse) inner() int {
+func (m *RangeStreamResponse) innerSize() int {
 	if m.Last {
 		return sizeRange(m.Header, m.Result)
 	}

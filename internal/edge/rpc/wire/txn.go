@@ -17,7 +17,7 @@ func decodeTxn(b []byte, m *kv.TxnRequest, depth, maxOps int) error {
 	var body []byte
 	for r.Next() {
 		for r.Message(1, &body) {
-			if !isBeyond(len(m.Compare), maxOps) {
+			if !isTooLong(len(m.Compare), maxOps) {
 				m.Compare = append(m.Compare, kv.Compare{})
 				r.Check(decodeCompare(body, &m.Compare[len(m.Compare)-1], depth))
 			}
@@ -32,13 +32,13 @@ func decodeTxn(b []byte, m *kv.TxnRequest, depth, maxOps int) error {
 	return r.Err()
 }
 
-// isBeyond reports whether a list of n elements is too long already.
-func isBeyond(n, maxOps int) bool { return maxOps > 0 && n > maxOps }
+// isTooLong reports whether a list of n elements is too long already.
+func isTooLong(n, maxOps int) bool { return maxOps > 0 && n > maxOps }
 
 // decodeOp appends one RequestOp to ops. The last member of its oneof counts, and a repeated member
 // is merged.
 func decodeOp(b []byte, ops *[]kv.Op, depth, maxOps int) error {
-	if isBeyond(len(*ops), maxOps) {
+	if isTooLong(len(*ops), maxOps) {
 		return nil
 	}
 	if depth--; depth < 0 {
@@ -112,13 +112,13 @@ func decodeCompare(b []byte, m *kv.Compare, depth int) error {
 		}
 		r.Bytes(64, &m.End)
 	}
-	settleUnion(m, union)
+	keepOperand(m, union)
 	return unlessTooDeep(depth, r.Err())
 }
 
-// settleUnion keeps only the operand of the target. A client that sends another member of the oneof
+// keepOperand keeps only the operand of the target. A client that sends another member of the oneof
 // compares with zero or with the empty value.
-func settleUnion(m *kv.Compare, union int) {
+func keepOperand(m *kv.Compare, union int) {
 	wanted := 0
 	switch m.Target {
 	case kv.CompareVersion:

@@ -7,7 +7,7 @@ import (
 	"vigil/internal/kv"
 )
 
-// WatchKind is the member of its oneof that a WatchRequest has.
+// WatchKind says which member of its oneof a WatchRequest has.
 type WatchKind uint8
 
 // The members of WatchRequest's oneof. WatchNothing is a request without any member, which is legal
@@ -44,11 +44,11 @@ func (m *WatchRequest) Decode(b []byte) error {
 	var body []byte
 	for r.Next() {
 		if r.Message(1, &body) {
-			m.choose(WatchCreate)
+			m.setKind(WatchCreate)
 			r.Check(m.Create.decode(body))
 		}
 		if r.Message(2, &body) {
-			m.choose(WatchCancel)
+			m.setKind(WatchCancel)
 			c := pbfield.Read(body)
 			for c.Next() {
 				pbfield.Int(&c, 1, &m.CancelID)
@@ -56,7 +56,7 @@ func (m *WatchRequest) Decode(b []byte) error {
 			r.Check(c.Err())
 		}
 		if r.Message(3, &body) {
-			m.choose(WatchProgress)
+			m.setKind(WatchProgress)
 			p := pbfield.Read(body)
 			for p.Next() { // it has no fields
 			}
@@ -66,8 +66,8 @@ func (m *WatchRequest) Decode(b []byte) error {
 	return r.Err()
 }
 
-// choose makes k the member of the oneof. It drops what another member left.
-func (m *WatchRequest) choose(k WatchKind) {
+// setKind makes k the member of the oneof. It drops what another member left.
+func (m *WatchRequest) setKind(k WatchKind) {
 	if m.Kind != k {
 		*m = WatchRequest{Kind: k}
 	}
