@@ -7,8 +7,8 @@ import (
 	"vigil/internal/vfs/memfs"
 )
 
-// BenchmarkAuth is what the checks cost: a read of one key by this member's own, with auth disabled, and by a
-// user with a token, with auth enabled.
+// BenchmarkAuth measures the cost of the checks: a read of one key by this member's own, with auth
+// disabled, and by a user with a token, with auth enabled.
 func BenchmarkAuth(b *testing.B) {
 	c := config(memfs.New())
 	c.BcryptCost = 4
@@ -35,7 +35,8 @@ func BenchmarkAuth(b *testing.B) {
 	token := login(b, r, "alice")
 	b.Run("enabled", func(b *testing.B) {
 		get(b, func() error {
-			_, err := r.Range(kv.WithCredentials(ctx, &kv.Credentials{Token: token, HasToken: true}), &kv.RangeRequest{Key: []byte("k")})
+			_, err := r.Range(kv.WithCredentials(ctx,
+				&kv.Credentials{Token: token, HasToken: true}), &kv.RangeRequest{Key: []byte("k")})
 			return err
 		})
 	})

@@ -53,8 +53,10 @@ func secure(t testing.TB, r *Replica) {
 		changeAuth(t, r, t.Context(), kv.AuthRequest{Op: kv.UserAdd, User: user, Hash: hash})
 	}
 	for _, req := range []kv.AuthRequest{
-		{Op: kv.UserGrantRole, User: "root", Role: "root"}, {Op: kv.RoleAdd, Role: "r"}, {Op: kv.UserGrantRole, User: "alice", Role: "r"},
-		{Op: kv.RoleGrantPermission, Role: "r", Permission: kv.Permission{Type: kv.PermitRead, Key: []byte("k")}}, {Op: kv.AuthEnable},
+		{Op: kv.UserGrantRole, User: "root", Role: "root"}, {Op: kv.RoleAdd, Role: "r"},
+		{Op: kv.UserGrantRole, User: "alice", Role: "r"},
+		{Op: kv.RoleGrantPermission, Role: "r",
+			Permission: kv.Permission{Type: kv.PermitRead, Key: []byte("k")}}, {Op: kv.AuthEnable},
 	} {
 		changeAuth(t, r, t.Context(), req)
 	}
@@ -83,10 +85,12 @@ func TestMembersAndLeasesNameTheirUser(t *testing.T) {
 		t.Fatal(err)
 	}
 	entries, err := r.raftLog.Entries(last, last+1, 1<<20)
-	if err != nil || entries[0].GetType() != raftpb.EntryConfChangeV2 || !bytes.Contains(entries[0].GetData(), []byte("root")) {
+	if err != nil || entries[0].GetType() != raftpb.EntryConfChangeV2 ||
+		!bytes.Contains(entries[0].GetData(), []byte("root")) {
 		t.Fatalf("the last entry: %v, %v", entries, err)
 	}
-	if _, _, err := r.Members.AddMember(alice, []string{"http://c:1"}, true); !errors.Is(err, kv.ErrPermissionDenied) {
+	if _, _, err := r.Members.AddMember(alice, []string{"http://c:1"}, true); !errors.Is(err,
+		kv.ErrPermissionDenied) {
 		t.Errorf("a change by a user without the right: %v", err)
 	}
 	lease, err := r.Leases.GrantLease(root, kv.LeaseGrantRequest{TTL: 60})
@@ -123,7 +127,8 @@ func TestTokens(t *testing.T) {
 		t.Fatal(err)
 	}
 	prefix, _, _ := strings.Cut(alice, ".")
-	for _, bad := range []string{"", "x", prefix, prefix + ".", prefix + ".1", prefix + ".99999999", prefix + ".-1", alice + "0", alice + ".1", "a.b.c"} {
+	for _, bad := range []string{"", "x", prefix, prefix + ".", prefix + ".1", prefix + ".99999999",
+		prefix + ".-1", alice + "0", alice + ".1", "a.b.c"} {
 		began := time.Now()
 		if err := get(withToken(t, bad)); !errors.Is(err, kv.ErrInvalidAuthToken) {
 			t.Errorf("token %q: %v", bad, err)
@@ -139,16 +144,19 @@ func TestTokens(t *testing.T) {
 		t.Errorf("the member itself: %v", err)
 	}
 	// It may read and nothing else.
-	if _, err := r.Put(kv.WithCredentials(t.Context(), &kv.Credentials{Member: true}), &kv.PutRequest{Key: []byte("k")}); !errors.Is(err, kv.ErrUserEmpty) {
+	if _, err := r.Put(kv.WithCredentials(t.Context(), &kv.Credentials{Member: true}),
+		&kv.PutRequest{Key: []byte("k")}); !errors.Is(err, kv.ErrUserEmpty) {
 		t.Errorf("a put by the member itself: %v", err)
 	}
 	// What refuses a write without the log has not put it there.
 	before := r.Status().RaftIndex
 	for range 10 {
-		if _, err := r.Put(t.Context(), &kv.PutRequest{Key: []byte("k")}); !errors.Is(err, kv.ErrUserEmpty) {
+		if _, err := r.Put(t.Context(), &kv.PutRequest{Key: []byte("k")}); !errors.Is(err,
+			kv.ErrUserEmpty) {
 			t.Fatal(err)
 		}
-		if _, err := r.Put(withToken(t, alice), &kv.PutRequest{Key: []byte("k")}); !errors.Is(err, kv.ErrPermissionDenied) {
+		if _, err := r.Put(withToken(t, alice), &kv.PutRequest{Key: []byte("k")}); !errors.Is(err,
+			kv.ErrPermissionDenied) {
 			t.Fatal(err)
 		}
 	}
@@ -173,13 +181,15 @@ func TestTokens(t *testing.T) {
 	}
 }
 
-// What is written while a user has no right to it is never read by that user, however the reads fall.
+// A user never reads data that are written while the user has no right to them, whenever the reads
+// come.
 func TestNoReadOfWhatCameAfterTheRight(t *testing.T) {
 	r := secured(t)
 	root, alice := withToken(t, login(t, r, "root")), withToken(t, login(t, r, "alice"))
 	put := func(value string) {
 		t.Helper()
-		if _, err := r.Put(root, &kv.PutRequest{Key: []byte("k"), Value: []byte(value)}); err != nil {
+		if _, err := r.Put(root,
+			&kv.PutRequest{Key: []byte("k"), Value: []byte(value)}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -197,12 +207,15 @@ func TestNoReadOfWhatCameAfterTheRight(t *testing.T) {
 				}
 				var got []kv.Records
 				if i%2 == 0 {
-					res, err := r.Range(alice, &kv.RangeRequest{Key: []byte("k"), Serializable: i == 0})
+					res, err := r.Range(alice,
+						&kv.RangeRequest{Key: []byte("k"), Serializable: i == 0})
 					if err == nil {
 						got = append(got, res.KVs)
 					}
 				} else {
-					res, err := r.Txn(alice, &kv.TxnRequest{Success: []kv.Op{{Range: &kv.RangeRequest{Key: []byte("k"), Serializable: i == 1}}}})
+					res, err := r.Txn(alice,
+						&kv.TxnRequest{Success: []kv.Op{{Range: &kv.RangeRequest{Key: []byte("k"),
+							Serializable: i == 1}}}})
 					if err == nil {
 						got = append(got, res.Responses[0].Range.KVs)
 					}
@@ -230,7 +243,8 @@ func TestNoReadOfWhatCameAfterTheRight(t *testing.T) {
 	}
 }
 
-// A client without credentials does not read what is written after auth was enabled, even if its read began before.
+// A client without credentials does not read data that are written after auth was enabled, even if
+// its read began before.
 func TestNoReadOfWhatCameAfterAuth(t *testing.T) {
 	r := secured(t)
 	root := withToken(t, login(t, r, "root"))
@@ -239,13 +253,15 @@ func TestNoReadOfWhatCameAfterAuth(t *testing.T) {
 		t.Helper()
 		changeAuth(t, r, t.Context(), kv.AuthRequest{Op: kv.AuthEnable})
 		root = withToken(t, login(t, r, "root"))
-		if _, err := r.Put(root, &kv.PutRequest{Key: key.Key, Value: []byte("secret")}); err != nil {
+		if _, err := r.Put(root,
+			&kv.PutRequest{Key: key.Key, Value: []byte("secret")}); err != nil {
 			t.Fatal(err)
 		}
 	}
 	changeAuth(t, r, root, kv.AuthRequest{Op: kv.AuthDisable})
 	reads := 0
-	res, err := access.Read(t.Context(), r.Access, func(s *auth.State, id auth.Identity) error { return s.CheckRead(id, key.Key, nil) },
+	res, err := access.Read(t.Context(), r.Access,
+		func(s *auth.State, id auth.Identity) error { return s.CheckRead(id, key.Key, nil) },
 		func() (*kv.RangeResult, error) {
 			if reads++; reads == 1 {
 				enable()
@@ -259,10 +275,11 @@ func TestNoReadOfWhatCameAfterAuth(t *testing.T) {
 	}
 	changeAuth(t, r, root, kv.AuthRequest{Op: kv.AuthDisable})
 	var got kv.GetResult
-	if r.getNow(t.Context(), key, &got, time.Now(), func(r *Replica, req *kv.RangeRequest, res *kv.GetResult) bool {
-		enable()
-		return peek(r, req, res)
-	}) {
+	if r.getNow(t.Context(), key, &got, time.Now(),
+		func(r *Replica, req *kv.RangeRequest, res *kv.GetResult) bool {
+			enable()
+			return peek(r, req, res)
+		}) {
 		t.Errorf("a get without a handler: %v", got)
 	}
 }
@@ -279,10 +296,14 @@ func TestMemoryOfDroppedReads(t *testing.T) {
 	r := start(t, c)
 	secure(t, r)
 	root, alice := withToken(t, login(t, r, "root")), withToken(t, login(t, r, "alice"))
-	if _, err := r.Put(root, &kv.PutRequest{Key: []byte("k"), Value: make([]byte, 1<<20)}); err != nil {
+	if _, err := r.Put(root,
+		&kv.PutRequest{Key: []byte("k"), Value: make([]byte, 1<<20)}); err != nil {
 		t.Fatal(err)
 	}
-	allowed := func(s *auth.State, id auth.Identity) error { return s.CheckRead(id, []byte("k"), nil) }
+	allowed := func(s *auth.State,
+		id auth.Identity) error {
+		return s.CheckRead(id, []byte("k"), nil)
+	}
 	change := kv.AuthRequest{Op: kv.RoleAdd, Role: "another"}
 	within := func() {
 		t.Helper()
@@ -302,7 +323,8 @@ func TestMemoryOfDroppedReads(t *testing.T) {
 	change.Role = "third"
 	get := []kv.Op{{Range: &kv.RangeRequest{Key: []byte("k")}}}
 	_, err = access.Read(alice, r.Access, allowed, func() (*kv.TxnResult, error) {
-		res, err := r.Store().ReadTxn(alice, &kv.TxnRequest{Success: []kv.Op{{Txn: &kv.TxnRequest{Success: get}}}})
+		res, err := r.Store().ReadTxn(alice,
+			&kv.TxnRequest{Success: []kv.Op{{Txn: &kv.TxnRequest{Success: get}}}})
 		within()
 		return res, err
 	})
@@ -324,8 +346,9 @@ func (signed) Verify(t string) (id auth.Identity, ok bool) {
 	return auth.Identity{User: user, Revision: n}, err == nil
 }
 
-// A signed token of a revision that the cluster has not reached is refused, and so is one of a user who does not
-// exist or of before its password was set. One of an older revision names its user for what needs no key.
+// A signed token of a revision that the cluster has not reached is refused, and so is one of a user
+// who does not exist or of before its password was set. One of an older revision names its user for
+// what needs no key.
 func TestSignedTokens(t *testing.T) {
 	c := config(memfs.New())
 	c.BcryptCost, c.JWT = 4, signed{}
@@ -334,18 +357,23 @@ func TestSignedTokens(t *testing.T) {
 	now := r.Access.Revision()
 	alice, _ := r.applier.Machine().Auth().User("alice") // no entry is being applied
 	for token, want := range map[string]error{
-		fmt.Sprintf("root.%d", now): nil, fmt.Sprintf("root.%d", now+1): kv.ErrInvalidAuthToken, "root.18446744073709551615": kv.ErrInvalidAuthToken,
-		"root.1": kv.ErrInvalidAuthToken, "root.0": kv.ErrInvalidAuthToken, "bob.1000": kv.ErrInvalidAuthToken, fmt.Sprintf("bob.%d", now): kv.ErrInvalidAuthToken,
-		fmt.Sprintf("alice.%d", alice.Since): nil, fmt.Sprintf("alice.%d", alice.Since-1): kv.ErrInvalidAuthToken,
+		fmt.Sprintf("root.%d", now): nil, fmt.Sprintf("root.%d", now+1): kv.ErrInvalidAuthToken,
+		"root.18446744073709551615": kv.ErrInvalidAuthToken,
+		"root.1":                    kv.ErrInvalidAuthToken, "root.0": kv.ErrInvalidAuthToken,
+		"bob.1000": kv.ErrInvalidAuthToken, fmt.Sprintf("bob.%d", now): kv.ErrInvalidAuthToken,
+		fmt.Sprintf("alice.%d", alice.Since):   nil,
+		fmt.Sprintf("alice.%d", alice.Since-1): kv.ErrInvalidAuthToken,
 	} {
 		if err := r.Access.RequireUser(withToken(t, token)); !errors.Is(err, want) {
 			t.Errorf("token %s: %v, want %v", token, err, want)
 		}
 	}
-	if _, err := r.Range(withToken(t, fmt.Sprintf("alice.%d", alice.Since)), &kv.RangeRequest{Key: []byte("k")}); !errors.Is(err, kv.ErrAuthOldRevision) {
+	if _, err := r.Range(withToken(t, fmt.Sprintf("alice.%d", alice.Since)),
+		&kv.RangeRequest{Key: []byte("k")}); !errors.Is(err, kv.ErrAuthOldRevision) {
 		t.Errorf("a read with a token of an old revision: %v", err)
 	}
-	for token, want := range map[string]error{fmt.Sprintf("alice.%d", now): nil, fmt.Sprintf("alice.%d", alice.Since): kv.ErrAuthOldRevision} {
+	for token, want := range map[string]error{fmt.Sprintf("alice.%d", now): nil,
+		fmt.Sprintf("alice.%d", alice.Since): kv.ErrAuthOldRevision} {
 		if _, err := r.Txn(withToken(t, token), &kv.TxnRequest{}); !errors.Is(err, want) {
 			t.Errorf("an empty transaction with token %s: %v, want %v", token, err, want)
 		}
@@ -360,12 +388,14 @@ func TestUnknownUserTakesAsLong(t *testing.T) {
 	secure(t, r)
 	refused := func(user string) time.Duration {
 		began := time.Now()
-		if _, err := r.Access.Authenticate(t.Context(), user, "wrong"); !errors.Is(err, kv.ErrAuthFailed) {
+		if _, err := r.Access.Authenticate(t.Context(), user, "wrong"); !errors.Is(err,
+			kv.ErrAuthFailed) {
 			t.Fatal(err)
 		}
 		return time.Since(began)
 	}
-	// Without the work of a hash it would be hundreds of times as fast, at every turn. Other programs can only disturb some of them.
+	// Without the work of a hash it would be hundreds of times as fast, at every turn. Other
+	// programs can only disturb some of them.
 	known, unknown := time.Hour, time.Hour
 	for range 100 {
 		known, unknown = min(known, refused("alice")), min(unknown, refused("bob"))

@@ -24,7 +24,8 @@ func readBackup(t *testing.T, b *Backup) (state snapshot.Contents, values map[st
 	if int64(out.Len()) != b.Size() {
 		t.Errorf("%d bytes were written and %d announced", out.Len(), b.Size())
 	}
-	f, err := snapshot.Open(bytes.NewReader(out.Bytes()), int64(out.Len()), snapshot.Options{SkipHash: true})
+	f, err := snapshot.Open(bytes.NewReader(out.Bytes()), int64(out.Len()),
+		snapshot.Options{SkipHash: true})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -38,7 +39,8 @@ func readBackup(t *testing.T, b *Backup) (state snapshot.Contents, values map[st
 	return f.Contents, values
 }
 
-// TestBackup: a backup is of the moment of the call, whatever is written and compacted before it is taken.
+// TestBackup: a backup is of the moment of the call, whatever is written and compacted before it is
+// taken.
 func TestBackup(t *testing.T) {
 	r := start(t, tinyConfig(memfs.New()))
 	last := int64(0)
@@ -57,7 +59,8 @@ func TestBackup(t *testing.T) {
 	for i := range 400 {
 		last = mustPut(t, r, fmt.Sprint("key", i%10), fmt.Sprint(i))
 	}
-	if _, err := r.Compact(t.Context(), &kv.CompactRequest{Revision: last, Physical: true}); err != nil {
+	if _, err := r.Compact(t.Context(),
+		&kv.CompactRequest{Revision: last, Physical: true}); err != nil {
 		t.Fatal(err)
 	}
 	st, values := readBackup(t, b)
@@ -74,8 +77,8 @@ func TestBackup(t *testing.T) {
 	}
 }
 
-// TestBackupBounds: there are so many at once and no more; one that is closed makes room; nothing begins
-// in a member that has stopped, and what has begun before can be finished.
+// TestBackupBounds: there are so many at once and no more; one that is closed makes room; nothing
+// begins in a member that has stopped, and what has begun before can be finished.
 func TestBackupBounds(t *testing.T) {
 	r := start(t, tinyConfig(memfs.New()))
 	mustPut(t, r, "a", "1")
@@ -115,18 +118,20 @@ func TestBackupBounds(t *testing.T) {
 	}
 }
 
-// Users and roles may have the longest names that there are, and the member can still be backed up; longer names are
-// refused without a trace.
+// Users and roles may have the longest names that there are, and the member can still be backed up;
+// longer names are refused without a trace.
 func TestBackupOfLongNames(t *testing.T) {
 	r := start(t, config(memfs.New()))
 	name := func(i, n int) string { return strings.Repeat("n", n-1) + string(rune('a'+i)) }
 	for i := range 3 {
 		for _, n := range []int{2025, kv.MaxNameBytes} {
 			changeAuth(t, r, t.Context(), kv.AuthRequest{Op: kv.RoleAdd, Role: name(i, n)})
-			changeAuth(t, r, t.Context(), kv.AuthRequest{Op: kv.UserAdd, User: name(i, n), NoPassword: true})
+			changeAuth(t, r, t.Context(),
+				kv.AuthRequest{Op: kv.UserAdd, User: name(i, n), NoPassword: true})
 		}
 	}
-	for _, req := range []kv.AuthRequest{{Op: kv.RoleAdd, Role: name(0, kv.MaxNameBytes+1)}, {Op: kv.UserAdd, User: name(0, kv.MaxNameBytes+1)}} {
+	for _, req := range []kv.AuthRequest{{Op: kv.RoleAdd, Role: name(0, kv.MaxNameBytes+1)},
+		{Op: kv.UserAdd, User: name(0, kv.MaxNameBytes+1)}} {
 		if _, err := r.Access.ChangeAuth(t.Context(), &req); !errors.Is(err, kv.ErrNameTooLong) {
 			t.Errorf("a name of %d bytes: %v", kv.MaxNameBytes+1, err)
 		}
@@ -136,17 +141,21 @@ func TestBackupOfLongNames(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer b.Close()
-	if state, _ := readBackup(t, b); len(state.Auth.Users()) != 6 || len(state.Auth.Roles()) != 6 || b.Size() > 1<<20 {
-		t.Errorf("%d users and %d roles in %d bytes", len(state.Auth.Users()), len(state.Auth.Roles()), b.Size())
+	if state, _ := readBackup(t, b); len(state.Auth.Users()) != 6 || len(state.Auth.Roles()) != 6 ||
+		b.Size() > 1<<20 {
+		t.Errorf("%d users and %d roles in %d bytes", len(state.Auth.Users()),
+			len(state.Auth.Roles()), b.Size())
 	}
 }
 
-// TestBackupHasNoAlarms: a backup leaves out the alarms of the members, so that a cluster of etcd that is restored from it accepts writes.
+// TestBackupHasNoAlarms: a backup leaves out the alarms of the members, so that a cluster of etcd
+// that is restored from it accepts writes.
 func TestBackupHasNoAlarms(t *testing.T) {
 	r := start(t, tinyConfig(memfs.New()))
 	mustPut(t, r, "a", "b")
 	for _, typ := range []kv.AlarmType{kv.AlarmNoSpace, kv.AlarmCorrupt} {
-		if _, err := r.Alarms.ChangeAlarm(t.Context(), kv.AlarmChange{Alarm: kv.Alarm{MemberID: 77, Type: typ}}); err != nil {
+		if _, err := r.Alarms.ChangeAlarm(t.Context(),
+			kv.AlarmChange{Alarm: kv.Alarm{MemberID: 77, Type: typ}}); err != nil {
 			t.Fatal(err)
 		}
 	}

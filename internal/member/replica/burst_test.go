@@ -27,8 +27,8 @@ func inTime(t *testing.T, what string, request func() error) {
 	}
 }
 
-// The disk of a quiet member fills up at once, with as many requests on their way as there may be. Requests that free
-// space continue: nothing has to be freed from outside.
+// The disk of a quiet member fills up at once, with as many requests on their way as there may be.
+// Requests that free space continue: nothing has to be freed from outside.
 func TestFullDiskUnderBurst(t *testing.T) {
 	for _, size := range []int{20 << 10, 300 << 10, 1500 << 10} {
 		t.Run(fmt.Sprint(size), func(t *testing.T) {
@@ -41,7 +41,7 @@ func TestFullDiskUnderBurst(t *testing.T) {
 			for i := range 20 {
 				mustPut(t, r, fmt.Sprint("old", i), "v")
 			}
-			await(t, "what is allocated ahead", func() bool {
+			await(t, "space that is allocated ahead", func() bool {
 				return allocated(r) && r.space.Shortage() == nil
 			})
 			disk.SetFree(0)
@@ -49,8 +49,10 @@ func TestFullDiskUnderBurst(t *testing.T) {
 			var writers sync.WaitGroup
 			for i := range 60 << 20 / size {
 				writers.Go(func() {
-					_, err := r.Put(context.Background(), &kv.PutRequest{Key: fmt.Appendf(nil, "new%d", i), Value: value})
-					if err != nil && !errors.Is(err, kv.ErrNoSpace) && !errors.Is(err, kv.ErrTimeout) && !errors.Is(err, kv.ErrTooManyRequests) {
+					_, err := r.Put(context.Background(),
+						&kv.PutRequest{Key: fmt.Appendf(nil, "new%d", i), Value: value})
+					if err != nil && !errors.Is(err, kv.ErrNoSpace) &&
+						!errors.Is(err, kv.ErrTimeout) && !errors.Is(err, kv.ErrTooManyRequests) {
 						t.Error(err)
 					}
 				})
@@ -58,7 +60,8 @@ func TestFullDiskUnderBurst(t *testing.T) {
 			writers.Wait()
 			began := time.Now()
 			inTime(t, "a deletion", func() error {
-				_, err := r.DeleteRange(t.Context(), &kv.DeleteRangeRequest{Key: []byte("new"), End: []byte("nex")})
+				_, err := r.DeleteRange(t.Context(),
+					&kv.DeleteRangeRequest{Key: []byte("new"), End: []byte("nex")})
 				return err
 			})
 			rev := r.Status().Revision

@@ -37,7 +37,8 @@ func TestAppliedEntriesInMemory(t *testing.T) {
 	}
 	for _, r := range g.list {
 		g.caughtUp(r)
-		await(t, "raft to know what is applied", func() bool { return r.node.Acknowledged() >= 20 })
+		await(t, "raft to know the applied position",
+			func() bool { return r.node.Acknowledged() >= 20 })
 		if n := r.raftLog.Metrics().CacheBytes; n < 20*1000 {
 			t.Errorf("%s has %d bytes of entries in memory", r.cfg.Name, n)
 		}

@@ -5,8 +5,8 @@ import (
 	"testing"
 )
 
-// A member that is there and gets no entries for a while, under load, needs no snapshot: the leader has kept what it lacks. With a bound
-// it needs one, and catches up, too.
+// A member that is there and gets no entries for a while, under load, needs no snapshot: the leader
+// has kept the entries that it lacks. With a bound it needs one, and catches up, too.
 func TestTheLogIsKeptForAMemberThatLags(t *testing.T) {
 	for _, most := range []int64{0, 1} {
 		t.Run(fmt.Sprintf("at most %d bytes", most), func(t *testing.T) {
@@ -34,7 +34,8 @@ func TestTheLogIsKeptForAMemberThatLags(t *testing.T) {
 			if most == 0 {
 				for i := 0; ; i++ {
 					g.put("end", junk(500))
-					if first, err := lead.raftLog.FirstIndex(); err != nil || first > 900 || i == 1000 {
+					if first, err := lead.raftLog.FirstIndex(); err != nil ||
+						first > 900 || i == 1000 {
 						if first <= 900 {
 							t.Errorf("the log begins at %d, %v", first, err)
 						}

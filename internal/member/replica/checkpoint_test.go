@@ -16,8 +16,8 @@ import (
 	"vigil/internal/vfs"
 )
 
-// TestCheckpoint takes checkpoints of a member under load. The offline check reads each, and it holds
-// exactly what the member said.
+// TestCheckpoint takes checkpoints of a member under load. The offline check reads each, and it
+// holds exactly the state that the member named.
 func TestCheckpoint(t *testing.T) {
 	root := t.TempDir()
 	c := tinyConfig(vfs.OS())
@@ -75,7 +75,8 @@ func TestCheckpoint(t *testing.T) {
 	if err := r.Stop(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := r.Checkpoint(t.Context(), filepath.Join(root, "late")); !errors.Is(err, kv.ErrStopped) {
+	if _, err := r.Checkpoint(t.Context(), filepath.Join(root, "late")); !errors.Is(err,
+		kv.ErrStopped) {
 		t.Errorf("of a stopped member: %v", err)
 	}
 	for _, m := range all {
@@ -86,8 +87,10 @@ func TestCheckpoint(t *testing.T) {
 		for range ch.Files(t.Context()) {
 		}
 		rep := ch.Report()
-		if !rep.OK() || rep.Kind != datadir.KindCheckpoint || rep.Revision != m.Revision || rep.Index != m.Applied.Index ||
-			rep.Bytes != m.Bytes || len(rep.Files) != m.Segments || rep.Member != "8e9e05c52164694d" {
+		if !rep.OK() || rep.Kind != datadir.KindCheckpoint || rep.Revision != m.Revision ||
+			rep.Index != m.Applied.Index ||
+			rep.Bytes != m.Bytes || len(rep.Files) != m.Segments ||
+			rep.Member != "8e9e05c52164694d" {
 			t.Errorf("%+v: %+v", m, rep)
 		}
 		l, err := history.Open(history.Options{FS: vfs.OS(), Dir: filepath.Join(m.dir, "history")})
@@ -98,7 +101,8 @@ func TestCheckpoint(t *testing.T) {
 		s := l.View().Scan(kv.Rev{})
 		for s.Next() {
 			puts++
-			if want := values[s.Rev().Main]; want == "" || !bytes.HasSuffix(s.Data(), []byte(want)) {
+			if want := values[s.Rev().Main]; want == "" ||
+				!bytes.HasSuffix(s.Data(), []byte(want)) {
 				t.Errorf("revision %d has %q, want %q", s.Rev().Main, s.Data(), want)
 			}
 		}
@@ -120,7 +124,8 @@ func TestCheckpointWhileStopping(t *testing.T) {
 	done := make(chan error)
 	go func() {
 		for i := 0; ; i++ {
-			if _, err := r.Checkpoint(context.Background(), filepath.Join(root, fmt.Sprint(i))); err != nil {
+			if _, err := r.Checkpoint(context.Background(),
+				filepath.Join(root, fmt.Sprint(i))); err != nil {
 				done <- err
 				return
 			}

@@ -42,7 +42,7 @@ func (g *group3) astray(r *Replica, value string) {
 		g.t.Fatal(err)
 	}
 	if r.applied.Load() != index {
-		g.t.Fatal("entries were applied meanwhile")
+		g.t.Fatal("entries were applied during the comparison")
 	}
 	g.net.setCut(r.memberID, false)
 }
@@ -207,7 +207,7 @@ func (g *group3) goOn(want ...kv.Alarm) {
 	}
 }
 
-// What is no difference: a member that lags, one that was sent a snapshot, one that has not been
+// Not a difference: a member that lags, one that was sent a snapshot, one that has not been
 // compacted as far, and writes and compactions all the while.
 func TestNoFalseAlarm(t *testing.T) {
 	g := comparing(t, func(i int, c *Config) {

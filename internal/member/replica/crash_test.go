@@ -38,10 +38,10 @@ func crashes(t testing.TB) int {
 
 const crashesPerSequence = 6
 
-// The whole member crashes under concurrent writers, as deep as the disk: of what was not synced an
-// arbitrary part is there afterwards, torn at sectors. After reopening, every acknowledged write is
-// present, revisions are contiguous, no transaction is there by half, and a watch that resumes
-// after the last revision it saw gets every event since, once and in order.
+// The whole member crashes under concurrent writers, as deep as the disk: of the data that were not
+// synced an arbitrary part is there afterwards, torn at sectors. After reopening, every
+// acknowledged write is present, revisions are contiguous, no transaction is there by half, and a
+// watch that resumes after the last revision it saw gets every event since, once and in order.
 //
 //vigil:norace
 func TestCrashes(t *testing.T) {
@@ -77,7 +77,7 @@ type crasher struct {
 	// killed is set if the last life has ended without a loss of power.
 	killed bool
 
-	// history is what the member was seen to hold, revision by revision; it may only grow.
+	// history has the revisions that the member was seen to hold; it may only grow.
 	history map[int64][]change
 	last    int64 // the newest revision of history
 
@@ -160,7 +160,7 @@ func (c *crasher) ready(r *Replica) bool {
 // life is one run of the member up to a crash.
 func (c *crasher) life() bool {
 	if c.rng.IntN(8) == 0 || c.killed && c.rng.IntN(2) == 0 {
-		// A crash while it starts: what is on disk is whatever creation or recovery had come to.
+		// A crash while it starts: the disk is in any state of creation or recovery.
 		// After a kill that is the page cache too.
 		c.cfg.FS = c.fs
 		r, err := Open(c.cfg)
@@ -203,7 +203,7 @@ func (c *crasher) life() bool {
 	return true
 }
 
-// crash ends the life of the file system by a loss of power, or that of the process.
+// crash ends the life of the file system by a loss of power, or the life of the process.
 func (c *crasher) crash() {
 	if c.killed = c.rng.IntN(4) == 0; c.killed {
 		c.fs = c.fs.Kill()
@@ -255,7 +255,7 @@ func (c *crasher) write(ctx context.Context, r *Replica, w int, rng *rand.Rand) 
 	}
 }
 
-// check compares what the member holds with what it has to.
+// check compares the state of the member with the expected one.
 func (c *crasher) check(r *Replica) bool {
 	if !c.ready(r) {
 		return false
@@ -320,7 +320,7 @@ func (c *crasher) checkRevision(rev int64, got []change) bool {
 	return true
 }
 
-// checkState checks that the keys are what the history makes of them.
+// checkState checks that the keys follow from the history.
 func (c *crasher) checkState(r *Replica) bool {
 	want := map[string]change{}
 	for rev := int64(2); rev <= c.last; rev++ {

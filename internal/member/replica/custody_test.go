@@ -20,7 +20,7 @@ import (
 )
 
 // TestCustody: the raft log takes nothing from the first difference on, writes are rejected from
-// the third one in a row on, what is not known does not make a difference and does not end one, and
+// the third one in a row on, a failed check neither makes a difference nor ends one, and
 // everything goes on afterwards.
 func TestCustody(t *testing.T) {
 	cfg := config(memfs.New())
@@ -113,7 +113,7 @@ func TestGoneRejectsWhatWaits(t *testing.T) {
 	}
 	r.custody.Note(nil)
 	mustPut(t, r, "a", "b")
-	// What was proposed may still take effect, and what was not has none.
+	// Requests that were proposed may still take effect; the others have none.
 	res, err := r.Range(t.Context(),
 		&kv.RangeRequest{Key: []byte("0"), End: []byte(":"), CountOnly: true})
 	if err != nil || int(res.Count) > writers-unproposed {

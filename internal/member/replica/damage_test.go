@@ -212,7 +212,7 @@ func checked(mem vfs.FS) (*datadir.Report, error) {
 	return ch.Report(), nil
 }
 
-// opened opens a member and compares what it holds. It returns the error by which it was refused,
+// opened opens a member and compares its state. It returns the error by which it was refused,
 // or by which a read was.
 func opened(mem vfs.FS, want *holding) (refused, wrong error) {
 	r, err := Open(tinyConfig(mem))
@@ -405,7 +405,7 @@ func TestWrongFiles(t *testing.T) {
 				}
 			}
 		case wrong != nil:
-			// The raft log may still have what the store lost.
+			// The raft log may still have the entries that the store lost.
 			counts[kind+" replayed"]++
 			if err := replayed(t, c.write(t), want); err != nil {
 				t.Errorf("%s: opened: %v; started: %v", what, wrong, err)

@@ -74,7 +74,7 @@ func TestWritesSurviveTheLeader(t *testing.T) {
 	}
 }
 
-// The leader hands over before it stops, and what it had under way is done by the next one.
+// The leader hands over before it stops, and the next one completes its requests under way.
 func TestHandOver(t *testing.T) {
 	g := startGroup(t, steady)
 	lead := g.leader()
@@ -199,7 +199,7 @@ func TestMembershipChanges(t *testing.T) {
 	four := g.add(disk, c)
 	g.ready(four)
 	if !four.Status().Learner {
-		t.Error("it is no learner")
+		t.Error("it is not a learner")
 	}
 	if _, err := g.leader().Members.PromoteMember(ctx, m.ID); err != nil {
 		t.Errorf("promotion: %v", err)

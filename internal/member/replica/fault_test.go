@@ -31,7 +31,7 @@ func crashAt(n int64, crash func(), inner vfs.FS) (vfs.FS, func() bool) {
 	return fs, func() bool { return seen.Load() >= n }
 }
 
-// script is what a member does in a fault test: it writes until something fails, and returns the
+// script is the work of a member in a fault test: it writes until something fails, and returns the
 // revisions that were acknowledged with their values.
 func script(r *Replica, writes int) (acked map[int64]string, err error) {
 	acked = map[int64]string{}
@@ -116,8 +116,8 @@ func faultConfig(fs vfs.FS) Config {
 	return c
 }
 
-// fails runs the script on fs, whose disk is inner, and checks what is left. It reports whether the
-// member died.
+// fails runs the script on fs, whose disk is inner, and checks the files that are left. It reports
+// whether the member died.
 func fails(t *testing.T, name string, rng *rand.Rand, fs vfs.FS, inner *memfs.FS,
 	writes int) (died bool) {
 	c := faultConfig(fs)
@@ -156,7 +156,7 @@ func fails(t *testing.T, name string, rng *rand.Rand, fs vfs.FS, inner *memfs.FS
 			t.Errorf("%s: stop took %v", name, patience)
 		}
 	}
-	// By turns what the process left, and what a loss of power leaves of that.
+	// By turns the files that the process left, and the part of them that survives a loss of power.
 	if rng.IntN(2) == 0 {
 		checkAcked(t, name+", then a kill", inner.Kill(), acked)
 	} else {

@@ -14,8 +14,8 @@ import (
 	"vigil/internal/vfs/memfs"
 )
 
-// The file system does not say how much space is free, as with a disk that hangs. Only what needs to know it waits: a put, up to
-// its timeout. Everything else goes on, and the member stops.
+// The file system does not say how much space is free, as with a disk that hangs. Only what needs
+// to know it waits: a put, up to its timeout. Everything else goes on, and the member stops.
 func TestFileSystemThatDoesNotSayWhatIsFree(t *testing.T) {
 	hung := make(chan struct{})
 	var hangs atomic.Bool
@@ -28,7 +28,7 @@ func TestFileSystemThatDoesNotSayWhatIsFree(t *testing.T) {
 	c := config(fs)
 	c.RequestTimeout = 200 * time.Millisecond
 	r := start(t, c)
-	await(t, "what is allocated ahead", func() bool { return allocated(r) })
+	await(t, "space that is allocated ahead", func() bool { return allocated(r) })
 	release := sync.OnceFunc(func() { hangs.Store(false); close(hung) })
 	defer release()
 	hangs.Store(true)
@@ -45,11 +45,12 @@ func TestFileSystemThatDoesNotSayWhatIsFree(t *testing.T) {
 	}
 	goOn("a put", func() {
 		for i := 0; err == nil; i++ {
-			_, err = r.Put(t.Context(), &kv.PutRequest{Key: fmt.Appendf(nil, "k%d", i), Value: make([]byte, 200)})
+			_, err = r.Put(t.Context(),
+				&kv.PutRequest{Key: fmt.Appendf(nil, "k%d", i), Value: make([]byte, 200)})
 		}
 	})
 	if !errors.Is(err, kv.ErrTimeout) {
-		t.Errorf("the put that must know what is free: %v", err)
+		t.Errorf("the put that must know the free space: %v", err)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	put := make(chan error, 1)
@@ -57,7 +58,10 @@ func TestFileSystemThatDoesNotSayWhatIsFree(t *testing.T) {
 		_, err := r.Put(ctx, &kv.PutRequest{Key: []byte("k"), Value: make([]byte, 2000)})
 		put <- err
 	}()
-	goOn("a deletion", func() { _, err = r.DeleteRange(t.Context(), &kv.DeleteRangeRequest{Key: []byte("k0")}) })
+	goOn("a deletion", func() {
+		_,
+			err = r.DeleteRange(t.Context(), &kv.DeleteRangeRequest{Key: []byte("k0")})
+	})
 	if err != nil {
 		t.Errorf("a deletion: %v", err)
 	}

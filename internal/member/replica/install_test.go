@@ -50,18 +50,19 @@ func ready(c *Config, at history.Applied) string {
 	return p.ReadyDir(at)
 }
 
-// newParcel makes a member lag and packs what it lacks, or everything.
+// newParcel makes a member lag and packs the data that it lacks, or all.
 func newParcel(t *testing.T, full bool) *parcel {
 	g := startGroup(t, func(_ int, c *Config) { c.HistorySegmentBytes = 16 << 10 })
 	for i := range 150 {
 		g.put(fmt.Sprintf("k%d", i%50), junk(300))
 	}
 	r := g.other()
-	g.caughtUp(r) // what it is to have is not on its way any more
+	g.caughtUp(r) // nothing is on its way to it any more
 	g.lag(r, 300)
 	lead := g.leader()
 	if full {
-		if _, err := lead.Compact(t.Context(), &kv.CompactRequest{Revision: lead.Status().Revision - 20}); err != nil {
+		if _, err := lead.Compact(t.Context(),
+			&kv.CompactRequest{Revision: lead.Status().Revision - 20}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -88,7 +89,8 @@ func newParcel(t *testing.T, full bool) *parcel {
 	store := lead.current.Load().Store
 	cut, err := store.Cut(t.Context())
 	must(err)
-	p.header = transfer.Header{Cluster: lead.clusterID, Term: lead.node.Status().Term, At: cut.Applied, Revision: cut.Revision, Compact: cut.Compact}
+	p.header = transfer.Header{Cluster: lead.clusterID, Term: lead.node.Status().Term,
+		At: cut.Applied, Revision: cut.Revision, Compact: cut.Compact}
 	if !full {
 		p.header.Incremental, p.header.Base = true, rev
 		p.header.Hash, err = store.HashAt(t.Context(), rev, cut.Compact)
@@ -108,7 +110,8 @@ func newParcel(t *testing.T, full bool) *parcel {
 func (p *parcel) deliver(r *Replica) error {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
-	b, err := r.OfferSnapshot(ctx, p.from, transfer.Offer{Index: p.header.At.Index, Compact: p.header.Compact}.Encode())
+	b, err := r.OfferSnapshot(ctx, p.from,
+		transfer.Offer{Index: p.header.At.Index, Compact: p.header.Compact}.Encode())
 	if err != nil {
 		return err
 	}
@@ -116,13 +119,14 @@ func (p *parcel) deliver(r *Replica) error {
 	if err != nil {
 		return err
 	}
-	if a.Have != p.header.Incremental || a.Have && (a.Revision != p.header.Base || a.Hash != p.header.Hash) {
+	if a.Have != p.header.Incremental ||
+		a.Have && (a.Revision != p.header.Base || a.Hash != p.header.Hash) {
 		return fmt.Errorf("it offers %+v for %+v", a, p.header)
 	}
 	return r.ReceiveBulk(ctx, p.from, p.header.Encode(), io.NopCloser(bytes.NewReader(p.body)))
 }
 
-// check opens what is left on a disk: the old state, or the new one.
+// check opens the files on a disk: the old state, or the new one.
 func (p *parcel) check(disk *memfs.FS, again bool) (installed bool, err error) {
 	c := p.cfg
 	c.FS = disk
@@ -142,7 +146,8 @@ func (p *parcel) check(disk *memfs.FS, again bool) (installed bool, err error) {
 	case p.header.At.Index:
 		want, installed = p.new, true
 	default:
-		return false, fmt.Errorf("at index %d, neither %d nor %d", index, p.before, p.header.At.Index)
+		return false, fmt.Errorf("at index %d, neither %d nor %d", index, p.before,
+			p.header.At.Index)
 	}
 	match := func(want kv.HashResult) error {
 		got, err := r.HashKV(context.Background(), want.HashRevision)
@@ -163,9 +168,9 @@ func (p *parcel) check(disk *memfs.FS, again bool) (installed bool, err error) {
 	return installed, nil
 }
 
-// The receiver crashes, or an operation of its disk fails, at every single operation from the offer to
-// the removal of the old store. The next start finds the old state or the new one, whole, and nothing
-// next to it; and after the report to the sender that it was installed, it is the new one.
+// The receiver crashes, or an operation of its disk fails, at every single operation from the offer
+// to the removal of the old store. The next start finds the old state or the new one, whole, and
+// nothing next to it; and after the report to the sender that it was installed, it is the new one.
 func TestReceiverCrashesAnywhere(t *testing.T) {
 	seed := uint64(time.Now().UnixNano())
 	t.Logf("seed %d", seed)
@@ -207,7 +212,8 @@ func TestReceiverCrashesAnywhere(t *testing.T) {
 					r.Start()
 					armed.Store(true)
 					told := p.deliver(r)
-					// The failure of a disk may raise an alarm, for which a member alone finds no leader.
+					// The failure of a disk may raise an alarm, for which a member alone finds no
+					// leader.
 					atOnce, cancel := context.WithCancel(context.Background())
 					cancel()
 					stopErr := r.Stop(atOnce)
@@ -240,8 +246,8 @@ func TestReceiverCrashesAnywhere(t *testing.T) {
 	}
 }
 
-// The receiver lacks file descriptors or memory for a while, from any operation on. The snapshot may have to be
-// sent again, but the member continues, and installs it.
+// The receiver lacks file descriptors or memory for a while, from any operation on. The snapshot
+// may have to be sent again, but the member continues, and installs it.
 func TestReceiverOutOfDescriptors(t *testing.T) {
 	step := int64(9)
 	if os.Getenv("VIGIL_CRASHES") != "" {
@@ -251,7 +257,8 @@ func TestReceiverOutOfDescriptors(t *testing.T) {
 	for _, errno := range []syscall.Errno{syscall.EMFILE, syscall.ENOMEM} {
 		for n := int64(1); ; n += step {
 			var armed atomic.Bool
-			w := faultfs.NewWindow(n, 4, errno, func(op faultfs.Op, _ string) bool { return armed.Load() && op.Lacks(errno) })
+			w := faultfs.NewWindow(n, 4, errno,
+				func(op faultfs.Op, _ string) bool { return armed.Load() && op.Lacks(errno) })
 			disk := copyFS(t, p.image, "data/wal", "data/history")
 			synctest.Test(t, func(t *testing.T) {
 				c := p.cfg
@@ -365,7 +372,8 @@ func TestStartInstallsWhatWasDecided(t *testing.T) {
 	// Another raft log, or none, decides nothing, and nothing is removed.
 	p := newParcel(t, false)
 	disk := copyFS(t, p.decided(t), "data/wal", "data/history", ready(&p.cfg, p.header.At))
-	if err := disk.Rename("data/history", "data/history.old"); err != nil { // the step before the last
+	// the step before the last
+	if err := disk.Rename("data/history", "data/history.old"); err != nil {
 		t.Fatal(err)
 	}
 	other := memberConfig(disk, 1)
@@ -397,9 +405,10 @@ func TestStartInstallsWhatWasDecided(t *testing.T) {
 	}
 }
 
-// killedAt returns the disk of a member that is killed before the first operation for which at returns true, among those
-// after the received state is whole.
-func (p *parcel) killedAt(t *testing.T, at func(disk *memfs.FS, op faultfs.Op, name string) bool) *memfs.FS {
+// killedAt returns the disk of a member that is killed before the first operation for which at
+// returns true, among those after the received state is whole.
+func (p *parcel) killedAt(t *testing.T,
+	at func(disk *memfs.FS, op faultfs.Op, name string) bool) *memfs.FS {
 	t.Helper()
 	disk := copyFS(t, p.image, "data/wal", "data/history")
 	var whole, dead atomic.Bool
@@ -443,8 +452,9 @@ func powerLosses(disk *memfs.FS, rng *rand.Rand) iter.Seq[*memfs.FS] {
 	}
 }
 
-// A member is killed while it installs a snapshot, before it has synced what it has written, and the power fails while it starts
-// again. What the start has found in the page cache must be durable before anything rests on it.
+// A member is killed while it installs a snapshot, before it has synced its writes, and the power
+// fails while it starts again. Files that the start has found in the page cache must be durable
+// before anything rests on them.
 func TestPowerLossAfterAKill(t *testing.T) {
 	seed := uint64(time.Now().UnixNano())
 	t.Logf("seed %d", seed)
@@ -491,19 +501,21 @@ func TestPowerLossAfterAKill(t *testing.T) {
 		t.Fatal(err)
 	}
 	for after := range powerLosses(disk, rng) {
-		// The raft log may begin later by now, so that it does not show any more what is missing in the store's place.
+		// The raft log may begin later by now, so that it does not show any more which store is
+		// missing.
 		if found, err := history.Exists(after, c.HistoryDir); err != nil || !found {
 			t.Fatalf("there is a store: %v, %v", found, err)
 		}
-		if left, err := after.List(filepath.Dir(c.HistoryDir)); err != nil || slices.Contains(left, filepath.Base(ready(&c, p.header.At))) {
+		if left, err := after.List(filepath.Dir(c.HistoryDir)); err != nil ||
+			slices.Contains(left, filepath.Base(ready(&c, p.header.At))) {
 			t.Fatalf("left after a start: %v, %v", left, err)
 		}
 	}
 	_ = r.Stop(context.Background())
 }
 
-// The disk is full while a received state replaces the store. The transport, which closes before the member stops, does not wait
-// for that.
+// The disk is full while a received state replaces the store. The transport, which closes before
+// the member stops, does not wait for that.
 func TestTransportClosesWhileInstallWaits(t *testing.T) {
 	p := newParcel(t, true)
 	c := p.cfg
@@ -524,7 +536,10 @@ func TestTransportClosesWhileInstallWaits(t *testing.T) {
 	r.Start()
 	ctx, cancel := context.WithCancel(t.Context())
 	told := make(chan error, 1)
-	go func() { told <- r.ReceiveBulk(ctx, p.from, p.header.Encode(), io.NopCloser(bytes.NewReader(p.body))) }()
+	go func() {
+		told <- r.ReceiveBulk(ctx, p.from, p.header.Encode(),
+			io.NopCloser(bytes.NewReader(p.body)))
+	}()
 	<-waits
 	cancel()
 	select {
@@ -543,7 +558,8 @@ func TestTransportClosesWhileInstallWaits(t *testing.T) {
 	}
 }
 
-// A member that is stopped in the middle of receiving stops at once and is as before at its next start.
+// A member that is stopped in the middle of receiving stops at once and is as before at its next
+// start.
 func TestStopWhileReceiving(t *testing.T) {
 	for _, full := range []bool{false, true} {
 		p := newParcel(t, full)
@@ -555,7 +571,9 @@ func TestStopWhileReceiving(t *testing.T) {
 			t.Fatal(err)
 		}
 		r.Start()
-		if _, err := r.OfferSnapshot(t.Context(), p.from, transfer.Offer{Index: p.header.At.Index, Compact: p.header.Compact}.Encode()); err != nil {
+		if _, err := r.OfferSnapshot(t.Context(), p.from,
+			transfer.Offer{Index: p.header.At.Index,
+				Compact: p.header.Compact}.Encode()); err != nil {
 			t.Fatal(err)
 		}
 		pr, pw := io.Pipe()
@@ -564,16 +582,18 @@ func TestStopWhileReceiving(t *testing.T) {
 		if _, err := pw.Write(p.body[:len(p.body)/2]); err != nil {
 			t.Fatal(err)
 		}
-		if err := r.ReceiveBulk(t.Context(), p.from, p.header.Encode(), io.NopCloser(bytes.NewReader(p.body))); err != transfer.ErrReceiving {
+		if err := r.ReceiveBulk(t.Context(), p.from, p.header.Encode(),
+			io.NopCloser(bytes.NewReader(p.body))); err != transfer.ErrReceiving {
 			t.Errorf("a second transfer: %v", err)
 		}
-		if _, err := r.OfferSnapshot(t.Context(), p.from, transfer.Offer{}.Encode()); err != transfer.ErrReceiving {
-			t.Errorf("an offer meanwhile: %v", err)
+		if _, err := r.OfferSnapshot(t.Context(), p.from,
+			transfer.Offer{}.Encode()); err != transfer.ErrReceiving {
+			t.Errorf("an offer at the same time: %v", err)
 		}
 		if err := r.Stop(t.Context()); err != nil {
 			t.Errorf("stop: %v", err)
 		}
-		after := disk.Kill() // what is still to be written is not
+		after := disk.Kill() // later writes are lost
 		go func() {
 			_, _ = pw.Write(p.body[len(p.body)/2:])
 			pw.Close()
@@ -587,9 +607,10 @@ func TestStopWhileReceiving(t *testing.T) {
 	}
 }
 
-// follow watches everything from a revision on and checks that no revision is missing or twice, until
-// it was canceled, has come to the revision in target, or ctx ends.
-func follow(ctx context.Context, r *Replica, from int64, target *atomic.Int64) (seen map[int64][]change, last watch.Response, err error) {
+// follow watches everything from a revision on and checks that no revision is missing or twice,
+// until it was canceled, has come to the revision in target, or ctx ends.
+func follow(ctx context.Context, r *Replica, from int64,
+	target *atomic.Int64) (seen map[int64][]change, last watch.Response, err error) {
 	seen = map[int64][]change{}
 	s := r.Hub().NewStream(watch.StreamInfo{})
 	defer s.Close()
@@ -615,7 +636,8 @@ func follow(ctx context.Context, r *Replica, from int64, target *atomic.Int64) (
 				}
 				rev := ev.Kv.ModRevision
 				if rev <= before || rev < newest || rev > newest+1 {
-					return seen, last, fmt.Errorf("event of revision %d after one of %d", rev, newest)
+					return seen, last, fmt.Errorf("event of revision %d after one of %d", rev,
+						newest)
 				}
 				newest = rev
 				seen[rev] = append(seen[rev], changeOf(ev.Kv, ev.Type == mvccpb.Event_DELETE))
@@ -629,7 +651,10 @@ func follow(ctx context.Context, r *Replica, from int64, target *atomic.Int64) (
 func TestWatchersAndReadersAcrossSnapshots(t *testing.T) {
 	for _, full := range []bool{false, true} {
 		t.Run(fmt.Sprintf("full=%v", full), func(t *testing.T) {
-			g := startGroup(t, func(_ int, c *Config) { c.ScrubBytesPerSecond, c.ScrubPause = 1<<30, time.Millisecond })
+			g := startGroup(t, func(_ int, c *Config) {
+				c.ScrubBytesPerSecond, c.ScrubPause = 1<<30,
+					time.Millisecond
+			})
 			for i := range 50 {
 				g.put(fmt.Sprintf("k%d", i), junk(100))
 			}
@@ -667,7 +692,8 @@ func TestWatchersAndReadersAcrossSnapshots(t *testing.T) {
 				wg.Go(func() {
 					last := int64(0)
 					for reading.Err() == nil {
-						res, err := r.Range(ctx, &kv.RangeRequest{Key: []byte{0}, End: []byte{0}, Serializable: true})
+						res, err := r.Range(ctx,
+							&kv.RangeRequest{Key: []byte{0}, End: []byte{0}, Serializable: true})
 						if err != nil || res.Revision < last {
 							t.Errorf("read: %v, or at %d after %d", err, res.Revision, last)
 							return
@@ -725,8 +751,10 @@ func TestWatchersAndReadersAcrossSnapshots(t *testing.T) {
 			}
 			for _, res := range results {
 				for _, rev := range slices.Sorted(maps.Keys(model)) {
-					if rev >= res.from && rev <= newest && !slices.Equal(res.seen[rev], model[rev]) {
-						t.Errorf("the watcher from %d saw %v at %d, want %v", res.from, res.seen[rev], rev, model[rev])
+					if rev >= res.from && rev <= newest &&
+						!slices.Equal(res.seen[rev], model[rev]) {
+						t.Errorf("the watcher from %d saw %v at %d, want %v", res.from,
+							res.seen[rev], rev, model[rev])
 						break
 					}
 				}
@@ -734,12 +762,14 @@ func TestWatchersAndReadersAcrossSnapshots(t *testing.T) {
 			if n := r.Metrics().Damaged; n > 0 {
 				t.Errorf("damage was met %d times", n)
 			}
-			t.Logf("%d watchers to revision %d, %d reads, %d hashes and checkpoints", len(results), newest, reads.Load(), hashes.Load())
+			t.Logf("%d watchers to revision %d, %d reads, %d hashes and checkpoints", len(results),
+				newest, reads.Load(), hashes.Load())
 		})
 	}
 }
 
-// A live watcher that a compaction has overtaken while the member was away is canceled with the reason.
+// A live watcher that a compaction has overtaken while the member was away is canceled with the
+// reason.
 func TestWatcherOvertakenByASnapshot(t *testing.T) {
 	g := startGroup(t, nil)
 	for i := range 20 {
@@ -759,7 +789,8 @@ func TestWatcherOvertakenByASnapshot(t *testing.T) {
 		seen, last, err := follow(t.Context(), r, 2, &never)
 		ended <- end{seen, last, err}
 	}()
-	await(t, "the watcher", func() bool { m := r.Hub().Metrics(); return m.Watchers > 0 && m.Behind == 0 })
+	await(t, "the watcher",
+		func() bool { m := r.Hub().Metrics(); return m.Watchers > 0 && m.Behind == 0 })
 	g.lag(r, 50)
 	lead := g.leader()
 	compact := lead.Status().Revision - 5
@@ -777,7 +808,8 @@ func TestWatcherOvertakenByASnapshot(t *testing.T) {
 	g.caughtUp(r)
 }
 
-// Users and roles that come with a snapshot are a change too: what it has brought waits until the watchers were reviewed.
+// Users and roles that come with a snapshot are a change too: its events wait until the watchers
+// were reviewed.
 func TestSnapshotWithUsersWithholdsEvents(t *testing.T) {
 	g := startGroup(t, func(_ int, c *Config) { c.BcryptCost = 4 })
 	g.put("k", nil)
@@ -796,7 +828,8 @@ func TestSnapshotWithUsersWithholdsEvents(t *testing.T) {
 	g.net.setCut(r.memberID, false)
 	await(t, "the snapshot", func() bool {
 		// It counts as installed a moment after its data can be read.
-		return r.Status().Revision == res.Revision && r.Access.AuthEnabled() && r.Metrics().Received.Installed == 1
+		return r.Status().Revision == res.Revision && r.Access.AuthEnabled() &&
+			r.Metrics().Received.Installed == 1
 	})
 	holds := r.Hub().Withheld()
 	if matched := r.Hub().Metrics().Matched; holds == 0 || matched >= res.Revision {

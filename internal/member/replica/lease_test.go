@@ -17,7 +17,9 @@ import (
 
 func mustGrant(t testing.TB, r *Replica, id, ttl int64) {
 	t.Helper()
-	if res, err := r.Leases.GrantLease(t.Context(), kv.LeaseGrantRequest{ID: id, TTL: ttl}); err != nil || res.ID != id || res.TTL != max(ttl, r.lessor.MinTTL()) {
+	if res, err := r.Leases.GrantLease(t.Context(),
+		kv.LeaseGrantRequest{ID: id, TTL: ttl}); err != nil || res.ID != id ||
+		res.TTL != max(ttl, r.lessor.MinTTL()) {
 		t.Fatalf("grant of %d: %+v, %v", id, res, err)
 	}
 }
@@ -29,7 +31,7 @@ func mustAttach(t testing.TB, r *Replica, key string, id int64) {
 	}
 }
 
-// has says whether a member has a lease, by what it has applied.
+// has reports whether a member has applied the grant of a lease, and not its end.
 func has(r *Replica, id int64) bool {
 	_, ok := r.LeaseState().Lookup(id)
 	return ok
@@ -37,7 +39,8 @@ func has(r *Replica, id int64) bool {
 
 func count(t testing.TB, r *Replica) int64 {
 	t.Helper()
-	return mustRange(t, r, &kv.RangeRequest{Key: []byte{0}, End: []byte{0}, CountOnly: true, Serializable: true}).Count
+	return mustRange(t, r,
+		&kv.RangeRequest{Key: []byte{0}, End: []byte{0}, CountOnly: true, Serializable: true}).Count
 }
 
 func TestLeaseExpiresAndSurvivesCrashes(t *testing.T) {
@@ -49,7 +52,8 @@ func TestLeaseExpiresAndSurvivesCrashes(t *testing.T) {
 	txn := &kv.TxnRequest{}
 	for i := range 5 {
 		mustAttach(t, r, fmt.Sprintf("b%d", i), 2)
-		txn.Success = append(txn.Success, kv.Op{Put: &kv.PutRequest{Key: fmt.Append(nil, "a", i), Lease: 1}})
+		txn.Success = append(txn.Success,
+			kv.Op{Put: &kv.PutRequest{Key: fmt.Append(nil, "a", i), Lease: 1}})
 	}
 	var began time.Time
 	await(t, "a lease of a second that has not ended before it has its keys", func() bool {
@@ -72,7 +76,12 @@ func TestLeaseExpiresAndSurvivesCrashes(t *testing.T) {
 	if _, err := r.Leases.KeepAlive(t.Context(), 1); !errors.Is(err, kv.ErrLeaseNotFound) {
 		t.Errorf("keep-alive: %v", err)
 	}
-	await(t, "checkpoint", func() bool { l, _ := r.LeaseState().Lookup(2); return l.Remaining > 0 && l.Remaining < 100 })
+	await(t, "checkpoint",
+		func() bool {
+			l, _ := r.LeaseState().Lookup(2)
+			return l.Remaining > 0 &&
+				l.Remaining < 100
+		})
 
 	crashed := fs.Crash(rand.New(rand.NewPCG(1, 2)))
 	r.Stop(t.Context())
@@ -85,7 +94,7 @@ func TestLeaseExpiresAndSurvivesCrashes(t *testing.T) {
 	if got, _ := r.Leases.LeaseIDs(t.Context()); !slices.Equal(got, []int64{2}) {
 		t.Errorf("leases %d", got)
 	}
-	// What was said to be left is taken back by the keep-alive before its answer.
+	// The keep-alive takes the checkpoint back before its answer.
 	if ttl, err := r.Leases.KeepAlive(t.Context(), 2); err != nil || ttl != 100 {
 		t.Errorf("keep-alive: %d, %v", ttl, err)
 	}
@@ -109,7 +118,8 @@ func TestLeasesOfSeveralMembers(t *testing.T) {
 		if ttl, err := r.Leases.KeepAlive(t.Context(), 2); err != nil || ttl != 1000 {
 			t.Errorf("keep-alive: %d, %v", ttl, err)
 		}
-		if s, err := r.Leases.TimeToLive(t.Context(), 2, true); err != nil || s.Granted != 1000 || s.TTL < 990 || !slices.Equal(s.Keys, []string{"b"}) {
+		if s, err := r.Leases.TimeToLive(t.Context(), 2, true); err != nil || s.Granted != 1000 ||
+			s.TTL < 990 || !slices.Equal(s.Keys, []string{"b"}) {
 			t.Errorf("time to live: %+v, %v", s, err)
 		}
 		if _, err := r.Leases.KeepAlive(t.Context(), 77); !errors.Is(err, kv.ErrLeaseNotFound) {
@@ -117,11 +127,13 @@ func TestLeasesOfSeveralMembers(t *testing.T) {
 		}
 	}
 
-	// The leader is cut off. What it has promised last holds under the next one, and the old one ends
+	// The leader is cut off. Its last promise holds under the next one, and the old one ends
 	// nothing.
 	l, _ := lead.LeaseState().Lookup(2)
 	left := kv.LeaseCheckpoint{LeaseRef: l.LeaseRef, Remaining: 500, Since: l.Since}
-	if _, err := lead.Propose(t.Context(), &fsm.Request{LeaseCheckpoint: &kv.LeaseCheckpointRequest{Term: lead.node.LeadTerm(), Checkpoints: []kv.LeaseCheckpoint{left}}}); err != nil {
+	if _, err := lead.Propose(t.Context(),
+		&fsm.Request{LeaseCheckpoint: &kv.LeaseCheckpointRequest{Term: lead.node.LeadTerm(),
+			Checkpoints: []kv.LeaseCheckpoint{left}}}); err != nil {
 		t.Fatal(err)
 	}
 	// On a busy machine the lease may end too early, and is granted again.
@@ -129,7 +141,8 @@ func TestLeasesOfSeveralMembers(t *testing.T) {
 	var began time.Time
 	await(t, "a lease that has not ended when the leader is cut off", func() bool {
 		g.net.setCut(lead.memberID, false)
-		if _, err := others[0].Leases.RevokeLease(t.Context(), 1); err != nil && !errors.Is(err, kv.ErrLeaseNotFound) {
+		if _, err := others[0].Leases.RevokeLease(t.Context(), 1); err != nil &&
+			!errors.Is(err, kv.ErrLeaseNotFound) {
 			t.Fatal(err)
 		}
 		granted := time.Now()
@@ -156,8 +169,9 @@ func TestLeasesOfSeveralMembers(t *testing.T) {
 	if next == lead {
 		t.Fatal("the same leader")
 	}
-	// It counts on from what was replicated, until the lease is kept alive.
-	if s, err := others[0].Leases.TimeToLive(t.Context(), 2, false); err != nil || s.TTL > 501 || s.TTL < 490 {
+	// It counts on from the replicated TTL, until the lease is kept alive.
+	if s, err := others[0].Leases.TimeToLive(t.Context(), 2, false); err != nil ||
+		s.TTL > 501 || s.TTL < 490 {
 		t.Errorf("time to live of 500 s under the next leader: %+v, %v", s, err)
 	}
 	await(t, "end of a lease under the next leader", func() bool { return !has(next, 1) })
@@ -178,9 +192,10 @@ func TestLeasesOfSeveralMembers(t *testing.T) {
 		}
 	}
 	for _, r := range others {
-		await(t, "what is left to be taken back", func() bool { l, _ := r.LeaseState().Lookup(2); return l.Remaining == 0 })
+		await(t, "the checkpoint to be taken back",
+			func() bool { l, _ := r.LeaseState().Lookup(2); return l.Remaining == 0 })
 	}
-	// It comes back by a snapshot, with the leases and what is attached to them.
+	// It comes back by a snapshot, with the leases and the keys that are attached to them.
 	g.lag(lead, 2000)
 	g.net.setCut(lead.memberID, false)
 	await(t, "the old leader to know", func() bool { return !has(lead, 1) })
@@ -201,12 +216,16 @@ func TestExpiryOfAnotherTerm(t *testing.T) {
 	l, _ := r.LeaseState().Lookup(1)
 	term := r.node.LeadTerm()
 	for _, other := range []uint64{term - 1, term + 1} {
-		_, err := r.Propose(t.Context(), &fsm.Request{LeaseExpire: &kv.LeaseExpireRequest{Term: other, Leases: []kv.LeaseRef{l.LeaseRef}}})
+		_, err := r.Propose(t.Context(),
+			&fsm.Request{LeaseExpire: &kv.LeaseExpireRequest{Term: other,
+				Leases: []kv.LeaseRef{l.LeaseRef}}})
 		if !errors.Is(err, kv.ErrLeaderChanged) || !has(r, 1) {
 			t.Errorf("expiry of term %d in term %d: %v", other, term, err)
 		}
 	}
-	_, err := r.Propose(t.Context(), &fsm.Request{LeaseExpire: &kv.LeaseExpireRequest{Term: term, Leases: []kv.LeaseRef{l.LeaseRef}}})
+	_, err := r.Propose(t.Context(),
+		&fsm.Request{LeaseExpire: &kv.LeaseExpireRequest{Term: term,
+			Leases: []kv.LeaseRef{l.LeaseRef}}})
 	if err != nil || has(r, 1) {
 		t.Errorf("expiry of term %d: %v", term, err)
 	}
@@ -239,9 +258,12 @@ func TestStorm(t *testing.T) {
 	for leases := range slices.Chunk(r.LeaseState().All(), 1000) {
 		var left []kv.LeaseCheckpoint
 		for _, l := range leases {
-			left = append(left, kv.LeaseCheckpoint{LeaseRef: l.LeaseRef, Remaining: 1, Since: l.Since})
+			left = append(left, kv.LeaseCheckpoint{LeaseRef: l.LeaseRef, Remaining: 1,
+				Since: l.Since})
 		}
-		if _, err := r.Propose(t.Context(), &fsm.Request{LeaseCheckpoint: &kv.LeaseCheckpointRequest{Term: r.node.LeadTerm(), Checkpoints: left}}); err != nil {
+		if _, err := r.Propose(t.Context(),
+			&fsm.Request{LeaseCheckpoint: &kv.LeaseCheckpointRequest{Term: r.node.LeadTerm(),
+				Checkpoints: left}}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -261,19 +283,22 @@ func TestStorm(t *testing.T) {
 		}
 	}
 	slices.Sort(took)
-	t.Logf("%d leases ended in %v; %d puts meanwhile: median %v, 99%% %v, longest %v", n, time.Since(began).Round(time.Millisecond),
+	t.Logf("%d leases ended in %v; %d puts at the same time: median %v, 99%% %v, longest %v", n,
+		time.Since(began).Round(time.Millisecond),
 		len(took), took[len(took)/2], took[len(took)*99/100], took[len(took)-1])
 	if len(took) < 100 {
-		t.Errorf("only %d puts meanwhile", len(took))
+		t.Errorf("only %d puts at the same time", len(took))
 	}
-	await(t, "count of the leases that ended", func() bool { return r.Leases.Stats().Expired == uint64(n) })
+	await(t, "count of the leases that ended",
+		func() bool { return r.Leases.Stats().Expired == uint64(n) })
 	if s := r.Leases.Stats(); count(t, r) != 1 || s.Revoked != uint64(n) {
 		t.Errorf("%d keys, %+v", count(t, r), s)
 	}
 }
 
-// A keep-alive that finds the leader cut off from the others, before it knows that itself, ends like one that
-// finds no leader: clients close the channels of callers that require a leader on that error only.
+// A keep-alive that finds the leader cut off from the others, before it knows that itself, ends
+// like one that finds no leader: clients close the channels of callers that require a leader on
+// that error only.
 func TestKeepAliveWithoutALeader(t *testing.T) {
 	g := startGroup(t, func(_ int, c *Config) { c.RequestTimeout = 3 * time.Second })
 	lead := g.leader()

@@ -40,9 +40,9 @@ type mesh struct {
 	keep bool
 	// unheard, if set, is whose answers to questions for hashes do not come.
 	unheard uint64
-	// noOffer: a member that is asked what it has answers that it has nothing.
+	// noOffer: a member that is asked for its state answers that it has none.
 	noOffer bool
-	// offering, if set, is called before a member is asked what it has; its error is the answer.
+	// offering, if set, is called before a member is asked for its state; its error is the answer.
 	offering func(ctx context.Context) error
 }
 
@@ -202,7 +202,7 @@ type group3 struct {
 	ends []*end
 }
 
-// memberConfig is that of member i (from 1) of a cluster of three.
+// memberConfig is the configuration of member i (from 1) of a cluster of three.
 func memberConfig(fsys vfs.FS, i int) Config {
 	c := config(fsys)
 	c.Name = fmt.Sprintf("m%d", i)
@@ -275,7 +275,7 @@ func (g *group3) add(disk *memfs.FS, c Config) *Replica {
 	return r
 }
 
-// restart stops a member and starts it again; between changes its disk meanwhile.
+// restart stops a member and starts it again; between changes its disk before that.
 func (g *group3) restart(r *Replica, between func(c *Config)) *Replica {
 	g.t.Helper()
 	for i, m := range g.list {
@@ -354,7 +354,7 @@ func (g *group3) put(key string, value []byte) int64 {
 	return 0
 }
 
-// caughtUp waits until a member has applied what the leader has, and compares them.
+// caughtUp waits until a member has applied all that the leader has, and compares them.
 func (g *group3) caughtUp(r *Replica) {
 	g.t.Helper()
 	lead := g.leader()

@@ -22,7 +22,8 @@ import (
 	"vigil/internal/vfs/memfs"
 )
 
-// failingDisk is a disk whose operations fail while it is active. Its files cannot be mapped, so that they are read.
+// failingDisk is a disk whose operations fail while it is active. Its files cannot be mapped, so
+// that they are read.
 type failingDisk struct {
 	active atomic.Bool
 	fault  func(op faultfs.Op, name string) faultfs.Fault
@@ -43,15 +44,16 @@ func (f *failingDisk) wrap(disk *memfs.FS) *faultfs.FS {
 // readsFail makes reads of those files of the store fail that were written since it was opened.
 func readsFail(fault faultfs.Fault) func(op faultfs.Op, name string) faultfs.Fault {
 	return func(op faultfs.Op, name string) faultfs.Fault {
-		if op == faultfs.OpRead && strings.Contains(name, "history/") && strings.HasSuffix(name, ".log.tmp") {
+		if op == faultfs.OpRead && strings.Contains(name, "history/") &&
+			strings.HasSuffix(name, ".log.tmp") {
 			return fault
 		}
 		return faultfs.None
 	}
 }
 
-// sealAll waits until the full segments of a store are sealed. A file that cannot be read while it is being sealed ends the
-// member.
+// sealAll waits until the full segments of a store are sealed. A file that cannot be read while it
+// is being sealed ends the member.
 func sealAll(t *testing.T, r *Replica) {
 	t.Helper()
 	if _, err := r.current.Load().Log.Sync(); err != nil {
@@ -65,7 +67,7 @@ func (n *mesh) setOffering(f func(ctx context.Context) error) {
 	n.offering = f
 }
 
-// A member that cannot say what it has is sent everything, whatever the cause; damage is noted.
+// A member that cannot describe its state is sent everything, whatever the cause; damage is noted.
 func TestMemberThatCannotOfferIsSentEverything(t *testing.T) {
 	for name, c := range map[string]struct {
 		fault    func(op faultfs.Op, name string) faultfs.Fault // of the receiver's disk
@@ -105,23 +107,29 @@ func TestMemberThatCannotOfferIsSentEverything(t *testing.T) {
 			await(t, "a snapshot", func() bool { return r.receiver.Stats().Installed > 0 })
 			// The sender counts after the receiver.
 			await(t, "everything was sent", func() bool {
-				return slices.ContainsFunc(g.list, func(o *Replica) bool { return o.sender.Stats().Full > 0 })
+				return slices.ContainsFunc(g.list,
+					func(o *Replica) bool { return o.sender.Stats().Full > 0 })
 			})
 			if found := r.Metrics().Damaged > 0; found != c.damage {
 				t.Errorf("damage was found: %t", found)
 			}
 			if c.damage {
-				await(t, "the alarm", func() bool { return slices.Contains(g.leader().Alarms.Active(), corrupt(r.memberID)) })
+				await(t, "the alarm",
+					func() bool {
+						return slices.Contains(g.leader().Alarms.Active(),
+							corrupt(r.memberID))
+					})
 			}
 		})
 	}
 }
 
-// What an offer has put aside goes when no transfer follows, and an offer of what the member has applied says so.
+// The copy that an offer has put aside goes when no transfer follows, and the answer to an offer
+// says if the member has applied its position.
 func TestOfferWithoutTransfer(t *testing.T) {
 	g := startGroup(t, func(i int, c *Config) {
 		steady(i, c)
-		if i > 1 { // the leader has more time: it must hear what the member says
+		if i > 1 { // the leader has more time: it must hear the answer of the member
 			c.SnapshotOfferTimeout = 50 * time.Millisecond
 		}
 	})
@@ -171,7 +179,7 @@ func TestOfferWithoutTransfer(t *testing.T) {
 	}
 }
 
-// A store that is compacted while the leader looks for what the member has is sent all the same.
+// A store that is compacted while the leader compares histories is sent all the same.
 func TestCompactionDuringEveryOffer(t *testing.T) {
 	g := startGroup(t, nil)
 	for i := range 50 {
@@ -267,9 +275,11 @@ func TestReadsNoteDamageAndHideFiles(t *testing.T) {
 	}
 }
 
-// Damage that a compaction and the rewrite of segments meet is counted and raises the alarm, although no client reads.
+// Damage that a compaction and the rewrite of segments meet is counted and raises the alarm,
+// although no client reads.
 func TestBackgroundNotesDamage(t *testing.T) {
-	var newest string // sealed segment; the store may seal later ones, and a failure of that ends the member
+	// sealed segment; the store may seal later ones, and a failure of that ends the member
+	var newest string
 	fail := readsFail(faultfs.Errno(syscall.EIO))
 	f := failingDisk{fault: func(op faultfs.Op, name string) faultfs.Fault {
 		if filepath.Base(name) > newest+".log.tmp" {

@@ -105,7 +105,8 @@ func TestCommitThenPublishThenResolve(t *testing.T) {
 		synctest.Wait()
 
 		// Published before it was committed?
-		res, err := r.Range(t.Context(), &kv.RangeRequest{Key: []byte("k"), Revision: rev, Serializable: true})
+		res, err := r.Range(t.Context(),
+			&kv.RangeRequest{Key: []byte("k"), Revision: rev, Serializable: true})
 		if err != nil || res.Count != 1 {
 			t.Errorf("while revision %d is published it is not readable: %+v, %v", rev, res, err)
 		}
@@ -124,7 +125,8 @@ func TestCommitThenPublishThenResolve(t *testing.T) {
 			t.Errorf("a linearizable read returned before revision %d was published", rev)
 		}
 		if st := r.Status(); st.Applied >= st.RaftIndex {
-			t.Errorf("applied %d of %d before revision %d was published", st.Applied, st.RaftIndex, rev)
+			t.Errorf("applied %d of %d before revision %d was published", st.Applied,
+				st.RaftIndex, rev)
 		}
 		h.release()
 		if err := <-put; err != nil {
@@ -136,8 +138,9 @@ func TestCommitThenPublishThenResolve(t *testing.T) {
 	})
 }
 
-// Events of the batch that takes a right away reach no watcher before the watchers were reviewed. The batch has the end of a lease, which
-// the member proposes in its own name: a put by a user would be rejected, because users and roles have changed.
+// Events of the batch that takes a right away reach no watcher before the watchers were reviewed.
+// The batch has the end of a lease, which the member proposes in its own name: a put by a user
+// would be rejected, because users and roles have changed.
 func TestEventsAfterALostRightAreWithheld(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r, h := startHeld(t, func(c *Config) { c.BcryptCost = 4 })
@@ -172,12 +175,15 @@ func TestEventsAfterALostRightAreWithheld(t *testing.T) {
 		rev := <-h.begun
 		change, second := make(chan error, 1), make(chan error, 1)
 		go func() {
-			_, err := r.Access.ChangeAuth(root, &kv.AuthRequest{Op: kv.UserRevokeRole, User: "alice", Role: "r"})
+			_, err := r.Access.ChangeAuth(root,
+				&kv.AuthRequest{Op: kv.UserRevokeRole, User: "alice", Role: "r"})
 			change <- err
 		}()
 		synctest.Wait()
 		go func() {
-			_, err := r.Propose(t.Context(), &fsm.Request{LeaseExpire: &kv.LeaseExpireRequest{Term: r.Header().Term, Leases: []kv.LeaseRef{l.LeaseRef}}})
+			_, err := r.Propose(t.Context(),
+				&fsm.Request{LeaseExpire: &kv.LeaseExpireRequest{Term: r.Header().Term,
+					Leases: []kv.LeaseRef{l.LeaseRef}}})
 			second <- err
 		}()
 		synctest.Wait()
@@ -191,12 +197,13 @@ func TestEventsAfterALostRightAreWithheld(t *testing.T) {
 		if n := events(); n != 0 {
 			t.Errorf("%d events before the review", n)
 		}
-		if want := []string{fmt.Sprint("publish ", rev), "withhold", fmt.Sprint("publish ", rev+1)}; !slices.Equal(h.calls, want) {
+		if want := []string{fmt.Sprint("publish ", rev), "withhold",
+			fmt.Sprint("publish ", rev+1)}; !slices.Equal(h.calls, want) {
 			t.Errorf("apply called %q, want %q", h.calls, want)
 		}
 		r.Hub().Release(r.Hub().Withheld())
 		if n := events(); n != 1 {
-			t.Errorf("%d events after the review, want that of the end of the lease", n)
+			t.Errorf("%d events after the review, want the event of the end of the lease", n)
 		}
 	})
 }
@@ -321,7 +328,8 @@ func TestCanceledWaitersLeave(t *testing.T) {
 				case err == nil:
 					acked.Add(1)
 					var pair mvccpb.KeyValue
-					if err := proto.Unmarshal(res.Responses[1].Range.KVs.At(0), &pair); err != nil || string(pair.Value) != text {
+					if err := proto.Unmarshal(res.Responses[1].Range.KVs.At(0),
+						&pair); err != nil || string(pair.Value) != text {
 						t.Errorf("%s got the outcome of %s, %v", text, pair.Value, err)
 					}
 				case errors.Is(err, context.Canceled):
@@ -385,7 +393,8 @@ func TestWithoutALeader(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := config(memfs.New())
 		c.TickInterval, c.RequestTimeout = 100*time.Millisecond, 0
-		c.InitialMembers = append(c.InitialMembers, cluster.Member{Name: "other", PeerURLs: []string{"http://other:2380"}})
+		c.InitialMembers = append(c.InitialMembers,
+			cluster.Member{Name: "other", PeerURLs: []string{"http://other:2380"}})
 		r, err := Open(c)
 		if err != nil {
 			t.Fatal(err)
@@ -395,7 +404,8 @@ func TestWithoutALeader(t *testing.T) {
 		put := goPut(t.Context(), r, "k")
 		read := make(chan error, 1)
 		go func() { read <- r.Linearize(t.Context()) }()
-		if _, err := r.Range(t.Context(), &kv.RangeRequest{Key: []byte("k"), Serializable: true}); err != nil {
+		if _, err := r.Range(t.Context(),
+			&kv.RangeRequest{Key: []byte("k"), Serializable: true}); err != nil {
 			t.Errorf("serializable read: %v", err)
 		}
 		// It was never proposed.

@@ -74,7 +74,8 @@ func (l *errnoLife) patiently(step func() error) error {
 			case <-time.After(time.Minute):
 				return err
 			}
-		case !kv.Shortage(err) && !errors.Is(err, kv.ErrTimeout) && !errors.Is(err, damage.ErrUnreadable) && !errors.Is(err, l.errno):
+		case !kv.Shortage(err) && !errors.Is(err, kv.ErrTimeout) &&
+			!errors.Is(err, damage.ErrUnreadable) && !errors.Is(err, l.errno):
 			return err
 		case time.Since(begin) > 5*time.Minute:
 			return fmt.Errorf("after five minutes: %w", err)
@@ -193,10 +194,11 @@ func (l *errnoLife) left(disk vfs.FS) error {
 // oddities are errors that say nothing about what is on disk, and lack nothing.
 var oddities = []syscall.Errno{syscall.EACCES, syscall.ENOENT, syscall.EINTR}
 
-// Every operation of a member on files fails with every error of the operating system, once and several times
-// in a row. A lack of space, descriptors or memory stops nothing, is refused by name, and is over when it is
-// over; so are other errors that come once. Only a sync or a write of the logs may end the member then, and only
-// EIO may be called damage. What was acknowledged is there, for the next process and after a loss of power.
+// Every operation of a member on files fails with every error of the operating system, once and
+// several times in a row. A lack of space, descriptors or memory stops nothing, is refused by name,
+// and is over when it is over; so are other errors that come once. Only a sync or a write of the
+// logs may end the member then, and only EIO may be called damage. What was acknowledged is there,
+// for the next process and after a loss of power.
 //
 //vigil:norace
 func TestEveryErrorOfTheSystem(t *testing.T) {
@@ -205,7 +207,8 @@ func TestEveryErrorOfTheSystem(t *testing.T) {
 		stride = 7
 	}
 	runs, hits, died := 0, 0, 0
-	try := func(errno syscall.Errno, width int64, mayEnd bool, among func(op faultfs.Op, name string) bool) {
+	try := func(errno syscall.Errno, width int64, mayEnd bool,
+		among func(op faultfs.Op, name string) bool) {
 		missed := 0
 		for n := 1 + int64(errno)%stride; missed < 1; n += stride {
 			w := faultfs.NewWindow(n, width, errno, among)
@@ -227,16 +230,20 @@ func TestEveryErrorOfTheSystem(t *testing.T) {
 				what := fmt.Sprintf("%d times %s", width, w.Hit())
 				switch {
 				case err == nil:
-				case mayEnd && errors.Is(err, errno), errno == syscall.EIO && errors.Is(err, kv.ErrCorrupt):
+				case mayEnd && errors.Is(err, errno), errno == syscall.EIO &&
+					errors.Is(err, kv.ErrCorrupt):
 					died++
 					l.died = err
 				default:
 					t.Errorf("%s: %v", what, err)
 				}
-				if l.r != nil && errno != syscall.EIO && (l.r.Metrics().Damaged > 0 || len(l.r.Alarms.Active()) > 0) {
-					t.Errorf("%s: damage %d, alarms %v", what, l.r.Metrics().Damaged, l.r.Alarms.Active())
+				if l.r != nil && errno != syscall.EIO &&
+					(l.r.Metrics().Damaged > 0 || len(l.r.Alarms.Active()) > 0) {
+					t.Errorf("%s: damage %d, alarms %v", what, l.r.Metrics().Damaged,
+						l.r.Alarms.Active())
 				}
-				for _, after := range []*memfs.FS{disk.Crash(rand.New(rand.NewPCG(uint64(n), 1))), disk.Kill()} {
+				for _, after := range []*memfs.FS{disk.Crash(rand.New(rand.NewPCG(uint64(n), 1))),
+					disk.Kill()} {
 					if err := l.left(after); err != nil {
 						t.Errorf("%s, then: %v", what, err)
 					}
@@ -247,7 +254,8 @@ func TestEveryErrorOfTheSystem(t *testing.T) {
 			}
 		}
 	}
-	for _, errno := range []syscall.Errno{syscall.ENOSPC, syscall.EDQUOT, syscall.EMFILE, syscall.ENFILE, syscall.ENOMEM} {
+	for _, errno := range []syscall.Errno{syscall.ENOSPC, syscall.EDQUOT, syscall.EMFILE,
+		syscall.ENFILE, syscall.ENOMEM} {
 		for _, width := range []int64{1, 9} {
 			try(errno, width, false, func(op faultfs.Op, _ string) bool { return op.Lacks(errno) })
 		}
@@ -256,10 +264,12 @@ func TestEveryErrorOfTheSystem(t *testing.T) {
 		ends := []faultfs.Op{faultfs.OpWrite, faultfs.OpSync, faultfs.OpSyncDir}
 		try(errno, 1, false, func(op faultfs.Op, _ string) bool {
 			// A directory that does not exist has no log in it.
-			return !slices.Contains(ends, op) && (errno != syscall.ENOENT || op != faultfs.OpList && op != faultfs.OpStat)
+			return !slices.Contains(ends, op) &&
+				(errno != syscall.ENOENT || op != faultfs.OpList && op != faultfs.OpStat)
 		})
 	}
-	for _, errno := range []syscall.Errno{syscall.EIO, syscall.ENOSPC, syscall.ENOMEM, syscall.EACCES} {
+	for _, errno := range []syscall.Errno{syscall.EIO, syscall.ENOSPC, syscall.ENOMEM,
+		syscall.EACCES} {
 		try(errno, 1, true, nil)
 	}
 	t.Logf("%d runs, %d with a failure, %d members stopped", runs, hits, died)

@@ -68,7 +68,8 @@ func TestLaggingMemberIsSentWhatItLacks(t *testing.T) {
 		g.lag(r, 50)
 		if round == 1 {
 			// A compaction that leaves the member all it has.
-			if _, err := g.leader().Compact(t.Context(), &kv.CompactRequest{Revision: r.Status().Revision - 1}); err != nil {
+			if _, err := g.leader().Compact(t.Context(),
+				&kv.CompactRequest{Revision: r.Status().Revision - 1}); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -103,7 +104,8 @@ func TestMemberBelowTheCompactionIsSentEverything(t *testing.T) {
 	r := g.other()
 	g.lag(r, 50)
 	lead := g.leader()
-	if _, err := lead.Compact(t.Context(), &kv.CompactRequest{Revision: lead.Status().Revision - 5}); err != nil {
+	if _, err := lead.Compact(t.Context(),
+		&kv.CompactRequest{Revision: lead.Status().Revision - 5}); err != nil {
 		t.Fatal(err)
 	}
 	g.net.setCut(r.memberID, false)
@@ -139,7 +141,8 @@ func TestMemberWithAnotherHistoryIsSentEverything(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if _, err = store.Writer().Put(&kv.PutRequest{Key: []byte("k1"), Value: []byte("astray")}, nil); err == nil {
+		if _, err = store.Writer().Put(&kv.PutRequest{Key: []byte("k1"), Value: []byte("astray")},
+			nil); err == nil {
 			_, err = store.Writer().Commit(log.Applied())
 		}
 		store.Close()
@@ -150,7 +153,8 @@ func TestMemberWithAnotherHistoryIsSentEverything(t *testing.T) {
 	g.net.setCut(r.memberID, false)
 	await(t, "a snapshot", func() bool { return r.receiver.Stats().Installed > 0 })
 	g.caughtUp(r)
-	await(t, "the leader to have sent everything", func() bool { return g.leader().sender.Stats().Full > 0 })
+	await(t, "the leader to have sent everything",
+		func() bool { return g.leader().sender.Stats().Full > 0 })
 }
 
 func TestEmptyMemberJoins(t *testing.T) {
@@ -160,14 +164,16 @@ func TestEmptyMemberJoins(t *testing.T) {
 	}
 	lead := g.leader()
 	m := cluster.Member{ID: 0x4444, PeerURLs: []string{"http://127.0.0.1:20004"}}
-	cc, err := fsm.ConfChange(fsm.GroupHeader{Proposer: lead.memberID, Sequence: 1}, cluster.Change{Op: cluster.Add, Member: m}, auth.Identity{})
+	cc, err := fsm.ConfChange(fsm.GroupHeader{Proposer: lead.memberID, Sequence: 1},
+		cluster.Change{Op: cluster.Add, Member: m}, auth.Identity{})
 	if err != nil {
 		t.Fatal(err)
 	}
 	if _, err := lead.node.ProposeConfChange(cc); err != nil {
 		t.Fatal(err)
 	}
-	await(t, "the member is known", func() bool { _, ok := lead.Membership().Member(m.ID); return ok })
+	await(t, "the member is known",
+		func() bool { _, ok := lead.Membership().Member(m.ID); return ok })
 	members, err := lead.Members.List(t.Context(), false)
 	if err != nil {
 		t.Fatal(err)
@@ -193,13 +199,14 @@ func TestEmptyMemberJoins(t *testing.T) {
 	g.caughtUp(r)
 }
 
-// A member that has joined and received nothing is not made a cluster of its own: it would be an empty one under the id of the
-// cluster that it was added to.
+// A member that has joined and received nothing is not made a cluster of its own: it would be an
+// empty one under the id of the cluster that it was added to.
 func TestForcedJoinerWithoutData(t *testing.T) {
 	c := memberConfig(newDisk(), 4)
 	c.InitialMembers = nil
 	c.Joining = &Joining{ClusterID: 7, MemberID: 4, Members: []cluster.Member{
-		{ID: 3, PeerURLs: []string{"http://127.0.0.1:20003"}}, {ID: 4, PeerURLs: []string{"http://127.0.0.1:20004"}}}}
+		{ID: 3, PeerURLs: []string{"http://127.0.0.1:20003"}},
+		{ID: 4, PeerURLs: []string{"http://127.0.0.1:20004"}}}}
 	r, err := Open(c)
 	if err != nil {
 		t.Fatal(err)
@@ -208,7 +215,9 @@ func TestForcedJoinerWithoutData(t *testing.T) {
 		t.Fatal(err)
 	}
 	c.Joining, c.ForceNewCluster = nil, true
-	if r, err := Open(c); err == nil || !strings.Contains(err.Error(), "--force-new-cluster: member 4 was added to cluster 7 and has received no data") {
+	if r, err := Open(c); err == nil ||
+		!strings.Contains(err.Error(),
+			"--force-new-cluster: member 4 was added to cluster 7 and has received no data") {
 		if err == nil {
 			r.Stop(t.Context())
 		}
@@ -269,8 +278,9 @@ func TestSpoiledTransfersAreTriedAgain(t *testing.T) {
 	tidy(t, r.cfg.FS, r.cfg)
 }
 
-// TestUnsyncedCopyIsNoDamage: a member whose disk cannot sync the copy of its history that it offers to the sender of a snapshot
-// is sent everything, and does not take its own history for damaged: that alarm would end its service.
+// TestUnsyncedCopyIsNoDamage: a member whose disk cannot sync the copy of its history that it
+// offers to the sender of a snapshot is sent everything, and does not take its own history for
+// damaged: that alarm would end its service.
 func TestUnsyncedCopyIsNoDamage(t *testing.T) {
 	var failed atomic.Int64
 	g := startGroup(t, func(_ int, c *Config) {
@@ -302,8 +312,8 @@ type broken struct{}
 
 func (broken) Read([]byte) (int, error) { return 0, errCut }
 
-// A request that waits for the outcome of an entry that a snapshot skips gets the error that it is unknown, and
-// a read that waits for the position continues.
+// A request that waits for the outcome of an entry that a snapshot skips gets the error that it is
+// unknown, and a read that waits for the position continues.
 func TestWaitersAcrossASnapshot(t *testing.T) {
 	g := startGroup(t, nil)
 	for i := range 50 {
@@ -315,12 +325,14 @@ func TestWaitersAcrossASnapshot(t *testing.T) {
 	g.net.mu.Unlock()
 	waiting := make(chan error, 1)
 	go func() {
-		_, err := r.Put(context.Background(), &kv.PutRequest{Key: []byte("lost"), Value: []byte("answer")})
+		_, err := r.Put(context.Background(),
+			&kv.PutRequest{Key: []byte("lost"), Value: []byte("answer")})
 		waiting <- err
 	}()
 	lead := g.leader()
 	await(t, "the put at the leader", func() bool {
-		res, err := lead.Range(t.Context(), &kv.RangeRequest{Key: []byte("lost"), Serializable: true})
+		res, err := lead.Range(t.Context(),
+			&kv.RangeRequest{Key: []byte("lost"), Serializable: true})
 		return err == nil && res.Count == 1
 	})
 	reading := make(chan error, 1)
@@ -356,15 +368,19 @@ func TestWaitersAcrossASnapshot(t *testing.T) {
 	g.caughtUp(r)
 }
 
-// A leader that is gone without a word, in the middle of a snapshot, does not keep the next one from sending its own.
+// A leader that is gone without a word, in the middle of a snapshot, does not keep the next one
+// from sending its own.
 func TestSnapshotOfAFormerLeader(t *testing.T) {
-	g := startGroup(t, func(_ int, c *Config) { c.ElectionTicks = 100 }) // the first leader stays until it is cut off
+	// the first leader stays until it is cut off
+	g := startGroup(t, func(_ int, c *Config) { c.ElectionTicks = 100 })
 	g.put("k", []byte("v"))
 	former := g.leader()
 	st := former.node.Status()
-	h := transfer.Header{Cluster: former.clusterID, Term: st.Term, At: history.Applied{Term: st.Term, Index: st.Committed + 100}, Revision: 2}
+	h := transfer.Header{Cluster: former.clusterID, Term: st.Term,
+		At: history.Applied{Term: st.Term, Index: st.Committed + 100}, Revision: 2}
 	offered := func(to, from *Replica) error {
-		_, err := to.OfferSnapshot(t.Context(), from.memberID, transfer.Offer{Index: h.At.Index}.Encode())
+		_, err := to.OfferSnapshot(t.Context(), from.memberID,
+			transfer.Offer{Index: h.At.Index}.Encode())
 		return err
 	}
 	// To both others: one of them is the next leader.

@@ -6,9 +6,10 @@ import (
 	"vigil/internal/state/lineage"
 )
 
-// TestClaims: a leader claims its term, the other members know the claim with the position, and a later leader's claim shows where the log has
-// left the term. A member that is forced to be alone begins another incarnation before it removes the others, and leads for nobody until then;
-// later starts keep it, with force and without.
+// TestClaims: a leader claims its term, the other members know the claim with the position, and a
+// later leader's claim shows where the log has left the term. A member that is forced to be alone
+// begins another incarnation before it removes the others, and leads for nobody until then; later
+// starts keep it, with force and without.
 func TestClaims(t *testing.T) {
 	g := startGroup(t, nil)
 	lead := g.leader()
@@ -20,11 +21,13 @@ func TestClaims(t *testing.T) {
 		t.Error("a claim of another term")
 	}
 	first, at := lead.Source.Lineage()
-	if first.Newest().Term != term || first.Incarnation() != first.Newest().ID || first.Judge(first.Newest(), at, at) != lineage.Same {
+	if first.Newest().Term != term || first.Incarnation() != first.Newest().ID ||
+		first.Judge(first.Newest(), at, at) != lineage.Same {
 		t.Fatalf("%+v at %d", first, at)
 	}
 	other := g.other()
-	await(t, "the claim arrives", func() bool { s, _ := other.Source.Lineage(); return s.Newest() == first.Newest() })
+	await(t, "the claim arrives",
+		func() bool { s, _ := other.Source.Lineage(); return s.Newest() == first.Newest() })
 	if other.Source.Leading() != 0 {
 		t.Error("a follower leads")
 	}
@@ -41,10 +44,12 @@ func TestClaims(t *testing.T) {
 		t.Fatal(err)
 	}
 	second, at := other.Source.Lineage()
-	if id, ok := second.Archive("file:///a"); !ok || id != (lineage.ID{1}) || second.Incarnation() != first.Incarnation() {
+	if id, ok := second.Archive("file:///a"); !ok || id != (lineage.ID{1}) ||
+		second.Incarnation() != first.Incarnation() {
 		t.Errorf("archive %v, %v; %+v", id, ok, second)
 	}
-	if second.Judge(first.Newest(), at, at) != lineage.Foreign || second.Judge(second.Newest(), at, at) != lineage.Same {
+	if second.Judge(first.Newest(), at, at) != lineage.Foreign ||
+		second.Judge(second.Newest(), at, at) != lineage.Same {
 		t.Errorf("%+v at %d", second, at)
 	}
 
@@ -64,7 +69,8 @@ func TestClaims(t *testing.T) {
 		r.Start()
 		await(t, "the member leads", func() bool {
 			s, _ := r.Source.Lineage()
-			if leads := r.Source.Leading() != 0; leads && (s.Incarnation() == second.Incarnation() || len(r.Membership().Members()) > 1) {
+			if leads := r.Source.Leading() != 0; leads &&
+				(s.Incarnation() == second.Incarnation() || len(r.Membership().Members()) > 1) {
 				t.Fatalf("it leads the history of the others: %+v", s)
 			} else {
 				return leads
@@ -76,7 +82,8 @@ func TestClaims(t *testing.T) {
 			forced = s
 		}
 		if _, ok := s.Archive("file:///a"); ok || s.Incarnation() != forced.Incarnation() {
-			t.Errorf("start %d: incarnation %s, want %s; it has the archive: %v", start, s.Incarnation(), forced.Incarnation(), ok)
+			t.Errorf("start %d: incarnation %s, want %s; it has the archive: %v", start,
+				s.Incarnation(), forced.Incarnation(), ok)
 		}
 		if err := r.Stop(t.Context()); err != nil {
 			t.Fatal(err)

@@ -30,7 +30,8 @@ func await(t *testing.T, what string, ok func() bool) {
 func fillTo(t *testing.T, r *Replica, want error) (n int) {
 	t.Helper()
 	for ; ; n++ {
-		_, err := r.Put(t.Context(), &kv.PutRequest{Key: fmt.Appendf(nil, "k%04d", n), Value: make([]byte, 200)})
+		_, err := r.Put(t.Context(),
+			&kv.PutRequest{Key: fmt.Appendf(nil, "k%04d", n), Value: make([]byte, 200)})
 		if err == nil {
 			continue
 		}
@@ -69,12 +70,15 @@ func TestQuota(t *testing.T) {
 		t.Fatalf("after a restart: %v, %v", list, err)
 	}
 	put := kv.Op{Put: &kv.PutRequest{Key: []byte("k"), Value: []byte("v")}}
-	if _, err := r.Txn(t.Context(), &kv.TxnRequest{Compare: []kv.Compare{{Key: []byte("k")}}, Failure: []kv.Op{put}}); !errors.Is(err, kv.ErrNoSpace) {
+	if _, err := r.Txn(t.Context(),
+		&kv.TxnRequest{Compare: []kv.Compare{{Key: []byte("k")}},
+			Failure: []kv.Op{put}}); !errors.Is(err, kv.ErrNoSpace) {
 		t.Errorf("a transaction with a put: %v", err)
 	}
 
 	// Disarmed by hand it comes back with the next request that the quota has no room for.
-	if got, err := r.Alarms.ChangeAlarm(t.Context(), kv.AlarmChange{Alarm: own, Clear: true}); err != nil || got == nil {
+	if got, err := r.Alarms.ChangeAlarm(t.Context(),
+		kv.AlarmChange{Alarm: own, Clear: true}); err != nil || got == nil {
 		t.Fatal(got, err)
 	}
 	if n := fillTo(t, r, kv.ErrNoSpace); n > 1 {
@@ -85,13 +89,15 @@ func TestQuota(t *testing.T) {
 	}
 
 	// A little less is not enough, much less is.
-	if _, err := r.DeleteRange(t.Context(), &kv.DeleteRangeRequest{Key: []byte("k"), End: []byte("l")}); err != nil {
+	if _, err := r.DeleteRange(t.Context(),
+		&kv.DeleteRangeRequest{Key: []byte("k"), End: []byte("l")}); err != nil {
 		t.Fatal(err)
 	}
 	if !r.Alarms.Raised(own) {
 		t.Error("cleared before compaction")
 	}
-	if _, err := r.Compact(t.Context(), &kv.CompactRequest{Revision: r.Status().Revision}); err != nil {
+	if _, err := r.Compact(t.Context(),
+		&kv.CompactRequest{Revision: r.Status().Revision}); err != nil {
 		t.Fatal(err)
 	}
 	await(t, "no alarm", func() bool { return !r.Alarms.Raised(own) })
@@ -104,12 +110,14 @@ func TestQuota(t *testing.T) {
 	if _, err := r.Alarms.ChangeAlarm(t.Context(), kv.AlarmChange{Alarm: other}); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := r.Put(t.Context(), &kv.PutRequest{Key: []byte("k")}); !errors.Is(err, kv.ErrNoSpace) {
+	if _, err := r.Put(t.Context(), &kv.PutRequest{Key: []byte("k")}); !errors.Is(err,
+		kv.ErrNoSpace) {
 		t.Errorf("with another member's alarm: %v", err)
 	}
 }
 
-// The quota is compared with what there will be: the request that comes and all that are under way count.
+// The quota is compared with what there will be: the request that comes and all that are under way
+// count.
 func TestQuotaCountsRequests(t *testing.T) {
 	c := config(memfs.New())
 	c.QuotaBytes = 400_000
@@ -121,7 +129,8 @@ func TestQuotaCountsRequests(t *testing.T) {
 			return err
 		},
 		"a transaction": func() error {
-			_, err := r.Txn(t.Context(), &kv.TxnRequest{Failure: []kv.Op{{Txn: &kv.TxnRequest{Success: []kv.Op{{Put: &kv.PutRequest{Key: []byte("large"), Value: large}}}}}}})
+			_, err := r.Txn(t.Context(),
+				&kv.TxnRequest{Failure: []kv.Op{{Txn: &kv.TxnRequest{Success: []kv.Op{{Put: &kv.PutRequest{Key: []byte("large"), Value: large}}}}}}})
 			return err
 		},
 	} {
@@ -137,7 +146,8 @@ func TestQuotaCountsRequests(t *testing.T) {
 		}
 		time.Sleep(r.cfg.TickInterval)
 	}
-	if _, err := r.Alarms.ChangeAlarm(t.Context(), kv.AlarmChange{Alarm: own, Clear: true}); err != nil {
+	if _, err := r.Alarms.ChangeAlarm(t.Context(),
+		kv.AlarmChange{Alarm: own, Clear: true}); err != nil {
 		t.Fatal(err)
 	}
 	mustPut(t, r, "small", "1") // there is room for others
@@ -145,7 +155,8 @@ func TestQuotaCountsRequests(t *testing.T) {
 	var refused atomic.Int64
 	for i := range 100 {
 		wg.Go(func() {
-			_, err := r.Put(t.Context(), &kv.PutRequest{Key: fmt.Append(nil, "k", i), Value: large[:20_000]})
+			_, err := r.Put(t.Context(),
+				&kv.PutRequest{Key: fmt.Append(nil, "k", i), Value: large[:20_000]})
 			switch {
 			case errors.Is(err, kv.ErrNoSpace):
 				refused.Add(1)
@@ -155,7 +166,8 @@ func TestQuotaCountsRequests(t *testing.T) {
 		})
 	}
 	wg.Wait()
-	if live := r.Status().InUse; live > c.QuotaBytes+c.QuotaBytes/20 || live < c.QuotaBytes-50_000 || refused.Load() == 0 {
+	if live := r.Status().InUse; live > c.QuotaBytes+c.QuotaBytes/20 ||
+		live < c.QuotaBytes-50_000 || refused.Load() == 0 {
 		t.Errorf("%d bytes are live, %d requests were refused", live, refused.Load())
 	}
 	if !r.Alarms.Raised(own) {
@@ -163,9 +175,9 @@ func TestQuotaCountsRequests(t *testing.T) {
 	}
 }
 
-// When the alarm is raised and cleared, without a clock: by a refusal or at the quota, cleared below nine tenths of what
-// there was then, and neither in between.
-// A member that has not applied the end of an alarm rejects nothing for it.
+// When the alarm is raised and cleared, without a clock: by a refusal or at the quota, cleared
+// below nine tenths of what there was then, and neither in between. A member that has not applied
+// the end of an alarm rejects nothing for it.
 func TestAlarmClearedElsewhere(t *testing.T) {
 	g := startGroup(t, steady)
 	lead := g.leader()
@@ -182,12 +194,14 @@ func TestAlarmClearedElsewhere(t *testing.T) {
 		t.Fatalf("a put with the alarm: %v", err)
 	}
 	g.net.setCut(lags.memberID, true)
-	if _, err := lead.Alarms.ChangeAlarm(t.Context(), kv.AlarmChange{Alarm: alarm, Clear: true}); err != nil {
+	if _, err := lead.Alarms.ChangeAlarm(t.Context(),
+		kv.AlarmChange{Alarm: alarm, Clear: true}); err != nil {
 		t.Fatal(err)
 	}
 	short, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 	defer cancel()
-	if _, err := lags.Put(short, &kv.PutRequest{Key: []byte("k")}); err == nil || errors.Is(err, kv.ErrNoSpace) {
+	if _, err := lags.Put(short, &kv.PutRequest{Key: []byte("k")}); err == nil ||
+		errors.Is(err, kv.ErrNoSpace) {
 		t.Errorf("a put while the member cannot know of the alarm's end: %v", err)
 	}
 	g.net.setCut(lags.memberID, false)
@@ -201,24 +215,28 @@ func TestFullDiskLetsDeletionsThrough(t *testing.T) {
 	c.WALSegmentBytes, c.HistorySegmentBytes = 64<<10, 32<<10
 	r := start(t, c)
 	mustPut(t, r, "k", "v")
-	await(t, "what is allocated ahead", func() bool { return allocated(r) })
+	await(t, "space that is allocated ahead", func() bool { return allocated(r) })
 	fs.SetFree(0)
 	n := fillTo(t, r, kv.ErrNoSpace)
 	if n == 0 {
 		t.Fatal("nothing was written")
 	}
 	for i := range 10 {
-		if res, err := r.DeleteRange(t.Context(), &kv.DeleteRangeRequest{Key: fmt.Appendf(nil, "k%04d", i)}); err != nil || res.Deleted != 1 {
+		if res, err := r.DeleteRange(t.Context(),
+			&kv.DeleteRangeRequest{Key: fmt.Appendf(nil, "k%04d", i)}); err != nil ||
+			res.Deleted != 1 {
 			t.Fatalf("deletion %d: %+v, %v", i, res, err)
 		}
 	}
-	if _, err := r.Compact(t.Context(), &kv.CompactRequest{Revision: r.Status().Revision}); err != nil {
+	if _, err := r.Compact(t.Context(),
+		&kv.CompactRequest{Revision: r.Status().Revision}); err != nil {
 		t.Fatal(err)
 	}
 	if len(r.Alarms.Active()) != 0 {
 		t.Errorf("alarms %v", r.Alarms.Active())
 	}
-	if _, err := r.Put(t.Context(), &kv.PutRequest{Key: []byte("k")}); !errors.Is(err, kv.ErrNoSpace) && err != nil {
+	if _, err := r.Put(t.Context(), &kv.PutRequest{Key: []byte("k")}); !errors.Is(err,
+		kv.ErrNoSpace) && err != nil {
 		t.Error(err)
 	}
 	fs.SetFree(1 << 30)
@@ -279,11 +297,13 @@ func TestDamageIsAlarmed(t *testing.T) {
 	if bad > 10 { // a mapping of this disk keeps the old bytes
 		t.Errorf("%d keys cannot be read", bad)
 	}
-	if _, err := r.Put(t.Context(), &kv.PutRequest{Key: []byte("k")}); !errors.Is(err, kv.ErrCorrupt) {
+	if _, err := r.Put(t.Context(), &kv.PutRequest{Key: []byte("k")}); !errors.Is(err,
+		kv.ErrCorrupt) {
 		t.Error(err)
 	}
 	// Disarmed without a repair it comes back.
-	if _, err := r.Alarms.ChangeAlarm(t.Context(), kv.AlarmChange{Alarm: own, Clear: true}); err != nil {
+	if _, err := r.Alarms.ChangeAlarm(t.Context(),
+		kv.AlarmChange{Alarm: own, Clear: true}); err != nil {
 		t.Fatal(err)
 	}
 	await(t, "the alarm again", func() bool { return r.Alarms.Raised(own) })
@@ -293,7 +313,8 @@ func TestDamageIsAlarmed(t *testing.T) {
 // A process without file descriptors, or with files that it may not open, has no damaged data: the
 // scrubber raises no alarm, and reads everything when it can.
 func TestShortageIsNoDamage(t *testing.T) {
-	for _, errno := range []syscall.Errno{syscall.EMFILE, syscall.ENFILE, syscall.ENOMEM, syscall.EACCES, syscall.EINTR} {
+	for _, errno := range []syscall.Errno{syscall.EMFILE, syscall.ENFILE, syscall.ENOMEM,
+		syscall.EACCES, syscall.EINTR} {
 		disk := memfs.New()
 		var failing atomic.Bool
 		var failed atomic.Int64
@@ -317,7 +338,8 @@ func TestShortageIsNoDamage(t *testing.T) {
 		await(t, "a round", func() bool { return r.Metrics().ScrubRounds > rounds })
 		mustPut(t, r, "k", "v")
 		if m := r.Metrics(); m.Damaged != 0 || len(r.Alarms.Active()) != 0 {
-			t.Errorf("%v: damage was found %d times, alarms %v", errno, m.Damaged, r.Alarms.Active())
+			t.Errorf("%v: damage was found %d times, alarms %v", errno, m.Damaged,
+				r.Alarms.Active())
 		}
 		if err := r.Stop(context.Background()); err != nil {
 			t.Error(err)
@@ -335,7 +357,7 @@ func TestFreshMemberIsSmall(t *testing.T) {
 		for i := range 20 {
 			mustPut(t, r, fmt.Sprint("k", i), "v")
 		}
-		await(t, "what is allocated ahead", func() bool {
+		await(t, "space that is allocated ahead", func() bool {
 			_, err := disk.Stat("data/history/reserve")
 			return err == nil && r.Metrics().WAL.Spares > 0 && r.current.Load().Log.WaitNext()
 		})
@@ -361,8 +383,8 @@ func TestFreshMemberIsSmall(t *testing.T) {
 	}
 }
 
-// After a start the live bytes count once the compactions that were applied again are carried out: what they
-// free raises no alarm, and stops no request.
+// After a start the live bytes count once the compactions that were applied again are carried out:
+// what they free raises no alarm, and stops no request.
 func TestQuotaAwaitsCompactionsAppliedAgain(t *testing.T) {
 	c := config(memfs.New())
 	c.QuotaBytes = 100_000
@@ -380,13 +402,14 @@ func TestQuotaAwaitsCompactionsAppliedAgain(t *testing.T) {
 	var once sync.Once
 	backup := make(chan error, 1)
 	go func() {
-		e, err := r.current.Load().Store.Export(context.Background(), func(kv.Rev, bool, []byte) error {
-			once.Do(func() {
-				close(reads)
-				<-release
+		e, err := r.current.Load().Store.Export(context.Background(),
+			func(kv.Rev, bool, []byte) error {
+				once.Do(func() {
+					close(reads)
+					<-release
+				})
+				return nil
 			})
-			return nil
-		})
 		if err == nil {
 			e.Close()
 		}
@@ -403,7 +426,8 @@ func TestQuotaAwaitsCompactionsAppliedAgain(t *testing.T) {
 	// As if this were applied again after a start.
 	r.space.Recount()
 	put()
-	if _, err := r.Compact(t.Context(), &kv.CompactRequest{Revision: r.Status().Revision}); err != nil {
+	if _, err := r.Compact(t.Context(),
+		&kv.CompactRequest{Revision: r.Status().Revision}); err != nil {
 		t.Fatal(err)
 	}
 	// The keeper may have taken the first compaction for the last one that was applied again.
@@ -423,13 +447,15 @@ func TestQuotaAwaitsCompactionsAppliedAgain(t *testing.T) {
 	}
 	await(t, "the figure to count", func() bool { return r.space.Counted() })
 	r.monitor.Tick()
-	if live := r.Status().InUse; live >= c.QuotaBytes || r.space.Admit(1, r.queue, nil) == space.ErrQuota || len(r.Alarms.Active()) > 0 {
+	if live := r.Status().InUse; live >= c.QuotaBytes ||
+		r.space.Admit(1, r.queue, nil) == space.ErrQuota || len(r.Alarms.Active()) > 0 {
 		t.Errorf("%d bytes are live, alarms %v", live, r.Alarms.Active())
 	}
 }
 
-// The disk is full and it is not known yet, because the file system takes its time. What is allocated is not used up
-// by puts, one after the other or many at once: deletions and compactions go on, over restarts too.
+// The disk is full and it is not known yet, because the file system takes its time. What is
+// allocated is not used up by puts, one after the other or many at once: deletions and compactions
+// go on, over restarts too.
 func TestUnknownFullDiskKeepsRoomToFree(t *testing.T) {
 	for _, size := range []int{200, 5 << 10} {
 		t.Run(fmt.Sprint(size), func(t *testing.T) {
@@ -444,7 +470,7 @@ func TestUnknownFullDiskKeepsRoomToFree(t *testing.T) {
 			c := config(fs)
 			r := start(t, c)
 			mustPut(t, r, "old", "v")
-			await(t, "what is allocated ahead", func() bool { return allocated(r) })
+			await(t, "space that is allocated ahead", func() bool { return allocated(r) })
 			next := 0
 			for range 3 {
 				held := make(chan struct{})
@@ -454,7 +480,9 @@ func TestUnknownFullDiskKeepsRoomToFree(t *testing.T) {
 				for w := range 8 {
 					writers.Go(func() {
 						for i := 0; ; i++ {
-							_, err := r.Put(context.Background(), &kv.PutRequest{Key: fmt.Appendf(nil, "k%d/%d", w, i), Value: make([]byte, size)})
+							_, err := r.Put(context.Background(),
+								&kv.PutRequest{Key: fmt.Appendf(nil, "k%d/%d", w, i),
+									Value: make([]byte, size)})
 							if err != nil {
 								if !errors.Is(err, kv.ErrNoSpace) {
 									t.Errorf("put %d: %v", i, err)
@@ -468,11 +496,15 @@ func TestUnknownFullDiskKeepsRoomToFree(t *testing.T) {
 				free := func(when string) {
 					for range 4 {
 						next++
-						if _, err := r.DeleteRange(t.Context(), &kv.DeleteRangeRequest{Key: fmt.Appendf(nil, "k%d/", next%8), End: fmt.Appendf(nil, "k%d/1", next%8)}); err != nil {
+						if _, err := r.DeleteRange(t.Context(),
+							&kv.DeleteRangeRequest{Key: fmt.Appendf(nil, "k%d/", next%8),
+								End: fmt.Appendf(nil, "k%d/1", next%8)}); err != nil {
 							t.Fatalf("%s: a deletion: %v", when, err)
 						}
 					}
-					if _, err := r.Compact(t.Context(), &kv.CompactRequest{Revision: r.Status().Revision}); err != nil && !errors.Is(err, kv.ErrCompacted) {
+					if _, err := r.Compact(t.Context(),
+						&kv.CompactRequest{Revision: r.Status().Revision}); err != nil &&
+						!errors.Is(err, kv.ErrCompacted) {
 						t.Fatalf("%s: a compaction: %v", when, err)
 					}
 				}
@@ -496,5 +528,6 @@ func TestUnknownFullDiskKeepsRoomToFree(t *testing.T) {
 // allocated reports whether there is all that is allocated ahead.
 func allocated(r *Replica) bool {
 	st, err := r.cfg.FS.Stat(r.cfg.HistoryDir + "/reserve")
-	return err == nil && st.Size() > 0 && r.current.Load().Log.WaitNext() && r.Metrics().WAL.Spares > 0
+	return err == nil && st.Size() > 0 && r.current.Load().Log.WaitNext() &&
+		r.Metrics().WAL.Spares > 0
 }

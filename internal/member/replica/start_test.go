@@ -76,7 +76,8 @@ func (r *receiver) now() (out []kv.Outcome) {
 	}
 }
 
-// TestStarted: each request that was started gets its own result, also the ones of other requests in its group.
+// TestStarted: each request that was started gets its own result, also the ones of other requests
+// in its group.
 func TestStarted(t *testing.T) {
 	to := newReceiver()
 	r := start(t, config(memfs.New()))
@@ -87,7 +88,8 @@ func TestStarted(t *testing.T) {
 		ok := r.StartWrite(ctx, kv.Write{Put: &kv.PutRequest{Key: key, Value: key}}, to.tag(4*i)) &&
 			r.StartWrite(ctx, kv.Write{Put: &kv.PutRequest{Key: key, Lease: 99}}, to.tag(4*i+1)) &&
 			r.StartWrite(ctx, kv.Write{Txn: &kv.TxnRequest{Success: []kv.Op{{Put: &kv.PutRequest{Key: key, PrevKV: true}}}}}, to.tag(4*i+2)) &&
-			r.StartWrite(ctx, kv.Write{DeleteRange: &kv.DeleteRangeRequest{Key: key}}, to.tag(4*i+3))
+			r.StartWrite(ctx, kv.Write{DeleteRange: &kv.DeleteRangeRequest{Key: key}},
+				to.tag(4*i+3))
 		if !ok {
 			t.Fatal("declined")
 		}
@@ -100,7 +102,8 @@ func TestStarted(t *testing.T) {
 			t.Errorf("put %d: %+v", i, put)
 		case !errors.Is(wrong.Err, kv.ErrLeaseNotFound):
 			t.Errorf("put %d with an unknown lease: %+v", i, wrong)
-		case txn.Err != nil || txn.Txn.Revision != int64(3*i+3) || len(txn.Txn.Responses[0].Put.PrevKV) == 0:
+		case txn.Err != nil || txn.Txn.Revision != int64(3*i+3) ||
+			len(txn.Txn.Responses[0].Put.PrevKV) == 0:
 			t.Errorf("transaction %d: %+v", i, txn)
 		case del.Err != nil || del.DeleteRange.Deleted != 1:
 			t.Errorf("deletion %d: %+v", i, del)
@@ -116,9 +119,12 @@ func TestStartedGrant(t *testing.T) {
 	to := newReceiver()
 	r := start(t, config(memfs.New()))
 	mustGrant(t, r, 7, 100)
-	if !r.StartWrite(t.Context(), kv.Write{Grant: &kv.LeaseGrantRequest{ID: 7, TTL: 50}}, to.tag("given")) ||
-		!r.startRequest(t.Context(), fsm.Request{LeaseGrant: &kv.LeaseGrantRequest{ID: 7, TTL: 50}}, to.tag(chosenID{"chosen"})) ||
-		!r.StartWrite(t.Context(), kv.Write{Grant: &kv.LeaseGrantRequest{TTL: 50}}, to.tag("none")) {
+	if !r.StartWrite(t.Context(), kv.Write{Grant: &kv.LeaseGrantRequest{ID: 7, TTL: 50}},
+		to.tag("given")) ||
+		!r.startRequest(t.Context(), fsm.Request{LeaseGrant: &kv.LeaseGrantRequest{ID: 7, TTL: 50}},
+			to.tag(chosenID{"chosen"})) ||
+		!r.StartWrite(t.Context(), kv.Write{Grant: &kv.LeaseGrantRequest{TTL: 50}},
+			to.tag("none")) {
 		t.Fatal("declined")
 	}
 	got := to.outcomes(t, r, 3)
@@ -126,7 +132,8 @@ func TestStartedGrant(t *testing.T) {
 		t.Errorf("a lease that exists: %+v", o)
 	}
 	for _, tag := range []string{"chosen", "none"} {
-		if o := got[tag]; o.Err != nil || o.Lease.ID == 7 || o.Lease.ID == 0 || !has(r, o.Lease.ID) {
+		if o := got[tag]; o.Err != nil || o.Lease.ID == 7 || o.Lease.ID == 0 ||
+			!has(r, o.Lease.ID) {
 			t.Errorf("%s: %+v", tag, o)
 		}
 	}
@@ -147,32 +154,37 @@ func TestDeclined(t *testing.T) {
 	var res kv.GetResult
 	get := func(req kv.RangeRequest) bool { return r.GetNow(ctx, &req, &res, time.Now()) }
 	for what, served := range map[string]bool{
-		"a large put":            r.StartWrite(ctx, kv.Write{Put: &kv.PutRequest{Key: []byte("k"), Value: make([]byte, 1000)}}, to.tag(1)),
-		"a canceled put":         r.StartWrite(gone, kv.Write{Put: put}, to.tag(1)),
-		"a transaction of reads": r.StartWrite(ctx, kv.Write{Txn: &kv.TxnRequest{Success: []kv.Op{{Range: &kv.RangeRequest{Key: []byte("k")}}}}}, to.tag(1)),
-		"a range":                get(kv.RangeRequest{Key: []byte("k"), End: []byte("l")}),
-		"an old revision":        get(kv.RangeRequest{Key: []byte("k"), Revision: 1}),
-		"a count":                get(kv.RangeRequest{Key: []byte("k"), CountOnly: true}),
-		"a filter":               get(kv.RangeRequest{Key: []byte("k"), MinModRevision: 1}),
+		"a large put": r.StartWrite(ctx,
+			kv.Write{Put: &kv.PutRequest{Key: []byte("k"), Value: make([]byte, 1000)}}, to.tag(1)),
+		"a canceled put": r.StartWrite(gone, kv.Write{Put: put}, to.tag(1)),
+		"a transaction of reads": r.StartWrite(ctx,
+			kv.Write{Txn: &kv.TxnRequest{Success: []kv.Op{{Range: &kv.RangeRequest{Key: []byte("k")}}}}}, to.tag(1)),
+		"a range":         get(kv.RangeRequest{Key: []byte("k"), End: []byte("l")}),
+		"an old revision": get(kv.RangeRequest{Key: []byte("k"), Revision: 1}),
+		"a count":         get(kv.RangeRequest{Key: []byte("k"), CountOnly: true}),
+		"a filter":        get(kv.RangeRequest{Key: []byte("k"), MinModRevision: 1}),
 	} {
 		if served {
 			t.Errorf("%s is served", what)
 		}
 	}
 	for _, serializable := range []bool{true, false} {
-		if ok := get(kv.RangeRequest{Key: []byte("k"), Serializable: serializable}); !ok || res.Count != 1 || res.Revision != 3 {
+		if ok := get(kv.RangeRequest{Key: []byte("k"), Serializable: serializable}); !ok ||
+			res.Count != 1 || res.Revision != 3 {
 			t.Errorf("get: %+v, %v", res, ok)
 		}
 	}
 	if err := r.Stop(ctx); err != nil {
 		t.Fatal(err)
 	}
-	if r.StartWrite(ctx, kv.Write{Put: put}, to.tag(1)) || get(kv.RangeRequest{Key: []byte("k"), Serializable: true}) {
+	if r.StartWrite(ctx, kv.Write{Put: put}, to.tag(1)) ||
+		get(kv.RangeRequest{Key: []byte("k"), Serializable: true}) {
 		t.Error("a stopped member serves")
 	}
 }
 
-// TestStartedAndStopped: requests that were started get an error when the member stops and they have no result.
+// TestStartedAndStopped: requests that were started get an error when the member stops and they
+// have no result.
 func TestStartedAndStopped(t *testing.T) {
 	to := newReceiver()
 	var held atomic.Bool
@@ -205,8 +217,8 @@ func TestStartedAndStopped(t *testing.T) {
 	}
 }
 
-// TestStartedGet: gets that were started at any member see what was written before at another, and are declined when they cannot be
-// answered from memory, or permissions matter.
+// TestStartedGet: gets that were started at any member see what was written before at another, and
+// are declined when they cannot be answered from memory, or permissions matter.
 func TestStartedGet(t *testing.T) {
 	to := newReceiver()
 	g := startGroup(t, func(_ int, c *Config) { c.RequestTimeout = 2 * time.Second })
@@ -221,8 +233,10 @@ func TestStartedGet(t *testing.T) {
 				}
 			}
 			for tag, o := range to.outcomes(t, r, 3) {
-				if o.Declined || o.Err != nil || o.Range.Count != 1 || !strings.HasSuffix(string(o.Range.KVs.At(0)), value) {
-					t.Fatalf("get %v at member %x: %+v, want the value %s", tag, r.memberID, o, value)
+				if o.Declined || o.Err != nil || o.Range.Count != 1 ||
+					!strings.HasSuffix(string(o.Range.KVs.At(0)), value) {
+					t.Fatalf("get %v at member %x: %+v, want the value %s", tag,
+						r.memberID, o, value)
 				}
 			}
 		}
@@ -254,7 +268,8 @@ func TestStartedGet(t *testing.T) {
 	if !lead.StartGet(&kv.RangeRequest{Key: []byte("k")}, to.tag(1)) {
 		t.Fatal("declined")
 	}
-	await(t, "gets to be declined", func() bool { return !lead.StartGet(&kv.RangeRequest{Key: []byte("k")}, to.tag("more")) })
+	await(t, "gets to be declined",
+		func() bool { return !lead.StartGet(&kv.RangeRequest{Key: []byte("k")}, to.tag("more")) })
 	await(t, "the error", func() bool {
 		for _, o := range <-to.lists {
 			if o.Declined || o.Err == nil {
@@ -298,8 +313,8 @@ func TestStartedGetsEnd(t *testing.T) {
 	}
 }
 
-// TestProposeAlone: a single request is served on the goroutine of its caller if that has nothing else to do and the log is quick, and the
-// caller does not wait for a slow log.
+// TestProposeAlone: a single request is served on the goroutine of its caller if that has nothing
+// else to do and the log is quick, and the caller does not wait for a slow log.
 func TestProposeAlone(t *testing.T) {
 	to := newReceiver()
 	var slow, held atomic.Bool
@@ -317,7 +332,8 @@ func TestProposeAlone(t *testing.T) {
 	})))
 	put := func(tag int) {
 		t.Helper()
-		if !r.StartWrite(t.Context(), kv.Write{Put: &kv.PutRequest{Key: fmt.Appendf(nil, "k%d", tag)}}, to.tag(tag)) {
+		if !r.StartWrite(t.Context(),
+			kv.Write{Put: &kv.PutRequest{Key: fmt.Appendf(nil, "k%d", tag)}}, to.tag(tag)) {
 			t.Fatal("declined")
 		}
 	}
@@ -356,14 +372,15 @@ func TestProposeAlone(t *testing.T) {
 	to.outcomes(t, r, 1)
 }
 
-// TestProposeAloneOnHangingLog: a log that hangs after quick syncs holds up one caller. Requests of others do not wait, and that of the
-// caller has its timeout.
+// TestProposeAloneOnHangingLog: a log that hangs after quick syncs holds up one caller. Requests of
+// others do not wait, and that of the caller has its timeout.
 func TestProposeAloneOnHangingLog(t *testing.T) {
 	to := newReceiver()
 	var hangs atomic.Bool
 	hanging, release := make(chan struct{}), make(chan struct{})
 	c := config(faultfs.New(memfs.New(), func(op faultfs.Op, name string) faultfs.Fault {
-		if op == faultfs.OpSync && strings.HasPrefix(name, "data/wal/") && hangs.Load() && bytes.Contains(debug.Stack(), []byte(").ProposeStarted(")) {
+		if op == faultfs.OpSync && strings.HasPrefix(name, "data/wal/") && hangs.Load() &&
+			bytes.Contains(debug.Stack(), []byte(").ProposeStarted(")) {
 			hangs.Store(false)
 			close(hanging)
 			<-release
@@ -374,7 +391,8 @@ func TestProposeAloneOnHangingLog(t *testing.T) {
 	r := start(t, c)
 	put := func(tag int) {
 		t.Helper()
-		if !r.StartWrite(t.Context(), kv.Write{Put: &kv.PutRequest{Key: []byte("k")}}, to.tag(tag)) {
+		if !r.StartWrite(t.Context(),
+			kv.Write{Put: &kv.PutRequest{Key: []byte("k")}}, to.tag(tag)) {
 			t.Fatal("declined")
 		}
 	}
@@ -417,11 +435,13 @@ func TestProposeAloneOnHangingLog(t *testing.T) {
 	}
 }
 
-// TestPostponedAuth: a change of users whose commit lacks room for a moment is announced as any other one.
+// TestPostponedAuth: a change of users whose commit lacks room for a moment is announced as any
+// other one.
 func TestPostponedAuth(t *testing.T) {
 	var lacks atomic.Bool
 	c := config(faultfs.New(memfs.New(), func(op faultfs.Op, name string) faultfs.Fault {
-		if op == faultfs.OpWrite && strings.HasPrefix(name, "data/history/") && lacks.CompareAndSwap(true, false) {
+		if op == faultfs.OpWrite && strings.HasPrefix(name, "data/history/") &&
+			lacks.CompareAndSwap(true, false) {
 			return faultfs.Errno(syscall.ENOSPC)
 		}
 		return faultfs.None
@@ -445,8 +465,9 @@ func TestPostponedAuth(t *testing.T) {
 	}
 }
 
-// TestLongWorkIsLeft: a deletion that takes several batches, on a disk without room, does not hold the goroutine that has started it. The
-// member goes on when there is room, and can be stopped before.
+// TestLongWorkIsLeft: a deletion that takes several batches, on a disk without room, does not hold
+// the goroutine that has started it. The member goes on when there is room, and can be stopped
+// before.
 func TestLongWorkIsLeft(t *testing.T) {
 	to := newReceiver()
 	for _, stops := range []bool{false, true} {
@@ -488,13 +509,16 @@ func TestLongWorkIsLeft(t *testing.T) {
 		if o := to.outcomes(t, r, 1)[1]; o.Err != nil || o.DeleteRange.Deleted != keys {
 			t.Errorf("outcome %+v", o)
 		}
-		if res, err := r.Range(t.Context(), &kv.RangeRequest{Key: all.Key, End: all.End, CountOnly: true}); err != nil || res.Count != 0 {
+		if res, err := r.Range(t.Context(),
+			&kv.RangeRequest{Key: all.Key, End: all.End, CountOnly: true}); err != nil ||
+			res.Count != 0 {
 			t.Errorf("%+v keys are left: %v", res, err)
 		}
 	}
 }
 
-// TestFailedBatchDoesNotGrow: if the commit after an entry of a run lacks room, that is repeated before the next entry is added.
+// TestFailedBatchDoesNotGrow: if the commit after an entry of a run lacks room, that is repeated
+// before the next entry is added.
 func TestFailedBatchDoesNotGrow(t *testing.T) {
 	disk := memfs.New()
 	var lacks atomic.Bool
@@ -534,7 +558,8 @@ func TestFailedBatchDoesNotGrow(t *testing.T) {
 			t.Fatal(err)
 		}
 		fsm.PutHeader(group, fsm.GroupHeader{Proposer: 99, Sequence: uint64(1 + i), Count: 1})
-		run[0].Entries = append(run[0].Entries, &raftpb.Entry{Term: new(at.Term), Index: new(at.Index + 1 + uint64(i)), Data: group})
+		run[0].Entries = append(run[0].Entries,
+			&raftpb.Entry{Term: new(at.Term), Index: new(at.Index + 1 + uint64(i)), Data: group})
 	}
 	lacks.Store(true)
 	for prompt := true; ; prompt = false {
@@ -563,7 +588,8 @@ func TestMemoryOfAnswers(t *testing.T) {
 	if n := len(to.now()); n != 3*mostKept {
 		t.Errorf("%d answers", n)
 	}
-	if a, ok := r.answering.Get().(*answering); ok && max(cap(a.calls), cap(a.outcomes)) > mostKept {
+	if a, ok := r.answering.Get().(*answering); ok &&
+		max(cap(a.calls), cap(a.outcomes)) > mostKept {
 		t.Errorf("memory for %d answers is kept", cap(a.outcomes))
 	}
 }

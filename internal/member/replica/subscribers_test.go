@@ -199,14 +199,17 @@ func TestRightsBeforeData(t *testing.T) {
 	defer r.Stop(context.Background())
 	subs, before := r.subscribers(r.hub), int64(0)
 	subs.Before = append(subs.Before,
-		apply.Subscriber{Name: "probe", Follow: func(*apply.Commit) { before = r.Header().Revision }})
-	subs.After = slices.Insert(subs.After, 0, apply.Subscriber{Name: "probe", Follow: func(c *apply.Commit) {
-		if now := r.Header().Revision; now != before+int64(len(c.Events)) || now != c.Revision &&
-			len(c.Events) > 0 {
-			t.Errorf("revision %d, then %d after a commit of %d events up to %d", before, now,
-				len(c.Events), c.Revision)
-		}
-	}})
+		apply.Subscriber{Name: "probe",
+			Follow: func(*apply.Commit) { before = r.Header().Revision }})
+	subs.After = slices.Insert(subs.After, 0,
+		apply.Subscriber{Name: "probe", Follow: func(c *apply.Commit) {
+			if now := r.Header().Revision; now != before+int64(len(c.Events)) ||
+				now != c.Revision &&
+					len(c.Events) > 0 {
+				t.Errorf("revision %d, then %d after a commit of %d events up to %d", before, now,
+					len(c.Events), c.Revision)
+			}
+		}})
 	r.applier.SetSubscribers(subs)
 	r.Start()
 	<-r.Ready()

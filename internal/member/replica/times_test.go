@@ -11,8 +11,8 @@ import (
 	"vigil/internal/vfs/memfs"
 )
 
-// A cluster records when revisions were made, while leaders change and their clocks differ, and every member has the same
-// times: also one that was restarted, and one that was sent a snapshot.
+// A cluster records when revisions were made, while leaders change and their clocks differ, and
+// every member has the same times: also one that was restarted, and one that was sent a snapshot.
 func TestTimes(t *testing.T) {
 	var ahead [4]atomic.Int64
 	g := startGroup(t, func(i int, c *Config) {
@@ -54,10 +54,13 @@ func TestTimes(t *testing.T) {
 			for i, w := range writes {
 				// In milliseconds, which are rounded down.
 				if s := spans[i]; s.After > w.after || s.At < w.before {
-					t.Errorf("revision %d was written between %d and %d, and the span is %+v", w.rev, w.before, w.after, s)
+					t.Errorf("revision %d was written between %d and %d, and the span is %+v",
+						w.rev, w.before, w.after, s)
 				}
-				if rev, err := r.Times.RevisionAt(t.Context(), spans[i].At, false); err != nil || rev < w.rev {
-					t.Errorf("at %d: revision %d, %v, want at least %d", spans[i].At, rev, err, w.rev)
+				if rev, err := r.Times.RevisionAt(t.Context(), spans[i].At,
+					false); err != nil || rev < w.rev {
+					t.Errorf("at %d: revision %d, %v, want at least %d", spans[i].At,
+						rev, err, w.rev)
 				}
 			}
 		}
@@ -68,7 +71,8 @@ func TestTimes(t *testing.T) {
 	}
 	check()
 
-	// The next leader's clock is a little behind: marks begin again when it has passed the newest one.
+	// The next leader's clock is a little behind: marks begin again when it has passed the newest
+	// one.
 	lead := g.leader()
 	g.net.setCut(lead.memberID, true)
 	next := g.leader()
@@ -101,7 +105,8 @@ func TestTimes(t *testing.T) {
 	marked()
 	want := fmt.Sprint(g.leader().Times.Snapshot().Records())
 	for _, m := range g.list {
-		await(t, "equal times", func() bool { return fmt.Sprint(m.Times.Snapshot().Records()) == want })
+		await(t, "equal times",
+			func() bool { return fmt.Sprint(m.Times.Snapshot().Records()) == want })
 	}
 
 	// What is compacted says which time can be read.
@@ -111,10 +116,12 @@ func TestTimes(t *testing.T) {
 	}
 	_, err := g.leader().Times.RevisionAt(t.Context(), writes[20].after, false)
 	var e *kv.TimeError
-	if !errors.As(err, &e) || !errors.Is(err, kv.ErrCompacted) || e.CompactRevision != rev || e.Revision >= rev || e.Bound == 0 {
+	if !errors.As(err, &e) || !errors.Is(err, kv.ErrCompacted) || e.CompactRevision != rev ||
+		e.Revision >= rev || e.Bound == 0 {
 		t.Fatalf("at a compacted time: %v", err)
 	}
-	if got, err := g.leader().Times.RevisionAt(t.Context(), e.Bound, false); err != nil || got < rev {
+	if got, err := g.leader().Times.RevisionAt(t.Context(), e.Bound,
+		false); err != nil || got < rev {
 		t.Errorf("at the first time that can be read: revision %d, %v", got, err)
 	}
 }
@@ -132,13 +139,15 @@ func TestNoTimesWithoutWrites(t *testing.T) {
 			last, _ := r.Times.Snapshot().Last()
 			return rev == 1 || last.Revision == rev
 		})
-		if err := r.Linearize(t.Context()); err != nil { // the times are known before the entry counts as applied
+		// the times are known before the entry counts as applied
+		if err := r.Linearize(t.Context()); err != nil {
 			t.Fatal(err)
 		}
 		applied, n := r.Applied(), looks.Load()
 		await(t, "looks at the revision", func() bool { return looks.Load() > n+20 })
 		if now := r.Applied(); now != applied {
-			t.Errorf("entries up to %d were applied while nothing was written, it was %d", now, applied)
+			t.Errorf("entries up to %d were applied while nothing was written, it was %d", now,
+				applied)
 		}
 		mustPut(t, r, "k", "v")
 	}

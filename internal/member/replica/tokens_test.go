@@ -12,8 +12,8 @@ import (
 	"vigil/internal/vfs/memfs"
 )
 
-// A member that lags or starts again does not accept a token that has expired on the others, although it applies the entry that
-// issued the token only now.
+// A member that lags or starts again does not accept a token that has expired on the others,
+// although it applies the entry that issued the token only now.
 func TestExpiredTokensStayExpired(t *testing.T) {
 	g := startGroup(t, func(i int, c *Config) {
 		c.BcryptCost, c.TokenTTL, c.TimeInterval = 4, 250*time.Millisecond, time.Hour
@@ -31,7 +31,8 @@ func TestExpiredTokensStayExpired(t *testing.T) {
 	secure(t, lead)
 	g.caughtUp(late)
 	read := func(r *Replica, token string) error {
-		_, err := r.Range(withToken(t, token), &kv.RangeRequest{Key: []byte("k"), Serializable: true})
+		_, err := r.Range(withToken(t, token),
+			&kv.RangeRequest{Key: []byte("k"), Serializable: true})
 		return err
 	}
 	for name, back := range map[string]func() *Replica{
@@ -46,7 +47,8 @@ func TestExpiredTokensStayExpired(t *testing.T) {
 		g.net.setCut(late.memberID, true)
 		token := login(t, lead, "alice")
 		issued := lead.Applied()
-		await(t, "end of the token in the log", func() bool { return lead.Access.Tokens().Ended >= issued })
+		await(t, "end of the token in the log",
+			func() bool { return lead.Access.Tokens().Ended >= issued })
 		if err := read(lead, token); !errors.Is(err, kv.ErrInvalidAuthToken) {
 			t.Errorf("the token has not expired at the leader: %v", err)
 		}
@@ -55,7 +57,8 @@ func TestExpiredTokensStayExpired(t *testing.T) {
 		}
 		// A token that it knows and was never sent may have ended too.
 		ctx, cancel := context.WithTimeout(withToken(t, known), 20*time.Millisecond)
-		if _, err := late.Range(ctx, &kv.RangeRequest{Key: []byte("k"), Serializable: true}); err == nil {
+		if _, err := late.Range(ctx,
+			&kv.RangeRequest{Key: []byte("k"), Serializable: true}); err == nil {
 			t.Error("a member that is cut off takes a token that has expired")
 		}
 		cancel()
@@ -75,8 +78,8 @@ func TestExpiredTokensStayExpired(t *testing.T) {
 	}
 }
 
-// A member that starts again does not know when the tokens in its log were issued, so they have ended, also if it applies
-// their entries again.
+// A member that starts again does not know when the tokens in its log were issued, so they have
+// ended, also if it applies their entries again.
 func TestTokensEndWithTheProcess(t *testing.T) {
 	replayed := 0
 	for seed := range uint64(20) {
@@ -102,7 +105,8 @@ func TestTokensEndWithTheProcess(t *testing.T) {
 			t.Fatal(err)
 		}
 		r = start(t, c)
-		if _, err := r.Range(withToken(t, token), &kv.RangeRequest{Key: []byte("k")}); !errors.Is(err, kv.ErrInvalidAuthToken) {
+		if _, err := r.Range(withToken(t, token),
+			&kv.RangeRequest{Key: []byte("k")}); !errors.Is(err, kv.ErrInvalidAuthToken) {
 			t.Errorf("seed %d: a token of before the restart: %v", seed, err)
 		}
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -15,17 +16,17 @@ import (
 // member is the member of a Level. What it proposes is applied at once.
 type member struct {
 	level *Level
-	term  uint64
-	calls int
+	term  atomic.Uint64
+	calls atomic.Int64
 	err   error
 }
 
-func (m *member) LeadTerm() uint64 { return m.term }
+func (m *member) LeadTerm() uint64 { return m.term.Load() }
 
 func (m *member) AwaitReadable(context.Context, bool) (time.Duration, error) { return 0, m.err }
 
 func (m *member) Propose(_ context.Context, req *fsm.Request) (fsm.Result, error) {
-	m.calls++
+	m.calls.Add(1)
 	if m.err != nil {
 		return fsm.Result{}, m.err
 	}
@@ -59,13 +60,13 @@ func TestLeaderSetsLevel(t *testing.T) {
 			t.Fatal(err)
 		}
 		time.Sleep(time.Minute)
-		if v := m.level.Versions(); v.Cluster != kv.APIVersion || m.calls != 1 {
-			t.Errorf("a member that does not lead made %d proposals: %+v", m.calls, v)
+		if v := m.level.Versions(); v.Cluster != kv.APIVersion || m.calls.Load() != 1 {
+			t.Errorf("a member that does not lead made %d proposals: %+v", m.calls.Load(), v)
 		}
-		m.term = 2
+		m.term.Store(2)
 		time.Sleep(interval + time.Second)
-		if v := m.level.Versions(); v.Cluster != lower || m.calls != 2 {
-			t.Errorf("the leader made %d proposals: %+v", m.calls, v)
+		if v := m.level.Versions(); v.Cluster != lower || m.calls.Load() != 2 {
+			t.Errorf("the leader made %d proposals: %+v", m.calls.Load(), v)
 		}
 		if err := m.level.CancelDowngrade(t.Context()); err != nil {
 			t.Fatal(err)
@@ -86,7 +87,7 @@ func TestErrorsOfReads(t *testing.T) {
 	m := &member{err: kv.ErrTimeout}
 	m.level = New(m, kv.Versions{Cluster: kv.APIVersion}, slog.New(slog.DiscardHandler))
 	if err := m.level.EnableDowngrade(t.Context(),
-		kv.APIVersion); err != kv.ErrTimeout || m.calls != 0 {
-		t.Errorf("%v, %d proposals", err, m.calls)
+		kv.APIVersion); err != kv.ErrTimeout || m.calls.Load() != 0 {
+		t.Errorf("%v, %d proposals", err, m.calls.Load())
 	}
 }
