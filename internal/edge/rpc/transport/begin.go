@@ -11,19 +11,19 @@ import (
 	"vigil/internal/edge/rpc/transport/h2"
 )
 
-// Begun is what has become of a call that Method.Begin has got.
+// Begun says how Method.Begin handled a call.
 type Begun int
 
 const (
-	// Declined: nothing was done, and Method.Unary is called.
+	// Declined: Begin did nothing, and Method.Unary is called.
 	Declined Begun = iota
-	// Answered: Begin has returned the answer.
+	// Answered: Begin returned the answer.
 	Answered
 	// Started: the answer follows, by Answers.Add.
 	Started
 )
 
-// Metadata returns the metadata of a call that Begin gets. They must not be changed.
+// Metadata returns the metadata of a call in Begin. The caller must not change them.
 func Metadata(ctx context.Context) metadata.MD {
 	if c, ok := ctx.(*call); ok {
 		return c.header.metadata.md
@@ -31,26 +31,28 @@ func Metadata(ctx context.Context) metadata.MD {
 	return nil
 }
 
-// Pending is a call without an answer. It is the size of a pointer. When it is answered, its memory serves another one: neither
-// it nor its context must be kept.
+// Pending is a call that has no answer yet. It has the size of a pointer. After the answer another
+// call uses its memory: keep neither a Pending nor its context.
 type Pending struct{ c *call }
 
-// Context is the context of the call. It ends when the call ends, but its answer must be given all the same.
+// Context returns the context of the call. The call must be answered even if its context has ended.
 func (p Pending) Context() context.Context { return p.c }
 
-// Request is what Method.NewRequest has returned, decoded.
+// Request returns the decoded request, which Method.NewRequest made.
 func (p Pending) Request() any { return p.c.request }
 
-// Method is the method that is called.
+// Method returns the method of the call.
 func (p Pending) Method() *Method { return p.c.header.method }
 
-// Arrived is when the request was complete.
+// Arrived returns when the request was complete.
 func (p Pending) Arrived() time.Time { return epoch.Add(p.c.arrived) }
 
-// Last reports whether nothing after the request was read from the connection. Only Method.Begin may call it.
+// Last reports whether the request is the last thing that was read from the connection. Only
+// Method.Begin may call it.
 func (p Pending) Last() bool { return p.c.conn.http2.NothingRead() }
 
-// Handle runs the handler of a call that was started, unless the call or the server has ended: its answer does not come by Answers.
+// Handle runs the handler of a call that was started, unless the call or the server has ended. The
+// handler answers the call then, and Answers must not.
 func (p Pending) Handle() {
 	s := p.c.conn.server
 	s.mu.Lock()
@@ -58,19 +60,21 @@ func (p Pending) Handle() {
 		s.mu.Unlock()
 		return
 	}
-	s.handlers.Add(1) // so that Stop, which may wait for handlers already, waits for this one
+	s.handlers.Add(1) // Stop may wait for handlers already, and must wait for this one too
 	s.mu.Unlock()
 	defer s.handlers.Done()
 	p.c.startHandler()
 }
 
-// maxBegin is the size in bytes up to which the reader of a connection decodes a request itself.
+// maxBegin is the largest request, in bytes, that the reader of a connection decodes itself.
 const maxBegin = 64 << 10
 
-// tryBegin tries to answer the request, or to start it, on the goroutine of the reader. It returns false if the handler must run.
+// tryBegin tries to answer or start the call on the goroutine of the reader. It returns false if
+// the handler must run.
 func (c *call) tryBegin() bool {
 	in, s := &c.in, c.conn.server
-	if c.header.method.Begin == nil || s.o.Stats != nil || in.count != 1 || !c.header.receivesPlain() {
+	if c.header.method.Begin == nil || s.o.Stats != nil || in.count != 1 ||
+		!c.header.receivesPlain() {
 		return false
 	}
 	m := in.mu.list[0] // without the lock: no handler has begun
@@ -105,8 +109,9 @@ func (c *call) tryBegin() bool {
 	return true // a call that was started belongs to those who answer it
 }
 
-// answerLater answers the call, or ends it with an error, without writing that. over reports that nothing refers to the call, its request
-// and its answer any more: the call must not be used.
+// answerLater queues the answer of the call, or the error that ends it, and does not write. If over
+// is true, nothing refers to the call, its request and its answer any more, and the caller must not
+// use the call.
 func (c *call) answerLater(response any, err error) (over bool) {
 	if err == nil {
 		if answered, over := c.answerPrompt(response); answered {
@@ -128,16 +133,16 @@ func (c *call) answerLater(response any, err error) (over bool) {
 	return false
 }
 
-// maxSpare is the largest memory of a message that a connection keeps for the next one.
+// maxSpare is the largest message, in bytes, whose memory a connection keeps for the next message.
 const maxSpare = 1 << 10
 
-// maxPrompt is the largest message of an answer whose frames are made at once.
+// maxPrompt is the largest message, in bytes, of an answer that becomes frames at once.
 const maxPrompt = 1 << 10
 
-// prompts are buffers for such messages.
+// prompts has buffers for such messages.
 var prompts = sync.Pool{New: func() any { return new(make([]byte, 0, messageHead+maxPrompt)) }}
 
-// answerPrompt answers the call if the message is small. over is that of answerLater.
+// answerPrompt answers the call if the message is small. For over see answerLater.
 func (c *call) answerPrompt(response any) (ok, over bool) {
 	if c.conn.server.o.Stats != nil || !c.header.sendsPlain() {
 		return false, false
@@ -154,20 +159,22 @@ func (c *call) answerPrompt(response any) (ok, over bool) {
 	return ok, over
 }
 
-// calls are calls without a stream. Most are short: to use their memory again saves the garbage collector most of its work.
+// calls has memory of calls that have ended. Most calls are short, so using it again saves the
+// garbage collector most of its work.
 var calls = sync.Pool{New: func() any { return new(call) }}
 
-// recycle lets the memory of an answered call be used for another one: the call must not be used any more. Its request belongs to the
-// service, which may keep it.
+// recycle gives the memory of an answered call to another call. The caller must not use the call
+// any more. The request belongs to the service, which may keep it.
 func (c *call) recycle() {
 	*c = call{}
 	calls.Put(c)
 }
 
-// Answers answers calls that were started, and writes the answers of each connection together. It is used by one goroutine.
+// Answers answers calls that were started, and writes all answers of a connection together. One
+// goroutine uses it.
 type Answers struct{ conns map[*h2.Conn]struct{} }
 
-// Add answers a call; Flush must follow.
+// Add queues the answer of a call. Flush must follow.
 func (a *Answers) Add(p Pending, response any, err error) {
 	if a.conns == nil {
 		a.conns = map[*h2.Conn]struct{}{}
@@ -176,7 +183,7 @@ func (a *Answers) Add(p Pending, response any, err error) {
 	p.c.answerLater(response, err)
 }
 
-// Flush writes the answers. It does not wait for a client.
+// Flush writes the queued answers. It does not wait for any client.
 func (a *Answers) Flush() {
 	for c := range a.conns {
 		c.Flush()

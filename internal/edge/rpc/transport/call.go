@@ -15,8 +15,8 @@ import (
 	"vigil/internal/edge/rpc/transport/h2"
 )
 
-// call is one call of a client: its stream, and the messages that are received. It implements h2.Exchange. It is kept small,
-// like the stream.
+// call is one call of a client: its stream and the messages that the client has sent. It implements
+// h2.Exchange. It is kept small, because a client may have very many calls that do nothing.
 type call struct {
 	stream     h2.Stream
 	conn       *clientConn
@@ -28,16 +28,17 @@ type call struct {
 	// Owned by the goroutine that sends.
 	out *outMetadata // nil if the handler sends none
 
-	// Of a call that begin has got.
+	// Set by tryBegin.
 	request any
 	arrived time.Duration // after epoch
 }
 
-// epoch is the time that call.arrived counts from.
+// epoch is the zero of call.arrived.
 var epoch = time.Now()
 
-// SendUncompressed disables compression of the answers of a call. A compressed answer is in memory of the transport,
-// which no lender counts. A stream must call it before its first answer. Calls made in this process are never compressed.
+// SendUncompressed disables compression of a call's answers: a compressed answer is in memory of
+// the transport, which no lender counts. A stream must call it before its first answer. Calls made
+// in this process are never compressed.
 func SendUncompressed(ctx context.Context) {
 	if c, ok := ctx.Value(callKey{}).(*call); ok && !c.headerSent {
 		c.header.makeSpecial().sent = encoding.Identity
@@ -66,18 +67,18 @@ func (c *call) Done() <-chan struct{} { return c.stream.Done() }
 // Err implements context.Context.
 func (c *call) Err() error { return c.stream.Err() }
 
-// AfterFunc is that of h2.Stream.
+// AfterFunc does what h2.Stream.AfterFunc does.
 func (c *call) AfterFunc(f func()) (stop func() bool) { return c.stream.AfterFunc(f) }
 
 // Base implements h2.Exchange.
 func (c *call) Base() *h2.Stream { return &c.stream }
 
-// Start implements h2.Exchange. A call with one request runs when that is complete, so that a slow client occupies no
-// goroutine.
+// Start implements h2.Exchange. A call with one request runs when its request is complete, so a
+// slow client occupies no goroutine.
 func (c *call) Start() {
 	if c.header.rejected != nil {
 		c.in.failed = true
-		if !c.header.rejected.noType { // otherwise at its end, as an HTTP server does
+		if !c.header.rejected.noType { // otherwise EndReceive answers, as an HTTP server does
 			_, whole := c.header.errorTrailer(c.out, c.header.rejected.err)
 			c.stream.Reject(nil, nil, whole)
 		}
@@ -89,14 +90,14 @@ func (c *call) Start() {
 	}
 }
 
-// startDeadline lets the call end at its deadline, if it has one.
+// startDeadline starts the timer of the call's deadline, if it has one.
 func (c *call) startDeadline() {
 	if c.header.hasTimeout {
 		c.stream.SetDeadline(c.header.timeout, lateHeaders)
 	}
 }
 
-// startHandler runs the handler, unless the call has ended already.
+// startHandler runs the handler on a worker, unless the call has ended.
 func (c *call) startHandler() {
 	if !c.stream.Hold() {
 		return
@@ -106,7 +107,7 @@ func (c *call) startHandler() {
 	s.conns.Workers.Run(c.runHandler)
 }
 
-// runHandler runs the handler and ends the call.
+// runHandler runs the handler, and ends the call with its result.
 func (c *call) runHandler() {
 	s := c.conn.server
 	defer s.handlers.Done()
@@ -122,7 +123,7 @@ func (c *call) runHandler() {
 	}
 }
 
-// serveUnary answers the request.
+// serveUnary answers the one request of the call.
 func (c *call) serveUnary() error {
 	request := c.request // nil unless begin has decoded it
 	if request == nil {
@@ -150,7 +151,7 @@ func (c *call) serveStream() error {
 	return c.endWith(c.header.method.Stream(c))
 }
 
-// endWith ends the call with the status of an error.
+// endWith ends the call with the status of err, and returns that status as an error.
 func (c *call) endWith(err error) error {
 	c.sendHandlerHeader()
 	if err == nil {
@@ -164,7 +165,7 @@ func (c *call) endWith(err error) error {
 	return err
 }
 
-// noteCall runs what was requested for the first call of a connection.
+// noteCall runs Client.firstCall if this is the first call of its connection.
 func (c *call) noteCall() { c.conn.client.noteCall() }
 
 // Context implements Stream.
@@ -178,7 +179,7 @@ func (c *call) Context() context.Context {
 // SendMsg implements Stream.
 func (c *call) SendMsg(m any) error { return c.sendMessage(m, false) }
 
-// sendMessage is SendMsg. more says that another message follows at once.
+// sendMessage encodes and sends a message. more says that another message follows at once.
 func (c *call) sendMessage(m any, more bool) error {
 	head, data, err := c.encodeAnswer(m)
 	if err != nil {
@@ -204,7 +205,8 @@ func (c *call) RecvMsg(m any) error {
 	return err
 }
 
-// receiveInto is RecvMsg without the end of the call after an error.
+// receiveInto decodes the next message into m. Unlike RecvMsg, it does not end the call after an
+// error.
 func (c *call) receiveInto(m any) error {
 	data, err := c.nextMessage()
 	if err != nil {
@@ -212,18 +214,21 @@ func (c *call) receiveInto(m any) error {
 	}
 	size := len(data)
 	if err := c.conn.server.o.Codec.Unmarshal(OneBuffer(data), m); err != nil {
-		return status.Errorf(codes.Internal, "grpc: failed to unmarshal the received message: %v", err)
+		return status.Errorf(codes.Internal,
+			"grpc: failed to unmarshal the received message: %v", err)
 	}
 	if c.conn.server.o.Stats != nil {
-		c.conn.server.o.Stats.HandleRPC(c.Context(), &stats.InPayload{RecvTime: time.Now(), Payload: m, Length: size})
+		c.conn.server.o.Stats.HandleRPC(c.Context(),
+			&stats.InPayload{RecvTime: time.Now(), Payload: m, Length: size})
 	}
 	return nil
 }
 
-// failWith ends the call with an error of receiving or sending, whatever the handler returns later.
+// failWith ends the call with an error of receiving or sending. What the handler returns later is
+// ignored.
 func (c *call) failWith(err error) { c.stream.Finish(c.header.errorTrailer(c.out, err)) }
 
-// endStatus returns the status of a call that has ended.
+// endStatus returns the status of a call whose context has ended, or is about to.
 func (c *call) endStatus() error {
 	err := c.Err()
 	if err == nil {
@@ -232,29 +237,34 @@ func (c *call) endStatus() error {
 	return status.FromContextError(err).Err()
 }
 
-// encodeAnswer encodes an answer, compressed if the client wants that.
+// encodeAnswer encodes an answer, and compresses it if the client compresses its requests.
 func (c *call) encodeAnswer(m any) (head [5]byte, data mem.BufferSlice, err error) {
 	data, err = c.conn.server.o.Codec.Marshal(m)
 	if err != nil {
-		return head, nil, status.Errorf(codes.Internal, "grpc: error while marshaling: %v", err.Error())
+		return head, nil, status.Errorf(codes.Internal,
+			"grpc: error while marshaling: %v", err.Error())
 	}
 	size := data.Len()
 	if !c.header.sendsPlain() && size > 0 {
 		compressed, err := compress(c.header.special.compressor, data)
 		data.Free()
 		if err != nil {
-			return head, nil, status.Errorf(codes.Internal, "grpc: error while compressing: %v", err.Error())
+			return head, nil, status.Errorf(codes.Internal,
+				"grpc: error while compressing: %v", err.Error())
 		}
 		head[0], data = 1, compressed
 	}
 	n := data.Len()
 	if n > maxSend {
 		data.Free()
-		return head, nil, status.Errorf(codes.ResourceExhausted, "trying to send message larger than max (%d vs. %d)", n, maxSend)
+		return head, nil, status.Errorf(codes.ResourceExhausted,
+			"trying to send message larger than max (%d vs. %d)", n, maxSend)
 	}
 	binary.BigEndian.PutUint32(head[1:], uint32(n))
 	if c.conn.server.o.Stats != nil {
-		c.conn.server.o.Stats.HandleRPC(c.Context(), &stats.OutPayload{Payload: m, Length: size, CompressedLength: n, WireLength: n + len(head), SentTime: time.Now()})
+		c.conn.server.o.Stats.HandleRPC(c.Context(),
+			&stats.OutPayload{Payload: m, Length: size, CompressedLength: n,
+				WireLength: n + len(head), SentTime: time.Now()})
 	}
 	return head, data, nil
 }

@@ -21,24 +21,25 @@ import (
 
 const contentType = "application/grpc"
 
-// lastMetadata is the metadata of the last request of a connection. A client mostly sends the same with each request, and
-// nothing changes metadata that were received.
+// lastMetadata has the metadata of the last request on a connection. Most clients send the same
+// metadata with each request, and nobody changes received metadata, so requests can share them.
 type lastMetadata struct {
 	base   context.Context // without metadata
 	fields []hpack.HeaderField
 	*received
 }
 
-// received is the metadata of a request. Calls with the same share it.
+// received has the metadata of a request. Calls with equal metadata share it.
 type received struct {
 	md     metadata.MD
 	values context.Context // with the metadata
 }
 
-// maxKept is the size in bytes up to which metadata are kept for the next request.
+// maxKept is the largest size, in bytes, of metadata that are kept for the next request.
 const maxKept = 16 << 10
 
-// callHeader is what the header of a request says about the call. It is not changed after Begin, but for what special says.
+// callHeader has what the header of a request says about the call. After Begin only special
+// changes.
 type callHeader struct {
 	method   *Method    // nil if the call is rejected
 	metadata *received  // nil if the call is rejected
@@ -49,7 +50,7 @@ type callHeader struct {
 	hasTimeout bool
 }
 
-// special is what few calls have. The reader makes it, or the handler before it sends.
+// special has what few calls need. The reader makes it, or the handler before it sends.
 type special struct {
 	subtype    string // of the content type
 	received   string // the encoding of messages that are received
@@ -58,10 +59,10 @@ type special struct {
 	tagged     context.Context // the call with what a stats handler adds
 }
 
-// plain is what the other calls have.
+// plain stands for the special of all other calls.
 var plain special
 
-// peekSpecial returns what is special about the call. It must not be changed.
+// peekSpecial returns h.special or plain. The caller must not change it.
 func (h *callHeader) peekSpecial() *special {
 	if h.special == nil {
 		return &plain
@@ -69,7 +70,7 @@ func (h *callHeader) peekSpecial() *special {
 	return h.special
 }
 
-// makeSpecial returns what is special about the call, to be changed.
+// makeSpecial returns h.special for changes, and makes it if there is none.
 func (h *callHeader) makeSpecial() *special {
 	if h.special == nil {
 		h.special = &special{}
@@ -87,20 +88,21 @@ func (h *callHeader) sendsPlain() bool {
 	return h.special == nil || h.special.sent == "" || h.special.sent == encoding.Identity
 }
 
-// rejection is why a call is answered without running a handler.
+// rejection says why a call is answered without running a handler.
 type rejection struct {
 	err    error
 	http   int  // the status, 0 for 200
-	noType bool // the client does not speak gRPC: its request has no content type
-	asText bool // it gets the reason as text
-	// foreign: the request is not one of gRPC, by its content type.
+	noType bool // the request has no content type: the client does not speak gRPC
+	asText bool // the client gets the reason as text
+	// foreign: the content type says that the request is not gRPC.
 	foreign bool
 }
 
-// hasNoType reports whether the client does not speak gRPC.
+// hasNoType reports whether the request has no content type, so that the client does not speak
+// gRPC.
 func (h *callHeader) hasNoType() bool { return h.rejected != nil && h.rejected.noType }
 
-// reject notes that the call is rejected with an error, and with a status of HTTP.
+// reject notes that the call is rejected with an error and a status of HTTP.
 func (h *callHeader) reject(http int, err error) {
 	h.rejected = &rejection{err: err, http: http}
 }
@@ -134,16 +136,20 @@ func (c *clientConn) readHeader(r *h2.Request) (h callHeader) {
 		default:
 			if strings.HasSuffix(f.Name, "-bin") {
 				if _, err := decodeBinary(f.Value); err != nil {
-					bad = status.Errorf(codes.Internal, "malformed binary metadata %q in header %q: %v", shorten(f.Value), shorten(f.Name), err)
+					bad = status.Errorf(codes.Internal,
+						"malformed binary metadata %q in header %q: %v", shorten(f.Value),
+						shorten(f.Name), err)
 				}
 			}
 		}
 	}
 	switch {
 	case authority > 1 || hosts > 1:
-		h.reject(400, status.Errorf(codes.Internal, "num values of :authority: %v, num values of host: %v, both must only have 1 value as per HTTP/2 spec", authority, hosts))
+		h.reject(400, status.Errorf(codes.Internal,
+			"num values of :authority: %v, num values of host: %v, both must only have 1 value as per HTTP/2 spec", authority, hosts))
 	case !valid:
-		h.reject(415, status.Errorf(codes.InvalidArgument, "invalid gRPC request content-type %q", shorten(kind)))
+		h.reject(415, status.Errorf(codes.InvalidArgument, "invalid gRPC request content-type %q",
+			shorten(kind)))
 		h.rejected.foreign = !strings.HasPrefix(kind, contentType)
 		h.rejected.noType = kind == ""
 		h.rejected.asText = kind == "" && r.Method == "GET"
@@ -152,7 +158,8 @@ func (c *clientConn) readHeader(r *h2.Request) (h callHeader) {
 	case authority == 0 && hosts == 0:
 		h.reject(400, status.Error(codes.Internal, "no host or :authority header present"))
 	case r.Method != "POST":
-		h.reject(405, status.Errorf(codes.Internal, "Received a HEADERS frame with :method %q which should be POST", shorten(r.Method)))
+		h.reject(405, status.Errorf(codes.Internal,
+			"Received a HEADERS frame with :method %q which should be POST", shorten(r.Method)))
 	case h.hasTimeout && h.timeout <= 0:
 		h.reject(200, status.Error(codes.DeadlineExceeded, "context deadline exceeded"))
 	}
@@ -168,20 +175,22 @@ func (c *clientConn) readHeader(r *h2.Request) (h callHeader) {
 	return h
 }
 
-// chooseEncoding chooses how messages are decompressed, and how answers are compressed: in the same way.
+// chooseEncoding chooses how to decompress messages. Answers are compressed in the same way.
 func (h *callHeader) chooseEncoding() {
 	if h.receivesPlain() {
 		return
 	}
 	e := h.special
 	if e.compressor = encoding.GetCompressor(e.received); e.compressor == nil {
-		h.reject(0, status.Errorf(codes.Unimplemented, "grpc: Decompressor is not installed for grpc-encoding %q", shorten(e.received)))
+		h.reject(0, status.Errorf(codes.Unimplemented,
+			"grpc: Decompressor is not installed for grpc-encoding %q", shorten(e.received)))
 		return
 	}
 	e.sent = e.received
 }
 
-// metadataOf returns the metadata in the header of a request.
+// metadataOf returns the metadata in the header of a request: those of the request before if they
+// are equal.
 func (l *lastMetadata) metadataOf(fields []hpack.HeaderField) *received {
 	n, size, same := 0, uint32(0), true
 	for i := range fields {
@@ -198,7 +207,8 @@ func (l *lastMetadata) metadataOf(fields []hpack.HeaderField) *received {
 	clear(l.fields)
 	l.fields, l.received = l.fields[:0], nil
 	md := make(metadata.MD)
-	all := make([]string, 0, n) // one allocation for the values of all names, also of one that is repeated
+	// one allocation for the values of all names, repeated ones included
+	all := make([]string, 0, n)
 	for i := range fields {
 		name, value := fields[i].Name, fields[i].Value
 		if !isMetadata(name) {
@@ -216,7 +226,7 @@ func (l *lastMetadata) metadataOf(fields []hpack.HeaderField) *received {
 		switch before := md[name]; {
 		case len(before) == 0:
 			md[name] = all[last : last+1 : last+1]
-		case last > 0 && &before[len(before)-1] == &all[last-1]: // the name of the field before
+		case last > 0 && &before[len(before)-1] == &all[last-1]: // same name as the field before
 			md[name] = all[last-len(before) : last+1 : last+1]
 		default:
 			md[name] = append(before, value)
@@ -235,17 +245,19 @@ func (l *lastMetadata) metadataOf(fields []hpack.HeaderField) *received {
 	return m
 }
 
-// isMetadata reports whether services see a field of the header.
+// isMetadata reports whether services see a header field with this name.
 func isMetadata(name string) bool {
 	switch name {
-	case ":method", ":path", ":scheme", "te", "grpc-timeout", "grpc-encoding", "grpc-message", "grpc-message-type", "grpc-status":
+	case ":method", ":path", ":scheme", "te", "grpc-timeout", "grpc-encoding", "grpc-message",
+		"grpc-message-type", "grpc-status":
 		return false
 	}
 	return true
 }
 
-// subtype returns what follows the type of gRPC in a content type, and whether it is one.
-func subtype(value string) (string, bool) {
+// subtype returns what follows application/grpc in a content type. ok is false if the type is
+// another.
+func subtype(value string) (sub string, ok bool) {
 	rest, ok := strings.CutPrefix(value, contentType)
 	switch {
 	case !ok || rest != "" && rest[0] != '+' && rest[0] != ';':
@@ -263,7 +275,8 @@ func decodeBinary(v string) ([]byte, error) {
 	return base64.RawStdEncoding.DecodeString(v)
 }
 
-var timeoutUnits = map[byte]time.Duration{'H': time.Hour, 'M': time.Minute, 'S': time.Second, 'm': time.Millisecond, 'u': time.Microsecond, 'n': time.Nanosecond}
+var timeoutUnits = map[byte]time.Duration{'H': time.Hour, 'M': time.Minute, 'S': time.Second,
+	'm': time.Millisecond, 'u': time.Microsecond, 'n': time.Nanosecond}
 
 // parseTimeout parses a grpc-timeout: up to 8 digits and a unit.
 func parseTimeout(v string) (time.Duration, error) {
@@ -287,10 +300,11 @@ func parseTimeout(v string) (time.Duration, error) {
 	return time.Duration(n) * unit, nil
 }
 
-// maxEcho is how many bytes of a text of the client are in the status of a call that is rejected.
+// maxEcho is how many bytes of a client's text are repeated in the status of a rejected call.
 const maxEcho = 500
 
-// shorten returns a text that may be in a status: an answer is not larger than its request, however that is quoted.
+// shorten cuts a client's text for a status, so that the answer is not larger than the request,
+// even if the text is quoted.
 func shorten(s string) string {
 	if len(s) <= maxEcho {
 		return s

@@ -18,12 +18,16 @@ import (
 	"google.golang.org/protobuf/types/known/wrapperspb"
 )
 
-// TestConnEnded: the reason is reported when the server ends the connection of a client, and not when the client leaves.
+// TestConnEnded: the reason is reported when the server ends the connection of a client, and not
+// when the client leaves.
 func TestConnEnded(t *testing.T) {
 	type end struct{ client, reason string }
 	ends := make(chan end, 10)
 	_, addr := startServer(t, true, func(o *Options) {
-		o.ConnEnded = func(client net.Addr, reason error) { ends <- end{client.String(), reason.Error()} }
+		o.ConnEnded = func(client net.Addr,
+			reason error) {
+			ends <- end{client.String(), reason.Error()}
+		}
 	})
 	for _, bad := range []bool{false, true} {
 		nc, err := net.Dial("tcp", addr)
@@ -46,7 +50,9 @@ func TestConnEnded(t *testing.T) {
 		if err := fr.WriteData(0, false, []byte("x")); err != nil {
 			t.Fatal(err)
 		}
-		if got, want := <-ends, (end{nc.LocalAddr().String(), "ended with PROTOCOL_ERROR: data on stream 0"}); got != want {
+		if got, want := <-ends,
+			(end{nc.LocalAddr().String(),
+				"ended with PROTOCOL_ERROR: data on stream 0"}); got != want {
 			t.Errorf("%v, want %v", got, want)
 		}
 	}
@@ -56,7 +62,8 @@ func TestConnEnded(t *testing.T) {
 func TestBrowser(t *testing.T) {
 	_, addr := startServer(t, true, nil)
 	r := request{fields: []string{":method", "GET", "content-type", ""}}
-	if got := r.exchange(t, addr); !strings.HasPrefix(got, ":status: 415\ncontent-type: text/plain") || !strings.Contains(got, "data 74686973") {
+	if got := r.exchange(t, addr); !strings.HasPrefix(got,
+		":status: 415\ncontent-type: text/plain") || !strings.Contains(got, "data 74686973") {
 		t.Errorf("answered with\n%s", got)
 	}
 }
@@ -66,11 +73,12 @@ func TestStopAtOnce(t *testing.T) {
 	onBoth(t, func(t *testing.T, ours bool) {
 		entered := make(chan struct{})
 		s, addr := startServer(t, ours, func(o *Options) {
-			o.Services[0].Methods = append(o.Services[0].Methods, unaryMethod("Wait", func(ctx context.Context, _ string) (string, error) {
-				close(entered)
-				<-ctx.Done()
-				return "", ctx.Err()
-			}))
+			o.Services[0].Methods = append(o.Services[0].Methods,
+				unaryMethod("Wait", func(ctx context.Context, _ string) (string, error) {
+					close(entered)
+					<-ctx.Done()
+					return "", ctx.Err()
+				}))
 		})
 		conn := dial(t, addr)
 		result := make(chan error, 1)
@@ -93,33 +101,38 @@ func TestStopAtOnce(t *testing.T) {
 		if err := silent.SetDeadline(time.Now().Add(time.Minute)); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := io.Copy(io.Discard, silent); err != nil && strings.Contains(err.Error(), "timeout") {
+		if _, err := io.Copy(io.Discard, silent); err != nil &&
+			strings.Contains(err.Error(), "timeout") {
 			t.Errorf("a connection without a handshake: %v", err)
 		}
 	})
 }
 
-// TestBrokenWhileSending: a stream that ends because of what the client sends, while its handler sends, is one answer: headers,
-// messages and a trailer, or all of it in one block.
+// TestBrokenWhileSending: a stream that ends because of what the client sends, while its handler
+// sends, is one answer: headers, messages and a trailer, or all of it in one block.
 func TestBrokenWhileSending(t *testing.T) {
 	_, addr := startServer(t, true, func(o *Options) {
-		o.Services[0].Methods = append(o.Services[0].Methods, Method{Name: "Both", ClientStreams: true, ServerStreams: true, Stream: func(s Stream) error {
-			sent := make(chan struct{})
-			go func() {
-				defer close(sent)
-				for s.SendMsg(text("x")) == nil {
-				}
-			}()
-			err := s.RecvMsg(text(""))
-			<-sent
-			return err
-		}})
+		o.Services[0].Methods = append(o.Services[0].Methods,
+			Method{Name: "Both", ClientStreams: true, ServerStreams: true,
+				Stream: func(s Stream) error {
+					sent := make(chan struct{})
+					go func() {
+						defer close(sent)
+						for s.SendMsg(text("x")) == nil {
+						}
+					}()
+					err := s.RecvMsg(text(""))
+					<-sent
+					return err
+				}})
 	})
 	for range 50 {
 		r := request{path: "Both", body: [][]byte{frame(0, []byte{0xff})}, open: true}
 		got := r.exchange(t, addr)
-		if strings.Count(got, ":status: 200\n") != 1 || strings.Count(got, "grpc-status: 13\n") != 1 {
-			t.Fatalf("answered with\n%s", got[:min(len(got), 300)]+" ... "+got[max(0, len(got)-500):])
+		if strings.Count(got, ":status: 200\n") != 1 ||
+			strings.Count(got, "grpc-status: 13\n") != 1 {
+			t.Fatalf("answered with\n%s",
+				got[:min(len(got), 300)]+" ... "+got[max(0, len(got)-500):])
 		}
 	}
 }
@@ -158,26 +171,32 @@ func (r *request) begin(t *testing.T, fr *http2.Framer, id uint32, end bool) {
 			t.Fatal(err)
 		}
 	}
-	if err := fr.WriteHeaders(http2.HeadersFrameParam{StreamID: id, EndHeaders: true, EndStream: end, BlockFragment: block.Bytes()}); err != nil {
+	if err := fr.WriteHeaders(http2.HeadersFrameParam{StreamID: id, EndHeaders: true,
+		EndStream: end, BlockFragment: block.Bytes()}); err != nil {
 		t.Fatal(err)
 	}
 }
 
-// TestEmptyMessages: messages of no bytes that a handler does not take occupy memory, which counts as that of unread bodies.
+// TestEmptyMessages: messages of no bytes that a handler does not take occupy memory, which counts
+// as that of unread bodies.
 func TestEmptyMessages(t *testing.T) {
 	const most, streams = 4 << 20, 40
 	taken := make(chan struct{})
-	o := Options{Services: testServices(), Codec: NewCodec(slog.New(slog.DiscardHandler), new(noCounter), new(noCounter)), MaxMessageBytes: maxTestMessage, MaxConcurrentStreams: 1<<32 - 1}
-	o.Services[0].Methods = append(o.Services[0].Methods, Method{Name: "Hold", ClientStreams: true, ServerStreams: true, Stream: func(s Stream) error {
-		<-taken
-		for {
-			if err := s.RecvMsg(text("")); err == io.EOF {
-				return nil
-			} else if err != nil {
-				return err
-			}
-		}
-	}})
+	o := Options{Services: testServices(),
+		Codec:           NewCodec(slog.New(slog.DiscardHandler), new(noCounter), new(noCounter)),
+		MaxMessageBytes: maxTestMessage, MaxConcurrentStreams: 1<<32 - 1}
+	o.Services[0].Methods = append(o.Services[0].Methods,
+		Method{Name: "Hold", ClientStreams: true, ServerStreams: true,
+			Stream: func(s Stream) error {
+				<-taken
+				for {
+					if err := s.RecvMsg(text("")); err == io.EOF {
+						return nil
+					} else if err != nil {
+						return err
+					}
+				}
+			}})
 	server := NewServer(o)
 	server.conns.MaxUnreadBytes = most
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -249,14 +268,16 @@ func TestEmptyMessages(t *testing.T) {
 		if f.Header().StreamID != 2*streams+1 {
 			continue
 		}
-		if h, ok := f.(*http2.MetaHeadersFrame); !ok || !h.StreamEnded() || h.PseudoValue("status") != "200" {
+		if h, ok := f.(*http2.MetaHeadersFrame); !ok || !h.StreamEnded() ||
+			h.PseudoValue("status") != "200" {
 			t.Fatalf("%v", f)
 		}
 		break
 	}
 }
 
-// TestShortRejections: an answer does not repeat a long text of its request, which quoting would make even longer.
+// TestShortRejections: an answer does not repeat a long text of its request, which quoting would
+// make even longer.
 func TestShortRejections(t *testing.T) {
 	long := strings.Repeat("\"%", 2000)
 	_, addr := startServer(t, true, nil)
@@ -271,53 +292,61 @@ func TestShortRejections(t *testing.T) {
 		{path: "Echo", fields: []string{"key-bin", long}},
 	} {
 		got := r.exchange(t, addr)
-		if len(got) > 10*maxEcho || !strings.Contains(got, "grpc-status: ") || !strings.Contains(got, `"%25`) {
-			t.Errorf("%s %s: answered with %d bytes\n%s", r.path, r.fields[0], len(got), got[:min(len(got), 200)])
+		if len(got) > 10*maxEcho || !strings.Contains(got, "grpc-status: ") ||
+			!strings.Contains(got, `"%25`) {
+			t.Errorf("%s %s: answered with %d bytes\n%s", r.path, r.fields[0], len(got),
+				got[:min(len(got), 200)])
 		}
 	}
 }
 
-// TestLongTimeout: a timeout that is longer than a time can be is as good as none, and does not become one in the past.
+// TestLongTimeout: a timeout that is longer than a time can be is as good as none, and does not
+// become one in the past.
 func TestLongTimeout(t *testing.T) {
 	onBoth(t, func(t *testing.T, ours bool) {
 		_, addr := startServer(t, ours, func(o *Options) {
-			o.Services[0].Methods = append(o.Services[0].Methods, unaryMethod("Rest", func(ctx context.Context, _ string) (string, error) {
-				d, ok := ctx.Deadline()
-				return fmt.Sprintf("%v, after a century: %v", ok, time.Until(d) > 100*365*24*time.Hour), ctx.Err()
-			}))
+			o.Services[0].Methods = append(o.Services[0].Methods,
+				unaryMethod("Rest", func(ctx context.Context, _ string) (string, error) {
+					d, ok := ctx.Deadline()
+					return fmt.Sprintf("%v, after a century: %v", ok,
+						time.Until(d) > 100*365*24*time.Hour), ctx.Err()
+				}))
 		})
 		for _, timeout := range []string{"99999999H", "2562047H"} {
 			r := request{path: "Rest", fields: []string{"grpc-timeout", timeout}, body: one("")}
-			if got := r.exchange(t, addr); !strings.Contains(got, fmt.Sprintf("%x", "true, after a century: true")) {
+			if got := r.exchange(t, addr); !strings.Contains(got,
+				fmt.Sprintf("%x", "true, after a century: true")) {
 				t.Errorf("timeout %s: answered with\n%s", timeout, got)
 			}
 		}
 	})
 }
 
-// TestLate: a call whose deadline passes gets the status for that, before and after its first answer, and nothing from its handler
-// later. If its answers wait for the client, its stream is reset.
+// TestLate: a call whose deadline passes gets the status for that, before and after its first
+// answer, and nothing from its handler later. If its answers wait for the client, its stream is
+// reset.
 func TestLate(t *testing.T) {
 	var running atomic.Int64
 	_, addr := startServer(t, true, func(o *Options) {
-		o.Services[0].Methods = append(o.Services[0].Methods, Method{Name: "Slow", ServerStreams: true, Stream: func(s Stream) error {
-			running.Add(1)
-			defer running.Add(-1)
-			m := new(wrapperspb.StringValue)
-			if err := s.RecvMsg(m); err != nil {
-				return err
-			}
-			for range len(m.Value) {
-				if err := s.SendMsg(text(strings.Repeat("x", 40_000))); err != nil {
+		o.Services[0].Methods = append(o.Services[0].Methods,
+			Method{Name: "Slow", ServerStreams: true, Stream: func(s Stream) error {
+				running.Add(1)
+				defer running.Add(-1)
+				m := new(wrapperspb.StringValue)
+				if err := s.RecvMsg(m); err != nil {
 					return err
 				}
-			}
-			<-s.Context().Done()
-			if s.SendMsg(m) == nil {
-				t.Error("a message is sent after the deadline")
-			}
-			return nil
-		}})
+				for range len(m.Value) {
+					if err := s.SendMsg(text(strings.Repeat("x", 40_000))); err != nil {
+						return err
+					}
+				}
+				<-s.Context().Done()
+				if s.SendMsg(m) == nil {
+					t.Error("a message is sent after the deadline")
+				}
+				return nil
+			}})
 	})
 	for _, c := range []struct {
 		in   string
@@ -335,7 +364,8 @@ func TestLate(t *testing.T) {
 		}
 	}
 	fr := rawFrames(t, addr)
-	if err := fr.WriteSettings(http2.Setting{ID: http2.SettingInitialWindowSize, Val: 10}); err != nil {
+	if err := fr.WriteSettings(http2.Setting{ID: http2.SettingInitialWindowSize,
+		Val: 10}); err != nil {
 		t.Fatal(err)
 	}
 	r := request{path: "Slow", fields: []string{"grpc-timeout", "100m"}}

@@ -15,27 +15,30 @@ import (
 	"vigil/internal/edge/rpc/wire"
 )
 
-// sessionCall is a call that a Session serves. It is the Peer of that, and implements h2.Filler.
+// sessionCall is a call that a Session serves. It is the Peer of the session, and implements
+// h2.Filler.
 type sessionCall struct {
 	call
 
-	// refs are the goroutines that use the session, and one until Close has returned. The stream is held for all of them.
+	// refs counts the goroutines that use the session, plus one until Close has returned. The
+	// stream is held for all of them.
 	refs atomic.Int32
-	// receiving: a worker passes the messages to the session, or the last one was passed. The reader sets it; a worker ends it
-	// under in.mu.
+	// receiving says that a worker passes messages to the session, or that the last one was passed.
+	// The reader sets it; the worker clears it under in.mu.
 	receiving atomic.Bool
-	// prompt says that the session answers some messages without a wait. It is not changed after the session is open.
+	// prompt says that the session answers some messages without waiting. It does not change once
+	// the session is open.
 	prompt bool
-	// behind: the last answer without a wait had to queue up. Owned by the reader.
+	// behind says that the last prompt answer had to queue. Owned by the reader.
 	behind bool
 	report func(error) // nil without a stats handler
 
 	mu struct {
 		sync.Mutex
 		Session       // nil until it is open
-		reason  error // of the end, if it is decided
+		reason  error // of the end, if decided
 		decided bool
-		early   bool // Fill was called before
+		early   bool // Fill was called before the session was open
 		ended   bool
 	}
 }
@@ -51,7 +54,8 @@ func (c *sessionCall) Start() {
 	s := c.conn.server
 	s.handlers.Add(1) // for Close
 	c.addRef()
-	c.stream.Notify(!c.header.sendsPlain() || s.o.Stats != nil) // compression, and reports, take time
+	// compressing and reporting take time
+	c.stream.Notify(!c.header.sendsPlain() || s.o.Stats != nil)
 	s.conns.Workers.Run(c.openSession)
 	s.conns.Workers.Yield()
 }
@@ -65,7 +69,8 @@ func (c *sessionCall) EndReceive() { c.endBody(c) }
 // messageMemory implements messageSink.
 func (c *sessionCall) messageMemory(n int, whole bool) []byte {
 	if whole && n <= len(c.conn.brief) && c.canAnswerNow() {
-		return c.conn.brief[:0] // addMessage is called before the next message of the connection
+		// addMessage takes it before the next message of the connection arrives
+		return c.conn.brief[:0]
 	}
 	return nil
 }
@@ -88,7 +93,7 @@ func (c *sessionCall) endMessages(err error) {
 	c.wakeReceiver()
 }
 
-// addRef notes that a goroutine will use the session, until unrefer is called.
+// addRef notes that a goroutine uses the session until it calls dropRef.
 func (c *sessionCall) addRef() {
 	c.refs.Add(1)
 	c.conn.server.handlers.Add(1)
@@ -96,12 +101,13 @@ func (c *sessionCall) addRef() {
 
 func (c *sessionCall) dropRef() {
 	if c.refs.Add(-1) == 0 {
-		c.stream.Finish(trailerOK, c.header.emptyAnswer(c.out)) // it has ended: it is not held any more
+		// it has ended: it is not held any more
+		c.stream.Finish(trailerOK, c.header.emptyAnswer(c.out))
 	}
 	c.conn.server.handlers.Done()
 }
 
-// openSession opens the session, and handles what was received meanwhile.
+// openSession opens the session, and passes on what the client has sent before.
 func (c *sessionCall) openSession() {
 	c.report = c.reportCall()
 	c.noteCall()
@@ -142,7 +148,7 @@ func (c *sessionCall) Ended() {
 	}
 }
 
-// closeSession closes the session of an ended call. It is called once.
+// closeSession closes the session after the call has ended. It runs once.
 func (c *sessionCall) closeSession() {
 	c.mu.Lock()
 	reason, decided := c.mu.reason, c.mu.decided
@@ -171,10 +177,10 @@ func (c *sessionCall) Fill(room int) {
 	}
 }
 
-// receiveAll passes messages to the session until there is none. The caller has called refer.
+// receiveAll passes messages to the session until there are none. The caller has called addRef.
 func (c *sessionCall) receiveAll() {
 	defer c.dropRef()
-	s := c.mu.Session // not changed any more
+	s := c.mu.Session // it does not change any more
 	for c.Err() == nil {
 		c.in.mu.Lock()
 		if len(c.in.mu.list) == 0 && c.in.mu.ended == nil {
@@ -200,8 +206,9 @@ func (c *sessionCall) receiveAll() {
 	}
 }
 
-// answerNow answers a message on the goroutine of the reader, if that needs no wait. Otherwise, and if a worker passes on messages or
-// the client does not take the answers, it does nothing and returns false.
+// answerNow answers a message on the goroutine of the reader. It does nothing and returns false if
+// the answer might have to wait, if a worker is passing on messages, or if the client does not take
+// its answers.
 func (c *sessionCall) answerNow(m inMessage) bool {
 	if m.flag != 0 || len(m.data) > maxBegin || c.Err() != nil || !c.canAnswerNow() {
 		return false
@@ -212,7 +219,8 @@ func (c *sessionCall) answerNow(m inMessage) bool {
 	}
 	buf := prompts.Get().(*[]byte)
 	defer prompts.Put(buf)
-	b, ok := c.mu.Session.(PromptSession).Answer(m.data, appendMessageHead((*buf)[:0], 0)) // not changed any more
+	// not changed any more
+	b, ok := c.mu.Session.(PromptSession).Answer(m.data, appendMessageHead((*buf)[:0], 0))
 	if !ok {
 		return false
 	}
@@ -234,15 +242,18 @@ func (c *sessionCall) answerNow(m inMessage) bool {
 	return true
 }
 
-// canAnswerNow reports whether the session may answer the next message on the goroutine of the reader.
+// canAnswerNow reports whether the session may answer the next message on the goroutine of the
+// reader.
 func (c *sessionCall) canAnswerNow() bool {
-	return !c.receiving.Load() && c.prompt // if it is not receiving, the session is open, and only the reader can change that
+	// if it is not receiving, the session is open, and only the reader can change that
+	return !c.receiving.Load() && c.prompt
 }
 
-// errAnswer ends a session with an answer that cannot be sent without a wait.
+// errAnswer ends a session whose prompt answer is too large to be sent at once.
 var errAnswer = status.Error(codes.Internal, "vigil: an answer is not small")
 
-// wakeReceiver passes messages on, if no worker does so. The reader calls it after it has added one.
+// wakeReceiver starts a worker for the messages if there is none. The reader calls it after it has
+// added a message.
 func (c *sessionCall) wakeReceiver() {
 	c.in.mu.Lock()
 	idle := !c.receiving.Swap(true)
@@ -254,7 +265,7 @@ func (c *sessionCall) wakeReceiver() {
 	}
 }
 
-// decideReason sets the reason of the end, unless there is one. It reports whether it was set.
+// decideReason sets the reason of the end, unless it is decided or the call has ended.
 func (c *sessionCall) decideReason(reason error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -277,7 +288,8 @@ func (c *sessionCall) End(err error) {
 }
 
 // queueWatch implements Peer.
-func (c *sessionCall) queueWatch(e *WatchEncoder, list []wire.WatchResponse) (sent, bytes int, room bool, err error) {
+func (c *sessionCall) queueWatch(e *WatchEncoder, list []wire.WatchResponse) (sent, bytes int,
+	room bool, err error) {
 	if c.conn.server.o.Stats != nil || !c.header.sendsPlain() {
 		return c.queueOneByOne(splitByWatcher(list))
 	}
@@ -296,7 +308,7 @@ func (c *sessionCall) queueWatch(e *WatchEncoder, list []wire.WatchResponse) (se
 	return sent, n, room, nil
 }
 
-// queueEncoded queues encoded messages with their heads.
+// queueEncoded queues encoded messages that have their heads.
 func (c *sessionCall) queueEncoded(data mem.BufferSlice) (room bool, err error) {
 	var header *h2.Header
 	if !c.headerSent {
@@ -308,8 +320,9 @@ func (c *sessionCall) queueEncoded(data mem.BufferSlice) (room bool, err error) 
 	return room, nil
 }
 
-// queueOneByOne is queueWatch for messages that are compressed or reported.
-func (c *sessionCall) queueOneByOne(list []wire.WatchResponse) (sent, bytes int, room bool, err error) {
+// queueOneByOne queues messages that are compressed or reported.
+func (c *sessionCall) queueOneByOne(list []wire.WatchResponse) (sent, bytes int,
+	room bool, err error) {
 	for len(list) > 0 {
 		messages := encodeWatch(list)
 		list = list[len(messages):]
@@ -321,7 +334,8 @@ func (c *sessionCall) queueOneByOne(list []wire.WatchResponse) (sent, bytes int,
 				c.stream.FinishSoon(c.header.errorTrailer(c.out, err))
 				return sent, bytes, false, err
 			}
-			if room, err = c.queueEncoded(append(mem.BufferSlice{mem.SliceBuffer(head[:])}, data...)); err != nil {
+			if room, err = c.queueEncoded(append(mem.BufferSlice{mem.SliceBuffer(head[:])},
+				data...)); err != nil {
 				return sent, bytes, false, err
 			}
 			sent++

@@ -17,65 +17,75 @@ import (
 	"vigil/internal/edge/rpc/transport/h2"
 )
 
-// maxSend is the largest answer: the length is sent with 32 bits, of which clients in some languages can use 31.
+// maxSend is the largest answer. Its length has 32 bits on the wire, and some languages can use
+// only 31.
 const maxSend = math.MaxInt32
 
-// headers are the header fields of answers to calls of one content type. empty is a whole answer without a message.
+// headers has the header fields of answers for one content type. empty is a whole answer without a
+// message.
 type headers struct{ plain, identity, empty *h2.Header }
 
 func makeHeaders(subtype string) headers {
 	fields := startFields(200, subtype)
 	return headers{&h2.Header{Fields: fields, Common: true},
-		&h2.Header{Fields: append(fields[:len(fields):len(fields)], hpack.HeaderField{Name: "grpc-encoding", Value: encoding.Identity}), Common: true},
+		&h2.Header{Fields: append(fields[:len(fields):len(fields)],
+			hpack.HeaderField{Name: "grpc-encoding", Value: encoding.Identity}), Common: true},
 		&h2.Header{Fields: statusFields(fields[:len(fields):len(fields)], nil)}}
 }
 
-// The headers of the usual content types, and the trailer of a call without an error.
+// The headers for the usual content types, and the trailer of a successful call.
 var (
 	noSubtype    = makeHeaders("")
 	protoSubtype = makeHeaders("proto")
 	trailerOK    = &h2.Header{Fields: statusFields(nil, nil), Common: true}
 )
 
-// A browser or a health check that speaks HTTP/2 to an address of gRPC gets textHeader and noClientText.
-var textHeader = &h2.Header{Fields: []hpack.HeaderField{{Name: ":status", Value: "415"}, {Name: "content-type", Value: "text/plain; charset=utf-8"}}}
+// A browser or health check that speaks HTTP/2 to a gRPC address gets textHeader and noClientText.
+var textHeader = &h2.Header{Fields: []hpack.HeaderField{{Name: ":status", Value: "415"},
+	{Name: "content-type", Value: "text/plain; charset=utf-8"}}}
 
 const noClientText = "this address serves gRPC only\n"
 
-// startLen is how many fields every answer begins with.
+// startLen is the number of fields from startFields.
 const startLen = 2
 
-// startFields are the fields at the beginning of every answer.
+// startFields returns the first fields of every answer.
 func startFields(http int, subtype string) []hpack.HeaderField {
 	kind := contentType
 	if subtype != "" {
 		kind += "+" + subtype
 	}
-	return []hpack.HeaderField{{Name: ":status", Value: strconv.Itoa(http)}, {Name: "content-type", Value: kind}}
+	return []hpack.HeaderField{{Name: ":status", Value: strconv.Itoa(http)},
+		{Name: "content-type", Value: kind}}
 }
 
-// statusFields appends the fields of a status.
+// statusFields appends the fields of a status, which is nil for success.
 func statusFields(fields []hpack.HeaderField, st *status.Status) []hpack.HeaderField {
-	fields = append(fields, hpack.HeaderField{Name: "grpc-status", Value: strconv.Itoa(int(st.Code()))},
+	fields = append(fields,
+		hpack.HeaderField{Name: "grpc-status", Value: strconv.Itoa(int(st.Code()))},
 		hpack.HeaderField{Name: "grpc-message", Value: escapeMessage(st.Message())})
 	if len(st.Proto().GetDetails()) > 0 {
-		if b, err := proto.Marshal(st.Proto()); err == nil { // otherwise the client gets code and message
-			fields = append(fields, hpack.HeaderField{Name: "grpc-status-details-bin", Value: base64.RawStdEncoding.EncodeToString(b)})
+		// without them the client still gets the code and the message
+		if b, err := proto.Marshal(st.Proto()); err == nil {
+			fields = append(fields,
+				hpack.HeaderField{Name: "grpc-status-details-bin",
+					Value: base64.RawStdEncoding.EncodeToString(b)})
 		}
 	}
 	return fields
 }
 
-// answerHeader returns the header of the answer, with metadata of the handler; out may be nil.
+// answerHeader returns the header of the answer, with the handler's metadata. out may be nil.
 func (h *callHeader) answerHeader(out *outMetadata) *h2.Header {
 	head := h.plainHeader()
 	if out != nil && len(out.header) > 0 {
-		head = &h2.Header{Fields: append(head.Fields[:len(head.Fields):len(head.Fields)], out.header...)}
+		head = &h2.Header{Fields: append(head.Fields[:len(head.Fields):len(head.Fields)],
+			out.header...)}
 	}
 	return head
 }
 
-// plainHeader returns the header without metadata of the handler.
+// plainHeader returns the header without the handler's metadata.
 func (h *callHeader) plainHeader() *h2.Header {
 	usual, e := noSubtype, h.peekSpecial()
 	switch {
@@ -94,10 +104,11 @@ func (h *callHeader) plainHeader() *h2.Header {
 	case encoding.Identity:
 		return usual.identity
 	}
-	return &h2.Header{Fields: append(usual.plain.Fields[:startLen:startLen], hpack.HeaderField{Name: "grpc-encoding", Value: e.sent})}
+	return &h2.Header{Fields: append(usual.plain.Fields[:startLen:startLen],
+		hpack.HeaderField{Name: "grpc-encoding", Value: e.sent})}
 }
 
-// okTrailer returns the trailer of an answer without an error; out may be nil.
+// okTrailer returns the trailer of a successful answer. out may be nil.
 func okTrailer(out *outMetadata) *h2.Header {
 	if out == nil || len(out.trailer) == 0 {
 		return trailerOK
@@ -105,7 +116,7 @@ func okTrailer(out *outMetadata) *h2.Header {
 	return &h2.Header{Fields: append(statusFields(nil, nil), out.trailer...)}
 }
 
-// emptyAnswer returns a whole answer that has neither a message nor an error; out may be nil.
+// emptyAnswer returns a whole successful answer that has no message. out may be nil.
 func (h *callHeader) emptyAnswer(out *outMetadata) *h2.Header {
 	subtype := h.peekSpecial().subtype
 	switch {
@@ -122,7 +133,8 @@ func (h *callHeader) emptyAnswer(out *outMetadata) *h2.Header {
 	return &h2.Header{Fields: fields}
 }
 
-// errorTrailer returns the trailer of an answer with an error, and the whole answer if nothing was sent before; out may be nil.
+// errorTrailer returns the trailer for an error, and the whole answer for the case that nothing was
+// sent before. out may be nil.
 func (h *callHeader) errorTrailer(out *outMetadata, err error) (trailer, whole *h2.Header) {
 	st, _ := status.FromError(err)
 	http := 200
@@ -136,7 +148,7 @@ func (h *callHeader) errorTrailer(out *outMetadata, err error) (trailer, whole *
 	return &h2.Header{Fields: fields[startLen:]}, &h2.Header{Fields: fields}
 }
 
-// The trailer, and the whole answer, of a call whose deadline has passed.
+// The trailer and the whole answer of a call whose deadline has passed.
 var lateTrailer, lateAnswer = func() (trailer, whole *h2.Header) {
 	fields := statusFields(startFields(200, ""), status.FromContextError(context.DeadlineExceeded))
 	return &h2.Header{Fields: fields[startLen:]}, &h2.Header{Fields: fields}
@@ -144,8 +156,8 @@ var lateTrailer, lateAnswer = func() (trailer, whole *h2.Header) {
 
 func lateHeaders() (trailer, whole *h2.Header) { return lateTrailer, lateAnswer }
 
-// escapeMessage encodes a message of a status: bytes that are not printable ASCII, and the percent sign, in hexadecimal. What is
-// not UTF-8 is replaced.
+// escapeMessage encodes the message of a status: it writes percent signs and bytes that are not
+// printable ASCII as hexadecimal, and replaces invalid UTF-8.
 func escapeMessage(s string) string {
 	plain := true
 	for i := range len(s) {

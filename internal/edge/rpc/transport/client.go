@@ -10,22 +10,23 @@ import (
 	"google.golang.org/grpc/peer"
 )
 
-// Client is the receiver of answers: a connection, or the reader of a call that was made in this process. A call finds
-// it by the address of its peer.
+// Client receives answers: it is a connection, or the reader of calls made in this process. A call
+// finds it through the address of its peer.
 type Client struct {
 	cut       func()
 	closed    context.Context // ends when the connection is closed
-	firstCall func()          // runs at the first call; nil if it is not needed
+	firstCall func()          // runs at the first call; may be nil
 	called    atomic.Bool
 }
 
-// NewReader returns a client for calls that are made in this process. cut ends its requests.
+// NewReader returns a client for calls made in this process. cut ends its requests.
 func NewReader(cut func()) *Client { return &Client{cut: cut, closed: context.Background()} }
 
 // Cut closes the connection.
 func (c *Client) Cut() { c.cut() }
 
-// AfterClose runs f in its own goroutine after the connection was closed, unless stop is called before.
+// AfterClose runs f in its own goroutine once the connection is closed, unless stop is called
+// before.
 func (c *Client) AfterClose(f func()) (stop func() bool) { return context.AfterFunc(c.closed, f) }
 
 // noteCall runs firstCall at the first call of a connection.
@@ -35,11 +36,11 @@ func (c *Client) noteCall() {
 	}
 }
 
-// clientAddr is the address of a client, with the client.
+// clientAddr is the address of a client together with the client.
 type clientAddr struct {
 	net.Addr
 	client *Client
-	text   string // of the address, which all streams of the client share
+	text   string // of the address; all streams of the client share it
 }
 
 func addrOf(addr net.Addr, c *Client) clientAddr { return clientAddr{addr, c, addr.String()} }
@@ -47,7 +48,7 @@ func addrOf(addr net.Addr, c *Client) clientAddr { return clientAddr{addr, c, ad
 // String implements net.Addr.
 func (a clientAddr) String() string { return a.text }
 
-// ClientOf returns the client that makes a call, nil if it is not known.
+// ClientOf returns the client of a call, nil if it is unknown.
 func ClientOf(ctx context.Context) *Client {
 	if p, ok := peer.FromContext(ctx); ok {
 		if a, ok := p.Addr.(clientAddr); ok {
@@ -57,7 +58,7 @@ func ClientOf(ctx context.Context) *Client {
 	return nil
 }
 
-// WithClient returns the context of a call that is made in this process. c may be nil.
+// WithClient returns the context of a call made in this process. c may be nil.
 func WithClient(ctx context.Context, addr net.Addr, c *Client) context.Context {
 	if c != nil {
 		addr = addrOf(addr, c)
@@ -65,17 +66,18 @@ func WithClient(ctx context.Context, addr net.Addr, c *Client) context.Context {
 	return peer.NewContext(ctx, &peer.Peer{Addr: addr})
 }
 
-// WithTLS returns the context of a call that is made in this process for a client whose connection has this TLS state. The
-// context is one of WithClient.
+// WithTLS returns the context of a call that is made in this process for a client whose connection
+// has this TLS state. The context is one of WithClient.
 func WithTLS(ctx context.Context, state *tls.ConnectionState) context.Context {
 	p, ok := peer.FromContext(ctx)
 	if !ok || state == nil {
 		return ctx
 	}
-	return peer.NewContext(ctx, &peer.Peer{Addr: p.Addr, AuthInfo: credentials.TLSInfo{State: *state}})
+	return peer.NewContext(ctx,
+		&peer.Peer{Addr: p.Addr, AuthInfo: credentials.TLSInfo{State: *state}})
 }
 
-// Remote returns the address of the client that makes a call, empty if it is not known.
+// Remote returns the address of a call's client, empty if it is unknown.
 func Remote(ctx context.Context) string {
 	if p, ok := peer.FromContext(ctx); ok && p.Addr != nil {
 		return p.Addr.String()

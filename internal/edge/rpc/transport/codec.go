@@ -19,15 +19,17 @@ import (
 // Counter counts bytes.
 type Counter interface{ Add(float64) }
 
-// Codec encodes messages of package wire by their own methods, LentMessage and Encoded ones, and all others like grpc-go. A
-// panic in it is an error of the call: messages are encoded outside of handlers too.
+// Codec encodes messages of package wire, LentMessage and Encoded by their own methods, and all
+// others as grpc-go does. It turns a panic into an error of the call, because messages are also
+// encoded outside handlers.
 type Codec struct {
 	log            *slog.Logger
 	received, sent Counter
 	generated      encoding.CodecV2
 }
 
-// NewCodec makes a codec that counts the bytes of the messages that it decodes and encodes, except Encoded ones.
+// NewCodec makes a codec that counts the bytes of the messages that it decodes and encodes, except
+// Encoded ones.
 func NewCodec(log *slog.Logger, received, sent Counter) *Codec {
 	return &Codec{log, received, sent, encoding.GetCodecV2(protocodec.Name)}
 }
@@ -62,12 +64,12 @@ func (c *Codec) Marshal(v any) (out Buffers, err error) {
 	return c.generated.Marshal(v)
 }
 
-// appendSmall appends a message without compression and with its head, if its encoding has at most the given number of bytes and is
-// in no memory that is lent. Otherwise, and if it cannot be encoded, nothing is appended.
+// appendSmall appends a message with its head, uncompressed. It appends nothing and returns false
+// if the encoding has more than most bytes, needs lent memory, or fails.
 func (c *Codec) appendSmall(b []byte, v any, most int) (out []byte, ok bool) {
 	at := len(b)
 	defer func() {
-		if recover() != nil { // Marshal panics again, and reports it
+		if recover() != nil { // Marshal will panic again, and reports it
 			out, ok = b, false
 		}
 	}()
@@ -84,7 +86,8 @@ func (c *Codec) appendSmall(b []byte, v any, most int) (out []byte, ok bool) {
 			return b, false
 		}
 		var err error
-		if out, err = (proto.MarshalOptions{}).MarshalAppend(appendMessageHead(b, 0), m); err != nil {
+		if out, err = (proto.MarshalOptions{}).MarshalAppend(appendMessageHead(b, 0),
+			m); err != nil {
 			return b, false
 		}
 	default:
@@ -96,8 +99,8 @@ func (c *Codec) appendSmall(b []byte, v any, most int) (out []byte, ok bool) {
 	return out, true
 }
 
-// Unmarshal implements encoding.CodecV2. A decoded message may alias the data only if that is not reused: buffers from a
-// pool are copied, others are left to the garbage collector.
+// Unmarshal implements encoding.CodecV2. A decoded message may alias data that is never reused.
+// Buffers of a pool are copied; all others are left to the garbage collector.
 func (c *Codec) Unmarshal(data Buffers, v any) (err error) {
 	defer c.recoverInto("decoding", v, &err)
 	c.received.Add(float64(data.Len()))
@@ -113,7 +116,8 @@ func (c *Codec) Unmarshal(data Buffers, v any) (err error) {
 	return m.Decode(data.Materialize())
 }
 
-// decode is Unmarshal for bytes that are not reused. It does not count them: took does, once the message is not decoded again.
+// decode is Unmarshal for bytes that are never reused. It does not count them: countReceived does
+// once the message will not be decoded again.
 func (c *Codec) decode(data []byte, v any) (err error) {
 	defer c.recoverInto("decoding", v, &err)
 	if m, ok := v.(wire.Decoder); ok {
@@ -122,13 +126,13 @@ func (c *Codec) decode(data []byte, v any) (err error) {
 	return c.generated.Unmarshal(OneBuffer(data), v)
 }
 
-// countReceived counts the bytes of a message that decode has decoded.
+// countReceived counts the bytes of a message from decode.
 func (c *Codec) countReceived(data []byte) { c.received.Add(float64(len(data))) }
 
 // countSent counts the bytes of a message that was encoded elsewhere.
 func (c *Codec) countSent(n int) { c.sent.Add(float64(n)) }
 
-// recoverInto is deferred: it turns a panic into an error.
+// recoverInto, when deferred, turns a panic into an error.
 func (c *Codec) recoverInto(what string, v any, err *error) {
 	if p := recover(); p != nil {
 		*err = Recovered(c.log, fmt.Sprintf("%s %T", what, v), p)
@@ -140,6 +144,7 @@ var ErrPanic = status.Error(codes.Internal, "vigil: internal error, see the log 
 
 // Recovered logs a recovered panic and returns the status for the client.
 func Recovered(log *slog.Logger, where string, p any) error {
-	log.Error("panic in a request handler", "method", where, "panic", fmt.Sprint(p), "stack", string(debug.Stack()))
+	log.Error("panic in a request handler", "method", where, "panic", fmt.Sprint(p), "stack",
+		string(debug.Stack()))
 	return ErrPanic
 }

@@ -45,14 +45,17 @@ type nopCloser struct{ io.Writer }
 
 func (nopCloser) Close() error { return nil }
 
-// TestOthersOfCompressedStreams: events of a client that wants them compressed are compressed while those of others are sent.
+// TestOthersOfCompressedStreams: events of a client that wants them compressed are compressed while
+// those of others are sent.
 func TestOthersOfCompressedStreams(t *testing.T) {
 	opened := make(chan *talk, 10)
-	_, addr := startServer(t, true, func(o *Options) { o.Services = append(o.Services, talkService(opened, new(atomic.Bool))) })
+	_, addr := startServer(t, true,
+		func(o *Options) { o.Services = append(o.Services, talkService(opened, new(atomic.Bool))) })
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	begin := func(o ...grpc.CallOption) (*talk, grpc.ClientStream) {
-		stream, err := dial(t, addr).NewStream(ctx, &grpc.StreamDesc{ClientStreams: true, ServerStreams: true}, "/test.Talks/Talk",
+		stream, err := dial(t, addr).NewStream(ctx,
+			&grpc.StreamDesc{ClientStreams: true, ServerStreams: true}, "/test.Talks/Talk",
 			append(o, grpc.ForceCodec(rawBytes{}))...)
 		if err != nil {
 			t.Fatal(err)
@@ -80,7 +83,8 @@ func TestOthersOfCompressedStreams(t *testing.T) {
 	for range 2 {
 		compressed.due.Add(1)
 		plain.due.Add(1)
-		WakeAll([]Peer{compressed.peer, plain.peer}) // as the goroutine does that serves all watch streams
+		// as the goroutine does that serves all watch streams
+		WakeAll([]Peer{compressed.peer, plain.peer})
 		<-begun
 		if err := quick.RecvMsg(new([]byte)); err != nil {
 			t.Fatal(err)

@@ -11,19 +11,20 @@ import (
 	"vigil/internal/edge/rpc/transport/h2http"
 )
 
-// clientConn is a connection with its client. It implements h2.Handler.
+// clientConn is a connection and its client. It implements h2.Handler.
 type clientConn struct {
 	server *Server
 	http2  *h2.Conn
 	client Client
 	peer   *peer.Peer
 	values context.Context
-	web    *h2http.Conn // serves requests that are not gRPC; nil if they are rejected
+	web    *h2http.Conn // serves requests that are not gRPC; nil to reject them
 	// Owned by the reader.
-	last  lastMetadata
-	again *Method  // of the last request, if a repeated one needs nothing but that and the same metadata
-	brief [32]byte // a message that is answered at once
-	spare []byte   // memory for the next message of a call with one request; nil if there is none
+	last lastMetadata
+	// of the last request, if a repeated request needs only that and the same metadata
+	again *Method
+	brief [32]byte // memory for a message that is answered at once
+	spare []byte   // memory for the next message of a call with one request; may be nil
 }
 
 // Values implements h2.Handler.
@@ -46,7 +47,7 @@ func (c *clientConn) Begin(r *h2.Request) h2.Exchange {
 	return c.newCall(h)
 }
 
-// newCall returns the exchange for a call with a header.
+// newCall returns the exchange for a call with this header.
 func (c *clientConn) newCall(h callHeader) h2.Exchange {
 	if h.method != nil && h.rejected == nil && h.method.Open != nil {
 		x := &sessionCall{}

@@ -12,8 +12,9 @@ import (
 	"google.golang.org/protobuf/types/known/wrapperspb"
 )
 
-// dialog is a connection with a server, and what that has sent: the frames of each stream, and those of the connection as number 0.
-// Windows, settings and answers to pings are left out, whose number and order are the server's choice.
+// dialog is a connection with a server, and what that has sent: the frames of each stream, and
+// those of the connection as number 0. Windows, settings and answers to pings are left out, whose
+// number and order are the server's choice.
 type dialog struct {
 	*http2.Framer
 	t      *testing.T
@@ -63,7 +64,8 @@ func (d *dialog) await(what string, fits func(http2.Frame) bool) {
 			d.flush(id)
 			d.note(id, "reset "+f.ErrCode.String())
 		case *http2.GoAwayFrame:
-			d.note(0, fmt.Sprintf("GOAWAY %v, last %d, %s", f.ErrCode, f.LastStreamID, f.DebugData()))
+			d.note(0, fmt.Sprintf("GOAWAY %v, last %d, %s", f.ErrCode, f.LastStreamID,
+				f.DebugData()))
 		case *http2.PingFrame:
 			if !f.IsAck() {
 				d.must(d.WritePing(true, f.Data))
@@ -110,14 +112,16 @@ func (d *dialog) ended(id uint32) {
 func (d *dialog) received(id uint32, n int) {
 	d.t.Helper()
 	for d.data[id] < n {
-		d.await(fmt.Sprint("data of stream ", id), func(f http2.Frame) bool { _, ok := f.(*http2.DataFrame); return ok })
+		d.await(fmt.Sprint("data of stream ", id),
+			func(f http2.Frame) bool { _, ok := f.(*http2.DataFrame); return ok })
 	}
 }
 
 // over waits until the server has closed the connection.
 func (d *dialog) over() { d.await("the end", func(http2.Frame) bool { return false }) }
 
-// TestSameFrames has the same dialogs with the server of grpc-go and ours: about windows, limits, resets and the end of the connection.
+// TestSameFrames has the same dialogs with the server of grpc-go and ours: about windows, limits,
+// resets and the end of the connection.
 func TestSameFrames(t *testing.T) {
 	release := make(chan chan struct{}, 10)
 	for _, c := range []struct {
@@ -168,7 +172,8 @@ func TestSameFrames(t *testing.T) {
 		}},
 		{"the server ends first", nil, func(d *dialog) {
 			d.call(1, "Chat", "quit", true)
-			d.await("the reset", func(f http2.Frame) bool { _, ok := f.(*http2.RSTStreamFrame); return ok })
+			d.await("the reset",
+				func(f http2.Frame) bool { _, ok := f.(*http2.RSTStreamFrame); return ok })
 			d.must(d.WriteData(1, false, message("late")))
 			d.must(d.WriteData(1, true, nil))
 			d.call(3, "Echo", "b", false)
@@ -230,7 +235,11 @@ func TestSameFrames(t *testing.T) {
 				close(stopped)
 			}()
 			for range 2 {
-				d.await("a GOAWAY", func(f http2.Frame) bool { _, ok := f.(*http2.GoAwayFrame); return ok })
+				d.await("a GOAWAY", func(f http2.Frame) bool {
+					_,
+						ok := f.(*http2.GoAwayFrame)
+					return ok
+				})
 			}
 			d.call(3, "Echo", "ignored", false)
 			close(held)
@@ -249,20 +258,22 @@ func TestSameFrames(t *testing.T) {
 			var results []string
 			for _, ours := range []bool{false, true} {
 				server, addr := startServer(t, ours, func(o *Options) {
-					o.Services[0].Methods = append(o.Services[0].Methods, Method{Name: "Hold", ServerStreams: true, Stream: func(s Stream) error {
-						if err := s.RecvMsg(new(wrapperspb.StringValue)); err != nil {
-							return err
-						}
-						ch := make(chan struct{})
-						release <- ch
-						<-ch
-						return nil
-					}})
+					o.Services[0].Methods = append(o.Services[0].Methods,
+						Method{Name: "Hold", ServerStreams: true, Stream: func(s Stream) error {
+							if err := s.RecvMsg(new(wrapperspb.StringValue)); err != nil {
+								return err
+							}
+							ch := make(chan struct{})
+							release <- ch
+							<-ch
+							return nil
+						}})
 					if c.change != nil {
 						c.change(o)
 					}
 				})
-				d := &dialog{Framer: rawFrames(t, addr), t: t, server: server, seen: map[uint32][]string{}, data: map[uint32]int{}}
+				d := &dialog{Framer: rawFrames(t, addr), t: t, server: server,
+					seen: map[uint32][]string{}, data: map[uint32]int{}}
 				d.must(d.WriteWindowUpdate(0, 1<<30))
 				c.script(d)
 				for id := range d.data {

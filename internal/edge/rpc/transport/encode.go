@@ -15,23 +15,24 @@ import (
 // Buffers is an encoded message. Each buffer must be freed.
 type Buffers = mem.BufferSlice
 
-// OneBuffer returns a message of bytes that are not reused.
+// OneBuffer returns a message of bytes that are never reused.
 func OneBuffer(b []byte) Buffers { return Buffers{mem.SliceBuffer(b)} }
 
-// LentMessage is a message whose encoded buffer is returned to a lender after it was sent.
+// LentMessage is a message whose encoded buffer returns to a lender after it was sent.
 type LentMessage struct {
 	wire.Encoder
 	Lender kv.Lender
 }
 
-// maxPooled is the size in bytes up to which encoded answers are in pooled memory. Larger ones are counted.
+// maxPooled is the largest answer, in bytes, that is encoded into pooled memory. Larger ones are
+// counted.
 const maxPooled = ration.FreeSize
 
-// pool is the pool of encoded answers. Its buffers are at most twice as large as their content, and are not cleared, unlike those of
-// grpc-go's pools: their users append to the beginning.
+// pool has the buffers of encoded answers. A buffer is at most twice as large as its content.
+// Unlike grpc-go's pools it does not clear buffers: users append from the beginning.
 var pool mem.BufferPool = &bufferPool{}
 
-// The sizes of the buffers in a bufferPool are the powers of two from 2 KiB to 64 KiB.
+// A bufferPool has buffers of the powers of two from 2 KiB to 64 KiB.
 const leastPooledBits, mostPooledBits = 11, 16
 
 // bufferPool implements mem.BufferPool.
@@ -53,16 +54,18 @@ func (p *bufferPool) Get(n int) *[]byte {
 	return b
 }
 
-// Put implements mem.BufferPool. A buffer of another size, because it was too small for its content, is left to the garbage collector.
+// Put implements mem.BufferPool. It leaves a buffer of another size, which has grown with its
+// content, to the garbage collector.
 func (p *bufferPool) Put(b *[]byte) {
 	n := cap(*b)
-	if i := bits.Len(uint(n)) - 1 - leastPooledBits; i >= 0 && i < len(p.sizes) && n == 1<<(i+leastPooledBits) {
+	if i := bits.Len(uint(n)) - 1 - leastPooledBits; i >= 0 && i < len(p.sizes) &&
+		n == 1<<(i+leastPooledBits) {
 		p.sizes[i].Put(b)
 	}
 }
 
-// encodeWhole encodes m into one buffer. A pooled one is returned after it was sent; others are left to the garbage
-// collector.
+// encodeWhole encodes m into one buffer. A pooled buffer returns to the pool after it was sent;
+// others are left to the garbage collector.
 func encodeWhole(m wire.Encoder) Buffers {
 	size := m.Size()
 	switch {
@@ -99,10 +102,11 @@ func encodeLent(m *LentMessage) Buffers {
 	return Buffers{mem.NewBuffer(&buf, &lenderPool{m.Lender})}
 }
 
-// lendPieces wraps an encoding with lent pieces, which return to their lenders one by one as they are sent.
+// lendPieces wraps an encoding whose pieces return to their lenders one by one after they were
+// sent.
 func lendPieces(list []wire.Piece) Buffers {
 	out := make(Buffers, len(list))
-	var pool *lenderPool // mostly all pieces have the same lender
+	var pool *lenderPool // usually all pieces have the same lender
 	for i, p := range list {
 		switch {
 		case p.Lender == nil:
@@ -116,22 +120,23 @@ func lendPieces(list []wire.Piece) Buffers {
 	return out
 }
 
-// lenderPool is a lender as the pool of its pieces.
+// lenderPool makes a lender the pool of its pieces.
 type lenderPool struct{ kv.Lender }
 
-// Get implements mem.BufferPool. It is not called.
+// Get implements mem.BufferPool. Nobody calls it.
 func (p *lenderPool) Get(n int) *[]byte { return mem.DefaultBufferPool().Get(n) }
 
 // Put implements mem.BufferPool.
 func (p *lenderPool) Put(b *[]byte) { p.Return(b) }
 
-// Generated is a generated message as wire.Encoder.
+// Generated makes a generated message a wire.Encoder.
 type Generated struct{ proto.Message }
 
 // Size implements wire.Encoder.
 func (g Generated) Size() int { return proto.Size(g.Message) }
 
-// AppendTo implements wire.Encoder. It panics if a text is not UTF-8; the codec recovers and returns an error.
+// AppendTo implements wire.Encoder. It panics if a text is not UTF-8; the codec recovers and
+// returns an error.
 func (g Generated) AppendTo(b []byte) []byte {
 	out, err := proto.MarshalOptions{}.MarshalAppend(b, g.Message)
 	if err != nil {

@@ -47,7 +47,8 @@ func TestEncodedMemory(t *testing.T) {
 	}
 }
 
-// TestBufferPool: a buffer has the length that is asked for and at most twice the room, and one that has grown is not kept.
+// TestBufferPool: a buffer has the length that is asked for and at most twice the room, and one
+// that has grown is not kept.
 func TestBufferPool(t *testing.T) {
 	var p bufferPool
 	for _, n := range []int{0, 1, 2047, 2048, 2049, 5000, 65535, 65536, 65537, 1 << 20} {
@@ -78,7 +79,8 @@ func someResponses(r *rand.Rand) (list []wire.WatchResponse) {
 			}
 		}
 		for range 1 + r.IntN(20) {
-			m := wire.WatchResponse{Header: kv.Header{ClusterID: 1, MemberID: 2, Revision: int64(r.IntN(2)) * 1000, Term: 3},
+			m := wire.WatchResponse{Header: kv.Header{ClusterID: 1, MemberID: 2,
+				Revision: int64(r.IntN(2)) * 1000, Term: 3},
 				WatchID: r.Int64N(1<<r.IntN(63)) - 1, Created: r.IntN(50) == 0, Events: events}
 			for range r.IntN(20) {
 				m.Also = append(m.Also, r.Int64N(1<<r.IntN(63))-1)
@@ -111,21 +113,25 @@ func TestFrameWatch(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if got := out.Materialize(); !bytes.Equal(got, want) || n != len(want)-messageHead*messages {
-			t.Fatalf("%d responses have %d bytes and a sum of %d, want %d, or other ones", len(list), len(got), n, len(want))
+		if got := out.Materialize(); !bytes.Equal(got, want) ||
+			n != len(want)-messageHead*messages {
+			t.Fatalf("%d responses have %d bytes and a sum of %d, want %d, or other ones",
+				len(list), len(got), n, len(want))
 		}
 		out.Free()
 	}
 }
 
-// TestWatchEncoder: streams that get the same responses are sent the same bytes, which are freed when all have sent them.
+// TestWatchEncoder: streams that get the same responses are sent the same bytes, which are freed
+// when all have sent them.
 func TestWatchEncoder(t *testing.T) {
 	r := rand.New(rand.NewPCG(3, 4))
 	var lists [][]wire.WatchResponse
 	for range 20 {
 		var list []wire.WatchResponse
 		for range 1 + r.IntN(3) {
-			m := wire.WatchResponse{Header: kv.Header{Revision: r.Int64N(3)}, WatchID: r.Int64N(3), Events: [][]byte{make([]byte, 10+r.IntN(3000))}}
+			m := wire.WatchResponse{Header: kv.Header{Revision: r.Int64N(3)}, WatchID: r.Int64N(3),
+				Events: [][]byte{make([]byte, 10+r.IntN(3000))}}
 			for range r.IntN(20) {
 				m.Also = append(m.Also, r.Int64N(1000))
 			}

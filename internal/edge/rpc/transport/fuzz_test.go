@@ -42,11 +42,16 @@ func (c *sentConn) Close() error {
 }
 func (*sentConn) SetReadDeadline(time.Time) error  { return nil }
 func (*sentConn) SetWriteDeadline(time.Time) error { return nil }
-func (*sentConn) RemoteAddr() net.Addr             { return &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1), Port: 1} }
-func (*sentConn) LocalAddr() net.Addr              { return &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1), Port: 2} }
+func (*sentConn) RemoteAddr() net.Addr {
+	return &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1), Port: 1}
+}
+func (*sentConn) LocalAddr() net.Addr {
+	return &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1), Port: 2}
+}
 
-// FuzzServer: whatever a client sends, the connection ends, all handlers and sessions have ended with it, and each call has at most one
-// answer, which begins with a status of HTTP and ends with one of gRPC. Each has the header and the messages that were sent.
+// FuzzServer: whatever a client sends, the connection ends, all handlers and sessions have ended
+// with it, and each call has at most one answer, which begins with a status of HTTP and ends with
+// one of gRPC. Each has the header and the messages that were sent.
 func FuzzServer(f *testing.F) {
 	add := func(list ...request) {
 		var b, block bytes.Buffer
@@ -59,7 +64,8 @@ func FuzzServer(f *testing.F) {
 				_ = enc.WriteField(f)
 			}
 			id := uint32(2*i + 1)
-			_ = w.WriteHeaders(http2.HeadersFrameParam{StreamID: id, EndHeaders: true, EndStream: len(r.body) == 0 && !r.open, BlockFragment: block.Bytes()})
+			_ = w.WriteHeaders(http2.HeadersFrameParam{StreamID: id, EndHeaders: true,
+				EndStream: len(r.body) == 0 && !r.open, BlockFragment: block.Bytes()})
 			for k, part := range r.body {
 				_ = w.WriteData(id, k == len(r.body)-1 && !r.open, part)
 			}
@@ -72,8 +78,10 @@ func FuzzServer(f *testing.F) {
 			add(r)
 		}
 	}
-	talk := request{fields: []string{":path", "/test.Talks/Echo"}, body: [][]byte{message("a"), message("b"), message("end")}}
-	filled := request{fields: []string{":path", "/test.Talks/Talk"}, body: [][]byte{message("50"), message("hold")}}
+	talk := request{fields: []string{":path", "/test.Talks/Echo"},
+		body: [][]byte{message("a"), message("b"), message("end")}}
+	filled := request{fields: []string{":path", "/test.Talks/Talk"},
+		body: [][]byte{message("50"), message("hold")}}
 	add(talk, filled, requests[0], talk)
 	for seed := range uint64(5) {
 		f.Add(uint8(255), randomCalls(rand.New(rand.NewPCG(seed, 2))))
@@ -81,11 +89,15 @@ func FuzzServer(f *testing.F) {
 	f.Fuzz(func(t *testing.T, piece uint8, data []byte) { serveSent(t, piece, data) })
 }
 
-// serveSent serves what a client sends after the preface, in pieces, and checks what FuzzServer says.
+// serveSent serves what a client sends after the preface, in pieces, and checks what FuzzServer
+// says.
 func serveSent(t *testing.T, piece uint8, data []byte) *checks {
-	nc := &sentConn{in: bytes.NewReader(append([]byte(http2.ClientPreface), data...)), piece: max(int(piece)*64, 1)}
+	nc := &sentConn{in: bytes.NewReader(append([]byte(http2.ClientPreface), data...)),
+		piece: max(int(piece)*64, 1)}
 	k := &checks{t: t, sent: sentCalls(data)}
-	o := Options{Services: k.services(), Codec: NewCodec(slog.New(slog.DiscardHandler), new(noCounter), new(noCounter)), MaxMessageBytes: maxTestMessage, MaxConcurrentStreams: 50, KeepAliveMinTime: 1}
+	o := Options{Services: k.services(),
+		Codec:           NewCodec(slog.New(slog.DiscardHandler), new(noCounter), new(noCounter)),
+		MaxMessageBytes: maxTestMessage, MaxConcurrentStreams: 50, KeepAliveMinTime: 1}
 	s := NewServer(o)
 	s.serveConn(nc)
 	s.handlers.Wait()
@@ -99,7 +111,8 @@ func serveSent(t *testing.T, piece uint8, data []byte) *checks {
 	}
 	for id, body := range checkAnswers(t, nc.out.Bytes()) {
 		c := k.sent[id]
-		if path := c.field(":path"); path == "/test.Talks/Echo" && c.field("grpc-encoding") == "" && !bytes.HasPrefix(c.body, body) {
+		if path := c.field(":path"); path == "/test.Talks/Echo" && c.field("grpc-encoding") == "" &&
+			!bytes.HasPrefix(c.body, body) {
 			t.Errorf("call %d was answered with % x, sent was % x", id, body, c.body)
 		}
 	}
@@ -111,7 +124,8 @@ type talkEnds struct {
 	list []*talkEnd
 }
 
-// checkAnswers checks what a server has sent, up to the last whole frame, and returns the bodies of its answers.
+// checkAnswers checks what a server has sent, up to the last whole frame, and returns the bodies of
+// its answers.
 func checkAnswers(t *testing.T, out []byte) map[uint32][]byte {
 	r := http2.NewFramer(nil, bytes.NewReader(out))
 	r.ReadMetaHeaders = hpack.NewDecoder(4096, nil)
@@ -136,8 +150,10 @@ func checkAnswers(t *testing.T, out []byte) map[uint32][]byte {
 			for _, h := range f.RegularFields() {
 				grpcStatus = grpcStatus || h.Name == "grpc-status"
 			}
-			if first := f.PseudoValue("status") != ""; ended[id] || first == begun[id] || f.StreamEnded() != grpcStatus {
-				t.Fatalf("headers of stream %d, begun %v, ended %v: %v", id, begun[id], ended[id], f.Fields)
+			if first := f.PseudoValue("status") != ""; ended[id] || first == begun[id] ||
+				f.StreamEnded() != grpcStatus {
+				t.Fatalf("headers of stream %d, begun %v, ended %v: %v", id, begun[id],
+					ended[id], f.Fields)
 			}
 			begun[id], ended[id] = true, f.StreamEnded()
 		}

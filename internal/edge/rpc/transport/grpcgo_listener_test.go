@@ -9,8 +9,9 @@ import (
 	"time"
 )
 
-// listeners tracks the listeners that are served, so that they are closed before grpc-go stops: it would close
-// connections that it has just accepted, and the client of a call on one would not know the outcome.
+// listeners tracks the listeners that are served, so that they are closed before grpc-go stops: it
+// would close connections that it has just accepted, and the client of a call on one would not know
+// the outcome.
 type listeners struct {
 	serving  sync.WaitGroup // one for each listener
 	accepted sync.WaitGroup // one for each connection that grpc-go has not begun to serve
@@ -37,7 +38,8 @@ func (d *listeners) add(l net.Listener) bool {
 	return true
 }
 
-// remove unregisters a listener that is no longer served. It reports whether it was closed by close.
+// remove unregisters a listener that is no longer served. It reports whether it was closed by
+// close.
 func (d *listeners) remove(l net.Listener) (expected bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -46,12 +48,12 @@ func (d *listeners) remove(l net.Listener) (expected bool) {
 	return d.mu.closed
 }
 
-// lateHandshake is how long a client may take to complete its handshake after the server has begun to stop. grpc-go
-// would wait for connectionTimeout.
+// lateHandshake is how long a client may take to complete its handshake after the server has begun
+// to stop. grpc-go would wait for connectionTimeout.
 const lateHandshake = 200 * time.Millisecond
 
-// close closes the listeners and returns when grpc-go serves all accepted connections, or ctx ends. Connections without
-// a handshake, and so without a call, are closed after lateHandshake.
+// close closes the listeners and returns when grpc-go serves all accepted connections, or ctx ends.
+// Connections without a handshake, and so without a call, are closed after lateHandshake.
 func (d *listeners) close(ctx context.Context) {
 	d.mu.Lock()
 	d.mu.closed = true
@@ -128,8 +130,8 @@ type conn struct {
 // RemoteAddr implements net.Conn.
 func (c *conn) RemoteAddr() net.Addr { return addrOf(c.Conn.RemoteAddr(), &c.client) }
 
-// SetDeadline implements net.Conn. It is the first call of grpc-go on a connection that it has decided to serve, and
-// therefore to stop gracefully; the deadline is removed after the handshake.
+// SetDeadline implements net.Conn. It is the first call of grpc-go on a connection that it has
+// decided to serve, and therefore to stop gracefully; the deadline is removed after the handshake.
 func (c *conn) SetDeadline(t time.Time) error {
 	c.listeners.trackHandshake(c, !t.IsZero())
 	c.begun()

@@ -13,7 +13,8 @@ import (
 	"google.golang.org/grpc/metadata"
 )
 
-// grpcServer serves methods with grpc-go. It is the judge of frames and answers: tests compare Server with it.
+// grpcServer serves methods with grpc-go. It is the judge of frames and answers: tests compare
+// Server with it.
 type grpcServer struct {
 	grpc      *grpc.Server
 	callMade  func(net.Conn)
@@ -53,18 +54,21 @@ func describe(svc *Service) *grpc.ServiceDesc {
 	for i := range svc.Methods {
 		m := &svc.Methods[i]
 		if m.Stream != nil || m.Open != nil {
-			desc.Streams = append(desc.Streams, grpc.StreamDesc{StreamName: m.Name, ServerStreams: m.ServerStreams, ClientStreams: m.ClientStreams,
-				Handler: func(_ any, ss grpc.ServerStream) error {
-					noteCall(ss.Context())
-					if m.Open != nil {
-						return ServeSession(ss, m)
-					}
-					return m.Stream(ss)
-				}})
+			desc.Streams = append(desc.Streams,
+				grpc.StreamDesc{StreamName: m.Name, ServerStreams: m.ServerStreams,
+					ClientStreams: m.ClientStreams,
+					Handler: func(_ any, ss grpc.ServerStream) error {
+						noteCall(ss.Context())
+						if m.Open != nil {
+							return ServeSession(ss, m)
+						}
+						return m.Stream(ss)
+					}})
 			continue
 		}
 		desc.Methods = append(desc.Methods, grpc.MethodDesc{MethodName: m.Name,
-			Handler: func(_ any, ctx context.Context, decode func(any) error, _ grpc.UnaryServerInterceptor) (any, error) {
+			Handler: func(_ any, ctx context.Context, decode func(any) error,
+				_ grpc.UnaryServerInterceptor) (any, error) {
 				request := m.NewRequest()
 				if err := decode(request); err != nil {
 					return nil, err
@@ -104,8 +108,8 @@ func (s *grpcServer) Stop(ctx context.Context) {
 	}
 }
 
-// handshaken are the credentials of a server whose listeners have completed the TLS handshake, if there is one. The
-// AuthInfo of a peer is credentials.TLSInfo then, and plainInfo without TLS.
+// handshaken are the credentials of a server whose listeners have completed the TLS handshake, if
+// there is one. The AuthInfo of a peer is credentials.TLSInfo then, and plainInfo without TLS.
 type handshaken struct{}
 
 // ServerHandshake implements credentials.TransportCredentials.
@@ -122,7 +126,8 @@ func (handshaken) ServerHandshake(c net.Conn) (net.Conn, credentials.AuthInfo, e
 }
 
 // ClientHandshake implements credentials.TransportCredentials.
-func (handshaken) ClientHandshake(context.Context, string, net.Conn) (net.Conn, credentials.AuthInfo, error) {
+func (handshaken) ClientHandshake(context.Context, string, net.Conn) (net.Conn,
+	credentials.AuthInfo, error) {
 	return nil, nil, errors.New("these credentials are for servers")
 }
 

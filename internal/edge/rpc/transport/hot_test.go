@@ -15,12 +15,15 @@ import (
 
 func hot() map[string]func() {
 	codec := NewCodec(slog.New(slog.DiscardHandler), new(noCounter), new(noCounter))
-	server := NewServer(Options{Services: testServices(), Codec: codec, MaxMessageBytes: maxTestMessage})
+	server := NewServer(Options{Services: testServices(), Codec: codec,
+		MaxMessageBytes: maxTestMessage})
 	conn := &clientConn{server: server, values: context.Background()}
 	conn.last.base = conn.values
 	r := request{path: "Echo", fields: []string{"user-agent", "test", "grpc-timeout", "5S"}}
-	req := h2.Request{Method: "POST", Path: "/" + testService + "/Echo", Fields: append([]hpack.HeaderField(nil), r.header()...)}
-	responses := []wire.WatchResponse{{Also: make([]int64, 99), Events: [][]byte{make([]byte, 300)}}}
+	req := h2.Request{Method: "POST", Path: "/" + testService + "/Echo",
+		Fields: append([]hpack.HeaderField(nil), r.header()...)}
+	responses := []wire.WatchResponse{{Also: make([]int64, 99),
+		Events: [][]byte{make([]byte, 300)}}}
 	for i := range responses[0].Also {
 		responses[0].Also[i] = int64(1 + i)
 	}

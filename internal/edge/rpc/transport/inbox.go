@@ -10,8 +10,8 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-// firstAlloc is how much memory a message gets before more of it has arrived: the length that a client announces costs
-// nothing.
+// firstAlloc is how much memory, in bytes, a message gets at first. It gets more as it arrives, so
+// announcing a large length costs the server nothing.
 const firstAlloc = 32 << 10
 
 // inbox collects the messages of a client.
@@ -19,30 +19,30 @@ type inbox struct {
 	// Owned by the reader.
 	head   [messageHead]byte
 	nhead  uint8
-	failed bool  // the rest is dropped
+	failed bool  // drop the rest
 	count  uint8 // complete messages, at most 2
 	want   int   // bytes of the message
 	data   []byte
 
-	first [1]inMessage // room for a list of one
+	first [1]inMessage // memory for a list of one message
 
 	mu struct {
 		sync.Mutex
 		list  []inMessage
-		ended error         // after the last message; nil before the end
-		wake  chan struct{} // receives after a change; nil if nothing waits
+		ended error         // follows the last message; nil before the end
+		wake  chan struct{} // receives after a change; nil if nobody waits
 	}
 }
 
-// inMessage is a message as it was received.
+// inMessage is a message as the client sent it.
 type inMessage struct {
 	flag     byte
-	occupies bool // messageCost, besides its bytes
+	occupies bool // it counts with messageCost besides its bytes
 	data     []byte
 }
 
-// A client may send many messages of a few bytes before a stream takes them. Those beyond freeMessages count with messageCost, which is
-// about what a message takes in the list.
+// A client may send many small messages before a stream takes them. Each message beyond
+// freeMessages counts with messageCost bytes, about what it takes in the list.
 const (
 	freeMessages = 16
 	messageCost  = 48
@@ -50,7 +50,8 @@ const (
 
 // messageSink gets the messages of an inbox.
 type messageSink interface {
-	// messageMemory returns memory for a message of n bytes, if there is some that can be used again. whole says that all of it can be read.
+	// messageMemory returns memory for a message of n bytes, or nil. whole says that all bytes of
+	// the message can be read now.
 	messageMemory(n int, whole bool) []byte
 	// addMessage adds a message that is complete.
 	addMessage(m inMessage)
@@ -61,14 +62,14 @@ type messageSink interface {
 // Receive implements h2.Exchange.
 func (c *call) Receive(r io.Reader, n int) error { return c.readMessages(r, n, c) }
 
-// readMessages reads n bytes of the body.
+// readMessages divides the next n bytes of the body into messages.
 func (c *call) readMessages(r io.Reader, n int, sink messageSink) error {
 	in := &c.in
 	for n > 0 {
 		if in.failed {
 			_, err := io.CopyN(io.Discard, r, int64(n))
 			if c.header.hasNoType() {
-				c.stream.Taken(n) // it is answered at its end
+				c.stream.Taken(n) // EndReceive answers it
 			}
 			return err
 		}
@@ -114,12 +115,13 @@ func (in *inbox) growMessage(n int) {
 	in.data = in.data[:n]
 }
 
-// beginMessage begins a message whose first five bytes are there, of which n more bytes can be read.
+// beginMessage begins a message after its head has arrived. n more bytes can be read now.
 func (c *call) beginMessage(n int, sink messageSink) {
 	in := &c.in
 	length := binary.BigEndian.Uint32(in.head[1:])
 	if most := c.conn.server.o.MaxMessageBytes; int64(length) > int64(most) {
-		sink.endMessages(status.Errorf(codes.ResourceExhausted, "grpc: received message larger than max (%d vs. %d)", length, most))
+		sink.endMessages(status.Errorf(codes.ResourceExhausted,
+			"grpc: received message larger than max (%d vs. %d)", length, most))
 		return
 	}
 	in.want = int(length)
@@ -139,11 +141,11 @@ func (c *call) messageMemory(n int, _ bool) (b []byte) {
 func (c *call) addMessage(m inMessage) {
 	c.listMessage(m)
 	if c.in.count > 1 && !c.header.method.ClientStreams {
-		c.endMessages(io.EOF) // it has failed: receive notices that there are two
+		c.endMessages(io.EOF) // the call fails: nextMessage sees that there are two
 	}
 }
 
-// listMessage lets receive return a message.
+// listMessage adds a message to the list for nextMessage.
 func (c *call) listMessage(m inMessage) {
 	in := &c.in
 	in.mu.Lock()
@@ -172,7 +174,7 @@ func (c *call) EndReceive() {
 	}
 }
 
-// endBody ends the messages at the end of the body.
+// endBody ends the messages when the body has ended.
 func (c *call) endBody(sink messageSink) {
 	switch {
 	case c.in.failed:
@@ -183,7 +185,7 @@ func (c *call) endBody(sink messageSink) {
 	}
 }
 
-// endMessages implements messageSink. It runs a handler that has waited for its request.
+// endMessages implements messageSink. It runs a handler that waits for its request.
 func (c *call) endMessages(err error) {
 	c.in.noteEnd(err)
 	if !c.header.method.ClientStreams && (err != io.EOF || !c.tryBegin()) {
@@ -200,7 +202,7 @@ func (in *inbox) noteEnd(err error) {
 	in.wakeReceiver()
 }
 
-// wakeReceiver wakes the receiver. mu is held.
+// wakeReceiver wakes nextMessage. mu is held.
 func (in *inbox) wakeReceiver() {
 	if in.mu.wake != nil {
 		select {
@@ -210,7 +212,7 @@ func (in *inbox) wakeReceiver() {
 	}
 }
 
-// nextMessage returns the next message, decompressed.
+// nextMessage waits for the next message, and returns it decompressed.
 func (c *call) nextMessage() ([]byte, error) {
 	in := &c.in
 	in.mu.Lock()
@@ -232,8 +234,9 @@ func (c *call) nextMessage() ([]byte, error) {
 	if waiting > 0 {
 		m = in.mu.list[0]
 		in.mu.list[0] = inMessage{}
-		if in.mu.list = in.mu.list[1:]; len(in.mu.list) == 0 && (c.header.method.Open != nil || cap(in.mu.list) > freeMessages) {
-			in.mu.list = nil // an idle stream needs no memory for it
+		if in.mu.list = in.mu.list[1:]; len(in.mu.list) == 0 &&
+			(c.header.method.Open != nil || cap(in.mu.list) > freeMessages) {
+			in.mu.list = nil // an idle stream keeps no memory for it
 		}
 	}
 	in.mu.Unlock()
@@ -245,14 +248,16 @@ func (c *call) nextMessage() ([]byte, error) {
 	}
 	if waiting == 0 {
 		if ended == io.EOF && !c.header.method.ClientStreams && in.count == 0 {
-			return nil, status.Error(codes.Internal, "cardinality violation: received no request message from non-client-streaming RPC")
+			return nil, status.Error(codes.Internal,
+				"cardinality violation: received no request message from non-client-streaming RPC")
 		}
 		return nil, ended
 	}
 	if !c.header.method.ClientStreams {
 		switch {
 		case waiting > 1:
-			return nil, status.Error(codes.Internal, "cardinality violation: received multiple request messages for non-client-streaming RPC")
+			return nil, status.Error(codes.Internal,
+				"cardinality violation: received multiple request messages for non-client-streaming RPC")
 		case ended != io.EOF:
 			return nil, ended
 		}
@@ -268,10 +273,12 @@ func (c *call) decompressMessage(m inMessage) ([]byte, error) {
 		return m.data, nil
 	case 1:
 	default:
-		return nil, status.Errorf(codes.Internal, "grpc: received unexpected payload format %d", m.flag)
+		return nil, status.Errorf(codes.Internal,
+			"grpc: received unexpected payload format %d", m.flag)
 	}
 	if c.header.receivesPlain() {
-		return nil, status.Error(codes.Internal, "grpc: compressed flag set with identity or empty encoding")
+		return nil, status.Error(codes.Internal,
+			"grpc: compressed flag set with identity or empty encoding")
 	}
 	most := c.conn.server.o.MaxMessageBytes
 	r, err := c.header.special.compressor.Decompress(mem.BufferSlice{mem.SliceBuffer(m.data)}.Reader())
@@ -286,7 +293,8 @@ func (c *call) decompressMessage(m inMessage) ([]byte, error) {
 	case err != nil:
 		return nil, status.Errorf(codes.Internal, "grpc: failed to read decompressed data: %v", err)
 	case len(out) > most:
-		return nil, status.Errorf(codes.ResourceExhausted, "grpc: received message after decompression larger than max %d", most)
+		return nil, status.Errorf(codes.ResourceExhausted,
+			"grpc: received message after decompression larger than max %d", most)
 	}
 	return out, nil
 }

@@ -13,10 +13,11 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-// outMetadata are the metadata that a handler sends. Owned by the goroutine that sends.
+// outMetadata has the metadata that a handler sends. Owned by the goroutine that sends.
 type outMetadata struct{ header, trailer []hpack.HeaderField }
 
-// SetHeader adds metadata to the header of the answer to a call. It must be called before the first answer, by the goroutine that sends.
+// SetHeader adds metadata to the header of a call's answer. The goroutine that sends must call it
+// before the first answer.
 func SetHeader(ctx context.Context, md metadata.MD) error {
 	if c, ok := ctx.Value(callKey{}).(*call); ok {
 		return c.setHeader(md)
@@ -24,7 +25,8 @@ func SetHeader(ctx context.Context, md metadata.MD) error {
 	return errNoCall
 }
 
-// SetTrailer adds metadata to the trailer of the answer to a call. It must be called by the goroutine that sends.
+// SetTrailer adds metadata to the trailer of a call's answer. The goroutine that sends must call
+// it.
 func SetTrailer(ctx context.Context, md metadata.MD) error {
 	if c, ok := ctx.Value(callKey{}).(*call); ok {
 		c.setTrailer(md)
@@ -33,7 +35,7 @@ func SetTrailer(ctx context.Context, md metadata.MD) error {
 	return errNoCall
 }
 
-// errNoCall is the error of SetHeader and SetTrailer in a call that is made in this process, whose answer has no metadata.
+// errNoCall is the error of SetHeader and SetTrailer for calls made in this process.
 var errNoCall = status.Error(codes.Internal, "a call in this process has no metadata in its answer")
 
 func (c *call) setHeader(md metadata.MD) error {
@@ -57,7 +59,7 @@ func (c *call) outMetadata() *outMetadata {
 	return c.out
 }
 
-// appendMetadata appends metadata as fields, but for those that belong to the protocol.
+// appendMetadata appends metadata as fields. It leaves out names that belong to the protocol.
 func appendMetadata(fields []hpack.HeaderField, md metadata.MD) []hpack.HeaderField {
 	for _, name := range slices.Sorted(maps.Keys(md)) {
 		switch name {
@@ -77,7 +79,8 @@ func appendMetadata(fields []hpack.HeaderField, md metadata.MD) []hpack.HeaderFi
 	return fields
 }
 
-// sendHandlerHeader sends the header of an answer without messages, if a handler has set metadata in it.
+// sendHandlerHeader sends the header of an answer that has no message yet, if the handler has set
+// metadata in it.
 func (c *call) sendHandlerHeader() {
 	if c.out != nil && len(c.out.header) > 0 && !c.headerSent {
 		c.stream.SendHeader(c.header.answerHeader(c.out))

@@ -13,8 +13,8 @@ import (
 	"google.golang.org/grpc/metadata"
 )
 
-// TestMetadata: the metadata of a request have all values of each name in their order, whichever names lie between them, and one that is
-// appended to changes no other.
+// TestMetadata: the metadata of a request have all values of each name in their order, whichever
+// names lie between them, and one that is appended to changes no other.
 func TestMetadata(t *testing.T) {
 	random := rand.New(rand.NewPCG(1, 2))
 	l := lastMetadata{base: context.Background()}
@@ -29,7 +29,8 @@ func TestMetadata(t *testing.T) {
 		for range 2 { // the same again comes from the request before
 			m := l.metadataOf(fields)
 			md := m.md
-			if in, _ := metadata.FromIncomingContext(m.values); !maps.EqualFunc(md, want, slices.Equal) || !maps.EqualFunc(in, want, slices.Equal) {
+			if in, _ := metadata.FromIncomingContext(m.values); !maps.EqualFunc(md, want,
+				slices.Equal) || !maps.EqualFunc(in, want, slices.Equal) {
 				t.Fatalf("%v became %v, in the context %v", fields, md, in)
 			}
 			for name := range md {
@@ -39,8 +40,8 @@ func TestMetadata(t *testing.T) {
 	}
 }
 
-// TestRepeatedField: a header with many values takes about the memory of its values, and that of the fields only if it is kept for the
-// next request.
+// TestRepeatedField: a header with many values takes about the memory of its values, and that of
+// the fields only if it is kept for the next request.
 func TestRepeatedField(t *testing.T) {
 	for _, names := range [][]string{{"a"}, {"a", "b"}} {
 		fields := make([]hpack.HeaderField, 900)
@@ -56,7 +57,8 @@ func TestRepeatedField(t *testing.T) {
 		}
 		runtime.ReadMemStats(&after)
 		took := (after.TotalAlloc - before.TotalAlloc) / rounds
-		// A string has 16 bytes; a list that grows takes up to four times as much, with what it has grown from.
+		// A string has 16 bytes; a list that grows takes up to four times as much, with what it has
+		// grown from.
 		if most := uint64(len(names)) * (900*16*2 + 4<<10); took > most {
 			t.Errorf("%d bytes for values of %d names, more than %d", took, len(names), most)
 		}

@@ -13,54 +13,61 @@ type Service struct {
 	Methods []Method
 }
 
-// Method is one method of a service: one of Unary, Stream and Open is set.
+// Method is one method of a service. One of Unary, Stream and Open is set.
 type Method struct {
 	Name                         string
 	ClientStreams, ServerStreams bool
 
-	// NewRequest makes the message that a unary request, or a message for a Session, is decoded into.
+	// NewRequest makes the message into which a unary request, or a message for a Session, is
+	// decoded.
 	NewRequest func() any
-	// Free, if set, gets a request that Begin has answered, after the encoding of the answer: NewRequest may return it again.
-	// Neither Begin nor the answer may have kept it or what it refers to.
+	// Free, if set, gets a request that Begin has answered, once the answer is encoded: NewRequest
+	// may return it again. Neither Begin nor the answer may keep the request or anything it refers
+	// to.
 	Free func(request any)
-	// Unary answers a request. The message that it returns is encoded as Codec does.
+	// Unary answers a request. Codec encodes the message that it returns.
 	Unary func(ctx context.Context, request any) (response any, err error)
-	// Begin, if set, may be called before Unary, by the goroutine that reads the connection. It must not wait, and not read
-	// files. It may return an answer, decline, or start the call, whose answer others give by Answers. After the answer the
-	// context must not be used.
+	// Begin, if set, may be called before Unary, on the goroutine that reads the connection. It
+	// must not wait and must not read files. It returns an answer, declines, or starts the call,
+	// which others answer through Answers. Nobody may use the context after the answer.
 	Begin func(ctx context.Context, request any, call Pending) (response any, how Begun)
-	// Tag is for the user of the package: that finds it by the method of a Pending.
+	// Tag is for the user of the package, who finds it through the method of a Pending.
 	Tag any
 	// Stream serves a stream until it returns.
 	Stream func(Stream) error
-	// Open begins a stream of a client that sends many messages, and has no goroutine between them. An error ends it.
+	// Open opens a Session for a stream that lasts and needs no goroutine between its messages. An
+	// error ends the stream.
 	Open func(Peer) (Session, error)
 
-	path string // set by a server of this package
+	path string // set by NewServer
 }
 
 // Stream is one stream with a client. Sending and receiving may run concurrently.
 type Stream interface {
-	// Context ends with the stream.
+	// Context returns a context that ends with the stream.
 	Context() context.Context
-	// SendMsg sends a message, which is encoded as Codec does.
+	// SendMsg sends a message. Codec encodes it.
 	SendMsg(m any) error
-	// RecvMsg decodes the next message into m. It returns io.EOF after the last one.
+	// RecvMsg waits for the next message and decodes it into m. It returns io.EOF after the last
+	// one.
 	RecvMsg(m any) error
 }
 
-// LocalStream is one stream of a call that is made in this process, as its caller sees it. Messages are encoded. One goroutine
-// may send while another receives.
+// LocalStream is the caller's side of a stream in this process. Its messages are encoded. One
+// goroutine may send while another receives.
 type LocalStream interface {
-	// Send sends a message, which belongs to the service from then on. It returns io.EOF if the call has ended.
+	// Send sends a message, which belongs to the service from then on. It returns io.EOF if the
+	// call has ended.
 	Send(message []byte) error
 	// CloseSend notes that there are no more messages.
 	CloseSend()
-	// Receive waits for the next answer, whose buffers must be freed. It returns io.EOF after the last one.
+	// Receive waits for the next answer, whose buffers the caller must free. It returns io.EOF
+	// after the last one.
 	Receive() (Buffers, error)
 }
 
-// EndStatus returns the status of a call that ends with err: the cause of its context if that has ended.
+// EndStatus returns the status of a call that ends with err: the cause of its context if the
+// context has ended.
 func EndStatus(ctx context.Context, err error) error {
 	if ctx.Err() == nil {
 		return err

@@ -91,7 +91,8 @@ func (l *laterCalls) answer(stop <-chan struct{}) {
 	}
 }
 
-// rude is a client that resets some of its streams, gives some a short deadline, sends data after the end of some, and others in parts.
+// rude is a client that resets some of its streams, gives some a short deadline, sends data after
+// the end of some, and others in parts.
 type rude struct {
 	t  *testing.T
 	nc net.Conn
@@ -108,8 +109,10 @@ func (c *rude) send(first uint64) error {
 	var rest []byte
 	for i := range uint64(rudeCalls) {
 		id, stream := first+i, uint32(2*i+1)
-		fields := [][2]string{{":method", "POST"}, {":scheme", "http"}, {":path", "/" + testService + "/" + []string{"Now", "Soon", "Any"}[id%3]},
-			{":authority", "h"}, {"content-type", "application/grpc"}, {"te", "trailers"}, {"id", fmt.Sprint(id)}}
+		fields := [][2]string{{":method", "POST"}, {":scheme", "http"},
+			{":path", "/" + testService + "/" + []string{"Now", "Soon", "Any"}[id%3]},
+			{":authority", "h"}, {"content-type", "application/grpc"}, {"te", "trailers"},
+			{"id", fmt.Sprint(id)}}
 		switch {
 		case id%11 == 1:
 			fields = append(fields, [2]string{"grpc-timeout", fmt.Sprint(1+rand.IntN(2000), "u")})
@@ -122,7 +125,8 @@ func (c *rude) send(first uint64) error {
 				return err
 			}
 		}
-		if err := c.fr.WriteHeaders(http2.HeadersFrameParam{StreamID: stream, BlockFragment: buf.Bytes(), EndHeaders: true}); err != nil {
+		if err := c.fr.WriteHeaders(http2.HeadersFrameParam{StreamID: stream,
+			BlockFragment: buf.Bytes(), EndHeaders: true}); err != nil {
 			return err
 		}
 		if message := frame(0, wordOf(id)); i+1 < rudeCalls && (id%11 == 6 || id%11 == 8) {
@@ -178,12 +182,19 @@ func (c *rude) receive(first uint64) error {
 			if !f.StreamEnded() {
 				continue
 			}
-			late := id%11 == 1 && slices.ContainsFunc(f.Fields, func(f hpack.HeaderField) bool { return f.Name == "grpc-status" && f.Value == "4" })
+			late := id%11 == 1 &&
+				slices.ContainsFunc(f.Fields,
+					func(f hpack.HeaderField) bool {
+						return f.Name == "grpc-status" &&
+							f.Value == "4"
+					})
 			if late && len(bodies[stream]) == 0 {
 				continue // the deadline was before the answer
 			}
-			if b := bodies[stream]; len(b) < messageHead || !bytes.Equal(b[messageHead:], wordOf(id)) {
-				return fmt.Errorf("call %d was answered with % x, %v", id, b[:min(len(b), 16)], f.Fields)
+			if b := bodies[stream]; len(b) < messageHead ||
+				!bytes.Equal(b[messageHead:], wordOf(id)) {
+				return fmt.Errorf("call %d was answered with % x, %v", id,
+					b[:min(len(b), 16)], f.Fields)
 			}
 			delete(missing, stream)
 		case *http2.RSTStreamFrame:
@@ -197,8 +208,8 @@ func (c *rude) receive(first uint64) error {
 	return nil
 }
 
-// TestRecycledCalls: calls whose memory serves others keep their answers, requests and contexts, whatever clients send for streams that
-// have ended.
+// TestRecycledCalls: calls whose memory serves others keep their answers, requests and contexts,
+// whatever clients send for streams that have ended.
 func TestRecycledCalls(t *testing.T) {
 	later := &laterCalls{t: t}
 	begin := func(how func() Begun) func(context.Context, any, Pending) (any, Begun) {
@@ -229,13 +240,17 @@ func TestRecycledCalls(t *testing.T) {
 		words.Put(w)
 	}
 	method := func(name string, how func() Begun) Method {
-		return Method{Name: name, NewRequest: words.Get, Free: free, Unary: unary, Begin: begin(how)}
+		return Method{Name: name, NewRequest: words.Get, Free: free, Unary: unary,
+			Begin: begin(how)}
 	}
 	_, addr := startServer(t, true, func(o *Options) {
 		o.Services[0].Methods = append(o.Services[0].Methods,
 			method("Now", func() Begun { return Answered }),
 			method("Soon", func() Begun { return Started }),
-			method("Any", func() Begun { return []Begun{Answered, Started, Declined}[rand.IntN(3)] }))
+			method("Any", func() Begun {
+				return []Begun{Answered, Started,
+					Declined}[rand.IntN(3)]
+			}))
 	})
 	stop := make(chan struct{})
 	var answering, clients sync.WaitGroup

@@ -25,11 +25,13 @@ type sentCall struct {
 	ended  bool
 }
 
-// sentCalls are the calls of a client, by stream. Each header is decompressed. The last frame may be incomplete: zeros follow.
+// sentCalls are the calls of a client, by stream. Each header is decompressed. The last frame may
+// be incomplete: zeros follow.
 func sentCalls(data []byte) map[uint32]*sentCall {
 	out := map[uint32]*sentCall{}
 	const most = 16 << 10
-	r := http2.NewFramer(nil, io.MultiReader(bytes.NewReader(data), bytes.NewReader(make([]byte, most))))
+	r := http2.NewFramer(nil,
+		io.MultiReader(bytes.NewReader(data), bytes.NewReader(make([]byte, most))))
 	r.SetMaxReadFrameSize(most)
 	r.ReadMetaHeaders = hpack.NewDecoder(4096, nil)
 	for {
@@ -100,14 +102,19 @@ func (k *checks) call(ctx context.Context) {
 	alone := lastMetadata{base: context.Background()}
 	want := alone.metadataOf(sent.fields).md
 	timeout := sent.field("grpc-timeout")
-	if _, ok := ctx.Deadline(); !maps.EqualFunc(c.header.metadata.md, want, slices.Equal) || c.header.method.path != sent.field(":path") || ok != (timeout != "") {
-		k.t.Errorf("call %d has %s, %v and a deadline %v, sent was %v", c.stream.ID(), c.header.method.path, c.header.metadata.md, ok, sent.fields)
+	if _, ok := ctx.Deadline(); !maps.EqualFunc(c.header.metadata.md, want, slices.Equal) ||
+		c.header.method.path != sent.field(":path") || ok != (timeout != "") {
+		k.t.Errorf("call %d has %s, %v and a deadline %v, sent was %v", c.stream.ID(),
+			c.header.method.path, c.header.metadata.md, ok, sent.fields)
 	}
-	if kind, _ := subtype(sent.field("content-type")); kind != c.header.peekSpecial().subtype || sent.field("grpc-encoding") != c.header.peekSpecial().received {
-		k.t.Errorf("call %d has %v, sent was %v", c.stream.ID(), c.header.peekSpecial(), sent.fields)
+	if kind, _ := subtype(sent.field("content-type")); kind != c.header.peekSpecial().subtype ||
+		sent.field("grpc-encoding") != c.header.peekSpecial().received {
+		k.t.Errorf("call %d has %v, sent was %v", c.stream.ID(),
+			c.header.peekSpecial(), sent.fields)
 	}
 	if d, err := parseTimeout(timeout); timeout != "" && (err != nil || d != c.header.timeout) {
-		k.t.Errorf("call %d has the timeout %v, sent was %v", c.stream.ID(), c.header.timeout, timeout)
+		k.t.Errorf("call %d has the timeout %v, sent was %v", c.stream.ID(),
+			c.header.timeout, timeout)
 	}
 	md, _ := metadata.FromIncomingContext(ctx)
 	for _, values := range md {
@@ -162,7 +169,8 @@ func (k *checks) services() []Service {
 	return append(list, talks)
 }
 
-// talkEnd is a session that answers each message, and counts how often it is closed. A message that ends with a dot ends it.
+// talkEnd is a session that answers each message, and counts how often it is closed. A message that
+// ends with a dot ends it.
 type talkEnd struct {
 	*checks
 	peer   Peer
@@ -200,8 +208,8 @@ func (s *talkEnd) EndReceive() { s.peer.End(nil) }
 func (s *talkEnd) Fill(int)    {}
 func (s *talkEnd) Close(error) { s.closes.Add(1) }
 
-// promptEnd is a talkEnd that answers messages with an even sum without a wait. One that ends with an exclamation mark is ended by
-// another goroutine then.
+// promptEnd is a talkEnd that answers messages with an even sum without a wait. One that ends with
+// an exclamation mark is ended by another goroutine then.
 type promptEnd struct{ *talkEnd }
 
 func (s *promptEnd) Answer(message, to []byte) ([]byte, bool) {
@@ -220,14 +228,16 @@ func (s *promptEnd) Answer(message, to []byte) ([]byte, bool) {
 	return append(to, message...), true
 }
 
-// randomCalls are the frames of a client that repeats headers, with tokens and deadlines, and has sessions with messages of a few bytes,
-// in pieces, of which some are reset.
+// randomCalls are the frames of a client that repeats headers, with tokens and deadlines, and has
+// sessions with messages of a few bytes, in pieces, of which some are reset.
 func randomCalls(r *rand.Rand) []byte {
 	var b, head bytes.Buffer
 	w := http2.NewFramer(&b, nil)
 	w.AllowIllegalWrites = true
 	enc := hpack.NewEncoder(&head)
-	_ = w.WriteSettings(http2.Setting{ID: http2.SettingInitialWindowSize, Val: []uint32{1 << 20, 20}[r.IntN(4)/3]}) // a buffer does not fail
+	// a buffer does not fail
+	_ = w.WriteSettings(http2.Setting{ID: http2.SettingInitialWindowSize,
+		Val: []uint32{1 << 20, 20}[r.IntN(4)/3]})
 	_ = w.WriteWindowUpdate(0, 1<<20)
 	var fields []hpack.HeaderField
 	next, session := uint32(1), false
@@ -235,17 +245,22 @@ func randomCalls(r *rand.Rand) []byte {
 	rests := map[uint32][]byte{}
 	for i := range 30 + r.IntN(200) {
 		if i == 0 || r.IntN(4) == 0 {
-			q := request{path: []string{"Echo", "Echo", "Metadata", "Chat", "Nothing"}[r.IntN(5)], fields: []string{"authorization", fmt.Sprint("token", r.IntN(3))}}
+			q := request{path: []string{"Echo", "Echo", "Metadata", "Chat", "Nothing"}[r.IntN(5)],
+				fields: []string{"authorization", fmt.Sprint("token", r.IntN(3))}}
 			if session = r.IntN(3) == 0; session {
-				q.fields = append(q.fields, ":path", "/test.Talks/"+[]string{"Talk", "Echo"}[r.IntN(2)])
+				q.fields = append(q.fields, ":path",
+					"/test.Talks/"+[]string{"Talk", "Echo"}[r.IntN(2)])
 			}
 			switch r.IntN(10) {
 			case 0:
-				q.fields = append(q.fields, "grpc-timeout", []string{"1H", "0n", "1n", "5M"}[r.IntN(4)])
+				q.fields = append(q.fields, "grpc-timeout",
+					[]string{"1H", "0n", "1n", "5M"}[r.IntN(4)])
 			case 1:
-				q.fields = append(q.fields, "content-type", []string{"application/grpc+proto", "text/plain", ""}[r.IntN(3)])
+				q.fields = append(q.fields, "content-type",
+					[]string{"application/grpc+proto", "text/plain", ""}[r.IntN(3)])
 			case 2:
-				q.fields = append(q.fields, "grpc-encoding", []string{"identity", "br", "gzip"}[r.IntN(3)])
+				q.fields = append(q.fields, "grpc-encoding",
+					[]string{"identity", "br", "gzip"}[r.IntN(3)])
 			case 3:
 				q.fields = append(q.fields, "a-bin", []string{"AAEC", "!"}[r.IntN(2)])
 			case 4: // more than is kept for the next call, in a few bytes
@@ -267,7 +282,8 @@ func randomCalls(r *rand.Rand) []byte {
 		case k > 3: // messages, of which one may be in several frames, with those of other sessions between
 			id, m := open[r.IntN(len(open))], []byte(nil)
 			for range 1 + r.IntN(3) {
-				text := fmt.Append(nil, i, "x", r.IntN(1000), string("0123456789012345678901234567890123456789"[:r.IntN(40)]))
+				text := fmt.Append(nil, i, "x", r.IntN(1000),
+					string("0123456789012345678901234567890123456789"[:r.IntN(40)]))
 				if r.IntN(30) == 0 {
 					text = append(text, "!."[r.IntN(2)])
 				}
@@ -284,7 +300,8 @@ func randomCalls(r *rand.Rand) []byte {
 			for _, f := range fields {
 				_ = enc.WriteField(f)
 			}
-			_ = w.WriteHeaders(http2.HeadersFrameParam{StreamID: next, EndHeaders: true, BlockFragment: head.Bytes()})
+			_ = w.WriteHeaders(http2.HeadersFrameParam{StreamID: next, EndHeaders: true,
+				BlockFragment: head.Bytes()})
 			if session {
 				open = append(open, next)
 			} else {
@@ -296,7 +313,8 @@ func randomCalls(r *rand.Rand) []byte {
 	return b.Bytes()
 }
 
-// TestSentCalls: calls have the metadata, deadlines and messages that were sent, whatever was sent for the one before.
+// TestSentCalls: calls have the metadata, deadlines and messages that were sent, whatever was sent
+// for the one before.
 func TestSentCalls(t *testing.T) {
 	prompted, messages := 0, 0
 	for seed := range uint64(60) {

@@ -16,7 +16,7 @@ import (
 	"vigil/internal/edge/rpc/transport/h2http"
 )
 
-// Server serves methods over HTTP/2 with package h2. Its methods are safe for concurrent use.
+// Server serves methods over HTTP/2. Its methods are safe for concurrent use.
 type Server struct {
 	o        Options
 	conns    h2.Options
@@ -31,27 +31,29 @@ type Server struct {
 		listeners map[net.Listener]struct{}
 		conns     map[*h2.Conn]struct{}
 		stopped   bool
-		cut       bool // the time of Stop is over: connections are closed
-		ended     bool // no connection is left: no handler begins any more
+		cut       bool // the time of Stop is over: close all connections
+		ended     bool // no connection is left, so no handler begins any more
 	}
 }
 
-// minUnread is what a connection may occupy without a handler's consent, in bytes, if messages are small.
+// minUnread is how many bytes a connection may occupy without a handler's consent, if messages are
+// small.
 const minUnread = 128 << 20
 
 const (
-	// connectionTimeout bounds the handshake of HTTP/2, which is the client's settings.
+	// connectionTimeout bounds the handshake of HTTP/2: the client's preface and settings.
 	connectionTimeout = 10 * time.Second
-	// streamWorkers is how many goroutines are kept to run handlers on. A goroutine made for a call first has to grow
-	// its stack, which is a fifth of what a call costs. Calls beyond that number get a goroutine of their own.
+	// streamWorkers is how many goroutines are kept to run handlers. A new goroutine first grows
+	// its stack, which is a fifth of the cost of a call. Further handlers get new goroutines.
 	streamWorkers = 512
 )
 
 // NewServer makes a server.
 func NewServer(o Options) *Server {
 	s := &Server{o: o, methods: map[string]*Method{}, services: map[string]bool{}}
-	s.conns = h2.Options{MaxConcurrentStreams: o.MaxConcurrentStreams, HandshakeTimeout: connectionTimeout, Workers: h2.NewWorkers(streamWorkers)}
-	// A connection can send two of the largest messages, and others next to them.
+	s.conns = h2.Options{MaxConcurrentStreams: o.MaxConcurrentStreams,
+		HandshakeTimeout: connectionTimeout, Workers: h2.NewWorkers(streamWorkers)}
+	// Enough for two of the largest messages and smaller ones beside them.
 	s.conns.MaxUnreadBytes = max(minUnread, 2*int64(o.MaxMessageBytes)+minUnread/2)
 	s.conns.PingMinTime = max(o.KeepAliveMinTime, 0)
 	if o.KeepAliveInterval > 0 && o.KeepAliveTimeout > 0 {
@@ -70,8 +72,8 @@ func NewServer(o Options) *Server {
 	return s
 }
 
-// Serve accepts connections until the listener fails or the server stops, which is no error. It may be called for
-// several listeners, and closes them.
+// Serve accepts connections until the listener fails, or the server stops: then it returns nil. It
+// closes the listener. It may be called for several listeners.
 func (s *Server) Serve(l net.Listener) error {
 	defer l.Close()
 	if !s.addListener(l) {
@@ -98,7 +100,7 @@ func (s *Server) Serve(l net.Listener) error {
 		case s.isStopped():
 			return nil
 		case errors.As(err, &temporary) && temporary.Temporary():
-			// Too many files are open, or a client has closed its connection already.
+			// Too many files are open, or the client has closed its connection already.
 			delay = min(max(2*delay, 5*time.Millisecond), time.Second)
 			time.Sleep(delay)
 		default:
@@ -125,7 +127,7 @@ func (s *Server) isStopped() bool {
 	return s.mu.stopped
 }
 
-// serveConn serves a connection to its end.
+// serveConn serves a connection until it ends.
 func (s *Server) serveConn(nc net.Conn) {
 	c := h2.New(nc, s.conns)
 	h := &clientConn{server: s, http2: c}
@@ -139,12 +141,14 @@ func (s *Server) serveConn(nc net.Conn) {
 	p := &peer.Peer{Addr: addrOf(nc.RemoteAddr(), &h.client), LocalAddr: nc.LocalAddr()}
 	p.AuthInfo = plainInfo{credentials.CommonAuthInfo{SecurityLevel: credentials.NoSecurity}}
 	if t, ok := nc.(secured); ok {
-		p.AuthInfo = credentials.TLSInfo{State: *t.TLSState(), CommonAuthInfo: credentials.CommonAuthInfo{SecurityLevel: credentials.PrivacyAndIntegrity}}
+		p.AuthInfo = credentials.TLSInfo{State: *t.TLSState(),
+			CommonAuthInfo: credentials.CommonAuthInfo{SecurityLevel: credentials.PrivacyAndIntegrity}}
 	}
 	h.peer, h.values = p, peer.NewContext(context.Background(), p)
 	h.last.base = h.values
 	if s.o.HTTP != nil {
-		h.web = &h2http.Conn{Handler: s.o.HTTP, Logger: s.o.Logger, Remote: nc.RemoteAddr().String(), Local: nc.LocalAddr(), Run: h.runWeb}
+		h.web = &h2http.Conn{Handler: s.o.HTTP, Logger: s.o.Logger,
+			Remote: nc.RemoteAddr().String(), Local: nc.LocalAddr(), Run: h.runWeb}
 		if t, ok := nc.(secured); ok {
 			h.web.TLS = t.TLSState()
 		}
@@ -168,8 +172,8 @@ func (s *Server) serveConn(nc net.Conn) {
 	s.mu.Unlock()
 }
 
-// Stop rejects new connections and calls and waits for the handlers, until ctx ends; then it cancels the calls and waits
-// for their handlers.
+// Stop rejects new connections and calls, and waits for the handlers. When ctx ends, it cancels the
+// remaining calls, and waits for their handlers.
 func (s *Server) Stop(ctx context.Context) {
 	s.mu.Lock()
 	s.mu.stopped = true
@@ -213,7 +217,7 @@ func (s *Server) eachConn(f func(*h2.Conn)) {
 	}
 }
 
-// unknownMethod returns the text for a path without a method.
+// unknownMethod returns the text of the error for a path without a method.
 func (s *Server) unknownMethod(path string) string {
 	rest, ok := strings.CutPrefix(path, "/")
 	at := strings.LastIndexByte(rest, '/')

@@ -33,7 +33,8 @@ func dial(t testing.TB, addr string) *grpc.ClientConn {
 	return conn
 }
 
-func invoke(ctx context.Context, conn *grpc.ClientConn, method, in string, o ...grpc.CallOption) (string, error) {
+func invoke(ctx context.Context, conn *grpc.ClientConn, method, in string,
+	o ...grpc.CallOption) (string, error) {
 	out := new(wrapperspb.StringValue)
 	err := conn.Invoke(ctx, "/"+testService+"/"+method, text(in), out, o...)
 	return out.Value, err
@@ -41,7 +42,8 @@ func invoke(ctx context.Context, conn *grpc.ClientConn, method, in string, o ...
 
 func chat(t testing.TB, ctx context.Context, conn *grpc.ClientConn) grpc.ClientStream {
 	t.Helper()
-	s, err := conn.NewStream(ctx, &grpc.StreamDesc{ClientStreams: true, ServerStreams: true}, "/"+testService+"/Chat")
+	s, err := conn.NewStream(ctx, &grpc.StreamDesc{ClientStreams: true, ServerStreams: true},
+		"/"+testService+"/Chat")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -64,7 +66,8 @@ func TestClient(t *testing.T) {
 							o = append(o, grpc.UseCompressor(gzip.Name))
 						}
 						ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-						if out, err := invoke(ctx, conn, "Echo", in, o...); err != nil || out != in {
+						if out, err := invoke(ctx, conn, "Echo", in,
+							o...); err != nil || out != in {
 							t.Errorf("%d bytes came back as %d, %v", len(in), len(out), err)
 						}
 						cancel()
@@ -102,19 +105,21 @@ func TestEnds(t *testing.T) {
 		ended, expired := make(chan error, 1), make(chan error, 1)
 		var entered atomic.Bool
 		_, addr := startServer(t, ours, func(o *Options) {
-			o.Services[0].Methods = append(o.Services[0].Methods, Method{Name: "Hold", ClientStreams: true, ServerStreams: true, Stream: func(s Stream) error {
-				err := s.RecvMsg(text(""))
-				ended <- err
-				return err
-			}}, unaryMethod("Ends", func(ctx context.Context, _ string) (string, error) {
-				entered.Store(true)
-				<-ctx.Done()
-				select {
-				case expired <- ctx.Err():
-				default: // an earlier call has arrived too
-				}
-				return "", ctx.Err()
-			}))
+			o.Services[0].Methods = append(o.Services[0].Methods,
+				Method{Name: "Hold", ClientStreams: true, ServerStreams: true,
+					Stream: func(s Stream) error {
+						err := s.RecvMsg(text(""))
+						ended <- err
+						return err
+					}}, unaryMethod("Ends", func(ctx context.Context, _ string) (string, error) {
+					entered.Store(true)
+					<-ctx.Done()
+					select {
+					case expired <- ctx.Err():
+					default: // an earlier call has arrived too
+					}
+					return "", ctx.Err()
+				}))
 		})
 		conn := dial(t, addr)
 		for !entered.Load() { // the time may be over before the call has arrived
@@ -124,11 +129,13 @@ func TestEnds(t *testing.T) {
 			}
 			cancel()
 		}
-		if err := <-expired; err != context.DeadlineExceeded && err != context.Canceled { // the client also resets
+		// the client also resets
+		if err := <-expired; err != context.DeadlineExceeded && err != context.Canceled {
 			t.Errorf("handler: %v", err)
 		}
 		ctx, cancel := context.WithCancel(t.Context())
-		if _, err := conn.NewStream(ctx, &grpc.StreamDesc{ClientStreams: true, ServerStreams: true}, "/"+testService+"/Hold"); err != nil {
+		if _, err := conn.NewStream(ctx, &grpc.StreamDesc{ClientStreams: true, ServerStreams: true},
+			"/"+testService+"/Hold"); err != nil {
 			t.Fatal(err)
 		}
 		cancel()
@@ -137,10 +144,13 @@ func TestEnds(t *testing.T) {
 		}
 		// The end of the connection ends its calls.
 		other := dial(t, addr)
-		if _, err := other.NewStream(t.Context(), &grpc.StreamDesc{ClientStreams: true, ServerStreams: true}, "/"+testService+"/Hold"); err != nil {
+		if _, err := other.NewStream(t.Context(),
+			&grpc.StreamDesc{ClientStreams: true, ServerStreams: true},
+			"/"+testService+"/Hold"); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := invoke(t.Context(), other, "Echo", ""); err != nil { // the stream has arrived before
+		// the stream has arrived before
+		if _, err := invoke(t.Context(), other, "Echo", ""); err != nil {
 			t.Fatal(err)
 		}
 		other.Close()
@@ -155,17 +165,19 @@ func TestSlowReader(t *testing.T) {
 	onBoth(t, func(t *testing.T, ours bool) {
 		var sent atomic.Int64
 		_, addr := startServer(t, ours, func(o *Options) {
-			o.Services[0].Methods = append(o.Services[0].Methods, Method{Name: "Endless", ServerStreams: true, Stream: func(s Stream) error {
-				for {
-					if err := s.SendMsg(text(strings.Repeat("x", 10_000))); err != nil {
-						return err
+			o.Services[0].Methods = append(o.Services[0].Methods,
+				Method{Name: "Endless", ServerStreams: true, Stream: func(s Stream) error {
+					for {
+						if err := s.SendMsg(text(strings.Repeat("x", 10_000))); err != nil {
+							return err
+						}
+						sent.Add(1)
 					}
-					sent.Add(1)
-				}
-			}})
+				}})
 		})
 		conn := dial(t, addr)
-		s, err := conn.NewStream(t.Context(), &grpc.StreamDesc{ServerStreams: true}, "/"+testService+"/Endless")
+		s, err := conn.NewStream(t.Context(), &grpc.StreamDesc{ServerStreams: true},
+			"/"+testService+"/Endless")
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -188,11 +200,12 @@ func TestStopFinishes(t *testing.T) {
 	onBoth(t, func(t *testing.T, ours bool) {
 		entered, release := make(chan struct{}), make(chan struct{})
 		s, addr := startServer(t, ours, func(o *Options) {
-			o.Services[0].Methods = append(o.Services[0].Methods, unaryMethod("Slow", func(context.Context, string) (string, error) {
-				close(entered)
-				<-release
-				return "done", nil
-			}))
+			o.Services[0].Methods = append(o.Services[0].Methods,
+				unaryMethod("Slow", func(context.Context, string) (string, error) {
+					close(entered)
+					<-release
+					return "done", nil
+				}))
 		})
 		conn := dial(t, addr)
 		result := make(chan string, 1)
@@ -284,7 +297,8 @@ func (r *recorder) HandleRPC(ctx context.Context, s stats.RPCStats) {
 	r.list = append(r.list, line)
 }
 
-// TestHooks: a stats handler sees each call, its context reaches the handler, and the first call of a connection is noted.
+// TestHooks: a stats handler sees each call, its context reaches the handler, and the first call of
+// a connection is noted.
 func TestHooks(t *testing.T) {
 	var want []string
 	onBoth(t, func(t *testing.T, ours bool) {
@@ -294,30 +308,34 @@ func TestHooks(t *testing.T) {
 		s, addr := startServer(t, ours, func(o *Options) {
 			o.Stats = r
 			o.CallMade = func(net.Conn) { made.Add(1) }
-			o.Services[0].Methods = append(o.Services[0].Methods, unaryMethod("Tag", func(ctx context.Context, _ string) (string, error) {
-				ClientOf(ctx).AfterClose(func() { closed.Add(1) })
-				v := metadata.ValueFromIncomingContext(ctx, "key")
-				return fmt.Sprint(ctx.Value(tagKey{}), v), nil
-			}), unaryMethod("Cut", func(ctx context.Context, _ string) (string, error) {
-				ClientOf(ctx).Cut()
-				return "", nil
-			}))
+			o.Services[0].Methods = append(o.Services[0].Methods,
+				unaryMethod("Tag", func(ctx context.Context, _ string) (string, error) {
+					ClientOf(ctx).AfterClose(func() { closed.Add(1) })
+					v := metadata.ValueFromIncomingContext(ctx, "key")
+					return fmt.Sprint(ctx.Value(tagKey{}), v), nil
+				}), unaryMethod("Cut", func(ctx context.Context, _ string) (string, error) {
+					ClientOf(ctx).Cut()
+					return "", nil
+				}))
 		})
 		conn := dial(t, addr)
 		ctx := metadata.AppendToOutgoingContext(t.Context(), "key", "value")
 		for range 2 {
-			if out, err := invoke(ctx, conn, "Tag", ""); err != nil || out != "/test.Service/Tag[value]" {
+			if out, err := invoke(ctx, conn, "Tag", ""); err != nil ||
+				out != "/test.Service/Tag[value]" {
 				t.Errorf("%q, %v", out, err)
 			}
 		}
-		if out, err := invoke(t.Context(), conn, "Tag", ""); err != nil || out != "/test.Service/Tag[]" {
+		if out, err := invoke(t.Context(), conn, "Tag", ""); err != nil ||
+			out != "/test.Service/Tag[]" {
 			t.Errorf("%q, %v", out, err)
 		}
 		if _, err := invoke(ctx, conn, "Fail", ""); status.Code(err) != codes.Unavailable {
 			t.Error(err)
 		}
 		st := chat(t, ctx, conn)
-		if err := errors.Join(st.SendMsg(text("a")), st.RecvMsg(text("")), st.CloseSend()); err != nil {
+		if err := errors.Join(st.SendMsg(text("a")), st.RecvMsg(text("")),
+			st.CloseSend()); err != nil {
 			t.Error(err)
 		}
 		if err := st.RecvMsg(text("")); err != io.EOF {
@@ -351,7 +369,8 @@ func (r *recorder) ended(n int) []string {
 		r.mu.Lock()
 		list := slices.Sorted(slices.Values(r.list))
 		r.mu.Unlock()
-		if len(slices.DeleteFunc(slices.Clone(list), func(s string) bool { return !strings.HasPrefix(s, "end ") })) == n {
+		if len(slices.DeleteFunc(slices.Clone(list),
+			func(s string) bool { return !strings.HasPrefix(s, "end ") })) == n {
 			return list
 		}
 		time.Sleep(time.Millisecond)

@@ -53,8 +53,10 @@ func testServices() []Service {
 		}),
 		unaryMethod("Meta", func(ctx context.Context, in string) (string, error) {
 			// One key each, because grpc-go sends them in any order; the others are not sent.
-			md := metadata.MD{"some-bin": {"\x00\xff", ""}, "grpc-encoding": {"x"}, "content-type": {"x"}, ":x": {"x"}}
-			if err := setTrailer(ctx, metadata.MD{"last": {"y", "z"}, "grpc-status": {"9"}}); err != nil {
+			md := metadata.MD{"some-bin": {"\x00\xff", ""}, "grpc-encoding": {"x"},
+				"content-type": {"x"}, ":x": {"x"}}
+			if err := setTrailer(ctx,
+				metadata.MD{"last": {"y", "z"}, "grpc-status": {"9"}}); err != nil {
 				return "", err
 			}
 			if in == "trailer" {
@@ -155,7 +157,8 @@ type testServer interface {
 // startServer starts ours or the server of grpc-go for a test and returns its address.
 func startServer(t testing.TB, ours bool, change func(*Options)) (testServer, string) {
 	t.Helper()
-	o := Options{Services: testServices(), Codec: NewCodec(slog.New(slog.DiscardHandler), new(noCounter), new(noCounter)),
+	o := Options{Services: testServices(),
+		Codec:           NewCodec(slog.New(slog.DiscardHandler), new(noCounter), new(noCounter)),
 		MaxMessageBytes: maxTestMessage, MaxConcurrentStreams: 1<<32 - 1}
 	if change != nil {
 		change(&o)
@@ -186,6 +189,7 @@ func startServer(t testing.TB, ours bool, change func(*Options)) (testServer, st
 // onBoth runs a test with the server of grpc-go and with ours.
 func onBoth(t *testing.T, test func(t *testing.T, ours bool)) {
 	for _, ours := range []bool{false, true} {
-		t.Run(map[bool]string{false: "grpc-go", true: "ours"}[ours], func(t *testing.T) { test(t, ours) })
+		t.Run(map[bool]string{false: "grpc-go", true: "ours"}[ours],
+			func(t *testing.T) { test(t, ours) })
 	}
 }

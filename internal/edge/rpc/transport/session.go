@@ -11,46 +11,52 @@ import (
 	"vigil/internal/edge/rpc/wire"
 )
 
-// Session is the service's side of a stream that has no goroutine while nothing happens. The calls of Receive and EndReceive are
-// one after another, and so are those of Fill; both, and Close, may run concurrently.
+// Session is the service's side of a stream that has no goroutine while nothing happens. Receive
+// and EndReceive are never called concurrently with each other, nor is Fill with itself. Receive,
+// Fill and Close may run concurrently.
 type Session interface {
-	// Receive handles a message of the client, which Method.NewRequest has made. It may block; the next message waits meanwhile.
+	// Receive handles a message of the client, which Method.NewRequest has made. It may block; the
+	// next message waits until it returns.
 	Receive(message any)
-	// EndReceive notes that no more messages follow, because the client has said so.
+	// EndReceive notes that the client sends no more messages.
 	EndReceive()
-	// Fill queues what is ready by a WatchEncoder, until that reports that there is no room. The client takes about room bytes now. It is
-	// called after Wake, and when there is room again. It must not block.
+	// Fill queues responses by WatchEncoder.Queue until there is no room, or nothing is ready. The
+	// client takes about room bytes now. Fill is called after Wake, and when there is room again.
+	// It must not block.
 	Fill(room int)
-	// Close is called once, when the stream has ended, with the reason: nil, or a status. Receive and Fill may still run, and
-	// should return soon.
+	// Close is called once, after the stream has ended, with the reason: nil or a status. Receive
+	// and Fill may still run, and should return soon.
 	Close(reason error)
 }
 
-// PromptSession is a Session that answers some messages without a wait.
+// PromptSession is a Session that answers some messages without waiting.
 type PromptSession interface {
 	Session
-	// Answer may be called instead of Receive, by the goroutine that reads the connection, with an encoded message, which it must not
-	// keep. It must not wait, and not read files. It appends the encoded answer, of a few hundred bytes at most; or returns false, if
-	// nothing was done, as for a message that cannot be decoded: then Receive is called.
+	// Answer may be called instead of Receive, on the goroutine that reads the connection. It must
+	// not keep message, which is encoded, must not wait and must not read files. It appends the
+	// encoded answer, a few hundred bytes at most, to to. Or it does nothing and returns false, for
+	// example if it cannot decode the message: then Receive is called.
 	Answer(message, to []byte) (_ []byte, ok bool)
 }
 
-// Peer is the client of a Session. Its methods may be called concurrently, but a session sends either in Receive or in Fill.
+// Peer is the client of a Session. Its methods may be called concurrently, but a session must send
+// either in Receive only or in Fill only.
 type Peer interface {
 	// Context ends with the stream.
 	Context() context.Context
-	// SendMsg is that of Stream, for Receive.
+	// SendMsg sends a message, as that of Stream does. Only Receive may call it.
 	SendMsg(m any) error
-	// Wake lets Fill be called soon. It does not wait.
+	// Wake makes the transport call Fill soon. It does not wait.
 	Wake()
-	// End ends the stream with the status of an error, after what is queued. It does not wait. Only the first call counts.
+	// End ends the stream with the status of err after everything queued. It does not wait. Only
+	// the first call counts.
 	End(err error)
 
 	// queueWatch implements WatchEncoder.Queue.
 	queueWatch(e *WatchEncoder, list []wire.WatchResponse) (sent, bytes int, room bool, err error)
 }
 
-// WakeAll is Peer.Wake for many peers at once.
+// WakeAll wakes many peers at once, which costs less than to wake one after another.
 func WakeAll(peers []Peer) {
 	streams := make([]*h2.Stream, 0, len(peers))
 	for _, p := range peers {
@@ -63,7 +69,7 @@ func WakeAll(peers []Peer) {
 	h2.WakeAll(streams)
 }
 
-// ServeSession serves a session on a stream whose calls block, with two goroutines.
+// ServeSession serves a session on a stream whose methods block. It needs two goroutines.
 func ServeSession(s Stream, m *Method) error {
 	p := &blockingPeer{stream: s, wake: make(chan struct{}, 1)}
 	p.ctx, p.end = context.WithCancelCause(s.Context())
@@ -85,7 +91,7 @@ func ServeSession(s Stream, m *Method) error {
 	}
 }
 
-// blockingPeer is the client of a session on a stream whose calls block.
+// blockingPeer is the client of a session on a stream whose methods block.
 type blockingPeer struct {
 	stream Stream
 	ctx    context.Context
@@ -93,13 +99,13 @@ type blockingPeer struct {
 	wake   chan struct{} // one token
 }
 
-// blockingRoom is how much a session queues at once on a stream that blocks.
+// blockingRoom is how many bytes a session queues at once on a stream whose methods block.
 const blockingRoom = 64 << 10
 
-// errOver is the cause of the end of a stream without an error.
+// errOver is the cause of the end of a stream that ends without an error.
 var errOver = status.Error(codes.Canceled, "the stream is over")
 
-// endReason returns the status of an ended stream.
+// endReason returns the status of a stream that has ended.
 func (p *blockingPeer) endReason() error {
 	cause := context.Cause(p.ctx)
 	if cause == errOver {
@@ -129,7 +135,7 @@ func (p *blockingPeer) receiveAll(session Session, m *Method) {
 	}
 }
 
-// ReceiveError is the reason of the end of a stream whose client has sent what is no message.
+// ReceiveError is the reason for Session.Close if the client has sent an invalid message.
 type ReceiveError struct{ Err error }
 
 // Error implements error.
@@ -163,7 +169,8 @@ func (p *blockingPeer) End(err error) {
 	p.end(err)
 }
 
-func (p *blockingPeer) queueWatch(_ *WatchEncoder, list []wire.WatchResponse) (sent, bytes int, room bool, err error) {
+func (p *blockingPeer) queueWatch(_ *WatchEncoder, list []wire.WatchResponse) (sent, bytes int,
+	room bool, err error) {
 	list = splitByWatcher(list)
 	for len(list) > 0 {
 		messages := encodeWatch(list)

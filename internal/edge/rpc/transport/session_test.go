@@ -23,8 +23,8 @@ import (
 	"vigil/internal/edge/rpc/wire"
 )
 
-// talk is a session that answers each message: in Receive, or in Fill for a text that begins with a number, of which it queues so
-// many responses.
+// talk is a session that answers each message: in Receive, or in Fill for a text that begins with a
+// number, of which it queues so many responses.
 type talk struct {
 	peer    Peer
 	closed  chan error
@@ -75,7 +75,8 @@ func (s *talk) Fill(int) {
 			if id/3%33 == 3 {
 				size = 3000
 			}
-			m := wire.WatchResponse{WatchID: id, Events: [][]byte{make([]byte, size), make([]byte, 3)}}
+			m := wire.WatchResponse{WatchID: id,
+				Events: [][]byte{make([]byte, size), make([]byte, 3)}}
 			for id++; id%3 != 0 && id < n; id++ {
 				m.Also = append(m.Also, id)
 			}
@@ -94,9 +95,10 @@ func (s *talk) Close(reason error) {
 	s.closed <- reason
 }
 
-// talkService has the methods Talk and Echo, which open sessions. Those of Talk have three responses to be filled, from before they are
-// open; those of Echo are for messages that are answered in Receive, since a session sends in one way only. One that is to be rejected
-// does not open.
+// talkService has the methods Talk and Echo, which open sessions. Those of Talk have three
+// responses to be filled, from before they are open; those of Echo are for messages that are
+// answered in Receive, since a session sends in one way only. One that is to be rejected does not
+// open.
 func talkService(opened chan *talk, reject *atomic.Bool) Service {
 	method := func(name string, due int64) Method {
 		return Method{Name: name, ClientStreams: true, ServerStreams: true,
@@ -109,7 +111,8 @@ func talkService(opened chan *talk, reject *atomic.Bool) Service {
 				if s.due.Store(due); due > 0 {
 					p.Wake() // before it is open
 					if c, ok := p.(*sessionCall); ok {
-						for early := false; !early; runtime.Gosched() { // until the writer has seen it
+						// until the writer has seen it
+						for early := false; !early; runtime.Gosched() {
 							c.mu.Lock()
 							early = c.mu.early
 							c.mu.Unlock()
@@ -146,22 +149,26 @@ func receiveWithin[T any](t *testing.T, from chan T) T {
 	}
 }
 
-// TestSession: what a session sends arrives, and each end of a stream is notified once with its reason.
+// TestSession: what a session sends arrives, and each end of a stream is notified once with its
+// reason.
 func TestSession(t *testing.T) {
 	onBoth(t, func(t *testing.T, ours bool) {
 		opened := make(chan *talk, 10)
 		var reject atomic.Bool
-		_, addr := startServer(t, ours, func(o *Options) { o.Services = append(o.Services, talkService(opened, &reject)) })
+		_, addr := startServer(t, ours,
+			func(o *Options) { o.Services = append(o.Services, talkService(opened, &reject)) })
 		cc, err := grpc.NewClient(addr, grpc.WithTransportCredentials(insecure.NewCredentials()))
 		if err != nil {
 			t.Fatal(err)
 		}
 		defer cc.Close()
-		begin := func(method string, opts ...grpc.CallOption) (grpc.ClientStream, *talk, context.CancelFunc) {
+		begin := func(method string, opts ...grpc.CallOption) (grpc.ClientStream, *talk,
+			context.CancelFunc) {
 			t.Helper()
 			ctx, cancel := context.WithCancel(t.Context())
 			opts = append(opts, grpc.ForceCodec(rawBytes{}))
-			s, err := cc.NewStream(ctx, &grpc.StreamDesc{ClientStreams: true, ServerStreams: true}, "/test.Talks/"+method, opts...)
+			s, err := cc.NewStream(ctx, &grpc.StreamDesc{ClientStreams: true, ServerStreams: true},
+				"/test.Talks/"+method, opts...)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -181,7 +188,8 @@ func TestSession(t *testing.T) {
 				if err := s.RecvMsg(&b); err != nil {
 					t.Fatal(err)
 				}
-				m := wire.WatchResponse{WatchID: id, Events: [][]byte{make([]byte, 100), make([]byte, 3)}}
+				m := wire.WatchResponse{WatchID: id,
+					Events: [][]byte{make([]byte, 100), make([]byte, 3)}}
 				if id/3%33 == 3 {
 					m.Events[0] = make([]byte, 3000)
 				}
@@ -211,7 +219,8 @@ func TestSession(t *testing.T) {
 			}
 		}
 		t.Run("fill", func(t *testing.T) {
-			for each, opts := range map[int64][]grpc.CallOption{500: nil, 10: {grpc.UseCompressor("gzip")}} {
+			for each, opts := range map[int64][]grpc.CallOption{500: nil,
+				10: {grpc.UseCompressor("gzip")}} {
 				s, x, cancel := begin("Talk", opts...)
 				defer cancel()
 				recv(s, 0, 3)
@@ -306,7 +315,9 @@ func TestSession(t *testing.T) {
 		t.Run("rejected", func(t *testing.T) {
 			reject.Store(true)
 			defer reject.Store(false)
-			s, err := cc.NewStream(t.Context(), &grpc.StreamDesc{ClientStreams: true, ServerStreams: true}, "/test.Talks/Talk", grpc.ForceCodec(rawBytes{}))
+			s, err := cc.NewStream(t.Context(),
+				&grpc.StreamDesc{ClientStreams: true, ServerStreams: true}, "/test.Talks/Talk",
+				grpc.ForceCodec(rawBytes{}))
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -323,7 +334,8 @@ func TestSessionsAtStop(t *testing.T) {
 	onBoth(t, func(t *testing.T, ours bool) {
 		opened := make(chan *talk, 100)
 		var reject atomic.Bool
-		server, addr := startServer(t, ours, func(o *Options) { o.Services = append(o.Services, talkService(opened, &reject)) })
+		server, addr := startServer(t, ours,
+			func(o *Options) { o.Services = append(o.Services, talkService(opened, &reject)) })
 		cc, err := grpc.NewClient(addr, grpc.WithTransportCredentials(insecure.NewCredentials()))
 		if err != nil {
 			t.Fatal(err)
@@ -331,7 +343,9 @@ func TestSessionsAtStop(t *testing.T) {
 		defer cc.Close()
 		var list []*talk
 		for range 20 {
-			if _, err := cc.NewStream(t.Context(), &grpc.StreamDesc{ClientStreams: true, ServerStreams: true}, "/test.Talks/Talk"); err != nil {
+			if _, err := cc.NewStream(t.Context(),
+				&grpc.StreamDesc{ClientStreams: true, ServerStreams: true},
+				"/test.Talks/Talk"); err != nil {
 				t.Fatal(err)
 			}
 			list = append(list, receiveWithin(t, opened))
@@ -365,19 +379,21 @@ func (s *promptTalk) Answer(message, to []byte) ([]byte, bool) {
 	return append(to, message...), true
 }
 
-// TestPromptSession: messages that are answered without a wait, and others, are answered in order; those of a client that does not
-// read wait.
+// TestPromptSession: messages that are answered without a wait, and others, are answered in order;
+// those of a client that does not read wait.
 func TestPromptSession(t *testing.T) {
 	onBoth(t, func(t *testing.T, ours bool) {
 		opened := make(chan *promptTalk, 10)
 		_, addr := startServer(t, ours, func(o *Options) {
-			o.Services = append(o.Services, Service{"test.Prompt", []Method{{Name: "Echo", ClientStreams: true, ServerStreams: true,
-				NewRequest: func() any { return new(wrapperspb.StringValue) },
-				Open: func(p Peer) (Session, error) {
-					s := &promptTalk{talk: talk{peer: p, closed: make(chan error, 10)}}
-					opened <- s
-					return s, nil
-				}}}})
+			o.Services = append(o.Services,
+				Service{"test.Prompt",
+					[]Method{{Name: "Echo", ClientStreams: true, ServerStreams: true,
+						NewRequest: func() any { return new(wrapperspb.StringValue) },
+						Open: func(p Peer) (Session, error) {
+							s := &promptTalk{talk: talk{peer: p, closed: make(chan error, 10)}}
+							opened <- s
+							return s, nil
+						}}}})
 		})
 		cc, err := grpc.NewClient(addr, grpc.WithTransportCredentials(insecure.NewCredentials()))
 		if err != nil {
@@ -386,7 +402,8 @@ func TestPromptSession(t *testing.T) {
 		defer cc.Close()
 		begin := func() (grpc.ClientStream, *promptTalk) {
 			t.Helper()
-			s, err := cc.NewStream(t.Context(), &grpc.StreamDesc{ClientStreams: true, ServerStreams: true}, "/test.Prompt/Echo")
+			s, err := cc.NewStream(t.Context(),
+				&grpc.StreamDesc{ClientStreams: true, ServerStreams: true}, "/test.Prompt/Echo")
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -464,15 +481,19 @@ func TestPromptSession(t *testing.T) {
 	})
 }
 
-// TestBriefMessages: messages that a session declines to answer at once stay as they are, whatever else arrives on the connection.
+// TestBriefMessages: messages that a session declines to answer at once stay as they are, whatever
+// else arrives on the connection.
 func TestBriefMessages(t *testing.T) {
 	onBoth(t, func(t *testing.T, ours bool) {
 		_, addr := startServer(t, ours, func(o *Options) {
-			o.Services = append(o.Services, Service{"test.Prompt", []Method{{Name: "Echo", ClientStreams: true, ServerStreams: true,
-				NewRequest: func() any { return new(wrapperspb.StringValue) },
-				Open: func(p Peer) (Session, error) {
-					return &promptTalk{talk: talk{peer: p, closed: make(chan error, 10)}}, nil
-				}}}})
+			o.Services = append(o.Services,
+				Service{"test.Prompt",
+					[]Method{{Name: "Echo", ClientStreams: true, ServerStreams: true,
+						NewRequest: func() any { return new(wrapperspb.StringValue) },
+						Open: func(p Peer) (Session, error) {
+							return &promptTalk{talk: talk{peer: p, closed: make(chan error, 10)}},
+								nil
+						}}}})
 		})
 		cc, err := grpc.NewClient(addr, grpc.WithTransportCredentials(insecure.NewCredentials()))
 		if err != nil {
@@ -481,7 +502,8 @@ func TestBriefMessages(t *testing.T) {
 		defer cc.Close()
 		var running sync.WaitGroup
 		for i := range 8 {
-			s, err := cc.NewStream(t.Context(), &grpc.StreamDesc{ClientStreams: true, ServerStreams: true}, "/test.Prompt/Echo")
+			s, err := cc.NewStream(t.Context(),
+				&grpc.StreamDesc{ClientStreams: true, ServerStreams: true}, "/test.Prompt/Echo")
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -509,24 +531,29 @@ type byteCounter struct{ n atomic.Int64 }
 
 func (c *byteCounter) Add(n float64) { c.n.Add(int64(n)) }
 
-// TestPromptSessionCounts: the bytes of a message count once, whether it is answered without a wait or that is declined.
+// TestPromptSessionCounts: the bytes of a message count once, whether it is answered without a wait
+// or that is declined.
 func TestPromptSessionCounts(t *testing.T) {
 	onBoth(t, func(t *testing.T, ours bool) {
 		received, sent := new(byteCounter), new(byteCounter)
 		_, addr := startServer(t, ours, func(o *Options) {
 			o.Codec = NewCodec(slog.New(slog.DiscardHandler), received, sent)
-			o.Services = append(o.Services, Service{"test.Prompt", []Method{{Name: "Echo", ClientStreams: true, ServerStreams: true,
-				NewRequest: func() any { return new(wrapperspb.StringValue) },
-				Open: func(p Peer) (Session, error) {
-					return &promptTalk{talk: talk{peer: p, closed: make(chan error, 10)}}, nil
-				}}}})
+			o.Services = append(o.Services,
+				Service{"test.Prompt",
+					[]Method{{Name: "Echo", ClientStreams: true, ServerStreams: true,
+						NewRequest: func() any { return new(wrapperspb.StringValue) },
+						Open: func(p Peer) (Session, error) {
+							return &promptTalk{talk: talk{peer: p, closed: make(chan error, 10)}},
+								nil
+						}}}})
 		})
 		cc, err := grpc.NewClient(addr, grpc.WithTransportCredentials(insecure.NewCredentials()))
 		if err != nil {
 			t.Fatal(err)
 		}
 		defer cc.Close()
-		s, err := cc.NewStream(t.Context(), &grpc.StreamDesc{ClientStreams: true, ServerStreams: true}, "/test.Prompt/Echo")
+		s, err := cc.NewStream(t.Context(),
+			&grpc.StreamDesc{ClientStreams: true, ServerStreams: true}, "/test.Prompt/Echo")
 		if err != nil {
 			t.Fatal(err)
 		}

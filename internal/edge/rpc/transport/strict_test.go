@@ -10,8 +10,8 @@ import (
 	"golang.org/x/net/http2/hpack"
 )
 
-// strictClient sends no byte that the windows of its streams and of the connection do not allow, in frames of random size with
-// random padding, which counts for both windows.
+// strictClient sends no byte that the windows of its streams and of the connection do not allow, in
+// frames of random size with random padding, which counts for both windows.
 type strictClient struct {
 	*http2.Framer
 	t      *testing.T
@@ -34,7 +34,8 @@ type strictCall struct {
 }
 
 func newStrictClient(t *testing.T, addr string, seed uint64, padded float64) *strictClient {
-	c := &strictClient{Framer: rawFrames(t, addr), t: t, rand: rand.New(rand.NewPCG(seed, 0)), frames: make(chan strictFrame), window: 65535, first: 65535,
+	c := &strictClient{Framer: rawFrames(t, addr), t: t, rand: rand.New(rand.NewPCG(seed, 0)),
+		frames: make(chan strictFrame), window: 65535, first: 65535,
 		open: map[uint32]*strictCall{}, next: 1, padded: padded}
 	c.must(c.WriteSettings(http2.Setting{ID: http2.SettingInitialWindowSize, Val: 1 << 20}))
 	c.must(c.WriteWindowUpdate(0, 1<<30))
@@ -97,7 +98,8 @@ func (c *strictClient) must(err error) {
 
 // call begins a call with some messages of random size around the window.
 func (c *strictClient) call() {
-	s := &strictCall{window: c.first, path: []string{"Echo", "Chat", "Sum", "Missing"}[c.rand.IntN(4)]}
+	s := &strictCall{window: c.first,
+		path: []string{"Echo", "Chat", "Sum", "Missing"}[c.rand.IntN(4)]}
 	messages := 1
 	if s.path == "Chat" || s.path == "Sum" {
 		messages = 1 + c.rand.IntN(5)
@@ -120,7 +122,8 @@ func (c *strictClient) size() int {
 	if c.rand.IntN(3) == 0 {
 		return c.rand.IntN(maxTestMessage - 10)
 	}
-	near := []int{0, 5, 255, 16 << 10, 32 << 10, 48 << 10, 65535, 65535 - 16<<10, maxTestMessage - 400}[c.rand.IntN(9)]
+	near := []int{0, 5, 255, 16 << 10, 32 << 10, 48 << 10, 65535, 65535 - 16<<10,
+		maxTestMessage - 400}[c.rand.IntN(9)]
 	return max(near-300+c.rand.IntN(600), 0)
 }
 
@@ -209,7 +212,8 @@ func (c *strictClient) received(f strictFrame) {
 	case http2.FrameHeaders:
 		if f.Flags.Has(http2.FlagHeadersEndStream) {
 			if s.want >= 0 && s.got != s.want {
-				c.t.Errorf("call %d of %s: %d bytes, want %d: %v", f.StreamID, s.path, s.got, s.want, f.fields)
+				c.t.Errorf("call %d of %s: %d bytes, want %d: %v", f.StreamID, s.path, s.got,
+					s.want, f.fields)
 			}
 			delete(c.open, f.StreamID)
 		}
@@ -222,8 +226,8 @@ func (c *strictClient) received(f strictFrame) {
 	}
 }
 
-// TestStrictWindows: whatever the size of messages, frames and padding, a client that keeps to the windows can send all of its
-// messages, and gets all answers.
+// TestStrictWindows: whatever the size of messages, frames and padding, a client that keeps to the
+// windows can send all of its messages, and gets all answers.
 func TestStrictWindows(t *testing.T) {
 	conns, most := uint64(5), 60
 	if testing.Short() {

@@ -10,22 +10,26 @@ import (
 	"vigil/internal/edge/rpc/wire"
 )
 
-// WatchEncoder encodes the responses of watch streams. Watchers of a key mostly have the same ids on their streams, so it keeps what it has
-// encoded last for streams that get the same. The zero value is ready. It is used by one goroutine at a time.
+// WatchEncoder encodes the responses of watch streams. Watchers of one key usually have the same
+// ids on their streams, so it keeps the last encoding for streams that get equal responses. The
+// zero value is ready. One goroutine at a time uses it.
 type WatchEncoder struct {
 	last  []wire.WatchResponse
 	data  mem.BufferSlice // of last
 	bytes int
 }
 
-// Queue queues responses for the client, for Session.Fill. It returns how many were queued before an error, their bytes, and whether
-// there is room for more.
-func (e *WatchEncoder) Queue(p Peer, list []wire.WatchResponse) (sent, bytes int, room bool, err error) {
+// Queue queues responses for a client. Only Session.Fill may call it. It returns how many responses
+// it has queued, their bytes, and whether there is room for more.
+func (e *WatchEncoder) Queue(p Peer, list []wire.WatchResponse) (sent, bytes int,
+	room bool, err error) {
 	return p.queueWatch(e, list)
 }
 
-// frameResponses encodes responses, each with the five bytes before a message. It returns their bytes without these.
-func (e *WatchEncoder) frameResponses(list []wire.WatchResponse) (data mem.BufferSlice, bytes int, err error) {
+// frameResponses encodes responses, each after its message head. It returns their size without the
+// heads.
+func (e *WatchEncoder) frameResponses(list []wire.WatchResponse) (data mem.BufferSlice,
+	bytes int, err error) {
 	if len(e.data) > 0 && slices.EqualFunc(list, e.last, sameResponse) {
 		e.data.Ref()
 		return slices.Clone(e.data), e.bytes, nil
@@ -37,7 +41,8 @@ func (e *WatchEncoder) frameResponses(list []wire.WatchResponse) (data mem.Buffe
 	return data, bytes, err
 }
 
-// keepLast keeps encoded responses instead of the last ones, if they are small and others may get them too.
+// keepLast keeps encoded responses if they are small and other streams may get them too. It
+// releases those that it kept before.
 func (e *WatchEncoder) keepLast(list []wire.WatchResponse, data mem.BufferSlice, bytes int) {
 	e.data.Free()
 	clear(e.last)
@@ -50,17 +55,20 @@ func (e *WatchEncoder) keepLast(list []wire.WatchResponse, data mem.BufferSlice,
 	e.last, e.data, e.bytes = append(e.last, list...), append(e.data, data...), bytes
 }
 
-// sameResponse reports whether two responses with events have the same encodings.
+// sameResponse reports whether two responses with events have the same encoding.
 func sameResponse(a, b wire.WatchResponse) bool {
-	return sameEvents(a.Events, b.Events) && a.WatchID == b.WatchID && a.Header == b.Header && a.Fragment == b.Fragment &&
-		a.Created == b.Created && a.Canceled == b.Canceled && a.CompactRevision == b.CompactRevision && a.Reason == b.Reason &&
+	return sameEvents(a.Events, b.Events) && a.WatchID == b.WatchID && a.Header == b.Header &&
+		a.Fragment == b.Fragment &&
+		a.Created == b.Created && a.Canceled == b.Canceled &&
+		a.CompactRevision == b.CompactRevision && a.Reason == b.Reason &&
 		slices.Equal(a.Also, b.Also)
 }
 
-// frameBytes is about how many bytes of small messages are in one buffer.
+// frameBytes is about how many bytes of small messages share a buffer.
 const frameBytes = 32 << 10
 
-// frameWatch encodes responses, each with the five bytes before a message. It returns their bytes without these.
+// frameWatch encodes responses, each after its message head. It returns their size without the
+// heads.
 func frameWatch(list []wire.WatchResponse) (out mem.BufferSlice, bytes int, err error) {
 	for len(list) > 0 {
 		if hasLarge(list[0].Events) {
@@ -102,7 +110,7 @@ func frameWatch(list []wire.WatchResponse) (out mem.BufferSlice, bytes int, err 
 	return out, bytes, nil
 }
 
-// frameLarge encodes a response with large events, which are not copied.
+// frameLarge encodes a response with large events without copying the events.
 func frameLarge(m *wire.WatchResponse) (out mem.BufferSlice, bytes int, err error) {
 	events := eventBuffers(m.Events)
 	tail := events.Len()
@@ -110,7 +118,8 @@ func frameLarge(m *wire.WatchResponse) (out mem.BufferSlice, bytes int, err erro
 		one := m.One(i)
 		size := one.SizeFront() + tail
 		if size > maxSend {
-			return nil, 0, status.Errorf(codes.ResourceExhausted, "trying to send message larger than max (%d vs. %d)", size, maxSend)
+			return nil, 0, status.Errorf(codes.ResourceExhausted,
+				"trying to send message larger than max (%d vs. %d)", size, maxSend)
 		}
 		front := appendMessageHead(make([]byte, 0, messageHead+one.SizeFront()), size)
 		out = append(append(out, mem.SliceBuffer(one.AppendFront(front))), events...)
@@ -119,7 +128,7 @@ func frameLarge(m *wire.WatchResponse) (out mem.BufferSlice, bytes int, err erro
 	return out, bytes, nil
 }
 
-// messageHead is how many bytes precede a message.
+// messageHead is the size of a message head, in bytes: a flag and the size of the message.
 const messageHead = 5
 
 func appendMessageHead(b []byte, size int) []byte {
@@ -146,7 +155,7 @@ func appendMessages(b []byte, m *wire.WatchResponse) []byte {
 	return b
 }
 
-// putMessageSize puts the size of a message into the bytes before it.
+// putMessageSize writes the size of a message into its head.
 func putMessageSize(b []byte) {
 	size := len(b) - messageHead
 	b[1], b[2], b[3], b[4] = byte(size>>24), byte(size>>16), byte(size>>8), byte(size)

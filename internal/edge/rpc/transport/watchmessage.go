@@ -6,19 +6,19 @@ import (
 	"vigil/internal/edge/rpc/wire"
 )
 
-// shareFrom is the size in bytes from which an event is sent without a copy. Copying a smaller one costs no more than
-// an additional buffer.
+// shareFrom is the smallest event, in bytes, that is sent without copying it. Copying a smaller
+// event costs no more than an additional buffer.
 const shareFrom = 2 << 10
 
-// Encoded is an encoded WatchResponse, to be sent by SendMsg.
+// Encoded is an encoded WatchResponse for SendMsg.
 type Encoded struct{ buffers mem.BufferSlice }
 
-// Len returns the number of bytes. It is 0 after the message was sent.
+// Len returns the size in bytes, 0 after the message was sent.
 func (e *Encoded) Len() int { return e.buffers.Len() }
 
-// encodeWatch encodes the first responses of list: all that have the same events, which are then encoded once, or one.
-// Watchers of one stream with the same events are next to each other in a list. Shared memory is never from a pool, so
-// no references are counted.
+// encodeWatch encodes the first responses of list: all that share their events, which it encodes
+// once, or a single one. Watchers of a stream that get the same events are next to each other in a
+// list. Shared memory never comes from a pool, so it needs no reference counts.
 func encodeWatch(list []wire.WatchResponse) []Encoded {
 	n := 1
 	for n < len(list) && sameEvents(list[0].Events, list[n].Events) {
@@ -38,18 +38,20 @@ func encodeWatch(list []wire.WatchResponse) []Encoded {
 		for i := range out {
 			at, from := len(front), len(buffers)
 			front = list[i].AppendFront(front)
-			buffers = append(append(buffers, mem.SliceBuffer(front[at:len(front):len(front)])), tail...)
+			buffers = append(append(buffers, mem.SliceBuffer(front[at:len(front):len(front)])),
+				tail...)
 			out[i].buffers = buffers[from:len(buffers):len(buffers)]
 		}
 	case hasLarge(first.Events):
-		out[0].buffers = sliceBuffers(first.Parts(make([][]byte, 0, 2*len(first.Events)+1), shareFrom))
+		out[0].buffers = sliceBuffers(first.Parts(make([][]byte, 0,
+			2*len(first.Events)+1), shareFrom))
 	default:
 		out[0].buffers = encodeWhole(first)
 	}
 	return out
 }
 
-// splitByWatcher returns the responses of a list, one for each watcher.
+// splitByWatcher returns one response for each watcher.
 func splitByWatcher(list []wire.WatchResponse) []wire.WatchResponse {
 	var all []wire.WatchResponse
 	for i := range list {
@@ -80,7 +82,7 @@ func eventBuffers(events [][]byte) mem.BufferSlice {
 	return sliceBuffers(wire.EventParts(make([][]byte, 0, n), events, shareFrom))
 }
 
-// sliceBuffers wraps memory that is never reused: events belong to the hub.
+// sliceBuffers wraps memory that is never reused, such as events, which belong to the hub.
 func sliceBuffers(parts [][]byte) mem.BufferSlice {
 	out := make(mem.BufferSlice, len(parts))
 	for i, p := range parts {
