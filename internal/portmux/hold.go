@@ -9,31 +9,33 @@ import (
 	"time"
 )
 
-// maxHeld bounds what is read from a connection while it is held: more than a client of HTTP/2 sends before it has an answer to its
-// preface, unless it begins with requests at once. The rest waits in the kernel, or at the client.
+// maxHeld is how many bytes are read from a connection while it is held. A client of HTTP/2 sends
+// less before it has an answer to its preface, unless it sends requests at once. The rest waits in
+// the kernel or at the client.
 const maxHeld = 16 << 10
 
-// Hold lets connections of HTTP/2 wait until Release: their clients see a server that accepts and does not answer yet. Call it before
-// Serve.
+// Hold makes connections of HTTP/2 wait until Release. Their clients see a server that accepts them
+// and does not answer yet. Call it before Serve.
 func (m *Mux) Hold() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.mu.holding = true
 }
 
-// Release hands the held connections over, and those that come from now on.
+// Release hands over the held connections, and all later ones.
 func (m *Mux) Release() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.mu.holding = false
 	for conn := range m.mu.held {
-		renewSilence(conn)                        // before newer ones can replace it
-		_ = conn.SetReadDeadline(time.Unix(1, 0)) // ends the read in hold; it fails if the connection is closed
+		renewSilence(conn) // before newer connections can replace it
+		// ends the read in awaitRelease; fails if the connection is closed
+		_ = conn.SetReadDeadline(time.Unix(1, 0))
 		m.endHold(conn)
 	}
 }
 
-// endHold wakes a connection in hold that is not read.
+// endHold wakes awaitRelease for a connection that it does not read any more. mu must be held.
 func (m *Mux) endHold(conn net.Conn) {
 	if end := m.mu.held[conn]; end != nil {
 		close(end)
@@ -41,8 +43,8 @@ func (m *Mux) endHold(conn net.Conn) {
 	}
 }
 
-// tlsConfig returns the configuration of the next handshake. While connections of HTTP/2 are held, a client that speaks HTTP/1.1 too gets
-// that; clients of gRPC offer HTTP/2 alone.
+// tlsConfig returns the configuration for the next handshake. While connections of HTTP/2 are held,
+// a client that speaks both protocols gets HTTP/1.1. Clients of gRPC offer only HTTP/2.
 func (m *Mux) tlsConfig() *tls.Config {
 	c := m.o.TLS()
 	m.mu.Lock()
@@ -64,7 +66,8 @@ func (m *Mux) tlsConfig() *tls.Config {
 	return c
 }
 
-// preferHTTP1 returns a copy of a configuration that chooses HTTP/1.1, if it is among its protocols, before the others.
+// preferHTTP1 returns a copy of a configuration that prefers HTTP/1.1, if it is among its
+// protocols.
 func preferHTTP1(c *tls.Config) *tls.Config {
 	c = c.Clone()
 	if i := slices.Index(c.NextProtos, http1); i > 0 {
@@ -73,11 +76,12 @@ func preferHTTP1(c *tls.Config) *tls.Config {
 	return c
 }
 
-// http1 is HTTP/1.1 in a TLS handshake.
+// http1 is the name of HTTP/1.1 in a TLS handshake.
 const http1 = "http/1.1"
 
-// awaitRelease returns when the connection may be handed over. It reads what the client sends, up to maxHeld, and keeps it, because nothing else
-// tells that the client has gone. Of a client that sends more that is not noticed: it waits as a connection does that nobody accepts.
+// awaitRelease returns when the connection may be handed over. It reads and keeps up to maxHeld
+// bytes, because only reading shows that a client has gone. If a client sends more, its end stays
+// unnoticed until Release.
 func (m *Mux) awaitRelease(conn net.Conn, c *prefixed) error {
 	m.mu.Lock()
 	if !m.mu.holding {

@@ -15,8 +15,8 @@ import (
 	"time"
 )
 
-// TestHold: connections of HTTP/2 wait for Release and lose no byte, HTTP/1 does not wait, and a client that leaves is
-// noticed.
+// TestHold: connections of HTTP/2 wait for Release and lose no byte, HTTP/1 does not wait, and a
+// client that leaves is noticed.
 func TestHold(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -92,7 +92,8 @@ func TestHold(t *testing.T) {
 	default:
 	}
 	m.Release()
-	wants := map[string]string{c.LocalAddr().String(): preface + "settings and more", big.LocalAddr().String(): preface + string(much) + " and more"}
+	wants := map[string]string{c.LocalAddr().String(): preface + "settings and more",
+		big.LocalAddr().String(): preface + string(much) + " and more"}
 	for _, c := range []net.Conn{c, big} {
 		if _, err := io.WriteString(c, " and more"); err != nil {
 			t.Fatal(err)
@@ -119,8 +120,8 @@ func TestHold(t *testing.T) {
 	}
 }
 
-// TestHoldDrain: a member that stops before it serves does not wait for held connections, and one that is evicted is closed, whatever its
-// client has sent.
+// TestHoldDrain: a member that stops before it serves does not wait for held connections, and one
+// that is evicted is closed, whatever its client has sent.
 func TestHoldDrain(t *testing.T) {
 	for _, sent := range []int{0, 3 * maxHeld} {
 		testHoldDrain(t, preface+strings.Repeat("x", sent))
@@ -158,7 +159,8 @@ func testHoldDrain(t *testing.T, first string) {
 	if err := clients[0].SetReadDeadline(time.Now().Add(patience)); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := clients[0].Read(make([]byte, 1)); err == nil || errors.Is(err, os.ErrDeadlineExceeded) {
+	if _, err := clients[0].Read(make([]byte, 1)); err == nil ||
+		errors.Is(err, os.ErrDeadlineExceeded) {
 		t.Errorf("the evicted connection: %v", err)
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
@@ -171,10 +173,12 @@ func testHoldDrain(t *testing.T, first string) {
 	}
 }
 
-// TestHoldTLS: while connections of HTTP/2 are held, a client that offers both gets HTTP/1.1, and one of gRPC still gets HTTP/2.
+// TestHoldTLS: while connections of HTTP/2 are held, a client that offers both gets HTTP/1.1, and
+// one of gRPC still gets HTTP/2.
 func TestHoldTLS(t *testing.T) {
 	var config atomic.Pointer[tls.Config]
-	config.Store(&tls.Config{Certificates: []tls.Certificate{certificate(t)}, NextProtos: []string{"h2", "http/1.1"}})
+	config.Store(&tls.Config{Certificates: []tls.Certificate{certificate(t)},
+		NextProtos: []string{"h2", "http/1.1"}})
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -188,7 +192,8 @@ func TestHoldTLS(t *testing.T) {
 	go m.Serve()
 	chosen := func(offers ...string) string {
 		t.Helper()
-		c, err := tls.Dial("tcp", l.Addr().String(), &tls.Config{InsecureSkipVerify: true, NextProtos: offers})
+		c, err := tls.Dial("tcp", l.Addr().String(),
+			&tls.Config{InsecureSkipVerify: true, NextProtos: offers})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -197,14 +202,18 @@ func TestHoldTLS(t *testing.T) {
 	}
 	asHeld := func(what string) {
 		t.Helper()
-		if both, grpc, old := chosen("h2", "http/1.1"), chosen("h2"), chosen("http/1.1"); both != "http/1.1" || grpc != "h2" || old != "http/1.1" {
+		if both, grpc, old := chosen("h2", "http/1.1"), chosen("h2"),
+			chosen("http/1.1"); both != "http/1.1" || grpc != "h2" || old != "http/1.1" {
 			t.Errorf("%s: %q, %q, %q", what, both, grpc, old)
 		}
 	}
 	asHeld("while connections are held")
 	inner := config.Load()
 	outer := inner.Clone()
-	outer.GetConfigForClient = func(*tls.ClientHelloInfo) (*tls.Config, error) { return inner.Clone(), nil }
+	outer.GetConfigForClient = func(*tls.ClientHelloInfo) (*tls.Config,
+		error) {
+		return inner.Clone(), nil
+	}
 	config.Store(outer)
 	asHeld("with a configuration for each client")
 	m.Release()
@@ -213,8 +222,8 @@ func TestHoldTLS(t *testing.T) {
 	}
 }
 
-// TestReleaseUnderLimit: when the member serves, a connection that was held is as safe from newer ones as one that has just come. Its first
-// call is on its way.
+// TestReleaseUnderLimit: when the member serves, a connection that was held is as safe from newer
+// ones as one that has just come. Its first call is on its way.
 func TestReleaseUnderLimit(t *testing.T) {
 	limit := NewLimit(2, 0, slog.New(slog.DiscardHandler))
 	root, err := net.Listen("tcp", "127.0.0.1:0")

@@ -10,23 +10,25 @@ import (
 )
 
 const (
-	// DefaultSilence is how long a connection may have no call before it is closed, if there are many such connections.
+	// DefaultSilence is how long a connection may be without a call before it is closed, if there
+	// are many such connections.
 	DefaultSilence = time.Minute
-	// One sparePart of the limit may be silent without a bound in time, but at most mostSpare connections.
+	// A quarter of the limit, at most mostSpare connections, may be silent for any time.
 	sparePart = 4
 	mostSpare = 256
-	// leastSilence is how long a silent connection is safe from newer ones.
+	// leastSilence is how long newer connections cannot replace a silent one.
 	leastSilence = time.Second
 )
 
 var errTooMany = errors.New("too many connections are open")
 
-// Limit bounds the connections of several listeners together. Each uses a file descriptor, and the process needs some for
-// other purposes.
+// Limit bounds the connections of several listeners together. Each connection uses a file
+// descriptor, and the process needs some for other purposes.
 //
-// A connection is silent until CallMade is called for it. Harmless clients have silent connections too: they connect to
-// every member and call one. If there are more than a few, connections that were silent for some time are closed. When
-// the limit is reached, a new connection replaces the oldest silent one; without a silent one, the new one is closed.
+// A connection is silent until CallMade is called for it. Harmless clients have silent connections
+// too: they connect to every member and call only one. If there are more than a few, connections
+// that were silent for some time are closed. When the limit is reached, a new connection replaces
+// the oldest silent one. If no connection is silent, the new one is closed.
 type Limit struct {
 	max     int
 	spare   int
@@ -41,7 +43,8 @@ type Limit struct {
 	}
 }
 
-// NewLimit makes a limit of max connections. silence is how long a connection may be silent, 0 for the default.
+// NewLimit makes a limit of max connections. silence is how long a connection may be silent; 0
+// means DefaultSilence.
 func NewLimit(max int, silence time.Duration, log *slog.Logger) *Limit {
 	if silence == 0 {
 		silence = DefaultSilence
@@ -61,18 +64,19 @@ func (l *Limit) Open() int {
 	return l.mu.open
 }
 
-// Listener returns a listener with limited connections.
+// Listener returns a listener whose connections count.
 func (l *Limit) Listener(root net.Listener) net.Listener { return &limitedListener{root, l} }
 
-// CallMade notes that a client has made a call on a connection, which may be wrapped by types with a method NetConn. It
-// does nothing if the connection is not limited.
+// CallMade notes that a client has made a call on a connection. Types with a method NetConn may
+// wrap the connection. It does nothing if the connection does not count.
 func CallMade(conn net.Conn) {
 	if c := findLimited(conn); c != nil {
 		c.noteCall()
 	}
 }
 
-// findLimited returns the limited connection that types with a method NetConn wrap, nil if there is none.
+// findLimited returns the limited connection that types with a method NetConn wrap, nil if there is
+// none.
 func findLimited(conn net.Conn) *limited {
 	for conn != nil {
 		if c, ok := conn.(*limited); ok {
@@ -87,7 +91,8 @@ func findLimited(conn net.Conn) *limited {
 	return nil
 }
 
-// renewSilence makes a silent connection as young as one that comes now: it could not have a call before.
+// renewSilence treats a silent connection as if it had come now, because it could not have a call
+// before.
 func renewSilence(conn net.Conn) {
 	c := findLimited(conn)
 	if c == nil {
@@ -119,13 +124,15 @@ func (l *limitedListener) Accept() (net.Conn, error) {
 		}
 		conn.Close()
 		if dropped, ok := l.l.lines.allowLine(time.Now()); ok {
-			l.l.log.Warn("rejected connection", "address", l.Addr().String(), "remote-addr", conn.RemoteAddr().String(),
+			l.l.log.Warn("rejected connection", "address", l.Addr().String(), "remote-addr",
+				conn.RemoteAddr().String(),
 				"limit", l.l.max, "lines-left-out", dropped, "error", errTooMany)
 		}
 	}
 }
 
-// admit counts a connection. It returns nil if the limit is reached.
+// admit counts a connection. It returns nil if the limit is reached and no silent connection makes
+// room.
 func (l *Limit) admit(conn net.Conn) *limited {
 	c := &limited{Conn: conn, l: l, since: time.Now()}
 	l.mu.Lock()
@@ -152,7 +159,8 @@ func (l *Limit) admit(conn net.Conn) *limited {
 	return c
 }
 
-// forgetSilent removes a connection from the silent ones and reports whether it was silent. mu is held.
+// forgetSilent removes a connection from the silent ones and reports whether it was silent. mu must
+// be held.
 func (l *Limit) forgetSilent(c *limited) bool {
 	if c.place == nil {
 		return false
@@ -163,7 +171,7 @@ func (l *Limit) forgetSilent(c *limited) bool {
 	return true
 }
 
-// limited is a connection that is counted.
+// limited is a connection that counts.
 type limited struct {
 	net.Conn
 	l     *Limit
@@ -178,7 +186,7 @@ type limited struct {
 // NetConn returns the connection below.
 func (c *limited) NetConn() net.Conn { return c.Conn }
 
-// PassesOn says that Read is that of the connection below.
+// PassesOn says that Read passes on the bytes of the connection below.
 func (c *limited) PassesOn() bool { return true }
 
 // Close implements net.Conn.

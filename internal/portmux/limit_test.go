@@ -10,8 +10,8 @@ import (
 	"time"
 )
 
-// underLimit opens a listener under a limit, and returns how to connect to it: the two ends, the listener's nil if
-// the connection was refused.
+// underLimit opens a listener under a limit, and returns how to connect to it: the two ends, the
+// listener's nil if the connection was refused.
 func underLimit(t *testing.T, l *Limit) func() (client, server net.Conn) {
 	t.Helper()
 	root, err := net.Listen("tcp", "127.0.0.1:0")

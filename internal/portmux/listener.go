@@ -21,8 +21,8 @@ func NewListener(addr net.Addr) *Listener {
 	return l
 }
 
-// Give waits until Accept returns the connection. After the listener is closed it returns false, and the caller keeps the
-// connection.
+// Give waits until Accept returns the connection. After the listener is closed it returns false,
+// and the caller keeps the connection.
 func (l *Listener) Give(c net.Conn) bool {
 	select {
 	case l.conns <- c:

@@ -1,22 +1,26 @@
-// Package portmux serves HTTP/2 and HTTP/1, with TLS and without, on one listener. It routes a connection by its
-// first bytes: a TLS handshake, the preface that every HTTP/2 client sends first, or anything else.
+// Package portmux serves HTTP/2 and HTTP/1, with TLS and without, on one listener. It routes a
+// connection by its first bytes: a TLS handshake, the preface that every HTTP/2 client sends first,
+// or anything else.
 //
-//  1. No byte is lost: the server that accepts a connection reads it from its first byte after the TLS handshake.
-//  2. A connection that is not routed within Options.Timeout is closed; so is the oldest unrouted connection, its TLS
-//     handshake included, when there are more than Options.MaxPending. Unrouted connections delay no others.
-//  3. TLS on a listener without it, or plain text on a listener that requires TLS, closes the connection at its first
-//     byte and is logged, at most 10 lines a second.
-//  4. Drain accepts no new connections and loses no request: a connection whose protocol is known is handed over, so that its
-//     server can close it gracefully.
-//  5. Between Hold and Release connections of HTTP/2 are not handed over. They count as unrouted, without a timeout. One that its
-//     client closes is closed, unless the client has sent more than maxHeld bytes.
-//  6. After Close has returned, no goroutine of this package is left, and every connection that was not handed over is
-//     closed.
+//  1. No byte is lost: the server that accepts a connection reads it from its first byte after the
+//     TLS handshake.
+//  2. A connection that is not routed within Options.Timeout is closed; so is the oldest unrouted
+//     connection when there are more than Options.MaxPending. A connection in its TLS handshake is
+//     unrouted. Unrouted connections delay no others.
+//  3. TLS on a listener without it, or plain text on a listener that requires TLS, closes the
+//     connection at its first byte and is logged, at most 10 lines a second.
+//  4. Drain accepts no new connections and loses no request: it hands over connections whose
+//     protocol is known, so that their server can close them gracefully.
+//  5. Between Hold and Release connections of HTTP/2 are not handed over. They count as unrouted,
+//     without a timeout. If the client closes such a connection, so does the Mux, unless the client
+//     has sent more than maxHeld bytes.
+//  6. After Close has returned, no goroutine of this package is left, and every connection that was
+//     not handed over is closed.
 //
 // A Limit bounds the number of connections of several listeners.
 //
-// A connection with neither protocol is routed like HTTP/1, whose server answers with an error. A connection with TLS
-// has a method TLSState() *tls.ConnectionState when it is handed over.
+// A connection with neither protocol is routed like HTTP/1, whose server answers with an error. A
+// connection with TLS has a method TLSState() *tls.ConnectionState when it is handed over.
 package portmux
 
 import (
@@ -38,8 +42,8 @@ type Options struct {
 	Timeout time.Duration
 	// MaxPending is the largest number of connections that are not routed yet, default 4096.
 	MaxPending int
-	// TLS returns the configuration of the next handshake; nil means no TLS. RefusePlain rejects connections
-	// without TLS.
+	// TLS returns the configuration of the next handshake; nil means no TLS. RefusePlain rejects
+	// connections without TLS.
 	TLS         func() *tls.Config
 	RefusePlain bool
 	Logger      *slog.Logger
@@ -71,9 +75,10 @@ type Mux struct {
 
 	mu struct {
 		sync.Mutex
-		pending  *list.List // of net.Conn, the oldest first
-		holding  bool
-		held     map[net.Conn]chan struct{} // of pending: HTTP/2, waiting for Release; the channel is closed when the wait is over
+		pending *list.List // of net.Conn, the oldest first
+		holding bool
+		// those of pending that wait for Release; closing the channel ends the wait
+		held     map[net.Conn]chan struct{}
 		draining bool
 		closed   bool
 	}
@@ -93,19 +98,21 @@ func New(l net.Listener, o Options) (*Mux, error) {
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}
-	m := &Mux{o: o, root: l, http1: NewListener(l.Addr()), http2: NewListener(l.Addr()), done: make(chan struct{})}
+	m := &Mux{o: o, root: l, http1: NewListener(l.Addr()), http2: NewListener(l.Addr()),
+		done: make(chan struct{})}
 	m.mu.pending, m.mu.held = list.New(), map[net.Conn]chan struct{}{}
 	return m, nil
 }
 
-// HTTP1 returns the listener for connections that are not HTTP/2. After it is closed, such connections are closed at
-// once; others are not affected.
+// HTTP1 returns the listener for connections that are not HTTP/2. After it is closed, such
+// connections are closed at once; others are not affected.
 func (m *Mux) HTTP1() net.Listener { return m.http1 }
 
 // HTTP2 returns the listener for HTTP/2 connections.
 func (m *Mux) HTTP2() net.Listener { return m.http2 }
 
-// Serve accepts connections until Drain or Close, after which it returns nil, or until the listener fails permanently.
+// Serve accepts connections until Drain or Close, after which it returns nil, or until the listener
+// fails permanently.
 func (m *Mux) Serve() error {
 	var delay time.Duration
 	for {
@@ -125,7 +132,8 @@ func (m *Mux) Serve() error {
 		}
 		// Most likely there is no free file descriptor; other connections will be closed.
 		delay = min(max(2*delay, 5*time.Millisecond), time.Second)
-		m.o.Logger.Warn("failed to accept a connection", "address", m.root.Addr().String(), "error", err, "retry in", delay)
+		m.o.Logger.Warn("failed to accept a connection", "address", m.root.Addr().String(), "error",
+			err, "retry in", delay)
 		select {
 		case <-time.After(delay):
 		case <-m.done:
@@ -137,8 +145,8 @@ func (m *Mux) Serve() error {
 // drainTime is how long routing a connection may take after Drain has begun.
 const drainTime = 100 * time.Millisecond
 
-// Drain closes the listener and waits until every unrouted connection is handed over or closed, or ctx ends. The
-// servers must accept from HTTP1 and HTTP2 until then.
+// Drain closes the listener and waits until every unrouted connection is handed over or closed, or
+// ctx ends. The servers must accept from HTTP1 and HTTP2 until then.
 func (m *Mux) Drain(ctx context.Context) error {
 	m.mu.Lock()
 	m.mu.draining = true
@@ -161,16 +169,17 @@ func (m *Mux) Drain(ctx context.Context) error {
 	return err
 }
 
-// refuseTime and refuseBytes bound how long a connection is read that no server accepts.
+// refuseTime and refuseBytes bound how much is read from a connection that no server accepts.
 const (
 	refuseTime  = 50 * time.Millisecond
 	refuseBytes = 64 << 10
 )
 
-// refuseClient ends the output of a connection and reads what the client has sent: closing it with unread bytes would reset it, and
-// the client would not see its end.
+// refuseClient shuts the output of a connection and reads what the client has sent. Closing it with
+// unread bytes would reset it, and the client would not see an orderly end.
 func (c *prefixed) refuseClient() {
-	_ = c.SetDeadline(time.Now().Add(refuseTime)) // fails if the client has closed it, as the other calls
+	// like the calls below it fails if the client has closed the connection
+	_ = c.SetDeadline(time.Now().Add(refuseTime))
 	for nc := c.Conn; ; {
 		if w, ok := nc.(interface{ CloseWrite() error }); ok {
 			_ = w.CloseWrite()
@@ -196,7 +205,8 @@ func (m *Mux) setRouteDeadline(conn net.Conn) error {
 	return conn.SetDeadline(time.Now().Add(d))
 }
 
-// Close closes the listener and every connection that is not routed or not accepted, and waits until that is done.
+// Close closes the listener and every connection that is not routed or not accepted, and waits
+// until that is done.
 func (m *Mux) Close() error {
 	m.mu.Lock()
 	if !m.mu.closed {
@@ -225,7 +235,8 @@ func (m *Mux) isStopped() bool {
 	return m.mu.closed || m.mu.draining
 }
 
-// startRouting starts to route a connection. It returns false if the Mux is closed.
+// startRouting routes a connection on a new goroutine. It closes the connection and returns false
+// if the Mux drains or is closed.
 func (m *Mux) startRouting(conn net.Conn) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -237,7 +248,8 @@ func (m *Mux) startRouting(conn net.Conn) bool {
 		oldest := m.mu.pending.Remove(m.mu.pending.Front()).(net.Conn)
 		oldest.Close()
 		m.endHold(oldest)
-		m.o.Logger.Debug("closed the oldest unrouted connection", "remote", oldest.RemoteAddr().String())
+		m.o.Logger.Debug("closed the oldest unrouted connection", "remote",
+			oldest.RemoteAddr().String())
 	}
 	e := m.mu.pending.PushBack(conn)
 	m.wg.Go(func() {
@@ -245,9 +257,9 @@ func (m *Mux) startRouting(conn net.Conn) bool {
 		if err == nil && to == m.http2 {
 			err = m.awaitRelease(conn, c)
 		}
-		// Before it is handed over: from then on its server closes it.
+		// Before the handover: from then on the server closes the connection.
 		m.mu.Lock()
-		m.mu.pending.Remove(e) // does nothing if it was evicted
+		m.mu.pending.Remove(e) // no effect if it was evicted
 		m.mu.Unlock()
 		if err == nil {
 			err = conn.SetDeadline(time.Time{})

@@ -203,7 +203,8 @@ func TestSilentClients(t *testing.T) {
 	gone.Close()
 }
 
-// inTime connects again until try has come to its end: a busy machine may take longer than Options.Timeout for it.
+// inTime connects again until try has come to its end: a busy machine may take longer than
+// Options.Timeout for it.
 func inTime[C net.Conn](try func() (C, error)) C {
 	for {
 		if c, err := try(); err == nil {
@@ -317,7 +318,8 @@ func TestAcceptErrors(t *testing.T) {
 		t.Errorf("serve: %v", err)
 	}
 	m.Close()
-	if _, err := New(nil, Options{Timeout: -1, MaxPending: -1}); err == nil || !strings.Contains(err.Error(), "Timeout") || !strings.Contains(err.Error(), "MaxPending") {
+	if _, err := New(nil, Options{Timeout: -1, MaxPending: -1}); err == nil ||
+		!strings.Contains(err.Error(), "Timeout") || !strings.Contains(err.Error(), "MaxPending") {
 		t.Errorf("error %v", err)
 	}
 }
@@ -331,7 +333,10 @@ func TestRealServers(t *testing.T) {
 	}
 	go m.Serve()
 	defer m.Close()
-	h1 := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { fmt.Fprint(w, r.Proto) })}
+	h1 := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter,
+		r *http.Request) {
+		fmt.Fprint(w, r.Proto)
+	})}
 	go h1.Serve(m.HTTP1())
 	defer h1.Close()
 	res, err := http.Get("http://" + l.Addr().String())
@@ -435,7 +440,8 @@ func TestDrain(t *testing.T) {
 	}
 	for _, c := range []net.Conn{silent, half} {
 		_ = c.SetReadDeadline(time.Now().Add(patience))
-		if n, err := c.Read(make([]byte, 1)); err == nil || n > 0 || errors.Is(err, os.ErrDeadlineExceeded) {
+		if n, err := c.Read(make([]byte, 1)); err == nil || n > 0 ||
+			errors.Is(err, os.ErrDeadlineExceeded) {
 			t.Errorf("an undecided connection is open: %v", err)
 		}
 	}
@@ -452,7 +458,8 @@ func TestDrain(t *testing.T) {
 	}
 }
 
-// TestRefused: a client whose protocol no server accepts sees the end of its connection, and no reset.
+// TestRefused: a client whose protocol no server accepts sees the end of its connection, and no
+// reset.
 func TestRefused(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

@@ -23,7 +23,7 @@ var (
 	errTLS   = errors.New("a TLS handshake: this address speaks no TLS")
 )
 
-// route reads from a connection until its protocol is known.
+// route reads from a connection until its protocol is known. It returns the listener for it.
 func (m *Mux) route(conn net.Conn) (*prefixed, *Listener, error) {
 	if err := m.setRouteDeadline(conn); err != nil {
 		return nil, nil, err
@@ -56,7 +56,7 @@ func (m *Mux) route(conn net.Conn) (*prefixed, *Listener, error) {
 	return c, m.http1, nil
 }
 
-// sniffPreface reads until the bytes are the preface of HTTP/2 or cannot become it.
+// sniffPreface reads until the bytes are the preface of HTTP/2, or cannot become it.
 func (c *prefixed) sniffPreface() error {
 	for len(c.first) < len(preface) && string(c.first) == preface[:len(c.first)] {
 		n, err := c.Conn.Read(c.first[len(c.first):len(preface)])
@@ -84,17 +84,18 @@ type handshakeError struct {
 func (e *handshakeError) Error() string { return e.err.Error() }
 func (e *handshakeError) Unwrap() error { return e.err }
 
-// prefixed is a connection of which the first bytes have been read already.
+// prefixed is a connection whose first bytes are read already.
 type prefixed struct {
 	net.Conn
 	first []byte               // owned by the reader
-	state *tls.ConnectionState // of TLS, nil without
+	state *tls.ConnectionState // nil without TLS
 }
 
 // NetConn returns the connection below.
 func (c *prefixed) NetConn() net.Conn { return c.Conn }
 
-// PassesOn reports whether Read returns what that of the connection below returns, from now on. The reader may call it.
+// PassesOn reports whether Read now passes on the bytes of the connection below. Only the reader
+// may call it.
 func (c *prefixed) PassesOn() bool { return len(c.first) == 0 }
 
 func (c *prefixed) Read(b []byte) (int, error) {
@@ -106,7 +107,7 @@ func (c *prefixed) Read(b []byte) (int, error) {
 	return n, nil
 }
 
-// serverConn returns the connection for its server.
+// serverConn returns the connection in the form that its server gets.
 func (c *prefixed) serverConn() net.Conn {
 	if c.state == nil {
 		return c
@@ -117,12 +118,12 @@ func (c *prefixed) serverConn() net.Conn {
 // secured is a prefixed connection with TLS.
 type secured struct{ *prefixed }
 
-// TLSState returns the state of the handshake. net/http would serve no HTTP/2 on a connection with a method
-// ConnectionState that is no *tls.Conn.
+// TLSState returns the state of the handshake. The method is not called ConnectionState, because
+// net/http serves no HTTP/2 on a connection with that method unless it is a *tls.Conn.
 func (c *secured) TLSState() *tls.ConnectionState { return c.state }
 
-// logRejected logs why a connection was closed. A connection that the client has closed, or that has sent nothing, is
-// not worth a warning: port checks do that.
+// logRejected logs why a connection was closed. A client that closes its connection or sends
+// nothing gets no warning, because port checks do that.
 func (m *Mux) logRejected(conn net.Conn, err error) {
 	level := slog.LevelWarn
 	silent := errSilent{}
@@ -141,16 +142,18 @@ func (m *Mux) logRejected(conn net.Conn, err error) {
 		attrs = append(attrs, slog.String("server-name", h.state.ServerName))
 		if len(h.state.PeerCertificates) > 0 {
 			cert := h.state.PeerCertificates[0]
-			attrs = append(attrs, slog.Any("ip-addresses", cert.IPAddresses), slog.Any("dns-names", cert.DNSNames))
+			attrs = append(attrs, slog.Any("ip-addresses", cert.IPAddresses),
+				slog.Any("dns-names", cert.DNSNames))
 		}
 	}
 	if dropped > 0 {
 		attrs = append(attrs, slog.Int("lines-left-out", dropped))
 	}
-	m.o.Logger.LogAttrs(context.Background(), level, "rejected connection on client endpoint", append(attrs, slog.String("error", err.Error()))...)
+	m.o.Logger.LogAttrs(context.Background(), level, "rejected connection on client endpoint",
+		append(attrs, slog.String("error", err.Error()))...)
 }
 
-// lines bounds how many lines are logged, to maxLines a second.
+// lines limits a log to maxLines lines a second.
 type lines struct {
 	mu      sync.Mutex
 	second  time.Time
@@ -160,7 +163,8 @@ type lines struct {
 
 const maxLines = 10
 
-// allowLine reports whether a line may be logged, and how many were not since the last one that was.
+// allowLine reports whether a line may be logged, and how many lines were dropped since the last
+// one.
 func (l *lines) allowLine(now time.Time) (dropped int, ok bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

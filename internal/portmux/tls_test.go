@@ -53,7 +53,8 @@ func (b *buffer) String() string {
 // waitFor waits for a line in the log.
 func (b *buffer) waitFor(t *testing.T, text string) {
 	t.Helper()
-	for end := time.Now().Add(patience); !strings.Contains(b.String(), text); time.Sleep(time.Millisecond) {
+	for end := time.Now().Add(patience); !strings.Contains(b.String(),
+		text); time.Sleep(time.Millisecond) {
 		if time.Now().After(end) {
 			t.Fatalf("the log lacks %q:\n%s", text, b.String())
 		}
@@ -61,7 +62,8 @@ func (b *buffer) waitFor(t *testing.T, text string) {
 }
 
 func secure(t *testing.T, o Options) Options {
-	config := &tls.Config{Certificates: []tls.Certificate{certificate(t)}, NextProtos: []string{"h2", "http/1.1"}}
+	config := &tls.Config{Certificates: []tls.Certificate{certificate(t)},
+		NextProtos: []string{"h2", "http/1.1"}}
 	o.TLS = func() *tls.Config { return config }
 	return o
 }
@@ -84,7 +86,8 @@ func tryHandshake(t *testing.T, c net.Conn, protocols ...string) (*tls.Conn, err
 func TestBothOnOnePort(t *testing.T) {
 	_, dial := serve(t, secure(t, Options{}))
 	for _, protocols := range [][]string{nil, {"h2"}, {"http/1.1", "h2"}} {
-		for _, c := range []struct{ side, bytes string }{{"2", preface}, {"1", "GET / HTTP/1.1\r\n\r\n"}, {"1", "x"}} {
+		for _, c := range []struct{ side, bytes string }{{"2", preface},
+			{"1", "GET / HTTP/1.1\r\n\r\n"}, {"1", "x"}} {
 			conn := handshake(t, dial(), protocols...)
 			if _, err := io.WriteString(conn, c.bytes); err != nil {
 				t.Fatal(err)
@@ -155,8 +158,11 @@ func TestWrongWay(t *testing.T) {
 	}
 	log.waitFor(t, "does not look like a TLS handshake")
 	// An old version of TLS is told so, in words and in the log.
-	old := tls.Client(dialTLS(), &tls.Config{InsecureSkipVerify: true, MinVersion: tls.VersionTLS10, MaxVersion: tls.VersionTLS11})
-	if err := old.HandshakeContext(t.Context()); err == nil || !strings.Contains(err.Error(), "protocol version") {
+	old := tls.Client(dialTLS(),
+		&tls.Config{InsecureSkipVerify: true, MinVersion: tls.VersionTLS10,
+			MaxVersion: tls.VersionTLS11})
+	if err := old.HandshakeContext(t.Context()); err == nil ||
+		!strings.Contains(err.Error(), "protocol version") {
 		t.Errorf("TLS 1.1: %v", err)
 	}
 	log.waitFor(t, "unsupported versions")
@@ -165,8 +171,8 @@ func TestWrongWay(t *testing.T) {
 	}
 }
 
-// TestHalfOpenHandshakes: they end after the timeout, the oldest makes way when there are many, and they
-// delay no other.
+// TestHalfOpenHandshakes: they end after the timeout, the oldest makes way when there are many, and
+// they delay no other.
 func TestHalfOpenHandshakes(t *testing.T) {
 	_, dial := serve(t, secure(t, Options{MaxPending: 3}))
 	var half []net.Conn

@@ -21,14 +21,16 @@ import (
 // cases is how many cases h2spec has.
 const cases = 145
 
-// start runs a server with an address that serves gRPC only, so that all connections reach its transport.
+// start runs a server with an address that serves gRPC only, so that all connections reach its
+// transport.
 func start(t *testing.T, scheme string, args ...string) (host string, port int) {
 	t.Helper()
 	c := proc.Config{Program: proc.Vigil, Memory: true, ClientPort: proc.FreePort(t)}
 	url := fmt.Sprintf("%s://127.0.0.1:%d", scheme, c.ClientPort)
 	c.Args = append([]string{"--listen-client-urls=" + url, "--advertise-client-urls=" + url,
 		fmt.Sprintf("--listen-client-http-urls=%s://127.0.0.1:%d", scheme, proc.FreePort(t)),
-		"--max-concurrent-streams=100"}, args...) // so that the case of too many streams is not skipped
+		// so that the case of too many streams is not skipped
+		"--max-concurrent-streams=100"}, args...)
 	s := proc.Start(t, c)
 	host, text, err := net.SplitHostPort(s.Addr())
 	if err != nil {
@@ -66,6 +68,7 @@ func TestH2specPlain(t *testing.T) {
 func TestH2specTLS(t *testing.T) {
 	a := pki.New(t)
 	a.Issue("server", nil)
-	host, port := start(t, "https", "--cert-file="+a.File("server.pem"), "--key-file="+a.File("server-key.pem"))
+	host, port := start(t, "https", "--cert-file="+a.File("server.pem"),
+		"--key-file="+a.File("server-key.pem"))
 	check(t, &config.Config{Host: host, Port: port, TLS: true, Insecure: true})
 }

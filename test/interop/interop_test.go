@@ -32,9 +32,13 @@ func (counter) Add(float64) {}
 // serverStream is a transport.Stream as the generated handlers want it.
 type serverStream struct{ transport.Stream }
 
-func (s serverStream) SetHeader(md metadata.MD) error  { return transport.SetHeader(s.Context(), md) }
-func (s serverStream) SendHeader(md metadata.MD) error { return transport.SetHeader(s.Context(), md) }
-func (s serverStream) SetTrailer(md metadata.MD)       { _ = transport.SetTrailer(s.Context(), md) }
+func (s serverStream) SetHeader(md metadata.MD) error {
+	return transport.SetHeader(s.Context(), md)
+}
+func (s serverStream) SendHeader(md metadata.MD) error {
+	return transport.SetHeader(s.Context(), md)
+}
+func (s serverStream) SetTrailer(md metadata.MD) { _ = transport.SetTrailer(s.Context(), md) }
 
 // unaryStream is what a unary handler sends metadata to.
 type unaryStream struct{ ctx context.Context }
@@ -62,10 +66,12 @@ func service(t *testing.T, d *grpc.ServiceDesc, server any) transport.Service {
 			Name:       m.MethodName,
 			NewRequest: func() any { return kind.New().Interface() },
 			Unary: func(ctx context.Context, request any) (any, error) {
-				return m.Handler(server, grpc.NewContextWithServerTransportStream(ctx, unaryStream{ctx}), func(into any) error {
-					proto.Merge(into.(proto.Message), request.(proto.Message))
-					return nil
-				}, nil)
+				return m.Handler(server,
+					grpc.NewContextWithServerTransportStream(ctx, unaryStream{ctx}),
+					func(into any) error {
+						proto.Merge(into.(proto.Message), request.(proto.Message))
+						return nil
+					}, nil)
 			},
 		})
 	}
@@ -74,7 +80,10 @@ func service(t *testing.T, d *grpc.ServiceDesc, server any) transport.Service {
 			Name:          s.StreamName,
 			ClientStreams: s.ClientStreams,
 			ServerStreams: s.ServerStreams,
-			Stream:        func(stream transport.Stream) error { return s.Handler(server, serverStream{stream}) },
+			Stream: func(stream transport.Stream) error {
+				return s.Handler(server,
+					serverStream{stream})
+			},
 		})
 	}
 	return out
@@ -122,8 +131,10 @@ const certified = "example.com"
 func start(t *testing.T, secure bool) server {
 	t.Helper()
 	s := transport.NewServer(transport.Options{
-		Services:             []transport.Service{service(t, &testgrpc.TestService_ServiceDesc, interop.NewTestServer())},
-		Codec:                transport.NewCodec(slog.New(slog.DiscardHandler), counter{}, counter{}),
+		Services: []transport.Service{service(t, &testgrpc.TestService_ServiceDesc,
+			interop.NewTestServer())},
+		Codec: transport.NewCodec(slog.New(slog.DiscardHandler),
+			counter{}, counter{}),
 		MaxMessageBytes:      4 << 20,
 		MaxConcurrentStreams: 1<<32 - 1,
 	})
@@ -137,7 +148,8 @@ func start(t *testing.T, secure bool) server {
 		web.StartTLS()
 		defer web.Close()
 		out.ca = web.Certificate()
-		l = secureListener{l, &tls.Config{Certificates: web.TLS.Certificates, NextProtos: []string{"h2"}}}
+		l = secureListener{l,
+			&tls.Config{Certificates: web.TLS.Certificates, NextProtos: []string{"h2"}}}
 	}
 	served := make(chan error, 1)
 	go func() { served <- s.Serve(l) }()
@@ -175,8 +187,8 @@ func withAndWithoutTLS(t *testing.T, test func(*testing.T, server)) {
 	t.Run("TLS", func(t *testing.T) { test(t, start(t, true)) })
 }
 
-// TestCases: the cases of gRPC's interoperability tests that need no authentication of a cloud, with the client of grpc-go. A case that
-// fails ends the process, with a line that says why.
+// TestCases: the cases of gRPC's interoperability tests that need no authentication of a cloud,
+// with the client of grpc-go. A case that fails ends the process, with a line that says why.
 func TestCases(t *testing.T) {
 	withAndWithoutTLS(t, func(t *testing.T, s server) {
 		conn := s.dial(t)
@@ -188,9 +200,11 @@ func TestCases(t *testing.T) {
 		}{
 			{"empty_unary", interop.DoEmptyUnaryCall, nil},
 			{"large_unary", interop.DoLargeUnaryCall, nil},
-			{"client_compressed_unary", interop.DoLargeUnaryCall, []grpc.CallOption{grpc.UseCompressor(gzip.Name)}},
+			{"client_compressed_unary", interop.DoLargeUnaryCall,
+				[]grpc.CallOption{grpc.UseCompressor(gzip.Name)}},
 			{"client_streaming", interop.DoClientStreaming, nil},
-			{"client_compressed_streaming", interop.DoClientStreaming, []grpc.CallOption{grpc.UseCompressor(gzip.Name)}},
+			{"client_compressed_streaming", interop.DoClientStreaming,
+				[]grpc.CallOption{grpc.UseCompressor(gzip.Name)}},
 			{"server_streaming", interop.DoServerStreaming, nil},
 			{"ping_pong", interop.DoPingPong, nil},
 			{"empty_stream", interop.DoEmptyStream, nil},
@@ -203,9 +217,11 @@ func TestCases(t *testing.T) {
 		} {
 			t.Run(c.name, func(t *testing.T) { c.run(t.Context(), tc, c.args...) })
 		}
-		t.Run("unimplemented_method", func(t *testing.T) { interop.DoUnimplementedMethod(t.Context(), conn) })
+		t.Run("unimplemented_method",
+			func(t *testing.T) { interop.DoUnimplementedMethod(t.Context(), conn) })
 		t.Run("unimplemented_service", func(t *testing.T) {
-			interop.DoUnimplementedService(t.Context(), testgrpc.NewUnimplementedServiceClient(conn))
+			interop.DoUnimplementedService(t.Context(),
+				testgrpc.NewUnimplementedServiceClient(conn))
 		})
 	})
 }

@@ -19,8 +19,8 @@ import (
 // nodeDir is where the client of Node is: make node-client installs it.
 const nodeDir = "../node"
 
-// TestNode: the cases with @grpc/grpc-js, the client of Node, which shares no code with that of grpc-go. Without Node, or without the
-// client, the test is skipped.
+// TestNode: the cases with @grpc/grpc-js, the client of Node, which shares no code with that of
+// grpc-go. Without Node, or without the client, the test is skipped.
 func TestNode(t *testing.T) {
 	node, err := exec.LookPath("node")
 	if err != nil {
@@ -40,12 +40,15 @@ func TestNode(t *testing.T) {
 	withAndWithoutTLS(t, func(t *testing.T, s server) {
 		ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 		defer cancel()
-		cmd := exec.CommandContext(ctx, node, "--test", "--test-force-exit", "interop.test.js") // the client keeps a connection for a while
+		// the client keeps a connection for a while
+		cmd := exec.CommandContext(ctx, node, "--test", "--test-force-exit", "interop.test.js")
 		cmd.Dir = nodeDir
 		cmd.Env = append(os.Environ(), "ADDR="+s.addr, "TYPES="+types, "NAME="+certified)
 		if s.ca != nil {
 			ca := filepath.Join(t.TempDir(), "ca.pem")
-			if err := os.WriteFile(ca, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: s.ca.Raw}), 0o600); err != nil {
+			if err := os.WriteFile(ca,
+				pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: s.ca.Raw}),
+				0o600); err != nil {
 				t.Fatal(err)
 			}
 			cmd.Env = append(cmd.Env, "CA="+ca)

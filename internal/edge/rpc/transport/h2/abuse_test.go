@@ -50,20 +50,24 @@ func flood(t *testing.T, c *client, send func(i uint32) error) {
 	}
 }
 
-// TestFloods: clients that send frames without effect lose their connection, whose memory stays bounded.
+// TestFloods: clients that send frames without effect lose their connection, whose memory stays
+// bounded.
 func TestFloods(t *testing.T) {
 	for _, row := range []struct {
 		name string
 		send func(c *client, i uint32) error
 	}{
-		{"CVE-2019-9512 ping flood", func(c *client, i uint32) error { return c.WritePing(false, [8]byte{byte(i)}) }},
+		{"CVE-2019-9512 ping flood",
+			func(c *client, i uint32) error { return c.WritePing(false, [8]byte{byte(i)}) }},
 		{"CVE-2019-9515 settings flood", func(c *client, i uint32) error {
-			return c.WriteSettings(http2.Setting{ID: http2.SettingInitialWindowSize, Val: 1000 + i%2})
+			return c.WriteSettings(http2.Setting{ID: http2.SettingInitialWindowSize,
+				Val: 1000 + i%2})
 		}},
 		{"CVE-2020-11080 large settings", func(c *client, i uint32) error {
 			list := make([]http2.Setting, maxFrame/6)
 			for k := range list {
-				list[k] = http2.Setting{ID: []http2.SettingID{http2.SettingHeaderTableSize, http2.SettingInitialWindowSize, 0x99}[k%3], Val: uint32(k)}
+				list[k] = http2.Setting{ID: []http2.SettingID{http2.SettingHeaderTableSize,
+					http2.SettingInitialWindowSize, 0x99}[k%3], Val: uint32(k)}
 			}
 			return c.WriteSettings(list...)
 		}},
@@ -89,17 +93,21 @@ func TestFloods(t *testing.T) {
 			return c.WriteWindowUpdate(2*i+1, 0)
 		}},
 		{"CVE-2019-9514 reset flood", func(c *client, i uint32) error {
-			return c.WriteHeaders(http2.HeadersFrameParam{StreamID: 2*i + 1, EndHeaders: true, BlockFragment: c.block("Upper", "case")})
+			return c.WriteHeaders(http2.HeadersFrameParam{StreamID: 2*i + 1, EndHeaders: true,
+				BlockFragment: c.block("Upper", "case")})
 		}},
 		{"VU#421644 CVE-2023-45288 continuation flood", func(c *client, i uint32) error {
 			if i == 0 {
-				return c.WriteHeaders(http2.HeadersFrameParam{StreamID: 1, BlockFragment: c.block(":method", "POST")})
+				return c.WriteHeaders(http2.HeadersFrameParam{StreamID: 1,
+					BlockFragment: c.block(":method", "POST")})
 			}
-			return c.WriteContinuation(1, false, c.block("name", string(make([]byte, 0, 10))+"value"))
+			return c.WriteContinuation(1, false,
+				c.block("name", string(make([]byte, 0, 10))+"value"))
 		}},
 		{"continuation flood with empty frames", func(c *client, i uint32) error {
 			if i == 0 {
-				return c.WriteHeaders(http2.HeadersFrameParam{StreamID: 1, BlockFragment: c.block(":method", "POST")})
+				return c.WriteHeaders(http2.HeadersFrameParam{StreamID: 1,
+					BlockFragment: c.block(":method", "POST")})
 			}
 			return c.WriteContinuation(1, false, nil)
 		}},
@@ -112,7 +120,10 @@ func TestFloods(t *testing.T) {
 			}
 			return c.WriteRawFrame(http2.FrameWindowUpdate, 0, 0, []byte{0, 0, 0, 1})
 		}},
-		{"unknown frames", func(c *client, i uint32) error { return c.WriteRawFrame(0x77, 0, 0, nil) }},
+		{"unknown frames", func(c *client,
+			i uint32) error {
+			return c.WriteRawFrame(0x77, 0, 0, nil)
+		}},
 		{"CVE-2019-9511 data dribble", func(c *client, i uint32) error {
 			if i == 0 {
 				return c.open(1, "10000000", false)
@@ -128,15 +139,17 @@ func TestFloods(t *testing.T) {
 			if row.name == "refused streams" {
 				o.MaxConcurrentStreams = 10
 			}
-			c := connectAs(t, o, framesAtOnce/10, func(nc net.Conn) net.Conn { return nc }, func(c *client) Handler {
-				c.conn.reader.guard.rate = 0 // so that a slow machine's flood is one too
-				return c.site
-			}).greet(settings...)
+			c := connectAs(t, o, framesAtOnce/10, func(nc net.Conn) net.Conn { return nc },
+				func(c *client) Handler {
+					c.conn.reader.guard.rate = 0 // so that a slow machine's flood is one too
+					return c.site
+				}).greet(settings...)
 			flood(t, c, func(i uint32) error { return row.send(c, i) })
 			if most := c.site.most.Load(); most > maxAbandoned+1 {
 				t.Errorf("%d handlers were running", most)
 			}
-			eventually(t, "handlers of the connection end", func() bool { return c.site.running.Load() == 0 })
+			eventually(t, "handlers of the connection end",
+				func() bool { return c.site.running.Load() == 0 })
 		})
 	}
 }
@@ -157,18 +170,22 @@ func TestTooManyPings(t *testing.T) {
 		c.awaitEnd(id)
 		c.must(c.WritePing(false, [8]byte{}))
 	}
-	c.await("an acknowledgement", func(f http2.Frame) bool { p, ok := f.(*http2.PingFrame); return ok && p.IsAck() })
+	c.await("an acknowledgement",
+		func(f http2.Frame) bool { p, ok := f.(*http2.PingFrame); return ok && p.IsAck() })
 }
 
-// TestUnreadAnswers: what a client causes and does not read is bounded (CVE-2019-9517, CVE-2019-9512, CVE-2016-1546).
+// TestUnreadAnswers: what a client causes and does not read is bounded (CVE-2019-9517,
+// CVE-2019-9512, CVE-2016-1546).
 func TestUnreadAnswers(t *testing.T) {
-	c := connect(t, Options{PingMinTime: time.Nanosecond}, http2.Setting{ID: http2.SettingInitialWindowSize, Val: 1<<31 - 1})
+	c := connect(t, Options{PingMinTime: time.Nanosecond},
+		http2.Setting{ID: http2.SettingInitialWindowSize, Val: 1<<31 - 1})
 	c.must(c.WriteWindowUpdate(0, 1<<31-1-65535))
 	for id := uint32(1); id < 40; id += 2 {
 		c.must(c.open(id, "100000000", true))
 	}
 	must(t, c.nc.SetWriteDeadline(time.Now().Add(time.Second)))
-	for c.WritePing(false, [8]byte{}) == nil { // until the server does not read any more, or the strikes are too many
+	// until the server does not read any more, or the strikes are too many
+	for c.WritePing(false, [8]byte{}) == nil {
 	}
 	c.conn.link.mu.Lock()
 	defer c.conn.link.mu.Unlock()
@@ -182,9 +199,11 @@ func TestUnreadAnswers(t *testing.T) {
 	}
 }
 
-// TestHeaderBomb: small blocks that mean large headers, and large tables (CVE-2016-6581, CVE-2016-1544).
+// TestHeaderBomb: small blocks that mean large headers, and large tables (CVE-2016-6581,
+// CVE-2016-1544).
 func TestHeaderBomb(t *testing.T) {
-	c := connect(t, Options{MaxHeaderBytes: 64 << 10}, http2.Setting{ID: http2.SettingHeaderTableSize, Val: 1<<32 - 1})
+	c := connect(t, Options{MaxHeaderBytes: 64 << 10},
+		http2.Setting{ID: http2.SettingHeaderTableSize, Val: 1<<32 - 1})
 	big := string(make([]byte, 0)) + stringOf(3000)
 	fields := []string{":method", "POST", ":scheme", "http", ":path", "/10", "bomb", big}
 	for range 8000 {
@@ -196,8 +215,10 @@ func TestHeaderBomb(t *testing.T) {
 	}
 	var before, after runtime.MemStats
 	runtime.ReadMemStats(&before)
-	c.must(c.WriteHeaders(http2.HeadersFrameParam{StreamID: 1, EndHeaders: true, EndStream: true, BlockFragment: block}))
-	f := c.await("a reset", func(f http2.Frame) bool { _, ok := f.(*http2.RSTStreamFrame); return ok })
+	c.must(c.WriteHeaders(http2.HeadersFrameParam{StreamID: 1, EndHeaders: true, EndStream: true,
+		BlockFragment: block}))
+	f := c.await("a reset",
+		func(f http2.Frame) bool { _, ok := f.(*http2.RSTStreamFrame); return ok })
 	if code := f.(*http2.RSTStreamFrame).ErrCode; code != http2.ErrCodeFrameSize {
 		t.Errorf("reset with %v", code)
 	}
@@ -223,12 +244,14 @@ func stringOf(n int) string {
 	return string(b)
 }
 
-// TestLargeString: a header field that is announced with a length beyond the limit is rejected before it is stored.
+// TestLargeString: a header field that is announced with a length beyond the limit is rejected
+// before it is stored.
 func TestLargeString(t *testing.T) {
 	c := connect(t, Options{MaxHeaderBytes: 8 << 10})
 	block := append([]byte{0}, 0x7f)
 	block = binary.AppendUvarint(block, 1<<27)
-	c.must(c.WriteHeaders(http2.HeadersFrameParam{StreamID: 1, EndHeaders: true, BlockFragment: block}))
+	c.must(c.WriteHeaders(http2.HeadersFrameParam{StreamID: 1, EndHeaders: true,
+		BlockFragment: block}))
 	if code, _ := c.goAway(); code != http2.ErrCodeCompression {
 		t.Errorf("ended with %v", code)
 	}
@@ -236,7 +259,8 @@ func TestLargeString(t *testing.T) {
 
 // TestSlowClients: a connection without a complete handshake is closed.
 func TestSlowClients(t *testing.T) {
-	for _, begin := range []string{"", "PRI * HTTP/2.0\r\n", http2.ClientPreface, http2.ClientPreface + "\x00\x00\x06"} {
+	for _, begin := range []string{"", "PRI * HTTP/2.0\r\n", http2.ClientPreface,
+		http2.ClientPreface + "\x00\x00\x06"} {
 		c := connectSilently(t, Options{HandshakeTimeout: 20 * time.Millisecond})
 		if _, err := io.WriteString(c.nc, begin); err != nil {
 			t.Fatal(err)
@@ -261,7 +285,8 @@ func TestSlowClients(t *testing.T) {
 func TestSilentClient(t *testing.T) {
 	c := connect(t, Options{PingInterval: 10 * time.Millisecond, PingTimeout: time.Minute})
 	for range 3 {
-		f := c.await("a ping", func(f http2.Frame) bool { p, ok := f.(*http2.PingFrame); return ok && !p.IsAck() })
+		f := c.await("a ping",
+			func(f http2.Frame) bool { p, ok := f.(*http2.PingFrame); return ok && !p.IsAck() })
 		c.must(c.WritePing(true, f.(*http2.PingFrame).Data))
 	}
 	c = connect(t, Options{PingInterval: 10 * time.Millisecond, PingTimeout: 10 * time.Millisecond})

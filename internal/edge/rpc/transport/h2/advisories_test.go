@@ -12,7 +12,8 @@ import (
 
 // manyFields is a block of so many fields of one byte each, after fields that begin a request.
 func (c *client) manyFields(path string, n int) []byte {
-	block := append([]byte(nil), c.block(":method", "POST", ":scheme", "http", ":path", path, "a", "")...)
+	block := append([]byte(nil),
+		c.block(":method", "POST", ":scheme", "http", ":path", path, "a", "")...)
 	one := c.block("a", "") // is in the table now
 	if len(one) != 1 {
 		c.t.Fatalf("a field of the table takes %d bytes", len(one))
@@ -23,9 +24,10 @@ func (c *client) manyFields(path string, n int) []byte {
 	return block
 }
 
-// TestCVE202649975: a byte may mean a field, of which the server keeps many times the size, and a client that lets no answer pass
-// would make it keep the headers of all requests. What is beyond a small header counts for MaxUnreadBytes as long as the stream
-// exists, also while its handler runs, and after that.
+// TestCVE202649975: a byte may mean a field, of which the server keeps many times the size, and a
+// client that lets no answer pass would make it keep the headers of all requests. What is beyond a
+// small header counts for MaxUnreadBytes as long as the stream exists, also while its handler runs,
+// and after that.
 func TestCVE202649975(t *testing.T) {
 	for _, path := range []string{"/wait", "/10"} {
 		o := Options{MaxHeaderBytes: 64 << 10, MaxUnreadBytes: 1 << 20}
@@ -33,7 +35,8 @@ func TestCVE202649975(t *testing.T) {
 			greet(http2.Setting{ID: http2.SettingInitialWindowSize, Val: 0})
 		const requests = 200
 		for i := range uint32(requests) {
-			must(t, c.WriteHeaders(http2.HeadersFrameParam{StreamID: 2*i + 1, EndHeaders: true, EndStream: true, BlockFragment: c.manyFields(path, 900)}))
+			must(t, c.WriteHeaders(http2.HeadersFrameParam{StreamID: 2*i + 1, EndHeaders: true,
+				EndStream: true, BlockFragment: c.manyFields(path, 900)}))
 		}
 		refused := 0
 		must(t, c.WritePing(false, [8]byte{9}))
@@ -54,12 +57,14 @@ func TestCVE202649975(t *testing.T) {
 		c.conn.link.mu.Unlock()
 		// A header of 900 fields of 33 bytes: at most 1 MiB of them, and one.
 		if most := 1<<20/(900*33-heldHead) + 1; kept > most || refused != requests-kept {
-			t.Errorf("%s: %d streams are kept, more than %d; %d are refused", path, kept, most, refused)
+			t.Errorf("%s: %d streams are kept, more than %d; %d are refused", path,
+				kept, most, refused)
 		}
 	}
 }
 
-// TestLargeHeaderTime: the processor time of a header that is too large does not depend on what its bytes mean.
+// TestLargeHeaderTime: the processor time of a header that is too large does not depend on what its
+// bytes mean.
 func TestLargeHeaderTime(t *testing.T) {
 	c := connect(t, Options{MaxHeaderBytes: 64 << 10})
 	var before, after runtime.MemStats
@@ -67,7 +72,8 @@ func TestLargeHeaderTime(t *testing.T) {
 	added := 0
 	count := c.conn.reader.head.addField
 	c.conn.reader.decoder.SetEmitFunc(func(f hpack.HeaderField) { added++; count(f) })
-	must(t, c.WriteHeaders(http2.HeadersFrameParam{StreamID: 1, EndHeaders: true, EndStream: true, BlockFragment: c.manyFields("/10", 16000)}))
+	must(t, c.WriteHeaders(http2.HeadersFrameParam{StreamID: 1, EndHeaders: true, EndStream: true,
+		BlockFragment: c.manyFields("/10", 16000)}))
 	c.await("a reset", func(f http2.Frame) bool { _, ok := f.(*http2.RSTStreamFrame); return ok })
 	runtime.ReadMemStats(&after)
 	if n := after.TotalAlloc - before.TotalAlloc; n > 4<<20 {
@@ -80,11 +86,14 @@ func TestLargeHeaderTime(t *testing.T) {
 
 // TestCVE202241723: a long text in many CONTINUATION frames is looked at once.
 func TestCVE202241723(t *testing.T) {
-	c := connectThrough(t, Options{}, framesAtOnce, func(nc net.Conn) net.Conn { return nc }).greet()
+	c := connectThrough(t, Options{}, framesAtOnce,
+		func(nc net.Conn) net.Conn { return nc }).greet()
 	block := c.block(":method", "POST", ":scheme", "http", ":path", "/10")
-	must(t, c.WriteHeaders(http2.HeadersFrameParam{StreamID: 1, EndStream: true, BlockFragment: block}))
+	must(t, c.WriteHeaders(http2.HeadersFrameParam{StreamID: 1, EndStream: true,
+		BlockFragment: block}))
 	const parts, size = 10_000, 80
-	text := append([]byte{0x00, 1, 'a', 0x7f}, appendHpackInt(parts*size-127)...) // a literal that is in no table
+	// a literal that is in no table
+	text := append([]byte{0x00, 1, 'a', 0x7f}, appendHpackInt(parts*size-127)...)
 	must(t, c.WriteContinuation(1, false, text))
 	part := make([]byte, size)
 	for i := range part {
@@ -99,7 +108,8 @@ func TestCVE202241723(t *testing.T) {
 // appendHpackInt is the rest of a number whose first bits are all set.
 func appendHpackInt(n uint64) []byte { return binary.AppendUvarint(nil, n) }
 
-// TestCVE202627141: frames of types that HTTP/2 does not have, or that are for extensions, are ignored.
+// TestCVE202627141: frames of types that HTTP/2 does not have, or that are for extensions, are
+// ignored.
 func TestCVE202627141(t *testing.T) {
 	c := connect(t, Options{})
 	for kind := 0x0a; kind <= 0xff; kind++ {
@@ -115,7 +125,8 @@ func TestCVE202627141(t *testing.T) {
 	c.awaitEnd(1)
 }
 
-// TestCVE202633814: a client that allows no frames at all violates the protocol; the server must not try to split its headers.
+// TestCVE202633814: a client that allows no frames at all violates the protocol; the server must
+// not try to split its headers.
 func TestCVE202633814(t *testing.T) {
 	c := connect(t, Options{})
 	must(t, c.WriteSettings(http2.Setting{ID: http2.SettingMaxFrameSize, Val: 0}))

@@ -32,7 +32,8 @@ func unguarded(t *testing.T, o Options, settings ...http2.Setting) *client {
 	return connectThrough(t, o, 1<<30, func(nc net.Conn) net.Conn { return nc }).greet(settings...)
 }
 
-// TestCVE202144716: names of header fields are not kept for a connection, whether they are many or large (CVE-2022-41717, CVE-2025-53020).
+// TestCVE202144716: names of header fields are not kept for a connection, whether they are many or
+// large (CVE-2022-41717, CVE-2025-53020).
 func TestCVE202144716(t *testing.T) {
 	c := unguarded(t, Options{})
 	send := func(from, n int) {
@@ -42,8 +43,10 @@ func TestCVE202144716(t *testing.T) {
 			name := fmt.Sprintf("n%d-%s", i, strings.Repeat("x", 7_000))
 			block = appendString(block, name)
 			block = appendString(block, "v")
-			must(t, c.WriteHeaders(http2.HeadersFrameParam{StreamID: id, EndHeaders: true, EndStream: true,
-				BlockFragment: slices.Concat(c.block(":method", "POST", ":scheme", "http", ":path", "/10"), block)}))
+			must(t, c.WriteHeaders(http2.HeadersFrameParam{StreamID: id, EndHeaders: true,
+				EndStream: true,
+				BlockFragment: slices.Concat(c.block(":method", "POST", ":scheme", "http", ":path",
+					"/10"), block)}))
 			c.awaitEnd(id)
 		}
 	}
@@ -86,7 +89,8 @@ func TestCVE202227664(t *testing.T) {
 	}
 }
 
-// TestCVE202241721: there is no upgrade from HTTP/1, so the body of a request cannot be taken for frames.
+// TestCVE202241721: there is no upgrade from HTTP/1, so the body of a request cannot be taken for
+// frames.
 func TestCVE202241721(t *testing.T) {
 	c := connectSilently(t, Options{})
 	begun := 0
@@ -94,8 +98,10 @@ func TestCVE202241721(t *testing.T) {
 	var frames bytes.Buffer
 	w := http2.NewFramer(&frames, nil)
 	must(t, w.WriteSettings())
-	must(t, w.WriteHeaders(http2.HeadersFrameParam{StreamID: 1, EndHeaders: true, EndStream: true, BlockFragment: c.block(":method", "POST", ":scheme", "http", ":path", "/10")}))
-	_, err := fmt.Fprintf(c.nc, "POST / HTTP/1.1\r\nHost: x\r\nConnection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\nHTTP2-Settings: AAMAAABkAAQAAP__\r\nContent-Length: %d\r\n\r\n%s%s",
+	must(t, w.WriteHeaders(http2.HeadersFrameParam{StreamID: 1, EndHeaders: true, EndStream: true,
+		BlockFragment: c.block(":method", "POST", ":scheme", "http", ":path", "/10")}))
+	_, err := fmt.Fprintf(c.nc,
+		"POST / HTTP/1.1\r\nHost: x\r\nConnection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\nHTTP2-Settings: AAMAAABkAAQAAP__\r\nContent-Length: %d\r\n\r\n%s%s",
 		len(http2.ClientPreface)+frames.Len(), http2.ClientPreface, &frames)
 	must(t, err)
 	if err := <-c.ends; err == nil || begun > 0 {
@@ -103,7 +109,8 @@ func TestCVE202241721(t *testing.T) {
 	}
 }
 
-// TestCVE202332731: what a header that is too large adds to the table is there for the next one (CVE-2024-7246).
+// TestCVE202332731: what a header that is too large adds to the table is there for the next one
+// (CVE-2024-7246).
 func TestCVE202332731(t *testing.T) {
 	c := unguarded(t, Options{MaxHeaderBytes: 8 << 10})
 	fields := []string{":method", "POST", ":scheme", "http", ":path", "/10"}
@@ -111,23 +118,33 @@ func TestCVE202332731(t *testing.T) {
 		fields = append(fields, fmt.Sprint("large", i), strings.Repeat("y", 2000+i))
 	}
 	fields = append(fields, ":path", "/77", "last", "one")
-	must(t, c.WriteHeaders(http2.HeadersFrameParam{StreamID: 1, EndHeaders: true, EndStream: true, BlockFragment: c.block(fields...)}))
-	c.await("a reset", func(f http2.Frame) bool { r, ok := f.(*http2.RSTStreamFrame); return ok && r.StreamID == 1 })
+	must(t, c.WriteHeaders(http2.HeadersFrameParam{StreamID: 1, EndHeaders: true, EndStream: true,
+		BlockFragment: c.block(fields...)}))
+	c.await("a reset", func(f http2.Frame) bool {
+		r, ok := f.(*http2.RSTStreamFrame)
+		return ok &&
+			r.StreamID == 1
+	})
 	block := c.block(":method", "POST", ":scheme", "http", ":path", "/77", "last", "one")
 	if len(block) != 4 {
 		t.Fatalf("the fields are not all in the table: %d bytes", len(block))
 	}
-	must(t, c.WriteHeaders(http2.HeadersFrameParam{StreamID: 3, EndHeaders: true, EndStream: true, BlockFragment: block}))
+	must(t, c.WriteHeaders(http2.HeadersFrameParam{StreamID: 3, EndHeaders: true, EndStream: true,
+		BlockFragment: block}))
 	if n := c.awaitEnd(3); n != 77+headSize {
 		t.Errorf("%d bytes", n)
 	}
 }
 
-// TestCVE202333953: numbers of HPACK that do not end, or that no machine can count to, are invalid (CVE-2023-36478).
+// TestCVE202333953: numbers of HPACK that do not end, or that no machine can count to, are invalid
+// (CVE-2023-36478).
 func TestCVE202333953(t *testing.T) {
-	for name, begin := range map[string]byte{"length of a text": 0x7f, "index": 0xff, "size of the table": 0x3f} {
-		for _, rest := range [][]byte{bytes.Repeat([]byte{0x80}, 1000), appendHpackInt(1 << 62), appendHpackInt(1<<63 - 1)} {
-			c := connectThrough(t, Options{}, framesAtOnce, func(nc net.Conn) net.Conn { return nc }).greet()
+	for name, begin := range map[string]byte{"length of a text": 0x7f, "index": 0xff,
+		"size of the table": 0x3f} {
+		for _, rest := range [][]byte{bytes.Repeat([]byte{0x80}, 1000), appendHpackInt(1 << 62),
+			appendHpackInt(1<<63 - 1)} {
+			c := connectThrough(t, Options{}, framesAtOnce,
+				func(nc net.Conn) net.Conn { return nc }).greet()
 			var block []byte
 			if begin == 0x7f {
 				block = []byte{0}
@@ -142,7 +159,8 @@ func TestCVE202333953(t *testing.T) {
 	}
 }
 
-// TestCVE202335945: streams that a client resets just before its GOAWAY are forgotten; what it sends after that is served.
+// TestCVE202335945: streams that a client resets just before its GOAWAY are forgotten; what it
+// sends after that is served.
 func TestCVE202335945(t *testing.T) {
 	c := unguarded(t, Options{})
 	must(t, c.WriteWindowUpdate(0, 1<<30)) // which answers that are reset have used
@@ -169,7 +187,8 @@ func TestCVE202132780(t *testing.T) {
 
 // TestCVE202132778: the time for resets of streams that wait is not quadratic in their number.
 func TestCVE202132778(t *testing.T) {
-	c := unguarded(t, Options{MaxUnreadBytes: 1 << 30}, http2.Setting{ID: http2.SettingInitialWindowSize, Val: 0})
+	c := unguarded(t, Options{MaxUnreadBytes: 1 << 30},
+		http2.Setting{ID: http2.SettingInitialWindowSize, Val: 0})
 	next := uint32(1)
 	round := func(n uint32) time.Duration {
 		first := next
@@ -204,14 +223,16 @@ func TestCVE202132778(t *testing.T) {
 	}
 }
 
-// TestCVE202434750: requests that are reset for their headers do not count as open, and the limit of open ones holds whether the client
-// acknowledges it or not (CVE-2025-53506).
+// TestCVE202434750: requests that are reset for their headers do not count as open, and the limit
+// of open ones holds whether the client acknowledges it or not (CVE-2025-53506).
 func TestCVE202434750(t *testing.T) {
 	c := unguarded(t, Options{MaxConcurrentStreams: 2, MaxHeaderBytes: 4 << 10})
 	id := uint32(1)
 	for range 100 {
-		must(t, c.WriteHeaders(http2.HeadersFrameParam{StreamID: id, EndHeaders: true, EndStream: true,
-			BlockFragment: c.block(":method", "POST", ":scheme", "http", ":path", "/wait", "large", strings.Repeat("a", 2500), "more", strings.Repeat("a", 2500))}))
+		must(t, c.WriteHeaders(http2.HeadersFrameParam{StreamID: id, EndHeaders: true,
+			EndStream: true,
+			BlockFragment: c.block(":method", "POST", ":scheme", "http", ":path", "/wait", "large",
+				strings.Repeat("a", 2500), "more", strings.Repeat("a", 2500))}))
 		id += 2
 	}
 	open := id
@@ -220,7 +241,8 @@ func TestCVE202434750(t *testing.T) {
 	must(t, c.open(id+4, "echo", false))
 	c.await("a refused stream", func(f http2.Frame) bool {
 		r, ok := f.(*http2.RSTStreamFrame)
-		if ok && r.StreamID >= open && (r.StreamID != open+4 || r.ErrCode != http2.ErrCodeRefusedStream) {
+		if ok && r.StreamID >= open &&
+			(r.StreamID != open+4 || r.ErrCode != http2.ErrCodeRefusedStream) {
 			t.Fatalf("%v", r)
 		}
 		return ok && r.StreamID == open+4
@@ -234,8 +256,10 @@ func TestCVE202434750(t *testing.T) {
 // TestCVE20251948: what a client allows in its settings is not allocated.
 func TestCVE20251948(t *testing.T) {
 	before := heap()
-	c := connect(t, Options{}, http2.Setting{ID: http2.SettingMaxHeaderListSize, Val: 1<<32 - 1}, http2.Setting{ID: http2.SettingHeaderTableSize, Val: 1<<32 - 1},
-		http2.Setting{ID: http2.SettingInitialWindowSize, Val: 1<<31 - 1}, http2.Setting{ID: http2.SettingMaxFrameSize, Val: 1<<24 - 1},
+	c := connect(t, Options{}, http2.Setting{ID: http2.SettingMaxHeaderListSize, Val: 1<<32 - 1},
+		http2.Setting{ID: http2.SettingHeaderTableSize, Val: 1<<32 - 1},
+		http2.Setting{ID: http2.SettingInitialWindowSize, Val: 1<<31 - 1},
+		http2.Setting{ID: http2.SettingMaxFrameSize, Val: 1<<24 - 1},
 		http2.Setting{ID: http2.SettingMaxConcurrentStreams, Val: 1<<32 - 1})
 	must(t, c.open(1, "10", true))
 	c.awaitEnd(1)
@@ -244,13 +268,16 @@ func TestCVE20251948(t *testing.T) {
 	}
 }
 
-// TestCVE202422201: a connection whose client does not read, so that a write waits, ends when a ping is not answered, and is closed.
+// TestCVE202422201: a connection whose client does not read, so that a write waits, ends when a
+// ping is not answered, and is closed.
 func TestCVE202422201(t *testing.T) {
 	full := &fullConn{closed: make(chan struct{})}
-	c := connectThrough(t, Options{PingInterval: 10 * time.Millisecond, PingTimeout: 10 * time.Millisecond}, framesAtOnce, func(nc net.Conn) net.Conn {
-		full.Conn = nc
-		return full
-	}).greet()
+	c := connectThrough(t,
+		Options{PingInterval: 10 * time.Millisecond, PingTimeout: 10 * time.Millisecond},
+		framesAtOnce, func(nc net.Conn) net.Conn {
+			full.Conn = nc
+			return full
+		}).greet()
 	must(t, c.open(1, "bulk", true))
 	select {
 	case err := <-c.ends:
@@ -264,7 +291,8 @@ func TestCVE202422201(t *testing.T) {
 	eventually(t, "the handler has ended", func() bool { return c.site.running.Load() == 0 })
 }
 
-// TestCVE202621714: a window that is too large ends the connection, of which nothing is left (CVE-2025-23085).
+// TestCVE202621714: a window that is too large ends the connection, of which nothing is left
+// (CVE-2025-23085).
 func TestCVE202621714(t *testing.T) {
 	c := connect(t, Options{})
 	must(t, c.open(1, "wait", true))
@@ -281,7 +309,8 @@ func TestCVE202621714(t *testing.T) {
 	eventually(t, "the handler has ended", func() bool { return c.site.running.Load() == 0 })
 }
 
-// TestCVE202627135: frames after the mistake that ends a connection are not looked at, whatever they are.
+// TestCVE202627135: frames after the mistake that ends a connection are not looked at, whatever
+// they are.
 func TestCVE202627135(t *testing.T) {
 	c := connect(t, Options{})
 	must(t, c.open(1, "wait", true))
@@ -304,7 +333,8 @@ func TestCVE202627135(t *testing.T) {
 			break
 		}
 		if g, ok := f.(*http2.GoAwayFrame); ok {
-			if goAways++; g.ErrCode != http2.ErrCodeProtocol || string(g.DebugData()) != "data on stream 0" {
+			if goAways++; g.ErrCode != http2.ErrCodeProtocol ||
+				string(g.DebugData()) != "data on stream 0" {
 				t.Errorf("%v %s", g, g.DebugData())
 			}
 		}
@@ -314,7 +344,8 @@ func TestCVE202627135(t *testing.T) {
 	}
 }
 
-// TestCVE202623918: requests that are reset in the same packet release what they have once. Each client counts its buffers at the end.
+// TestCVE202623918: requests that are reset in the same packet release what they have once. Each
+// client counts its buffers at the end.
 func TestCVE202623918(t *testing.T) {
 	c := unguarded(t, Options{}, http2.Setting{ID: http2.SettingInitialWindowSize, Val: 1 << 20})
 	must(t, c.WriteWindowUpdate(0, 1<<30)) // which answers that are reset have used
@@ -325,7 +356,8 @@ func TestCVE202623918(t *testing.T) {
 	for range 100 {
 		b.Reset()
 		for i, path := range paths {
-			must(t, w.WriteHeaders(http2.HeadersFrameParam{StreamID: id, EndHeaders: true, BlockFragment: c.block(":method", "POST", ":scheme", "http", ":path", "/"+path)}))
+			must(t, w.WriteHeaders(http2.HeadersFrameParam{StreamID: id, EndHeaders: true,
+				BlockFragment: c.block(":method", "POST", ":scheme", "http", ":path", "/"+path)}))
 			if i%2 == 0 {
 				must(t, w.WriteData(id, i%4 == 0, []byte("body")))
 			}
@@ -341,15 +373,18 @@ func TestCVE202623918(t *testing.T) {
 	c.nothingUnread()
 }
 
-// TestSecondHeaders: headers in a stream that is open are trailers: they must end it, and are no request.
+// TestSecondHeaders: headers in a stream that is open are trailers: they must end it, and are no
+// request.
 func TestSecondHeaders(t *testing.T) {
 	c := connect(t, Options{})
 	begun := atomic.Int64{}
 	c.site.begin = func() { begun.Add(1) }
-	for i, fields := range [][]string{{":method", "POST", ":scheme", "http", ":path", "/10"}, {":path", "/x"}, {"ok", "x", "Bad", "y"}, {"te", "gzip"}} {
+	for i, fields := range [][]string{{":method", "POST", ":scheme", "http", ":path", "/10"},
+		{":path", "/x"}, {"ok", "x", "Bad", "y"}, {"te", "gzip"}} {
 		id := uint32(2*i + 1)
 		must(t, c.open(id, "echo", false))
-		must(t, c.WriteHeaders(http2.HeadersFrameParam{StreamID: id, EndHeaders: true, EndStream: true, BlockFragment: c.block(fields...)}))
+		must(t, c.WriteHeaders(http2.HeadersFrameParam{StreamID: id, EndHeaders: true,
+			EndStream: true, BlockFragment: c.block(fields...)}))
 		c.await("a reset", func(f http2.Frame) bool {
 			r, ok := f.(*http2.RSTStreamFrame)
 			if ok && (r.StreamID != id || r.ErrCode != http2.ErrCodeProtocol) {

@@ -7,9 +7,9 @@ import (
 	"google.golang.org/grpc/mem"
 )
 
-// batch is what one write has: bytes of its own, and buffers between them.
+// batch has the content of one write: own bytes with buffers between them.
 type batch struct {
-	inPlace bool // buffers of more than copyMost bytes are written from their place
+	inPlace bool // write buffers of more than copyMost bytes from their place
 	own     []byte
 	parts   []part
 	refs    int // bytes of buffers
@@ -17,7 +17,7 @@ type batch struct {
 	free    []mem.Buffer // after the write
 }
 
-// part is a buffer that is written after the first own bytes up to at.
+// part is a buffer that is written after batch.own[:at].
 type part struct {
 	at   int
 	data []byte
@@ -25,15 +25,16 @@ type part struct {
 
 var batches = sync.Pool{New: func() any { return new(batch) }}
 
-// maxPooledBatch is the largest buffer that is kept for later batches.
+// maxPooledBatch is the largest capacity of batch.own, in bytes, that is kept for later batches.
 const maxPooledBatch = 128 << 10
 
-// copyMost is the size in bytes up to which a buffer is copied instead of being written from its place.
+// copyMost is the largest buffer, in bytes, that is copied. Larger ones are written from their
+// place.
 const copyMost = 2 << 10
 
 func (b *batch) len() int { return len(b.own) + b.refs }
 
-// addBuffer adds data, which belongs to a buffer that is not freed before the write.
+// addBuffer adds data of a buffer that stays valid until the write is over.
 func (b *batch) addBuffer(data []byte) {
 	if len(data) <= copyMost || !b.inPlace {
 		b.own = append(b.own, data...)
@@ -59,7 +60,7 @@ func (b *batch) vector() net.Buffers {
 	return vec
 }
 
-// clear empties the batch after its write, and frees its buffers.
+// clear empties the batch after its write and frees its buffers.
 func (b *batch) clear() {
 	for _, buf := range b.free {
 		buf.Free()

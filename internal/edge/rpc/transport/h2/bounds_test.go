@@ -14,14 +14,17 @@ import (
 	"golang.org/x/net/http2"
 )
 
-// TestLongSilence: a connection that was silent for very long may send frames, and no more of them than a new one.
+// TestLongSilence: a connection that was silent for very long may send frames, and no more of them
+// than a new one.
 func TestLongSilence(t *testing.T) {
-	for _, d := range []time.Duration{time.Minute, 24 * time.Hour, 54 * 24 * time.Hour, 200 * 24 * time.Hour, math.MaxInt64} {
+	for _, d := range []time.Duration{time.Minute, 24 * time.Hour, 54 * 24 * time.Hour,
+		200 * 24 * time.Hour, math.MaxInt64} {
 		if n := refillFrames(-1, framesAtOnce, framesPerSecond, d, 0); n != framesAtOnce {
 			t.Errorf("after %v there are %d frames", d, n)
 		}
 	}
-	if n := refillFrames(-1, framesAtOnce, framesPerSecond, time.Second, 5); n != framesPerSecond+4 {
+	if n := refillFrames(-1, framesAtOnce, framesPerSecond, time.Second,
+		5); n != framesPerSecond+4 {
 		t.Errorf("after a second there are %d frames", n)
 	}
 	if n := refillFrames(-1, framesAtOnce, framesPerSecond, 0, math.MaxInt); n != framesAtOnce {
@@ -47,12 +50,14 @@ func (c *client) nothingUnread() {
 	eventually(c.t, "nothing is unread", func() bool { return c.conn.link.unread.Load() == 0 })
 }
 
-// TestUnreadRequests: the requests that have no handler yet are bounded for each connection, and others are refused.
+// TestUnreadRequests: the requests that have no handler yet are bounded for each connection, and
+// others are refused.
 func TestUnreadRequests(t *testing.T) {
 	const most = 64 << 10
 	header := func(c *client, id uint32) error {
 		return c.WriteHeaders(http2.HeadersFrameParam{StreamID: id, EndHeaders: true,
-			BlockFragment: c.block(":method", "POST", ":scheme", "http", ":path", "/keep", "large", fmt.Sprint(id)+stringOf(3000))})
+			BlockFragment: c.block(":method", "POST", ":scheme", "http", ":path", "/keep", "large",
+				fmt.Sprint(id)+stringOf(3000))})
 	}
 	c := connect(t, Options{MaxUnreadBytes: most})
 	for id := uint32(1); id < 100; id += 2 {
@@ -73,12 +78,14 @@ func TestUnreadRequests(t *testing.T) {
 		c.must(c.WriteRSTStream(id, http2.ErrCodeCancel))
 	}
 	c.must(c.WritePing(false, [8]byte{1}))
-	c.await("the answer to a ping", func(f http2.Frame) bool { _, ok := f.(*http2.PingFrame); return ok })
+	c.await("the answer to a ping",
+		func(f http2.Frame) bool { _, ok := f.(*http2.PingFrame); return ok })
 	c.nothingUnread()
 	c.must(c.open(201, "10", true))
 	c.awaitEnd(201)
 
-	// Bodies that nothing takes count as well. The request that exceeds the limit is refused, since it has no handler.
+	// Bodies that nothing takes count as well. The request that exceeds the limit is refused, since
+	// it has no handler.
 	c = connect(t, Options{MaxUnreadBytes: most})
 	c.must(c.open(1, "keep", false))
 	c.must(c.open(3, "keep", false))
@@ -105,9 +112,11 @@ func TestUnreadRequests(t *testing.T) {
 	c.nothingUnread()
 }
 
-// TestUnreadSmallAnswers: the answers that a client does not take are bounded for each connection, and further requests refused.
+// TestUnreadSmallAnswers: the answers that a client does not take are bounded for each connection,
+// and further requests refused.
 func TestUnreadSmallAnswers(t *testing.T) {
-	c := connect(t, Options{MaxUnreadBytes: 64 << 10}, http2.Setting{ID: http2.SettingInitialWindowSize, Val: 0})
+	c := connect(t, Options{MaxUnreadBytes: 64 << 10},
+		http2.Setting{ID: http2.SettingInitialWindowSize, Val: 0})
 	refused := map[uint32]bool{}
 	last := uint32(1)
 	for ; len(refused) == 0; last += 2 {
@@ -128,14 +137,20 @@ func TestUnreadSmallAnswers(t *testing.T) {
 	}
 	c.must(c.WriteSettings(http2.Setting{ID: http2.SettingInitialWindowSize, Val: 1000}))
 	for id := uint32(1); id < last-2; id += 2 {
-		c.await("an answer", func(f http2.Frame) bool { h, ok := f.(*http2.MetaHeadersFrame); return ok && h.StreamEnded() })
+		c.await("an answer",
+			func(f http2.Frame) bool {
+				h, ok := f.(*http2.MetaHeadersFrame)
+				return ok &&
+					h.StreamEnded()
+			})
 	}
 	c.must(c.open(last, "10", true))
 	c.awaitEnd(last)
 	c.nothingUnread()
 }
 
-// TestExpected: long messages are let in as far as there is memory for them, and the rest when others were taken.
+// TestExpected: long messages are let in as far as there is memory for them, and the rest when
+// others were taken.
 func TestExpected(t *testing.T) {
 	c := connect(t, Options{MaxUnreadBytes: 200_000})
 	granted := map[uint32]int{}
@@ -148,7 +163,8 @@ func TestExpected(t *testing.T) {
 		c.must(c.open(id, "long", false))
 	}
 	c.must(c.WritePing(false, [8]byte{1}))
-	c.await("the answer to a ping", func(f http2.Frame) bool { note(f); _, ok := f.(*http2.PingFrame); return ok })
+	c.await("the answer to a ping",
+		func(f http2.Frame) bool { note(f); _, ok := f.(*http2.PingFrame); return ok })
 	long := 0
 	for id, n := range granted {
 		if id != 0 && n > 0 {
@@ -160,7 +176,12 @@ func TestExpected(t *testing.T) {
 	}
 	for id := uint32(1); id < 40; id += 2 { // each waits until it is granted
 		for granted[id] == 0 {
-			c.await("a window", func(f http2.Frame) bool { note(f); _, ok := f.(*http2.WindowUpdateFrame); return ok })
+			c.await("a window", func(f http2.Frame) bool {
+				note(f)
+				_,
+					ok := f.(*http2.WindowUpdateFrame)
+				return ok
+			})
 		}
 		if id == 5 {
 			c.must(c.WriteRSTStream(id, http2.ErrCodeCancel))
@@ -195,9 +216,11 @@ func (c *fullConn) Close() error {
 	return c.Conn.Close()
 }
 
-// TestUnreadResets: the resets that a client causes and does not read are bounded, whatever causes them.
+// TestUnreadResets: the resets that a client causes and does not read are bounded, whatever causes
+// them.
 func TestUnreadResets(t *testing.T) {
-	c := connectThrough(t, Options{}, framesAtOnce/10, func(nc net.Conn) net.Conn { return &fullConn{nc, make(chan struct{}), sync.Once{}} })
+	c := connectThrough(t, Options{}, framesAtOnce/10,
+		func(nc net.Conn) net.Conn { return &fullConn{nc, make(chan struct{}), sync.Once{}} })
 	_, err := c.nc.Write([]byte(http2.ClientPreface))
 	c.must(err)
 	c.must(c.WriteSettings())
@@ -250,9 +273,14 @@ func (c *lateConn) Write(p []byte) (int, error) {
 	return c.Conn.Write(p)
 }
 
-// TestReasonAfterMuch: a client that has sent much after its mistake, before the server could write, still receives the reason.
+// TestReasonAfterMuch: a client that has sent much after its mistake, before the server could
+// write, still receives the reason.
 func TestReasonAfterMuch(t *testing.T) {
-	c := connectThrough(t, Options{}, framesAtOnce, func(nc net.Conn) net.Conn { return &lateConn{Conn: nc, full: make(chan struct{})} }).greet()
+	c := connectThrough(t, Options{}, framesAtOnce,
+		func(nc net.Conn) net.Conn {
+			return &lateConn{Conn: nc,
+				full: make(chan struct{})}
+		}).greet()
 	c.must(c.WriteData(0, false, []byte("x")))
 	for range 3 * lingerBytes / maxFrame {
 		if c.WriteData(0, false, make([]byte, maxFrame)) != nil {
@@ -264,21 +292,24 @@ func TestReasonAfterMuch(t *testing.T) {
 	}
 }
 
-// TestLateFramesOfRefused: what a client sends on streams that were refused or reset, before it knows, ends nothing else, and
-// its bytes do not use up the window of the connection.
+// TestLateFramesOfRefused: what a client sends on streams that were refused or reset, before it
+// knows, ends nothing else, and its bytes do not use up the window of the connection.
 func TestLateFramesOfRefused(t *testing.T) {
-	c := connectThrough(t, Options{MaxConcurrentStreams: 1}, framesAtOnce, func(nc net.Conn) net.Conn { return nc }).greet()
+	c := connectThrough(t, Options{MaxConcurrentStreams: 1}, framesAtOnce,
+		func(nc net.Conn) net.Conn { return nc }).greet()
 	c.must(c.open(1, "keep", false))
 	c.stream(1)
 	c.must(c.open(3, "echo", false))
 	c.refused(3)
-	c.must(c.WriteHeaders(http2.HeadersFrameParam{StreamID: 5, EndHeaders: true, BlockFragment: c.block("Upper", "case", "name", "of the table")}))
+	c.must(c.WriteHeaders(http2.HeadersFrameParam{StreamID: 5, EndHeaders: true,
+		BlockFragment: c.block("Upper", "case", "name", "of the table")}))
 	for _, id := range []uint32{3, 5} {
 		for range connWindow / maxFrame {
 			c.must(c.WriteData(id, false, make([]byte, maxFrame)))
 		}
 		c.must(c.WriteWindowUpdate(id, 5))
-		c.must(c.WriteHeaders(http2.HeadersFrameParam{StreamID: id, EndHeaders: true, EndStream: true, BlockFragment: c.block("name", "of the table", "other", "x")}))
+		c.must(c.WriteHeaders(http2.HeadersFrameParam{StreamID: id, EndHeaders: true,
+			EndStream: true, BlockFragment: c.block("name", "of the table", "other", "x")}))
 	}
 	c.must(c.WriteRSTStream(1, http2.ErrCodeCancel))
 	for id := uint32(7); id < 107; id += 2 { // the numbers of the streams before are forgotten
@@ -286,16 +317,18 @@ func TestLateFramesOfRefused(t *testing.T) {
 		c.awaitEnd(id)
 	}
 	for _, id := range []uint32{3, 7, 11} {
-		c.must(c.WriteHeaders(http2.HeadersFrameParam{StreamID: id, EndHeaders: true, EndStream: true, BlockFragment: c.block("name", "of the table")}))
+		c.must(c.WriteHeaders(http2.HeadersFrameParam{StreamID: id, EndHeaders: true,
+			EndStream: true, BlockFragment: c.block("name", "of the table")}))
 	}
 	c.must(c.open(201, "10", true))
 	c.awaitEnd(201)
 }
 
-// TestLateFramesOfIgnored: requests after the last GOAWAY are ignored with everything that belongs to them, while the ones
-// before are served.
+// TestLateFramesOfIgnored: requests after the last GOAWAY are ignored with everything that belongs
+// to them, while the ones before are served.
 func TestLateFramesOfIgnored(t *testing.T) {
-	c := connectThrough(t, Options{}, framesAtOnce, func(nc net.Conn) net.Conn { return nc }).greet()
+	c := connectThrough(t, Options{}, framesAtOnce,
+		func(nc net.Conn) net.Conn { return nc }).greet()
 	c.must(c.open(1, "echo", false))
 	c.stream(1)
 	c.conn.Drain()
@@ -305,16 +338,19 @@ func TestLateFramesOfIgnored(t *testing.T) {
 	c.await("the second GOAWAY", isGoAway)
 	for _, id := range []uint32{3, 5} {
 		c.must(c.WriteHeaders(http2.HeadersFrameParam{StreamID: id, EndHeaders: true,
-			BlockFragment: c.block(":method", "POST", ":scheme", "http", ":path", "/echo", "name", fmt.Sprint("of the table", id))}))
+			BlockFragment: c.block(":method", "POST", ":scheme", "http", ":path", "/echo", "name",
+				fmt.Sprint("of the table", id))}))
 		for range connWindow / maxFrame {
 			c.must(c.WriteData(id, false, make([]byte, maxFrame)))
 		}
 		c.must(c.WriteWindowUpdate(id, 5))
-		c.must(c.WriteHeaders(http2.HeadersFrameParam{StreamID: id, EndHeaders: true, EndStream: true, BlockFragment: c.block("name", fmt.Sprint("of the table", id))}))
+		c.must(c.WriteHeaders(http2.HeadersFrameParam{StreamID: id, EndHeaders: true,
+			EndStream: true, BlockFragment: c.block("name", fmt.Sprint("of the table", id))}))
 	}
 	// Trailers that need the table that the ignored headers have filled.
 	c.must(c.WriteData(1, false, []byte("last")))
-	c.must(c.WriteHeaders(http2.HeadersFrameParam{StreamID: 1, EndHeaders: true, EndStream: true, BlockFragment: c.block("name", "of the table3")}))
+	c.must(c.WriteHeaders(http2.HeadersFrameParam{StreamID: 1, EndHeaders: true, EndStream: true,
+		BlockFragment: c.block("name", "of the table3")}))
 	if n := c.awaitEnd(1); n != 4+headSize {
 		t.Errorf("%d bytes", n)
 	}
@@ -328,16 +364,22 @@ func TestLateFramesOfIgnored(t *testing.T) {
 	c.await("the second GOAWAY", isGoAway)
 	c.must(c.open(3, "10", true))
 	c.must(c.WriteData(0, false, []byte("x")))
-	if f := c.await("the last GOAWAY", isGoAwayWith(http2.ErrCodeProtocol)).(*http2.GoAwayFrame); f.LastStreamID != 1 {
+	if f := c.await("the last GOAWAY",
+		isGoAwayWith(http2.ErrCodeProtocol)).(*http2.GoAwayFrame); f.LastStreamID != 1 {
 		t.Errorf("%v", f)
 	}
 }
 
 func isGoAwayWith(code http2.ErrCode) func(http2.Frame) bool {
-	return func(f http2.Frame) bool { g, ok := f.(*http2.GoAwayFrame); return ok && g.ErrCode == code }
+	return func(f http2.Frame) bool {
+		g, ok := f.(*http2.GoAwayFrame)
+		return ok &&
+			g.ErrCode == code
+	}
 }
 
-// TestDrainDuringBegin: a request that was accepted before the last GOAWAY is answered, also if it begins after that was written.
+// TestDrainDuringBegin: a request that was accepted before the last GOAWAY is answered, also if it
+// begins after that was written.
 func TestDrainDuringBegin(t *testing.T) {
 	c := connectSilently(t, Options{})
 	c.site.begin = func() {
@@ -387,7 +429,8 @@ func TestReason(t *testing.T) {
 	}
 }
 
-// slowConn is a connection like that of TLS, whose Close waits for the client, unless the socket is closed.
+// slowConn is a connection like that of TLS, whose Close waits for the client, unless the socket is
+// closed.
 type slowConn struct {
 	net.Conn
 	socket closingConn
@@ -442,18 +485,26 @@ func TestWorkersEnd(t *testing.T) {
 	}
 }
 
-// TestIdleStreams: an invalid frame of a stream that does not exist yet ends the connection: a client would not accept its reset.
+// TestIdleStreams: an invalid frame of a stream that does not exist yet ends the connection: a
+// client would not accept its reset.
 func TestIdleStreams(t *testing.T) {
 	for name, send := range map[string]func(c *client) error{
-		"window update of 0":          func(c *client) error { return c.WriteRawFrame(http2.FrameWindowUpdate, 0, 5, make([]byte, 4)) },
-		"priority, depends on itself": func(c *client) error { return c.WritePriority(5, http2.PriorityParam{StreamDep: 5}) },
+		"window update of 0": func(c *client) error {
+			return c.WriteRawFrame(http2.FrameWindowUpdate, 0, 5, make([]byte, 4))
+		},
+		"priority, depends on itself": func(c *client) error {
+			return c.WritePriority(5,
+				http2.PriorityParam{StreamDep: 5})
+		},
 		"padding that is longer": func(c *client) error {
 			return c.WriteRawFrame(http2.FrameHeaders, http2.FlagHeadersPadded, 5, []byte{9, 0x82})
 		},
 		"padding of trailers, longer": func(c *client) error {
 			return c.WriteRawFrame(http2.FrameHeaders, http2.FlagHeadersPadded, 1, []byte{9, 0x82})
 		},
-		"window update of an even number": func(c *client) error { return c.WriteRawFrame(http2.FrameWindowUpdate, 0, 2, make([]byte, 4)) },
+		"window update of an even number": func(c *client) error {
+			return c.WriteRawFrame(http2.FrameWindowUpdate, 0, 2, make([]byte, 4))
+		},
 	} {
 		c := connect(t, Options{})
 		c.must(c.open(1, "echo", false))
@@ -479,7 +530,8 @@ func TestIdleStreams(t *testing.T) {
 	}
 }
 
-// TestCrowd: a connection that has had very many streams at once does not keep the memory of their list.
+// TestCrowd: a connection that has had very many streams at once does not keep the memory of their
+// list.
 func TestCrowd(t *testing.T) {
 	c := connectThrough(t, Options{}, 1<<20, func(nc net.Conn) net.Conn { return nc }).greet()
 	const streams = 50_000
@@ -503,7 +555,8 @@ func TestCrowd(t *testing.T) {
 	runtime.KeepAlive(list)
 	list = nil
 	if freed := with - heap(); freed < 1<<20 {
-		t.Errorf("the list of %d streams that have ended keeps its memory: %d bytes were freed", streams, freed)
+		t.Errorf("the list of %d streams that have ended keeps its memory: %d bytes were freed",
+			streams, freed)
 	}
 	c.must(c.open(2*streams+1, "10", true))
 	c.awaitEnd(2*streams + 1)

@@ -17,10 +17,11 @@ import (
 	"google.golang.org/grpc/mem"
 )
 
-// site is a handler for tests. By the path, it answers with the body of the request (/echo), with that many bytes (/1000),
-// waits for the end of the context (/wait), or sends without end (/bulk). /expire has a deadline that is over, /keep does not
-// take its body, and /long expects 80,000 bytes in its body. /later and /prompt are answered by the reader, and /never is not answered; they
-// have no handler.
+// site is a handler for tests. By the path, it answers with the body of the request (/echo), with
+// that many bytes (/1000), waits for the end of the context (/wait), or sends without end (/bulk).
+// /expire has a deadline that is over, /keep does not take its body, and /long expects 80,000 bytes
+// in its body. /later and /prompt are answered by the reader, and /never is not answered; they have
+// no handler.
 type site struct {
 	t       testing.TB
 	pool    countingPool
@@ -48,9 +49,11 @@ type page struct {
 }
 
 var (
-	okHeader    = &Header{Fields: []hpack.HeaderField{{Name: ":status", Value: "200"}, {Name: "kind", Value: "test"}}, Common: true}
-	wholeAnswer = &Header{Fields: []hpack.HeaderField{{Name: ":status", Value: "200"}, {Name: "done", Value: "yes"}}}
-	okTrailer   = &Header{Fields: []hpack.HeaderField{{Name: "done", Value: "yes"}}, Common: true}
+	okHeader = &Header{Fields: []hpack.HeaderField{{Name: ":status", Value: "200"},
+		{Name: "kind", Value: "test"}}, Common: true}
+	wholeAnswer = &Header{Fields: []hpack.HeaderField{{Name: ":status", Value: "200"},
+		{Name: "done", Value: "yes"}}}
+	okTrailer = &Header{Fields: []hpack.HeaderField{{Name: "done", Value: "yes"}}, Common: true}
 )
 
 func (p *page) Base() *Stream { return &p.Stream }
@@ -71,7 +74,8 @@ func (p *page) Start() {
 		p.Attend()
 	case "later", "never":
 		if p.Attend() && p.path == "later" {
-			p.AnswerLater(okHeader, [5]byte{}, p.site.pool.buffers(pattern(p.ID(), laterSize(p.ID()))), okTrailer)
+			p.AnswerLater(okHeader, [5]byte{},
+				p.site.pool.buffers(pattern(p.ID(), laterSize(p.ID()))), okTrailer)
 		}
 	default:
 		p.run(p.serve)
@@ -109,7 +113,8 @@ func (p *page) run(f func()) {
 		return
 	}
 	n := p.site.running.Add(1)
-	for most := p.site.most.Load(); n > most && !p.site.most.CompareAndSwap(most, n); most = p.site.most.Load() {
+	for most := p.site.most.Load(); n > most &&
+		!p.site.most.CompareAndSwap(most, n); most = p.site.most.Load() {
 	}
 	p.site.waiting.Go(func() {
 		defer p.site.running.Add(-1)
@@ -125,7 +130,8 @@ func (p *page) serve() {
 	case p.path == "wait":
 		<-p.Done()
 	case p.path == "bulk":
-		for header := okHeader; p.Send(header, [5]byte{}, p.site.pool.buffers(make([]byte, 60_000)), false) == nil; header = nil {
+		for header := okHeader; p.Send(header, [5]byte{}, p.site.pool.buffers(make([]byte, 60_000)),
+			false) == nil; header = nil {
 		}
 	case err == nil:
 		header := okHeader
@@ -197,8 +203,8 @@ func connectSilently(t testing.TB, o Options) *client {
 	return connectThrough(t, o, framesAtOnce/10, func(nc net.Conn) net.Conn { return nc })
 }
 
-// connectThrough starts a connection that the server uses through another one, and that may send so many frames without effect
-// at once.
+// connectThrough starts a connection that the server uses through another one, and that may send so
+// many frames without effect at once.
 func connectThrough(t testing.TB, o Options, most int, wrap func(net.Conn) net.Conn) *client {
 	t.Helper()
 	return connectAs(t, o, most, wrap, func(c *client) Handler { return c.site })
@@ -207,10 +213,12 @@ func connectThrough(t testing.TB, o Options, most int, wrap func(net.Conn) net.C
 // connectTo starts a connection that is served by a handler.
 func connectTo(t testing.TB, handler func(*client) Handler) *client {
 	t.Helper()
-	return connectAs(t, Options{}, framesAtOnce/10, func(nc net.Conn) net.Conn { return nc }, handler)
+	return connectAs(t, Options{}, framesAtOnce/10,
+		func(nc net.Conn) net.Conn { return nc }, handler)
 }
 
-func connectAs(t testing.TB, o Options, most int, wrap func(net.Conn) net.Conn, handler func(*client) Handler) *client {
+func connectAs(t testing.TB, o Options, most int, wrap func(net.Conn) net.Conn,
+	handler func(*client) Handler) *client {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -226,7 +234,8 @@ func connectAs(t testing.TB, o Options, most int, wrap func(net.Conn) net.Conn, 
 		t.Fatal(err)
 	}
 	o.Workers = testWorkers
-	c := &client{t: t, nc: nc, site: &site{t: t}, conn: New(wrap(accepted), o), ends: make(chan error, 1), Framer: http2.NewFramer(nc, nc)}
+	c := &client{t: t, nc: nc, site: &site{t: t}, conn: New(wrap(accepted), o),
+		ends: make(chan error, 1), Framer: http2.NewFramer(nc, nc)}
 	c.enc = hpack.NewEncoder(&c.buf)
 	c.AllowIllegalWrites = true
 	c.ReadMetaHeaders = hpack.NewDecoder(4096, nil)
@@ -292,7 +301,8 @@ func (c *client) await(what string, fits func(http2.Frame) bool) http2.Frame {
 	}
 }
 
-// awaitEnd reads frames until a stream ends with a trailer, and returns how many bytes of data it had.
+// awaitEnd reads frames until a stream ends with a trailer, and returns how many bytes of data it
+// had.
 func (c *client) awaitEnd(id uint32) (data int) {
 	c.t.Helper()
 	c.await("the end of a stream", func(f http2.Frame) bool {

@@ -8,16 +8,18 @@ import (
 	"time"
 )
 
-// contextState is a Stream as a context. It has a channel and a timer only if they are used, which most requests do not.
+// contextState makes a Stream a context. Most requests need neither a channel nor a timer, so it
+// makes them on demand.
 type contextState struct {
 	ended atomic.Uint32 // an ending; changed under lock only
-	// lent says that somebody may use the context after the end: who waits for it, or has a function to be run.
+	// lent says that somebody may use the context after its end, because he waits for it or has
+	// registered a function.
 	lent bool
-	// notified says that the exchange is notified of the end as a Filler.
+	// notified says that the exchange is a Filler that is notified of the end.
 	notified bool
 
-	deadline time.Duration                   // after epoch, 0 without one; not changed after Start
-	late     func() (trailer, whole *Header) // for the end at the deadline; nil for a reset
+	deadline time.Duration                   // after epoch, 0 for none; does not change after Start
+	late     func() (trailer, whole *Header) // headers for the end at the deadline; nil for a reset
 
 	lock  sync.Mutex // taken after link.mu, if both are
 	done  chan struct{}
@@ -25,7 +27,7 @@ type contextState struct {
 	after map[*func()]struct{} // nil after the end
 }
 
-// ending is how a context has ended.
+// ending says how a context has ended.
 type ending uint32
 
 const (
@@ -69,12 +71,13 @@ func (c *contextState) doneChannel() <-chan struct{} {
 	return c.done
 }
 
-// err returns the error of the context, nil before the end. The channel is closed when there is one.
+// err returns the error of the context, nil before the end. Once it returns an error, the channel
+// is closed.
 func (c *contextState) err() error {
 	if c.ending() == notEnded {
 		return nil
 	}
-	c.lock.Lock() // so that the channel is closed
+	c.lock.Lock() // the channel is closed under lock
 	defer c.lock.Unlock()
 	return c.ending().err()
 }
@@ -101,8 +104,10 @@ func (c *contextState) runAfter(f func()) (stop func() bool) {
 	}
 }
 
-// setDeadline calls expire after d, unless the context ends before. late is for the answer then.
-func (c *contextState) setDeadline(d time.Duration, late func() (trailer, whole *Header), expire func()) {
+// setDeadline calls expire after d, unless the context ends before. late gives the headers for that
+// case.
+func (c *contextState) setDeadline(d time.Duration, late func() (trailer, whole *Header),
+	expire func()) {
 	c.late = late
 	now := time.Since(epoch)
 	if c.deadline = now + d; c.deadline < now { // d may be the longest duration
@@ -110,12 +115,14 @@ func (c *contextState) setDeadline(d time.Duration, late func() (trailer, whole 
 	}
 	c.lock.Lock()
 	defer c.lock.Unlock()
-	if c.ending() == notEnded { // otherwise nothing would stop the timer, which keeps the memory of the stream
+	// otherwise nobody would stop the timer, which keeps the memory of the stream
+	if c.ending() == notEnded {
 		c.timer = time.AfterFunc(d, expire)
 	}
 }
 
-// wantNotification lets end report that the exchange must be notified. It returns false if the context has ended.
+// wantNotification lets endOnce report that the exchange must be notified. It returns false if the
+// context has ended.
 func (c *contextState) wantNotification() bool {
 	c.lock.Lock()
 	defer c.lock.Unlock()
@@ -123,8 +130,9 @@ func (c *contextState) wantNotification() bool {
 	return c.ending() == notEnded
 }
 
-// endOnce ends the context, once. free reports that the context will not be used any more by those who were notified of its end, notify that
-// the caller must notify the exchange.
+// endOnce ends the context. Only the first call has an effect. free reports that nobody who was
+// notified of the end will use the context any more, notify that the caller must notify the
+// exchange.
 func (c *contextState) endOnce(how ending) (free, notify bool) {
 	c.lock.Lock()
 	defer c.lock.Unlock()

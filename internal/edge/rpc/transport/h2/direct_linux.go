@@ -7,12 +7,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// direct writes to a socket without waiting until the client reads.
+// direct writes to a socket without waiting for the client.
 type direct struct {
 	raw syscall.RawConn // nil without a socket
 	try func(fd uintptr) bool
 
-	// Of the present call.
+	// Set during a call of write.
 	b   *batch
 	n   int
 	err error
@@ -26,10 +26,10 @@ func (d *direct) init(socket net.Conn) {
 	}
 }
 
-// canWrite reports whether write can be called.
+// canWrite reports whether write works for this connection.
 func (d *direct) canWrite() bool { return d.raw != nil }
 
-// write writes as much of a batch as the socket takes.
+// write writes as much of a batch as the socket takes at once.
 func (d *direct) write(b *batch) (n int, err error) {
 	announceWrite()
 	d.b, d.n, d.err = b, 0, nil
@@ -41,7 +41,7 @@ func (d *direct) write(b *batch) (n int, err error) {
 	return d.n, err
 }
 
-// tryOnce makes the system call. It returns true: nothing waits for the socket.
+// tryOnce makes the system call. It returns true so that the runtime does not wait for the socket.
 func (d *direct) tryOnce(fd uintptr) bool {
 	b := d.b
 	for {

@@ -8,9 +8,10 @@ import (
 	"golang.org/x/net/http2/hpack"
 )
 
-// appendFrame appends the header of a frame of n bytes.
+// appendFrame appends the header of a frame with n bytes of content.
 func appendFrame(b []byte, n int, kind http2.FrameType, flags http2.Flags, id uint32) []byte {
-	return append(b, byte(n>>16), byte(n>>8), byte(n), byte(kind), byte(flags), byte(id>>24), byte(id>>16), byte(id>>8), byte(id))
+	return append(b, byte(n>>16), byte(n>>8), byte(n), byte(kind), byte(flags), byte(id>>24),
+		byte(id>>16), byte(id>>8), byte(id))
 }
 
 func appendWindowUpdate(b []byte, id, n uint32) []byte {
@@ -18,7 +19,8 @@ func appendWindowUpdate(b []byte, id, n uint32) []byte {
 }
 
 func appendReset(b []byte, id uint32, code http2.ErrCode) []byte {
-	return binary.BigEndian.AppendUint32(appendFrame(b, 4, http2.FrameRSTStream, 0, id), uint32(code))
+	return binary.BigEndian.AppendUint32(appendFrame(b, 4, http2.FrameRSTStream, 0,
+		id), uint32(code))
 }
 
 func appendPing(b []byte, ack bool, data [8]byte) []byte {
@@ -43,22 +45,22 @@ func appendSettings(b []byte, list ...http2.Setting) []byte {
 	return b
 }
 
-// headerEncoder compresses headers. Common ones become one byte a field: only they are in the table, so that the bytes stay
-// valid as long as no other one is new.
+// headerEncoder compresses headers. Only common headers enter the table, so each of their fields
+// becomes one byte, and these bytes stay valid until another common header enters.
 type headerEncoder struct {
 	enc     *hpack.Encoder
 	buf     bytes.Buffer
 	known   []knownHeader
-	resized bool // the next block begins with the size of the table
+	resized bool // the next block must begin with the size of the table
 }
 
-// knownHeader is a common header whose bytes do not change the table.
+// knownHeader is a common header whose block does not change the table.
 type knownHeader struct {
 	header *Header
 	block  []byte
 }
 
-// maxKnown bounds the headers whose bytes are kept.
+// maxKnown is the largest number of headers whose blocks are kept.
 const maxKnown = 8
 
 func newHeaderEncoder() *headerEncoder {
@@ -67,9 +69,12 @@ func newHeaderEncoder() *headerEncoder {
 	return e
 }
 
-// setTableSize limits the table to what the client allows. Its default is also the most that is used.
+// setTableSize limits the table to the size that the client allows, and to 4,096 bytes, the
+// default.
 func (e *headerEncoder) setTableSize(n uint32) {
-	if e.resized { // the block will have two sizes, and hpack.Decoder accepts the second one of an empty table only
+	// the block will have two sizes, and hpack.Decoder accepts the second only if its table is
+	// empty
+	if e.resized {
 		e.enc.SetMaxDynamicTableSize(0)
 	}
 	e.resized = true
@@ -77,7 +82,7 @@ func (e *headerEncoder) setTableSize(n uint32) {
 	e.known = e.known[:0]
 }
 
-// encodeHeader returns the block of a header, which is valid until the next call.
+// encodeHeader returns the block of a header. It is valid until the next call.
 func (e *headerEncoder) encodeHeader(h *Header) []byte {
 	for i := range e.known {
 		if e.known[i].header == h {
@@ -87,7 +92,7 @@ func (e *headerEncoder) encodeHeader(h *Header) []byte {
 	e.buf.Reset()
 	e.resized = false
 	for _, f := range h.Fields {
-		f.Sensitive = !h.Common // in no table
+		f.Sensitive = !h.Common // sensitive fields enter no table
 		_ = e.enc.WriteField(f) // a buffer does not fail
 	}
 	block := e.buf.Bytes()
@@ -95,14 +100,14 @@ func (e *headerEncoder) encodeHeader(h *Header) []byte {
 		return block
 	}
 	if !allIndexed(block) {
-		e.known = e.known[:0] // new entries of the table move the others
+		e.known = e.known[:0] // a new entry moves the others
 	} else if len(e.known) < maxKnown {
 		e.known = append(e.known, knownHeader{h, bytes.Clone(block)})
 	}
 	return block
 }
 
-// allIndexed reports whether each field of a block is one byte, an index.
+// allIndexed reports whether every byte of a block is the index of a field.
 func allIndexed(block []byte) bool {
 	for _, b := range block {
 		if b < 0x80 || b == 0xff {

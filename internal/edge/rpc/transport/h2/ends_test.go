@@ -22,7 +22,8 @@ func (c *client) ping(n byte) {
 	})
 }
 
-// TestExpectedAndReset: a stream that is reset while its long message waits for memory is forgotten, although others wait.
+// TestExpectedAndReset: a stream that is reset while its long message waits for memory is
+// forgotten, although others wait.
 func TestExpectedAndReset(t *testing.T) {
 	c := connect(t, Options{MaxUnreadBytes: 200_000})
 	const waiting = 20
@@ -73,10 +74,12 @@ func (c *blockedConn) Close() error {
 	return c.Conn.Close()
 }
 
-// TestDroppedDuringWrite: answers of streams that are reset while the client does not read are freed at once.
+// TestDroppedDuringWrite: answers of streams that are reset while the client does not read are
+// freed at once.
 func TestDroppedDuringWrite(t *testing.T) {
 	var nc *blockedConn
-	c := connectThrough(t, Options{}, framesAtOnce, func(inner net.Conn) net.Conn { nc = newBlockedConn(inner); return nc }).greet()
+	c := connectThrough(t, Options{}, framesAtOnce,
+		func(inner net.Conn) net.Conn { nc = newBlockedConn(inner); return nc }).greet()
 	c.ping(1)
 	nc.block.Store(true)
 	c.must(c.WritePing(false, [8]byte{2}))
@@ -101,13 +104,14 @@ func TestDroppedDuringWrite(t *testing.T) {
 	}
 }
 
-// TestFramesAfterLast: what a client sends after the last answer of a connection that drains does not cost it the answer, of
-// which much is still on the way.
+// TestFramesAfterLast: what a client sends after the last answer of a connection that drains does
+// not cost it the answer, of which much is still on the way.
 func TestFramesAfterLast(t *testing.T) {
 	const size = 1_000_000
 	shut := make(chan struct{})
 	c := connectThrough(t, Options{}, framesAtOnce, func(inner net.Conn) net.Conn {
-		must(t, inner.(*net.TCPConn).SetWriteBuffer(2*size)) // the answer gets into the socket, and not to the client
+		// the answer gets into the socket, and not to the client
+		must(t, inner.(*net.TCPConn).SetWriteBuffer(2*size))
 		return &shutConn{TCPConn: inner.(*net.TCPConn), shut: shut}
 	})
 	must(t, c.nc.(*net.TCPConn).SetReadBuffer(128<<10))
@@ -154,7 +158,8 @@ func (c *shutConn) CloseWrite() error {
 	return err
 }
 
-// TestWriterEndsFirst: Serve returns when nothing writes any more, so that no buffer is in use afterwards.
+// TestWriterEndsFirst: Serve returns when nothing writes any more, so that no buffer is in use
+// afterwards.
 func TestWriterEndsFirst(t *testing.T) {
 	var nc *stubbornConn
 	c := connectThrough(t, Options{}, framesAtOnce, func(inner net.Conn) net.Conn {
@@ -190,10 +195,12 @@ func (c *stubbornConn) Write(p []byte) (int, error) {
 	return c.Conn.Write(p)
 }
 
-// TestResetDuringWrite: a handler that sends much ends with its stream, also while a write waits for the client.
+// TestResetDuringWrite: a handler that sends much ends with its stream, also while a write waits
+// for the client.
 func TestResetDuringWrite(t *testing.T) {
 	var nc *blockedConn
-	c := connectThrough(t, Options{}, framesAtOnce, func(inner net.Conn) net.Conn { nc = newBlockedConn(inner); return nc })
+	c := connectThrough(t, Options{}, framesAtOnce,
+		func(inner net.Conn) net.Conn { nc = newBlockedConn(inner); return nc })
 	c.greet(http2.Setting{ID: http2.SettingInitialWindowSize, Val: 1 << 30})
 	c.must(c.WriteWindowUpdate(0, 1<<30))
 	c.ping(1)
@@ -224,10 +231,14 @@ func (c *lateWriter) Write(p []byte) (int, error) {
 	return c.Conn.Write(p)
 }
 
-// TestReasonAfterLong: the reason of an end is written also if the writer gets no turn for as long as the reader waits for the
-// client's end.
+// TestReasonAfterLong: the reason of an end is written also if the writer gets no turn for as long
+// as the reader waits for the client's end.
 func TestReasonAfterLong(t *testing.T) {
-	c := connectThrough(t, Options{}, framesAtOnce, func(nc net.Conn) net.Conn { return &lateWriter{Conn: nc, over: make(chan struct{})} }).greet()
+	c := connectThrough(t, Options{}, framesAtOnce,
+		func(nc net.Conn) net.Conn {
+			return &lateWriter{Conn: nc,
+				over: make(chan struct{})}
+		}).greet()
 	c.must(c.WriteData(0, false, []byte("x")))
 	if code, text := c.goAway(); code != http2.ErrCodeProtocol {
 		t.Errorf("ended with %v %q", code, text)
@@ -255,7 +266,8 @@ func TestTimersAfterEnd(t *testing.T) {
 	}
 }
 
-// TestSocket: several buffers are written at once to a socket only, whatever wraps it, and never past TLS.
+// TestSocket: several buffers are written at once to a socket only, whatever wraps it, and never
+// past TLS.
 func TestSocket(t *testing.T) {
 	here, there := net.Pipe()
 	defer here.Close()
@@ -283,7 +295,8 @@ type wrapsConn struct{ net.Conn }
 
 func (c wrapsConn) NetConn() net.Conn { return c.Conn }
 
-// TestContextsAfterServe: when Serve has returned, the contexts of all requests have ended, whatever ends them at that moment.
+// TestContextsAfterServe: when Serve has returned, the contexts of all requests have ended,
+// whatever ends them at that moment.
 func TestContextsAfterServe(t *testing.T) {
 	for i := range 100 {
 		h := &sources{made: make(chan *source, 100)}

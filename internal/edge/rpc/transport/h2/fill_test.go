@@ -11,7 +11,8 @@ import (
 	"golang.org/x/net/http2"
 )
 
-// source is an exchange without a handler. It sends as many bytes as were produced, and ends after the client's last byte.
+// source is an exchange without a handler. It sends as many bytes as were produced, and ends after
+// the client's last byte.
 type source struct {
 	Stream
 	site     *site
@@ -90,7 +91,8 @@ func connectSources(t *testing.T, settings ...http2.Setting) (*client, *sources)
 	return c.greet(settings...), h
 }
 
-// TestFill: what is produced concurrently arrives whole, through small windows, and with wakes that come at any time.
+// TestFill: what is produced concurrently arrives whole, through small windows, and with wakes that
+// come at any time.
 func TestFill(t *testing.T) {
 	c, h := connectSources(t, http2.Setting{ID: http2.SettingInitialWindowSize, Val: 20_000})
 	const streams, rounds = 20, 200
@@ -159,7 +161,8 @@ func TestFillStops(t *testing.T) {
 		return n, most
 	}
 	piece := all[0].piece
-	eventually(t, "each source has queued a piece", func() bool { n, most := queued(); return n == streams*piece && most == piece })
+	eventually(t, "each source has queued a piece",
+		func() bool { n, most := queued(); return n == streams*piece && most == piece })
 	receive := func(n int) {
 		t.Helper()
 		for got := 0; got < n; {
@@ -180,14 +183,20 @@ func TestFillStops(t *testing.T) {
 		must(t, c.WriteWindowUpdate(uint32(2*i+1), window))
 	}
 	c.ping(1)
-	eventually(t, "no source has queued more", func() bool { n, most := queued(); return n > 0 && n <= (streams+1)*piece && most <= 2*piece })
+	eventually(t, "no source has queued more",
+		func() bool {
+			n, most := queued()
+			return n > 0 && n <= (streams+1)*piece &&
+				most <= 2*piece
+		})
 	must(t, c.WriteWindowUpdate(0, streams*window))
 	receive(streams*window - 65535)
-	eventually(t, "each source has queued a piece", func() bool { n, most := queued(); return n > 0 && most <= 2*piece })
+	eventually(t, "each source has queued a piece",
+		func() bool { n, most := queued(); return n > 0 && most <= 2*piece })
 }
 
-// TestFillWaits: sources that have nothing queued and wait for a window are filled when it opens, whichever it is, and are forgotten
-// when their streams end.
+// TestFillWaits: sources that have nothing queued and wait for a window are filled when it opens,
+// whichever it is, and are forgotten when their streams end.
 func TestFillWaits(t *testing.T) {
 	c, h := connectSources(t, http2.Setting{ID: http2.SettingInitialWindowSize, Val: 1 << 20})
 	const streams = 50
@@ -231,7 +240,8 @@ func TestFillWaits(t *testing.T) {
 		return n
 	}
 	// So does the first one, which may have more.
-	eventually(t, "all wait for the window of the connection", func() bool { return waiting() == streams })
+	eventually(t, "all wait for the window of the connection",
+		func() bool { return waiting() == streams })
 	const gone = 20
 	for i := range gone {
 		must(t, c.WriteRSTStream(uint32(2*(i+1)+1), http2.ErrCodeCancel))
@@ -258,13 +268,16 @@ func TestFillWaits(t *testing.T) {
 // TestFillEnds: each way for a stream to end is notified once.
 func TestFillEnds(t *testing.T) {
 	for name, end := range map[string]func(c *client, s *source){
-		"reset by the client": func(c *client, s *source) { must(t, c.WriteRSTStream(1, http2.ErrCodeCancel)) },
-		"end of the body":     func(c *client, s *source) { must(t, c.WriteData(1, true, nil)) },
-		"finished":            func(c *client, s *source) { s.FinishSoon(okTrailer, wholeAnswer) },
-		"reset":               func(c *client, s *source) { s.Reset(http2.ErrCodeCancel) },
-		"error":               func(c *client, s *source) { must(t, c.WriteWindowUpdate(1, 0)) },
-		"connection closed":   func(c *client, s *source) { c.nc.Close() },
-		"server closes":       func(c *client, s *source) { c.conn.Close() },
+		"reset by the client": func(c *client,
+			s *source) {
+			must(t, c.WriteRSTStream(1, http2.ErrCodeCancel))
+		},
+		"end of the body":   func(c *client, s *source) { must(t, c.WriteData(1, true, nil)) },
+		"finished":          func(c *client, s *source) { s.FinishSoon(okTrailer, wholeAnswer) },
+		"reset":             func(c *client, s *source) { s.Reset(http2.ErrCodeCancel) },
+		"error":             func(c *client, s *source) { must(t, c.WriteWindowUpdate(1, 0)) },
+		"connection closed": func(c *client, s *source) { c.nc.Close() },
+		"server closes":     func(c *client, s *source) { c.conn.Close() },
 	} {
 		t.Run(name, func(t *testing.T) {
 			c, h := connectSources(t)

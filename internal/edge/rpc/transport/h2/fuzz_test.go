@@ -76,7 +76,8 @@ func fuzzSeeds() map[string][]byte {
 		enc := hpack.NewEncoder(&head)
 		w := http2.NewFramer(&b, nil)
 		w.AllowIllegalWrites = true
-		_ = w.WriteSettings(http2.Setting{ID: http2.SettingInitialWindowSize, Val: 1000}) // a buffer does not fail
+		// a buffer does not fail
+		_ = w.WriteSettings(http2.Setting{ID: http2.SettingInitialWindowSize, Val: 1000})
 		f(w, func(fields ...string) []byte {
 			head.Reset()
 			for i := 0; i < len(fields); i += 2 {
@@ -88,7 +89,8 @@ func fuzzSeeds() map[string][]byte {
 	}
 	open := func(w *http2.Framer, block func(...string) []byte, id uint32, path string, end bool) {
 		_ = w.WriteHeaders(http2.HeadersFrameParam{StreamID: id, EndHeaders: true, EndStream: end,
-			BlockFragment: block(":method", "POST", ":scheme", "http", ":path", path, "name", "value")})
+			BlockFragment: block(":method", "POST", ":scheme", "http", ":path", path,
+				"name", "value")})
 	}
 	build("echo", func(w *http2.Framer, block func(...string) []byte) {
 		open(w, block, 1, "/echo", false)
@@ -103,8 +105,10 @@ func fuzzSeeds() map[string][]byte {
 	build("fill", func(w *http2.Framer, block func(...string) []byte) {
 		open(w, block, 1, "/fill", false)
 		_ = w.WriteWindowUpdate(1, 70_000)
-		_ = w.WriteSettings(http2.Setting{ID: http2.SettingInitialWindowSize, Val: 0}, http2.Setting{ID: http2.SettingHeaderTableSize, Val: 0})
-		_ = w.WriteSettings(http2.Setting{ID: http2.SettingInitialWindowSize, Val: 90_000}, http2.Setting{ID: http2.SettingMaxHeaderListSize, Val: 1})
+		_ = w.WriteSettings(http2.Setting{ID: http2.SettingInitialWindowSize, Val: 0},
+			http2.Setting{ID: http2.SettingHeaderTableSize, Val: 0})
+		_ = w.WriteSettings(http2.Setting{ID: http2.SettingInitialWindowSize, Val: 90_000},
+			http2.Setting{ID: http2.SettingMaxHeaderListSize, Val: 1})
 		open(w, block, 3, "/fill", false)
 		_ = w.WriteRSTStream(3, http2.ErrCodeCancel)
 		_ = w.WriteData(1, true, nil)
@@ -113,7 +117,8 @@ func fuzzSeeds() map[string][]byte {
 		open(w, block, 1, "/soon", false)
 		for i := range 5 {
 			_ = w.WriteData(1, false, make([]byte, 1+i))
-			_ = w.WriteSettings(http2.Setting{ID: http2.SettingInitialWindowSize, Val: uint32(10 * i)})
+			_ = w.WriteSettings(http2.Setting{ID: http2.SettingInitialWindowSize,
+				Val: uint32(10 * i)})
 		}
 		_ = w.WriteWindowUpdate(1, 1<<31-1)
 		open(w, block, 3, "/soon", false)
@@ -124,22 +129,27 @@ func fuzzSeeds() map[string][]byte {
 			open(w, block, id, "/prompt", true)
 			open(w, block, id+2, "/later", true)
 		}
-		_ = w.WriteSettings(http2.Setting{ID: http2.SettingHeaderTableSize, Val: 0}, http2.Setting{ID: http2.SettingInitialWindowSize, Val: 10})
+		_ = w.WriteSettings(http2.Setting{ID: http2.SettingHeaderTableSize, Val: 0},
+			http2.Setting{ID: http2.SettingInitialWindowSize, Val: 10})
 		for id := uint32(301); id < 310; id += 2 {
 			open(w, block, id, "/prompt", true)
 		}
-		_ = w.WriteSettings(http2.Setting{ID: http2.SettingHeaderTableSize, Val: 100}, http2.Setting{ID: http2.SettingInitialWindowSize, Val: 1 << 20})
+		_ = w.WriteSettings(http2.Setting{ID: http2.SettingHeaderTableSize, Val: 100},
+			http2.Setting{ID: http2.SettingInitialWindowSize, Val: 1 << 20})
 		open(w, block, 321, "/prompt", true)
 	})
 	build("errors", func(w *http2.Framer, block func(...string) []byte) {
 		open(w, block, 1, "/wait", false)
 		_ = w.WriteWindowUpdate(1, 0)
 		open(w, block, 3, "/bulk", false)
-		_ = w.WriteHeaders(http2.HeadersFrameParam{StreamID: 3, EndHeaders: true, EndStream: true, BlockFragment: block("trailer", "x")})
+		_ = w.WriteHeaders(http2.HeadersFrameParam{StreamID: 3, EndHeaders: true, EndStream: true,
+			BlockFragment: block("trailer", "x")})
 		open(w, block, 5, "/long", false)
 		_ = w.WriteData(5, false, make([]byte, 16000))
-		_ = w.WriteHeaders(http2.HeadersFrameParam{StreamID: 7, BlockFragment: block(":method", "POST")})
-		_ = w.WriteContinuation(7, true, block(":scheme", "http", ":path", "/keep", "content-length", "7"))
+		_ = w.WriteHeaders(http2.HeadersFrameParam{StreamID: 7,
+			BlockFragment: block(":method", "POST")})
+		_ = w.WriteContinuation(7, true,
+			block(":scheme", "http", ":path", "/keep", "content-length", "7"))
 		_ = w.WriteData(7, true, []byte("1234567"))
 		_ = w.WritePriority(9, http2.PriorityParam{StreamDep: 1})
 		_ = w.WriteGoAway(0, http2.ErrCodeNo, nil)
@@ -150,8 +160,8 @@ func fuzzSeeds() map[string][]byte {
 	return out
 }
 
-// FuzzConn: whatever a client sends, the connection ends, nothing is left, handlers have got the headers that were sent, and what the
-// server has sent are valid frames.
+// FuzzConn: whatever a client sends, the connection ends, nothing is left, handlers have got the
+// headers that were sent, and what the server has sent are valid frames.
 func FuzzConn(f *testing.F) {
 	for _, b := range fuzzSeeds() {
 		f.Add(uint8(255), b)
@@ -163,12 +173,15 @@ func FuzzConn(f *testing.F) {
 	f.Fuzz(func(t *testing.T, piece uint8, data []byte) { serveBytes(t, piece, data) })
 }
 
-// serveBytes serves what a client sends after the preface, in pieces, and checks what FuzzConn says.
+// serveBytes serves what a client sends after the preface, in pieces, and checks what FuzzConn
+// says.
 func serveBytes(t *testing.T, piece uint8, data []byte) *notedHeads {
-	nc := &memConn{in: bytes.NewReader(append([]byte(http2.ClientPreface), data...)), piece: max(int(piece)*64, 1)}
+	nc := &memConn{in: bytes.NewReader(append([]byte(http2.ClientPreface), data...)),
+		piece: max(int(piece)*64, 1)}
 	h := &mixed{site: &site{t: t}}
 	n := &notedHeads{Handler: h}
-	c := New(nc, Options{Workers: testWorkers, MaxHeaderBytes: 16 << 10, MaxConcurrentStreams: 50, MaxUnreadBytes: 1 << 20})
+	c := New(nc, Options{Workers: testWorkers, MaxHeaderBytes: 16 << 10, MaxConcurrentStreams: 50,
+		MaxUnreadBytes: 1 << 20})
 	_ = c.Serve(n)
 	h.waiting.Wait()
 	eventually(t, "all buffers are freed", func() bool { return h.pool.used.Load() == 0 })
@@ -180,7 +193,8 @@ func serveBytes(t *testing.T, piece uint8, data []byte) *notedHeads {
 	eventually(t, "nothing is left", func() bool {
 		c.link.mu.Lock()
 		defer c.link.mu.Unlock()
-		return len(c.link.mu.table.streams) == 0 && c.link.mu.table.abandoned == 0 && c.link.unread.Load() == 0 && c.link.mu.promises.given == 0 && !c.link.mu.writing
+		return len(c.link.mu.table.streams) == 0 && c.link.mu.table.abandoned == 0 &&
+			c.link.unread.Load() == 0 && c.link.mu.promises.given == 0 && !c.link.mu.writing
 	})
 	checkOutput(t, nc.out.Bytes())
 	n.check(t, data)

@@ -2,15 +2,16 @@ package h2
 
 import "time"
 
-// A client may send framesAtOnce frames that have no effect, and framesPerSecond on average. Each frame that the server
-// sends for good reason allows two more, since clients acknowledge what they receive.
+// A client may send framesAtOnce frames without effect, and framesPerSecond on average. Each frame
+// that the server sends for good reason allows two more, because clients acknowledge what they
+// receive.
 const (
 	framesAtOnce    = 20_000
 	framesPerSecond = 2_000
 )
 
-// guard counts frames without effect: pings, settings, resets, empty and unknown frames, window updates. It is owned by the
-// reader.
+// guard counts frames without effect: pings, settings, resets, empty and unknown frames, window
+// updates. The reader owns it.
 type guard struct {
 	most, left int
 	rate       int       // a second
@@ -19,8 +20,8 @@ type guard struct {
 
 func newGuard(most int) guard { return guard{most, most, framesPerSecond, time.Now()} }
 
-// spendFrames counts n frames and reports whether the client may go on. earned returns what the server's frames have allowed since
-// it was called last.
+// spendFrames counts n frames and reports whether the client may go on. earned returns how many
+// frames the server's frames have allowed since its last call.
 func (g *guard) spendFrames(n int, earned func() int) bool {
 	if g.left -= n; g.left >= 0 {
 		return true
@@ -31,8 +32,8 @@ func (g *guard) spendFrames(n int, earned func() int) bool {
 	return g.left >= 0
 }
 
-// refillFrames returns how many frames a client may send that has left ones, after a time in which the server's frames have allowed
-// earned ones. A connection may be silent for years, whose nanoseconds cannot be multiplied.
+// refillFrames returns how many frames a client may send. It had left frames before the silence,
+// and the server's frames have allowed earned ones since. A silence of years must not overflow.
 func refillFrames(left, most, rate int, silence time.Duration, earned int) int {
 	byTime := int64(most) * 2
 	if rate == 0 {

@@ -11,7 +11,8 @@ import (
 	"golang.org/x/net/http2/hpack"
 )
 
-// headsOf decompresses every header block of a client and returns the first one of each stream, which is that of its request.
+// headsOf decompresses every header block of a client and returns the first one of each stream,
+// which is that of its request.
 func headsOf(data []byte) map[uint32][]hpack.HeaderField {
 	out := map[uint32][]hpack.HeaderField{}
 	r := http2.NewFramer(nil, bytes.NewReader(data))
@@ -28,7 +29,8 @@ func headsOf(data []byte) map[uint32][]hpack.HeaderField {
 		if !ok {
 			continue
 		}
-		id, ended, block := first.StreamID, first.HeadersEnded(), bytes.Clone(first.HeaderBlockFragment())
+		id, ended, block := first.StreamID, first.HeadersEnded(),
+			bytes.Clone(first.HeaderBlockFragment())
 		for !ended {
 			if frame, err = r.ReadFrame(); err != nil {
 				return out
@@ -65,7 +67,8 @@ type notedHeads struct {
 
 func (n *notedHeads) Begin(r *Request) Exchange {
 	x := n.Handler.Begin(r)
-	n.list = append(n.list, notedHead{x.Base(), r.Method, r.Path, slices.Clone(r.Fields), r.Repeated})
+	n.list = append(n.list,
+		notedHead{x.Base(), r.Method, r.Path, slices.Clone(r.Fields), r.Repeated})
 	return x
 }
 
@@ -80,18 +83,21 @@ func (n *notedHeads) check(t *testing.T, data []byte) {
 			t.Errorf("request %d has the header %v, sent was %v, %v", id, h.fields, want, ok)
 		}
 		for _, f := range want {
-			if f.Name == ":method" && f.Value != h.method || f.Name == ":path" && f.Value != h.path {
+			if f.Name == ":method" && f.Value != h.method || f.Name == ":path" &&
+				f.Value != h.path {
 				t.Errorf("request %d is %s %s, sent was %v", id, h.method, h.path, want)
 			}
 		}
-		if h.repeated && (i == 0 || h.path != n.list[i-1].path || h.method != n.list[i-1].method || !slices.Equal(h.fields, n.list[i-1].fields)) {
+		if h.repeated && (i == 0 || h.path != n.list[i-1].path || h.method != n.list[i-1].method ||
+			!slices.Equal(h.fields, n.list[i-1].fields)) {
 			t.Errorf("request %d with %v is said to repeat the one before", id, h.fields)
 		}
 	}
 }
 
-// randomHeads are the frames of a client whose header blocks are new, repeated, or repeated after the table has changed: those of
-// requests, also of such that are refused, of trailers, and of streams that have ended.
+// randomHeads are the frames of a client whose header blocks are new, repeated, or repeated after
+// the table has changed: those of requests, also of such that are refused, of trailers, and of
+// streams that have ended.
 func randomHeads(r *rand.Rand) []byte {
 	var b, head bytes.Buffer
 	w := http2.NewFramer(&b, nil)
@@ -102,7 +108,8 @@ func randomHeads(r *rand.Rand) []byte {
 	compress := func(fields ...string) {
 		head.Reset()
 		for i := 0; i < len(fields); i += 2 {
-			_ = enc.WriteField(hpack.HeaderField{Name: fields[i], Value: fields[i+1], Sensitive: r.IntN(30) == 0})
+			_ = enc.WriteField(hpack.HeaderField{Name: fields[i], Value: fields[i+1],
+				Sensitive: r.IntN(30) == 0})
 		}
 		blocks = append(blocks, bytes.Clone(head.Bytes()))
 	}
@@ -111,9 +118,12 @@ func randomHeads(r *rand.Rand) []byte {
 		known := len(blocks)
 		switch k := r.IntN(20); {
 		case k < 3 || i == 0:
-			fields := []string{":method", []string{"POST", "GET"}[r.IntN(2)], ":scheme", "http", ":path", []string{"/prompt", "/later", "/never", "/echo", "/0"}[r.IntN(5)]}
+			fields := []string{":method", []string{"POST", "GET"}[r.IntN(2)], ":scheme", "http",
+				":path", []string{"/prompt", "/later", "/never", "/echo", "/0"}[r.IntN(5)]}
 			for range r.IntN(4) {
-				fields = append(fields, []string{"authorization", "name", "content-length"}[r.IntN(3)], fmt.Sprint(r.IntN(3)))
+				fields = append(fields,
+					[]string{"authorization", "name", "content-length"}[r.IntN(3)],
+					fmt.Sprint(r.IntN(3)))
 			}
 			compress(fields...)
 		case k < 4:
@@ -132,7 +142,8 @@ func randomHeads(r *rand.Rand) []byte {
 		if len(blocks) > known {
 			times++ // it may have changed the table
 		}
-		if !allIndexed(block) && r.IntN(20) > 0 { // otherwise the encoder does not know the table any more
+		// otherwise the encoder does not know the table any more
+		if !allIndexed(block) && r.IntN(20) > 0 {
 			times = min(times, len(blocks)-known)
 		}
 		for range times {
@@ -146,7 +157,8 @@ func randomHeads(r *rand.Rand) []byte {
 			default:
 				next += 2
 			}
-			p := http2.HeadersFrameParam{StreamID: id, BlockFragment: block, EndHeaders: true, EndStream: r.IntN(3) > 0}
+			p := http2.HeadersFrameParam{StreamID: id, BlockFragment: block, EndHeaders: true,
+				EndStream: r.IntN(3) > 0}
 			if r.IntN(5) == 0 {
 				p.PadLength = uint8(r.IntN(20))
 			}
@@ -182,7 +194,8 @@ func TestHeads(t *testing.T) {
 			t.Fatalf("seed %d", seed)
 		}
 	}
-	if t.Logf("%d requests, of which %d repeat the one before", requests, repeated); repeated < requests/10 || repeated == 0 {
+	if t.Logf("%d requests, of which %d repeat the one before", requests,
+		repeated); repeated < requests/10 || repeated == 0 {
 		t.Error("too few requests repeat the one before")
 	}
 }

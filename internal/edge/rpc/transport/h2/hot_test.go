@@ -68,7 +68,9 @@ func (s *spring) Start() {
 func (s *spring) Receive(r io.Reader, n int) error { return discard(r, n) }
 func (s *spring) EndReceive()                      {}
 func (s *spring) Ended()                           { s.Finish(nil, nil) }
-func (s *spring) Fill(int)                         { _, _ = s.Queue(nil, append(s.data[:0], s.piece)) }
+func (s *spring) Fill(int) {
+	_, _ = s.Queue(nil, append(s.data[:0], s.piece))
+}
 
 // hotHandler makes briefs, and springs for requests without an end.
 type hotHandler struct {
@@ -111,17 +113,21 @@ func newHotConn() *hotConn {
 // request is the frames of a request on the next stream, whose number is not set.
 func (c *hotConn) request(path string) (frames []byte, numbers []int) {
 	c.head.b = c.head.b[:0]
-	for _, f := range []hpack.HeaderField{{Name: ":method", Value: "POST"}, {Name: ":scheme", Value: "http"}, {Name: ":path", Value: path},
-		{Name: ":authority", Value: "test"}, {Name: "content-type", Value: "application/grpc"}, {Name: "te", Value: "trailers"}} {
+	for _, f := range []hpack.HeaderField{{Name: ":method", Value: "POST"},
+		{Name: ":scheme", Value: "http"}, {Name: ":path", Value: path},
+		{Name: ":authority", Value: "test"}, {Name: "content-type", Value: "application/grpc"},
+		{Name: "te", Value: "trailers"}} {
 		if err := c.enc.WriteField(f); err != nil {
 			panic(err)
 		}
 	}
-	frames = append(appendFrame(nil, len(c.head.b), http2.FrameHeaders, http2.FlagHeadersEndHeaders, 0), c.head.b...)
+	frames = append(appendFrame(nil, len(c.head.b), http2.FrameHeaders, http2.FlagHeadersEndHeaders,
+		0), c.head.b...)
 	numbers = []int{5}
 	if path == "/brief" {
 		numbers = append(numbers, len(frames)+5)
-		frames = append(appendFrame(frames, 300, http2.FrameData, http2.FlagDataEndStream, 0), make([]byte, 300)...)
+		frames = append(appendFrame(frames, 300, http2.FrameData, http2.FlagDataEndStream, 0),
+			make([]byte, 300)...)
 	}
 	return frames, numbers
 }

@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// Sizes of the read buffer in bytes. A connection has one only while it has something to read, and the large one while its client
-// sends much.
+// Sizes of the read buffer in bytes. A connection has a buffer only while there is something to
+// read, and the large one while its client sends much.
 const (
 	smallInput = 4 << 10
 	largeInput = 32 << 10
@@ -19,28 +19,29 @@ var (
 	largeInputs = sync.Pool{New: func() any { return new([largeInput]byte) }}
 )
 
-// input buffers what is read from a connection. It is owned by the reader.
+// input buffers the bytes that are read from a connection. The reader owns it.
 type input struct {
 	l     *link
-	small *[smallInput]byte // at most one of the two is not nil
+	small *[smallInput]byte // at most one of the two is set
 	large *[largeInput]byte
-	much  bool // the last read has filled the buffer: the next one gets the large one
-	r, w  int  // what is buffered
+	much  bool // the last read filled the buffer: the next one gets the large one
+	r, w  int  // the buffered bytes are those from r to w
 
-	// raw reads from the socket without the wrappers of a connection that pass all on. It is nil if there are others.
+	// raw reads from the socket, past wrappers that pass everything on. It is nil if a wrapper does
+	// not.
 	raw  syscall.RawConn
 	try  func(fd uintptr) bool // tryRead
-	into []byte                // for tryRead; nil lets it take a buffer
-	n    int                   // result of tryRead
+	into []byte                // where tryRead puts bytes; nil for a buffer of its own
+	n    int                   // the result of tryRead
 	err  error
 
-	// one is for waiting without a buffer where raw is not possible: the first byte that arrives. awake says that it was read, and
-	// others follow most probably.
+	// one is for waiting without a buffer where raw is nil: it gets the first byte that arrives.
+	// awake says that it has one, and more bytes probably follow.
 	one   [1]byte
 	awake bool
 }
 
-// takeBuffer returns a buffer, which the connection keeps until release.
+// takeBuffer returns the buffer of the connection, which keeps it until releaseBuffer.
 func (in *input) takeBuffer() []byte {
 	switch {
 	case in.large != nil:
@@ -55,7 +56,7 @@ func (in *input) takeBuffer() []byte {
 	return in.small[:]
 }
 
-// releaseBuffer gives the buffer back, which must be empty.
+// releaseBuffer returns the buffer, which must be empty, to its pool.
 func (in *input) releaseBuffer() {
 	if in.large != nil {
 		largeInputs.Put(in.large)
@@ -95,8 +96,9 @@ func (in *input) Read(p []byte) (int, error) {
 	return in.r, nil
 }
 
-// readMore reads from the connection into p, or if that is nil, into a buffer, after everything that the frames before required was
-// handed to a writer. While there is nothing to read, the connection has no buffer.
+// readMore reads from the connection into p, or into a buffer if p is nil. Before, it hands
+// everything that earlier frames require to a writer. While there is nothing to read, the
+// connection has no buffer.
 func (in *input) readMore(p []byte) (n int, err error) {
 	k := &in.l.socket
 	in.beforeRead()
@@ -126,15 +128,15 @@ func (in *input) readMore(p []byte) (n int, err error) {
 	return n, err
 }
 
-// beforeRead writes what the frames before require to be written: the reader may wait for a long time now. If that is much,
-// whatever it is, the reader waits for the client to read it.
+// beforeRead writes the output that earlier frames require, because the reader may now wait for a
+// long time. If there is much output, the reader waits until the client reads it.
 func (in *input) beforeRead() {
 	in.l.mu.Lock()
 	in.l.waitForWriter()
 	in.l.writeNow(turnsOfOwner)
 }
 
-// discard reads n bytes and drops them.
+// discard reads and drops n bytes.
 func discard(r io.Reader, n int) error {
 	if n == 0 {
 		return nil

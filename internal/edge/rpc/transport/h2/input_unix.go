@@ -9,7 +9,7 @@ import (
 	"syscall"
 )
 
-// rawOf returns a socket for tryRead.
+// rawOf returns a socket for tryRead, nil if there is none.
 func rawOf(nc net.Conn) syscall.RawConn {
 	if s, ok := nc.(syscall.Conn); ok {
 		if raw, err := s.SyscallConn(); err == nil {
@@ -19,7 +19,8 @@ func rawOf(nc net.Conn) syscall.RawConn {
 	return nil
 }
 
-// tryRead reads what the socket has. It reports whether there was something; the runtime calls it again when there is.
+// tryRead reads the bytes that the socket has. If there are none it returns false, and the runtime
+// calls it again when there are.
 func (in *input) tryRead(fd uintptr) bool {
 	p := in.into
 	if p == nil {

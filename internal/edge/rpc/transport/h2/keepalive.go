@@ -5,10 +5,12 @@ import (
 	"time"
 )
 
-// epoch is the time that lastRead counts from. It has a monotonic clock, so that setting the clock ends no connection.
+// epoch is the zero of link.lastRead and of deadlines. It has a monotonic reading, so setting the
+// clock ends no connection.
 var epoch = time.Now()
 
-// keepAlive decides when a silent client is pinged. It has a timer and no goroutine. It is guarded by link.mu.
+// keepAlive decides when to ping a silent client. It needs a timer and no goroutine. link.mu guards
+// it.
 type keepAlive struct {
 	timer  *time.Timer
 	pinged time.Time // zero if no ping is unanswered
@@ -20,9 +22,11 @@ func (k *keepAlive) stopTimer() {
 	}
 }
 
-// check reports whether to ping a client from which the last byte has come at a time, and after how long to check again: after interval
-// without a byte the client is pinged, and the connection is closed, with an error, after timeout without an answer.
-func (k *keepAlive) check(now, last time.Time, interval, timeout time.Duration) (ping bool, wait time.Duration, err error) {
+// check reports whether to ping the client now, and how long to wait before the next check. last is
+// when the last byte came. A client is pinged after interval without a byte. After timeout without
+// an answer check returns an error, and the connection must be closed.
+func (k *keepAlive) check(now, last time.Time, interval, timeout time.Duration) (ping bool,
+	wait time.Duration, err error) {
 	switch silent := now.Sub(last); {
 	case !k.pinged.IsZero() && last.Before(k.pinged):
 		waited := now.Sub(k.pinged)
@@ -39,21 +43,22 @@ func (k *keepAlive) check(now, last time.Time, interval, timeout time.Duration) 
 	}
 }
 
-// A client that has pinged too often maxPingStrikes times in a row, without an answer in between, is closed at the next time.
+// A client may ping too often maxPingStrikes times in a row, without an answer in between. The next
+// such ping ends its connection.
 const (
 	maxPingStrikes = 2
 	idlePingTime   = 2 * time.Hour // the shortest interval of pings without requests
 )
 
-// pingPolicy counts pings that are too frequent. It is owned by the reader.
+// pingPolicy counts pings that are too frequent. The reader owns it.
 type pingPolicy struct {
 	strikes int
 	last    time.Time
-	any     bool // only guard bounds them
+	any     bool // guard alone bounds pings
 }
 
-// tooMany counts a ping and reports whether it is one too many. answered says that something was sent since the last one,
-// busy that there are requests.
+// tooMany counts a ping and reports whether it is one too many. answered says that the server has
+// sent something since the ping before, busy that there are requests.
 func (p *pingPolicy) tooMany(now time.Time, answered, busy bool, least time.Duration) bool {
 	since := now.Sub(p.last)
 	p.last = now

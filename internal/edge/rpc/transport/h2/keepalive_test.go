@@ -5,7 +5,8 @@ import (
 	"time"
 )
 
-// TestKeepAliveCheck: a client is pinged after an interval of silence, and lost after the timeout without a byte.
+// TestKeepAliveCheck: a client is pinged after an interval of silence, and lost after the timeout
+// without a byte.
 func TestKeepAliveCheck(t *testing.T) {
 	const interval, timeout = 10 * time.Second, 3 * time.Second
 	start := time.Now()
@@ -26,7 +27,8 @@ func TestKeepAliveCheck(t *testing.T) {
 	} {
 		ping, wait, err := k.check(at(step.now), at(step.last), interval, timeout)
 		if ping != step.ping || wait != step.wait || (err != nil) != step.lost {
-			t.Errorf("after %d s, the last byte at %d s: ping %v, wait %v, %v; want %+v", step.now, step.last, ping, wait, err, step)
+			t.Errorf("after %d s, the last byte at %d s: ping %v, wait %v, %v; want %+v", step.now,
+				step.last, ping, wait, err, step)
 		}
 	}
 }

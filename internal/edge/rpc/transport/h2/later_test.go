@@ -22,8 +22,8 @@ func pattern(id uint32, n int) []byte {
 	return b
 }
 
-// TestAnswersOfReader: the reader answers requests itself, and reads on while the client reads nothing. No byte is lost or
-// changed, whatever part of a write the socket takes.
+// TestAnswersOfReader: the reader answers requests itself, and reads on while the client reads
+// nothing. No byte is lost or changed, whatever part of a write the socket takes.
 func TestAnswersOfReader(t *testing.T) {
 	const requests = 3000
 	c := connectSilently(t, Options{})
@@ -48,13 +48,17 @@ func TestAnswersOfReader(t *testing.T) {
 				size = promptSize(f.StreamID)
 			}
 			if !f.StreamEnded() {
-				if got, want := f.RegularFields(), promptHeader(f.StreamID).Fields[1:]; pathOf(f.StreamID) == "prompt" && !slices.Equal(got, want) {
+				if got, want := f.RegularFields(),
+					promptHeader(f.StreamID).Fields[1:]; pathOf(f.StreamID) == "prompt" &&
+					!slices.Equal(got, want) {
 					t.Errorf("stream %d: header %v, want %v", f.StreamID, got, want)
 				}
 				break
 			}
-			if want := pattern(f.StreamID, size); !bytes.Equal(bodies[f.StreamID][headSize:], want) {
-				t.Errorf("stream %d: a wrong body of %d bytes, want %d", f.StreamID, len(bodies[f.StreamID])-headSize, len(want))
+			if want := pattern(f.StreamID,
+				size); !bytes.Equal(bodies[f.StreamID][headSize:], want) {
+				t.Errorf("stream %d: a wrong body of %d bytes, want %d", f.StreamID,
+					len(bodies[f.StreamID])-headSize, len(want))
 			}
 			left--
 		}
@@ -70,12 +74,15 @@ func laterSize(id uint32) int { return int(id*37) % 15_000 }
 // promptSize is the size of the answer of /prompt. Some are too large to become frames at once.
 func promptSize(id uint32) int { return int(id*13) % (copyMost + 500) }
 
-// promptHeader is the header of the answer of /prompt. Now and then there is a new one that enters the table of the client.
+// promptHeader is the header of the answer of /prompt. Now and then there is a new one that enters
+// the table of the client.
 func promptHeader(id uint32) *Header {
 	if id%64 > 1 {
-		return &Header{Fields: []hpack.HeaderField{{Name: ":status", Value: "200"}, {Name: "stream", Value: fmt.Sprint(id), Sensitive: true}}}
+		return &Header{Fields: []hpack.HeaderField{{Name: ":status", Value: "200"},
+			{Name: "stream", Value: fmt.Sprint(id), Sensitive: true}}}
 	}
-	return &Header{Fields: []hpack.HeaderField{{Name: ":status", Value: "200"}, {Name: "stream", Value: fmt.Sprint(id)}}, Common: true}
+	return &Header{Fields: []hpack.HeaderField{{Name: ":status", Value: "200"},
+		{Name: "stream", Value: fmt.Sprint(id)}}, Common: true}
 }
 
 // pathOf mixes requests whose answers are queued with those whose answers become frames at once.
@@ -86,7 +93,8 @@ func pathOf(id uint32) string {
 	return "prompt"
 }
 
-// TestPromptWindows: answers that become frames at once keep to the windows of their stream and of the connection.
+// TestPromptWindows: answers that become frames at once keep to the windows of their stream and of
+// the connection.
 func TestPromptWindows(t *testing.T) {
 	c := connect(t, Options{}, http2.Setting{ID: http2.SettingInitialWindowSize, Val: 7})
 	c.must(c.open(101, "prompt", true))
@@ -140,11 +148,12 @@ func TestPromptWindows(t *testing.T) {
 	}
 }
 
-// TestPromptBounded: answers that become frames at once wait for a client that does not read in bounded memory; the others are
-// counted as those of their streams.
+// TestPromptBounded: answers that become frames at once wait for a client that does not read in
+// bounded memory; the others are counted as those of their streams.
 func TestPromptBounded(t *testing.T) {
 	var nc *blockedConn
-	c := connectThrough(t, Options{}, framesAtOnce, func(inner net.Conn) net.Conn { nc = newBlockedConn(inner); return nc }).greet()
+	c := connectThrough(t, Options{}, framesAtOnce,
+		func(inner net.Conn) net.Conn { nc = newBlockedConn(inner); return nc }).greet()
 	c.ping(1)
 	nc.block.Store(true)
 	c.must(c.WritePing(false, [8]byte{2}))
@@ -164,7 +173,8 @@ func TestPromptBounded(t *testing.T) {
 				open++
 			}
 		}
-		return begun.Load() == requests && open == 0 && c.conn.link.mu.table.accepted == c.conn.link.mu.table.entered
+		return begun.Load() == requests && open == 0 &&
+			c.conn.link.mu.table.accepted == c.conn.link.mu.table.entered
 	})
 	c.conn.link.mu.Lock()
 	defer c.conn.link.mu.Unlock()
@@ -172,7 +182,8 @@ func TestPromptBounded(t *testing.T) {
 		t.Errorf("%d bytes of answers wait", n)
 	}
 	if c.conn.link.mu.out.prompts == 0 || len(c.conn.link.mu.table.streams) == 0 {
-		t.Errorf("%d answers became frames at once, %d wait with their streams", c.conn.link.mu.out.prompts, len(c.conn.link.mu.table.streams))
+		t.Errorf("%d answers became frames at once, %d wait with their streams",
+			c.conn.link.mu.out.prompts, len(c.conn.link.mu.table.streams))
 	}
 }
 
@@ -205,7 +216,8 @@ func TestRestOfBatch(t *testing.T) {
 	}
 }
 
-// TestAttended: streams that are answered without a handler may be reset, and do not count as running handlers.
+// TestAttended: streams that are answered without a handler may be reset, and do not count as
+// running handlers.
 func TestAttended(t *testing.T) {
 	c := connect(t, Options{})
 	for id := uint32(1); id < 2*maxAbandoned+100; id += 2 {
@@ -218,11 +230,12 @@ func TestAttended(t *testing.T) {
 	c.nothingUnread()
 }
 
-// TestPromptBeforeSettings: answers that became frames under earlier settings precede the acknowledgement of new ones, after which a
-// client holds the server to these.
+// TestPromptBeforeSettings: answers that became frames under earlier settings precede the
+// acknowledgement of new ones, after which a client holds the server to these.
 func TestPromptBeforeSettings(t *testing.T) {
 	var nc *blockedConn
-	c := connectThrough(t, Options{}, framesAtOnce, func(inner net.Conn) net.Conn { nc = newBlockedConn(inner); return nc }).greet()
+	c := connectThrough(t, Options{}, framesAtOnce,
+		func(inner net.Conn) net.Conn { nc = newBlockedConn(inner); return nc }).greet()
 	c.must(c.open(1, "prompt", true)) // its header enters the table
 	c.awaitEnd(1)
 	nc.block.Store(true)
@@ -234,7 +247,8 @@ func TestPromptBeforeSettings(t *testing.T) {
 		defer c.conn.link.mu.Unlock()
 		return c.conn.link.mu.out.prompts == 1
 	})
-	c.must(c.WriteSettings(http2.Setting{ID: http2.SettingHeaderTableSize, Val: 0}, http2.Setting{ID: http2.SettingInitialWindowSize, Val: 0}))
+	c.must(c.WriteSettings(http2.Setting{ID: http2.SettingHeaderTableSize, Val: 0},
+		http2.Setting{ID: http2.SettingInitialWindowSize, Val: 0}))
 	c.must(c.open(67, "prompt", true))
 	eventually(t, "the settings and a request are read", func() bool {
 		c.conn.link.mu.Lock()
@@ -257,7 +271,8 @@ func TestPromptBeforeSettings(t *testing.T) {
 	}
 }
 
-// TestSoon: messages that the reader sends without a wait arrive in order, keep to the windows, and are followed by the end.
+// TestSoon: messages that the reader sends without a wait arrive in order, keep to the windows, and
+// are followed by the end.
 func TestSoon(t *testing.T) {
 	c := connect(t, Options{}, http2.Setting{ID: http2.SettingInitialWindowSize, Val: 100})
 	var want []byte
@@ -294,10 +309,12 @@ func TestSoon(t *testing.T) {
 // TestSoonBeforeReset: a message that became a frame precedes a reset of its stream.
 func TestSoonBeforeReset(t *testing.T) {
 	var nc *blockedConn
-	c := connectThrough(t, Options{}, framesAtOnce, func(inner net.Conn) net.Conn { nc = newBlockedConn(inner); return nc }).greet()
+	c := connectThrough(t, Options{}, framesAtOnce,
+		func(inner net.Conn) net.Conn { nc = newBlockedConn(inner); return nc }).greet()
 	c.must(c.open(1, "soon", false))
 	c.must(c.WriteData(1, false, []byte("first")))
-	c.await("the first message", func(f http2.Frame) bool { return f.Header().Type == http2.FrameData })
+	c.await("the first message",
+		func(f http2.Frame) bool { return f.Header().Type == http2.FrameData })
 	nc.block.Store(true)
 	c.must(c.WritePing(false, [8]byte{2}))
 	<-nc.blocked

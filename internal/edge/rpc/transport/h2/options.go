@@ -10,24 +10,27 @@ import (
 	"golang.org/x/net/http2/hpack"
 )
 
-// Options are what all connections of a server have in common. The zero value of a field means its default.
+// Options are common to all connections of a server. The zero value of a field means its default.
 type Options struct {
-	// MaxConcurrentStreams is the largest number of concurrent requests on a connection, default no limit.
+	// MaxConcurrentStreams is the largest number of concurrent requests on a connection. Default:
+	// no limit.
 	MaxConcurrentStreams uint32
-	// MaxHeaderBytes bounds the headers of a request, compressed and not, default 1 MiB.
+	// MaxHeaderBytes bounds the header of a request, both compressed and decompressed. Default: 1
+	// MiB.
 	MaxHeaderBytes uint32
-	// MaxUnreadBytes is how much memory a client may occupy on a connection without a handler's consent, default 128 MiB:
-	// requests without a handler, bodies that were not taken, answers that are not read. Further requests are refused then.
+	// MaxUnreadBytes is how much memory a client may occupy on a connection without a handler's
+	// consent: requests without a handler, bodies that nobody has taken, answers that the client
+	// does not read. Further requests are refused. Default: 128 MiB.
 	MaxUnreadBytes int64
-	// HandshakeTimeout is how long a client may take for its preface and its settings, default 10 s.
+	// HandshakeTimeout is how long a client may take for its preface and settings. Default: 10 s.
 	HandshakeTimeout time.Duration
-	// PingMinTime is the shortest interval of a client's pings, default 5 minutes. A client without requests may ping every
-	// two hours.
+	// PingMinTime is the shortest allowed interval of a client's pings. A client without requests
+	// may ping every two hours. Default: 5 minutes.
 	PingMinTime time.Duration
-	// PingInterval is after how much silence a client is pinged, default 2 hours; PingTimeout how long it has to answer,
-	// default 20 s.
+	// A client that is silent for PingInterval is pinged, and must answer within PingTimeout.
+	// Defaults: 2 hours, 20 s.
 	PingInterval, PingTimeout time.Duration
-	// Workers runs what the reader must not do itself; required.
+	// Workers runs everything that the reader must not do itself. It is required.
 	Workers *Workers
 }
 
@@ -44,47 +47,48 @@ func (o Options) withDefaults() Options {
 
 // Handler serves the requests of a connection.
 type Handler interface {
-	// Values are the values of the contexts of all requests. It must not end.
+	// Values returns the parent of all requests' contexts as far as values go. It must not end.
 	Values() context.Context
 	// Begin returns the exchange for a request.
 	Begin(*Request) Exchange
 }
 
-// Request is the head of a request. It is valid until Begin returns; the texts in it stay valid. It must not be changed: the next request may
-// have the same fields.
+// Request is the head of a request. It is valid until Begin returns; its strings stay valid. Nobody
+// may change it, because the next request may have the same fields.
 type Request struct {
 	Method, Path string
-	Fields       []hpack.HeaderField // all, in order, those with a colon first
+	Fields       []hpack.HeaderField // all fields in order, those with a colon first
 	Ended        bool                // there is no body
-	Repeated     bool                // all but Ended is as in the request before
+	Repeated     bool                // everything but Ended is as in the request before
 }
 
 // Exchange is a request and its answer. The reader of the connection calls its methods.
 type Exchange interface {
-	// Base returns the embedded stream, which is not initialized when Begin returns.
+	// Base returns the stream of the exchange. Begin must not use it; it is initialized later.
 	Base() *Stream
 	// Start is called once, when the stream can be used.
 	Start()
-	// Receive reads n bytes of the body from r. An error is one of r.
+	// Receive must read exactly n bytes of the body from r, and return only errors of r.
 	Receive(r io.Reader, n int) error
-	// EndReceive notes the end of the body. It is not called for a stream that was reset.
+	// EndReceive notes the end of the body. It is not called if the stream was reset.
 	EndReceive()
 }
 
-// Filler is an Exchange whose answer has no handler that waits: it is notified instead.
+// Filler is an Exchange without a handler that waits: it is notified when it can send.
 type Filler interface {
 	Exchange
-	// Fill queues output by Queue until that reports that there is no room, or there is no output. The client takes about room
-	// bytes now. The writer of the connection calls it after Wake, and again when there is room after there was none. It must not
-	// block.
+	// Fill queues output by Queue until there is no room or no output. The client takes about room
+	// bytes now. The writer of the connection calls it after Wake, and again when there is room
+	// after there was none. It must not block.
 	Fill(room int)
-	// Ended is called once on a worker, after the context has ended.
+	// Ended is called once, on a worker, after the context has ended.
 	Ended()
 }
 
-// Header is a list of header fields that is sent.
+// Header is a list of header fields to send.
 type Header struct {
 	Fields []hpack.HeaderField
-	// Common headers are sent often: they may take a place in the client's table. The Header must not be changed.
+	// Common says that the header is sent often, so its fields may enter the client's table. Nobody
+	// may change a common Header.
 	Common bool
 }

@@ -54,8 +54,9 @@ func (c *client) receives(id uint32) {
 	})
 }
 
-// TestOthersOfCostlyStreams: a goroutine that wakes the streams of all clients, or writes the answers of all, does not fill a
-// stream whose Fill takes long, also if others of its connection were woken before.
+// TestOthersOfCostlyStreams: a goroutine that wakes the streams of all clients, or writes the
+// answers of all, does not fill a stream whose Fill takes long, also if others of its connection
+// were woken before.
 func TestOthersOfCostlyStreams(t *testing.T) {
 	h := &costlySources{filling: make(chan struct{}), release: make(chan struct{})}
 	h.made = make(chan *source, 10)
@@ -82,8 +83,8 @@ func TestOthersOfCostlyStreams(t *testing.T) {
 	slow.receives(3)
 }
 
-// TestOthersOfBusyConnection: nor does it wait for the lock of a connection that is busy with itself. The streams of that are filled when
-// it is free.
+// TestOthersOfBusyConnection: nor does it wait for the lock of a connection that is busy with
+// itself. The streams of that are filled when it is free.
 func TestOthersOfBusyConnection(t *testing.T) {
 	busy, bh := connectSources(t)
 	other, oh := connectSources(t)
@@ -101,8 +102,8 @@ func TestOthersOfBusyConnection(t *testing.T) {
 	busy.receives(1)
 }
 
-// TestDropAtOnce: a connection with very many streams ends in steps, between which others get its lock, and notifies its exchanges one
-// after the other.
+// TestDropAtOnce: a connection with very many streams ends in steps, between which others get its
+// lock, and notifies its exchanges one after the other.
 func TestDropAtOnce(t *testing.T) {
 	for _, how := range []string{"closed", "failed"} {
 		t.Run(how, func(t *testing.T) {

@@ -5,8 +5,8 @@ import (
 	"testing"
 )
 
-// TestPromises: promises are given in the order of their messages, within the limit but for a single one, and a stream that ends
-// gives them back at once and is not kept for long.
+// TestPromises: promises are given in the order of their messages, within the limit but for a
+// single one, and a stream that ends gives them back at once and is not kept for long.
 func TestPromises(t *testing.T) {
 	seed := rand.Uint64()
 	random := rand.New(rand.NewPCG(seed, 0))
@@ -32,7 +32,8 @@ func TestPromises(t *testing.T) {
 				s := live[random.IntN(len(live))]
 				waits := s.promise.wants > 0
 				if p.dropStream(s); waits && p.left > len(p.waiting)/2 {
-					t.Fatalf("seed %d, step %d: %d of %d streams are kept although they have ended", seed, step, p.left, len(p.waiting))
+					t.Fatalf("seed %d, step %d: %d of %d streams are kept although they have ended",
+						seed, step, p.left, len(p.waiting))
 				}
 				live, queue = drop(live, s), drop(queue, s)
 			}
@@ -56,7 +57,8 @@ func TestPromises(t *testing.T) {
 				break
 			}
 			if len(queue) == 0 || s != queue[0] || n <= 0 || others > 0 && p.given > p.most {
-				t.Fatalf("seed %d, step %d: stream %d gets %d bytes, while others have %d", seed, step, s.id, n, others)
+				t.Fatalf("seed %d, step %d: stream %d gets %d bytes, while others have %d", seed,
+					step, s.id, n, others)
 			}
 			queue = queue[1:]
 		}
@@ -64,8 +66,10 @@ func TestPromises(t *testing.T) {
 		for _, s := range live {
 			given += s.promise.given
 		}
-		if given != p.given || len(queue) > 0 && p.given == 0 || len(p.waiting) != len(queue)+p.left {
-			t.Fatalf("seed %d, step %d: streams have %d of %d bytes, %d wait, %d are kept", seed, step, given, p.given, len(queue), len(p.waiting))
+		if given != p.given || len(queue) > 0 && p.given == 0 ||
+			len(p.waiting) != len(queue)+p.left {
+			t.Fatalf("seed %d, step %d: streams have %d of %d bytes, %d wait, %d are kept", seed,
+				step, given, p.given, len(queue), len(p.waiting))
 		}
 	}
 }

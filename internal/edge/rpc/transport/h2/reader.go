@@ -11,13 +11,13 @@ import (
 )
 
 const (
-	// connWindow is how many bytes a client may send on all streams before they are read.
+	// connWindow is how many bytes a client may send on all streams before the server reads them.
 	connWindow = 16 << 20
-	// lingerBytes bounds how much is read after the last output.
+	// lingerBytes is how many bytes are read after the last output.
 	lingerBytes = 256 << 10
 )
 
-// reader reads the frames of a connection. It has one goroutine, and only this one uses it.
+// reader reads the frames of a connection. Only one goroutine uses it.
 type reader struct {
 	l       *link
 	handler Handler
@@ -41,7 +41,7 @@ func (r *reader) init(l *link) {
 	r.guard = newGuard(framesAtOnce)
 }
 
-// connError ends a connection with a code.
+// connError ends a connection with an error code.
 type connError struct {
 	code http2.ErrCode
 	text string
@@ -49,10 +49,10 @@ type connError struct {
 
 func (e connError) Error() string { return e.code.String() + ": " + e.text }
 
-// errTooManyFrames ends a connection whose client sends frames that have no effect.
+// errTooManyFrames ends a connection whose client sends too many frames without effect.
 var errTooManyFrames = connError{http2.ErrCodeEnhanceYourCalm, "too_many_frames"}
 
-// readAll reads the connection to its end.
+// readAll reads the connection until it ends.
 func (r *reader) readAll() error {
 	err := r.readHandshake()
 	for {
@@ -60,7 +60,7 @@ func (r *reader) readAll() error {
 			err = r.readFrame()
 			continue
 		}
-		var stream http2.StreamError // here, because it is allocated
+		var stream http2.StreamError // declared here because errors.As makes it escape to the heap
 		switch {
 		case errors.As(err, &stream):
 			err = r.resetForMistake(stream.StreamID, stream.Code)
@@ -76,7 +76,8 @@ func (r *reader) readAll() error {
 	}
 }
 
-// clientMistake returns the code and text for the client if an error of reading is its mistake.
+// clientMistake returns the code and text for the client. ok is false if err is not a mistake of
+// the client.
 func (r *reader) clientMistake(err error) (failed connError, ok bool) {
 	var connection http2.ConnectionError
 	switch {
@@ -94,7 +95,8 @@ func (r *reader) clientMistake(err error) (failed connError, ok bool) {
 	return connError{}, false
 }
 
-// discardRest reads for a moment, and until the output is written, so that the client can receive why the connection has ended.
+// discardRest drops what the client sends for a moment, and waits until the output is written, so
+// that the client learns why the connection ends.
 func (r *reader) discardRest() {
 	now, nc := time.Now(), r.l.socket.nc
 	_ = nc.SetReadDeadline(now.Add(lingerTime)) // fails after a close only
@@ -105,7 +107,7 @@ func (r *reader) discardRest() {
 	r.l.waitForOutput()
 }
 
-// readHandshake reads the beginning: the preface of the protocol, and the client's settings.
+// readHandshake reads the preface and the client's first settings.
 func (r *reader) readHandshake() error {
 	nc := r.l.socket.nc
 	if err := nc.SetReadDeadline(time.Now().Add(r.l.o.HandshakeTimeout)); err != nil {
@@ -131,7 +133,7 @@ func (r *reader) readHandshake() error {
 	if err := r.readControl(fh); err != nil {
 		return err
 	}
-	// The deadline is removed first: once the handshake is complete, the end of a connection that drains may set another.
+	// The deadline is removed first: once the handshake is complete, endOutput may set another.
 	if err := nc.SetReadDeadline(time.Time{}); err != nil {
 		return err
 	}
@@ -142,7 +144,7 @@ func (r *reader) readHandshake() error {
 	return nil
 }
 
-// spendFrames counts frames without effect.
+// spendFrames counts n frames without effect.
 func (r *reader) spendFrames(n int) error {
 	ok := r.guard.spendFrames(n, func() int {
 		r.l.mu.Lock()
@@ -170,7 +172,7 @@ func (r *reader) readFrame() error {
 	return r.readControl(fh)
 }
 
-// readControl reads a frame without content.
+// readControl reads a frame that is neither DATA nor HEADERS.
 func (r *reader) readControl(fh http2.FrameHeader) error {
 	frame, err := r.framer.ReadFrameForHeader(fh)
 	if err != nil {
@@ -197,10 +199,10 @@ func (r *reader) readControl(fh http2.FrameHeader) error {
 	case *http2.ContinuationFrame:
 		return connError{http2.ErrCodeProtocol, "a continuation of nothing"}
 	}
-	return nil // unknown frames, and a GOAWAY, which does not concern the requests under way
+	return nil // unknown frames, and GOAWAY, which does not concern running requests
 }
 
-// readData reads a DATA frame into its exchange.
+// readData reads a DATA frame and passes its content to the exchange.
 func (r *reader) readData(fh http2.FrameHeader) error {
 	size := int(fh.Length)
 	if fh.StreamID == 0 {
@@ -217,7 +219,8 @@ func (r *reader) readData(fh http2.FrameHeader) error {
 	case s == nil:
 		byClient, _ = l.mu.table.recent.find(fh.StreamID)
 	case s.state.bodyEnded():
-		s, byClient = nil, true // it may be answered, and serve another request, as soon as mu is free
+		// it may be answered and reused for another request as soon as mu is free
+		s, byClient = nil, true
 	default:
 		s.chargeUnread(int64(size))
 	}
@@ -242,8 +245,9 @@ func (r *reader) readData(fh http2.FrameHeader) error {
 	return nil
 }
 
-// readBody reads the content of a DATA frame, to its end unless the connection fails. s is nil if the stream takes none; idle says
-// that no request has used it, byClient that it is the client that has ended it.
+// readBody reads the content of a DATA frame to its end, unless the connection fails. s is nil if
+// the stream takes no data; then idle says that no request has used its number, and byClient that
+// the client has ended the stream.
 func (r *reader) readBody(s *Stream, fh http2.FrameHeader, idle, byClient bool) error {
 	size, padding := int(fh.Length), 0
 	if fh.Flags.Has(http2.FlagDataPadded) {
@@ -268,10 +272,10 @@ func (r *reader) readBody(s *Stream, fh http2.FrameHeader, idle, byClient bool) 
 	case s == nil && idle:
 		return connError{http2.ErrCodeProtocol, "data on an idle stream"}
 	case s == nil && !byClient:
-		return reject(nil) // the client did not know yet that the stream was closed
+		return reject(nil) // the client did not know yet that the stream is closed
 	case s == nil:
 		return reject(http2.StreamError{StreamID: fh.StreamID, Code: http2.ErrCodeStreamClosed})
-	case s.headCost > 0 && r.l.unread.Load() > r.l.o.MaxUnreadBytes: // no handler has seen it
+	case s.headCost > 0 && r.l.unread.Load() > r.l.o.MaxUnreadBytes: // no handler has it yet
 		return reject(http2.StreamError{StreamID: fh.StreamID, Code: http2.ErrCodeRefusedStream})
 	}
 	if s.recv.Add(-int64(fh.Length)) < 0 {
@@ -290,7 +294,8 @@ func (r *reader) readBody(s *Stream, fh http2.FrameHeader, idle, byClient bool) 
 	return discard(&r.in, padding)
 }
 
-// readPadding reads the length of the padding of a DATA frame and returns how many bytes of content follow.
+// readPadding reads the padding length of a DATA frame and returns how many bytes of content
+// follow.
 func (r *reader) readPadding(size int) (int, error) {
 	var b [1]byte
 	if size == 0 {
@@ -305,7 +310,7 @@ func (r *reader) readPadding(size int) (int, error) {
 	return size - 1 - int(b[0]), nil
 }
 
-// endBody notes the end of the body of a request.
+// endBody notes the end of a request's body.
 func (r *reader) endBody(s *Stream) error {
 	if s.due > 0 {
 		return http2.StreamError{StreamID: s.id, Code: http2.ErrCodeProtocol}
@@ -319,7 +324,7 @@ func (r *reader) endBody(s *Stream) error {
 	return nil
 }
 
-// resetForMistake resets a stream because of what the client has sent.
+// resetForMistake resets a stream because of a mistake of the client.
 func (r *reader) resetForMistake(id uint32, code http2.ErrCode) error {
 	l := r.l
 	l.mu.Lock()
@@ -327,10 +332,11 @@ func (r *reader) resetForMistake(id uint32, code http2.ErrCode) error {
 	switch {
 	case s != nil:
 		l.resetStream(s, code, code == http2.ErrCodeStreamClosed)
-		s.endContext(byCancel) // before the reader may wait
+		s.endContext(byCancel) // before waitForWriter
 	case l.mu.table.isIdle(id):
 		l.mu.Unlock()
-		return connError{code, "an invalid frame of an idle stream"} // which must not be reset
+		// an idle stream must not be reset
+		return connError{code, "an invalid frame of an idle stream"}
 	default:
 		l.mu.table.recent.addReset(id)
 		l.mu.out.control = appendReset(l.mu.out.control, id, code)
@@ -405,21 +411,21 @@ func (r *reader) onSettings(f *http2.SettingsFrame) error {
 	if err != nil {
 		return err
 	}
-	if more := window - out.initial; more != 0 { // once, whatever the number of settings
+	if more := window - out.initial; more != 0 { // once for all settings of the frame
 		out.initial = window
 		for _, s := range l.mu.table.streams {
 			if !out.openStreamWindow(s, more) {
 				return errLargeWindow
 			}
 		}
-		r.guard.left -= len(l.mu.table.streams) / 16 // the next frame is checked
+		r.guard.left -= len(l.mu.table.streams) / 16 // changing many windows costs time
 	}
 	out.addSettingsAck()
 	l.waitForWriter()
 	return nil
 }
 
-// errLargeWindow ends a connection whose client opens a window too far.
+// errLargeWindow ends a connection whose client opens a window beyond 2³¹-1 bytes.
 var errLargeWindow = connError{http2.ErrCodeFlowControl, "too large window"}
 
 func (r *reader) onWindowUpdate(id uint32, n int64) error {

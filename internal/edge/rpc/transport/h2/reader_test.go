@@ -53,7 +53,8 @@ func (x *plainExchange) Receive(r io.Reader, n int) error {
 	return err
 }
 
-// TestReader drives a reader by hand: what it notes in the table and the scheduler, while there is no writer.
+// TestReader drives a reader by hand: what it notes in the table and the scheduler, while there is
+// no writer.
 func TestReader(t *testing.T) {
 	nc := &silentConn{}
 	c := New(nc, Options{Workers: testWorkers})
@@ -67,10 +68,12 @@ func TestReader(t *testing.T) {
 	enc := hpack.NewEncoder(&block)
 	open := func(id uint32, end bool) {
 		block.Reset()
-		for _, f := range []hpack.HeaderField{{Name: ":method", Value: "POST"}, {Name: ":scheme", Value: "http"}, {Name: ":path", Value: "/x"}} {
+		for _, f := range []hpack.HeaderField{{Name: ":method", Value: "POST"},
+			{Name: ":scheme", Value: "http"}, {Name: ":path", Value: "/x"}} {
 			must(t, enc.WriteField(f))
 		}
-		must(t, client.WriteHeaders(http2.HeadersFrameParam{StreamID: id, BlockFragment: block.Bytes(), EndHeaders: true, EndStream: end}))
+		must(t, client.WriteHeaders(http2.HeadersFrameParam{StreamID: id,
+			BlockFragment: block.Bytes(), EndHeaders: true, EndStream: end}))
 	}
 	read := func() error {
 		t.Helper()
@@ -84,15 +87,18 @@ func TestReader(t *testing.T) {
 
 	open(1, false)
 	must(t, read())
-	if s := table.streams[1]; s == nil || s.state != openIdle || len(h.begun) != 1 || h.begun[0].path != "/x" {
+	if s := table.streams[1]; s == nil || s.state != openIdle || len(h.begun) != 1 ||
+		h.begun[0].path != "/x" {
 		t.Fatalf("stream 1 is %v, %d requests have begun", s, len(h.begun))
 	}
 	must(t, client.WriteData(1, false, []byte("abc")))
 	must(t, read())
 	must(t, client.WriteData(1, true, []byte("de")))
 	must(t, read())
-	if x := h.begun[0]; string(x.body) != "abcde" || !x.ended || x.state != halfIdle || x.charged.Load() < 5 {
-		t.Errorf("the body is %q, ended %v, state %d, charged %d", x.body, x.ended, x.state, x.charged.Load())
+	if x := h.begun[0]; string(x.body) != "abcde" || !x.ended || x.state != halfIdle ||
+		x.charged.Load() < 5 {
+		t.Errorf("the body is %q, ended %v, state %d, charged %d", x.body, x.ended, x.state,
+			x.charged.Load())
 	}
 	must(t, client.WriteWindowUpdate(0, 1000))
 	must(t, read())
@@ -104,7 +110,8 @@ func TestReader(t *testing.T) {
 	must(t, client.WriteSettings(http2.Setting{ID: http2.SettingInitialWindowSize, Val: 10}))
 	must(t, read())
 	if out.initial != 10 || h.begun[0].out.window != 110 {
-		t.Errorf("the windows are %d for new streams, %d for an old one", out.initial, h.begun[0].out.window)
+		t.Errorf("the windows are %d for new streams, %d for an old one", out.initial,
+			h.begun[0].out.window)
 	}
 	before := len(out.control)
 	must(t, client.WritePing(false, [8]byte{7}))
@@ -114,8 +121,10 @@ func TestReader(t *testing.T) {
 	}
 	must(t, client.WriteRSTStream(1, http2.ErrCodeCancel))
 	must(t, read())
-	if !h.begun[0].state.gone() || h.begun[0].Err() != context.Canceled || !table.isEmpty() || c.link.unread.Load() != 0 {
-		t.Errorf("after a reset: state %d, %v, the table is empty: %v, %d bytes unread", h.begun[0].state, h.begun[0].Err(), table.isEmpty(), c.link.unread.Load())
+	if !h.begun[0].state.gone() || h.begun[0].Err() != context.Canceled || !table.isEmpty() ||
+		c.link.unread.Load() != 0 {
+		t.Errorf("after a reset: state %d, %v, the table is empty: %v, %d bytes unread",
+			h.begun[0].state, h.begun[0].Err(), table.isEmpty(), c.link.unread.Load())
 	}
 
 	// Mistakes: of a stream, and of the connection.
@@ -123,7 +132,8 @@ func TestReader(t *testing.T) {
 	open(3, true)
 	must(t, read())
 	must(t, client.WriteData(3, false, []byte("late")))
-	if err := read(); !errors.As(err, &stream) || stream.Code != http2.ErrCodeStreamClosed || stream.StreamID != 3 {
+	if err := read(); !errors.As(err, &stream) || stream.Code != http2.ErrCodeStreamClosed ||
+		stream.StreamID != 3 {
 		t.Errorf("data after the end: %v", err)
 	}
 	must(t, client.WriteData(9, false, []byte("x")))

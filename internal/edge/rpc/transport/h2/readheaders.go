@@ -7,21 +7,23 @@ import (
 	"golang.org/x/net/http2"
 )
 
-// errLargeHeaders ends a connection whose client sends too large headers, compressed.
+// errLargeHeaders ends a connection whose client sends a header that is too large, compressed.
 var errLargeHeaders = connError{http2.ErrCodeEnhanceYourCalm, "too large headers"}
 
-// readHeaders reads a HEADERS frame with the CONTINUATION frames after it. An error ends the connection.
+// readHeaders reads a HEADERS frame with the CONTINUATION frames after it. An error ends the
+// connection.
 func (r *reader) readHeaders(fh http2.FrameHeader) error {
 	frame, err := r.framer.ReadFrameForHeader(fh)
 	if err != nil {
 		var stream http2.StreamError
-		if errors.As(err, &stream) { // its block is not decompressed, so the tables would differ
+		if errors.As(err, &stream) { // nobody decompresses its block, so the tables would differ
 			return connError{stream.Code, "more padding than headers"}
 		}
 		return err
 	}
 	first := frame.(*http2.HeadersFrame)
-	ended, self := first.StreamEnded(), first.HasPriority() && first.Priority.StreamDep == fh.StreamID
+	ended, self := first.StreamEnded(), first.HasPriority() &&
+		first.Priority.StreamDep == fh.StreamID
 	block, done := first.HeaderBlockFragment(), first.HeadersEnded()
 	if !done {
 		if block, err = r.readContinuations(bytes.Clone(block)); err != nil {
@@ -39,14 +41,15 @@ func (r *reader) readHeaders(fh http2.FrameHeader) error {
 	return r.onHeaders(fh.StreamID, ended, self)
 }
 
-// readContinuations returns a block with the CONTINUATION frames that follow it. The decoder gets it as a whole: it would look at a
-// long text again for each of its parts.
+// readContinuations returns a header block together with the CONTINUATION frames that follow it.
+// The decoder gets the block as a whole: given parts, it would look at a long text again for each
+// of them.
 func (r *reader) readContinuations(block []byte) ([]byte, error) {
 	for {
 		if err := r.spendFrames(1); err != nil {
 			return nil, err
 		}
-		frame, err := r.framer.ReadFrame() // which allows only the continuation of this stream
+		frame, err := r.framer.ReadFrame() // it allows only a continuation of this stream
 		if err != nil {
 			return nil, err
 		}
@@ -64,7 +67,8 @@ func (r *reader) readContinuations(block []byte) ([]byte, error) {
 	}
 }
 
-// onHeaders handles complete headers: those of a request, or trailers. self says that the stream depends on itself.
+// onHeaders handles a complete header block of a request, or of trailers. ended is its END_STREAM
+// flag, self says that the stream depends on itself.
 func (r *reader) onHeaders(id uint32, ended, self bool) error {
 	if id%2 == 0 {
 		return connError{http2.ErrCodeProtocol, "even stream number"}
@@ -78,7 +82,7 @@ func (r *reader) onHeaders(id uint32, ended, self bool) error {
 	var err error
 	accepted := false
 	switch {
-	case s != nil && s.state.bodyEnded(): // it may be answered, and serve another request, as soon as mu is free
+	case s != nil && s.state.bodyEnded(): // it may be answered and reused once mu is free
 		err = http2.StreamError{StreamID: id, Code: http2.ErrCodeStreamClosed}
 	case s != nil:
 	case !t.isIdle(id):
@@ -105,7 +109,7 @@ func (r *reader) onHeaders(id uint32, ended, self bool) error {
 	return r.spendFrames(1)
 }
 
-// lateHeaders returns the error of headers with the number of a stream that does not exist any more.
+// lateHeaders returns the error for headers on a stream that does not exist any more.
 func lateHeaders(t *table, id uint32) error {
 	byClient, recent := t.recent.find(id)
 	switch {
@@ -117,7 +121,7 @@ func lateHeaders(t *table, id uint32) error {
 	return nil // the client did not know yet that the stream was closed
 }
 
-// judgeRequest returns the error of a request that is not served. link.mu is held.
+// judgeRequest returns an error if the request is not served. link.mu must be held.
 func (r *reader) judgeRequest(id uint32, ended, self bool) error {
 	h, l := &r.head, r.l
 	code := http2.ErrCodeProtocol
@@ -125,7 +129,8 @@ func (r *reader) judgeRequest(id uint32, ended, self bool) error {
 	case h.malformed || self, !h.large && (h.method == "" || h.path == "" || h.scheme == ""):
 	case h.large:
 		code = http2.ErrCodeFrameSize
-	case len(l.mu.table.streams) >= int(l.o.MaxConcurrentStreams), l.unread.Load() >= l.o.MaxUnreadBytes:
+	case len(l.mu.table.streams) >= int(l.o.MaxConcurrentStreams),
+		l.unread.Load() >= l.o.MaxUnreadBytes:
 		code = http2.ErrCodeRefusedStream
 	case ended && h.length > 0:
 	default:
@@ -134,7 +139,7 @@ func (r *reader) judgeRequest(id uint32, ended, self bool) error {
 	return http2.StreamError{StreamID: id, Code: code}
 }
 
-// onTrailers handles headers on a stream whose body has not ended: they must end it.
+// onTrailers handles headers on a stream whose body has not ended. They must end it.
 func (r *reader) onTrailers(s *Stream, ended bool) error {
 	if !ended || r.head.malformed || r.head.method+r.head.path+r.head.scheme != "" {
 		return http2.StreamError{StreamID: s.id, Code: http2.ErrCodeProtocol}
@@ -142,10 +147,11 @@ func (r *reader) onTrailers(s *Stream, ended bool) error {
 	return r.endBody(s)
 }
 
-// beginRequest begins a request that was accepted.
+// beginRequest begins an accepted request.
 func (r *reader) beginRequest(id uint32, ended bool) {
 	h, l := &r.head, r.l
-	h.request = Request{Method: h.method, Path: h.path, Fields: h.fields, Ended: ended, Repeated: h.repeated && h.begun}
+	h.request = Request{Method: h.method, Path: h.path, Fields: h.fields, Ended: ended,
+		Repeated: h.repeated && h.begun}
 	h.begun = true
 	x := r.handler.Begin(&h.request)
 	s := x.Base()

@@ -6,18 +6,19 @@ import (
 	"golang.org/x/net/http2"
 )
 
-// dropAtOnce is how many streams are removed before the lock of the connection is released for a moment. Goroutines that work for all
-// clients take it, and a connection may have very many streams.
+// dropAtOnce is how many streams are removed before the lock of the connection is released for a
+// moment. A connection may have very many streams, and goroutines that work for all clients take
+// its lock.
 const dropAtOnce = 64
 
-// takeStreams takes all streams, for dropStreams, which must follow. mu is held.
+// takeStreams takes all streams out of the table. dropStreams must follow. mu must be held.
 func (l *link) takeStreams() map[uint32]*Stream {
 	l.mu.dropping++
 	return l.mu.table.takeStreams()
 }
 
-// dropStreams removes streams, and ends their contexts. Exchanges are notified one after the other: a goroutine for each would keep
-// others from running.
+// dropStreams removes streams and ends their contexts. It notifies exchanges one after another: a
+// goroutine for each would keep others from running.
 func (l *link) dropStreams(taken map[uint32]*Stream) {
 	var notified []*Stream
 	n := 0
@@ -29,7 +30,7 @@ func (l *link) dropStreams(taken map[uint32]*Stream) {
 		}
 		if n++; n%dropAtOnce == 0 {
 			l.mu.Unlock()
-			runtime.Gosched() // or those who wait would rarely get the lock before it is taken again
+			runtime.Gosched() // otherwise goroutines that wait would rarely get the lock
 			l.mu.Lock()
 		}
 	}
@@ -45,8 +46,8 @@ func (l *link) dropStreams(taken map[uint32]*Stream) {
 	}
 }
 
-// removeStream removes a stream, with what it has queued. byClient says that the client has ended it, and must not send any more. mu is
-// held.
+// removeStream removes a stream and everything that it has queued. byClient says that the client
+// has ended it and must not send any more. mu must be held.
 func (l *link) removeStream(s *Stream, byClient bool) {
 	if s.state.gone() {
 		return
@@ -66,16 +67,19 @@ func (l *link) removeStream(s *Stream, byClient bool) {
 	}
 }
 
-// resetStream resets a stream; byClient is that of remove. mu is held; the caller hands the output over and ends the context.
+// resetStream resets a stream. For byClient see removeStream. mu must be held. The caller hands the
+// output over and ends the context.
 func (l *link) resetStream(s *Stream, code http2.ErrCode, byClient bool) {
-	// First, since the removal of the last stream ends a connection that drains when nothing is left to write.
+	// The reset comes first: removing the last stream of a draining connection ends it if nothing
+	// is left to write.
 	if l.mu.state.queues() {
 		l.mu.out.addReset(s.id, code)
 	}
 	l.removeStream(s, byClient)
 }
 
-// givePromises lets clients send the rest of long messages, as many as there is memory for. mu is held.
+// givePromises lets clients send the rest of as many long messages as there is memory for. mu must
+// be held.
 func (l *link) givePromises() {
 	for s, n := l.mu.promises.giveNext(); s != nil; s, n = l.mu.promises.giveNext() {
 		s.extra.Add(n)
@@ -83,7 +87,7 @@ func (l *link) givePromises() {
 	}
 }
 
-// grantWindow allows the client to send n more bytes on a stream. mu is held.
+// grantWindow allows the client to send n more bytes on a stream. mu must be held.
 func (l *link) grantWindow(s *Stream, n int64) {
 	if s.state.gone() || s.state.bodyEnded() || !l.mu.state.queues() {
 		return

@@ -8,30 +8,32 @@ import (
 	"golang.org/x/net/http2/hpack"
 )
 
-// requestHead collects the header of a request while it is decompressed, and checks it. It is owned by the reader.
+// requestHead collects and checks the header of a request while it is decompressed. The reader owns
+// it.
 type requestHead struct {
 	fields    []hpack.HeaderField
-	left      int // bytes that it may still have
+	left      int // bytes that the header may still have
 	regular   bool
 	malformed bool
-	large     bool   // fields are missing, because there were too many
-	stop      func() // lets the decoder pass no more fields
+	large     bool   // fields are missing because there were too many
+	stop      func() // makes the decoder pass no more fields
 
 	request Request // for Handler.Begin
 
 	method, path, scheme string
 	length               int64 // content-length, -1 without
 
-	// block is the compressed header that the fields belong to, if the same bytes mean the same fields again; nblock is its length, 0
-	// without one.
+	// block is the compressed header of the fields, if the same bytes mean the same fields again.
+	// nblock is its length, 0 if there is none.
 	block    [32]byte
 	nblock   uint8
-	repeated bool // the fields are those of the block before
-	begun    bool // and a request had them
+	repeated bool // the block is the same as the one before
+	begun    bool // a request had these fields
 }
 
-// keepBlock notes that the fields are those of a block, if each of its bytes is a field of the decoder's table: such a block does not change
-// the table, and clients whose requests have the same header send it with all requests after the first ones.
+// keepBlock keeps a block if each of its bytes is the index of a field in the decoder's table. Such
+// a block does not change the table. Clients that repeat a header send such a block with all
+// requests but the first ones.
 func (h *requestHead) keepBlock(block []byte) {
 	if len(block) > len(h.block) || h.large {
 		return
@@ -44,13 +46,14 @@ func (h *requestHead) keepBlock(block []byte) {
 	h.nblock = uint8(copy(h.block[:], block))
 }
 
-// Bytes of compressed headers (RFC 7541, section 6.1): a field of the table, and an index that continues in the next byte.
+// Bytes of compressed headers (RFC 7541, section 6.1): a field of the table, and an index that
+// continues in the next byte.
 const (
 	indexed   = 0x80
 	longIndex = 0x7f
 )
 
-// hasKept reports whether the fields are those of a block.
+// hasKept reports whether the present fields belong to this block.
 func (h *requestHead) hasKept(block []byte) bool {
 	return h.nblock > 0 && string(block) == string(h.block[:h.nblock])
 }
@@ -60,7 +63,8 @@ func (h *requestHead) resetFields(most uint32) {
 	*h = requestHead{fields: h.fields[:0], left: int(most), length: -1, stop: h.stop}
 }
 
-// releaseFields releases the fields, of which a connection without further requests has no need. Those of a block are in the table anyway.
+// releaseFields releases the fields, so that a connection without further requests does not keep
+// them. It leaves the fields of a kept block, which are in the decoder's table anyway.
 func (h *requestHead) releaseFields() {
 	h.request = Request{}
 	if h.nblock > 0 {
@@ -74,14 +78,15 @@ func (h *requestHead) releaseFields() {
 	h.method, h.path, h.scheme = "", "", ""
 }
 
-// maxFields is how many fields a header may have. A byte may mean a field, which takes more memory than HTTP/2 counts for it.
+// maxFields is how many fields a header may have. A single byte may mean a field, which takes more
+// memory than HTTP/2 counts for it.
 const maxFields = 1000
 
-// addField takes the next field.
+// addField adds the next field.
 func (h *requestHead) addField(f hpack.HeaderField) {
 	if h.left -= int(f.Size()); (h.left < 0 || len(h.fields) == maxFields) && !h.large {
 		h.large = true
-		h.stop() // only the table is of interest from now on
+		h.stop() // from now on only the table matters
 	}
 	if h.large || h.malformed {
 		return
@@ -93,7 +98,7 @@ func (h *requestHead) addField(f hpack.HeaderField) {
 	h.fields = append(h.fields, f)
 }
 
-// isValid checks a field (RFC 9113, section 8.2 and 8.3).
+// isValid checks a field by RFC 9113, sections 8.2 and 8.3, and notes those that matter here.
 func (h *requestHead) isValid(f hpack.HeaderField) bool {
 	if !httpguts.ValidHeaderFieldValue(f.Value) || f.Name == "" {
 		return false
@@ -122,7 +127,7 @@ func (h *requestHead) isValid(f hpack.HeaderField) bool {
 	return true
 }
 
-// addPseudo takes a field that replaces the request line of HTTP/1. None may occur twice.
+// addPseudo notes a field that replaces a part of HTTP/1's request line. None may occur twice.
 func (h *requestHead) addPseudo(f hpack.HeaderField) bool {
 	var at *string
 	switch f.Name {
@@ -149,7 +154,7 @@ func (h *requestHead) addPseudo(f hpack.HeaderField) bool {
 	return true
 }
 
-// decompress takes the fields of a block from a decoder that passes them to add.
+// decompress decompresses a block with a decoder that passes fields to addField.
 func (h *requestHead) decompress(d *hpack.Decoder, block []byte, most uint32) error {
 	h.resetFields(most)
 	d.SetEmitEnabled(true)

@@ -10,29 +10,29 @@ import (
 const (
 	// maxFrame is the largest frame in either direction. Clients must accept it.
 	maxFrame = 16 << 10
-	// maxPrompt is about how many bytes of small answers wait for the writer at most. Further ones wait with their streams,
-	// whose memory is counted.
+	// maxPrompt is about the largest number of bytes in scheduler.prompt. Further answers wait with
+	// their streams, whose memory is counted.
 	maxPrompt = 16 << 10
 )
 
-// scheduler has the frames of a connection that wait for the writer, and decides in which order they are written: frames
-// without data first, then small answers, then the streams by turns of one frame. It is guarded by link.mu. It does no I/O.
+// scheduler has the frames that wait for the writer, and decides their order: first frames without
+// data, then small answers, then streams in turns of one frame. It does no I/O. link.mu guards it.
 type scheduler struct {
 	control []byte  // frames that belong to no answer
-	prompt  *[]byte // frames of small answers; nil if there are none
+	prompt  *[]byte // frames of small answers; nil if empty
 	prompts int     // how many answers and messages are in prompt
 
 	ready   streamList // streams that have something to write
 	stalled streamList // streams that wait for the window of the connection
-	sources []*Stream  // streams that may have output to be queued, by Fill
-	filled  int        // bytes that they have queued
+	sources []*Stream  // streams that may have output for Fill to queue
+	filled  int        // bytes that sources have queued so far
 
 	window   int64 // how many bytes the client accepts on all streams
 	initial  int64 // the window of a new stream
 	encoder  *headerEncoder
 	mostHead int64 // the largest header that the client accepts, not compressed
 
-	earned   int  // frames that the client may send more, see guard
+	earned   int  // how many more frames the client may send, see guard
 	answered bool // something was sent since the client's last ping
 }
 
@@ -40,16 +40,18 @@ type scheduler struct {
 const initialWindow = 65535
 
 func newScheduler() scheduler {
-	return scheduler{ready: streamList{kind: inReady}, stalled: streamList{kind: inStalled}, encoder: newHeaderEncoder(),
-		window: initialWindow, initial: initialWindow, mostHead: math.MaxUint32}
+	return scheduler{ready: streamList{kind: inReady}, stalled: streamList{kind: inStalled},
+		encoder: newHeaderEncoder(),
+		window:  initialWindow, initial: initialWindow, mostHead: math.MaxUint32}
 }
 
 // hasOutput reports whether something can be written.
 func (d *scheduler) hasOutput() bool {
-	return len(d.sources) > 0 || len(d.control) > 0 || d.prompt != nil || d.ready.head != nil || d.window > 0 && d.stalled.head != nil
+	return len(d.sources) > 0 || len(d.control) > 0 || d.prompt != nil || d.ready.head != nil ||
+		d.window > 0 && d.stalled.head != nil
 }
 
-// schedule lists a stream that has something to write, unless it waits for its window.
+// schedule lists a stream that has something to write, unless its window is closed.
 func (d *scheduler) schedule(s *Stream) {
 	if s.out.bytes > 0 && s.out.window <= 0 && s.out.header == nil {
 		return
@@ -67,14 +69,15 @@ func (d *scheduler) unschedule(s *Stream) {
 	}
 }
 
-// openWindow lets n more bytes pass on all streams. It reports whether the client may do that. The writer takes stalled streams
-// as far as the window suffices.
+// openWindow lets n more bytes pass on all streams. It returns false if the window is too large.
+// nextTurn finds the stalled streams.
 func (d *scheduler) openWindow(n int64) bool {
 	d.window += n
 	return d.window <= math.MaxInt32
 }
 
-// openStreamWindow lets n more bytes pass on a stream; n may be negative. It reports whether the client may do that.
+// openStreamWindow lets n more bytes pass on a stream; n may be negative. It returns false if the
+// window is too large.
 func (d *scheduler) openStreamWindow(s *Stream, n int64) bool {
 	if s.out.window += n; s.out.window > math.MaxInt32 {
 		return false
@@ -88,13 +91,13 @@ func (d *scheduler) openStreamWindow(s *Stream, n int64) bool {
 	return true
 }
 
-// roomOf returns how many bytes a source may queue: what the windows let pass, so that the output for a client that does not read
-// stays where it is.
+// roomOf returns how many bytes a source may queue. It is what the windows let pass, so that output
+// for a client that does not read stays with its owner.
 func (d *scheduler) roomOf(s *Stream) int64 {
 	return min(sendQuota, s.out.window, d.window) - int64(s.out.bytes)
 }
 
-// wakeSource lists a stream that may have output. The caller sees to it that there is a writer.
+// wakeSource lists a stream that may have output. The caller makes sure that there is a writer.
 func (d *scheduler) wakeSource(s *Stream) {
 	if s.out.source != sourceWoken {
 		s.out.source = sourceWoken
@@ -102,8 +105,8 @@ func (d *scheduler) wakeSource(s *Stream) {
 	}
 }
 
-// wakeFull wakes a full source if there is room now. Otherwise it waits for the window of the connection, or for its own: then
-// it is woken when the client opens that.
+// wakeFull wakes a full source if there is room now. Otherwise the source waits for the window of
+// the connection, or for its own.
 func (d *scheduler) wakeFull(s *Stream) {
 	switch {
 	case s.out.bytes > 0 || s.out.window <= 0: // writeTurn calls it again
@@ -114,7 +117,8 @@ func (d *scheduler) wakeFull(s *Stream) {
 	}
 }
 
-// nextSource removes the next stream that can be filled now, and returns it with its room. It returns nil if there is none.
+// nextSource takes the next stream that can be filled now from the list, and returns it with its
+// room. It returns nil if there is none.
 func (d *scheduler) nextSource() (s *Stream, room int64) {
 	for len(d.sources) > 0 {
 		s := d.sources[0]
@@ -136,13 +140,13 @@ func (d *scheduler) nextSource() (s *Stream, room int64) {
 	return nil, 0
 }
 
-// addFilled adds n bytes of a source. It reports whether there is room for more.
+// addFilled adds a message of n bytes from a source. It reports whether there is room for more.
 func (d *scheduler) addFilled(s *Stream, header *Header, m message, n int) (room bool) {
 	s.out.addMessage(header, m, n)
 	d.filled += n
 	d.schedule(s)
 	room = d.roomOf(s) > 0
-	if s.out.source != sourceWoken { // otherwise nextSource finds out
+	if s.out.source != sourceWoken { // otherwise nextSource finds out about the room
 		s.out.source = sourceEmpty
 		if !room {
 			s.out.source = sourceFull
@@ -151,7 +155,7 @@ func (d *scheduler) addFilled(s *Stream, header *Header, m message, n int) (room
 	return room
 }
 
-// takeFrames moves the frames that precede those of the streams to a batch.
+// takeFrames moves the control frames and the small answers to a batch.
 func (d *scheduler) takeFrames(b *batch) {
 	b.own = append(b.own, d.control...)
 	if d.control = d.control[:0]; cap(d.control) > 1<<10 {
@@ -160,8 +164,8 @@ func (d *scheduler) takeFrames(b *batch) {
 	b.own = d.takePrompt(b.own)
 }
 
-// nextTurn removes the stream whose turn it is from its list, and returns it: streams that have waited for the window of the
-// connection come first.
+// nextTurn takes the stream whose turn it is from its list, and returns it. Streams that waited for
+// the window of the connection come first.
 func (d *scheduler) nextTurn() *Stream {
 	if d.window > 0 {
 		if s := d.stalled.pop(); s != nil {
@@ -177,10 +181,10 @@ type turn uint8
 const (
 	turnOver     turn = iota // the stream is listed again if it can go on
 	turnLast                 // the answer was written to its end
-	turnTooLarge             // the client does not accept its header or trailer: nothing was written
+	turnTooLarge             // the client rejects the header or trailer: nothing is written
 )
 
-// writeTurn writes a turn of a stream to a batch: a frame of data at most.
+// writeTurn writes the frames of a stream's turn, at most one with data, to a batch.
 func (d *scheduler) writeTurn(b *batch, s *Stream) turn {
 	if s.state.gone() {
 		return turnOver
@@ -226,7 +230,8 @@ func (d *scheduler) writeTurn(b *batch, s *Stream) turn {
 	return turnOver
 }
 
-// appendLateReset appends a reset after the end of the answer if the client has not ended its body: it need not send the rest.
+// appendLateReset appends a reset after a complete answer if the client has not ended its body, so
+// that it does not send the rest.
 func appendLateReset(b []byte, s *Stream) []byte {
 	if s.state.bodyEnded() {
 		return b
@@ -254,7 +259,7 @@ func (d *scheduler) writeData(b *batch, s *Stream, n int) {
 
 // tooLarge reports whether the client does not accept a header because of its size.
 func (d *scheduler) tooLarge(h *Header) bool {
-	if h == nil || d.mostHead >= 1<<31 { // the latter as usual
+	if h == nil || d.mostHead >= 1<<31 { // the usual case: the client has no limit
 		return false
 	}
 	n := int64(0)
@@ -282,12 +287,14 @@ func (d *scheduler) appendHeaders(b []byte, id uint32, h *Header, end bool) []by
 	return b
 }
 
-// promptBuffers are buffers for scheduler.prompt: a connection without small answers has none.
+// promptBuffers has buffers for scheduler.prompt. A connection without small answers needs none.
 var promptBuffers = sync.Pool{New: func() any { return new(make([]byte, 0, maxPrompt)) }}
 
-// makePromptRoom makes room for a message of n bytes that becomes a frame at once. It returns false if the message must queue up.
+// makePromptRoom makes room for a message of n bytes that becomes a frame at once. It returns false
+// if the message must wait in the queue of its stream.
 func (d *scheduler) makePromptRoom(s *Stream, n int) bool {
-	if n > copyMost || d.prompt != nil && len(*d.prompt)+n > maxPrompt || int64(n) > min(s.out.window, d.window) || d.stalled.head != nil {
+	if n > copyMost || d.prompt != nil && len(*d.prompt)+n > maxPrompt ||
+		int64(n) > min(s.out.window, d.window) || d.stalled.head != nil {
 		return false
 	}
 	if d.prompt == nil {
@@ -296,7 +303,7 @@ func (d *scheduler) makePromptRoom(s *Stream, n int) bool {
 	return true
 }
 
-// addPromptMessage adds a message for which makePromptRoom has made room. It takes what the windows let pass.
+// addPromptMessage appends a message as a frame to b. makePromptRoom must have made room for it.
 func (d *scheduler) addPromptMessage(b []byte, s *Stream, m []byte) []byte {
 	d.prompts++
 	s.out.window -= int64(len(m))
@@ -304,7 +311,7 @@ func (d *scheduler) addPromptMessage(b []byte, s *Stream, m []byte) []byte {
 	return append(appendFrame(b, len(m), http2.FrameData, 0, s.id), m...)
 }
 
-// addPromptAnswer adds a whole answer for which makePromptRoom has made room.
+// addPromptAnswer adds a whole answer. makePromptRoom must have made room for its message.
 func (d *scheduler) addPromptAnswer(s *Stream, header *Header, m []byte, trailer *Header) {
 	b := d.appendHeaders(*d.prompt, s.id, header, false)
 	b = d.addPromptMessage(b, s, m)
@@ -312,8 +319,8 @@ func (d *scheduler) addPromptAnswer(s *Stream, header *Header, m []byte, trailer
 	*d.prompt = appendLateReset(b, s)
 }
 
-// takePrompt moves the small answers to b. They precede all frames with headers that are made later, since these may refer to
-// the table of theirs.
+// takePrompt moves the small answers to b. They must precede all headers that are encoded later,
+// which may refer to table entries of theirs.
 func (d *scheduler) takePrompt(b []byte) []byte {
 	if d.prompt == nil {
 		return b
@@ -328,17 +335,20 @@ func (d *scheduler) takePrompt(b []byte) []byte {
 	return b
 }
 
-// addReset adds the reset of a stream. Its last small messages precede the reset.
+// addReset adds the reset of a stream, after the stream's last small messages.
 func (d *scheduler) addReset(id uint32, code http2.ErrCode) {
 	d.control = appendReset(d.takePrompt(d.control), id, code)
 }
 
-// addSettingsAck acknowledges settings. Answers that are frames already keep to the settings before: they precede the acknowledgement.
+// addSettingsAck acknowledges settings. Answers that are frames already obey the settings before,
+// so they precede it.
 func (d *scheduler) addSettingsAck() {
-	d.control = appendFrame(d.takePrompt(d.control), 0, http2.FrameSettings, http2.FlagSettingsAck, 0)
+	d.control = appendFrame(d.takePrompt(d.control), 0, http2.FrameSettings,
+		http2.FlagSettingsAck, 0)
 }
 
-// takeEarned returns how many more frames the client may send for what was sent since the last call.
+// takeEarned returns how many more frames the client may send because of the frames that were sent
+// since the last call.
 func (d *scheduler) takeEarned() int {
 	n := max(d.earned, 0)
 	d.earned = 0

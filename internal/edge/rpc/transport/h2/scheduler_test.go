@@ -44,7 +44,8 @@ func randomMessage(random *rand.Rand, buffers, freed *int) (m message, n int, by
 // content returns the bytes of a batch as they are written.
 func content(b *batch) []byte { return bytes.Join(b.vector(), nil) }
 
-// TestSendQueue: the bytes of messages leave in order, whatever the sizes of the pieces, and each buffer is freed once.
+// TestSendQueue: the bytes of messages leave in order, whatever the sizes of the pieces, and each
+// buffer is freed once.
 func TestSendQueue(t *testing.T) {
 	seed := rand.Uint64()
 	random := rand.New(rand.NewPCG(seed, 0))
@@ -64,12 +65,14 @@ func TestSendQueue(t *testing.T) {
 			b.clear()
 		}
 		if !bytes.Equal(got, want[:len(got)]) || q.bytes != len(want)-len(got) {
-			t.Fatalf("seed %d, round %d: %d bytes are not those of the messages, %d of %d are left", seed, round, len(got), q.bytes, len(want))
+			t.Fatalf("seed %d, round %d: %d bytes are not those of the messages, %d of %d are left",
+				seed, round, len(got), q.bytes, len(want))
 		}
 		writing := random.IntN(2) == 0
 		inUse := q.discardMessages(writing)
 		if !writing && len(inUse) > 0 || len(inUse) > 1 {
-			t.Fatalf("seed %d, round %d: %d buffers are kept for a write, which there is: %v", seed, round, len(inUse), writing)
+			t.Fatalf("seed %d, round %d: %d buffers are kept for a write, which there is: %v", seed,
+				round, len(inUse), writing)
 		}
 		inUse.Free()
 		if freed > buffers || freed < buffers-1 && len(got) == len(want) {
@@ -127,7 +130,8 @@ func (c *schedulerClient) receive(b *batch) {
 			r.window -= n
 			c.window -= n
 			if r.ended || r.headers == 0 || r.window < 0 || c.window < 0 || n > maxFrame {
-				c.t.Fatalf("%d bytes on stream %d, whose window is %d, that of the connection %d", n, f.StreamID, r.window, c.window)
+				c.t.Fatalf("%d bytes on stream %d, whose window is %d, that of the connection %d",
+					n, f.StreamID, r.window, c.window)
 			}
 			r.body = append(r.body, f.Data()...)
 			r.ended = f.StreamEnded()
@@ -135,7 +139,8 @@ func (c *schedulerClient) receive(b *batch) {
 	}
 }
 
-// TestScheduler: whatever streams queue and a client allows, every byte is written once and in order, within the windows.
+// TestScheduler: whatever streams queue and a client allows, every byte is written once and in
+// order, within the windows.
 func TestScheduler(t *testing.T) {
 	seed := rand.Uint64()
 	random := rand.New(rand.NewPCG(seed, 0))
@@ -221,8 +226,10 @@ func TestScheduler(t *testing.T) {
 		write()
 	}
 	for _, s := range streams {
-		if r := c.stream[s.id]; !bytes.Equal(r.body, sent[s.id]) || s.out.begun && (!r.ended || r.headers != 2) {
-			t.Errorf("seed %d: stream %d: %d of %d bytes, %d headers, ended %v", seed, s.id, len(r.body), len(sent[s.id]), r.headers, r.ended)
+		if r := c.stream[s.id]; !bytes.Equal(r.body, sent[s.id]) ||
+			s.out.begun && (!r.ended || r.headers != 2) {
+			t.Errorf("seed %d: stream %d: %d of %d bytes, %d headers, ended %v", seed, s.id,
+				len(r.body), len(sent[s.id]), r.headers, r.ended)
 		}
 	}
 	if freed != buffers {
@@ -230,14 +237,16 @@ func TestScheduler(t *testing.T) {
 	}
 }
 
-// TestSchedulerTurns: streams have turns of a frame each, those first that have waited for the window of the connection.
+// TestSchedulerTurns: streams have turns of a frame each, those first that have waited for the
+// window of the connection.
 func TestSchedulerTurns(t *testing.T) {
 	d := newScheduler()
 	var streams []*Stream
 	for i := range uint32(4) {
 		s := &Stream{id: 2*i + 1, state: halfIdle}
 		s.out.window = 1 << 20
-		s.out.addMessage(nil, message{data: mem.BufferSlice{mem.SliceBuffer(make([]byte, 3*maxFrame))}}, 3*maxFrame)
+		s.out.addMessage(nil,
+			message{data: mem.BufferSlice{mem.SliceBuffer(make([]byte, 3*maxFrame))}}, 3*maxFrame)
 		streams = append(streams, s)
 	}
 	turns := func(n int) (ids []uint32) {

@@ -6,20 +6,23 @@ import (
 	"google.golang.org/grpc/mem"
 )
 
-// The methods in this file do not write and do not wait: the reader writes before it reads again, or a call of Conn.Flush does.
+// The methods in this file neither write nor wait. The reader writes their output before it reads
+// again, or a call of Conn.Flush does.
 
 // AnswerLater is Answer without the write.
-func (s *Stream) AnswerLater(header *Header, head [headSize]byte, data mem.BufferSlice, trailer *Header) bool {
+func (s *Stream) AnswerLater(header *Header, head [headSize]byte, data mem.BufferSlice,
+	trailer *Header) bool {
 	l := s.l
 	l.mu.Lock()
 	much := data.Len() >= maxFrame
-	if !s.addAnswer(header, message{head: head, nhead: headSize, data: data}, headSize+data.Len(), trailer) {
+	if !s.addAnswer(header, message{head: head, nhead: headSize, data: data},
+		headSize+data.Len(), trailer) {
 		l.mu.Unlock()
 		data.Free()
 		return false
 	}
 	if much {
-		l.handOver() // so that the answers that wait for a write are small
+		l.handOver() // so that only small answers wait for a write
 	}
 	l.mu.Unlock()
 	s.endContext(byCancel)
@@ -37,9 +40,9 @@ func (s *Stream) FinishLater(trailer, whole *Header) bool {
 	return ok
 }
 
-// SendSoon is Send for a message, with the bytes in front of it, that is copied. A small message becomes a frame at once, as in
-// AnswerPrompt. SendSoon reports whether the message is behind others, or waits for a window: then the caller must not send many more this
-// way.
+// SendSoon is Send for a message that is copied; m includes its head. A small message becomes a
+// frame at once, as in AnswerPrompt. behind reports that the message waits behind others, or for a
+// window: then the caller must not send many more messages this way.
 func (s *Stream) SendSoon(header *Header, m []byte) (behind bool) {
 	l := s.l
 	l.mu.Lock()
@@ -56,19 +59,22 @@ func (s *Stream) SendSoon(header *Header, m []byte) (behind bool) {
 	return false
 }
 
-// copiedMessage copies a message with the bytes in front of it.
+// copiedMessage copies a message that includes its head.
 func copiedMessage(m []byte) message {
-	return message{head: [headSize]byte(m), nhead: headSize, data: mem.BufferSlice{mem.SliceBuffer(bytes.Clone(m[headSize:]))}}
+	return message{head: [headSize]byte(m), nhead: headSize,
+		data: mem.BufferSlice{mem.SliceBuffer(bytes.Clone(m[headSize:]))}}
 }
 
-// AnswerPrompt is AnswerLater for a message, with the bytes in front of it, that is copied. A small answer becomes frames at once, if
-// nothing keeps it from being sent next: it needs no queue, and the stream ends here. free reports that nothing refers to the stream
-// any more but what the caller of AnswerPrompt and its user have kept: then it may be used for another request.
+// AnswerPrompt is AnswerLater for a message that is copied; m includes its head. A small answer
+// becomes frames at once if it can be sent next: it needs no queue, and the stream ends here. free
+// reports that the package does not refer to the stream any more: the caller may use it for another
+// request if he keeps no reference himself.
 func (s *Stream) AnswerPrompt(header *Header, m []byte, trailer *Header) (free bool) {
 	l := s.l
 	l.mu.Lock()
 	out := &l.mu.out
-	if !s.state.sends() || s.out.begun || out.tooLarge(header) || out.tooLarge(trailer) || !l.makePromptRoom(s, len(m)) {
+	if !s.state.sends() || s.out.begun || out.tooLarge(header) || out.tooLarge(trailer) ||
+		!l.makePromptRoom(s, len(m)) {
 		ok := s.addAnswer(header, copiedMessage(m), len(m), trailer)
 		l.mu.Unlock()
 		if ok {
@@ -77,7 +83,7 @@ func (s *Stream) AnswerPrompt(header *Header, m []byte, trailer *Header) (free b
 		return false
 	}
 	out.addPromptAnswer(s, header, m, trailer)
-	// A stream whose body has not ended is still read, and promises may refer to one.
+	// The reader still uses a stream whose body has not ended, and promises may list the stream.
 	free = s.state.bodyEnded() && !s.promise.waiting
 	s.state.move(streamFinish)
 	l.removeStream(s, s.state.bodyEnded())
@@ -85,13 +91,13 @@ func (s *Stream) AnswerPrompt(header *Header, m []byte, trailer *Header) (free b
 	return s.endContext(byCancel) && free
 }
 
-// makePromptRoom makes room for a message that becomes a frame at once. It returns false if the message must queue up. mu is held.
+// makePromptRoom calls scheduler.makePromptRoom if the connection still writes. mu must be held.
 func (l *link) makePromptRoom(s *Stream, n int) bool {
 	return l.mu.state.writes() && l.mu.out.makePromptRoom(s, n)
 }
 
-// Notify lets the exchange be notified, which must be a Filler. costly says that its Fill takes much time. The reader of the
-// connection calls it, after Hold.
+// Notify makes the package call the exchange, which must be a Filler. costly says that a call of
+// Fill may take long. Only the reader of the connection may call Notify, after Hold.
 func (s *Stream) Notify(costly bool) {
 	if costly {
 		s.l.mu.Lock()
@@ -106,8 +112,9 @@ func (s *Stream) Notify(costly bool) {
 // Wake is WakeAll for one stream.
 func (s *Stream) Wake() { WakeAll([]*Stream{s}) }
 
-// Queue queues a part of the answer, after header if that is not nil. Only Fill may call it. The buffers belong to the connection
-// from now on. If there is no room for more, Fill is called again when there is.
+// Queue queues a part of the answer, after header if header is not nil. Only Fill may call it. The
+// buffers belong to the connection from now on. If room is false, Fill is called again when there
+// is room.
 func (s *Stream) Queue(header *Header, data mem.BufferSlice) (room bool, err error) {
 	s.l.mu.Lock()
 	defer s.l.mu.Unlock()

@@ -2,39 +2,40 @@ package h2
 
 import "google.golang.org/grpc/mem"
 
-// headSize is the largest number of bytes in front of the buffers of one Send.
+// headSize is the size of a message head, in bytes.
 const headSize = 5
 
-// sendQuota is how many bytes of a stream may be queued. A sender waits while there are more.
+// sendQuota is how many bytes a stream may have queued. A sender waits while there are more.
 const sendQuota = 64 << 10
 
-// bodyQuota is the same for bodies without messages: the next part is queued when the one before is on its way.
+// bodyQuota is the quota of bodies without messages: the next part is queued when the part before
+// is on its way.
 const bodyQuota = 1
 
-// sendQueue is what a stream has to send. It is guarded by link.mu.
+// sendQueue has the output of a stream. link.mu guards it.
 type sendQueue struct {
 	window   int64   // how many bytes the client accepts
-	header   *Header // precedes the messages; nil if it is not due
+	header   *Header // precedes the messages; nil if none is due
 	bytes    int     // in messages
 	messages []message
-	first    [1]message    // room for one message
-	trailer  *Header       // follows the messages of an answer that is complete
-	room     chan struct{} // receives when there is room for more; nil if no sender waits
-	quota    int32         // sendQuota or bodyQuota, whichever the last sender obeys
+	first    [1]message    // memory for a queue of one message
+	trailer  *Header       // follows the messages once the answer is complete
+	room     chan struct{} // receives when there is room; nil if no sender waits
+	quota    int32         // sendQuota or bodyQuota, as the last sender chose
 	begun    bool          // a header was queued
 	source   sourceState
 }
 
-// sourceState is what the scheduler knows of a stream that is filled by its Filler.
+// sourceState says what the scheduler knows about a stream whose Filler fills it.
 type sourceState uint8
 
 const (
-	sourceEmpty sourceState = iota // Fill has queued all there was
-	sourceWoken                    // the stream is in scheduler.sources: there may be more
-	sourceFull                     // there may be more, and no room for it
+	sourceEmpty sourceState = iota // Fill has queued everything
+	sourceWoken                    // the stream is in scheduler.sources and may have more
+	sourceFull                     // the stream may have more, and there is no room
 )
 
-// message is a part of a body: a few bytes, and buffers.
+// message is a part of a body: a head and buffers.
 type message struct {
 	head  [headSize]byte
 	nhead uint8 // bytes of the head that were not sent
@@ -42,7 +43,7 @@ type message struct {
 	off   int // bytes of the first buffer that were sent
 }
 
-// addMessage adds a message of n bytes, after header if that is not nil.
+// addMessage adds a message of n bytes, after header if header is not nil.
 func (q *sendQueue) addMessage(header *Header, m message, n int) {
 	if header != nil {
 		q.header, q.begun = header, true
@@ -99,8 +100,9 @@ func (q *sendQueue) moveBytes(b *batch, n int) {
 	}
 }
 
-// discardMessages frees all messages. If there is a write, it may refer to buffers of which a part was taken: they are returned, and
-// must be freed after it. The others are freed at once, since a client that does not read can let a write wait for long.
+// discardMessages frees all messages. A running write may refer to a buffer that was moved in part:
+// discardMessages returns such a buffer, and the caller frees it after the write. It frees all
+// others at once, because a write may wait for long if the client does not read.
 func (q *sendQueue) discardMessages(writing bool) (inUse mem.BufferSlice) {
 	for i := range q.messages {
 		m := &q.messages[i]

@@ -7,18 +7,19 @@ import (
 
 // socket is the connection below HTTP/2. One goroutine at a time writes to it.
 type socket struct {
-	nc     net.Conn
-	plain  net.Conn // nc without its wrappers, if several buffers can be written at once; otherwise nil
-	direct direct   // writes to plain without waiting; owned by the writer
+	nc net.Conn
+	// nc without its wrappers, if it can write several buffers at once; otherwise nil
+	plain  net.Conn
+	direct direct // writes to plain without waiting; owned by the writer
 }
 
-// connect takes over a connection.
+// connect takes over an accepted connection.
 func (k *socket) connect(nc net.Conn) {
 	k.nc, k.plain = nc, plainSocket(nc)
 	k.direct.init(k.plain)
 }
 
-// plainSocket returns the socket of a connection, if what is written reaches it unchanged.
+// plainSocket returns the socket of a connection if bytes reach it unchanged, otherwise nil.
 func plainSocket(nc net.Conn) net.Conn {
 	for {
 		switch c := nc.(type) {
@@ -34,8 +35,8 @@ func plainSocket(nc net.Conn) net.Conn {
 	}
 }
 
-// passesOn reports whether the wrappers of the connection pass on what is read from its socket, from now on. Those that may
-// not have a method that says so.
+// passesOn reports whether all wrappers of the connection now pass on the bytes of its socket
+// unchanged. A wrapper says so by its method PassesOn.
 func (k *socket) passesOn() bool {
 	for nc := k.nc; ; {
 		switch c := nc.(type) {
@@ -55,15 +56,15 @@ func (k *socket) passesOn() bool {
 	}
 }
 
-// newBatch returns an empty batch. Large buffers are written from their place if the socket takes several at once; with TLS they
-// are copied, so that there is one record a batch.
+// newBatch returns an empty batch. A plain socket writes large buffers from their place. With TLS
+// they are copied, so that a batch is one record.
 func (k *socket) newBatch() *batch {
 	b := batches.Get().(*batch)
 	b.inPlace = k.plain != nil
 	return b
 }
 
-// write writes a batch without its first n bytes, which are written. It waits until the client takes them.
+// write writes a batch from byte n on. It waits until the client takes the bytes.
 func (k *socket) write(b *batch, n int) error {
 	if len(b.parts) == 0 {
 		_, err := k.nc.Write(b.own[n:])
@@ -84,7 +85,7 @@ func (k *socket) write(b *batch, n int) error {
 	return err
 }
 
-// closeWrite ends the output.
+// closeWrite shuts the output.
 func (k *socket) closeWrite() {
 	for nc := k.nc; ; {
 		if w, ok := nc.(interface{ CloseWrite() error }); ok {
@@ -99,10 +100,12 @@ func (k *socket) closeWrite() {
 	}
 }
 
-// close closes the socket first: TLS would wait for a client that does not read, to send it an alert.
+// close closes the connection. It closes the socket first, because TLS would wait for a client that
+// does not read, to send it an alert.
 func (k *socket) close() {
 	inner := k.nc
-	for c, ok := inner.(interface{ NetConn() net.Conn }); ok; c, ok = inner.(interface{ NetConn() net.Conn }) {
+	for c, ok := inner.(interface{ NetConn() net.Conn }); ok; c,
+		ok = inner.(interface{ NetConn() net.Conn }) {
 		inner = c.NetConn()
 	}
 	inner.Close()

@@ -55,14 +55,17 @@ func TestConnMoves(t *testing.T) {
 	}
 	for s := range connStates {
 		f := connMeaning[s]
-		if s.queues() == (f.failed || f.shut || f.lost) || s.writes() == (f.shut || f.lost) || s.ignoresRequests() != (f.cutOff || f.failed || f.shut || f.lost) {
-			t.Errorf("state %d: queues %v, writes %v, ignores requests %v; it means %+v", s, s.queues(), s.writes(), s.ignoresRequests(), f)
+		if s.queues() == (f.failed || f.shut || f.lost) || s.writes() == (f.shut || f.lost) ||
+			s.ignoresRequests() != (f.cutOff || f.failed || f.shut || f.lost) {
+			t.Errorf("state %d: queues %v, writes %v, ignores requests %v; it means %+v", s,
+				s.queues(), s.writes(), s.ignoresRequests(), f)
 		}
 		for e := range connEvents {
 			next := s
 			moved := next.move(e)
 			if got, want := connMeaning[next], f.after(e); got != want || moved != (next != s) {
-				t.Errorf("state %d, event %d: moves to %d, which means %+v, want %+v; moved is %v", s, e, next, got, want, moved)
+				t.Errorf("state %d, event %d: moves to %d, which means %+v, want %+v; moved is %v",
+					s, e, next, got, want, moved)
 			}
 			if next < s {
 				t.Errorf("state %d, event %d: moves back to %d", s, e, next)
@@ -113,14 +116,17 @@ func TestStreamMoves(t *testing.T) {
 	}
 	for s := range streamStates {
 		f := streamMeaning[s]
-		if s.gone() != f.gone || s.answered() != f.answered || s.sends() == (f.answered || f.gone) || s.bodyEnded() != f.bodyEnded {
-			t.Errorf("state %d: gone %v, answered %v, sends %v, body ended %v; it means %+v", s, s.gone(), s.answered(), s.sends(), s.bodyEnded(), f)
+		if s.gone() != f.gone || s.answered() != f.answered ||
+			s.sends() == (f.answered || f.gone) || s.bodyEnded() != f.bodyEnded {
+			t.Errorf("state %d: gone %v, answered %v, sends %v, body ended %v; it means %+v", s,
+				s.gone(), s.answered(), s.sends(), s.bodyEnded(), f)
 		}
 		for e := range streamEvents {
 			next := s
 			before := next.move(e)
 			if got, want := streamMeaning[next], f.after(e); got != want || before != s {
-				t.Errorf("state %d, event %d: moves to %d, which means %+v, want %+v; before is %d", s, e, next, got, want, before)
+				t.Errorf("state %d, event %d: moves to %d, which means %+v, want %+v; before is %d",
+					s, e, next, got, want, before)
 			}
 		}
 	}

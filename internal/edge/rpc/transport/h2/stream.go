@@ -10,45 +10,46 @@ import (
 	"google.golang.org/grpc/mem"
 )
 
-// Stream is one request and its answer. A user embeds it in its Exchange. Its methods may be called concurrently, but answers
-// of one stream are sent one after another.
+// Stream is one request and its answer. An Exchange has one. Its methods may be called
+// concurrently, but a stream sends its messages one after another.
 //
-// A client may have very many streams that do nothing: it is kept small. What every message needs is close together.
+// A client may have very many streams that do nothing, so it is kept small.
 type Stream struct {
 	l *link
-	x Exchange // that embeds the stream
+	x Exchange // that has the stream
 
 	id       uint32
-	headCost int32 // what is charged until a handler runs; 0 from then on; owned by the reader
+	headCost int32 // bytes that are charged until a handler runs, then 0; owned by the reader
 
 	// ctx is the Stream as a context.
 	ctx contextState
 
-	// recv is how many bytes the client may send, extra how many were granted beyond the window for long messages, owed how
-	// many were taken and not granted again.
+	// recv is how many bytes the client may send, extra how many the window was enlarged for long
+	// messages, owed how many were taken and are not granted again yet.
 	recv, extra, owed atomic.Int64
-	// charged is the stream's part of the unread bytes of the connection.
+	// charged is the stream's part of link.unread.
 	charged atomic.Int64
 
 	// Owned by the reader.
-	due int64 // bytes of the body that follow by content-length; negative if unknown
+	due int64 // bytes of the body that must follow by content-length; negative if unknown
 
 	// Guarded by link.mu.
 	state      streamState
-	list       listKind // of the scheduler, that the stream is in
+	list       listKind // the scheduler's list that has the stream
 	prev, next *Stream  // in that list
 	out        sendQueue
 	promise    promise
 }
 
-// ErrEnded is the error of sending on a stream that has ended, for which its context has a reason.
+// ErrEnded is the error of sending on a stream that has ended. Its context has the reason.
 var ErrEnded = errors.New("the stream has ended")
 
 // ID returns the number of the stream.
 func (s *Stream) ID() uint32 { return s.id }
 
-// Hold notes that a handler uses the stream until Finish is called, and reports whether the stream still exists. Finish must
-// be called if it does. The reader of the connection calls it.
+// Hold notes that a handler uses the stream until Finish is called. It returns false if the stream
+// does not exist any more; otherwise Finish must be called. Only the reader of the connection may
+// call it.
 func (s *Stream) Hold() bool {
 	s.l.mu.Lock()
 	defer s.l.mu.Unlock()
@@ -59,16 +60,16 @@ func (s *Stream) Hold() bool {
 	return true
 }
 
-// Attend is Hold for an answer that comes without a handler that runs until then: by Answer, AnswerLater or FinishLater. The
-// client may reset any number of such streams.
+// Attend is Hold for an answer without a running handler, by Answer, AnswerLater, AnswerPrompt or
+// FinishLater. A client may reset any number of such streams.
 func (s *Stream) Attend() bool {
 	s.l.mu.Lock()
 	defer s.l.mu.Unlock()
 	return s.acceptHead()
 }
 
-// acceptHead notes that somebody handles the request, so that most of its header is not counted any more. It reports whether the
-// stream still exists. mu is held.
+// acceptHead notes that somebody handles the request, and stops counting most of its header. It
+// returns false if the stream does not exist any more. mu must be held.
 func (s *Stream) acceptHead() bool {
 	if s.state.gone() {
 		return false
@@ -78,14 +79,16 @@ func (s *Stream) acceptHead() bool {
 	return true
 }
 
-// Send queues a part of the answer, after header if that is not nil, and waits while the client does not take what was
-// queued before. more says that another part follows at once, which goes into the same write. The buffers belong to the
-// connection from now on.
+// Send queues a part of the answer, after header if header is not nil. It waits first while
+// sendQuota bytes are queued. more says that another part follows at once and goes into the same
+// write. The buffers belong to the connection from now on.
 func (s *Stream) Send(header *Header, head [headSize]byte, data mem.BufferSlice, more bool) error {
-	return s.queueMessage(header, message{head: head, nhead: headSize, data: data}, headSize+data.Len(), sendQuota, more)
+	return s.queueMessage(header, message{head: head, nhead: headSize, data: data},
+		headSize+data.Len(), sendQuota, more)
 }
 
-// SendBody is Send for a part of a body that has no messages. It waits while bodyQuota is queued. A stream uses one of the two.
+// SendBody is Send for a part of a body that has no messages. It waits while bodyQuota bytes are
+// queued. A stream uses only one of the two.
 func (s *Stream) SendBody(header *Header, data mem.BufferSlice, more bool) error {
 	return s.queueMessage(header, message{data: data}, data.Len(), bodyQuota, more)
 }
@@ -120,7 +123,8 @@ func (s *Stream) queueMessage(header *Header, m message, n int, quota int32, mor
 	case more:
 		l.mu.Unlock()
 	case much:
-		// A handler that sends much must end with its stream, also if the client does not read and a write waits.
+		// A worker writes: a handler that sends much must end with its stream, even while a write
+		// waits for the client.
 		l.handOver()
 		l.mu.Unlock()
 	default:
@@ -129,7 +133,8 @@ func (s *Stream) queueMessage(header *Header, m message, n int, quota int32, mor
 	return nil
 }
 
-// SendHeader queues the header of an answer that has no message yet. Finish must follow soon, or Send without a header.
+// SendHeader queues the header of an answer that has no message yet. Finish, or Send without a
+// header, must follow soon.
 func (s *Stream) SendHeader(header *Header) {
 	s.l.mu.Lock()
 	defer s.l.mu.Unlock()
@@ -140,21 +145,22 @@ func (s *Stream) SendHeader(header *Header) {
 	s.l.mu.out.schedule(s)
 }
 
-// Finish ends the answer with a trailer, or with whole, which is the header too, if nothing was sent before: it may be called
-// during Send. Without a trailer an empty frame is the end. It ends the context. If the client has not ended its body, the stream
-// is reset without an error after the trailer. It reports whether the stream still existed.
+// Finish ends the answer with trailer, or with whole, header and trailer in one, if nothing was
+// sent before. A nil trailer means an empty frame. Finish ends the context. It may be called during
+// Send. If the client has not ended its body, the stream is reset with NO_ERROR after the trailer.
+// Finish returns false if the answer had ended already.
 func (s *Stream) Finish(trailer, whole *Header) bool {
 	s.l.mu.Lock()
 	if !s.finishAnswer(trailer, whole) {
 		s.l.mu.Unlock()
 		return false
 	}
-	s.endContext(byCancel) // while the stream is known: Serve may return as soon as the last answer is written
+	s.endContext(byCancel) // under mu: Serve may return as soon as the last answer is written
 	s.l.writeOrWait()
 	return true
 }
 
-// FinishSoon is Finish by any goroutine, which does not wait for the client: a worker writes.
+// FinishSoon is Finish without waiting for the client: a worker writes.
 func (s *Stream) FinishSoon(trailer, whole *Header) bool {
 	s.l.mu.Lock()
 	defer s.l.mu.Unlock()
@@ -166,8 +172,8 @@ func (s *Stream) FinishSoon(trailer, whole *Header) bool {
 	return true
 }
 
-// Reject is Finish for the reader of the connection, which does not write. If header is not nil, it and text precede the
-// trailer.
+// Reject is Finish for the reader of the connection: a worker writes. If header is not nil, header
+// and text precede the trailer.
 func (s *Stream) Reject(header *Header, text []byte, trailer *Header) {
 	l := s.l
 	l.mu.Lock()
@@ -181,10 +187,13 @@ func (s *Stream) Reject(header *Header, text []byte, trailer *Header) {
 	s.endContext(byCancel)
 }
 
-// Answer is Send and Finish at once, without waiting.
-func (s *Stream) Answer(header *Header, head [headSize]byte, data mem.BufferSlice, trailer *Header) bool {
+// Answer is Send and Finish in one, without waiting for room. It returns false if the answer had
+// ended already.
+func (s *Stream) Answer(header *Header, head [headSize]byte, data mem.BufferSlice,
+	trailer *Header) bool {
 	s.l.mu.Lock()
-	if !s.addAnswer(header, message{head: head, nhead: headSize, data: data}, headSize+data.Len(), trailer) {
+	if !s.addAnswer(header, message{head: head, nhead: headSize, data: data},
+		headSize+data.Len(), trailer) {
 		s.l.mu.Unlock()
 		data.Free()
 		return false
@@ -194,7 +203,8 @@ func (s *Stream) Answer(header *Header, head [headSize]byte, data mem.BufferSlic
 	return true
 }
 
-// addAnswer queues a whole answer with one message of n bytes. It returns false if the stream has ended. mu is held.
+// addAnswer queues a whole answer with one message of n bytes. It returns false if the answer had
+// ended already. mu must be held.
 func (s *Stream) addAnswer(header *Header, m message, n int, trailer *Header) bool {
 	if s.state.sends() {
 		s.out.addMessage(header, m, n)
@@ -202,8 +212,8 @@ func (s *Stream) addAnswer(header *Header, m message, n int, trailer *Header) bo
 	return s.finishAnswer(trailer, trailer)
 }
 
-// finishAnswer notes the end of the answer and of its handler, with a trailer, or with whole if nothing was sent before. It returns false
-// if the answer has ended already. mu is held.
+// finishAnswer notes that the answer and its handler end, with trailer, or with whole if nothing
+// was sent before. It returns false if the answer had ended already. mu must be held.
 func (s *Stream) finishAnswer(trailer, whole *Header) bool {
 	before := s.state.move(streamFinish)
 	if before == streamAbandoned {
@@ -217,13 +227,14 @@ func (s *Stream) finishAnswer(trailer, whole *Header) bool {
 	return true
 }
 
-// endAnswer queues the end of the answer. mu is held.
+// endAnswer queues the end of the answer. mu must be held.
 func (s *Stream) endAnswer(trailer, whole *Header) {
 	if !s.out.begun {
 		trailer = whole
 	}
 	s.out.trailer = trailer
-	s.chargeUnread(streamCost + int64(min(s.out.bytes, sendQuota))) // no handler waits for it any more
+	// no handler waits for it any more
+	s.chargeUnread(streamCost + int64(min(s.out.bytes, sendQuota)))
 	s.l.mu.out.schedule(s)
 }
 
@@ -238,12 +249,13 @@ func (s *Stream) resetFor(code http2.ErrCode, how ending) {
 		return
 	}
 	l.resetStream(s, code, s.state.bodyEnded())
-	s.endContext(how) // Serve may return when mu is free
+	s.endContext(how) // under mu: Serve may return when mu is free
 	l.handOver()      // the reader may be the caller
 }
 
-// expire ends a stream whose deadline has passed. If nothing waits to be sent, the answer ends with the trailer for that: some clients
-// take a reset for a cancellation. The handler counts as abandoned until it has ended.
+// expire ends a stream at its deadline. If no message waits to be sent, the answer ends with the
+// trailer for that, because some clients take a reset for a cancellation. Otherwise the stream is
+// reset.
 func (s *Stream) expire() {
 	l, late := s.l, s.ctx.late
 	l.mu.Lock()
@@ -276,18 +288,19 @@ func (s *Stream) Err() error { return s.ctx.err() }
 // Value implements context.Context.
 func (s *Stream) Value(key any) any { return s.l.values.Value(key) }
 
-// AfterFunc runs f in its own goroutine after the end. Package context calls it, so that contexts that are derived from a
-// Stream need no goroutine.
+// AfterFunc runs f in its own goroutine after the end. Package context uses it, so contexts that
+// are derived from a Stream need no goroutine.
 func (s *Stream) AfterFunc(f func()) (stop func() bool) { return s.ctx.runAfter(f) }
 
-// SetDeadline ends the stream after d, as Finish does with the headers that late returns, or by a reset if late is nil, or if messages
-// wait to be sent. Only Start may call it.
+// SetDeadline ends the stream after d: as Finish does with the headers that late returns, or by a
+// reset if late is nil or messages wait to be sent. Only Start may call it.
 func (s *Stream) SetDeadline(d time.Duration, late func() (trailer, whole *Header)) {
 	s.ctx.setDeadline(d, late, s.expire)
 }
 
-// endContext ends the context, once. link.mu need not be held. free reports that the context will not be used any more by those who
-// were notified of its end.
+// endContext ends the context, and notifies the exchange. Only the first call has an effect. free
+// reports that nobody who was notified of the end will use the context any more. link.mu may be
+// held.
 func (s *Stream) endContext(how ending) (free bool) {
 	free, notify := s.ctx.endOnce(how)
 	if notify {

@@ -1,16 +1,18 @@
 package h2
 
-// maxStreamMap is the largest peak of concurrent streams for which a connection keeps its stream map.
+// maxStreamMap is the largest peak of concurrent streams for which a connection keeps its stream
+// map.
 const maxStreamMap = 1000
 
-// table has the streams of a connection, and what is known of stream numbers without one. It is guarded by link.mu.
+// table has the streams of a connection, and remembers numbers of streams that have ended. link.mu
+// guards it.
 type table struct {
 	streams map[uint32]*Stream
-	peak    int // of the number of streams since the map was made
+	peak    int // largest number of streams since the map was made
 
 	last     uint32 // the highest number of a stream so far
 	accepted uint32 // the highest number that was not ignored
-	entered  uint32 // the last accepted number whose stream is, or was, in streams
+	entered  uint32 // the last accepted number that has or had a stream, or was rejected
 
 	recent  recentStreams
 	skipped skippedNumbers
@@ -26,13 +28,15 @@ func (t *table) isIdle(id uint32) bool { return id > t.last || id%2 == 0 }
 // isEmpty reports whether no request is under way. One that was accepted may not be in streams yet.
 func (t *table) isEmpty() bool { return len(t.streams) == 0 && t.accepted == t.entered }
 
-// acceptNumber notes that the next number is that of a request, whose stream enter adds unless it is rejected.
+// acceptNumber notes the number of an accepted request. enterStream follows, unless the request is
+// rejected.
 func (t *table) acceptNumber(id uint32) {
 	t.useNumber(id)
 	t.accepted = id
 }
 
-// ignoreNumber notes that the next number is that of a request which is ignored: the client was notified of that.
+// ignoreNumber notes the number of a request that the last GOAWAY has told the client would be
+// ignored. ended says that its body has ended.
 func (t *table) ignoreNumber(id uint32, ended bool) {
 	t.useNumber(id)
 	t.recent.add(id, ended)
@@ -50,7 +54,8 @@ func (t *table) enterStream(s *Stream) {
 	t.peak = max(t.peak, len(t.streams))
 }
 
-// removeStream removes the stream with a number. byClient says that the client has ended it, and must not send any more.
+// removeStream removes the stream with a number. byClient says that the client has ended it and
+// must not send any more.
 func (t *table) removeStream(id uint32, byClient bool) {
 	delete(t.streams, id)
 	if len(t.streams) == 0 && t.peak > maxStreamMap { // a map does not shrink
@@ -66,7 +71,7 @@ func (t *table) takeStreams() map[uint32]*Stream {
 	return taken
 }
 
-// recentStreams are the streams that were closed last.
+// recentStreams remembers the streams that were closed last.
 type recentStreams struct {
 	list [32]recentStream
 	next int
@@ -107,14 +112,14 @@ func (r *recentStreams) noteEnd(id uint32) {
 	}
 }
 
-// skippedNumbers are the last numbers that a client has not used for a stream: a lower number than the highest one means
-// a stream that has existed, unless it is one of these.
+// skippedNumbers remembers the last numbers that a client has skipped. Any other number up to the
+// highest one has had a stream.
 type skippedNumbers struct {
 	list [16]struct{ from, to uint32 }
 	next int
 }
 
-// add notes the use of a number after the highest one so far.
+// add notes that a client uses id after last, the highest number so far.
 func (k *skippedNumbers) add(last, id uint32) {
 	from := last + 2
 	if last == 0 {

@@ -2,13 +2,16 @@ package h2
 
 import "runtime"
 
-// chunkConns is how many connections a worker writes to, one after the other, unless there are more than that for each processor.
+// chunkConns is to how many connections one goroutine writes, unless there are more than that for
+// each processor.
 const chunkConns = 8
 
-// WakeAll calls Fill of streams, so that the output of all streams of a connection is in one write. It waits for no client: what a
-// socket does not take at once, a worker writes, and a worker does all of it for connections whose lock is taken, or with a stream
-// whose Fill is costly. Waking a worker costs about as much as a write, so the caller, and each worker if there are many connections,
-// writes to several others, one after the other. The caller holds no lock that Fill takes.
+// WakeAll makes writers call Fill of streams, so that one write has the output of all streams of a
+// connection. It does not wait for any client. A worker writes what a socket does not take at once.
+// A worker also serves each connection whose lock is taken, or that has a stream with a costly
+// Fill. Waking a worker costs about as much as a write, so the caller writes to several connections
+// itself, and workers share them if there are many. The caller must not hold a lock that Fill
+// takes.
 func WakeAll(streams []*Stream) {
 	var chosen []*link
 	var busy map[*link][]*Stream
@@ -33,7 +36,8 @@ func WakeAll(streams []*Stream) {
 	for l, list := range busy {
 		l.o.Workers.Run(func() { l.wakeSources(list) })
 	}
-	for writers := min(runtime.GOMAXPROCS(0), (len(chosen)+chunkConns-1)/chunkConns); writers > 1; writers-- {
+	for writers := min(runtime.GOMAXPROCS(0),
+		(len(chosen)+chunkConns-1)/chunkConns); writers > 1; writers-- {
 		n := len(chosen) / writers
 		chunk := chosen[:n]
 		chosen[0].o.Workers.Run(func() { writeChosen(chunk) })
@@ -42,8 +46,9 @@ func WakeAll(streams []*Stream) {
 	writeChosen(chosen)
 }
 
-// wakeSource lists a source that may have output. It reports whether the caller must see to it that there is a writer: if there is
-// none, and nobody else is about to write since no source was listed before. mu is held.
+// wakeSource lists a source that may have output. first reports that the caller must make sure that
+// there is a writer: there is none, and no other source was listed, so nobody else is about to
+// write. mu must be held.
 func (l *link) wakeSource(s *Stream) (first bool) {
 	if !s.state.sends() || s.out.source == sourceFull || l.mu.state == connLost {
 		return false
@@ -53,7 +58,7 @@ func (l *link) wakeSource(s *Stream) (first bool) {
 	return first
 }
 
-// wakeSources wakes streams of a connection, for whose lock it waits.
+// wakeSources waits for the lock of a connection and wakes streams of it.
 func (l *link) wakeSources(list []*Stream) {
 	l.mu.Lock()
 	for _, s := range list {
@@ -62,8 +67,8 @@ func (l *link) wakeSources(list []*Stream) {
 	l.writeNow(turnsOfOwner)
 }
 
-// writeChosen writes to connections that WakeAll has chosen, a few batches to each; a worker writes further ones, and waits for the
-// lock of those that are busy.
+// writeChosen writes a few batches to each connection that WakeAll has chosen. Workers write the
+// rest, and wait for the locks of busy connections.
 func writeChosen(chosen []*link) {
 	for _, l := range chosen {
 		if !l.mu.TryLock() {
@@ -73,7 +78,7 @@ func writeChosen(chosen []*link) {
 			})
 			continue
 		}
-		if l.mu.costly { // since it was chosen
+		if l.mu.costly { // it has become costly since it was chosen
 			l.handOver()
 			l.mu.Unlock()
 			continue

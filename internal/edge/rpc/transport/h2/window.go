@@ -3,29 +3,31 @@ package h2
 import "sync/atomic"
 
 const (
-	// heldHead is how many bytes of a header are not counted any more when a handler runs. Others are counted until the stream
-	// ends: a few bytes may mean a large header, of which a client could let the server keep many.
+	// heldHead is how many bytes of a header stop counting when a handler runs. The rest counts
+	// until the stream ends: a few bytes on the wire may mean a large header, and a client could
+	// make the server keep many.
 	heldHead = 4 << 10
-	// streamCost is about what a stream occupies besides its header, its body and its answer.
+	// streamCost is about how many bytes a stream occupies besides its header, body and answer.
 	streamCost = 1 << 10
 	// streamWindow is how many bytes a client may send on a stream before they are taken.
 	streamWindow = 64<<10 - 1
 )
 
-// chargeUnread notes that the client occupies n more bytes. mu is held, and the stream exists.
+// chargeUnread notes that the client occupies n more bytes. mu must be held, and the stream must
+// exist.
 func (s *Stream) chargeUnread(n int64) {
 	s.charged.Add(n)
 	s.l.unread.Add(n)
 }
 
-// dischargeUnread notes that the client occupies n bytes less.
+// dischargeUnread notes that the client occupies n bytes less, at most as many as are charged.
 func (s *Stream) dischargeUnread(n int64) {
 	if k := subtractUpTo(&s.charged, n); k > 0 {
 		s.l.unread.Add(-k)
 	}
 }
 
-// Occupy notes that the client occupies n more bytes of memory, without a handler's consent, until Vacate.
+// Occupy notes that the client occupies n more bytes without a handler's consent, until Vacate.
 func (s *Stream) Occupy(n int) {
 	s.l.mu.Lock()
 	defer s.l.mu.Unlock()
@@ -34,11 +36,11 @@ func (s *Stream) Occupy(n int) {
 	}
 }
 
-// Vacate notes that n bytes of Occupy are free.
+// Vacate notes that n bytes of Occupy are free again.
 func (s *Stream) Vacate(n int) { s.dischargeUnread(int64(n)) }
 
-// Expect allows the client to send n more bytes, which belong to one message. If the client may send much on other streams
-// already, it has to wait for those.
+// Expect allows the client to send the rest of a message, n bytes. If the client may send much on
+// other streams already, this message waits for those.
 func (s *Stream) Expect(n int) {
 	more := int64(n) - s.recv.Load()
 	if more <= 0 {
@@ -50,11 +52,11 @@ func (s *Stream) Expect(n int) {
 	if s.state.gone() || s.state.bodyEnded() {
 		return
 	}
-	l.mu.promises.addWaiting(s, more) // the message before is complete, if it waited
+	l.mu.promises.addWaiting(s, more) // if the message before has waited, it is complete
 	l.givePromises()
 }
 
-// Taken notes that n bytes of the body were taken, so that the client may send others instead.
+// Taken notes that n bytes of the body were taken, and lets the client send as many again.
 func (s *Stream) Taken(n int) {
 	if n == 0 {
 		return
@@ -69,7 +71,7 @@ func (s *Stream) Taken(n int) {
 		l.givePromises()
 		l.mu.Unlock()
 	}
-	// Small amounts are collected: a message that needs them is expected when it begins.
+	// Small amounts are collected. Expect grants a message what it needs.
 	if owed := s.owed.Add(back); owed >= streamWindow/4 {
 		s.owed.Add(-owed)
 		s.l.mu.Lock()
@@ -78,9 +80,10 @@ func (s *Stream) Taken(n int) {
 	}
 }
 
-// returnPadding lets the client send as many bytes as the padding of a frame had, unless that was the last one. It does so at once: what
-// Expect has granted is enough for the message only, and a client that keeps to its window could not send the rest. The reader calls it,
-// and the update is written before it reads again.
+// returnPadding lets the client send n more bytes for the padding of a frame, unless the frame was
+// the last one. It does so at once: Expect grants just enough for the message, so a client that
+// obeys its window could not send the rest. Only the reader calls it; the update is written before
+// it reads again.
 func (s *Stream) returnPadding(n int64, last bool) {
 	if n == 0 {
 		return
@@ -98,7 +101,8 @@ func (s *Stream) returnPadding(n int64, last bool) {
 	}
 }
 
-// subtractUpTo subtracts up to n from a number that must not become negative, and returns how much.
+// subtractUpTo subtracts up to n from a number that must not become negative, and returns how much
+// it has subtracted.
 func subtractUpTo(from *atomic.Int64, n int64) int64 {
 	for {
 		have := from.Load()

@@ -8,18 +8,18 @@ import (
 	"time"
 )
 
-// Workers are goroutines that are kept to run functions on. A new goroutine first has to grow its stack, which is a large
-// part of what a short request costs.
+// Workers are goroutines that are kept to run functions. A new goroutine first grows its stack,
+// which is a large part of the cost of a short request.
 type Workers struct {
-	most int           // idle ones that are kept
-	keep time.Duration // how often those end that were not used since the last time
-	// starting is how many functions wait for a processor.
+	most int           // how many idle goroutines are kept
+	keep time.Duration // how often goroutines end that were not used since the last time
+	// starting counts functions that wait for a processor.
 	starting atomic.Int32
 
 	mu struct {
 		sync.Mutex
-		idle   []*worker // the last one is the first to be used: its stack is in the caches
-		unused int       // how many at the beginning of idle were not used since the last trim
+		idle   []*worker // the last one is used first: its stack is in the caches
+		unused int       // how many at the beginning of idle were not used since the last endUnused
 		timer  *time.Timer
 		timed  bool // the timer runs
 		closed bool
@@ -28,11 +28,12 @@ type Workers struct {
 
 type worker struct{ next chan func() }
 
-// keepIdle is how long an idle goroutine is kept at least: under load each is used much sooner again. After many streams were opened at
-// once, the stacks of hundreds are most of the memory, and let the heap grow more until the next collection.
+// keepIdle is how long an idle goroutine is kept at least. Under load a goroutine is used again
+// much sooner. When a client has opened many streams at once, hundreds of stacks are most of the
+// memory, and they also let the heap grow more until the next collection.
 const keepIdle = 250 * time.Millisecond
 
-// NewWorkers keeps up to most idle goroutines, each for a moment.
+// NewWorkers makes Workers that keep up to most idle goroutines, each for a moment.
 func NewWorkers(most int) *Workers { return &Workers{most: most, keep: keepIdle} }
 
 // Run runs f on a goroutine. It does not wait.
@@ -51,11 +52,12 @@ func (p *Workers) Run(f func()) {
 	go p.workLoop(f)
 }
 
-// maxStarting is how many functions for each processor may wait for it before Yield lets them begin.
+// maxStarting is how many functions may wait for each processor before Yield lets them start.
 const maxStarting = 2
 
-// Yield lets functions begin first if many wait: a caller that runs one after the other would need a goroutine for each, although
-// most of them take a moment only. It must not hold a lock that they need.
+// Yield lets waiting functions start first if there are many. Without it, a caller of Run in a loop
+// would need a goroutine for each function, although most functions take only a moment. The caller
+// must not hold a lock that the functions need.
 func (p *Workers) Yield() {
 	if int(p.starting.Load()) > maxStarting*runtime.GOMAXPROCS(0) {
 		runtime.Gosched()
@@ -84,7 +86,7 @@ func (p *Workers) workLoop(f func()) {
 	}
 }
 
-// scheduleTrim starts the timer if there are idle workers. mu is held.
+// scheduleTrim starts the timer if there are idle workers. mu must be held.
 func (p *Workers) scheduleTrim() {
 	switch {
 	case p.mu.timed || p.mu.closed || len(p.mu.idle) == 0:
@@ -97,7 +99,7 @@ func (p *Workers) scheduleTrim() {
 	p.mu.timed = true
 }
 
-// endUnused ends the workers that were not used since the last trim.
+// endUnused ends the workers that were not used since its last run.
 func (p *Workers) endUnused() {
 	p.mu.Lock()
 	n := min(p.mu.unused, len(p.mu.idle))
@@ -112,7 +114,7 @@ func (p *Workers) endUnused() {
 	}
 }
 
-// Close ends the idle goroutines, and others when they are idle. Run may still be called.
+// Close ends all idle goroutines, and the others once they are idle. Run may still be called.
 func (p *Workers) Close() {
 	p.mu.Lock()
 	idle := p.mu.idle

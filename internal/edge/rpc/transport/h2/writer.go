@@ -7,15 +7,16 @@ import (
 )
 
 const (
-	// batchBytes is about how much is written at once.
+	// batchBytes is about how many bytes are written at once.
 	batchBytes = 64 << 10
-	// turnsOfOwner is how many batches the goroutine writes that made output ready, before a worker takes its place.
+	// turnsOfOwner is how many batches a goroutine writes that made output ready, before a worker
+	// continues.
 	turnsOfOwner = 4
 )
 
-// The writer is whoever has set link.mu.writing: one goroutine at a time.
+// The writer is the goroutine that has set link.mu.writing, one at a time.
 
-// becomeWriter makes the caller the writer if there is output and no writer. mu is held.
+// becomeWriter makes the caller the writer if there is output and no writer. mu must be held.
 func (l *link) becomeWriter() bool {
 	if l.mu.writing || l.mu.state == connLost || !l.hasOutput() {
 		return false
@@ -24,7 +25,8 @@ func (l *link) becomeWriter() bool {
 	return true
 }
 
-// writeOrWait makes the caller the writer if there is none. It may wait for the client. mu is held, and unlocked.
+// writeOrWait writes if there is output and no writer. It may wait for the client. mu must be held;
+// writeOrWait unlocks it.
 func (l *link) writeOrWait() {
 	writes := l.becomeWriter()
 	others := len(l.mu.table.streams) > 1
@@ -33,21 +35,22 @@ func (l *link) writeOrWait() {
 		return
 	}
 	if others {
-		// What other goroutines are about to answer goes into the same write.
+		// Answers that other goroutines are about to make go into the same write.
 		runtime.Gosched()
 	}
 	l.writeBatches(turnsOfOwner)
 }
 
-// handOver lets a worker write if there is output and no writer. mu is held.
+// handOver lets a worker write if there is output and no writer. mu must be held.
 func (l *link) handOver() {
 	if l.becomeWriter() {
 		l.o.Workers.Run(l.writeAll)
 	}
 }
 
-// writeNow writes what is ready if there is no writer, at most so many batches, without waiting: a worker writes the rest, and
-// what the socket does not take at once. With TLS, where a write may wait, a worker writes everything. mu is held, and unlocked.
+// writeNow writes up to turns batches without waiting, if there is output and no writer. A worker
+// writes the rest, and whatever the socket does not take at once. With TLS, where any write may
+// wait, a worker writes everything. mu must be held; writeNow unlocks it.
 func (l *link) writeNow(turns int) {
 	writes := l.becomeWriter()
 	l.mu.Unlock()
@@ -65,7 +68,7 @@ func (l *link) writeNow(turns int) {
 			break
 		}
 		if b.len() == 0 {
-			continue // streams were filled that must not send
+			continue // only streams that may not send were filled
 		}
 		n, err := l.socket.direct.write(b)
 		if err == nil && n < b.len() {
@@ -80,7 +83,8 @@ func (l *link) writeNow(turns int) {
 	b.release()
 }
 
-// writeRest writes a batch of which n bytes are written, and what is ready after it. Only the writer calls it.
+// writeRest writes a batch from byte n on, and then everything that is ready. Only the writer calls
+// it.
 func (l *link) writeRest(b *batch, n int) {
 	err := l.socket.write(b, n)
 	b.clear()
@@ -94,8 +98,8 @@ func (l *link) writeRest(b *batch, n int) {
 // writeAll writes until nothing is ready. Only the writer calls it.
 func (l *link) writeAll() { l.writeBatches(-1) }
 
-// writeBatches writes what is ready until there is nothing, or turns are over and a worker continues; negative turns never are.
-// Only the writer calls it.
+// writeBatches writes until nothing is ready. After turns batches a worker continues; negative
+// turns mean no limit. Only the writer calls it.
 func (l *link) writeBatches(turns int) {
 	b := l.socket.newBatch()
 	defer b.release()
@@ -115,14 +119,15 @@ func (l *link) writeBatches(turns int) {
 	}
 }
 
-// nextBatch fills the next batch, if build is set. It returns false if nothing is ready; then there is no writer any more.
+// nextBatch fills the next batch if build is set. It returns false if nothing is ready: then the
+// caller is not the writer any more.
 func (l *link) nextBatch(b *batch, build bool) (more bool) {
 	l.mu.Lock()
 	l.fillSources()
 	inUse := l.mu.inUse
 	l.mu.inUse = nil
 	if !l.hasOutput() || l.mu.state == connLost {
-		inUse.Free() // before Serve can return
+		inUse.Free() // free them before Serve can return
 		l.mu.writing = false
 		l.mu.changed.Broadcast()
 		finished := l.finishOutput()
@@ -141,7 +146,7 @@ func (l *link) nextBatch(b *batch, build bool) (more bool) {
 	return true
 }
 
-// buildBatch fills a batch: frames without data first, then the streams by turns. mu is held.
+// buildBatch fills a batch: first frames without data, then streams in turns. mu must be held.
 func (l *link) buildBatch(b *batch) {
 	out := &l.mu.out
 	out.takeFrames(b)
@@ -160,8 +165,9 @@ func (l *link) buildBatch(b *batch) {
 	}
 }
 
-// fillSources lets streams queue output, as much as one write takes: the rest stays where it is until the client has read that.
-// Only the writer calls it. mu is held, and unlocked during Fill.
+// fillSources lets sources queue about as much output as one write takes. The rest stays with its
+// owner until the client has read that. Only the writer calls it. mu must be held; it is unlocked
+// during Fill.
 func (l *link) fillSources() {
 	for before := l.mu.out.filled; l.mu.out.filled-before < batchBytes && l.mu.state.writes(); {
 		s, room := l.mu.out.nextSource()
@@ -174,11 +180,11 @@ func (l *link) fillSources() {
 	}
 }
 
-// flush writes what is ready, without waiting for the client.
+// flush writes what is ready without waiting for the client.
 func (l *link) flush() {
 	l.mu.Lock()
 	if l.mu.costly && len(l.mu.out.sources) > 0 {
-		l.handOver() // the caller works for other clients too
+		l.handOver() // the caller also works for other clients
 		l.mu.Unlock()
 		return
 	}

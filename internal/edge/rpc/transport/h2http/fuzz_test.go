@@ -25,8 +25,10 @@ func FuzzRequest(f *testing.F) {
 			return // package h2 rejects it
 		}
 		c := &Conn{Remote: "x"}
-		r, err := c.makeRequest(&h2.Request{Method: method, Path: path, Ended: ended, Fields: []hpack.HeaderField{
-			{Name: ":method", Value: method}, {Name: ":path", Value: path}, {Name: name, Value: value}, {Name: name, Value: value}}})
+		r, err := c.makeRequest(&h2.Request{Method: method, Path: path, Ended: ended,
+			Fields: []hpack.HeaderField{
+				{Name: ":method", Value: method}, {Name: ":path", Value: path},
+				{Name: name, Value: value}, {Name: name, Value: value}}})
 		if r == nil || r.URL == nil || r.Header == nil {
 			t.Fatalf("%+v, %v", r, err)
 		}
@@ -36,18 +38,21 @@ func FuzzRequest(f *testing.F) {
 	})
 }
 
-// FuzzConn: any bytes after the preface end in nothing worse than the end of the connection, and of all handlers.
+// FuzzConn: any bytes after the preface end in nothing worse than the end of the connection, and of
+// all handlers.
 func FuzzConn(f *testing.F) {
 	var b bytes.Buffer
 	w := http2.NewFramer(&b, nil)
 	must(w.WriteSettings())
 	var block bytes.Buffer
 	enc := hpack.NewEncoder(&block)
-	fields := []string{":method", "POST", ":scheme", "http", ":path", "/echo", ":authority", "x", "expect", "100-continue"}
+	fields := []string{":method", "POST", ":scheme", "http", ":path", "/echo", ":authority", "x",
+		"expect", "100-continue"}
 	for i := 0; i < len(fields); i += 2 {
 		must(enc.WriteField(hpack.HeaderField{Name: fields[i], Value: fields[i+1]}))
 	}
-	must(w.WriteHeaders(http2.HeadersFrameParam{StreamID: 1, EndHeaders: true, BlockFragment: block.Bytes()}))
+	must(w.WriteHeaders(http2.HeadersFrameParam{StreamID: 1, EndHeaders: true,
+		BlockFragment: block.Bytes()}))
 	must(w.WriteDataPadded(1, false, []byte("hello"), make([]byte, 10)))
 	must(w.WriteWindowUpdate(1, 100))
 	must(w.WriteData(1, true, []byte("world")))
@@ -63,6 +68,7 @@ func FuzzConn(f *testing.F) {
 			return
 		}
 		must(nc.(*net.TCPConn).CloseWrite())
-		_, _ = io.Copy(io.Discard, nc) // until the server has ended it; the cleanup waits for the handlers
+		// until the server has ended it; the cleanup waits for the handlers
+		_, _ = io.Copy(io.Discard, nc)
 	})
 }

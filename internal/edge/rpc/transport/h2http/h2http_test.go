@@ -51,7 +51,8 @@ func serveOwn(t testing.TB, h http.Handler, o h2.Options) string {
 			mu.Lock()
 			conns = append(conns, c)
 			mu.Unlock()
-			web := &Conn{Handler: h, Logger: slog.New(slog.DiscardHandler), Remote: nc.RemoteAddr().String(), Local: nc.LocalAddr()}
+			web := &Conn{Handler: h, Logger: slog.New(slog.DiscardHandler),
+				Remote: nc.RemoteAddr().String(), Local: nc.LocalAddr()}
 			web.Run = func(f func()) { serving.Go(f) }
 			serving.Go(func() { _ = c.Serve(handler{web}) }) // of a test that ends its connections
 		}
@@ -73,7 +74,8 @@ func serveOwn(t testing.TB, h http.Handler, o h2.Options) string {
 func serveOther(t testing.TB, h http.Handler) string {
 	t.Helper()
 	l := listen(t)
-	s := &http.Server{Handler: h, Protocols: protocols(), ErrorLog: slog.NewLogLogger(slog.DiscardHandler, slog.LevelDebug)}
+	s := &http.Server{Handler: h, Protocols: protocols(),
+		ErrorLog: slog.NewLogLogger(slog.DiscardHandler, slog.LevelDebug)}
 	go s.Serve(l)
 	t.Cleanup(func() { s.Close() })
 	return l.Addr().String()
@@ -95,20 +97,36 @@ func protocols() *http.Protocols {
 }
 
 func newClient(t testing.TB) *http.Client {
-	tr := &http.Transport{Protocols: protocols(), ExpectContinueTimeout: time.Minute, DisableCompression: true}
+	tr := &http.Transport{Protocols: protocols(), ExpectContinueTimeout: time.Minute,
+		DisableCompression: true}
 	t.Cleanup(tr.CloseIdleConnections)
 	return &http.Client{Transport: tr, Timeout: time.Minute}
 }
 
 // answers are what handlers of the test do.
 var answers = map[string]http.HandlerFunc{
-	"/nothing":  func(http.ResponseWriter, *http.Request) {},
-	"/hello":    func(w http.ResponseWriter, _ *http.Request) { io.WriteString(w, "hello") },
-	"/html":     func(w http.ResponseWriter, _ *http.Request) { io.WriteString(w, "<html><body>x") },
-	"/error":    func(w http.ResponseWriter, _ *http.Request) { http.Error(w, "no", http.StatusTeapot) },
-	"/empty":    func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusNoContent) },
-	"/found":    func(w http.ResponseWriter, r *http.Request) { http.Redirect(w, r, "/hello?x=1", http.StatusFound) },
-	"/same":     func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusNotModified) },
+	"/nothing": func(http.ResponseWriter, *http.Request) {},
+	"/hello":   func(w http.ResponseWriter, _ *http.Request) { io.WriteString(w, "hello") },
+	"/html": func(w http.ResponseWriter,
+		_ *http.Request) {
+		io.WriteString(w, "<html><body>x")
+	},
+	"/error": func(w http.ResponseWriter,
+		_ *http.Request) {
+		http.Error(w, "no", http.StatusTeapot)
+	},
+	"/empty": func(w http.ResponseWriter,
+		_ *http.Request) {
+		w.WriteHeader(http.StatusNoContent)
+	},
+	"/found": func(w http.ResponseWriter,
+		r *http.Request) {
+		http.Redirect(w, r, "/hello?x=1", http.StatusFound)
+	},
+	"/same": func(w http.ResponseWriter,
+		_ *http.Request) {
+		w.WriteHeader(http.StatusNotModified)
+	},
 	"/notfound": http.NotFound,
 	"/typed": func(w http.ResponseWriter, _ *http.Request) {
 		h := w.Header()
@@ -165,7 +183,8 @@ var answers = map[string]http.HandlerFunc{
 		slices.Sort(fields)
 		host, _, _ := net.SplitHostPort(r.RemoteAddr)
 		addr, _ := r.Context().Value(http.LocalAddrContextKey).(net.Addr)
-		fmt.Fprintln(w, r.Method, r.URL, r.RequestURI, r.Proto, r.Host != "", r.ContentLength, host, addr != nil, r.TLS, fields, r.Cookies())
+		fmt.Fprintln(w, r.Method, r.URL, r.RequestURI, r.Proto, r.Host != "", r.ContentLength, host,
+			addr != nil, r.TLS, fields, r.Cookies())
 	},
 	"/panic": func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) },
 	"/late-write": func(w http.ResponseWriter, r *http.Request) {
@@ -228,13 +247,18 @@ func show(res *http.Response, err error) string {
 	for _, name := range slices.Sorted(maps.Keys(res.Header)) {
 		fields = append(fields, fmt.Sprintf("%s=%q", name, res.Header[name]))
 	}
-	return fmt.Sprintf("%d %v length %d: %d %x", res.StatusCode, fields, res.ContentLength, len(b), sha256.Sum256(b))
+	return fmt.Sprintf("%d %v length %d: %d %x", res.StatusCode, fields, res.ContentLength, len(b),
+		sha256.Sum256(b))
 }
 
-// TestSameAnswers: a handler has the same requests, and its client the same answers, as with net/http.
+// TestSameAnswers: a handler has the same requests, and its client the same answers, as with
+// net/http.
 func TestSameAnswers(t *testing.T) {
 	client := newClient(t)
-	client.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
+	client.CheckRedirect = func(*http.Request,
+		[]*http.Request) error {
+		return http.ErrUseLastResponse
+	}
 	own, other := "http://"+serveOwn(t, mux(), h2.Options{}), "http://"+serveOther(t, mux())
 	type request struct {
 		method, path string
@@ -247,27 +271,40 @@ func TestSameAnswers(t *testing.T) {
 			if path == "/request" && method == "HEAD" {
 				continue // its answer has the port
 			}
-			requests = append(requests, func() request { return request{method: method, path: path} })
+			requests = append(requests,
+				func() request { return request{method: method, path: path} })
 		}
 	}
 	for _, n := range []int{0, 1, 100, 4095, 4096, 4097, 16 << 10, 64 << 10, 1 << 20, 3 << 20} {
 		requests = append(requests,
-			func() request { return request{method: "POST", path: "/echo", body: bytes.NewReader(pattern(n))} },
 			func() request {
-				return request{method: "PUT", path: "/echo", body: struct{ io.Reader }{bytes.NewReader(pattern(n))}}
+				return request{method: "POST", path: "/echo",
+					body: bytes.NewReader(pattern(n))}
+			},
+			func() request {
+				return request{method: "PUT", path: "/echo",
+					body: struct{ io.Reader }{bytes.NewReader(pattern(n))}}
 			}, // of unknown length
-			func() request { return request{method: "POST", path: "/ignore", body: bytes.NewReader(pattern(n))} },
 			func() request {
-				return request{method: "POST", path: "/echo", body: bytes.NewReader(pattern(n)), header: http.Header{"Expect": {"100-continue"}}}
+				return request{method: "POST", path: "/ignore",
+					body: bytes.NewReader(pattern(n))}
+			},
+			func() request {
+				return request{method: "POST", path: "/echo", body: bytes.NewReader(pattern(n)),
+					header: http.Header{"Expect": {"100-continue"}}}
 			},
 			func() request { return request{method: "GET", path: fmt.Sprint("/large?n=", n)} })
 	}
 	requests = append(requests,
 		func() request {
-			return request{method: "DELETE", path: "/request?a=b&c=%20/x", header: http.Header{"Cookie": {"a=b; c=d", "e=f"}, "X-Y": {"1", "2"}}}
+			return request{method: "DELETE", path: "/request?a=b&c=%20/x",
+				header: http.Header{"Cookie": {"a=b; c=d", "e=f"}, "X-Y": {"1", "2"}}}
 		},
 		func() request { return request{method: "OPTIONS", path: "/request"} },
-		func() request { return request{method: "POST", path: "/request", body: strings.NewReader("12345")} },
+		func() request {
+			return request{method: "POST", path: "/request",
+				body: strings.NewReader("12345")}
+		},
 		func() request { return request{method: "GET", path: "//a//../b"} },
 	)
 	for _, make := range requests {
@@ -313,7 +350,8 @@ func TestSameAnswers(t *testing.T) {
 	}
 }
 
-// TestPanic: a handler that panics resets its stream, also after the beginning of its answer, and the connection goes on.
+// TestPanic: a handler that panics resets its stream, also after the beginning of its answer, and
+// the connection goes on.
 func TestPanic(t *testing.T) {
 	begun := make(chan struct{})
 	m := http.NewServeMux()
@@ -330,7 +368,8 @@ func TestPanic(t *testing.T) {
 	}
 	defer res.Body.Close()
 	close(begun)
-	if _, err := io.ReadAll(res.Body); err == nil || !strings.Contains(err.Error(), "INTERNAL_ERROR") {
+	if _, err := io.ReadAll(res.Body); err == nil ||
+		!strings.Contains(err.Error(), "INTERNAL_ERROR") {
 		t.Errorf("the answer has ended with %v", err)
 	}
 	if res, err := client.Get(base); err != nil || res.StatusCode != 200 {
@@ -345,7 +384,8 @@ func TestContinue(t *testing.T) {
 	ctx := httptrace.WithClientTrace(t.Context(), &httptrace.ClientTrace{
 		Got1xxResponse: func(code int, _ textproto.MIMEHeader) error { got = code; return nil },
 	})
-	r, err := http.NewRequestWithContext(ctx, "POST", "http://"+addr+"/echo", strings.NewReader("body"))
+	r, err := http.NewRequestWithContext(ctx, "POST", "http://"+addr+"/echo",
+		strings.NewReader("body"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -357,7 +397,8 @@ func TestContinue(t *testing.T) {
 	res.Body.Close()
 }
 
-// TestConversation: both directions are open at once, and the handler notices that the client is gone.
+// TestConversation: both directions are open at once, and the handler notices that the client is
+// gone.
 func TestConversation(t *testing.T) {
 	gone := make(chan error, 1)
 	addr := serveOwn(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -436,14 +477,16 @@ func (c *rawConn) request(id uint32, end bool, fields ...string) {
 	for i := 0; i < len(fields); i += 2 {
 		must(c.enc.WriteField(hpack.HeaderField{Name: fields[i], Value: fields[i+1]}))
 	}
-	must(c.WriteHeaders(http2.HeadersFrameParam{StreamID: id, EndHeaders: true, EndStream: end, BlockFragment: c.block.Bytes()}))
+	must(c.WriteHeaders(http2.HeadersFrameParam{StreamID: id, EndHeaders: true, EndStream: end,
+		BlockFragment: c.block.Bytes()}))
 }
 
 func get(path string) []string {
 	return []string{":method", "GET", ":scheme", "http", ":path", path, ":authority", "x"}
 }
 
-// TestInvalid: requests that HTTP/2 allows and HTTP does not have a status, and the connection goes on.
+// TestInvalid: requests that HTTP/2 allows and HTTP does not have a status, and the connection goes
+// on.
 func TestInvalid(t *testing.T) {
 	c := dialRaw(t, serveOwn(t, mux(), h2.Options{}))
 	for i, r := range [][]string{
@@ -491,8 +534,8 @@ func TestReadDeadline(t *testing.T) {
 	}
 }
 
-// TestStalledClient: a client that reads nothing has a bounded number of handlers, each with a bounded part of its answer, and
-// its further requests are refused.
+// TestStalledClient: a client that reads nothing has a bounded number of handlers, each with a
+// bounded part of its answer, and its further requests are refused.
 func TestStalledClient(t *testing.T) {
 	var mu sync.Mutex
 	written, running := 0, 0
@@ -513,7 +556,8 @@ func TestStalledClient(t *testing.T) {
 		}
 	})
 	const most = 50
-	c := dialRaw(t, serveOwn(t, endless, h2.Options{MaxUnreadBytes: most * requestCost}), http2.Setting{ID: http2.SettingInitialWindowSize, Val: 0})
+	c := dialRaw(t, serveOwn(t, endless, h2.Options{MaxUnreadBytes: most * requestCost}),
+		http2.Setting{ID: http2.SettingInitialWindowSize, Val: 0})
 	for i := range uint32(10 * most) {
 		c.request(2*i+1, true, get("/")...)
 	}
@@ -528,14 +572,15 @@ func TestStalledClient(t *testing.T) {
 	}
 	mu.Lock()
 	if bound := most * (2*piece + buffered); running > most || written > bound {
-		t.Errorf("%d handlers have written %d bytes, want at most %d and %d", running, written, most, bound)
+		t.Errorf("%d handlers have written %d bytes, want at most %d and %d", running,
+			written, most, bound)
 	}
 	mu.Unlock()
 	c.nc.Close() // the handlers end, which the cleanup waits for
 }
 
-// TestRandomClient: frames of any size, in any order, of several requests, with padding and resets, are the bodies that
-// the handler reads, and no handler is left.
+// TestRandomClient: frames of any size, in any order, of several requests, with padding and resets,
+// are the bodies that the handler reads, and no handler is left.
 func TestRandomClient(t *testing.T) {
 	for seed := range uint64(20) {
 		rnd := rand.New(rand.NewPCG(seed, 5))
@@ -543,7 +588,8 @@ func TestRandomClient(t *testing.T) {
 		rest := map[uint32][]byte{}
 		for i := range uint32(10) {
 			id := 2*i + 1
-			c.request(id, false, ":method", "POST", ":scheme", "http", ":path", "/echo", ":authority", "x")
+			c.request(id, false, ":method", "POST", ":scheme", "http", ":path", "/echo",
+				":authority", "x")
 			rest[id] = pattern(rnd.IntN(30_000))
 		}
 		want := map[uint32]string{}
@@ -597,7 +643,8 @@ func TestContentLength(t *testing.T) {
 			n = 10
 		}
 		id := uint32(2*i + 1)
-		c.request(id, false, ":method", "POST", ":scheme", "http", ":path", "/", ":authority", "x", "content-length", length)
+		c.request(id, false, ":method", "POST", ":scheme", "http", ":path", "/", ":authority", "x",
+			"content-length", length)
 		must(c.WriteData(id, true, make([]byte, n)))
 		if got, want := <-got, fmt.Sprint(n, n, nil); got != want {
 			t.Errorf("content-length %q: %s, want %s", length, got, want)
@@ -605,7 +652,8 @@ func TestContentLength(t *testing.T) {
 	}
 }
 
-// TestWriteDeadlineOfTheEnd: a write deadline bounds the rest of an answer too, which is sent after the handler has returned.
+// TestWriteDeadlineOfTheEnd: a write deadline bounds the rest of an answer too, which is sent after
+// the handler has returned.
 func TestWriteDeadlineOfTheEnd(t *testing.T) {
 	for _, size := range []int{1, piece, piece + 1, 2 * piece} {
 		c := dialRaw(t, serveOwn(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

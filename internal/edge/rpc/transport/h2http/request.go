@@ -21,13 +21,15 @@ import (
 )
 
 const (
-	// requestCost is about what a request may occupy: the goroutine of its handler, what is queued of the answer, and its writer.
+	// requestCost is about how many bytes a request occupies: the goroutine of its handler, the
+	// queued part of its answer, and its writer.
 	requestCost = 64 << 10
-	// bodyAhead is up to how many bytes of a body a client may send before the handler reads them, if it has said how many there are.
+	// bodyAhead is how many bytes of a body with a content-length a client may send before the
+	// handler reads them.
 	bodyAhead = 1 << 20
 )
 
-// Conn is what the requests of a connection have in common.
+// Conn has what the requests of a connection share.
 type Conn struct {
 	Handler http.Handler
 	Logger  *slog.Logger
@@ -38,7 +40,7 @@ type Conn struct {
 	Run func(func())
 }
 
-// Begin returns the exchange for a request, which is valid during the call only.
+// Begin returns the exchange for a request. r is valid only during the call.
 func (c *Conn) Begin(r *h2.Request) h2.Exchange {
 	x := &exchange{conn: c}
 	x.body.stream = &x.stream
@@ -51,9 +53,11 @@ func (c *Conn) Begin(r *h2.Request) h2.Exchange {
 	return x
 }
 
-// makeRequest returns the request without a body. It can be used with an error, too, which is the client's fault.
+// makeRequest returns the request without its body. The request is usable even if there is an
+// error, which is a mistake of the client.
 func (c *Conn) makeRequest(r *h2.Request) (*http.Request, error) {
-	out := &http.Request{Method: r.Method, RequestURI: r.Path, Proto: "HTTP/2.0", ProtoMajor: 2, Header: make(http.Header, len(r.Fields)),
+	out := &http.Request{Method: r.Method, RequestURI: r.Path, Proto: "HTTP/2.0", ProtoMajor: 2,
+		Header:        make(http.Header, len(r.Fields)),
 		ContentLength: -1, RemoteAddr: c.Remote, TLS: c.TLS}
 	if r.Ended {
 		out.ContentLength = 0
@@ -71,7 +75,8 @@ func (c *Conn) makeRequest(r *h2.Request) (*http.Request, error) {
 		case f.Name == "cookie":
 			cookies = append(cookies, f.Value)
 		case f.Name == "content-length":
-			if n, err := strconv.ParseInt(f.Value, 10, 64); err == nil { // package h2 has checked it
+			// package h2 has checked it
+			if n, err := strconv.ParseInt(f.Value, 10, 64); err == nil {
 				out.ContentLength = n
 			}
 			out.Header.Set("Content-Length", f.Value)
@@ -101,7 +106,7 @@ type exchange struct {
 	stream  h2.Stream
 	conn    *Conn
 	request *http.Request
-	invalid error // why it is not valid
+	invalid error // why the request is not valid
 	body    body
 }
 
@@ -123,7 +128,7 @@ func (x *exchange) Start() {
 	x.conn.Run(x.runHandler)
 }
 
-// runHandler runs the handler.
+// runHandler runs the handler and ends the answer.
 func (x *exchange) runHandler() {
 	w := newWriter(x)
 	ok := false
@@ -137,19 +142,22 @@ func (x *exchange) runHandler() {
 	if x.invalid != nil {
 		http.Error(w, x.invalid.Error(), http.StatusBadRequest)
 	} else {
-		x.conn.Handler.ServeHTTP(w, x.request.WithContext(context.WithValue(&x.stream, http.LocalAddrContextKey, x.conn.Local)))
+		x.conn.Handler.ServeHTTP(w,
+			x.request.WithContext(context.WithValue(&x.stream, http.LocalAddrContextKey,
+				x.conn.Local)))
 	}
 	ok = true
 }
 
-// abortAnswer resets the stream of a handler that has panicked.
+// abortAnswer resets the stream of a handler that has panicked with p.
 func (w *writer) abortAnswer(p any) {
 	w.noteReturn()
 	x := w.x
 	x.stream.Reset(http2.ErrCodeInternal)
-	x.stream.Finish(nil, nil) // the stream is not held any more
+	x.stream.Finish(nil, nil) // the handler does not hold the stream any more
 	if p != nil && p != http.ErrAbortHandler {
-		x.conn.Logger.Error("panic while serving an HTTP request", "remote-addr", x.conn.Remote, "method", x.request.Method, "path", x.request.URL.Path,
+		x.conn.Logger.Error("panic while serving an HTTP request", "remote-addr", x.conn.Remote,
+			"method", x.request.Method, "path", x.request.URL.Path,
 			"panic", fmt.Sprint(p), "stack", string(debug.Stack()))
 	}
 }
@@ -166,20 +174,21 @@ type body struct {
 
 	mu struct {
 		sync.Mutex
-		buf    []byte // from off on not read
+		buf    []byte // the bytes from off on are not read yet
 		off    int
-		err    error         // after the bytes; nil before the end
-		wake   chan struct{} // receives after a change; nil if nothing waits
-		closed bool          // nothing is read any more
+		err    error         // follows the bytes; nil before the end
+		wake   chan struct{} // receives after a change; nil if nobody waits
+		closed bool          // nobody reads any more
 	}
 }
 
 // errClosed is the error of reading after Close.
 var errClosed = errors.New("http: read on a closed body")
 
-// addPart takes n bytes. They are as many as the window of the stream allows, and count until Taken is called.
+// addPart reads n bytes from r. The window of the stream bounds them, and they count until
+// Stream.Taken.
 func (b *body) addPart(r io.Reader, n int) error {
-	part := make([]byte, n) // a frame at most
+	part := make([]byte, n) // at most a frame
 	if _, err := io.ReadFull(r, part); err != nil {
 		return err
 	}
@@ -199,7 +208,7 @@ func (b *body) addPart(r io.Reader, n int) error {
 	return nil
 }
 
-// endWith notes the end of the body, unless it has ended.
+// endWith notes the end of the body, unless it has ended already.
 func (b *body) endWith(err error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -209,7 +218,7 @@ func (b *body) endWith(err error) {
 	}
 }
 
-// wakeReader wakes a reader. mu is held.
+// wakeReader wakes Read. mu must be held.
 func (b *body) wakeReader() {
 	if b.mu.wake != nil {
 		select {

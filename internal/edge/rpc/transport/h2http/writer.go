@@ -20,19 +20,20 @@ import (
 const (
 	// buffered is how many bytes of an answer are collected before they are sent.
 	buffered = 4 << 10
-	// piece is the most that is queued at once. Thousands of answers may wait for one client.
+	// piece is how many bytes are queued at once. Thousands of answers may wait for one client.
 	piece = 4 << 10
 )
 
 var continueHeader = &h2.Header{Fields: []hpack.HeaderField{{Name: ":status", Value: "100"}}}
 
-// writer is the http.ResponseWriter of a request. Its deadlines may be set by any goroutine, the rest is for the handler's.
+// writer is the http.ResponseWriter of a request. Any goroutine may set its deadlines; only the
+// handler's goroutine may use the rest.
 type writer struct {
 	x      *exchange
 	header http.Header
 	code   int        // 0 before WriteHeader
-	fields *h2.Header // the header, after WriteHeader, that was not sent
-	length int64      // content-length that the handler has set, -1 without
+	fields *h2.Header // the header from WriteHeader that is not sent yet; nil without one
+	length int64      // content-length from the handler, -1 without
 	wrote  int64
 	buf    []byte
 
@@ -48,7 +49,7 @@ func newWriter(x *exchange) *writer { return &writer{x: x, header: http.Header{}
 // Header implements http.ResponseWriter.
 func (w *writer) Header() http.Header { return w.header }
 
-// WriteHeader implements http.ResponseWriter. Only final statuses are sent.
+// WriteHeader implements http.ResponseWriter. It ignores informational statuses.
 func (w *writer) WriteHeader(code int) {
 	if w.code != 0 || code < 200 {
 		return
@@ -58,8 +59,9 @@ func (w *writer) WriteHeader(code int) {
 	for name, values := range w.header {
 		name = strings.ToLower(name)
 		switch name {
-		case "connection", "keep-alive", "proxy-connection", "transfer-encoding", "upgrade", "trailer":
-			continue // HTTP/2 has no such fields
+		case "connection", "keep-alive", "proxy-connection", "transfer-encoding",
+			"upgrade", "trailer":
+			continue // HTTP/2 forbids these fields
 		case "content-length":
 			n, err := strconv.ParseInt(w.header.Get(name), 10, 64)
 			if err != nil || n < 0 {
@@ -126,7 +128,7 @@ func (w *writer) Write(b []byte) (int, error) {
 	return all, nil
 }
 
-// setTypeOf sets the content type by the first bytes, as net/http does.
+// setTypeOf sets the content type from the first bytes, as net/http does.
 func (w *writer) setTypeOf(b []byte) {
 	if w.fields == nil || w.header.Get("Content-Encoding") != "" {
 		return
@@ -136,7 +138,7 @@ func (w *writer) setTypeOf(b []byte) {
 	}
 }
 
-// sendBuffered sends what is collected, after the header.
+// sendBuffered sends the header, unless it is sent, and the collected bytes.
 func (w *writer) sendBuffered(more bool) error {
 	header := w.fields
 	w.fields = nil
@@ -151,7 +153,7 @@ func (w *writer) sendBuffered(more bool) error {
 	return nil
 }
 
-// FlushError sends what was written. http.ResponseController calls it.
+// FlushError sends everything that was written. http.ResponseController calls it.
 func (w *writer) FlushError() error {
 	if w.code == 0 {
 		w.WriteHeader(http.StatusOK)
@@ -183,16 +185,16 @@ func (w *writer) finishAnswer() {
 	}
 	timed := w.hasWriteDeadline()
 	if len(w.buf) > 0 {
-		_ = w.sendBuffered(!timed) // fails if the stream has ended
+		_ = w.sendBuffered(!timed) // it fails only if the stream has ended
 	}
 	if timed {
-		_ = x.stream.SendBody(nil, nil, true) // waits until the client takes the part before
+		_ = x.stream.SendBody(nil, nil, true) // waits until the client has taken the part before
 	}
 	w.noteReturn()
 	x.stream.Finish(nil, nil)
 }
 
-// hasWriteDeadline reports whether the time of the answer is bounded.
+// hasWriteDeadline reports whether there is a write deadline.
 func (w *writer) hasWriteDeadline() bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -212,19 +214,21 @@ func (w *writer) noteReturn() {
 	_ = w.x.body.Close()
 }
 
-// SetReadDeadline bounds the time of reading the body. http.ResponseController calls it.
+// SetReadDeadline lets reads of the body fail from a time on. http.ResponseController calls it.
 func (w *writer) SetReadDeadline(t time.Time) error {
 	w.setDeadline(&w.mu.read, t, func() { w.x.body.endWith(os.ErrDeadlineExceeded) })
 	return nil
 }
 
-// SetWriteDeadline bounds the time of the answer: it ends by a reset then. http.ResponseController calls it.
+// SetWriteDeadline resets the stream at a time, unless the answer is sent by then.
+// http.ResponseController calls it.
 func (w *writer) SetWriteDeadline(t time.Time) error {
 	w.setDeadline(&w.mu.write, t, func() { w.x.stream.Reset(http2.ErrCodeInternal) })
 	return nil
 }
 
-// setDeadline lets f run at a time, or never if that is zero, instead of what was to run before.
+// setDeadline makes timer run f at time t, or never if t is zero. It replaces what timer was to run
+// before.
 func (w *writer) setDeadline(timer **time.Timer, t time.Time, f func()) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -241,5 +245,5 @@ func (w *writer) setDeadline(timer **time.Timer, t time.Time, f func()) {
 	}
 }
 
-// EnableFullDuplex does nothing: HTTP/2 has both directions at any time. http.ResponseController calls it.
+// EnableFullDuplex does nothing: HTTP/2 is always full duplex. http.ResponseController calls it.
 func (w *writer) EnableFullDuplex() error { return nil }
