@@ -40,7 +40,8 @@ func readers(keys []string) (out []io.Reader) {
 
 func restoreOptions(fsys vfs.FS, dir string) restore.Options {
 	return restore.Options{FS: fsys, DataDir: dir, Name: "n1", Token: "t", NoSync: true,
-		Members: []cluster.Member{{Name: "n1", PeerURLs: []string{"http://x:1"}}, {Name: "n2", PeerURLs: []string{"http://y:1"}}}}
+		Members: []cluster.Member{{Name: "n1", PeerURLs: []string{"http://x:1"}},
+			{Name: "n2", PeerURLs: []string{"http://y:1"}}}}
 }
 
 // restored is a restored store.
@@ -111,7 +112,8 @@ func newKey(t testing.TB) *age.X25519Identity {
 	return key
 }
 
-// busy fills an archive: bases, some of them incremental, and log objects between them, also overlapping ones.
+// busy fills an archive: bases, some of them incremental, and log objects between them, also
+// overlapping ones.
 func busy(n *node, rounds int) {
 	n.base(false)
 	for i := range rounds {
@@ -125,7 +127,8 @@ func busy(n *node, rounds int) {
 	}
 }
 
-// All states of an archive are those of the cluster: at every revision the hash of it, and at the end the meta records.
+// All states of an archive are those of the cluster: at every revision the hash of it, and at the
+// end the meta records.
 //
 //vigil:norace
 func TestRestoreEveryRevision(t *testing.T) {
@@ -147,33 +150,41 @@ func TestRestoreEveryRevision(t *testing.T) {
 				t.Errorf("seed %d: revision %d instead of %d", seed, r.store.Revision(), rev)
 			}
 			if got := hashAt(t, r.store, n.compacts[rev]); got != n.hashes[rev] {
-				t.Errorf("seed %d: revision %d has hash %d, want %d (from %s)", seed, rev, got, n.hashes[rev], r.res.Base)
+				t.Errorf("seed %d: revision %d has hash %d, want %d (from %s)", seed, rev, got,
+					n.hashes[rev], r.res.Base)
 			}
 		}
 		r := restoreTo(t, a, Target{})
-		if r.store.Revision() != n.store.Revision() || len(r.res.Missing) > 0 || r.sum.Index != n.index || r.hash(t) != hashAt(t, n.store, compactRevision(n.store)) {
-			t.Errorf("seed %d: the newest state: revision %d, index %d, missing %v; want %d, %d", seed, r.store.Revision(), r.sum.Index, r.res.Missing, n.store.Revision(), n.index)
+		if r.store.Revision() != n.store.Revision() || len(r.res.Missing) > 0 ||
+			r.sum.Index != n.index || r.hash(t) != hashAt(t, n.store, compactRevision(n.store)) {
+			t.Errorf("seed %d: the newest state: revision %d, index %d, missing %v; want %d, %d",
+				seed, r.store.Revision(), r.sum.Index, r.res.Missing, n.store.Revision(), n.index)
 		}
 		// Users, leases and times are those of the cluster, and leases begin anew.
 		want, err := fsm.ReadContents(n.log.AllMeta())
 		n.must(err)
 		got, err := fsm.ReadContents(r.log.AllMeta())
 		n.must(err)
-		if len(want.Auth.Users()) == 0 || fmt.Sprint(got.Auth.Users()) != fmt.Sprint(want.Auth.Users()) || len(got.Leases) != len(want.Leases) || got.Times.Len() != want.Times.Len() {
+		if len(want.Auth.Users()) == 0 ||
+			fmt.Sprint(got.Auth.Users()) != fmt.Sprint(want.Auth.Users()) ||
+			len(got.Leases) != len(want.Leases) || got.Times.Len() != want.Times.Len() {
 			t.Errorf("seed %d: contents differ", seed)
 		}
 		byID := func(a, b lease.Lease) int { return cmp.Compare(a.ID, b.ID) }
 		slices.SortFunc(got.Leases, byID)
 		slices.SortFunc(want.Leases, byID)
 		for i, l := range got.Leases {
-			if w := want.Leases[i]; l.ID != w.ID || l.TTL != w.TTL || l.Granted != 1 || l.Since != 1 {
+			if w := want.Leases[i]; l.ID != w.ID || l.TTL != w.TTL ||
+				l.Granted != 1 || l.Since != 1 {
 				t.Errorf("seed %d: lease %+v, want %+v", seed, l, w)
 			}
 		}
-		if v := verify(t, a, false); len(v.Damages)+len(v.Gaps) > 0 || v.Rebuilt != 4 || v.Replayed != 3 || v.Index != n.index {
+		if v := verify(t, a, false); len(v.Damages)+len(v.Gaps) > 0 || v.Rebuilt != 4 ||
+			v.Replayed != 3 || v.Index != n.index {
 			t.Errorf("seed %d: %+v", seed, v)
 		}
-		if v := verify(t, n.open(keys...), true); len(v.Damages)+len(v.Gaps) > 0 || v.Rebuilt != 1 || v.Index != n.index {
+		if v := verify(t, n.open(keys...), true); len(v.Damages)+len(v.Gaps) > 0 ||
+			v.Rebuilt != 1 || v.Index != n.index {
 			t.Errorf("seed %d: %+v", seed, v)
 		}
 	}
@@ -195,7 +206,8 @@ func verify(t testing.TB, a *Archive, sample bool) *Verdict {
 	return v
 }
 
-// The state at a time has what was made until then by the marks, and at most the time between two marks less.
+// The state at a time has what was made until then by the marks, and at most the time between two
+// marks less.
 func TestRestoreTime(t *testing.T) {
 	n, _ := newNode(t, 5)
 	busy(n, 3)
@@ -212,19 +224,23 @@ func TestRestoreTime(t *testing.T) {
 			}
 			r := restoreTo(t, a, Target{Time: time.UnixMilli(ms)})
 			base, _ := a.Manifest(context.Background(), a.Bases[0])
-			if want := max(m.Revision, base.Revision); r.store.Revision() < want || i+1 < len(n.marks) && r.store.Revision() > max(n.marks[i+1].Revision, base.Revision) {
+			if want := max(m.Revision, base.Revision); r.store.Revision() < want ||
+				i+1 < len(n.marks) &&
+					r.store.Revision() > max(n.marks[i+1].Revision, base.Revision) {
 				t.Errorf("mark %d: revision %d, want %d", i, r.store.Revision(), want)
 			}
 		}
 	}
 	for want, at := range map[string]time.Time{"is after the end of the archive": n.now.Add(time.Minute), "the first state is of": time.UnixMilli(1)} {
-		if _, _, err := a.Restore(context.Background(), Target{Time: at}, restoreOptions(memfs.New(), "d")); err == nil || !strings.Contains(err.Error(), want) {
+		if _, _, err := a.Restore(context.Background(), Target{Time: at},
+			restoreOptions(memfs.New(), "d")); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%v: %v, want %q", at, err, want)
 		}
 	}
 }
 
-// A bit that is flipped in an object, whichever it is, is found and named by verify, and a restore gives the right state or none.
+// A bit that is flipped in an object, whichever it is, is found and named by verify, and a restore
+// gives the right state or none.
 //
 //vigil:norace
 func TestFlippedBitInEveryObject(t *testing.T) {
@@ -255,9 +271,12 @@ func damagedObject(t *testing.T, n *node, name, what string) {
 		t.Errorf("%s: %s is not found: %v", name, what, v.Damages)
 	}
 	newest := n.store.Revision()
-	_, res, err := n.open().Restore(context.Background(), Target{}, restoreOptions(memfs.New(), "d"))
+	_, res, err := n.open().Restore(context.Background(), Target{},
+		restoreOptions(memfs.New(), "d"))
 	switch {
-	case err != nil && n.shared(name) && strings.Contains(err.Error(), "all 3 base states are damaged") && strings.Contains(err.Error(), name):
+	case err != nil && n.shared(name) &&
+		strings.Contains(err.Error(), "all 3 base states are damaged") &&
+		strings.Contains(err.Error(), name):
 	case err != nil:
 		t.Errorf("%s: %s: the newest state: %v", name, what, err)
 	case res.Revision < newest && len(res.Missing) == 0:
@@ -268,7 +287,8 @@ func damagedObject(t *testing.T, n *node, name, what string) {
 		t.Errorf("%s: %s: it is not named: %v", name, what, res.Missing)
 	}
 	target := Target{Revision: newest - 5}
-	switch r, _, err := n.open().Restore(context.Background(), target, restoreOptions(memfs.New(), "d")); {
+	switch r, _, err := n.open().Restore(context.Background(), target,
+		restoreOptions(memfs.New(), "d")); {
 	case err == nil && r.Revision != target.Revision:
 		t.Errorf("%s: %s: revision %d", name, what, r.Revision)
 	case err != nil && !strings.Contains(err.Error(), name):
@@ -344,20 +364,26 @@ func TestBadObjects(t *testing.T) {
 		t.Errorf("gaps %v, want one from %d (to %d)", v.Gaps, first, last)
 	}
 	_, res, err := a.Restore(context.Background(), Target{}, restoreOptions(memfs.New(), "d"))
-	if want := fmt.Sprintf("entries %d to %d are in no object", first, last); err != nil || !strings.Contains(strings.Join(res.Missing, " "), want) {
+	if want := fmt.Sprintf("entries %d to %d are in no object", first, last); err != nil ||
+		!strings.Contains(strings.Join(res.Missing, " "), want) {
 		t.Errorf("%v, %v; want %q", res.Missing, err, want)
 	}
 	// The next base bridges the gap.
 	n.base(false)
-	if _, res, err := n.open().Restore(context.Background(), Target{}, restoreOptions(memfs.New(), "d")); err != nil || len(res.Missing) > 0 || res.Revision != n.store.Revision() {
+	if _, res, err := n.open().Restore(context.Background(), Target{},
+		restoreOptions(memfs.New(), "d")); err != nil || len(res.Missing) > 0 ||
+		res.Revision != n.store.Revision() {
 		t.Errorf("%+v, %v", res, err)
 	}
-	if _, _, err := n.open().Restore(context.Background(), Target{Index: last}, restoreOptions(memfs.New(), "d")); err == nil || !strings.Contains(err.Error(), "cannot be restored: the archive reaches") {
+	if _, _, err := n.open().Restore(context.Background(), Target{Index: last},
+		restoreOptions(memfs.New(), "d")); err == nil ||
+		!strings.Contains(err.Error(), "cannot be restored: the archive reaches") {
 		t.Error(err)
 	}
 }
 
-// Without the identity any object that is whole says whether the archive is encrypted, however many others are damaged or foreign.
+// Without the identity any object that is whole says whether the archive is encrypted, however many
+// others are damaged or foreign.
 func TestLostIdentity(t *testing.T) {
 	key := newKey(t)
 	n, fsys := newNode(t, 12, key.Recipient().String())
@@ -368,10 +394,12 @@ func TestLostIdentity(t *testing.T) {
 		n.must(fsys.Remove("/bucket/" + name))
 		n.put(name, data)
 	}
-	foreign, err := bucket.ReadAll(context.Background(), other.b, other.bases[0].Parts[0].Name, archive.MaxObject)
+	foreign, err := bucket.ReadAll(context.Background(), other.b, other.bases[0].Parts[0].Name,
+		archive.MaxObject)
 	n.must(err)
 	n.must(fsys.Remove("/bucket/" + archive.IdentityName))
-	if v := verify(t, n.open(key.String()), false); len(v.Damages) != 1 || v.Damages[0].Name != archive.IdentityName {
+	if v := verify(t, n.open(key.String()), false); len(v.Damages) != 1 ||
+		v.Damages[0].Name != archive.IdentityName {
 		t.Fatalf("%+v", v.Damages)
 	}
 	var names []string
@@ -395,7 +423,8 @@ func TestLostIdentity(t *testing.T) {
 			replace(name, foreign)
 		}
 		if a := n.open(key.String()); len(a.Identity.Recipients) == 0 {
-			t.Fatalf("%d of %d objects are damaged: the archive counts as not encrypted", i+1, len(names))
+			t.Fatalf("%d of %d objects are damaged: the archive counts as not encrypted",
+				i+1, len(names))
 		}
 	}
 }
@@ -406,7 +435,8 @@ func TestLargeIdentity(t *testing.T) {
 	busy(n, 1)
 	n.must(fsys.Remove("/bucket/" + archive.IdentityName))
 	n.put(archive.IdentityName, make([]byte, archive.MaxJSON+1))
-	if v := verify(t, n.open(), false); len(v.Damages) != 1 || v.Damages[0].Name != archive.IdentityName {
+	if v := verify(t, n.open(), false); len(v.Damages) != 1 ||
+		v.Damages[0].Name != archive.IdentityName {
 		t.Fatalf("%+v", v.Damages)
 	}
 }
@@ -424,7 +454,8 @@ func TestSampleNamesMissingParts(t *testing.T) {
 	}
 	n.must(fsys.Remove("/bucket/" + missing))
 	v := verify(t, n.open(), true)
-	if len(v.Damages) != 1 || v.Damages[0].Name != missing || !strings.Contains(v.Damages[0].Reason, n.bases[0].Name()) || v.Index != n.index {
+	if len(v.Damages) != 1 || v.Damages[0].Name != missing ||
+		!strings.Contains(v.Damages[0].Reason, n.bases[0].Name()) || v.Index != n.index {
 		t.Errorf("%s is missing: %+v", missing, v)
 	}
 }
@@ -451,21 +482,25 @@ func TestWrongState(t *testing.T) {
 			t.Errorf("%s: %v", what, v.Damages)
 		}
 		// A restore uses the base before.
-		_, res, err := n.open().Restore(context.Background(), Target{}, restoreOptions(memfs.New(), "d"))
-		if err != nil || res.Base != n.last.Name() || len(res.Damages) != 1 || res.Damages[0].Name != b.Name() {
+		_, res, err := n.open().Restore(context.Background(), Target{},
+			restoreOptions(memfs.New(), "d"))
+		if err != nil || res.Base != n.last.Name() || len(res.Damages) != 1 ||
+			res.Damages[0].Name != b.Name() {
 			t.Errorf("%s: %+v, %v", what, res, err)
 		}
 	}
 }
 
-// An object whose checksums match and whose content cannot be applied is damaged, too: it is named, and others are used.
+// An object whose checksums match and whose content cannot be applied is damaged, too: it is named,
+// and others are used.
 func TestBadContent(t *testing.T) {
 	bad := []byte("\xffgarbage")
 	for what, spoil := range map[string]func(n *node) string{
 		"entry": func(n *node) string {
 			w := n.seal.NewLog()
 			n.must(w.Add(&raftpb.Entry{Index: new(n.index + 1), Term: &n.term, Data: bad}))
-			o, err := w.Seal(archive.LogInfo{Sender: 8, Before: n.sent, After: n.sent, FirstTime: n.now, LastTime: n.now, Claim: n.claim()})
+			o, err := w.Seal(archive.LogInfo{Sender: 8, Before: n.sent, After: n.sent,
+				FirstTime: n.now, LastTime: n.now, Claim: n.claim()})
 			n.must(err)
 			n.put(o.Name, o.Data)
 			return o.Name
@@ -522,9 +557,12 @@ func TestBadContent(t *testing.T) {
 		if err != nil || len(v.Damages) != 1 || v.Damages[0].Name != name {
 			t.Errorf("%s: verify: %+v, %v; want %s", what, v.Damages, err, name)
 		}
-		for _, target := range []Target{{}, {Revision: n.store.Revision()}, {Time: n.now.Add(-time.Second)}} {
-			_, res, err := n.open().Restore(context.Background(), target, restoreOptions(memfs.New(), "d"))
-			if target.Time.IsZero() && (err != nil || res.Base != n.last.Name() || res.Revision != n.store.Revision()) {
+		for _, target := range []Target{{}, {Revision: n.store.Revision()},
+			{Time: n.now.Add(-time.Second)}} {
+			_, res, err := n.open().Restore(context.Background(), target,
+				restoreOptions(memfs.New(), "d"))
+			if target.Time.IsZero() &&
+				(err != nil || res.Base != n.last.Name() || res.Revision != n.store.Revision()) {
 				t.Errorf("%s: %v: %+v, %v", what, target, res, err)
 			}
 			if err != nil && !strings.Contains(err.Error(), "is after the end") {
@@ -545,12 +583,14 @@ func TestWrongMeta(t *testing.T) {
 	n.forgets = func(m *history.Meta) bool { return bytes.Contains(m.Key, []byte("alice")) }
 	b := n.base(false)
 	v := verify(t, n.open(), false)
-	if len(v.Damages) != 1 || v.Damages[0].Name != b.Name() || !strings.Contains(v.Damages[0].Reason, "other meta records") {
+	if len(v.Damages) != 1 || v.Damages[0].Name != b.Name() ||
+		!strings.Contains(v.Damages[0].Reason, "other meta records") {
 		t.Errorf("%+v", v.Damages)
 	}
 }
 
-// Without live parts a base that names parts of an earlier one revives keys that were deleted and compacted.
+// Without live parts a base that names parts of an earlier one revives keys that were deleted and
+// compacted.
 func TestLiveParts(t *testing.T) {
 	n, _ := newNode(t, 10)
 	put := func(key string) { n.apply(&fsm.Request{Put: putRequest(key)}) }
@@ -591,13 +631,15 @@ func TestLostRecord(t *testing.T) {
 	}
 	v := verify(t, n.open(), false)
 	if !slices.ContainsFunc(v.Damages, func(d Damage) bool {
-		return d.Name == b.Name() && strings.Contains(d.Reason, "records that still count are in no part")
+		return d.Name == b.Name() &&
+			strings.Contains(d.Reason, "records that still count are in no part")
 	}) {
 		t.Errorf("%+v", v.Damages)
 	}
 }
 
-// What cannot be used is refused with one error that says why, and nothing is left in the directory.
+// What cannot be used is refused with one error that says why, and nothing is left in the
+// directory.
 func TestRefused(t *testing.T) {
 	ctx := context.Background()
 	fsys := memfs.New()
@@ -611,12 +653,15 @@ func TestRefused(t *testing.T) {
 	if err := b.Put(ctx, "holiday.jpg", []byte("x")); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := Open(ctx, b, "here"); !errors.Is(err, ErrNoArchive) || !strings.Contains(err.Error(), "1 objects of other kinds") {
+	if _, err := Open(ctx, b, "here"); !errors.Is(err, ErrNoArchive) ||
+		!strings.Contains(err.Error(), "1 objects of other kinds") {
 		t.Error(err)
 	}
 	n, _ := newNode(t, 11)
 	for _, target := range []Target{{}, {Revision: 1000}, {Index: 5}, {Time: n.now}} {
-		if _, _, err := n.open().Restore(ctx, target, restoreOptions(memfs.New(), "d")); err == nil || !strings.Contains(err.Error(), "no base state") {
+		if _, _, err := n.open().Restore(ctx, target,
+			restoreOptions(memfs.New(), "d")); err == nil ||
+			!strings.Contains(err.Error(), "no base state") {
 			t.Errorf("%v: %v", target, err)
 		}
 	}
@@ -634,7 +679,8 @@ func TestRefused(t *testing.T) {
 		{Target{Revision: 1}, "revision 1 cannot be restored: the first state is revision"},
 	} {
 		out := memfs.New()
-		if _, _, err := n.open().Restore(ctx, c.target, restoreOptions(out, "d")); err == nil || !strings.Contains(err.Error(), c.want) {
+		if _, _, err := n.open().Restore(ctx, c.target, restoreOptions(out, "d")); err == nil ||
+			!strings.Contains(err.Error(), c.want) {
 			t.Errorf("%v: %v, want %q", c.target, err, c.want)
 		}
 		if _, err := out.Stat("d"); !errors.Is(err, fs.ErrNotExist) {
@@ -645,7 +691,8 @@ func TestRefused(t *testing.T) {
 	key := newKey(t)
 	secret, _ := newNode(t, 12, key.Recipient().String())
 	secret.base(false)
-	if _, _, err := secret.open().Restore(ctx, Target{}, restoreOptions(memfs.New(), "d")); !errors.Is(err, archive.ErrKey) {
+	if _, _, err := secret.open().Restore(ctx, Target{},
+		restoreOptions(memfs.New(), "d")); !errors.Is(err, archive.ErrKey) {
 		t.Error(err)
 	}
 	if v := verify(t, secret.open(), false); !v.Encrypted || len(v.Damages) > 0 || v.Rebuilt != 0 {
@@ -674,17 +721,19 @@ func TestClusterID(t *testing.T) {
 
 }
 
-// An archive whose identity or newest manifest is in the next version of the format is refused by name, or not pruned. Nothing is
-// changed.
+// An archive whose identity or newest manifest is in the next version of the format is refused by
+// name, or not pruned. Nothing is changed.
 func TestNextVersion(t *testing.T) {
 	n, _ := newNode(t, 14)
 	busy(n, 2)
 	next := fmt.Appendf(nil, `{"version": %d, "archive": [7]}`, archive.Version+1)
-	want := fmt.Sprintf("%v: %d, this program reads %d", archive.ErrVersion, archive.Version+1, archive.Version)
+	want := fmt.Sprintf("%v: %d, this program reads %d", archive.ErrVersion, archive.Version+1,
+		archive.Version)
 	manifest := archive.BaseName(1<<40, 9)
 	n.put(manifest, next)
 	before := n.objects()
-	if _, err := n.open().PlanPrune(t.Context(), Rules{All: time.Hour}, n.now); err == nil || !strings.HasSuffix(err.Error(), want) {
+	if _, err := n.open().PlanPrune(t.Context(), Rules{All: time.Hour}, n.now); err == nil ||
+		!strings.HasSuffix(err.Error(), want) {
 		t.Errorf("prune: %v", err)
 	}
 	if after := n.objects(); !slices.Equal(before, after) {
@@ -692,7 +741,8 @@ func TestNextVersion(t *testing.T) {
 	}
 	n.must(n.b.Delete(t.Context(), archive.IdentityName))
 	n.put(archive.IdentityName, next)
-	if _, err := Open(t.Context(), n.b, "bucket"); !errors.Is(err, archive.ErrVersion) || !strings.HasSuffix(err.Error(), want) {
+	if _, err := Open(t.Context(), n.b, "bucket"); !errors.Is(err, archive.ErrVersion) ||
+		!strings.HasSuffix(err.Error(), want) {
 		t.Errorf("open: %v", err)
 	}
 	if after := n.objects(); !slices.Equal(before, after) {
@@ -725,10 +775,12 @@ func TestGolden(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if v := verify(t, a, false); len(v.Damages)+len(v.Gaps) > 0 || v.Rebuilt != 2 || v.Replayed != 1 {
+	if v := verify(t, a, false); len(v.Damages)+len(v.Gaps) > 0 || v.Rebuilt != 2 ||
+		v.Replayed != 1 {
 		t.Errorf("%+v", v)
 	}
-	if r := restoreTo(t, a, Target{}); r.store.Revision() != goldenRevision || r.hash(t) != goldenHash {
+	if r := restoreTo(t, a, Target{}); r.store.Revision() != goldenRevision ||
+		r.hash(t) != goldenHash {
 		t.Errorf("revision %d, hash %d", r.store.Revision(), r.hash(t))
 	}
 }

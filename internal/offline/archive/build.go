@@ -22,7 +22,8 @@ type build struct {
 	base *BaseObject
 	// logs are the log objects with the entries after the base.
 	logs []LogObject
-	// end is the last index that is applied; with until above 0 the state ends at this revision, which must be reached.
+	// end is the last index that is applied; with until above 0 the state ends at this revision,
+	// which must be reached.
 	end   uint64
 	until int64
 	// target is the text of the target, for errors.
@@ -32,20 +33,22 @@ type build struct {
 
 	manifest    *archive.Base
 	done, total int64
-	// revision is that of the state that was built.
+	// revision is the revision of the state that was built.
 	revision int64
 	// metas are the meta records of the base, once a verification has loaded them.
 	metas []history.Meta
 }
 
-// newBuild returns the build of the state that a base and the entries after it give, up to an index.
-func (a *Archive) newBuild(ctx context.Context, base *BaseObject, end uint64, until int64) (*build, error) {
+// newBuild returns the build of the state that a base and the entries after it give, up to an
+// index.
+func (a *Archive) newBuild(ctx context.Context, base *BaseObject, end uint64,
+	until int64) (*build, error) {
 	m, err := a.Manifest(ctx, base)
 	if err != nil {
 		return nil, err
 	}
 	b := &build{a: a, ctx: ctx, base: base, end: end, until: until, manifest: m}
-	list, reach := a.chain(base.Index + 1)
+	list, reach := a.chainLogs(base.Index + 1)
 	for _, o := range list {
 		if o.First > end {
 			break
@@ -86,13 +89,13 @@ func (b *build) Size() (n int64) {
 
 // Build implements restore.State.
 func (b *build) Build(r *restore.Rebuild) error {
-	if err := b.load(r); err != nil {
+	if err := b.loadBase(r); err != nil {
 		return err
 	}
 	reached := b.until > 0 && r.Revision() >= b.until
 	if !reached {
 		var err error
-		if reached, err = b.replay(r, b.logs, b.end); err != nil {
+		if reached, err = b.replayLogs(r, b.logs, b.end); err != nil {
 			return err
 		}
 	}
@@ -118,37 +121,38 @@ func (e *reachError) Error() string {
 	return text
 }
 
-// load adds the base state, and starts it.
-func (b *build) load(r *restore.Rebuild) error {
+// loadBase adds the base state, and starts it.
+func (b *build) loadBase(r *restore.Rebuild) error {
 	live := newLiveSet(b)
 	defer live.stop()
 	err := b.a.eachPart(b.ctx, b.manifest, archive.RecordsPart, func(o *archive.Object) error {
 		name := o.Name()
 		err := o.Records(func(rev kv.Rev, tombstone bool, data []byte) error {
 			if live.used && rev.Main < b.manifest.Compact {
-				if counts, err := live.take(rev); err != nil || !counts {
+				if counts, err := live.isCounted(rev); err != nil || !counts {
 					return err
 				}
 			}
 			return r.Record(rev, tombstone, data)
 		})
-		b.step(o)
-		return b.a.content(name, err)
+		b.reportProgress(o)
+		return b.a.noteContent(name, err)
 	})
 	if err != nil {
 		return err
 	}
-	missing, err := live.left()
+	missing, err := live.hasRest()
 	if err != nil {
 		return err
 	}
 	if missing {
-		return b.a.noteDamage(b.base.Object.Key, fmt.Errorf("%w: records that still count are in no part", archive.ErrDamaged))
+		return b.a.noteDamage(b.base.Object.Key,
+			fmt.Errorf("%w: records that still count are in no part", archive.ErrDamaged))
 	}
 	err = b.a.eachPart(b.ctx, b.manifest, archive.MetaPart, func(o *archive.Object) error {
 		err := o.Meta(r.Meta)
-		b.step(o)
-		return b.a.content(o.Name(), err)
+		b.reportProgress(o)
+		return b.a.noteContent(o.Name(), err)
 	})
 	if err != nil {
 		return err
@@ -160,32 +164,36 @@ func (b *build) load(r *restore.Rebuild) error {
 	if err != nil {
 		return err
 	}
-	if rev, compact := r.Store().Revision(), r.Store().CompactRevision(); rev != b.manifest.Revision || compact != b.manifest.Compact {
-		return b.a.noteDamage(b.base.Object.Key, fmt.Errorf("%w: its parts have revision %d, compacted at %d; the manifest has %d and %d",
-			archive.ErrDamaged, rev, compact, b.manifest.Revision, b.manifest.Compact))
+	if rev, compact := r.Store().Revision(),
+		r.Store().CompactRevision(); rev != b.manifest.Revision || compact != b.manifest.Compact {
+		return b.a.noteDamage(b.base.Object.Key,
+			fmt.Errorf("%w: its parts have revision %d, compacted at %d; the manifest has %d and %d",
+				archive.ErrDamaged, rev, compact, b.manifest.Revision, b.manifest.Compact))
 	}
 	return b.compareHash(r, "its parts have")
 }
 
-// compareHash compares the hash of a state with the one that the cluster had noted in the manifest.
+// compareHash compares the hash of a state with the hash in the manifest.
 func (b *build) compareHash(r *restore.Rebuild, how string) error {
 	hash, err := r.Store().HashAt(b.ctx, b.manifest.Revision, b.manifest.Compact)
 	if err != nil {
 		return err
 	}
 	if hash != b.manifest.Hash {
-		return b.a.noteDamage(b.base.Object.Key, fmt.Errorf("%w: %s the hash %d at revision %d, the cluster had %d", archive.ErrDamaged, how, hash, b.manifest.Revision, b.manifest.Hash))
+		return b.a.noteDamage(b.base.Object.Key,
+			fmt.Errorf("%w: %s the hash %d at revision %d, the cluster had %d", archive.ErrDamaged,
+				how, hash, b.manifest.Revision, b.manifest.Hash))
 	}
 	return nil
 }
 
-// liveSet are the records below the compact revision that still count, in their order. They are read together with the records, so that
-// their number takes no memory.
+// liveSet yields the records below the compact revision that still count, in their order. It reads
+// them together with the records, so that their number takes no memory.
 type liveSet struct {
 	used bool
 	next func() (kv.Rev, error, bool)
 	stop func()
-	// rev is the record that is expected, if ahead is set, or err is why there is none.
+	// rev is the expected record, if ahead is set. err is why there is none.
 	rev   kv.Rev
 	err   error
 	ahead bool
@@ -197,7 +205,7 @@ func newLiveSet(b *build) *liveSet {
 	return l
 }
 
-// peek reads the record that is expected; false at the end.
+// peek reads the expected record. It returns false at the end.
 func (l *liveSet) peek() (more bool, err error) {
 	if !l.ahead {
 		l.rev, l.err, l.ahead = l.next()
@@ -205,9 +213,9 @@ func (l *liveSet) peek() (more bool, err error) {
 	return l.ahead && l.err == nil, l.err
 }
 
-// take reports whether a record counts. It is asked in the order of the records. If a record that is listed is missing, no later
-// one counts, and left reports it.
-func (l *liveSet) take(rev kv.Rev) (bool, error) {
+// isCounted reports whether a record counts. It is called in the order of the records. If a listed
+// record is missing, no later one counts, and hasRest reports it.
+func (l *liveSet) isCounted(rev kv.Rev) (bool, error) {
 	more, err := l.peek()
 	if !more || l.rev != rev {
 		return false, err
@@ -216,8 +224,8 @@ func (l *liveSet) take(rev kv.Rev) (bool, error) {
 	return true, nil
 }
 
-// left reports whether a record was not asked for.
-func (l *liveSet) left() (bool, error) { return l.peek() }
+// hasRest reports whether a listed record is left.
+func (l *liveSet) hasRest() (bool, error) { return l.peek() }
 
 // liveRevs yields the records of the live parts, and at last an error if there was one.
 func (b *build) liveRevs(yield func(kv.Rev, error) bool) {
@@ -234,28 +242,30 @@ func (b *build) liveRevs(yield func(kv.Rev, error) bool) {
 			}
 			return nil
 		})
-		b.step(o)
-		return b.a.content(o.Name(), err)
+		b.reportProgress(o)
+		return b.a.noteContent(o.Name(), err)
 	})
 	if err != nil && !errors.Is(err, errEnough) {
 		yield(kv.Rev{}, err)
 	}
 }
 
-// replay applies the entries of log objects up to an index, or to the revision of the build.
-func (b *build) replay(r *restore.Rebuild, logs []LogObject, end uint64) (reached bool, err error) {
+// replayLogs applies the entries of log objects up to an index, or to the revision of the build.
+func (b *build) replayLogs(r *restore.Rebuild, logs []LogObject,
+	end uint64) (reached bool, err error) {
 	errReached := errors.New("reached")
 	err = b.a.eachLog(b.ctx, logs, func(_ LogObject, o *archive.Object) error {
-		// What was applied tells whether the object follows it. Entries of later terms are judged by the objects after this one.
+		// The applied entries show whether the object follows them. Entries of later terms are
+		// compared with the objects after this one.
 		at := r.Applied().Index
 		if err := foreign(r.Lineage(), o.Header.Claim, min(at, o.Header.Last), at); err != nil {
-			return b.a.content(o.Name(), err)
+			return b.a.noteContent(o.Name(), err)
 		}
 		err := o.Entries(func(e *raftpb.Entry) error {
 			switch at := r.Applied(); {
 			case e.GetIndex() == at.Index && e.GetTerm() != at.Term:
 				// With equal terms all entries before are equal too.
-				return fmt.Errorf("%w: entry %d has term %d, and term %d in what was applied before: they are of two histories",
+				return fmt.Errorf("%w: entry %d has term %d, and term %d in an object before: they are of two histories",
 					archive.ErrForeign, at.Index, e.GetTerm(), at.Term)
 			case e.GetIndex() <= at.Index || e.GetIndex() > end:
 				return nil
@@ -266,9 +276,9 @@ func (b *build) replay(r *restore.Rebuild, logs []LogObject, end uint64) (reache
 			}
 			return err
 		})
-		b.step(o)
+		b.reportProgress(o)
 		if err != nil && !errors.Is(err, errReached) {
-			return b.a.content(o.Name(), err)
+			return b.a.noteContent(o.Name(), err)
 		}
 		return err
 	})
@@ -281,8 +291,8 @@ func (b *build) replay(r *restore.Rebuild, logs []LogObject, end uint64) (reache
 	return false, r.Commit()
 }
 
-// step reports that an object was used.
-func (b *build) step(o *archive.Object) {
+// reportProgress reports that an object was used.
+func (b *build) reportProgress(o *archive.Object) {
 	b.done += o.Header.Body + archive.HeaderSize
 	if b.progress != nil {
 		b.progress("reading the archive", min(b.done, b.total), b.total)

@@ -28,8 +28,9 @@ type wanted struct {
 	size int64
 }
 
-// fetch reads objects, several at a time, and calls visit with each of them in their order.
-func (a *Archive) fetch(ctx context.Context, list []wanted, visit func(fetched) error) error {
+// fetchObjects reads objects, several at a time, and calls visit with each of them in their order.
+func (a *Archive) fetchObjects(ctx context.Context, list []wanted,
+	visit func(fetched) error) error {
 	ctx, cancel := context.WithCancel(ctx)
 	var pending []chan fetched
 	defer func() {
@@ -40,7 +41,8 @@ func (a *Archive) fetch(ctx context.Context, list []wanted, visit func(fetched) 
 	}()
 	next, size := 0, int64(0)
 	for i := range list {
-		for next < len(list) && (next == i || len(pending) < readAhead && size+list[next].size <= aheadBytes) {
+		for next < len(list) &&
+			(next == i || len(pending) < readAhead && size+list[next].size <= aheadBytes) {
 			c, w := make(chan fetched, 1), list[next]
 			pending = append(pending, c)
 			size += w.size
@@ -66,7 +68,7 @@ func (a *Archive) fetch(ctx context.Context, list []wanted, visit func(fetched) 
 	return nil
 }
 
-// parts returns what is to be read of parts.
+// parts returns the objects to read for parts.
 func wantedParts(list []archive.Part) []wanted {
 	out := make([]wanted, len(list))
 	for i, p := range list {
@@ -84,9 +86,10 @@ func wantedLogs(list []LogObject) []wanted {
 }
 
 // eachLog calls visit with log objects, in their order.
-func (a *Archive) eachLog(ctx context.Context, list []LogObject, visit func(LogObject, *archive.Object) error) error {
+func (a *Archive) eachLog(ctx context.Context, list []LogObject,
+	visit func(LogObject, *archive.Object) error) error {
 	i := 0
-	return a.fetch(ctx, wantedLogs(list), func(f fetched) error {
+	return a.fetchObjects(ctx, wantedLogs(list), func(f fetched) error {
 		o := list[i]
 		i++
 		if f.err != nil {
@@ -101,10 +104,11 @@ func (a *Archive) eachLog(ctx context.Context, list []LogObject, visit func(LogO
 }
 
 // eachPart calls visit with the parts of a base of one kind, in their order.
-func (a *Archive) eachPart(ctx context.Context, base *archive.Base, kind string, visit func(*archive.Object) error) error {
+func (a *Archive) eachPart(ctx context.Context, base *archive.Base, kind string,
+	visit func(*archive.Object) error) error {
 	list := base.PartsOf(kind)
 	i := 0
-	return a.fetch(ctx, wantedParts(list), func(f fetched) error {
+	return a.fetchObjects(ctx, wantedParts(list), func(f fetched) error {
 		p := &list[i]
 		i++
 		if f.err != nil {
@@ -118,8 +122,9 @@ func (a *Archive) eachPart(ctx context.Context, base *archive.Base, kind string,
 	})
 }
 
-// content returns the error of reading and using the content of an object: what is wrong with it is remembered.
-func (a *Archive) content(name string, err error) error {
+// noteContent returns the error of reading and using the content of an object, and records damage
+// of it.
+func (a *Archive) noteContent(name string, err error) error {
 	var bad *restore.ContentError
 	if err != nil && (unusable(err) || errors.As(err, &bad)) {
 		return a.noteDamage(name, err)

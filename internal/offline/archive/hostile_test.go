@@ -42,8 +42,10 @@ func TestRestoreTimeClockBehind(t *testing.T) {
 	n.mark()
 	n.send()
 	a := n.open()
-	if r := restoreTo(t, a, Target{Time: at}); r.res.Revision < want || r.res.Revision > n.bases[1].Revision-5 {
-		t.Errorf("revision %d, want about %d: the base has %d", r.res.Revision, want, n.bases[1].Revision)
+	if r := restoreTo(t, a, Target{Time: at}); r.res.Revision < want ||
+		r.res.Revision > n.bases[1].Revision-5 {
+		t.Errorf("revision %d, want about %d: the base has %d", r.res.Revision, want,
+			n.bases[1].Revision)
 	}
 }
 
@@ -56,13 +58,15 @@ func TestRestoreTimeClockAhead(t *testing.T) {
 	begun := n.now
 	n.work(5)
 	ahead := begun.Add(time.Hour)
-	n.apply(&fsm.Request{Time: &kv.TimeRequest{Term: n.term, Marks: []kv.TimeMark{{Time: ahead.UnixMilli(), Revision: n.store.Revision()}}}})
+	n.apply(&fsm.Request{Time: &kv.TimeRequest{Term: n.term,
+		Marks: []kv.TimeMark{{Time: ahead.UnixMilli(), Revision: n.store.Revision()}}}})
 	n.now = begun.Add(2 * time.Minute)
 	n.send()
 	n.work(20)
 	n.now = begun.Add(10 * time.Minute)
 	back := kv.TimeMark{Time: n.now.UnixMilli(), Revision: n.store.Revision()}
-	n.apply(&fsm.Request{Time: &kv.TimeRequest{Term: n.term, Back: true, Marks: []kv.TimeMark{back}}})
+	n.apply(&fsm.Request{Time: &kv.TimeRequest{Term: n.term, Back: true,
+		Marks: []kv.TimeMark{back}}})
 	n.send()
 	n.now = begun.Add(20 * time.Minute)
 	n.work(10)
@@ -74,7 +78,8 @@ func TestRestoreTimeClockAhead(t *testing.T) {
 	}
 }
 
-// Many objects may be missing at once, and no more of an object is read than its manifest or the list of the bucket says.
+// Many objects may be missing at once, and no more of an object is read than its manifest or the
+// list of the bucket says.
 func TestFetch(t *testing.T) {
 	n, _ := newNode(t, 13)
 	n.base(false)
@@ -84,7 +89,7 @@ func TestFetch(t *testing.T) {
 		list = append(list, wanted{fmt.Sprintf("part/%032x", i), 1000})
 	}
 	missing := 0
-	err := a.fetch(context.Background(), list, func(f fetched) error {
+	err := a.fetchObjects(context.Background(), list, func(f fetched) error {
 		var damage *damageError
 		if errors.As(f.err, &damage) {
 			missing++
@@ -95,7 +100,8 @@ func TestFetch(t *testing.T) {
 		t.Errorf("%d of %d are missing: %v", missing, len(list), err)
 	}
 	name := n.bases[0].PartsOf(archive.MetaPart)[0].Name
-	err = a.fetch(context.Background(), []wanted{{name, a.Parts[name].Size - 1}}, func(f fetched) error { return f.err })
+	err = a.fetchObjects(context.Background(), []wanted{{name, a.Parts[name].Size - 1}},
+		func(f fetched) error { return f.err })
 	var damage *damageError
 	if !errors.As(err, &damage) {
 		t.Errorf("an object that is too large: %v", err)
@@ -117,7 +123,8 @@ func TestLiveTakesNoMemory(t *testing.T) {
 	part, object, err := w.Seal(revs + 2)
 	n.must(err)
 	n.put(object.Name, object.Data)
-	b := &build{a: n.open(), ctx: context.Background(), manifest: &archive.Base{Parts: []archive.Part{part}}}
+	b := &build{a: n.open(), ctx: context.Background(),
+		manifest: &archive.Base{Parts: []archive.Part{part}}}
 	live := newLiveSet(b)
 	defer live.stop()
 	inUse := func() int64 {
@@ -128,7 +135,7 @@ func TestLiveTakesNoMemory(t *testing.T) {
 	}
 	before := inUse()
 	for i := range int64(revs - 1) {
-		if counts, err := live.take(kv.Rev{Main: i + 1}); err != nil || !counts {
+		if counts, err := live.isCounted(kv.Rev{Main: i + 1}); err != nil || !counts {
 			t.Fatal(i, counts, err)
 		}
 		if i == revs/2 {
@@ -137,7 +144,7 @@ func TestLiveTakesNoMemory(t *testing.T) {
 			}
 		}
 	}
-	if more, err := live.left(); !more || err != nil {
+	if more, err := live.hasRest(); !more || err != nil {
 		t.Errorf("nothing is left: %v", err)
 	}
 }
@@ -159,8 +166,10 @@ func TestLargeMeta(t *testing.T) {
 	n.must(err)
 	n.put(b.Name(), data)
 	a := n.open()
-	_, res, err := a.Restore(context.Background(), Target{Time: n.now}, restoreOptions(memfs.New(), "d"))
-	if len(res.Damages) != 1 || res.Damages[0].Name != b.Name() || !strings.Contains(res.Damages[0].Reason, "meta records") {
+	_, res, err := a.Restore(context.Background(), Target{Time: n.now},
+		restoreOptions(memfs.New(), "d"))
+	if len(res.Damages) != 1 || res.Damages[0].Name != b.Name() ||
+		!strings.Contains(res.Damages[0].Reason, "meta records") {
 		t.Errorf("%+v, %v", res.Damages, err)
 	}
 }
@@ -176,11 +185,15 @@ func TestHostileManifest(t *testing.T) {
 	b.Index = n.index
 	data, err := b.Encode()
 	n.must(err)
-	data = encodeAgain(t, []byte(strings.Replace(string(data), `"kind": "meta"`, `"kind": "records"`, 1)))
-	data = encodeAgain(t, []byte(strings.Replace(string(data), b.Parts[0].Name, "part/\\u001b[2J\u009b2J\\n\u202e", 1)))
+	data = encodeAgain(t,
+		[]byte(strings.Replace(string(data), `"kind": "meta"`, `"kind": "records"`, 1)))
+	data = encodeAgain(t,
+		[]byte(strings.Replace(string(data), b.Parts[0].Name,
+			"part/\\u001b[2J\u009b2J\\n\u202e", 1)))
 	n.put(b.Name(), data)
 	r := restoreTo(t, n.open(), Target{})
-	if len(r.res.Damages) != 1 || r.res.Damages[0].Name != b.Name() || strings.ContainsAny(r.res.Damages[0].String(), "\x1b\u009b\n\u202e") {
+	if len(r.res.Damages) != 1 || r.res.Damages[0].Name != b.Name() ||
+		strings.ContainsAny(r.res.Damages[0].String(), "\x1b\u009b\n\u202e") {
 		t.Errorf("%q", r.res.Damages)
 	}
 }

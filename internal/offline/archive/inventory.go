@@ -17,7 +17,7 @@ import (
 	"vigil/internal/store/archive"
 )
 
-// Damage is what is wrong with an object.
+// Damage is an object that cannot be used, and why.
 type Damage struct {
 	Name   string `json:"name"`
 	Reason string `json:"reason"`
@@ -46,14 +46,14 @@ type LogObject struct {
 
 // Archive is an archive in a bucket, as it was when it was opened.
 type Archive struct {
-	// Identity is that of the archive. If the object is damaged it is taken from a manifest.
+	// Identity is the identity of the archive. If the object is damaged, a manifest provides it.
 	Identity archive.Identity
 	// Bases and Logs are in the order of their indexes.
 	Bases []*BaseObject
 	Logs  []LogObject
 	// Parts are the parts that exist, by name.
 	Parts map[string]bucket.Object
-	// Other are the names of objects that are none of an archive.
+	// Other are the names of objects that do not belong to an archive.
 	Other []string
 
 	b       bucket.Bucket
@@ -65,9 +65,11 @@ type Archive struct {
 // ErrNoArchive reports that the bucket has no archive.
 var ErrNoArchive = errors.New("there is no archive")
 
-// Open lists the objects of a bucket, which where names for errors, and reads the identity. keys are files of private keys of age.
+// Open lists the objects of a bucket, which where names for errors, and reads the identity. keys
+// are files of private keys of age.
 func Open(ctx context.Context, b bucket.Bucket, where string, keys ...io.Reader) (*Archive, error) {
-	a := &Archive{b: b, where: where, Parts: map[string]bucket.Object{}, damaged: map[string]string{}}
+	a := &Archive{b: b, where: where, Parts: map[string]bucket.Object{},
+		damaged: map[string]string{}}
 	found := false
 	for o, err := range bucket.All(ctx, b, "", "") {
 		if err != nil {
@@ -76,7 +78,8 @@ func Open(ctx context.Context, b bucket.Bucket, where string, keys ...io.Reader)
 		found = a.addObject(o) || found
 	}
 	slices.SortFunc(a.Logs, func(x, y LogObject) int {
-		return cmp.Or(cmp.Compare(x.First, y.First), cmp.Compare(x.Last, y.Last), strings.Compare(x.Object.Key, y.Object.Key))
+		return cmp.Or(cmp.Compare(x.First, y.First), cmp.Compare(x.Last, y.Last),
+			strings.Compare(x.Object.Key, y.Object.Key))
 	})
 	if err := a.identify(ctx, found); err != nil {
 		return nil, err
@@ -107,7 +110,8 @@ func (a *Archive) addObject(o bucket.Object) bool {
 	return false
 }
 
-// identify reads the identity. If it is damaged or was deleted, the manifests say which archive it is: all of them must agree.
+// identify reads the identity. If it is damaged or was deleted, the manifests say which archive it
+// is: all of them must agree.
 func (a *Archive) identify(ctx context.Context, found bool) error {
 	reason := "it is missing"
 	if found {
@@ -140,14 +144,17 @@ func (a *Archive) identify(ctx context.Context, found bool) error {
 		if id == nil {
 			id = &other
 		} else if id.Archive != other.Archive || id.Cluster != other.Cluster {
-			return fmt.Errorf("%s: %s: %s, and the manifests are of different archives", a.where, archive.IdentityName, reason)
+			return fmt.Errorf("%s: %s: %s, and the manifests are of different archives", a.where,
+				archive.IdentityName, reason)
 		}
 	}
 	switch {
 	case id == nil && !found && len(a.Bases)+len(a.Logs)+len(a.Parts) == 0:
-		return fmt.Errorf("%s: %w: %s is missing, and the bucket has %d objects of other kinds", a.where, ErrNoArchive, archive.IdentityName, len(a.Other))
+		return fmt.Errorf("%s: %w: %s is missing, and the bucket has %d objects of other kinds",
+			a.where, ErrNoArchive, archive.IdentityName, len(a.Other))
 	case id == nil:
-		return fmt.Errorf("%s: %s: %s, and there is no manifest that says which archive it is", a.where, archive.IdentityName, reason)
+		return fmt.Errorf("%s: %s: %s, and no manifest says which archive it is", a.where,
+			archive.IdentityName, reason)
 	}
 	encrypted, err := a.encrypted(ctx, id)
 	if err != nil {
@@ -161,14 +168,15 @@ func (a *Archive) identify(ctx context.Context, found bool) error {
 	return nil
 }
 
-// encrypted reports whether the objects of an archive are encrypted, by the first one with a good header.
+// encrypted reports whether the objects of an archive are encrypted, by the first one with a good
+// header.
 func (a *Archive) encrypted(ctx context.Context, id *archive.Identity) (bool, error) {
 	names := slices.Sorted(maps.Keys(a.Parts))
 	for _, o := range a.Logs {
 		names = append(names, o.Object.Key)
 	}
 	for _, name := range names {
-		switch h, err := a.header(ctx, name); {
+		switch h, err := a.readHeader(ctx, name); {
 		case err != nil && !unusable(err):
 			return false, err
 		case err == nil && h.Archive == id.Archive && h.Cluster == uint64(id.Cluster):
@@ -178,15 +186,16 @@ func (a *Archive) encrypted(ctx context.Context, id *archive.Identity) (bool, er
 	return false, nil
 }
 
-// header returns the unchecked header of an object.
-func (a *Archive) header(ctx context.Context, name string) (archive.Header, error) {
+// readHeader returns the unchecked header of an object.
+func (a *Archive) readHeader(ctx context.Context, name string) (archive.Header, error) {
 	r, err := a.b.Get(ctx, name, 0)
 	if err != nil {
 		return archive.Header{}, err
 	}
 	defer r.Close()
 	b := make([]byte, archive.HeaderSize)
-	if n, err := io.ReadFull(r, b); err != nil && !errors.Is(err, io.ErrUnexpectedEOF) && !errors.Is(err, io.EOF) {
+	if n, err := io.ReadFull(r, b); err != nil && !errors.Is(err, io.ErrUnexpectedEOF) &&
+		!errors.Is(err, io.EOF) {
 		return archive.Header{}, err
 	} else if err != nil {
 		b = b[:n]
@@ -197,7 +206,7 @@ func (a *Archive) header(ctx context.Context, name string) (archive.Header, erro
 	return a.reader.Header(name, b)
 }
 
-// Damages returns what was found to be wrong so far, by name.
+// Damages returns the damage that was found so far, by name.
 func (a *Archive) Damages() []Damage {
 	var out []Damage
 	for name, reason := range a.damaged {
@@ -207,14 +216,15 @@ func (a *Archive) Damages() []Damage {
 	return out
 }
 
-// noteDamage remembers what is wrong with an object. It returns the error.
+// noteDamage records err as the damage of an object. It returns the error.
 func (a *Archive) noteDamage(name string, err error) error {
 	reason := printable(strings.TrimPrefix(err.Error(), name+": "))
 	a.damaged[name] = reason
 	return &damageError{Damage{name, reason}}
 }
 
-// printable returns s with escapes for what a terminal acts on: an object may say anything.
+// printable returns s with escapes for characters that a terminal acts on: an object may contain
+// anything.
 func printable(s string) string {
 	var b strings.Builder
 	for _, r := range s {
@@ -228,15 +238,17 @@ func printable(s string) string {
 	return b.String()
 }
 
-// unusable reports whether an error says that an object cannot be used, and not that it could not be read now.
+// unusable reports whether an error means that an object cannot be used, rather than that it could
+// not be read now.
 func unusable(err error) bool {
-	return errors.Is(err, archive.ErrDamaged) || errors.Is(err, archive.ErrForeign) || errors.Is(err, archive.ErrVersion) || errors.Is(err, bucket.ErrNotFound) ||
+	return errors.Is(err, archive.ErrDamaged) || errors.Is(err, archive.ErrForeign) ||
+		errors.Is(err, archive.ErrVersion) || errors.Is(err, bucket.ErrNotFound) ||
 		errors.Is(err, bucket.ErrSize)
 }
 
 // Manifest returns the manifest of a base. An error of its content is remembered.
 func (a *Archive) Manifest(ctx context.Context, o *BaseObject) (*archive.Base, error) {
-	// Also one that was read: its parts may have turned out to be those of another state.
+	// A manifest that was read may be damaged too: its parts may be the parts of another state.
 	if reason, bad := a.damaged[o.Object.Key]; bad {
 		return nil, &damageError{Damage{o.Object.Key, reason}}
 	}
@@ -258,7 +270,8 @@ func (a *Archive) Manifest(ctx context.Context, o *BaseObject) (*archive.Base, e
 	return o.manifest, nil
 }
 
-// getObject returns a whole object, which should have a size: no more is read, because several objects are in memory at a time.
+// getObject returns a whole object, which should have a size: no more is read, because several
+// objects are in memory at a time.
 func (a *Archive) getObject(ctx context.Context, name string, size int64) ([]byte, error) {
 	data, err := bucket.ReadAll(ctx, a.b, name, min(size, archive.MaxObject))
 	if err != nil {
@@ -267,12 +280,13 @@ func (a *Archive) getObject(ctx context.Context, name string, size int64) ([]byt
 	return data, nil
 }
 
-// chain returns the log objects with the entries from an index on, without a gap, and the index of the last one. Damaged objects
-// are not used.
-func (a *Archive) chain(from uint64) (list []LogObject, end uint64) {
+// chainLogs returns the log objects with the entries from an index on, without a gap, and the index
+// of the last one. Damaged objects are not used.
+func (a *Archive) chainLogs(from uint64) (list []LogObject, end uint64) {
 	end = from - 1
 	best := LogObject{}
-	i, _ := slices.BinarySearchFunc(a.Logs, from, func(o LogObject, n uint64) int { return cmp.Compare(o.First, n) })
+	i, _ := slices.BinarySearchFunc(a.Logs, from,
+		func(o LogObject, n uint64) int { return cmp.Compare(o.First, n) })
 	// An object that begins before may end after.
 	for _, o := range a.Logs[:i] {
 		if a.damaged[o.Object.Key] == "" && o.Last > best.Last {
@@ -293,8 +307,8 @@ func (a *Archive) chain(from uint64) (list []LogObject, end uint64) {
 	}
 }
 
-// newest returns the newest index that an object of the archive mentions.
-func (a *Archive) newest() (index uint64) {
+// newestIndex returns the newest index that an object of the archive mentions.
+func (a *Archive) newestIndex() (index uint64) {
 	for _, o := range a.Logs {
 		index = max(index, o.Last)
 	}
@@ -304,7 +318,8 @@ func (a *Archive) newest() (index uint64) {
 	return index
 }
 
-// NewestObject returns when the newest object of the archive was written, by the clock of the bucket.
+// NewestObject returns when the newest object of the archive was written, by the clock of the
+// bucket.
 func (a *Archive) NewestObject() (t time.Time) {
 	for _, o := range a.Logs {
 		t = later(t, o.Object.Modified)
@@ -332,12 +347,12 @@ type Listed struct {
 	Name     string    `json:"name"`
 	Parts    int       `json:"parts"`
 	Bytes    int64     `json:"bytes"`
-	// Logs and LogBytes are the log objects up to the next base, or up to the end of the archive; End is the last index without a
-	// gap.
+	// Logs and LogBytes are the log objects up to the next base, or up to the end of the archive;
+	// End is the last index without a gap.
 	Logs     int    `json:"logs"`
 	LogBytes int64  `json:"logBytes"`
 	End      uint64 `json:"entriesTo"`
-	// State is "ok", "gap" if entries up to the next base are missing, or what is wrong.
+	// State is "ok", "gap" if entries up to the next base are missing, or the damage.
 	State string `json:"state"`
 }
 
@@ -345,12 +360,13 @@ type Listed struct {
 func (a *Archive) States(ctx context.Context) ([]Listed, error) {
 	out := []Listed{}
 	for i, o := range a.Bases {
-		until := a.newest()
+		until := a.newestIndex()
 		if i+1 < len(a.Bases) {
 			until = a.Bases[i+1].Index
 		}
-		x := Listed{Index: o.Index, Term: o.Term, Name: o.Object.Key, Time: o.Object.Modified.UTC(), State: "ok"}
-		logs, end := a.chain(o.Index + 1)
+		x := Listed{Index: o.Index, Term: o.Term, Name: o.Object.Key,
+			Time: o.Object.Modified.UTC(), State: "ok"}
+		logs, end := a.chainLogs(o.Index + 1)
 		for _, l := range logs {
 			if l.First <= until {
 				x.Logs++

@@ -28,8 +28,9 @@ const (
 	largeBucket = "VIGIL_LARGE_BUCKET"
 )
 
-// TestLargeArchive makes an archive with each key written five times, and measures in processes of their own what a restore, a restore of
-// keys and a verification take. VIGIL_LARGE_ARCHIVE is the number of keys.
+// TestLargeArchive makes an archive with each key written five times, and measures in processes of
+// their own what a restore, a restore of keys and a verification take. VIGIL_LARGE_ARCHIVE is the
+// number of keys.
 //
 //vigil:norace
 func TestLargeArchive(t *testing.T) {
@@ -71,7 +72,8 @@ func TestLargeArchive(t *testing.T) {
 	}
 }
 
-// largeArchive writes each key five times: a base at the start, another one after three times, and entries before and after it.
+// largeArchive writes each key five times: a base at the start, another one after three times, and
+// entries before and after it.
 func largeArchive(t *testing.T, b bucket.Bucket, keys int) (written int64) {
 	n := newNodeIn(t, 50, b, 64<<20)
 	n.base(false)
@@ -80,8 +82,10 @@ func largeArchive(t *testing.T, b bucket.Bucket, keys int) (written int64) {
 	queued := 0
 	for i := range 5 * keys {
 		key := fmt.Appendf(nil, "key/%02d/%07d", i%100, i%keys)
-		value := fmt.Appendf(nil, `{"name":"item-%d","generation":%d,"owner":"user-%d","state":"running","checksum":"%016x%016x","address":"10.%d.%d.%d:8080"}`,
-			i%keys, i/keys, random.IntN(1000), random.Uint64(), random.Uint64(), random.IntN(256), random.IntN(256), random.IntN(256))
+		value := fmt.Appendf(nil,
+			`{"name":"item-%d","generation":%d,"owner":"user-%d","state":"running","checksum":"%016x%016x","address":"10.%d.%d.%d:8080"}`,
+			i%keys, i/keys, random.IntN(1000), random.Uint64(), random.Uint64(), random.IntN(256),
+			random.IntN(256), random.IntN(256))
 		written += int64(len(key) + len(value))
 		queued += len(key) + len(value)
 		list = append(list, &fsm.Request{Put: &kv.PutRequest{Key: key, Value: value}})
@@ -104,7 +108,8 @@ func largeArchive(t *testing.T, b bucket.Bucket, keys int) (written int64) {
 // measureStep runs a step in a process of its own, and logs what it took.
 func measureStep(t *testing.T, step, dir string) {
 	t.Helper()
-	cmd := exec.Command(os.Args[0], "-test.run", "^TestLargeArchive$", "-test.v", "-test.timeout", "0")
+	cmd := exec.Command(os.Args[0], "-test.run", "^TestLargeArchive$", "-test.v",
+		"-test.timeout", "0")
 	cmd.Env = append(os.Environ(), largeStep+"="+step, largeBucket+"="+dir)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	var out strings.Builder
@@ -184,7 +189,8 @@ func runLargeStep(t *testing.T, step, dir string) {
 		}
 	case "verify":
 		var v *Verdict
-		if v, err = a.Verify(ctx, VerifyOptions{FS: vfs.OS(), Dir: work}); err == nil && len(v.Damages)+len(v.Gaps) > 0 {
+		if v, err = a.Verify(ctx, VerifyOptions{FS: vfs.OS(), Dir: work}); err == nil &&
+			len(v.Damages)+len(v.Gaps) > 0 {
 			t.Errorf("%+v", v)
 		}
 	}

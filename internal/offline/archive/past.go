@@ -23,7 +23,7 @@ type Key = record.KeyValue
 // PastLease is a lease of a Past, in seconds.
 type PastLease struct{ TTL, Left int64 }
 
-// Past is the state of a target in a store of its own, to read its keys.
+// Past is the state of a target in a separate store, to read its keys.
 type Past struct {
 	Result
 	fs     vfs.FS
@@ -32,8 +32,10 @@ type Past struct {
 	leases map[int64]PastLease
 }
 
-// OpenPast builds the state of a target in a store below an empty directory, which Close leaves empty. Objects are used as by Restore.
-func (a *Archive) OpenPast(ctx context.Context, t Target, fsys vfs.FS, dir string, progress func(what string, done, total int64)) (*Past, error) {
+// OpenPast builds the state of a target in a store below an empty directory, which Close leaves
+// empty. It uses objects as Restore does.
+func (a *Archive) OpenPast(ctx context.Context, t Target, fsys vfs.FS, dir string,
+	progress func(what string, done, total int64)) (*Past, error) {
 	p := &Past{fs: fsys}
 	attempts := 0
 	b, err := a.attempt(ctx, t, progress, func(b *build) (err error) {
@@ -54,7 +56,7 @@ func (a *Archive) OpenPast(ctx context.Context, t Target, fsys vfs.FS, dir strin
 	if err != nil {
 		return p, err
 	}
-	p.set(a, t, b, p.r.Applied().Index)
+	p.complete(a, t, b, p.r.Applied().Index)
 	return p, p.readLeases()
 }
 
@@ -73,7 +75,8 @@ func (p *Past) readLeases() error {
 
 // Count returns the number of keys of a range, which is read as in kv.RangeRequest.
 func (p *Past) Count(ctx context.Context, from, end string) (int64, error) {
-	res, err := p.r.Store().Range(ctx, &kv.RangeRequest{Key: []byte(from), End: []byte(end), CountOnly: true})
+	res, err := p.r.Store().Range(ctx,
+		&kv.RangeRequest{Key: []byte(from), End: []byte(end), CountOnly: true})
 	if err != nil {
 		return 0, err
 	}
@@ -85,7 +88,9 @@ func (p *Past) Keys(ctx context.Context, from, end string) iter.Seq2[*Key, error
 	return func(yield func(*Key, error) bool) {
 		for more := true; more; {
 			// Values are read one by one, because a page of them may be large.
-			res, err := p.r.Store().Range(ctx, &kv.RangeRequest{Key: []byte(from), End: []byte(end), Limit: keysPage, KeysOnly: true, NoCount: true})
+			res, err := p.r.Store().Range(ctx,
+				&kv.RangeRequest{Key: []byte(from), End: []byte(end), Limit: keysPage,
+					KeysOnly: true, NoCount: true})
 			if err != nil {
 				yield(nil, err)
 				return

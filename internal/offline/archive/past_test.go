@@ -53,7 +53,8 @@ func dumpOf(t testing.TB, a *Archive, target Target) (string, Result) {
 // stateOf returns the keys of a node as dumpOf does.
 func stateOf(n *node) string {
 	n.t.Helper()
-	res, err := n.store.Range(context.Background(), &kv.RangeRequest{Key: []byte{0}, End: []byte{0}})
+	res, err := n.store.Range(context.Background(),
+		&kv.RangeRequest{Key: []byte{0}, End: []byte{0}})
 	n.must(err)
 	var b strings.Builder
 	for i := range res.KVs.Len() {
@@ -64,7 +65,8 @@ func stateOf(n *node) string {
 	return b.String()
 }
 
-// The keys of a Past are those that the cluster had, with more keys than a page has and with any bytes.
+// The keys of a Past are those that the cluster had, with more keys than a page has and with any
+// bytes.
 //
 //vigil:norace
 func TestPast(t *testing.T) {
@@ -72,7 +74,8 @@ func TestPast(t *testing.T) {
 		n, _ := newNode(t, 40+seed)
 		n.base(false)
 		for i := range 3*keysPage + 7 {
-			n.apply(&fsm.Request{Put: &kv.PutRequest{Key: fmt.Appendf(nil, "p\x00\xff%04d", i*7%1000), Value: []byte{0, 0xff, byte(i)}}})
+			n.apply(&fsm.Request{Put: &kv.PutRequest{Key: fmt.Appendf(nil, "p\x00\xff%04d",
+				i*7%1000), Value: []byte{0, 0xff, byte(i)}}})
 		}
 		want := map[int64]string{}
 		for i := range 12 {
@@ -90,13 +93,15 @@ func TestPast(t *testing.T) {
 				t.Errorf("seed %d: revision %d has other keys at %d", seed, rev, res.Revision)
 			}
 		}
-		if got, res := dumpOf(t, a, Target{}); got != stateOf(n) || res.Index != n.index || len(res.Missing) > 0 {
+		if got, res := dumpOf(t, a, Target{}); got != stateOf(n) || res.Index != n.index ||
+			len(res.Missing) > 0 {
 			t.Errorf("seed %d: the newest state: %+v", seed, res)
 		}
 	}
 }
 
-// Damage that is found while a Past is built leads to another way, or to an error that names it; nothing is left in the directory.
+// Damage that is found while a Past is built leads to another way, or to an error that names it;
+// nothing is left in the directory.
 func TestPastOfDamagedArchive(t *testing.T) {
 	n, fsys := newNode(t, 44)
 	busy(n, 3)
@@ -107,7 +112,8 @@ func TestPastOfDamagedArchive(t *testing.T) {
 		n.must(out.MkdirAll("past"))
 		a := n.open()
 		p, err := a.OpenPast(context.Background(), Target{}, out, "past", nil)
-		if !slices.ContainsFunc(p.Damages, func(d Damage) bool { return d.Name == name }) && (err != nil || len(p.Missing) > 0) {
+		if !slices.ContainsFunc(p.Damages, func(d Damage) bool { return d.Name == name }) &&
+			(err != nil || len(p.Missing) > 0) {
 			t.Errorf("%s is not named: %v, %v", name, p.Damages, err)
 		}
 		switch {

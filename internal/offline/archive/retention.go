@@ -12,13 +12,14 @@ import (
 	"vigil/internal/store/archive"
 )
 
-// waste is the age at which an object that belongs to no state is removed: a sender may be about to list it.
+// waste is the age at which an object that belongs to no state is removed. A sender may be about to
+// list a younger one.
 const waste = 24 * time.Hour
 
-// maxClockError is how far the clock of the caller may be behind that of the bucket.
+// maxClockError is how far the clock of the caller may be behind the clock of the bucket.
 const maxClockError = time.Hour
 
-// Rules say what is kept. Ages count from the newest object of the archive.
+// Rules say which states are kept. Ages count from the newest object of the archive.
 type Rules struct {
 	// All keeps every state of the last All: each revision and each moment can be restored.
 	All time.Duration
@@ -26,7 +27,7 @@ type Rules struct {
 	Hourly, Daily, Weekly time.Duration
 }
 
-// Validate returns what is wrong with the rules.
+// Validate returns an error for wrong rules.
 func (r Rules) Validate() error {
 	if r.All < 0 || r.Hourly < 0 || r.Daily < 0 || r.Weekly < 0 {
 		return errors.New("the duration of a rule is negative")
@@ -45,14 +46,15 @@ type Kept struct {
 	Reasons  []string  `json:"reasons"`
 }
 
-// PrunePlan is what a prune removes.
+// PrunePlan lists the objects that a prune removes.
 type PrunePlan struct {
 	// Now is the time that ages count from.
 	Now  time.Time `json:"now"`
 	Keep []Kept    `json:"keep"`
 	// From is the first index from which on every state is kept.
 	From uint64 `json:"from"`
-	// Remove are the objects, manifests first. Bytes is their size, KeptObjects and KeptBytes what remains.
+	// Remove are the objects, manifests first. Bytes is their size. KeptObjects and KeptBytes are
+	// the number and size of the remaining ones.
 	Remove      []string `json:"remove"`
 	Bytes       int64    `json:"bytes"`
 	KeptObjects int      `json:"keptObjects"`
@@ -61,14 +63,15 @@ type PrunePlan struct {
 	a *Archive
 }
 
-// PlanPrune returns what rules do not keep. now is the clock of the caller. It fails if a manifest cannot be read, because its parts
-// are not known then, and if no state can be restored.
+// PlanPrune returns the objects that rules do not keep. now is the clock of the caller. It fails if
+// a manifest cannot be read, because its parts are not known then, and if no state can be restored.
 func (a *Archive) PlanPrune(ctx context.Context, r Rules, now time.Time) (*PrunePlan, error) {
 	if err := r.Validate(); err != nil {
 		return nil, err
 	}
 	if reason, bad := a.damaged[archive.IdentityName]; bad {
-		return nil, fmt.Errorf("%s: nothing is removed: %s: %s", a.where, archive.IdentityName, reason)
+		return nil, fmt.Errorf("%s: nothing is removed: %s: %s", a.where,
+			archive.IdentityName, reason)
 	}
 	p := &PrunePlan{a: a, Now: a.NewestObject(), Keep: []Kept{}, Remove: []string{}}
 	if p.Now.Sub(now) > maxClockError {
@@ -104,7 +107,8 @@ func (a *Archive) complete(m *archive.Base) bool {
 	return !a.damagedPart(m)
 }
 
-// choice says which bases are kept, with the reasons; from the base from on all entries are kept too.
+// choice says which bases are kept, with the reasons; from the base from on all entries are kept
+// too.
 type choice struct {
 	reasons map[int][]string
 	from    int
@@ -113,7 +117,8 @@ type choice struct {
 // chooseBases applies the rules to the bases. newest is the newest one that can be restored.
 func (a *Archive) chooseBases(r Rules, now time.Time, newest int) choice {
 	c := choice{reasons: map[int][]string{}, from: newest}
-	// A base is not older than one before it: the clock of the bucket was behind when it was written.
+	// A base is not older than one before it: the clock of the bucket was behind when it was
+	// written.
 	written := make([]time.Time, len(a.Bases))
 	for i, o := range a.Bases {
 		written[i] = later(written[max(i-1, 0)], o.Object.Modified)
@@ -121,7 +126,8 @@ func (a *Archive) chooseBases(r Rules, now time.Time, newest int) choice {
 	age := func(i int) time.Duration { return now.Sub(written[i]) }
 	c.reasons[newest] = append(c.reasons[newest], "newest")
 	if r.All > 0 {
-		// The entries of the period begin at the newest complete base at or before its beginning; without one at the first base.
+		// The entries of the period begin at the newest complete base at or before its beginning;
+		// without one at the first base.
 		c.from = newest
 		for c.from > 0 && (age(c.from) < r.All || !a.complete(a.Bases[c.from].manifest)) {
 			c.from--
@@ -135,7 +141,8 @@ func (a *Archive) chooseBases(r Rules, now time.Time, newest int) choice {
 		name   string
 		age    time.Duration
 		period string
-	}{{"hourly", r.Hourly, "2006-01-02T15"}, {"daily", r.Daily, "2006-01-02"}, {"weekly", r.Weekly, ""}} {
+	}{{"hourly", r.Hourly, "2006-01-02T15"}, {"daily", r.Daily, "2006-01-02"},
+		{"weekly", r.Weekly, ""}} {
 		last := ""
 		for i := len(a.Bases) - 1; i >= 0 && rule.age > 0; i-- {
 			t := a.Bases[i].Object.Modified.UTC()
@@ -173,7 +180,9 @@ func (a *Archive) fillPlan(p *PrunePlan, c choice) {
 		if len(reasons) == 0 {
 			continue
 		}
-		p.Keep = append(p.Keep, Kept{Name: o.Object.Key, Revision: o.manifest.Revision, Time: o.manifest.Time, Reasons: reasons})
+		p.Keep = append(p.Keep,
+			Kept{Name: o.Object.Key, Revision: o.manifest.Revision, Time: o.manifest.Time,
+				Reasons: reasons})
 		for _, part := range o.manifest.Parts {
 			listed[part.Name] = true
 		}
@@ -192,14 +201,16 @@ func (a *Archive) fillPlan(p *PrunePlan, c choice) {
 	}
 }
 
-// Pruned is what a prune has done.
+// Pruned is the result of a prune.
 type Pruned struct {
 	Removed int `json:"removed"`
-	// Locked are objects that the bucket does not allow to remove yet; they remain, with the parts that they list.
+	// Locked are objects that the bucket does not allow to remove yet; they remain, with the parts
+	// that they list.
 	Locked []string `json:"locked,omitempty"`
 }
 
-// Run removes the objects: first the manifests, then log objects, then parts that no remaining manifest lists.
+// Run removes the objects: first the manifests, then log objects, then parts that no remaining
+// manifest lists.
 func (p *PrunePlan) Run(ctx context.Context) (Pruned, error) {
 	a := p.a
 	var res Pruned
@@ -223,7 +234,8 @@ func (p *PrunePlan) Run(ctx context.Context) (Pruned, error) {
 					}
 				}
 			case err != nil && !errors.Is(err, bucket.ErrNotFound):
-				return res, fmt.Errorf("%s: removed %d of %d objects: %w", a.where, res.Removed, len(p.Remove), err)
+				return res, fmt.Errorf("%s: removed %d of %d objects: %w", a.where, res.Removed,
+					len(p.Remove), err)
 			default:
 				res.Removed++
 			}

@@ -13,7 +13,8 @@ import (
 	"vigil/internal/store/archive"
 )
 
-// timed is a bucket with a clock of its own, in which objects can be locked and rights can be missing.
+// timed is a bucket with a clock of its own, in which objects can be locked and rights can be
+// missing.
 type timed struct {
 	bucket.Bucket
 	now     *time.Time
@@ -28,7 +29,8 @@ func (b *timed) Put(ctx context.Context, key string, data []byte) error {
 	return b.Bucket.Put(ctx, key, data)
 }
 
-func (b *timed) List(ctx context.Context, prefix, after string, limit int) ([]bucket.Object, error) {
+func (b *timed) List(ctx context.Context, prefix, after string,
+	limit int) ([]bucket.Object, error) {
 	list, err := b.Bucket.List(ctx, prefix, after, limit)
 	for i := range list {
 		list[i].Modified = b.times[list[i].Key]
@@ -50,7 +52,8 @@ func (b *timed) Delete(ctx context.Context, key string) error {
 // longArchive is an archive of some days with a base every two hours and log objects between them.
 func longArchive(t *testing.T, seed uint64, days int) (*node, *timed) {
 	n, _ := newNode(t, seed)
-	b := &timed{Bucket: n.b, now: &n.now, times: map[string]time.Time{archive.IdentityName: n.now}, locked: map[string]bool{}}
+	b := &timed{Bucket: n.b, now: &n.now, times: map[string]time.Time{archive.IdentityName: n.now},
+		locked: map[string]bool{}}
 	n.b = b
 	for i := range days * 12 {
 		n.base(i%5 > 0)
@@ -68,7 +71,8 @@ func longArchive(t *testing.T, seed uint64, days int) (*node, *timed) {
 
 const day = 24 * time.Hour
 
-// A prune keeps what the rules say: each state of the period of --keep-all, and base states before it; all that remains is sound.
+// A prune keeps what the rules say: each state of the period of --keep-all, and base states before
+// it; all that remains is sound.
 func TestPrune(t *testing.T) {
 	n, b := longArchive(t, 20, 5)
 	before := n.open()

@@ -40,7 +40,8 @@ type node struct {
 	bases       []archive.Base
 	// hashes are the HashKV of revisions, marks the times of revisions.
 	hashes map[int64]uint32
-	// compacts are the compact revisions that the hashes are of, which the same entry may have raised after the revision.
+	// compacts are the compact revisions that the hashes are of, which the same entry may have
+	// raised after the revision.
 	compacts map[int64]int64
 	marks    []kv.TimeMark
 	// forgets, if set, reports the meta records that a base leaves out.
@@ -49,7 +50,8 @@ type node struct {
 	loses kv.Rev
 }
 
-// newNode returns a store of a cluster of one member, whose archive is in a directory of a file system in memory.
+// newNode returns a store of a cluster of one member, whose archive is in a directory of a file
+// system in memory.
 func newNode(t testing.TB, seed uint64, recipients ...string) (*node, *memfs.FS) {
 	t.Helper()
 	fsys := memfs.New()
@@ -61,12 +63,17 @@ func newNode(t testing.TB, seed uint64, recipients ...string) (*node, *memfs.FS)
 }
 
 // newNodeIn returns a store with segments of a size, whose archive is in a bucket.
-func newNodeIn(t testing.TB, seed uint64, b bucket.Bucket, segmentBytes int64, recipients ...string) *node {
+func newNodeIn(t testing.TB, seed uint64, b bucket.Bucket, segmentBytes int64,
+	recipients ...string) *node {
 	t.Helper()
-	n := &node{t: t, rng: rand.New(rand.NewPCG(seed, 1)), b: b, index: 1, term: 2, sent: 1, now: time.UnixMilli(1_800_000_000_000), hashes: map[int64]uint32{}, compacts: map[int64]int64{}}
-	members, err := cluster.Initial("t", []cluster.Member{{Name: "m1", PeerURLs: []string{"http://a:1"}, Level: fsm.Level}})
+	n := &node{t: t, rng: rand.New(rand.NewPCG(seed, 1)), b: b, index: 1, term: 2, sent: 1,
+		now: time.UnixMilli(1_800_000_000_000), hashes: map[int64]uint32{},
+		compacts: map[int64]int64{}}
+	members, err := cluster.Initial("t",
+		[]cluster.Member{{Name: "m1", PeerURLs: []string{"http://a:1"}, Level: fsm.Level}})
 	n.must(err)
-	n.log, err = history.Create(history.Options{FS: memfs.New(), Dir: "history", ClusterID: 7, MemberID: 8, SegmentBytes: segmentBytes}, history.Applied{Term: 1, Index: 1},
+	n.log, err = history.Create(history.Options{FS: memfs.New(), Dir: "history", ClusterID: 7,
+		MemberID: 8, SegmentBytes: segmentBytes}, history.Applied{Term: 1, Index: 1},
 		fsm.InitialRecords(members, &raftpb.ConfState{Voters: members.IDs()}))
 	n.must(err)
 	n.store, err = mvcc.Open(n.log, mvcc.Options{})
@@ -116,7 +123,8 @@ func entry(n *node, list ...*fsm.Request) *raftpb.Entry {
 	if len(list) == 0 {
 		group = nil
 	}
-	return &raftpb.Entry{Index: new(n.index), Term: new(n.term), Type: raftpb.EntryNormal.Enum(), Data: group}
+	return &raftpb.Entry{Index: new(n.index), Term: new(n.term),
+		Type: raftpb.EntryNormal.Enum(), Data: group}
 }
 
 // apply applies an entry with requests, and queues it.
@@ -152,21 +160,27 @@ func (n *node) work(entries int) {
 			key := fmt.Appendf(nil, "k%02d", n.rng.IntN(40))
 			switch n.rng.IntN(12) {
 			case 0:
-				list = append(list, &fsm.Request{DeleteRange: &kv.DeleteRangeRequest{Key: key, End: fmt.Appendf(nil, "k%02d", n.rng.IntN(40))}})
+				list = append(list, &fsm.Request{DeleteRange: &kv.DeleteRangeRequest{Key: key,
+					End: fmt.Appendf(nil, "k%02d", n.rng.IntN(40))}})
 			case 1:
-				list = append(list, &fsm.Request{LeaseGrant: &kv.LeaseGrantRequest{ID: int64(1 + n.rng.IntN(9)), TTL: 60}})
+				list = append(list, &fsm.Request{LeaseGrant: &kv.LeaseGrantRequest{ID: int64(1 +
+					n.rng.IntN(9)), TTL: 60}})
 			case 2:
-				list = append(list, &fsm.Request{LeaseRevoke: &kv.LeaseRevokeRequest{ID: int64(1 + n.rng.IntN(9))}})
+				list = append(list, &fsm.Request{LeaseRevoke: &kv.LeaseRevokeRequest{ID: int64(1 +
+					n.rng.IntN(9))}})
 			case 3:
-				list = append(list, &fsm.Request{Put: &kv.PutRequest{Key: key, Value: []byte("leased"), Lease: int64(1 + n.rng.IntN(9))}})
+				list = append(list, &fsm.Request{Put: &kv.PutRequest{Key: key,
+					Value: []byte("leased"), Lease: int64(1 + n.rng.IntN(9))}})
 			case 4:
-				list = append(list, &fsm.Request{Auth: &kv.AuthRequest{Op: kv.UserAdd, User: fmt.Sprint("u", n.rng.IntN(30)), NoPassword: true}})
+				list = append(list, &fsm.Request{Auth: &kv.AuthRequest{Op: kv.UserAdd,
+					User: fmt.Sprint("u", n.rng.IntN(30)), NoPassword: true}})
 			case 5:
 				if rev := n.store.Revision(); rev > 30 && n.rng.IntN(3) == 0 {
 					list = append(list, &fsm.Request{Compact: &kv.CompactRequest{Revision: rev - int64(n.rng.IntN(25))}})
 				}
 			default:
-				list = append(list, &fsm.Request{Put: &kv.PutRequest{Key: key, Value: fmt.Appendf(nil, "%d", n.rng.IntN(1000))}})
+				list = append(list, &fsm.Request{Put: &kv.PutRequest{Key: key,
+					Value: fmt.Appendf(nil, "%d", n.rng.IntN(1000))}})
 			}
 		}
 		n.apply(list...)
@@ -213,14 +227,16 @@ func (n *node) send() string {
 	if n.sentTime.IsZero() {
 		n.sentTime = n.now
 	}
-	o, err := w.Seal(archive.LogInfo{Sender: 8, Before: n.sent, After: n.store.Revision(), FirstTime: n.sentTime, LastTime: n.now, Claim: n.claim()})
+	o, err := w.Seal(archive.LogInfo{Sender: 8, Before: n.sent, After: n.store.Revision(),
+		FirstTime: n.sentTime, LastTime: n.now, Claim: n.claim()})
 	n.must(err)
 	n.put(o.Name, o.Data)
 	n.queue, n.sent, n.sentTime = nil, n.store.Revision(), n.now
 	return o.Name
 }
 
-// base sends a base of the present state, which names the parts of the last one if incremental is set. The log is sent first.
+// base sends a base of the present state, which names the parts of the last one if incremental is
+// set. The log is sent first.
 func (n *node) base(incremental bool) archive.Base {
 	n.t.Helper()
 	n.send()
@@ -273,7 +289,8 @@ func (n *node) base(incremental bool) archive.Base {
 		}
 	}
 	add(meta.Seal())
-	b.Index, b.Term, b.Revision, b.Compact, b.Time, b.Sender = ex.Applied.Index, ex.Applied.Term, ex.Revision, ex.Compact, n.now, 8
+	b.Index, b.Term, b.Revision, b.Compact, b.Time, b.Sender = ex.Applied.Index, ex.Applied.Term,
+		ex.Revision, ex.Compact, n.now, 8
 	b.Hash, err = n.store.HashAt(ctx, b.Revision, b.Compact)
 	n.must(err)
 	data, err := b.Encode()

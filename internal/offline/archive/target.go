@@ -37,21 +37,24 @@ func (t Target) String() string {
 	return "the newest state"
 }
 
-// Result says what was restored.
+// Result describes the restored state.
 type Result struct {
 	// Base is the name of the manifest that was used.
 	Base string
-	// Index and Revision are those of the restored state, before a new cluster begins with it.
+	// Index and Revision are the index and revision of the restored state, before a new cluster
+	// begins with it.
 	Index    uint64
 	Revision int64
-	// Missing says what of the archive the restored state lacks, if the target was the newest state.
+	// Missing describes the entries of the archive that the restored state lacks, if the target was
+	// the newest state.
 	Missing []string
 	Damages []Damage
 }
 
-// Restore builds a data directory out of the state of a target. Source and State of the options are not used. Objects that turn out
-// to be damaged are left out if others have the same.
-func (a *Archive) Restore(ctx context.Context, t Target, o restore.Options) (restore.Summary, Result, error) {
+// Restore builds a data directory from the state of a target. It does not use Source and State of
+// the options. It leaves out objects that turn out to be damaged if others have the same content.
+func (a *Archive) Restore(ctx context.Context, t Target, o restore.Options) (restore.Summary,
+	Result, error) {
 	var sum restore.Summary
 	b, err := a.attempt(ctx, t, o.Progress, func(b *build) (err error) {
 		o.State = b
@@ -62,20 +65,22 @@ func (a *Archive) Restore(ctx context.Context, t Target, o restore.Options) (res
 	if err != nil {
 		return sum, res, err
 	}
-	res.set(a, t, b, sum.Index)
+	res.complete(a, t, b, sum.Index)
 	return sum, res, nil
 }
 
-// set completes the result of a build that has reached an index.
-func (r *Result) set(a *Archive, t Target, b *build, index uint64) {
+// complete completes the result of a build that has reached an index.
+func (r *Result) complete(a *Archive, t Target, b *build, index uint64) {
 	r.Base, r.Index, r.Revision = b.base.Object.Key, index, b.revision
 	if t == (Target{}) {
 		r.Missing = a.missing(b.end)
 	}
 }
 
-// attempt plans the build of a target and runs it, again as long as objects turn out to be damaged that were not known to be.
-func (a *Archive) attempt(ctx context.Context, t Target, progress func(string, int64, int64), run func(*build) error) (*build, error) {
+// attempt plans the build of a target and runs it. It repeats that as long as further objects turn
+// out to be damaged.
+func (a *Archive) attempt(ctx context.Context, t Target, progress func(string, int64, int64),
+	run func(*build) error) (*build, error) {
 	for {
 		known := len(a.damaged)
 		b, err := a.planRestore(ctx, t)
@@ -96,7 +101,7 @@ func (a *Archive) attempt(ctx context.Context, t Target, progress func(string, i
 	}
 }
 
-// explain adds to an error what is damaged and which states can be restored.
+// explain adds the damage, and the states that can be restored, to an error.
 func (a *Archive) explain(t Target, err error) error {
 	var reach *reachError
 	if !errors.As(err, &reach) {
@@ -109,13 +114,14 @@ func (a *Archive) explain(t Target, err error) error {
 	return fmt.Errorf("%s: %w; %s", a.where, err, strings.Join(missing, "; "))
 }
 
-// missing says what of the archive is not in the state at an index.
+// missing describes the entries of the archive that the state at an index does not have.
 func (a *Archive) missing(index uint64) []string {
-	newest := a.newest()
+	newest := a.newestIndex()
 	if newest <= index {
 		return nil
 	}
-	out := []string{fmt.Sprintf("entries %d to %d of the archive are not restored", index+1, newest)}
+	out := []string{fmt.Sprintf("entries %d to %d of the archive are not restored",
+		index+1, newest)}
 	gap := newest
 	for _, o := range a.Logs {
 		if reason, bad := a.damaged[o.Object.Key]; bad {
@@ -143,8 +149,9 @@ func (a *Archive) planRestore(ctx context.Context, t Target) (*build, error) {
 		return a.planTime(ctx, t)
 	}
 	oldest := ""
-	// exact is the first base with the revision of the target. Entries after it may have made its state another one than that right after
-	// the revision was made, so it is used only if no entries give that.
+	// exact is the first base with the revision of the target. Its state may differ from the state
+	// right after the revision, because of later entries, so it is used only if no entries give the
+	// state right after the revision.
 	var exact *BaseObject
 	for i := len(a.Bases) - 1; i >= 0; i-- {
 		o := a.Bases[i]
@@ -169,11 +176,11 @@ func (a *Archive) planRestore(ctx context.Context, t Target) (*build, error) {
 			continue
 		}
 		if exact != nil {
-			if _, reach := a.chain(o.Index + 1); reach < exact.Index {
+			if _, reach := a.chainLogs(o.Index + 1); reach < exact.Index {
 				break
 			}
 		}
-		end := a.newest()
+		end := a.newestIndex()
 		if t.Index > 0 {
 			end = t.Index
 		}
@@ -191,7 +198,8 @@ func (a *Archive) planRestore(ctx context.Context, t Target) (*build, error) {
 	case oldest != "":
 		return nil, fmt.Errorf("%s cannot be restored: %s", t, oldest)
 	}
-	return nil, fmt.Errorf("%s cannot be restored: all %d base states are damaged: %s", t, len(a.Bases), a.Damages()[0])
+	return nil, fmt.Errorf("%s cannot be restored: all %d base states are damaged: %s", t,
+		len(a.Bases), a.Damages()[0])
 }
 
 // damagedPart reports whether a base has a part that is known to be damaged or missing.
@@ -204,7 +212,8 @@ func (a *Archive) damagedPart(m *archive.Base) bool {
 	return false
 }
 
-// planTime finds the newest revision that was made at or before a time, by the marks in the entries.
+// planTime finds the newest revision that was made at or before a time, by the marks in the
+// entries.
 func (a *Archive) planTime(ctx context.Context, t Target) (*build, error) {
 	at := t.Time.UnixMilli()
 	for i := len(a.Bases) - 1; i >= 0; i-- {
@@ -237,14 +246,15 @@ func (a *Archive) planTime(ctx context.Context, t Target) (*build, error) {
 		if found <= m.Revision {
 			return a.newBuild(ctx, o, o.Index, 0)
 		}
-		return a.newBuild(ctx, o, a.newest(), found)
+		return a.newBuild(ctx, o, a.newestIndex(), found)
 	}
 	if len(a.Bases) == 0 {
 		return a.planRestore(ctx, Target{})
 	}
 	for _, o := range a.Bases {
 		if m, err := a.Manifest(ctx, o); err == nil {
-			return nil, fmt.Errorf("%s cannot be restored: the first state is of %s", t, m.Time.Format(time.RFC3339Nano))
+			return nil, fmt.Errorf("%s cannot be restored: the first state is of %s", t,
+				m.Time.Format(time.RFC3339Nano))
 		}
 	}
 	return a.planRestore(ctx, Target{}) // its error: all are damaged
@@ -258,11 +268,13 @@ func (a *Archive) timesOf(ctx context.Context, m *archive.Base) (*timeline.State
 	}
 	// A state with more cannot be restored: its meta records are one batch.
 	if size > history.MaxBatchBytes {
-		return nil, a.noteDamage(m.Name(), fmt.Errorf("%w: %d bytes of meta records, the most is %d", archive.ErrDamaged, size, history.MaxBatchBytes))
+		return nil, a.noteDamage(m.Name(),
+			fmt.Errorf("%w: %d bytes of meta records, the most is %d", archive.ErrDamaged, size,
+				history.MaxBatchBytes))
 	}
 	var list []history.Meta
 	err := a.eachPart(ctx, m, archive.MetaPart, func(o *archive.Object) error {
-		return a.content(o.Name(), o.Meta(func(x history.Meta) error {
+		return a.noteContent(o.Name(), o.Meta(func(x history.Meta) error {
 			list = append(list, x)
 			return nil
 		}))
@@ -277,11 +289,13 @@ func (a *Archive) timesOf(ctx context.Context, m *archive.Base) (*timeline.State
 	return c.Times, nil
 }
 
-// findTime returns the newest revision that is known to be made at or before a time, by the times in the state of a base and in the
-// entries after it; 0 for none. It reads until the leaders' clocks and the senders' have passed the time: marks of a clock that was
-// ahead may be replaced by later ones.
-func (a *Archive) findTime(ctx context.Context, m *archive.Base, times *timeline.State, at int64) (rev int64, err error) {
-	logs, end := a.chain(m.Index + 1)
+// findTime returns the newest revision that is known to have been made at or before a time, by the
+// times in the state of a base and in the entries after it; 0 for none. It reads until the clocks
+// of leaders and senders have passed the time: later marks may replace marks of a clock that was
+// ahead.
+func (a *Archive) findTime(ctx context.Context, m *archive.Base, times *timeline.State,
+	at int64) (rev int64, err error) {
+	logs, end := a.chainLogs(m.Index + 1)
 	marks, ends := false, m.Time.UnixMilli()
 	if last, ok := times.Last(); ok {
 		marks, ends = true, max(ends, last.Time)
@@ -296,7 +310,7 @@ func (a *Archive) findTime(ctx context.Context, m *archive.Base, times *timeline
 		if o.Header.LastTime <= at {
 			byObjects = o.Header.After
 		}
-		return a.content(o.Name(), o.Entries(func(e *raftpb.Entry) error {
+		return a.noteContent(o.Name(), o.Entries(func(e *raftpb.Entry) error {
 			return eachTimes(e, func(r *kv.TimeRequest) {
 				// Like the members, except that the revision of a mark is not known to exist.
 				if next, _, err := times.Add(r, math.MaxInt64, 0); err == nil {
@@ -314,7 +328,8 @@ func (a *Archive) findTime(ctx context.Context, m *archive.Base, times *timeline
 	switch {
 	case ends < at:
 		what := fmt.Sprintf("%s is after the end of the archive, which is index %d at %s: restore the newest state, or wait until the archive has this time",
-			time.UnixMilli(at).UTC().Format(time.RFC3339Nano), end, time.UnixMilli(ends).UTC().Format(time.RFC3339Nano))
+			time.UnixMilli(at).UTC().Format(time.RFC3339Nano), end,
+			time.UnixMilli(ends).UTC().Format(time.RFC3339Nano))
 		if missing := a.missing(end); len(missing) > 0 {
 			what += "; " + strings.Join(missing, "; ")
 		}

@@ -25,8 +25,8 @@ type VerifyOptions struct {
 	FS vfs.FS
 	// Dir is an empty directory for the states that are rebuilt.
 	Dir string
-	// Sample rebuilds only the newest base and the entries after it, and reads only every hundredth of the other objects, at
-	// least 20.
+	// Sample rebuilds only the newest base and the entries after it, and reads only every hundredth
+	// of the other objects, at least 20.
 	Sample bool
 	// Progress, if set, is called with the current step, its bytes done and its total bytes.
 	Progress func(what string, done, total int64)
@@ -37,20 +37,24 @@ type Verdict struct {
 	// Objects and Bytes are how many objects were read.
 	Objects int   `json:"objects"`
 	Bytes   int64 `json:"bytes"`
-	// Damages are objects that cannot be used, and manifests whose state is not the one that they name.
+	// Damages are objects that cannot be used, and manifests that describe another state than their
+	// parts.
 	Damages []Damage `json:"damages"`
-	// Gaps are ranges of entries that no object has, between states of the archive: states in them cannot be restored.
+	// Gaps are ranges of entries that no object has, between states of the archive: states in them
+	// cannot be restored.
 	Gaps []Gap `json:"gaps,omitempty"`
-	// Unlisted is the number of parts that no manifest lists, Other that of objects that are none of an archive.
+	// Unlisted is the number of parts that no manifest lists, Other the number of objects that do
+	// not belong to an archive.
 	Unlisted int `json:"unlistedParts"`
 	Other    int `json:"otherObjects"`
-	// Rebuilt is the number of states that were built and compared with the hash of their manifest, Replayed how many of them
-	// were also reached by applying the entries after an earlier state. Entries is the number of entries applied.
+	// Rebuilt is the number of states that were built and compared with the hash of their manifest,
+	// Replayed how many of them were also reached by applying the entries after an earlier state.
+	// Entries is the number of entries applied.
 	Rebuilt  int   `json:"rebuiltStates"`
 	Replayed int   `json:"replayedStates"`
 	Entries  int64 `json:"entries"`
-	// Index and Revision are those of the newest state. Without a key the revision is not known, and the index follows from the names of
-	// the objects.
+	// Index and Revision are the index and revision of the newest state. Without a key the revision
+	// is not known, and the index follows from the names of the objects.
 	Index    uint64 `json:"index"`
 	Revision int64  `json:"revision"`
 	// Newest is the newest index that an object has: states above Index cannot be restored.
@@ -73,7 +77,8 @@ type verifier struct {
 	v   Verdict
 
 	done, total int64
-	// locked: objects are encrypted and no key fits; unread is how many, and unreadable the first one by name.
+	// locked is set if objects are encrypted and no key fits. unread is the number of these
+	// objects, and unreadable the first one by name.
 	locked     bool
 	unread     int
 	unreadable string
@@ -81,15 +86,15 @@ type verifier struct {
 	dirs       int
 }
 
-// Verify reads the objects of the archive and checks each, rebuilds its states, and compares their hashes with those of the
-// manifests. An error says that the verification is not complete.
+// Verify reads the objects of the archive and checks each, rebuilds its states, and compares their
+// hashes with those of the manifests. An error says that the verification is not complete.
 func (a *Archive) Verify(ctx context.Context, o VerifyOptions) (*Verdict, error) {
 	v := &verifier{a: a, ctx: ctx, o: o}
 	err := v.verifyAll()
 	v.v.Damages = a.Damages()
 	v.v.Other = len(a.Other)
 	v.v.Encrypted = v.locked
-	v.v.Newest = a.newest()
+	v.v.Newest = a.newestIndex()
 	return &v.v, err
 }
 
@@ -107,7 +112,8 @@ func (v *verifier) verifyAll() error {
 		for i := range m.Parts {
 			listed[m.Parts[i].Name] = &m.Parts[i]
 			if _, ok := v.a.Parts[m.Parts[i].Name]; !ok {
-				_ = v.a.noteDamage(m.Parts[i].Name, fmt.Errorf("it is missing, and %s lists it", o.Object.Key))
+				_ = v.a.noteDamage(m.Parts[i].Name,
+					fmt.Errorf("it is missing, and %s lists it", o.Object.Key))
 			}
 		}
 	}
@@ -116,25 +122,26 @@ func (v *verifier) verifyAll() error {
 			v.v.Unlisted++
 		}
 	}
-	if err := v.objects(listed); err != nil {
+	if err := v.readObjects(listed); err != nil {
 		return err
 	}
-	check := v.states
+	check := v.rebuildStates
 	if v.locked {
-		check = v.names
+		check = v.findGaps
 	}
 	err := check()
 	if err == nil && v.locked && v.a.reader.HasKeys() {
 		err = fmt.Errorf("%s: %d of %d objects are %w, the first is %s: only checksums were compared; --identity needs the private keys of all recipients that the archive has had",
 			v.a.where, v.unread, v.v.Objects, archive.ErrKey, v.unreadable)
 	}
-	// Last: which of two histories is the right one is not known, so that the states are those that a restore gives.
+	// This comes last: it is not known which of two histories is right, so the states are the ones
+	// that a restore gives.
 	v.a.compareTerms(v.terms)
 	return err
 }
 
-// names finds the gaps by the names of the objects, for an archive whose content cannot be read.
-func (v *verifier) names() error {
+// findGaps finds gaps by the names of the objects, for an archive whose content cannot be read.
+func (v *verifier) findGaps() error {
 	if len(v.a.Bases) == 0 {
 		return v.a.noBase()
 	}
@@ -155,9 +162,9 @@ func (v *verifier) names() error {
 			continue
 		}
 		gap(o.Index)
-		_, end = v.a.chain(o.Index + 1)
+		_, end = v.a.chainLogs(o.Index + 1)
 	}
-	gap(v.a.newest())
+	gap(v.a.newestIndex())
 	v.v.Index = end
 	return nil
 }
@@ -173,8 +180,8 @@ func (v *verifier) count(size int64) {
 	v.v.Bytes += size
 }
 
-// objects reads and decodes all parts and log objects, or a sample of them.
-func (v *verifier) objects(listed map[string]*archive.Part) error {
+// readObjects reads and decodes all parts and log objects, or a sample of them.
+func (v *verifier) readObjects(listed map[string]*archive.Part) error {
 	var list []wanted
 	for name, o := range v.a.Parts {
 		list = append(list, wanted{name, o.Size})
@@ -190,7 +197,7 @@ func (v *verifier) objects(listed map[string]*archive.Part) error {
 	for _, w := range list {
 		v.total += w.size
 	}
-	return v.a.fetch(v.ctx, list, func(f fetched) error {
+	return v.a.fetchObjects(v.ctx, list, func(f fetched) error {
 		if skip, err := v.skip(f.err); skip {
 			return nil
 		} else if err != nil {
@@ -207,7 +214,8 @@ func (v *verifier) objects(listed map[string]*archive.Part) error {
 		}
 		if err == nil {
 			if h := &o.Header; h.Kind == archive.KindLog {
-				v.terms = append(v.terms, termAt{h.First, h.FirstTerm, h.Claim, f.name}, termAt{h.Last, h.LastTerm, h.Claim, f.name})
+				v.terms = append(v.terms, termAt{h.First, h.FirstTerm, h.Claim, f.name},
+					termAt{h.Last, h.LastTerm, h.Claim, f.name})
 			}
 			err = drain(o)
 		}
@@ -246,8 +254,9 @@ func (v *verifier) step(what string, n int64) {
 	}
 }
 
-// states rebuilds each base by its parts, or the newest one, and from each the states of later bases by entries.
-func (v *verifier) states() error {
+// rebuildStates rebuilds each base by its parts, or the newest one, and from each the states of
+// later bases by entries.
+func (v *verifier) rebuildStates() error {
 	first := 0
 	if v.o.Sample {
 		first = max(len(v.a.Bases)-1, 0)
@@ -256,7 +265,7 @@ func (v *verifier) states() error {
 		}
 	}
 	var walk *walker
-	defer func() { walk.close() }()
+	defer func() { walk.closeState() }()
 	for _, o := range v.a.Bases[first:] {
 		b, err := v.a.newBuild(v.ctx, o, o.Index, 0)
 		if skip, err := v.skip(err); skip {
@@ -267,57 +276,58 @@ func (v *verifier) states() error {
 		if v.a.damagedPart(b.manifest) {
 			continue
 		}
-		own, err := v.rebuild(b)
+		own, err := v.rebuildBase(b)
 		if skip, err := v.skip(err); skip {
 			continue
 		} else if err != nil {
 			return err
 		}
-		if err := v.compare(own.r, b, false); err != nil {
-			own.close()
+		if err := v.compareState(own.r, b, false); err != nil {
+			own.closeState()
 			return err
 		}
-		if walk, err = v.follow(walk, own, b); err != nil {
+		if walk, err = v.followEntries(walk, own, b); err != nil {
 			return err
 		}
 	}
-	return v.tail(walk)
+	return v.applyTail(walk)
 }
 
-// follow brings the state of earlier bases to a base by entries, compares it, and returns the state to go on with.
-func (v *verifier) follow(walk, own *walker, b *build) (*walker, error) {
+// followEntries applies entries to the state of earlier bases up to a base, compares it, and
+// returns the state to continue with.
+func (v *verifier) followEntries(walk, own *walker, b *build) (*walker, error) {
 	if walk == nil {
 		return own, nil
 	}
-	reached, err := walk.to(b.base.Index)
+	reached, err := walk.applyUpTo(b.base.Index)
 	if skip, err := v.skip(err); err != nil && !skip {
-		own.close()
+		own.closeState()
 		return walk, err
 	}
 	if !reached {
 		v.v.Gaps = append(v.v.Gaps, Gap{walk.r.Applied().Index + 1, b.base.Index})
-		walk.close()
+		walk.closeState()
 		return own, nil
 	}
-	if err := v.compare(walk.r, b, true); err != nil {
-		own.close()
+	if err := v.compareState(walk.r, b, true); err != nil {
+		own.closeState()
 		return walk, err
 	}
-	// The state of the parts goes on: a difference is reported once.
-	walk.close()
+	// Continue with the state of the parts, so that a difference is reported once.
+	walk.closeState()
 	return own, nil
 }
 
-// tail applies the entries after the newest base.
-func (v *verifier) tail(walk *walker) error {
+// applyTail applies the entries after the newest base.
+func (v *verifier) applyTail(walk *walker) error {
 	if walk == nil {
 		if len(v.a.Bases) == 0 {
 			return v.a.noBase()
 		}
 		return nil
 	}
-	newest := v.a.newest()
-	reached, err := walk.to(newest)
+	newest := v.a.newestIndex()
+	reached, err := walk.applyUpTo(newest)
 	if err != nil {
 		if skip, err := v.skip(err); !skip {
 			return err
@@ -335,8 +345,8 @@ func (a *Archive) noBase() error {
 	return fmt.Errorf("%s: there is no base state, so nothing can be restored yet", a.where)
 }
 
-// rebuild builds the state of a base by its parts.
-func (v *verifier) rebuild(b *build) (*walker, error) {
+// rebuildBase builds the state of a base by its parts.
+func (v *verifier) rebuildBase(b *build) (*walker, error) {
 	v.dirs++
 	w := &walker{v: v, b: b, dir: filepath.Join(v.o.Dir, fmt.Sprintf("state%d", v.dirs))}
 	var err error
@@ -349,15 +359,16 @@ func (v *verifier) rebuild(b *build) (*walker, error) {
 			v.o.Progress("rebuilding "+b.base.Object.Key, done, total)
 		}
 	}
-	if err := b.load(w.r); err != nil {
-		w.close()
+	if err := b.loadBase(w.r); err != nil {
+		w.closeState()
 		return nil, err
 	}
 	return w, nil
 }
 
-// compare compares a state with the manifest of a base. replayed is set if the state was reached by entries.
-func (v *verifier) compare(r *restore.Rebuild, b *build, replayed bool) error {
+// compareState compares a state with the manifest of a base. replayed is set if the state was
+// reached by entries.
+func (v *verifier) compareState(r *restore.Rebuild, b *build, replayed bool) error {
 	m, name := b.manifest, b.base.Object.Key
 	how := "its parts have"
 	if replayed {
@@ -369,12 +380,15 @@ func (v *verifier) compare(r *restore.Rebuild, b *build, replayed bool) error {
 	if err := r.Commit(); err != nil {
 		return err
 	}
-	if rev, compact := r.Store().Revision(), r.Store().CompactRevision(); rev != m.Revision || compact != m.Compact {
-		_ = v.a.noteDamage(name, fmt.Errorf("%s revision %d, compacted at %d; the manifest has %d and %d", how, rev, compact, m.Revision, m.Compact))
+	if rev, compact := r.Store().Revision(), r.Store().CompactRevision(); rev != m.Revision ||
+		compact != m.Compact {
+		_ = v.a.noteDamage(name,
+			fmt.Errorf("%s revision %d, compacted at %d; the manifest has %d and %d", how, rev,
+				compact, m.Revision, m.Compact))
 		return nil
 	}
 	if replayed {
-		// load has compared that of the parts.
+		// loadBase has compared the hash of the parts.
 		if skip, err := v.skip(b.compareHash(r, how)); skip || err != nil {
 			if skip {
 				err = nil
@@ -415,7 +429,7 @@ func differentMeta(base, replayed []history.Meta) string {
 	return ""
 }
 
-// walker is a state that goes on by entries.
+// walker is a state to which further entries are applied.
 type walker struct {
 	v   *verifier
 	b   *build
@@ -423,16 +437,16 @@ type walker struct {
 	dir string
 }
 
-// to applies the entries up to an index, and reports whether there were all of them.
-func (w *walker) to(index uint64) (reached bool, err error) {
+// applyUpTo applies the entries up to an index, and reports whether all of them were there.
+func (w *walker) applyUpTo(index uint64) (reached bool, err error) {
 	before := w.r.Applied().Index
-	list, end := w.v.a.chain(before + 1)
+	list, end := w.v.a.chainLogs(before + 1)
 	list = list[:sortedUntil(list, index)]
 	w.b.total, w.b.done = 0, 0
 	for _, o := range list {
 		w.b.total += o.Object.Size
 	}
-	_, err = w.b.replay(w.r, list, min(index, end))
+	_, err = w.b.replayLogs(w.r, list, min(index, end))
 	w.v.v.Entries += int64(w.r.Applied().Index - before)
 	return err == nil && w.r.Applied().Index == index, err
 }
@@ -446,8 +460,8 @@ func sortedUntil(list []LogObject, index uint64) int {
 	return n
 }
 
-// close removes the state.
-func (w *walker) close() {
+// closeState removes the state.
+func (w *walker) closeState() {
 	if w == nil || w.r == nil {
 		return
 	}

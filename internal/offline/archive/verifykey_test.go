@@ -19,7 +19,8 @@ func TestVerifyWithoutKey(t *testing.T) {
 	n.send()
 	out := memfs.New()
 	n.must(out.MkdirAll("v"))
-	if _, err := n.open().Verify(t.Context(), VerifyOptions{FS: out, Dir: "v"}); err == nil || !strings.Contains(err.Error(), "no base state") {
+	if _, err := n.open().Verify(t.Context(), VerifyOptions{FS: out, Dir: "v"}); err == nil ||
+		!strings.Contains(err.Error(), "no base state") {
 		t.Errorf("no base: %v", err)
 	}
 	n.base(false)
@@ -28,20 +29,23 @@ func TestVerifyWithoutKey(t *testing.T) {
 	n.work(5)
 	n.send()
 	index := n.index
-	if v := verify(t, n.open(), false); !v.Encrypted || len(v.Gaps) > 0 || v.Index != index || v.Newest != index {
+	if v := verify(t, n.open(), false); !v.Encrypted || len(v.Gaps) > 0 || v.Index != index ||
+		v.Newest != index {
 		t.Errorf("%+v, want index %d", v, index)
 	}
 	n.must(fsys.Remove("/bucket/" + missing))
 	for _, sample := range []bool{false, true} {
 		first, _, _ := archive.ParseLogName(missing)
 		v := verify(t, n.open(), sample)
-		if !v.Encrypted || !slices.Equal(v.Gaps, []Gap{{first, index}}) || v.Index != first-1 || v.Newest != index {
+		if !v.Encrypted || !slices.Equal(v.Gaps, []Gap{{first, index}}) || v.Index != first-1 ||
+			v.Newest != index {
 			t.Errorf("%+v, want a gap from %d to %d", v, first, index)
 		}
 	}
 }
 
-// With keys that do not fit all objects a verification is not complete, and says so: after a change of the recipients both keys are needed.
+// With keys that do not fit all objects a verification is not complete, and says so: after a change
+// of the recipients both keys are needed.
 func TestVerifyWithWrongKeys(t *testing.T) {
 	first, second, other := newKey(t), newKey(t), newKey(t)
 	n, _ := newNode(t, 49, first.Recipient().String())
@@ -72,7 +76,8 @@ func TestVerifyWithWrongKeys(t *testing.T) {
 		out := memfs.New()
 		n.must(out.MkdirAll("v"))
 		v, err := a.Verify(t.Context(), VerifyOptions{FS: out, Dir: "v"})
-		if (err == nil) != c.ok || err != nil && !errors.Is(err, archive.ErrKey) || len(v.Damages) > 0 {
+		if (err == nil) != c.ok || err != nil && !errors.Is(err, archive.ErrKey) ||
+			len(v.Damages) > 0 {
 			t.Errorf("%s: %v, %+v", what, err, v)
 		}
 		if err != nil && !strings.Contains(err.Error(), "private keys of all recipients") {

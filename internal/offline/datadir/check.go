@@ -24,8 +24,8 @@ const (
 	HistoryName = "history"
 )
 
-// SnapshotName returns the name of a received snapshot that is complete, next to the store: a store at a position. It
-// replaces the store if the raft log begins at that position.
+// SnapshotName returns the name of a received snapshot that is complete, next to the store: a store
+// at a position. It replaces the store if the raft log begins at that position.
 func SnapshotName(store string, term, index uint64) string {
 	return fmt.Sprintf("%s.snapshot-%016x-%016x", store, term, index)
 }
@@ -49,8 +49,8 @@ type Options struct {
 	Dir string
 	// WALDir is the directory of the raft log, if it is not in Dir.
 	WALDir string
-	// Live is set if a member has the directory open. Then only the sealed segments of the store are checked: other
-	// files may change between two reads and seem damaged.
+	// Live is set if a member has the directory open. Then only the sealed segments of the store
+	// are checked: other files may change between two reads and seem damaged.
 	Live bool
 }
 
@@ -69,24 +69,27 @@ type Check struct {
 	started bool
 }
 
-// First is the position of a new store without a raft log, at which every member of a new cluster begins. A store at First
-// without a raft log is left by a crash during the first start, and by a restore; the next start completes it. The store of
-// a member that joins has no position.
+// First is the position of a new store without a raft log, at which every member of a new cluster
+// begins. A store at First without a raft log is left by a crash during the first start, and by a
+// restore; the next start completes it. The store of a member that joins has no position.
 var First = history.Applied{Term: 1, Index: 1}
 
-// Unstarted reports whether a store at a position may be that of a member which has had no raft log yet.
+// Unstarted reports whether a store at a position may belong to a member that has had no raft log
+// yet.
 func Unstarted(at history.Applied) bool { return at == First || at == history.Applied{} }
 
-// Open examines a directory. It fails with fs.ErrNotExist or ErrNotDataDir if there is nothing to check.
+// Open examines a directory. It fails with fs.ErrNotExist or ErrNotDataDir if there is nothing to
+// check.
 func Open(o Options) (*Check, error) {
 	c := &Check{o: o}
 	c.report = Report{Dir: o.Dir, Live: o.Live, Files: []FileReport{}, Damages: []Damage{}}
-	historyDir, walDir, err := c.layout()
+	historyDir, walDir, err := c.findDirs()
 	if err != nil {
 		return nil, err
 	}
 	if historyDir != "" {
-		c.history, err = inspect.Start(inspect.Options{FS: o.FS, Dir: historyDir, SealedOnly: o.Live})
+		c.history, err = inspect.Start(inspect.Options{FS: o.FS, Dir: historyDir,
+			SealedOnly: o.Live})
 		if c.bad(historyDir, err) {
 			c.history = nil
 		} else {
@@ -99,7 +102,8 @@ func Open(o Options) (*Check, error) {
 		case err == nil:
 			c.Bytes += c.wal.Bytes
 		case errors.Is(err, fs.ErrNotExist) && c.history != nil:
-			c.wal, c.noLog = nil, errors.New("there is a store and no raft log: it is lost or elsewhere")
+			c.wal, c.noLog = nil,
+				errors.New("there is a store and no raft log: it is lost or elsewhere")
 		default:
 			c.wal = nil
 			c.bad(walDir, err)
@@ -108,8 +112,9 @@ func Open(o Options) (*Check, error) {
 	return c, nil
 }
 
-// layout returns the directories of the store and of the raft log, "" for one that is not expected.
-func (c *Check) layout() (historyDir, walDir string, err error) {
+// findDirs returns the directories of the store and of the raft log, "" for one that is not
+// expected.
+func (c *Check) findDirs() (historyDir, walDir string, err error) {
 	o := &c.o
 	if st, err := o.FS.Stat(o.Dir); err != nil {
 		return "", "", err
@@ -143,16 +148,18 @@ func (c *Check) layout() (historyDir, walDir string, err error) {
 		c.report.Kind = KindWAL
 		return "", o.Dir, nil
 	case exists("member"):
-		return "", "", fmt.Errorf("%s is %w of Vigil but of an etcd member; use etcdutl", o.Dir, ErrNotDataDir)
+		return "", "", fmt.Errorf("%s is %w of Vigil but of an etcd member; use etcdutl",
+			o.Dir, ErrNotDataDir)
 	case exists(RestoringName(HistoryName)):
 		return "", "", fmt.Errorf("%w: %w", ErrNotDataDir, ErrRestoring(o.Dir))
 	default:
-		return "", "", fmt.Errorf("%s is %w: there is neither %s nor %s in it", o.Dir, ErrNotDataDir, HistoryName, WALName)
+		return "", "", fmt.Errorf("%s is %w: there is neither %s nor %s in it", o.Dir,
+			ErrNotDataDir, HistoryName, WALName)
 	}
 }
 
-// segmentName matches the name of a segment: at least one number of 16 hexadecimal digits, and a suffix. Others have files of these
-// suffixes, too.
+// segmentName matches the name of a segment: at least one number of 16 hexadecimal digits, and a
+// suffix. Others have files of these suffixes, too.
 var segmentName = regexp.MustCompile(`^[0-9a-f]{16}[0-9a-f-]*(\.\w+)$`)
 
 // anySegment reports whether a directory has a segment with one of the suffixes.
@@ -163,7 +170,8 @@ func anySegment(names []string, suffixes ...string) bool {
 	})
 }
 
-// Files checks the files one by one and yields their reports. It ends early when ctx is done. It is called once.
+// Files checks the files one by one and yields their reports. It ends early when ctx is done. It is
+// called once.
 func (c *Check) Files(ctx context.Context) iter.Seq[FileReport] {
 	return func(yield func(FileReport) bool) {
 		if c.history != nil {
@@ -217,16 +225,16 @@ func (c *Check) Report() *Report {
 	case c.noLog != nil && (c.started || !Unstarted(c.history.Applied)):
 		c.bad(c.walDir(), c.noLog)
 	case c.history != nil && c.wal != nil:
-		c.bad(c.walDir(), c.agree())
+		c.bad(c.walDir(), c.checkAgreement())
 	}
 	return r
 }
 
 func hex(id uint64) string { return fmt.Sprintf("%x", id) }
 
-// agree checks that store and raft log belong together, like a member that starts. It returns nil if a damaged file
-// already explains a difference.
-func (c *Check) agree() error {
+// checkAgreement checks that store and raft log belong together, like a member that starts. It
+// returns nil if a damaged file already explains a difference.
+func (c *Check) checkAgreement() error {
 	h, w := c.history, c.wal
 	if h.ClusterID != w.ID.ClusterID || h.MemberID != w.ID.MemberID {
 		if w.ID == (wal.Identity{}) || h.ClusterID == 0 && h.MemberID == 0 {
@@ -240,7 +248,8 @@ func (c *Check) agree() error {
 	}
 	err := w.Covers(wal.Start{Index: h.Applied.Index, Term: h.Applied.Term})
 	if err != nil {
-		if _, serr := c.o.FS.Stat(SnapshotName(c.historyDir(), w.Start.Term, w.Start.Index)); serr == nil {
+		if _, serr := c.o.FS.Stat(SnapshotName(c.historyDir(), w.Start.Term,
+			w.Start.Index)); serr == nil {
 			return nil // the next start replaces the store by it
 		}
 	}

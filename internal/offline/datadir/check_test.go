@@ -25,7 +25,8 @@ func makeStore(t *testing.T, mem *memfs.FS, dir string, index uint64, id wal.Ide
 
 func makeStoreAt(t *testing.T, mem *memfs.FS, dir string, at history.Applied, id wal.Identity) {
 	t.Helper()
-	l, err := history.Create(history.Options{FS: mem, Dir: dir, SegmentBytes: 4 << 10, ClusterID: id.ClusterID, MemberID: id.MemberID}, at, nil)
+	l, err := history.Create(history.Options{FS: mem, Dir: dir, SegmentBytes: 4 << 10,
+		ClusterID: id.ClusterID, MemberID: id.MemberID}, at, nil)
 	if err == nil {
 		err = l.Close()
 	}
@@ -37,7 +38,8 @@ func makeStoreAt(t *testing.T, mem *memfs.FS, dir string, at history.Applied, id
 // makeLog makes a raft log without entries that begins after an index.
 func makeLog(t *testing.T, mem *memfs.FS, dir string, start uint64, id wal.Identity) {
 	t.Helper()
-	w, err := wal.Create(wal.Options{FS: mem, Dir: dir, SegmentBytes: 8 << 10, ID: id}, wal.Start{Index: start, Term: 1})
+	w, err := wal.Create(wal.Options{FS: mem, Dir: dir, SegmentBytes: 8 << 10, ID: id},
+		wal.Start{Index: start, Term: 1})
 	if err == nil {
 		err = w.Close()
 	}
@@ -67,8 +69,16 @@ func TestHalves(t *testing.T) {
 		kind string
 		want string // of the damage; "" for none
 	}{
-		{"both", func(m *memfs.FS) { makeStore(t, m, "d/history", 9, id); makeLog(t, m, "d/wal", 9, id) }, "d", datadir.KindDataDir, ""},
-		{"the log ahead", func(m *memfs.FS) { makeStore(t, m, "d/history", 9, id); makeLog(t, m, "d/wal", 12, id) }, "d", datadir.KindDataDir, "begins at 13"},
+		{"both", func(m *memfs.FS) {
+			makeStore(t, m, "d/history", 9, id)
+			makeLog(t, m, "d/wal", 9,
+				id)
+		}, "d", datadir.KindDataDir, ""},
+		{"the log ahead", func(m *memfs.FS) {
+			makeStore(t, m, "d/history", 9, id)
+			makeLog(t, m,
+				"d/wal", 12, id)
+		}, "d", datadir.KindDataDir, "begins at 13"},
 		{"the log ahead, by a snapshot that the next start installs", func(m *memfs.FS) {
 			makeStore(t, m, "d/history", 9, id)
 			makeStore(t, m, datadir.SnapshotName("d/history", 1, 12), 12, id)
@@ -79,20 +89,44 @@ func TestHalves(t *testing.T) {
 			makeStore(t, m, datadir.SnapshotName("d/history", 1, 11), 11, id)
 			makeLog(t, m, "d/wal", 12, id)
 		}, "d", datadir.KindDataDir, "begins at 13"},
-		{"the log ends before the store", func(m *memfs.FS) { makeStore(t, m, "d/history", 9, id); makeLog(t, m, "d/wal", 5, id) }, "d", datadir.KindDataDir, "ends at 5"},
-		{"of two members", func(m *memfs.FS) { makeStore(t, m, "d/history", 9, id); makeLog(t, m, "d/wal", 9, other) }, "d", datadir.KindDataDir, "member 12"},
-		{"the log alone", func(m *memfs.FS) { makeLog(t, m, "d/wal", 9, id) }, "d", datadir.KindDataDir, "does not exist"},
-		{"the store alone", func(m *memfs.FS) { makeStore(t, m, "d/history", 9, id) }, "d", datadir.KindCheckpoint, ""},
-		{"the store alone, once open", func(m *memfs.FS) { makeStore(t, m, "d/history", 9, id); lock(t, m, "d") }, "d", datadir.KindDataDir, "no raft log"},
-		{"a first start that was cut short", func(m *memfs.FS) { makeStore(t, m, "d/history", 1, id); lock(t, m, "d") }, "d", datadir.KindDataDir, ""},
-		{"a new store whose raft log is elsewhere", func(m *memfs.FS) { makeStore(t, m, "d/history", 1, id); started(t, m, "d") }, "d", datadir.KindDataDir, "no raft log"},
+		{"the log ends before the store",
+			func(m *memfs.FS) {
+				makeStore(t, m, "d/history", 9, id)
+				makeLog(t, m, "d/wal", 5,
+					id)
+			}, "d", datadir.KindDataDir, "ends at 5"},
+		{"of two members", func(m *memfs.FS) {
+			makeStore(t, m, "d/history", 9, id)
+			makeLog(t, m,
+				"d/wal", 9, other)
+		}, "d", datadir.KindDataDir, "member 12"},
+		{"the log alone", func(m *memfs.FS) { makeLog(t, m, "d/wal", 9, id) }, "d",
+			datadir.KindDataDir, "does not exist"},
+		{"the store alone", func(m *memfs.FS) { makeStore(t, m, "d/history", 9, id) }, "d",
+			datadir.KindCheckpoint, ""},
+		{"the store alone, once open",
+			func(m *memfs.FS) { makeStore(t, m, "d/history", 9, id); lock(t, m, "d") }, "d",
+			datadir.KindDataDir, "no raft log"},
+		{"a first start that was cut short",
+			func(m *memfs.FS) { makeStore(t, m, "d/history", 1, id); lock(t, m, "d") }, "d",
+			datadir.KindDataDir, ""},
+		{"a new store whose raft log is elsewhere",
+			func(m *memfs.FS) { makeStore(t, m, "d/history", 1, id); started(t, m, "d") }, "d",
+			datadir.KindDataDir, "no raft log"},
 		{"a new store to join whose raft log is elsewhere", func(m *memfs.FS) {
 			makeStoreAt(t, m, "d/history", history.Applied{}, id)
 			started(t, m, "d")
 		}, "d", datadir.KindDataDir, "no raft log"},
-		{"a first start to join that was cut short", func(m *memfs.FS) { makeStoreAt(t, m, "d/history", history.Applied{}, id); lock(t, m, "d") }, "d", datadir.KindDataDir, ""},
-		{"just the store", func(m *memfs.FS) { makeStore(t, m, "d/history", 9, id) }, "d/history", datadir.KindHistory, ""},
-		{"just the log", func(m *memfs.FS) { makeLog(t, m, "d/wal", 9, id) }, "d/wal", datadir.KindWAL, ""},
+		{"a first start to join that was cut short",
+			func(m *memfs.FS) {
+				makeStoreAt(t, m, "d/history", history.Applied{}, id)
+				lock(t, m,
+					"d")
+			}, "d", datadir.KindDataDir, ""},
+		{"just the store", func(m *memfs.FS) { makeStore(t, m, "d/history", 9, id) }, "d/history",
+			datadir.KindHistory, ""},
+		{"just the log", func(m *memfs.FS) { makeLog(t, m, "d/wal", 9, id) }, "d/wal",
+			datadir.KindWAL, ""},
 		{"a stray name", func(m *memfs.FS) {
 			makeStore(t, m, "d/history", 9, id)
 			f, err := m.Create("d/history/1.seg")
@@ -104,7 +138,8 @@ func TestHalves(t *testing.T) {
 		mem := memfs.New()
 		c.make(mem)
 		r := check(t, datadir.Options{FS: mem, Dir: c.dir})
-		if r.Kind != c.kind || r.OK() != (c.want == "") || c.want != "" && !strings.Contains(r.Damages[0].Reason, c.want) {
+		if r.Kind != c.kind || r.OK() != (c.want == "") ||
+			c.want != "" && !strings.Contains(r.Damages[0].Reason, c.want) {
 			t.Errorf("%s: %s, %+v", c.what, r.Kind, r.Damages)
 		}
 		if c.want == "" && r.Member != "11" {
@@ -112,7 +147,8 @@ func TestHalves(t *testing.T) {
 		}
 	}
 	mem := memfs.New()
-	if _, err := datadir.Open(datadir.Options{FS: mem, Dir: "none"}); !errors.Is(err, fs.ErrNotExist) {
+	if _, err := datadir.Open(datadir.Options{FS: mem, Dir: "none"}); !errors.Is(err,
+		fs.ErrNotExist) {
 		t.Error(err)
 	}
 	if err := mem.MkdirAll("other"); err != nil {
@@ -124,19 +160,23 @@ func TestHalves(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if _, err := datadir.Open(datadir.Options{FS: mem, Dir: "other"}); !errors.Is(err, datadir.ErrNotDataDir) {
+	if _, err := datadir.Open(datadir.Options{FS: mem, Dir: "other"}); !errors.Is(err,
+		datadir.ErrNotDataDir) {
 		t.Errorf("files of other programs: %v", err)
 	}
-	if err := mem.MkdirAll("interrupted/" + datadir.RestoringName(datadir.HistoryName)); err != nil {
+	if err := mem.MkdirAll("interrupted/" +
+		datadir.RestoringName(datadir.HistoryName)); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := datadir.Open(datadir.Options{FS: mem, Dir: "interrupted"}); !errors.Is(err, datadir.ErrNotDataDir) || !strings.Contains(err.Error(), "restore was interrupted") {
+	if _, err := datadir.Open(datadir.Options{FS: mem, Dir: "interrupted"}); !errors.Is(err,
+		datadir.ErrNotDataDir) || !strings.Contains(err.Error(), "restore was interrupted") {
 		t.Error(err)
 	}
 	if err := mem.MkdirAll("empty"); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := datadir.Open(datadir.Options{FS: mem, Dir: "empty"}); !errors.Is(err, datadir.ErrNotDataDir) {
+	if _, err := datadir.Open(datadir.Options{FS: mem, Dir: "empty"}); !errors.Is(err,
+		datadir.ErrNotDataDir) {
 		t.Error(err)
 	}
 }
@@ -164,17 +204,19 @@ func lock(t *testing.T, mem *memfs.FS, dir string) {
 	}
 }
 
-// A file that cannot be read for a reason that is not its own is not called damaged, and neither is anything
-// that follows from it; and as long as it cannot be read the check is not made.
+// A file that cannot be read for a reason that is not its own is not called damaged, and neither is
+// anything that follows from it; and as long as it cannot be read the check is not made.
 func TestUnreadIsNotDamage(t *testing.T) {
 	mem := memfs.New()
 	makeStore(t, mem, "data/history", 1, id)
 	makeLog(t, mem, "data/wal", 1, id)
 	unread := 0
-	for _, errno := range []syscall.Errno{syscall.EACCES, syscall.EMFILE, syscall.ENFILE, syscall.ENOMEM, syscall.EINTR} {
+	for _, errno := range []syscall.Errno{syscall.EACCES, syscall.EMFILE, syscall.ENFILE,
+		syscall.ENOMEM, syscall.EINTR} {
 		for n := int64(1); ; n++ {
 			w := faultfs.NewWindow(n, 1, errno, func(op faultfs.Op, _ string) bool {
-				return op == faultfs.OpOpen || op == faultfs.OpRead || op == faultfs.OpSize || op == faultfs.OpList
+				return op == faultfs.OpOpen || op == faultfs.OpRead || op == faultfs.OpSize ||
+					op == faultfs.OpList
 			})
 			ch, err := datadir.Open(datadir.Options{FS: faultfs.New(mem, w.Decide), Dir: "data"})
 			if err != nil {
@@ -202,8 +244,10 @@ func TestUnreadIsNotDamage(t *testing.T) {
 					}
 					return faultfs.None
 				})
-				if r := check(t, datadir.Options{FS: disk, Dir: "data"}); r.OK() || len(r.Damages) > 0 {
-					t.Errorf("%v of all %v of %s: damages %v, unread %v", errno, op, suffix, r.Damages, r.Unread)
+				if r := check(t, datadir.Options{FS: disk, Dir: "data"}); r.OK() ||
+					len(r.Damages) > 0 {
+					t.Errorf("%v of all %v of %s: damages %v, unread %v", errno, op, suffix,
+						r.Damages, r.Unread)
 				}
 			}
 		}

@@ -22,8 +22,8 @@ func RestoringName(store string) string { return store + restoringSuffix }
 // startedSuffix follows the name of a store whose member has had a raft log.
 const startedSuffix = ".started"
 
-// StartedName returns the name of an empty file next to a store. The file exists once the member has had a raft log, which
-// a store at its first position does not show.
+// StartedName returns the name of an empty file next to a store. The file exists once the member
+// has had a raft log, which a store at its first position does not show.
 func StartedName(store string) string { return store + startedSuffix }
 
 // Remains are the parts of a member that its directories hold.
@@ -36,17 +36,19 @@ type Remains struct {
 	Started bool
 	// Snapshots are the positions of the complete received snapshots next to the store.
 	Snapshots []history.Applied
-	// Aside are the other names next to the store that begin with its name and a dot, left by a replacement of the store
-	// by a snapshot.
+	// Aside are the other names next to the store that begin with its name and a dot, left by a
+	// replacement of the store by a snapshot.
 	Aside []string
 }
 
 // None reports whether there are no parts of a member.
 func (r *Remains) None() bool {
-	return !r.Store && !r.Log && !r.Restoring && !r.Started && len(r.Snapshots) == 0 && len(r.Aside) == 0
+	return !r.Store && !r.Log && !r.Restoring && !r.Started && len(r.Snapshots) == 0 &&
+		len(r.Aside) == 0
 }
 
-// FindRemains finds the parts of a member in the directories of its store and its raft log. It only reads names.
+// FindRemains finds the parts of a member in the directories of its store and its raft log. It only
+// reads names.
 func FindRemains(fsys vfs.FS, store, log string) (r Remains, err error) {
 	store = filepath.Clean(store)
 	if r.Store, err = history.Exists(fsys, store); err != nil {
@@ -82,7 +84,8 @@ func FindRemains(fsys vfs.FS, store, log string) (r Remains, err error) {
 	return r, nil
 }
 
-// ErrRestoring is the error of a directory in which a restore has begun to build a store and has not finished.
+// ErrRestoring is the error of a directory in which a restore has begun to build a store and has
+// not finished.
 func ErrRestoring(dir string) error {
 	return fmt.Errorf("data directory %s: a restore was interrupted before it was complete (%s): run vigilctl snapshot restore again with this --data-dir, or choose another",
 		dir, RestoringName(HistoryName))

@@ -25,7 +25,8 @@ type FileReport struct {
 	Bytes   int64  `json:"bytes"`
 	// Segments are the first and last segment of the file, in hexadecimal.
 	Segments string `json:"segments,omitempty"`
-	// Batches and Records are the numbers of batches and records; of groups and entries in the raft log.
+	// Batches and Records are the numbers of batches and records; of groups and entries in the raft
+	// log.
 	Batches int `json:"batches"`
 	Records int `json:"records"`
 	// First and Last are revisions in the store, and indexes in the raft log.
@@ -61,8 +62,9 @@ type Report struct {
 	Revision int64  `json:"revision"`
 	Term     uint64 `json:"term"`
 	Index    uint64 `json:"index"`
-	// FirstIndex, LastIndex and Commit are those of the raft log. LastTerm is the term of its last entry: of several
-	// members, the one with the highest LastTerm, and among these the highest LastIndex, has lost least.
+	// FirstIndex, LastIndex and Commit belong to the raft log. LastTerm is the term of its last
+	// entry: of several members, the one with the highest LastTerm, and among these the highest
+	// LastIndex, has lost the least.
 	FirstIndex uint64 `json:"first_index,omitempty"`
 	LastIndex  uint64 `json:"last_index,omitempty"`
 	LastTerm   uint64 `json:"last_term,omitempty"`
@@ -72,7 +74,8 @@ type Report struct {
 	Bytes   int64        `json:"bytes"`
 	Torn    int64        `json:"torn,omitempty"`
 	Damages []Damage     `json:"damages"`
-	// Unread are the files and directories that could not be read; whether they are damaged is not known.
+	// Unread are the files and directories that could not be read; whether they are damaged is not
+	// known.
 	Unread []Damage `json:"unread,omitempty"`
 }
 
@@ -92,11 +95,12 @@ func (c *Check) bad(path string, err error) bool {
 	return true
 }
 
-// unread reports whether err is an error of the system that prevented reading a file: missing permissions, file
-// descriptors or memory.
+// unread reports whether err is an error of the system that prevented reading a file: missing
+// permissions, file descriptors or memory.
 func unread(err error) bool {
 	var errno syscall.Errno
-	return vfs.CauseOf(err) != vfs.Damage && errors.As(err, &errno) && !errors.Is(err, fs.ErrNotExist)
+	return vfs.CauseOf(err) != vfs.Damage && errors.As(err, &errno) &&
+		!errors.Is(err, fs.ErrNotExist)
 }
 
 // damage converts an error of a file.

@@ -42,8 +42,8 @@ func raftLog(records ...any) []byte {
 	return out.Bytes()
 }
 
-// An etcd member that ended between the arrival of a snapshot and its move has an old database: the snapshot is restored, or
-// nothing is.
+// An etcd member that ended between the arrival of a snapshot and its move has an old database: the
+// snapshot is restored, or nothing is.
 func TestAcceptedSnapshot(t *testing.T) {
 	state, err := proto.Marshal(&raftpb.HardState{Term: new(uint64(3)), Commit: new(uint64(60))})
 	if err != nil {
@@ -63,10 +63,13 @@ func TestAcceptedSnapshot(t *testing.T) {
 	db := backup(t) // at index 40
 	db = db[:len(db)-sha256.Size]
 	place(t, fsys, "etcd/member/snap/db", db)
-	place(t, fsys, "etcd/member/wal/0000000000000000-0000000000000000.wal", raftLog(4, []byte(nil), 5, snapshot, 3, state, 2, entry))
+	place(t, fsys, "etcd/member/wal/0000000000000000-0000000000000000.wal",
+		raftLog(4, []byte(nil), 5, snapshot, 3, state, 2, entry))
 	o := options(fsys)
 	o.Source = "etcd"
-	if _, err := Run(t.Context(), o); err == nil || !strings.Contains(err.Error(), "has accepted a snapshot at index 60, the database is at 40") {
+	if _, err := Run(t.Context(), o); err == nil ||
+		!strings.Contains(err.Error(),
+			"has accepted a snapshot at index 60, the database is at 40") {
 		t.Fatalf("without the snapshot: %v", err)
 	}
 	place(t, fsys, "etcd/member/snap/000000000000003c.snap.db", db)
@@ -76,7 +79,8 @@ func TestAcceptedSnapshot(t *testing.T) {
 	}
 }
 
-// requestLog is the raft log of an etcd member after the index of the backup, whose proposer is root.
+// requestLog is the raft log of an etcd member after the index of the backup, whose proposer is
+// root.
 type requestLog struct {
 	requests int
 	records  []any
@@ -90,7 +94,8 @@ func (l *requestLog) add(t *testing.T, r *etcdserverpb.InternalRaftRequest) {
 		t.Fatal(err)
 	}
 	l.requests++
-	b, err := proto.Marshal(&raftpb.Entry{Term: new(uint64(3)), Index: new(uint64(40 + l.requests)), Data: data})
+	b, err := proto.Marshal(&raftpb.Entry{Term: new(uint64(3)),
+		Index: new(uint64(40 + l.requests)), Data: data})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -108,18 +113,22 @@ func (l *requestLog) source(t *testing.T) Options {
 	}
 	db := backup(t)
 	place(t, fsys, "etcd/member/snap/db", db[:len(db)-sha256.Size])
-	place(t, fsys, "etcd/member/wal/0000000000000000-0000000000000000.wal", raftLog(append([]any{4, []byte(nil)}, l.records...)...))
+	place(t, fsys, "etcd/member/wal/0000000000000000-0000000000000000.wal",
+		raftLog(append([]any{4, []byte(nil)}, l.records...)...))
 	o := options(fsys)
 	o.Source = "etcd"
 	return o
 }
 
-// After an entry that raises CORRUPT an etcd member refuses writes: they are not restored either, until the alarm is cleared.
+// After an entry that raises CORRUPT an etcd member refuses writes: they are not restored either,
+// until the alarm is cleared.
 func TestCorruptAlarmInTheLog(t *testing.T) {
 	var log requestLog
 	add := func(r *etcdserverpb.InternalRaftRequest) { log.add(t, r) }
-	alarm := func(action etcdserverpb.AlarmRequest_AlarmAction, member uint64, kind etcdserverpb.AlarmType) {
-		add(&etcdserverpb.InternalRaftRequest{Alarm: &etcdserverpb.AlarmRequest{Action: action, MemberID: member, Alarm: kind}})
+	alarm := func(action etcdserverpb.AlarmRequest_AlarmAction, member uint64,
+		kind etcdserverpb.AlarmType) {
+		add(&etcdserverpb.InternalRaftRequest{Alarm: &etcdserverpb.AlarmRequest{Action: action,
+			MemberID: member, Alarm: kind}})
 	}
 	put := func(key string) {
 		add(&etcdserverpb.InternalRaftRequest{Put: &etcdserverpb.PutRequest{Key: []byte(key)}})
@@ -136,7 +145,8 @@ func TestCorruptAlarmInTheLog(t *testing.T) {
 	}
 	r := openRestored(t, o.FS, o.DataDir)
 	for key, want := range map[string]int64{"before": 1, "during": 0, "after": 1} {
-		if res, err := r.store.Range(t.Context(), &kv.RangeRequest{Key: []byte(key)}); err != nil || res.Count != want {
+		if res, err := r.store.Range(t.Context(), &kv.RangeRequest{Key: []byte(key)}); err != nil ||
+			res.Count != want {
 			t.Errorf("%s: %+v, %v, want %d", key, res, err, want)
 		}
 	}
@@ -155,7 +165,8 @@ func TestRejectedInTheLog(t *testing.T) {
 	role("good") // rejected by etcd too
 	role(strings.Repeat("s", kv.MaxNameBytes+1))
 	o := log.source(t)
-	want := Rejected{Kind: "change of users or roles", Reason: kv.ErrNameTooLong.Error(), Count: 2, First: 43}
+	want := Rejected{Kind: "change of users or roles", Reason: kv.ErrNameTooLong.Error(),
+		Count: 2, First: 43}
 	if _, err := Run(t.Context(), o); err == nil || !strings.Contains(err.Error(), want.String()) {
 		t.Fatalf("%v, want %v", err, want)
 	}

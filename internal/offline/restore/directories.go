@@ -40,13 +40,15 @@ func (d *directories) create() error {
 	case err != nil:
 		return fmt.Errorf("data-dir %q not empty or could not be read: %w", d.data, err)
 	default:
-		names = slices.DeleteFunc(names, func(n string) bool { return n == buildName || n == "lost+found" })
+		names = slices.DeleteFunc(names,
+			func(n string) bool { return n == buildName || n == "lost+found" })
 		if len(names) > 0 {
-			return fmt.Errorf("data-dir %q not empty or could not be read: there is %s in it", d.data, strings.Join(names[:min(len(names), 3)], ", "))
+			return fmt.Errorf("data-dir %q not empty or could not be read: there is %s in it",
+				d.data, strings.Join(names[:min(len(names), 3)], ", "))
 		}
 	}
-	// The name of the incomplete store is created first and kept: a member that is started here does not begin without
-	// data.
+	// The name of the incomplete store is created first and kept: a member that is started here
+	// does not begin without data.
 	err = d.fs.MkdirAll(d.build())
 	if err == nil {
 		err = d.clearBuild()

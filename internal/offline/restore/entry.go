@@ -10,13 +10,16 @@ import (
 	"google.golang.org/protobuf/reflect/protoreflect"
 )
 
-// The raft log of an etcd member has requests of two messages, and nothing says which one an entry is. Members up to 3.6 decode it as
-// InternalRaftRequest, and if that fails as Request, the message of API version 2. Their decoder fails at a field of another wire type,
-// and every Request has one: its field 5 is a number, field 5 of InternalRaftRequest is a message. The decoder of this program passes over such
-// fields, and takes a Request for an empty put. So the wire types are compared here before anything is decoded. etcd does not start with an entry
-// that is neither; it is an error here too.
+// The raft log of an etcd member has requests of two messages, and an entry does not say which one
+// it is. Members up to 3.6 decode it as InternalRaftRequest, and if that fails as Request, the
+// message of API version 2. Their decoder fails at a field of another wire type, and every Request
+// has one: its field 5 is a number, and field 5 of InternalRaftRequest is a message. The decoder of
+// this program skips such fields, and decodes a Request as an empty put. So the wire types are
+// compared here before an entry is decoded. etcd does not start with an entry that is neither; it
+// is an error here too.
 
-// oldField is the field of InternalRaftRequest that has a Request of API version 2. The message of 3.7 does not have it any more.
+// oldField is the field of InternalRaftRequest that has a Request of API version 2. The message of
+// 3.7 does not have it any more.
 const oldField protowire.Number = 2
 
 // oldStrings are the fields of Request that are strings. The others are numbers, up to oldLast.
@@ -25,13 +28,14 @@ const (
 	oldLast    = 17
 )
 
-// maxNesting limits the messages that are in each other. A transaction in a transaction takes two.
+// maxNesting limits the depth of messages in messages. A transaction in a transaction takes two.
 const maxNesting = 1000
 
 var errEntry = errors.New("it is not a request of etcd")
 
-// decodeEntry decodes the data of an entry. The request is nil if it is one of API version 2, by which members of etcd 3.4 and 3.5 publish
-// their names and the version of the cluster, and which changes no key of version 3.
+// decodeEntry decodes the data of an entry. The request is nil if it is a request of API version 2:
+// members of etcd 3.4 and 3.5 publish their names and the version of the cluster with these, and
+// they change no key of version 3.
 func decodeEntry(data []byte) (*etcdserverpb.InternalRaftRequest, error) {
 	in := &etcdserverpb.InternalRaftRequest{}
 	if err := checkFields(in.ProtoReflect().Descriptor(), data, maxNesting); err != nil {
@@ -60,7 +64,8 @@ func decodeEntry(data []byte) (*etcdserverpb.InternalRaftRequest, error) {
 	return in, proto.Unmarshal(data, in)
 }
 
-// checkFields returns an error if a field that a message has, at any depth, has another wire type than it must have.
+// checkFields returns an error if a field that a message has, at any depth, has another wire type
+// than it must have.
 func checkFields(m protoreflect.MessageDescriptor, b []byte, depth int) error {
 	if depth == 0 {
 		return fmt.Errorf("%w: more than %d messages in each other", errEntry, maxNesting)
@@ -82,11 +87,13 @@ func checkFields(m protoreflect.MessageDescriptor, b []byte, depth int) error {
 		case f.IsList() && kind == protowire.BytesType:
 			return nil // packed numbers
 		}
-		return wantType(field, kind, protowire.VarintType) // the messages have no numbers of another type
+		// the messages have no numbers of another type
+		return wantType(field, kind, protowire.VarintType)
 	})
 }
 
-// checkOld returns an error unless b is a Request of API version 2: etcd writes its method and its field 5 always.
+// checkOld returns an error unless b is a Request of API version 2: etcd writes its method and its
+// field 5 always.
 func checkOld(b []byte) error {
 	const always = 1<<2 | 1<<5
 	seen := 0
@@ -115,7 +122,8 @@ func wantType(field protowire.Number, kind, want protowire.Type) error {
 }
 
 // eachField calls visit for each field of a message, with its content if that has a length.
-func eachField(b []byte, visit func(field protowire.Number, kind protowire.Type, value []byte) error) error {
+func eachField(b []byte,
+	visit func(field protowire.Number, kind protowire.Type, value []byte) error) error {
 	for len(b) > 0 {
 		field, kind, n := protowire.ConsumeTag(b)
 		if n < 0 {

@@ -14,7 +14,8 @@ import (
 // batchBytes is about the size of the records in one batch of the store.
 const batchBytes = 1 << 20
 
-// ContentError is an error of what a backup contains. Others are errors of the store that is built, and of the system.
+// ContentError is an error of what a backup contains. Others are errors of the store that is built,
+// and of the system.
 type ContentError struct{ err error }
 
 func (e *ContentError) Error() string { return e.err.Error() }
@@ -54,9 +55,11 @@ func (l *loader) addRecord(rev kv.Rev, tombstone bool, data []byte) error {
 	return l.log.Commit(history.Applied{})
 }
 
-// applyEntry applies an entry. visit is called after each request, and with nil when a batch ends in the middle of a request or between two;
-// if it returns true, the rest of the entry is not applied.
-func applyEntry(m *fsm.Machine, e *raftpb.Entry, visit func(*fsm.Outcome) (stop bool)) (stopped bool, err error) {
+// applyEntry applies an entry. visit is called after each request, and with nil when a batch ends
+// in the middle of a request or between two; if it returns true, the rest of the entry is not
+// applied.
+func applyEntry(m *fsm.Machine, e *raftpb.Entry,
+	visit func(*fsm.Outcome) (stop bool)) (stopped bool, err error) {
 	open, err := m.Open(e)
 	if err != nil {
 		return false, err

@@ -10,8 +10,8 @@ import (
 	"vigil/internal/state/cluster"
 )
 
-// ParseMembers parses a list of members in the form of --initial-cluster: NAME=URL, separated by commas; a name with
-// several URLs is repeated.
+// ParseMembers parses a list of members in the form of --initial-cluster: NAME=URL, separated by
+// commas; a name with several URLs is repeated.
 func ParseMembers(list string) ([]cluster.Member, error) {
 	var members []cluster.Member
 	for _, part := range strings.Split(list, ",") {

@@ -7,7 +7,8 @@ import (
 	"path/filepath"
 )
 
-// newest returns the position of the source, and of the others if there are any, and which of them is the newest.
+// newest returns the position of the source, and of the others if there are any, and which of them
+// is the newest.
 func newest(ctx context.Context, o *Options) (list []Position, best int, err error) {
 	if len(o.Others) > 0 && o.SourceWAL != "" {
 		return nil, 0, errors.New("give --source-wal-dir with one directory: it is the raft log of one member")

@@ -16,7 +16,8 @@ import (
 	"vigil/internal/vfs/memfs"
 )
 
-// old adds the directory of a member of etcd to a file system: the backup, which ends at index 40 of term 3, and puts of a term after it.
+// old adds the directory of a member of etcd to a file system: the backup, which ends at index 40
+// of term 3, and puts of a term after it.
 func old(t *testing.T, fsys vfs.FS, name string, cluster, term uint64, puts int) {
 	t.Helper()
 	for _, dir := range []string{name + "/member/snap", name + "/member/wal"} {
@@ -27,13 +28,18 @@ func old(t *testing.T, fsys vfs.FS, name string, cluster, term uint64, puts int)
 	number := func(b []byte, field protowire.Number, v uint64) []byte {
 		return protowire.AppendVarint(protowire.AppendTag(b, field, protowire.VarintType), v)
 	}
-	records := []any{4, []byte(nil), 1, number(number(nil, 1, 7), 2, cluster), 3, number(number(nil, 1, 3), 3, 40), 5, number(number(nil, 1, 40), 2, 3)}
+	records := []any{4, []byte(nil), 1, number(number(nil, 1, 7), 2, cluster), 3,
+		number(number(nil, 1, 3), 3, 40), 5, number(number(nil, 1, 40), 2, 3)}
 	requests := []*etcdserverpb.InternalRaftRequest{
-		{Header: &etcdserverpb.RequestHeader{Username: "root", AuthRevision: 9}, AuthDisable: &etcdserverpb.AuthDisableRequest{}},
-		{Alarm: &etcdserverpb.AlarmRequest{Action: etcdserverpb.AlarmRequest_DEACTIVATE, MemberID: 5, Alarm: etcdserverpb.AlarmType_NOSPACE}},
+		{Header: &etcdserverpb.RequestHeader{Username: "root", AuthRevision: 9},
+			AuthDisable: &etcdserverpb.AuthDisableRequest{}},
+		{Alarm: &etcdserverpb.AlarmRequest{Action: etcdserverpb.AlarmRequest_DEACTIVATE,
+			MemberID: 5, Alarm: etcdserverpb.AlarmType_NOSPACE}},
 	}
 	for i := range puts {
-		requests = append(requests, &etcdserverpb.InternalRaftRequest{Put: &etcdserverpb.PutRequest{Key: fmt.Appendf(nil, "of term %d, %d", term, i)}})
+		requests = append(requests,
+			&etcdserverpb.InternalRaftRequest{Put: &etcdserverpb.PutRequest{Key: fmt.Appendf(nil,
+				"of term %d, %d", term, i)}})
 	}
 	if puts == 0 {
 		requests = nil
@@ -54,8 +60,9 @@ func old(t *testing.T, fsys vfs.FS, name string, cluster, term uint64, puts int)
 	place(t, fsys, name+"/member/wal/0000000000000000-0000000000000000.wal", raftLog(records...))
 }
 
-// TestNewest: of the directories of several members the one is restored whose log ends with the highest term, and with the highest index of
-// that term, since it has every acknowledged entry. A former leader may have more entries, and a higher revision, that nobody acknowledged.
+// TestNewest: of the directories of several members the one is restored whose log ends with the
+// highest term, and with the highest index of that term, since it has every acknowledged entry. A
+// former leader may have more entries, and a higher revision, that nobody acknowledged.
 func TestNewest(t *testing.T) {
 	fsys := memfs.New()
 	old(t, fsys, "former-leader", 9, 3, 30)
@@ -69,18 +76,22 @@ func TestNewest(t *testing.T) {
 	if err != nil || res.Source != "newest" || res.Replayed != 7 {
 		t.Fatalf("%+v, %v", res, err)
 	}
-	want := []Position{{"former-leader", 9, 3, 72}, {"lagging", 9, 4, 45}, {"newest", 9, 4, 47}, {"empty", 9, 3, 40}}
+	want := []Position{{"former-leader", 9, 3, 72}, {"lagging", 9, 4, 45}, {"newest", 9, 4, 47},
+		{"empty", 9, 3, 40}}
 	if fmt.Sprint(res.Positions) != fmt.Sprint(want) {
 		t.Errorf("%v, want %v", res.Positions, want)
 	}
 	r := openRestored(t, o.FS, o.DataDir)
 	for key, want := range map[string]int64{"of term 4, 4": 1, "of term 3, 0": 0} {
-		if res, err := r.store.Range(t.Context(), &kv.RangeRequest{Key: []byte(key)}); err != nil || res.Count != want {
+		if res, err := r.store.Range(t.Context(), &kv.RangeRequest{Key: []byte(key)}); err != nil ||
+			res.Count != want {
 			t.Errorf("%s: %+v, %v, want %d", key, res, err, want)
 		}
 	}
 	for text, sources := range map[string][]string{
-		"belong to different clusters": {"newest", "stranger"}, "is not a directory of an etcd member": {"newest", "former-leader/member/snap/db"}, "give --source-wal-dir with one directory": {"newest", "empty"},
+		"belong to different clusters":             {"newest", "stranger"},
+		"is not a directory of an etcd member":     {"newest", "former-leader/member/snap/db"},
+		"give --source-wal-dir with one directory": {"newest", "empty"},
 	} {
 		o := options(fsys)
 		o.DataDir, o.Source, o.Others = "other.etcd", sources[0], sources[1:]
@@ -93,8 +104,9 @@ func TestNewest(t *testing.T) {
 	}
 }
 
-// TestNewestUncommittedSnapshot: a member that ended between the arrival of a snapshot and the commit index that belongs to it has not what
-// the snapshot has, whatever its raft log says of it. Another one that has more is restored.
+// TestNewestUncommittedSnapshot: a member that ended between the arrival of a snapshot and the
+// commit index that belongs to it has not what the snapshot has, whatever its raft log says of it.
+// Another one that has more is restored.
 func TestNewestUncommittedSnapshot(t *testing.T) {
 	fsys := memfs.New()
 	old(t, fsys, "more", 9, 4, 5)
@@ -116,8 +128,9 @@ func TestNewestUncommittedSnapshot(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	place(t, fsys, "interrupted/member/wal/0000000000000000-0000000000000000.wal", raftLog(4, []byte(nil), 1, number(number(nil, 1, 7), 2, 9),
-		2, entry, 3, state, 5, number(number(nil, 1, 60), 2, 4)))
+	place(t, fsys, "interrupted/member/wal/0000000000000000-0000000000000000.wal",
+		raftLog(4, []byte(nil), 1, number(number(nil, 1, 7), 2, 9),
+			2, entry, 3, state, 5, number(number(nil, 1, 60), 2, 4)))
 	o := options(fsys)
 	o.Source, o.Others = "interrupted", []string{"more"}
 	res, err := Run(t.Context(), o)

@@ -18,18 +18,22 @@ import (
 // replayBatch is the number of entries after which a batch of the store ends.
 const replayBatch = 256
 
-// State is a backup that another package reads: a state of a cluster of this program, and committed entries after it.
+// State is a backup that another package reads: a state of a cluster of this program, and committed
+// entries after it.
 type State interface {
-	// Identity returns numbers that identify the restored state: two backups with equal numbers give equal states.
+	// Identity returns numbers that identify the restored state: two backups with equal numbers
+	// give equal states.
 	Identity() []uint64
 	// Size is about how many bytes the store takes.
 	Size() int64
-	// Build adds the records and meta records of the state to r, starts it, and applies the entries.
+	// Build adds the records and meta records of the state to r, starts it, and applies the
+	// entries.
 	Build(r *Rebuild) error
 }
 
-// Rebuild is a state in a store of its own, made of a base state and entries, with the state machine as members apply them: the
-// result is that of the cluster. Its calls are Record and Meta, then Start, then Apply and all others.
+// Rebuild is a state in a separate store, made of a base state and entries. The state machine
+// applies the entries as members do, so the result is the state of the cluster. Its calls are
+// Record and Meta, then Start, then Apply and all others.
 type Rebuild struct {
 	loader
 	store   *mvcc.Store
@@ -38,9 +42,11 @@ type Rebuild struct {
 	entries int
 }
 
-// NewRebuild returns a Rebuild in a directory, which must not hold a store. What it writes is not durable.
+// NewRebuild returns a Rebuild in a directory, which must not hold a store. Nothing that it writes
+// is durable.
 func NewRebuild(fsys vfs.FS, dir string) (*Rebuild, error) {
-	log, err := history.Create(history.Options{FS: fsys, Dir: dir, ClusterID: 1, MemberID: 1, NoSync: true}, history.Applied{}, nil)
+	log, err := history.Create(history.Options{FS: fsys, Dir: dir, ClusterID: 1, MemberID: 1,
+		NoSync: true}, history.Applied{}, nil)
 	if err != nil {
 		return nil, err
 	}
@@ -68,17 +74,19 @@ func (r *Rebuild) Start(at history.Applied) (err error) {
 	return err
 }
 
-// Apply applies the next entry. With until above 0 it stops when this revision was made, and returns true: what of the entry came before is
-// applied, and nothing after it.
+// Apply applies the next entry. With until above 0 it stops when this revision was made, and
+// returns true: the rest of the entry is not applied then.
 func (r *Rebuild) Apply(e *raftpb.Entry, until int64) (reached bool, err error) {
 	if e.GetIndex() != r.applied.Index+1 || e.GetTerm() < r.applied.Term {
-		return false, badContent("entry %d of term %d follows entry %d of term %d", e.GetIndex(), e.GetTerm(), r.applied.Index, r.applied.Term)
+		return false, badContent("entry %d of term %d follows entry %d of term %d", e.GetIndex(),
+			e.GetTerm(), r.applied.Index, r.applied.Term)
 	}
 	if until > 0 && makesSeveral(e) {
 		r.m.SetBatchBytes(0) // a batch ends after each revision
 		defer r.m.SetBatchBytes(fsm.DefaultBatchBytes)
 	}
-	reached, err = applyEntry(r.m, e, func(*fsm.Outcome) bool { return until > 0 && r.m.Revision() >= until })
+	reached, err = applyEntry(r.m, e,
+		func(*fsm.Outcome) bool { return until > 0 && r.m.Revision() >= until })
 	if err == nil && reached && r.m.Revision() > until {
 		err = fmt.Errorf("revision %d cannot be restored: entry %d makes it together with revision %d", until, e.GetIndex(), r.m.Revision())
 	}
@@ -99,8 +107,8 @@ func (r *Rebuild) Apply(e *raftpb.Entry, until int64) (reached bool, err error) 
 	return reached, nil
 }
 
-// makesSeveral reports whether a request of an entry may make several revisions: the end of leases does, one for each, or more for a
-// lease with many keys.
+// makesSeveral reports whether a request of an entry may make several revisions: the end of leases
+// does, one for each, or more for a lease with many keys.
 func makesSeveral(e *raftpb.Entry) bool {
 	var d fsm.Decoder
 	if e.GetType() != raftpb.EntryNormal || len(e.GetData()) == 0 {
@@ -120,7 +128,7 @@ func makesSeveral(e *raftpb.Entry) bool {
 	}
 }
 
-// Commit makes what was applied readable.
+// Commit makes the applied entries readable.
 func (r *Rebuild) Commit() error {
 	_, err := r.m.Commit(history.Applied{})
 	return err
@@ -135,10 +143,11 @@ func (r *Rebuild) Lineage() *lineage.State { return r.m.Lineage() }
 // Revision returns the newest revision.
 func (r *Rebuild) Revision() int64 { return r.m.Revision() }
 
-// Store returns the store, which shows what was committed.
+// Store returns the store, which shows the state of the last Commit.
 func (r *Rebuild) Store() *mvcc.Store { return r.store }
 
-// AllMeta returns the meta records, in no order. They are of the state after the last entry once it is committed.
+// AllMeta returns the meta records, in no order. They are of the state after the last entry once it
+// is committed.
 func (r *Rebuild) AllMeta() []history.Meta { return r.log.AllMeta() }
 
 // Hash returns HashKV of the newest revision that is committed.

@@ -11,8 +11,9 @@ import (
 	"vigil/internal/state/fsm"
 )
 
-// Rejected are requests of the raft log of an etcd member that are rejected for a reason which etcd does not have, such as a limit: etcd has
-// applied them and acknowledged them to clients. Requests that etcd rejects too are not among them.
+// Rejected are requests in the raft log of an etcd member that this program rejects for a reason
+// that etcd does not have, such as a limit: etcd has applied them and acknowledged them to clients.
+// Requests that etcd rejects too are not counted.
 type Rejected struct {
 	// Kind is the kind of the requests, Reason the limit.
 	Kind, Reason string
@@ -22,13 +23,15 @@ type Rejected struct {
 }
 
 func (r Rejected) String() string {
-	return fmt.Sprintf("%d of kind %s, the first at index %d: %s", r.Count, r.Kind, r.First, r.Reason)
+	return fmt.Sprintf("%d of kind %s, the first at index %d: %s", r.Count, r.Kind,
+		r.First, r.Reason)
 }
 
 // isOwnLimit reports whether a request was rejected for a limit that etcd does not have.
 func isOwnLimit(err error) bool {
 	var limit *kv.LimitError
-	return errors.As(err, &limit) || errors.Is(err, kv.ErrNameTooLong) || errors.Is(err, kv.ErrAuthRecordTooLarge) ||
+	return errors.As(err, &limit) || errors.Is(err, kv.ErrNameTooLong) ||
+		errors.Is(err, kv.ErrAuthRecordTooLarge) ||
 		errors.Is(err, kv.ErrTooManyUsers) || errors.Is(err, kv.ErrTooManyRoles)
 }
 
@@ -62,7 +65,8 @@ func kindName(k fsm.Kind) string {
 
 // asError returns the error of a restore that would lose these requests.
 func (l rejections) asError() error {
-	list := slices.SortedFunc(slices.Values(l), func(a, b Rejected) int { return cmp.Compare(a.First, b.First) })
+	list := slices.SortedFunc(slices.Values(l),
+		func(a, b Rejected) int { return cmp.Compare(a.First, b.First) })
 	var lines strings.Builder
 	for _, r := range list {
 		lines.WriteString("\n  " + r.String())

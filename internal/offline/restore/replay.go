@@ -18,22 +18,24 @@ import (
 	"vigil/internal/store/mvcc"
 )
 
-// A member of etcd writes its database ten times a second. Later entries are acknowledged and only in its raft log. They
-// are applied here like etcd would apply them at its next start, with the state machine, whose rules are etcd's.
+// A member of etcd writes its database ten times a second. Later entries are acknowledged and only
+// in its raft log. They are applied here as etcd would apply them at its next start, with the state
+// machine, whose rules are etcd's.
 //
-// All entries of the log are applied, also those that are not known to be committed: in a cluster of one member all of
-// them are, and in a larger cluster it is not known, because a commit is recorded with the next write. No client received
-// an error for any of them.
+// All entries of the log are applied, also those that are not known to be committed: in a cluster
+// of one member all of them are, and in a larger cluster it is not known, because a commit is
+// recorded with the next write. No client received an error for any of them.
 
 // replayed is the outcome of a replay.
 type replayed struct {
-	contents          *fsm.Contents // everything besides the records
+	contents          *fsm.Contents // everything except the records
 	revision, compact int64
 	rejected          []Rejected
 }
 
 // replay applies entries to the store in log.
-func replay(ctx context.Context, log *history.Log, entries []*raftpb.Entry, skipRejected bool) (out replayed, err error) {
+func replay(ctx context.Context, log *history.Log, entries []*raftpb.Entry,
+	skipRejected bool) (out replayed, err error) {
 	store, err := mvcc.Open(log, mvcc.Options{})
 	if err != nil {
 		return out, err
@@ -73,8 +75,8 @@ func replay(ctx context.Context, log *history.Log, entries []*raftpb.Entry, skip
 // replayer converts entries of etcd to entries of the state machine, and applies them.
 type replayer struct {
 	m *fsm.Machine
-	// proposer is the proposer of every request: a member with an alarm CORRUPT if there is one, because etcd then rejects
-	// all requests.
+	// proposer is the proposer of every request: a member with an alarm CORRUPT if there is one,
+	// because etcd then rejects all requests.
 	proposer uint64
 	rejected rejections
 }
@@ -89,8 +91,8 @@ func (r *replayer) setProposer() {
 	}
 }
 
-// applyRequest applies the request in an entry. The result of the request matters only if it was rejected
-// for a limit that etcd does not have.
+// applyRequest applies the request in an entry. The result of the request matters only if it was
+// rejected for a limit that etcd does not have.
 func (r *replayer) applyRequest(e *raftpb.Entry) error {
 	if e.GetType() != raftpb.EntryNormal || len(e.GetData()) == 0 {
 		return nil // a change of the old membership
@@ -160,7 +162,8 @@ func (r *replayer) convert(in *etcdserverpb.InternalRaftRequest) (*fsm.Request, 
 		if a.Action == etcdserverpb.AlarmRequest_GET {
 			return nil, nil
 		}
-		req.Alarm = &kv.AlarmChange{Alarm: kv.Alarm{Type: kv.AlarmType(a.Alarm), MemberID: a.MemberID},
+		req.Alarm = &kv.AlarmChange{Alarm: kv.Alarm{Type: kv.AlarmType(a.Alarm),
+			MemberID: a.MemberID},
 			Clear: a.Action == etcdserverpb.AlarmRequest_DEACTIVATE}
 	default:
 		var err error
@@ -184,7 +187,9 @@ func (r *replayer) convertCheckpoint(in *etcdserverpb.LeaseCheckpointRequest) *k
 	out := &kv.LeaseCheckpointRequest{Term: datadir.First.Term}
 	for _, c := range in.Checkpoints {
 		if l, ok := r.m.Leases().Lookup(c.ID); ok {
-			out.Checkpoints = append(out.Checkpoints, kv.LeaseCheckpoint{LeaseRef: l.LeaseRef, Remaining: c.Remaining_TTL, Since: l.Since})
+			out.Checkpoints = append(out.Checkpoints,
+				kv.LeaseCheckpoint{LeaseRef: l.LeaseRef, Remaining: c.Remaining_TTL,
+					Since: l.Since})
 		}
 	}
 	return out
@@ -192,8 +197,8 @@ func (r *replayer) convertCheckpoint(in *etcdserverpb.LeaseCheckpointRequest) *k
 
 var errPlainPassword = errors.New("it sets a password that is not hashed, as members before etcd 3.5 do: start the member once, so that the password reaches its database, and take a snapshot with etcdctl snapshot save")
 
-// authRequest converts a change of users and roles; nil for another request. Tokens are valid only in the cluster that has
-// issued them.
+// authRequest converts a change of users and roles; nil for another request. Tokens are valid only
+// in the cluster that has issued them.
 func authRequest(in *etcdserverpb.InternalRaftRequest) (*kv.AuthRequest, error) {
 	switch {
 	case in.AuthEnable != nil:
@@ -205,7 +210,8 @@ func authRequest(in *etcdserverpb.InternalRaftRequest) (*kv.AuthRequest, error) 
 		if u.Password != "" && u.HashedPassword == "" {
 			return nil, errPlainPassword
 		}
-		return &kv.AuthRequest{Op: kv.UserAdd, User: u.Name, Hash: u.HashedPassword, NoPassword: u.Options.GetNoPassword()}, nil
+		return &kv.AuthRequest{Op: kv.UserAdd, User: u.Name, Hash: u.HashedPassword,
+			NoPassword: u.Options.GetNoPassword()}, nil
 	case in.AuthUserDelete != nil:
 		return &kv.AuthRequest{Op: kv.UserDelete, User: in.AuthUserDelete.Name}, nil
 	case in.AuthUserChangePassword != nil:
@@ -215,9 +221,11 @@ func authRequest(in *etcdserverpb.InternalRaftRequest) (*kv.AuthRequest, error) 
 		}
 		return &kv.AuthRequest{Op: kv.UserChangePassword, User: u.Name, Hash: u.HashedPassword}, nil
 	case in.AuthUserGrantRole != nil:
-		return &kv.AuthRequest{Op: kv.UserGrantRole, User: in.AuthUserGrantRole.User, Role: in.AuthUserGrantRole.Role}, nil
+		return &kv.AuthRequest{Op: kv.UserGrantRole, User: in.AuthUserGrantRole.User,
+			Role: in.AuthUserGrantRole.Role}, nil
 	case in.AuthUserRevokeRole != nil:
-		return &kv.AuthRequest{Op: kv.UserRevokeRole, User: in.AuthUserRevokeRole.Name, Role: in.AuthUserRevokeRole.Role}, nil
+		return &kv.AuthRequest{Op: kv.UserRevokeRole, User: in.AuthUserRevokeRole.Name,
+			Role: in.AuthUserRevokeRole.Role}, nil
 	case in.AuthRoleAdd != nil:
 		return &kv.AuthRequest{Op: kv.RoleAdd, Role: in.AuthRoleAdd.Name}, nil
 	case in.AuthRoleDelete != nil:
@@ -225,12 +233,14 @@ func authRequest(in *etcdserverpb.InternalRaftRequest) (*kv.AuthRequest, error) 
 	case in.AuthRoleGrantPermission != nil:
 		g := &kv.AuthRequest{Op: kv.RoleGrantPermission, Role: in.AuthRoleGrantPermission.Name}
 		if p := in.AuthRoleGrantPermission.Perm; p != nil {
-			g.Permission = kv.Permission{Type: kv.PermissionType(p.PermType), Key: p.Key, End: p.RangeEnd}
+			g.Permission = kv.Permission{Type: kv.PermissionType(p.PermType), Key: p.Key,
+				End: p.RangeEnd}
 		}
 		return g, nil
 	case in.AuthRoleRevokePermission != nil:
 		p := in.AuthRoleRevokePermission
-		return &kv.AuthRequest{Op: kv.RoleRevokePermission, Role: p.Role, Permission: kv.Permission{Key: p.Key, End: p.RangeEnd}}, nil
+		return &kv.AuthRequest{Op: kv.RoleRevokePermission, Role: p.Role,
+			Permission: kv.Permission{Key: p.Key, End: p.RangeEnd}}, nil
 	}
 	return nil, nil
 }

@@ -52,13 +52,15 @@ func newBuilder(ctx context.Context, o *Options) (*builder, error) {
 		return nil, errors.New("--mark-compacted required if --bump-revision > 0")
 	}
 	if o.BumpRevision > maxRevision {
-		return nil, fmt.Errorf("--bump-revision %d is more than %d", o.BumpRevision, int64(maxRevision))
+		return nil, fmt.Errorf("--bump-revision %d is more than %d", o.BumpRevision,
+			int64(maxRevision))
 	}
 	members, err := cluster.Initial(o.Token, o.Members)
 	if err != nil {
 		return nil, fmt.Errorf("--initial-cluster: %w", err)
 	}
-	b := &builder{ctx: ctx, o: o, members: members, dirs: directories{fs: o.FS, data: o.DataDir, wal: o.WALDir}}
+	b := &builder{ctx: ctx, o: o, members: members,
+		dirs: directories{fs: o.FS, data: o.DataDir, wal: o.WALDir}}
 	b.res.Members = members.Members()
 	for _, m := range members.Members() {
 		if m.Name == o.Name {
@@ -117,31 +119,36 @@ func (b *builder) build() error {
 		b.res.Revision, b.res.Compact = out.revision, out.compact
 	}
 	b.res.Alarms = c.Alarms
-	b.res.Leases, b.res.Users, b.res.Roles, b.res.AuthEnabled = len(c.Leases), len(c.Auth.Users()), len(c.Auth.Roles()), c.Auth.Enabled()
+	b.res.Leases, b.res.Users, b.res.Roles, b.res.AuthEnabled = len(c.Leases), len(c.Auth.Users()),
+		len(c.Auth.Roles()), c.Auth.Enabled()
 	return b.finishStore()
 }
 
 // createStore creates the store, for which size bytes are needed.
 func (b *builder) createStore(size int64) (err error) {
 	if free, err := b.o.FS.Free(b.o.DataDir); err == nil && free < size {
-		return fmt.Errorf("%w: %s has room for %d bytes, and the backup has %d", kv.ErrNoSpace, b.o.DataDir, free, size)
+		return fmt.Errorf("%w: %s has room for %d bytes, and the backup has %d", kv.ErrNoSpace,
+			b.o.DataDir, free, size)
 	}
-	ho := history.Options{FS: b.o.FS, Dir: b.dirs.build(), ClusterID: b.res.ClusterID, MemberID: b.res.MemberID, NoSync: b.o.NoSync}
+	ho := history.Options{FS: b.o.FS, Dir: b.dirs.build(), ClusterID: b.res.ClusterID,
+		MemberID: b.res.MemberID, NoSync: b.o.NoSync}
 	b.log, err = history.Create(ho, history.Applied{}, nil)
 	return err
 }
 
-// clusterID returns an id that only members have that were restored from the same backup with the same options. A member
-// that was not restored, or not completely, has another id, and can neither vote in the cluster nor lead it.
+// clusterID returns an id that only members have that were restored from the same backup with the
+// same options. A member that was not restored, or not completely, has another id, and can neither
+// vote in the cluster nor lead it.
 func (b *builder) clusterID(s *source) uint64 {
 	last := s.db.Contents.Index
 	if n := len(s.entries); n > 0 {
 		last = s.entries[n-1].GetIndex()
 	}
-	return cluster.RestoredID(b.members.IDs(), last, uint64(max(s.db.Contents.Compact, 0)), b.o.BumpRevision)
+	return cluster.RestoredID(b.members.IDs(), last, uint64(max(s.db.Contents.Compact, 0)),
+		b.o.BumpRevision)
 }
 
-// addContents adds everything besides the records.
+// addContents adds everything except the records.
 func (b *builder) addContents(c *fsm.Contents) error {
 	list := c.Records()
 	if b.res.Compact > 0 {
@@ -157,7 +164,8 @@ func (b *builder) addContents(c *fsm.Contents) error {
 	return b.log.Commit(history.Applied{})
 }
 
-// finishStore sets the position at which every member of a new cluster begins, and closes the store.
+// finishStore sets the position at which every member of a new cluster begins, and closes the
+// store.
 func (b *builder) finishStore() error {
 	for _, a := range b.res.Alarms {
 		if err := b.log.AppendMeta(fsm.ClearedAlarm(a)); err != nil {
@@ -166,7 +174,8 @@ func (b *builder) finishStore() error {
 	}
 	if b.o.MarkCompacted {
 		if b.res.Revision += int64(b.o.BumpRevision); b.res.Revision > maxRevision {
-			return fmt.Errorf("--bump-revision %d raises the revision to %d, which is more than %d", b.o.BumpRevision, b.res.Revision, int64(maxRevision))
+			return fmt.Errorf("--bump-revision %d raises the revision to %d, which is more than %d",
+				b.o.BumpRevision, b.res.Revision, int64(maxRevision))
 		}
 		b.res.Compact = b.res.Revision
 		if err := b.log.AppendMeta(mvcc.CompactRecord(b.res.Compact)); err != nil {
@@ -216,7 +225,8 @@ func (b *builder) buildState() error {
 	if err != nil {
 		return err
 	}
-	b.res.Leases, b.res.Users, b.res.Roles, b.res.AuthEnabled = len(c.Leases), len(c.Auth.Users()), len(c.Auth.Roles()), c.Auth.Enabled()
+	b.res.Leases, b.res.Users, b.res.Roles, b.res.AuthEnabled = len(c.Leases), len(c.Auth.Users()),
+		len(c.Auth.Roles()), c.Auth.Enabled()
 	if err := b.newCluster(c); err != nil {
 		return err
 	}
@@ -227,10 +237,11 @@ func (b *builder) buildState() error {
 	return nil
 }
 
-// newCluster replaces the meta records by those of the new cluster at the first position: what belongs to the old members or to
-// positions of the old log is left out.
+// newCluster replaces the meta records by those of the new cluster at the first position. It leaves
+// out everything about the old members and about positions of the old log.
 func (b *builder) newCluster(c *fsm.Contents) error {
-	next := &fsm.Contents{Members: b.members, Conf: &raftpb.ConfState{Voters: b.members.IDs()}, Auth: c.Auth, Times: c.Times, Leases: slices.Clone(c.Leases)}
+	next := &fsm.Contents{Members: b.members, Conf: &raftpb.ConfState{Voters: b.members.IDs()},
+		Auth: c.Auth, Times: c.Times, Leases: slices.Clone(c.Leases)}
 	for i := range next.Leases {
 		next.Leases[i].Granted, next.Leases[i].Since = datadir.First.Index, datadir.First.Index
 	}

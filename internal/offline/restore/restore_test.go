@@ -53,20 +53,28 @@ func pair(t testing.TB, m *mvccpb.KeyValue) record {
 	return record{rev: kv.Rev{Main: m.ModRevision}, tombstone: m.Version == 0, data: b}
 }
 
-// backup is a file of a store at revision 12, compacted at 4: a and b exist, b with a lease, c was deleted.
+// backup is a file of a store at revision 12, compacted at 4: a and b exist, b with a lease, c was
+// deleted.
 func backup(t testing.TB) []byte {
 	t.Helper()
 	list := []record{
-		pair(t, &mvccpb.KeyValue{Key: []byte("a"), Value: []byte("1"), CreateRevision: 2, ModRevision: 3, Version: 2}),
-		pair(t, &mvccpb.KeyValue{Key: []byte("c"), Value: []byte("1"), CreateRevision: 4, ModRevision: 4, Version: 1}),
+		pair(t, &mvccpb.KeyValue{Key: []byte("a"), Value: []byte("1"), CreateRevision: 2,
+			ModRevision: 3, Version: 2}),
+		pair(t, &mvccpb.KeyValue{Key: []byte("c"), Value: []byte("1"), CreateRevision: 4,
+			ModRevision: 4, Version: 1}),
 	}
 	for rev := int64(5); rev <= 10; rev++ {
-		list = append(list, pair(t, &mvccpb.KeyValue{Key: []byte("a"), Value: bytes.Repeat([]byte("x"), 5000), CreateRevision: 2, ModRevision: rev, Version: rev - 2}))
+		list = append(list, pair(t,
+			&mvccpb.KeyValue{Key: []byte("a"), Value: bytes.Repeat([]byte("x"), 5000),
+				CreateRevision: 2, ModRevision: rev, Version: rev - 2}))
 	}
 	list = append(list,
-		pair(t, &mvccpb.KeyValue{Key: []byte("b"), Value: []byte("1"), CreateRevision: 11, ModRevision: 11, Version: 1, Lease: 77}),
+		pair(t, &mvccpb.KeyValue{Key: []byte("b"), Value: []byte("1"), CreateRevision: 11,
+			ModRevision: 11, Version: 1, Lease: 77}),
 		pair(t, &mvccpb.KeyValue{Key: []byte("c"), ModRevision: 12}))
-	users, err := auth.Restore(true, 9, []auth.User{{Name: "root", Hash: []byte("h"), Roles: []string{"root"}}}, []auth.Role{{Name: "root"}})
+	users, err := auth.Restore(true, 9,
+		[]auth.User{{Name: "root", Hash: []byte("h"), Roles: []string{"root"}}},
+		[]auth.Role{{Name: "root"}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -76,8 +84,10 @@ func backup(t testing.TB) []byte {
 			t.Fatal(err)
 		}
 	}
-	p, err := l.Finish(t.Context(), &snapshot.Contents{Index: 40, Term: 3, Compact: 4, StorageVersion: "3.7.0", Auth: users,
-		Leases: []lease.Lease{{LeaseRef: kv.LeaseRef{ID: 77}, TTL: 100}}, Alarms: []kv.Alarm{{Type: kv.AlarmNoSpace, MemberID: 5}}})
+	p, err := l.Finish(t.Context(),
+		&snapshot.Contents{Index: 40, Term: 3, Compact: 4, StorageVersion: "3.7.0", Auth: users,
+			Leases: []lease.Lease{{LeaseRef: kv.LeaseRef{ID: 77}, TTL: 100}},
+			Alarms: []kv.Alarm{{Type: kv.AlarmNoSpace, MemberID: 5}}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -105,7 +115,8 @@ func place(t testing.TB, fsys vfs.FS, name string, b []byte) {
 
 func options(fsys vfs.FS) Options {
 	return Options{FS: fsys, Source: "backup.db", DataDir: "m1.etcd", Name: "m1", Token: "t",
-		Members: []cluster.Member{{Name: "m1", PeerURLs: []string{"http://a:1"}}, {Name: "m2", PeerURLs: []string{"http://b:1"}}}}
+		Members: []cluster.Member{{Name: "m1", PeerURLs: []string{"http://a:1"}},
+			{Name: "m2", PeerURLs: []string{"http://b:1"}}}}
 }
 
 // restored opens what was restored.
@@ -141,7 +152,9 @@ func TestRestore(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if res.Revision != 12 || res.Compact != 4 || res.Records != 10 || res.Leases != 1 || res.Users != 1 || res.Roles != 1 || !res.AuthEnabled || len(res.Alarms) != 1 || res.Index != 40 {
+	if res.Revision != 12 || res.Compact != 4 || res.Records != 10 || res.Leases != 1 ||
+		res.Users != 1 || res.Roles != 1 || !res.AuthEnabled || len(res.Alarms) != 1 ||
+		res.Index != 40 {
 		t.Errorf("%+v", res)
 	}
 	r := openRestored(t, fsys, "m1.etcd")
@@ -168,14 +181,17 @@ func TestRestore(t *testing.T) {
 	if _, err := r.store.Get([]byte("a"), 3); !errors.Is(err, kv.ErrCompacted) {
 		t.Error(err)
 	}
-	if l, ok := r.m.Leases().Lookup(77); !ok || l.TTL != 100 || fmt.Sprint(r.m.Leases().Keys(77)) != "[b]" {
+	if l, ok := r.m.Leases().Lookup(77); !ok || l.TTL != 100 ||
+		fmt.Sprint(r.m.Leases().Keys(77)) != "[b]" {
 		t.Errorf("lease %+v with %q", l, r.m.Leases().Keys(77))
 	}
-	if len(r.m.Alarms()) != 0 || !r.m.Auth().Enabled() || r.m.Auth().Revision() != 9 || len(r.m.Members().Members()) != 2 || len(r.m.ConfState().Voters) != 2 {
+	if len(r.m.Alarms()) != 0 || !r.m.Auth().Enabled() || r.m.Auth().Revision() != 9 ||
+		len(r.m.Members().Members()) != 2 || len(r.m.ConfState().Voters) != 2 {
 		t.Errorf("alarms %v, members %v", r.m.Alarms(), r.m.Members().Members())
 	}
 
-	// Another member of the same cluster, and the same position and data but for the member's own id.
+	// Another member of the same cluster, and the same position and data but for the member's own
+	// id.
 	o2 := options(fsys)
 	o2.Name, o2.DataDir = "m2", "m2.etcd"
 	res2, err := Run(t.Context(), o2)
@@ -188,13 +204,14 @@ func TestRestore(t *testing.T) {
 		t.Errorf("hashes %v and %v, %v %v", h1, h2, err1, err2)
 	}
 	// Once more into the same directory.
-	if _, err := Run(t.Context(), o); err == nil || !strings.Contains(err.Error(), `data-dir "m1.etcd" not empty`) {
+	if _, err := Run(t.Context(), o); err == nil ||
+		!strings.Contains(err.Error(), `data-dir "m1.etcd" not empty`) {
 		t.Error(err)
 	}
 }
 
-// With a raised revision everything that a client may have seen is compacted, and what is written comes
-// above it.
+// With a raised revision everything that a client may have seen is compacted, and what is written
+// comes above it.
 func TestBumpRevision(t *testing.T) {
 	fsys := memfs.New()
 	place(t, fsys, "backup.db", backup(t))
@@ -221,7 +238,8 @@ func TestBumpRevision(t *testing.T) {
 		if err != nil || put.Revision <= 1012 {
 			t.Errorf("%+v, %v", put, err)
 		}
-		if _, err := r.store.Writer().Commit(history.Applied{Term: 2, Index: uint64(put.Revision)}); err != nil {
+		if _, err := r.store.Writer().Commit(history.Applied{Term: 2,
+			Index: uint64(put.Revision)}); err != nil {
 			t.Fatal(err)
 		}
 		r.store.Close()
@@ -230,7 +248,9 @@ func TestBumpRevision(t *testing.T) {
 		}
 	}
 	o.DataDir = "other"
-	for _, c := range []Options{{BumpRevision: 5}, {MarkCompacted: true}, {BumpRevision: 1 << 63, MarkCompacted: true}, {BumpRevision: maxRevision - 5, MarkCompacted: true}} {
+	for _, c := range []Options{{BumpRevision: 5}, {MarkCompacted: true},
+		{BumpRevision: 1 << 63, MarkCompacted: true},
+		{BumpRevision: maxRevision - 5, MarkCompacted: true}} {
 		o.BumpRevision, o.MarkCompacted = c.BumpRevision, c.MarkCompacted
 		if _, err := Run(t.Context(), o); err == nil {
 			t.Errorf("bump by %d, compacted %v: no error", c.BumpRevision, c.MarkCompacted)
@@ -268,7 +288,8 @@ func TestFailures(t *testing.T) {
 		if lerr == nil && len(names) == 1 && names[0] == datadir.HistoryName {
 			continue // the last sync failed: the data are complete, and whether they are durable is not known
 		}
-		if !errors.Is(lerr, fs.ErrNotExist) && len(names) > 0 && !strings.Contains(err.Error(), "remove") && names[0] != buildName {
+		if !errors.Is(lerr, fs.ErrNotExist) && len(names) > 0 &&
+			!strings.Contains(err.Error(), "remove") && names[0] != buildName {
 			t.Errorf("operation %d: %v; left are %v", n, err, names)
 		}
 		if err := run(inner, dir); err != nil {
@@ -311,18 +332,25 @@ func TestRefused(t *testing.T) {
 		change func(*Options)
 		want   string
 	}{
-		"no such file":   {func(o *Options) { o.Source = "none.db" }, "none.db"},
-		"without hash":   {func(o *Options) { o.Source = "bare.db" }, "snapshot missing hash but --skip-hash-check=false"},
-		"damaged":        {func(o *Options) { o.Source = "bad.db" }, "expected sha256"},
-		"cut":            {func(o *Options) { o.Source, o.SkipHash = "cut.db", true }, "it is cut short"},
-		"text":           {func(o *Options) { o.Source, o.SkipHash = "text.db", true }, "this is not a database file"},
-		"empty":          {func(o *Options) { o.Source, o.SkipHash = "empty.db", true }, "this is not a database file"},
-		"data dir":       {func(o *Options) { o.DataDir = "full" }, `data-dir "full" not empty`},
-		"wal dir":        {func(o *Options) { o.WALDir = "wal" }, `wal-dir "wal" not empty`},
-		"name":           {func(o *Options) { o.Name = "m3" }, `couldn't find local name "m3"`},
-		"a member twice": {func(o *Options) { o.Members[1].PeerURLs = o.Members[0].PeerURLs }, "--initial-cluster"},
-		"Vigil's own":    {func(o *Options) { o.Source = "vigil" }, "data directory of a Vigil member"},
-		"a directory":    {func(o *Options) { o.Source = "nothing" }, "not the data directory of an etcd member"},
+		"no such file": {func(o *Options) { o.Source = "none.db" }, "none.db"},
+		"without hash": {func(o *Options) { o.Source = "bare.db" },
+			"snapshot missing hash but --skip-hash-check=false"},
+		"damaged": {func(o *Options) { o.Source = "bad.db" }, "expected sha256"},
+		"cut": {func(o *Options) { o.Source, o.SkipHash = "cut.db", true },
+			"it is cut short"},
+		"text": {func(o *Options) { o.Source, o.SkipHash = "text.db", true },
+			"this is not a database file"},
+		"empty": {func(o *Options) { o.Source, o.SkipHash = "empty.db", true },
+			"this is not a database file"},
+		"data dir": {func(o *Options) { o.DataDir = "full" }, `data-dir "full" not empty`},
+		"wal dir":  {func(o *Options) { o.WALDir = "wal" }, `wal-dir "wal" not empty`},
+		"name":     {func(o *Options) { o.Name = "m3" }, `couldn't find local name "m3"`},
+		"a member twice": {func(o *Options) { o.Members[1].PeerURLs = o.Members[0].PeerURLs },
+			"--initial-cluster"},
+		"Vigil's own": {func(o *Options) { o.Source = "vigil" },
+			"data directory of a Vigil member"},
+		"a directory": {func(o *Options) { o.Source = "nothing" },
+			"not the data directory of an etcd member"},
 	} {
 		o := options(fsys)
 		o.DataDir = "new"
@@ -344,10 +372,13 @@ func TestRefused(t *testing.T) {
 
 func TestParseMembers(t *testing.T) {
 	got, err := ParseMembers("a=http://h:1, b=https://i:2,a=http://g:1")
-	if err != nil || fmt.Sprint(got) != fmt.Sprint([]cluster.Member{{Name: "a", PeerURLs: []string{"http://g:1", "http://h:1"}}, {Name: "b", PeerURLs: []string{"https://i:2"}}}) {
+	if err != nil || fmt.Sprint(got) != fmt.Sprint([]cluster.Member{{Name: "a",
+		PeerURLs: []string{"http://g:1", "http://h:1"}},
+		{Name: "b", PeerURLs: []string{"https://i:2"}}}) {
 		t.Errorf("%v, %v", got, err)
 	}
-	for _, bad := range []string{"", "a", "=http://h:1", "a=h:1", "a=http://h", "a=http://h:1/x", "a=ftp://h:1", "a=http://h:%"} {
+	for _, bad := range []string{"", "a", "=http://h:1", "a=h:1", "a=http://h", "a=http://h:1/x",
+		"a=ftp://h:1", "a=http://h:%"} {
 		if got, err := ParseMembers(bad); err == nil {
 			t.Errorf("%q: %v", bad, got)
 		}

@@ -70,7 +70,9 @@ func openFile(ctx context.Context, o *Options, path string, skipHash bool) (*sou
 		if skipHash {
 			total = s.size
 		}
-		s.db, err = snapshot.Open(interruptible{ctx, f}, s.size, snapshot.Options{SkipHash: skipHash, Progress: o.progress("reading "+filepath.Base(path), total)})
+		s.db, err = snapshot.Open(interruptible{ctx, f}, s.size,
+			snapshot.Options{SkipHash: skipHash,
+				Progress: o.progress("reading "+filepath.Base(path), total)})
 	}
 	if err != nil {
 		s.close()
@@ -96,7 +98,8 @@ func (r interruptible) ReadAt(b []byte, off int64) (int, error) {
 	return r.file.ReadAt(b, off)
 }
 
-// openEtcd opens the database of an etcd member and reads the entries of its raft log that are not in it.
+// openEtcd opens the database of an etcd member and reads the entries of its raft log that are not
+// in it.
 func openEtcd(ctx context.Context, o *Options) (*source, error) {
 	path := filepath.Join(o.Source, etcdDB)
 	if held, err := vfs.Locked(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -109,7 +112,8 @@ func openEtcd(ctx context.Context, o *Options) (*source, error) {
 		return nil, err
 	}
 	wal := cmp.Or(o.SourceWAL, filepath.Join(o.Source, etcdWAL))
-	// A snapshot of another member that was accepted, and has not replaced the database yet, is the newer database.
+	// A snapshot of another member that was accepted, and has not replaced the database yet, is the
+	// newer database.
 	accepted, err := etcdwal.Accepted(o.FS, wal, s.db.Contents.Index)
 	if err == nil && accepted > 0 {
 		old := s
@@ -131,7 +135,8 @@ func openEtcd(ctx context.Context, o *Options) (*source, error) {
 		return nil, err
 	}
 	s.entries, s.torn = log.Entries, log.Torn
-	s.last = Position{Source: o.Source, ClusterID: log.ClusterID, Term: log.LastTerm, Index: log.LastIndex}
+	s.last = Position{Source: o.Source, ClusterID: log.ClusterID, Term: log.LastTerm,
+		Index: log.LastIndex}
 	if log.LastIndex == 0 {
 		s.last.Term, s.last.Index = s.db.Contents.Term, s.db.Contents.Index
 	}
@@ -153,8 +158,8 @@ func openAccepted(ctx context.Context, o *Options, index, have uint64) (*source,
 	return s, nil
 }
 
-// loadInto adds all records of the backup to the new store, and returns the other contents and the compact
-// revision.
+// loadInto adds all records of the backup to the new store, and returns the other contents and the
+// compact revision.
 func (s *source) loadInto(l *loader) (*fsm.Contents, int64, error) {
 	st := &s.db.Contents
 	if err := s.db.Records(l.addRecord); err != nil {

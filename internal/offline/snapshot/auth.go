@@ -24,8 +24,9 @@ func (a *authority) state() (*auth.State, error) {
 }
 
 func userValue(u *auth.User) ([]byte, error) {
-	return proto.MarshalOptions{Deterministic: true}.Marshal(&authpb.User{Name: []byte(u.Name), Password: u.Hash,
-		Roles: u.Roles, Options: &authpb.UserAddOptions{NoPassword: u.NoPassword}})
+	return proto.MarshalOptions{Deterministic: true}.Marshal(&authpb.User{Name: []byte(u.Name),
+		Password: u.Hash,
+		Roles:    u.Roles, Options: &authpb.UserAddOptions{NoPassword: u.NoPassword}})
 }
 
 func roleValue(r *auth.Role) ([]byte, error) {
@@ -37,8 +38,8 @@ func roleValue(r *auth.Role) ([]byte, error) {
 	return proto.MarshalOptions{Deterministic: true}.Marshal(m)
 }
 
-// user adds a user, which is stored under its name.
-func (a *authority) user(key, value []byte) error {
+// addUser adds a user, which is stored under its name.
+func (a *authority) addUser(key, value []byte) error {
 	var m authpb.User
 	if err := proto.Unmarshal(value, &m); err != nil {
 		return err
@@ -46,12 +47,14 @@ func (a *authority) user(key, value []byte) error {
 	if !bytes.Equal(m.Name, key) {
 		return fmt.Errorf("it is of %q", m.Name)
 	}
-	a.users = append(a.users, auth.User{Name: string(m.Name), Hash: m.Password, Roles: m.Roles, NoPassword: m.Options.GetNoPassword()})
+	a.users = append(a.users,
+		auth.User{Name: string(m.Name), Hash: m.Password, Roles: m.Roles,
+			NoPassword: m.Options.GetNoPassword()})
 	return nil
 }
 
-// role adds a role, which is stored under its name.
-func (a *authority) role(key, value []byte) error {
+// addRole adds a role, which is stored under its name.
+func (a *authority) addRole(key, value []byte) error {
 	var m authpb.Role
 	if err := proto.Unmarshal(value, &m); err != nil {
 		return err
@@ -61,7 +64,8 @@ func (a *authority) role(key, value []byte) error {
 	}
 	r := auth.Role{Name: string(m.Name)}
 	for _, p := range m.KeyPermission {
-		r.Permissions = append(r.Permissions, kv.Permission{Type: kv.PermissionType(p.PermType), Key: p.Key, End: p.RangeEnd})
+		r.Permissions = append(r.Permissions,
+			kv.Permission{Type: kv.PermissionType(p.PermType), Key: p.Key, End: p.RangeEnd})
 	}
 	a.roles = append(a.roles, r)
 	return nil

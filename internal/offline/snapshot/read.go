@@ -32,8 +32,8 @@ func hasHash(size int64) bool { return size%hashUnit == sha256.Size }
 type Options struct {
 	// SkipHash skips the comparison with the hash at the end, which may be missing.
 	SkipHash bool
-	// Progress, if set, is called with the number of bytes read. Their sum is about twice the size of the file, or once
-	// with SkipHash.
+	// Progress, if set, is called with the number of bytes read. Their sum is about twice the size
+	// of the file, or once with SkipHash.
 	Progress func(bytes int64)
 }
 
@@ -41,12 +41,12 @@ type Options struct {
 type File struct {
 	db      *boltfile.Reader
 	buckets []boltfile.Bucket
-	// Contents is everything of the file besides its records.
+	// Contents is the content of the file except its records.
 	Contents Contents
 }
 
-// Open checks the hash of a file of a size and reads everything but the records. Errors are those of r, ErrNoHash, and
-// ErrCorrupt.
+// Open checks the hash of a file of a size and reads everything but the records. Errors are those
+// of r, ErrNoHash, and ErrCorrupt.
 func Open(r io.ReaderAt, size int64, o Options) (*File, error) {
 	body := size
 	if hasHash(size) {
@@ -71,7 +71,7 @@ func Open(r io.ReaderAt, size int64, o Options) (*File, error) {
 			continue
 		}
 		err := f.db.ForEach(b, func(k, v []byte) error {
-			if err := f.Contents.take(&users, b.Name, k, v); err != nil {
+			if err := f.Contents.addPair(&users, b.Name, k, v); err != nil {
 				return fmt.Errorf("%w: bucket %s, key %q: %w", ErrCorrupt, b.Name, k, err)
 			}
 			return nil
@@ -97,7 +97,8 @@ func open(r io.ReaderAt, size int64, progress func(int64)) (*File, error) {
 		return nil, err
 	}
 	if f.bucket(bucketKey) == nil {
-		return nil, fmt.Errorf("%w: it has no bucket %q and is not a store of etcd 3", ErrCorrupt, bucketKey)
+		return nil, fmt.Errorf("%w: it has no bucket %q and is not a store of etcd 3",
+			ErrCorrupt, bucketKey)
 	}
 	return f, nil
 }
@@ -135,8 +136,8 @@ func checkHash(r io.ReaderAt, size int64, progress func(int64)) error {
 	return nil
 }
 
-// take reads a pair of one of the buckets except that of the records.
-func (s *Contents) take(users *authority, bucket string, k, v []byte) (err error) {
+// addPair reads a pair of one of the buckets, except the bucket of the records.
+func (s *Contents) addPair(users *authority, bucket string, k, v []byte) (err error) {
 	switch bucket + "/" + string(k) {
 	case bucketMeta + "/" + keyIndex:
 		s.Index, err = parseNumber(v)
@@ -171,17 +172,19 @@ func (s *Contents) take(users *authority, bucket string, k, v []byte) (err error
 		s.Alarms = append(s.Alarms, a)
 		return err
 	case bucketUsers:
-		return users.user(k, v)
+		return users.addUser(k, v)
 	case bucketRoles:
-		return users.role(k, v)
+		return users.addRole(k, v)
 	}
 	return nil
 }
 
-// Records calls fn with the records in order: data is an encoded mvccpb.KeyValue, for a deletion with key and revision
-// only. It is valid during the call. Records ends at an error of fn. It is called once.
+// Records calls fn with the records in order: data is an encoded mvccpb.KeyValue, for a deletion
+// with key and revision only. It is valid during the call. Records ends at an error of fn. It is
+// called once.
 //
-// A record without a key is skipped: etcdutl writes one, at the compact revision, when it raises the revision of a store.
+// A record without a key is skipped: etcdutl writes one, at the compact revision, when it raises
+// the revision of a store.
 func (f *File) Records(fn func(rev kv.Rev, tombstone bool, data []byte) error) error {
 	var own []byte
 	var last, raised int64
@@ -196,10 +199,12 @@ func (f *File) Records(fn func(rev kv.Rev, tombstone bool, data []byte) error) e
 		}
 		_, end, err := leadingKey(v)
 		if err != nil {
-			return fmt.Errorf("%w: bucket %s, revision %d.%d: %w", ErrCorrupt, bucketKey, rev.Main, rev.Sub, err)
+			return fmt.Errorf("%w: bucket %s, revision %d.%d: %w", ErrCorrupt, bucketKey,
+				rev.Main, rev.Sub, err)
 		}
 		if tombstone {
-			own = protowire.AppendTag(append(own[:0], v[:end]...), fieldModRevision, protowire.VarintType)
+			own = protowire.AppendTag(append(own[:0], v[:end]...), fieldModRevision,
+				protowire.VarintType)
 			own = protowire.AppendVarint(own, uint64(rev.Main))
 			v = own
 		}
@@ -207,7 +212,8 @@ func (f *File) Records(fn func(rev kv.Rev, tombstone bool, data []byte) error) e
 		return fn(rev, tombstone, v)
 	})
 	if err == nil && raised > max(last, f.Contents.Compact) {
-		err = fmt.Errorf("%w: bucket %s, revision %d: a record without a key that is not compacted", ErrCorrupt, bucketKey, raised)
+		err = fmt.Errorf("%w: bucket %s, revision %d: a record without a key that is not compacted",
+			ErrCorrupt, bucketKey, raised)
 	}
 	return err
 }
@@ -219,7 +225,7 @@ const fieldModRevision = 3
 type Status struct {
 	// Hash is the CRC32C over the names of all buckets and their pairs.
 	Hash uint32 `json:"hash"`
-	// Revision is that of the newest record.
+	// Revision is the revision of the newest record.
 	Revision int64 `json:"revision"`
 	// TotalKey is the number of existing keys, TotalSize the size of the database in bytes.
 	TotalKey  int   `json:"totalKey"`
@@ -254,7 +260,8 @@ func ReadStatus(r io.ReaderAt, size int64, progress func(int64)) (Status, error)
 				key := []byte{}
 				if len(v) > 0 {
 					if key, _, err = leadingKey(v); err != nil {
-						return fmt.Errorf("%w: bucket %s, revision %d.%d: %w", ErrCorrupt, b.Name, rev.Main, rev.Sub, err)
+						return fmt.Errorf("%w: bucket %s, revision %d.%d: %w", ErrCorrupt, b.Name,
+							rev.Main, rev.Sub, err)
 					}
 				}
 				if tombstone {

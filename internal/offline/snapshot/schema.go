@@ -46,9 +46,10 @@ const (
 	keyAuthRevision   = "authRevision"
 )
 
-// Contents is everything of a store besides its records.
+// Contents is the content of a store except its records.
 type Contents struct {
-	// Index and Term are the position in the raft log of the state. Files of etcd 3.4 do not contain the term.
+	// Index and Term are the position in the raft log of the state. Files of etcd 3.4 do not
+	// contain the term.
 	Index, Term uint64
 	// Compact is the compact revision, -1 for none.
 	Compact int64
@@ -81,7 +82,8 @@ func parseRevision(b []byte) (rev kv.Rev, tombstone bool, err error) {
 	if len(b) != revisionSize && !tombstone || b[8] != '_' {
 		return rev, false, fmt.Errorf("%x is not a revision", b)
 	}
-	rev = kv.Rev{Main: int64(binary.BigEndian.Uint64(b)), Sub: int64(binary.BigEndian.Uint64(b[9:]))}
+	rev = kv.Rev{Main: int64(binary.BigEndian.Uint64(b)),
+		Sub: int64(binary.BigEndian.Uint64(b[9:]))}
 	if rev.Main < 0 || rev.Sub < 0 {
 		return rev, false, fmt.Errorf("%x is not a revision", b)
 	}
@@ -90,7 +92,8 @@ func parseRevision(b []byte) (rev kv.Rev, tombstone bool, err error) {
 
 var errMessage = errors.New("malformed message")
 
-// leadingKey returns the key of an encoded mvccpb.KeyValue, which is its first field, and where it ends.
+// leadingKey returns the key of an encoded mvccpb.KeyValue, which is its first field, and where it
+// ends.
 func leadingKey(b []byte) (key []byte, end int, err error) {
 	num, typ, n := protowire.ConsumeTag(b)
 	if n < 0 || num != 1 || typ != protowire.BytesType {
@@ -158,7 +161,8 @@ func parseLease(key, value []byte) (lease.Lease, error) {
 	case l.TTL < 0 || l.TTL > kv.MaxLeaseTTL:
 		return l, fmt.Errorf("TTL %d s, the limit is %d s", l.TTL, int64(kv.MaxLeaseTTL))
 	}
-	// etcd checks neither bound of the remaining TTL, and a backup must not be unusable for a lease.
+	// etcd checks neither bound of the remaining TTL, and a backup must not be unusable for a
+	// lease.
 	l.Remaining = min(max(l.Remaining, 0), l.TTL)
 	return l, nil
 }
@@ -196,7 +200,8 @@ func confValue(cs *raftpb.ConfState) ([]byte, error) {
 		VotersOutgoing []uint64 `json:"voters_outgoing,omitempty"`
 		LearnersNext   []uint64 `json:"learners_next,omitempty"`
 		AutoLeave      bool     `json:"auto_leave"`
-	}{cs.GetVoters(), cs.GetLearners(), cs.GetVotersOutgoing(), cs.GetLearnersNext(), cs.GetAutoLeave()})
+	}{cs.GetVoters(), cs.GetLearners(), cs.GetVotersOutgoing(), cs.GetLearnersNext(),
+		cs.GetAutoLeave()})
 }
 
 func number(v uint64) []byte { return binary.BigEndian.AppendUint64(nil, v) }

@@ -43,7 +43,8 @@ func (l *list) Err() error      { return l.err }
 
 func put(t testing.TB, main, sub int64, key, value string) rec {
 	t.Helper()
-	b, err := proto.Marshal(&mvccpb.KeyValue{Key: []byte(key), Value: []byte(value), CreateRevision: main, ModRevision: main, Version: 1})
+	b, err := proto.Marshal(&mvccpb.KeyValue{Key: []byte(key), Value: []byte(value),
+		CreateRevision: main, ModRevision: main, Version: 1})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -86,26 +87,36 @@ func write(t testing.TB, s *Contents, records []rec) []byte {
 // everything is a state that has something of everything.
 func everything(t testing.TB) *Contents {
 	t.Helper()
-	members, err := cluster.Initial("token", []cluster.Member{{Name: "a", PeerURLs: []string{"http://a:1"}}, {Name: "b", PeerURLs: []string{"http://b:1"}}})
+	members, err := cluster.Initial("token",
+		[]cluster.Member{{Name: "a", PeerURLs: []string{"http://a:1"}},
+			{Name: "b", PeerURLs: []string{"http://b:1"}}})
 	if err != nil {
 		t.Fatal(err)
 	}
 	gone := members.IDs()[0]
-	if members, _, err = members.Change(cluster.Change{Op: cluster.Remove, Member: cluster.Member{ID: gone}}); err != nil {
+	if members, _, err = members.Change(cluster.Change{Op: cluster.Remove,
+		Member: cluster.Member{ID: gone}}); err != nil {
 		t.Fatal(err)
 	}
 	users, err := auth.Restore(true, 7, []auth.User{
-		{Name: "root", Hash: []byte("$2a$"), Roles: []string{"root"}}, {Name: "cert", NoPassword: true}, {Name: "bob", Hash: []byte("x"), Roles: []string{"gone", "r"}},
+		{Name: "root", Hash: []byte("$2a$"), Roles: []string{"root"}},
+		{Name: "cert", NoPassword: true},
+		{Name: "bob", Hash: []byte("x"), Roles: []string{"gone", "r"}},
 	}, []auth.Role{{Name: "root"}, {Name: "r", Permissions: []kv.Permission{
-		{Type: kv.PermitRead, Key: []byte("a"), End: []byte("b")}, {Type: kv.PermitReadWrite, Key: []byte("c")}, {Type: kv.PermitWrite, Key: []byte("d"), End: []byte{0}}}}})
+		{Type: kv.PermitRead, Key: []byte("a"), End: []byte("b")},
+		{Type: kv.PermitReadWrite, Key: []byte("c")},
+		{Type: kv.PermitWrite, Key: []byte("d"), End: []byte{0}}}}})
 	if err != nil {
 		t.Fatal(err)
 	}
 	return &Contents{
 		Index: 41, Term: 3, Compact: 9, StorageVersion: "3.7.0", ClusterVersion: "3.7.0",
 		Leases: []lease.Lease{
-			{LeaseRef: kv.LeaseRef{ID: 5}, TTL: 60}, {LeaseRef: kv.LeaseRef{ID: 1 << 62}, TTL: kv.MaxLeaseTTL, Remaining: 17}, {LeaseRef: kv.LeaseRef{ID: -3}, TTL: 1}},
-		Alarms:  []kv.Alarm{{Type: kv.AlarmNoSpace, MemberID: 12}, {Type: kv.AlarmCorrupt, MemberID: 1 << 63}},
+			{LeaseRef: kv.LeaseRef{ID: 5}, TTL: 60},
+			{LeaseRef: kv.LeaseRef{ID: 1 << 62}, TTL: kv.MaxLeaseTTL, Remaining: 17},
+			{LeaseRef: kv.LeaseRef{ID: -3}, TTL: 1}},
+		Alarms: []kv.Alarm{{Type: kv.AlarmNoSpace, MemberID: 12},
+			{Type: kv.AlarmCorrupt, MemberID: 1 << 63}},
 		Auth:    users,
 		Members: members, Conf: &raftpb.ConfState{Voters: members.IDs()},
 	}
@@ -113,10 +124,12 @@ func everything(t testing.TB) *Contents {
 
 func history(t testing.TB) []rec {
 	t.Helper()
-	return []rec{put(t, 4, 0, "k", "v"), put(t, 9, 0, "l", ""), put(t, 10, 0, "m", "x"), put(t, 10, 1, "n", string(make([]byte, 9000))), tombstone(t, 11, 0, "k")}
+	return []rec{put(t, 4, 0, "k", "v"), put(t, 9, 0, "l", ""), put(t, 10, 0, "m", "x"),
+		put(t, 10, 1, "n", string(make([]byte, 9000))), tombstone(t, 11, 0, "k")}
 }
 
-// A lease that has more left than it was granted, as etcd lets it, is restored with what it was granted.
+// A lease that has more left than it was granted, as etcd lets it, is restored with what it was
+// granted.
 func TestLeaseWithTooMuchLeft(t *testing.T) {
 	for left, want := range map[int64]int64{61: 60, 60: 60, 59: 59, -1: 0} {
 		l := lease.Lease{LeaseRef: kv.LeaseRef{ID: 5}, TTL: 60, Remaining: left}
@@ -127,17 +140,20 @@ func TestLeaseWithTooMuchLeft(t *testing.T) {
 	}
 }
 
-// Users and roles with names of the largest length, and what each of many has, come back out of a file.
+// Users and roles with names of the largest length, and what each of many has, come back out of a
+// file.
 func TestLongNames(t *testing.T) {
 	if kv.MaxNameBytes != boltfile.MaxKey {
-		t.Errorf("names may have %d bytes, and a file holds keys of %d", kv.MaxNameBytes, boltfile.MaxKey)
+		t.Errorf("names may have %d bytes, and a file holds keys of %d", kv.MaxNameBytes,
+			boltfile.MaxKey)
 	}
 	for _, length := range []int{2024, 2025, 4096, kv.MaxNameBytes} {
 		name := func(i int) string { return strings.Repeat("n", length-1) + string(rune('a'+i)) }
 		var users []auth.User
 		var roles []auth.Role
 		for i := range 7 {
-			users, roles = append(users, auth.User{Name: name(i), Roles: []string{name(i)}}), append(roles, auth.Role{Name: name(i)})
+			users, roles = append(users, auth.User{Name: name(i), Roles: []string{name(i)}}),
+				append(roles, auth.Role{Name: name(i)})
 		}
 		state, err := auth.Restore(false, 9, users, roles)
 		if err != nil {
@@ -148,7 +164,8 @@ func TestLongNames(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if got := f.Contents.Auth; !reflect.DeepEqual(got.Users(), state.Users()) || !reflect.DeepEqual(got.Roles(), state.Roles()) {
+		if got := f.Contents.Auth; !reflect.DeepEqual(got.Users(), state.Users()) ||
+			!reflect.DeepEqual(got.Roles(), state.Roles()) {
 			t.Errorf("names of %d bytes do not come back", length)
 		}
 	}
@@ -168,7 +185,8 @@ func TestWrittenIsRead(t *testing.T) {
 	want, records := everything(t), history(t)
 	b := write(t, want, records)
 	var read int64
-	f, err := Open(bytes.NewReader(b), int64(len(b)), Options{Progress: func(n int64) { read += n }})
+	f, err := Open(bytes.NewReader(b), int64(len(b)),
+		Options{Progress: func(n int64) { read += n }})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -211,7 +229,8 @@ func TestEmpty(t *testing.T) {
 		t.Errorf("%+v", f.Contents)
 	}
 	st, err := ReadStatus(bytes.NewReader(b), int64(len(b)), nil)
-	if err != nil || st.TotalKey != 0 || st.Revision != 0 || st.TotalSize != int64(len(b)-sha256.Size) {
+	if err != nil || st.TotalKey != 0 || st.Revision != 0 ||
+		st.TotalSize != int64(len(b)-sha256.Size) {
 		t.Errorf("%+v, %v", st, err)
 	}
 }
@@ -277,16 +296,19 @@ func readAll(b []byte) (Contents, []rec, error) {
 
 func key(rev kv.Rev) []byte { return appendRevision(nil, rev) }
 
-// A file of etcd 3.4 has neither term nor versions nor a bucket of the cluster. One in which etcdutl has
-// raised the revision has a record without a key.
+// A file of etcd 3.4 has neither term nor versions nor a bucket of the cluster. One in which
+// etcdutl has raised the revision has a record without a key.
 func TestForeign(t *testing.T) {
 	r := put(t, 5, 0, "k", "v")
 	st, got, err := readAll(raw(t, map[string][]pair{
-		"key":  {{key(kv.Rev{Main: 5}), r.data}, {key(kv.Rev{Main: 1000}), nil}},
-		"meta": {{[]byte("consistent_index"), number(77)}, {[]byte("scheduledCompactRev"), key(kv.Rev{Main: 1000})}},
-		"auth": nil, "authRoles": nil, "authUsers": nil, "lease": nil, "alarm": nil, "members": {{[]byte("1"), []byte("{}")}},
+		"key": {{key(kv.Rev{Main: 5}), r.data}, {key(kv.Rev{Main: 1000}), nil}},
+		"meta": {{[]byte("consistent_index"), number(77)},
+			{[]byte("scheduledCompactRev"), key(kv.Rev{Main: 1000})}},
+		"auth": nil, "authRoles": nil, "authUsers": nil, "lease": nil, "alarm": nil,
+		"members": {{[]byte("1"), []byte("{}")}},
 	}))
-	if err != nil || st.Index != 77 || st.Term != 0 || st.Compact != 1000 || len(got) != 1 || got[0].rev.Main != 5 {
+	if err != nil || st.Index != 77 || st.Term != 0 || st.Compact != 1000 || len(got) != 1 ||
+		got[0].rev.Main != 5 {
 		t.Errorf("%+v %v %v", st, got, err)
 	}
 }
@@ -295,20 +317,28 @@ func TestForeign(t *testing.T) {
 func TestWrong(t *testing.T) {
 	good := put(t, 5, 0, "k", "v").data
 	for name, buckets := range map[string]map[string][]pair{
-		`no bucket "key"`:               {"meta": nil},
-		"not a revision":                {"key": {{[]byte("12345678-12345678"), good}}},
-		"revision 5.0: malformed":       {"key": {{key(kv.Rev{Main: 5}), []byte("\xff")}}},
-		"a record without a key":        {"key": {{key(kv.Rev{Main: 5}), nil}}},
-		`bucket meta, key "term"`:       {"key": nil, "meta": {{[]byte("term"), []byte("x")}}},
-		"finishedCompactRev":            {"key": nil, "meta": {{[]byte("finishedCompactRev"), []byte("x")}}},
-		"bucket lease":                  {"key": nil, "lease": {{lease.Key(7), []byte{0x08, 0x07, 0x10, 0xff}}}},
-		"of the lease 8":                {"key": nil, "lease": {{lease.Key(7), []byte{0x08, 0x08}}}},
-		"TTL 9000000001 s":              {"key": nil, "lease": {{lease.Key(7), appendLease(nil, &lease.Lease{LeaseRef: kv.LeaseRef{ID: 7}, TTL: kv.MaxLeaseTTL + 1})}}},
-		`bucket alarm, key "\xff"`:      {"key": nil, "alarm": {{[]byte("\xff"), nil}}},
-		`bucket authUsers, key "bob"`:   {"key": nil, "authUsers": {{[]byte("bob"), []byte("\n\x03eve")}}},
-		`bucket authRoles, key "r"`:     {"key": nil, "authRoles": {{[]byte("r"), []byte("\xff")}}},
-		"enabled without a user root":   {"key": nil, "auth": {{[]byte("authEnabled"), []byte{1}}}},
-		`bucket auth, key "authRevisio`: {"key": nil, "auth": {{[]byte("authRevision"), []byte{1}}}},
+		`no bucket "key"`:         {"meta": nil},
+		"not a revision":          {"key": {{[]byte("12345678-12345678"), good}}},
+		"revision 5.0: malformed": {"key": {{key(kv.Rev{Main: 5}), []byte("\xff")}}},
+		"a record without a key":  {"key": {{key(kv.Rev{Main: 5}), nil}}},
+		`bucket meta, key "term"`: {"key": nil, "meta": {{[]byte("term"), []byte("x")}}},
+		"finishedCompactRev": {"key": nil,
+			"meta": {{[]byte("finishedCompactRev"), []byte("x")}}},
+		"bucket lease": {"key": nil,
+			"lease": {{lease.Key(7), []byte{0x08, 0x07, 0x10, 0xff}}}},
+		"of the lease 8": {"key": nil,
+			"lease": {{lease.Key(7), []byte{0x08, 0x08}}}},
+		"TTL 9000000001 s": {"key": nil,
+			"lease": {{lease.Key(7),
+				appendLease(nil, &lease.Lease{LeaseRef: kv.LeaseRef{ID: 7},
+					TTL: kv.MaxLeaseTTL + 1})}}},
+		`bucket alarm, key "\xff"`: {"key": nil, "alarm": {{[]byte("\xff"), nil}}},
+		`bucket authUsers, key "bob"`: {"key": nil,
+			"authUsers": {{[]byte("bob"), []byte("\n\x03eve")}}},
+		`bucket authRoles, key "r"`:   {"key": nil, "authRoles": {{[]byte("r"), []byte("\xff")}}},
+		"enabled without a user root": {"key": nil, "auth": {{[]byte("authEnabled"), []byte{1}}}},
+		`bucket auth, key "authRevisio`: {"key": nil,
+			"auth": {{[]byte("authRevision"), []byte{1}}}},
 	} {
 		_, _, err := readAll(raw(t, buckets))
 		if !errors.Is(err, ErrCorrupt) || !bytes.Contains([]byte(err.Error()), []byte(name)) {
@@ -359,10 +389,12 @@ func FuzzOpen(f *testing.F) {
 		}
 		for i := 1; i < len(records) && err == nil; i++ {
 			if !records[i-1].rev.Less(records[i].rev) {
-				t.Fatal(fmt.Sprint("the records are not in order: ", records[i-1].rev, records[i].rev))
+				t.Fatal(fmt.Sprint("the records are not in order: ", records[i-1].rev,
+					records[i].rev))
 			}
 		}
-		if _, err := ReadStatus(bytes.NewReader(b), int64(len(b)), nil); err != nil && !errors.Is(err, ErrCorrupt) {
+		if _, err := ReadStatus(bytes.NewReader(b), int64(len(b)), nil); err != nil &&
+			!errors.Is(err, ErrCorrupt) {
 			t.Fatal(err)
 		}
 	})

@@ -13,7 +13,8 @@ import (
 	"vigil/internal/state/lease"
 )
 
-// Layout computes the size of a file: Add is called for all records in order, then Finish with the other contents.
+// Layout computes the size of a file: Add is called for all records in order, then Finish with the
+// other contents.
 type Layout struct {
 	b *boltfile.Builder
 	w records
@@ -28,8 +29,8 @@ type Plan struct {
 // Size returns the size of the file in bytes.
 func (p *Plan) Size() int64 { return p.plan.Size() }
 
-// RecordIterator yields the records of a store in order. Data is an encoded mvccpb.KeyValue with the key as first field;
-// a deletion needs only the key. It is valid until the next call of Next.
+// RecordIterator yields the records of a store in order. Data is an encoded mvccpb.KeyValue with
+// the key as first field; a deletion needs only the key. It is valid until the next call of Next.
 type RecordIterator interface {
 	Next() bool
 	Rev() kv.Rev
@@ -51,7 +52,7 @@ func (l *Layout) Add(rev kv.Rev, tombstone bool, data []byte) error {
 
 // Finish adds the other contents. It fails when ctx is done.
 func (l *Layout) Finish(ctx context.Context, s *Contents) (*Plan, error) {
-	pairs, err := s.pairs()
+	pairs, err := s.listPairs()
 	if err != nil {
 		return nil, err
 	}
@@ -62,7 +63,8 @@ func (l *Layout) Finish(ctx context.Context, s *Contents) (*Plan, error) {
 	return &Plan{plan, pairs}, nil
 }
 
-// Write writes the file, with the records that were added to the layout. It ends at the first error of out.
+// Write writes the file, with the records that were added to the layout. It ends at the first error
+// of out.
 func Write(out io.Writer, p *Plan, rs RecordIterator) error {
 	b := boltfile.NewWriter(out, p.plan)
 	w := begin(b)
@@ -84,7 +86,8 @@ type records struct {
 	key []byte
 }
 
-// begin begins a file with the bucket of the records: it is by far the largest, and does not depend on the others.
+// begin begins a file with the bucket of the records: it is by far the largest, and does not depend
+// on the others.
 func begin(b *boltfile.Builder) records {
 	_ = b.Bucket(bucketKey) // Put returns the error
 	return records{b: b}
@@ -128,8 +131,8 @@ type bucketPairs struct {
 
 type pair struct{ key, value []byte }
 
-// pairs returns the content of all buckets except that of the records.
-func (s *Contents) pairs() ([]bucketPairs, error) {
+// listPairs returns the content of all buckets except the bucket of the records.
+func (s *Contents) listPairs() ([]bucketPairs, error) {
 	var list []bucketPairs
 	var err error
 	var at *bucketPairs

@@ -1,16 +1,18 @@
-// Package etcdwal reads the raft log of a stopped etcd member: the entries after an index. Its one purpose is to complete a
-// database with the entries that it does not contain; it reads nothing else of the log.
+// Package etcdwal reads the raft log of a stopped etcd member: the entries after an index. Its one
+// purpose is to complete a database with the entries that it does not contain; it reads nothing
+// else of the log.
 //
-// A log is a directory with a sequence of files. A file is a sequence of frames, each a length, a record and padding; the
-// checksums of all records of the log are chained. internal/offline/snapshot/DESIGN.md describes the bytes.
+// A log is a directory with a sequence of files. A file is a sequence of frames, each a length, a
+// record and padding; the checksums of all records of the log are chained.
+// internal/offline/snapshot/DESIGN.md describes the bytes.
 //
 // # Invariants
 //
 //  1. Nothing is written or locked.
-//  2. An entry is returned only if its record and all records before it in its file have correct checksums, and if it
-//     follows the entry before it.
-//  3. An incomplete record that a crash has left at the end of the last file is ignored, if the file proves it: see
-//     tail.go. Any other damage is an error with the file and the offset.
+//  2. An entry is returned only if its record and all records before it in its file have correct
+//     checksums, and if it follows the entry before it.
+//  3. An incomplete record that a crash has left at the end of the last file is ignored, if the
+//     file proves it: see tail.go. Any other damage is an error with the file and the offset.
 package etcdwal
 
 import (
@@ -40,7 +42,8 @@ const (
 	frameSize = 8
 	// maxRecord is the limit for a record. Requests of etcd are far smaller.
 	maxRecord = 1 << 28
-	// maxBytes is the limit for the entries in memory. A member writes its database ten times a second.
+	// maxBytes is the limit for the entries in memory. A member writes its database ten times a
+	// second.
 	maxBytes = 1 << 30
 )
 
@@ -55,7 +58,8 @@ type Log struct {
 	Entries []*raftpb.Entry
 	// Torn is the number of bytes of an incomplete record at the end.
 	Torn int64
-	// LastTerm and LastIndex are the position of the last entry, or of an accepted snapshot that replaces it. They are 0 if the log has neither.
+	// LastTerm and LastIndex are the position of the last entry, or of an accepted snapshot that
+	// replaces it. They are 0 if the log has neither.
 	LastTerm, LastIndex uint64
 	// ClusterID is the cluster of the member.
 	ClusterID uint64
@@ -77,17 +81,18 @@ type reader struct {
 	crc   uint32
 }
 
-// snapshot is a snapshot of which the log has a record. It is part of the state once it is committed.
+// snapshot is a snapshot of which the log has a record. It is part of the state once it is
+// committed.
 type snapshot struct {
 	index, term uint64
 	received    bool // otherwise the member has created it itself
 }
 
-// Accepted returns the index of the newest snapshot that the member has received and accepted, 0 if it is not above after.
-// A database with a lower index is old: the snapshot was to replace it.
+// Accepted returns the index of the newest snapshot that the member has received and accepted, 0 if
+// it is not above after. A database with a lower index is old: the snapshot was to replace it.
 func Accepted(fsys vfs.FS, dir string, after uint64) (uint64, error) {
 	r := &reader{snapshots: true, after: after}
-	if _, err := r.files(fsys, dir); err != nil {
+	if _, err := r.readFiles(fsys, dir); err != nil {
 		return 0, err
 	}
 	newest := uint64(0)
@@ -99,12 +104,12 @@ func Accepted(fsys vfs.FS, dir string, after uint64) (uint64, error) {
 	return newest, nil
 }
 
-// files reads the files that may contain entries after the index.
-func (r *reader) files(fsys vfs.FS, dir string) (*reader, error) {
+// readFiles reads the files that may contain entries after the index.
+func (r *reader) readFiles(fsys vfs.FS, dir string) (*reader, error) {
 	files, err := choose(fsys, dir, r.after)
 	for i, name := range files {
 		if err == nil {
-			err = r.file(fsys, filepath.Join(dir, name), i == 0, i == len(files)-1)
+			err = r.readFile(fsys, filepath.Join(dir, name), i == 0, i == len(files)-1)
 		}
 	}
 	return r, err
@@ -112,7 +117,7 @@ func (r *reader) files(fsys vfs.FS, dir string) (*reader, error) {
 
 // Read reads the entries after an index. It is an error if the log begins later.
 func Read(fsys vfs.FS, dir string, after uint64) (*Log, error) {
-	r, err := (&reader{after: after}).files(fsys, dir)
+	r, err := (&reader{after: after}).readFiles(fsys, dir)
 	if err != nil {
 		return nil, err
 	}
@@ -137,7 +142,8 @@ func choose(fsys vfs.FS, dir string, after uint64) ([]string, error) {
 	var next uint64
 	for _, name := range names {
 		var seq, index uint64
-		if n, err := fmt.Sscanf(name, "%016x-%016x.wal", &seq, &index); n != 2 || err != nil || name != fmt.Sprintf("%016x-%016x.wal", seq, index) {
+		if n, err := fmt.Sscanf(name, "%016x-%016x.wal", &seq, &index); n != 2 || err != nil ||
+			name != fmt.Sprintf("%016x-%016x.wal", seq, index) {
 			continue // a file that is preallocated or was moved aside
 		}
 		switch {
@@ -156,8 +162,8 @@ func choose(fsys vfs.FS, dir string, after uint64) ([]string, error) {
 	return files, nil
 }
 
-// file reads one file. The chain of checksums begins with the value in the first file.
-func (r *reader) file(fsys vfs.FS, path string, first, last bool) error {
+// readFile reads one file. The chain of checksums begins with the value in the first file.
+func (r *reader) readFile(fsys vfs.FS, path string, first, last bool) error {
 	f, err := fsys.Open(path)
 	if err != nil {
 		return err
@@ -189,7 +195,7 @@ func (r *reader) file(fsys vfs.FS, path string, first, last bool) error {
 			return err
 		}
 		if err == nil {
-			err = r.record(b, first && off == 0, off == 0)
+			err = r.processRecord(b, first && off == 0, off == 0)
 		}
 		if err == nil {
 			off += n
@@ -209,9 +215,9 @@ func (r *reader) file(fsys vfs.FS, path string, first, last bool) error {
 	}
 }
 
-// record processes a record. The first record of a file contains the checksum at its beginning, which is trusted in the
-// first file.
-func (r *reader) record(b []byte, believe, begins bool) error {
+// processRecord processes a record. The first record of a file contains the checksum at its
+// beginning, which is trusted in the first file.
+func (r *reader) processRecord(b []byte, believe, begins bool) error {
 	typ, sum, data, err := parse(b)
 	if err != nil {
 		return err
@@ -241,7 +247,7 @@ func (r *reader) record(b []byte, believe, begins bool) error {
 		if r.snapshots {
 			return nil
 		}
-		return r.entry(&e, len(data))
+		return r.addEntry(&e, len(data))
 	case typeState:
 		var st raftpb.HardState
 		if err := proto.Unmarshal(data, &st); err != nil {
@@ -261,8 +267,9 @@ func (r *reader) record(b []byte, believe, begins bool) error {
 	return fmt.Errorf("a record of the unknown type %d", typ)
 }
 
-// entry adds an entry. It replaces an earlier entry of the same index, and all entries after that.
-func (r *reader) entry(e *raftpb.Entry, size int) error {
+// addEntry adds an entry. It replaces an earlier entry of the same index, and all entries after
+// that.
+func (r *reader) addEntry(e *raftpb.Entry, size int) error {
 	index := e.GetIndex()
 	if r.first == 0 || index < r.first {
 		r.first = index

@@ -61,7 +61,9 @@ func (l *log) record(typ uint64, data []byte) {
 
 func (l *log) entry(t testing.TB, term, index uint64) *log {
 	t.Helper()
-	b, err := proto.Marshal(&raftpb.Entry{Term: &term, Index: &index, Data: fmt.Appendf(nil, "entry %d of term %d %s", index, term, strings.Repeat("x", int(index%90)))})
+	b, err := proto.Marshal(&raftpb.Entry{Term: &term, Index: &index,
+		Data: fmt.Appendf(nil, "entry %d of term %d %s", index, term,
+			strings.Repeat("x", int(index%90)))})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -124,7 +126,8 @@ func TestRead(t *testing.T) {
 	files["0.tmp"] = []byte("prepared")
 	files["0000000000000007-0000000000000001.wal.broken"] = []byte("put aside")
 	for after, want := range map[uint64]string{
-		0: "2/1 2/2 2/3 2/4 2/5 3/6 3/7 3/8 3/9 3/10", 4: "2/5 3/6 3/7 3/8 3/9 3/10", 5: "3/6 3/7 3/8 3/9 3/10",
+		0: "2/1 2/2 2/3 2/4 2/5 3/6 3/7 3/8 3/9 3/10", 4: "2/5 3/6 3/7 3/8 3/9 3/10",
+		5: "3/6 3/7 3/8 3/9 3/10",
 		6: "3/7 3/8 3/9 3/10", 8: "3/9 3/10", 9: "3/10", 10: "", 99: "",
 	} {
 		for _, fill := range []int{0, 4096} {
@@ -135,11 +138,13 @@ func TestRead(t *testing.T) {
 		}
 	}
 	delete(files, fmt.Sprintf("%016x-%016x.wal", 1, 5))
-	if _, err := read(t, files, 0, 2); !errors.Is(err, ErrCorrupt) || !strings.Contains(err.Error(), "is missing") {
+	if _, err := read(t, files, 0, 2); !errors.Is(err, ErrCorrupt) ||
+		!strings.Contains(err.Error(), "is missing") {
 		t.Errorf("a file in the middle is missing: %v", err)
 	}
 	delete(files, fmt.Sprintf("%016x-%016x.wal", 0, 0))
-	if _, err := read(t, files, 0, 2); !errors.Is(err, ErrCorrupt) || !strings.Contains(err.Error(), "in between are missing") {
+	if _, err := read(t, files, 0, 2); !errors.Is(err, ErrCorrupt) ||
+		!strings.Contains(err.Error(), "in between are missing") {
 		t.Errorf("it begins too late: %v", err)
 	}
 	if _, err := read(t, nil, 0, 2); !errors.Is(err, ErrCorrupt) {
@@ -147,8 +152,8 @@ func TestRead(t *testing.T) {
 	}
 }
 
-// Of the last record any part may be missing, and sectors of it that were never written. Anything else that
-// is wrong is damage.
+// Of the last record any part may be missing, and sectors of it that were never written. Anything
+// else that is wrong is damage.
 func TestTornAndDamaged(t *testing.T) {
 	var l log
 	l.cut(0).entries(t, 2, 1, 3)
@@ -181,7 +186,8 @@ func TestTornAndDamaged(t *testing.T) {
 			// The length of a record, or its padding, which no checksum covers.
 		}
 		for _, e := range append([]*raftpb.Entry{}, entriesOf(got)...) {
-			if i := e.GetIndex(); i < 4 && !strings.HasPrefix(string(e.GetData()), fmt.Sprintf("entry %d of term 2 ", i)) {
+			if i := e.GetIndex(); i < 4 &&
+				!strings.HasPrefix(string(e.GetData()), fmt.Sprintf("entry %d of term 2 ", i)) {
 				t.Fatalf("byte %d: a damaged entry was returned: %q", at, e.GetData())
 			}
 		}
@@ -198,7 +204,8 @@ func TestTornAndDamaged(t *testing.T) {
 	}
 }
 
-// A flipped bit in the length of any record is damage, wherever the longer record ends; entries are never left out for it.
+// A flipped bit in the length of any record is damage, wherever the longer record ends; entries are
+// never left out for it.
 func TestFlippedLengths(t *testing.T) {
 	var l log
 	l.cut(0)
@@ -218,20 +225,23 @@ func TestFlippedLengths(t *testing.T) {
 				bad := bytes.Clone(all)
 				bad[at+bit/8] ^= 1 << (bit % 8)
 				got, err := read(t, map[string][]byte{name: bad}, fill, 0)
-				if err == nil && len(got.Entries) != n || err != nil && !errors.Is(err, ErrCorrupt) {
+				if err == nil && len(got.Entries) != n ||
+					err != nil && !errors.Is(err, ErrCorrupt) {
 					t.Fatalf("bit %d of the length at %d, %d bytes prepared: %d of %d entries, torn %d, %v", bit, at, fill, len(got.Entries), n, got.Torn, err)
 				}
 			}
 		}
 	}
-	// A sector of zeros that records follow is damage: nothing proves that they were not acknowledged.
+	// A sector of zeros that records follow is damage: nothing proves that they were not
+	// acknowledged.
 	bad := bytes.Clone(all)
 	clear(bad[2*sector : 3*sector])
 	if got, err := read(t, map[string][]byte{name: bad}, 4096, 0); !errors.Is(err, ErrCorrupt) {
 		t.Errorf("a sector in the middle: %+v, %v", got, err)
 	}
 	// The same at the end was torn, in the first sector of the last record or in a later one.
-	big, err := proto.Marshal(&raftpb.Entry{Term: new(uint64(2)), Index: new(uint64(n + 1)), Data: bytes.Repeat([]byte("y"), 5*sector)})
+	big, err := proto.Marshal(&raftpb.Entry{Term: new(uint64(2)), Index: new(uint64(n + 1)),
+		Data: bytes.Repeat([]byte("y"), 5*sector)})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -248,14 +258,16 @@ func TestFlippedLengths(t *testing.T) {
 	}
 }
 
-// A snapshot that was received and accepted is found; one that is not committed, or that the database has, is not.
+// A snapshot that was received and accepted is found; one that is not committed, or that the
+// database has, is not.
 func TestAccepted(t *testing.T) {
 	snapshot := func(index uint64) []byte {
 		b := protowire.AppendVarint(protowire.AppendTag(nil, 1, protowire.VarintType), index)
 		return protowire.AppendVarint(protowire.AppendTag(b, 2, protowire.VarintType), 2)
 	}
 	state := func(commit uint64) []byte {
-		b, err := proto.Marshal(&raftpb.HardState{Term: new(uint64(2)), Vote: new(uint64(1)), Commit: &commit})
+		b, err := proto.Marshal(&raftpb.HardState{Term: new(uint64(2)), Vote: new(uint64(1)),
+			Commit: &commit})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -52,7 +52,8 @@ const (
 	metadataCluster = 2
 )
 
-// numbers returns the values of fields of a message that are numbers, 0 for those that it does not have.
+// numbers returns the values of fields of a message that are numbers, 0 for those that it does not
+// have.
 func numbers(b []byte, fields ...protowire.Number) ([]uint64, error) {
 	out := make([]uint64, len(fields))
 	for len(b) > 0 {

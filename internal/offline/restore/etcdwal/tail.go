@@ -10,17 +10,18 @@ import (
 	"vigil/internal/vfs"
 )
 
-// A crash during a write leaves an incomplete record: some of its sectors were not written and are zero, or the file ends
-// in it, because a file grows beyond its preallocated size only by the record that is written. Neither is a proof: with a
-// flipped bit in its length, an intact record extends over the bytes after it, into the preallocated zeros or beyond the
-// file. The length of a record is stored twice, before it and in its own fields. So a record is torn if both lengths are
+// A crash during a write leaves an incomplete record: some of its sectors were not written and are
+// zero, or the file ends in it, because a file grows beyond its preallocated size only by the
+// record that is written. Neither is a proof: with a flipped bit in its length, an intact record
+// extends over the bytes after it, into the preallocated zeros or beyond the file. The length of a
+// record is stored twice, before it and in its own fields. So a record is torn if both lengths are
 // equal, or the fields are in the missing part, and only zeros follow it.
 
 // sector is the unit that a disk writes completely or not at all.
 const sector = 512
 
-// torn reports whether the frame at an offset is proven to be a record that a crash has left incomplete. The frame was read
-// last: in is at its end, unless the frame is longer than the file.
+// torn reports whether the frame at an offset is proven to be a record that a crash has left
+// incomplete. The frame was read last: in is at its end, unless the frame is longer than the file.
 func torn(f vfs.File, in *bufio.Reader, off, size int64) (bool, error) {
 	var head [frameSize]byte
 	if _, err := f.ReadAt(head[:], off); err != nil {
@@ -51,7 +52,8 @@ func torn(f vfs.File, in *bufio.Reader, off, size int64) (bool, error) {
 	return empty(in)
 }
 
-// zeroSector returns the first sector of a record that is all zeros, -1 for none. off is the offset of the record.
+// zeroSector returns the first sector of a record that is all zeros, -1 for none. off is the offset
+// of the record.
 func zeroSector(b []byte, off int64) int {
 	for i := 0; len(b) > 0; i++ {
 		n := min(int(sector-off%sector), len(b))
@@ -67,8 +69,8 @@ func zeroSector(b []byte, off int64) int {
 	return -1
 }
 
-// ownLength returns the length of a record from its fields, up to the end of its data. It fails with io.ErrUnexpectedEOF if
-// the fields are cut off, and with errRecord if they are malformed.
+// ownLength returns the length of a record from its fields, up to the end of its data. It fails
+// with io.ErrUnexpectedEOF if the fields are cut off, and with errRecord if they are malformed.
 func ownLength(b []byte) (int64, error) {
 	all := int64(len(b))
 	for {
@@ -76,7 +78,8 @@ func ownLength(b []byte) (int64, error) {
 		if n < 0 {
 			return 0, endOr(n)
 		}
-		if num > fieldData || num < fieldData && wire != protowire.VarintType || num == fieldData && wire != protowire.BytesType {
+		if num > fieldData || num < fieldData && wire != protowire.VarintType ||
+			num == fieldData && wire != protowire.BytesType {
 			return 0, errRecord
 		}
 		b = b[n:]

@@ -82,7 +82,8 @@ func read(b []byte) (content, error) {
 	for _, bk := range list {
 		m := map[string]string{}
 		out[bk.Name] = m
-		if err := f.ForEach(bk, func(k, v []byte) error { m[string(k)] = string(v); return nil }); err != nil {
+		if err := f.ForEach(bk,
+			func(k, v []byte) error { m[string(k)] = string(v); return nil }); err != nil {
 			return nil, err
 		}
 	}
@@ -127,7 +128,8 @@ func random(r *rand.Rand) content {
 	return c
 }
 
-// TestBuilt: the library opens what was built, finds nothing wrong with it, reads it and goes on writing.
+// TestBuilt: the library opens what was built, finds nothing wrong with it, reads it and goes on
+// writing.
 func TestBuilt(t *testing.T) {
 	for seed := range uint64(12) {
 		c := random(rand.New(rand.NewPCG(seed, 1)))
@@ -155,7 +157,11 @@ func TestBuilt(t *testing.T) {
 				err := tx.ForEach(func(name []byte, b *bolt.Bucket) error {
 					m := map[string]string{}
 					got[string(name)] = m
-					return b.ForEach(func(k, v []byte) error { m[string(k)] = string(v); return nil })
+					return b.ForEach(func(k,
+						v []byte) error {
+						m[string(k)] = string(v)
+						return nil
+					})
 				})
 				same(t, fmt.Sprintf("seed %d, the library", seed), got, c)
 				return err
@@ -190,7 +196,8 @@ func TestBuilt(t *testing.T) {
 		if err := db.Close(); err != nil {
 			t.Fatal(err)
 		}
-		// What the library has changed, with free pages and buckets that lie in the root, is read too.
+		// What the library has changed, with free pages and buckets that lie in the root, is read
+		// too.
 		if b, err = os.ReadFile(name); err != nil {
 			t.Fatal(err)
 		}
@@ -212,10 +219,11 @@ func longKeys(n, length int) map[string]string {
 	return m
 }
 
-// TestKeysOfEveryLength: trees of keys of any length that the library takes end, have two children in every
-// branch, and the library reads and empties them.
+// TestKeysOfEveryLength: trees of keys of any length that the library takes end, have two children
+// in every branch, and the library reads and empties them.
 func TestKeysOfEveryLength(t *testing.T) {
-	lengths := []int{1, 2, 3, 100, 500, 1000, 1355, 1360, 2000, 4000, 4080, 4096, 5000, 8192, 12000, 32767, MaxKey}
+	lengths := []int{1, 2, 3, 100, 500, 1000, 1355, 1360, 2000, 4000, 4080, 4096, 5000, 8192,
+		12000, 32767, MaxKey}
 	for l := 2015; l <= 2045; l++ {
 		lengths = append(lengths, l)
 	}
@@ -225,7 +233,8 @@ func TestKeysOfEveryLength(t *testing.T) {
 	}
 	for _, length := range lengths {
 		for _, n := range []int{2, 3, 5, 9} {
-			checkWithLibrary(t, fmt.Sprintf("%d keys of %d bytes", n, length), content{"b": longKeys(n, length)})
+			checkWithLibrary(t, fmt.Sprintf("%d keys of %d bytes", n, length),
+				content{"b": longKeys(n, length)})
 		}
 	}
 	mixed := content{"b": {}}
@@ -235,7 +244,9 @@ func TestKeysOfEveryLength(t *testing.T) {
 		}
 	}
 	checkWithLibrary(t, "keys of many lengths", mixed)
-	checkWithLibrary(t, "long names of buckets", content{string(make([]byte, 3000)) + "a": {"a": "1"}, string(make([]byte, 3000)) + "b": {}, "c": {}})
+	checkWithLibrary(t, "long names of buckets",
+		content{string(make([]byte, 3000)) + "a": {"a": "1"},
+			string(make([]byte, 3000)) + "b": {}, "c": {}})
 
 	b := NewCounter()
 	_ = b.Bucket("b")
@@ -244,8 +255,8 @@ func TestKeysOfEveryLength(t *testing.T) {
 	}
 }
 
-// checkWithLibrary builds a file, reads it, checks it with the library, and lets the library delete every key
-// one by one: it merges pages on the way and stops at trees that it would not have built.
+// checkWithLibrary builds a file, reads it, checks it with the library, and lets the library delete
+// every key one by one: it merges pages on the way and stops at trees that it would not have built.
 func checkWithLibrary(t *testing.T, what string, c content) {
 	t.Helper()
 	b := c.build(t)
@@ -294,7 +305,8 @@ func checkWithLibrary(t *testing.T, what string, c content) {
 	})
 }
 
-// TestMisused: a Builder rejects content out of order, and content that differs from the counted one.
+// TestMisused: a Builder rejects content out of order, and content that differs from the counted
+// one.
 func TestMisused(t *testing.T) {
 	b := NewCounter()
 	if b.Put([]byte("a"), nil) == nil {
@@ -322,8 +334,8 @@ func TestMisused(t *testing.T) {
 	}
 }
 
-// TestDamaged: of a flipped bit or a missing end the reader either says what is wrong, or reads keys that
-// still ascend; it never fails in another way.
+// TestDamaged: of a flipped bit or a missing end the reader either says what is wrong, or reads
+// keys that still ascend; it never fails in another way.
 func TestDamaged(t *testing.T) {
 	c := random(rand.New(rand.NewPCG(3, 1)))
 	c["key"] = map[string]string{}

@@ -17,8 +17,9 @@ type Plan struct {
 // Size returns the size of the file in bytes.
 func (p Plan) Size() int64 { return int64(p.pages) * PageSize }
 
-// Builder lays out a file. Two are used with the same content: one of NewCounter computes the size of the file, which its
-// first page contains, and one of NewWriter writes the file. It is for one goroutine.
+// Builder lays out a file. Two are used with the same content: one of NewCounter computes the size
+// of the file, which its first page contains, and one of NewWriter writes the file. It is for one
+// goroutine.
 //
 //	b.Bucket("a"); b.Put(k, v); b.Put(k, v); b.Bucket("b"); ...; plan, err := b.Finish()
 type Builder struct {
@@ -68,7 +69,7 @@ func newBuilder(out io.Writer, p Plan) *Builder {
 	}
 	for id := range uint64(2) {
 		m := meta{pageSize: PageSize, root: p.root, freelist: 2, pages: p.pages, txid: id}
-		b.buf = m.append(b.buf[:0], id)
+		b.buf = m.appendTo(b.buf[:0], id)
 		b.emit(1)
 	}
 	b.buf = appendPageHeader(b.buf[:0], 2, flagFreelist, 0, 0)
@@ -94,29 +95,33 @@ func (b *Builder) Bucket(name string) error {
 	return b.err
 }
 
-// Put adds a pair to the current bucket, in ascending order of keys. It keeps neither key nor value.
+// Put adds a pair to the current bucket, in ascending order of keys. It keeps neither key nor
+// value.
 func (b *Builder) Put(key, value []byte) error {
 	switch {
 	case b.err != nil:
 	case !b.began:
 		b.err = errors.New("boltfile: no bucket has begun")
 	case len(key) > MaxKey:
-		b.err = fmt.Errorf("boltfile: bucket %q: a key of %d bytes, the limit is %d", b.name, len(key), MaxKey)
+		b.err = fmt.Errorf("boltfile: bucket %q: a key of %d bytes, the limit is %d", b.name,
+			len(key), MaxKey)
 	case len(key) == 0 || b.last != nil && bytes.Compare(b.last, key) >= 0:
 		b.err = fmt.Errorf("boltfile: bucket %q: the key %q cannot follow %q", b.name, key, b.last)
 	default:
-		b.add(0, key, value, element{})
+		b.addElement(0, key, value, element{})
 		b.last = append(b.last[:0], key...)
 	}
 	return b.err
 }
 
-// add adds an element to the incomplete page of a level, and writes the page before that if the element does not fit.
+// addElement adds an element to the incomplete page of a level, and writes the page before that if
+// the element does not fit.
 //
-// A branch page has at least two children, also with long keys: with one child each, a level would have as many pages as
-// the level below it, and the library expects two. So a branch page with two children accepts a third and overflows; when
-// a page is written its last child is moved to the next page, which then has two.
-func (b *Builder) add(level int, key, value []byte, e element) {
+// A branch page has at least two children, also with long keys: with one child each, a level would
+// have as many pages as the level below it, and the library expects two. So a branch page with two
+// children accepts a third and overflows; when a page is written its last child is moved to the
+// next page, which then has two.
+func (b *Builder) addElement(level int, key, value []byte, e element) {
 	if level == len(b.levels) {
 		b.levels = append(b.levels, page{branch: level > 0})
 	}
@@ -125,9 +130,9 @@ func (b *Builder) add(level int, key, value []byte, e element) {
 	if p := &b.levels[level]; pageHeaderSize+p.size+size > PageSize {
 		switch n := len(p.elems); {
 		case p.branch && n > minChildren:
-			b.flush(level, n-1)
+			b.flushPage(level, n-1)
 		case !p.branch && n > 0:
-			b.flush(level, n)
+			b.flushPage(level, n)
 		}
 	}
 	p := &b.levels[level]
@@ -141,13 +146,13 @@ func (b *Builder) add(level int, key, value []byte, e element) {
 	}
 }
 
-// flush writes the first n elements of the page of a level and adds the page to the level above. At most the last element
-// remains.
-func (b *Builder) flush(level, n int) {
+// flushPage writes the first n elements of the page of a level and adds the page to the level
+// above. At most the last element remains.
+func (b *Builder) flushPage(level, n int) {
 	p := &b.levels[level]
-	rest := p.cut(n)
-	child, first := b.write(p)
-	b.add(level+1, first, nil, element{child: child})
+	rest := p.cutLast(n)
+	child, first := b.writePage(p)
+	b.addElement(level+1, first, nil, element{child: child})
 	p = &b.levels[level]
 	data := p.data[:0]
 	if cap(data) > 16*PageSize {
@@ -155,7 +160,7 @@ func (b *Builder) flush(level, n int) {
 	}
 	*p = page{branch: p.branch, elems: p.elems[:0], data: data, first: p.first[:0]}
 	if rest != nil {
-		b.add(level, rest.key, nil, element{child: rest.child})
+		b.addElement(level, rest.key, nil, element{child: rest.child})
 	}
 }
 
@@ -165,8 +170,8 @@ type child struct {
 	child uint64
 }
 
-// cut removes the last element of a branch page with more than n elements.
-func (p *page) cut(n int) *child {
+// cutLast removes the last element of a branch page with more than n elements.
+func (p *page) cutLast(n int) *child {
 	if len(p.elems) <= n {
 		return nil
 	}
@@ -177,8 +182,8 @@ func (p *page) cut(n int) *child {
 	return c
 }
 
-// write assigns a page its number and writes it.
-func (b *Builder) write(p *page) (id uint64, first []byte) {
+// writePage assigns a page its number and writes it.
+func (b *Builder) writePage(p *page) (id uint64, first []byte) {
 	n := max((pageHeaderSize+p.size+PageSize-1)/PageSize, 1)
 	id = b.next
 	b.next += uint64(n)
@@ -211,41 +216,42 @@ func (b *Builder) write(p *page) (id uint64, first []byte) {
 	return id, p.first
 }
 
-// close writes the rest of a tree and returns its root.
-func (b *Builder) close() uint64 {
+// closeTree writes the rest of a tree and returns its root.
+func (b *Builder) closeTree() uint64 {
 	if len(b.levels) == 0 {
 		b.levels = append(b.levels, page{})
 	}
 	for level := 0; ; level++ {
 		if level == len(b.levels)-1 {
-			root, _ := b.write(&b.levels[level])
+			root, _ := b.writePage(&b.levels[level])
 			b.levels = b.levels[:0]
 			return root
 		}
-		b.flush(level, len(b.levels[level].elems))
+		b.flushPage(level, len(b.levels[level].elems))
 	}
 }
 
 func (b *Builder) end() {
 	if b.began && b.err == nil {
-		b.buckets = append(b.buckets, bucket{b.name, b.close()})
+		b.buckets = append(b.buckets, bucket{b.name, b.closeTree()})
 	}
 	b.began = false
 }
 
-// Finish completes the file. A Builder that counts returns the plan; one that writes fails if its content differs from the
-// counted one.
+// Finish completes the file. A Builder that counts returns the plan; one that writes fails if its
+// content differs from the counted one.
 func (b *Builder) Finish() (Plan, error) {
 	b.end()
 	slices.SortFunc(b.buckets, func(x, y bucket) int { return strings.Compare(x.name, y.name) })
 	for _, c := range b.buckets {
 		header := le.AppendUint64(nil, c.root)
-		b.add(0, []byte(c.name), le.AppendUint64(header, 0), element{flags: elementBucket})
+		b.addElement(0, []byte(c.name), le.AppendUint64(header, 0), element{flags: elementBucket})
 	}
-	p := Plan{root: b.close()}
+	p := Plan{root: b.closeTree()}
 	p.pages = b.next
 	if b.err == nil && b.out != nil && p != b.plan {
-		b.err = fmt.Errorf("boltfile: the file has %d pages, and %d were counted", p.pages, b.plan.pages)
+		b.err = fmt.Errorf("boltfile: the file has %d pages, and %d were counted",
+			p.pages, b.plan.pages)
 	}
 	return p, b.err
 }

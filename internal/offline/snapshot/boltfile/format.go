@@ -70,8 +70,8 @@ type meta struct {
 	txid  uint64
 }
 
-// append appends the encoding of a meta page with its header.
-func (m *meta) append(b []byte, id uint64) []byte {
+// appendTo appends the encoding of a meta page with its header.
+func (m *meta) appendTo(b []byte, id uint64) []byte {
 	b = appendPageHeader(b, id, flagMeta, 0, 0)
 	from := len(b)
 	b = le.AppendUint32(b, magic)
@@ -108,7 +108,8 @@ func decodeMeta(b []byte) (meta, error) {
 	if v := le.Uint32(b[4:]); v != version {
 		return meta{}, fmt.Errorf("version %d of the format is not known", v)
 	}
-	m := meta{pageSize: le.Uint32(b[8:]), root: le.Uint64(b[16:]), freelist: le.Uint64(b[32:]), pages: le.Uint64(b[40:]), txid: le.Uint64(b[48:])}
+	m := meta{pageSize: le.Uint32(b[8:]), root: le.Uint64(b[16:]), freelist: le.Uint64(b[32:]),
+		pages: le.Uint64(b[40:]), txid: le.Uint64(b[48:])}
 	if s := m.pageSize; s < minPageSize || s > maxPageSize || s&(s-1) != 0 {
 		return meta{}, fmt.Errorf("pages of %d bytes", s)
 	}

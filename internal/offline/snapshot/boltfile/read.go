@@ -10,7 +10,8 @@ import (
 const (
 	// maxPiece is the limit for a page with its overflow. A value of etcd is far smaller.
 	maxPiece = 320 << 20
-	// maxDepth is the limit for the levels of a tree; with two keys a page such a tree exceeds every disk.
+	// maxDepth is the limit for the levels of a tree; with two keys a page such a tree exceeds
+	// every disk.
 	maxDepth = 64
 )
 
@@ -35,15 +36,17 @@ type Bucket struct {
 	at int64
 }
 
-// Open reads the beginning of a file of a size. progress, if not nil, is called later with the number of bytes read.
-// Errors other than those of r wrap ErrCorrupt.
+// Open reads the beginning of a file of a size. progress, if not nil, is called later with the
+// number of bytes read. Errors of r are returned as they are; others wrap ErrCorrupt.
 func Open(r io.ReaderAt, size int64, progress func(int64)) (*Reader, error) {
 	f := &Reader{r: r, size: size, progress: progress}
 	if err := f.open(); err != nil {
 		return nil, err
 	}
 	if need := f.Size(); need < 0 || need > size {
-		return nil, corrupt(size, "the file ends here: it is cut short, its %d pages of %d bytes take %d", f.meta.pages, f.meta.pageSize, need)
+		return nil, corrupt(size,
+			"the file ends here: it is cut short, its %d pages of %d bytes take %d", f.meta.pages,
+			f.meta.pageSize, need)
 	}
 	f.seen = make([]uint64, (f.meta.pages+63)/64)
 	return f, nil
@@ -54,7 +57,8 @@ func (f *Reader) open() error {
 	first, err := f.metaAt(0)
 	if err == nil {
 		f.meta = first
-		if second, err := f.metaAt(int64(first.pageSize)); err == nil && second.pageSize == first.pageSize && second.txid > first.txid {
+		if second, err := f.metaAt(int64(first.pageSize)); err == nil &&
+			second.pageSize == first.pageSize && second.txid > first.txid {
 			f.meta = second
 		}
 		return nil
@@ -95,7 +99,7 @@ func (f *Reader) Size() int64 {
 // Buckets returns the buckets, by name.
 func (f *Reader) Buckets() ([]Bucket, error) {
 	var list []Bucket
-	err := f.tree(f.meta.root, nil, 0, func(off int64, flags uint32, k, v []byte) error {
+	err := f.walkTree(f.meta.root, nil, 0, func(off int64, flags uint32, k, v []byte) error {
 		if flags&elementBucket == 0 {
 			return corrupt(off, "%q at the root is not a bucket", short(k))
 		}
@@ -112,8 +116,8 @@ func (f *Reader) Buckets() ([]Bucket, error) {
 	return list, err
 }
 
-// ForEach calls fn with the pairs of a bucket in order. They are valid during the call. It ends at an error of fn and
-// returns it. Each bucket is read once.
+// ForEach calls fn with the pairs of a bucket in order. They are valid during the call. It ends at
+// an error of fn and returns it. Each bucket is read once.
 func (f *Reader) ForEach(b Bucket, fn func(key, value []byte) error) error {
 	each := func(off int64, flags uint32, k, v []byte) error {
 		if flags&elementBucket != 0 {
@@ -122,7 +126,7 @@ func (f *Reader) ForEach(b Bucket, fn func(key, value []byte) error) error {
 		return fn(k, v)
 	}
 	if b.inline == nil {
-		return f.tree(b.root, nil, 0, each)
+		return f.walkTree(b.root, nil, 0, each)
 	}
 	p, err := parse(b.at, b.inline)
 	if err != nil {
@@ -131,7 +135,7 @@ func (f *Reader) ForEach(b Bucket, fn func(key, value []byte) error) error {
 	if p.flags != flagLeaf {
 		return corrupt(b.at, "the bucket %q is of kind %#x", b.Name, p.flags)
 	}
-	return p.each(nil, each)
+	return p.eachElement(nil, each)
 }
 
 func short(b []byte) []byte { return b[:min(len(b), 64)] }
@@ -156,8 +160,8 @@ func parse(off int64, b []byte) (readPage, error) {
 	return p, nil
 }
 
-// part returns n bytes at pos from the beginning of an element.
-func (p *readPage) part(i int, pos, n uint32) ([]byte, error) {
+// bytesAt returns n bytes at pos from the beginning of an element.
+func (p *readPage) bytesAt(i int, pos, n uint32) ([]byte, error) {
 	from := pageHeaderSize + uint64(i)*elementSize + uint64(pos)
 	if from+uint64(n) > uint64(len(p.b)) {
 		return nil, corrupt(p.off, "element %d of %d ends beyond the page", i, p.count)
@@ -165,16 +169,18 @@ func (p *readPage) part(i int, pos, n uint32) ([]byte, error) {
 	return p.b[from : from+uint64(n)], nil
 }
 
-// each calls fn with the elements of a leaf, whose keys must be ascending and above after.
-func (p *readPage) each(after []byte, fn func(off int64, flags uint32, k, v []byte) error) error {
+// eachElement calls fn with the elements of a leaf, whose keys must be ascending and above after.
+func (p *readPage) eachElement(after []byte,
+	fn func(off int64, flags uint32, k, v []byte) error) error {
 	for i := range p.count {
 		e := p.b[pageHeaderSize+i*elementSize:]
-		flags, pos, ksize, vsize := le.Uint32(e), le.Uint32(e[4:]), le.Uint32(e[8:]), le.Uint32(e[12:])
-		k, err := p.part(i, pos, ksize)
+		flags, pos, ksize, vsize := le.Uint32(e), le.Uint32(e[4:]), le.Uint32(e[8:]),
+			le.Uint32(e[12:])
+		k, err := p.bytesAt(i, pos, ksize)
 		if err != nil {
 			return err
 		}
-		v, err := p.part(i, pos, ksize+vsize)
+		v, err := p.bytesAt(i, pos, ksize+vsize)
 		if err != nil || ksize+vsize < ksize {
 			return corrupt(p.off, "element %d of %d ends beyond the page", i, p.count)
 		}
@@ -189,11 +195,12 @@ func (p *readPage) each(after []byte, fn func(off int64, flags uint32, k, v []by
 	return nil
 }
 
-// read reads a page that was not read yet.
-func (f *Reader) read(id uint64, depth int) (readPage, error) {
+// loadPage reads a page that was not read yet.
+func (f *Reader) loadPage(id uint64, depth int) (readPage, error) {
 	size := uint64(f.meta.pageSize)
 	if id < 2 || id >= f.meta.pages || depth > maxDepth {
-		return readPage{}, corrupt(0, "a tree leads to page %d of %d at level %d", id, f.meta.pages, depth)
+		return readPage{}, corrupt(0, "a tree leads to page %d of %d at level %d", id,
+			f.meta.pages, depth)
 	}
 	off := int64(id * size)
 	b := make([]byte, size)
@@ -205,7 +212,8 @@ func (f *Reader) read(id uint64, depth int) (readPage, error) {
 	}
 	overflow := uint64(le.Uint32(b[12:]))
 	if id+overflow >= f.meta.pages || overflow*size > maxPiece {
-		return readPage{}, corrupt(off, "a page goes on for %d pages of %d in all", overflow, f.meta.pages)
+		return readPage{}, corrupt(off, "a page goes on for %d pages of %d in all",
+			overflow, f.meta.pages)
 	}
 	for n := id; n <= id+overflow; n++ {
 		if f.seen[n/64]&(1<<(n%64)) != 0 {
@@ -232,50 +240,55 @@ func (f *Reader) fill(b []byte, off int64) error {
 	return nil
 }
 
-// tree walks a tree whose keys must not be below least.
-func (f *Reader) tree(root uint64, least []byte, depth int, fn func(off int64, flags uint32, k, v []byte) error) error {
-	p, err := f.read(root, depth)
+// walkTree walks a tree whose keys must not be below least.
+func (f *Reader) walkTree(root uint64, least []byte, depth int,
+	fn func(off int64, flags uint32, k, v []byte) error) error {
+	p, err := f.loadPage(root, depth)
 	if err != nil {
 		return err
 	}
 	switch p.flags {
 	case flagLeaf:
 		var after []byte
-		return p.each(nil, func(off int64, flags uint32, k, v []byte) error {
+		return p.eachElement(nil, func(off int64, flags uint32, k, v []byte) error {
 			if after == nil && bytes.Compare(k, least) < 0 {
-				return corrupt(off, "the key %q is below %q, which the page is to begin with", short(k), short(least))
+				return corrupt(off, "the key %q is below %q, which the page is to begin with",
+					short(k), short(least))
 			}
 			after = k
 			return fn(off, flags, k, v)
 		})
 	case flagBranch:
-		return f.branch(&p, least, depth, fn)
+		return f.walkBranch(&p, least, depth, fn)
 	}
 	return corrupt(p.off, "a page of kind %#x in a tree", p.flags)
 }
 
-// branch walks the children of a branch, and checks that the keys of each are below those of the next.
-func (f *Reader) branch(p *readPage, least []byte, depth int, fn func(off int64, flags uint32, k, v []byte) error) error {
+// walkBranch walks the children of a branch, and checks that the keys of each are below the keys of
+// the next.
+func (f *Reader) walkBranch(p *readPage, least []byte, depth int,
+	fn func(off int64, flags uint32, k, v []byte) error) error {
 	if p.count == 0 {
 		return corrupt(p.off, "a branch without children")
 	}
 	var last []byte // of the child before
 	for i := range p.count {
 		e := p.b[pageHeaderSize+i*elementSize:]
-		k, err := p.part(i, le.Uint32(e), le.Uint32(e[4:]))
+		k, err := p.bytesAt(i, le.Uint32(e), le.Uint32(e[4:]))
 		if err != nil {
 			return err
 		}
 		if bytes.Compare(k, least) < 0 || last != nil && bytes.Compare(k, last) <= 0 {
 			return corrupt(p.off, "the child %q of a branch follows %q", short(k), short(last))
 		}
-		err = f.tree(le.Uint64(e[8:]), k, depth+1, func(off int64, flags uint32, k, v []byte) error {
-			if last != nil && bytes.Compare(last, k) >= 0 {
-				return corrupt(off, "the key %q follows %q", short(k), short(last))
-			}
-			last = append(last[:0], k...)
-			return fn(off, flags, k, v)
-		})
+		err = f.walkTree(le.Uint64(e[8:]), k, depth+1,
+			func(off int64, flags uint32, k, v []byte) error {
+				if last != nil && bytes.Compare(last, k) >= 0 {
+					return corrupt(off, "the key %q follows %q", short(k), short(last))
+				}
+				last = append(last[:0], k...)
+				return fn(off, flags, k, v)
+			})
 		if err != nil {
 			return err
 		}
