@@ -92,7 +92,7 @@ func countFiles(out io.Writer, dir string) error {
 		return err
 	}
 	lines, tests, packages := map[string]int{}, 0, map[string]bool{}
-	var modules, words, wide, productLines int
+	var modules, words, documents, wide, productLines int
 	found := make([]int, len(phrases))
 	for name := range strings.SplitSeq(strings.TrimSuffix(string(list), "\x00"), "\x00") {
 		ext := path.Ext(name)
@@ -115,6 +115,9 @@ func countFiles(out io.Writer, dir string) error {
 		}
 		if ext == ".md" {
 			words += len(bytes.Fields(text))
+			if strings.HasPrefix(name, "docs/") {
+				documents += len(bytes.Fields(text))
+			}
 			continue
 		}
 		packages[path.Dir(name)] = true
@@ -134,8 +137,9 @@ func countFiles(out io.Writer, dir string) error {
 			productLines += n
 		}
 	}
-	fmt.Fprintf(out, "%8d modules\n%8d packages\n%8d lines of Go that users run, without tests\n%8d lines of tests\n%8d lines of Go wider than %d columns\n%8d words of Markdown\n",
-		modules, len(packages), productLines, tests, wide, widest, words)
+	fmt.Fprintf(out, "%8d modules\n%8d packages\n%8d lines of Go that users run, without tests\n%8d lines of tests\n%8d lines of Go wider than %d columns\n%8d words of Markdown\n%8d of these in docs\n",
+		modules, len(packages), productLines, tests, wide, widest, words,
+		documents)
 	fmt.Fprintln(out, "\nlines of Go without tests")
 	for _, p := range parts {
 		fmt.Fprintf(out, "%8d %s\n", lines[p], cmp.Or(p, "everything else"))
