@@ -23,7 +23,7 @@ type proposals struct {
 	refused []uint64 // numbers
 }
 
-func (p *proposals) Next(uint64) []byte {
+func (p *proposals) NextGroup(uint64) []byte {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if len(p.waiting) == 0 {
@@ -35,9 +35,9 @@ func (p *proposals) Next(uint64) []byte {
 }
 
 func (p *proposals) Outstanding(uint64) int { return 0 }
-func (p *proposals) Dropped()               {}
+func (p *proposals) FailOffered()           {}
 
-func (p *proposals) Refused(head []byte) {
+func (p *proposals) FailRefused(head []byte) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.refused = append(p.refused, binary.BigEndian.Uint64(head))

@@ -49,9 +49,9 @@ type appender struct {
 	failed   bool // nothing more is written
 }
 
-// append writes messages of a queue, and reports whether it has written some. What is not
+// appendQueued writes messages of a queue, and reports whether it has written some. What is not
 // small, or fails, is left by a prompt goroutine. After an error nothing more is written.
-func (a *appender) append(q *queue, prompt bool) (written, left bool, err error) {
+func (a *appender) appendQueued(q *queue, prompt bool) (written, left bool, err error) {
 	if a.failed {
 		return false, false, nil
 	}
@@ -62,10 +62,10 @@ func (a *appender) append(q *queue, prompt bool) (written, left bool, err error)
 		a.collect(a.msgs)
 	}
 	if prompt {
-		if len(a.batches) > 0 && a.put(a.batches) != nil {
+		if len(a.batches) > 0 && a.appendBatches(a.batches) != nil {
 			return false, true, nil
 		}
-	} else if err := a.write(a.batches); err != nil {
+	} else if err := a.writeBatches(a.batches); err != nil {
 		a.failed = true
 		return false, false, err
 	}
@@ -78,14 +78,14 @@ func (a *appender) append(q *queue, prompt bool) (written, left bool, err error)
 // carryAppend is the work of the append stage. Responses leave after what they acknowledge is written.
 func (n *Node) carryAppend(prompt bool) (left bool) {
 	a := &n.appender
-	written, left, err := a.append(&n.appends, prompt)
+	written, left, err := a.appendQueued(&n.appends, prompt)
 	if err != nil && !errors.Is(err, ErrStopped) {
 		n.fail(fmt.Errorf("raft log: %w", err))
 	}
 	if !written {
 		return left
 	}
-	if n.settled.note(a.durable) {
+	if n.settled.noteDurable(a.durable) {
 		n.turns.PostNext()
 	}
 	// The log begins after the snapshot from now on: a restart installs it if this process does
@@ -97,20 +97,20 @@ func (n *Node) carryAppend(prompt bool) (left bool) {
 		a.installs[i] = nil
 	}
 	if len(a.local) > 0 {
-		n.inbox.put(a.local...)
+		n.inbox.addMessages(a.local...)
 		n.turns.PostNext()
 	}
 	n.send(a.remote)
 	return false
 }
 
-// finish writes the commit index of the messages that nobody has taken.
-func (a *appender) finish(rest []*raftpb.Message) {
+// writeLastCommit writes the commit index of the messages that nobody has taken.
+func (a *appender) writeLastCommit(rest []*raftpb.Message) {
 	for _, m := range rest {
 		if len(m.GetEntries()) > 0 || len(m.GetResponses()) > 0 {
 			break
 		}
-		a.note(m)
+		a.noteHardState(m)
 	}
 	if a.dirty && !a.failed {
 		// Not synced: it saves a little work after the restart and nothing depends on it.
@@ -120,8 +120,8 @@ func (a *appender) finish(rest []*raftpb.Message) {
 	}
 }
 
-// put appends batches to the log, and measures how long that takes.
-func (a *appender) put(batches []wal.Batch) error {
+// appendBatches appends batches to the log, and measures how long that takes.
+func (a *appender) appendBatches(batches []wal.Batch) error {
 	begun := time.Now()
 	err := a.log.Append(batches...)
 	took, before := time.Since(begun), time.Duration(a.writeTime.Load())
@@ -129,8 +129,8 @@ func (a *appender) put(batches []wal.Batch) error {
 	return err
 }
 
-// note notes the hard state of a message, and reports whether it has a new term or vote.
-func (a *appender) note(m *raftpb.Message) (must bool) {
+// noteHardState notes the hard state of a message, and reports whether it has a new term or vote.
+func (a *appender) noteHardState(m *raftpb.Message) (must bool) {
 	if m.Commit == nil {
 		return false
 	}
@@ -150,9 +150,9 @@ func (a *appender) collect(msgs []*raftpb.Message) {
 			start = &wal.Start{Index: s.GetMetadata().GetIndex(), Term: s.GetMetadata().GetTerm()}
 			a.installs = append(a.installs, s)
 		}
-		must := a.note(m) || len(m.GetEntries()) > 0 || start != nil
+		must := a.noteHardState(m) || len(m.GetEntries()) > 0 || start != nil
 		if must {
-			a.batches = append(a.batches, wal.Batch{Snapshot: start, Entries: m.GetEntries(), HardState: a.takeHard(), Sync: true})
+			a.batches = append(a.batches, wal.Batch{Snapshot: start, Entries: m.GetEntries(), HardState: a.takeHardState(), Sync: true})
 		}
 		for _, r := range m.GetResponses() {
 			if r.GetTo() == a.id {
@@ -167,13 +167,13 @@ func (a *appender) collect(msgs []*raftpb.Message) {
 
 // collectSettling lets a commit index be written that must be settled, if nothing that was collected has it.
 func (a *appender) collectSettling() {
-	if commit := a.hard.GetCommit(); commit > a.durable && a.settled.due(commit) {
+	if commit := a.hard.GetCommit(); commit > a.durable && a.settled.isDue(commit) {
 		a.batches = append(a.batches, wal.Batch{HardState: a.hard, Sync: true})
 		a.dirty, a.durable = false, commit
 	}
 }
 
-// write writes batches as groups of at most MaxGroup bytes of entries, or one entry. What is appended has no
+// writeBatches writes batches as groups of at most MaxGroup bytes of entries, or one entry. What is appended has no
 // bound of its own: a follower takes all that leaders send it.
 //
 // After a crash the log may end with any of the groups. The hard state of a batch that is divided is in its
@@ -181,16 +181,16 @@ func (a *appender) collectSettling() {
 // groups are durable.
 //
 // On a full disk a group may be too large for what is left, and its entries are not: then groups are smaller.
-func (a *appender) write(batches []wal.Batch) error {
+func (a *appender) writeBatches(batches []wal.Batch) error {
 	limit := a.maxGroup
 	for len(batches) > 0 {
-		i, k := fit(batches, limit)
+		i, k := fitBatches(batches, limit)
 		group := batches[:i:i]
 		if k > 0 {
 			b := &batches[i]
 			group = append(group, wal.Batch{Snapshot: b.Snapshot, Entries: b.Entries[:k:k], Sync: true})
 		}
-		err := a.writeGroup(group, entries(group) > 1)
+		err := a.writeGroup(group, countEntries(group) > 1)
 		if kv.Shortage(err) {
 			limit /= 2
 			continue
@@ -207,8 +207,8 @@ func (a *appender) write(batches []wal.Batch) error {
 	return nil
 }
 
-// entries returns how many entries batches have.
-func entries(batches []wal.Batch) (n int) {
+// countEntries returns how many entries batches have.
+func countEntries(batches []wal.Batch) (n int) {
 	for i := range batches {
 		n += len(batches[i].Entries)
 	}
@@ -218,9 +218,9 @@ func entries(batches []wal.Batch) (n int) {
 // entryOverhead is more than what the log adds to the data of an entry.
 const entryOverhead = 32
 
-// fit returns how many batches, and how many entries of the next one, have no more than limit bytes of
+// fitBatches returns how many batches, and how many entries of the next one, have no more than limit bytes of
 // entries, and one entry at least.
-func fit(batches []wal.Batch, limit uint64) (i, k int) {
+func fitBatches(batches []wal.Batch, limit uint64) (i, k int) {
 	size := uint64(0)
 	for i := range batches {
 		for k, e := range batches[i].Entries {
@@ -247,7 +247,7 @@ const (
 // the log, a kv.Shortage for a group that is to be divided.
 func (a *appender) writeGroup(batches []wal.Batch, divisible bool) error {
 	for try := 1; ; try++ {
-		err := a.put(batches)
+		err := a.appendBatches(batches)
 		switch {
 		case err == nil:
 			a.steps.Add(1)
@@ -270,7 +270,7 @@ func (a *appender) writeGroup(batches []wal.Batch, divisible bool) error {
 	}
 }
 
-func (a *appender) takeHard() *raftpb.HardState {
+func (a *appender) takeHardState() *raftpb.HardState {
 	if !a.dirty {
 		return nil
 	}

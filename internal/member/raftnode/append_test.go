@@ -52,7 +52,7 @@ func TestAppendsAreCut(t *testing.T) {
 					batches = append(batches, b)
 				}
 			}
-			if err := a.write(batches); err != nil {
+			if err := a.writeBatches(batches); err != nil {
 				t.Fatalf("seed %d: %v", seed, err)
 			}
 		}

@@ -29,14 +29,14 @@ type Log interface {
 
 // Proposals is where the node takes its proposals from, in a turn.
 type Proposals interface {
-	// Next returns what to propose next in a term, nil if there is nothing. The node is done with the
-	// bytes when it calls Next again, or Dropped.
-	Next(term uint64) []byte
-	// Dropped reports that the group that Next returned last was not proposed and never will be.
-	Dropped()
-	// Refused reports the same of a proposal that Next returned for a leader, of which it gets the first bytes.
-	Refused(head []byte)
-	// Outstanding returns how many proposals that Next handed out for a term have no outcome yet.
+	// NextGroup returns the next group to propose in a term, nil if there is none. The node is done with the bytes when
+	// it calls NextGroup again, or FailOffered.
+	NextGroup(term uint64) []byte
+	// FailOffered fails the group that NextGroup returned last: it was not proposed and never will be.
+	FailOffered()
+	// FailRefused fails a group that a leader has refused, which begins with head.
+	FailRefused(head []byte)
+	// Outstanding returns how many groups that NextGroup returned for a term have no outcome yet.
 	Outstanding(term uint64) int
 }
 

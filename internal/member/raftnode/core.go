@@ -161,12 +161,12 @@ func (c *core) init(cfg *Config) {
 	c.early.absent = map[uint64]bool{}
 }
 
-// step takes an input. The caller goes on with ready.
+// step takes an input. The caller goes on with collectReady.
 func (c *core) step(in *input) {
 	c.in = in
 	switch {
 	case in.begin:
-		c.start()
+		c.openTurns()
 	case in.tick:
 		c.tick()
 	}
@@ -190,7 +190,7 @@ func (c *core) step(in *input) {
 			c.out.answered = append(c.out.answered, call.done)
 		}
 	}
-	c.takeFetched()
+	c.retryFetched()
 	c.retryHeld()
 }
 

@@ -23,7 +23,7 @@ func testCore(t *testing.T, voters ...uint64) (*core, *memLog) {
 	c.init(&n.cfg)
 	c.storage = &storage{log: log, hard: &raftpb.HardState{Term: new(uint64(1)), Commit: new(uint64(1))}, conf: cfg.ConfState, fetcher: &n.fetcher}
 	c.last, c.term, c.committed = 1, 1, 1
-	c.configured(cfg.ConfState)
+	c.setConfState(cfg.ConfState)
 	if err := n.newRawNode(); err != nil {
 		t.Fatal(err)
 	}
@@ -36,7 +36,7 @@ func TestStep(t *testing.T) {
 	in := input{now: time.Unix(100, 0), connected: func(uint64) bool { return true }}
 	// write writes what the core wants written and returns the responses, and the data to apply.
 	write := func() (responses []*raftpb.Message, applied []string) {
-		for c.ready() {
+		for c.collectReady() {
 		}
 		for _, m := range c.out.appends {
 			if e := m.GetEntries(); len(e) > 0 {
@@ -98,7 +98,7 @@ func TestStepAsksForVotes(t *testing.T) {
 	for ticks := 1; ; ticks++ {
 		in.now = in.now.Add(100 * time.Millisecond)
 		c.step(&in)
-		for c.ready() {
+		for c.collectReady() {
 		}
 		if len(c.out.messages) > 0 {
 			if ticks < DefaultElectionTicks || c.status().elections[CauseTimeout] != 1 {

@@ -14,9 +14,9 @@ import (
 // unless the leader hands over; see Status.HandedOver.
 func QuietTime(tick time.Duration) time.Duration { return tick / 2 }
 
-// beQuiet waits for QuietTime, and returns false if the node has stopped before. A member that starts does not know whether it has
+// awaitQuietTime waits for QuietTime, and returns false if the node has stopped before. A member that starts does not know whether it has
 // answered a leader just before. What arrives meanwhile waits in the inbox.
-func (n *Node) beQuiet() bool {
+func (n *Node) awaitQuietTime() bool {
 	quiet := QuietTime(n.cfg.TickInterval)
 	if !n.Status().Among || quiet <= 0 {
 		return true
@@ -96,7 +96,7 @@ func (c *core) noteElection() {
 
 // ReportAbsent reports that the process of a member has ended, as far as this member can see, or that it is there again.
 func (n *Node) ReportAbsent(id uint64, absent bool) {
-	n.inbox.call(call{do: func(c *core) { c.noteAbsent(id, absent) }})
+	n.inbox.addCall(call{do: func(c *core) { c.noteAbsent(id, absent) }})
 	n.wake()
 }
 
@@ -143,7 +143,7 @@ func (c *core) electEarly() {
 		}
 		e.gone = lead
 		e.until = now.Add(time.Duration(c.o.ElectionTicks) * c.o.TickInterval)
-		e.next, e.term, e.terms = now.Add(c.turnOf(lead)), term, 0
+		e.next, e.term, e.terms = now.Add(c.firstElectionDelay(lead)), term, 0
 	case now.After(e.until) || !c.voter:
 		e.until = time.Time{}
 		return
@@ -177,9 +177,9 @@ func (c *settings) pause(least int) time.Duration {
 	return d + rand.N(2*d+1)
 }
 
-// turnOf returns how long this member waits before its first election: members that lose a leader at the same moment take turns, in
+// firstElectionDelay returns how long this member waits before its first election: members that lose a leader at the same moment take turns, in
 // the order of their ids. The first one waits for a short time, in which the others lose the leader too.
-func (c *core) turnOf(gone uint64) time.Duration {
+func (c *core) firstElectionDelay(gone uint64) time.Duration {
 	before := map[uint64]bool{}
 	for _, id := range slices.Concat(c.storage.conf.GetVoters(), c.storage.conf.GetVotersOutgoing()) {
 		if id < c.o.ID && id != gone && !c.early.absent[id] {

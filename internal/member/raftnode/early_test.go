@@ -261,7 +261,7 @@ func TestNoElectionWithoutQuorum(t *testing.T) {
 
 // heardAt returns when a member heard of its leader.
 func heardAt(m *member) (at time.Time) {
-	_ = m.ask(func(c *core) { at = c.early.heard })
+	_ = m.runInTurn(func(c *core) { at = c.early.heard })
 	return at
 }
 
@@ -367,9 +367,9 @@ func TestLeaderKnowsThatItHandedOver(t *testing.T) {
 func TestTurns(t *testing.T) {
 	c := &core{storage: &storage{conf: voters(1, 2, 3)}}
 	c.init(&Config{ID: 3, ElectionTicks: DefaultElectionTicks, TickInterval: testTick})
-	once := c.turnOf(4)
+	once := c.firstElectionDelay(4)
 	c.storage.conf = &raftpb.ConfState{Voters: []uint64{1, 2, 3}, VotersOutgoing: []uint64{1, 2, 3, 4}}
-	if both := c.turnOf(4); both != once {
+	if both := c.firstElectionDelay(4); both != once {
 		t.Errorf("turn after %v, in a joint configuration after %v", once, both)
 	}
 }

@@ -27,7 +27,7 @@ type fetcher struct {
 		wanted  []uint64 // where chunks begin that are to be read, the one that is being read first
 		chunks  []*chunk // by their last use
 		bytes   uint64
-		arrived bool // a read has ended since arrivals was called
+		arrived bool // a read has ended since takeArrived was called
 		ticks   int
 		closed  bool
 	}
@@ -51,21 +51,21 @@ func (f *fetcher) init(c *Config) {
 	f.ready.L = &f.mu
 }
 
-// get returns the entries from lo up to but not including hi, as many from the first on as are there and encode
+// entries returns the entries from lo up to but not including hi, as many from the first on as are there and encode
 // to at most maxBytes, but at least one if it is there. short says that one is missing, which is being read.
-func (f *fetcher) get(lo, hi, maxBytes uint64) (ents []*raftpb.Entry, short bool) {
+func (f *fetcher) entries(lo, hi, maxBytes uint64) (ents []*raftpb.Entry, short bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	var size uint64
 	for lo < hi {
-		c := f.find(lo)
+		c := f.findChunk(lo)
 		if c == nil {
-			f.want(lo)
+			f.requestChunk(lo)
 			return ents, true
 		}
 		first := c.ents[0].GetIndex()
-		if next := first + uint64(len(c.ents)); next < hi && f.find(next) == nil {
-			f.want(next)
+		if next := first + uint64(len(c.ents)); next < hi && f.findChunk(next) == nil {
+			f.requestChunk(next)
 		}
 		for _, e := range c.ents[lo-first:] {
 			if size += uint64(proto.Size(e)); lo == hi || len(ents) > 0 && size > maxBytes {
@@ -78,8 +78,8 @@ func (f *fetcher) get(lo, hi, maxBytes uint64) (ents []*raftpb.Entry, short bool
 	return ents, false
 }
 
-// find returns the chunk with an entry, as the log has it now. mu is held.
-func (f *fetcher) find(index uint64) *chunk {
+// findChunk returns the chunk with an entry, as the log has it now. mu is held.
+func (f *fetcher) findChunk(index uint64) *chunk {
 	for i := len(f.mu.chunks) - 1; i >= 0; i-- {
 		c := f.mu.chunks[i]
 		first, last := c.ents[0].GetIndex(), c.ents[len(c.ents)-1]
@@ -88,7 +88,7 @@ func (f *fetcher) find(index uint64) *chunk {
 		}
 		// The entries before one of the same index and term are the same.
 		if term, err := f.log.Term(last.GetIndex()); err != nil || term != last.GetTerm() {
-			f.drop(i)
+			f.dropChunk(i)
 			continue
 		}
 		c.used = f.mu.ticks
@@ -98,22 +98,22 @@ func (f *fetcher) find(index uint64) *chunk {
 	return nil
 }
 
-// want asks for the chunk that begins at an index. mu is held.
-func (f *fetcher) want(index uint64) {
+// requestChunk asks for the chunk that begins at an index. mu is held.
+func (f *fetcher) requestChunk(index uint64) {
 	if !slices.Contains(f.mu.wanted, index) {
 		f.mu.wanted = append(f.mu.wanted, index)
 		f.ready.Signal()
 	}
 }
 
-// drop forgets a chunk. mu is held.
-func (f *fetcher) drop(i int) {
+// dropChunk forgets a chunk. mu is held.
+func (f *fetcher) dropChunk(i int) {
 	f.mu.bytes -= f.mu.chunks[i].bytes
 	f.mu.chunks = slices.Delete(f.mu.chunks, i, i+1)
 }
 
-// arrivals reports whether a read has ended since the last call.
-func (f *fetcher) arrivals() bool {
+// takeArrived reports whether a read has ended since the last call.
+func (f *fetcher) takeArrived() bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	arrived := f.mu.arrived
@@ -121,13 +121,13 @@ func (f *fetcher) arrivals() bool {
 	return arrived
 }
 
-// tick forgets what was not used for so many ticks.
-func (f *fetcher) tick(most int) {
+// dropUnused forgets what was not used for so many ticks.
+func (f *fetcher) dropUnused(most int) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.mu.ticks++
 	for len(f.mu.chunks) > 0 && f.mu.ticks-f.mu.chunks[0].used > most {
-		f.drop(0)
+		f.dropChunk(0)
 	}
 }
 
@@ -138,8 +138,8 @@ func (f *fetcher) close() {
 	f.ready.Broadcast()
 }
 
-// next waits for something to read.
-func (f *fetcher) next() (index uint64, ok bool) {
+// nextWanted waits for something to read.
+func (f *fetcher) nextWanted() (index uint64, ok bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	for len(f.mu.wanted) == 0 && !f.mu.closed {
@@ -151,8 +151,8 @@ func (f *fetcher) next() (index uint64, ok bool) {
 	return f.mu.wanted[0], true
 }
 
-// read reads a chunk. Entries that are not there any more are no error: raft finds that out itself.
-func (f *fetcher) read(index uint64) error {
+// readChunk reads a chunk. Entries that are not there any more are no error: raft finds that out itself.
+func (f *fetcher) readChunk(index uint64) error {
 	last, err := f.log.LastIndex()
 	var ents []*raftpb.Entry
 	if err == nil && index <= last {
@@ -176,19 +176,19 @@ func (f *fetcher) read(index uint64) error {
 	f.mu.chunks = append(f.mu.chunks, c)
 	f.mu.bytes += c.bytes
 	for f.mu.bytes > f.keepBytes && len(f.mu.chunks) > keepChunks {
-		f.drop(0)
+		f.dropChunk(0)
 	}
 	return nil
 }
 
-// fetch is the fetch goroutine.
-func (n *Node) fetch() {
+// runFetcher is the fetch goroutine.
+func (n *Node) runFetcher() {
 	for {
-		index, ok := n.fetcher.next()
+		index, ok := n.fetcher.nextWanted()
 		if !ok {
 			return
 		}
-		err := n.fetcher.read(index)
+		err := n.fetcher.readChunk(index)
 		if kv.Shortage(err) {
 			n.cfg.Logger.Warn("the raft log cannot be read and is tried again", "error", err)
 			select {
@@ -206,8 +206,8 @@ func (n *Node) fetch() {
 	}
 }
 
-// takeFetched lets raft try again what it lacked entries for.
-func (c *core) takeFetched() {
+// retryFetched lets raft try again what it lacked entries for.
+func (c *core) retryFetched() {
 	if !c.in.fetched {
 		return
 	}

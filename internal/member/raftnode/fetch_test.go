@@ -142,17 +142,17 @@ func TestFetcherAgreesWithTheLog(t *testing.T) {
 		case k == 5:
 			log.truncate(first + rng.Uint64N(3))
 		case k == 6:
-			f.tick(50)
+			f.dropUnused(50)
 		case k < 12:
 			if len(f.mu.wanted) > 0 {
-				if err := f.read(f.mu.wanted[0]); err != nil {
+				if err := f.readChunk(f.mu.wanted[0]); err != nil {
 					t.Fatal(err)
 				}
 			}
 		default:
 			lo := first + rng.Uint64N(last-first+1)
 			hi, most := lo+1+rng.Uint64N(last-lo+1), uint64(rng.IntN(500))
-			got, short := f.get(lo, hi, most)
+			got, short := f.entries(lo, hi, most)
 			want, err := log.entries(lo, hi, 1<<40)
 			if err != nil {
 				t.Fatal(err)
@@ -178,7 +178,7 @@ func TestFetcherAgreesWithTheLog(t *testing.T) {
 		t.Errorf("%d entries were found", hits)
 	}
 	log.fail(nil, errors.New("sector not found"))
-	if err := f.read(1 << 40); err != nil {
+	if err := f.readChunk(1 << 40); err != nil {
 		t.Errorf("what is not there was read: %v", err)
 	}
 }

@@ -13,8 +13,8 @@ import (
 // use there, and is taken only by the leader of that term. So an entry of a later term settles what
 // became of it: what the log does not hold in front of that entry is never going to be in it.
 
-// stamp marks a proposal for the leader of the present term.
-func (c *core) stamp(m *raftpb.Message) { m.LogTerm = new(c.term) }
+// stampTerm marks a proposal for the leader of the present term.
+func (c *core) stampTerm(m *raftpb.Message) { m.LogTerm = new(c.term) }
 
 // takeForwarded steps a proposal of another member, or takes the leader's refusal of an own one.
 func (c *core) takeForwarded(m *raftpb.Message) {
@@ -48,26 +48,26 @@ func (c *core) takeForwarded(m *raftpb.Message) {
 		c.out.messages = append(c.out.messages, refusal(m, c.o.ID))
 		return
 	}
-	c.hold(m, size)
+	c.holdProposal(m, size)
 }
 
-// hold keeps a proposal until there is room for it.
-func (c *core) hold(m *raftpb.Message, size uint64) {
+// holdProposal keeps a proposal until there is room for it.
+func (c *core) holdProposal(m *raftpb.Message, size uint64) {
 	c.held = append(c.held, m)
 	c.heldBytes += size
 	c.out.again = true // entries may have been acknowledged before the status says that it is held
 }
 
-// holdOwn keeps a proposal of the leader itself until there is room: too much is uncommitted. It would fail otherwise, with all requests in
+// holdOwnProposal keeps a proposal of the leader itself until there is room: too much is uncommitted. It would fail otherwise, with all requests in
 // it, because of one large request before.
-func (c *core) holdOwn(data []byte) {
+func (c *core) holdOwnProposal(data []byte) {
 	m := &raftpb.Message{Type: raftpb.MsgProp.Enum(), From: new(c.o.ID), To: new(c.o.ID), Entries: []*raftpb.Entry{{Data: bytes.Clone(data)}}}
-	c.stamp(m)
-	c.hold(m, uint64(len(data)))
+	c.stampTerm(m)
+	c.holdProposal(m, uint64(len(data)))
 }
 
-// holdsOwn reports whether a proposal of the leader itself waits for room.
-func (c *core) holdsOwn() bool {
+// holdsOwnProposal reports whether a proposal of the leader itself waits for room.
+func (c *core) holdsOwnProposal() bool {
 	return slices.ContainsFunc(c.held, func(m *raftpb.Message) bool { return m.GetFrom() == c.o.ID })
 }
 
@@ -108,7 +108,7 @@ func (c *core) retryHeld() {
 	if len(c.held) == 0 {
 		return
 	}
-	now := room{c.acknowledged, c.term, c.state, c.handingOver()}
+	now := room{c.acknowledged, c.term, c.state, c.checkHandingOver()}
 	if now == c.heldAt {
 		return
 	}
@@ -121,8 +121,8 @@ func (c *core) retryHeld() {
 	c.moved = true
 }
 
-// handingOver reports whether leadership is being handed over, so that raft would drop proposals.
-func (c *core) handingOver() bool {
+// checkHandingOver reports whether leadership is being handed over, so that raft would drop proposals.
+func (c *core) checkHandingOver() bool {
 	if c.transferring {
 		st := c.node.BasicStatus()
 		c.transferring = st.RaftState == raft.StateLeader && st.LeadTransferee != raft.None

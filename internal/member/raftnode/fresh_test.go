@@ -148,7 +148,7 @@ func removeLeader(t *testing.T, seed uint64) {
 			time.Sleep(10 * time.Millisecond)
 		}
 		for id := uint64(1); id <= 3; id++ {
-			_ = get(id).ask(func(c *core) {
+			_ = get(id).runInTurn(func(c *core) {
 				last, _ := get(id).log.LastIndex()
 				t.Logf("member %d: %+v, log to %d, configuration %v", id, c.node.BasicStatus(), last, c.storage.conf)
 			})

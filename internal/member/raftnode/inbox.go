@@ -26,14 +26,14 @@ type inbox struct {
 	}
 }
 
-func (i *inbox) put(msgs ...*raftpb.Message) {
+func (i *inbox) addMessages(msgs ...*raftpb.Message) {
 	i.mu.Lock()
 	i.mu.msgs = append(i.mu.msgs, msgs...)
 	i.mu.Unlock()
 }
 
-// putPeer adds messages that came from other members.
-func (i *inbox) putPeer(msgs []*raftpb.Message) {
+// addPeerMessages adds messages that came from other members.
+func (i *inbox) addPeerMessages(msgs []*raftpb.Message) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	for _, m := range msgs {
@@ -49,14 +49,14 @@ func (i *inbox) putPeer(msgs []*raftpb.Message) {
 	}
 }
 
-func (i *inbox) call(c call) {
+func (i *inbox) addCall(c call) {
 	i.mu.Lock()
 	i.mu.calls = append(i.mu.calls, c)
 	i.mu.Unlock()
 }
 
-// lost notes that messages to a member were lost.
-func (i *inbox) lost(id uint64) {
+// addUnreachable notes that messages to a member were lost.
+func (i *inbox) addUnreachable(id uint64) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	if !slices.Contains(i.mu.unreachable, id) {
@@ -64,8 +64,8 @@ func (i *inbox) lost(id uint64) {
 	}
 }
 
-// takeLost returns the members that messages to were lost.
-func (i *inbox) takeLost() []uint64 {
+// takeUnreachable returns the members that messages to were lost.
+func (i *inbox) takeUnreachable() []uint64 {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	if len(i.mu.unreachable) == 0 {
@@ -76,8 +76,8 @@ func (i *inbox) takeLost() []uint64 {
 	return out
 }
 
-// take returns everything that waits, and keeps the memory of what it returned last.
-func (i *inbox) take(msgs []*raftpb.Message, calls []call) ([]*raftpb.Message, []call) {
+// takeAll returns everything that waits, and keeps the memory of what it returned last.
+func (i *inbox) takeAll(msgs []*raftpb.Message, calls []call) ([]*raftpb.Message, []call) {
 	clear(msgs)
 	clear(calls)
 	i.mu.Lock()

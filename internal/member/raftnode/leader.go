@@ -16,10 +16,10 @@ type Progress struct {
 	Heard bool
 }
 
-// ask runs a function in a turn, which must not block.
-func (n *Node) ask(f func(*core)) error {
+// runInTurn runs a function in a turn, which must not block.
+func (n *Node) runInTurn(f func(*core)) error {
 	done := make(chan struct{})
-	n.inbox.call(call{f, done})
+	n.inbox.addCall(call{f, done})
 	n.wake()
 	select {
 	case <-done:
@@ -32,7 +32,7 @@ func (n *Node) ask(f func(*core)) error {
 // Progress returns how far each member is, if this one is the leader, and nil otherwise.
 func (n *Node) Progress() (map[uint64]Progress, error) {
 	var out map[uint64]Progress
-	err := n.ask(func(c *core) {
+	err := n.runInTurn(func(c *core) {
 		if c.node.BasicStatus().RaftState == raft.StateLeader {
 			out = c.progress()
 		}
@@ -59,7 +59,7 @@ const heardHeartbeats = 3
 // member leads. It returns the chosen member, 0 if there is none or this is not the leader. Proposals wait
 // until raft has given up, after an election timeout, or there is another leader.
 func (n *Node) TransferLeader(to uint64) (chosen uint64, err error) {
-	err = n.ask(func(c *core) {
+	err = n.runInTurn(func(c *core) {
 		if c.node.BasicStatus().RaftState == raft.StateLeader {
 			chosen = c.transfer(to)
 		}
@@ -85,19 +85,19 @@ func (c *core) transfer(to uint64) (chosen uint64) {
 	return chosen
 }
 
-// retire hands leadership over if this member leads and is no voter any more. Until that has happened it goes
+// handOverIfRemoved hands leadership over if this member leads and is no voter any more. Until that has happened it goes
 // on to send entries and heartbeats. Raft's StepDownOnRemoval would end that at once: of two voters, the one that
 // is left could lack entries of this member's log, or not know that the removal is committed, and would ask for
 // a vote that it never gets.
-func (c *core) retire() {
-	if c.state == raft.StateLeader && !c.voter && !c.handingOver() {
+func (c *core) handOverIfRemoved() {
+	if c.state == raft.StateLeader && !c.voter && !c.checkHandingOver() {
 		c.transfer(0)
 	}
 }
 
 // TakeLeadership asks the leader to hand over to this member, if it follows one.
 func (n *Node) TakeLeadership() error {
-	return n.ask(func(c *core) {
+	return n.runInTurn(func(c *core) {
 		if c.node.BasicStatus().RaftState == raft.StateFollower {
 			c.node.TransferLeader(c.o.ID)
 		}
@@ -107,7 +107,7 @@ func (n *Node) TakeLeadership() error {
 // AdvanceElection lets the clock of the next election jump ahead by ticks, if this member hears of no leader. It
 // reports whether it did.
 func (n *Node) AdvanceElection(ticks int) (advanced bool, err error) {
-	err = n.ask(func(c *core) {
+	err = n.runInTurn(func(c *core) {
 		if st := c.node.BasicStatus(); st.RaftState != raft.StateFollower || st.Lead != raft.None {
 			return
 		}

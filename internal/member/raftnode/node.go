@@ -81,8 +81,11 @@ type published struct {
 // publish publishes the status of raft, if it has changed.
 func (n *Node) publish() {
 	was, st := n.published.Load(), n.core.status()
-	if was != nil && st == was.Status {
-		return
+	if was != nil {
+		same := st
+		if same.acknowledged = was.acknowledged; same == was.Status {
+			return // an older acknowledged index is safe, and follows with the next commit or tick
+		}
 	}
 	next := &published{Status: st}
 	if was != nil && st.Lead == was.Lead && st.Term == was.Term {
@@ -161,7 +164,7 @@ func New(cfg Config) (*Node, error) {
 	c.storage = &storage{log: cfg.Log, hard: hard, conf: cfg.ConfState, snapshots: cfg.Snapshots, fetcher: &n.fetcher}
 	c.last, c.vote, c.term, c.committed, c.acknowledged = last, hard.GetVote(), hard.GetTerm(), hard.GetCommit(), cfg.Applied
 	c.current, c.leadSince = wall(time.Now()), time.Unix(0, 0)
-	c.configured(cfg.ConfState)
+	c.setConfState(cfg.ConfState)
 	a := &n.appender
 	a.id, a.log, a.maxGroup, a.logger, a.stop, a.settled, a.hard = cfg.ID, cfg.Log, cfg.MaxGroup, cfg.Logger, n.stop, &n.settled, hard
 	n.publish()
@@ -197,21 +200,21 @@ func (n *Node) newRawNode() (err error) {
 // Start begins the work.
 func (n *Node) Start() {
 	n.start.Do(func() {
-		n.fetching.Go(n.fetch)
+		n.fetching.Go(n.runFetcher)
 		go func() {
-			defer n.bury()
+			defer n.endStages()
 			n.runClock()
 		}()
 	})
 }
 
-// bury ends the stages, and releases everyone who waits for the node.
-func (n *Node) bury() {
+// endStages ends the stages, and releases everyone who waits for the node.
+func (n *Node) endStages() {
 	n.turns.Close()
 	n.core.open = false
 	n.publish() // it does not lead alone any more
 	n.appending.Close()
-	n.appender.finish(n.appends.close())
+	n.appender.writeLastCommit(n.appends.close())
 	n.fetcher.close()
 	n.fetching.Wait()
 	n.applies.close()
@@ -222,7 +225,7 @@ func (n *Node) bury() {
 // Stop ends the work: the append and the run under way are finished, nothing more is applied. It may be called more than once.
 func (n *Node) Stop() {
 	n.halt.Do(func() { close(n.stop) })
-	n.start.Do(n.bury) // there is nothing to wait for if it never began
+	n.start.Do(n.endStages) // there is nothing to wait for if it never began
 	<-n.dead
 	n.applying.Close()
 }
@@ -261,7 +264,7 @@ const maxPeerMessages = 4096
 // Step takes messages from other members. What a member must not send, and what there is no room
 // for, is dropped; raft is built for that.
 func (n *Node) Step(msgs ...*raftpb.Message) {
-	n.inbox.putPeer(msgs)
+	n.inbox.addPeerMessages(msgs)
 	n.wake()
 }
 
@@ -319,7 +322,7 @@ func (n *Node) Applied(run []*raftpb.Message) {
 	n.Advance()
 	much := n.unacked.Add(size) >= n.cfg.MaxApplying/4
 	for _, m := range run {
-		n.inbox.put(m.GetResponses()...)
+		n.inbox.addMessages(m.GetResponses()...)
 	}
 	if st := n.published.Load(); much || urgent || st.eager || st.holding {
 		n.unacked.Store(0)
@@ -338,14 +341,14 @@ func (n *Node) ApplyConfChange(index uint64, cc raftpb.ConfChangeI) error {
 	if err := n.awaitSettled(index); err != nil {
 		return err
 	}
-	return n.ask(func(c *core) { c.applyConfChange(index, cc) })
+	return n.runInTurn(func(c *core) { c.applyConfChange(index, cc) })
 }
 
 // ProposeConfChange proposes a configuration change and returns the term it was proposed in. No error
 // does not mean that it is committed: raft lets one through at a time. ErrNotNow means that nothing
 // was proposed.
 func (n *Node) ProposeConfChange(cc raftpb.ConfChangeI) (term uint64, err error) {
-	stopped := n.ask(func(c *core) { term, err = c.proposeConfChange(cc) })
+	stopped := n.runInTurn(func(c *core) { term, err = c.proposeConfChange(cc) })
 	if stopped != nil {
 		return 0, stopped
 	}

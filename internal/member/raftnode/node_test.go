@@ -219,7 +219,7 @@ type source struct {
 
 func (s *source) Outstanding(uint64) int { return 0 }
 
-func (s *source) Next(uint64) []byte {
+func (s *source) NextGroup(uint64) []byte {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if len(s.mu.waiting) == 0 {
@@ -231,13 +231,13 @@ func (s *source) Next(uint64) []byte {
 	return s.buf
 }
 
-func (s *source) Dropped() {
+func (s *source) FailOffered() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.mu.dropped++
 }
 
-func (s *source) Refused(head []byte) {
+func (s *source) FailRefused(head []byte) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.mu.refused = append(s.mu.refused, string(head))
@@ -352,7 +352,7 @@ func (m *member) holdApplying() (release func()) {
 
 // conf returns raft's configuration.
 func (m *member) conf() (cs *raftpb.ConfState) {
-	_ = m.ask(func(c *core) { cs = c.storage.conf })
+	_ = m.runInTurn(func(c *core) { cs = c.storage.conf })
 	return cs
 }
 

@@ -27,8 +27,8 @@ func (s *stageWatch) observe(work bool, steps uint64) {
 	s.steps = steps
 }
 
-// compare takes whether another member is ahead in the stage, at the tick that was observed last.
-func (s *stageWatch) compare(ahead bool) {
+// countOvertaken takes whether another member is ahead in the stage, at the tick that was observed last.
+func (s *stageWatch) countOvertaken(ahead bool) {
 	if ahead && s.still > 0 {
 		s.overtaken++
 	} else {
@@ -84,9 +84,9 @@ type report struct {
 // a member is not stalled for one election timeout after each sync.
 const unfitTimeouts = 2
 
-// stamp adds a report about this member to an answer to a heartbeat, in fields that raft leaves alone there. An older member does not
+// stampReport adds a report about this member to an answer to a heartbeat, in fields that raft leaves alone there. An older member does not
 // report: it looks like one that has applied nothing.
-func (p *progress) stamp(m *raftpb.Message) {
+func (p *progress) stampReport(m *raftpb.Message) {
 	hung := p.stalled && p.stages[appending].still > 0
 	m.Index, m.Reject, m.RejectHint = new(p.applied), new(hung), new(uint64(p.unfit))
 }
@@ -95,8 +95,8 @@ func (p *progress) stamp(m *raftpb.Message) {
 // election timeout needs almost two for an entry that arrives during a sync. One that does less than it gets needs ever more.
 const lateTimeouts = 2
 
-// due takes the commit index of a tick, and returns that of lateTimeouts election timeouts ago, which must be applied by now.
-func (p *progress) due(commit uint64, ticks int) (index uint64) {
+// rotateCommits takes the commit index of a tick, and returns that of lateTimeouts election timeouts ago, which must be applied by now.
+func (p *progress) rotateCommits(commit uint64, ticks int) (index uint64) {
 	if p.commits == nil {
 		p.commits = make([]uint64, lateTimeouts*ticks)
 	}
@@ -131,7 +131,7 @@ func (c *core) watchProgress(now time.Time) {
 	p.stages[appending].observe(c.in.busy[appending], c.in.steps[appending])
 	p.stages[applying].observe(st.Applied < st.HardState.GetCommit() || c.in.busy[applying], c.in.steps[applying])
 	still := max(p.stages[appending].still, p.stages[applying].still)
-	due := p.due(st.HardState.GetCommit(), c.o.ElectionTicks)
+	due := p.rotateCommits(st.HardState.GetCommit(), c.o.ElectionTicks)
 	late := due > st.Applied
 	switch {
 	case !late:
@@ -194,14 +194,14 @@ func (c *core) relieve(still int, due uint64) {
 	}
 	to := uint64(raft.None)
 	for s := range p.stages {
-		if p.stages[s].compare(best[s] != raft.None); p.stages[s].overtaken >= c.o.ElectionTicks {
+		if p.stages[s].countOvertaken(best[s] != raft.None); p.stages[s].overtaken >= c.o.ElectionTicks {
 			to = best[s]
 		}
 	}
 	if late && f.reports[best[applying]].applied >= due {
 		to = best[applying]
 	}
-	if to == raft.None || c.handingOver() || f.silent || !c.storage.majority(able) {
+	if to == raft.None || c.checkHandingOver() || f.silent || !c.storage.majority(able) {
 		return
 	}
 	log := c.o.Logger.With(slog.Uint64("term", c.term), idAttr("to", to))
@@ -230,8 +230,8 @@ func (p *progress) mayAsk() bool {
 // stalledElections is the number of elections that a stalled member begins for one in which it asks for votes.
 const stalledElections = 5
 
-// mute removes what a stalled member does not send: requests for votes, and as a leader whom nobody relieves, everything.
-func (c *core) mute(msgs []*raftpb.Message) []*raftpb.Message {
+// withoutMuted removes what a stalled member does not send: requests for votes, and as a leader whom nobody relieves, everything.
+func (c *core) withoutMuted(msgs []*raftpb.Message) []*raftpb.Message {
 	p := &c.work
 	if p.relief.silent {
 		clear(msgs)

@@ -37,8 +37,8 @@ func (r *reads) init() {
 	r.mu.id = binary.LittleEndian.Uint64(b[:])
 }
 
-// join returns the batch to wait for, and whether the raft goroutine must be woken for it.
-func (r *reads) join() (b *read, first bool) {
+// joinBatch returns the batch to wait for, and whether the raft goroutine must be woken for it.
+func (r *reads) joinBatch() (b *read, first bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.mu.waiting == nil {
@@ -52,9 +52,9 @@ func (r *reads) join() (b *read, first bool) {
 	return r.mu.waiting, first
 }
 
-// ask returns the context of a read index to ask for, nil if none is needed: readers wait and
+// nextRequest returns the context of a read index to ask for, nil if none is needed: readers wait and
 // nothing is outstanding, or again says that the outstanding one takes too long.
-func (r *reads) ask(again bool) []byte {
+func (r *reads) nextRequest(again bool) []byte {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	switch {
@@ -77,9 +77,9 @@ func (r *reads) ask(again bool) []byte {
 	return binary.LittleEndian.AppendUint64(nil, r.mu.id)
 }
 
-// confirmed takes raft's answer. An answer to any of the requests made for a batch will do: each was
+// confirm takes raft's answer. An answer to any of the requests made for a batch will do: each was
 // made after its readers came.
-func (r *reads) confirmed(ctx []byte, index uint64) {
+func (r *reads) confirm(ctx []byte, index uint64) {
 	if len(ctx) != 8 {
 		return
 	}
@@ -98,9 +98,9 @@ func (r *reads) confirmed(ctx []byte, index uint64) {
 	r.mu.asked = r.mu.asked[:0]
 }
 
-// forget gives up what was asked of a leader that is none any more: its readers are asked for
+// forgetAsked gives up what was asked of a leader that is none any more: its readers are asked for
 // again.
-func (r *reads) forget() {
+func (r *reads) forgetAsked() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.mu.lost = append(r.mu.lost, r.mu.asked...)
@@ -139,7 +139,7 @@ func (n *Node) ReadIndex(ctx context.Context) (uint64, error) {
 	if index, ok := n.TryReadIndex(); ok {
 		return index, nil
 	}
-	b, first := n.reads.join()
+	b, first := n.reads.joinBatch()
 	if first {
 		n.wake()
 	}

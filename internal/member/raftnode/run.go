@@ -16,7 +16,7 @@ import (
 
 // runClock lets time pass for raft until the node ends.
 func (n *Node) runClock() {
-	if !n.beQuiet() {
+	if !n.awaitQuietTime() {
 		return
 	}
 	n.turnAt(clockEvent{begin: true})
@@ -34,8 +34,8 @@ func (n *Node) runClock() {
 	}
 }
 
-// punctual notes a tick, and counts heartbeats of a leader that are late because of it.
-func (c *core) punctual(now time.Time) {
+// noteLateTick counts heartbeats of a leader that are late because of it.
+func (c *core) noteLateTick(now time.Time) {
 	gap, most := now.Sub(c.ticked), 2*time.Duration(c.o.HeartbeatTicks)*c.o.TickInterval
 	if c.state == raft.StateLeader && !c.single && most > 0 && gap > most && !c.ticked.IsZero() {
 		c.late++
@@ -66,8 +66,8 @@ func (c *settings) electionTimeout() time.Duration {
 	return time.Duration(c.ElectionTicks) * c.TickInterval
 }
 
-// start lets turns be done.
-func (c *core) start() {
+// openTurns lets turns be done.
+func (c *core) openTurns() {
 	c.open = true
 	if c.single {
 		// There is no other member to wait for.
@@ -80,14 +80,14 @@ func (c *core) start() {
 
 // tick lets raft's clock advance.
 func (c *core) tick() {
-	c.punctual(c.in.now)
+	c.noteLateTick(c.in.now)
 	c.countOrphaned(c.in.now)
 	c.watchProgress(c.in.now)
 	c.node.Tick()
 	c.moved = true
 	c.ticks++
 	c.forward.tick(&c.o, c.single, c.in.outstanding)
-	c.retire()
+	c.handOverIfRemoved()
 }
 
 // wall returns a time by the clock that goes on while the machine sleeps.
@@ -146,13 +146,13 @@ func (c *core) proposeConfChange(cc raftpb.ConfChangeI) (term uint64, err error)
 // applyConfChange takes the configuration change of the entry at index.
 func (c *core) applyConfChange(index uint64, cc raftpb.ConfChangeI) {
 	if index > c.restored {
-		c.configured(c.node.ApplyConfChange(cc))
+		c.setConfState(c.node.ApplyConfChange(cc))
 		c.noteAlone()
 	}
 }
 
-// configured notes the configuration.
-func (c *core) configured(cs *raftpb.ConfState) {
+// setConfState notes the configuration.
+func (c *core) setConfState(cs *raftpb.ConfState) {
 	c.storage.conf = cs
 	c.voter = slices.Contains(cs.GetVoters(), c.o.ID) || slices.Contains(cs.GetVotersOutgoing(), c.o.ID)
 	c.single = c.voter && len(cs.GetVoters()) == 1 && len(cs.GetVotersOutgoing()) == 0
@@ -164,10 +164,10 @@ func (c *core) mayPropose() (may, ifRoom bool) {
 	leading := c.state == raft.StateLeader
 	// A leader that was removed gets no entries into its log any more: what it is asked for waits for the end of its
 	// leadership, or of the member.
-	if c.lead == raft.None || c.handingOver() || leading && !c.voter {
+	if c.lead == raft.None || c.checkHandingOver() || leading && !c.voter {
 		return false, false
 	}
-	if leading && c.holdsOwn() {
+	if leading && c.holdsOwnProposal() {
 		return false, false // later ones wait behind it
 	}
 	// What other members forward counts for them: a leader that is busy with that must not be
@@ -194,7 +194,7 @@ func (c *core) propose(data []byte) fate {
 	}
 	if err := c.node.Propose(data); err != nil {
 		if leading && errors.Is(err, raft.ErrProposalDropped) {
-			c.holdOwn(data)
+			c.holdOwnProposal(data)
 			return held
 		}
 		c.o.Logger.Debug("proposal dropped", "error", err)
@@ -207,9 +207,9 @@ func (c *core) propose(data []byte) fate {
 	return proposed
 }
 
-// ready adds what raft wants done next to the output, and returns false if there is nothing. Asking raft costs, so it
+// collectReady adds what raft wants done next to the output, and returns false if there is nothing. Asking raft costs, so it
 // is asked only when something happened to it; and one Ready leaves nothing but entries to apply that did not fit in.
-func (c *core) ready() bool {
+func (c *core) collectReady() bool {
 	c.more, c.moved = c.more || c.moved, false
 	if !c.more || !c.node.HasReady() {
 		c.more = false
@@ -221,11 +221,11 @@ func (c *core) ready() bool {
 	if c.more = len(rd.CommittedEntries) > 0; c.more {
 		c.eager = c.storage.short
 	}
-	c.handle(rd)
+	c.handleReady(rd)
 	return true
 }
 
-func (c *core) handle(rd raft.Ready) {
+func (c *core) handleReady(rd raft.Ready) {
 	commitOnly := rd.HardState != nil && rd.HardState.GetTerm() == c.term && rd.HardState.GetVote() == c.vote &&
 		len(rd.Entries) == 0 && raft.IsEmptySnap(rd.Snapshot)
 	if rd.HardState != nil {
@@ -236,7 +236,7 @@ func (c *core) handle(rd raft.Ready) {
 	if s := rd.Snapshot; !raft.IsEmptySnap(s) {
 		c.restored = s.GetMetadata().GetIndex()
 		c.last, c.proposed = c.restored, 0
-		c.configured(s.GetMetadata().GetConfState())
+		c.setConfState(s.GetMetadata().GetConfState())
 	}
 	c.confStepped = false
 	if len(rd.Entries) > 0 {
@@ -254,7 +254,7 @@ func (c *core) handle(rd raft.Ready) {
 		c.proposed = 0
 	}
 	if rd.SoftState != nil {
-		c.changed(rd)
+		c.noteSoftState(rd)
 	}
 	c.noteAlone()
 	out := &c.out
@@ -272,22 +272,22 @@ func (c *core) handle(rd raft.Ready) {
 		default:
 			switch m.GetType() {
 			case raftpb.MsgProp:
-				c.stamp(m)
+				c.stampTerm(m)
 			case raftpb.MsgTimeoutNow:
 				c.handedOver = m.GetTerm()
 			case raftpb.MsgHeartbeatResp:
-				c.work.stamp(m)
+				c.work.stampReport(m)
 			}
 			c.withhold(m)
 			out.messages = append(out.messages, m)
 		}
 	}
 	c.settleCommitted()
-	out.messages = append(out.messages[:from], c.mute(out.messages[from:])...)
+	out.messages = append(out.messages[:from], c.withoutMuted(out.messages[from:])...)
 }
 
-// changed notes a change of leader or of this member's part.
-func (c *core) changed(rd raft.Ready) {
+// noteSoftState notes a change of leader or of this member's part.
+func (c *core) noteSoftState(rd raft.Ready) {
 	was, lead := c.lead, rd.SoftState.Lead
 	if c.state != raft.StateLeader && rd.SoftState.RaftState == raft.StateLeader {
 		c.begin = math.MaxUint64

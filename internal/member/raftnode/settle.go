@@ -26,23 +26,23 @@ type settled struct {
 
 func (s *settled) init() { s.mu.changed = make(chan struct{}) }
 
-// want notes that a commit index must be settled. It reports whether it is not.
-func (s *settled) want(index uint64) bool {
+// request notes that a commit index must be settled. It reports whether it is not.
+func (s *settled) request(index uint64) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.mu.wanted = max(s.mu.wanted, index)
 	return s.mu.done < index
 }
 
-// due reports whether a commit index at or before one that the log has now must be settled.
-func (s *settled) due(commit uint64) bool {
+// isDue reports whether a commit index at or before one that the log has now must be settled.
+func (s *settled) isDue(commit uint64) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.mu.done < s.mu.wanted && s.mu.wanted <= commit
 }
 
-// note notes that the log on disk holds a commit index. It reports whether somebody waits for that.
-func (s *settled) note(commit uint64) bool {
+// noteDurable notes that the log on disk holds a commit index. It reports whether somebody waits for that.
+func (s *settled) noteDurable(commit uint64) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if commit <= s.mu.done {
@@ -55,8 +55,8 @@ func (s *settled) note(commit uint64) bool {
 	return news
 }
 
-// upTo returns the commit index that is settled, and what is closed when it changes.
-func (s *settled) upTo() (uint64, <-chan struct{}) {
+// index returns the commit index that is settled, and what is closed when it changes.
+func (s *settled) index() (uint64, <-chan struct{}) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.mu.done, s.mu.changed
@@ -64,7 +64,7 @@ func (s *settled) upTo() (uint64, <-chan struct{}) {
 
 // settle lets the appender make a commit index durable that it has, or gets before what is queued now.
 func (n *Node) settle(index uint64) {
-	if n.settled.want(index) {
+	if n.settled.request(index) {
 		n.appends.put(&raftpb.Message{Type: raftpb.MsgStorageAppend.Enum(), To: new(raft.LocalAppendThread)})
 		n.appending.Post()
 	}
@@ -74,7 +74,7 @@ func (n *Node) settle(index uint64) {
 func (n *Node) awaitSettled(index uint64) error {
 	n.settle(index)
 	for {
-		done, changed := n.settled.upTo()
+		done, changed := n.settled.index()
 		if done >= index {
 			return nil
 		}
@@ -156,5 +156,5 @@ func (c *core) takeSettled() {
 				Commit: new(min(pr.Match, c.committed))})
 		}
 	})
-	c.out.messages = append(c.out.messages, c.mute(out)...)
+	c.out.messages = append(c.out.messages, c.withoutMuted(out)...)
 }

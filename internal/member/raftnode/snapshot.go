@@ -16,7 +16,7 @@ func (n *Node) InstallSnapshot(m *raftpb.Message) (accepted bool, err error) {
 	if s := m.GetSnapshot(); m.GetType() != raftpb.MsgSnap || raft.IsEmptySnap(s) || m.GetTo() != n.cfg.ID || m.GetFrom() == 0 || m.GetTerm() == 0 {
 		return false, fmt.Errorf("raftnode: %v from %x to %x is no snapshot for %x", m.GetType(), m.GetFrom(), m.GetTo(), n.cfg.ID)
 	}
-	if err := n.ask(func(c *core) { accepted = c.takeSnapshot(m) }); err != nil {
+	if err := n.runInTurn(func(c *core) { accepted = c.takeSnapshot(m) }); err != nil {
 		return false, err
 	}
 	return accepted, nil
@@ -24,14 +24,14 @@ func (n *Node) InstallSnapshot(m *raftpb.Message) (accepted bool, err error) {
 
 // takeSnapshot steps a snapshot and reports whether raft accepted it.
 func (c *core) takeSnapshot(m *raftpb.Message) (accepted bool) {
-	for c.ready() {
+	for c.collectReady() {
 	}
 	before := c.restored
 	if err := c.node.Step(m); err != nil {
 		c.o.Logger.Debug("snapshot refused", "from", m.GetFrom(), "error", err)
 	}
 	c.moved = true
-	for c.ready() {
+	for c.collectReady() {
 	}
 	// Raft accepts no snapshot twice: the index of the next one is higher.
 	return c.restored > before
@@ -44,12 +44,12 @@ func (n *Node) ReportSnapshot(id uint64, ok bool) {
 	if !ok {
 		status = raft.SnapshotFailure
 	}
-	n.inbox.call(call{do: func(c *core) { c.node.ReportSnapshot(id, status) }})
+	n.inbox.addCall(call{do: func(c *core) { c.node.ReportSnapshot(id, status) }})
 	n.wake()
 }
 
 // ReportUnreachable says that messages to a member were lost.
 func (n *Node) ReportUnreachable(id uint64) {
-	n.inbox.lost(id)
+	n.inbox.addUnreachable(id)
 	n.wake()
 }

@@ -55,7 +55,7 @@ func (s *storage) Entries(lo, hi, maxBytes uint64) ([]*raftpb.Entry, error) {
 		// Before it starts an election raft looks for configuration changes, and needs an answer.
 		ents, err = s.log.Outline(lo, hi)
 	default:
-		ents, s.short = s.fetcher.get(lo, hi, maxBytes)
+		ents, s.short = s.fetcher.entries(lo, hi, maxBytes)
 	}
 	return ents, s.note(err)
 }

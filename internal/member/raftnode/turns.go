@@ -55,13 +55,13 @@ func (n *Node) turn(e clockEvent) {
 func (n *Node) collectInput(e clockEvent) {
 	in := &n.in
 	in.now, in.begin, in.tick = time.Now(), e.begin, e.tick
-	in.messages, in.calls = n.inbox.take(in.messages, in.calls)
-	in.unreachable = n.inbox.takeLost()
-	in.fetched = n.fetcher.arrivals()
-	in.settled, _ = n.settled.upTo()
+	in.messages, in.calls = n.inbox.takeAll(in.messages, in.calls)
+	in.unreachable = n.inbox.takeUnreachable()
+	in.fetched = n.fetcher.takeArrived()
+	in.settled, _ = n.settled.index()
 	in.writeTime = time.Duration(n.appender.writeTime.Load())
 	if in.tick {
-		n.fetcher.tick(n.cfg.ElectionTicks)
+		n.fetcher.dropUnused(n.cfg.ElectionTicks)
 		in.busy = [stages]bool{appending: n.appending.Busy() || n.appends.waiting(), applying: n.applying.Busy() || n.applies.waiting()}
 		in.steps = [stages]uint64{appending: n.appender.steps.Load(), applying: n.advanced.Load()}
 		in.outstanding = n.cfg.Proposals.Outstanding(n.core.term)
@@ -75,7 +75,7 @@ func (n *Node) connectedTo(id uint64) bool {
 
 // carryOut hands out the work that raft wants done.
 func (n *Node) carryOut() {
-	for n.core.ready() {
+	for n.core.collectReady() {
 		n.deliver()
 	}
 }
@@ -88,7 +88,7 @@ func (n *Node) propose() (any bool) {
 		if !may || ifRoom && !c.forward.room(&c.o, c.term, n.cfg.Proposals.Outstanding(c.term)) {
 			return any
 		}
-		data := n.cfg.Proposals.Next(c.term)
+		data := n.cfg.Proposals.NextGroup(c.term)
 		if data == nil {
 			return any
 		}
@@ -96,7 +96,7 @@ func (n *Node) propose() (any bool) {
 		case proposed:
 			any = true
 		case dropped:
-			n.cfg.Proposals.Dropped()
+			n.cfg.Proposals.FailOffered()
 			return any
 		case held:
 			return any
@@ -110,7 +110,7 @@ func (n *Node) askReadIndex() bool {
 	if !c.answersReads() {
 		return false
 	}
-	ctx := n.reads.ask(c.readTakesLong())
+	ctx := n.reads.nextRequest(c.readTakesLong())
 	if ctx != nil {
 		c.readIndex(ctx)
 	}
@@ -123,10 +123,10 @@ func (n *Node) deliver() {
 	out := &n.core.out
 	n.publish()
 	if out.forgetReads {
-		n.reads.forget()
+		n.reads.forgetAsked()
 	}
 	for _, r := range out.confirmed {
-		n.reads.confirmed(r.RequestCtx, r.Index)
+		n.reads.confirm(r.RequestCtx, r.Index)
 	}
 	for _, m := range out.appends {
 		if m.quiet {
@@ -148,7 +148,7 @@ func (n *Node) deliver() {
 	}
 	n.send(out.messages)
 	for _, head := range out.refused {
-		n.cfg.Proposals.Refused(head)
+		n.cfg.Proposals.FailRefused(head)
 	}
 	for _, done := range out.answered {
 		close(done)

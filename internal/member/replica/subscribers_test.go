@@ -94,7 +94,7 @@ func emitEverything(t *testing.T, r *Replica, enabled bool,
 	change func([]apply.Subscriber)) (broken []string) {
 	put := goPut(t.Context(), r, "k")
 	synctest.Wait()
-	header, err := fsm.ParseHeader(r.queue.Next(1))
+	header, err := fsm.ParseHeader(r.queue.NextGroup(1))
 	if err != nil {
 		t.Fatal(err)
 	}

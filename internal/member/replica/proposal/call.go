@@ -46,7 +46,7 @@ func (c *Call) setResult(res fsm.Result, marks Milestones) *Call {
 func (q *Queue) Start(ctx context.Context, r fsm.Request, cost int64, done kv.Completion, at time.Time) error {
 	c := q.calls.Get().(*Call)
 	c.Request, c.Done, c.At = r, done, at
-	err := q.add(ctx, c, cost, nil)
+	err := q.addCall(ctx, c, cost, nil)
 	if err != nil {
 		q.recycle(c)
 	}
@@ -57,11 +57,11 @@ func (q *Queue) Start(ctx context.Context, r fsm.Request, cost int64, done kv.Co
 func (q *Queue) StartWaited(ctx context.Context, r fsm.Request, cost int64, at time.Time) (*Call, error) {
 	c := q.calls.Get().(*Call)
 	c.Request, c.At = r, at
-	err := q.add(ctx, c, cost, nil)
+	err := q.addCall(ctx, c, cost, nil)
 	if err == ErrUnmeasured {
 		var free []int64
 		if free, err = q.o.Space.Measure(ctx); err == nil {
-			err = q.add(ctx, c, cost, free)
+			err = q.addCall(ctx, c, cost, free)
 		}
 	}
 	if err != nil {

@@ -44,7 +44,7 @@ func (c *Change) NoteProposed(term uint64) {
 	switch {
 	case lost:
 		q.removePending(g)
-		q.forget(g)
+		q.uncount(g)
 	case g != nil:
 		g.term = term
 	}

@@ -2,7 +2,7 @@
 // each request its result.
 //
 // A caller starts its request (Queue.Start): that adds it to the group that is being filled. Then the caller asks whether the
-// group must be proposed (TakeUnproposed). The raft goroutine takes the oldest group (Next). The apply goroutine claims the group
+// group must be proposed (TakeUnproposed). The raft goroutine takes the oldest group (NextGroup). The apply goroutine claims the group
 // of an entry by its sequence (Claim), adds the results, and resolves the calls. Results returns them, as it does reads that are
 // made ready elsewhere (StartRead, Deliver); a caller that waits gets its own (StartWaited, Call.Wait). Groups without a result in
 // time are removed (Expire), and the caller fails them.

@@ -19,7 +19,7 @@ type Group struct {
 	term uint64
 	// cost is how many bytes the requests add to the store.
 	cost int64
-	// conf is set for a configuration change, which Next does not return.
+	// conf is set for a configuration change, which NextGroup does not return.
 	conf bool
 
 	q *Queue

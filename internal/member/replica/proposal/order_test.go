@@ -37,7 +37,7 @@ func (s *sequence) add(n int) {
 func (s *sequence) next(term uint64, want string) (list []uint64) {
 	s.t.Helper()
 	got := ""
-	for b := s.Next(term); b != nil; b = s.Next(term) {
+	for b := s.NextGroup(term); b != nil; b = s.NextGroup(term) {
 		var d fsm.Decoder
 		h, err := d.Reset(b)
 		if err != nil {
@@ -128,7 +128,7 @@ func TestOrderIsLive(t *testing.T) {
 		"snapshot": func(s *sequence, _ []uint64) { s.TakePending() },
 		"refused": func(s *sequence, list []uint64) {
 			for _, seq := range list {
-				s.drop(seq)
+				s.failPending(seq)
 			}
 		},
 	} {

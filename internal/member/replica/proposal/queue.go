@@ -69,10 +69,10 @@ type Queue struct {
 		bytes, cost int64
 		// seq is the sequence of the newest group that was taken.
 		seq uint64
-		// term is the newest one in which a group was proposed. out is the number of pending groups that Next returned in it.
+		// term is the newest one in which a group was proposed. out is the number of pending groups that NextGroup returned in it.
 		term uint64
 		out  int
-		// older is the number of pending groups that Next returned in earlier terms: it is not known yet whether they are lost.
+		// older is the number of pending groups that NextGroup returned in earlier terms: it is not known yet whether they are lost.
 		older int
 		// applied is the newest term of which an entry was applied, claimed the sequence of the newest group that was applied.
 		applied, claimed uint64
@@ -89,7 +89,7 @@ type Queue struct {
 		// idle, if set, is closed when no request is under way.
 		idle chan struct{}
 	}
-	// offered is the group that Next returned last. Owned by the turn of raft.
+	// offered is the group that NextGroup returned last. Owned by the turn of raft.
 	offered *Group
 
 	failed atomic.Uint64 // requests without a result
@@ -115,10 +115,10 @@ func New(o Options) *Queue {
 	return q
 }
 
-// add puts a request into the group that is being filled. The request adds cost bytes to the store; free is
+// addCall puts a request into the group that is being filled. The request adds cost bytes to the store; free is
 // the space on the disk, if it was measured. Errors: ctx's, that of Close, kv.ErrRequestTooLarge,
 // kv.ErrTooManyRequests, those of Space, and those of the encoding.
-func (q *Queue) add(ctx context.Context, c *Call, cost int64, free []int64) error {
+func (q *Queue) addCall(ctx context.Context, c *Call, cost int64, free []int64) error {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if q.mu.err != nil {
@@ -156,7 +156,7 @@ func (q *Queue) add(ctx context.Context, c *Call, cost int64, free []int64) erro
 	if err != nil {
 		g.buf = buf[:before]
 		if opened {
-			q.free(g)
+			q.keepFree(g)
 		}
 		return err
 	}
@@ -198,9 +198,9 @@ func (q *Queue) sealFilling() {
 	}
 }
 
-// Next takes the oldest group for raft. There is none while groups of earlier terms have no outcome, up to the first entry of the term
+// NextGroup returns the oldest group for raft. There is none while groups of earlier terms have no outcome, up to the first entry of the term
 // that is applied: those that are lost must be proposed before later ones.
-func (q *Queue) Next(term uint64) []byte {
+func (q *Queue) NextGroup(term uint64) []byte {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if q.mu.term != term {
@@ -259,19 +259,19 @@ func (q *Queue) rejectGrowing(err error) {
 		}
 		q.mu.bytes += int64(len(rest.buf) - fsm.HeaderSize)
 		q.mu.count += len(rest.calls)
-		q.forget(g)
+		q.uncount(g)
 		g.deliverFailed()
 		*g = *rest
 		return len(g.calls) == 0
 	})
 }
 
-// Dropped fails the group that Next returned last. It has no effect and never will.
-func (q *Queue) Dropped() { q.drop(q.offered.seq) }
+// FailOffered fails the group that NextGroup returned last. It has no effect and never will.
+func (q *Queue) FailOffered() { q.failPending(q.offered.seq) }
 
-// Refused fails a pending group that begins with some bytes: its header, which no other group has, and more. It has no effect
+// FailRefused fails a pending group that begins with some bytes: its header, which no other group has, and more. It has no effect
 // and never will.
-func (q *Queue) Refused(head []byte) {
+func (q *Queue) FailRefused(head []byte) {
 	if len(head) < fsm.HeaderSize {
 		return
 	}
@@ -284,12 +284,12 @@ func (q *Queue) Refused(head []byte) {
 	}
 	q.mu.Unlock()
 	if refused != nil {
-		q.drop(refused.seq)
+		q.failPending(refused.seq)
 	}
 }
 
-// drop fails a pending group that has no effect.
-func (q *Queue) drop(seq uint64) {
+// failPending fails a pending group that has no effect.
+func (q *Queue) failPending(seq uint64) {
 	q.mu.Lock()
 	g := q.takePending(seq)
 	q.mu.Unlock()
@@ -319,7 +319,7 @@ func (q *Queue) takePending(seq uint64) *Group {
 	g := q.mu.pending[seq]
 	if g != nil {
 		q.removePending(g)
-		q.forget(g)
+		q.uncount(g)
 	}
 	return g
 }
@@ -360,11 +360,11 @@ func (q *Queue) Requeue(term uint64) (more bool) {
 		case g.term == 0 || g.term >= term:
 		case g.conf:
 			q.removePending(g)
-			q.forget(g)
+			q.uncount(g)
 			lost = append(lost, g)
 		case int64(g.seq-q.mu.claimed) < 0 && q.mu.claimed != 0:
 			q.removePending(g)
-			q.forget(g)
+			q.uncount(g)
 			q.failed.Add(uint64(len(g.calls)))
 			late = append(late, g)
 		default:
@@ -393,8 +393,8 @@ func (q *Queue) HasNext() bool {
 	return q.mu.filling != nil || len(q.mu.full) > 0
 }
 
-// forget removes g from the counts. mu is held.
-func (q *Queue) forget(g *Group) {
+// uncount removes g from the counts. mu is held.
+func (q *Queue) uncount(g *Group) {
 	q.mu.bytes -= int64(len(g.buf) - fsm.HeaderSize)
 	q.mu.cost -= g.cost
 	q.mu.count -= len(g.calls)
@@ -412,15 +412,15 @@ func (q *Queue) Release(g *Group) {
 	g.calls, g.results, g.term = g.calls[:0], g.results[:0], 0
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	q.free(g)
+	q.keepFree(g)
 }
 
 // mostFree is the number of empty groups that are kept: about as many are under way at the same time.
 const mostFree = 8
 
-// free keeps an empty group for the next requests. The garbage collector would empty a sync.Pool several times a second under load, and
+// keepFree keeps an empty group for the next requests. The garbage collector would empty a sync.Pool several times a second under load, and
 // groups are a large part of what a write allocates. mu is held.
-func (q *Queue) free(g *Group) {
+func (q *Queue) keepFree(g *Group) {
 	if cap(g.buf) <= keepGroup && len(q.mu.free) < mostFree {
 		q.mu.free = append(q.mu.free, g)
 	}
@@ -458,11 +458,11 @@ func (q *Queue) Expire(before time.Time) []*Group {
 	q.mu.Lock()
 	q.trimFree()
 	q.mu.Unlock()
-	return q.remove(func(g *Group) bool { return g.marks.Begun.Before(before) })
+	return q.takeGroups(func(g *Group) bool { return g.marks.Begun.Before(before) })
 }
 
-// remove ends the group that is being filled, and removes the groups for which gone reports true.
-func (q *Queue) remove(gone func(*Group) bool) (out []*Group) {
+// takeGroups ends the group that is being filled, and removes the groups for which gone reports true.
+func (q *Queue) takeGroups(gone func(*Group) bool) (out []*Group) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	q.sealFilling()
@@ -484,7 +484,7 @@ func (q *Queue) remove(gone func(*Group) bool) (out []*Group) {
 	}
 	for _, g := range out {
 		q.failed.Add(uint64(len(g.calls)))
-		q.forget(g)
+		q.uncount(g)
 	}
 	return out
 }
@@ -492,7 +492,7 @@ func (q *Queue) remove(gone func(*Group) bool) (out []*Group) {
 // Reject fails all requests under way: those that were never proposed, and have no effect, with an error, and the others with that of
 // their group.
 func (q *Queue) Reject(err error, proposed func(*Group) error) {
-	for _, g := range q.remove(func(*Group) bool { return true }) {
+	for _, g := range q.takeGroups(func(*Group) bool { return true }) {
 		if g.Proposed() {
 			g.Fail(proposed(g))
 		} else {
@@ -509,7 +509,7 @@ func (q *Queue) TakePending() (out []*Group) {
 	for _, g := range q.mu.pending {
 		q.removePending(g)
 		q.failed.Add(uint64(len(g.calls)))
-		q.forget(g)
+		q.uncount(g)
 		out = append(out, g)
 	}
 	return out
@@ -536,7 +536,7 @@ func (q *Queue) Close(err error) <-chan struct{} {
 // Abandon rejects all later requests, and fails all that are under way.
 func (q *Queue) Abandon(err error) {
 	q.Close(err)
-	for _, g := range q.remove(func(*Group) bool { return true }) {
+	for _, g := range q.takeGroups(func(*Group) bool { return true }) {
 		g.Fail(err)
 	}
 }

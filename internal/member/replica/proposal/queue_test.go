@@ -42,7 +42,7 @@ func TestQueueRejectsWithoutRoom(t *testing.T) {
 	}
 	space.shortage = kv.ErrNoSpace
 	for _, want := range []int{1, 2, 0} {
-		b, n := q.Next(1), 0
+		b, n := q.NextGroup(1), 0
 		if b == nil {
 			if want > 0 {
 				t.Fatal("deletions do not go on")
@@ -141,10 +141,10 @@ func TestQueueRefused(t *testing.T) {
 	if _, err := q.Register(); err != nil {
 		t.Fatal(err)
 	}
-	head := func() []byte { return bytes.Clone(q.Next(1)[:fsm.HeaderSize+8]) }
+	head := func() []byte { return bytes.Clone(q.NextGroup(1)[:fsm.HeaderSize+8]) }
 	_, second, third := head(), head(), head()
 	for _, b := range [][]byte{nil, second[:fsm.HeaderSize-1], bytes.Repeat([]byte{0}, fsm.HeaderSize), second, second} {
-		q.Refused(b)
+		q.FailRefused(b)
 	}
 	for i, c := range calls {
 		select {
@@ -162,9 +162,9 @@ func TestQueueRefused(t *testing.T) {
 		t.Errorf("%d groups of %d bytes are outstanding, %d being applied; want 2 of 200, and 0", n, q.mu.cost, q.applying.Load())
 	}
 	q.Requeue(2)
-	q.Refused(third)
-	again := [2][]byte{q.Next(2), q.Next(2)}
-	q.Refused(third)
+	q.FailRefused(third)
+	again := [2][]byte{q.NextGroup(2), q.NextGroup(2)}
+	q.FailRefused(third)
 	if n := q.Outstanding(2); n != 2 || again[1] == nil {
 		t.Errorf("%d groups are outstanding", n)
 	}
@@ -196,7 +196,7 @@ func TestRefusedIsNotApplied(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		q.Refused(q.Next(1))
+		q.FailRefused(q.NextGroup(1))
 		if c.Wait(t.Context()); c.Result.Err != kv.ErrTooManyRequests {
 			t.Fatal(c.Result.Err)
 		}
@@ -232,7 +232,7 @@ func TestFreeGroups(t *testing.T) {
 		if err := q.Start(t.Context(), fsm.Request{Put: &kv.PutRequest{Key: []byte("k"), Value: make([]byte, size)}}, 1, kv.Completion{To: nobody{}}, time.Now()); err != nil {
 			t.Fatal(err)
 		}
-		b := q.Next(1)
+		b := q.NextGroup(1)
 		h, err := fsm.ParseHeader(b)
 		if err != nil {
 			t.Fatal(err)
