@@ -1,26 +1,27 @@
 // Package replica is one member's pipeline: it turns requests into entries of the raft log, applies
-// what is committed, and answers.
+// committed entries, and answers.
 //
 // # A write
 //
-// The caller's goroutine encodes the request into the group that is being filled. The stages of the member's
-// line (package stage) do the rest. A turn of raft proposes the group when there is room in flight: at once if
-// nothing is under way, so that a lone request does not wait, and otherwise together with all requests that
-// came in the meantime. Append makes it durable. Apply carries it out: for each run of committed entries
-// fsm.Apply, then one Commit for the subscribers (subscribers.go): the hub publishes, and then the groups get
-// their results. Answer passes the outcomes on.
+// The caller's goroutine encodes the request into the group that is being filled. The stages of the
+// member's line (package stage) do the rest. A turn of raft proposes the group when there is room
+// in flight: at once if nothing is under way, so that a lone request does not wait, and otherwise
+// together with all requests that have come since. Append makes it durable. Apply carries it out:
+// for each run of committed entries fsm.Apply, then one Commit for the subscribers (package apply,
+// subscribers.go): the hub publishes, and then the groups get their results. Answer passes the
+// outcomes on.
 //
-// Whoever holds the token of a stage carries it out. A busy member has a goroutine for each stage. A request
-// that is alone passes through all of them on one goroutine: that of its caller if the log is quick
-// (ProposeStarted).
+// Whoever holds the token of a stage carries it out. A busy member has a goroutine for each stage.
+// A request that is alone passes through all of them on one goroutine: on its caller's if the log
+// is quick (ProposeStarted).
 //
-// Every write is started, with a completion that gets the outcome (StartWrite). A caller that may wait does
-// (Do, Propose).
+// Every write is started, with a completion that gets the outcome (StartWrite). Do and
+// Propose wait for it.
 //
 // # A read
 //
-// A serializable one reads the store. A linearizable one first asks raft how far the cluster is and
-// waits until this member has applied that.
+// A serializable read reads the store. A linearizable one first asks raft for the commit index of
+// the cluster and waits until this member has applied it (package position).
 //
 // # Goroutines
 //
@@ -36,14 +37,14 @@
 //	senders        one for each snapshot that is being sent (package transfer)
 //	backups        one for each backup under way: releases segments that it keeps in memory
 //
-// duties (replica.go) is the list of those that start and stop with the member. A snapshot is
+// duties (replica.go) lists the goroutines that start and stop with the member. A snapshot is
 // received on the goroutine of its stream (ReceiveBulk), and installed by apply.
 //
 // # Invariants
 //
 //  1. An event is readable when a watcher sees it, and a write that returned has been published:
-//     Commit, Publish, resolve, in that order. The applied position advances after Publish too, so
-//     a linearizable read that waited sees nothing that is not published.
+//     commit, publish, answer, in that order. The applied position advances after the publication
+//     too, so a linearizable read that waited sees nothing that is not published.
 //  2. A request gets exactly one answer: its outcome, or an error that says whether it may still
 //     take effect. It is proposed again only when it is known to have had no effect: an entry of a
 //     later term was applied and it was not.
@@ -53,10 +54,10 @@
 //  5. The raft log keeps every entry that the store has not made durable.
 //  6. An error of the log, the store or apply stops the member: nothing is acknowledged after it.
 //     While the files of the member are not in their places, nothing is acknowledged either.
-//  7. While auth is enabled no read is answered by permissions that are older than what was read:
+//  7. While auth is enabled no read is answered by permissions that are older than the data:
 //     new ones are in force before the batch that brought them can be read, and a read during which
 //     they changed fails. The events of that batch, and later ones, are kept back from watchers
 //     until the services have reviewed these and called Release of the hub.
-//  8. A snapshot replaces the store whole or not at all, whenever the member crashes. For those who
-//     read and watch it is one step forward, as if the entries had been applied.
+//  8. A snapshot replaces the store whole or not at all, whenever the member crashes. For readers
+//     and watchers it is one step forward, as if the entries had been applied.
 package replica

@@ -12,8 +12,8 @@ import (
 	"vigil/internal/state/fsm"
 )
 
-// StartWrite starts a write. It never waits: it returns false for a request that might have to wait or would be rejected, and has no
-// effect then. ProposeStarted must follow.
+// StartWrite starts a write. It never waits: it returns false for a request that might have to wait
+// or would be rejected, and has no effect then. ProposeStarted must follow.
 func (r *Replica) StartWrite(ctx context.Context, w kv.Write, done kv.Completion) (started bool) {
 	if w.Txn != nil {
 		if reads, _ := w.Txn.ReadOnly(); reads {
@@ -27,20 +27,24 @@ func (r *Replica) StartWrite(ctx context.Context, w kv.Write, done kv.Completion
 	return r.startRequest(ctx, req, done)
 }
 
-// chosenID is the tag of a lease whose id was chosen here: if that is in use, another one is chosen.
+// chosenID is the tag of a lease whose id was chosen here: if that is in use, another one is
+// chosen.
 type chosenID struct{ tag any }
 
-func (r *Replica) startRequest(ctx context.Context, req fsm.Request, done kv.Completion) (started bool) {
-	return r.admit(ctx, &req, false) == nil && r.queue.Start(ctx, req, req.Cost(), done, time.Now()) == nil
+func (r *Replica) startRequest(ctx context.Context, req fsm.Request,
+	done kv.Completion) (started bool) {
+	return r.admit(ctx, &req, false) == nil &&
+		r.queue.Start(ctx, req, req.Cost(), done, time.Now()) == nil
 }
 
-// quickSync is the time that a sync of the log usually takes at most while goroutines wait for it that must not wait for anything else: it
-// takes them about as long to wake another one.
+// quickSync is the longest usual time of a sync of the log for which a goroutine waits that must
+// not wait for anything else. To wake another goroutine takes about as long.
 const quickSync = 50 * time.Microsecond
 
-// ProposeStarted lets requests be proposed that were started. alone reports that the caller has nothing else to do. If its request is
-// the only one under way, the caller proposes it itself. If it is alone and the log is quick, it also writes it to the log, applies it and
-// passes on its outcome: then no goroutine is woken.
+// ProposeStarted proposes the requests that were started. alone reports that the caller has nothing
+// else to do. If its request is the only one under way, the caller proposes it itself. If it is
+// alone and the log is quick, it also writes it to the log, applies it and passes on its outcome:
+// then no goroutine is woken.
 func (r *Replica) ProposeStarted(alone bool) {
 	if !r.queue.TakeUnproposed() {
 		return
@@ -64,11 +68,12 @@ type answering struct {
 	outcomes []kv.Outcome
 }
 
-// promptAnswers is how many answers a goroutine passes on that has something else to do.
+// promptAnswers is the most answers that a goroutine with other work passes on.
 const promptAnswers = 64
 
-// answerCalls is the work of the answer stage: it passes on the outcomes of requests that were started. Those of one commit come
-// together, so that their receiver writes once to each of its connections.
+// answerCalls is the work of the answer stage: it passes on the outcomes of requests that were
+// started. The outcomes of one commit come together, so that their receiver writes once to each of
+// its connections.
 func (r *Replica) answerCalls(prompt bool) (left bool) {
 	a, _ := r.answering.Get().(*answering)
 	if a == nil {
@@ -82,7 +87,7 @@ func (r *Replica) answerCalls(prompt bool) (left bool) {
 	now, first := time.Now(), 0
 	for i, c := range a.calls {
 		if to := c.Done.To; to != a.calls[first].Done.To {
-			a.pass(a.calls[first].Done.To)
+			a.passOutcomes(a.calls[first].Done.To)
 			first = i
 		}
 		if o, ok := r.outcomeOf(c, now); ok {
@@ -90,7 +95,7 @@ func (r *Replica) answerCalls(prompt bool) (left bool) {
 		}
 	}
 	if len(a.calls) > 0 {
-		a.pass(a.calls[first].Done.To)
+		a.passOutcomes(a.calls[first].Done.To)
 	}
 	r.queue.Recycle(a.calls...)
 	if cap(a.calls) > mostKept {
@@ -102,8 +107,8 @@ func (r *Replica) answerCalls(prompt bool) (left bool) {
 // mostKept is the largest list of outcomes whose memory is kept.
 const mostKept = 4096
 
-// pass passes the outcomes on.
-func (a *answering) pass(to kv.Receiver) {
+// passOutcomes passes the outcomes on.
+func (a *answering) passOutcomes(to kv.Receiver) {
 	if len(a.outcomes) > 0 {
 		to.Receive(a.outcomes)
 		clear(a.outcomes)
@@ -111,7 +116,7 @@ func (a *answering) pass(to kv.Receiver) {
 	}
 }
 
-// outcomeOf returns the outcome of a request, unless that is repeated.
+// outcomeOf returns the outcome of a request. ok is false if the request is repeated.
 func (r *Replica) outcomeOf(c *proposal.Call, now time.Time) (o kv.Outcome, ok bool) {
 	if c.Read != nil {
 		return r.finishGet(c), true
@@ -132,8 +137,10 @@ func (r *Replica) outcomeOf(c *proposal.Call, now time.Time) (o kv.Outcome, ok b
 	return o, true
 }
 
-// GetNow reads one key at the newest revision into res, if its value is small and in memory, or in the cache of the file system.
-func (r *Replica) GetNow(ctx context.Context, req *kv.RangeRequest, res *kv.GetResult, start time.Time) (ok bool) {
+// GetNow reads one key at the newest revision into res, if its value is small and in memory, or in
+// the cache of the file system.
+func (r *Replica) GetNow(ctx context.Context, req *kv.RangeRequest, res *kv.GetResult,
+	start time.Time) (ok bool) {
 	return r.getNow(ctx, req, res, start, peek)
 }
 
@@ -143,7 +150,8 @@ func peek(r *Replica, req *kv.RangeRequest, res *kv.GetResult) (ok bool) {
 }
 
 // getNow is GetNow with the function that reads.
-func (r *Replica) getNow(ctx context.Context, req *kv.RangeRequest, res *kv.GetResult, start time.Time, read func(*Replica, *kv.RangeRequest, *kv.GetResult) bool) (ok bool) {
+func (r *Replica) getNow(ctx context.Context, req *kv.RangeRequest, res *kv.GetResult,
+	start time.Time, read func(*Replica, *kv.RangeRequest, *kv.GetResult) bool) (ok bool) {
 	if len(req.End) > 0 || r.Access.AuthEnabled() || r.trust.Check() != nil {
 		return false
 	}
@@ -157,7 +165,8 @@ func (r *Replica) getNow(ctx context.Context, req *kv.RangeRequest, res *kv.GetR
 			return false
 		}
 	}
-	if !read(r, req, res) || r.Access.AuthEnabled() { // the data may be newer than the first look at auth
+	// the data may be newer than the first look at auth
+	if !read(r, req, res) || r.Access.AuthEnabled() {
 		return false
 	}
 	took := time.Since(start)
@@ -166,10 +175,11 @@ func (r *Replica) getNow(ctx context.Context, req *kv.RangeRequest, res *kv.GetR
 	return true
 }
 
-// StartGet starts a linearizable read of one key at the newest revision, where this member has to ask others first. The outcome
-// may be that it is declined after all.
+// StartGet starts a linearizable read of one key at the newest revision for which this member has
+// to ask others first. The outcome may still be that the read is declined.
 func (r *Replica) StartGet(req *kv.RangeRequest, done kv.Completion) (started bool) {
-	if req.Serializable || len(req.End) > 0 || req.Revision > 0 || req.CountOnly || req.KeysOnly || req.Filters() ||
+	if req.Serializable || len(req.End) > 0 || req.Revision > 0 || req.CountOnly || req.KeysOnly ||
+		req.Filters() ||
 		r.Access.AuthEnabled() || r.trust.Check() != nil || r.node.Status().Lead == 0 {
 		return false
 	}
@@ -179,7 +189,7 @@ func (r *Replica) StartGet(req *kv.RangeRequest, done kv.Completion) (started bo
 	return r.gets.Add(req, done, time.Now())
 }
 
-// readyForGets waits until the store may be read by gets the first of which arrived at since.
+// readyForGets waits until gets may read the store. The first of them arrived at since.
 func (r *Replica) readyForGets(ctx context.Context, since time.Time) error {
 	limited, cancel := context.WithDeadline(ctx, since.Add(r.cfg.RequestTimeout))
 	defer cancel()
@@ -190,8 +200,8 @@ func (r *Replica) readyForGets(ctx context.Context, since time.Time) error {
 	return r.contacts.WaitError(err, since)
 }
 
-// finishGet returns the result of a get that is ready. One that may wait for the disk, and one for which permissions matter now, is
-// declined.
+// finishGet returns the result of a get that is ready. It declines a get that might wait for the
+// disk, or needs permissions now.
 func (r *Replica) finishGet(p *proposal.Call) kv.Outcome {
 	out := kv.Outcome{Tag: p.Done.Tag, Err: p.Result.Err}
 	read := timing.Read{Start: p.At, Ready: time.Since(p.At)}

@@ -21,13 +21,14 @@ import (
 	"vigil/internal/state/fsm"
 )
 
-// Do carries out a write of a client, and chooses the id of a lease if that is 0. Errors: those of mvcc and lease for the
-// request, and of any write: kv.ErrRequestTooLarge, kv.ErrTooManyRequests, kv.ErrNoSpace, kv.ErrLeaderChanged and those of
-// auth had no effect; kv.ErrTimeout and its variants, kv.ErrStopped and those of ctx may still take effect. A request that
-// could not be proposed in time because there is no leader ends with context.DeadlineExceeded.
+// Do carries out a write of a client, and chooses the id of a lease if that is 0. Errors: from mvcc
+// and lease for the request. After kv.ErrRequestTooLarge, kv.ErrTooManyRequests, kv.ErrNoSpace,
+// kv.ErrLeaderChanged and errors of auth, a write had no effect. After kv.ErrTimeout and its
+// variants, kv.ErrStopped and errors of ctx it may still take effect. A request that could not be
+// proposed in time because there is no leader ends with context.DeadlineExceeded.
 //
-// A transaction that only reads does not go through the log. It is linearizable unless all its ranges are serializable;
-// errors: as Range.
+// A transaction that only reads does not go through the log. It is linearizable unless all its
+// ranges are serializable; errors: as Range.
 func (r *Replica) Do(ctx context.Context, w kv.Write) (o kv.Outcome) {
 	if w.Txn != nil {
 		if reads, serializable := w.Txn.ReadOnly(); reads {
@@ -46,8 +47,8 @@ func (r *Replica) Do(ctx context.Context, w kv.Write) (o kv.Outcome) {
 	}
 }
 
-// requestOf returns the request of a write. chosen reports that the id of its lease was chosen here: if that is in use,
-// another one is chosen.
+// requestOf returns the request of a write. chosen reports that the id of its lease was chosen
+// here: if that is in use, another one is chosen.
 func (r *Replica) requestOf(w kv.Write) (req fsm.Request, chosen bool) {
 	if w.Grant == nil {
 		return fsm.Request{Put: w.Put, DeleteRange: w.DeleteRange, Txn: w.Txn}, false
@@ -74,14 +75,15 @@ func setOutcome(o *kv.Outcome, res fsm.Result) {
 	o.Put, o.DeleteRange, o.Txn, o.Lease = res.Put, res.DeleteRange, res.Txn, res.Lease
 }
 
-// Put writes a key. Errors: those of mvcc.Writer.Put, and as Do.
+// Put writes a key. Errors: from mvcc.Writer.Put, and as Do.
 func (r *Replica) Put(ctx context.Context, req *kv.PutRequest) (*kv.PutResult, error) {
 	o := r.Do(ctx, kv.Write{Put: req})
 	return o.Put, o.Err
 }
 
 // DeleteRange deletes the keys of a range. Errors: as Do.
-func (r *Replica) DeleteRange(ctx context.Context, req *kv.DeleteRangeRequest) (*kv.DeleteRangeResult, error) {
+func (r *Replica) DeleteRange(ctx context.Context,
+	req *kv.DeleteRangeRequest) (*kv.DeleteRangeResult, error) {
 	o := r.Do(ctx, kv.Write{DeleteRange: req})
 	return o.DeleteRange, o.Err
 }
@@ -93,7 +95,8 @@ func (r *Replica) Txn(ctx context.Context, req *kv.TxnRequest) (*kv.TxnResult, e
 }
 
 // readTxn runs a transaction that only reads.
-func (r *Replica) readTxn(ctx context.Context, req *kv.TxnRequest, serializable bool) (*kv.TxnResult, error) {
+func (r *Replica) readTxn(ctx context.Context, req *kv.TxnRequest,
+	serializable bool) (*kv.TxnResult, error) {
 	err := r.trust.Check()
 	if err != nil {
 		return nil, err
@@ -102,9 +105,17 @@ func (r *Replica) readTxn(ctx context.Context, req *kv.TxnRequest, serializable 
 	var res *kv.TxnResult
 	read.Ready, err = r.AwaitReadable(ctx, serializable)
 	if err == nil {
-		res, err = access.Read(ctx, r.Access, func(s *auth.State, id auth.Identity) error { return s.CheckTxn(id, req, r.LeaseState().Each) },
+		res, err = access.Read(ctx, r.Access,
+			func(s *auth.State, id auth.Identity) error {
+				return s.CheckTxn(id, req,
+					r.LeaseState().Each)
+			},
 			func() (*kv.TxnResult, error) {
-				return handle.Read(ctx, r.current, func(h *handle.Handle) (*kv.TxnResult, error) { return h.Store.ReadTxn(ctx, req) })
+				return handle.Read(ctx, r.current,
+					func(h *handle.Handle) (*kv.TxnResult,
+						error) {
+						return h.Store.ReadTxn(ctx, req)
+					})
 			})
 	}
 	read.Took = time.Since(read.Start)
@@ -112,18 +123,23 @@ func (r *Replica) readTxn(ctx context.Context, req *kv.TxnRequest, serializable 
 	return res, err
 }
 
-// Compact drops what only revisions below the one named can see. Errors: those of
+// Compact drops records that only revisions below the named one can see. Errors: from
 // mvcc.Writer.Compact, and as Do.
 func (r *Replica) Compact(ctx context.Context, req *kv.CompactRequest) (*kv.CompactResult, error) {
 	res, err := r.Propose(ctx, &fsm.Request{Compact: req})
 	if err == nil && req.Physical {
-		_, err = handle.Read(ctx, r.current, func(h *handle.Handle) (struct{}, error) { return struct{}{}, h.Store.WaitReclaimed(ctx, req.Revision) })
+		_, err = handle.Read(ctx, r.current,
+			func(h *handle.Handle) (struct{}, error) {
+				return struct{}{},
+					h.Store.WaitReclaimed(ctx, req.Revision)
+			})
 	}
 	return res.Compact, err
 }
 
-// Reclaim asks for the disk space of everything that compaction has made needless, and returns when that counts as
-// free: the space itself comes back in the background. It is this member's alone. Errors: those of ctx, kv.ErrStopped.
+// Reclaim asks this member for the disk space of all compacted records, and returns when that
+// counts as free: the space itself is released in the background. Errors: kv.ErrStopped, and from
+// ctx.
 func (r *Replica) Reclaim(ctx context.Context) error {
 	_, err := handle.Read(ctx, r.current, func(h *handle.Handle) (struct{}, error) {
 		h.Store.Reclaim()
@@ -143,8 +159,9 @@ func (r *Replica) setAttributes(ctx context.Context) error {
 // knows the request, and as Do.
 func (r *Replica) Propose(ctx context.Context, req *fsm.Request) (fsm.Result, error) {
 	if level := r.roster.State().Level(); req.Level() > level {
-		return fsm.Result{}, fmt.Errorf("%w: the request needs level %d and a member of the cluster knows level %d: "+
-			"run the newer version at every member", kv.ErrNotCapable, req.Level(), level)
+		return fsm.Result{},
+			fmt.Errorf("%w: the request needs level %d and a member of the cluster knows level %d: "+
+				"run the newer version at every member", kv.ErrNotCapable, req.Level(), level)
 	}
 	if err := r.admit(ctx, req, true); err != nil {
 		return fsm.Result{}, err
@@ -186,21 +203,23 @@ func (r *Replica) countWrite(ctx context.Context, c *proposal.Call, now time.Tim
 // errMustWait is the error of admit for a request that might have to wait.
 var errMustWait = errors.New("the request might have to wait")
 
-// admit rejects early what would only make things worse. Nothing here is a matter of the state machine: what is rejected is
-// not proposed. If auth is enabled it sets the identity of the request. If it must not wait and might have to, its error is
-// errMustWait.
+// admit rejects a request that cannot be served now, before it is proposed: by the load, the
+// alarms, and the room on the disks. If auth is enabled, it sets the identity of the request. If it
+// must not wait and might have to, its error is errMustWait.
 func (r *Replica) admit(ctx context.Context, req *fsm.Request, mayWait bool) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
-	if committed, applied := r.node.Status().Committed, r.applied.Load(); committed > applied+r.cfg.MaxApplyLag {
+	if committed, applied := r.node.Status().Committed,
+		r.applied.Load(); committed > applied+r.cfg.MaxApplyLag {
 		return kv.ErrTooManyRequests
 	}
 	if r.alarmRejects(req) {
 		if !mayWait {
 			return errMustWait
 		}
-		// Apply would reject it, and the log would grow by it. A member that lags may know an alarm that is cleared.
+		// Apply would reject it, and the log would grow by it. A member that lags may know an alarm
+		// that is cleared.
 		if err := r.Linearize(ctx); err != nil {
 			return err
 		}
@@ -210,7 +229,7 @@ func (r *Replica) admit(ctx context.Context, req *fsm.Request, mayWait bool) err
 	}
 	err := r.space.Shortage()
 	if err != nil && !req.Grows() {
-		// What gives space back goes on, out of what is kept for it.
+		// Requests that give space back use the space that is kept for them.
 		err = r.space.ShortageToFree()
 	}
 	if err != nil || !r.Access.AuthEnabled() || !req.NeedsIdentity() {
@@ -223,18 +242,20 @@ func (r *Replica) admit(ctx context.Context, req *fsm.Request, mayWait bool) err
 	return err
 }
 
-// alarmRejects says whether the NOSPACE alarm, as this member has applied it, rejects a request. Other alarms reject more,
-// with errors of their own, at apply.
+// alarmRejects reports whether the alarm NOSPACE, as this member has applied it, rejects a request.
+// Other alarms reject more, with other errors, at apply.
 func (r *Replica) alarmRejects(req *fsm.Request) bool {
 	list := r.Alarms.Active()
-	return len(list) > 0 && req.Grows() && !slices.ContainsFunc(list, func(a kv.Alarm) bool { return a.Type != kv.AlarmNoSpace })
+	return len(list) > 0 && req.Grows() &&
+		!slices.ContainsFunc(list, func(a kv.Alarm) bool { return a.Type != kv.AlarmNoSpace })
 }
 
 // Step takes raft messages from other members; see raftnode.Node.Step.
 func (r *Replica) Step(msgs ...*raftpb.Message) { r.node.Step(msgs...) }
 
-// ReportUnreachable says that messages to a member were lost.
+// ReportUnreachable reports that messages to a member were lost.
 func (r *Replica) ReportUnreachable(id uint64) { r.node.ReportUnreachable(id) }
 
-// ReportAbsent says that the process of a member has ended, or that it is there again; see raftnode.Node.ReportAbsent.
+// ReportAbsent reports that the process of a member has ended, or is there again; see
+// raftnode.Node.ReportAbsent.
 func (r *Replica) ReportAbsent(id uint64, absent bool) { r.node.ReportAbsent(id, absent) }

@@ -1,5 +1,5 @@
-// Package gets makes linearizable reads of one key ready without a goroutine for each: those that come while one read index is asked
-// for share the next one, and become results together.
+// Package gets makes linearizable reads of one key ready without a goroutine for each: reads that
+// come while a read index is asked for share the next one, and become results together.
 package gets
 
 import (
@@ -11,11 +11,12 @@ import (
 	"vigil/internal/member/replica/proposal"
 )
 
-// Options says how reads become ready, and where they go then.
+// Options configure Gets.
 type Options struct {
-	// Ready waits until the store may be read by reads the first of which arrived at since. Its error is that of these reads.
+	// Ready waits until reads may read the store. The first of them arrived at since. Its error is
+	// the result of all.
 	Ready func(ctx context.Context, since time.Time) error
-	// Queue passes them on.
+	// Queue passes the results on.
 	Queue *proposal.Queue
 }
 
@@ -25,26 +26,30 @@ type Gets struct {
 	mu struct {
 		sync.Mutex
 		waiting []*proposal.Call
-		since   time.Time // when the first of those arrived that are made ready now; zero if there are none
-		closed  bool
+		// when the first of the reads arrived that are made ready now; zero if there are none
+		since  time.Time
+		closed bool
 	}
 	wake chan struct{} // receives when waiting stops being empty
 }
 
-// New returns Gets without any.
+// New returns Gets without reads.
 func New(o Options) *Gets { return &Gets{o: o, wake: make(chan struct{}, 1)} }
 
-// maxAge is how long reads may have waited before others are not started any more: it is only longer than a few network round trips
-// if something is wrong, and then each read waits with its own deadline.
+// maxAge is how long reads may have waited while others are still started. A few network round
+// trips are enough unless something is wrong; then each read waits with its own deadline.
 const maxAge = time.Second
 
-// maxWaiting bounds the memory of reads, whose clients may have gone: beyond it the reads go to handlers, whose number is limited.
+// maxWaiting bounds the memory of reads, whose clients may have gone: beyond it the reads go to
+// handlers, whose number is limited.
 const maxWaiting = 1 << 14
 
-// Add starts a read that arrives now. It declines reads while many wait or some wait for long, and after Run has ended.
+// Add starts a read that arrives now. It declines reads while many wait or some wait for long, and
+// after Run has ended.
 func (g *Gets) Add(req *kv.RangeRequest, done kv.Completion, now time.Time) (started bool) {
 	g.mu.Lock()
-	if g.mu.closed || len(g.mu.waiting) >= maxWaiting || !g.mu.since.IsZero() && now.Sub(g.mu.since) > maxAge {
+	if g.mu.closed || len(g.mu.waiting) >= maxWaiting || !g.mu.since.IsZero() &&
+		now.Sub(g.mu.since) > maxAge {
 		g.mu.Unlock()
 		return false
 	}
@@ -60,8 +65,8 @@ func (g *Gets) Add(req *kv.RangeRequest, done kv.Completion, now time.Time) (sta
 	return true
 }
 
-// take returns the reads that wait. list is used again.
-func (g *Gets) take(list []*proposal.Call) []*proposal.Call {
+// takeWaiting returns the reads that wait. list is used again.
+func (g *Gets) takeWaiting(list []*proposal.Call) []*proposal.Call {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	list, g.mu.waiting = g.mu.waiting, list[:0]
@@ -71,11 +76,12 @@ func (g *Gets) take(list []*proposal.Call) []*proposal.Call {
 	return list
 }
 
-// Run makes reads ready until ctx ends. Those that wait then fail with kv.ErrStopped. It is called once.
+// Run makes reads ready until ctx ends. Reads that wait then fail with kv.ErrStopped. It is called
+// once.
 func (g *Gets) Run(ctx context.Context) {
 	var list []*proposal.Call
 	for {
-		if list = g.take(list); len(list) > 0 {
+		if list = g.takeWaiting(list); len(list) > 0 {
 			list = g.deliver(list, g.o.Ready(ctx, list[0].At))
 			continue
 		}
@@ -85,7 +91,7 @@ func (g *Gets) Run(ctx context.Context) {
 			g.mu.Lock()
 			g.mu.closed = true
 			g.mu.Unlock()
-			g.deliver(g.take(nil), kv.ErrStopped)
+			g.deliver(g.takeWaiting(nil), kv.ErrStopped)
 			return
 		}
 	}

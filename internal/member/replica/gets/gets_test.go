@@ -37,13 +37,15 @@ func results(t *testing.T, q *proposal.Queue, n int) map[error]int {
 	return out
 }
 
-// TestGets: reads that come while others are made ready wait for a read index of their own, and all get the result of theirs.
+// TestGets: reads that come while others are made ready wait for a read index of their own, and all
+// get the result of theirs.
 func TestGets(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		q := proposal.New(proposal.Options{Member: 1, Answers: posts{}})
 		failed := errors.New("failed")
 		ready := make(chan error)
-		g := New(Options{Queue: q, Ready: func(context.Context, time.Time) error { return <-ready }})
+		g := New(Options{Queue: q,
+			Ready: func(context.Context, time.Time) error { return <-ready }})
 		ctx, cancel := context.WithCancel(t.Context())
 		ended := make(chan struct{})
 		go func() { g.Run(ctx); close(ended) }()
