@@ -122,13 +122,13 @@ func TestCheck(t *testing.T) {
 	code, out, errs := runUnchanged(t, dir, "check", dir)
 	wants(code, 0, out+errs, `FILE +KIND +VERSION`,
 		`history/0000000000000001-0000000000000001-00000000.seg +sealed +1 +1 .* ok\n`,
-		`\.log +open +1`, `wal/0000000000000001.wal +segment +2`, `cluster c1, member 11`,
+		`\.log +open +1`, `wal/0000000000000001.wal +segment +1`, `cluster c1, member 11`,
 		`revision 59, .* term 2, index 59`,
 		`entries 2 to 59, the last of term 2, committed up to 59`, `nothing is damaged\n$`)
 	code, out, errs = runUnchanged(t, checkpoint, "check", checkpoint+"/")
 	wants(code, 0, out+errs, `\(checkpoint\)`, `revision 59`)
 	code, out, _ = runUnchanged(t, dir, "check", "-w", "simple", filepath.Join(dir, "wal"))
-	wants(code, 0, out, `(?m)^0000000000000001\.wal, segment, 2, 1, .*, ok$`)
+	wants(code, 0, out, `(?m)^0000000000000001\.wal, segment, 1, 1, .*, ok$`)
 	code, out, _ = runUnchanged(t, dir, "check", "--write-out=json", dir)
 	var r datadir.Report
 	if err := json.Unmarshal([]byte(out), &r); err != nil || code != 0 || r.Revision != 59 ||
