@@ -3,6 +3,7 @@ package client
 import (
 	"context"
 	"errors"
+	"strings"
 	"sync"
 	"time"
 
@@ -105,7 +106,7 @@ func (c *Client) At(endpoint string) (*Client, error) {
 	}
 	if secure := c.core.cfg.secure(); e.Scheme == pool.SchemeSecure && !secure ||
 		e.Scheme == pool.SchemePlain && secure {
-		return nil, invalid("endpoint %q: the client is configured with TLS: %v", endpoint, secure)
+		return nil, otherTLS(endpoint, secure)
 	}
 	m, err := c.core.pool.Find(e)
 	if err != nil {
@@ -114,6 +115,14 @@ func (c *Client) At(endpoint string) (*Client, error) {
 	d := *c
 	d.pin, d.derived = m, true
 	return &d, nil
+}
+
+// otherTLS is the error of endpoints that use TLS where the client does not, or the reverse.
+func otherTLS(endpoints string, clientSecure bool) error {
+	if clientSecure {
+		return invalid("endpoint %q is without TLS, but the client uses it: write https:// or unixs://", endpoints)
+	}
+	return invalid("endpoint %q uses TLS, but the client does not: make a client with TLS", endpoints)
 }
 
 // Endpoints returns the addresses of the members that the client knows.
@@ -131,7 +140,7 @@ func (c *Client) SetEndpoints(endpoints ...string) error {
 	}
 	secure := cfg.secure()
 	if secure != c.core.cfg.secure() {
-		return invalid("endpoints %q: the client is configured with TLS: %v", endpoints, !secure)
+		return otherTLS(strings.Join(endpoints, ","), !secure)
 	}
 	c.core.pool.Unseed()
 	list := pool.ParseAll(endpoints)

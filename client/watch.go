@@ -87,7 +87,7 @@ type Watcher struct {
 	room    chan struct{} // holds an element when the buffer may have room
 	created chan struct{} // closed when the server has answered, or at the end
 	done    chan struct{} // closed at the end
-	stream  *watchStream  // guarded by watches.mu; nil while set aside or at the end
+	stream  *watchStream  // guarded by watchers.mu; nil while set aside or at the end
 	rest    []Event       // the rest of the batch in Events; owned by the reader
 
 	mu struct {

@@ -43,7 +43,7 @@ type Mirror[T any] struct {
 	view   atomic.Pointer[View[T]]
 	ready  chan struct{} // closed after the first list
 	done   chan struct{}
-	store  uint64 // id of the cluster that was listed; owned by run
+	store  uint64 // id of the cluster that was listed; owned by follow
 
 	mu struct {
 		sync.Mutex

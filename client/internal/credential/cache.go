@@ -16,7 +16,7 @@ import (
 	"google.golang.org/grpc/metadata"
 )
 
-// ErrClosed is returned by Get after Close.
+// ErrClosed is the error of Get after Close.
 var ErrClosed = errors.New("credential: the cache is closed")
 
 const metadataKey = "token"

@@ -66,7 +66,7 @@ func Parse(s string) (Endpoint, error) {
 	}
 	if i := strings.LastIndexByte(e.address, '@'); i >= 0 {
 		// It may be a password, and errors are logged.
-		return e, invalid("endpoint %q: a user or a password does not belong into it; set the user and the password of the client", "..."+e.address[i:])
+		return e, invalid("endpoint %q contains a user or a password; set the user and the password of the client instead", "..."+e.address[i:])
 	}
 	if strings.ContainsAny(e.address, " ;") {
 		return e, invalid("endpoint %q: several endpoints are separated by commas", s)
@@ -82,10 +82,10 @@ func Parse(s string) (Endpoint, error) {
 		return e, invalid("endpoint %q: %q is not a host; want host:port, or a URL such as http://HOST:PORT", s, host)
 	}
 	if n, path, has := strings.Cut(port, "/"); has {
-		return e, invalid("endpoint %q: a path does not belong into it: leave /%s out, after the port %s", s, path, n)
+		return e, invalid("endpoint %q contains a path: leave /%s out, after the port %s", s, path, n)
 	}
 	if _, err := net.LookupPort("tcp", port); err != nil {
-		return e, invalid("endpoint %q: %q is no port", s, port)
+		return e, invalid("endpoint %q: %q is not a port", s, port)
 	}
 	e.host = host
 	return e, nil

@@ -32,7 +32,7 @@ func TestParse(t *testing.T) {
 		"a:1 b:1": "separated by commas", "a:1;b:1": "separated by commas",
 		"http:/host:1": "such as http://HOST:PORT",
 		"http//host:1": "is not a host", "http://host:1/v3": "leave /v3 out",
-		"u:p@host:1": "a user or a password does not belong into it", "host:x": "is no port",
+		"u:p@host:1": "contains a user or a password", "host:x": "is not a port",
 	} {
 		if e, err := Parse(in); !errors.Is(err, ErrInvalid) ||
 			!strings.Contains(err.Error(), want) {
