@@ -23,7 +23,7 @@ type watchSpec struct {
 
 // FromRevision starts a watch at a revision: its events are the first. Without it a watch starts
 // with the events after its creation. If the revision has been compacted, the watch ends with a
-// [CompactedError]. A future revision is waited for.
+// [CompactedError]. The watch waits for a future revision.
 func FromRevision(rev int64) WatchOption {
 	return watchOption(func(s *watchSpec) { s.start = rev })
 }

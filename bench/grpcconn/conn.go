@@ -140,10 +140,11 @@ func (c *Conn) Close() {
 	<-c.done
 }
 
-// Done is closed when the connection has ended and every handler has been notified.
+// Done returns a channel that is closed when the connection has ended and every handler has been
+// notified.
 func (c *Conn) Done() <-chan struct{} { return c.done }
 
-// Err is why the connection ended, nil while it stands.
+// Err returns why the connection has ended, nil while it stands.
 func (c *Conn) Err() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -24,7 +24,7 @@ type reader struct {
 	blockID  uint32 // its stream, 0 if none
 	blockEnd bool   // its HEADERS frame had END_STREAM
 
-	// What the header block being decoded said.
+	// From the header block that is being decoded.
 	status  Status
 	hasGRPC bool
 	http    string
@@ -57,7 +57,8 @@ func (r *reader) readFrames() {
 		now := time.Now()
 		if err != nil {
 			if errors.Is(err, os.ErrDeadlineExceeded) && n == 0 {
-				// Cancel woke us. The deadline goes first: a cancel after this sets it again.
+				// Cancel has woken the reader. The deadline goes first: a later Cancel sets it
+				// again.
 				err = c.nc.SetReadDeadline(time.Time{})
 				r.endCanceledStreams(now)
 			}

@@ -82,7 +82,7 @@ type Result struct {
 	Offered float64
 }
 
-// PerSecond is the rate of answers.
+// PerSecond returns the rate of answers.
 func (r *Result) PerSecond() float64 {
 	if r.Elapsed <= 0 {
 		return 0
@@ -245,7 +245,7 @@ func runClosed(ctx context.Context, conns Conns, inflight int, stream string, w 
 	for i, c := range conns {
 		l := &lane{run: r, conn: c}
 		lanes[i] = l
-		// The slots are made before the first request, so that the reader meets them ready.
+		// All slots exist before the first request, because the reader uses them.
 		slots := make([]*slot, inflight)
 		for j := range slots {
 			slots[j] = &slot{lane: l, op: newOp(n)}

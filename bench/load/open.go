@@ -75,7 +75,7 @@ func (ph *phase) settle() {
 	}
 }
 
-// Timed is an Op that wants to know when its next request is due, before it makes it.
+// Timed is an Op that is told when its next request is due, before it makes it.
 type Timed interface {
 	Due(at time.Time)
 }
@@ -306,7 +306,7 @@ func (p *Pacer) Wait(ctx context.Context, d time.Duration) error {
 	}
 }
 
-// Failed is closed when a request failed.
+// Failed returns a channel that is closed when a request has failed.
 func (p *Pacer) Failed() <-chan struct{} { return p.failed }
 
 // Stop ends the sending, waits for the answers of the current phase and returns how many requests

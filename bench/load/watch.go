@@ -17,7 +17,8 @@ import (
 type WatchSpec struct {
 	// Streams watch streams, spread over the connections in turn, carry PerStream watchers each.
 	Streams, PerStream int
-	// Create is what the i-th watcher of a stream asks for. It leaves the id to the server.
+	// Create returns the request of the i-th watcher of a stream, without an id: the server chooses
+	// it.
 	Create func(stream, i int) api.WatchCreate
 	// Base, if set, says that every value begins with the nanoseconds since then at which its put
 	// was due (see Stamp); the time from there to its arrival is recorded.
@@ -164,10 +165,11 @@ func (s *watchStream) End(_ time.Time, st grpcconn.Status) {
 	s.w.ended.Done()
 }
 
-// Failed is closed when a watcher got something wrong or a stream ended by itself.
+// Failed returns a channel that is closed when a watcher got something wrong or a stream ended by
+// itself.
 func (w *Watchers) Failed() <-chan struct{} { return w.failed }
 
-// Err is what failed, nil if nothing has.
+// Err returns the failure, nil if there is none.
 func (w *Watchers) Err() error {
 	select {
 	case <-w.failed:
@@ -177,7 +179,7 @@ func (w *Watchers) Err() error {
 	}
 }
 
-// Totals is what all streams have received together.
+// Totals returns what all streams have received together.
 type Totals struct{ Events, Answers, Bytes int64 }
 
 // Totals sums the streams up.
@@ -191,7 +193,7 @@ func (w *Watchers) Totals() Totals {
 	return t
 }
 
-// Lowest is the smallest revision that any watcher has reached.
+// Lowest returns the smallest revision that any watcher has reached.
 func (w *Watchers) Lowest() int64 {
 	low := int64(-1)
 	for _, s := range w.streams {

@@ -27,7 +27,7 @@ type awaited struct {
 	since, first atomic.Int64
 }
 
-// awaitedPut is a put whose success an awaited notes.
+// awaitedPut is a put that reports its success to an awaited.
 type awaitedPut struct {
 	*putter
 	to  *awaited

@@ -270,7 +270,8 @@ func watchCatchUp(ctx context.Context, e *Env, watchers int) ([]Figure, error) {
 				share = append(share, min(float64(w.Lowest()-1)/float64(head-1), 1))
 				speed = append(speed, float64(w.Totals().Bytes)/1e6/took.Seconds())
 				seconds = append(seconds, took.Seconds())
-				// A catch-up of a moment gives no percentile: the phase is as long as the one without.
+				// A catch-up of a moment gives no percentile: the phase is as long as the one
+				// without.
 				if left := e.Params.Duration/2 - took; left > 0 {
 					return p.Wait(ctx, left)
 				}

@@ -90,7 +90,7 @@ func membersGet(ctx context.Context, e *Env) ([]Figure, error) {
 	return f, err
 }
 
-// startGroup starts three members. server is the leader.
+// startGroup starts three members. e.server is the leader.
 func (e *Env) startGroup(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, time.Minute)
 	defer cancel()
@@ -183,7 +183,7 @@ func (e *Env) awaitInSync(ctx context.Context, p *load.Pacer, s *target.Server) 
 	}
 }
 
-// sentTo is how many bytes the leader has sent to a member.
+// sentTo returns how many bytes the leader has sent to a member.
 func (e *Env) sentTo(ctx context.Context, id uint64) (float64, error) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet,
 		"http://"+e.server.Addr+"/metrics", nil)
@@ -207,9 +207,9 @@ func (e *Env) sentTo(ctx context.Context, id uint64) (float64, error) {
 	return 0, lines.Err() // nothing yet
 }
 
-// measureReturn measures what it costs clients that a member comes back: started begins that, and
-// returns the member with its id. had is what the leader has sent to that before. Puts go to the
-// leader and to the member that stayed.
+// measureReturn measures the cost for clients while a member comes back. started starts the member
+// and returns it with its id. had is the number of bytes that the leader had sent to it before.
+// Puts go to the leader and to the member that stayed.
 func (e *Env) measureReturn(ctx context.Context, keys int, fill filler, had float64,
 	started func() (*target.Server, uint64, error)) ([]Figure, error) {
 	const rate = 500
@@ -288,7 +288,7 @@ func (e *Env) measureReturn(ctx context.Context, keys int, fill filler, had floa
 	return append(f, m.usage.auxiliary()...), nil
 }
 
-// sizeOfMissing are the keys and revisions of both scenarios.
+// sizeOfMissing returns the numbers of keys and revisions that the member misses in both scenarios.
 func (e *Env) sizeOfMissing() (keys, revs int) {
 	return e.Params.scaled(200_000, 1000), e.Params.scaled(1_000_000, 20_000)
 }

@@ -15,7 +15,7 @@ import (
 	"vigil/bench/target"
 )
 
-// meter reads what the server uses between begin and end.
+// meter measures what the server uses between beginMetering and endMetering.
 type meter struct {
 	e       *Env
 	servers []*target.Server
@@ -102,7 +102,7 @@ func (m *meter) sample() {
 	t := time.NewTicker(20 * time.Millisecond)
 	defer t.Stop()
 	for {
-		// A server that has ended is reported by end.
+		// endMetering reports a server that has ended.
 		if mem, err := m.memory(); err == nil {
 			m.usage.PeakAnon = max(m.usage.PeakAnon, mem.Anon)
 			m.usage.PeakTotal = max(m.usage.PeakTotal, mem.Total)
@@ -215,7 +215,7 @@ func (u *usage) auxiliary() []Figure {
 	}
 }
 
-// latencies are the percentiles of h.
+// latencies returns the percentiles of h.
 func latencies(what string, h *hist.Hist) []Figure {
 	f := func(name string, d time.Duration) Figure {
 		return Figure{Name: what + " " + name, Unit: "µs", Value: micros(d), Better: Lower}
@@ -232,8 +232,8 @@ func (e *Env) measureClosed(ctx context.Context, conns load.Conns, inflight int,
 	return e.measureClosedOn(ctx, e.meter(), "", conns, inflight, per, newOp)
 }
 
-// measureClosedOn is closed with a meter, and with a method for requests that go to one stream of
-// each slot.
+// measureClosedOn is measureClosed with a meter, and with a method for requests that go to one
+// stream of each slot.
 func (e *Env) measureClosedOn(ctx context.Context, m *meter, stream string, conns load.Conns,
 	inflight int, per string, newOp func(slot int) load.Op) (*load.Result, []Figure, error) {
 	w := load.Window{Warmup: e.Params.Warmup, Duration: e.Params.Duration, Begin: m.beginMetering,

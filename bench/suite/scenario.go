@@ -84,14 +84,14 @@ type Params struct {
 	Scale float64
 	// ValueSize is the size of values in bytes where a scenario does not say otherwise.
 	ValueSize int
-	// Pause is that between two probes of the disk.
+	// Pause is the time between two probes of the disk.
 	Pause time.Duration
 }
 
 // scaled is n times the scale, at least least.
 func (p Params) scaled(n, least int) int { return max(int(float64(n)*p.Scale), least) }
 
-// Env is what one run of a scenario has.
+// Env is the environment of one run of a scenario.
 type Env struct {
 	Launcher *target.Launcher
 	Build    *target.Build

@@ -20,7 +20,7 @@ func upkeepScenarios() []Scenario {
 	}
 }
 
-// storeDir is where a server keeps its revisions, without its raft log.
+// storeDir returns where a server keeps its revisions, without its raft log.
 func (e *Env) storeDir() string {
 	if e.Build.Kind == "etcd" {
 		return filepath.Join(e.server.DataDir, "member", "snap")

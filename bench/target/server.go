@@ -79,8 +79,8 @@ func Seats(n int) (seats []*Seat, cluster string, err error) {
 	return seats, strings.Join(parts, ","), nil
 }
 
-// ErrPortTaken is why a server ended while starting: somebody else took a port that was free
-// before.
+// ErrPortTaken means that a server ended while starting because somebody else took a port that was
+// free before.
 var ErrPortTaken = errors.New("port taken by another program")
 
 // Start starts a server on free ports. It does not wait until the server answers.
@@ -162,7 +162,7 @@ func (l *Launcher) start(b *Build, c Config, client, peer string) (*Server, erro
 	return s, nil
 }
 
-// Args is the command line that the server was started with.
+// Args returns the command line that the server was started with.
 func (s *Server) Args() []string { return s.cmd.Args[1:] }
 
 // Ready waits until the server answers a linearizable read, and returns when it did.
@@ -208,7 +208,7 @@ func (s *Server) tryGet(ctx context.Context, msg []byte) (time.Time, error) {
 	return time.Now(), nil
 }
 
-// Exited is closed when the process has ended.
+// Exited returns a channel that is closed when the process has ended.
 func (s *Server) Exited() <-chan struct{} { return s.exited }
 
 func (s *Server) exitErr() error {
@@ -242,7 +242,7 @@ func (s *Server) signalAndWait(sig syscall.Signal) error {
 	return fmt.Errorf("%s had to be killed: it did not end within 30 s of %v", s.Build.Name, sig)
 }
 
-// LogTail is the end of what the server has logged.
+// LogTail returns the end of the server's log.
 func (s *Server) LogTail() string {
 	b, err := os.ReadFile(s.log)
 	if err != nil {
