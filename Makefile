@@ -71,7 +71,7 @@ damage: ## every single bit of a small data directory, its files cut at every le
 	VIGIL_CUTS=all $(GO) -C client test -timeout 1h -run Cut .
 
 archive-bench: ## an archive of a million keys with five million revisions: time and memory of restore, of a restore of keys, and of verify
-	VIGIL_LARGE_ARCHIVE=1000000 $(GO) test -count 1 -timeout 0 -run 'LargeArchive$$' -v ./internal/offline/archive
+	VIGIL_LARGE_ARCHIVE=1000000 $(GO) test -count 1 -timeout 0 -run 'LargeArchive$$' -v ./internal/offline/archived
 
 archive-test: ## 2,000 writes a second for ten minutes to three members that archive into an object storage of S3, which are killed, and whose storage is away; then they are restored; minutes to build
 	cd test && VIGIL_ARCHIVE_TEST=10m VIGIL_ARCHIVE_S3=1 $(GO) test -count 1 -timeout 0 -run 'TestArchive$$' -v ./cluster

@@ -14,7 +14,7 @@ import (
 func archiveCopy(t *testing.T) (dir, url string) {
 	t.Helper()
 	dir = filepath.Join(t.TempDir(), "archive")
-	if err := os.CopyFS(dir, os.DirFS("../../internal/offline/archive/testdata/v1")); err != nil {
+	if err := os.CopyFS(dir, os.DirFS("../../internal/offline/archived/testdata/v1")); err != nil {
 		t.Fatal(err)
 	}
 	return dir, "file://" + dir

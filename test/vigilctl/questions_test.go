@@ -207,7 +207,7 @@ func TestQuestions(t *testing.T) {
 
 	// Objects of an archive.
 	archive := filepath.Join(t.TempDir(), "archive")
-	must(os.CopyFS(archive, os.DirFS("../../internal/offline/archive/testdata/v1")))
+	must(os.CopyFS(archive, os.DirFS("../../internal/offline/archived/testdata/v1")))
 	prune := []string{"archive", "prune", "file://" + archive, "--keep-daily", "1d"}
 	want = "This removes 4 objects of the archive. The states that are only in them cannot be restored any more. Remove them? [y/N] n\nError: not confirmed; nothing was removed\n"
 	if code, out := answered(t, env, "n\r", prune...); code != 5 || out != want {

@@ -19,7 +19,7 @@ import (
 	"vigil/cmd/vigilctl/show"
 	"vigil/internal/amount"
 	"vigil/internal/bucket"
-	"vigil/internal/offline/archive"
+	"vigil/internal/offline/archived"
 	"vigil/internal/vfs"
 )
 
@@ -41,14 +41,14 @@ func (s *source) add(c *cobra.Command) {
 
 // read opens the archive at a URL and runs a command with it that only reads. So a directory on a
 // damaged disk is not synced, which could fail.
-func (s *source) read(c *cobra.Command, address string, run func(*archive.Archive) error) error {
+func (s *source) read(c *cobra.Command, address string, run func(*archived.Archive) error) error {
 	return s.open(c, address, vfs.ReadOnly(vfs.OS()), run)
 }
 
 // open opens the archive at a URL, on a file system if it is a directory, and runs a command with
 // it.
 func (s *source) open(c *cobra.Command, address string, fsys vfs.FS,
-	run func(*archive.Archive) error) error {
+	run func(*archived.Archive) error) error {
 	var keys []io.Reader
 	for _, name := range s.keys {
 		f, err := os.Open(name)
@@ -63,7 +63,7 @@ func (s *source) open(c *cobra.Command, address string, fsys vfs.FS,
 		return exit.With(exit.Failure, err)
 	}
 	defer b.Close()
-	a, err := archive.Open(c.Context(), b, bucket.Show(address), keys...)
+	a, err := archived.Open(c.Context(), b, bucket.Show(address), keys...)
 	if err != nil {
 		return exit.With(exit.Failure, err)
 	}
@@ -102,7 +102,7 @@ func List() *cobra.Command {
 		Example: "  vigilctl archive list file:///srv/archive\n  vigilctl archive list 's3://backups?prefix=prod/' -w json",
 		Args:    command.ExactlyOne("archive list"),
 		RunE: func(c *cobra.Command, args []string) error {
-			return s.read(c, args[0], func(a *archive.Archive) error { return list(c, a, out) })
+			return s.read(c, args[0], func(a *archived.Archive) error { return list(c, a, out) })
 		},
 	}
 	s.add(c)
@@ -111,7 +111,7 @@ func List() *cobra.Command {
 	return c
 }
 
-func list(c *cobra.Command, a *archive.Archive, out *facts.Format) error {
+func list(c *cobra.Command, a *archived.Archive, out *facts.Format) error {
 	states, err := a.States(c.Context())
 	if err != nil {
 		return err
@@ -119,12 +119,12 @@ func list(c *cobra.Command, a *archive.Archive, out *facts.Format) error {
 	w := c.OutOrStdout()
 	if out.Format == show.JSON {
 		return printJSON(w, struct {
-			Archive   string           `json:"archive"`
-			Cluster   string           `json:"cluster"`
-			Created   time.Time        `json:"created"`
-			Encrypted bool             `json:"encrypted"`
-			States    []archive.Listed `json:"states"`
-			Damages   []archive.Damage `json:"damages,omitempty"`
+			Archive   string            `json:"archive"`
+			Cluster   string            `json:"cluster"`
+			Created   time.Time         `json:"created"`
+			Encrypted bool              `json:"encrypted"`
+			States    []archived.Listed `json:"states"`
+			Damages   []archived.Damage `json:"damages,omitempty"`
 		}{a.Identity.Archive.String(), a.Identity.Cluster.String(), a.Identity.Created,
 			len(a.Identity.Recipients) > 0, states, a.Damages()})
 	}
@@ -151,7 +151,7 @@ func list(c *cobra.Command, a *archive.Archive, out *facts.Format) error {
 	return nil
 }
 
-func printDamages(w io.Writer, list []archive.Damage) {
+func printDamages(w io.Writer, list []archived.Damage) {
 	for _, d := range list {
 		fmt.Fprintf(w, "DAMAGED %s\n", d)
 	}
@@ -190,7 +190,7 @@ func Verify() *cobra.Command {
 		Args:    command.ExactlyOne("archive verify"),
 		RunE: func(c *cobra.Command, args []string) error {
 			return s.read(c, args[0],
-				func(a *archive.Archive) error { return verify(c, a, sample, out) })
+				func(a *archived.Archive) error { return verify(c, a, sample, out) })
 		},
 	}
 	s.add(c)
@@ -200,7 +200,7 @@ func Verify() *cobra.Command {
 	return c
 }
 
-func verify(c *cobra.Command, a *archive.Archive, sample bool, out *facts.Format) (err error) {
+func verify(c *cobra.Command, a *archived.Archive, sample bool, out *facts.Format) (err error) {
 	dir, err := os.MkdirTemp("", "vigilctl-archive-")
 	if err != nil {
 		return err
@@ -208,7 +208,7 @@ func verify(c *cobra.Command, a *archive.Archive, sample bool, out *facts.Format
 	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
 	p := progress.NewBytes(c.ErrOrStderr(), out.Format == show.JSON)
 	v, err := a.Verify(c.Context(),
-		archive.VerifyOptions{FS: vfs.OS(), Dir: dir, Sample: sample, Progress: p.Set})
+		archived.VerifyOptions{FS: vfs.OS(), Dir: dir, Sample: sample, Progress: p.Set})
 	p.End()
 	if err := printVerdict(c.OutOrStdout(), a, v, out); err != nil {
 		return err
@@ -222,7 +222,7 @@ func verify(c *cobra.Command, a *archive.Archive, sample bool, out *facts.Format
 	return nil
 }
 
-func printVerdict(w io.Writer, a *archive.Archive, v *archive.Verdict, out *facts.Format) error {
+func printVerdict(w io.Writer, a *archived.Archive, v *archived.Verdict, out *facts.Format) error {
 	if out.Format == show.JSON {
 		return printJSON(w, v)
 	}

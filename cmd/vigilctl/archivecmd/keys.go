@@ -19,7 +19,7 @@ import (
 	"vigil/cmd/vigilctl/progress"
 	"vigil/cmd/vigilctl/show"
 	"vigil/internal/amount"
-	"vigil/internal/offline/archive"
+	"vigil/internal/offline/archived"
 	"vigil/internal/vfs"
 )
 
@@ -90,14 +90,14 @@ func (k *keys) check(given func(string) bool) error {
 }
 
 // restore restores the keys of a target.
-func (k *keys) restore(c *cobra.Command, a *archive.Archive, t *target) error {
+func (k *keys) restore(c *cobra.Command, a *archived.Archive, t *target) error {
 	if k.dump == "" {
 		return k.env.RunLong(c, func(ctx context.Context, cl *client.Client) error {
 			// Before the archive is read: what the cluster refuses to show is known at once.
 			if _, err := cl.Count(ctx, k.prefix, client.WithPrefix()); err != nil {
 				return err
 			}
-			return k.past(c, a, t, func(p *archive.Past, dir string) error {
+			return k.past(c, a, t, func(p *archived.Past, dir string) error {
 				m := merge{keys: k, past: p, c: cl, archive: a.Identity.Cluster.String(), dir: dir}
 				return m.run(ctx)
 			})
@@ -109,7 +109,7 @@ func (k *keys) restore(c *cobra.Command, a *archive.Archive, t *target) error {
 		}
 	}
 	return k.past(c, a, t,
-		func(p *archive.Past,
+		func(p *archived.Past,
 			_ string) error {
 			return k.writeDump(c.Context(), uint64(a.Identity.Cluster), p)
 		})
@@ -117,8 +117,8 @@ func (k *keys) restore(c *cobra.Command, a *archive.Archive, t *target) error {
 
 // past calls use with the state of a target, which has keys with the prefix, and with a directory
 // for its files.
-func (k *keys) past(c *cobra.Command, a *archive.Archive, t *target,
-	use func(p *archive.Past, dir string) error) (err error) {
+func (k *keys) past(c *cobra.Command, a *archived.Archive, t *target,
+	use func(p *archived.Past, dir string) error) (err error) {
 	dir, err := os.MkdirTemp("", "vigilctl-archive-")
 	if err != nil {
 		return err
@@ -156,7 +156,7 @@ func (k *keys) past(c *cobra.Command, a *archive.Archive, t *target,
 }
 
 // writeDump writes the keys into a file.
-func (k *keys) writeDump(ctx context.Context, cluster uint64, p *archive.Past) error {
+func (k *keys) writeDump(ctx context.Context, cluster uint64, p *archived.Past) error {
 	end := client.PrefixEnd(k.prefix)
 	n, err := p.Count(ctx, k.prefix, end)
 	if err != nil {

@@ -24,13 +24,13 @@ import (
 	"vigil/cmd/vigilctl/dumpfile"
 	"vigil/cmd/vigilctl/exit"
 	"vigil/internal/bucket"
-	"vigil/internal/offline/archive"
+	"vigil/internal/offline/archived"
 	"vigil/internal/vfs"
 	"vigil/server/servertest"
 )
 
 // golden is an archive whose newest revision is 82, with keys that begin with k.
-const golden = "../../../internal/offline/archive/testdata/v1"
+const golden = "../../../internal/offline/archived/testdata/v1"
 
 // world is a member, and the archive of another cluster.
 type world struct {
@@ -103,7 +103,7 @@ func (w *world) restore(ctx context.Context, args ...string) (code int, stdout, 
 }
 
 // want is the state of the archive at a target: values by key.
-func (w *world) want(t archive.Target, prefix string) map[string]string {
+func (w *world) want(t archived.Target, prefix string) map[string]string {
 	w.t.Helper()
 	p := w.past(t)
 	defer p.Close()
@@ -115,7 +115,7 @@ func (w *world) want(t archive.Target, prefix string) map[string]string {
 	return out
 }
 
-func (w *world) past(t archive.Target) *archive.Past {
+func (w *world) past(t archived.Target) *archived.Past {
 	w.t.Helper()
 	a := w.open()
 	p, err := a.OpenPast(w.t.Context(), t, vfs.OS(), w.t.TempDir(), nil)
@@ -174,7 +174,7 @@ func (w *world) expect(code int, texts []string, args ...string) (stdout, stderr
 // answered.
 func TestRestoreKeys(t *testing.T) {
 	w := newWorld(t)
-	target := archive.Target{Revision: 82}
+	target := archived.Target{Revision: 82}
 	want := w.want(target, "k")
 	if len(want) < 10 {
 		t.Fatalf("the archive has %d keys", len(want))
@@ -258,7 +258,7 @@ func TestRestoreKeys(t *testing.T) {
 // What somebody has changed since the plan was made is left and named; the rest is restored.
 func TestRestoreConflicts(t *testing.T) {
 	w := newWorld(t)
-	want := w.want(archive.Target{}, "k")
+	want := w.want(archived.Target{}, "k")
 	names := slices.Sorted(maps.Keys(want))
 	for _, n := range names[:3] {
 		w.put(n, "old")
@@ -307,7 +307,7 @@ func TestRestoreConflicts(t *testing.T) {
 // nothing.
 func TestRestoreSmallTransactions(t *testing.T) {
 	w := newWorld(t)
-	want := w.want(archive.Target{}, "k")
+	want := w.want(archived.Target{}, "k")
 	ctx, interrupt := context.WithCancel(t.Context())
 	defer interrupt()
 	const most = 4
@@ -362,7 +362,7 @@ func size(req any) int { return reflect.ValueOf(req).Elem().FieldByName("Compare
 func TestRestoreLeases(t *testing.T) {
 	w := newWorld(t)
 	key, id := w.leased()
-	want := w.want(archive.Target{}, "k")
+	want := w.want(archived.Target{}, "k")
 	restore := []string{"--latest", "--prefix", "k", "--yes"}
 	check := func(exists bool, lease client.LeaseID) {
 		t.Helper()
@@ -442,7 +442,7 @@ func TestRestoreLeases(t *testing.T) {
 func TestRestoreDump(t *testing.T) {
 	w := newWorld(t)
 	const rev, at = 82, "82"
-	want := w.want(archive.Target{Revision: rev}, "k")
+	want := w.want(archived.Target{Revision: rev}, "k")
 	path := filepath.Join(t.TempDir(), "k.jsonl")
 	w.expect(0, []string{fmt.Sprintf("%s: %d keys and ", path, len(want)), " of revision " + at},
 		"--to-revision", at, "--prefix", "k", "--dump", path)
@@ -500,7 +500,7 @@ func TestRestoreDump(t *testing.T) {
 // leased returns a key of the archive with its lease.
 func (w *world) leased() (key string, id client.LeaseID) {
 	w.t.Helper()
-	p := w.past(archive.Target{})
+	p := w.past(archived.Target{})
 	defer p.Close()
 	for k, err := range p.Keys(w.t.Context(), "k", client.PrefixEnd("k")) {
 		w.must(err)
@@ -599,7 +599,7 @@ func TestRestoreKeysOfDamagedArchive(t *testing.T) {
 	data[len(data)/2] ^= 1
 	w.must(os.WriteFile(logs[0], data, 0o600))
 	name := "log/" + filepath.Base(logs[0])
-	want := w.want(archive.Target{}, "k")
+	want := w.want(archived.Target{}, "k")
 	missing := []string{"MISSING entries 97 to 115 of the archive are not restored",
 		"MISSING " + name + " is damaged"}
 	_, stderr := w.expect(exit.Failure, missing, "--latest", "--prefix", "k")
@@ -625,11 +625,11 @@ func TestRestoreKeysOfDamagedArchive(t *testing.T) {
 	}
 }
 
-func (w *world) open() *archive.Archive {
+func (w *world) open() *archived.Archive {
 	w.t.Helper()
 	b, err := bucket.NewDirectory(vfs.OS(), w.dir, false)
 	w.must(err)
-	a, err := archive.Open(w.t.Context(), b, w.dir)
+	a, err := archived.Open(w.t.Context(), b, w.dir)
 	w.must(err)
 	return a
 }

@@ -17,7 +17,7 @@ import (
 	"vigil/cmd/vigilctl/keytext"
 	"vigil/cmd/vigilctl/show"
 	"vigil/internal/amount"
-	"vigil/internal/offline/archive"
+	"vigil/internal/offline/archived"
 )
 
 // maxLeases limits the memory about leases.
@@ -66,7 +66,7 @@ func (p *plan) changes() int64 { return p.Create + p.Change + p.Delete }
 // memory, and each change is made only if the key is still the one that the plan was made of.
 type merge struct {
 	*keys
-	past    *archive.Past
+	past    *archived.Past
 	c       *client.Client
 	archive string // the id of the archive's cluster
 	dir     string
@@ -153,7 +153,7 @@ func (m *merge) makePlan(ctx context.Context, j *journal) error {
 	return j.flush()
 }
 
-func keyOf(k *archive.Key) []byte {
+func keyOf(k *archived.Key) []byte {
 	if k == nil {
 		return nil
 	}
@@ -161,7 +161,7 @@ func keyOf(k *archive.Key) []byte {
 }
 
 // missing decides about a key that does not exist now. No change has no operation.
-func (m *merge) missing(ctx context.Context, old *archive.Key) (change, error) {
+func (m *merge) missing(ctx context.Context, old *archived.Key) (change, error) {
 	lease, err := m.leaseOf(ctx, old)
 	if err != nil {
 		return change{}, err
@@ -178,7 +178,7 @@ func (m *merge) missing(ctx context.Context, old *archive.Key) (change, error) {
 }
 
 // existing decides about a key that exists. Its lease remains if the one that it had has ended.
-func (m *merge) existing(ctx context.Context, old *archive.Key,
+func (m *merge) existing(ctx context.Context, old *archived.Key,
 	now *client.KeyValue) (change, error) {
 	lease, err := m.leaseOf(ctx, old)
 	if err != nil {
@@ -206,7 +206,7 @@ func (m *merge) newKey(now *client.KeyValue) change {
 }
 
 // leaseOf returns the lease of a key of the archive if it still exists, otherwise 0.
-func (m *merge) leaseOf(ctx context.Context, k *archive.Key) (client.LeaseID, error) {
+func (m *merge) leaseOf(ctx context.Context, k *archived.Key) (client.LeaseID, error) {
 	id := client.LeaseID(k.Lease)
 	if id == 0 {
 		return 0, nil
@@ -253,16 +253,16 @@ func (m *merge) printPlan() error {
 	p, w := &m.plan, m.env.Stdout
 	if m.out.Format == show.JSON {
 		return printLine(w, struct {
-			Plan            *plan            `json:"plan"`
-			Prefix          keytext.JSON     `json:"prefix"`
-			Revision        int64            `json:"revision"`
-			Index           uint64           `json:"index"`
-			Base            string           `json:"base"`
-			Cluster         string           `json:"cluster"`
-			ClusterRevision int64            `json:"clusterRevision"`
-			ArchiveCluster  string           `json:"archiveCluster"`
-			Missing         []string         `json:"missing,omitempty"`
-			Damages         []archive.Damage `json:"damages,omitempty"`
+			Plan            *plan             `json:"plan"`
+			Prefix          keytext.JSON      `json:"prefix"`
+			Revision        int64             `json:"revision"`
+			Index           uint64            `json:"index"`
+			Base            string            `json:"base"`
+			Cluster         string            `json:"cluster"`
+			ClusterRevision int64             `json:"clusterRevision"`
+			ArchiveCluster  string            `json:"archiveCluster"`
+			Missing         []string          `json:"missing,omitempty"`
+			Damages         []archived.Damage `json:"damages,omitempty"`
 		}{p, keytext.JSON(m.prefix), m.past.Revision, m.past.Index, m.past.Base, m.cluster, m.at,
 			m.archive, m.past.Missing, m.past.Damages})
 	}

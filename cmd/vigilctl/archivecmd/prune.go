@@ -15,7 +15,7 @@ import (
 	"vigil/cmd/vigilctl/facts"
 	"vigil/cmd/vigilctl/show"
 	"vigil/internal/amount"
-	"vigil/internal/offline/archive"
+	"vigil/internal/offline/archived"
 	"vigil/internal/vfs"
 )
 
@@ -50,12 +50,12 @@ func Prune(env *cli.Env) *cobra.Command {
 		Example: "  vigilctl archive prune file:///srv/archive --keep-all 2d --keep-hourly 14d --keep-daily 90d --dry-run",
 		Args:    command.ExactlyOne("archive prune"),
 		RunE: func(c *cobra.Command, args []string) error {
-			rules := archive.Rules{All: time.Duration(all), Hourly: time.Duration(hourly),
+			rules := archived.Rules{All: time.Duration(all), Hourly: time.Duration(hourly),
 				Daily: time.Duration(daily), Weekly: time.Duration(weekly)}
 			if err := rules.Validate(); err != nil {
 				return exit.Usage("%v", err)
 			}
-			return s.open(c, args[0], vfs.OS(), func(a *archive.Archive) error {
+			return s.open(c, args[0], vfs.OS(), func(a *archived.Archive) error {
 				p, err := a.PlanPrune(c.Context(), rules, time.Now())
 				if err != nil {
 					return err
@@ -83,8 +83,8 @@ func Prune(env *cli.Env) *cobra.Command {
 	return c
 }
 
-func prune(c *cobra.Command, p *archive.PrunePlan, dry bool, out *facts.Format) (err error) {
-	var done archive.Pruned
+func prune(c *cobra.Command, p *archived.PrunePlan, dry bool, out *facts.Format) (err error) {
+	var done archived.Pruned
 	if !dry {
 		done, err = p.Run(c.Context())
 	}
@@ -100,13 +100,13 @@ func prune(c *cobra.Command, p *archive.PrunePlan, dry bool, out *facts.Format) 
 	return nil
 }
 
-func printPrune(w io.Writer, p *archive.PrunePlan, done archive.Pruned, dry bool,
+func printPrune(w io.Writer, p *archived.PrunePlan, done archived.Pruned, dry bool,
 	out *facts.Format) error {
 	if out.Format == show.JSON {
 		return printJSON(w, struct {
-			*archive.PrunePlan
+			*archived.PrunePlan
 			DryRun bool `json:"dryRun"`
-			archive.Pruned
+			archived.Pruned
 		}{p, dry, done})
 	}
 	for _, k := range p.Keep {

@@ -13,7 +13,7 @@ import (
 	"vigil/cmd/vigilctl/newdata"
 	"vigil/cmd/vigilctl/progress"
 	"vigil/cmd/vigilctl/show"
-	"vigil/internal/offline/archive"
+	"vigil/internal/offline/archived"
 )
 
 const restoreHelp = `Restore a state of an archive: into the data directory of a member of a new cluster, or
@@ -79,7 +79,7 @@ const defaultBump = 1_000_000_000
 type target struct {
 	latest bool
 	time   cli.Time
-	archive.Target
+	archived.Target
 }
 
 func (t *target) add(c *cobra.Command) {
@@ -97,7 +97,7 @@ func (t *target) check() error {
 	switch {
 	case t.Revision < 0:
 		return exit.Usage("--to-revision %d is negative", t.Revision)
-	case !t.latest && t.Target == archive.Target{}:
+	case !t.latest && t.Target == archived.Target{}:
 		return exit.Usage("which state? give --latest, --to-revision, --to-time or --to-index")
 	}
 	return nil
@@ -124,14 +124,14 @@ func Restore(env *cli.Env) *cobra.Command {
 			}
 			if c.Flags().Changed("prefix") {
 				return s.read(c, args[0],
-					func(a *archive.Archive) error { return k.restore(c, a, &t) })
+					func(a *archived.Archive) error { return k.restore(c, a, &t) })
 			}
 			f.Options.MarkCompacted = f.Options.BumpRevision > 0
 			if err := f.Resolve(); err != nil {
 				return err
 			}
 			return s.read(c, args[0],
-				func(a *archive.Archive) error { return restoreState(c, a, &t, &f) })
+				func(a *archived.Archive) error { return restoreState(c, a, &t, &f) })
 		},
 	}
 	s.add(c)
@@ -142,7 +142,7 @@ func Restore(env *cli.Env) *cobra.Command {
 	return c
 }
 
-func restoreState(c *cobra.Command, a *archive.Archive, t *target, f *newdata.Flags) error {
+func restoreState(c *cobra.Command, a *archived.Archive, t *target, f *newdata.Flags) error {
 	p := progress.NewBytes(c.ErrOrStderr(), f.Out.Format == show.JSON)
 	f.Options.Progress = p.Set
 	sum, res, err := a.Restore(c.Context(), t.Target, f.Options)

@@ -13,7 +13,7 @@ import (
 	"time"
 
 	"vigil/internal/bucket"
-	offline "vigil/internal/offline/archive"
+	"vigil/internal/offline/archived"
 	"vigil/internal/store/archive"
 	"vigil/internal/vfs/memfs"
 )
@@ -86,9 +86,9 @@ func lateWorld(t *testing.T, options func(*Options)) (*world, *dated, []*late) {
 }
 
 // verifyOffline verifies an archive as vigilctl does.
-func verifyOffline(t *testing.T, b bucket.Bucket) *offline.Verdict {
+func verifyOffline(t *testing.T, b bucket.Bucket) *archived.Verdict {
 	t.Helper()
-	a, err := offline.Open(t.Context(), b, "memory")
+	a, err := archived.Open(t.Context(), b, "memory")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -96,7 +96,7 @@ func verifyOffline(t *testing.T, b bucket.Bucket) *offline.Verdict {
 	if err := fsys.MkdirAll("v"); err != nil {
 		t.Fatal(err)
 	}
-	v, err := a.Verify(t.Context(), offline.VerifyOptions{FS: fsys, Dir: "v"})
+	v, err := a.Verify(t.Context(), archived.VerifyOptions{FS: fsys, Dir: "v"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -104,9 +104,9 @@ func verifyOffline(t *testing.T, b bucket.Bucket) *offline.Verdict {
 }
 
 // prune removes what rules do not keep, by a plan that was made before meanwhile is called.
-func prune(t *testing.T, b bucket.Bucket, r offline.Rules, meanwhile func()) *offline.PrunePlan {
+func prune(t *testing.T, b bucket.Bucket, r archived.Rules, meanwhile func()) *archived.PrunePlan {
 	t.Helper()
-	a, err := offline.Open(t.Context(), b, "memory")
+	a, err := archived.Open(t.Context(), b, "memory")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -159,7 +159,7 @@ func pruneAndLateBase(t *testing.T, during bool) {
 	old.end()
 	// The bases of the successor share less and less with the one that is on its way.
 	write(40 * time.Hour)
-	rules := offline.Rules{All: time.Hour}
+	rules := archived.Rules{All: time.Hour}
 	var names []string
 	release := func() { names = way.release(t) }
 	if during {
@@ -291,7 +291,7 @@ func lateFirstBase(t *testing.T, before, handover bool) {
 	}
 	write(100)
 	w.awaitArchived(w.members[w.leader-1], time.Minute)
-	a, err := offline.Open(t.Context(), b, "memory")
+	a, err := archived.Open(t.Context(), b, "memory")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -313,7 +313,7 @@ func lateFirstBase(t *testing.T, before, handover bool) {
 		if revision <= o.bases[0].Revision {
 			continue
 		}
-		p, err := a.OpenPast(t.Context(), offline.Target{Revision: revision},
+		p, err := a.OpenPast(t.Context(), archived.Target{Revision: revision},
 			memfs.New(), "past", nil)
 		if err != nil {
 			t.Fatalf("revision %d: %v", revision, err)

@@ -1,4 +1,4 @@
-// Package archive reads the archive of a cluster in a bucket: its objects, whether they are sound,
+// Package archived reads the archive of a cluster in a bucket: its objects, whether they are sound,
 // and the states that they give. It restores a state into the store of package restore, opens one
 // to read its keys (Past), and removes objects that the rules of retention do not keep.
 //
@@ -14,4 +14,4 @@
 //     that can be restored is, and the missing part is reported.
 //  4. Ages of objects are by the clock of the bucket, so a wrong clock of a member or of the caller
 //     removes nothing.
-package archive
+package archived
