@@ -77,7 +77,7 @@ type Mux struct {
 		sync.Mutex
 		pending *list.List // of net.Conn, the oldest first
 		holding bool
-		// those of pending that wait for Release; closing the channel ends the wait
+		// pending connections that wait for Release; closing the channel ends the wait
 		held     map[net.Conn]chan struct{}
 		draining bool
 		closed   bool

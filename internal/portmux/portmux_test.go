@@ -90,7 +90,7 @@ func serve(t *testing.T, o Options) (m *Mux, dial func() net.Conn) {
 	}
 }
 
-// expect reads exactly what is wanted.
+// expect reads exactly the wanted bytes.
 func expect(t *testing.T, c net.Conn, want string) {
 	t.Helper()
 	got := make([]byte, len(want))

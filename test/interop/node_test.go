@@ -19,8 +19,8 @@ import (
 // nodeDir is where the client of Node is: make node-client installs it.
 const nodeDir = "../node"
 
-// TestNode: the cases with @grpc/grpc-js, the client of Node, which shares no code with that of
-// grpc-go. Without Node, or without the client, the test is skipped.
+// TestNode runs the cases with @grpc/grpc-js, the client of Node, which shares no code with
+// grpc-go's client. Without Node, or without the client, the test is skipped.
 func TestNode(t *testing.T) {
 	node, err := exec.LookPath("node")
 	if err != nil {

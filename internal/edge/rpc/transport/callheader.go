@@ -189,8 +189,8 @@ func (h *callHeader) chooseEncoding() {
 	e.sent = e.received
 }
 
-// metadataOf returns the metadata in the header of a request: those of the request before if they
-// are equal.
+// metadataOf returns the metadata in the header of a request. If they equal the metadata of the
+// request before, both share them.
 func (l *lastMetadata) metadataOf(fields []hpack.HeaderField) *received {
 	n, size, same := 0, uint32(0), true
 	for i := range fields {

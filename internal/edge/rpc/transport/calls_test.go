@@ -108,8 +108,8 @@ func TestStopAtOnce(t *testing.T) {
 	})
 }
 
-// TestBrokenWhileSending: a stream that ends because of what the client sends, while its handler
-// sends, is one answer: headers, messages and a trailer, or all of it in one block.
+// TestBrokenWhileSending: a stream that ends because of a mistake of the client, while its handler
+// sends, gets one answer: headers, messages and a trailer, or all of it in one block.
 func TestBrokenWhileSending(t *testing.T) {
 	_, addr := startServer(t, true, func(o *Options) {
 		o.Services[0].Methods = append(o.Services[0].Methods,
@@ -177,8 +177,8 @@ func (r *request) begin(t *testing.T, fr *http2.Framer, id uint32, end bool) {
 	}
 }
 
-// TestEmptyMessages: messages of no bytes that a handler does not take occupy memory, which counts
-// as that of unread bodies.
+// TestEmptyMessages: empty messages that a handler does not take occupy memory, which counts like
+// unread bodies.
 func TestEmptyMessages(t *testing.T) {
 	const most, streams = 4 << 20, 40
 	taken := make(chan struct{})
@@ -276,8 +276,8 @@ func TestEmptyMessages(t *testing.T) {
 	}
 }
 
-// TestShortRejections: an answer does not repeat a long text of its request, which quoting would
-// make even longer.
+// TestShortRejections: an answer does not repeat a long text of its request; quoting would make the
+// text even longer.
 func TestShortRejections(t *testing.T) {
 	long := strings.Repeat("\"%", 2000)
 	_, addr := startServer(t, true, nil)
@@ -300,8 +300,8 @@ func TestShortRejections(t *testing.T) {
 	}
 }
 
-// TestLongTimeout: a timeout that is longer than a time can be is as good as none, and does not
-// become one in the past.
+// TestLongTimeout: a timeout beyond the largest time.Duration works like none, and does not become
+// a time in the past.
 func TestLongTimeout(t *testing.T) {
 	onBoth(t, func(t *testing.T, ours bool) {
 		_, addr := startServer(t, ours, func(o *Options) {
@@ -322,9 +322,8 @@ func TestLongTimeout(t *testing.T) {
 	})
 }
 
-// TestLate: a call whose deadline passes gets the status for that, before and after its first
-// answer, and nothing from its handler later. If its answers wait for the client, its stream is
-// reset.
+// TestLate: a call whose deadline passes gets a status for that, before and after its first answer,
+// and nothing from its handler later. If answers wait for the client, the stream is reset.
 func TestLate(t *testing.T) {
 	var running atomic.Int64
 	_, addr := startServer(t, true, func(o *Options) {

@@ -45,8 +45,8 @@ type nopCloser struct{ io.Writer }
 
 func (nopCloser) Close() error { return nil }
 
-// TestOthersOfCompressedStreams: events of a client that wants them compressed are compressed while
-// those of others are sent.
+// TestOthersOfCompressedStreams: compressing events for one client does not delay events for
+// others.
 func TestOthersOfCompressedStreams(t *testing.T) {
 	opened := make(chan *talk, 10)
 	_, addr := startServer(t, true,

@@ -12,9 +12,9 @@ import (
 	"google.golang.org/protobuf/types/known/wrapperspb"
 )
 
-// dialog is a connection with a server, and what that has sent: the frames of each stream, and
-// those of the connection as number 0. Windows, settings and answers to pings are left out, whose
-// number and order are the server's choice.
+// dialog is a connection with a server and records the server's frames by stream; number 0 has the
+// frames of the connection. It leaves out windows, settings and answers to pings, because the
+// server may choose their number and order.
 type dialog struct {
 	*http2.Framer
 	t      *testing.T
@@ -120,8 +120,8 @@ func (d *dialog) received(id uint32, n int) {
 // over waits until the server has closed the connection.
 func (d *dialog) over() { d.await("the end", func(http2.Frame) bool { return false }) }
 
-// TestSameFrames has the same dialogs with the server of grpc-go and ours: about windows, limits,
-// resets and the end of the connection.
+// TestSameFrames has the same dialogs with grpc-go's server and ours, about windows, limits, resets
+// and the end of the connection.
 func TestSameFrames(t *testing.T) {
 	release := make(chan chan struct{}, 10)
 	for _, c := range []struct {

@@ -38,8 +38,8 @@ func (d *listeners) add(l net.Listener) bool {
 	return true
 }
 
-// remove unregisters a listener that is no longer served. It reports whether it was closed by
-// close.
+// remove unregisters a listener that is not served any more. It reports whether close has closed
+// it.
 func (d *listeners) remove(l net.Listener) (expected bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()

@@ -139,7 +139,7 @@ func (c *rude) send(first uint64) error {
 		}
 		var err error
 		switch id % 11 {
-		case 7: // the message of the call before arrives in two parts, and that of this call between them
+		case 7: // the message of this call arrives between two parts of the message before
 			err = c.fr.WriteData(unfinished, true, rest)
 		case 9: // the message of the call before stays unfinished
 			err = c.fr.WriteRSTStream(unfinished, http2.ErrCodeCancel)
@@ -228,7 +228,7 @@ func TestRecycledCalls(t *testing.T) {
 		}
 	}
 	unary := func(ctx context.Context, r any) (any, error) { return r, nil }
-	// Requests are used again, and what is free has no meaning.
+	// Requests are used again; the content of a free one has no meaning.
 	words, freed := sync.Pool{New: newWord}, atomic.Int64{}
 	free := func(r any) {
 		w := r.(*word)

@@ -279,7 +279,7 @@ func randomCalls(r *rand.Rand) []byte {
 			at := r.IntN(len(open))
 			_ = w.WriteRSTStream(open[at], http2.ErrCodeCancel)
 			open = slices.Delete(open, at, at+1)
-		case k > 3: // messages, of which one may be in several frames, with those of other sessions between
+		case k > 3: // messages; one may have several frames, with frames of other sessions between them
 			id, m := open[r.IntN(len(open))], []byte(nil)
 			for range 1 + r.IntN(3) {
 				text := fmt.Append(nil, i, "x", r.IntN(1000),

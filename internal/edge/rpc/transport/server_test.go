@@ -363,7 +363,7 @@ func TestHooks(t *testing.T) {
 	})
 }
 
-// ended waits for the end of n calls, and returns what was recorded in a fixed order.
+// ended waits for the end of n calls, and returns the sorted records.
 func (r *recorder) ended(n int) []string {
 	for {
 		r.mu.Lock()

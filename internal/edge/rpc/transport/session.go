@@ -44,7 +44,7 @@ type PromptSession interface {
 type Peer interface {
 	// Context ends with the stream.
 	Context() context.Context
-	// SendMsg sends a message, as that of Stream does. Only Receive may call it.
+	// SendMsg sends a message, as Stream.SendMsg does. Only Receive may call it.
 	SendMsg(m any) error
 	// Wake makes the transport call Fill soon. It does not wait.
 	Wake()

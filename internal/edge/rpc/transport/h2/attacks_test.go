@@ -373,7 +373,7 @@ func TestCVE202623918(t *testing.T) {
 	c.nothingUnread()
 }
 
-// TestSecondHeaders: headers in a stream that is open are trailers: they must end it, and are no
+// TestSecondHeaders: headers on an open stream are trailers: they must end it, and do not begin a
 // request.
 func TestSecondHeaders(t *testing.T) {
 	c := connect(t, Options{})

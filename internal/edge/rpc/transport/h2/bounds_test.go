@@ -413,7 +413,7 @@ func TestReason(t *testing.T) {
 	if err := <-c.ends; !errors.As(err, &ended) || ended.Text != text || ended.Code != code {
 		t.Errorf("%v", err)
 	}
-	// The first settings are no different.
+	// The first settings have the same bounds.
 	c = connect(t, Options{}, http2.Setting{ID: http2.SettingInitialWindowSize, Val: 1 << 31})
 	if code, text := c.goAway(); code != http2.ErrCodeFlowControl || text != "invalid frame" {
 		t.Errorf("ended with %v %q", code, text)
@@ -429,7 +429,7 @@ func TestReason(t *testing.T) {
 	}
 }
 
-// slowConn is a connection like that of TLS, whose Close waits for the client, unless the socket is
+// slowConn is a connection whose Close waits for the client, as with TLS, unless the socket is
 // closed.
 type slowConn struct {
 	net.Conn

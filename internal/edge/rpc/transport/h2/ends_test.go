@@ -245,7 +245,8 @@ func TestReasonAfterLong(t *testing.T) {
 	}
 }
 
-// TestTimersAfterEnd: what has ended gets no timer, which would keep its memory.
+// TestTimersAfterEnd: a stream or connection that has ended gets no timer, which would keep its
+// memory.
 func TestTimersAfterEnd(t *testing.T) {
 	c := connect(t, Options{})
 	c.must(c.open(1, "wait", true))

@@ -91,8 +91,8 @@ func connectSources(t *testing.T, settings ...http2.Setting) (*client, *sources)
 	return c.greet(settings...), h
 }
 
-// TestFill: what is produced concurrently arrives whole, through small windows, and with wakes that
-// come at any time.
+// TestFill: concurrently produced output arrives whole through small windows, with wakes at any
+// time.
 func TestFill(t *testing.T) {
 	c, h := connectSources(t, http2.Setting{ID: http2.SettingInitialWindowSize, Val: 20_000})
 	const streams, rounds = 20, 200
@@ -178,7 +178,7 @@ func TestFillStops(t *testing.T) {
 	// The window of the connection remains, of which one stream gets everything.
 	must(t, c.WriteWindowUpdate(1, window))
 	receive(65535)
-	// All others have windows then, and wait for that of the connection.
+	// Now all others have windows, and wait for the window of the connection.
 	for i := 1; i < streams; i++ {
 		must(t, c.WriteWindowUpdate(uint32(2*i+1), window))
 	}
@@ -294,7 +294,8 @@ func TestFillEnds(t *testing.T) {
 	}
 }
 
-// TestFillDrains: a connection is over after its last source, whatever was woken meanwhile.
+// TestFillDrains: a draining connection ends after its last source, whichever sources were woken
+// before.
 func TestFillDrains(t *testing.T) {
 	for range 30 {
 		c, h := connectSources(t)

@@ -2,7 +2,7 @@ package h2
 
 import "testing"
 
-// TestTable: what is known of the numbers of streams.
+// TestTable: the table knows which numbers were used, skipped, ignored and ended.
 func TestTable(t *testing.T) {
 	d := newTable()
 	enter := func(id uint32) *Stream {
