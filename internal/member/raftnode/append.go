@@ -35,10 +35,12 @@ type appender struct {
 	// hard is the newest hard state, dirty whether the log has not seen it.
 	hard  *raftpb.HardState
 	dirty bool
-	// durable is the commit index of the newest hard state that is in the log once what was collected is.
+	// durable is the commit index of the newest hard state in the log, including the collected
+	// batches.
 	durable uint64
 
-	// msgs are what is being written, collected is set while that is sorted.
+	// msgs are the messages being written. collected is set while the fields below hold their
+	// content.
 	msgs      []*raftpb.Message
 	collected bool
 
@@ -49,8 +51,9 @@ type appender struct {
 	failed   bool // nothing more is written
 }
 
-// appendQueued writes messages of a queue, and reports whether it has written some. What is not
-// small, or fails, is left by a prompt goroutine. After an error nothing more is written.
+// appendQueued writes messages of a queue, and reports whether it has written some. A prompt
+// goroutine leaves messages that are not small, or whose write fails. After an error nothing more
+// is written.
 func (a *appender) appendQueued(q *queue, prompt bool) (written, left bool, err error) {
 	if a.failed {
 		return false, false, nil
@@ -75,7 +78,8 @@ func (a *appender) appendQueued(q *queue, prompt bool) (written, left bool, err 
 	return true, false, nil
 }
 
-// carryAppend is the work of the append stage. Responses leave after what they acknowledge is written.
+// carryAppend is the work of the append stage. Responses leave after what they acknowledge is
+// written.
 func (n *Node) carryAppend(prompt bool) (left bool) {
 	a := &n.appender
 	written, left, err := a.appendQueued(&n.appends, prompt)
@@ -88,11 +92,12 @@ func (n *Node) carryAppend(prompt bool) (left bool) {
 	if n.settled.noteDurable(a.durable) {
 		n.turns.PostNext()
 	}
-	// The log begins after the snapshot from now on: a restart installs it if this process does
-	// not get that far. It is queued after what is still to be applied, before raft learns of it, and
+	// The log begins after the snapshot from now on: a restart installs it if this process does not
+	// get that far. It is queued after what is still to be applied, before raft learns of it, and
 	// so before all later entries.
 	for i, s := range a.installs {
-		n.applies.put(&raftpb.Message{Type: raftpb.MsgStorageApply.Enum(), To: new(raft.LocalApplyThread), Snapshot: s})
+		n.applies.put(&raftpb.Message{Type: raftpb.MsgStorageApply.Enum(),
+			To: new(raft.LocalApplyThread), Snapshot: s})
 		n.applying.PostNext()
 		a.installs[i] = nil
 	}
@@ -140,10 +145,11 @@ func (a *appender) noteHardState(m *raftpb.Message) (must bool) {
 	return must
 }
 
-// collect sorts what messages ask for.
+// collect sorts the content of messages.
 func (a *appender) collect(msgs []*raftpb.Message) {
 	a.collected = true
-	a.batches, a.local, a.remote, a.installs = a.batches[:0], a.local[:0], a.remote[:0], a.installs[:0]
+	a.batches, a.local, a.remote, a.installs = a.batches[:0], a.local[:0],
+		a.remote[:0], a.installs[:0]
 	for _, m := range msgs {
 		var start *wal.Start
 		if s := m.GetSnapshot(); !raft.IsEmptySnap(s) {
@@ -152,7 +158,9 @@ func (a *appender) collect(msgs []*raftpb.Message) {
 		}
 		must := a.noteHardState(m) || len(m.GetEntries()) > 0 || start != nil
 		if must {
-			a.batches = append(a.batches, wal.Batch{Snapshot: start, Entries: m.GetEntries(), HardState: a.takeHardState(), Sync: true})
+			a.batches = append(a.batches,
+				wal.Batch{Snapshot: start, Entries: m.GetEntries(),
+					HardState: a.takeHardState(), Sync: true})
 		}
 		for _, r := range m.GetResponses() {
 			if r.GetTo() == a.id {
@@ -165,7 +173,7 @@ func (a *appender) collect(msgs []*raftpb.Message) {
 	a.collectSettling()
 }
 
-// collectSettling lets a commit index be written that must be settled, if nothing that was collected has it.
+// collectSettling adds the commit index if it must be settled and nothing collected has it.
 func (a *appender) collectSettling() {
 	if commit := a.hard.GetCommit(); commit > a.durable && a.settled.isDue(commit) {
 		a.batches = append(a.batches, wal.Batch{HardState: a.hard, Sync: true})
@@ -173,14 +181,15 @@ func (a *appender) collectSettling() {
 	}
 }
 
-// writeBatches writes batches as groups of at most MaxGroup bytes of entries, or one entry. What is appended has no
-// bound of its own: a follower takes all that leaders send it.
+// writeBatches writes batches as groups of at most MaxGroup bytes of entries, or one entry. What is
+// appended has no bound of its own: a follower takes all that leaders send it.
 //
-// After a crash the log may end with any of the groups. The hard state of a batch that is divided is in its
-// last group: its commit index may be that of the last entry. No promise leaves the member before all
-// groups are durable.
+// After a crash the log may end with any of the groups. The hard state of a batch that is divided
+// is in its last group: its commit index may be that of the last entry. No promise leaves the
+// member before all groups are durable.
 //
-// On a full disk a group may be too large for what is left, and its entries are not: then groups are smaller.
+// On a full disk a group may be too large for what is left, and its entries are not: then groups
+// are smaller.
 func (a *appender) writeBatches(batches []wal.Batch) error {
 	limit := a.maxGroup
 	for len(batches) > 0 {
@@ -188,7 +197,8 @@ func (a *appender) writeBatches(batches []wal.Batch) error {
 		group := batches[:i:i]
 		if k > 0 {
 			b := &batches[i]
-			group = append(group, wal.Batch{Snapshot: b.Snapshot, Entries: b.Entries[:k:k], Sync: true})
+			group = append(group,
+				wal.Batch{Snapshot: b.Snapshot, Entries: b.Entries[:k:k], Sync: true})
 		}
 		err := a.writeGroup(group, countEntries(group) > 1)
 		if kv.Shortage(err) {
@@ -218,8 +228,8 @@ func countEntries(batches []wal.Batch) (n int) {
 // entryOverhead is more than what the log adds to the data of an entry.
 const entryOverhead = 32
 
-// fitBatches returns how many batches, and how many entries of the next one, have no more than limit bytes of
-// entries, and one entry at least.
+// fitBatches returns how many batches, and how many entries of the next one, have no more than
+// limit bytes of entries, and one entry at least.
 func fitBatches(batches []wal.Batch, limit uint64) (i, k int) {
 	size := uint64(0)
 	for i := range batches {
@@ -237,14 +247,14 @@ func fitBatches(batches []wal.Batch, limit uint64) (i, k int) {
 const (
 	// appendPause is how long after an append that lacked a resource it is tried again.
 	appendPause = 200 * time.Millisecond
-	// appendTries is how often an append is tried that fails for another reason. A log that has failed
-	// returns the same error at once.
+	// appendTries is how often an append is tried that fails for another reason. A log that has
+	// failed returns the same error at once.
 	appendTries = 3
 )
 
-// writeGroup writes a group. While the log lacks space, file descriptors or memory it waits, unless the group can be
-// divided: nothing is acknowledged meanwhile, and the others of the cluster go on. Its error is ErrStopped or one of
-// the log, a kv.Shortage for a group that is to be divided.
+// writeGroup writes a group. While the log lacks space, file descriptors or memory it waits, unless
+// the group can be divided: nothing is acknowledged meanwhile, and the others of the cluster go on.
+// Its error is ErrStopped or one of the log, a kv.Shortage for a group that is to be divided.
 func (a *appender) writeGroup(batches []wal.Batch, divisible bool) error {
 	for try := 1; ; try++ {
 		err := a.appendBatches(batches)

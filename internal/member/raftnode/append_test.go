@@ -13,15 +13,16 @@ import (
 	"vigil/internal/vfs/memfs"
 )
 
-// TestAppendsAreCut: however much waits, no group has more entries than MaxGroup, all of it arrives, and the
-// log that a crash leaves between two groups has no commit index beyond its end. A group for which there is no
-// space is divided.
+// TestAppendsAreCut: however much waits, no group has more entries than MaxGroup, all of it
+// arrives, and the log that a crash leaves between two groups has no commit index beyond its end. A
+// group for which there is no space is divided.
 func TestAppendsAreCut(t *testing.T) {
 	for range 60 {
 		seed := rand.Uint64()
 		r := rand.New(rand.NewPCG(seed, 0))
 		fs := memfs.New()
-		o := wal.Options{FS: fs, Dir: "wal", ID: wal.Identity{ClusterID: 1, MemberID: 2}, SegmentBytes: 16 << 10}
+		o := wal.Options{FS: fs, Dir: "wal", ID: wal.Identity{ClusterID: 1, MemberID: 2},
+			SegmentBytes: 16 << 10}
 		disk, err := wal.Create(o, wal.Start{Index: 1, Term: 1})
 		if err != nil {
 			t.Fatal(err)
@@ -43,10 +44,13 @@ func TestAppendsAreCut(t *testing.T) {
 				for range r.IntN(12) {
 					index++
 					want++
-					b.Entries = append(b.Entries, &raftpb.Entry{Index: new(index), Term: new(uint64(1)), Data: make([]byte, r.IntN(200))})
+					b.Entries = append(b.Entries,
+						&raftpb.Entry{Index: new(index), Term: new(uint64(1)),
+							Data: make([]byte, r.IntN(200))})
 				}
 				if r.IntN(2) == 0 {
-					b.HardState = &raftpb.HardState{Term: new(uint64(1)), Vote: new(uint64(2)), Commit: new(index)}
+					b.HardState = &raftpb.HardState{Term: new(uint64(1)), Vote: new(uint64(2)),
+						Commit: new(index)}
 				}
 				if b.Snapshot != nil || b.Entries != nil || b.HardState != nil {
 					batches = append(batches, b)

@@ -29,7 +29,8 @@ type network struct {
 		members map[uint64]*member
 		side    map[uint64]int
 		loss    float64
-		// latency is the longest delay of a message in milliseconds, if it is not 40; drop drops a message.
+		// latency is the longest delay of a message in milliseconds, if it is not 40; drop drops a
+		// message.
 		latency int
 		drop    func(*raftpb.Message) bool
 	}
@@ -45,7 +46,8 @@ func (p port) Send(msgs []*raftpb.Message) {
 	defer p.net.mu.Unlock()
 	for _, m := range msgs {
 		to := p.net.mu.nodes[m.GetTo()]
-		if to == nil || p.net.mu.side[p.from] != p.net.mu.side[m.GetTo()] || p.net.mu.rng.Float64() < p.net.mu.loss {
+		if to == nil || p.net.mu.side[p.from] != p.net.mu.side[m.GetTo()] ||
+			p.net.mu.rng.Float64() < p.net.mu.loss {
 			continue
 		}
 		if p.net.mu.drop != nil && p.net.mu.drop(m) {
@@ -135,7 +137,8 @@ func TestClusterAgreesAndReadsAreFresh(t *testing.T) {
 				net.mu.side[1+rng.Uint64N(3)] = 1
 			}
 			net.mu.Unlock()
-			// Members may take each other for absent, whether they are or not: it must not matter for what is committed.
+			// Members may take each other for absent, whether they are or not: it must not matter
+			// for what is committed.
 			for range rng.IntN(6) {
 				members[rng.IntN(3)].ReportAbsent(1+rng.Uint64N(3), rng.IntN(2) == 0)
 			}
@@ -162,7 +165,8 @@ func TestClusterAgreesAndReadsAreFresh(t *testing.T) {
 		want := members[0].applied()
 		for i, m := range members[1:] {
 			if got := m.applied(); !slices.Equal(got, want) {
-				t.Errorf("member %d applied %d entries, member 1 %d, or others", i+2, len(got), len(want))
+				t.Errorf("member %d applied %d entries, member 1 %d, or others", i+2,
+					len(got), len(want))
 			}
 		}
 		unique := slices.Clone(want)
@@ -171,7 +175,8 @@ func TestClusterAgreesAndReadsAreFresh(t *testing.T) {
 			t.Errorf("%d of %d entries were applied twice", len(want)-n, len(want))
 		}
 		if stale > 0 || reads < 100 || len(want) < proposed/4 {
-			t.Errorf("%d stale reads of %d; %d of %d proposals applied", stale, reads, len(want), proposed)
+			t.Errorf("%d stale reads of %d; %d of %d proposals applied", stale, reads,
+				len(want), proposed)
 		}
 		t.Logf("%d reads, %d of %d proposals applied", reads, len(want), proposed)
 	})

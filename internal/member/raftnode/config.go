@@ -12,13 +12,14 @@ import (
 	"vigil/internal/store/wal"
 )
 
-// Log is the raft log on disk. Append has one caller at a time; everything else is called concurrently.
+// Log is the raft log on disk. Append has one caller at a time; everything else is called
+// concurrently.
 type Log interface {
 	HardState() *raftpb.HardState
 	FirstIndex() (uint64, error)
 	LastIndex() (uint64, error)
 	Term(index uint64) (uint64, error)
-	// Entries may read files, Cached and Outline do not: see wal.WAL.
+	// Entries may read files, Cached and Outline do not; see wal.WAL.
 	Entries(lo, hi, maxBytes uint64) ([]*raftpb.Entry, error)
 	Cached(lo, hi, maxBytes uint64) ([]*raftpb.Entry, error)
 	Outline(lo, hi uint64) ([]*raftpb.Entry, error)
@@ -29,10 +30,11 @@ type Log interface {
 
 // Proposals is where the node takes its proposals from, in a turn.
 type Proposals interface {
-	// NextGroup returns the next group to propose in a term, nil if there is none. The node is done with the bytes when
-	// it calls NextGroup again, or FailOffered.
+	// NextGroup returns the next group to propose in a term, nil if there is none. The node is done
+	// with the bytes when it calls NextGroup again, or FailOffered.
 	NextGroup(term uint64) []byte
-	// FailOffered fails the group that NextGroup returned last: it was not proposed and never will be.
+	// FailOffered fails the group that NextGroup returned last: it was not proposed and never will
+	// be.
 	FailOffered()
 	// FailRefused fails a group that a leader has refused, which begins with head.
 	FailRefused(head []byte)
@@ -40,31 +42,32 @@ type Proposals interface {
 	Outstanding(term uint64) int
 }
 
-// Transport carries messages to other members. Send does not block: what cannot be sent is dropped,
-// raft sends it again. A message arrives once at most. Send is called from two goroutines.
+// Transport carries messages to other members. Send does not block: it drops what it cannot send,
+// and raft sends it again. A message arrives at most once. Send is called concurrently.
 type Transport interface {
 	Send(msgs []*raftpb.Message)
-	// ConnectedSince returns since when messages can be sent to a member, zero if they cannot. It does not block, and may be called in
-	// a turn.
+	// ConnectedSince returns since when messages can be sent to a member, the zero time if they
+	// cannot. It is called in a turn and must not block.
 	ConnectedSince(id uint64) time.Time
 }
 
-// Snapshots brings other members up to date whose next entries are not in the log any more.
+// Snapshots sends snapshots to members whose next entries are no longer in the log.
 type Snapshots interface {
-	// Position returns the index of the state machine. Send sends the state at that index or a later
-	// one. It is called in a turn and must not block.
+	// Position returns the index of the state machine. Send sends the state at that or a later
+	// index. It is called in a turn and must not block.
 	Position() uint64
-	// Send takes a MsgSnap to another member. It does not block: the state is sent in the background
+	// Send sends a snapshot for a MsgSnap. It does not block: the state is sent in the background
 	// with its actual position, and Node.ReportSnapshot reports the outcome once.
 	Send(m *raftpb.Message)
 }
 
 // Machine applies committed entries.
 type Machine interface {
-	// Apply applies a run of messages in order, and returns it with Node.Applied. A message with a snapshot has no entries: the state
-	// machine is replaced by the one that was kept for InstallSnapshot. If prompt is set it does not wait, and returns ErrLeft rather
-	// than do something that takes long: then it is called again with the same run, and goes on. After any other error nothing more
-	// is applied.
+	// Apply applies a run of messages in order, and returns it with Node.Applied. A message with a
+	// snapshot has no entries: the state that was kept for InstallSnapshot replaces the state
+	// machine. If prompt is set, Apply does not wait, and returns ErrLeft instead of doing
+	// something that takes long: then it is called again with the same run, and goes on. After any
+	// other error nothing more is applied.
 	Apply(run []*raftpb.Message, prompt bool) error
 }
 
@@ -84,11 +87,11 @@ type Config struct {
 	// ElectionTicks is the election timeout in ticks, default 10; a heartbeat is sent every
 	// HeartbeatTicks, default 1.
 	ElectionTicks, HeartbeatTicks int
-	// NoPreVote lets a member that knows no leader start an election without asking before whether it could
-	// win. One that was cut off then ends the term of a leader that works.
+	// NoPreVote lets a member that knows no leader start an election without first asking whether
+	// it could win. After a disconnection it then ends the term of a working leader.
 	NoPreVote bool
-	// TickInterval is how long a tick is, if it is known: a leader that sends its heartbeats more than
-	// two of their intervals apart then logs it.
+	// TickInterval is the length of a tick, if known. A leader then logs heartbeats that are more
+	// than two heartbeat intervals apart.
 	TickInterval time.Duration
 
 	// Line carries out the stages of the node. It must run from Start to the end of Stop.
@@ -108,17 +111,18 @@ type Config struct {
 	// MaxApplying bounds the entries handed out for applying and not yet acknowledged, in bytes;
 	// default 16 MiB. One entry is always handed out.
 	MaxApplying uint64
-	// MaxUncommitted bounds the entries a leader has proposed and not yet committed, in bytes;
-	// default 64 MiB. Proposals beyond wait, those of other members up to as many bytes again. One that is larger waits
-	// until nothing is uncommitted, which may be never: it should be twice the largest. It also bounds what another member has been sent and has not acknowledged, which that member
-	// keeps in memory while its disk is slow; one message may exceed it.
+	// MaxUncommitted bounds the entries that a leader has proposed and not committed, in bytes;
+	// default 64 MiB. More proposals wait, up to the same size for those of other members. A larger
+	// proposal waits until nothing is uncommitted, which may never happen, so the bound should be
+	// twice the largest proposal. It also bounds the unacknowledged entries sent to a member, which
+	// keeps them in memory while its disk is slow; one message may exceed it.
 	MaxUncommitted uint64
-	// MaxGroup bounds the entries that are appended to the log at once, in bytes; default 64 MiB. One
-	// entry is always appended.
+	// MaxGroup bounds the entries that are appended to the log at once, in bytes; default 64 MiB.
+	// One entry is always appended.
 	MaxGroup uint64
-	// MaxInFlight bounds the entries a leader has proposed and not yet committed, and the own
-	// proposals of any member among several that have no outcome, in number; default 2. More waits
-	// in Proposals, where it becomes one larger entry.
+	// MaxInFlight bounds the number of entries that a leader has proposed and not committed, and of
+	// the proposals of any member in a cluster without an outcome; default 2. More requests wait in
+	// Proposals, where they become one larger entry.
 	MaxInFlight int
 }
 
@@ -171,8 +175,10 @@ func (c *Config) Validate() error {
 	bad(c.Line != nil, "no line of stages")
 	bad(c.Ticks != nil, "no clock")
 	bad(c.HeartbeatTicks > 0, "heartbeat of %d ticks", c.HeartbeatTicks)
-	bad(c.ElectionTicks > c.HeartbeatTicks, "election of %d ticks, heartbeat of %d", c.ElectionTicks, c.HeartbeatTicks)
-	bad(c.MaxGroup <= wal.MaxGroupBytes/4, "groups of %d bytes, the most is %d", c.MaxGroup, wal.MaxGroupBytes/4)
+	bad(c.ElectionTicks > c.HeartbeatTicks, "election of %d ticks, heartbeat of %d",
+		c.ElectionTicks, c.HeartbeatTicks)
+	bad(c.MaxGroup <= wal.MaxGroupBytes/4, "groups of %d bytes, the most is %d", c.MaxGroup,
+		wal.MaxGroupBytes/4)
 	bad(c.MaxInFlight > 0, "%d entries in flight", c.MaxInFlight)
 	return errors.Join(errs...)
 }

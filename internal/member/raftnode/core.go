@@ -8,9 +8,9 @@ import (
 	"go.etcd.io/raft/v3/raftpb"
 )
 
-// core is raft as this member uses it: a state machine around RawNode. Its methods take inputs and add
-// to the output, which the Node carries out. It has no clock and no goroutine, and does no I/O; like
-// RawNode it reads entries from its storage, which has them in memory or has none.
+// core is raft as this member uses it: a state machine around RawNode. Its methods take inputs and
+// add to the output, which the Node carries out. It has no clock, no goroutine and no I/O. Like
+// RawNode it reads entries from its storage, which returns those in memory.
 type core struct {
 	o       settings
 	node    *raft.RawNode
@@ -18,7 +18,7 @@ type core struct {
 	in      *input // of the step under way
 	out     output
 
-	// open is set while turns are done: after QuietTime, and before the end.
+	// open is set while turns are done: from QuietTime until the end.
 	open  bool
 	state raft.StateType
 	// lead leads in term, 0 if that is not known. leads counts the leaders.
@@ -30,35 +30,34 @@ type core struct {
 	acknowledged uint64
 	// handedOver is the last term in which this member has asked another one to take over.
 	handedOver uint64
-	// alone is set while this member is leader, the only voter, and has committed an entry of its term:
-	// every commit of the cluster is then made here.
+	// alone is set while this member is leader, the only voter, and has committed an entry of its
+	// term: every commit of the cluster is then made here.
 	alone bool
-	// eager is set while raft has handed out fewer entries than there are: it hands out no more before
-	// these are acknowledged.
+	// eager is set while raft has handed out fewer entries than there are: it hands out no more
+	// before these are acknowledged.
 	eager bool
-	// orphaned counts the ticks in a row before which no leader was known, ticked is the newest one.
+	// orphaned counts the ticks in a row without a leader, ticked is the time of the last tick.
 	orphaned int
 	ticked   time.Time
-	// current is the time that Node.Current returns.
+	// current is Status.Current.
 	current time.Time
-	// late counts late heartbeats, relieved how often this member has handed over because others did its
-	// work.
+	// late and relieved are Status.LateHeartbeats and Status.Relieved.
 	late, relieved uint64
 	elections      [causes]uint64
 
 	// single is whether this member is the only voter, voter whether it is one.
 	single, voter bool
-	// vote is that of the newest hard state.
+	// vote is the vote of the newest hard state.
 	vote uint64
-	// last is the last index of the log, proposed counts what is not in it yet.
+	// last is the last index of the log, proposed counts the proposals that are not in it yet.
 	last, proposed uint64
 	// begin is the index of the entry that begins this member's term as leader.
 	begin uint64
 	// restored is the index of the last snapshot that raft accepted.
 	restored uint64
-	// ticks counts the ticks since the outstanding read index was asked for.
+	// ticks counts the ticks since the outstanding read index was requested.
 	ticks int
-	// forward limits what this member has proposed concurrently with others.
+	// forward limits the proposals of this member among several.
 	forward forwarding
 	// transferring is set from the wish to hand leadership over until raft says that it is over.
 	transferring bool
@@ -66,28 +65,28 @@ type core struct {
 	// confStepped is set while one is on its way into the log.
 	lastConf    uint64
 	confStepped bool
-	// confs are the configuration changes in the log whose commit is not settled, in order. withheld is
-	// set while others do not know that one of them is committed, settling is the newest that the log was
-	// asked to settle: see settle.go.
+	// confs are the configuration changes in the log whose commit is not settled, in order.
+	// withheld is set while others do not know that one of them is committed, settling is the
+	// newest that the log was asked to settle: see settle.go.
 	confs    []uint64
 	withheld bool
 	settling uint64
-	// held are proposals of other members that could not be taken at once, and one of this member at
-	// most; heldBytes is their size.
+	// held are proposals of other members that could not be taken at once, and one of this member
+	// at most; heldBytes is their size.
 	held      []*raftpb.Message
 	heldBytes uint64
-	// heldAt is the room there was when they were tried last.
+	// heldAt is the room when they were last tried.
 	heldAt room
 	early  early
-	// work is whether this member does its work.
+	// work knows whether this member does its work.
 	work progress
-	// cause is why raft begins an election, if it does in this turn.
+	// cause is why raft begins an election, if it begins one in this turn.
 	cause Cause
 	// moved is set when raft may have something to do, more when it may have more after a Ready.
 	moved, more bool
 }
 
-// settings are the part of the Config that a core needs.
+// settings is the part of the Config that a core needs.
 type settings struct {
 	ID                            uint64
 	ElectionTicks, HeartbeatTicks int
@@ -98,7 +97,7 @@ type settings struct {
 	Logger                        *slog.Logger
 }
 
-// input is what has happened since the turn before.
+// input is what has happened since the last turn.
 type input struct {
 	now         time.Time
 	begin, tick bool // the node begins, a tick has passed
@@ -107,15 +106,16 @@ type input struct {
 	unreachable []uint64
 	// fetched is set if entries were read that raft lacked.
 	fetched bool
-	// settled is the commit index that is settled, see settle.go.
+	// settled is the settled commit index; see settle.go.
 	settled uint64
-	// writeTime is about the longest of the last writes to the log.
+	// writeTime is about the longest of the recent writes to the log.
 	writeTime time.Duration
-	// connected reports whether messages can be sent to a member.
-	connected func(id uint64) bool
+	// connected are the members that messages can be sent to. It is set at a tick, with calls, and
+	// with fetched.
+	connected map[uint64]bool
 
-	// At a tick: whether there is work for the stages, how many steps of them have ended so far, and how many
-	// proposals of this member have no outcome.
+	// At a tick: whether the stages have work, how many steps they have completed so far, and how
+	// many proposals of this member have no outcome.
 	busy        [stages]bool
 	steps       [stages]uint64
 	outstanding int
@@ -123,7 +123,7 @@ type input struct {
 
 // output is what the Node carries out after a step, in this order, once the status is published.
 type output struct {
-	forgetReads bool             // whatever was asked of the leader before may be lost
+	forgetReads bool             // requests to the last leader may be lost
 	confirmed   []raft.ReadState // answers to reads
 	appends     []appendMessage
 	applies     []*raftpb.Message
@@ -151,13 +151,17 @@ func (o *output) reset() {
 	}
 	clear(o.answered)
 	clear(o.appends)
-	*o = output{appends: o.appends[:0], applies: o.applies, snapshots: o.snapshots, messages: o.messages,
+	*o = output{appends: o.appends[:0], applies: o.applies, snapshots: o.snapshots,
+		messages: o.messages,
 		answered: o.answered[:0], confirmed: o.confirmed[:0]}
 }
 
 func (c *core) init(cfg *Config) {
-	c.o = settings{ID: cfg.ID, ElectionTicks: cfg.ElectionTicks, HeartbeatTicks: cfg.HeartbeatTicks, TickInterval: cfg.TickInterval,
-		NoPreVote: cfg.NoPreVote, MaxUncommitted: cfg.MaxUncommitted, MaxInFlight: cfg.MaxInFlight, Logger: cfg.Logger}
+	c.o = settings{ID: cfg.ID, ElectionTicks: cfg.ElectionTicks, HeartbeatTicks: cfg.HeartbeatTicks,
+		TickInterval: cfg.TickInterval,
+		NoPreVote:    cfg.NoPreVote, MaxUncommitted: cfg.MaxUncommitted,
+		MaxInFlight: cfg.MaxInFlight,
+		Logger:      cfg.Logger}
 	c.early.absent = map[uint64]bool{}
 }
 
@@ -194,29 +198,32 @@ func (c *core) step(in *input) {
 	c.retryHeld()
 }
 
-// Status is what the node knows of raft.
+// Status is what the node knows about raft.
 type Status struct {
 	Lead, Term, Committed uint64 // Lead leads in Term
-	// LeadSince is when Lead became known, LeaderChanges how often one did.
+	// LeadSince is when Lead became known, LeaderChanges the number of times a leader did.
 	LeadSince time.Time
 	// LeadLost is when the last leader was lost, the zero time if one is known, or never was.
 	LeadLost      time.Time
 	LeaderChanges uint64
-	// HandedOver is the last term in which this member, leading, has asked another one to take over, 0 if there is none. That member
-	// may be elected at any later time, since others vote for it though they hear of this leader.
+	// HandedOver is the last term in which this member, as the leader, has asked another one to
+	// take over, 0 if there is none. That member may be elected at any later time, because others
+	// vote for it although they hear this leader.
 	HandedOver uint64
-	// Among is set while there are other members, so that a proposal may wait for an outcome of another.
+	// Among is set while there are other members, so that a proposal may wait for an outcome of
+	// another.
 	Among bool
-	// Stalled is set while nothing was written to the log of this member, or applied, for an election timeout, though there
-	// was something.
+	// Stalled is set if, for an election timeout, this member had work and neither wrote to its log
+	// nor applied anything.
 	Stalled bool
-	// Current is the time of the last tick at which no work of this member waited for its disk, or to be applied, or at which a step
-	// of it had ended since the tick before. Of a member that applies late it is the time of the last tick at which it had applied what
-	// was committed when it was taken before: it goes on, because leases that nobody renews must end, but not at every tick, because
-	// few renewals get through. If turns take long there are no ticks, so it also stands still then.
+	// Current is the time of the last tick at which no work waited for the disk or for apply, or a
+	// step had ended since the tick before. For a member that applies late, it is the last tick at
+	// which the member had applied what was committed when Current last advanced: it must advance,
+	// because leases that nobody renews must end, but not at every tick, because few renewals get
+	// through. If turns take long there are no ticks, so it stands still as well.
 	Current time.Time
-	// LateHeartbeats is how often this member, leading, sent heartbeats too far apart, Relieved how often it has handed leadership over
-	// because others did what it had not done in time.
+	// LateHeartbeats is how often this member, as the leader, sent heartbeats too far apart.
+	// Relieved is how often it handed leadership over because others were ahead of it.
 	LateHeartbeats, Relieved uint64
 
 	elections             [causes]uint64
@@ -227,8 +234,11 @@ type Status struct {
 }
 
 func (c *core) status() Status {
-	return Status{Lead: c.lead, Term: c.term, Committed: c.committed, LeadSince: c.leadSince, LeadLost: c.leadLost, LeaderChanges: c.leads,
-		HandedOver: c.handedOver, Among: !c.single, Stalled: c.work.stalled, Current: c.current, LateHeartbeats: c.late, Relieved: c.relieved,
-		elections: c.elections, acknowledged: c.acknowledged, alone: c.alone && c.open, eager: c.eager, holding: len(c.held) > 0,
+	return Status{Lead: c.lead, Term: c.term, Committed: c.committed, LeadSince: c.leadSince,
+		LeadLost: c.leadLost, LeaderChanges: c.leads,
+		HandedOver: c.handedOver, Among: !c.single, Stalled: c.work.stalled, Current: c.current,
+		LateHeartbeats: c.late, Relieved: c.relieved,
+		elections: c.elections, acknowledged: c.acknowledged, alone: c.alone && c.open,
+		eager: c.eager, holding: len(c.held) > 0,
 		orphaned: c.orphaned, ticked: c.ticked}
 }

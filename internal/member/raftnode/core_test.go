@@ -15,13 +15,16 @@ import (
 func testCore(t *testing.T, voters ...uint64) (*core, *memLog) {
 	t.Helper()
 	log := newMemLog(wal.Start{Index: 1, Term: 1})
-	cfg := Config{ID: 1, Log: log, Applied: 1, ConfState: &raftpb.ConfState{Voters: voters}, Logger: slog.New(slog.DiscardHandler)}
+	cfg := Config{ID: 1, Log: log, Applied: 1, ConfState: &raftpb.ConfState{Voters: voters},
+		Logger: slog.New(slog.DiscardHandler)}
 	cfg.setDefaults()
 	n := &Node{cfg: cfg}
 	n.fetcher.init(&n.cfg)
 	c := &n.core
 	c.init(&n.cfg)
-	c.storage = &storage{log: log, hard: &raftpb.HardState{Term: new(uint64(1)), Commit: new(uint64(1))}, conf: cfg.ConfState, fetcher: &n.fetcher}
+	c.storage = &storage{log: log,
+		hard: &raftpb.HardState{Term: new(uint64(1)), Commit: new(uint64(1))}, conf: cfg.ConfState,
+		fetcher: &n.fetcher}
 	c.last, c.term, c.committed = 1, 1, 1
 	c.setConfState(cfg.ConfState)
 	if err := n.newRawNode(); err != nil {
@@ -33,7 +36,7 @@ func testCore(t *testing.T, voters ...uint64) (*core, *memLog) {
 // TestStep: a core takes inputs and gives outputs, and needs nobody to carry them out.
 func TestStep(t *testing.T) {
 	c, log := testCore(t, 1)
-	in := input{now: time.Unix(100, 0), connected: func(uint64) bool { return true }}
+	in := input{now: time.Unix(100, 0)}
 	// write writes what the core wants written and returns the responses, and the data to apply.
 	write := func() (responses []*raftpb.Message, applied []string) {
 		for c.collectReady() {
@@ -64,7 +67,8 @@ func TestStep(t *testing.T) {
 		c.step(&in)
 	}
 	st := c.status()
-	if st.Lead != 1 || !st.alone || !st.LeadSince.Equal(in.now) || st.Committed != 2 || st.acknowledged != 2 {
+	if st.Lead != 1 || !st.alone || !st.LeadSince.Equal(in.now) || st.Committed != 2 ||
+		st.acknowledged != 2 {
 		t.Fatalf("status %+v", st)
 	}
 	if may, ifRoom := c.mayPropose(); !may || ifRoom {
@@ -89,10 +93,11 @@ func TestStep(t *testing.T) {
 	}
 }
 
-// TestStepAsksForVotes: a voter that hears of no leader asks for votes after an election timeout of ticks.
+// TestStepAsksForVotes: a voter that hears of no leader asks for votes after an election timeout of
+// ticks.
 func TestStepAsksForVotes(t *testing.T) {
 	c, _ := testCore(t, 1, 2, 3)
-	in := input{now: time.Unix(100, 0), begin: true, connected: func(uint64) bool { return true }}
+	in := input{now: time.Unix(100, 0), begin: true}
 	c.step(&in)
 	in.begin, in.tick = false, true
 	for ticks := 1; ; ticks++ {

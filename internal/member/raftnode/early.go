@@ -9,13 +9,15 @@ import (
 	"go.etcd.io/raft/v3"
 )
 
-// QuietTime returns how long a member has not heard of its leader, at least, before it helps to elect another one, for ticks of
-// a length, which all members have in common. So within that time after a quorum has answered a leader, no other member is elected
-// unless the leader hands over; see Status.HandedOver.
+// QuietTime returns the shortest time without a message from the leader after which a member helps
+// to elect another one. All members have the same length of ticks. So for that time after a quorum
+// has answered a leader, no other member is elected unless the leader hands over; see
+// Status.HandedOver.
 func QuietTime(tick time.Duration) time.Duration { return tick / 2 }
 
-// awaitQuietTime waits for QuietTime, and returns false if the node has stopped before. A member that starts does not know whether it has
-// answered a leader just before. What arrives meanwhile waits in the inbox.
+// awaitQuietTime waits for QuietTime, because a member that starts does not know whether it
+// answered a leader just before. Messages wait in the inbox. It returns false if the node stops
+// first.
 func (n *Node) awaitQuietTime() bool {
 	quiet := QuietTime(n.cfg.TickInterval)
 	if !n.Status().Among || quiet <= 0 {
@@ -30,38 +32,40 @@ func (n *Node) awaitQuietTime() bool {
 	return false
 }
 
-// slots is the number of parts of an election timeout in which elections before that timeout are timed. A part is longer than an
-// election usually takes.
+// slots is the number of slots in an election timeout. Early elections are timed in slots. A slot
+// is longer than an election usually takes.
 const slots = 40
 
-// early is about elections before the election timeout: see DESIGN.md.
+// early is the state of elections before the election timeout; see DESIGN.md.
 type early struct {
-	// absent are the members whose processes have ended, as far as the transport sees.
+	// absent are the members whose processes have ended, according to the transport.
 	absent map[uint64]bool
-	// heard is when the leader was last heard of, if any member is absent.
+	// heard is the time of the last message from the leader.
 	heard time.Time
-	// gone is the leader that was forgotten last.
+	// gone is the last leader that was forgotten.
 	gone uint64
-	// until is when the elections before the election timeout end, zero if there are none.
+	// until is the end of the time for early elections, zero if there are none.
 	until time.Time
-	// next is when the next one begins.
+	// next is the time of the next election.
 	next time.Time
-	// term is the newest one in which next was put off because of an election that is under way, terms how many there were.
+	// term is the newest term whose election postponed next, terms counts such terms.
 	term  uint64
 	terms int
-	// contested is the newest term in which another member has denied this one its vote.
+	// contested is the newest term in which another member denied its vote.
 	contested uint64
 }
 
 const (
-	// voteWrites is how many writes to the log an election takes at most: votes are synced before they are sent, first that of the
-	// member that asks, then those of the others, which may be writing when they are asked.
+	// voteWrites is the largest number of writes to logs in an election. Votes are synced before
+	// they are sent: first the candidate's, then those of the others, which may be writing at that
+	// moment.
 	voteWrites = 3
-	// earlyTerms is the number of terms in which elections are early. The last one has the time that raft gives an election.
+	// earlyTerms is the number of terms in which elections are early. The last one gets the full
+	// election timeout.
 	earlyTerms = 3
 )
 
-// Cause is why a member began an election.
+// Cause says why a member began an election.
 type Cause uint8
 
 const (
@@ -76,7 +80,8 @@ const (
 )
 
 func (c Cause) String() string {
-	return [causes]string{CauseTimeout: "timeout", CauseAbsent: "leader-absent", CauseTransfer: "transfer"}[c]
+	return [causes]string{CauseTimeout: "timeout", CauseAbsent: "leader-absent",
+		CauseTransfer: "transfer"}[c]
 }
 
 // Elections returns how many elections this member has begun, by cause.
@@ -91,16 +96,17 @@ func (n *Node) Elections() map[Cause]uint64 {
 // noteElection notes that raft has begun an election.
 func (c *core) noteElection() {
 	c.elections[c.cause]++
-	c.o.Logger.Info("raft election started", slog.Uint64("term", c.term), slog.String("cause", c.cause.String()))
+	c.o.Logger.Info("raft election started", slog.Uint64("term", c.term),
+		slog.String("cause", c.cause.String()))
 }
 
-// ReportAbsent reports that the process of a member has ended, as far as this member can see, or that it is there again.
+// ReportAbsent reports whether the process of a member has ended, as far as this member can see.
 func (n *Node) ReportAbsent(id uint64, absent bool) {
 	n.inbox.addCall(call{do: func(c *core) { c.noteAbsent(id, absent) }})
 	n.wake()
 }
 
-// noteAbsent notes that the process of a member has ended, or that it is there again.
+// noteAbsent notes whether the process of a member has ended.
 func (c *core) noteAbsent(id uint64, absent bool) {
 	e := &c.early
 	if absent {
@@ -114,13 +120,14 @@ func (c *core) noteAbsent(id uint64, absent bool) {
 	}
 }
 
-// slot returns the part of the election timeout in which elections before it are timed.
+// slot returns the length of a slot.
 func (c *settings) slot() time.Duration {
 	return time.Duration(c.ElectionTicks) * c.TickInterval / slots
 }
 
-// electEarly forgets a leader that is absent, and begins elections until there is another one. Whether this member wins is decided
-// by the others: those that have not lost their leader do not answer a pre-vote. The state of raft is carried out.
+// electEarly forgets a leader that is absent, and begins elections until there is a new leader. The
+// others decide whether this member wins: those that still have their leader do not answer a
+// pre-vote. The caller has carried out what raft wanted.
 func (c *core) electEarly() {
 	e := &c.early
 	if len(e.absent) == 0 && e.until.IsZero() || c.o.NoPreVote || c.o.TickInterval == 0 {
@@ -148,7 +155,7 @@ func (c *core) electEarly() {
 		e.until = time.Time{}
 		return
 	case lead != raft.None:
-		return // it may lose an election that began before it was known
+		return // the leader may still lose an election that began before it was known
 	case term != e.term && c.state != raft.StatePreCandidate:
 		// An election is under way, this member's or another's.
 		if e.term, e.terms = term, e.terms+1; e.terms > earlyTerms {
@@ -157,8 +164,8 @@ func (c *core) electEarly() {
 		}
 		e.next = now.Add(c.o.pause(4) + voteWrites*c.in.writeTime)
 	case !now.Before(e.next) && e.terms > 0 && e.contested != term:
-		// Nothing says that the election under way is lost: votes may take long on the disks of others, which this member cannot
-		// measure, and a new term would make them vain.
+		// Nothing says that the current election is lost: votes may take long on the disks of
+		// others, which this member cannot measure, and a new term would waste them.
 		e.until = time.Time{}
 		return
 	case !now.Before(e.next):
@@ -171,17 +178,19 @@ func (c *core) electEarly() {
 	c.out.wakeIn, c.out.wake = max(e.next.Sub(now), 0), true
 }
 
-// pause returns a random time of least to three times as many slots.
+// pause returns a random time between least slots and three times as many.
 func (c *settings) pause(least int) time.Duration {
 	d := time.Duration(least) * c.slot()
 	return d + rand.N(2*d+1)
 }
 
-// firstElectionDelay returns how long this member waits before its first election: members that lose a leader at the same moment take turns, in
-// the order of their ids. The first one waits for a short time, in which the others lose the leader too.
+// firstElectionDelay returns how long this member waits before its first election. Members that
+// lose a leader at the same moment take turns in the order of their ids. The first one waits a
+// short time too, in which the others lose the leader.
 func (c *core) firstElectionDelay(gone uint64) time.Duration {
 	before := map[uint64]bool{}
-	for _, id := range slices.Concat(c.storage.conf.GetVoters(), c.storage.conf.GetVotersOutgoing()) {
+	for _, id := range slices.Concat(c.storage.conf.GetVoters(),
+		c.storage.conf.GetVotersOutgoing()) {
 		if id < c.o.ID && id != gone && !c.early.absent[id] {
 			before[id] = true
 		}

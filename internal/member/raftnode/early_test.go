@@ -26,15 +26,18 @@ type cluster struct {
 }
 
 // startCluster starts voters 1 to n and waits until one of them leads.
-func startCluster(t *testing.T, seed uint64, n int, conf *raftpb.ConfState, edit func(*Config)) *cluster {
-	c := &cluster{t: t, net: &network{}, members: map[uint64]*member{}, rng: rand.New(rand.NewPCG(seed, 2))}
+func startCluster(t *testing.T, seed uint64, n int, conf *raftpb.ConfState,
+	edit func(*Config)) *cluster {
+	c := &cluster{t: t, net: &network{}, members: map[uint64]*member{},
+		rng: rand.New(rand.NewPCG(seed, 2))}
 	c.net.mu.rng = rand.New(rand.NewPCG(seed, 1))
 	c.net.mu.nodes = map[uint64]*Node{}
 	c.net.mu.side = map[uint64]int{}
 	c.net.mu.latency = 5
 	for id := uint64(1); id <= uint64(n); id++ {
 		m := startMember(t, newMemLog(wal.Start{Index: 1, Term: 1}), func(cfg *Config) {
-			cfg.ID, cfg.ConfState, cfg.Transport, cfg.TickInterval = id, conf, port{c.net, id}, testTick
+			cfg.ID, cfg.ConfState, cfg.Transport, cfg.TickInterval = id, conf,
+				port{c.net, id}, testTick
 			if edit != nil {
 				edit(cfg)
 			}
@@ -100,7 +103,8 @@ func (c *cluster) kill(id uint64, within time.Duration) {
 	c.cut(id, true)
 	for other, m := range c.members {
 		if other != id {
-			time.AfterFunc(time.Duration(c.rng.Int64N(int64(within)+1)), func() { m.ReportAbsent(id, true) })
+			time.AfterFunc(time.Duration(c.rng.Int64N(int64(within)+1)),
+				func() { m.ReportAbsent(id, true) })
 		}
 	}
 }
@@ -118,49 +122,53 @@ func (c *cluster) awaitLeader() time.Duration {
 	return time.Since(begun)
 }
 
-// A leader that is absent for the others is replaced long before the election timeout, in clusters of any size, whenever each of the
-// others sees it, and if their disks are slow.
+// A leader that is absent for the others is replaced long before the election timeout, in clusters
+// of any size, whenever each of the others sees it, and if their disks are slow.
 func TestAbsentLeaderIsReplaced(t *testing.T) {
 	for _, size := range []int{3, 4, 5, 7} {
 		for _, within := range []time.Duration{0, 5 * time.Millisecond, 60 * time.Millisecond} {
 			for _, disk := range []time.Duration{0, 20 * time.Millisecond} {
-				t.Run(fmt.Sprintf("%d members, seen within %v, disks of %v", size, within, disk), func(t *testing.T) {
-					var all []time.Duration
-					for seed := range uint64(10) {
-						synctest.Test(t, func(t *testing.T) {
-							ids := []uint64{1, 2, 3, 4, 5, 6, 7}[:size]
-							c := startCluster(t, seed, size, voters(ids...), func(cfg *Config) { cfg.Log.(*memLog).delay = disk })
-							time.Sleep(time.Duration(c.rng.Int64N(int64(testTick))))
-							lead := c.leader()
-							c.kill(lead, within)
-							took := c.awaitLeader()
-							all = append(all, took)
-							most := testTimeout / 2
-							if within < testTimeout/slots {
-								most = testTimeout / 5 // members do not begin at the same moment
-							}
-							if took > most {
-								t.Errorf("seed %d: %v", seed, took)
-							}
-							n := uint64(0)
-							for id, m := range c.members {
-								if id != lead {
-									n += m.Elections()[CauseAbsent]
+				t.Run(fmt.Sprintf("%d members, seen within %v, disks of %v", size, within, disk),
+					func(t *testing.T) {
+						var all []time.Duration
+						for seed := range uint64(10) {
+							synctest.Test(t, func(t *testing.T) {
+								ids := []uint64{1, 2, 3, 4, 5, 6, 7}[:size]
+								c := startCluster(t, seed, size, voters(ids...),
+									func(cfg *Config) { cfg.Log.(*memLog).delay = disk })
+								time.Sleep(time.Duration(c.rng.Int64N(int64(testTick))))
+								lead := c.leader()
+								c.kill(lead, within)
+								took := c.awaitLeader()
+								all = append(all, took)
+								most := testTimeout / 2
+								if within < testTimeout/slots {
+									// members do not begin at the same moment
+									most = testTimeout / 5
 								}
-							}
-							if n == 0 {
-								t.Error("no election because of an absent leader is counted")
-							}
-						})
-					}
-					t.Log(all)
-				})
+								if took > most {
+									t.Errorf("seed %d: %v", seed, took)
+								}
+								n := uint64(0)
+								for id, m := range c.members {
+									if id != lead {
+										n += m.Elections()[CauseAbsent]
+									}
+								}
+								if n == 0 {
+									t.Error("no election because of an absent leader is counted")
+								}
+							})
+						}
+						t.Log(all)
+					})
 			}
 		}
 	}
 }
 
-// A member whose log lacks entries is not elected, and does not keep another one from being elected early, whichever begins.
+// A member whose log lacks entries is not elected, and does not keep another one from being elected
+// early, whichever begins.
 func TestAbsentLeaderIsReplacedByTheLongerLog(t *testing.T) {
 	for seed := range uint64(20) {
 		synctest.Test(t, func(t *testing.T) {
@@ -186,7 +194,8 @@ func TestAbsentLeaderIsReplacedByTheLongerLog(t *testing.T) {
 	}
 }
 
-// What fewer members see than a quorum needs, and what they see wrongly, makes no election: terms stay, and the leader.
+// What fewer members see than a quorum needs, and what they see wrongly, makes no election: terms
+// stay, and the leader.
 func TestNoElectionWithoutQuorum(t *testing.T) {
 	type fault struct {
 		name string
@@ -195,23 +204,32 @@ func TestNoElectionWithoutQuorum(t *testing.T) {
 		// outcast is set if the first follower is to know no leader during the fault.
 		outcast bool
 	}
-	report := func(c *cluster, who, id uint64, absent bool) { c.members[who].ReportAbsent(id, absent) }
+	report := func(c *cluster, who, id uint64,
+		absent bool) {
+		c.members[who].ReportAbsent(id, absent)
+	}
 	for _, f := range []fault{
 		{"one follower sees it, and hears the leader", func(c *cluster, lead, a, b uint64) {
 			report(c, a, lead, true) // the transport does not do so
 			time.Sleep(3 * testTimeout)
 			report(c, a, lead, false)
 		}, false},
-		{"one follower sees it, and is cut off from the leader", func(c *cluster, lead, a, b uint64) {
-			c.drop(func(m *raftpb.Message) bool {
-				return m.GetFrom() == a && m.GetTo() == lead || m.GetFrom() == lead && m.GetTo() == a
-			})
-			report(c, a, lead, true)
-		}, true},
-		{"one follower sees it, and what the leader sends is lost", func(c *cluster, lead, a, b uint64) {
-			c.drop(func(m *raftpb.Message) bool { return m.GetFrom() == lead && m.GetTo() == a })
-			report(c, a, lead, true)
-		}, true},
+		{"one follower sees it, and is cut off from the leader",
+			func(c *cluster, lead, a, b uint64) {
+				c.drop(func(m *raftpb.Message) bool {
+					return m.GetFrom() == a && m.GetTo() == lead ||
+						m.GetFrom() == lead && m.GetTo() == a
+				})
+				report(c, a, lead, true)
+			}, true},
+		{"one follower sees it, and what the leader sends is lost",
+			func(c *cluster, lead, a, b uint64) {
+				c.drop(func(m *raftpb.Message) bool {
+					return m.GetFrom() == lead &&
+						m.GetTo() == a
+				})
+				report(c, a, lead, true)
+			}, true},
 		{"the leader sees all others absent", func(c *cluster, lead, a, b uint64) {
 			report(c, lead, a, true)
 			report(c, lead, b, true)
@@ -250,8 +268,10 @@ func TestNoElectionWithoutQuorum(t *testing.T) {
 					c.drop(nil)
 					report(c, a, lead, false)
 					time.Sleep(3 * testTick)
-					if now := c.terms(); c.leader() != lead || fmt.Sprint(now) != fmt.Sprint(before) {
-						t.Errorf("seed %d: %d leads, terms %v, before %d and %v", seed, c.leader(), now, lead, before)
+					if now := c.terms(); c.leader() != lead ||
+						fmt.Sprint(now) != fmt.Sprint(before) {
+						t.Errorf("seed %d: %d leads, terms %v, before %d and %v", seed, c.leader(),
+							now, lead, before)
 					}
 				})
 			}
@@ -265,7 +285,8 @@ func heardAt(m *member) (at time.Time) {
 	return at
 }
 
-// A leader is forgotten when it has been silent for QuietTime, and not before: a lessor relies on it.
+// A leader is forgotten when it has been silent for QuietTime, and not before: a lessor relies on
+// it.
 func TestAbsentLeaderIsForgottenAfterQuietTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := startCluster(t, 1, 3, voters(1, 2, 3), nil)
@@ -287,7 +308,8 @@ func TestAbsentLeaderIsForgottenAfterQuietTime(t *testing.T) {
 	})
 }
 
-// Without pre-votes the members wait for the election timeout: an election that is lost would end the term of a leader that works.
+// Without pre-votes the members wait for the election timeout: an election that is lost would end
+// the term of a leader that works.
 func TestNoEarlyElectionWithoutPreVote(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := startCluster(t, 1, 3, voters(1, 2, 3), func(cfg *Config) { cfg.NoPreVote = true })
@@ -301,7 +323,8 @@ func TestNoEarlyElectionWithoutPreVote(t *testing.T) {
 // A learner forgets an absent leader, and begins no election.
 func TestLearnerBeginsNoEarlyElection(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c := startCluster(t, 1, 4, &raftpb.ConfState{Voters: []uint64{1, 2, 3}, Learners: []uint64{4}}, nil)
+		c := startCluster(t, 1, 4,
+			&raftpb.ConfState{Voters: []uint64{1, 2, 3}, Learners: []uint64{4}}, nil)
 		c.kill(c.leader(), 0)
 		if took := c.awaitLeader(); took > testTimeout/2 {
 			t.Errorf("elected after %v", took)
@@ -312,7 +335,8 @@ func TestLearnerBeginsNoEarlyElection(t *testing.T) {
 	})
 }
 
-// A member that starts votes for nobody before QuietTime: it may have answered a leader just before, and forgotten that.
+// A member that starts votes for nobody before QuietTime: it may have answered a leader just
+// before, and forgotten that.
 func TestMemberThatStartsIsQuiet(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		answered := make(chan time.Time, 1)
@@ -327,7 +351,8 @@ func TestMemberThatStartsIsQuiet(t *testing.T) {
 				}
 			})
 		})
-		m.Step(&raftpb.Message{Type: raftpb.MsgPreVote.Enum(), From: new(uint64(2)), To: new(uint64(1)), Term: new(uint64(2)),
+		m.Step(&raftpb.Message{Type: raftpb.MsgPreVote.Enum(), From: new(uint64(2)),
+			To: new(uint64(1)), Term: new(uint64(2)),
 			LogTerm: new(uint64(1)), Index: new(uint64(1))})
 		if took := (<-answered).Sub(begun); took < QuietTime(testTick) {
 			t.Errorf("a pre-vote was answered after %v", took)
@@ -342,8 +367,8 @@ func (s sender) Send(msgs []*raftpb.Message) { s(msgs) }
 
 func (s sender) ConnectedSince(uint64) time.Time { return time.Unix(1, 0) }
 
-// A leader that has asked another member to take over knows that it may be replaced, as long as its term lasts: that member may get
-// the request late.
+// A leader that has asked another member to take over knows that it may be replaced, as long as its
+// term lasts: that member may get the request late.
 func TestLeaderKnowsThatItHandedOver(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := startCluster(t, 1, 3, voters(1, 2, 3), nil)
@@ -368,13 +393,15 @@ func TestTurns(t *testing.T) {
 	c := &core{storage: &storage{conf: voters(1, 2, 3)}}
 	c.init(&Config{ID: 3, ElectionTicks: DefaultElectionTicks, TickInterval: testTick})
 	once := c.firstElectionDelay(4)
-	c.storage.conf = &raftpb.ConfState{Voters: []uint64{1, 2, 3}, VotersOutgoing: []uint64{1, 2, 3, 4}}
+	c.storage.conf = &raftpb.ConfState{Voters: []uint64{1, 2, 3},
+		VotersOutgoing: []uint64{1, 2, 3, 4}}
 	if both := c.firstElectionDelay(4); both != once {
 		t.Errorf("turn after %v, in a joint configuration after %v", once, both)
 	}
 }
 
-// A member that is back while another one is elected does not put that off, unless it is the leader that was lost.
+// A member that is back while another one is elected does not put that off, unless it is the leader
+// that was lost.
 func TestAnotherMemberThatIsBackDoesNotDelay(t *testing.T) {
 	for seed := range uint64(10) {
 		synctest.Test(t, func(t *testing.T) {
@@ -406,14 +433,16 @@ func TestAnotherMemberThatIsBackDoesNotDelay(t *testing.T) {
 	}
 }
 
-// Where disks are slow, an election before the election timeout does not take longer than one after it: the members let it end. A vote
-// is synced before it is sent, so it takes two syncs.
+// Where disks are slow, an election before the election timeout does not take longer than one after
+// it: the members let it end. A vote is synced before it is sent, so it takes two syncs.
 func TestEarlyElectionsOnSlowDisks(t *testing.T) {
 	const seeds = 12
 	ms := time.Millisecond
 	for _, disks := range [][]time.Duration{
-		{250 * ms, 250 * ms, 250 * ms}, {500 * ms, 500 * ms, 500 * ms}, {900 * ms, 900 * ms, 900 * ms}, {0, 250 * ms, 250 * ms},
-		{0, 0, 500 * ms}, {100 * ms, 250 * ms, 500 * ms}, {250 * ms, 250 * ms, 250 * ms, 250 * ms, 250 * ms}, {0, 0, 250 * ms, 500 * ms, 500 * ms},
+		{250 * ms, 250 * ms, 250 * ms}, {500 * ms, 500 * ms, 500 * ms},
+		{900 * ms, 900 * ms, 900 * ms}, {0, 250 * ms, 250 * ms},
+		{0, 0, 500 * ms}, {100 * ms, 250 * ms, 500 * ms},
+		{250 * ms, 250 * ms, 250 * ms, 250 * ms, 250 * ms}, {0, 0, 250 * ms, 500 * ms, 500 * ms},
 	} {
 		t.Run(fmt.Sprint(disks), func(t *testing.T) {
 			var sum [2]time.Duration
@@ -438,9 +467,11 @@ func TestEarlyElectionsOnSlowDisks(t *testing.T) {
 					})
 				}
 			}
-			t.Logf("early %v, at most %v; otherwise %v, at most %v", sum[1]/seeds, longest[1], sum[0]/seeds, longest[0])
+			t.Logf("early %v, at most %v; otherwise %v, at most %v", sum[1]/seeds, longest[1],
+				sum[0]/seeds, longest[0])
 			if sum[1] >= sum[0] || longest[1] > longest[0] {
-				t.Errorf("early elections take %v, at most %v; without them %v, at most %v", sum[1]/seeds, longest[1], sum[0]/seeds, longest[0])
+				t.Errorf("early elections take %v, at most %v; without them %v, at most %v",
+					sum[1]/seeds, longest[1], sum[0]/seeds, longest[0])
 			}
 		})
 	}

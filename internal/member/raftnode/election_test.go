@@ -73,8 +73,8 @@ func TestAdvanceElection(t *testing.T) {
 	})
 }
 
-// A leader that stops hands over to a member that is there: one whose process has ended, or that does not answer, was active for raft
-// until an election timeout is over.
+// A leader that stops hands over to a member that is there: one whose process has ended, or that
+// does not answer, was active for raft until an election timeout is over.
 func TestLeadershipGoesToAMemberThatIsThere(t *testing.T) {
 	// Raft looks once in an election timeout, which is a second, whom it has heard of.
 	for _, gone := range []string{"its streams have ended", "it does not answer"} {
@@ -93,7 +93,10 @@ func TestLeadershipGoesToAMemberThatIsThere(t *testing.T) {
 					// Members 1 and 2 have the same log, so that the ids decide.
 					net.mu.Lock()
 					if gone == "it does not answer" {
-						net.mu.drop = func(m *raftpb.Message) bool { return m.GetTo() == 1 || m.GetFrom() == 1 }
+						net.mu.drop = func(m *raftpb.Message) bool {
+							return m.GetTo() == 1 ||
+								m.GetFrom() == 1
+						}
 					} else {
 						net.mu.side[1] = 1
 					}
@@ -114,11 +117,13 @@ func TestLeadershipGoesToAMemberThatIsThere(t *testing.T) {
 	}
 }
 
-// A member whose disk is slow acknowledges nothing for a while: what it is sent meanwhile, and keeps in memory, is bounded.
+// A member whose disk is slow acknowledges nothing for a while: what it is sent meanwhile, and
+// keeps in memory, is bounded.
 func TestUnacknowledgedBytes(t *testing.T) {
 	const most, message = 64 << 10, 4 << 10
 	synctest.Test(t, func(t *testing.T) {
-		net, members := threeMembers(t, func(c *Config) { c.MaxUncommitted, c.MaxMessage = most, message })
+		net, members := threeMembers(t,
+			func(c *Config) { c.MaxUncommitted, c.MaxMessage = most, message })
 		if did, err := members[0].AdvanceElection(20); err != nil || !did {
 			t.Fatal(did, err)
 		}
@@ -205,7 +210,8 @@ func (l looker) Handle(context.Context, slog.Record) error {
 	return nil
 }
 
-// The leader and the term in a status belong together, also in the middle of a change: no term has two leaders.
+// The leader and the term in a status belong together, also in the middle of a change: no term has
+// two leaders.
 func TestStatusOfOneTerm(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var mu sync.Mutex
@@ -222,7 +228,8 @@ func TestStatusOfOneTerm(t *testing.T) {
 				defer mu.Unlock()
 				st := n.Status()
 				if was := leads[st.Term]; st.Lead != 0 && was != 0 && was != st.Lead {
-					t.Errorf("member %d: in term %d %d leads, and before %d", id, st.Term, st.Lead, was)
+					t.Errorf("member %d: in term %d %d leads, and before %d", id,
+						st.Term, st.Lead, was)
 				}
 				if st.Lead != 0 {
 					leads[st.Term] = st.Lead

@@ -14,17 +14,18 @@ import (
 	"vigil/internal/kv"
 )
 
-// fetcher reads entries that are only on disk, on a goroutine of its own: the raft goroutine must not wait for a
-// disk. What it asks for it gets in a later turn. Entries are read in chunks, and the chunk after one that is
-// used is read ahead.
+// fetcher reads entries that are only on disk, on its own goroutine, because a turn must not wait
+// for a disk. A later turn gets them. Entries are read in chunks, and the chunk after one in use is
+// read ahead.
 type fetcher struct {
 	log Log
-	// chunkBytes is the size of a chunk, keepBytes that of all that are kept. An entry may be larger.
+	// chunkBytes is the size of a chunk, keepBytes the size of all kept chunks. An entry may be
+	// larger.
 	chunkBytes, keepBytes uint64
 
 	mu struct {
 		sync.Mutex
-		wanted  []uint64 // where chunks begin that are to be read, the one that is being read first
+		wanted  []uint64 // first indexes of the chunks to read; the first one is being read
 		chunks  []*chunk // by their last use
 		bytes   uint64
 		arrived bool // a read has ended since takeArrived was called
@@ -42,7 +43,8 @@ type chunk struct {
 	used  int // the tick of its last use
 }
 
-// keepChunks are kept whatever their size: the one that is used, and the one that was read ahead.
+// keepChunks is the number of chunks that are kept whatever their size: the one in use, and the one
+// read ahead.
 const keepChunks = 2
 
 func (f *fetcher) init(c *Config) {
@@ -51,8 +53,9 @@ func (f *fetcher) init(c *Config) {
 	f.ready.L = &f.mu
 }
 
-// entries returns the entries from lo up to but not including hi, as many from the first on as are there and encode
-// to at most maxBytes, but at least one if it is there. short says that one is missing, which is being read.
+// entries returns the entries from lo to hi, without hi: as many as are there without a gap and
+// encode to at most maxBytes, but at least one if it is there. short reports that one is missing,
+// which is then fetched.
 func (f *fetcher) entries(lo, hi, maxBytes uint64) (ents []*raftpb.Entry, short bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -78,7 +81,7 @@ func (f *fetcher) entries(lo, hi, maxBytes uint64) (ents []*raftpb.Entry, short 
 	return ents, false
 }
 
-// findChunk returns the chunk with an entry, as the log has it now. mu is held.
+// findChunk returns the chunk that has an entry, if it still matches the log. mu is held.
 func (f *fetcher) findChunk(index uint64) *chunk {
 	for i := len(f.mu.chunks) - 1; i >= 0; i-- {
 		c := f.mu.chunks[i]
@@ -98,7 +101,7 @@ func (f *fetcher) findChunk(index uint64) *chunk {
 	return nil
 }
 
-// requestChunk asks for the chunk that begins at an index. mu is held.
+// requestChunk lets the chunk be read that begins at an index. mu is held.
 func (f *fetcher) requestChunk(index uint64) {
 	if !slices.Contains(f.mu.wanted, index) {
 		f.mu.wanted = append(f.mu.wanted, index)
@@ -121,7 +124,7 @@ func (f *fetcher) takeArrived() bool {
 	return arrived
 }
 
-// dropUnused forgets what was not used for so many ticks.
+// dropUnused drops chunks that were not used for most ticks.
 func (f *fetcher) dropUnused(most int) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -151,7 +154,8 @@ func (f *fetcher) nextWanted() (index uint64, ok bool) {
 	return f.mu.wanted[0], true
 }
 
-// readChunk reads a chunk. Entries that are not there any more are no error: raft finds that out itself.
+// readChunk reads a chunk. Entries that are no longer there are not an error: raft finds that out
+// itself.
 func (f *fetcher) readChunk(index uint64) error {
 	last, err := f.log.LastIndex()
 	var ents []*raftpb.Entry
@@ -206,7 +210,7 @@ func (n *Node) runFetcher() {
 	}
 }
 
-// retryFetched lets raft try again what it lacked entries for.
+// retryFetched makes raft ask again for entries that it lacked.
 func (c *core) retryFetched() {
 	if !c.in.fetched {
 		return
@@ -216,11 +220,12 @@ func (c *core) retryFetched() {
 	if st.RaftState != raft.StateLeader {
 		return
 	}
-	// Raft sends entries to a member when it hears from it. Of one that it has heard from of late, another answer
-	// to a heartbeat has no other information.
+	// Raft sends entries to a member when it hears from it. For a member that it heard from
+	// recently, another answer to a heartbeat carries no other information.
 	for id, p := range c.progress() {
 		if id != c.o.ID && p.Active && p.Match < c.last {
-			_ = c.node.Step(&raftpb.Message{Type: raftpb.MsgHeartbeatResp.Enum(), From: &id, To: &c.o.ID, Term: new(st.HardState.GetTerm())})
+			_ = c.node.Step(&raftpb.Message{Type: raftpb.MsgHeartbeatResp.Enum(), From: &id,
+				To: &c.o.ID, Term: new(st.HardState.GetTerm())})
 		}
 	}
 }

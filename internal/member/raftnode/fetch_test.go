@@ -16,8 +16,9 @@ import (
 	"vigil/internal/store/wal"
 )
 
-// A member needs entries that the leader has no longer in memory, and the leader's disk does not answer. Heartbeats go out on
-// time, and the others go on. When the disk answers, the member catches up.
+// A member needs entries that the leader has no longer in memory, and the leader's disk does not
+// answer. Heartbeats go out on time, and the others go on. When the disk answers, the member
+// catches up.
 func TestASlowDiskDelaysNoHeartbeats(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		net := &network{}
@@ -73,8 +74,10 @@ func TestASlowDiskDelaysNoHeartbeats(t *testing.T) {
 		if n := len(members[2].applied()); n != 0 {
 			t.Fatalf("%d entries arrived past the disk", n)
 		}
-		if st := members[0].Status(); st.Term != term || members[0].Status().LateHeartbeats+members[1].Status().LateHeartbeats > 0 {
-			t.Errorf("term %d became %d, %d heartbeats were late", term, st.Term, members[0].Status().LateHeartbeats+members[1].Status().LateHeartbeats)
+		if st := members[0].Status(); st.Term != term ||
+			members[0].Status().LateHeartbeats+members[1].Status().LateHeartbeats > 0 {
+			t.Errorf("term %d became %d, %d heartbeats were late", term, st.Term,
+				members[0].Status().LateHeartbeats+members[1].Status().LateHeartbeats)
 		}
 		close(disk)
 		time.Sleep(3 * time.Second)
@@ -84,16 +87,18 @@ func TestASlowDiskDelaysNoHeartbeats(t *testing.T) {
 	})
 }
 
-// Entries that were handed out of no memory at all are applied in order, without waiting for ticks, and an
-// election in between finds what it asks for.
+// Entries that were handed out of no memory at all are applied in order, without waiting for ticks,
+// and an election in between finds what it asks for.
 func TestEntriesOnDiskAreApplied(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		log := newMemLog(wal.Start{Index: 1, Term: 1})
 		log.uncached = true
 		for i := range uint64(2000) {
-			log.mu.ents = append(log.mu.ents, &raftpb.Entry{Index: new(2 + i), Term: new(uint64(2)), Data: fmt.Append(nil, i)})
+			log.mu.ents = append(log.mu.ents,
+				&raftpb.Entry{Index: new(2 + i), Term: new(uint64(2)), Data: fmt.Append(nil, i)})
 		}
-		log.mu.hard = &raftpb.HardState{Term: new(uint64(2)), Vote: new(uint64(1)), Commit: new(uint64(1901))}
+		log.mu.hard = &raftpb.HardState{Term: new(uint64(2)), Vote: new(uint64(1)),
+			Commit: new(uint64(1901))}
 		start := time.Now()
 		m := startMember(t, log, func(c *Config) { c.MaxApplying = 1000 })
 		synctest.Wait()
@@ -112,7 +117,8 @@ func TestEntriesOnDiskAreApplied(t *testing.T) {
 	})
 }
 
-// Random reads through a fetcher give what the log has, also while the log is cut, extended and overwritten.
+// Random reads through a fetcher give what the log has, also while the log is cut, extended and
+// overwritten.
 func TestFetcherAgreesWithTheLog(t *testing.T) {
 	seed := uint64(time.Now().UnixNano())
 	t.Logf("seed %d", seed)
@@ -166,7 +172,8 @@ func TestFetcherAgreesWithTheLog(t *testing.T) {
 			}
 			full := len(got) == len(want) || len(got) > 0 && uint64(size) > most
 			if !short && !full || short && (len(got) == len(want) || len(f.mu.wanted) == 0) {
-				t.Fatalf("seed %d: entries from %d to %d: %d of %d, short is %v", seed, lo, hi, len(got), len(want), short)
+				t.Fatalf("seed %d: entries from %d to %d: %d of %d, short is %v", seed, lo, hi,
+					len(got), len(want), short)
 			}
 			hits += len(got)
 		}
@@ -187,7 +194,8 @@ func TestFetcherAgreesWithTheLog(t *testing.T) {
 func TestFetchWaitsForMemory(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		log := newMemLog(wal.Start{Index: 1, Term: 1})
-		m := startMember(t, log, func(c *Config) { c.ConfState = &raftpb.ConfState{Voters: []uint64{c.ID}} })
+		m := startMember(t, log,
+			func(c *Config) { c.ConfState = &raftpb.ConfState{Voters: []uint64{c.ID}} })
 		time.Sleep(time.Second)
 		log.fail(nil, fmt.Errorf("read: %w", kv.ErrTooManyRequests))
 		m.propose("an entry that is only on disk when it is applied")

@@ -25,7 +25,8 @@ func TestForwardedProposalOfAnotherTermIsNotTaken(t *testing.T) {
 			term uint64
 			data string
 		}{{term - 1, "old"}, {term, "now"}, {term + 1, "new"}, {0, "none"}} {
-			m.Step(&raftpb.Message{Type: raftpb.MsgProp.Enum(), From: new(uint64(2)), To: new(uint64(1)), LogTerm: new(d.term),
+			m.Step(&raftpb.Message{Type: raftpb.MsgProp.Enum(), From: new(uint64(2)),
+				To: new(uint64(1)), LogTerm: new(d.term),
 				Entries: []*raftpb.Entry{{Data: []byte(d.data)}}})
 		}
 		synctest.Wait()
@@ -47,8 +48,9 @@ func TestFirstElectionIsBehindTheBeginning(t *testing.T) {
 	})
 }
 
-// A proposal of another member that there is no room for is tried again when there may be, and not in each turn:
-// raft logs a warning each time. As many bytes wait as may be uncommitted, and others are refused.
+// A proposal of another member that there is no room for is tried again when there may be, and not
+// in each turn: raft logs a warning each time. As many bytes wait as may be uncommitted, and others
+// are refused.
 func TestProposalsWithoutRoomAreNotTriedInEachTurn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		out, lines := &sent{}, &countingLog{}
@@ -57,7 +59,8 @@ func TestProposalsWithoutRoomAreNotTriedInEachTurn(t *testing.T) {
 			c.Transport, c.Logger, c.MaxUncommitted = out, slog.New(lines), 10
 		})
 		answer := func(m *raftpb.Message, typ raftpb.MessageType) *raftpb.Message {
-			return &raftpb.Message{Type: &typ, From: new(uint64(2)), To: new(uint64(1)), Term: m.Term}
+			return &raftpb.Message{Type: &typ, From: new(uint64(2)),
+				To: new(uint64(1)), Term: m.Term}
 		}
 		for m.Status().Lead != 1 {
 			time.Sleep(100 * time.Millisecond)
@@ -80,8 +83,10 @@ func TestProposalsWithoutRoomAreNotTriedInEachTurn(t *testing.T) {
 		synctest.Wait()
 		acknowledge()
 		synctest.Wait()
-		for _, data := range []string{"12345678", "1234", "56789", "wide", "in", "long" + strings.Repeat("x", refusedHead)} {
-			m.Step(&raftpb.Message{Type: raftpb.MsgProp.Enum(), From: new(uint64(2)), To: new(uint64(1)), LogTerm: &term,
+		for _, data := range []string{"12345678", "1234", "56789", "wide", "in",
+			"long" + strings.Repeat("x", refusedHead)} {
+			m.Step(&raftpb.Message{Type: raftpb.MsgProp.Enum(), From: new(uint64(2)),
+				To: new(uint64(1)), LogTerm: &term,
 				Entries: []*raftpb.Entry{{Data: []byte(data)}}})
 		}
 		synctest.Wait()
@@ -97,7 +102,8 @@ func TestProposalsWithoutRoomAreNotTriedInEachTurn(t *testing.T) {
 				}
 			}
 		}
-		if want := []string{"wide", "in", "long" + strings.Repeat("x", refusedHead-4)}; !slices.Equal(refused, want) {
+		if want := []string{"wide", "in",
+			"long" + strings.Repeat("x", refusedHead-4)}; !slices.Equal(refused, want) {
 			t.Errorf("refused %q, want %q", refused, want)
 		}
 		for range 1000 {
@@ -122,12 +128,14 @@ func TestRefusedProposalIsReported(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := startMember(t, newMemLog(wal.Start{Index: 1, Term: 1}), nil)
 		synctest.Wait()
-		m.Step(&raftpb.Message{Type: raftpb.MsgProp.Enum(), From: new(uint64(2)), To: new(uint64(1)), LogTerm: new(m.Status().Term), Reject: new(true),
+		m.Step(&raftpb.Message{Type: raftpb.MsgProp.Enum(), From: new(uint64(2)),
+			To: new(uint64(1)), LogTerm: new(m.Status().Term), Reject: new(true),
 			Entries: []*raftpb.Entry{{Data: []byte("head")}}})
 		synctest.Wait()
 		m.source.mu.Lock()
 		defer m.source.mu.Unlock()
-		if got := m.source.mu.refused; !slices.Equal(got, []string{"head"}) || len(m.applied()) != 0 {
+		if got := m.source.mu.refused; !slices.Equal(got, []string{"head"}) ||
+			len(m.applied()) != 0 {
 			t.Errorf("refused %q, applied %q", got, m.applied())
 		}
 	})

@@ -48,23 +48,28 @@ func (s *sent) of(t raftpb.MessageType) (out []*raftpb.Message) {
 	return out
 }
 
-// A restarted single voter does not know how much it had committed before, and reports no commit index.
+// A restarted single voter does not know how much it had committed before, and reports no commit
+// index.
 func TestARestartedSingleVoterAnswersNoReadIndexTooEarly(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		log := newMemLog(wal.Start{Index: 1, Term: 1})
 		for i := range uint64(5) {
-			log.mu.ents = append(log.mu.ents, &raftpb.Entry{Index: new(2 + i), Term: new(uint64(2)), Data: []byte("x")})
+			log.mu.ents = append(log.mu.ents,
+				&raftpb.Entry{Index: new(2 + i), Term: new(uint64(2)), Data: []byte("x")})
 		}
-		log.mu.hard = &raftpb.HardState{Term: new(uint64(2)), Vote: new(uint64(1)), Commit: new(uint64(1))}
+		log.mu.hard = &raftpb.HardState{Term: new(uint64(2)), Vote: new(uint64(1)),
+			Commit: new(uint64(1))}
 		log.gate = make(chan struct{})
 		out := &sent{}
 		m := startMember(t, log, func(c *Config) {
 			c.ConfState = &raftpb.ConfState{Voters: []uint64{1}, Learners: []uint64{2}}
 			c.Transport = out
 		})
-		// Each write lets it go on by a step: it votes for itself, leads, and commits its first entry.
+		// Each write lets it go on by a step: it votes for itself, leads, and commits its first
+		// entry.
 		for range 10 {
-			m.Step(&raftpb.Message{Type: raftpb.MsgReadIndex.Enum(), From: new(uint64(2)), To: new(uint64(1)),
+			m.Step(&raftpb.Message{Type: raftpb.MsgReadIndex.Enum(), From: new(uint64(2)),
+				To:      new(uint64(1)),
 				Entries: []*raftpb.Entry{{Data: []byte("12345678")}}})
 			synctest.Wait()
 			select {
@@ -86,9 +91,9 @@ func TestARestartedSingleVoterAnswersNoReadIndexTooEarly(t *testing.T) {
 	})
 }
 
-// The leader of two voters is removed, the network loses messages, and the voter that is left is started
-// again: a read index is never below what had been applied anywhere when it was asked for, and in the end
-// there is one everywhere but at the member that was removed.
+// The leader of two voters is removed, the network loses messages, and the voter that is left is
+// started again: a read index is never below what had been applied anywhere when it was asked for,
+// and in the end there is one everywhere but at the member that was removed.
 func TestReadsAreFreshAfterTheLeaderWasRemoved(t *testing.T) {
 	seeds := uint64(40)
 	if testing.Short() {
@@ -150,7 +155,8 @@ func removeLeader(t *testing.T, seed uint64) {
 		for id := uint64(1); id <= 3; id++ {
 			_ = get(id).runInTurn(func(c *core) {
 				last, _ := get(id).log.LastIndex()
-				t.Logf("member %d: %+v, log to %d, configuration %v", id, c.node.BasicStatus(), last, c.storage.conf)
+				t.Logf("member %d: %+v, log to %d, configuration %v", id, c.node.BasicStatus(),
+					last, c.storage.conf)
 			})
 		}
 		t.Fatalf("seed %d: no leader", seed)
@@ -169,7 +175,8 @@ func removeLeader(t *testing.T, seed uint64) {
 				i, err := get(id).ReadIndex(limited)
 				cancel()
 				if err == nil && i < floor {
-					t.Errorf("seed %d: member %d read index %d, and %d was applied", seed, id, i, floor)
+					t.Errorf("seed %d: member %d read index %d, and %d was applied",
+						seed, id, i, floor)
 				}
 				mu.Lock()
 				if fresh[id]++; err != nil {
@@ -235,7 +242,8 @@ func removeLeader(t *testing.T, seed uint64) {
 	time.Sleep(10 * time.Second)
 	mu.Lock()
 	if fresh[left] < 10 || fresh[3] < 10 {
-		t.Errorf("seed %d: %d and %d reads without an error in the end", seed, fresh[left], fresh[3])
+		t.Errorf("seed %d: %d and %d reads without an error in the end", seed,
+			fresh[left], fresh[3])
 	}
 	mu.Unlock()
 	if st := get(lead).Status(); st.Lead == lead {

@@ -8,20 +8,21 @@ import (
 	"go.etcd.io/raft/v3/raftpb"
 )
 
-// call asks for something in a turn that is not a message of raft. done, if set, is closed when it is done.
+// call asks for something in a turn that is not a message of raft. done, if set, is closed when it
+// is done.
 type call struct {
 	do   func(*core)
 	done chan struct{}
 }
 
-// inbox collects what the raft goroutine has to step.
+// inbox collects what the next turn has to step.
 type inbox struct {
 	mu struct {
 		sync.Mutex
 		msgs  []*raftpb.Message
 		peer  int // how many of msgs came from other members
 		calls []call
-		// unreachable are members that messages to were lost.
+		// unreachable are members to which messages were lost.
 		unreachable []uint64
 	}
 }
@@ -41,7 +42,7 @@ func (i *inbox) addPeerMessages(msgs []*raftpb.Message) {
 		case i.mu.peer >= maxPeerMessages:
 			return
 		case raft.IsLocalMsg(t) || raft.IsLocalMsgTarget(m.GetFrom()) || t == raftpb.MsgSnap:
-			// Only the storage of this member speaks so, and a snapshot comes with its state.
+			// Only the storage of this member sends these, and a snapshot arrives with its state.
 		default:
 			i.mu.msgs = append(i.mu.msgs, m)
 			i.mu.peer++
@@ -64,7 +65,7 @@ func (i *inbox) addUnreachable(id uint64) {
 	}
 }
 
-// takeUnreachable returns the members that messages to were lost.
+// takeUnreachable returns the members to which messages were lost.
 func (i *inbox) takeUnreachable() []uint64 {
 	i.mu.Lock()
 	defer i.mu.Unlock()
@@ -76,7 +77,8 @@ func (i *inbox) takeUnreachable() []uint64 {
 	return out
 }
 
-// takeAll returns everything that waits, and keeps the memory of what it returned last.
+// takeAll returns the messages and calls that wait. It reuses the memory of its arguments, the last
+// result.
 func (i *inbox) takeAll(msgs []*raftpb.Message, calls []call) ([]*raftpb.Message, []call) {
 	clear(msgs)
 	clear(calls)

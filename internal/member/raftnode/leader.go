@@ -5,14 +5,15 @@ import (
 	"go.etcd.io/raft/v3/tracker"
 )
 
-// Progress is how far the leader knows another member, or itself, to be.
+// Progress is what the leader knows about the position of a member.
 type Progress struct {
-	// Match is the last index of the member's log that is known to be the leader's.
+	// Match is the last index up to which the member's log is known to equal the leader's.
 	Match   uint64
 	Learner bool
-	// Active is set if messages can be sent to it, and it was heard of since about an election timeout.
+	// Active is set if messages can be sent to it, and it was heard within about an election
+	// timeout.
 	Active bool
-	// Heard is set if it has answered one of the last heartbeats, as it does without delay.
+	// Heard is set if it has answered one of the last heartbeats.
 	Heard bool
 }
 
@@ -43,21 +44,23 @@ func (n *Node) Progress() (map[uint64]Progress, error) {
 func (c *core) progress() map[uint64]Progress {
 	out := map[uint64]Progress{}
 	c.node.WithProgress(func(id uint64, typ raft.ProgressType, pr tracker.Progress) {
-		// Raft forgets what it has heard at the end of each election timeout, and takes a member for active until one has ended in
-		// which nothing was heard of it.
+		// Raft resets RecentActive at the end of each election timeout, so it may be wrong for that
+		// long.
 		heard := c.work.heardOf(id, heardHeartbeats*c.o.HeartbeatTicks)
-		active := id == c.o.ID || c.in.connected(id) && (heard || pr.RecentActive)
-		out[id] = Progress{Match: pr.Match, Learner: typ == raft.ProgressTypeLearner, Active: active, Heard: heard}
+		active := id == c.o.ID || c.in.connected[id] && (heard || pr.RecentActive)
+		out[id] = Progress{Match: pr.Match, Learner: typ == raft.ProgressTypeLearner,
+			Active: active, Heard: heard}
 	})
 	return out
 }
 
-// heardHeartbeats is how many heartbeats a member that works may leave unanswered: the answer to the last one is on its way.
+// heardHeartbeats is the number of recent heartbeats of which a healthy member has answered at
+// least one: the last answers may be on their way.
 const heardHeartbeats = 3
 
-// TransferLeader begins to hand leadership over to a voter, 0 for the one that is farthest, if this
-// member leads. It returns the chosen member, 0 if there is none or this is not the leader. Proposals wait
-// until raft has given up, after an election timeout, or there is another leader.
+// TransferLeader begins to hand leadership over to a voter, 0 for the most advanced one, if this
+// member leads. It returns the chosen member, 0 if there is none or this member does not lead.
+// Proposals wait until there is another leader, or raft gives up after an election timeout.
 func (n *Node) TransferLeader(to uint64) (chosen uint64, err error) {
 	err = n.runInTurn(func(c *core) {
 		if c.node.BasicStatus().RaftState == raft.StateLeader {
@@ -67,14 +70,15 @@ func (n *Node) TransferLeader(to uint64) (chosen uint64, err error) {
 	return chosen, err
 }
 
-// transfer begins to hand leadership over. This member leads. A member that does not answer is the last choice: it may be stopped, or
-// behind a cable that was pulled.
+// transfer begins to hand leadership over. This member leads. A member that does not answer is the
+// last choice: it may be stopped or disconnected.
 func (c *core) transfer(to uint64) (chosen uint64) {
 	var best Progress
 	for id, p := range c.progress() {
 		switch {
 		case p.Learner || id == c.o.ID || to != 0 && id != to || to == 0 && !p.Active:
-		case chosen == 0 || p.Heard && !best.Heard || p.Heard == best.Heard && (p.Match > best.Match || p.Match == best.Match && id < chosen):
+		case chosen == 0 || p.Heard && !best.Heard || p.Heard == best.Heard &&
+			(p.Match > best.Match || p.Match == best.Match && id < chosen):
 			chosen, best = id, p
 		}
 	}
@@ -85,10 +89,10 @@ func (c *core) transfer(to uint64) (chosen uint64) {
 	return chosen
 }
 
-// handOverIfRemoved hands leadership over if this member leads and is no voter any more. Until that has happened it goes
-// on to send entries and heartbeats. Raft's StepDownOnRemoval would end that at once: of two voters, the one that
-// is left could lack entries of this member's log, or not know that the removal is committed, and would ask for
-// a vote that it never gets.
+// handOverIfRemoved hands leadership over if this member leads and is not a voter any more. Until
+// then it goes on to send entries and heartbeats. Raft's StepDownOnRemoval would stop at once: of
+// two voters, the remaining one could lack entries of this member's log, or not know that the
+// removal is committed, and would ask for a vote that never comes.
 func (c *core) handOverIfRemoved() {
 	if c.state == raft.StateLeader && !c.voter && !c.checkHandingOver() {
 		c.transfer(0)
@@ -104,8 +108,8 @@ func (n *Node) TakeLeadership() error {
 	})
 }
 
-// AdvanceElection lets the clock of the next election jump ahead by ticks, if this member hears of no leader. It
-// reports whether it did.
+// AdvanceElection advances the clock of the next election by ticks, if this member hears of no
+// leader. It reports whether it did.
 func (n *Node) AdvanceElection(ticks int) (advanced bool, err error) {
 	err = n.runInTurn(func(c *core) {
 		if st := c.node.BasicStatus(); st.RaftState != raft.StateFollower || st.Lead != raft.None {

@@ -6,8 +6,8 @@ import (
 	"log/slog"
 )
 
-// logger lets the library write to a slog.Logger. It speaks at info of every step of an election;
-// here that is debug, and the node says itself what an operator wants to know.
+// logger passes the lines of the library to a slog.Logger. The library logs each step of an
+// election at info. Here that is debug, because the node logs what an operator needs.
 type logger struct{ l *slog.Logger }
 
 func (l logger) log(level slog.Level, v []any) {
@@ -31,7 +31,7 @@ func (l logger) Warningf(format string, v ...any) { l.logf(slog.LevelWarn, forma
 func (l logger) Error(v ...any)                   { l.log(slog.LevelError, v) }
 func (l logger) Errorf(format string, v ...any)   { l.logf(slog.LevelError, format, v) }
 
-// Fatal and Panic end the raft goroutine, which turns the panic into the node's failure.
+// Fatal and Panic panic, which becomes the node's failure.
 func (l logger) Fatal(v ...any)                 { panic(fmt.Sprint(v...)) }
 func (l logger) Fatalf(format string, v ...any) { panic(fmt.Sprintf(format, v...)) }
 func (l logger) Panic(v ...any)                 { panic(fmt.Sprint(v...)) }

@@ -39,10 +39,11 @@ type Node struct {
 	fetcher  fetcher
 	settled  settled
 
-	// clock passes what the clock's goroutine does in a turn, clocked reports that it is done. Both have room for one.
+	// clock passes an event of the clock to a turn, clocked reports that the turn is done. Both
+	// have room for one.
 	clock   chan clockEvent
 	clocked chan struct{}
-	// early wakes a turn for an early election.
+	// early begins a turn for an early election.
 	early *time.Timer
 	// timeout is the election timeout, 0 if the length of ticks is not known.
 	timeout time.Duration
@@ -58,20 +59,20 @@ type Node struct {
 	}
 	fetching sync.WaitGroup
 
-	// published is what turns have published last.
+	// published is the newest status.
 	published atomic.Pointer[published]
 
-	// unacked counts the bytes that were applied since a turn was last asked for because of them.
+	// unacked counts the bytes that were applied since they last caused a turn.
 	unacked atomic.Uint64
 	// advanced counts the steps of the apply stage.
 	advanced atomic.Uint64
 
-	// core is raft, in its input. Owned by the turn stage.
+	// core is raft, and in is its input. Owned by the turn stage.
 	core core
 	in   input
 }
 
-// published is a status. while lasts as long as no newer leader or term is known.
+// published is a status. while ends when a newer leader or term is known.
 type published struct {
 	Status
 	while context.Context
@@ -96,7 +97,7 @@ func (n *Node) publish() {
 	next.while, next.end = context.WithCancel(context.Background())
 	n.published.Store(next)
 	if was != nil {
-		go was.end() // of as many questions as there are
+		go was.end() // which takes as long as there are contexts
 	}
 }
 
@@ -123,7 +124,7 @@ func New(cfg Config) (*Node, error) {
 
 	c := &n.core
 	c.init(&n.cfg)
-	n.in.connected, n.timeout = n.connectedTo, c.o.electionTimeout()
+	n.timeout = c.o.electionTimeout()
 	n.early = time.NewTimer(time.Hour)
 	n.early.Stop()
 
@@ -141,19 +142,21 @@ func New(cfg Config) (*Node, error) {
 	}
 	switch {
 	case cfg.Applied > last:
-		return nil, fmt.Errorf("raftnode: the state machine is at index %d and the log ends at %d", cfg.Applied, last)
+		return nil, fmt.Errorf("raftnode: the state machine is at index %d and the log ends at %d",
+			cfg.Applied, last)
 	case cfg.Applied+1 < first:
 		return nil, fmt.Errorf("raftnode: the state machine is at index %d and the log begins at %d", cfg.Applied, first)
 	case hard.GetCommit() > last:
-		return nil, fmt.Errorf("raftnode: index %d is committed and the log ends at %d", hard.GetCommit(), last)
+		return nil, fmt.Errorf("raftnode: index %d is committed and the log ends at %d",
+			hard.GetCommit(), last)
 	}
 	lastTerm, err := cfg.Log.Term(last)
 	if err != nil {
 		return nil, fmt.Errorf("raft log: %w", err)
 	}
 	hard = &raftpb.HardState{
-		// A new log begins after an entry of term 1 that no leader wrote. No election may be held in that term, or the
-		// entries of its leader could not be distinguished from that one.
+		// A new log begins after an entry of term 1 that no leader wrote. There must be no election
+		// in that term, because the entries of its leader could not be distinguished from that one.
 		Term:   new(max(hard.GetTerm(), lastTerm)),
 		Vote:   new(hard.GetVote()),
 		Commit: new(max(hard.GetCommit(), cfg.Applied)),
@@ -161,12 +164,15 @@ func New(cfg Config) (*Node, error) {
 	if err := c.findConfs(cfg.Log, cfg.Applied, last); err != nil {
 		return nil, fmt.Errorf("raft log: %w", err)
 	}
-	c.storage = &storage{log: cfg.Log, hard: hard, conf: cfg.ConfState, snapshots: cfg.Snapshots, fetcher: &n.fetcher}
-	c.last, c.vote, c.term, c.committed, c.acknowledged = last, hard.GetVote(), hard.GetTerm(), hard.GetCommit(), cfg.Applied
+	c.storage = &storage{log: cfg.Log, hard: hard, conf: cfg.ConfState, snapshots: cfg.Snapshots,
+		fetcher: &n.fetcher}
+	c.last, c.vote, c.term, c.committed, c.acknowledged = last, hard.GetVote(), hard.GetTerm(),
+		hard.GetCommit(), cfg.Applied
 	c.current, c.leadSince = wall(time.Now()), time.Unix(0, 0)
 	c.setConfState(cfg.ConfState)
 	a := &n.appender
-	a.id, a.log, a.maxGroup, a.logger, a.stop, a.settled, a.hard = cfg.ID, cfg.Log, cfg.MaxGroup, cfg.Logger, n.stop, &n.settled, hard
+	a.id, a.log, a.maxGroup, a.logger, a.stop, a.settled, a.hard = cfg.ID, cfg.Log, cfg.MaxGroup,
+		cfg.Logger, n.stop, &n.settled, hard
 	n.publish()
 	return n, n.newRawNode()
 }
@@ -212,7 +218,7 @@ func (n *Node) Start() {
 func (n *Node) endStages() {
 	n.turns.Close()
 	n.core.open = false
-	n.publish() // it does not lead alone any more
+	n.publish() // it no longer answers reads alone
 	n.appending.Close()
 	n.appender.writeLastCommit(n.appends.close())
 	n.fetcher.close()
@@ -222,7 +228,8 @@ func (n *Node) endStages() {
 	close(n.dead)
 }
 
-// Stop ends the work: the append and the run under way are finished, nothing more is applied. It may be called more than once.
+// Stop ends the work: the append and the run under way are finished, nothing more is applied. It
+// may be called more than once.
 func (n *Node) Stop() {
 	n.halt.Do(func() { close(n.stop) })
 	n.start.Do(n.endStages) // there is nothing to wait for if it never began
@@ -249,8 +256,8 @@ func (n *Node) fail(err error) {
 	}
 }
 
-// panicked turns a panic of the library into an error. Its way to say that the log could not be
-// read is a panic too.
+// panicked turns a panic of the library into an error. The library also panics if the log cannot be
+// read.
 func (n *Node) panicked(p any) error {
 	if err := n.core.storage.err; err != nil {
 		return fmt.Errorf("raft log: %w", err)
@@ -258,11 +265,11 @@ func (n *Node) panicked(p any) error {
 	return fmt.Errorf("raftnode: %v\n%s", p, debug.Stack())
 }
 
-// maxPeerMessages bounds the messages of other members that wait for the raft goroutine.
+// maxPeerMessages bounds the messages of other members that wait for a turn.
 const maxPeerMessages = 4096
 
-// Step takes messages from other members. What a member must not send, and what there is no room
-// for, is dropped; raft is built for that.
+// Step takes messages from other members. It drops messages that a member must not send, and those
+// without room; raft tolerates the loss.
 func (n *Node) Step(msgs ...*raftpb.Message) {
 	n.inbox.addPeerMessages(msgs)
 	n.wake()
@@ -273,8 +280,9 @@ func (n *Node) Wake() { n.wake() }
 
 func (n *Node) wake() { n.turns.Post() }
 
-// Propose is Wake where the caller does the turn itself, unless another goroutine does one, and goes on with the stages through; see
-// stage.Stage.Carry. The caller must hold no lock that Proposals, Transport or Snapshots take.
+// Propose is Wake for a caller that does the turn itself, unless another goroutine does one, and
+// goes on with the stages through; see stage.Stage.Carry. The caller must hold no lock that
+// Proposals, Transport or Snapshots take.
 func (n *Node) Propose(through ...*stage.Stage) { n.turns.Carry(through...) }
 
 // Stages returns the stages of the node: appending, turns, applying.
@@ -305,11 +313,11 @@ func (n *Node) carryApply(prompt bool) (left bool) {
 	return false
 }
 
-// Applied acknowledges a run that Machine has applied. Raft needs to know in good time and not at once:
-// the raft goroutine is woken if much is outstanding, otherwise it learns at its next turn.
+// Applied acknowledges a run that Machine has applied. Raft does not need to know at once: a turn
+// follows if much is outstanding, and otherwise the next turn takes it.
 //
-// The bytes are counted before they are acknowledged. So unacked is never less than what raft does not know yet,
-// also while the raft goroutine takes the responses of this call.
+// The bytes are counted before the acknowledgment, so unacked is never less than what raft does not
+// know yet, also during a turn that takes it.
 func (n *Node) Applied(run []*raftpb.Message) {
 	urgent := false
 	var size uint64
@@ -330,13 +338,14 @@ func (n *Node) Applied(run []*raftpb.Message) {
 	}
 }
 
-// Acknowledged returns the index up to which raft knows that entries are applied. It may read the entries after
-// that: the log must not give them up.
+// Acknowledged returns the index up to which raft knows that entries are applied. Raft may read
+// later entries, so the log must keep them.
 func (n *Node) Acknowledged() uint64 { return n.published.Load().acknowledged }
 
-// ApplyConfChange hands raft the configuration change of the entry at index. Raft must not have one that
-// removes the last voter. If raft has accepted a snapshot at index or later, its configuration is newer and
-// stays. It takes effect when its commit is settled, which may take a sync of the log.
+// ApplyConfChange applies the configuration change of the entry at index. It must not remove the
+// last voter. If raft has accepted a snapshot at index or later, the newer configuration of the
+// snapshot stays. The change takes effect when its commit is settled, which may take a sync of the
+// log.
 func (n *Node) ApplyConfChange(index uint64, cc raftpb.ConfChangeI) error {
 	if err := n.awaitSettled(index); err != nil {
 		return err
@@ -344,9 +353,9 @@ func (n *Node) ApplyConfChange(index uint64, cc raftpb.ConfChangeI) error {
 	return n.runInTurn(func(c *core) { c.applyConfChange(index, cc) })
 }
 
-// ProposeConfChange proposes a configuration change and returns the term it was proposed in. No error
-// does not mean that it is committed: raft lets one through at a time. ErrNotNow means that nothing
-// was proposed.
+// ProposeConfChange proposes a configuration change and returns the term in which it was proposed.
+// Without an error it may still not be committed: raft accepts one at a time. ErrNotNow means that
+// nothing was proposed.
 func (n *Node) ProposeConfChange(cc raftpb.ConfChangeI) (term uint64, err error) {
 	stopped := n.runInTurn(func(c *core) { term, err = c.proposeConfChange(cc) })
 	if stopped != nil {
@@ -355,14 +364,17 @@ func (n *Node) ProposeConfChange(cc raftpb.ConfChangeI) (term uint64, err error)
 	return term, err
 }
 
-// Orphaned reports whether this member has heard of no leader for an election timeout during which it was listening: one that was
-// suspended since knows nothing. Before it has heard of the first leader it is not.
+// Orphaned reports whether this member has heard of no leader for an election timeout in which it
+// listened. A member that was suspended since then knows nothing. It is false before the first
+// leader.
 func (n *Node) Orphaned() bool {
 	st := n.published.Load()
-	return st.Lead == raft.None && !st.LeadLost.IsZero() && st.orphaned > n.cfg.ElectionTicks && !missed(n.timeout, st.ticked, time.Now())
+	return st.Lead == raft.None && !st.LeadLost.IsZero() && st.orphaned > n.cfg.ElectionTicks &&
+		!missed(n.timeout, st.ticked, time.Now())
 }
 
-// Leader returns the leader as Status does, and a context that ends when another one leads, in another term, or none is known.
+// Leader returns the leader as Status does, and a context that ends when another one leads, in
+// another term, or none is known.
 func (n *Node) Leader() (lead uint64, while context.Context) {
 	st := n.published.Load()
 	return st.Lead, st.while

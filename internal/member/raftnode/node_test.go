@@ -35,14 +35,16 @@ type memLog struct {
 		read   error // of the next Entries
 	}
 	gate chan struct{} // if not nil, an Append waits for a value or its close
-	// uncached: no entry is in memory. disk, if not nil, makes Entries wait for a value or its close.
+	// uncached: no entry is in memory. disk, if not nil, makes Entries wait for a value or its
+	// close.
 	uncached bool
 	// oldOnDisk is the index from which on entries are in memory.
 	oldOnDisk uint64
 	disk      chan struct{}
 	// delay is how long an Append takes.
 	delay time.Duration
-	// pace is how long an Append takes from now on, hung, if not nil, what it waits for until that is closed.
+	// pace is how long an Append takes from now on, hung, if not nil, what it waits for until that
+	// is closed.
 	pace atomic.Int64
 	hung atomic.Pointer[chan struct{}]
 }
@@ -307,7 +309,8 @@ func (m *member) carryOut(run []*raftpb.Message) bool {
 		if s := msg.GetSnapshot(); s != nil {
 			m.mu.Lock()
 			if s.GetMetadata().GetIndex() <= m.mu.index {
-				panic(fmt.Sprintf("a snapshot at %d after entry %d", s.GetMetadata().GetIndex(), m.mu.index))
+				panic(fmt.Sprintf("a snapshot at %d after entry %d",
+					s.GetMetadata().GetIndex(), m.mu.index))
 			}
 			m.mu.index, m.mu.applied = s.GetMetadata().GetIndex(), m.mu.aside
 			m.mu.installs++
@@ -525,11 +528,13 @@ func TestAFailedReadOfTheLogEndsTheNode(t *testing.T) {
 
 func TestNewRefuses(t *testing.T) {
 	log := newMemLog(wal.Start{Index: 10, Term: 1})
-	if err := log.Append(wal.Batch{Entries: []*raftpb.Entry{{Index: new(uint64(11)), Term: new(uint64(1))}}}); err != nil {
+	if err := log.Append(wal.Batch{Entries: []*raftpb.Entry{{Index: new(uint64(11)),
+		Term: new(uint64(1))}}}); err != nil {
 		t.Fatal(err)
 	}
 	good := Config{ID: 1, Log: log, ConfState: &raftpb.ConfState{Voters: []uint64{1}}, Applied: 10,
-		Ticks: make(chan time.Time), Line: stage.NewLine(), Proposals: &source{}, Machine: &recorder{}}
+		Ticks: make(chan time.Time), Line: stage.NewLine(), Proposals: &source{},
+		Machine: &recorder{}}
 	if n, err := New(good); err != nil {
 		t.Fatal(err)
 	} else {
@@ -557,9 +562,12 @@ func TestNoReadIndexBeforeTheFirstCommitOfTheTerm(t *testing.T) {
 		log := newMemLog(wal.Start{Index: 1, Term: 1})
 		var ents []*raftpb.Entry
 		for i := range uint64(5) {
-			ents = append(ents, &raftpb.Entry{Index: new(2 + i), Term: new(uint64(2)), Data: []byte{'a' + byte(i)}})
+			ents = append(ents, &raftpb.Entry{Index: new(2 + i), Term: new(uint64(2)),
+				Data: []byte{'a' + byte(i)}})
 		}
-		err := log.Append(wal.Batch{Entries: ents, HardState: &raftpb.HardState{Term: new(uint64(2)), Vote: new(uint64(1)), Commit: new(uint64(1))}})
+		err := log.Append(wal.Batch{Entries: ents,
+			HardState: &raftpb.HardState{Term: new(uint64(2)), Vote: new(uint64(1)),
+				Commit: new(uint64(1))}})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -579,7 +587,8 @@ func TestNoReadIndexBeforeTheFirstCommitOfTheTerm(t *testing.T) {
 			select {
 			case a := <-got:
 				if a.err != nil || a.index < 6 {
-					t.Fatalf("after %d writes: read index %d, %v; the log holds entries up to 6", step, a.index, a.err)
+					t.Fatalf("after %d writes: read index %d, %v; the log holds entries up to 6",
+						step, a.index, a.err)
 				}
 				if step == 0 {
 					t.Fatal("a read index before anything was written")
@@ -616,7 +625,8 @@ func TestReadIndexWaitsForALeader(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		log := newMemLog(wal.Start{Index: 1, Term: 1})
 		// Two voters and only one of them here: no member can be elected.
-		m := startMember(t, log, func(c *Config) { c.ConfState = &raftpb.ConfState{Voters: []uint64{1, 2}} })
+		m := startMember(t, log,
+			func(c *Config) { c.ConfState = &raftpb.ConfState{Voters: []uint64{1, 2}} })
 		ctx, cancel := context.WithTimeout(t.Context(), 3*time.Second)
 		defer cancel()
 		if _, err := m.ReadIndex(ctx); !errors.Is(err, context.DeadlineExceeded) {
@@ -656,14 +666,16 @@ func TestConfChangeReachesRaftBeforeItIsAcknowledged(t *testing.T) {
 	})
 }
 
-// Proposals of the leader that exceed the bound of what is uncommitted wait, in order, and none fails.
+// Proposals of the leader that exceed the bound of what is uncommitted wait, in order, and none
+// fails.
 func TestProposalsBeyondTheUncommittedBoundWait(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		log := newMemLog(wal.Start{Index: 1, Term: 1})
 		m := startMember(t, log, func(c *Config) { c.MaxInFlight, c.MaxUncommitted = 100, 10 })
 		synctest.Wait()
 		log.gate = make(chan struct{})
-		want := []string{"12345678", "87654321", "larger than the bound", "1", "2", "3", "987654321", "4"}
+		want := []string{"12345678", "87654321", "larger than the bound", "1", "2", "3",
+			"987654321", "4"}
 		for _, data := range want {
 			m.propose(data)
 		}

@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// TestOrphaned: a member is orphaned after an election timeout without a leader. One that was suspended in that time is not, before it has
-// listened for an election timeout again.
+// TestOrphaned: a member is orphaned after an election timeout without a leader. One that was
+// suspended in that time is not, before it has listened for an election timeout again.
 func TestOrphaned(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const tick = 100 * time.Millisecond

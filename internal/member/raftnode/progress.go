@@ -9,15 +9,16 @@ import (
 	"go.etcd.io/raft/v3/raftpb"
 )
 
-// stageWatch watches one stage of the member's pipeline. It counts in ticks: a process that was suspended gets none, and its disk is not slow.
+// stageWatch watches one stage of the pipeline. It counts ticks, because a suspended process gets
+// none and must not look like one with a slow disk.
 type stageWatch struct {
 	steps uint64 // at the last tick
-	// still counts the ticks in a row in which there was work of which no step ended, overtaken, at a leader, those in which another
-	// member was ahead at that.
+	// still counts the ticks in a row with work and without a completed step. overtaken, on a
+	// leader, counts those in which another member was ahead as well.
 	still, overtaken int
 }
 
-// observe takes the state of the stage at a tick: whether work waits or is under way, and how many steps have ended so far.
+// observe notes at a tick whether the stage has work, and how many steps it has completed so far.
 func (s *stageWatch) observe(work bool, steps uint64) {
 	if work && steps == s.steps {
 		s.still++
@@ -27,7 +28,7 @@ func (s *stageWatch) observe(work bool, steps uint64) {
 	s.steps = steps
 }
 
-// countOvertaken takes whether another member is ahead in the stage, at the tick that was observed last.
+// countOvertaken notes whether another member is ahead in the stage. It follows observe.
 func (s *stageWatch) countOvertaken(ahead bool) {
 	if ahead && s.still > 0 {
 		s.overtaken++
@@ -43,35 +44,40 @@ const (
 	stages
 )
 
-// progress is whether this member does its work: see DESIGN.md. It is owned by the turn stage.
+// progress knows whether this member does its work; see DESIGN.md. It is owned by the turn stage.
 type progress struct {
 	stages [stages]stageWatch
-	// applied is the index that was applied at the last tick.
+	// applied is the applied index at the last tick.
 	applied uint64
 	// stalled is set while a stage has stood still for an election timeout.
 	stalled bool
-	// commits are the commit indexes of the last ticks, lateTimeouts election timeouts of them, from the next one on.
+	// commits is a ring of the commit indexes of the last lateTimeouts election timeouts; next is
+	// the oldest.
 	commits []uint64
 	next    int
-	// mark is an index that was committed while this member was late, 0 if it is not: its time goes on when that is applied.
+	// mark is an index that was committed while this member was late, 0 if it is not late. Current
+	// advances when mark is applied.
 	mark uint64
-	// unfit counts the ticks down for which this member is not asked to lead: it was stalled or late lately.
+	// unfit is the number of ticks for which others do not ask this member to lead, because it was
+	// recently stalled or late.
 	unfit int
-	// elections counts those that this member has begun since it is stalled.
+	// elections counts the elections that this member has begun since it stalled.
 	elections int
 	relief    relief
 }
 
-// relief is what a leader knows about members that could lead better. It is empty at other members.
+// relief is a leader's knowledge of members that could lead better. It is empty on other members.
 type relief struct {
 	reports map[uint64]report
-	// ticks counts the ticks of the leader: a member that has not reported for half an election timeout may be gone.
+	// ticks counts the leader's ticks: a member without a report for half an election timeout may
+	// be gone.
 	ticks int
-	// asked is set when another member was asked to take over, silent when that was in vain: then nothing is sent any more.
+	// asked is set when another member was asked to take over. silent is set when that failed: then
+	// this member sends nothing.
 	asked, silent bool
 }
 
-// report is what another member has said of itself in its last answer to a heartbeat.
+// report is a member's report about itself in its last answer to a heartbeat.
 type report struct {
 	applied uint64
 	// hung is set if it cannot write, not even a vote.
@@ -79,23 +85,26 @@ type report struct {
 	tick        int
 }
 
-// unfitTimeouts is for how many election timeouts a member that has stalled is not asked to lead. Where all disks need longer than an
-// election timeout for a sync, each member is ahead of the others for a moment again and again, and leadership must not follow that: such
-// a member is not stalled for one election timeout after each sync.
+// unfitTimeouts is the number of election timeouts for which a member that stalled is not asked to
+// lead. Where all disks need longer than an election timeout for a sync, each member is ahead of
+// the others for a moment, and not stalled for one election timeout after each sync. Leadership
+// must not follow that.
 const unfitTimeouts = 2
 
-// stampReport adds a report about this member to an answer to a heartbeat, in fields that raft leaves alone there. An older member does not
-// report: it looks like one that has applied nothing.
+// stampReport adds a report about this member to an answer to a heartbeat, in fields that raft does
+// not use there.
 func (p *progress) stampReport(m *raftpb.Message) {
 	hung := p.stalled && p.stages[appending].still > 0
 	m.Index, m.Reject, m.RejectHint = new(p.applied), new(hung), new(uint64(p.unfit))
 }
 
-// lateTimeouts is how many election timeouts after its commit an entry must be applied here. A disk that syncs in a little less than an
-// election timeout needs almost two for an entry that arrives during a sync. One that does less than it gets needs ever more.
+// lateTimeouts is the number of election timeouts after its commit within which this member must
+// apply an entry. A disk that syncs in a little less than an election timeout needs almost two for
+// an entry that arrives during a sync. A disk that falls behind its load needs ever more.
 const lateTimeouts = 2
 
-// rotateCommits takes the commit index of a tick, and returns that of lateTimeouts election timeouts ago, which must be applied by now.
+// rotateCommits stores the commit index of a tick, and returns the one of lateTimeouts election
+// timeouts ago, which must be applied by now.
 func (p *progress) rotateCommits(commit uint64, ticks int) (index uint64) {
 	if p.commits == nil {
 		p.commits = make([]uint64, lateTimeouts*ticks)
@@ -105,31 +114,35 @@ func (p *progress) rotateCommits(commit uint64, ticks int) (index uint64) {
 	return index
 }
 
-// takeReport takes the report of another member. This member leads.
+// takeReport stores the report of another member. This member leads.
 func (p *progress) takeReport(m *raftpb.Message) {
 	if p.relief.reports == nil {
 		p.relief.reports = map[uint64]report{}
 	}
-	p.relief.reports[m.GetFrom()] = report{m.GetIndex(), m.GetReject(), m.GetRejectHint() > 0, p.relief.ticks}
+	p.relief.reports[m.GetFrom()] = report{m.GetIndex(), m.GetReject(), m.GetRejectHint() > 0,
+		p.relief.ticks}
 }
 
-// heardOf reports whether a member has answered a heartbeat in a number of ticks. This member leads.
+// heardOf reports whether a member has answered a heartbeat within a number of ticks. This member
+// leads.
 func (p *progress) heardOf(id uint64, ticks int) bool {
 	said, ok := p.relief.reports[id]
 	return ok && p.relief.ticks-said.tick <= ticks
 }
 
-// Advance reports that the caller of Committed has got on with what it was given, so that a long run is not taken for one that stands
-// still.
+// Advance reports that Machine has made progress with a run, so that a long run does not look like
+// a stall.
 func (n *Node) Advance() { n.advanced.Add(1) }
 
-// watchProgress looks at a tick whether this member does its work, and hands leadership over if others do it better. It is called in a turn.
+// watchProgress checks at a tick whether this member does its work, and hands leadership over if
+// others do it better.
 func (c *core) watchProgress(now time.Time) {
 	st := c.node.BasicStatus()
 	p := &c.work
 	p.applied = st.Applied
 	p.stages[appending].observe(c.in.busy[appending], c.in.steps[appending])
-	p.stages[applying].observe(st.Applied < st.HardState.GetCommit() || c.in.busy[applying], c.in.steps[applying])
+	p.stages[applying].observe(st.Applied < st.HardState.GetCommit() || c.in.busy[applying],
+		c.in.steps[applying])
 	still := max(p.stages[appending].still, p.stages[applying].still)
 	due := p.rotateCommits(st.HardState.GetCommit(), c.o.ElectionTicks)
 	late := due > st.Applied
@@ -145,7 +158,8 @@ func (c *core) watchProgress(now time.Time) {
 	}
 	if stalled := still >= c.o.ElectionTicks; stalled != p.stalled {
 		p.stalled, p.elections = stalled, 0
-		log := c.o.Logger.With(slog.Uint64("applied", st.Applied), slog.Uint64("committed", st.HardState.GetCommit()))
+		log := c.o.Logger.With(slog.Uint64("applied", st.Applied),
+			slog.Uint64("committed", st.HardState.GetCommit()))
 		switch {
 		case !stalled:
 			log.Info("this member gets on with its work again")
@@ -165,9 +179,10 @@ func (c *core) watchProgress(now time.Time) {
 	c.relieve(still, due)
 }
 
-// relieve hands leadership over after an election timeout in which a stage stood still here, while another member was ahead in it. What
-// takes all members as long, such as a large request or disks that all are slow, does not count. It does so as well if what is due is not
-// applied here and another member has applied it. A stage stands still for so many ticks.
+// relieve hands leadership over after an election timeout in which a stage stood still here, for
+// still ticks now, while another member was ahead in it. Work that takes all members as long, such
+// as a large request or slow disks everywhere, does not count. It also hands over if this member
+// has not applied due and another one has.
 func (c *core) relieve(still int, due uint64) {
 	p := &c.work
 	f, late := &p.relief, due > p.applied
@@ -178,7 +193,7 @@ func (c *core) relieve(still int, due uint64) {
 	}
 	all := c.progress()
 	own := all[c.o.ID].Match
-	var best [stages]uint64 // the members with the longest logs of those that are ahead
+	var best [stages]uint64 // of the members that are ahead, the one with the longest log
 	able := map[uint64]bool{}
 	for id, o := range all {
 		said, ok := f.reports[id]
@@ -186,8 +201,10 @@ func (c *core) relieve(still int, due uint64) {
 			continue
 		}
 		able[id] = true
-		for s, ahead := range [stages]bool{appending: o.Match > own, applying: said.applied > p.applied} {
-			if b := best[s]; ahead && !said.unfit && (b == raft.None || o.Match > all[b].Match || o.Match == all[b].Match && id < b) {
+		for s, ahead := range [stages]bool{appending: o.Match > own,
+			applying: said.applied > p.applied} {
+			if b := best[s]; ahead && !said.unfit &&
+				(b == raft.None || o.Match > all[b].Match || o.Match == all[b].Match && id < b) {
 				best[s] = id
 			}
 		}
@@ -213,13 +230,14 @@ func (c *core) relieve(still int, due uint64) {
 	f.asked, c.transferring, c.moved = true, true, true
 	c.node.TransferLeader(to)
 	c.relieved++
-	log.Warn("handing leadership over: others do what this member has not done in time", slog.Uint64("applied", p.applied), slog.Uint64("due", due))
+	log.Warn("handing leadership over: others do what this member has not done in time",
+		slog.Uint64("applied", p.applied), slog.Uint64("due", due))
 }
 
-// mayAsk reports whether this member may ask for votes in an election that it begins. One that is stalled would be a leader that is
-// stalled. It asks in one of some elections, because it may be the only one that can win. Without pre-votes an election has ended the
-// term already.
-func (p *progress) mayAsk() bool {
+// countElection reports whether this member may ask for votes in an election that it begins. A
+// stalled member would be a stalled leader, but may be the only one that can win, so it asks in one
+// of stalledElections elections. Without pre-votes an election has already ended the term.
+func (p *progress) countElection() bool {
 	if !p.stalled {
 		return true
 	}
@@ -227,10 +245,12 @@ func (p *progress) mayAsk() bool {
 	return p.elections%stalledElections == 0
 }
 
-// stalledElections is the number of elections that a stalled member begins for one in which it asks for votes.
+// stalledElections is how many elections a stalled member begins for each one in which it asks for
+// votes.
 const stalledElections = 5
 
-// withoutMuted removes what a stalled member does not send: requests for votes, and as a leader whom nobody relieves, everything.
+// withoutMuted removes the messages that a stalled member does not send: requests for votes, and
+// everything if it leads and nobody takes over.
 func (c *core) withoutMuted(msgs []*raftpb.Message) []*raftpb.Message {
 	p := &c.work
 	if p.relief.silent {
@@ -238,7 +258,7 @@ func (c *core) withoutMuted(msgs []*raftpb.Message) []*raftpb.Message {
 		return msgs[:0]
 	}
 	asks := func(m *raftpb.Message) bool { return m.GetType() == raftpb.MsgPreVote }
-	if p.stalled && slices.ContainsFunc(msgs, asks) && !p.mayAsk() {
+	if p.stalled && slices.ContainsFunc(msgs, asks) && !p.countElection() {
 		return slices.DeleteFunc(msgs, asks)
 	}
 	return msgs

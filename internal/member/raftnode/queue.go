@@ -7,8 +7,8 @@ import (
 	"go.etcd.io/raft/v3/raftpb"
 )
 
-// queue passes messages of a turn to another stage, which takes all of them at once. It has no bound of
-// its own: raft bounds what it gives out.
+// queue passes messages of a turn to another stage, which takes all of them at once. It has no
+// bound of its own: raft bounds what it gives out.
 type queue struct {
 	mu struct {
 		sync.Mutex
@@ -18,13 +18,15 @@ type queue struct {
 	}
 }
 
-// maxSmall is the size of an entry up to which a prompt goroutine writes and applies it: a few requests.
+// maxSmall is the size of an entry up to which a prompt goroutine writes and applies it: a few
+// requests.
 const maxSmall = 8 << 10
 
 // isSmall reports whether m has an entry of a few requests, or none.
 func isSmall(m *raftpb.Message) bool {
 	e := m.GetEntries()
-	return len(e) <= 1 && raft.IsEmptySnap(m.GetSnapshot()) && (len(e) == 0 || e[0].GetType() == raftpb.EntryNormal && len(e[0].GetData()) <= maxSmall)
+	return len(e) <= 1 && raft.IsEmptySnap(m.GetSnapshot()) &&
+		(len(e) == 0 || e[0].GetType() == raftpb.EntryNormal && len(e[0].GetData()) <= maxSmall)
 }
 
 // putQuiet adds a message that can wait for the next one.
@@ -42,8 +44,8 @@ func (q *queue) put(m *raftpb.Message) {
 	q.mu.Unlock()
 }
 
-// take returns all messages, unless they can wait; dst is what it returned last, for its memory. If prompt
-// is set and a message is not small, it returns none, and left is set.
+// take returns all messages, unless they can wait; dst is what it returned last, for its memory. If
+// prompt is set and a message is not small, it returns none, and left is set.
 func (q *queue) take(dst []*raftpb.Message, prompt bool) (msgs []*raftpb.Message, left bool) {
 	clear(dst)
 	q.mu.Lock()

@@ -7,19 +7,19 @@ import (
 	"sync"
 )
 
-// reads batches readers that need to know how far the cluster is: all that wait when a read index is
-// asked for share one, those that come later share the next.
+// reads batches readers that need the commit index of the cluster: all that wait when a read index
+// is requested share it, and those that come later share the next one.
 type reads struct {
 	mu struct {
 		sync.Mutex
-		waiting *read   // joined by readers, not asked for yet
-		lost    []*read // asked for in vain, to be asked for again
-		asked   []*read // asked for
+		waiting *read   // joined by readers, not requested yet
+		lost    []*read // requested without an answer, to be requested again
+		asked   []*read // requested
 		closed  bool
-		// id names the newest request. It starts at a random number, so that an answer to a
-		// former life of this member is not taken for one to this.
+		// id names the newest request. It starts at a random number, so that an answer to the
+		// member before its restart does not match.
 		id uint64
-		// oldest is the first id of asked: the same readers may be asked for repeatedly.
+		// oldest is the first id of asked: requests for the same readers may be repeated.
 		oldest uint64
 	}
 }
@@ -37,7 +37,7 @@ func (r *reads) init() {
 	r.mu.id = binary.LittleEndian.Uint64(b[:])
 }
 
-// joinBatch returns the batch to wait for, and whether the raft goroutine must be woken for it.
+// joinBatch returns the batch to wait for, and whether a turn is needed for it.
 func (r *reads) joinBatch() (b *read, first bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -52,8 +52,8 @@ func (r *reads) joinBatch() (b *read, first bool) {
 	return r.mu.waiting, first
 }
 
-// nextRequest returns the context of a read index to ask for, nil if none is needed: readers wait and
-// nothing is outstanding, or again says that the outstanding one takes too long.
+// nextRequest returns the context of a read index to request. It is nil if no readers wait, or if a
+// request is outstanding and again does not say that it takes too long.
 func (r *reads) nextRequest(again bool) []byte {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -77,8 +77,8 @@ func (r *reads) nextRequest(again bool) []byte {
 	return binary.LittleEndian.AppendUint64(nil, r.mu.id)
 }
 
-// confirm takes raft's answer. An answer to any of the requests made for a batch will do: each was
-// made after its readers came.
+// confirm takes raft's answer. It may answer any of the requests for a batch: each was made after
+// its readers came.
 func (r *reads) confirm(ctx []byte, index uint64) {
 	if len(ctx) != 8 {
 		return
@@ -98,8 +98,7 @@ func (r *reads) confirm(ctx []byte, index uint64) {
 	r.mu.asked = r.mu.asked[:0]
 }
 
-// forgetAsked gives up what was asked of a leader that is none any more: its readers are asked for
-// again.
+// forgetAsked gives up requests to a leader that no longer leads. They are made again.
 func (r *reads) forgetAsked() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -123,8 +122,8 @@ func (r *reads) close() {
 	r.mu.asked, r.mu.lost, r.mu.waiting = nil, nil, nil
 }
 
-// TryReadIndex is ReadIndex where that needs no question to anyone: this member is the leader and
-// the only voter. It does not wait.
+// TryReadIndex is ReadIndex without waiting. It succeeds if no other member has to be asked: this
+// one is the leader and the only voter.
 func (n *Node) TryReadIndex() (index uint64, ok bool) {
 	// Every commit of the cluster is made here while alone is set, and what was committed is
 	// published before anyone else can know.
@@ -132,9 +131,8 @@ func (n *Node) TryReadIndex() (index uint64, ok bool) {
 	return st.Committed, st.alone
 }
 
-// ReadIndex returns an index that a state machine must have reached to be as new as any was when
-// ReadIndex was called. It waits as long as there is no leader; its errors are those of ctx, and
-// ErrStopped.
+// ReadIndex returns an index. A state machine that has reached it is as new as any was when
+// ReadIndex was called. It waits while there is no leader. Errors: those of ctx, and ErrStopped.
 func (n *Node) ReadIndex(ctx context.Context) (uint64, error) {
 	if index, ok := n.TryReadIndex(); ok {
 		return index, nil

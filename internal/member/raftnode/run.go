@@ -44,8 +44,8 @@ func (c *core) noteLateTick(now time.Time) {
 	}
 }
 
-// countOrphaned counts a tick without a leader. A process that was suspended, or whose turns took long, has missed what happened
-// since the tick before, and begins again.
+// countOrphaned counts the ticks in a row without a leader. A process that was suspended, or whose
+// turns took long, missed what happened since the last tick, so it starts at 0 again.
 func (c *core) countOrphaned(now time.Time) {
 	if c.lead == raft.None && !c.ticked.IsZero() && !missed(c.o.electionTimeout(), c.ticked, now) {
 		c.orphaned++
@@ -55,8 +55,9 @@ func (c *core) countOrphaned(now time.Time) {
 	c.ticked = now
 }
 
-// missed reports whether a time between two ticks is so long that a leader may have been elected in it, which takes an election timeout.
-// While a machine sleeps its monotonic clock stands still, and while time is corrected the other one jumps: the longer time counts.
+// missed reports whether an election timeout or more passed between two ticks, so that a leader may
+// have been elected. While a machine sleeps its monotonic clock stands still, and a correction of
+// the time moves the other clock: the longer time counts.
 func missed(timeout time.Duration, from, to time.Time) bool {
 	return timeout > 0 && max(to.Sub(from), to.Round(0).Sub(from.Round(0))) > timeout
 }
@@ -90,7 +91,8 @@ func (c *core) tick() {
 	c.handOverIfRemoved()
 }
 
-// wall returns a time by the clock that goes on while the machine sleeps.
+// wall returns t without its monotonic reading: differences then include the time that the machine
+// slept.
 func wall(t time.Time) time.Time { return time.Unix(0, t.UnixNano()) }
 
 // stepMessage steps a message.
@@ -154,34 +156,35 @@ func (c *core) applyConfChange(index uint64, cc raftpb.ConfChangeI) {
 // setConfState notes the configuration.
 func (c *core) setConfState(cs *raftpb.ConfState) {
 	c.storage.conf = cs
-	c.voter = slices.Contains(cs.GetVoters(), c.o.ID) || slices.Contains(cs.GetVotersOutgoing(), c.o.ID)
+	c.voter = slices.Contains(cs.GetVoters(), c.o.ID) ||
+		slices.Contains(cs.GetVotersOutgoing(), c.o.ID)
 	c.single = c.voter && len(cs.GetVoters()) == 1 && len(cs.GetVotersOutgoing()) == 0
 }
 
-// mayPropose reports whether a proposal may be handed to raft. With ifRoom set that is so only if this member
-// has few proposals without an outcome; see forwarding.room.
+// mayPropose reports whether raft may get a proposal. If ifRoom is set it may get one only while
+// few proposals of this member have no outcome; see forwarding.room.
 func (c *core) mayPropose() (may, ifRoom bool) {
 	leading := c.state == raft.StateLeader
-	// A leader that was removed gets no entries into its log any more: what it is asked for waits for the end of its
-	// leadership, or of the member.
+	// A leader that was removed can no longer add entries to its log. Proposals wait until its
+	// leadership or the member ends.
 	if c.lead == raft.None || c.checkHandingOver() || leading && !c.voter {
 		return false, false
 	}
 	if leading && c.holdsOwnProposal() {
 		return false, false // later ones wait behind it
 	}
-	// What other members forward counts for them: a leader that is busy with that must not be
-	// kept from proposing its own.
+	// Forwarded proposals count for the members that forwarded them: they must not keep the leader
+	// from proposing its own groups.
 	full := !leading || c.last+c.proposed-c.committed >= uint64(c.o.MaxInFlight)
 	return !full || !c.single, full
 }
 
-// fate is what has become of a proposal.
+// fate says what happened to a proposal.
 type fate int
 
 const (
 	proposed fate = iota
-	dropped       // it never will be proposed
+	dropped       // it will never be proposed
 	held          // it waits for room
 )
 
@@ -207,8 +210,9 @@ func (c *core) propose(data []byte) fate {
 	return proposed
 }
 
-// collectReady adds what raft wants done next to the output, and returns false if there is nothing. Asking raft costs, so it
-// is asked only when something happened to it; and one Ready leaves nothing but entries to apply that did not fit in.
+// collectReady adds the next Ready to the output, and returns false if there is none. Asking raft
+// is expensive, so it asks only after something happened to raft. After one Ready, only entries to
+// apply that did not fit can be left.
 func (c *core) collectReady() bool {
 	c.more, c.moved = c.more || c.moved, false
 	if !c.more || !c.node.HasReady() {
@@ -226,7 +230,8 @@ func (c *core) collectReady() bool {
 }
 
 func (c *core) handleReady(rd raft.Ready) {
-	commitOnly := rd.HardState != nil && rd.HardState.GetTerm() == c.term && rd.HardState.GetVote() == c.vote &&
+	commitOnly := rd.HardState != nil && rd.HardState.GetTerm() == c.term &&
+		rd.HardState.GetVote() == c.vote &&
 		len(rd.Entries) == 0 && raft.IsEmptySnap(rd.Snapshot)
 	if rd.HardState != nil {
 		c.vote = rd.HardState.GetVote()
@@ -264,7 +269,8 @@ func (c *core) handleReady(rd raft.Ready) {
 		switch {
 		case m.GetTo() == raft.LocalAppendThread:
 			// A new commit index alone is written with the next entries.
-			out.appends = append(out.appends, appendMessage{m, commitOnly && len(m.GetResponses()) == 0})
+			out.appends = append(out.appends,
+				appendMessage{m, commitOnly && len(m.GetResponses()) == 0})
 		case m.GetTo() == raft.LocalApplyThread:
 			out.applies = append(out.applies, m)
 		case m.GetType() == raftpb.MsgSnap:
@@ -286,7 +292,7 @@ func (c *core) handleReady(rd raft.Ready) {
 	out.messages = append(out.messages[:from], c.withoutMuted(out.messages[from:])...)
 }
 
-// noteSoftState notes a change of leader or of this member's part.
+// noteSoftState notes a new leader, and a new role of this member.
 func (c *core) noteSoftState(rd raft.Ready) {
 	was, lead := c.lead, rd.SoftState.Lead
 	if c.state != raft.StateLeader && rd.SoftState.RaftState == raft.StateLeader {
@@ -300,7 +306,8 @@ func (c *core) noteSoftState(rd raft.Ready) {
 			}
 		}
 	}
-	if s := rd.SoftState.RaftState; c.state == raft.StateFollower && (s == raft.StatePreCandidate || s == raft.StateCandidate) {
+	if s := rd.SoftState.RaftState; c.state == raft.StateFollower &&
+		(s == raft.StatePreCandidate || s == raft.StateCandidate) {
 		c.noteElection()
 	}
 	c.state = rd.SoftState.RaftState
@@ -315,11 +322,12 @@ func (c *core) noteSoftState(rd raft.Ready) {
 			c.leadLost = wall(c.in.now)
 		}
 		c.lead, c.out.forgetReads = lead, true
-		c.o.Logger.Info("raft leader changed", slog.Uint64("term", c.term), idAttr("from", was), idAttr("to", lead))
+		c.o.Logger.Info("raft leader changed", slog.Uint64("term", c.term), idAttr("from", was),
+			idAttr("to", lead))
 	}
 }
 
-// noteAlone notes whether reads need no question to other members.
+// noteAlone notes whether this member can answer reads without asking other members.
 func (c *core) noteAlone() {
 	c.alone = c.single && c.state == raft.StateLeader && c.committed >= c.begin
 }
@@ -337,10 +345,10 @@ func (c *core) readIndex(ctx []byte) {
 	c.moved = true
 }
 
-// knowsTooLittle reports whether this member leads and raft would answer a read index at once although it may be
-// old. That is so for the only voter until it has committed an entry of its term: raft knows the commit index it
-// restarted with, and later entries may be committed already, and acknowledged before the restart. It is so for
-// a leader that was removed, too: the only voter that is left may lead by now.
+// knowsTooLittle reports whether this member leads, and raft would answer a read index at once with
+// an index that may be old. Before the only voter has committed an entry of its term, raft knows
+// only the commit index from before the restart, and later entries may have been committed and
+// acknowledged. After a leader was removed, the only remaining voter may lead.
 func (c *core) knowsTooLittle() bool {
 	return (!c.voter || c.single && !c.alone) && c.node.BasicStatus().RaftState == raft.StateLeader
 }

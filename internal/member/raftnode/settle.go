@@ -9,15 +9,17 @@ import (
 	"go.etcd.io/raft/v3/tracker"
 )
 
-// A commit index is not worth a write: a restart finds out again what is committed. The exception is the commit of a configuration
-// change. A member that forgets it asks for the votes of members that were removed, which never answer. So that fact is settled first:
-// the log on disk holds a commit index at or after the change. Only then the change takes effect here, and others hear of it.
+// A commit index is not worth a write: after a restart raft finds out again what is committed. The
+// exception is the commit of a configuration change. A member that forgets it asks removed members
+// for votes, and they never answer. So the commit is settled first: the log on disk holds a commit
+// index at or after the change. Only then does the change take effect here, and only then do others
+// hear of its commit.
 
-// settled says how far commits of configuration changes are settled.
+// settled knows up to which index commits are settled.
 type settled struct {
 	mu struct {
 		sync.Mutex
-		// wanted is the newest commit index that must be settled, done the one that is.
+		// wanted is the newest commit index that must be settled, done the newest that is settled.
 		wanted, done uint64
 		// changed is closed when done changes.
 		changed chan struct{}
@@ -26,7 +28,7 @@ type settled struct {
 
 func (s *settled) init() { s.mu.changed = make(chan struct{}) }
 
-// request notes that a commit index must be settled. It reports whether it is not.
+// request asks for a commit index to be settled. It reports whether it is not settled yet.
 func (s *settled) request(index uint64) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -34,14 +36,14 @@ func (s *settled) request(index uint64) bool {
 	return s.mu.done < index
 }
 
-// isDue reports whether a commit index at or before one that the log has now must be settled.
+// isDue reports whether a commit index up to commit, which the log has now, must be settled.
 func (s *settled) isDue(commit uint64) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.mu.done < s.mu.wanted && s.mu.wanted <= commit
 }
 
-// noteDurable notes that the log on disk holds a commit index. It reports whether somebody waits for that.
+// noteDurable notes the commit index of the log on disk. It reports whether somebody waits for it.
 func (s *settled) noteDurable(commit uint64) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -55,17 +57,18 @@ func (s *settled) noteDurable(commit uint64) bool {
 	return news
 }
 
-// index returns the commit index that is settled, and what is closed when it changes.
+// index returns the settled commit index, and a channel that is closed when it changes.
 func (s *settled) index() (uint64, <-chan struct{}) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.mu.done, s.mu.changed
 }
 
-// settle lets the appender make a commit index durable that it has, or gets before what is queued now.
+// settle makes the append stage write a commit index that it has or will get from its queue.
 func (n *Node) settle(index uint64) {
 	if n.settled.request(index) {
-		n.appends.put(&raftpb.Message{Type: raftpb.MsgStorageAppend.Enum(), To: new(raft.LocalAppendThread)})
+		n.appends.put(&raftpb.Message{Type: raftpb.MsgStorageAppend.Enum(),
+			To: new(raft.LocalAppendThread)})
 		n.appending.Post()
 	}
 }
@@ -86,7 +89,8 @@ func (n *Node) awaitSettled(index uint64) error {
 	}
 }
 
-// noteConfs notes the configuration changes among entries that replace what the log has from there on.
+// noteConfs notes the configuration changes among entries. These replace the rest of the log from
+// their first index on.
 func (c *core) noteConfs(ents []*raftpb.Entry) {
 	if len(ents) == 0 {
 		return
@@ -100,7 +104,8 @@ func (c *core) noteConfs(ents []*raftpb.Entry) {
 	}
 }
 
-// findConfs finds the configuration changes in the log after an index. They are few, and so are the entries.
+// findConfs finds the configuration changes in the log after an index. They are few, and so are the
+// entries.
 func (c *core) findConfs(log Log, after, last uint64) error {
 	for next := after + 1; next <= last; {
 		ents, err := log.Outline(next, last+1)
@@ -113,7 +118,7 @@ func (c *core) findConfs(log Log, after, last uint64) error {
 	return nil
 }
 
-// settleCommitted lets the commit of a configuration change be settled that raft has found committed.
+// settleCommitted asks for the commits of configuration changes to be settled.
 func (c *core) settleCommitted() {
 	newest := uint64(0)
 	for _, i := range c.confs {
@@ -126,7 +131,8 @@ func (c *core) settleCommitted() {
 	}
 }
 
-// withhold lowers the commit index of a message so that it says nothing of a configuration change that is not settled.
+// withhold lowers the commit index of a message, so that it does not reveal a configuration change
+// whose commit is not settled.
 func (c *core) withhold(m *raftpb.Message) {
 	if len(c.confs) > 0 && m.GetCommit() >= c.confs[0] {
 		m.Commit = new(c.confs[0] - 1)
@@ -134,8 +140,9 @@ func (c *core) withhold(m *raftpb.Message) {
 	}
 }
 
-// takeSettled forgets configuration changes whose commit is settled, and tells others what was withheld from them: also those that the
-// change removes, which hear nothing more after it has taken effect.
+// takeSettled forgets configuration changes whose commit is settled, and sends others the commit
+// index that was withheld from them. That includes the members that the change removes: once it has
+// taken effect, they hear nothing more.
 func (c *core) takeSettled() {
 	if len(c.confs) == 0 {
 		return
@@ -152,7 +159,8 @@ func (c *core) takeSettled() {
 	var out []*raftpb.Message
 	c.node.WithProgress(func(id uint64, _ raft.ProgressType, pr tracker.Progress) {
 		if id != c.o.ID {
-			out = append(out, &raftpb.Message{Type: raftpb.MsgHeartbeat.Enum(), From: new(c.o.ID), To: new(id), Term: new(c.term),
+			out = append(out, &raftpb.Message{Type: raftpb.MsgHeartbeat.Enum(), From: new(c.o.ID),
+				To: new(id), Term: new(c.term),
 				Commit: new(min(pr.Match, c.committed))})
 		}
 	})

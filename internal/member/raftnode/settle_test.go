@@ -24,7 +24,8 @@ func removalEntry(t *testing.T) []*raftpb.Entry {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return []*raftpb.Entry{{Index: new(uint64(2)), Term: new(uint64(1)), Type: raftpb.EntryConfChangeV2.Enum(), Data: data}}
+	return []*raftpb.Entry{{Index: new(uint64(2)), Term: new(uint64(1)),
+		Type: raftpb.EntryConfChangeV2.Enum(), Data: data}}
 }
 
 // durableCommit is the commit index that the log has in synced groups.
@@ -43,11 +44,13 @@ func (l *memLog) durableCommit() (commit uint64) {
 	return commit
 }
 
-// While the log of a leader takes nothing, a configuration change that is committed has no effect, and nobody is told of it. Once the
-// log has its commit, the member that it removes hears of it, too.
+// While the log of a leader takes nothing, a configuration change that is committed has no effect,
+// and nobody is told of it. Once the log has its commit, the member that it removes hears of it,
+// too.
 func TestNobodyHearsOfAConfChangeThatIsNotSettled(t *testing.T) {
 	for _, found := range []bool{false, true} {
-		t.Run(fmt.Sprintf("found in the log=%v", found), func(t *testing.T) { hearsNothing(t, found) })
+		t.Run(fmt.Sprintf("found in the log=%v", found),
+			func(t *testing.T) { hearsNothing(t, found) })
 	}
 }
 
@@ -57,7 +60,9 @@ func hearsNothing(t *testing.T, found bool) {
 		out := &sent{}
 		log := newMemLog(wal.Start{Index: 1, Term: 1})
 		if found {
-			log.mu.ents, log.mu.hard = removalEntry(t), &raftpb.HardState{Term: new(uint64(1)), Vote: new(uint64(1)), Commit: new(uint64(1))}
+			log.mu.ents, log.mu.hard = removalEntry(t),
+				&raftpb.HardState{Term: new(uint64(1)), Vote: new(uint64(1)),
+					Commit: new(uint64(1))}
 		}
 		log.gate = make(chan struct{})
 		hold := make(chan struct{})
@@ -78,7 +83,8 @@ func hearsNothing(t *testing.T, found bool) {
 			t.Fatal(did, err)
 		}
 		answer := func(typ raftpb.MessageType, term, index uint64) {
-			m.Step(&raftpb.Message{Type: typ.Enum(), From: new(uint64(2)), To: new(uint64(1)), Term: new(term), Index: new(index)})
+			m.Step(&raftpb.Message{Type: typ.Enum(), From: new(uint64(2)), To: new(uint64(1)),
+				Term: new(term), Index: new(index)})
 			synctest.Wait()
 		}
 		synctest.Wait()
@@ -133,13 +139,14 @@ func hearsNothing(t *testing.T, found bool) {
 	})
 }
 
-// The commit of a configuration change that was found in the log after a restart is written again: what was read may have been in
-// the page cache only.
+// The commit of a configuration change that was found in the log after a restart is written again:
+// what was read may have been in the page cache only.
 func TestAConfChangeIsSettledAgainAfterARestart(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		log := newMemLog(wal.Start{Index: 1, Term: 1})
 		log.mu.ents = removalEntry(t)
-		log.mu.hard = &raftpb.HardState{Term: new(uint64(1)), Vote: new(uint64(1)), Commit: new(uint64(2))}
+		log.mu.hard = &raftpb.HardState{Term: new(uint64(1)), Vote: new(uint64(1)),
+			Commit: new(uint64(2))}
 		m := startMember(t, log, func(c *Config) {
 			c.Applied = 1
 			c.ConfState = &raftpb.ConfState{Voters: []uint64{1, 2}}
@@ -173,8 +180,8 @@ func TestApplyConfChangeEndsWithTheNode(t *testing.T) {
 	})
 }
 
-// While the log of a follower takes nothing, what waits for it does not grow with the messages that arrive, because the commit of a
-// configuration change is not settled.
+// While the log of a follower takes nothing, what waits for it does not grow with the messages that
+// arrive, because the commit of a configuration change is not settled.
 func TestSettlingPilesUpNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		log := newMemLog(wal.Start{Index: 1, Term: 1})
@@ -184,7 +191,8 @@ func TestSettlingPilesUpNothing(t *testing.T) {
 		})
 		time.Sleep(100 * time.Millisecond)
 		message := func(typ raftpb.MessageType, entries []*raftpb.Entry, commit uint64) {
-			m.Step(&raftpb.Message{Type: typ.Enum(), From: new(uint64(3)), To: new(uint64(1)), Term: new(uint64(2)), Index: new(uint64(1)),
+			m.Step(&raftpb.Message{Type: typ.Enum(), From: new(uint64(3)), To: new(uint64(1)),
+				Term: new(uint64(2)), Index: new(uint64(1)),
 				LogTerm: new(uint64(1)), Entries: entries, Commit: new(commit)})
 			synctest.Wait()
 		}

@@ -9,8 +9,9 @@ import (
 	"vigil/internal/store/wal"
 )
 
-// TestCarry: a single request is in the log, committed and applied when Propose returns that goes through
-// all stages, on the goroutine of the caller. What it leaves is applied by another goroutine.
+// TestCarry: a single request is in the log, committed and applied when Propose returns that goes
+// through all stages, on the goroutine of the caller. What it leaves is applied by another
+// goroutine.
 func TestCarry(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		log := newMemLog(wal.Start{Index: 1, Term: 1})
@@ -24,7 +25,8 @@ func TestCarry(t *testing.T) {
 				t.Fatalf("%s: applied %q", data, got)
 			}
 			groups := log.groups()[before:]
-			if len(groups) != 1 || !groups[0][0].Sync || string(groups[0][0].Entries[0].GetData()) != data {
+			if len(groups) != 1 || !groups[0][0].Sync ||
+				string(groups[0][0].Entries[0].GetData()) != data {
 				t.Fatalf("%s: written %v", data, groups)
 			}
 			m.source.put(data + " left")
@@ -56,7 +58,8 @@ func TestCarryLarge(t *testing.T) {
 	})
 }
 
-// TestCarryFails: a write that fails is left to another goroutine, which tries again; the caller does not wait.
+// TestCarryFails: a write that fails is left to another goroutine, which tries again; the caller
+// does not wait.
 func TestCarryFails(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		log := newMemLog(wal.Start{Index: 1, Term: 1})

@@ -7,14 +7,16 @@ import (
 	"go.etcd.io/raft/v3/raftpb"
 )
 
-// InstallSnapshot gives raft a MsgSnap whose state is whole, verified and durable aside. If raft
-// accepts it, the snapshot comes out of Committed in its turn, or the member fails. If not, because
-// the member has come as far by itself or the sender's term is over, nothing comes of it and the state
-// may be thrown away. The error is ErrStopped, or that of a message that is none: then it is not known
-// whether raft has accepted it, and the state must stay for the next start.
+// InstallSnapshot passes raft a MsgSnap whose state is complete, verified and durable, next to the
+// member's own. If raft accepts it, Machine gets the snapshot in its turn, or the member fails. If
+// raft does not, because the member has come as far by itself or the sender's term is over, the
+// state may be deleted. If the message is not a snapshot, the error says so. After ErrStopped it is
+// unknown whether raft has accepted the snapshot, and the state must stay for the next start.
 func (n *Node) InstallSnapshot(m *raftpb.Message) (accepted bool, err error) {
-	if s := m.GetSnapshot(); m.GetType() != raftpb.MsgSnap || raft.IsEmptySnap(s) || m.GetTo() != n.cfg.ID || m.GetFrom() == 0 || m.GetTerm() == 0 {
-		return false, fmt.Errorf("raftnode: %v from %x to %x is no snapshot for %x", m.GetType(), m.GetFrom(), m.GetTo(), n.cfg.ID)
+	if s := m.GetSnapshot(); m.GetType() != raftpb.MsgSnap || raft.IsEmptySnap(s) ||
+		m.GetTo() != n.cfg.ID || m.GetFrom() == 0 || m.GetTerm() == 0 {
+		return false, fmt.Errorf("raftnode: %v from %x to %x is no snapshot for %x", m.GetType(),
+			m.GetFrom(), m.GetTo(), n.cfg.ID)
 	}
 	if err := n.runInTurn(func(c *core) { accepted = c.takeSnapshot(m) }); err != nil {
 		return false, err
@@ -37,7 +39,7 @@ func (c *core) takeSnapshot(m *raftpb.Message) (accepted bool) {
 	return c.restored > before
 }
 
-// ReportSnapshot says how the snapshot ended that Snapshots was given for a member: ok if the member
+// ReportSnapshot reports the end of a snapshot that Snapshots sent to a member: ok if the member
 // has installed it, or does not need it.
 func (n *Node) ReportSnapshot(id uint64, ok bool) {
 	status := raft.SnapshotFinish
@@ -48,7 +50,7 @@ func (n *Node) ReportSnapshot(id uint64, ok bool) {
 	n.wake()
 }
 
-// ReportUnreachable says that messages to a member were lost.
+// ReportUnreachable reports that messages to a member were lost.
 func (n *Node) ReportUnreachable(id uint64) {
 	n.inbox.addUnreachable(id)
 	n.wake()

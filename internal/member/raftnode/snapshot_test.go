@@ -36,7 +36,8 @@ func (c *courier) Send(m *raftpb.Message) {
 func (c *courier) carry(m *raftpb.Message) bool {
 	c.net.mu.Lock()
 	to := c.net.mu.members[m.GetTo()]
-	lost := c.net.mu.side[c.id] != c.net.mu.side[m.GetTo()] || c.net.mu.rng.Float64() < c.net.mu.loss
+	lost := c.net.mu.side[c.id] != c.net.mu.side[m.GetTo()] ||
+		c.net.mu.rng.Float64() < c.net.mu.loss
 	c.net.mu.Unlock()
 	if lost {
 		return false
@@ -46,7 +47,8 @@ func (c *courier) carry(m *raftpb.Message) bool {
 	c.from.mu.Unlock()
 	term, err := c.from.log.Term(index)
 	if err != nil || index < m.GetSnapshot().GetMetadata().GetIndex() {
-		panic(fmt.Sprintf("state at %d for a snapshot at %d: %v", index, m.GetSnapshot().GetMetadata().GetIndex(), err))
+		panic(fmt.Sprintf("state at %d for a snapshot at %d: %v", index,
+			m.GetSnapshot().GetMetadata().GetIndex(), err))
 	}
 	to.mu.Lock()
 	to.mu.aside = state
@@ -59,9 +61,10 @@ func (c *courier) carry(m *raftpb.Message) bool {
 	return err == nil
 }
 
-// Three members whose logs are truncated after the entries that they have applied; one after the other is cut
-// off for longer than the logs reach and comes back. Snapshots bring it up: all members apply the same
-// sequence in the end, and none applies anything out of order (member.apply would panic).
+// Three members whose logs are truncated after the entries that they have applied; one after the
+// other is cut off for longer than the logs reach and comes back. Snapshots bring it up: all
+// members apply the same sequence in the end, and none applies anything out of order (member.apply
+// would panic).
 func TestSnapshotsBringLaggingMembersUp(t *testing.T) {
 	seed := uint64(time.Now().UnixNano())
 	t.Logf("seed %d", seed)
@@ -122,7 +125,8 @@ func TestSnapshotsBringLaggingMembersUp(t *testing.T) {
 		want, installs := members[0].applied(), 0
 		for i, m := range members {
 			if got := m.applied(); !slices.Equal(got, want) {
-				t.Errorf("member %d applied %d entries, member 1 %d, or others", i+1, len(got), len(want))
+				t.Errorf("member %d applied %d entries, member 1 %d, or others", i+1,
+					len(got), len(want))
 			}
 			m.mu.Lock()
 			installs += m.mu.installs
@@ -134,9 +138,11 @@ func TestSnapshotsBringLaggingMembersUp(t *testing.T) {
 			t.Errorf("%d of %d entries were applied twice", len(want)-n, len(want))
 		}
 		if installs == 0 || len(want) < proposed/4 {
-			t.Errorf("%d snapshots installed, %d of %d proposals applied", installs, len(want), proposed)
+			t.Errorf("%d snapshots installed, %d of %d proposals applied", installs,
+				len(want), proposed)
 		}
-		t.Logf("%d snapshots sent, %d installed, %d of %d proposals applied", sent, installs, len(want), proposed)
+		t.Logf("%d snapshots sent, %d installed, %d of %d proposals applied", sent, installs,
+			len(want), proposed)
 	})
 }
 
@@ -164,7 +170,8 @@ func TestEntriesFromBeforeASnapshotAreAppliedBeforeIt(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		log := newMemLog(wal.Start{Index: 1, Term: 1})
 		line, machine := stage.NewLine(), &recorder{release: make(chan struct{})}
-		n, err := New(Config{ID: 1, Log: log, ConfState: &raftpb.ConfState{Voters: []uint64{1, 2}}, Applied: 1,
+		n, err := New(Config{ID: 1, Log: log,
+			ConfState: &raftpb.ConfState{Voters: []uint64{1, 2}}, Applied: 1,
 			Ticks: make(chan time.Time), Line: line, Proposals: &source{}, Machine: machine})
 		if err != nil {
 			t.Fatal(err)
@@ -174,16 +181,19 @@ func TestEntriesFromBeforeASnapshotAreAppliedBeforeIt(t *testing.T) {
 		n.Start()
 		defer n.Stop()
 		message := func(typ raftpb.MessageType) *raftpb.Message {
-			return &raftpb.Message{Type: &typ, From: new(uint64(2)), To: new(uint64(1)), Term: new(uint64(2))}
+			return &raftpb.Message{Type: &typ, From: new(uint64(2)), To: new(uint64(1)),
+				Term: new(uint64(2))}
 		}
 		app := message(raftpb.MsgApp)
 		app.Index, app.LogTerm, app.Commit = new(uint64(1)), new(uint64(1)), new(uint64(2))
-		app.Entries = []*raftpb.Entry{{Index: new(uint64(2)), Term: new(uint64(2)), Data: []byte("a")}}
+		app.Entries = []*raftpb.Entry{{Index: new(uint64(2)), Term: new(uint64(2)),
+			Data: []byte("a")}}
 		n.Step(app)
 		synctest.Wait() // the entry waits to be applied
 		snap := func(index uint64) *raftpb.Message {
 			m := message(raftpb.MsgSnap)
-			m.Snapshot = &raftpb.Snapshot{Metadata: &raftpb.SnapshotMetadata{Index: &index, Term: new(uint64(2)),
+			m.Snapshot = &raftpb.Snapshot{Metadata: &raftpb.SnapshotMetadata{Index: &index,
+				Term:      new(uint64(2)),
 				ConfState: &raftpb.ConfState{Voters: []uint64{1, 2}}}}
 			return m
 		}
@@ -199,7 +209,8 @@ func TestEntriesFromBeforeASnapshotAreAppliedBeforeIt(t *testing.T) {
 		}
 		app = message(raftpb.MsgApp)
 		app.Index, app.LogTerm, app.Commit = new(uint64(10)), new(uint64(2)), new(uint64(11))
-		app.Entries = []*raftpb.Entry{{Index: new(uint64(11)), Term: new(uint64(2)), Data: []byte("b")}}
+		app.Entries = []*raftpb.Entry{{Index: new(uint64(11)), Term: new(uint64(2)),
+			Data: []byte("b")}}
 		n.Step(app)
 		synctest.Wait()
 		close(machine.release)
@@ -219,8 +230,8 @@ func TestEntriesFromBeforeASnapshotAreAppliedBeforeIt(t *testing.T) {
 	})
 }
 
-// A configuration change that was handed out before a snapshot was accepted does not change the snapshot's
-// configuration.
+// A configuration change that was handed out before a snapshot was accepted does not change the
+// snapshot's configuration.
 func TestAConfChangeFromBeforeASnapshotLeavesItsConfigurationAlone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := startMember(t, newMemLog(wal.Start{Index: 1, Term: 1}), func(c *Config) {
@@ -232,13 +243,17 @@ func TestAConfChangeFromBeforeASnapshotLeavesItsConfigurationAlone(t *testing.T)
 		if err != nil {
 			t.Fatal(err)
 		}
-		m.Step(&raftpb.Message{Type: raftpb.MsgApp.Enum(), From: new(uint64(2)), To: new(uint64(1)), Term: new(uint64(2)),
+		m.Step(&raftpb.Message{Type: raftpb.MsgApp.Enum(), From: new(uint64(2)), To: new(uint64(1)),
+			Term:  new(uint64(2)),
 			Index: new(uint64(1)), LogTerm: new(uint64(1)), Commit: new(uint64(2)),
-			Entries: []*raftpb.Entry{{Type: raftpb.EntryConfChangeV2.Enum(), Index: new(uint64(2)), Term: new(uint64(2)), Data: change}}})
+			Entries: []*raftpb.Entry{{Type: raftpb.EntryConfChangeV2.Enum(), Index: new(uint64(2)),
+				Term: new(uint64(2)), Data: change}}})
 		synctest.Wait() // the entry waits to be applied
 		want := []uint64{1, 2, 3, 4, 5}
-		accepted, err := m.InstallSnapshot(&raftpb.Message{Type: raftpb.MsgSnap.Enum(), From: new(uint64(2)), To: new(uint64(1)), Term: new(uint64(2)),
-			Snapshot: &raftpb.Snapshot{Metadata: &raftpb.SnapshotMetadata{Index: new(uint64(10)), Term: new(uint64(2)),
+		accepted, err := m.InstallSnapshot(&raftpb.Message{Type: raftpb.MsgSnap.Enum(),
+			From: new(uint64(2)), To: new(uint64(1)), Term: new(uint64(2)),
+			Snapshot: &raftpb.Snapshot{Metadata: &raftpb.SnapshotMetadata{Index: new(uint64(10)),
+				Term:      new(uint64(2)),
 				ConfState: &raftpb.ConfState{Voters: want}}}})
 		if err != nil || !accepted {
 			t.Fatalf("accepted %v, %v", accepted, err)

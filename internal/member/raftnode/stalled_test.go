@@ -16,7 +16,8 @@ import (
 // electionTimeout is that of members in these tests.
 const electionTimeout = time.Second
 
-// leaderOf waits until all members but one name the same leader, which is not that one, and returns it.
+// leaderOf waits until all members but one name the same leader, which is not that one, and returns
+// it.
 func leaderOf(t *testing.T, members []*member, without uint64, within time.Duration) *member {
 	t.Helper()
 	for end := time.Now().Add(within); ; time.Sleep(10 * time.Millisecond) {
@@ -29,7 +30,8 @@ func leaderOf(t *testing.T, members []*member, without uint64, within time.Durat
 		}
 		for _, m := range members {
 			if m.cfg.ID != without && leads[m.cfg.ID] == n {
-				time.Sleep(100 * time.Millisecond) // messages of another election may be on their way
+				// messages of another election may be on their way
+				time.Sleep(100 * time.Millisecond)
 				if m.Status().Lead == m.cfg.ID {
 					return m
 				}
@@ -62,8 +64,8 @@ func ended(t *testing.T, resume func()) func() {
 	return once
 }
 
-// A leader that does not do what a majority does loses its leadership to a member that does, within two election timeouts, and does not
-// get it back before it works again.
+// A leader that does not do what a majority does loses its leadership to a member that does, within
+// two election timeouts, and does not get it back before it works again.
 func TestStalledLeaderIsReplaced(t *testing.T) {
 	for name, stall := range stalls {
 		t.Run(name, func(t *testing.T) {
@@ -77,13 +79,15 @@ func TestStalledLeaderIsReplaced(t *testing.T) {
 				next := leaderOf(t, members, before.Lead, 2*electionTimeout)
 				t.Logf("another leader after %v", time.Since(began))
 				if lead.Status().Relieved != 1 || next.Status().Relieved != 0 {
-					t.Errorf("the old leader was relieved %d times, the new one %d times", lead.Status().Relieved, next.Status().Relieved)
+					t.Errorf("the old leader was relieved %d times, the new one %d times",
+						lead.Status().Relieved, next.Status().Relieved)
 				}
 				for i := range 300 { // 30 seconds
 					next.propose(fmt.Sprint(i))
 					time.Sleep(100 * time.Millisecond)
 					if i%20 == 19 && next.index() < next.Status().Committed {
-						t.Fatalf("the new leader has applied %d of %d", next.index(), next.Status().Committed)
+						t.Fatalf("the new leader has applied %d of %d", next.index(),
+							next.Status().Committed)
 					}
 					if st := next.Status(); st.Lead != next.cfg.ID {
 						t.Fatalf("leadership moved on from %d to %d", next.cfg.ID, st.Lead)
@@ -124,11 +128,13 @@ func TestStalledLeaderFallsSilent(t *testing.T) {
 	})
 }
 
-// A disk that is slow but works costs no leadership: neither that of the leader, nor one that all members have.
+// A disk that is slow but works costs no leadership: neither that of the leader, nor one that all
+// members have.
 func TestSlowLeaderStays(t *testing.T) {
 	for _, c := range []struct {
 		leader, others time.Duration
-	}{{250 * time.Millisecond, 0}, {800 * time.Millisecond, 0}, {2 * time.Second, 2 * time.Second}, {2500 * time.Millisecond, 2 * time.Second}} {
+	}{{250 * time.Millisecond, 0}, {800 * time.Millisecond, 0}, {2 * time.Second, 2 * time.Second},
+		{2500 * time.Millisecond, 2 * time.Second}} {
 		t.Run(fmt.Sprint(c.leader, " ", c.others), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				_, members := threeMembers(t, func(*Config) {})
@@ -193,7 +199,8 @@ func TestNobodyIsBetter(t *testing.T) {
 // The only voter leads whatever its disk does.
 func TestStalledSingleVoterLeads(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		_, members := threeMembers(t, func(c *Config) { c.ConfState = &raftpb.ConfState{Voters: []uint64{c.ID}} })
+		_, members := threeMembers(t,
+			func(c *Config) { c.ConfState = &raftpb.ConfState{Voters: []uint64{c.ID}} })
 		m := members[0]
 		time.Sleep(time.Second)
 		resume := ended(t, m.log.hang())
@@ -203,7 +210,8 @@ func TestStalledSingleVoterLeads(t *testing.T) {
 			t.Errorf("%+v", st)
 		}
 		if m.Status().Current.After(time.Now().Add(-29*time.Second)) || !m.Status().Stalled {
-			t.Errorf("time goes on while it stands still, or it is not called stalled: %v", m.Status().Stalled)
+			t.Errorf("time goes on while it stands still, or it is not called stalled: %v",
+				m.Status().Stalled)
 		}
 		resume()
 		time.Sleep(time.Second)
@@ -213,7 +221,8 @@ func TestStalledSingleVoterLeads(t *testing.T) {
 	})
 }
 
-// A member that stands still does not ask for votes, but for one election in some, and takes over from nobody.
+// A member that stands still does not ask for votes, but for one election in some, and takes over
+// from nobody.
 func TestStalledMemberDoesNotCampaign(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		net, members := threeMembers(t, func(*Config) {})
@@ -225,7 +234,8 @@ func TestStalledMemberDoesNotCampaign(t *testing.T) {
 		asked := 0
 		net.mu.Lock()
 		net.mu.drop = func(m *raftpb.Message) bool {
-			if m.GetFrom() == sick.cfg.ID && m.GetTo() == lead.cfg.ID && m.GetType() == raftpb.MsgPreVote {
+			if m.GetFrom() == sick.cfg.ID && m.GetTo() == lead.cfg.ID &&
+				m.GetType() == raftpb.MsgPreVote {
 				asked++
 			}
 			return m.GetFrom() == lead.cfg.ID && m.GetTo() == sick.cfg.ID
@@ -238,13 +248,15 @@ func TestStalledMemberDoesNotCampaign(t *testing.T) {
 		net.mu.Lock()
 		defer net.mu.Unlock()
 		if st := lead.Status(); asked < 2 || asked > 6 || st.Lead != lead.cfg.ID {
-			t.Errorf("it asked for votes %d times in 30 election timeouts; the leader is %d", asked, st.Lead)
+			t.Errorf("it asked for votes %d times in 30 election timeouts; the leader is %d",
+				asked, st.Lead)
 		}
 		resume()
 	})
 }
 
-// A member that has stood still lately is not asked to lead, but counts for the majority of the others.
+// A member that has stood still lately is not asked to lead, but counts for the majority of the
+// others.
 func TestSecondStall(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		_, members := threeMembers(t, func(*Config) {})
@@ -264,7 +276,8 @@ func TestSecondStall(t *testing.T) {
 	})
 }
 
-// A leader that gets on, and does less than it gets, loses its leadership to a member that does all of it.
+// A leader that gets on, and does less than it gets, loses its leadership to a member that does all
+// of it.
 func TestLateLeaderIsReplaced(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		_, members := threeMembers(t, func(*Config) {})
@@ -283,8 +296,8 @@ func TestLateLeaderIsReplaced(t *testing.T) {
 	})
 }
 
-// The time of a leader that gets on, and always applies late, goes on, if slowly: a lease that nobody renews must end, also where all members are
-// overloaded for as long as they run.
+// The time of a leader that gets on, and always applies late, goes on, if slowly: a lease that
+// nobody renews must end, also where all members are overloaded for as long as they run.
 func TestTimeOfAnOverloadedLeader(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		_, members := threeMembers(t, func(*Config) {})

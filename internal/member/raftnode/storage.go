@@ -7,7 +7,7 @@ import (
 	"go.etcd.io/raft/v3/raftpb"
 )
 
-// storage shows the Log to raft. It is used in turns only.
+// storage is the Log as raft sees it. It is used in turns only.
 type storage struct {
 	log  Log
 	hard *raftpb.HardState
@@ -19,13 +19,14 @@ type storage struct {
 	fetcher *fetcher
 	// node is raft itself, once it exists.
 	node *raft.RawNode
-	// handingOut is set while raft looks for entries to apply, short if it found fewer than there are.
+	// handingOut is set while raft looks for entries to apply, short if it found fewer than there
+	// are.
 	handingOut, short bool
-	// err is the first error of the log itself: raft panics on it, this says why.
+	// err is the first error of the log itself, on which raft panics.
 	err error
 }
 
-// majority reports whether members could decide without all others.
+// majority reports whether members can decide without all others.
 func (s *storage) majority(members map[uint64]bool) bool {
 	for _, voters := range [][]uint64{s.conf.GetVoters(), s.conf.GetVotersOutgoing()} {
 		n := 0
@@ -45,14 +46,14 @@ func (s *storage) InitialState() (*raftpb.HardState, *raftpb.ConfState, error) {
 	return s.hard, s.conf, nil
 }
 
-// Entries reads no file. Raft takes fewer entries than it asked for, also none, for all that there are: it does
-// not send or hand out more, and is made to ask again when they have been read.
+// Entries reads no file. If it returns fewer entries than raft asked for, or none, raft takes them
+// for all that exist. It sends or hands out no more, and asks again when they have been read.
 func (s *storage) Entries(lo, hi, maxBytes uint64) ([]*raftpb.Entry, error) {
 	ents, err := s.log.Cached(lo, hi, maxBytes)
 	switch {
 	case err != nil || len(ents) > 0:
 	case !s.handingOut && s.node.BasicStatus().RaftState != raft.StateLeader:
-		// Before it starts an election raft looks for configuration changes, and needs an answer.
+		// Before an election raft looks for configuration changes, and needs an answer at once.
 		ents, err = s.log.Outline(lo, hi)
 	default:
 		ents, s.short = s.fetcher.entries(lo, hi, maxBytes)
@@ -75,9 +76,9 @@ func (s *storage) FirstIndex() (uint64, error) {
 	return i, s.note(err)
 }
 
-// Snapshot returns where the state machine is, without data: who sends the snapshot takes the state
-// as it is then, which is the same or a later one, and the receiver gets its true position. What raft
-// makes of the answer is only how far the receiver will be at least.
+// Snapshot returns the position of the state machine, without data. The sender of the snapshot
+// takes the state at that or a later position, and the receiver gets the true one. Raft uses the
+// answer only as a lower bound for the receiver's position.
 func (s *storage) Snapshot() (*raftpb.Snapshot, error) {
 	if s.snapshots == nil {
 		return nil, raft.ErrSnapshotTemporarilyUnavailable
@@ -85,14 +86,16 @@ func (s *storage) Snapshot() (*raftpb.Snapshot, error) {
 	index := s.snapshots.Position()
 	term, err := s.Term(index)
 	if err != nil || index == 0 {
-		// The state machine is on its way to a snapshot of its own.
+		// The state machine is about to be replaced by a snapshot.
 		return nil, raft.ErrSnapshotTemporarilyUnavailable
 	}
-	return &raftpb.Snapshot{Metadata: &raftpb.SnapshotMetadata{Index: &index, Term: &term, ConfState: s.conf}}, nil
+	return &raftpb.Snapshot{Metadata: &raftpb.SnapshotMetadata{Index: &index, Term: &term,
+		ConfState: s.conf}}, nil
 }
 
 func (s *storage) note(err error) error {
-	if err != nil && s.err == nil && !errors.Is(err, raft.ErrCompacted) && !errors.Is(err, raft.ErrUnavailable) {
+	if err != nil && s.err == nil && !errors.Is(err, raft.ErrCompacted) &&
+		!errors.Is(err, raft.ErrUnavailable) {
 		s.err = err
 	}
 	return err

@@ -2,8 +2,8 @@ package raftnode
 
 import "time"
 
-// carryTurn is the work of the turn stage: all there is to do with raft. It does not wait. The library
-// panics where it cannot go on, which ends the node.
+// carryTurn is the work of the turn stage: all there is to do with raft. It does not wait. The
+// library panics where it cannot go on, which ends the node.
 func (n *Node) carryTurn(bool) (left bool) {
 	defer func() {
 		if p := recover(); p != nil {
@@ -23,10 +23,10 @@ func (n *Node) carryTurn(bool) (left bool) {
 	return false
 }
 
-// clockEvent is what the clock begins a turn for.
+// clockEvent is an event of the clock.
 type clockEvent struct{ begin, tick bool }
 
-// turnAt lets a turn be done for an event of the clock, and waits for it.
+// turnAt begins a turn for an event of the clock, and waits for its end.
 func (n *Node) turnAt(e clockEvent) {
 	n.clock <- e
 	n.turns.Post()
@@ -36,8 +36,8 @@ func (n *Node) turnAt(e clockEvent) {
 	}
 }
 
-// turn does everything there is to do. Carrying out what raft wants can commit entries, which makes room
-// for proposals: what waits for that is tried again until nothing moves.
+// turn takes the input and carries out the output until nothing moves: carrying out a Ready can
+// commit entries, which makes room for proposals.
 func (n *Node) turn(e clockEvent) {
 	c := &n.core
 	n.collectInput(e)
@@ -51,7 +51,7 @@ func (n *Node) turn(e clockEvent) {
 	n.deliver()
 }
 
-// collectInput takes what has happened since the turn before.
+// collectInput collects what has happened since the last turn.
 func (n *Node) collectInput(e clockEvent) {
 	in := &n.in
 	in.now, in.begin, in.tick = time.Now(), e.begin, e.tick
@@ -60,27 +60,41 @@ func (n *Node) collectInput(e clockEvent) {
 	in.fetched = n.fetcher.takeArrived()
 	in.settled, _ = n.settled.index()
 	in.writeTime = time.Duration(n.appender.writeTime.Load())
+	if in.tick || len(in.calls) > 0 || in.fetched {
+		in.connected = n.connectedMembers()
+	}
 	if in.tick {
 		n.fetcher.dropUnused(n.cfg.ElectionTicks)
-		in.busy = [stages]bool{appending: n.appending.Busy() || n.appends.waiting(), applying: n.applying.Busy() || n.applies.waiting()}
+		in.busy = [stages]bool{appending: n.appending.Busy() || n.appends.waiting(),
+			applying: n.applying.Busy() || n.applies.waiting()}
 		in.steps = [stages]uint64{appending: n.appender.steps.Load(), applying: n.advanced.Load()}
 		in.outstanding = n.cfg.Proposals.Outstanding(n.core.term)
 	}
 }
 
-// connectedTo reports whether messages can be sent to a member.
-func (n *Node) connectedTo(id uint64) bool {
-	return n.cfg.Transport != nil && !n.cfg.Transport.ConnectedSince(id).IsZero()
+// connectedMembers returns the members that messages can be sent to.
+func (n *Node) connectedMembers() map[uint64]bool {
+	if n.cfg.Transport == nil {
+		return nil
+	}
+	out, conf := map[uint64]bool{}, n.core.storage.conf
+	for _, ids := range [][]uint64{conf.GetVoters(), conf.GetVotersOutgoing(), conf.GetLearners(),
+		conf.GetLearnersNext()} {
+		for _, id := range ids {
+			out[id] = id != n.cfg.ID && !n.cfg.Transport.ConnectedSince(id).IsZero()
+		}
+	}
+	return out
 }
 
-// carryOut hands out the work that raft wants done.
+// carryOut delivers what raft wants done.
 func (n *Node) carryOut() {
 	for n.core.collectReady() {
 		n.deliver()
 	}
 }
 
-// propose hands waiting proposals to raft as far as there is room in flight.
+// propose passes waiting groups to raft while there is room in flight.
 func (n *Node) propose() (any bool) {
 	c := &n.core
 	for {
@@ -104,7 +118,8 @@ func (n *Node) propose() (any bool) {
 	}
 }
 
-// askReadIndex asks raft for a read index if readers wait and none is outstanding, or if that took too long.
+// askReadIndex asks raft for a read index if readers wait and none is outstanding, or if that took
+// too long.
 func (n *Node) askReadIndex() bool {
 	c := &n.core
 	if !c.answersReads() {
@@ -117,8 +132,8 @@ func (n *Node) askReadIndex() bool {
 	return ctx != nil
 }
 
-// deliver publishes the status of raft and carries out its output. The status comes before the messages that
-// let another member become leader leave.
+// deliver publishes the status of raft and carries out its output. The status comes first: it must
+// say that this member no longer leads alone before a message lets another one become leader.
 func (n *Node) deliver() {
 	out := &n.core.out
 	n.publish()

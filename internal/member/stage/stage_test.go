@@ -9,7 +9,8 @@ import (
 	"testing/synctest"
 )
 
-// TestCarry: a caller carries out the stages it names, in order, and the goroutines of the line the rest.
+// TestCarry: a caller carries out the stages it names, in order, and the goroutines of the line the
+// rest.
 func TestCarry(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := NewLine()
@@ -40,7 +41,8 @@ func TestCarry(t *testing.T) {
 	})
 }
 
-// TestBlockedStage: a stage that waits keeps no other one from being carried out, and is not carried out twice at once.
+// TestBlockedStage: a stage that waits keeps no other one from being carried out, and is not
+// carried out twice at once.
 func TestBlockedStage(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := NewLine()
