@@ -1,53 +1,29 @@
 package kv
 
 import (
-	"errors"
 	"fmt"
 	"time"
 )
 
-// MaxTime is the latest time of a TimeMark, in milliseconds since 1970: far after every useful time, and small enough that
-// sums of times do not overflow.
+// MaxTime is the latest time of a revision, in milliseconds since 1970: far after every useful time, and small enough that sums of
+// times do not overflow.
 const MaxTime = 1 << 53
 
-// MaxTimeMarks is the limit for marks in one request.
-const MaxTimeMarks = 16
-
-// TimeMark is the newest revision at a time: revisions up to Revision were made at or before Time, later ones after it. A
-// revision is made when the leader of the time applies it, and Time is by the clock of that leader.
-type TimeMark struct {
-	// Time is in milliseconds since 1970. It is above 0 and at most MaxTime.
-	Time     int64
-	Revision int64
-}
-
-// TimeRequest adds marks to the times of revisions. It has no effect in an entry of another term than Term.
-type TimeRequest struct {
-	Term uint64
-	// Back is set if the first mark may be at or before marks that exist, which it replaces: the clock of an earlier leader
-	// was ahead, or that of this one is behind. Without it such a request is rejected.
-	Back bool
-	// Marks have ascending times, and revisions that do not descend.
-	Marks []TimeMark
-}
-
-// TimeSpan is when a revision was made, in milliseconds since 1970: after After, and at or before At.
+// TimeSpan is when a revision was made, in milliseconds since 1970: after After, and at or before At. A revision is made when the
+// leader adds its entry to the log, by the clock of that leader.
 type TimeSpan struct {
-	// After is 0 if no mark is older than the revision.
+	// After is 0 if nothing older is known.
 	After int64
-	// At is 0 if no mark is as new as the revision.
+	// At is 0 if the revision has not been made yet, or nothing as new is known.
 	At int64
 }
-
-// ErrTimeOrder means that marks of a TimeRequest are not newer than those that exist, or not in order.
-var ErrTimeOrder = errors.New("times of revisions are not in order")
 
 // NoTimeReason says why no revision can be named for a time.
 type NoTimeReason uint8
 
 // The reasons of a TimeError.
 const (
-	// NoTimes: no times are known: a member does not know this function yet, or nothing was written since all do.
+	// NoTimes: no times are known: nothing was written yet, or only by a program that did not record times.
 	NoTimes NoTimeReason = iota
 	// TimeBeforeFirst: the time is before the first known one.
 	TimeBeforeFirst
@@ -63,7 +39,7 @@ type TimeError struct {
 	Reason NoTimeReason
 	// Time is the time of the request, Bound the nearest time that is possible; 0 if it is not known.
 	Time, Bound int64
-	// Revision is the newest revision at Time, CompactRevision the compact revision, for TimeCompacted.
+	// For TimeCompacted, Revision is the newest known revision at Time, 0 if none is known, and CompactRevision the compact revision.
 	Revision, CompactRevision int64
 }
 
@@ -84,9 +60,13 @@ func (e *TimeError) Error() string {
 		if e.Bound > 0 {
 			first = "the first time that can be read is " + FormatTime(e.Bound)
 		}
-		return fmt.Sprintf("revision %d of %s has been compacted at revision %d: %s", e.Revision, at, e.CompactRevision, first)
+		what := "the state"
+		if e.Revision > 0 {
+			what = fmt.Sprintf("revision %d", e.Revision)
+		}
+		return fmt.Sprintf("%s of %s has been compacted at revision %d: %s", what, at, e.CompactRevision, first)
 	}
-	return "the cluster has no times of revisions yet: they begin when all members run this version and a key is written"
+	return "the cluster has no times of revisions yet: they begin when a key is written"
 }
 
 // Is makes errors.Is report the error of the key-value model with the same meaning.

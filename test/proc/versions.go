@@ -88,7 +88,7 @@ func otherVersion(p Program, root, dir string) (args []string, done func(), err 
 	if p == Next {
 		err = replace("internal/state/fsm/request.go",
 			swap("const Level uint64 = 1\n", "const Level uint64 = 2\n",
-				" Kind = 36\n", " Kind = 38\n", "laterKinds = map[Kind]uint64{}\n",
+				" Kind = 35\n", " Kind = 37\n", "laterKinds = map[Kind]uint64{}\n",
 				"laterKinds = map[Kind]uint64{KindClaim: 2}\n"))
 		if err == nil {
 			const head = "func EncodeMember(m Member) []byte {\n"

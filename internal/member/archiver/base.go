@@ -203,6 +203,7 @@ func (s *session) writeBase(ctx context.Context, before *archive.Base) (*archive
 	}
 	base.Index, base.Term, base.Revision, base.Compact = export.Applied.Index, export.Applied.Term,
 		export.Revision, export.Compact
+	base.RevisionTime = export.RevisionTime
 	if base.Hash, err = store.HashAt(ctx, base.Revision, base.Compact); err != nil {
 		return nil, err
 	}
@@ -370,7 +371,7 @@ func (w *baseWriter) writeRecords(e *mvcc.Export) error {
 			}
 			records, after = w.s.sealer.NewRecords(), last
 		}
-		if err := records.Add(rev, e.Tombstone(), e.Data()); err != nil {
+		if err := records.Add(e.Stamp(), e.Tombstone(), e.Data()); err != nil {
 			return err
 		}
 		last = rev.Main

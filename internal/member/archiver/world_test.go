@@ -379,11 +379,13 @@ func restore(t *testing.T, b bucket.Bucket, o *objects, base *archive.Base, to u
 		}
 	}
 	for _, p := range base.PartsOf(archive.RecordsPart) {
-		err := open(t, b, o, &p).Records(func(rev kv.Rev, tombstone bool, data []byte) error {
+		err := open(t, b, o, &p).Records(func(at history.Stamp, tombstone bool, data []byte) error {
+			rev := at.Rev
 			if len(parts) > 0 && rev.Main < base.Compact && !live[rev] {
 				return nil
 			}
 			delete(live, rev)
+			r.log.SetTime(at.Time)
 			_, err := r.log.AppendKV(rev, tombstone, data)
 			return err
 		})

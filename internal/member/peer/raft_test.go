@@ -37,6 +37,8 @@ func (p *proposals) NextGroup(uint64) []byte {
 func (p *proposals) Outstanding(uint64) int { return 0 }
 func (p *proposals) FailOffered()           {}
 
+func (p *proposals) StampGroup(uint64, []byte) {}
+
 func (p *proposals) FailRefused(head []byte) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

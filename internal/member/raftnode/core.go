@@ -95,6 +95,8 @@ type settings struct {
 	MaxUncommitted                uint64
 	MaxInFlight                   int
 	Logger                        *slog.Logger
+	// Stamp sets the time of a group that is added to the log in a term.
+	Stamp func(term uint64, group []byte)
 }
 
 // input is what has happened since the last turn.
@@ -157,7 +159,7 @@ func (o *output) reset() {
 }
 
 func (c *core) init(cfg *Config) {
-	c.o = settings{ID: cfg.ID, ElectionTicks: cfg.ElectionTicks, HeartbeatTicks: cfg.HeartbeatTicks,
+	c.o = settings{ID: cfg.ID, Stamp: cfg.Proposals.StampGroup, ElectionTicks: cfg.ElectionTicks, HeartbeatTicks: cfg.HeartbeatTicks,
 		TickInterval: cfg.TickInterval,
 		NoPreVote:    cfg.NoPreVote, MaxUncommitted: cfg.MaxUncommitted,
 		MaxInFlight: cfg.MaxInFlight,

@@ -33,6 +33,11 @@ func (c *core) takeForwarded(m *raftpb.Message) {
 	}
 	conf := slices.ContainsFunc(m.GetEntries(), isConfChange)
 	if len(c.held) == 0 && !(conf && c.confPending(st)) {
+		for _, e := range m.GetEntries() {
+			if !isConfChange(e) {
+				c.o.Stamp(c.term, e.GetData())
+			}
+		}
 		err := c.node.Step(m)
 		c.confStepped = c.confStepped || conf && err == nil
 		if !errors.Is(err, raft.ErrProposalDropped) {

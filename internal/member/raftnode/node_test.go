@@ -239,6 +239,8 @@ func (s *source) FailOffered() {
 	s.mu.dropped++
 }
 
+func (s *source) StampGroup(uint64, []byte) {}
+
 func (s *source) FailRefused(head []byte) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

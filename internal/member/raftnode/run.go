@@ -191,7 +191,9 @@ const (
 // propose hands a proposal to raft.
 func (c *core) propose(data []byte) fate {
 	leading := c.state == raft.StateLeader
-	if !leading {
+	if leading {
+		c.o.Stamp(c.term, data)
+	} else {
 		// The message that forwards it keeps the bytes; a leader copies them into its log.
 		data = bytes.Clone(data)
 	}

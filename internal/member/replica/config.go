@@ -9,7 +9,6 @@ import (
 	"vigil/internal/kv"
 	"vigil/internal/member/raftnode"
 	"vigil/internal/member/replica/access"
-	"vigil/internal/member/replica/timekeeper"
 	"vigil/internal/member/replica/timing"
 	"vigil/internal/member/replica/transfer"
 	"vigil/internal/member/replica/truncate"
@@ -136,10 +135,8 @@ type Config struct {
 	// every 5 minutes.
 	LeaseCheckpointInterval time.Duration
 
-	// TimeInterval is how often the leader records the time of new revisions, by default a second;
-	// negative means never. Clock returns the time of the day, by default time.Now; tests set it.
-	TimeInterval time.Duration
-	Clock        func() time.Time
+	// Clock returns the time of the day, by default time.Now; tests set it.
+	Clock func() time.Time
 
 	// Joining, if set, is the cluster that the member joins, and replaces InitialMembers and Token.
 	// It is used only if there are no data yet. The member gets its state in a snapshot.
@@ -198,7 +195,6 @@ func (c Config) WithDefaults() Config {
 	or(&c.SnapshotOfferTimeout, 5*time.Minute)
 	or(&c.ScrubPause, time.Hour)
 	or(&c.LeaseCheckpointInterval, 5*time.Minute)
-	or(&c.TimeInterval, timekeeper.DefaultInterval)
 	if c.Clock == nil {
 		c.Clock = time.Now
 	}

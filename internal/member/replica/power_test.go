@@ -55,7 +55,7 @@ func TestTheLastRemovalOutlivesALossOfPower(t *testing.T) {
 			g := startGroup(t, func(_ int, c *Config) {
 				c.LaxReconfig = true
 				// Nothing else makes the log or the store durable.
-				c.SnapshotCount, c.SnapshotCatchUpEntries, c.TimeInterval = 1<<30, 1<<30, -1
+				c.SnapshotCount, c.SnapshotCatchUpEntries = 1<<30, 1<<30
 			})
 			lead := g.leader()
 			third := g.other()
@@ -134,8 +134,7 @@ func TestAnswersOutliveALossOfPowerOfAll(t *testing.T) {
 	g := startGroup(t, func(_ int, c *Config) {
 		c.LaxReconfig = true
 		// Nothing that is not asked for makes the log or the store durable.
-		c.SnapshotCount, c.SnapshotCatchUpEntries, c.TimeInterval,
-			c.BcryptCost = 1<<30, 1<<30, -1, 4
+		c.SnapshotCount, c.SnapshotCatchUpEntries, c.BcryptCost = 1<<30, 1<<30, 4
 	})
 	var learner uint64
 	sick := g.list[0].memberID

@@ -27,9 +27,9 @@ import (
 	"vigil/internal/member/replica/members"
 	"vigil/internal/member/replica/position"
 	"vigil/internal/member/replica/proposal"
+	"vigil/internal/member/replica/revtime"
 	"vigil/internal/member/replica/source"
 	"vigil/internal/member/replica/space"
-	"vigil/internal/member/replica/timekeeper"
 	"vigil/internal/member/replica/timing"
 	"vigil/internal/member/replica/transfer"
 	"vigil/internal/member/replica/truncate"
@@ -93,7 +93,7 @@ type Replica struct {
 	// API serves and changes the level of the API that the cluster speaks.
 	API *level.Level
 	// Times knows when revisions were made.
-	Times *timekeeper.Timekeeper
+	Times *revtime.Times
 	// Source has the data for an archive.
 	Source *source.Source
 
@@ -178,6 +178,7 @@ func (r *Replica) assemble(d *Data) (err error) {
 		MaxPendingBytes:  c.MaxPendingBytes,
 		MaxRequestBytes:  c.MaxRequestBytes,
 		Space:            r.space,
+		Stamper:          revtime.NewStamper(c.Clock, r.newestTime, c.Logger),
 	})
 	r.Access, err = access.New(access.Options{
 		Pipeline:       r,
@@ -285,17 +286,7 @@ func (r *Replica) assemble(d *Data) (err error) {
 		Current:  r.current,
 		Force:    r.Members,
 	}, machine.Lineage())
-	r.Times = timekeeper.New(timekeeper.Options{
-		Pipeline:        r,
-		Raft:            r.node,
-		Access:          r.Access,
-		CompactRevision: r.current.CompactRevision,
-		Interval:        c.TimeInterval,
-		Clock:           c.Clock,
-		RequestTimeout:  c.RequestTimeout,
-		Stopping:        r.stopping,
-		Logger:          c.Logger,
-	}, machine.Times())
+	r.Times = revtime.New(r, r.Access, c.Clock)
 	r.lessor = lessor.New(lessor.Options{
 		MemberID:           r.memberID,
 		Pipeline:           r,
@@ -436,9 +427,6 @@ func (r *Replica) duties() []func(context.Context) {
 		r.orFail(r.monitor.Run), r.lessor.Run, r.API.Run, r.gets.Run}
 	if r.cfg.JWT == nil {
 		list = append(list, r.Access.Run)
-	}
-	if r.cfg.TimeInterval > 0 {
-		list = append(list, r.Times.Run)
 	}
 	if r.network != nil {
 		list = append(list, r.audit.Run)

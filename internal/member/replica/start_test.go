@@ -535,7 +535,7 @@ func TestFailedBatchDoesNotGrow(t *testing.T) {
 		return faultfs.None
 	}))
 	r := start(t, c)
-	for i := range 200 {
+	for i := range 150 { // all in one segment
 		mustPut(t, r, fmt.Sprintf("k%0100d", i), "v")
 	}
 	if err := r.Stop(t.Context()); err != nil {

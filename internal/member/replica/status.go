@@ -200,6 +200,9 @@ func (r *Replica) LeaseState() *lease.State { return r.current.Load().Leases }
 // Store returns the present store. A snapshot may replace it.
 func (r *Replica) Store() *mvcc.Store { return r.current.Load().Store }
 
+// newestTime returns the time of the newest revision that is applied.
+func (r *Replica) newestTime() int64 { return r.current.Load().Store.NewestTime() }
+
 // ReadStore calls read with the present store, and again if a snapshot replaces the store during
 // the read.
 func (r *Replica) ReadStore(ctx context.Context, read func(*mvcc.Store) error) error {

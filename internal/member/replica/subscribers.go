@@ -57,7 +57,6 @@ func (r *Replica) subscribers(hub publisher) apply.Subscribers {
 			// The alarm CORRUPT of a member that is alone does not matter: after the members.
 			on("alarms", func(c *apply.Commit) { r.Alarms.Follow(c.Alarms) }),
 			on("level", func(c *apply.Commit) { r.API.Follow(c.Versions) }),
-			on("times", func(c *apply.Commit) { r.Times.Follow(c.Times) }),
 			// The archive loads the position first, and must not get claims that are older than it.
 			on("lineage", func(c *apply.Commit) { r.Source.Follow(c.Lineage) }),
 			// The leader counts a lease when a client knows that it is granted.

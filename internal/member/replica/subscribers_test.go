@@ -14,7 +14,6 @@ import (
 	"vigil/internal/state/fsm"
 	"vigil/internal/state/lease"
 	"vigil/internal/state/lineage"
-	"vigil/internal/state/timeline"
 	"vigil/internal/store/history"
 	"vigil/internal/vfs/memfs"
 )
@@ -29,11 +28,9 @@ var orders = []struct{ first, then, guarantee string }{
 	{"members", "alarms", "the alarm CORRUPT counts by the members of its own commit"},
 	{"tokens", "announce", "no token outlives the end of auth"},
 	{"members", "position", state}, {"alarms", "position", state}, {"level", "position", state},
-	{"times", "position", state},
 	{"lineage", "position", state}, {"leases", "position", state}, {"tokens", "position", state},
 	{"announce", "position", state},
 	{"members", "answers", state}, {"alarms", "answers", state}, {"level", "answers", state},
-	{"times", "answers", state},
 	{"lineage", "answers", state}, {"leases", "answers", state}, {"tokens", "answers", state},
 	{"announce", "answers", state},
 	{"position", "answers", "a client that has its answer finds the member at that position"},
@@ -107,7 +104,6 @@ func emitEverything(t *testing.T, r *Replica, enabled bool,
 		Alarms:       []kv.Alarm{{MemberID: r.memberID, Type: kv.AlarmCorrupt}},
 		Versions:     kv.Versions{Cluster: kv.Version{Major: 3, Minor: 1}},
 		Leases:       lease.New(),
-		Times:        &timeline.State{},
 		UsersChanged: true,
 		Tokens:       []fsm.Token{{Index: 9, Seen: kv.Seen{User: "root"}}},
 		Groups:       []*proposal.Group{g},
@@ -140,7 +136,6 @@ func emitEverything(t *testing.T, r *Replica, enabled bool,
 		"members":  func() bool { return r.Membership() == c.Members },
 		"alarms":   func() bool { return len(r.Alarms.Active()) > 0 },
 		"level":    func() bool { return r.API.Versions() == c.Versions },
-		"times":    func() bool { return r.Times.Snapshot() == c.Times },
 		"lineage":  func() bool { s, _ := r.Source.Lineage(); return s == c.Lineage },
 		"leases":   func() bool { return r.Leases.Stats().Granted > 0 },
 		"tokens":   func() bool { return r.Access.Tokens().Tokens > 0 || !enabled },

@@ -1,14 +1,15 @@
 package replica
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
+	"slices"
 	"sync/atomic"
 	"testing"
 	"time"
 
 	"vigil/internal/kv"
-	"vigil/internal/vfs/memfs"
 )
 
 // A cluster records when revisions were made, while leaders change and their clocks differ, and
@@ -16,7 +17,6 @@ import (
 func TestTimes(t *testing.T) {
 	var ahead [4]atomic.Int64
 	g := startGroup(t, func(i int, c *Config) {
-		c.TimeInterval = 5 * time.Millisecond
 		c.Clock = func() time.Time { return time.Now().Add(time.Duration(ahead[i].Load())) }
 	})
 	type write struct{ rev, before, after int64 }
@@ -29,33 +29,26 @@ func TestTimes(t *testing.T) {
 			writes = append(writes, w)
 		}
 	}
-	// marked waits until every member knows a time for the newest write.
-	marked := func() {
+	// spans returns when the writes were made, as a member knows it.
+	spans := func(r *Replica) []kv.TimeSpan {
 		t.Helper()
-		rev := writes[len(writes)-1].rev
-		for _, r := range g.list {
-			await(t, "the time of the newest revision", func() bool {
-				spans, err := r.Times.Spans(t.Context(), []int64{rev})
-				return err == nil && spans[0].At > 0
-			})
+		var revisions []int64
+		for _, w := range writes {
+			revisions = append(revisions, w.rev)
 		}
+		spans, err := r.Times.Spans(t.Context(), revisions)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return spans
 	}
 	check := func() {
 		t.Helper()
 		for _, r := range g.list {
-			var revisions []int64
-			for _, w := range writes {
-				revisions = append(revisions, w.rev)
-			}
-			spans, err := r.Times.Spans(t.Context(), revisions)
-			if err != nil {
-				t.Fatal(err)
-			}
+			spans := spans(r)
 			for i, w := range writes {
-				// In milliseconds, which are rounded down.
-				if s := spans[i]; s.After > w.after || s.At < w.before {
-					t.Errorf("revision %d was written between %d and %d, and the span is %+v",
-						w.rev, w.before, w.after, s)
+				if s := spans[i]; s.After > w.after || s.At < w.before || s.At > s.After+1 {
+					t.Errorf("revision %d was written between %d and %d, and the span is %+v", w.rev, w.before, w.after, s)
 				}
 				if rev, err := r.Times.RevisionAt(t.Context(), spans[i].At,
 					false); err != nil || rev < w.rev {
@@ -67,12 +60,10 @@ func TestTimes(t *testing.T) {
 	}
 	for range 5 {
 		puts(10)
-		marked()
 	}
 	check()
 
-	// The next leader's clock is a little behind: marks begin again when it has passed the newest
-	// one.
+	// The next leader's clock is a little behind: times do not descend.
 	lead := g.leader()
 	g.net.setCut(lead.memberID, true)
 	next := g.leader()
@@ -83,18 +74,19 @@ func TestTimes(t *testing.T) {
 		}
 	}
 	puts(10)
-	marked()
 	for i := range ahead {
 		ahead[i].Store(0)
 	}
+	want := spans(g.leader())
+	if !slices.IsSortedFunc(want, func(a, b kv.TimeSpan) int { return cmp.Compare(a.At, b.At) }) {
+		t.Errorf("the times descend: %v", want)
+	}
 
 	// A member that was restarted, and one that a snapshot was sent to, have the same times.
-	r := g.other()
-	before := r.Times.Snapshot()
-	r = g.restart(r, nil)
+	r := g.restart(g.other(), nil)
 	g.ready(r)
-	if after := r.Times.Snapshot(); after.Len() < before.Len() {
-		t.Errorf("%d marks after a restart, there were %d", after.Len(), before.Len())
+	if got := spans(r); !slices.Equal(got, want) {
+		t.Errorf("after a restart: %v, want %v", got, want)
 	}
 	r = g.other()
 	g.net.setCut(r.memberID, true)
@@ -102,11 +94,11 @@ func TestTimes(t *testing.T) {
 	g.net.setCut(r.memberID, false)
 	g.caughtUp(r)
 	puts(1)
-	marked()
-	want := fmt.Sprint(g.leader().Times.Snapshot().Records())
+	want = spans(g.leader())
 	for _, m := range g.list {
-		await(t, "equal times",
-			func() bool { return fmt.Sprint(m.Times.Snapshot().Records()) == want })
+		if got := spans(m); !slices.Equal(got, want) {
+			t.Errorf("%s: %v, want %v", m.cfg.Name, got, want)
+		}
 	}
 
 	// What is compacted says which time can be read.
@@ -123,32 +115,5 @@ func TestTimes(t *testing.T) {
 	if got, err := g.leader().Times.RevisionAt(t.Context(), e.Bound,
 		false); err != nil || got < rev {
 		t.Errorf("at the first time that can be read: revision %d, %v", got, err)
-	}
-}
-
-// No times are recorded while nothing is written.
-func TestNoTimesWithoutWrites(t *testing.T) {
-	c := config(memfs.New())
-	c.TimeInterval = time.Millisecond
-	var looks atomic.Int64
-	c.Clock = func() time.Time { looks.Add(1); return time.Now() }
-	r := start(t, c)
-	for range 3 {
-		rev := r.Header().Revision
-		await(t, "a time", func() bool {
-			last, _ := r.Times.Snapshot().Last()
-			return rev == 1 || last.Revision == rev
-		})
-		// the times are known before the entry counts as applied
-		if err := r.Linearize(t.Context()); err != nil {
-			t.Fatal(err)
-		}
-		applied, n := r.Applied(), looks.Load()
-		await(t, "looks at the revision", func() bool { return looks.Load() > n+20 })
-		if now := r.Applied(); now != applied {
-			t.Errorf("entries up to %d were applied while nothing was written, it was %d", now,
-				applied)
-		}
-		mustPut(t, r, "k", "v")
 	}
 }

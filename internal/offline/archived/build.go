@@ -127,13 +127,13 @@ func (b *build) loadBase(r *restore.Rebuild) error {
 	defer live.stop()
 	err := b.a.eachPart(b.ctx, b.manifest, archive.RecordsPart, func(o *archive.Object) error {
 		name := o.Name()
-		err := o.Records(func(rev kv.Rev, tombstone bool, data []byte) error {
-			if live.used && rev.Main < b.manifest.Compact {
-				if counts, err := live.isCounted(rev); err != nil || !counts {
+		err := o.Records(func(at history.Stamp, tombstone bool, data []byte) error {
+			if live.used && at.Rev.Main < b.manifest.Compact {
+				if counts, err := live.isCounted(at.Rev); err != nil || !counts {
 					return err
 				}
 			}
-			return r.Record(rev, tombstone, data)
+			return r.Record(at, tombstone, data)
 		})
 		b.reportProgress(o)
 		return b.a.noteContent(name, err)

@@ -14,9 +14,7 @@ import (
 	"time"
 
 	"vigil/internal/kv"
-	"vigil/internal/state/fsm"
 	"vigil/internal/store/archive"
-	"vigil/internal/vfs/memfs"
 )
 
 // A base of a member whose clock is behind is not taken for a state of a time before it was made.
@@ -49,32 +47,29 @@ func TestRestoreTimeClockBehind(t *testing.T) {
 	}
 }
 
-// Marks of a clock that was ahead do not hide the times after it was set right.
+// Times of a clock that was ahead do not hide the times after it was set right.
 func TestRestoreTimeClockAhead(t *testing.T) {
 	n, _ := newNode(t, 12)
 	n.work(10)
-	n.mark()
 	n.base(false)
 	begun := n.now
 	n.work(5)
-	ahead := begun.Add(time.Hour)
-	n.apply(&fsm.Request{Time: &kv.TimeRequest{Term: n.term,
-		Marks: []kv.TimeMark{{Time: ahead.UnixMilli(), Revision: n.store.Revision()}}}})
+	before := n.store.Revision()
+	n.now = begun.Add(time.Hour)
+	n.work(5)
 	n.now = begun.Add(2 * time.Minute)
 	n.send()
-	n.work(20)
 	n.now = begun.Add(10 * time.Minute)
-	back := kv.TimeMark{Time: n.now.UnixMilli(), Revision: n.store.Revision()}
-	n.apply(&fsm.Request{Time: &kv.TimeRequest{Term: n.term, Back: true,
-		Marks: []kv.TimeMark{back}}})
+	n.work(20)
+	want := n.store.Revision()
 	n.send()
 	n.now = begun.Add(20 * time.Minute)
 	n.work(10)
-	n.mark()
 	n.send()
-	r := restoreTo(t, n.open(), Target{Time: begun.Add(11 * time.Minute)})
-	if r.res.Revision < back.Revision || r.res.Revision >= n.store.Revision() {
-		t.Errorf("revision %d, want %d", r.res.Revision, back.Revision)
+	for at, want := range map[time.Duration]int64{11 * time.Minute: want, time.Minute: before} {
+		if r := restoreTo(t, n.open(), Target{Time: begun.Add(at)}); r.res.Revision != want {
+			t.Errorf("after %v: revision %d, want %d", at, r.res.Revision, want)
+		}
 	}
 }
 
@@ -146,31 +141,6 @@ func TestLiveTakesNoMemory(t *testing.T) {
 	}
 	if more, err := live.hasRest(); !more || err != nil {
 		t.Errorf("nothing is left: %v", err)
-	}
-}
-
-// The meta records of a base are in memory at once, so their size is limited before they are read.
-func TestLargeMeta(t *testing.T) {
-	n, _ := newNode(t, 17)
-	n.work(5)
-	n.base(false)
-	b := n.last
-	meta := b.PartsOf(archive.MetaPart)[0]
-	meta.Content = archive.MaxContent
-	b.Parts = append(b.PartsOf(archive.RecordsPart), meta, meta)
-	n.now = n.now.Add(time.Minute)
-	n.apply()
-	n.send()
-	b.Index, b.Time = n.index, n.now
-	data, err := b.Encode()
-	n.must(err)
-	n.put(b.Name(), data)
-	a := n.open()
-	_, res, err := a.Restore(context.Background(), Target{Time: n.now},
-		restoreOptions(memfs.New(), "d"))
-	if len(res.Damages) != 1 || res.Damages[0].Name != b.Name() ||
-		!strings.Contains(res.Damages[0].Reason, "meta records") {
-		t.Errorf("%+v, %v", res.Damages, err)
 	}
 }
 

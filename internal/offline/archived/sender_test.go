@@ -38,12 +38,12 @@ type node struct {
 	sentTime    time.Time
 	last        archive.Base // the last base
 	bases       []archive.Base
-	// hashes are the HashKV of revisions, marks the times of revisions.
+	// hashes are the HashKV of revisions, marks the times of entries and the revisions after them.
 	hashes map[int64]uint32
 	// compacts are the compact revisions that the hashes are of, which the same entry may have
 	// raised after the revision.
 	compacts map[int64]int64
-	marks    []kv.TimeMark
+	marks    []mark
 	// forgets, if set, reports the meta records that a base leaves out.
 	forgets func(*history.Meta) bool
 	// loses is a record that bases leave out.
@@ -119,7 +119,7 @@ func entry(n *node, list ...*fsm.Request) *raftpb.Entry {
 		group, err = fsm.AppendRequest(group, r)
 		n.must(err)
 	}
-	fsm.PutHeader(group, fsm.GroupHeader{Proposer: 1, Sequence: n.index, Count: len(list)})
+	fsm.PutHeader(group, fsm.GroupHeader{Proposer: 1, Sequence: n.index, Time: n.now.UnixMilli(), Count: len(list)})
 	if len(list) == 0 {
 		group = nil
 	}
@@ -148,7 +148,11 @@ func (n *node) apply(list ...*fsm.Request) {
 	_, err = n.m.Commit(history.Applied{Term: n.term, Index: n.index})
 	n.must(err)
 	n.queue = append(n.queue, e)
+	n.marks = append(n.marks, mark{n.now.UnixMilli(), n.store.Revision()})
 }
+
+// mark is the time of an entry, and the newest revision after it.
+type mark struct{ Time, Revision int64 }
 
 // work applies random requests.
 func (n *node) work(entries int) {
@@ -194,12 +198,10 @@ func (n *node) work(entries int) {
 	}
 }
 
-// mark applies an entry that says when revisions were made.
+// mark applies an entry that changes nothing, later than the one before.
 func (n *node) mark() {
 	n.now = n.now.Add(time.Millisecond)
-	m := kv.TimeMark{Time: n.now.UnixMilli(), Revision: n.store.Revision()}
-	n.marks = append(n.marks, m)
-	n.apply(&fsm.Request{Time: &kv.TimeRequest{Term: n.term, Marks: []kv.TimeMark{m}}})
+	n.apply(&fsm.Request{LeaseRevoke: &kv.LeaseRevokeRequest{ID: 1 << 40}})
 }
 
 // note keeps the hash of the present revision.
@@ -274,7 +276,7 @@ func (n *node) base(incremental bool) archive.Base {
 			lives++
 		}
 		if ex.Rev().Main > after && ex.Rev() != n.loses {
-			n.must(records.Add(ex.Rev(), ex.Tombstone(), ex.Data()))
+			n.must(records.Add(ex.Stamp(), ex.Tombstone(), ex.Data()))
 		}
 	}
 	n.must(ex.Err())
@@ -289,8 +291,8 @@ func (n *node) base(incremental bool) archive.Base {
 		}
 	}
 	add(meta.Seal())
-	b.Index, b.Term, b.Revision, b.Compact, b.Time, b.Sender = ex.Applied.Index, ex.Applied.Term,
-		ex.Revision, ex.Compact, n.now, 8
+	b.Index, b.Term, b.Revision, b.Compact, b.Time, b.Sender = ex.Applied.Index, ex.Applied.Term, ex.Revision, ex.Compact, n.now, 8
+	b.RevisionTime = ex.RevisionTime
 	b.Hash, err = n.store.HashAt(ctx, b.Revision, b.Compact)
 	n.must(err)
 	data, err := b.Encode()

@@ -4,18 +4,15 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math"
 	"strings"
 	"time"
 
 	"go.etcd.io/raft/v3/raftpb"
 
-	"vigil/internal/kv"
 	"vigil/internal/offline/restore"
 	"vigil/internal/state/fsm"
-	"vigil/internal/state/timeline"
 	"vigil/internal/store/archive"
-	"vigil/internal/store/history"
+	"vigil/internal/store/mvcc"
 )
 
 // Target is the state to restore: one of its fields is set, or none for the newest state.
@@ -212,8 +209,7 @@ func (a *Archive) damagedPart(m *archive.Base) bool {
 	return false
 }
 
-// planTime finds the newest revision that was made at or before a time, by the marks in the
-// entries.
+// planTime finds the last entry that was made at or before a time.
 func (a *Archive) planTime(ctx context.Context, t Target) (*build, error) {
 	at := t.Time.UnixMilli()
 	for i := len(a.Bases) - 1; i >= 0; i-- {
@@ -225,28 +221,14 @@ func (a *Archive) planTime(ctx context.Context, t Target) (*build, error) {
 			continue
 		case err != nil:
 			return nil, err
-		case m.Time.UnixMilli() > at || a.damagedPart(m):
-			continue
+		case m.Time.UnixMilli() > at || m.RevisionTime > at || a.damagedPart(m):
+			continue // the clock of the sender may have been behind
 		}
-		times, err := a.timesOf(ctx, m)
-		if errors.As(err, &damage) {
-			continue
-		}
+		end, err := a.findTime(ctx, m, at)
 		if err != nil {
 			return nil, err
 		}
-		if last, ok := times.Last(); ok && last.Time > at {
-			// The clock of the sender was behind.
-			continue
-		}
-		found, err := a.findTime(ctx, m, times, at)
-		if err != nil {
-			return nil, err
-		}
-		if found <= m.Revision {
-			return a.newBuild(ctx, o, o.Index, 0)
-		}
-		return a.newBuild(ctx, o, a.newestIndex(), found)
+		return a.newBuild(ctx, o, end, 0)
 	}
 	if len(a.Bases) == 0 {
 		return a.planRestore(ctx, Target{})
@@ -260,73 +242,37 @@ func (a *Archive) planTime(ctx context.Context, t Target) (*build, error) {
 	return a.planRestore(ctx, Target{}) // its error: all are damaged
 }
 
-// timesOf returns the times of revisions in the state of a base.
-func (a *Archive) timesOf(ctx context.Context, m *archive.Base) (*timeline.State, error) {
-	size := int64(0)
-	for _, p := range m.PartsOf(archive.MetaPart) {
-		size += p.Content
-	}
-	// A state with more cannot be restored: its meta records are one batch.
-	if size > history.MaxBatchBytes {
-		return nil, a.noteDamage(m.Name(),
-			fmt.Errorf("%w: %d bytes of meta records, the most is %d", archive.ErrDamaged, size,
-				history.MaxBatchBytes))
-	}
-	var list []history.Meta
-	err := a.eachPart(ctx, m, archive.MetaPart, func(o *archive.Object) error {
-		return a.noteContent(o.Name(), o.Meta(func(x history.Meta) error {
-			list = append(list, x)
-			return nil
-		}))
-	})
-	if err != nil {
-		return nil, err
-	}
-	c, err := fsm.ReadContents(list)
-	if err != nil {
-		return nil, a.noteDamage(m.Name(), err)
-	}
-	return c.Times, nil
-}
-
-// findTime returns the newest revision that is known to have been made at or before a time, by the
-// times in the state of a base and in the entries after it; 0 for none. It reads until the clocks
-// of leaders and senders have passed the time: later marks may replace marks of a clock that was
-// ahead.
-func (a *Archive) findTime(ctx context.Context, m *archive.Base, times *timeline.State,
-	at int64) (rev int64, err error) {
+// findTime returns the index of the last entry after a base that was made at or before a time, or that of the base if there is
+// none. It reads until the leaders' clocks and the senders' have passed the time: a clock that was ahead may be corrected later.
+func (a *Archive) findTime(ctx context.Context, m *archive.Base, at int64) (index uint64, err error) {
 	logs, end := a.chainLogs(m.Index + 1)
-	marks, ends := false, m.Time.UnixMilli()
-	if last, ok := times.Last(); ok {
-		marks, ends = true, max(ends, last.Time)
-	}
+	index, ends := m.Index, max(m.Time.UnixMilli(), m.RevisionTime)
+	newest, seen := m.RevisionTime, m.Index
 	errPassed := errors.New("passed")
-	byObjects := int64(0)
 	err = a.eachLog(ctx, logs, func(_ LogObject, o *archive.Object) error {
-		if last, ok := times.Last(); ok && last.Time > at && o.Header.FirstTime > at {
+		if newest > at && o.Header.FirstTime > at {
 			return errPassed
 		}
 		ends = max(ends, o.Header.LastTime)
-		if o.Header.LastTime <= at {
-			byObjects = o.Header.After
-		}
 		return a.noteContent(o.Name(), o.Entries(func(e *raftpb.Entry) error {
-			return eachTimes(e, func(r *kv.TimeRequest) {
-				// Like the members, except that the revision of a mark is not known to exist.
-				if next, _, err := times.Add(r, math.MaxInt64, 0); err == nil {
-					times, marks = next, true
-				}
-			})
+			if e.GetIndex() <= seen {
+				return nil
+			}
+			seen = e.GetIndex()
+			ms, err := timeOf(e)
+			if err != nil || ms == 0 {
+				return err
+			}
+			if newest = mvcc.NextTime(newest, ms); newest <= at {
+				index = seen
+			}
+			return nil
 		}))
 	})
 	if err != nil && !errors.Is(err, errPassed) {
 		return 0, err
 	}
-	if last, ok := times.Last(); ok {
-		ends = max(ends, last.Time)
-	}
-	switch {
-	case ends < at:
+	if ends = max(ends, newest); ends < at {
 		what := fmt.Sprintf("%s is after the end of the archive, which is index %d at %s: restore the newest state, or wait until the archive has this time",
 			time.UnixMilli(at).UTC().Format(time.RFC3339Nano), end,
 			time.UnixMilli(ends).UTC().Format(time.RFC3339Nano))
@@ -334,32 +280,18 @@ func (a *Archive) findTime(ctx context.Context, m *archive.Base, times *timeline
 			what += "; " + strings.Join(missing, "; ")
 		}
 		return 0, errors.New(what)
-	case !marks:
-		return byObjects, nil
 	}
-	mark, _ := times.At(at)
-	return mark.Revision, nil
+	return index, nil
 }
 
-// eachTimes calls visit with the requests in an entry that add times of revisions.
-func eachTimes(e *raftpb.Entry, visit func(*kv.TimeRequest)) error {
+// timeOf returns the time of the group in an entry, 0 if it has none.
+func timeOf(e *raftpb.Entry) (int64, error) {
 	if e.GetType() != raftpb.EntryNormal || len(e.GetData()) == 0 {
-		return nil
+		return 0, nil
 	}
-	var d fsm.Decoder
-	if _, err := d.Reset(e.GetData()); err != nil {
-		return fmt.Errorf("%w: entry %d: %w", archive.ErrDamaged, e.GetIndex(), err)
+	h, err := fsm.ParseHeader(e.GetData())
+	if err != nil {
+		return 0, fmt.Errorf("%w: entry %d: %w", archive.ErrDamaged, e.GetIndex(), err)
 	}
-	for {
-		req, err := d.Next()
-		if err != nil {
-			return fmt.Errorf("%w: entry %d: %w", archive.ErrDamaged, e.GetIndex(), err)
-		}
-		if req == nil {
-			return nil
-		}
-		if req.Time != nil && req.Time.Term == e.GetTerm() {
-			visit(req.Time)
-		}
-	}
+	return h.Time, nil
 }

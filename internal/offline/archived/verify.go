@@ -238,7 +238,7 @@ func (v *verifier) readObjects(listed map[string]*archive.Part) error {
 func drain(o *archive.Object) error {
 	switch o.Header.Kind {
 	case archive.KindRecords:
-		return o.Records(func(kv.Rev, bool, []byte) error { return nil })
+		return o.Records(func(history.Stamp, bool, []byte) error { return nil })
 	case archive.KindLive:
 		return o.Live(func(kv.Rev) error { return nil })
 	case archive.KindMeta:

@@ -13,6 +13,7 @@ import (
 	"google.golang.org/protobuf/reflect/protoreflect"
 
 	"vigil/internal/kv"
+	"vigil/internal/store/history"
 	"vigil/internal/vfs/memfs"
 )
 
@@ -180,8 +181,7 @@ func TestEmptyKeyInABackup(t *testing.T) {
 		x := pair(t, &mvccpb.KeyValue{Key: []byte(key), Value: []byte("v"), CreateRevision: 2,
 			ModRevision: 2, Version: 1})
 		var content *ContentError
-		if err := r.Record(x.rev, false, x.data); (err == nil) != (key != "") ||
-			err != nil && !errors.As(err, &content) {
+		if err := r.Record(history.Stamp{Rev: x.rev}, false, x.data); (err == nil) != (key != "") || err != nil && !errors.As(err, &content) {
 			t.Errorf("%q: %v", key, err)
 		}
 		if err := r.log.Close(); err != nil {

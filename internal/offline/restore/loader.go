@@ -35,14 +35,21 @@ type loader struct {
 	records int64
 }
 
-// addRecord adds a record of the backup.
+// addRecord adds a record of a backup that does not say when its revisions were made.
 func (l *loader) addRecord(rev kv.Rev, tombstone bool, data []byte) error {
+	return l.addRecordAt(history.Stamp{Rev: rev}, tombstone, data)
+}
+
+// addRecordAt adds a record of the backup.
+func (l *loader) addRecordAt(at history.Stamp, tombstone bool, data []byte) error {
+	rev := at.Rev
 	if rev.Main > maxRevision {
 		return badContent("revision %d is more than %d", rev.Main, int64(maxRevision))
 	}
 	if err := mvcc.CheckRecord(rev, tombstone, data); err != nil {
 		return &ContentError{err}
 	}
+	l.log.SetTime(at.Time)
 	if _, err := l.log.AppendKV(rev, tombstone, data); err != nil {
 		return err
 	}

@@ -54,8 +54,8 @@ func NewRebuild(fsys vfs.FS, dir string) (*Rebuild, error) {
 }
 
 // Record adds a record of the base state, in the order of the revisions.
-func (r *Rebuild) Record(rev kv.Rev, tombstone bool, data []byte) error {
-	return r.addRecord(rev, tombstone, data)
+func (r *Rebuild) Record(at history.Stamp, tombstone bool, data []byte) error {
+	return r.addRecordAt(at, tombstone, data)
 }
 
 // Meta adds a meta record of the base state.

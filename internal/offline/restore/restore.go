@@ -152,7 +152,7 @@ func (b *builder) clusterID(s *source) uint64 {
 func (b *builder) addContents(c *fsm.Contents) error {
 	list := c.Records()
 	if b.res.Compact > 0 {
-		list = append(list, mvcc.CompactRecord(b.res.Compact))
+		list = append(list, mvcc.CompactRecord(b.res.Compact, 0))
 	}
 	for _, m := range list {
 		if err := b.log.AppendMeta(m); err != nil {
@@ -178,7 +178,7 @@ func (b *builder) finishStore() error {
 				b.o.BumpRevision, b.res.Revision, int64(maxRevision))
 		}
 		b.res.Compact = b.res.Revision
-		if err := b.log.AppendMeta(mvcc.CompactRecord(b.res.Compact)); err != nil {
+		if err := b.log.AppendMeta(mvcc.CompactRecord(b.res.Compact, 0)); err != nil {
 			return err
 		}
 	}
@@ -240,21 +240,17 @@ func (b *builder) buildState() error {
 // newCluster replaces the meta records by those of the new cluster at the first position. It leaves
 // out everything about the old members and about positions of the old log.
 func (b *builder) newCluster(c *fsm.Contents) error {
-	next := &fsm.Contents{Members: b.members, Conf: &raftpb.ConfState{Voters: b.members.IDs()},
-		Auth: c.Auth, Times: c.Times, Leases: slices.Clone(c.Leases)}
+	next := &fsm.Contents{Members: b.members, Conf: &raftpb.ConfState{Voters: b.members.IDs()}, Auth: c.Auth, Leases: slices.Clone(c.Leases)}
 	for i := range next.Leases {
 		next.Leases[i].Granted, next.Leases[i].Since = datadir.First.Index, datadir.First.Index
 	}
 	list := next.Records()
-	if b.res.Compact > 0 {
-		list = append(list, mvcc.CompactRecord(b.res.Compact))
-	}
 	keep := map[string]bool{}
 	for i := range list {
 		keep[list[i].Name()] = true
 	}
 	for _, m := range b.log.AllMeta() {
-		if !keep[m.Name()] {
+		if m.Bucket != mvcc.MetaBucket && !keep[m.Name()] {
 			list = append(list, history.Meta{Bucket: m.Bucket, Key: m.Key, Deleted: true})
 		}
 	}

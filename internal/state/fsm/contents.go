@@ -11,7 +11,6 @@ import (
 	"vigil/internal/state/cluster"
 	"vigil/internal/state/lease"
 	"vigil/internal/state/lineage"
-	"vigil/internal/state/timeline"
 	"vigil/internal/store/history"
 )
 
@@ -22,7 +21,6 @@ type Contents struct {
 	Alarms  []kv.Alarm    // sorted
 	Leases  []lease.Lease // in the order of the meta records
 	Auth    *auth.State
-	Times   *timeline.State // nil for none
 	// Lineage are the claims of terms. Records leaves them out: what is made of a state is another history.
 	Lineage *lineage.State
 }
@@ -31,7 +29,6 @@ type Contents struct {
 // would fail.
 func ReadContents(meta []history.Meta) (*Contents, error) {
 	c := &Contents{Members: &cluster.State{}}
-	var times []timeline.Record
 	var claims []lineage.Record
 	for _, m := range meta {
 		var err error
@@ -50,8 +47,6 @@ func ReadContents(meta []history.Meta) (*Contents, error) {
 			var l lease.Lease
 			l, err = lease.ParseRecord(m.Key, m.Value)
 			c.Leases = append(c.Leases, l)
-		case m.Bucket == timeBucket:
-			times = append(times, timeline.Record{Key: m.Key, Value: m.Value, Deleted: m.Deleted})
 		case m.Bucket == lineageBucket:
 			claims = append(claims, lineage.Record{Key: m.Key, Value: m.Value, Deleted: m.Deleted})
 		}
@@ -64,9 +59,6 @@ func ReadContents(meta []history.Meta) (*Contents, error) {
 	}
 	slices.SortFunc(c.Alarms, kv.Alarm.Compare)
 	var err error
-	if c.Times, err = timeline.Load(times); err != nil {
-		return nil, fmt.Errorf("fsm: %w", err)
-	}
 	if c.Lineage, err = lineage.Load(claims); err != nil {
 		return nil, fmt.Errorf("fsm: %w: %w", kv.ErrCorrupt, err)
 	}
@@ -91,9 +83,6 @@ func (c *Contents) Records() []history.Meta {
 	}
 	if c.Auth != nil {
 		out = append(out, AuthMeta(c.Auth)...)
-	}
-	if c.Times != nil {
-		out = append(out, timeMeta(c.Times.Records())...)
 	}
 	return out
 }

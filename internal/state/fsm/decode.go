@@ -32,7 +32,6 @@ type Decoder struct {
 	version    kv.VersionChange
 	auth       kv.AuthRequest
 	leases     leaseRequests
-	times      kv.TimeRequest
 	claim      lineage.Claim
 	archive    lineage.Archive
 }
@@ -104,8 +103,6 @@ func (d *Decoder) Next() (*Request, error) {
 		d.req.Alarm = &d.alarm
 	case KindVersion:
 		d.readVersionChange()
-	case KindTime:
-		d.readTimes()
 	case KindClaim:
 		d.readClaim()
 	case KindArchive:

@@ -1,6 +1,7 @@
 package fsm
 
 import (
+	"bytes"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -15,7 +16,7 @@ import (
 // bytes.
 //
 //	group    magic "VG" | version u8 = 1 | reserved u8 = 0 | count u32
-//	         proposer u64 | sequence u64
+//	         proposer u64 | sequence u64 | time u64
 //	         count requests
 //	request  length u32 of what follows | kind u8 | flags u8: 1 user, 2 a member makes the request
 //	         [ user bytes | auth revision uvarint ]
@@ -35,7 +36,6 @@ import (
 //	attrs    member id uvarint | member record of package cluster
 //	alarm    flags u8: 1 clear | type varint | member id uvarint
 //	version  op u8: 1 begin a downgrade, 2 end it, 3 set the version | major uvarint | minor uvarint
-//	time     flags u8: 1 back | term uvarint | n uvarint, n times time varint | revision varint
 //	auth     op u8 | flags u8: 1 no password | user bytes | role bytes | hash bytes | token hash bytes |
 //	         revision uvarint, or index uvarint of tokens that end | permission type varint | key bytes | end bytes
 const (
@@ -43,7 +43,7 @@ const (
 	version        = 1
 
 	// HeaderSize is the size of the header of a group.
-	HeaderSize = 24
+	HeaderSize = 32
 	// requestHead is the least number of bytes before the body of a request.
 	requestHead = 6
 
@@ -70,8 +70,6 @@ const (
 
 	flagClear = 1 << 0
 
-	flagBack = 1 << 0
-
 	flagNoPassword = 1 << 0
 )
 
@@ -91,6 +89,20 @@ func PutHeader(group []byte, h GroupHeader) {
 	binary.LittleEndian.PutUint32(group[4:], uint32(h.Count))
 	binary.LittleEndian.PutUint64(group[8:], h.Proposer)
 	binary.LittleEndian.PutUint64(group[16:], h.Sequence)
+	StampGroup(group, h.Time)
+}
+
+// SameGroup reports whether two beginnings of groups, with their headers, are those of one group. It may have been stamped since.
+func SameGroup(a, b []byte) bool {
+	return len(a) >= HeaderSize && len(b) >= HeaderSize && bytes.Equal(a[:timeOffset], b[:timeOffset])
+}
+
+// timeOffset is where the time is in the header of a group.
+const timeOffset = 24
+
+// StampGroup sets the time of a group.
+func StampGroup(group []byte, ms int64) {
+	binary.LittleEndian.PutUint64(group[timeOffset:], uint64(ms))
 }
 
 // AppendRequest appends the encoding of r to a group. On error it returns dst unchanged.
@@ -126,8 +138,6 @@ func AppendRequest(dst []byte, r *Request) ([]byte, error) {
 		b = binary.AppendUvarint(b, r.Alarm.Alarm.MemberID)
 	case KindVersion:
 		b = appendVersionChange(b, r.Version)
-	case KindTime:
-		b = appendTimes(b, r.Time)
 	case KindClaim:
 		b = appendClaim(b, r.Claim)
 	case KindArchive:
@@ -246,9 +256,10 @@ func ParseHeader(group []byte) (GroupHeader, error) {
 	h := GroupHeader{
 		Proposer: binary.LittleEndian.Uint64(group[8:]),
 		Sequence: binary.LittleEndian.Uint64(group[16:]),
+		Time:     int64(binary.LittleEndian.Uint64(group[timeOffset:])),
 		Count:    int(binary.LittleEndian.Uint32(group[4:])),
 	}
-	if group[3] != 0 || h.Count > (len(group)-HeaderSize)/requestHead {
+	if group[3] != 0 || h.Time < 0 || h.Time > kv.MaxTime || h.Count > (len(group)-HeaderSize)/requestHead {
 		return GroupHeader{}, ErrFormat
 	}
 	return h, nil

@@ -80,16 +80,13 @@ func TestGolden(t *testing.T) {
 		"alarm":    {Alarm: &kv.AlarmChange{Alarm: kv.Alarm{MemberID: 0x8e9e05c52164694d, Type: kv.AlarmNoSpace}}},
 		"disarm":   {Alarm: &kv.AlarmChange{Alarm: kv.Alarm{MemberID: 1, Type: kv.AlarmCorrupt}, Clear: true}},
 		"down":     {Version: &kv.VersionChange{Op: kv.DowngradeBegin, Version: kv.Version{Major: 3, Minor: 6}}},
-		"marks": {Time: &kv.TimeRequest{Term: 3, Marks: []kv.TimeMark{
-			{Time: 1_795_514_520_000, Revision: 300}, {Time: 1_795_514_521_000, Revision: 412}}}},
-		"back":   {Time: &kv.TimeRequest{Term: 3, Back: true, Marks: []kv.TimeMark{{Time: 1_795_514_520_000, Revision: 412}}}},
-		"claim":  {Claim: &lineage.Claim{Term: 3, ID: lineage.ID{0: 1, 15: 0xff}}},
-		"begin":  {Claim: &lineage.Claim{Term: 300, ID: lineage.ID{7}, Restart: true}},
-		"place":  {Archive: &lineage.Archive{Place: lineage.PlaceOf("file:///srv/archive"), ID: lineage.ID{9}}},
-		"stay":   {Version: &kv.VersionChange{Op: kv.DowngradeEnd}},
-		"attrs":  {Attributes: &cluster.Member{ID: 0x8e9e05c52164694d, Name: "default", ClientURLs: []string{"http://localhost:2379"}}},
-		"grant":  {LeaseGrant: &kv.LeaseGrantRequest{ID: 0x694d7693d0d6a8b0, TTL: 60}},
-		"revoke": {LeaseRevoke: &kv.LeaseRevokeRequest{ID: -1}},
+		"claim":    {Claim: &lineage.Claim{Term: 3, ID: lineage.ID{0: 1, 15: 0xff}}},
+		"begin":    {Claim: &lineage.Claim{Term: 300, ID: lineage.ID{7}, Restart: true}},
+		"place":    {Archive: &lineage.Archive{Place: lineage.PlaceOf("file:///srv/archive"), ID: lineage.ID{9}}},
+		"stay":     {Version: &kv.VersionChange{Op: kv.DowngradeEnd}},
+		"attrs":    {Attributes: &cluster.Member{ID: 0x8e9e05c52164694d, Name: "default", ClientURLs: []string{"http://localhost:2379"}}},
+		"grant":    {LeaseGrant: &kv.LeaseGrantRequest{ID: 0x694d7693d0d6a8b0, TTL: 60}},
+		"revoke":   {LeaseRevoke: &kv.LeaseRevokeRequest{ID: -1}},
 		"left": {LeaseCheckpoint: &kv.LeaseCheckpointRequest{Term: 3, Checkpoints: []kv.LeaseCheckpoint{
 			{LeaseRef: kv.LeaseRef{ID: 1, Granted: 300}, Remaining: 59, Since: 300}, {LeaseRef: kv.LeaseRef{ID: 2, Granted: 301}}}}},
 		"expire":  {LeaseExpire: &kv.LeaseExpireRequest{Term: 3, Leases: []kv.LeaseRef{{ID: 1, Granted: 300}, {ID: 2, Granted: 301}}}},
@@ -120,12 +117,12 @@ func TestGolden(t *testing.T) {
 			}
 			reqs = append(reqs, r)
 		}
-		b := group(t, GroupHeader{Proposer: 0x1122334455667788, Sequence: 42}, reqs...)
+		b := group(t, GroupHeader{Proposer: 0x1122334455667788, Sequence: 42, Time: 1_795_514_520_000}, reqs...)
 		h, back, err := decodeAll(b)
 		if err != nil {
 			d.Fatalf(t, "%v", err)
 		}
-		if h.Count != len(reqs) || h.Proposer != 0x1122334455667788 || h.Sequence != 42 {
+		if h.Count != len(reqs) || h.Proposer != 0x1122334455667788 || h.Sequence != 42 || h.Time != 1_795_514_520_000 {
 			d.Fatalf(t, "header %+v", h)
 		}
 		for i := range reqs {
@@ -146,7 +143,7 @@ func TestEncodingRoundTrip(t *testing.T) {
 		for range g.IntN(5) {
 			reqs = append(reqs, g.request())
 		}
-		b := group(t, GroupHeader{Proposer: g.Uint64(), Sequence: g.Uint64()}, reqs...)
+		b := group(t, GroupHeader{Proposer: g.Uint64(), Sequence: g.Uint64(), Time: g.Int64N(kv.MaxTime + 1)}, reqs...)
 		_, got, err := decodeAll(b)
 		if err != nil {
 			t.Fatalf("seed %d, group %d: %v", seed, i, err)
@@ -188,6 +185,7 @@ func TestDecoderRefuses(t *testing.T) {
 	good := group(t, GroupHeader{}, &Request{Put: &kv.PutRequest{Key: []byte("k"), Value: []byte("v")}})
 	for name, change := range map[string]func(b []byte) []byte{
 		"magic":          func(b []byte) []byte { b[0] = 'X'; return b },
+		"time":           func(b []byte) []byte { b[timeOffset+7] = 1; return b },
 		"reserved":       func(b []byte) []byte { b[3] = 1; return b },
 		"count too high": func(b []byte) []byte { b[4] = 2; return b },
 		"count too low":  func(b []byte) []byte { b[4] = 0; return b },
@@ -315,18 +313,13 @@ func (g generator) request() *Request {
 	case 1:
 		r.Identity.Member = true
 	}
-	switch g.IntN(15) {
-	case 14:
+	switch g.IntN(14) {
+	case 12:
 		r.Archive = &lineage.Archive{Place: lineage.PlaceOf(string(g.bytes())), ID: lineage.ID{byte(g.Uint32())}}
 	case 13:
 		r.Claim = &lineage.Claim{Term: g.Uint64N(4), Restart: g.bool()}
 		for i := range r.Claim.ID {
 			r.Claim.ID[i] = byte(g.Uint32())
-		}
-	case 12:
-		r.Time = &kv.TimeRequest{Term: g.Uint64N(4), Back: g.bool()}
-		for range g.IntN(4) {
-			r.Time.Marks = append(r.Time.Marks, kv.TimeMark{Time: g.int(), Revision: g.int()})
 		}
 	case 11:
 		r.Version = &kv.VersionChange{Op: kv.VersionOp(1 + g.IntN(3)), Version: kv.Version{Major: g.Uint32(), Minor: uint32(g.IntN(9))}}

@@ -62,7 +62,7 @@ type Outcome struct {
 }
 
 // Result is the result of one request: Err, or the field of the kind of the request. A successful request for
-// attributes, a version, times, a claim or an archive has none, and so has a request for an alarm that changes nothing.
+// attributes, a version, a claim or an archive has none, and so has a request for an alarm that changes nothing.
 type Result struct {
 	Put         *kv.PutResult
 	DeleteRange *kv.DeleteRangeResult
@@ -90,6 +90,9 @@ func (m *Machine) Open(entry *raftpb.Entry) (*Entry, error) {
 		err = fmt.Errorf("%w: entry type %v", ErrFormat, entry.GetType())
 	case len(entry.GetData()) > 0:
 		err = e.openGroup()
+	}
+	if err == nil {
+		err = m.store.SetTime(e.header.Time)
 	}
 	if err != nil {
 		return nil, e.wrap(err)

@@ -237,7 +237,8 @@ func (b *box) create(meta []history.Meta) {
 // recorder writes a log.
 type recorder struct {
 	*box
-	out bytes.Buffer
+	out  bytes.Buffer
+	time int64 // of the groups
 }
 
 func (r *recorder) about(text string) { fmt.Fprintf(&r.out, "\n# %s\n", text) }
@@ -254,7 +255,7 @@ func (r *recorder) add(typ raftpb.EntryType, data []byte) {
 }
 
 func (r *recorder) group(reqs ...*Request) {
-	r.add(raftpb.EntryNormal, group(r.t, GroupHeader{Proposer: 7, Sequence: r.index}, reqs...))
+	r.add(raftpb.EntryNormal, group(r.t, GroupHeader{Proposer: 7, Sequence: r.index, Time: r.time}, reqs...))
 }
 
 func (r *recorder) change(c cluster.Change) {
@@ -338,25 +339,13 @@ func recordLog(t *testing.T) []byte {
 	}
 	r.group(version(kv.DowngradeEnd, 0), version(kv.DowngradeBegin, 5), version(kv.DowngradeBegin, 6), version(kv.DowngradeBegin, 6), version(kv.VersionSet, 6), version(kv.DowngradeEnd, 0), version(kv.VersionSet, 7))
 
-	r.about("times of revisions")
-	const day = int64(24 * 60 * 60 * 1000)
-	newest := func() int64 { return r.m.store.Revision() }
-	mark := func(term uint64, back bool, marks ...kv.TimeMark) *Request {
-		return &Request{Time: &kv.TimeRequest{Term: term, Back: back, Marks: marks}}
+	r.about("times of revisions: of clocks that are a little behind, and far behind")
+	for _, ms := range []int64{20_000, 25_000, 15_001, 90_000_000, 90_000_001, 30_000, 29_000, 29_000, 20_001, 15_000, 40_000} {
+		r.time = ms
+		r.group(put("timed", fmt.Sprint(ms)), put("too", ""))
 	}
-	now := int64(20_000) * day
-	r.group(mark(1, false, kv.TimeMark{Time: now, Revision: newest()}), mark(1, false, kv.TimeMark{Time: now, Revision: newest()}), mark(2, false, kv.TimeMark{Time: now + 1, Revision: newest()}),
-		mark(1, false), mark(1, false, kv.TimeMark{Time: now + 1, Revision: newest() + 1}), mark(1, false, kv.TimeMark{Time: now + 1, Revision: newest() - 1}), mark(1, false, kv.TimeMark{Time: kv.MaxTime + 1, Revision: newest()}))
-	for i := range 150 {
-		now += 1000
-		idle := now - 500
-		if i%50 == 49 {
-			now += 400 * day
-		}
-		r.group(put("timed", fmt.Sprint(i)), mark(1, false, kv.TimeMark{Time: idle, Revision: newest()}, kv.TimeMark{Time: now, Revision: newest() + 1}))
-	}
-	r.group(mark(1, true, kv.TimeMark{Time: now - 500*day, Revision: newest()}), mark(1, false, kv.TimeMark{Time: now - 400*day, Revision: newest()}))
-	r.group(&Request{Compact: &kv.CompactRequest{Revision: newest() - 20}}, mark(1, false, kv.TimeMark{Time: now, Revision: newest()}))
+	r.group(&Request{Compact: &kv.CompactRequest{Revision: r.m.store.Revision() - 5}})
+	r.time = 41_000
 
 	r.about("membership")
 	learner := cluster.Member{ID: 0xc, PeerURLs: []string{"http://c:1"}, Learner: true}
@@ -388,7 +377,7 @@ func recordLog(t *testing.T) []byte {
 			switch {
 			case req.Compact != nil:
 				req.Compact.Revision = r.m.store.Revision() - g.Int64N(20)
-			case req.Auth != nil || req.Version != nil || req.Time != nil || req.Claim != nil || req.Archive != nil:
+			case req.Auth != nil || req.Version != nil || req.Claim != nil || req.Archive != nil:
 				continue // by hand
 			case req.Attributes != nil:
 				req.Attributes.ID = ids[0]

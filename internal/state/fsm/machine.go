@@ -8,7 +8,6 @@ import (
 	"vigil/internal/kv"
 	"vigil/internal/state/cluster"
 	"vigil/internal/state/lineage"
-	"vigil/internal/state/timeline"
 	"vigil/internal/store/history"
 	"vigil/internal/store/mvcc"
 )
@@ -45,8 +44,7 @@ type Machine struct {
 	versions kv.Versions
 	leases   leases
 	auth     authority
-	times    *timeline.State // replaced, never modified
-	lineage  *lineage.State  // replaced, never modified
+	lineage  *lineage.State // replaced, never modified
 
 	dec   Decoder
 	entry Entry
@@ -84,9 +82,6 @@ func New(log *history.Log, store *mvcc.Store) (*Machine, error) {
 	}
 	if err := m.loadVersions(log); err != nil {
 		return nil, err
-	}
-	if err := m.loadTimes(log); err != nil {
-		return nil, fmt.Errorf("fsm: %w", err)
 	}
 	if err := m.loadLineage(log); err != nil {
 		return nil, fmt.Errorf("fsm: %w: %w", kv.ErrCorrupt, err)
@@ -137,8 +132,6 @@ func (m *Machine) apply(r *Request, out *Outcome) (more bool) {
 		res.Alarm, res.Err = m.changeAlarm(*r.Alarm)
 	case KindVersion:
 		res.Err = m.changeVersion(*r.Version)
-	case KindTime:
-		res.Err = m.addTimes(r.Time)
 	case KindClaim:
 		res.Err = m.addClaim(*r.Claim)
 	case KindArchive:

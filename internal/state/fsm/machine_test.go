@@ -161,6 +161,13 @@ func (b *box) dump() string {
 	if b.store.Revision() > 1 && (err != nil || next != b.store.Revision()+1) {
 		b.t.Fatalf("events up to %d of %d: %v", next, b.store.Revision(), err)
 	}
+	for rev := max(b.store.CompactRevision(), 1); rev <= b.store.Revision(); rev++ {
+		span, err := b.store.TimeSpan(rev)
+		if err != nil {
+			b.t.Fatal(err)
+		}
+		fmt.Fprintln(&out, rev, span)
+	}
 	for _, e := range evs {
 		fmt.Fprintf(&out, "%v %v %v %x\n", e.Rev, e.Delete, e.Create, e.KV)
 	}

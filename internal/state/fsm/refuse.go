@@ -13,7 +13,6 @@ import (
 //	put, delete, transaction, compaction   mvcc.Writer: the limits of the store, leases, keys and revisions
 //	grant of a lease                       lease.State.Grant
 //	alarm, version                         Machine.changeAlarm, changeVersion
-//	times of revisions                     timeline.State.Add
 //	claims of terms, archives              lineage.State.Claim, Begin
 //	users and roles, tokens                auth.State.Change, auth.State.CheckAuthenticate
 //
@@ -34,7 +33,7 @@ func (m *Machine) refusal(proposer uint64, r *Request) error {
 	// Requests of a leader are valid only in its term.
 	term := m.leases.at.Term
 	if r.LeaseCheckpoint != nil && r.LeaseCheckpoint.Term != term || r.LeaseExpire != nil && r.LeaseExpire.Term != term ||
-		r.Time != nil && r.Time.Term != term || r.Claim != nil && r.Claim.Term != term {
+		r.Claim != nil && r.Claim.Term != term {
 		return kv.ErrLeaderChanged
 	}
 	return nil

@@ -105,7 +105,7 @@ func TestRequestsThatNameAMember(t *testing.T) {
 	// What holds a number of 64 bits that is something else.
 	other := map[string]string{
 		"Identity": "an auth revision", "Put": "a lease", "Txn": "a lease", "LeaseGrant": "a lease, an index", "LeaseRevoke": "a lease",
-		"LeaseCheckpoint": "leases", "LeaseExpire": "leases, a term", "Compact": "a revision", "DeleteRange": "a revision", "Time": "a term, revisions",
+		"LeaseCheckpoint": "leases", "LeaseExpire": "leases, a term", "Compact": "a revision", "DeleteRange": "a revision",
 		"Claim": "a term", "Archive": "an index", "Auth": "an auth revision", "Version": "versions",
 	}
 	names := naming(gone)

@@ -28,10 +28,9 @@ const (
 	KindAttributes Kind = 32
 	KindAlarm      Kind = 33
 	KindVersion    Kind = 34
-	KindTime       Kind = 35
-	KindClaim      Kind = 36
-	KindArchive    Kind = 37
-	// 38 to 63 are reserved for the cluster.
+	KindClaim      Kind = 35
+	KindArchive    Kind = 36
+	// 37 to 63 are reserved for the cluster.
 
 	KindAuth Kind = 64
 )
@@ -64,8 +63,6 @@ type Request struct {
 	Alarm *kv.AlarmChange
 	// Version changes the level of the API that the cluster speaks.
 	Version *kv.VersionChange
-	// Time adds to the times of revisions. The leader of its term proposes it.
-	Time *kv.TimeRequest
 	// Claim claims the term of the leader that proposes it.
 	Claim *lineage.Claim
 	// Archive notes that the cluster has begun an archive.
@@ -99,8 +96,6 @@ func (r *Request) Kind() Kind {
 		return KindAlarm
 	case r.Version != nil:
 		return KindVersion
-	case r.Time != nil:
-		return KindTime
 	case r.Claim != nil:
 		return KindClaim
 	case r.Archive != nil:
@@ -118,7 +113,7 @@ func (r *Request) Level() uint64 { return max(laterKinds[r.Kind()], 1) }
 // propose by themselves, and tokens.
 func (r *Request) NeedsIdentity() bool {
 	switch r.Kind() {
-	case KindLeaseCheckpoint, KindLeaseExpire, KindAttributes, KindTime, KindClaim, KindArchive:
+	case KindLeaseCheckpoint, KindLeaseExpire, KindAttributes, KindClaim, KindArchive:
 		return false
 	case KindVersion:
 		return r.Version.Op != kv.VersionSet
@@ -134,6 +129,9 @@ type GroupHeader struct {
 	// Proposer is the member that proposed the group, Sequence its number for it. Sequences begin at a random number
 	// when a member starts, so a group of an earlier run is not taken for one of this run.
 	Proposer, Sequence uint64
+	// Time is when the leader added the group to its log, in milliseconds since 1970, rounded up, by its clock. It is 0 before, and
+	// for a configuration change. The revisions that the group makes have this time, see mvcc.Writer.SetTime.
+	Time int64
 	// Count is the number of requests.
 	Count int
 }

@@ -29,7 +29,7 @@ func strangers(rev uint64) map[string]auth.Identity {
 func TestEveryRequestIsJudged(t *testing.T) {
 	b := secured(t)
 	rev := b.m.Auth().Revision()
-	members := []string{"LeaseCheckpoint", "LeaseExpire", "Attributes", "Time", "Claim", "Archive"}
+	members := []string{"LeaseCheckpoint", "LeaseExpire", "Attributes", "Claim", "Archive"}
 	// root: only the role root may do it. Others are for every user.
 	samples := map[string]struct {
 		request func() *Request

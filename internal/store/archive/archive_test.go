@@ -62,7 +62,7 @@ func newSample(t testing.TB, key *age.X25519Identity) *sample {
 		w := seal.NewRecords()
 		for rev := through - 1; rev <= through; rev++ {
 			s.records = append(s.records, kv.Rev{Main: rev, Sub: rev})
-			if err := w.Add(kv.Rev{Main: rev, Sub: rev}, rev == 3, fmt.Appendf(nil, "record %d", rev)); err != nil {
+			if err := w.Add(history.Stamp{Rev: kv.Rev{Main: rev, Sub: rev}, Time: 1000 - rev}, rev == 3, fmt.Appendf(nil, "record %d", rev)); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -128,7 +128,7 @@ func (s *sample) read(name string, data []byte) error {
 func drain(o *Object) error {
 	switch o.Header.Kind {
 	case KindRecords:
-		return o.Records(func(kv.Rev, bool, []byte) error { return nil })
+		return o.Records(func(history.Stamp, bool, []byte) error { return nil })
 	case KindLive:
 		return o.Live(func(kv.Rev) error { return nil })
 	case KindMeta:
@@ -164,9 +164,10 @@ func TestRoundTrip(t *testing.T) {
 				}
 				switch o.Header.Kind {
 				case KindRecords:
-					err = o.Records(func(rev kv.Rev, tombstone bool, data []byte) error {
-						if tombstone != (rev.Main == 3) || string(data) != fmt.Sprintf("record %d", rev.Main) {
-							t.Errorf("%v: %v, %q", rev, tombstone, data)
+					err = o.Records(func(at history.Stamp, tombstone bool, data []byte) error {
+						rev := at.Rev
+						if at.Time != 1000-rev.Main || tombstone != (rev.Main == 3) || string(data) != fmt.Sprintf("record %d", rev.Main) {
+							t.Errorf("%v: %v, %q", at, tombstone, data)
 						}
 						records = append(records, rev)
 						return nil

@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"slices"
 	"time"
+
+	"vigil/internal/kv"
 )
 
 const baseFormat = "vigil archive base"
@@ -61,9 +63,11 @@ type Base struct {
 	Term    uint64 `json:"term"`
 	// Claim is the newest claim that the sender had applied when the state was cut, or a later one.
 	Claim Claim `json:"claim"`
-	// Revision and Compact are the newest and the compact revision, -1 for none.
-	Revision int64 `json:"revision"`
-	Compact  int64 `json:"compact"`
+	// Revision and Compact are the newest and the compact revision, -1 for none. RevisionTime is when Revision was made, in
+	// milliseconds since 1970; 0 if that is not known.
+	Revision     int64 `json:"revision"`
+	RevisionTime int64 `json:"revisionTime"`
+	Compact      int64 `json:"compact"`
 	// Hash is mvcc.Store.HashAt(Revision, Compact) at the member that made the base.
 	Hash uint32 `json:"hash"`
 	// Time is when the state was cut, by the clock of the sender.
@@ -150,6 +154,8 @@ func (b *Base) check() error {
 		return fmt.Errorf("index %d, term %d", b.Index, b.Term)
 	case !b.Claim.covers(b.Term):
 		return fmt.Errorf("term %d, and a claim of term %d", b.Term, b.Claim.Term)
+	case b.RevisionTime < 0 || b.RevisionTime > kv.MaxTime:
+		return fmt.Errorf("revision %d of the time %d", b.Revision, b.RevisionTime)
 	case b.Revision < 1 || b.Compact < -1 || b.Compact > b.Revision:
 		return fmt.Errorf("revision %d, compacted at %d", b.Revision, b.Compact)
 	case len(b.Parts) > maxParts:

@@ -195,7 +195,7 @@ func (c *counter) Read(p []byte) (int, error) {
 }
 
 // Records calls visit with each record of a records part, in their order. Data are valid during the call.
-func (o *Object) Records(visit func(rev kv.Rev, tombstone bool, data []byte) error) error {
+func (o *Object) Records(visit func(at history.Stamp, tombstone bool, data []byte) error) error {
 	last := kv.Rev{}
 	return o.content(KindRecords, func(r *bufio.Reader) (uint64, error) {
 		return o.items(r, func(it *stream.Item) error {
@@ -204,7 +204,7 @@ func (o *Object) Records(visit func(rev kv.Rev, tombstone bool, data []byte) err
 					it.Rev.Main, it.Rev.Sub, last.Main, last.Sub, o.Header.First, o.Header.Last)
 			}
 			last = it.Rev
-			return visited(visit(it.Rev, it.Tombstone, it.Data))
+			return visited(visit(it.Stamp, it.Tombstone, it.Data))
 		})
 	})
 }

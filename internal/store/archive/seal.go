@@ -181,9 +181,9 @@ type RecordsWriter struct {
 func (s *Sealer) NewRecords() *RecordsWriter { return &RecordsWriter{w: sealer{s: s}} }
 
 // Add adds a record. Records are added in the order of their revisions; all records of a revision are in one part.
-func (p *RecordsWriter) Add(rev kv.Rev, tombstone bool, data []byte) error {
+func (p *RecordsWriter) Add(at history.Stamp, tombstone bool, data []byte) error {
 	p.w.items++
-	return p.w.write(p.c.AppendRecord(p.w.piece, rev, tombstone, data))
+	return p.w.write(p.c.AppendRecord(p.w.piece, at, tombstone, data))
 }
 
 // Size returns the size of the content so far, before compression.

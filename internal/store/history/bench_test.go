@@ -183,7 +183,7 @@ func BenchmarkScan(b *testing.B) {
 // BenchmarkChecksum is what the checksum of one record costs of the above.
 func BenchmarkChecksum(b *testing.B) {
 	rec := make([]byte, format.RecordHeaderSize+256)
-	format.PutRecordHeader(rec, format.KindPut, kv.Rev{Main: 1})
+	format.PutRecordHeader(rec, format.KindPut, kv.Rev{Main: 1}, 0)
 	b.SetBytes(int64(len(rec)))
 	for range b.N {
 		if !format.CheckRecord(rec) {

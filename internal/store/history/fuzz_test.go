@@ -13,12 +13,12 @@ import (
 
 func FuzzRecord(f *testing.F) {
 	b := append(make([]byte, format.RecordHeaderSize), "data"...)
-	format.PutRecordHeader(b, format.KindPut, kv.Rev{Main: 3, Sub: 1})
+	format.PutRecordHeader(b, format.KindPut, kv.Rev{Main: 3, Sub: 1}, 7)
 	f.Add(b)
 	m := Meta{Bucket: 1, Key: []byte("key"), Value: []byte("value")}
 	b = make([]byte, format.RecordHeaderSize+format.MetaSize(&m))
 	format.PutMeta(b[format.RecordHeaderSize:], &m)
-	format.PutRecordHeader(b, format.KindMeta, kv.Rev{})
+	format.PutRecordHeader(b, format.KindMeta, kv.Rev{}, 0)
 	f.Add(b)
 	f.Fuzz(func(t *testing.T, b []byte) {
 		r, size, err := format.DecodeRecord(b)
@@ -26,7 +26,7 @@ func FuzzRecord(f *testing.F) {
 			return
 		}
 		again := append(make([]byte, format.RecordHeaderSize), r.Data...)
-		format.PutRecordHeader(again, r.Kind, r.Rev)
+		format.PutRecordHeader(again, r.Kind, r.Rev, r.Time)
 		if !bytes.Equal(again[4:], b[4:size]) {
 			t.Fatalf("%x is encoded as %x", b[:size], again)
 		}

@@ -133,6 +133,9 @@ func (s *Scanner) fillWindow(a *segfile.Access) (err error) {
 // Rev returns the revision of the current record.
 func (s *Scanner) Rev() kv.Rev { return s.rec.Rev }
 
+// Stamp returns the revision of the current record and its time.
+func (s *Scanner) Stamp() Stamp { return Stamp{s.rec.Rev, s.rec.Time} }
+
 // Tombstone says whether the current record is a deletion.
 func (s *Scanner) Tombstone() bool { return s.rec.Kind == format.KindTombstone }
 

@@ -35,10 +35,14 @@ type writer struct {
 	pending      growing.Memory // the records of the current batch; offsets count from its start
 	pendingMetas []uint32       // the offsets of its meta records
 	last         kv.Rev         // the newest record, including the current batch
+	time         int64          // of the records that follow
 	applied      Applied
 	metas        *metas.State
 	view         View // the result of WriterView
 }
+
+// SetTime sets the time of the records that follow, in milliseconds since 1970; 0 if it is not known.
+func (l *Log) SetTime(ms int64) { l.w.time = ms }
 
 // AppendKV adds a record to the current batch: encoded is a mvccpb.KeyValue, or for a tombstone one
 // with only key and mod revision. rev must be above that of every record before. The log copies
@@ -58,7 +62,7 @@ func (l *Log) AppendKV(rev kv.Rev, tombstone bool, encoded []byte) (ref []byte, 
 		return nil, err
 	}
 	copy(b[format.RecordHeaderSize:], encoded)
-	format.PutRecordHeader(b, k, rev)
+	format.PutRecordHeader(b, k, rev, w.time)
 	w.pending.Append(rev, uint32(w.pos-len(b)-w.start))
 	w.last = rev
 	return b[format.RecordHeaderSize:], nil
@@ -130,7 +134,7 @@ func (l *Log) AppendMeta(m Meta) error {
 	if m.Deleted {
 		k = format.KindMetaDeletion
 	}
-	format.PutRecordHeader(b, k, kv.Rev{})
+	format.PutRecordHeader(b, k, kv.Rev{}, 0)
 	w.pendingMetas = append(w.pendingMetas, uint32(w.pos-len(b)-w.start))
 	w.metas.Apply(m)
 	return nil

@@ -9,29 +9,30 @@ import (
 	"vigil/internal/store/mvcc/record"
 )
 
-// CompactRecord returns the meta record of a compact revision.
-func CompactRecord(revision int64) history.Meta {
-	return history.Meta{Bucket: MetaBucket, Key: []byte(compactKey), Value: encodeCompact(revision)}
+// CompactRecord returns the meta record of a compact revision, and of when it was made; 0 if that is not known.
+func CompactRecord(revision, time int64) history.Meta {
+	b := binary.AppendUvarint(binary.AppendVarint(nil, revision), uint64(time))
+	return history.Meta{Bucket: MetaBucket, Key: []byte(compactKey), Value: b}
 }
 
 // CompactRevision returns the compact revision in meta records, -1 for none.
 func CompactRevision(meta []history.Meta) (int64, error) {
 	for _, m := range meta {
 		if m.Bucket == MetaBucket && string(m.Key) == compactKey {
-			return decodeCompact(m.Value)
+			revision, _, err := decodeCompact(m.Value)
+			return revision, err
 		}
 	}
 	return -1, nil
 }
 
-func encodeCompact(rev int64) []byte { return binary.AppendVarint(nil, rev) }
-
-func decodeCompact(b []byte) (int64, error) {
-	rev, n := binary.Varint(b)
-	if n <= 0 || n != len(b) || rev < 0 {
-		return 0, fmt.Errorf("mvcc: the compact revision %x: %w", b, kv.ErrCorrupt)
+func decodeCompact(b []byte) (revision, time int64, err error) {
+	revision, n := binary.Varint(b)
+	ms, m := binary.Uvarint(b[max(n, 0):])
+	if n <= 0 || m <= 0 || n+m != len(b) || revision < 0 || ms > kv.MaxTime {
+		return 0, 0, fmt.Errorf("mvcc: the compact revision %x: %w", b, kv.ErrCorrupt)
 	}
-	return rev, nil
+	return revision, int64(ms), nil
 }
 
 // CheckRecord returns an error if Open would not accept a record, or no request can have made it.

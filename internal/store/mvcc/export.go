@@ -14,7 +14,9 @@ import (
 // holds the files that it reads: Close gives them back.
 type Export struct {
 	// Applied, Revision, Compact and Meta are those of the Cut.
-	Applied           history.Applied
+	Applied history.Applied
+	// RevisionTime is the time of Revision, 0 if it is not known.
+	RevisionTime      int64
 	Revision, Compact int64
 	Meta              []history.Meta
 
@@ -55,7 +57,7 @@ func (s *Store) Export(ctx context.Context, visit func(rev kv.Rev, tombstone boo
 	}
 	defer first.Close()
 	// The cut itself is not kept: the index of its time would be with it.
-	e := &Export{Applied: cut.Applied, Revision: cut.Revision, Compact: cut.Compact, Meta: cut.Meta, sc: first.Twin()}
+	e := &Export{Applied: cut.Applied, RevisionTime: snap.times.newest, Revision: cut.Revision, Compact: cut.Compact, Meta: cut.Meta, sc: first.Twin()}
 	states := hashing{Rests: s.newRests(), snap: snap, lower: cut.Compact, limit: s.hashes.states}
 	if err := e.choose(ctx, first, &states, visit); err != nil {
 		e.Close()
@@ -123,6 +125,9 @@ func (e *Export) Next() bool {
 
 // Rev returns the revision of the current record.
 func (e *Export) Rev() kv.Rev { return e.sc.Rev() }
+
+// Stamp returns the revision of the current record and its time.
+func (e *Export) Stamp() history.Stamp { return e.sc.Stamp() }
 
 // Tombstone says whether the current record is a deletion.
 func (e *Export) Tombstone() bool { return e.sc.Tombstone() }

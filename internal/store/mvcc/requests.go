@@ -121,11 +121,15 @@ func (w *Writer) Compact(rev int64) (kv.CompactResult, error) {
 	case rev > w.rev:
 		return kv.CompactResult{}, kv.ErrFutureRev
 	}
-	if err := w.log.AppendMeta(CompactRecord(rev)); err != nil {
+	made, err := w.timeAt(rev)
+	if err != nil {
 		return kv.CompactResult{}, w.fail("compact", err)
 	}
+	if err := w.appendMeta(CompactRecord(rev, made)); err != nil {
+		return kv.CompactResult{}, err
+	}
 	w.compactions = append(w.compactions, compaction{prev: w.compact, rev: rev})
-	w.compact = rev
+	w.compact, w.times.compact = rev, made
 	return kv.CompactResult{Revision: w.rev}, nil
 }
 

@@ -112,6 +112,7 @@ type snapshot struct {
 	// counts hold for the revisions from live to rev.
 	rev, live int64
 	compact   int64
+	times     times
 	// changes counts the keys made and deleted since Open.
 	changes int64
 }
@@ -132,13 +133,13 @@ func Open(log *history.Log, o Options) (*Store, error) {
 		o.Pins = 32
 	}
 	s := &Store{log: log, opts: o, lock: make(chan struct{}, 1)}
-	compact := int64(-1)
+	compact, known := int64(-1), times{}
 	for k, v := range log.Meta(MetaBucket) {
-		if string(k) != compactKey {
-			continue
+		err := known.load(history.Meta{Key: k, Value: v})
+		if string(k) == compactKey {
+			compact, known.compact, err = decodeCompact(v)
 		}
-		var err error
-		if compact, err = decodeCompact(v); err != nil {
+		if err != nil {
 			return nil, err
 		}
 	}
@@ -148,10 +149,16 @@ func Open(log *history.Log, o Options) (*Store, error) {
 		return nil, fmt.Errorf("mvcc: building the index: %w", err)
 	}
 	rev := max(view.Last(), compact, 1)
+	if err := known.complete(view, rev, compact); err != nil {
+		return nil, err
+	}
 	s.trees.Limit = max(o.Pins, 0)
-	s.writer = &Writer{s: s, log: log, index: x, rev: rev, live: live, compact: compact, largest: largest, chunk: eventsChunk}
+	s.writer = &Writer{s: s, log: log, index: x, rev: rev, live: live, compact: compact, times: known, largest: largest, chunk: eventsChunk}
+	if err := s.writer.SetTime(0); err != nil {
+		return nil, err
+	}
 	s.writer.meter.Limits = o.Limits.WithDefaults()
-	s.snap.Store(&snapshot{tree: x.Tree.Snapshot(), hist: view, rev: rev, live: live, compact: compact})
+	s.snap.Store(&snapshot{tree: x.Tree.Snapshot(), hist: view, rev: rev, live: live, compact: compact, times: known})
 	s.hashes.init()
 	s.counts.init()
 	// Before the first call that returns how much of the log is in use.

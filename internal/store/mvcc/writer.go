@@ -24,6 +24,9 @@ type Writer struct {
 	rev, live int64
 	compact   int64
 	changes   int64
+	times     times
+	// stamp is the time of the revisions that follow.
+	stamp int64
 
 	// open is set while a batch is. The writer holds the store's lock then, but not after a Commit that
 	// lacked room, until the next call; held says whether it does. Guarded by the store's lock, like stale,
@@ -124,10 +127,10 @@ func (w *Writer) Commit(a history.Applied) (Published, error) {
 		w.s.hashes.enqueue(w.compactions)
 		w.compactions = w.compactions[:0]
 	}
-	if w.rev != old.rev || w.compact != old.compact || w.stale || old.tree.Table() != w.index.Pool.Table() || !old.hist.SameSegment(w.log.View()) {
+	if w.rev != old.rev || w.compact != old.compact || w.times.newest != old.times.newest || w.stale || old.tree.Table() != w.index.Pool.Table() || !old.hist.SameSegment(w.log.View()) {
 		w.s.snap.Store(&snapshot{
 			tree: w.index.Tree.Snapshot(), hist: w.log.View(),
-			rev: w.rev, live: w.live, compact: w.compact, changes: w.changes,
+			rev: w.rev, live: w.live, compact: w.compact, changes: w.changes, times: w.times,
 		})
 	}
 	w.leased = w.leased[:0]
@@ -195,7 +198,7 @@ func (w *Writer) unlock() {
 func (w *Writer) endRequest() {
 	if w.subs > 0 {
 		w.rev++
-		w.subs = 0
+		w.subs, w.times.newest = 0, w.stamp
 	}
 	w.s.counts.addRequest(w.tally)
 }
@@ -218,7 +221,7 @@ func (w *Writer) refuse(op string, err error) error {
 // view returns the state that the present request sees, valid until its next change.
 func (w *Writer) view() view {
 	v := view{s: w.s, w: w}
-	v.tree, v.rev, v.live, v.compact = w.index.Tree.View(), w.rev, w.live, w.compact
+	v.tree, v.rev, v.live, v.compact, v.times = w.index.Tree.View(), w.rev, w.live, w.compact, w.times
 	if w.subs > 0 {
 		v.rev++
 	}

@@ -16,7 +16,7 @@ const (
 	// MaxItem limits a record, and the key and value of a meta record: what history accepts.
 	MaxItem = 1<<28 - 1
 	// maxItemHead is the most that an item takes before its bytes.
-	maxItemHead = 1 + 3*binary.MaxVarintLen64
+	maxItemHead = 1 + 4*binary.MaxVarintLen64
 	// streamPiece is about how much is encoded at a time, and the most memory that is allocated at once for bytes that have
 	// not arrived yet.
 	streamPiece = 256 << 10
@@ -46,18 +46,21 @@ func damaged(format string, args ...any) error {
 type Content struct {
 	sum            uint32
 	records, metas uint64
+	time           int64 // of the last record
 }
 
 // AppendRecord appends a record.
-func (c *Content) AppendRecord(b []byte, rev kv.Rev, tombstone bool, data []byte) []byte {
+func (c *Content) AppendRecord(b []byte, at history.Stamp, tombstone bool, data []byte) []byte {
 	kind, n := itemPut, len(b)
 	if tombstone {
 		kind = itemTombstone
 	}
 	b = append(b, kind)
-	b = binary.AppendUvarint(b, uint64(rev.Main))
-	b = binary.AppendUvarint(b, uint64(rev.Sub))
+	b = binary.AppendUvarint(b, uint64(at.Rev.Main))
+	b = binary.AppendUvarint(b, uint64(at.Rev.Sub))
+	b = binary.AppendVarint(b, at.Time-c.time)
 	b = binary.AppendUvarint(b, uint64(len(data)))
+	c.time = at.Time
 	b = append(b, data...)
 	c.records++
 	c.sum = crc32.Update(c.sum, castagnoli, b[n:])
@@ -132,7 +135,7 @@ func (e *Encoder) fill() error {
 		b = nil
 	}
 	for len(b) < streamPiece && e.sc.Next() {
-		b = e.content.AppendRecord(b, e.sc.Rev(), e.sc.Tombstone(), e.sc.Data())
+		b = e.content.AppendRecord(b, e.sc.Stamp(), e.sc.Tombstone(), e.sc.Data())
 	}
 	if err := e.sc.Err(); err != nil {
 		return err
@@ -152,9 +155,9 @@ func (e *Encoder) fill() error {
 	return nil
 }
 
-// Item is one part of a stream: a record, or with Rev zero a meta record.
+// Item is one part of a stream: a record, or with a zero Rev a meta record.
 type Item struct {
-	Rev       kv.Rev
+	history.Stamp
 	Tombstone bool
 	Data      []byte // valid until the next item
 	Meta      history.Meta
@@ -167,6 +170,7 @@ type Decoder struct {
 	sum            uint32
 	records, metas uint64
 	bytes          int64
+	time           int64 // of the last record
 }
 
 // NewDecoder returns a Decoder of the bytes of r.
@@ -194,15 +198,17 @@ func (d *Decoder) Next() (it Item, err error) {
 	err = nil
 	switch kind := head[0]; kind {
 	case itemPut, itemTombstone:
-		main, sub, size := number(), number(), number()
-		if err == nil && (main == 0 || main > 1<<62 || sub > 1<<31 || size > MaxItem) {
-			err = damaged("record of revision %d.%d with %d bytes", main, sub, size)
+		main, sub, delta, size := number(), number(), number(), number()
+		d.time += int64(delta>>1) ^ -int64(delta&1)
+		if err == nil && (main == 0 || main > 1<<62 || sub > 1<<31 || d.time < 0 || d.time > kv.MaxTime || size > MaxItem) {
+			err = damaged("record of revision %d.%d and time %d with %d bytes", main, sub, d.time, size)
 		}
 		if err == nil {
 			err = d.take(n, int(size))
 		}
 		d.records++
-		return Item{Rev: kv.Rev{Main: int64(main), Sub: int64(sub)}, Tombstone: kind == itemTombstone, Data: d.data}, err
+		at := history.Stamp{Rev: kv.Rev{Main: int64(main), Sub: int64(sub)}, Time: d.time}
+		return Item{Stamp: at, Tombstone: kind == itemTombstone, Data: d.data}, err
 	case itemMeta:
 		if len(head) < 2 {
 			return it, io.ErrUnexpectedEOF

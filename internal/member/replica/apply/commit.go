@@ -10,7 +10,6 @@ import (
 	"vigil/internal/state/fsm"
 	"vigil/internal/state/lease"
 	"vigil/internal/state/lineage"
-	"vigil/internal/state/timeline"
 	"vigil/internal/store/history"
 )
 
@@ -31,7 +30,6 @@ type Commit struct {
 	Versions kv.Versions
 	Users    *auth.State
 	Leases   *lease.State
-	Times    *timeline.State
 	Lineage  *lineage.State
 
 	// UsersChanged: Users differ from the commit before.
@@ -89,7 +87,6 @@ func (a *Applier) prepareCommit() {
 		Versions: m.Versions(),
 		Users:    m.Auth(),
 		Leases:   m.Leases(),
-		Times:    m.Times(),
 		Lineage:  m.Lineage(),
 
 		UsersChanged: m.Auth() != a.announced,

@@ -1,7 +1,6 @@
 package proposal
 
 import (
-	"bytes"
 	"cmp"
 	"context"
 	"crypto/rand"
@@ -29,6 +28,13 @@ type Options struct {
 	Space           Space
 	// Answers is posted when there are results.
 	Answers Stage
+	Stamper Stamper
+}
+
+// Stamper sets the times of groups.
+type Stamper interface {
+	// StampGroup sets the time of a group that this member, the leader of a term, adds to its log.
+	StampGroup(term uint64, group []byte)
 }
 
 // Stage is a stage of the member's line.
@@ -184,7 +190,7 @@ const spareForSmall = 10
 // with any limit for clients.
 func fromClient(r *fsm.Request) bool {
 	switch r.Kind() {
-	case fsm.KindLeaseExpire, fsm.KindLeaseCheckpoint, fsm.KindAttributes, fsm.KindAlarm, fsm.KindVersion, fsm.KindTime, fsm.KindClaim, fsm.KindArchive:
+	case fsm.KindLeaseExpire, fsm.KindLeaseCheckpoint, fsm.KindAttributes, fsm.KindAlarm, fsm.KindVersion, fsm.KindClaim, fsm.KindArchive:
 		return false
 	}
 	return true
@@ -266,11 +272,14 @@ func (q *Queue) rejectGrowing(err error) {
 	})
 }
 
+// StampGroup sets the time of a group that this member, the leader of a term, adds to its log: one of its own, or of another
+// member.
+func (q *Queue) StampGroup(term uint64, group []byte) { q.o.Stamper.StampGroup(term, group) }
+
 // FailOffered fails the group that NextGroup returned last. It has no effect and never will.
 func (q *Queue) FailOffered() { q.failPending(q.offered.seq) }
 
-// FailRefused fails a pending group that begins with some bytes: its header, which no other group has, and more. It has no effect
-// and never will.
+// FailRefused fails a pending group of which head is the beginning. It has no effect and never will.
 func (q *Queue) FailRefused(head []byte) {
 	if len(head) < fsm.HeaderSize {
 		return
@@ -278,7 +287,7 @@ func (q *Queue) FailRefused(head []byte) {
 	q.mu.Lock()
 	var refused *Group
 	for _, g := range q.mu.pending {
-		if !g.conf && bytes.HasPrefix(g.buf, head) {
+		if !g.conf && fsm.SameGroup(g.buf, head) {
 			refused = g
 		}
 	}

@@ -23,7 +23,6 @@ const (
 	leaseExpire
 	attributes
 	alarm
-	timeMarks
 	unknown
 	// authOps and the classes after it are the changes of users and roles, by their number.
 	authOps
@@ -37,7 +36,7 @@ var classNames = [classes]string{
 	compact:    "Compaction",
 	leaseGrant: "LeaseGrant", leaseRevoke: "LeaseRevoke", leaseCheckpoint: "LeaseCheckpoint",
 	leaseExpire: "LeaseExpire",
-	attributes:  "ClusterMemberAttrSet", alarm: "Alarm", timeMarks: "Time", unknown: "Unknown",
+	attributes:  "ClusterMemberAttrSet", alarm: "Alarm", unknown: "Unknown",
 	authOps: "Unknown",
 
 	authOps + class(kv.AuthEnable):           "AuthEnable",
@@ -60,7 +59,7 @@ var classOfKind = [...]class{
 	fsm.KindCompact:    compact,
 	fsm.KindLeaseGrant: leaseGrant, fsm.KindLeaseRevoke: leaseRevoke,
 	fsm.KindLeaseCheckpoint: leaseCheckpoint, fsm.KindLeaseExpire: leaseExpire,
-	fsm.KindAttributes: attributes, fsm.KindAlarm: alarm, fsm.KindTime: timeMarks,
+	fsm.KindAttributes: attributes, fsm.KindAlarm: alarm,
 	fsm.KindAuth: authOps,
 }
 

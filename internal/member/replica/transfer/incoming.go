@@ -54,6 +54,7 @@ func (in *incoming) addItem(it *stream.Item) error {
 	if in.closed {
 		return kv.ErrStopped
 	}
+	in.log.SetTime(it.Time)
 	if _, err := in.log.AppendKV(it.Rev, it.Tombstone, it.Data); err != nil {
 		return badStream("%v", err)
 	}

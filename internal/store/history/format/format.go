@@ -14,7 +14,7 @@ const (
 
 	HeaderSize       = 64
 	BatchHeaderSize  = 48
-	RecordHeaderSize = 20
+	RecordHeaderSize = 28
 
 	headerMagic = "VIGILHST"
 	BatchMagic  = "VgBa"

@@ -21,14 +21,17 @@ const (
 type Record struct {
 	Kind Kind
 	Rev  kv.Rev // zero for meta records
+	// Time is when the revision was made, in milliseconds since 1970; 0 if that is not known, and for meta records.
+	Time int64
 	Data []byte
 }
 
 // PutRecordHeader fills in the header of b, which is a record with its data in place.
-func PutRecordHeader(b []byte, k Kind, rev kv.Rev) {
+func PutRecordHeader(b []byte, k Kind, rev kv.Rev, time int64) {
 	LE.PutUint32(b[4:], uint32(len(b)-RecordHeaderSize)|uint32(k)<<28)
 	LE.PutUint64(b[8:], uint64(rev.Main))
 	LE.PutUint32(b[16:], uint32(rev.Sub))
+	LE.PutUint64(b[20:], uint64(time))
 	LE.PutUint32(b, crc32.Checksum(b[4:], Castagnoli))
 }
 
@@ -40,6 +43,9 @@ func RecordRev(b []byte) kv.Rev {
 	return kv.Rev{Main: int64(LE.Uint64(b[8:])), Sub: int64(LE.Uint32(b[16:]))}
 }
 
+// RecordTime returns the time of the record whose header begins b.
+func RecordTime(b []byte) int64 { return int64(LE.Uint64(b[20:])) }
+
 // RecordKind returns the kind of the record whose header begins b. It may be one that does not
 // exist.
 func RecordKind(b []byte) Kind { return Kind(b[7] >> 4) }
@@ -48,6 +54,7 @@ var (
 	errRecordShort = errors.New("a record is longer than the bytes that hold it")
 	ErrRecordKind  = errors.New("a record is of an unknown kind")
 	ErrRecordSum   = errors.New("the checksum of a record does not match")
+	errRecordTime  = errors.New("a record has an impossible time")
 	errRecordMeta  = errors.New("a meta record is malformed")
 	errBatchCount  = errors.New("a batch has more bytes than its number of records takes")
 	errBatchEnd    = errors.New("a batch does not end where its records do")
@@ -60,15 +67,18 @@ func DecodeRecord(b []byte) (r Record, size int, err error) {
 		return Record{}, 0, errRecordShort
 	}
 	size = RecordSize(b)
-	r.Kind, r.Rev = RecordKind(b), RecordRev(b)
+	r.Kind, r.Rev, r.Time = RecordKind(b), RecordRev(b), RecordTime(b)
 	r.Data = b[RecordHeaderSize:size:size]
 	switch r.Kind {
 	case KindPut, KindTombstone:
 		if r.Rev.Main <= 0 {
 			return Record{}, 0, ErrRecordKind
 		}
+		if r.Time < 0 || r.Time > kv.MaxTime {
+			return Record{}, 0, errRecordTime
+		}
 	case KindMeta, KindMetaDeletion:
-		if r.Rev != (kv.Rev{}) {
+		if r.Rev != (kv.Rev{}) || r.Time != 0 {
 			return Record{}, 0, errRecordMeta
 		}
 	default:

@@ -110,6 +110,25 @@ func (s *File) Span(i int) (int64, error) {
 	return to - from, err
 }
 
+// Stamp returns the revision and the time of record i. It reads the whole record and checks it.
+func (s *File) Stamp(i int) (rev kv.Rev, time int64, err error) {
+	off, err := s.recordAt(i)
+	if err != nil {
+		return kv.Rev{}, 0, err
+	}
+	b, err := s.readBody(off, format.RecordHeaderSize, nil)
+	if err == nil {
+		b, err = s.readBody(off, format.RecordSize(b), nil)
+	}
+	if err != nil {
+		return kv.Rev{}, 0, err
+	}
+	if rev = format.RecordRev(b); !format.CheckRecord(b) || !s.table.Is(i, rev) {
+		return kv.Rev{}, 0, format.Corrupt(s.path, off, "%v", format.ErrRecordSum)
+	}
+	return rev, format.RecordTime(b), nil
+}
+
 // RevisionOf returns the revision of record i, and whether it is a tombstone, according to its
 // header. It does not check the record's checksum.
 func (s *File) RevisionOf(i int) (rev kv.Rev, tombstone bool, err error) {
