@@ -25,7 +25,8 @@ import (
 var first = datadir.First
 
 // ErrRemoved reports that this member was removed from its cluster.
-var ErrRemoved = errors.New("the member was removed from its cluster; to join again it needs an empty data directory and a new member add")
+var ErrRemoved = errors.New("the member was removed from its cluster; to join again it needs an " +
+	"empty data directory and a new member add")
 
 // Data are the open files of a member: the raft log, the store, and the state machine in it.
 type Data struct {
@@ -84,7 +85,9 @@ func openStore(c *Config, memberID uint64, log *history.Log) (*handle.Handle, *f
 	machine, err := fsm.New(log, store)
 	if err == nil {
 		if level := machine.Members().Level(); level > fsm.Level {
-			err = fmt.Errorf("the cluster uses requests of level %d and this version of the program knows %d: run the version that was used before, or a newer one", level, fsm.Level)
+			err = fmt.Errorf("the cluster uses requests of level %d and this version of the "+
+				"program knows %d: run the version that was used before, or a newer one",
+				level, fsm.Level)
 		} else if machine.Members().Removed(memberID) {
 			err = fmt.Errorf("%w: member %x", ErrRemoved, memberID)
 		} else if _, ok := machine.Members().Member(memberID); !ok {
@@ -152,12 +155,19 @@ func openDisk(c *Config) (d disk, err error) {
 		return d, fmt.Errorf("replica: %w",
 			datadir.ErrRestoring(filepath.Dir(filepath.Clean(c.HistoryDir))))
 	case left.Log:
-		return d, fmt.Errorf("replica: there is a raft log in %s and no store in %s: the store is lost or elsewhere; start the member with the --data-dir that it had", c.WALDir, c.HistoryDir)
+		return d, fmt.Errorf("replica: there is a raft log in %s and no store in %s: the store "+
+			"is lost or elsewhere; start the member with the --data-dir that it had",
+			c.WALDir, c.HistoryDir)
 	case left.Started:
-		return d, fmt.Errorf("replica: there is neither a store in %s nor a raft log in %s, and the file %s says that a member has run here: start it with the --data-dir and the --wal-dir that it had; if its data is lost, remove all of the data directory and replace the member",
+		return d, fmt.Errorf("replica: there is neither a store in %s nor a raft log in %s, and "+
+			"the file %s says that a member has run here: start it with the --data-dir and the "+
+			"--wal-dir that it had; if its data is lost, remove all of the data directory and "+
+			"replace the member",
 			c.HistoryDir, c.WALDir, datadir.StartedName(c.HistoryDir))
 	case !left.None():
-		return d, fmt.Errorf("replica: there is neither a store in %s nor a raft log in %s, and next to the store's place are parts of a member that was installing a snapshot: start it with the --data-dir and the --wal-dir that it had",
+		return d, fmt.Errorf("replica: there is neither a store in %s nor a raft log in %s, and "+
+			"next to the store's place are parts of a member that was installing a snapshot: "+
+			"start it with the --data-dir and the --wal-dir that it had",
 			c.HistoryDir, c.WALDir)
 	default:
 		d.store, err = createStore(c)
@@ -168,7 +178,9 @@ func openDisk(c *Config) (d disk, err error) {
 	var id wal.Identity
 	id.ClusterID, id.MemberID = d.store.Identity()
 	if c.ForceNewCluster && d.store.Applied() == (history.Applied{}) {
-		return d, fmt.Errorf("replica: --force-new-cluster: member %x was added to cluster %x and has received no data yet: there is nothing to keep; force another member, or restore a backup",
+		return d, fmt.Errorf("replica: --force-new-cluster: member %x was added to cluster %x "+
+			"and has received no data yet: there is nothing to keep; force another member, or "+
+			"restore a backup",
 			id.MemberID, id.ClusterID)
 	}
 	switch at := d.store.Applied(); {
@@ -179,10 +191,15 @@ func openDisk(c *Config) (d disk, err error) {
 			err = fmt.Errorf("replica: %w", err)
 		}
 	case left.Started && datadir.Unstarted(at):
-		return d, fmt.Errorf("replica: the store in %s is new, there is no raft log in %s, and the file %s says that the member has had one, by which it may have voted: the log is lost or elsewhere; start the member with the --wal-dir that it had; if the log is lost, restore the member from a backup, or remove it from the cluster and add it again with an empty data directory",
+		return d, fmt.Errorf("replica: the store in %s is new, there is no raft log in %s, and "+
+			"the file %s says that the member has had one, by which it may have voted: the log "+
+			"is lost or elsewhere; start the member with the --wal-dir that it had; if the log "+
+			"is lost, restore the member from a backup, or remove it from the cluster and add it "+
+			"again with an empty data directory",
 			c.HistoryDir, c.WALDir, datadir.StartedName(c.HistoryDir))
 	case !datadir.Unstarted(at), len(left.Snapshots) > 0:
-		return d, fmt.Errorf("replica: the store in %s is at index %d and there is no raft log in %s: the log is lost or elsewhere; start the member with the --wal-dir that it had",
+		return d, fmt.Errorf("replica: the store in %s is at index %d and there is no raft log "+
+			"in %s: the log is lost or elsewhere; start the member with the --wal-dir that it had",
 			c.HistoryDir, at.Index, c.WALDir)
 	default:
 		d.log, err = wal.Create(c.walOptions(id), wal.Start{Index: at.Index, Term: at.Term})

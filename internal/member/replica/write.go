@@ -160,7 +160,8 @@ func (r *Replica) setAttributes(ctx context.Context) error {
 func (r *Replica) Propose(ctx context.Context, req *fsm.Request) (fsm.Result, error) {
 	if level := r.roster.State().Level(); req.Level() > level {
 		return fsm.Result{},
-			fmt.Errorf("%w: the request needs level %d and a member of the cluster knows level %d: "+
+			fmt.Errorf("%w: the request needs level %d and a member of the cluster knows level "+
+				"%d: "+
 				"run the newer version at every member", kv.ErrNotCapable, req.Level(), level)
 	}
 	if err := r.admit(ctx, req, true); err != nil {

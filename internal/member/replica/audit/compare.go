@@ -221,7 +221,8 @@ func (a *Auditor) compactionsDiffer(ctx context.Context) bool {
 					equal[i]++
 				default:
 					differ = true
-					a.o.Logger.Error("members have left different hashes of a compaction; comparing all they have", memberAttr(id),
+					a.o.Logger.Error("members have left different hashes of a compaction; "+
+						"comparing all they have", memberAttr(id),
 						slog.Int64("revision", o.HashRevision),
 						slog.Int64("compact-revision", o.CompactRevision),
 						slog.String("hash", fmt.Sprintf("%08x", o.Hash)),

@@ -53,7 +53,8 @@ func (a *Auditor) CheckInitially(ctx context.Context) error {
 		if !a.namedCorrupt(self) {
 			a.o.Alarms.Propose(ctx, &kv.AlarmChange{Alarm: corrupt(self)})
 		}
-		return fmt.Errorf("member %x %w: at revision %d, compact revision %d, the hashes are %s: remove it from the cluster, add it again and start it with an empty data directory",
+		return fmt.Errorf("member %x %w: at revision %d, compact revision %d, the hashes are %s: "+
+			"remove it from the cluster, add it again and start it with an empty data directory",
 			self, ErrInconsistent, q.revision, q.compact, describeFindings(found))
 	case len(v.differ) > 0:
 		log.Warn("members differ; the leader looks into it",

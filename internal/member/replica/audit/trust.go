@@ -37,7 +37,7 @@ func (t *Trust) SetNamed(named, damaged bool) {
 	}
 }
 
-// Check returns kv.ErrCorrupt while this member must not serve what it reads.
+// Check returns kv.ErrCorrupt while this member must not serve its data.
 func (t *Trust) Check() error {
 	if t.lost.Load() {
 		return kv.ErrCorrupt
@@ -45,7 +45,7 @@ func (t *Trust) Check() error {
 	return nil
 }
 
-// Lost reports whether this member must not serve because its data differ from those of the others,
+// Lost reports whether this member must not serve because its data differ from the others',
 // and returns a channel that is closed when that changes.
 func (t *Trust) Lost() (bool, <-chan struct{}) {
 	t.mu.Lock()

@@ -1,6 +1,6 @@
 // Package custody watches whether the files of a member are in their places.
 //
-// A member whose files were moved or removed goes on with what it has open, and everything that it
+// A member whose files were moved or removed goes on with its open files, and everything that it
 // acknowledges then is lost with its process. So the member compares its directories and open files
 // with what their paths lead to. The DESIGN.md of package replica has the reasons:
 //
@@ -139,7 +139,8 @@ func (w *Watch) compare() error {
 	case errors.Is(err, kv.ErrAway):
 		return err
 	case renewed:
-		w.o.Logger.Warn("the lock of the data directory was removed or replaced, and is made again: never remove it, because two processes on the same data destroy them")
+		w.o.Logger.Warn("the lock of the data directory was removed or replaced, and is made " +
+			"again: never remove it, because two processes on the same data destroy them")
 	}
 	return nil
 }

@@ -125,7 +125,8 @@ func (d *Places) log(err error) {
 }
 
 // ErrUnreadable replaces an error about the files of this member for callers.
-var ErrUnreadable = errors.New("replica: a file could not be read; the log of the member has the cause")
+var ErrUnreadable = errors.New("replica: a file could not be read; the log of the member has the " +
+	"cause")
 
 // Translate returns the error that a client sees of a read of the store. Damage is noted; a lack of
 // resources rejects the read; other errors of file operations are logged, since clients must not

@@ -49,7 +49,7 @@ func (s *Scrubber) Run(ctx context.Context) {
 			return
 		}
 		if h.IsRetired() {
-			// Its names may be those of other files by now.
+			// Other files may have its names by now.
 			select {
 			case <-h.Replaced():
 			case <-ctx.Done():
@@ -65,7 +65,8 @@ func (s *Scrubber) Run(ctx context.Context) {
 				s.o.Places.Report()
 			}
 			if res.Unread != nil && onceASecond(&s.unreadAt) {
-				s.o.Logger.Warn("the scrubber could not read a segment of the history and tries again in the next round",
+				s.o.Logger.Warn("the scrubber could not read a segment of the history and tries "+
+					"again in the next round",
 					slog.String("file", res.File), slog.Any("error", res.Unread))
 			}
 			continue

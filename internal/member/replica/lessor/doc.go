@@ -2,7 +2,7 @@
 // checkpoints, and answers keep-alives.
 //
 // Leases themselves are replicated state (package lease). Time is not: only the leader counts it,
-// and what it has counted survives it as checkpoints. Members that do not lead ask the leader.
+// and its count survives it as checkpoints. Members that do not lead ask the leader.
 //
 // # Invariants
 //

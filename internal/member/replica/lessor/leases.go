@@ -159,7 +159,8 @@ func (l *Leases) ServeCall(ctx context.Context, payload []byte) ([]byte, error) 
 	return l.lessor.ServeCall(ctx, payload)
 }
 
-// RenewNow is KeepAlive for a goroutine that must not wait. It returns false if it might have to, or if the request would be rejected.
+// RenewNow is KeepAlive for a goroutine that must not wait. It returns false if it might have to,
+// or if the request would be rejected.
 func (l *Leases) RenewNow(id int64) (ttl int64, ok bool) {
 	if l.access.AuthEnabled() {
 		return 0, false

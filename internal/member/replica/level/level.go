@@ -44,7 +44,7 @@ func New(p Pipeline, versions kv.Versions, logger *slog.Logger) *Level {
 // Versions is which level of the API the cluster speaks, as far as this member knows.
 func (l *Level) Versions() kv.Versions { return *l.active.Load() }
 
-// Follow takes over the levels of a commit, and logs what has changed. The apply goroutine calls
+// Follow takes over the levels of a commit, and logs the changes. The apply goroutine calls
 // it.
 func (l *Level) Follow(next kv.Versions) {
 	last := l.Versions()

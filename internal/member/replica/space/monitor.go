@@ -125,7 +125,7 @@ func (m *Monitor) AwaitAlarm(ctx context.Context) {
 
 // dueAlarm returns the change that the alarm NOSPACE of this member needs, nil for none; refused
 // says that a request was rejected because it would cross the quota. A member whose data have grown
-// to the quota without a refusal, by what others wrote, raises the alarm only if no other member
+// to the quota without a refusal, by writes of others, raises the alarm only if no other member
 // has: writes are stopped by any. The alarm is cleared when the data have really become less, and
 // not because the request that was rejected was large.
 func (m *Monitor) dueAlarm(live int64, refused bool) *kv.AlarmChange {

@@ -22,8 +22,8 @@ import (
 
 // Log is a log that allocates space ahead of its writes.
 type Log interface {
-	// CheckRoom returns why the log cannot allocate, CheckRoomForRemovals why there is not even room for requests
-	// that give space back.
+	// CheckRoom returns why the log cannot allocate, CheckRoomForRemovals why there is not even
+	// room for requests that give space back.
 	CheckRoom() error
 	CheckRoomForRemovals() error
 	// Allocated returns how many bytes are allocated, and how many of them are kept for requests
@@ -191,7 +191,8 @@ func (r *Room) ShortageToFree() error {
 	if err := r.o.Custody.Err(); err != nil {
 		return err
 	}
-	return firstShortage(r.o.Current.Load().Log.CheckRoomForRemovals(), r.o.RaftLog.CheckRoomForRemovals())
+	return firstShortage(r.o.Current.Load().Log.CheckRoomForRemovals(),
+		r.o.RaftLog.CheckRoomForRemovals())
 }
 
 // Admit returns why n bytes cannot be added to the store. Errors: ErrQuota, kv.ErrAway,

@@ -35,7 +35,8 @@ func (s *Stall) Begin(err error, applied, committed uint64) {
 	case errors.Is(err, kv.ErrAway):
 		next = "put back the files of this member: what waits goes on by itself"
 	case errors.Is(err, kv.ErrNoSpace):
-		next = "remove files that are not of this member, or enlarge the volume: deletions and compactions wait too"
+		next = "remove files that are not of this member, or enlarge the volume: deletions and " +
+			"compactions wait too"
 	}
 	s.logger.Warn("nothing is applied: committed entries wait for what the system lacks",
 		slog.Uint64("applied", applied), slog.Uint64("committed", committed),

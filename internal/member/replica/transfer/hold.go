@@ -66,7 +66,8 @@ func (s *Sender) LimitTruncation(cut uint64, l Log) uint64 {
 	}
 	exhausted := lowest < cut && (l.Bytes > l.Most || cut-lowest > mostEntries)
 	if exhausted && !s.mu.exhausted {
-		s.o.Logger.Warn("the raft log is not kept any longer for a member that lags, which needs a snapshot then; see --max-catchup-bytes",
+		s.o.Logger.Warn("the raft log is not kept any longer for a member that lags, which needs "+
+			"a snapshot then; see --max-catchup-bytes",
 			slog.Int64("log-bytes", l.Bytes), slog.Int64("max-catchup-bytes", l.Most),
 			slog.Uint64("entries", cut-lowest), slog.Int("max-entries", mostEntries))
 	}

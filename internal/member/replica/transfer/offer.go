@@ -44,7 +44,8 @@ func (r *Receiver) ServeOffer(ctx context.Context, from uint64, payload []byte) 
 		if ctx.Err() != nil {
 			return nil, context.Cause(ctx)
 		}
-		r.o.Logger.Warn("cannot offer this member's history to add a snapshot to; everything is sent", memberAttr(from), slog.Any("error", err))
+		r.o.Logger.Warn("cannot offer this member's history to add a snapshot to; everything is "+
+			"sent", memberAttr(from), slog.Any("error", err))
 		return Answer{}.Encode(), nil
 	}
 	return a.Encode(), nil
@@ -121,6 +122,7 @@ func (r *Receiver) expireBase(b *base) {
 		return
 	}
 	if err := r.dropBase(); err != nil {
-		r.o.Logger.Warn("a copy of the store that no snapshot was added to could not be removed; the next offer or start does", slog.Any("error", err))
+		r.o.Logger.Warn("a copy of the store that no snapshot was added to could not be removed; "+
+			"the next offer or start does", slog.Any("error", err))
 	}
 }

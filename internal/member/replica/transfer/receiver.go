@@ -228,7 +228,8 @@ func (r *Receiver) openIncoming(from uint64, h *Header) (*incoming, error) {
 	if h.Incremental {
 		if b == nil || b.from != from || b.checkpoint.Revision != h.Base || b.hash != h.Hash ||
 			b.checkpoint.Applied.Index >= h.At.Index {
-			return nil, errors.Join(errors.New("transfer: a snapshot from a revision that was not offered"), in.place.RemoveDir(o.Dir))
+			return nil, errors.Join(errors.New("transfer: a snapshot from a revision that was "+
+				"not offered"), in.place.RemoveDir(o.Dir))
 		}
 		in.log, err = history.Open(o)
 	} else {

@@ -86,7 +86,7 @@ func (t *Truncator) Run(ctx context.Context) error {
 
 // Shorten makes the store durable and truncates the part of the log that it covers, less the part
 // that an archive lacks: all of it if the disk is full, and no other member may need it or there is
-// no room for requests that free space. Its errors are those of the log and the store that end the
+// no room for requests that free space. Errors: from the log and the store; they end the
 // member.
 func (t *Truncator) Shorten(full bool) error {
 	h := t.o.Current.Load()
