@@ -19,6 +19,7 @@ func testCore(t *testing.T, voters ...uint64) (*core, *memLog) {
 		Logger: slog.New(slog.DiscardHandler)}
 	cfg.setDefaults()
 	n := &Node{cfg: cfg}
+	n.cfg.Proposals = &source{}
 	n.fetcher.init(&n.cfg)
 	c := &n.core
 	c.init(&n.cfg)
