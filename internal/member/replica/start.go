@@ -12,8 +12,9 @@ import (
 	"vigil/internal/state/fsm"
 )
 
-// StartWrite starts a write. It never waits: it returns false for a request that might have to wait
-// or would be rejected, and has no effect then. ProposeStarted must follow.
+// StartWrite starts a write, and done gets its outcome. It never waits: it returns false, without
+// any effect, for a request that might have to wait or would be rejected. ProposeStarted must
+// follow.
 func (r *Replica) StartWrite(ctx context.Context, w kv.Write, done kv.Completion) (started bool) {
 	if w.Txn != nil {
 		if reads, _ := w.Txn.ReadOnly(); reads {
@@ -37,8 +38,8 @@ func (r *Replica) startRequest(ctx context.Context, req fsm.Request,
 		r.queue.Start(ctx, req, req.Cost(), done, time.Now()) == nil
 }
 
-// quickSync is the longest usual time of a sync of the log for which a goroutine waits that must
-// not wait for anything else. To wake another goroutine takes about as long.
+// quickSync is the longest usual sync of the log for which a goroutine waits that has other work.
+// It is about the time that waking another goroutine takes.
 const quickSync = 50 * time.Microsecond
 
 // ProposeStarted proposes the requests that were started. alone reports that the caller has nothing
@@ -62,13 +63,13 @@ func (r *Replica) ProposeStarted(alone bool) {
 // numAnswerers returns how many goroutines answer at once.
 func numAnswerers() int { return min(max(runtime.GOMAXPROCS(0)/2, 1), 4) }
 
-// answering is the memory of a goroutine that answers.
+// answering is the memory of a goroutine that passes on outcomes.
 type answering struct {
 	calls    []*proposal.Call
 	outcomes []kv.Outcome
 }
 
-// promptAnswers is the most answers that a goroutine with other work passes on.
+// promptAnswers is the largest number of outcomes that a prompt goroutine passes on.
 const promptAnswers = 64
 
 // answerCalls is the work of the answer stage: it passes on the outcomes of requests that were
@@ -116,7 +117,7 @@ func (a *answering) passOutcomes(to kv.Receiver) {
 	}
 }
 
-// outcomeOf returns the outcome of a request. ok is false if the request is repeated.
+// outcomeOf returns the outcome of a request, unless the request is started again.
 func (r *Replica) outcomeOf(c *proposal.Call, now time.Time) (o kv.Outcome, ok bool) {
 	if c.Read != nil {
 		return r.finishGet(c), true
@@ -137,8 +138,8 @@ func (r *Replica) outcomeOf(c *proposal.Call, now time.Time) (o kv.Outcome, ok b
 	return o, true
 }
 
-// GetNow reads one key at the newest revision into res, if its value is small and in memory, or in
-// the cache of the file system.
+// GetNow reads one key at the newest revision into res, without waiting. It returns false unless
+// the value is small and in memory, or in the cache of the file system.
 func (r *Replica) GetNow(ctx context.Context, req *kv.RangeRequest, res *kv.GetResult,
 	start time.Time) (ok bool) {
 	return r.getNow(ctx, req, res, start, peek)
@@ -175,8 +176,8 @@ func (r *Replica) getNow(ctx context.Context, req *kv.RangeRequest, res *kv.GetR
 	return true
 }
 
-// StartGet starts a linearizable read of one key at the newest revision for which this member has
-// to ask others first. The outcome may still be that the read is declined.
+// StartGet starts a linearizable read of one key at the newest revision, for which this member has
+// to ask others. The outcome may be that the read is declined after all.
 func (r *Replica) StartGet(req *kv.RangeRequest, done kv.Completion) (started bool) {
 	if req.Serializable || len(req.End) > 0 || req.Revision > 0 || req.CountOnly || req.KeysOnly ||
 		req.Filters() ||
@@ -200,8 +201,8 @@ func (r *Replica) readyForGets(ctx context.Context, since time.Time) error {
 	return r.contacts.WaitError(err, since)
 }
 
-// finishGet returns the result of a get that is ready. It declines a get that might wait for the
-// disk, or needs permissions now.
+// finishGet returns the outcome of a get that is ready. It declines a get that may wait for the
+// disk, or for which permissions now matter.
 func (r *Replica) finishGet(p *proposal.Call) kv.Outcome {
 	out := kv.Outcome{Tag: p.Done.Tag, Err: p.Result.Err}
 	read := timing.Read{Start: p.At, Ready: time.Since(p.At)}

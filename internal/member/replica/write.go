@@ -204,9 +204,9 @@ func (r *Replica) countWrite(ctx context.Context, c *proposal.Call, now time.Tim
 // errMustWait is the error of admit for a request that might have to wait.
 var errMustWait = errors.New("the request might have to wait")
 
-// admit rejects a request that cannot be served now, before it is proposed: by the load, the
-// alarms, and the room on the disks. If auth is enabled, it sets the identity of the request. If it
-// must not wait and might have to, its error is errMustWait.
+// admit rejects a request early, before it is proposed, if the request would only make things
+// worse. The state machine has no part in that. If auth is enabled, admit sets the identity of the
+// request. If the request might have to wait and mayWait is not set, its error is errMustWait.
 func (r *Replica) admit(ctx context.Context, req *fsm.Request, mayWait bool) error {
 	if err := ctx.Err(); err != nil {
 		return err

@@ -8,8 +8,8 @@ import (
 	"vigil/internal/state/fsm"
 )
 
-// Call is a request that was started, or a read, until it has its result. Of a read, only Result.Err is
-// set.
+// Call is a request that was started, or a read, until it has its result. Of a read, only
+// Result.Err is set.
 type Call struct {
 	Request fsm.Request
 	Read    *kv.RangeRequest // instead of Request
@@ -40,10 +40,11 @@ func (c *Call) setResult(res fsm.Result, marks Milestones) *Call {
 	return c
 }
 
-// Start adds a request whose result TakeResults returns. at is when it arrived. The queue keeps what the
-// request refers to until then. TakeUnproposed must follow. Errors: as Propose. It waits for no
-// disk: it fails with ErrUnmeasured instead.
-func (q *Queue) Start(ctx context.Context, r fsm.Request, cost int64, done kv.Completion, at time.Time) error {
+// Start adds a request whose result TakeResults returns. at is when it arrived. The queue keeps
+// what the request refers to until then. TakeUnproposed must follow. Errors: as Propose. It waits
+// for no disk: it fails with ErrUnmeasured instead.
+func (q *Queue) Start(ctx context.Context, r fsm.Request, cost int64, done kv.Completion,
+	at time.Time) error {
 	c := q.calls.Get().(*Call)
 	c.Request, c.Done, c.At = r, done, at
 	err := q.addCall(ctx, c, cost, nil)
@@ -54,7 +55,8 @@ func (q *Queue) Start(ctx context.Context, r fsm.Request, cost int64, done kv.Co
 }
 
 // StartWaited is Start for a caller that waits for the result, once, by Wait.
-func (q *Queue) StartWaited(ctx context.Context, r fsm.Request, cost int64, at time.Time) (*Call, error) {
+func (q *Queue) StartWaited(ctx context.Context, r fsm.Request, cost int64,
+	at time.Time) (*Call, error) {
 	c := q.calls.Get().(*Call)
 	c.Request, c.At = r, at
 	err := q.addCall(ctx, c, cost, nil)
@@ -71,8 +73,8 @@ func (q *Queue) StartWaited(ctx context.Context, r fsm.Request, cost int64, at t
 	return c, nil
 }
 
-// Wait waits for the result. It returns false if ctx ended before: the request may still take effect, and
-// the result must not be read. Otherwise the caller passes c to Recycle.
+// Wait waits for the result. It returns false if ctx ended before: the request may still take
+// effect, and the result must not be read. Otherwise the caller passes c to Recycle.
 func (c *Call) Wait(ctx context.Context) bool {
 	select {
 	case <-c.ready:
@@ -87,11 +89,12 @@ func (c *Call) Wait(ctx context.Context) bool {
 	}
 }
 
-// TakeUnproposed reports whether a request was started that the raft goroutine may not know of, to one
-// caller: that wakes it.
+// TakeUnproposed reports whether a request was started that no turn of raft may know of, to
+// one caller: that wakes it.
 func (q *Queue) TakeUnproposed() bool { return q.unproposed.Load() && q.unproposed.Swap(false) }
 
-// StartRead returns a read, which is not proposed and has no result before Deliver. at is when it arrived.
+// StartRead returns a read, which is not proposed and has no result before Deliver. at is when it
+// arrived.
 func (q *Queue) StartRead(req *kv.RangeRequest, done kv.Completion, at time.Time) *Call {
 	c := q.calls.Get().(*Call)
 	c.Read, c.Done, c.At = req, done, at

@@ -19,7 +19,8 @@ type Change struct {
 	Header fsm.GroupHeader
 }
 
-// Register names a configuration change and registers the group that gets its result. The error is that of Close.
+// Register gives a configuration change a header, and registers the group that gets its result. The
+// error is the error of Close.
 func (q *Queue) Register() (*Change, error) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -28,7 +29,8 @@ func (q *Queue) Register() (*Change, error) {
 	}
 	q.mu.seq++
 	c := newCall()
-	g := &Group{q: q, seq: q.mu.seq, buf: make([]byte, fsm.HeaderSize), calls: []*Call{c}, marks: Milestones{Begun: time.Now()}, conf: true}
+	g := &Group{q: q, seq: q.mu.seq, buf: make([]byte, fsm.HeaderSize), calls: []*Call{c},
+		marks: Milestones{Begun: time.Now()}, conf: true}
 	c.begun = g.marks.Begun
 	q.mu.pending[g.seq] = g
 	q.mu.count++
@@ -54,8 +56,8 @@ func (c *Change) NoteProposed(term uint64) {
 	}
 }
 
-// Wait waits for the result. If stop is closed before, it returns none and no error; if ctx ends, its error. The change may
-// still take effect then.
+// Wait waits for the result. If stop is closed first, it returns no result and no error; if ctx
+// ends, its error. The change may still take effect then.
 func (c *Change) Wait(ctx context.Context, stop <-chan struct{}) (res fsm.Result, err error) {
 	select {
 	case <-c.call.ready:

@@ -15,9 +15,9 @@ type Group struct {
 	marks Milestones
 	// results are kept by the apply goroutine between applying and resolving.
 	results []fsm.Result
-	// term is the one the group was proposed in, 0 while it is not.
+	// term is the term in which the group was proposed, 0 before that.
 	term uint64
-	// cost is how many bytes the requests add to the store.
+	// cost is the number of bytes that the requests add to the store.
 	cost int64
 	// conf is set for a configuration change, which NextGroup does not return.
 	conf bool
@@ -27,12 +27,12 @@ type Group struct {
 	started []*Call
 }
 
-// keepGroup bounds the bytes that a group keeps for requests when it is used again: a full group with large values grows a little above
-// Options.MaxGroupBytes.
+// keepGroup bounds the memory that a group keeps when it is used again. A full group with large
+// values is a little larger than Options.MaxGroupBytes.
 const keepGroup = 2 << 20
 
-// Begun returns when the first request was added. Expire ends the group that is being filled, so all its requests are about
-// as old.
+// Begun returns when the first request was added. Expire ends the group that is being filled, so
+// all its requests are about as old.
 func (g *Group) Begun() time.Time { return g.marks.Begun }
 
 // Proposed reports whether the group was proposed.
@@ -41,7 +41,7 @@ func (g *Group) Proposed() bool { return g.term != 0 }
 // IsChange reports whether the group is a configuration change.
 func (g *Group) IsChange() bool { return g.conf }
 
-// Waits reports whether the group has waiters that have not expired.
+// Waits reports whether the group has calls that have not expired.
 func (g *Group) Waits() bool { return len(g.calls) > 0 }
 
 // NoteCommitted notes when raft committed the group.
@@ -55,7 +55,7 @@ func (g *Group) AddResult(res fsm.Result) {
 	g.results = append(g.results, res)
 }
 
-// Fail gives every waiter of g the same error.
+// Fail gives every call of g the same error.
 func (g *Group) Fail(err error) {
 	for _, w := range g.calls {
 		if w != nil {
@@ -65,8 +65,9 @@ func (g *Group) Fail(err error) {
 	g.deliverFailed()
 }
 
-// Resolve gives the waiters of g the available results, after these have been applied, and appends the requests that were started to
-// dst: the caller passes them to Deliver, or on. A resolved waiter may serve another request by now, so it is removed from g.
+// Resolve gives the calls of g the available results, after these have been applied, and appends
+// the calls that nobody waits for to dst, for Deliver. A resolved call may serve another request by
+// now, so it is removed from g.
 func (g *Group) Resolve(dst []*Call) []*Call {
 	g.marks.applied = time.Since(g.marks.Begun)
 	for k, w := range g.calls[:min(len(g.calls), len(g.results))] {
@@ -87,18 +88,20 @@ func (g *Group) resolve(w *Call, res fsm.Result) {
 	}
 }
 
-// deliverFailed passes on the requests that were started and have failed.
+// deliverFailed delivers the calls that have failed and that nobody waits for.
 func (g *Group) deliverFailed() {
 	g.started = g.q.deliverNow(g.started)
 }
 
-// Milestones are when a group began, and how long after that it reached its stages; 0 for stages it has not reached.
+// Milestones are when a group began, and how long after that it reached its stages; 0 for stages
+// not reached.
 type Milestones struct {
 	Begun                        time.Time
 	proposed, committed, applied time.Duration
 }
 
-// Steps returns how long the steps of a write took that started at start and got its result at end.
+// Steps returns the durations of the steps of a write that started at start and got its result at
+// end.
 func (m Milestones) Steps(start, end time.Time) kv.Steps {
 	var out kv.Steps
 	at := start.Sub(m.Begun)

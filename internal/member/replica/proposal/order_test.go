@@ -17,15 +17,18 @@ type sequence struct {
 }
 
 func newSequence(t *testing.T) *sequence {
-	return &sequence{t: t, Queue: New(Options{Member: 1, MaxGroupBytes: 1 << 20, MaxGroupRequests: 1, MaxPendingBytes: 1 << 20,
-		MaxRequestBytes: 1 << 20, Space: &disk{}, Answers: nobody{}})}
+	return &sequence{t: t,
+		Queue: New(Options{Member: 1, MaxGroupBytes: 1 << 20, MaxGroupRequests: 1,
+			MaxPendingBytes: 1 << 20,
+			MaxRequestBytes: 1 << 20, Space: &disk{}, Answers: nobody{}})}
 }
 
 // add adds requests for the keys a, b, c and so on.
 func (s *sequence) add(n int) {
 	s.t.Helper()
 	for range n {
-		c, err := s.StartWaited(s.t.Context(), fsm.Request{Put: &kv.PutRequest{Key: []byte{byte('a' + len(s.calls))}}}, 1, time.Now())
+		c, err := s.StartWaited(s.t.Context(),
+			fsm.Request{Put: &kv.PutRequest{Key: []byte{byte('a' + len(s.calls))}}}, 1, time.Now())
 		if err != nil {
 			s.t.Fatal(err)
 		}
@@ -33,7 +36,8 @@ func (s *sequence) add(n int) {
 	}
 }
 
-// next takes groups in a term until there is none, which must be of the keys want, and returns their sequences.
+// next takes groups in a term until there is none, which must be of the keys want, and returns
+// their sequences.
 func (s *sequence) next(term uint64, want string) (list []uint64) {
 	s.t.Helper()
 	got := ""
@@ -65,7 +69,8 @@ func (s *sequence) apply(seq uint64) {
 	g.Resolve(nil)
 }
 
-// wants checks which requests have a result: a letter for each, o if it is one, l if the leader changed, - if it waits.
+// wants checks which requests have a result: a letter for each, o if it is one, l if the leader
+// changed, - if it waits.
 func (s *sequence) wants(want string) {
 	s.t.Helper()
 	got := ""
@@ -148,7 +153,8 @@ func TestOrderIsLive(t *testing.T) {
 	}
 }
 
-// A group that was lost on its way to a leader that got a later one is not proposed again: it would take effect after that one.
+// A group that was lost on its way to a leader that got a later one is not proposed again: it would
+// take effect after that one.
 func TestLostBeforeLaterFails(t *testing.T) {
 	s := newSequence(t)
 	s.add(3)

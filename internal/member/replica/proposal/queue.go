@@ -21,8 +21,8 @@ type Options struct {
 	Member uint64
 	// MaxGroupBytes and MaxGroupRequests are the size at which a group is full.
 	MaxGroupBytes, MaxGroupRequests int
-	// MaxPendingBytes bounds the encodings of all requests under way, MaxRequestBytes that of one. A tenth of the former is
-	// for requests that are not larger than MaxGroupBytes.
+	// MaxPendingBytes bounds the encodings of all requests under way, MaxRequestBytes the encoding
+	// of one request. A tenth of the former is reserved for requests of at most MaxGroupBytes.
 	MaxPendingBytes int64
 	MaxRequestBytes int
 	Space           Space
@@ -45,23 +45,26 @@ var ErrUnmeasured = errors.New("proposal: free space is not known")
 
 // Space reports whether there is room for requests that add to the store.
 type Space interface {
-	// Shortage returns why nothing can be added to the store, nil if there is room. It is called in a turn of raft: it does no
-	// I/O.
+	// Shortage returns why nothing can be added to the store, nil if there is room. It is called in
+	// a turn of raft, so it does no I/O.
 	Shortage() error
-	// Admit returns why n bytes cannot be added to the store. n is what all requests under way would add. It does no I/O: raft and
-	// apply wait for it. If it depends on what is free on the disk and free is nil, its error is ErrUnmeasured.
+	// Admit returns why n bytes cannot be added to the store, where n is the size of all requests
+	// under way. Raft and apply wait for it, so it does no I/O. If it needs the free space on the
+	// disk and free is nil, its error is ErrUnmeasured.
 	Admit(n int64, q Applying, free []int64) error
-	// Measure asks the disk what is free, for Admit. It may take as long as ctx.
+	// Measure asks the disk for the free space, for Admit. It may take as long as ctx.
 	Measure(ctx context.Context) (free []int64, err error)
 }
 
 // Applying counts what is being applied.
 type Applying interface {
-	// Applying returns how many bytes the requests add to the store that apply has and did not commit yet.
+	// Applying returns how many bytes the requests add to the store that apply has and did not
+	// commit yet.
 	Applying() int64
 }
 
-// Queue collects requests into groups, and finds the group of an outcome again. It implements raftnode.Proposals.
+// Queue collects requests into groups, and finds the group of an applied entry. It implements
+// raftnode.Proposals.
 //
 // A group is filled, then full or taken, then pending until its result is known or it expires.
 type Queue struct {
@@ -71,23 +74,25 @@ type Queue struct {
 		filling *Group
 		full    []*Group
 		pending map[uint64]*Group
-		// bytes is the size of all groups, cost is how much they add to the store.
+		// bytes is the size of all groups, cost the number of bytes that they add to the store.
 		bytes, cost int64
 		// seq is the sequence of the newest group that was taken.
 		seq uint64
-		// term is the newest one in which a group was proposed. out is the number of pending groups that NextGroup returned in it.
+		// term is the newest term in which a group was proposed, out the number of pending groups
+		// of that term.
 		term uint64
 		out  int
-		// older is the number of pending groups that NextGroup returned in earlier terms: it is not known yet whether they are lost.
+		// older is the number of pending groups of earlier terms, which may be lost.
 		older int
-		// applied is the newest term of which an entry was applied, claimed the sequence of the newest group that was applied.
+		// applied is the newest term of an applied entry, claimed the sequence of the newest
+		// applied group.
 		applied, claimed uint64
 		// count is the number of requests under way.
 		count int
-		// usual is about the size of the last groups that were taken: the next one will be about as large.
+		// usual is about the size of the recent groups, and so of the next one.
 		usual int
-		// free are groups whose memory is used again, unneeded is how many there were at least since the last trim. That was so many
-		// calls of Expire ago.
+		// free are groups whose memory is used again. unneeded is the smallest number of them since
+		// the last trim, which was since calls of Expire ago.
 		free            []*Group
 		unneeded, since int
 		// err is set when no more requests are accepted.
@@ -99,10 +104,11 @@ type Queue struct {
 	offered *Group
 
 	failed atomic.Uint64 // requests without a result
-	// applying is how much the requests that apply has claimed and not committed add to the store.
+	// applying is the number of bytes that claimed requests add to the store and that are not
+	// committed.
 	applying atomic.Int64
 
-	// unproposed is set when Start has begun a group, until TakeUnproposed.
+	// unproposed is set when a request has opened a group, until TakeUnproposed.
 	unproposed atomic.Bool
 
 	results results
@@ -114,24 +120,24 @@ func New(o Options) *Queue {
 	q := &Queue{o: o}
 	q.mu.pending = map[uint64]*Group{}
 	q.calls.New = func() any { return newCall() }
-	// Groups of an earlier run may still be in the log: the sequence starts at random so that theirs differ.
+	// The log may still hold groups of an earlier run: a random start makes the sequences differ.
 	var b [8]byte
 	rand.Read(b[:]) // never fails
 	q.mu.seq = binary.LittleEndian.Uint64(b[:])
 	return q
 }
 
-// addCall puts a request into the group that is being filled. The request adds cost bytes to the store; free is
-// the space on the disk, if it was measured. Errors: ctx's, that of Close, kv.ErrRequestTooLarge,
-// kv.ErrTooManyRequests, those of Space, and those of the encoding.
+// addCall puts a request into the group that is being filled. The request adds cost bytes to the
+// store. free is the space on the disk, if it was measured. Errors: those of ctx and Close,
+// kv.ErrRequestTooLarge, kv.ErrTooManyRequests, those of Space, and those of the encoding.
 func (q *Queue) addCall(ctx context.Context, c *Call, cost int64, free []int64) error {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if q.mu.err != nil {
 		return q.mu.err
 	}
-	// Checked with the lock held: a later request of a client that has given up this one must be ordered after it, or this
-	// one is never proposed.
+	// Checked with the lock held: if the client has given up this request and makes another one,
+	// this one must come first or never be proposed.
 	if err := ctx.Err(); err != nil {
 		return err
 	}
@@ -148,7 +154,8 @@ func (q *Queue) addCall(ctx context.Context, c *Call, cost int64, free []int64) 
 	if err == nil && size > q.o.MaxRequestBytes && fromClient(&c.Request) {
 		err = kv.ErrRequestTooLarge
 	}
-	// Space before the length of the queue, like etcd: a client that retries does not learn otherwise that it must free space.
+	// Space before the length of the queue, like etcd: a client that retries does not learn
+	// otherwise that it must free space.
 	if err == nil && cost > 0 {
 		err = q.o.Space.Admit(q.mu.cost+cost, q, free)
 	}
@@ -183,14 +190,16 @@ func (q *Queue) addCall(ctx context.Context, c *Call, cost int64, free []int64) 
 	return nil
 }
 
-// spareForSmall is the part of Options.MaxPendingBytes that requests which are larger than a group leave for others.
+// spareForSmall is the part, as 1/n, of Options.MaxPendingBytes that large requests leave for small
+// ones.
 const spareForSmall = 10
 
-// fromClient reports whether r is the request of a client. Requests of members have bounds of their own, and are accepted
-// with any limit for clients.
+// fromClient reports whether r is the request of a client. The limit for clients does not apply to
+// requests of members, which have their own bounds.
 func fromClient(r *fsm.Request) bool {
 	switch r.Kind() {
-	case fsm.KindLeaseExpire, fsm.KindLeaseCheckpoint, fsm.KindAttributes, fsm.KindAlarm, fsm.KindVersion, fsm.KindClaim, fsm.KindArchive:
+	case fsm.KindLeaseExpire, fsm.KindLeaseCheckpoint, fsm.KindAttributes, fsm.KindAlarm,
+		fsm.KindVersion, fsm.KindClaim, fsm.KindArchive:
 		return false
 	}
 	return true
@@ -204,8 +213,9 @@ func (q *Queue) sealFilling() {
 	}
 }
 
-// NextGroup returns the oldest group for raft. There is none while groups of earlier terms have no outcome, up to the first entry of the term
-// that is applied: those that are lost must be proposed before later ones.
+// NextGroup returns the oldest group for raft. While groups of earlier terms have no outcome, it
+// returns none until the first entry of the term is applied: those that are lost must be proposed
+// before later ones.
 func (q *Queue) NextGroup(term uint64) []byte {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -237,12 +247,13 @@ func (q *Queue) NextGroup(term uint64) []byte {
 	q.mu.out++
 	q.mu.pending[g.seq] = g
 	q.mu.usual = max(min(len(g.buf), keepGroup), q.mu.usual-q.mu.usual/8)
-	fsm.PutHeader(g.buf, fsm.GroupHeader{Proposer: q.o.Member, Sequence: g.seq, Count: len(g.calls)})
+	fsm.PutHeader(g.buf,
+		fsm.GroupHeader{Proposer: q.o.Member, Sequence: g.seq, Count: len(g.calls)})
 	return g.buf
 }
 
-// rejectGrowing rejects requests that add to the store and are not proposed yet: they were accepted while there was room, and
-// would use up the reserve of requests that free space. mu is held.
+// rejectGrowing fails requests that add to the store and are not proposed yet: they were accepted
+// while there was room, and would now use the reserve for requests that free space. mu is held.
 func (q *Queue) rejectGrowing(err error) {
 	q.sealFilling()
 	q.mu.full = slices.DeleteFunc(q.mu.full, func(g *Group) bool {
@@ -272,14 +283,14 @@ func (q *Queue) rejectGrowing(err error) {
 	})
 }
 
-// StampGroup sets the time of a group that this member, the leader of a term, adds to its log: one of its own, or of another
-// member.
+// StampGroup sets the time of a group that this member, the leader of a term, adds to its log: one
+// of its own, or of another member.
 func (q *Queue) StampGroup(term uint64, group []byte) { q.o.Stamper.StampGroup(term, group) }
 
 // FailOffered fails the group that NextGroup returned last. It has no effect and never will.
 func (q *Queue) FailOffered() { q.failPending(q.offered.seq) }
 
-// FailRefused fails a pending group of which head is the beginning. It has no effect and never will.
+// FailRefused fails the pending group that begins with head. It has no effect and never will.
 func (q *Queue) FailRefused(head []byte) {
 	if len(head) < fsm.HeaderSize {
 		return
@@ -308,8 +319,8 @@ func (q *Queue) failPending(seq uint64) {
 	}
 }
 
-// Claim takes a pending group for resolving; only one caller gets it. It returns nil if there is none. What the group adds
-// to the store counts as being applied.
+// Claim takes a pending group for resolving, nil if there is none. Only one caller gets it. Its
+// bytes count as being applied.
 func (q *Queue) Claim(seq uint64) *Group {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -355,10 +366,11 @@ func (q *Queue) Outstanding(term uint64) int {
 	return q.mu.out
 }
 
-// Requeue is called when the first entry of a term is applied. A group that was proposed in an earlier term and is not
-// applied by now never will be: it is proposed again, before later groups. If a later one is applied already, because this one
-// was lost on its way to a leader that got that one, it fails: a caller that has given up a request and made another one must not see the
-// first take effect after the second. Requeue reports whether there are groups to propose.
+// Requeue is called when the first entry of a term is applied. A group that was proposed in an
+// earlier term and is not applied by now never will be. It is proposed again, before later groups.
+// If a later group is already applied, because this one was lost on its way to a leader that got
+// that one, it fails: a caller that gave up a request and made another one must not see the first
+// take effect after the second. Requeue reports whether there are groups to propose.
 func (q *Queue) Requeue(term uint64) (more bool) {
 	var lost, late []*Group
 	q.mu.Lock()
@@ -413,8 +425,8 @@ func (q *Queue) uncount(g *Group) {
 	}
 }
 
-// Release lets the memory of a resolved group be used again. It must have had its outcome, so that
-// raft is done with the bytes: a group that timed out is left to the garbage collector.
+// Release lets the memory of a resolved group be used again. The group must have had its outcome,
+// so that raft is done with its bytes. A group that timed out is left to the garbage collector.
 func (q *Queue) Release(g *Group) {
 	clear(g.calls)
 	clear(g.results)
@@ -424,11 +436,13 @@ func (q *Queue) Release(g *Group) {
 	q.keepFree(g)
 }
 
-// mostFree is the number of empty groups that are kept: about as many are under way at the same time.
+// mostFree is the largest number of empty groups that are kept. About as many are under way at the
+// same time.
 const mostFree = 8
 
-// keepFree keeps an empty group for the next requests. The garbage collector would empty a sync.Pool several times a second under load, and
-// groups are a large part of what a write allocates. mu is held.
+// keepFree keeps an empty group for the next requests. Under load the garbage collector would empty
+// a sync.Pool several times a second, and groups are a large part of what a write allocates. mu is
+// held.
 func (q *Queue) keepFree(g *Group) {
 	if cap(g.buf) <= keepGroup && len(q.mu.free) < mostFree {
 		q.mu.free = append(q.mu.free, g)
@@ -449,10 +463,11 @@ func (q *Queue) newGroup() *Group {
 	return g
 }
 
-// trimEvery is how many calls of Expire are between two trims of the empty groups.
+// trimEvery is the number of calls of Expire between two trims of the empty groups.
 const trimEvery = 20
 
-// trimFree now and then forgets the empty groups that were not needed since the last time. mu is held.
+// trimFree drops, every trimEvery calls, the empty groups that were not needed since the last trim.
+// mu is held.
 func (q *Queue) trimFree() {
 	if q.mu.since++; q.mu.since < trimEvery {
 		return
@@ -462,7 +477,8 @@ func (q *Queue) trimFree() {
 	q.mu.unneeded = len(q.mu.free)
 }
 
-// Expire ends the group that is being filled, and removes groups that began before a time. The caller fails them. It is called regularly.
+// Expire ends the group that is being filled, and removes and returns the groups that began before
+// a time. The caller fails them. It is called regularly.
 func (q *Queue) Expire(before time.Time) []*Group {
 	q.mu.Lock()
 	q.trimFree()
@@ -470,7 +486,8 @@ func (q *Queue) Expire(before time.Time) []*Group {
 	return q.takeGroups(func(g *Group) bool { return g.marks.Begun.Before(before) })
 }
 
-// takeGroups ends the group that is being filled, and removes the groups for which gone reports true.
+// takeGroups ends the group that is being filled, and removes and returns the groups for which gone
+// returns true.
 func (q *Queue) takeGroups(gone func(*Group) bool) (out []*Group) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -498,8 +515,8 @@ func (q *Queue) takeGroups(gone func(*Group) bool) (out []*Group) {
 	return out
 }
 
-// Reject fails all requests under way: those that were never proposed, and have no effect, with an error, and the others with that of
-// their group.
+// Reject fails all requests under way: those that were never proposed, and have no effect, with
+// err, and the others with the error that proposed returns for their group.
 func (q *Queue) Reject(err error, proposed func(*Group) error) {
 	for _, g := range q.takeGroups(func(*Group) bool { return true }) {
 		if g.Proposed() {
@@ -510,8 +527,8 @@ func (q *Queue) Reject(err error, proposed func(*Group) error) {
 	}
 }
 
-// TakePending removes the groups that were proposed: a snapshot has skipped entries, and it is unknown whether those of the
-// groups were among them. The caller fails them.
+// TakePending removes and returns the groups that were proposed. A snapshot has skipped entries,
+// which may have been theirs. The caller fails them.
 func (q *Queue) TakePending() (out []*Group) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -524,7 +541,8 @@ func (q *Queue) TakePending() (out []*Group) {
 	return out
 }
 
-// Close rejects all later requests with an error, and returns a channel that is closed when no request is under way.
+// Close rejects all later requests with err, and returns a channel that is closed when no request
+// is under way.
 func (q *Queue) Close(err error) <-chan struct{} {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -542,7 +560,7 @@ func (q *Queue) Close(err error) <-chan struct{} {
 	return idle
 }
 
-// Abandon rejects all later requests, and fails all that are under way.
+// Abandon rejects all later requests, and fails all requests under way.
 func (q *Queue) Abandon(err error) {
 	q.Close(err)
 	for _, g := range q.takeGroups(func(*Group) bool { return true }) {
@@ -560,13 +578,15 @@ func (q *Queue) Pending() int {
 // Failed returns the number of requests that got no result.
 func (q *Queue) Failed() uint64 { return q.failed.Load() }
 
-// Applying returns how many bytes the requests add to the store that were claimed and are not committed.
+// Applying returns how many bytes the requests add to the store that were claimed and are not
+// committed.
 func (q *Queue) Applying() int64 { return q.applying.Load() }
 
 // NoteCommitted notes that the store holds the effects of all claimed groups.
 func (q *Queue) NoteCommitted() { q.applying.Store(0) }
 
-// FailClaimed fails a claimed group whose effect cannot be committed yet. Its requests may still take effect.
+// FailClaimed fails a claimed group whose effect cannot be committed yet. Its requests may still
+// take effect.
 func (q *Queue) FailClaimed(g *Group, err error) {
 	q.failed.Add(uint64(len(g.calls)))
 	g.Fail(err)

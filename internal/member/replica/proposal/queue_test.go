@@ -25,11 +25,12 @@ func (d *disk) Shortage() error                          { return d.shortage }
 func (d *disk) Admit(int64, Applying, []int64) error     { return d.refusal }
 func (d *disk) Measure(context.Context) ([]int64, error) { return nil, nil }
 
-// Requests that were added while there was room are not proposed when there is none: those that add to the store get the
-// reason, and the others are proposed.
+// Requests that were added while there was room are not proposed when there is none: those that add
+// to the store get the reason, and the others are proposed.
 func TestQueueRejectsWithoutRoom(t *testing.T) {
 	var space disk
-	q := New(Options{Member: 1, MaxGroupBytes: 1 << 20, MaxGroupRequests: 2, MaxPendingBytes: 1 << 20, MaxRequestBytes: 1 << 20, Space: &space, Answers: nobody{}})
+	q := New(Options{Member: 1, MaxGroupBytes: 1 << 20, MaxGroupRequests: 2,
+		MaxPendingBytes: 1 << 20, MaxRequestBytes: 1 << 20, Space: &space, Answers: nobody{}})
 	put := &fsm.Request{Put: &kv.PutRequest{Key: []byte("k")}}
 	del := &fsm.Request{DeleteRange: &kv.DeleteRangeRequest{Key: []byte("k")}}
 	var calls []*Call
@@ -84,29 +85,36 @@ func TestQueueRejectsWithoutRoom(t *testing.T) {
 	}
 }
 
-// A request for which the store and the queue have no room gets the reason that does not pass on its own.
+// A request for which the store and the queue have no room gets the reason that does not pass on
+// its own.
 func TestNoSpaceBeforeFullQueue(t *testing.T) {
 	var space disk
-	q := New(Options{Member: 1, MaxGroupBytes: 1 << 20, MaxGroupRequests: 2, MaxRequestBytes: 1 << 20, Space: &space, Answers: nobody{}})
+	q := New(Options{Member: 1, MaxGroupBytes: 1 << 20, MaxGroupRequests: 2,
+		MaxRequestBytes: 1 << 20, Space: &space, Answers: nobody{}})
 	put := &fsm.Request{Put: &kv.PutRequest{Key: []byte("k")}}
 	del := &fsm.Request{DeleteRange: &kv.DeleteRangeRequest{Key: []byte("k")}}
-	if _, err := q.StartWaited(t.Context(), *put, put.Cost(), time.Now()); err != kv.ErrTooManyRequests {
+	if _, err := q.StartWaited(t.Context(), *put, put.Cost(),
+		time.Now()); err != kv.ErrTooManyRequests {
 		t.Errorf("a full queue: %v", err)
 	}
 	space.refusal = kv.ErrNoSpace
 	if _, err := q.StartWaited(t.Context(), *put, put.Cost(), time.Now()); err != kv.ErrNoSpace {
 		t.Errorf("a full queue and a full store: %v", err)
 	}
-	if _, err := q.StartWaited(t.Context(), *del, del.Cost(), time.Now()); err != kv.ErrTooManyRequests {
+	if _, err := q.StartWaited(t.Context(), *del, del.Cost(),
+		time.Now()); err != kv.ErrTooManyRequests {
 		t.Errorf("a deletion: %v", err)
 	}
 }
 
 // Large requests leave room for small ones.
 func TestQueueRoomForSmall(t *testing.T) {
-	q := New(Options{Member: 1, MaxGroupBytes: 1 << 10, MaxGroupRequests: 1, MaxPendingBytes: 100 << 10, MaxRequestBytes: 1 << 20, Space: &disk{}, Answers: nobody{}})
+	q := New(Options{Member: 1, MaxGroupBytes: 1 << 10, MaxGroupRequests: 1,
+		MaxPendingBytes: 100 << 10, MaxRequestBytes: 1 << 20, Space: &disk{}, Answers: nobody{}})
 	add := func(size int) error {
-		_, err := q.StartWaited(t.Context(), fsm.Request{Put: &kv.PutRequest{Key: []byte("k"), Value: make([]byte, size)}}, 0, time.Now())
+		_, err := q.StartWaited(t.Context(),
+			fsm.Request{Put: &kv.PutRequest{Key: []byte("k"), Value: make([]byte, size)}}, 0,
+			time.Now())
 		return err
 	}
 	for n := 0; ; n++ {
@@ -127,12 +135,16 @@ func TestQueueRoomForSmall(t *testing.T) {
 	}
 }
 
-// A group that the leader has refused fails, and no other one; a refusal of one that is proposed again is about the time before.
+// A group that the leader has refused fails, and no other one; a refusal of one that is proposed
+// again is about the time before.
 func TestQueueRefused(t *testing.T) {
-	q := New(Options{Member: 1, MaxGroupBytes: 1 << 20, MaxGroupRequests: 1, MaxPendingBytes: 1 << 20, MaxRequestBytes: 1 << 20, Space: &disk{}, Answers: nobody{}})
+	q := New(Options{Member: 1, MaxGroupBytes: 1 << 20, MaxGroupRequests: 1,
+		MaxPendingBytes: 1 << 20, MaxRequestBytes: 1 << 20, Space: &disk{}, Answers: nobody{}})
 	var calls []*Call
 	for range 3 {
-		c, err := q.StartWaited(t.Context(), fsm.Request{Put: &kv.PutRequest{Key: []byte("k"), Value: make([]byte, 100)}}, 100, time.Now())
+		c, err := q.StartWaited(t.Context(),
+			fsm.Request{Put: &kv.PutRequest{Key: []byte("k"), Value: make([]byte, 100)}},
+			100, time.Now())
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -143,7 +155,8 @@ func TestQueueRefused(t *testing.T) {
 	}
 	head := func() []byte { return bytes.Clone(q.NextGroup(1)[:fsm.HeaderSize+8]) }
 	_, second, third := head(), head(), head()
-	for _, b := range [][]byte{nil, second[:fsm.HeaderSize-1], bytes.Repeat([]byte{0}, fsm.HeaderSize), second, second} {
+	for _, b := range [][]byte{nil, second[:fsm.HeaderSize-1],
+		bytes.Repeat([]byte{0}, fsm.HeaderSize), second, second} {
 		q.FailRefused(b)
 	}
 	for i, c := range calls {
@@ -159,7 +172,8 @@ func TestQueueRefused(t *testing.T) {
 		}
 	}
 	if n := q.Outstanding(1); n != 2 || q.mu.cost != 200 || q.applying.Load() != 0 {
-		t.Errorf("%d groups of %d bytes are outstanding, %d being applied; want 2 of 200, and 0", n, q.mu.cost, q.applying.Load())
+		t.Errorf("%d groups of %d bytes are outstanding, %d being applied; want 2 of 200, and 0", n,
+			q.mu.cost, q.applying.Load())
 	}
 	q.Requeue(2)
 	q.FailRefused(third)
@@ -170,9 +184,11 @@ func TestQueueRefused(t *testing.T) {
 	}
 }
 
-// A refused group never counts as being applied: a batch that is committed just then would take it out of the count a second time.
+// A refused group never counts as being applied: a batch that is committed just then would take it
+// out of the count a second time.
 func TestRefusedIsNotApplied(t *testing.T) {
-	q := New(Options{Member: 1, MaxGroupBytes: 1 << 20, MaxGroupRequests: 1, MaxPendingBytes: 1 << 20, MaxRequestBytes: 1 << 20, Space: &disk{}, Answers: nobody{}})
+	q := New(Options{Member: 1, MaxGroupBytes: 1 << 20, MaxGroupRequests: 1,
+		MaxPendingBytes: 1 << 20, MaxRequestBytes: 1 << 20, Space: &disk{}, Answers: nobody{}})
 	stop := make(chan struct{})
 	var apply sync.WaitGroup
 	apply.Go(func() {
@@ -192,7 +208,8 @@ func TestRefusedIsNotApplied(t *testing.T) {
 	defer apply.Wait()
 	defer close(stop)
 	for range 5_000 {
-		c, err := q.StartWaited(t.Context(), fsm.Request{Put: &kv.PutRequest{Key: []byte("k")}}, 100, time.Now())
+		c, err := q.StartWaited(t.Context(), fsm.Request{Put: &kv.PutRequest{Key: []byte("k")}},
+			100, time.Now())
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -205,10 +222,12 @@ func TestRefusedIsNotApplied(t *testing.T) {
 
 // Results of a burst keep no memory after they were taken.
 func TestResultsOfBurst(t *testing.T) {
-	q := New(Options{Member: 1, MaxGroupBytes: 1 << 20, MaxGroupRequests: 1000, MaxPendingBytes: 1 << 30, MaxRequestBytes: 1 << 20, Space: &disk{}, Answers: nobody{}})
+	q := New(Options{Member: 1, MaxGroupBytes: 1 << 20, MaxGroupRequests: 1000,
+		MaxPendingBytes: 1 << 30, MaxRequestBytes: 1 << 20, Space: &disk{}, Answers: nobody{}})
 	const requests = 3 * mostKept
 	for i := range requests {
-		if err := q.Start(t.Context(), fsm.Request{Put: &kv.PutRequest{Key: []byte("k")}}, 1, kv.Completion{To: nobody{}, Tag: i}, time.Now()); err != nil {
+		if err := q.Start(t.Context(), fsm.Request{Put: &kv.PutRequest{Key: []byte("k")}}, 1,
+			kv.Completion{To: nobody{}, Tag: i}, time.Now()); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -225,11 +244,14 @@ func TestResultsOfBurst(t *testing.T) {
 
 // TestFreeGroups: groups are used again, and forgotten when they are not needed any more.
 func TestFreeGroups(t *testing.T) {
-	q := New(Options{Member: 1, MaxGroupBytes: 1 << 20, MaxGroupRequests: 1000, MaxPendingBytes: 1 << 30, MaxRequestBytes: 4 << 20, Space: &disk{}, Answers: nobody{}})
+	q := New(Options{Member: 1, MaxGroupBytes: 1 << 20, MaxGroupRequests: 1000,
+		MaxPendingBytes: 1 << 30, MaxRequestBytes: 4 << 20, Space: &disk{}, Answers: nobody{}})
 	// serve adds a request, and proposes its group.
 	serve := func(size int) *Group {
 		t.Helper()
-		if err := q.Start(t.Context(), fsm.Request{Put: &kv.PutRequest{Key: []byte("k"), Value: make([]byte, size)}}, 1, kv.Completion{To: nobody{}}, time.Now()); err != nil {
+		if err := q.Start(t.Context(),
+			fsm.Request{Put: &kv.PutRequest{Key: []byte("k"), Value: make([]byte, size)}}, 1,
+			kv.Completion{To: nobody{}}, time.Now()); err != nil {
 			t.Fatal(err)
 		}
 		b := q.NextGroup(1)

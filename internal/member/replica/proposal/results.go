@@ -2,7 +2,7 @@ package proposal
 
 import "sync"
 
-// results are calls with their results, until somebody takes them.
+// results are calls with their results, until TakeResults.
 type results struct {
 	mu struct {
 		sync.Mutex
@@ -13,7 +13,8 @@ type results struct {
 // mostKept is the largest list of results whose memory is kept.
 const mostKept = 4096
 
-// Deliver passes results to TakeResults, and returns the list without them. Options.Answers must be posted.
+// Deliver passes results to TakeResults, and returns the list without them. Options.Answers must be
+// posted.
 func (q *Queue) Deliver(list []*Call) []*Call {
 	if len(list) == 0 {
 		return list
@@ -27,7 +28,7 @@ func (q *Queue) Deliver(list []*Call) []*Call {
 	return list[:0]
 }
 
-// deliverNow is Deliver outside of the line of stages.
+// deliverNow is Deliver for goroutines that do not carry out a stage.
 func (q *Queue) deliverNow(list []*Call) []*Call {
 	if len(list) > 0 {
 		list = q.Deliver(list)
@@ -46,7 +47,8 @@ func (q *Queue) Results() int {
 	return len(q.results.mu.list)
 }
 
-// TakeResults appends all results to dst. They must be given to Recycle. It may be called concurrently.
+// TakeResults appends all results to dst. They must be given to Recycle. It may be called
+// concurrently.
 func (q *Queue) TakeResults(dst []*Call) []*Call {
 	q.results.mu.Lock()
 	defer q.results.mu.Unlock()

@@ -177,7 +177,7 @@ func (r *Room) findRoom(n int64, free []int64) error {
 	return nil
 }
 
-// Shortage returns why a log cannot allocate. It asks no file system, so the raft goroutine may
+// Shortage returns why a log cannot allocate. It asks no file system, so a turn of raft may
 // call it.
 func (r *Room) Shortage() error {
 	if err := r.o.Custody.Err(); err != nil {
