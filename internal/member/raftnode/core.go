@@ -9,8 +9,9 @@ import (
 )
 
 // core is raft as this member uses it: a state machine around RawNode. Its methods take inputs and
-// add to the output, which the Node carries out. It has no clock, no goroutine and no I/O. Like
-// RawNode it reads entries from its storage, which returns those in memory.
+// add to the output, which the Node carries out. It has no goroutine and no I/O, and no clock but
+// settings.Stamp, which sets the time of a group. Like RawNode it reads entries from its storage,
+// which returns those in memory.
 type core struct {
 	o       settings
 	node    *raft.RawNode
@@ -159,9 +160,10 @@ func (o *output) reset() {
 }
 
 func (c *core) init(cfg *Config) {
-	c.o = settings{ID: cfg.ID, Stamp: cfg.Proposals.StampGroup, ElectionTicks: cfg.ElectionTicks, HeartbeatTicks: cfg.HeartbeatTicks,
-		TickInterval: cfg.TickInterval,
-		NoPreVote:    cfg.NoPreVote, MaxUncommitted: cfg.MaxUncommitted,
+	c.o = settings{ID: cfg.ID, Stamp: cfg.Proposals.StampGroup, ElectionTicks: cfg.ElectionTicks,
+		HeartbeatTicks: cfg.HeartbeatTicks,
+		TickInterval:   cfg.TickInterval,
+		NoPreVote:      cfg.NoPreVote, MaxUncommitted: cfg.MaxUncommitted,
 		MaxInFlight: cfg.MaxInFlight,
 		Logger:      cfg.Logger}
 	c.early.absent = map[uint64]bool{}
