@@ -30,11 +30,11 @@ processes: ## the tests with processes and stock clients, in full
 
 lint: ## formatting, vet, staticcheck
 	@test -z "$$(gofmt -l .)" || { gofmt -l .; exit 1; }
-	for m in . client sim bucket test test/proc test/kubernetes/embedded bench tools; do (cd $$m && $(GO) vet ./... && $(GO) run honnef.co/go/tools/cmd/staticcheck@v0.8.2 ./...) || exit 1; done
+	for m in . client sim bucket test test/proc test/kubernetes/embedded tools; do (cd $$m && $(GO) vet ./... && $(GO) run honnef.co/go/tools/cmd/staticcheck@v0.8.2 ./...) || exit 1; done
 
 workspace: ## go.work for an editor, which then finds all modules, which make and ./check do not use
 	rm -f go.work go.work.sum
-	GOWORK= $(GO) work init . ./client ./sim ./bucket ./test ./test/proc ./bench ./tools
+	GOWORK= $(GO) work init . ./client ./sim ./bucket ./test ./test/proc ./tools
 
 check: ## everything that CI runs
 	./check
@@ -55,7 +55,7 @@ release-test: ## a release from two clones must be the same bytes; root installs
 .PHONY: pgo
 pgo: ## a new profile of a member under load, and bin/vigil built with it; plain builds do not use it
 	rm -rf bin/profiles
-	$(GO) -C bench run . -b none -rounds 1 -tmpfs -profile $(CURDIR)/bin/profiles \
+	$(GO) -C tools run ./bench -b none -rounds 1 -tmpfs -profile $(CURDIR)/bin/profiles \
 		-scenario 'put-pipelined,put-open,put-sequential,cas-txn,get-*,range-500,watch-1000-at-100'
 	$(GO) tool pprof -proto bin/profiles/*.pprof > cmd/vigil/vigil.pgo
 	$(GO) build -pgo=cmd/vigil/vigil.pgo -o bin/ ./cmd/vigil
@@ -128,8 +128,8 @@ bucket-azure-test: ## the same with Azurite, which speaks Azure Blob's API; npm 
 	cd test/cloudtest/azurite && npm ci --ignore-scripts --no-audit --no-fund
 	VIGIL_AZURITE=1 $(GO) -C test test -count 1 -timeout 30m -v -run '/^azblob$$' ./cloudtest
 
-bench: ## Vigil compared with etcd; bench/README.md explains the result
-	cd bench && $(GO) run .
+bench: ## Vigil compared with etcd; tools/bench/README.md explains the result
+	$(GO) -C tools run ./bench
 
 cluster: build ## three members on loopback until Ctrl-C, and how to kill and restart each; data in ./cluster.data
 	scripts/cluster.sh

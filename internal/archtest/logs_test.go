@@ -118,7 +118,7 @@ func TestLogCalls(t *testing.T) {
 
 // ofMember reports whether a package is part of a member: clients and tools print their own output.
 func ofMember(dir string) bool {
-	for _, p := range []string{"client", "cmd/vigilctl", "examples", "bench", "test", "internal/offline/restore", "scripts", "internal/archtest", "server/servertest"} {
+	for _, p := range []string{"client", "cmd/vigilctl", "examples", "test", "internal/offline/restore", "scripts", "internal/archtest", "server/servertest"} {
 		if dir == p || strings.HasPrefix(dir, p+"/") {
 			return false
 		}

@@ -11,7 +11,7 @@ import (
 )
 
 // pathInText matches a path from the root of the repository, between backticks.
-var pathInText = regexp.MustCompile("`((?:bench|client|cmd|docs|examples|internal|packaging|scripts|server|test)/[\\w./-]*\\w)`")
+var pathInText = regexp.MustCompile("`((?:client|cmd|docs|examples|internal|packaging|scripts|server|test|tools)/[\\w./-]*\\w)`")
 
 // notPaths look like paths, but are not: a tag, and a folder of Kubernetes.
 var notPaths = []string{"client/v0.1.0", "test/integration/etcd"}

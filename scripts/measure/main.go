@@ -70,7 +70,7 @@ func run(dir, name string, args ...string) ([]byte, error) {
 var parts = []string{
 	"internal/member", "internal/store", "internal/state", "internal/edge", "internal/offline",
 	"internal", "server", "client", "cmd/vigilctl",
-	"cmd/vigil", "test", "sim", "bench", "bucket", "",
+	"cmd/vigil", "test", "sim", "tools", "bucket", "",
 }
 
 // product are the parts that users run.
