@@ -34,16 +34,16 @@ type library interface {
 	close() error
 }
 
-type vigilClient struct{ *client.Client }
+type vigilClient struct{ of *client.Client }
 
 func (c vigilClient) put(ctx context.Context, key string, value []byte) error {
-	_, err := c.Put(ctx, key, value)
+	_, err := c.of.Put(ctx, key, value)
 	return err
 }
 
 func (c vigilClient) watch(ctx context.Context, key string, created func(),
 	event func(int64)) error {
-	w := c.Watch(ctx, key)
+	w := c.of.Watch(ctx, key)
 	if _, err := w.Created(ctx); err != nil {
 		return err
 	}
@@ -57,18 +57,18 @@ func (c vigilClient) watch(ctx context.Context, key string, created func(),
 	return nil
 }
 
-func (c vigilClient) close() error { return c.Close() }
+func (c vigilClient) close() error { return c.of.Close() }
 
-type stockClient struct{ *clientv3.Client }
+type stockClient struct{ of *clientv3.Client }
 
 func (c stockClient) put(ctx context.Context, key string, value []byte) error {
-	_, err := c.Put(ctx, key, string(value))
+	_, err := c.of.Put(ctx, key, string(value))
 	return err
 }
 
 func (c stockClient) watch(ctx context.Context, key string, created func(),
 	event func(int64)) error {
-	for r := range c.Watch(ctx, key, clientv3.WithCreatedNotify()) {
+	for r := range c.of.Watch(ctx, key, clientv3.WithCreatedNotify()) {
 		if r.Created {
 			created()
 		}
@@ -82,7 +82,7 @@ func (c stockClient) watch(ctx context.Context, key string, created func(),
 	return ctx.Err()
 }
 
-func (c stockClient) close() error { return c.Close() }
+func (c stockClient) close() error { return c.of.Close() }
 
 // connectLibraries opens both, the one under test first.
 func (e *Env) connectLibraries(ctx context.Context) (list [2]library, err error) {
