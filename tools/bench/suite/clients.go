@@ -11,10 +11,10 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.uber.org/zap"
 
+	"vigil/client"
 	"vigil/tools/bench/grpcconn"
 	"vigil/tools/bench/load"
 	"vigil/tools/bench/resource"
-	"vigil/client"
 )
 
 func clientScenarios() []Scenario {
