@@ -20,7 +20,7 @@ func (v *View) GetSome(revs []kv.Rev, size int, out *kv.Records) (need int, err 
 		}
 		return need, err
 	}
-	m := many{v: v, most: size, dst: out.Buf, ends: &out.Ends}
+	m := bulkReader{v: v, most: size, dst: out.Buf, ends: &out.Ends}
 	need, err = m.readAll(revs)
 	out.Buf = m.dst
 	return need, err
@@ -31,14 +31,14 @@ func (v *View) GetSome(revs []kv.Rev, size int, out *kv.Records) (need int, err 
 // before a record for which there is no room. On an error out holds the records before the one that
 // failed.
 func (v *View) GetFramed(revs []kv.Rev, tag byte, dst []byte) (out []byte, n int, err error) {
-	m := many{v: v, tag: tag, most: cap(dst), dst: dst}
+	m := bulkReader{v: v, tag: tag, most: cap(dst), dst: dst}
 	_, err = m.readAll(revs)
 	return m.dst, m.n, err
 }
 
-// many reads many records. It finds and touches the next ones before it reads them: they are seldom
+// bulkReader reads many records. It finds and touches the next ones before it reads them: they are seldom
 // in the processor's caches, and so the processor fetches them at the same time.
-type many struct {
+type bulkReader struct {
 	v    *View
 	tag  byte // see segfile.Want
 	most int  // how many bytes dst may have
@@ -48,19 +48,19 @@ type many struct {
 
 	a     segfile.Access
 	ahead segfile.Ahead
-	found [segfile.AheadRecords]place
+	found [segfile.AheadRecords]foundPlace
 }
 
-// place is where a record was found: number i of memory or of a file. Both are nil if it was not
+// foundPlace is where a record was found: number i of memory or of a file. Both are nil if it was not
 // found.
-type place struct {
+type foundPlace struct {
 	mem  *growing.Memory
 	file *segfile.File
 	i    int
 }
 
 // readAll appends the records at revs to dst until there is no room for one: then need is its size.
-func (m *many) readAll(revs []kv.Rev) (need int, err error) {
+func (m *bulkReader) readAll(revs []kv.Rev) (need int, err error) {
 	m.a.Begin()
 	defer func() {
 		m.ahead.Release()
@@ -87,7 +87,7 @@ func (m *many) readAll(revs []kv.Rev) (need int, err error) {
 }
 
 // findRecords finds the records at revs, and touches them.
-func (m *many) findRecords(revs []kv.Rev) {
+func (m *bulkReader) findRecords(revs []kv.Rev) {
 	clear(m.found[:])
 	defer func() { m.ahead.Forget(recover()) }()
 	for i, rev := range revs {
@@ -95,9 +95,9 @@ func (m *many) findRecords(revs []kv.Rev) {
 		if s := m.v.segmentOf(rev); s != nil {
 			src = s.source()
 		}
-		p := place{mem: src.mem, file: src.file}
+		p := foundPlace{mem: src.mem, file: src.file}
 		if p.mem == nil {
-			p.i = m.ahead.AddOf(p.file, rev)
+			p.i = m.ahead.AddFromFile(p.file, rev)
 		} else if p.i = p.mem.Find(rev); p.i >= 0 {
 			m.ahead.Add(p.mem.Ahead(p.i))
 		}
@@ -109,7 +109,7 @@ func (m *many) findRecords(revs []kv.Rev) {
 }
 
 // readOne appends a record whose place is p, if there is room.
-func (m *many) readOne(p *place, w *segfile.Want) (out []byte, need int, err error) {
+func (m *bulkReader) readOne(p *foundPlace, w *segfile.Want) (out []byte, need int, err error) {
 	switch {
 	case p.mem != nil:
 		return appendWithin(p.mem.At(p.i)[format.RecordHeaderSize:], w, m.dst)

@@ -36,7 +36,7 @@ func (c *catalog) planMerge(run []*segment) (mergePlan, error) {
 	segs := c.segments()
 	i := max(slices.Index(segs, run[0]), 0)
 	if !slices.Equal(segs[i:min(i+len(run), len(segs))], run) {
-		return mergePlan{}, fmt.Errorf("history: reclaim: segments %d to %d are no neighbors",
+		return mergePlan{}, fmt.Errorf("history: reclaim: segments %d to %d are not neighbors",
 			run[0].id, run[len(run)-1].id)
 	}
 	p := mergePlan{run: run}

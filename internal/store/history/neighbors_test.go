@@ -81,7 +81,7 @@ func TestRewriteOfNeighborsOnly(t *testing.T) {
 	}
 	segs := l.cat.segments()
 	_, err := l.rec.rewriteRun(context.Background(), []*segment{segs[0], segs[2]}, math.MaxInt64)
-	if err == nil || !strings.Contains(err.Error(), "no neighbors") {
+	if err == nil || !strings.Contains(err.Error(), "not neighbors") {
 		t.Errorf("error %v", err)
 	}
 	if err := verifyLog(l, m); err != nil {

@@ -67,7 +67,8 @@ func (l *Log) makeRoom(n int64) error {
 	}
 	need := l.sizeWith(n)
 	if need > format.MaxSegment {
-		return l.end.fail(fmt.Errorf("history: a batch of %d bytes is too large", n))
+		return l.end.fail(fmt.Errorf("history: a batch of %d bytes needs a segment of %d bytes, the limit is %d",
+			n, need, int64(format.MaxSegment)))
 	}
 	if need > w.seg.Alloc {
 		// A batch that is larger than a segment.

@@ -41,7 +41,7 @@ func (v *View) Scan(from kv.Rev) *Scanner { return &Scanner{spans: v.spans(from)
 func (s *Scanner) Next() bool {
 	for s.err == nil {
 		if s.window.Left() {
-			rec, err := s.window.Take(s.last)
+			rec, err := s.window.NextRecord(s.last)
 			if err != nil {
 				s.err = err
 				return false
@@ -126,7 +126,7 @@ func (s *Scanner) fillWindow(a *segfile.Access) (err error) {
 			return err
 		}
 	}
-	s.next, err = s.cur.file.Fill(&s.window, s.next, s.limit)
+	s.next, err = s.cur.file.FillWindow(&s.window, s.next, s.limit)
 	return err
 }
 

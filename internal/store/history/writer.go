@@ -143,10 +143,10 @@ func (l *Log) AppendMeta(m Meta) error {
 // addRecord adds space for a record with n bytes of data to the current batch, and returns it.
 func (w *writer) addRecord(n int) ([]byte, error) {
 	if n > format.MaxRecord {
-		return nil, fmt.Errorf("history: a record of %d bytes, the most is %d", n, format.MaxRecord)
+		return nil, fmt.Errorf("history: a record of %d bytes, the limit is %d", n, format.MaxRecord)
 	}
 	if int64(w.pos-w.start)+int64(n) > MaxBatchBytes {
-		return nil, fmt.Errorf("history: a batch of more than %d bytes", MaxBatchBytes)
+		return nil, fmt.Errorf("history: the batch would have more than %d bytes", MaxBatchBytes)
 	}
 	n += format.RecordHeaderSize
 	w.ensureBuffer(n)

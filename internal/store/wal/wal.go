@@ -190,7 +190,7 @@ func (w *WAL) planGroup(batches []Batch) (plan, error) {
 			case j > 0 && index != last+1:
 				return p, fmt.Errorf("%w: entry %d after %d", ErrInvalid, index, last)
 			case len(e.Data) > MaxEntryBytes:
-				return p, fmt.Errorf("%w: entry %d has %d bytes, the most is %d", ErrInvalid, index,
+				return p, fmt.Errorf("%w: entry %d has %d bytes, the limit is %d", ErrInvalid, index,
 					len(e.Data), MaxEntryBytes)
 			case uint32(e.GetType()) > 255:
 				return p, fmt.Errorf("%w: entry %d has type %d", ErrInvalid, index, e.GetType())
@@ -212,7 +212,7 @@ func (w *WAL) planGroup(batches []Batch) (plan, error) {
 		p.count += len(b.Entries)
 	}
 	if length > MaxGroupBytes {
-		return p, fmt.Errorf("%w: a group of %d bytes, the most is %d", ErrInvalid, length,
+		return p, fmt.Errorf("%w: a group of %d bytes, the limit is %d", ErrInvalid, length,
 			int64(MaxGroupBytes))
 	}
 	p.length = int(length)
@@ -247,7 +247,7 @@ func (w *WAL) makeRoom(size int64) error {
 	if need := w.wr.off + size; need > w.wr.active.size {
 		need = (need + writeAlign - 1) &^ (writeAlign - 1)
 		if err := w.wr.active.file.Preallocate(need); err != nil {
-			return w.noteShortage(fmt.Errorf("wal: a larger segment: %w", err))
+			return w.noteShortage(fmt.Errorf("wal: allocate a larger segment: %w", err))
 		}
 		w.wr.active.size = need
 	}
@@ -377,7 +377,7 @@ func (w *WAL) writeGroup(size int64) error {
 		w.wr.buf = nil
 	}
 	if err != nil {
-		return w.failWrite(fmt.Errorf("wal: write: %w", err))
+		return w.failWrite(fmt.Errorf("wal: write at offset %d: %w", w.wr.off, err))
 	}
 	return nil
 }

@@ -31,8 +31,8 @@ func (h *Ahead) Add(b []byte) {
 	h.n++
 }
 
-// AddOf adds the record of a file at rev, and returns its number, -1 if it is not found.
-func (h *Ahead) AddOf(s *File, rev kv.Rev) (i int) {
+// AddFromFile adds the record of a file at rev, and returns its number, -1 if it is not found.
+func (h *Ahead) AddFromFile(s *File, rev kv.Rev) (i int) {
 	if s.data == nil || !h.hold(s) {
 		return -1
 	}

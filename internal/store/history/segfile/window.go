@@ -17,9 +17,9 @@ type Window struct {
 	taken int    // how many of them were taken
 }
 
-// Fill copies the records of s from number first on, at least one and none at or after limit, into
+// FillWindow copies the records of s from number first on, at least one and none at or after limit, into
 // w. It returns the number of the first record after them.
-func (s *File) Fill(w *Window, first, limit int) (next int, err error) {
+func (s *File) FillWindow(w *Window, first, limit int) (next int, err error) {
 	from, err := s.recordAt(first)
 	if err != nil {
 		return first, err
@@ -61,8 +61,8 @@ func (s *File) Fill(w *Window, first, limit int) (next int, err error) {
 // Left reports whether there is another record.
 func (w *Window) Left() bool { return w.taken < len(w.at) }
 
-// Take returns the next record, whose revision must be above after. It aliases the window.
-func (w *Window) Take(after kv.Rev) (format.Record, error) {
+// NextRecord returns the next record, whose revision must be above after. It aliases the window.
+func (w *Window) NextRecord(after kv.Rev) (format.Record, error) {
 	at := w.at[w.taken]
 	b := w.buf[at:]
 	r, size, err := format.DecodeRecord(b)
