@@ -1,9 +1,8 @@
 // Package times knows when the revisions of a cluster were made, and which revision was the newest
 // at a time.
 //
-// The leader records its clock about once a second while keys are written. Old times are kept more
-// coarsely: a minute apart after an hour, an hour after a week, a day after a year. Revisions that
-// are compacted cannot be read, whatever their time.
+// A revision is made when the leader adds it to its log, by the clock of that leader, in
+// milliseconds. Revisions that are compacted cannot be read, whatever their time.
 //
 // To read the store as it was at a time, and to watch from there:
 //
