@@ -5,12 +5,12 @@ import (
 	"time"
 )
 
-// MaxTime is the latest time of a revision, in milliseconds since 1970: far after every useful time, and small enough that sums of
-// times do not overflow.
+// MaxTime is the latest time of a revision, in milliseconds since 1970: far after every useful
+// time, and small enough that sums of times do not overflow.
 const MaxTime = 1 << 53
 
-// TimeSpan is when a revision was made, in milliseconds since 1970: after After, and at or before At. A revision is made when the
-// leader adds its entry to the log, by the clock of that leader.
+// TimeSpan is when a revision was made, in milliseconds since 1970: after After, and at or before
+// At. A revision is made when the leader adds its entry to the log, by the clock of that leader.
 type TimeSpan struct {
 	// After is 0 if nothing older is known.
 	After int64
@@ -23,7 +23,8 @@ type NoTimeReason uint8
 
 // The reasons of a TimeError.
 const (
-	// NoTimes: no times are known: nothing was written yet, or only by a program that did not record times.
+	// NoTimes: no times are known: nothing was written yet, or only by a program that did not
+	// record times.
 	NoTimes NoTimeReason = iota
 	// TimeBeforeFirst: the time is before the first known one.
 	TimeBeforeFirst
@@ -33,13 +34,15 @@ const (
 	TimeCompacted
 )
 
-// TimeError is the error of a request for the state at a time. It is ErrCompacted or ErrFutureRev too, if the reason is
-// the same.
+// TimeError is the error of a request for the state at a time. It is ErrCompacted or ErrFutureRev
+// too, if the reason is the same.
 type TimeError struct {
 	Reason NoTimeReason
-	// Time is the time of the request, Bound the nearest time that is possible; 0 if it is not known.
+	// Time is the time of the request, Bound the nearest time that is possible; 0 if it is not
+	// known.
 	Time, Bound int64
-	// For TimeCompacted, Revision is the newest known revision at Time, 0 if none is known, and CompactRevision the compact revision.
+	// For TimeCompacted, Revision is the newest known revision at Time, 0 if none is known, and
+	// CompactRevision the compact revision.
 	Revision, CompactRevision int64
 }
 
@@ -52,9 +55,11 @@ func (e *TimeError) Error() string {
 	at := FormatTime(e.Time)
 	switch e.Reason {
 	case TimeBeforeFirst:
-		return fmt.Sprintf("the state at %s is not known: the first known time is %s", at, FormatTime(e.Bound))
+		return fmt.Sprintf("the state at %s is not known: the first known time is %s", at,
+			FormatTime(e.Bound))
 	case TimeInFuture:
-		return fmt.Sprintf("%s is in the future: the clock of the member is at %s", at, FormatTime(e.Bound))
+		return fmt.Sprintf("%s is in the future: the clock of the member is at %s", at,
+			FormatTime(e.Bound))
 	case TimeCompacted:
 		first := "no readable revision has a known time yet"
 		if e.Bound > 0 {
@@ -64,12 +69,14 @@ func (e *TimeError) Error() string {
 		if e.Revision > 0 {
 			what = fmt.Sprintf("revision %d", e.Revision)
 		}
-		return fmt.Sprintf("%s of %s has been compacted at revision %d: %s", what, at, e.CompactRevision, first)
+		return fmt.Sprintf("%s of %s has been compacted at revision %d: %s", what, at,
+			e.CompactRevision, first)
 	}
 	return "the cluster has no times of revisions yet: they begin when a key is written"
 }
 
 // Is makes errors.Is report the error of the key-value model with the same meaning.
 func (e *TimeError) Is(target error) bool {
-	return target == ErrCompacted && e.Reason == TimeCompacted || target == ErrFutureRev && e.Reason == TimeInFuture
+	return target == ErrCompacted && e.Reason == TimeCompacted || target == ErrFutureRev &&
+		e.Reason == TimeInFuture
 }

@@ -21,8 +21,8 @@ only the keys with a prefix into a running cluster or a file.
 
 The state is the newest one (--latest), the one right after a revision was made
 (--to-revision), the one of a time (--to-time), or the one after an entry of the raft
-log (--to-index). At a time, the newest revision is restored that is known to be made
-at or before it: that is about a second exact.
+log (--to-index). At a time, the newest revision is restored that was made at or before
+it.
 
 A new cluster. A cluster of several members is restored by running this once for each
 of them, with the same target, --initial-cluster and --initial-cluster-token, and with

@@ -102,8 +102,8 @@ func timesError(err error) error {
 	return CallError(err)
 }
 
-// FormatSpan is when a revision was made, as a text in local time. Marks are about a second apart,
-// so the end is about it.
+// FormatSpan returns when a revision was made, as a text in local time. For a compacted revision
+// the span may be wider; the end stands for it.
 func FormatSpan(s times.Span) string {
 	const f = "2006-01-02 15:04:05"
 	switch {

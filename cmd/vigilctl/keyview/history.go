@@ -29,7 +29,7 @@ The first known state of a key is that at the compaction; older revisions cannot
 read. JSON and YAML are compared by their structure, other text line by line, and
 other values are shown as the bytes at the first difference. --prefix prints all keys
 with the prefix KEY, in the order of their changes. --times adds when each change was
-made, which is known to about a second, and less exactly when it is old.
+made.
 
 Only the last 50 changes are printed, and of each at most 40 lines; --full prints all.
 JSON (-w json) always has all changes.`

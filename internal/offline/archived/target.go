@@ -245,7 +245,8 @@ func (a *Archive) planTime(ctx context.Context, t Target) (*build, error) {
 // findTime returns the index of the last entry after a base that was made at or before a time, or
 // the index of the base if there is none. It reads until the clocks of leaders and senders have
 // passed the time: a clock that was ahead may be corrected later.
-func (a *Archive) findTime(ctx context.Context, m *archive.Base, at int64) (index uint64, err error) {
+func (a *Archive) findTime(ctx context.Context, m *archive.Base,
+	at int64) (index uint64, err error) {
 	logs, end := a.chainLogs(m.Index + 1)
 	index, ends := m.Index, max(m.Time.UnixMilli(), m.RevisionTime)
 	newest, seen := m.RevisionTime, m.Index

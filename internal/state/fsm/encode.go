@@ -49,7 +49,8 @@ const (
 
 	// maxDepth is the limit for nested transactions.
 	maxDepth = 1 << 10
-	// MaxRequestBytes is the limit for the encoding of one request. A put of this size fits into a record of the store.
+	// MaxRequestBytes is the limit for the encoding of one request. A put of this size fits into a
+	// record of the store.
 	MaxRequestBytes = 255 << 20
 )
 
@@ -92,9 +93,11 @@ func PutHeader(group []byte, h GroupHeader) {
 	StampGroup(group, h.Time)
 }
 
-// SameGroup reports whether two beginnings of groups, with their headers, are those of one group. It may have been stamped since.
+// SameGroup reports whether two beginnings of groups, with their headers, are those of one group.
+// It may have been stamped since.
 func SameGroup(a, b []byte) bool {
-	return len(a) >= HeaderSize && len(b) >= HeaderSize && bytes.Equal(a[:timeOffset], b[:timeOffset])
+	return len(a) >= HeaderSize && len(b) >= HeaderSize &&
+		bytes.Equal(a[:timeOffset], b[:timeOffset])
 }
 
 // timeOffset is where the time is in the header of a group.
@@ -168,7 +171,8 @@ func appendBytes[T string | []byte](b []byte, v T) []byte {
 }
 
 func appendPut(b []byte, r *kv.PutRequest) []byte {
-	b = append(b, flag(flagPrevKV, r.PrevKV)|flag(flagIgnoreValue, r.IgnoreValue)|flag(flagIgnoreLease, r.IgnoreLease))
+	b = append(b, flag(flagPrevKV, r.PrevKV)|flag(flagIgnoreValue,
+		r.IgnoreValue)|flag(flagIgnoreLease, r.IgnoreLease))
 	b = binary.AppendVarint(b, r.Lease)
 	b = appendBytes(b, r.Key)
 	return appendBytes(b, r.Value)
@@ -200,7 +204,8 @@ func appendRange(b []byte, r *kv.RangeRequest) []byte {
 
 func appendTxn(b []byte, r *kv.TxnRequest, depth int) ([]byte, error) {
 	if depth == 0 {
-		return b, fmt.Errorf("fsm: transactions nest deeper than %d: %w", maxDepth, kv.ErrRequestTooLarge)
+		return b, fmt.Errorf("fsm: transactions nest deeper than %d: %w", maxDepth,
+			kv.ErrRequestTooLarge)
 	}
 	b = binary.AppendUvarint(b, uint64(len(r.Compare)))
 	for i := range r.Compare {
@@ -251,7 +256,8 @@ func ParseHeader(group []byte) (GroupHeader, error) {
 		return GroupHeader{}, ErrFormat
 	}
 	if group[2] != version {
-		return GroupHeader{}, fmt.Errorf("%w: %d, this program knows %d", ErrVersion, group[2], version)
+		return GroupHeader{},
+			fmt.Errorf("%w: %d, this program knows %d", ErrVersion, group[2], version)
 	}
 	h := GroupHeader{
 		Proposer: binary.LittleEndian.Uint64(group[8:]),
@@ -259,7 +265,8 @@ func ParseHeader(group []byte) (GroupHeader, error) {
 		Time:     int64(binary.LittleEndian.Uint64(group[timeOffset:])),
 		Count:    int(binary.LittleEndian.Uint32(group[4:])),
 	}
-	if group[3] != 0 || h.Time < 0 || h.Time > kv.MaxTime || h.Count > (len(group)-HeaderSize)/requestHead {
+	if group[3] != 0 || h.Time < 0 || h.Time > kv.MaxTime ||
+		h.Count > (len(group)-HeaderSize)/requestHead {
 		return GroupHeader{}, ErrFormat
 	}
 	return h, nil

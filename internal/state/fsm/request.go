@@ -35,9 +35,10 @@ const (
 	KindAuth Kind = 64
 )
 
-// Level identifies the kinds and fields of requests that this program knows. It increases by one with each version that
-// adds some. Every member publishes its level, and cluster.State.Level is the lowest one: what a level adds is proposed only
-// when the cluster has reached it, so members can be upgraded one by one.
+// Level identifies the kinds and fields of requests that this program knows. It increases by one
+// with each version that adds some. Every member publishes its level, and cluster.State.Level is
+// the lowest one: what a level adds is proposed only when the cluster has reached it, so members
+// can be upgraded one by one.
 const Level uint64 = 1
 
 // laterKinds holds the kinds that not every level knows, with the first level that does.
@@ -106,11 +107,12 @@ func (r *Request) Kind() Kind {
 	return 0
 }
 
-// Level returns the first level that knows r: with a lower level, the cluster has a member that could not apply it.
+// Level returns the first level that knows r: with a lower level, the cluster has a member that
+// could not apply it.
 func (r *Request) Level() uint64 { return max(laterKinds[r.Kind()], 1) }
 
-// NeedsIdentity reports whether apply judges r by its identity. The others are those that no client can cause, which members
-// propose by themselves, and tokens.
+// NeedsIdentity reports whether apply judges r by its identity. The others are those that no client
+// can cause, which members propose by themselves, and tokens.
 func (r *Request) NeedsIdentity() bool {
 	switch r.Kind() {
 	case KindLeaseCheckpoint, KindLeaseExpire, KindAttributes, KindClaim, KindArchive:
@@ -126,11 +128,13 @@ func (r *Request) NeedsIdentity() bool {
 
 // GroupHeader is the header of a group.
 type GroupHeader struct {
-	// Proposer is the member that proposed the group, Sequence its number for it. Sequences begin at a random number
-	// when a member starts, so a group of an earlier run is not taken for one of this run.
+	// Proposer is the member that proposed the group, Sequence its number for it. Sequences begin
+	// at a random number when a member starts, so a group of an earlier run is not taken for one of
+	// this run.
 	Proposer, Sequence uint64
-	// Time is when the leader added the group to its log, in milliseconds since 1970, rounded up, by its clock. It is 0 before, and
-	// for a configuration change. The revisions that the group makes have this time, see mvcc.Writer.SetTime.
+	// Time is when the leader added the group to its log, in milliseconds since 1970, rounded up,
+	// by its clock. It is 0 before, and for a configuration change. The revisions that the group
+	// makes have this time, see mvcc.Writer.SetTime.
 	Time int64
 	// Count is the number of requests.
 	Count int

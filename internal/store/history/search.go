@@ -8,14 +8,16 @@ import (
 	"vigil/internal/store/history/segfile"
 )
 
-// Stamp is the revision of a record, and when it was made in milliseconds since 1970, 0 if that is not known.
+// Stamp is the revision of a record, and when it was made in milliseconds since 1970, 0 if that is
+// not known.
 type Stamp struct {
 	Rev  kv.Rev
 	Time int64
 }
 
-// Search returns the stamp of the first record for which is holds, and that of the record before it; zero for none. is must
-// hold for all records after one for which it holds. Search reads a few records of a few segments.
+// Search returns the stamp of the first record for which is holds, and that of the record before
+// it; zero for none. is must hold for all records after one for which it holds. Search reads a few
+// records of a few segments.
 func (v *View) Search(is func(Stamp) bool) (before, first Stamp, err error) {
 	return v.search(func(s *search) (i, n int) {
 		i = sort.Search(len(s.spans), func(i int) bool { return s.holdsAtEnd(i, is) })
@@ -30,8 +32,8 @@ func (v *View) Search(is func(Stamp) bool) (before, first Stamp, err error) {
 	})
 }
 
-// Around returns the stamp of the first record at or above rev, and that of the record before it; zero for none. It reads a few
-// records of one or two segments.
+// Around returns the stamp of the first record at or above rev, and that of the record before it;
+// zero for none. It reads a few records of one or two segments.
 func (v *View) Around(rev kv.Rev) (before, first Stamp, err error) {
 	return v.search(func(s *search) (i, n int) {
 		i = sort.Search(len(s.spans), func(i int) bool { return !s.spans[i].last().Less(rev) })
@@ -47,7 +49,8 @@ func (v *View) Around(rev kv.Rev) (before, first Stamp, err error) {
 	})
 }
 
-// search returns the stamp of the first record from record n of span i on, and that of the record before it.
+// search returns the stamp of the first record from record n of span i on, and that of the record
+// before it.
 func (v *View) search(find func(s *search) (i, n int)) (before, first Stamp, err error) {
 	s := &search{view: v, spans: v.spans(kv.Rev{})}
 	if err := holdSources(s.spans); err != nil {
@@ -116,8 +119,8 @@ func (s *search) end(i int) Stamp {
 	return s.stamp(i, sp.limit-1)
 }
 
-// holdsAtEnd reports whether is holds at the end of a span, or after an error. A span without records has the end of the one
-// before.
+// holdsAtEnd reports whether is holds at the end of a span, or after an error. A span without
+// records has the end of the one before.
 func (s *search) holdsAtEnd(i int, is func(Stamp) bool) bool {
 	for ; i >= 0; i-- {
 		if at := s.end(i); s.err != nil || at != (Stamp{}) {
@@ -152,7 +155,8 @@ func (s *span) last() kv.Rev {
 	return format.RecordRev(s.mem.At(s.mem.Len() - 1))
 }
 
-// ceil returns the number of the first record at or above rev in the source of a span that was taken.
+// ceil returns the number of the first record at or above rev in the source of a span that was
+// taken.
 func (s *span) ceil(rev kv.Rev) (n int, err error) {
 	if s.src.mem != nil {
 		return s.src.mem.Ceil(rev), nil

@@ -12,21 +12,25 @@ import (
 	"vigil/internal/store/history"
 )
 
-// Each record has the time of its revision: the clock of the leader that added the entry to the log, see Writer.SetTime. Times do
-// not descend, but for a clock that was far ahead and is right again. So the newest revision at a time is found by a search.
+// Each record has the time of its revision: the clock of the leader that added the entry to the
+// log, see Writer.SetTime. Times do not descend, but for a clock that was far ahead and is right
+// again. So the newest revision at a time is found by a search.
 
 const (
-	// MaxClockLag is by how many milliseconds a clock may be behind the time of the newest revision: the next revisions have that
-	// time then. Clocks of members differ by less. A clock further behind is believed: an earlier one was ahead.
+	// MaxClockLag is by how many milliseconds a clock may be behind the time of the newest
+	// revision: the next revisions have that time then. Clocks of members differ by less. A clock
+	// further behind is believed: an earlier one was ahead.
 	MaxClockLag = 10_000
-	// MaxSetBacks limits how many corrections of clocks are remembered. Times before older ones are those of the records.
+	// MaxSetBacks limits how many corrections of clocks are remembered. Times before older ones are
+	// those of the records.
 	MaxSetBacks = 1 << 10
-	// backPrefix begins the key, in MetaBucket, of a setBack. Its revision follows as a big-endian u64; the value is its time as
-	// uvarint.
+	// backPrefix begins the key, in MetaBucket, of a setBack. Its revision follows as a big-endian
+	// u64; the value is its time as uvarint.
 	backPrefix = "back"
 )
 
-// setBack is a correction of the clock: revisions up to revision were made at or before time, whatever their records say.
+// setBack is a correction of the clock: revisions up to revision were made at or before time,
+// whatever their records say.
 type setBack struct{ revision, time int64 }
 
 // times is what a state knows about times besides its records. It is immutable.
@@ -56,7 +60,8 @@ func (t *times) load(m history.Meta) error {
 	}
 	ms, n := binary.Uvarint(m.Value)
 	if len(rest) != 8 || n <= 0 || n != len(m.Value) || ms > kv.MaxTime {
-		return fmt.Errorf("mvcc: the correction of times %x of %q: %w", m.Value, m.Key, kv.ErrCorrupt)
+		return fmt.Errorf("mvcc: the correction of times %x of %q: %w", m.Value,
+			m.Key, kv.ErrCorrupt)
 	}
 	t.backs = append(t.backs, setBack{int64(binary.BigEndian.Uint64([]byte(rest))), int64(ms)})
 	return nil
@@ -79,11 +84,13 @@ func (t *times) complete(hist *history.View, revision, compact int64) error {
 
 func (b setBack) meta(deleted bool) history.Meta {
 	key := binary.BigEndian.AppendUint64([]byte(backPrefix), uint64(b.revision))
-	return history.Meta{Bucket: MetaBucket, Key: key, Value: binary.AppendUvarint(nil, uint64(b.time)), Deleted: deleted}
+	return history.Meta{Bucket: MetaBucket, Key: key,
+		Value: binary.AppendUvarint(nil, uint64(b.time)), Deleted: deleted}
 }
 
-// SetTime sets the time of the revisions that follow, in milliseconds since 1970, by the clock of the leader that added their
-// entry to the log; 0 for an entry without a time. Errors: a *FatalError.
+// SetTime sets the time of the revisions that follow, in milliseconds since 1970, by the clock of
+// the leader that added their entry to the log; 0 for an entry without a time. Errors: a
+// *FatalError.
 func (w *Writer) SetTime(ms int64) error {
 	if w.stamp = NextTime(w.times.newest, ms); w.stamp < w.times.newest {
 		if err := w.setBack(setBack{w.rev, ms}); err != nil {
@@ -94,8 +101,9 @@ func (w *Writer) SetTime(ms int64) error {
 	return nil
 }
 
-// NextTime returns the time of revisions that an entry makes: newest is that of the newest revision, and ms the time of the entry,
-// 0 for none. A result below newest is a correction of the clock.
+// NextTime returns the time of revisions that an entry makes: newest is that of the newest
+// revision, and ms the time of the entry, 0 for none. A result below newest is a correction of the
+// clock.
 func NextTime(newest, ms int64) int64 {
 	if ms > 0 && newest-ms > MaxClockLag {
 		return ms
@@ -109,7 +117,8 @@ func (w *Writer) setBack(b setBack) error {
 		return err
 	}
 	// Earlier ones with a later time say nothing any more.
-	keep := sort.Search(len(w.times.backs), func(i int) bool { return w.times.backs[i].time >= b.time })
+	keep := sort.Search(len(w.times.backs),
+		func(i int) bool { return w.times.backs[i].time >= b.time })
 	from := max(keep-MaxSetBacks+1, 0)
 	for i, old := range w.times.backs {
 		if i < from || i >= keep {
@@ -153,8 +162,8 @@ func (v *view) moment(at history.Stamp) moment {
 	return moment{at.Rev.Main, t, t == at.Time}
 }
 
-// around returns the newest revision below one, and the oldest at or above it, of which something is known: zero for none.
-// Revisions that are compacted may not be known.
+// around returns the newest revision below one, and the oldest at or above it, of which something
+// is known: zero for none. Revisions that are compacted may not be known.
 func (v *view) around(revision int64) (before, at moment, err error) {
 	b, f, err := v.records().Around(kv.Rev{Main: revision})
 	if err != nil {
@@ -164,7 +173,8 @@ func (v *view) around(revision int64) (before, at moment, err error) {
 	return before, at, nil
 }
 
-// until returns the newest revision with a time at or before ms, and the oldest with a later one, as around.
+// until returns the newest revision with a time at or before ms, and the oldest with a later one,
+// as around.
 func (v *view) until(ms int64) (before, at moment, err error) {
 	b, f, err := v.records().Search(func(s history.Stamp) bool { return v.moment(s).time > ms })
 	if err != nil {
@@ -174,7 +184,8 @@ func (v *view) until(ms int64) (before, at moment, err error) {
 	return before, at, nil
 }
 
-// withCompact puts the compact revision between two neighbors, if its time is known: it counts for before or for at.
+// withCompact puts the compact revision between two neighbors, if its time is known: it counts for
+// before or for at.
 func (v *view) withCompact(before, at moment, isBefore bool) (moment, moment) {
 	switch c := (moment{v.compact, v.times.compact, true}); {
 	case c.time == 0:
@@ -211,8 +222,8 @@ func (s *Store) TimeSpan(revision int64) (span kv.TimeSpan, err error) {
 	return kv.TimeSpan{After: max(before.time-1, 0), At: at.time}, nil
 }
 
-// RevisionAt returns the newest revision that was made at or before a time. It can be read unless it is compacted during the
-// call. Errors: a *kv.TimeError, those of the log.
+// RevisionAt returns the newest revision that was made at or before a time. It can be read unless
+// it is compacted during the call. Errors: a *kv.TimeError, those of the log.
 func (s *Store) RevisionAt(ms int64) (int64, error) {
 	v := s.read()
 	before, at, err := v.until(ms)
@@ -228,7 +239,8 @@ func (s *Store) RevisionAt(ms int64) (int64, error) {
 		if err != nil {
 			return 0, err
 		}
-		return 0, &kv.TimeError{Reason: kv.TimeCompacted, Time: ms, Bound: first.time, Revision: before.revision, CompactRevision: v.compact}
+		return 0, &kv.TimeError{Reason: kv.TimeCompacted, Time: ms, Bound: first.time,
+			Revision: before.revision, CompactRevision: v.compact}
 	}
 	return before.revision, nil
 }

@@ -73,14 +73,16 @@ func run(t *testing.T, steps func(m *member)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		m := &member{t: t, term: 5, index: 1}
-		log, err := history.Create(history.Options{FS: memfs.New(), Dir: "h"}, history.Applied{Term: 1, Index: 1}, nil)
+		log, err := history.Create(history.Options{FS: memfs.New(), Dir: "h"},
+			history.Applied{Term: 1, Index: 1}, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
 		if m.store, err = mvcc.Open(log, mvcc.Options{}); err != nil {
 			t.Fatal(err)
 		}
-		m.s = NewStamper(m.clock, m.store.NewestTime, slog.New(slog.NewTextHandler(&m.log, &slog.HandlerOptions{Level: slog.LevelWarn})))
+		m.s = NewStamper(m.clock, m.store.NewestTime,
+			slog.New(slog.NewTextHandler(&m.log, &slog.HandlerOptions{Level: slog.LevelWarn})))
 		m.times = New(m, m, m.clock)
 		steps(m)
 		m.store.Close()
@@ -114,8 +116,8 @@ func TestTimesAreRoundedUp(t *testing.T) {
 	})
 }
 
-// A clock that is a little behind has no effect until it has passed the newest time. One that is far behind is reported once, and
-// believed when it stays there.
+// A clock that is a little behind has no effect until it has passed the newest time. One that is
+// far behind is reported once, and believed when it stays there.
 func TestClockThatGoesBack(t *testing.T) {
 	run(t, func(m *member) {
 		elect := func(ahead time.Duration) { m.term, m.ahead = m.term+1, ahead }
@@ -143,15 +145,19 @@ func TestClockThatGoesBack(t *testing.T) {
 		m.put()
 		m.expect("3600 3596 3601 3601 3601 3601 3636 3636 3636 3636 3636 3636 3636 96 97")
 		log := m.log.String()
-		if behind, set := strings.Count(log, "is behind the newest time"), strings.Count(log, "was set"); behind != 2 || set != 3 {
-			t.Errorf("%d lines about a clock that is behind, %d about one that was set:\n%s", behind, set, log)
+		if behind, set := strings.Count(log, "is behind the newest time"),
+			strings.Count(log, "was set"); behind != 2 || set != 3 {
+			t.Errorf("%d lines about a clock that is behind, %d about one that was set:\n%s",
+				behind, set, log)
 		}
 		if strings.Count(log, "correcting times") != 1 {
 			t.Errorf("log:\n%s", log)
 		}
 		// What was made before counts as made until then.
 		spans, err := m.times.Spans(t.Context(), []int64{2, 10, 15, 16})
-		if want := fmt.Sprintf("[{0 %d} {0 %d} {%d %d} {%d %d}]", epoch+96_000, epoch+96_000, epoch+95_999, epoch+96_000, epoch+96_999, epoch+97_000); fmt.Sprint(spans) != want || err != nil {
+		if want := fmt.Sprintf("[{0 %d} {0 %d} {%d %d} {%d %d}]", epoch+96_000, epoch+96_000,
+			epoch+95_999, epoch+96_000, epoch+96_999, epoch+97_000); fmt.Sprint(spans) != want ||
+			err != nil {
 			t.Errorf("spans %v, want %s, %v", spans, want, err)
 		}
 	})
@@ -165,7 +171,8 @@ func TestRevisionAt(t *testing.T) {
 			got := fmt.Sprint(rev)
 			var e *kv.TimeError
 			if errors.As(err, &e) {
-				got = fmt.Sprintf("error %d %d %d %v %v", e.Reason, e.Bound-epoch, e.Revision, errors.Is(err, kv.ErrCompacted), errors.Is(err, kv.ErrFutureRev))
+				got = fmt.Sprintf("error %d %d %d %v %v", e.Reason, e.Bound-epoch, e.Revision,
+					errors.Is(err, kv.ErrCompacted), errors.Is(err, kv.ErrFutureRev))
 			} else if err != nil {
 				got = err.Error()
 			}
@@ -201,7 +208,8 @@ func TestRevisionAt(t *testing.T) {
 		}
 		m.lineare = nil
 		spans, err := m.times.Spans(t.Context(), []int64{4, 5, 6})
-		if want := fmt.Sprintf("[{%d %d} {%d %d} {%d 0}]", epoch+2999, epoch+3000, epoch+3999, epoch+4000, epoch+3999); fmt.Sprint(spans) != want || err != nil {
+		if want := fmt.Sprintf("[{%d %d} {%d %d} {%d 0}]", epoch+2999, epoch+3000, epoch+3999,
+			epoch+4000, epoch+3999); fmt.Sprint(spans) != want || err != nil {
 			t.Errorf("spans %v, want %s, %v", spans, want, err)
 		}
 	})

@@ -12,7 +12,8 @@ import (
 // Patience is how long a clock that is far behind may be corrected before it is believed.
 const Patience = time.Minute
 
-// Stamper sets the times of groups that the leader adds to its log. It is owned by the turn of raft.
+// Stamper sets the times of groups that the leader adds to its log. It is owned by the turn of
+// raft.
 type Stamper struct {
 	clock  func() time.Time
 	newest func() int64
@@ -20,14 +21,16 @@ type Stamper struct {
 
 	// term is the one of the last group.
 	term uint64
-	// behind is when the clock was first seen far behind in term, zero while it is not. believed is set from the end of Patience on.
+	// behind is when the clock was first seen far behind in term, zero while it is not. believed is
+	// set from the end of Patience on.
 	behind   time.Time
 	believed bool
 	// wall and elapsed are the clock at the last group, and the monotonic time.
 	wall, elapsed time.Time
 }
 
-// NewStamper returns a Stamper. newest returns the time of the newest revision that is applied, in milliseconds since 1970.
+// NewStamper returns a Stamper. newest returns the time of the newest revision that is applied, in
+// milliseconds since 1970.
 func NewStamper(clock func() time.Time, newest func() int64, logger *slog.Logger) *Stamper {
 	return &Stamper{clock: clock, newest: newest, logger: logger}
 }
@@ -54,7 +57,8 @@ func (s *Stamper) StampGroup(term uint64, group []byte) {
 // believe reports whether a clock that is far behind counts.
 func (s *Stamper) believe(now time.Time, newest int64) bool {
 	at := time.UnixMilli(newest)
-	attrs := []any{slog.Time("clock", now), slog.Time("newest-time-of-revisions", at), slog.Duration("behind", at.Sub(now))}
+	attrs := []any{slog.Time("clock", now), slog.Time("newest-time-of-revisions", at),
+		slog.Duration("behind", at.Sub(now))}
 	if s.behind.IsZero() {
 		s.behind = time.Now()
 		s.logger.Warn("the clock of this member is behind the newest time of revisions: new revisions have that time until the clock has passed it, or later times are corrected after a pause; check the synchronization of the clocks of all members",
@@ -62,7 +66,8 @@ func (s *Stamper) believe(now time.Time, newest int64) bool {
 	}
 	if !s.believed && time.Since(s.behind) >= Patience {
 		s.believed = true
-		s.logger.Warn("correcting times of revisions that are after the clock of this member", attrs...)
+		s.logger.Warn("correcting times of revisions that are after the clock of this member",
+			attrs...)
 	}
 	return s.believed
 }

@@ -10,7 +10,8 @@ import (
 
 // Pipeline is the pipeline of the member.
 type Pipeline interface {
-	// Linearize waits until the member has applied everything that any member had applied at the time of the call.
+	// Linearize waits until the member has applied everything that any member had applied at the
+	// time of the call.
 	Linearize(context.Context) error
 	// ReadStore calls read with the store, and again if a snapshot replaces the store meanwhile.
 	ReadStore(ctx context.Context, read func(*mvcc.Store) error) error
@@ -18,7 +19,8 @@ type Pipeline interface {
 
 // Access identifies clients.
 type Access interface {
-	// CheckUser returns the error of a client that is not a user, while authentication is enabled as far as this member knows.
+	// CheckUser returns the error of a client that is not a user, while authentication is enabled
+	// as far as this member knows.
 	CheckUser(context.Context) error
 }
 
@@ -37,10 +39,11 @@ func New(p Pipeline, a Access, clock func() time.Time) *Times {
 // futureSlack is how far the clock of a client may be ahead of that of the member.
 const futureSlack = 5 * time.Second
 
-// RevisionAt returns the newest revision that was made at or before a time, in milliseconds since 1970. It can be read unless it
-// is compacted meanwhile. Errors: a *kv.TimeError, those of auth and of the store, and those of a linearizable read unless it is
-// serializable.
-func (t *Times) RevisionAt(ctx context.Context, ms int64, serializable bool) (revision int64, err error) {
+// RevisionAt returns the newest revision that was made at or before a time, in milliseconds since
+// 1970. It can be read unless it is compacted meanwhile. Errors: a *kv.TimeError, those of auth and
+// of the store, and those of a linearizable read unless it is serializable.
+func (t *Times) RevisionAt(ctx context.Context, ms int64,
+	serializable bool) (revision int64, err error) {
 	if err := t.awaitReadable(ctx, serializable); err != nil {
 		return 0, err
 	}
@@ -54,7 +57,8 @@ func (t *Times) RevisionAt(ctx context.Context, ms int64, serializable bool) (re
 	return revision, err
 }
 
-// Spans returns when revisions were made. Errors: those of auth, of the store, and of a linearizable read.
+// Spans returns when revisions were made. Errors: those of auth, of the store, and of a
+// linearizable read.
 func (t *Times) Spans(ctx context.Context, revisions []int64) ([]kv.TimeSpan, error) {
 	if err := t.awaitReadable(ctx, false); err != nil {
 		return nil, err
