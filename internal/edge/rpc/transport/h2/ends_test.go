@@ -3,6 +3,7 @@ package h2
 import (
 	"crypto/tls"
 	"fmt"
+	"io"
 	"net"
 	"sync"
 	"sync/atomic"
@@ -327,5 +328,29 @@ func TestContextsAfterServe(t *testing.T) {
 				t.Fatalf("the context of request %d has not ended", k)
 			}
 		}
+	}
+}
+
+// TestAnswerDuringFailure: while a failed connection drops its streams, an answer does not report
+// that its stream is free. Another request would use the stream, and dropStreams would end that.
+func TestAnswerDuringFailure(t *testing.T) {
+	c := connect(t, Options{})
+	c.must(c.open(1, "never", true))
+	s := c.stream(1)
+	l := &c.conn.link
+	l.mu.Lock()
+	l.mu.err = io.ErrUnexpectedEOF
+	l.mu.state.move(connFail)
+	dropped := l.takeStreams()
+	l.mu.Unlock()
+	if s.AnswerPrompt(okHeader, make([]byte, headSize), okTrailer) {
+		t.Error("the stream is free although dropStreams will use it")
+	}
+	l.dropStreams(dropped)
+	if n := l.unread.Load(); n != 0 {
+		t.Errorf("%d bytes are unread after the last stream", n)
+	}
+	if s.SendSoon(nil, make([]byte, headSize)); l.mu.out.prompt != nil {
+		t.Error("an answer was queued after the GOAWAY")
 	}
 }

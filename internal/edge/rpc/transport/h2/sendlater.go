@@ -91,9 +91,11 @@ func (s *Stream) AnswerPrompt(header *Header, m []byte, trailer *Header) (free b
 	return s.endContext(byCancel) && free
 }
 
-// makePromptRoom calls scheduler.makePromptRoom if the connection still writes. mu must be held.
+// makePromptRoom calls scheduler.makePromptRoom unless the connection fails or ends. Then
+// takeStreams may have taken the stream for dropStreams, which would end another request if
+// AnswerPrompt reported that the stream is free. mu must be held.
 func (l *link) makePromptRoom(s *Stream, n int) bool {
-	return l.mu.state.writes() && l.mu.out.makePromptRoom(s, n)
+	return l.mu.state.queues() && l.mu.out.makePromptRoom(s, n)
 }
 
 // Notify makes the package call the exchange, which must be a Filler. costly says that a call of
