@@ -55,7 +55,7 @@ var checks = []Check{
 		false, (*Examination).checkDamage},
 	{"data", "the members hold the same data", "docs/operations/corruption.md", false,
 		(*Examination).checkData},
-	{"versions", "all members have one version", "docs/operations/cluster.md#upgrade", false,
+	{"versions", "all members have one version", "docs/operations/upgrade.md", false,
 		(*Examination).checkVersions},
 	{"space", "no quota is nearly used", "docs/operations/disks.md#the-data-reach-the-quota", false,
 		(*Examination).checkQuota},

@@ -149,13 +149,13 @@ type Receiver interface {
 // Completion says who gets the outcome of a request that is started.
 type Completion struct {
 	To Receiver
-	// Tag is what the outcome has.
+	// Tag comes back in the Outcome, so that the receiver knows whose it is.
 	Tag any
 }
 
 // Outcome is the result of a request that was started, and completed later: the field that matches the request, or an error.
 type Outcome struct {
-	// Tag is what the request was started with.
+	// Tag is the tag of the request's Completion.
 	Tag any
 	// Declined: nothing was done, and the request goes the way of those that were not started.
 	Declined    bool

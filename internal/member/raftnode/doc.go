@@ -47,9 +47,9 @@
 //
 //  1. A response to an append leaves after the sync of that append and of all before it.
 //  2. Appends, and entries to apply, are processed in the order raft gave them out.
-//  3. A proposal is either handed to raft once, or reported by Dropped and never proposed. After an
-//     entry of a later term than it was proposed in was handed out, it never will be committed if
-//     it was not handed out before.
+//  3. A proposal is either handed to raft once, or reported by Proposals.FailOffered (FailRefused
+//     if the leader refused it) and never proposed. After an entry of a later term than it was
+//     proposed in was handed out, it never will be committed if it was not handed out before.
 //  4. An index that ReadIndex returns is at least the newest index that was committed anywhere when
 //     ReadIndex was called.
 //  5. An entry is handed out for applying after it is durable here.

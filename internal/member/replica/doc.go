@@ -7,16 +7,16 @@
 // member's line (package stage) do the rest. A turn of raft proposes the group when there is room
 // in flight: at once if nothing is under way, so that a lone request does not wait, and otherwise
 // together with all requests that have come since. Append makes it durable. Apply carries it out:
-// for each run of committed entries fsm.Apply, then one Commit for the subscribers (package apply,
-// subscribers.go): the hub publishes, and then the groups get their results. Answer passes the
-// outcomes on.
+// it opens each committed entry (fsm.Machine.Open), takes the outcome of each of its requests
+// (fsm.Entry.Next), and emits one Commit for the subscribers (package apply, subscribers.go): the
+// hub publishes, and then the groups get their results. Answer passes the outcomes on.
 //
 // Whoever holds the token of a stage carries it out. A busy member has a goroutine for each stage.
 // A request that is alone passes through all of them on one goroutine: on its caller's if the log
 // is quick (ProposeStarted).
 //
-// Every write is started, with a completion that gets the outcome (StartWrite). Do and
-// Propose wait for it.
+// A write is started with a completion that gets the outcome (StartWrite), or its caller waits for
+// the result (Do, Propose).
 //
 // # A read
 //

@@ -528,7 +528,7 @@ func (w *WAL) Close() error {
 	}
 	var errs []error
 	if w.wr.err == nil {
-		errs = append(errs, w.writeMark())
+		errs = append(errs, w.writeEndMark())
 	}
 	w.wr.err = ErrClosed
 	w.background.Wait()
@@ -551,9 +551,9 @@ func (w *WAL) Close() error {
 	return errors.Join(errs...)
 }
 
-// writeMark makes everything durable and writes an empty group that records that. It distinguishes
+// writeEndMark makes everything durable and writes an empty group that records that. It distinguishes
 // damage of the last real group from a torn tail.
-func (w *WAL) writeMark() error {
+func (w *WAL) writeEndMark() error {
 	if err := w.syncUnsynced(); err != nil {
 		return err
 	}

@@ -159,8 +159,8 @@ func (c *call) answerPrompt(response any) (ok, over bool) {
 	return ok, over
 }
 
-// calls has memory of calls that have ended. Most calls are short, so using it again saves the
-// garbage collector most of its work.
+// calls keeps ended calls for reuse. Most calls are short, so this saves the garbage collector most
+// of its work.
 var calls = sync.Pool{New: func() any { return new(call) }}
 
 // recycle gives the memory of an answered call to another call. The caller must not use the call

@@ -168,7 +168,7 @@ func (c *clientConn) readHeader(r *h2.Request) (h callHeader) {
 	}
 	h.metadata = c.last.metadataOf(r.Fields)
 	if h.method = c.server.methods[r.Path]; h.method == nil {
-		h.reject(0, status.Error(codes.Unimplemented, c.server.unknownMethod(r.Path)))
+		h.reject(0, status.Error(codes.Unimplemented, c.server.unknownMethodText(r.Path)))
 		return h
 	}
 	h.chooseEncoding()

@@ -217,8 +217,8 @@ func (s *Server) eachConn(f func(*h2.Conn)) {
 	}
 }
 
-// unknownMethod returns the text of the error for a path without a method.
-func (s *Server) unknownMethod(path string) string {
+// unknownMethodText returns the text of the error for a path without a method.
+func (s *Server) unknownMethodText(path string) string {
 	rest, ok := strings.CutPrefix(path, "/")
 	at := strings.LastIndexByte(rest, '/')
 	switch {

@@ -48,7 +48,7 @@ func (e *WatchEncoder) keepLast(list []wire.WatchResponse, data mem.BufferSlice,
 	clear(e.last)
 	clear(e.data)
 	e.last, e.data = e.last[:0], e.data[:0]
-	if bytes > maxPooled || !sameResponse(list[0], list[0]) {
+	if bytes > maxPooled || len(list[0].Events) == 0 {
 		return
 	}
 	data.Ref()
@@ -57,7 +57,7 @@ func (e *WatchEncoder) keepLast(list []wire.WatchResponse, data mem.BufferSlice,
 
 // sameResponse reports whether two responses with events have the same encoding.
 func sameResponse(a, b wire.WatchResponse) bool {
-	return sameEvents(a.Events, b.Events) && a.WatchID == b.WatchID && a.Header == b.Header &&
+	return shareEvents(a.Events, b.Events) && a.WatchID == b.WatchID && a.Header == b.Header &&
 		a.Fragment == b.Fragment &&
 		a.Created == b.Created && a.Canceled == b.Canceled &&
 		a.CompactRevision == b.CompactRevision && a.Reason == b.Reason &&

@@ -21,7 +21,7 @@ func (e *Encoded) Len() int { return e.buffers.Len() }
 // list. Shared memory never comes from a pool, so it needs no reference counts.
 func encodeWatch(list []wire.WatchResponse) []Encoded {
 	n := 1
-	for n < len(list) && sameEvents(list[0].Events, list[n].Events) {
+	for n < len(list) && shareEvents(list[0].Events, list[n].Events) {
 		n++
 	}
 	out := make([]Encoded, n)
@@ -62,8 +62,8 @@ func splitByWatcher(list []wire.WatchResponse) []wire.WatchResponse {
 	return all
 }
 
-// sameEvents reports whether a and b are the same slice, and not empty.
-func sameEvents(a, b [][]byte) bool { return len(a) > 0 && len(a) == len(b) && &a[0] == &b[0] }
+// shareEvents reports whether a and b are the same slice, and not empty.
+func shareEvents(a, b [][]byte) bool { return len(a) > 0 && len(a) == len(b) && &a[0] == &b[0] }
 
 func hasLarge(events [][]byte) bool {
 	for _, ev := range events {

@@ -106,7 +106,7 @@ func encodeAnswer(a Answer, err error) []byte {
 
 func decodeAnswer(b []byte) (a Answer, err error) {
 	if len(b) != answerSize {
-		return a, fmt.Errorf("lessor: answer about a lease of %d bytes", len(b))
+		return a, fmt.Errorf("lessor: the leader's answer about a lease has %d bytes, not %d", len(b), answerSize)
 	}
 	switch b[0] {
 	case outcomeOK:

@@ -14,7 +14,7 @@ type Call struct {
 	Request fsm.Request
 	Read    *kv.RangeRequest // instead of Request
 	At      time.Time        // when it was started
-	// Done gets the outcome; the zero value if the caller of Propose waits for it.
+	// Done gets the outcome; the zero value if the caller of Wait gets it.
 	Done   kv.Completion
 	Result fsm.Result
 	Marks  Milestones
@@ -41,7 +41,7 @@ func (c *Call) setResult(res fsm.Result, marks Milestones) *Call {
 }
 
 // Start adds a request whose result TakeResults returns. at is when it arrived. The queue keeps
-// what the request refers to until then. TakeUnproposed must follow. Errors: as Propose. It waits
+// what the request refers to until then. TakeUnproposed must follow. Errors: as addCall. It waits
 // for no disk: it fails with ErrUnmeasured instead.
 func (q *Queue) Start(ctx context.Context, r fsm.Request, cost int64, done kv.Completion,
 	at time.Time) error {

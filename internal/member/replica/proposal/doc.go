@@ -4,7 +4,7 @@
 // A caller starts its request (Queue.Start): that adds it to the group that is being filled. Then
 // the caller asks whether the group must be proposed (TakeUnproposed). A turn of raft takes the
 // oldest group (NextGroup). The apply goroutine claims the group of an entry by its sequence
-// (Claim), adds the results, and resolves the calls. Results returns them, as it does reads that
+// (Claim), adds the results, and resolves the calls. TakeResults returns them, and reads that
 // are made ready elsewhere (StartRead, Deliver); a caller that waits gets its own (StartWaited,
 // Call.Wait). Groups without a result in time are removed (Expire), and the caller fails them.
 //

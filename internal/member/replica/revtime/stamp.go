@@ -77,7 +77,7 @@ func (s *Stamper) noteJump(now time.Time) {
 	elapsed := time.Now()
 	if !s.wall.IsZero() {
 		if jump := now.Sub(s.wall) - elapsed.Sub(s.elapsed); jump.Abs() > mvcc.MaxClockLag*time.Millisecond {
-			s.logger.Warn("the clock of this member was set: times of revisions are as right as the clock of the leader", slog.Duration("by", jump))
+			s.logger.Warn("the clock of this member jumped: revisions get wrong times while it leads", slog.Duration("by", jump))
 		}
 	}
 	s.wall, s.elapsed = now.Round(0), elapsed

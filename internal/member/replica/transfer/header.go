@@ -142,7 +142,7 @@ func (a Answer) Encode() []byte {
 // DecodeAnswer decodes the bytes of Answer.Encode.
 func DecodeAnswer(b []byte) (Answer, error) {
 	if len(b) != answerSize || b[0] != snapshotVersion || b[1] > 2 {
-		return Answer{}, fmt.Errorf("transfer: answer %x to a snapshot offer",
+		return Answer{}, fmt.Errorf("transfer: the answer to a snapshot offer cannot be read: %x",
 			b[:min(len(b), answerSize)])
 	}
 	return Answer{Have: b[1] == 1, Ahead: b[1] == 2, Revision: int64(le.Uint64(b[8:])),

@@ -41,7 +41,8 @@ func (d *DiskReader) Check(ctx context.Context, path string) (read int64, err er
 	return r.read, err
 }
 
-// diskFile reads a file in large pieces and at the rate of its reader. It cannot be mapped.
+// diskFile reads a file in windows of diskWindow bytes, at the rate of its DiskReader. Map is
+// refused, so that every byte comes from the disk.
 type diskFile struct {
 	vfs.File
 	d     *DiskReader
