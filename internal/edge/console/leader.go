@@ -15,9 +15,9 @@ import (
 	"google.golang.org/protobuf/reflect/protoreflect"
 )
 
-// leaderConn calls the services of this member. A call that needs a leader does not wait while
-// there is none: a read is answered with the data of this member, if its request allows that, and
-// everything else is refused.
+// leaderConn calls the services of this member. A call that needs a leader waits only handOverTime
+// while there is none. Then a read is answered with the data of this member, if its request allows
+// that, and everything else is refused.
 type leaderConn struct {
 	grpc.ClientConnInterface
 	name   string // of this member
@@ -67,6 +67,10 @@ var needsLeader = map[string]struct{ changes bool }{
 // leaderPause is how often a call that waits looks whether there is a leader.
 const leaderPause = 100 * time.Millisecond
 
+// handOverTime is how long after the loss of a leader a call still waits for the next one: that
+// long takes a hand-over, or an election after the leader's process has ended.
+const handOverTime = 500 * time.Millisecond
+
 // errLeaderLost is why a call was given up.
 var errLeaderLost = errors.New("the leader was lost")
 
@@ -79,7 +83,7 @@ func (l *leaderConn) Invoke(ctx context.Context, method string, in, out any,
 		return l.ClientConnInterface.Invoke(ctx, method, in, out, opts...)
 	}
 	data, _ := ctx.Value(localKey{}).(*localData)
-	if l.leader().Known && !data.used() {
+	if !l.lacksLeader() && !data.used() {
 		// The memory of an answer counts until its context ends, so that this one ends only if
 		// there is no answer, or with ctx.
 		waiting, giveUp := context.WithCancelCause(ctx)
@@ -118,11 +122,11 @@ func serializableField(in any) protoreflect.FieldDescriptor {
 	return nil
 }
 
-// awaitLoss gives a call up when there is no leader, unless it is over before.
+// awaitLoss gives a call up when there is no leader any more, unless it is over before.
 func (l *leaderConn) awaitLoss(over <-chan struct{}, giveUp context.CancelCauseFunc) {
 	t := time.NewTicker(leaderPause)
 	defer t.Stop()
-	for l.leader().Known {
+	for !l.lacksLeader() {
 		select {
 		case <-t.C:
 		case <-over:
@@ -130,6 +134,16 @@ func (l *leaderConn) awaitLoss(over <-chan struct{}, giveUp context.CancelCauseF
 		}
 	}
 	giveUp(errLeaderLost)
+}
+
+// lacksLeader reports whether there is no leader, and has not been for handOverTime.
+func (l *leaderConn) lacksLeader() bool {
+	led := l.leader()
+	if led.Known {
+		return false
+	}
+	lost := time.Since(led.Lost)
+	return lost < 0 || lost >= handOverTime // the clock may have been set back
 }
 
 // since says how long there has been no leader.

@@ -35,8 +35,9 @@ func (p patient) Invoke(ctx context.Context, _ string, in, _ any, _ ...grpc.Call
 	}
 }
 
-// TestLeaderConn: a call waits as long as there is a leader. When it is lost, a read is answered
-// locally if it may be, and everything else is refused; a change says that it may still be made.
+// TestLeaderConn: a call waits as long as there is a leader, and while leadership is handed over.
+// When the leader is lost, a read is answered locally if it may be, and everything else is refused;
+// a change says that it may still be made.
 func TestLeaderConn(t *testing.T) {
 	read, put := &etcdserverpb.RangeRequest{Key: []byte("a")},
 		&etcdserverpb.PutRequest{Key: []byte("a")}
@@ -45,27 +46,34 @@ func TestLeaderConn(t *testing.T) {
 		method string
 		in     any
 		lost   time.Duration // after which the leader is lost; negative if there is none
+		back   time.Duration // after which there is a leader again, 0 for never
 		local  bool          // whether the request may have local data
 		takes  time.Duration
 		code   string // of the error
 		says   string // in the note or in the error
 	}{
-		{"a read with a leader", etcdserverpb.KV_Range_FullMethodName, read, time.Hour, true,
+		{"a read with a leader", etcdserverpb.KV_Range_FullMethodName, read, time.Hour, 0, true,
 			5 * time.Second, "", ""},
-		{"a read whose leader is lost", etcdserverpb.KV_Range_FullMethodName, read, time.Second,
-			true, time.Second, "", "mü1 has had no leader for 1s"},
-		{"a read without a leader", etcdserverpb.KV_Range_FullMethodName, read, -1, true, 0, "",
+		{"a read whose leader is lost", etcdserverpb.KV_Range_FullMethodName, read, time.Second, 0,
+			true, time.Second + handOverTime, "", "mü1 has had no leader for 1s"},
+		{"a read without a leader", etcdserverpb.KV_Range_FullMethodName, read, -1, 0, true, 0, "",
 			"mü1 has had no leader yet"},
-		{"a read that must not be local", etcdserverpb.KV_Range_FullMethodName, read, -1, false, 0,
+		{"a read that must not be local", etcdserverpb.KV_Range_FullMethodName, read, -1, 0, false, 0,
 			"leaderless", "mü1 has had no leader yet"},
 		{"a serializable read", etcdserverpb.KV_Range_FullMethodName,
-			&etcdserverpb.RangeRequest{Serializable: true}, -1, true, 0, "", ""},
-		{"a change whose leader is lost", etcdserverpb.KV_Put_FullMethodName, put, time.Second,
-			true, time.Second, "leaderless", "the change may still be made"},
-		{"a change without a leader", etcdserverpb.KV_Put_FullMethodName, put, -1, true, 0,
+			&etcdserverpb.RangeRequest{Serializable: true}, -1, 0, true, 0, "", ""},
+		{"a change whose leader is lost", etcdserverpb.KV_Put_FullMethodName, put, time.Second, 0,
+			true, time.Second + handOverTime, "leaderless", "the change may still be made"},
+		{"a change without a leader", etcdserverpb.KV_Put_FullMethodName, put, -1, 0, true, 0,
 			"leaderless", "mü1 has had no leader yet"},
 		{"a call that needs none", etcdserverpb.Maintenance_Status_FullMethodName,
-			&etcdserverpb.StatusRequest{}, -1, false, 5 * time.Second, "", ""},
+			&etcdserverpb.StatusRequest{}, -1, 0, false, 5 * time.Second, "", ""},
+		{"a read during a hand-over", etcdserverpb.KV_Range_FullMethodName, read, time.Second,
+			handOverTime / 2, true, 5 * time.Second, "", ""},
+		{"a change during a hand-over", etcdserverpb.KV_Put_FullMethodName, put, time.Second,
+			handOverTime / 2, true, 5 * time.Second, "", ""},
+		{"a read that begins in a hand-over", etcdserverpb.KV_Range_FullMethodName, read, 0,
+			handOverTime / 2, true, 5 * time.Second, "", ""},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -82,6 +90,10 @@ func TestLeaderConn(t *testing.T) {
 					}
 				})
 				defer loss.Stop()
+				if c.back > 0 {
+					defer time.AfterFunc(c.lost+c.back, func() { lost.Store(0) }).Stop()
+				}
+				synctest.Wait()
 				data, ctx := &localData{}, t.Context()
 				if c.local {
 					ctx = context.WithValue(ctx, localKey{}, data)
