@@ -170,16 +170,21 @@ func (s *Stage) PostNext() {
 	l.mu.Unlock()
 }
 
+// mostCarried is how many stages a call of Carry carries out. A write that is alone needs five: two
+// turns of raft, and append, apply and answer.
+const mostCarried = 8
+
 // Carry posts work and carries it out on the goroutine of the caller, promptly, unless another one
-// does. It goes on with the stages through that get work by that. Everything else is left to the
-// goroutines of the line.
+// does. It goes on with the stages through that get work by that, but not for long, because others
+// may always have work. Everything else is left to the goroutines of the line.
 func (s *Stage) Carry(through ...*Stage) {
 	l := s.line
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	s.due = true
-	for next := s; next != nil; {
-		if next.left || !next.ready() {
+	next := s
+	for range mostCarried {
+		if next == nil || next.left || !next.ready() {
 			break
 		}
 		next.carryOut(true)

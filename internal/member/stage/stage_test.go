@@ -41,6 +41,37 @@ func TestCarry(t *testing.T) {
 	})
 }
 
+// TestCarryEnds: others may always have work, and a caller returns to its own.
+func TestCarryEnds(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := NewLine()
+		const steps = 1000
+		var a, b *Stage
+		var done, prompts atomic.Int32
+		step := func(prompt bool, next **Stage) bool {
+			if prompt {
+				prompts.Add(1)
+			}
+			if done.Add(1) < steps {
+				(*next).PostNext()
+			}
+			return false
+		}
+		a = l.Add(func(prompt bool) bool { return step(prompt, &b) }, 1)
+		b = l.Add(func(prompt bool) bool { return step(prompt, &a) }, 1)
+		l.Start()
+		a.Carry(a, b)
+		synctest.Wait()
+		if n := prompts.Load(); n > mostCarried {
+			t.Errorf("the caller has carried out %d stages", n)
+		}
+		if n := done.Load(); n != steps {
+			t.Errorf("%d steps are done, want %d", n, steps)
+		}
+		l.Close()
+	})
+}
+
 // TestBlockedStage: a stage that waits keeps no other one from being carried out, and is not
 // carried out twice at once.
 func TestBlockedStage(t *testing.T) {
