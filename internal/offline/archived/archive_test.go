@@ -55,10 +55,15 @@ type restored struct {
 
 func restoreTo(t testing.TB, a *Archive, target Target) *restored {
 	t.Helper()
-	fsys := memfs.New()
+	return restoreWith(t, a, target, restoreOptions(memfs.New(), "d"))
+}
+
+func restoreWith(t testing.TB, a *Archive, target Target, o restore.Options) *restored {
+	t.Helper()
+	fsys := o.FS
 	r := &restored{}
 	var err error
-	r.sum, r.res, err = a.Restore(context.Background(), target, restoreOptions(fsys, "d"))
+	r.sum, r.res, err = a.Restore(context.Background(), target, o)
 	if err != nil {
 		t.Fatal(target, err)
 	}
@@ -124,6 +129,24 @@ func busy(n *node, rounds int) {
 		if i < rounds-1 {
 			n.base(n.rng.IntN(3) > 0)
 		}
+	}
+}
+
+// A restore that raises the revision and compacts keeps the newest time: later times are not below
+// the times of the records, and the newest revision is found by time.
+func TestBumpKeepsNewestTime(t *testing.T) {
+	n, _ := newNode(t, 1)
+	busy(n, 1)
+	o := restoreOptions(memfs.New(), "d")
+	o.BumpRevision, o.MarkCompacted = 1000, true
+	r := restoreWith(t, n.open(), Target{}, o)
+	newest := n.store.NewestTime()
+	if got := r.store.NewestTime(); newest == 0 || got != newest {
+		t.Errorf("the newest time is %d, want %d", got, newest)
+	}
+	want := n.store.Revision() + 1000
+	if got, err := r.store.RevisionAt(newest); err != nil || got != want {
+		t.Errorf("at the newest time: revision %d, %v; want %d", got, err, want)
 	}
 }
 

@@ -44,7 +44,8 @@ type builder struct {
 	res     Summary
 
 	loader
-	closed bool
+	newestTime int64 // of the newest revision, 0 if it is not known
+	closed     bool
 }
 
 func newBuilder(ctx context.Context, o *Options) (*builder, error) {
@@ -178,7 +179,9 @@ func (b *builder) finishStore() error {
 				b.o.BumpRevision, b.res.Revision, int64(maxRevision))
 		}
 		b.res.Compact = b.res.Revision
-		if err := b.log.AppendMeta(mvcc.CompactRecord(b.res.Compact, 0)); err != nil {
+		// It has the keys of the newest revision, and so that time: times do not descend.
+		compact := mvcc.CompactRecord(b.res.Compact, b.newestTime)
+		if err := b.log.AppendMeta(compact); err != nil {
 			return err
 		}
 	}
@@ -215,6 +218,7 @@ func (b *builder) buildState() error {
 	}
 	if err == nil {
 		b.res.Revision, b.res.Compact = r.store.Revision(), r.store.CompactRevision()
+		b.newestTime = r.store.NewestTime()
 	}
 	r.stop()
 	if err != nil {

@@ -75,8 +75,10 @@ func (t *times) complete(hist *history.View, revision, compact int64) error {
 		return fmt.Errorf("mvcc: %w", err)
 	}
 	recorded := last.Time
-	if last.Rev.Main <= compact && t.compact > 0 {
-		recorded = t.compact // the compact revision is the newest
+	if last.Rev.Main < compact || last.Rev.Main == compact && t.compact > 0 {
+		// The compact revision is the newest. Which records are left below it differs from member
+		// to member.
+		recorded = t.compact
 	}
 	t.newest = t.of(revision, recorded)
 	return nil

@@ -166,6 +166,41 @@ func TestTimesOfRevisions(t *testing.T) {
 	}
 }
 
+// Times below the compact revision do not count for the newest time: members remove these records
+// independently, and members that start give the next revisions the same times.
+func TestNewestTimeDoesNotDependOnReclaim(t *testing.T) {
+	for _, compacted := range []int64{0, 1_000_000} {
+		var newest []int64
+		for _, reclaimed := range []bool{false, true} {
+			b := newBed(t, Options{}, 0)
+			at := func(ms int64) {
+				t.Helper()
+				if err := b.Writer().SetTime(ms); err != nil {
+					t.Fatal(err)
+				}
+			}
+			at(900_000)
+			b.put(t, "stays")
+			if !reclaimed {
+				at(1_000_000)
+				b.put(t, "goes")
+				b.delete(t, "goes", "")
+			}
+			b.commit(t)
+			if err := b.log.AppendMeta(CompactRecord(1000, compacted)); err != nil {
+				t.Fatal(err)
+			}
+			b.commit(t)
+			b.reopen(t)
+			newest = append(newest, b.NewestTime())
+			b.close(t)
+		}
+		if newest[0] != compacted || newest[1] != compacted {
+			t.Errorf("the newest times are %d, want %d", newest, compacted)
+		}
+	}
+}
+
 // Corrections are forgotten when they say nothing any more, and when there are too many.
 func TestCorrectionsAreBounded(t *testing.T) {
 	b := newBed(t, Options{}, 0)
