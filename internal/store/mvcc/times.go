@@ -171,7 +171,8 @@ func (v *view) around(revision int64) (before, at moment, err error) {
 	if err != nil {
 		return before, at, fmt.Errorf("mvcc: the time of revision %d: %w", revision, err)
 	}
-	before, at = v.withCompact(v.moment(b), v.moment(f), v.compact < revision)
+	c := v.compactMoment()
+	before, at = withCompact(c, v.moment(b), v.moment(f), c.revision < revision)
 	return before, at, nil
 }
 
@@ -182,14 +183,20 @@ func (v *view) until(ms int64) (before, at moment, err error) {
 	if err != nil {
 		return before, at, fmt.Errorf("mvcc: the revision at %s: %w", kv.FormatTime(ms), err)
 	}
-	before, at = v.withCompact(v.moment(b), v.moment(f), v.times.compact <= ms)
+	c := v.compactMoment()
+	before, at = withCompact(c, v.moment(b), v.moment(f), c.time <= ms)
 	return before, at, nil
 }
 
-// withCompact puts the compact revision between two neighbors, if its time is known: it counts for
-// before or for at.
-func (v *view) withCompact(before, at moment, isBefore bool) (moment, moment) {
-	switch c := (moment{v.compact, v.times.compact, true}); {
+// compactMoment returns the compact revision, whose record may be gone.
+func (v *view) compactMoment() moment {
+	return v.moment(history.Stamp{Rev: kv.Rev{Main: v.compact}, Time: v.times.compact})
+}
+
+// withCompact puts the compact revision c between two neighbors, if its time is known: it counts
+// for before or for at.
+func withCompact(c, before, at moment, isBefore bool) (moment, moment) {
+	switch {
 	case c.time == 0:
 	case isBefore && before.revision < c.revision:
 		before = c

@@ -201,6 +201,35 @@ func TestNewestTimeDoesNotDependOnReclaim(t *testing.T) {
 	}
 }
 
+// A correction also holds for the compact revision if its record is gone.
+func TestCorrectionAfterCompaction(t *testing.T) {
+	b := newBed(t, Options{}, 0)
+	if err := b.log.AppendMeta(CompactRecord(1000, 1_000_000)); err != nil {
+		t.Fatal(err)
+	}
+	b.commit(t)
+	b.reopen(t)
+	for range 2 {
+		if err := b.Writer().SetTime(500_000); err != nil {
+			t.Fatal(err)
+		}
+		b.put(t, "k")
+		b.commit(t)
+		for rev := int64(1000); rev <= b.Writer().Revision(); rev++ {
+			if got, err := b.TimeSpan(rev); err != nil || got.At != 500_000 || got.After >= got.At {
+				t.Errorf("revision %d: %+v, %v", rev, got, err)
+			}
+		}
+		for ms, want := range map[int64]int64{500_000: b.Writer().Revision(), 499_999: 0} {
+			if got, err := b.RevisionAt(ms); got != want || (err != nil) != (want == 0) {
+				t.Errorf("at %d: revision %d, %v; want %d", ms, got, err, want)
+			}
+		}
+		b.reopen(t)
+	}
+	b.close(t)
+}
+
 // Corrections are forgotten when they say nothing any more, and when there are too many.
 func TestCorrectionsAreBounded(t *testing.T) {
 	b := newBed(t, Options{}, 0)
