@@ -338,3 +338,34 @@ func TestFillDrains(t *testing.T) {
 		}
 	}
 }
+
+// TestWakeWhileReaderIsBusy: a wake does not rely on the reader, which has opened a window and now
+// handles a request that takes long.
+func TestWakeWhileReaderIsBusy(t *testing.T) {
+	c, h := connectSources(t, http2.Setting{ID: http2.SettingInitialWindowSize, Val: 10})
+	must(t, c.open(1, "", false))
+	full := <-h.made
+	full.produced.Store(20_000)
+	full.Wake()
+	l := &c.conn.link
+	eventually(t, "the window is used up", func() bool {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		return !l.mu.writing && full.out.bytes > 0 && full.out.window == 0
+	})
+	must(t, c.open(3, "", false))
+	s := <-h.made
+	l.mu.Lock() // what the reader does with a window update, before it writes
+	full.out.discardMessages(false)
+	if !l.mu.out.openStreamWindow(&full.Stream, 1<<20) || len(l.mu.out.sources) != 1 {
+		t.Error("the window does not wake the source")
+	}
+	l.mu.Unlock()
+	s.produced.Store(5)
+	s.Wake()
+	must(t, c.nc.SetDeadline(time.Now().Add(10*time.Second)))
+	c.await("the output", func(f http2.Frame) bool {
+		d, ok := f.(*http2.DataFrame)
+		return ok && d.StreamID == 3
+	})
+}

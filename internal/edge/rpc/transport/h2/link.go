@@ -51,6 +51,7 @@ type link struct {
 
 		writing  bool            // there is a writer
 		inUse    mem.BufferSlice // buffers that were dropped while a write may refer to them
+		waking   bool            // WakeAll is about to write
 		costly   bool            // a call of Fill may take long
 		dropping int             // calls of dropStreams that are running
 

@@ -28,6 +28,7 @@ func WakeAll(streams []*Stream) {
 			if l.mu.costly {
 				l.handOver()
 			} else {
+				l.mu.waking = true
 				chosen = append(chosen, l)
 			}
 		}
@@ -47,15 +48,14 @@ func WakeAll(streams []*Stream) {
 }
 
 // wakeSource lists a source that may have output. first reports that the caller must make sure that
-// there is a writer: there is none, and no other source was listed, so nobody else is about to
-// write. mu must be held.
+// there is a writer: there is none, and no other call of WakeAll is about to write. The reader may
+// have listed sources, but it may be busy for long before it writes. mu must be held.
 func (l *link) wakeSource(s *Stream) (first bool) {
 	if !s.state.sends() || s.out.source == sourceFull || l.mu.state == connLost {
 		return false
 	}
-	first = len(l.mu.out.sources) == 0 && !l.mu.writing
 	l.mu.out.wakeSource(s)
-	return first
+	return !l.mu.writing && !l.mu.waking
 }
 
 // wakeSources waits for the lock of a connection and wakes streams of it.
@@ -74,10 +74,12 @@ func writeChosen(chosen []*link) {
 		if !l.mu.TryLock() {
 			l.o.Workers.Run(func() {
 				l.mu.Lock()
+				l.mu.waking = false
 				l.writeNow(turnsOfOwner)
 			})
 			continue
 		}
+		l.mu.waking = false
 		if l.mu.costly { // it has become costly since it was chosen
 			l.handOver()
 			l.mu.Unlock()
