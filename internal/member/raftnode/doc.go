@@ -59,7 +59,7 @@
 //     the log on disk holds its commit.
 //  8. A leader is replaced, unless it hands over, no earlier than QuietTime after a quorum has
 //     answered it, also if it is reported as absent.
-//  8. A leader that, for an election timeout, completes no append or applies nothing while a voter
+//  9. A leader that, for an election timeout, completes no append or applies nothing while a voter
 //     that is fit is ahead of it in that hands leadership over, or falls silent, if the others are
 //     a majority without it. A disk that only is slow moves no leadership.
 package raftnode

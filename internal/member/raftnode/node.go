@@ -67,9 +67,11 @@ type Node struct {
 	// advanced counts the steps of the apply stage.
 	advanced atomic.Uint64
 
-	// core is raft, and in is its input. Owned by the turn stage.
-	core core
-	in   input
+	// core is raft, and in is its input. broken is set after a turn that panicked: there is no other
+	// one, because core and its output are left half done. Owned by the turn stage.
+	core   core
+	in     input
+	broken bool
 }
 
 // published is a status. while ends when a newer leader or term is known.

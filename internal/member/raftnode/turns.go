@@ -8,9 +8,12 @@ func (n *Node) carryTurn(bool) (left bool) {
 	defer func() {
 		if p := recover(); p != nil {
 			n.fail(n.panicked(p))
-			n.core.open = false
+			n.core.open, n.broken = false, true
 		}
 	}()
+	if n.broken {
+		return false
+	}
 	select {
 	case e := <-n.clock:
 		n.turn(e)
